@@ -1,0 +1,386 @@
+package delayqueue
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// bufferPatience is how long a fetched message may wait for a worker; then it is released
+// to consumers that have one free.
+const bufferPatience = 100 * time.Millisecond
+
+// A run is one stretch of consuming, from StartConsume to the close of done:
+//
+//	loop      fetches, fills the buffer, waits for the next instant, and owns `hold`
+//	workers   take from the buffer, call the handler, leave an outcome
+//	settler   sends outcomes, as many as have gathered while the last call was under way
+//	leaser    renews what is held every third of a lease
+//	listener  waits for the wake marker
+//
+// It stops in this order: loop (nothing more is fetched; the buffer is released), workers
+// (their handlers finish), settler (outcomes are out), leaser, done.
+type run struct {
+	settings
+	store   *store
+	handle  Handler // middleware around handler or callback; nil for a bare callback
+	outage  outage
+	buffer  mailbox[*delivery] // fetched, not yet started
+	held    heldList
+	outbox  mailbox[outcome]
+	graves  mailbox[grave] // for the garbage handler
+	listen  *listener
+	callers [2]*caller // of the loop and of the settler
+
+	quit  chan struct{} // closed by stop
+	once  sync.Once
+	done  chan struct{}
+	free  chan struct{} // cap 1: there may be room for more
+	hints hints
+
+	workers   sync.WaitGroup
+	unhandled atomic.Int64 // deliveries in the buffer or in a handler
+	unsettled atomic.Int64 // deliveries fetched and not yet settled
+	abandoned atomic.Int64 // callbacks that run on after their limit
+	deaf      atomic.Bool  // there are no wake-ups from Redis
+	perMsg    atomic.Int64 // ns that handling takes, a moving average; 0: not known yet
+}
+
+func startRun(s *store, set settings) *run {
+	r := &run{
+		settings: set, store: s,
+		listen:  newListener(s),
+		callers: [2]*caller{newCaller(), newCaller()},
+		quit:    make(chan struct{}), done: make(chan struct{}),
+		free: make(chan struct{}, 1), hints: hints{rung: make(chan struct{}, 1)},
+	}
+	r.log = set.log.With(slog.String("queue", s.queue))
+	r.outage.log = r.log
+	r.buffer.init()
+	r.outbox.init()
+	r.graves.init()
+	r.handle = set.handler
+	if r.handle == nil && (len(set.middleware) > 0 || set.limit > 0) {
+		r.handle = func(_ context.Context, msg *Message) error {
+			if !set.callback(msg.Payload) {
+				return ErrNacked
+			}
+			return nil
+		}
+	}
+	for i := len(set.middleware) - 1; i >= 0; i-- {
+		r.handle = set.middleware[i](r.handle)
+	}
+	for range set.concurrency {
+		r.workers.Add(1)
+		go r.work()
+	}
+	go r.live()
+	return r
+}
+
+// live runs everything that a run has, and ends it in order.
+func (r *run) live() {
+	var listening, leasing, settling, mourning sync.WaitGroup
+	leased := make(chan struct{})
+	listening.Go(r.listen.listen)
+	leasing.Go(func() { r.renew(leased) })
+	settling.Go(r.settleAll)
+	mourning.Go(r.mourn)
+
+	r.loop()
+	r.listen.close()
+	listening.Wait()
+	r.handBack()     // a wake marker that came too late
+	r.buffer.close() // idle workers leave; loop has released what they had not started
+	r.workers.Wait() // handlers finish, or their limit or Shutdown gives up on them
+	r.outbox.close()
+	settling.Wait()
+	close(leased)
+	leasing.Wait()
+	r.graves.close()
+	mourning.Wait()
+	close(r.done)
+}
+
+func (r *run) stop() { r.once.Do(func() { close(r.quit) }) }
+
+func (r *run) stopping() bool {
+	select {
+	case <-r.quit:
+		return true
+	default:
+		return false
+	}
+}
+
+// signal says that there may be room for more.
+func (r *run) signal() {
+	select {
+	case r.free <- struct{}{}:
+	default:
+	}
+}
+
+// room is how many deliveries to ask for now: one for each free worker, plus what all of
+// them get through in a round trip, twice, so that the buffer lasts while the next
+// fetch is under way. For handlers that are slow against the network that is nothing.
+func (r *run) room(rtt time.Duration) int {
+	n := r.concurrency
+	if int(r.abandoned.Load()) >= n {
+		return 0 // as many callbacks run on past their limit as there are workers
+	}
+	extra := 0
+	if each := r.perMsg.Load(); each > 0 {
+		extra = int(min(int64(n)*int64(rtt)/each, maxBatch/2))
+	}
+	unhandled := int(r.unhandled.Load())
+	if unhandled >= n+extra {
+		return 0
+	}
+	room := n + 2*extra - unhandled
+	room = min(room, n+4*maxBatch-int(r.unsettled.Load()))
+	if r.fetchLimit > 0 {
+		room = min(room, r.fetchLimit-int(r.unsettled.Load()))
+	}
+	return max(min(room, maxBatch), 0)
+}
+
+// loop fetches while there is work, and else waits for the next instant.
+func (r *run) loop() {
+	l := looper{run: r, tick: min(r.fetchInterval, r.lease/3), wake: time.NewTimer(0), blocking: true}
+	defer l.wake.Stop()
+	l.look(false)
+	for !r.stopping() {
+		l.wait()
+	}
+	for _, d := range r.buffer.all() {
+		r.release(d)
+	}
+}
+
+// handBack sets the alarm for others, if a marker was taken that this run will not serve.
+func (r *run) handBack() {
+	// A closed connection may have had the marker on it, so always.
+	if _, err := r.tryFetch(0, true); err != nil {
+		r.log.Debug("delayqueue: last look at the queue failed", slog.Any("error", err))
+	}
+}
+
+// looper is the state of loop.
+type looper struct {
+	*run
+	tick     time.Duration
+	wake     *time.Timer
+	blocking bool // the listener works
+	asked    bool // the listener is at it
+
+	lastLook time.Time
+	rtt      time.Duration // of fetches, a moving average
+	more     bool          // more is due now, or may be
+	hold     int64         // instant (server's, unix us) that this run serves: it took the marker; 0: none
+	server   int64         // server's clock, unix us, …
+	local    time.Time     // … at this instant here
+}
+
+// until is how long it is until an instant of the server's clock; the clocks are compared
+// only to wait, and the server decides again what is due.
+func (l *looper) until(instant int64) time.Duration {
+	return time.Duration(instant-l.server)*time.Microsecond - time.Since(l.local)
+}
+
+// wait lets one thing happen.
+func (l *looper) wait() {
+	room := l.room(l.rtt)
+	if room > 0 && l.more {
+		l.look(false)
+		return
+	}
+	if room > 0 && l.blocking && !l.asked {
+		l.asked = true
+		l.listen.ask <- struct{}{}
+	}
+	if room == 0 && l.hold != 0 && l.blocking {
+		l.look(true) // it has no worker for the instant: the alarm is for another
+		return
+	}
+	pause := time.Until(l.lastLook.Add(l.tick))
+	if l.hold != 0 && room > 0 {
+		pause = min(pause, l.until(l.hold))
+	}
+	waiting, waits := l.buffer.first()
+	if waits {
+		pause = min(pause, time.Until(waiting.fetched.Add(bufferPatience)))
+	}
+	l.wake.Reset(max(pause, 0))
+	select {
+	case <-l.quit:
+	case <-l.free:
+	case <-l.wake.C:
+		if waiting, waits = l.buffer.first(); waits && time.Since(waiting.fetched) >= bufferPatience {
+			for _, d := range l.buffer.all() {
+				l.release(d)
+			}
+		}
+		if time.Since(l.lastLook) >= l.tick || l.hold != 0 && l.until(l.hold) <= 0 {
+			l.look(false)
+		}
+	case at := <-l.listen.rung:
+		l.asked = false
+		if l.hold == 0 || at < l.hold {
+			l.hold = at
+		}
+	case <-l.listen.lost:
+		l.look(true)
+	case err := <-l.listen.off:
+		l.blocking, l.more = false, true
+		l.deaf.Store(true)
+		l.log.Warn("delayqueue: this Redis or client cannot wait for wake-ups: messages that other processes send are seen once per fetch interval",
+			slog.Duration("interval", l.tick), slog.Any("error", err))
+	case <-l.hints.rung:
+		at := l.server + l.hints.take().Sub(l.local).Microseconds()
+		if !l.blocking && (l.hold == 0 || at < l.hold) {
+			l.hold = at
+		}
+	}
+}
+
+// look fetches once: the tick.
+func (l *looper) look(rearm bool) {
+	want := l.room(l.rtt)
+	asked := time.Now()
+	got, err := l.fetch(want, rearm)
+	now := time.Now()
+	l.lastLook = now
+	if err != nil {
+		return // stopping
+	}
+	rtt := now.Sub(asked)
+	if l.rtt == 0 {
+		l.rtt = rtt
+	}
+	l.rtt += (rtt - l.rtt) / 8
+	l.server, l.local = got.now, asked.Add(rtt/2)
+	l.more = got.next != 0 && got.next <= got.now
+	switch {
+	case rearm:
+		l.hold = 0
+	case !l.blocking:
+		l.hold = got.next
+	case got.next != l.hold:
+		l.hold = 0 // served, or superseded by a marker that another takes
+	}
+	l.accept(&got, now)
+}
+
+// fetch repeats one call until Redis answers. It gives up only when the run stops: at
+// once if nothing can have been handed out, else after a lease, when it would be lost anyway.
+func (r *run) fetch(want int, rearm bool) (fetched, error) {
+	r.callers[0].next()
+	var limit <-chan time.Time
+	quit := r.quit
+	for attempt := 1; ; attempt++ {
+		got, err := r.attemptFetch(want, rearm)
+		r.outage.report("fetch", err)
+		if err == nil {
+			return got, nil
+		}
+		if quit == nil || r.stopping() {
+			if want == 0 || !transient(err) {
+				return fetched{}, err
+			}
+		}
+		pause := time.NewTimer(backoff(attempt))
+		select {
+		case <-quit:
+			quit = nil
+			t := time.NewTimer(r.lease)
+			defer t.Stop()
+			limit = t.C
+		case <-limit:
+			pause.Stop()
+			return fetched{}, err
+		case <-pause.C:
+		}
+		pause.Stop()
+	}
+}
+
+func (r *run) attemptFetch(want int, rearm bool) (fetched, error) {
+	return r.store.fetch(context.Background(), r.callers[0], want, rearm, &fetchSettings{
+		lease: r.lease, maxLosses: r.maxLosses, garbageAge: r.garbageAge, garbageMax: r.garbageMax,
+	})
+}
+
+// tryFetch is one attempt at a call of its own.
+func (r *run) tryFetch(want int, rearm bool) (fetched, error) {
+	r.callers[0].next()
+	return r.attemptFetch(want, rearm)
+}
+
+// accept takes in what a fetch brought.
+func (r *run) accept(got *fetched, at time.Time) {
+	if got.lost > 0 {
+		r.log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", got.lost), slog.Int("poison", len(got.dead)))
+	}
+	if got.dropped > 0 {
+		r.log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue", slog.Int("tags", got.dropped))
+	}
+	if got.trimmed > 0 {
+		r.log.Warn("delayqueue: deleted garbage for want of room", slog.Int("messages", got.trimmed))
+	}
+	for _, dead := range got.dead {
+		r.bury(dead)
+	}
+	if len(got.tags) == 0 {
+		return
+	}
+	ds := r.decode(got, at)
+	r.unsettled.Add(int64(len(ds)))
+	r.unhandled.Add(int64(len(ds)))
+	r.held.add(ds)
+	fit := ds[:0]
+	for _, d := range ds {
+		if r.unfit(d, got.now) {
+			continue
+		}
+		fit = append(fit, d)
+	}
+	r.buffer.put(fit...)
+}
+
+// hints tell a run without wake-ups when something is due that this process itself sent.
+type hints struct {
+	mu   sync.Mutex
+	at   time.Time
+	rung chan struct{} // cap 1
+}
+
+func (h *hints) put(at time.Time) {
+	h.mu.Lock()
+	if h.at.IsZero() || at.Before(h.at) {
+		h.at = at
+	}
+	h.mu.Unlock()
+	select {
+	case h.rung <- struct{}{}:
+	default:
+	}
+}
+
+func (h *hints) take() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := h.at
+	h.at = time.Time{}
+	return at
+}
+
+// hint passes on how soon something is due that this value has just sent.
+func (q *DelayQueue) hint(in time.Duration) {
+	if r := q.current(); r != nil && r.deaf.Load() {
+		r.hints.put(time.Now().Add(in))
+	}
+}

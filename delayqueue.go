@@ -1,0 +1,126 @@
+package delayqueue
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A CallbackFunc handles a message and says whether it is consumed; false means: deliver
+// it again. A panic is a failure too.
+type CallbackFunc = func(payload string) bool
+
+// A Handler handles a message. Its context ends when the delivery is lost or intercepted,
+// at the limit of WithMaxConsumeDuration, or when Shutdown's patience ends; context.Cause
+// says which. It returns nil to acknowledge the message, or an error: any of its own
+// (a failure), ErrSkipRetry, RetryAfter or Snooze.
+type Handler = func(ctx context.Context, msg *Message) error
+
+// A DelayQueue sends messages and hands each to its callback when its time has come. It
+// holds settings; what consumes is a run, made by StartConsume. All methods are safe for
+// concurrent use, but With… may not be called while the queue consumes.
+type DelayQueue struct {
+	sending
+
+	mu       sync.Mutex
+	settings settings
+	run      *run // the last one that was started, nil before the first
+}
+
+// NewQueue makes a queue on the Redis that cli talks to: a *redis.Client (Sentinel's
+// too), *redis.ClusterClient or *redis.Ring. Queues of one name and prefix, in any number
+// of processes, are one queue. The client stays the caller's to close, after the queue
+// has stopped. callback may be nil if the queue only sends, or if WithHandler follows.
+//
+// It panics if the name is empty or holds { or }, or if cli is nil.
+func NewQueue(name string, cli redis.UniversalClient, callback CallbackFunc, opts ...QueueOption) *DelayQueue {
+	q := &DelayQueue{sending: newSending("NewQueue", name, cli, opts), settings: defaultSettings(callback)}
+	q.sent = q.hint
+	return q
+}
+
+func newSending(call, name string, cli redis.UniversalClient, opts []QueueOption) sending {
+	if name == "" || strings.ContainsAny(name, "{}") {
+		panic(fmt.Sprintf("delayqueue: %s: name %q: a name needs at least one character and none of { }", call, name))
+	}
+	if v := reflect.ValueOf(cli); cli == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		panic(fmt.Sprintf("delayqueue: %s(%q): the Redis client is nil: make one with redis.NewClient", call, name))
+	}
+	id := identity{prefix: "dq"}
+	for i, opt := range opts {
+		if opt == nil {
+			panic(fmt.Sprintf("delayqueue: %s(%q): option %d is nil", call, name, i+1))
+		}
+		opt(&id)
+	}
+	return sending{store: newStore(cli, id.prefix, name), defaultRetries: 3, ids: newIDSource()}
+}
+
+// StartConsume begins to consume and returns a channel that closes when consuming has
+// ended, after StopConsume or Shutdown. While the queue consumes it returns the same
+// channel again; a stopped queue starts anew. It panics without a callback or handler.
+func (q *DelayQueue) StartConsume() (done <-chan struct{}) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.settings.callback == nil && q.settings.handler == nil {
+		panic(fmt.Sprintf("delayqueue: queue %q: StartConsume without a callback: give one to NewQueue, WithCallback or WithHandler", q.store.queue))
+	}
+	if q.run == nil || q.run.stopping() {
+		q.run = startRun(q.store, q.settings)
+	}
+	return q.run.done
+}
+
+// StopConsume stops consuming and returns at once: nothing more is fetched, no further
+// handler starts, and messages that none had started are released for others. When the
+// running handlers have finished and are settled, the channel of StartConsume closes.
+// Before the first start, and again, it does nothing.
+func (q *DelayQueue) StopConsume() {
+	if r := q.current(); r != nil {
+		r.stop()
+	}
+}
+
+// Shutdown is StopConsume that waits until consuming has ended. When ctx ends first, the
+// running handlers' contexts end (ErrShutdown), their messages are released, and the error,
+// which wraps ctx's, says how many handlers were still running.
+func (q *DelayQueue) Shutdown(ctx context.Context) error {
+	r := q.current()
+	if r == nil {
+		return nil
+	}
+	r.stop()
+	select {
+	case <-r.done:
+		return nil
+	case <-ctx.Done():
+	}
+	n := r.abandonAll()
+	if n == 0 {
+		return fmt.Errorf("delayqueue: queue %q: shutdown: no handler was running, but outcomes were not settled yet: %w", q.store.queue, context.Cause(ctx))
+	}
+	return fmt.Errorf("delayqueue: queue %q: shutdown: %d handlers were still running, their messages are released: %w", q.store.queue, n, context.Cause(ctx))
+}
+
+// Run consumes until ctx ends, then stops as StopConsume does and waits for the running
+// handlers, however long they take; to bound that, use Shutdown. It returns nil.
+func (q *DelayQueue) Run(ctx context.Context) error {
+	done := q.StartConsume()
+	select {
+	case <-ctx.Done():
+		q.StopConsume()
+	case <-done:
+	}
+	<-done
+	return nil
+}
+
+func (q *DelayQueue) current() *run {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.run
+}

@@ -1,0 +1,333 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// numberFields are the fields of state that hold one number; each may be absent.
+var numberFields = []string{"armed", "seen", "grace", "lane", "big", "swept", "dropped"}
+
+// callField begins the fields of state that hold a caller's last call.
+const callField = "call:"
+
+// Breaches names every breach of the invariants that the state shows, each in
+// a sentence that begins with the queue and the structure, in a stable order.
+// None is nil.
+//
+// If a key has the wrong type, only types, times to live and stray keys are
+// looked at, since the rest would be misread.
+func (s *State) Breaches() []string {
+	b := &breaches{State: s, held: map[string][]holding{}}
+	b.frame()
+	if len(s.WrongType) > 0 {
+		return b.found
+	}
+	b.tags()
+	b.messages()
+	b.failRecords()
+	b.callersKeys()
+	b.stateFields()
+	b.alarm()
+	return b.found
+}
+
+// leftovers names everything that AssertEmpty wants gone.
+func (s *State) leftovers() []string {
+	b := &breaches{State: s}
+	for _, p := range s.places() {
+		for _, e := range p.entries {
+			b.add(p.name, "tag %q is left over, want an empty queue", e.Tag)
+		}
+	}
+	for _, id := range sortedKeys(s.Messages) {
+		b.add("msg", "message %s is left over, want an empty queue", id)
+	}
+	for _, id := range sortedKeys(s.Fail) {
+		b.add("fail", "message %s is left over, want an empty queue", id)
+	}
+	for _, key := range sortedKeys(s.Keys) {
+		b.add("key", "key %q of message %s is left over, want an empty queue", key, s.Keys[key])
+	}
+	return b.found
+}
+
+// breaches is one examination of a State.
+type breaches struct {
+	*State
+	held  map[string][]holding // by id
+	found []string
+}
+
+// holding is one tag of a message and where it is.
+type holding struct {
+	Entry
+	place string
+}
+
+func (b *breaches) add(structure, format string, args ...any) {
+	b.found = append(b.found, fmt.Sprintf("queue %s:%s: %s: %s.",
+		b.Queue.Prefix, b.Queue.Name, structure, fmt.Sprintf(format, args...)))
+}
+
+// frame looks at the keys themselves: section 3 of the design.
+func (b *breaches) frame() {
+	for _, st := range structures {
+		if kind, wrong := b.WrongType[st.name]; wrong {
+			b.add(st.name, "the key is a %s, want a %s, so the content of the queue was not checked", kind, st.kind)
+		}
+		if _, ok := b.TTLs[st.name]; ok { // the figure is in the dump
+			b.add(st.name, "the key has a time to live, and nothing may expire by itself")
+		}
+	}
+	for _, key := range b.Strays {
+		b.add(strings.TrimPrefix(key, b.Queue.Base()), "the key %q is none of the ten of a queue", key)
+	}
+}
+
+// tags looks at each entry of the five structures by itself, and notes in held
+// which message it belongs to.
+func (b *breaches) tags() {
+	for _, p := range b.places() {
+		for _, e := range p.entries {
+			if e.TagProblem != "" {
+				b.add(p.name, "tag %q is malformed: %s", e.Tag, e.TagProblem)
+			}
+			if e.ScoreProblem != "" {
+				b.add(p.name, "tag %q has score %s", e.Tag, e.ScoreProblem)
+			}
+			if e.ID == "" {
+				continue
+			}
+			b.held[e.ID] = append(b.held[e.ID], holding{e, p.name})
+			if _, ok := b.Messages[e.ID]; !ok {
+				b.add(p.name, "tag %q of message %s has no envelope in msg", e.Tag, e.ID)
+			}
+			switch {
+			case e.TagProblem != "":
+			case p.name == "pending" && e.Delivery != 1:
+				b.add(p.name, "message %s is at delivery %d, and only a first one may be here", e.ID, e.Delivery)
+			case p.name == "retry" && e.Delivery < 2:
+				b.add(p.name, "message %s is at delivery 1, and only a later one may be here", e.ID)
+			case p.name == "garbage" && e.Tag != e.ID:
+				b.add(p.name, "message %s is here under tag %q, want the id alone", e.ID, e.Tag)
+			}
+		}
+	}
+}
+
+// messages looks at each envelope, and that its message is in one place.
+func (b *breaches) messages() {
+	for _, id := range sortedKeys(b.Messages) {
+		env := b.Messages[id]
+		if err := checkID(id); err != nil {
+			b.add("msg", "field %q is no UUIDv7: %v", id, err)
+			continue
+		}
+		if env.Problem != "" {
+			b.add("msg", "the envelope of message %s is malformed: %s", id, env.Problem)
+		}
+		if len(b.held[id]) == 0 {
+			b.add("msg", "message %s is in none of the five structures", id)
+		}
+	}
+	for _, id := range sortedKeys(b.held) {
+		held := b.held[id]
+		if len(held) > 1 {
+			var at []string
+			for _, h := range held {
+				at = append(at, fmt.Sprintf("%s as %q", h.place, h.Tag))
+			}
+			b.add("msg", "message %s is in %d places, want 1: %s", id, len(held), strings.Join(at, ", "))
+		}
+		env, ok := b.Messages[id]
+		for _, h := range held {
+			if ok && h.place == "pending" && h.Delivery == 1 && h.ScoreProblem == "" && env.Problem == "" && h.Score != env.Due {
+				b.add("pending", "message %s has score %d, but due %d in its envelope", id, h.Score, env.Due)
+			}
+		}
+	}
+}
+
+// failRecords looks at fail, and holds it against the delivery numbers in tags.
+func (b *breaches) failRecords() {
+	for _, id := range sortedKeys(b.Fail) {
+		if f := b.Fail[id]; f.Problem != "" {
+			b.add("fail", "the record of message %s is malformed: %s", id, f.Problem)
+		}
+		if _, ok := b.Messages[id]; !ok && len(b.held[id]) == 0 {
+			b.add("fail", "the record of message %s belongs to no message", id)
+		}
+	}
+	for _, id := range sortedKeys(b.held) {
+		if len(b.held[id]) != 1 || b.held[id][0].TagProblem != "" {
+			continue // its delivery number is not known, and that was said
+		}
+		h := b.held[id][0]
+		f, ok := b.Fail[id]
+		live := h.place != "garbage"
+		// A live message has ended all its deliveries but the current one; a
+		// dead one may have ended that as well.
+		ended := f.Delivery
+		if live {
+			ended--
+		}
+		switch {
+		case !ok && !live:
+			b.add("fail", "message %s lies in garbage and has no record", id)
+		case !ok && h.Delivery > 1:
+			b.add("fail", "message %s is in %s at delivery %d and has no record", id, h.place, h.Delivery)
+		case !ok || f.Problem != "":
+		case live && h.Delivery == 1 && f.Delivery == 1:
+			b.add("fail", "message %s is in %s at delivery 1 and has a record, which only later ones and garbage have", id, h.place)
+		case live && h.Delivery != f.Delivery:
+			b.add("fail", "message %s is in %s at delivery %d, but its record says %d", id, h.place, h.Delivery, f.Delivery)
+		case f.Failures+f.Losses > ended:
+			b.add("fail", "the record of message %s counts %d failures and %d losses in %d ended deliveries", id, f.Failures, f.Losses, ended)
+		}
+	}
+}
+
+// callersKeys holds key against the keys in the envelopes of live messages.
+func (b *breaches) callersKeys() {
+	said := map[string]bool{}
+	for _, id := range sortedKeys(b.Messages) {
+		env := b.Messages[id]
+		if env.Problem != "" || env.Key == "" || !b.live(id) {
+			continue
+		}
+		switch owner, ok := b.Keys[env.Key]; {
+		case !ok:
+			b.add("key", "key %q of message %s is missing", env.Key, id)
+		case owner != id:
+			b.add("key", "key %q of message %s points at %s", env.Key, id, owner)
+			said[env.Key] = true
+		}
+	}
+	for _, key := range sortedKeys(b.Keys) {
+		id := b.Keys[key]
+		env, ok := b.Messages[id]
+		switch {
+		case said[key]:
+		case !ok && len(b.held[id]) == 0:
+			b.add("key", "key %q points at %s, which is no message", key, id)
+		case !ok || env.Problem != "": // and that was said
+		case env.Key == "":
+			b.add("key", "key %q points at message %s, which has no key", key, id)
+		case env.Key != key:
+			b.add("key", "key %q points at message %s, whose key is %q", key, id, env.Key)
+		case !b.live(id) && len(b.held[id]) > 0:
+			b.add("key", "key %q points at message %s, which lies in garbage", key, id)
+		}
+	}
+}
+
+// live tells whether the message is in a structure other than garbage.
+func (b *breaches) live(id string) bool {
+	return slices.ContainsFunc(b.held[id], func(h holding) bool { return h.place != "garbage" })
+}
+
+// stateFields looks at each field of state by itself, and at big.
+func (b *breaches) stateFields() {
+	for _, field := range sortedKeys(b.Fields) {
+		value := b.Fields[field]
+		switch {
+		case slices.Contains(numberFields, field):
+			if _, err := decimal(value); err != nil {
+				b.add("state", "field %s is %v", field, err)
+			}
+		case strings.HasPrefix(field, callField):
+			if problem := callProblem(field, value); problem != "" {
+				b.add("state", "field %q is malformed: %s", field, problem)
+			}
+		default:
+			b.add("state", "field %q is not in the layout", field)
+		}
+	}
+	big, ok := b.number("big")
+	if !ok {
+		return
+	}
+	for _, id := range sortedKeys(b.Messages) {
+		if size := int64(b.Messages[id].Size); size > big {
+			b.add("state", "big is %d, but the envelope of message %s has %d bytes", big, id, size)
+		}
+	}
+}
+
+// number reads a field of state; 0 if it is absent, false if it is malformed.
+func (b *breaches) number(field string) (int64, bool) {
+	value, ok := b.Fields[field]
+	if !ok {
+		return 0, true
+	}
+	n, err := decimal(value)
+	return n, err == nil
+}
+
+// callProblem wants `<call number> <unix us> <reply>`; the reply is free.
+func callProblem(field, value string) string {
+	if field == callField {
+		return "it names no caller"
+	}
+	parts := strings.SplitN(value, " ", 3)
+	if len(parts) != 3 {
+		return fmt.Sprintf("%q has %d parts, want 3", value, len(parts))
+	}
+	if _, err := decimal(parts[0]); err != nil {
+		return "its call number is " + err.Error()
+	}
+	switch us, err := decimal(parts[1]); {
+	case err != nil:
+		return "its instant is " + err.Error()
+	case us == 0:
+		return "its instant is 0"
+	}
+	return ""
+}
+
+// alarm looks at wake and armed: whoever sleeps must be woken in time.
+func (b *breaches) alarm() {
+	for _, m := range b.Markers {
+		if m.Member != "w" {
+			b.add("wake", "member %q, want none but \"w\"", m.Member)
+		}
+		if m.Problem != "" {
+			b.add("wake", "member %q has score %s", m.Member, m.Problem)
+		}
+	}
+	armed, ok := b.number("armed")
+	if !ok {
+		return
+	}
+	if b.Wake != 0 && b.Wake != armed {
+		b.add("wake", "the marker stands at %d, but armed is %d", b.Wake, armed)
+	}
+
+	// The earliest instant at which there is work, and what it is.
+	var first int64
+	var what string
+	earlier := func(us int64, is string) {
+		if us > 0 && (first == 0 || us < first) {
+			first, what = us, is
+		}
+	}
+	for _, p := range b.places() {
+		if p.name == "pending" || p.name == "retry" {
+			for _, e := range p.entries {
+				earlier(e.Score, fmt.Sprintf("%s holds tag %q for %d", p.name, e.Tag, e.Score))
+			}
+		}
+	}
+	if len(b.Ready) > 0 {
+		earlier(b.Now, fmt.Sprintf("ready holds tag %q", b.Ready[0].Tag))
+	}
+	switch {
+	case first == 0:
+	case armed == 0:
+		b.add("state", "armed is not set, but %s, so nobody would be woken", what)
+	case armed > first:
+		b.add("state", "armed is %d, but %s, so a sleeper would be woken late", armed, what)
+	}
+}

@@ -1,0 +1,256 @@
+package check
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// breakage is one way to break the good state, and every breach that must be
+// found then, without the name of the queue.
+type breakage struct {
+	name string
+	make func(b *bed)
+	want func(b *bed) []string
+}
+
+// says is a want that does not depend on the clock.
+func says(sentences ...string) func(*bed) []string {
+	return func(*bed) []string { return sentences }
+}
+
+var breakages = []breakage{
+	{"nothing", func(b *bed) {}, says()},
+
+	// The keys themselves.
+	{"wrong type", func(b *bed) {
+		b.do("DEL", "ready")
+		b.do("SADD", "ready", "x")
+		b.do("DEL", "wake")
+		b.do("SET", "wake", "1")
+	}, says(
+		`ready: the key is a set, want a list, so the content of the queue was not checked.`,
+		`wake: the key is a string, want a zset, so the content of the queue was not checked.`,
+	)},
+	{"time to live", func(b *bed) { b.do("PEXPIRE", "msg", 100_000); b.do("EXPIRE", "state", 100) }, says(
+		`msg: the key has a time to live, and nothing may expire by itself.`,
+		`state: the key has a time to live, and nothing may expire by itself.`,
+	)},
+	{"stray key", func(b *bed) { b.do("SET", "other", "x") }, func(b *bed) []string {
+		return []string{fmt.Sprintf(`other: the key %q is none of the ten of a queue.`, b.q.Key("other"))}
+	}},
+
+	// One place for each message.
+	{"lost", func(b *bed) { b.do("ZREM", "unack", idUnack) },
+		says(`msg: message ` + idUnack + ` is in none of the five structures.`)},
+	{"twice in ready", func(b *bed) { b.do("RPUSH", "ready", "2:"+idReady) },
+		says(`msg: message ` + idReady + ` is in 2 places, want 1: ready as "2:` + idReady + `", ready as "2:` + idReady + `".`)},
+	{"one tag in two structures", func(b *bed) { b.do("ZADD", "unack", b.now, "3:"+idRetry) },
+		says(`msg: message ` + idRetry + ` is in 2 places, want 1: unack as "3:` + idRetry + `", retry as "3:` + idRetry + `".`)},
+	{"two tags in one structure", func(b *bed) { b.do("ZADD", "unack", b.now, "2:"+idUnack) },
+		says(`msg: message ` + idUnack + ` is in 2 places, want 1: unack as "2:` + idUnack + `", unack as "` + idUnack + `".`)},
+	{"in garbage and alive", func(b *bed) { b.do("RPUSH", "ready", "4:"+idGarbage); b.do("HSET", "key", "order-6", idGarbage) },
+		says(`msg: message ` + idGarbage + ` is in 2 places, want 1: ready as "4:` + idGarbage + `", garbage as "` + idGarbage + `".`)},
+	{"no envelope", func(b *bed) { b.do("HDEL", "msg", idUnack, idReady, idGarbage) }, says(
+		`ready: tag "2:`+idReady+`" of message `+idReady+` has no envelope in msg.`,
+		`unack: tag "`+idUnack+`" of message `+idUnack+` has no envelope in msg.`,
+		`garbage: tag "`+idGarbage+`" of message `+idGarbage+` has no envelope in msg.`,
+	)},
+
+	// Tags and scores.
+	{"tag with leading zero", func(b *bed) { b.do("LSET", "ready", 0, "02:"+idReady) },
+		says(`ready: tag "02:` + idReady + `" is malformed: its delivery number is "02", want no leading zero.`)},
+	{"tag with number 1", func(b *bed) { b.do("ZREM", "unack", idUnack); b.do("ZADD", "unack", b.now, "1:"+idUnack) },
+		says(`unack: tag "1:` + idUnack + `" is malformed: its delivery number is 1, and a number is written from 2 on.`)},
+	{"tag without number", func(b *bed) { b.do("LSET", "ready", 0, ":"+idReady) },
+		says(`ready: tag ":` + idReady + `" is malformed: its delivery number is empty, want a decimal number.`)},
+	{"tag with a float", func(b *bed) { b.do("LSET", "ready", 0, "2.0:"+idReady) },
+		says(`ready: tag "2.0:` + idReady + `" is malformed: its delivery number is "2.0", want digits only.`)},
+	{"tag without id", func(b *bed) { b.do("RPUSH", "ready", "2:nobody") },
+		says(`ready: tag "2:nobody" is malformed: its id is no UUIDv7: 6 characters, want 36.`)},
+	{"field of msg is no id", func(b *bed) { b.do("HSET", "msg", "nobody", encode(b.now, "", 0, 0)) },
+		says(`msg: field "nobody" is no UUIDv7: 6 characters, want 36.`)},
+	{"score with a fraction", func(b *bed) { b.do("ZADD", "unack", "1000.5", idUnack) },
+		says(`unack: tag "` + idUnack + `" has score 1000.5, want an integer in (0, 2^53).`)},
+	{"score 0", func(b *bed) { b.do("ZADD", "pending", "0", idPending) },
+		says(`pending: tag "` + idPending + `" has score 0, want an integer in (0, 2^53).`)},
+	{"score infinite", func(b *bed) { b.do("ZADD", "retry", "+inf", "3:"+idRetry) },
+		says(`retry: tag "3:` + idRetry + `" has score inf, want an integer in (0, 2^53).`)},
+	{"score too large", func(b *bed) { b.do("ZADD", "garbage", "9007199254740992", idGarbage) },
+		says(`garbage: tag "` + idGarbage + `" has score 9007199254740992, want an integer in (0, 2^53).`)},
+	{"pending later than its due", func(b *bed) { b.do("ZINCRBY", "pending", 1, idPending) }, func(b *bed) []string {
+		due := b.now + 60*second
+		return []string{fmt.Sprintf(`pending: message %s has score %d, but due %d in its envelope.`, idPending, due+1, due)}
+	}},
+
+	// Delivery numbers.
+	{"second delivery in pending", func(b *bed) {
+		b.do("ZREM", "pending", idPending)
+		b.do("ZADD", "pending", b.now+60*second, "2:"+idPending)
+		b.do("HSET", "fail", idPending, fmt.Sprintf("2 0 0 %d ", b.now))
+	}, says(`pending: message ` + idPending + ` is at delivery 2, and only a first one may be here.`)},
+	{"first delivery in retry", func(b *bed) {
+		b.do("ZREM", "retry", "3:"+idRetry)
+		b.do("ZADD", "retry", b.now+60*second, idRetry)
+		b.do("HDEL", "fail", idRetry)
+	}, says(`retry: message ` + idRetry + ` is at delivery 1, and only a later one may be here.`)},
+	{"tag in garbage", func(b *bed) {
+		b.do("ZREM", "garbage", idGarbage)
+		b.do("ZADD", "garbage", b.now, "4:"+idGarbage)
+	}, says(`garbage: message ` + idGarbage + ` is here under tag "4:` + idGarbage + `", want the id alone.`)},
+	{"fail says another delivery", func(b *bed) { b.do("HSET", "fail", idReady, fmt.Sprintf("3 0 0 %d ", b.now)) },
+		says(`fail: message ` + idReady + ` is in ready at delivery 2, but its record says 3.`)},
+	{"fail says 2 of a first delivery", func(b *bed) { b.do("HSET", "fail", idUnack, fmt.Sprintf("2 0 0 %d ", b.now)) },
+		says(`fail: message ` + idUnack + ` is in unack at delivery 1, but its record says 2.`)},
+	{"fail for a first delivery", func(b *bed) { b.do("HSET", "fail", idUnack, fmt.Sprintf("1 0 0 %d ", b.now)) },
+		says(`fail: message ` + idUnack + ` is in unack at delivery 1 and has a record, which only later ones and garbage have.`)},
+	{"no fail for a later delivery", func(b *bed) { b.do("HDEL", "fail", idRetry) },
+		says(`fail: message ` + idRetry + ` is in retry at delivery 3 and has no record.`)},
+	{"no fail for garbage", func(b *bed) { b.do("HDEL", "fail", idGarbage1) },
+		says(`fail: message ` + idGarbage1 + ` lies in garbage and has no record.`)},
+	{"fail of nobody", func(b *bed) { b.do("HSET", "fail", idNobody, fmt.Sprintf("2 0 0 %d ", b.now)) },
+		says(`fail: the record of message ` + idNobody + ` belongs to no message.`)},
+	{"fail cut short", func(b *bed) { b.do("HSET", "fail", idReady, "2 0 0 5") },
+		says(`fail: the record of message ` + idReady + ` is malformed: "2 0 0 5" has 4 parts, want 5.`)},
+	{"fail with an instant by tostring", func(b *bed) { b.do("HSET", "fail", idReady, "2 0 0 1.7e+15 x") },
+		says(`fail: the record of message ` + idReady + ` is malformed: its instant is "1.7e+15", want digits only.`)},
+	{"fail of delivery 0", func(b *bed) { b.do("HSET", "fail", idGarbage, "0 0 0 5 x") },
+		says(`fail: the record of message ` + idGarbage + ` is malformed: its delivery number is 0, want 1 or more.`)},
+	{"fail with an error but no instant", func(b *bed) { b.do("HSET", "fail", idRetry, "3 0 0 0 x") },
+		says(`fail: the record of message ` + idRetry + ` is malformed: its instant is 0 though there was a failure, a loss or an error.`)},
+	{"more failures than deliveries", func(b *bed) { b.do("HSET", "fail", idRetry, "3 2 1 5 x") },
+		says(`fail: the record of message ` + idRetry + ` counts 2 failures and 1 losses in 2 ended deliveries.`)},
+	{"more failures than deliveries in garbage", func(b *bed) { b.do("HSET", "fail", idGarbage, "4 4 1 5 x") },
+		says(`fail: the record of message ` + idGarbage + ` counts 4 failures and 1 losses in 4 ended deliveries.`)},
+
+	// Envelopes; TestDecodeEnvelope has the rest.
+	{"envelope with unknown flags", func(b *bed) { b.do("HSET", "msg", idReady, encode(b.now, "", 4, 3, "p")) },
+		says(`msg: the envelope of message ` + idReady + ` is malformed: unknown flags 0x04 are set.`)},
+	{"envelope longer than big", func(b *bed) { b.do("HSET", "state", "big", 85) },
+		says(`state: big is 85, but the envelope of message ` + idPending2 + ` has 86 bytes.`)},
+	{"big by tostring", func(b *bed) { b.do("HSET", "state", "big", "1e+06") },
+		says(`state: field big is "1e+06", want digits only.`)},
+	{"no big", func(b *bed) {
+		b.do("HDEL", "state", "big")
+		b.do("HDEL", "msg", idPending, idPending2, idReady, idUnack, idRetry, idGarbage)
+		for _, st := range []string{"pending", "ready", "unack", "retry"} {
+			b.do("DEL", st)
+		}
+		b.do("ZREM", "garbage", idGarbage)
+		b.do("HDEL", "fail", idReady, idRetry, idGarbage)
+		b.do("DEL", "key")
+	}, says(`state: big is 0, but the envelope of message ` + idGarbage1 + ` has 28 bytes.`)},
+
+	// Callers' keys.
+	{"key missing", func(b *bed) { b.do("HDEL", "key", "order-4") },
+		says(`key: key "order-4" of message ` + idUnack + ` is missing.`)},
+	{"key of another", func(b *bed) { b.do("HSET", "key", "order-4", idPending) },
+		says(`key: key "order-4" of message ` + idUnack + ` points at ` + idPending + `.`)},
+	{"key of nobody", func(b *bed) { b.do("HSET", "key", "order-9", idNobody) },
+		says(`key: key "order-9" points at ` + idNobody + `, which is no message.`)},
+	{"key of a message without one", func(b *bed) { b.do("HSET", "key", "order-9", idRetry) },
+		says(`key: key "order-9" points at message ` + idRetry + `, which has no key.`)},
+	{"second key", func(b *bed) { b.do("HSET", "key", "order-9", idPending) },
+		says(`key: key "order-9" points at message ` + idPending + `, whose key is "order-1".`)},
+	{"key of garbage", func(b *bed) { b.do("HSET", "key", "order-6", idGarbage) },
+		says(`key: key "order-6" points at message ` + idGarbage + `, which lies in garbage.`)},
+
+	// wake and state.
+	{"wake under another name", func(b *bed) { b.do("DEL", "wake"); b.do("ZADD", "wake", b.now, "x") },
+		says(`wake: member "x", want none but "w".`)},
+	{"second marker", func(b *bed) { b.do("ZADD", "wake", b.now, "x") },
+		says(`wake: member "x", want none but "w".`)},
+	{"marker with a fraction", func(b *bed) { b.do("ZADD", "wake", "1.5", "w") },
+		says(`wake: member "w" has score 1.5, want an integer in (0, 2^53).`)},
+	{"marker is not what is armed", func(b *bed) { b.do("ZADD", "wake", b.now-7, "w") }, func(b *bed) []string {
+		return []string{fmt.Sprintf(`wake: the marker stands at %d, but armed is %d.`, b.now-7, b.now)}
+	}},
+	{"marker taken", func(b *bed) { b.do("DEL", "wake") }, says()},
+	{"not armed, ready", func(b *bed) { b.do("DEL", "wake"); b.do("HDEL", "state", "armed") },
+		says(`state: armed is not set, but ready holds tag "2:` + idReady + `", so nobody would be woken.`)},
+	{"armed 0, retry first", func(b *bed) { b.emptyReady(); b.do("DEL", "wake"); b.do("HSET", "state", "armed", 0) }, func(b *bed) []string {
+		return []string{fmt.Sprintf(`state: armed is not set, but retry holds tag "3:%s" for %d, so nobody would be woken.`, idRetry, b.now+30*second)}
+	}},
+	{"marker, but not armed", func(b *bed) {
+		b.emptyReady()
+		b.do("DEL", "pending")
+		b.do("DEL", "retry")
+		b.forget()
+		b.do("HDEL", "state", "armed")
+	}, func(b *bed) []string {
+		return []string{fmt.Sprintf(`wake: the marker stands at %d, but armed is 0.`, b.now)}
+	}},
+	{"armed for retry", func(b *bed) { b.emptyReady(); b.arm(b.now + 30*second) }, says()},
+	{"armed after retry", func(b *bed) { b.emptyReady(); b.arm(b.now + 30*second + 1) }, func(b *bed) []string {
+		return []string{fmt.Sprintf(`state: armed is %d, but retry holds tag "3:%s" for %d, so a sleeper would be woken late.`, b.now+30*second+1, idRetry, b.now+30*second)}
+	}},
+	{"armed after pending", func(b *bed) {
+		b.emptyReady()
+		b.do("ZADD", "retry", b.now+90*second, "3:"+idRetry)
+		b.arm(b.now + 60*second + 1)
+	}, func(b *bed) []string {
+		return []string{fmt.Sprintf(`state: armed is %d, but pending holds tag "%s" for %d, so a sleeper would be woken late.`, b.now+60*second+1, idPending, b.now+60*second)}
+	}},
+	{"armed in the future though ready", func(b *bed) { b.arm(b.now + 20*second) }, func(b *bed) []string {
+		return []string{fmt.Sprintf(`state: armed is %d, but ready holds tag "2:%s", so a sleeper would be woken late.`, b.now+20*second, idReady)}
+	}},
+	{"armed by tostring", func(b *bed) { b.do("HSET", "state", "armed", "1.7e+15") },
+		says(`state: field armed is "1.7e+15", want digits only.`)},
+	{"negative lane", func(b *bed) { b.do("HSET", "state", "lane", "-1") },
+		says(`state: field lane is "-1", want digits only.`)},
+	{"unknown field", func(b *bed) { b.do("HSET", "state", "sewn", "1") },
+		says(`state: field "sewn" is not in the layout.`)},
+	{"call without a reply", func(b *bed) { b.do("HSET", "state", "call:c", "1 5") },
+		says(`state: field "call:c" is malformed: "1 5" has 2 parts, want 3.`)},
+	{"call with a bad number", func(b *bed) { b.do("HSET", "state", "call:c", "01 5 x") },
+		says(`state: field "call:c" is malformed: its call number is "01", want no leading zero.`)},
+	{"call with a bad instant", func(b *bed) { b.do("HSET", "state", "call:c", "1 9007199254740992 x") },
+		says(`state: field "call:c" is malformed: its instant is "9007199254740992", want less than 2^53.`)},
+	{"call at 0", func(b *bed) { b.do("HSET", "state", "call:c", "1 0 x") },
+		says(`state: field "call:c" is malformed: its instant is 0.`)},
+	{"call of nobody", func(b *bed) { b.do("HSET", "state", "call:", "1 5 x") },
+		says(`state: field "call:" is malformed: it names no caller.`)},
+}
+
+// emptyReady takes the message out of ready without a trace.
+func (b *bed) emptyReady() {
+	b.do("DEL", "ready")
+	b.do("HDEL", "msg", idReady)
+	b.do("HDEL", "fail", idReady)
+}
+
+// forget removes what is left of the messages of pending and retry.
+func (b *bed) forget() {
+	b.do("HDEL", "msg", idPending, idPending2, idRetry)
+	b.do("HDEL", "fail", idRetry)
+	b.do("HDEL", "key", "order-1")
+}
+
+func (b *bed) arm(us int64) {
+	b.do("ZADD", "wake", us, "w")
+	b.do("HSET", "state", "armed", us)
+}
+
+func TestBreaches(t *testing.T) {
+	onServers(t, func(t *testing.T, cli redis.UniversalClient) {
+		for _, c := range breakages {
+			t.Run(c.name, func(t *testing.T) {
+				b := build(t, cli, "dq")
+				c.make(b)
+				s := b.read()
+				head := "queue dq:" + t.Name() + ": "
+				var want []string
+				for _, sentence := range c.want(b) {
+					want = append(want, head+sentence)
+				}
+				if got := s.Breaches(); !slices.Equal(got, want) {
+					t.Errorf("breaches:\n%s\nwant:\n%s\nstate:\n%s",
+						strings.Join(got, "\n"), strings.Join(want, "\n"), s.Dump())
+				}
+			})
+		}
+	})
+}

@@ -1,0 +1,187 @@
+// Package check reads the whole state of one queue from Redis and names every
+// breach of the invariants of DESIGN.md section 4.
+//
+// It is a second reading of the layout, written from the layout's description
+// and not from the library's code, and it does not import the library: a bug
+// in the library's own encoder or decoder is seen here. Tests call [Assert]
+// after every scenario.
+//
+// Nothing in it writes to Redis. A [State] is a value of its own, not kept up
+// to date, and safe for concurrent reading.
+package check
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// readLimit bounds one reading by Assert and AssertEmpty.
+const readLimit = 30 * time.Second
+
+// maxInstant is 2^53 us, in the year 2255: the first integer from which a
+// double, which is what Redis keeps as a score, is no longer exact.
+const maxInstant = int64(1) << 53
+
+// Queue names a queue. The zero value names none.
+type Queue struct {
+	Prefix string // "dq" unless UseCustomPrefix said otherwise
+	Name   string
+}
+
+// Base is what every key of the queue begins with.
+func (q Queue) Base() string { return "{" + q.Prefix + ":" + q.Name + "}:" }
+
+// Key is the Redis key of one structure, such as "pending".
+func (q Queue) Key(structure string) string { return q.Base() + structure }
+
+// State is everything that Redis held of a queue at one instant. What could
+// not be decoded is in it all the same, with the reason as its Problem.
+type State struct {
+	Queue Queue
+	Now   int64 // the server's clock at the reading, unix us
+
+	Pending []Entry // in order of score, as are Unack, Retry and Garbage
+	Ready   []Entry // in order of the list, head first; Score is 0
+	Unack   []Entry
+	Retry   []Entry
+	Garbage []Entry
+
+	Messages map[string]Envelope // by id
+	Fail     map[string]Fail     // by id
+	Keys     map[string]string   // caller's key -> id
+	Wake     int64               // instant of the member "w" of wake, unix us; 0: none
+	Markers  []Marker            // every member of wake, "w" included
+	Fields   map[string]string   // the hash state
+
+	TTLs      map[string]int64  // structure -> ms to live, of those that would expire
+	WrongType map[string]string // structure -> type found, of those that have another than they should
+	Strays    []string          // keys under the base that are none of the ten
+}
+
+// Entry is one tag in pending, ready, unack, retry or garbage.
+type Entry struct {
+	Tag          string
+	ID           string // "" if no id can be made out
+	Delivery     int64  // 1 for a plain id; 0 if the tag is malformed
+	Score        int64  // unix us; 0 in ready, and where ScoreProblem says why
+	TagProblem   string // "" for a well-formed tag
+	ScoreProblem string // "" for an integer in (0, 2^53), and in ready
+}
+
+// Marker is one member of wake.
+type Marker struct {
+	Member  string
+	Score   int64 // unix us; 0 if Problem is not ""
+	Problem string
+}
+
+// Envelope is one decoded value of msg. With a Problem, the fields that stand
+// before the fault are filled.
+type Envelope struct {
+	Version byte
+	Due     int64 // unix us
+	Key     string
+	Flags   byte
+	TTL     int64 // us; 0: none
+	Headers map[string]string
+	Retries int64
+	Payload string
+	Size    int // bytes of the whole envelope
+	Problem string
+}
+
+// Fail is one decoded value of fail. With a Problem, the rest is not filled.
+type Fail struct {
+	Delivery int64
+	Failures int64
+	Losses   int64 // in a row
+	When     int64 // unix us
+	Error    string
+	Problem  string
+}
+
+// place is one structure that holds tags, by name.
+type place struct {
+	name    string
+	entries []Entry
+}
+
+// places lists the five structures in the order a message goes through them.
+func (s *State) places() []place {
+	return []place{
+		{"pending", s.Pending},
+		{"ready", s.Ready},
+		{"unack", s.Unack},
+		{"retry", s.Retry},
+		{"garbage", s.Garbage},
+	}
+}
+
+// Where names the structure that holds the message: "pending", "ready",
+// "unack", "retry" or "garbage", and "gone" if none does. Of several, which is
+// a breach, it names the first in this order.
+func (s *State) Where(id string) string {
+	for _, p := range s.places() {
+		for _, e := range p.entries {
+			if e.ID == id {
+				return p.name
+			}
+		}
+	}
+	return "gone"
+}
+
+// Assert reads the queue and reports every breach as an error of the test, with
+// a dump of the state if there is one. It returns the state. A queue that
+// cannot be read ends the test, so it must be called from the test's own
+// goroutine, or from a Cleanup.
+//
+// Call it when no script of the queue is under way, or keep in mind that the
+// search for stray keys is not part of the snapshot.
+func Assert(t testing.TB, cli redis.UniversalClient, prefix, name string) *State {
+	t.Helper()
+	s := mustRead(t, cli, prefix, name)
+	if s != nil {
+		report(t, s, s.Breaches())
+	}
+	return s
+}
+
+// AssertEmpty does what Assert does, and reports every message that is left
+// anywhere: in a structure, in msg, fail or key.
+func AssertEmpty(t testing.TB, cli redis.UniversalClient, prefix, name string) *State {
+	t.Helper()
+	s := mustRead(t, cli, prefix, name)
+	if s != nil {
+		report(t, s, append(s.Breaches(), s.leftovers()...))
+	}
+	return s
+}
+
+// mustRead returns nil only where t.Fatalf returns, as a test's stand-in may.
+func mustRead(t testing.TB, cli redis.UniversalClient, prefix, name string) *State {
+	t.Helper()
+	// Not t.Context(): that one has ended when a Cleanup runs.
+	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
+	defer cancel()
+	s, err := Read(ctx, cli, prefix, name)
+	if err != nil {
+		t.Fatalf("%v", err)
+		return nil
+	}
+	return s
+}
+
+func report(t testing.TB, s *State, breaches []string) {
+	t.Helper()
+	for _, b := range breaches {
+		t.Errorf("%s", b)
+	}
+	if len(breaches) > 0 {
+		t.Logf("state of the queue:\n%s", strings.TrimRight(s.Dump(), "\n"))
+	}
+}

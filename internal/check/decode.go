@@ -1,0 +1,255 @@
+package check
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	envelopeVersion = 1
+	dueDigits       = 16
+	maxKeyBytes     = 512
+
+	flagTTL     = 1 << 0
+	flagHeaders = 1 << 1
+)
+
+// decodeTag takes `<id>` or `<n>:<id>` apart. From a malformed tag it still
+// reads the id where there is one, so that one fault is one breach.
+func decodeTag(tag string) Entry {
+	e := Entry{Tag: tag, ID: tag, Delivery: 1}
+	if i := strings.LastIndexByte(tag, ':'); i >= 0 {
+		e.ID = tag[i+1:]
+		n, err := decimal(tag[:i])
+		switch {
+		case err != nil:
+			e.TagProblem = "its delivery number is " + err.Error()
+		case n < 2:
+			e.TagProblem = fmt.Sprintf("its delivery number is %d, and a number is written from 2 on", n)
+		}
+		e.Delivery = n
+	}
+	if err := checkID(e.ID); err != nil {
+		e.TagProblem = cmp.Or(e.TagProblem, "its id is no UUIDv7: "+err.Error())
+		e.ID = ""
+	}
+	if e.TagProblem != "" {
+		e.Delivery = 0
+	}
+	return e
+}
+
+// checkID wants the 36 lower-case characters of a UUIDv7.
+func checkID(id string) error {
+	if len(id) != 36 {
+		return fmt.Errorf("%d characters, want 36", len(id))
+	}
+	for i := range len(id) {
+		c := id[i]
+		dash := i == 8 || i == 13 || i == 18 || i == 23
+		if dash != (c == '-') || !dash && !strings.ContainsRune("0123456789abcdef", rune(c)) {
+			return fmt.Errorf("character %q at %d", c, i)
+		}
+	}
+	if id[14] != '7' {
+		return fmt.Errorf("version %c, want 7", id[14])
+	}
+	if !strings.ContainsRune("89ab", rune(id[19])) {
+		return fmt.Errorf("variant %c, want 8, 9, a or b", id[19])
+	}
+	return nil
+}
+
+// decimal reads a number as every part of the layout writes it: digits alone,
+// no leading zero, below 2^53. (`1.7e+15` is what Lua's tostring would make.)
+func decimal(text string) (int64, error) {
+	if text == "" {
+		return 0, errors.New("empty, want a decimal number")
+	}
+	for i := range len(text) {
+		if text[i] < '0' || text[i] > '9' {
+			return 0, fmt.Errorf("%q, want digits only", text)
+		}
+	}
+	if text[0] == '0' && text != "0" {
+		return 0, fmt.Errorf("%q, want no leading zero", text)
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n >= maxInstant {
+		return 0, fmt.Errorf("%q, want less than 2^53", text)
+	}
+	return n, nil
+}
+
+// decodeScore reads a score, which Redis may write as 1.7e+15.
+func decodeScore(text string) (us int64, problem string) {
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || f != math.Trunc(f) || f <= 0 || f >= float64(maxInstant) {
+		return 0, text + ", want an integer in (0, 2^53)"
+	}
+	return int64(f), ""
+}
+
+// decodeEnvelope reads one value of msg up to the first fault.
+func decodeEnvelope(raw string) Envelope {
+	e := Envelope{Size: len(raw)}
+	if err := e.decode(cursor(raw)); err != nil {
+		e.Problem = err.Error()
+	}
+	return e
+}
+
+func (e *Envelope) decode(c cursor) error {
+	version, err := c.take(1, "version")
+	if err != nil {
+		return err
+	}
+	e.Version = version[0]
+	if e.Version != envelopeVersion {
+		return fmt.Errorf("version is %d, want %d", e.Version, envelopeVersion)
+	}
+
+	digits, err := c.take(dueDigits, "due")
+	if err != nil {
+		return err
+	}
+	e.Due, err = decimal(strings.TrimLeft(digits, "0"))
+	if err != nil {
+		return fmt.Errorf("due is %q, want 16 digits in (0, 2^53)", digits)
+	}
+
+	k, err := c.take(2, "length of key")
+	if err != nil {
+		return err
+	}
+	keyLen := int(k[0])<<8 | int(k[1])
+	if keyLen > maxKeyBytes {
+		return fmt.Errorf("length of key is %d, want at most %d", keyLen, maxKeyBytes)
+	}
+	e.Key, err = c.take(keyLen, "key")
+	if err != nil {
+		return err
+	}
+
+	flags, err := c.take(1, "flags")
+	if err != nil {
+		return err
+	}
+	e.Flags = flags[0]
+	if unknown := e.Flags &^ (flagTTL | flagHeaders); unknown != 0 {
+		return fmt.Errorf("unknown flags 0x%02x are set", unknown)
+	}
+	if e.Retries, err = c.number("retry count"); err != nil {
+		return err
+	}
+	if e.Flags&flagTTL != 0 {
+		if e.TTL, err = c.number("TTL"); err != nil {
+			return err
+		}
+		if e.TTL == 0 {
+			return errors.New("TTL is 0 though its flag is set")
+		}
+	}
+	if e.Flags&flagHeaders != 0 {
+		if err := e.decodeHeaders(&c); err != nil {
+			return err
+		}
+	}
+	e.Payload = string(c)
+	return nil
+}
+
+func (e *Envelope) decodeHeaders(c *cursor) error {
+	count, err := c.number("number of headers")
+	if err != nil {
+		return err
+	}
+	if count == 0 {
+		return errors.New("number of headers is 0 though their flag is set")
+	}
+	e.Headers = map[string]string{}
+	for range count {
+		name, err := c.text("header name")
+		if err != nil {
+			return err
+		}
+		if _, twice := e.Headers[name]; twice {
+			return fmt.Errorf("header %q stands twice", name)
+		}
+		if e.Headers[name], err = c.text("header value"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cursor is what is left to read of an envelope.
+type cursor string
+
+// take reads n bytes.
+func (c *cursor) take(n int, what string) (string, error) {
+	if len(*c) < n {
+		return "", fmt.Errorf("ends within its %s: %d bytes, want %d", what, len(*c), n)
+	}
+	taken := string((*c)[:n])
+	*c = (*c)[n:]
+	return taken, nil
+}
+
+// number reads a uvarint in its shortest form.
+func (c *cursor) number(what string) (int64, error) {
+	v, n := binary.Uvarint([]byte((*c)[:min(len(*c), binary.MaxVarintLen64)]))
+	switch {
+	case n == 0 && len(*c) < binary.MaxVarintLen64:
+		return 0, fmt.Errorf("ends within its %s", what)
+	case n <= 0 || v > math.MaxInt64:
+		return 0, fmt.Errorf("%s overflows 63 bits", what)
+	case n > 1 && (*c)[n-1] == 0:
+		return 0, fmt.Errorf("%s is not in its shortest form", what)
+	}
+	*c = (*c)[n:]
+	return int64(v), nil
+}
+
+// text reads a uvarint and as many bytes.
+func (c *cursor) text(what string) (string, error) {
+	n, err := c.number("length of a " + what)
+	if err != nil {
+		return "", err
+	}
+	// As int64: a length beyond the address space must not wrap.
+	return c.take(int(min(n, math.MaxInt32)), what)
+}
+
+// decodeFail reads `<delivery> <failures> <losses> <when> <last error text>`.
+func decodeFail(raw string) Fail {
+	parts := strings.SplitN(raw, " ", 5)
+	if len(parts) != 5 {
+		return Fail{Problem: fmt.Sprintf("%q has %d parts, want 5", raw, len(parts))}
+	}
+	var numbers [4]int64
+	for i, what := range []string{"delivery number", "number of failures", "number of losses", "instant"} {
+		n, err := decimal(parts[i])
+		if err != nil {
+			return Fail{Problem: "its " + what + " is " + err.Error()}
+		}
+		numbers[i] = n
+	}
+	f := Fail{Delivery: numbers[0], Failures: numbers[1], Losses: numbers[2], When: numbers[3], Error: parts[4]}
+	switch {
+	case f.Delivery == 0:
+		return Fail{Problem: "its delivery number is 0, want 1 or more"}
+	case f.When == 0 && (f.Failures > 0 || f.Losses > 0 || f.Error != ""):
+		return Fail{Problem: "its instant is 0 though there was a failure, a loss or an error"}
+	}
+	return f
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

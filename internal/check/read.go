@@ -1,0 +1,243 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// structures lists the ten keys of a queue in the order of snapshotScript's
+// KEYS, each with its type.
+var structures = []struct{ name, kind string }{
+	{"pending", "zset"},
+	{"ready", "list"},
+	{"unack", "zset"},
+	{"retry", "zset"},
+	{"garbage", "zset"},
+	{"msg", "hash"},
+	{"fail", "hash"},
+	{"key", "hash"},
+	{"wake", "zset"},
+	{"state", "hash"},
+}
+
+// snapshotScript reads a whole queue at one instant. A script and not a
+// MULTI, because a client of a Cluster routes TIME, which has no key, to a node
+// of its own choice; a script goes where its keys are.
+//
+// KEYS     the ten keys of the queue
+// ARGV     for each of them the type it must have, as TYPE names it
+// Returns  {seconds, microseconds, then for each key {type, PTTL, content}};
+// content is the reply of ZRANGE WITHSCORES, LRANGE or HGETALL,
+// and empty for a key that does not exist or has another type
+// Cost     O(size of the queue), unbounded: for tests only
+// Keeps    every invariant: it writes nothing
+//
+// Scores and the clock pass through as the text that Redis gave.
+const snapshotScript = `
+local now = redis.call('TIME')
+local out = {now[1], now[2]}
+for i = 1, #KEYS do
+  local want = ARGV[i]
+  local kind = redis.call('TYPE', KEYS[i]).ok
+  local content = {}
+  if kind == want then
+    if kind == 'zset' then
+      content = redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES')
+    elseif kind == 'list' then
+      content = redis.call('LRANGE', KEYS[i], 0, -1)
+    elseif kind == 'hash' then
+      content = redis.call('HGETALL', KEYS[i])
+    end
+  end
+  out[#out + 1] = {kind, redis.call('PTTL', KEYS[i]), content}
+end
+return out
+`
+
+// Read takes one consistent snapshot of the queue, then looks for keys under
+// its base that do not belong there (on every master of a Cluster). It returns
+// an error only if Redis cannot be read; what is wrong with the content is for
+// Breaches to say.
+func Read(ctx context.Context, cli redis.UniversalClient, prefix, name string) (*State, error) {
+	q := Queue{Prefix: prefix, Name: name}
+	var keys []string
+	var kinds []any
+	for _, st := range structures {
+		keys = append(keys, q.Key(st.name))
+		kinds = append(kinds, st.kind)
+	}
+	reply, err := cli.Eval(ctx, snapshotScript, keys, kinds...).Slice()
+	if err != nil {
+		return nil, fmt.Errorf("check: reading queue %s:%s: %w", prefix, name, err)
+	}
+	s, err := decodeSnapshot(q, reply)
+	if err != nil {
+		return nil, fmt.Errorf("check: reading queue %s:%s: %w", prefix, name, err)
+	}
+	s.Strays, err = strays(ctx, cli, q, keys)
+	if err != nil {
+		return nil, fmt.Errorf("check: scanning for keys of queue %s:%s: %w", prefix, name, err)
+	}
+	return s, nil
+}
+
+// decodeSnapshot turns the script's reply into a State.
+func decodeSnapshot(q Queue, reply []any) (*State, error) {
+	if len(reply) != 2+len(structures) {
+		return nil, fmt.Errorf("snapshot of %d parts, want %d", len(reply), 2+len(structures))
+	}
+	s := &State{
+		Queue:     q,
+		Messages:  map[string]Envelope{},
+		Fail:      map[string]Fail{},
+		Keys:      map[string]string{},
+		Fields:    map[string]string{},
+		TTLs:      map[string]int64{},
+		WrongType: map[string]string{},
+	}
+	var clock [2]int64
+	for i := range clock {
+		text, ok := reply[i].(string)
+		if !ok {
+			return nil, fmt.Errorf("clock of type %T, want a string", reply[i])
+		}
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("clock: %w", err)
+		}
+		clock[i] = n
+	}
+	s.Now = clock[0]*1_000_000 + clock[1]
+
+	for i, st := range structures {
+		kind, ttlMs, content, err := decodePart(reply[2+i])
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", st.name, err)
+		}
+		if kind != st.kind && kind != "none" {
+			s.WrongType[st.name] = kind
+		}
+		if ttlMs >= 0 { // -1: lives for ever; -2: no such key
+			s.TTLs[st.name] = ttlMs
+		}
+		if st.kind != "list" && len(content)%2 != 0 {
+			return nil, fmt.Errorf("%s: %d values, which are no pairs", st.name, len(content))
+		}
+		s.fill(st.name, content)
+	}
+	return s, nil
+}
+
+// decodePart takes {type, PTTL, content} apart.
+func decodePart(reply any) (kind string, ttlMs int64, content []string, err error) {
+	part, ok := reply.([]any)
+	if !ok || len(part) != 3 {
+		return "", 0, nil, fmt.Errorf("unexpected part %T of the snapshot", reply)
+	}
+	kind, ok1 := part[0].(string)
+	ttlMs, ok2 := part[1].(int64)
+	values, ok3 := part[2].([]any)
+	if !ok1 || !ok2 || !ok3 {
+		return "", 0, nil, fmt.Errorf("unexpected part {%T, %T, %T} of the snapshot", part[0], part[1], part[2])
+	}
+	for _, v := range values {
+		text, ok := v.(string)
+		if !ok {
+			return "", 0, nil, fmt.Errorf("unexpected value of type %T", v)
+		}
+		content = append(content, text)
+	}
+	return kind, ttlMs, content, nil
+}
+
+// fill decodes the content of one structure into its field.
+func (s *State) fill(structure string, content []string) {
+	switch structure {
+	case "pending":
+		s.Pending = scored(content)
+	case "ready":
+		for _, tag := range content {
+			s.Ready = append(s.Ready, decodeTag(tag))
+		}
+	case "unack":
+		s.Unack = scored(content)
+	case "retry":
+		s.Retry = scored(content)
+	case "garbage":
+		s.Garbage = scored(content)
+	case "wake":
+		for pair := range slices.Chunk(content, 2) {
+			m := Marker{Member: pair[0]}
+			m.Score, m.Problem = decodeScore(pair[1])
+			if m.Member == "w" {
+				s.Wake = m.Score
+			}
+			s.Markers = append(s.Markers, m)
+		}
+	default:
+		for pair := range slices.Chunk(content, 2) {
+			switch field, value := pair[0], pair[1]; structure {
+			case "msg":
+				s.Messages[field] = decodeEnvelope(value)
+			case "fail":
+				s.Fail[field] = decodeFail(value)
+			case "key":
+				s.Keys[field] = value
+			case "state":
+				s.Fields[field] = value
+			}
+		}
+	}
+}
+
+// scored decodes the reply of ZRANGE WITHSCORES.
+func scored(content []string) []Entry {
+	var entries []Entry
+	for pair := range slices.Chunk(content, 2) {
+		e := decodeTag(pair[0])
+		e.Score, e.ScoreProblem = decodeScore(pair[1])
+		entries = append(entries, e)
+	}
+	return entries
+}
+
+// strays finds the keys under the queue's base other than own, sorted.
+func strays(ctx context.Context, cli redis.UniversalClient, q Queue, own []string) ([]string, error) {
+	pattern := globEscaper.Replace(q.Base()) + "*"
+	var mu sync.Mutex // ForEachMaster calls scan for all masters at once
+	found := map[string]bool{}
+	scan := func(ctx context.Context, node redis.Cmdable) error {
+		it := node.Scan(ctx, 0, pattern, 1000).Iterator()
+		for it.Next(ctx) {
+			if key := it.Val(); strings.HasPrefix(key, q.Base()) && !slices.Contains(own, key) {
+				mu.Lock()
+				found[key] = true // SCAN may name a key twice
+				mu.Unlock()
+			}
+		}
+		return it.Err()
+	}
+
+	cluster, ok := cli.(interface {
+		ForEachMaster(context.Context, func(context.Context, *redis.Client) error) error
+	})
+	var err error
+	if ok {
+		err = cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return scan(ctx, node) })
+	} else {
+		err = scan(ctx, cli)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return sortedKeys(found), nil
+}
+
+// globEscaper makes text match itself in a pattern of SCAN.
+var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)

@@ -1,0 +1,261 @@
+package redistest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	clusterSlots       = 16384
+	clusterLimit       = 30 * time.Second // to form a cluster
+	clusterNodeTimeout = "1000"           // ms
+)
+
+// Cluster is a Redis Cluster of real servers.
+type Cluster struct {
+	// Nodes are its servers, the primaries first, in the order of their slots,
+	// then the replicas, those of the first primary first. This is how they
+	// were made; a failover changes the roles, not the order.
+	Nodes []*Server
+
+	primaries int
+	replicas  int // of each primary
+}
+
+// StartCluster runs a Redis Cluster for one test: so many primaries, which
+// share the slots evenly, and so many replicas of each. It returns when every
+// node says that the cluster is well, every replica has its primary's data and
+// a go-redis ClusterClient sees them all, which takes 3 to 5 seconds. Nodes
+// hold each other for failed after 1 second. A failover needs more than half
+// of the primaries alive, so three at least.
+//
+// Its nodes may be stopped, killed, paused and restarted one by one. At the
+// end of the test they are stopped, and if it failed the end of each one's
+// output is logged. The test fails at once if the cluster does not form.
+func StartCluster(t testing.TB, primaries, replicas int) *Cluster {
+	t.Helper()
+	if primaries < 1 || replicas < 0 {
+		t.Fatalf("redistest: no cluster has %d primaries and %d replicas", primaries, replicas)
+	}
+	c := &Cluster{
+		Nodes:     make([]*Server, primaries*(1+replicas)),
+		primaries: primaries, replicas: replicas,
+	}
+	t.Cleanup(func() {
+		c.each(func(i int) error {
+			if c.Nodes[i] != nil {
+				c.Nodes[i].Close()
+			}
+			return nil
+		})
+		for _, node := range c.Nodes {
+			if node != nil {
+				node.logIfFailed(t)
+			}
+		}
+	})
+	if err := c.each(c.startNode); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), clusterLimit)
+	defer cancel()
+	if err := c.form(ctx); err != nil {
+		t.Fatalf("redistest: cluster: %v", err)
+	}
+	return c
+}
+
+// Addrs returns the addresses of all nodes, in the order of Nodes.
+func (c *Cluster) Addrs() []string {
+	addrs := make([]string, len(c.Nodes))
+	for i, node := range c.Nodes {
+		addrs[i] = node.Addr()
+	}
+	return addrs
+}
+
+// Client returns a new client of the cluster, with go-redis's defaults. It is
+// closed at the end of the test.
+func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
+	cli := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	t.Cleanup(func() { _ = cli.Close() })
+	return cli
+}
+
+// startNode runs one server, which is a cluster of its own yet. Replication
+// goes over the wire and starts at once: the default waits 5 seconds for more
+// replicas to come.
+func (c *Cluster) startNode(i int) (err error) {
+	c.Nodes[i], err = Run(
+		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+		"--cluster-node-timeout", clusterNodeTimeout, "--cluster-announce-ip", "127.0.0.1",
+		"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0",
+	)
+	return err
+}
+
+// form makes one cluster of the nodes.
+func (c *Cluster) form(ctx context.Context) error {
+	clis := make([]*redis.Client, len(c.Nodes))
+	for i, node := range c.Nodes {
+		clis[i] = redis.NewClient(&redis.Options{Addr: node.Addr()})
+		defer clis[i].Close()
+	}
+	for i, cli := range clis {
+		// Epochs that differ spare the nodes from settling it themselves.
+		if err := cli.Do(ctx, "CLUSTER", "SET-CONFIG-EPOCH", i+1).Err(); err != nil {
+			return fmt.Errorf("SET-CONFIG-EPOCH: %w", err)
+		}
+		if i < c.primaries {
+			from, to := i*clusterSlots/c.primaries, (i+1)*clusterSlots/c.primaries-1
+			if err := addSlots(ctx, cli, from, to); err != nil {
+				return fmt.Errorf("ADDSLOTS: %w", err)
+			}
+		}
+		if i > 0 {
+			if err := clis[0].ClusterMeet(ctx, "127.0.0.1", strconv.Itoa(c.Nodes[i].port)).Err(); err != nil {
+				return fmt.Errorf("MEET: %w", err)
+			}
+		}
+	}
+	if err := await(ctx, func() error { return c.allMet(ctx, clis) }); err != nil {
+		return err
+	}
+	for i, cli := range clis[c.primaries:] {
+		id, err := clis[i/c.replicas].Do(ctx, "CLUSTER", "MYID").Text()
+		if err != nil {
+			return fmt.Errorf("MYID: %w", err)
+		}
+		if err := cli.ClusterReplicate(ctx, id).Err(); err != nil {
+			return fmt.Errorf("REPLICATE: %w", err)
+		}
+	}
+	if err := await(ctx, func() error { return c.allWell(ctx, clis) }); err != nil {
+		return err
+	}
+	return await(ctx, func() error { return c.clientSeesAll(ctx) })
+}
+
+// addSlots gives a node the slots from one to another, both included. Servers
+// before 7.0 want them one by one.
+func addSlots(ctx context.Context, cli *redis.Client, from, to int) error {
+	err := cli.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", from, to).Err()
+	if err == nil || !strings.Contains(strings.ToLower(err.Error()), "unknown") {
+		return err
+	}
+	slots := make([]int, 0, to-from+1)
+	for slot := from; slot <= to; slot++ {
+		slots = append(slots, slot)
+	}
+	return cli.ClusterAddSlots(ctx, slots...).Err()
+}
+
+// allMet returns an error unless every node knows every other by name.
+func (c *Cluster) allMet(ctx context.Context, clis []*redis.Client) error {
+	for i, cli := range clis {
+		nodes, err := cli.ClusterNodes(ctx).Result()
+		if err != nil {
+			return err
+		}
+		if lines := strings.Count(nodes, "\n"); lines != len(clis) || strings.Contains(nodes, "handshake") {
+			return fmt.Errorf("node %d has not met all:\n%s", i, nodes)
+		}
+	}
+	return nil
+}
+
+// allWell returns an error unless every node says that the cluster is well,
+// knows all nodes in their roles, and every replica follows its primary.
+func (c *Cluster) allWell(ctx context.Context, clis []*redis.Client) error {
+	for i, cli := range clis {
+		info, err := cli.ClusterInfo(ctx).Result()
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(info, "cluster_state:ok") {
+			return fmt.Errorf("node %d is not well:\n%s", i, info)
+		}
+		slots, err := cli.ClusterSlots(ctx).Result()
+		if err != nil {
+			return err
+		}
+		for _, slot := range slots {
+			if len(slots) != c.primaries || len(slot.Nodes) != 1+c.replicas {
+				return fmt.Errorf("node %d does not see all yet: %v", i, slots)
+			}
+		}
+		if i < c.primaries {
+			continue
+		}
+		repl, err := cli.Info(ctx, "replication").Result()
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(repl, "master_link_status:up") {
+			return fmt.Errorf("node %d does not follow its primary yet:\n%s", i, repl)
+		}
+	}
+	return nil
+}
+
+// clientSeesAll returns an error unless a fresh ClusterClient reaches every
+// node.
+func (c *Cluster) clientSeesAll(ctx context.Context) error {
+	cli := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs()})
+	defer cli.Close()
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	if err := cli.ForEachShard(ctx, func(ctx context.Context, node *redis.Client) error {
+		mu.Lock()
+		seen[node.Options().Addr] = true
+		mu.Unlock()
+		return node.Ping(ctx).Err()
+	}); err != nil {
+		return err
+	}
+	if len(seen) != len(c.Nodes) {
+		return fmt.Errorf("the client sees %d nodes of %d", len(seen), len(c.Nodes))
+	}
+	return nil
+}
+
+// each calls f for every node's index, all at once, and joins the errors.
+func (c *Cluster) each(f func(i int) error) error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(c.Nodes))
+	for i := range c.Nodes {
+		wg.Go(func() { errs[i] = f(i) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// await calls f until it returns nil, or until ctx ends; then it returns the
+// last error of f that is not merely that end.
+func await(ctx context.Context, f func() error) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	var last error
+	for {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), last)
+		}
+	}
+}

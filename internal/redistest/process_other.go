@@ -1,0 +1,16 @@
+//go:build !unix
+
+package redistest
+
+import "syscall"
+
+// There is no redis-server here and there are no such signals; this file lets
+// the package compile.
+const (
+	sigPause  = syscall.SIGTERM
+	sigResume = syscall.SIGTERM
+)
+
+func childAttr() *syscall.SysProcAttr { return nil }
+
+func standsStill(int) bool { return true }

@@ -1,0 +1,259 @@
+package redistest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestStartServesAndIsOnItsOwn(t *testing.T) {
+	t.Parallel()
+	ctx := testCtx(t)
+	a, b := Start(t), Start(t)
+	if err := a.Client(t).Set(ctx, "k", "v", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.Client(t).Exists(ctx, "k").Result(); err != nil || n != 0 {
+		t.Fatalf("the other server has the key: %d, %v", n, err)
+	}
+	if a.Pid() == 0 || a.Pid() == b.Pid() {
+		t.Fatalf("pids %d and %d", a.Pid(), b.Pid())
+	}
+	if !strings.Contains(a.Output(), "Ready to accept connections") {
+		t.Fatalf("output: %s", a.Output())
+	}
+}
+
+func TestArgsWinOverDefaults(t *testing.T) {
+	t.Parallel()
+	cli := Start(t, "--appendonly", "yes", "--maxmemory", "77mb").Client(t)
+	for option, want := range map[string]string{"appendonly": "yes", "maxmemory": "80740352", "save": ""} {
+		got, err := cli.ConfigGet(testCtx(t), option).Result()
+		if err != nil || got[option] != want {
+			t.Errorf("%s is %q, want %q: %v", option, got[option], want, err)
+		}
+	}
+}
+
+func TestStopKillRestart(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*Server){
+		"Stop":              (*Server).Stop,
+		"Kill":              (*Server).Kill,
+		"Stop while paused": func(s *Server) { s.Pause(); s.Stop() },
+		"Kill while paused": func(s *Server) { s.Pause(); s.Kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := testCtx(t)
+			s := Start(t, "--appendonly", "yes")
+			cli := s.Client(t)
+			if err := cli.Set(ctx, "k", "v", 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			addr, pid := s.Addr(), s.Pid()
+			end(s)
+			end(s) // what has ended is left alone
+			if s.Pid() != 0 {
+				t.Fatalf("pid %d after the end", s.Pid())
+			}
+			if conn, err := net.Dial("tcp", addr); err == nil {
+				conn.Close()
+				t.Fatal("somebody listens after the end")
+			}
+			s.Restart(t)
+			if s.Addr() != addr || s.Pid() == pid || s.Pid() == 0 {
+				t.Fatalf("restarted at %s, pid %d; was at %s, pid %d", s.Addr(), s.Pid(), addr, pid)
+			}
+			if v, err := cli.Get(ctx, "k").Result(); v != "v" {
+				t.Fatalf("after the restart: %q, %v", v, err)
+			}
+			if n := strings.Count(s.Output(), "Ready to accept connections"); n != 2 {
+				t.Fatalf("output tells of %d starts, want 2:\n%s", n, s.Output())
+			}
+		})
+	}
+}
+
+func TestRestartOfRunningServer(t *testing.T) {
+	t.Parallel()
+	s := Start(t)
+	pid := s.Pid()
+	s.Restart(t)
+	if s.Pid() == pid || s.Pid() == 0 {
+		t.Fatalf("pid %d, was %d", s.Pid(), pid)
+	}
+}
+
+func TestRestartWaitsForThePort(t *testing.T) {
+	t.Parallel()
+	s := Start(t)
+	s.Stop()
+	ln, err := net.Listen("tcp", s.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	restarted := make(chan error, 1)
+	go func() { restarted <- s.restart() }()
+	// The port's holder goes once a server has failed on it.
+	if !until(10*time.Second, func() bool {
+		data, err := os.ReadFile(s.logFile())
+		return err == nil && strings.Contains(string(data), "in use")
+	}) {
+		t.Error("no server tried the port")
+	}
+	ln.Close()
+	if err := <-restarted; err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Client(t).Ping(testCtx(t)).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRestartTakesNoStrangerForItsOwn(t *testing.T) {
+	t.Parallel()
+	a, b := Start(t), Start(t)
+	a.Stop()
+	a.mu.Lock()
+	a.port = b.port
+	err := a.launch(time.Now().Add(startLimit))
+	a.mu.Unlock()
+	if !errors.Is(err, errPortTaken) {
+		t.Fatalf("error %v, want %v", err, errPortTaken)
+	}
+}
+
+func TestPauseResume(t *testing.T) {
+	t.Parallel()
+	ctx := testCtx(t)
+	s := Start(t)
+	cli := redis.NewClient(&redis.Options{Addr: s.Addr(), ReadTimeout: 100 * time.Millisecond, MaxRetries: -1})
+	defer cli.Close()
+	if err := cli.Ping(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.Pause()
+	var timeout net.Error
+	if err := cli.Ping(ctx).Err(); !errors.As(err, &timeout) || !timeout.Timeout() {
+		t.Fatalf("a paused server answered: %v", err)
+	}
+	s.Resume()
+	if err := s.Client(t).Ping(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRunCloses(t *testing.T) {
+	t.Parallel()
+	s, err := Run()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s.Close()
+	if s.Pid() != 0 {
+		t.Error("still runs")
+	}
+	if _, err := os.Stat(s.dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("directory is left: %v", err)
+	}
+	if !strings.Contains(s.Output(), "Ready to accept connections") {
+		t.Errorf("output is lost: %q", s.Output())
+	}
+	if s.restart() == nil {
+		t.Error("a closed server restarted")
+	}
+}
+
+func TestRunTellsWhyItFailed(t *testing.T) {
+	t.Parallel()
+	_, err := Run("--no-such-option", "1")
+	if err == nil || !strings.Contains(err.Error(), "no-such-option") {
+		t.Fatalf("error %v", err)
+	}
+}
+
+func TestNoServerInPath(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	_, err := Run()
+	if !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), "make test") {
+		t.Fatalf("error %v", err)
+	}
+}
+
+// A test binary that is killed cannot clean up: the kernel ends its servers.
+func TestServerDiesWithBinary(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux ends a child with its parent")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"=1", "TMPDIR="+t.TempDir())
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	addr := strings.TrimSpace(line)
+	if err != nil || strings.HasPrefix(addr, "error") {
+		t.Fatalf("child: %q, %v", line, err)
+	}
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatalf("the child's server does not run: %v", err)
+	}
+	defer conn.Close()
+	cmd.Process.Kill()
+	_ = cmd.Wait()
+	if !until(10*time.Second, func() bool {
+		conn, err := net.Dial("tcp", addr)
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil
+	}) {
+		t.Fatal("the server has outlived its binary")
+	}
+}
+
+func TestFailureShowsOutput(t *testing.T) {
+	t.Parallel()
+	fake := &fakeTB{TB: t, failed: true}
+	Start(fake).Client(fake)
+	fake.end()
+	if !strings.Contains(fake.log, "Ready to accept connections") {
+		t.Fatalf("log: %q", fake.log)
+	}
+}
+
+func TestTail(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		n    int
+		want string
+	}{
+		{"", 2, ""},
+		{"a\n", 2, "a"},
+		{"a\nb\nc\n", 2, "b\nc"},
+		{"a\nb\nc", 3, "a\nb\nc"},
+	} {
+		if got := tail(tt.text, tt.n); got != tt.want {
+			t.Errorf("tail(%q, %d) = %q, want %q", tt.text, tt.n, got, tt.want)
+		}
+	}
+}

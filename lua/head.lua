@@ -1,0 +1,13 @@
+-- Shared by every script. Instants are unix us, durations us. An instant is written with
+-- us() and never with '..' or tostring, which keep 14 digits of 16.
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local function us(n) return string.format('%.0f', n) end
+
+-- keyof(tail) is the caller's own name for a message, '' for none; tail begins at the
+-- key length, which is byte 18 of an envelope.
+local function keyof(tail)
+  local hi, lo = string.byte(tail, 1, 2)
+  if not lo or hi * 256 + lo == 0 then return '' end
+  return string.sub(tail, 3, 2 + hi * 256 + lo)
+end

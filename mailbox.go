@@ -1,0 +1,91 @@
+package delayqueue
+
+import "sync"
+
+// A mailbox is a queue between goroutines, first in first out, that never blocks who puts
+// something in.
+type mailbox[T any] struct {
+	mu     sync.Mutex
+	filled sync.Cond
+	items  []T
+	closed bool
+}
+
+func (m *mailbox[T]) init() { m.filled.L = &m.mu }
+
+func (m *mailbox[T]) put(items ...T) {
+	m.mu.Lock()
+	m.items = append(m.items, items...)
+	m.mu.Unlock()
+	if len(items) > 1 {
+		m.filled.Broadcast()
+	} else {
+		m.filled.Signal()
+	}
+}
+
+// one waits for an item; false means that the mailbox is closed and empty.
+func (m *mailbox[T]) one() (item T, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.await()
+	if len(m.items) == 0 {
+		return item, false
+	}
+	item = m.items[0]
+	m.drop(1)
+	return item, true
+}
+
+// some waits for items and takes at most n; none means that the mailbox is closed and empty.
+func (m *mailbox[T]) some(n int) []T {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.await()
+	return m.cut(min(n, len(m.items)))
+}
+
+// all takes what is there.
+func (m *mailbox[T]) all() []T {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.cut(len(m.items))
+}
+
+// first looks at the item that is next.
+func (m *mailbox[T]) first() (item T, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.items) == 0 {
+		return item, false
+	}
+	return m.items[0], true
+}
+
+// close lets everybody who waits go once the mailbox is empty.
+func (m *mailbox[T]) close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.filled.Broadcast()
+}
+
+func (m *mailbox[T]) await() {
+	for len(m.items) == 0 && !m.closed {
+		m.filled.Wait()
+	}
+}
+
+func (m *mailbox[T]) cut(n int) []T {
+	cut := append([]T(nil), m.items[:n]...)
+	m.drop(n)
+	return cut
+}
+
+func (m *mailbox[T]) drop(n int) {
+	clear(m.items[:n])
+	m.items = m.items[n:]
+	if len(m.items) == 0 {
+		m.items = nil
+	}
+}

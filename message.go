@@ -1,0 +1,269 @@
+package delayqueue
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Message is one delivery of a message, as a handler sees it. It belongs to the
+// handler: the queue does not look at it again.
+type Message struct {
+	ID      string            // UUIDv7, made by the sender, never used twice
+	Key     string            // the sender's own name for it (WithKey); "" if it has none
+	Payload string            // any bytes, unchanged
+	Headers map[string]string // WithHeader; nil if there are none
+	Due     time.Time         // never handed out before this instant of the server's clock
+
+	// Delivery is the number of this delivery, from 1. It counts every hand-out: after
+	// failures, losses, snoozes, and those that no handler started.
+	Delivery int
+	Failures int // failures before this delivery
+	Retries  int // how many failures are followed by another delivery (WithRetryCount)
+}
+
+// MessageInfo names a message that was sent.
+type MessageInfo struct {
+	ID  string
+	Key string    // "" if it has none
+	Due time.Time // by the Redis server's clock
+}
+
+// A State says where a message is.
+type State int
+
+// The states of a message.
+const (
+	StateGone    State = iota // nowhere: acked, intercepted, aged out, or never sent
+	StatePending              // not yet due
+	StateReady                // due, next to be handed out
+	StateUnack                // handed out, being handled
+	StateRetry                // failed, snoozed or lost, waiting for its next delivery
+	StateGarbage              // given up on
+)
+
+var stateNames = [...]string{"gone", "pending", "ready", "unack", "retry", "garbage"}
+
+func (s State) String() string {
+	if s < 0 || int(s) >= len(stateNames) {
+		return "State(" + strconv.Itoa(int(s)) + ")"
+	}
+	return stateNames[s]
+}
+
+// InterceptResult says what an interception did.
+type InterceptResult struct {
+	Intercepted bool  // false: there was nothing to take out
+	State       State // where the message was
+}
+
+// The envelope is what Redis keeps of a message, in the hash msg:
+//
+//	version    1 byte, 1
+//	due        16 decimal digits, unix us; the script that stores it fills it in
+//	key length 2 bytes, big endian
+//	key
+//	flags      1 byte: 1 = a TTL follows, 2 = headers follow
+//	retries    uvarint
+//	ttl        uvarint, us, if flagged
+//	headers    uvarint count, then for each a uvarint length and the bytes of its key and of its value, if flagged
+//	payload    the rest
+//
+// Version, due and key stay at these offsets in every version, for the scripts read
+// them; all else is read here alone.
+const (
+	envelopeVersion = 1
+	dueDigits       = 16
+	envelopeHead    = 1 + dueDigits
+
+	flagTTL     = 1
+	flagHeaders = 2
+)
+
+type envelope struct {
+	due     int64 // unix us
+	key     string
+	retries int
+	ttl     time.Duration // 0: none
+	headers map[string]string
+	payload string
+}
+
+// tail encodes all of the envelope that stands behind its due instant.
+func (e *envelope) tail() string {
+	var flags byte
+	size := 2 + len(e.key) + 1 + binary.MaxVarintLen64 + len(e.payload)
+	if e.ttl > 0 {
+		flags |= flagTTL
+		size += binary.MaxVarintLen64
+	}
+	if len(e.headers) > 0 {
+		flags |= flagHeaders
+		size += binary.MaxVarintLen64
+		for k, v := range e.headers {
+			size += 2*binary.MaxVarintLen64 + len(k) + len(v)
+		}
+	}
+	var b strings.Builder
+	b.Grow(size)
+	var scratch [binary.MaxVarintLen64]byte
+	uvarint := func(n uint64) { b.Write(scratch[:binary.PutUvarint(scratch[:], n)]) }
+
+	b.WriteByte(byte(len(e.key) >> 8))
+	b.WriteByte(byte(len(e.key)))
+	b.WriteString(e.key)
+	b.WriteByte(flags)
+	uvarint(uint64(e.retries))
+	if flags&flagTTL != 0 {
+		uvarint(uint64(e.ttl / time.Microsecond))
+	}
+	if flags&flagHeaders != 0 {
+		uvarint(uint64(len(e.headers)))
+		for _, k := range slices.Sorted(maps.Keys(e.headers)) {
+			uvarint(uint64(len(k)))
+			b.WriteString(k)
+			uvarint(uint64(len(e.headers[k])))
+			b.WriteString(e.headers[k])
+		}
+	}
+	b.WriteString(e.payload)
+	return b.String()
+}
+
+var errBadEnvelope = errors.New("delayqueue: broken envelope")
+
+// decodeEnvelope reads what a sender of this version wrote. The payload is a part of
+// s, not a copy. It returns errNewerVersion for a version that it does not know and
+// errBadEnvelope for bytes that no version wrote.
+func decodeEnvelope(s string) (envelope, error) {
+	var e envelope
+	if len(s) < envelopeHead+2 || s[0] == 0 {
+		return e, fmt.Errorf("%w: %d bytes", errBadEnvelope, len(s))
+	}
+	if s[0] > envelopeVersion {
+		return e, fmt.Errorf("%w: %d", errNewerVersion, s[0])
+	}
+	due, err := strconv.ParseUint(s[1:envelopeHead], 10, 63)
+	if err != nil {
+		return e, fmt.Errorf("%w: due %q", errBadEnvelope, s[1:envelopeHead])
+	}
+	e.due = int64(due)
+	r := envelopeReader{s: s[envelopeHead:]}
+	hi, lo := r.byte(), r.byte()
+	e.key = r.take(uint64(hi)<<8 | uint64(lo))
+	flags := r.byte()
+	e.retries = int(min(r.uvarint(), math.MaxInt32))
+	if flags&flagTTL != 0 {
+		e.ttl = time.Duration(min(r.uvarint(), math.MaxInt64/1000)) * time.Microsecond
+	}
+	if flags&flagHeaders != 0 {
+		n := r.uvarint()
+		if n > uint64(len(r.s)) {
+			r.bad = true
+		}
+		for ; n > 0 && !r.bad; n-- {
+			if e.headers == nil {
+				e.headers = make(map[string]string)
+			}
+			k := r.take(r.uvarint())
+			e.headers[k] = r.take(r.uvarint())
+		}
+	}
+	if r.bad || flags&^(flagTTL|flagHeaders) != 0 {
+		return envelope{}, fmt.Errorf("%w: %d bytes, flags %#x", errBadEnvelope, len(s), flags)
+	}
+	e.payload = r.s
+	return e, nil
+}
+
+// envelopeReader takes an envelope apart; bad is set, and stays set, once it is too short.
+type envelopeReader struct {
+	s   string
+	bad bool
+}
+
+func (r *envelopeReader) take(n uint64) string {
+	if r.bad || n > uint64(len(r.s)) {
+		r.bad = true
+		return ""
+	}
+	head := r.s[:n]
+	r.s = r.s[n:]
+	return head
+}
+
+func (r *envelopeReader) byte() byte {
+	b := r.take(1)
+	if r.bad {
+		return 0
+	}
+	return b[0]
+}
+
+func (r *envelopeReader) uvarint() uint64 {
+	var n uint64
+	for shift := 0; shift < 64; shift += 7 {
+		b := r.byte()
+		n |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return n
+		}
+	}
+	r.bad = true
+	return 0
+}
+
+// tagOf names delivery n of a message: the id itself for the first, <n>:<id> from the second on.
+func tagOf(id string, n int) string {
+	if n == 1 {
+		return id
+	}
+	return strconv.Itoa(n) + ":" + id
+}
+
+// splitTag is the inverse of tagOf.
+func splitTag(tag string) (id string, n int, err error) {
+	num, id, found := strings.Cut(tag, ":")
+	if !found {
+		return tag, 1, nil
+	}
+	n, err = strconv.Atoi(num)
+	if err != nil || n < 2 || num[0] == '+' || num[0] == '0' || id == "" {
+		return "", 0, fmt.Errorf("delayqueue: broken tag %q", tag)
+	}
+	return id, n, nil
+}
+
+// A failRecord is the hash fail's entry for a message: `<delivery> <failures> <losses> <when> <error>`.
+type failRecord struct {
+	delivery, failures, losses int
+	when                       int64 // unix us
+	text                       string
+}
+
+// maxErrorText bounds the error text that is kept with a message.
+const maxErrorText = 1 << 10
+
+func parseFail(s string) (failRecord, error) {
+	var r failRecord
+	fields := strings.SplitN(s, " ", 5)
+	if len(fields) != 5 {
+		return r, fmt.Errorf("delayqueue: broken fail record %q", s)
+	}
+	var errs [4]error
+	r.delivery, errs[0] = strconv.Atoi(fields[0])
+	r.failures, errs[1] = strconv.Atoi(fields[1])
+	r.losses, errs[2] = strconv.Atoi(fields[2])
+	r.when, errs[3] = strconv.ParseInt(fields[3], 10, 64)
+	r.text = fields[4]
+	if err := errors.Join(errs[:]...); err != nil {
+		return r, fmt.Errorf("delayqueue: broken fail record %q: %w", s, err)
+	}
+	return r, nil
+}

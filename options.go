@@ -1,0 +1,342 @@
+package delayqueue
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"time"
+)
+
+// ---- At creation ----
+
+// A QueueOption is fixed when a queue is made: everybody who shares the queue must use the same.
+type QueueOption func(*identity)
+
+type identity struct{ prefix string }
+
+// UseCustomPrefix puts the queue's keys under {p:name} instead of {dq:name}. Queues of
+// different prefixes share nothing. It panics if p is empty or holds { or }.
+func UseCustomPrefix(p string) QueueOption {
+	if p == "" || strings.ContainsAny(p, "{}") {
+		panic(fmt.Sprintf("delayqueue: UseCustomPrefix(%q): a prefix needs at least one character and none of { }", p))
+	}
+	return func(id *identity) { id.prefix = p }
+}
+
+// ---- Message options ----
+
+// A MsgOption sets something of one message. Options are applied in order; the last one wins.
+type MsgOption func(*draft) error
+
+// draft is a message that is being made.
+type draft struct {
+	envelope
+	when    when
+	hasWhen bool // set by WithDelay or WithSchedule
+	fixed   bool // the call itself says when
+}
+
+// when is the argument of the send script that says when a message is due.
+type when string
+
+const (
+	maxDelay = 150 * 365 * 24 * time.Hour
+	maxKey   = 512
+)
+
+var maxDue = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func delayed(d time.Duration) (when, error) {
+	if d > maxDelay {
+		return "", fmt.Errorf("%w: delay %v: at most %v (150 years)", ErrBadOption, d, maxDelay)
+	}
+	return when(fmt.Sprintf("+%d", max(d, 0).Microseconds()+roundUp(max(d, 0)))), nil
+}
+
+// roundUp is 1 if d is not whole microseconds: a message is never early.
+func roundUp(d time.Duration) int64 {
+	if d%time.Microsecond != 0 {
+		return 1
+	}
+	return 0
+}
+
+func scheduled(t time.Time) (when, error) {
+	if !t.Before(maxDue) {
+		return "", fmt.Errorf("%w: schedule %v: must be before the year 2200", ErrBadOption, t)
+	}
+	if t.Before(time.Unix(0, 0)) {
+		return "0", nil
+	}
+	return when(fmt.Sprint(t.UnixMicro() + roundUp(time.Duration(t.Nanosecond())))), nil
+}
+
+// WithDelay makes the message due after d, by the server's clock. Zero or less means
+// now; more than 150 years is an error. For Send and SendBatch; an error elsewhere.
+func WithDelay(d time.Duration) MsgOption {
+	return func(m *draft) error { return m.setWhen("WithDelay", func() (when, error) { return delayed(d) }) }
+}
+
+// WithSchedule makes the message due at t, the caller's wall clock read as an instant of
+// the server's. The past, and any time before 1970, means now; 2200 or later is an
+// error. For Send and SendBatch; an error elsewhere.
+func WithSchedule(t time.Time) MsgOption {
+	return func(m *draft) error { return m.setWhen("WithSchedule", func() (when, error) { return scheduled(t) }) }
+}
+
+func (m *draft) setWhen(option string, f func() (when, error)) (err error) {
+	if m.fixed {
+		return fmt.Errorf("%w: %s: this call already says when; use Send or SendBatch", ErrBadOption, option)
+	}
+	m.hasWhen = true
+	m.when, err = f()
+	return err
+}
+
+// WithRetryCount sets how many failures are followed by another delivery; the one after
+// that makes the message garbage. 0 means one delivery. Default: WithDefaultRetryCount.
+func WithRetryCount(n int) MsgOption {
+	return func(m *draft) error {
+		if n < 0 {
+			return fmt.Errorf("%w: WithRetryCount(%d): must not be negative", ErrBadOption, n)
+		}
+		m.retries = n
+		return nil
+	}
+}
+
+// WithKey names the message (order-42). While a message with that key is live, a second
+// send is refused with ErrDuplicateKey; the key is free again once the message is
+// acked, intercepted or garbage. 1 to 512 bytes.
+func WithKey(key string) MsgOption {
+	return func(m *draft) error {
+		if key == "" || len(key) > maxKey {
+			return fmt.Errorf("%w: WithKey: %d bytes: a key has 1 to %d", ErrBadOption, len(key), maxKey)
+		}
+		m.key = key
+		return nil
+	}
+}
+
+// WithMsgTTL bounds lateness: a message that could not be handed out for the first time
+// within d after its due instant goes to garbage (ErrExpired) instead. d must be positive
+// and counts in whole microseconds. Default: none, a message waits for ever.
+func WithMsgTTL(d time.Duration) MsgOption {
+	return func(m *draft) error {
+		if d < time.Microsecond {
+			return fmt.Errorf("%w: WithMsgTTL(%v): must be at least 1µs", ErrBadOption, d)
+		}
+		m.ttl = d
+		return nil
+	}
+}
+
+// WithHeader adds a header, which travels with the message and is not part of its payload.
+func WithHeader(key, value string) MsgOption {
+	return func(m *draft) error {
+		if key == "" {
+			return fmt.Errorf("%w: WithHeader: the key must not be empty", ErrBadOption)
+		}
+		if m.headers == nil {
+			m.headers = make(map[string]string)
+		}
+		m.headers[key] = value
+		return nil
+	}
+}
+
+// ---- Settings of a consumer ----
+
+// settings are what the With… methods of a DelayQueue set. A run takes a copy.
+type settings struct {
+	callback      CallbackFunc
+	handler       Handler
+	middleware    []func(Handler) Handler
+	base          context.Context
+	onError       func(context.Context, *Message, error)
+	onGarbage     func(context.Context, *Message, error)
+	concurrency   int
+	fetchInterval time.Duration
+	fetchLimit    int           // 0: as many as the workers need
+	limit         time.Duration // 0: none
+	lease         time.Duration
+	maxLosses     int
+	garbageAge    time.Duration // 0: for ever
+	garbageMax    int           // 0: any number
+	nackDelay     *time.Duration
+	retryDelays   []time.Duration
+	retryDelay    func(failures int, err error, msg *Message) time.Duration
+	log           *slog.Logger
+}
+
+func defaultSettings(callback CallbackFunc) settings {
+	return settings{
+		callback:      callback,
+		base:          context.Background(),
+		concurrency:   1,
+		fetchInterval: time.Second,
+		lease:         10 * time.Second,
+		maxLosses:     3,
+		garbageAge:    7 * 24 * time.Hour,
+		log:           slog.Default(),
+	}
+}
+
+// delayAfter is how long a message waits for its next delivery after its nth failure.
+func (s *settings) delayAfter(n int, err error, msg *Message) time.Duration {
+	switch {
+	case s.retryDelay != nil:
+		return min(max(s.retryDelay(n, err, msg), 0), maxDelay)
+	case len(s.retryDelays) > 0:
+		return s.retryDelays[min(n, len(s.retryDelays))-1]
+	case s.nackDelay != nil:
+		return *s.nackDelay
+	}
+	// Exponential backoff with equal jitter: half fixed, half at random.
+	// https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+	d := min(time.Second<<min(n, 30), 10*time.Minute)
+	return d/2 + rand.N(d/2+1)
+}
+
+// set changes a setting, or says why it cannot.
+func (q *DelayQueue) set(call string, ok bool, rule string, change func(*settings)) *DelayQueue {
+	if !ok {
+		panic("delayqueue: " + call + ": " + rule)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.run != nil && !q.run.stopping() {
+		panic("delayqueue: " + call + " while consuming: call it before StartConsume, or stop the queue first")
+	}
+	change(&q.settings)
+	return q
+}
+
+// WithCallback sets the callback, in place of the one given to NewQueue and of a handler.
+func (q *DelayQueue) WithCallback(callback CallbackFunc) *DelayQueue {
+	return q.set("WithCallback", callback != nil, "the callback must not be nil", func(s *settings) { s.callback, s.handler = callback, nil })
+}
+
+// WithHandler sets a handler, which sees the context and the whole message, in place of any callback.
+func (q *DelayQueue) WithHandler(handler Handler) *DelayQueue {
+	return q.set("WithHandler", handler != nil, "the handler must not be nil", func(s *settings) { s.callback, s.handler = nil, handler })
+}
+
+// WithMiddleware wraps the handler, or the callback, of every delivery. Each call adds
+// one more; the one added first is the outermost.
+func (q *DelayQueue) WithMiddleware(mw func(Handler) Handler) *DelayQueue {
+	return q.set("WithMiddleware", mw != nil, "the middleware must not be nil", func(s *settings) {
+		s.middleware = append(s.middleware[:len(s.middleware):len(s.middleware)], mw)
+	})
+}
+
+// WithBaseContext sets the parent of every handler's context, for values and tracing.
+// When it ends, handlers' contexts end; consuming goes on. Default: context.Background.
+func (q *DelayQueue) WithBaseContext(ctx context.Context) *DelayQueue {
+	return q.set("WithBaseContext", ctx != nil, "the context must not be nil", func(s *settings) { s.base = ctx })
+}
+
+// WithErrorHandler sets a function that is told of every failure, in the worker that had
+// it, before the message is settled. It may be called from several workers at once.
+func (q *DelayQueue) WithErrorHandler(f func(ctx context.Context, msg *Message, err error)) *DelayQueue {
+	return q.set("WithErrorHandler", f != nil, "the function must not be nil", func(s *settings) { s.onError = f })
+}
+
+// WithGarbageHandler sets a function that is told of every message that this consumer gave
+// up on, after it is in garbage. A crash in between means that nobody is told. It may be
+// called from several goroutines at once.
+func (q *DelayQueue) WithGarbageHandler(f func(ctx context.Context, msg *Message, err error)) *DelayQueue {
+	return q.set("WithGarbageHandler", f != nil, "the function must not be nil", func(s *settings) { s.onGarbage = f })
+}
+
+// WithConcurrent is how many deliveries are handled at a time. Default 1; at least 1.
+func (q *DelayQueue) WithConcurrent(n int) *DelayQueue {
+	return q.set(fmt.Sprintf("WithConcurrent(%d)", n), n > 0, "needs at least 1 worker; to send only, use NewPublisher", func(s *settings) { s.concurrency = n })
+}
+
+// WithFetchInterval is the longest time between two looks at the queue. Messages do not
+// wait for it: it is the safety net under the wake-ups. Default 1 s; a consumer looks at
+// least every third of a lease in any case.
+func (q *DelayQueue) WithFetchInterval(d time.Duration) *DelayQueue {
+	return q.set(fmt.Sprintf("WithFetchInterval(%v)", d), d > 0, "must be positive", func(s *settings) { s.fetchInterval = d })
+}
+
+// WithFetchLimit bounds how many deliveries the consumer holds, settled ones not counted.
+// Default 0: one for each free worker, and what they get through in a round trip.
+func (q *DelayQueue) WithFetchLimit(n int) *DelayQueue {
+	return q.set(fmt.Sprintf("WithFetchLimit(%d)", n), n >= 0, "must not be negative; 0 means as many as the workers need", func(s *settings) { s.fetchLimit = n })
+}
+
+// WithMaxConsumeDuration is how long a handler may run: then its context ends with
+// ErrConsumeTimeout and the delivery counts as a failure. A callback that cannot see the
+// context goes on running beside its successor, and its result is void. Default 0: no limit.
+func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
+	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d >= 0, "must not be negative; 0 means no limit", func(s *settings) { s.limit = d })
+}
+
+// WithLease is how long a dead consumer's deliveries stay its own. A live one renews every
+// third of it, however long its handlers run. Default 10 s; at least 100 ms.
+func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
+	return q.set(fmt.Sprintf("WithLease(%v)", d), d >= 100*time.Millisecond, "must be at least 100ms", func(s *settings) { s.lease = d })
+}
+
+// WithMaxLosses is how many times in a row a message may be lost with its consumer until it
+// counts as poison and goes to garbage. Default 3; at least 1.
+func (q *DelayQueue) WithMaxLosses(n int) *DelayQueue {
+	return q.set(fmt.Sprintf("WithMaxLosses(%d)", n), n > 0, "must be at least 1", func(s *settings) { s.maxLosses = n })
+}
+
+// WithDefaultRetryCount sets the retry count of messages that this value sends without
+// WithRetryCount. Default 3; 0 means one delivery.
+func (q *DelayQueue) WithDefaultRetryCount(n int) *DelayQueue {
+	return q.set(fmt.Sprintf("WithDefaultRetryCount(%d)", n), n >= 0, "must not be negative", func(*settings) { q.defaultRetries = n })
+}
+
+// WithReplicaAck makes every send wait (Redis WAIT) until n replicas have it, at most for
+// timeout; if fewer confirm in time the send returns ErrNotReplicated. Default 0: off.
+func (q *DelayQueue) WithReplicaAck(n int, timeout time.Duration) *DelayQueue {
+	return q.set(fmt.Sprintf("WithReplicaAck(%d, %v)", n, timeout), validReplicaAck(n, timeout), replicaAckRule, func(*settings) { q.replicas, q.replicaTimeout = n, timeout })
+}
+
+const replicaAckRule = "n must not be negative, and the timeout at least 1ms"
+
+func validReplicaAck(n int, timeout time.Duration) bool {
+	return n == 0 || n > 0 && timeout >= time.Millisecond
+}
+
+// WithNackRedeliveryDelay is how long every failed message waits for its next delivery.
+// Default: exponential with jitter, 1 to 2 s after the first failure, doubling to 10 minutes.
+// WithRetryDelays, WithRetryDelayFunc and RetryAfter override it, in that rising order.
+func (q *DelayQueue) WithNackRedeliveryDelay(d time.Duration) *DelayQueue {
+	return q.set(fmt.Sprintf("WithNackRedeliveryDelay(%v)", d), d >= 0, "must not be negative", func(s *settings) { s.nackDelay = &d })
+}
+
+// WithRetryDelays lists the delays after the first, second, … failure; the last one
+// serves for all that follow. How many retries there are is WithRetryCount's to say.
+func (q *DelayQueue) WithRetryDelays(delays ...time.Duration) *DelayQueue {
+	ok := len(delays) > 0
+	for _, d := range delays {
+		ok = ok && d >= 0
+	}
+	return q.set(fmt.Sprintf("WithRetryDelays(%v)", delays), ok, "needs at least one delay, none of them negative", func(s *settings) { s.retryDelays = delays })
+}
+
+// WithRetryDelayFunc computes the delay after a failure: failures counts this one, from 1.
+// A negative result counts as 0. It may be called from several workers at once.
+func (q *DelayQueue) WithRetryDelayFunc(f func(failures int, err error, msg *Message) time.Duration) *DelayQueue {
+	return q.set("WithRetryDelayFunc", f != nil, "the function must not be nil", func(s *settings) { s.retryDelay = f })
+}
+
+// WithGarbageRetention bounds garbage: messages older than age are deleted (0: never for
+// their age), and the oldest when there are more than max (0: any number); those are
+// counted in the log. Default 7 days, any number.
+func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueue {
+	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), age >= 0 && max >= 0, "must not be negative; 0 means no bound", func(s *settings) { s.garbageAge, s.garbageMax = age, max })
+}
+
+// WithLogger sets the log. Default: slog.Default, as it is when the queue is made.
+func (q *DelayQueue) WithLogger(log *slog.Logger) *DelayQueue {
+	return q.set("WithLogger", log != nil, "the logger must not be nil; for silence use slog.DiscardHandler", func(s *settings) { s.log = log })
+}

@@ -1,0 +1,37 @@
+package delayqueue
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A Publisher is the sending half of a queue, for a process that does not consume. It has
+// the same sends and interceptions as a DelayQueue, and is safe for concurrent use.
+type Publisher struct {
+	sending
+}
+
+// NewPublisher makes a Publisher for the queue of this name. It panics as NewQueue does.
+func NewPublisher(name string, cli redis.UniversalClient, opts ...QueueOption) *Publisher {
+	return &Publisher{newSending("NewPublisher", name, cli, opts)}
+}
+
+// WithDefaultRetryCount is DelayQueue.WithDefaultRetryCount. Call it before the first send.
+func (p *Publisher) WithDefaultRetryCount(n int) *Publisher {
+	if n < 0 {
+		panic(fmt.Sprintf("delayqueue: WithDefaultRetryCount(%d): must not be negative", n))
+	}
+	p.defaultRetries = n
+	return p
+}
+
+// WithReplicaAck is DelayQueue.WithReplicaAck. Call it before the first send.
+func (p *Publisher) WithReplicaAck(n int, timeout time.Duration) *Publisher {
+	if !validReplicaAck(n, timeout) {
+		panic(fmt.Sprintf("delayqueue: WithReplicaAck(%d, %v): %s", n, timeout, replicaAckRule))
+	}
+	p.replicas, p.replicaTimeout = n, timeout
+	return p
+}

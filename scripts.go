@@ -1,0 +1,461 @@
+package delayqueue
+
+import (
+	"context"
+	"crypto/sha1"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+)
+
+// This file is the only one that talks to Redis: the keys, the scripts, and one
+// typed call for each script.
+
+// Lua above each script says what it does, takes, returns, costs and keeps.
+var (
+	//go:embed lua/head.lua
+	luaHead string
+	//go:embed lua/call.lua
+	luaCall string
+	//go:embed lua/send.lua
+	luaSend string
+	//go:embed lua/fetch.lua
+	luaFetch string
+	//go:embed lua/settle.lua
+	luaSettle string
+	//go:embed lua/extend.lua
+	luaExtend string
+	//go:embed lua/intercept.lua
+	luaIntercept string
+	//go:embed lua/counts.lua
+	luaCounts string
+
+	sendScript      = newScript(luaHead, luaCall, luaSend)
+	fetchScript     = newScript(luaHead, luaCall, luaFetch)
+	settleScript    = newScript(luaHead, luaCall, luaSettle)
+	extendScript    = newScript(luaHead, luaExtend)
+	interceptScript = newScript(luaHead, luaCall, luaIntercept)
+	countsScript    = newScript(luaHead, luaCounts)
+)
+
+// maxBatch is how many messages one script call moves at most, and maxBatchBytes where
+// a batch stops growing: both keep the server from being held for long.
+const (
+	maxBatch      = 500
+	maxBatchBytes = 4 << 20
+)
+
+type script struct{ text, sha string }
+
+func newScript(parts ...string) *script {
+	text := strings.Join(parts, "\n")
+	sum := sha1.Sum([]byte(text))
+	return &script{text: text, sha: hex.EncodeToString(sum[:])}
+}
+
+// keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.
+type keys struct {
+	pending, ready, unack, retry, garbage, msg, fail, key, wake, state string
+}
+
+func keysOf(prefix, name string) keys {
+	base := "{" + prefix + ":" + name + "}:"
+	return keys{
+		pending: base + "pending", ready: base + "ready", unack: base + "unack", retry: base + "retry",
+		garbage: base + "garbage", msg: base + "msg", fail: base + "fail", key: base + "key",
+		wake: base + "wake", state: base + "state",
+	}
+}
+
+// store calls the scripts of one queue. It is safe for concurrent use.
+type store struct {
+	cli   redis.UniversalClient
+	queue string
+	keys  keys
+
+	sendKeys, fetchKeys, settleKeys, extendKeys, interceptKeys, countsKeys []any // KEYS of each script
+}
+
+func newStore(cli redis.UniversalClient, prefix, name string) *store {
+	k := keysOf(prefix, name)
+	return &store{
+		cli: cli, queue: name, keys: k,
+		sendKeys:      []any{k.pending, k.msg, k.key, k.wake, k.state},
+		fetchKeys:     []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.wake, k.state},
+		settleKeys:    []any{k.unack, k.msg, k.fail, k.key, k.retry, k.ready, k.garbage, k.wake, k.state, k.pending},
+		extendKeys:    []any{k.unack, k.msg},
+		interceptKeys: []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.state},
+		countsKeys:    []any{k.pending, k.ready, k.unack, k.retry, k.garbage},
+	}
+}
+
+// A caller numbers its calls, so that a script knows a repeat of the last one. A caller
+// makes one call at a time.
+type caller struct {
+	id string
+	n  int64
+}
+
+func newCaller() *caller { return &caller{id: strings.ReplaceAll(uuid.NewString(), "-", "")} }
+
+// next begins a call that is new; without it, the last one is repeated.
+func (c *caller) next() { c.n++ }
+
+func (c *caller) args(extra int) []any {
+	return append(make([]any, 0, 2+extra), c.id, c.n)
+}
+
+// onceCmd switches off the client's own silent repeats: a repeat is the library's
+// to make, under the same call number.
+type onceCmd struct{ *redis.Cmd }
+
+func (onceCmd) NoRetry() bool { return true }
+
+// run makes one attempt at a script call.
+func (s *store) run(ctx context.Context, sc *script, keys, args []any) (any, error) {
+	cmd := sc.command(ctx, "evalsha", sc.sha, keys, args)
+	err := s.cli.Process(ctx, cmd)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = sc.command(ctx, "eval", sc.text, keys, args)
+		err = s.cli.Process(ctx, cmd)
+	}
+	if err != nil {
+		return nil, explain(err)
+	}
+	return cmd.Val(), nil
+}
+
+func (sc *script) command(ctx context.Context, name, body string, keys, args []any) onceCmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, name, body, len(keys))
+	all = append(append(all, keys...), args...)
+	return onceCmd{redis.NewCmd(ctx, all...)}
+}
+
+// runOnReplicas is run followed by WAIT on the same connection, as one pipeline. On
+// another connection WAIT would confirm nothing.
+func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any, n int, timeout time.Duration) (any, error) {
+	node, err := s.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if patience := node.Options().ReadTimeout; patience > 0 {
+		node = node.WithTimeout(patience + timeout)
+	}
+	for _, cmd := range []onceCmd{
+		sc.command(ctx, "evalsha", sc.sha, keys, args),
+		sc.command(ctx, "eval", sc.text, keys, args),
+	} {
+		pipe := node.Pipeline()
+		if err := pipe.Process(ctx, cmd); err != nil {
+			return nil, err
+		}
+		wait := redis.NewCmd(ctx, "wait", n, timeout.Milliseconds())
+		if err := pipe.Process(ctx, wait); err != nil {
+			return nil, err
+		}
+		_, err = pipe.Exec(ctx)
+		if cmd.Err() != nil && redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			continue
+		}
+		if cmd.Err() != nil {
+			if cluster, ok := s.cli.(*redis.ClusterClient); ok {
+				cluster.ReloadState(ctx) // the queue may have moved
+			}
+			return nil, explain(cmd.Err())
+		}
+		confirmed, werr := wait.Int()
+		if werr != nil {
+			return nil, explain(errors.Join(err, werr))
+		}
+		if confirmed < n {
+			err = fmt.Errorf("%w: %d of %d within %v", ErrNotReplicated, confirmed, n, timeout)
+		}
+		return cmd.Val(), err
+	}
+	return nil, explain(err)
+}
+
+// errNoNode: the client is of a kind that does not say which server holds a key.
+var errNoNode = errors.New("delayqueue: this kind of client does not say which server holds a key")
+
+// node is a client for the one server that holds the queue.
+func (s *store) node(ctx context.Context) (*redis.Client, error) {
+	switch cli := s.cli.(type) {
+	case *redis.Client:
+		return cli, nil
+	case *redis.ClusterClient:
+		return cli.MasterForKey(ctx, s.keys.wake)
+	case *redis.Ring:
+		return cli.GetShardClientForKey(s.keys.wake)
+	default:
+		return nil, fmt.Errorf("%w: %T", errNoNode, s.cli)
+	}
+}
+
+// explain adds what to do about it to errors that are not plain already.
+func explain(err error) error {
+	if redis.HasErrorPrefix(err, "WRONGTYPE") || strings.Contains(err.Error(), "WRONGTYPE") {
+		return fmt.Errorf("%w: remove that key or use another prefix or name: %w", ErrWrongType, err)
+	}
+	return err
+}
+
+// transient tells errors after which the same call may be repeated with some hope from
+// those that a repeat will not mend.
+func transient(err error) bool {
+	if errors.Is(err, redis.ErrClosed) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	var netErr net.Error
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, redis.ErrPoolTimeout) ||
+		errors.Is(err, net.ErrClosed) || errors.As(err, &netErr) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	for _, prefix := range []string{"LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "MOVED", "ASK", "max number of clients reached"} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// backoff is how long to wait before attempt n (from 1) of the same call: it doubles
+// from 10 ms to a second, with half of it at random.
+func backoff(n int) time.Duration {
+	d := min(10*time.Millisecond<<min(n-1, 10), time.Second)
+	return d/2 + rand.N(d/2+1)
+}
+
+// stored is what the send script did with a batch.
+type stored struct {
+	now     int64          // unix us of the call that stored it
+	refused map[int]string // index -> id of the message that holds the key
+}
+
+// send stores messages; it is one attempt of the caller's present call.
+func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas int, timeout time.Duration) (stored, error) {
+	args := c.args(3 * len(batch))
+	for _, m := range batch {
+		args = append(args, &m.when, &m.id, &m.tail)
+	}
+	var reply any
+	var err error
+	if replicas > 0 {
+		reply, err = s.runOnReplicas(ctx, sendScript, s.sendKeys, args, replicas, timeout)
+	} else {
+		reply, err = s.run(ctx, sendScript, s.sendKeys, args)
+	}
+	if err != nil && !errors.Is(err, ErrNotReplicated) {
+		return stored{}, err
+	}
+	r := replyReader{v: reply}
+	out := stored{now: r.at(0).instant()}
+	for _, pair := range strings.Fields(r.at(1).text()) {
+		i, holder, ok := strings.Cut(pair, "=")
+		n, nerr := strconv.Atoi(i)
+		if !ok || nerr != nil || n < 1 || n > len(batch) {
+			return stored{}, fmt.Errorf("%w: send: refused %q", ErrBadReply, pair)
+		}
+		if out.refused == nil {
+			out.refused = make(map[int]string)
+		}
+		out.refused[n-1] = holder
+	}
+	return out, errors.Join(r.err("send"), err)
+}
+
+// fetchSettings are the parts of a fetch that stay the same for a run.
+type fetchSettings struct {
+	lease      time.Duration
+	maxLosses  int
+	garbageAge time.Duration
+	garbageMax int
+}
+
+// fetched is what one tick brought.
+type fetched struct {
+	now, next int64 // server's clock, unix us; next 0: nothing is waiting
+	tags      []string
+	envelopes []string
+	fails     []string // for each tag with a number, in order; "" if there is none
+	dead      []deadMessage
+	lost      int
+	dropped   int
+	trimmed   int
+}
+
+type deadMessage struct{ id, envelope, fail string }
+
+func (s *store) fetch(ctx context.Context, c *caller, want int, rearm bool, set *fetchSettings) (fetched, error) {
+	args := append(c.args(8), want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
+		rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error())
+	reply, err := s.run(ctx, fetchScript, s.fetchKeys, args)
+	if err != nil {
+		return fetched{}, err
+	}
+	r := replyReader{v: reply}
+	out := fetched{
+		now: r.at(0).instant(), next: r.at(1).instant(),
+		tags: r.at(2).texts(), envelopes: r.at(3).texts(), fails: r.at(4).texts(),
+		lost: r.at(6).number(), dropped: r.at(7).number(), trimmed: r.at(8).number(),
+	}
+	dead := r.at(5).texts()
+	if len(out.tags) != len(out.envelopes) || len(dead)%3 != 0 {
+		r.fail("lengths %d, %d, %d", len(out.tags), len(out.envelopes), len(dead))
+	}
+	if err := r.err("fetch"); err != nil {
+		return fetched{}, err
+	}
+	for i := 0; i < len(dead); i += 3 {
+		out.dead = append(out.dead, deadMessage{dead[i], dead[i+1], dead[i+2]})
+	}
+	return out, nil
+}
+
+// settle ends deliveries; outcomes must have plain acks first. It returns the indices
+// of those that were not held any more.
+func (s *store) settle(ctx context.Context, c *caller, outcomes []outcome, plain int) ([]int, error) {
+	args := append(c.args(1+plain+8*(len(outcomes)-plain)), plain)
+	for i := range outcomes {
+		o := &outcomes[i]
+		if i < plain {
+			args = append(args, &o.d.tag)
+			continue
+		}
+		args = append(args, o.kind.String(), &o.d.tag, &o.d.msg.ID, &o.d.key, o.delay.Microseconds(),
+			o.d.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), o.text)
+	}
+	reply, err := s.run(ctx, settleScript, s.settleKeys, args)
+	if err != nil {
+		return nil, err
+	}
+	r := replyReader{v: reply}
+	r.at(0).instant()
+	var void []int
+	for _, field := range strings.Fields(r.at(1).text()) {
+		i, err := strconv.Atoi(field)
+		if err != nil || i < 1 || i > len(outcomes) {
+			r.fail("void %q", field)
+			break
+		}
+		void = append(void, i-1)
+	}
+	return void, r.err("settle")
+}
+
+// What extend says of a delivery.
+const (
+	leaseRenewed = iota
+	leaseLost
+	leaseGone
+)
+
+// extend renews leases and says of each delivery what became of it.
+func (s *store) extend(ctx context.Context, lease time.Duration, ds []*delivery) ([]int, error) {
+	args := append(make([]any, 0, 1+2*len(ds)), lease.Microseconds())
+	for _, d := range ds {
+		args = append(args, &d.tag, &d.msg.ID)
+	}
+	reply, err := s.run(ctx, extendScript, s.extendKeys, args)
+	if err != nil {
+		return nil, err
+	}
+	r := replyReader{v: reply}
+	answers := make([]int, len(ds))
+	for i := range answers {
+		answers[i] = r.at(i).number()
+	}
+	return answers, r.err("extend")
+}
+
+func (s *store) intercept(ctx context.Context, c *caller, by, what string) (State, error) {
+	reply, err := s.run(ctx, interceptScript, s.interceptKeys, append(c.args(2), by, what))
+	if err != nil {
+		return StateGone, err
+	}
+	for state, name := range stateNames {
+		if reply == name {
+			return State(state), nil
+		}
+	}
+	return StateGone, fmt.Errorf("%w: intercept: %v", ErrBadReply, reply)
+}
+
+func (s *store) counts(ctx context.Context) (counts, error) {
+	reply, err := s.run(ctx, countsScript, s.countsKeys, nil)
+	if err != nil {
+		return counts{}, err
+	}
+	r := replyReader{v: reply}
+	n := func(i int) int64 { return int64(r.at(i).number()) }
+	return counts{pending: n(0), ready: n(1), unack: n(2), retry: n(3), garbage: n(4)}, r.err("counts")
+}
+
+// dedicated makes a client with one connection of its own to the server that holds the
+// queue, with the options of the user's client. Whoever asked for it closes it.
+func (s *store) dedicated(ctx context.Context) (*redis.Client, error) {
+	node, err := s.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	opt := *node.Options()
+	opt.PoolSize, opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 1, 0, 0, 0
+	opt.MaxRetries = -1
+	opt.ReadTimeout = wakeBlock + 5*time.Second
+	return redis.NewClient(&opt), nil
+}
+
+// popWake blocks until the wake marker can be taken, on a client of its own, and
+// returns the instant that it stands for.
+func (s *store) popWake(ctx context.Context, own *redis.Client, block time.Duration) (int64, error) {
+	cmd := onceCmd{redis.NewCmd(ctx, "bzpopmin", &s.keys.wake, int64(block/time.Second))}
+	if err := own.Process(ctx, cmd); err != nil {
+		return 0, err
+	}
+	r := replyReader{v: cmd.Val()}
+	return r.at(2).instant(), r.err("bzpopmin")
+}
+
+// callers hands out callers for calls that may run side by side. There are never more
+// than callersMax, which bounds what state must remember; who comes later waits.
+type callers struct {
+	once sync.Once
+	free chan *caller
+	made atomic.Int32
+}
+
+const callersMax = 16
+
+func (cs *callers) get(ctx context.Context) (*caller, error) {
+	cs.once.Do(func() { cs.free = make(chan *caller, callersMax) })
+	select {
+	case c := <-cs.free:
+		return c, nil
+	default:
+	}
+	if cs.made.Add(1) <= callersMax {
+		return newCaller(), nil
+	}
+	cs.made.Add(-1)
+	select {
+	case c := <-cs.free:
+		return c, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (cs *callers) put(c *caller) { cs.free <- c }

@@ -1,0 +1,267 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// An outcome ends a delivery.
+type outcome struct {
+	d        *delivery
+	kind     outcomeKind
+	delay    time.Duration // of outcomeRetry
+	failures int           // as they are from now on
+	losses   int           // in a row; a settled failure or a snooze ends the row
+	text     string        // last error, as it is kept
+	err      error         // last error, for the garbage handler
+}
+
+type outcomeKind int
+
+const (
+	outcomeAck outcomeKind = iota
+	outcomeRetry
+	outcomeReady
+	outcomeGarbage
+)
+
+func (k outcomeKind) String() string {
+	return [...]string{"ack", "retry", "ready", "garbage"}[k]
+}
+
+// plain outcomes, nearly all, need nothing but the tag.
+func (o *outcome) plain() bool {
+	return o.kind == outcomeAck && o.d.number == 1 && o.d.key == ""
+}
+
+// settleAll is the settler: what gathers while one call is under way goes out with the next.
+func (r *run) settleAll() {
+	var giveUp time.Time // when to stop trying, once the run stops and Redis is away
+	for {
+		batch := r.outbox.some(maxBatch)
+		if len(batch) == 0 {
+			return
+		}
+		slices.SortStableFunc(batch, func(a, b outcome) int {
+			if a.plain() == b.plain() {
+				return 0
+			}
+			if a.plain() {
+				return -1
+			}
+			return 1
+		})
+		plain := 0
+		for plain < len(batch) && batch[plain].plain() {
+			plain++
+		}
+		void, err := r.settleBatch(batch, plain, &giveUp)
+		r.settled(batch, void, err)
+	}
+}
+
+// settleBatch repeats one call until Redis answers, or until a lease after the run stopped.
+func (r *run) settleBatch(batch []outcome, plain int, giveUp *time.Time) ([]int, error) {
+	c := r.callers[1]
+	c.next()
+	for attempt := 1; ; attempt++ {
+		void, err := r.store.settle(context.Background(), c, batch, plain)
+		r.outage.report("settle", err)
+		if err == nil {
+			*giveUp = time.Time{}
+			return void, nil
+		}
+		if r.stopping() {
+			if giveUp.IsZero() {
+				*giveUp = time.Now().Add(r.lease)
+			}
+			if time.Now().After(*giveUp) {
+				return nil, err
+			}
+		}
+		<-time.After(backoff(attempt)) // at most 1 s; a stop waits for it
+	}
+}
+
+// settled lets go of deliveries whose outcomes are out.
+func (r *run) settled(batch []outcome, void []int, err error) {
+	ds := make([]*delivery, len(batch))
+	for i := range batch {
+		ds[i] = batch[i].d
+	}
+	r.held.remove(ds...)
+	r.unsettled.Add(-int64(len(batch)))
+	r.signal()
+	if err != nil {
+		ids := make([]string, len(batch))
+		for i := range batch {
+			ids[i] = batch[i].d.id
+		}
+		r.log.Error("delayqueue: gave up settling: these messages will be delivered again when their leases have run out",
+			slog.Any("error", err), slog.Any("ids", ids))
+		return
+	}
+	for _, i := range void {
+		o := &batch[i]
+		o.d.fate.Store(fateLost)
+		r.log.Warn("delayqueue: a settlement came too late and changed nothing: the delivery was lost or the message intercepted",
+			o.d.attrs(), slog.String("outcome", o.kind.String()))
+		o.err = nil
+	}
+	for i := range batch {
+		if o := &batch[i]; o.kind == outcomeGarbage && o.err != nil {
+			r.log.Error("delayqueue: gave up on a message: it is in garbage", o.d.attrs(), slog.Any("error", o.err))
+			r.graves.put(grave{&o.d.msg, o.err})
+		}
+	}
+}
+
+// A grave is a message for the garbage handler.
+type grave struct {
+	msg *Message
+	err error
+}
+
+// bury passes on a message that became poison in a fetch.
+func (r *run) bury(dead deadMessage) {
+	err := ErrPoison
+	record, perr := parseFail(dead.fail)
+	e, eerr := decodeEnvelope(dead.envelope)
+	if broken := errors.Join(perr, eerr); broken != nil {
+		err = fmt.Errorf("%w (%w)", err, broken)
+	}
+	msg := e.message(dead.id, max(record.delivery-1, 1), record.failures)
+	r.log.Error("delayqueue: gave up on a message: it is in garbage", slog.Group("message", slog.String("id", dead.id)), slog.Any("error", err))
+	r.graves.put(grave{&msg, err})
+}
+
+// mourn calls the garbage handler, for one message after the other.
+func (r *run) mourn() {
+	for {
+		g, ok := r.graves.one()
+		if !ok {
+			return
+		}
+		if r.onGarbage != nil {
+			r.guard("garbage handler", g.msg.ID, func() { r.onGarbage(r.base, g.msg, g.err) })
+		}
+	}
+}
+
+// renew is the leaser: every third of a lease it renews what is held.
+func (r *run) renew(quit <-chan struct{}) {
+	pause := r.lease / 3
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	for attempt := 0; ; {
+		select {
+		case <-quit:
+			return
+		case <-timer.C:
+		}
+		err := r.renewAll()
+		r.outage.report("extend", err)
+		if err == nil {
+			attempt = 0
+			timer.Reset(pause)
+			continue
+		}
+		attempt++
+		timer.Reset(min(backoff(attempt), pause))
+	}
+}
+
+func (r *run) renewAll() error {
+	for ds := range slices.Chunk(r.held.all(), maxBatch) {
+		answers, err := r.store.extend(context.Background(), r.lease, ds)
+		if err != nil {
+			return err
+		}
+		for i, answer := range answers {
+			switch answer {
+			case leaseLost:
+				r.lose(ds[i], ErrDeliveryLost)
+			case leaseGone:
+				r.lose(ds[i], ErrIntercepted)
+			}
+		}
+	}
+	return nil
+}
+
+// heldList is what a run holds, from fetch to settlement.
+type heldList struct {
+	mu    sync.Mutex
+	first *delivery
+	n     int
+}
+
+func (l *heldList) add(ds []*delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range ds {
+		d.next = l.first
+		if l.first != nil {
+			l.first.prev = d
+		}
+		l.first = d
+	}
+	l.n += len(ds)
+}
+
+// remove lets go of deliveries; one that is not in the list is passed over.
+func (l *heldList) remove(ds ...*delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range ds {
+		if d.prev == nil && l.first != d {
+			continue
+		}
+		if d.prev != nil {
+			d.prev.next = d.next
+		} else {
+			l.first = d.next
+		}
+		if d.next != nil {
+			d.next.prev = d.prev
+		}
+		d.prev, d.next = nil, nil
+		l.n--
+	}
+}
+
+func (l *heldList) all() []*delivery {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ds := make([]*delivery, 0, l.n)
+	for d := l.first; d != nil; d = d.next {
+		ds = append(ds, d)
+	}
+	return ds
+}
+
+// outage logs the beginning and the end of a time without Redis, once each, whoever notices.
+type outage struct {
+	log   *slog.Logger
+	mu    sync.Mutex
+	what  string // the call that failed first; "" when there is no outage
+	since time.Time
+}
+
+func (o *outage) report(what string, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	switch {
+	case err != nil && o.what == "":
+		o.what, o.since = what, time.Now()
+		o.log.Error("delayqueue: cannot work with Redis, will go on trying", slog.String("call", what), slog.Any("error", err))
+	case err == nil && o.what == what:
+		o.log.Info("delayqueue: working with Redis again", slog.Duration("outage", time.Since(o.since)))
+		o.what = ""
+	}
+}

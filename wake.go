@@ -1,0 +1,137 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// wakeBlock is how long one BZPOPMIN waits: a half-open connection is noticed after it.
+const wakeBlock = 10 * time.Second
+
+// A listener waits for the wake marker on a connection of its own: in the client's pool a
+// blocking call would outlive its context and starve other callers. Closing the connection
+// is what interrupts it.
+//
+// It takes the marker only when it is asked to, one marker for each time, so that a
+// consumer without a free worker leaves markers to others.
+type listener struct {
+	store *store
+	ask   chan struct{} // cap 1: take one marker
+	rung  chan int64    // cap 1: the instant of a marker that was taken
+	off   chan error    // cap 1: this server or client cannot block; the error says why
+	lost  chan struct{} // cap 1: the connection failed, perhaps with a marker on it
+	quit  chan struct{}
+	mu    sync.Mutex
+	conn  *redis.Client // nil while there is none, or after close
+}
+
+func newListener(s *store) *listener {
+	return &listener{
+		store: s,
+		ask:   make(chan struct{}, 1), rung: make(chan int64, 1), off: make(chan error, 1), lost: make(chan struct{}, 1),
+		quit: make(chan struct{}),
+	}
+}
+
+// close interrupts the listener for good.
+func (l *listener) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	close(l.quit)
+	if l.conn != nil {
+		_ = l.conn.Close() // a connection that is thrown away has nothing to tell
+		l.conn = nil
+	}
+}
+
+// listen serves ask until close.
+func (l *listener) listen() {
+	for failures := 0; ; {
+		select {
+		case <-l.quit:
+			return
+		case <-l.ask:
+		}
+		for {
+			at, err := l.take()
+			if err == nil {
+				failures = 0
+				l.rung <- at
+				break
+			}
+			select {
+			case <-l.quit:
+				return
+			default:
+			}
+			if errors.Is(err, redis.Nil) {
+				failures = 0
+				continue
+			}
+			if errors.Is(err, errNoNode) || refusesBlocking(err) {
+				l.off <- err
+				return
+			}
+			l.drop()
+			select {
+			case l.lost <- struct{}{}:
+			default:
+			}
+			failures++
+			select {
+			case <-l.quit:
+				return
+			case <-time.After(backoff(failures)):
+			}
+		}
+	}
+}
+
+// refusesBlocking tells a host that does not offer BZPOPMIN from one that is in trouble.
+func refusesBlocking(err error) bool {
+	for _, prefix := range []string{"unknown command", "NOPERM", "unsupported command", "command not"} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// take waits for one marker; redis.Nil means that none came in time.
+func (l *listener) take() (int64, error) {
+	conn, err := l.dial()
+	if err != nil {
+		return 0, err
+	}
+	return l.store.popWake(context.Background(), conn, wakeBlock)
+}
+
+func (l *listener) dial() (*redis.Client, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil {
+		return l.conn, nil
+	}
+	select {
+	case <-l.quit:
+		return nil, redis.ErrClosed
+	default:
+	}
+	conn, err := l.store.dedicated(context.Background())
+	l.conn = conn
+	return conn, err
+}
+
+// drop closes a connection that failed; the next one may lead to another server.
+func (l *listener) drop() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil {
+		_ = l.conn.Close() // it failed already
+		l.conn = nil
+	}
+}
