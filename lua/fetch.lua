@@ -29,7 +29,7 @@ local function split(tag) -- delivery number, id
   return 1, tag
 end
 
-local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'lane', 'big', 'swept')
+local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'lane', 'big', 'swept', 'cursor')
 local armed, seen = tonumber(state[2]) or 0, tonumber(state[3]) or 0
 local grace, lane, big = tonumber(state[4]) or 0, tonumber(state[5]) or 0, tonumber(state[6])
 local handed = recall(state[1]) -- lease end of what a lost reply held
@@ -284,9 +284,9 @@ elseif next ~= armed or next <= now or ARGV[8] == '1' then
 end
 
 -- 5. Callers that were last heard of a day ago are forgotten, some at a time.
-local swept, cursor = string.match(state[7] or '', '^(%d+) (%d+)$')
-if not swept or cursor ~= '0' or now - swept > 600000000 then
-  local page = redis.call('HSCAN', KEYS[10], cursor or '0', 'MATCH', 'call:*', 'COUNT', SWEEP)
+local swept, cursor = tonumber(state[7]) or 0, state[8] or '0'
+if cursor ~= '0' or now - swept > 600000000 then
+  local page = redis.call('HSCAN', KEYS[10], cursor, 'MATCH', 'call:*', 'COUNT', SWEEP)
   for i = 1, #page[2], 2 do
     local heard = string.match(page[2][i + 1], '^%d+ (%d+) ')
     if page[2][i] ~= field and (not heard or now - heard > 86400000000) then
@@ -294,7 +294,8 @@ if not swept or cursor ~= '0' or now - swept > 600000000 then
     end
   end
   if redis.call('HLEN', KEYS[6]) == 0 then redis.call('HDEL', KEYS[10], 'big') end
-  mark('swept', us(now) .. ' ' .. page[1])
+  mark('swept', us(now))
+  mark('cursor', page[1])
 end
 if dropped > 0 then redis.call('HINCRBY', KEYS[10], 'dropped', dropped) end
 mark(field, record(reply))

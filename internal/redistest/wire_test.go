@@ -97,7 +97,7 @@ func TestWirePassesAllUnharmed(t *testing.T) {
 		if n, err := cli.Get(ctx, "n").Int(); n != 5800 {
 			t.Errorf("n is %d, %v", n, err)
 		}
-		if v, err := cli.BLPop(ctx, 10*time.Millisecond, "none").Result(); !errors.Is(err, redis.Nil) {
+		if v, err := cli.BLPop(ctx, time.Second, "none").Result(); !errors.Is(err, redis.Nil) {
 			t.Errorf("BLPOP: %v, %v", v, err)
 		}
 		mustBeOpen(t, struck, "the drop of a command that was not sent")
