@@ -1,0 +1,202 @@
+package delayqueue
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+// shared is the server of all tests that do not need one of their own.
+var shared *redistest.Server
+
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(childEnv); spec != "" {
+		childMain(spec)
+		return
+	}
+	var err error
+	if shared, err = redistest.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	shared.Close()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	if code != 0 {
+		fmt.Fprintln(os.Stderr, "output of the shared redis-server:\n"+shared.Output())
+	}
+	os.Exit(code)
+}
+
+// patience is how long a test waits for what must happen; it is no measure of speed.
+const patience = 20 * time.Second
+
+// fixture is one test's queue: a name of its own on a server, with a log that the test can read.
+type fixture struct {
+	t    testing.TB
+	cli  redis.UniversalClient
+	name string
+	log  *logBuffer
+}
+
+// newFixture makes a queue name on the shared server. When the test and the queues that it
+// started have ended, the invariant checker reads the whole state, and the keys are deleted.
+func newFixture(t testing.TB) *fixture {
+	return fixtureOn(t, redis.NewClient(&redis.Options{Addr: shared.Addr()}))
+}
+
+func fixtureOn(t testing.TB, cli redis.UniversalClient) *fixture {
+	f := &fixture{t: t, cli: cli, name: strings.ReplaceAll(t.Name(), "/", "_"), log: &logBuffer{}}
+	t.Cleanup(func() {
+		f.check()
+		for _, key := range newStore(cli, "dq", f.name).fetchKeys {
+			cli.Del(context.Background(), key.(string))
+		}
+		if err := cli.Close(); err != nil {
+			t.Errorf("closing the client: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("log of the queues:\n%s", f.log)
+		}
+	})
+	return f
+}
+
+// queue makes a queue that is stopped at the end of the test.
+func (f *fixture) queue(callback CallbackFunc) *DelayQueue {
+	return f.queueOn(f.cli, callback)
+}
+
+func (f *fixture) queueOn(cli redis.UniversalClient, callback CallbackFunc) *DelayQueue {
+	q := NewQueue(f.name, cli, callback).WithLogger(slog.New(slog.NewTextHandler(f.log, nil)))
+	f.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := q.Shutdown(ctx); err != nil {
+			f.t.Errorf("at the end of the test: %v", err)
+		}
+	})
+	return q
+}
+
+// client makes one more client of the shared server.
+func (f *fixture) client() *redis.Client { return shared.Client(f.t) }
+
+func (f *fixture) check() *check.State {
+	f.t.Helper()
+	return check.Assert(f.t, f.cli, "dq", f.name)
+}
+
+func (f *fixture) checkEmpty() {
+	f.t.Helper()
+	check.AssertEmpty(f.t, f.cli, "dq", f.name)
+}
+
+// send sends one message or ends the test.
+func (f *fixture) send(q *DelayQueue, payload string, opts ...MsgOption) *MessageInfo {
+	f.t.Helper()
+	info, err := q.Send(context.Background(), payload, opts...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return info
+}
+
+// where says in which structure a message is.
+func (f *fixture) where(id string) string {
+	f.t.Helper()
+	return f.check().Where(id)
+}
+
+// eventually waits until ok, or ends the test.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("did not happen within %v: %s", patience, what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// receive waits for a value, or ends the test.
+func receive[T any](t testing.TB, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("did not happen within %v: %s", patience, what)
+		panic("unreachable")
+	}
+}
+
+// logBuffer is a log that many goroutines write and a test reads.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.String()
+}
+
+// count says how many lines of the log hold a text.
+func (l *logBuffer) count(text string) int { return strings.Count(l.String(), text) }
+
+// tally counts how often each payload was handled.
+type tally struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (c *tally) add(payload string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = make(map[string]int)
+	}
+	c.n[payload]++
+	return c.n[payload]
+}
+
+func (c *tally) of(payload string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[payload]
+}
+
+// distinct is how many payloads were handled, and total how often.
+func (c *tally) counts() (distinct, total int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range c.n {
+		total += n
+	}
+	return len(c.n), total
+}
