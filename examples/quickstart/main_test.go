@@ -1,0 +1,19 @@
+package main
+
+import (
+	"bytes"
+	"regexp"
+	"testing"
+)
+
+func TestRun(t *testing.T) {
+	t.Setenv("REDIS_ADDR", "")
+	var out bytes.Buffer
+	if err := run(&out); err != nil {
+		t.Fatal(err)
+	}
+	arrived := regexp.MustCompile(`(?m)^message \d +due \S+ +\d+\.\d\d ms late$`).FindAllString(out.String(), -1)
+	if len(arrived) != 5 {
+		t.Errorf("%d arrivals, want 5, none early, in:\n%s", len(arrived), out.String())
+	}
+}
