@@ -132,9 +132,18 @@ func (s *store) run(ctx context.Context, sc *script, keys, args []any) (any, err
 		err = s.cli.Process(ctx, cmd)
 	}
 	if err != nil {
+		s.failedOver(ctx, err)
 		return nil, explain(err)
 	}
 	return cmd.Val(), nil
+}
+
+// failedOver has a Cluster's client ask anew who holds what. By itself it goes on to call a
+// dead primary until its next reload, which is a minute apart.
+func (s *store) failedOver(ctx context.Context, err error) {
+	if cluster, ok := s.cli.(*redis.ClusterClient); ok && transient(err) {
+		cluster.ReloadState(ctx)
+	}
 }
 
 func (sc *script) command(ctx context.Context, name, body string, keys, args []any) onceCmd {
@@ -149,6 +158,7 @@ func (sc *script) command(ctx context.Context, name, body string, keys, args []a
 func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any, n int, timeout time.Duration) (any, error) {
 	node, err := s.node(ctx)
 	if err != nil {
+		s.failedOver(ctx, err)
 		return nil, err
 	}
 	if patience := node.Options().ReadTimeout; patience > 0 {
@@ -171,14 +181,13 @@ func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any,
 			continue
 		}
 		if cmd.Err() != nil {
-			if cluster, ok := s.cli.(*redis.ClusterClient); ok {
-				cluster.ReloadState(ctx) // the queue may have moved
-			}
+			s.failedOver(ctx, cmd.Err())
 			return nil, explain(cmd.Err())
 		}
 		confirmed, werr := wait.Int()
 		if werr != nil {
-			return nil, explain(errors.Join(err, werr))
+			s.failedOver(ctx, werr)
+			return nil, explain(werr)
 		}
 		if confirmed < n {
 			err = fmt.Errorf("%w: %d of %d within %v", ErrNotReplicated, confirmed, n, timeout)
@@ -209,6 +218,9 @@ func (s *store) node(ctx context.Context) (*redis.Client, error) {
 func explain(err error) error {
 	if redis.HasErrorPrefix(err, "WRONGTYPE") || strings.Contains(err.Error(), "WRONGTYPE") {
 		return fmt.Errorf("%w: remove that key or use another prefix or name: %w", ErrWrongType, err)
+	}
+	if strings.Contains(err.Error(), "unauthenticated multibulk length") { // what NOAUTH is called for a long command
+		return fmt.Errorf("NOAUTH: the server wants a password: set it in the client's options: %w", err)
 	}
 	return err
 }

@@ -63,9 +63,10 @@ type outgoing struct {
 	key  string
 	call *sendCall
 
-	flying bool // guarded by sending.sendMu
+	// From here on guarded by sending.sendMu until the call is done.
+	flying bool  // in a script call, so perhaps in Redis
+	last   error // of the last attempt, if that failed
 	due    time.Time
-	stored bool
 	err    error
 }
 
@@ -201,8 +202,11 @@ func (s *sending) intercept(ctx context.Context, by, what string) (*InterceptRes
 		if err == nil {
 			return &InterceptResult{Intercepted: state != StateGone, State: state}, nil
 		}
-		if !transient(err) || !waitFor([]*sendCall{{ctx: ctx}}, backoff(attempt)) {
+		if !transient(err) {
 			return failed(err)
+		}
+		if !waitFor([]*sendCall{{ctx: ctx}}, backoff(attempt)) {
+			return failed(fmt.Errorf("%w (last attempt: %w)", context.Cause(ctx), err))
 		}
 	}
 }
@@ -270,6 +274,9 @@ func (s *sending) deliver(ctx context.Context, msgs []*outgoing) {
 		case m.call == nil: // has its outcome
 		case m.flying:
 			m.err = fmt.Errorf("may or may not have been accepted: %w", context.Cause(ctx))
+			if m.last != nil {
+				m.err = fmt.Errorf("%w (last attempt: %w)", m.err, m.last)
+			}
 		default:
 			m.err = fmt.Errorf("not sent: %w", context.Cause(ctx))
 		}
@@ -328,8 +335,13 @@ func (s *sending) carry(batch []*outgoing) {
 		if err == nil || errors.Is(err, ErrNotReplicated) || !transient(err) {
 			break
 		}
+		s.sendMu.Lock()
+		for _, m := range batch {
+			m.last = err
+		}
+		s.sendMu.Unlock()
 		if !waitFor(calls, backoff(attempt)) {
-			break
+			return // everybody has left, with their context's error
 		}
 	}
 	s.land(batch, out, err)
