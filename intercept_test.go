@@ -1,0 +1,127 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+func TestTryIntercept(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	intercepted := func(t *testing.T, f *fixture, q *DelayQueue, info *MessageInfo, want State) {
+		t.Helper()
+		r, err := q.TryIntercept(info)
+		if err != nil || r.State != want || r.Intercepted != (want != StateGone) {
+			t.Errorf("intercept: %+v, %v; want %v", r, err, want)
+		}
+		if where := f.where(info.ID); where != "gone" {
+			t.Errorf("after the interception the message is %s", where)
+		}
+		if r, err := q.TryIntercept(info); err != nil || r.Intercepted || r.State != StateGone {
+			t.Errorf("a second time: %+v, %v", r, err)
+		}
+	}
+	t.Run("pending", func(t *testing.T) {
+		f := newFixture(t)
+		q := f.queue(nil)
+		intercepted(t, f, q, f.send(q, "x", WithDelay(time.Hour), WithKey("k")), StatePending)
+		f.checkEmpty()
+	})
+	t.Run("due, not handed out", func(t *testing.T) {
+		f := newFixture(t)
+		q := f.queue(nil)
+		intercepted(t, f, q, f.send(q, "x"), StateReady)
+	})
+	t.Run("ready", func(t *testing.T) {
+		f := newFixture(t)
+		started := make(chan struct{})
+		q := f.queue(nil).WithHandler(func(ctx context.Context, _ *Message) error { close(started); <-ctx.Done(); return nil })
+		info := f.send(q, "x", WithKey("k"))
+		done := q.StartConsume()
+		receive(t, "it starts", started)
+		stop, cancel := context.WithCancel(ctx)
+		cancel()
+		_ = q.Shutdown(stop) // releases it
+		receive(t, "it stops", done)
+		if where := f.where(info.ID); where != "ready" {
+			t.Fatalf("the message is %s", where)
+		}
+		intercepted(t, f, q, info, StateReady)
+		f.checkEmpty()
+	})
+	t.Run("waiting for retry", func(t *testing.T) {
+		f := newFixture(t)
+		q := f.queue(func(string) bool { return false }).WithNackRedeliveryDelay(time.Hour)
+		info := f.send(q, "x", WithKey("k"))
+		q.StartConsume()
+		eventually(t, "it fails", func() bool { return f.where(info.ID) == "retry" })
+		intercepted(t, f, q, info, StateRetry)
+		f.checkEmpty()
+	})
+	t.Run("running", func(t *testing.T) {
+		f := newFixture(t)
+		started, cause := make(chan struct{}, 2), make(chan error, 1)
+		const lease = 600 * time.Millisecond
+		q := f.queue(nil).WithLease(lease).WithHandler(func(ctx context.Context, _ *Message) error {
+			started <- struct{}{}
+			<-ctx.Done()
+			cause <- context.Cause(ctx)
+			return errBoom // void
+		})
+		info := f.send(q, "x", WithKey("k"))
+		q.StartConsume()
+		receive(t, "it starts", started)
+		intercepted(t, f, q, info, StateUnack)
+		since := time.Now()
+		if err := receive(t, "its context ends", cause); !errors.Is(err, ErrIntercepted) {
+			t.Errorf("cause %v", err)
+		}
+		if took := time.Since(since); took > lease/3+2*time.Second { // 2 s for a busy machine
+			t.Errorf("its context ended after %v, want a third of the lease", took)
+		}
+		done := q.StartConsume()
+		q.StopConsume()
+		receive(t, "it stops", done)
+		f.checkEmpty()
+		if len(started) != 0 {
+			t.Error("it was delivered again")
+		}
+	})
+	t.Run("garbage", func(t *testing.T) {
+		f := newFixture(t)
+		q := f.queue(nil).WithHandler(func(context.Context, *Message) error { return ErrSkipRetry })
+		info := f.send(q, "x", WithKey("k"))
+		q.StartConsume()
+		eventually(t, "it dies", func() bool { return f.where(info.ID) == "garbage" })
+		intercepted(t, f, q, info, StateGarbage)
+		f.checkEmpty()
+	})
+	t.Run("gone", func(t *testing.T) {
+		f := newFixture(t)
+		q := f.queue(nil)
+		intercepted(t, f, q, &MessageInfo{ID: "never sent"}, StateGone)
+		if _, err := q.TryIntercept(nil); err == nil {
+			t.Error("TryIntercept(nil) is no error")
+		}
+	})
+}
+
+func TestInterceptByKeyFromAnotherProcess(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil)
+	info := f.send(q, "x", WithDelay(time.Hour), WithKey("order-42"))
+	other := NewPublisher(f.name, f.client()) // knows the key alone
+	if r, err := other.InterceptKey(context.Background(), "order-43"); err != nil || r.Intercepted || r.State != StateGone {
+		t.Errorf("another key: %+v, %v", r, err)
+	}
+	if r, err := other.InterceptKey(context.Background(), "order-42"); err != nil || !r.Intercepted || r.State != StatePending {
+		t.Errorf("intercept by key: %+v, %v", r, err)
+	}
+	if where := f.where(info.ID); where != "gone" {
+		t.Errorf("the message is %s", where)
+	}
+	f.checkEmpty()
+}
