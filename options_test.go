@@ -1,0 +1,131 @@
+package delayqueue
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// panicText runs f and returns what it panicked with.
+func panicText(f func()) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text, _ = p.(string)
+		}
+	}()
+	f()
+	return ""
+}
+
+// TestProgrammingMistakes: each panics with a sentence that names the call and says what to do.
+func TestProgrammingMistakes(t *testing.T) {
+	f := newFixture(t)
+	cli := f.cli
+	ok := func(string) bool { return true }
+	q := func() *DelayQueue { return NewQueue(f.name, cli, ok) }
+	var noClient *redis.Client
+	for name, c := range map[string]struct {
+		f    func()
+		text string
+	}{
+		"empty name":                {func() { NewQueue("", cli, ok) }, "name"},
+		"name with {":               {func() { NewQueue("a{b", cli, ok) }, "none of { }"},
+		"name with }":               {func() { NewQueue("a}b", cli, ok) }, "none of { }"},
+		"nil client":                {func() { NewQueue("a", nil, ok) }, "redis.NewClient"},
+		"nil pointer as client":     {func() { NewQueue("a", noClient, ok) }, "redis.NewClient"},
+		"nil queue option":          {func() { NewQueue("a", cli, ok, nil) }, "option 1 is nil"},
+		"empty prefix":              {func() { UseCustomPrefix("") }, "UseCustomPrefix"},
+		"prefix with {":             {func() { UseCustomPrefix("{a}") }, "none of { }"},
+		"publisher, empty name":     {func() { NewPublisher("", cli) }, "NewPublisher"},
+		"publisher, retry count":    {func() { NewPublisher("a", cli).WithDefaultRetryCount(-1) }, "must not be negative"},
+		"publisher, replicas":       {func() { NewPublisher("a", cli).WithReplicaAck(-1, time.Second) }, "must not be negative"},
+		"monitor, nil client":       {func() { NewMonitor("a", nil) }, "NewMonitor"},
+		"WithConcurrent(0)":         {func() { q().WithConcurrent(0) }, "NewPublisher"},
+		"WithConcurrent(-1)":        {func() { q().WithConcurrent(-1) }, "WithConcurrent(-1)"},
+		"negative fetch interval":   {func() { q().WithFetchInterval(-1) }, "must be positive"},
+		"fetch interval 0":          {func() { q().WithFetchInterval(0) }, "must be positive"},
+		"negative fetch limit":      {func() { q().WithFetchLimit(-1) }, "must not be negative"},
+		"negative consume duration": {func() { q().WithMaxConsumeDuration(-1) }, "0 means no limit"},
+		"negative lease":            {func() { q().WithLease(-1) }, "at least 100ms"},
+		"lease too short":           {func() { q().WithLease(99 * time.Millisecond) }, "at least 100ms"},
+		"max losses 0":              {func() { q().WithMaxLosses(0) }, "at least 1"},
+		"negative retry count":      {func() { q().WithDefaultRetryCount(-1) }, "must not be negative"},
+		"negative nack delay":       {func() { q().WithNackRedeliveryDelay(-1) }, "must not be negative"},
+		"no retry delays":           {func() { q().WithRetryDelays() }, "at least one"},
+		"negative retry delay":      {func() { q().WithRetryDelays(time.Second, -1) }, "none of them negative"},
+		"nil retry delay func":      {func() { q().WithRetryDelayFunc(nil) }, "must not be nil"},
+		"negative garbage age":      {func() { q().WithGarbageRetention(-1, 0) }, "0 means no bound"},
+		"negative garbage max":      {func() { q().WithGarbageRetention(0, -1) }, "0 means no bound"},
+		"replica timeout 0":         {func() { q().WithReplicaAck(1, 0) }, "at least 1ms"},
+		"nil callback":              {func() { q().WithCallback(nil) }, "must not be nil"},
+		"nil handler":               {func() { q().WithHandler(nil) }, "must not be nil"},
+		"nil middleware":            {func() { q().WithMiddleware(nil) }, "must not be nil"},
+		"nil error handler":         {func() { q().WithErrorHandler(nil) }, "must not be nil"},
+		"nil garbage handler":       {func() { q().WithGarbageHandler(nil) }, "must not be nil"},
+		"nil logger":                {func() { q().WithLogger(nil) }, "slog.DiscardHandler"},
+		"StartConsume, no callback": {func() { NewQueue(f.name, cli, nil).StartConsume() }, "WithCallback or WithHandler"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if text := panicText(c.f); !strings.HasPrefix(text, "delayqueue: ") || !strings.Contains(text, c.text) {
+				t.Errorf("panicked with %q, want a sentence with %q", text, c.text)
+			}
+		})
+	}
+	f.checkEmpty()
+}
+
+func TestSetterWhileRunning(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(func(string) bool { return true })
+	done := q.StartConsume()
+	if text := panicText(func() { q.WithConcurrent(2) }); !strings.Contains(text, "before StartConsume") {
+		t.Errorf("panicked with %q", text)
+	}
+	q.StopConsume()
+	receive(t, "it stops", done)
+	q.WithConcurrent(2) // allowed again
+}
+
+// TestLastSettingWins: callback and handler replace each other, settings are overwritten.
+func TestLastSettingWins(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got := make(chan string, 1)
+	q := f.queue(func(string) bool { got <- "NewQueue"; return true }).
+		WithHandler(func(context.Context, *Message) error { got <- "WithHandler"; return nil }).
+		WithCallback(func(string) bool { got <- "WithCallback"; return true }).
+		WithConcurrent(3).WithConcurrent(1)
+	f.send(q, "x")
+	q.StartConsume()
+	if by := receive(t, "it is handled", got); by != "WithCallback" {
+		t.Errorf("handled by %s", by)
+	}
+	if q.settings.concurrency != 1 {
+		t.Errorf("concurrency %d", q.settings.concurrency)
+	}
+}
+
+func TestDefaultRetryCount(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil)
+	p := NewPublisher(f.name, f.client()).WithDefaultRetryCount(7)
+	ids := map[string]int64{f.send(q, "x").ID: 3}
+	q.WithDefaultRetryCount(0)
+	ids[f.send(q, "x").ID] = 0
+	ids[f.send(q, "x", WithRetryCount(9)).ID] = 9
+	info, err := p.Send(context.Background(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids[info.ID] = 7
+	for id, m := range f.check().Messages {
+		if m.Retries != ids[id] {
+			t.Errorf("message has %d retries, want %d", m.Retries, ids[id])
+		}
+	}
+}

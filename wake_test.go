@@ -1,0 +1,171 @@
+package delayqueue
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestHostRefusesBlocking: the queue says so once, and lives on the tick and on what its own
+// process sends.
+func TestHostRefusesBlocking(t *testing.T) {
+	t.Parallel()
+	mini := miniredis.RunT(t)
+	mini.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+		if cmd != "BZPOPMIN" {
+			return false
+		}
+		c.WriteError("ERR unknown command 'bzpopmin'")
+		return true
+	})
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: mini.Addr()}))
+	got := make(chan string, 1)
+	q := f.queue(func(payload string) bool { got <- payload; return true }).WithLease(time.Minute).WithFetchInterval(time.Hour)
+	q.StartConsume()
+	eventually(t, "it says so", func() bool { return f.log.count("cannot wait for wake-ups") == 1 })
+	f.send(q, "far", WithDelay(time.Hour))
+	for i := range 3 {
+		payload := fmt.Sprint(i)
+		f.send(q, payload, WithDelay(30*time.Millisecond))
+		if p := receive(t, "what this process sends is served before the first tick", got); p != payload {
+			t.Errorf("got %q, want %q", p, payload)
+		}
+	}
+	if n := f.log.count("cannot wait for wake-ups"); n != 1 {
+		t.Errorf("it says so %d times", n)
+	}
+}
+
+// unknownClient is a client of a kind that the library has never heard of.
+type unknownClient struct{ redis.UniversalClient }
+
+func TestUnknownKindOfClient(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got := make(chan string, 1)
+	q := f.queueOn(unknownClient{f.cli}, func(payload string) bool { got <- payload; return true })
+	q.StartConsume()
+	f.send(q, "x", WithDelay(10*time.Millisecond))
+	receive(t, "it arrives", got)
+	eventually(t, "it says that wake-ups are off", func() bool { return f.log.count("cannot wait for wake-ups") == 1 })
+}
+
+// TestWakeConnectionDrops: the marker that was on the wire is lost, and the next message is
+// on time all the same.
+func TestWakeConnectionDrops(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	wire := redistest.NewWire(t, shared.Addr())
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
+	t.Cleanup(func() { _ = cli.Close() })
+	got := make(chan string, 1)
+	noTick(f.queueOn(cli, func(payload string) bool { got <- payload; return true })).StartConsume()
+	struck := wire.DropReply(func(cmd []string) bool { return cmd[0] == "bzpopmin" })
+	p := NewPublisher(f.name, f.client())
+	if err := p.SendDelayMsg("a", 20*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, "the marker is lost", struck)
+	receive(t, "the message arrives before the first tick", got)
+}
+
+// TestSaturatedConsumerLeavesTheAlarm: who has no free worker puts a marker back.
+func TestSaturatedConsumerLeavesTheAlarm(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	started, release := make(chan string, 4), make(chan struct{})
+	defer close(release)
+	work := func(payload string) bool {
+		started <- payload
+		if payload == "slow" {
+			<-release
+		}
+		return true
+	}
+	busy := noTick(f.queueOn(f.client(), work))
+	busy.StartConsume()
+	eventually(t, "it listens", func() bool { return blockedClients(t, f) > 0 })
+	f.send(f.queue(nil), "slow")
+	receive(t, "the only worker is busy", started)
+	// Whatever the busy one may have heard, an idle one serves the next message.
+	noTick(f.queueOn(f.client(), work)).StartConsume()
+	for i := range 3 {
+		payload := fmt.Sprint(i)
+		f.send(f.queue(nil), payload, WithDelay(30*time.Millisecond))
+		if p := receive(t, "the idle consumer serves it before the first tick", started); p != payload {
+			t.Errorf("got %q", p)
+		}
+	}
+}
+
+// TestStoppedConsumerHandsTheAlarmOn: who stops puts back the alarm that it holds.
+func TestStoppedConsumerHandsTheAlarmOn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got := make(chan string, 4)
+	first := noTick(f.queueOn(f.client(), func(payload string) bool { got <- "first"; return true }))
+	done := first.StartConsume()
+	f.send(f.queue(nil), "x", WithDelay(1500*time.Millisecond))
+	eventually(t, "the first consumer holds the alarm", func() bool { s := f.check(); return s.Wake == 0 && s.Fields["armed"] != "0" })
+	noTick(f.queueOn(f.client(), func(payload string) bool { got <- "second"; return true })).StartConsume()
+	first.StopConsume()
+	receive(t, "the first one stops", done)
+	if by := receive(t, "it arrives before the first tick", got); by != "second" {
+		t.Errorf("handled by the %s consumer", by)
+	}
+}
+
+// TestNoHerd: an instant wakes one consumer, not all.
+func TestNoHerd(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	const consumers, messages = 16, 50
+	got := make(chan string, messages)
+	for range consumers {
+		noTick(f.queueOn(server.Client(t), func(payload string) bool { got <- payload; return true })).StartConsume()
+	}
+	q := f.queue(nil)
+	eventually(t, "all listen", func() bool { return blockedClients(t, f) == consumers })
+	before := scriptCalls(t, f)
+	for i := range messages {
+		f.send(q, "x", WithDelay(time.Duration(200+20*i)*time.Millisecond))
+	}
+	for range messages {
+		receive(t, "it arrives", got)
+	}
+	// One send and one settlement a message, and at most two fetches.
+	if calls := scriptCalls(t, f) - before; calls > 4*messages+consumers {
+		t.Errorf("%d script calls for %d messages and %d consumers", calls, messages, consumers)
+	}
+}
+
+func blockedClients(t *testing.T, f *fixture) int {
+	return infoNumber(t, f, "clients", "blocked_clients:%d")
+}
+
+func scriptCalls(t *testing.T, f *fixture) int {
+	return infoNumber(t, f, "commandstats", "cmdstat_evalsha:calls=%d,")
+}
+
+// infoNumber reads one number of INFO; 0 if it is not there.
+func infoNumber(t *testing.T, f *fixture, section, format string) (n int) {
+	t.Helper()
+	text, err := f.cli.Info(context.Background(), section).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		if _, err := fmt.Sscanf(line, format, &n); err == nil {
+			return n
+		}
+	}
+	return 0
+}
