@@ -1,0 +1,71 @@
+// Package delayqueue gives a service a delay queue on the Redis it already runs: send a
+// message now, get it back in a callback when its time has come.
+//
+//	queue := delayqueue.NewQueue("orders", redisClient, func(payload string) bool {
+//		return closeIfUnpaid(payload)
+//	})
+//	err := queue.SendDelayMsg("order-42", 15*time.Minute)
+//	done := queue.StartConsume()
+//
+// # What is guaranteed
+//
+//   - At least once: a message that was accepted is delivered until it is acknowledged,
+//     taken back, or given up on after its retries. Nothing expires silently.
+//   - Never early: no message is handed out before its due instant, by the clock of the
+//     Redis server. Clocks of senders and consumers do not matter, but for SendScheduleMsg,
+//     which takes the caller's wall clock as it must.
+//   - One holder: only the holder of the current delivery can end it. A late result of an
+//     older delivery changes nothing.
+//   - A consumer that dies costs no retry. Its messages come back when its lease has run out.
+//   - A call whose reply was lost is repeated with the effect of once.
+//
+// # What is not
+//
+//   - Exactly once: a handler that dies, or is cut off past its lease, may have done its work
+//     already when its message comes again. Make handlers repeatable.
+//   - Order: messages come in order of due time as well as can be, not strictly.
+//   - More than Redis keeps: what a failover or a crash of Redis loses is lost. WithReplicaAck
+//     and appendfsync narrow that.
+//   - Eviction: under a maxmemory policy other than noeviction, Redis deletes the queue.
+//
+// # The life of a message
+//
+//	                          due                  taken
+//	  Send ───► pending ─────────────┬──► ready ─────────────► unack ───► acked: gone
+//	                                 │      ▲                   │ │ │
+//	                                 │      │ release           │ │ │
+//	                                 │      └───────────────────┘ │ │
+//	            retry ◄───────────────── failure, snooze, loss ───┘ │
+//	              │                  │                              │
+//	              └──────────────────┘                              ▼
+//	                     due              no retry left, ErrSkipRetry, poison,
+//	                                      TTL over ──────────────► garbage ───► aged out: gone
+//
+// An interception takes a message out of any of these.
+//
+// # Keys
+//
+// All keys of a queue share one hash tag, so they stay in one slot of a Cluster:
+// {<prefix>:<name>}:<structure>, prefix dq unless UseCustomPrefix says otherwise. Prefix
+// and name are joined by a colon, so prefix a with name b:c is prefix a:b with name c.
+//
+//	pending  sorted set  tag -> due                 not yet due
+//	ready    list        tag                        due, next to be handed out
+//	unack    sorted set  tag -> lease end           handed out, not yet settled
+//	retry    sorted set  tag -> next delivery       failed, snoozed or lost
+//	garbage  sorted set  id -> time of death        given up on
+//	msg      hash        id -> envelope             every message that is anywhere above
+//	fail     hash        id -> failures and losses  messages beyond their first delivery
+//	key      hash        caller's key -> id         live messages that have one
+//	wake     sorted set  w -> instant               wakes one idle consumer
+//	state    hash        what scripts remember between calls
+//
+// A tag names one delivery: the id for the first, <n>:<id> from the second on. Instants are
+// microseconds since 1970.
+//
+// # Concurrency
+//
+// All methods of DelayQueue, Publisher and Monitor are safe for concurrent use, except that
+// settings (With…) belong before StartConsume and before the first send. Callbacks and
+// handlers are called from as many goroutines as WithConcurrent says.
+package delayqueue
