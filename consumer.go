@@ -44,6 +44,7 @@ type run struct {
 	unhandled atomic.Int64 // deliveries in the buffer or in a handler
 	unsettled atomic.Int64 // deliveries fetched and not yet settled
 	abandoned atomic.Int64 // callbacks that run on after their limit
+	shut      atomic.Bool  // Shutdown's context ended: no handler may start
 	deaf      atomic.Bool  // there are no wake-ups from Redis
 	perMsg    atomic.Int64 // ns that handling takes, a moving average; 0: not known yet
 }

@@ -30,16 +30,16 @@
 //
 // # The life of a message
 //
-//	                          due                  taken
-//	  Send ───► pending ─────────────┬──► ready ─────────────► unack ───► acked: gone
-//	                                 │      ▲                   │ │ │
-//	                                 │      │ release           │ │ │
-//	                                 │      └───────────────────┘ │ │
-//	            retry ◄───────────────── failure, snooze, loss ───┘ │
-//	              │                  │                              │
-//	              └──────────────────┘                              ▼
-//	                     due              no retry left, ErrSkipRetry, poison,
-//	                                      TTL over ──────────────► garbage ───► aged out: gone
+//	                        due                  taken
+//	Send ───► pending ─────────────┬──► ready ─────────────► unack ───► acked: gone
+//	                               │      ▲                   │ │ │
+//	                               │      │ release           │ │ │
+//	                               │      └───────────────────┘ │ │
+//	          retry ◄───────────────── failure, snooze, loss ───┘ │
+//	            │                  │                              │
+//	            └──────────────────┘                              ▼
+//	                   due              no retry left, ErrSkipRetry, poison,
+//	                                    TTL over ──────────────► garbage ───► aged out: gone
 //
 // An interception takes a message out of any of these.
 //

@@ -19,7 +19,7 @@ type Message struct {
 	Key     string            // the sender's own name for it (WithKey); "" if it has none
 	Payload string            // any bytes, unchanged
 	Headers map[string]string // WithHeader; nil if there are none
-	Due     time.Time         // never handed out before this instant of the server's clock
+	Due     time.Time         // never handed out before this instant of the server's clock; retries do not change it
 
 	// Delivery is the number of this delivery, from 1. It counts every hand-out: after
 	// failures, losses, snoozes, and those that no handler started.

@@ -111,17 +111,18 @@ func (s *sending) sendAt(payload string, w when, err error, opts []MsgOption) er
 // It tries until ctx ends: a connection that fails is tried again, and a call whose reply
 // was lost has the effect of one. If ctx ends while the message is on the wire, it may
 // have been accepted or not; the error names its id. Errors: ErrBadOption,
-// ErrDuplicateKey, ErrNotReplicated, ErrPayloadTooLarge, ErrWrongType, what Redis answered, or ctx's.
+// ErrDuplicateKey, ErrPayloadTooLarge, ErrWrongType, what Redis answered, or ctx's; and
+// ErrNotReplicated, with the info of the message, for it was stored.
 func (s *sending) Send(ctx context.Context, payload string, opts ...MsgOption) (*MessageInfo, error) {
 	m, err := s.draft(payload, draft{when: "+0"}, opts)
 	if err != nil {
 		return nil, err
 	}
 	s.deliver(ctx, []*outgoing{m})
-	if err := s.failure(m); err != nil {
+	if err := s.failure(m); err != nil && !errors.Is(err, ErrNotReplicated) {
 		return nil, err
 	}
-	return m.info(), nil
+	return m.info(), s.failure(m)
 }
 
 // SendBatch sends messages with as few round trips as can be; it is not one transaction.

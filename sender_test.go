@@ -360,7 +360,7 @@ func TestWithReplicaAck(t *testing.T) {
 	q := f.queue(nil).WithReplicaAck(1, 100*time.Millisecond)
 
 	info, err := q.Send(context.Background(), "alone", WithDelay(time.Hour))
-	if !errors.Is(err, ErrNotReplicated) || info != nil || !strings.Contains(err.Error(), "0 of 1") {
+	if !errors.Is(err, ErrNotReplicated) || info == nil || !strings.Contains(err.Error(), "0 of 1") {
 		t.Errorf("with no replica: %v, %v", info, err)
 	}
 	if n := len(f.check().Pending); n != 1 {

@@ -154,6 +154,10 @@ func (r *run) serve(d *delivery) (mine bool) {
 		d.cancel.Store(&cancel)
 	}
 	d.running.Store(true)
+	if r.shut.Load() { // it was taken before the stop, and Shutdown's patience is over
+		r.release(d)
+		return true
+	}
 	if d.fate.Load() != fateOpen { // lost or intercepted while it waited in the buffer
 		r.handled(0)
 		return true
@@ -237,6 +241,7 @@ func (r *run) replace(d *delivery, cause error) {
 // returns how many there were.
 func (r *run) abandonAll() int {
 	n := 0
+	r.shut.Store(true)
 	for _, d := range r.held.all() {
 		if !d.running.Load() {
 			continue

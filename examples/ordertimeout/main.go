@@ -66,6 +66,9 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	fmt.Fprintf(out, `listening on %[1]s, an order that is not paid within %[2]v is closed; try
 
   curl -d '{"item":"tea"}' http://%[1]s/orders
+
+and, with the id that this answers in place of 1,
+
   curl -X POST http://%[1]s/orders/1/pay
   curl http://%[1]s/orders/1
 

@@ -29,7 +29,7 @@ const (
 )
 
 // decide gives an order its final state, unless it has one, and returns the one it has
-// then; '' if there is no such order. Paying and closing both go through it, so exactly
+// then; ” if there is no such order. Paying and closing both go through it, so exactly
 // one of them wins, however often and in how many processes they are tried.
 //
 // KEYS: 1 the order. ARGV: 1 the state wanted.
@@ -107,7 +107,8 @@ func (s *service) place(ctx context.Context, item string) (*order, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The key is what another process knows the message by.
+	// The key is what another process knows the message by. An instant and not a delay, so
+	// that what the client is told, what is stored and what happens are one.
 	_, err = s.queue.Send(ctx, id, delayqueue.WithKey("order-"+id), delayqueue.WithSchedule(closesAt))
 	if err != nil {
 		// The client will not hear of this order. If its timeout got through all the
@@ -190,6 +191,8 @@ func (s *service) close(ctx context.Context, msg *delayqueue.Message) error {
 		// What closing an order takes goes here: give the goods back, tell the customer. It
 		// must bear being done twice, for this process may die before it returns.
 		s.log.Printf("order %s: closed, %.2f ms after its time", id, time.Since(msg.Due).Seconds()*1000)
+	case state == "":
+		s.log.Printf("order %s: its timeout found no such order", id)
 	default:
 		s.log.Printf("order %s: its timeout found it %s", id, state)
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -17,6 +18,10 @@ import (
 
 // patience is how long the Redis of REDIS_ADDR may take to answer.
 const patience = 3 * time.Second
+
+// quiet turns off the client's own log, which has a line for every failed dial: the queue
+// says once that an outage began and once that it is over.
+var quiet = sync.OnceFunc(logging.Disable)
 
 // A Redis is what an example talks to.
 type Redis struct {
@@ -29,6 +34,7 @@ type Redis struct {
 // Open connects to the Redis that REDIS_ADDR names, as host:port or redis://… URL, or
 // starts an embedded server. Its error is a sentence for the user.
 func Open() (*Redis, error) {
+	quiet()
 	addr := strings.TrimSpace(os.Getenv("REDIS_ADDR"))
 	if addr == "" {
 		server, err := miniredis.Run()
@@ -52,8 +58,6 @@ func Open() (*Redis, error) {
 	} else if _, _, err := net.SplitHostPort(addr); err != nil {
 		return nil, fmt.Errorf("REDIS_ADDR=%s is not an address that can be used: write host:port, for example 127.0.0.1:6379", addr)
 	}
-	logging.Disable() // failed dials, which the error below reports once
-	defer logging.Enable()
 	cli := redis.NewClient(options)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
