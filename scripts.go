@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // This file is the only one that talks to Redis: the keys, the scripts, and one
@@ -426,6 +427,9 @@ func (s *store) dedicated(ctx context.Context) (*redis.Client, error) {
 	opt := *node.Options()
 	opt.PoolSize, opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 1, 0, 0, 0
 	opt.MaxRetries = -1
+	// Of no use to a connection that is made anew in seconds; and the user's own is still
+	// being written to while its first connections are made (go-redis 9.22).
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	opt.ReadTimeout = wakeBlock + 5*time.Second
 	return redis.NewClient(&opt), nil
 }
