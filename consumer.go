@@ -25,6 +25,7 @@ const bufferPatience = 100 * time.Millisecond
 type run struct {
 	settings
 	store   *store
+	fetches fetchSettings
 	handle  Handler // middleware around handler or callback; nil for a bare callback
 	outage  outage
 	buffer  mailbox[*delivery] // fetched, not yet started
@@ -37,14 +38,19 @@ type run struct {
 	quit  chan struct{} // closed by stop
 	once  sync.Once
 	done  chan struct{}
+	life  context.Context // ends a lease after stop: no call to Redis is waited for any longer
+	end   context.CancelFunc
+	calm  context.Context // ends when Shutdown's context does: the user's code is not waited for any longer
+	rush  context.CancelFunc
 	free  chan struct{} // cap 1: there may be room for more
 	hints hints
 
 	workers   sync.WaitGroup
+	crew      crew
+	mourner   sync.WaitGroup
 	unhandled atomic.Int64 // deliveries in the buffer or in a handler
 	unsettled atomic.Int64 // deliveries fetched and not yet settled
 	abandoned atomic.Int64 // callbacks that run on after their limit
-	shut      atomic.Bool  // Shutdown's context ended: no handler may start
 	deaf      atomic.Bool  // there are no wake-ups from Redis
 	perMsg    atomic.Int64 // ns that handling takes, a moving average; 0: not known yet
 }
@@ -57,6 +63,9 @@ func startRun(s *store, set settings) *run {
 		quit:    make(chan struct{}), done: make(chan struct{}),
 		free: make(chan struct{}, 1), hints: hints{rung: make(chan struct{}, 1)},
 	}
+	r.life, r.end = context.WithCancel(context.Background())
+	r.calm, r.rush = context.WithCancel(context.Background())
+	r.fetches = fetchSettings{lease: set.lease, maxLosses: set.maxLosses, garbageAge: set.garbageAge, garbageMax: set.garbageMax}
 	r.log = set.log.With(slog.String("queue", s.queue))
 	r.outage.log = r.log
 	r.buffer.init()
@@ -76,7 +85,7 @@ func startRun(s *store, set settings) *run {
 	}
 	for range set.concurrency {
 		r.workers.Add(1)
-		go r.work()
+		r.hire()
 	}
 	go r.live()
 	return r
@@ -84,17 +93,17 @@ func startRun(s *store, set settings) *run {
 
 // live runs everything that a run has, and ends it in order.
 func (r *run) live() {
-	var listening, leasing, settling, mourning sync.WaitGroup
+	var listening, leasing, settling sync.WaitGroup
 	leased := make(chan struct{})
 	listening.Go(r.listen.listen)
 	leasing.Go(func() { r.renew(leased) })
 	settling.Go(r.settleAll)
-	mourning.Go(r.mourn)
+	r.mourner.Go(r.mourn)
 
 	r.loop()
 	r.listen.close()
 	listening.Wait()
-	r.handBack()     // a wake marker that came too late
+	r.handBack()
 	r.buffer.close() // idle workers leave; loop has released what they had not started
 	r.workers.Wait() // handlers finish, or their limit or Shutdown gives up on them
 	r.outbox.close()
@@ -102,15 +111,38 @@ func (r *run) live() {
 	close(leased)
 	leasing.Wait()
 	r.graves.close()
-	mourning.Wait()
+	mourned := make(chan struct{})
+	go func() { r.mourner.Wait(); close(mourned) }()
+	select {
+	case <-mourned:
+	case <-r.calm.Done():
+	}
+	r.end()
 	close(r.done)
 }
 
-func (r *run) stop() { r.once.Do(func() { close(r.quit) }) }
+// stop begins the end. From then on Redis has one lease to take what is to be settled.
+func (r *run) stop() {
+	r.once.Do(func() {
+		close(r.quit)
+		timer := time.AfterFunc(r.lease, r.end)
+		context.AfterFunc(r.life, func() { timer.Stop() })
+	})
+}
 
 func (r *run) stopping() bool {
 	select {
 	case <-r.quit:
+		return true
+	default:
+		return false
+	}
+}
+
+// ended says whether done is closed.
+func (r *run) ended() bool {
+	select {
+	case <-r.done:
 		return true
 	default:
 		return false
@@ -162,11 +194,14 @@ func (r *run) loop() {
 	}
 }
 
-// handBack sets the alarm for others, if a marker was taken that this run will not serve.
+// handBack sets the alarm for others, for this run may have taken a marker that it will not
+// serve, or the connection that was just closed had one on it. Without Redis others have
+// their tick.
 func (r *run) handBack() {
-	// A closed connection may have had the marker on it, so always.
-	if _, err := r.tryFetch(0, true); err != nil {
-		r.log.Debug("delayqueue: last look at the queue failed", slog.Any("error", err))
+	if r.outage.over() {
+		if got, err := r.fetch(0, true); err == nil {
+			r.accept(&got, time.Now())
+		}
 	}
 }
 
@@ -175,8 +210,10 @@ type looper struct {
 	*run
 	tick     time.Duration
 	wake     *time.Timer
-	blocking bool // the listener works
-	asked    bool // the listener is at it
+	blocking bool  // the listener works
+	asked    bool  // the listener is at it
+	drops    int   // how often its connection failed since it last worked
+	worked   int64 // listener.worked, as it was then
 
 	lastLook time.Time
 	rtt      time.Duration // of fetches, a moving average
@@ -221,6 +258,7 @@ func (l *looper) wait() {
 	case <-l.free:
 	case <-l.wake.C:
 		if waiting, waits = l.buffer.first(); waits && time.Since(waiting.fetched) >= bufferPatience {
+			l.perMsg.Store(int64(bufferPatience)) // handlers are slow now: no fetching ahead
 			for _, d := range l.buffer.all() {
 				l.release(d)
 			}
@@ -228,23 +266,43 @@ func (l *looper) wait() {
 		if time.Since(l.lastLook) >= l.tick || l.hold != 0 && l.until(l.hold) <= 0 {
 			l.look(false)
 		}
-	case at := <-l.listen.rung:
+	case l.hold = <-l.listen.rung: // whatever was held before: the marker taken last is the latest word
 		l.asked = false
-		if l.hold == 0 || at < l.hold {
-			l.hold = at
+		l.hear(true, nil)
+	case err := <-l.listen.lost:
+		if worked := l.listen.worked.Load(); worked != l.worked {
+			l.worked, l.drops = worked, 0
 		}
-	case <-l.listen.lost:
+		if l.drops++; l.drops >= deafAfter { // although fetches go through
+			l.hear(false, err)
+		}
 		l.look(true)
 	case err := <-l.listen.off:
-		l.blocking, l.more = false, true
-		l.deaf.Store(true)
+		l.hear(false, err)
+		l.look(false)
+	case <-l.hints.rung:
+		if at := l.hints.take(); !at.IsZero() && !l.blocking {
+			instant := l.server + at.Sub(l.local).Microseconds()
+			if l.hold == 0 || instant < l.hold {
+				l.hold = instant
+			}
+		}
+	}
+}
+
+// deafAfter is how often in a row the listener may fail while fetches go through.
+const deafAfter = 5
+
+// hear notes whether there are wake-ups from Redis, and says so when there are none.
+func (l *looper) hear(works bool, err error) {
+	if works == l.blocking {
+		return
+	}
+	l.blocking = works
+	l.deaf.Store(!works)
+	if !works {
 		l.log.Warn("delayqueue: this Redis or client cannot wait for wake-ups: messages that other processes send are seen once per fetch interval",
 			slog.Duration("interval", l.tick), slog.Any("error", err))
-	case <-l.hints.rung:
-		at := l.server + l.hints.take().Sub(l.local).Microseconds()
-		if !l.blocking && (l.hold == 0 || at < l.hold) {
-			l.hold = at
-		}
 	}
 }
 
@@ -276,49 +334,40 @@ func (l *looper) look(rearm bool) {
 	l.accept(&got, now)
 }
 
-// fetch repeats one call until Redis answers. It gives up only when the run stops: at
-// once if nothing can have been handed out, else after a lease, when it would be lost anyway.
-func (r *run) fetch(want int, rearm bool) (fetched, error) {
+// fetch repeats one call until Redis answers, or until a lease after the run stopped: then
+// what it may have handed out is lost anyway.
+func (r *run) fetch(want int, rearm bool) (got fetched, err error) {
 	r.callers[0].next()
-	var limit <-chan time.Time
-	quit := r.quit
-	for attempt := 1; ; attempt++ {
-		got, err := r.attemptFetch(want, rearm)
-		r.outage.report("fetch", err)
-		if err == nil {
-			return got, nil
+	err = r.untilAnswered("fetch", func() (err error) {
+		got, err = r.store.fetch(r.life, r.callers[0], want, rearm, &r.fetches)
+		return err
+	})
+	return got, err
+}
+
+// untilAnswered repeats an attempt until it succeeds or the run's life is over.
+func (r *run) untilAnswered(what string, attempt func() error) error {
+	for n := 1; ; n++ {
+		err := attempt()
+		if r.life.Err() == nil || err == nil {
+			r.outage.report(what, err)
 		}
-		if quit == nil || r.stopping() {
-			if want == 0 || !transient(err) {
-				return fetched{}, err
-			}
+		if err == nil || !pause(r.life, backoff(n)) {
+			return err
 		}
-		pause := time.NewTimer(backoff(attempt))
-		select {
-		case <-quit:
-			quit = nil
-			t := time.NewTimer(r.lease)
-			defer t.Stop()
-			limit = t.C
-		case <-limit:
-			pause.Stop()
-			return fetched{}, err
-		case <-pause.C:
-		}
-		pause.Stop()
 	}
 }
 
-func (r *run) attemptFetch(want int, rearm bool) (fetched, error) {
-	return r.store.fetch(context.Background(), r.callers[0], want, rearm, &fetchSettings{
-		lease: r.lease, maxLosses: r.maxLosses, garbageAge: r.garbageAge, garbageMax: r.garbageMax,
-	})
-}
-
-// tryFetch is one attempt at a call of its own.
-func (r *run) tryFetch(want int, rearm bool) (fetched, error) {
-	r.callers[0].next()
-	return r.attemptFetch(want, rearm)
+// pause waits d, and says whether ctx is still alive.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // accept takes in what a fetch brought.
@@ -371,6 +420,7 @@ func (h *hints) put(at time.Time) {
 	}
 }
 
+// take returns the earliest instant since the last take, or none.
 func (h *hints) take() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()

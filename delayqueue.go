@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -22,13 +24,14 @@ type Handler = func(ctx context.Context, msg *Message) error
 
 // A DelayQueue sends messages and hands each to its callback when its time has come. It
 // holds settings; what consumes is a run, made by StartConsume. All methods are safe for
-// concurrent use, but With… may not be called while the queue consumes.
+// concurrent use, but With… belongs before the first send and before StartConsume.
 type DelayQueue struct {
 	sending
 
 	mu       sync.Mutex
 	settings settings
-	run      *run // the last one that was started, nil before the first
+	run      *run   // the last one that was started, nil before the first
+	ending   []*run // those before it that may not have ended yet
 }
 
 // NewQueue makes a queue on the Redis that cli talks to: a *redis.Client (Sentinel's
@@ -70,6 +73,7 @@ func (q *DelayQueue) StartConsume() (done <-chan struct{}) {
 		panic(fmt.Sprintf("delayqueue: queue %q: StartConsume without a callback: give one to NewQueue, WithCallback or WithHandler", q.store.queue))
 	}
 	if q.run == nil || q.run.stopping() {
+		q.ending = slices.DeleteFunc(q.runs(), (*run).ended)
 		q.run = startRun(q.store, q.settings)
 	}
 	return q.run.done
@@ -77,7 +81,8 @@ func (q *DelayQueue) StartConsume() (done <-chan struct{}) {
 
 // StopConsume stops consuming and returns at once: nothing more is fetched, no further
 // handler starts, and messages that none had started are released for others. When the
-// running handlers have finished and are settled, the channel of StartConsume closes.
+// running handlers have finished and are settled, the channel of StartConsume closes; if
+// Redis is away it closes after one lease of trying, and the log names what was not settled.
 // Before the first start, and again, it does nothing.
 func (q *DelayQueue) StopConsume() {
 	if r := q.current(); r != nil {
@@ -85,25 +90,47 @@ func (q *DelayQueue) StopConsume() {
 	}
 }
 
+// releaseTime is how long Shutdown waits for releases to go out after ctx has ended.
+const releaseTime = time.Second
+
 // Shutdown is StopConsume that waits until consuming has ended. When ctx ends first, the
-// running handlers' contexts end (ErrShutdown), their messages are released, and the error,
-// which wraps ctx's, says how many handlers were still running.
+// running handlers' contexts end (ErrShutdown), their messages are released, which takes a
+// second at most, and the error, which wraps ctx's, says how many handlers were still running.
 func (q *DelayQueue) Shutdown(ctx context.Context) error {
-	r := q.current()
-	if r == nil {
+	q.StopConsume()
+	q.mu.Lock()
+	runs := q.runs()
+	q.mu.Unlock()
+	for _, r := range runs {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+		}
+	}
+	if runs = slices.DeleteFunc(runs, (*run).ended); len(runs) == 0 {
 		return nil
 	}
-	r.stop()
-	select {
-	case <-r.done:
+	running := 0
+	for _, r := range runs {
+		running += r.abandonAll()
+	}
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+	defer cancel()
+	for _, r := range runs {
+		select {
+		case <-r.done:
+		case <-limit.Done():
+		}
+	}
+	return fmt.Errorf("delayqueue: queue %q: shutdown: %d handlers were still running: %w", q.store.queue, running, ended(ctx))
+}
+
+// runs are those that may not have ended, with mu held.
+func (q *DelayQueue) runs() []*run {
+	if q.run == nil {
 		return nil
-	case <-ctx.Done():
 	}
-	n := r.abandonAll()
-	if n == 0 {
-		return fmt.Errorf("delayqueue: queue %q: shutdown: no handler was running, but outcomes were not settled yet: %w", q.store.queue, context.Cause(ctx))
-	}
-	return fmt.Errorf("delayqueue: queue %q: shutdown: %d handlers were still running, their messages are released: %w", q.store.queue, n, context.Cause(ctx))
+	return append(slices.Clone(q.ending), q.run)
 }
 
 // Run consumes until ctx ends, then stops as StopConsume does and waits for the running

@@ -121,8 +121,9 @@ func WithKey(key string) MsgOption {
 }
 
 // WithMsgTTL bounds lateness: a message that could not be handed out for the first time
-// within d after its due instant goes to garbage (ErrExpired) instead. d must be positive
-// and counts in whole microseconds. Default: none, a message waits for ever.
+// within d after its due instant goes to garbage (ErrExpired) instead. A message that was
+// handed out once is not bound by it, even if no handler started. d must be at least 1µs.
+// Default: none, a message waits for ever.
 func WithMsgTTL(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d < time.Microsecond {
@@ -194,8 +195,12 @@ func (s *settings) delayAfter(n int, err error, msg *Message) time.Duration {
 	case s.nackDelay != nil:
 		return *s.nackDelay
 	}
-	// Exponential backoff with equal jitter: half fixed, half at random.
-	// https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+	return defaultDelay(n)
+}
+
+// defaultDelay is exponential backoff with equal jitter, half fixed and half at random.
+// https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+func defaultDelay(n int) time.Duration {
 	d := min(time.Second<<min(n, 30), 10*time.Minute)
 	return d/2 + rand.N(d/2+1)
 }
@@ -239,7 +244,7 @@ func (q *DelayQueue) WithBaseContext(ctx context.Context) *DelayQueue {
 }
 
 // WithErrorHandler sets a function that is told of every failure, in the worker that had
-// it, before the message is settled. It may be called from several workers at once.
+// it, before the message is settled. It may be called from several goroutines at once.
 func (q *DelayQueue) WithErrorHandler(f func(ctx context.Context, msg *Message, err error)) *DelayQueue {
 	return q.set("WithErrorHandler", f != nil, "the function must not be nil", func(s *settings) { s.onError = f })
 }
@@ -283,7 +288,9 @@ func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 }
 
 // WithMaxLosses is how many times in a row a message may be lost with its consumer until it
-// counts as poison and goes to garbage. Default 3; at least 1.
+// counts as poison and goes to garbage. On its last chance a message waits until no other
+// such one is being handled, so that the one which kills its consumers does so alone.
+// Default 3; at least 1.
 func (q *DelayQueue) WithMaxLosses(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxLosses(%d)", n), n > 0, "must be at least 1", func(s *settings) { s.maxLosses = n })
 }

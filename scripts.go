@@ -127,16 +127,32 @@ func (onceCmd) NoRetry() bool { return true }
 // run makes one attempt at a script call.
 func (s *store) run(ctx context.Context, sc *script, keys, args []any) (any, error) {
 	cmd := sc.command(ctx, "evalsha", sc.sha, keys, args)
-	err := s.cli.Process(ctx, cmd)
+	err := s.process(ctx, cmd)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = sc.command(ctx, "eval", sc.text, keys, args)
-		err = s.cli.Process(ctx, cmd)
+		err = s.process(ctx, cmd)
 	}
 	if err != nil {
 		s.failedOver(ctx, err)
 		return nil, explain(err)
 	}
 	return cmd.Val(), nil
+}
+
+// process waits for a command no longer than ctx lives. By itself the client waits for its
+// read timeout, several times if it has to connect.
+func (s *store) process(ctx context.Context, cmd redis.Cmder) error {
+	if ctx.Done() == nil {
+		return s.cli.Process(ctx, cmd)
+	}
+	result := make(chan error, 1)
+	go func() { result <- s.cli.Process(ctx, cmd) }()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ended(ctx)
+	}
 }
 
 // failedOver has a Cluster's client ask anew who holds what. By itself it goes on to call a
@@ -186,9 +202,12 @@ func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any,
 			return nil, explain(cmd.Err())
 		}
 		confirmed, werr := wait.Int()
-		if werr != nil {
+		if werr != nil && transient(werr) {
 			s.failedOver(ctx, werr)
-			return nil, explain(werr)
+			return nil, werr
+		}
+		if werr != nil {
+			return cmd.Val(), fmt.Errorf("%w: WAIT: %w", ErrNotReplicated, werr)
 		}
 		if confirmed < n {
 			err = fmt.Errorf("%w: %d of %d within %v", ErrNotReplicated, confirmed, n, timeout)
@@ -348,7 +367,7 @@ func (s *store) settle(ctx context.Context, c *caller, outcomes []outcome, plain
 			args = append(args, &o.d.tag)
 			continue
 		}
-		args = append(args, o.kind.String(), &o.d.tag, &o.d.msg.ID, &o.d.key, o.delay.Microseconds(),
+		args = append(args, o.kind.String(), &o.d.tag, &o.d.id, &o.d.key, o.delay.Microseconds(),
 			o.d.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), o.text)
 	}
 	reply, err := s.run(ctx, settleScript, s.settleKeys, args)
@@ -380,7 +399,7 @@ const (
 func (s *store) extend(ctx context.Context, lease time.Duration, ds []*delivery) ([]int, error) {
 	args := append(make([]any, 0, 1+2*len(ds)), lease.Microseconds())
 	for _, d := range ds {
-		args = append(args, &d.tag, &d.msg.ID)
+		args = append(args, &d.tag, &d.id)
 	}
 	reply, err := s.run(ctx, extendScript, s.extendKeys, args)
 	if err != nil {

@@ -196,7 +196,7 @@ func (s *sending) intercept(ctx context.Context, by, what string) (*InterceptRes
 	defer s.callers.put(c)
 	c.next()
 	for attempt := 1; ; attempt++ {
-		if err := context.Cause(ctx); err != nil {
+		if err := ended(ctx); err != nil {
 			return failed(err)
 		}
 		state, err := s.store.intercept(ctx, c, by, what)
@@ -207,7 +207,7 @@ func (s *sending) intercept(ctx context.Context, by, what string) (*InterceptRes
 			return failed(err)
 		}
 		if !waitFor([]*sendCall{{ctx: ctx}}, backoff(attempt)) {
-			return failed(fmt.Errorf("%w (last attempt: %w)", context.Cause(ctx), err))
+			return failed(fmt.Errorf("%w (last attempt: %w)", ended(ctx), err))
 		}
 	}
 }
@@ -243,7 +243,7 @@ func (s *sending) deliver(ctx context.Context, msgs []*outgoing) {
 	for _, m := range msgs {
 		m.call = call
 	}
-	if err := context.Cause(ctx); err != nil {
+	if err := ended(ctx); err != nil {
 		for _, m := range msgs {
 			m.err = fmt.Errorf("not sent: %w", err)
 		}
@@ -274,12 +274,12 @@ func (s *sending) deliver(ctx context.Context, msgs []*outgoing) {
 		switch {
 		case m.call == nil: // has its outcome
 		case m.flying:
-			m.err = fmt.Errorf("may or may not have been accepted: %w", context.Cause(ctx))
+			m.err = fmt.Errorf("may or may not have been accepted: %w", ended(ctx))
 			if m.last != nil {
 				m.err = fmt.Errorf("%w (last attempt: %w)", m.err, m.last)
 			}
 		default:
-			m.err = fmt.Errorf("not sent: %w", context.Cause(ctx))
+			m.err = fmt.Errorf("not sent: %w", ended(ctx))
 		}
 		m.call = nil
 	}
@@ -309,7 +309,10 @@ func (s *sending) board() []*outgoing {
 		n++
 	}
 	batch := slices.Clone(s.waiting[:n])
-	s.waiting = slices.Delete(s.waiting, 0, n)
+	clear(s.waiting[:n])
+	if s.waiting = s.waiting[n:]; len(s.waiting) == 0 {
+		s.waiting = nil
+	}
 	return batch
 }
 
@@ -346,6 +349,15 @@ func (s *sending) carry(batch []*outgoing) {
 		}
 	}
 	s.land(batch, out, err)
+}
+
+// ended is why ctx ended: its error, and its cause if that is another; nil while it lives.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // waitFor waits d and says whether anybody still waits for these calls.

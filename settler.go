@@ -1,7 +1,6 @@
 package delayqueue
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,7 +40,6 @@ func (o *outcome) plain() bool {
 
 // settleAll is the settler: what gathers while one call is under way goes out with the next.
 func (r *run) settleAll() {
-	var giveUp time.Time // when to stop trying, once the run stops and Redis is away
 	for {
 		batch := r.outbox.some(maxBatch)
 		if len(batch) == 0 {
@@ -60,31 +58,13 @@ func (r *run) settleAll() {
 		for plain < len(batch) && batch[plain].plain() {
 			plain++
 		}
-		void, err := r.settleBatch(batch, plain, &giveUp)
+		var void []int
+		r.callers[1].next()
+		err := r.untilAnswered("settle", func() (err error) {
+			void, err = r.store.settle(r.life, r.callers[1], batch, plain)
+			return err
+		})
 		r.settled(batch, void, err)
-	}
-}
-
-// settleBatch repeats one call until Redis answers, or until a lease after the run stopped.
-func (r *run) settleBatch(batch []outcome, plain int, giveUp *time.Time) ([]int, error) {
-	c := r.callers[1]
-	c.next()
-	for attempt := 1; ; attempt++ {
-		void, err := r.store.settle(context.Background(), c, batch, plain)
-		r.outage.report("settle", err)
-		if err == nil {
-			*giveUp = time.Time{}
-			return void, nil
-		}
-		if r.stopping() {
-			if giveUp.IsZero() {
-				*giveUp = time.Now().Add(r.lease)
-			}
-			if time.Now().After(*giveUp) {
-				return nil, err
-			}
-		}
-		<-time.After(backoff(attempt)) // at most 1 s; a stop waits for it
 	}
 }
 
@@ -108,7 +88,6 @@ func (r *run) settled(batch []outcome, void []int, err error) {
 	}
 	for _, i := range void {
 		o := &batch[i]
-		o.d.fate.Store(fateLost)
 		r.log.Warn("delayqueue: a settlement came too late and changed nothing: the delivery was lost or the message intercepted",
 			o.d.attrs(), slog.String("outcome", o.kind.String()))
 		o.err = nil
@@ -116,7 +95,7 @@ func (r *run) settled(batch []outcome, void []int, err error) {
 	for i := range batch {
 		if o := &batch[i]; o.kind == outcomeGarbage && o.err != nil {
 			r.log.Error("delayqueue: gave up on a message: it is in garbage", o.d.attrs(), slog.Any("error", o.err))
-			r.graves.put(grave{&o.d.msg, o.err})
+			r.graves.put(grave{o.d.message(), o.err})
 		}
 	}
 }
@@ -142,9 +121,16 @@ func (r *run) bury(dead deadMessage) {
 
 // mourn calls the garbage handler, for one message after the other.
 func (r *run) mourn() {
+	over := false
+	defer func() {
+		if !over { // the user's function has ended this goroutine
+			r.mourner.Go(r.mourn)
+		}
+	}()
 	for {
 		g, ok := r.graves.one()
-		if !ok {
+		if !ok || r.calm.Err() != nil {
+			over = true
 			return
 		}
 		if r.onGarbage != nil {
@@ -155,30 +141,35 @@ func (r *run) mourn() {
 
 // renew is the leaser: every third of a lease it renews what is held.
 func (r *run) renew(quit <-chan struct{}) {
-	pause := r.lease / 3
-	timer := time.NewTimer(pause)
+	wait := r.lease / 3
+	timer := time.NewTimer(wait)
 	defer timer.Stop()
+	renewed := time.Now()
 	for attempt := 0; ; {
 		select {
 		case <-quit:
 			return
 		case <-timer.C:
 		}
-		err := r.renewAll()
-		r.outage.report("extend", err)
+		begun := time.Now()
+		err := r.renewAll(renewed)
+		if err == nil || r.life.Err() == nil {
+			r.outage.report("extend", err)
+		}
 		if err == nil {
-			attempt = 0
-			timer.Reset(pause)
+			attempt, renewed = 0, begun
+			timer.Reset(wait)
 			continue
 		}
 		attempt++
-		timer.Reset(min(backoff(attempt), pause))
+		timer.Reset(min(backoff(attempt), wait))
 	}
 }
 
-func (r *run) renewAll() error {
+// renewAll renews what is held; last is when that was done before.
+func (r *run) renewAll(last time.Time) error {
 	for ds := range slices.Chunk(r.held.all(), maxBatch) {
-		answers, err := r.store.extend(context.Background(), r.lease, ds)
+		answers, err := r.store.extend(r.life, r.lease, ds)
 		if err != nil {
 			return err
 		}
@@ -187,7 +178,11 @@ func (r *run) renewAll() error {
 			case leaseLost:
 				r.lose(ds[i], ErrDeliveryLost)
 			case leaseGone:
-				r.lose(ds[i], ErrIntercepted)
+				cause := ErrIntercepted
+				if time.Since(last) > r.lease && time.Since(ds[i].fetched) > r.lease {
+					cause = ErrDeliveryLost // and another consumer has acked it
+				}
+				r.lose(ds[i], cause)
 			}
 		}
 	}
@@ -251,6 +246,12 @@ type outage struct {
 	mu    sync.Mutex
 	what  string // the call that failed first; "" when there is no outage
 	since time.Time
+}
+
+func (o *outage) over() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.what == ""
 }
 
 func (o *outage) report(what string, err error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -19,21 +20,21 @@ const wakeBlock = 10 * time.Second
 // It takes the marker only when it is asked to, one marker for each time, so that a
 // consumer without a free worker leaves markers to others.
 type listener struct {
-	store *store
-	ask   chan struct{} // cap 1: take one marker
-	rung  chan int64    // cap 1: the instant of a marker that was taken
-	off   chan error    // cap 1: this server or client cannot block; the error says why
-	lost  chan struct{} // cap 1: the connection failed, perhaps with a marker on it
-	quit  chan struct{}
-	mu    sync.Mutex
-	conn  *redis.Client // nil while there is none, or after close
+	store  *store
+	ask    chan struct{} // cap 1: take one marker
+	rung   chan int64    // cap 1: the instant of a marker that was taken
+	off    chan error    // cap 1: this server or client cannot block; the error says why
+	lost   chan error    // cap 1: the connection failed, perhaps with a marker on it
+	worked atomic.Int64  // how often waiting worked, marker or not
+	quit   chan struct{}
+	mu     sync.Mutex
+	conn   *redis.Client // nil while there is none, or after close
 }
 
 func newListener(s *store) *listener {
 	return &listener{
-		store: s,
-		ask:   make(chan struct{}, 1), rung: make(chan int64, 1), off: make(chan error, 1), lost: make(chan struct{}, 1),
-		quit: make(chan struct{}),
+		store: s, quit: make(chan struct{}),
+		ask: make(chan struct{}, 1), rung: make(chan int64, 1), off: make(chan error, 1), lost: make(chan error, 1),
 	}
 }
 
@@ -60,6 +61,7 @@ func (l *listener) listen() {
 			at, err := l.take()
 			if err == nil {
 				failures = 0
+				l.worked.Add(1)
 				l.rung <- at
 				break
 			}
@@ -70,6 +72,7 @@ func (l *listener) listen() {
 			}
 			if errors.Is(err, redis.Nil) {
 				failures = 0
+				l.worked.Add(1)
 				continue
 			}
 			if errors.Is(err, errNoNode) || refusesBlocking(err) {
@@ -78,7 +81,7 @@ func (l *listener) listen() {
 			}
 			l.drop()
 			select {
-			case l.lost <- struct{}{}:
+			case l.lost <- err:
 			default:
 			}
 			failures++

@@ -8,7 +8,9 @@ import (
 	"maps"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
@@ -28,28 +30,23 @@ type delivery struct {
 
 	fetched time.Time
 	fate    atomic.Int32
-	running atomic.Bool                             // its handler has been started
 	cancel  atomic.Pointer[context.CancelCauseFunc] // set once its handler is about to start
 
 	prev, next *delivery // in heldList
 }
 
-// The fate of a delivery changes once from open; whoever changes it does what follows from
-// it, so nothing is settled twice.
+// The fate of a delivery changes once from open, and whoever changes it does what follows
+// from it, so nothing is settled twice. From lost it changes once more: either its worker
+// leaves it, or that worker is replaced.
 const (
 	fateOpen      = iota
 	fateSettled   // it has an outcome, which goes to the settler
 	fateLost      // it is not ours any more; what the handler says is void
-	fateAbandoned // it has an outcome, and its callback runs on in a worker that was replaced
+	fateLeft      // it was lost, and its worker has gone on
+	fateAbandoned // its callback runs on in a worker that was replaced
 )
 
 func (d *delivery) claim(fate int32) bool { return d.fate.CompareAndSwap(fateOpen, fate) }
-
-func (d *delivery) end(cause error) {
-	if cancel := d.cancel.Load(); cancel != nil {
-		(*cancel)(cause)
-	}
-}
 
 func (d *delivery) attrs() slog.Attr {
 	return slog.Group("message", slog.String("id", d.id), slog.Int("delivery", d.number))
@@ -115,76 +112,91 @@ func (r *run) unfit(d *delivery, now int64) bool {
 	return true
 }
 
-// work is a worker: it serves deliveries one after the other until the buffer is closed, or
-// until it is replaced because its callback outlived its limit. A worker that is replaced
-// leaves its place in r.workers to its successor.
-func (r *run) work() {
-	over := false
+// A worker serves deliveries one after the other until the buffer is closed, or until it is
+// replaced, because its callback outlived its limit or Shutdown's patience. A worker that is
+// replaced leaves its place in r.workers to its successor.
+type worker struct {
+	*run
+	serving atomic.Pointer[delivery] // handed to the handler
+	over    bool                     // its place is given up, or a successor has it
+}
+
+// hire starts a worker in a place of r.workers that is already counted.
+func (r *run) hire() {
+	w := &worker{run: r}
+	r.crew.add(w)
+	go w.work()
+}
+
+func (w *worker) work() {
 	defer func() {
-		if !over { // runtime.Goexit in a handler ends this goroutine, not the worker
-			go r.work()
+		w.crew.remove(w)
+		if !w.over { // runtime.Goexit in the user's code ends this goroutine, not the worker
+			w.hire()
 		}
 	}()
-	for {
-		d, ok := r.buffer.one()
-		if !ok {
-			over = true
-			r.workers.Done()
-			return
-		}
-		if r.stopping() {
-			r.release(d)
-			continue
-		}
-		if !r.serve(d) {
-			over = true
-			return
+	for !w.over {
+		d, ok := w.buffer.one()
+		switch {
+		case !ok:
+			w.over = true
+			w.workers.Done()
+		case w.stopping():
+			w.release(d)
+		default:
+			w.serve(d)
 		}
 	}
 }
 
-// serve hands one delivery to the handler and settles it. It returns false if this worker
-// has been replaced.
-func (r *run) serve(d *delivery) (mine bool) {
-	ctx := r.base
-	if r.handle != nil {
+// serve hands one delivery to the handler and settles it.
+func (w *worker) serve(d *delivery) {
+	ctx := w.base
+	if w.handle != nil {
 		var cancel context.CancelCauseFunc
 		ctx, cancel = context.WithCancelCause(ctx)
 		defer cancel(nil)
 		d.cancel.Store(&cancel)
 	}
-	d.running.Store(true)
-	if r.shut.Load() { // it was taken before the stop, and Shutdown's patience is over
-		r.release(d)
-		return true
+	start := time.Now()
+	v := verdict{err: errGoexit}
+	started := false
+	defer func() { w.leave(ctx, d, v, started, time.Since(start)) }() // and nothing behind it
+	w.serving.Store(d)
+	if w.calm.Err() != nil || d.fate.Load() != fateOpen { // Shutdown is impatient, or it was lost in the buffer
+		return
 	}
-	if d.fate.Load() != fateOpen { // lost or intercepted while it waited in the buffer
-		r.handled(0)
-		return true
-	}
-	if r.limit > 0 {
-		timer := time.AfterFunc(r.limit, func() { r.expire(ctx, d) })
+	started = true
+	if w.limit > 0 {
+		timer := time.AfterFunc(w.limit, func() { w.expire(ctx, d) })
 		defer timer.Stop()
 	}
-	start := time.Now()
-	err := errGoexit
-	defer func() {
-		switch {
-		case d.fate.Load() == fateOpen && d.claim(fateSettled):
-			r.outbox.put(r.decide(ctx, d, err))
-		case d.fate.Load() == fateAbandoned:
-			r.abandoned.Add(-1)
-			r.signal()
-			return
-		}
-		r.handled(time.Since(start))
-		mine = true
-	}()
-	err = r.call(ctx, d)
-	return
+	v = w.call(ctx, d)
 }
 
 var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", ErrPanicked)
+
+// leave is the one way out of serve. It runs deferred, for the user's code may end the
+// goroutine, and in that order: settle, count, go on.
+func (w *worker) leave(ctx context.Context, d *delivery, v verdict, started bool, took time.Duration) {
+	w.serving.Store(nil)
+	switch {
+	case d.claim(fateSettled):
+		if !started {
+			w.outbox.put(d.released())
+			w.handled(0)
+			return
+		}
+		defer w.handled(took)
+		w.conclude(ctx, d, v)
+	case d.fate.CompareAndSwap(fateLost, fateLeft): // from here on nobody replaces this worker
+		w.handled(took)
+	default: // abandoned: a successor has this worker's place
+		w.over = true
+		w.abandoned.Add(-1)
+		w.signal()
+	}
+}
 
 // handled counts a delivery that has left its worker.
 func (r *run) handled(took time.Duration) {
@@ -199,71 +211,166 @@ func (r *run) handled(took time.Duration) {
 	r.signal()
 }
 
-// call calls the user's code; a panic is an error with its stack in the log.
-func (r *run) call(ctx context.Context, d *delivery) (err error) {
+// A verdict is what a handler's result means.
+type verdict struct {
+	err    error // nil: an ack, or a snooze
+	text   string
+	skip   bool           // to garbage
+	snooze bool           // no failure
+	delay  *time.Duration // the handler's own, of a snooze or a retry
+}
+
+// call calls the handler; a panic in it, or in its error's methods, is an error with its
+// stack in the log.
+func (r *run) call(ctx context.Context, d *delivery) (v verdict) {
 	defer func() {
 		if p := recover(); p != nil {
 			r.log.Error("delayqueue: handler panicked", d.attrs(), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-			err = fmt.Errorf("%w: %v", ErrPanicked, p)
+			v = verdict{err: fmt.Errorf("%w: %v", ErrPanicked, p)}
 		}
 	}()
 	if r.handle == nil {
 		if !r.callback(d.msg.Payload) {
-			return ErrNacked
+			v.err = ErrNacked
 		}
-		return nil
+		return v
 	}
-	msg := d.msg // the handler's own
+	return judge(r.handle(ctx, d.message()))
+}
+
+// judge reads a handler's error.
+func judge(err error) (v verdict) {
+	if err == nil {
+		return v
+	}
+	v.err, v.text, v.skip = err, errorText(err), errors.Is(err, ErrSkipRetry)
+	var snooze *snoozeError
+	var after *retryAfterError
+	switch {
+	case v.skip:
+	case errors.As(err, &snooze):
+		return verdict{snooze: true, delay: &snooze.delay}
+	case errors.As(err, &after):
+		v.delay = &after.delay
+	}
+	return v
+}
+
+// message is a copy for the user's code, which may do with it what it likes.
+func (d *delivery) message() *Message {
+	msg := d.msg
 	msg.Headers = maps.Clone(msg.Headers)
-	return r.handle(ctx, &msg)
+	return &msg
+}
+
+// conclude makes a verdict an outcome, which goes out whatever the user's functions do.
+func (r *run) conclude(ctx context.Context, d *delivery, v verdict) {
+	o := outcome{d: d, failures: d.failures, err: v.err, text: v.text}
+	defer func() { r.outbox.put(o) }()
+	switch {
+	case v.err == nil && !v.snooze:
+		return // an ack
+	case v.snooze:
+		o.kind, o.delay = outcomeRetry, min(*v.delay, maxDelay)
+		return
+	}
+	if o.text == "" {
+		o.text = errorText(v.err)
+	}
+	o.failures++
+	if v.skip || o.failures > d.msg.Retries {
+		o.kind = outcomeGarbage
+	} else if o.kind = outcomeRetry; v.delay != nil {
+		o.delay = min(*v.delay, maxDelay)
+	} else {
+		o.delay = defaultDelay(o.failures)
+		r.guard("retry delay function", d.id, func() { o.delay = r.delayAfter(o.failures, v.err, d.message()) })
+	}
+	if r.onError != nil {
+		r.guard("error handler", d.id, func() { r.onError(ctx, d.message(), v.err) })
+	}
 }
 
 // expire is what happens at the limit: a failure now, and a new worker in place of this
 // one, whose callback may never return.
 func (r *run) expire(ctx context.Context, d *delivery) {
-	if d.claim(fateAbandoned) {
-		r.replace(d, ErrConsumeTimeout)
-		r.outbox.put(r.decide(ctx, d, fmt.Errorf("%w of %v", ErrConsumeTimeout, r.limit)))
-	} else if d.fate.CompareAndSwap(fateLost, fateAbandoned) {
-		r.replace(d, ErrConsumeTimeout)
-	}
+	r.abandon(d, ErrConsumeTimeout, r.limit, func() {
+		r.conclude(ctx, d, verdict{err: fmt.Errorf("%w of %v", ErrConsumeTimeout, r.limit)})
+	})
 }
 
-// replace starts a worker in place of that of a delivery just abandoned.
-func (r *run) replace(d *delivery, cause error) {
+// abandon ends the context of a running delivery, settles it unless it was lost, and
+// replaces its worker. It says whether there was anything to abandon.
+func (r *run) abandon(d *delivery, cause error, took time.Duration, settle func()) bool {
+	ours := d.claim(fateAbandoned)
+	if !ours && !d.fate.CompareAndSwap(fateLost, fateAbandoned) {
+		return false
+	}
 	r.abandoned.Add(1)
-	d.end(cause)
-	go r.work()
-	r.handled(0)
+	if cancel := d.cancel.Load(); cancel != nil {
+		(*cancel)(cause)
+	}
+	defer func() { // also if the user's error handler ends this goroutine
+		r.hire() // until now the place was ours, so the settler cannot have left
+		r.handled(took)
+	}()
+	if ours {
+		settle()
+	}
+	return true
 }
 
 // abandonAll ends the contexts of all running handlers, releases their messages, and
 // returns how many there were.
-func (r *run) abandonAll() int {
-	n := 0
-	r.shut.Store(true)
-	for _, d := range r.held.all() {
-		if !d.running.Load() {
-			continue
-		}
-		if d.claim(fateAbandoned) {
+func (r *run) abandonAll() (n int) {
+	r.rush()
+	for _, w := range r.crew.all() {
+		d := w.serving.Load()
+		if d != nil && r.abandon(d, ErrShutdown, 0, func() { r.outbox.put(d.released()) }) {
 			n++
-			r.replace(d, ErrShutdown)
-			r.outbox.put(outcome{d: d, kind: outcomeReady, failures: d.failures, losses: d.losses})
-		} else if d.fate.CompareAndSwap(fateLost, fateAbandoned) {
-			n++
-			r.replace(d, ErrShutdown)
 		}
 	}
 	return n
 }
 
+// crew is the workers that there are, those that run on after their replacement included.
+type crew struct {
+	mu      sync.Mutex
+	members map[*worker]struct{}
+}
+
+func (c *crew) add(w *worker) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.members == nil {
+		c.members = make(map[*worker]struct{})
+	}
+	c.members[w] = struct{}{}
+}
+
+func (c *crew) remove(w *worker) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.members, w)
+}
+
+func (c *crew) all() []*worker {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Keys(c.members))
+}
+
 // release gives back a delivery that no handler started.
 func (r *run) release(d *delivery) {
-	r.handled(0)
 	if d.claim(fateSettled) {
-		r.outbox.put(outcome{d: d, kind: outcomeReady, failures: d.failures, losses: d.losses})
+		r.outbox.put(d.released())
 	}
+	r.handled(0)
+}
+
+// released is the outcome of a delivery that counts for nothing.
+func (d *delivery) released() outcome {
+	return outcome{d: d, kind: outcomeReady, failures: d.failures, losses: d.losses}
 }
 
 // lose gives up a delivery that is not ours any more.
@@ -275,37 +382,9 @@ func (r *run) lose(d *delivery, cause error) {
 	r.unsettled.Add(-1)
 	r.signal()
 	r.log.Warn("delayqueue: a delivery is not ours any more: its handler's context ends and its result is void", d.attrs(), slog.Any("cause", cause))
-	d.end(cause)
-}
-
-// decide turns what a handler returned into an outcome.
-func (r *run) decide(ctx context.Context, d *delivery, err error) outcome {
-	o := outcome{d: d, failures: d.failures}
-	var snooze *snoozeError
-	if err == nil {
-		return o // an ack
+	if cancel := d.cancel.Load(); cancel != nil {
+		(*cancel)(cause)
 	}
-	if errors.As(err, &snooze) && !errors.Is(err, ErrSkipRetry) {
-		o.kind, o.delay = outcomeRetry, min(snooze.delay, maxDelay)
-		return o
-	}
-	o.err, o.text = err, errorText(err)
-	o.failures++
-	if r.onError != nil {
-		r.guard("error handler", d.id, func() { r.onError(ctx, &d.msg, err) })
-	}
-	if errors.Is(err, ErrSkipRetry) || o.failures > d.msg.Retries {
-		o.kind = outcomeGarbage
-		return o
-	}
-	o.kind = outcomeRetry
-	var after *retryAfterError
-	if errors.As(err, &after) {
-		o.delay = min(after.delay, maxDelay)
-		return o
-	}
-	r.guard("retry delay function", d.id, func() { o.delay = r.delayAfter(o.failures, err, &d.msg) })
-	return o
 }
 
 // guard calls a function of the user's whose panic must not end the process.
@@ -320,7 +399,7 @@ func (r *run) guard(what, id string, f func()) {
 
 // errorText is what is kept of an error with the message: valid UTF-8, at most maxErrorText bytes.
 func errorText(err error) string {
-	text := strings.ToValidUTF8(err.Error(), "\uFFFD")
+	text := strings.ToValidUTF8(fmt.Sprint(err), "\uFFFD")
 	if len(text) > maxErrorText {
 		text = text[:maxErrorText]
 		for !utf8.ValidString(text) {

@@ -6,6 +6,7 @@
 --   reply, at      this call was carried out at that instant: the reply was lost
 --   false          a later call was carried out: this one came too late for anybody to
 --                  wait for it, and must do nothing
+-- Whoever gets a reply answers it again and changes nothing (fetch: nothing but leases).
 local function recall(saved)
   if not saved then return nil end
   local n, at, reply = string.match(saved, '^(%d+) (%d+) (.*)$')

@@ -11,7 +11,7 @@
 --       envelopes: one for each tag; fails: fail record or '' for each tag '<n>:<id>', in order;
 --       dead: id, envelope, fail record of each message that became poison;
 --       lost: leases that ran out; dropped: tags without an envelope; trimmed: garbage deleted for want of room
--- Cost: 11 commands when there is nothing to do; O(log n) for each message, at most 500 of them.
+-- Cost: 13 commands when there is nothing to do; O(log n) for each message, at most 500 of them.
 -- Keeps: invariants 1 to 7. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass.
 local MOVES, SWEEP, REPLY = 500, 100, 4194304
@@ -29,9 +29,11 @@ local function split(tag) -- delivery number, id
   return 1, tag
 end
 
-local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'lane', 'big', 'swept', 'cursor')
+local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'last', 'big', 'swept', 'cursor')
 local armed, seen = tonumber(state[2]) or 0, tonumber(state[3]) or 0
-local grace, lane, big = tonumber(state[4]) or 0, tonumber(state[5]) or 0, tonumber(state[6])
+local grace, last, big = tonumber(state[4]) or 0, state[5], tonumber(state[6])
+if seen > now then seen = 0 end -- the clock was stepped back
+if grace > now then grace = 0 end
 local handed = recall(state[1]) -- lease end of what a lost reply held
 if handed == false then return stale end
 
@@ -45,10 +47,8 @@ local ready = redis.call('LRANGE', KEYS[2], 0, want) -- one more than wanted: is
 redis.call('ZCARD', KEYS[9])
 
 redis.call('HLEN', KEYS[6])
-if leased and leased <= now or oldest then
-  redis.call('HLEN', KEYS[7])
-  redis.call('HLEN', KEYS[8])
-end
+redis.call('HLEN', KEYS[7])
+if leased and leased <= now then redis.call('HLEN', KEYS[8]) end
 
 redis.call('ZREM', KEYS[3], '') -- the first write
 local marks = {'seen', us(now)}
@@ -92,9 +92,9 @@ local expired = {}
 if leased and leased <= now then
   expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', us(now), 'WITHSCORES', 'LIMIT', 0, SWEEP)
 end
-local lost, dropped, dead, deadsize = 0, 0, {}, 0
+local lost, dropped, dead, size = 0, 0, {}, 0
 for i = 1, #expired, 2 do
-  if deadsize > REPLY then break end
+  if size > REPLY / 4 then break end
   local tag = expired[i]
   local n, id = split(tag)
   if redis.call('HEXISTS', KEYS[6], id) == 0 then
@@ -105,16 +105,11 @@ for i = 1, #expired, 2 do
     redis.call('ZADD', KEYS[3], us(renewed - renewed % 2), tag)
   else
     lost = lost + 1
-    local failures, losses = 0, 0
-    local record = redis.call('HGET', KEYS[7], id)
-    if record then
-      local f, l = string.match(record, '^%d+ (%d+) (%d+) ')
-      failures, losses = tonumber(f) or 0, tonumber(l) or 0
-    end
-    losses = losses + 1
-    local text = record and string.match(record, '^%d+ %d+ %d+ %d+ (.*)$') or ''
+    local record = redis.call('HGET', KEYS[7], id) or ''
+    local failures, losses, text = string.match(record, '^%d+ (%d+) (%d+) %d+ (.*)$')
+    losses = (tonumber(losses) or 0) + 1
     if losses >= maxlosses then text = ARGV[10] end
-    record = string.format('%d %d %d %.0f %s', n + 1, failures, losses, now, text)
+    record = (n + 1) .. ' ' .. (failures or '0') .. ' ' .. losses .. ' ' .. us(now) .. ' ' .. (text or '')
     redis.call('ZREM', KEYS[3], tag)
     redis.call('HSET', KEYS[7], id, record)
     if losses >= maxlosses then
@@ -125,21 +120,10 @@ for i = 1, #expired, 2 do
       dead[#dead + 1] = id
       dead[#dead + 1] = envelope
       dead[#dead + 1] = record
-      deadsize = deadsize + #envelope
+      size = size + #envelope
     else
-      -- Apart from those that it was lost with. The last chance is a slot of its own, half
-      -- a lease behind that of the message before, so that the one which kills its
-      -- consumers is handed out alone.
-      local next
-      if losses < maxlosses - 1 then
-        next = now + jitter(500000 * losses)
-      elseif lane < now + 60000000 then
-        next = math.max(now, lane)
-        lane = next + math.max(lease / 2, 500000)
-        mark('lane', us(lane))
-      else
-        next = now + jitter(60000000)
-      end
+      -- Apart from those that it was lost with.
+      local next = now + jitter(500000 * losses)
       if not retried or next < retried then retried = next end
       redis.call('ZADD', KEYS[4], us(next), (n + 1) .. ':' .. id)
     end
@@ -166,110 +150,106 @@ if gone[1] then
 end
 
 -- 3. Deliveries: first what is ready, then pending and retry, half and half when both have
--- more than that, so that neither starves the other.
-local ids, numbered = {}, {}
-local function number(i, tag)
-  local n, id = split(tag)
-  ids[i] = id
-  if n > 1 then numbered[#numbered + 1] = id end
-end
-local fromready, pending, retry = 0, {}, {}
-if handed then
-  for i = 1, #tags do number(i, tags[i]) end
-else
-  local rest = math.min(want, MOVES - #expired / 2 - #gone)
+-- more than that, so that neither starves the other. `some` may be beyond their first
+-- delivery: they come from ready (the first of them) and retry, or from the lost reply.
+local some, fromready, pending = tags, 0, {}
+if not handed then
+  local rest = math.max(0, math.min(want, MOVES - #expired / 2 - #gone))
   fromready = math.min(#ready, rest)
+  for i = 1, fromready do some[i] = ready[i] end
   rest = rest - fromready
   if rest > 0 and pended and pended <= now then
     pending = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', us(now), 'LIMIT', 0, rest)
   end
+  local retry = {}
   if rest > 0 and retried and retried <= now then
     retry = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', us(now), 'LIMIT', 0, rest)
   end
-  local turn = ARGV[2] % 2 -- who gets the odd one
-  local r = math.min(#retry, math.max(rest - #pending, math.floor((rest + turn) / 2)))
-  local p = math.min(#pending, rest - r)
-  for i = #pending, p + 1, -1 do pending[i] = nil end
-  for i = #retry, r + 1, -1 do retry[i] = nil end
-  for i = 1, fromready do
-    tags[i] = ready[i]
-    number(i, ready[i])
-  end
-  for i = 1, p do
-    tags[fromready + i] = pending[i]
-    ids[fromready + i] = pending[i]
-  end
-  for i = 1, r do
-    tags[fromready + p + i] = retry[i]
-    number(fromready + p + i, retry[i])
-  end
+  local r = math.min(#retry, math.max(rest - #pending, math.floor((rest + jitter(2)) / 2)))
+  for i = 1, r do some[fromready + i] = retry[i] end
+  for i = #pending, rest - r + 1, -1 do pending[i] = nil end
 end
-local function isnumbered(i)
-  return (i <= fromready or i > fromready + #pending) and split(tags[i]) > 1
+local ids, numbered = {}, {}
+for i = 1, #some do
+  local n, id = split(some[i])
+  ids[i] = id
+  if n > 1 then numbered[#numbered + 1] = id end
 end
 
 -- Sizes are known before values are read: by the longest envelope ever stored, or one by one.
-if tags[1] and (not big or #tags * big > REPLY) and not handed then
-  local size, keep = 0, 0
-  for i = 1, #ids do
-    size = size + redis.call('HSTRLEN', KEYS[6], ids[i])
-    if size > REPLY and keep > 0 then break end
-    keep = i
-  end
-  if keep < #tags then
-    for i = #tags, keep + 1, -1 do tags[i], ids[i] = nil, nil end
-    fromready = math.min(fromready, keep)
-    for i = #pending, math.max(keep - fromready, 0) + 1, -1 do pending[i] = nil end
-    for i = #retry, math.max(keep - fromready - #pending, 0) + 1, -1 do retry[i] = nil end
-    numbered = {}
-    for i = 1, keep do
-      if isnumbered(i) then numbered[#numbered + 1] = ids[i] end
+local keep, keeppending = #some, #pending
+if not handed and (not big or (keep + keeppending) * big + size > REPLY) then
+  local function fitting(ids, first)
+    for i = 1, #ids do
+      size = size + redis.call('HSTRLEN', KEYS[6], ids[i])
+      if size > REPLY and i > first then return i - 1 end
     end
+    return #ids
   end
+  keep = fitting(ids, 1)
+  keeppending = keep < #some and 0 or fitting(pending, keep > 0 and 0 or 1)
+  for i = #pending, keeppending + 1, -1 do pending[i] = nil end
 end
 
 local envelopes, fails = {}, {}
-if tags[1] then
-  envelopes = redis.call('HMGET', KEYS[6], unpack(ids))
-  if numbered[1] then fails = redis.call('HMGET', KEYS[7], unpack(numbered)) end
-  for i = 1, #fails do fails[i] = fails[i] or '' end
-end
-if not handed then
-  if fromready > 0 then redis.call('LTRIM', KEYS[2], fromready, -1) end
-  if pending[1] then redis.call('ZREM', KEYS[1], unpack(pending)) end
-  if retry[1] then redis.call('ZREM', KEYS[4], unpack(retry)) end
-end
-local whole = true
-for i = 1, #tags do
-  if not envelopes[i] then whole = false break end
-end
-if not whole then -- somebody else deleted envelopes: drop what is left of those messages
-  local t, e, f, j = {}, {}, {}, 0
-  for i = 1, #tags do
-    local n = isnumbered(i)
-    if n then j = j + 1 end
-    if envelopes[i] then
-      t[#t + 1] = tags[i]
-      e[#e + 1] = envelopes[i]
-      if n then f[#f + 1] = fails[j] end
-    else
+tags = {}
+if keep > 0 then
+  local found = redis.call('HMGET', KEYS[6], unpack(ids, 1, keep))
+  local records = numbered[1] and redis.call('HMGET', KEYS[7], unpack(numbered)) or {}
+  if fromready > 0 then redis.call('LTRIM', KEYS[2], math.min(fromready, keep), -1) end
+  if not handed and keep > fromready then redis.call('ZREM', KEYS[4], unpack(some, fromready + 1, keep)) end
+  local j, alone = 0, nil
+  for i = 1, keep do
+    local tag, record = some[i], nil
+    if split(tag) > 1 then
+      j = j + 1
+      record = records[j] or ''
+    end
+    local losses = record and not handed and tonumber(string.match(record, '^%d+ %d+ (%d+) ')) or 0
+    local wait = false
+    if losses > 0 and losses >= maxlosses - 1 then
+      -- A message on its last chance is handed out when no other such one is: the one that
+      -- kills its consumers does so alone, and none of those lost with it dies of it.
+      if alone == nil then alone = not (last and redis.call('ZSCORE', KEYS[3], last)) end
+      wait = not alone
+      alone = false
+    end
+    if not found[i] then -- somebody else deleted it: drop what is left of the message
       dropped = dropped + 1
       redis.call('HDEL', KEYS[7], ids[i])
-      redis.call('ZREM', KEYS[3], tags[i])
+      if handed then redis.call('ZREM', KEYS[3], tag) end
+    elseif wait then
+      redis.call('ZADD', KEYS[4], us(now + math.max(lease / 20, 100000)), tag)
+    else
+      tags[#tags + 1] = tag
+      envelopes[#envelopes + 1] = found[i]
+      if record then fails[#fails + 1] = record end
+      if losses > 0 and losses >= maxlosses - 1 then mark('last', tag) end
     end
   end
-  tags, envelopes, fails = t, e, f
 end
-
+if pending[1] then
+  local found = redis.call('HMGET', KEYS[6], unpack(pending))
+  redis.call('ZREM', KEYS[1], unpack(pending))
+  for i = 1, #pending do
+    if found[i] then
+      tags[#tags + 1] = pending[i]
+      envelopes[#envelopes + 1] = found[i]
+    else
+      dropped = dropped + 1
+      redis.call('HDEL', KEYS[7], pending[i])
+    end
+  end
+end
 if tags[1] and not handed then reply = lend(tags) end
 
 -- 4. The alarm: the same instant is set once, not once for each tick, for it wakes whoever
 -- takes it; while more is due, it is set again and again, for it may have been taken.
 local next = 0
 local function soonest(t) if t and (next == 0 or t < next) then next = t end end
-if fromready < #ready and redis.call('LLEN', KEYS[2]) > 0 then soonest(now) end
-if pending[1] or handed then pended = score(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')) end
-if retry[1] or handed then retried = score(redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')) end
+if ready[1] and redis.call('LLEN', KEYS[2]) > 0 then soonest(now) end
+if pending[1] then pended = score(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')) end
+if some[1] then retried = score(redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')) end
 soonest(pended)
 soonest(retried)
 if leased and leased < now + lease / 2 then soonest(leased) end -- its holder should have renewed it

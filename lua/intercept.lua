@@ -5,7 +5,7 @@
 -- Returns the state it was in: 'gone', 'pending', 'ready', 'unack', 'retry' or 'garbage'. A message
 --       whose due instant has come is ready, although it leaves pending only when it is handed out.
 -- Cost: O(log n), and O(ready) if it is there; reads the envelope.
--- Keeps: invariants 1 and 6. A running handler notices when its lease is to be renewed.
+-- Keeps: invariants 1 and 6; reads every key first. A running handler notices when its lease is to be renewed.
 local field = 'call:' .. ARGV[1]
 local reply = recall(redis.call('HGET', KEYS[9], field))
 if reply then return reply elseif reply == false then return stale end
@@ -14,6 +14,7 @@ redis.call('LLEN', KEYS[2])
 redis.call('ZCARD', KEYS[3])
 redis.call('ZCARD', KEYS[4])
 redis.call('ZCARD', KEYS[5])
+redis.call('HLEN', KEYS[8])
 local id, key = ARGV[4], ARGV[4]
 if ARGV[3] == 'key' then id = redis.call('HGET', KEYS[8], key) end
 local envelope = id and redis.call('HGET', KEYS[6], id)

@@ -3,7 +3,7 @@
 -- KEYS: 1 unack, 2 msg, 3 fail, 4 key, 5 retry, 6 ready, 7 garbage, 8 wake, 9 state, 10 pending
 -- ARGV: 3 n, then the tags of n first deliveries without key that are acked,
 --       then records of 8: outcome ('ack', 'retry', 'ready' or 'garbage'), tag, id, key or '',
---       delay us (retry), number of the delivery that follows, '<failures> <losses>', error text
+--       delay us (retry), number of the delivery that follows, '<failures> <losses>', error text ('': as it was)
 -- Returns {now, void}: void is '' or a list '<i> ' of outcomes (from 1, acks before records)
 --       whose delivery was not held any more; they changed nothing.
 -- Cost: 6 commands for any number of plain acks; O(log n) for each other outcome.
@@ -57,7 +57,11 @@ for i = 4 + plain, #ARGV, 8 do
       redis.call('HDEL', KEYS[2], id)
       redis.call('HDEL', KEYS[3], id)
     else
-      redis.call('HSET', KEYS[3], id, ARGV[i + 5] .. ' ' .. ARGV[i + 6] .. ' ' .. us(now) .. ' ' .. ARGV[i + 7])
+      local text = ARGV[i + 7]
+      if text == '' then -- a release or a snooze keeps the last error
+        text = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (.*)$') or ''
+      end
+      redis.call('HSET', KEYS[3], id, ARGV[i + 5] .. ' ' .. ARGV[i + 6] .. ' ' .. us(now) .. ' ' .. text)
       if outcome == 'garbage' then
         redis.call('ZADD', KEYS[7], us(now), id)
       elseif outcome == 'ready' then

@@ -7,7 +7,7 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "grace", "lane", "big", "swept", "cursor", "dropped"}
+var numberFields = []string{"armed", "seen", "grace", "big", "swept", "cursor", "dropped"}
 
 // callField begins the fields of state that hold a caller's last call.
 const callField = "call:"
@@ -237,6 +237,7 @@ func (b *breaches) stateFields() {
 			if _, err := decimal(value); err != nil {
 				b.add("state", "field %s is %v", field, err)
 			}
+		case field == "last": // a tag
 		case strings.HasPrefix(field, callField):
 			if problem := callProblem(field, value); problem != "" {
 				b.add("state", "field %q is malformed: %s", field, problem)

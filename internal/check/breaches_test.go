@@ -199,8 +199,6 @@ var breakages = []breakage{
 	}},
 	{"armed by tostring", func(b *bed) { b.do("HSET", "state", "armed", "1.7e+15") },
 		says(`state: field armed is "1.7e+15", want digits only.`)},
-	{"negative lane", func(b *bed) { b.do("HSET", "state", "lane", "-1") },
-		says(`state: field lane is "-1", want digits only.`)},
 	{"unknown field", func(b *bed) { b.do("HSET", "state", "sewn", "1") },
 		says(`state: field "sewn" is not in the layout.`)},
 	{"call without a reply", func(b *bed) { b.do("HSET", "state", "call:c", "1 5") },
