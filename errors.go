@@ -54,7 +54,7 @@ var (
 	ErrNotReplicated = errors.New("delayqueue: message was stored but not confirmed by enough replicas")
 	// ErrBadOption: a message option was nil, out of range or used where it has no meaning.
 	ErrBadOption = errors.New("delayqueue: bad message option")
-	// ErrPayloadTooLarge: the message does not fit one Redis string (512 MB).
+	// ErrPayloadTooLarge: the message, headers included, is over 511 MB: it does not fit one Redis string.
 	ErrPayloadTooLarge = errors.New("delayqueue: payload too large")
 	// ErrBadReply: a script answered something that this version does not know.
 	ErrBadReply = errors.New("delayqueue: unexpected reply")

@@ -224,15 +224,18 @@ func (s *sending) draft(payload string, d draft, opts []MsgOption) (*outgoing, e
 			return nil, fmt.Errorf("delayqueue: queue %q: %w", s.store.queue, err)
 		}
 	}
-	m := &outgoing{id: s.ids.next(), when: string(d.when), tail: d.tail(), key: d.key}
-	if len(m.tail) > maxEnvelope {
-		return nil, fmt.Errorf("delayqueue: queue %q: %w: %d bytes, at most %d", s.store.queue, ErrPayloadTooLarge, len(m.tail), maxEnvelope)
+	size := len(payload)
+	for k, v := range d.headers {
+		size += len(k) + len(v)
 	}
-	return m, nil
+	if size > maxPayload {
+		return nil, fmt.Errorf("delayqueue: queue %q: %w: %d bytes with its headers, at most %d", s.store.queue, ErrPayloadTooLarge, size, maxPayload)
+	}
+	return &outgoing{id: s.ids.next(), when: string(d.when), tail: d.tail(), key: d.key}, nil
 }
 
-// maxEnvelope keeps an envelope within proto-max-bulk-len, which is 512 MB.
-const maxEnvelope = 512<<20 - 1<<10
+// maxPayload, headers included, keeps an envelope within Redis's proto-max-bulk-len of 512 MB.
+const maxPayload = 511 << 20
 
 // deliver sends messages of one call and waits for their outcomes, or for ctx.
 func (s *sending) deliver(ctx context.Context, msgs []*outgoing) {
