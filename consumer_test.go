@@ -472,3 +472,87 @@ func TestGarbageRetention(t *testing.T) {
 	q.WithGarbageRetention(time.Millisecond, 0).StartConsume()
 	eventually(t, "garbage ages out", func() bool { return len(f.check().Messages) == 0 })
 }
+
+// TestNoChurnBesideASlowHandler: what was fetched ahead on the strength of quick handlers is
+// given back once, not again and again.
+func TestNoChurnBesideASlowHandler(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	started, release := make(chan struct{}), make(chan struct{})
+	var highest atomic.Int64
+	q := f.queue(nil).WithHandler(func(_ context.Context, msg *Message) error {
+		if msg.Payload == "slow" {
+			close(started)
+			<-release
+		}
+		highest.Store(max(highest.Load(), int64(msg.Delivery)))
+		return nil
+	}).WithLease(time.Second)
+	quick := make([]Outgoing, 3000)
+	for i := range quick {
+		quick[i].Payload = "quick"
+	}
+	if _, err := q.SendBatch(context.Background(), quick); err != nil {
+		t.Fatal(err)
+	}
+	q.StartConsume()
+	eventually(t, "the quick ones are through", func() bool { return len(f.check().Messages) == 0 })
+	f.send(q, "slow")
+	receive(t, "the slow one starts", started)
+	if _, err := q.SendBatch(context.Background(), quick); err != nil {
+		t.Fatal(err)
+	}
+	for range 4 { // four ticks, a third of a second each
+		seen := f.check().Fields["seen"]
+		eventually(t, "the consumer ticks", func() bool { return f.check().Fields["seen"] != seen })
+	}
+	close(release)
+	eventually(t, "all are through", func() bool { return len(f.check().Messages) == 0 })
+	if n := highest.Load(); n > 3 {
+		t.Errorf("a message was handed out %d times though nothing failed", n)
+	}
+}
+
+// TestRetriesAndNewMessagesTakeTurns, with one worker, whose fetches are for one message each.
+func TestRetriesAndNewMessagesTakeTurns(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var got tally
+	var failing atomic.Bool
+	failing.Store(true)
+	handled := make(chan struct{}, 200)
+	q := f.queue(nil).WithFetchInterval(20 * time.Millisecond).WithConcurrent(40).WithHandler(func(_ context.Context, msg *Message) error {
+		if failing.Load() {
+			return RetryAfter(time.Second, errBoom)
+		}
+		time.Sleep(30 * time.Millisecond) // more than a tick
+		got.add(msg.Payload)
+		handled <- struct{}{}
+		return nil
+	})
+	send := func(payload string) {
+		t.Helper()
+		batch := make([]Outgoing, 40)
+		for i := range batch {
+			batch[i].Payload = payload
+		}
+		if _, err := q.SendBatch(context.Background(), batch); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send("retry")
+	done := q.StartConsume()
+	eventually(t, "all wait for their retry", func() bool { return len(f.check().Retry) == 40 })
+	q.StopConsume()
+	receive(t, "it stops", done)
+	failing.Store(false)
+	eventually(t, "the retries are due", func() bool { s := f.check(); return s.Retry[39].Score < s.Now })
+	send("new")
+	q.WithConcurrent(1).StartConsume()
+	for range 40 {
+		receive(t, "one is handled", handled)
+	}
+	if retries, fresh := got.of("retry"), got.of("new"); retries < 5 || fresh < 5 {
+		t.Errorf("of the first 40 handed out %d were retries and %d new", retries, fresh)
+	}
+}

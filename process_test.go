@@ -310,3 +310,31 @@ func TestTenProcessesOneQueue(t *testing.T) {
 		t.Errorf("%d of %d messages were handled, by %d processes", len(seen), n, len(pids))
 	}
 }
+
+// TestPoisonWithLongHandlers: handlers that take several leases do not make neighbours of the
+// poison message die of it, for last chances are taken one at a time.
+func TestPoisonWithLongHandlers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	list := f.eventList()
+	spec := childSpec{
+		Addr: shared.Addr(), Name: f.name, Events: list, Lease: 500 * time.Millisecond,
+		Concurrent: 6, Handling: 1500 * time.Millisecond, KillOn: "poison", MaxLosses: 3,
+	}
+	batch := []Outgoing{{Payload: "poison"}}
+	for i := range 5 {
+		batch = append(batch, Outgoing{Payload: fmt.Sprint("beside-", i)})
+	}
+	results, err := f.queue(nil).SendBatch(context.Background(), batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		startChild(t, spec).awaitExit(t)
+	}
+	startChild(t, spec)
+	eventually(t, "only garbage is left", func() bool { s := f.check(); return len(s.Messages) == len(s.Garbage) })
+	if s := f.check(); len(s.Garbage) != 1 || s.Where(results[0].Info.ID) != "garbage" {
+		t.Errorf("%d messages died as poison, want 1", len(s.Garbage))
+	}
+}

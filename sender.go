@@ -228,14 +228,21 @@ func (s *sending) draft(payload string, d draft, opts []MsgOption) (*outgoing, e
 	for k, v := range d.headers {
 		size += len(k) + len(v)
 	}
-	if size > maxPayload {
-		return nil, fmt.Errorf("delayqueue: queue %q: %w: %d bytes with its headers, at most %d", s.store.queue, ErrPayloadTooLarge, size, maxPayload)
+	if err := fits(size); err != nil {
+		return nil, fmt.Errorf("delayqueue: queue %q: %w", s.store.queue, err)
 	}
 	return &outgoing{id: s.ids.next(), when: string(d.when), tail: d.tail(), key: d.key}, nil
 }
 
 // maxPayload, headers included, keeps an envelope within Redis's proto-max-bulk-len of 512 MB.
 const maxPayload = 511 << 20
+
+func fits(size int) error {
+	if size > maxPayload {
+		return fmt.Errorf("%w: %d bytes with its headers, at most %d", ErrPayloadTooLarge, size, maxPayload)
+	}
+	return nil
+}
 
 // deliver sends messages of one call and waits for their outcomes, or for ctx.
 func (s *sending) deliver(ctx context.Context, msgs []*outgoing) {

@@ -78,7 +78,7 @@ func TestPayloads(t *testing.T) {
 		n, err := f.cli.HLen(context.Background(), q.store.keys.msg).Result()
 		return n == 0 && err == nil
 	})
-	if _, err := q.Send(context.Background(), string(make([]byte, maxPayload+1))); !errors.Is(err, ErrPayloadTooLarge) {
+	if err := fits(maxPayload + 1); !errors.Is(err, ErrPayloadTooLarge) || fits(maxPayload) != nil {
 		t.Errorf("a payload that no Redis string can hold: %v", err)
 	}
 }

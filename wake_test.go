@@ -169,3 +169,48 @@ func infoNumber(t *testing.T, f *fixture, section, format string) (n int) {
 	}
 	return 0
 }
+
+// TestAnotherMarkerThanTheOneHeld: the message that the consumer held the alarm for is taken
+// back; the marker for the next one comes to the same consumer, and is not thrown away.
+func TestAnotherMarkerThanTheOneHeld(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got := make(chan string, 2)
+	q := noTick(f.queue(func(payload string) bool { got <- payload; return true }))
+	first := f.send(q, "first", WithDelay(500*time.Millisecond))
+	f.send(q, "second", WithDelay(800*time.Millisecond))
+	q.StartConsume()
+	eventually(t, "the consumer holds the alarm", func() bool { return f.check().Wake == 0 })
+	if _, err := q.TryIntercept(first); err != nil {
+		t.Fatal(err)
+	}
+	c := newCaller() // another consumer's tick, which has no free worker
+	c.next()
+	if _, err := q.store.fetch(context.Background(), c, 0, false, &fetchSettings{lease: time.Minute, maxLosses: 3}); err != nil {
+		t.Fatal(err)
+	}
+	if p := receive(t, "the second one arrives before the first tick", got); p != "second" {
+		t.Errorf("got %q", p)
+	}
+}
+
+// TestProxyThatDropsBlockingCalls: it is said once, and what this process sends is on time.
+func TestProxyThatDropsBlockingCalls(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	wire := redistest.NewWire(t, shared.Addr())
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
+	t.Cleanup(func() { _ = cli.Close() })
+	isBlocking := func(cmd []string) bool { return cmd[0] == "bzpopmin" }
+	got := make(chan string, 1)
+	q := noTick(f.queueOn(cli, func(payload string) bool { got <- payload; return true }))
+	struck := wire.DropReply(isBlocking)
+	q.StartConsume()
+	for range deafAfter { // each message wakes the blocked call, whose reply is dropped
+		f.send(q, "x", WithDelay(10*time.Millisecond))
+		receive(t, "the blocking call is dropped", struck)
+		struck = wire.DropReply(isBlocking)
+		receive(t, "the message arrives all the same", got)
+	}
+	eventually(t, "it is said", func() bool { return f.log.count("cannot wait for wake-ups") == 1 })
+}
