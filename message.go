@@ -219,15 +219,8 @@ func (r *envelopeReader) uvarint() uint64 {
 	return 0
 }
 
-// tagOf names delivery n of a message: the id itself for the first, <n>:<id> from the second on.
-func tagOf(id string, n int) string {
-	if n == 1 {
-		return id
-	}
-	return strconv.Itoa(n) + ":" + id
-}
-
-// splitTag is the inverse of tagOf.
+// splitTag reads a tag, the name of one delivery: the id itself for the first, <n>:<id> from
+// the second on. The scripts make the later ones.
 func splitTag(tag string) (id string, n int, err error) {
 	num, id, found := strings.Cut(tag, ":")
 	if !found {

@@ -29,7 +29,7 @@ local function split(tag) -- delivery number, id
   return 1, tag
 end
 
-local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'last', 'big', 'swept', 'cursor')
+local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'last', 'big', 'swept', 'cursor', 'lent')
 local armed, seen = tonumber(state[2]) or 0, tonumber(state[3]) or 0
 local grace, last, big = tonumber(state[4]) or 0, state[5], tonumber(state[6])
 if seen > now then seen = 0 end -- the clock was stepped back
@@ -58,12 +58,14 @@ local function mark(name, value)
 end
 
 -- A fetch gives its deliveries a lease end that no other lease has, so that a repeat finds
--- them by it: odd, whereas a renewal is even, and not in use.
+-- them by it: odd, whereas a renewal is even, not in use, and not that of the fetch before,
+-- whose deliveries may all have been intercepted.
 local function lend(tags)
   local ends = now + lease
   ends = ends - ends % 2 + 1
-  while redis.call('ZCOUNT', KEYS[3], us(ends), us(ends)) > 0 do ends = ends + 2 end
+  while us(ends) == state[9] or redis.call('ZCOUNT', KEYS[3], us(ends), us(ends)) > 0 do ends = ends + 2 end
   ends = us(ends)
+  mark('lent', ends)
   local leases = {}
   for i = 1, #tags do
     leases[2 * i - 1] = ends
@@ -179,15 +181,21 @@ end
 -- Sizes are known before values are read: by the longest envelope ever stored, or one by one.
 local keep, keeppending = #some, #pending
 if not handed and (not big or (keep + keeppending) * big + size > REPLY) then
-  local function fitting(ids, first)
+  local function fitting(ids, limit, least)
     for i = 1, #ids do
       size = size + redis.call('HSTRLEN', KEYS[6], ids[i])
-      if size > REPLY and i > first then return i - 1 end
+      if size > limit and i > least then return i - 1 end
     end
     return #ids
   end
-  keep = fitting(ids, 1)
-  keeppending = keep < #some and 0 or fitting(pending, keep > 0 and 0 or 1)
+  local half = (size + REPLY) / 2 -- of what room there is, for whoever is looked at first
+  if pending[1] and (not some[1] or jitter(2) == 0) then
+    keeppending = fitting(pending, some[1] and half or REPLY, 1)
+    keep = fitting(ids, REPLY, 0)
+  else
+    keep = fitting(ids, pending[1] and half or REPLY, 1)
+    keeppending = fitting(pending, REPLY, 0)
+  end
   for i = #pending, keeppending + 1, -1 do pending[i] = nil end
 end
 

@@ -6,7 +6,7 @@
 --       delay us (retry), number of the delivery that follows, '<failures> <losses>', error text ('': as it was)
 -- Returns {now, void}: void is '' or a list '<i> ' of outcomes (from 1, acks before records)
 --       whose delivery was not held any more; they changed nothing.
--- Cost: 6 commands for any number of plain acks; O(log n) for each other outcome.
+-- Cost: 10 commands for any number of plain acks; O(log n) for each other outcome.
 -- Keeps: invariants 1, 3, 4, 6. The first write is a ZREM: a full server lets the rest pass.
 local field = 'call:' .. ARGV[1]
 local plain = tonumber(ARGV[3])
@@ -15,11 +15,12 @@ local reply, at = recall(state[1])
 if reply then return {at, reply} elseif reply == false then return stale end
 redis.call('ZCARD', KEYS[1])
 redis.call('HLEN', KEYS[2])
+redis.call('HLEN', KEYS[3])
+redis.call('ZCARD', KEYS[10])
+local queued = redis.call('LLEN', KEYS[6]) > 0
 if #ARGV > 3 + plain then
-  redis.call('HLEN', KEYS[3])
   redis.call('HLEN', KEYS[4])
   redis.call('ZCARD', KEYS[5])
-  redis.call('LLEN', KEYS[6])
   redis.call('ZCARD', KEYS[7])
   redis.call('ZCARD', KEYS[8])
 end
@@ -31,7 +32,6 @@ if plain > 0 then
   else
     -- Some were not held. A message whose first delivery is the current one is in unack or,
     -- if the server forgot the fetch, where it was before: the rest was held until just now.
-    local queued = redis.call('LLEN', KEYS[6]) > 0
     for i = 1, plain do
       local id = ARGV[3 + i]
       if redis.call('HEXISTS', KEYS[2], id) == 0 or redis.call('HEXISTS', KEYS[3], id) == 1

@@ -7,7 +7,7 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "grace", "big", "swept", "cursor", "dropped"}
+var numberFields = []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "dropped"}
 
 // callField begins the fields of state that hold a caller's last call.
 const callField = "call:"

@@ -1,0 +1,247 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	redisCall = regexp.MustCompile(`redis\.(\w+)\('(\w+)'(?:, *([^,()]+(?:\([^()]*\))?))?`)
+	luaNote   = regexp.MustCompile(`--[^\n]*`)
+	glued     = regexp.MustCompile(`(\w+)?\s*\.\.\s*(\w+)?`)
+	keysNote  = regexp.MustCompile(`-- KEYS: (.*)`)
+)
+
+// TestScriptText: every command's key is literally KEYS[i] of a key that is declared, as a
+// Cluster and some hosts want; and no instant is turned into text by Lua's own rules, which
+// keep 14 digits of 16.
+func TestScriptText(t *testing.T) {
+	s := newStore(redis.NewClient(&redis.Options{}), "dq", "q")
+	defer s.cli.Close()
+	for _, script := range everyScript {
+		keys := script.keys(s)
+		code := luaNote.ReplaceAllString(script.text, "")
+		calls := redisCall.FindAllStringSubmatch(code, -1)
+		if len(calls) != strings.Count(code, "redis.") {
+			t.Errorf("%s: %d calls for %d mentions of redis", script.name, len(calls), strings.Count(code, "redis."))
+		}
+		used := map[int]bool{}
+		for _, call := range calls {
+			if call[1] == "call" && call[2] == "TIME" {
+				continue
+			}
+			i, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(call[3], "KEYS["), "]"))
+			if call[1] != "call" || err != nil || i < 1 || i > len(keys) || call[3] != fmt.Sprintf("KEYS[%d]", i) {
+				t.Errorf("%s: %s: want redis.call with KEYS[1] to KEYS[%d]", script.name, call[0], len(keys))
+			}
+			used[i] = true
+		}
+		if len(used) != len(keys) {
+			t.Errorf("%s uses %d of its %d keys", script.name, len(used), len(keys))
+		}
+		var said []string
+		for i, key := range keys {
+			said = append(said, fmt.Sprintf("%d %s", i+1, strings.TrimPrefix(key.(string), "{dq:q}:")))
+		}
+		if note := keysNote.FindStringSubmatch(script.source); note == nil || note[1] != strings.Join(said, ", ") {
+			t.Errorf("%s: its comment says %q, its KEYS are %s", script.name, note, strings.Join(said, ", "))
+		}
+		if strings.Contains(code, "tostring") {
+			t.Errorf("%s uses tostring", script.name)
+		}
+		instants := []string{"now", "next", "due", "ends", "lane", "first", "leased", "renewed", "grace", "seen", "armed",
+			"pended", "retried", "oldest", "swept"}
+		for _, operands := range glued.FindAllStringSubmatch(code, -1) {
+			for _, operand := range operands[1:] {
+				if slices.Contains(instants, operand) {
+					t.Errorf("%s: %q turns an instant into text", script.name, operands[0])
+				}
+			}
+		}
+	}
+}
+
+// TestScriptWrongType: where one key of a queue belongs to another program, a script changes
+// nothing at all, and the same call works once the key is gone.
+func TestScriptWrongType(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, c := range map[string]struct {
+		keys    func(s *store) []any
+		mayPass bool // some keys are not touched
+		build   func(r *rig) (call func() error)
+	}{
+		"send": {keys: everyScript[0].keys, build: func(r *rig) func() error {
+			r.put(msg("old", time.Hour, keyed("old")))
+			c := newCaller()
+			c.next()
+			return func() error {
+				_, err := r.store.send(ctx, c, []*outgoing{msg("a", 0, keyed("k")), msg("b", 0)}, 0, 0)
+				return err
+			}
+		}},
+		"fetch": {keys: everyScript[1].keys, build: func(r *rig) func() error {
+			everywhere(r)
+			c := newCaller()
+			c.next()
+			return func() error { _, err := r.store.fetch(ctx, c, 10, false, &r.with); return err }
+		}},
+		"fetch, no lease ran out": {keys: everyScript[1].keys, mayPass: true, build: func(r *rig) func() error {
+			r.hand(msg("a", 0), msg("b", 0))
+			r.done(ends(outcomeRetry, "a", 1, 0, "x"), ends(outcomeReady, "b", 0, 0, ""))
+			r.put(msg("c", 0))
+			r.at(2 * time.Second)
+			c := newCaller()
+			c.next()
+			return func() error { _, err := r.store.fetch(ctx, c, 10, false, &r.with); return err }
+		}},
+		"fetch, an envelope is missing": {keys: everyScript[1].keys, mayPass: true, build: func(r *rig) func() error {
+			r.put(msg("a", 0), msg("b", 0))
+			r.do("HDEL", r.keys.msg, idOf("a"))
+			c := newCaller()
+			c.next()
+			return func() error { _, err := r.store.fetch(ctx, c, 10, false, &r.with); return err }
+		}},
+		"fetch, repeated": {keys: everyScript[1].keys, mayPass: true, build: func(r *rig) func() error {
+			r.hand(msg("a", 0), msg("b", 0))
+			r.done(ends(outcomeReady, "b", 0, 0, ""))
+			r.put(msg("c", 0))
+			c := r.take("2:b c")
+			return func() error { _, err := r.store.fetch(ctx, c, 10, false, &r.with); return err }
+		}},
+		"settle": {keys: func(s *store) []any { return s.settleKeys[:9] }, build: func(r *rig) func() error {
+			everywhere(r)
+			r.hand(msg("p", 0), msg("q", 0), msg("r", 0), msg("s", 0), msg("t", 0, keyed("t")))
+			c := newCaller()
+			c.next()
+			return func() error {
+				outcomes := []outcome{ack("p"), ends(outcomeRetry, "q", 1, 0, "x"), ends(outcomeReady, "r", 0, 0, ""),
+					ends(outcomeGarbage, "s", 1, 0, "x"), ack("t", "t")}
+				_, err := r.store.settle(ctx, c, outcomes, 1)
+				return err
+			}
+		}},
+		"settle, plain acks of which one is stale": {keys: everyScript[2].keys, mayPass: true, build: func(r *rig) func() error {
+			r.hand(msg("p", 0), msg("q", 0), msg("r", 0))
+			r.equal("intercept", r.intercept(newCaller(), "id", idOf("q")), StateUnack)
+			c := newCaller()
+			c.next()
+			return func() error {
+				_, err := r.store.settle(ctx, c, []outcome{ack("p"), ack("q"), ack("r")}, 3)
+				return err
+			}
+		}},
+		"extend": {keys: everyScript[3].keys, build: func(r *rig) func() error {
+			r.hand(msg("a", 0))
+			return func() error {
+				_, err := r.store.extend(ctx, time.Hour, []*delivery{held("a"), held("nobody")})
+				return err
+			}
+		}},
+		"intercept by id": {keys: everyScript[4].keys, build: func(r *rig) func() error {
+			r.put(msg("a", time.Hour, keyed("k")))
+			c := newCaller()
+			c.next()
+			return func() error { _, err := r.store.intercept(ctx, c, "id", idOf("a")); return err }
+		}},
+		"intercept by key": {keys: everyScript[4].keys, build: func(r *rig) func() error {
+			r.put(msg("a", time.Hour, keyed("k")))
+			c := newCaller()
+			c.next()
+			return func() error { _, err := r.store.intercept(ctx, c, "key", "k"); return err }
+		}},
+		"counts": {keys: everyScript[5].keys, build: func(r *rig) func() error {
+			return func() error { _, err := r.store.counts(ctx); return err }
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, structure := range c.keys(newStore(nil, "", "")) {
+				t.Run(strings.TrimPrefix(structure.(string), "{:}:"), func(t *testing.T) {
+					onBoth(t, func(r *rig) {
+						call := c.build(r)
+						key := c.keys(r.store)[i].(string)
+						aside := r.cli.Rename(ctx, key, "aside of "+r.name).Err() == nil
+						r.do("SET", key, "somebody else's")
+						before := r.contents()
+						err := call()
+						passed := err == nil && c.mayPass
+						if !passed && !errors.Is(err, ErrWrongType) {
+							r.t.Errorf("error %v, want ErrWrongType", err)
+						}
+						if after := r.contents(); !passed && after != before {
+							r.t.Errorf("changed from\n%sto\n%s", before, after)
+						}
+						r.do("DEL", key)
+						if aside {
+							r.do("RENAME", "aside of "+r.name, key)
+						}
+						if err := call(); err != nil {
+							r.t.Errorf("with the key back: %v", err)
+						}
+						if !strings.Contains(name, "missing") {
+							r.read()
+						}
+					})
+				})
+			}
+		})
+	}
+}
+
+// everywhere makes a state in which a fetch touches every structure: an expired lease, aged
+// garbage, and due messages in ready, pending and retry, all of them with keys.
+func everywhere(r *rig) {
+	r.hand(msg("lost", 0, keyed("lost")), msg("dead", 0, keyed("dead")), msg("ready", 0, keyed("ready")), msg("retry", 0, keyed("retry")))
+	r.done(ends(outcomeGarbage, "dead", 1, 0, "x", "dead"), ends(outcomeRetry, "retry", 1, 0, "x"), ends(outcomeReady, "ready", 0, 0, ""))
+	r.put(msg("due", 0, keyed("due")))
+	r.tickTo(9 * time.Second)
+	r.at(11 * time.Second)
+	r.with.garbageAge, r.with.maxLosses = time.Second, 1
+}
+
+// contents is every key of the queue, byte for byte.
+func (r *rig) contents() string {
+	r.t.Helper()
+	ctx := context.Background()
+	var out strings.Builder
+	for _, key := range r.fetchKeys {
+		key := key.(string)
+		kind := r.cli.Type(ctx, key).Val()
+		var args []any
+		switch kind {
+		case "zset":
+			args = []any{"ZRANGE", key, 0, -1, "WITHSCORES"}
+		case "list":
+			args = []any{"LRANGE", key, 0, -1}
+		case "hash":
+			args = []any{"HGETALL", key}
+		case "string":
+			args = []any{"GET", key}
+		case "none":
+			continue
+		}
+		v, err := r.cli.Do(ctx, args...).Result()
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if kind == "hash" { // in any order
+			var fields []string
+			for k, v := range r.cli.HGetAll(ctx, key).Val() {
+				fields = append(fields, fmt.Sprintf("%q=%q", k, v))
+			}
+			slices.Sort(fields)
+			v = fields
+		}
+		fmt.Fprintf(&out, "%s %s %v\n", key, kind, v)
+	}
+	return names(strings.ReplaceAll(out.String(), "{dq:"+r.name+"}:", ""))
+}

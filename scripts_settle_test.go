@@ -1,0 +1,419 @@
+package delayqueue
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+)
+
+func TestScriptSettle(t *testing.T) {
+	ctx := context.Background()
+	// lostAndHandedOn: a was lost by its first consumer, and another holds it as 2:a.
+	lostAndHandedOn := func(r *rig, rest ...func(*envelope)) {
+		r.hand(msg("a", 0, rest...))
+		r.tickTo9(11 * time.Second)
+		r.at(12 * time.Second)
+		r.take("2:a")
+	}
+	runScripts(t, map[string]scriptCase{
+		"ack": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
+			r.done(ack("a"), ack("c"))
+		}, "unack b@10.000001s"},
+		"ack with key": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")), msg("b", 0, keyed("K")))
+			r.done(ack("a", "k"))
+			r.put(msg("c", time.Second, keyed("k")))
+		}, "pending c@1s unack b@10.000001s key K=b k=c wake 1s"},
+		"ack of a later delivery": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.done(ends(outcomeRetry, "a", 1, 0, "x"))
+			r.at(time.Second)
+			r.take("2:a")
+			r.done(ack("2:a"))
+		}, ""},
+		"acks in bulk": {func(r *rig) {
+			var ms []*outgoing
+			var acks []outcome
+			for i := range maxBatch {
+				ms = append(ms, msg(strconv.Itoa(i), 0))
+				acks = append(acks, ack(strconv.Itoa(i)))
+			}
+			r.hand(ms...)
+			r.done(acks...)
+		}, ""},
+		"retry": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.at(2 * time.Second)
+			r.done(ends(outcomeRetry, "a", 1, 0, "two words", "k"))
+		}, "retry 2:a@3s fail a=2/1/0@2s!two_words key k=a wake 3s"},
+		"snooze": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.done(ends(outcomeRetry, "a", 0, 0, ""))
+			r.at(time.Second)
+			r.take("2:a")
+			r.done(ends(outcomeRetry, "2:a", 0, 0, ""))
+		}, "retry 3:a@2s fail a=3/0/0@1s wake 2s"},
+		"retry at once": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.at(time.Microsecond)
+			o := ends(outcomeRetry, "a", 0, 0, "")
+			o.delay = 0
+			r.done(o)
+		}, "retry 2:a@1µs fail a=2/0/0@1µs wake 1µs"},
+		"release": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")), msg("b", 0))
+			r.at(2 * time.Second)
+			r.done(ends(outcomeReady, "b", 0, 0, ""), ends(outcomeReady, "a", 0, 0, "", "k"))
+		}, "ready 2:b 2:a fail a=2/0/0@2s b=2/0/0@2s key k=a wake 2s"},
+		"garbage": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.at(2 * time.Second)
+			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
+		}, "garbage a@2s fail a=2/1/0@2s!x"},
+		"text of any bytes": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.done(ends(outcomeReady, "a", 1, 0, "\x00 %s\n 9 \"é"))
+			f := r.fetch(newCaller(), 1)
+			record, err := parseFail(f.fails[0])
+			if err != nil || record.text != "\x00 %s\n 9 \"é" {
+				r.t.Errorf("record %+v, %v", record, err)
+			}
+			r.done(ack("2:a"))
+		}, ""},
+		"mixed": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0, keyed("1")), msg("e", 0, keyed("2")), msg("f", 0, keyed("3")), msg("g", 0))
+			r.done(ack("a"), ack("b"), ends(outcomeRetry, "c", 1, 0, "x"), ends(outcomeGarbage, "d", 1, 0, "y", "1"),
+				ends(outcomeReady, "e", 0, 0, "", "2"), ack("f", "3"))
+		}, "ready 2:e unack g@10.000001s retry 2:c@1s garbage d@0s fail c=2/1/0@0s!x d=2/1/0@0s!y e=2/0/0@0s key 2=e wake 0s"},
+		"stale in a mixed batch": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
+			r.done(ack("c"), ends(outcomeReady, "d", 0, 0, ""))
+			void := r.settle(newCaller(), ack("a"), ack("c"), ack("d"), ack("nobody"), ack("b"),
+				ends(outcomeRetry, "d", 1, 0, "x"), ends(outcomeRetry, "e", 1, 0, "x"), ends(outcomeGarbage, "c", 1, 0, "x"), ends(outcomeReady, "2:d", 0, 0, ""))
+			r.equal("void", void, []int{1, 2, 3, 5, 7, 8})
+		}, "ready 2:d retry 2:e@1s fail d=2/0/0@0s e=2/1/0@0s!x wake 0s"},
+		"the same delivery twice in a batch": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0))
+			r.equal("void", r.settle(newCaller(), ack("a"), ack("b"), ack("a"), ends(outcomeRetry, "b", 1, 0, "")), []int{2, 3})
+		}, ""},
+		"a late settlement of a lost delivery": {func(r *rig) {
+			lostAndHandedOn(r, keyed("k"))
+			for _, o := range []outcome{ack("a"), ack("a", "k"), ends(outcomeRetry, "a", 1, 0, "x", "k"), ends(outcomeReady, "a", 0, 0, "", "k"),
+				ends(outcomeGarbage, "a", 1, 0, "x", "k"), ack("3:a", "k")} {
+				before := r.text(r.read())
+				r.equal("void", r.settle(newCaller(), o), []int{0})
+				r.expect(before)
+			}
+			r.equal("void", r.settle(newCaller(), ack("a"), ack("2:a", "k")), []int{0})
+		}, ""},
+		"a late settlement of a lost delivery that waits": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.tickTo9(11 * time.Second)
+			r.equal("void", r.settle(newCaller(), ack("a")), []int{0})
+			r.equal("void", r.settle(newCaller(), ends(outcomeRetry, "a", 1, 0, "x")), []int{0})
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		"of an intercepted message": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0, keyed("k")), msg("c", 0))
+			for _, name := range []string{"a", "b", "c"} {
+				r.equal("intercept", r.intercept(newCaller(), "id", idOf(name)), StateUnack)
+			}
+			r.put(msg("d", time.Second, keyed("k")))
+			r.equal("void", r.settle(newCaller(), ack("a"), ack("b", "k"), ends(outcomeRetry, "c", 1, 0, "")), []int{0, 1, 2})
+		}, "pending d@1s key k=d wake 1s"},
+		"after the server forgot the fetch": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0, keyed("k")), msg("d", 0))
+			for _, name := range []string{"a", "b", "c"} { // back as they were before
+				r.do("ZREM", r.keys.unack, idOf(name))
+			}
+			r.do("ZADD", r.keys.pending, rigBase, idOf("a"), rigBase, idOf("c"))
+			r.do("RPUSH", r.keys.ready, idOf("b"))
+			r.do("HSET", r.keys.state, "armed", rigBase)
+			r.equal("void", r.settle(newCaller(), ack("d"), ack("a"), ack("b"), ack("c", "k")), []int{1, 2, 3})
+		}, "pending a@0s c@0s ready b key k=c armed 0s"},
+		"after the server forgot the fetch of a later delivery": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.done(ends(outcomeReady, "a", 0, 0, ""))
+			r.take("2:a")
+			r.do("ZREM", r.keys.unack, tagFor("2:a"))
+			r.do("RPUSH", r.keys.ready, tagFor("2:a"))
+			r.do("HSET", r.keys.state, "armed", rigBase)
+			r.equal("void", r.settle(newCaller(), ack("2:a")), []int{0})
+		}, "ready 2:a fail a=2/0/0@0s armed 0s"},
+		"repeated": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
+			r.done(ack("e"))
+			c := newCaller()
+			batch := []outcome{ack("a"), ack("e"), ends(outcomeRetry, "b", 1, 0, "x"), ends(outcomeReady, "c", 0, 0, ""), ends(outcomeGarbage, "d", 1, 0, "x")}
+			r.equal("void", r.settle(c, batch...), []int{1})
+			r.expect("ready 2:c retry 2:b@1s garbage d@0s fail b=2/1/0@0s!x c=2/0/0@0s d=2/1/0@0s!x wake 0s")
+			r.at(time.Second)
+			r.take("2:c 2:b")
+			r.done(ends(outcomeRetry, "2:c", 0, 0, "")) // and whoever got it has settled it
+			r.equal("the repeat", r.settleAgain(c, batch...), []int{1})
+		}, "unack 2:b@11.000001s retry 3:c@2s garbage d@0s fail b=2/1/0@0s!x c=3/0/0@1s d=2/1/0@0s!x wake 2s"},
+		"an older call": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
+			c := newCaller()
+			r.settle(c, ack("a"))
+			r.settle(c, ack("b"))
+			before := r.contents()
+			for _, o := range []outcome{ack("a"), ack("c"), ends(outcomeGarbage, "c", 1, 0, "")} {
+				_, err := r.store.settle(ctx, older(c), []outcome{o}, countPlain([]outcome{o}))
+				r.tooLate(err)
+			}
+			r.equal("contents", r.contents(), before)
+		}, "unack c@10.000001s"},
+		"a key that points elsewhere stays": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("1")), msg("b", 0, keyed("2")))
+			r.do("HDEL", r.keys.key, "1", "2")
+			r.put(msg("c", time.Hour, keyed("1")), msg("d", time.Hour, keyed("2")))
+			r.done(ack("a", "1"), ends(outcomeGarbage, "b", 1, 0, "", "2"))
+		}, "pending c@1h0m0s d@1h0m0s garbage b@0s fail b=2/1/0@0s key 1=c 2=d wake 1h0m0s"},
+		"no alarm for what is later than the head": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0))
+			r.put(msg("c", 500*time.Millisecond))
+			r.do("ZREM", r.keys.wake, "w")
+			r.done(ends(outcomeRetry, "a", 1, 0, ""))
+			r.expect("pending c@500ms unack b@10.000001s retry 2:a@1s fail a=2/1/0@0s armed 500ms")
+			o := ends(outcomeRetry, "b", 1, 0, "")
+			o.delay = 500*time.Millisecond - time.Microsecond
+			r.done(o)
+		}, "pending c@500ms retry 2:b@499.999ms 2:a@1s fail a=2/1/0@0s b=2/1/0@0s wake 499.999ms"},
+		"acks arm no alarm": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0, keyed("k")), msg("c", 0))
+			r.done(ack("a"), ack("b", "k"), ends(outcomeGarbage, "c", 1, 0, ""))
+		}, "garbage c@0s fail c=2/1/0@0s"},
+	})
+}
+
+func TestScriptExtend(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"held": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0))
+			r.at(3*time.Second + time.Microsecond)
+			r.equal("answers", r.extend(held("a")), []int{leaseRenewed})
+		}, "unack b@10.000001s a@13s"}, // even, whereas those of fetches are odd
+		"a shorter lease": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.with.lease = time.Second
+			r.extend(held("a"))
+		}, "unack a@1s"},
+		"lost, gone, and mixed": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0, keyed("k")), msg("d", 0), msg("e", 0))
+			r.done(ends(outcomeReady, "a", 0, 0, ""), ends(outcomeGarbage, "d", 1, 0, ""))
+			r.take("2:a")
+			r.equal("intercept", r.intercept(newCaller(), "key", "k"), StateUnack)
+			ds := []*delivery{held("a"), held("b"), held("c"), held("2:a"), held("d"), held("nobody"), held("e")}
+			want := []int{leaseLost, leaseRenewed, leaseGone, leaseRenewed, leaseLost, leaseGone, leaseRenewed}
+			for range 2 { // it may come twice
+				r.at(r.since(r.now) + time.Second)
+				r.equal("answers", r.extend(ds...), want)
+			}
+		}, "unack b@12s e@12s 2:a@12s garbage d@0s fail a=2/0/0@0s d=2/1/0@0s"},
+		"all lost": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.tickTo9(11 * time.Second)
+			r.equal("answers", r.extend(held("a")), []int{leaseLost})
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		"ran out, not yet noticed": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.at(time.Minute)
+			r.equal("answers", r.extend(held("a")), []int{leaseRenewed})
+			r.tick()
+		}, "unack a@1m10s"},
+		"a repeat of the fetch does not find what was renewed": {func(r *rig) {
+			c := r.hand(msg("a", 0), msg("b", 0))
+			r.extend(held("a"))
+			r.at(time.Second)
+			r.equal("the repeat", tagsOf(r.fetchAgain(c, 2)), "b")
+		}, "unack a@10s b@11.000001s"},
+		"many": {func(r *rig) {
+			var ms []*outgoing
+			var ds []*delivery
+			var want []int
+			for i := range maxBatch {
+				ms, ds, want = append(ms, msg(strconv.Itoa(i), 0)), append(ds, held(strconv.Itoa(i))), append(want, leaseRenewed)
+			}
+			r.hand(ms...)
+			r.equal("answers", r.extend(ds...), want)
+			for _, d := range ds {
+				r.done(ack(names(d.tag)))
+			}
+		}, ""},
+	})
+}
+
+func TestScriptIntercept(t *testing.T) {
+	ctx := context.Background()
+	// In each state stands the message a, which has the key k, beside its like.
+	into := map[State]func(r *rig){
+		StatePending: func(r *rig) { r.put(msg("a", time.Second, keyed("k")), msg("b", time.Second, keyed("K"))) },
+		StateReady: func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")), msg("b", 0, keyed("K")))
+			r.done(ends(outcomeReady, "b", 0, 0, "", "K"), ends(outcomeReady, "a", 0, 0, "", "k"))
+		},
+		StateUnack: func(r *rig) { r.hand(msg("a", 0, keyed("k")), msg("b", 0, keyed("K"))) },
+		StateRetry: func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")), msg("b", 0, keyed("K")))
+			r.done(ends(outcomeRetry, "a", 1, 0, "x", "k"), ends(outcomeRetry, "b", 1, 0, "x", "K"))
+		},
+		StateGarbage: func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")), msg("b", 0, keyed("K")))
+			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"), ends(outcomeGarbage, "b", 1, 0, "x", "K"))
+		},
+	}
+	left := map[State]string{
+		StatePending: "pending b@1s key K=b wake 1s",
+		StateReady:   "ready 2:b fail b=2/0/0@0s key K=b wake 0s",
+		StateUnack:   "unack b@10.000001s key K=b",
+		StateRetry:   "retry 2:b@1s fail b=2/1/0@0s!x key K=b wake 1s",
+		StateGarbage: "garbage b@0s fail b=2/1/0@0s!x",
+	}
+	cases := map[string]scriptCase{
+		"due, not handed out": {func(r *rig) {
+			r.put(msg("a", time.Second))
+			r.at(time.Second)
+			r.equal("state", r.intercept(newCaller(), "id", idOf("a")), StateReady)
+		}, "wake 1s"},
+		"not yet due": {func(r *rig) {
+			r.put(msg("a", time.Second))
+			r.at(time.Second - time.Microsecond)
+			r.equal("state", r.intercept(newCaller(), "id", idOf("a")), StatePending)
+		}, "wake 1s"},
+		"a later delivery that is held": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.done(ends(outcomeReady, "a", 0, 0, ""))
+			r.take("2:a")
+			r.equal("state", r.intercept(newCaller(), "id", idOf("a")), StateUnack)
+		}, ""},
+		"delivery 12": {func(r *rig) {
+			r.hand(msg("a", 0))
+			for n := 1; n < 12; n++ {
+				tag := "a"
+				if n > 1 {
+					tag = fmt.Sprintf("%d:a", n)
+				}
+				r.done(ends(outcomeReady, tag, 0, 0, ""))
+				if n < 11 {
+					r.take(fmt.Sprintf("%d:a", n+1))
+				}
+			}
+			r.expect("ready 12:a fail a=12/0/0@0s wake 0s")
+			r.equal("state", r.intercept(newCaller(), "id", idOf("a")), StateReady)
+		}, "wake 0s"},
+		"never sent": {func(r *rig) {
+			r.put(msg("a", time.Second, keyed("k")))
+			r.equal("by id", r.intercept(newCaller(), "id", idOf("x")), StateGone)
+			r.equal("by key", r.intercept(newCaller(), "key", "x"), StateGone)
+			r.equal("a key as an id", r.intercept(newCaller(), "id", "k"), StateGone)
+			r.equal("an id as a key", r.intercept(newCaller(), "key", idOf("a")), StateGone)
+			r.equal("nothing", r.intercept(newCaller(), "id", ""), StateGone)
+		}, "pending a@1s key k=a wake 1s"},
+		"a key that points nowhere": {func(r *rig) {
+			r.do("HSET", r.keys.key, "k", idOf("x"))
+			r.equal("state", r.intercept(newCaller(), "key", "k"), StateGone)
+			r.put(msg("a", time.Second, keyed("k")))
+		}, "pending a@1s key k=a wake 1s"},
+		"acked": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.done(ack("a", "k"))
+			r.equal("by id", r.intercept(newCaller(), "id", idOf("a")), StateGone)
+			r.equal("by key", r.intercept(newCaller(), "key", "k"), StateGone)
+		}, ""},
+		"a key that another has stays": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.done(ends(outcomeGarbage, "a", 1, 0, "", "k"))
+			r.put(msg("b", time.Second, keyed("k")))
+			r.equal("state", r.intercept(newCaller(), "id", idOf("a")), StateGarbage)
+		}, "pending b@1s key k=b wake 1s"},
+		"repeated": {func(r *rig) {
+			r.put(msg("a", time.Second, keyed("k")))
+			c := newCaller()
+			r.equal("state", r.intercept(c, "key", "k"), StatePending)
+			r.put(msg("b", time.Second, keyed("k"))) // another of that key must stay
+			for range 2 {
+				r.at(r.since(r.now) + time.Second)
+				r.equal("the repeat", r.interceptAgain(c, "key", "k"), StatePending)
+			}
+			r.equal("a new call", r.intercept(c, "key", "k"), StateReady)
+		}, "wake 1s"},
+		"repeated, of nothing": {func(r *rig) {
+			c := newCaller()
+			r.equal("state", r.intercept(c, "key", "k"), StateGone)
+			r.put(msg("b", time.Second, keyed("k")))
+			r.equal("the repeat", r.interceptAgain(c, "key", "k"), StateGone)
+		}, "pending b@1s key k=b wake 1s"},
+		"an older call": {func(r *rig) {
+			r.put(msg("a", time.Second), msg("b", time.Second), msg("c", time.Second))
+			c := newCaller()
+			r.intercept(c, "id", idOf("a"))
+			r.intercept(c, "id", idOf("b"))
+			before := r.contents()
+			_, err := r.store.intercept(ctx, older(c), "id", idOf("c"))
+			r.tooLate(err)
+			r.equal("contents", r.contents(), before)
+		}, "pending c@1s wake 1s"},
+	}
+	for state, build := range into {
+		cases[state.String()+" by id"] = scriptCase{func(r *rig) {
+			build(r)
+			r.equal("state", r.intercept(newCaller(), "id", idOf("a")), state)
+			r.equal("again", r.intercept(newCaller(), "id", idOf("a")), StateGone)
+		}, left[state]}
+		if state == StateGarbage {
+			cases["garbage by key, which is free"] = scriptCase{func(r *rig) {
+				build(r)
+				r.equal("state", r.intercept(newCaller(), "key", "k"), StateGone)
+				r.equal("by id", r.intercept(newCaller(), "id", idOf("a")), StateGarbage)
+			}, left[state]}
+			continue
+		}
+		cases[state.String()+" by key"] = scriptCase{func(r *rig) {
+			build(r)
+			r.equal("state", r.intercept(newCaller(), "key", "k"), state)
+			r.equal("again", r.intercept(newCaller(), "key", "k"), StateGone)
+		}, left[state]}
+	}
+	runScripts(t, cases)
+}
+
+func TestScriptCounts(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		want := func(what string, want counts) {
+			r.t.Helper()
+			before := r.contents()
+			got, err := r.store.counts(context.Background())
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			r.equal(what, got, want)
+			r.equal("contents", r.contents(), before)
+		}
+		want("nothing", counts{})
+		r.put(msg("a", 2*time.Second), msg("b", 2*time.Second), msg("c", 3*time.Second), msg("d", 3*time.Second), msg("e", time.Hour))
+		want("pending", counts{pending: 5})
+		r.at(2*time.Second - time.Microsecond)
+		want("not yet due", counts{pending: 5})
+		r.at(2 * time.Second)
+		want("due", counts{pending: 3, ready: 2})
+		r.take("a b")
+		want("handed out", counts{pending: 3, unack: 2})
+		r.done(ends(outcomeReady, "a", 0, 0, ""), ends(outcomeRetry, "b", 1, 0, ""))
+		want("released and failed", counts{pending: 3, ready: 1, retry: 1})
+		r.at(3*time.Second - time.Microsecond)
+		want("retry not yet due", counts{pending: 3, ready: 1, retry: 1})
+		r.at(3 * time.Second)
+		want("retry due", counts{pending: 1, ready: 4})
+		r.equal("handed out", len(r.fetch(newCaller(), 10).tags), 4)
+		r.done(ends(outcomeGarbage, "2:a", 1, 0, ""), ends(outcomeGarbage, "c", 1, 0, ""))
+		want("garbage", counts{pending: 1, unack: 2, garbage: 2})
+		r.done(ack("2:b"), ack("d"))
+		r.equal("intercept", r.intercept(newCaller(), "id", idOf("e")), StatePending)
+		want("all settled", counts{garbage: 2})
+		r.read()
+	})
+}

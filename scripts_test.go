@@ -1,0 +1,488 @@
+package delayqueue
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/redis/go-redis/v9"
+)
+
+// A scriptCase is one row of a script's table: calls, then the whole state in the words
+// of rig.text.
+type scriptCase struct {
+	do   func(r *rig)
+	want string
+}
+
+func runScripts(t *testing.T, cases map[string]scriptCase) {
+	t.Parallel()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(r *rig) {
+				c.do(r)
+				r.expect(c.want)
+			})
+		})
+	}
+}
+
+// onBoth runs a test on the embedded server and on a real one. The clock of both is the
+// test's, and stands still but for r.at.
+func onBoth(t *testing.T, test func(r *rig)) {
+	t.Helper()
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		test(newRig(t, true))
+	})
+	t.Run("redis-server", func(t *testing.T) {
+		t.Parallel()
+		test(newRig(t, false))
+	})
+}
+
+// A rig is one queue that a test drives call by call. Messages have short names, and
+// instants are durations since its base.
+type rig struct {
+	*store
+	t    testing.TB
+	name string
+	now  int64          // the server's clock, unix us
+	set  func(us int64) // sets it
+	with fetchSettings  // of every fetch
+	tick func()         // a fetch of some consumer that hands out nothing
+}
+
+const (
+	rigBase  = int64(1_717_200_000_000_000) // even; before the real clock
+	rigLease = 10 * time.Second
+)
+
+func newRig(t testing.TB, embedded bool) *rig {
+	r := &rig{t: t, name: strings.ReplaceAll(t.Name(), "/", "_"), with: fetchSettings{lease: rigLease, maxLosses: 3}}
+	ctx := context.Background()
+	var cli *redis.Client
+	if embedded {
+		server := miniredis.RunT(t)
+		cli = redis.NewClient(&redis.Options{Addr: server.Addr()})
+		r.set = func(us int64) { server.SetTime(time.UnixMicro(us)) }
+	} else {
+		cli = redis.NewClient(&redis.Options{Addr: shared.Addr()})
+		clock := "clock of " + r.name
+		r.set = func(us int64) {
+			sec, frac := us/1e6, us%1e6
+			if err := cli.Eval(ctx, "redis.call('DEL', KEYS[1]) return redis.call('RPUSH', KEYS[1], ARGV[1], ARGV[2])",
+				[]string{clock}, sec, frac).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cli.AddHook(clockHook{clock})
+		t.Cleanup(func() { cli.Del(ctx, clock) })
+	}
+	r.store = newStore(cli, "dq", r.name)
+	t.Cleanup(func() {
+		for _, key := range r.fetchKeys {
+			cli.Del(ctx, key.(string))
+		}
+		if err := cli.Close(); err != nil {
+			t.Errorf("closing the client: %v", err)
+		}
+	})
+	ticker := newCaller()
+	r.tick = func() { r.fetch(ticker, 0) }
+	r.at(0)
+	return r
+}
+
+// clockHook makes scripts on a real server read the time from a key: TIME cannot be set.
+type clockHook struct{ key string }
+
+func (clockHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (clockHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h clockHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args := cmd.Args()
+		switch cmd.Name() {
+		case "evalsha":
+			i := slices.IndexFunc(everyScript, func(s namedScript) bool { return s.sha == args[1] })
+			args[0], args[1] = "eval", everyScript[i].text
+		case "eval":
+		default:
+			return next(ctx, cmd)
+		}
+		args[1] = strings.ReplaceAll(args[1].(string), "redis.call('TIME')", "redis.call('LRANGE', '"+h.key+"', 0, 1)")
+		return next(ctx, cmd)
+	}
+}
+
+type namedScript struct {
+	*script
+	name, source string
+	keys         func(s *store) []any
+}
+
+var everyScript = []namedScript{
+	{sendScript, "send", luaSend, func(s *store) []any { return s.sendKeys }},
+	{fetchScript, "fetch", luaFetch, func(s *store) []any { return s.fetchKeys }},
+	{settleScript, "settle", luaSettle, func(s *store) []any { return s.settleKeys }},
+	{extendScript, "extend", luaExtend, func(s *store) []any { return s.extendKeys }},
+	{interceptScript, "intercept", luaIntercept, func(s *store) []any { return s.interceptKeys }},
+	{countsScript, "counts", luaCounts, func(s *store) []any { return s.countsKeys }},
+}
+
+// at sets the server's clock.
+func (r *rig) at(d time.Duration) {
+	r.now = rigBase + d.Microseconds()
+	r.set(r.now)
+}
+
+func (r *rig) since(us int64) time.Duration { return time.Duration(us-rigBase) * time.Microsecond }
+
+// tickTo moves the clock on, with a consumer that ticks as it should.
+func (r *rig) tickTo(d time.Duration) {
+	r.t.Helper()
+	for now := r.since(r.now); now < d; {
+		now = min(now+r.with.lease/3, d)
+		r.at(now)
+		r.tick()
+	}
+}
+
+const idHead = "0190f3a0-0000-7000-8000-"
+
+// idOf a short name, and tagFor a name with its delivery number before it.
+func idOf(name string) string { return idHead + fmt.Sprintf("%012x", name) }
+
+func tagFor(name string) string {
+	if n, name, ok := strings.Cut(name, ":"); ok {
+		return n + ":" + idOf(name)
+	}
+	return idOf(name)
+}
+
+var idPattern = regexp.MustCompile(idHead + "([0-9a-f]{12})")
+
+// names puts short names in place of ids.
+func names(text string) string {
+	return idPattern.ReplaceAllStringFunc(text, func(id string) string {
+		raw, err := hex.DecodeString(id[len(idHead):])
+		if err != nil {
+			return id
+		}
+		return strings.TrimLeft(string(raw), "\x00")
+	})
+}
+
+// msg is a message that is due after d; its payload is its name unless rest says otherwise.
+func msg(name string, d time.Duration, rest ...func(*envelope)) *outgoing {
+	e := envelope{payload: name, retries: 3}
+	for _, f := range rest {
+		f(&e)
+	}
+	return &outgoing{id: idOf(name), key: e.key, when: "+" + strconv.FormatInt(d.Microseconds(), 10), tail: e.tail()}
+}
+
+// msgAt is due at an instant.
+func msgAt(name string, d time.Duration, rest ...func(*envelope)) *outgoing {
+	m := msg(name, 0, rest...)
+	m.when = strconv.FormatInt(rigBase+d.Microseconds(), 10)
+	return m
+}
+
+func keyed(key string) func(*envelope) { return func(e *envelope) { e.key = key } }
+func sized(n int) func(*envelope)      { return func(e *envelope) { e.payload = strings.Repeat("x", n) } }
+
+func (r *rig) do(args ...any) {
+	r.t.Helper()
+	if err := r.cli.Do(context.Background(), args...).Err(); err != nil {
+		r.t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// equal compares what a call said.
+func (r *rig) equal(what string, got, want any) {
+	r.t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		r.t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// tooLate wants the answer to a call that came after a later one.
+func (r *rig) tooLate(err error) {
+	r.t.Helper()
+	if err == nil || !strings.Contains(err.Error(), "DQSTALE") {
+		r.t.Errorf("an older call: %v, want DQSTALE", err)
+	}
+}
+
+// older makes the caller repeat the call before its last one.
+func older(c *caller) *caller { return &caller{id: c.id, n: c.n - 1} }
+
+// The calls. Each begins a new one; those with Again repeat the last.
+
+func (r *rig) send(c *caller, ms ...*outgoing) stored {
+	r.t.Helper()
+	c.next()
+	return r.sendAgain(c, ms...)
+}
+
+func (r *rig) sendAgain(c *caller, ms ...*outgoing) stored {
+	r.t.Helper()
+	out, err := r.store.send(context.Background(), c, ms, 0, 0)
+	if err != nil {
+		r.t.Fatalf("send: %v", err)
+	}
+	return out
+}
+
+// put sends, by a caller of its own, in batches.
+func (r *rig) put(ms ...*outgoing) {
+	r.t.Helper()
+	for part := range slices.Chunk(ms, maxBatch) {
+		if out := r.send(newCaller(), part...); len(out.refused) > 0 || out.now != r.now {
+			r.t.Fatalf("send: %+v", out)
+		}
+	}
+}
+
+// refused names those that hold the keys, by index.
+func refused(out stored) string {
+	var words []string
+	for _, i := range slices.Sorted(maps.Keys(out.refused)) {
+		words = append(words, fmt.Sprintf("%d=%s", i, names(out.refused[i])))
+	}
+	return strings.Join(words, " ")
+}
+
+func (r *rig) fetch(c *caller, want int) fetched {
+	r.t.Helper()
+	c.next()
+	return r.fetchAgain(c, want)
+}
+
+func (r *rig) fetchAgain(c *caller, want int) fetched {
+	r.t.Helper()
+	return r.fetchArmed(c, want, false)
+}
+
+func (r *rig) fetchArmed(c *caller, want int, rearm bool) fetched {
+	r.t.Helper()
+	f, err := r.store.fetch(context.Background(), c, want, rearm, &r.with)
+	if err != nil {
+		r.t.Fatalf("fetch: %v", err)
+	}
+	if f.now != r.now {
+		r.t.Errorf("fetch at %v says it is %v", r.since(r.now), r.since(f.now))
+	}
+	numbered := 0
+	for i, tag := range f.tags {
+		if strings.Contains(tag, ":") {
+			numbered++
+		}
+		if e, err := decodeEnvelope(f.envelopes[i]); err != nil || e.due > f.now {
+			r.t.Errorf("handed out %s at %v: %+v, %v", names(tag), r.since(f.now), e, err)
+		}
+	}
+	if numbered != len(f.fails) {
+		r.t.Errorf("%d records for %d numbered tags", len(f.fails), numbered)
+	}
+	return f
+}
+
+// take fetches for a new consumer and wants these deliveries, in order.
+func (r *rig) take(want string) *caller {
+	r.t.Helper()
+	c := newCaller()
+	r.equal("handed out", tagsOf(r.fetch(c, len(strings.Fields(want)))), want)
+	return c
+}
+
+// hand sends messages that are due and hands them out.
+func (r *rig) hand(ms ...*outgoing) *caller {
+	r.t.Helper()
+	r.put(ms...)
+	c := newCaller()
+	if f := r.fetch(c, len(ms)); len(f.tags) != len(ms) {
+		r.t.Fatalf("fetched %d of %d", len(f.tags), len(ms))
+	}
+	return c
+}
+
+func tagsOf(f fetched) string { return names(strings.Join(f.tags, " ")) }
+
+// held is a delivery as a consumer holds it: its name and the caller's key.
+func held(name string, key ...string) *delivery {
+	d := &delivery{tag: tagFor(name), key: strings.Join(key, "")}
+	d.id, d.number, _ = splitTag(d.tag)
+	d.msg.ID = d.id
+	return d
+}
+
+func ack(name string, key ...string) outcome { return outcome{d: held(name, key...)} }
+
+func ends(kind outcomeKind, name string, failures, losses int, text string, key ...string) outcome {
+	return outcome{d: held(name, key...), kind: kind, delay: time.Second, failures: failures, losses: losses, text: text}
+}
+
+func (r *rig) settle(c *caller, outcomes ...outcome) []int {
+	r.t.Helper()
+	c.next()
+	return r.settleAgain(c, outcomes...)
+}
+
+func (r *rig) settleAgain(c *caller, outcomes ...outcome) []int {
+	r.t.Helper()
+	void, err := r.store.settle(context.Background(), c, outcomes, countPlain(outcomes))
+	if err != nil {
+		r.t.Fatalf("settle: %v", err)
+	}
+	return void
+}
+
+func countPlain(outcomes []outcome) int {
+	n := 0
+	for n < len(outcomes) && outcomes[n].plain() {
+		n++
+	}
+	return n
+}
+
+// done settles by a caller of its own and wants nothing void.
+func (r *rig) done(outcomes ...outcome) {
+	r.t.Helper()
+	if void := r.settle(newCaller(), outcomes...); void != nil {
+		r.t.Errorf("void %v", void)
+	}
+}
+
+func (r *rig) extend(ds ...*delivery) []int {
+	r.t.Helper()
+	answers, err := r.store.extend(context.Background(), r.with.lease, ds)
+	if err != nil {
+		r.t.Fatalf("extend: %v", err)
+	}
+	return answers
+}
+
+func (r *rig) intercept(c *caller, by, what string) State {
+	r.t.Helper()
+	c.next()
+	return r.interceptAgain(c, by, what)
+}
+
+func (r *rig) interceptAgain(c *caller, by, what string) State {
+	r.t.Helper()
+	state, err := r.store.intercept(context.Background(), c, by, what)
+	if err != nil {
+		r.t.Fatalf("intercept: %v", err)
+	}
+	return state
+}
+
+// read is the whole state, with the invariants checked.
+func (r *rig) read() *check.State {
+	r.t.Helper()
+	return check.Assert(r.t, r.cli, "dq", r.name)
+}
+
+// text is the whole state in words: `pending a@1s ready 2:b unack c@10s retry 2:d@5s
+// garbage e@0s fail b=2/0/0@0s!text key k=a wake 1s dropped 1`; a failure record is
+// <delivery>/<failures>/<losses>@<when>, and `armed` stands for `wake` where somebody took
+// the marker. Callers' calls, grace, lane, big and times of calls have tests of their own.
+func (r *rig) text(s *check.State) string {
+	var words []string
+	list := func(name string, each []string) {
+		if len(each) > 0 {
+			words = append(append(words, name), each...)
+		}
+	}
+	scored := func(name string, entries []check.Entry) {
+		var each []string
+		for _, e := range entries {
+			each = append(each, names(e.Tag)+"@"+r.since(e.Score).String())
+		}
+		list(name, each)
+	}
+	scored("pending", s.Pending)
+	var each []string
+	for _, e := range s.Ready {
+		each = append(each, names(e.Tag))
+	}
+	list("ready", each)
+	scored("unack", s.Unack)
+	scored("retry", s.Retry)
+	scored("garbage", s.Garbage)
+	each = nil
+	for _, id := range slices.Sorted(maps.Keys(s.Fail)) {
+		f := s.Fail[id]
+		word := fmt.Sprintf("%s=%d/%d/%d@%v", names(id), f.Delivery, f.Failures, f.Losses, r.since(f.When))
+		if f.Error == ErrPoison.Error() {
+			word += "!poison"
+		} else if f.Error != "" {
+			word += "!" + strings.ReplaceAll(f.Error, " ", "_")
+		}
+		each = append(each, word)
+	}
+	list("fail", each)
+	each = nil
+	for _, key := range slices.Sorted(maps.Keys(s.Keys)) {
+		each = append(each, key+"="+names(s.Keys[key]))
+	}
+	list("key", each)
+	if armed := s.Fields["armed"]; s.Wake != 0 {
+		list("wake", []string{r.since(s.Wake).String()})
+	} else if armed != "" && armed != "0" {
+		us, _ := strconv.ParseInt(armed, 10, 64)
+		list("armed", []string{r.since(us).String()})
+	}
+	if n := s.Fields["dropped"]; n != "" {
+		list("dropped", []string{n})
+	}
+	return strings.Join(words, " ")
+}
+
+// expect wants this state, in the words of text; an instant may be a range, as in 1s~1.5s.
+func (r *rig) expect(want string) {
+	r.t.Helper()
+	got := r.text(r.read())
+	g, w := strings.Fields(got), strings.Fields(want)
+	same := len(g) == len(w)
+	for i := 0; same && i < len(g); i++ {
+		same = sameWord(g[i], w[i])
+	}
+	if !same {
+		r.t.Errorf("state  %s\n  want %s", got, strings.Join(w, " "))
+	}
+}
+
+func sameWord(got, want string) bool {
+	lo, hi, ranged := strings.Cut(want, "~")
+	if !ranged {
+		return got == want
+	}
+	i, j := strings.LastIndex(got, "@")+1, strings.LastIndex(lo, "@")+1
+	if got[:i] != lo[:j] {
+		return false
+	}
+	var d [3]time.Duration
+	for n, s := range []string{got[i:], lo[j:], hi} {
+		var err error
+		if d[n], err = time.ParseDuration(s); err != nil {
+			return false
+		}
+	}
+	return d[1] <= d[0] && d[0] <= d[2]
+}
