@@ -350,7 +350,7 @@ func (r *run) untilAnswered(what string, attempt func() error) error {
 	for n := 1; ; n++ {
 		err := attempt()
 		if r.life.Err() == nil || err == nil {
-			r.outage.report(what, err)
+			r.outage.report(what, n, err)
 		}
 		if err == nil || !pause(r.life, backoff(n)) {
 			return err

@@ -153,15 +153,15 @@ func (r *run) renew(quit <-chan struct{}) {
 		}
 		begun := time.Now()
 		err := r.renewAll(renewed)
+		attempt++
 		if err == nil || r.life.Err() == nil {
-			r.outage.report("extend", err)
+			r.outage.report("extend", attempt, err)
 		}
 		if err == nil {
 			attempt, renewed = 0, begun
 			timer.Reset(wait)
 			continue
 		}
-		attempt++
 		timer.Reset(min(backoff(attempt), wait))
 	}
 }
@@ -254,11 +254,13 @@ func (o *outage) over() bool {
 	return o.what == ""
 }
 
-func (o *outage) report(what string, err error) {
+// report takes the result of an attempt at a call. A first failure is no outage: it may be a
+// connection of the pool that has been dead for a while.
+func (o *outage) report(what string, attempt int, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	switch {
-	case err != nil && o.what == "":
+	case err != nil && attempt > 1 && o.what == "":
 		o.what, o.since = what, time.Now()
 		o.log.Error("delayqueue: cannot work with Redis, will go on trying", slog.String("call", what), slog.Any("error", err))
 	case err == nil && o.what == what:

@@ -183,8 +183,9 @@ local keep, keeppending = #some, #pending
 if not handed and (not big or (keep + keeppending) * big + size > REPLY) then
   local function fitting(ids, limit, least)
     for i = 1, #ids do
-      size = size + redis.call('HSTRLEN', KEYS[6], ids[i])
-      if size > limit and i > least then return i - 1 end
+      local length = redis.call('HSTRLEN', KEYS[6], ids[i])
+      if size + length > limit and i > least then return i - 1 end
+      size = size + length
     end
     return #ids
   end
