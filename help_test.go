@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -29,6 +30,11 @@ func TestMain(m *testing.M) {
 	if shared, err = redistest.Run(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
+	}
+	// Most tests wait for something most of the time; the default is one for each core.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
 	}
 	code := m.Run()
 	shared.Close()
