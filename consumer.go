@@ -159,14 +159,15 @@ func (r *run) signal() {
 
 // room is how many deliveries to ask for now: one for each free worker, plus what all of
 // them get through in a round trip, twice, so that the buffer lasts while the next
-// fetch is under way. For handlers that are slow against the network that is nothing.
+// fetch is under way. For handlers that are slow against the network, or against the time
+// that a message may wait in the buffer, that is nothing.
 func (r *run) room(rtt time.Duration) int {
 	n := r.concurrency
 	if int(r.abandoned.Load()) >= n {
 		return 0 // as many callbacks run on past their limit as there are workers
 	}
 	extra := 0
-	if each := r.perMsg.Load(); each > 0 {
+	if each := r.perMsg.Load(); each > 0 && each < int64(bufferPatience/2) {
 		extra = int(min(int64(n)*int64(rtt)/each, maxBatch/2))
 	}
 	unhandled := int(r.unhandled.Load())
@@ -350,7 +351,7 @@ func (r *run) untilAnswered(what string, attempt func() error) error {
 	for n := 1; ; n++ {
 		err := attempt()
 		if r.life.Err() == nil || err == nil {
-			r.outage.report(what, n, err)
+			r.outage.report(what, err)
 		}
 		if err == nil || !pause(r.life, backoff(n)) {
 			return err

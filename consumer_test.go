@@ -211,8 +211,8 @@ func TestSlowHandlersByDefault(t *testing.T) {
 	var got tally
 	q := f.queue(nil).WithConcurrent(4).WithHandler(func(_ context.Context, msg *Message) error {
 		got.add(msg.Payload)
-		if msg.Failures != 0 || msg.Delivery != 1 {
-			t.Errorf("message %s: delivery %d, %d failures", msg.Payload, msg.Delivery, msg.Failures)
+		if msg.Failures != 0 {
+			t.Errorf("message %s: %d failures", msg.Payload, msg.Failures)
 		}
 		time.Sleep(100 * time.Millisecond)
 		return nil

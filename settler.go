@@ -155,7 +155,7 @@ func (r *run) renew(quit <-chan struct{}) {
 		err := r.renewAll(renewed)
 		attempt++
 		if err == nil || r.life.Err() == nil {
-			r.outage.report("extend", attempt, err)
+			r.outage.report("extend", err)
 		}
 		if err == nil {
 			attempt, renewed = 0, begun
@@ -242,29 +242,45 @@ func (l *heldList) all() []*delivery {
 
 // outage logs the beginning and the end of a time without Redis, once each, whoever notices.
 type outage struct {
-	log   *slog.Logger
-	mu    sync.Mutex
-	what  string // the call that failed first; "" when there is no outage
-	since time.Time
+	log     *slog.Logger
+	mu      sync.Mutex
+	failing map[string]time.Time // calls that fail, each since its first failure
+	since   time.Time            // of the outage that is in the log; zero when there is none
 }
 
+// outageAfter is how long a call fails before that is an outage: it may be a connection of the
+// pool that has been dead for a while, or two.
+const outageAfter = 150 * time.Millisecond
+
+// over says whether every call works, as far as is known.
 func (o *outage) over() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.what == ""
+	return len(o.failing) == 0
 }
 
-// report takes the result of an attempt at a call. A first failure is no outage: it may be a
-// connection of the pool that has been dead for a while.
-func (o *outage) report(what string, attempt int, err error) {
+// report takes the result of an attempt at a call.
+func (o *outage) report(call string, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	switch {
-	case err != nil && attempt > 1 && o.what == "":
-		o.what, o.since = what, time.Now()
-		o.log.Error("delayqueue: cannot work with Redis, will go on trying", slog.String("call", what), slog.Any("error", err))
-	case err == nil && o.what == what:
-		o.log.Info("delayqueue: working with Redis again", slog.Duration("outage", time.Since(o.since)))
-		o.what = ""
+	if err == nil {
+		delete(o.failing, call)
+		if len(o.failing) == 0 && !o.since.IsZero() {
+			o.log.Info("delayqueue: working with Redis again", slog.Duration("outage", time.Since(o.since)))
+			o.since = time.Time{}
+		}
+		return
+	}
+	if o.failing == nil {
+		o.failing = make(map[string]time.Time)
+	}
+	since, ok := o.failing[call]
+	if !ok {
+		since = time.Now()
+		o.failing[call] = since
+	}
+	if o.since.IsZero() && time.Since(since) >= outageAfter {
+		o.since = since
+		o.log.Error("delayqueue: cannot work with Redis, will go on trying", slog.String("call", call), slog.Any("error", err))
 	}
 }
