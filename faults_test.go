@@ -199,18 +199,19 @@ func TestInterceptReplyLost(t *testing.T) {
 // logged once, and consuming goes on by itself.
 func TestMidRun(t *testing.T) {
 	t.Parallel()
+	const outage = 1500 * time.Millisecond // how long Redis is away
 	for name, c := range map[string]struct {
 		fault   func(ctx context.Context, server *redistest.Server, wire *redistest.Wire, admin *redis.Client)
 		outages int
 	}{
 		"Redis restarts": {func(_ context.Context, server *redistest.Server, _ *redistest.Wire, _ *redis.Client) {
 			server.Kill()
-			time.Sleep(300 * time.Millisecond) // how long it is away
+			time.Sleep(outage)
 			server.Restart(t)
 		}, 1},
 		"connections drop": {func(_ context.Context, _ *redistest.Server, wire *redistest.Wire, _ *redis.Client) {
 			wire.Cut()
-			time.Sleep(300 * time.Millisecond)
+			time.Sleep(outage)
 			wire.Mend()
 		}, 1},
 		"SCRIPT FLUSH": {func(ctx context.Context, _ *redistest.Server, _ *redistest.Wire, admin *redis.Client) {
