@@ -401,38 +401,3 @@ func (r *run) accept(got *fetched, at time.Time) {
 	}
 	r.buffer.put(fit...)
 }
-
-// hints tell a run without wake-ups when something is due that this process itself sent.
-type hints struct {
-	mu   sync.Mutex
-	at   time.Time
-	rung chan struct{} // cap 1
-}
-
-func (h *hints) put(at time.Time) {
-	h.mu.Lock()
-	if h.at.IsZero() || at.Before(h.at) {
-		h.at = at
-	}
-	h.mu.Unlock()
-	select {
-	case h.rung <- struct{}{}:
-	default:
-	}
-}
-
-// take returns the earliest instant since the last take, or none.
-func (h *hints) take() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	at := h.at
-	h.at = time.Time{}
-	return at
-}
-
-// hint passes on how soon something is due that this value has just sent.
-func (q *DelayQueue) hint(in time.Duration) {
-	if r := q.current(); r != nil && r.deaf.Load() {
-		r.hints.put(time.Now().Add(in))
-	}
-}

@@ -1,0 +1,122 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// A delivery is one message in the hands of this run.
+type delivery struct {
+	tag      string
+	id       string
+	key      string
+	number   int
+	failures int
+	losses   int
+	ttl      time.Duration
+	msg      Message
+	broken   error // why it cannot be handled
+
+	fetched time.Time
+	fate    atomic.Int32
+	cancel  atomic.Pointer[context.CancelCauseFunc] // set once its handler is about to start
+
+	prev, next *delivery // in heldList
+}
+
+// The fate of a delivery changes once from open, and whoever changes it does what follows
+// from it, so nothing is settled twice. From lost it changes once more: either its worker
+// leaves it, or that worker is replaced.
+const (
+	fateOpen      = iota
+	fateSettled   // it has an outcome, which goes to the settler
+	fateLost      // it is not ours any more; what the handler says is void
+	fateLeft      // it was lost, and its worker has gone on
+	fateAbandoned // its callback runs on in a worker that was replaced
+)
+
+func (d *delivery) claim(fate int32) bool { return d.fate.CompareAndSwap(fateOpen, fate) }
+
+func (d *delivery) attrs() slog.Attr {
+	return slog.Group("message", slog.String("id", d.id), slog.Int("delivery", d.number))
+}
+
+// decode makes deliveries of what a fetch brought.
+func (r *run) decode(got *fetched, at time.Time) []*delivery {
+	all := make([]delivery, len(got.tags))
+	ds := make([]*delivery, len(got.tags))
+	fails := got.fails
+	for i, tag := range got.tags {
+		d := &all[i]
+		ds[i] = d
+		var record failRecord
+		var bad [3]error
+		d.tag, d.fetched = tag, at
+		d.id, d.number, bad[0] = splitTag(tag)
+		if strings.Contains(tag, ":") && len(fails) > 0 {
+			if fails[0] != "" {
+				record, bad[1] = parseFail(fails[0])
+			}
+			fails = fails[1:]
+		}
+		var e envelope
+		e, bad[2] = decodeEnvelope(got.envelopes[i])
+		d.broken = errors.Join(bad[:]...)
+		d.key, d.ttl, d.failures, d.losses = e.key, e.ttl, record.failures, record.losses
+		d.msg = e.message(d.id, d.number, record.failures)
+	}
+	return ds
+}
+
+func (e *envelope) message(id string, number, failures int) Message {
+	return Message{
+		ID: id, Key: e.key, Payload: e.payload, Headers: e.headers, Due: time.UnixMicro(e.due),
+		Delivery: number, Failures: failures, Retries: e.retries,
+	}
+}
+
+// unfit settles a delivery that no handler should see, and says so.
+func (r *run) unfit(d *delivery, now int64) bool {
+	o := outcome{d: d, kind: outcomeGarbage, failures: d.failures, losses: d.losses}
+	switch late := time.Duration(now-d.msg.Due.UnixMicro()) * time.Microsecond; {
+	case errors.Is(d.broken, errNewerVersion):
+		o.kind, o.delay = outcomeRetry, 5*time.Second+rand.N(5*time.Second)
+		o.text = d.broken.Error()
+		r.log.Warn("delayqueue: set aside a message that only a newer version of this library can read", d.attrs(), slog.Any("error", d.broken))
+	case d.broken != nil:
+		o.err = d.broken
+		r.log.Error("delayqueue: a broken message goes to garbage: another program writes to this queue", d.attrs(), slog.Any("error", d.broken))
+	case d.ttl > 0 && d.number == 1 && late > d.ttl:
+		o.err = fmt.Errorf("%w: %v past due, its limit is %v", ErrExpired, late, d.ttl)
+	default:
+		return false
+	}
+	if o.err != nil {
+		o.text = errorText(o.err)
+	}
+	r.unhandled.Add(-1)
+	if d.claim(fateSettled) {
+		r.outbox.put(o)
+	}
+	return true
+}
+
+// message is a copy for the user's code, which may do with it what it likes.
+func (d *delivery) message() *Message {
+	msg := d.msg
+	msg.Headers = maps.Clone(msg.Headers)
+	return &msg
+}
+
+// released is the outcome of a delivery that counts for nothing.
+func (d *delivery) released() outcome {
+	return outcome{d: d, kind: outcomeReady, failures: d.failures, losses: d.losses}
+}
+

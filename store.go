@@ -1,0 +1,221 @@
+package delayqueue
+
+import (
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// This file makes one attempt at a script call, on the right connection, and says what its
+// errors mean. What the scripts are is in scripts.go.
+
+type script struct{ text, sha string }
+
+func newScript(parts ...string) *script {
+	text := strings.Join(parts, "\n")
+	sum := sha1.Sum([]byte(text))
+	return &script{text: text, sha: hex.EncodeToString(sum[:])}
+}
+
+// store calls the scripts of one queue. It is safe for concurrent use.
+type store struct {
+	cli   redis.UniversalClient
+	queue string
+	keys  keys
+
+	sendKeys, fetchKeys, settleKeys, extendKeys, interceptKeys, countsKeys []any // KEYS of each script
+}
+
+func newStore(cli redis.UniversalClient, prefix, name string) *store {
+	k := keysOf(prefix, name)
+	return &store{
+		cli: cli, queue: name, keys: k,
+		sendKeys:      []any{k.pending, k.msg, k.key, k.wake, k.state},
+		fetchKeys:     []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.wake, k.state},
+		settleKeys:    []any{k.unack, k.msg, k.fail, k.key, k.retry, k.ready, k.garbage, k.wake, k.state, k.pending},
+		extendKeys:    []any{k.unack, k.msg},
+		interceptKeys: []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.state},
+		countsKeys:    []any{k.pending, k.ready, k.unack, k.retry, k.garbage},
+	}
+}
+
+// onceCmd switches off the client's own silent repeats: a repeat is the library's
+// to make, under the same call number.
+type onceCmd struct{ *redis.Cmd }
+
+func (onceCmd) NoRetry() bool { return true }
+
+// run makes one attempt at a script call.
+func (s *store) run(ctx context.Context, sc *script, keys, args []any) (any, error) {
+	cmd := sc.command(ctx, "evalsha", sc.sha, keys, args)
+	err := s.process(ctx, cmd)
+	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+		cmd = sc.command(ctx, "eval", sc.text, keys, args)
+		err = s.process(ctx, cmd)
+	}
+	if err != nil {
+		s.failedOver(ctx, err)
+		return nil, explain(err)
+	}
+	return cmd.Val(), nil
+}
+
+// process waits for a command no longer than ctx lives. By itself the client waits for its
+// read timeout, several times if it has to connect.
+func (s *store) process(ctx context.Context, cmd redis.Cmder) error {
+	if ctx.Done() == nil {
+		return s.cli.Process(ctx, cmd)
+	}
+	result := make(chan error, 1)
+	go func() { result <- s.cli.Process(ctx, cmd) }()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ended(ctx)
+	}
+}
+
+// failedOver has a Cluster's client ask anew who holds what. By itself it goes on to call a
+// dead primary until its next reload, which is a minute apart.
+func (s *store) failedOver(ctx context.Context, err error) {
+	if cluster, ok := s.cli.(*redis.ClusterClient); ok && transient(err) {
+		cluster.ReloadState(ctx)
+	}
+}
+
+func (sc *script) command(ctx context.Context, name, body string, keys, args []any) onceCmd {
+	all := make([]any, 0, 3+len(keys)+len(args))
+	all = append(all, name, body, len(keys))
+	all = append(append(all, keys...), args...)
+	return onceCmd{redis.NewCmd(ctx, all...)}
+}
+
+// runOnReplicas is run followed by WAIT on the same connection, as one pipeline. On
+// another connection WAIT would confirm nothing.
+func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any, n int, timeout time.Duration) (any, error) {
+	node, err := s.node(ctx)
+	if err != nil {
+		s.failedOver(ctx, err)
+		return nil, err
+	}
+	if patience := node.Options().ReadTimeout; patience > 0 {
+		node = node.WithTimeout(patience + timeout)
+	}
+	for _, cmd := range []onceCmd{
+		sc.command(ctx, "evalsha", sc.sha, keys, args),
+		sc.command(ctx, "eval", sc.text, keys, args),
+	} {
+		pipe := node.Pipeline()
+		if err := pipe.Process(ctx, cmd); err != nil {
+			return nil, err
+		}
+		wait := redis.NewCmd(ctx, "wait", n, timeout.Milliseconds())
+		if err := pipe.Process(ctx, wait); err != nil {
+			return nil, err
+		}
+		_, err = pipe.Exec(ctx)
+		if cmd.Err() != nil && redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
+			continue
+		}
+		if cmd.Err() != nil {
+			s.failedOver(ctx, cmd.Err())
+			return nil, explain(cmd.Err())
+		}
+		confirmed, werr := wait.Int()
+		if werr != nil && transient(werr) {
+			s.failedOver(ctx, werr)
+			return nil, werr
+		}
+		if werr != nil {
+			return cmd.Val(), fmt.Errorf("%w: WAIT: %w", ErrNotReplicated, werr)
+		}
+		if confirmed < n {
+			err = fmt.Errorf("%w: %d of %d within %v", ErrNotReplicated, confirmed, n, timeout)
+		}
+		return cmd.Val(), err
+	}
+	return nil, explain(err)
+}
+
+// errNoNode: the client is of a kind that does not say which server holds a key.
+var errNoNode = errors.New("delayqueue: this kind of client does not say which server holds a key")
+
+// node is a client for the one server that holds the queue.
+func (s *store) node(ctx context.Context) (*redis.Client, error) {
+	switch cli := s.cli.(type) {
+	case *redis.Client:
+		return cli, nil
+	case *redis.ClusterClient:
+		return cli.MasterForKey(ctx, s.keys.wake)
+	case *redis.Ring:
+		return cli.GetShardClientForKey(s.keys.wake)
+	default:
+		return nil, fmt.Errorf("%w: %T", errNoNode, s.cli)
+	}
+}
+
+// explain adds what to do about it to errors that are not plain already.
+func explain(err error) error {
+	if redis.HasErrorPrefix(err, "WRONGTYPE") || strings.Contains(err.Error(), "WRONGTYPE") {
+		return fmt.Errorf("%w: remove that key or use another prefix or name: %w", ErrWrongType, err)
+	}
+	if strings.Contains(err.Error(), "unauthenticated multibulk length") { // what NOAUTH is called for a long command
+		return fmt.Errorf("NOAUTH: the server wants a password: set it in the client's options: %w", err)
+	}
+	return err
+}
+
+// transient tells errors after which the same call may be repeated with some hope from
+// those that a repeat will not mend.
+func transient(err error) bool {
+	if errors.Is(err, redis.ErrClosed) || errors.Is(err, context.Canceled) {
+		return false
+	}
+	var netErr net.Error
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, redis.ErrPoolTimeout) ||
+		errors.Is(err, net.ErrClosed) || errors.As(err, &netErr) || errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	for _, prefix := range []string{"LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "MOVED", "ASK", "max number of clients reached"} {
+		if redis.HasErrorPrefix(err, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// backoff is how long to wait before attempt n (from 1) of the same call: it doubles
+// from 10 ms to a second, with half of it at random.
+func backoff(n int) time.Duration {
+	d := min(10*time.Millisecond<<min(n-1, 10), time.Second)
+	return d/2 + rand.N(d/2+1)
+}
+
+// dedicated makes a client with one connection of its own to the server that holds the
+// queue, with the options of the user's client. Whoever asked for it closes it.
+func (s *store) dedicated(ctx context.Context) (*redis.Client, error) {
+	node, err := s.node(ctx)
+	if err != nil {
+		return nil, err
+	}
+	opt := *node.Options()
+	opt.PoolSize, opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 1, 0, 0, 0
+	opt.MaxRetries = -1
+	// Of no use to a connection that is made anew in seconds; and the user's own is still
+	// being written to while its first connections are made (go-redis 9.22).
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	opt.ReadTimeout = wakeBlock + 5*time.Second
+	return redis.NewClient(&opt), nil
+}
+
