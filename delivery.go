@@ -119,4 +119,3 @@ func (d *delivery) message() *Message {
 func (d *delivery) released() outcome {
 	return outcome{d: d, kind: outcomeReady, failures: d.failures, losses: d.losses}
 }
-

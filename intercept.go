@@ -55,4 +55,3 @@ func (s *sending) intercept(ctx context.Context, by, what string) (*InterceptRes
 		}
 	}
 }
-

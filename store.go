@@ -218,4 +218,3 @@ func (s *store) dedicated(ctx context.Context) (*redis.Client, error) {
 	opt.ReadTimeout = wakeBlock + 5*time.Second
 	return redis.NewClient(&opt), nil
 }
-
