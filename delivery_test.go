@@ -1,0 +1,109 @@
+package delayqueue
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// rewrite changes the envelope of a stored message, as another program would.
+func (f *fixture) rewrite(q *DelayQueue, id string, change func(string) string) {
+	f.t.Helper()
+	ctx, key := context.Background(), q.store.keys.msg
+	envelope, err := f.cli.HGet(ctx, key, id).Result()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if err := f.cli.HSet(ctx, key, id, change(envelope)).Err(); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// score waits until a message is in a sorted set and returns its score there.
+func (f *fixture) score(key, tag string) (score float64) {
+	f.t.Helper()
+	eventually(f.t, tag+" is in "+key, func() bool {
+		var err error
+		score, err = f.cli.ZScore(context.Background(), key, tag).Result()
+		return err == nil
+	})
+	return score
+}
+
+// TestMessageOfANewerVersion is set aside for a consumer that can read it, and said to be.
+func TestMessageOfANewerVersion(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got := make(chan string, 2)
+	q := f.queue(func(payload string) bool { got <- payload; return true })
+	info := f.send(q, "newer", WithRetryCount(0))
+	f.rewrite(q, info.ID, func(e string) string { return "\x02" + e[1:] })
+	q.StartConsume()
+	at := f.score(q.store.keys.retry, "2:"+info.ID)
+	if in := time.Until(time.UnixMicro(int64(at))); in > 10*time.Second || in < 3*time.Second {
+		t.Errorf("set aside for %v, want 5 to 10 s", in)
+	}
+	if f.log.count("only a newer version") != 1 {
+		t.Error("it is not said once")
+	}
+	f.send(q, "ours")
+	if p := receive(t, "the rest goes on", got); p != "ours" {
+		t.Errorf("handled %q", p)
+	}
+	// The newer consumer, which reads it.
+	f.rewrite(q, info.ID, func(e string) string { return "\x01" + e[1:] })
+	if err := f.cli.ZAdd(context.Background(), q.store.keys.retry, redis.Z{Score: 1, Member: "2:" + info.ID}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if p := receive(t, "it is handled, with no retry used", got); p != "newer" {
+		t.Errorf("handled %q", p)
+	}
+}
+
+// TestBrokenMessage goes to garbage, where it can be looked at, and the rest goes on.
+func TestBrokenMessage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got, deaths := make(chan string, 1), make(chan error, 1)
+	q := f.queue(func(payload string) bool { got <- payload; return true }).
+		WithGarbageHandler(func(_ context.Context, _ *Message, err error) { deaths <- err })
+	info := f.send(q, "x")
+	f.rewrite(q, info.ID, func(string) string { return "rubbish" })
+	f.send(q, "ours")
+	q.StartConsume()
+	if p := receive(t, "the rest goes on", got); p != "ours" {
+		t.Errorf("handled %q", p)
+	}
+	if err := receive(t, "it dies", deaths); !strings.Contains(err.Error(), "broken envelope") {
+		t.Errorf("died of %v", err)
+	}
+	f.score(q.store.keys.garbage, info.ID)
+	if _, err := q.TryIntercept(info); err != nil { // so that the checker finds no rubbish
+		t.Error(err)
+	}
+}
+
+// TestTagsWithoutMessages are dropped, counted and logged.
+func TestTagsWithoutMessages(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got := make(chan string, 1)
+	q := f.queue(func(payload string) bool { got <- payload; return true })
+	ctx, k := context.Background(), q.store.keys
+	f.cli.ZAdd(ctx, k.pending, redis.Z{Score: 1, Member: "orphan"})
+	f.cli.ZAdd(ctx, k.retry, redis.Z{Score: 1, Member: "2:orphan"})
+	f.cli.RPush(ctx, k.ready, "3:orphan")
+	f.cli.ZAdd(ctx, k.unack, redis.Z{Score: 1, Member: "4:orphan"})
+	f.send(q, "ours")
+	q.WithConcurrent(10).StartConsume()
+	receive(t, "the rest goes on", got)
+	eventually(t, "all four are counted", func() bool {
+		return f.cli.HGet(ctx, k.state, "dropped").Val() == "4"
+	})
+	if f.log.count("dropped tags without a message") == 0 {
+		t.Error("it is not logged")
+	}
+}
