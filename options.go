@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -33,9 +34,8 @@ type MsgOption func(*draft) error
 // draft is a message that is being made.
 type draft struct {
 	envelope
-	when    when
-	hasWhen bool // set by WithDelay or WithSchedule
-	fixed   bool // the call itself says when
+	when  when
+	fixed bool // the call itself says when
 }
 
 // when is the argument of the send script that says when a message is due.
@@ -52,7 +52,7 @@ func delayed(d time.Duration) (when, error) {
 	if d > maxDelay {
 		return "", fmt.Errorf("%w: delay %v: at most %v (150 years)", ErrBadOption, d, maxDelay)
 	}
-	return when(fmt.Sprintf("+%d", max(d, 0).Microseconds()+roundUp(max(d, 0)))), nil
+	return when("+" + strconv.FormatInt(max(d, 0).Microseconds()+roundUp(max(d, 0)), 10)), nil
 }
 
 // roundUp is 1 if d is not whole microseconds: a message is never early.
@@ -70,28 +70,29 @@ func scheduled(t time.Time) (when, error) {
 	if t.Before(time.Unix(0, 0)) {
 		return "0", nil
 	}
-	return when(fmt.Sprint(t.UnixMicro() + roundUp(time.Duration(t.Nanosecond())))), nil
+	return when(strconv.FormatInt(t.UnixMicro()+roundUp(time.Duration(t.Nanosecond())), 10)), nil
 }
 
 // WithDelay makes the message due after d, by the server's clock. Zero or less means
 // now; more than 150 years is an error. For Send and SendBatch; an error elsewhere.
 func WithDelay(d time.Duration) MsgOption {
-	return func(m *draft) error { return m.setWhen("WithDelay", func() (when, error) { return delayed(d) }) }
+	w, err := delayed(d)
+	return func(m *draft) error { return m.setWhen("WithDelay", w, err) }
 }
 
 // WithSchedule makes the message due at t, the caller's wall clock read as an instant of
 // the server's. The past, and any time before 1970, means now; 2200 or later is an
 // error. For Send and SendBatch; an error elsewhere.
 func WithSchedule(t time.Time) MsgOption {
-	return func(m *draft) error { return m.setWhen("WithSchedule", func() (when, error) { return scheduled(t) }) }
+	w, err := scheduled(t)
+	return func(m *draft) error { return m.setWhen("WithSchedule", w, err) }
 }
 
-func (m *draft) setWhen(option string, f func() (when, error)) (err error) {
+func (m *draft) setWhen(option string, w when, err error) error {
 	if m.fixed {
 		return fmt.Errorf("%w: %s: this call already says when; use Send or SendBatch", ErrBadOption, option)
 	}
-	m.hasWhen = true
-	m.when, err = f()
+	m.when = w
 	return err
 }
 

@@ -165,8 +165,10 @@ func (s *sending) failure(m *outgoing) error {
 func (s *sending) draft(payload string, d draft, opts []MsgOption) (*outgoing, error) {
 	d.payload, d.retries = payload, s.defaultRetries
 	for i, opt := range opts {
-		err := fmt.Errorf("%w: option %d is nil", ErrBadOption, i+1)
-		if opt != nil {
+		var err error
+		if opt == nil {
+			err = fmt.Errorf("%w: option %d is nil", ErrBadOption, i+1)
+		} else {
 			err = opt(&d)
 		}
 		if err != nil {
