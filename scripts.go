@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -91,9 +92,18 @@ type stored struct {
 
 // send stores messages; it is one attempt of the caller's present call.
 func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas int, timeout time.Duration) (stored, error) {
-	args := c.args(3 * len(batch))
-	for _, m := range batch {
-		args = append(args, &m.when, &m.id, &m.tail)
+	keyed := slices.ContainsFunc(batch, func(m *outgoing) bool { return m.key != "" })
+	args := append(c.args(3+2*len(batch)), keyed)
+	for rest := batch; len(rest) > 0; {
+		n := 1
+		for n < len(rest) && rest[n].when == rest[0].when {
+			n++
+		}
+		args = append(args, &rest[0].when, n)
+		for _, m := range rest[:n] {
+			args = append(args, &m.id, &m.tail)
+		}
+		rest = rest[n:]
 	}
 	var reply any
 	var err error

@@ -1,8 +1,9 @@
 -- send stores a batch of messages in pending.
 --
 -- KEYS: 1 pending, 2 msg, 3 key, 4 wake, 5 state
--- ARGV: from 3 on, for each message: when ('+<us>' after now, or '<us>' an instant), id,
---       tail (the envelope behind its due instant)
+-- ARGV: 3 '1' if any message has a key; then runs of messages due alike: when ('+<us>' after
+--       now, or '<us>' an instant), how many, and for each: id, tail (the envelope behind its
+--       due instant)
 -- Returns {now, refused}: now of the call that stored them; refused is '' or a list
 --       '<i>=<id> ', message i (from 1) was not stored, its key is held by id.
 -- Cost: O(log pending) per message, 4 reads and 4 writes a batch; 2 more for each key.
@@ -24,39 +25,42 @@ end
 
 local armed = tonumber(state[2]) or 0
 local big = tonumber(state[3]) or 0
+local keyed = ARGV[3] == '1'
 local adds, sets, claims, taken = {}, {}, {}, {}
 local first, refused, longest = nil, '', big
-local when, due, text
-for i = 3, #ARGV, 3 do
-  if ARGV[i] ~= when then
-    when = ARGV[i]
-    due = string.sub(when, 1, 1) == '+' and now + string.sub(when, 2) or math.max(now, tonumber(when))
-    text = string.format('%016.0f', due)
-  end
-  local id, tail = ARGV[i + 1], ARGV[i + 2]
-  local key = keyof(tail)
-  local holder = false
-  if key ~= '' then
-    holder = taken[key] or redis.call('HGET', KEYS[3], key)
-    -- A holder without an envelope is what somebody else left behind.
-    if holder and not taken[key] and redis.call('HEXISTS', KEYS[2], holder) == 0 then holder = false end
-  end
-  if holder then
-    refused = refused .. (i / 3) .. '=' .. holder .. ' '
-  else
+local run, n, stored = 4, 0, 0 -- where the run begins; messages seen; twice those stored
+while ARGV[run] do
+  local when, last = ARGV[run], run + 2 * ARGV[run + 1]
+  local due = string.sub(when, 1, 1) == '+' and now + string.sub(when, 2) or math.max(now, tonumber(when))
+  local text = string.format('%016.0f', due)
+  local head = '\1' .. text
+  for i = run + 2, last, 2 do
+    local id, tail = ARGV[i], ARGV[i + 1]
+    local key, holder = '', false
+    n = n + 1
+    if keyed then key = keyof(tail) end
     if key ~= '' then
-      taken[key] = id
-      claims[#claims + 1] = key
-      claims[#claims + 1] = id
+      holder = taken[key] or redis.call('HGET', KEYS[3], key)
+      -- A holder without an envelope is what somebody else left behind.
+      if holder and not taken[key] and redis.call('HEXISTS', KEYS[2], holder) == 0 then holder = false end
     end
-    local envelope = '\1' .. text .. tail
-    if #envelope > longest then longest = #envelope end
-    if not first or due < first then first = due end
-    adds[#adds + 1] = text
-    adds[#adds + 1] = id
-    sets[#sets + 1] = id
-    sets[#sets + 1] = envelope
+    if holder then
+      refused = refused .. n .. '=' .. holder .. ' '
+    else
+      if key ~= '' then
+        taken[key] = id
+        claims[#claims + 1] = key
+        claims[#claims + 1] = id
+      end
+      local envelope = head .. tail
+      if #envelope > longest then longest = #envelope end
+      if not first or due < first then first = due end
+      adds[stored + 1], adds[stored + 2] = text, id
+      sets[stored + 1], sets[stored + 2] = id, envelope
+      stored = stored + 2
+    end
   end
+  run = last + 2
 end
 
 local marks = {field, record(refused)}
