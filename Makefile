@@ -2,7 +2,7 @@
 NEWEST := $(shell mktemp -u)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: test lint redis
+.PHONY: test lint bench bench-check redis
 
 test: redis
 	go test -race -shuffle=on ./...
@@ -17,6 +17,13 @@ lint:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	go run $(STATICCHECK) ./...
+	cd bench && go vet ./... && go test ./...
+
+bench: redis
+	cd bench && go run .
+
+bench-check: redis
+	cd bench && go run . -check
 
 redis:
 	@.ci/install-redis

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestMedian(t *testing.T) {
+	for _, c := range []struct {
+		in   []float64
+		want float64
+	}{
+		{[]float64{3}, 3}, {[]float64{9, 1, 2}, 2}, {[]float64{4, 1, 2, 3}, 2.5},
+	} {
+		if got := median(c.in); got != c.want {
+			t.Errorf("median(%v) = %v, want %v", c.in, got, c.want)
+		}
+	}
+	if !math.IsNaN(median(nil)) {
+		t.Error("the median of nothing is a number")
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	sorted := []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}
+	for q, want := range map[float64]float64{0: 1, 0.5: 5, 0.51: 6, 0.99: 10, 1: 10} {
+		if got := quantile(sorted, q); got != want {
+			t.Errorf("quantile %v is %v, want %v", q, got, want)
+		}
+	}
+}
+
+func TestTally(t *testing.T) {
+	for name, c := range map[string]struct {
+		arrive []int
+		ok     bool
+	}{
+		"each once": {[]int{2, 0, 1}, true},
+		"one twice": {[]int{2, 0, 1, 1}, false},
+		"one not":   {[]int{2, 0}, false},
+		"a strange": {[]int{2, 0, 1, 7}, false},
+	} {
+		seen := newTally(3)
+		for _, i := range c.arrive {
+			seen.mark(payload(i))
+		}
+		if err := seen.err(); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if i := indexOf(payload(1234567)); i != 1234567 {
+		t.Errorf("index %d", i)
+	}
+	if i := indexOf("x" + payload(1)[1:]); i != -1 {
+		t.Errorf("index %d of no payload", i)
+	}
+}
+
+func TestCompare(t *testing.T) {
+	then := ratios{"a": 1, "b": 2}
+	for name, c := range map[string]struct {
+		now   ratios
+		worse bool // than recorded, rather than missing
+		ok    bool
+	}{
+		"the same":       {ratios{"a": 1, "b": 2}, false, true},
+		"better":         {ratios{"a": 0.2, "b": 1}, false, true},
+		"a bit worse":    {ratios{"a": 1.5, "b": 3}, false, true},
+		"much worse":     {ratios{"a": 1, "b": 3.01}, true, false},
+		"not measured":   {ratios{"a": 1}, false, false},
+		"never recorded": {ratios{"a": 1, "b": 2, "c": 1}, false, false},
+	} {
+		err := compare(then, c.now)
+		if (err == nil) != c.ok || errors.Is(err, errWorse) != c.worse {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// sample results, of two systems in two rows.
+func someResults() *results {
+	res := &results{}
+	for i, name := range []string{sendBatch, drain64} {
+		r := res.row(name, throughputTable)
+		for j, system := range except(nameAsynq) {
+			base := float64((i + 1) * 100_000 * (j + 1))
+			r.samples[system] = []figures{{rate: base, redisCPU: 4}, {rate: 3 * base, redisCPU: 2}, {rate: 2 * base, redisCPU: 3}}
+		}
+	}
+	r := res.row(memName, memoryTable)
+	r.samples[nameLibrary] = []figures{{bytesEach: 350}}
+	r.samples[nameFloor] = []figures{{bytesEach: 325}}
+	late := res.row(lateName(1), latenessTable)
+	late.samples[nameLibrary] = []figures{{lateP50: 0.8, lateP99: 3, early: 0}}
+	late.curves[nameLibrary] = []float64{0.5, 0.8, 1, 3}
+	return res
+}
+
+func TestRatiosOf(t *testing.T) {
+	got, err := ratiosOf(someResults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ratios{
+		sendBatch + ": " + string(redisCPU): 1, sendBatch + ": s/message": 2,
+		drain64 + ": " + string(redisCPU): 1, drain64 + ": s/message": 2,
+		memName + ": " + string(bytesEach): 1.077,
+	}
+	if err := compare(want, got); err != nil {
+		t.Error(err)
+	}
+	for name, v := range want {
+		if got[name] != v {
+			t.Errorf("%s is %v, want %v", name, got[name], v)
+		}
+	}
+	if _, err := ratiosOf(&results{}); err == nil {
+		t.Error("no results have ratios")
+	}
+}
+
+func TestTargetsOf(t *testing.T) {
+	reached := map[string]bool{}
+	for _, v := range targetsOf(someResults()) {
+		reached[v.what] = v.reached
+	}
+	for what, want := range map[string]bool{
+		"send, batches of 500: x floor":        false,
+		"drain, 64 workers: Redis CPU x floor": true,
+		"lateness, 1 consumer: p50 ms":         true,
+		"lateness, 1 consumer: p99 ms":         false,
+		"memory: bytes a message":              true,
+	} {
+		if got, ok := reached[what]; !ok || got != want {
+			t.Errorf("%s: reached %v, measured %v", what, got, ok)
+		}
+	}
+	if _, ok := reached["drain, 64 workers: x asynq"]; ok {
+		t.Error("a target was judged that was not measured")
+	}
+}
+
+func TestReport(t *testing.T) {
+	res, dir := someResults(), t.TempDir()
+	if err := writeReport(dir, about{machine: "here"}, res, tablesOf(res)); err != nil {
+		t.Fatal(err)
+	}
+	for file, part := range map[string]string{
+		"benchmarks.md": "| drain, 64 workers | delayqueue | 400,000 |", plotThroughput: "<svg", plotLateness: "<svg",
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, file))
+		if err != nil || !strings.Contains(string(text), part) {
+			t.Errorf("%s has no %q: %v\n%.2000s", file, part, err, text)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, plotBacklog)); err == nil {
+		t.Error("a plot of nothing was drawn")
+	}
+	var b bytes.Buffer
+	printTables(&b, tablesOf(res))
+	lines := strings.Split(b.String(), "\n")
+	if len(lines) < 5 || len(lines[3]) != len(lines[4]) {
+		t.Errorf("not aligned:\n%s", b.String())
+	}
+}
+
+func TestFigure(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 0.01234: "0.0123", 0.5: "0.50", 12.34: "12.3", 123.4: "123", 1234567: "1,234,567", -1234: "-1,234"} {
+		if got := figure(v); got != want {
+			t.Errorf("figure(%v) = %q, want %q", v, got, want)
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// ahead is how long before the first is due messages are sent.
+const ahead = 1500 * time.Millisecond
+
+// lateness measures handler start minus due of messages at random instants.
+func lateness(consumers, n int, over time.Duration) func(t *trial) error {
+	return func(t *trial) error {
+		return t.lateness(t.what.name, t.what.kind, consumers, n, over, 0)
+	}
+}
+
+// lateness reports under a name; others, not due, stay behind.
+func (t *trial) lateness(name string, k kind, consumers, n int, over time.Duration, others int64) error {
+	stop, seen, err := t.startLate(consumers, n)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := t.sendLate(seen, over); err != nil {
+		return err
+	}
+	if err := t.await(seen.tally); err != nil {
+		return err
+	}
+	stop()
+	curve := seen.curve()
+	t.report(name, k, seen.figures(curve)).curves[t.system] = curve
+	return t.onlyLeft(others)
+}
+
+// lateTally notes when each message was due and how late its handler started.
+type lateTally struct {
+	*tally
+	due  []time.Time
+	late []atomic.Int64 // ns
+}
+
+func newLateTally(n int) *lateTally {
+	return &lateTally{tally: newTally(n), due: make([]time.Time, n), late: make([]atomic.Int64, n)}
+}
+
+func (l *lateTally) handle(p string) {
+	now := time.Now()
+	if i := indexOf(p); i >= 0 && i < len(l.due) {
+		l.late[i].Store(int64(now.Sub(l.due[i])))
+	}
+	l.mark(p)
+}
+
+// curve is the lateness of all, in ms, sorted.
+func (l *lateTally) curve() []float64 {
+	ms := make([]float64, len(l.late))
+	for i := range l.late {
+		ms[i] = float64(l.late[i].Load()) / 1e6
+	}
+	slices.Sort(ms)
+	return ms
+}
+
+func (l *lateTally) figures(curve []float64) figures {
+	n := 0
+	for n < len(curve) && curve[n] < 0 {
+		n++
+	}
+	return figures{
+		lateP50: quantile(curve, 0.5), lateP99: quantile(curve, 0.99), lateMax: quantile(curve, 1), early: float64(n),
+	}
+}
+
+// startLate starts consumers, of one worker each; stop may be called twice.
+func (t *trial) startLate(consumers, n int) (stop func(), seen *lateTally, err error) {
+	seen = newLateTally(n)
+	var stops []func()
+	stop = sync.OnceFunc(func() {
+		var wg sync.WaitGroup
+		for _, s := range stops {
+			wg.Go(s)
+		}
+		wg.Wait()
+	})
+	for range consumers {
+		one, err := t.sys.consume(1, seen.handle)
+		if err != nil {
+			stop()
+			return nil, nil, err
+		}
+		stops = append(stops, one)
+	}
+	return stop, seen, nil
+}
+
+// sendLate sends the messages of a tally for random instants.
+func (t *trial) sendLate(seen *lateTally, over time.Duration) error {
+	first := time.Now().Add(ahead)
+	for i := range seen.due {
+		// Whole microseconds, as the queue keeps them, and by the wall clock.
+		seen.due[i] = first.Add(rand.N(over)).Truncate(time.Microsecond).Round(0)
+	}
+	err := t.sendAll(senders, len(seen.due), func(i int) message { return message{payload: payload(i), at: seen.due[i]} })
+	if err == nil && time.Now().After(first) {
+		err = fmt.Errorf("it took longer than %v to send the messages", ahead)
+	}
+	return err
+}
+
+// paced measures the time from a send to its handler at a fixed rate.
+func paced(perSecond int, over time.Duration) func(t *trial) error {
+	return func(t *trial) error {
+		if err := t.warm(senders); err != nil {
+			return err
+		}
+		n := int(float64(perSecond) * over.Seconds())
+		seen := newLateTally(n)
+		stop, err := t.sys.consume(senders, seen.handle)
+		if err != nil {
+			return err
+		}
+		stop = sync.OnceFunc(stop)
+		defer stop()
+		begun := time.Now()
+		err = t.sendAll(senders, n, func(i int) message {
+			time.Sleep(time.Until(begun.Add(time.Duration(i) * time.Second / time.Duration(perSecond))))
+			seen.due[i] = time.Now() // the handler reads it after Redis has had the message
+			return message{payload: payload(i)}
+		})
+		if err != nil {
+			return err
+		}
+		if err := t.await(seen.tally); err != nil {
+			return err
+		}
+		stop()
+		curve := seen.curve()
+		t.report(t.what.name, t.what.kind, seen.figures(curve)).curves[t.system] = curve
+		return t.onlyLeft(0)
+	}
+}
+
+// herd measures how many consumers wake for a message when all are idle.
+func herd(consumers, perSecond int, over time.Duration) func(t *trial) error {
+	return func(t *trial) error {
+		n := int(float64(perSecond) * over.Seconds())
+		t.net.watch = true
+		stop, seen, err := t.startLate(consumers, n)
+		if err != nil {
+			return err
+		}
+		defer stop()
+		if err := t.sendLate(seen, over); err != nil {
+			return err
+		}
+		// Counted from here to the last handler, without starting and stopping.
+		time.Sleep(time.Until(slices.MinFunc(seen.due, time.Time.Compare)))
+		before := t.net.fetches.Load()
+		if err := t.await(seen.tally); err != nil {
+			return err
+		}
+		calls := t.net.fetches.Load() - before
+		stop()
+		if calls == 0 {
+			return errNoFetches
+		}
+		f := seen.figures(seen.curve())
+		f[fetches] = float64(calls) / float64(n)
+		t.report(t.what.name, t.what.kind, f)
+		return t.onlyLeft(0)
+	}
+}
+
+var errNoFetches = errors.New("no call looks like the library's fetch: have its keys changed?")

@@ -1,0 +1,87 @@
+// Command bench measures this library, github.com/hibiken/asynq, and the floor: the same
+// structures moved by bare Redis commands. It starts its own redis-server for every
+// measurement, prints a table, and writes docs/benchmarks.md with its plots.
+//
+//	go run .                     everything, about 15 minutes
+//	go run . -quick              a short look, about a minute
+//	go run . -scenarios 'drain'  some of it; nothing is written
+//	go run . -check              compare with recorded.json, exit 1 where it got worse
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if addr := os.Getenv(strangerEnv); addr != "" {
+		beStranger(addr)
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	rounds := flag.Int("rounds", 0, "rounds of each scenario; 0: as many as it needs")
+	only := flag.String("scenarios", "", "run the scenarios whose names match this expression")
+	quick := flag.Bool("quick", false, "small numbers and one round: shows that all works, proves nothing")
+	out := flag.String("out", "../docs", "directory for benchmarks.md and the plots")
+	check := flag.Bool("check", false, "run the cheapest scenarios and compare their ratios with -recorded")
+	record := flag.Bool("record", false, "like -check, but write the ratios")
+	recorded := flag.String("recorded", "recorded.json", "file of the ratios of -check")
+	flag.Parse()
+	match, err := regexp.Compile(*only)
+	if err != nil {
+		return fmt.Errorf("-scenarios: %w", err)
+	}
+
+	b := &bench{rounds: *rounds, scale: 1, progress: newProgress(os.Stdout)}
+	if *check || *record {
+		return runCheck(ctx, b, *recorded, *record)
+	}
+	if *quick {
+		b.scale, b.quick = 0.05, true
+	}
+	var chosen []scenario
+	for _, s := range scenarios(*quick) {
+		if match.MatchString(s.name) {
+			chosen = append(chosen, s)
+		}
+	}
+	if len(chosen) == 0 {
+		return fmt.Errorf("no scenario matches %q", *only)
+	}
+	begun := time.Now()
+	res, err := b.run(ctx, chosen)
+	if err != nil {
+		return err
+	}
+	tables := tablesOf(res)
+	printTables(os.Stdout, tables)
+	if *only != "" {
+		return nil
+	}
+	about, err := describeMachine(ctx)
+	if err != nil {
+		return err
+	}
+	about.took, about.quick = time.Since(begun), *quick
+	printTargets(os.Stdout, targetsOf(res))
+	if err := writeReport(*out, about, res, tables); err != nil {
+		return err
+	}
+	fmt.Printf("\nwritten: %s/benchmarks.md and its plots\n", *out)
+	return nil
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A meter reads what a stretch of work costs both sides. It has a client of its own, whose
+// commands it does not count.
+type meter struct {
+	cli    *redis.Client
+	net    *network
+	before reading
+}
+
+// A reading is the state of all counters at an instant.
+type reading struct {
+	at        time.Time
+	redisCPU  time.Duration
+	clientCPU time.Duration
+	commands  int64
+	trips     int64
+	mallocs   uint64
+}
+
+// A cost is the difference of two readings.
+type cost struct {
+	wall, redisCPU, clientCPU time.Duration
+	commands, trips, allocs   float64
+}
+
+// start begins to measure.
+func (m *meter) start(ctx context.Context) (err error) {
+	runtime.GC() // what was made before is not this stretch's to clean up
+	m.before, err = m.read(ctx)
+	return err
+}
+
+// stop ends it.
+func (m *meter) stop(ctx context.Context) (cost, error) {
+	after, err := m.read(ctx)
+	if err != nil {
+		return cost{}, err
+	}
+	b := m.before
+	return cost{
+		wall: after.at.Sub(b.at), redisCPU: after.redisCPU - b.redisCPU, clientCPU: after.clientCPU - b.clientCPU,
+		commands: float64(after.commands - b.commands), trips: float64(after.trips - b.trips),
+		allocs: float64(after.mallocs - b.mallocs),
+	}, nil
+}
+
+// per are the figures of a cost for each of n messages.
+func (c cost) per(n int) figures {
+	each := func(d time.Duration) float64 { return d.Seconds() * 1e6 / float64(n) }
+	return figures{
+		redisCPU: each(c.redisCPU), clientCPU: each(c.clientCPU),
+		commands: c.commands / float64(n), trips: c.trips / float64(n), allocs: c.allocs / float64(n),
+	}
+}
+
+func (m *meter) read(ctx context.Context) (reading, error) {
+	info, err := m.info(ctx, "cpu", "commandstats")
+	if err != nil {
+		return reading{}, err
+	}
+	// The main thread carries out the commands; what other threads do (closing files,
+	// fsync, freeing) is not counted.
+	var r reading
+	for _, field := range []string{"used_cpu_sys_main_thread", "used_cpu_user_main_thread"} {
+		seconds, err := strconv.ParseFloat(info[field], 64)
+		if err != nil {
+			return reading{}, fmt.Errorf("INFO cpu: %s: %w", field, err)
+		}
+		r.redisCPU += time.Duration(seconds * float64(time.Second))
+	}
+	for name, value := range info {
+		command, ok := strings.CutPrefix(name, "cmdstat_")
+		if !ok || housekeeping(command) {
+			continue
+		}
+		calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
+		n, err := strconv.ParseInt(calls, 10, 64)
+		if err != nil {
+			return reading{}, fmt.Errorf("INFO commandstats: %s: %w", name, err)
+		}
+		r.commands += n
+	}
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return reading{}, fmt.Errorf("getrusage: %w", err)
+	}
+	r.clientCPU = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	r.mallocs, r.trips, r.at = mem.Mallocs, m.net.trips.Load(), time.Now()
+	return r, nil
+}
+
+// housekeeping are commands of the meter, and of connections being made.
+func housekeeping(command string) bool {
+	name, _, _ := strings.Cut(command, "|")
+	switch name {
+	case "info", "config", "hello", "client", "slowlog", "latency", "ping", "command", "keys", "type":
+		return true
+	}
+	return false
+}
+
+// info reads sections of INFO.
+func (m *meter) info(ctx context.Context, sections ...string) (map[string]string, error) {
+	fields := map[string]string{}
+	for _, section := range sections {
+		text, err := m.cli.Info(ctx, section).Result()
+		if err != nil {
+			return nil, fmt.Errorf("INFO %s: %w", section, err)
+		}
+		for line := range strings.Lines(text) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+				fields[name] = value
+			}
+		}
+	}
+	return fields, nil
+}
+
+// usedMemory is the server's used_memory.
+func (m *meter) usedMemory(ctx context.Context) (int64, error) {
+	info, err := m.info(ctx, "memory")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(info["used_memory"], 10, 64)
+}

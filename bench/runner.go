@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// A scenario is one thing to measure.
+type scenario struct {
+	name    string
+	kind    kind     // the table it belongs to
+	systems []string // those that have the concept
+	rounds  int
+	args    []string // of redis-server
+	measure func(t *trial) error
+}
+
+// A trial is one measurement: one system, on a fresh server.
+type trial struct {
+	ctx    context.Context
+	b      *bench
+	res    *results
+	what   scenario
+	system string
+	net    *network
+	sys    system
+	admin  *redis.Client // of the bench itself, not counted
+	meter  *meter
+}
+
+// bench runs scenarios.
+type bench struct {
+	rounds   int     // 0: each scenario's own
+	scale    float64 // of the numbers of messages
+	quick    bool
+	progress *progress
+}
+
+// run measures scenarios, the systems in turns, and returns what it found.
+func (b *bench) run(ctx context.Context, chosen []scenario) (*results, error) {
+	defer b.progress.end()
+	steps := 0
+	for _, s := range chosen {
+		steps += b.roundsOf(s) * len(s.systems)
+	}
+	res, step := &results{}, 0
+	for _, s := range chosen {
+		for round := range b.roundsOf(s) {
+			for i := range s.systems {
+				// Another one begins in each round, so that none has the best place.
+				name := s.systems[(i+round)%len(s.systems)]
+				step++
+				b.progress.step(step, steps, fmt.Sprintf("%s, %s, round %d of %d", s.name, name, round+1, b.roundsOf(s)))
+				if err := b.measure(ctx, res, s, name); err != nil {
+					return nil, fmt.Errorf("%s, %s: %w", s.name, name, err)
+				}
+			}
+		}
+	}
+	return res, nil
+}
+
+func (b *bench) roundsOf(s scenario) int {
+	switch {
+	case b.rounds > 0:
+		return b.rounds
+	case b.quick:
+		return 1
+	default:
+		return max(s.rounds, 1)
+	}
+}
+
+// measure runs one trial.
+func (b *bench) measure(ctx context.Context, res *results, s scenario, name string) error {
+	server, err := redistest.Run(s.args...)
+	if err != nil {
+		return err
+	}
+	defer server.Close()
+	admin := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer admin.Close()
+	net := &network{addr: server.Addr()}
+	sys := openers[name](net)
+	defer sys.close()
+	return s.measure(&trial{
+		ctx: ctx, b: b, res: res, what: s, system: name,
+		net: net, sys: sys, admin: admin, meter: &meter{cli: admin, net: net},
+	})
+}
+
+// report adds a sample to a row.
+func (t *trial) report(name string, k kind, f figures) *row {
+	r := t.res.row(name, k)
+	r.samples[t.system] = append(r.samples[t.system], f)
+	return r
+}
+
+// size is how many messages to use: asynq gets fewer, or it would take all the time.
+func (t *trial) size(others, asynq int) int {
+	n := others
+	if t.system == nameAsynq {
+		n = asynq
+	}
+	return max(int(float64(n)*t.b.scale)/batchSize, 2) * batchSize
+}
+
+// fill stores messages as fast as the system can.
+func (t *trial) fill(n int, make func(i int) message) error {
+	batch := []message{}
+	for i := 0; i < n; i += batchSize {
+		batch = batch[:0]
+		for j := i; j < min(i+batchSize, n); j++ {
+			batch = append(batch, make(j))
+		}
+		err := t.sys.sendBatch(t.ctx, batch)
+		if errors.Is(err, errors.ErrUnsupported) {
+			return t.sendAll(senders, n, make)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// except are all systems but some.
+func except(names ...string) []string {
+	return slices.DeleteFunc(slices.Clone(systemNames), func(s string) bool { return slices.Contains(names, s) })
+}

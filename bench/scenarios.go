@@ -1,0 +1,93 @@
+package main
+
+import (
+	"fmt"
+	"time"
+)
+
+// The rows that plots, targets and the check refer to.
+const (
+	send1     = "send, 1 goroutine"
+	send64    = "send, 64 goroutines"
+	sendBatch = "send, batches of 500"
+	drain64   = "drain, 64 workers"
+	drain1    = "drain, 1 worker"
+	liveAll   = "live, flat out"
+	livePaced = "live, 10k/s"
+	herdName  = "herd, 64 idle consumers"
+	idleName  = "idle consumer"
+	memName   = "memory"
+	massName  = "mass, 1 million due in a second"
+)
+
+func lateName(consumers int) string {
+	if consumers == 1 {
+		return "lateness, 1 consumer"
+	}
+	return fmt.Sprintf("lateness, %d consumers", consumers)
+}
+
+// lateConsumers are the numbers of consumers whose lateness is measured.
+var lateConsumers = []int{1, 16, 64}
+
+// backlogLevels are how many messages are pending while others are measured. asynq's
+// memory and speed allow no more than a million in reasonable time.
+func backlogLevels(quick bool) map[string][]int {
+	if quick {
+		return map[string][]int{nameLibrary: {0, 20_000}, nameAsynq: {0, 20_000}, nameFloor: {0, 20_000}}
+	}
+	return map[string][]int{
+		nameLibrary: {0, 100_000, 1_000_000, 5_000_000},
+		nameFloor:   {0, 100_000, 1_000_000, 5_000_000},
+		nameAsynq:   {0, 100_000, 1_000_000},
+	}
+}
+
+// cheap are the scenarios of the check.
+func cheap() []scenario {
+	return []scenario{
+		{name: sendBatch, kind: throughputTable, systems: except(nameAsynq), rounds: 5, measure: sendBatches(300_000)},
+		{name: drain64, kind: throughputTable, systems: except(nameAsynq), rounds: 5, measure: drain(64, 300_000, 20_000)},
+		{name: memName, kind: memoryTable, systems: except(nameAsynq), rounds: 1, measure: memory(200_000, 50_000)},
+	}
+}
+
+// scenarios in the order in which they are measured and shown.
+func scenarios(quick bool) []scenario {
+	n, over, pause := 4000, 10*time.Second, 10*time.Second
+	if quick {
+		n, over, pause = 400, time.Second, 2*time.Second
+	}
+	all := []scenario{
+		{name: send1, kind: throughputTable, systems: systemNames, rounds: 3, measure: sendSingly(1, 20_000, 10_000)},
+		{name: send64, kind: throughputTable, systems: systemNames, rounds: 5, measure: sendSingly(senders, 300_000, 60_000)},
+		{name: sendBatch, kind: throughputTable, systems: except(nameAsynq), rounds: 5, measure: sendBatches(300_000)},
+		{name: drain64, kind: throughputTable, systems: systemNames, rounds: 5, measure: drain(64, 300_000, 20_000)},
+		{name: drain1, kind: throughputTable, systems: systemNames, rounds: 5, measure: drain(1, 200_000, 6_000)},
+		{name: liveAll, kind: throughputTable, systems: systemNames, rounds: 5, measure: live(100_000, 20_000)},
+		{name: livePaced, kind: latenessTable, systems: except(nameFloor), rounds: 3, measure: paced(10_000, over/4)},
+	}
+	for _, consumers := range lateConsumers {
+		all = append(all, scenario{name: lateName(consumers), kind: latenessTable, systems: []string{nameLibrary}, rounds: 3,
+			measure: lateness(consumers, n, over)})
+		all = append(all, scenario{name: lateName(consumers), kind: latenessTable, systems: []string{nameAsynq}, rounds: 1,
+			measure: lateness(consumers, n, over)})
+	}
+	all = append(all,
+		scenario{name: herdName, kind: latenessTable, systems: []string{nameLibrary}, rounds: 3, measure: herd(64, 200, over/2)},
+		scenario{name: idleName, kind: idleTable, systems: except(nameFloor), rounds: 1, measure: idle(pause)},
+		scenario{name: memName, kind: memoryTable, systems: systemNames, rounds: 1, measure: memory(200_000, 50_000)},
+		scenario{name: massName, kind: massTable, systems: except(nameAsynq), rounds: 2, measure: mass(1_000_000)},
+	)
+	for _, fsync := range []string{"everysec", "always"} {
+		args := []string{"--appendonly", "yes", "--appendfsync", fsync}
+		all = append(all,
+			scenario{name: "send, 64 goroutines, appendfsync " + fsync, kind: throughputTable, systems: systemNames, rounds: 3,
+				args: args, measure: sendSingly(senders, 50_000, 20_000)},
+			scenario{name: "drain, 64 workers, appendfsync " + fsync, kind: throughputTable, systems: systemNames, rounds: 3,
+				args: args, measure: drain(64, 100_000, 10_000)},
+		)
+	}
+	return append(all, scenario{name: "backlog", kind: backlogTable, systems: systemNames, rounds: 1,
+		measure: backlog(backlogLevels(quick), 100_000, 10_000, n/4, over/2)})
+}

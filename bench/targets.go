@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"io"
+)
+
+// A target is what the library must reach.
+type target struct {
+	what  string
+	limit float64
+	least bool // the limit is the least, not the most
+	value func(res *results) (float64, bool)
+}
+
+// A verdict is how a target fared.
+type verdict struct {
+	what, want, got string
+	reached         bool
+}
+
+// own is the library's own figure.
+func own(row string, m metric) func(*results) (float64, bool) {
+	return func(res *results) (float64, bool) { return res.of(row, nameLibrary, m) }
+}
+
+// to is the library's figure as a multiple of another one's.
+func to(row string, m metric, otherRow, other string) func(*results) (float64, bool) {
+	return func(res *results) (float64, bool) {
+		mine, ok := res.of(row, nameLibrary, m)
+		theirs, ok2 := res.of(otherRow, other, m)
+		return mine / theirs, ok && ok2
+	}
+}
+
+// sum of two.
+func sum(a, b func(*results) (float64, bool)) func(*results) (float64, bool) {
+	return func(res *results) (float64, bool) {
+		x, ok := a(res)
+		y, ok2 := b(res)
+		return x + y, ok && ok2
+	}
+}
+
+// worst is the highest figure of several rows that are there.
+func worst(m metric, rows ...string) func(*results) (float64, bool) {
+	return func(res *results) (highest float64, any bool) {
+		for _, r := range rows {
+			if v, ok := res.of(r, nameLibrary, m); ok {
+				highest, any = max(highest, v), true
+			}
+		}
+		return highest, any
+	}
+}
+
+// targets are those of the design.
+func targets() []target {
+	full := backlogLevels(false)[nameLibrary]
+	most := full[len(full)-1]
+	return []target{
+		{"send, 64 goroutines: x asynq", 3, true, to(send64, rate, send64, nameAsynq)},
+		{"send, batches of 500: x floor", 0.8, true, to(sendBatch, rate, sendBatch, nameFloor)},
+		{"drain, 64 workers: x asynq", 25, true, to(drain64, rate, drain64, nameAsynq)},
+		{"drain, 64 workers: Redis CPU x floor", 1.3, false, to(drain64, redisCPU, drain64, nameFloor)},
+		{"drain, 1 worker: messages/s", 100_000, true, own(drain1, rate)},
+		{"live: x asynq's drain", 2.5, true, to(liveAll, rate, drain64, nameAsynq)},
+		{"live at 10k/s: p99 ms from send to handler", 5, false, own(livePaced, lateP99)},
+		{"lateness, 1 consumer: p50 ms", 1, false, own(lateName(1), lateP50)},
+		{"lateness, 1 consumer: p99 ms", 2, false, own(lateName(1), lateP99)},
+		{"lateness, 16 consumers: p99 ms", 5, false, own(lateName(16), lateP99)},
+		{"lateness, 64 consumers: p99 ms", 5, false, own(lateName(64), lateP99)},
+		{"lateness: early", 0, false, worst(early, livePaced, lateName(1), lateName(16), lateName(64), herdName)},
+		{"herd: fetch calls a message", 2, false, own(herdName, fetches)},
+		{"herd: p99 ms", 5, false, own(herdName, lateP99)},
+		{"idle: round trips/s", 3, false, own(idleName, tripsSecond)},
+		{"idle: commands/s", 15, false, own(idleName, commandsSecond)},
+		{"idle: % of a core, server", 0.3, false, own(idleName, redisShare)},
+		{"idle: % of a core, client", 0.3, false, own(idleName, clientShare)},
+		{"memory: bytes a message", 370, false, own(memName, bytesEach)},
+		{"backlog of 5 million: send's Redis CPU x that at 0", 1.5, false,
+			to(backlogName("send", most), redisCPU, backlogName("send", 0), nameLibrary)},
+		{"backlog of 5 million: drain's Redis CPU x that at 0", 1.5, false,
+			to(backlogName("drain", most), redisCPU, backlogName("drain", 0), nameLibrary)},
+		{"mass: longest hold ms", 5, false, own(massName, holdMs)},
+		{"mass: PING p99 ms", 10, false, own(massName, pingP99)},
+		{"allocations, sent in batches and consumed", 6, false, sum(own(sendBatch, allocs), own(drain64, allocs))},
+	}
+}
+
+// targetsOf says how those fared that were measured.
+func targetsOf(res *results) []verdict {
+	var out []verdict
+	for _, t := range targets() {
+		v, ok := t.value(res)
+		if !ok {
+			continue
+		}
+		want, reached := "at most "+figure(t.limit), v <= t.limit
+		if t.least {
+			want, reached = "at least "+figure(t.limit), v >= t.limit
+		}
+		out = append(out, verdict{t.what, want, figure(v), reached})
+	}
+	return out
+}
+
+func (v verdict) word() string {
+	if v.reached {
+		return "reached"
+	}
+	return "NOT reached"
+}
+
+func printTargets(out io.Writer, verdicts []verdict) {
+	fmt.Fprintf(out, "\nTargets\n\n")
+	for _, v := range verdicts {
+		fmt.Fprintf(out, "%-52s %-16s %10s  %s\n", v.what, v.want, v.got, v.word())
+	}
+}

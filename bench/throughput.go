@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	batchSize = 500
+	senders   = 64
+	patience  = 3 * time.Minute // for messages to arrive
+)
+
+// hourly is a message that stays pending.
+func hourly(payload string) message { return message{payload: payload, delay: time.Hour} }
+
+// sendAll sends n messages, one by one, from so many goroutines.
+func (t *trial) sendAll(goroutines, n int, make func(i int) message) error {
+	ctx, cancel := context.WithCancelCause(t.ctx)
+	defer cancel(nil)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range goroutines {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := t.sys.send(ctx, make(i)); err != nil {
+					cancel(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}
+
+// warm opens the client's connections and loads its scripts.
+func (t *trial) warm(goroutines int) error {
+	if err := t.sendAll(goroutines, 20*goroutines, func(i int) message { return hourly(payload(i)) }); err != nil {
+		return err
+	}
+	return t.admin.FlushAll(t.ctx).Err()
+}
+
+// sendSingly measures single sends, due in an hour.
+func sendSingly(goroutines, others, asynq int) func(t *trial) error {
+	return func(t *trial) error {
+		if err := t.warm(goroutines); err != nil {
+			return err
+		}
+		texts := payloads(t.size(others, asynq))
+		return t.timed(len(texts), func() error {
+			return t.sendAll(goroutines, len(texts), func(i int) message { return hourly(texts[i]) })
+		})
+	}
+}
+
+// sendBatches measures batches, due in an hour.
+func sendBatches(others int) func(t *trial) error {
+	return func(t *trial) error {
+		if err := t.warm(1); err != nil {
+			return err
+		}
+		batches := batchesOf(t.size(others, 0), hourly)
+		return t.timed(len(batches)*batchSize, func() error { return t.sendEach(batches) })
+	}
+}
+
+// batchesOf makes n messages in batches.
+func batchesOf(n int, of func(payload string) message) [][]message {
+	var batches [][]message
+	for i := 0; i < n; i += batchSize {
+		batch := make([]message, batchSize)
+		for j := range batch {
+			batch[j] = of(payload(i + j))
+		}
+		batches = append(batches, batch)
+	}
+	return batches
+}
+
+func (t *trial) sendEach(batches [][]message) error {
+	for _, batch := range batches {
+		if err := t.sys.sendBatch(t.ctx, batch); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// timed reports what work on n messages costs, under the scenario's name.
+func (t *trial) timed(n int, work func() error) error {
+	if err := t.meter.start(t.ctx); err != nil {
+		return err
+	}
+	if err := work(); err != nil {
+		return err
+	}
+	c, err := t.meter.stop(t.ctx)
+	if err != nil {
+		return err
+	}
+	f := c.per(n)
+	f[rate] = float64(n) / c.wall.Seconds()
+	t.report(t.what.name, t.what.kind, f)
+	return nil
+}
+
+// drain measures a backlog of due messages that is handled by one consumer.
+func drain(workers, others, asynq int) func(t *trial) error {
+	return func(t *trial) error {
+		f, err := t.drainDue(workers, t.size(others, asynq), 0)
+		if err == nil {
+			t.report(t.what.name, t.what.kind, f)
+		}
+		return err
+	}
+}
+
+// drainDue fills in n messages that are due, and measures how they are handled. Others,
+// not due, stay behind.
+func (t *trial) drainDue(workers, n int, others int64) (figures, error) {
+	if err := t.fill(n, func(i int) message { return message{payload: payload(i)} }); err != nil {
+		return nil, err
+	}
+	seen := newTally(n)
+	if err := t.meter.start(t.ctx); err != nil {
+		return nil, err
+	}
+	begun := time.Now()
+	stop, err := t.sys.consume(workers, func(p string) { seen.mark(p) })
+	if err != nil {
+		return nil, err
+	}
+	err = t.await(seen)
+	took := time.Since(begun)
+	stop()
+	if err != nil {
+		return nil, err
+	}
+	c, err := t.meter.stop(t.ctx)
+	if err != nil {
+		return nil, err
+	}
+	f := c.per(n)
+	f[rate] = float64(n) / took.Seconds()
+	return f, t.onlyLeft(others)
+}
+
+// await waits until all messages have arrived.
+func (t *trial) await(seen *tally) error {
+	select {
+	case <-seen.all:
+	case <-t.ctx.Done():
+		return t.ctx.Err()
+	case <-time.After(patience):
+	}
+	return seen.err()
+}
+
+// onlyLeft checks that Redis holds so many messages, no more and no fewer.
+func (t *trial) onlyLeft(want int64) error {
+	left, err := t.sys.left(t.ctx)
+	if err == nil && left != want {
+		err = fmt.Errorf("%d messages are left in Redis, want %d", left, want)
+	}
+	return err
+}
+
+// live measures messages that are due at once, sent and consumed at the same time.
+func live(others, asynq int) func(t *trial) error {
+	return func(t *trial) error {
+		if err := t.warm(senders); err != nil {
+			return err
+		}
+		texts := payloads(t.size(others, asynq))
+		seen := newTally(len(texts))
+		stop, err := t.sys.consume(senders, func(p string) { seen.mark(p) })
+		if err != nil {
+			return err
+		}
+		err = t.timed(len(texts), func() error {
+			if err := t.sendAll(senders, len(texts), func(i int) message { return message{payload: texts[i]} }); err != nil {
+				return err
+			}
+			return t.await(seen)
+		})
+		stop()
+		if err != nil {
+			return err
+		}
+		return t.onlyLeft(0)
+	}
+}
