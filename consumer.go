@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -37,8 +38,9 @@ type run struct {
 
 	quit  chan struct{} // closed by stop
 	once  sync.Once
+	trial *time.Timer // runs from stop on: ends life
 	done  chan struct{}
-	life  context.Context // ends a lease after stop: no call to Redis is waited for any longer
+	life  context.Context // ends when, after a stop, Redis has been away for a lease: it is not waited for any longer
 	end   context.CancelFunc
 	calm  context.Context // ends when Shutdown's context does: the user's code is not waited for any longer
 	rush  context.CancelFunc
@@ -64,6 +66,14 @@ func startRun(s *store, set settings) *run {
 		free: make(chan struct{}, 1), hints: hints{rung: make(chan struct{}, 1)},
 	}
 	r.life, r.end = context.WithCancel(context.Background())
+	r.trial = time.AfterFunc(time.Hour, func() {
+		if r.unhandled.Load() > 0 {
+			r.trial.Reset(r.lease) // handlers are waited for, so Redis may as well be
+			return
+		}
+		r.end()
+	})
+	r.trial.Stop()
 	r.calm, r.rush = context.WithCancel(context.Background())
 	r.fetches = fetchSettings{lease: set.lease, maxLosses: set.maxLosses, garbageAge: set.garbageAge, garbageMax: set.garbageMax}
 	r.log = set.log.With(slog.String("queue", s.queue))
@@ -81,7 +91,9 @@ func startRun(s *store, set settings) *run {
 		}
 	}
 	for i := len(set.middleware) - 1; i >= 0; i-- {
-		r.handle = set.middleware[i](r.handle)
+		if r.handle = set.middleware[i](r.handle); r.handle == nil {
+			panic(fmt.Sprintf("delayqueue: queue %q: middleware %d returned a nil Handler", s.queue, i+1))
+		}
 	}
 	for range set.concurrency {
 		r.workers.Add(1)
@@ -117,17 +129,25 @@ func (r *run) live() {
 	case <-mourned:
 	case <-r.calm.Done():
 	}
+	r.trial.Stop()
 	r.end()
 	close(r.done)
 }
 
-// stop begins the end. From then on Redis has one lease to take what is to be settled.
+// stop begins the end. When all handlers have finished, Redis has one lease to take what is
+// to be settled, and another one after each answer.
 func (r *run) stop() {
 	r.once.Do(func() {
+		r.trial.Reset(r.lease)
 		close(r.quit)
-		timer := time.AfterFunc(r.lease, r.end)
-		context.AfterFunc(r.life, func() { timer.Stop() })
 	})
+}
+
+// goOn gives Redis another lease, if the run is stopping.
+func (r *run) goOn() {
+	if r.stopping() {
+		r.trial.Reset(r.lease)
+	}
 }
 
 func (r *run) stopping() bool {
@@ -200,7 +220,7 @@ func (r *run) loop() {
 // their tick.
 func (r *run) handBack() {
 	if r.outage.over() {
-		if got, err := r.fetch(0, true); err == nil {
+		if got, _, err := r.fetch(0, true); err == nil {
 			r.accept(&got, time.Now())
 		}
 	}
@@ -302,7 +322,7 @@ func (l *looper) hear(works bool, err error) {
 	l.blocking = works
 	l.deaf.Store(!works)
 	if !works {
-		l.log.Warn("delayqueue: this Redis or client cannot wait for wake-ups: messages that other processes send are seen once per fetch interval",
+		l.log.Warn("delayqueue: this Redis or client cannot wait for wake-ups: messages that other processes send are seen at the next look",
 			slog.Duration("interval", l.tick), slog.Any("error", err))
 	}
 }
@@ -310,8 +330,7 @@ func (l *looper) hear(works bool, err error) {
 // look fetches once: the tick.
 func (l *looper) look(rearm bool) {
 	want := l.room(l.rtt)
-	asked := time.Now()
-	got, err := l.fetch(want, rearm)
+	got, asked, err := l.fetch(want, rearm)
 	now := time.Now()
 	l.lastLook = now
 	if err != nil {
@@ -325,10 +344,10 @@ func (l *looper) look(rearm bool) {
 	l.server, l.local = got.now, asked.Add(rtt/2)
 	l.more = got.next != 0 && got.next <= got.now
 	switch {
-	case rearm:
-		l.hold = 0
 	case !l.blocking:
 		l.hold = got.next
+	case rearm:
+		l.hold = 0
 	case got.next != l.hold:
 		l.hold = 0 // served, or superseded by a marker that another takes
 	}
@@ -336,24 +355,30 @@ func (l *looper) look(rearm bool) {
 }
 
 // fetch repeats one call until Redis answers, or until a lease after the run stopped: then
-// what it may have handed out is lost anyway.
-func (r *run) fetch(want int, rearm bool) (got fetched, err error) {
+// what it may have handed out is lost anyway. asked is when the attempt began that was answered.
+func (r *run) fetch(want int, rearm bool) (got fetched, asked time.Time, err error) {
 	r.callers[0].next()
 	err = r.untilAnswered("fetch", func() (err error) {
+		asked = time.Now()
 		got, err = r.store.fetch(r.life, r.callers[0], want, rearm, &r.fetches)
 		return err
 	})
-	return got, err
+	return got, asked, err
 }
 
 // untilAnswered repeats an attempt until it succeeds or the run's life is over.
 func (r *run) untilAnswered(what string, attempt func() error) error {
 	for n := 1; ; n++ {
+		begun := time.Now()
 		err := attempt()
 		if r.life.Err() == nil || err == nil {
-			r.outage.report(what, err)
+			r.outage.report(what, begun, err)
 		}
-		if err == nil || !pause(r.life, backoff(n)) {
+		if err == nil {
+			r.goOn()
+			return nil
+		}
+		if !pause(r.life, backoff(n)) {
 			return err
 		}
 	}

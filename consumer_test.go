@@ -554,3 +554,30 @@ func TestRetriesAndNewMessagesTakeTurns(t *testing.T) {
 		t.Errorf("of the first 40 handed out %d were retries and %d new", retries, fresh)
 	}
 }
+
+// TestErrorWithoutText leaves its type, not the error before it.
+func TestErrorWithoutText(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *Message) error {
+		if msg.Delivery == 1 {
+			return errBoom
+		}
+		return errors.New("")
+	})
+	info := f.send(q, "x", WithRetryCount(1))
+	q.StartConsume()
+	eventually(t, "it dies", func() bool { return f.where(info.ID) == "garbage" })
+	if text := f.check().Fail[info.ID].Error; text != "*errors.errorString" {
+		t.Errorf("last error %q", text)
+	}
+}
+
+func TestMiddlewareThatReturnsNil(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(func(string) bool { return true }).WithMiddleware(func(Handler) Handler { return nil })
+	if text := panicText(func() { q.StartConsume() }); !strings.Contains(text, "middleware 1 returned a nil Handler") {
+		t.Errorf("panicked with %q", text)
+	}
+}

@@ -66,7 +66,9 @@ func newSending(call, name string, cli redis.UniversalClient, opts []QueueOption
 // StartConsume begins to consume and returns a channel that closes when consuming has
 // ended, after StopConsume or Shutdown. While the queue consumes it returns the same
 // channel again; a stopped queue starts anew. It panics without a callback or handler.
-func (q *DelayQueue) StartConsume() (done <-chan struct{}) {
+func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().done }
+
+func (q *DelayQueue) start() *run {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.settings.callback == nil && q.settings.handler == nil {
@@ -76,13 +78,14 @@ func (q *DelayQueue) StartConsume() (done <-chan struct{}) {
 		q.ending = slices.DeleteFunc(q.runs(), (*run).ended)
 		q.run = startRun(q.store, q.settings)
 	}
-	return q.run.done
+	return q.run
 }
 
 // StopConsume stops consuming and returns at once: nothing more is fetched, no further
 // handler starts, and messages that none had started are released for others. When the
 // running handlers have finished and are settled, the channel of StartConsume closes; if
-// Redis is away it closes after one lease of trying, and the log names what was not settled.
+// Redis stays away for a lease after that it closes all the same, and the log names what was
+// not settled.
 // Before the first start, and again, it does nothing.
 func (q *DelayQueue) StopConsume() {
 	if r := q.current(); r != nil {
@@ -136,13 +139,13 @@ func (q *DelayQueue) runs() []*run {
 // Run consumes until ctx ends, then stops as StopConsume does and waits for the running
 // handlers, however long they take; to bound that, use Shutdown. It returns nil.
 func (q *DelayQueue) Run(ctx context.Context) error {
-	done := q.StartConsume()
+	r := q.start()
 	select {
 	case <-ctx.Done():
-		q.StopConsume()
-	case <-done:
+		r.stop()
+	case <-r.done:
 	}
-	<-done
+	<-r.done
 	return nil
 }
 

@@ -32,8 +32,8 @@ type delivery struct {
 }
 
 // The fate of a delivery changes once from open, and whoever changes it does what follows
-// from it, so nothing is settled twice. From lost it changes once more: either its worker
-// leaves it, or that worker is replaced.
+// from it, so nothing is settled twice. A lost one changes once more: to left when its worker
+// goes on, or to abandoned when that worker is replaced first.
 const (
 	fateOpen      = iota
 	fateSettled   // it has an outcome, which goes to the settler

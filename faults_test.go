@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -366,6 +367,109 @@ func TestStopWithRedisAway(t *testing.T) {
 	}
 	if where := f.where(info.ID); where != "unack" {
 		t.Errorf("the message is %s, want unack until its lease runs out", where)
+	}
+}
+
+// TestStopWithALongHandler: it may take many leases, and runs once, for Redis is well.
+func TestStopWithALongHandler(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const lease = 300 * time.Millisecond
+	started := make(chan struct{}, 2)
+	handler := func(ctx context.Context, _ *Message) error {
+		started <- struct{}{}
+		select {
+		case <-time.After(5 * lease):
+		case <-ctx.Done():
+			t.Errorf("its context ended: %v", context.Cause(ctx))
+		}
+		return nil
+	}
+	stopped, other := f.queue(nil).WithLease(lease).WithHandler(handler), f.queue(nil).WithLease(lease).WithHandler(handler)
+	f.send(stopped, "x")
+	done := stopped.StartConsume()
+	receive(t, "it starts", started)
+	other.StartConsume()
+	stopped.StopConsume()
+	receive(t, "done closes", done)
+	f.checkEmpty()
+	if len(started) != 0 || f.log.count("gave up settling") != 0 {
+		t.Error("it was handed out again")
+	}
+}
+
+// deadEnd is a network that swallows connections from some point on.
+type deadEnd struct {
+	on   atomic.Bool
+	over chan struct{} // ends what is under way, when the test does
+}
+
+func (d *deadEnd) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	if !d.on.Load() {
+		return new(net.Dialer).DialContext(ctx, "tcp", addr)
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-d.over:
+		return nil, net.ErrClosed
+	}
+}
+
+// TestNetworkThatSwallowsConnections: the log says so soon, though no dial has failed often, and
+// a stop does not wait for the dials.
+func TestNetworkThatSwallowsConnections(t *testing.T) {
+	t.Parallel()
+	f, wire, _ := wired(t)
+	network := &deadEnd{over: make(chan struct{})}
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), Dialer: network.dial, DialTimeout: time.Second, DialerRetries: 1})
+	t.Cleanup(func() { _ = cli.Close() })
+	t.Cleanup(func() { close(network.over) })
+	q := f.queueOn(cli, func(string) bool { return true }).WithLease(500 * time.Millisecond)
+	done := q.StartConsume()
+	eventually(t, "it listens", func() bool { return q.current().listen.worked.Load() > 0 || blockedClients(t, f) > 0 })
+	network.on.Store(true)
+	wire.Cut()
+	eventually(t, "the log says so", func() bool { return f.log.count("cannot work with Redis") == 1 })
+	begun := time.Now()
+	q.StopConsume()
+	receive(t, "done closes", done)
+	if took := time.Since(begun); took > 5*time.Second { // a lease, on a busy machine
+		t.Errorf("it took %v to stop", took)
+	}
+}
+
+// TestOutageIsNoRoundTrip: after it, no more is fetched ahead than before.
+func TestOutageIsNoRoundTrip(t *testing.T) {
+	t.Parallel()
+	f, wire, _ := wired(t)
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), DialerRetries: 1})
+	t.Cleanup(func() { _ = cli.Close() })
+	var handled, most atomic.Int64
+	q := f.queueOn(cli, nil)
+	q.WithHandler(func(context.Context, *Message) error {
+		most.Store(max(most.Load(), q.current().unhandled.Load()))
+		time.Sleep(5 * time.Millisecond)
+		handled.Add(1)
+		return nil
+	})
+	sender := f.queue(nil)
+	send := func(n int) {
+		t.Helper()
+		if _, err := sender.SendBatch(context.Background(), make([]Outgoing, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(20)
+	q.StartConsume()
+	eventually(t, "20 are handled", func() bool { return handled.Load() == 20 })
+	wire.Cut()
+	time.Sleep(2 * time.Second) // the outage
+	send(200)
+	wire.Mend()
+	eventually(t, "the rest is handled", func() bool { return handled.Load() == 220 })
+	if n := most.Load(); n > 60 {
+		t.Errorf("one worker of 5 ms held %d messages", n)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -244,15 +245,17 @@ func (q *DelayQueue) WithBaseContext(ctx context.Context) *DelayQueue {
 	return q.set("WithBaseContext", ctx != nil, "the context must not be nil", func(s *settings) { s.base = ctx })
 }
 
-// WithErrorHandler sets a function that is told of every failure, in the worker that had
-// it, before the message is settled. It may be called from several goroutines at once.
+// WithErrorHandler sets a function that is told of every failure before it is settled: in
+// the worker that had it or, at the limit of WithMaxConsumeDuration, in a goroutine of its
+// own with a context that has ended. It must return: the worker and a stop wait for it. It
+// may be called from several goroutines at once.
 func (q *DelayQueue) WithErrorHandler(f func(ctx context.Context, msg *Message, err error)) *DelayQueue {
 	return q.set("WithErrorHandler", f != nil, "the function must not be nil", func(s *settings) { s.onError = f })
 }
 
 // WithGarbageHandler sets a function that is told of every message that this consumer gave
-// up on, after it is in garbage. A crash in between means that nobody is told. It may be
-// called from several goroutines at once.
+// up on, after it is in garbage, for one message after the other. Nobody is told if the
+// process ends in between, if Shutdown's context does, or if the reply that says so is lost.
 func (q *DelayQueue) WithGarbageHandler(f func(ctx context.Context, msg *Message, err error)) *DelayQueue {
 	return q.set("WithGarbageHandler", f != nil, "the function must not be nil", func(s *settings) { s.onGarbage = f })
 }
@@ -290,8 +293,8 @@ func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 
 // WithMaxLosses is how many times in a row a message may be lost with its consumer until it
 // counts as poison and goes to garbage. On its last chance a message waits until no other
-// such one is being handled, so that the one which kills its consumers does so alone.
-// Default 3; at least 1.
+// such one is being handled, by all consumers together, so that the one which kills its
+// consumers does so alone. Default 3; at least 1; with 2 a single loss makes it the last chance.
 func (q *DelayQueue) WithMaxLosses(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxLosses(%d)", n), n > 0, "must be at least 1", func(s *settings) { s.maxLosses = n })
 }
@@ -328,7 +331,7 @@ func (q *DelayQueue) WithRetryDelays(delays ...time.Duration) *DelayQueue {
 	for _, d := range delays {
 		ok = ok && d >= 0
 	}
-	return q.set(fmt.Sprintf("WithRetryDelays(%v)", delays), ok, "needs at least one delay, none of them negative", func(s *settings) { s.retryDelays = delays })
+	return q.set(fmt.Sprintf("WithRetryDelays(%v)", delays), ok, "needs at least one delay, none of them negative", func(s *settings) { s.retryDelays = slices.Clone(delays) })
 }
 
 // WithRetryDelayFunc computes the delay after a failure: failures counts this one, from 1.

@@ -155,7 +155,7 @@ func (r *run) renew(quit <-chan struct{}) {
 		err := r.renewAll(renewed)
 		attempt++
 		if err == nil || r.life.Err() == nil {
-			r.outage.report("extend", err)
+			r.outage.report("extend", begun, err)
 		}
 		if err == nil {
 			attempt, renewed = 0, begun
@@ -259,8 +259,8 @@ func (o *outage) over() bool {
 	return len(o.failing) == 0
 }
 
-// report takes the result of an attempt at a call.
-func (o *outage) report(call string, err error) {
+// report takes the result of an attempt at a call that began at begun.
+func (o *outage) report(call string, begun time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if err == nil {
@@ -276,7 +276,7 @@ func (o *outage) report(call string, err error) {
 	}
 	since, ok := o.failing[call]
 	if !ok {
-		since = time.Now()
+		since = begun
 		o.failing[call] = since
 	}
 	if o.since.IsZero() && time.Since(since) >= outageAfter {

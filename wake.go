@@ -26,23 +26,25 @@ type listener struct {
 	off    chan error    // cap 1: this server or client cannot block; the error says why
 	lost   chan error    // cap 1: the connection failed, perhaps with a marker on it
 	worked atomic.Int64  // how often waiting worked, marker or not
-	quit   chan struct{}
+	ctx    context.Context
+	cancel context.CancelFunc
 	mu     sync.Mutex
 	conn   *redis.Client // nil while there is none, or after close
 }
 
 func newListener(s *store) *listener {
+	ctx, cancel := context.WithCancel(context.Background())
 	return &listener{
-		store: s, quit: make(chan struct{}),
+		store: s, ctx: ctx, cancel: cancel,
 		ask: make(chan struct{}, 1), rung: make(chan int64, 1), off: make(chan error, 1), lost: make(chan error, 1),
 	}
 }
 
 // close interrupts the listener for good.
 func (l *listener) close() {
+	l.cancel() // ends a dial, and the question who holds the queue, which is asked with mu held
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	close(l.quit)
 	if l.conn != nil {
 		_ = l.conn.Close() // a connection that is thrown away has nothing to tell
 		l.conn = nil
@@ -53,7 +55,7 @@ func (l *listener) close() {
 func (l *listener) listen() {
 	for failures := 0; ; {
 		select {
-		case <-l.quit:
+		case <-l.ctx.Done():
 			return
 		case <-l.ask:
 		}
@@ -66,7 +68,7 @@ func (l *listener) listen() {
 				break
 			}
 			select {
-			case <-l.quit:
+			case <-l.ctx.Done():
 				return
 			default:
 			}
@@ -86,7 +88,7 @@ func (l *listener) listen() {
 			}
 			failures++
 			select {
-			case <-l.quit:
+			case <-l.ctx.Done():
 				return
 			case <-time.After(backoff(failures)):
 			}
@@ -110,7 +112,7 @@ func (l *listener) take() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return l.store.popWake(context.Background(), conn, wakeBlock)
+	return l.store.popWake(l.ctx, conn, wakeBlock)
 }
 
 func (l *listener) dial() (*redis.Client, error) {
@@ -120,11 +122,11 @@ func (l *listener) dial() (*redis.Client, error) {
 		return l.conn, nil
 	}
 	select {
-	case <-l.quit:
+	case <-l.ctx.Done():
 		return nil, redis.ErrClosed
 	default:
 	}
-	conn, err := l.store.dedicated(context.Background())
+	conn, err := l.store.dedicated(l.ctx)
 	l.conn = conn
 	return conn, err
 }

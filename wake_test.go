@@ -227,4 +227,8 @@ func TestProxyThatDropsBlockingCalls(t *testing.T) {
 	if n := f.log.count("cannot wait for wake-ups"); n != 1 {
 		t.Errorf("it was said %d times", n)
 	}
+	// What was seen in time is on time too, whoever sent it, although the listener goes on failing.
+	f.send(f.queue(nil), "x", WithDelay(3*time.Second))
+	eventually(t, "a look has seen it", func() bool { return q.current().listen.worked.Load() == 0 && f.check().Fields["armed"] != "0" })
+	receive(t, "it is served before the next tick", got)
 }

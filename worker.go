@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -79,15 +80,19 @@ func (w *worker) serve(d *delivery) {
 
 var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", ErrPanicked)
 
-// leave is the one way out of serve. It runs deferred, for the user's code may end the
-// goroutine, and in that order: settle, count, go on.
+// leave is the one way out of serve. It is deferred, because the user's code may end the
+// goroutine. It settles before it counts, so that nobody sees a free worker whose outcome is
+// not queued yet.
 func (w *worker) leave(ctx context.Context, d *delivery, v verdict, started bool, took time.Duration) {
 	w.serving.Store(nil)
+	if !started {
+		took = 0
+	}
 	switch {
 	case d.claim(fateSettled):
 		if !started {
 			w.outbox.put(d.released())
-			w.handled(0)
+			w.handled(took)
 			return
 		}
 		defer w.handled(took)
@@ -110,6 +115,7 @@ func (r *run) handled(took time.Duration) {
 		}
 		r.perMsg.Store(max(each+(int64(took)-each)/8, 1))
 	}
+	r.goOn() // what it came to is still to be settled
 	r.unhandled.Add(-1)
 	r.signal()
 }
@@ -171,7 +177,7 @@ func (r *run) conclude(ctx context.Context, d *delivery, v verdict) {
 		return
 	}
 	if o.text == "" {
-		o.text = errorText(v.err)
+		o.text = cmp.Or(errorText(v.err), fmt.Sprintf("%T", v.err))
 	}
 	o.failures++
 	if v.skip || o.failures > d.msg.Retries {
