@@ -581,3 +581,46 @@ func TestMiddlewareThatReturnsNil(t *testing.T) {
 		t.Errorf("panicked with %q", text)
 	}
 }
+
+// TestManyLastChances: they pass one at a time, in a moment each, and without a busy loop.
+func TestManyLastChances(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var got tally
+	q := f.queue(func(payload string) bool { got.add(payload); return true })
+	const n = 30
+	batch := make([]Outgoing, n)
+	for i := range batch {
+		batch[i].Payload = strconv.Itoa(i)
+	}
+	if _, err := q.SendBatch(context.Background(), batch); err != nil {
+		t.Fatal(err)
+	}
+	// A consumer that dies twice with all of them in hand.
+	dying := newCaller()
+	set := &fetchSettings{lease: 100 * time.Millisecond, maxLosses: 3}
+	fetch := func(want int) fetched {
+		t.Helper()
+		dying.next()
+		out, err := q.store.fetch(context.Background(), dying, want, false, set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for range 2 {
+		eventually(t, "all are due", func() bool {
+			s := f.check()
+			return len(s.Pending) == n || s.Retry[n-1].Score < s.Now
+		})
+		if held := len(fetch(n).tags); held != n {
+			t.Fatalf("it holds %d, want %d", held, n)
+		}
+		eventually(t, "all are lost", func() bool { fetch(0); return len(f.check().Retry) == n })
+	}
+	q.StartConsume()
+	eventually(t, "all pass", func() bool { return len(f.check().Messages) == 0 })
+	if distinct, total := got.counts(); distinct != n || total != n {
+		t.Errorf("%d handled %d times, want %d once", distinct, total, n)
+	}
+}

@@ -65,7 +65,7 @@ func TestScriptFetchLosses(t *testing.T) {
 			f := r.fetch(c, 10)
 			r.equal("of them, others", []int{len(f.fails), len(f.tags)}, []int{1, 3})
 			r.equal("set back", len(r.read().Retry), 3)
-			if wait := f.next - f.now; wait < 100_000 || wait > 1_000_000 {
+			if wait := f.next - f.now; wait < 10_000 || wait > 1_000_000 {
 				r.t.Errorf("the others are looked at again after %v", time.Duration(wait)*time.Microsecond)
 			}
 			r.done(ack("new1"), ack("new2"))

@@ -28,6 +28,11 @@ local function split(tag) -- delivery number, id
   if n then return tonumber(n), id end
   return 1, tag
 end
+local function islast(record) -- is that the record of a message on its last chance?
+  local losses = record and tonumber(string.match(record, '^%d+ %d+ (%d+) ')) or 0
+  return losses > 0 and losses >= maxlosses - 1
+end
+local later = now + 50000 -- when one that could not have its last chance now is looked at again
 
 local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'last', 'big', 'swept', 'cursor', 'lent')
 local armed, seen = tonumber(state[2]) or 0, tonumber(state[3]) or 0
@@ -166,6 +171,26 @@ if not handed then
   local retry = {}
   if rest > 0 and retried and retried <= now then
     retry = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', us(now), 'LIMIT', 0, rest)
+    if last and redis.call('ZSCORE', KEYS[3], last) then
+      -- One on its last chance is out: the others go aside, a page at a time and not one with each call.
+      local page, names = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', us(now), 'LIMIT', 0, SWEEP), {}
+      for i = 1, #page do
+        local _, id = split(page[i])
+        names[i] = id
+      end
+      local records, aside = redis.call('HMGET', KEYS[7], unpack(names)), {}
+      for i = 1, #page do
+        if islast(records[i]) then
+          aside[#aside + 1] = us(later)
+          aside[#aside + 1] = page[i]
+        end
+      end
+      if aside[1] then
+        redis.call('ZADD', KEYS[4], unpack(aside))
+        retried = score(redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES'))
+        retry = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', us(now), 'LIMIT', 0, rest)
+      end
+    end
   end
   local r = math.min(#retry, math.max(rest - #pending, math.floor((rest + jitter(2)) / 2)))
   for i = 1, r do some[fromready + i] = retry[i] end
@@ -214,9 +239,8 @@ if keep > 0 then
       j = j + 1
       record = records[j] or ''
     end
-    local losses = record and not handed and tonumber(string.match(record, '^%d+ %d+ (%d+) ')) or 0
-    local wait = false
-    if losses > 0 and losses >= maxlosses - 1 then
+    local wait, lastchance = false, not handed and islast(record)
+    if lastchance then
       -- A message on its last chance is handed out when no other such one is: the one that
       -- kills its consumers does so alone, and none of those lost with it dies of it.
       if alone == nil then alone = not (last and redis.call('ZSCORE', KEYS[3], last)) end
@@ -228,12 +252,12 @@ if keep > 0 then
       redis.call('HDEL', KEYS[7], ids[i])
       if handed then redis.call('ZREM', KEYS[3], tag) end
     elseif wait then
-      redis.call('ZADD', KEYS[4], us(now + math.max(lease / 20, 100000)), tag)
+      redis.call('ZADD', KEYS[4], us(later), tag)
     else
       tags[#tags + 1] = tag
       envelopes[#envelopes + 1] = found[i]
       if record then fails[#fails + 1] = record end
-      if losses > 0 and losses >= maxlosses - 1 then mark('last', tag) end
+      if lastchance then mark('last', tag) end
     end
   end
 end
