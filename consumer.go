@@ -53,6 +53,7 @@ type run struct {
 	unhandled atomic.Int64 // deliveries in the buffer or in a handler
 	unsettled atomic.Int64 // deliveries fetched and not yet settled
 	abandoned atomic.Int64 // callbacks that run on after their limit
+	deadline  atomic.Int64 // unix ns until which Redis has time, once the run stops and no handler runs
 	deaf      atomic.Bool  // there are no wake-ups from Redis
 	perMsg    atomic.Int64 // ns that handling takes, a moving average; 0: not known yet
 }
@@ -69,9 +70,11 @@ func startRun(s *store, set settings) *run {
 	r.trial = time.AfterFunc(time.Hour, func() {
 		if r.unhandled.Load() > 0 {
 			r.trial.Reset(r.lease) // handlers are waited for, so Redis may as well be
-			return
+		} else if left := time.Until(time.Unix(0, r.deadline.Load())); left > 0 {
+			r.trial.Reset(left)
+		} else {
+			r.end()
 		}
-		r.end()
 	})
 	r.trial.Stop()
 	r.calm, r.rush = context.WithCancel(context.Background())
@@ -138,17 +141,14 @@ func (r *run) live() {
 // to be settled, and another one after each answer.
 func (r *run) stop() {
 	r.once.Do(func() {
+		r.goOn()
 		r.trial.Reset(r.lease)
 		close(r.quit)
 	})
 }
 
-// goOn gives Redis another lease, if the run is stopping.
-func (r *run) goOn() {
-	if r.stopping() {
-		r.trial.Reset(r.lease)
-	}
-}
+// goOn gives Redis another lease.
+func (r *run) goOn() { r.deadline.Store(time.Now().Add(r.lease).UnixNano()) }
 
 func (r *run) stopping() bool {
 	select {
@@ -218,11 +218,19 @@ func (r *run) loop() {
 // handBack sets the alarm for others, for this run may have taken a marker that it will not
 // serve, or the connection that was just closed had one on it. Without Redis others have
 // their tick.
+//
+// Twice: while the server has not seen yet that the listener's connection is closed, it may give
+// the marker to that. When it has answered the first call it has.
 func (r *run) handBack() {
-	if r.outage.over() {
-		if got, _, err := r.fetch(0, true); err == nil {
-			r.accept(&got, time.Now())
+	for _, rearm := range []bool{false, true} {
+		if !r.outage.over() {
+			return
 		}
+		got, _, err := r.fetch(0, rearm)
+		if err != nil {
+			return
+		}
+		r.accept(&got, time.Now())
 	}
 }
 

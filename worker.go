@@ -115,7 +115,9 @@ func (r *run) handled(took time.Duration) {
 		}
 		r.perMsg.Store(max(each+(int64(took)-each)/8, 1))
 	}
-	r.goOn() // what it came to is still to be settled
+	if r.stopping() {
+		r.goOn() // what it came to is still to be settled
+	}
 	r.unhandled.Add(-1)
 	r.signal()
 }
