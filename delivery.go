@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
-	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -52,23 +51,19 @@ func (d *delivery) attrs() slog.Attr {
 func (r *run) decode(got *fetched, at time.Time) []*delivery {
 	all := make([]delivery, len(got.tags))
 	ds := make([]*delivery, len(got.tags))
-	fails := got.fails
 	for i, tag := range got.tags {
 		d := &all[i]
 		ds[i] = d
 		var record failRecord
-		var bad [3]error
 		d.tag, d.fetched = tag, at
-		d.id, d.number, bad[0] = splitTag(tag)
-		if strings.Contains(tag, ":") && len(fails) > 0 {
-			if fails[0] != "" {
-				record, bad[1] = parseFail(fails[0])
-			}
-			fails = fails[1:]
+		d.id, d.number = splitTag(tag)
+		e, broken := decodeEnvelope(got.envelopes[i])
+		if i < len(got.fails) && got.fails[i] != "" {
+			var err error
+			record, err = parseFail(got.fails[i])
+			broken = errors.Join(broken, err)
 		}
-		var e envelope
-		e, bad[2] = decodeEnvelope(got.envelopes[i])
-		d.broken = errors.Join(bad[:]...)
+		d.broken = broken
 		d.key, d.ttl, d.failures, d.losses = e.key, e.ttl, record.failures, record.losses
 		d.msg = e.message(d.id, d.number, record.failures)
 	}

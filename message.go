@@ -220,17 +220,13 @@ func (r *envelopeReader) uvarint() uint64 {
 }
 
 // splitTag reads a tag, the name of one delivery: the id itself for the first, <n>:<id> from
-// the second on. The scripts make the later ones.
-func splitTag(tag string) (id string, n int, err error) {
+// the second on. The scripts make the later ones. What is neither names a first delivery.
+func splitTag(tag string) (id string, n int) {
 	num, id, found := strings.Cut(tag, ":")
-	if !found {
-		return tag, 1, nil
+	if n, err := strconv.Atoi(num); found && id != "" && err == nil && n > 1 && len(num) < 10 && num == strconv.Itoa(n) {
+		return id, n
 	}
-	n, err = strconv.Atoi(num)
-	if err != nil || n < 2 || num[0] == '+' || num[0] == '0' || id == "" {
-		return "", 0, fmt.Errorf("delayqueue: broken tag %q", tag)
-	}
-	return id, n, nil
+	return tag, 1
 }
 
 // A failRecord is the hash fail's entry for a message: `<delivery> <failures> <losses> <when> <error>`.

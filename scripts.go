@@ -144,7 +144,7 @@ type fetched struct {
 	now, next int64 // server's clock, unix us; next 0: nothing is waiting
 	tags      []string
 	envelopes []string
-	fails     []string // for each tag with a number, in order; "" if there is none
+	fails     []string // for each of the first tags, "" if there is none; the others, from pending, have none
 	dead      []deadMessage
 	lost      int
 	dropped   int
@@ -167,7 +167,7 @@ func (s *store) fetch(ctx context.Context, c *caller, want int, rearm bool, set 
 		lost: r.at(6).number(), dropped: r.at(7).number(), trimmed: r.at(8).number(),
 	}
 	dead := r.at(5).texts()
-	if len(out.tags) != len(out.envelopes) || len(dead)%3 != 0 {
+	if len(out.tags) != len(out.envelopes) || len(out.fails) > len(out.tags) || len(dead)%3 != 0 {
 		r.fail("lengths %d, %d, %d", len(out.tags), len(out.envelopes), len(dead))
 	}
 	if err := r.err("fetch"); err != nil {

@@ -39,7 +39,7 @@ func TestScriptFetch(t *testing.T) {
 			r.at(time.Second)
 			f := r.fetch(newCaller(), 1)
 			r.equal("handed out", tagsOf(f), "2:a")
-			r.equal("record", f.fails, []string{fmt.Sprintf("2 1 0 %d boom", rigBase)})
+			r.equal("record", f.records(), []string{fmt.Sprintf("2 1 0 %d boom", rigBase)})
 			r.equal("next", f.next, int64(0))
 		}, "unack 2:a@11.000001s fail a=2/1/0@0s!boom"},
 		"less than what is due": {func(r *rig) {
@@ -67,7 +67,7 @@ func TestScriptFetch(t *testing.T) {
 			r.equal("next", r.since(f.next), time.Duration(0))
 			f = r.fetch(newCaller(), 2)
 			r.equal("handed out", tagsOf(f), "2:b d")
-			r.equal("record", f.fails, []string{fmt.Sprintf("2 1 0 %d x", rigBase)})
+			r.equal("record", f.records(), []string{fmt.Sprintf("2 1 0 %d x", rigBase)})
 		}, "pending e@0s unack d@10.000001s 2:b@10.000001s 2:a@10.000003s 2:c@10.000003s fail a=2/0/0@0s b=2/1/0@0s!x c=2/0/0@0s wake 0s"},
 		"only ready is left": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0))
@@ -80,7 +80,7 @@ func TestScriptFetch(t *testing.T) {
 			dueInBoth(r, 6, 6)
 			for _, want := range []int{4, 4} {
 				f := r.fetch(newCaller(), want)
-				r.equal("retries", len(f.fails), want/2)
+				r.equal("retries", len(f.records()), want/2)
 			}
 			r.equal("retries", len(r.fetch(newCaller(), 100).fails), 2)
 			for _, e := range r.read().Unack {
@@ -101,7 +101,7 @@ func TestScriptFetch(t *testing.T) {
 			for range 60 {
 				f := r.fetch(c, 1)
 				r.equal("handed out", len(f.tags), 1)
-				retries += len(f.fails)
+				retries += len(f.records())
 			}
 			if retries < 10 || retries > 50 { // the odd one goes to either at random
 				r.t.Errorf("%d retries among 60", retries)
@@ -122,7 +122,7 @@ func TestScriptFetch(t *testing.T) {
 			for i := range 3 {
 				r.at(time.Duration(2+i) * time.Second)
 				again := r.fetchAgain(c, 2)
-				r.equal("the repeat", []any{again.tags, again.envelopes, again.fails}, []any{first.tags, first.envelopes, first.fails})
+				r.equal("the repeat", []any{again.tags, again.envelopes, again.records()}, []any{first.tags, first.envelopes, first.records()})
 			}
 		}, "pending d@1ms c@1h0m0s unack a@14.000001s b@14.000001s wake 1ms"},
 		"repeated, of nothing": {func(r *rig) {
@@ -144,7 +144,7 @@ func TestScriptFetch(t *testing.T) {
 			slices.Sort(first.tags)
 			slices.Sort(again.tags)
 			r.equal("the repeat", again.tags, first.tags)
-			r.equal("records", again.fails, first.fails)
+			r.equal("records", again.records(), first.records())
 		}, "unack a@10.000001s c@11.000001s 2:b@11.000001s fail b=2/1/0@0s!x"},
 		"repeated when some are out of its hands": {func(r *rig) {
 			c := r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
@@ -225,12 +225,26 @@ func TestScriptFetch(t *testing.T) {
 			r.at(time.Second)
 			f := r.fetch(newCaller(), 20)
 			r.equal("handed out", tagsOf(f), "2:R 2:Q P")
-			r.equal("records", f.fails, []string{fmt.Sprintf("2 1 0 %d x", rigBase), fmt.Sprintf("2 1 0 %d y", rigBase)})
+			r.equal("records", f.records(), []string{fmt.Sprintf("2 1 0 %d x", rigBase), fmt.Sprintf("2 1 0 %d y", rigBase)})
 			r.equal("dropped", f.dropped, 3)
 			f = r.fetch(newCaller(), 20)
 			r.equal("dropped again", f.dropped, 0)
 			r.equal("next", r.since(f.next), time.Hour)
 		}, "pending L@1h0m0s unack P@11.000001s 2:Q@11.000001s 2:R@11.000001s fail Q=2/1/0@0s!y R=2/1/0@0s!x wake 1h0m0s dropped 3"},
+		"rubbish tags": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0))
+			r.done(ends(outcomeReady, "a", 1, 0, "x"), ends(outcomeRetry, "b", 1, 0, "y"))
+			r.put(msg("c", 0))
+			for _, rubbish := range []string{"1:" + idOf("a"), "02:" + idOf("a"), "x:y", ":", "2:"} {
+				r.do("LPUSH", r.keys.ready, rubbish)
+				r.do("ZADD", r.keys.retry, 0, rubbish)
+			}
+			r.at(time.Second)
+			f := r.fetch(newCaller(), 20)
+			r.equal("handed out", tagsOf(f), "2:a 2:b c")
+			r.equal("records", f.fails, []string{fmt.Sprintf("2 1 0 %d x", rigBase), fmt.Sprintf("2 1 0 %d y", rigBase)})
+			r.equal("dropped", f.dropped, 10)
+		}, "unack c@11.000001s 2:a@11.000001s 2:b@11.000001s fail a=2/1/0@0s!x b=2/1/0@0s!y dropped 10"},
 		"expired tags without envelope": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0))
 			r.done(ends(outcomeReady, "b", 0, 0, ""))

@@ -334,6 +334,35 @@ func TestScriptFetchBounds(t *testing.T) {
 			r.read()
 		})
 	})
+	t.Run("moves, with many on their last chance", func(t *testing.T) {
+		onBoth(t, func(r *rig) {
+			r.with.maxLosses = 2
+			many(r, "l")
+			f := r.fetch(newCaller(), maxBatch)
+			lasts := outcomes(f, outcomeRetry)
+			for i := range lasts {
+				lasts[i].failures, lasts[i].losses = 0, 1
+			}
+			r.done(lasts...)
+			for range n/maxBatch - 1 {
+				r.done(outcomes(r.fetch(newCaller(), maxBatch), outcomeGarbage)...)
+			}
+			r.at(time.Second)
+			r.equal("handed out, one alone", len(r.fetch(newCaller(), 1).tags), 1)
+			r.at(2 * time.Second)
+			many(r, "p")
+			f = r.fetch(newCaller(), maxBatch)
+			aside := 0
+			for _, e := range r.read().Retry {
+				if e.Score > r.now {
+					aside++
+				}
+			}
+			r.equal("set some aside", aside > 0, true)
+			r.equal("moved", len(f.tags)+aside, maxBatch)
+			r.read()
+		})
+	})
 	t.Run("more is wanted than one call gives", func(t *testing.T) {
 		onBoth(t, func(r *rig) {
 			many(r, "a")

@@ -207,10 +207,10 @@ func (l *ledger) doFetch(a *actor, want int) {
 	}
 	l.died(f)
 	for _, tag := range f.tags {
-		id, n, err := splitTag(tag)
+		id, n := splitTag(tag)
 		e := l.known[id]
 		switch {
-		case err != nil || e == nil || e.ended || e.died != 0:
+		case e == nil || e.ended || e.died != 0:
 			l.t.Fatalf("handed out %s, of which the ledger has %+v", names(tag), e)
 		case n <= e.number:
 			l.t.Errorf("handed out %s after delivery %d", names(tag), e.number)
@@ -228,7 +228,7 @@ func (l *ledger) doFetch(a *actor, want int) {
 		l.at(l.since(l.now) + 2*time.Microsecond)
 		var still []string
 		for _, tag := range tags {
-			id, n, _ := splitTag(tag)
+			id, n := splitTag(tag)
 			if e := l.known[id]; !e.ended && e.number == n && e.held {
 				still = append(still, tag)
 			}
@@ -240,7 +240,7 @@ func (l *ledger) doFetch(a *actor, want int) {
 			if !slices.Contains(still, tag) {
 				l.t.Errorf("a repeated fetch brings %s", names(tag))
 			}
-			id, _, _ := splitTag(tag)
+			id, _ := splitTag(tag)
 			l.known[id].lease = l.now + l.with.lease.Microseconds()
 		}
 		for _, tag := range still { // an even end is that of a renewal
@@ -309,7 +309,7 @@ func (l *ledger) doSettle(a *actor, tags []string, kind func() outcomeKind) {
 	held := l.scores()
 	var plain, rest []outcome
 	for _, tag := range tags {
-		id, _, _ := splitTag(tag)
+		id, _ := splitTag(tag)
 		o := ends(kind(), names(tag), 0, 0, "", l.known[id].key)
 		o.delay = time.Duration(l.rand.Int64N(5e6)) * time.Microsecond
 		if o.kind == outcomeRetry && l.rand.IntN(2) == 0 || o.kind == outcomeGarbage {

@@ -8,7 +8,8 @@
 --       9 a random number from 1 to 2^31-2, 10 poison text
 -- Returns {now, next, tags, envelopes, fails, dead, lost, dropped, trimmed}
 --       next: '0' or the instant of the next work, which is not after now if more is due;
---       envelopes: one for each tag; fails: fail record or '' for each tag '<n>:<id>', in order;
+--       envelopes: one for each tag; fails: fail record or '' for each of the first tags; the others,
+--       if any, come from pending and have none;
 --       dead: id, envelope, fail record of each message that became poison;
 --       lost: leases that ran out; dropped: tags without an envelope; trimmed: garbage deleted for want of room
 -- Cost: 13 commands when there is nothing to do; O(log n) for each message, at most 500 of them.
@@ -23,9 +24,9 @@ local function jitter(width) -- in [0, width)
   seed = seed * 16807 % 2147483647 -- Park and Miller's minimal standard generator, exact in a double
   return math.floor(seed / 2147483647 * width)
 end
-local function split(tag) -- delivery number, id
-  local n, id = string.match(tag, '^(%d+):(.+)$')
-  if n then return tonumber(n), id end
+local function split(tag) -- delivery number, id; as splitTag in Go
+  local n, id = string.match(tag, '^([1-9]%d*):(.+)$')
+  if n and n ~= '1' and #n < 10 then return tonumber(n), id end
   return 1, tag
 end
 local function islast(record) -- is that the record of a message on its last chance?
@@ -159,9 +160,28 @@ end
 -- 3. Deliveries: first what is ready, then pending and retry, half and half when both have
 -- more than that, so that neither starves the other. `some` may be beyond their first
 -- delivery: they come from ready (the first of them) and retry, or from the lost reply.
-local some, fromready, pending = tags, 0, {}
+local some, fromready, pending, aside = tags, 0, {}, {}
 if not handed then
-  local rest = math.max(0, math.min(want, MOVES - #expired / 2 - #gone))
+  if want > 0 and retried and retried <= now and last and redis.call('ZSCORE', KEYS[3], last) then
+    -- One on its last chance is out: the others go aside, a page at a time and not one with each call.
+    local page, names = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', us(now), 'LIMIT', 0, SWEEP), {}
+    for i = 1, #page do
+      local _, id = split(page[i])
+      names[i] = id
+    end
+    local records = redis.call('HMGET', KEYS[7], unpack(names))
+    for i = 1, #page do
+      if islast(records[i]) then
+        aside[#aside + 1] = us(later)
+        aside[#aside + 1] = page[i]
+      end
+    end
+    if aside[1] then
+      redis.call('ZADD', KEYS[4], unpack(aside))
+      retried = score(redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES'))
+    end
+  end
+  local rest = math.max(0, math.min(want, MOVES - (#expired + #aside) / 2 - #gone))
   fromready = math.min(#ready, rest)
   for i = 1, fromready do some[i] = ready[i] end
   rest = rest - fromready
@@ -171,26 +191,6 @@ if not handed then
   local retry = {}
   if rest > 0 and retried and retried <= now then
     retry = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', us(now), 'LIMIT', 0, rest)
-    if last and redis.call('ZSCORE', KEYS[3], last) then
-      -- One on its last chance is out: the others go aside, a page at a time and not one with each call.
-      local page, names = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', us(now), 'LIMIT', 0, SWEEP), {}
-      for i = 1, #page do
-        local _, id = split(page[i])
-        names[i] = id
-      end
-      local records, aside = redis.call('HMGET', KEYS[7], unpack(names)), {}
-      for i = 1, #page do
-        if islast(records[i]) then
-          aside[#aside + 1] = us(later)
-          aside[#aside + 1] = page[i]
-        end
-      end
-      if aside[1] then
-        redis.call('ZADD', KEYS[4], unpack(aside))
-        retried = score(redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES'))
-        retry = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', us(now), 'LIMIT', 0, rest)
-      end
-    end
   end
   local r = math.min(#retry, math.max(rest - #pending, math.floor((rest + jitter(2)) / 2)))
   for i = 1, r do some[fromready + i] = retry[i] end
@@ -256,7 +256,7 @@ if keep > 0 then
     else
       tags[#tags + 1] = tag
       envelopes[#envelopes + 1] = found[i]
-      if record then fails[#fails + 1] = record end
+      fails[#fails + 1] = record or ''
       if lastchance then mark('last', tag) end
     end
   end
