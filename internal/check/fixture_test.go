@@ -4,15 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -117,55 +115,19 @@ func build(t testing.TB, cli redis.UniversalClient, prefix string) *bed {
 	return b
 }
 
-// onServers runs test on the embedded server, and on a real one if this
-// machine has a redis-server.
+// onServers runs test on the embedded server and on a real one.
 func onServers(t *testing.T, test func(t *testing.T, cli redis.UniversalClient)) {
 	t.Run("miniredis", func(t *testing.T) {
 		server := miniredis.RunT(t)
 		test(t, client(t, &redis.Options{Addr: server.Addr()}))
 	})
 	t.Run("redis-server", func(t *testing.T) {
-		test(t, realClient(t))
+		test(t, redistest.Start(t).Client(t))
 	})
 }
 
 func client(t *testing.T, opt *redis.Options) *redis.Client {
 	cli := redis.NewClient(opt)
 	t.Cleanup(func() { cli.Close() })
-	return cli
-}
-
-// realClient starts a redis-server on a socket of its own, or skips.
-func realClient(t *testing.T) *redis.Client {
-	binary, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Skip("no redis-server on this machine")
-	}
-	dir, err := os.MkdirTemp("", "check") // t.TempDir's name may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	socket := filepath.Join(dir, "s")
-	server := exec.Command(binary, "--port", "0", "--unixsocket", socket, "--save", "", "--dir", dir)
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		server.Process.Kill()
-		server.Wait() // an error: it was killed
-		os.RemoveAll(dir)
-	})
-	cli := client(t, &redis.Options{Network: "unix", Addr: socket})
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for cli.Ping(ctx).Err() != nil {
-		select {
-		case <-poll.C:
-		case <-ctx.Done():
-			t.Fatal("redis-server does not answer")
-		}
-	}
 	return cli
 }

@@ -1,13 +1,10 @@
 package redistest
 
 import (
-	"bufio"
-	"context"
 	"errors"
 	"net"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -188,46 +185,6 @@ func TestNoServerInPath(t *testing.T) {
 	_, err := Run()
 	if !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), "make test") {
 		t.Fatalf("error %v", err)
-	}
-}
-
-// A test binary that is killed cannot clean up: the kernel ends its servers.
-func TestServerDiesWithBinary(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("only Linux ends a child with its parent")
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, os.Args[0])
-	cmd.Env = append(os.Environ(), childEnv+"=1", "TMPDIR="+t.TempDir())
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	addr := strings.TrimSpace(line)
-	if err != nil || strings.HasPrefix(addr, "error") {
-		t.Fatalf("child: %q, %v", line, err)
-	}
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatalf("the child's server does not run: %v", err)
-	}
-	defer conn.Close()
-	cmd.Process.Kill()
-	_ = cmd.Wait()
-	if !until(10*time.Second, func() bool {
-		conn, err := net.Dial("tcp", addr)
-		if err == nil {
-			conn.Close()
-		}
-		return err != nil
-	}) {
-		t.Fatal("the server has outlived its binary")
 	}
 }
 
