@@ -39,19 +39,21 @@ func (s *sending) intercept(ctx context.Context, by, what string) (*InterceptRes
 	}
 	defer s.callers.put(c)
 	c.next()
+	var last error
 	for attempt := 1; ; attempt++ {
 		if err := ended(ctx); err != nil {
-			return failed(err)
+			return failed(withLast(err, last))
 		}
 		state, err := s.store.intercept(ctx, c, by, what)
-		if err == nil {
+		switch {
+		case err == nil:
 			return &InterceptResult{Intercepted: state != StateGone, State: state}, nil
-		}
-		if !transient(err) {
+		case ctx.Err() != nil: // that ended the attempt
+		case !transient(err):
 			return failed(err)
-		}
-		if !waitFor([]*sendCall{{ctx: ctx}}, backoff(attempt)) {
-			return failed(fmt.Errorf("%w (last attempt: %w)", ended(ctx), err))
+		default:
+			last = err
+			pause(ctx, backoff(attempt))
 		}
 	}
 }

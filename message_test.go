@@ -66,7 +66,7 @@ func TestEnvelopeInRedis(t *testing.T) {
 		sent := map[string]envelope{}
 		for name, e := range sampleEnvelopes() {
 			m := msgAt(strconv.Itoa(len(sent)), time.Duration(len(name))*time.Second, func(to *envelope) { *to = e })
-			e.due, _ = strconv.ParseInt(m.when, 10, 64)
+			e.due = m.when.us
 			sent[m.id] = e
 			r.put(m)
 		}

@@ -39,8 +39,27 @@ type draft struct {
 	fixed bool // the call itself says when
 }
 
-// when is the argument of the send script that says when a message is due.
-type when string
+// when says when a message is due: us after the server's now, or, if instant is set, at that unix us.
+type when struct {
+	us      int64
+	instant bool
+}
+
+// String is the send script's argument.
+func (w when) String() string {
+	if w.instant {
+		return strconv.FormatInt(w.us, 10)
+	}
+	return "+" + strconv.FormatInt(w.us, 10)
+}
+
+// due is the instant at which the send script makes a message due.
+func (w when) due(now int64) int64 {
+	if w.instant {
+		return max(w.us, now)
+	}
+	return now + w.us
+}
 
 const (
 	maxDelay = 150 * 365 * 24 * time.Hour
@@ -51,9 +70,10 @@ var maxDue = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func delayed(d time.Duration) (when, error) {
 	if d > maxDelay {
-		return "", fmt.Errorf("%w: delay %v: at most %v (150 years)", ErrBadOption, d, maxDelay)
+		return when{}, fmt.Errorf("%w: delay %v: at most %v (150 years)", ErrBadOption, d, maxDelay)
 	}
-	return when("+" + strconv.FormatInt(max(d, 0).Microseconds()+roundUp(max(d, 0)), 10)), nil
+	d = max(d, 0)
+	return when{us: d.Microseconds() + roundUp(d)}, nil
 }
 
 // roundUp is 1 if d is not whole microseconds: a message is never early.
@@ -66,12 +86,12 @@ func roundUp(d time.Duration) int64 {
 
 func scheduled(t time.Time) (when, error) {
 	if !t.Before(maxDue) {
-		return "", fmt.Errorf("%w: schedule %v: must be before the year 2200", ErrBadOption, t)
+		return when{}, fmt.Errorf("%w: schedule %v: must be before the year 2200", ErrBadOption, t)
 	}
 	if t.Before(time.Unix(0, 0)) {
-		return "0", nil
+		return when{instant: true}, nil
 	}
-	return when(strconv.FormatInt(t.UnixMicro()+roundUp(time.Duration(t.Nanosecond())), 10)), nil
+	return when{us: t.UnixMicro() + roundUp(time.Duration(t.Nanosecond())), instant: true}, nil
 }
 
 // WithDelay makes the message due after d, by the server's clock. Zero or less means

@@ -99,7 +99,7 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 		for n < len(rest) && rest[n].when == rest[0].when {
 			n++
 		}
-		args = append(args, &rest[0].when, n)
+		args = append(args, rest[0].when.String(), n)
 		for _, m := range rest[:n] {
 			args = append(args, &m.id, &m.tail)
 		}
@@ -294,7 +294,7 @@ func (cs *callers) get(ctx context.Context) (*caller, error) {
 	case c := <-cs.free:
 		return c, nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, ended(ctx)
 	}
 }
 

@@ -259,13 +259,14 @@ func loseAgain(r *rig, f fetched) fetched {
 func TestScriptFetchBounds(t *testing.T) {
 	t.Parallel()
 	const n = 2000
-	many := func(r *rig, prefix string) {
+	some := func(r *rig, prefix string, n int) {
 		var ms []*outgoing
 		for i := range n {
 			ms = append(ms, msg(fmt.Sprintf("%s%04d", prefix, i), 0))
 		}
 		r.put(ms...)
 	}
+	many := func(r *rig, prefix string) { some(r, prefix, n) }
 	outcomes := func(f fetched, kind outcomeKind) []outcome {
 		var all []outcome
 		for _, tag := range f.tags {
@@ -337,20 +338,17 @@ func TestScriptFetchBounds(t *testing.T) {
 	t.Run("moves, with many on their last chance", func(t *testing.T) {
 		onBoth(t, func(r *rig) {
 			r.with.maxLosses = 2
-			many(r, "l")
+			some(r, "l", 150)
 			f := r.fetch(newCaller(), maxBatch)
 			lasts := outcomes(f, outcomeRetry)
 			for i := range lasts {
 				lasts[i].failures, lasts[i].losses = 0, 1
 			}
 			r.done(lasts...)
-			for range n/maxBatch - 1 {
-				r.done(outcomes(r.fetch(newCaller(), maxBatch), outcomeGarbage)...)
-			}
 			r.at(time.Second)
 			r.equal("handed out, one alone", len(r.fetch(newCaller(), 1).tags), 1)
 			r.at(2 * time.Second)
-			many(r, "p")
+			some(r, "p", maxBatch)
 			f = r.fetch(newCaller(), maxBatch)
 			aside := 0
 			for _, e := range r.read().Retry {

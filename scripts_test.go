@@ -192,13 +192,13 @@ func msg(name string, d time.Duration, rest ...func(*envelope)) *outgoing {
 	for _, f := range rest {
 		f(&e)
 	}
-	return &outgoing{id: idOf(name), key: e.key, when: "+" + strconv.FormatInt(d.Microseconds(), 10), tail: e.tail()}
+	return &outgoing{id: idOf(name), key: e.key, when: when{us: d.Microseconds()}, tail: e.tail()}
 }
 
 // msgAt is due at an instant.
 func msgAt(name string, d time.Duration, rest ...func(*envelope)) *outgoing {
 	m := msg(name, 0, rest...)
-	m.when = strconv.FormatInt(rigBase+d.Microseconds(), 10)
+	m.when = when{us: rigBase + d.Microseconds(), instant: true}
 	return m
 }
 

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
@@ -35,20 +35,21 @@ type SendResult struct {
 // sending is the half of a queue that sends and takes back. DelayQueue and Publisher
 // embed it. It is safe for concurrent use.
 //
-// Concurrent sends share script calls: who finds no call under way starts one at once;
-// who comes while one is under way goes with the next.
+// Concurrent sends share script calls: who finds a flight on the ground leaves with it at
+// once; who comes while all are under way goes with the next.
 type sending struct {
 	store          *store
 	defaultRetries int
 	replicas       int
 	replicaTimeout time.Duration
-	callers        callers
+	callers        callers // of Intercept
 	ids            idSource
 	sent           func(in time.Duration) // told how soon stored messages are due; nil if nobody listens
 
 	sendMu  sync.Mutex
 	waiting []*outgoing
-	flights int // goroutines that carry messages
+	landed  []*caller // of flights that are not under way
+	flights int       // how many there are, under way or not
 }
 
 // maxFlights is how many script calls carry messages at a time: one is on the wire
@@ -58,7 +59,7 @@ const maxFlights = 2
 // outgoing is a message on its way to Redis.
 type outgoing struct {
 	id   string
-	when string
+	when when
 	tail string
 	key  string
 	call *sendCall
@@ -70,11 +71,17 @@ type outgoing struct {
 	err    error
 }
 
-// sendCall is one call of a user, with the messages that it waits for.
+// sendCall is one call of a user, with the messages that it waits for. All but ctx is
+// guarded by sending.sendMu.
 type sendCall struct {
 	ctx  context.Context
-	left int // messages without an outcome, guarded by sending.sendMu
+	more bool // there will be more messages
+	left int  // messages without an outcome
 	done chan struct{}
+}
+
+func newSendCall(ctx context.Context) *sendCall {
+	return &sendCall{ctx: ctx, done: make(chan struct{})}
 }
 
 // SendDelayMsg sends a message that is due after d, by the server's clock; zero or less
@@ -98,11 +105,11 @@ func (s *sending) sendAt(payload string, w when, err error, opts []MsgOption) er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), noContext)
 	defer cancel()
-	m, err := s.draft(payload, draft{when: w, fixed: true}, opts)
-	if err != nil {
+	m := new(outgoing)
+	if err := s.draft(m, payload, &draft{when: w, fixed: true}, opts); err != nil {
 		return err
 	}
-	s.deliver(ctx, []*outgoing{m})
+	s.deliver(ctx, m)
 	return s.failure(m)
 }
 
@@ -114,44 +121,58 @@ func (s *sending) sendAt(payload string, w when, err error, opts []MsgOption) er
 // ErrDuplicateKey, ErrPayloadTooLarge, ErrWrongType, what Redis answered, or ctx's; and
 // ErrNotReplicated, with the info of the message, for it was stored.
 func (s *sending) Send(ctx context.Context, payload string, opts ...MsgOption) (*MessageInfo, error) {
-	m, err := s.draft(payload, draft{when: "+0"}, opts)
-	if err != nil {
+	m := new(outgoing)
+	if err := s.draft(m, payload, new(draft), opts); err != nil {
 		return nil, err
 	}
-	s.deliver(ctx, []*outgoing{m})
-	if err := s.failure(m); err != nil && !errors.Is(err, ErrNotReplicated) {
+	s.deliver(ctx, m)
+	err := s.failure(m)
+	if err != nil && !errors.Is(err, ErrNotReplicated) {
 		return nil, err
 	}
-	return m.info(), s.failure(m)
+	return &MessageInfo{ID: m.id, Key: m.key, Due: m.due}, err
 }
+
+// part is how many messages of a SendBatch are made before they may leave: while they are on
+// the wire the next are made.
+const part = maxBatch / 2
 
 // SendBatch sends messages with as few round trips as can be; it is not one transaction.
 // There is a result for each message, in order; the error joins their failures.
 func (s *sending) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResult, error) {
+	if len(batch) == 0 {
+		return nil, nil
+	}
 	results := make([]SendResult, len(batch))
-	made := make([]*outgoing, len(batch))
-	var errs []error
+	messages := make([]outgoing, len(batch))
+	infos := make([]MessageInfo, len(batch))
+	call := newSendCall(ctx)
+	made := make([]*outgoing, 0, len(batch))
+	var d draft
+	left := 0 // made[left:] have not been sent yet
 	for i := range batch {
-		var err error
-		if made[i], err = s.draft(batch[i].Payload, draft{when: "+0"}, batch[i].Options); err != nil {
-			results[i].Err = err
-			errs = append(errs, err)
+		d = draft{}
+		if results[i].Err = s.draft(&messages[i], batch[i].Payload, &d, batch[i].Options); results[i].Err == nil {
+			made = append(made, &messages[i])
+		}
+		if last := i == len(batch)-1; last || len(made)-left == part {
+			s.send(call, made[left:], !last)
+			left = len(made)
 		}
 	}
-	s.deliver(ctx, slices.DeleteFunc(slices.Clone(made), func(m *outgoing) bool { return m == nil }))
-	for i, m := range made {
-		if m == nil {
-			continue
+	s.await(call, made)
+	var errs []error
+	for i := range batch {
+		if m := &messages[i]; m.id != "" {
+			infos[i] = MessageInfo{ID: m.id, Key: m.key, Due: m.due}
+			results[i] = SendResult{Info: &infos[i], Err: s.failure(m)}
 		}
-		results[i] = SendResult{Info: m.info(), Err: s.failure(m)}
 		if results[i].Err != nil {
 			errs = append(errs, results[i].Err)
 		}
 	}
 	return results, errors.Join(errs...)
 }
-
-func (m *outgoing) info() *MessageInfo { return &MessageInfo{ID: m.id, Key: m.key, Due: m.due} }
 
 // failure is the message's error as the user gets it.
 func (s *sending) failure(m *outgoing) error {
@@ -161,18 +182,18 @@ func (s *sending) failure(m *outgoing) error {
 	return fmt.Errorf("delayqueue: queue %q: send message %s: %w", s.store.queue, m.id, m.err)
 }
 
-// draft makes a message.
-func (s *sending) draft(payload string, d draft, opts []MsgOption) (*outgoing, error) {
+// draft makes m; without an error it has an id.
+func (s *sending) draft(m *outgoing, payload string, d *draft, opts []MsgOption) error {
 	d.payload, d.retries = payload, s.defaultRetries
 	for i, opt := range opts {
 		var err error
 		if opt == nil {
 			err = fmt.Errorf("%w: option %d is nil", ErrBadOption, i+1)
 		} else {
-			err = opt(&d)
+			err = opt(d)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("delayqueue: queue %q: %w", s.store.queue, err)
+			return fmt.Errorf("delayqueue: queue %q: %w", s.store.queue, err)
 		}
 	}
 	size := len(payload)
@@ -180,9 +201,10 @@ func (s *sending) draft(payload string, d draft, opts []MsgOption) (*outgoing, e
 		size += len(k) + len(v)
 	}
 	if err := fits(size); err != nil {
-		return nil, fmt.Errorf("delayqueue: queue %q: %w", s.store.queue, err)
+		return fmt.Errorf("delayqueue: queue %q: %w", s.store.queue, err)
 	}
-	return &outgoing{id: s.ids.next(), when: string(d.when), tail: d.tail(), key: d.key}, nil
+	m.id, m.when, m.tail, m.key = s.ids.next(), d.when, d.tail(), d.key
+	return nil
 }
 
 // maxPayload, headers included, keeps an envelope within Redis's proto-max-bulk-len of 512 MB.
@@ -195,33 +217,56 @@ func fits(size int) error {
 	return nil
 }
 
-// deliver sends messages of one call and waits for their outcomes, or for ctx.
-func (s *sending) deliver(ctx context.Context, msgs []*outgoing) {
-	if len(msgs) == 0 {
-		return
+// deliver sends one message and waits for its outcome, or for ctx.
+func (s *sending) deliver(ctx context.Context, m *outgoing) {
+	call, one := newSendCall(ctx), []*outgoing{m}
+	s.send(call, one, false)
+	s.await(call, one)
+}
+
+// send puts messages of one call among those that wait for a flight; more says that it will
+// be called again.
+func (s *sending) send(call *sendCall, msgs []*outgoing, more bool) {
+	s.sendMu.Lock()
+	defer s.sendMu.Unlock()
+	call.more = more
+	if call.ctx.Err() != nil {
+		for _, m := range msgs {
+			m.err = fmt.Errorf("not sent: %w", ended(call.ctx))
+		}
+		msgs = nil
 	}
-	call := &sendCall{ctx: ctx, left: len(msgs), done: make(chan struct{})}
 	for _, m := range msgs {
 		m.call = call
 	}
-	if err := ended(ctx); err != nil {
-		for _, m := range msgs {
-			m.err = fmt.Errorf("not sent: %w", err)
-		}
+	call.left += len(msgs)
+	call.check()
+	if len(msgs) == 0 {
 		return
 	}
-	s.sendMu.Lock()
 	s.waiting = append(s.waiting, msgs...)
-	if s.flights < maxFlights {
+	if n := len(s.landed); n > 0 {
+		go s.fly(s.landed[n-1])
+		s.landed = s.landed[:n-1]
+	} else if s.flights < maxFlights {
 		s.flights++
-		go s.fly()
+		go s.fly(newCaller())
 	}
-	s.sendMu.Unlock()
+}
 
+// check ends a call that waits for nothing more.
+func (c *sendCall) check() {
+	if c.left == 0 && !c.more {
+		close(c.done)
+	}
+}
+
+// await waits for the outcomes of a call's messages, or for its context.
+func (s *sending) await(call *sendCall, msgs []*outgoing) {
 	select {
 	case <-call.done:
 		return
-	case <-ctx.Done():
+	case <-call.ctx.Done():
 	}
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
@@ -235,29 +280,27 @@ func (s *sending) deliver(ctx context.Context, msgs []*outgoing) {
 		switch {
 		case m.call == nil: // has its outcome
 		case m.flying:
-			m.err = fmt.Errorf("may or may not have been accepted: %w", ended(ctx))
-			if m.last != nil {
-				m.err = fmt.Errorf("%w (last attempt: %w)", m.err, m.last)
-			}
+			m.err = withLast(fmt.Errorf("may or may not have been accepted: %w", ended(call.ctx)), m.last)
 		default:
-			m.err = fmt.Errorf("not sent: %w", ended(ctx))
+			m.err = fmt.Errorf("not sent: %w", ended(call.ctx))
 		}
 		m.call = nil
 	}
 }
 
 // fly carries waiting messages to Redis until there are none.
-func (s *sending) fly() {
+func (s *sending) fly(c *caller) {
 	for {
 		s.sendMu.Lock()
 		batch := s.board()
 		if len(batch) == 0 {
-			s.flights--
+			s.landed = append(s.landed, c)
 			s.sendMu.Unlock()
 			return
 		}
 		s.sendMu.Unlock()
-		s.carry(batch)
+		s.carry(c, batch)
+		runtime.Gosched() // those whose messages have landed may have more: they go first, and go together
 	}
 }
 
@@ -278,38 +321,32 @@ func (s *sending) board() []*outgoing {
 }
 
 // carry sends one batch, with repeats under one call number, until there is an answer or
-// nobody waits for it any more.
-func (s *sending) carry(batch []*outgoing) {
-	calls := make([]*sendCall, len(batch)) // who waits; kept apart, for deliver clears m.call
-	s.sendMu.Lock()
-	for i, m := range batch {
-		calls[i] = m.call
-	}
-	s.sendMu.Unlock()
-	ctx := context.Background() // one caller's end is not the others'
-	c, err := s.callers.get(ctx)
-	if err != nil {
-		s.land(batch, stored{}, err)
-		return
-	}
-	defer s.callers.put(c)
+// nobody waits for it any more. One caller's end is not the others': the call has no context.
+func (s *sending) carry(c *caller, batch []*outgoing) {
 	c.next()
-	var out stored
 	for attempt := 1; ; attempt++ {
-		out, err = s.store.send(ctx, c, batch, s.replicas, s.replicaTimeout)
+		out, err := s.store.send(context.Background(), c, batch, s.replicas, s.replicaTimeout)
 		if err == nil || errors.Is(err, ErrNotReplicated) || !transient(err) {
-			break
+			s.land(batch, out, err)
+			return
 		}
-		s.sendMu.Lock()
-		for _, m := range batch {
-			m.last = err
-		}
-		s.sendMu.Unlock()
-		if !waitFor(calls, backoff(attempt)) {
+		if !waitFor(s.failed(batch, err), backoff(attempt)) {
 			return // everybody has left, with their context's error
 		}
 	}
-	s.land(batch, out, err)
+}
+
+// failed notes why an attempt failed, and returns the contexts of those who wait.
+func (s *sending) failed(batch []*outgoing, err error) (waiting []context.Context) {
+	s.sendMu.Lock()
+	defer s.sendMu.Unlock()
+	for _, m := range batch {
+		m.last = err
+		if m.call != nil {
+			waiting = append(waiting, m.call.ctx)
+		}
+	}
+	return waiting
 }
 
 // ended is why ctx ended: its error, and its cause if that is another; nil while it lives.
@@ -321,18 +358,23 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// waitFor waits d and says whether anybody still waits for these calls.
-func waitFor(calls []*sendCall, d time.Duration) bool {
+// withLast adds to the end of a context why the last attempt failed, if one did.
+func withLast(err, last error) error {
+	if last == nil {
+		return err
+	}
+	return fmt.Errorf("%w (last attempt: %w)", err, last)
+}
+
+// waitFor waits d and says whether any of these contexts is alive then.
+func waitFor(ctxs []context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
-	for _, c := range calls {
-		if c == nil {
-			continue
-		}
+	for _, ctx := range ctxs {
 		select {
 		case <-timer.C:
 			return true
-		case <-c.ctx.Done(): // on to the next one
+		case <-ctx.Done(): // on to the next one
 		}
 	}
 	return false
@@ -340,16 +382,11 @@ func waitFor(calls []*sendCall, d time.Duration) bool {
 
 // land hands out the outcomes of a batch.
 func (s *sending) land(batch []*outgoing, out stored, err error) {
-	if out.now != 0 && s.sent != nil {
-		soonest := int64(math.MaxInt64)
-		for _, m := range batch {
-			soonest = min(soonest, dueOf(m.when, out.now)-out.now)
-		}
-		s.sent(time.Duration(soonest) * time.Microsecond)
-	}
+	soonest := int64(math.MaxInt64)
 	s.sendMu.Lock()
-	defer s.sendMu.Unlock()
 	for i, m := range batch {
+		due := m.when.due(out.now)
+		soonest = min(soonest, due)
 		if m.call == nil {
 			continue // its caller left
 		}
@@ -357,23 +394,16 @@ func (s *sending) land(batch []*outgoing, out stored, err error) {
 		if holder, ok := out.refused[i]; ok {
 			m.err = &DuplicateKeyError{Queue: s.store.queue, Key: m.key, ID: holder}
 		} else if out.now != 0 {
-			m.due = time.UnixMicro(dueOf(m.when, out.now))
+			m.due = time.UnixMicro(due)
 		}
 		m.call.left--
-		if m.call.left == 0 {
-			close(m.call.done)
-		}
+		m.call.check()
 		m.call = nil
 	}
-}
-
-// dueOf is the instant at which the send script made a message due.
-func dueOf(when string, now int64) int64 {
-	n, _ := strconv.ParseInt(when, 10, 64) // our own figure, with or without a +
-	if when[0] == '+' {
-		return now + n
+	s.sendMu.Unlock()
+	if out.now != 0 && s.sent != nil {
+		s.sent(time.Duration(soonest-out.now) * time.Microsecond)
 	}
-	return max(n, now)
 }
 
 // idSource makes UUIDv7s from buffered random bytes.
@@ -386,8 +416,8 @@ func newIDSource() idSource { return idSource{random: bufio.NewReader(rand.Reade
 
 func (s *idSource) next() string {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	id, err := uuid.NewV7FromReader(s.random)
+	s.mu.Unlock()
 	if err != nil {
 		panic(fmt.Sprintf("delayqueue: the system gives no random bytes: %v", err)) // crypto/rand never does this
 	}
