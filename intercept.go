@@ -11,9 +11,7 @@ func (s *sending) TryIntercept(info *MessageInfo) (*InterceptResult, error) {
 	if info == nil {
 		return nil, fmt.Errorf("delayqueue: queue %q: TryIntercept(nil): pass what Send returned", s.store.queue)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), noContext)
-	defer cancel()
-	return s.Intercept(ctx, info.ID)
+	return s.Intercept(s.timeout.context(), info.ID)
 }
 
 // Intercept takes out the message with this id, wherever it is, also out of garbage, and

@@ -223,10 +223,14 @@ func (r *envelopeReader) uvarint() uint64 {
 // the second on. The scripts make the later ones. What is neither names a first delivery.
 func splitTag(tag string) (id string, n int) {
 	num, id, found := strings.Cut(tag, ":")
-	if n, err := strconv.Atoi(num); found && id != "" && err == nil && n > 1 && len(num) < 10 && num == strconv.Itoa(n) {
-		return id, n
+	if !found || id == "" || len(num) > 9 {
+		return tag, 1
 	}
-	return tag, 1
+	n, err := strconv.Atoi(num)
+	if err != nil || n < 2 || num != strconv.Itoa(n) {
+		return tag, 1
+	}
+	return id, n
 }
 
 // A failRecord is the hash fail's entry for a message: `<delivery> <failures> <losses> <when> <error>`.

@@ -5,82 +5,55 @@ import (
 	"strconv"
 )
 
-// replyReader takes a script's reply apart and remembers the first thing that is not
-// what it should be.
-type replyReader struct {
-	v   any
-	top *replyReader // nil for the reply itself, which keeps bad
-	bad error
+// A reply is what every script returns, a flat list of texts and numbers, read from front to
+// back. It remembers the first thing that is not what it should be.
+type reply struct {
+	rest []string
+	bad  error
 }
 
-func (r *replyReader) fail(format string, args ...any) {
-	if r.top != nil {
-		r = r.top
-	}
+func (r *reply) fail(format string, args ...any) {
 	if r.bad == nil {
 		r.bad = fmt.Errorf(format, args...)
 	}
 }
 
-func (r *replyReader) err(script string) error {
+// err is why this is not a reply of that script, once all of it should have been read.
+func (r *reply) err(script string) error {
+	if len(r.rest) > 0 {
+		r.fail("%d values too many", len(r.rest))
+	}
 	if r.bad == nil {
 		return nil
 	}
 	return fmt.Errorf("%w: %s: %w", ErrBadReply, script, r.bad)
 }
 
-func (r *replyReader) at(i int) *replyReader {
-	list, ok := r.v.([]any)
-	if !ok || i >= len(list) {
-		r.fail("%T where a list of more than %d was expected", r.v, i)
-		return &replyReader{top: r}
-	}
-	return &replyReader{v: list[i], top: r}
-}
-
-func (r *replyReader) text() string {
-	s, ok := r.v.(string)
-	if !ok {
-		r.fail("%T where a string was expected", r.v)
-	}
-	return s
-}
-
-func (r *replyReader) texts() []string {
-	list, ok := r.v.([]any)
-	if !ok {
-		r.fail("%T where a list was expected", r.v)
+// take reads n values.
+func (r *reply) take(n int) []string {
+	if n < 0 || n > len(r.rest) {
+		r.fail("%d values where %d were expected", len(r.rest), n)
 		return nil
 	}
-	out := make([]string, len(list))
-	for i, v := range list {
-		s, ok := v.(string)
-		if !ok {
-			r.fail("%T where a string was expected", v)
-		}
-		out[i] = s
-	}
-	return out
+	head := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return head
 }
 
-func (r *replyReader) number() int {
-	n, ok := r.v.(int64)
-	if !ok {
-		r.fail("%T where a number was expected", r.v)
+func (r *reply) text() string {
+	if one := r.take(1); one != nil {
+		return one[0]
 	}
-	return int(n)
+	return ""
 }
 
-func (r *replyReader) instant() int64 {
-	switch v := r.v.(type) {
-	case string:
-		n, err := strconv.ParseInt(v, 10, 64)
-		if err == nil {
-			return n
-		}
-	case float64: // a score, from a server that speaks RESP3
-		return int64(v)
+func (r *reply) instant() int64 {
+	s := r.text()
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		r.fail("%q where a number was expected", s)
 	}
-	r.fail("%v where an instant was expected", r.v)
-	return 0
+	return n
 }
+
+func (r *reply) number() int { return int(r.instant()) }

@@ -20,7 +20,7 @@ import (
 // This file and store.go are the only ones that talk to Redis. Here are the keys, the
 // scripts, and one typed call for each script.
 
-// Lua above each script says what it does, takes, returns, costs and keeps.
+// Each script's own text says what it does, takes, returns (a flat list), costs and keeps.
 var (
 	//go:embed lua/head.lua
 	luaHead string
@@ -105,19 +105,18 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 		}
 		rest = rest[n:]
 	}
-	var reply any
+	var r *reply
 	var err error
 	if replicas > 0 {
-		reply, err = s.runOnReplicas(ctx, sendScript, s.sendKeys, args, replicas, timeout)
+		r, err = s.runOnReplicas(ctx, sendScript, s.sendKeys, args, replicas, timeout)
 	} else {
-		reply, err = s.run(ctx, sendScript, s.sendKeys, args)
+		r, err = s.run(ctx, sendScript, s.sendKeys, args)
 	}
 	if err != nil && !errors.Is(err, ErrNotReplicated) {
 		return stored{}, err
 	}
-	r := replyReader{v: reply}
-	out := stored{now: r.at(0).instant()}
-	for _, pair := range strings.Fields(r.at(1).text()) {
+	out := stored{now: r.instant()}
+	for _, pair := range strings.Fields(r.text()) {
 		i, holder, ok := strings.Cut(pair, "=")
 		n, nerr := strconv.Atoi(i)
 		if !ok || nerr != nil || n < 1 || n > len(batch) {
@@ -156,25 +155,20 @@ type deadMessage struct{ id, envelope, fail string }
 func (s *store) fetch(ctx context.Context, c *caller, want int, rearm bool, set *fetchSettings) (fetched, error) {
 	args := append(c.args(8), want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
 		rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error())
-	reply, err := s.run(ctx, fetchScript, s.fetchKeys, args)
+	r, err := s.run(ctx, fetchScript, s.fetchKeys, args)
 	if err != nil {
 		return fetched{}, err
 	}
-	r := replyReader{v: reply}
-	out := fetched{
-		now: r.at(0).instant(), next: r.at(1).instant(),
-		tags: r.at(2).texts(), envelopes: r.at(3).texts(), fails: r.at(4).texts(),
-		lost: r.at(6).number(), dropped: r.at(7).number(), trimmed: r.at(8).number(),
-	}
-	dead := r.at(5).texts()
-	if len(out.tags) != len(out.envelopes) || len(out.fails) > len(out.tags) || len(dead)%3 != 0 {
-		r.fail("lengths %d, %d, %d", len(out.tags), len(out.envelopes), len(dead))
+	out := fetched{now: r.instant(), next: r.instant(), lost: r.number(), dropped: r.number(), trimmed: r.number()}
+	n, fails, dead := r.number(), r.number(), r.number()
+	out.tags, out.envelopes, out.fails = r.take(n), r.take(n), r.take(fails)
+	for range dead {
+		if d := r.take(3); d != nil {
+			out.dead = append(out.dead, deadMessage{d[0], d[1], d[2]})
+		}
 	}
 	if err := r.err("fetch"); err != nil {
 		return fetched{}, err
-	}
-	for i := 0; i < len(dead); i += 3 {
-		out.dead = append(out.dead, deadMessage{dead[i], dead[i+1], dead[i+2]})
 	}
 	return out, nil
 }
@@ -192,14 +186,13 @@ func (s *store) settle(ctx context.Context, c *caller, outcomes []outcome, plain
 		args = append(args, o.kind.String(), &o.d.tag, &o.d.id, &o.d.key, o.delay.Microseconds(),
 			o.d.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), o.text)
 	}
-	reply, err := s.run(ctx, settleScript, s.settleKeys, args)
+	r, err := s.run(ctx, settleScript, s.settleKeys, args)
 	if err != nil {
 		return nil, err
 	}
-	r := replyReader{v: reply}
-	r.at(0).instant()
+	r.instant()
 	var void []int
-	for _, field := range strings.Fields(r.at(1).text()) {
+	for _, field := range strings.Fields(r.text()) {
 		i, err := strconv.Atoi(field)
 		if err != nil || i < 1 || i > len(outcomes) {
 			r.fail("void %q", field)
@@ -223,50 +216,47 @@ func (s *store) extend(ctx context.Context, lease time.Duration, ds []*delivery)
 	for _, d := range ds {
 		args = append(args, &d.tag, &d.id)
 	}
-	reply, err := s.run(ctx, extendScript, s.extendKeys, args)
+	r, err := s.run(ctx, extendScript, s.extendKeys, args)
 	if err != nil {
 		return nil, err
 	}
-	r := replyReader{v: reply}
 	answers := make([]int, len(ds))
 	for i := range answers {
-		answers[i] = r.at(i).number()
+		answers[i] = r.number()
 	}
 	return answers, r.err("extend")
 }
 
 func (s *store) intercept(ctx context.Context, c *caller, by, what string) (State, error) {
-	reply, err := s.run(ctx, interceptScript, s.interceptKeys, append(c.args(2), by, what))
+	r, err := s.run(ctx, interceptScript, s.interceptKeys, append(c.args(2), by, what))
 	if err != nil {
 		return StateGone, err
 	}
-	for state, name := range stateNames {
-		if reply == name {
-			return State(state), nil
-		}
+	name := r.text()
+	state := slices.Index(stateNames[:], name)
+	if state < 0 {
+		r.fail("state %q", name)
 	}
-	return StateGone, fmt.Errorf("%w: intercept: %v", ErrBadReply, reply)
+	return State(state), r.err("intercept")
 }
 
 func (s *store) counts(ctx context.Context) (counts, error) {
-	reply, err := s.run(ctx, countsScript, s.countsKeys, nil)
+	r, err := s.run(ctx, countsScript, s.countsKeys, nil)
 	if err != nil {
 		return counts{}, err
 	}
-	r := replyReader{v: reply}
-	n := func(i int) int64 { return int64(r.at(i).number()) }
-	return counts{pending: n(0), ready: n(1), unack: n(2), retry: n(3), garbage: n(4)}, r.err("counts")
+	n := counts{pending: r.instant(), ready: r.instant(), unack: r.instant(), retry: r.instant(), garbage: r.instant()}
+	return n, r.err("counts")
 }
 
 // popWake blocks until the wake marker can be taken, on a client of its own, and
 // returns the instant that it stands for.
 func (s *store) popWake(ctx context.Context, own *redis.Client, block time.Duration) (int64, error) {
-	cmd := onceCmd{redis.NewCmd(ctx, "bzpopmin", &s.keys.wake, int64(block/time.Second))}
+	cmd := redis.NewZWithKeyCmd(ctx, "bzpopmin", &s.keys.wake, int64(block/time.Second))
 	if err := own.Process(ctx, cmd); err != nil {
 		return 0, err
 	}
-	r := replyReader{v: cmd.Val()}
-	return r.at(2).instant(), r.err("bzpopmin")
+	return int64(cmd.Val().Score), nil // whole us, which a double holds
 }
 
 // callers hands out callers for calls that may run side by side. There are never more

@@ -51,12 +51,12 @@ func newStore(cli redis.UniversalClient, prefix, name string) *store {
 
 // onceCmd switches off the client's own silent repeats: a repeat is the library's
 // to make, under the same call number.
-type onceCmd struct{ *redis.Cmd }
+type onceCmd struct{ *redis.StringSliceCmd }
 
 func (onceCmd) NoRetry() bool { return true }
 
 // run makes one attempt at a script call.
-func (s *store) run(ctx context.Context, sc *script, keys, args []any) (any, error) {
+func (s *store) run(ctx context.Context, sc *script, keys, args []any) (*reply, error) {
 	cmd := sc.command(ctx, "evalsha", sc.sha, keys, args)
 	err := s.process(ctx, cmd)
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -67,7 +67,7 @@ func (s *store) run(ctx context.Context, sc *script, keys, args []any) (any, err
 		s.failedOver(ctx, err)
 		return nil, explain(err)
 	}
-	return cmd.Val(), nil
+	return &reply{rest: cmd.Val()}, nil
 }
 
 // process waits for a command no longer than ctx lives. By itself the client waits for its
@@ -98,12 +98,12 @@ func (sc *script) command(ctx context.Context, name, body string, keys, args []a
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, name, body, len(keys))
 	all = append(append(all, keys...), args...)
-	return onceCmd{redis.NewCmd(ctx, all...)}
+	return onceCmd{redis.NewStringSliceCmd(ctx, all...)}
 }
 
 // runOnReplicas is run followed by WAIT on the same connection, as one pipeline. On
 // another connection WAIT would confirm nothing.
-func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any, n int, timeout time.Duration) (any, error) {
+func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any, n int, timeout time.Duration) (*reply, error) {
 	node, err := s.node(ctx)
 	if err != nil {
 		s.failedOver(ctx, err)
@@ -138,12 +138,12 @@ func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any,
 			return nil, werr
 		}
 		if werr != nil {
-			return cmd.Val(), fmt.Errorf("%w: WAIT: %w", ErrNotReplicated, werr)
+			return &reply{rest: cmd.Val()}, fmt.Errorf("%w: WAIT: %w", ErrNotReplicated, werr)
 		}
 		if confirmed < n {
 			err = fmt.Errorf("%w: %d of %d within %v", ErrNotReplicated, confirmed, n, timeout)
 		}
-		return cmd.Val(), err
+		return &reply{rest: cmd.Val()}, err
 	}
 	return nil, explain(err)
 }
@@ -167,7 +167,7 @@ func (s *store) node(ctx context.Context) (*redis.Client, error) {
 
 // explain adds what to do about it to errors that are not plain already.
 func explain(err error) error {
-	if redis.HasErrorPrefix(err, "WRONGTYPE") || strings.Contains(err.Error(), "WRONGTYPE") {
+	if strings.Contains(err.Error(), "WRONGTYPE") { // from within a script it is not always a prefix
 		return fmt.Errorf("%w: remove that key or use another prefix or name: %w", ErrWrongType, err)
 	}
 	if strings.Contains(err.Error(), "unauthenticated multibulk length") { // what NOAUTH is called for a long command

@@ -6,12 +6,11 @@
 --       6 age us at which garbage is deleted (0: never), 7 how many garbage may hold (0: any number),
 --       8 '1': set the alarm in any case, for the marker was taken by one who cannot serve it,
 --       9 a random number from 1 to 2^31-2, 10 poison text
--- Returns {now, next, tags, envelopes, fails, dead, lost, dropped, trimmed}
+-- Returns {now, next, lost, dropped, trimmed, n, f, d, n tags, n envelopes, f fail records, d dead}
 --       next: '0' or the instant of the next work, which is not after now if more is due;
---       envelopes: one for each tag; fails: fail record or '' for each of the first tags; the others,
---       if any, come from pending and have none;
---       dead: id, envelope, fail record of each message that became poison;
---       lost: leases that ran out; dropped: tags without an envelope; trimmed: garbage deleted for want of room
+--       lost: leases that ran out; dropped: tags without an envelope; trimmed: garbage deleted for want of room;
+--       fail records: that of the first f tags, '' for none; the other tags come from pending and have none;
+--       dead: id, envelope and fail record of each message that became poison
 -- Cost: 13 commands when there is nothing to do; O(log n) for each message, at most 500 of them.
 -- Keeps: invariants 1 to 7. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass.
@@ -313,4 +312,9 @@ end
 if dropped > 0 then redis.call('HINCRBY', KEYS[10], 'dropped', dropped) end
 mark(field, record(reply))
 redis.call('HSET', KEYS[10], unpack(marks))
-return {us(now), us(next), tags, envelopes, fails, dead, lost, dropped, crowd}
+local n, f, d = #tags, #fails, #dead
+local out = {us(now), us(next), lost, dropped, crowd, n, f, d / 3}
+for i = 1, n do out[8 + i], out[8 + n + i] = tags[i], envelopes[i] end
+for i = 1, f do out[8 + 2 * n + i] = fails[i] end
+for i = 1, d do out[8 + 2 * n + f + i] = dead[i] end
+return out

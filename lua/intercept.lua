@@ -2,13 +2,13 @@
 --
 -- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 state
 -- ARGV: 3 'id' or 'key', 4 the id or the caller's key
--- Returns the state it was in: 'gone', 'pending', 'ready', 'unack', 'retry' or 'garbage'. A message
+-- Returns {the state it was in}: 'gone', 'pending', 'ready', 'unack', 'retry' or 'garbage'. A message
 --       whose due instant has come is ready, although it leaves pending only when it is handed out.
 -- Cost: O(log n), and O(ready) if it is there; reads the envelope.
 -- Keeps: invariants 1 and 6; reads every key first. A running handler notices when its lease is to be renewed.
 local field = 'call:' .. ARGV[1]
 local reply = recall(redis.call('HGET', KEYS[9], field))
-if reply then return reply elseif reply == false then return stale end
+if reply then return {reply} elseif reply == false then return stale end
 redis.call('ZCARD', KEYS[1])
 redis.call('LLEN', KEYS[2])
 redis.call('ZCARD', KEYS[3])
@@ -44,4 +44,4 @@ if envelope then
   end
 end
 redis.call('HSET', KEYS[9], field, record(where))
-return where
+return {where}
