@@ -7,11 +7,11 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 test: redis
 	go test -race -shuffle=on ./...
 	@echo "once more, with the newest go-redis:"
-	@mkdir -p $(NEWEST) && cp go.mod $(NEWEST)/go.mod && cp go.sum $(NEWEST)/go.sum
-	@go get -modfile=$(NEWEST)/go.mod github.com/redis/go-redis/v9@latest
-	@go list -modfile=$(NEWEST)/go.mod -m github.com/redis/go-redis/v9
+	@trap 'rm -rf $(NEWEST)' EXIT; set -ex; \
+	mkdir -p $(NEWEST); cp go.mod go.sum $(NEWEST); \
+	go get -modfile=$(NEWEST)/go.mod github.com/redis/go-redis/v9@latest; \
+	go list -modfile=$(NEWEST)/go.mod -m github.com/redis/go-redis/v9; \
 	go test -race -shuffle=on -modfile=$(NEWEST)/go.mod .
-	@rm -rf $(NEWEST)
 
 lint:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi

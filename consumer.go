@@ -20,9 +20,10 @@ const bufferPatience = 100 * time.Millisecond
 //	settler   sends outcomes, as many as have gathered while the last call was under way
 //	leaser    renews what is held every third of a lease
 //	listener  waits for the wake marker
+//	mourner   calls the garbage handler
 //
-// It stops in this order: loop (nothing more is fetched; the buffer is released), workers
-// (their handlers finish), settler (outcomes are out), leaser, done.
+// It stops in this order: loop (nothing more is fetched; the buffer is released), listener, workers
+// (their handlers finish), settler (outcomes are out), leaser, mourner, done.
 type run struct {
 	settings
 	store   *store

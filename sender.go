@@ -96,13 +96,8 @@ type outgoing struct {
 // guarded by sending.sendMu.
 type sendCall struct {
 	ctx  context.Context
-	more bool // there will be more messages
-	left int  // messages without an outcome
+	left int // messages without an outcome
 	done chan struct{}
-}
-
-func newSendCall(ctx context.Context) *sendCall {
-	return &sendCall{ctx: ctx, done: make(chan struct{})}
 }
 
 // SendDelayMsg sends a message that is due after d, by the server's clock; zero or less
@@ -152,34 +147,21 @@ func (s *sending) Send(ctx context.Context, payload string, opts ...MsgOption) (
 	return &MessageInfo{ID: m.id, Key: m.key, Due: m.due}, err
 }
 
-// part is how many messages of a SendBatch are made before they may leave: while they are on
-// the wire the next are made.
-const part = maxBatch / 2
-
 // SendBatch sends messages with as few round trips as can be; it is not one transaction.
 // There is a result for each message, in order; the error joins their failures.
 func (s *sending) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResult, error) {
-	if len(batch) == 0 {
-		return nil, nil
-	}
 	results := make([]SendResult, len(batch))
 	messages := make([]outgoing, len(batch))
 	infos := make([]MessageInfo, len(batch))
-	call := newSendCall(ctx)
 	made := make([]*outgoing, 0, len(batch))
 	var d draft
-	left := 0 // made[left:] have not been sent yet
 	for i := range batch {
 		d = draft{}
 		if results[i].Err = s.draft(&messages[i], batch[i].Payload, &d, batch[i].Options); results[i].Err == nil {
 			made = append(made, &messages[i])
 		}
-		if last := i == len(batch)-1; last || len(made)-left == part {
-			s.send(call, made[left:], !last)
-			left = len(made)
-		}
 	}
-	s.await(call, made)
+	s.deliver(ctx, made...)
 	var errs []error
 	for i := range batch {
 		if m := &messages[i]; m.id != "" {
@@ -236,33 +218,22 @@ func fits(size int) error {
 	return nil
 }
 
-// deliver sends one message and waits for its outcome, or for ctx.
-func (s *sending) deliver(ctx context.Context, m *outgoing) {
-	call, one := newSendCall(ctx), []*outgoing{m}
-	s.send(call, one, false)
-	s.await(call, one)
-}
-
-// send puts messages of one call among those that wait for a flight; more says that it will
-// be called again.
-func (s *sending) send(call *sendCall, msgs []*outgoing, more bool) {
-	s.sendMu.Lock()
-	defer s.sendMu.Unlock()
-	call.more = more
-	if call.ctx.Err() != nil {
+// deliver sends the messages of one call and waits for their outcomes, or for ctx.
+func (s *sending) deliver(ctx context.Context, msgs ...*outgoing) {
+	if err := ended(ctx); err != nil {
 		for _, m := range msgs {
-			m.err = fmt.Errorf("not sent: %w", ended(call.ctx))
+			m.err = fmt.Errorf("not sent: %w", err)
 		}
-		msgs = nil
+		return
 	}
-	for _, m := range msgs {
-		m.call = call
-	}
-	call.left += len(msgs)
-	call.check()
 	if len(msgs) == 0 {
 		return
 	}
+	call := &sendCall{ctx: ctx, left: len(msgs), done: make(chan struct{})}
+	for _, m := range msgs {
+		m.call = call
+	}
+	s.sendMu.Lock()
 	s.waiting = append(s.waiting, msgs...)
 	if n := len(s.landed); n > 0 {
 		go s.fly(s.landed[n-1])
@@ -271,13 +242,8 @@ func (s *sending) send(call *sendCall, msgs []*outgoing, more bool) {
 		s.flights++
 		go s.fly(newCaller())
 	}
-}
-
-// check ends a call that waits for nothing more.
-func (c *sendCall) check() {
-	if c.left == 0 && !c.more {
-		close(c.done)
-	}
+	s.sendMu.Unlock()
+	s.await(call, msgs)
 }
 
 // await waits for the outcomes of a call's messages, or for its context.
@@ -416,7 +382,9 @@ func (s *sending) land(batch []*outgoing, out stored, err error) {
 			m.due = time.UnixMicro(due)
 		}
 		m.call.left--
-		m.call.check()
+		if m.call.left == 0 {
+			close(m.call.done)
+		}
 		m.call = nil
 	}
 	s.sendMu.Unlock()

@@ -45,23 +45,19 @@ func (r *run) settleAll() {
 		if len(batch) == 0 {
 			return
 		}
-		slices.SortStableFunc(batch, func(a, b outcome) int {
-			if a.plain() == b.plain() {
-				return 0
+		plain, others := batch[:0], []outcome(nil)
+		for _, o := range batch {
+			if o.plain() {
+				plain = append(plain, o)
+			} else {
+				others = append(others, o)
 			}
-			if a.plain() {
-				return -1
-			}
-			return 1
-		})
-		plain := 0
-		for plain < len(batch) && batch[plain].plain() {
-			plain++
 		}
+		batch = append(plain, others...)
 		var void []int
 		r.callers[1].next()
 		err := r.untilAnswered("settle", func() (err error) {
-			void, err = r.store.settle(r.life, r.callers[1], batch, plain)
+			void, err = r.store.settle(r.life, r.callers[1], batch, len(plain))
 			return err
 		})
 		r.settled(batch, void, err)

@@ -29,7 +29,7 @@ const (
 )
 
 // decide gives an order its final state, unless it has one, and returns the one it has
-// then; ” if there is no such order. Paying and closing both go through it, so exactly
+// then; "" if there is no such order. Paying and closing both go through it, so exactly
 // one of them wins, however often and in how many processes they are tried.
 //
 // KEYS: 1 the order. ARGV: 1 the state wanted.
