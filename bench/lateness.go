@@ -22,14 +22,11 @@ func lateness(consumers, n int, over time.Duration) func(t *trial) error {
 
 // lateness reports under a name; others, not due, stay behind.
 func (t *trial) lateness(name string, k kind, consumers, n int, over time.Duration, others int64) error {
-	stop, seen, err := t.startLate(consumers, n)
+	stop, seen, err := t.startLate(consumers, n, over)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	if err := t.sendLate(seen, over); err != nil {
-		return err
-	}
 	if err := t.await(seen.tally); err != nil {
 		return err
 	}
@@ -78,8 +75,8 @@ func (l *lateTally) figures(curve []float64) figures {
 	}
 }
 
-// startLate starts consumers, of one worker each; stop may be called twice.
-func (t *trial) startLate(consumers, n int) (stop func(), seen *lateTally, err error) {
+// startLate starts consumers, of one worker each, and sends n messages; stop may be called twice.
+func (t *trial) startLate(consumers, n int, over time.Duration) (stop func(), seen *lateTally, err error) {
 	seen = newLateTally(n)
 	var stops []func()
 	stop = sync.OnceFunc(func() {
@@ -96,6 +93,10 @@ func (t *trial) startLate(consumers, n int) (stop func(), seen *lateTally, err e
 			return nil, nil, err
 		}
 		stops = append(stops, one)
+	}
+	if err := t.sendLate(seen, over); err != nil {
+		stop()
+		return nil, nil, err
 	}
 	return stop, seen, nil
 }
@@ -152,14 +153,11 @@ func herd(consumers, perSecond int, over time.Duration) func(t *trial) error {
 	return func(t *trial) error {
 		n := int(float64(perSecond) * over.Seconds())
 		t.net.watch = true
-		stop, seen, err := t.startLate(consumers, n)
+		stop, seen, err := t.startLate(consumers, n, over)
 		if err != nil {
 			return err
 		}
 		defer stop()
-		if err := t.sendLate(seen, over); err != nil {
-			return err
-		}
 		// Counted from here to the last handler, without starting and stopping.
 		time.Sleep(time.Until(slices.MinFunc(seen.due, time.Time.Compare)))
 		before := t.net.fetches.Load()

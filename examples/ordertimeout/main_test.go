@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -16,6 +15,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
 )
 
 const deadline = 20 * time.Second // of what must happen; no measure of speed
@@ -24,14 +25,14 @@ const deadline = 20 * time.Second // of what must happen; no measure of speed
 type instance struct {
 	t   *testing.T
 	url string
-	log *syncBuffer
+	log *exampletest.Buffer
 	*service
 }
 
 func newInstance(t *testing.T, addr string, timeout time.Duration) *instance {
 	t.Helper()
 	cli := redis.NewClient(&redis.Options{Addr: addr})
-	buf := &syncBuffer{}
+	buf := &exampletest.Buffer{}
 	s := newService(cli, timeout, log.New(buf, "", 0))
 	server := httptest.NewServer(s.handler())
 	s.queue.StartConsume()
@@ -236,7 +237,7 @@ func TestRedisAway(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")
 	ctx, cancel := context.WithCancel(t.Context())
-	var out, errs syncBuffer
+	var out, errs exampletest.Buffer
 	code := make(chan int, 1)
 	go func() { code <- run(ctx, []string{"-addr", "127.0.0.1:0", "-timeout", "100ms"}, &out, &errs) }()
 	address := regexp.MustCompile(`listening on (\S+),`)
@@ -274,26 +275,9 @@ func TestRunRefuses(t *testing.T) {
 		{"127.0.0.1:1", nil, 1, "does not answer"},
 	} {
 		t.Setenv("REDIS_ADDR", tt.redis)
-		var out, errs syncBuffer
+		var out, errs exampletest.Buffer
 		if code := run(t.Context(), tt.args, &out, &errs); code != tt.code || !strings.Contains(errs.String(), tt.want) {
 			t.Errorf("%v: exit code %d, stderr %q; want %d, %q", tt.args, code, &errs, tt.code, tt.want)
 		}
 	}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

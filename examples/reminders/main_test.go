@@ -1,18 +1,18 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+
+	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
 )
 
 const deadline = 20 * time.Second // of what must happen; no measure of speed
@@ -77,7 +77,7 @@ func start(t *testing.T, in io.Reader, args ...string) *process {
 
 type process struct {
 	t         *testing.T
-	out, errs syncBuffer
+	out, errs exampletest.Buffer
 	stop      context.CancelFunc
 	code      chan int
 }
@@ -213,7 +213,7 @@ func TestUsage(t *testing.T) {
 		{"127.0.0.1:1", []string{"-resume"}, 1, "does not answer"},
 	} {
 		t.Setenv("REDIS_ADDR", tt.redis)
-		var out, errs syncBuffer
+		var out, errs exampletest.Buffer
 		if code := run(t.Context(), tt.args, nil, &out, &errs); code != tt.code || !strings.Contains(errs.String(), tt.want) {
 			t.Errorf("%v: exit code %d, stderr %q; want %d, %q", tt.args, code, &errs, tt.code, tt.want)
 		}
@@ -239,21 +239,4 @@ func TestSample(t *testing.T) {
 	if good < 6 {
 		t.Errorf("%d lines", good)
 	}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
