@@ -48,15 +48,16 @@ type run struct {
 	free  chan struct{} // cap 1: there may be room for more
 	hints hints
 
-	workers   sync.WaitGroup
-	crew      crew
-	mourner   sync.WaitGroup
-	unhandled atomic.Int64 // deliveries in the buffer or in a handler
-	unsettled atomic.Int64 // deliveries fetched and not yet settled
-	abandoned atomic.Int64 // callbacks that run on after their limit
-	deadline  atomic.Int64 // unix ns until which Redis has time, once the run stops and no handler runs
-	deaf      atomic.Bool  // there are no wake-ups from Redis
-	perMsg    atomic.Int64 // ns that handling takes, a moving average; 0: not known yet
+	workers     sync.WaitGroup
+	crew        crew
+	mourner     sync.WaitGroup
+	unhandled   atomic.Int64 // deliveries in the buffer or in a handler
+	unsettled   atomic.Int64 // deliveries fetched and not yet settled
+	lastChances atomic.Int64 // of them, those that are poison if they are lost
+	abandoned   atomic.Int64 // callbacks that run on after their limit
+	deadline    atomic.Int64 // unix ns until which Redis has time, once the run stops and no handler runs
+	deaf        atomic.Bool  // there are no wake-ups from Redis
+	perMsg      atomic.Int64 // ns that handling takes, a moving average; 0: not known yet
 }
 
 func startRun(s *store, set settings) *run {
@@ -227,11 +228,11 @@ func (r *run) handBack() {
 		if !r.outage.over() {
 			return
 		}
-		got, _, err := r.fetch(0, rearm)
+		got, asked, err := r.fetch(0, rearm)
 		if err != nil {
 			return
 		}
-		r.accept(&got, time.Now())
+		r.accept(&got, asked, time.Now())
 	}
 }
 
@@ -360,16 +361,17 @@ func (l *looper) look(rearm bool) {
 	case got.next != l.hold:
 		l.hold = 0 // served, or superseded by a marker that another takes
 	}
-	l.accept(&got, now)
+	l.accept(&got, asked, now)
 }
 
 // fetch repeats one call until Redis answers, or until a lease after the run stopped: then
 // what it may have handed out is lost anyway. asked is when the attempt began that was answered.
 func (r *run) fetch(want int, rearm bool) (got fetched, asked time.Time, err error) {
 	r.callers[0].next()
+	a := ask{want: want, rearm: rearm, holds: r.lastChances.Load() > 0}
 	err = r.untilAnswered("fetch", func() (err error) {
 		asked = time.Now()
-		got, err = r.store.fetch(r.life, r.callers[0], want, rearm, &r.fetches)
+		got, err = r.store.fetch(r.life, r.callers[0], a, &r.fetches)
 		return err
 	})
 	return got, asked, err
@@ -405,8 +407,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// accept takes in what a fetch brought.
-func (r *run) accept(got *fetched, at time.Time) {
+// accept takes in what a fetch brought that was asked for and answered at these instants.
+func (r *run) accept(got *fetched, asked, at time.Time) {
 	if got.lost > 0 {
 		r.log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", got.lost), slog.Int("poison", len(got.dead)))
 	}
@@ -422,10 +424,9 @@ func (r *run) accept(got *fetched, at time.Time) {
 	if len(got.tags) == 0 {
 		return
 	}
-	ds := r.decode(got, at)
-	r.unsettled.Add(int64(len(ds)))
+	ds := r.decode(got, asked, at)
+	r.hold(ds)
 	r.unhandled.Add(int64(len(ds)))
-	r.held.add(ds)
 	fit := ds[:0]
 	for _, d := range ds {
 		if r.unfit(d, got.now) {

@@ -602,7 +602,7 @@ func TestManyLastChances(t *testing.T) {
 	fetch := func(want int) fetched {
 		t.Helper()
 		dying.next()
-		out, err := q.store.fetch(context.Background(), dying, want, false, set)
+		out, err := q.store.fetch(context.Background(), dying, ask{want: want}, set)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,8 +22,10 @@ type delivery struct {
 	ttl      time.Duration
 	msg      Message
 	broken   error // why it cannot be handled
+	last     bool  // it is poison if it is lost
 
 	fetched time.Time
+	leased  atomic.Int64 // when its lease began, or a moment earlier, as instantOf counts
 	fate    atomic.Int32
 	cancel  atomic.Pointer[context.CancelCauseFunc] // set once its handler is about to start
 
@@ -47,8 +49,19 @@ func (d *delivery) attrs() slog.Attr {
 	return slog.Group("message", slog.String("id", d.id), slog.Int("delivery", d.number))
 }
 
+// began is where this process's own clock begins; no step of the wall clock moves it.
+var began = time.Now()
+
+func instantOf(t time.Time) int64 { return int64(t.Sub(began)) }
+
+// over says whether the lease has run out, as far as is known here: this process may have stood
+// still since.
+func (d *delivery) over(lease time.Duration, now time.Time) bool {
+	return instantOf(now)-d.leased.Load() > int64(lease)
+}
+
 // decode makes deliveries of what a fetch brought.
-func (r *run) decode(got *fetched, at time.Time) []*delivery {
+func (r *run) decode(got *fetched, asked, at time.Time) []*delivery {
 	all := make([]delivery, len(got.tags))
 	ds := make([]*delivery, len(got.tags))
 	for i, tag := range got.tags {
@@ -64,6 +77,8 @@ func (r *run) decode(got *fetched, at time.Time) []*delivery {
 			broken = errors.Join(broken, err)
 		}
 		d.broken = broken
+		d.leased.Store(instantOf(asked))
+		d.last = record.losses > 0 && record.losses >= r.maxLosses-1
 		d.key, d.ttl, d.failures, d.losses = e.key, e.ttl, record.failures, record.losses
 		d.msg = e.message(d.id, d.number, record.failures)
 	}

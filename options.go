@@ -312,9 +312,8 @@ func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 }
 
 // WithMaxLosses is how many times in a row a message may be lost with its consumer until it
-// counts as poison and goes to garbage. On its last chance a message waits until no other
-// such one is being handled, by all consumers together, so that the one which kills its
-// consumers does so alone. Default 3; at least 1; with 2 a single loss makes it the last chance.
+// counts as poison and goes to garbage. A consumer handles one message on its last chance at a
+// time, so that the one which kills its consumers does so alone. Default 3; at least 1; with 2 a single loss makes it the last chance.
 func (q *DelayQueue) WithMaxLosses(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxLosses(%d)", n), n > 0, "must be at least 1", func(s *settings) { s.maxLosses = n })
 }

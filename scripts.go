@@ -130,6 +130,13 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 	return out, errors.Join(r.err("send"), err)
 }
 
+// ask is what differs from one fetch of a run to the next.
+type ask struct {
+	want  int  // deliveries
+	rearm bool // set the alarm in any case
+	holds bool // the run holds a message on its last chance
+}
+
 // fetchSettings are the parts of a fetch that stay the same for a run.
 type fetchSettings struct {
 	lease      time.Duration
@@ -152,9 +159,9 @@ type fetched struct {
 
 type deadMessage struct{ id, envelope, fail string }
 
-func (s *store) fetch(ctx context.Context, c *caller, want int, rearm bool, set *fetchSettings) (fetched, error) {
-	args := append(c.args(8), want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
-		rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error())
+func (s *store) fetch(ctx context.Context, c *caller, a ask, set *fetchSettings) (fetched, error) {
+	args := append(c.args(9), a.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
+		a.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), a.holds)
 	r, err := s.run(ctx, fetchScript, s.fetchKeys, args)
 	if err != nil {
 		return fetched{}, err

@@ -93,7 +93,7 @@ func TestScriptWrongType(t *testing.T) {
 			everywhere(r)
 			c := newCaller()
 			c.next()
-			return func() error { _, err := r.store.fetch(ctx, c, 10, false, &r.with); return err }
+			return func() error { _, err := r.store.fetch(ctx, c, ask{want: 10}, &r.with); return err }
 		}},
 		"fetch, no lease ran out": {keys: everyScript[1].keys, mayPass: true, build: func(r *rig) func() error {
 			r.hand(msg("a", 0), msg("b", 0))
@@ -102,21 +102,21 @@ func TestScriptWrongType(t *testing.T) {
 			r.at(2 * time.Second)
 			c := newCaller()
 			c.next()
-			return func() error { _, err := r.store.fetch(ctx, c, 10, false, &r.with); return err }
+			return func() error { _, err := r.store.fetch(ctx, c, ask{want: 10}, &r.with); return err }
 		}},
 		"fetch, an envelope is missing": {keys: everyScript[1].keys, mayPass: true, build: func(r *rig) func() error {
 			r.put(msg("a", 0), msg("b", 0))
 			r.do("HDEL", r.keys.msg, idOf("a"))
 			c := newCaller()
 			c.next()
-			return func() error { _, err := r.store.fetch(ctx, c, 10, false, &r.with); return err }
+			return func() error { _, err := r.store.fetch(ctx, c, ask{want: 10}, &r.with); return err }
 		}},
 		"fetch, repeated": {keys: everyScript[1].keys, mayPass: true, build: func(r *rig) func() error {
 			r.hand(msg("a", 0), msg("b", 0))
 			r.done(ends(outcomeReady, "b", 0, 0, ""))
 			r.put(msg("c", 0))
 			c := r.take("2:b c")
-			return func() error { _, err := r.store.fetch(ctx, c, 10, false, &r.with); return err }
+			return func() error { _, err := r.store.fetch(ctx, c, ask{want: 10}, &r.with); return err }
 		}},
 		"settle": {keys: func(s *store) []any { return s.settleKeys[:9] }, build: func(r *rig) func() error {
 			everywhere(r)

@@ -175,7 +175,7 @@ func TestScriptFetch(t *testing.T) {
 			r.fetch(c, 0)
 			before := r.contents()
 			r.at(time.Hour)
-			_, err := r.store.fetch(ctx, older(c), 10, true, &r.with)
+			_, err := r.store.fetch(ctx, older(c), ask{want: 10, rearm: true}, &r.with)
 			r.tooLate(err)
 			r.equal("contents", r.contents(), before)
 		}, "pending b@0s unack a@10.000001s wake 0s"},
@@ -210,12 +210,12 @@ func TestScriptFetch(t *testing.T) {
 			r.do("ZREM", r.keys.wake, "w")
 			c := newCaller()
 			c.next()
-			r.equal("next", r.since(r.fetchArmed(c, 0, true).next), 5*time.Second)
+			r.equal("next", r.since(r.ask(c, ask{rearm: true}).next), 5*time.Second)
 		}, "pending a@5s wake 5s"},
 		"no empty marker is armed": {func(r *rig) {
 			c := newCaller()
 			c.next()
-			r.equal("next", r.fetchArmed(c, 0, true).next, int64(0))
+			r.equal("next", r.ask(c, ask{rearm: true}).next, int64(0))
 		}, ""},
 		"tags without envelope": {func(r *rig) {
 			r.hand(msg("r", 0), msg("R", 0), msg("q", 0), msg("Q", 0))

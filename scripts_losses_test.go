@@ -57,7 +57,7 @@ func TestScriptFetchLosses(t *testing.T) {
 			lostTwice(r, "a")
 			r.equal("lost at", r.since(r.now), 22500*time.Millisecond)
 		}, "retry 3:a@22.5s~23.5s fail a=3/0/2@22.5s wake 22.5s~23.5s"},
-		"on its last chance a message is alone": {func(r *rig) {
+		"on its last chance a message is alone in its consumer": {func(r *rig) {
 			lostTwice(r, "a", "b", "c", "d")
 			r.at(r.since(r.now) + time.Second)
 			r.put(msg("new1", 0), msg("new2", 0))
@@ -71,11 +71,16 @@ func TestScriptFetchLosses(t *testing.T) {
 			r.done(ack("new1"), ack("new2"))
 			again := r.fetchAgain(c, 10)
 			r.equal("the repeat", again.tags, f.tags[:1])
-			for range 3 { // nobody else gets one while it is held
+			for range 3 { // none is handed to who holds one
 				r.at(r.since(r.now) + time.Second)
-				r.equal("handed out", tagsOf(r.fetch(newCaller(), 10)), "")
+				c.next()
+				r.equal("handed out", tagsOf(r.ask(c, ask{want: 10, holds: true})), "")
 				r.extend(heldAs(f.tags[0]))
 			}
+			r.at(r.since(r.now) + time.Second)
+			other := r.fetch(newCaller(), 10)
+			r.equal("handed to another consumer", len(other.tags), 1)
+			r.done(ends(outcomeReady, names(other.tags[0]), 0, 2, ""))
 			r.done(ack(names(f.tags[0])))
 			for _, free := range []func(tag string){
 				func(tag string) {
@@ -188,27 +193,29 @@ func TestScriptFetchLosses(t *testing.T) {
 			r.expect("unack a@26s b@26.000001s")
 			r.tickTo(26 * time.Second)
 		}, "unack b@26.000001s retry 2:a@26s~26.5s fail a=2/0/1@26s wake 26s~26.000001s"},
-		"no grace within two thirds of a lease": {func(r *rig) {
+		"no grace within half a lease": {func(r *rig) {
 			r.hand(msg("a", 0))
-			r.at(4 * time.Second)
-			r.tick()
-			r.at(4*time.Second + r.with.lease*2/3)
+			r.tickTo(6 * time.Second)
+			r.at(6*time.Second + r.with.lease/2)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@10.666666s~11.166666s fail a=2/0/1@10.666666s wake 10.666666s~11.166666s"},
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
 		"grace just beyond": {func(r *rig) {
 			r.hand(msg("a", 0))
-			r.at(4 * time.Second)
-			r.tick()
-			r.at(4*time.Second + r.with.lease*2/3 + time.Microsecond)
+			r.tickTo(6 * time.Second)
+			r.at(6*time.Second + r.with.lease/2 + time.Microsecond)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 0)
-		}, "unack a@20.666666s"},
-		"grace is for what ran out in the outage": {func(r *rig) {
+		}, "unack a@21s"},
+		"grace lasts until all have found back": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.at(8 * time.Second) // an outage that ended before the lease did
 			r.tick()
 			r.at(11 * time.Second)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 0)
+			r.expect("unack a@21s")
+			r.tickTo(20 * time.Second)
+			r.at(22 * time.Second) // once only
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		}, "retry 2:a@22s~22.5s fail a=2/0/1@22s wake 22s~22.5s"},
 		"a repeat is not lost to its own call": {func(r *rig) {
 			c := r.hand(msg("a", 0))
 			r.at(30 * time.Second)

@@ -409,7 +409,7 @@ func (l *ledger) doLate(a *actor) {
 	case 0:
 		_, err = l.store.send(ctx, older(a.caller), []*outgoing{msg("late", 0)}, 0, 0)
 	case 1:
-		_, err = l.store.fetch(ctx, older(a.caller), 5, false, &l.with)
+		_, err = l.store.fetch(ctx, older(a.caller), ask{want: 5}, &l.with)
 	case 2:
 		if tags := l.someTags(); len(tags) > 0 {
 			_, err = l.store.settle(ctx, older(a.caller), []outcome{{d: heldAs(tags[0]), kind: outcomeRetry}}, 0)

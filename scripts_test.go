@@ -275,12 +275,12 @@ func (r *rig) fetch(c *caller, want int) fetched {
 
 func (r *rig) fetchAgain(c *caller, want int) fetched {
 	r.t.Helper()
-	return r.fetchArmed(c, want, false)
+	return r.ask(c, ask{want: want})
 }
 
-func (r *rig) fetchArmed(c *caller, want int, rearm bool) fetched {
+func (r *rig) ask(c *caller, a ask) fetched {
 	r.t.Helper()
-	f, err := r.store.fetch(context.Background(), c, want, rearm, &r.with)
+	f, err := r.store.fetch(context.Background(), c, a, &r.with)
 	if err != nil {
 		r.t.Fatalf("fetch: %v", err)
 	}

@@ -70,9 +70,7 @@ func (r *run) settled(batch []outcome, void []int, err error) {
 	for i := range batch {
 		ds[i] = batch[i].d
 	}
-	r.held.remove(ds...)
-	r.unsettled.Add(-int64(len(batch)))
-	r.signal()
+	r.letGo(ds...)
 	if err != nil {
 		ids := make([]string, len(batch))
 		for i := range batch {
@@ -140,7 +138,6 @@ func (r *run) renew(quit <-chan struct{}) {
 	wait := r.lease / 3
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
-	renewed := time.Now()
 	for attempt := 0; ; {
 		select {
 		case <-quit:
@@ -148,41 +145,63 @@ func (r *run) renew(quit <-chan struct{}) {
 		case <-timer.C:
 		}
 		begun := time.Now()
-		err := r.renewAll(renewed)
+		err := r.renewAll()
 		attempt++
 		if err == nil || r.life.Err() == nil {
 			r.outage.report("extend", begun, err)
 		}
 		if err == nil {
-			attempt, renewed = 0, begun
+			attempt = 0
 			timer.Reset(wait)
 			continue
 		}
-		timer.Reset(min(backoff(attempt), wait))
+		timer.Reset(min(backoff(attempt), r.lease/10)) // soon after an outage the lease may be near its end
 	}
 }
 
-// renewAll renews what is held; last is when that was done before.
-func (r *run) renewAll(last time.Time) error {
+// renewAll renews what is held.
+func (r *run) renewAll() error {
 	for ds := range slices.Chunk(r.held.all(), maxBatch) {
+		asked := time.Now()
 		answers, err := r.store.extend(r.life, r.lease, ds)
 		if err != nil {
 			return err
 		}
 		for i, answer := range answers {
-			switch answer {
-			case leaseLost:
-				r.lose(ds[i], ErrDeliveryLost)
-			case leaseGone:
-				cause := ErrIntercepted
-				if time.Since(last) > r.lease && time.Since(ds[i].fetched) > r.lease {
-					cause = ErrDeliveryLost // and another consumer has acked it
-				}
-				r.lose(ds[i], cause)
+			switch d := ds[i]; {
+			case answer == leaseRenewed:
+				d.leased.Store(instantOf(asked))
+			case answer == leaseGone && !d.over(r.lease, time.Now()):
+				r.lose(d, ErrIntercepted)
+			default: // of those that are gone, another consumer may have acked it
+				r.lose(d, ErrDeliveryLost)
 			}
 		}
 	}
 	return nil
+}
+
+// hold notes that the run holds deliveries.
+func (r *run) hold(ds []*delivery) {
+	r.held.add(ds)
+	r.unsettled.Add(int64(len(ds)))
+	for _, d := range ds {
+		if d.last {
+			r.lastChances.Add(1)
+		}
+	}
+}
+
+// letGo notes that the run holds deliveries no more.
+func (r *run) letGo(ds ...*delivery) {
+	r.held.remove(ds...)
+	r.unsettled.Add(-int64(len(ds)))
+	for _, d := range ds {
+		if d.last {
+			r.lastChances.Add(-1)
+		}
+	}
+	r.signal()
 }
 
 // heldList is what a run holds, from fetch to settlement.

@@ -67,7 +67,7 @@ func (w *worker) serve(d *delivery) {
 	started := false
 	defer func() { w.leave(ctx, d, v, started, time.Since(start)) }() // and nothing behind it
 	w.serving.Store(d)
-	if w.calm.Err() != nil || d.fate.Load() != fateOpen { // Shutdown is impatient, or it was lost in the buffer
+	if w.calm.Err() != nil || d.fate.Load() != fateOpen || d.over(w.lease, start) { // Shutdown is impatient, or it was lost in the buffer
 		return
 	}
 	started = true
@@ -277,9 +277,7 @@ func (r *run) lose(d *delivery, cause error) {
 	if !d.claim(fateLost) {
 		return
 	}
-	r.held.remove(d)
-	r.unsettled.Add(-1)
-	r.signal()
+	r.letGo(d)
 	r.log.Warn("delayqueue: a delivery is not ours any more: its handler's context ends and its result is void", d.attrs(), slog.Any("cause", cause))
 	if cancel := d.cancel.Load(); cancel != nil {
 		(*cancel)(cause)

@@ -5,7 +5,8 @@
 -- ARGV: 3 want (0 to 500), 4 lease us, 5 losses in a row that make a message poison,
 --       6 age us at which garbage is deleted (0: never), 7 how many garbage may hold (0: any number),
 --       8 '1': set the alarm in any case, for the marker was taken by one who cannot serve it,
---       9 a random number from 1 to 2^31-2, 10 poison text
+--       9 a random number from 1 to 2^31-2, 10 poison text,
+--       11 '1': this consumer holds a message on its last chance
 -- Returns {now, next, lost, dropped, trimmed, n, f, d, n tags, n envelopes, f fail records, d dead}
 --       next: '0' or the instant of the next work, which is not after now if more is due;
 --       lost: leases that ran out; dropped: tags without an envelope; trimmed: garbage deleted for want of room;
@@ -32,13 +33,14 @@ local function islast(record) -- is that the record of a message on its last cha
   local losses = record and tonumber(string.match(record, '^%d+ %d+ (%d+) ')) or 0
   return losses > 0 and losses >= maxlosses - 1
 end
+local holds = ARGV[11] == '1'
 local later = now + 50000 -- when one that could not have its last chance now is looked at again
 
-local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'last', 'big', 'swept', 'cursor', 'lent')
+local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent')
 local armed, seen = tonumber(state[2]) or 0, tonumber(state[3]) or 0
-local grace, last, big = tonumber(state[4]) or 0, state[5], tonumber(state[6])
+local grace, big = tonumber(state[4]) or 0, tonumber(state[5])
 if seen > now then seen = 0 end -- the clock was stepped back
-if grace > now then grace = 0 end
+if grace > now + lease then grace = 0 end
 local handed = recall(state[1]) -- lease end of what a lost reply held
 if handed == false then return stale end
 
@@ -68,7 +70,7 @@ end
 local function lend(tags)
   local ends = now + lease
   ends = ends - ends % 2 + 1
-  while us(ends) == state[9] or redis.call('ZCOUNT', KEYS[3], us(ends), us(ends)) > 0 do ends = ends + 2 end
+  while us(ends) == state[8] or redis.call('ZCOUNT', KEYS[3], us(ends), us(ends)) > 0 do ends = ends + 2 end
   ends = us(ends)
   mark('lent', ends)
   local leases = {}
@@ -89,11 +91,12 @@ if handed and handed ~= '' then
   end
 end
 
--- 1. Leases that ran out. After two thirds of one without any consumer's call (an outage,
--- a step of the clock), those that ran out meanwhile are renewed once: their holders may live.
-if now - seen > lease * 2 / 3 then
-  grace = now
-  mark('grace', us(now))
+-- 1. Leases that ran out. After half of one without any consumer's call (an outage, a step of
+-- the clock) those that ran out meanwhile, or do within half of one from now, are renewed once:
+-- their holders may live, and not all of them find back as soon as the first.
+if now - seen > lease / 2 then
+  grace = now + lease / 2
+  mark('grace', us(grace))
 end
 local expired = {}
 if leased and leased <= now then
@@ -161,8 +164,8 @@ end
 -- delivery: they come from ready (the first of them) and retry, or from the lost reply.
 local some, fromready, pending, aside = tags, 0, {}, {}
 if not handed then
-  if want > 0 and retried and retried <= now and last and redis.call('ZSCORE', KEYS[3], last) then
-    -- One on its last chance is out: the others go aside, a page at a time and not one with each call.
+  if holds and want > 0 and retried and retried <= now then
+    -- Others on their last chance go aside, a page at a time and not one with each call.
     local page, names = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', us(now), 'LIMIT', 0, SWEEP), {}
     for i = 1, #page do
       local _, id = split(page[i])
@@ -231,7 +234,7 @@ if keep > 0 then
   local records = numbered[1] and redis.call('HMGET', KEYS[7], unpack(numbered)) or {}
   if fromready > 0 then redis.call('LTRIM', KEYS[2], math.min(fromready, keep), -1) end
   if not handed and keep > fromready then redis.call('ZREM', KEYS[4], unpack(some, fromready + 1, keep)) end
-  local j, alone = 0, nil
+  local j = 0
   for i = 1, keep do
     local tag, record = some[i], nil
     if split(tag) > 1 then
@@ -240,11 +243,10 @@ if keep > 0 then
     end
     local wait, lastchance = false, not handed and islast(record)
     if lastchance then
-      -- A message on its last chance is handed out when no other such one is: the one that
-      -- kills its consumers does so alone, and none of those lost with it dies of it.
-      if alone == nil then alone = not (last and redis.call('ZSCORE', KEYS[3], last)) end
-      wait = not alone
-      alone = false
+      -- A consumer has one message on its last chance at a time: the one that kills its
+      -- consumers does so alone, and none of those lost with it dies of it.
+      wait = holds
+      holds = true
     end
     if not found[i] then -- somebody else deleted it: drop what is left of the message
       dropped = dropped + 1
@@ -256,7 +258,6 @@ if keep > 0 then
       tags[#tags + 1] = tag
       envelopes[#envelopes + 1] = found[i]
       fails[#fails + 1] = record or ''
-      if lastchance then mark('last', tag) end
     end
   end
 end
@@ -296,7 +297,7 @@ elseif next ~= armed or next <= now or ARGV[8] == '1' then
 end
 
 -- 5. Callers that were last heard of a day ago are forgotten, some at a time.
-local swept, cursor = tonumber(state[7]) or 0, state[8] or '0'
+local swept, cursor = tonumber(state[6]) or 0, state[7] or '0'
 if cursor ~= '0' or now - swept > 600000000 then
   local page = redis.call('HSCAN', KEYS[10], cursor, 'MATCH', 'call:*', 'COUNT', SWEEP)
   for i = 1, #page[2], 2 do

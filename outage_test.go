@@ -1,0 +1,94 @@
+package delayqueue
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+)
+
+// TestOutageAlmostAsLongAsTheLease: handlers that run through it are not handed out again,
+// although not all consumers find back at the same moment.
+func TestOutageAlmostAsLongAsTheLease(t *testing.T) {
+	t.Parallel()
+	f, wire, _ := wired(t)
+	const lease = 3 * time.Second
+	var runs tally
+	release := make(chan struct{})
+	handler := func(ctx context.Context, msg *Message) error {
+		runs.add(msg.Payload)
+		select {
+		case <-release:
+		case <-ctx.Done():
+			t.Errorf("its context ended: %v", context.Cause(ctx))
+		}
+		return nil
+	}
+	for range 3 {
+		// A pool of 10 refuses to dial for up to a second once it has failed 10 times.
+		cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), DialerRetries: 1, PoolSize: 10})
+		t.Cleanup(func() { _ = cli.Close() })
+		f.queueOn(cli, nil).WithLease(lease).WithConcurrent(8).WithHandler(handler).StartConsume()
+	}
+	q := f.queue(nil)
+	for i := range 20 {
+		f.send(q, strconv.Itoa(i))
+	}
+	eventually(t, "all run", func() bool { n, _ := runs.counts(); return n == 20 })
+	for range 2 {
+		wire.Cut()
+		time.Sleep(lease * 6 / 10) // the outage
+		wire.Mend()
+		mended := f.check().Now
+		eventually(t, "every lease has been renewed", func() bool {
+			state := f.check()
+			for _, e := range state.Unack {
+				if e.Score < mended+lease.Microseconds() {
+					return false
+				}
+			}
+			return len(state.Unack) == 20
+		})
+	}
+	if n := f.log.count("leases ran out"); n > 0 {
+		t.Errorf("leases of living consumers ran out, %d times", n)
+	}
+	close(release)
+	eventually(t, "all are acked", func() bool { return len(f.check().Messages) == 0 })
+	if _, total := runs.counts(); total != 20 {
+		t.Errorf("handled %d times, want 20", total)
+	}
+}
+
+// TestStoodStill: a consumer that gets a fetch's reply when the lease is over, as after SIGSTOP or
+// the pause of a virtual machine, starts no handler for it.
+func TestStoodStill(t *testing.T) {
+	t.Parallel()
+	f, wire, _ := wired(t)
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: 20 * time.Second})
+	t.Cleanup(func() { _ = cli.Close() })
+	var got tally
+	consumer := func(name string, cli redis.UniversalClient) *DelayQueue {
+		return f.queueOn(cli, nil).WithLease(500 * time.Millisecond).WithHandler(func(_ context.Context, msg *Message) error {
+			got.add(fmt.Sprintf("%s, %s, delivery %d", msg.Payload, name, msg.Delivery))
+			return nil
+		})
+	}
+	f.send(f.queue(nil), "x")
+	struck, release := wire.HoldReply(redistest.Script(fetchScript.sha))
+	frozen := consumer("frozen", cli)
+	frozen.StartConsume()
+	receive(t, "the fetch's reply is held", struck)
+	consumer("other", f.client()).StartConsume()
+	eventually(t, "the other has handled it", func() bool { return got.of("x, other, delivery 2") == 1 })
+	release()
+	eventually(t, "the frozen one gives it up", func() bool { return f.log.count("a settlement came too late") == 1 })
+	if _, total := got.counts(); total != 1 {
+		t.Errorf("handled %d times, want once", total)
+	}
+}
