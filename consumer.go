@@ -58,6 +58,11 @@ type run struct {
 	deadline    atomic.Int64 // unix ns until which Redis has time, once the run stops and no handler runs
 	deaf        atomic.Bool  // there are no wake-ups from Redis
 	perMsg      atomic.Int64 // ns that handling takes, a moving average; 0: not known yet
+
+	// Of accept.
+	known     bool      // the queue has been seen
+	dropped   int       // tags, not yet in the log
+	droppedAt time.Time // when some were logged last
 }
 
 func startRun(s *store, set settings) *run {
@@ -412,8 +417,13 @@ func (r *run) accept(got *fetched, asked, at time.Time) {
 	if got.lost > 0 {
 		r.log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", got.lost), slog.Int("poison", len(got.dead)))
 	}
-	if got.dropped > 0 {
-		r.log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue", slog.Int("tags", got.dropped))
+	if got.first == 1 && r.known {
+		r.log.Error("delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, or a failover that lost them")
+	}
+	r.known = true
+	if r.dropped += got.dropped; r.dropped > 0 && at.Sub(r.droppedAt) >= time.Minute {
+		r.log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue", slog.Int("tags", r.dropped))
+		r.dropped, r.droppedAt = 0, at
 	}
 	if got.trimmed > 0 {
 		r.log.Warn("delayqueue: deleted garbage for want of room", slog.Int("messages", got.trimmed))

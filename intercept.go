@@ -47,7 +47,7 @@ func (s *sending) intercept(ctx context.Context, by, what string) (*InterceptRes
 		case err == nil:
 			return &InterceptResult{Intercepted: state != StateGone, State: state}, nil
 		case ctx.Err() != nil: // that ended the attempt
-		case !transient(err):
+		case !worthRepeating(err, attempt):
 			return failed(err)
 		default:
 			last = err

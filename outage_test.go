@@ -92,3 +92,74 @@ func TestStoodStill(t *testing.T) {
 		t.Errorf("handled %d times, want once", total)
 	}
 }
+
+// TestKeysVanish: a flush under a running consumer is said once, and what is sent afterwards works.
+func TestKeysVanish(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	var got tally
+	q := f.queue(func(payload string) bool { got.add(payload); return true })
+	q.StartConsume()
+	f.send(q, "before")
+	eventually(t, "it is handled", func() bool { return got.of("before") == 1 })
+	const vanished = "keys of this queue have vanished"
+	if n := f.log.count(vanished); n != 0 {
+		t.Errorf("%q is in the log %d times before anything has", vanished, n)
+	}
+	if err := f.cli.FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is in the log", func() bool { return f.log.count(vanished) == 1 })
+	f.send(q, "after")
+	eventually(t, "what is sent afterwards is handled", func() bool { return got.of("after") == 1 })
+	if n := f.log.count(vanished); n != 1 {
+		t.Errorf("%q is in the log %d times", vanished, n)
+	}
+}
+
+// TestReadOnlyForAMoment: a send that meets a replica is repeated, for the server may just be
+// changing places.
+func TestReadOnlyForAMoment(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	admin := server.Client(t)
+	ctx := context.Background()
+	if err := admin.SlaveOf(ctx, "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	refusals := 0
+	cli := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = cli.Close() })
+	cli.AddHook(afterCommand(func(err error) {
+		if redis.HasErrorPrefix(err, "READONLY") {
+			refusals++
+			if err := admin.SlaveOf(ctx, "NO", "ONE").Err(); err != nil {
+				t.Error(err)
+			}
+		}
+	}))
+	if _, err := f.queueOn(cli, nil).Send(ctx, "x", WithDelay(time.Hour)); err != nil {
+		t.Errorf("Send: %v", err)
+	}
+	if refusals != 1 || len(f.check().Pending) != 1 {
+		t.Errorf("%d refusals, %d messages pending, want 1 and 1", refusals, len(f.check().Pending))
+	}
+}
+
+// afterCommand is a hook that looks at the error of each command.
+type afterCommand func(err error)
+
+func (afterCommand) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (afterCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (f afterCommand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		f(err)
+		return err
+	}
+}

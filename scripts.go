@@ -155,6 +155,7 @@ type fetched struct {
 	lost      int
 	dropped   int
 	trimmed   int
+	first     int // 1 if no consumer has called before
 }
 
 type deadMessage struct{ id, envelope, fail string }
@@ -166,7 +167,7 @@ func (s *store) fetch(ctx context.Context, c *caller, a ask, set *fetchSettings)
 	if err != nil {
 		return fetched{}, err
 	}
-	out := fetched{now: r.instant(), next: r.instant(), lost: r.number(), dropped: r.number(), trimmed: r.number()}
+	out := fetched{now: r.instant(), next: r.instant(), lost: r.number(), dropped: r.number(), trimmed: r.number(), first: r.number()}
 	n, fails, dead := r.number(), r.number(), r.number()
 	out.tags, out.envelopes, out.fails = r.take(n), r.take(n), r.take(fails)
 	for range dead {

@@ -311,7 +311,7 @@ func (s *sending) carry(c *caller, batch []*outgoing) {
 	c.next()
 	for attempt := 1; ; attempt++ {
 		out, err := s.store.send(context.Background(), c, batch, s.replicas, s.replicaTimeout)
-		if err == nil || errors.Is(err, ErrNotReplicated) || !transient(err) {
+		if err == nil || errors.Is(err, ErrNotReplicated) || !worthRepeating(err, attempt) {
 			s.land(batch, out, err)
 			return
 		}

@@ -187,12 +187,21 @@ func transient(err error) bool {
 		errors.Is(err, net.ErrClosed) || errors.As(err, &netErr) || errors.Is(err, context.DeadlineExceeded) {
 		return true
 	}
-	for _, prefix := range []string{"LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "MOVED", "ASK", "max number of clients reached"} {
+	for _, prefix := range []string{"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "MOVED", "ASK", "max number of clients reached"} {
 		if redis.HasErrorPrefix(err, prefix) {
 			return true
 		}
 	}
 	return false
+}
+
+// readOnlyAttempts is how often a replica is asked to write: after a failover the client finds the
+// new primary with its next connection, but one that was given a replica's address never does.
+const readOnlyAttempts = 5
+
+// worthRepeating says whether a call that failed for the nth time may go through yet.
+func worthRepeating(err error, n int) bool {
+	return transient(err) && (n < readOnlyAttempts || !redis.HasErrorPrefix(err, "READONLY"))
 }
 
 // backoff is how long to wait before attempt n (from 1) of the same call: it doubles

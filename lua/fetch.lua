@@ -7,9 +7,10 @@
 --       8 '1': set the alarm in any case, for the marker was taken by one who cannot serve it,
 --       9 a random number from 1 to 2^31-2, 10 poison text,
 --       11 '1': this consumer holds a message on its last chance
--- Returns {now, next, lost, dropped, trimmed, n, f, d, n tags, n envelopes, f fail records, d dead}
+-- Returns {now, next, lost, dropped, trimmed, first, n, f, d, n tags, n envelopes, f fail records, d dead}
 --       next: '0' or the instant of the next work, which is not after now if more is due;
 --       lost: leases that ran out; dropped: tags without an envelope; trimmed: garbage deleted for want of room;
+--       first: 1 if no consumer has called since state was there;
 --       fail records: that of the first f tags, '' for none; the other tags come from pending and have none;
 --       dead: id, envelope and fail record of each message that became poison
 -- Cost: 13 commands when there is nothing to do; O(log n) for each message, at most 500 of them.
@@ -314,8 +315,8 @@ if dropped > 0 then redis.call('HINCRBY', KEYS[10], 'dropped', dropped) end
 mark(field, record(reply))
 redis.call('HSET', KEYS[10], unpack(marks))
 local n, f, d = #tags, #fails, #dead
-local out = {us(now), us(next), lost, dropped, crowd, n, f, d / 3}
-for i = 1, n do out[8 + i], out[8 + n + i] = tags[i], envelopes[i] end
-for i = 1, f do out[8 + 2 * n + i] = fails[i] end
-for i = 1, d do out[8 + 2 * n + f + i] = dead[i] end
+local out = {us(now), us(next), lost, dropped, crowd, state[3] and 0 or 1, n, f, d / 3}
+for i = 1, n do out[9 + i], out[9 + n + i] = tags[i], envelopes[i] end
+for i = 1, f do out[9 + 2 * n + i] = fails[i] end
+for i = 1, d do out[9 + 2 * n + f + i] = dead[i] end
 return out
