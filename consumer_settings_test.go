@@ -1,0 +1,185 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestBaseContextEnds: handlers' contexts end with it and its cause; consuming goes on.
+func TestBaseContextEnds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	base, end := context.WithCancelCause(context.Background())
+	started, causes := make(chan string, 3), make(chan error, 3)
+	q := f.queue(nil).WithConcurrent(2).WithBaseContext(base).WithNackRedeliveryDelay(time.Hour).
+		WithHandler(func(ctx context.Context, msg *Message) error {
+			started <- msg.Payload
+			<-ctx.Done()
+			causes <- context.Cause(ctx)
+			if msg.Payload == "fails" {
+				return ctx.Err()
+			}
+			return nil
+		})
+	fails, succeeds := f.send(q, "fails"), f.send(q, "succeeds")
+	q.StartConsume()
+	receive(t, "a handler runs", started)
+	receive(t, "another handler runs", started)
+	reason := errors.New("the user's own reason")
+	end(reason)
+	for range 2 {
+		if cause := receive(t, "the handlers' contexts end", causes); !errors.Is(cause, reason) {
+			t.Errorf("cause %v, want the base context's", cause)
+		}
+	}
+	// What they return counts as ever.
+	eventually(t, "both are settled", func() bool { return f.where(fails.ID) == "retry" && f.where(succeeds.ID) == "gone" })
+	if record := f.check().Fail[fails.ID]; record.Failures != 1 {
+		t.Errorf("record of the one that failed: %+v", record)
+	}
+	after := f.send(q, "after", WithDelay(20*time.Millisecond))
+	if p := receive(t, "consuming goes on", started); p != "after" {
+		t.Errorf("handled %q", p)
+	}
+	if cause := receive(t, "its context has ended too", causes); !errors.Is(cause, reason) {
+		t.Errorf("cause %v", cause)
+	}
+	eventually(t, "it is acked", func() bool { return f.where(after.ID) == "gone" })
+}
+
+// TestConcurrent: n handlers run at a time, and never more.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 3, 16} {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			var running, most, handled atomic.Int64
+			full := make(chan struct{}) // n run at a time
+			q := f.queue(func(string) bool {
+				now := running.Add(1)
+				defer running.Add(-1)
+				for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
+				}
+				if now == int64(n) && handled.Load() == 0 {
+					close(full)
+				}
+				select {
+				case <-full:
+				case <-time.After(patience):
+				}
+				time.Sleep(2 * time.Millisecond) // a slow handler
+				handled.Add(1)
+				return true
+			}).WithConcurrent(n)
+			messages := 20 * n
+			if _, err := q.SendBatch(context.Background(), make([]Outgoing, messages)); err != nil {
+				t.Fatal(err)
+			}
+			q.StartConsume()
+			receive(t, "all workers are busy at a time", full)
+			eventually(t, "all are settled", func() bool { return len(f.check().Messages) == 0 })
+			if handled.Load() != int64(messages) || most.Load() != int64(n) {
+				t.Errorf("handled %d, at most %d at a time; want %d and %d", handled.Load(), most.Load(), messages, n)
+			}
+		})
+	}
+}
+
+// TestTicksWhileSomethingIsInUnack: however long the fetch interval, a consumer looks every
+// third of a lease.
+func TestTicksWhileSomethingIsInUnack(t *testing.T) {
+	t.Parallel()
+	const lease = 1500 * time.Millisecond
+	t.Run("its own", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		started, release := make(chan struct{}), make(chan struct{})
+		q := f.queue(func(string) bool { close(started); <-release; return true }).WithLease(lease).WithFetchInterval(time.Hour)
+		f.send(q, "slow")
+		q.StartConsume()
+		receive(t, "the handler runs", started)
+		const ticks = 6
+		seen, begun := f.check().Fields["seen"], time.Now()
+		for range ticks {
+			eventually(t, "the consumer ticks", func() bool { return f.check().Fields["seen"] != seen })
+			seen = f.check().Fields["seen"]
+		}
+		if took := time.Since(begun); took > ticks*lease/2 {
+			t.Errorf("%d ticks took %v, want one every %v", ticks, took, lease/3)
+		}
+		close(release)
+		eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
+	})
+	t.Run("another's", func(t *testing.T) {
+		t.Parallel()
+		f := newFixture(t)
+		got := make(chan *Message, 1)
+		q := f.queue(nil).WithHandler(func(_ context.Context, msg *Message) error { got <- msg; return nil }).
+			WithLease(lease).WithFetchInterval(time.Hour)
+		f.send(q, "lost")
+		dead := newCaller() // a consumer that takes it and is never heard of again
+		dead.next()
+		taken, err := q.store.fetch(context.Background(), dead, 1, false, &fetchSettings{lease: lease, maxLosses: 3})
+		if err != nil || len(taken.tags) != 1 {
+			t.Fatalf("%d taken: %v", len(taken.tags), err)
+		}
+		q.StartConsume()
+		if msg := receive(t, "the loss is noticed", got); msg.Delivery != 2 || msg.Failures != 0 {
+			t.Errorf("it comes back as %+v", msg)
+		}
+		eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
+	})
+}
+
+// TestPoisonIsTold: the third loss in a row is the garbage handler's to know, and no handler
+// sees the message again.
+func TestPoisonIsTold(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	type death struct {
+		msg *Message
+		err error
+	}
+	deaths, handled := make(chan death, 1), make(chan string, 1)
+	const lease = 300 * time.Millisecond
+	q := f.queue(func(payload string) bool { handled <- payload; return true }).WithLease(lease).
+		WithGarbageHandler(func(_ context.Context, msg *Message, err error) { deaths <- death{msg, err} })
+	info := f.send(q, "work", WithKey("k"), WithRetryCount(0))
+	dying := newCaller() // a consumer that dies each time with the message in hand
+	fetch := func(want int) fetched {
+		t.Helper()
+		dying.next()
+		out, err := q.store.fetch(context.Background(), dying, want, false, &fetchSettings{lease: lease, maxLosses: 3})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	for loss := 1; ; loss++ {
+		eventually(t, "it is handed out", func() bool { return len(fetch(1).tags) == 1 })
+		if loss == 3 {
+			break // noticed by the consumer under test
+		}
+		eventually(t, "it is lost", func() bool { fetch(0); return f.where(info.ID) == "retry" })
+	}
+	q.StartConsume()
+	d := receive(t, "its death is told", deaths)
+	if !errors.Is(d.err, ErrPoison) {
+		t.Errorf("died of %v, want ErrPoison", d.err)
+	}
+	if d.msg.ID != info.ID || d.msg.Key != "k" || d.msg.Payload != "work" || d.msg.Delivery != 3 || d.msg.Failures != 0 {
+		t.Errorf("died as %+v", d.msg)
+	}
+	if record := f.check().Fail[info.ID]; f.where(info.ID) != "garbage" || record.Losses != 3 || record.Failures != 0 {
+		t.Errorf("%s with record %+v", f.where(info.ID), record)
+	}
+	f.send(q, "next", WithKey("k"))
+	if p := receive(t, "the next message is handled", handled); p != "next" {
+		t.Errorf("handled %q", p)
+	}
+}
