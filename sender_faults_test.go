@@ -1,0 +1,113 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestWithoutContextGivesUp: calls without a context try for 10 s, and say what they wanted
+// and why it failed.
+func TestWithoutContextGivesUp(t *testing.T) {
+	t.Parallel()
+	const limit = 10 * time.Second
+	for name, c := range map[string]struct {
+		away func(s *redistest.Server)
+		back func(s *redistest.Server, t testing.TB)
+		text string // of the last attempt's error
+	}{
+		"nobody listens":   {(*redistest.Server).Kill, (*redistest.Server).Restart, "connection refused"},
+		"the server hangs": {(*redistest.Server).Pause, func(s *redistest.Server, _ testing.TB) { s.Resume() }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+			cli := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1, ReadTimeout: limit / 10})
+			t.Cleanup(func() { _ = cli.Close() })
+			c.away(server)
+			p := NewPublisher(f.name, cli)
+			var all sync.WaitGroup
+			for call, do := range map[string]func(p *Publisher) error{
+				"SendDelayMsg":    func(p *Publisher) error { return p.SendDelayMsg("x", time.Hour) },
+				"SendScheduleMsg": func(p *Publisher) error { return p.SendScheduleMsg("x", time.Now().Add(time.Hour)) },
+				"TryIntercept":    func(p *Publisher) error { _, err := p.TryIntercept(&MessageInfo{ID: uuid.NewString()}); return err },
+			} {
+				all.Go(func() {
+					begun := time.Now()
+					err := do(p)
+					took := time.Since(begun)
+					if !errors.Is(err, context.DeadlineExceeded) || took < limit || took > limit+5*time.Second { // 5 s for a busy machine
+						t.Errorf("%s: %v after %v, want a deadline exceeded after %v", call, err, took, limit)
+						return
+					}
+					named := regexp.MustCompile(`queue "` + f.name + `": (send message|intercept id) [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}: `)
+					if !named.MatchString(err.Error()) || !strings.Contains(err.Error(), c.text) {
+						t.Errorf("%s: %v; want the queue, the id, and %q", call, err, c.text)
+					}
+				})
+			}
+			all.Wait()
+			c.back(server, t)
+		})
+	}
+}
+
+// TestRepeatedSendIsNotReplicated: the repeat goes over another connection, on which WAIT alone
+// would confirm what no replica has.
+func TestRepeatedSendIsNotReplicated(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	host, port, _ := strings.Cut(primary.Addr(), ":")
+	replica := redistest.Start(t, "--replicaof", host+" "+port)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
+	wire := redistest.NewWire(t, primary.Addr())
+	q := f.queueOn(redisClient(t, wire.Addr()), nil).WithReplicaAck(1, patience)
+	f.send(q, "replicated", WithDelay(time.Hour)) // the replica is in step, and the script is loaded
+	has := func(info *MessageInfo) bool {
+		t.Helper()
+		ok, err := redisClient(t, replica.Addr()).HExists(context.Background(), q.store.keys.msg, info.ID).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok
+	}
+
+	replica.Pause()
+	q.WithReplicaAck(1, 300*time.Millisecond)
+	struck := wire.DropReply(redistest.Script(sendScript.sha))
+	info, err := q.Send(context.Background(), "not replicated", WithDelay(time.Hour), WithKey("k"))
+	receive(t, "the reply is dropped", struck)
+	if !errors.Is(err, ErrNotReplicated) || info == nil || !strings.Contains(err.Error(), "0 of 1") || !strings.Contains(err.Error(), info.ID) {
+		t.Fatalf("the repeated send: %+v, %v; want ErrNotReplicated, 0 of 1, with the id", info, err)
+	}
+	if state := f.check(); len(state.Pending) != 2 || state.Where(info.ID) != "pending" || state.Messages[info.ID].Due != info.Due.UnixMicro() {
+		t.Errorf("the message is not there once, as %+v:\n%s", info, state.Dump())
+	}
+
+	// Once the replica goes on a repeat is confirmed, be it WAIT's reply that was lost.
+	replica.Resume()
+	q.WithReplicaAck(1, patience)
+	for reply, match := range map[string]func(cmd []string) bool{
+		"script's": redistest.Script(sendScript.sha),
+		"WAIT's":   func(cmd []string) bool { return cmd[0] == "wait" },
+	} {
+		struck := wire.DropReply(match)
+		again, err := q.Send(context.Background(), "replicated late", WithDelay(time.Hour))
+		receive(t, "the reply is dropped", struck)
+		if err != nil || !has(again) {
+			t.Errorf("the %s reply was lost: %+v, %v", reply, again, err)
+		}
+	}
+	if n := len(f.check().Pending); n != 4 {
+		t.Errorf("%d messages, want 4", n)
+	}
+}
