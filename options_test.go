@@ -2,6 +2,8 @@ package delayqueue
 
 import (
 	"context"
+	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +128,60 @@ func TestDefaultRetryCount(t *testing.T) {
 	for id, m := range f.check().Messages {
 		if m.Retries != ids[id] {
 			t.Errorf("message has %d retries, want %d", m.Retries, ids[id])
+		}
+	}
+}
+
+// TestDelayed: rounded up to microseconds, for a message is never early; bounded on both sides.
+func TestDelayed(t *testing.T) {
+	for d, want := range map[time.Duration]when{
+		math.MinInt64:                "+0",
+		-time.Nanosecond:             "+0",
+		0:                            "+0",
+		time.Nanosecond:              "+1",
+		999 * time.Nanosecond:        "+1",
+		time.Microsecond:             "+1",
+		time.Microsecond + 1:         "+2",
+		time.Second - 1:              "+1000000",
+		1500 * time.Microsecond:      "+1500",
+		maxDelay - time.Nanosecond:   "+4730400000000000",
+		150 * 365 * 24 * time.Hour:   "+4730400000000000",
+		maxDelay + time.Nanosecond:   "",
+		time.Duration(math.MaxInt64): "",
+	} {
+		if w, err := delayed(d); w != want || (want == "") != errors.Is(err, ErrBadOption) {
+			t.Errorf("delay %v: %q, %v; want %q", d, w, err, want)
+		}
+	}
+}
+
+// TestScheduled: the same for instants, whatever their zone.
+func TestScheduled(t *testing.T) {
+	east := time.FixedZone("east", 14*60*60)
+	for _, c := range []struct {
+		t    time.Time
+		want when
+	}{
+		{time.Time{}, "0"},
+		{time.Unix(math.MinInt64/2, 0), "0"},
+		{time.Date(-290000, 1, 1, 0, 0, 0, 0, time.UTC), "0"},
+		{time.Unix(0, -1), "0"},
+		{time.Unix(0, 0), "0"},
+		{time.Unix(0, 1), "1"},
+		{time.Unix(0, 1000), "1"},
+		{time.Unix(0, 1001), "2"},
+		{time.Unix(1717200000, 999_999_999), "1717200001000000"},
+		{time.Unix(1717200000, 123_456_000).In(east), "1717200000123456"},
+		{time.Date(2199, 12, 31, 23, 59, 59, 999_999_000, time.UTC), "7258118399999999"},
+		{time.Date(2199, 12, 31, 23, 59, 59, 999_999_001, time.UTC), "7258118400000000"},
+		{time.Date(2200, 1, 1, 13, 59, 59, 0, east), "7258118399000000"},
+		{time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC), ""},
+		{time.Date(2200, 1, 1, 14, 0, 0, 0, east), ""},
+		{time.Date(290000, 1, 1, 0, 0, 0, 0, time.UTC), ""},
+		{time.Unix(math.MaxInt64/2, 0), ""},
+	} {
+		if w, err := scheduled(c.t); w != c.want || (c.want == "") != errors.Is(err, ErrBadOption) {
+			t.Errorf("schedule %v: %q, %v; want %q", c.t, w, err, c.want)
 		}
 	}
 }
