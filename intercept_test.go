@@ -3,8 +3,14 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
 )
 
 func TestTryIntercept(t *testing.T) {
@@ -122,6 +128,44 @@ func TestInterceptByKeyFromAnotherProcess(t *testing.T) {
 	}
 	if where := f.where(info.ID); where != "gone" {
 		t.Errorf("the message is %s", where)
+	}
+	f.checkEmpty()
+}
+
+// TestManyInterceptsShareCallers: state remembers 16 callers of a process at most, however many
+// interceptions are under way at a time.
+func TestManyInterceptsShareCallers(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	q := NewQueue(f.name, redisClient(t, server.Addr()), nil)
+	const n = 100
+	var infos []*MessageInfo
+	for range n {
+		infos = append(infos, f.send(f.queue(nil), "x", WithDelay(time.Hour)))
+	}
+	server.Pause()
+	var under atomic.Int64
+	var all sync.WaitGroup
+	for _, info := range infos {
+		all.Go(func() {
+			under.Add(1)
+			if r, err := q.TryIntercept(info); err != nil || r.State != StatePending {
+				t.Errorf("intercept: %+v, %v", r, err)
+			}
+		})
+	}
+	eventually(t, "all are under way", func() bool { return under.Load() == n && q.callers.made.Load() == 16 })
+	server.Resume()
+	all.Wait()
+	callers := 0
+	for field, last := range f.check().Fields {
+		if strings.HasPrefix(field, "call:") && strings.HasSuffix(last, " pending") {
+			callers++
+		}
+	}
+	if callers == 0 || callers > 16 {
+		t.Errorf("%d callers of interceptions, want at most 16", callers)
 	}
 	f.checkEmpty()
 }

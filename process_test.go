@@ -278,6 +278,35 @@ func TestFrozenConsumerAcksTooLate(t *testing.T) {
 	}
 }
 
+// TestFrozenConsumerWhoseMessageIsAcked: it is gone, as after an interception, and the cause is
+// a lost delivery all the same.
+func TestFrozenConsumerWhoseMessageIsAcked(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	list := f.eventList()
+	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: list, Lease: 500 * time.Millisecond, HangOn: "work", MaxLosses: 3}
+	frozen := startChild(t, spec)
+	deliveries := make(chan int, 2)
+	q := f.queue(nil).WithLease(spec.Lease).WithHandler(func(_ context.Context, msg *Message) error {
+		deliveries <- msg.Delivery
+		return nil
+	})
+	info := f.send(q, "work")
+	eventually(t, "the process to be frozen handles it", func() bool { return len(find(f.events(list), "start", "work")) == 1 })
+	frozen.signal(syscall.SIGSTOP)
+	q.StartConsume()
+	if n := receive(t, "the message goes to another", deliveries); n != 2 {
+		t.Errorf("delivery %d", n)
+	}
+	eventually(t, "that one acks it", func() bool { return f.where(info.ID) == "gone" })
+	frozen.signal(syscall.SIGCONT)
+	eventually(t, "the frozen handler's context ends", func() bool { return len(find(f.events(list), "cause=", "work")) == 1 })
+	if cause := find(f.events(list), "cause=", "work")[0].what; cause != "cause="+strings.ReplaceAll(ErrDeliveryLost.Error(), " ", "_") {
+		t.Errorf("its cause is %s, want ErrDeliveryLost", cause)
+	}
+	f.checkEmpty()
+}
+
 func TestTenProcessesOneQueue(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
