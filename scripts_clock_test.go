@@ -1,0 +1,111 @@
+package delayqueue
+
+import (
+	"testing"
+	"time"
+)
+
+// TestScriptClockStepsBack: what state holds lies in the future then. Leases, losses and alarms go
+// by the new time at once.
+func TestScriptClockStepsBack(t *testing.T) {
+	const ahead = time.Hour // of the clock, before the step
+	runScripts(t, map[string]scriptCase{
+		"a lease that is handed out after it": {func(r *rig) {
+			r.at(ahead)
+			r.tick() // seen and grace
+			r.at(0)
+			r.hand(msg("a", 0))
+			r.expect("unack a@10.000001s")
+			r.tickTo(9 * time.Second)
+			r.extend(held("a"))
+			r.tickTo(18 * time.Second)
+			r.expect("unack a@19s wake 19s")
+			r.at(19 * time.Second)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
+		}, "retry 2:a@19s~19.5s fail a=2/0/1@19s wake 19s~19.5s"},
+		"a lease from before it is renewed to the new time": {func(r *rig) {
+			r.put(msg("a", 0))
+			r.at(ahead)
+			r.take("a")
+			r.at(0)
+			r.tick()
+			r.expect("unack a@1h0m10.000001s")
+			r.equal("extend", r.extend(held("a")), []int{leaseRenewed})
+			r.expect("unack a@10s")
+			r.tickTo(9 * time.Second)
+			r.at(11 * time.Second)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		"a lease from before it can be settled": {func(r *rig) {
+			r.put(msg("a", 0), msg("b", 0))
+			r.at(ahead)
+			r.take("a b")
+			r.at(0)
+			r.done(ack("a"))
+			r.done(ends(outcomeRetry, "b", 1, 0, "x"))
+			r.at(time.Second)
+			r.take("2:b")
+		}, "unack 2:b@11.000001s fail b=2/1/0@0s!x"},
+		"no grace from before it": {func(r *rig) {
+			r.do("HSET", r.keys.state, "grace", rigBase+ahead.Microseconds())
+			r.tick()
+			r.hand(msg("a", 0))
+			r.tickTo(10 * time.Second)
+			r.at(11 * time.Second)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		"grace for what ran out in it": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.do("HSET", r.keys.state, "seen", rigBase+ahead.Microseconds())
+			r.at(11 * time.Second)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 0)
+			r.expect("unack a@21s")
+			r.tickTo(20 * time.Second)
+			r.at(21 * time.Second)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
+		}, "retry 2:a@21s~21.5s fail a=2/0/1@21s wake 21s~21.5s"},
+		"grace after an outage that follows it": {func(r *rig) {
+			r.at(ahead)
+			r.tick()
+			r.at(0)
+			r.hand(msg("a", 0))
+			r.at(16 * time.Second)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 0)
+		}, "unack a@26s"},
+		"an alarm that is armed for later": {func(r *rig) {
+			r.at(ahead)
+			r.put(msg("a", time.Second))
+			r.at(0)
+			r.put(msg("b", 5*time.Second))
+			r.expect("pending b@5s a@1h0m1s wake 5s")
+			r.at(5 * time.Second)
+			r.take("b")
+			r.done(ack("b"))
+		}, "pending a@1h0m1s wake 1h0m1s"},
+		"a send from before it is repeated": {func(r *rig) {
+			r.at(ahead)
+			c, a := newCaller(), msg("a", time.Second)
+			first := r.send(c, a)
+			r.at(0)
+			r.equal("the repeat", r.sendAgain(c, a), first)
+		}, "pending a@1h0m1s wake 1h0m1s"},
+		"a fetch from before it is repeated": {func(r *rig) {
+			r.put(msg("a", 0))
+			r.at(ahead)
+			c := r.take("a")
+			r.at(0)
+			r.equal("the repeat", tagsOf(r.fetchAgain(c, 1)), "a")
+		}, "unack a@10.000001s"},
+		"a poisonous message is given up all the same": {func(r *rig) {
+			lostTwice(r, "a")
+			r.at(r.since(r.now) + time.Second)
+			r.take("3:a")
+			r.at(0)
+			r.tick()
+			r.equal("extend", r.extend(held("3:a")), []int{leaseRenewed})
+			r.tickTo(9 * time.Second)
+			r.at(11 * time.Second)
+			r.equal("dead", len(r.fetch(newCaller(), 0).dead), 1)
+		}, "garbage a@11s fail a=4/0/3@11s!poison"},
+	})
+}

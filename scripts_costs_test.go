@@ -1,0 +1,181 @@
+package delayqueue
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// commands counts what a server executes during a call, by command, those inside scripts
+// included.
+func commands(t *testing.T, cli *redis.Client, call func()) map[string]int {
+	t.Helper()
+	read := func() map[string]int {
+		text, err := cli.Info(context.Background(), "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stats := map[string]int{}
+		for line := range strings.Lines(text) {
+			name, rest, _ := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":")
+			n := 0
+			if _, err := fmt.Sscanf(rest, "calls=%d,", &n); err == nil {
+				stats[name] = n
+			}
+		}
+		return stats
+	}
+	before := read()
+	call()
+	spent := map[string]int{}
+	for name, n := range read() {
+		if n -= before[name]; n > 0 && name != "info" {
+			spent[name] = n
+		}
+	}
+	return spent
+}
+
+// TestScriptCosts: how many commands each script makes, as its comment says.
+func TestScriptCosts(t *testing.T) {
+	t.Parallel()
+	const idle = 10 // wanted, with nothing due
+	server := redistest.Start(t)
+	cli := redisClient(t, server.Addr())
+	for _, script := range everyScript {
+		if err := cli.ScriptLoad(context.Background(), script.text).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// These are made anew for each row.
+	var r *rig
+	send := func(ms ...*outgoing) { r.send(newCaller(), ms...) }
+	fetch := func(want int) {
+		t.Helper()
+		c := newCaller()
+		c.next()
+		if f, err := r.store.fetch(context.Background(), c, want, false, &r.with); err != nil || len(f.tags) != want && want != idle {
+			t.Fatalf("fetched %d, want %d: %v", len(f.tags), want, err)
+		}
+	}
+	// due makes n messages that are due alike.
+	due := func(n int, d time.Duration, keys ...string) (ms []*outgoing) {
+		for i := range n {
+			ms = append(ms, msg(fmt.Sprint("m", i), d, func(e *envelope) {
+				for _, key := range keys {
+					e.key = fmt.Sprint(key, i)
+				}
+			}))
+		}
+		return ms
+	}
+	hand := func(n int) { send(due(n, 0)...); fetch(n) }
+	acks := func(n int) (all []outcome) {
+		for i := range n {
+			all = append(all, ack(fmt.Sprint("m", i)))
+		}
+		return all
+	}
+	inHand := func(n int) (all []*delivery) {
+		for i := range n {
+			all = append(all, held(fmt.Sprint("m", i)))
+		}
+		return all
+	}
+	// A message that waits, longer than the others, so that big stays as it is.
+	hour := func() { send(msg("waits", time.Hour, sized(200))) }
+	quiet := func() { fetch(idle) } // the sweep of old callers is due with the first fetch alone
+	for _, c := range []struct {
+		name         string
+		before, call func()
+		want         int
+	}{
+		{"fetch, idle", quiet, func() { fetch(idle) }, 12},
+		{"fetch, with a message that waits", func() { hour(); quiet() }, func() { fetch(idle) }, 12},
+		{"fetch, without a free worker", func() { hour(); quiet() }, func() { fetch(0) }, 12},
+		{"settle, 1 ack", func() { hand(1) }, func() { r.done(acks(1)...) }, 10},
+		{"settle, 100 acks", func() { hand(100) }, func() { r.done(acks(100)...) }, 10},
+		{"send, 1", hour, func() { send(due(1, 2*time.Hour)...) }, 7},
+		{"send, 100", hour, func() { send(due(100, 2*time.Hour)...) }, 7},
+		{"send, 1 that is the soonest", hour, func() { send(due(1, time.Minute)...) }, 9},
+		{"send, 100 that are the soonest", hour, func() { send(due(100, time.Minute)...) }, 9},
+		{"send, 1 with a key", hour, func() { send(due(1, 2*time.Hour, "k")...) }, 7 + 1 + 1},
+		{"send, 100 with keys", hour, func() { send(due(100, 2*time.Hour, "k")...) }, 7 + 100 + 1},
+		{"extend, 1", func() { hand(1) }, func() { r.extend(inHand(1)...) }, 4},
+		{"extend, 100", func() { hand(100) }, func() { r.extend(inHand(100)...) }, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+			r = &rig{store: newStore(cli, "dq", f.name), t: t, name: f.name, with: fetchSettings{lease: rigLease, maxLosses: 3}}
+			c.before()
+			spent := commands(t, cli, c.call)
+			calls, inside := spent["evalsha"], 0
+			delete(spent, "evalsha")
+			for _, n := range spent {
+				inside += n
+			}
+			if calls != 1 || inside != c.want {
+				t.Errorf("%d script calls, %d commands inside; want 1 and %d: %v", calls, inside, c.want, spent)
+			}
+		})
+	}
+}
+
+// TestSendBatchCosts: 500 messages a script call.
+func TestSendBatchCosts(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	q := f.queue(nil)
+	f.send(q, "first", WithDelay(time.Hour)) // the script is loaded
+	spent := commands(t, redisClient(t, server.Addr()), func() {
+		if _, err := q.SendBatch(context.Background(), make([]Outgoing, 1200)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if spent["evalsha"] != 3 || spent["eval"] != 0 {
+		t.Errorf("1,200 messages took %d script calls, want 3: %v", spent["evalsha"]+spent["eval"], spent)
+	}
+	if n := len(f.check().Messages); n != 1201 {
+		t.Errorf("%d messages stored, want 1,201", n)
+	}
+}
+
+// TestConcurrentSendsShareCalls: 64 callers need a third of the calls that one after the other
+// would, or fewer.
+func TestConcurrentSendsShareCalls(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil)
+	const callers, each = 64, 50
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			for range each {
+				if err := q.SendDelayMsg("x", time.Hour); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	state, calls := f.check(), 0
+	for field, last := range state.Fields {
+		if strings.HasPrefix(field, "call:") {
+			n := 0
+			if _, err := fmt.Sscan(last, &n); err != nil {
+				t.Fatalf("%s = %q: %v", field, last, err)
+			}
+			calls += n
+		}
+	}
+	if len(state.Pending) != callers*each || calls == 0 || calls > callers*each/3 {
+		t.Errorf("%d messages took %d calls, want %d in at most %d", len(state.Pending), calls, callers*each, callers*each/3)
+	}
+}
