@@ -47,8 +47,8 @@ func TestScriptClockStepsBack(t *testing.T) {
 			r.take("2:b")
 		}, "unack 2:b@11.000001s fail b=2/1/0@0s!x"},
 		"no grace from before it": {func(r *rig) {
-			r.do("HSET", r.keys.state, "grace", rigBase+ahead.Microseconds())
 			r.tick()
+			r.do("HSET", r.keys.state, "grace", rigBase+ahead.Microseconds())
 			r.hand(msg("a", 0))
 			r.tickTo(10 * time.Second)
 			r.at(11 * time.Second)
