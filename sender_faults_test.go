@@ -25,7 +25,7 @@ func TestWithoutContextGivesUp(t *testing.T) {
 		text string // of the last attempt's error
 	}{
 		"nobody listens":   {(*redistest.Server).Kill, (*redistest.Server).Restart, "connection refused"},
-		"the server hangs": {(*redistest.Server).Pause, func(s *redistest.Server, _ testing.TB) { s.Resume() }, ""},
+		"the server hangs": {(*redistest.Server).Pause, func(s *redistest.Server, _ testing.TB) { s.Resume() }, "i/o timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -50,7 +50,8 @@ func TestWithoutContextGivesUp(t *testing.T) {
 						return
 					}
 					named := regexp.MustCompile(`queue "` + f.name + `": (send message|intercept id) [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}: `)
-					if !named.MatchString(err.Error()) || !strings.Contains(err.Error(), c.text) {
+					// The last attempt at an interception may be the one that the deadline ended.
+					if !named.MatchString(err.Error()) || !strings.Contains(err.Error(), c.text) && call != "TryIntercept" {
 						t.Errorf("%s: %v; want the queue, the id, and %q", call, err, c.text)
 					}
 				})
