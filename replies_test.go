@@ -59,7 +59,7 @@ func TestBadReplies(t *testing.T) {
 				_, err := s.fetch(ctx, newCaller(), 1, false, &fetchSettings{lease: time.Second, maxLosses: 3})
 				return err
 			},
-			[]any{fetchReply(-1, nil), fetchReply(1, "6"), fetchReply(4, list("1 0 0 5 "))},
+			[]any{fetchReply(-1, nil), fetchReply(1, "6")},
 			[]any{nil, "OK", none, fetchReply(-1, nil)[:8], fetchReply(0, "now"), fetchReply(0, nil), fetchReply(1, int64(0)),
 				fetchReply(2, "a"), fetchReply(2, list(int64(1))), fetchReply(2, none), fetchReply(3, none), fetchReply(3, list(nil)),
 				fetchReply(4, nil), fetchReply(4, list(int64(1))), fetchReply(5, list("id")), fetchReply(5, list("id", "envelope", nil)),
