@@ -124,7 +124,7 @@ func TestTicksWhileSomethingIsInUnack(t *testing.T) {
 		f.send(q, "lost")
 		dead := newCaller() // a consumer that takes it and is never heard of again
 		dead.next()
-		taken, err := q.store.fetch(context.Background(), dead, 1, false, &fetchSettings{lease: lease, maxLosses: 3})
+		taken, err := q.store.fetch(context.Background(), dead, ask{want: 1}, &fetchSettings{lease: lease, maxLosses: 3})
 		if err != nil || len(taken.tags) != 1 {
 			t.Fatalf("%d taken: %v", len(taken.tags), err)
 		}
@@ -154,7 +154,7 @@ func TestPoisonIsTold(t *testing.T) {
 	fetch := func(want int) fetched {
 		t.Helper()
 		dying.next()
-		out, err := q.store.fetch(context.Background(), dying, want, false, &fetchSettings{lease: lease, maxLosses: 3})
+		out, err := q.store.fetch(context.Background(), dying, ask{want: want}, &fetchSettings{lease: lease, maxLosses: 3})
 		if err != nil {
 			t.Fatal(err)
 		}

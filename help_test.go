@@ -211,3 +211,15 @@ func (c *tally) counts() (distinct, total int) {
 	}
 	return len(c.n), total
 }
+
+// A commandHook stands between a client and its server.
+type commandHook func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
+
+func (commandHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (commandHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h commandHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error { return h(ctx, cmd, next) }
+}

@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -168,4 +169,26 @@ func TestManyInterceptsShareCallers(t *testing.T) {
 		t.Errorf("%d callers of interceptions, want at most 16", callers)
 	}
 	f.checkEmpty()
+}
+
+// TestInterceptSaysWhy: the reason of the last attempt that failed by itself, not the deadline twice.
+func TestInterceptSaysWhy(t *testing.T) {
+	t.Parallel()
+	cli := redis.NewClient(&redis.Options{})
+	defer cli.Close()
+	var calls atomic.Int64
+	cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+		if calls.Add(1) > 1 { // no answer
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		cmd.SetErr(io.ErrUnexpectedEOF)
+		return io.ErrUnexpectedEOF
+	}))
+	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
+	defer cancel()
+	_, err := NewPublisher("q", cli).Intercept(ctx, "the id")
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("Intercept: %v; want the deadline and the reason, %v", err, io.ErrUnexpectedEOF)
+	}
 }

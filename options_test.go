@@ -134,7 +134,7 @@ func TestDefaultRetryCount(t *testing.T) {
 
 // TestDelayed: rounded up to microseconds, for a message is never early; bounded on both sides.
 func TestDelayed(t *testing.T) {
-	for d, want := range map[time.Duration]when{
+	for d, want := range map[time.Duration]string{
 		math.MinInt64:                "+0",
 		-time.Nanosecond:             "+0",
 		0:                            "+0",
@@ -149,7 +149,7 @@ func TestDelayed(t *testing.T) {
 		maxDelay + time.Nanosecond:   "",
 		time.Duration(math.MaxInt64): "",
 	} {
-		if w, err := delayed(d); w != want || (want == "") != errors.Is(err, ErrBadOption) {
+		if w, err := delayed(d); err == nil && w.String() != want || (want == "") != errors.Is(err, ErrBadOption) {
 			t.Errorf("delay %v: %q, %v; want %q", d, w, err, want)
 		}
 	}
@@ -160,7 +160,7 @@ func TestScheduled(t *testing.T) {
 	east := time.FixedZone("east", 14*60*60)
 	for _, c := range []struct {
 		t    time.Time
-		want when
+		want string
 	}{
 		{time.Time{}, "0"},
 		{time.Unix(math.MinInt64/2, 0), "0"},
@@ -180,7 +180,7 @@ func TestScheduled(t *testing.T) {
 		{time.Date(290000, 1, 1, 0, 0, 0, 0, time.UTC), ""},
 		{time.Unix(math.MaxInt64/2, 0), ""},
 	} {
-		if w, err := scheduled(c.t); w != c.want || (c.want == "") != errors.Is(err, ErrBadOption) {
+		if w, err := scheduled(c.t); err == nil && w.String() != c.want || (c.want == "") != errors.Is(err, ErrBadOption) {
 			t.Errorf("schedule %v: %q, %v; want %q", c.t, w, err, c.want)
 		}
 	}

@@ -132,34 +132,20 @@ func TestReadOnlyForAMoment(t *testing.T) {
 	refusals := 0
 	cli := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = cli.Close() })
-	cli.AddHook(afterCommand(func(err error) {
-		if redis.HasErrorPrefix(err, "READONLY") {
+	cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		err := next(ctx, cmd)
+		if err != nil && redis.HasErrorPrefix(err, "READONLY") {
 			refusals++
 			if err := admin.SlaveOf(ctx, "NO", "ONE").Err(); err != nil {
 				t.Error(err)
 			}
 		}
+		return err
 	}))
 	if _, err := f.queueOn(cli, nil).Send(ctx, "x", WithDelay(time.Hour)); err != nil {
 		t.Errorf("Send: %v", err)
 	}
 	if refusals != 1 || len(f.check().Pending) != 1 {
 		t.Errorf("%d refusals, %d messages pending, want 1 and 1", refusals, len(f.check().Pending))
-	}
-}
-
-// afterCommand is a hook that looks at the error of each command.
-type afterCommand func(err error)
-
-func (afterCommand) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (afterCommand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (f afterCommand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		f(err)
-		return err
 	}
 }

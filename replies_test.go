@@ -10,31 +10,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// answering makes a client answer every command with one reply, without a server.
-type answering struct{ reply any }
-
-func (answering) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (answering) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (a answering) ProcessHook(redis.ProcessHook) redis.ProcessHook {
-	return func(_ context.Context, cmd redis.Cmder) error {
-		cmd.(onceCmd).SetVal(a.reply)
+// answering makes a client answer every script with one reply, without a server.
+func answering(reply []string) commandHook {
+	return func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+		cmd.(onceCmd).SetVal(reply)
 		return nil
 	}
 }
 
-// list is a reply of many parts.
-func list(parts ...any) []any { return parts }
+func list(parts ...string) []string { return parts }
 
 // TestBadReplies: each typed call takes the reply that its script makes, and refuses any other.
 func TestBadReplies(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	none := list()
-	fetchReply := func(i int, part any) []any {
-		reply := list("5", "0", list("a"), list("envelope"), none, list("id", "envelope", "fail"), int64(0), int64(0), int64(0))
+	fetchReply := func(i int, part string) []string {
+		reply := list("5", "0", "0", "0", "0", "1", "1", "0", "1", "a", "envelope", "id", "envelope", "fail")
 		if i >= 0 {
 			reply[i] = part
 		}
@@ -42,69 +33,60 @@ func TestBadReplies(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		call func(s *store) error
-		good []any
-		bad  []any
+		good [][]string
+		bad  [][]string
 	}{
 		"send": {
 			func(s *store) error {
 				_, err := s.send(ctx, newCaller(), []*outgoing{msg("a", 0), msg("b", 0)}, 0, 0)
 				return err
 			},
-			[]any{list("5", ""), list("5", "1=a 2=b ")},
-			[]any{nil, "OK", int64(1), none, list("5"), list(nil, ""), list("now", ""), list(int64(5), ""), list("5", nil), list("5", int64(1)),
+			[][]string{list("5", ""), list("5", "1=a 2=b ")},
+			[][]string{nil, list("OK"), list("5"), list("", ""), list("now", ""), list("5", "", ""),
 				list("5", "1"), list("5", "x=a"), list("5", "0=a"), list("5", "3=a"), list("5", "-1=a")},
 		},
 		"fetch": {
 			func(s *store) error {
-				_, err := s.fetch(ctx, newCaller(), 1, false, &fetchSettings{lease: time.Second, maxLosses: 3})
+				_, err := s.fetch(ctx, newCaller(), ask{want: 1}, &fetchSettings{lease: time.Second, maxLosses: 3})
 				return err
 			},
-			[]any{fetchReply(-1, nil), fetchReply(1, "6")},
-			[]any{nil, "OK", none, fetchReply(-1, nil)[:8], fetchReply(0, "now"), fetchReply(0, nil), fetchReply(1, int64(0)),
-				fetchReply(2, "a"), fetchReply(2, list(int64(1))), fetchReply(2, none), fetchReply(3, none), fetchReply(3, list(nil)),
-				fetchReply(4, nil), fetchReply(4, list(int64(1))), fetchReply(5, list("id")), fetchReply(5, list("id", "envelope", nil)),
-				fetchReply(6, "0"), fetchReply(7, nil), fetchReply(8, none)},
+			[][]string{fetchReply(-1, ""), fetchReply(1, "6"), list("5", "0", "0", "0", "0", "0", "0", "0", "0")},
+			[][]string{nil, list("OK"), fetchReply(-1, "")[:13], fetchReply(-1, "")[:8], append(fetchReply(-1, ""), ""),
+				fetchReply(0, "now"), fetchReply(0, ""), fetchReply(1, "x"), fetchReply(2, ""), fetchReply(3, "1.5"), fetchReply(4, "-"),
+				fetchReply(6, "2"), fetchReply(6, "-1"), fetchReply(6, "9000000000000000000"), fetchReply(7, "1"), fetchReply(7, "-1"), fetchReply(8, "2"), fetchReply(8, "0")},
 		},
 		"settle": {
 			func(s *store) error {
 				_, err := s.settle(ctx, newCaller(), []outcome{ack("a"), ends(outcomeRetry, "b", 1, 0, "x")}, 1)
 				return err
 			},
-			[]any{list("5", ""), list("5", "1 2 ")},
-			[]any{nil, "", none, list("5"), list("now", ""), list("5", nil), list("5", int64(1)), list("5", "x"), list("5", "0"), list("5", "3"), list("5", "1 -1")},
+			[][]string{list("5", ""), list("5", "1 2 ")},
+			[][]string{nil, list(""), list("5"), list("now", ""), list("5", "", ""), list("5", "x"), list("5", "0"), list("5", "3"), list("5", "1 -1")},
 		},
 		"extend": {
 			func(s *store) error {
 				_, err := s.extend(ctx, time.Second, []*delivery{held("a"), held("b")})
 				return err
 			},
-			[]any{list(int64(leaseRenewed), int64(leaseGone))},
-			[]any{nil, "", none, list(int64(0)), list(int64(0), "1"), list(nil, int64(0))},
+			[][]string{list("0", "2")},
+			[][]string{nil, list("0"), list("0", "x"), list("", "0"), list("0", "0", "0"), list("0", "3"), list("-1", "0")},
 		},
 		"intercept": {
 			func(s *store) error { _, err := s.intercept(ctx, newCaller(), "id", "a"); return err },
-			[]any{"gone", "pending", "ready", "unack", "retry", "garbage"},
-			[]any{nil, "", "Gone", "elsewhere", int64(0), none, list("gone")},
+			[][]string{list("gone"), list("pending"), list("ready"), list("unack"), list("retry"), list("garbage")},
+			[][]string{nil, list(""), list("Gone"), list("elsewhere"), list("gone", "gone")},
 		},
 		"counts": {
 			func(s *store) error { _, err := s.counts(ctx); return err },
-			[]any{list(int64(1), int64(2), int64(3), int64(4), int64(5))},
-			[]any{nil, "", none, list(int64(1), int64(2), int64(3), int64(4)), list(int64(1), int64(2), "3", int64(4), int64(5))},
-		},
-		"bzpopmin": {
-			func(s *store) error {
-				_, err := s.popWake(ctx, s.cli.(*redis.Client), time.Second)
-				return err
-			},
-			[]any{list("wake", "w", "5"), list("wake", "w", 5.0)}, // RESP2, RESP3
-			[]any{nil, "", none, list("wake", "w"), list("wake", "w", "soon"), list("wake", "w", "5.5"), list("wake", "w", int64(5)), list("wake", "w", nil)},
+			[][]string{list("1", "2", "3", "4", "5")},
+			[][]string{nil, list("1", "2", "3", "4"), list("1", "2", "x", "4", "5"), list("1", "2", "3", "4", "5", "6")},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			call := func(reply any) error {
+			call := func(reply []string) error {
 				cli := redis.NewClient(&redis.Options{})
 				defer cli.Close()
-				cli.AddHook(answering{reply})
+				cli.AddHook(answering(reply))
 				return c.call(newStore(cli, "dq", "q"))
 			}
 			for _, reply := range c.good {
@@ -126,7 +108,7 @@ func TestBadReplyIsAnError(t *testing.T) {
 	t.Parallel()
 	cli := redis.NewClient(&redis.Options{})
 	defer cli.Close()
-	cli.AddHook(answering{"OK"})
+	cli.AddHook(answering(list("OK")))
 	p := NewPublisher("bad-replies", cli)
 	for call, do := range map[string]func() error{
 		"SendDelayMsg": func() error { return p.SendDelayMsg("x", time.Hour) },

@@ -170,7 +170,7 @@ func (s *store) fetch(ctx context.Context, c *caller, a ask, set *fetchSettings)
 	out := fetched{now: r.instant(), next: r.instant(), lost: r.number(), dropped: r.number(), trimmed: r.number(), first: r.number()}
 	n, fails, dead := r.number(), r.number(), r.number()
 	out.tags, out.envelopes, out.fails = r.take(n), r.take(n), r.take(fails)
-	for range dead {
+	for len(out.dead) < dead && r.bad == nil {
 		if d := r.take(3); d != nil {
 			out.dead = append(out.dead, deadMessage{d[0], d[1], d[2]})
 		}
@@ -230,7 +230,9 @@ func (s *store) extend(ctx context.Context, lease time.Duration, ds []*delivery)
 	}
 	answers := make([]int, len(ds))
 	for i := range answers {
-		answers[i] = r.number()
+		if answers[i] = r.number(); answers[i] < leaseRenewed || answers[i] > leaseGone {
+			r.fail("answer %d", answers[i])
+		}
 	}
 	return answers, r.err("extend")
 }

@@ -60,7 +60,7 @@ func TestScriptCosts(t *testing.T) {
 		t.Helper()
 		c := newCaller()
 		c.next()
-		if f, err := r.store.fetch(context.Background(), c, want, false, &r.with); err != nil || len(f.tags) != want && want != idle {
+		if f, err := r.store.fetch(context.Background(), c, ask{want: want}, &r.with); err != nil || len(f.tags) != want && want != idle {
 			t.Fatalf("fetched %d, want %d: %v", len(f.tags), want, err)
 		}
 	}

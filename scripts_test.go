@@ -86,7 +86,7 @@ func newRig(t testing.TB, embedded bool) *rig {
 				t.Fatal(err)
 			}
 		}
-		cli.AddHook(clockHook{clock})
+		cli.AddHook(clockOf(clock))
 		t.Cleanup(func() { cli.Del(ctx, clock) })
 	}
 	r.store = newStore(cli, "dq", r.name)
@@ -104,16 +104,9 @@ func newRig(t testing.TB, embedded bool) *rig {
 	return r
 }
 
-// clockHook makes scripts on a real server read the time from a key: TIME cannot be set.
-type clockHook struct{ key string }
-
-func (clockHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (clockHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (h clockHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
+// clockOf makes scripts on a real server read the time from a key: TIME cannot be set.
+func clockOf(key string) commandHook {
+	return func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		args := cmd.Args()
 		switch cmd.Name() {
 		case "evalsha":
@@ -123,7 +116,7 @@ func (h clockHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		default:
 			return next(ctx, cmd)
 		}
-		args[1] = strings.ReplaceAll(args[1].(string), "redis.call('TIME')", "redis.call('LRANGE', '"+h.key+"', 0, 1)")
+		args[1] = strings.ReplaceAll(args[1].(string), "redis.call('TIME')", "redis.call('LRANGE', '"+key+"', 0, 1)")
 		return next(ctx, cmd)
 	}
 }

@@ -13,7 +13,7 @@
 --       first: 1 if no consumer has called since state was there;
 --       fail records: that of the first f tags, '' for none; the other tags come from pending and have none;
 --       dead: id, envelope and fail record of each message that became poison
--- Cost: 13 commands when there is nothing to do; O(log n) for each message, at most 500 of them.
+-- Cost: 12 commands when there is nothing to do; O(log n) for each message, at most 500 of them.
 -- Keeps: invariants 1 to 7. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass.
 local MOVES, SWEEP, REPLY = 500, 100, 4194304

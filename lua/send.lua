@@ -6,7 +6,8 @@
 --       due instant)
 -- Returns {now, refused}: now of the call that stored them; refused is '' or a list
 --       '<i>=<id> ', message i (from 1) was not stored, its key is held by id.
--- Cost: O(log pending) per message, 4 reads and 4 writes a batch; 2 more for each key.
+-- Cost: O(log pending) per message; 7 commands a batch, 9 if it sets the alarm; one or two more for
+--       each key, and one more for all of them.
 -- Keeps: invariants 1 and 6. The first write is a ZADD on purpose: a full server must
 --       refuse a send before anything is stored.
 local field = 'call:' .. ARGV[1]
