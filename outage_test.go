@@ -126,7 +126,7 @@ func TestReadOnlyForAMoment(t *testing.T) {
 	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
 	admin := server.Client(t)
 	ctx := context.Background()
-	if err := admin.SlaveOf(ctx, "127.0.0.1", "1").Err(); err != nil {
+	if err := admin.Do(ctx, "replicaof", "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	refusals := 0
@@ -136,7 +136,7 @@ func TestReadOnlyForAMoment(t *testing.T) {
 		err := next(ctx, cmd)
 		if err != nil && redis.HasErrorPrefix(err, "READONLY") {
 			refusals++
-			if err := admin.SlaveOf(ctx, "NO", "ONE").Err(); err != nil {
+			if err := admin.Do(ctx, "replicaof", "no", "one").Err(); err != nil {
 				t.Error(err)
 			}
 		}

@@ -55,8 +55,8 @@ type SendResult struct {
 // sending is the half of a queue that sends and takes back. DelayQueue and Publisher
 // embed it. It is safe for concurrent use.
 //
-// Concurrent sends share script calls: who finds a flight on the ground leaves with it at
-// once; who comes while all are under way goes with the next.
+// Concurrent sends share script calls: who comes alone leaves at once; who comes while a call is
+// under way goes with the next.
 type sending struct {
 	store          *store
 	defaultRetries int
@@ -67,15 +67,19 @@ type sending struct {
 	timeout        sharedTimeout
 	sent           func(in time.Duration) // told how soon stored messages are due; nil if nobody listens
 
-	sendMu  sync.Mutex
-	waiting []*outgoing
-	landed  []*caller // of flights that are not under way
-	flights int       // how many there are, under way or not
+	sendMu   sync.Mutex
+	waiting  []*outgoing
+	landed   []*caller // of flights that are not under way
+	flights  int       // how many there are, under way or not
+	departed time.Time // when the last one left
 }
 
-// maxFlights is how many script calls carry messages at a time: one is on the wire
-// while the next is made up.
-const maxFlights = 2
+// A call carries messages; who comes while it is under way goes with the next. Where the way is
+// long, another call leaves before the first is back: maxFlights at most, headway apart.
+const (
+	maxFlights = 4
+	headway    = time.Millisecond
+)
 
 // outgoing is a message on its way to Redis.
 type outgoing struct {
@@ -235,10 +239,13 @@ func (s *sending) deliver(ctx context.Context, msgs ...*outgoing) {
 	}
 	s.sendMu.Lock()
 	s.waiting = append(s.waiting, msgs...)
-	if n := len(s.landed); n > 0 {
+	n := len(s.landed)
+	switch {
+	case s.flights > n && time.Since(s.departed) < headway:
+	case n > 0:
 		go s.fly(s.landed[n-1])
 		s.landed = s.landed[:n-1]
-	} else if s.flights < maxFlights {
+	case s.flights < maxFlights:
 		s.flights++
 		go s.fly(newCaller())
 	}
@@ -283,9 +290,12 @@ func (s *sending) fly(c *caller) {
 			s.sendMu.Unlock()
 			return
 		}
+		s.departed = time.Now()
 		s.sendMu.Unlock()
 		s.carry(c, batch)
-		runtime.Gosched() // those whose messages have landed may have more: they go first, and go together
+		// Those whose messages have landed may have more: they go first, and go together.
+		runtime.Gosched()
+		runtime.Gosched()
 	}
 }
 
