@@ -2,7 +2,10 @@
 NEWEST := $(shell mktemp -u)
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
-.PHONY: test lint bench bench-check redis
+# How long each fuzz target looks for new inputs; go test -fuzz has the units.
+FUZZTIME ?= 1m
+
+.PHONY: test lint model fuzz bench bench-check redis
 
 test: redis
 	go test -race -shuffle=on ./...
@@ -18,6 +21,14 @@ lint:
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	cd bench && go vet ./... && go test ./...
+
+model: redis
+	go test -run '^TestModel$$' -v -model.calls 200000 .
+
+fuzz: redis
+	@for target in $$(grep -ho '^func Fuzz[A-Za-z]*' *_test.go | cut -c6-); do \
+		echo "$$target:"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) . || exit 1; \
+	done
 
 bench: redis
 	cd bench && go run .

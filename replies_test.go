@@ -6,17 +6,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
-
-// answering makes a client answer every script with one reply, without a server.
-func answering(reply []string) commandHook {
-	return func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
-		cmd.(onceCmd).SetVal(reply)
-		return nil
-	}
-}
 
 func list(parts ...string) []string { return parts }
 
@@ -84,10 +74,7 @@ func TestBadReplies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			call := func(reply []string) error {
-				cli := redis.NewClient(&redis.Options{})
-				defer cli.Close()
-				cli.AddHook(answering(reply))
-				return c.call(newStore(cli, "dq", "q"))
+				return c.call(newStore(answering{reply: reply}, "dq", "q"))
 			}
 			for _, reply := range c.good {
 				if err := call(reply); err != nil {
@@ -106,9 +93,7 @@ func TestBadReplies(t *testing.T) {
 // TestBadReplyIsAnError of the call that got it, which is not repeated.
 func TestBadReplyIsAnError(t *testing.T) {
 	t.Parallel()
-	cli := redis.NewClient(&redis.Options{})
-	defer cli.Close()
-	cli.AddHook(answering(list("OK")))
+	cli := answering{reply: list("OK")}
 	p := NewPublisher("bad-replies", cli)
 	for call, do := range map[string]func() error{
 		"SendDelayMsg": func() error { return p.SendDelayMsg("x", time.Hour) },

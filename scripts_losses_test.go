@@ -75,7 +75,7 @@ func TestScriptFetchLosses(t *testing.T) {
 				r.at(r.since(r.now) + time.Second)
 				c.next()
 				r.equal("handed out", tagsOf(r.ask(c, ask{want: 10, holds: true})), "")
-				r.extend(heldAs(f.tags[0]))
+				r.extend(held(names(f.tags[0])))
 			}
 			r.at(r.since(r.now) + time.Second)
 			other := r.fetch(newCaller(), 10)
@@ -89,7 +89,7 @@ func TestScriptFetchLosses(t *testing.T) {
 					r.done(o)
 				},
 				func(tag string) {
-					r.equal("intercept", r.intercept(newCaller(), "id", heldAs(tag).id), StateUnack)
+					r.equal("intercept", r.intercept(newCaller(), "id", held(names(tag)).id), StateUnack)
 				},
 				func(tag string) { r.done(ends(outcomeGarbage, names(tag), 1, 0, "x")) },
 			} {

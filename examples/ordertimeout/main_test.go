@@ -15,9 +15,12 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 
 	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const deadline = 20 * time.Second // of what must happen; no measure of speed
 

@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"regexp"
 	"testing"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestRun(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")

@@ -11,9 +11,12 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"go.uber.org/goleak"
 
 	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const deadline = 20 * time.Second // of what must happen; no measure of speed
 

@@ -6,7 +6,10 @@ import (
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestOpenEmbedded(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")

@@ -1,0 +1,110 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var fourNumbers = regexp.MustCompile(`^([+-]?[0-9]+ ){4}`)
+
+func FuzzFail(f *testing.F) {
+	for _, raw := range []string{"", "2 0 0 1717200000000000 ", "3 1 2 1717200000000000 a b  c\n", "2 0 x 1 ", "2  0 0 1 ", "-1 +1 0 1 x", "99999999999999999999 0 0 1 "} {
+		f.Add(raw)
+	}
+	f.Fuzz(func(t *testing.T, raw string) {
+		r, err := parseFail(raw)
+		if (err == nil) != fourNumbers.MatchString(raw) && !strings.Contains(fmt.Sprint(err), "out of range") {
+			t.Fatalf("%q: %v", raw, err)
+		}
+		if err != nil {
+			return
+		}
+		written := fmt.Sprintf("%d %d %d %d %s", r.delivery, r.failures, r.losses, r.when, r.text)
+		if again, err := parseFail(written); err != nil || again != r || !strings.HasSuffix(raw, " "+r.text) {
+			t.Fatalf("%q is %+v, and written anew %+v, %v", raw, r, again, err)
+		}
+	})
+}
+
+// answering is a client whose server answers every command with the same.
+type answering struct {
+	redis.UniversalClient
+	reply []string
+}
+
+func (c answering) Process(_ context.Context, cmd redis.Cmder) error {
+	cmd.(onceCmd).SetVal(c.reply)
+	return nil
+}
+
+// FuzzReply: whatever a server answers to a script's call, the call returns what its caller can
+// work with, or ErrBadReply.
+func FuzzReply(f *testing.F) {
+	const now = "1717200000000000"
+	e := envelope{key: "k", retries: 3, ttl: time.Second, headers: map[string]string{"a": "b"}, payload: "x"}
+	record := "3 1 1 " + now + " no"
+	for _, reply := range [][]string{
+		{}, {"garbage"}, {"gone"}, {"nowhere"},
+		{now, ""},
+		{now, "1=" + idOf("a") + " 3=" + idOf("b") + " "},
+		{now, "4=a 0=b "},
+		{now, "1 2 "},
+		{now, "4 0 -1 "},
+		{now, "0", "0", "0", "0", "1", "0", "0", "0"},
+		{now, now, "1", "2", "3", "0", "2", "1", "1", "3:" + idOf("a"), idOf("b"), e.encode(), e.encode(), record, idOf("c"), e.encode(), record},
+		{now, now, "1", "2", "3", "0", "2", "1", "1", "3:" + idOf("a"), idOf("b"), e.encode()},
+		{now, now, "1", "2", "3", "0", "-1", "99999999999999999999", "x"},
+		{"0", "1", "2"}, {"0", "1", "2", "3", "4"},
+	} {
+		f.Add(strings.Join(reply, "\n"))
+	}
+	ds := []*delivery{held("a"), held("2:b", "key"), held("3:c")}
+	outcomes := []outcome{{d: ds[0]}, {d: ds[1], kind: outcomeGarbage}, {d: ds[2], kind: outcomeRetry}}
+	batch := []*outgoing{msg("a", 0), msg("b", 0, keyed("k")), msg("c", time.Hour)}
+	f.Fuzz(func(t *testing.T, raw string) {
+		reply := strings.Split(raw, "\n")
+		ctx, s := context.Background(), newStore(answering{reply: reply}, "dq", "q")
+		bad := func(err error) bool {
+			if err != nil && !errors.Is(err, ErrBadReply) {
+				t.Fatalf("%v: unknown error %v", reply, err)
+			}
+			return err != nil
+		}
+		if out, err := s.send(ctx, &caller{}, batch, 0, 0); !bad(err) {
+			for i := range out.refused {
+				if i < 0 || i >= len(batch) {
+					t.Errorf("%v: message %d of %d is refused", reply, i, len(batch))
+				}
+			}
+		}
+		if got, err := s.fetch(ctx, &caller{}, ask{}, &fetchSettings{}); !bad(err) {
+			for i, d := range (&run{}).decode(&got, time.Time{}, time.Time{}) {
+				if d.tag != got.tags[i] || !strings.HasSuffix(d.tag, d.id) {
+					t.Errorf("%v: delivery %+v of %q", reply, d, got.tags[i])
+				}
+			}
+		}
+		if void, err := s.settle(ctx, &caller{}, outcomes, 1); !bad(err) {
+			for _, i := range void {
+				if i < 0 || i >= len(outcomes) {
+					t.Errorf("%v: outcome %d of %d is void", reply, i, len(outcomes))
+				}
+			}
+		}
+		if answers, err := s.extend(ctx, time.Second, ds); !bad(err) && len(answers) != len(ds) {
+			t.Errorf("%v: %d answers for %d", reply, len(answers), len(ds))
+		}
+		if state, err := s.intercept(ctx, &caller{}, "id", "x"); !bad(err) && state.String() != reply[0] {
+			t.Errorf("%v is %v", reply, state)
+		}
+		_, err := s.counts(ctx)
+		bad(err)
+	})
+}

@@ -1,0 +1,392 @@
+package delayqueue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// A deed is one operation on a message.
+type deed struct {
+	what  what
+	n     int         // number of the delivery
+	kind  outcomeKind // of didSettle and mayHaveSettled
+	at    int64       // unix us: of the hand-out by the server's clock; else when the call began
+	until int64       // unix us: lease end; of didLose and wasVoid when the call ended
+	state State       // of didIntercept and wasSeen
+}
+
+type what string
+
+const (
+	didSend        what = "sent"
+	didHandOut     what = "handed out"
+	mayHaveHanded  what = "perhaps handed out" // by a fetch whose reply was lost
+	didSettle      what = "settled"
+	mayHaveSettled what = "perhaps settled"
+	wasVoid        what = "settled in vain"
+	didExtend      what = "lease renewed"
+	didLose        what = "lease found lost" // the message lives on elsewhere
+	wasGone        what = "lease found gone" // the message is nowhere
+	didDie         what = "poison"
+	didIntercept   what = "intercepted"
+	wasSeen        what = "in the end" // where the message is after the run
+)
+
+// A life is where a message is.
+type life struct {
+	state State // StateGone, StateUnack, StateGarbage, or StateReady for wherever it waits
+	sent  bool
+	n     int   // number of the current or next delivery
+	until int64 // unix us: StateUnack is kept at least that long
+}
+
+// next is every life that may follow from a deed; none: the deed cannot have been.
+func (l life) next(d deed) []life {
+	var lives []life
+	may := func(ok bool, next life) {
+		if ok {
+			next.sent = true
+			lives = append(lives, next)
+		}
+	}
+	waits := func(n int) life { return life{state: StateReady, n: n} }
+	ended := map[outcomeKind]life{outcomeAck: {}, outcomeRetry: waits(d.n + 1), outcomeReady: waits(d.n + 1), outcomeGarbage: {state: StateGarbage}}[d.kind]
+	holds := l.state == StateUnack && l.n == d.n
+	over := l.sent && !holds && (l.n > d.n || l.state == StateGone || l.state == StateGarbage) // delivery n is
+	switch d.what {
+	case didSend:
+		may(!l.sent, waits(1))
+	case didHandOut:
+		may(l.state == StateReady && l.n == d.n, life{state: StateUnack, n: d.n, until: d.until})
+		may(l.state == StateUnack && l.n+1 == d.n && d.at >= l.until, life{state: StateUnack, n: d.n, until: d.until}) // after a loss
+	case mayHaveHanded:
+		may(true, l)
+		may(l.state == StateReady, life{state: StateUnack, n: l.n})
+		may(l.state == StateUnack && d.until >= l.until, life{state: StateUnack, n: l.n + 1})
+		if !l.sent {
+			return []life{l}
+		}
+	case didSettle:
+		may(holds, ended)
+	case mayHaveSettled:
+		may(true, l)
+		may(holds, ended)
+	case wasVoid, didLose, wasGone:
+		may(over && (d.what == wasVoid || (l.state == StateGone) == (d.what == wasGone)), l)
+		may(holds && d.until >= l.until && d.what != wasGone, waits(d.n+1)) // a loss that nobody else has seen yet
+	case didExtend:
+		may(holds, life{state: StateUnack, n: l.n, until: max(l.until, d.until)})
+	case didDie:
+		may(l.state == StateUnack && l.n == d.n && d.at >= l.until, life{state: StateGarbage})
+	case didIntercept:
+		may((l.state == StateGone) == (d.state == StateGone), life{})
+	case wasSeen:
+		may(l.state == d.state, l)
+	}
+	return lives
+}
+
+// A history is what was done to each message, as a hook of the clients sees it.
+type history struct {
+	mu    sync.Mutex
+	began time.Time
+	calls map[string]*recorded
+	deeds map[string][]porcupine.Operation // by id
+}
+
+// recorded is a call of a script with all its attempts.
+type recorded struct {
+	name        string
+	args        []string
+	first, last int64 // unix us
+	reply       []string
+	lost        bool // an attempt was not answered
+}
+
+func (h *history) now() int64 { return h.began.UnixMicro() + time.Since(h.began).Microseconds() }
+
+func (h *history) add(id string, from, to int64, d deed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.deeds[id] = append(h.deeds[id], porcupine.Operation{Input: d, Call: from, Return: to})
+}
+
+func (h *history) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (h *history) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (h *history) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		i := slices.IndexFunc(everyScript, func(s namedScript) bool {
+			return slices.Contains(cmd.Args()[:2], any(s.sha)) || slices.Contains(cmd.Args()[:2], any(s.text))
+		})
+		if i < 0 {
+			return next(ctx, cmd)
+		}
+		from := h.now()
+		err := next(ctx, cmd)
+		to := h.now()
+		var args []string
+		for _, arg := range cmd.Args()[3+cmd.Args()[2].(int):] {
+			if p, ok := arg.(*string); ok {
+				arg = *p
+			}
+			args = append(args, fmt.Sprint(arg))
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		call := strings.Join(args[:2], " ") // caller and number
+		if everyScript[i].script == extendScript {
+			call = strconv.Itoa(len(h.calls))
+		}
+		c := h.calls[call]
+		if c == nil {
+			c = &recorded{name: everyScript[i].name, args: args, first: from}
+			h.calls[call] = c
+		}
+		var refused redis.Error
+		if err == nil {
+			c.reply, c.last = cmd.(onceCmd).Val(), max(c.last, to)
+		} else if !errors.As(err, &refused) {
+			c.lost = true
+		}
+		return err
+	}
+}
+
+// tell makes deeds of the calls. One that nobody saw answered may have been carried out until end.
+func (h *history) tell(ids []string, lease, end int64) {
+	for _, c := range h.calls {
+		answered, r := c.reply != nil, reply{rest: c.reply}
+		if !answered {
+			c.last = end
+		}
+		tell := func(tag string, d deed) {
+			id := idIn(tag)
+			if d.n == 0 {
+				n, _, _ := strings.Cut(tag, ":")
+				d.n, _ = strconv.Atoi(n)
+				if tag == id {
+					d.n = 1
+				}
+			}
+			h.add(id, c.first, c.last, d)
+		}
+		switch {
+		case c.name == "fetch":
+			if c.lost && c.args[2] != "0" {
+				for _, id := range ids {
+					tell(id, deed{what: mayHaveHanded, until: c.last})
+				}
+			}
+			if !answered {
+				continue
+			}
+			got, err := newStore(answering{reply: c.reply}, "", "").fetch(context.Background(), &caller{}, ask{}, &fetchSettings{})
+			if err != nil {
+				panic(err)
+			}
+			for _, tag := range got.tags {
+				tell(tag, deed{what: didHandOut, at: got.now, until: got.now + lease})
+			}
+			for _, dead := range got.dead {
+				record, _ := parseFail(dead.fail)
+				tell(dead.id, deed{what: didDie, n: record.delivery - 1, at: got.now})
+			}
+		case c.name == "settle":
+			plain, _ := strconv.Atoi(c.args[2])
+			tags, kinds := slices.Clone(c.args[3:3+plain]), make([]outcomeKind, plain)
+			for o := range slices.Chunk(c.args[3+plain:], 8) {
+				tags = append(tags, o[1])
+				kinds = append(kinds, outcomeKind(slices.Index([]string{"ack", "retry", "ready", "garbage"}, o[0])))
+			}
+			var void []string
+			if answered {
+				void = strings.Fields(r.take(2)[1])
+			}
+			for i, tag := range tags {
+				switch {
+				case !answered:
+					tell(tag, deed{what: mayHaveSettled, kind: kinds[i]})
+				case slices.Contains(void, strconv.Itoa(i+1)):
+					tell(tag, deed{what: wasVoid, until: c.last})
+				default:
+					tell(tag, deed{what: didSettle, kind: kinds[i]})
+				}
+			}
+		case c.name == "extend" && answered:
+			for i := range len(c.args) / 2 {
+				tag, answer := c.args[1+2*i], r.number()
+				switch answer {
+				case leaseRenewed:
+					tell(tag, deed{what: didExtend, until: c.first + lease - 1}) // it is rounded down
+				case leaseLost:
+					tell(tag, deed{what: didLose, until: c.last})
+				case leaseGone:
+					tell(tag, deed{what: wasGone, until: c.last})
+				}
+			}
+		}
+	}
+}
+
+// TestHistories runs consumers with short leases on lines that lose replies and break, and wants
+// what was done to each message, by whom and when, to be a possible life of one: a delivery is held
+// by one consumer as long as its lease, one settlement of it counts, and what was accepted is
+// delivered until it is acked, intercepted or in garbage.
+func TestHistories(t *testing.T) {
+	t.Parallel()
+	const lease = 500 * time.Millisecond
+	ctx := context.Background()
+	f := newFixture(t)
+	h := &history{began: time.Now(), calls: map[string]*recorded{}, deeds: map[string][]porcupine.Operation{}}
+
+	type line struct {
+		*redistest.Wire
+		q    *DelayQueue
+		slow chan string // what a handler has begun that outlasts a lease
+	}
+	connect := func() *line {
+		l := &line{Wire: redistest.NewWire(t, shared.Addr()), slow: make(chan string)}
+		cli := redis.NewClient(&redis.Options{Addr: l.Addr()})
+		cli.AddHook(h)
+		t.Cleanup(func() { _ = cli.Close() })
+		l.q = f.queueOn(cli, nil).WithConcurrent(4).WithLease(lease).WithNackRedeliveryDelay(10 * time.Millisecond).WithDefaultRetryCount(2)
+		l.q.WithHandler(func(ctx context.Context, msg *Message) error {
+			switch n, _ := strconv.Atoi(msg.Payload); {
+			case n%40 == 1 && msg.Delivery == 1:
+				select {
+				case l.slow <- msg.ID:
+				default:
+				}
+				select {
+				case <-time.After(2 * lease):
+				case <-ctx.Done():
+				}
+			case n%10 == 2:
+				return errBoom
+			case n%10 == 3 && msg.Delivery < 3:
+				return Snooze(10 * time.Millisecond)
+			}
+			return nil
+		})
+		return l
+	}
+	lines := []*line{connect(), connect(), connect()}
+	for _, l := range lines {
+		l.q.StartConsume()
+	}
+
+	var sent []string
+	over, senders := make(chan struct{}), sync.WaitGroup{}
+	sender := f.queue(nil)
+	senders.Go(func() {
+		pace := time.NewTicker(2 * time.Millisecond)
+		defer pace.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-over:
+				return
+			case <-pace.C:
+			}
+			from := h.now()
+			info, err := sender.Send(ctx, strconv.Itoa(n), WithDelay(rand.N(lease)))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			h.add(info.ID, from, h.now(), deed{what: didSend})
+			sent = append(sent, info.ID)
+			if n%10 == 4 {
+				id := sent[max(0, n-rand.IntN(200))]
+				from = h.now()
+				result, err := sender.Intercept(ctx, id)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				h.add(id, from, h.now(), deed{what: didIntercept, state: result.State})
+			}
+		}
+	})
+
+	for _, l := range lines {
+		for _, s := range []*script{fetchScript, settleScript, extendScript} {
+			receive(t, "a reply is lost", l.DropReply(redistest.Script(s.sha)))
+		}
+	}
+	for range 2 { // cut off past a lease, and back
+		receive(t, "it handles something slow", lines[0].slow)
+		losses, late := f.log.count("leases ran out"), f.log.count("not ours any more")+f.log.count("came too late")
+		lines[0].Cut()
+		eventually(t, "others take over", func() bool { return f.log.count("leases ran out") > losses })
+		lines[0].Mend()
+		eventually(t, "it learns that it was too late", func() bool {
+			return f.log.count("not ours any more")+f.log.count("came too late") > late
+		})
+	}
+	receive(t, "it handles something slow", lines[1].slow)
+	lines[1].Cut() // for good, as if it were killed
+	lines = append(lines, connect())
+	lines[3].q.StartConsume()
+	close(over)
+	senders.Wait()
+	eventually(t, "all is handled", func() bool {
+		c, err := newStore(f.cli, "dq", f.name).counts(ctx)
+		return err == nil && c.pending+c.ready+c.unack+c.retry == 0
+	})
+	for _, l := range lines {
+		if err := l.q.Shutdown(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+
+	end := h.now()
+	h.tell(sent, lease.Microseconds(), end)
+	s := f.check()
+	for _, id := range sent {
+		h.add(id, end+1, end+1, deed{what: wasSeen, state: State(slices.Index(stateNames[:], s.Where(id)))})
+	}
+	model := (&porcupine.NondeterministicModel{
+		Init: func() []any { return []any{life{}} },
+		Step: func(state, input, _ any) (lives []any) {
+			for _, l := range state.(life).next(input.(deed)) {
+				lives = append(lives, l)
+			}
+			return lives
+		},
+	}).ToModel()
+	count := map[what]int{}
+	for id, ops := range h.deeds {
+		for _, op := range ops {
+			count[op.Input.(deed).what]++
+		}
+		if !porcupine.CheckOperations(model, ops) {
+			slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+			t.Errorf("message %s cannot have lived like this:", id)
+			for _, op := range ops {
+				t.Logf("%d to %d: %+v", op.Call-h.began.UnixMicro(), op.Return-h.began.UnixMicro(), op.Input)
+			}
+		}
+	}
+	t.Log(count)
+	for _, what := range []what{didSend, didHandOut, mayHaveHanded, didSettle, wasVoid, didExtend, didIntercept, wasSeen} {
+		if count[what] == 0 {
+			t.Errorf("no message was %s", what)
+		}
+	}
+}

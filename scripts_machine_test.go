@@ -1,0 +1,136 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+)
+
+// A machine makes the same calls on both. It is the client of the store: each script call takes
+// the clock along, and brings back what Redis holds after it.
+type machine struct {
+	redis.UniversalClient
+	store   *store
+	clock   string             // key of the server's clock
+	scripts map[string]*script // by sum or text of the original: those that read that clock
+	most    int                // messages of a call
+	made    *atomic.Int64      // calls compared
+
+	// Of a sequence.
+	*model
+	held  contents // what Redis held after the last call
+	seed  int64    // of the next fetch
+	calls [4][]func(t *rapid.T)
+	who   [4]caller
+	sent  int
+	given []*delivery // the newest first
+}
+
+func newMachine(t *testing.T, most int, made *atomic.Int64) *machine {
+	m := &machine{UniversalClient: shared.Client(t), clock: t.Name() + " ", scripts: map[string]*script{}, most: most, made: made}
+	m.store = newStore(m, "dq", strings.ReplaceAll(t.Name(), "/", "_"))
+	for _, s := range everyScript {
+		clocked := newScript(strings.ReplaceAll(s.text, "redis.call('TIME')", fmt.Sprintf("redis.call('MGET', '%ss', '%[1]sus')", m.clock)))
+		m.scripts[s.sha], m.scripts[s.text] = clocked, clocked
+	}
+	t.Cleanup(func() { m.delete(m.clock+"s", m.clock+"us") })
+	return m
+}
+
+// delete removes the queue, and what else is named.
+func (m *machine) delete(keys ...any) {
+	m.UniversalClient.Do(context.Background(), slices.Concat([]any{"del"}, keys, m.store.fetchKeys)...)
+}
+
+// contentsScript returns each structure as a count and its members, scores, fields and values.
+var contentsScript = newScript(`
+local out = {}
+local function put(list)
+  out[#out + 1] = #list
+  for i = 1, #list do out[#out + 1] = list[i] end
+end
+for _, i in ipairs({1, 3, 4, 5, 9}) do put(redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES')) end
+for i = 6, 8 do put(redis.call('HGETALL', KEYS[i])) end
+put(redis.call('LRANGE', KEYS[2], 0, -1))
+for _, name in ipairs({'armed', 'seen', 'grace', 'lent'}) do out[#out + 1] = redis.call('HGET', KEYS[10], name) or '0' end
+return out`)
+
+// Process makes a script call.
+func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
+	args := cmd.Args()
+	s := m.scripts[args[1].(string)]
+	if args[1] == fetchScript.sha || args[1] == fetchScript.text {
+		args[len(args)-3] = m.seed
+	}
+	args[1] = s.sha
+	if cmd.Name() == "eval" {
+		args[1] = s.text
+	}
+	pipe := m.Pipeline()
+	pipe.MSet(ctx, m.clock+"s", m.now/1e6, m.clock+"us", m.now%1e6)
+	_ = pipe.Process(ctx, cmd)
+	held := contentsScript.command(ctx, "eval", contentsScript.text, m.store.fetchKeys, nil)
+	_ = pipe.Process(ctx, held)
+	_, _ = pipe.Exec(ctx) // each has its own error
+	if held.Err() != nil {
+		return held.Err()
+	}
+	r := reply{rest: held.Val()}
+	var sets [5]map[string]int64
+	for i := range sets {
+		sets[i] = map[string]int64{}
+		for range r.number() / 2 {
+			tag := r.text()
+			sets[i][tag] = r.instant()
+		}
+	}
+	var hashes [3]map[string]string
+	for i := range hashes {
+		hashes[i] = map[string]string{}
+		for range r.number() / 2 {
+			field := r.text()
+			hashes[i][field] = r.text()
+		}
+	}
+	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"],
+		msg: hashes[0], fail: hashes[1], key: hashes[2], ready: r.take(r.number()),
+		armed: r.instant(), seen: r.instant(), grace: r.instant(), lent: r.instant()}
+	return errors.Join(r.err("contents"), cmd.Err())
+}
+
+// same compares an answer, and all that Redis holds.
+func (m *machine) same(t *rapid.T, what string, got any, err error, want any) {
+	t.Helper()
+	if want == errStale {
+		if err == nil || !strings.HasPrefix(err.Error(), "DQSTALE") {
+			t.Errorf("%s, late: %v, want DQSTALE", what, err)
+		}
+	} else if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	} else if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: %s\nwant %s", what, names(fmt.Sprintf("%+v", got)), names(fmt.Sprintf("%+v", want)))
+	}
+	expected := m.model.contents
+	m.held.ready = slices.Concat(m.held.ready) // nil if empty
+	expected.ready = slices.Concat(expected.ready)
+	if !reflect.DeepEqual(m.held, expected) {
+		g, w := reflect.ValueOf(m.held), reflect.ValueOf(expected)
+		for i := range g.NumField() {
+			if got, want := fmt.Sprint(g.Field(i)), fmt.Sprint(w.Field(i)); got != want {
+				t.Errorf("after %s at %d: %s is %s\nwant %s", what, m.now, g.Type().Field(i).Name, names(got), names(want))
+			}
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	m.made.Add(1)
+}

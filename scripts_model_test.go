@@ -1,0 +1,395 @@
+package delayqueue
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+)
+
+// A model is the queue in plain Go: maps and a clock. Each of its methods does what the script
+// of that name should do, and answers what the typed call of that name should return.
+type model struct {
+	contents
+	now   int64 // unix us
+	with  fetchSettings
+	calls map[string]answered // by caller
+}
+
+// contents is what Redis holds of a queue, but for what shows in answers alone: the callers' last
+// calls, the longest envelope, and how far callers have been swept.
+type contents struct {
+	pending, unack, retry, garbage map[string]int64 // tag -> instant
+	ready                          []string
+	msg, fail, key                 map[string]string
+	wake                           int64 // instant on the marker; 0: somebody took it, or there is none
+
+	armed, seen, grace, lent int64
+}
+
+// answered is a caller's last call.
+type answered struct {
+	n      int64
+	answer any
+}
+
+// errStale is the answer to a call that is older than its caller's last.
+var errStale = errors.New("DQSTALE")
+
+func newModel(with fetchSettings) *model {
+	return &model{contents: newContents(), now: rigBase, with: with, calls: map[string]answered{}}
+}
+
+func newContents() contents {
+	return contents{pending: map[string]int64{}, unack: map[string]int64{}, retry: map[string]int64{}, garbage: map[string]int64{},
+		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}}
+}
+
+// once carries out a call that is new, and repeats the answer to one that is not.
+func (m *model) once(c caller, carryOut func() any) any {
+	if last, ok := m.calls[c.id]; ok && last.n > c.n {
+		return errStale
+	} else if ok && last.n == c.n {
+		return last.answer
+	}
+	answer := carryOut()
+	m.calls[c.id] = answered{c.n, answer}
+	return answer
+}
+
+func (m *model) send(batch []*outgoing) any {
+	out := stored{now: m.now}
+	var first int64
+	for i, o := range batch {
+		if holder := m.key[o.key]; holder != "" {
+			if out.refused == nil {
+				out.refused = map[int]string{}
+			}
+			out.refused[i] = holder
+			continue
+		}
+		due := m.now + o.when.us
+		if o.when.instant {
+			due = max(m.now, o.when.us)
+		}
+		m.pending[o.id] = due
+		m.msg[o.id] = fmt.Sprintf("\x01%016d%s", due, o.tail)
+		if o.key != "" {
+			m.key[o.key] = o.id
+		}
+		if first == 0 || due < first {
+			first = due
+		}
+	}
+	m.arm(first)
+	return out
+}
+
+// arm sets the alarm for work that is sooner than what it is set for.
+func (m *model) arm(first int64) {
+	if first != 0 && (m.armed == 0 || first < m.armed) {
+		m.wake, m.armed = first, first
+	}
+}
+
+func (m *model) settle(batch []outcome) any {
+	var void []int
+	var first int64
+	for i, o := range batch {
+		if _, held := m.unack[o.d.tag]; !held {
+			void = append(void, i)
+			continue
+		}
+		delete(m.unack, o.d.tag)
+		if o.kind == outcomeAck {
+			m.forget(o.d.id)
+			continue
+		}
+		if o.text == "" {
+			o.text = m.record(o.d.id).text
+		}
+		m.note(o.d.id, failRecord{o.d.number + 1, o.failures, o.losses, m.now, o.text})
+		next := m.now
+		switch o.kind {
+		case outcomeGarbage:
+			m.bury(o.d.id)
+			continue
+		case outcomeReady:
+			m.ready = append(m.ready, tagOf(o.d.id, o.d.number+1))
+		case outcomeRetry:
+			next += o.delay.Microseconds()
+			m.retry[tagOf(o.d.id, o.d.number+1)] = next
+		}
+		if first == 0 || next < first {
+			first = next
+		}
+	}
+	m.arm(first)
+	return void
+}
+
+func (m *model) extend(ds []*delivery) any {
+	answers := make([]int, len(ds))
+	for i, d := range ds {
+		if _, held := m.unack[d.tag]; held {
+			m.unack[d.tag] = m.renewal()
+		} else if answers[i] = leaseGone; m.msg[d.id] != "" {
+			answers[i] = leaseLost
+		}
+	}
+	return answers
+}
+
+func (m *model) intercept(by, id string) any {
+	if by == "key" {
+		id = m.key[id]
+	}
+	if m.msg[id] == "" {
+		return StateGone
+	}
+	tag, state := tagOf(id, m.record(id).delivery), StateReady
+	if due, ok := m.pending[tag]; ok && due > m.now {
+		state = StatePending
+	} else if _, ok := m.unack[tag]; ok {
+		state = StateUnack
+	} else if _, ok := m.retry[tag]; ok {
+		state = StateRetry
+	} else if _, ok := m.garbage[id]; ok {
+		state = StateGarbage
+	}
+	m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
+	for _, set := range []map[string]int64{m.pending, m.unack, m.retry} {
+		delete(set, tag)
+	}
+	m.forget(id)
+	return state
+}
+
+func (m *model) fetch(c caller, a ask, seed int64) any {
+	call, called := m.calls[c.id]
+	if called && call.n > c.n {
+		return errStale
+	}
+	repeat := called && call.n == c.n
+	out := fetched{now: m.now, tags: []string{}, envelopes: []string{}}
+	jitter := func(width int) int64 { // the script's own generator
+		seed = seed * 16807 % (1<<31 - 1)
+		return int64(float64(seed) / (1<<31 - 1) * float64(width))
+	}
+	if m.seen == 0 {
+		out.first = 1
+	}
+	if m.seen > m.now { // the clock was stepped back
+		m.seen = 0
+	}
+	grace := m.grace
+	half := m.with.lease.Microseconds() / 2
+	if grace > m.now+2*half {
+		grace = 0
+	}
+	if m.now-m.seen > half {
+		grace = m.now + half
+		m.grace = grace
+	}
+	m.seen = m.now
+
+	// A repeat brings what is still held under the lease of the call that it repeats.
+	var ends int64
+	if repeat && call.answer != int64(0) {
+		for _, tag := range until(m.unack, call.answer.(int64), len(m.unack)) {
+			if m.unack[tag] == call.answer {
+				out.tags = append(out.tags, tag)
+			}
+		}
+		ends = m.lend(out.tags)
+	}
+
+	expired := until(m.unack, m.now, 100)
+	for _, tag := range expired {
+		if m.unack[tag] <= grace {
+			m.unack[tag] = m.renewal()
+			continue
+		}
+		delete(m.unack, tag)
+		out.lost++
+		id := idIn(tag)
+		r := m.record(id)
+		r.delivery, r.losses, r.when = r.delivery+1, r.losses+1, m.now
+		if r.losses >= m.with.maxLosses {
+			r.text = ErrPoison.Error()
+			m.bury(id)
+			m.note(id, r)
+			out.dead = append(out.dead, deadMessage{id, m.msg[id], m.fail[id]})
+		} else {
+			m.note(id, r)
+			m.retry[tagOf(id, r.delivery)] = m.now + jitter(500_000*r.losses)
+		}
+	}
+
+	old, trimmed := m.aged(len(out.dead))
+	out.trimmed = len(trimmed)
+	for _, id := range slices.Concat(old, trimmed) {
+		m.forget(id)
+	}
+
+	if !repeat {
+		out.tags = append(out.tags, m.take(a, 500-len(expired)-len(old)-len(trimmed), jitter)...)
+		ends = m.lend(out.tags)
+	}
+	for _, tag := range out.tags {
+		out.envelopes = append(out.envelopes, m.msg[idIn(tag)])
+	}
+
+	if len(m.ready) > 0 {
+		out.next = m.now
+	}
+	for _, at := range []int64{head(m.pending), head(m.retry)} {
+		if at != 0 && (out.next == 0 || at < out.next) {
+			out.next = at
+		}
+	}
+	// A lease that its holder should have renewed is work as well.
+	if at := head(m.unack); at != 0 && 2*(at-m.now) < m.with.lease.Microseconds() && (out.next == 0 || at < out.next) {
+		out.next = at
+	}
+	if out.next == 0 {
+		if m.armed != 0 {
+			m.wake, m.armed = 0, 0
+		}
+	} else if out.next != m.armed || out.next <= m.now || a.rearm {
+		m.wake, m.armed = out.next, out.next
+	}
+	m.calls[c.id] = answered{c.n, ends}
+	return out
+}
+
+// take removes as many as are wanted of what is due: the ready ones first, then pending and retry, half and
+// half where both have more. It moves no more than room.
+func (m *model) take(a ask, room int, jitter func(int) int64) []string {
+	later := m.now + 50_000
+	if a.holds && a.want > 0 { // a consumer has one on its last chance at a time
+		for _, tag := range until(m.retry, m.now, 100) {
+			if m.lastChance(tag) {
+				m.retry[tag] = later
+				room--
+			}
+		}
+	}
+	n := max(0, min(a.want, room))
+	fromReady := m.ready[:min(len(m.ready), n)]
+	m.ready = m.ready[len(fromReady):]
+	n -= len(fromReady)
+	retry, pending := until(m.retry, m.now, n), until(m.pending, m.now, n)
+	r := min(len(retry), max(n-len(pending), (n+int(jitter(2)))/2))
+	pending = pending[:min(len(pending), n-r)]
+
+	var tags []string
+	for _, tag := range slices.Concat(fromReady, retry[:r]) {
+		delete(m.retry, tag)
+		if m.lastChance(tag) {
+			if a.holds {
+				m.retry[tag] = later
+				continue
+			}
+			a.holds = true
+		}
+		tags = append(tags, tag)
+	}
+	for _, tag := range pending {
+		delete(m.pending, tag)
+	}
+	return append(tags, pending...)
+}
+
+// aged is the garbage that is too old, and what is too much. Nobody looks at garbage where there
+// was none before this call, which buried some.
+func (m *model) aged(buried int) (old, trimmed []string) {
+	if len(m.garbage) == buried {
+		return nil, nil
+	}
+	if age := m.with.garbageAge.Microseconds(); age > 0 {
+		old = until(m.garbage, m.now-age, 100)
+	}
+	if room := m.with.garbageMax; room > 0 {
+		n := min(len(m.garbage)-len(old)-room, 100-len(old))
+		trimmed = until(m.garbage, math.MaxInt64, len(old)+max(0, n))[len(old):]
+	}
+	return old, trimmed
+}
+
+// lend gives deliveries a lease end that no other has and the fetch before had not.
+func (m *model) lend(tags []string) int64 {
+	if len(tags) == 0 {
+		return 0
+	}
+	ends := m.renewal() + 1
+	for ends == m.lent || slices.Contains(slices.Collect(maps.Values(m.unack)), ends) {
+		ends += 2
+	}
+	m.lent = ends
+	for _, tag := range tags {
+		m.unack[tag] = ends
+	}
+	return ends
+}
+
+// renewal is the even lease end of what is renewed now.
+func (m *model) renewal() int64 { return (m.now + m.with.lease.Microseconds()) &^ 1 }
+
+func (m *model) bury(id string) {
+	maps.DeleteFunc(m.key, func(_, holder string) bool { return holder == id })
+	m.garbage[id] = m.now
+}
+
+func (m *model) forget(id string) {
+	m.bury(id)
+	delete(m.garbage, id)
+	delete(m.msg, id)
+	delete(m.fail, id)
+}
+
+// record is what is known of earlier deliveries; delivery is the current one.
+func (m *model) record(id string) failRecord {
+	r, err := parseFail(m.fail[id])
+	if err != nil {
+		return failRecord{delivery: 1}
+	}
+	return r
+}
+
+func (m *model) note(id string, r failRecord) {
+	m.fail[id] = fmt.Sprintf("%d %d %d %d %s", r.delivery, r.failures, r.losses, r.when, r.text)
+}
+
+// lastChance: one more loss would make it poison.
+func (m *model) lastChance(tag string) bool {
+	losses := m.record(idIn(tag)).losses
+	return losses > 0 && losses >= m.with.maxLosses-1
+}
+
+func idIn(tag string) string { return tag[len(tag)-len(idHead)-12:] }
+
+// until is at most limit of those whose instant has come, in the order of a sorted set.
+func until(set map[string]int64, instant int64, limit int) []string {
+	var tags []string
+	for tag, at := range set {
+		if at <= instant {
+			tags = append(tags, tag)
+		}
+	}
+	slices.SortFunc(tags, func(a, b string) int { return cmp.Or(cmp.Compare(set[a], set[b]), cmp.Compare(a, b)) })
+	return tags[:max(0, min(limit, len(tags)))]
+}
+
+// head is the first instant of a set; 0 if it is empty.
+func head(set map[string]int64) int64 {
+	var first int64
+	for _, at := range set {
+		if first == 0 || at < first {
+			first = at
+		}
+	}
+	return first
+}
