@@ -193,29 +193,45 @@ func TestScriptFetchLosses(t *testing.T) {
 			r.expect("unack a@26s b@26.000001s")
 			r.tickTo(26 * time.Second)
 		}, "unack b@26.000001s retry 2:a@26s~26.5s fail a=2/0/1@26s wake 26s~26.000001s"},
-		"no grace within half a lease": {func(r *rig) {
+		"no grace within two thirds of a lease": {func(r *rig) {
 			r.hand(msg("a", 0))
-			r.tickTo(6 * time.Second)
-			r.at(6*time.Second + r.with.lease/2)
+			r.at(4 * time.Second)
+			r.tick()
+			r.at(4*time.Second + r.with.lease*2/3)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		}, "retry 2:a@10.666666s~11.166666s fail a=2/0/1@10.666666s wake 10.666666s~11.166666s"},
 		"grace just beyond": {func(r *rig) {
 			r.hand(msg("a", 0))
-			r.tickTo(6 * time.Second)
-			r.at(6*time.Second + r.with.lease/2 + time.Microsecond)
+			r.at(4 * time.Second)
+			r.tick()
+			r.at(4*time.Second + r.with.lease*2/3 + time.Microsecond)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 0)
-		}, "unack a@21s"},
-		"grace lasts until all have found back": {func(r *rig) {
+		}, "unack a@20.666666s"},
+		"grace is for what ran out in the outage": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.at(8 * time.Second) // an outage that ended before the lease did
 			r.tick()
 			r.at(11 * time.Second)
-			r.equal("lost", r.fetch(newCaller(), 0).lost, 0)
-			r.expect("unack a@21s")
-			r.tickTo(20 * time.Second)
-			r.at(22 * time.Second) // once only
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@22s~22.5s fail a=2/0/1@22s wake 22s~22.5s"},
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		"who comes back gives the others time": {func(r *rig) {
+			c := r.hand(msg("a", 0))
+			r.at(r.with.lease/2 + time.Microsecond)
+			r.fetch(c, 0)
+			r.at(10*time.Second + 2*time.Microsecond) // its grace ends just after the lease
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 0)
+			r.expect("unack a@20.000002s")
+			r.tickTo(19 * time.Second)
+			r.at(21 * time.Second) // once only
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
+		}, "retry 2:a@21s~21.5s fail a=2/0/1@21s wake 21s~21.5s"},
+		"no time for others within half a lease": {func(r *rig) {
+			c := r.hand(msg("a", 0))
+			r.at(r.with.lease / 2)
+			r.fetch(c, 0)
+			r.at(10*time.Second + 2*time.Microsecond)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
+		}, "retry 2:a@10.000002s~10.500002s fail a=2/0/1@10.000002s wake 10.000002s~10.500002s"},
 		"a repeat is not lost to its own call": {func(r *rig) {
 			c := r.hand(msg("a", 0))
 			r.at(30 * time.Second)

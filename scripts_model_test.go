@@ -33,6 +33,7 @@ type contents struct {
 type answered struct {
 	n      int64
 	answer any
+	at     int64 // when it was carried out last
 }
 
 // errStale is the answer to a call that is older than its caller's last.
@@ -55,7 +56,7 @@ func (m *model) once(c caller, carryOut func() any) any {
 		return last.answer
 	}
 	answer := carryOut()
-	m.calls[c.id] = answered{c.n, answer}
+	m.calls[c.id] = answered{c.n, answer, m.now}
 	return answer
 }
 
@@ -185,12 +186,16 @@ func (m *model) fetch(c caller, a ask, seed int64) any {
 		m.seen = 0
 	}
 	grace := m.grace
-	half := m.with.lease.Microseconds() / 2
-	if grace > m.now+2*half {
+	lease := m.with.lease.Microseconds()
+	back := max(lease/2, 2_000_000)
+	if grace > m.now+back {
 		grace = 0
 	}
-	if m.now-m.seen > half {
-		grace = m.now + half
+	if called && m.now-call.at > lease/2 { // it was cut off
+		grace = m.now + back
+		m.grace = grace
+	} else if m.now-m.seen > lease*2/3 {
+		grace = m.now
 		m.grace = grace
 	}
 	m.seen = m.now
@@ -261,7 +266,7 @@ func (m *model) fetch(c caller, a ask, seed int64) any {
 	} else if out.next != m.armed || out.next <= m.now || a.rearm {
 		m.wake, m.armed = out.next, out.next
 	}
-	m.calls[c.id] = answered{c.n, ends}
+	m.calls[c.id] = answered{c.n, ends, m.now}
 	return out
 }
 

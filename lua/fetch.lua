@@ -35,13 +35,15 @@ local function islast(record) -- is that the record of a message on its last cha
   return losses > 0 and losses >= maxlosses - 1
 end
 local holds = ARGV[11] == '1'
+local back = math.max(math.floor(lease / 2), 2000000) -- in which all consumers find back after an outage
 local later = now + 50000 -- when one that could not have its last chance now is looked at again
 
 local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent')
 local armed, seen = tonumber(state[2]) or 0, tonumber(state[3]) or 0
 local grace, big = tonumber(state[4]) or 0, tonumber(state[5])
 if seen > now then seen = 0 end -- the clock was stepped back
-if grace > now + lease then grace = 0 end
+if grace > now + back then grace = 0 end
+local heard = state[1] and tonumber(string.match(state[1], '^%d+ (%d+) ')) or now -- of this consumer, before
 local handed = recall(state[1]) -- lease end of what a lost reply held
 if handed == false then return stale end
 
@@ -92,11 +94,14 @@ if handed and handed ~= '' then
   end
 end
 
--- 1. Leases that ran out. After half of one without any consumer's call (an outage, a step of
--- the clock) those that ran out meanwhile, or do within half of one from now, are renewed once:
--- their holders may live, and not all of them find back as soon as the first.
-if now - seen > lease / 2 then
-  grace = now + lease / 2
+-- 1. Leases that ran out. After two thirds of one without any consumer's call (an outage, a step
+-- of the clock) those that ran out meanwhile are renewed once: their holders may live. And where this
+-- consumer was cut off for half of one, others were too, who find back later than this one.
+if now - heard > lease / 2 then
+  grace = now + back
+  mark('grace', us(grace))
+elseif now - seen > lease * 2 / 3 then
+  grace = now
   mark('grace', us(grace))
 end
 local expired = {}
