@@ -55,8 +55,8 @@ type SendResult struct {
 // sending is the half of a queue that sends and takes back. DelayQueue and Publisher
 // embed it. It is safe for concurrent use.
 //
-// Concurrent sends share script calls: who comes alone leaves at once; who comes while a call is
-// under way goes with the next.
+// Concurrent sends share script calls: who finds a flight on the ground leaves with it at
+// once; who comes while all are under way goes with the next.
 type sending struct {
 	store          *store
 	defaultRetries int
@@ -67,19 +67,16 @@ type sending struct {
 	timeout        sharedTimeout
 	sent           func(in time.Duration) // told how soon stored messages are due; nil if nobody listens
 
-	sendMu   sync.Mutex
-	waiting  []*outgoing
-	landed   []*caller // of flights that are not under way
-	flights  int       // how many there are, under way or not
-	departed time.Time // when the last one left
+	sendMu  sync.Mutex
+	waiting []*outgoing
+	landed  []*caller // of flights that are not under way
+	flights int       // how many there are, under way or not
+	trouble error     // of the last attempt, if that failed
 }
 
-// A call carries messages; who comes while it is under way goes with the next. Where the way is
-// long, another call leaves before the first is back: maxFlights at most, headway apart.
-const (
-	maxFlights = 4
-	headway    = time.Millisecond
-)
+// maxFlights is how many script calls carry messages at a time: one is on the wire while the
+// next is made up.
+const maxFlights = 2
 
 // outgoing is a message on its way to Redis.
 type outgoing struct {
@@ -239,13 +236,10 @@ func (s *sending) deliver(ctx context.Context, msgs ...*outgoing) {
 	}
 	s.sendMu.Lock()
 	s.waiting = append(s.waiting, msgs...)
-	n := len(s.landed)
-	switch {
-	case s.flights > n && time.Since(s.departed) < headway:
-	case n > 0:
+	if n := len(s.landed); n > 0 {
 		go s.fly(s.landed[n-1])
 		s.landed = s.landed[:n-1]
-	case s.flights < maxFlights:
+	} else if s.flights < maxFlights {
 		s.flights++
 		go s.fly(newCaller())
 	}
@@ -274,7 +268,7 @@ func (s *sending) await(call *sendCall, msgs []*outgoing) {
 		case m.flying:
 			m.err = withLast(fmt.Errorf("may or may not have been accepted: %w", ended(call.ctx)), m.last)
 		default:
-			m.err = fmt.Errorf("not sent: %w", ended(call.ctx))
+			m.err = withLast(fmt.Errorf("not sent: %w", ended(call.ctx)), s.trouble)
 		}
 		m.call = nil
 	}
@@ -290,12 +284,9 @@ func (s *sending) fly(c *caller) {
 			s.sendMu.Unlock()
 			return
 		}
-		s.departed = time.Now()
 		s.sendMu.Unlock()
 		s.carry(c, batch)
-		// Those whose messages have landed may have more: they go first, and go together.
-		runtime.Gosched()
-		runtime.Gosched()
+		runtime.Gosched() // those whose messages have landed may have more: they go first, and go together
 	}
 }
 
@@ -335,6 +326,7 @@ func (s *sending) carry(c *caller, batch []*outgoing) {
 func (s *sending) failed(batch []*outgoing, err error) (waiting []context.Context) {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
+	s.trouble = err
 	for _, m := range batch {
 		m.last = err
 		if m.call != nil {
@@ -379,6 +371,7 @@ func waitFor(ctxs []context.Context, d time.Duration) bool {
 func (s *sending) land(batch []*outgoing, out stored, err error) {
 	soonest := int64(math.MaxInt64)
 	s.sendMu.Lock()
+	s.trouble = nil
 	for i, m := range batch {
 		due := m.when.due(out.now)
 		soonest = min(soonest, due)
