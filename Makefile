@@ -5,7 +5,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: test lint model fuzz bench bench-check redis
+.PHONY: test lint model fuzz faults soak bench bench-check redis
 
 test: redis
 	go test -race -shuffle=on ./...
@@ -21,6 +21,7 @@ lint:
 	go vet ./...
 	go run $(STATICCHECK) ./...
 	cd bench && go vet ./... && go test ./...
+	cd faults && go vet ./... && go test ./...
 
 model: redis
 	go test -run '^TestModel$$' -v -model.calls 200000 .
@@ -35,6 +36,13 @@ bench: redis
 
 bench-check: redis
 	cd bench && go run . -check
+
+faults: redis
+	cd faults && go run .
+
+MINUTES ?= 20
+soak: redis
+	cd faults && go run . -soak $(MINUTES)
 
 redis:
 	@.ci/install-redis

@@ -3,7 +3,7 @@
 // and a faulty wire.
 //
 //   - [Start] runs one redis-server for a test, [Run] one for a TestMain.
-//   - [StartCluster] runs a Redis Cluster.
+//   - [StartCluster] runs a Redis Cluster, [StartSentinel] a primary with replicas and sentinels.
 //   - [NewWire] puts a TCP proxy before a server. It understands RESP, so it
 //     can lose, or hold back, exactly the reply or the command that a test
 //     names, however the client pipelines.

@@ -14,6 +14,7 @@ type faultKind int
 
 const (
 	dropReply faultKind = iota
+	cutReply
 	holdReply
 	holdCommand
 )
@@ -49,6 +50,12 @@ func (s *signal) fire() { s.once.Do(func() { close(s.c) }) }
 // command the server never answers is used up and never strikes.
 func (w *Wire) DropReply(match func(cmd []string) bool) <-chan struct{} {
 	return w.arm(dropReply, match).struck.c
+}
+
+// CutReply is DropReply that lets the first half of the reply through, a byte at least, before
+// the connection is closed.
+func (w *Wire) CutReply(match func(cmd []string) bool) <-chan struct{} {
+	return w.arm(cutReply, match).struck.c
 }
 
 // HoldReply delays one reply, that to the next command for which match (see

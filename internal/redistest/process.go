@@ -15,24 +15,26 @@ const (
 	probeWait  = 500 * time.Millisecond // for the answer to a probe
 )
 
-// process is one child process, from its start to its end.
-type process struct {
+// Process is one child process, from its start to its end. A Server has one; a test may
+// have others of its own. All methods are safe for concurrent use.
+type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the child has ended and was waited for
 }
 
-// startProcess starts a child that writes all it says to out.
+// StartProcess starts a child, in directory dir, that writes all it says to out. On Linux it
+// ends with this process, however that ends.
 //
 // The kernel ties the child's death signal to the thread that started it, not
 // to the process, so the starting goroutine keeps its thread until the child
 // has ended.
-func startProcess(path string, args []string, dir string, out *os.File) (*process, error) {
+func StartProcess(path string, args []string, dir string, out *os.File) (*Process, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = dir
 	cmd.Stdout = out
 	cmd.Stderr = out
 	cmd.SysProcAttr = childAttr()
-	p := &process{cmd: cmd, done: make(chan struct{})}
+	p := &Process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
@@ -50,11 +52,11 @@ func startProcess(path string, args []string, dir string, out *os.File) (*proces
 	return p, nil
 }
 
-// pid returns the child's process id, also after its end.
-func (p *process) pid() int { return p.cmd.Process.Pid }
+// Pid returns the child's process id, also after its end.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// ended tells whether the child has ended.
-func (p *process) ended() bool {
+// Ended tells whether the child has ended.
+func (p *Process) Ended() bool {
 	select {
 	case <-p.done:
 		return true
@@ -63,37 +65,43 @@ func (p *process) ended() bool {
 	}
 }
 
-// signal sends sig; a child that has ended is left alone.
-func (p *process) signal(sig os.Signal) { _ = p.cmd.Process.Signal(sig) }
+// Done returns a channel that closes when the child has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
 
-// stop ends the child with SIGTERM, or with SIGKILL if that takes longer than
+// Terminate asks the child to end, by SIGTERM.
+func (p *Process) Terminate() { p.signal(syscall.SIGTERM) }
+
+// signal sends sig; a child that has ended is left alone.
+func (p *Process) signal(sig os.Signal) { _ = p.cmd.Process.Signal(sig) }
+
+// Stop ends the child with SIGTERM, or with SIGKILL if that takes longer than
 // stopGrace, and waits for its end. A paused child is woken for it.
-func (p *process) stop() {
-	p.signal(syscall.SIGTERM)
+func (p *Process) Stop() {
+	p.Terminate()
 	p.signal(sigResume)
 	grace := time.NewTimer(stopGrace)
 	defer grace.Stop()
 	select {
 	case <-p.done:
 	case <-grace.C:
-		p.kill()
+		p.Kill()
 	}
 }
 
-// kill ends the child with SIGKILL and waits for its end.
-func (p *process) kill() {
+// Kill ends the child with SIGKILL and waits for its end.
+func (p *Process) Kill() {
 	p.signal(os.Kill)
 	<-p.done
 }
 
-// pause stops the child with SIGSTOP and returns once it stands still.
-func (p *process) pause() {
+// Pause stops the child with SIGSTOP and returns once it stands still.
+func (p *Process) Pause() {
 	p.signal(sigPause)
-	until(pauseWait, func() bool { return p.ended() || standsStill(p.pid()) })
+	until(pauseWait, func() bool { return p.Ended() || standsStill(p.Pid()) })
 }
 
-// resume lets a paused child go on.
-func (p *process) resume() { p.signal(sigResume) }
+// Resume lets a paused child go on.
+func (p *Process) Resume() { p.signal(sigResume) }
 
 // until looks at cond every few milliseconds, until it holds or limit has
 // passed, and tells whether it held.

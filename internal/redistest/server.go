@@ -34,11 +34,12 @@ var errPortTaken = errors.New("redistest: port is taken")
 type Server struct {
 	path string   // of redis-server
 	args []string // the caller's own
+	conf string   // what a sentinel's configuration file holds at first; "": not a sentinel
 	dir  string
 	port int
 
 	mu     sync.Mutex // guards the rest and is held while the server starts or stops
-	proc   *process   // the newest process, ended or not; nil before the first
+	proc   *Process   // the newest process, ended or not; nil before the first
 	closed bool
 	final  string // the output, once closed
 }
@@ -69,7 +70,10 @@ func Start(t testing.TB, args ...string) *Server {
 
 // Run is Start for a TestMain, which has no testing.TB: the caller must Close
 // the server, before os.Exit, and sees its output by Output.
-func Run(args ...string) (*Server, error) {
+func Run(args ...string) (*Server, error) { return run(&Server{args: args}) }
+
+// run starts a server that is made up but for its path, directory and port.
+func run(s *Server) (*Server, error) {
 	path, err := exec.LookPath("redis-server")
 	if err != nil {
 		return nil, fmt.Errorf("redistest: there is no redis-server in PATH; run `make test`, which installs it: %w", err)
@@ -78,8 +82,14 @@ func Run(args ...string) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("redistest: %w", err)
 	}
-	s := &Server{path: path, args: args, dir: dir}
-	if err := s.startAnywhere(); err != nil {
+	s.path, s.dir = path, dir
+	if s.conf != "" {
+		err = os.WriteFile(s.confFile(), []byte(s.conf), 0o600)
+	}
+	if err == nil {
+		err = s.startAnywhere()
+	}
+	if err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -96,7 +106,7 @@ func (s *Server) Close() {
 	}
 	s.closed = true
 	if s.proc != nil {
-		s.proc.stop()
+		s.proc.Stop()
 	}
 	s.final = s.readOutput(0)
 	releasePort(s.port)
@@ -121,7 +131,7 @@ func (s *Server) Stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc != nil {
-		s.proc.stop()
+		s.proc.Stop()
 	}
 }
 
@@ -131,7 +141,7 @@ func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc != nil {
-		s.proc.kill()
+		s.proc.Kill()
 	}
 }
 
@@ -154,7 +164,7 @@ func (s *Server) Pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc != nil {
-		s.proc.pause()
+		s.proc.Pause()
 	}
 }
 
@@ -163,7 +173,7 @@ func (s *Server) Resume() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc != nil {
-		s.proc.resume()
+		s.proc.Resume()
 	}
 }
 
@@ -171,10 +181,10 @@ func (s *Server) Resume() {
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.proc == nil || s.proc.ended() {
+	if s.proc == nil || s.proc.Ended() {
 		return 0
 	}
-	return s.proc.pid()
+	return s.proc.Pid()
 }
 
 // Output returns what the server has logged so far, over all its restarts.
@@ -221,7 +231,7 @@ func (s *Server) restart() error {
 		return errors.New("redistest: a closed server cannot be restarted")
 	}
 	if s.proc != nil {
-		s.proc.stop()
+		s.proc.Stop()
 	}
 	deadline := time.Now().Add(startLimit)
 	var err error
@@ -244,24 +254,24 @@ func (s *Server) launch(deadline time.Time) error {
 	if err != nil {
 		return fmt.Errorf("redistest: %w", err)
 	}
-	p, err := startProcess(s.path, s.commandLine(), s.dir, out)
+	p, err := StartProcess(s.path, s.commandLine(), s.dir, out)
 	if err != nil {
 		return fmt.Errorf("redistest: start %s: %w", s.path, err)
 	}
 	s.proc = p
 	var who answerer
 	until(time.Until(deadline), func() bool {
-		who = probe(s.Addr(), p.pid())
-		return who != nobody || p.ended()
+		who = probe(s.Addr(), p.Pid())
+		return who != nobody || p.Ended()
 	})
 	switch {
 	case who == ours:
 		return nil
 	case who == stranger:
-		p.kill()
+		p.Kill()
 		return errPortTaken
-	case !p.ended():
-		p.kill()
+	case !p.Ended():
+		p.Kill()
 		return fmt.Errorf("redistest: %s did not answer PING in time:\n%s", s.path, tail(s.readOutput(size), tailLines))
 	}
 	output := s.readOutput(size)
@@ -273,11 +283,16 @@ func (s *Server) launch(deadline time.Time) error {
 
 // commandLine returns redis-server's arguments, the caller's last.
 func (s *Server) commandLine() []string {
+	if s.conf != "" {
+		return []string{s.confFile(), "--sentinel", "--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir}
+	}
 	return append([]string{
 		"--save", "", "--appendonly", "no", "--loglevel", "notice", "--daemonize", "no",
 		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
 	}, s.args...)
 }
+
+func (s *Server) confFile() string { return filepath.Join(s.dir, "sentinel.conf") }
 
 func (s *Server) logFile() string { return filepath.Join(s.dir, "redistest.log") }
 

@@ -18,11 +18,11 @@ const (
 // turns on. Each client connection has its own to the server. Left alone it
 // passes every byte unchanged. All methods are safe for concurrent use.
 //
-// DropReply, HoldReply and HoldCommand strike the connections that send
+// DropReply, CutReply, HoldReply and HoldCommand strike the connections that send
 // commands and get one reply for each, MULTI, blocking commands and RESP3's
 // pushes included. A connection that has subscribed, monitors, replicates or
 // switched replies off has no such order: from that command on it is passed
-// through, and only Cut and SetDelay touch it.
+// through, and only what strikes every connection touches it.
 //
 // A cluster's client learns its nodes' own addresses and so passes a wire by.
 type Wire struct {
@@ -31,6 +31,8 @@ type Wire struct {
 	port     int
 
 	delay    atomic.Int64 // ns
+	trickle  atomic.Bool
+	gate     gate
 	commands atomic.Int64
 
 	faultMu sync.Mutex

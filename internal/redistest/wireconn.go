@@ -3,9 +3,11 @@ package redistest
 import (
 	"bufio"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -26,7 +28,8 @@ type wireConn struct {
 	w      *Wire
 	client *net.TCPConn
 	server *net.TCPConn
-	chunks chan chunk // from replies to deliver
+	chunks chan chunk  // from replies to deliver
+	half   atomic.Bool // HalfOpen has struck
 
 	gone     chan struct{} // closed by kill
 	goneOnce sync.Once
@@ -46,7 +49,7 @@ type chunk struct {
 	due  time.Time // zero: now
 	data []byte
 	hold *fault // wait for its release before writing
-	drop *fault // hang up instead of writing
+	drop *fault // hang up after writing
 }
 
 func newWireConn(w *Wire, client, server *net.TCPConn) *wireConn {
@@ -89,6 +92,11 @@ func (c *wireConn) run() {
 func (c *wireConn) commands() {
 	// Only this direction is closed: the server still reads all that was sent.
 	defer func() { _ = c.server.CloseWrite() }()
+	defer func() {
+		if c.half.Load() {
+			_, _ = io.Copy(io.Discard, c.client) // until the client gives up
+		}
+	}()
 	in := newFrameReader(c.client)
 	out := bufio.NewWriterSize(c.server, readerSize)
 	var frame []byte
@@ -124,6 +132,7 @@ func (c *wireConn) commands() {
 		if len(words) > 0 {
 			c.w.commands.Add(1)
 		}
+		c.w.gate.pass(c.gone)
 		if _, err := out.Write(frame); err != nil {
 			return
 		}
@@ -160,8 +169,10 @@ func (c *wireConn) replies() {
 		if f := e.fault; f != nil {
 			switch f.kind {
 			case dropReply:
-				c.send(chunk{data: out[:start]})
-				c.send(chunk{drop: f})
+				c.send(chunk{data: out[:start], drop: f})
+				out = nil
+			case cutReply:
+				c.send(chunk{data: out[:start+(len(out)-start)/2], drop: f})
 				out = nil
 			case holdReply:
 				c.send(chunk{data: out[:start]})
@@ -220,21 +231,31 @@ func (c *wireConn) deliver() {
 			case <-c.gone:
 			}
 		}
+		c.w.gate.pass(c.gone)
+		if !hungUp {
+			hungUp = c.write(ch.data) != nil
+		}
 		if ch.drop != nil {
 			c.hangUp()
 			hungUp = true
 			ch.drop.struck.fire()
-			continue
-		}
-		if !hungUp {
-			_, err := c.client.Write(ch.data)
-			hungUp = err != nil
 		}
 		if ch.hold != nil {
 			ch.hold.through.fire()
 		}
 	}
-	c.hangUp()
+	if !c.half.Load() {
+		c.hangUp()
+	}
+}
+
+// write passes data on to the client.
+func (c *wireConn) write(data []byte) error {
+	if c.w.trickle.Load() {
+		return trickle(c.client, data)
+	}
+	_, err := c.client.Write(data)
+	return err
 }
 
 // hangUp ends the connection for the client. Its other direction stays open

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// leastPrivilege is what a user of the library needs, on the keys of its queue.
+const leastPrivilege = "+eval +evalsha +time +hdel +hexists +hget +hincrby +hlen +hmget +hscan +hset +hstrlen " +
+	"+llen +lpos +lrange +lrem +ltrim +rpush +zadd +zcard +zcount +zmscore +zrange +zrangebyscore +zrem +zscore +bzpopmin +wait"
+
+// What others do, and who may do what.
+var company = []scenario{
+	{
+		name:  "ACL: a user of least privilege",
+		holds: "all works; no command is refused",
+		setUp: func(t *trial) {
+			oneServer()(t)
+			args := []any{"ACL", "SETUSER", "app", "on", ">secret", "resetchannels", "~{dq:" + queue + "}:*"}
+			for _, word := range strings.Fields(leastPrivilege) {
+				args = append(args, word)
+			}
+			t.do(args...)
+			t.redis.User, t.redis.Password = "app", "secret"
+		},
+		hit:   closeAll("USER", "app"),
+		every: time.Second,
+		check: func(t *trial, v *verdict) {
+			t.wantNoRefusals(v)
+			if n := t.logged("NOPERM"); n > 0 {
+				v.problem("%d commands were refused", n)
+			}
+		},
+	},
+	{
+		name:  "TLS",
+		holds: "all works, though the server closes every connection each second",
+		setUp: secured,
+		hit:   closeAll("TYPE", "normal"),
+		every: time.Second,
+		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
+	},
+	{
+		name:  "messages of a newer version",
+		holds: "set aside for who can read them, not lost",
+		hit: func(t *trial) {
+			t.strike(strike{}, func() {
+				id := uuid.Must(uuid.NewV7()).String()
+				due := fmt.Sprintf("%016d", time.Now().UnixMicro())
+				t.put(id, "\x02"+due+"\x00\x00what only it can read", due)
+				t.aside++
+				t.tolerated = append(t.tolerated, id)
+			})
+		},
+		every: 200 * time.Millisecond,
+		check: func(t *trial, v *verdict) {
+			state := t.read()
+			for _, id := range t.tolerated {
+				if where := state.Where(id); where != "retry" {
+					v.problem("message %s of the newer version is in %s, want retry", id, where)
+				}
+			}
+			if t.logged("only a newer version") == 0 {
+				v.problem("no log says that something was set aside")
+			}
+		},
+	},
+	{
+		name:  "a neighbour writes rubbish into the keys",
+		holds: "counted, logged, put aside; the rest goes on",
+		load:  refusing, // while a key has another type
+		hit:   (*trial).litter,
+		every: 200 * time.Millisecond,
+		check: func(t *trial, v *verdict) {
+			for _, text := range []string{"dropped tags without a message", "a broken message goes to garbage", "belongs to another program"} {
+				if t.logged(text) == 0 {
+					v.problem("no log says: %s", text)
+				}
+			}
+		},
+	},
+}
+
+// closeAll has the server close every connection of a kind but that of the suite.
+func closeAll(kind, name string) func(t *trial) {
+	return func(t *trial) {
+		t.strike(strike{}, func() {
+			if n, err := t.admin.Do(t.ctx, "CLIENT", "KILL", kind, name, "SKIPME", "yes").Int(); n == 0 || err != nil {
+				t.Fatalf("%d connections were closed: %v", n, err)
+			}
+		})
+	}
+}
+
+// put stores a message behind the library's back.
+func (t *trial) put(id, envelope, due string) {
+	pipe := t.admin.TxPipeline()
+	pipe.HSet(t.ctx, key("msg"), id, envelope)
+	pipe.Do(t.ctx, "ZADD", key("pending"), due, id)
+	if _, err := pipe.Exec(t.ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func key(structure string) string { return "{dq:" + queue + "}:" + structure }
+
+// litter writes one piece of rubbish after the other.
+func (t *trial) litter() {
+	now := time.Now().UnixMicro()
+	due := fmt.Sprintf("%016d", now)
+	id := uuid.Must(uuid.NewV7()).String()
+	t.tolerated = append(t.tolerated, id, "rubbish")
+	kinds := []func(){
+		func() { t.do("ZADD", key("pending"), now, "rubbish") },                                   // no envelope
+		func() { t.do("ZADD", key("retry"), now, "7:"+id) },                                       // the same, later
+		func() { t.do("ZADD", key("unack"), now-1, id) },                                          // a lease of nobody's
+		func() { t.do("RPUSH", key("ready"), "99999999999999999999:rubbish") },                    // no number of a delivery
+		func() { t.put(id, "rubbish", due) },                                                      // no envelope at all
+		func() { t.put(id, "\x01"+due+"\x00\x00\x02\x03\xff\xff\xff", due) },                      // broken headers
+		func() { t.put(id, "\x01"+due+"\xff\xff", due) },                                          // a key longer than all
+		func() { t.do("HSET", key("state"), "call:rubbish", "rubbish") },                          // a caller of nobody's
+		func() { t.do("HSET", key("fail"), id, "rubbish"); t.put(id, "\x01"+due+"rubbish", due) }, // two at once
+		func() { // another type
+			pipe := t.admin.TxPipeline() // at once: no script may see the key gone
+			pipe.Rename(t.ctx, key("key"), "elsewhere")
+			pipe.Set(t.ctx, key("key"), "rubbish", 0)
+			if _, err := pipe.Exec(t.ctx); err != nil {
+				t.Fatal(err)
+			}
+			t.wait(300 * time.Millisecond)
+			t.do("RENAME", "elsewhere", key("key"))
+		},
+	}
+	t.strike(strike{}, kinds[len(t.strikes)%len(kinds)])
+}
+
+// secured is a server that programs reach by TLS alone, with a certificate made for it.
+func secured(t *trial) {
+	secret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "faults"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &secret.PublicKey, secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bare, err := x509.MarshalECPrivateKey(secret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert})
+	certFile, keyFile := filepath.Join(t.dir, "cert.pem"), filepath.Join(t.dir, "key.pem")
+	for file, content := range map[string][]byte{
+		certFile: certPEM, keyFile: pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: bare}),
+	} {
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free now
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := ln.Addr().String()
+	_ = ln.Close()
+	_, port, _ := net.SplitHostPort(addr)
+	oneServer("--tls-port", port, "--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-auth-clients", "no")(t)
+	t.redis.Addrs, t.redis.CA = []string{addr}, string(certPEM)
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// unreplicated is how old what a failover loses may be: replication lags by milliseconds.
+const unreplicated = time.Second
+
+// Faults of several servers. Acks are not waited for on replicas, so a failover may forget
+// the last of them.
+var failovers = []scenario{
+	{
+		name:  "Sentinel: primary killed",
+		holds: "consuming goes on within 5 s of the promotion",
+		setUp: sentinel,
+		load:  longLease,
+		hit:   killPrimary(unreplicated),
+		times: 1,
+		rules: rules{
+			resume: 5 * time.Second, lossy: "the promoted replica did not have it yet",
+			duplicate: "the promoted replica had not heard of its ack",
+		},
+	},
+	{
+		name:  "Sentinel: primary killed, WithReplicaAck(1)",
+		holds: "and every send that returned nil survives; one that was not confirmed says so, with its id",
+		setUp: sentinel,
+		load: func(l *load) {
+			longLease(l)
+			l.Replicas = 1
+		},
+		hit: func(t *trial) {
+			t.strike(strike{}, func() {
+				for _, replica := range t.sentinel.Nodes[1:] {
+					replica.Pause()
+				}
+				t.wait(800 * time.Millisecond)
+				for _, replica := range t.sentinel.Nodes[1:] {
+					replica.Resume()
+				}
+			})
+			t.wait(time.Second)
+			killPrimary(0)(t)
+		},
+		times: 1,
+		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+		check: func(t *trial, v *verdict) {
+			unconfirmed := 0
+			for _, e := range t.books.all() {
+				if e.Kind == refused && strings.Contains(e.Word, "not confirmed by enough replicas") && strings.Contains(e.Word, "send message ") {
+					unconfirmed++
+				}
+			}
+			if unconfirmed == 0 {
+				v.problem("no send was left unconfirmed while the replicas stood still")
+			}
+		},
+	},
+	{
+		name:  "Cluster: primary killed, WithReplicaAck(1)",
+		holds: "consuming goes on within 5 s of the promotion; every send that returned nil survives",
+		setUp: cluster,
+		load: func(l *load) {
+			longLease(l)
+			l.Replicas = 1
+		},
+		hit: func(t *trial) {
+			i, _ := t.owner()
+			t.strike(strike{}, func() {
+				t.cluster.Nodes[i].Kill()
+				replica := t.cluster.Nodes[i+3].Client(t)
+				t.await("the replica is promoted", settleLimit, func() bool {
+					role, err := replica.Do(t.ctx, "ROLE").Slice()
+					return err == nil && role[0] == "master"
+				})
+			})
+			t.cluster.Nodes[i].Restart(t) // as a replica: without one no send would be confirmed
+		},
+		times: 1,
+		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+	},
+	{
+		name:  "Cluster: the queue's slot migrated",
+		holds: "it goes on when the last key has moved",
+		setUp: cluster,
+		load:  longLease,
+		hit:   func(t *trial) { t.strike(strike{}, t.migrate) },
+		every: 3 * time.Second,
+		times: 2,
+		rules: rules{resume: 5 * time.Second},
+	},
+}
+
+func sentinel(t *trial) {
+	t.sentinel = redistest.StartSentinel(t, 2, 3)
+	t.redis = reach{Addrs: t.sentinel.Addrs(), Master: redistest.SentinelMaster}
+	t.admin = t.sentinel.Client(t)
+}
+
+func cluster(t *trial) {
+	t.cluster = redistest.StartCluster(t, 3, 1)
+	t.redis = reach{Addrs: t.cluster.Addrs(), Cluster: true}
+	t.admin = t.cluster.Client(t)
+}
+
+// killPrimary kills the primary of a Sentinel and waits for another. What was accepted within
+// a time before may be lost.
+func killPrimary(loses time.Duration) func(t *trial) {
+	return func(t *trial) {
+		t.strike(strike{loses: loses}, func() {
+			old := t.sentinel.Primary(t.ctx)
+			if old != t.sentinel.Nodes[0] {
+				t.Fatal("the sentinels took the primary for dead before it was: the machine is too busy")
+			}
+			old.Kill()
+			t.await("a replica is promoted", settleLimit, func() bool {
+				now := t.sentinel.Primary(t.ctx)
+				return now != nil && now != old
+			})
+		})
+	}
+}
+
+// owner is the number of the node that holds the queue, and a client for it.
+func (t *trial) owner() (int, *redis.Client) {
+	for i, node := range t.cluster.Nodes {
+		cli := node.Client(t)
+		if cli.Exists(t.ctx, queueKey).Err() == nil { // any other says MOVED
+			return i, cli
+		}
+	}
+	t.Fatal("no node holds the queue")
+	return 0, nil
+}
+
+// queueKey is one of the queue's keys: all are in its slot.
+const queueKey = "{dq:" + queue + "}:pending"
+
+// migrate moves the queue's slot to the next primary, as redis-cli --cluster reshard does:
+// key by key, so for a while some are here and some there.
+func (t *trial) migrate() {
+	i, source := t.owner()
+	targetServer := t.cluster.Nodes[(i+1)%3]
+	target := targetServer.Client(t)
+	host, port, _ := strings.Cut(targetServer.Addr(), ":")
+	ctx, cancel := context.WithTimeout(t.ctx, settleLimit)
+	defer cancel()
+	do := func(cli *redis.Client, args ...any) any {
+		v, err := cli.Do(ctx, args...).Result()
+		if err != nil {
+			t.Fatalf("%v: %v", args, err)
+		}
+		return v
+	}
+	slot := do(source, "CLUSTER", "KEYSLOT", queueKey)
+	to := do(target, "CLUSTER", "MYID")
+	do(target, "CLUSTER", "SETSLOT", slot, "IMPORTING", do(source, "CLUSTER", "MYID"))
+	do(source, "CLUSTER", "SETSLOT", slot, "MIGRATING", to)
+	for moved := 0; ; moved++ {
+		keys := do(source, "CLUSTER", "GETKEYSINSLOT", slot, 1).([]any)
+		if len(keys) == 0 {
+			break
+		}
+		do(source, "MIGRATE", host, port, keys[0], 0, 5000)
+		if moved == 0 {
+			t.wait(time.Second) // one key is there and the others here
+		}
+	}
+	for _, node := range t.cluster.Nodes[:3] {
+		do(node.Client(t), "CLUSTER", "SETSLOT", slot, "NODE", to)
+	}
+}

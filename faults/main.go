@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func main() {
+	role := flag.String("role", "", "be a program of a trial; for the suite itself")
+	only := flag.String("only", "", "faults to run, by parts of their names with commas between; nothing is written")
+	list := flag.Bool("list", false, "list the faults")
+	out := flag.String("out", "../docs", "directory for reliability.md and the plot")
+	minutes := flag.Int("soak", 0, "soak for so many minutes instead")
+	verbose := flag.Bool("v", false, "print the longest waits, and each duplicate with what explains it")
+	flag.Parse()
+	if *role != "" {
+		end(serve(*role))
+	}
+	if *list {
+		for _, s := range scenarios {
+			fmt.Printf("%-28s %s\n", s.name, s.holds)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	redis.SetLogger(quiet{}) // the programs' logs have it
+	if *minutes > 0 {
+		end(soak(ctx, *minutes, *out))
+	}
+	end(runAll(ctx, *only, *out, *verbose))
+}
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func end(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// runAll runs the chosen scenarios one after the other.
+func runAll(ctx context.Context, only, out string, verbose bool) error {
+	chosen := choose(only)
+	if len(chosen) == 0 {
+		return fmt.Errorf("no fault is called %q; -list names them", only)
+	}
+	p := newProgress(os.Stdout, len(chosen))
+	var rows []row
+	wrong := 0
+	for i := range chosen {
+		p.begin(chosen[i].name)
+		v, err := runTrial(ctx, &chosen[i], p.show)
+		if err != nil {
+			p.end()
+			return err
+		}
+		rows = append(rows, row{&chosen[i], v})
+		wrong += len(v.problems)
+	}
+	p.end()
+	printTable(os.Stdout, rows, verbose)
+	if wrong > 0 {
+		return fmt.Errorf("%d things are wrong", wrong)
+	}
+	if only != "" {
+		return nil
+	}
+	if err := writeFaults(out, rows, time.Since(p.begun)); err != nil {
+		return err
+	}
+	fmt.Printf("\nwritten: %s\n", out)
+	return nil
+}
+
+// choose returns the scenarios whose names hold one of the parts.
+func choose(only string) []scenario {
+	if only == "" {
+		return scenarios
+	}
+	return slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool {
+		return !slices.ContainsFunc(strings.Split(only, ","), func(part string) bool { return strings.Contains(s.name, part) })
+	})
+}

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/redis/go-redis/v9"
+)
+
+// An order is what a program is started with, in JSON.
+type order struct {
+	Role  string // producer or consumer
+	Name  string
+	Dir   string // of its ledger
+	Redis reach
+	Load  load
+}
+
+const (
+	producer = "producer"
+	consumer = "consumer"
+	queue    = "faults"
+)
+
+// reach is how programs reach Redis.
+type reach struct {
+	Addrs          []string
+	Master         string // of Sentinel
+	Cluster        bool
+	User, Password string
+	CA             string // PEM of who signed the server's certificate
+}
+
+// client makes a client. Its timeouts stand in the same proportion to the short leases here as
+// go-redis's own stand to the default lease.
+func (r reach) client() redis.UniversalClient {
+	opt := &redis.UniversalOptions{
+		Addrs: r.Addrs, MasterName: r.Master, IsClusterMode: r.Cluster, Username: r.User, Password: r.Password,
+		DialTimeout: time.Second, ReadTimeout: 500 * time.Millisecond, WriteTimeout: 500 * time.Millisecond,
+		DialerRetries: 1,
+	}
+	if r.CA != "" {
+		roots := x509.NewCertPool()
+		roots.AppendCertsFromPEM([]byte(r.CA))
+		opt.TLSConfig = &tls.Config{RootCAs: roots}
+	}
+	return redis.NewUniversalClient(opt)
+}
+
+// load is what is sent, and how it is handled.
+type load struct {
+	Messages int           // of all producers
+	Over     time.Duration // in which they are sent
+	MaxDelay time.Duration
+	Slow     time.Duration // what a slow handler takes at most
+	Lease    time.Duration
+	Workers  int
+	Patience time.Duration // of a send
+	Replicas int           // of WithReplicaAck
+}
+
+var usual = load{
+	Messages: 21_000, Over: 12 * time.Second, MaxDelay: 5 * time.Second, Slow: 500 * time.Millisecond,
+	Lease: 1500 * time.Millisecond, Workers: 32, Patience: 20 * time.Second,
+}
+
+const (
+	producers   = 2
+	consumers   = 3
+	retries     = 3
+	retryDelay  = 200 * time.Millisecond
+	maxLosses   = 3
+	replicaWait = 200 * time.Millisecond
+)
+
+// manner is how handlers treat a payload, whoever calls them.
+type manner struct {
+	slow     bool
+	failures int  // so many deliveries fail first
+	givesUp  bool // ErrSkipRetry
+}
+
+func manners(payload string) (m manner) {
+	sum := fnv.New32a()
+	sum.Write([]byte(payload)) // never fails
+	switch n := sum.Sum32() % 1000; {
+	case n < 20:
+		m.slow = true
+	case n < 60:
+		m.failures = 1
+	case n < 70:
+		m.failures = 2
+	case n < 72:
+		m.failures = retries + 1 // to garbage
+	case n < 75:
+		m.givesUp = true
+	}
+	return m
+}
+
+// serve is the main function of a program.
+func serve(text string) error {
+	var o order
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		return err
+	}
+	before := runtime.NumGoroutine()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	book, err := openLedger(o.Dir, o.Name)
+	if err != nil {
+		return err
+	}
+	cli := o.Redis.client()
+	q := delayqueue.NewQueue(queue, cli, nil).WithDefaultRetryCount(retries).
+		WithReplicaAck(o.Load.Replicas, replicaWait).WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	watched := make(chan struct{})
+	go func() { watch(ctx, book); close(watched) }()
+	switch o.Role {
+	case producer:
+		produce(ctx, q, book, o)
+	case consumer:
+		err = consume(ctx, q, book, o)
+	}
+	stop()
+	<-watched
+	if err := errors.Join(err, cli.Close()); err != nil {
+		return err
+	}
+	for limit := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before+1 && time.Now().Before(limit); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	// signal.NotifyContext leaves one behind, the runtime's own for signals.
+	book.write(entry{Kind: quit, Count: runtime.NumGoroutine() - before - 1})
+	return nil
+}
+
+// watch notes twice a second what the program takes up.
+func watch(ctx context.Context, book ledger) {
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		var mem runtime.MemStats
+		runtime.ReadMemStats(&mem)
+		book.write(entry{Kind: standing, Count: runtime.NumGoroutine(), Heap: mem.HeapAlloc})
+	}
+}
+
+// step is how many messages a sender takes at a time: as a batch, or one after the other.
+const step = 5
+
+// produce sends its share of the messages, evenly over time.
+func produce(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order) {
+	var senders sync.WaitGroup
+	steps := make(chan int)
+	for range 16 {
+		senders.Go(func() {
+			for n := range steps {
+				sendStep(ctx, q, book, o, n)
+			}
+		})
+	}
+	share := o.Load.Messages / producers
+	begun := time.Now()
+	for n := 0; n < share && ctx.Err() == nil; n += step {
+		time.Sleep(time.Until(begun.Add(o.Load.Over * time.Duration(n) / time.Duration(share))))
+		steps <- n
+	}
+	close(steps)
+	senders.Wait()
+}
+
+func sendStep(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order, first int) {
+	ctx, cancel := context.WithTimeout(ctx, o.Load.Patience)
+	defer cancel()
+	batch := make([]delayqueue.Outgoing, step)
+	for i := range batch {
+		payload := fmt.Sprintf("%s-%06d", o.Name, first+i)
+		batch[i].Payload = payload
+		batch[i].Options = append(batch[i].Options, delayqueue.WithDelay(rand.N(o.Load.MaxDelay)))
+		if i == 0 {
+			batch[i].Options = append(batch[i].Options, delayqueue.WithKey(payload), delayqueue.WithHeader("from", o.Name))
+		}
+	}
+	note := func(payload string, info *delayqueue.MessageInfo, err error) {
+		if err != nil {
+			book.write(entry{Kind: refused, Payload: payload, Word: err.Error()})
+			return
+		}
+		book.write(entry{Kind: sent, Payload: payload, ID: info.ID, Due: info.Due.UnixMicro()})
+	}
+	if first/step%2 == 0 {
+		results, _ := q.SendBatch(ctx, batch) // each result has its own error
+		for i, r := range results {
+			note(batch[i].Payload, r.Info, r.Err)
+		}
+		return
+	}
+	for _, m := range batch {
+		info, err := q.Send(ctx, m.Payload, m.Options...)
+		note(m.Payload, info, err)
+	}
+}
+
+var errAgain = errors.New("not this time")
+
+// consume handles messages until ctx ends.
+func consume(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order) error {
+	q.WithLease(o.Load.Lease).WithConcurrent(o.Load.Workers).WithMaxLosses(maxLosses).WithNackRedeliveryDelay(retryDelay)
+	q.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		e := entry{Kind: started, Payload: msg.Payload, ID: msg.ID, Delivery: msg.Delivery, Failures: msg.Failures}
+		book.write(e)
+		e.Kind = ended
+		m := manners(msg.Payload)
+		takes := rand.N(2 * time.Millisecond)
+		if m.slow {
+			takes = o.Load.Slow/2 + rand.N(o.Load.Slow/2)
+		}
+		timer := time.NewTimer(takes)
+		defer timer.Stop()
+		var err error
+		select {
+		case <-timer.C:
+			switch {
+			case m.givesUp:
+				e.Word, err = gaveUp, delayqueue.ErrSkipRetry
+			case msg.Failures < m.failures:
+				e.Word, err = failed, errAgain
+			default:
+				e.Word = succeeded
+			}
+		case <-ctx.Done():
+			e.Word, err = cutOff, context.Cause(ctx)
+		}
+		book.write(e)
+		return err
+	})
+	q.StartConsume()
+	<-ctx.Done()
+	limit, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	return q.Shutdown(limit)
+}

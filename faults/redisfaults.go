@@ -1,0 +1,91 @@
+package main
+
+import (
+	"time"
+)
+
+// Faults of one Redis server.
+var redisFaults = []scenario{
+	{
+		name:  "Redis killed, appendfsync always",
+		holds: "every accepted send is there; consuming goes on within 2 s of the server's return",
+		setUp: oneServer("--appendonly", "yes", "--appendfsync", "always"),
+		load:  longLease,
+		hit:   restartServer,
+		every: 3 * time.Second,
+		rules: rules{resume: 2 * time.Second},
+	},
+	{
+		name:  "Redis killed, appendfsync everysec",
+		holds: "lost is what Redis itself lost, and no more; new messages work",
+		setUp: wired("--appendonly", "yes", "--appendfsync", "everysec"),
+		hit:   (*trial).wipe,
+		every: 3 * time.Second,
+		rules: rules{
+			resume: 2 * time.Second, lossy: "the last second was not on disk yet",
+			duplicate: "Redis forgot the last second",
+		},
+	},
+	{
+		name:  "Redis killed, no persistence",
+		holds: "lost is what Redis itself lost, and no more; new messages work",
+		setUp: wired(),
+		hit:   (*trial).wipe,
+		every: 3 * time.Second,
+		rules: rules{
+			resume: 2 * time.Second, lossy: "nothing was on disk",
+			duplicate: "Redis forgot that it was sent, and its sender had no answer yet",
+		},
+		check: func(t *trial, v *verdict) {
+			if v.lost == 0 {
+				v.problem("Redis has lost nothing")
+			}
+		},
+	},
+	{
+		name:  "SCRIPT FLUSH every 50 ms",
+		holds: "no error reaches the user",
+		hit:   flushScripts,
+		every: 50 * time.Millisecond,
+		check: func(t *trial, v *verdict) {
+			if n := t.books.count(refused); n > 0 {
+				v.problem("%d sends failed", n)
+			}
+			if n := t.logged("cannot work with Redis"); n > 0 {
+				v.problem("%d outages in the logs", n)
+			}
+		},
+	},
+}
+
+// wipe kills Redis and starts it again, and reads what it has kept before programs reach it.
+func (t *trial) wipe() {
+	t.strike(strike{wiped: true}, func() {
+		t.server.Kill()
+		t.wire.Cut()
+		t.server.Restart(t)
+		state := t.read()
+		if state == nil {
+			t.Fatal("the queue cannot be read")
+		}
+		kept := map[string]bool{}
+		for id := range state.Messages {
+			kept[id] = true
+		}
+		t.kept = kept
+		t.wire.Mend()
+	})
+}
+
+// restartServer kills a server that keeps its data, and starts it again.
+func restartServer(t *trial) {
+	t.strike(strike{}, func() {
+		t.server.Kill()
+		t.wait(500 * time.Millisecond)
+		t.server.Restart(t)
+	})
+}
+
+func flushScripts(t *trial) {
+	t.strike(strike{}, func() { t.do("SCRIPT", "FLUSH") })
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Faults in which Redis is there and refuses.
+var refusals = []scenario{
+	{
+		name:  "maxmemory reached, noeviction",
+		holds: "sends say OOM; consuming goes on; handlers that outlast their lease keep it",
+		setUp: oneServer("--maxmemory-policy", "noeviction"),
+		load:  func(l *load) { l.Slow, l.Workers, l.Messages = 4*time.Second, 96, 42_000 },
+		hit: during(3*time.Second,
+			func(t *trial) { t.config("maxmemory", "1mb") }, // less than the empty server has
+			func(t *trial) { t.config("maxmemory", "0") }),
+		every: 3 * time.Second,
+		check: func(t *trial, v *verdict) {
+			t.wantRefusals(v, "OOM")
+			for _, st := range t.strikes {
+				if n := t.startsWithin(st); n < 100 {
+					v.problem("%d handlers started while the server was full", n)
+				}
+			}
+		},
+	},
+	{
+		name:  "keys evicted, allkeys-random",
+		holds: "not survivable; nothing crashes, new messages work",
+		setUp: oneServer("--maxmemory-policy", "allkeys-random"),
+		hit: func(t *trial) {
+			t.strike(strike{wiped: true}, func() {
+				t.config("maxmemory", "1mb")
+				t.await("keys are evicted", settleLimit, func() bool {
+					info, err := t.admin.Info(t.ctx, "stats").Result()
+					return err == nil && !strings.Contains(info, "evicted_keys:0\r")
+				})
+				t.config("maxmemory", "0")
+			})
+		},
+		every: 4 * time.Second,
+		rules: rules{lossy: "Redis deleted the queue", duplicate: "Redis deleted what knew of it", tolerated: []string{""}},
+		check: func(t *trial, v *verdict) {
+			if v.lost == 0 {
+				v.problem("nothing was lost: no key of the queue was evicted")
+			}
+		},
+	},
+	{
+		name:  "disk full: stop-writes-on-bgsave-error",
+		holds: "a clear error, then recovery",
+		setUp: oneServer("--save", "3600 100000000"),
+		load:  refusing,
+		hit: func(t *trial) {
+			dir, err := t.admin.ConfigGet(t.ctx, "dir").Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			dump := filepath.Join(dir["dir"], "dump.rdb")
+			t.strike(strike{}, func() {
+				_ = os.Remove(dump)
+				if err := os.MkdirAll(filepath.Join(dump, "in the way"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				t.save("err")
+				t.wait(time.Second)
+				if err := os.RemoveAll(dump); err != nil {
+					t.Fatal(err)
+				}
+				t.save("ok")
+			})
+		},
+		every: 2 * time.Second,
+		rules: rules{resume: 2 * time.Second},
+		check: func(t *trial, v *verdict) { t.wantRefusals(v, "MISCONF") },
+	},
+	{
+		name:  "read-only: made a replica",
+		holds: "a clear error, then recovery",
+		load:  refusing,
+		hit: during(time.Second,
+			func(t *trial) { t.do("REPLICAOF", "127.0.0.1", "1") }, // nobody is there
+			func(t *trial) { t.do("REPLICAOF", "NO", "ONE") }),
+		every: 2 * time.Second,
+		rules: rules{resume: 2 * time.Second},
+		check: func(t *trial, v *verdict) { t.wantRefusals(v, "READONLY") },
+	},
+	{
+		name:  "LOADING after a restart",
+		holds: "patience, then recovery; no send fails",
+		setUp: func(t *trial) {
+			oneServer("--save", "3600 100000000", "--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")(t)
+			t.do("EVAL", "for i = 1, 1500 do redis.call('SET', 'filler' .. i, '') end return 1", 0)
+		},
+		load: longLease,
+		hit: func(t *trial) {
+			var loading atomic.Int64
+			over := make(chan struct{})
+			t.strike(strike{}, func() {
+				t.server.Stop() // which saves
+				go func() {
+					for {
+						select {
+						case <-over:
+							return
+						case <-time.After(10 * time.Millisecond):
+							if err := t.admin.Ping(t.ctx).Err(); err != nil && strings.HasPrefix(err.Error(), "LOADING") {
+								loading.Add(1)
+							}
+						}
+					}
+				}()
+				t.server.Restart(t)
+				close(over)
+			})
+			if loading.Load() == 0 {
+				t.Fatal("the server never said LOADING")
+			}
+		},
+		every: 3 * time.Second,
+		times: 2,
+		rules: rules{resume: 2 * time.Second},
+		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
+	},
+	{
+		name:  "BUSY: a script of somebody else's hangs",
+		holds: "patience, then recovery; no send fails",
+		setUp: oneServer("--lua-time-limit", "50"),
+		load:  longLease,
+		hit: func(t *trial) {
+			t.strike(strike{}, func() {
+				hung := make(chan error, 1)
+				go func() { hung <- t.admin.Do(t.ctx, "EVAL", "while true do end", 0).Err() }()
+				t.await("the server is busy", settleLimit, func() bool {
+					err := t.admin.Get(t.ctx, "none").Err()
+					return err != nil && strings.HasPrefix(err.Error(), "BUSY")
+				})
+				t.wait(time.Second)
+				t.do("SCRIPT", "KILL")
+				<-hung
+			})
+		},
+		every: 2 * time.Second,
+		rules: rules{resume: 2 * time.Second},
+		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
+	},
+}
+
+// refusing is the load where some sends are refused.
+func refusing(l *load) {
+	longLease(l)
+	l.Messages = 32_000
+}
+
+// do carries out a command that must succeed.
+func (t *trial) do(args ...any) {
+	if err := t.admin.Do(t.ctx, args...).Err(); err != nil {
+		t.Fatalf("%v: %v", args, err)
+	}
+}
+
+func (t *trial) config(name, value string) { t.do("CONFIG", "SET", name, value) }
+
+// save has the server save, and waits for how that ends.
+func (t *trial) save(want string) {
+	t.do("BGSAVE")
+	t.await("the save ends: "+want, settleLimit, func() bool {
+		info, err := t.admin.InfoMap(t.ctx, "persistence").Result()
+		p := info["Persistence"]
+		return err == nil && p["rdb_bgsave_in_progress"] == "0" && p["rdb_last_bgsave_status"] == want
+	})
+}
+
+// wantRefusals wants some sends refused, all of them for one reason.
+func (t *trial) wantRefusals(v *verdict, reason string) {
+	n := 0
+	for _, e := range t.books.all() {
+		switch {
+		case e.Kind != refused:
+		case strings.Contains(e.Word, reason):
+			n++
+		default:
+			v.problem("%s was refused: %s", e.Payload, e.Word)
+		}
+	}
+	if n == 0 {
+		v.problem("no send was refused, want %s", reason)
+	}
+}
+
+func (t *trial) wantNoRefusals(v *verdict) {
+	if n := t.books.count(refused); n > 0 {
+		v.problem("%d sends failed", n)
+	}
+}
+
+// startsWithin counts the handlers that started during a strike.
+func (t *trial) startsWithin(st strike) (n int) {
+	for _, e := range t.books.all() {
+		if e.Kind == started && e.At > st.from && e.At < st.to {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestWriteParts: each run writes its own part and keeps the other's.
+func TestWriteParts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	read := func() string {
+		t.Helper()
+		text, err := os.ReadFile(filepath.Join(dir, "reliability.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	rows := []row{{&scenario{name: "some fault", holds: "all"}, &verdict{struck: 3, accepted: 20_000, handled: 20_000, gap: 1500 * time.Millisecond}}}
+	for _, write := range []func() error{
+		func() error { return writePart(dir, soakPart, "\nsoak one\n") },
+		func() error { return writeFaults(dir, rows, time.Minute) },
+		func() error { return writePart(dir, soakPart, "\nsoak two\n") },
+	} {
+		if err := write(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := read()
+	for _, want := range []string{documentHead, "\n## Faults\n", "| some fault | 3 | 20000 | 20000 | 0 | 0 | 0 | 1.50 s | all |\n", "\n## Soak\n\nsoak two\n"} {
+		if strings.Count(text, want) != 1 {
+			t.Errorf("%q is there %d times", want, strings.Count(text, want))
+		}
+	}
+	if strings.Contains(text, "soak one") || strings.Index(text, "## Soak") < strings.Index(text, "## Faults") {
+		t.Errorf("the document is\n%s", text)
+	}
+	if err := writeFaults(dir, rows, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if again := read(); again != text {
+		t.Errorf("written again it differs:\n%s", again)
+	}
+}

@@ -1,0 +1,346 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	settleLimit = 45 * time.Second // for the queue to be empty when all is sent and nothing strikes any more
+	memorySlack = 2 << 20          // bytes that a server may hold beyond what it did before, garbage apart
+	poll        = 100 * time.Millisecond
+)
+
+// A trial is one run of a scenario. To redistest it is a test: it embeds none, and has the
+// methods that are called there.
+type trial struct {
+	testing.TB
+	*scenario
+	ctx   context.Context
+	dir   string // of ledgers and logs
+	books *books
+	load  load
+
+	server    *redistest.Server // the one, where there is one
+	wire      *redistest.Wire   // before it, if programs go over one
+	sentinel  *redistest.Sentinel
+	cluster   *redistest.Cluster
+	redis     reach // for programs
+	admin     redis.UniversalClient
+	consumers []*program
+	producers []*program
+	started   int               // consumers
+	aside     int               // messages that stay in the queue for good
+	tolerated []string          // see rules
+	clock     func(int64) int64 // see evidence
+	offset    *atomic.Int64     // of the embedded server's clock, ns
+	steps     []clockStep
+	lost      map[string]int  // replies, by script
+	kept      map[string]bool // ids that Redis came back with last
+
+	mu       sync.Mutex
+	stage    string
+	strikes  []strike
+	problems []string
+	cleanups []func()
+}
+
+// A program is a process of this binary.
+type program struct {
+	name    string
+	process *redistest.Process
+}
+
+// runTrial runs a scenario to its end.
+func runTrial(ctx context.Context, s *scenario, show func(t *trial)) (*verdict, error) {
+	dir, err := os.MkdirTemp("", "faults-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	t := &trial{scenario: s, ctx: ctx, dir: dir, books: &books{dir: dir}, load: usual}
+	if s.load != nil {
+		s.load(&t.load)
+	}
+	var v *verdict
+	over := make(chan struct{})
+	go func() { // Fatal ends this goroutine, as it does a test's
+		defer close(over)
+		defer t.cleanUp()
+		v = t.run()
+	}()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-over:
+			show(t)
+			if v == nil {
+				v = &verdict{struck: len(t.strikes)}
+			}
+			v.problems = append(t.problems, v.problems...)
+			return v, ctx.Err()
+		case <-tick.C:
+			show(t)
+		}
+	}
+}
+
+// run is the course of every trial.
+func (t *trial) run() *verdict {
+	t.enter("starts servers")
+	if t.setUp != nil {
+		t.setUp(t)
+	} else {
+		oneServer()(t)
+	}
+	memory := t.memory()
+	t.enter("starts programs")
+	for range consumers {
+		t.startConsumer()
+	}
+	t.await("every consumer works", settleLimit, func() bool { return t.books.count(standing) >= 2*consumers })
+	for i := range producers {
+		t.producers = append(t.producers, t.start(order{Role: producer, Name: producer + strconv.Itoa(i+1)}))
+	}
+	sending := func() bool {
+		return slices.ContainsFunc(t.producers, func(p *program) bool { return !p.process.Ended() })
+	}
+	t.await("messages are handled", settleLimit, func() bool { return t.books.count(ended) > t.load.Messages/40 })
+	if t.hit != nil {
+		t.enter("strikes")
+		for n := 0; sending() && (t.times == 0 || n < t.times); n++ {
+			t.hit(t)
+			t.wait(t.every)
+		}
+	}
+	t.enter("sends the rest")
+	t.await("all is sent", settleLimit+t.load.Over, func() bool { return !sending() })
+	t.enter("waits for the rest")
+	var state *check.State
+	t.await("the queue is empty", settleLimit, func() bool {
+		state = t.read()
+		return state != nil && len(state.Pending)+len(state.Ready)+len(state.Unack)+len(state.Retry) == t.aside
+	})
+	t.await("the server's memory is back", settleLimit, func() bool {
+		return t.memory() <= memory+memorySlack+int64(len(state.Messages))*1024
+	})
+	t.wait(600 * time.Millisecond) // one more look at the consumers' goroutines
+	t.enter("stops")
+	for _, p := range t.consumers {
+		p.process.Terminate()
+	}
+	t.await("the consumers end", settleLimit, func() bool {
+		return !slices.ContainsFunc(t.consumers, func(p *program) bool { return !p.process.Ended() })
+	})
+	if state = t.read(); state == nil {
+		t.Fatal("the queue cannot be read")
+	}
+	if err := t.books.catchUp(); err != nil {
+		t.Fatal(err)
+	}
+	rules := t.rules
+	rules.lease, rules.tolerated = t.load.Lease, append(rules.tolerated, t.tolerated...)
+	v := judge(evidence{entries: t.books.all(), strikes: t.strikes, state: state, rules: rules, clock: t.clock})
+	if t.hit != nil && v.struck == 0 {
+		v.problem("the fault never struck")
+	}
+	if quits := t.books.count(quit); quits != consumers+producers {
+		v.problem("%d programs closed in good order, want %d", quits, consumers+producers)
+	}
+	if crashes := t.logged("panic: ") + t.logged("fatal error: "); crashes > 0 {
+		v.problem("a program crashed")
+	}
+	if t.check != nil {
+		t.check(t, v)
+	}
+	return v
+}
+
+// serve makes a server the one that programs use.
+func (t *trial) serve(s *redistest.Server) {
+	t.server, t.redis = s, reach{Addrs: []string{s.Addr()}}
+	t.admin = s.Client(t)
+}
+
+// startConsumer starts one more consumer.
+func (t *trial) startConsumer() {
+	t.started++
+	t.consumers = append(t.consumers, t.start(order{Role: consumer, Name: consumer + strconv.Itoa(t.started)}))
+}
+
+// replace starts a consumer in place of one that has ended.
+func (t *trial) replace(p *program) {
+	t.consumers = slices.DeleteFunc(t.consumers, func(q *program) bool { return q == p })
+	t.startConsumer()
+}
+
+// start starts a program, which is killed at the end if it has not ended.
+func (t *trial) start(o order) *program {
+	o.Dir, o.Redis, o.Load = t.dir, t.redis, t.load
+	text, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(t.dir, o.Name+".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close() // the program has its own
+	process, err := redistest.StartProcess(path, []string{"-role", string(text)}, t.dir, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(process.Kill)
+	return &program{o.Name, process}
+}
+
+// strike lets a fault strike, and notes when.
+func (t *trial) strike(st strike, hit func()) {
+	st.from = time.Now().UnixMicro()
+	hit()
+	st.kept = t.kept
+	st.why = cmp.Or(st.why, t.rules.duplicate)
+	st.to = time.Now().UnixMicro()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.strikes = append(t.strikes, st)
+}
+
+// enter begins a stage.
+func (t *trial) enter(stage string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stage = stage
+}
+
+// wait lets time pass, and ends the trial if it is interrupted.
+func (t *trial) wait(d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-t.ctx.Done():
+		t.Fatal(t.ctx.Err())
+	}
+}
+
+// await waits for something; a trial in which it does not happen ends.
+func (t *trial) await(what string, limit time.Duration, ok func() bool) {
+	deadline := time.Now().Add(limit)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.dump()
+			t.Fatalf("did not happen within %v: %s (%s)", limit, what, counts(t.read()))
+		}
+		t.wait(poll)
+	}
+}
+
+// read reads the queue, nil if that is not possible now.
+func (t *trial) read() *check.State {
+	ctx, cancel := context.WithTimeout(t.ctx, 5*time.Second)
+	defer cancel()
+	state, err := check.Read(ctx, t.admin, "dq", queue)
+	if err != nil {
+		return nil
+	}
+	return state
+}
+
+// counts says how many messages are where.
+func counts(s *check.State) string {
+	if s == nil {
+		return "the queue cannot be read"
+	}
+	worst := int64(0)
+	for _, e := range s.Retry {
+		worst = max(worst, s.Fail[e.ID].Losses)
+	}
+	return fmt.Sprintf("pending %d, ready %d, unack %d, retry %d with up to %d losses, garbage %d",
+		len(s.Pending), len(s.Ready), len(s.Unack), len(s.Retry), worst, len(s.Garbage))
+}
+
+// memory is what the server's data take, 0 where there is more than one server.
+func (t *trial) memory() int64 {
+	if t.server == nil {
+		return 0
+	}
+	info, err := t.admin.InfoMap(t.ctx, "memory").Result()
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(info["Memory"]["used_memory"], 10, 64)
+	if err != nil {
+		t.Fatalf("INFO memory: %v", err)
+	}
+	return n
+}
+
+// logged counts the lines of the programs' logs that hold a text.
+func (t *trial) logged(text string) (n int) {
+	paths, _ := filepath.Glob(filepath.Join(t.dir, "*.log")) // the pattern is well formed
+	for _, path := range paths {
+		log, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n += strings.Count(string(log), text)
+	}
+	return n
+}
+
+// dump adds the ends of the programs' logs to what is wrong.
+func (t *trial) dump() {
+	paths, _ := filepath.Glob(filepath.Join(t.dir, "*.log"))
+	for _, path := range paths {
+		log, _ := os.ReadFile(path)
+		lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+		t.Errorf("log of %s:\n%s", filepath.Base(path), strings.Join(lines[max(0, len(lines)-8):], "\n"))
+	}
+}
+
+func (t *trial) cleanUp() {
+	for _, f := range slices.Backward(t.cleanups) {
+		f()
+	}
+}
+
+// What redistest and its like call of a test.
+
+func (t *trial) Helper()             {}
+func (t *trial) Name() string        { return t.name }
+func (t *trial) Failed() bool        { return false }
+func (t *trial) Logf(string, ...any) {}
+func (t *trial) Cleanup(f func())    { t.cleanups = append(t.cleanups, f) }
+
+func (t *trial) Errorf(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.problems = append(t.problems, fmt.Sprintf(format, args...))
+}
+
+func (t *trial) Fatal(args ...any) {
+	t.Errorf("%s", fmt.Sprint(args...))
+	runtime.Goexit()
+}
+
+func (t *trial) Fatalf(format string, args ...any) { t.Fatal(fmt.Sprintf(format, args...)) }

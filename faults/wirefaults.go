@@ -1,0 +1,172 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Faults of the network. Whatever they do, Redis has its data and the consumers live, so
+// nothing is handled twice.
+//
+// A lease must be long against the 2 s in which the last consumer finds back after an outage: a
+// second of the library's own patience, and one in which go-redis dials no more.
+var wireFaults = []scenario{
+	{
+		name:  "wire: replies lost, or cut in the middle",
+		holds: "of every script: no double send, no retry used, nothing stuck longer than a lease",
+		setUp: wired(),
+		hit:   (*trial).loseReply,
+		every: 20 * time.Millisecond,
+		rules: rules{late: usual.Lease + time.Second},
+		check: func(t *trial, v *verdict) {
+			// send, fetch, settle, extend
+			if n := len(t.lost); n < 4 {
+				v.problem("the replies of %d scripts were lost, want 4", n)
+			}
+		},
+	},
+	{
+		name:  "wire: connections cut",
+		holds: "consuming goes on within 2 s",
+		setUp: wired(),
+		load:  longLease,
+		hit:   during(800*time.Millisecond, func(t *trial) { t.wire.Cut() }, func(t *trial) { t.wire.Mend() }),
+		every: 2 * time.Second,
+		rules: rules{resume: 2 * time.Second},
+	},
+	{
+		name:  "wire: 200 ms latency",
+		holds: "consuming goes on",
+		setUp: wired(),
+		hit:   during(2*time.Second, func(t *trial) { t.wire.SetDelay(200 * time.Millisecond) }, func(t *trial) { t.wire.SetDelay(0) }),
+		every: time.Second,
+		rules: rules{resume: 2 * time.Second},
+	},
+	{
+		name:  "wire: nothing passes for 2 s",
+		holds: "consuming goes on within 2 s",
+		setUp: wired(),
+		load:  longLease,
+		hit:   during(2*time.Second, func(t *trial) { t.wire.Freeze() }, func(t *trial) { t.wire.Thaw() }),
+		every: time.Second,
+		rules: rules{resume: 2 * time.Second},
+	},
+	{
+		name:  "wire: half open",
+		holds: "consuming goes on within 2 s",
+		setUp: wired(),
+		load:  longLease,
+		hit:   onConnections(func(t *trial) int { return t.wire.HalfOpen() }),
+		every: 2 * time.Second,
+		rules: rules{resume: 2 * time.Second},
+	},
+	{
+		name:  "wire: closed on one side",
+		holds: "what was still sent has its effect once",
+		setUp: wired(),
+		hit:   onConnections(func(t *trial) int { return t.wire.HangUp() }),
+		every: 500 * time.Millisecond,
+		rules: rules{resume: 2 * time.Second, late: usual.Lease + time.Second},
+	},
+	{
+		name:  "wire: one byte at a time",
+		holds: "consuming goes on",
+		setUp: wired(),
+		hit:   during(2*time.Second, func(t *trial) { t.wire.SetTrickle(true) }, func(t *trial) { t.wire.SetTrickle(false) }),
+		every: time.Second,
+		rules: rules{resume: 2 * time.Second},
+	},
+	{
+		name:  "handlers run through an outage longer than their lease",
+		holds: "none of them is handed to another",
+		setUp: wired(),
+		load: func(l *load) {
+			l.Slow, l.Workers, l.Lease = 10*time.Second, 160, 3*time.Second
+		},
+		hit:   during(4*time.Second, func(t *trial) { t.wire.Cut() }, func(t *trial) { t.wire.Mend() }),
+		every: 4 * time.Second,
+		rules: rules{resume: 2 * time.Second},
+		check: func(t *trial, v *verdict) {
+			if n := t.throughStrikes(); n < 10 {
+				v.problem("%d handlers ran right through an outage, want 10", n)
+			}
+		},
+	},
+}
+
+func longLease(l *load) { l.Lease = 6 * time.Second }
+
+// during strikes all for a while.
+func during(d time.Duration, begin, end func(*trial)) func(*trial) {
+	return func(t *trial) {
+		t.strike(strike{}, func() {
+			begin(t)
+			t.wait(d)
+			end(t)
+		})
+	}
+}
+
+// onConnections strikes all connections at once, of which there must be some.
+func onConnections(hit func(*trial) int) func(*trial) {
+	return func(t *trial) {
+		t.strike(strike{}, func() {
+			if hit(t) == 0 {
+				t.Fatal("there were no connections")
+			}
+		})
+	}
+}
+
+// loseReply loses the reply of the script that has lost the fewest so far.
+func (t *trial) loseReply() {
+	var mu sync.Mutex
+	match := func(cmd []string) bool {
+		if len(cmd) < 3 || !strings.EqualFold(cmd[0], "EVALSHA") {
+			return false
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if t.lost == nil {
+			t.lost = map[string]int{}
+		}
+		for _, n := range t.lost {
+			if t.lost[cmd[1]] > n {
+				return false
+			}
+		}
+		t.lost[cmd[1]]++
+		return true
+	}
+	t.strike(strike{}, func() {
+		lose := t.wire.DropReply
+		if len(t.strikes)%2 == 0 {
+			lose = t.wire.CutReply
+		}
+		struck := lose(match)
+		select {
+		case <-struck:
+		case <-time.After(2 * time.Second):
+			t.Fatal("no reply was lost")
+		}
+	})
+}
+
+// throughStrikes counts the handlers that began before a strike and ended after it.
+func (t *trial) throughStrikes() (found int) {
+	began := map[string]int64{}
+	for _, e := range t.books.all() {
+		name := e.who + e.ID
+		switch e.Kind {
+		case started:
+			began[name] = e.At
+		case ended:
+			if slices.ContainsFunc(t.strikes, func(st strike) bool { return began[name] < st.from && e.At > st.to }) {
+				found++
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,195 @@
+package redistest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestCutReply(t *testing.T) {
+	t.Parallel()
+	ctx := testCtx(t)
+	s, w, _ := wired(t, 3)
+	if err := s.Client(t).Set(ctx, "k", "0123456789", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	struck := w.CutReply(is("get"))
+	conn := dial(t, w.Addr())
+	if _, err := conn.Write([]byte("GET none\r\nPING\r\nGET k\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := io.ReadAll(conn)
+	if err != nil || string(got) != "$-" { // of $-1\r\n
+		t.Fatalf("read %q, %v", got, err)
+	}
+	mustClose(t, struck, "the cut")
+	struck = w.CutReply(is("get"))
+	conn = dial(t, w.Addr())
+	if _, err := conn.Write([]byte("PING\r\nGET k\r\nINCR n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(conn); err != nil || string(got) != "+PONG\r\n$10\r\n012" {
+		t.Fatalf("read %q, %v", got, err)
+	}
+	mustClose(t, struck, "the cut")
+	if n, err := s.Client(t).Get(ctx, "n").Int(); n != 1 {
+		t.Fatalf("what came behind was not executed: %v", err)
+	}
+}
+
+func TestFreezeAndThaw(t *testing.T) {
+	t.Parallel()
+	ctx := testCtx(t)
+	s, w, cli := wired(t, 3)
+	if err := cli.Ping(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	conn := dial(t, w.Addr())
+	w.Freeze()
+	w.Freeze()
+	result := make(chan error, 1)
+	go func() { result <- cli.Incr(ctx, "n").Err() }()
+	for _, c := range []net.Conn{conn, dial(t, w.Addr())} { // one from before, and a new one
+		if _, err := c.Write([]byte("INCR n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("a frozen wire answers: %v", err)
+		}
+	}
+	if n, err := s.Client(t).Exists(ctx, "n").Result(); n != 0 {
+		t.Fatalf("a command has passed: %v", err)
+	}
+	w.Thaw()
+	w.Thaw()
+	if err := <-result; err != nil {
+		t.Fatalf("what waited did not pass: %v", err)
+	}
+	for n := 0; n != 3; {
+		var err error
+		if n, err = s.Client(t).Get(ctx, "n").Int(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A frozen wire can be cut, and closes at the end of its test; goleak sees what is left.
+func TestCutWhileFrozen(t *testing.T) {
+	t.Parallel()
+	_, w, cli := wired(t, 3)
+	if err := cli.Ping(testCtx(t)).Err(); err != nil {
+		t.Fatal(err)
+	}
+	w.Freeze()
+	result := make(chan error, 1)
+	go func() { result <- cli.Ping(testCtx(t)).Err() }()
+	w.Cut()
+	if err := <-result; err == nil {
+		t.Fatal("an answer came over a cut wire")
+	}
+	w.Mend()
+	w.Thaw()
+	if err := cli.Ping(testCtx(t)).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHalfOpen(t *testing.T) {
+	t.Parallel()
+	ctx := testCtx(t)
+	s, w, _ := wired(t, 3)
+	conn := dial(t, w.Addr())
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, len("+PONG\r\n"))); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.HalfOpen(); n != 1 {
+		t.Fatalf("%d connections were struck", n)
+	}
+	for range 3 { // all is swallowed, without an error and without an answer
+		if _, err := conn.Write([]byte("INCR n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("read %d bytes, %v", n, err)
+		}
+	}
+	if n, err := onWire(t, w, 3).Exists(ctx, "n").Result(); n != 0 || err != nil {
+		t.Fatalf("a new connection sees %d, %v", n, err)
+	}
+	if n, err := s.Client(t).Exists(ctx, "n").Result(); n != 0 {
+		t.Fatalf("a command has reached the server: %v", err)
+	}
+}
+
+func TestHangUp(t *testing.T) {
+	t.Parallel()
+	ctx := testCtx(t)
+	s, w, _ := wired(t, 3)
+	conn := dial(t, w.Addr())
+	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, len("+PONG\r\n"))); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.HangUp(); n != 1 {
+		t.Fatalf("%d connections were struck", n)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Fatalf("the client reads on: %v", err)
+	}
+	if _, err := conn.Write([]byte("INCR n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	if !until(5*time.Second, func() bool { return s.Client(t).Get(ctx, "n").Val() == "1" }) {
+		t.Fatal("what the client sent afterwards was lost")
+	}
+}
+
+func TestTrickle(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	_, w, cli := wired(t, 3)
+	w.SetTrickle(true)
+	value := bytes.Repeat([]byte("0123456789"), 1000)
+	if err := cli.Set(ctx, "k", value, 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := cli.Get(ctx, "k").Bytes(); err != nil || !bytes.Equal(got, value) {
+		t.Fatalf("%d bytes came back, %v", len(got), err)
+	}
+	// A reader that keeps up sees single bytes: none of its reads can hold a whole value.
+	conn := dial(t, w.Addr())
+	if _, err := conn.Write([]byte("GET k\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	buf := make([]byte, 2*len(value))
+	reads := 0
+	for got := 0; got < len(value); reads++ {
+		n, err := conn.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += n
+	}
+	if reads < 10 {
+		t.Errorf("10,000 bytes came in %d reads", reads)
+	}
+	w.SetTrickle(false)
+	if err := cli.Get(ctx, "none").Err(); !errors.Is(err, redis.Nil) {
+		t.Fatal(err)
+	}
+}
