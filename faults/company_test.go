@@ -26,6 +26,9 @@ func TestLeastPrivilege(t *testing.T) {
 			want = append(want, "+"+strings.ToLower(call[1]))
 		}
 	}
+	if readme, err := os.ReadFile("../README.md"); err != nil || !strings.Contains(string(readme), leastPrivilege+"\n") {
+		t.Errorf("README.md tells another user, %v", err)
+	}
 	slices.Sort(want)
 	want = slices.Compact(want)
 	got := strings.Fields(leastPrivilege)
