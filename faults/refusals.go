@@ -56,11 +56,7 @@ var refusals = []scenario{
 		setUp: oneServer("--save", "3600 100000000"),
 		load:  refusing,
 		hit: func(t *trial) {
-			dir, err := t.admin.ConfigGet(t.ctx, "dir").Result()
-			if err != nil {
-				t.Fatal(err)
-			}
-			dump := filepath.Join(dir["dir"], "dump.rdb")
+			dump := filepath.Join(t.serverDir, "dump.rdb")
 			t.strike(strike{}, func() {
 				_ = os.Remove(dump)
 				if err := os.MkdirAll(filepath.Join(dump, "in the way"), 0o700); err != nil {

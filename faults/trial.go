@@ -38,7 +38,8 @@ type trial struct {
 	load  load
 
 	server    *redistest.Server // the one, where there is one
-	wire      *redistest.Wire   // before it, if programs go over one
+	serverDir string
+	wire      *redistest.Wire // before it, if programs go over one
 	sentinel  *redistest.Sentinel
 	cluster   *redistest.Cluster
 	redis     reach // for programs
@@ -177,6 +178,11 @@ func (t *trial) run() *verdict {
 func (t *trial) serve(s *redistest.Server) {
 	t.server, t.redis = s, reach{Addrs: []string{s.Addr()}}
 	t.admin = s.Client(t)
+	dir, err := t.admin.ConfigGet(t.ctx, "dir").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.serverDir = dir["dir"]
 }
 
 // startConsumer starts one more consumer.

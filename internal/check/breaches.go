@@ -237,7 +237,6 @@ func (b *breaches) stateFields() {
 			if _, err := decimal(value); err != nil {
 				b.add("state", "field %s is %v", field, err)
 			}
-		case field == "last": // a tag
 		case strings.HasPrefix(field, callField):
 			if problem := callProblem(field, value); problem != "" {
 				b.add("state", "field %q is malformed: %s", field, problem)

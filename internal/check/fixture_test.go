@@ -110,7 +110,7 @@ func build(t testing.TB, cli redis.UniversalClient, prefix string) *bed {
 		idGarbage1, fmt.Sprintf("1 0 0 %d too late", now-4*second))
 	b.do("HSET", "key", "order-1", idPending, "order-4", idUnack)
 	b.do("ZADD", "wake", now, "w")
-	b.do("HSET", "state", "armed", now, "seen", now-second, "grace", 0, "last", "2:x", "big", 1000,
+	b.do("HSET", "state", "armed", now, "seen", now-second, "grace", 0, "big", 1000,
 		"swept", now, "dropped", 2, "call:sender-1", fmt.Sprintf("17 %d ok 1 2", now))
 	return b
 }
