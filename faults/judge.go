@@ -268,11 +268,6 @@ func (ev *evidence) blame(prev, r run) *strike {
 		if ours && open && st.to >= prev.start.At && st.from <= r.start.At {
 			return st
 		}
-		// Or it struck a program that had the message before, and starts its handler only now.
-		late := st.who == r.start.who && r.start.Delivery < prev.start.Delivery
-		if late && st.from <= r.start.At && r.start.At <= st.to+aftermath.Microseconds() {
-			return st
-		}
 	}
 	return nil
 }

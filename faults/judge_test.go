@@ -89,10 +89,6 @@ func TestJudge(t *testing.T) {
 		},
 		"started late by one that stood still": {
 			entries: []entry{accept, start(2, "c2", 2, 0), end(2, "c2", 2, succeeded), start(3, "c1", 1, 0), end(3, "c1", 1, succeeded)},
-			strikes: []strike{{from: sec(1), to: sec(2.9), who: "c1", why: "it stood still"}}, rules: allow, counts: verdict{accepted: 1, handled: 1, duplicated: 1},
-		},
-		"started late for no reason": {
-			entries: []entry{accept, start(2, "c2", 2, 0), end(2, "c2", 2, succeeded), start(6, "c1", 1, 0), end(6, "c1", 1, succeeded)},
 			strikes: []strike{{from: sec(1), to: sec(2.9), who: "c1", why: "it stood still"}}, rules: allow,
 			want: "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},

@@ -79,6 +79,18 @@ var wireFaults = []scenario{
 		rules: rules{resume: 2 * time.Second},
 	},
 	{
+		name:  "handlers run through an outage shorter than their lease",
+		holds: "none of them is handed to another",
+		setUp: wired(),
+		load: func(l *load) {
+			l.Slow, l.Workers, l.Lease = 10*time.Second, 160, 6*time.Second
+		},
+		hit:   during(3700*time.Millisecond, func(t *trial) { t.wire.Cut() }, func(t *trial) { t.wire.Mend() }),
+		every: 3 * time.Second,
+		rules: rules{resume: 2 * time.Second},
+		check: ranThrough,
+	},
+	{
 		name:  "handlers run through an outage longer than their lease",
 		holds: "none of them is handed to another",
 		setUp: wired(),
@@ -88,11 +100,7 @@ var wireFaults = []scenario{
 		hit:   during(4*time.Second, func(t *trial) { t.wire.Cut() }, func(t *trial) { t.wire.Mend() }),
 		every: 4 * time.Second,
 		rules: rules{resume: 2 * time.Second},
-		check: func(t *trial, v *verdict) {
-			if n := t.throughStrikes(); n < 10 {
-				v.problem("%d handlers ran right through an outage, want 10", n)
-			}
-		},
+		check: ranThrough,
 	},
 }
 
@@ -169,4 +177,11 @@ func (t *trial) throughStrikes() (found int) {
 		}
 	}
 	return found
+}
+
+// ranThrough wants handlers that ran right through an outage.
+func ranThrough(t *trial, v *verdict) {
+	if n := t.throughStrikes(); n < 10 {
+		v.problem("%d handlers ran right through an outage, want 10", n)
+	}
 }
