@@ -169,7 +169,12 @@ func (s *store) fetch(ctx context.Context, c *caller, a ask, set *fetchSettings)
 	}
 	out := fetched{now: r.instant(), next: r.instant(), lost: r.number(), dropped: r.number(), trimmed: r.number(), first: r.number()}
 	n, fails, dead := r.number(), r.number(), r.number()
-	out.tags, out.envelopes, out.fails = r.take(n), r.take(n), r.take(fails)
+	pairs := r.take(2 * min(n, maxBatch))
+	out.tags, out.envelopes = make([]string, len(pairs)/2), make([]string, len(pairs)/2)
+	for i := range out.tags {
+		out.tags[i], out.envelopes[i] = pairs[2*i], pairs[2*i+1]
+	}
+	out.fails = r.take(fails)
 	for len(out.dead) < dead && r.bad == nil {
 		if d := r.take(3); d != nil {
 			out.dead = append(out.dead, deadMessage{d[0], d[1], d[2]})

@@ -7,7 +7,7 @@
 --       8 '1': set the alarm in any case, for the marker was taken by one who cannot serve it,
 --       9 a random number from 1 to 2^31-2, 10 poison text,
 --       11 '1': this consumer holds a message on its last chance
--- Returns {now, next, lost, dropped, trimmed, first, n, f, d, n tags, n envelopes, f fail records, d dead}
+-- Returns {now, next, lost, dropped, trimmed, first, n, f, d, n times tag and envelope, f fail records, d dead}
 --       next: '0' or the instant of the next work, which is not after now if more is due;
 --       lost: leases that ran out; dropped: tags without an envelope; trimmed: garbage deleted for want of room;
 --       first: 1 if no consumer has called since state was there;
@@ -233,8 +233,14 @@ if not handed and (not big or (keep + keeppending) * big + size > REPLY) then
   for i = #pending, keeppending + 1, -1 do pending[i] = nil end
 end
 
-local envelopes, fails = {}, {}
+local HEAD = 9
+local out, fails, n = {0, 0, 0, 0, 0, 0, 0, 0, 0}, {}, 0 -- the reply; deliveries in it
 tags = {}
+local function give(tag, envelope)
+  n = n + 1
+  tags[n] = tag
+  out[HEAD + 2 * n - 1], out[HEAD + 2 * n] = tag, envelope
+end
 if keep > 0 then
   local found = redis.call('HMGET', KEYS[6], unpack(ids, 1, keep))
   local records = numbered[1] and redis.call('HMGET', KEYS[7], unpack(numbered)) or {}
@@ -261,9 +267,8 @@ if keep > 0 then
     elseif wait then
       redis.call('ZADD', KEYS[4], us(later), tag)
     else
-      tags[#tags + 1] = tag
-      envelopes[#envelopes + 1] = found[i]
-      fails[#fails + 1] = record or ''
+      give(tag, found[i])
+      fails[n] = record or ''
     end
   end
 end
@@ -272,8 +277,7 @@ if pending[1] then
   redis.call('ZREM', KEYS[1], unpack(pending))
   for i = 1, #pending do
     if found[i] then
-      tags[#tags + 1] = pending[i]
-      envelopes[#envelopes + 1] = found[i]
+      give(pending[i], found[i])
     else
       dropped = dropped + 1
       redis.call('HDEL', KEYS[7], pending[i])
@@ -319,9 +323,8 @@ end
 if dropped > 0 then redis.call('HINCRBY', KEYS[10], 'dropped', dropped) end
 mark(field, record(reply))
 redis.call('HSET', KEYS[10], unpack(marks))
-local n, f, d = #tags, #fails, #dead
-local out = {us(now), us(next), lost, dropped, crowd, state[3] and 0 or 1, n, f, d / 3}
-for i = 1, n do out[9 + i], out[9 + n + i] = tags[i], envelopes[i] end
-for i = 1, f do out[9 + 2 * n + i] = fails[i] end
-for i = 1, d do out[9 + 2 * n + f + i] = dead[i] end
+local f, d = #fails, #dead
+for i, value in ipairs({us(now), us(next), lost, dropped, crowd, state[3] and 0 or 1, n, f, d / 3}) do out[i] = value end
+for i = 1, f do out[HEAD + 2 * n + i] = fails[i] end
+for i = 1, d do out[HEAD + 2 * n + f + i] = dead[i] end
 return out
