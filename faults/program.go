@@ -141,7 +141,7 @@ func serve(text string) error {
 		return err
 	}
 	for limit := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > before+1 && time.Now().Before(limit); {
-		time.Sleep(10 * time.Millisecond)
+		<-time.After(10 * time.Millisecond) // ctx has ended: nothing else is waited for
 	}
 	// signal.NotifyContext leaves one behind, the runtime's own for signals.
 	book.write(entry{Kind: quit, Count: runtime.NumGoroutine() - before - 1})
@@ -181,8 +181,11 @@ func produce(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order
 	share := o.Load.Messages / producers
 	begun := time.Now()
 	for n := 0; n < share && ctx.Err() == nil; n += step {
-		time.Sleep(time.Until(begun.Add(o.Load.Over * time.Duration(n) / time.Duration(share))))
-		steps <- n
+		select {
+		case <-time.After(time.Until(begun.Add(o.Load.Over * time.Duration(n) / time.Duration(share)))):
+			steps <- n
+		case <-ctx.Done():
+		}
 	}
 	close(steps)
 	senders.Wait()
