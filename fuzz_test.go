@@ -49,6 +49,7 @@ func (c answering) Process(_ context.Context, cmd redis.Cmder) error {
 func FuzzReply(f *testing.F) {
 	const now = "1717200000000000"
 	e := envelope{key: "k", retries: 3, ttl: time.Second, headers: map[string]string{"a": "b"}, payload: "x"}
+	text := e.encode(when{instant: true})
 	record := "3 1 1 " + now + " no"
 	for _, reply := range [][]string{
 		{}, {"garbage"}, {"gone"}, {"nowhere"},
@@ -58,8 +59,8 @@ func FuzzReply(f *testing.F) {
 		{now, "1 2 "},
 		{now, "4 0 -1 "},
 		{now, "0", "0", "0", "0", "1", "0", "0", "0"},
-		{now, now, "1", "2", "3", "0", "2", "1", "1", "3:" + idOf("a"), idOf("b"), e.encode(), e.encode(), record, idOf("c"), e.encode(), record},
-		{now, now, "1", "2", "3", "0", "2", "1", "1", "3:" + idOf("a"), idOf("b"), e.encode()},
+		{now, now, "1", "2", "3", "0", "2", "1", "1", "3:" + idOf("a"), idOf("b"), text, text, record, idOf("c"), text, record},
+		{now, now, "1", "2", "3", "0", "2", "1", "1", "3:" + idOf("a"), idOf("b"), text},
 		{now, now, "1", "2", "3", "0", "-1", "99999999999999999999", "x"},
 		{"0", "1", "2"}, {"0", "1", "2", "3", "4"},
 	} {

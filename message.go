@@ -66,7 +66,7 @@ type InterceptResult struct {
 // The envelope is what Redis keeps of a message, in the hash msg:
 //
 //	version    1 byte, 1
-//	due        16 decimal digits, unix us; the script that stores it fills it in
+//	due        16 decimal digits, unix us
 //	key length 2 bytes, big endian
 //	key
 //	flags      1 byte: 1 = a TTL follows, 2 = headers follow
@@ -95,8 +95,9 @@ type envelope struct {
 	payload string
 }
 
-// tail encodes all of the envelope that stands behind its due instant.
-func (e *envelope) tail() string {
+// encode makes an envelope that is due at w. After a delay, it leaves out version and due instant:
+// the script that stores it writes them.
+func (e *envelope) encode(w when) string {
 	var flags byte
 	size := 2 + len(e.key) + 1 + binary.MaxVarintLen64 + len(e.payload)
 	if e.ttl > 0 {
@@ -110,11 +111,20 @@ func (e *envelope) tail() string {
 			size += 2*binary.MaxVarintLen64 + len(k) + len(v)
 		}
 	}
+	if w.instant {
+		size += envelopeHead
+	}
 	var b strings.Builder
 	b.Grow(size)
-	var scratch [binary.MaxVarintLen64]byte
+	var scratch [max(binary.MaxVarintLen64, dueDigits)]byte
 	uvarint := func(n uint64) { b.Write(scratch[:binary.PutUvarint(scratch[:], n)]) }
 
+	if w.instant {
+		b.WriteByte(envelopeVersion)
+		digits := strconv.AppendInt(scratch[:0], w.us, 10)
+		b.WriteString("0000000000000000"[:dueDigits-len(digits)])
+		b.Write(digits)
+	}
 	b.WriteByte(byte(len(e.key) >> 8))
 	b.WriteByte(byte(len(e.key)))
 	b.WriteString(e.key)

@@ -45,13 +45,16 @@ type when struct {
 	instant bool
 }
 
-// String is the send script's argument.
+// String is the send script's argument: for an instant nothing, for that is in the envelope.
 func (w when) String() string {
 	if w.instant {
-		return strconv.FormatInt(w.us, 10)
+		return ""
 	}
-	return "+" + strconv.FormatInt(w.us, 10)
+	return strconv.FormatInt(w.us, 10)
 }
+
+// alike says whether two messages can be in one run of a send.
+func (w when) alike(other when) bool { return w == other || w.instant && other.instant }
 
 // due is the instant at which the send script makes a message due.
 func (w when) due(now int64) int64 {

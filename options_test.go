@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -135,21 +136,21 @@ func TestDefaultRetryCount(t *testing.T) {
 // TestDelayed: rounded up to microseconds, for a message is never early; bounded on both sides.
 func TestDelayed(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		math.MinInt64:                "+0",
-		-time.Nanosecond:             "+0",
-		0:                            "+0",
-		time.Nanosecond:              "+1",
-		999 * time.Nanosecond:        "+1",
-		time.Microsecond:             "+1",
-		time.Microsecond + 1:         "+2",
-		time.Second - 1:              "+1000000",
-		1500 * time.Microsecond:      "+1500",
-		maxDelay - time.Nanosecond:   "+4730400000000000",
-		150 * 365 * 24 * time.Hour:   "+4730400000000000",
+		math.MinInt64:                "0",
+		-time.Nanosecond:             "0",
+		0:                            "0",
+		time.Nanosecond:              "1",
+		999 * time.Nanosecond:        "1",
+		time.Microsecond:             "1",
+		time.Microsecond + 1:         "2",
+		time.Second - 1:              "1000000",
+		1500 * time.Microsecond:      "1500",
+		maxDelay - time.Nanosecond:   "4730400000000000",
+		150 * 365 * 24 * time.Hour:   "4730400000000000",
 		maxDelay + time.Nanosecond:   "",
 		time.Duration(math.MaxInt64): "",
 	} {
-		if w, err := delayed(d); err == nil && w.String() != want || (want == "") != errors.Is(err, ErrBadOption) {
+		if w, err := delayed(d); err == nil && (w.String() != want || w.instant) || (want == "") != errors.Is(err, ErrBadOption) {
 			t.Errorf("delay %v: %q, %v; want %q", d, w, err, want)
 		}
 	}
@@ -180,8 +181,8 @@ func TestScheduled(t *testing.T) {
 		{time.Date(290000, 1, 1, 0, 0, 0, 0, time.UTC), ""},
 		{time.Unix(math.MaxInt64/2, 0), ""},
 	} {
-		if w, err := scheduled(c.t); err == nil && w.String() != c.want || (c.want == "") != errors.Is(err, ErrBadOption) {
-			t.Errorf("schedule %v: %q, %v; want %q", c.t, w, err, c.want)
+		if w, err := scheduled(c.t); err == nil && (strconv.FormatInt(w.us, 10) != c.want || !w.instant) || (c.want == "") != errors.Is(err, ErrBadOption) {
+			t.Errorf("schedule %v: %+v, %v; want %s", c.t, w, err, c.want)
 		}
 	}
 }

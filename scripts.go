@@ -96,12 +96,12 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 	args := append(c.args(3+2*len(batch)), keyed)
 	for rest := batch; len(rest) > 0; {
 		n := 1
-		for n < len(rest) && rest[n].when == rest[0].when {
+		for n < len(rest) && rest[n].when.alike(rest[0].when) {
 			n++
 		}
 		args = append(args, rest[0].when.String(), n)
 		for _, m := range rest[:n] {
-			args = append(args, &m.id, &m.tail)
+			args = append(args, &m.id, &m.text)
 		}
 		rest = rest[n:]
 	}

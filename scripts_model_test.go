@@ -76,7 +76,11 @@ func (m *model) send(batch []*outgoing) any {
 			due = max(m.now, o.when.us)
 		}
 		m.pending[o.id] = due
-		m.msg[o.id] = fmt.Sprintf("\x01%016d%s", due, o.tail)
+		tail := o.text
+		if o.when.instant {
+			tail = o.text[envelopeHead:]
+		}
+		m.msg[o.id] = fmt.Sprintf("\x01%016d%s", due, tail)
 		if o.key != "" {
 			m.key[o.key] = o.id
 		}

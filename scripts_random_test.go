@@ -168,7 +168,7 @@ func (m *machine) sends(t *rapid.T) {
 		if rapid.IntRange(0, 7).Draw(t, "more if 7") == 7 {
 			e.ttl, e.headers = time.Second, map[string]string{"h": e.payload}
 		}
-		batch[i] = &outgoing{id: idOf(e.payload), key: e.key, when: due, tail: e.tail()}
+		batch[i] = &outgoing{id: idOf(e.payload), key: e.key, when: due, text: e.encode(due)}
 	}
 	m.call(t, func(t *rapid.T, c caller) {
 		got, err := m.store.send(context.Background(), &c, batch, 0, 0)

@@ -50,7 +50,7 @@ func TestScriptSend(t *testing.T) {
 		"nothing is stored": {func(r *rig) {
 			r.put(msg("a", 5*time.Second, keyed("k")))
 			r.equal("refused", refused(r.send(newCaller(), msg("b", 0, keyed("k"), sized(1000)))), "0=a")
-			r.equal("big", r.read().Fields["big"], strconv.Itoa(len(msg("a", 0, keyed("k")).tail)+envelopeHead))
+			r.equal("big", r.read().Fields["big"], strconv.Itoa(len(msg("a", 0, keyed("k")).text)+envelopeHead))
 		}, "pending a@5s key k=a wake 5s"},
 		"repeated": {func(r *rig) {
 			c, batch := newCaller(), []*outgoing{msg("a", time.Second, keyed("k")), msg("b", 0, keyed("k")), msg("c", 3*time.Second)}
@@ -119,7 +119,7 @@ func TestScriptSend(t *testing.T) {
 			r.put(msg("b", 5*time.Second-time.Microsecond))
 		}, "pending b@4.999999s a@5s wake 4.999999s"},
 		"big is the longest ever": {func(r *rig) {
-			want := strconv.Itoa(len(msg("b", 0, sized(300)).tail) + envelopeHead)
+			want := strconv.Itoa(len(msg("b", 0, sized(300)).text) + envelopeHead)
 			r.put(msg("a", time.Second, sized(10)))
 			r.put(msg("b", time.Second, sized(300)), msg("c", time.Second, sized(20)))
 			r.equal("big", r.read().Fields["big"], want)

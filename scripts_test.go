@@ -181,18 +181,20 @@ func names(text string) string {
 
 // msg is a message that is due after d; its payload is its name unless rest says otherwise.
 func msg(name string, d time.Duration, rest ...func(*envelope)) *outgoing {
-	e := envelope{payload: name, retries: 3}
-	for _, f := range rest {
-		f(&e)
-	}
-	return &outgoing{id: idOf(name), key: e.key, when: when{us: d.Microseconds()}, tail: e.tail()}
+	return draftOf(name, when{us: d.Microseconds()}, rest)
 }
 
 // msgAt is due at an instant.
 func msgAt(name string, d time.Duration, rest ...func(*envelope)) *outgoing {
-	m := msg(name, 0, rest...)
-	m.when = when{us: rigBase + d.Microseconds(), instant: true}
-	return m
+	return draftOf(name, when{us: rigBase + d.Microseconds(), instant: true}, rest)
+}
+
+func draftOf(name string, w when, rest []func(*envelope)) *outgoing {
+	e := envelope{payload: name, retries: 3}
+	for _, f := range rest {
+		f(&e)
+	}
+	return &outgoing{id: idOf(name), key: e.key, when: w, text: e.encode(w)}
 }
 
 func keyed(key string) func(*envelope) { return func(e *envelope) { e.key = key } }

@@ -82,7 +82,7 @@ const maxFlights = 2
 type outgoing struct {
 	id   string
 	when when
-	tail string
+	text string // its envelope, as encode makes it
 	key  string
 	call *sendCall
 
@@ -205,7 +205,7 @@ func (s *sending) draft(m *outgoing, payload string, d *draft, opts []MsgOption)
 	if err := fits(size); err != nil {
 		return fmt.Errorf("delayqueue: queue %q: %w", s.store.queue, err)
 	}
-	m.id, m.when, m.tail, m.key = s.ids.next(), d.when, d.tail(), d.key
+	m.id, m.when, m.text, m.key = s.ids.next(), d.when, d.encode(d.when), d.key
 	return nil
 }
 
@@ -293,8 +293,8 @@ func (s *sending) fly(c *caller) {
 // board takes the next batch out of those that wait, with sendMu held.
 func (s *sending) board() []*outgoing {
 	n, size := 0, 0
-	for n < len(s.waiting) && n < maxBatch && (n == 0 || size+len(s.waiting[n].tail) <= maxBatchBytes) {
-		size += len(s.waiting[n].tail)
+	for n < len(s.waiting) && n < maxBatch && (n == 0 || size+len(s.waiting[n].text) <= maxBatchBytes) {
+		size += len(s.waiting[n].text)
 		s.waiting[n].flying = true
 		n++
 	}

@@ -60,9 +60,9 @@ func scenarios(quick bool) []scenario {
 	}
 	all := []scenario{
 		{name: send1, kind: throughputTable, systems: systemNames, rounds: 3, measure: sendSingly(1, 20_000, 10_000)},
-		{name: send64, kind: throughputTable, systems: systemNames, rounds: 5, measure: sendSingly(senders, 300_000, 60_000)},
-		{name: sendBatch, kind: throughputTable, systems: except(nameAsynq), rounds: 5, measure: sendBatches(300_000)},
-		{name: drain64, kind: throughputTable, systems: systemNames, rounds: 5, measure: drain(64, 300_000, 20_000)},
+		{name: send64, kind: throughputTable, systems: systemNames, rounds: 9, measure: sendSingly(senders, 300_000, 60_000)},
+		{name: sendBatch, kind: throughputTable, systems: except(nameAsynq), rounds: 9, measure: sendBatches(300_000)},
+		{name: drain64, kind: throughputTable, systems: systemNames, rounds: 9, measure: drain(64, 300_000, 20_000)},
 		{name: drain1, kind: throughputTable, systems: systemNames, rounds: 5, measure: drain(1, 200_000, 6_000)},
 		{name: liveAll, kind: throughputTable, systems: systemNames, rounds: 5, measure: live(100_000, 20_000)},
 		{name: livePaced, kind: latenessTable, systems: except(nameFloor), rounds: 3, measure: paced(10_000, over/4)},
@@ -77,7 +77,7 @@ func scenarios(quick bool) []scenario {
 		scenario{name: herdName, kind: latenessTable, systems: []string{nameLibrary}, rounds: 3, measure: herd(64, 200, over/2)},
 		scenario{name: idleName, kind: idleTable, systems: except(nameFloor), rounds: 1, measure: idle(pause)},
 		scenario{name: memName, kind: memoryTable, systems: systemNames, rounds: 1, measure: memory(200_000, 50_000)},
-		scenario{name: massName, kind: massTable, systems: except(nameAsynq), rounds: 2, measure: mass(1_000_000)},
+		scenario{name: massName, kind: massTable, systems: except(nameAsynq), rounds: 3, measure: mass(1_000_000)},
 	)
 	for _, fsync := range []string{"everysec", "always"} {
 		args := []string{"--appendonly", "yes", "--appendfsync", fsync}

@@ -1,8 +1,8 @@
 -- send stores a batch of messages in pending.
 --
 -- KEYS: 1 pending, 2 msg, 3 key, 4 wake, 5 state
--- ARGV: 3 '1' if any message has a key; then runs of messages due alike: when ('+<us>' after
---       now, or '<us>' an instant), how many, and for each: id, tail (the envelope behind its
+-- ARGV: 3 '1' if any message has a key; then runs of messages: delay us ('': each has its own
+--       due instant), how many, and for each: id, envelope (what has a delay: only the part behind its
 --       due instant)
 -- Returns {now, refused}: now of the call that stored them; refused is '' or a list
 --       '<i>=<id> ', message i (from 1) was not stored, its key is held by id.
@@ -29,17 +29,30 @@ local big = tonumber(state[3]) or 0
 local keyed = ARGV[3] == '1'
 local adds, sets, claims, taken = {}, {}, {}, {}
 local first, refused, longest = nil, '', big
+local function instant(due) -- it, as text, and the head of an envelope
+  local text = string.format('%016.0f', due)
+  return due, text, '\1' .. text
+end
 local run, n, stored = 4, 0, 0 -- where the run begins; messages seen; twice those stored
 while ARGV[run] do
-  local when, last = ARGV[run], run + 2 * ARGV[run + 1]
-  local due = string.sub(when, 1, 1) == '+' and now + string.sub(when, 2) or math.max(now, tonumber(when))
-  local text = string.format('%016.0f', due)
-  local head = '\1' .. text
+  local delay, last = tonumber(ARGV[run]), run + 2 * ARGV[run + 1]
+  local due, text, head
+  if delay then due, text, head = instant(now + delay) end
   for i = run + 2, last, 2 do
-    local id, tail = ARGV[i], ARGV[i + 1]
+    local id, envelope = ARGV[i], ARGV[i + 1]
     local key, holder = '', false
     n = n + 1
-    if keyed then key = keyof(tail) end
+    if delay then
+      envelope = head .. envelope
+    else
+      text = string.sub(envelope, 2, 17)
+      due = tonumber(text)
+      if due < now then
+        due, text, head = instant(now)
+        envelope = head .. string.sub(envelope, 18)
+      end
+    end
+    if keyed then key = keyof(string.sub(envelope, 18)) end
     if key ~= '' then
       holder = taken[key] or redis.call('HGET', KEYS[3], key)
       -- A holder without an envelope is what somebody else left behind.
@@ -53,7 +66,6 @@ while ARGV[run] do
         claims[#claims + 1] = key
         claims[#claims + 1] = id
       end
-      local envelope = head .. tail
       if #envelope > longest then longest = #envelope end
       if not first or due < first then first = due end
       adds[stored + 1], adds[stored + 2] = text, id
