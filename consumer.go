@@ -27,6 +27,7 @@ const bufferPatience = 100 * time.Millisecond
 type run struct {
 	settings
 	store   *store
+	events  *events
 	fetches fetchSettings
 	handle  Handler // middleware around handler or callback; nil for a bare callback
 	outage  outage
@@ -59,18 +60,21 @@ type run struct {
 	deaf        atomic.Bool  // there are no wake-ups from Redis
 	perMsg      atomic.Int64 // ns that handling takes, a moving average; 0: not known yet
 
+	since  time.Time // it runs
+	saidAt time.Time // it said something of itself; of loop
+
 	// Of accept.
 	known     bool      // the queue has been seen
 	dropped   int       // tags, not yet in the log
 	droppedAt time.Time // when some were logged last
 }
 
-func startRun(s *store, set settings) *run {
+func startRun(s *store, set settings, ev *events) *run {
 	r := &run{
-		settings: set, store: s,
+		settings: set, store: s, events: ev,
 		listen:  newListener(s),
 		callers: [2]*caller{newCaller(), newCaller()},
-		quit:    make(chan struct{}), done: make(chan struct{}),
+		quit:    make(chan struct{}), done: make(chan struct{}), since: time.Now(),
 		free: make(chan struct{}, 1), hints: hints{rung: make(chan struct{}, 1)},
 	}
 	r.life, r.end = context.WithCancel(context.Background())
@@ -233,7 +237,7 @@ func (r *run) handBack() {
 		if !r.outage.over() {
 			return
 		}
-		got, asked, err := r.fetch(0, rearm)
+		got, asked, err := r.fetch(ask{rearm: rearm, says: sayLeaving})
 		if err != nil {
 			return
 		}
@@ -345,7 +349,7 @@ func (l *looper) hear(works bool, err error) {
 // look fetches once: the tick.
 func (l *looper) look(rearm bool) {
 	want := l.room(l.rtt)
-	got, asked, err := l.fetch(want, rearm)
+	got, asked, err := l.fetch(ask{want: want, rearm: rearm, says: l.says(time.Now())})
 	now := time.Now()
 	l.lastLook = now
 	if err != nil {
@@ -371,9 +375,9 @@ func (l *looper) look(rearm bool) {
 
 // fetch repeats one call until Redis answers, or until a lease after the run stopped: then
 // what it may have handed out is lost anyway. asked is when the attempt began that was answered.
-func (r *run) fetch(want int, rearm bool) (got fetched, asked time.Time, err error) {
+func (r *run) fetch(a ask) (got fetched, asked time.Time, err error) {
 	r.callers[0].next()
-	a := ask{want: want, rearm: rearm, holds: r.lastChances.Load() > 0}
+	a.holds = r.lastChances.Load() > 0
 	err = r.untilAnswered("fetch", func() (err error) {
 		asked = time.Now()
 		got, err = r.store.fetch(r.life, r.callers[0], a, &r.fetches)
@@ -428,6 +432,7 @@ func (r *run) accept(got *fetched, asked, at time.Time) {
 	if got.trimmed > 0 {
 		r.log.Warn("delayqueue: deleted garbage for want of room", slog.Int("messages", got.trimmed))
 	}
+	r.events.tell(LostEvent, got.lost)
 	for _, dead := range got.dead {
 		r.bury(dead)
 	}
@@ -437,6 +442,11 @@ func (r *run) accept(got *fetched, asked, at time.Time) {
 	ds := r.decode(got, asked, at)
 	r.hold(ds)
 	r.unhandled.Add(int64(len(ds)))
+	if r.events.on() {
+		ids := idsOf(ds)
+		r.events.tell(ReadyEvent, len(ids), ids...)
+		r.events.tell(DeliveredEvent, len(ids), ids...)
+	}
 	fit := ds[:0]
 	for _, d := range ds {
 		if r.unfit(d, got.now) {

@@ -598,7 +598,7 @@ func TestManyLastChances(t *testing.T) {
 	}
 	// A consumer that dies twice with all of them in hand.
 	dying := newCaller()
-	set := &fetchSettings{lease: 100 * time.Millisecond, maxLosses: 3}
+	set := &fetchSettings{lease: time.Second, maxLosses: 3}
 	fetch := func(want int) fetched {
 		t.Helper()
 		dying.next()

@@ -60,7 +60,8 @@ func newSending(call, name string, cli redis.UniversalClient, opts []QueueOption
 		}
 		opt(&id)
 	}
-	return sending{store: newStore(cli, id.prefix, name), defaultRetries: 3, ids: newIDSource()}
+	s := newStore(cli, id.prefix, name)
+	return sending{taking: taking{store: s, events: new(events)}, defaultRetries: 3, ids: newIDSource()}
 }
 
 // StartConsume begins to consume and returns a channel that closes when consuming has
@@ -76,7 +77,7 @@ func (q *DelayQueue) start() *run {
 	}
 	if q.run == nil || q.run.stopping() {
 		q.ending = slices.DeleteFunc(q.runs(), (*run).ended)
-		q.run = startRun(q.store, q.settings)
+		q.run = startRun(q.store, q.settings, q.events)
 	}
 	return q.run
 }

@@ -25,6 +25,7 @@ type delivery struct {
 	last     bool  // it is poison if it is lost
 
 	fetched time.Time
+	started atomic.Int64 // when its handler did, as instantOf counts
 	leased  atomic.Int64 // when its lease began, or a moment earlier, as instantOf counts
 	fate    atomic.Int32
 	cancel  atomic.Pointer[context.CancelCauseFunc] // set once its handler is about to start
@@ -44,6 +45,14 @@ const (
 )
 
 func (d *delivery) claim(fate int32) bool { return d.fate.CompareAndSwap(fateOpen, fate) }
+
+func idsOf(ds []*delivery) []string {
+	ids := make([]string, len(ds))
+	for i, d := range ds {
+		ids[i] = d.id
+	}
+	return ids
+}
 
 func (d *delivery) attrs() slog.Attr {
 	return slog.Group("message", slog.String("id", d.id), slog.Int("delivery", d.number))

@@ -60,6 +60,12 @@
 //	wake     sorted set  w -> instant               wakes one idle consumer
 //	state    hash        what scripts remember between calls
 //
+// and for who looks on (Monitor):
+//
+//	consumers  hash     consumer -> what it says of itself
+//	history    hash     hour and what -> how many
+//	events     channel  what EnableReport tells
+//
 // A tag names one delivery: the id for the first, <n>:<id> from the second on. Instants are
 // microseconds since 1970.
 //

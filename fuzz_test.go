@@ -105,7 +105,21 @@ func FuzzReply(f *testing.F) {
 		if state, err := s.intercept(ctx, &caller{}, "id", "x"); !bad(err) && state.String() != reply[0] {
 			t.Errorf("%v is %v", reply, state)
 		}
-		_, err := s.counts(ctx)
-		bad(err)
+		if done, err := s.steer(ctx, &caller{}, "at", 0, "", []string{"a", "b"}); !bad(err) && len(done) != 2 {
+			t.Errorf("%v: %d answers for 2", reply, len(done))
+		}
+		if got, err := s.list(ctx, place{key: "k"}, 10, "", "", false); !bad(err) && len(got.messages) > 10 {
+			t.Errorf("%v: %d messages of 10", reply, len(got.messages))
+		}
+		for _, call := range []func() error{
+			func() error { _, err := s.counts(ctx); return err },
+			func() error { _, err := s.look(ctx, "id", "a"); return err },
+			func() error { _, err := s.drop(ctx, false); return err },
+			func() error { _, err := s.consumers(ctx); return err },
+			func() error { _, _, err := s.history(ctx); return err },
+			func() error { return s.pause(ctx, &caller{}, 0) },
+		} {
+			bad(call())
+		}
 	})
 }

@@ -210,7 +210,7 @@ func (h *history) tell(ids []string, lease, end int64) {
 		case c.name == "settle":
 			plain, _ := strconv.Atoi(c.args[2])
 			tags, kinds := slices.Clone(c.args[3:3+plain]), make([]outcomeKind, plain)
-			for o := range slices.Chunk(c.args[3+plain:], 8) {
+			for o := range slices.Chunk(c.args[3+plain:], 9) {
 				tags = append(tags, o[1])
 				kinds = append(kinds, outcomeKind(slices.Index([]string{"ack", "retry", "ready", "garbage"}, o[0])))
 			}
@@ -347,7 +347,7 @@ func TestHistories(t *testing.T) {
 	senders.Wait()
 	eventually(t, "all is handled", func() bool {
 		c, err := newStore(f.cli, "dq", f.name).counts(ctx)
-		return err == nil && c.pending+c.ready+c.unack+c.retry == 0
+		return err == nil && c.Pending+c.Ready+c.Processing+c.Retry == 0
 	})
 	for _, l := range lines {
 		if err := l.q.Shutdown(ctx); err != nil {

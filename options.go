@@ -371,5 +371,8 @@ func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueu
 
 // WithLogger sets the log. Default: slog.Default, as it is when the queue is made.
 func (q *DelayQueue) WithLogger(log *slog.Logger) *DelayQueue {
-	return q.set("WithLogger", log != nil, "the logger must not be nil; for silence use slog.DiscardHandler", func(s *settings) { s.log = log })
+	return q.set("WithLogger", log != nil, "the logger must not be nil; for silence use slog.DiscardHandler", func(s *settings) {
+		s.log = log
+		q.events.log.Store(log)
+	})
 }

@@ -204,7 +204,7 @@ func TestShutdownWhileAHandlerIsAboutToStart(t *testing.T) {
 	q := f.queue(nil).WithHandler(func(context.Context, *Message) error { t.Error("a handler started"); return nil })
 	q.WithBaseContext(onDone{context.Background(), func() { r.stop(); r.abandonAll() }})
 	q.mu.Lock()
-	q.run = startRun(q.store, q.settings)
+	q.run = startRun(q.store, q.settings, q.events)
 	r = q.run
 	q.mu.Unlock()
 	info := f.send(q, "x")

@@ -68,8 +68,51 @@ func TestBadReplies(t *testing.T) {
 		},
 		"counts": {
 			func(s *store) error { _, err := s.counts(ctx); return err },
-			[][]string{list("1", "2", "3", "4", "5")},
-			[][]string{nil, list("1", "2", "3", "4"), list("1", "2", "x", "4", "5"), list("1", "2", "3", "4", "5", "6")},
+			[][]string{list("1", "2", "3", "4", "5", "6", "7", "8", "9")},
+			[][]string{nil, list("1", "2", "3", "4", "5", "6", "7", "8"), list("1", "2", "x", "4", "5", "6", "7", "8", "9"),
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10")},
+		},
+		"look": {
+			func(s *store) error { _, err := s.look(ctx, "id", "a"); return err },
+			[][]string{nil, list("5", "a", "ready", "0", "envelope", ""), list("5", "a", "unack", "6", "envelope", "", "c", "5 1 {}"),
+				list("5", "a", "unack", "6", "envelope", "", "somebody else's", "x", "odd")},
+			[][]string{list("5"), list("5", "a", "nowhere", "0", "envelope", ""), list("5", "a", "ready", "x", "envelope", "")},
+		},
+		"list": {
+			func(s *store) error {
+				_, err := s.list(ctx, place{key: "k", state: StatePending}, 2, "", "", false)
+				return err
+			},
+			[][]string{list("5", "0"), list("5", "1", "a", "6", "envelope", ""), list("5", "1", "a", "1.5", "", "")},
+			[][]string{nil, list("5"), list("5", "1", "a", "6", "envelope"), list("5", "0", "a"), list("5", "3", "a", "6", "", "", "b", "6", "", "", "c", "6", "", "")},
+		},
+		"steer": {
+			func(s *store) error {
+				_, err := s.steer(ctx, newCaller(), "at", 0, "", []string{"a", "b"})
+				return err
+			},
+			[][]string{list("5", "pending !gone"), list("5", "=c retry")},
+			[][]string{nil, list("5"), list("5", ""), list("5", "pending"), list("5", "pending nowhere"), list("x", "pending pending"), list("5", "a b", "")},
+		},
+		"pause": {
+			func(s *store) error { return s.pause(ctx, newCaller(), 0) },
+			[][]string{list("5")},
+			[][]string{nil, list("x"), list("5", "6")},
+		},
+		"drop": {
+			func(s *store) error { _, err := s.drop(ctx, false); return err },
+			[][]string{list("0"), list("5")},
+			[][]string{nil, list("x"), list("5", "6")},
+		},
+		"consumers": {
+			func(s *store) error { _, err := s.consumers(ctx); return err },
+			[][]string{list("5"), list("5", "c", "5 1 {}"), list("5", "somebody else's", "x")},
+			[][]string{nil, list("x"), list("5", "c")},
+		},
+		"history": {
+			func(s *store) error { _, _, err := s.history(ctx); return err },
+			[][]string{list("5"), list("5", "1:sent", "2"), list("5", "somebody else's", "2")},
+			[][]string{nil, list("x"), list("5", "1:sent"), list("5", "1:sent", "x")},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -38,6 +39,20 @@ var (
 	luaIntercept string
 	//go:embed lua/counts.lua
 	luaCounts string
+	//go:embed lua/look.lua
+	luaLook string
+	//go:embed lua/list.lua
+	luaList string
+	//go:embed lua/steer.lua
+	luaSteer string
+	//go:embed lua/pause.lua
+	luaPause string
+	//go:embed lua/drop.lua
+	luaDrop string
+	//go:embed lua/consumers.lua
+	luaConsumers string
+	//go:embed lua/history.lua
+	luaHistory string
 
 	sendScript      = newScript(luaHead, luaCall, luaSend)
 	fetchScript     = newScript(luaHead, luaCall, luaFetch)
@@ -45,6 +60,13 @@ var (
 	extendScript    = newScript(luaHead, luaExtend)
 	interceptScript = newScript(luaHead, luaCall, luaIntercept)
 	countsScript    = newScript(luaHead, luaCounts)
+	lookScript      = newScript(luaHead, luaLook)
+	listScript      = newScript(luaHead, luaList)
+	steerScript     = newScript(luaHead, luaCall, luaSteer)
+	pauseScript     = newScript(luaHead, luaCall, luaPause)
+	dropScript      = newScript(luaHead, luaDrop)
+	consumersScript = newScript(luaHead, luaConsumers)
+	historyScript   = newScript(luaHead, luaHistory)
 )
 
 // maxBatch is how many messages one script call moves at most, and maxBatchBytes where
@@ -56,7 +78,9 @@ const (
 
 // keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.
 type keys struct {
-	pending, ready, unack, retry, garbage, msg, fail, key, wake, state string
+	pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history string
+
+	events string // a channel
 }
 
 func keysOf(prefix, name string) keys {
@@ -64,7 +88,8 @@ func keysOf(prefix, name string) keys {
 	return keys{
 		pending: base + "pending", ready: base + "ready", unack: base + "unack", retry: base + "retry",
 		garbage: base + "garbage", msg: base + "msg", fail: base + "fail", key: base + "key",
-		wake: base + "wake", state: base + "state",
+		wake: base + "wake", state: base + "state", consumers: base + "consumers", history: base + "history",
+		events: base + "events",
 	}
 }
 
@@ -132,9 +157,10 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 
 // ask is what differs from one fetch of a run to the next.
 type ask struct {
-	want  int  // deliveries
-	rearm bool // set the alarm in any case
-	holds bool // the run holds a message on its last chance
+	want  int    // deliveries
+	rearm bool   // set the alarm in any case
+	holds bool   // the run holds a message on its last chance
+	says  string // what the run says of itself; "-": it leaves; "": nothing new
 }
 
 // fetchSettings are the parts of a fetch that stay the same for a run.
@@ -161,8 +187,8 @@ type fetched struct {
 type deadMessage struct{ id, envelope, fail string }
 
 func (s *store) fetch(ctx context.Context, c *caller, a ask, set *fetchSettings) (fetched, error) {
-	args := append(c.args(9), a.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
-		a.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), a.holds)
+	args := append(c.args(10), a.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
+		a.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), a.holds, a.says)
 	r, err := s.run(ctx, fetchScript, s.fetchKeys, args)
 	if err != nil {
 		return fetched{}, err
@@ -189,7 +215,7 @@ func (s *store) fetch(ctx context.Context, c *caller, a ask, set *fetchSettings)
 // settle ends deliveries; outcomes must have plain acks first. It returns the indices
 // of those that were not held any more.
 func (s *store) settle(ctx context.Context, c *caller, outcomes []outcome, plain int) ([]int, error) {
-	args := append(c.args(1+plain+8*(len(outcomes)-plain)), plain)
+	args := append(c.args(1+plain+9*(len(outcomes)-plain)), plain)
 	for i := range outcomes {
 		o := &outcomes[i]
 		if i < plain {
@@ -197,7 +223,7 @@ func (s *store) settle(ctx context.Context, c *caller, outcomes []outcome, plain
 			continue
 		}
 		args = append(args, o.kind.String(), &o.d.tag, &o.d.id, &o.d.key, o.delay.Microseconds(),
-			o.d.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), o.text)
+			o.d.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), o.text, o.failures > o.d.failures)
 	}
 	r, err := s.run(ctx, settleScript, s.settleKeys, args)
 	if err != nil {
@@ -247,21 +273,8 @@ func (s *store) intercept(ctx context.Context, c *caller, by, what string) (Stat
 	if err != nil {
 		return StateGone, err
 	}
-	name := r.text()
-	state := slices.Index(stateNames[:], name)
-	if state < 0 {
-		r.fail("state %q", name)
-	}
-	return State(state), r.err("intercept")
-}
-
-func (s *store) counts(ctx context.Context) (counts, error) {
-	r, err := s.run(ctx, countsScript, s.countsKeys, nil)
-	if err != nil {
-		return counts{}, err
-	}
-	n := counts{pending: r.instant(), ready: r.instant(), unack: r.instant(), retry: r.instant(), garbage: r.instant()}
-	return n, r.err("counts")
+	state := stateOf(r, r.text())
+	return state, r.err("intercept")
 }
 
 // popWake blocks until the wake marker can be taken, on a client of its own, and
@@ -304,3 +317,36 @@ func (cs *callers) get(ctx context.Context) (*caller, error) {
 }
 
 func (cs *callers) put(c *caller) { cs.free <- c }
+
+// call makes a call that has the effect of once: it repeats an attempt, under one call number, until
+// Redis answers or ctx ends.
+func (cs *callers) call(ctx context.Context, attempt func(c *caller) error) error {
+	c, err := cs.get(ctx)
+	if err != nil {
+		return err
+	}
+	defer cs.put(c)
+	c.next()
+	return repeat(ctx, math.MaxInt, func() error { return attempt(c) })
+}
+
+// repeat makes an attempt again and again until Redis answers or ctx ends, at most so often.
+func repeat(ctx context.Context, most int, attempt func() error) error {
+	var last error
+	for n := 1; ; n++ {
+		if err := ended(ctx); err != nil {
+			return withLast(err, last)
+		}
+		err := attempt()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil: // that ended the attempt
+		case !worthRepeating(err, n) || n == most:
+			return err
+		default:
+			last = err
+			pause(ctx, backoff(n))
+		}
+	}
+}

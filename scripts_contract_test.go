@@ -89,7 +89,7 @@ func TestScriptWrongType(t *testing.T) {
 				return err
 			}
 		}},
-		"fetch": {keys: everyScript[1].keys, build: func(r *rig) func() error {
+		"fetch": {keys: func(s *store) []any { return s.fetchKeys[:10] }, build: func(r *rig) func() error {
 			everywhere(r)
 			c := newCaller()
 			c.next()
@@ -159,8 +159,41 @@ func TestScriptWrongType(t *testing.T) {
 			c.next()
 			return func() error { _, err := r.store.intercept(ctx, c, "key", "k"); return err }
 		}},
-		"counts": {keys: everyScript[5].keys, build: func(r *rig) func() error {
+		"fetch, and says something": {keys: everyScript[1].keys, build: func(r *rig) func() error {
+			everywhere(r)
+			c := newCaller()
+			c.next()
+			return func() error { _, err := r.store.fetch(ctx, c, ask{want: 10, says: "{}"}, &r.with); return err }
+		}},
+		"counts": {keys: everyScript[5].keys, mayPass: true, build: func(r *rig) func() error {
+			everywhere(r)
 			return func() error { _, err := r.store.counts(ctx); return err }
+		}},
+		"look": {keys: everyScript[6].keys, mayPass: true, build: func(r *rig) func() error {
+			r.hand(msg("a", 0, keyed("k")))
+			return func() error { _, err := r.store.look(ctx, "key", "k"); return err }
+		}},
+		"list": {keys: everyScript[7].keys, build: func(r *rig) func() error {
+			r.put(msg("a", time.Hour))
+			return func() error {
+				_, err := r.store.list(ctx, place{r.keys.pending, StatePending, "-inf", "+inf", "later"}, 10, "", "", false)
+				return err
+			}
+		}},
+		"steer": {keys: everyScript[8].keys, build: func(r *rig) func() error {
+			everywhere(r)
+			c := newCaller()
+			c.next()
+			return func() error {
+				_, err := r.store.steer(ctx, c, "by", 1, "", []string{idOf("due"), idOf("retry"), idOf("ready")})
+				return err
+			}
+		}},
+		"pause": {keys: everyScript[9].keys, build: func(r *rig) func() error {
+			everywhere(r)
+			c := newCaller()
+			c.next()
+			return func() error { return r.store.pause(ctx, c, forever) }
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

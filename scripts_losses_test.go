@@ -331,7 +331,7 @@ func TestScriptFetchBounds(t *testing.T) {
 				if err != nil {
 					r.t.Fatal(err)
 				}
-				aged := garbage - int(counts.garbage)
+				aged := garbage - int(counts.Garbage)
 				garbage -= aged
 				if moved := len(f.tags) + f.lost + aged; moved > maxBatch || len(f.tags) < 300 || f.lost > 100 {
 					r.t.Fatalf("one call moved %d: %d handed out, %d lost, %d aged", moved, len(f.tags), f.lost, aged)

@@ -59,8 +59,9 @@ local function put(list)
 end
 for _, i in ipairs({1, 3, 4, 5, 9}) do put(redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES')) end
 for i = 6, 8 do put(redis.call('HGETALL', KEYS[i])) end
+put(redis.call('HGETALL', KEYS[12]))
 put(redis.call('LRANGE', KEYS[2], 0, -1))
-for _, name in ipairs({'armed', 'seen', 'grace', 'lent'}) do out[#out + 1] = redis.call('HGET', KEYS[10], name) or '0' end
+for _, name in ipairs({'armed', 'seen', 'grace', 'lent', 'pause'}) do out[#out + 1] = redis.call('HGET', KEYS[10], name) or '0' end
 return out`)
 
 // Process makes a script call.
@@ -68,7 +69,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	args := cmd.Args()
 	s := m.scripts[args[1].(string)]
 	if args[1] == fetchScript.sha || args[1] == fetchScript.text {
-		args[len(args)-3] = m.seed
+		args[len(args)-4] = m.seed
 	}
 	args[1] = s.sha
 	if cmd.Name() == "eval" {
@@ -100,9 +101,15 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 			hashes[i][field] = r.text()
 		}
 	}
+	counted := map[string]int64{}
+	for range r.number() / 2 {
+		field := r.text()
+		counted[field] = r.instant()
+	}
 	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"],
 		msg: hashes[0], fail: hashes[1], key: hashes[2], ready: r.take(r.number()),
-		armed: r.instant(), seen: r.instant(), grace: r.instant(), lent: r.instant()}
+		armed: r.instant(), seen: r.instant(), grace: r.instant(), lent: r.instant(),
+		pause: r.instant(), history: counted}
 	return errors.Join(r.err("contents"), cmd.Err())
 }
 

@@ -26,7 +26,9 @@ type contents struct {
 	msg, fail, key                 map[string]string
 	wake                           int64 // instant on the marker; 0: somebody took it, or there is none
 
-	armed, seen, grace, lent int64
+	armed, seen, grace, lent, pause int64
+
+	history map[string]int64
 }
 
 // answered is a caller's last call.
@@ -45,7 +47,7 @@ func newModel(with fetchSettings) *model {
 
 func newContents() contents {
 	return contents{pending: map[string]int64{}, unack: map[string]int64{}, retry: map[string]int64{}, garbage: map[string]int64{},
-		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}}
+		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, history: map[string]int64{}}
 }
 
 // once carries out a call that is new, and repeats the answer to one that is not.
@@ -84,12 +86,28 @@ func (m *model) send(batch []*outgoing) any {
 		if o.key != "" {
 			m.key[o.key] = o.id
 		}
+		m.count("sent", 1)
 		if first == 0 || due < first {
 			first = due
 		}
 	}
-	m.arm(first)
+	m.armLater(first)
 	return out
+}
+
+// armLater is arm for work that waits until a pause is over.
+func (m *model) armLater(first int64) {
+	if first != 0 {
+		first = max(first, m.pause)
+	}
+	m.arm(first)
+}
+
+// count adds to this hour's.
+func (m *model) count(what string, n int) {
+	if n > 0 {
+		m.history[fmt.Sprintf("%d:%s", m.now/3_600_000_000, what)] += int64(n)
+	}
 }
 
 // arm sets the alarm for work that is sooner than what it is set for.
@@ -108,7 +126,11 @@ func (m *model) settle(batch []outcome) any {
 			continue
 		}
 		delete(m.unack, o.d.tag)
+		if o.failures > o.d.failures {
+			m.count("failed", 1)
+		}
 		if o.kind == outcomeAck {
+			m.count("acked", 1)
 			m.forget(o.d.id)
 			continue
 		}
@@ -119,6 +141,7 @@ func (m *model) settle(batch []outcome) any {
 		next := m.now
 		switch o.kind {
 		case outcomeGarbage:
+			m.count("dead", 1)
 			m.bury(o.d.id)
 			continue
 		case outcomeReady:
@@ -172,6 +195,104 @@ func (m *model) intercept(by, id string) any {
 	return state
 }
 
+// steer moves or deletes what waits.
+func (m *model) steer(what string, us int64, only string, ids []string) any {
+	out := make([]steered, len(ids))
+	var first int64
+	for i, id := range ids {
+		r := m.record(id)
+		tag := tagOf(id, r.delivery)
+		due, pending := m.pending[tag]
+		again, retry := m.retry[tag]
+		_, unack := m.unack[tag]
+		_, garbage := m.garbage[id]
+		ready := slices.Contains(m.ready, tag)
+		state := StateGone
+		switch {
+		case m.msg[id] == "":
+		case unack:
+			state = StateUnack
+		case garbage:
+			state = StateGarbage
+		case ready || pending && due <= m.now || retry && again <= m.now:
+			state = StateReady
+		case pending:
+			state = StatePending
+		case retry:
+			state = StateRetry
+		}
+		out[i].state = state
+		if state == StateGone || state == StateUnack || only != "" && only != state.String() ||
+			what == "requeue" && !garbage || (what == "at" || what == "by") && garbage {
+			continue
+		}
+		e, err := decodeEnvelope(m.msg[id])
+		if err != nil {
+			panic(err)
+		}
+		if holder := m.key[e.key]; what == "requeue" && holder != "" {
+			out[i].holder = holder
+			continue
+		}
+		out[i].done = true
+		m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
+		delete(m.pending, tag)
+		delete(m.retry, tag)
+		if what == "delete" {
+			m.forget(id)
+			continue
+		}
+		next := m.now
+		switch what {
+		case "at":
+			next = max(next, us)
+		case "by":
+			base := m.now
+			if pending || retry {
+				base = max(due, again)
+			}
+			next = min(max(next, base+us), forever)
+		}
+		if pending {
+			m.pending[tag] = next
+			m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], next, m.msg[id][envelopeHead:])
+		} else {
+			m.retry[tag] = next
+		}
+		if garbage {
+			delete(m.garbage, id)
+			m.note(id, failRecord{delivery: r.delivery, when: m.now, text: r.text})
+			if e.key != "" {
+				m.key[e.key] = id
+			}
+		}
+		if first == 0 || next < first {
+			first = next
+		}
+	}
+	m.armLater(first)
+	return out
+}
+
+// setPause pauses until an instant, or, if that is not after now, goes on.
+func (m *model) setPause(until int64) any {
+	m.pause = 0
+	if until > m.now {
+		m.pause = until
+	}
+	var first int64
+	for _, at := range []int64{head(m.pending), head(m.retry)} {
+		if at != 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	if len(m.ready) > 0 && (first == 0 || m.now < first) {
+		first = m.now
+	}
+	m.armLater(first)
+	return nil
+}
+
 func (m *model) fetch(c caller, a ask, seed int64) any {
 	call, called := m.calls[c.id]
 	if called && call.n > c.n {
@@ -185,6 +306,9 @@ func (m *model) fetch(c caller, a ask, seed int64) any {
 	}
 	if m.seen == 0 {
 		out.first = 1
+	}
+	if m.pause > m.now {
+		a.want = 0
 	}
 	if m.seen > m.now { // the clock was stepped back
 		m.seen = 0
@@ -259,6 +383,9 @@ func (m *model) fetch(c caller, a ask, seed int64) any {
 			out.next = at
 		}
 	}
+	if out.next != 0 {
+		out.next = max(out.next, m.pause)
+	}
 	// A lease that its holder should have renewed is work as well.
 	if at := head(m.unack); at != 0 && 2*(at-m.now) < m.with.lease.Microseconds() && (out.next == 0 || at < out.next) {
 		out.next = at
@@ -270,6 +397,11 @@ func (m *model) fetch(c caller, a ask, seed int64) any {
 	} else if out.next != m.armed || out.next <= m.now || a.rearm {
 		m.wake, m.armed = out.next, out.next
 	}
+	if !repeat {
+		m.count("delivered", len(out.tags))
+	}
+	m.count("lost", out.lost)
+	m.count("dead", len(out.dead))
 	m.calls[c.id] = answered{c.n, ends, m.now}
 	return out
 }

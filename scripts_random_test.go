@@ -52,7 +52,7 @@ func (m *machine) sequence(t *rapid.T) {
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"again": m.again, "extend": m.extends, "fetch": m.fetches, "intercept": m.intercepts,
-		"marker": m.marker, "pass": m.pass, "send": m.sends, "settle": m.settles, "ticks": m.ticks,
+		"marker": m.marker, "pass": m.pass, "pause": m.pauses, "send": m.sends, "settle": m.settles, "steer": m.steers, "ticks": m.ticks,
 	})
 	s, err := check.Read(context.Background(), m.UniversalClient, "dq", m.store.queue)
 	if err != nil {
@@ -62,6 +62,8 @@ func (m *machine) sequence(t *rapid.T) {
 		t.Error(names(breach))
 	}
 	m.model.with.garbageAge = time.Microsecond
+	m.who[0].n++
+	m.doPause(t, m.who[0], 0)
 	for round := 0; len(m.held.msg) > 0; round++ {
 		if round > 100+m.sent {
 			t.Fatalf("%d messages do not come out", len(m.held.msg))
@@ -107,7 +109,10 @@ func (m *machine) again(t *rapid.T) {
 func (m *machine) draw(t *rapid.T) { m.seed = rapid.Int64Range(1, 1<<31-2).Draw(t, "seed") }
 
 func (m *machine) pass(t *rapid.T) {
-	next := max(m.armed, m.now)
+	next := m.now
+	if m.armed < m.now+3600e6 { // not until the end of a pause without end
+		next = max(m.armed, m.now)
+	}
 	m.now = rapid.OneOf(
 		rapid.Int64Range(m.now, m.now+4),
 		rapid.Int64Range(m.now, m.now+1e6),
@@ -257,7 +262,7 @@ func (m *machine) settles(t *rapid.T) {
 		if i < 4 {
 			o.kind = outcomeKind(rapid.IntRange(0, 3).Draw(t, "outcome"))
 			o.delay = time.Duration(rapid.Int64Range(0, 5e6).Draw(t, "delay")) * time.Microsecond
-			if o.kind != outcomeReady && rapid.Bool().Draw(t, "failed") {
+			if (o.kind == outcomeRetry || o.kind == outcomeGarbage) && rapid.Bool().Draw(t, "failed") {
 				o.failures, o.losses, o.text = d.failures+1, 0, "no"
 			}
 		}
@@ -291,5 +296,36 @@ func (m *machine) intercepts(t *rapid.T) {
 	m.call(t, func(t *rapid.T, c caller) {
 		got, err := m.store.intercept(context.Background(), &c, by, what)
 		m.same(t, "intercept", got, err, m.once(c, func() any { return m.intercept(by, what) }))
+	})
+}
+
+// pauses for some seconds, for ever, or not at all.
+func (m *machine) pauses(t *rapid.T) {
+	until := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(m.now-1, m.now+4e6), rapid.Just(forever)).Draw(t, "until")
+	m.call(t, func(t *rapid.T, c caller) { m.doPause(t, c, until) })
+}
+
+func (m *machine) doPause(t *rapid.T, c caller, until int64) {
+	err := m.store.pause(context.Background(), &c, until)
+	m.same(t, "pause", nil, err, m.once(c, func() any { return m.setPause(until) }))
+}
+
+func (m *machine) steers(t *rapid.T) {
+	what := rapid.SampledFrom([]string{"at", "by", "requeue", "delete"}).Draw(t, "what")
+	us := rapid.Int64Range(-5e6, 8e6).Draw(t, "us")
+	if what == "at" {
+		us += m.now
+	}
+	only := rapid.SampledFrom([]string{"", "", "pending", "garbage", "retry", "ready"}).Draw(t, "only")
+	var ids []string
+	for range rapid.IntRange(1, min(m.most, 20)).Draw(t, "n") { // the newest first, and one that was never sent
+		id := idOf(strconv.Itoa(m.sent + 1 - rapid.IntRange(0, min(m.sent, 3*m.most)).Draw(t, "back")))
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	m.call(t, func(t *rapid.T, c caller) {
+		got, err := m.store.steer(context.Background(), &c, what, us, only, ids)
+		m.same(t, "steer", got, err, m.once(c, func() any { return m.steer(what, us, only, ids) }))
 	})
 }

@@ -134,6 +134,13 @@ var everyScript = []namedScript{
 	{extendScript, "extend", luaExtend, func(s *store) []any { return s.extendKeys }},
 	{interceptScript, "intercept", luaIntercept, func(s *store) []any { return s.interceptKeys }},
 	{countsScript, "counts", luaCounts, func(s *store) []any { return s.countsKeys }},
+	{lookScript, "look", luaLook, func(s *store) []any { return s.lookKeys }},
+	{listScript, "list", luaList, func(s *store) []any { return []any{s.keys.pending, s.keys.msg, s.keys.fail} }},
+	{steerScript, "steer", luaSteer, func(s *store) []any { return s.steerKeys }},
+	{pauseScript, "pause", luaPause, func(s *store) []any { return s.pauseKeys }},
+	{dropScript, "drop", luaDrop, func(s *store) []any { return s.fetchKeys }},
+	{consumersScript, "consumers", luaConsumers, func(s *store) []any { return s.consumersKeys }},
+	{historyScript, "history", luaHistory, func(s *store) []any { return s.historyKeys }},
 }
 
 // at sets the server's clock.

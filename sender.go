@@ -52,19 +52,25 @@ type SendResult struct {
 	Err  error
 }
 
+// taking is what takes messages back. It is safe for concurrent use.
+type taking struct {
+	store   *store
+	callers callers
+	timeout sharedTimeout
+	events  *events
+}
+
 // sending is the half of a queue that sends and takes back. DelayQueue and Publisher
 // embed it. It is safe for concurrent use.
 //
 // Concurrent sends share script calls: who finds a flight on the ground leaves with it at
 // once; who comes while all are under way goes with the next.
 type sending struct {
-	store          *store
+	taking
 	defaultRetries int
 	replicas       int
 	replicaTimeout time.Duration
-	callers        callers // of Intercept
 	ids            idSource
-	timeout        sharedTimeout
 	sent           func(in time.Duration) // told how soon stored messages are due; nil if nobody listens
 
 	sendMu  sync.Mutex
@@ -370,11 +376,16 @@ func waitFor(ctxs []context.Context, d time.Duration) bool {
 // land hands out the outcomes of a batch.
 func (s *sending) land(batch []*outgoing, out stored, err error) {
 	soonest := int64(math.MaxInt64)
+	var sent []string
+	told := out.now != 0 && s.events.on()
 	s.sendMu.Lock()
 	s.trouble = nil
 	for i, m := range batch {
 		due := m.when.due(out.now)
 		soonest = min(soonest, due)
+		if told && out.refused[i] == "" {
+			sent = append(sent, m.id)
+		}
 		if m.call == nil {
 			continue // its caller left
 		}
@@ -391,6 +402,7 @@ func (s *sending) land(batch []*outgoing, out stored, err error) {
 		m.call = nil
 	}
 	s.sendMu.Unlock()
+	s.events.tell(NewMessageEvent, len(sent), sent...)
 	if out.now != 0 && s.sent != nil {
 		s.sent(time.Duration(soonest-out.now) * time.Microsecond)
 	}

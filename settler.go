@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -72,13 +73,12 @@ func (r *run) settled(batch []outcome, void []int, err error) {
 	}
 	r.letGo(ds...)
 	if err != nil {
-		ids := make([]string, len(batch))
-		for i := range batch {
-			ids[i] = batch[i].d.id
-		}
 		r.log.Error("delayqueue: gave up settling: these messages will be delivered again when their leases have run out",
-			slog.Any("error", err), slog.Any("ids", ids))
+			slog.Any("error", err), slog.Any("ids", idsOf(ds)))
 		return
+	}
+	if r.events.on() {
+		r.tellSettled(batch, void)
 	}
 	for _, i := range void {
 		o := &batch[i]
@@ -91,6 +91,32 @@ func (r *run) settled(batch []outcome, void []int, err error) {
 			r.log.Error("delayqueue: gave up on a message: it is in garbage", o.d.attrs(), slog.Any("error", o.err))
 			r.graves.put(grave{o.d.message(), o.err})
 		}
+	}
+}
+
+// tellSettled tells what became of deliveries.
+func (r *run) tellSettled(batch []outcome, void []int) {
+	ids := map[EventCode][]string{}
+	for i := range batch {
+		o := &batch[i]
+		if slices.Contains(void, i) {
+			continue
+		}
+		if o.kind == outcomeAck {
+			ids[AckEvent] = append(ids[AckEvent], o.d.id)
+		}
+		if o.failures > o.d.failures {
+			ids[NackEvent] = append(ids[NackEvent], o.d.id)
+			if o.kind == outcomeRetry {
+				ids[RetryEvent] = append(ids[RetryEvent], o.d.id)
+			}
+		}
+		if o.kind == outcomeGarbage {
+			ids[FinalFailedEvent] = append(ids[FinalFailedEvent], o.d.id)
+		}
+	}
+	for _, code := range slices.Sorted(maps.Keys(ids)) {
+		r.events.tell(code, len(ids[code]), ids[code]...)
 	}
 }
 
@@ -109,6 +135,7 @@ func (r *run) bury(dead deadMessage) {
 		err = fmt.Errorf("%w (%w)", err, broken)
 	}
 	msg := e.message(dead.id, max(record.delivery-1, 1), record.failures)
+	r.events.tell(FinalFailedEvent, 1, dead.id)
 	r.log.Error("delayqueue: gave up on a message: it is in garbage", slog.Group("message", slog.String("id", dead.id)), slog.Any("error", err))
 	r.graves.put(grave{&msg, err})
 }

@@ -33,19 +33,27 @@ type store struct {
 	queue string
 	keys  keys
 
-	sendKeys, fetchKeys, settleKeys, extendKeys, interceptKeys, countsKeys []any // KEYS of each script
+	// KEYS of each script.
+	sendKeys, fetchKeys, settleKeys, extendKeys, interceptKeys []any
+	countsKeys, lookKeys, steerKeys, pauseKeys                 []any
+	consumersKeys, historyKeys                                 []any
 }
 
 func newStore(cli redis.UniversalClient, prefix, name string) *store {
 	k := keysOf(prefix, name)
 	return &store{
 		cli: cli, queue: name, keys: k,
-		sendKeys:      []any{k.pending, k.msg, k.key, k.wake, k.state},
-		fetchKeys:     []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.wake, k.state},
-		settleKeys:    []any{k.unack, k.msg, k.fail, k.key, k.retry, k.ready, k.garbage, k.wake, k.state, k.pending},
+		sendKeys:      []any{k.pending, k.msg, k.key, k.wake, k.state, k.history},
+		fetchKeys:     []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.wake, k.state, k.consumers, k.history},
+		settleKeys:    []any{k.unack, k.msg, k.fail, k.key, k.retry, k.ready, k.garbage, k.wake, k.state, k.pending, k.history},
 		extendKeys:    []any{k.unack, k.msg},
 		interceptKeys: []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.state},
-		countsKeys:    []any{k.pending, k.ready, k.unack, k.retry, k.garbage},
+		countsKeys:    []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.fail, k.state},
+		lookKeys:      []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.consumers},
+		steerKeys:     []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.wake, k.state},
+		pauseKeys:     []any{k.pending, k.ready, k.retry, k.wake, k.state},
+		consumersKeys: []any{k.consumers},
+		historyKeys:   []any{k.history},
 	}
 }
 

@@ -66,6 +66,7 @@ func (w *worker) serve(d *delivery) {
 	v := verdict{err: errGoexit}
 	started := false
 	defer func() { w.leave(ctx, d, v, started, time.Since(start)) }() // and nothing behind it
+	d.started.Store(instantOf(start))
 	w.serving.Store(d)
 	if w.calm.Err() != nil || d.fate.Load() != fateOpen || d.over(w.lease, start) { // Shutdown is impatient, or it was lost in the buffer
 		return

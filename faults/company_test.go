@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -12,13 +11,9 @@ import (
 // TestLeastPrivilege: the documented user may do what the scripts do, and no more.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
-	paths, err := filepath.Glob("../lua/*.lua")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("%d scripts: %v", len(paths), err)
-	}
 	want := []string{"+eval", "+evalsha", "+bzpopmin", "+wait"} // what Go calls
-	for _, path := range paths {
-		text, err := os.ReadFile(path)
+	for _, script := range []string{"head", "call", "send", "fetch", "settle", "extend", "intercept"} {
+		text, err := os.ReadFile("../lua/" + script + ".lua")
 		if err != nil {
 			t.Fatal(err)
 		}

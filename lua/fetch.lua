@@ -1,22 +1,23 @@
 -- fetch is the whole tick of a consumer: it takes back what dead consumers held, ages out
 -- garbage, hands out up to `want` deliveries, and sets the alarm for the next instant.
 --
--- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state
+-- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state, 11 consumers, 12 history
 -- ARGV: 3 want (0 to 500), 4 lease us, 5 losses in a row that make a message poison,
 --       6 age us at which garbage is deleted (0: never), 7 how many garbage may hold (0: any number),
 --       8 '1': set the alarm in any case, for the marker was taken by one who cannot serve it,
 --       9 a random number from 1 to 2^31-2, 10 poison text,
---       11 '1': this consumer holds a message on its last chance
+--       11 '1': this consumer holds a message on its last chance,
+--       12 what this consumer says of itself, for a Monitor; '-': it leaves; '': nothing new
 -- Returns {now, next, lost, dropped, trimmed, first, n, f, d, n times tag and envelope, f fail records, d dead}
 --       next: '0' or the instant of the next work, which is not after now if more is due;
 --       lost: leases that ran out; dropped: tags without an envelope; trimmed: garbage deleted for want of room;
 --       first: 1 if no consumer has called since state was there;
 --       fail records: that of the first f tags, '' for none; the other tags come from pending and have none;
 --       dead: id, envelope and fail record of each message that became poison
--- Cost: 12 commands when there is nothing to do; O(log n) for each message, at most 500 of them.
+-- Cost: 13 commands when there is nothing to do, 2 more when the consumer says something; O(log n) for each message, at most 500 of them.
 -- Keeps: invariants 1 to 7. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass.
-local MOVES, SWEEP, REPLY = 500, 100, 4194304
+local MOVES, SWEEP, REPLY, HISTORY = 500, 100, 4194304, 720
 local field = 'call:' .. ARGV[1]
 local want, lease = tonumber(ARGV[3]), tonumber(ARGV[4])
 local maxlosses, age, room = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
@@ -38,7 +39,8 @@ local holds = ARGV[11] == '1'
 local back = math.max(math.floor(lease / 2), 2000000) -- in which all consumers find back after an outage
 local later = now + 50000 -- when one that could not have its last chance now is looked at again
 
-local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent')
+local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
+  'pause')
 local armed, seen = tonumber(state[2]) or 0, tonumber(state[3]) or 0
 local grace, big = tonumber(state[4]) or 0, tonumber(state[5])
 if seen > now then seen = 0 end -- the clock was stepped back
@@ -46,6 +48,8 @@ if grace > now + back then grace = 0 end
 local heard = state[1] and tonumber(string.match(state[1], '^%d+ (%d+) ')) or now -- of this consumer, before
 local handed = recall(state[1]) -- lease end of what a lost reply held
 if handed == false then return stale end
+local pause = tonumber(state[9]) or 0
+if pause > now then want = 0 end
 
 -- What is there. An empty queue costs one command for each structure.
 local function score(head) return tonumber(head[2]) end
@@ -58,6 +62,8 @@ redis.call('ZCARD', KEYS[9])
 
 redis.call('HLEN', KEYS[6])
 redis.call('HLEN', KEYS[7])
+redis.call('HLEN', KEYS[12])
+local anyone = ARGV[12] ~= '' and redis.call('HRANDFIELD', KEYS[11], 1, 'WITHVALUES')
 if leased and leased <= now then redis.call('HLEN', KEYS[8]) end
 
 redis.call('ZREM', KEYS[3], '') -- the first write
@@ -295,6 +301,7 @@ if pending[1] then pended = score(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORE
 if some[1] then retried = score(redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES')) end
 soonest(pended)
 soonest(retried)
+if next ~= 0 and next < pause then next = pause end
 if leased and leased < now + lease / 2 then soonest(leased) end -- its holder should have renewed it
 if next == 0 then
   if armed ~= 0 then
@@ -317,8 +324,32 @@ if cursor ~= '0' or now - swept > 600000000 then
     end
   end
   if redis.call('HLEN', KEYS[6]) == 0 then redis.call('HDEL', KEYS[10], 'big') end
+  if redis.call('HLEN', KEYS[12]) > HISTORY then -- older than those of 30 days
+    local fields, old = redis.call('HKEYS', KEYS[12]), {}
+    for _, name in ipairs(fields) do
+      local at = tonumber(string.match(name, '^(%d+):'))
+      if #old < SWEEP and (not at or at * 3600000000 < now - 2592000000000) then old[#old + 1] = name end
+    end
+    if old[1] then redis.call('HDEL', KEYS[12], unpack(old)) end
+  end
   mark('swept', us(now))
   mark('cursor', page[1])
+end
+
+-- 6. For those who look: what was counted, and who consumes. An entry of a consumer that has been silent
+-- for long goes when somebody comes upon it.
+local function add(kind, n) if n > 0 then redis.call('HINCRBY', KEYS[12], counter(kind), n) end end
+if not handed then add('delivered', n) end
+add('lost', lost)
+add('dead', #dead / 3)
+if anyone then
+  local heard, lease = string.match(anyone[2] or '', '^(%d+) (%d+) ')
+  if anyone[1] and (not heard or now - heard > 2 * lease + 5000000) then redis.call('HDEL', KEYS[11], anyone[1]) end
+  if ARGV[12] == '-' then
+    redis.call('HDEL', KEYS[11], ARGV[1])
+  else
+    redis.call('HSET', KEYS[11], ARGV[1], us(now) .. ' ' .. ARGV[4] .. ' ' .. ARGV[12])
+  end
 end
 if dropped > 0 then redis.call('HINCRBY', KEYS[10], 'dropped', dropped) end
 mark(field, record(reply))

@@ -4,6 +4,9 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function us(n) return string.format('%.0f', n) end
 
+-- counter(kind) is the field of history that counts this hour's.
+local function counter(kind) return us(math.floor(now / 3600000000)) .. ':' .. kind end
+
 -- keyof(tail) is the caller's own name for a message, '' for none; tail begins at the
 -- key length, which is byte 18 of an envelope.
 local function keyof(tail)

@@ -1,12 +1,13 @@
 -- settle ends a batch of deliveries, each with its own outcome.
 --
--- KEYS: 1 unack, 2 msg, 3 fail, 4 key, 5 retry, 6 ready, 7 garbage, 8 wake, 9 state, 10 pending
+-- KEYS: 1 unack, 2 msg, 3 fail, 4 key, 5 retry, 6 ready, 7 garbage, 8 wake, 9 state, 10 pending, 11 history
 -- ARGV: 3 n, then the tags of n first deliveries without key that are acked,
---       then records of 8: outcome ('ack', 'retry', 'ready' or 'garbage'), tag, id, key or '',
---       delay us (retry), number of the delivery that follows, '<failures> <losses>', error text ('': as it was)
+--       then records of 9: outcome ('ack', 'retry', 'ready' or 'garbage'), tag, id, key or '',
+--       delay us (retry), number of the delivery that follows, '<failures> <losses>', error text ('': as it was),
+--       '1' if the delivery failed
 -- Returns {now, void}: void is '' or a list '<i> ' of outcomes (from 1, acks before records)
 --       whose delivery was not held any more; they changed nothing.
--- Cost: 10 commands for any number of plain acks; O(log n) for each other outcome.
+-- Cost: 12 commands for any number of plain acks; O(log n) for each other outcome.
 -- Keeps: invariants 1, 3, 4, 6. The first write is a ZREM: a full server lets the rest pass.
 local field = 'call:' .. ARGV[1]
 local plain = tonumber(ARGV[3])
@@ -17,6 +18,7 @@ redis.call('ZCARD', KEYS[1])
 redis.call('HLEN', KEYS[2])
 redis.call('HLEN', KEYS[3])
 redis.call('ZCARD', KEYS[10])
+redis.call('HLEN', KEYS[11])
 local queued = redis.call('LLEN', KEYS[6]) > 0
 if #ARGV > 3 + plain then
   redis.call('HLEN', KEYS[4])
@@ -25,7 +27,7 @@ if #ARGV > 3 + plain then
   redis.call('ZCARD', KEYS[8])
 end
 
-local void = ''
+local void, acked, failed, dead = '', plain, 0, 0
 if plain > 0 then
   if redis.call('ZREM', KEYS[1], unpack(ARGV, 4, 3 + plain)) == plain then
     redis.call('HDEL', KEYS[2], unpack(ARGV, 4, 3 + plain))
@@ -36,7 +38,7 @@ if plain > 0 then
       local id = ARGV[3 + i]
       if redis.call('HEXISTS', KEYS[2], id) == 0 or redis.call('HEXISTS', KEYS[3], id) == 1
         or redis.call('ZSCORE', KEYS[10], id) or (queued and redis.call('LPOS', KEYS[6], id)) then
-        void = void .. i .. ' '
+        void, acked = void .. i .. ' ', acked - 1
       else
         redis.call('HDEL', KEYS[2], id)
       end
@@ -45,15 +47,17 @@ if plain > 0 then
 end
 
 local first
-for i = 4 + plain, #ARGV, 8 do
+for i = 4 + plain, #ARGV, 9 do
   local outcome, tag, id, key = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
   if redis.call('ZREM', KEYS[1], tag) == 0 then
-    void = void .. (plain + (i - 4 - plain) / 8 + 1) .. ' '
+    void = void .. (plain + (i - 4 - plain) / 9 + 1) .. ' '
   else
     if key ~= '' and (outcome == 'ack' or outcome == 'garbage') and redis.call('HGET', KEYS[4], key) == id then
       redis.call('HDEL', KEYS[4], key)
     end
+    if ARGV[i + 8] == '1' then failed = failed + 1 end
     if outcome == 'ack' then
+      acked = acked + 1
       redis.call('HDEL', KEYS[2], id)
       redis.call('HDEL', KEYS[3], id)
     else
@@ -63,6 +67,7 @@ for i = 4 + plain, #ARGV, 8 do
       end
       redis.call('HSET', KEYS[3], id, ARGV[i + 5] .. ' ' .. ARGV[i + 6] .. ' ' .. us(now) .. ' ' .. text)
       if outcome == 'garbage' then
+        dead = dead + 1
         redis.call('ZADD', KEYS[7], us(now), id)
       elseif outcome == 'ready' then
         redis.call('RPUSH', KEYS[6], ARGV[i + 5] .. ':' .. id)
@@ -76,6 +81,10 @@ for i = 4 + plain, #ARGV, 8 do
   end
 end
 
+local function add(kind, n) if n > 0 then redis.call('HINCRBY', KEYS[11], counter(kind), n) end end
+add('acked', acked)
+add('failed', failed)
+add('dead', dead)
 local armed = tonumber(state[2]) or 0
 if first and (armed == 0 or first < armed) then
   redis.call('ZADD', KEYS[8], us(first), 'w')

@@ -7,7 +7,7 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "dropped"}
+var numberFields = []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "dropped", "pause"}
 
 // callField begins the fields of state that hold a caller's last call.
 const callField = "call:"
@@ -30,6 +30,7 @@ func (s *State) Breaches() []string {
 	b.callersKeys()
 	b.stateFields()
 	b.alarm()
+	b.lookers()
 	return b.found
 }
 
@@ -82,7 +83,7 @@ func (b *breaches) frame() {
 		}
 	}
 	for _, key := range b.Strays {
-		b.add(strings.TrimPrefix(key, b.Queue.Base()), "the key %q is none of the ten of a queue", key)
+		b.add(strings.TrimPrefix(key, b.Queue.Base()), "the key %q is none of the twelve of a queue", key)
 	}
 }
 
@@ -323,6 +324,9 @@ func (b *breaches) alarm() {
 	if len(b.Ready) > 0 {
 		earlier(b.Now, fmt.Sprintf("ready holds tag %q", b.Ready[0].Tag))
 	}
+	if until, _ := b.number("pause"); until > first && first != 0 {
+		first, what = until, what+fmt.Sprintf(" and the queue is paused until %d", until)
+	}
 	switch {
 	case first == 0:
 	case armed == 0:
@@ -331,3 +335,23 @@ func (b *breaches) alarm() {
 		b.add("state", "armed is %d, but %s, so a sleeper would be woken late", armed, what)
 	}
 }
+
+// lookers looks at what is there for Monitors alone.
+func (b *breaches) lookers() {
+	for _, id := range sortedKeys(b.Consumers) {
+		if problem := callProblem(id, b.Consumers[id]); problem != "" {
+			b.add("consumers", "entry %q is malformed: %s", id, problem)
+		}
+	}
+	for _, field := range sortedKeys(b.History) {
+		hour, what, _ := strings.Cut(field, ":")
+		if _, err := decimal(hour); err != nil || !slices.Contains(counted, what) {
+			b.add("history", "field %q, want <hours since 1970>:<one of %s>", field, strings.Join(counted, " "))
+		} else if n, err := decimal(b.History[field]); err != nil || n == 0 {
+			b.add("history", "field %q is %q, want a number above 0", field, b.History[field])
+		}
+	}
+}
+
+// counted is what history counts.
+var counted = []string{"sent", "delivered", "acked", "failed", "lost", "dead"}

@@ -40,7 +40,7 @@ var breakages = []breakage{
 		`state: the key has a time to live, and nothing may expire by itself.`,
 	)},
 	{"stray key", func(b *bed) { b.do("SET", "other", "x") }, func(b *bed) []string {
-		return []string{fmt.Sprintf(`other: the key %q is none of the ten of a queue.`, b.q.Key("other"))}
+		return []string{fmt.Sprintf(`other: the key %q is none of the twelve of a queue.`, b.q.Key("other"))}
 	}},
 
 	// One place for each message.

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// structures lists the ten keys of a queue in the order of snapshotScript's
+// structures lists the twelve keys of a queue in the order of snapshotScript's
 // KEYS, each with its type.
 var structures = []struct{ name, kind string }{
 	{"pending", "zset"},
@@ -24,13 +24,15 @@ var structures = []struct{ name, kind string }{
 	{"key", "hash"},
 	{"wake", "zset"},
 	{"state", "hash"},
+	{"consumers", "hash"},
+	{"history", "hash"},
 }
 
 // snapshotScript reads a whole queue at one instant. A script and not a
 // MULTI, because a client of a Cluster routes TIME, which has no key, to a node
 // of its own choice; a script goes where its keys are.
 //
-// KEYS     the ten keys of the queue
+// KEYS     the twelve keys of the queue
 // ARGV     for each of them the type it must have, as TYPE names it
 // Returns  {seconds, microseconds, then for each key {type, PTTL, content}};
 // content is the reply of ZRANGE WITHSCORES, LRANGE or HGETALL,
@@ -98,6 +100,8 @@ func decodeSnapshot(q Queue, reply []any) (*State, error) {
 		Fail:      map[string]Fail{},
 		Keys:      map[string]string{},
 		Fields:    map[string]string{},
+		Consumers: map[string]string{},
+		History:   map[string]string{},
 		TTLs:      map[string]int64{},
 		WrongType: map[string]string{},
 	}
@@ -191,6 +195,10 @@ func (s *State) fill(structure string, content []string) {
 				s.Keys[field] = value
 			case "state":
 				s.Fields[field] = value
+			case "consumers":
+				s.Consumers[field] = value
+			case "history":
+				s.History[field] = value
 			}
 		}
 	}

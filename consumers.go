@@ -1,0 +1,118 @@
+package delayqueue
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Consumer is a DelayQueue that consumes, as it says of itself about once a second.
+type Consumer struct {
+	ID          string
+	Host        string
+	PID         int
+	Since       time.Time // by the server's clock
+	Seen        time.Time // when it said so
+	Concurrency int
+	Handling    []Handling // the longest first; at most 1,000
+}
+
+// Handling is a message in the hands of a handler.
+type Handling struct {
+	ID  string        // of the message
+	For time.Duration // until Consumer.Seen
+}
+
+// Consumers returns the consumers that are alive, the oldest first. One that was killed is taken for
+// alive until its lease has run out, or for 3 s if that is longer.
+func (m *Monitor) Consumers(ctx context.Context) ([]Consumer, error) {
+	var alive []Consumer
+	err := repeat(ctx, readAttempts, func() (err error) {
+		alive, err = m.store.consumers(ctx)
+		return err
+	})
+	if err != nil {
+		return nil, m.failed(err, "consumers")
+	}
+	slices.SortFunc(alive, func(a, b Consumer) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) })
+	return alive, nil
+}
+
+// said is what a consumer says of itself, in JSON. Times are how long ago something was, for the
+// server's clock is not this machine's.
+type said struct {
+	Host        string        `json:"host"`
+	PID         int           `json:"pid"`
+	UpUs        int64         `json:"up"`
+	Concurrency int           `json:"concurrency"`
+	Handling    []saidMessage `json:"handling,omitempty"`
+}
+
+type saidMessage struct {
+	ID string `json:"id"`
+	Us int64  `json:"us"`
+}
+
+const (
+	sayEvery    = time.Second
+	sayAtMost   = 1000            // messages
+	aliveAtMost = 3 * time.Second // since it was heard of, if its lease is not longer
+	sayLeaving  = "-"
+)
+
+// consumerOf reads a consumer's entry, and says whether it is alive: as lua/drop.lua.
+func consumerOf(id, text string, now int64) (Consumer, bool) {
+	parts := strings.SplitN(text, " ", 3)
+	if len(parts) != 3 {
+		return Consumer{}, false // somebody else's
+	}
+	seen, err := strconv.ParseInt(parts[0], 10, 64)
+	lease, lerr := strconv.ParseInt(parts[1], 10, 64)
+	var s said
+	if err != nil || lerr != nil || json.Unmarshal([]byte(parts[2]), &s) != nil ||
+		now-seen > max(lease, aliveAtMost.Microseconds()) {
+		return Consumer{}, false
+	}
+	c := Consumer{
+		ID: id, Host: s.Host, PID: s.PID, Since: time.UnixMicro(seen - s.UpUs), Seen: time.UnixMicro(seen), Concurrency: s.Concurrency,
+	}
+	for _, h := range s.Handling {
+		c.Handling = append(c.Handling, Handling{h.ID, time.Duration(h.Us) * time.Microsecond})
+	}
+	return c, true
+}
+
+var hostname = sync.OnceValue(func() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "unknown"
+	}
+	return name
+})
+
+// says is what this run says of itself, "" if it did so lately. Only loop calls it.
+func (r *run) says(now time.Time) string {
+	if now.Sub(r.saidAt) < sayEvery {
+		return ""
+	}
+	r.saidAt = now
+	s := said{Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(r.since).Microseconds(), Concurrency: r.concurrency}
+	for _, w := range r.crew.all() {
+		if d := w.serving.Load(); d != nil {
+			s.Handling = append(s.Handling, saidMessage{d.id, (instantOf(now) - d.started.Load()) / 1000})
+		}
+	}
+	slices.SortFunc(s.Handling, func(a, b saidMessage) int { return cmp.Compare(b.Us, a.Us) })
+	s.Handling = s.Handling[:min(len(s.Handling), sayAtMost)]
+	text, err := json.Marshal(s)
+	if err != nil {
+		return "" // there is nothing in it that cannot be written
+	}
+	return string(text)
+}

@@ -1,0 +1,242 @@
+package delayqueue
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"runtime/debug"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// An EventCode says what happened to messages.
+type EventCode int
+
+// What can happen to a message. The numbers never change.
+const (
+	NewMessageEvent  EventCode = iota + 1 // it was accepted
+	ReadyEvent                            // it became due, which shows when it is handed out
+	DeliveredEvent                        // it was handed out to a consumer
+	AckEvent                              // it was acknowledged
+	NackEvent                             // its delivery failed
+	RetryEvent                            // it failed, and will be delivered again
+	FinalFailedEvent                      // it went to garbage
+	LostEvent                             // its lease ran out: its consumer died or was cut off
+	InterceptedEvent                      // it was taken back
+)
+
+var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted"}
+
+func (c EventCode) String() string {
+	if c < NewMessageEvent || int(c) >= len(eventNames) {
+		return "EventCode(" + strconv.Itoa(int(c)) + ")"
+	}
+	return eventNames[c]
+}
+
+// An Event says that the same thing happened to some messages at once.
+type Event struct {
+	Code    EventCode `json:"code"`
+	Time    time.Time `json:"time"`              // by the clock of the process that it happened in
+	Count   int       `json:"count"`             // messages
+	IDs     []string  `json:"ids,omitempty"`     // theirs; none if only their number is known
+	Dropped int64     `json:"dropped,omitempty"` // events before this one that came too fast for the listener
+}
+
+// An EventListener is called for one event after the other.
+type EventListener = func(Event)
+
+// A Subscription is what a listener hears by. It is safe for concurrent use.
+type Subscription struct {
+	owner   *events
+	queue   chan Event
+	missed  atomic.Int64 // dropped and not said yet
+	dropped atomic.Int64
+	quit    chan struct{}
+	once    sync.Once
+	ended   func()
+}
+
+// Dropped is how many events the listener was too slow for.
+func (s *Subscription) Dropped() int64 { return s.dropped.Load() }
+
+// Stop ends it. A call of the listener that has begun goes on; no other follows.
+func (s *Subscription) Stop() {
+	s.once.Do(func() {
+		s.owner.remove(s)
+		close(s.quit)
+		if s.ended != nil {
+			s.ended()
+		}
+	})
+}
+
+// eventRoom is how many events may wait for a listener.
+const eventRoom = 1024
+
+// put never waits.
+func (s *Subscription) put(e Event) {
+	e.Dropped += s.missed.Swap(0)
+	select {
+	case s.queue <- e:
+	default:
+		s.missed.Add(e.Dropped + 1)
+		s.dropped.Add(1)
+	}
+}
+
+// serve calls the listener until Stop, whatever that does.
+func (s *Subscription) serve(listener EventListener) {
+	over := false
+	defer func() {
+		if p := recover(); p != nil {
+			s.owner.logger().Error("delayqueue: event listener panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		}
+		if !over { // it panicked or ended this goroutine
+			go s.serve(listener)
+		}
+	}()
+	for {
+		select {
+		case <-s.quit:
+			over = true
+			return
+		default:
+		}
+		select {
+		case <-s.quit:
+			over = true
+			return
+		case e := <-s.queue:
+			listener(e)
+		}
+	}
+}
+
+// events tells the listeners of one process.
+type events struct {
+	log   atomic.Pointer[slog.Logger] // nil: slog.Default
+	heard atomic.Int32                // how many listen
+	mu    sync.Mutex
+	subs  map[*Subscription]struct{}
+}
+
+func (e *events) logger() *slog.Logger {
+	if log := e.log.Load(); log != nil {
+		return log
+	}
+	return slog.Default()
+}
+
+// on says whether anybody listens. If nobody does, that is all an event costs.
+func (e *events) on() bool { return e.heard.Load() > 0 }
+
+// tell says that this happened to n messages, whose ids may be known.
+func (e *events) tell(code EventCode, n int, ids ...string) {
+	if n == 0 || !e.on() {
+		return
+	}
+	event := Event{Code: code, Time: time.Now(), Count: n, IDs: ids}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for s := range e.subs {
+		s.put(event)
+	}
+}
+
+func (e *events) subscription() *Subscription {
+	return &Subscription{owner: e, queue: make(chan Event, eventRoom), quit: make(chan struct{})}
+}
+
+func (e *events) add(s *Subscription) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.subs == nil {
+		e.subs = make(map[*Subscription]struct{})
+	}
+	e.subs[s] = struct{}{}
+	e.heard.Add(1)
+}
+
+func (e *events) remove(s *Subscription) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, ok := e.subs[s]; ok {
+		delete(e.subs, s)
+		e.heard.Add(-1)
+	}
+}
+
+// ListenEvent calls a listener, in a goroutine of its own, for what happens to messages in this
+// process: what it sends, handles and takes back, after Redis has confirmed it. It slows no
+// worker: while the listener is too slow, events are dropped and counted (Event.Dropped,
+// Subscription.Dropped). A panic in it is logged. The listener must not change an event's IDs.
+func (s *sending) ListenEvent(listener EventListener) *Subscription {
+	sub := s.events.subscription()
+	s.events.add(sub)
+	go sub.serve(listener)
+	return sub
+}
+
+// reportMost is how many events are published at once.
+const reportMost = 100
+
+// EnableReport tells the events of this process to every Monitor that listens, on any machine, over
+// Redis's pub/sub, until Stop of what it returns. What Redis does not take within 10 s is dropped and counted.
+func (s *sending) EnableReport() *Subscription {
+	sub := s.events.subscription()
+	s.events.add(sub)
+	go sub.serve(func(first Event) {
+		batch := []Event{first}
+		for more := true; more && len(batch) < reportMost; {
+			select {
+			case e := <-sub.queue:
+				batch = append(batch, e)
+			default:
+				more = false
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), noContext)
+		defer cancel()
+		text, err := json.Marshal(batch)
+		if err == nil {
+			err = s.store.publish(ctx, text)
+		}
+		if err != nil {
+			sub.missed.Add(int64(len(batch)))
+			sub.dropped.Add(int64(len(batch)))
+		}
+	})
+	return sub
+}
+
+// ListenEvent calls a listener for what happens to messages on all machines whose queues and
+// publishers report it (EnableReport), until Stop. It hears what happens from its return on. Redis keeps
+// no event for one who is not connected, so some are missed where a connection breaks. See
+// DelayQueue.ListenEvent for what happens while the listener is too slow.
+func (m *Monitor) ListenEvent(ctx context.Context, listener EventListener) (*Subscription, error) {
+	heard := m.store.subscribe(context.WithoutCancel(ctx))
+	if _, err := heard.Receive(ctx); err != nil { // the confirmation
+		_ = heard.Close() // it was never of use
+		return nil, m.failed(err, "listen to events")
+	}
+	sub := m.events.subscription()
+	sub.ended = func() { _ = heard.Close() } // whatever it says, it is over
+	go sub.serve(listener)
+	go func() {
+		for msg := range heard.Channel() {
+			var batch []Event
+			if err := json.Unmarshal([]byte(msg.Payload), &batch); err != nil {
+				m.events.logger().Warn("delayqueue: an event that cannot be read: another program or version publishes on this queue's channel",
+					slog.String("queue", m.store.queue), slog.Any("error", err))
+				continue
+			}
+			for _, e := range batch {
+				sub.put(e)
+			}
+		}
+	}()
+	return sub, nil
+}

@@ -1,0 +1,227 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrWrongState: a message is in a state in which that cannot be done. A *StateError says which.
+var ErrWrongState = errors.New("delayqueue: message is in the wrong state")
+
+// A StateError wraps ErrWrongState.
+type StateError struct {
+	Queue string
+	ID    string
+	State State // that it is in
+}
+
+func (e *StateError) Error() string {
+	return fmt.Sprintf("delayqueue: queue %q: message %s is %s, in which state this cannot be done", e.Queue, e.ID, e.State)
+}
+
+// Unwrap makes errors.Is(err, ErrWrongState) true.
+func (e *StateError) Unwrap() error { return ErrWrongState }
+
+// Reschedule makes a message due at t, the caller's wall clock read as an instant of the server's; the past
+// means now. It keeps its id, key and failures. One that waits for a retry is delivered then. It
+// returns ErrWrongState for a message that is being handled, is in garbage, or is nowhere.
+func (m *Monitor) Reschedule(ctx context.Context, id string, t time.Time) error {
+	w, err := scheduled(t)
+	if err != nil {
+		return m.failed(err, "reschedule %s", id)
+	}
+	return m.steerOne(ctx, "at", w.us, id)
+}
+
+// RescheduleBy is Reschedule by a duration, later or (if negative) earlier than it is due now.
+func (m *Monitor) RescheduleBy(ctx context.Context, id string, d time.Duration) error {
+	if err := validShift(d); err != nil {
+		return m.failed(err, "reschedule %s", id)
+	}
+	return m.steerOne(ctx, "by", d.Microseconds(), id)
+}
+
+func validShift(d time.Duration) error {
+	if d > maxDelay {
+		return fmt.Errorf("%w: %v: at most %v (150 years)", ErrBadOption, d, maxDelay)
+	}
+	return nil
+}
+
+// RunNow makes a message due now; see Reschedule.
+func (m *Monitor) RunNow(ctx context.Context, id string) error {
+	return m.steerOne(ctx, "at", 0, id)
+}
+
+// Requeue brings a message back from garbage, due now, with all its retries. It returns ErrWrongState if
+// it is not there, and ErrDuplicateKey if another live message holds its key now.
+func (m *Monitor) Requeue(ctx context.Context, id string) error {
+	return m.steerOne(ctx, "requeue", 0, id)
+}
+
+// Delete deletes a message that is not being handled; for one that is, use Intercept. It
+// returns ErrWrongState if it is being handled or nowhere.
+func (m *Monitor) Delete(ctx context.Context, id string) error {
+	return m.steerOne(ctx, "delete", 0, id)
+}
+
+// verbs are what steer does, in words.
+var verbs = map[string]string{"at": "reschedule", "by": "reschedule", "requeue": "requeue", "delete": "delete"}
+
+func (m *Monitor) steerOne(ctx context.Context, what string, us int64, id string) error {
+	done, err := m.steer(ctx, what, us, "", []string{id})
+	if err != nil {
+		return m.failed(err, "%s %s", verbs[what], id)
+	}
+	switch s := done[0]; {
+	case s.holder != "":
+		return m.failed(&DuplicateKeyError{Queue: m.store.queue, ID: s.holder}, "%s %s", verbs[what], id)
+	case !s.done:
+		return &StateError{Queue: m.store.queue, ID: id, State: s.state}
+	}
+	return nil
+}
+
+func (m *Monitor) steer(ctx context.Context, what string, us int64, only string, ids []string) (done []steered, err error) {
+	err = m.callers.call(ctx, func(c *caller) error {
+		done, err = m.store.steer(ctx, c, what, us, only, ids)
+		return err
+	})
+	return done, err
+}
+
+// A Bulk says which messages a call for many is about, and who is told how it goes on.
+type Bulk struct {
+	Filter // From and To by the time of death or the due time; Limit is how many are looked at in one step
+
+	// Progress is called after each step with how many messages have been looked at and how many
+	// of them done. The call stops when it returns false. nil: nobody is told.
+	Progress func(looked, done int) bool
+}
+
+// RequeueGarbage is Requeue for all garbage that matches. A message whose key another one holds is
+// passed over.
+//
+// Calls for many go step by step, so they hold the server no longer than calls for one. They
+// return how many messages were done. One that was cut off may be called again.
+func (m *Monitor) RequeueGarbage(ctx context.Context, b Bulk) (int, error) {
+	return m.steerMany(ctx, "requeue", 0, StateGarbage, b, false)
+}
+
+// PurgeGarbage deletes all garbage that matches; see RequeueGarbage.
+func (m *Monitor) PurgeGarbage(ctx context.Context, b Bulk) (int, error) {
+	return m.steerMany(ctx, "delete", 0, StateGarbage, b, false)
+}
+
+// DeletePending deletes all messages that match and are not yet due; see RequeueGarbage.
+func (m *Monitor) DeletePending(ctx context.Context, b Bulk) (int, error) {
+	return m.steerMany(ctx, "delete", 0, StatePending, b, false)
+}
+
+// ReschedulePending makes all messages that match and are not yet due, due at t; see Reschedule
+// and RequeueGarbage.
+func (m *Monitor) ReschedulePending(ctx context.Context, b Bulk, t time.Time) (int, error) {
+	w, err := scheduled(t)
+	if err != nil {
+		return 0, m.failed(err, "reschedule pending")
+	}
+	// What is due after t is gone through forwards, what is due before it backwards: so none is met
+	// again where it has gone to.
+	later, earlier := b, b
+	if after := t.Add(time.Microsecond); b.From.Before(after) {
+		later.From = after
+	}
+	if before := t.Add(-time.Microsecond); b.To.IsZero() || b.To.After(before) {
+		earlier.To = before
+	}
+	done, err := m.steerMany(ctx, "at", w.us, StatePending, later, false)
+	if err != nil {
+		return done, err
+	}
+	more, err := m.steerMany(ctx, "at", w.us, StatePending, earlier, true)
+	return done + more, err
+}
+
+// ReschedulePendingBy makes all messages that match and are not yet due, due so much later or (if
+// negative) earlier; see RescheduleBy. If it is cut off, some have been moved: the next call moves them again.
+func (m *Monitor) ReschedulePendingBy(ctx context.Context, b Bulk, d time.Duration) (int, error) {
+	if err := validShift(d); err != nil {
+		return 0, m.failed(err, "reschedule pending")
+	}
+	return m.steerMany(ctx, "by", d.Microseconds(), StatePending, b, d > 0)
+}
+
+func (m *Monitor) steerMany(ctx context.Context, what string, us int64, state State, b Bulk, back bool) (int, error) {
+	looked, count := 0, 0
+	for cursor := ""; ; {
+		page, err := m.page(ctx, state, b.Filter, cursor, back)
+		if err != nil {
+			return count, m.failed(err, "%s %s", verbs[what], state)
+		}
+		ids := make([]string, len(page.Messages))
+		for i, msg := range page.Messages {
+			ids[i] = msg.ID
+		}
+		if len(ids) > 0 {
+			done, err := m.steer(ctx, what, us, state.String(), ids)
+			if err != nil {
+				return count, m.failed(err, "%s %s", verbs[what], state)
+			}
+			for _, d := range done {
+				if d.done {
+					count++
+				}
+			}
+		}
+		looked += page.looked
+		if b.Progress != nil && !b.Progress(looked, count) {
+			return count, nil
+		}
+		if cursor = page.Next; cursor == "" {
+			return count, nil
+		}
+	}
+}
+
+// Pause makes all consumers hand out nothing until Resume: they obey within a second. Handlers that
+// are running go on, and sends are accepted.
+func (m *Monitor) Pause(ctx context.Context) error { return m.pause(ctx, forever) }
+
+// PauseUntil is Pause until t, the caller's wall clock read as an instant of the server's.
+func (m *Monitor) PauseUntil(ctx context.Context, t time.Time) error {
+	w, err := scheduled(t)
+	if err != nil {
+		return m.failed(err, "pause")
+	}
+	return m.pause(ctx, w.us)
+}
+
+// Resume ends a pause.
+func (m *Monitor) Resume(ctx context.Context) error { return m.pause(ctx, 0) }
+
+func (m *Monitor) pause(ctx context.Context, until int64) error {
+	err := m.callers.call(ctx, func(c *caller) error { return m.store.pause(ctx, c, until) })
+	if err != nil {
+		return m.failed(err, "pause or resume")
+	}
+	return nil
+}
+
+// ErrConsumersAlive: a queue is in use.
+var ErrConsumersAlive = errors.New("delayqueue: consumers of this queue are alive")
+
+// DeleteQueue deletes a queue with all its messages. It returns ErrConsumersAlive while consumers are
+// alive, unless forced; those find that their messages are gone, and go on with what is sent from then on. It
+// is tried once: after an error of the network the queue may or may not have been deleted.
+func (m *Monitor) DeleteQueue(ctx context.Context, force bool) error {
+	alive, err := m.store.drop(ctx, force)
+	if err == nil && alive > 0 && !force {
+		err = fmt.Errorf("%w: %d: stop them, or force it", ErrConsumersAlive, alive)
+	}
+	if err != nil {
+		return m.failed(err, "delete it")
+	}
+	return nil
+}
