@@ -30,7 +30,7 @@ var refusals = []scenario{
 	},
 	{
 		name:  "keys evicted, allkeys-random",
-		holds: "not survivable; nothing crashes, new messages work",
+		holds: "not survivable; said once in the log, nothing crashes, new messages work",
 		setUp: oneServer("--maxmemory-policy", "allkeys-random"),
 		hit: func(t *trial) {
 			t.strike(strike{wiped: true}, func() {
@@ -47,6 +47,11 @@ var refusals = []scenario{
 		check: func(t *trial, v *verdict) {
 			if v.lost == 0 {
 				v.problem("nothing was lost: no key of the queue was evicted")
+			}
+			// Each consumer says each of two things at most once a strike.
+			said := t.logged("keys of this queue have vanished") + t.logged("dropped tags without a message")
+			if most := 2 * consumers * v.struck; said == 0 || said > most {
+				v.problem("the consumers said it %d times, want 1 to %d", said, most)
 			}
 		},
 	},
