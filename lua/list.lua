@@ -23,7 +23,8 @@ else
   if ARGV[8] == 'due' then high = math.min(high, due - 1) end
   if ARGV[8] == 'later' then low = math.max(low, due) end
   if last ~= '' then
-    local there = redis.call('ZSCORE', KEYS[1], last) == score
+    local at = redis.call('ZSCORE', KEYS[1], last)
+    local there = at and tonumber(at) == tonumber(score)
     if there and back then
       high = math.min(high, redis.call('ZRANK', KEYS[1], last) - 1)
     elseif there then
@@ -48,7 +49,7 @@ for i = 1, #page, 2 do
   size = size + redis.call('HSTRLEN', KEYS[2], id)
   if size > REPLY and i > 1 then break end
   out[2] = (i + 1) / 2
-  out[#out + 1], out[#out + 2] = page[i], page[i + 1]
+  out[#out + 1], out[#out + 2] = page[i], us(tonumber(page[i + 1]))
   out[#out + 1] = redis.call('HGET', KEYS[2], id) or ''
   out[#out + 1] = redis.call('HGET', KEYS[3], id) or ''
 end

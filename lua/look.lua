@@ -24,15 +24,15 @@ end
 if at and tonumber(at) <= now then
   found[3] = 'ready'
 elseif at then
-  found[4] = at
+  found[4] = us(tonumber(at))
 else
   at = redis.call('ZSCORE', KEYS[3], tag)
   local died = redis.call('ZSCORE', KEYS[5], id)
   if at then
-    found[3], found[4] = 'unack', at
+    found[3], found[4] = 'unack', us(tonumber(at))
     for _, part in ipairs(redis.call('HGETALL', KEYS[9])) do found[#found + 1] = part end
   elseif died then
-    found[3], found[4] = 'garbage', died
+    found[3], found[4] = 'garbage', us(tonumber(died))
   elseif redis.call('LPOS', KEYS[2], tag) then
     found[3] = 'ready'
   else

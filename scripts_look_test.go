@@ -1,0 +1,90 @@
+package delayqueue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestScriptLook: every state, found by id, with its instant.
+func TestScriptLook(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		everywhere(r)
+		at := func(d time.Duration) time.Time { return time.UnixMicro(rigBase).Add(d) }
+		r.put(msg("far", time.Hour))
+		for name, want := range map[string]struct {
+			state State
+			at    time.Time
+		}{
+			"far": {StatePending, at(time.Hour + r.since(r.now))}, "due": {StateReady, time.Time{}}, "ready": {StateReady, time.Time{}},
+			"retry": {StateReady, time.Time{}}, "lost": {StateUnack, at(10*time.Second + time.Microsecond)}, "dead": {StateGarbage, at(0)},
+		} {
+			got, err := r.store.look(context.Background(), "id", idOf(name))
+			if err != nil || got == nil {
+				r.t.Fatalf("%s: %v, %v", name, got, err)
+			}
+			if got.State != want.state || !got.At.Equal(want.at) || got.Payload != name {
+				r.t.Errorf("%s: %+v, want %+v", name, got, want)
+			}
+		}
+	})
+}
+
+// TestScriptList: forwards and backwards, in pages of one size or another, whether the last one of a page is
+// still there or not.
+func TestScriptList(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		var all []string
+		for i := range 9 { // three at each instant
+			name := fmt.Sprint("m", i)
+			all = append(all, name)
+			r.put(msg(name, time.Duration(1+i/3)*time.Second))
+		}
+		p := place{r.keys.pending, StatePending, "-inf", "+inf", "later"}
+		walk := func(p place, limit int, back, delete bool) (got []string) {
+			r.t.Helper()
+			for score, tag := "", ""; ; {
+				page, err := r.store.list(context.Background(), p, limit, score, tag, back)
+				if err != nil {
+					r.t.Fatal(err)
+				}
+				if !page.full {
+					return got
+				}
+				for _, m := range page.messages {
+					got = append(got, m.Payload)
+				}
+				if score, tag = page.score, page.tag; delete {
+					c := newCaller()
+					c.next()
+					if _, err := r.store.steer(context.Background(), c, "delete", 0, "", []string{page.messages[len(page.messages)-1].ID}); err != nil {
+						r.t.Fatal(err)
+					}
+				}
+			}
+		}
+		reversed := slices.Clone(all)
+		slices.Reverse(reversed)
+		for limit := 1; limit < 11; limit++ {
+			r.equal(fmt.Sprint("pages of ", limit), strings.Join(walk(p, limit, false, false), " "), strings.Join(all, " "))
+			r.equal(fmt.Sprint("backwards, pages of ", limit), strings.Join(walk(p, limit, true, false), " "), strings.Join(reversed, " "))
+		}
+		r.at(2 * time.Second)
+		r.equal("later", strings.Join(walk(p, 2, false, false), " "), "m6 m7 m8")
+		p.part = "due"
+		r.equal("due", strings.Join(walk(p, 2, false, false), " "), "m0 m1 m2 m3 m4 m5")
+		p.part, p.from, p.to = "", fmt.Sprint(rigBase+2_000_000), fmt.Sprint(rigBase+2_000_000)
+		r.equal("from and to", strings.Join(walk(p, 2, false, false), " "), "m3 m4 m5")
+		p.from, p.to = "-inf", "+inf"
+		for _, back := range []bool{false, true} {
+			got := walk(p, 1, back, true)
+			slices.Sort(got)
+			r.equal("while they are deleted", len(slices.Compact(got)), map[bool]int{false: 9, true: 0}[back])
+		}
+	})
+}
