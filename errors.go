@@ -102,6 +102,12 @@ type snoozeError struct{ delay time.Duration }
 
 func (e *snoozeError) Error() string { return fmt.Sprintf("delayqueue: snooze for %v", e.delay) }
 
+// ErrSnoozed is what errors.Is finds in the value of Snooze, for a Middleware to tell it from a failure.
+var ErrSnoozed = errors.New("delayqueue: snoozed")
+
+// Unwrap makes errors.Is(err, ErrSnoozed) true.
+func (e *snoozeError) Unwrap() error { return ErrSnoozed }
+
 // Snooze makes a value for a handler to return when the message is simply not for
 // now: it is delivered again after d, which is no failure and uses up no retry. A
 // negative d counts as zero.

@@ -5,6 +5,9 @@ import (
 	"fmt"
 )
 
+// Name is the queue's.
+func (s *taking) Name() string { return s.store.queue }
+
 // TryIntercept takes back a message that was sent, wherever it is; it gives up after 10 s
 // without Redis. See Intercept.
 func (s *taking) TryIntercept(info *MessageInfo) (*InterceptResult, error) {

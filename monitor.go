@@ -31,9 +31,6 @@ func NewMonitor(name string, cli redis.UniversalClient, opts ...QueueOption) *Mo
 // readAttempts is how often a call that changes nothing is made.
 const readAttempts = 3
 
-// Name is the queue's.
-func (m *Monitor) Name() string { return m.store.queue }
-
 // failed says which call failed.
 func (m *Monitor) failed(err error, format string, args ...any) error {
 	return fmt.Errorf("delayqueue: queue %q: %s: %w", m.store.queue, fmt.Sprintf(format, args...), err)

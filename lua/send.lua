@@ -6,13 +6,12 @@
 --       due instant)
 -- Returns {now, refused}: now of the call that stored them; refused is '' or a list
 --       '<i>=<id> ', message i (from 1) was not stored, its key is held by id.
--- Cost: O(log pending) per message; 9 commands a batch, 11 if it sets the alarm; one or two more for
+-- Cost: O(log pending) per message; 8 commands a batch, 10 if it sets the alarm; one or two more for
 --       each key, and one more for all of them.
 -- Keeps: invariants 1 and 6. The first write is a ZADD on purpose: a full server must
 --       refuse a send before anything is stored.
 local field = 'call:' .. ARGV[1]
 local state = redis.call('HMGET', KEYS[5], field, 'armed', 'big', 'pause')
-redis.call('ZCARD', KEYS[1])
 redis.call('HLEN', KEYS[2])
 redis.call('HLEN', KEYS[6])
 local reply, at = recall(state[1])
