@@ -5,10 +5,12 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: test lint model fuzz faults soak bench bench-check redis
+.PHONY: test lint model fuzz faults soak bench bench-check redis prometheus
 
-test: redis
+test: redis prometheus
 	go test -race -shuffle=on ./...
+	cd metrics && go test -race -shuffle=on ./...
+	cd examples/observed && go test -race -shuffle=on ./...
 	@echo "once more, with the newest go-redis:"
 	@trap 'rm -rf $(NEWEST)' EXIT; set -ex; \
 	mkdir -p $(NEWEST); cp go.mod go.sum $(NEWEST); \
@@ -22,6 +24,8 @@ lint:
 	go run $(STATICCHECK) ./...
 	cd bench && go vet ./... && go test ./...
 	cd faults && go vet ./... && go test ./...
+	cd metrics && go vet ./... && go run $(STATICCHECK) ./...
+	cd examples/observed && go vet ./... && go run $(STATICCHECK) ./...
 
 model: redis
 	go test -run '^TestModel$$' -v -model.calls 200000 .
@@ -46,3 +50,6 @@ soak: redis
 
 redis:
 	@.ci/install-redis
+
+prometheus:
+	@.ci/install-prometheus

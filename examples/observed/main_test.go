@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
+)
+
+var client = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const deadline = 60 * time.Second // of what must happen; no measure of speed
+
+// start runs the program until the end of the test and returns where it listens.
+func start(t *testing.T) string {
+	t.Helper()
+	t.Setenv("REDIS_ADDR", "")
+	var out, errs exampletest.Buffer
+	ctx, cancel := context.WithCancel(context.Background())
+	code := make(chan int, 1)
+	go func() { code <- run(ctx, []string{"-addr", "127.0.0.1:0", "-every", "20ms"}, &out, &errs) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case got := <-code:
+			if got != 0 {
+				t.Errorf("exit code %d; it said:\n%s%s", got, &out, &errs)
+			}
+		case <-time.After(deadline):
+			t.Errorf("it does not end; it said:\n%s%s", &out, &errs)
+		}
+	})
+	listening := regexp.MustCompile(`listening on (127\.0\.0\.1:\d+),`)
+	for end := time.Now().Add(deadline); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if at := listening.FindStringSubmatch(out.String()); at != nil {
+			return at[1]
+		}
+	}
+	t.Fatalf("it does not listen; it said:\n%s%s", &out, &errs)
+	return ""
+}
+
+// A real Prometheus scrapes the service; what it finds answers the dashboard's queries and the alerts'.
+func TestPrometheus(t *testing.T) {
+	p := startPrometheus(t, start(t))
+	p.eventually(`up{job="observed"}`, 1, 1)
+	for expr, bounds := range map[string][2]float64{
+		"delayqueue_up":                                                     {1, 1},
+		"delayqueue_consumers":                                              {1, 1},
+		"delayqueue_workers":                                                {concurrency, concurrency},
+		"delayqueue_paused":                                                 {0, 0},
+		`delayqueue_messages{state="pending"}`:                              {1, 1000},
+		`delayqueue_messages{state="garbage"}`:                              {2, 1000},
+		`delayqueue_messages{state!="garbage"}`:                             {0, 1000},
+		"delayqueue_oldest_ready_age_seconds":                               {0, 10},
+		"delayqueue_longest_handling_seconds":                               {0, 10},
+		"delayqueue_next_due_timestamp_seconds":                             {float64(time.Now().Unix()), float64(time.Now().Add(2 * deadline).Unix())},
+		"delayqueue_messages_sent_total":                                    {100, math.MaxInt32},
+		"delayqueue_messages_lost_total":                                    {0, 0},
+		"delayqueue_events_dropped_total":                                   {0, 0},
+		"delayqueue_messages_acked_total / delayqueue_messages_sent_total":  {0.5, 1},
+		"delayqueue_messages_failed_total / delayqueue_messages_dead_total": {3, 100}, // those that are dead failed thrice, and there are others
+		"delayqueue_messages_dead_total - on (queue) delayqueue_messages{state=\"garbage\"}":                  {0, 0},
+		"delayqueue_messages_delivered_total - on (queue) sum by (queue) (delayqueue_handling_seconds_count)": {0, 100},
+		"delayqueue_lateness_seconds_sum / delayqueue_lateness_seconds_count":                                 {0, 10},
+		`delayqueue_handling_seconds_sum{outcome="ack"} / delayqueue_handling_seconds_count`:                  {0.001, 10},
+		`delayqueue_handling_seconds_count{outcome="snooze"}`:                                                 {1, math.MaxInt32},
+	} {
+		p.eventually(expr, bounds[0], bounds[1])
+	}
+
+	exprs := dashboard(t)
+	for _, expr := range exprs {
+		p.eventually(strings.NewReplacer("$queue", ".*", "$__rate_interval", "15s", "$__range", "1m").Replace(expr), -5, math.MaxInt32)
+	}
+	alerts, err := os.ReadFile("../../metrics/alerts.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range append(exprs, string(alerts)) {
+		for _, name := range regexp.MustCompile(`delayqueue_\w+`).FindAllString(text, -1) {
+			p.eventually("count("+name+")", 1, math.MaxInt32)
+		}
+	}
+
+	var firing map[string]bool
+	for end := time.Now().Add(deadline); !firing["DelayQueueDeadMessages"] && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		firing = map[string]bool{}
+		for _, r := range p.rules() {
+			for _, alert := range r.Alerts {
+				firing[r.Name] = firing[r.Name] || r.State == "firing" && alert.Labels["queue"] == "example-observed"
+			}
+		}
+	}
+	if !firing["DelayQueueDeadMessages"] {
+		t.Error("no alert for messages in garbage")
+	}
+	rules := p.rules()
+	if want := strings.Count(string(alerts), "- alert:"); len(rules) != want || want == 0 {
+		t.Errorf("%d rules, want %d", len(rules), want)
+	}
+	for _, r := range rules {
+		if r.Health != "ok" {
+			t.Errorf("%s: %s %s", r.Name, r.Health, r.LastError)
+		}
+		if r.State == "firing" && r.Name != "DelayQueueDeadMessages" {
+			t.Errorf("%s fires, and all is well", r.Name)
+		}
+	}
+}
+
+// dashboard returns the queries of the Grafana dashboard.
+func dashboard(t *testing.T) (exprs []string) {
+	t.Helper()
+	raw, err := os.ReadFile("../../metrics/grafana.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	if err := json.Unmarshal(raw, &board); err != nil {
+		t.Fatal(err)
+	}
+	for _, panel := range board.Panels {
+		for _, target := range panel.Targets {
+			exprs = append(exprs, target.Expr)
+		}
+	}
+	if len(exprs) == 0 {
+		t.Fatal("the dashboard has no queries")
+	}
+	return exprs
+}
+
+func TestUsage(t *testing.T) {
+	for _, tt := range []struct {
+		redis string
+		args  []string
+		code  int
+		want  string
+	}{
+		{"", []string{"-h"}, 0, "-every"},
+		{"", []string{"-nosuch"}, 2, "not defined"},
+		{"", []string{"-every", "0s"}, 2, "must be positive"},
+		{"", []string{"-name", "a{b"}, 2, "-name"},
+		{"", []string{"-addr", "nowhere"}, 1, "nowhere"},
+		{"127.0.0.1:1", nil, 1, "does not answer"},
+	} {
+		t.Setenv("REDIS_ADDR", tt.redis)
+		var out, errs exampletest.Buffer
+		if code := run(t.Context(), tt.args, &out, &errs); code != tt.code || !strings.Contains(errs.String(), tt.want) {
+			t.Errorf("%v: exit code %d, stderr %q; want %d, %q", tt.args, code, &errs, tt.code, tt.want)
+		}
+	}
+}

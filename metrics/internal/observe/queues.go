@@ -1,0 +1,129 @@
+// Package observe is what promqueue and otelqueue share: it reads queues and watches handlers.
+package observe
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// DefaultTimeout leaves Prometheus's own default, 10 s, room.
+const DefaultTimeout = 5 * time.Second
+
+// Queues are those whose state is read. It is safe for concurrent use.
+type Queues struct {
+	Timeout time.Duration // of one Read; 0: DefaultTimeout
+	Logger  *slog.Logger  // nil: slog.Default
+
+	mu   sync.Mutex
+	list []*queue
+}
+
+type queue struct {
+	monitor *delayqueue.Monitor
+	down    bool // as it was last logged
+}
+
+// A Reading is the state of one queue.
+type Reading struct {
+	Queue     string
+	Up        bool // if not, nothing else is known
+	Counts    delayqueue.Counts
+	Consumers []delayqueue.Consumer
+}
+
+// Label is a queue's name as a label: a name may hold any bytes, a label is UTF-8.
+func Label(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
+
+// Sizes are the messages in each state.
+func (r *Reading) Sizes() map[delayqueue.State]int64 {
+	return map[delayqueue.State]int64{
+		delayqueue.StatePending: r.Counts.Pending,
+		delayqueue.StateReady:   r.Counts.Ready,
+		delayqueue.StateUnack:   r.Counts.Processing,
+		delayqueue.StateRetry:   r.Counts.Retry,
+		delayqueue.StateGarbage: r.Counts.Garbage,
+	}
+}
+
+// Workers is how many deliveries the consumers can handle at a time.
+func (r *Reading) Workers() (n int) {
+	for _, c := range r.Consumers {
+		n += c.Concurrency
+	}
+	return n
+}
+
+// LongestHandling is how long the oldest running handler has been at it; 0: none runs.
+func (r *Reading) LongestHandling() (d time.Duration) {
+	for _, c := range r.Consumers {
+		for _, h := range c.Handling {
+			d = max(d, h.For)
+		}
+	}
+	return d
+}
+
+// Add adds queues. It panics if one of that name is there already.
+func (q *Queues) Add(monitors ...*delayqueue.Monitor) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, m := range monitors {
+		for _, other := range q.list {
+			if other.monitor.Name() == m.Name() {
+				panic(fmt.Sprintf("delayqueue: Watch: queue %q is watched already: give queues of one name but several prefixes metrics of their own", m.Name()))
+			}
+		}
+		q.list = append(q.list, &queue{monitor: m})
+	}
+}
+
+// Read reads all queues at once and returns after the timeout at the latest.
+func (q *Queues) Read(ctx context.Context) []Reading {
+	timeout := q.Timeout
+	if timeout <= 0 {
+		timeout = DefaultTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	q.mu.Lock()
+	list := q.list[:len(q.list):len(q.list)]
+	q.mu.Unlock()
+	readings := make([]Reading, len(list))
+	var wg sync.WaitGroup
+	for i, one := range list {
+		wg.Go(func() { readings[i] = q.read(ctx, one) })
+	}
+	wg.Wait()
+	return readings
+}
+
+func (q *Queues) read(ctx context.Context, one *queue) Reading {
+	r := Reading{Queue: Label(one.monitor.Name())}
+	var err error
+	if r.Counts, err = one.monitor.Counts(ctx); err == nil {
+		r.Consumers, err = one.monitor.Consumers(ctx)
+	}
+	r.Up = err == nil
+	q.mu.Lock()
+	changed := one.down == r.Up
+	one.down = !r.Up
+	q.mu.Unlock()
+	log := q.Logger
+	if log == nil {
+		log = slog.Default()
+	}
+	switch {
+	case !changed:
+	case r.Up:
+		log.Info("delayqueue: metrics: the queue can be read again", slog.String("queue", r.Queue))
+	default:
+		log.Warn("delayqueue: metrics: the queue cannot be read", slog.String("queue", r.Queue), slog.Any("error", err))
+	}
+	return r
+}

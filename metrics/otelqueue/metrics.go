@@ -1,0 +1,254 @@
+// Package otelqueue shows delay queues to OpenTelemetry: metrics, and traces that go from the sender of a
+// message to its handler.
+//
+//	metrics, err := otelqueue.NewMetrics(otelqueue.Config{})
+//	metrics.Watch(delayqueue.NewMonitor("orders", redisClient))
+//	metrics.Instrument(queue) // before queue.StartConsume
+//
+//	tracing := otelqueue.NewTracing(otelqueue.Config{})
+//	queue.WithMiddleware(tracing.Middleware("orders"))
+//	queue.Send(ctx, "42", append(tracing.Inject(ctx), delayqueue.WithDelay(time.Minute))...)
+//
+// Where the messaging semantic conventions have a name for something, it has that name. README.md
+// of the module says what each metric means.
+package otelqueue
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/metrics/internal/observe"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/semconv/v1.43.0/messagingconv"
+	"go.opentelemetry.io/otel/trace"
+)
+
+const (
+	scope  = "github.com/go-delayqueue/delayqueue/metrics/otelqueue"
+	system = "delayqueue" // messaging.system
+)
+
+// Config is how Metrics and Tracing work. The zero value takes what package otel has at that moment.
+type Config struct {
+	MeterProvider  metric.MeterProvider
+	TracerProvider trace.TracerProvider
+	Propagator     propagation.TextMapPropagator
+
+	Timeout time.Duration // of reading the queues at a collection. Default 5 s
+	Logger  *slog.Logger  // is told when a queue cannot be read, and when it can be again. Default slog.Default
+}
+
+// Metrics reports any number of queues. It is safe for concurrent use.
+//
+// Gauges are read from Redis at a collection and are queue-wide. Totals and histograms are those of this
+// process. Queues of one name but several prefixes take Metrics each, with a MeterProvider that tells them apart.
+type Metrics struct {
+	queues   observe.Queues
+	gauges   gauges
+	totals   map[delayqueue.EventCode]total
+	lateness metric.Float64Histogram
+	process  messagingconv.ProcessDuration
+	reading  metric.Registration
+
+	mu   sync.Mutex
+	subs map[string][]*delayqueue.Subscription
+}
+
+// A total is a counter of messages and the operation that it counts.
+type total struct {
+	metric.Int64Counter
+	operation string
+}
+
+type gauges struct {
+	up, messages, paused, consumers, workers metric.Int64ObservableGauge
+	oldestReady, nextDue, longestHandling    metric.Float64ObservableGauge
+	dropped                                  metric.Int64ObservableCounter
+}
+
+// processBuckets are those that the semantic conventions recommend for messaging.process.duration, and longer ones.
+var processBuckets = []float64{.005, .01, .025, .05, .075, .1, .25, .5, .75, 1, 2.5, 5, 7.5, 10, 30, 60, 300, 1800}
+
+var latenessBuckets = []float64{.001, .002, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600 * 6}
+
+// NewMetrics makes its instruments and reads at every collection what is watched, until Close.
+func NewMetrics(cfg Config) (*Metrics, error) {
+	provider := cfg.MeterProvider
+	if provider == nil {
+		provider = otel.GetMeterProvider()
+	}
+	meter := provider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))
+	m := &Metrics{
+		queues: observe.Queues{Timeout: cfg.Timeout, Logger: cfg.Logger},
+		totals: map[delayqueue.EventCode]total{},
+		subs:   map[string][]*delayqueue.Subscription{},
+	}
+	var errs []error
+	sent, err := messagingconv.NewClientSentMessages(meter)
+	errs = append(errs, err)
+	m.totals[delayqueue.NewMessageEvent] = total{sent.Inst(), "send"}
+	delivered, err := messagingconv.NewClientConsumedMessages(meter)
+	errs = append(errs, err)
+	m.totals[delayqueue.DeliveredEvent] = total{delivered.Inst(), "receive"}
+	for code, counted := range map[delayqueue.EventCode]struct{ name, operation, description string }{
+		delayqueue.AckEvent:         {"acked", "ack", "Messages that this process acknowledged."},
+		delayqueue.NackEvent:        {"failed", "nack", "Deliveries that failed in this process."},
+		delayqueue.LostEvent:        {"lost", "receive", "Deliveries of any consumer whose lease ran out, as this process found."},
+		delayqueue.FinalFailedEvent: {"dead", "nack", "Messages that this process gave up on: they went to garbage."},
+	} {
+		counter, err := meter.Int64Counter("delayqueue."+counted.name+".messages", metric.WithUnit("{message}"), metric.WithDescription(counted.description))
+		errs = append(errs, err)
+		m.totals[code] = total{counter, counted.operation}
+	}
+	m.process, err = messagingconv.NewProcessDuration(meter, metric.WithExplicitBucketBoundaries(processBuckets...))
+	errs = append(errs, err)
+	m.lateness, err = meter.Float64Histogram("delayqueue.lateness", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(latenessBuckets...),
+		metric.WithDescription("From the due instant of a message to the start of its handler, on its first delivery."))
+	errs = append(errs, err, m.observe(meter))
+	return m, errors.Join(errs...)
+}
+
+// observe makes what is read at a collection.
+func (m *Metrics) observe(meter metric.Meter) error {
+	var errs []error
+	var all []metric.Observable
+	whole := func(name, unit, description string) metric.Int64ObservableGauge {
+		g, err := meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
+		errs = append(errs, err)
+		all = append(all, g)
+		return g
+	}
+	seconds := func(name, description string) metric.Float64ObservableGauge {
+		g, err := meter.Float64ObservableGauge(name, metric.WithUnit("s"), metric.WithDescription(description))
+		errs = append(errs, err)
+		all = append(all, g)
+		return g
+	}
+	dropped, err := meter.Int64ObservableCounter("delayqueue.dropped.events", metric.WithUnit("{event}"),
+		metric.WithDescription("Events of this process that were not counted because they came too fast; a total is too low by their messages."))
+	errs = append(errs, err)
+	all = append(all, dropped)
+	m.gauges = gauges{
+		up:              whole("delayqueue.up", "1", "Whether the queue could be read: 1, or 0 and none of its other gauges."),
+		messages:        whole("delayqueue.messages", "{message}", "Messages in a state."),
+		paused:          whole("delayqueue.paused", "1", "Whether the queue is paused: 1 or 0."),
+		consumers:       whole("delayqueue.consumers", "{consumer}", "Consumers that are alive."),
+		workers:         whole("delayqueue.workers", "{worker}", "Deliveries that the consumers can handle at a time."),
+		oldestReady:     seconds("delayqueue.oldest_ready.age", "How long the oldest ready message has been waiting; 0 if none is."),
+		nextDue:         seconds("delayqueue.next_due.timestamp", "When the next message is due that is not yet, in seconds since 1970; none if nothing is pending or waits for a retry."),
+		longestHandling: seconds("delayqueue.longest_handling.duration", "How long the oldest running handler has been running; 0 if none is."),
+		dropped:         dropped,
+	}
+	m.reading, err = meter.RegisterCallback(m.read, all...)
+	return errors.Join(append(errs, err)...)
+}
+
+func (m *Metrics) read(ctx context.Context, o metric.Observer) error {
+	g := m.gauges
+	for _, r := range m.queues.Read(ctx) {
+		queue := metric.WithAttributeSet(attribute.NewSet(attributes(r.Queue)...))
+		o.ObserveInt64(g.up, number(r.Up), queue)
+		if !r.Up {
+			continue
+		}
+		for state, n := range r.Sizes() {
+			o.ObserveInt64(g.messages, n, metric.WithAttributes(append(attributes(r.Queue), attribute.String("delayqueue.state", state.String()))...))
+		}
+		o.ObserveFloat64(g.oldestReady, r.Counts.Behind.Seconds(), queue)
+		if due := r.Counts.NextDue; !due.IsZero() {
+			o.ObserveFloat64(g.nextDue, float64(due.UnixMicro())/1e6, queue)
+		}
+		o.ObserveInt64(g.paused, number(r.Counts.Paused), queue)
+		o.ObserveInt64(g.consumers, int64(len(r.Consumers)), queue)
+		o.ObserveInt64(g.workers, int64(r.Workers()), queue)
+		o.ObserveFloat64(g.longestHandling, r.LongestHandling().Seconds(), queue)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for name, subs := range m.subs {
+		var n int64
+		for _, sub := range subs {
+			n += sub.Dropped()
+		}
+		o.ObserveInt64(g.dropped, n, metric.WithAttributes(attributes(name)...))
+	}
+	return nil
+}
+
+// attributes name a queue as the semantic conventions do.
+func attributes(queue string) []attribute.KeyValue {
+	return []attribute.KeyValue{semconv.MessagingSystemKey.String(system), semconv.MessagingDestinationName(queue)}
+}
+
+// Watch has the state of these queues read at every collection, with two calls of bounded work each. It
+// panics if a queue of that name is watched already.
+func (m *Metrics) Watch(monitors ...*delayqueue.Monitor) { m.queues.Add(monitors...) }
+
+// Instrument counts what this process does with a queue, and times its handlers; middleware that is
+// added after this counts as handling. Call it once for a DelayQueue, before StartConsume: it panics while
+// the queue consumes.
+func (m *Metrics) Instrument(q *delayqueue.DelayQueue) {
+	name := observe.Label(q.Name())
+	queue := metric.WithAttributeSet(attribute.NewSet(attributes(name)...))
+	q.WithMiddleware(observe.Handlers(func(ctx context.Context, h observe.Handled) {
+		if h.First {
+			m.lateness.Record(ctx, h.Lateness.Seconds(), queue)
+		}
+		outcome := observe.OutcomeOf(h.Err)
+		attrs := []attribute.KeyValue{m.process.AttrDestinationName(name), attribute.String("delayqueue.outcome", string(outcome))}
+		if outcome == observe.Nack {
+			attrs = append(attrs, semconv.ErrorType(h.Err))
+		}
+		m.process.Record(ctx, h.Took.Seconds(), "process", system, attrs...)
+	}))
+	m.count(name, q.ListenEvent)
+}
+
+// InstrumentPublisher counts what this process sends. Call it once for a Publisher.
+func (m *Metrics) InstrumentPublisher(p *delayqueue.Publisher) {
+	m.count(observe.Label(p.Name()), p.ListenEvent)
+}
+
+func (m *Metrics) count(name string, listen func(delayqueue.EventListener) *delayqueue.Subscription) {
+	add := map[delayqueue.EventCode]func(int){}
+	for code, total := range m.totals {
+		attrs := metric.WithAttributeSet(attribute.NewSet(append(attributes(name), semconv.MessagingOperationName(total.operation))...))
+		add[code] = func(n int) { total.Add(context.Background(), int64(n), attrs) }
+		add[code](0) // so that it is there before anything happens
+	}
+	sub := listen(func(e delayqueue.Event) {
+		if add := add[e.Code]; add != nil {
+			add(e.Count)
+		}
+	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.subs[name] = append(m.subs[name], sub)
+}
+
+// Close stops counting and reading.
+func (m *Metrics) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, subs := range m.subs {
+		for _, sub := range subs {
+			sub.Stop()
+		}
+	}
+	return m.reading.Unregister()
+}
+
+func number(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,216 @@
+package promqueue
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/metrics/internal/scenario"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// values are what a scrape finds, by name and labels; of a histogram it is the count.
+func values(t testing.TB, c prometheus.Collector) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(c)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			name := strings.TrimPrefix(family.GetName(), "delayqueue_")
+			for _, label := range m.GetLabel() {
+				name += " " + label.GetValue()
+			}
+			out[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+		}
+	}
+	return out
+}
+
+func TestCollector(t *testing.T) {
+	t.Parallel()
+	scenario.Servers(t, func(t *testing.T, cli redis.UniversalClient) {
+		s := scenario.New(t, "orders", cli)
+		c := NewCollector(Config{})
+		t.Cleanup(c.Close)
+		c.Watch(s.Monitor, delayqueue.NewMonitor("idle", cli))
+		c.Instrument(s.Queue)
+		c.InstrumentPublisher(s.Publisher)
+		read := func() map[string]float64 { return values(t, c) }
+
+		scenario.Eventually(t, read, map[string]float64{
+			"up orders": 1, "consumers orders": 0, "messages_sent_total orders": 0, "messages_lost_total orders": 0, "messages idle ready": 0,
+			"lateness_seconds orders": 0, "handling_seconds snooze orders": 0,
+		})
+		before := time.Now()
+		s.Play(t)
+		got := scenario.Eventually(t, read, map[string]float64{
+			"messages orders pending": 1, "messages orders ready": 0, "messages orders unack": 1, "messages orders retry": 0, "messages orders garbage": 2,
+			"messages_sent_total orders": 7, "messages_delivered_total orders": 8, "messages_acked_total orders": 3,
+			"messages_failed_total orders": 3, "messages_lost_total orders": 0, "messages_dead_total orders": 2, "events_dropped_total orders": 0,
+			"handling_seconds ack orders": 3, "handling_seconds nack orders": 3, "handling_seconds snooze orders": 1, "lateness_seconds orders": 5,
+			"up orders": 1, "paused orders": 0, "oldest_ready_age_seconds orders": 0,
+		})
+		if in := time.UnixMicro(int64(got["next_due_timestamp_seconds orders"] * 1e6)).Sub(before); in < time.Hour || in > time.Hour+scenario.Patience {
+			t.Errorf("the next is due in %v", in)
+		}
+		if _, ok := got["next_due_timestamp_seconds idle"]; ok {
+			t.Error("a queue without messages has a next due instant")
+		}
+		scenario.Eventually(t, func() map[string]float64 { // the consumer says so once a second
+			got := read()
+			got["handler runs"] = min(got["longest_handling_seconds orders"], 1)
+			return got
+		}, map[string]float64{"consumers orders": 1, "workers orders": scenario.Workers, "handler runs": 1})
+
+		if err := s.Monitor.Pause(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		scenario.Eventually(t, read, map[string]float64{"paused orders": 1, "paused idle": 0})
+		s.Release()
+		if err := s.Publisher.SendDelayMsg("ok", 0); err != nil {
+			t.Fatal(err)
+		}
+		got = scenario.Eventually(t, read, map[string]float64{
+			"messages orders ready": 1, "messages orders unack": 0, "messages_acked_total orders": 4, "lateness_seconds orders": 6, "handling_seconds ack orders": 4,
+		})
+		if age := got["oldest_ready_age_seconds orders"]; age <= 0 || age > scenario.Patience.Seconds() {
+			t.Errorf("the oldest ready message waits for %v s", age)
+		}
+
+		if problems, err := testutil.CollectAndLint(c); err != nil || len(problems) > 0 {
+			t.Errorf("lint: %v, %v", problems, err)
+		}
+		c.Close()
+		if err := s.Publisher.SendDelayMsg("ok", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		scenario.Eventually(t, read, map[string]float64{"messages orders pending": 2, "messages_sent_total orders": 8})
+	})
+}
+
+// A consumer that is cut off loses its message; the one that finds it counts that.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	wire := redistest.NewWire(t, server.Addr())
+	far := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: 100 * time.Millisecond, WriteTimeout: 100 * time.Millisecond})
+	t.Cleanup(func() { _ = far.Close() })
+	started := make(chan struct{})
+	cutOff := delayqueue.NewQueue("orders", far, func(string) bool { close(started); return true }).WithLease(500 * time.Millisecond).WithLogger(slog.New(slog.DiscardHandler))
+	cutOff.WithMiddleware(func(next delayqueue.Handler) delayqueue.Handler {
+		return func(ctx context.Context, msg *delayqueue.Message) error {
+			wire.Freeze()
+			return next(ctx, msg)
+		}
+	})
+	if err := cutOff.SendDelayMsg("x", 0); err != nil {
+		t.Fatal(err)
+	}
+	c := NewCollector(Config{})
+	t.Cleanup(c.Close)
+	finder := delayqueue.NewQueue("orders", server.Client(t), func(string) bool { return true }).WithLease(500 * time.Millisecond)
+	c.Instrument(finder)
+	gone := cutOff.StartConsume()
+	select {
+	case <-started:
+	case <-time.After(scenario.Patience):
+		t.Fatal("no delivery")
+	}
+	done := finder.StartConsume()
+	scenario.Eventually(t, func() map[string]float64 { return values(t, c) },
+		map[string]float64{"messages_lost_total orders": 1, "messages_delivered_total orders": 1, "messages_acked_total orders": 1, "lateness_seconds orders": 0, "handling_seconds ack orders": 1})
+	finder.StopConsume()
+	<-done
+	wire.Thaw()
+	cutOff.StopConsume()
+	<-gone
+}
+
+// counter counts log lines.
+type counter struct {
+	slog.Handler
+	lines *atomic.Int32
+}
+
+func (c counter) Handle(context.Context, slog.Record) error { c.lines.Add(1); return nil }
+
+func TestRedisDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	lines := counter{slog.NewTextHandler(nil, nil), new(atomic.Int32)}
+	c := NewCollector(Config{Timeout: 50 * time.Millisecond, Logger: slog.New(lines)})
+	s := scenario.New(t, "orders", server.Client(t))
+	c.Watch(s.Monitor)
+	c.Instrument(s.Queue)
+	t.Cleanup(c.Close)
+	read := func() map[string]float64 { return values(t, c) }
+	scenario.Eventually(t, read, map[string]float64{"up orders": 1})
+	before := lines.lines.Load()
+
+	server.Pause()
+	t.Cleanup(server.Resume)
+	for range 2 {
+		start := time.Now()
+		got := read()
+		if took := time.Since(start); took > 2*time.Second { // a client alone would wait for its read timeout, 3 s, thrice
+			t.Errorf("a scrape took %v", took)
+		}
+		if _, ok := got["messages orders pending"]; ok || got["up orders"] != 0 {
+			t.Errorf("no answer, but %v", got)
+		}
+		if _, ok := got["messages_sent_total orders"]; !ok {
+			t.Errorf("the totals are not there: %v", got)
+		}
+	}
+	if n := lines.lines.Load() - before; n != 1 {
+		t.Errorf("%d lines in the log for one outage", n)
+	}
+	server.Resume()
+	scenario.Eventually(t, read, map[string]float64{"up orders": 1, "messages orders pending": 0})
+	if n := lines.lines.Load() - before; n != 2 {
+		t.Errorf("%d lines in the log for an outage and its end", n)
+	}
+}
+
+func TestWatchTwice(t *testing.T) {
+	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer cli.Close()
+	c := NewCollector(Config{})
+	c.Watch(delayqueue.NewMonitor("orders", cli))
+	defer func() {
+		if p, _ := recover().(string); !strings.Contains(p, `"orders" is watched already`) {
+			t.Errorf("panic %q", p)
+		}
+	}()
+	c.Watch(delayqueue.NewMonitor("orders", cli, delayqueue.UseCustomPrefix("other")))
+}
+
+// A name may hold any bytes, a label may not.
+func TestNameThatIsNotUTF8(t *testing.T) {
+	t.Parallel()
+	cli := redistest.Start(t).Client(t)
+	c := NewCollector(Config{})
+	c.Watch(delayqueue.NewMonitor("a\xff", cli))
+	p := delayqueue.NewPublisher("a\xff", cli)
+	c.InstrumentPublisher(p)
+	t.Cleanup(c.Close)
+	if err := p.SendDelayMsg("x", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	scenario.Eventually(t, func() map[string]float64 { return values(t, c) }, map[string]float64{"messages a\uFFFD pending": 1, "messages_sent_total a\uFFFD": 1})
+}
