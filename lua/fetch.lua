@@ -14,7 +14,7 @@
 --       first: 1 if no consumer has called since state was there;
 --       fail records: that of the first f tags, '' for none; the other tags come from pending and have none;
 --       dead: id, envelope and fail record of each message that became poison
--- Cost: 13 commands when there is nothing to do, 2 more when the consumer says something; O(log n) for each message, at most 500 of them.
+-- Cost: 12 commands when there is nothing to do, 2 more when the consumer says something; O(log n) for each message, at most 500 of them.
 -- Keeps: invariants 1 to 7. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass.
 local MOVES, SWEEP, REPLY, HISTORY = 500, 100, 4194304, 720
@@ -62,8 +62,7 @@ redis.call('ZCARD', KEYS[9])
 
 redis.call('HLEN', KEYS[6])
 redis.call('HLEN', KEYS[7])
-redis.call('HLEN', KEYS[12])
-local anyone = ARGV[12] ~= '' and redis.call('HRANDFIELD', KEYS[11], 1, 'WITHVALUES')
+local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS[11], 1, 'WITHVALUES')
 if leased and leased <= now then redis.call('HLEN', KEYS[8]) end
 
 redis.call('ZREM', KEYS[3], '') -- the first write
@@ -324,7 +323,8 @@ if cursor ~= '0' or now - swept > 600000000 then
     end
   end
   if redis.call('HLEN', KEYS[6]) == 0 then redis.call('HDEL', KEYS[10], 'big') end
-  if redis.call('HLEN', KEYS[12]) > HISTORY then -- older than those of 30 days
+  local kept = redis.pcall('HLEN', KEYS[12])
+  if type(kept) == 'number' and kept > HISTORY then -- older than those of 30 days
     local fields, old = redis.call('HKEYS', KEYS[12]), {}
     for _, name in ipairs(fields) do
       local at = tonumber(string.match(name, '^(%d+):'))
@@ -338,11 +338,11 @@ end
 
 -- 6. For those who look: what was counted, and who consumes. An entry of a consumer that has been silent
 -- for long goes when somebody comes upon it.
-local function add(kind, n) if n > 0 then redis.call('HINCRBY', KEYS[12], counter(kind), n) end end
+local function add(kind, n) if n > 0 then redis.pcall('HINCRBY', KEYS[12], counter(kind), n) end end
 if not handed then add('delivered', n) end
 add('lost', lost)
 add('dead', #dead / 3)
-if anyone then
+if anyone and not anyone.err then
   local heard, lease = string.match(anyone[2] or '', '^(%d+) (%d+) ')
   if anyone[1] and (not heard or now - heard > 2 * lease + 5000000) then redis.call('HDEL', KEYS[11], anyone[1]) end
   if ARGV[12] == '-' then

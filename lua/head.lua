@@ -4,7 +4,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function us(n) return string.format('%.0f', n) end
 
--- counter(kind) is the field of history that counts this hour's.
+-- counter(kind) is the field of history that counts this hour's. What is written for Monitors alone is written
+-- with pcall: it stops nothing if somebody else has that key.
 local function counter(kind) return us(math.floor(now / 3600000000)) .. ':' .. kind end
 
 -- keyof(tail) is the caller's own name for a message, '' for none; tail begins at the

@@ -6,14 +6,13 @@
 --       due instant)
 -- Returns {now, refused}: now of the call that stored them; refused is '' or a list
 --       '<i>=<id> ', message i (from 1) was not stored, its key is held by id.
--- Cost: O(log pending) per message; 8 commands a batch, 10 if it sets the alarm; one or two more for
+-- Cost: O(log pending) per message; 7 commands a batch, 9 if it sets the alarm; one or two more for
 --       each key, and one more for all of them.
 -- Keeps: invariants 1 and 6. The first write is a ZADD on purpose: a full server must
 --       refuse a send before anything is stored.
 local field = 'call:' .. ARGV[1]
 local state = redis.call('HMGET', KEYS[5], field, 'armed', 'big', 'pause')
 redis.call('HLEN', KEYS[2])
-redis.call('HLEN', KEYS[6])
 local reply, at = recall(state[1])
 if reply then
   -- Written once more, so that a WAIT on this connection waits for it.
@@ -84,7 +83,7 @@ if first then
   redis.call('ZADD', KEYS[1], unpack(adds))
   redis.call('HSET', KEYS[2], unpack(sets))
   if claims[1] then redis.call('HSET', KEYS[3], unpack(claims)) end
-  redis.call('HINCRBY', KEYS[6], counter('sent'), stored / 2)
+  redis.pcall('HINCRBY', KEYS[6], counter('sent'), stored / 2)
   if wake then
     redis.call('ZADD', KEYS[4], us(first), 'w')
     marks[3], marks[4] = 'armed', us(first)
