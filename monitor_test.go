@@ -371,7 +371,7 @@ func monitorRequeues(f *fixture, m *Monitor) {
 	}
 	other := f.send(f.queue(nil), "other", inAnHour, WithKey("key of b"))
 	var dup *DuplicateKeyError
-	if err := m.Requeue(ctxB, ids[1]); !errors.As(err, &dup) || dup.ID != other.ID {
+	if err := m.Requeue(ctxB, ids[1]); !errors.As(err, &dup) || dup.ID != other.ID || dup.Key != "key of b" {
 		f.t.Errorf("requeue of one whose key another holds: %v", err)
 	}
 	f.must(m.Requeue(ctxB, ids[0]))

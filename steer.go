@@ -77,7 +77,11 @@ func (m *Monitor) steerOne(ctx context.Context, what string, us int64, id string
 	}
 	switch s := done[0]; {
 	case s.holder != "":
-		return m.failed(&DuplicateKeyError{Queue: m.store.queue, ID: s.holder}, "%s %s", verbs[what], id)
+		dup := &DuplicateKeyError{Queue: m.store.queue, ID: s.holder}
+		if msg, err := m.Get(ctx, id); err == nil && msg != nil {
+			dup.Key = msg.Key
+		}
+		return dup
 	case !s.done:
 		return &StateError{Queue: m.store.queue, ID: id, State: s.state}
 	}

@@ -119,7 +119,7 @@ func TestJudge(t *testing.T) {
 		},
 		"a breach": {
 			entries: append([]entry{accept}, done...), state: &check.State{Strays: []string{"rubbish"}},
-			want: "none of the ten", counts: verdict{accepted: 1, handled: 1},
+			want: "none of the twelve", counts: verdict{accepted: 1, handled: 1},
 		},
 		"a breach of the scenario's own making": {
 			entries: append([]entry{accept}, done...), state: &check.State{Strays: []string{"rubbish"}},

@@ -14,11 +14,14 @@ const callField = "call:"
 
 // Breaches names every breach of the invariants that the state shows, each in
 // a sentence that begins with the queue and the structure, in a stable order.
-// None is nil.
+// None is nil. See Findings.
+func (s *State) Breaches() []string { return texts(s.Findings()) }
+
+// Findings is Breaches with what a program needs to tell them apart.
 //
 // If a key has the wrong type, only types, times to live and stray keys are
 // looked at, since the rest would be misread.
-func (s *State) Breaches() []string {
+func (s *State) Findings() []Finding {
 	b := &breaches{State: s, held: map[string][]holding{}}
 	b.frame()
 	if len(s.WrongType) > 0 {
@@ -39,26 +42,26 @@ func (s *State) leftovers() []string {
 	b := &breaches{State: s}
 	for _, p := range s.places() {
 		for _, e := range p.entries {
-			b.add(p.name, "tag %q is left over, want an empty queue", e.Tag)
+			b.add(Leftover, p.name, e.Tag, "tag %q is left over, want an empty queue", e.Tag)
 		}
 	}
 	for _, id := range sortedKeys(s.Messages) {
-		b.add("msg", "message %s is left over, want an empty queue", id)
+		b.add(Leftover, "msg", id, "message %s is left over, want an empty queue", id)
 	}
 	for _, id := range sortedKeys(s.Fail) {
-		b.add("fail", "message %s is left over, want an empty queue", id)
+		b.add(Leftover, "fail", id, "message %s is left over, want an empty queue", id)
 	}
 	for _, key := range sortedKeys(s.Keys) {
-		b.add("key", "key %q of message %s is left over, want an empty queue", key, s.Keys[key])
+		b.add(Leftover, "key", key, "key %q of message %s is left over, want an empty queue", key, s.Keys[key])
 	}
-	return b.found
+	return texts(b.found)
 }
 
 // breaches is one examination of a State.
 type breaches struct {
 	*State
 	held  map[string][]holding // by id
-	found []string
+	found []Finding
 }
 
 // holding is one tag of a message and where it is.
@@ -67,23 +70,23 @@ type holding struct {
 	place string
 }
 
-func (b *breaches) add(structure, format string, args ...any) {
-	b.found = append(b.found, fmt.Sprintf("queue %s:%s: %s: %s.",
-		b.Queue.Prefix, b.Queue.Name, structure, fmt.Sprintf(format, args...)))
+func (b *breaches) add(kind Kind, structure, item, format string, args ...any) {
+	b.found = append(b.found, Finding{kind, structure, item, fmt.Sprintf("queue %s:%s: %s: %s.",
+		b.Queue.Prefix, b.Queue.Name, structure, fmt.Sprintf(format, args...))})
 }
 
 // frame looks at the keys themselves: section 3 of the design.
 func (b *breaches) frame() {
 	for _, st := range structures {
 		if kind, wrong := b.WrongType[st.name]; wrong {
-			b.add(st.name, "the key is a %s, want a %s, so the content of the queue was not checked", kind, st.kind)
+			b.add(WrongType, st.name, st.name, "the key is a %s, want a %s, so the content of the queue was not checked", kind, st.kind)
 		}
 		if _, ok := b.TTLs[st.name]; ok { // the figure is in the dump
-			b.add(st.name, "the key has a time to live, and nothing may expire by itself")
+			b.add(Expires, st.name, st.name, "the key has a time to live, and nothing may expire by itself")
 		}
 	}
 	for _, key := range b.Strays {
-		b.add(strings.TrimPrefix(key, b.Queue.Base()), "the key %q is none of the twelve of a queue", key)
+		b.add(StrayKey, strings.TrimPrefix(key, b.Queue.Base()), key, "the key %q is none of the twelve of a queue", key)
 	}
 }
 
@@ -93,26 +96,26 @@ func (b *breaches) tags() {
 	for _, p := range b.places() {
 		for _, e := range p.entries {
 			if e.TagProblem != "" {
-				b.add(p.name, "tag %q is malformed: %s", e.Tag, e.TagProblem)
+				b.add(BadTag, p.name, e.Tag, "tag %q is malformed: %s", e.Tag, e.TagProblem)
 			}
 			if e.ScoreProblem != "" {
-				b.add(p.name, "tag %q has score %s", e.Tag, e.ScoreProblem)
+				b.add(BadScore, p.name, e.Tag, "tag %q has score %s", e.Tag, e.ScoreProblem)
 			}
 			if e.ID == "" {
 				continue
 			}
 			b.held[e.ID] = append(b.held[e.ID], holding{e, p.name})
 			if _, ok := b.Messages[e.ID]; !ok {
-				b.add(p.name, "tag %q of message %s has no envelope in msg", e.Tag, e.ID)
+				b.add(NoEnvelope, p.name, e.Tag, "tag %q of message %s has no envelope in msg", e.Tag, e.ID)
 			}
 			switch {
 			case e.TagProblem != "":
 			case p.name == "pending" && e.Delivery != 1:
-				b.add(p.name, "message %s is at delivery %d, and only a first one may be here", e.ID, e.Delivery)
+				b.add(WrongPlace, p.name, e.Tag, "message %s is at delivery %d, and only a first one may be here", e.ID, e.Delivery)
 			case p.name == "retry" && e.Delivery < 2:
-				b.add(p.name, "message %s is at delivery 1, and only a later one may be here", e.ID)
+				b.add(WrongPlace, p.name, e.Tag, "message %s is at delivery 1, and only a later one may be here", e.ID)
 			case p.name == "garbage" && e.Tag != e.ID:
-				b.add(p.name, "message %s is here under tag %q, want the id alone", e.ID, e.Tag)
+				b.add(WrongPlace, p.name, e.Tag, "message %s is here under tag %q, want the id alone", e.ID, e.Tag)
 			}
 		}
 	}
@@ -123,14 +126,14 @@ func (b *breaches) messages() {
 	for _, id := range sortedKeys(b.Messages) {
 		env := b.Messages[id]
 		if err := checkID(id); err != nil {
-			b.add("msg", "field %q is no UUIDv7: %v", id, err)
+			b.add(BadEnvelope, "msg", id, "field %q is no UUIDv7: %v", id, err)
 			continue
 		}
 		if env.Problem != "" {
-			b.add("msg", "the envelope of message %s is malformed: %s", id, env.Problem)
+			b.add(BadEnvelope, "msg", id, "the envelope of message %s is malformed: %s", id, env.Problem)
 		}
 		if len(b.held[id]) == 0 {
-			b.add("msg", "message %s is in none of the five structures", id)
+			b.add(NoPlace, "msg", id, "message %s is in none of the five structures", id)
 		}
 	}
 	for _, id := range sortedKeys(b.held) {
@@ -140,12 +143,12 @@ func (b *breaches) messages() {
 			for _, h := range held {
 				at = append(at, fmt.Sprintf("%s as %q", h.place, h.Tag))
 			}
-			b.add("msg", "message %s is in %d places, want 1: %s", id, len(held), strings.Join(at, ", "))
+			b.add(ManyPlaces, "msg", id, "message %s is in %d places, want 1: %s", id, len(held), strings.Join(at, ", "))
 		}
 		env, ok := b.Messages[id]
 		for _, h := range held {
 			if ok && h.place == "pending" && h.Delivery == 1 && h.ScoreProblem == "" && env.Problem == "" && h.Score != env.Due {
-				b.add("pending", "message %s has score %d, but due %d in its envelope", id, h.Score, env.Due)
+				b.add(DueDiffers, "pending", id, "message %s has score %d, but due %d in its envelope", id, h.Score, env.Due)
 			}
 		}
 	}
@@ -155,10 +158,10 @@ func (b *breaches) messages() {
 func (b *breaches) failRecords() {
 	for _, id := range sortedKeys(b.Fail) {
 		if f := b.Fail[id]; f.Problem != "" {
-			b.add("fail", "the record of message %s is malformed: %s", id, f.Problem)
+			b.add(BadRecord, "fail", id, "the record of message %s is malformed: %s", id, f.Problem)
 		}
 		if _, ok := b.Messages[id]; !ok && len(b.held[id]) == 0 {
-			b.add("fail", "the record of message %s belongs to no message", id)
+			b.add(StrayRecord, "fail", id, "the record of message %s belongs to no message", id)
 		}
 	}
 	for _, id := range sortedKeys(b.held) {
@@ -176,16 +179,16 @@ func (b *breaches) failRecords() {
 		}
 		switch {
 		case !ok && !live:
-			b.add("fail", "message %s lies in garbage and has no record", id)
+			b.add(NoRecord, "fail", id, "message %s lies in garbage and has no record", id)
 		case !ok && h.Delivery > 1:
-			b.add("fail", "message %s is in %s at delivery %d and has no record", id, h.place, h.Delivery)
+			b.add(NoRecord, "fail", id, "message %s is in %s at delivery %d and has no record", id, h.place, h.Delivery)
 		case !ok || f.Problem != "":
 		case live && h.Delivery == 1 && f.Delivery == 1:
-			b.add("fail", "message %s is in %s at delivery 1 and has a record, which only later ones and garbage have", id, h.place)
+			b.add(WrongRecord, "fail", id, "message %s is in %s at delivery 1 and has a record, which only later ones and garbage have", id, h.place)
 		case live && h.Delivery != f.Delivery:
-			b.add("fail", "message %s is in %s at delivery %d, but its record says %d", id, h.place, h.Delivery, f.Delivery)
+			b.add(WrongRecord, "fail", id, "message %s is in %s at delivery %d, but its record says %d", id, h.place, h.Delivery, f.Delivery)
 		case f.Failures+f.Losses > ended:
-			b.add("fail", "the record of message %s counts %d failures and %d losses in %d ended deliveries", id, f.Failures, f.Losses, ended)
+			b.add(WrongRecord, "fail", id, "the record of message %s counts %d failures and %d losses in %d ended deliveries", id, f.Failures, f.Losses, ended)
 		}
 	}
 }
@@ -200,9 +203,9 @@ func (b *breaches) callersKeys() {
 		}
 		switch owner, ok := b.Keys[env.Key]; {
 		case !ok:
-			b.add("key", "key %q of message %s is missing", env.Key, id)
+			b.add(NoKey, "key", env.Key, "key %q of message %s is missing", env.Key, id)
 		case owner != id:
-			b.add("key", "key %q of message %s points at %s", env.Key, id, owner)
+			b.add(NoKey, "key", env.Key, "key %q of message %s points at %s", env.Key, id, owner)
 			said[env.Key] = true
 		}
 	}
@@ -212,14 +215,14 @@ func (b *breaches) callersKeys() {
 		switch {
 		case said[key]:
 		case !ok && len(b.held[id]) == 0:
-			b.add("key", "key %q points at %s, which is no message", key, id)
+			b.add(StrayKeyEntry, "key", key, "key %q points at %s, which is no message", key, id)
 		case !ok || env.Problem != "": // and that was said
 		case env.Key == "":
-			b.add("key", "key %q points at message %s, which has no key", key, id)
+			b.add(StrayKeyEntry, "key", key, "key %q points at message %s, which has no key", key, id)
 		case env.Key != key:
-			b.add("key", "key %q points at message %s, whose key is %q", key, id, env.Key)
+			b.add(StrayKeyEntry, "key", key, "key %q points at message %s, whose key is %q", key, id, env.Key)
 		case !b.live(id) && len(b.held[id]) > 0:
-			b.add("key", "key %q points at message %s, which lies in garbage", key, id)
+			b.add(StrayKeyEntry, "key", key, "key %q points at message %s, which lies in garbage", key, id)
 		}
 	}
 }
@@ -236,14 +239,14 @@ func (b *breaches) stateFields() {
 		switch {
 		case slices.Contains(numberFields, field):
 			if _, err := decimal(value); err != nil {
-				b.add("state", "field %s is %v", field, err)
+				b.add(BadState, "state", field, "field %s is %v", field, err)
 			}
 		case strings.HasPrefix(field, callField):
 			if problem := callProblem(field, value); problem != "" {
-				b.add("state", "field %q is malformed: %s", field, problem)
+				b.add(BadState, "state", field, "field %q is malformed: %s", field, problem)
 			}
 		default:
-			b.add("state", "field %q is not in the layout", field)
+			b.add(BadState, "state", field, "field %q is not in the layout", field)
 		}
 	}
 	big, ok := b.number("big")
@@ -252,7 +255,7 @@ func (b *breaches) stateFields() {
 	}
 	for _, id := range sortedKeys(b.Messages) {
 		if size := int64(b.Messages[id].Size); size > big {
-			b.add("state", "big is %d, but the envelope of message %s has %d bytes", big, id, size)
+			b.add(BadState, "state", "big", "big is %d, but the envelope of message %s has %d bytes", big, id, size)
 		}
 	}
 }
@@ -292,10 +295,10 @@ func callProblem(field, value string) string {
 func (b *breaches) alarm() {
 	for _, m := range b.Markers {
 		if m.Member != "w" {
-			b.add("wake", "member %q, want none but \"w\"", m.Member)
+			b.add(StrayAlarm, "wake", m.Member, "member %q, want none but \"w\"", m.Member)
 		}
 		if m.Problem != "" {
-			b.add("wake", "member %q has score %s", m.Member, m.Problem)
+			b.add(StrayAlarm, "wake", m.Member, "member %q has score %s", m.Member, m.Problem)
 		}
 	}
 	armed, ok := b.number("armed")
@@ -303,7 +306,7 @@ func (b *breaches) alarm() {
 		return
 	}
 	if b.Wake != 0 && b.Wake != armed {
-		b.add("wake", "the marker stands at %d, but armed is %d", b.Wake, armed)
+		b.add(StrayAlarm, "wake", "w", "the marker stands at %d, but armed is %d", b.Wake, armed)
 	}
 
 	// The earliest instant at which there is work, and what it is.
@@ -330,9 +333,9 @@ func (b *breaches) alarm() {
 	switch {
 	case first == 0:
 	case armed == 0:
-		b.add("state", "armed is not set, but %s, so nobody would be woken", what)
+		b.add(LateAlarm, "state", "armed", "armed is not set, but %s, so nobody would be woken", what)
 	case armed > first:
-		b.add("state", "armed is %d, but %s, so a sleeper would be woken late", armed, what)
+		b.add(LateAlarm, "state", "armed", "armed is %d, but %s, so a sleeper would be woken late", armed, what)
 	}
 }
 
@@ -340,15 +343,15 @@ func (b *breaches) alarm() {
 func (b *breaches) lookers() {
 	for _, id := range sortedKeys(b.Consumers) {
 		if problem := callProblem(id, b.Consumers[id]); problem != "" {
-			b.add("consumers", "entry %q is malformed: %s", id, problem)
+			b.add(BadConsumer, "consumers", id, "entry %q is malformed: %s", id, problem)
 		}
 	}
 	for _, field := range sortedKeys(b.History) {
 		hour, what, _ := strings.Cut(field, ":")
 		if _, err := decimal(hour); err != nil || !slices.Contains(counted, what) {
-			b.add("history", "field %q, want <hours since 1970>:<one of %s>", field, strings.Join(counted, " "))
+			b.add(BadHistory, "history", field, "field %q, want <hours since 1970>:<one of %s>", field, strings.Join(counted, " "))
 		} else if n, err := decimal(b.History[field]); err != nil || n == 0 {
-			b.add("history", "field %q is %q, want a number above 0", field, b.History[field])
+			b.add(BadHistory, "history", field, "field %q is %q, want a number above 0", field, b.History[field])
 		}
 	}
 }

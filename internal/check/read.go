@@ -37,7 +37,7 @@ var structures = []struct{ name, kind string }{
 // Returns  {seconds, microseconds, then for each key {type, PTTL, content}};
 // content is the reply of ZRANGE WITHSCORES, LRANGE or HGETALL,
 // and empty for a key that does not exist or has another type
-// Cost     O(size of the queue), unbounded: for tests only
+// Cost     O(size of the queue), unbounded: for tests, and for a person who was asked
 // Keeps    every invariant: it writes nothing
 //
 // Scores and the clock pass through as the text that Redis gave.

@@ -1,0 +1,62 @@
+package main
+
+import "github.com/go-delayqueue/delayqueue/internal/check"
+
+// advice is what a kind of finding means, and what to do about it.
+type advice struct {
+	means, do string
+	repair    bool // --repair mends it
+}
+
+const (
+	byRepair  = "--repair mends it"
+	otherHand = "Find out which program writes under this prefix and name, for this library never does"
+)
+
+var advices = map[check.Kind]advice{
+	check.WrongType: {"The key holds another type of value, so every call of the queue fails, and nothing else could be checked.",
+		otherHand + "; rename or delete the key, or use another prefix.", false},
+	check.Expires: {"Somebody set a time to live: Redis will delete the key and all that is in it.",
+		"PERSIST the key at once. " + otherHand + ".", false},
+	check.StrayKey: {"A key under the name of the queue that is none of its own. It does no harm, but deleting the queue leaves it behind.",
+		otherHand + "; delete it if nobody needs it.", false},
+	check.BadTag: {"An entry that names no delivery. It is handed to nobody who could settle it.",
+		otherHand + "; look at it, then remove it with ZREM or LREM.", false},
+	check.BadScore: {"The instant of the entry is none that the library writes, so the message comes too early, too late or never.",
+		"delayqueue reschedule gives a message that is pending or waits for a retry a new instant; for others, remove the entry.", false},
+	check.NoEnvelope: {"The payload is gone: evicted, or deleted by somebody. The message is lost; a consumer that comes upon the entry drops it.",
+		"Use maxmemory-policy noeviction. " + byRepair + ": it drops the entry.", true},
+	check.WrongPlace: {"The message is in a structure in which its delivery number has no business. It is handed out all the same.",
+		otherHand + "; delayqueue cancel takes the message out, then send it anew.", false},
+	check.BadEnvelope: {"The message cannot be read: a newer version of the library wrote it, or another program. Consumers put it off.",
+		"Upgrade the consumers; if none can read it, delayqueue cancel takes it out.", false},
+	check.NoPlace: {"A message that was accepted and never settled is in no structure, so it would never be handed out: somebody deleted or evicted a structure.",
+		byRepair + ": it brings the message back to retry, under a new delivery number, due when it was due or now (it may have been handled, as after a loss); " +
+			"to garbage if another live message has its key. One that cannot be read is left alone.", true},
+	check.ManyPlaces: {"The message is in several structures, so it may be handled more than once at a time.",
+		otherHand + "; delayqueue cancel takes it out of each place, one call for each.", false},
+	check.DueDiffers: {"The message will be handed out at another time than its envelope says.",
+		"delayqueue reschedule sets both.", false},
+	check.BadRecord: {"What is known of the failures of the message cannot be read; it counts as none.",
+		otherHand + "; its next failure or loss writes the record anew.", false},
+	check.StrayRecord: {"A record of failures whose message is gone. It takes up memory.",
+		byRepair + ": it deletes the record.", true},
+	check.NoRecord: {"What is known of the failures of the message is gone: it will be delivered more often than its retries allow.",
+		"Nothing: its next failure or loss writes the record anew.", false},
+	check.WrongRecord: {"Record and entry of the message differ on its delivery number, so get, cancel and reschedule may not find it.",
+		"Nothing: its next delivery ends the difference.", false},
+	check.NoKey: {"The caller's key of a live message is not held by it: another message with this key would be accepted.",
+		"Nothing, if no other is sent before it is settled; else delayqueue cancel takes out the one that is too many.", false},
+	check.StrayKeyEntry: {"A caller's key is taken by no live message that has it: sends with it may be refused.",
+		byRepair + ": it frees the key.", true},
+	check.BadState: {"A field of what scripts remember is none that this version writes: a newer version runs, or another program writes there.",
+		"Upgrade this program, or HDEL the field if nothing newer runs.", false},
+	check.StrayAlarm: {"The alarm that wakes idle consumers is not as the queue set it. They look once a second all the same.",
+		byRepair + ": it sets the alarm as the queue did, and removes others.", true},
+	check.LateAlarm: {"Nobody would be woken in time for the next message. Consumers look once a second all the same, and the first look sets the alarm.",
+		"Nothing, if consumers are alive (delayqueue consumers).", false},
+	check.BadConsumer: {"An entry of a consumer cannot be read. It goes by itself, or a newer version wrote it.",
+		"Nothing.", false},
+	check.BadHistory: {"A counter is none that this version writes.",
+		"HDEL the field if nothing newer runs.", false},
+}

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+)
+
+func TestParseAddress(t *testing.T) {
+	for _, tt := range []struct{ url, plain, err string }{
+		{url: "redis://h", plain: "redis://h"},
+		{url: "rediss://u:p%40q@h:1/2?read_timeout=5s", plain: "rediss://u:p%40q@h:1/2?read_timeout=5s"},
+		{url: "redis://[::1]:6379/0", plain: "redis://[::1]:6379/0"},
+		{url: "redis+cluster://u:p@a:1,b:2,[::1]:3", plain: "redis://u:p@a:1?addr=b%3A2&addr=%5B%3A%3A1%5D%3A3"},
+		{url: "rediss+sentinel://a:1,b:2/3?master=m", plain: "rediss://a:1/3?addr=b%3A2&master_name=m"},
+		{url: "unix:///run/redis.sock?db=1", plain: "unix:///run/redis.sock?db=1"},
+
+		{url: "h:6379", err: "did you mean redis://h:6379?"},
+		{url: "rediss:/h", err: "is no URL"},
+		{url: "reddis://h:1", err: `did you mean "redis://h:1"?`},
+		{url: "redis+clutser://h:1", err: `did you mean "redis+cluster://h:1"?`},
+		{url: "https://h", err: `"https://" is no kind of address`},
+		{url: "redis://", err: "did you mean redis://127.0.0.1:6379?"},
+		{url: "redis://:secret@a:1,b:2", err: "did you mean redis+cluster:// or redis+sentinel://?"},
+		{url: "redis://:sec/ret@a:1", err: "is something in the password not escaped?"},
+	} {
+		a, err := parseAddress(tt.url, "--redis")
+		switch {
+		case tt.err != "":
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: %v, want %q", tt.url, err, tt.err)
+			} else if strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "sec/ret") {
+				t.Errorf("%s: the password is in %q", tt.url, err)
+			}
+		case err != nil:
+			t.Errorf("%s: %v", tt.url, err)
+		case a.plain("master") != tt.plain:
+			t.Errorf("%s: %s, want %s", tt.url, a.plain("master"), tt.plain)
+		}
+	}
+}
+
+func TestParseWhen(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
+	for text, want := range map[string]time.Time{
+		"now": now, "15m": now.Add(15 * time.Minute), "-2h": now.Add(-2 * time.Hour), "7d": now.AddDate(0, 0, 7), "1d12h": now.Add(36 * time.Hour),
+		"2026-03-02T10:00:00Z": time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC),
+		"2026-03-02 10:00":     time.Date(2026, 3, 2, 10, 0, 0, 0, time.Local),
+		"2026-03-02":           time.Date(2026, 3, 2, 0, 0, 0, 0, time.Local),
+		"18:30":                time.Date(2026, 3, 1, 18, 30, 0, 0, time.Local),
+	} {
+		if got, err := parseWhen(text, now); err != nil || !got.Equal(want) {
+			t.Errorf("%q: %v %v, want %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "soon", "7", "25:00", "2026-02-30", "9999999d"} {
+		if got, err := parseWhen(text, now); err == nil {
+			t.Errorf("%q: %v, want an error", text, got)
+		}
+	}
+}
+
+func TestAddressesThatDoNotAnswer(t *testing.T) {
+	s := redistest.Start(t, "--requirepass", "secret")
+	locked := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: "secret"})
+	defer locked.Close()
+	w := newWorld(t, "redis://:secret@"+s.Addr(), locked)
+	w.send("orders", "a")
+	w.contains(w.must("queues"), "orders")
+	w.refused(exitNoRedis, "wants another user or password", "queues", "--redis", "redis://"+s.Addr())
+	w.refused(exitNoRedis, "wants another user or password", "queues", "--redis", "redis://:wrong@"+s.Addr())
+	w.refused(exitNoRedis, "did you mean redis://:xxxxx@"+s.Addr()+"?", "queues", "--redis", "redis://127.0.0.1:1")
+	w.refused(exitNoRedis, "is one server and no Cluster: did you mean redis://:xxxxx@"+s.Addr()+"?", "queues", "--redis", "redis+cluster://:secret@"+s.Addr())
+	w.refused(exitNoRedis, "a Cluster has no database 3", "queues", "--redis", "redis+cluster://:secret@"+s.Addr()+"/3")
+	w.refused(exitNoRedis, "unexpected option: spee", "queues", "--redis", w.url+"?spee=1")
+	w.refused(exitUsage, "is no name of a queue", "stats", "{x}")
+	w.refused(exitUsage, "Did you mean this?\n\tstats", "stat")
+	w.refused(exitUsage, "unknown flag: --jsn", "stats", "--jsn")
+	w.prefix = "{x}"
+	w.refused(exitUsage, "a prefix needs at least one character", "queues")
+	w.url, w.prefix = "127.0.0.1:6379", "dq"
+	w.refused(exitNoRedis, `REDIS_URL: "127.0.0.1:6379" is no URL: did you mean redis://127.0.0.1:6379?`, "queues")
+}
+
+func TestOutageDuringWatch(t *testing.T) {
+	s := redistest.Start(t)
+	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	term := w.terminal("stats", "orders", "-w", "-n", "50ms")
+	term.sees("running")
+	s.Stop()
+	term.sees("connection refused")
+	s.Restart(t)
+	term.sees("running")
+	term.types(ctrlC)
+	term.ends(0)
+}
+
+// A server that accepts and never answers, as one behind a network that drops packets.
+func TestServerThatHangs(t *testing.T) {
+	s := redistest.Start(t)
+	s.Pause()
+	defer s.Resume()
+	w := newWorld(t, "redis://"+s.Addr(), nil)
+	begun := time.Now()
+	w.refused(exitNoRedis, "nothing answers at redis://"+s.Addr(), "doctor", "orders")
+	if took := time.Since(begun); took > 4*patience {
+		t.Errorf("it took %v to say so", took)
+	}
+}
+
+func TestClusterNodeAsServer(t *testing.T) {
+	c := redistest.StartCluster(t, 3, 0)
+	w := newWorld(t, "redis://"+c.Addrs()[0], c.Client(t))
+	for _, queue := range []string{"a", "b", "c", "d", "e", "f"} { // they are not all on the first node
+		w.send(queue, "x")
+	}
+	r := w.run("stats", "a", "b", "c", "d", "e", "f")
+	if r.code != exitNoRedis || !strings.Contains(r.err, "is a node of a Cluster: use redis+cluster://"+c.Addrs()[0]) {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestSentinel(t *testing.T) {
+	s := redistest.StartSentinel(t, 1, 3)
+	addrs := strings.Join(s.Addrs(), ",")
+	w := newWorld(t, "redis+sentinel://"+addrs+"/0?master="+redistest.SentinelMaster, s.Client(t))
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	w.contains(w.must("stats", "orders"), "running")
+	w.refused(exitNoRedis, `Add ?master=<name>: did you mean "main"?`, "stats", "orders", "--redis", "redis+sentinel://"+addrs)
+	w.refused(exitNoRedis, `the sentinels know no primary mian: did you mean "main"?`, "stats", "orders", "--redis", "redis+sentinel://"+addrs+"?master=mian")
+}
+
+// The ACL lines of the library's README and of this command's are enough for the command.
+func TestLeastPrivilege(t *testing.T) {
+	s := redistest.Start(t)
+	admin := s.Client(t)
+	lines := 0
+	for _, readme := range []string{"../../README.md", "README.md"} {
+		text, err := os.ReadFile(readme)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if !strings.HasPrefix(line, "ACL SETUSER") {
+				continue
+			}
+			lines++
+			var args []any
+			for _, word := range strings.Fields(line) {
+				args = append(args, word)
+			}
+			if err := admin.Do(t.Context(), args...).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if lines != 3 {
+		t.Fatalf("%d ACL lines, want 3", lines)
+	}
+	w := newWorld(t, "redis://app:secret@"+s.Addr(), admin)
+	w.prefix = "dq"
+	id := w.send("orders", "a", delayqueue.WithKey("k"), delayqueue.WithDelay(time.Hour))
+	dead := w.kill("orders", "no", "b", "c")
+	w.do("ZREM", "pending", id)
+	w.contains(w.must("doctor", "orders", "--repair", "--yes"), "the queue is sound now")
+	for _, args := range [][]string{
+		{"stats"}, {"queues"}, {"ls", "orders", "retry"}, {"ls", "orders", "ready"}, {"get", "orders", id}, {"get", "orders", "k", "--key"},
+		{"send", "orders", "x", "-d", "1h"}, {"reschedule", "orders", id, "--by", "1h"}, {"reschedule", "orders", "--all", "--by", "1h"},
+		{"requeue", "orders", dead[0]}, {"purge", "orders", "--all", "--yes"}, {"run", "orders", id}, {"pause", "orders"}, {"resume", "orders"},
+		{"cancel", "orders", id, "--yes"}, {"cancel", "orders", "--all", "--yes"}, {"consumers", "orders"}, {"history", "orders"}, {"doctor", "orders"},
+	} {
+		w.must(args...)
+	}
+	w.refused(exitNotFound, `that this user may see: did you mean "orders"?`, "stats", "oders")
+	w.refused(exitNotFound, "has no message", "get", "orders", id)
+	w.refused(exitNotFound, "no live message", "get", "orders", "kk", "--key")
+	term := w.terminal("events", "orders")
+	term.sees("Ctrl-C ends")
+	term.types(ctrlC)
+	term.ends(0)
+	w.must("purge", "orders", "--whole-queue", "--yes")
+}

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+type consumerJSON struct {
+	ID          string         `json:"id"`
+	Host        string         `json:"host"`
+	PID         int            `json:"pid"`
+	Since       time.Time      `json:"since"`
+	Seen        time.Time      `json:"seen"`
+	Concurrency int            `json:"concurrency"`
+	Handling    []handlingJSON `json:"handling"`
+}
+
+type handlingJSON struct {
+	ID  string  `json:"id"`
+	For float64 `json:"for_seconds"`
+}
+
+func (a *app) consumersCommand() *cobra.Command {
+	var most int
+	c := &cobra.Command{
+		Use:   "consumers QUEUE",
+		Short: "Say who consumes, and what each is handling",
+		Long: `consumers lists who is alive, the oldest first, and what each is handling, the longest first. One that was killed
+is taken for alive until its lease has run out.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeQueue(),
+		RunE: func(c *cobra.Command, args []string) error {
+			m, err := a.monitor(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			alive, err := m.Consumers(c.Context())
+			if err != nil {
+				return err
+			}
+			t := grid("host", "pid", "up", "busy", "handling", "for", "id")
+			right(t, 2, 3, 4, 6)
+			for _, one := range alive {
+				if a.json {
+					out := consumerJSON{one.ID, one.Host, one.PID, one.Since.UTC(), one.Seen.UTC(), one.Concurrency, []handlingJSON{}}
+					for _, h := range one.Handling {
+						out.Handling = append(out.Handling, handlingJSON{h.ID, h.For.Seconds()})
+					}
+					if err := printJSON(out); err != nil {
+						return err
+					}
+					continue
+				}
+				busy := fmt.Sprintf("%d/%d", len(one.Handling), one.Concurrency)
+				colour := good
+				if len(one.Handling) >= one.Concurrency {
+					colour = warn
+				}
+				cells := []any{one.Host, fmt.Sprint(one.PID), brief(one.Seen.Sub(one.Since)), paint(colour, busy), "", "", one.ID}
+				for i, h := range one.Handling[:min(len(one.Handling), most)] {
+					if i > 0 {
+						addRow(t, cells...)
+						cells = []any{"", "", "", "", "", "", ""}
+					}
+					cells[4], cells[5] = h.ID, brief(h.For)
+				}
+				addRow(t, cells...)
+			}
+			switch {
+			case a.json:
+			case len(alive) == 0:
+				say("nobody consumes queue %s", m.Name())
+			default:
+				say("%s", painted(t.Render()))
+			}
+			return nil
+		},
+	}
+	c.Flags().IntVar(&most, "handling", 5, "messages to show for each consumer; --json shows all")
+	return c
+}

@@ -1,0 +1,247 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+)
+
+func init() {
+	scenarios["doctor"] = tellDoctor
+	scenarios["doctor of a paused queue"] = tellDoctorPaused
+	scenarios["doctor cannot mend"] = tellDoctorCannot
+	scenarios["doctor among consumers"] = tellDoctorBusy
+	scenarios["large queue"] = tellLarge
+}
+
+// do changes a structure behind the library's back.
+func (w *world) do(command, structure string, args ...any) {
+	w.Helper()
+	key := check.Queue{Prefix: w.prefix, Name: "orders"}.Key(structure)
+	if err := w.cli.Do(w.Context(), append([]any{command, key}, args...)...).Err(); err != nil && !errors.Is(err, redis.Nil) {
+		w.Fatal(err)
+	}
+}
+
+// nobody is an id that no message has.
+const nobody = "01890000-0000-7000-8000-000000000000"
+
+// breakIt makes one of each thing that can be mended, and says what became of which message.
+func (w *world) breakIt() (later, now, failed, taken, lost string) {
+	hour := delayqueue.WithDelay(time.Hour)
+	later = w.send("orders", "later", hour, delayqueue.WithKey("later"))
+	now = w.send("orders", "now")
+	w.do("ZREM", "pending", later, now)
+	w.do("HDEL", "key", "later")
+
+	failed = w.kill("orders", "no", "failed")[0]
+	w.do("ZREM", "garbage", failed)
+
+	taken = w.send("orders", "taken", hour, delayqueue.WithKey("taken"))
+	w.do("ZREM", "pending", taken)
+	w.do("HDEL", "key", "taken")
+	w.send("orders", "takes", hour, delayqueue.WithKey("taken"))
+
+	lost = w.send("orders", "lost", hour, delayqueue.WithKey("lost"))
+	w.do("HDEL", "msg", lost)
+	w.do("RPUSH", "ready", "2:"+nobody)
+	w.do("HSET", "fail", nobody[:35]+"1", "2 0 0 5 ")
+	w.do("HSET", "key", "nobody's", nobody[:35]+"2")
+	w.do("ZADD", "wake", 5, "stray", 7, "w")
+	return later, now, failed, taken, lost
+}
+
+func tellDoctor(w *world) {
+	w.send("orders", "sound", delayqueue.WithDelay(time.Hour))
+	w.contains(w.must("doctor", "orders"), "holds 1 message", "nothing is wrong")
+	w.contains(w.must("doctor", "orders", "--repair"), "nothing is wrong")
+	later, now, failed, taken, lost := w.breakIt()
+	before := w.read()
+
+	r := w.run("doctor", "orders")
+	w.contains(r.out, "no place (4)", "no envelope (2)", "stray record (1)", "stray key entry (1)", "stray alarm (2)", lost, "what it means", "--repair mends it")
+	if r.code != exitUnsound {
+		w.Errorf("exit code %d, want %d", r.code, exitUnsound)
+	}
+	r = w.run("doctor", "orders", "--json")
+	d := decode[diagnosis](w, r.out)[0]
+	if r.code != exitUnsound || len(d.Findings) < 10 || d.Messages != 6 || len(d.Repairs) != 0 || d.Left != nil {
+		w.Errorf("doctor --json: %d %+v", r.code, d)
+	}
+	w.refused(exitUnconfirmed, "add --yes", "doctor", "orders", "--repair")
+	t := w.terminal("doctor", "orders", "--repair")
+	t.sees("[y/N]")
+	w.contains(t.all(), "the repair would do this", "bring back message ", "drop from pending: "+lost, "free key lost", "free key nobody's")
+	t.types("n\r")
+	t.ends(exitUnconfirmed)
+	if after := w.read(); !slices.Equal(after.Breaches(), before.Breaches()) {
+		w.Fatalf("it wrote before anybody said yes:\n%s", after.Dump())
+	}
+
+	t = w.terminal("doctor", "orders", "--repair")
+	t.sees("[y/N]")
+	t.types("y\r")
+	t.ends(0)
+	t.sees("the queue is sound now")
+	w.contains(t.all(), "1 message went to garbage, for another live message has the key")
+	s := w.sound("orders")
+	for id, want := range map[string]string{later: "retry", now: "retry", failed: "retry", taken: "garbage", lost: "gone"} {
+		if got := s.Where(id); got != want {
+			w.Errorf("%s is in %s, want %s:\n%s", id, got, want, s.Dump())
+		}
+	}
+	for _, e := range s.Retry { // never early
+		if due := s.Messages[e.ID].Due; e.Score < due || e.ID == later && e.Score != due {
+			w.Errorf("%s is due at %d, comes at %d", e.ID, due, e.Score)
+		}
+		if had := before.Fail[e.ID].Delivery; e.Delivery != max(had, 1)+1 {
+			w.Errorf("%s comes as delivery %d, and had been at %d", e.ID, e.Delivery, had)
+		}
+	}
+	if s.Keys["later"] != later || s.Keys["lost"] != "" {
+		w.Errorf("keys: %v", s.Keys)
+	}
+
+	// It is handled as any other.
+	handled := make(chan string, 10)
+	w.consume("orders", func(_ context.Context, m *delayqueue.Message) error {
+		handled <- m.ID
+		return nil
+	})
+	got := []string{<-handled, <-handled}
+	if !slices.Contains(got, now) || !slices.Contains(got, failed) {
+		w.Errorf("handled %v, want %s and %s", got, now, failed)
+	}
+}
+
+func (w *world) read() *check.State {
+	w.Helper()
+	s, err := check.Read(w.Context(), w.cli, w.prefix, "orders")
+	if err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
+// Nobody is woken for what comes back while the queue is paused.
+func tellDoctorPaused(w *world) {
+	id := w.send("orders", "a")
+	w.do("ZREM", "pending", id)
+	w.do("DEL", "wake")
+	w.do("HDEL", "state", "armed")
+	until := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	if err := w.monitor("orders").PauseUntil(w.Context(), until); err != nil {
+		w.Fatal(err)
+	}
+	w.contains(w.must("doctor", "orders", "--repair", "--yes"), "the queue is sound now")
+	if s := w.sound("orders"); s.Wake != until.UnixMicro() {
+		w.Errorf("the alarm is at %d, want %d", s.Wake, until.UnixMicro())
+	}
+}
+
+func tellDoctorCannot(w *world) {
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	w.do("HSET", "msg", nobody, "no envelope")
+	w.do("PEXPIRE", "state", 1_000_000)
+	w.do("SET", "other", "x") // the structure that is none
+	r := w.run("doctor", "orders", "--repair", "--yes")
+	w.contains(r.out, "bad envelope (1)", "no place (1)", "time to live (1)", "stray key (1)", "nothing of it can be repaired safely")
+	if r.code != exitUnsound {
+		w.Errorf("exit code %d, want %d", r.code, exitUnsound)
+	}
+	w.do("DEL", "msg")
+	w.do("SET", "msg", "x")
+	w.contains(w.run("doctor", "orders").out, "wrong type (1)", "the key is a string, want a hash")
+	w.refused(exitFailed, "belongs to another program", "get", "orders", nobody)
+}
+
+// The checks of the repair are made where it writes: consumers go on, and nothing is handled twice.
+func tellDoctorBusy(w *world) {
+	const n = 2000
+	var mu sync.Mutex
+	times := map[string]int{}
+	w.sendMany("orders", n, 2*time.Second)
+	before := w.read()
+	for _, e := range before.Pending[:n/2] {
+		w.do("ZREM", "pending", e.Tag)
+	}
+	w.consume("orders", func(_ context.Context, m *delayqueue.Message) error {
+		mu.Lock()
+		defer mu.Unlock()
+		times[m.ID]++
+		return nil
+	})
+	var runs sync.WaitGroup
+	for range 3 { // at once, each by what it saw
+		runs.Go(func() {
+			if r := w.run("doctor", "orders", "--repair", "--yes"); r.code != 0 {
+				w.Errorf("%+v", r)
+			}
+		})
+	}
+	runs.Wait()
+	w.until("all are handled", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(times) == n
+	})
+	w.until("all are settled", func() bool { return len(w.read().Messages) == 0 })
+	mu.Lock()
+	defer mu.Unlock()
+	for id, k := range times {
+		if k != 1 {
+			w.Errorf("%s was handled %d times", id, k)
+		}
+	}
+	w.sound("orders")
+}
+
+func tellLarge(w *world) {
+	w.sendMany("orders", large+1, time.Hour)
+	w.refused(exitUnconfirmed, "doctor reads all 100,001 messages at once", "doctor", "orders")
+	t := w.terminal("doctor", "orders")
+	t.sees("Go on? [y/N]")
+	t.types("y\r")
+	t.ends(0)
+	t.sees("nothing is wrong with it")
+
+	// Bulk work stops between two steps, says how far it came, and can be called again.
+	t = w.terminal("cancel", "orders", "--all", "--yes")
+	t.sees("deleting")
+	t.types(ctrlC)
+	t.ends(exitInterrupted)
+	left := int(w.counts("orders").Pending)
+	w.contains(t.screen.String(), "deleted "+plural(large+1-left, "message"), "interrupted")
+	if left == 0 || left == large+1 {
+		w.Errorf("%d messages are left of %d", left, large+1)
+	}
+	w.contains(w.must("cancel", "orders", "--all", "--yes"), "deleted "+plural(left, "message"))
+}
+
+func TestEveryFindingIsExplained(t *testing.T) {
+	source, err := os.ReadFile("../../internal/check/finding.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := regexp.MustCompile(`Kind += +"(.+)"`).FindAllSubmatch(source, -1)
+	for _, kind := range kinds {
+		k := check.Kind(kind[1])
+		if a := advices[k]; k != check.Leftover && (a.means == "" || a.do == "" || a.repair != strings.Contains(a.do, byRepair)) {
+			t.Errorf("%q: %+v", k, a)
+		}
+	}
+	if len(kinds) != len(advices)+1 {
+		t.Errorf("%d kinds, %d advices", len(kinds), len(advices))
+	}
+}

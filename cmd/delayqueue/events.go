@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+func (a *app) eventsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "events QUEUE",
+		Short: "Follow what happens to messages, until interrupted",
+		Long: `events prints what happens to the messages of a queue, from its start on, until it is interrupted. It hears the
+processes that called EnableReport, and Redis keeps no event for one who is not connected.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeQueue(),
+		RunE: func(c *cobra.Command, args []string) error {
+			m, err := a.monitor(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			heard := make(chan delayqueue.Event)
+			sub, err := m.ListenEvent(c.Context(), func(e delayqueue.Event) {
+				select {
+				case heard <- e:
+				case <-c.Context().Done():
+				}
+			})
+			if err != nil {
+				return err
+			}
+			defer sub.Stop()
+			if !a.json && onTerminal(os.Stderr) {
+				fmt.Fprintf(os.Stderr, "listening to queue %s; Ctrl-C ends\n", printable(m.Name()))
+			}
+			for {
+				select {
+				case <-c.Context().Done():
+					return nil // it was told to end
+				case e := <-heard:
+					if err := a.printEvent(e); err != nil {
+						return err
+					}
+				}
+			}
+		},
+	}
+}
+
+type eventJSON struct {
+	Event   string    `json:"event"`
+	Code    int       `json:"code"`
+	Time    time.Time `json:"time"`
+	Count   int       `json:"count"`
+	IDs     []string  `json:"ids,omitempty"`
+	Dropped int64     `json:"dropped,omitempty"`
+}
+
+// idsShown is how many ids of one event are shown to a person.
+const idsShown = 3
+
+func (a *app) printEvent(e delayqueue.Event) error {
+	if a.json {
+		return printJSON(eventJSON{e.Code.String(), int(e.Code), e.Time.UTC(), e.Count, e.IDs, e.Dropped})
+	}
+	if e.Dropped > 0 {
+		say("%s", paint(warn, plural(int(e.Dropped), "event")+" came too fast and were dropped"))
+	}
+	colour := faint
+	switch e.Code {
+	case delayqueue.AckEvent:
+		colour = good
+	case delayqueue.NackEvent, delayqueue.RetryEvent, delayqueue.InterceptedEvent:
+		colour = warn
+	case delayqueue.FinalFailedEvent, delayqueue.LostEvent:
+		colour = bad
+	}
+	ids := strings.Join(e.IDs[:min(len(e.IDs), idsShown)], " ")
+	if len(e.IDs) > idsShown {
+		ids += " …"
+	}
+	say("%s  %s  %5d  %s", clock(e.Time), paint(colour, fmt.Sprintf("%-13s", e.Code)), e.Count, ids)
+	return nil
+}

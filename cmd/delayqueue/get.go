@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+)
+
+func (a *app) getCommand() *cobra.Command {
+	var byKey, raw bool
+	c := &cobra.Command{
+		Use:               "get QUEUE ID",
+		Short:             "Show one message",
+		Example:           "  delayqueue get orders order-42 --key",
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeQueue(),
+		RunE: func(c *cobra.Command, args []string) error {
+			m, err := a.monitor(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			get := m.Get
+			if byKey {
+				get = m.GetKey
+			}
+			msg, err := get(c.Context(), args[1])
+			switch {
+			case err != nil:
+				return err
+			case msg == nil:
+				return a.noMessage(c.Context(), m, args[1], byKey)
+			case raw:
+				_, err = os.Stdout.WriteString(msg.Payload)
+				return err
+			case a.json:
+				return printJSON(jsonOf(msg))
+			}
+			printMessage(msg)
+			return nil
+		},
+	}
+	c.Flags().BoolVarP(&byKey, "key", "k", false, "ID is the key that the sender gave the message")
+	c.Flags().BoolVar(&raw, "payload", false, "print the payload alone, as it is")
+	return c
+}
+
+func printMessage(m *delayqueue.MessageStatus) {
+	t := grid()
+	row := func(name string, value any) {
+		if value != "" && value != painted("") {
+			addRow(t, paint(faint, name), value)
+		}
+	}
+	row("id", m.ID)
+	row("key", m.Key)
+	colours := good
+	if m.State == delayqueue.StateRetry {
+		colours = warn
+	} else if m.State == delayqueue.StateGarbage {
+		colours = bad
+	}
+	row("state", paint(colours, m.State.String()))
+	row("due", at(m.Due))
+	switch m.State {
+	case delayqueue.StateUnack:
+		row("lease ends", at(m.At))
+		row("held by", m.Consumer)
+	case delayqueue.StateRetry:
+		row("next delivery", at(m.At))
+	case delayqueue.StateGarbage:
+		row("died", at(m.At))
+	}
+	row("delivery", fmt.Sprint(m.Delivery))
+	row("failures", fmt.Sprintf("%d of at most %d", m.Failures, m.Retries+1))
+	row("losses", fmt.Sprint(m.Losses))
+	row("last error", paint(bad, m.LastError))
+	row("last delivery", at(m.EndedAt))
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		row("header "+name, m.Headers[name])
+	}
+	if m.Broken != nil {
+		row("unreadable", paint(bad, m.Broken.Error()))
+	}
+	row("payload", m.Payload)
+	say("%s", painted(t.Render()))
+}
+
+// near is how many messages of each structure are looked at for an id that was mistyped.
+const near = 10_000
+
+// noMessage names the nearest message that there is.
+func (a *app) noMessage(ctx context.Context, m *delayqueue.Monitor, what string, byKey bool) error {
+	q := check.Queue{Prefix: a.prefix, Name: m.Name()}
+	if byKey {
+		keys, _, err := a.cli.HScan(ctx, q.Key("key"), 0, "", near).Result()
+		if err != nil {
+			return err
+		}
+		var names []string
+		for pair := range slices.Chunk(keys, 2) {
+			names = append(names, pair[0])
+		}
+		return fail(exitNotFound, "no live message of queue %q has the key %q%s", m.Name(), what, didYouMean(nearest(what, names), ""))
+	}
+	if uuid.Validate(what) != nil {
+		if msg, err := m.GetKey(ctx, what); err == nil && msg != nil {
+			return fail(exitNotFound, "%q is the key of message %s and no id: add --key", what, msg.ID)
+		}
+	}
+	pipe := a.cli.Pipeline()
+	var found []*redis.StringSliceCmd
+	for _, structure := range []string{"pending", "unack", "retry", "garbage"} {
+		found = append(found, pipe.ZRange(ctx, q.Key(structure), 0, near-1))
+	}
+	found = append(found, pipe.LRange(ctx, q.Key("ready"), 0, near-1))
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	var ids []string
+	for _, some := range found {
+		for _, tag := range some.Val() {
+			ids = append(ids, tag[strings.LastIndexByte(tag, ':')+1:])
+		}
+	}
+	hint := didYouMean(nearest(strings.ToLower(what), ids), "")
+	switch {
+	case uuid.Validate(what) == nil:
+		// Ids that were sent together differ in a few places, so a message that is gone has near ones too.
+		hint = ": it was handled, taken back or deleted, or never sent here" + hint
+	case hint == "":
+		hint = ": an id is a UUID like 0190f3a0-0000-7000-8000-000000000001"
+	}
+	return fail(exitNotFound, "queue %q has no message %s%s", m.Name(), what, hint)
+}

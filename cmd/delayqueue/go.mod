@@ -1,0 +1,33 @@
+module github.com/go-delayqueue/delayqueue/cmd/delayqueue
+
+go 1.25.0
+
+replace github.com/go-delayqueue/delayqueue => ../../
+
+require (
+	github.com/agnivade/levenshtein v1.2.2
+	github.com/creack/pty v1.1.24
+	github.com/dustin/go-humanize v1.1.0
+	github.com/go-delayqueue/delayqueue v0.0.0-00010101000000-000000000000
+	github.com/google/uuid v1.6.0
+	github.com/guptarohit/asciigraph v0.10.0
+	github.com/hinshun/vt10x v0.0.0-20220301184237-5011da428d02
+	github.com/jedib0t/go-pretty/v6 v6.8.3
+	github.com/redis/go-redis/v9 v9.22.0
+	github.com/schollz/progressbar/v3 v3.19.1
+	github.com/spf13/cobra v1.10.2
+	github.com/spf13/pflag v1.0.9
+	github.com/xhit/go-str2duration/v2 v2.2.0
+	golang.org/x/term v0.44.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/mattn/go-runewidth v0.0.16 // indirect
+	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
+	github.com/rivo/uniseg v0.4.7 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
+	golang.org/x/sys v0.46.0 // indirect
+	golang.org/x/text v0.22.0 // indirect
+)

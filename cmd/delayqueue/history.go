@@ -1,0 +1,113 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/guptarohit/asciigraph"
+	"github.com/spf13/cobra"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+func (a *app) historyCommand() *cobra.Command {
+	var (
+		days bool
+		last int
+	)
+	c := &cobra.Command{
+		Use:   "history QUEUE",
+		Short: "Draw what was sent, handled and failed by hour or day",
+		Long: `history draws what was counted in each of the last hours or days, of UTC, for up to 30 days. The last one is not
+over yet.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeQueue(),
+		RunE: func(c *cobra.Command, args []string) error {
+			by, most := delayqueue.Hourly, 30*24
+			if days {
+				by, most = delayqueue.Daily, 30
+			}
+			if last < 1 || last > most {
+				return fail(exitUsage, "--last %d: from 1 to %d", last, most)
+			}
+			m, err := a.monitor(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			tallies, err := m.History(c.Context(), by, last)
+			if err != nil {
+				return err
+			}
+			if a.json {
+				return printTallies(tallies)
+			}
+			drawTallies(tallies, days)
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&days, "days", false, "by day, not by hour")
+	c.Flags().IntVarP(&last, "last", "n", 24, "how many hours or days")
+	return c
+}
+
+func printTallies(tallies []delayqueue.Tally) error {
+	for _, t := range tallies {
+		err := printJSON(map[string]any{
+			"start": t.Start, "sent": t.Sent, "delivered": t.Delivered, "acked": t.Acked, "failed": t.Failed, "lost": t.Lost, "dead": t.Dead,
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const chartHeight = 8 // lines
+
+// drawTallies draws a chart, and below it the numbers of each span in which something happened.
+func drawTallies(tallies []delayqueue.Tally, days bool) {
+	var sent, acked, failed []float64
+	layout, axis := "2006-01-02 15:04", "15:04"
+	if days {
+		layout, axis = "2006-01-02", "01-02"
+	}
+	t := grid("since (UTC)", "sent", "delivered", "acked", "failed", "lost", "dead")
+	right(t, 2, 3, 4, 5, 6, 7)
+	rows := 0
+	for _, n := range tallies {
+		sent, acked, failed = append(sent, float64(n.Sent)), append(acked, float64(n.Acked)), append(failed, float64(n.Failed+n.Lost))
+		if n.Sent+n.Delivered+n.Acked+n.Failed+n.Lost+n.Dead == 0 {
+			continue
+		}
+		rows++
+		addRow(t, n.Start.Format(layout), n.Sent, n.Delivered, number(n.Acked, good), number(n.Failed, warn), number(n.Lost, warn), number(n.Dead, bad))
+	}
+	if rows == 0 {
+		say("nothing happened from %s on", tallies[0].Start.Format(layout))
+		return
+	}
+	if len(tallies) > 1 {
+		columns := 60
+		if w := width(); w > 0 {
+			columns = max(20, min(w-15, 100))
+		}
+		options := []asciigraph.Option{
+			asciigraph.Height(chartHeight), asciigraph.Width(columns), asciigraph.Precision(0), asciigraph.LowerBound(0),
+			asciigraph.XAxisRange(0, float64(len(tallies)-1)), asciigraph.XAxisTickCount(min(len(tallies), 5)),
+			asciigraph.XAxisValueFormatter(func(x float64) string { return tallies[int(x+0.5)].Start.Format(axis) }),
+		}
+		if coloured {
+			options = append(options,
+				asciigraph.SeriesColors(asciigraph.Blue, asciigraph.Green, asciigraph.Red),
+				asciigraph.SeriesLegends("sent", "acked", "failed or lost"))
+			say("%s\n", painted(asciigraph.PlotMany([][]float64{sent, acked, failed}, options...)))
+		} else { // lines that only a colour tells apart would be a riddle
+			for _, one := range []struct {
+				name   string
+				values []float64
+			}{{"sent", sent}, {"acked", acked}, {"failed or lost", failed}} {
+				say("%s\n", painted(asciigraph.Plot(one.values, append(options, asciigraph.Caption(one.name), asciigraph.Height(chartHeight/2))...)))
+			}
+		}
+	}
+	fmt.Println(t.Render())
+}

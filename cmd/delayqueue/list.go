@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+var stateNames = []string{"pending", "ready", "unack", "retry", "garbage"}
+
+func parseState(name string) (delayqueue.State, error) {
+	i := slices.Index(stateNames, name)
+	if i < 0 {
+		hint := didYouMean(nearest(name, stateNames), "")
+		if name == "processing" {
+			hint = `: did you mean "unack"?`
+		}
+		return 0, fail(exitUsage, "%q is no state%s (%s)", name, hint, strings.Join(stateNames, ", "))
+	}
+	return delayqueue.StatePending + delayqueue.State(i), nil
+}
+
+func (a *app) listCommand() *cobra.Command {
+	var (
+		which  selection
+		limit  int
+		cursor string
+	)
+	c := &cobra.Command{
+		Use:   "ls QUEUE STATE",
+		Short: "List the messages in a state, in order of their time",
+		Long: `ls lists the messages in a state (pending, ready, unack, retry or garbage) in order of their time, until --limit
+of them match. It looks at up to 500 messages in each call of Redis.`,
+		Example:           "  delayqueue ls orders garbage --error timeout --from -24h",
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeQueue(stateNames...),
+		RunE: func(c *cobra.Command, args []string) error {
+			state, err := parseState(args[1])
+			if err != nil {
+				return err
+			}
+			if limit < 1 {
+				return fail(exitUsage, "--limit must be above 0")
+			}
+			m, err := a.monitor(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			f := which.filter()
+			t := grid("id", "key", map[delayqueue.State]string{
+				delayqueue.StatePending: "due", delayqueue.StateReady: "due", delayqueue.StateUnack: "lease end",
+				delayqueue.StateRetry: "next delivery", delayqueue.StateGarbage: "died",
+			}[state], "delivery", "failures", "payload", "last error")
+			right(t, 4, 5)
+			count := 0
+			for {
+				if !which.any() {
+					f.Limit = min(f.Limit, limit-count)
+				}
+				page, err := m.List(c.Context(), state, f, cursor)
+				if err != nil {
+					return err
+				}
+				if left := limit - count; len(page.Messages) > left {
+					f.Limit = max(f.Limit/2, left) // so that the cursor is that of the last one shown
+					continue
+				}
+				for _, msg := range page.Messages {
+					count++
+					if a.json {
+						if err := printJSON(jsonOf(msg)); err != nil {
+							return err
+						}
+						continue
+					}
+					when := msg.At
+					if state == delayqueue.StateReady {
+						when = msg.Due
+					}
+					addRow(t, msg.ID, msg.Key, at(when), msg.Delivery, msg.Failures, payloadOf(msg, 40), paint(bad, cut(msg.LastError, 40)))
+				}
+				if cursor = page.Next; cursor == "" || count == limit {
+					break
+				}
+			}
+			if !a.json && count > 0 {
+				say("%s", painted(t.Render()))
+			}
+			if cursor != "" {
+				fmt.Fprintf(os.Stderr, "%s; there are more: --cursor '%s'\n", plural(count, "message"), cursor)
+			} else if !a.json {
+				fmt.Fprintln(os.Stderr, plural(count, "message"))
+			}
+			return nil
+		},
+	}
+	which.flags(c, "whose time is")
+	c.Flags().IntVarP(&limit, "limit", "l", 20, "show at most so many")
+	c.Flags().StringVar(&cursor, "cursor", "", "go on where a list before this one ended")
+	return c
+}
+
+func payloadOf(m *delayqueue.MessageStatus, most int) any {
+	if m.Broken != nil {
+		return paint(bad, cut(m.Broken.Error(), most))
+	}
+	return cut(m.Payload, most)
+}
+
+// cut shortens a text to so many characters.
+func cut(s string, most int) string {
+	runes := []rune(s[:min(len(s), 4*most)])
+	if len(runes) <= most && len(s) <= 4*most {
+		return s
+	}
+	return string(runes[:min(len(runes), most-1)]) + "…"
+}

@@ -1,0 +1,248 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+func init() {
+	scenarios["stats"] = tellStats
+	scenarios["watch"] = tellWatch
+	scenarios["list"] = tellList
+	scenarios["get"] = tellGet
+	scenarios["hostile text"] = tellHostile
+	scenarios["completion"] = tellCompletion
+	scenarios["history"] = tellHistory
+}
+
+// decode reads one JSON object a line.
+func decode[T any](w *world, text string) []T {
+	w.Helper()
+	var all []T
+	for line := range strings.Lines(text) {
+		var one T
+		if err := json.Unmarshal([]byte(line), &one); err != nil {
+			w.Fatalf("%v in %q", err, line)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func tellStats(w *world) {
+	w.refused(exitNotFound, "no queues under the prefix", "stats")
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	w.send("orders", "b", delayqueue.WithDelay(time.Hour))
+	w.send("mails", "c")
+	w.kill("mails", "no such host", "d") // it takes c along
+	out := w.must("stats")
+	w.contains(out, "QUEUE", "PENDING", "orders", "mails", "running", "in ")
+	if i, j := strings.Index(out, "mails"), strings.Index(out, "orders"); i > j {
+		w.Errorf("not in order of name:\n%s", out)
+	}
+	if got := w.must("queues"); got != "mails\norders\n" && got != "orders\nmails\n" {
+		w.Errorf("queues: %q", got)
+	}
+	all := decode[statsJSON](w, w.must("stats", "orders", "--json"))
+	if len(all) != 1 || all[0].Queue != "orders" || all[0].Pending != 2 || all[0].NextDue == nil || all[0].Paused {
+		w.Errorf("stats --json: %+v", all)
+	}
+	if all := decode[map[string]string](w, w.must("queues", "--json")); len(all) != 2 {
+		w.Errorf("queues --json: %v", all)
+	}
+
+	t := w.terminal("stats")
+	t.ends(0)
+	w.contains(t.all(), "\x1b[32mrunning\x1b[0m")
+	w.env = []string{"NO_COLOR=1"}
+	t = w.terminal("stats")
+	t.ends(0)
+	w.contains(t.all(), "running")
+	if strings.Contains(t.all(), "\x1b[3") {
+		w.Errorf("NO_COLOR, and yet: %q", t.all())
+	}
+}
+
+func tellWatch(w *world) {
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	t := w.terminal("stats", "orders", "--watch", "--interval", "50ms")
+	t.sees("Ctrl-C ends")
+	for n := 2; n < 5; n++ {
+		w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+		t.sees(fmt.Sprintf("orders        %d", n))
+		if screen := t.screen.String(); strings.Count(screen, "QUEUE") != 1 || strings.Count(screen, "orders") != 1 {
+			w.Fatalf("not in place:\n%s", screen)
+		}
+	}
+	if err := w.monitor("orders").PauseUntil(w.Context(), time.Now().Add(time.Hour)); err != nil {
+		w.Fatal(err)
+	}
+	t.sees("paused until")
+	if err := w.monitor("orders").Resume(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+	t.sees("running")
+	if strings.Contains(t.screen.String(), "(in ") {
+		w.Errorf("the longer line shows behind the shorter one:\n%s", t.screen.String())
+	}
+	t.types(ctrlC)
+	t.ends(0)
+	t.sees("running") // what was seen last stays
+	if !strings.HasSuffix(t.all()[:strings.LastIndex(t.all(), "QUEUE")], mainScreen+"\x1b[2m") {
+		w.Errorf("the last frame is not on the main screen: %q", t.all())
+	}
+	if !t.screen.CursorVisible() {
+		w.Error("the cursor is gone")
+	}
+}
+
+func tellList(w *world) {
+	var ids []string
+	for i := range 30 {
+		ids = append(ids, w.send("orders", fmt.Sprintf("order %d.", i), delayqueue.WithDelay(time.Hour+time.Duration(i)*time.Minute),
+			delayqueue.WithHeader("tenant", []string{"acme", "wile"}[i%2])))
+	}
+	cursor := ""
+	var seen []string
+	for range 3 {
+		r := w.run("ls", "orders", "pending", "--json", "--limit", "10", "--cursor", cursor)
+		for _, m := range decode[messageJSON](w, r.out) {
+			seen = append(seen, m.ID)
+		}
+		if _, rest, ok := strings.Cut(r.err, "--cursor '"); ok {
+			cursor, _, _ = strings.Cut(rest, "'")
+		}
+	}
+	if strings.Join(seen, " ") != strings.Join(ids, " ") {
+		w.Errorf("pages: %v, want %v", seen, ids)
+	}
+
+	// A page with a filter ends with the last one shown, however many were looked at.
+	r := w.run("ls", "orders", "pending", "--json", "--limit", "4", "--header", "tenant=wile")
+	first := decode[messageJSON](w, r.out)
+	_, rest, _ := strings.Cut(r.err, "--cursor '")
+	cursor, _, _ = strings.Cut(rest, "'")
+	second := decode[messageJSON](w, w.must("ls", "orders", "pending", "--json", "--limit", "100", "--header", "tenant=wile", "--cursor", cursor))
+	all := append(first, second...)
+	if len(first) != 4 || len(all) != 15 {
+		w.Fatalf("%d and %d messages of the tenant, want 4 and 11", len(first), len(second))
+	}
+	for i, m := range all {
+		if m.ID != ids[2*i+1] || m.Headers["tenant"] != "wile" || m.State != "pending" {
+			w.Errorf("message %d: %+v, want %s", i, m, ids[2*i+1])
+		}
+	}
+	w.contains(w.must("ls", "orders", "pending", "--contains", "order 7."), ids[7], "order 7.", "(in 1h")
+	if out := w.must("ls", "orders", "pending", "--from", "65m", "--to", "70m"); strings.Count(out, "order ") != 5 {
+		w.Errorf("ls by time:\n%s", out)
+	}
+	w.refused(exitUsage, `did you mean "pending"?`, "ls", "orders", "pendig")
+	w.refused(exitUsage, `did you mean "unack"?`, "ls", "orders", "processing")
+	w.refused(exitUsage, "bad cursor", "ls", "orders", "pending", "--cursor", "x")
+	w.refused(exitUsage, `"soon" is no time`, "ls", "orders", "pending", "--from", "soon")
+	w.refused(exitUsage, "accepts 2 arg(s)", "ls", "orders")
+}
+
+func tellGet(w *world) {
+	id := w.send("orders", "to pay: \xff", delayqueue.WithKey("order-42"), delayqueue.WithDelay(time.Hour), delayqueue.WithHeader("tenant", "acme"))
+	w.contains(w.must("get", "orders", id), id, "order-42", "pending", "header tenant", "acme", "0 of at most 4")
+	got := decode[messageJSON](w, w.must("get", "orders", "order-42", "--key", "--json"))[0]
+	if got.ID != id || got.Key != "order-42" || string(got.Base64) != "to pay: \xff" || got.Payload != nil || got.At == nil || !got.At.Equal(got.Due) {
+		w.Errorf("get --json: %+v", got)
+	}
+	if out := w.must("get", "orders", id, "--payload"); out != "to pay: \xff" {
+		w.Errorf("get --payload: %q", out)
+	}
+	dead := w.kill("orders", "card refused", "x")[0]
+	w.contains(w.must("get", "orders", dead), "garbage", "card refused", "1 of at most 1", "died")
+
+	typo := id[:10] + "0" + id[11:20] + "f" + id[21:]
+	if typo == id {
+		typo = id[:10] + "1" + id[11:]
+	}
+	w.refused(exitNotFound, `did you mean "`+id+`"?`, "get", "orders", typo)
+	w.refused(exitNotFound, `did you mean "`+id+`"?`, "get", "orders", id[:34])
+	w.refused(exitNotFound, "an id is a UUID", "get", "orders", "42")
+	w.refused(exitNotFound, "it was handled, taken back or deleted", "get", "orders", "01890000-0000-7000-8000-000000000000")
+	w.refused(exitNotFound, "is the key of message "+id, "get", "orders", "order-42")
+	w.refused(exitNotFound, `did you mean "order-42"?`, "get", "orders", "oder-42", "--key")
+	w.refused(exitNotFound, `no queue "ordres"`, "get", "ordres", id)
+	w.refused(exitNotFound, `did you mean "orders"?`, "stats", "ordres")
+}
+
+// What others wrote cannot steer the terminal.
+func tellHostile(w *world) {
+	evil := "\x1b]0;owned\a\x1b[2Jpay\nload"
+	id := w.send("orders", evil, delayqueue.WithDelay(time.Hour), delayqueue.WithKey("k\x1b[31m"), delayqueue.WithHeader("h\x1b[31m", evil))
+	for _, args := range [][]string{{"get", "orders", id}, {"ls", "orders", "pending"}} {
+		t := w.terminal(args...)
+		t.ends(0)
+		if raw := t.all(); strings.Contains(raw, "\x1b]0") || strings.Contains(raw, "\x1b[2J") || strings.Contains(raw, "\x1b[31m") || !strings.Contains(raw, "load") {
+			w.Errorf("%q: %q", args, raw)
+		}
+	}
+}
+
+func tellCompletion(w *world) {
+	w.send("orders", "a")
+	w.send("mails", "a")
+	complete := func(args ...string) []string {
+		w.Helper()
+		cmd := w.command()
+		cmd.Args = append(append(cmd.Args[:1], "__complete", "--prefix", w.prefix), args...)
+		out, err := cmd.Output()
+		if err != nil {
+			w.Fatal(err)
+		}
+		words := strings.Fields(string(out))
+		if last := len(words) - 1; last < 0 || words[last] != ":4" { // no names of files
+			w.Errorf("%q: %q", args, out)
+		}
+		slices.Sort(words)
+		return words[1:]
+	}
+	for _, tt := range []struct{ args, want string }{
+		{"get|", "mails orders"}, {"get|or", "mails orders"}, {"ls|orders|", "garbage pending ready retry unack"}, {"get|orders|", ""},
+		{"stats|orders|", "mails"}, {"doctor|", "mails orders"}, {"send|", "mails orders"},
+	} {
+		if got := strings.Join(complete(strings.Split(tt.args, "|")...), " "); got != tt.want {
+			w.Errorf("completion of %q: %q, want %q", tt.args, got, tt.want)
+		}
+	}
+	w.url = "redis://127.0.0.1:1"
+	if got := complete("get", ""); len(got) != 0 {
+		w.Errorf("completion without Redis: %q", got)
+	}
+}
+
+func tellHistory(w *world) {
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	w.kill("orders", "no", "b", "c")
+	w.contains(w.must("history", "orders"), "SINCE (UTC)", "sent", "failed or lost", "┤")
+	hours := decode[map[string]any](w, w.must("history", "orders", "--json", "--last", "48"))
+	now, before := hours[47], hours[46] // the hour may have ended meanwhile
+	sum := func(what string) float64 { return now[what].(float64) + before[what].(float64) }
+	if len(hours) != 48 || sum("sent") != 3 || sum("dead") != 2 || sum("failed") != 2 {
+		w.Errorf("history --json: %d, %v %v", len(hours), before, now)
+	}
+	if days := decode[map[string]any](w, w.must("history", "orders", "--json", "--days", "--last", "7")); len(days) != 7 {
+		w.Errorf("%d days, want 7", len(days))
+	}
+	w.refused(exitUsage, "from 1 to 30", "history", "orders", "--days", "--last", "31")
+	t := w.terminal("history", "orders")
+	t.ends(0)
+	w.contains(t.all(), "\x1b[94m", "failed or lost")
+}
+
+func TestShellCompletionScripts(t *testing.T) {
+	w := &world{T: t, url: "redis://127.0.0.1:1", prefix: "dq"}
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		w.contains(w.must("completion", shell), "__complete")
+	}
+}

@@ -1,0 +1,32 @@
+// Command delayqueue looks at the queues of delayqueue and steers them.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/redis/go-redis/v9/logging"
+)
+
+func main() { os.Exit(run()) }
+
+func run() int {
+	logging.Disable() // the client's own log has a line for every failed dial
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
+	a := newApp()
+	defer a.close()
+	err := a.root().ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	code, text := a.explain(err)
+	if text != "" {
+		fmt.Fprintln(os.Stderr, "delayqueue: "+printable(text))
+	}
+	return code
+}

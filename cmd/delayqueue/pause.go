@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) pauseCommand() *cobra.Command {
+	var until whenFlag
+	c := &cobra.Command{
+		Use:   "pause QUEUE",
+		Short: "Hand out nothing until resume",
+		Long: `pause makes all consumers of a queue hand out nothing, within a second. Handlers that are running go on, and
+sends are accepted.`,
+		Example:           "  delayqueue pause orders --until 30m",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeQueue(),
+		RunE: func(c *cobra.Command, args []string) error {
+			if !until.IsZero() && until.Before(time.Now()) {
+				return fail(exitUsage, "--until %s is past; delayqueue resume ends a pause", until.text)
+			}
+			m, err := a.monitor(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), oneCall)
+			defer cancel()
+			if until.IsZero() {
+				err = m.Pause(ctx)
+			} else {
+				err = m.PauseUntil(ctx, until.Time)
+			}
+			if err != nil {
+				return err
+			}
+			return a.sayPaused(m.Name(), true, until.Time)
+		},
+	}
+	c.Flags().Var(&until, "until", "go on by itself then")
+	return c
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:               "resume QUEUE",
+		Short:             "End a pause",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeQueue(),
+		RunE: func(c *cobra.Command, args []string) error {
+			m, err := a.monitor(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			ctx, cancel := context.WithTimeout(c.Context(), oneCall)
+			defer cancel()
+			if err := m.Resume(ctx); err != nil {
+				return err
+			}
+			return a.sayPaused(m.Name(), false, time.Time{})
+		},
+	}
+}
+
+func (a *app) sayPaused(queue string, paused bool, until time.Time) error {
+	switch {
+	case a.json:
+		return printJSON(struct {
+			Queue  string     `json:"queue"`
+			Paused bool       `json:"paused"`
+			Until  *time.Time `json:"paused_until,omitempty"`
+		}{queue, paused, instant(until)})
+	case !paused:
+		say("queue %s goes on", queue)
+	case until.IsZero():
+		say("queue %s is paused until delayqueue resume %s", queue, queue)
+	default:
+		say("queue %s is paused until %s", queue, at(until))
+	}
+	return nil
+}

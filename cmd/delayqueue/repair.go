@@ -1,0 +1,143 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-delayqueue/delayqueue/internal/check"
+)
+
+//go:embed repair.lua
+var repairLua string
+
+var repairScript = redis.NewScript(repairLua)
+
+// repairStructures are the KEYS of the script.
+var repairStructures = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state"}
+
+// repairStep is how many things one call of the script mends.
+const repairStep = 100
+
+// repair is one thing to mend.
+type repair struct {
+	What   string `json:"what"` // as in repair.lua
+	Item   string `json:"item"`
+	Result string `json:"result,omitempty"`
+}
+
+// inWords is what each repair does.
+var inWords = map[string]string{
+	"pending": "drop from pending: ", "ready": "drop from ready: ", "unack": "drop from unack: ", "retry": "drop from retry: ",
+	"garbage": "drop from garbage: ", "key": "free key ", "place": "bring back message ", "record": "delete the record of message ",
+	"alarm": "set the alarm right: member ",
+}
+
+// plan is what can be mended, in the order in which it must be: keys are freed before messages come back that have
+// them.
+func plan(s *check.State, found []check.Finding) []repair {
+	var tags, keys, places, records, alarms []repair
+	lost := map[string]bool{} // ids of the tags that are dropped
+	for _, f := range found {
+		switch f.Kind {
+		case check.NoEnvelope:
+			tags = append(tags, repair{What: f.Structure, Item: f.Item})
+			lost[f.Item[strings.LastIndexByte(f.Item, ':')+1:]] = true
+		case check.NoPlace:
+			if s.Messages[f.Item].Problem == "" {
+				places = append(places, repair{What: "place", Item: f.Item})
+			}
+		case check.StrayRecord:
+			records = append(records, repair{What: "record", Item: f.Item})
+		case check.StrayKeyEntry:
+			keys = append(keys, repair{What: "key", Item: f.Item})
+		case check.StrayAlarm:
+			alarms = append(alarms, repair{What: "alarm", Item: f.Item})
+		}
+	}
+	for key, id := range s.Keys {
+		if lost[id] {
+			keys = append(keys, repair{What: "key", Item: key})
+		}
+	}
+	slices.SortFunc(keys, func(a, b repair) int { return strings.Compare(a.Item, b.Item) })
+	slices.SortStableFunc(tags, func(a, b repair) int { return strings.Compare(a.What, b.What) })
+	return slices.Compact(slices.Concat(tags, keys, places, records, alarms))
+}
+
+func describePlan(plan []repair, examples int) {
+	if len(plan) == 0 {
+		say("\nnothing of it can be repaired safely")
+		return
+	}
+	say("\nthe repair would do this:")
+	for _, same := range chunks(plan) {
+		for _, r := range same[:min(len(same), max(examples, 1))] {
+			say("  %s%s", inWords[r.What], r.Item)
+		}
+		if more := len(same) - max(examples, 1); more > 0 {
+			say("  … and %s like that", plural(more, "other"))
+		}
+	}
+}
+
+// chunks are the runs of repairs that do the same.
+func chunks(plan []repair) [][]repair {
+	var all [][]repair
+	for i, r := range plan {
+		if i == 0 || plan[i-1].What != r.What {
+			all = append(all, nil)
+		}
+		all[len(all)-1] = append(all[len(all)-1], r)
+	}
+	return all
+}
+
+// repair mends step by step, and writes into plan what became of each.
+func (a *app) repair(ctx context.Context, q check.Queue, plan []repair) error {
+	var keys []string
+	for _, structure := range repairStructures {
+		keys = append(keys, q.Key(structure))
+	}
+	bar := a.progress("repairing", int64(len(plan)))
+	defer finish(bar)
+	for step := range slices.Chunk(plan, repairStep) {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		var args []any
+		for _, r := range step {
+			args = append(args, r.What, r.Item)
+		}
+		words, err := repairScript.Run(ctx, a.cli, keys, args...).StringSlice()
+		if err != nil {
+			return err
+		}
+		if len(words) != len(step) {
+			return fmt.Errorf("repair: %d answers for %d things", len(words), len(step))
+		}
+		for i := range step {
+			step[i].Result = words[i]
+		}
+		_ = bar.Add(len(step)) // a bar that cannot be drawn stops nothing
+	}
+	return nil
+}
+
+func describeResults(plan []repair) {
+	results := map[string]int{}
+	for _, r := range plan {
+		results[r.Result]++
+	}
+	say("repaired %s", plural(results["done"]+results["garbage"], "thing"))
+	if n := results["garbage"]; n > 0 {
+		say("%s went to garbage, for another live message has the key", plural(n, "message"))
+	}
+	if n := results["sound"]; n > 0 {
+		say("%s had been mended meanwhile", plural(n, "thing"))
+	}
+}

@@ -1,0 +1,111 @@
+-- repair mends what doctor found, each thing only if it is still wrong. It may be sent again: what is mended is
+-- not wrong any more.
+--
+-- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state
+-- ARGV: 'pending', 'ready', 'unack', 'retry' or 'garbage' and a tag: it has no envelope, drop it;
+--       'key' and a caller's key: no live message has it, free it;
+--       'place' and an id: its envelope is in no structure, bring it back;
+--       'record' and an id: its fail record belongs to no message, delete it;
+--       'alarm' and a member of wake: set it to the armed instant, or delete it; and so on, at most 100 of them.
+-- Returns a word for each: 'done'; 'sound': it was not wrong any more; 'garbage': it was brought back, to garbage, for
+--       another live message has its key.
+-- Cost: O(log n) for each, and O(ready) for those that may be there; at most 14 commands each.
+-- Keeps: every invariant that holds before. Reads every key first; the first write is a ZREM: a full server lets the rest pass.
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+local function us(n) return string.format('%.0f', n) end
+local function keyof(envelope)
+  local hi, lo = string.byte(envelope, 18, 19)
+  if not lo or hi * 256 + lo == 0 then return '' end
+  return string.sub(envelope, 20, 19 + hi * 256 + lo)
+end
+local state = redis.call('HMGET', KEYS[10], 'armed', 'pause')
+local armed, pause, first = tonumber(state[1]) or 0, tonumber(state[2]) or 0, nil
+redis.call('ZCARD', KEYS[1])
+redis.call('LLEN', KEYS[2])
+redis.call('ZCARD', KEYS[3])
+redis.call('ZCARD', KEYS[4])
+redis.call('ZCARD', KEYS[5])
+redis.call('HLEN', KEYS[6])
+redis.call('HLEN', KEYS[7])
+redis.call('HLEN', KEYS[8])
+redis.call('ZCARD', KEYS[9])
+redis.call('ZREM', KEYS[3], '') -- the first write
+
+local mend = {}
+local function drop(remove)
+  return function(tag)
+    local id = string.match(tag, '([^:]*)$')
+    if redis.call('HEXISTS', KEYS[6], id) == 1 or remove(tag) == 0 then return 'sound' end
+    redis.call('HDEL', KEYS[7], id)
+    return 'done'
+  end
+end
+mend.pending = drop(function(tag) return redis.call('ZREM', KEYS[1], tag) end)
+mend.ready = drop(function(tag) return redis.call('LREM', KEYS[2], 0, tag) end)
+mend.unack = drop(function(tag) return redis.call('ZREM', KEYS[3], tag) end)
+mend.retry = drop(function(tag) return redis.call('ZREM', KEYS[4], tag) end)
+mend.garbage = drop(function(tag) return redis.call('ZREM', KEYS[5], tag) end)
+
+function mend.key(key)
+  local id = redis.call('HGET', KEYS[8], key)
+  if not id then return 'sound' end
+  local envelope = redis.call('HGET', KEYS[6], id)
+  if envelope and keyof(envelope) == key and not redis.call('ZSCORE', KEYS[5], id) then return 'sound' end
+  redis.call('HDEL', KEYS[8], key)
+  return 'done'
+end
+
+local function placed(tag)
+  return redis.call('ZSCORE', KEYS[1], tag) or redis.call('ZSCORE', KEYS[3], tag) or redis.call('ZSCORE', KEYS[4], tag)
+    or redis.call('ZSCORE', KEYS[5], tag) or redis.call('LPOS', KEYS[2], tag)
+end
+
+function mend.place(id)
+  local envelope = redis.call('HGET', KEYS[6], id)
+  local n, failures, losses, text = string.match(redis.call('HGET', KEYS[7], id) or '', '^(%d+) (%d+) (%d+) %d+ (.*)$')
+  if not envelope or placed(id) or n and placed(n .. ':' .. id) then return 'sound' end
+  local key = keyof(envelope)
+  local holder = key ~= '' and redis.call('HGET', KEYS[8], key)
+  if holder and holder ~= id and redis.call('HEXISTS', KEYS[6], holder) == 1 then
+    redis.call('ZADD', KEYS[5], us(now), id)
+    redis.call('HSET', KEYS[7], id, (n or '1') .. ' ' .. (failures or '0') .. ' ' .. (losses or '0') .. ' ' .. us(now) ..
+      ' found in no structure by doctor, and message ' .. holder .. ' has its key')
+    return 'garbage'
+  end
+  -- A delivery of its own, so that whoever may hold an older one cannot settle it; never before it is due.
+  local tag = (n or 1) + 1 .. ':' .. id
+  local next = math.max(now, tonumber(string.sub(envelope, 2, 17)) or now)
+  redis.call('HSET', KEYS[7], id, (n or 1) + 1 .. ' ' .. (failures or '0') .. ' ' .. (losses or '0') .. ' ' .. us(now) .. ' ' .. (text or ''))
+  redis.call('ZADD', KEYS[4], us(next), tag)
+  if key ~= '' then redis.call('HSET', KEYS[8], key, id) end
+  if not first or next < first then first = next end
+  return 'done'
+end
+
+function mend.record(id)
+  if redis.call('HEXISTS', KEYS[6], id) == 1 or redis.call('HDEL', KEYS[7], id) == 0 then return 'sound' end
+  return 'done'
+end
+
+function mend.alarm(member)
+  local score = redis.call('ZSCORE', KEYS[9], member)
+  if not score or member == 'w' and tonumber(score) == armed then return 'sound' end
+  if member == 'w' and armed > 0 then
+    redis.call('ZADD', KEYS[9], us(armed), 'w')
+  else
+    redis.call('ZREM', KEYS[9], member)
+  end
+  return 'done'
+end
+
+local words = {}
+for i = 1, #ARGV, 2 do words[#words + 1] = mend[ARGV[i]](ARGV[i + 1]) end
+if first then
+  first = math.max(first, pause) -- nobody wakes while the queue is paused
+  if armed == 0 or first < armed then
+    redis.call('ZADD', KEYS[9], us(first), 'w')
+    redis.call('HSET', KEYS[10], 'armed', us(first))
+  end
+end
+return words

@@ -1,0 +1,299 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+func init() {
+	scenarios["send"] = tellSend
+	scenarios["cancel"] = tellCancel
+	scenarios["reschedule"] = tellReschedule
+	scenarios["requeue"] = tellRequeue
+	scenarios["purge"] = tellPurge
+	scenarios["pause"] = tellPause
+	scenarios["consumers"] = tellConsumers
+	scenarios["events"] = tellEvents
+}
+
+func tellSend(w *world) {
+	w.refused(exitNotFound, "--create makes it", "send", "orders", "a")
+	id, _, _ := strings.Cut(w.must("send", "orders", "a", "--create", "--delay", "1d", "--key", "k", "--header", "x=1,y=2", "--retries", "7", "--ttl", "1h"), " ")
+	m, err := w.monitor("orders").Get(w.Context(), id)
+	if err != nil || m == nil {
+		w.Fatal(m, err)
+	}
+	if m.Payload != "a" || m.Key != "k" || m.Headers["x"] != "1" || m.Headers["y"] != "2" || m.Retries != 7 || time.Until(m.Due) < 23*time.Hour {
+		w.Errorf("sent %+v", m)
+	}
+	w.refused(exitRefused, `key "k" is held by message `+id, "send", "orders", "b", "--key", "k")
+	w.refused(exitUsage, "[at delay]", "send", "orders", "b", "--at", "1h", "--delay", "1h")
+	w.refused(exitUsage, "a key is for one message alone", "send", "orders", "--lines", "--key", "k")
+	w.refused(exitNotFound, `did you mean "orders"?`, "send", "order", "b")
+	if r := w.runWith("two\nlines", "send", "orders", "-d", "1d", "--json"); r.code != 0 {
+		w.Errorf("from the input: %+v", r)
+	}
+	w.contains(w.must("ls", "orders", "pending", "--json"), `"payload":"two\nlines"`)
+
+	var lines strings.Builder
+	for i := range 7000 {
+		fmt.Fprintln(&lines, i)
+	}
+	if r := w.runWith(lines.String(), "send", "orders", "--lines", "-d", "1d"); r.code != 0 || r.out != "sent 7,000 messages\n" || r.err != "" {
+		w.Errorf("lines: %+v", r)
+	}
+	if n := w.counts("orders").Pending; n != 7002 {
+		w.Errorf("%d pending, want 7002", n)
+	}
+	t := w.terminal("send", "orders")
+	t.sees("what shall be sent?")
+	t.ends(exitUsage)
+	w.sound("orders")
+}
+
+func tellCancel(w *world) {
+	id := w.send("orders", "a", delayqueue.WithKey("order-1"), delayqueue.WithDelay(time.Hour))
+	w.refused(exitUnconfirmed, "add --yes", "cancel", "orders", id)
+	for _, answer := range []string{"n\r", "\r", "what?\r"} {
+		t := w.terminal("cancel", "orders", id)
+		t.sees("[y/N]")
+		t.types(answer)
+		t.ends(exitUnconfirmed)
+		t.sees("nothing was done")
+	}
+	t := w.terminal("cancel", "orders", id)
+	t.sees("[y/N]")
+	t.types(ctrlC)
+	t.ends(exitInterrupted)
+	if s := w.state("orders", id); s != delayqueue.StatePending {
+		w.Fatalf("it is %v, though nobody said yes", s)
+	}
+	t = w.terminal("cancel", "orders", "order-1", "--key")
+	t.sees(`Take 1 message out of queue "orders" for good? [y/N]`)
+	t.types("y\r")
+	t.ends(0)
+	t.sees("order-1 taken out (was pending)")
+	if s := w.state("orders", id); s != delayqueue.StateGone {
+		w.Errorf("it is %v", s)
+	}
+	w.refused(exitNotFound, "it was handled, taken back or deleted", "cancel", "orders", id, "--yes")
+
+	// Several: what fails keeps nothing from being done.
+	a, b := w.send("orders", "a", delayqueue.WithDelay(time.Hour)), w.send("orders", "b", delayqueue.WithDelay(time.Hour))
+	r := w.run("cancel", "orders", a, id, b, "--yes", "--json")
+	all := decode[outcome](w, r.out)
+	if r.code != exitNotFound || len(all) != 3 || !all[0].Done || all[1].Done || !all[2].Done || all[1].Error == "" || all[0].Was != "pending" {
+		w.Errorf("several: %d %+v", r.code, all)
+	}
+
+	w.sendMany("orders", 1200, time.Hour)
+	w.refused(exitUsage, "go with --all", "cancel", "orders", "--contains", "p1", "--yes")
+	w.refused(exitUsage, "not both", "cancel", "orders", a, "--all", "--yes")
+	w.refused(exitUsage, "Give ids, or --all", "cancel", "orders", "--yes")
+	t = w.terminal("cancel", "orders", "--all", "--contains", "p1")
+	t.sees(`Delete what matches of 1,200 pending messages of queue "orders"?`)
+	t.types("yes\r")
+	t.ends(0)
+	t.sees("deleted 600 messages")
+	w.contains(t.all(), "deleting", "/1200)")
+	if got := w.must("cancel", "orders", "--all", "--yes", "--json"); got != "{\"done\":600}\n" {
+		w.Errorf("all: %q", got)
+	}
+	w.sound("orders")
+}
+
+func tellReschedule(w *world) {
+	id := w.send("orders", "a", delayqueue.WithKey("order-1"), delayqueue.WithDelay(time.Hour))
+	due := func() time.Duration {
+		m, err := w.monitor("orders").Get(w.Context(), id)
+		if err != nil || m == nil {
+			w.Fatal(m, err)
+		}
+		return time.Until(m.Due)
+	}
+	w.contains(w.must("reschedule", "orders", id, "--by", "1h"), "rescheduled")
+	if d := due(); d < 110*time.Minute || d > 2*time.Hour {
+		w.Errorf("due in %v, want 2h", d)
+	}
+	w.must("reschedule", "orders", "order-1", "--key", "--at", "3d")
+	if d := due(); d < 71*time.Hour || d > 72*time.Hour {
+		w.Errorf("due in %v, want 72h", d)
+	}
+	w.must("reschedule", "orders", "--all", "--by", "-24h")
+	if d := due(); d < 47*time.Hour || d > 48*time.Hour {
+		w.Errorf("due in %v, want 48h", d)
+	}
+	w.must("reschedule", "orders", "--all", "--at", "30m", "--from", "47h")
+	if d := due(); d < 29*time.Minute || d > 30*time.Minute {
+		w.Errorf("due in %v, want 30m", d)
+	}
+	w.refused(exitUsage, "[at by]", "reschedule", "orders", id)
+	w.refused(exitUsage, `"tomorrow" is no time`, "reschedule", "orders", id, "--at", "tomorrow")
+	w.contains(w.must("run", "orders", "order-1", "--key"), "order-1 due now")
+	if s := w.state("orders", id); s != delayqueue.StateReady {
+		w.Errorf("it is %v, want ready", s)
+	}
+	dead := w.kill("orders", "no", "b")[0]
+	w.refused(exitRefused, "is garbage", "run", "orders", dead)
+	w.refused(exitUsage, "requires at least 2 arg(s)", "run", "orders")
+	w.sound("orders")
+}
+
+func tellRequeue(w *world) {
+	dead := w.kill("orders", "connection refused", "a", "b", "c")
+	w.kill("orders", "card refused", "d")
+	if out := w.must("requeue", "orders", dead[0]); out != dead[0]+" brought back\n" {
+		w.Errorf("one: %q", out)
+	}
+	w.refused(exitRefused, "is ready", "requeue", "orders", dead[0])
+	if out := w.must("requeue", "orders", "--all", "--error", "connection"); out != "brought back 2 messages\n" {
+		w.Errorf("by error: %q", out)
+	}
+	if out := w.must("requeue", "orders", "--all", "--older-than", "1h"); out != "brought back 0 messages\n" {
+		w.Errorf("by age: %q", out)
+	}
+	if n := w.counts("orders"); n.Ready != 3 || n.Garbage != 1 {
+		w.Errorf("counts: %+v", n)
+	}
+
+	// A key that another message has taken.
+	w.must("purge", "orders", "--whole-queue", "--yes")
+	keyed := w.send("orders", "e", delayqueue.WithKey("k"), delayqueue.WithRetryCount(0))
+	w.kill("orders", "no", "f")
+	w.until("the keyed one is garbage", func() bool { return w.state("orders", keyed) == delayqueue.StateGarbage })
+	holder := w.send("orders", "g", delayqueue.WithKey("k"), delayqueue.WithDelay(time.Hour))
+	w.refused(exitRefused, holder, "requeue", "orders", keyed)
+	t := w.terminal("requeue", "orders", "--all")
+	t.ends(0)
+	t.sees("brought back 1 message")
+	w.sound("orders")
+}
+
+func tellPurge(w *world) {
+	dead := w.kill("orders", "no", "a", "b", "c")
+	waiting := w.send("orders", "d", delayqueue.WithDelay(time.Hour))
+	w.refused(exitUnconfirmed, "Delete all of 3 dead messages", "purge", "orders", "--all")
+	w.refused(exitRefused, "is pending", "purge", "orders", waiting, "--yes")
+	w.contains(w.must("purge", "orders", dead[1], "--yes"), dead[1]+" deleted (was garbage)")
+	t := w.terminal("purge", "orders", "--all")
+	t.sees("Delete all of 2 dead messages")
+	t.types("y\r")
+	t.ends(0)
+	t.sees("deleted 2 messages")
+	if n := w.counts("orders"); n.Garbage != 0 || n.Pending != 1 {
+		w.Errorf("counts: %+v", n)
+	}
+
+	q := w.consume("orders", func(context.Context, *delayqueue.Message) error { return nil })
+	w.until("it is heard of", func() bool {
+		all, err := w.monitor("orders").Consumers(w.Context())
+		return err == nil && len(all) == 1
+	})
+	w.refused(exitRefused, "alive", "purge", "orders", "--whole-queue", "--yes")
+	if err := q.Shutdown(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+	w.refused(exitUsage, "names messages", "purge", "orders", "--whole-queue", "--all", "--yes")
+	t = w.terminal("purge", "orders", "--whole-queue")
+	t.sees(`Delete the queue "orders" with all of its 1 message? [y/N]`)
+	t.types("y\r")
+	t.ends(0)
+	w.refused(exitNotFound, "it has none at all", "stats", "orders")
+}
+
+func tellPause(w *world) {
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	w.contains(w.must("pause", "orders"), "is paused until delayqueue resume orders")
+	if n := w.counts("orders"); !n.Paused || !n.PausedUntil.IsZero() {
+		w.Errorf("counts: %+v", n)
+	}
+	w.contains(w.must("stats", "orders"), "paused")
+	if out := w.must("pause", "orders", "--until", "1h", "--json"); decode[map[string]any](w, out)[0]["paused_until"] == nil {
+		w.Errorf("pause --json: %s", out)
+	}
+	if n := w.counts("orders"); !n.Paused || time.Until(n.PausedUntil) < 59*time.Minute {
+		w.Errorf("counts: %+v", n)
+	}
+	w.contains(w.must("stats", "orders"), "paused until ")
+	w.contains(w.must("resume", "orders"), "goes on")
+	if w.counts("orders").Paused {
+		w.Error("paused after resume")
+	}
+	w.refused(exitNotFound, `did you mean "orders"?`, "pause", "oders")
+	w.refused(exitUsage, "is past", "pause", "orders", "--until", "-1h")
+}
+
+func tellConsumers(w *world) {
+	w.send("orders", "a")
+	w.contains(w.must("consumers", "orders"), "nobody consumes queue orders")
+	release := make(chan struct{})
+	q := w.consume("orders", func(ctx context.Context, _ *delayqueue.Message) error {
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return errors.New("enough")
+	})
+	defer func() {
+		close(release)
+		if err := q.Shutdown(w.Context()); err != nil {
+			w.Error(err)
+		}
+	}()
+	id := ""
+	w.until("it says what it handles", func() bool {
+		all, err := w.monitor("orders").Consumers(w.Context())
+		if err != nil || len(all) == 0 || len(all[0].Handling) == 0 {
+			return false
+		}
+		id = all[0].Handling[0].ID
+		return true
+	})
+	w.contains(w.must("consumers", "orders"), "1/1", id)
+	all := decode[consumerJSON](w, w.must("consumers", "orders", "--json"))
+	if len(all) != 1 || len(all[0].Handling) != 1 || all[0].Handling[0].ID != id || all[0].PID == 0 || all[0].Concurrency != 1 {
+		w.Errorf("consumers --json: %+v", all)
+	}
+	w.contains(w.must("get", "orders", id), "unack", "lease ends", "held by", all[0].ID)
+	w.refused(exitRefused, "is unack", "run", "orders", id)
+	w.contains(w.must("cancel", "orders", id, "--yes"), "taken out (was unack)")
+}
+
+func tellEvents(w *world) {
+	p := w.publisher("orders")
+	report := p.EnableReport()
+	defer report.Stop()
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour)) // makes the queue; this publisher does not report
+	t := w.terminal("events", "orders")
+	t.sees("Ctrl-C ends")
+	info, err := p.Send(w.Context(), "b", delayqueue.WithDelay(time.Hour))
+	if err != nil {
+		w.Fatal(err)
+	}
+	t.sees(info.ID)
+	t.sees("new")
+	if _, err := p.Intercept(w.Context(), info.ID); err != nil {
+		w.Fatal(err)
+	}
+	t.sees("intercepted")
+	t.types(ctrlC)
+	t.ends(0)
+
+	t = w.terminal("events", "orders", "--json")
+	for end := time.Now().Add(deadline); !strings.Contains(t.all(), `"event":"new"`); time.Sleep(20 * time.Millisecond) {
+		if _, err := p.Send(w.Context(), "c", delayqueue.WithDelay(time.Hour)); err != nil || time.Now().After(end) {
+			w.Fatal(err, t.all())
+		}
+	}
+	t.types(ctrlC)
+	t.ends(0)
+	line, _, _ := strings.Cut(strings.TrimSpace(t.all()), "\r\n")
+	if e := decode[eventJSON](w, line)[0]; e.Event != "new" || e.Count != 1 || len(e.IDs) != 1 {
+		w.Errorf("events --json: %+v", e)
+	}
+}

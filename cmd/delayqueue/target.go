@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// target is what a steering command is about: some messages by name, or all that match.
+type target struct {
+	selection
+	all, byKey bool
+}
+
+// flags; what is the state of those that --all means, about what happened to them.
+func (t *target) flags(c *cobra.Command, what, about string) {
+	c.Flags().BoolVar(&t.all, "all", false, "all "+what+" messages that match the other flags")
+	t.selection.flags(c, about)
+}
+
+func (t *target) keyFlag(c *cobra.Command) {
+	c.Flags().BoolVarP(&t.byKey, "key", "k", false, "each ID is the key that the sender gave the message")
+}
+
+func (t *target) check(ids []string) error {
+	switch {
+	case t.all && len(ids) > 0:
+		return fail(exitUsage, "give ids or --all, not both")
+	case !t.all && t.any():
+		return fail(exitUsage, "--from, --to and what else filters go with --all")
+	case !t.all && len(ids) == 0:
+		return fail(exitUsage, "which messages? Give ids, or --all")
+	}
+	return nil
+}
+
+// oneCall is how long a call for one message is tried.
+const oneCall = 15 * time.Second
+
+// outcome is what became of one message.
+type outcome struct {
+	ID    string `json:"id"`
+	Done  bool   `json:"done"`
+	Was   string `json:"was,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// each does something to each message, and says so. It goes on after an error and returns the first.
+func (a *app) each(ctx context.Context, m *delayqueue.Monitor, names []string, byKey bool, did string, work func(context.Context, string) (was string, err error)) error {
+	var first error
+	for _, name := range names {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		was, err := a.one(ctx, m, name, byKey, work)
+		out := outcome{ID: name, Done: err == nil, Was: was}
+		if err != nil {
+			_, out.Error = a.explain(err)
+		}
+		switch {
+		case a.json:
+			if err := printJSON(out); err != nil {
+				return err
+			}
+		case err == nil && was != "":
+			say("%s %s (was %s)", name, did, was)
+		case err == nil:
+			say("%s %s", name, did)
+		case len(names) > 1:
+			fmt.Fprintln(os.Stderr, "delayqueue: "+printable(out.Error))
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	if first != nil && (a.json || len(names) > 1) {
+		code, _ := a.explain(first)
+		return &failure{code: code} // it was said
+	}
+	return first
+}
+
+func (a *app) one(ctx context.Context, m *delayqueue.Monitor, name string, byKey bool, work func(context.Context, string) (string, error)) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, oneCall)
+	defer cancel()
+	id := name
+	if byKey {
+		msg, err := m.GetKey(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		if msg == nil {
+			return "", a.noMessage(ctx, m, name, true)
+		}
+		id = msg.ID
+	}
+	was, err := work(ctx, id)
+	var wrong *delayqueue.StateError
+	if errors.As(err, &wrong) && wrong.State == delayqueue.StateGone {
+		return "", a.noMessage(ctx, m, name, byKey)
+	}
+	return was, err
+}
+
+// plainly is work that does not say where the message was.
+func plainly(work func(context.Context, string) error) func(context.Context, string) (string, error) {
+	return func(ctx context.Context, id string) (string, error) { return "", work(ctx, id) }
+}

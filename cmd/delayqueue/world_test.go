@@ -1,0 +1,325 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/creack/pty"
+	"github.com/hinshun/vt10x"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+)
+
+// binary is the program, built as the tests are.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "delayqueue-cli")
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	binary = filepath.Join(dir, "delayqueue")
+	args := []string{"build", "-o", binary}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "-race" && s.Value == "true" {
+				args = append(args, "-race")
+			}
+		}
+	}
+	if out, err := exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
+		fmt.Printf("go build: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}
+
+const deadline = 20 * time.Second // of what must happen; no measure of speed
+
+// world is a server and a prefix of the test's own.
+type world struct {
+	*testing.T
+	url    string
+	cli    redis.UniversalClient
+	prefix string
+	env    []string
+}
+
+// scenarios are told on one server and on a Cluster.
+var scenarios = map[string]func(w *world){}
+
+func TestOnOneServer(t *testing.T) {
+	s := redistest.Start(t)
+	tellAll(t, "redis://"+s.Addr(), s.Client(t))
+}
+
+func TestOnCluster(t *testing.T) {
+	c := redistest.StartCluster(t, 3, 0)
+	tellAll(t, "redis+cluster://"+strings.Join(c.Addrs(), ","), c.Client(t))
+}
+
+func tellAll(t *testing.T, url string, cli redis.UniversalClient) {
+	for name, tell := range scenarios { // in any order
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tell(newWorld(t, url, cli))
+		})
+	}
+}
+
+func newWorld(t *testing.T, url string, cli redis.UniversalClient) *world {
+	return &world{T: t, url: url, cli: cli, prefix: strings.ReplaceAll(t.Name(), "/", "-")}
+}
+
+func (w *world) monitor(queue string) *delayqueue.Monitor {
+	return delayqueue.NewMonitor(queue, w.cli, delayqueue.UseCustomPrefix(w.prefix))
+}
+
+func (w *world) publisher(queue string) *delayqueue.Publisher {
+	return delayqueue.NewPublisher(queue, w.cli, delayqueue.UseCustomPrefix(w.prefix))
+}
+
+func (w *world) send(queue, payload string, opts ...delayqueue.MsgOption) string {
+	w.Helper()
+	info, err := w.publisher(queue).Send(w.Context(), payload, opts...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return info.ID
+}
+
+// sendMany sends messages whose payloads are p0 and p1 in turn.
+func (w *world) sendMany(queue string, n int, delay time.Duration) {
+	w.Helper()
+	batch := make([]delayqueue.Outgoing, n)
+	for i := range batch {
+		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint("p", i%2), Options: []delayqueue.MsgOption{delayqueue.WithDelay(delay)}}
+	}
+	if _, err := w.publisher(queue).SendBatch(w.Context(), batch); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// consume starts a consumer that ends with the test.
+func (w *world) consume(queue string, handler delayqueue.Handler) *delayqueue.DelayQueue {
+	q := delayqueue.NewQueue(queue, w.cli, nil, delayqueue.UseCustomPrefix(w.prefix)).
+		WithHandler(handler).WithRetryDelays(time.Hour).WithLogger(slog.New(slog.DiscardHandler))
+	done := q.StartConsume()
+	w.Cleanup(func() {
+		q.StopConsume()
+		<-done
+	})
+	return q
+}
+
+// kill makes garbage of new messages, and returns their ids.
+func (w *world) kill(queue, text string, payloads ...string) []string {
+	w.Helper()
+	var ids []string
+	for _, payload := range payloads {
+		ids = append(ids, w.send(queue, payload, delayqueue.WithRetryCount(0)))
+	}
+	q := delayqueue.NewQueue(queue, w.cli, nil, delayqueue.UseCustomPrefix(w.prefix)).
+		WithHandler(func(context.Context, *delayqueue.Message) error { return errors.New(text) }).WithLogger(slog.New(slog.DiscardHandler))
+	done := q.StartConsume()
+	for _, id := range ids {
+		w.until("message is garbage", func() bool { return w.state(queue, id) == delayqueue.StateGarbage })
+	}
+	q.StopConsume()
+	<-done
+	return ids
+}
+
+func (w *world) state(queue, id string) delayqueue.State {
+	w.Helper()
+	m, err := w.monitor(queue).Get(w.Context(), id)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if m == nil {
+		return delayqueue.StateGone
+	}
+	return m.State
+}
+
+func (w *world) counts(queue string) delayqueue.Counts {
+	w.Helper()
+	n, err := w.monitor(queue).Counts(w.Context())
+	if err != nil {
+		w.Fatal(err)
+	}
+	return n
+}
+
+func (w *world) sound(queue string) *check.State {
+	w.Helper()
+	return check.Assert(w, w.cli, w.prefix, queue)
+}
+
+func (w *world) until(what string, is func() bool) {
+	w.Helper()
+	for end := time.Now().Add(deadline); !is(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.Fatalf("%s: not within %v", what, deadline)
+		}
+	}
+}
+
+func (w *world) command(args ...string) *exec.Cmd {
+	cmd := exec.Command(binary, args...)
+	cmd.Env = append(os.Environ(), "REDIS_URL="+w.url, "NO_COLOR=", "TERM=xterm", "TZ=UTC", "GORACE=atexit_sleep_ms=0")
+	cmd.Env = append(cmd.Env, w.env...)
+	cmd.Args = append(cmd.Args, "--prefix", w.prefix)
+	return cmd
+}
+
+// result is what a run without a terminal left behind.
+type result struct {
+	out, err string
+	code     int
+}
+
+func (w *world) run(args ...string) result { return w.runWith("", args...) }
+
+func (w *world) runWith(input string, args ...string) result {
+	w.Helper()
+	var out, errs bytes.Buffer
+	cmd := w.command(args...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		w.Fatal(err)
+	}
+	if strings.Contains(errs.String(), "DATA RACE") || strings.Contains(errs.String(), "panic") {
+		w.Fatalf("%q: %s", args, errs.String())
+	}
+	return result{out.String(), errs.String(), cmd.ProcessState.ExitCode()}
+}
+
+// must wants exit code 0 and returns what was printed.
+func (w *world) must(args ...string) string {
+	w.Helper()
+	r := w.run(args...)
+	if r.code != 0 {
+		w.Fatalf("%q: exit code %d\n%s%s", args, r.code, r.out, r.err)
+	}
+	if strings.Contains(r.out+r.err, "\x1b") {
+		w.Errorf("%q: escape sequences, without a terminal: %q", args, r.out+r.err)
+	}
+	return r.out
+}
+
+// refused wants an exit code and a text among what was printed.
+func (w *world) refused(code int, text string, args ...string) {
+	w.Helper()
+	r := w.run(args...)
+	if r.code != code || !strings.Contains(r.err, text) {
+		w.Errorf("%q: exit code %d, want %d and %q:\n%s%s", args, r.code, code, text, r.out, r.err)
+	}
+}
+
+func (w *world) contains(text string, wanted ...string) {
+	w.Helper()
+	for _, want := range wanted {
+		if !strings.Contains(text, want) {
+			w.Errorf("no %q in:\n%s", want, text)
+		}
+	}
+}
+
+// terminal is a run that a person sits before.
+type terminal struct {
+	w      *world
+	cmd    *exec.Cmd
+	tty    *os.File
+	screen vt10x.Terminal
+	ended  chan struct{}
+
+	mu  sync.Mutex
+	raw bytes.Buffer
+}
+
+func (w *world) terminal(args ...string) *terminal {
+	w.Helper()
+	const rows, columns = 40, 150
+	t := &terminal{w: w, cmd: w.command(args...), screen: vt10x.New(vt10x.WithSize(columns, rows)), ended: make(chan struct{})}
+	var err error
+	if t.tty, err = pty.StartWithSize(t.cmd, &pty.Winsize{Rows: rows, Cols: columns}); err != nil {
+		w.Fatal(err)
+	}
+	go func() {
+		defer close(t.ended)
+		_, _ = io.Copy(t, t.tty) // ends with an error when the program does
+	}()
+	w.Cleanup(func() {
+		_ = t.cmd.Process.Kill() // in case that the test failed
+		<-t.ended
+		_ = t.tty.Close()
+	})
+	return t
+}
+
+func (t *terminal) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.raw.Write(p)
+	return t.screen.Write(p)
+}
+
+func (t *terminal) all() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.raw.String()
+}
+
+func (t *terminal) sees(text string) {
+	t.w.Helper()
+	for end := time.Now().Add(deadline); !strings.Contains(t.screen.String(), text); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.w.Fatalf("%q is not on the screen:\n%s\nall that was written: %q", text, t.screen.String(), t.all())
+		}
+	}
+}
+
+func (t *terminal) types(text string) {
+	t.w.Helper()
+	if _, err := io.WriteString(t.tty, text); err != nil {
+		t.w.Fatal(err)
+	}
+}
+
+const ctrlC = "\x03"
+
+// ends waits for the end and wants this exit code.
+func (t *terminal) ends(code int) {
+	t.w.Helper()
+	select {
+	case <-t.ended:
+	case <-time.After(deadline):
+		t.w.Fatalf("it does not end:\n%s", t.screen.String())
+	}
+	_ = t.cmd.Wait() // its code is looked at here
+	if got := t.cmd.ProcessState.ExitCode(); got != code {
+		t.w.Errorf("exit code %d, want %d:\n%s", got, code, t.screen.String())
+	}
+}
