@@ -280,7 +280,7 @@ func TestRedisRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for _, key := range q.store.sendKeys {
+	for _, key := range q.store.sendKeys[:5] {
 		name := key.(string)
 		if err := admin.Rename(ctx, name, "aside").Err(); err != nil && !strings.Contains(err.Error(), "no such key") {
 			t.Fatal(err)
