@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"sync"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
 )
 
 // TestStopWhileAFetchIsAnswered: what the fetch hands out after the stop is released at once, and
@@ -60,8 +62,8 @@ func TestStopHandsTheAlarmOnTwice(t *testing.T) {
 	for name, waits := range map[string]bool{"something waits": true, "nothing waits": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f, wire, cli := wired(t)
-			q := noTick(f.queueOn(cli, func(string) bool { return true }))
+			f := newFixture(t) // not over a wire, which tells the server of a closed connection in its own time
+			q := noTick(f.queue(func(string) bool { return true }))
 			var due int64
 			if waits {
 				due = f.send(f.queue(nil), "x", WithDelay(time.Hour)).Due.UnixMicro()
@@ -71,25 +73,26 @@ func TestStopHandsTheAlarmOnTwice(t *testing.T) {
 				s := f.check()
 				return s.Fields["seen"] != "" && s.Wake == 0 && (s.Fields["armed"] == strconv.FormatInt(due, 10) || !waits)
 			})
-			type look struct{ want, rearm string }
+			type look struct {
+				want  int
+				rearm bool
+			}
 			var mu sync.Mutex
 			var looks []look
-			// Never strikes; it sees what passes.
-			_, disarm := wire.HoldCommand(func(cmd []string) bool {
-				if redistest.Script(fetchScript.sha)(cmd) {
-					args := cmd[3+len(q.store.fetchKeys):]
+			f.cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if args := cmd.Args(); len(args) > 1 && args[1] == fetchScript.sha {
+					args = args[3+len(q.store.fetchKeys):]
 					mu.Lock()
-					looks = append(looks, look{args[2], args[7]})
+					looks = append(looks, look{args[2].(int), args[7].(bool)})
 					mu.Unlock()
 				}
-				return false
-			})
+				return next(ctx, cmd)
+			}))
 			q.StopConsume()
 			receive(t, "done closes", done)
-			disarm()
 			mu.Lock()
 			defer mu.Unlock()
-			if want := []look{{"0", "0"}, {"0", "1"}}; !slices.Equal(looks, want) {
+			if want := []look{{0, false}, {0, true}}; !slices.Equal(looks, want) {
 				t.Errorf("the stop looked as %v, want %v", looks, want)
 			}
 			if state := f.check(); state.Wake != due {
