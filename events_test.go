@@ -1,0 +1,119 @@
+package delayqueue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func monitorReports(f *fixture, m *Monitor) {
+	heard := make(chan Event, 100)
+	sub, err := m.ListenEvent(ctxB, func(e Event) { heard <- e })
+	f.must(err)
+	defer sub.Stop()
+	other := NewPublisher(f.name, f.cli)
+	defer other.EnableReport().Stop()
+	q := f.queue(func(string) bool { return true })
+	defer q.EnableReport().Stop()
+	info, err := other.Send(ctxB, "x")
+	f.must(err)
+	for _, want := range []EventCode{NewMessageEvent, ReadyEvent, DeliveredEvent, AckEvent} {
+		if want == ReadyEvent {
+			q.StartConsume()
+		}
+		if e := receive(f.t, want.String(), heard); e.Code != want || e.Count != 1 || !slices.Equal(e.IDs, []string{info.ID}) || time.Since(e.Time) > patience {
+			f.t.Errorf("%+v, want %s", e, want)
+		}
+	}
+}
+
+// TestListenEvent: every code, in this process.
+func TestListenEvent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	heard := make(chan Event, 100)
+	q := f.queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(context.Context, *Message) error { return errBoom })
+	sub := q.ListenEvent(func(e Event) { heard <- e })
+	next := func(want EventCode, ids ...string) {
+		t.Helper()
+		if e := receive(t, want.String(), heard); e.Code != want || e.Count != 1 || !slices.Equal(e.IDs, ids) {
+			t.Errorf("%s %+v, want %s %q", e.Code, e, want, ids)
+		}
+	}
+	info := f.send(q, "x", WithRetryCount(1))
+	next(NewMessageEvent, info.ID)
+	q.StartConsume()
+	for _, want := range []EventCode{ReadyEvent, DeliveredEvent, NackEvent, RetryEvent, ReadyEvent, DeliveredEvent, NackEvent, FinalFailedEvent} {
+		next(want, info.ID)
+	}
+	y := f.send(q, "y", inAnHour, WithKey("y"))
+	next(NewMessageEvent, y.ID)
+	if _, err := q.InterceptKey(ctxB, "y"); err != nil {
+		t.Fatal(err)
+	}
+	next(InterceptedEvent)
+	sub.Stop()
+	sub.Stop()
+	f.send(q, "z", inAnHour)
+	if len(heard) > 0 {
+		t.Errorf("heard %+v after the stop", <-heard)
+	}
+}
+
+// TestLostEvent: a consumer that died.
+func TestLostEvent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(func(string) bool { return true }).WithLease(time.Second).WithMaxLosses(1)
+	heard := make(chan Event, 100)
+	defer q.ListenEvent(func(e Event) { heard <- e }).Stop()
+	info := f.send(q, "x")
+	s := newStore(f.cli, "dq", f.name)
+	if _, err := s.fetch(ctxB, &caller{id: "dies", n: 1}, ask{want: 1}, &fetchSettings{lease: time.Second, maxLosses: 1}); err != nil {
+		t.Fatal(err)
+	}
+	q.StartConsume()
+	for _, want := range []Event{{Code: NewMessageEvent, IDs: []string{info.ID}}, {Code: LostEvent}, {Code: FinalFailedEvent, IDs: []string{info.ID}}} {
+		if e := receive(t, want.Code.String(), heard); e.Code != want.Code || e.Count != 1 || !slices.Equal(e.IDs, want.IDs) {
+			t.Errorf("%+v, want %+v", e, want)
+		}
+	}
+}
+
+// TestListenerThatIsSlowOrPanics: the workers go on, and what was dropped is counted.
+func TestListenerThatIsSlowOrPanics(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var handled atomic.Int64
+	q := f.queue(func(string) bool { handled.Add(1); return true }).WithConcurrent(4)
+	release := make(chan struct{})
+	var got, dropped atomic.Int64
+	first := true
+	slow := q.ListenEvent(func(e Event) {
+		if first {
+			first = false
+			<-release
+		}
+		got.Add(1)
+		dropped.Add(e.Dropped)
+	})
+	defer slow.Stop()
+	defer q.ListenEvent(func(Event) { panic("listener") }).Stop()
+	q.StartConsume()
+	const n = 2000 // an event of each send at least
+	for i := range n {
+		f.send(q, fmt.Sprint(i))
+	}
+	eventually(t, "all are handled while the listener hangs", func() bool { return handled.Load() == n })
+	close(release)
+	if slow.Dropped() == 0 {
+		t.Error("nothing was dropped")
+	}
+	f.send(q, "one more")
+	eventually(t, "what was dropped is said", func() bool { return dropped.Load() == slow.Dropped() })
+	eventually(t, "the panics are in the log", func() bool { return f.log.count("event listener panicked") > n })
+	eventually(t, "the queue is empty", func() bool { return len(f.check().Messages) == 0 })
+}

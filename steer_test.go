@@ -1,0 +1,274 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// buried makes garbage of messages, each with its payload as its error.
+func (f *fixture) buried(payloads ...string) (ids []string) {
+	f.t.Helper()
+	q := f.queueOn(f.cli, nil).WithConcurrent(4).WithHandler(func(_ context.Context, msg *Message) error {
+		return fmt.Errorf("%w: no %s", ErrSkipRetry, msg.Payload)
+	})
+	for _, p := range payloads {
+		ids = append(ids, f.send(q, p, WithKey("key of "+p)).ID)
+	}
+	q.StartConsume()
+	eventually(f.t, "all are garbage", func() bool { return len(f.check().Garbage) >= len(payloads) })
+	f.must(q.Shutdown(ctxB))
+	return ids
+}
+
+func monitorSteersOne(f *fixture, m *Monitor) {
+	handled := make(chan *Message, 1)
+	started, release := make(chan struct{}), make(chan struct{})
+	q := noTick(f.queue(nil)).WithConcurrent(2).WithRetryDelays(time.Hour).WithHandler(func(_ context.Context, msg *Message) error {
+		switch {
+		case msg.Payload == "slow":
+			close(started)
+			<-release
+		case msg.Payload == "fails" && msg.Failures == 0:
+			handled <- msg
+			return errBoom
+		default:
+			handled <- msg
+		}
+		return nil
+	})
+	q.StartConsume()
+	a := f.send(q, "a", inAnHour, WithKey("a"))
+	f.must(m.RescheduleBy(ctxB, a.ID, time.Minute))
+	if s := f.status(m, a.ID); !s.Due.Equal(a.Due.Add(time.Minute)) || !s.At.Equal(s.Due) || s.Key != "a" {
+		f.t.Errorf("a minute later than %v: %+v", a.Due, s)
+	}
+	f.must(m.RescheduleBy(ctxB, a.ID, -2*time.Minute))
+	if s := f.status(m, a.ID); !s.Due.Equal(a.Due.Add(-time.Minute)) {
+		f.t.Errorf("two minutes earlier: %+v", s)
+	}
+	at := time.Now().Add(50 * time.Millisecond).Truncate(time.Microsecond)
+	f.must(m.Reschedule(ctxB, a.ID, at))
+	if msg := receive(f.t, "it comes at its new time, woken by the alarm", handled); msg.ID != a.ID || !msg.Due.Equal(at) || time.Now().Before(at) {
+		f.t.Errorf("handled %+v at %v, want it at %v", msg, time.Now(), at)
+	}
+	b := f.send(q, "fails", inAnHour)
+	f.must(m.RunNow(ctxB, b.ID))
+	receive(f.t, "it runs now", handled)
+	eventually(f.t, "it waits for its retry", func() bool { return f.where(b.ID) == "retry" })
+	f.must(m.RunNow(ctxB, b.ID))
+	if msg := receive(f.t, "its retry runs now", handled); msg.ID != b.ID || msg.Failures != 1 || !msg.Due.Before(time.Now()) {
+		f.t.Errorf("handled %+v", msg)
+	}
+	c := f.send(q, "c", inAnHour, WithKey("c"))
+	f.must(m.Delete(ctxB, c.ID))
+	if s, err := m.GetKey(ctxB, "c"); s != nil || err != nil {
+		f.t.Errorf("deleted: %+v, %v", s, err)
+	}
+	slow := f.send(q, "slow")
+	receive(f.t, "a slow one is handled", started)
+	for what, call := range map[string]func(id string) error{
+		"reschedule": func(id string) error { return m.Reschedule(ctxB, id, at) },
+		"by":         func(id string) error { return m.RescheduleBy(ctxB, id, time.Hour) },
+		"run now":    func(id string) error { return m.RunNow(ctxB, id) },
+		"requeue":    func(id string) error { return m.Requeue(ctxB, id) },
+		"delete":     func(id string) error { return m.Delete(ctxB, id) },
+	} {
+		for id, want := range map[string]State{slow.ID: StateUnack, c.ID: StateGone} {
+			var wrong *StateError
+			if err := call(id); !errors.As(err, &wrong) || !errors.Is(err, ErrWrongState) || wrong.State != want || wrong.ID != id {
+				f.t.Errorf("%s of a message that is %s: %v", what, want, err)
+			}
+		}
+	}
+	if r, err := m.Intercept(ctxB, slow.ID); err != nil || r.State != StateUnack {
+		f.t.Errorf("intercept of one that is being handled: %+v, %v", r, err)
+	}
+	close(release)
+	for _, err := range []error{
+		m.RescheduleBy(ctxB, a.ID, 151*365*24*time.Hour), m.Reschedule(ctxB, a.ID, maxDue), m.PauseUntil(ctxB, maxDue),
+	} {
+		if !errors.Is(err, ErrBadOption) {
+			f.t.Errorf("a time too far: %v", err)
+		}
+	}
+}
+
+func monitorRequeues(f *fixture, m *Monitor) {
+	ids := f.buried("a", "b")
+	if err := m.Reschedule(ctxB, ids[0], time.Now()); !errors.Is(err, ErrWrongState) {
+		f.t.Errorf("reschedule of garbage: %v", err)
+	}
+	other := f.send(f.queue(nil), "other", inAnHour, WithKey("key of b"))
+	var dup *DuplicateKeyError
+	if err := m.Requeue(ctxB, ids[1]); !errors.As(err, &dup) || dup.ID != other.ID || dup.Key != "key of b" {
+		f.t.Errorf("requeue of one whose key another holds: %v", err)
+	}
+	f.must(m.Requeue(ctxB, ids[0]))
+	if s := f.status(m, ids[0]); s.State != StateReady || s.Failures != 0 || s.Losses != 0 || s.LastError != "delayqueue: skip retry: no a" || s.Delivery != 2 {
+		f.t.Errorf("brought back: %+v", s)
+	}
+	if s, err := m.GetKey(ctxB, "key of a"); err != nil || s == nil || s.ID != ids[0] {
+		f.t.Errorf("its key finds %+v, %v", s, err)
+	}
+	failures := make(chan int, 10)
+	q := f.queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *Message) error { failures <- msg.Failures; return errBoom })
+	q.StartConsume()
+	for want := range 4 {
+		if n := receive(f.t, "all its retries", failures); n != want {
+			f.t.Errorf("failures %d, want %d", n, want)
+		}
+	}
+	eventually(f.t, "it is garbage again", func() bool { return f.where(ids[0]) == "garbage" })
+}
+
+func monitorSteersGarbage(f *fixture, m *Monitor) {
+	f.buried("timeout 1", "timeout 2", "refused 1", "refused 2", "refused 3")
+	looked, steps := 0, 0
+	n, err := m.RequeueGarbage(ctxB, Bulk{Filter: Filter{Error: "no timeout", Limit: 2}, Progress: func(l, _ int) bool { looked = l; steps++; return true }})
+	if err != nil || n != 2 || looked != 5 || steps < 3 {
+		f.t.Errorf("brought back %d, looked at %d in %d steps, %v", n, looked, steps, err)
+	}
+	if got := f.payloads(m, StateReady, Filter{}); len(got) != 2 || !strings.HasPrefix(got[0], "timeout") {
+		f.t.Errorf("ready: %q", got)
+	}
+	if n, err := m.PurgeGarbage(ctxB, Bulk{Filter: Filter{To: time.Now().Add(-time.Hour)}}); err != nil || n != 0 {
+		f.t.Errorf("older than an hour: %d, %v", n, err)
+	}
+	if n, err := m.PurgeGarbage(ctxB, Bulk{Filter: Filter{Limit: 1}, Progress: func(_, done int) bool { return done < 2 }}); err != nil || n != 2 {
+		f.t.Errorf("stopped after two: %d, %v", n, err)
+	}
+	over, cancel := context.WithCancel(ctxB)
+	cancel()
+	if n, err := m.PurgeGarbage(over, Bulk{}); !errors.Is(err, context.Canceled) || n != 0 {
+		f.t.Errorf("with a context that has ended: %d, %v", n, err)
+	}
+	if n, err := m.PurgeGarbage(ctxB, Bulk{}); err != nil || n != 1 {
+		f.t.Errorf("the rest: %d, %v", n, err)
+	}
+	f.lists(m, StateGarbage, Filter{})
+}
+
+func monitorSteersPending(f *fixture, m *Monitor) {
+	q := f.queue(nil)
+	base := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	at := func(i int) time.Time { return base.Add(time.Duration(i) * time.Minute) }
+	const n = 12
+	batch := make([]Outgoing, n)
+	for i := range batch {
+		batch[i] = Outgoing{Payload: fmt.Sprint(i), Options: []MsgOption{WithSchedule(at(i))}}
+	}
+	_, err := q.SendBatch(ctxB, batch)
+	f.must(err)
+	dues := func() (minutes []int) {
+		for msg, err := range m.All(ctxB, StatePending, Filter{}) {
+			f.must(err)
+			minutes = append(minutes, int(msg.Due.Sub(base)/time.Minute))
+		}
+		return minutes
+	}
+	moved := func(what string, count int, err error, wantCount int, want ...int) {
+		f.t.Helper()
+		if got := dues(); err != nil || count != wantCount || !slices.Equal(got, want) {
+			f.t.Errorf("%s: %d done, %v, due at %v; want %d, %v", what, count, err, got, wantCount, want)
+		}
+	}
+	few := Filter{Limit: 3}
+	count, err := m.ReschedulePendingBy(ctxB, Bulk{Filter: few}, 5*time.Minute)
+	moved("5 minutes later, although they pass each other", count, err, n, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)
+	count, err = m.ReschedulePendingBy(ctxB, Bulk{Filter: few}, -5*time.Minute)
+	moved("5 minutes earlier", count, err, n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
+	count, err = m.DeletePending(ctxB, Bulk{Filter: Filter{From: at(1), To: at(8), Limit: 3}})
+	moved("deleted a range", count, err, 8, 0, 9, 10, 11)
+	count, err = m.ReschedulePending(ctxB, Bulk{Filter: Filter{Limit: 1}}, at(10))
+	moved("all at one time", count, err, 3, 10, 10, 10, 10)
+	count, err = m.ReschedulePendingBy(ctxB, Bulk{Filter: Filter{Limit: 1}}, -3*time.Hour)
+	moved("to the past, so now", count, err, 4)
+	if got, err := m.Counts(ctxB); err != nil || got.Ready != 4 {
+		f.t.Errorf("%+v, %v; want 4 ready", got, err)
+	}
+}
+
+func monitorPauses(f *fixture, m *Monitor) {
+	handled := make(chan string, 10)
+	started, release := make(chan struct{}), make(chan struct{})
+	q := f.queue(func(p string) bool {
+		if p == "slow" {
+			close(started)
+			<-release
+		}
+		handled <- p
+		return true
+	}).WithConcurrent(2)
+	q.StartConsume()
+	f.send(q, "slow")
+	receive(f.t, "it is handled", started)
+	f.must(m.Pause(ctxB))
+	// From the first fetch after this on nothing is handed out: that is due within a second.
+	since := time.Now()
+	for f.check().Fields["seen"] == "" || !seenAfter(f, since) {
+		time.Sleep(time.Millisecond)
+	}
+	waits := f.send(q, "waits")
+	close(release)
+	if p := receive(f.t, "a handler that was running finishes", handled); p != "slow" {
+		f.t.Errorf("handled %q", p)
+	}
+	eventually(f.t, "two ticks have passed", func() bool {
+		return seenAfter(f, time.Now().Add(-time.Since(since)/2)) && time.Since(since) > 2*time.Second
+	})
+	if where := f.where(waits.ID); where != "pending" || len(handled) > 0 {
+		f.t.Errorf("handed out while paused: it is in %s", where)
+	}
+	f.must(m.Resume(ctxB))
+	receive(f.t, "it comes after the pause", handled)
+}
+
+// seenAfter says whether a consumer has fetched since.
+func seenAfter(f *fixture, t time.Time) bool {
+	var us int64
+	_, err := fmt.Sscan(f.check().Fields["seen"], &us)
+	return err == nil && us > t.UnixMicro()
+}
+
+// monitorPauseEnds: a pause ends at its instant, and consumers wake for it without a tick.
+func monitorPauseEnds(f *fixture, m *Monitor) {
+	handled := make(chan time.Time, 10)
+	until := time.Now().Add(300 * time.Millisecond)
+	f.must(m.PauseUntil(ctxB, until))
+	q := noTick(f.queue(func(string) bool { handled <- time.Now(); return true }))
+	f.send(q, "before")
+	q.StartConsume()
+	if at := receive(f.t, "it comes after the pause", handled); at.Before(until) {
+		f.t.Errorf("handled %v before the end of the pause", until.Sub(at))
+	}
+	f.must(m.Pause(ctxB))
+	f.send(q, "while")
+	eventually(f.t, "nobody is woken while it is paused", func() bool { return f.check().Wake >= forever || f.check().Fields["armed"] != "0" })
+	f.must(m.Resume(ctxB))
+	receive(f.t, "it comes once resumed", handled)
+}
+
+func monitorDeletesQueue(f *fixture, m *Monitor) {
+	q := f.queue(func(string) bool { return true })
+	f.send(q, "x", inAnHour)
+	q.StartConsume()
+	eventually(f.t, "it is seen", func() bool { cs, err := m.Consumers(ctxB); return err == nil && len(cs) == 1 })
+	if err := m.DeleteQueue(ctxB, false); !errors.Is(err, ErrConsumersAlive) {
+		f.t.Errorf("with a consumer: %v", err)
+	}
+	if n := len(f.check().Messages); n != 1 {
+		f.t.Errorf("%d messages are left of 1", n)
+	}
+	f.must(m.DeleteQueue(ctxB, true))
+	if n := len(f.check().Messages); n != 0 {
+		f.t.Errorf("%d messages are left after it was forced", n)
+	}
+	f.must(q.Shutdown(ctxB))
+	f.send(q, "y", inAnHour)
+	f.must(m.DeleteQueue(ctxB, false))
+	f.checkEmpty()
+}
