@@ -63,7 +63,7 @@ func (c *countingConn) Read(b []byte) (int, error) {
 }
 
 // fetchCounter is a client's hook that counts calls of the library's fetch: of its scripts
-// the only one with ten keys of which the first is pending.
+// the only one with twelve keys of which the first is pending that is called here.
 type fetchCounter struct{ n *atomic.Int64 }
 
 func (fetchCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -82,6 +82,6 @@ func (fetchCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 }
 
 func isFetch(args []any) bool {
-	return len(args) > 3 && (args[0] == "evalsha" || args[0] == "eval") && fmt.Sprint(args[2]) == "10" &&
+	return len(args) > 3 && (args[0] == "evalsha" || args[0] == "eval") && fmt.Sprint(args[2]) == "12" &&
 		strings.HasSuffix(fmt.Sprint(args[3]), ":pending")
 }
