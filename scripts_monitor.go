@@ -266,9 +266,14 @@ func globEscape(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }
 
-// publish tells the Monitors of all machines.
+// publish tells the Monitors of all machines. In a Cluster any node would do, but from one to the next
+// events overtake each other; so it is the queue's own, which a subscriber asks too.
 func (s *store) publish(ctx context.Context, text []byte) error {
-	return s.cli.Process(ctx, redis.NewIntCmd(ctx, "publish", s.keys.events, text))
+	node, err := s.node(ctx)
+	if err != nil {
+		return err
+	}
+	return node.Publish(ctx, s.keys.events, text).Err()
 }
 
 // subscribe hears what others publish.
