@@ -2,11 +2,14 @@ package delayqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 func monitorReports(f *fixture, m *Monitor) {
@@ -116,4 +119,24 @@ func TestListenerThatIsSlowOrPanics(t *testing.T) {
 	eventually(t, "what was dropped is said", func() bool { return dropped.Load() == slow.Dropped() })
 	eventually(t, "the panics are in the log", func() bool { return f.log.count("event listener panicked") > n })
 	eventually(t, "the queue is empty", func() bool { return len(f.check().Messages) == 0 })
+}
+
+// TestReportWithoutRedis: what cannot be published is dropped and counted.
+func TestReportWithoutRedis(t *testing.T) {
+	t.Parallel()
+	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1})
+	defer cli.Close()
+	p := NewPublisher("nobody-there", cli)
+	sub := p.EnableReport()
+	defer sub.Stop()
+	p.events.tell(AckEvent, 1, "x")
+	eventually(t, "it is counted", func() bool { return sub.Dropped() == 1 })
+}
+
+// TestSnoozed: a middleware can tell a snooze from a failure.
+func TestSnoozed(t *testing.T) {
+	t.Parallel()
+	if err := fmt.Errorf("busy: %w", Snooze(time.Second)); !errors.Is(err, ErrSnoozed) || errors.Is(errBoom, ErrSnoozed) {
+		t.Errorf("%v is no snooze, or %v is one", err, errBoom)
+	}
 }

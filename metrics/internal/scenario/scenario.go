@@ -92,7 +92,9 @@ func (s *Scenario) Play(t testing.TB) {
 // Eventually waits until the metrics have these values; those that are not named may have any.
 func Eventually(t testing.TB, read func() map[string]float64, want map[string]float64) map[string]float64 {
 	t.Helper()
-	for deadline := time.Now().Add(Patience); ; time.Sleep(5 * time.Millisecond) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(Patience); ; {
 		got := read()
 		var wrong []string
 		for name := range want {
@@ -109,6 +111,11 @@ func Eventually(t testing.TB, read func() map[string]float64, want map[string]fl
 				t.Errorf("%s is %v (there: %v), want %v", name, v, ok, want[name])
 			}
 			t.Fatalf("all of it: %v", got)
+		}
+		select {
+		case <-tick.C:
+		case <-t.Context().Done():
+			t.Fatal(context.Cause(t.Context()))
 		}
 	}
 }
