@@ -345,7 +345,7 @@ func TestMiddlewareBaseContextAndMessage(t *testing.T) {
 	info := f.send(q, "payload", WithKey("k"), WithHeader("trace", "1"), WithHeader("other", ""), WithRetryCount(5), WithDelay(time.Millisecond))
 	q.StartConsume()
 	msg := receive(t, "it arrives", got)
-	if msg.ID != info.ID || msg.Key != "k" || msg.Payload != "payload" || msg.Retries != 5 || msg.Delivery != 1 || msg.Failures != 0 ||
+	if msg.ID != info.ID || msg.Key != "k" || msg.Payload != "payload" || msg.MaxRetries != 5 || msg.Delivery != 1 || msg.Failures != 0 ||
 		!msg.Due.Equal(info.Due) || len(msg.Headers) != 2 || msg.Headers["trace"] != "1" {
 		t.Errorf("message %+v, sent as %+v", msg, info)
 	}

@@ -97,7 +97,7 @@ func (r *run) decode(got *fetched, asked, at time.Time) []*delivery {
 func (e *envelope) message(id string, number, failures int) Message {
 	return Message{
 		ID: id, Key: e.key, Payload: e.payload, Headers: e.headers, Due: time.UnixMicro(e.due),
-		Delivery: number, Failures: failures, Retries: e.retries,
+		Delivery: number, Failures: failures, MaxRetries: e.retries,
 	}
 }
 

@@ -347,7 +347,7 @@ func TestHistories(t *testing.T) {
 	senders.Wait()
 	eventually(t, "all is handled", func() bool {
 		c, err := newStore(f.cli, "dq", f.name).counts(ctx)
-		return err == nil && c.Pending+c.Ready+c.Processing+c.Retry == 0
+		return err == nil && c.Pending+c.Ready+c.Unack+c.Retry == 0
 	})
 	for _, l := range lines {
 		if err := l.q.Shutdown(ctx); err != nil {

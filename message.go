@@ -23,9 +23,9 @@ type Message struct {
 
 	// Delivery is the number of this delivery, from 1. It counts every hand-out: after
 	// failures, losses, snoozes, and those that no handler started.
-	Delivery int
-	Failures int // failures before this delivery
-	Retries  int // how many failures are followed by another delivery (WithRetryCount)
+	Delivery   int
+	Failures   int // failures before this delivery
+	MaxRetries int // how many failures are followed by another delivery (WithRetryCount)
 }
 
 // MessageInfo names a message that was sent.

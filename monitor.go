@@ -39,11 +39,11 @@ func (m *Monitor) failed(err error, format string, args ...any) error {
 // Counts says how many messages of a queue are where. What is due counts as ready wherever it
 // waits, so Pending and Retry are only what is not yet due.
 type Counts struct {
-	Pending    int64
-	Ready      int64
-	Processing int64 // in unack
-	Retry      int64
-	Garbage    int64
+	Pending int64
+	Ready   int64
+	Unack   int64 // being handled
+	Retry   int64
+	Garbage int64
 
 	Behind  time.Duration // how long the oldest ready message has been waiting; 0: none is
 	NextDue time.Time     // of what is pending or waits for a retry; zero: nothing is
@@ -80,7 +80,7 @@ func (m *Monitor) GetReadyCount(ctx context.Context) (int64, error) {
 // GetProcessingCount returns how many messages are being handled.
 func (m *Monitor) GetProcessingCount(ctx context.Context) (int64, error) {
 	c, err := m.Counts(ctx)
-	return c.Processing, err
+	return c.Unack, err
 }
 
 // A MessageStatus is a message and where it is.
@@ -286,7 +286,7 @@ type Tally struct {
 	Acked     int64
 	Failed    int64 // deliveries that failed
 	Lost      int64 // deliveries whose lease ran out
-	Dead      int64 // messages that went to garbage
+	Garbage   int64 // messages that went to garbage
 }
 
 func (t *Tally) count(what string, n int64) {
@@ -302,7 +302,7 @@ func (t *Tally) count(what string, n int64) {
 	case "lost":
 		t.Lost += n
 	case "dead":
-		t.Dead += n
+		t.Garbage += n
 	}
 }
 
@@ -312,7 +312,7 @@ func (t *Tally) add(o *Tally) {
 	t.Acked += o.Acked
 	t.Failed += o.Failed
 	t.Lost += o.Lost
-	t.Dead += o.Dead
+	t.Garbage += o.Garbage
 }
 
 // A Span is the length of time that a Tally counts.

@@ -76,7 +76,7 @@ func monitorCounts(f *fixture, m *Monitor) {
 		for name, c := range map[string]struct {
 			get  func(context.Context) (int64, error)
 			want int64
-		}{"pending": {m.GetPendingCount, want.Pending}, "ready": {m.GetReadyCount, want.Ready}, "processing": {m.GetProcessingCount, want.Processing}} {
+		}{"pending": {m.GetPendingCount, want.Pending}, "ready": {m.GetReadyCount, want.Ready}, "processing": {m.GetProcessingCount, want.Unack}} {
 			if n, err := c.get(ctxB); err != nil || n != c.want {
 				f.t.Errorf("%s: %d %s, %v; want %d", what, n, name, err, c.want)
 			}
@@ -93,7 +93,7 @@ func monitorCounts(f *fixture, m *Monitor) {
 	}
 	q.StartConsume()
 	receive(f.t, "one is handled", started)
-	if got, err := m.Counts(ctxB); err != nil || got.Processing != 1 || got.Ready != 1 {
+	if got, err := m.Counts(ctxB); err != nil || got.Unack != 1 || got.Ready != 1 {
 		f.t.Errorf("while one is handled: %+v, %v", got, err)
 	}
 	close(release)
@@ -133,7 +133,7 @@ func monitorGet(f *fixture, m *Monitor) {
 			f.t.Fatalf("pending: %v, %v", s, err)
 		}
 		if s.State != StatePending || !s.At.Equal(waits.Due) || !s.Due.Equal(waits.Due) || s.Payload != "waits" || s.Headers["h"] != "v" ||
-			s.Key != "k" || s.ID != waits.ID || s.Retries != 7 || s.Delivery != 1 || !s.EndedAt.IsZero() || s.LastError != "" || s.Broken != nil {
+			s.Key != "k" || s.ID != waits.ID || s.MaxRetries != 7 || s.Delivery != 1 || !s.EndedAt.IsZero() || s.LastError != "" || s.Broken != nil {
 			f.t.Errorf("pending: %+v", s)
 		}
 	}
@@ -322,7 +322,7 @@ func monitorHistory(f *fixture, m *Monitor) {
 	q.StartConsume()
 	f.send(q, "c")
 	eventually(f.t, "all is settled", func() bool { return len(f.check().Messages) == 2 })
-	want := Tally{Sent: 3, Delivered: 4, Acked: 1, Failed: 3, Dead: 2}
+	want := Tally{Sent: 3, Delivered: 4, Acked: 1, Failed: 3, Garbage: 2}
 	for _, by := range []Span{Hourly, Daily} {
 		tallies, err := m.History(ctxB, by, 2) // 2: the hour may have changed meanwhile
 		f.must(err)

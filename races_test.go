@@ -132,7 +132,7 @@ func TestHooksOwnTheirMessage(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	spoil := func(msg *Message) {
-		msg.ID, msg.Key, msg.Retries = "mine", "mine", 0
+		msg.ID, msg.Key, msg.MaxRetries = "mine", "mine", 0
 		if msg.Headers != nil {
 			msg.Headers["mine"] = "mine"
 		}

@@ -20,7 +20,7 @@ func (s *store) counts(ctx context.Context) (Counts, error) {
 		return Counts{}, err
 	}
 	now := r.instant()
-	n := Counts{Pending: r.instant(), Ready: r.instant(), Processing: r.instant(), Retry: r.instant(), Garbage: r.instant()}
+	n := Counts{Pending: r.instant(), Ready: r.instant(), Unack: r.instant(), Retry: r.instant(), Garbage: r.instant()}
 	if oldest := r.instant(); oldest > 0 {
 		n.Behind = max(time.Duration(now-oldest)*time.Microsecond, 0)
 	}

@@ -183,7 +183,7 @@ func (r *run) conclude(ctx context.Context, d *delivery, v verdict) {
 		o.text = cmp.Or(errorText(v.err), fmt.Sprintf("%T", v.err))
 	}
 	o.failures++
-	if v.skip || o.failures > d.msg.Retries {
+	if v.skip || o.failures > d.msg.MaxRetries {
 		o.kind = outcomeGarbage
 	} else if o.kind = outcomeRetry; v.delay != nil {
 		o.delay = min(*v.delay, maxDelay)

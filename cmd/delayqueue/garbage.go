@@ -85,7 +85,7 @@ itself with everything in it, which is refused while consumers are alive, unless
 				}
 				return a.bulk(ctx, "deleting", "deleted", n.Garbage, &which.selection, m.PurgeGarbage)
 			}
-			total := n.Pending + n.Ready + n.Processing + n.Retry + n.Garbage
+			total := n.Pending + n.Ready + n.Unack + n.Retry + n.Garbage
 			if err := a.ask("Delete the queue %q with all of its %s?", m.Name(), plural(int(total), "message")); err != nil {
 				return err
 			}

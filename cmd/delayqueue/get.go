@@ -81,7 +81,7 @@ func printMessage(m *delayqueue.MessageStatus) {
 		row("died", at(m.At))
 	}
 	row("delivery", fmt.Sprint(m.Delivery))
-	row("failures", fmt.Sprintf("%d of at most %d", m.Failures, m.Retries+1))
+	row("failures", fmt.Sprintf("%d of at most %d", m.Failures, m.MaxRetries+1))
 	row("losses", fmt.Sprint(m.Losses))
 	row("last error", paint(bad, m.LastError))
 	row("last delivery", at(m.EndedAt))

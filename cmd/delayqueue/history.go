@@ -52,7 +52,7 @@ over yet.`,
 func printTallies(tallies []delayqueue.Tally) error {
 	for _, t := range tallies {
 		err := printJSON(map[string]any{
-			"start": t.Start, "sent": t.Sent, "delivered": t.Delivered, "acked": t.Acked, "failed": t.Failed, "lost": t.Lost, "dead": t.Dead,
+			"start": t.Start, "sent": t.Sent, "delivered": t.Delivered, "acked": t.Acked, "failed": t.Failed, "lost": t.Lost, "garbage": t.Garbage,
 		})
 		if err != nil {
 			return err
@@ -70,16 +70,16 @@ func drawTallies(tallies []delayqueue.Tally, days bool) {
 	if days {
 		layout, axis = "2006-01-02", "01-02"
 	}
-	t := grid("since (UTC)", "sent", "delivered", "acked", "failed", "lost", "dead")
+	t := grid("since (UTC)", "sent", "delivered", "acked", "failed", "lost", "garbage")
 	right(t, 2, 3, 4, 5, 6, 7)
 	rows := 0
 	for _, n := range tallies {
 		sent, acked, failed = append(sent, float64(n.Sent)), append(acked, float64(n.Acked)), append(failed, float64(n.Failed+n.Lost))
-		if n.Sent+n.Delivered+n.Acked+n.Failed+n.Lost+n.Dead == 0 {
+		if n.Sent+n.Delivered+n.Acked+n.Failed+n.Lost+n.Garbage == 0 {
 			continue
 		}
 		rows++
-		addRow(t, n.Start.Format(layout), n.Sent, n.Delivered, number(n.Acked, good), number(n.Failed, warn), number(n.Lost, warn), number(n.Dead, bad))
+		addRow(t, n.Start.Format(layout), n.Sent, n.Delivered, number(n.Acked, good), number(n.Failed, warn), number(n.Lost, warn), number(n.Garbage, bad))
 	}
 	if rows == 0 {
 		say("nothing happened from %s on", tallies[0].Start.Format(layout))

@@ -228,7 +228,7 @@ func tellHistory(w *world) {
 	hours := decode[map[string]any](w, w.must("history", "orders", "--json", "--last", "48"))
 	now, before := hours[47], hours[46] // the hour may have ended meanwhile
 	sum := func(what string) float64 { return now[what].(float64) + before[what].(float64) }
-	if len(hours) != 48 || sum("sent") != 3 || sum("dead") != 2 || sum("failed") != 2 {
+	if len(hours) != 48 || sum("sent") != 3 || sum("garbage") != 2 || sum("failed") != 2 {
 		w.Errorf("history --json: %d, %v %v", len(hours), before, now)
 	}
 	if days := decode[map[string]any](w, w.must("history", "orders", "--json", "--days", "--last", "7")); len(days) != 7 {

@@ -176,7 +176,7 @@ type messageJSON struct {
 	Delivery   int               `json:"delivery"`
 	Failures   int               `json:"failures"`
 	Losses     int               `json:"losses"`
-	Retries    int               `json:"retries"`
+	MaxRetries int               `json:"max_retries"`
 	Payload    *string           `json:"payload,omitempty"`
 	Base64     []byte            `json:"payload_base64,omitempty"` // of a payload that is no text
 	Headers    map[string]string `json:"headers,omitempty"`
@@ -197,7 +197,7 @@ func instant(t time.Time) *time.Time {
 func jsonOf(m *delayqueue.MessageStatus) messageJSON {
 	out := messageJSON{
 		ID: m.ID, Key: m.Key, State: m.State.String(), Due: m.Due.UTC(), At: instant(m.At), Delivery: m.Delivery, Failures: m.Failures,
-		Losses: m.Losses, Retries: m.Retries, Headers: m.Headers, LastError: m.LastError, EndedAt: instant(m.EndedAt), Consumer: m.Consumer,
+		Losses: m.Losses, MaxRetries: m.MaxRetries, Headers: m.Headers, LastError: m.LastError, EndedAt: instant(m.EndedAt), Consumer: m.Consumer,
 	}
 	if m.Broken != nil {
 		out.Unreadable = m.Broken.Error()

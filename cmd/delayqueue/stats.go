@@ -81,7 +81,7 @@ type statsJSON struct {
 	Queue       string     `json:"queue"`
 	Pending     int64      `json:"pending"`
 	Ready       int64      `json:"ready"`
-	Processing  int64      `json:"processing"`
+	Unack       int64      `json:"unack"`
 	Retry       int64      `json:"retry"`
 	Garbage     int64      `json:"garbage"`
 	Behind      float64    `json:"behind_seconds"`
@@ -91,7 +91,7 @@ type statsJSON struct {
 }
 
 func (a *app) printStats(ctx context.Context, out io.Writer, monitors []*delayqueue.Monitor) error {
-	t := grid("queue", "pending", "ready", "processing", "retry", "garbage", "behind", "next due", "state")
+	t := grid("queue", "pending", "ready", "unack", "retry", "garbage", "behind", "next due", "state")
 	right(t, 2, 3, 4, 5, 6, 7)
 	for _, m := range monitors {
 		n, err := m.Counts(ctx)
@@ -100,7 +100,7 @@ func (a *app) printStats(ctx context.Context, out io.Writer, monitors []*delayqu
 		}
 		if a.json {
 			err := printJSON(statsJSON{
-				m.Name(), n.Pending, n.Ready, n.Processing, n.Retry, n.Garbage, n.Behind.Seconds(), instant(n.NextDue), n.Paused, instant(n.PausedUntil),
+				m.Name(), n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Behind.Seconds(), instant(n.NextDue), n.Paused, instant(n.PausedUntil),
 			})
 			if err != nil {
 				return err
@@ -121,7 +121,7 @@ func (a *app) printStats(ctx context.Context, out io.Writer, monitors []*delayqu
 		if n.Behind > 0 {
 			behind = paint(warn, brief(n.Behind))
 		}
-		addRow(t, m.Name(), n.Pending, number(n.Ready, warn), number(n.Processing, good), number(n.Retry, warn), number(n.Garbage, bad),
+		addRow(t, m.Name(), n.Pending, number(n.Ready, warn), number(n.Unack, good), number(n.Retry, warn), number(n.Garbage, bad),
 			behind, next, state)
 	}
 	if a.json {

@@ -28,7 +28,7 @@ func tellSend(w *world) {
 	if err != nil || m == nil {
 		w.Fatal(m, err)
 	}
-	if m.Payload != "a" || m.Key != "k" || m.Headers["x"] != "1" || m.Headers["y"] != "2" || m.Retries != 7 || time.Until(m.Due) < 23*time.Hour {
+	if m.Payload != "a" || m.Key != "k" || m.Headers["x"] != "1" || m.Headers["y"] != "2" || m.MaxRetries != 7 || time.Until(m.Due) < 23*time.Hour {
 		w.Errorf("sent %+v", m)
 	}
 	w.refused(exitRefused, `key "k" is held by message `+id, "send", "orders", "b", "--key", "k")

@@ -45,7 +45,7 @@ func (r *Reading) Sizes() map[delayqueue.State]int64 {
 	return map[delayqueue.State]int64{
 		delayqueue.StatePending: r.Counts.Pending,
 		delayqueue.StateReady:   r.Counts.Ready,
-		delayqueue.StateUnack:   r.Counts.Processing,
+		delayqueue.StateUnack:   r.Counts.Unack,
 		delayqueue.StateRetry:   r.Counts.Retry,
 		delayqueue.StateGarbage: r.Counts.Garbage,
 	}
