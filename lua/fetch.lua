@@ -135,7 +135,7 @@ for i = 1, #expired, 2 do
     redis.call('HSET', KEYS[7], id, record)
     if losses >= maxlosses then
       local envelope = redis.call('HGET', KEYS[6], id)
-      local key = keyof(string.sub(envelope, 18))
+      local key = keyof(envelope, 18)
       if key ~= '' and redis.call('HGET', KEYS[8], key) == id then redis.call('HDEL', KEYS[8], key) end
       redis.call('ZADD', KEYS[5], us(now), id)
       dead[#dead + 1] = id

@@ -8,10 +8,10 @@ local function us(n) return string.format('%.0f', n) end
 -- with pcall: it stops nothing if somebody else has that key.
 local function counter(kind) return us(math.floor(now / 3600000000)) .. ':' .. kind end
 
--- keyof(tail) is the caller's own name for a message, '' for none; tail begins at the
--- key length, which is byte 18 of an envelope.
-local function keyof(tail)
-  local hi, lo = string.byte(tail, 1, 2)
+-- keyof(envelope, at) is the caller's own name for a message, '' for none; the key length is at byte `at`,
+-- which is 18 unless version and due instant are left out. It copies nothing but the key.
+local function keyof(envelope, at)
+  local hi, lo = string.byte(envelope, at, at + 1)
   if not lo or hi * 256 + lo == 0 then return '' end
-  return string.sub(tail, 3, 2 + hi * 256 + lo)
+  return string.sub(envelope, at + 2, at + 1 + hi * 256 + lo)
 end

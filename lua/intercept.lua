@@ -37,7 +37,7 @@ if envelope then
     where = 'ready'
   end
   if where ~= 'gone' then
-    key = keyof(string.sub(envelope, 18))
+    key = keyof(envelope, 18)
     if key ~= '' and redis.call('HGET', KEYS[8], key) == id then redis.call('HDEL', KEYS[8], key) end
     redis.call('HDEL', KEYS[6], id)
     redis.call('HDEL', KEYS[7], id)

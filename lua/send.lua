@@ -51,7 +51,7 @@ while ARGV[run] do
         envelope = head .. string.sub(envelope, 18)
       end
     end
-    if keyed then key = keyof(string.sub(envelope, 18)) end
+    if keyed then key = keyof(envelope, 18) end
     if key ~= '' then
       holder = taken[key] or redis.call('HGET', KEYS[3], key)
       -- A holder without an envelope is what somebody else left behind.

@@ -53,7 +53,7 @@ for i = 6, #ARGV do
   elseif what ~= 'delete' then
     allowed = allowed and place ~= 'garbage'
   end
-  local key = allowed and keyof(string.sub(envelope, 18)) or ''
+  local key = allowed and keyof(envelope, 18) or ''
   local holder = key ~= '' and redis.call('HGET', KEYS[8], key)
   if not allowed then
     where = '!' .. where
