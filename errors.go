@@ -10,61 +10,61 @@ import (
 var (
 	// ErrSkipRetry, returned or wrapped by a handler, sends the message straight
 	// to garbage, however many retries it has left.
-	ErrSkipRetry = errors.New("delayqueue: skip retry")
+	ErrSkipRetry = errors.New("skip retry")
 )
 
 // Why a delivery failed, as an error handler, a garbage handler and the record of
 // a message's last error see it.
 var (
 	// ErrNacked stands for a CallbackFunc that returned false.
-	ErrNacked = errors.New("delayqueue: callback returned false")
+	ErrNacked = errors.New("callback returned false")
 	// ErrPanicked is wrapped by the error that stands for a panic in a handler.
-	ErrPanicked = errors.New("delayqueue: handler panicked")
+	ErrPanicked = errors.New("handler panicked")
 	// ErrConsumeTimeout is the failure of a handler that ran past
 	// WithMaxConsumeDuration, and the cause with which its context ended.
-	ErrConsumeTimeout = errors.New("delayqueue: handler ran past its limit")
+	ErrConsumeTimeout = errors.New("handler ran past its limit")
 	// ErrExpired is the reason of a message that could not be handed out within
 	// its WithMsgTTL.
-	ErrExpired = errors.New("delayqueue: message expired before its first delivery")
+	ErrExpired = errors.New("message expired before its first delivery")
 	// ErrPoison is the reason of a message that was lost with its consumer as many
 	// times in a row as WithMaxLosses allows.
-	ErrPoison = errors.New("delayqueue: message was lost with its consumer too many times in a row")
+	ErrPoison = errors.New("message was lost with its consumer too many times in a row")
 )
 
 // Causes (context.Cause) with which the context of a handler can end early.
 var (
 	// ErrDeliveryLost: the lease ran out and the message went to another consumer.
 	// What the handler returns has no effect.
-	ErrDeliveryLost = errors.New("delayqueue: delivery was lost: its lease ran out")
+	ErrDeliveryLost = errors.New("delivery was lost: its lease ran out")
 	// ErrIntercepted: the message was taken back while it was being handled. What
 	// the handler returns has no effect.
-	ErrIntercepted = errors.New("delayqueue: message was intercepted")
+	ErrIntercepted = errors.New("message was intercepted")
 	// ErrShutdown: the context given to Shutdown ended. The message has been
 	// released and will be delivered again.
-	ErrShutdown = errors.New("delayqueue: consumer is shutting down")
+	ErrShutdown = errors.New("consumer is shutting down")
 )
 
 // What sending can run into, besides the errors of Redis, of the network and of the context.
 var (
 	// ErrDuplicateKey: another live message of the queue has this key. The error is
 	// a *DuplicateKeyError, which names the message.
-	ErrDuplicateKey = errors.New("delayqueue: a live message already has this key")
+	ErrDuplicateKey = errors.New("a live message already has this key")
 	// ErrNotReplicated: the message was stored, but fewer replicas than WithReplicaAck
 	// asks for confirmed it in time. It will be delivered unless a failover loses it.
-	ErrNotReplicated = errors.New("delayqueue: message was stored but not confirmed by enough replicas")
+	ErrNotReplicated = errors.New("message was stored but not confirmed by enough replicas")
 	// ErrBadOption: a message option was nil, out of range or used where it has no meaning.
-	ErrBadOption = errors.New("delayqueue: bad message option")
+	ErrBadOption = errors.New("bad message option")
 	// ErrPayloadTooLarge: the message, headers included, is over 511 MB: it does not fit one Redis string.
-	ErrPayloadTooLarge = errors.New("delayqueue: payload too large")
+	ErrPayloadTooLarge = errors.New("payload too large")
 	// ErrBadReply: a script answered something that this version does not know.
-	ErrBadReply = errors.New("delayqueue: unexpected reply")
+	ErrBadReply = errors.New("unexpected reply")
 	// ErrWrongType: a key of the queue holds another type of value, so another
 	// program is writing under the queue's prefix and name.
-	ErrWrongType = errors.New("delayqueue: a key of the queue belongs to another program")
+	ErrWrongType = errors.New("a key of the queue belongs to another program")
 )
 
 // errNewerVersion: the message was written by a newer version of the library.
-var errNewerVersion = errors.New("delayqueue: message was written by a newer version")
+var errNewerVersion = errors.New("message was written by a newer version")
 
 // A DuplicateKeyError says which message has the key. errors.Is finds ErrDuplicateKey in it.
 type DuplicateKeyError struct {
@@ -74,7 +74,7 @@ type DuplicateKeyError struct {
 }
 
 func (e *DuplicateKeyError) Error() string {
-	return fmt.Sprintf("delayqueue: queue %q: key %q is held by message %s: intercept that one first, or use another key", e.Queue, e.Key, e.ID)
+	return fmt.Sprintf("key %q is held by message %s: intercept that one first, or use another key", e.Key, e.ID)
 }
 
 // Is makes errors.Is(err, ErrDuplicateKey) true.
@@ -93,17 +93,17 @@ func (e *retryAfterError) Unwrap() error { return e.err }
 // delay. A negative d counts as zero; a nil err is allowed.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
-		err = errors.New("delayqueue: retry asked for")
+		err = errors.New("retry asked for")
 	}
 	return &retryAfterError{delay: max(d, 0), err: err}
 }
 
 type snoozeError struct{ delay time.Duration }
 
-func (e *snoozeError) Error() string { return fmt.Sprintf("delayqueue: snooze for %v", e.delay) }
+func (e *snoozeError) Error() string { return fmt.Sprintf("snooze for %v", e.delay) }
 
 // ErrSnoozed is what errors.Is finds in the value of Snooze, for a Middleware to tell it from a failure.
-var ErrSnoozed = errors.New("delayqueue: snoozed")
+var ErrSnoozed = errors.New("snoozed")
 
 // Unwrap makes errors.Is(err, ErrSnoozed) true.
 func (e *snoozeError) Unwrap() error { return ErrSnoozed }

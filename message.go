@@ -146,7 +146,7 @@ func (e *envelope) encode(w when) string {
 	return b.String()
 }
 
-var errBadEnvelope = errors.New("delayqueue: broken envelope")
+var errBadEnvelope = errors.New("broken envelope")
 
 // decodeEnvelope reads what a sender of this version wrote. The payload is a part of
 // s, not a copy. It returns errNewerVersion for a version that it does not know and
@@ -257,7 +257,7 @@ func parseFail(s string) (failRecord, error) {
 	var r failRecord
 	fields := strings.SplitN(s, " ", 5)
 	if len(fields) != 5 {
-		return r, fmt.Errorf("delayqueue: broken fail record %q", s)
+		return r, fmt.Errorf("broken fail record %q", s)
 	}
 	var errs [4]error
 	r.delivery, errs[0] = strconv.Atoi(fields[0])
@@ -266,7 +266,7 @@ func parseFail(s string) (failRecord, error) {
 	r.when, errs[3] = strconv.ParseInt(fields[3], 10, 64)
 	r.text = fields[4]
 	if err := errors.Join(errs[:]...); err != nil {
-		return r, fmt.Errorf("delayqueue: broken fail record %q: %w", s, err)
+		return r, fmt.Errorf("broken fail record %q: %w", s, err)
 	}
 	return r, nil
 }

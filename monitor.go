@@ -164,7 +164,7 @@ type Page struct {
 }
 
 // ErrBadCursor: that is no cursor of a Page.
-var ErrBadCursor = errors.New("delayqueue: bad cursor")
+var ErrBadCursor = errors.New("bad cursor")
 
 // List returns a page of the messages in a state, in order of their time; cursor is "" for the
 // first page, and then the Next of the page before. It looks at as many messages as the filter's Limit

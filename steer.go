@@ -8,7 +8,7 @@ import (
 )
 
 // ErrWrongState: a message is in a state in which that cannot be done. A *StateError says which.
-var ErrWrongState = errors.New("delayqueue: message is in the wrong state")
+var ErrWrongState = errors.New("message is in the wrong state")
 
 // A StateError wraps ErrWrongState.
 type StateError struct {
@@ -18,7 +18,7 @@ type StateError struct {
 }
 
 func (e *StateError) Error() string {
-	return fmt.Sprintf("delayqueue: queue %q: message %s is %s, in which state this cannot be done", e.Queue, e.ID, e.State)
+	return fmt.Sprintf("message %s is %s, in which state this cannot be done", e.ID, e.State)
 }
 
 // Unwrap makes errors.Is(err, ErrWrongState) true.
@@ -81,9 +81,9 @@ func (m *Monitor) steerOne(ctx context.Context, what string, us int64, id string
 		if msg, err := m.Get(ctx, id); err == nil && msg != nil {
 			dup.Key = msg.Key
 		}
-		return dup
+		return m.failed(dup, "%s %s", verbs[what], id)
 	case !s.done:
-		return &StateError{Queue: m.store.queue, ID: id, State: s.state}
+		return m.failed(&StateError{Queue: m.store.queue, ID: id, State: s.state}, "%s", verbs[what])
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (m *Monitor) pause(ctx context.Context, until int64) error {
 }
 
 // ErrConsumersAlive: a queue is in use.
-var ErrConsumersAlive = errors.New("delayqueue: consumers of this queue are alive")
+var ErrConsumersAlive = errors.New("consumers of this queue are alive")
 
 // DeleteQueue deletes a queue with all its messages. It returns ErrConsumersAlive while consumers are
 // alive, unless forced; those find that their messages are gone, and go on with what is sent from then on. It

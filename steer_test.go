@@ -108,7 +108,7 @@ func monitorRequeues(f *fixture, m *Monitor) {
 		f.t.Errorf("requeue of one whose key another holds: %v", err)
 	}
 	f.must(m.Requeue(ctxB, ids[0]))
-	if s := f.status(m, ids[0]); s.State != StateReady || s.Failures != 0 || s.Losses != 0 || s.LastError != "delayqueue: skip retry: no a" || s.Delivery != 2 {
+	if s := f.status(m, ids[0]); s.State != StateReady || s.Failures != 0 || s.Losses != 0 || s.LastError != "skip retry: no a" || s.Delivery != 2 {
 		f.t.Errorf("brought back: %+v", s)
 	}
 	if s, err := m.GetKey(ctxB, "key of a"); err != nil || s == nil || s.ID != ids[0] {

@@ -157,7 +157,7 @@ func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any,
 }
 
 // errNoNode: the client is of a kind that does not say which server holds a key.
-var errNoNode = errors.New("delayqueue: this kind of client does not say which server holds a key")
+var errNoNode = errors.New("this kind of client does not say which server holds a key")
 
 // node is a client for the one server that holds the queue.
 func (s *store) node(ctx context.Context) (*redis.Client, error) {

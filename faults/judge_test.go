@@ -40,7 +40,7 @@ func TestJudge(t *testing.T) {
 			Fail:     map[string]check.Fail{idA: {Delivery: 4, When: sec(9), Error: text}},
 		}
 	}
-	const poison = "delayqueue: message was lost with its consumer too many times in a row"
+	const poison = "message was lost with its consumer too many times in a row"
 
 	for name, c := range map[string]struct {
 		entries []entry
