@@ -17,10 +17,8 @@ func (m *mailbox[T]) put(items ...T) {
 	m.mu.Lock()
 	m.items = append(m.items, items...)
 	m.mu.Unlock()
-	if len(items) > 1 {
-		m.filled.Broadcast()
-	} else {
-		m.filled.Signal()
+	for range items {
+		m.filled.Signal() // nobody who would find nothing
 	}
 }
 
