@@ -69,6 +69,31 @@ func TestGoexitAfterTheLimit(t *testing.T) {
 	settledDown(t, q.current())
 }
 
+// TestPanicNil: where GODEBUG makes recover return nil for it, it is a failure all the same.
+func TestPanicNil(t *testing.T) {
+	t.Setenv("GODEBUG", "panicnil=1")
+	for name, handler := range map[string]Handler{"handler": func(context.Context, *Message) error { panic(nil) }, "callback": nil} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			deaths := make(chan error, 1)
+			q := f.queue(func(string) bool { panic(nil) }).
+				WithGarbageHandler(func(_ context.Context, _ *Message, err error) { deaths <- err })
+			if handler != nil {
+				q.WithHandler(handler)
+			}
+			info := f.send(q, "x", WithRetryCount(0))
+			q.StartConsume()
+			eventually(t, "it is settled", func() bool { return f.where(info.ID) != "pending" && f.where(info.ID) != "unack" })
+			if where := f.where(info.ID); where != "garbage" {
+				t.Fatalf("the message is %s", where)
+			}
+			if err := receive(t, "its death is told", deaths); !errors.Is(err, ErrPanicked) {
+				t.Errorf("it died of %v", err)
+			}
+		})
+	}
+}
+
 type nilError struct{ text string }
 
 func (e *nilError) Error() string { return e.text }

@@ -135,8 +135,9 @@ type verdict struct {
 // call calls the handler; a panic in it, or in its error's methods, is an error with its
 // stack in the log.
 func (r *run) call(ctx context.Context, d *delivery) (v verdict) {
+	returned := false
 	defer func() {
-		if p := recover(); p != nil {
+		if p := recover(); !returned { // p is nil for panic(nil), where GODEBUG allows that, and for Goexit
 			r.log.Error("delayqueue: handler panicked", d.attrs(), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 			v = verdict{err: fmt.Errorf("%w: %v", ErrPanicked, p)}
 		}
@@ -145,9 +146,11 @@ func (r *run) call(ctx context.Context, d *delivery) (v verdict) {
 		if !r.callback(d.msg.Payload) {
 			v.err = ErrNacked
 		}
-		return v
+	} else {
+		v = judge(r.handle(ctx, d.message()))
 	}
-	return judge(r.handle(ctx, d.message()))
+	returned = true
+	return v
 }
 
 // judge reads a handler's error.
