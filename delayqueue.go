@@ -46,6 +46,13 @@ func NewQueue(name string, cli redis.UniversalClient, callback CallbackFunc, opt
 	return q
 }
 
+// made panics for a zero value, which has no Redis.
+func (s *taking) made() {
+	if s.store == nil {
+		panic("delayqueue: the zero value of a DelayQueue or Publisher is of no use: make one with NewQueue or NewPublisher")
+	}
+}
+
 func newSending(call, name string, cli redis.UniversalClient, opts []QueueOption) sending {
 	if name == "" || strings.ContainsAny(name, "{}") {
 		panic(fmt.Sprintf("delayqueue: %s: name %q: a name needs at least one character and none of { }", call, name))
@@ -70,6 +77,7 @@ func newSending(call, name string, cli redis.UniversalClient, opts []QueueOption
 func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().done }
 
 func (q *DelayQueue) start() *run {
+	q.made()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.settings.callback == nil && q.settings.handler == nil {

@@ -103,7 +103,7 @@ func TestZeroNegativeAndPast(t *testing.T) {
 		"negative delay":  func() error { return q.SendDelayMsg("b", -time.Hour) },
 		"past schedule":   func() error { return q.SendScheduleMsg("c", time.Now().Add(-time.Hour)) },
 		"before 1970":     func() error { return q.SendScheduleMsg("d", time.Unix(-1, 0)) },
-		"the zero time":   func() error { return q.SendScheduleMsg("e", time.Time{}) },
+		"a day of old":    func() error { return q.SendScheduleMsg("e", time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)) },
 		"smallest delay":  func() error { return q.SendDelayMsg("f", -1<<63) },
 		"Send, no option": func() error { _, err := q.Send(context.Background(), "g"); return err },
 	} {
@@ -320,7 +320,7 @@ func TestQueuesShareNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	type queueID struct{ prefix, name string }
-	ids := []queueID{{"dq", f.name}, {"other", f.name}, {"dq", f.name + "-and-more"}, {"dq", f.name + ":pending"}, {"dq:x", f.name}}
+	ids := []queueID{{"dq", f.name}, {"other", f.name}, {"dq", f.name + "-and-more"}, {"dq", f.name + ":pending"}, {"dq", "x:" + f.name}, {"dq_x", f.name}}
 	var got tally
 	for i, id := range ids {
 		q := NewQueue(id.name, f.cli, func(payload string) bool {

@@ -23,7 +23,9 @@
 //
 //   - Exactly once: a handler that dies, or is cut off past its lease, may have done its work
 //     already when its message comes again. Make handlers repeatable.
-//   - Order: messages come in order of due time as well as can be, not strictly.
+//   - Order: messages come in order of due time as well as can be, not strictly. So one that is
+//     due now waits behind all that was due before it: what must not wait for a backlog of other
+//     work (of another tenant, of a slower kind) belongs in a queue of its own.
 //   - More than Redis keeps: what a failover or a crash of Redis loses is lost. WithReplicaAck
 //     and appendfsync narrow that.
 //   - Eviction: under a maxmemory policy other than noeviction, Redis deletes the queue.
@@ -46,8 +48,8 @@
 // # Keys
 //
 // All keys of a queue share one hash tag, so they stay in one slot of a Cluster:
-// {<prefix>:<name>}:<structure>, prefix dq unless UseCustomPrefix says otherwise. Prefix
-// and name are joined by a colon, so prefix a with name b:c is prefix a:b with name c.
+// {<prefix>:<name>}:<structure>, prefix dq unless UseCustomPrefix says otherwise. A prefix holds no
+// colon, so queues of different prefixes, or of different names, share no key.
 //
 //	pending  sorted set  tag -> due                 not yet due
 //	ready    list        tag                        due, next to be handed out

@@ -174,6 +174,7 @@ func (e *events) remove(s *Subscription) {
 // worker: while the listener is too slow, events are dropped and counted (Event.Dropped,
 // Subscription.Dropped). A panic in it is logged. The listener must not change an event's IDs.
 func (s *sending) ListenEvent(listener EventListener) *Subscription {
+	s.made()
 	sub := s.events.subscription()
 	s.events.add(sub)
 	go sub.serve(listener)
@@ -186,6 +187,7 @@ const reportMost = 100
 // EnableReport tells the events of this process to every Monitor that listens, on any machine, over
 // Redis's pub/sub, until Stop of what it returns. What Redis does not take within 10 s is dropped and counted.
 func (s *sending) EnableReport() *Subscription {
+	s.made()
 	sub := s.events.subscription()
 	s.events.add(sub)
 	go sub.serve(func(first Event) {

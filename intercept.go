@@ -6,11 +6,15 @@ import (
 )
 
 // Name is the queue's.
-func (s *taking) Name() string { return s.store.queue }
+func (s *taking) Name() string {
+	s.made()
+	return s.store.queue
+}
 
 // TryIntercept takes back a message that was sent, wherever it is; it gives up after 10 s
 // without Redis. See Intercept.
 func (s *taking) TryIntercept(info *MessageInfo) (*InterceptResult, error) {
+	s.made()
 	if info == nil {
 		return nil, fmt.Errorf("delayqueue: queue %q: TryIntercept(nil): pass what Send returned", s.store.queue)
 	}
@@ -31,6 +35,7 @@ func (s *taking) InterceptKey(ctx context.Context, key string) (*InterceptResult
 }
 
 func (s *taking) intercept(ctx context.Context, by, what string) (*InterceptResult, error) {
+	s.made()
 	state := StateGone
 	err := s.callers.call(ctx, func(c *caller) (err error) {
 		state, err = s.store.intercept(ctx, c, by, what)

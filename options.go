@@ -19,10 +19,11 @@ type QueueOption func(*identity)
 type identity struct{ prefix string }
 
 // UseCustomPrefix puts the queue's keys under {p:name} instead of {dq:name}. Queues of
-// different prefixes share nothing. It panics if p is empty or holds { or }.
+// different prefixes share nothing. It panics if p is empty or holds {, } or a colon, which ends
+// a prefix: names may hold colons.
 func UseCustomPrefix(p string) QueueOption {
-	if p == "" || strings.ContainsAny(p, "{}") {
-		panic(fmt.Sprintf("delayqueue: UseCustomPrefix(%q): a prefix needs at least one character and none of { }", p))
+	if p == "" || strings.ContainsAny(p, "{}:") {
+		panic(fmt.Sprintf("delayqueue: UseCustomPrefix(%q): a prefix needs at least one character and none of { } :", p))
 	}
 	return func(id *identity) { id.prefix = p }
 }
@@ -65,15 +66,32 @@ func (w when) due(now int64) int64 {
 }
 
 const (
-	maxDelay = 150 * 365 * 24 * time.Hour
-	maxKey   = 512
+	minDelay   = time.Microsecond // what instants are counted in
+	maxDelay   = 150 * 365 * 24 * time.Hour
+	minSetting = time.Millisecond // of durations that are written down once, so that a tenth of that is no wish
+	maxKey     = 512
 )
+
+// forgotten asks about a duration that looks like a number without its unit.
+func forgotten(d time.Duration) string {
+	switch {
+	case d <= 0 || d >= minSetting:
+		return ""
+	case d < 1000:
+		return fmt.Sprintf(": did you mean %d*time.Second?", d)
+	default:
+		return fmt.Sprintf(": did you mean %d*time.Millisecond?", d)
+	}
+}
 
 var maxDue = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func delayed(d time.Duration) (when, error) {
 	if d > maxDelay {
 		return when{}, fmt.Errorf("%w: delay %v: at most %v (150 years)", ErrBadOption, d, maxDelay)
+	}
+	if 0 < d && d < minDelay {
+		return when{}, fmt.Errorf("%w: delay %v: 0, or at least %v%s", ErrBadOption, d, minDelay, forgotten(d))
 	}
 	d = max(d, 0)
 	return when{us: d.Microseconds() + roundUp(d)}, nil
@@ -88,6 +106,9 @@ func roundUp(d time.Duration) int64 {
 }
 
 func scheduled(t time.Time) (when, error) {
+	if t.IsZero() {
+		return when{}, fmt.Errorf("%w: schedule: the zero time: nobody has set it; for now, use Send without an option", ErrBadOption)
+	}
 	if !t.Before(maxDue) {
 		return when{}, fmt.Errorf("%w: schedule %v: must be before the year 2200", ErrBadOption, t)
 	}
@@ -98,7 +119,8 @@ func scheduled(t time.Time) (when, error) {
 }
 
 // WithDelay makes the message due after d, by the server's clock. Zero or less means
-// now; more than 150 years is an error. For Send and SendBatch; an error elsewhere.
+// now; more than 150 years is an error, and so is less than 1µs, which is a number
+// without its unit. For Send and SendBatch; an error elsewhere.
 func WithDelay(d time.Duration) MsgOption {
 	w, err := delayed(d)
 	return func(m *draft) error { return m.setWhen("WithDelay", w, err) }
@@ -106,7 +128,7 @@ func WithDelay(d time.Duration) MsgOption {
 
 // WithSchedule makes the message due at t, the caller's wall clock read as an instant of
 // the server's. The past, and any time before 1970, means now; 2200 or later is an
-// error. For Send and SendBatch; an error elsewhere.
+// error, and so is the zero time. For Send and SendBatch; an error elsewhere.
 func WithSchedule(t time.Time) MsgOption {
 	w, err := scheduled(t)
 	return func(m *draft) error { return m.setWhen("WithSchedule", w, err) }
@@ -152,7 +174,7 @@ func WithKey(key string) MsgOption {
 func WithMsgTTL(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d < time.Microsecond {
-			return fmt.Errorf("%w: WithMsgTTL(%v): must be at least 1µs", ErrBadOption, d)
+			return fmt.Errorf("%w: WithMsgTTL(%v): must be at least 1µs%s", ErrBadOption, d, forgotten(d))
 		}
 		m.ttl = d
 		return nil
@@ -232,6 +254,7 @@ func defaultDelay(n int) time.Duration {
 
 // set changes a setting, or says why it cannot.
 func (q *DelayQueue) set(call string, ok bool, rule string, change func(*settings)) *DelayQueue {
+	q.made()
 	if !ok {
 		panic("delayqueue: " + call + ": " + rule)
 	}
@@ -289,10 +312,10 @@ func (q *DelayQueue) WithConcurrent(n int) *DelayQueue {
 }
 
 // WithFetchInterval is the longest time between two looks at the queue. Messages do not
-// wait for it: it is the safety net under the wake-ups. Default 1 s; a consumer looks at
-// least every third of a lease in any case.
+// wait for it: it is the safety net under the wake-ups. Default 1 s; at least 10 ms. A consumer
+// looks at least every third of a lease in any case.
 func (q *DelayQueue) WithFetchInterval(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithFetchInterval(%v)", d), d > 0, "must be positive", func(s *settings) { s.fetchInterval = d })
+	return q.set(fmt.Sprintf("WithFetchInterval(%v)", d), d >= 10*time.Millisecond, "must be at least 10ms"+forgotten(d), func(s *settings) { s.fetchInterval = d })
 }
 
 // WithFetchLimit bounds how many deliveries the consumer holds, settled ones not counted.
@@ -303,15 +326,16 @@ func (q *DelayQueue) WithFetchLimit(n int) *DelayQueue {
 
 // WithMaxConsumeDuration is how long a handler may run: then its context ends with
 // ErrConsumeTimeout and the delivery counts as a failure. A callback that cannot see the
-// context goes on running beside its successor, and its result is void. Default 0: no limit.
+// context goes on running beside its successor, and its result is void. Default 0: no limit; else
+// at least 1 ms.
 func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d >= 0, "must not be negative; 0 means no limit", func(s *settings) { s.limit = d })
+	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d == 0 || d >= minSetting, "must be at least 1ms; 0 means no limit"+forgotten(d), func(s *settings) { s.limit = d })
 }
 
 // WithLease is how long a dead consumer's deliveries stay its own. A live one renews every
-// third of it, however long its handlers run. Default 10 s; at least 100 ms.
+// third of it, however long its handlers run. Default 10 s; at least 100 ms, at most 150 years.
 func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithLease(%v)", d), d >= 100*time.Millisecond, "must be at least 100ms", func(s *settings) { s.lease = d })
+	return q.set(fmt.Sprintf("WithLease(%v)", d), d >= 100*time.Millisecond && d <= maxDelay, "must be at least 100ms, and at most 150 years"+forgotten(d), func(s *settings) { s.lease = d })
 }
 
 // WithMaxLosses is how many times in a row a message may be lost with its consumer until it
@@ -333,31 +357,40 @@ func (q *DelayQueue) WithReplicaAck(n int, timeout time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithReplicaAck(%d, %v)", n, timeout), validReplicaAck(n, timeout), replicaAckRule, func(*settings) { q.replicas, q.replicaTimeout = n, timeout })
 }
 
-const replicaAckRule = "n must not be negative, and the timeout at least 1ms"
+const replicaAckRule = "n must not be negative, and the timeout at least 1ms and at most 150 years"
 
 func validReplicaAck(n int, timeout time.Duration) bool {
-	return n == 0 || n > 0 && timeout >= time.Millisecond
+	return n == 0 || n > 0 && timeout >= minSetting && timeout <= maxDelay
 }
+
+const waitRule = "must be 0, or at least 1ms and at most 150 years"
+
+// validWait is true of a setting that says how long something waits.
+func validWait(d time.Duration) bool { return d == 0 || d >= minSetting && d <= maxDelay }
 
 // WithNackRedeliveryDelay is how long every failed message waits for its next delivery.
 // Default: exponential with jitter, 1 to 2 s after the first failure, doubling to 10 minutes.
-// WithRetryDelays, WithRetryDelayFunc and RetryAfter override it, in that rising order.
+// WithRetryDelays, WithRetryDelayFunc and RetryAfter override it, in that rising order. 0, or 1 ms
+// to 150 years.
 func (q *DelayQueue) WithNackRedeliveryDelay(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithNackRedeliveryDelay(%v)", d), d >= 0, "must not be negative", func(s *settings) { s.nackDelay = &d })
+	return q.set(fmt.Sprintf("WithNackRedeliveryDelay(%v)", d), validWait(d), waitRule+forgotten(d), func(s *settings) { s.nackDelay = &d })
 }
 
 // WithRetryDelays lists the delays after the first, second, … failure; the last one
-// serves for all that follow. How many retries there are is WithRetryCount's to say.
+// serves for all that follow. How many retries there are is WithRetryCount's to say. Each is 0, or
+// 1 ms to 150 years.
 func (q *DelayQueue) WithRetryDelays(delays ...time.Duration) *DelayQueue {
-	ok := len(delays) > 0
+	ok, hint := len(delays) > 0, ""
 	for _, d := range delays {
-		ok = ok && d >= 0
+		if ok && !validWait(d) {
+			ok, hint = false, forgotten(d)
+		}
 	}
-	return q.set(fmt.Sprintf("WithRetryDelays(%v)", delays), ok, "needs at least one delay, none of them negative", func(s *settings) { s.retryDelays = slices.Clone(delays) })
+	return q.set(fmt.Sprintf("WithRetryDelays(%v)", delays), ok, "needs at least one delay, and each "+waitRule+hint, func(s *settings) { s.retryDelays = slices.Clone(delays) })
 }
 
 // WithRetryDelayFunc computes the delay after a failure: failures counts this one, from 1.
-// A negative result counts as 0. It may be called from several workers at once.
+// A negative result counts as 0, and more than 150 years as that. It may be called from several workers at once.
 func (q *DelayQueue) WithRetryDelayFunc(f func(failures int, err error, msg *Message) time.Duration) *DelayQueue {
 	return q.set("WithRetryDelayFunc", f != nil, "the function must not be nil", func(s *settings) { s.retryDelay = f })
 }
@@ -366,7 +399,7 @@ func (q *DelayQueue) WithRetryDelayFunc(f func(failures int, err error, msg *Mes
 // their age), and the oldest when there are more than max (0: any number); those are
 // counted in the log. Default 7 days, any number.
 func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueue {
-	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), age >= 0 && max >= 0, "must not be negative; 0 means no bound", func(s *settings) { s.garbageAge, s.garbageMax = age, max })
+	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), validWait(age) && max >= 0, "neither may be negative, an age is at least 1ms and at most 150 years; 0 means no bound"+forgotten(age), func(s *settings) { s.garbageAge, s.garbageMax = age, max })
 }
 
 // WithLogger sets the log. Default: slog.Default, as it is when the queue is made.

@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"strconv"
 	"strings"
@@ -42,27 +43,40 @@ func TestProgrammingMistakes(t *testing.T) {
 		"nil queue option":          {func() { NewQueue("a", cli, ok, nil) }, "option 1 is nil"},
 		"empty prefix":              {func() { UseCustomPrefix("") }, "UseCustomPrefix"},
 		"prefix with {":             {func() { UseCustomPrefix("{a}") }, "none of { }"},
+		"prefix with a colon":       {func() { UseCustomPrefix("dq:eu") }, "none of { } :"},
 		"publisher, empty name":     {func() { NewPublisher("", cli) }, "NewPublisher"},
 		"publisher, retry count":    {func() { NewPublisher("a", cli).WithDefaultRetryCount(-1) }, "must not be negative"},
 		"publisher, replicas":       {func() { NewPublisher("a", cli).WithReplicaAck(-1, time.Second) }, "must not be negative"},
 		"monitor, nil client":       {func() { NewMonitor("a", nil) }, "NewMonitor"},
 		"WithConcurrent(0)":         {func() { q().WithConcurrent(0) }, "NewPublisher"},
 		"WithConcurrent(-1)":        {func() { q().WithConcurrent(-1) }, "WithConcurrent(-1)"},
-		"negative fetch interval":   {func() { q().WithFetchInterval(-1) }, "must be positive"},
-		"fetch interval 0":          {func() { q().WithFetchInterval(0) }, "must be positive"},
+		"negative fetch interval":   {func() { q().WithFetchInterval(-1) }, "at least 10ms"},
+		"fetch interval 0":          {func() { q().WithFetchInterval(0) }, "at least 10ms"},
+		"fetch interval, no unit":   {func() { q().WithFetchInterval(5) }, "did you mean 5*time.Second?"},
+		"fetch interval too short":  {func() { q().WithFetchInterval(10*time.Millisecond - 1) }, "at least 10ms"},
 		"negative fetch limit":      {func() { q().WithFetchLimit(-1) }, "must not be negative"},
 		"negative consume duration": {func() { q().WithMaxConsumeDuration(-1) }, "0 means no limit"},
+		"consume duration, no unit": {func() { q().WithMaxConsumeDuration(30) }, "did you mean 30*time.Second?"},
+		"consume duration, in ms":   {func() { q().WithMaxConsumeDuration(1500) }, "did you mean 1500*time.Millisecond?"},
+		"lease, no unit":            {func() { q().WithLease(60) }, "did you mean 60*time.Second?"},
+		"lease too long":            {func() { q().WithLease(math.MaxInt64) }, "at most 150 years"},
 		"negative lease":            {func() { q().WithLease(-1) }, "at least 100ms"},
 		"lease too short":           {func() { q().WithLease(99 * time.Millisecond) }, "at least 100ms"},
 		"max losses 0":              {func() { q().WithMaxLosses(0) }, "at least 1"},
 		"negative retry count":      {func() { q().WithDefaultRetryCount(-1) }, "must not be negative"},
-		"negative nack delay":       {func() { q().WithNackRedeliveryDelay(-1) }, "must not be negative"},
+		"negative nack delay":       {func() { q().WithNackRedeliveryDelay(-1) }, "must be 0, or at least 1ms"},
+		"nack delay, no unit":       {func() { q().WithNackRedeliveryDelay(5) }, "did you mean 5*time.Second?"},
+		"nack delay too long":       {func() { q().WithNackRedeliveryDelay(math.MaxInt64) }, "at most 150 years"},
 		"no retry delays":           {func() { q().WithRetryDelays() }, "at least one"},
-		"negative retry delay":      {func() { q().WithRetryDelays(time.Second, -1) }, "none of them negative"},
+		"negative retry delay":      {func() { q().WithRetryDelays(time.Second, -1) }, "must be 0, or at least 1ms"},
+		"retry delays, no unit":     {func() { q().WithRetryDelays(0, 7, 60) }, "did you mean 7*time.Second?"},
+		"retry delay too long":      {func() { q().WithRetryDelays(time.Second, maxDelay+1) }, "at most 150 years"},
 		"nil retry delay func":      {func() { q().WithRetryDelayFunc(nil) }, "must not be nil"},
 		"negative garbage age":      {func() { q().WithGarbageRetention(-1, 0) }, "0 means no bound"},
+		"garbage age too long":      {func() { q().WithGarbageRetention(math.MaxInt64, 0) }, "at most 150 years"},
 		"negative garbage max":      {func() { q().WithGarbageRetention(0, -1) }, "0 means no bound"},
 		"replica timeout 0":         {func() { q().WithReplicaAck(1, 0) }, "at least 1ms"},
+		"replica timeout too long":  {func() { q().WithReplicaAck(1, math.MaxInt64) }, "at most 150 years"},
 		"nil callback":              {func() { q().WithCallback(nil) }, "must not be nil"},
 		"nil handler":               {func() { q().WithHandler(nil) }, "must not be nil"},
 		"nil middleware":            {func() { q().WithMiddleware(nil) }, "must not be nil"},
@@ -78,6 +92,35 @@ func TestProgrammingMistakes(t *testing.T) {
 		})
 	}
 	f.checkEmpty()
+}
+
+// TestZeroValues: they say what they lack, whatever is called.
+func TestZeroValues(t *testing.T) {
+	ctx := context.Background()
+	for name, call := range map[string]func(){
+		"DelayQueue.StartConsume":   func() { new(DelayQueue).StartConsume() },
+		"DelayQueue.Run":            func() { _ = new(DelayQueue).Run(ctx) },
+		"DelayQueue.WithConcurrent": func() { new(DelayQueue).WithConcurrent(1) },
+		"DelayQueue.WithLogger":     func() { new(DelayQueue).WithLogger(slog.Default()) },
+		"DelayQueue.Send":           func() { _, _ = new(DelayQueue).Send(ctx, "x") },
+		"DelayQueue.ListenEvent":    func() { new(DelayQueue).ListenEvent(func(Event) {}) },
+		"Publisher.Send":            func() { _, _ = new(Publisher).Send(ctx, "x") },
+		"Publisher.SendBatch":       func() { _, _ = new(Publisher).SendBatch(ctx, []Outgoing{{}}) },
+		"Publisher.SendDelayMsg":    func() { _ = new(Publisher).SendDelayMsg("x", maxDelay+1) },
+		"Publisher.SendScheduleMsg": func() { _ = new(Publisher).SendScheduleMsg("x", time.Now()) },
+		"Publisher.Intercept":       func() { _, _ = new(Publisher).Intercept(ctx, "x") },
+		"Publisher.TryIntercept":    func() { _, _ = new(Publisher).TryIntercept(nil) },
+		"Publisher.EnableReport":    func() { new(Publisher).EnableReport() },
+		"Publisher.Name":            func() { new(Publisher).Name() },
+	} {
+		if text := panicText(call); !strings.Contains(text, "make one with NewQueue or NewPublisher") {
+			t.Errorf("%s panicked with %q", name, text)
+		}
+	}
+	new(DelayQueue).StopConsume() // as before the first start
+	if err := new(DelayQueue).Shutdown(ctx); err != nil {
+		t.Errorf("Shutdown of the zero value: %v", err)
+	}
 }
 
 func TestSetterWhileRunning(t *testing.T) {
@@ -139,8 +182,8 @@ func TestDelayed(t *testing.T) {
 		math.MinInt64:                "0",
 		-time.Nanosecond:             "0",
 		0:                            "0",
-		time.Nanosecond:              "1",
-		999 * time.Nanosecond:        "1",
+		time.Nanosecond:              "",
+		999 * time.Nanosecond:        "",
 		time.Microsecond:             "1",
 		time.Microsecond + 1:         "2",
 		time.Second - 1:              "1000000",
@@ -156,6 +199,16 @@ func TestDelayed(t *testing.T) {
 	}
 }
 
+// TestForgottenUnit: a delay that is a number without its unit says so.
+func TestForgottenUnit(t *testing.T) {
+	f := newFixture(t)
+	err := f.queue(nil).SendDelayMsg("x", 15)
+	if !errors.Is(err, ErrBadOption) || !strings.Contains(err.Error(), "15ns") || !strings.Contains(err.Error(), "did you mean 15*time.Second?") {
+		t.Errorf("a delay of 15: %v", err)
+	}
+	f.checkEmpty()
+}
+
 // TestScheduled: the same for instants, whatever their zone.
 func TestScheduled(t *testing.T) {
 	east := time.FixedZone("east", 14*60*60)
@@ -163,7 +216,8 @@ func TestScheduled(t *testing.T) {
 		t    time.Time
 		want string
 	}{
-		{time.Time{}, "0"},
+		{time.Time{}, ""},
+		{time.Time{}.In(east), ""},
 		{time.Unix(math.MinInt64/2, 0), "0"},
 		{time.Date(-290000, 1, 1, 0, 0, 0, 0, time.UTC), "0"},
 		{time.Unix(0, -1), "0"},

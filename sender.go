@@ -123,6 +123,7 @@ func (s *sending) SendScheduleMsg(payload string, t time.Time, opts ...MsgOption
 }
 
 func (s *sending) sendAt(payload string, w when, err error, opts []MsgOption) error {
+	s.made()
 	if err != nil {
 		return fmt.Errorf("delayqueue: queue %q: %w", s.store.queue, err)
 	}
@@ -192,6 +193,7 @@ func (s *sending) failure(m *outgoing) error {
 
 // draft makes m; without an error it has an id.
 func (s *sending) draft(m *outgoing, payload string, d *draft, opts []MsgOption) error {
+	s.made()
 	d.payload, d.retries = payload, s.defaultRetries
 	for i, opt := range opts {
 		var err error

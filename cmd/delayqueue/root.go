@@ -98,8 +98,8 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 
 // checkIdentity refuses what the library would panic about.
 func (a *app) checkIdentity() error {
-	if a.prefix == "" || strings.ContainsAny(a.prefix, "{}") {
-		return fail(exitUsage, "--prefix %q: a prefix needs at least one character and none of { }", a.prefix)
+	if a.prefix == "" || strings.ContainsAny(a.prefix, "{}:") {
+		return fail(exitUsage, "--prefix %q: a prefix needs at least one character and none of { } :", a.prefix)
 	}
 	return nil
 }
