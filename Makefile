@@ -5,7 +5,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: test lint model fuzz faults soak bench bench-check redis prometheus
+.PHONY: test test-servers lint model fuzz faults soak bench bench-check redis prometheus
 
 test: redis prometheus
 	go test -race -shuffle=on ./...
@@ -18,6 +18,11 @@ test: redis prometheus
 	go get -modfile=$(NEWEST)/go.mod github.com/redis/go-redis/v9@latest; \
 	go list -modfile=$(NEWEST)/go.mod -m github.com/redis/go-redis/v9; \
 	go test -race -shuffle=on -modfile=$(NEWEST)/go.mod .
+
+# Which servers: all of .ci/servers unless SERVERS names some, or executables, as in
+# make test-servers SERVERS="sid/valkey /opt/redis/bin/redis-server"
+test-servers:
+	.ci/servers test $(SERVERS)
 
 lint:
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi

@@ -9,6 +9,8 @@ import (
 	"runtime/debug"
 	"strings"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
 )
 
 // about says where and with what was measured.
@@ -25,17 +27,11 @@ func describeMachine(ctx context.Context) (about, error) {
 		when:    time.Now(),
 		machine: fmt.Sprintf("%s, %d cores, %s/%s", processor(), runtime.NumCPU(), runtime.GOOS, runtime.GOARCH),
 	}
-	server, err := exec.CommandContext(ctx, "redis-server", "--version").Output()
+	server, err := redistest.Version(ctx)
 	if err != nil {
-		return a, fmt.Errorf("redis-server --version: %w", err)
+		return a, err
 	}
-	version := "?"
-	for _, word := range strings.Fields(string(server)) {
-		if v, ok := strings.CutPrefix(word, "v="); ok {
-			version = v
-		}
-	}
-	a.versions = []string{"Redis " + version, strings.Replace(runtime.Version(), "go", "Go ", 1)}
+	a.versions = []string{server, strings.Replace(runtime.Version(), "go", "Go ", 1)}
 	if commit, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output(); err == nil {
 		a.versions = append(a.versions, "delayqueue "+strings.TrimSpace(string(commit)))
 	}

@@ -7,12 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
 )
 
 // A row is one fault and what became of the messages.
@@ -127,13 +128,10 @@ func writePart(dir, title, text string) error {
 
 // about says when, where and with what.
 func about() string {
-	server, _ := exec.CommandContext(context.Background(), "redis-server", "--version").Output()
-	version := "?"
-	for _, word := range strings.Fields(string(server)) {
-		if v, ok := strings.CutPrefix(word, "v="); ok {
-			version = v
-		}
+	server, err := redistest.Version(context.Background())
+	if err != nil {
+		server = "?"
 	}
-	return fmt.Sprintf("%s, %d cores, %s/%s, Redis %s, %s", time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(),
-		runtime.GOOS, runtime.GOARCH, version, strings.Replace(runtime.Version(), "go", "Go ", 1))
+	return fmt.Sprintf("%s, %d cores, %s/%s, %s, %s", time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(),
+		runtime.GOOS, runtime.GOARCH, server, strings.Replace(runtime.Version(), "go", "Go ", 1))
 }

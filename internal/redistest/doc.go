@@ -13,8 +13,9 @@
 // survived did happen. Nothing here sleeps and hopes: all waits are for
 // something, with a deadline.
 //
-// redis-server must be in PATH ("make test" installs it); 6.2 is enough. A
-// test without one fails, it is never skipped. All that a test starts ends
+// redis-server must be in PATH ("make test" installs it), or DELAYQUEUE_REDIS_SERVER
+// names another server's executable (".ci/servers path NAME" fetches one); Redis 6.2
+// is enough. A test without one fails, it is never skipped. All that a test starts ends
 // with it, its servers, its files and its goroutines, and on Linux the servers
 // end even when the test binary is killed.
 package redistest

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -32,7 +31,7 @@ var errPortTaken = errors.New("redistest: port is taken")
 // methods are safe for concurrent use; those that start or stop the server
 // take turns, and Pid waits for them.
 type Server struct {
-	path string   // of redis-server
+	path string   // of the executable
 	args []string // the caller's own
 	conf string   // what a sentinel's configuration file holds at first; "": not a sentinel
 	dir  string
@@ -74,9 +73,9 @@ func Run(args ...string) (*Server, error) { return run(&Server{args: args}) }
 
 // run starts a server that is made up but for its path, directory and port.
 func run(s *Server) (*Server, error) {
-	path, err := exec.LookPath("redis-server")
+	path, err := executable()
 	if err != nil {
-		return nil, fmt.Errorf("redistest: there is no redis-server in PATH; run `make test`, which installs it: %w", err)
+		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "redistest-")
 	if err != nil {
