@@ -16,7 +16,7 @@ import (
 // it again. A panic is a failure too.
 type CallbackFunc = func(payload string) bool
 
-// A Handler handles a message. Its context ends when the delivery is lost or intercepted,
+// A Handler handles a message. Its context ends when the delivery is lost or canceled (Cancel),
 // at the limit of WithMaxConsumeDuration, or when Shutdown's patience ends; context.Cause
 // says which. It returns nil to acknowledge the message, or an error: any of its own
 // (a failure), ErrSkipRetry, RetryAfter or Snooze.

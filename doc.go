@@ -43,7 +43,7 @@
 //	                   due              no retry left, ErrSkipRetry, poison,
 //	                                    TTL over ──────────────► garbage ───► aged out: gone
 //
-// An interception takes a message out of any of these.
+// Intercept takes a message out of any of these but unack, Cancel out of that as well.
 //
 // # Keys
 //

@@ -36,9 +36,9 @@ var (
 	// ErrDeliveryLost: the lease ran out and the message went to another consumer.
 	// What the handler returns has no effect.
 	ErrDeliveryLost = errors.New("delivery was lost: its lease ran out")
-	// ErrIntercepted: the message was taken back while it was being handled. What
-	// the handler returns has no effect.
-	ErrIntercepted = errors.New("message was intercepted")
+	// ErrCanceled: the message was taken out while it was being handled (Cancel), or its queue deleted.
+	// What the handler returns has no effect.
+	ErrCanceled = errors.New("message was canceled")
 	// ErrShutdown: the context given to Shutdown ended. The message has been
 	// released and will be delivered again.
 	ErrShutdown = errors.New("consumer is shutting down")

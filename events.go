@@ -24,7 +24,7 @@ const (
 	RetryEvent                            // it failed, and will be delivered again
 	FinalFailedEvent                      // it went to garbage
 	LostEvent                             // its lease ran out: its consumer died or was cut off
-	InterceptedEvent                      // it was taken back
+	InterceptedEvent                      // it was taken out: Intercept, Cancel
 )
 
 var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted"}

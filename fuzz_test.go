@@ -102,7 +102,7 @@ func FuzzReply(f *testing.F) {
 		if answers, err := s.extend(ctx, time.Second, ds); !bad(err) && len(answers) != len(ds) {
 			t.Errorf("%v: %d answers for %d", reply, len(answers), len(ds))
 		}
-		if state, err := s.intercept(ctx, &caller{}, "id", "x"); !bad(err) && state.String() != reply[0] {
+		if state, _, err := s.intercept(ctx, &caller{}, "id", "x", false); !bad(err) && state.String() != reply[0] {
 			t.Errorf("%v is %v", reply, state)
 		}
 		if done, err := s.steer(ctx, &caller{}, "at", 0, "", []string{"a", "b"}); !bad(err) && len(done) != 2 {

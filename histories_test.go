@@ -314,7 +314,7 @@ func TestHistories(t *testing.T) {
 			if n%10 == 4 {
 				id := sent[max(0, n-rand.IntN(200))]
 				from = h.now()
-				result, err := sender.Intercept(ctx, id)
+				result, err := sender.Cancel(ctx, id)
 				if err != nil {
 					t.Error(err)
 					return

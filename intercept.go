@@ -11,7 +11,7 @@ func (s *taking) Name() string {
 	return s.store.queue
 }
 
-// TryIntercept takes back a message that was sent, wherever it is; it gives up after 10 s
+// TryIntercept takes back a message that was sent, unless it is being handled; it gives up after 10 s
 // without Redis. See Intercept.
 func (s *taking) TryIntercept(info *MessageInfo) (*InterceptResult, error) {
 	s.made()
@@ -21,35 +21,46 @@ func (s *taking) TryIntercept(info *MessageInfo) (*InterceptResult, error) {
 	return s.Intercept(s.timeout.context(), info.ID)
 }
 
-// Intercept takes out the message with this id, wherever it is, also out of garbage, and
-// says where it was. If it was being handled its handler's context ends within a third of
-// a lease (ErrIntercepted), and it is never delivered again. A message that is not
-// there is a result (StateGone), not an error.
+// Intercept takes out the message with this id, also out of garbage, and says where it was: it is never
+// delivered again. One that is being handled is left alone, for its handler has begun: Intercepted is false and
+// State StateUnack; see Cancel. A message that is not there is a result (StateGone), not an error.
+//
+// A message that was intercepted may have been handled before, by a handler that failed or was lost.
 func (s *taking) Intercept(ctx context.Context, id string) (*InterceptResult, error) {
-	return s.intercept(ctx, "id", id)
+	return s.intercept(ctx, "intercept", "id", id)
 }
 
 // InterceptKey is Intercept for the live message that has this key (WithKey).
 func (s *taking) InterceptKey(ctx context.Context, key string) (*InterceptResult, error) {
-	return s.intercept(ctx, "key", key)
+	return s.intercept(ctx, "intercept", "key", key)
 }
 
-func (s *taking) intercept(ctx context.Context, by, what string) (*InterceptResult, error) {
+// Cancel is Intercept for a message in any state. If it was being handled (StateUnack), its handler's context ends
+// within a third of a lease, with the cause ErrCanceled; what the handler has done until then it has done, and what
+// it returns has no effect.
+func (s *taking) Cancel(ctx context.Context, id string) (*InterceptResult, error) {
+	return s.intercept(ctx, "cancel", "id", id)
+}
+
+// CancelKey is Cancel for the live message that has this key (WithKey).
+func (s *taking) CancelKey(ctx context.Context, key string) (*InterceptResult, error) {
+	return s.intercept(ctx, "cancel", "key", key)
+}
+
+func (s *taking) intercept(ctx context.Context, verb, by, what string) (*InterceptResult, error) {
 	s.made()
-	state := StateGone
+	var r InterceptResult
+	running := verb == "cancel"
 	err := s.callers.call(ctx, func(c *caller) (err error) {
-		state, err = s.store.intercept(ctx, c, by, what)
+		r.State, r.ID, err = s.store.intercept(ctx, c, by, what, running)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("delayqueue: queue %q: intercept %s %s: %w", s.store.queue, by, what, err)
+		return nil, fmt.Errorf("delayqueue: queue %q: %s %s %s: %w", s.store.queue, verb, by, what, err)
 	}
-	var ids []string
-	if by == "id" {
-		ids = []string{what}
+	r.Intercepted = r.State != StateGone && (running || r.State != StateUnack)
+	if r.Intercepted {
+		s.events.tell(InterceptedEvent, 1, r.ID)
 	}
-	if state != StateGone {
-		s.events.tell(InterceptedEvent, 1, ids...)
-	}
-	return &InterceptResult{Intercepted: state != StateGone, State: state}, nil
+	return &r, nil
 }

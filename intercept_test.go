@@ -67,35 +67,6 @@ func TestTryIntercept(t *testing.T) {
 		intercepted(t, f, q, info, StateRetry)
 		f.checkEmpty()
 	})
-	t.Run("running", func(t *testing.T) {
-		f := newFixture(t)
-		started, cause := make(chan struct{}, 2), make(chan error, 1)
-		const lease = 600 * time.Millisecond
-		q := f.queue(nil).WithLease(lease).WithHandler(func(ctx context.Context, _ *Message) error {
-			started <- struct{}{}
-			<-ctx.Done()
-			cause <- context.Cause(ctx)
-			return errBoom // void
-		})
-		info := f.send(q, "x", WithKey("k"))
-		q.StartConsume()
-		receive(t, "it starts", started)
-		intercepted(t, f, q, info, StateUnack)
-		since := time.Now()
-		if err := receive(t, "its context ends", cause); !errors.Is(err, ErrIntercepted) {
-			t.Errorf("cause %v", err)
-		}
-		if took := time.Since(since); took > lease/3+2*time.Second { // 2 s for a busy machine
-			t.Errorf("its context ended after %v, want a third of the lease", took)
-		}
-		done := q.StartConsume()
-		q.StopConsume()
-		receive(t, "it stops", done)
-		f.checkEmpty()
-		if len(started) != 0 {
-			t.Error("it was delivered again")
-		}
-	})
 	t.Run("garbage", func(t *testing.T) {
 		f := newFixture(t)
 		q := f.queue(nil).WithHandler(func(context.Context, *Message) error { return ErrSkipRetry })
@@ -115,6 +86,69 @@ func TestTryIntercept(t *testing.T) {
 	})
 }
 
+// TestCancelOfARunningMessage: its handler's context ends, and it is delivered no more; an interception leaves it alone.
+func TestCancelOfARunningMessage(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, cancel := range map[string]func(q *DelayQueue, p *Publisher, m *Monitor, id string) (*InterceptResult, error){
+		"of a queue": func(q *DelayQueue, _ *Publisher, _ *Monitor, id string) (*InterceptResult, error) {
+			return q.Cancel(ctx, id)
+		},
+		"of a publisher, by key": func(_ *DelayQueue, p *Publisher, _ *Monitor, _ string) (*InterceptResult, error) {
+			return p.CancelKey(ctx, "k")
+		},
+		"of a monitor": func(_ *DelayQueue, _ *Publisher, m *Monitor, id string) (*InterceptResult, error) {
+			return m.Cancel(ctx, id)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			started, cause := make(chan struct{}, 2), make(chan error, 1)
+			const lease = 600 * time.Millisecond
+			q := f.queue(nil).WithLease(lease).WithHandler(func(ctx context.Context, _ *Message) error {
+				started <- struct{}{}
+				<-ctx.Done()
+				cause <- context.Cause(ctx)
+				return errBoom // void
+			})
+			p, m := NewPublisher(f.name, f.client()), NewMonitor(f.name, f.client())
+			info := f.send(q, "x", WithKey("k"))
+			q.StartConsume()
+			receive(t, "it starts", started)
+			left := InterceptResult{State: StateUnack, ID: info.ID}
+			for what, leave := range map[string]func() (*InterceptResult, error){
+				"TryIntercept": func() (*InterceptResult, error) { return q.TryIntercept(info) },
+				"Intercept":    func() (*InterceptResult, error) { return m.Intercept(ctx, info.ID) },
+				"InterceptKey": func() (*InterceptResult, error) { return p.InterceptKey(ctx, "k") },
+			} {
+				if r, err := leave(); err != nil || *r != left {
+					t.Errorf("%s: %+v, %v; want %+v", what, r, err, left)
+				}
+			}
+			if where := f.where(info.ID); where != "unack" || len(cause) > 0 {
+				t.Fatalf("it was left alone, and is %s", where)
+			}
+			taken := InterceptResult{Intercepted: true, State: StateUnack, ID: info.ID}
+			if r, err := cancel(q, p, m, info.ID); err != nil || *r != taken {
+				t.Errorf("cancel: %+v, %v; want %+v", r, err, taken)
+			}
+			if err := receive(t, "its context ends", cause); !errors.Is(err, ErrCanceled) {
+				t.Errorf("cause %v", err)
+			}
+			if r, err := q.Cancel(ctx, info.ID); err != nil || *r != (InterceptResult{}) {
+				t.Errorf("a second time: %+v, %v", r, err)
+			}
+			done := q.StartConsume()
+			q.StopConsume()
+			receive(t, "it stops", done)
+			f.checkEmpty()
+			if len(started) != 0 {
+				t.Error("it was delivered again")
+			}
+		})
+	}
+}
+
 func TestInterceptByKeyFromAnotherProcess(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -124,7 +158,7 @@ func TestInterceptByKeyFromAnotherProcess(t *testing.T) {
 	if r, err := other.InterceptKey(context.Background(), "order-43"); err != nil || r.Intercepted || r.State != StateGone {
 		t.Errorf("another key: %+v, %v", r, err)
 	}
-	if r, err := other.InterceptKey(context.Background(), "order-42"); err != nil || !r.Intercepted || r.State != StatePending {
+	if r, err := other.InterceptKey(context.Background(), "order-42"); err != nil || *r != (InterceptResult{true, StatePending, info.ID}) {
 		t.Errorf("intercept by key: %+v, %v", r, err)
 	}
 	if where := f.where(info.ID); where != "gone" {

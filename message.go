@@ -57,10 +57,13 @@ func (s State) String() string {
 	return stateNames[s]
 }
 
-// InterceptResult says what an interception did.
+// InterceptResult says what Intercept or Cancel did.
 type InterceptResult struct {
-	Intercepted bool  // false: there was nothing to take out
-	State       State // where the message was
+	// Intercepted: the message was taken out. False: there is none (StateGone), or it is being handled and
+	// Intercept left it alone (StateUnack).
+	Intercepted bool
+	State       State  // where the message was
+	ID          string // of the message; "" if there is none
 }
 
 // The envelope is what Redis keeps of a message, in the hash msg:

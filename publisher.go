@@ -8,7 +8,7 @@ import (
 )
 
 // A Publisher is the sending half of a queue, for a process that does not consume. It has
-// the same sends and interceptions as a DelayQueue, and is safe for concurrent use.
+// the sends of a DelayQueue, Intercept and Cancel, and is safe for concurrent use.
 type Publisher struct {
 	sending
 }

@@ -35,8 +35,8 @@ func TestVoidSettlementAfterTheLimit(t *testing.T) {
 	q.StartConsume()
 	info := f.send(q, "stuck", WithRetryCount(0))
 	receive(t, "it starts", entered)
-	if r, err := q.TryIntercept(info); err != nil || r.State != StateUnack {
-		t.Fatalf("intercept: %+v, %v", r, err)
+	if r, err := q.Cancel(context.Background(), info.ID); err != nil || r.State != StateUnack {
+		t.Fatalf("cancel: %+v, %v", r, err)
 	}
 	eventually(t, "its failure comes too late", func() bool { return f.log.count("came too late") == 1 })
 	close(release)
@@ -253,7 +253,7 @@ func TestShutdownTellsOfLostDeliveries(t *testing.T) {
 	done := q.StartConsume()
 	info := f.send(q, "x")
 	receive(t, "it starts", entered)
-	if _, err := q.TryIntercept(info); err != nil {
+	if _, err := q.Cancel(context.Background(), info.ID); err != nil {
 		t.Fatal(err)
 	}
 	receive(t, "its context ends", ended)
@@ -374,7 +374,7 @@ func TestChaos(t *testing.T) {
 			infos = append(infos, f.send(q, fmt.Sprint(round), WithRetryCount(2)))
 		}
 		for range messages / 2 {
-			if _, err := q.TryIntercept(infos[rand.IntN(messages)]); err != nil {
+			if _, err := q.Cancel(context.Background(), infos[rand.IntN(messages)].ID); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(2 * time.Millisecond)

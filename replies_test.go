@@ -62,9 +62,9 @@ func TestBadReplies(t *testing.T) {
 			[][]string{nil, list("0"), list("0", "x"), list("", "0"), list("0", "0", "0"), list("0", "3"), list("-1", "0")},
 		},
 		"intercept": {
-			func(s *store) error { _, err := s.intercept(ctx, newCaller(), "id", "a"); return err },
-			[][]string{list("gone"), list("pending"), list("ready"), list("unack"), list("retry"), list("garbage")},
-			[][]string{nil, list(""), list("Gone"), list("elsewhere"), list("gone", "gone")},
+			func(s *store) error { _, _, err := s.intercept(ctx, newCaller(), "id", "a", false); return err },
+			[][]string{list("gone", ""), list("pending", "a"), list("ready", "a"), list("unack", "a"), list("retry", "a"), list("garbage", "a")},
+			[][]string{nil, list(""), list("gone"), list("Gone", ""), list("elsewhere", "a"), list("gone", "gone", "gone")},
 		},
 		"counts": {
 			func(s *store) error { _, err := s.counts(ctx); return err },

@@ -268,13 +268,15 @@ func (s *store) extend(ctx context.Context, lease time.Duration, ds []*delivery)
 	return answers, r.err("extend")
 }
 
-func (s *store) intercept(ctx context.Context, c *caller, by, what string) (State, error) {
-	r, err := s.run(ctx, interceptScript, s.interceptKeys, append(c.args(2), by, what))
+// intercept takes a message out, one that is being handled only if running says so. It returns where the
+// message was, and its id, "" if it is gone.
+func (s *store) intercept(ctx context.Context, c *caller, by, what string, running bool) (State, string, error) {
+	r, err := s.run(ctx, interceptScript, s.interceptKeys, append(c.args(3), by, what, running))
 	if err != nil {
-		return StateGone, err
+		return StateGone, "", err
 	}
-	state := stateOf(r, r.text())
-	return state, r.err("intercept")
+	state, id := stateOf(r, r.text()), r.text()
+	return state, id, r.err("intercept")
 }
 
 // popWake blocks until the wake marker can be taken, on a client of its own, and

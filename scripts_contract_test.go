@@ -133,7 +133,7 @@ func TestScriptWrongType(t *testing.T) {
 		}},
 		"settle, plain acks of which one is stale": {keys: everyScript[2].keys, mayPass: true, build: func(r *rig) func() error {
 			r.hand(msg("p", 0), msg("q", 0), msg("r", 0))
-			r.equal("intercept", r.intercept(newCaller(), "id", idOf("q")), StateUnack)
+			r.equal("cancel", r.cancel("id", idOf("q")), StateUnack)
 			c := newCaller()
 			c.next()
 			return func() error {
@@ -152,13 +152,13 @@ func TestScriptWrongType(t *testing.T) {
 			r.put(msg("a", time.Hour, keyed("k")))
 			c := newCaller()
 			c.next()
-			return func() error { _, err := r.store.intercept(ctx, c, "id", idOf("a")); return err }
+			return func() error { _, _, err := r.store.intercept(ctx, c, "id", idOf("a"), false); return err }
 		}},
 		"intercept by key": {keys: everyScript[4].keys, build: func(r *rig) func() error {
 			r.put(msg("a", time.Hour, keyed("k")))
 			c := newCaller()
 			c.next()
-			return func() error { _, err := r.store.intercept(ctx, c, "key", "k"); return err }
+			return func() error { _, _, err := r.store.intercept(ctx, c, "key", "k", false); return err }
 		}},
 		"counts": {keys: everyScript[5].keys, mayPass: true, build: func(r *rig) func() error {
 			everywhere(r)

@@ -82,6 +82,13 @@ func TestScriptCosts(t *testing.T) {
 		}
 		return all
 	}
+	keyedAcks := func(n int) []outcome {
+		all := acks(n)
+		for i := range all {
+			all[i].d.key = fmt.Sprint("k", i)
+		}
+		return all
+	}
 	inHand := func(n int) (all []*delivery) {
 		for i := range n {
 			all = append(all, held(fmt.Sprint("m", i)))
@@ -99,8 +106,13 @@ func TestScriptCosts(t *testing.T) {
 		{"fetch, idle", quiet, func() { fetch(idle) }, 12},
 		{"fetch, with a message that waits", func() { hour(); quiet() }, func() { fetch(idle) }, 12},
 		{"fetch, without a free worker", func() { hour(); quiet() }, func() { fetch(0) }, 12},
-		{"settle, 1 ack", func() { hand(1) }, func() { r.done(acks(1)...) }, 11},
-		{"settle, 100 acks", func() { hand(100) }, func() { r.done(acks(100)...) }, 11},
+		{"settle, 1 ack", func() { hand(1) }, func() { r.done(acks(1)...) }, 10},
+		{"settle, 100 acks", func() { hand(100) }, func() { r.done(acks(100)...) }, 10},
+		// None of them looks through ready.
+		{"settle, 100 acks of which one is void", func() { hand(100); r.cancel("id", idOf("m7")) },
+			func() { r.equal("void", r.settle(newCaller(), acks(100)...), []int{7}) }, 9 + 100 + 100 + 99},
+		{"settle, 100 acks with keys of which one is void", func() { send(due(100, 0, "k")...); fetch(100); r.cancel("key", "k7") },
+			func() { r.equal("void", r.settle(newCaller(), keyedAcks(100)...), []int{7}) }, 13 + 99*5 + 3},
 		{"send, 1", hour, func() { send(due(1, 2*time.Hour)...) }, 7},
 		{"send, 100", hour, func() { send(due(100, 2*time.Hour)...) }, 7},
 		{"send, 1 that is the soonest", hour, func() { send(due(1, time.Minute)...) }, 9},

@@ -148,7 +148,7 @@ func TestScriptFetch(t *testing.T) {
 		}, "unack a@10.000001s c@11.000001s 2:b@11.000001s fail b=2/1/0@0s!x"},
 		"repeated when some are out of its hands": {func(r *rig) {
 			c := r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
-			r.equal("intercept", r.intercept(newCaller(), "id", idOf("b")), StateUnack)
+			r.equal("cancel", r.cancel("id", idOf("b")), StateUnack)
 			r.do("HDEL", r.keys.msg, idOf("d"))
 			f := r.fetchAgain(c, 4)
 			r.equal("the repeat", tagsOf(f), "a c")

@@ -89,7 +89,7 @@ func TestScriptFetchLosses(t *testing.T) {
 					r.done(o)
 				},
 				func(tag string) {
-					r.equal("intercept", r.intercept(newCaller(), "id", held(names(tag)).id), StateUnack)
+					r.equal("cancel", r.cancel("id", held(names(tag)).id), StateUnack)
 				},
 				func(tag string) { r.done(ends(outcomeGarbage, names(tag), 1, 0, "x")) },
 			} {

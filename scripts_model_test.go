@@ -121,11 +121,10 @@ func (m *model) settle(batch []outcome) any {
 	var void []int
 	var first int64
 	for i, o := range batch {
-		if _, held := m.unack[o.d.tag]; !held {
+		if !m.ends(o) {
 			void = append(void, i)
 			continue
 		}
-		delete(m.unack, o.d.tag)
 		if o.failures > o.d.failures {
 			m.count("failed", 1)
 		}
@@ -158,6 +157,22 @@ func (m *model) settle(batch []outcome) any {
 	return void
 }
 
+// ends takes a delivery from where it is held, and what was handled also from where it was before, if the server
+// forgot that it was handed out.
+func (m *model) ends(o outcome) bool {
+	places := []map[string]int64{m.unack, m.pending, m.retry}
+	if o.kind != outcomeAck {
+		places = places[:1]
+	}
+	for _, set := range places {
+		if _, there := set[o.d.tag]; there {
+			delete(set, o.d.tag)
+			return true
+		}
+	}
+	return false
+}
+
 func (m *model) extend(ds []*delivery) any {
 	answers := make([]int, len(ds))
 	for i, d := range ds {
@@ -170,12 +185,18 @@ func (m *model) extend(ds []*delivery) any {
 	return answers
 }
 
-func (m *model) intercept(by, id string) any {
+// takenOut is what intercept answers.
+type takenOut struct {
+	state State
+	id    string
+}
+
+func (m *model) intercept(by, id string, running bool) any {
 	if by == "key" {
 		id = m.key[id]
 	}
 	if m.msg[id] == "" {
-		return StateGone
+		return takenOut{}
 	}
 	tag, state := tagOf(id, m.record(id).delivery), StateReady
 	if due, ok := m.pending[tag]; ok && due > m.now {
@@ -187,12 +208,15 @@ func (m *model) intercept(by, id string) any {
 	} else if _, ok := m.garbage[id]; ok {
 		state = StateGarbage
 	}
+	if state == StateUnack && !running {
+		return takenOut{state, id}
+	}
 	m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
 	for _, set := range []map[string]int64{m.pending, m.unack, m.retry} {
 		delete(set, tag)
 	}
 	m.forget(id)
-	return state
+	return takenOut{state, id}
 }
 
 // steer moves or deletes what waits.

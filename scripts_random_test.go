@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"flag"
+	"maps"
 	"slices"
 	"strconv"
 	"sync/atomic"
@@ -51,7 +52,7 @@ func (m *machine) sequence(t *rapid.T) {
 		m.who[i] = caller{id: "caller" + strconv.Itoa(i)}
 	}
 	t.Repeat(map[string]func(*rapid.T){
-		"again": m.again, "extend": m.extends, "fetch": m.fetches, "intercept": m.intercepts,
+		"again": m.again, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "intercept": m.intercepts,
 		"marker": m.marker, "pass": m.pass, "pause": m.pauses, "send": m.sends, "settle": m.settles, "steer": m.steers, "ticks": m.ticks,
 	})
 	s, err := check.Read(context.Background(), m.UniversalClient, "dq", m.store.queue)
@@ -287,15 +288,48 @@ func (m *machine) extends(t *rapid.T) {
 	m.same(t, "extend", got, err, m.extend(ds))
 }
 
+// forgets a fetch, as the server does that takes over from one which did not pass it on: a delivery is where it was before.
+func (m *machine) forgets(t *rapid.T) {
+	tags := slices.Sorted(maps.Keys(m.unack))
+	if len(tags) == 0 {
+		return
+	}
+	tag := rapid.SampledFrom(tags).Draw(t, "delivery")
+	key, set, at := m.store.keys.pending, m.pending, m.now
+	if id, n := splitTag(tag); n > 1 {
+		key, set = m.store.keys.retry, m.retry
+	} else if e, err := decodeEnvelope(m.msg[id]); err != nil {
+		t.Fatal(err)
+	} else {
+		at = e.due
+	}
+	delete(m.unack, tag)
+	set[tag] = at
+	if m.armed == 0 || at < m.armed {
+		m.armed = at
+	}
+	m.wake = m.armed
+	for _, args := range [][]any{
+		{"zrem", m.store.keys.unack, tag}, {"zadd", key, at, tag}, {"zadd", m.store.keys.wake, m.wake, "w"}, {"hset", m.store.keys.state, "armed", m.armed},
+	} {
+		if err := m.UniversalClient.Do(context.Background(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func (m *machine) intercepts(t *rapid.T) {
 	by, what := "key", rapid.SampledFrom([]string{"k1", "k2", "k3"}).Draw(t, "key")
 	if rapid.Bool().Draw(t, "by id") {
 		// The newest first, and one that was never sent.
 		by, what = "id", idOf(strconv.Itoa(m.sent+1-rapid.IntRange(0, min(m.sent, 3*m.most)).Draw(t, "back")))
 	}
+	running := rapid.Bool().Draw(t, "also while it is being handled")
 	m.call(t, func(t *rapid.T, c caller) {
-		got, err := m.store.intercept(context.Background(), &c, by, what)
-		m.same(t, "intercept", got, err, m.once(c, func() any { return m.intercept(by, what) }))
+		var got takenOut
+		var err error
+		got.state, got.id, err = m.store.intercept(context.Background(), &c, by, what, running)
+		m.same(t, "intercept", got, err, m.once(c, func() any { return m.intercept(by, what, running) }))
 	})
 }
 

@@ -118,7 +118,7 @@ func TestScriptSettle(t *testing.T) {
 		"of an intercepted message": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0, keyed("k")), msg("c", 0))
 			for _, name := range []string{"a", "b", "c"} {
-				r.equal("intercept", r.intercept(newCaller(), "id", idOf(name)), StateUnack)
+				r.equal("cancel", r.cancel("id", idOf(name)), StateUnack)
 			}
 			r.put(msg("d", time.Second, keyed("k")))
 			r.equal("void", r.settle(newCaller(), ack("a"), ack("b", "k"), ends(outcomeRetry, "c", 1, 0, "")), []int{0, 1, 2})
@@ -128,11 +128,22 @@ func TestScriptSettle(t *testing.T) {
 			for _, name := range []string{"a", "b", "c"} { // back as they were before
 				r.do("ZREM", r.keys.unack, idOf(name))
 			}
-			r.do("ZADD", r.keys.pending, rigBase, idOf("a"), rigBase, idOf("c"))
-			r.do("RPUSH", r.keys.ready, idOf("b"))
+			r.do("ZADD", r.keys.pending, rigBase, idOf("a"), rigBase, idOf("b"), rigBase, idOf("c"))
 			r.do("HSET", r.keys.state, "armed", rigBase)
-			r.equal("void", r.settle(newCaller(), ack("d"), ack("a"), ack("b"), ack("c", "k")), []int{1, 2, 3})
-		}, "pending a@0s c@0s ready b key k=c armed 0s"},
+			// What was handled needs no other delivery; what failed gets one.
+			r.equal("void", r.settle(newCaller(), ack("d"), ack("a"), ack("c", "k"), ends(outcomeRetry, "b", 1, 0, "x")), []int{3})
+			r.expect("pending b@0s armed 0s")
+			r.equal("void", r.settle(newCaller(), ack("a"), ack("c", "k"), ack("nobody")), []int{0, 1, 2})
+		}, "pending b@0s armed 0s"},
+		"after the server forgot the fetch, and another has it": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0))
+			r.do("ZREM", r.keys.unack, idOf("a"), idOf("b"))
+			r.do("ZADD", r.keys.pending, rigBase, idOf("a"), rigBase, idOf("b"))
+			r.take("a b") // under the same tag: that one is told that it is gone
+			r.done(ends(outcomeReady, "b", 0, 0, ""))
+			r.equal("void", r.settle(newCaller(), ack("a"), ack("b")), []int{1})
+			r.equal("answers", r.extend(held("a"), held("b")), []int{leaseGone, leaseLost})
+		}, "ready 2:b fail b=2/0/0@0s wake 0s"},
 		"after the server forgot the fetch of a later delivery": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.done(ends(outcomeReady, "a", 0, 0, ""))
@@ -140,8 +151,12 @@ func TestScriptSettle(t *testing.T) {
 			r.do("ZREM", r.keys.unack, tagFor("2:a"))
 			r.do("RPUSH", r.keys.ready, tagFor("2:a"))
 			r.do("HSET", r.keys.state, "armed", rigBase)
-			r.equal("void", r.settle(newCaller(), ack("2:a")), []int{0})
-		}, "ready 2:a fail a=2/0/0@0s armed 0s"},
+			r.equal("void", r.settle(newCaller(), ack("2:a")), []int{0}) // it would be looked for from end to end
+			r.expect("ready 2:a fail a=2/0/0@0s armed 0s")
+			r.do("LPOP", r.keys.ready)
+			r.do("ZADD", r.keys.retry, rigBase, tagFor("2:a"))
+			r.equal("void", r.settle(newCaller(), ack("2:a")), []int(nil))
+		}, "armed 0s"},
 		"repeated": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
 			r.done(ack("e"))
@@ -205,7 +220,7 @@ func TestScriptExtend(t *testing.T) {
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0, keyed("k")), msg("d", 0), msg("e", 0))
 			r.done(ends(outcomeReady, "a", 0, 0, ""), ends(outcomeGarbage, "d", 1, 0, ""))
 			r.take("2:a")
-			r.equal("intercept", r.intercept(newCaller(), "key", "k"), StateUnack)
+			r.equal("cancel", r.cancel("key", "k"), StateUnack)
 			ds := []*delivery{held("a"), held("b"), held("c"), held("2:a"), held("d"), held("nobody"), held("e")}
 			want := []int{leaseLost, leaseRenewed, leaseGone, leaseRenewed, leaseLost, leaseGone, leaseRenewed}
 			for range 2 { // it may come twice
@@ -288,7 +303,22 @@ func TestScriptIntercept(t *testing.T) {
 			r.done(ends(outcomeReady, "a", 0, 0, ""))
 			r.take("2:a")
 			r.equal("state", r.intercept(newCaller(), "id", idOf("a")), StateUnack)
+			r.expect("unack 2:a@10.000003s fail a=2/0/0@0s")
+			r.equal("state", r.cancel("id", idOf("a")), StateUnack)
 		}, ""},
+		"a key whose entry somebody else wrote": {func(r *rig) {
+			r.put(msg("a", time.Second, keyed("k")), msg("b", time.Second))
+			r.do("HSET", r.keys.key, "x", idOf("a"), "y", idOf("b"))
+			r.equal("another's key", r.intercept(newCaller(), "key", "x"), StateGone)
+			r.equal("the key of a message without one", r.intercept(newCaller(), "key", "y"), StateGone)
+			r.do("HDEL", r.keys.key, "x", "y")
+		}, "pending a@1s b@1s key k=a wake 1s"},
+		"at an infinite instant": {func(r *rig) {
+			r.put(msg("a", time.Second), msg("b", time.Second))
+			r.do("ZADD", r.keys.pending, "+inf", idOf("a"), "-inf", idOf("b"))
+			r.equal("later", r.intercept(newCaller(), "id", idOf("a")), StatePending)
+			r.equal("sooner", r.intercept(newCaller(), "id", idOf("b")), StateReady)
+		}, "wake 1s"},
 		"delivery 12": {func(r *rig) {
 			r.hand(msg("a", 0))
 			for n := 1; n < 12; n++ {
@@ -352,12 +382,28 @@ func TestScriptIntercept(t *testing.T) {
 			r.intercept(c, "id", idOf("a"))
 			r.intercept(c, "id", idOf("b"))
 			before := r.contents()
-			_, err := r.store.intercept(ctx, older(c), "id", idOf("c"))
+			_, _, err := r.store.intercept(ctx, older(c), "id", idOf("c"), false)
 			r.tooLate(err)
 			r.equal("contents", r.contents(), before)
 		}, "pending c@1s wake 1s"},
 	}
 	for state, build := range into {
+		cases["cancel, "+state.String()] = scriptCase{func(r *rig) {
+			build(r)
+			r.equal("state", r.cancel("id", idOf("a")), state)
+			r.equal("again", r.cancel("id", idOf("a")), StateGone)
+		}, left[state]}
+		if state == StateUnack {
+			cases["unack, which stays"] = scriptCase{func(r *rig) {
+				build(r)
+				for range 2 {
+					r.equal("by id", r.intercept(newCaller(), "id", idOf("a")), StateUnack)
+					r.equal("by key", r.intercept(newCaller(), "key", "k"), StateUnack)
+				}
+				r.equal("cancel by key", r.cancel("key", "k"), StateUnack)
+			}, left[state]}
+			continue
+		}
 		cases[state.String()+" by id"] = scriptCase{func(r *rig) {
 			build(r)
 			r.equal("state", r.intercept(newCaller(), "id", idOf("a")), state)

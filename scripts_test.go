@@ -388,9 +388,25 @@ func (r *rig) intercept(c *caller, by, what string) State {
 
 func (r *rig) interceptAgain(c *caller, by, what string) State {
 	r.t.Helper()
-	state, err := r.store.intercept(context.Background(), c, by, what)
+	return r.takeOut(c, by, what, false)
+}
+
+// cancel is by a caller of its own.
+func (r *rig) cancel(by, what string) State {
+	r.t.Helper()
+	c := newCaller()
+	c.next()
+	return r.takeOut(c, by, what, true)
+}
+
+func (r *rig) takeOut(c *caller, by, what string, running bool) State {
+	r.t.Helper()
+	state, id, err := r.store.intercept(context.Background(), c, by, what, running)
 	if err != nil {
 		r.t.Fatalf("intercept: %v", err)
+	}
+	if (id == "") != (state == StateGone) || by == "id" && id != "" && id != what {
+		r.t.Errorf("%s %s is %s, with the id %q", by, what, state, id)
 	}
 	return state
 }

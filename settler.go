@@ -82,7 +82,7 @@ func (r *run) settled(batch []outcome, void []int, err error) {
 	}
 	for _, i := range void {
 		o := &batch[i]
-		r.log.Warn("delayqueue: a settlement came too late and changed nothing: the delivery was lost or the message intercepted",
+		r.log.Warn("delayqueue: a settlement came too late and changed nothing: the delivery was lost or the message canceled",
 			o.d.attrs(), slog.String("outcome", o.kind.String()))
 		o.err = nil
 	}
@@ -199,7 +199,7 @@ func (r *run) renewAll() error {
 			case answer == leaseRenewed:
 				d.leased.Store(instantOf(asked))
 			case answer == leaseGone && !d.over(r.lease, time.Now()):
-				r.lose(d, ErrIntercepted)
+				r.lose(d, ErrCanceled)
 			default: // of those that are gone, another consumer may have acked it
 				r.lose(d, ErrDeliveryLost)
 			}

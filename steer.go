@@ -61,7 +61,7 @@ func (m *Monitor) Requeue(ctx context.Context, id string) error {
 	return m.steerOne(ctx, "requeue", 0, id)
 }
 
-// Delete deletes a message that is not being handled; for one that is, use Intercept. It
+// Delete deletes a message that is not being handled; for one that is, use Cancel. It
 // returns ErrWrongState if it is being handled or nowhere.
 func (m *Monitor) Delete(ctx context.Context, id string) error {
 	return m.steerOne(ctx, "delete", 0, id)

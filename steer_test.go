@@ -84,8 +84,11 @@ func monitorSteersOne(f *fixture, m *Monitor) {
 			}
 		}
 	}
-	if r, err := m.Intercept(ctxB, slow.ID); err != nil || r.State != StateUnack {
+	if r, err := m.Intercept(ctxB, slow.ID); err != nil || r.State != StateUnack || r.Intercepted {
 		f.t.Errorf("intercept of one that is being handled: %+v, %v", r, err)
+	}
+	if r, err := m.Cancel(ctxB, slow.ID); err != nil || r.State != StateUnack || !r.Intercepted {
+		f.t.Errorf("cancel of one that is being handled: %+v, %v", r, err)
 	}
 	close(release)
 	for _, err := range []error{

@@ -41,7 +41,7 @@ delivered again. --all is for pending messages. It asks first.`,
 				return err
 			}
 			return a.each(ctx, m, args[1:], which.byKey, "taken out", func(ctx context.Context, id string) (string, error) {
-				r, err := m.Intercept(ctx, id)
+				r, err := m.Cancel(ctx, id)
 				if err != nil {
 					return "", err
 				}

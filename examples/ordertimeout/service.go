@@ -173,6 +173,8 @@ func (s *service) pay(w http.ResponseWriter, r *http.Request) {
 		s.log.Printf("order %s: paid, its timeout stays: %v", id, err)
 	case took.Intercepted:
 		s.log.Printf("order %s: paid, its timeout was %v and is taken back", id, took.State)
+	case took.State == delayqueue.StateUnack: // its handler will find the order paid
+		s.log.Printf("order %s: paid, its timeout is being handled", id)
 	default:
 		s.log.Printf("order %s: paid, there was no timeout to take back", id)
 	}
