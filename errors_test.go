@@ -13,7 +13,7 @@ import (
 func TestPrefixOnce(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
-		ErrSkipRetry, ErrNacked, ErrPanicked, ErrConsumeTimeout, ErrExpired, ErrPoison, ErrDeliveryLost, ErrIntercepted, ErrShutdown,
+		ErrSkipRetry, ErrNacked, ErrPanicked, ErrConsumeTimeout, ErrExpired, ErrPoison, ErrDeliveryLost, ErrCanceled, ErrShutdown,
 		ErrDuplicateKey, ErrNotReplicated, ErrBadOption, ErrPayloadTooLarge, ErrBadReply, ErrWrongType, ErrSnoozed, ErrWrongState,
 		ErrConsumersAlive, ErrBadCursor, errNewerVersion, errBadEnvelope, errNoNode, Snooze(time.Second), RetryAfter(time.Second, nil),
 	} {
