@@ -57,7 +57,7 @@ func TestListenEvent(t *testing.T) {
 	if _, err := q.InterceptKey(ctxB, "y"); err != nil {
 		t.Fatal(err)
 	}
-	next(InterceptedEvent)
+	next(InterceptedEvent, y.ID)
 	sub.Stop()
 	sub.Stop()
 	f.send(q, "z", inAnHour)
