@@ -92,11 +92,12 @@ type MessageStatus struct {
 	// (unack), or when it died (garbage); zero if it is ready.
 	At time.Time
 
-	Losses    int       // in a row
-	LastError string    // "" if there was none
-	EndedAt   time.Time // when its last delivery ended; zero before the second one
-	Consumer  string    // unack: the ID of the Consumer that is handling it, "" if that is not known (Get only)
-	Broken    error     // its payload and headers cannot be read: a newer version of this library or another program wrote it
+	TTL       time.Duration // how long after Due its first delivery may begin (WithMsgTTL); 0: for ever
+	Losses    int           // in a row
+	LastError string        // "" if there was none
+	EndedAt   time.Time     // when its last delivery ended; zero before the second one
+	Consumer  string        // unack: the ID of the Consumer that is handling it, "" if that is not known (Get only)
+	Broken    error         // its payload and headers cannot be read: a newer version of this library or another program wrote it
 }
 
 // statusOf reads an envelope and a fail record.
@@ -112,7 +113,7 @@ func statusOf(id string, state State, at int64, text, record string) *MessageSta
 	}
 	return &MessageStatus{
 		Message: e.message(id, r.delivery, r.failures), State: state, At: instantTime(at),
-		Losses: r.losses, LastError: r.text, EndedAt: instantTime(r.when), Broken: err,
+		TTL: e.ttl, Losses: r.losses, LastError: r.text, EndedAt: instantTime(r.when), Broken: err,
 	}
 }
 

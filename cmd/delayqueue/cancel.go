@@ -20,7 +20,7 @@ delivered again. --all is for pending messages. It asks first.`,
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := c.Context()
-			if err := which.check(args[1:]); err != nil {
+			if err := which.check(args[1:], delayqueue.StatePending); err != nil {
 				return err
 			}
 			m, err := a.monitor(ctx, args[0])

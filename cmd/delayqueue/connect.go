@@ -3,141 +3,172 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
-	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/pflag"
 )
 
-const defaultURL = "redis://127.0.0.1:6379"
+const (
+	fromFlag     = "--redis"
+	fromEnv      = "REDIS_URL"
+	passwordFrom = "REDIS_PASSWORD"
+)
 
 // patience is how long a server may take to answer the first call.
 const patience = 5 * time.Second
 
-const addressHelp = `Addresses (--redis, else REDIS_URL, else ` + defaultURL + `):
-  redis://[user:password@]host[:port][/db]                      one server
-  rediss://…                                                    the same over TLS
-  unix://[user:password@]/path/to/redis.sock[?db=n]             a socket
-  redis+sentinel://host:port,host:port[/db]?master=name         the primary that the sentinels name
-  redis+cluster://host:port,host:port                           a Cluster, by some of its nodes
-  rediss+sentinel://…  rediss+cluster://…                       both over TLS
-The query takes the options of go-redis: ?dial_timeout=2s&read_timeout=5s, sentinel_password, skip_verify, …
-Escape what is special in a password (%40 is @).`
+// nodeTimeout is how long one node of a Cluster may take to answer.
+const nodeTimeout = patience / 3
 
-var schemes = []string{"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}
+// bulkyTimeout is how long a large reply may take.
+const bulkyTimeout = 5 * time.Minute
 
-// An address is a URL that says how to reach Redis.
-type address struct {
-	*url.URL
-	hosts []string
-	from  string // which flag or variable named it
+// dialing is how Redis is reached: the address, and what does not belong into it.
+type dialing struct {
+	redis                 string
+	passwordFile          string
+	caFile                string
+	certFile, keyFile     string
+	bulky                 bool // commands whose replies are large: they wait longer and are made once
+	address               *address
+	password              string
+	roots                 *x509.CertPool
+	certificates          []tls.Certificate
+	passwordSet, prepared bool
 }
 
-// shown is the address without its password.
-func (r *address) shown() string {
-	all := *r.URL
-	all.Host = strings.Join(r.hosts, ",")
-	return all.Redacted()
+func (d *dialing) flags(f *pflag.FlagSet) {
+	f.StringVar(&d.redis, "redis", "", "address of Redis, see delayqueue --help (default $"+fromEnv+", else "+defaultURL+")")
+	f.StringVar(&d.passwordFile, "password-file", "", "file whose first line is the password (default $"+passwordFrom+")")
+	f.StringVar(&d.caFile, "cacert", "", "PEM file of the authorities that may have signed the server's certificate")
+	f.StringVar(&d.certFile, "cert", "", "PEM file of this client's certificate")
+	f.StringVar(&d.keyFile, "cert-key", "", "PEM file of its private key")
 }
 
-// as is the same address for another kind of server: "", "sentinel" or "cluster".
-func (r *address) as(kind string) string {
-	other := *r.URL
-	if other.Host = r.hosts[0]; kind != "" {
-		other.Host = strings.Join(r.hosts, ",")
+func envAddress() string { return os.Getenv(fromEnv) }
+
+// prepare reads the address, and the files that flags name.
+func (d *dialing) prepare() (err error) {
+	if d.prepared {
+		return nil
 	}
-	other.Scheme, _, _ = strings.Cut(r.Scheme, "+")
-	if kind != "" {
-		other.Scheme += "+" + kind
+	url, from := d.redis, fromFlag
+	if url == "" {
+		url, from = envAddress(), fromEnv
 	}
-	other.Path, other.RawQuery = "", ""
-	return other.Redacted()
+	if url == "" {
+		url, from = defaultURL, fromFlag
+	}
+	if d.address, err = parseAddress(url, from); err != nil {
+		return err
+	}
+	if err := d.readPassword(); err != nil {
+		return err
+	}
+	if err := d.readCertificates(); err != nil {
+		return err
+	}
+	d.prepared = true
+	return nil
 }
 
-func parseAddress(text, from string) (*address, error) {
-	// url.Parse takes one host and port, so it gets the first one.
-	head, rest, separated := strings.Cut(text, "://")
-	if !separated {
-		return nil, fail(exitNoRedis, "%s: %q is no URL: did you mean %s?", from, text, defaultScheme(text))
+func (d *dialing) readPassword() error {
+	if d.passwordFile == "" {
+		d.password, d.passwordSet = os.LookupEnv(passwordFrom)
+		return nil
 	}
-	if !slices.Contains(schemes, head) {
-		return nil, fail(exitNoRedis, "%s: %q is no kind of address%s", from, head+"://", didYouMean(nearest(head, schemes), "://"+rest))
-	}
-	var more []string
-	end := strings.IndexAny(rest, "/?")
-	if end < 0 {
-		end = len(rest)
-	}
-	authority := rest[:end]
-	user := authority[:strings.LastIndex(authority, "@")+1]
-	hosts := strings.Split(strings.TrimPrefix(authority, user), ",")
-	more = hosts[1:]
-	u, err := url.Parse(head + "://" + user + hosts[0] + rest[end:])
+	text, err := os.ReadFile(d.passwordFile)
 	if err != nil {
-		return nil, fail(exitNoRedis, "%s: %q cannot be read: is something in the password not escaped?", from, head+"://…")
+		return fail(exitUsage, "--password-file: %v", err)
 	}
-	if head != "unix" && u.Hostname() == "" {
-		return nil, fail(exitNoRedis, "%s: %q names no host: did you mean %s?", from, text, head+"://127.0.0.1:6379"+u.Path)
+	first, _, _ := strings.Cut(string(text), "\n")
+	d.password, d.passwordSet = strings.TrimSuffix(first, "\r"), true
+	if d.password == "" {
+		return fail(exitUsage, "--password-file %s: its first line is empty", d.passwordFile)
 	}
-	if len(more) > 0 && !strings.Contains(head, "+") {
-		return nil, fail(exitNoRedis, "%s: %q names several servers: did you mean %s+cluster:// or %s+sentinel://?", from, u.Redacted(), head, head)
-	}
-	return &address{URL: u, hosts: append([]string{u.Host}, more...), from: from}, nil
+	return nil
 }
 
-func defaultScheme(text string) string { return "redis://" + strings.TrimLeft(text, ":/") }
-
-// plain is the address as go-redis's own parsers take it.
-func (r *address) plain(drop ...string) string {
-	u := *r.URL
-	u.Scheme, _, _ = strings.Cut(r.Scheme, "+")
-	q := u.Query()
-	for _, name := range drop {
-		q.Del(name)
+func (d *dialing) readCertificates() error {
+	if d.caFile+d.certFile+d.keyFile == "" {
+		return nil
 	}
-	for _, host := range r.hosts[1:] {
-		q.Add("addr", host)
+	if !d.address.tls() {
+		return fail(exitUsage, "--cacert, --cert and --cert-key are for TLS: did you mean %s?", "rediss"+strings.TrimPrefix(d.address.shown(), "redis"))
 	}
-	if master := r.Query().Get("master"); master != "" {
-		q.Set("master_name", master)
+	if (d.certFile == "") != (d.keyFile == "") {
+		return fail(exitUsage, "--cert and --cert-key go together")
 	}
-	u.RawQuery = q.Encode()
-	return u.String()
+	if d.caFile != "" {
+		pem, err := os.ReadFile(d.caFile)
+		if err != nil {
+			return fail(exitUsage, "--cacert: %v", err)
+		}
+		d.roots = x509.NewCertPool()
+		if !d.roots.AppendCertsFromPEM(pem) {
+			return fail(exitUsage, "--cacert %s: there is no certificate in it", d.caFile)
+		}
+	}
+	if d.certFile != "" {
+		pair, err := tls.LoadX509KeyPair(d.certFile, d.keyFile)
+		if err != nil {
+			return fail(exitUsage, "--cert and --cert-key: %v", err)
+		}
+		d.certificates = []tls.Certificate{pair}
+	}
+	return nil
 }
 
-// client makes a client; bulky commands, whose replies are large, wait longer and are made once.
-func (r *address) client(bulky bool) (redis.UniversalClient, error) {
-	bad := func(err error) error {
-		return fail(exitNoRedis, "%s: %s: %v", r.from, r.shown(), err)
+// secure adds the files to what the address says.
+func (d *dialing) secure(c *tls.Config) {
+	if c != nil {
+		c.RootCAs, c.Certificates = d.roots, d.certificates
 	}
-	const bulkyTimeout = 5 * time.Minute
-	switch _, kind, _ := strings.Cut(r.Scheme, "+"); kind {
-	case "sentinel":
-		opt, err := redis.ParseFailoverURL(r.plain("master"))
+}
+
+// client makes a client for the kind of server that the address names, or for a Cluster.
+func (d *dialing) client(cluster bool) (redis.UniversalClient, error) {
+	r := d.address
+	bad := func(err error) error { return fail(exitNoRedis, "%s: %s: %v", r.from, r.shown(), err) }
+	switch _, kind, _ := strings.Cut(r.Scheme, "+"); {
+	case kind == "sentinel":
+		opt, err := redis.ParseFailoverURL(r.plain())
 		if err != nil {
 			return nil, bad(err)
 		}
+		d.secure(opt.TLSConfig)
 		if opt.MasterName == "" {
-			return nil, fail(exitNoRedis, "%s: which primary? Add ?master=<name>%s", r.from, r.masters(opt, ""))
+			return nil, fail(exitNoRedis, "%s: which primary? Add ?master=<name>%s", r.from, d.masters(opt, ""))
 		}
 		opt.ContextTimeoutEnabled = true
-		if bulky {
+		if d.passwordSet {
+			opt.Password = d.password
+		}
+		if d.bulky {
 			opt.ReadTimeout, opt.MaxRetries = bulkyTimeout, -1
 		}
 		return redis.NewFailoverClient(opt), nil
-	case "cluster":
-		if strings.Trim(r.Path, "/") != "" {
-			return nil, fail(exitNoRedis, "%s: a Cluster has no database %s: did you mean %s?", r.from, strings.Trim(r.Path, "/"), r.as("cluster"))
-		}
+	case kind == "cluster" || cluster:
 		opt, err := redis.ParseClusterURL(r.plain())
 		if err != nil {
 			return nil, bad(err)
 		}
+		d.secure(opt.TLSConfig)
+		if opt.ReadTimeout == 0 {
+			opt.ReadTimeout = nodeTimeout // so that there is time to ask another node
+		}
 		opt.ContextTimeoutEnabled = true
-		if bulky {
+		if d.passwordSet {
+			opt.Password = d.password
+		}
+		if d.bulky {
 			opt.ReadTimeout, opt.MaxRetries = bulkyTimeout, -1
 		}
 		return redis.NewClusterClient(opt), nil
@@ -146,20 +177,24 @@ func (r *address) client(bulky bool) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, bad(err)
 	}
+	d.secure(opt.TLSConfig)
 	opt.ContextTimeoutEnabled = true
-	if bulky {
+	if d.passwordSet {
+		opt.Password = d.password
+	}
+	if d.bulky {
 		opt.ReadTimeout, opt.MaxRetries = bulkyTimeout, -1
 	}
 	return redis.NewClient(opt), nil
 }
 
 // masters says which primaries the sentinels know, if they answer.
-func (r *address) masters(opt *redis.FailoverOptions, wrong string) string {
+func (d *dialing) masters(opt *redis.FailoverOptions, wrong string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, addr := range opt.SentinelAddrs {
 		cli := redis.NewSentinelClient(&redis.Options{
-			Addr: addr, Username: opt.SentinelUsername, Password: opt.SentinelPassword, TLSConfig: opt.TLSConfig,
+			Addr: addr, DialerRetries: 1, Username: opt.SentinelUsername, Password: opt.SentinelPassword, TLSConfig: opt.TLSConfig,
 		})
 		known, err := cli.Masters(ctx).Result()
 		_ = cli.Close() // it was only asked
@@ -184,15 +219,27 @@ func (r *address) masters(opt *redis.FailoverOptions, wrong string) string {
 	return ""
 }
 
-// reach makes a client and asks whether anybody answers.
-func (r *address) reach(ctx context.Context, bulky bool) (redis.UniversalClient, error) {
-	cli, err := r.client(bulky)
+// reach makes a client and asks who answers: a node of a Cluster under the address of one server gets a client
+// that knows Clusters.
+func (d *dialing) reach(ctx context.Context) (redis.UniversalClient, error) {
+	if err := d.prepare(); err != nil {
+		return nil, err
+	}
+	cli, err := d.client(false)
 	if err != nil {
 		return nil, err
 	}
-	soon, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	err = cli.Ping(soon).Err()
+	mode, err := modeOf(ctx, cli)
+	if _, plain := cli.(*redis.Client); plain && err == nil && mode == "cluster" && !strings.Contains(d.address.Scheme, "+") {
+		_ = cli.Close() // it knows one node
+		if cli, err = d.client(true); err != nil {
+			return nil, err
+		}
+		_, err = modeOf(ctx, cli)
+	}
+	if err == nil && mode == "sentinel" {
+		err = errSentinel
+	}
 	if err == nil {
 		return cli, nil
 	}
@@ -200,32 +247,58 @@ func (r *address) reach(ctx context.Context, bulky bool) (redis.UniversalClient,
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	return nil, fail(exitNoRedis, "%s", r.unreachable(err))
+	return nil, fail(exitNoRedis, "%s", d.unreachable(err))
 }
 
-// unreachable is what to say, and what to try.
-func (r *address) unreachable(err error) string {
-	text := err.Error()
-	said := func(what string) string { return r.from + ": " + what }
-	switch {
-	case strings.Contains(text, "cluster support disabled"):
-		return said(r.shown() + " is one server and no Cluster: did you mean " + r.as("") + "?")
-	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"):
-		return said(r.shown() + " wants another user or password: write " + strings.Replace(r.as(""), "://", "://user:password@", 1) + " (" + text + ")")
-	case strings.HasSuffix(r.Scheme, "+sentinel"):
-		if opt, perr := redis.ParseFailoverURL(r.plain("master")); perr == nil {
-			if hint := r.masters(opt, opt.MasterName); hint != "" && !strings.Contains(hint, `"`+opt.MasterName+`"`) {
-				return said("the sentinels know no primary " + opt.MasterName + hint)
+// anyMaster is nil if one node of a Cluster answers: the others may be down.
+func anyMaster(ctx context.Context, cli *redis.ClusterClient) error {
+	answered := make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // the others need not answer
+	failed := make(chan error, 1)
+	go func() {
+		failed <- cli.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			err := node.Ping(ctx).Err()
+			if err == nil {
+				select {
+				case answered <- struct{}{}:
+				default:
+				}
 			}
+			return err
+		})
+	}()
+	select {
+	case <-answered:
+		return nil
+	case err := <-failed:
+		select {
+		case <-answered:
+			return nil
+		default:
+			return err
 		}
 	}
-	hint := ""
-	if r.shown() != defaultURL && r.from == fromFlag {
-		other := defaultURL
-		if env, err := parseAddress(envAddress(), fromEnv); err == nil {
-			other = env.shown()
-		}
-		hint = ": did you mean " + other + "?"
+}
+
+// modeOf is what a server says that it is: standalone, cluster or sentinel. HELLO needs no permission.
+func modeOf(ctx context.Context, cli redis.UniversalClient) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if cluster, ok := cli.(*redis.ClusterClient); ok {
+		return "cluster", anyMaster(ctx, cluster)
 	}
-	return said("nothing answers at " + r.shown() + " (" + text + ")" + hint)
+	reply, err := cli.Do(ctx, "HELLO").Result()
+	if err != nil && redis.HasErrorPrefix(err, "ERR unknown command") {
+		return "", cli.Ping(ctx).Err()
+	}
+	switch fields := reply.(type) {
+	case map[any]any: // RESP3
+		return fmt.Sprint(fields["mode"]), err
+	case []any:
+		if i := slices.Index(fields, any("mode")); i >= 0 && i+1 < len(fields) {
+			return fmt.Sprint(fields[i+1]), err
+		}
+	}
+	return "", err
 }

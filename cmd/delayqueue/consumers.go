@@ -27,8 +27,8 @@ func (a *app) consumersCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "consumers QUEUE",
 		Short: "Say who consumes, and what each is handling",
-		Long: `consumers lists who is alive, the oldest first, and what each is handling, the longest first. One that was killed
-is taken for alive until its lease has run out.`,
+		Long: `consumers lists who is alive, the oldest first, when each was last heard of (they say so once a second), and what each
+is handling, the longest first. One that was killed is taken for alive until its lease has run out.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -40,11 +40,10 @@ is taken for alive until its lease has run out.`,
 			if err != nil {
 				return err
 			}
-			t := grid("host", "pid", "up", "busy", "handling", "for", "id")
-			right(t, 2, 3, 4, 6)
+			t := newGrid("host", "pid", "up", "heard", "busy", "handling", "for", "id").numbers(2, 3, 5, 7)
 			for _, one := range alive {
 				if a.json {
-					out := consumerJSON{one.ID, one.Host, one.PID, one.Since.UTC(), one.Seen.UTC(), one.Concurrency, []handlingJSON{}}
+					out := consumerJSON{one.ID, one.Host, one.PID, utc(one.Since), utc(one.Seen), one.Concurrency, []handlingJSON{}}
 					for _, h := range one.Handling {
 						out.Handling = append(out.Handling, handlingJSON{h.ID, h.For.Seconds()})
 					}
@@ -58,22 +57,23 @@ is taken for alive until its lease has run out.`,
 				if len(one.Handling) >= one.Concurrency {
 					colour = warn
 				}
-				cells := []any{one.Host, fmt.Sprint(one.PID), brief(one.Seen.Sub(one.Since)), paint(colour, busy), "", "", one.ID}
+				heard := brief(max(time.Since(one.Seen), 0)) + " ago"
+				cells := []any{one.Host, fmt.Sprint(one.PID), brief(one.Seen.Sub(one.Since)), heard, paint(colour, busy), "", "", one.ID}
 				for i, h := range one.Handling[:min(len(one.Handling), most)] {
 					if i > 0 {
-						addRow(t, cells...)
-						cells = []any{"", "", "", "", "", "", ""}
+						t.add(cells...)
+						cells = []any{"", "", "", "", "", "", "", ""}
 					}
-					cells[4], cells[5] = h.ID, brief(h.For)
+					cells[5], cells[6] = h.ID, brief(h.For)
 				}
-				addRow(t, cells...)
+				t.add(cells...)
 			}
 			switch {
 			case a.json:
 			case len(alive) == 0:
 				say("nobody consumes queue %s", m.Name())
 			default:
-				say("%s", painted(t.Render()))
+				t.print()
 			}
 			return nil
 		},

@@ -38,7 +38,8 @@ The exit code is 7 if something is wrong, and still is after a repair.`,
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := c.Context()
-			if err := a.queueFor(ctx, args[0], true); err != nil {
+			a.bulky = true
+			if err := a.queue(ctx, args[0]); err != nil {
 				return err
 			}
 			q := check.Queue{Prefix: a.prefix, Name: args[0]}
@@ -185,5 +186,5 @@ func paragraph(head, words string) {
 	for i, line := range lines {
 		lines[i] = strings.TrimRight(line, " ")
 	}
-	say("  %s  %s", paint(faint, fmt.Sprintf("%-13s", head)), strings.Join(lines, "\n"+strings.Repeat(" ", 17)))
+	say("  %s  %s", paint(faint, fmt.Sprintf("%-13s", head)), painted(strings.Join(lines, "\n"+strings.Repeat(" ", 17))))
 }

@@ -65,8 +65,10 @@ func (a *app) explain(err error) (code int, text string) {
 		return exitRefused, text
 	case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, delayqueue.ErrBadCursor), errors.Is(err, delayqueue.ErrPayloadTooLarge):
 		return exitUsage, text
-	case strings.Contains(text, "MOVED "), strings.Contains(text, "CLUSTERDOWN"):
-		return exitNoRedis, fmt.Sprintf("the server at %s is a node of a Cluster: use %s", a.address.shown(), a.address.as("cluster"))
+	case strings.Contains(text, "CLUSTERDOWN"):
+		return exitNoRedis, "a part of the Cluster is down, so nobody serves it (" + text + ")"
+	case strings.Contains(text, "TRYAGAIN"):
+		return exitNoRedis, "a part of the Cluster is being moved to another node: try again (" + text + ")"
 	case errors.As(err, &netErr), errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout):
 		return exitNoRedis, text
 	}

@@ -66,7 +66,7 @@ const idsShown = 3
 
 func (a *app) printEvent(e delayqueue.Event) error {
 	if a.json {
-		return printJSON(eventJSON{e.Code.String(), int(e.Code), e.Time.UTC(), e.Count, e.IDs, e.Dropped})
+		return printJSON(eventJSON{e.Code.String(), int(e.Code), utc(e.Time), e.Count, e.IDs, e.Dropped})
 	}
 	if e.Dropped > 0 {
 		say("%s", paint(warn, plural(int(e.Dropped), "event")+" came too fast and were dropped"))

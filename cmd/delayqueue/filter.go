@@ -12,7 +12,7 @@ import (
 // selection is which messages of a state a command is about.
 type selection struct {
 	from, to  whenFlag
-	olderThan durationFlag
+	olderThan ageFlag
 	contains  string
 	headers   map[string]string
 	errorText string
@@ -35,15 +35,30 @@ func (s *selection) ageFlag(c *cobra.Command) {
 
 // any says whether it leaves something out.
 func (s *selection) any() bool {
-	return !s.from.IsZero() || !s.to.IsZero() || s.olderThan != 0 || s.contains != "" || len(s.headers) > 0 || s.errorText != ""
+	return !s.from.IsZero() || !s.to.IsZero() || !s.olderThan.IsZero() || s.contains != "" || len(s.headers) > 0 || s.errorText != ""
 }
 
 func (s *selection) filter() delayqueue.Filter {
 	to := s.to.Time
-	if s.olderThan != 0 {
-		to = time.Now().Add(-time.Duration(s.olderThan))
+	if !s.olderThan.IsZero() {
+		to = s.olderThan.Time
 	}
 	return delayqueue.Filter{From: s.from.Time, To: to, Contains: s.contains, Headers: s.headers, Error: s.errorText, Limit: 500}
+}
+
+// check refuses bounds that nothing can lie between.
+func (s *selection) check(state delayqueue.State) error {
+	if !s.from.IsZero() && !s.to.IsZero() && s.from.After(s.to.Time) {
+		return fail(exitUsage, "--from %s is after --to %s", s.from.text, s.to.text)
+	}
+	if state != delayqueue.StateGarbage || !s.from.After(time.Now().Add(justNow)) {
+		return nil
+	}
+	hint := ""
+	if _, err := parseDuration(s.from.text); err == nil {
+		hint = ": did you mean --from -" + s.from.text + "?"
+	}
+	return fail(exitUsage, "--from %s is in the future, and nothing has died then%s", s.from.text, hint)
 }
 
 // which is the selection in words.

@@ -20,7 +20,7 @@ one has taken meanwhile is passed over by --all, and refused by its id.`,
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := c.Context()
-			if err := which.check(args[1:]); err != nil {
+			if err := which.check(args[1:], delayqueue.StateGarbage); err != nil {
 				return err
 			}
 			m, err := a.monitor(ctx, args[0])
@@ -61,7 +61,7 @@ itself with everything in it, which is refused while consumers are alive, unless
 				return fail(exitUsage, "--whole-queue goes with nothing that names messages")
 			}
 			if !whole {
-				if err := which.check(args[1:]); err != nil {
+				if err := which.check(args[1:], delayqueue.StateGarbage); err != nil {
 					return err
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
@@ -55,10 +56,10 @@ func (a *app) getCommand() *cobra.Command {
 }
 
 func printMessage(m *delayqueue.MessageStatus) {
-	t := grid()
+	t := newGrid()
 	row := func(name string, value any) {
 		if value != "" && value != painted("") {
-			addRow(t, paint(faint, name), value)
+			t.add(paint(faint, name), value)
 		}
 	}
 	row("id", m.ID)
@@ -70,7 +71,11 @@ func printMessage(m *delayqueue.MessageStatus) {
 		colours = bad
 	}
 	row("state", paint(colours, m.State.String()))
+	row("sent", at(sentAt(m.ID)))
 	row("due", at(m.Due))
+	if m.TTL > 0 {
+		row("ttl", brief(m.TTL)+", "+expiry(m))
+	}
 	switch m.State {
 	case delayqueue.StateUnack:
 		row("lease ends", at(m.At))
@@ -92,7 +97,28 @@ func printMessage(m *delayqueue.MessageStatus) {
 		row("unreadable", paint(bad, m.Broken.Error()))
 	}
 	row("payload", m.Payload)
-	say("%s", painted(t.Render()))
+	t.print()
+}
+
+// sentAt is the instant in an id, by the sender's clock; zero for what is no UUIDv7.
+func sentAt(id string) time.Time {
+	u, err := uuid.Parse(id)
+	if err != nil || u.Version() != 7 {
+		return time.Time{}
+	}
+	ms := int64(0)
+	for _, b := range u[:6] {
+		ms = ms<<8 | int64(b)
+	}
+	return time.UnixMilli(ms)
+}
+
+// expiry is what the TTL of a message means for it.
+func expiry(m *delayqueue.MessageStatus) string {
+	if m.Delivery > 1 || m.State == delayqueue.StateUnack || m.State == delayqueue.StateGarbage {
+		return "which is for the first delivery alone"
+	}
+	return "garbage if it is not handed out by " + at(m.Due.Add(m.TTL))
 }
 
 // near is how many messages of each structure are looked at for an id that was mistyped.

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"fmt"
+	"time"
 
 	"github.com/guptarohit/asciigraph"
 	"github.com/spf13/cobra"
@@ -17,8 +17,8 @@ func (a *app) historyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history QUEUE",
 		Short: "Draw what was sent, handled and failed by hour or day",
-		Long: `history draws what was counted in each of the last hours or days, of UTC, for up to 30 days. The last one is not
-over yet.`,
+		Long: `history draws what was counted in each of the last hours, in local time, or of the last days, which are those of
+UTC, for up to 30 days. The last one is not over yet.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -66,12 +66,11 @@ const chartHeight = 8 // lines
 // drawTallies draws a chart, and below it the numbers of each span in which something happened.
 func drawTallies(tallies []delayqueue.Tally, days bool) {
 	var sent, acked, failed []float64
-	layout, axis := "2006-01-02 15:04", "15:04"
+	layout, axis, since, local := "2006-01-02 15:04", "15:04", "since", time.Time.Local
 	if days {
-		layout, axis = "2006-01-02", "01-02"
+		layout, axis, since, local = "2006-01-02", "01-02", "day (UTC)", time.Time.UTC
 	}
-	t := grid("since (UTC)", "sent", "delivered", "acked", "failed", "lost", "garbage")
-	right(t, 2, 3, 4, 5, 6, 7)
+	t := newGrid(since, "sent", "delivered", "acked", "failed", "lost", "garbage").numbers(2, 3, 4, 5, 6, 7)
 	rows := 0
 	for _, n := range tallies {
 		sent, acked, failed = append(sent, float64(n.Sent)), append(acked, float64(n.Acked)), append(failed, float64(n.Failed+n.Lost))
@@ -79,10 +78,10 @@ func drawTallies(tallies []delayqueue.Tally, days bool) {
 			continue
 		}
 		rows++
-		addRow(t, n.Start.Format(layout), n.Sent, n.Delivered, number(n.Acked, good), number(n.Failed, warn), number(n.Lost, warn), number(n.Garbage, bad))
+		t.add(local(n.Start).Format(layout), n.Sent, n.Delivered, number(n.Acked, good), number(n.Failed, warn), number(n.Lost, warn), number(n.Garbage, bad))
 	}
 	if rows == 0 {
-		say("nothing happened from %s on", tallies[0].Start.Format(layout))
+		say("nothing happened from %s on", local(tallies[0].Start).Format(layout))
 		return
 	}
 	if len(tallies) > 1 {
@@ -93,7 +92,7 @@ func drawTallies(tallies []delayqueue.Tally, days bool) {
 		options := []asciigraph.Option{
 			asciigraph.Height(chartHeight), asciigraph.Width(columns), asciigraph.Precision(0), asciigraph.LowerBound(0),
 			asciigraph.XAxisRange(0, float64(len(tallies)-1)), asciigraph.XAxisTickCount(min(len(tallies), 5)),
-			asciigraph.XAxisValueFormatter(func(x float64) string { return tallies[int(x+0.5)].Start.Format(axis) }),
+			asciigraph.XAxisValueFormatter(func(x float64) string { return local(tallies[int(x+0.5)].Start).Format(axis) }),
 		}
 		if coloured {
 			options = append(options,
@@ -109,5 +108,5 @@ func drawTallies(tallies []delayqueue.Tally, days bool) {
 			}
 		}
 	}
-	fmt.Println(t.Render())
+	t.print()
 }

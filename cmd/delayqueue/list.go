@@ -14,12 +14,12 @@ import (
 var stateNames = []string{"pending", "ready", "unack", "retry", "garbage"}
 
 func parseState(name string) (delayqueue.State, error) {
+	if name == "processing" { // as GetProcessingCount calls it
+		name = "unack"
+	}
 	i := slices.Index(stateNames, name)
 	if i < 0 {
 		hint := didYouMean(nearest(name, stateNames), "")
-		if name == "processing" {
-			hint = `: did you mean "unack"?`
-		}
 		return 0, fail(exitUsage, "%q is no state%s (%s)", name, hint, strings.Join(stateNames, ", "))
 	}
 	return delayqueue.StatePending + delayqueue.State(i), nil
@@ -47,62 +47,71 @@ of them match. It looks at up to 500 messages in each call of Redis.`,
 			if limit < 1 {
 				return fail(exitUsage, "--limit must be above 0")
 			}
+			if err := which.check(state); err != nil {
+				return err
+			}
 			m, err := a.monitor(c.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			f := which.filter()
-			t := grid("id", "key", map[delayqueue.State]string{
-				delayqueue.StatePending: "due", delayqueue.StateReady: "due", delayqueue.StateUnack: "lease end",
-				delayqueue.StateRetry: "next delivery", delayqueue.StateGarbage: "died",
-			}[state], "delivery", "failures", "payload", "last error")
-			right(t, 4, 5)
-			count := 0
-			for {
-				if !which.any() {
-					f.Limit = min(f.Limit, limit-count)
-				}
-				page, err := m.List(c.Context(), state, f, cursor)
-				if err != nil {
-					return err
-				}
-				if left := limit - count; len(page.Messages) > left {
-					f.Limit = max(f.Limit/2, left) // so that the cursor is that of the last one shown
-					continue
-				}
-				for _, msg := range page.Messages {
-					count++
-					if a.json {
-						if err := printJSON(jsonOf(msg)); err != nil {
-							return err
-						}
-						continue
-					}
-					when := msg.At
-					if state == delayqueue.StateReady {
-						when = msg.Due
-					}
-					addRow(t, msg.ID, msg.Key, at(when), msg.Delivery, msg.Failures, payloadOf(msg, 40), paint(bad, cut(msg.LastError, 40)))
-				}
-				if cursor = page.Next; cursor == "" || count == limit {
-					break
-				}
-			}
-			if !a.json && count > 0 {
-				say("%s", painted(t.Render()))
-			}
-			if cursor != "" {
-				fmt.Fprintf(os.Stderr, "%s; there are more: --cursor '%s'\n", plural(count, "message"), cursor)
-			} else if !a.json {
-				fmt.Fprintln(os.Stderr, plural(count, "message"))
-			}
-			return nil
+			return a.list(c, m, state, &which, limit, cursor)
 		},
 	}
 	which.flags(c, "whose time is")
 	c.Flags().IntVarP(&limit, "limit", "l", 20, "show at most so many")
 	c.Flags().StringVar(&cursor, "cursor", "", "go on where a list before this one ended")
 	return c
+}
+
+// list prints what matches, and how to go on if there is more, also if it was interrupted or a call failed.
+func (a *app) list(c *cobra.Command, m *delayqueue.Monitor, state delayqueue.State, which *selection, limit int, cursor string) error {
+	f := which.filter()
+	t := newGrid("id", "key", map[delayqueue.State]string{
+		delayqueue.StatePending: "due", delayqueue.StateReady: "due", delayqueue.StateUnack: "lease end",
+		delayqueue.StateRetry: "next delivery", delayqueue.StateGarbage: "died",
+	}[state], "delivery", "failures", "payload", "last error").numbers(4, 5)
+	count := 0
+	var err error
+	for {
+		if !which.any() {
+			f.Limit = min(f.Limit, limit-count)
+		}
+		var page *delayqueue.Page
+		if page, err = m.List(c.Context(), state, f, cursor); err != nil {
+			break
+		}
+		if left := limit - count; len(page.Messages) > left {
+			f.Limit = max(f.Limit/2, left) // so that the cursor is that of the last one shown
+			continue
+		}
+		for _, msg := range page.Messages {
+			count++
+			if a.json {
+				if err := printJSON(jsonOf(msg)); err != nil {
+					return err
+				}
+				continue
+			}
+			when := msg.At
+			if state == delayqueue.StateReady {
+				when = msg.Due
+			}
+			t.add(msg.ID, msg.Key, at(when), msg.Delivery, msg.Failures, payloadOf(msg, 40), paint(bad, cut(msg.LastError, 40)))
+		}
+		if cursor = page.Next; cursor == "" || count == limit {
+			break
+		}
+	}
+	if !a.json && count > 0 {
+		t.print()
+	}
+	switch {
+	case cursor != "":
+		fmt.Fprintf(os.Stderr, "%s; to go on from there: %s\n", plural(count, "message"), again(c, "cursor", cursor))
+	case err == nil && !a.json:
+		fmt.Fprintln(os.Stderr, plural(count, "message"))
+	}
+	return err
 }
 
 func payloadOf(m *delayqueue.MessageStatus, most int) any {

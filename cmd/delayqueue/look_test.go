@@ -42,7 +42,7 @@ func tellStats(w *world) {
 	w.send("mails", "c")
 	w.kill("mails", "no such host", "d") // it takes c along
 	out := w.must("stats")
-	w.contains(out, "QUEUE", "PENDING", "orders", "mails", "running", "in ")
+	w.contains(out, "QUEUE", "PENDING", "orders", "mails", "no consumers", "in ")
 	if i, j := strings.Index(out, "mails"), strings.Index(out, "orders"); i > j {
 		w.Errorf("not in order of name:\n%s", out)
 	}
@@ -58,6 +58,10 @@ func tellStats(w *world) {
 	}
 
 	t := w.terminal("stats")
+	t.ends(0)
+	w.contains(t.all(), "\x1b[33mno consumers\x1b[0m")
+	w.consumeNothing("orders")
+	t = w.terminal("stats")
 	t.ends(0)
 	w.contains(t.all(), "\x1b[32mrunning\x1b[0m")
 	w.env = []string{"NO_COLOR=1"}
@@ -84,6 +88,7 @@ func tellWatch(w *world) {
 		w.Fatal(err)
 	}
 	t.sees("paused until")
+	w.consumeNothing("orders")
 	if err := w.monitor("orders").Resume(w.Context()); err != nil {
 		w.Fatal(err)
 	}
@@ -115,9 +120,7 @@ func tellList(w *world) {
 		for _, m := range decode[messageJSON](w, r.out) {
 			seen = append(seen, m.ID)
 		}
-		if _, rest, ok := strings.Cut(r.err, "--cursor '"); ok {
-			cursor, _, _ = strings.Cut(rest, "'")
-		}
+		cursor = cursorOf(r.err)
 	}
 	if strings.Join(seen, " ") != strings.Join(ids, " ") {
 		w.Errorf("pages: %v, want %v", seen, ids)
@@ -126,8 +129,7 @@ func tellList(w *world) {
 	// A page with a filter ends with the last one shown, however many were looked at.
 	r := w.run("ls", "orders", "pending", "--json", "--limit", "4", "--header", "tenant=wile")
 	first := decode[messageJSON](w, r.out)
-	_, rest, _ := strings.Cut(r.err, "--cursor '")
-	cursor, _, _ = strings.Cut(rest, "'")
+	cursor = cursorOf(r.err)
 	second := decode[messageJSON](w, w.must("ls", "orders", "pending", "--json", "--limit", "100", "--header", "tenant=wile", "--cursor", cursor))
 	all := append(first, second...)
 	if len(first) != 4 || len(all) != 15 {
@@ -143,10 +145,16 @@ func tellList(w *world) {
 		w.Errorf("ls by time:\n%s", out)
 	}
 	w.refused(exitUsage, `did you mean "pending"?`, "ls", "orders", "pendig")
-	w.refused(exitUsage, `did you mean "unack"?`, "ls", "orders", "processing")
+	w.must("ls", "orders", "processing")
 	w.refused(exitUsage, "bad cursor", "ls", "orders", "pending", "--cursor", "x")
 	w.refused(exitUsage, `"soon" is no time`, "ls", "orders", "pending", "--from", "soon")
 	w.refused(exitUsage, "accepts 2 arg(s)", "ls", "orders")
+}
+
+// cursorOf is what ls says to go on with.
+func cursorOf(text string) string {
+	_, rest, _ := strings.Cut(text, "--cursor ")
+	return strings.Trim(strings.TrimSpace(rest), "'")
 }
 
 func tellGet(w *world) {
@@ -224,7 +232,7 @@ func tellCompletion(w *world) {
 func tellHistory(w *world) {
 	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
 	w.kill("orders", "no", "b", "c")
-	w.contains(w.must("history", "orders"), "SINCE (UTC)", "sent", "failed or lost", "┤")
+	w.contains(w.must("history", "orders"), "SINCE", "sent", "failed or lost", "┤")
 	hours := decode[map[string]any](w, w.must("history", "orders", "--json", "--last", "48"))
 	now, before := hours[47], hours[46] // the hour may have ended meanwhile
 	sum := func(what string) float64 { return now[what].(float64) + before[what].(float64) }

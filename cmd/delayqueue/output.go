@@ -1,19 +1,14 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
-	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/go-delayqueue/delayqueue"
 )
@@ -25,85 +20,16 @@ var (
 	faint = text.Colors{text.Faint}
 )
 
-// oneLine keeps tables straight.
-var oneLine = strings.NewReplacer("\n", " ", "\t", " ")
-
 // paint colours what may be anybody's text.
 func paint(c text.Colors, s string) painted {
 	if s == "" {
 		return ""
 	}
-	return painted(c.Sprint(oneLine.Replace(printable(s))))
+	return painted(c.Sprint(oneLine(s)))
 }
 
 // painted is safe to print as it is.
 type painted string
-
-// printable keeps what others wrote from steering the terminal.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
-			return r
-		}
-		return '·'
-	}, s)
-}
-
-// printJSON prints one object on a line of its own.
-func printJSON(v any) error {
-	e := json.NewEncoder(os.Stdout)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
-}
-
-// width of the terminal, 0 for no terminal.
-func width() int {
-	w, _, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil {
-		return 0
-	}
-	return w
-}
-
-// grid is a table without lines.
-func grid(header ...any) table.Writer {
-	t := table.NewWriter()
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	style.Format.Header = text.FormatUpper
-	style.Color.Header = faint
-	t.SetStyle(style)
-	if len(header) > 0 {
-		t.AppendHeader(header)
-	}
-	t.SuppressTrailingSpaces()
-	return t
-}
-
-// right aligns columns of numbers, counted from 1.
-func right(t table.Writer, columns ...int) {
-	var configs []table.ColumnConfig
-	for _, n := range columns {
-		configs = append(configs, table.ColumnConfig{Number: n, Align: text.AlignRight, AlignHeader: text.AlignRight})
-	}
-	t.SetColumnConfigs(configs)
-}
-
-func addRow(t table.Writer, cells ...any) {
-	row := make(table.Row, len(cells))
-	for i, cell := range cells {
-		switch cell := cell.(type) {
-		case painted:
-			row[i] = string(cell)
-		case int64:
-			row[i] = humanize.Comma(cell)
-		default:
-			row[i] = oneLine.Replace(printable(fmt.Sprint(cell)))
-		}
-	}
-	t.AppendRow(row)
-}
 
 // number is red, yellow or green when it is not 0.
 func number(n int64, c text.Colors) painted {
@@ -115,16 +41,34 @@ func number(n int64, c text.Colors) painted {
 
 // brief rounds a duration to what a person reads.
 func brief(d time.Duration) string {
-	switch abs := d.Abs(); {
-	case abs >= 48*time.Hour:
-		days := d / (24 * time.Hour)
-		return fmt.Sprintf("%dd%dh", days, (d-days*24*time.Hour).Abs()/time.Hour)
-	case abs >= time.Minute:
-		return strings.TrimSuffix(d.Round(time.Second).String(), "0s")
-	case abs >= time.Second:
+	if d < 0 {
+		return "-" + brief(d.Abs())
+	}
+	switch {
+	case d < 995*time.Millisecond:
+		return d.Round(time.Millisecond).String()
+	case d < 59950*time.Millisecond:
 		return d.Round(100 * time.Millisecond).String()
 	}
-	return d.Round(time.Millisecond).String()
+	d = d.Round(time.Second)
+	units := []struct {
+		size time.Duration
+		name string
+	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}}
+	switch {
+	case d >= 48*time.Hour:
+		units = units[:2]
+	default:
+		units = units[1:]
+	}
+	text := ""
+	for _, unit := range units {
+		if n := d / unit.size; n > 0 {
+			text += fmt.Sprint(int64(n)) + unit.name
+			d -= n * unit.size
+		}
+	}
+	return text
 }
 
 // at is an instant and how far off it is.
@@ -171,7 +115,9 @@ type messageJSON struct {
 	ID         string            `json:"id"`
 	Key        string            `json:"key,omitempty"`
 	State      string            `json:"state"`
+	Sent       *time.Time        `json:"sent,omitempty"` // by the sender's clock
 	Due        time.Time         `json:"due"`
+	TTL        float64           `json:"ttl_seconds,omitempty"`
 	At         *time.Time        `json:"at,omitempty"`
 	Delivery   int               `json:"delivery"`
 	Failures   int               `json:"failures"`
@@ -186,17 +132,9 @@ type messageJSON struct {
 	Unreadable string            `json:"unreadable,omitempty"`
 }
 
-func instant(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	utc := t.UTC()
-	return &utc
-}
-
 func jsonOf(m *delayqueue.MessageStatus) messageJSON {
 	out := messageJSON{
-		ID: m.ID, Key: m.Key, State: m.State.String(), Due: m.Due.UTC(), At: instant(m.At), Delivery: m.Delivery, Failures: m.Failures,
+		ID: m.ID, Key: m.Key, State: m.State.String(), Sent: instant(sentAt(m.ID)), Due: utc(m.Due), TTL: m.TTL.Seconds(), At: instant(m.At), Delivery: m.Delivery, Failures: m.Failures,
 		Losses: m.Losses, MaxRetries: m.MaxRetries, Headers: m.Headers, LastError: m.LastError, EndedAt: instant(m.EndedAt), Consumer: m.Consumer,
 	}
 	if m.Broken != nil {
@@ -210,11 +148,11 @@ func jsonOf(m *delayqueue.MessageStatus) messageJSON {
 	return out
 }
 
-// say prints a line; what others wrote is in args, which are made printable unless they are painted.
+// say prints a line; what others wrote is in args, which are made printable, on one line, unless they are painted.
 func say(format string, args ...any) {
 	for i, arg := range args {
 		if s, ok := arg.(string); ok {
-			args[i] = printable(s)
+			args[i] = oneLine(s)
 		}
 	}
 	fmt.Printf(format+"\n", args...)

@@ -18,8 +18,8 @@ sends are accepted.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
-			if !until.IsZero() && until.Before(time.Now()) {
-				return fail(exitUsage, "--until %s is past; delayqueue resume ends a pause", until.text)
+			if err := until.ahead("until", "delayqueue resume ends a pause", 0); err != nil {
+				return err
 			}
 			m, err := a.monitor(c.Context(), args[0])
 			if err != nil {

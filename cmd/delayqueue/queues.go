@@ -2,8 +2,6 @@ package main
 
 import (
 	"github.com/spf13/cobra"
-
-	"github.com/go-delayqueue/delayqueue"
 )
 
 func (a *app) queuesCommand() *cobra.Command {
@@ -13,22 +11,24 @@ func (a *app) queuesCommand() *cobra.Command {
 		Long:  "queues lists the queues of the prefix as they are found. It looks at every key of the server, a page at a time.",
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if err := a.connect(c.Context(), false); err != nil {
+			if err := a.connect(c.Context()); err != nil {
 				return err
 			}
-			for name, err := range delayqueue.Queues(c.Context(), a.cli, delayqueue.UseCustomPrefix(a.prefix)) {
-				if err != nil {
-					return err
+			var failed error
+			_, err := a.discover(c.Context(), 0, func(name string) {
+				if failed != nil {
+					return
 				}
 				if a.json {
-					if err := printJSON(map[string]string{"queue": name}); err != nil {
-						return err
-					}
+					failed = printJSON(map[string]string{"queue": name})
 				} else {
 					say("%s", name)
 				}
+			})
+			if failed == nil {
+				failed = err
 			}
-			return nil
+			return failed
 		},
 	}
 }

@@ -24,15 +24,17 @@ is delivered then. A message that is being handled or lies in garbage is refused
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
-			ctx := c.Context()
-			if err := which.check(args[1:]); err != nil {
+			ctx, byDuration := c.Context(), c.Flags().Changed("by")
+			if err := which.check(args[1:], delayqueue.StatePending); err != nil {
+				return err
+			}
+			if err := to.ahead("at", "--at now", justNow); err != nil {
 				return err
 			}
 			m, err := a.monitor(ctx, args[0])
 			if err != nil {
 				return err
 			}
-			byDuration := c.Flags().Changed("by")
 			if which.all {
 				n, err := m.GetPendingCount(ctx)
 				if err != nil {

@@ -2,11 +2,9 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/redis/go-redis/v9"
@@ -17,19 +15,14 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/check"
 )
 
-const (
-	fromFlag = "--redis"
-	fromEnv  = "REDIS_URL"
-)
-
 // app is one run of the program.
 type app struct {
-	redis, prefix string
-	json, yes     bool
+	dialing
+	prefix    string
+	json, yes bool
 
 	started bool // the command line was right
 	command *cobra.Command
-	address *address
 	cli     redis.UniversalClient
 	in      *bufio.Reader
 }
@@ -60,8 +53,8 @@ func (a *app) root() *cobra.Command {
 
 ` + addressHelp + `
 
-Times are 2006-01-02T15:04:05Z, 2006-01-02 15:04, 2006-01-02, 15:04 (today), now, or a duration from now
-on: 90s, 15m, 36h, 7d, -2h. With --json, lists are one JSON object a line and everything else is one object.
+Times are 2006-01-02T15:04:05Z, 2006-01-02 15:04, 2006-01-02, 15:04 (today), tomorrow 15:04, now, or a duration
+from now on: 90s, 15m, 36h, 7d, -2h. With --json, lists are one JSON object a line and everything else is one object.
 Colours and progress bars are for terminals only, and NO_COLOR turns colours off.
 
 ` + exitHelp,
@@ -69,7 +62,7 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 		SilenceUsage:  true,
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.redis, "redis", "", "address of Redis, see delayqueue --help (default $"+fromEnv+", else "+defaultURL+")")
+	a.dialing.flags(flags)
 	flags.StringVar(&a.prefix, "prefix", "dq", "prefix of the queues (UseCustomPrefix)")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
@@ -113,57 +106,31 @@ func (a *app) usage() string {
 	return "See " + path + " --help."
 }
 
-func envAddress() string { return os.Getenv(fromEnv) }
-
-func (a *app) connect(ctx context.Context, bulky bool) error {
-	if a.cli != nil {
-		return nil
+func (a *app) connect(ctx context.Context) (err error) {
+	if a.cli == nil {
+		a.cli, err = a.reach(ctx)
 	}
-	url, from := a.redis, fromFlag
-	if url == "" {
-		url, from = envAddress(), fromEnv
-	}
-	if url == "" {
-		url, from = defaultURL, fromFlag
-	}
-	var err error
-	if a.address, err = parseAddress(url, from); err != nil {
-		return err
-	}
-	a.cli, err = a.address.reach(ctx, bulky)
 	return err
 }
 
 // queue makes sure that there is such a queue.
 func (a *app) queue(ctx context.Context, name string) error {
-	return a.queueFor(ctx, name, false)
-}
-
-func (a *app) queueFor(ctx context.Context, name string, bulky bool) error {
 	if name == "" || strings.ContainsAny(name, "{}") {
 		return fail(exitUsage, "%q is no name of a queue: it needs at least one character and none of { }", name)
 	}
-	if err := a.connect(ctx, bulky); err != nil {
+	if err := a.connect(ctx); err != nil {
 		return err
 	}
-	var keys []string
-	for _, structure := range repairStructures {
-		keys = append(keys, check.Queue{Prefix: a.prefix, Name: name}.Key(structure))
-	}
-	n, err := a.cli.Exists(ctx, keys...).Result()
-	seen := ""
-	if err != nil && redis.HasErrorPrefix(err, "NOPERM") {
-		err, seen = nil, " that this user may see"
-	}
-	if err != nil || n > 0 {
+	n, err := a.cli.HLen(ctx, check.Queue{Prefix: a.prefix, Name: name}.Key("state")).Result()
+	switch {
+	case n > 0, redis.HasErrorPrefix(err, "WRONGTYPE"):
+		return nil // what is wrong with it is for others to say
+	case redis.HasErrorPrefix(err, "NOPERM"):
+		return a.noQueue(ctx, name, " that this user may see")
+	case err != nil:
 		return err
 	}
-	names, whole := a.names(ctx)
-	hint := didYouMean(nearest(name, names), "")
-	if hint == "" && whole && len(names) == 0 {
-		hint = ": it has none at all"
-	}
-	return fail(exitNotFound, "there is no queue %q under the prefix %q%s%s", name, a.prefix, seen, cmp.Or(hint, ": delayqueue queues lists them"))
+	return a.noQueue(ctx, name, "")
 }
 
 // monitor is for a queue that exists.
@@ -176,32 +143,4 @@ func (a *app) monitor(ctx context.Context, name string) (*delayqueue.Monitor, er
 
 func (a *app) newMonitor(name string) *delayqueue.Monitor {
 	return delayqueue.NewMonitor(name, a.cli, delayqueue.UseCustomPrefix(a.prefix))
-}
-
-// names are the queues that can be found soon, and whether they are all.
-func (a *app) names(ctx context.Context) (names []string, whole bool) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	for name, err := range delayqueue.Queues(ctx, a.cli, delayqueue.UseCustomPrefix(a.prefix)) {
-		if err != nil {
-			return names, false
-		}
-		names = append(names, name)
-	}
-	return names, true
-}
-
-// completeQueue completes the first argument with the names in Redis, and the second with others.
-func (a *app) completeQueue(second ...string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		const only = cobra.ShellCompDirectiveNoFileComp
-		if len(args) == 1 {
-			return second, only
-		}
-		if len(args) > 0 || a.checkIdentity() != nil || a.connect(c.Context(), false) != nil {
-			return nil, only
-		}
-		names, _ := a.names(c.Context())
-		return names, only
-	}
 }

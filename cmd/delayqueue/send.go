@@ -45,6 +45,9 @@ mistyped.`,
 			if len(args) == 1 && onTerminal(os.Stdin) {
 				return fail(exitUsage, "what shall be sent? Give a payload, or pipe it in")
 			}
+			if err := f.at.ahead("at", "--at now", justNow); err != nil {
+				return err
+			}
 			err := a.queue(ctx, args[0])
 			var known *failure
 			if errors.As(err, &known) && known.code == exitNotFound {
@@ -117,7 +120,7 @@ func (a *app) sayInfo(info *delayqueue.MessageInfo) error {
 			ID  string    `json:"id"`
 			Key string    `json:"key,omitempty"`
 			Due time.Time `json:"due"`
-		}{info.ID, info.Key, info.Due.UTC()})
+		}{info.ID, info.Key, utc(info.Due)})
 	}
 	say("%s due %s", info.ID, at(info.Due))
 	return nil

@@ -1,13 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,8 +23,9 @@ func (a *app) statsCommand() *cobra.Command {
 		Use:   "stats [QUEUE...]",
 		Short: "Say how many messages are where, and how far behind a queue is",
 		Long: `stats says for each queue (all queues of the prefix if none is named, as they are found at the start) how many
-messages are where, how long the oldest ready one has been waiting (BEHIND), and when the next is due. One call
-of Redis for each queue, of O(log n) work whatever the backlog.`,
+messages are where, how long the oldest ready one has been waiting (BEHIND), when the next is due, and whether
+anybody consumes (STATE). Two calls of Redis for each queue, of O(log n) work whatever the backlog. A queue that cannot be
+read has a row that says why, the others are shown, and the exit code is not 0.`,
 		Example: "  delayqueue stats orders --watch",
 		ValidArgsFunction: func(c *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
 			names, only := a.completeQueue()(c, nil, part)
@@ -34,14 +36,14 @@ of Redis for each queue, of O(log n) work whatever the backlog.`,
 			if every <= 0 {
 				return fail(exitUsage, "--interval must be above 0")
 			}
-			monitors, err := a.monitors(ctx, names)
+			monitors, missing, err := a.monitors(ctx, names)
 			if err != nil {
 				return err
 			}
-			if !watch {
-				return a.printStats(ctx, os.Stdout, monitors)
+			if watch {
+				return a.watchStats(ctx, monitors, missing, time.Duration(every))
 			}
-			return a.watchStats(ctx, monitors, time.Duration(every))
+			return a.stats(ctx, monitors, missing)
 		},
 	}
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "go on until interrupted, in place on a terminal")
@@ -49,32 +51,93 @@ of Redis for each queue, of O(log n) work whatever the backlog.`,
 	return c
 }
 
-func (a *app) monitors(ctx context.Context, names []string) ([]*delayqueue.Monitor, error) {
-	for _, name := range names {
-		if err := a.queue(ctx, name); err != nil {
-			return nil, err
+// stats prints the table once. The first error decides on the exit code; all were said.
+func (a *app) stats(ctx context.Context, monitors []*delayqueue.Monitor, missing error) error {
+	all := a.readStats(ctx, monitors)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := a.printStats(os.Stdout, all, width(), 0); err != nil {
+		return err
+	}
+	if missing != nil {
+		return missing
+	}
+	for _, one := range all {
+		if one.err != nil {
+			code, text := a.explain(one.err)
+			if a.json {
+				text = ""
+			}
+			return &failure{code, text}
 		}
 	}
-	if err := a.connect(ctx, false); err != nil {
-		return nil, err
+	return nil
+}
+
+// monitors are for the queues of these names, or for all that can be found; missing says which servers could not be
+// searched.
+func (a *app) monitors(ctx context.Context, names []string) (all []*delayqueue.Monitor, missing, err error) {
+	for _, name := range names {
+		var known *failure
+		if err := a.queue(ctx, name); errors.As(err, &known) || ctx.Err() != nil {
+			return nil, nil, err // what else is wrong shows in its row
+		}
+	}
+	if err := a.connect(ctx); err != nil {
+		return nil, nil, err
 	}
 	if len(names) == 0 {
-		for name, err := range delayqueue.Queues(ctx, a.cli, delayqueue.UseCustomPrefix(a.prefix)) {
-			if err != nil {
-				return nil, err
-			}
-			names = append(names, name)
-		}
-		if len(names) == 0 {
-			return nil, fail(exitNotFound, "there are no queues under the prefix %q", a.prefix)
+		_, missing = a.discover(ctx, 0, func(name string) { names = append(names, name) })
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil, ctx.Err()
+		case len(names) == 0 && missing != nil:
+			return nil, nil, missing
+		case len(names) == 0:
+			return nil, nil, fail(exitNotFound, "there are no queues under the prefix %q", a.prefix)
 		}
 		slices.Sort(names)
 	}
-	var monitors []*delayqueue.Monitor
 	for _, name := range names {
-		monitors = append(monitors, a.newMonitor(name))
+		all = append(all, a.newMonitor(name))
 	}
-	return monitors, nil
+	return all, missing, nil
+}
+
+// queueStats is what is known of a queue.
+type queueStats struct {
+	name      string
+	counts    delayqueue.Counts
+	consumers int
+	err       error
+}
+
+// atOnce is how many queues are asked at a time.
+const atOnce = 32
+
+// readStats asks each queue for itself, so one that does not answer holds up no other.
+func (a *app) readStats(ctx context.Context, monitors []*delayqueue.Monitor) []queueStats {
+	all := make([]queueStats, len(monitors))
+	free := make(chan struct{}, atOnce)
+	var asked sync.WaitGroup
+	for i, m := range monitors {
+		asked.Go(func() {
+			free <- struct{}{}
+			defer func() { <-free }()
+			soon, cancel := context.WithTimeout(ctx, patience)
+			defer cancel()
+			one := queueStats{name: m.Name()}
+			if one.counts, one.err = m.Counts(soon); one.err == nil {
+				var alive []delayqueue.Consumer
+				alive, one.err = m.Consumers(soon)
+				one.consumers = len(alive)
+			}
+			all[i] = one
+		})
+	}
+	asked.Wait()
+	return all
 }
 
 type statsJSON struct {
@@ -88,92 +151,86 @@ type statsJSON struct {
 	NextDue     *time.Time `json:"next_due,omitempty"`
 	Paused      bool       `json:"paused"`
 	PausedUntil *time.Time `json:"paused_until,omitempty"`
+	Consumers   int        `json:"consumers"`
 }
 
-func (a *app) printStats(ctx context.Context, out io.Writer, monitors []*delayqueue.Monitor) error {
-	t := grid("queue", "pending", "ready", "unack", "retry", "garbage", "behind", "next due", "state")
-	right(t, 2, 3, 4, 5, 6, 7)
-	for _, m := range monitors {
-		n, err := m.Counts(ctx)
-		if err != nil {
-			return err
-		}
-		if a.json {
+type statsErrorJSON struct {
+	Queue string `json:"queue"`
+	Error string `json:"error"`
+}
+
+// printStats draws the table. Of more rows than most (0: any number) it says how many are not shown.
+func (a *app) printStats(out io.Writer, all []queueStats, columns, most int) error {
+	t := newGrid("queue", "pending", "ready", "unack", "retry", "garbage", "behind", "next due", "state").numbers(2, 3, 4, 5, 6, 7)
+	hidden := 0
+	if most > 0 && len(all) > most {
+		hidden = len(all) - most + 1
+		all = all[:len(all)-hidden]
+	}
+	for _, one := range all {
+		n := one.counts
+		switch {
+		case one.err != nil && a.json:
+			_, text := a.explain(one.err)
+			if err := printJSON(statsErrorJSON{one.name, text}); err != nil {
+				return err
+			}
+		case one.err != nil:
+			t.add(one.name, "?", "?", "?", "?", "?", "", "", paint(bad, a.trouble(one.err)))
+		case a.json:
 			err := printJSON(statsJSON{
-				m.Name(), n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Behind.Seconds(), instant(n.NextDue), n.Paused, instant(n.PausedUntil),
+				one.name, n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Behind.Seconds(), instant(n.NextDue), n.Paused, instant(n.PausedUntil), one.consumers,
 			})
 			if err != nil {
 				return err
 			}
-			continue
-		}
-		state := paint(good, "running")
-		if n.Paused {
-			state = paint(warn, "paused")
-			if !n.PausedUntil.IsZero() {
-				state = paint(warn, "paused until "+at(n.PausedUntil))
+		default:
+			next, behind := "", painted("")
+			if !n.NextDue.IsZero() {
+				next = "in " + brief(max(time.Until(n.NextDue), 0))
 			}
+			if n.Behind > 0 {
+				behind = paint(warn, brief(n.Behind))
+			}
+			t.add(one.name, n.Pending, number(n.Ready, warn), number(n.Unack, good), number(n.Retry, warn), number(n.Garbage, bad), behind, next, stateOf(&one))
 		}
-		next, behind := "", painted("")
-		if !n.NextDue.IsZero() {
-			next = "in " + brief(max(time.Until(n.NextDue), 0))
-		}
-		if n.Behind > 0 {
-			behind = paint(warn, brief(n.Behind))
-		}
-		addRow(t, m.Name(), n.Pending, number(n.Ready, warn), number(n.Unack, good), number(n.Retry, warn), number(n.Garbage, bad),
-			behind, next, state)
 	}
 	if a.json {
 		return nil
 	}
-	_, err := fmt.Fprintln(out, t.Render())
+	text := t.render(columns)
+	if hidden > 0 {
+		text += "\n" + faint.Sprintf("… and %s for which there is no room: name some, or make the window higher", plural(hidden, "queue"))
+	}
+	_, err := fmt.Fprintln(out, text)
 	return err
 }
 
-// Sequences that every terminal knows.
-const (
-	altScreen   = "\x1b[?1049h\x1b[?25l" // and no cursor
-	mainScreen  = "\x1b[?25h\x1b[?1049l"
-	home        = "\x1b[H"
-	clearToLine = "\x1b[K"
-	clearToEnd  = "\x1b[J"
-)
+// stateOf is green only for a queue that somebody serves.
+func stateOf(one *queueStats) painted {
+	n := one.counts
+	switch {
+	case n.Paused && n.PausedUntil.IsZero():
+		return paint(warn, "paused")
+	case n.Paused:
+		return paint(warn, "paused until "+at(n.PausedUntil))
+	case one.consumers > 0:
+		return paint(good, "running")
+	case n.Ready+n.Unack > 0:
+		return paint(bad, "no consumers")
+	}
+	return paint(warn, "no consumers")
+}
 
-// watchStats redraws in place. An outage does not end it. What was seen last stays on the screen.
-func (a *app) watchStats(ctx context.Context, monitors []*delayqueue.Monitor, every time.Duration) error {
-	inPlace := onTerminal(os.Stdout) && !a.json
-	var last bytes.Buffer
-	if inPlace {
-		fmt.Print(altScreen)
-		defer func() { fmt.Print(mainScreen + last.String()) }()
-	}
-	tick := time.NewTicker(every)
-	defer tick.Stop()
-	for {
-		var frame bytes.Buffer
-		soon, cancel := context.WithTimeout(ctx, patience)
-		err := a.printStats(soon, &frame, monitors)
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-			return nil // it was told to end
-		case err != nil:
-			_, text := a.explain(err)
-			frame.Reset()
-			frame.WriteString(bad.Sprint(printable(text)) + "\n")
-		}
-		last = frame
-		if inPlace {
-			fmt.Fprintf(&frame, "\n%s\n", faint.Sprintf("%s, every %s; Ctrl-C ends", time.Now().Format("15:04:05"), brief(every)))
-			fmt.Print(home + strings.ReplaceAll(frame.String(), "\n", clearToLine+"\n") + clearToEnd)
-		} else if frame.Len() > 0 {
-			fmt.Print(frame.String())
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
+// trouble is an error in few words: the code that Redis answered, or what the program calls it.
+func (a *app) trouble(err error) string {
+	for _, code := range []string{"WRONGTYPE", "NOPERM", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "OOM", "MISCONF", "READONLY", "MASTERDOWN"} {
+		if strings.Contains(err.Error(), code+" ") {
+			return code
 		}
 	}
+	if code, _ := a.explain(err); code == exitNoRedis {
+		return "no answer"
+	}
+	return "error"
 }

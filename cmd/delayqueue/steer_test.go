@@ -133,6 +133,12 @@ func tellReschedule(w *world) {
 		w.Errorf("due in %v, want 30m", d)
 	}
 	w.refused(exitUsage, "[at by]", "reschedule", "orders", id)
+	if now := time.Now().UTC(); now.Hour() > 0 {
+		passed := now.Add(-time.Hour).Format("15:04")
+		w.refused(exitUsage, passed+" has passed: --at now, or --at 'tomorrow "+passed+"'?", "reschedule", "orders", id, "--at", passed)
+	}
+	w.refused(exitUsage, "--at -10m is in the past: --at now, or 10m?", "reschedule", "orders", "--all", "--at", "-10m")
+	w.refused(exitUsage, "--at 2020-01-01 is in the past", "send", "orders", "x", "--at", "2020-01-01")
 	w.refused(exitUsage, `"tomorrow" is no time`, "reschedule", "orders", id, "--at", "tomorrow")
 	w.contains(w.must("run", "orders", "order-1", "--key"), "order-1 due now")
 	if s := w.state("orders", id); s != delayqueue.StateReady {
@@ -157,6 +163,8 @@ func tellRequeue(w *world) {
 	if out := w.must("requeue", "orders", "--all", "--older-than", "1h"); out != "brought back 0 messages\n" {
 		w.Errorf("by age: %q", out)
 	}
+	w.refused(exitUsage, "--from 1h is in the future, and nothing has died then: did you mean --from -1h?", "requeue", "orders", "--all", "--from", "1h")
+	w.refused(exitUsage, "--from -1h is after --to -2h", "requeue", "orders", "--all", "--from", "-1h", "--to", "-2h")
 	if n := w.counts("orders"); n.Ready != 3 || n.Garbage != 1 {
 		w.Errorf("counts: %+v", n)
 	}
@@ -203,7 +211,7 @@ func tellPurge(w *world) {
 	t.sees(`Delete the queue "orders" with all of its 1 message? [y/N]`)
 	t.types("y\r")
 	t.ends(0)
-	w.refused(exitNotFound, "it has none at all", "stats", "orders")
+	w.refused(exitNotFound, `no queue "orders"`, "stats", "orders")
 }
 
 func tellPause(w *world) {
@@ -225,7 +233,7 @@ func tellPause(w *world) {
 		w.Error("paused after resume")
 	}
 	w.refused(exitNotFound, `did you mean "orders"?`, "pause", "oders")
-	w.refused(exitUsage, "is past", "pause", "orders", "--until", "-1h")
+	w.refused(exitUsage, "is in the past: delayqueue resume ends a pause", "pause", "orders", "--until", "-1h")
 }
 
 func tellConsumers(w *world) {
@@ -254,7 +262,7 @@ func tellConsumers(w *world) {
 		id = all[0].Handling[0].ID
 		return true
 	})
-	w.contains(w.must("consumers", "orders"), "1/1", id)
+	w.contains(w.must("consumers", "orders"), "1/1", id, "HEARD", "ago")
 	all := decode[consumerJSON](w, w.must("consumers", "orders", "--json"))
 	if len(all) != 1 || len(all[0].Handling) != 1 || all[0].Handling[0].ID != id || all[0].PID == 0 || all[0].Concurrency != 1 {
 		w.Errorf("consumers --json: %+v", all)

@@ -28,7 +28,8 @@ func (t *target) keyFlag(c *cobra.Command) {
 	c.Flags().BoolVarP(&t.byKey, "key", "k", false, "each ID is the key that the sender gave the message")
 }
 
-func (t *target) check(ids []string) error {
+// check is about the command line alone; state is that of the messages that --all means.
+func (t *target) check(ids []string, state delayqueue.State) error {
 	switch {
 	case t.all && len(ids) > 0:
 		return fail(exitUsage, "give ids or --all, not both")
@@ -37,7 +38,7 @@ func (t *target) check(ids []string) error {
 	case !t.all && len(ids) == 0:
 		return fail(exitUsage, "which messages? Give ids, or --all")
 	}
-	return nil
+	return t.selection.check(state)
 }
 
 // oneCall is how long a call for one message is tried.

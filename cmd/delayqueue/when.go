@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -23,12 +24,42 @@ func parseWhen(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
+	if t, days, ok := timeOfDay(text); ok {
+		return time.Date(now.Year(), now.Month(), now.Day()+days, t.Hour(), t.Minute(), t.Second(), 0, time.Local), nil
+	}
+	return time.Time{}, fmt.Errorf("%q is no time: write 2006-01-02T15:04:05Z, 2006-01-02 15:04, 15:04 (today), tomorrow 15:04, now, or a duration like 15m, 7d or -2h", text)
+}
+
+// timeOfDay reads 15:04 and tomorrow 15:04; days are those from today on.
+func timeOfDay(text string) (t time.Time, days int, ok bool) {
+	clock, tomorrow := strings.CutPrefix(text, "tomorrow ")
+	if tomorrow {
+		days = 1
+	}
 	for _, layout := range []string{"15:04", "15:04:05"} {
-		if t, err := time.Parse(layout, text); err == nil {
-			return time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, time.Local), nil
+		if t, err := time.Parse(layout, clock); err == nil {
+			return t, days, true
 		}
 	}
-	return time.Time{}, fmt.Errorf("%q is no time: write 2006-01-02T15:04:05Z, 2006-01-02 15:04, 15:04 (today), now, or a duration like 15m, 7d or -2h", text)
+	return time.Time{}, 0, false
+}
+
+// justNow is how far back an instant may lie that was meant as now: 19:02 is typed while that minute lasts.
+const justNow = time.Minute
+
+// ahead refuses what has passed, for a message that is made due then fires at once, and a slip of the
+// hand must not do that. instead is what to write if now was meant; what lies back no further than late was.
+func (w *whenFlag) ahead(flag, instead string, late time.Duration) error {
+	if w.text == "" || w.text == "now" && late > 0 || w.After(time.Now().Add(-late)) {
+		return nil
+	}
+	if _, days, ok := timeOfDay(w.text); ok && days == 0 {
+		return fail(exitUsage, "%s has passed: %s, or --%s 'tomorrow %s'?", w.text, instead, flag, w.text)
+	}
+	if d, err := parseDuration(w.text); err == nil && d < 0 {
+		return fail(exitUsage, "--%s %s is in the past: %s, or %s?", flag, w.text, instead, brief(-d))
+	}
+	return fail(exitUsage, "--%s %s is in the past: %s?", flag, w.text, instead)
 }
 
 func parseDuration(text string) (time.Duration, error) {
@@ -56,6 +87,16 @@ func (w *whenFlag) Set(text string) (err error) {
 	return err
 }
 
+// ageFlag is the instant that was so long ago.
+type ageFlag struct{ whenFlag }
+
+func (*ageFlag) Type() string { return "duration" }
+func (g *ageFlag) Set(text string) error {
+	d, err := parseDuration(text)
+	g.text, g.Time = text, time.Now().Add(-d)
+	return err
+}
+
 // durationFlag is a duration that may have days.
 type durationFlag time.Duration
 
@@ -74,5 +115,6 @@ func (d *durationFlag) Set(text string) error {
 
 var (
 	_ pflag.Value = (*whenFlag)(nil)
+	_ pflag.Value = (*ageFlag)(nil)
 	_ pflag.Value = (*durationFlag)(nil)
 )

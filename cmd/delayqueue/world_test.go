@@ -131,6 +131,16 @@ func (w *world) consume(queue string, handler delayqueue.Handler) *delayqueue.De
 	return q
 }
 
+// consumeNothing starts a consumer of a queue in which nothing is due, and waits until it is heard of.
+func (w *world) consumeNothing(queue string) {
+	w.Helper()
+	w.consume(queue, func(context.Context, *delayqueue.Message) error { return nil })
+	w.until("the consumer is heard of", func() bool {
+		alive, err := w.monitor(queue).Consumers(w.Context())
+		return err == nil && len(alive) == 1
+	})
+}
+
 // kill makes garbage of new messages, and returns their ids.
 func (w *world) kill(queue, text string, payloads ...string) []string {
 	w.Helper()

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"cmp"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const defaultURL = "redis://127.0.0.1:6379"
+
+const addressHelp = `Addresses (--redis, else REDIS_URL, else ` + defaultURL + `):
+  redis://[user:password@]host[:port][/db]                      one server, or a node of a Cluster
+  rediss://…                                                    the same over TLS
+  unix://[user:password@]/path/to/redis.sock[?db=n]             a socket
+  redis+sentinel://host:port,host:port[/db]?master=name         the primary that the sentinels name
+  redis+cluster://[user:password@]host:port,host:port           a Cluster, by some of its nodes
+  rediss+sentinel://…  rediss+cluster://…                       both over TLS
+The query takes the options of go-redis: ?dial_timeout=2s&read_timeout=5s, skip_verify, … With sentinels, the
+user:password@ of the address is theirs, and the primary's is ?username=…&password=… in the query.
+Escape what is special in a password (%40 is @), or keep it out of the address: --password-file, or REDIS_PASSWORD.`
+
+var schemes = []string{"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}
+
+// An address is a URL that says how to reach Redis.
+type address struct {
+	*url.URL
+	hosts []string
+	from  string // which flag or variable named it
+}
+
+// hidden stands for a user and a password.
+const hidden = "xxxxx"
+
+// shown is the address without secrets: of the query, only what is known to be none.
+func (r *address) shown() string { return r.with(r.Scheme, r.hosts) }
+
+// with writes the address under a scheme and with these hosts. User and password are hidden, and what the query
+// says is left out, but for the primary's name and the database of a socket.
+func (r *address) with(scheme string, hosts []string) string {
+	out := url.URL{Scheme: scheme, User: r.User, Host: strings.Join(hosts, ","), Path: r.Path}
+	if r.User != nil { // also the user's name, for as like as not a password stands where it belongs
+		out.User = url.User(hidden)
+	}
+	var keep []string
+	for _, name := range []string{"master", "db"} {
+		if value := r.Query().Get(name); value != "" && (name != "master" || strings.HasSuffix(scheme, "+sentinel")) {
+			keep = append(keep, name+"="+url.QueryEscape(value))
+		}
+	}
+	out.RawQuery = strings.Join(keep, "&")
+	return out.String()
+}
+
+// as is the same address for another kind of server: "", "sentinel" or "cluster".
+func (r *address) as(kind string) string {
+	scheme, _, _ := strings.Cut(r.Scheme, "+")
+	other := *r
+	other.URL = &url.URL{User: r.User}
+	if kind == "" {
+		return other.with(scheme, r.hosts[:1])
+	}
+	return other.with(scheme+"+"+kind, r.hosts)
+}
+
+// tls says whether the address asks for TLS.
+func (r *address) tls() bool { return strings.HasPrefix(r.Scheme, "rediss") }
+
+var (
+	plainScheme = regexp.MustCompile(`^[a-z][a-z+.-]{0,20}$`)
+	plainHosts  = regexp.MustCompile(`^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?)*(/[0-9]{0,3})?$`)
+)
+
+// server is the hosts and the database of what stands behind "://" in something that is no address: "" if they
+// cannot be told for certain from a password.
+func server(rest string) string {
+	user, tail := "", rest
+	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
+		user, tail = rest[:i], rest[i+1:]
+	}
+	if strings.ContainsAny(user, "?#") { // a password in the query may hold an @
+		return ""
+	}
+	if i := strings.IndexAny(tail, "?#"); i >= 0 {
+		tail = tail[:i]
+	}
+	if !plainHosts.MatchString(tail) {
+		return ""
+	}
+	return tail
+}
+
+// parseAddress reads an address. Its errors show nothing of the text that could be a part of a password.
+func parseAddress(text, from string) (*address, error) {
+	wrong := func(format string, args ...any) error { return fail(exitNoRedis, from+": "+format, args...) }
+	head, rest, separated := strings.Cut(text, "://")
+	switch {
+	case !separated:
+		return nil, wrong("that is no URL%s", likeThis("redis", server(strings.TrimLeft(text, ":/")), defaultURL))
+	case !slices.Contains(schemes, head):
+		kind := "that"
+		if plainScheme.MatchString(head) {
+			kind = `"` + head + `://"`
+		}
+		near := nearest(head, schemes)
+		if near == "" {
+			return nil, wrong("%s is no kind of address: it is one of %s", kind, strings.Join(schemes, ", "))
+		}
+		return nil, wrong("%s is no kind of address%s", kind, likeThis(near, server(rest), near+"://…"))
+	}
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		end = len(rest)
+	}
+	authority, tail := rest[:end], rest[end:]
+	if strings.Contains(tail, "#") || strings.Contains(tail, "@") && (head != "unix" || authority != "") {
+		return nil, wrong("%s cannot be read: something in the password is not escaped (%%2F is /, %%3F is ?, %%23 is #, %%40 is @)", head+"://…")
+	}
+	user := authority[:strings.LastIndex(authority, "@")+1]
+	hosts := strings.Split(strings.TrimPrefix(authority, user), ",")
+	// url.Parse takes one host and port, so it gets the first one.
+	u, err := url.Parse(head + "://" + user + hosts[0] + tail)
+	if err != nil {
+		return nil, wrong("%s cannot be read: is something in the password not escaped?", head+"://…")
+	}
+	r := &address{URL: u, hosts: append([]string{u.Host}, hosts[1:]...), from: from}
+	return r, r.check()
+}
+
+// likeThis is what may have been meant, or what an address looks like.
+func likeThis(scheme, server, otherwise string) string {
+	if server == "" {
+		return ": write it like " + otherwise
+	}
+	return ": did you mean " + scheme + "://" + server + "?"
+}
+
+func (r *address) check() error {
+	wrong := func(format string, args ...any) error { return fail(exitNoRedis, r.from+": "+format, args...) }
+	if r.Scheme == "unix" {
+		return nil
+	}
+	for _, host := range r.hosts {
+		if host == "" || r.Hostname() == "" {
+			return wrong("%s names no host: write it like %s", r.Scheme+"://…", r.Scheme+"://127.0.0.1:6379")
+		}
+	}
+	if db := strings.Trim(r.Path, "/"); strings.Trim(db, "0123456789") != "" {
+		return wrong("%s: the database behind the host is a number", r.Scheme+"://…")
+	}
+	plain, kind, _ := strings.Cut(r.Scheme, "+")
+	if len(r.hosts) > 1 && kind == "" {
+		return wrong("%s names several servers: did you mean %s+cluster:// or %s+sentinel://?", r.shown(), plain, plain)
+	}
+	if db := strings.Trim(r.Path, "/"); kind == "cluster" && cmp.Or(db, "0") != "0" {
+		return wrong("%s: a Cluster has no database %s: did you mean %s?", r.shown(), db, r.as("cluster"))
+	}
+	return nil
+}
+
+// plain is the address as go-redis's own parsers take it.
+func (r *address) plain() string {
+	u := *r.URL
+	u.Scheme, _, _ = strings.Cut(r.Scheme, "+")
+	q := u.Query()
+	for _, host := range r.hosts[1:] {
+		q.Add("addr", host)
+	}
+	if strings.HasSuffix(r.Scheme, "+sentinel") {
+		if master := q.Get("master"); master != "" {
+			q.Set("master_name", master)
+		}
+		q.Del("master")
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
+}

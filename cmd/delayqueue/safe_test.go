@@ -1,0 +1,110 @@
+package main
+
+import (
+	"encoding/json"
+	"math"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+func TestBrief(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"0s": 0, "7ms": 7 * time.Millisecond, "1s": 999 * time.Millisecond, "1.5s": 1500 * time.Millisecond, "59.9s": 59900 * time.Millisecond,
+		"1m": 59990 * time.Millisecond, "1m30s": 90 * time.Second, "2m10s": 130 * time.Second, "10m": 10 * time.Minute, "50m20s": 3020 * time.Second,
+		"1h": time.Hour, "1h10s": time.Hour + 10*time.Second, "10h10m10s": 10*time.Hour + 10*time.Minute + 10*time.Second,
+		"47h59m50s": 48*time.Hour - 10*time.Second, "2d": 48 * time.Hour, "2d3h": 51*time.Hour + 20*time.Minute, "-1m30s": -90 * time.Second,
+		"106751d23h": math.MaxInt64,
+	} {
+		if got := brief(d); got != want {
+			t.Errorf("brief(%v) = %q, want %q", d, got, want)
+		}
+	}
+	if got := brief(math.MinInt64); got != "-106751d23h" {
+		t.Errorf("brief of the least: %q", got)
+	}
+}
+
+var hostile = []string{
+	"", "plain", "two words", "it's", `back\slash`, "$(touch /tmp/owned)", "`id`", "a\nb", "\x1b[2J", "\x7f", "\xff\xfe", "é", "a\u202eb", "-x", "!!",
+	"'; rm -rf x; '", "\u0085", "\x00"[:0],
+}
+
+// What is quoted for a shell is the same word again, and nothing else is run.
+func TestShellQuote(t *testing.T) {
+	for _, s := range hostile {
+		quoted := shellQuote(s)
+		if strings.ContainsFunc(quoted, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("%q: %q would steer a terminal", s, quoted)
+		}
+		out, err := exec.Command("bash", "-c", "printf %s "+quoted).Output()
+		if err != nil || string(out) != s {
+			t.Errorf("%q as %s: %q %v", s, quoted, out, err)
+		}
+	}
+}
+
+func TestEscapeJSON(t *testing.T) {
+	for _, s := range append(hostile, "\u009b31m", "\u2066", "\U000e0001", "漢字 🙂") {
+		raw, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		safe := escapeJSON(raw)
+		if strings.ContainsFunc(string(safe), func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("%q: %q would steer a terminal", s, safe)
+		}
+		var before, after string
+		if err := json.Unmarshal(raw, &before); err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(safe, &after); err != nil || after != before {
+			t.Errorf("%q: %q %v, want %q", s, after, err, before)
+		}
+	}
+}
+
+// No instant that Redis can hold ends the output.
+func TestInstantsForJSON(t *testing.T) {
+	for _, at := range []time.Time{{}, time.UnixMicro(math.MaxInt64), time.UnixMicro(math.MinInt64), time.UnixMicro(1 << 53), time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+		if _, err := json.Marshal(instant(at)); err != nil {
+			t.Errorf("%v: %v", at.Unix(), err)
+		}
+		if _, err := json.Marshal(utc(at)); err != nil {
+			t.Errorf("%v: %v", at.Unix(), err)
+		}
+	}
+}
+
+// A table is as wide as the terminal, ids and numbers stay whole as long as that can be, and what is cut says so.
+func TestTableFits(t *testing.T) {
+	g := newGrid("id", "key", "count", "payload", "state").numbers(3)
+	id := "01890000-0000-7000-8000-000000000000"
+	g.add(id, strings.Repeat("k", 30), int64(1234567), strings.Repeat("漢", 40), paint(good, "running"))
+	g.add(id, "", int64(1), "short", "paused until tomorrow")
+	for _, width := range []int{200, 120, 100, 80, 40, 20} {
+		lines := strings.Split(g.render(width), "\n")
+		if len(lines) != 3 {
+			t.Fatalf("%d lines at %d columns", len(lines), width)
+		}
+		for _, line := range lines {
+			if w := text.StringWidthWithoutEscSequences(line); w > width {
+				t.Errorf("%d columns of %d: %q", w, width, line)
+			}
+		}
+		all := strings.Join(lines, "\n")
+		if width >= 80 && (!strings.Contains(all, id) || !strings.Contains(all, "1,234,567") || !strings.Contains(all, "STATE")) {
+			t.Errorf("at %d columns:\n%s", width, all)
+		}
+		if width < 200 && !strings.Contains(all, "…") {
+			t.Errorf("nothing is said to be cut at %d columns:\n%s", width, all)
+		}
+	}
+	if all := g.render(0); strings.Contains(all, "…") {
+		t.Errorf("cut without a terminal:\n%s", all)
+	}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+)
+
+func init() {
+	scenarios["one bad queue"] = tellBadQueue
+	scenarios["another prefix"] = tellOtherPrefix
+	scenarios["many queues"] = tellManyQueues
+	scenarios["quoting"] = tellQuoting
+}
+
+// What is wrong with one queue stands in its row, and the others are shown.
+func tellBadQueue(w *world) {
+	w.send("mails", "a", delayqueue.WithDelay(time.Hour))
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	q := check.Queue{Prefix: w.prefix, Name: "mails"}
+	if err := w.cli.Del(w.Context(), q.Key("pending")).Err(); err != nil {
+		w.Fatal(err)
+	}
+	if err := w.cli.Set(w.Context(), q.Key("pending"), "x", 0).Err(); err != nil {
+		w.Fatal(err)
+	}
+	for _, args := range [][]string{{"stats"}, {"stats", "mails", "orders"}} {
+		r := w.run(args...)
+		if r.code == 0 || !strings.Contains(r.err, `queue "mails"`) {
+			w.Errorf("%q: %+v", args, r)
+		}
+		w.contains(r.out, "WRONGTYPE", "orders        1")
+	}
+	r := w.run("stats", "--json")
+	lines := decode[map[string]any](w, r.out)
+	if r.code == 0 || len(lines) != 2 || lines[0]["error"] == nil || lines[1]["pending"] != 1.0 {
+		w.Errorf("stats --json: %+v", r)
+	}
+	t := w.terminal("stats", "--watch")
+	t.sees("WRONGTYPE")
+	t.sees("no consumers")
+	t.types(ctrlC)
+	t.ends(0)
+}
+
+func tellOtherPrefix(w *world) {
+	own := w.prefix
+	w.send("orders", "a")
+	w.prefix = own + "-other"
+	w.send("mails", "a")
+	w.refused(exitNotFound, `: the prefix "`+own+`" has one: did you mean --prefix `+own+`?`, "stats", "orders")
+}
+
+// More queues than lines: the header stays, and it is said how many are not shown.
+func tellManyQueues(w *world) {
+	const n = 60
+	for i := range n {
+		w.send(fmt.Sprintf("queue%02d", i), "a", delayqueue.WithDelay(time.Hour))
+	}
+	t := w.terminal("stats", "--watch")
+	t.sees("for which there is no room")
+	t.sees("QUEUE")
+	t.sees("queue00")
+	t.types(ctrlC)
+	t.ends(0)
+}
+
+// What others chose is one word where a command to type is shown, and no completion.
+func tellQuoting(w *world) {
+	evil := "x'; touch owned; '$(touch owned)\x1b[31m"
+	w.send(evil, "a", delayqueue.WithDelay(time.Hour))
+	w.send(evil, "b", delayqueue.WithDelay(time.Hour))
+	w.send("_activeHelp_ x", "a")
+	w.send("two words", "a")
+	r := w.run("ls", evil, "pending", "--limit", "1", "--from", "-1h")
+	w.contains(r.err, "delayqueue ls "+shellQuote(evil)+" pending", "--limit 1", "--prefix "+w.prefix, "--cursor ", "--from 20")
+	if strings.Contains(r.err, "\x1b") || strings.Contains(r.err, "-1h") {
+		w.Errorf("%q", r.err)
+	}
+	cmd := w.command()
+	cmd.Args = append(cmd.Args[:1], "__complete", "--prefix", w.prefix, "stats", "")
+	out, err := cmd.Output()
+	if err != nil || string(out) != ":4\n" {
+		w.Errorf("completion: %q %v", out, err)
+	}
+}
+
+// A node that hangs hides the queues of its own slots alone.
+func TestClusterNodeThatHangs(t *testing.T) {
+	c := redistest.StartCluster(t, 3, 0)
+	w := newWorld(t, "redis+cluster://"+strings.Join(c.Addrs(), ","), c.Client(t))
+	var queues []string
+	for i := range 12 { // of each node some
+		queues = append(queues, fmt.Sprintf("queue%02d", i))
+		w.send(queues[i], "a", delayqueue.WithDelay(time.Hour))
+	}
+	for _, node := range c.Nodes {
+		if err := node.Client(t).ConfigSet(t.Context(), "cluster-require-full-coverage", "no").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.Nodes[2].Pause()
+	defer c.Nodes[2].Resume()
+	r := w.run("stats")
+	shown := strings.Count(r.out, "no consumers")
+	if r.code != exitNoRedis || shown == 0 || shown == len(queues) || !strings.Contains(r.err, "node "+c.Addrs()[2]) {
+		t.Errorf("%d queues, %+v", shown, r)
+	}
+	r = w.run(append([]string{"stats"}, queues...)...)
+	if got := strings.Count(r.out, "no consumers"); r.code != exitNoRedis || got != shown || strings.Count(r.out, "no answer") != len(queues)-shown {
+		t.Errorf("%d queues, want %d: %+v", got, shown, r)
+	}
+	r = w.run("queues")
+	if got := strings.Count(r.out, "\n"); r.code != exitNoRedis || got != shown || !strings.Contains(r.err, "node "+c.Addrs()[2]) {
+		t.Errorf("%d queues, want %d: %+v", got, shown, r)
+	}
+}
