@@ -55,7 +55,7 @@ func TestLeastPrivilege(t *testing.T) {
 		"counts":    func() error { _, err := m.Counts(ctxB); return err }(),
 		"get":       func() error { _, err := m.Get(ctxB, ids[0]); return err }(),
 		"list":      func() error { _, err := m.List(ctxB, StateGarbage, Filter{}, ""); return err }(),
-		"backwards": func() error { _, err := m.page(ctxB, StateGarbage, Filter{}, "", true); return err }(),
+		"bulk":      func() error { _, err := m.BulkRescheduleBy(ctxB, Bulk{}, 1e9); return err }(),
 		"consumers": func() error { _, err := m.Consumers(ctxB); return err }(),
 		"history":   func() error { _, err := m.History(ctxB, Hourly, 1); return err }(),
 		"requeue":   m.Requeue(ctxB, ids[0]),

@@ -105,11 +105,11 @@ func FuzzReply(f *testing.F) {
 		if state, _, err := s.intercept(ctx, &caller{}, "id", "x", false); !bad(err) && state.String() != reply[0] {
 			t.Errorf("%v is %v", reply, state)
 		}
-		if done, err := s.steer(ctx, &caller{}, "at", 0, "", []string{"a", "b"}); !bad(err) && len(done) != 2 {
+		if done, err := s.steer(ctx, &caller{}, steering{what: "at", marks: []mark{{tag: "a"}, {tag: "b"}}}); !bad(err) && len(done) != 2 {
 			t.Errorf("%v: %d answers for 2", reply, len(done))
 		}
-		if got, err := s.list(ctx, place{key: "k"}, 10, "", "", false); !bad(err) && len(got.messages) > 10 {
-			t.Errorf("%v: %d messages of 10", reply, len(got.messages))
+		if got, err := s.list(ctx, place{key: "k"}, 10, mark{}); !bad(err) && len(got.entries) > 10 {
+			t.Errorf("%v: %d messages of 10", reply, len(got.entries))
 		}
 		for _, call := range []func() error{
 			func() error { _, err := s.counts(ctx); return err },

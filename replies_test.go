@@ -80,15 +80,16 @@ func TestBadReplies(t *testing.T) {
 		},
 		"list": {
 			func(s *store) error {
-				_, err := s.list(ctx, place{key: "k", state: StatePending}, 2, "", "", false)
+				_, err := s.list(ctx, place{key: "k", state: StatePending}, 2, mark{})
 				return err
 			},
-			[][]string{list("5", "0"), list("5", "1", "a", "6", "envelope", ""), list("5", "1", "a", "1.5", "", "")},
-			[][]string{nil, list("5"), list("5", "1", "a", "6", "envelope"), list("5", "0", "a"), list("5", "3", "a", "6", "", "", "b", "6", "", "", "c", "6", "", "")},
+			[][]string{list("5", "0", "0"), list("5", "9", "1", "a", "6", "envelope", ""), list("5", "1", "1", "a", "1.5", "", ""), list("5", "1", "1", "a", "inf", "e", "")},
+			[][]string{nil, list("5"), list("5", "0"), list("5", "1", "1", "a", "6", "envelope"), list("5", "0", "0", "a"),
+				list("5", "3", "3", "a", "6", "", "", "b", "6", "", "", "c", "6", "", "")},
 		},
 		"steer": {
 			func(s *store) error {
-				_, err := s.steer(ctx, newCaller(), "at", 0, "", []string{"a", "b"})
+				_, err := s.steer(ctx, newCaller(), steering{what: "at", marks: []mark{{tag: "a"}, {tag: "b"}}})
 				return err
 			},
 			[][]string{list("5", "pending !gone"), list("5", "=c retry")},

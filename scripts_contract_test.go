@@ -171,7 +171,7 @@ func TestScriptWrongType(t *testing.T) {
 		"list": {keys: everyScript[7].keys, build: func(r *rig) func() error {
 			r.put(msg("a", time.Hour))
 			return func() error {
-				_, err := r.store.list(ctx, place{r.keys.pending, StatePending, "-inf", "+inf", "later"}, 10, "", "", false)
+				_, err := r.store.list(ctx, place{key: r.keys.pending, from: "-inf", to: "+inf", part: "later"}, 10, mark{})
 				return err
 			}
 		}},
@@ -180,7 +180,7 @@ func TestScriptWrongType(t *testing.T) {
 			c := newCaller()
 			c.next()
 			return func() error {
-				_, err := r.store.steer(ctx, c, "by", 1, "", []string{idOf("due"), idOf("retry"), idOf("ready")})
+				_, err := r.store.steer(ctx, c, steering{what: "by", us: 1e6, marks: []mark{{tag: idOf("due")}, {tag: idOf("retry")}, {tag: idOf("ready")}}})
 				return err
 			}
 		}},

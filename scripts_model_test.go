@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 )
 
 // A model is the queue in plain Go: maps and a clock. Each of its methods does what the script
@@ -219,71 +220,80 @@ func (m *model) intercept(by, id string, running bool) any {
 	return takenOut{state, id}
 }
 
-// steer moves or deletes what waits.
-func (m *model) steer(what string, us int64, only string, ids []string) any {
-	out := make([]steered, len(ids))
-	var first int64
-	for i, id := range ids {
-		r := m.record(id)
-		tag := tagOf(id, r.delivery)
-		due, pending := m.pending[tag]
-		again, retry := m.retry[tag]
-		_, unack := m.unack[tag]
-		_, garbage := m.garbage[id]
-		ready := slices.Contains(m.ready, tag)
-		state := StateGone
-		switch {
-		case m.msg[id] == "":
-		case unack:
-			state = StateUnack
-		case garbage:
-			state = StateGarbage
-		case ready || pending && due <= m.now || retry && again <= m.now:
-			state = StateReady
-		case pending:
-			state = StatePending
-		case retry:
-			state = StateRetry
+// found is where a delivery is, and its score there; only: in that structure alone.
+func (m *model) found(id, only string) (tag, place string, score int64) {
+	tag = tagOf(id, m.record(id).delivery)
+	for _, set := range []struct {
+		name string
+		of   map[string]int64
+		tag  string
+	}{{"pending", m.pending, tag}, {"unack", m.unack, tag}, {"garbage", m.garbage, id}, {"retry", m.retry, tag}} {
+		if at, ok := set.of[set.tag]; ok && (only == "" || only == set.name) {
+			return set.tag, set.name, at
 		}
-		out[i].state = state
-		if state == StateGone || state == StateUnack || only != "" && only != state.String() ||
-			what == "requeue" && !garbage || (what == "at" || what == "by") && garbage {
+	}
+	if slices.Contains(m.ready, tag) && (only == "" || only == "ready") {
+		return tag, "ready", 0
+	}
+	return tag, "", 0
+}
+
+// steer moves or deletes what waits.
+func (m *model) steer(do steering) any {
+	out := make([]steered, len(do.marks))
+	var first, nth int64
+	for i, listed := range do.marks {
+		id, _ := splitTag(listed.tag)
+		r := m.record(id)
+		tag, place, score := m.found(id, do.only)
+		if do.only != "" && (tag != listed.tag || listed.score != "" && listed.score != strconv.FormatInt(score, 10)) || m.msg[id] == "" {
+			place = ""
+		}
+		due := place == "ready" || (place == "pending" || place == "retry") && score <= m.now
+		out[i].state = max(0, State(slices.Index(stateNames[:], place)))
+		if due {
+			out[i].state = StateReady
+		}
+		deletes := do.what == "delete" || do.what == "cancel"
+		if place == "" || place == "unack" && do.what != "cancel" || place == "garbage" != (do.what == "requeue") && !deletes {
 			continue
 		}
 		e, err := decodeEnvelope(m.msg[id])
 		if err != nil {
 			panic(err)
 		}
-		if holder := m.key[e.key]; what == "requeue" && holder != "" {
+		if holder := m.key[e.key]; do.what == "requeue" && holder != "" {
 			out[i].holder = holder
 			continue
 		}
 		out[i].done = true
+		next := do.us + nth*do.step
+		if do.what == "by" {
+			next = do.us + max(score, 0)
+			if place == "ready" {
+				next = do.us + m.now
+			}
+		}
+		nth++
+		if next = min(next, forever); !deletes && next <= m.now && due && do.only != "ready" {
+			continue
+		}
+		next = max(next, m.now)
 		m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
 		delete(m.pending, tag)
 		delete(m.retry, tag)
-		if what == "delete" {
+		delete(m.unack, tag)
+		if deletes {
 			m.forget(id)
 			continue
 		}
-		next := m.now
-		switch what {
-		case "at":
-			next = max(next, us)
-		case "by":
-			base := m.now
-			if pending || retry {
-				base = max(due, again)
-			}
-			next = min(max(next, base+us), forever)
-		}
-		if pending {
+		if place == "pending" {
 			m.pending[tag] = next
 			m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], next, m.msg[id][envelopeHead:])
 		} else {
-			m.retry[tag] = next
+			m.retry[tagOf(id, max(r.delivery, 2))] = next
 		}
-		if garbage {
+		if place == "garbage" {
 			delete(m.garbage, id)
 			m.note(id, failRecord{delivery: r.delivery, when: m.now, text: r.text})
 			if e.key != "" {

@@ -2,11 +2,9 @@ package delayqueue
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -34,8 +32,14 @@ func instantTime(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}
 	}
-	return time.UnixMicro(us)
+	return time.UnixMicro(max(min(us, lastInstant), firstInstant))
 }
+
+// The years 1 to 9999 are those that JSON has room for; what another program wrote may lie beyond.
+const (
+	firstInstant = -62135596800_000000 // unix us
+	lastInstant  = 253402214400_000000 // a day before the end of it, for zones east of here
+)
 
 // forever is the instant until which a queue is paused that is paused until Resume: the year 2200.
 var forever = maxDue.UnixMicro()
@@ -85,40 +89,73 @@ func stateOf(r *reply, name string) State {
 // A place is a structure that messages wait in, and what part of it is wanted.
 type place struct {
 	key      string
-	state    State
-	from, to string
+	state    State  // of what is in it
+	from, to string // scores, as ZCOUNT takes them
 	part     string // "due", "later", or "" for both
+	back     bool   // from its end
 }
+
+// mark is where a page ended: the score, as Redis writes it, and the tag of its last entry.
+type mark struct{ score, tag string }
 
 // listed is a page of a place.
 type listed struct {
-	messages []*MessageStatus
-	score    string // of the last one that was looked at
-	tag      string // of it
-	full     bool   // there may be more
+	now     int64
+	left    int // entries from here to the end, those of this page among them
+	entries []entry
 }
 
-func (s *store) list(ctx context.Context, p place, limit int, score, tag string, back bool) (listed, error) {
+// entry is what stands in a structure.
+type entry struct {
+	mark
+	msg *MessageStatus // nil if somebody else has deleted it
+}
+
+func (l *listed) more() bool { return l.left > len(l.entries) }
+
+func (s *store) list(ctx context.Context, p place, limit int, after mark) (listed, error) {
 	kind := "set"
 	if p.key == s.keys.ready {
 		kind = "list"
 	}
-	r, err := s.run(ctx, listScript, []any{p.key, s.keys.msg, s.keys.fail}, []any{kind, limit, p.from, p.to, score, tag, back, p.part})
+	r, err := s.run(ctx, listScript, []any{p.key, s.keys.msg, s.keys.fail},
+		[]any{kind, limit, p.from, p.to, after.score, &after.tag, p.back, p.part})
 	if err != nil {
 		return listed{}, err
 	}
-	r.instant()
+	out := listed{now: r.instant(), left: r.number()}
 	n := r.number()
-	out := listed{full: n > 0}
 	for range min(n, limit) {
-		tag, at, text, record := r.text(), r.text(), r.text(), r.text()
-		out.tag, out.score = tag, at
-		us, err := strconv.ParseInt(at, 10, 64)
-		if id, _ := splitTag(tag); err == nil && text != "" {
-			out.messages = append(out.messages, statusOf(id, p.state, us, text, record))
+		tag, score, text, record := r.text(), r.text(), r.text(), r.text()
+		e := entry{mark: mark{score, tag}}
+		if text != "" {
+			id, _ := splitTag(tag)
+			e.msg = statusOf(id, p.state, scoreInstant(score), text, record)
+			if kind == "list" { // its record says since when it is there
+				e.msg.At = e.msg.EndedAt
+			}
 		}
+		out.entries = append(out.entries, e)
 	}
 	return out, r.err("list")
+}
+
+// scoreInstant is the instant of a score, which another program may have written.
+func scoreInstant(score string) int64 {
+	f, err := strconv.ParseFloat(score, 64)
+	if err != nil || f != f {
+		return 0
+	}
+	return int64(max(min(f, lastInstant), firstInstant))
+}
+
+// A steering is what steer does, and to what.
+type steering struct {
+	what  string
+	us    int64
+	step  int64  // us by which each is due later than the one before
+	only  string // the structure that they are in; "": each is named by its id, and looked for
+	marks []mark // of each: its id, or its tag and score
 }
 
 // steered is what became of one message.
@@ -128,11 +165,12 @@ type steered struct {
 	holder string // of its key, if that is why it was not done
 }
 
-// steer says of each id what became of it.
-func (s *store) steer(ctx context.Context, c *caller, what string, us int64, only string, ids []string) ([]steered, error) {
-	args := append(c.args(3+len(ids)), what, us, only)
-	for i := range ids {
-		args = append(args, &ids[i])
+// steer says of each message what became of it. Without marks it says what this call did, if it was carried out
+// already, and nothing if not; then it never will be.
+func (s *store) steer(ctx context.Context, c *caller, do steering) ([]steered, error) {
+	args := append(c.args(4+2*len(do.marks)), do.what, do.us, do.step, do.only)
+	for i := range do.marks {
+		args = append(args, &do.marks[i].tag, &do.marks[i].score)
 	}
 	r, err := s.run(ctx, steerScript, s.steerKeys, args)
 	if err != nil {
@@ -140,11 +178,11 @@ func (s *store) steer(ctx context.Context, c *caller, what string, us int64, onl
 	}
 	r.instant()
 	words := strings.Fields(r.text())
-	if len(words) != len(ids) {
-		r.fail("%d answers for %d messages", len(words), len(ids))
+	if len(words) != len(do.marks) && do.marks != nil {
+		r.fail("%d answers for %d messages", len(words), len(do.marks))
 		return nil, r.err("steer")
 	}
-	out := make([]steered, len(ids))
+	out := make([]steered, len(words))
 	for i, word := range words {
 		if holder, ok := strings.CutPrefix(word, "="); ok {
 			out[i] = steered{state: StateGarbage, holder: holder}
@@ -212,58 +250,6 @@ func (s *store) history(ctx context.Context) (now int64, hours map[int64]*Tally,
 		hours[hour].count(what, n)
 	}
 	return now, hours, r.err("history")
-}
-
-// queues finds the queues under a prefix on each server, a page of the keyspace at a time.
-func queues(ctx context.Context, cli redis.UniversalClient, prefix string, yield func(string, error) bool) {
-	head, tail := "{"+prefix+":", "}:state"
-	pattern := globEscape(head) + "*" + globEscape(tail)
-	var mu sync.Mutex
-	var nodes []*redis.Client
-	add := func(_ context.Context, node *redis.Client) error {
-		mu.Lock()
-		defer mu.Unlock()
-		nodes = append(nodes, node)
-		return nil
-	}
-	var err error
-	switch cli := cli.(type) {
-	case *redis.Client:
-		nodes = append(nodes, cli)
-	case *redis.ClusterClient:
-		err = cli.ForEachMaster(ctx, add)
-	case *redis.Ring:
-		err = cli.ForEachShard(ctx, add)
-	default:
-		err = fmt.Errorf("%w: %T", errNoNode, cli)
-	}
-	if err != nil {
-		yield("", err)
-		return
-	}
-	seen := map[string]bool{} // SCAN may name a key twice
-	for _, node := range nodes {
-		pages := node.Scan(ctx, 0, pattern, 1000).Iterator()
-		for pages.Next(ctx) {
-			name := strings.TrimSuffix(strings.TrimPrefix(pages.Val(), head), tail)
-			if seen[name] {
-				continue
-			}
-			seen[name] = true
-			if !yield(name, nil) {
-				return
-			}
-		}
-		if err := pages.Err(); err != nil {
-			yield("", err)
-			return
-		}
-	}
-}
-
-// globEscape makes Redis take a text as it is in a pattern.
-func globEscape(s string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }
 
 // publish tells the Monitors of all machines. In a Cluster any node would do, but from one to the next

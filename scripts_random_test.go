@@ -345,21 +345,30 @@ func (m *machine) doPause(t *rapid.T, c caller, until int64) {
 }
 
 func (m *machine) steers(t *rapid.T) {
-	what := rapid.SampledFrom([]string{"at", "by", "requeue", "delete"}).Draw(t, "what")
-	us := rapid.Int64Range(-5e6, 8e6).Draw(t, "us")
-	if what == "at" {
-		us += m.now
+	do := steering{
+		what: rapid.SampledFrom([]string{"at", "by", "requeue", "delete", "cancel"}).Draw(t, "what"),
+		us:   rapid.Int64Range(-5e6, 8e6).Draw(t, "us"), step: rapid.Int64Range(0, 1000).Draw(t, "step"),
+		only: rapid.SampledFrom([]string{"", "", "pending", "garbage", "retry", "ready", "unack"}).Draw(t, "only"),
 	}
-	only := rapid.SampledFrom([]string{"", "", "pending", "garbage", "retry", "ready"}).Draw(t, "only")
+	if do.what != "by" {
+		do.us += m.now
+	}
 	var ids []string
 	for range rapid.IntRange(1, min(m.most, 20)).Draw(t, "n") { // the newest first, and one that was never sent
 		id := idOf(strconv.Itoa(m.sent + 1 - rapid.IntRange(0, min(m.sent, 3*m.most)).Draw(t, "back")))
-		if !slices.Contains(ids, id) {
-			ids = append(ids, id)
+		if slices.Contains(ids, id) {
+			continue
 		}
+		ids = append(ids, id)
+		at := mark{tag: id}
+		if do.only != "" { // as a list would have found it, or before it has moved
+			tag, _, score := m.found(id, do.only)
+			at.tag, at.score = tag, rapid.SampledFrom([]string{strconv.FormatInt(score, 10), strconv.FormatInt(score, 10), "", "1"}).Draw(t, "score")
+		}
+		do.marks = append(do.marks, at)
 	}
 	m.call(t, func(t *rapid.T, c caller) {
-		got, err := m.store.steer(context.Background(), &c, what, us, only, ids)
-		m.same(t, "steer", got, err, m.once(c, func() any { return m.steer(what, us, only, ids) }))
+		got, err := m.store.steer(context.Background(), &c, do)
+		m.same(t, "steer", got, err, m.once(c, func() any { return m.steer(do) }))
 	})
 }

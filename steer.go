@@ -68,10 +68,10 @@ func (m *Monitor) Delete(ctx context.Context, id string) error {
 }
 
 // verbs are what steer does, in words.
-var verbs = map[string]string{"at": "reschedule", "by": "reschedule", "requeue": "requeue", "delete": "delete"}
+var verbs = map[string]string{"at": "reschedule", "by": "reschedule", "requeue": "requeue", "delete": "delete", "cancel": "delete"}
 
 func (m *Monitor) steerOne(ctx context.Context, what string, us int64, id string) error {
-	done, err := m.steer(ctx, what, us, "", []string{id})
+	done, err := m.steer(ctx, steering{what: what, us: us, marks: []mark{{tag: id}}})
 	if err != nil {
 		return m.failed(err, "%s %s", verbs[what], id)
 	}
@@ -88,105 +88,12 @@ func (m *Monitor) steerOne(ctx context.Context, what string, us int64, id string
 	return nil
 }
 
-func (m *Monitor) steer(ctx context.Context, what string, us int64, only string, ids []string) (done []steered, err error) {
+func (m *Monitor) steer(ctx context.Context, do steering) (done []steered, err error) {
 	err = m.callers.call(ctx, func(c *caller) error {
-		done, err = m.store.steer(ctx, c, what, us, only, ids)
+		done, err = m.store.steer(ctx, c, do)
 		return err
 	})
 	return done, err
-}
-
-// A Bulk says which messages a call for many is about, and who is told how it goes on.
-type Bulk struct {
-	Filter // From and To by the time of death or the due time; Limit is how many are looked at in one step
-
-	// Progress is called after each step with how many messages have been looked at and how many
-	// of them done. The call stops when it returns false. nil: nobody is told.
-	Progress func(looked, done int) bool
-}
-
-// RequeueGarbage is Requeue for all garbage that matches. A message whose key another one holds is
-// passed over.
-//
-// Calls for many go step by step, so they hold the server no longer than calls for one. They
-// return how many messages were done. One that was cut off may be called again.
-func (m *Monitor) RequeueGarbage(ctx context.Context, b Bulk) (int, error) {
-	return m.steerMany(ctx, "requeue", 0, StateGarbage, b, false)
-}
-
-// PurgeGarbage deletes all garbage that matches; see RequeueGarbage.
-func (m *Monitor) PurgeGarbage(ctx context.Context, b Bulk) (int, error) {
-	return m.steerMany(ctx, "delete", 0, StateGarbage, b, false)
-}
-
-// DeletePending deletes all messages that match and are not yet due; see RequeueGarbage.
-func (m *Monitor) DeletePending(ctx context.Context, b Bulk) (int, error) {
-	return m.steerMany(ctx, "delete", 0, StatePending, b, false)
-}
-
-// ReschedulePending makes all messages that match and are not yet due, due at t; see Reschedule
-// and RequeueGarbage.
-func (m *Monitor) ReschedulePending(ctx context.Context, b Bulk, t time.Time) (int, error) {
-	w, err := scheduled(t)
-	if err != nil {
-		return 0, m.failed(err, "reschedule pending")
-	}
-	// What is due after t is gone through forwards, what is due before it backwards: so none is met
-	// again where it has gone to.
-	later, earlier := b, b
-	if after := t.Add(time.Microsecond); b.From.Before(after) {
-		later.From = after
-	}
-	if before := t.Add(-time.Microsecond); b.To.IsZero() || b.To.After(before) {
-		earlier.To = before
-	}
-	done, err := m.steerMany(ctx, "at", w.us, StatePending, later, false)
-	if err != nil {
-		return done, err
-	}
-	more, err := m.steerMany(ctx, "at", w.us, StatePending, earlier, true)
-	return done + more, err
-}
-
-// ReschedulePendingBy makes all messages that match and are not yet due, due so much later or (if
-// negative) earlier; see RescheduleBy. If it is cut off, some have been moved: the next call moves them again.
-func (m *Monitor) ReschedulePendingBy(ctx context.Context, b Bulk, d time.Duration) (int, error) {
-	if err := validShift(d); err != nil {
-		return 0, m.failed(err, "reschedule pending")
-	}
-	return m.steerMany(ctx, "by", d.Microseconds(), StatePending, b, d > 0)
-}
-
-func (m *Monitor) steerMany(ctx context.Context, what string, us int64, state State, b Bulk, back bool) (int, error) {
-	looked, count := 0, 0
-	for cursor := ""; ; {
-		page, err := m.page(ctx, state, b.Filter, cursor, back)
-		if err != nil {
-			return count, m.failed(err, "%s %s", verbs[what], state)
-		}
-		ids := make([]string, len(page.Messages))
-		for i, msg := range page.Messages {
-			ids[i] = msg.ID
-		}
-		if len(ids) > 0 {
-			done, err := m.steer(ctx, what, us, state.String(), ids)
-			if err != nil {
-				return count, m.failed(err, "%s %s", verbs[what], state)
-			}
-			for _, d := range done {
-				if d.done {
-					count++
-				}
-			}
-		}
-		looked += page.looked
-		if b.Progress != nil && !b.Progress(looked, count) {
-			return count, nil
-		}
-		if cursor = page.Next; cursor == "" {
-			return count, nil
-		}
-	}
 }
 
 // Pause makes all consumers hand out nothing until Resume: they obey within a second. Handlers that

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -126,73 +124,6 @@ func monitorRequeues(f *fixture, m *Monitor) {
 		}
 	}
 	eventually(f.t, "it is garbage again", func() bool { return f.where(ids[0]) == "garbage" })
-}
-
-func monitorSteersGarbage(f *fixture, m *Monitor) {
-	f.buried("timeout 1", "timeout 2", "refused 1", "refused 2", "refused 3")
-	looked, steps := 0, 0
-	n, err := m.RequeueGarbage(ctxB, Bulk{Filter: Filter{Error: "no timeout", Limit: 2}, Progress: func(l, _ int) bool { looked = l; steps++; return true }})
-	if err != nil || n != 2 || looked != 5 || steps < 3 {
-		f.t.Errorf("brought back %d, looked at %d in %d steps, %v", n, looked, steps, err)
-	}
-	if got := f.payloads(m, StateReady, Filter{}); len(got) != 2 || !strings.HasPrefix(got[0], "timeout") {
-		f.t.Errorf("ready: %q", got)
-	}
-	if n, err := m.PurgeGarbage(ctxB, Bulk{Filter: Filter{To: time.Now().Add(-time.Hour)}}); err != nil || n != 0 {
-		f.t.Errorf("older than an hour: %d, %v", n, err)
-	}
-	if n, err := m.PurgeGarbage(ctxB, Bulk{Filter: Filter{Limit: 1}, Progress: func(_, done int) bool { return done < 2 }}); err != nil || n != 2 {
-		f.t.Errorf("stopped after two: %d, %v", n, err)
-	}
-	over, cancel := context.WithCancel(ctxB)
-	cancel()
-	if n, err := m.PurgeGarbage(over, Bulk{}); !errors.Is(err, context.Canceled) || n != 0 {
-		f.t.Errorf("with a context that has ended: %d, %v", n, err)
-	}
-	if n, err := m.PurgeGarbage(ctxB, Bulk{}); err != nil || n != 1 {
-		f.t.Errorf("the rest: %d, %v", n, err)
-	}
-	f.lists(m, StateGarbage, Filter{})
-}
-
-func monitorSteersPending(f *fixture, m *Monitor) {
-	q := f.queue(nil)
-	base := time.Now().Add(time.Hour).Truncate(time.Microsecond)
-	at := func(i int) time.Time { return base.Add(time.Duration(i) * time.Minute) }
-	const n = 12
-	batch := make([]Outgoing, n)
-	for i := range batch {
-		batch[i] = Outgoing{Payload: fmt.Sprint(i), Options: []MsgOption{WithSchedule(at(i))}}
-	}
-	_, err := q.SendBatch(ctxB, batch)
-	f.must(err)
-	dues := func() (minutes []int) {
-		for msg, err := range m.All(ctxB, StatePending, Filter{}) {
-			f.must(err)
-			minutes = append(minutes, int(msg.Due.Sub(base)/time.Minute))
-		}
-		return minutes
-	}
-	moved := func(what string, count int, err error, wantCount int, want ...int) {
-		f.t.Helper()
-		if got := dues(); err != nil || count != wantCount || !slices.Equal(got, want) {
-			f.t.Errorf("%s: %d done, %v, due at %v; want %d, %v", what, count, err, got, wantCount, want)
-		}
-	}
-	few := Filter{Limit: 3}
-	count, err := m.ReschedulePendingBy(ctxB, Bulk{Filter: few}, 5*time.Minute)
-	moved("5 minutes later, although they pass each other", count, err, n, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16)
-	count, err = m.ReschedulePendingBy(ctxB, Bulk{Filter: few}, -5*time.Minute)
-	moved("5 minutes earlier", count, err, n, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11)
-	count, err = m.DeletePending(ctxB, Bulk{Filter: Filter{From: at(1), To: at(8), Limit: 3}})
-	moved("deleted a range", count, err, 8, 0, 9, 10, 11)
-	count, err = m.ReschedulePending(ctxB, Bulk{Filter: Filter{Limit: 1}}, at(10))
-	moved("all at one time", count, err, 3, 10, 10, 10, 10)
-	count, err = m.ReschedulePendingBy(ctxB, Bulk{Filter: Filter{Limit: 1}}, -3*time.Hour)
-	moved("to the past, so now", count, err, 4)
-	if got, err := m.Counts(ctxB); err != nil || got.Ready != 4 {
-		f.t.Errorf("%+v, %v; want 4 ready", got, err)
-	}
 }
 
 func monitorPauses(f *fixture, m *Monitor) {

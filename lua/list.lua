@@ -1,55 +1,70 @@
--- list reads a page of one structure, in order of time.
+-- list reads a page of one structure, in order of time, from where the page before it ended.
 --
 -- KEYS: 1 pending, 2 msg, 3 fail
 --       (1 is ready, unack, retry or garbage if that is to be read)
--- ARGV: 1 'list' if it is ready, else 'set', 2 how many (1 to 500), 3 from us ('-inf': any), 4 to us ('+inf': any),
+-- ARGV: 1 'list' if it is ready, else 'set', 2 how many (0 to 500), 3 from and 4 to, as ZCOUNT takes them,
 --       5 score and 6 tag of the last one of the page before ('': this is the first page), 7 '1': backwards,
 --       8 'due': only what is due; 'later': only what is not; '': both
--- Returns {now, how many, then for each: tag, score ('0' in ready), envelope or '', fail record or ''}.
---       Fewer than asked for: it is the last page, or they are more than 4 MB. Where the last one of the
---       page before has gone or moved, those of the same instant may come again.
+-- Returns {now, left, looked, then for each looked at: tag, score as it is ('0' in ready), envelope or '', fail record
+--       or ''}. left: how many there are from here to the end, those of this page among them. Fewer than asked for: it
+--       is the last page, or the next one would make it more than 1 MB. It goes on behind the last one of the page
+--       before although that has gone; but in ready, from the head if that has gone.
 -- Cost: O(log n) for the page and for each message; O(ready) in ready. Writes nothing.
-local REPLY = 4194304
+local REPLY = 1048576
 local limit, from, to, score, last, back = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7] == '1'
-local page = {} -- tag, score, …
+local function before(a, b) -- as Redis orders what has the same score: by bytes
+  for i = 1, math.min(#a, #b) do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then return x < y end
+  end
+  return #a < #b
+end
+-- place is how many come before the last one of the page before, and whether that is still there.
+local function place()
+  local low, high = redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. score), redis.call('ZCOUNT', KEYS[1], '-inf', score)
+  local ends = high
+  while low < high do
+    local mid = math.floor((low + high) / 2)
+    if before(redis.call('ZRANGE', KEYS[1], mid, mid)[1], last) then low = mid + 1 else high = mid end
+  end
+  return low, low < ends and redis.call('ZRANGE', KEYS[1], low, low)[1] == last
+end
+
+local low, high, page = 0, -1, {} -- from which to which; tag, score, …
 if ARGV[1] == 'list' then
-  local low = last ~= '' and redis.call('LPOS', KEYS[1], last) or -1
-  for i, tag in ipairs(redis.call('LRANGE', KEYS[1], low + 1, low + limit)) do page[2 * i - 1], page[2 * i] = tag, '0' end
+  if last ~= '' then low = (redis.call('LPOS', KEYS[1], last, 'RANK', -1) or -1) + 1 end
+  high = redis.call('LLEN', KEYS[1]) - 1
+  if limit > 0 then
+    for i, tag in ipairs(redis.call('LRANGE', KEYS[1], low, low + limit - 1)) do page[2 * i - 1], page[2 * i] = tag, '0' end
+  end
 else
-  local low, high = 0, -1 -- ranks
-  if from ~= '-inf' then low = redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. from) end
+  if from ~= '-inf' then
+    low = redis.call('ZCARD', KEYS[1]) - redis.call('ZCOUNT', KEYS[1], from, '+inf')
+  end
   high = redis.call('ZCOUNT', KEYS[1], '-inf', to) - 1
   local due = ARGV[8] ~= '' and redis.call('ZCOUNT', KEYS[1], '-inf', us(now))
   if ARGV[8] == 'due' then high = math.min(high, due - 1) end
   if ARGV[8] == 'later' then low = math.max(low, due) end
-  if last ~= '' then
-    local at = redis.call('ZSCORE', KEYS[1], last)
-    local there = at and tonumber(at) == tonumber(score)
-    if there and back then
-      high = math.min(high, redis.call('ZRANK', KEYS[1], last) - 1)
-    elseif there then
-      low = math.max(low, redis.call('ZRANK', KEYS[1], last) + 1)
-    elseif back then
-      high = math.min(high, redis.call('ZCOUNT', KEYS[1], '-inf', score) - 1)
-    else
-      low = math.max(low, redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. score))
-    end
+  if score ~= '' then
+    local rank, there = place()
+    if back then high = math.min(high, rank - 1) else low = math.max(low, there and rank + 1 or rank) end
   end
-  if back then low = math.max(low, high - limit + 1) else high = math.min(high, low + limit - 1) end
-  if low <= high and back then
-    page = redis.call('ZREVRANGE', KEYS[1], redis.call('ZCARD', KEYS[1]) - 1 - high, redis.call('ZCARD', KEYS[1]) - 1 - low, 'WITHSCORES')
-  elseif low <= high then
-    page = redis.call('ZRANGE', KEYS[1], low, high, 'WITHSCORES')
+  local n = math.min(limit, high - low + 1)
+  if n > 0 and back then
+    local all = redis.call('ZCARD', KEYS[1])
+    page = redis.call('ZREVRANGE', KEYS[1], all - 1 - high, all - 2 - high + n, 'WITHSCORES')
+  elseif n > 0 then
+    page = redis.call('ZRANGE', KEYS[1], low, low + n - 1, 'WITHSCORES')
   end
 end
 
-local out, size = {us(now), 0}, 0
+local out, size = {us(now), math.max(high - low + 1, 0), 0}, 0
 for i = 1, #page, 2 do
   local id = string.match(page[i], '^[1-9]%d*:(.+)$') or page[i]
   size = size + redis.call('HSTRLEN', KEYS[2], id)
   if size > REPLY and i > 1 then break end
-  out[2] = (i + 1) / 2
-  out[#out + 1], out[#out + 2] = page[i], us(tonumber(page[i + 1]))
+  out[3] = out[3] + 1
+  out[#out + 1], out[#out + 2] = page[i], page[i + 1]
   out[#out + 1] = redis.call('HGET', KEYS[2], id) or ''
   out[#out + 1] = redis.call('HGET', KEYS[3], id) or ''
 end

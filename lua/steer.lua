@@ -1,15 +1,20 @@
--- steer moves or deletes messages, each wherever it waits; none that is being handled.
+-- steer moves or deletes messages, each wherever it waits, or only where a list has found it.
 --
 -- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state
--- ARGV: 3 what: 'at' (due at that instant), 'by' (due so much later), 'requeue' (from garbage, due now, as if it
---       had never failed) or 'delete'; 4 us, of 'at' and 'by'; 5 the state that it must be in ('': any);
---       then the ids, at most 500
--- Returns {now, a word for each id}: the state it was in, if it was done; '!<state>' if it is in a state in which
---       this cannot be done, 'gone' and 'unack' among them; '=<id>' if that message holds its key now.
--- Cost: O(log n) for each id, and O(ready) if it is there; at most 14 commands each.
+-- ARGV: 3 what: 'at' (due at that instant), 'by' (due so much later), 'requeue' (from garbage, due at that instant, as
+--       if it had never failed), 'delete', or 'cancel' (delete, also what is being handled); 4 us, of the first three;
+--       5 us by which each that is done is due later than the one before (at, requeue);
+--       6 '': each is an id, to be found; else the structure in which each is a tag;
+--       then pairs: id and '', or tag and the score that list gave it ('': any); at most 500, with at most 1 MB
+-- Returns {now, a word for each}: the state it was in, if it was done; '!<state>' if it is in a state in which
+--       this cannot be done, 'gone' and 'unack' among them, or is not where it was listed any more ('!gone');
+--       '=<id>' if that message holds its key now. What is to be due now and is already, stays in its place, done.
+-- Cost: O(log n) for each, and O(ready) if it is there; at most 14 commands each. Reads the envelope of what is
+--       pending, deleted or requeued.
 -- Keeps: invariants 1, 3, 4 and 6; reads every key first. The first write is a ZREM: a full server lets the rest pass.
 local field = 'call:' .. ARGV[1]
-local what, arg, only = ARGV[3], tonumber(ARGV[4]), ARGV[5]
+local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local deletes = what == 'delete' or what == 'cancel'
 local state = redis.call('HMGET', KEYS[10], field, 'armed', 'pause')
 local reply, at = recall(state[1])
 if reply then return {at, reply} elseif reply == false then return stale end
@@ -24,43 +29,56 @@ redis.call('HLEN', KEYS[8])
 redis.call('ZCARD', KEYS[9])
 redis.call('ZREM', KEYS[3], '') -- the first write
 
-local words, first = {}, nil
-for i = 6, #ARGV do
-  local id = ARGV[i]
-  local envelope = redis.call('HGET', KEYS[6], id)
-  local failure = redis.call('HGET', KEYS[7], id) or ''
-  local n, text = string.match(failure, '^(%d+) %d+ %d+ %d+ (.*)$')
-  local tag = (not n or n == '1') and id or n .. ':' .. id
-  local where, place, score = 'gone', nil, nil
-  if envelope then
-    score = redis.call('ZSCORE', KEYS[1], tag)
-    if score then
-      place, where = 'pending', tonumber(score) <= now and 'ready' or 'pending'
-    elseif redis.call('ZSCORE', KEYS[3], tag) then
-      where = 'unack'
-    elseif redis.call('ZSCORE', KEYS[5], id) then
-      place, where = 'garbage', 'garbage'
-    elseif redis.call('LPOS', KEYS[2], tag) then
-      place, where = 'ready', 'ready'
-    else
-      score = redis.call('ZSCORE', KEYS[4], tag)
-      if score then place, where = 'retry', tonumber(score) <= now and 'ready' or 'retry' end
-    end
+-- find says in which structure a delivery is, and its score. Of a dead message the id stands in garbage.
+local function find(tag, id)
+  local score = (only == '' or only == 'pending') and redis.call('ZSCORE', KEYS[1], tag)
+  if score then return 'pending', score end
+  score = (only == '' or only == 'unack') and redis.call('ZSCORE', KEYS[3], tag)
+  if score then return 'unack', score end
+  score = (only == '' or only == 'garbage') and redis.call('ZSCORE', KEYS[5], id)
+  if score then return 'garbage', score end
+  score = (only == '' or only == 'retry') and redis.call('ZSCORE', KEYS[4], tag)
+  if score then return 'retry', score end
+  if (only == '' or only == 'ready') and redis.call('LPOS', KEYS[2], tag) then return 'ready', '0' end
+end
+
+local words, first, nth = {}, nil, 0
+for i = 7, #ARGV, 2 do
+  local id, tag, listed = ARGV[i], ARGV[i], ARGV[i + 1]
+  local failure = nil
+  if only == '' then
+    failure = redis.call('HGET', KEYS[7], id) or ''
+    local n = string.match(failure, '^(%d+) ')
+    if n and n ~= '1' then tag = n .. ':' .. id end
+  elseif only ~= 'garbage' then
+    id = string.match(tag, '^[1-9]%d*:(.+)$') or tag
   end
-  local allowed = place and (only == '' or only == where)
+  local place, score = find(tag, id)
+  if place and listed ~= '' and listed ~= score then place = nil end
+  local envelope = nil
+  if place == 'pending' or (place and (deletes or what == 'requeue')) then
+    envelope = redis.call('HGET', KEYS[6], id)
+  elseif place and redis.call('HEXISTS', KEYS[6], id) == 1 then
+    envelope = ''
+  end
+  if not envelope then place = nil end
+  local due = place == 'ready' or (place == 'pending' or place == 'retry') and tonumber(score) and tonumber(score) <= now
+  local where = not place and 'gone' or due and 'ready' or place
+  local allowed = place and (place ~= 'unack' or what == 'cancel')
   if what == 'requeue' then
     allowed = allowed and place == 'garbage'
-  elseif what ~= 'delete' then
+  elseif not deletes then
     allowed = allowed and place ~= 'garbage'
   end
-  local key = allowed and keyof(envelope, 18) or ''
+  local key = allowed and envelope ~= '' and keyof(envelope, 18) or ''
   local holder = key ~= '' and redis.call('HGET', KEYS[8], key)
   if not allowed then
     where = '!' .. where
   elseif what == 'requeue' and holder and holder ~= id and redis.call('HEXISTS', KEYS[6], holder) == 1 then
     where = '=' .. holder
-  elseif what == 'delete' then
+  elseif deletes then
     redis.call('ZREM', KEYS[1], tag)
+    redis.call('ZREM', KEYS[3], tag)
     redis.call('ZREM', KEYS[4], tag)
     redis.call('ZREM', KEYS[5], id)
     if place == 'ready' then redis.call('LREM', KEYS[2], 1, tag) end
@@ -68,24 +86,29 @@ for i = 6, #ARGV do
     redis.call('HDEL', KEYS[6], id)
     redis.call('HDEL', KEYS[7], id)
   else
-    local next = now
-    if what == 'at' then next = math.max(now, arg) end
-    if what == 'by' then next = math.min(math.max(now, (tonumber(score) or now) + arg), 7258118400000000) end -- year 2200
-    if place == 'pending' then
-      redis.call('ZADD', KEYS[1], us(next), tag)
-      redis.call('HSET', KEYS[6], id, string.sub(envelope, 1, 1) .. string.format('%016.0f', next) .. string.sub(envelope, 18))
-    else
-      if place == 'ready' then redis.call('LREM', KEYS[2], 1, tag) end
-      if place == 'garbage' then
-        redis.call('ZREM', KEYS[5], id)
-        if not n or n == '1' then n = '2' end
-        tag = n .. ':' .. id
-        redis.call('HSET', KEYS[7], id, n .. ' 0 0 ' .. us(now) .. ' ' .. (text or ''))
-        if key ~= '' then redis.call('HSET', KEYS[8], key, id) end
+    local next = arg + nth * step
+    if what == 'by' then next = (place ~= 'ready' and tonumber(score) or now) + arg end
+    next = math.min(next, 7258118400000000) -- year 2200
+    nth = nth + 1
+    if next > now or not due then
+      next = math.max(next, now)
+      if place == 'pending' then
+        redis.call('ZADD', KEYS[1], us(next), tag)
+        redis.call('HSET', KEYS[6], id, string.sub(envelope, 1, 1) .. string.format('%016.0f', next) .. string.sub(envelope, 18))
+      else
+        if place == 'ready' then redis.call('LREM', KEYS[2], 1, tag) end
+        if place == 'garbage' then
+          redis.call('ZREM', KEYS[5], id)
+          local n, text = string.match(failure or redis.call('HGET', KEYS[7], id) or '', '^(%d+) %d+ %d+ %d+ (.*)$')
+          if not n or n == '1' then n = '2' end
+          tag = n .. ':' .. id
+          redis.call('HSET', KEYS[7], id, n .. ' 0 0 ' .. us(now) .. ' ' .. (text or ''))
+          if key ~= '' then redis.call('HSET', KEYS[8], key, id) end
+        end
+        redis.call('ZADD', KEYS[4], us(next), tag)
       end
-      redis.call('ZADD', KEYS[4], us(next), tag)
+      if not first or next < first then first = next end
     end
-    if not first or next < first then first = next end
   end
   words[#words + 1] = where
 end

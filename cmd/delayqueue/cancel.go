@@ -35,7 +35,7 @@ delivered again. --all is for pending messages. It asks first.`,
 				if err := a.ask("Delete %s of queue %q?", which.which(n, "pending message"), m.Name()); err != nil {
 					return err
 				}
-				return a.bulk(ctx, "deleting", "deleted", n, &which.selection, m.DeletePending)
+				return a.bulk(ctx, "deleting", "deleted", n, &which.selection, m.BulkDelete, delayqueue.StatePending)
 			}
 			if err := a.ask("Take %s out of queue %q for good?", plural(len(args)-1, "message"), m.Name()); err != nil {
 				return err

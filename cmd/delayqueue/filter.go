@@ -76,25 +76,25 @@ const stuck = 30 * time.Second
 
 // bulk does something to all messages that match, and shows how it goes on. An interrupt stops it
 // between two steps.
-func (a *app) bulk(ctx context.Context, doing, did string, total int64, s *selection, work func(context.Context, delayqueue.Bulk) (int, error)) error {
+func (a *app) bulk(ctx context.Context, doing, did string, total int64, s *selection, work func(context.Context, delayqueue.Bulk) (*delayqueue.BulkResult, error), states ...delayqueue.State) error {
 	steps, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	watchdog := time.AfterFunc(stuck, func() { cancel(context.DeadlineExceeded) })
 	defer watchdog.Stop()
 	defer context.AfterFunc(ctx, func() { watchdog.Reset(time.Second) })()
 	bar := a.progress(doing, total)
-	n, err := work(steps, delayqueue.Bulk{Filter: s.filter(), Progress: func(looked, _ int) bool {
-		_ = bar.Set64(min(int64(looked), max(total, 1))) // a bar that cannot be drawn stops nothing
+	r, err := work(steps, delayqueue.Bulk{States: states, Filter: s.filter(), Progress: func(r *delayqueue.BulkResult) bool {
+		_ = bar.Set64(min(r.Looked, max(total, 1))) // a bar that cannot be drawn stops nothing
 		watchdog.Reset(stuck)
 		return ctx.Err() == nil
 	}})
 	finish(bar)
 	if a.json {
-		if err := printJSON(map[string]int{"done": n}); err != nil {
+		if err := printJSON(map[string]int64{"done": r.Done}); err != nil {
 			return err
 		}
 	} else {
-		say("%s %s", did, plural(n, "message"))
+		say("%s %s", did, plural(int(r.Done), "message"))
 	}
 	if ctx.Err() != nil {
 		return ctx.Err()

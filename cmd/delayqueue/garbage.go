@@ -34,7 +34,7 @@ one has taken meanwhile is passed over by --all, and refused by its id.`,
 			if err != nil {
 				return err
 			}
-			return a.bulk(ctx, "bringing back", "brought back", n.Garbage, &which.selection, m.RequeueGarbage)
+			return a.bulk(ctx, "bringing back", "brought back", n.Garbage, &which.selection, m.BulkRequeue)
 		},
 	}
 	which.flags(c, "garbage", "that died")
@@ -83,7 +83,7 @@ itself with everything in it, which is refused while consumers are alive, unless
 				if err := a.ask("Delete %s of queue %q for good?", which.which(n.Garbage, "dead message"), m.Name()); err != nil {
 					return err
 				}
-				return a.bulk(ctx, "deleting", "deleted", n.Garbage, &which.selection, m.PurgeGarbage)
+				return a.bulk(ctx, "deleting", "deleted", n.Garbage, &which.selection, m.BulkDelete, delayqueue.StateGarbage)
 			}
 			total := n.Pending + n.Ready + n.Unack + n.Retry + n.Garbage
 			if err := a.ask("Delete the queue %q with all of its %s?", m.Name(), plural(int(total), "message")); err != nil {

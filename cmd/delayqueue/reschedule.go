@@ -40,12 +40,12 @@ is delivered then. A message that is being handled or lies in garbage is refused
 				if err != nil {
 					return err
 				}
-				return a.bulk(ctx, "rescheduling", "rescheduled", n, &which.selection, func(ctx context.Context, b delayqueue.Bulk) (int, error) {
+				return a.bulk(ctx, "rescheduling", "rescheduled", n, &which.selection, func(ctx context.Context, b delayqueue.Bulk) (*delayqueue.BulkResult, error) {
 					if byDuration {
-						return m.ReschedulePendingBy(ctx, b, time.Duration(by))
+						return m.BulkRescheduleBy(ctx, b, time.Duration(by))
 					}
-					return m.ReschedulePending(ctx, b, to.Time)
-				})
+					return m.BulkReschedule(ctx, b, to.Time)
+				}, delayqueue.StatePending)
 			}
 			return a.each(ctx, m, args[1:], which.byKey, "rescheduled", plainly(func(ctx context.Context, id string) error {
 				if byDuration {

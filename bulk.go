@@ -1,0 +1,260 @@
+package delayqueue
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// A Bulk says which messages a call for many is about, and who is told how it goes on.
+//
+// Such a call touches what was in these states when it began, each message once. It works in steps that hold the
+// server for milliseconds, with pauses as long as the steps took, and may be cut off between or within them:
+// BulkResult.Next continues it exactly. What comes into these states after it has begun is passed over: what dies
+// or fails again, and what is sent meanwhile (the clock of its sender tells, whose time is in the id).
+type Bulk struct {
+	// States are those that the messages were in when the call began. None: all in which that can be done; but
+	// BulkDelete must be told. Of StateUnack, what is being handled when the call gets there is meant.
+	States []State
+
+	Filter // which of them; zero: all. Limit is how many are looked at in one step
+
+	// Spread makes messages due evenly over this time, not all at once; what is due within it already stays.
+	// For BulkRequeue, BulkRunNow and BulkReschedule.
+	Spread time.Duration
+
+	// DryRun counts what would be done and changes nothing. It does not see whether a key is taken.
+	DryRun bool
+
+	// Progress is called after each step. The call stops when it returns false, without an error. nil: nobody
+	// is told.
+	Progress func(*BulkResult) bool
+}
+
+// A Reason is why a message that matched was passed over.
+type Reason string
+
+// The reasons.
+const (
+	PassedMoved Reason = "moved"     // it had left its state when its turn came: handed out, settled, moved or taken out
+	PassedNew   Reason = "new"       // it came into its state after the call had begun
+	PassedKey   Reason = "key taken" // another live message has its key
+)
+
+// A BulkResult says what became of the messages, those of the calls that this one continues among them.
+type BulkResult struct {
+	Total  int64            // in these states, and between From and To, when the call began
+	Looked int64            // looked at until now; it may end some above or below Total
+	Done   int64            // or, with DryRun, what would have been
+	Passed map[Reason]int64 // matched, but passed over
+	Next   string           // for BulkContinue; "" if it is finished
+}
+
+// BulkDelete deletes messages. Of StateUnack, it takes them out and ends their handlers' contexts, as Cancel does.
+//
+// It returns a result beside an error too: what was done until then, except perhaps in the step that was cut off,
+// and Next to go on from there; the same holds for the other calls for many.
+func (m *Monitor) BulkDelete(ctx context.Context, b Bulk) (*BulkResult, error) {
+	return m.bulk(ctx, operation{What: "delete"}, b, StatePending, StateReady, StateUnack, StateRetry, StateGarbage)
+}
+
+// BulkRequeue brings messages back from garbage, due now, with all their retries; see Requeue. One whose key
+// another message holds is passed over.
+func (m *Monitor) BulkRequeue(ctx context.Context, b Bulk) (*BulkResult, error) {
+	return m.bulk(ctx, operation{What: "requeue"}, b, StateGarbage)
+}
+
+// BulkRunNow makes messages due now that are not yet.
+func (m *Monitor) BulkRunNow(ctx context.Context, b Bulk) (*BulkResult, error) {
+	return m.bulk(ctx, operation{What: "at"}, b, StatePending, StateRetry)
+}
+
+// BulkReschedule makes messages due at t; see Reschedule.
+func (m *Monitor) BulkReschedule(ctx context.Context, b Bulk, t time.Time) (*BulkResult, error) {
+	w, err := scheduled(t)
+	if err != nil {
+		return &BulkResult{}, m.failed(err, "reschedule")
+	}
+	return m.bulk(ctx, operation{What: "at", Us: w.us}, b, StatePending, StateReady, StateRetry)
+}
+
+// BulkRescheduleBy makes messages due so much later or (if negative) earlier than they are; see RescheduleBy.
+func (m *Monitor) BulkRescheduleBy(ctx context.Context, b Bulk, d time.Duration) (*BulkResult, error) {
+	if err := validShift(d); err != nil {
+		return &BulkResult{}, m.failed(err, "reschedule")
+	}
+	return m.bulk(ctx, operation{What: "by", Us: d.Microseconds()}, b, StatePending, StateReady, StateRetry)
+}
+
+// BulkContinue goes on with a call for many that was cut off; next is the Next of its result, which holds all else
+// that it was told. See Bulk for progress.
+func (m *Monitor) BulkContinue(ctx context.Context, next string, progress func(*BulkResult) bool) (*BulkResult, error) {
+	var o operation
+	if err := readCursor(next, &o); err != nil {
+		return &BulkResult{}, m.failed(err, "continue")
+	}
+	places := o.places(&m.store.keys)
+	if verbs[o.What] == "" || o.Place < 0 || o.Place >= len(places) || len(o.Left) != len(places) {
+		return &BulkResult{}, m.failed(fmt.Errorf("%w %q", ErrBadCursor, next), "continue")
+	}
+	if o.Doubt != nil {
+		if err := m.resolve(ctx, &o); err != nil {
+			return o.result(places), m.failed(err, "%s", verbs[o.What])
+		}
+	}
+	return m.operate(ctx, &o, progress)
+}
+
+// bulk begins.
+func (m *Monitor) bulk(ctx context.Context, o operation, b Bulk, can ...State) (*BulkResult, error) {
+	o.States, o.Filter, o.Dry, o.Spread, o.Caller = b.States, cold(b.Filter), b.DryRun, b.Spread.Microseconds(), newCaller().id
+	err := o.valid(can)
+	if err == nil {
+		err = m.begin(ctx, &o)
+	}
+	if err != nil {
+		return &BulkResult{}, m.failed(err, "%s", verbs[o.What])
+	}
+	return m.operate(ctx, &o, b.Progress)
+}
+
+func (o *operation) valid(can []State) error {
+	if len(o.States) == 0 && o.What == "delete" {
+		return fmt.Errorf("%w: Bulk.States: say of which states", ErrBadOption)
+	}
+	if len(o.States) == 0 {
+		o.States = can
+	}
+	for _, s := range o.States {
+		if !slices.Contains(can, s) {
+			return fmt.Errorf("%w: Bulk.States: that cannot be done to what is %s", ErrBadOption, s)
+		}
+	}
+	if o.Spread != 0 && (o.Spread < 0 || o.What == "by" || o.What == "delete" || o.Spread > maxDelay.Microseconds()) {
+		return fmt.Errorf("%w: Bulk.Spread %v", ErrBadOption, time.Duration(o.Spread)*time.Microsecond)
+	}
+	return nil
+}
+
+// begin fixes the instant that bounds what is touched, and counts it.
+func (m *Monitor) begin(ctx context.Context, o *operation) error {
+	o.Sent = time.Now().UnixMicro()
+	got, err := m.list(ctx, place{key: m.store.keys.pending, from: "-inf", to: "+inf"}, 0, mark{})
+	if err != nil {
+		return err
+	}
+	o.Begun, o.Sent = got.now, max(o.Sent, got.now)
+	for _, p := range o.places(&m.store.keys) {
+		if got, err = m.list(ctx, p, 0, mark{}); err != nil {
+			return err
+		}
+		o.Left = append(o.Left, got.left)
+		o.Result.Total += int64(got.left)
+	}
+	return nil
+}
+
+// operate goes on until all is done, or it is stopped.
+func (m *Monitor) operate(ctx context.Context, o *operation, progress func(*BulkResult) bool) (*BulkResult, error) {
+	places := o.places(&m.store.keys)
+	for o.Place < len(places) {
+		begun := time.Now()
+		if err := m.step(ctx, o, places[o.Place]); err != nil {
+			return o.result(places), m.failed(err, "%s", verbs[o.What])
+		}
+		rest := restAfter(begun)
+		if progress != nil && !progress(o.result(places)) {
+			break
+		}
+		if o.Place < len(places) {
+			pause(ctx, time.Until(rest))
+		}
+	}
+	return o.result(places), nil
+}
+
+// readyWork bounds what one step costs in ready, where each message costs as much as the list is long.
+const readyWork = 100_000
+
+// step looks at one page and does to it what is to be done.
+func (m *Monitor) step(ctx context.Context, o *operation, p place) error {
+	limit, ready := o.Filter.hot().limit(), p.key == m.store.keys.ready
+	if ready {
+		limit = max(1, min(limit, readyWork/max(o.Left[o.Place], 1)))
+	}
+	got, err := m.list(ctx, p, limit, o.mark())
+	if err != nil {
+		return err
+	}
+	marks, passed := o.wanted(got.entries, p)
+	if passed > 0 {
+		o.pass(PassedNew, passed)
+	}
+	gone := map[string]bool{} // tags that have left
+	if o.Dry {
+		o.Result.Done += int64(len(marks))
+	} else if len(marks) > 0 {
+		do := o.steering(p, marks, len(got.entries))
+		o.N++
+		after := *o // as it is if this goes well
+		after.moveOn(&got, p, false, nil)
+		o.Doubt = &doubt{after.position, after.InPlace, after.Result.Looked}
+		done, err := m.steerAs(ctx, o, do)
+		if err != nil {
+			return err
+		}
+		o.Doubt = nil
+		for i, d := range done {
+			gone[marks[i].tag] = o.count(d)
+		}
+	}
+	o.moveOn(&got, p, ready, gone)
+	return nil
+}
+
+// steerAs makes the operation's present call, again and again until Redis answers or ctx ends. It is no other call's
+// caller, so that who continues the operation can tell whether it was carried out.
+func (m *Monitor) steerAs(ctx context.Context, o *operation, do steering) (done []steered, err error) {
+	c := &caller{id: o.Caller, n: o.N}
+	err = repeat(ctx, math.MaxInt, func() error {
+		done, err = m.store.steer(ctx, c, do)
+		return err
+	})
+	return done, err
+}
+
+// resolve finds out whether the call that was cut off was carried out; if not, it never will be.
+func (m *Monitor) resolve(ctx context.Context, o *operation) error {
+	done, err := m.steerAs(ctx, o, steering{what: o.What})
+	if err != nil {
+		return err
+	}
+	if len(done) > 0 {
+		o.position, o.InPlace, o.Result.Looked = o.Doubt.At, o.Doubt.InPlace, o.Doubt.Looked
+		for _, d := range done {
+			o.count(d)
+		}
+	}
+	o.Doubt = nil
+	return nil
+}
+
+// moveOn notes where the next page begins.
+func (o *operation) moveOn(got *listed, p place, ready bool, gone map[string]bool) {
+	o.Result.Looked += int64(len(got.entries))
+	o.InPlace += len(got.entries)
+	// New ones come in behind the end of ready, and leases that are renewed go to the end of unack.
+	endless := o.InPlace > 2*o.Left[o.Place]+1000 && (ready || p.state == StateUnack)
+	if !got.more() || len(got.entries) == 0 || endless {
+		o.position, o.InPlace = position{Place: o.Place + 1}, 0
+		return
+	}
+	for _, e := range slices.Backward(got.entries) {
+		if !ready || !gone[e.tag] { // ready has no scores: the last one that stays says where that was
+			o.Score, o.Tag = e.score, []byte(e.tag)
+			return
+		}
+	}
+}

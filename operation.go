@@ -1,0 +1,245 @@
+package delayqueue
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// An operation is what a call for many was told, and how far it has come: all that is needed to continue it.
+type operation struct {
+	What   string     `json:"what"`
+	Us     int64      `json:"us,omitempty"`
+	Spread int64      `json:"spread,omitempty"` // us
+	Dry    bool       `json:"dry,omitempty"`
+	States []State    `json:"in"`
+	Filter coldFilter `json:"of"`
+	Begun  int64      `json:"begun"` // us of the server
+	Sent   int64      `json:"sent"`  // us; what has a later time in its id was sent after the call had begun
+	Left   []int      `json:"left"`  // how many there were in each place
+
+	position
+	InPlace int        `json:"n,omitempty"` // looked at there
+	Result  BulkResult `json:"got"`
+
+	Caller string `json:"by"`
+	N      int64  `json:"call"`            // number of its last call
+	Doubt  *doubt `json:"doubt,omitempty"` // whether that was carried out
+}
+
+// doubt is how far an operation has come if its last call, whose reply is lost, was carried out. In ready that is
+// not known: it begins there anew, with those that are left.
+type doubt struct {
+	At      position
+	InPlace int
+	Looked  int64
+}
+
+// count notes what became of one message, and says whether that has left its place.
+func (o *operation) count(d steered) (gone bool) {
+	switch {
+	case d.done:
+		o.Result.Done++
+	case d.holder != "":
+		o.pass(PassedKey, 1)
+		return false
+	default:
+		o.pass(PassedMoved, 1)
+	}
+	return true
+}
+
+func (o *operation) pass(why Reason, n int64) {
+	if o.Result.Passed == nil {
+		o.Result.Passed = map[Reason]int64{}
+	}
+	o.Result.Passed[why] += n
+}
+
+// A coldFilter is a Filter that keeps its bytes in JSON.
+type coldFilter struct {
+	From, To             time.Time
+	Key, Contains, Error []byte
+	Headers              [][2][]byte
+	Limit                int
+}
+
+func cold(f Filter) coldFilter {
+	c := coldFilter{From: f.From, To: f.To, Key: []byte(f.Key), Contains: []byte(f.Contains), Error: []byte(f.Error), Limit: f.Limit}
+	for name, text := range f.Headers {
+		c.Headers = append(c.Headers, [2][]byte{[]byte(name), []byte(text)})
+	}
+	return c
+}
+
+func (c *coldFilter) hot() *Filter {
+	f := &Filter{From: c.From, To: c.To, Key: string(c.Key), Contains: string(c.Contains), Error: string(c.Error), Limit: c.Limit}
+	for _, h := range c.Headers {
+		if f.Headers == nil {
+			f.Headers = map[string]string{}
+		}
+		f.Headers[string(h[0])] = string(h[1])
+	}
+	return f
+}
+
+func (o *operation) result(places []place) *BulkResult {
+	r := o.Result
+	r.Passed = maps.Clone(r.Passed)
+	if o.Place < len(places) {
+		r.Next, _ = cursorOf(o) // there is nothing in it that cannot be written
+	}
+	return &r
+}
+
+// wanted are those of a page that match and are not new, and how many that match are.
+func (o *operation) wanted(entries []entry, p place) (marks []mark, isNew int64) {
+	f := o.Filter.hot()
+	for _, e := range entries {
+		switch {
+		case e.msg == nil || !f.matches(e.msg):
+		case o.isNew(e.msg, p):
+			isNew++
+		default:
+			marks = append(marks, e.mark)
+		}
+	}
+	return marks, isNew
+}
+
+// isNew says whether a message came into its state after the call had begun.
+func (o *operation) isNew(m *MessageStatus, p place) bool {
+	switch p.state {
+	case StateRetry, StateReady: // its record says since when
+		return m.EndedAt.UnixMicro() > o.Begun
+	case StatePending:
+		return sentAt(m.ID) > o.Sent
+	default:
+		return false
+	}
+}
+
+// sentAt is the time in an id, us by the clock of the sender: version 7, with a fraction of the ms in the 12 bits
+// behind it, as idSource makes them. 0 if it is none.
+func sentAt(id string) int64 {
+	u, err := uuid.Parse(id)
+	if err != nil || u.Version() != 7 {
+		return 0
+	}
+	var ms int64
+	for _, b := range u[:6] {
+		ms = ms<<8 | int64(b)
+	}
+	return ms*1000 + (int64(u[6]&0xf)<<8|int64(u[7]))<<8/1000
+}
+
+// steering is what to do to these of a page of so many.
+func (o *operation) steering(p place, marks []mark, looked int) steering {
+	do := steering{what: o.What, us: o.Us, only: p.state.String(), marks: marks}
+	if p.state == StateUnack {
+		do.what = "cancel"
+		for i := range marks {
+			do.marks[i].score = "" // which each renewal changes
+		}
+	}
+	if o.Spread > 0 { // this page's share of the time, for those of it that match
+		share := float64(o.Spread) / float64(max(o.Result.Total, o.Result.Looked+int64(looked)))
+		do.us = max(o.Us, o.Begun) + int64(share*float64(o.Result.Looked))
+		do.step = int64(share * float64(looked) / float64(len(marks)))
+	}
+	return do
+}
+
+// places are the structures to go through, some in two parts, in such an order and direction that nothing which is
+// moved is met again where it has gone to: what leaves ready goes to retry, which has been gone through by then.
+func (o *operation) places(k *keys) (all []place) {
+	in := func(s State) bool { return slices.Contains(o.States, s) }
+	from, to := int64(math.MinInt64), int64(math.MaxInt64)
+	if !o.Filter.From.IsZero() {
+		from = o.Filter.From.UnixMicro()
+	}
+	if !o.Filter.To.IsZero() {
+		to = o.Filter.To.UnixMicro() + 1
+	}
+	if in(StateUnack) {
+		all = append(all, place{key: k.unack, state: StateUnack, from: scoreFrom(from), to: scoreTo(to)})
+	}
+	if in(StateGarbage) {
+		all = append(all, place{key: k.garbage, state: StateGarbage, from: scoreFrom(from), to: scoreTo(min(to, o.Begun+1))})
+	}
+	waiting := func(key string, structure State) {
+		from, to := from, to
+		if !in(StateReady) {
+			from = max(from, o.Begun+1)
+		}
+		if !in(structure) {
+			to = min(to, o.Begun+1)
+		}
+		all = o.parts(all, place{key: key, state: structure}, from, to)
+	}
+	if in(StateRetry) || in(StateReady) {
+		waiting(k.retry, StateRetry)
+	}
+	if in(StateReady) && (o.What == "delete" || o.shifts() > 0) {
+		all = append(all, place{key: k.ready, state: StateReady})
+	}
+	if in(StatePending) || in(StateReady) {
+		waiting(k.pending, StatePending)
+	}
+	return all
+}
+
+// shifts is how much later it makes what is due, in us: not above 0: not at all.
+func (o *operation) shifts() int64 {
+	if o.What == "at" {
+		return o.Us - o.Begun
+	}
+	return o.Us
+}
+
+// parts are those of retry or pending between two scores.
+func (o *operation) parts(all []place, p place, from, to int64) []place {
+	add := func(from, to int64) {
+		if from < to {
+			p.from, p.to = scoreFrom(from), scoreTo(to)
+			all = append(all, p)
+		}
+	}
+	switch {
+	case o.What == "at": // what is due before it, and what is due after it
+		target := max(o.Us, o.Begun)
+		if o.shifts() > 0 {
+			add(from, min(to, target))
+		}
+		p.part = "later"
+		add(max(from, target+o.Spread+1), to)
+	case o.What == "by" && o.Us > 0:
+		p.back = true
+		add(from, to)
+	case o.What == "by":
+		p.part = "later"
+		add(max(from, o.Begun+1), to)
+	default:
+		add(from, to)
+	}
+	return all
+}
+
+// scoreFrom and scoreTo are bounds as ZCOUNT takes them, the upper one not included.
+func scoreFrom(us int64) string {
+	if us == math.MinInt64 {
+		return "-inf"
+	}
+	return strconv.FormatInt(us, 10)
+}
+
+func scoreTo(us int64) string {
+	if us == math.MaxInt64 {
+		return "+inf"
+	}
+	return "(" + strconv.FormatInt(us, 10)
+}
