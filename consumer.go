@@ -2,7 +2,6 @@ package delayqueue
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -29,8 +28,8 @@ type run struct {
 	store   *store
 	events  *events
 	fetches fetchSettings
-	handle  Handler // middleware around handler or callback; nil for a bare callback
 	outage  outage
+	pool    *workerPool
 	buffer  mailbox[*delivery] // fetched, not yet started
 	held    heldList
 	outbox  mailbox[outcome]
@@ -40,7 +39,8 @@ type run struct {
 
 	quit  chan struct{} // closed by stop
 	once  sync.Once
-	trial *time.Timer // runs from stop on: ends life
+	phase atomic.Pointer[string] // of the end: what is waited for
+	trial *time.Timer            // runs from stop on: ends life
 	done  chan struct{}
 	life  context.Context // ends when, after a stop, Redis has been away for a lease: it is not waited for any longer
 	end   context.CancelFunc
@@ -49,14 +49,13 @@ type run struct {
 	free  chan struct{} // cap 1: there may be room for more
 	hints hints
 
-	workers     sync.WaitGroup
+	workers     atomic.Int64 // that this run has; of pool
 	crew        crew
 	mourner     sync.WaitGroup
 	unhandled   atomic.Int64 // deliveries in the buffer or in a handler
 	unsettled   atomic.Int64 // deliveries fetched and not yet settled
 	lastChances atomic.Int64 // of them, those that are poison if they are lost
-	abandoned   atomic.Int64 // callbacks that run on after their limit
-	deadline    atomic.Int64 // unix ns until which Redis has time, once the run stops and no handler runs
+	deadline    atomic.Int64 // until when Redis has time, once the run stops and no handler runs; as instantOf counts
 	deaf        atomic.Bool  // there are no wake-ups from Redis
 	perMsg      atomic.Int64 // ns that handling takes, a moving average; 0: not known yet
 
@@ -69,9 +68,9 @@ type run struct {
 	droppedAt time.Time // when some were logged last
 }
 
-func startRun(s *store, set settings, ev *events) *run {
+func startRun(s *store, set settings, ev *events, pool *workerPool) *run {
 	r := &run{
-		settings: set, store: s, events: ev,
+		settings: set, store: s, events: ev, pool: pool,
 		listen:  newListener(s),
 		callers: [2]*caller{newCaller(), newCaller()},
 		quit:    make(chan struct{}), done: make(chan struct{}), since: time.Now(),
@@ -81,8 +80,8 @@ func startRun(s *store, set settings, ev *events) *run {
 	r.trial = time.AfterFunc(time.Hour, func() {
 		if r.unhandled.Load() > 0 {
 			r.trial.Reset(r.lease) // handlers are waited for, so Redis may as well be
-		} else if left := time.Until(time.Unix(0, r.deadline.Load())); left > 0 {
-			r.trial.Reset(left)
+		} else if left := r.deadline.Load() - instantOf(time.Now()); left > 0 {
+			r.trial.Reset(time.Duration(left))
 		} else {
 			r.end()
 		}
@@ -95,24 +94,7 @@ func startRun(s *store, set settings, ev *events) *run {
 	r.buffer.init()
 	r.outbox.init()
 	r.graves.init()
-	r.handle = set.handler
-	if r.handle == nil && (len(set.middleware) > 0 || set.limit > 0) {
-		r.handle = func(_ context.Context, msg *Message) error {
-			if !set.callback(msg.Payload) {
-				return ErrNacked
-			}
-			return nil
-		}
-	}
-	for i := len(set.middleware) - 1; i >= 0; i-- {
-		if r.handle = set.middleware[i](r.handle); r.handle == nil {
-			panic(fmt.Sprintf("delayqueue: queue %q: middleware %d returned a nil Handler", s.queue, i+1))
-		}
-	}
-	for range set.concurrency {
-		r.workers.Add(1)
-		r.hire()
-	}
+	pool.serve(r)
 	go r.live()
 	return r
 }
@@ -127,15 +109,21 @@ func (r *run) live() {
 	r.mourner.Go(r.mourn)
 
 	r.loop()
+	r.nowFor("the connection that waits for wake-ups to close")
 	r.listen.close()
 	listening.Wait()
+	r.nowFor("the wake-up to be handed on to other consumers")
 	r.handBack()
-	r.buffer.close() // idle workers leave; loop has released what they had not started
-	r.workers.Wait() // handlers finish, or their limit or Shutdown gives up on them
+	r.empty()
+	r.nowFor("handlers")
+	r.pool.await(r) // handlers finish, or their limit or Shutdown gives up on them
+	r.nowFor("outcomes to be settled")
 	r.outbox.close()
 	settling.Wait()
+	r.nowFor("leases to be renewed")
 	close(leased)
 	leasing.Wait()
+	r.nowFor("the garbage handler")
 	r.graves.close()
 	mourned := make(chan struct{})
 	go func() { r.mourner.Wait(); close(mourned) }()
@@ -148,6 +136,16 @@ func (r *run) live() {
 	close(r.done)
 }
 
+func (r *run) nowFor(what string) { r.phase.Store(&what) }
+
+// waitsFor is what the end of the run waits for.
+func (r *run) waitsFor() string {
+	if what := r.phase.Load(); what != nil {
+		return "was still waiting for " + *what
+	}
+	return "was still waiting for a fetch to be answered"
+}
+
 // stop begins the end. When all handlers have finished, Redis has one lease to take what is
 // to be settled, and another one after each answer.
 func (r *run) stop() {
@@ -155,11 +153,12 @@ func (r *run) stop() {
 		r.goOn()
 		r.trial.Reset(r.lease)
 		close(r.quit)
+		r.buffer.close() // idle workers leave
 	})
 }
 
 // goOn gives Redis another lease.
-func (r *run) goOn() { r.deadline.Store(time.Now().Add(r.lease).UnixNano()) }
+func (r *run) goOn() { r.deadline.Store(instantOf(time.Now()) + int64(r.lease)) }
 
 func (r *run) stopping() bool {
 	select {
@@ -188,21 +187,31 @@ func (r *run) signal() {
 	}
 }
 
+// hopeless is how many attempts are made for a fetch that need not be answered, for the pool may
+// hold dead connections.
+const hopeless = 3
+
 // fetch repeats one call until Redis answers, or until a lease after the run stopped: then
-// what it may have handed out is lost anyway. asked is when the attempt began that was answered.
+// what it may have handed out is lost anyway. A run that stops does not wait for a fetch that
+// can have handed out nothing. asked is when the attempt began that was answered.
 func (r *run) fetch(a ask) (got fetched, asked time.Time, err error) {
 	r.callers[0].next()
 	a.holds = r.lastChances.Load() > 0
+	arrived := false // perhaps
 	err = r.untilAnswered("fetch", func() (err error) {
 		asked = time.Now()
 		got, err = r.store.fetch(r.life, r.callers[0], a, &r.fetches)
 		return err
+	}, func(n int, err error) bool {
+		arrived = arrived || !unsent(err)
+		return !r.stopping() || arrived && a.want > 0 || n < hopeless
 	})
 	return got, asked, err
 }
 
-// untilAnswered repeats an attempt until it succeeds or the run's life is over.
-func (r *run) untilAnswered(what string, attempt func() error) error {
+// untilAnswered repeats an attempt until it succeeds, the run's life is over, or nobody wants it
+// any more, which the beginning of a stop may decide.
+func (r *run) untilAnswered(what string, attempt func() error, wanted func(n int, err error) bool) error {
 	for n := 1; ; n++ {
 		begun := time.Now()
 		err := attempt()
@@ -213,7 +222,7 @@ func (r *run) untilAnswered(what string, attempt func() error) error {
 			r.goOn()
 			return nil
 		}
-		if !pause(r.life, backoff(n)) {
+		if !wanted(n, err) || !r.pause(backoff(n)) || !wanted(n, err) {
 			return err
 		}
 	}
@@ -229,6 +238,20 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// pause waits d, or until a stop begins, and says whether the run's life goes on.
+func (r *run) pause(d time.Duration) bool {
+	if r.stopping() {
+		return pause(r.life, d)
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-r.quit: // life goes on for a while
+	}
+	return true
 }
 
 // accept takes in what a fetch brought that was asked for and answered at these instants.

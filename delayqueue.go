@@ -32,6 +32,7 @@ type DelayQueue struct {
 	settings settings
 	run      *run   // the last one that was started, nil before the first
 	ending   []*run // those before it that may not have ended yet
+	pool     workerPool
 }
 
 // NewQueue makes a queue on the Redis that cli talks to: a *redis.Client (Sentinel's
@@ -79,27 +80,52 @@ func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().do
 func (q *DelayQueue) start() *run {
 	q.made()
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.settings.callback == nil && q.settings.handler == nil {
+	r, set := q.run, q.settings
+	q.mu.Unlock()
+	if r != nil && !r.stopping() {
+		return r
+	}
+	if set.callback == nil && set.handler == nil {
 		panic(fmt.Sprintf("delayqueue: queue %q: StartConsume without a callback: give one to NewQueue, WithCallback or WithHandler", q.store.queue))
 	}
+	set.compose(q.store.queue) // not under mu: the user's code may call this queue
+	set.base = context.WithValue(set.base, servedBy{q}, true)
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if q.run == nil || q.run.stopping() {
 		q.ending = slices.DeleteFunc(q.runs(), (*run).ended)
-		q.run = startRun(q.store, q.settings, q.events)
+		q.run = startRun(q.store, set, q.events, &q.pool)
 	}
 	return q.run
 }
 
+// servedBy is the key of a value of each handler's context, which says whose handler it is.
+type servedBy struct{ queue *DelayQueue }
+
+// ownHandler refuses to wait for the handler that waits.
+func (q *DelayQueue) ownHandler(ctx context.Context, call string) error {
+	if ctx.Value(servedBy{q}) == nil {
+		return nil
+	}
+	return fmt.Errorf("delayqueue: queue %q: %s: called by one of its own handlers, for which it would wait: call StopConsume, or %s elsewhere", q.store.queue, call, call)
+}
+
 // StopConsume stops consuming and returns at once: nothing more is fetched, no further
 // handler starts, and messages that none had started are released for others. When the
-// running handlers have finished and are settled, the channel of StartConsume closes; if
-// Redis stays away for a lease after that it closes all the same, and the log names what was
-// not settled.
+// running handlers have finished and are settled, and the garbage handler has been told what it was
+// to be told, the channel of StartConsume closes; if Redis stays away for a lease after the last
+// handler it closes all the same, and the log names what was not settled.
 // Before the first start, and again, it does nothing.
-func (q *DelayQueue) StopConsume() {
-	if r := q.current(); r != nil {
-		r.stop()
+func (q *DelayQueue) StopConsume() { q.stopAll() }
+
+// stopAll stops, and returns the runs that may not have ended.
+func (q *DelayQueue) stopAll() []*run {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.run != nil {
+		q.run.stop() // those before it were stopped before it began
 	}
+	return q.runs()
 }
 
 // releaseTime is how long Shutdown waits for releases to go out after ctx has ended.
@@ -107,12 +133,18 @@ const releaseTime = time.Second
 
 // Shutdown is StopConsume that waits until consuming has ended. When ctx ends first, the
 // running handlers' contexts end (ErrShutdown), their messages are released, which takes a
-// second at most, and the error, which wraps ctx's, says how many handlers were still running.
+// second at most, and the error, which wraps ctx's, says what it was still waiting for. A queue that
+// holds no message, or has no Redis, is not waited for beyond ctx. To stop many queues, call
+// StopConsume of all of them first.
+//
+// A handler cannot wait for itself: with a handler's own context, or one made of it, Shutdown
+// stops the queue and returns an error at once. With any other context it must not be called
+// by a handler.
 func (q *DelayQueue) Shutdown(ctx context.Context) error {
-	q.StopConsume()
-	q.mu.Lock()
-	runs := q.runs()
-	q.mu.Unlock()
+	runs := q.stopAll()
+	if err := q.ownHandler(ctx, "Shutdown"); err != nil {
+		return err
+	}
 	for _, r := range runs {
 		select {
 		case <-r.done:
@@ -122,6 +154,7 @@ func (q *DelayQueue) Shutdown(ctx context.Context) error {
 	if runs = slices.DeleteFunc(runs, (*run).ended); len(runs) == 0 {
 		return nil
 	}
+	why := runs[0].waitsFor()
 	running := 0
 	for _, r := range runs {
 		running += r.abandonAll()
@@ -129,12 +162,21 @@ func (q *DelayQueue) Shutdown(ctx context.Context) error {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
 	for _, r := range runs {
+		if r.unsettled.Load() == 0 || !r.outage.over() {
+			continue // nothing to release, or nobody to take it
+		}
 		select {
 		case <-r.done:
 		case <-limit.Done():
 		}
 	}
-	return fmt.Errorf("delayqueue: queue %q: shutdown: %d handlers were still running: %w", q.store.queue, running, ended(ctx))
+	if running > 0 {
+		why = fmt.Sprintf("%d handlers were still running", running)
+	}
+	if err := runs[0].outage.cause(); err != nil {
+		why += fmt.Sprintf(" (without Redis: %v)", err)
+	}
+	return fmt.Errorf("delayqueue: queue %q: shutdown: %s: %w", q.store.queue, why, ended(ctx))
 }
 
 // runs are those that may not have ended, with mu held.
@@ -146,8 +188,12 @@ func (q *DelayQueue) runs() []*run {
 }
 
 // Run consumes until ctx ends, then stops as StopConsume does and waits for the running
-// handlers, however long they take; to bound that, use Shutdown. It returns nil.
+// handlers, however long they take; to bound that, use Shutdown. It returns nil, or an error at
+// once if ctx is that of one of the queue's own handlers.
 func (q *DelayQueue) Run(ctx context.Context) error {
+	if err := q.ownHandler(ctx, "Run"); err != nil {
+		return err
+	}
 	r := q.start()
 	select {
 	case <-ctx.Done():

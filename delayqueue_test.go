@@ -175,7 +175,7 @@ func TestStartAgainWhileTheLastRunEnds(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	started, release := make(chan string, 2), make(chan struct{})
-	q := f.queue(func(payload string) bool { started <- payload; <-release; return true })
+	q := f.queue(func(payload string) bool { started <- payload; <-release; return true }).WithConcurrent(2)
 	first := q.StartConsume()
 	f.send(q, "slow")
 	receive(t, "it starts", started)

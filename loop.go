@@ -10,9 +10,9 @@ import (
 // fetch is under way. For handlers that are slow against the network, or against the time
 // that a message may wait in the buffer, that is nothing.
 func (r *run) room(rtt time.Duration) int {
-	n := r.concurrency
-	if int(r.abandoned.Load()) >= n {
-		return 0 // as many callbacks run on past their limit as there are workers
+	n := int(r.workers.Load())
+	if n == 0 {
+		return 0
 	}
 	extra := 0
 	if each := r.perMsg.Load(); each > 0 && each < int64(bufferPatience/2) {
@@ -38,6 +38,11 @@ func (r *run) loop() {
 	for !r.stopping() {
 		l.wait()
 	}
+	r.empty()
+}
+
+// empty releases what no worker has started.
+func (r *run) empty() {
 	for _, d := range r.buffer.all() {
 		r.release(d)
 	}
@@ -116,9 +121,7 @@ func (l *looper) wait() {
 	case <-l.wake.C:
 		if waiting, waits = l.buffer.first(); waits && time.Since(waiting.fetched) >= bufferPatience {
 			l.perMsg.Store(int64(bufferPatience)) // handlers are slow now: no fetching ahead
-			for _, d := range l.buffer.all() {
-				l.release(d)
-			}
+			l.empty()
 		}
 		if time.Since(l.lastLook) >= l.tick || l.hold != 0 && l.until(l.hold) <= 0 {
 			l.look(false)

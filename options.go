@@ -217,6 +217,8 @@ type settings struct {
 	retryDelays   []time.Duration
 	retryDelay    func(failures int, err error, msg *Message) time.Duration
 	log           *slog.Logger
+
+	handle Handler // middleware around handler or callback, made when a run starts; nil for a bare callback
 }
 
 func defaultSettings(callback CallbackFunc) settings {
@@ -229,6 +231,24 @@ func defaultSettings(callback CallbackFunc) settings {
 		maxLosses:     3,
 		garbageAge:    7 * 24 * time.Hour,
 		log:           slog.Default(),
+	}
+}
+
+// compose makes handle. It calls the user's code.
+func (s *settings) compose(queue string) {
+	s.handle = s.handler
+	if callback := s.callback; s.handle == nil && (len(s.middleware) > 0 || s.limit > 0) {
+		s.handle = func(_ context.Context, msg *Message) error {
+			if !callback(msg.Payload) {
+				return ErrNacked
+			}
+			return nil
+		}
+	}
+	for i := len(s.middleware) - 1; i >= 0; i-- {
+		if s.handle = s.middleware[i](s.handle); s.handle == nil {
+			panic(fmt.Sprintf("delayqueue: queue %q: middleware %d returned a nil Handler", queue, i+1))
+		}
 	}
 }
 

@@ -17,8 +17,13 @@ func settledDown(t *testing.T, r *run) {
 	t.Helper()
 	<-r.done
 	eventually(t, "every account of the run is at zero", func() bool {
-		return r.unhandled.Load() == 0 && r.unsettled.Load() == 0 && r.abandoned.Load() == 0 && len(r.crew.all()) == 0 && len(r.held.all()) == 0
+		return r.unhandled.Load() == 0 && r.unsettled.Load() == 0 && len(r.crew.all()) == 0 && len(r.held.all()) == 0
 	})
+	r.pool.mu.Lock()
+	defer r.pool.mu.Unlock()
+	if r.pool.working != 0 || r.pool.stuck != 0 {
+		t.Errorf("the pool has %d workers, and %d stuck callbacks", r.pool.working, r.pool.stuck)
+	}
 }
 
 func TestVoidSettlementAfterTheLimit(t *testing.T) {
@@ -207,7 +212,7 @@ func TestLostWhileItLeaves(t *testing.T) {
 		t.Error("the worker was replaced")
 	}
 	r.expire(context.Background(), d)
-	if n := r.abandoned.Load(); n != 0 {
+	if n := q.pool.stuck; n != 0 {
 		t.Errorf("%d counted as abandoned", n)
 	}
 	q.StopConsume()
@@ -229,7 +234,8 @@ func TestShutdownWhileAHandlerIsAboutToStart(t *testing.T) {
 	q := f.queue(nil).WithHandler(func(context.Context, *Message) error { t.Error("a handler started"); return nil })
 	q.WithBaseContext(onDone{context.Background(), func() { r.stop(); r.abandonAll() }})
 	q.mu.Lock()
-	q.run = startRun(q.store, q.settings, q.events)
+	q.settings.compose(f.name)
+	q.run = startRun(q.store, q.settings, q.events, &q.pool)
 	r = q.run
 	q.mu.Unlock()
 	info := f.send(q, "x")

@@ -60,7 +60,7 @@ func (r *run) settleAll() {
 		err := r.untilAnswered("settle", func() (err error) {
 			void, err = r.store.settle(r.life, r.callers[1], batch, len(plain))
 			return err
-		})
+		}, func(int, error) bool { return true })
 		r.settled(batch, void, err)
 	}
 }
@@ -288,6 +288,7 @@ type outage struct {
 	mu      sync.Mutex
 	failing map[string]time.Time // calls that fail, each since its first failure
 	since   time.Time            // of the outage that is in the log; zero when there is none
+	last    error                // of the call that failed last
 }
 
 // outageAfter is how long a call fails before that is an outage: it may be a connection of the
@@ -299,6 +300,16 @@ func (o *outage) over() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.failing) == 0
+}
+
+// cause is why a call that fails does so, nil if every call works.
+func (o *outage) cause() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.failing) == 0 {
+		return nil
+	}
+	return o.last
 }
 
 // report takes the result of an attempt at a call that began at begun.
@@ -313,6 +324,7 @@ func (o *outage) report(call string, begun time.Time, err error) {
 		}
 		return
 	}
+	o.last = err
 	if o.failing == nil {
 		o.failing = make(map[string]time.Time)
 	}

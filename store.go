@@ -203,6 +203,13 @@ func transient(err error) bool {
 	return false
 }
 
+// unsent tells errors of calls that have changed nothing: no server was reached, or it refused.
+func unsent(err error) bool {
+	var dial *net.OpError
+	var refusal redis.Error
+	return errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &refusal) && transient(err)
+}
+
 // readOnlyAttempts is how often a replica is asked to write: after a failover the client finds the
 // new primary with its next connection, but one that was given a replica's address never does.
 const readOnlyAttempts = 5

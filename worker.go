@@ -6,26 +6,22 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime/debug"
-	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
 )
 
 // A worker serves deliveries one after the other until the buffer is closed, or until it is
-// replaced, because its callback outlived its limit or Shutdown's patience. A worker that is
-// replaced leaves its place in r.workers to its successor.
+// replaced, because its callback outlived its limit or Shutdown's patience.
 type worker struct {
 	*run
 	serving atomic.Pointer[delivery] // handed to the handler
-	over    bool                     // its place is given up, or a successor has it
+	over    bool                     // its place is given up
 }
 
-// hire starts a worker in a place of r.workers that is already counted.
+// hire starts a worker that the pool has counted.
 func (r *run) hire() {
 	w := &worker{run: r}
 	r.crew.add(w)
@@ -44,7 +40,7 @@ func (w *worker) work() {
 		switch {
 		case !ok:
 			w.over = true
-			w.workers.Done()
+			w.pool.leave(w.run)
 		case w.stopping():
 			w.release(d)
 		default:
@@ -100,10 +96,9 @@ func (w *worker) leave(ctx context.Context, d *delivery, v verdict, started bool
 		w.conclude(ctx, d, v)
 	case d.fate.CompareAndSwap(fateLost, fateLeft): // from here on nobody replaces this worker
 		w.handled(took)
-	default: // abandoned: a successor has this worker's place
+	default: // abandoned, and its place given up
 		w.over = true
-		w.abandoned.Add(-1)
-		w.signal()
+		w.pool.returned()
 	}
 }
 
@@ -203,6 +198,7 @@ func (r *run) conclude(ctx context.Context, d *delivery, v verdict) {
 // one, whose callback may never return.
 func (r *run) expire(ctx context.Context, d *delivery) {
 	r.abandon(d, ErrConsumeTimeout, r.limit, func() {
+		r.log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(), slog.Duration("limit", r.limit))
 		r.conclude(ctx, d, verdict{err: fmt.Errorf("%w of %v", ErrConsumeTimeout, r.limit)})
 	})
 }
@@ -214,13 +210,16 @@ func (r *run) abandon(d *delivery, cause error, took time.Duration, settle func(
 	if !ours && !d.fate.CompareAndSwap(fateLost, fateAbandoned) {
 		return false
 	}
-	r.abandoned.Add(1)
 	if cancel := d.cancel.Load(); cancel != nil {
 		(*cancel)(cause)
 	}
 	defer func() { // also if the user's error handler ends this goroutine
-		r.hire() // until now the place was ours, so the settler cannot have left
+		stuck, working := r.pool.replace(r) // until now the place was ours, so the settler cannot have left
 		r.handled(took)
+		if working < r.concurrency && !r.stopping() {
+			r.log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
+				slog.Int("running_on", stuck), slog.Int("workers", working))
+		}
 	}()
 	if ours {
 		settle()
@@ -239,33 +238,6 @@ func (r *run) abandonAll() (n int) {
 		}
 	}
 	return n
-}
-
-// crew is the workers that there are, those that run on after their replacement included.
-type crew struct {
-	mu      sync.Mutex
-	members map[*worker]struct{}
-}
-
-func (c *crew) add(w *worker) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.members == nil {
-		c.members = make(map[*worker]struct{})
-	}
-	c.members[w] = struct{}{}
-}
-
-func (c *crew) remove(w *worker) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.members, w)
-}
-
-func (c *crew) all() []*worker {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.Collect(maps.Keys(c.members))
 }
 
 // release gives back a delivery that no handler started.

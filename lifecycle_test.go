@@ -1,0 +1,283 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// over is a context that has ended.
+func over() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+// TestShutdownBesideStart: a run that Shutdown gave up on has been stopped. One that had not would
+// take every message and release it, for ever.
+func TestShutdownBesideStart(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for range 300 {
+		q := f.queue(func(string) bool { return true })
+		q.StartConsume()
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = q.Shutdown(over()) })
+		wg.Go(func() { q.StartConsume() })
+		wg.Go(func() { q.StopConsume(); q.StartConsume() })
+		wg.Wait()
+		if r := q.current(); r.calm.Err() != nil && !r.stopping() {
+			t.Fatal("a run goes on whose workers have been sent away")
+		}
+		q.StopConsume()
+	}
+}
+
+// TestStartAndStopFromEverywhere: from many goroutines and from handlers; after that the queue
+// consumes as ever, and stops.
+func TestStartAndStopFromEverywhere(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var q *DelayQueue
+	act := func(ctx context.Context) {
+		switch rand.N(6) {
+		case 0, 1:
+			q.StartConsume()
+		case 2:
+			q.StopConsume()
+		case 3:
+			short, cancel := context.WithTimeout(ctx, rand.N(3*time.Millisecond))
+			defer cancel()
+			_ = q.Shutdown(short)
+		case 4:
+			short, cancel := context.WithTimeout(ctx, rand.N(3*time.Millisecond))
+			defer cancel()
+			_ = q.Run(short)
+		}
+	}
+	var now, most atomic.Int64
+	q = f.queue(nil).WithConcurrent(3).WithHandler(func(ctx context.Context, _ *Message) error {
+		most.Store(max(most.Load(), now.Add(1)))
+		defer now.Add(-1)
+		act(ctx)
+		return nil
+	})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for range 40 {
+				act(context.Background())
+			}
+		})
+	}
+	const n = 300
+	for i := range n {
+		f.send(q, strconv.Itoa(i), WithRetryCount(1000))
+	}
+	wg.Wait()
+	eventually(t, "all are handled", func() bool {
+		q.StartConsume() // a handler may have stopped it
+		return len(f.check().Messages) == 0
+	})
+	if n := most.Load(); n > 6 {
+		t.Errorf("%d handlers at a time", n)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := q.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	settledDown(t, q.current())
+}
+
+// TestConcurrencyIsTheQueues: runs that follow each other share the workers.
+func TestConcurrencyIsTheQueues(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	started, release := make(chan string, 10), make(chan struct{})
+	q := f.queue(func(payload string) bool { started <- payload; <-release; return true }).WithConcurrent(2)
+	for i := range 6 {
+		f.send(q, strconv.Itoa(i))
+	}
+	q.StartConsume()
+	receive(t, "one handler runs", started)
+	receive(t, "and another", started)
+	runs := []*run{q.current()}
+	for range 5 {
+		q.StopConsume()
+		q.StartConsume()
+		runs = append(runs, q.current())
+		seen := f.check().Fields["seen"]
+		eventually(t, "the new run looks", func() bool { return f.check().Fields["seen"] != seen })
+	}
+	if state := f.check(); len(started) > 0 || len(state.Unack) != 2 {
+		t.Errorf("%d more handlers started, %d messages are handed out, want 2", len(started), len(state.Unack))
+	}
+	close(release)
+	for range 4 {
+		receive(t, "the last run has the workers that the first one leaves", started)
+	}
+	for _, r := range runs[:5] {
+		receive(t, "each run but the last ends", r.done)
+	}
+	q.StopConsume()
+	settledDown(t, q.current())
+}
+
+// TestStuckCallbacks: one that runs on past its limit has a successor, until as many run on as there
+// are workers; the log says of each, and when that is reached.
+func TestStuckCallbacks(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	started, release := make(chan string, 10), make(chan struct{})
+	q := f.queue(func(payload string) bool {
+		started <- payload
+		if payload == "stuck" {
+			<-release
+		}
+		return true
+	}).WithMaxConsumeDuration(20 * time.Millisecond).WithLease(300 * time.Millisecond)
+	q.StartConsume()
+	for i := range 2 {
+		f.send(q, "stuck", WithRetryCount(0))
+		receive(t, "it starts", started)
+		eventually(t, "it is told", func() bool { return f.log.count("ran past its limit") == i+1 })
+		if i == 0 {
+			f.send(q, "quick")
+			receive(t, "its successor goes on", started)
+		}
+	}
+	eventually(t, "the bound is told", func() bool { return f.log.count("too many callbacks run on") == 1 })
+	waiting := f.send(q, "quick")
+	for range 2 {
+		seen := f.check().Fields["seen"]
+		eventually(t, "the consumer ticks", func() bool { return f.check().Fields["seen"] != seen })
+	}
+	if where := f.where(waiting.ID); where != "pending" {
+		t.Errorf("with two callbacks of one worker running on, the message is %s", where)
+	}
+	close(release)
+	receive(t, "consuming goes on when they return", started)
+	q.StopConsume()
+	settledDown(t, q.current())
+}
+
+// TestMiddlewareThatCallsItsQueue: constructors are the user's code, and may call anything.
+func TestMiddlewareThatCallsItsQueue(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	started := make(chan string, 1)
+	q := f.queue(func(payload string) bool { started <- payload; return true })
+	q.WithMiddleware(func(next Handler) Handler {
+		q.StopConsume()
+		q.WithConcurrent(2)
+		if err := q.Shutdown(context.Background()); err != nil {
+			t.Error(err)
+		}
+		return next
+	})
+	result := make(chan struct{})
+	go func() { q.StartConsume(); close(result) }()
+	receive(t, "StartConsume returns", result)
+	f.send(q, "x")
+	receive(t, "it consumes", started)
+}
+
+// TestShutdownByAHandler: with the handler's own context, or one made of it, it cannot end.
+func TestShutdownByAHandler(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(q *DelayQueue, ctx context.Context) error{
+		"Shutdown": func(q *DelayQueue, ctx context.Context) error { return q.Shutdown(ctx) },
+		"Shutdown, a context made of it": func(q *DelayQueue, ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)
+			defer cancel()
+			return q.Shutdown(ctx)
+		},
+		"Run": func(q *DelayQueue, ctx context.Context) error { defer q.StopConsume(); return q.Run(ctx) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			other := f.queue(func(string) bool { return true })
+			results := make(chan error, 2)
+			q := f.queue(nil)
+			q.WithHandler(func(ctx context.Context, _ *Message) error {
+				other.StartConsume()
+				results <- other.Shutdown(ctx)
+				results <- call(q, ctx)
+				return nil
+			})
+			done := q.StartConsume()
+			f.send(q, "x")
+			if err := receive(t, "another queue ends", results); err != nil {
+				t.Errorf("of another queue: %v", err)
+			}
+			if err := receive(t, "it returns at once", results); err == nil || !strings.Contains(err.Error(), "one of its own handlers") {
+				t.Errorf("of its own queue: %v", err)
+			}
+			receive(t, "consuming ends", done)
+			f.checkEmpty()
+		})
+	}
+}
+
+// nobody is a client that no server answers.
+func nobody(t *testing.T) redis.UniversalClient {
+	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
+	t.Cleanup(func() { _ = cli.Close() })
+	return cli
+}
+
+// TestStopsWithoutRedis: a queue that holds nothing does not wait for Redis to come back, and what
+// Shutdown waited for is in its error.
+func TestStopsWithoutRedis(t *testing.T) {
+	t.Parallel()
+	queue := func() *DelayQueue {
+		q := NewQueue("away", nobody(t), func(string) bool { return true }).WithLease(time.Hour).WithLogger(slog.New(slog.DiscardHandler))
+		q.StartConsume()
+		eventually(t, "it notices", func() bool { return q.current().outage.cause() != nil })
+		return q
+	}
+	if err := queue().Shutdown(context.Background()); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	q := queue()
+	done := q.StartConsume()
+	q.StopConsume()
+	receive(t, "done closes long before the lease is over", done)
+}
+
+// TestShutdownSaysWhatItWaitedFor, and a queue without messages is not waited for beyond the context.
+func TestShutdownSaysWhatItWaitedFor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	hung, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer hung.Close()
+	cli := redis.NewClient(&redis.Options{Addr: hung.Addr().String()})
+	defer cli.Close()
+	began := time.Now()
+	for range 12 {
+		q := f.queueOn(cli, func(string) bool { return true }).WithLease(100 * time.Millisecond)
+		q.StartConsume()
+		err := q.Shutdown(over())
+		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "waiting for a fetch to be answered") {
+			t.Errorf("Shutdown: %v", err)
+		}
+	}
+	if took := time.Since(began); took > 6*releaseTime {
+		t.Errorf("12 queues took %v to stop", took)
+	}
+}
