@@ -55,9 +55,13 @@ type run struct {
 	unhandled   atomic.Int64 // deliveries in the buffer or in a handler
 	unsettled   atomic.Int64 // deliveries fetched and not yet settled
 	lastChances atomic.Int64 // of them, those that are poison if they are lost
+	heldBytes   atomic.Int64 // of their envelopes
 	deadline    atomic.Int64 // until when Redis has time, once the run stops and no handler runs; as instantOf counts
 	deaf        atomic.Bool  // there are no wake-ups from Redis
 	perMsg      atomic.Int64 // ns that handling takes, a moving average; 0: not known yet
+
+	replyBytes int           // that the next fetch asks for; of loop
+	agreed     fetchSettings // what holds for all consumers of the queue; of loop
 
 	since  time.Time // it runs
 	saidAt time.Time // it said something of itself; of loop
@@ -66,6 +70,8 @@ type run struct {
 	known     bool      // the queue has been seen
 	dropped   int       // tags, not yet in the log
 	droppedAt time.Time // when some were logged last
+	newer     int       // messages of a newer version, not yet in the log
+	newerAt   time.Time // when some were logged last
 }
 
 func startRun(s *store, set settings, ev *events, pool *workerPool) *run {
@@ -89,6 +95,7 @@ func startRun(s *store, set settings, ev *events, pool *workerPool) *run {
 	r.trial.Stop()
 	r.calm, r.rush = context.WithCancel(context.Background())
 	r.fetches = fetchSettings{lease: set.lease, maxLosses: set.maxLosses, garbageAge: set.garbageAge, garbageMax: set.garbageMax}
+	r.agreed, r.replyBytes = r.fetches, maxBatchBytes
 	r.log = set.log.With(slog.String("queue", s.queue))
 	r.outage.log = r.log
 	r.buffer.init()
@@ -107,6 +114,7 @@ func (r *run) live() {
 	leasing.Go(func() { r.renew(leased) })
 	settling.Go(r.settleAll)
 	r.mourner.Go(r.mourn)
+	defer context.AfterFunc(r.base, r.signal)()
 
 	r.loop()
 	r.nowFor("the connection that waits for wake-ups to close")
@@ -187,28 +195,6 @@ func (r *run) signal() {
 	}
 }
 
-// hopeless is how many attempts are made for a fetch that need not be answered, for the pool may
-// hold dead connections.
-const hopeless = 3
-
-// fetch repeats one call until Redis answers, or until a lease after the run stopped: then
-// what it may have handed out is lost anyway. A run that stops does not wait for a fetch that
-// can have handed out nothing. asked is when the attempt began that was answered.
-func (r *run) fetch(a ask) (got fetched, asked time.Time, err error) {
-	r.callers[0].next()
-	a.holds = r.lastChances.Load() > 0
-	arrived := false // perhaps
-	err = r.untilAnswered("fetch", func() (err error) {
-		asked = time.Now()
-		got, err = r.store.fetch(r.life, r.callers[0], a, &r.fetches)
-		return err
-	}, func(n int, err error) bool {
-		arrived = arrived || !unsent(err)
-		return !r.stopping() || arrived && a.want > 0 || n < hopeless
-	})
-	return got, asked, err
-}
-
 // untilAnswered repeats an attempt until it succeeds, the run's life is over, or nobody wants it
 // any more, which the beginning of a stop may decide.
 func (r *run) untilAnswered(what string, attempt func() error, wanted func(n int, err error) bool) error {
@@ -263,6 +249,7 @@ func (r *run) accept(got *fetched, asked, at time.Time) {
 		r.log.Error("delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, or a failover that lost them")
 	}
 	r.known = true
+	r.agree(got.agreed)
 	if r.dropped += got.dropped; r.dropped > 0 && at.Sub(r.droppedAt) >= time.Minute {
 		r.log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue", slog.Int("tags", r.dropped))
 		r.dropped, r.droppedAt = 0, at
@@ -273,6 +260,9 @@ func (r *run) accept(got *fetched, asked, at time.Time) {
 	r.events.tell(LostEvent, got.lost)
 	for _, dead := range got.dead {
 		r.bury(dead)
+	}
+	for _, h := range got.held {
+		r.notReceived(h, at)
 	}
 	if len(got.tags) == 0 {
 		return
@@ -292,5 +282,23 @@ func (r *run) accept(got *fetched, asked, at time.Time) {
 		}
 		fit = append(fit, d)
 	}
+	if r.newer > 0 && at.Sub(r.newerAt) >= time.Minute {
+		r.log.Warn("delayqueue: set aside messages that only a newer version of this library can read", slog.Int("times", r.newer))
+		r.newer, r.newerAt = 0, at
+	}
 	r.buffer.put(fit...)
+}
+
+// agree notes what holds for all consumers of the queue, and says so where it is not what this one asked for.
+func (r *run) agree(all fetchSettings) {
+	if all != r.agreed && all != r.fetches {
+		r.log.Warn("delayqueue: other consumers of this queue have other settings: the most that one of them asks for holds for all",
+			slog.Group("this", r.fetches.attrs()...), slog.Group("all", all.attrs()...))
+	}
+	r.agreed = all
+}
+
+func (f fetchSettings) attrs() []any {
+	return []any{slog.Duration("lease", f.lease), slog.Int("max_losses", f.maxLosses),
+		slog.Duration("garbage_age", f.garbageAge), slog.Int("garbage_max", f.garbageMax)}
 }

@@ -23,11 +23,13 @@ type delivery struct {
 	msg      Message
 	broken   error // why it cannot be handled
 	last     bool  // it is poison if it is lost
+	size     int   // bytes of its envelope
 
 	fetched time.Time
 	started atomic.Int64 // when its handler did, as instantOf counts
 	leased  atomic.Int64 // when its lease began, or a moment earlier, as instantOf counts
 	fate    atomic.Int32
+	cutOff  atomic.Bool                             // its lease is over as far as is known here, and its handler's context has ended
 	cancel  atomic.Pointer[context.CancelCauseFunc] // set once its handler is about to start
 
 	prev, next *delivery // in heldList
@@ -77,7 +79,7 @@ func (r *run) decode(got *fetched, asked, at time.Time) []*delivery {
 		d := &all[i]
 		ds[i] = d
 		var record failRecord
-		d.tag, d.fetched = tag, at
+		d.tag, d.fetched, d.size = tag, at, len(got.envelopes[i])
 		d.id, d.number = splitTag(tag)
 		e, broken := decodeEnvelope(got.envelopes[i])
 		if i < len(got.fails) && got.fails[i] != "" {
@@ -87,7 +89,7 @@ func (r *run) decode(got *fetched, asked, at time.Time) []*delivery {
 		}
 		d.broken = broken
 		d.leased.Store(instantOf(asked))
-		d.last = record.losses > 0 && record.losses >= r.maxLosses-1
+		d.last = record.losses > 0 && record.losses >= r.agreed.maxLosses-1
 		d.key, d.ttl, d.failures, d.losses = e.key, e.ttl, record.failures, record.losses
 		d.msg = e.message(d.id, d.number, record.failures)
 	}
@@ -101,14 +103,19 @@ func (e *envelope) message(id string, number, failures int) Message {
 	}
 }
 
+// newerDeliveries is how often a message of a newer version is handed out until it is given up: it is set aside for
+// a day, in case a consumer that can read it comes.
+const newerDeliveries = 1000
+
 // unfit settles a delivery that no handler should see, and says so.
 func (r *run) unfit(d *delivery, now int64) bool {
 	o := outcome{d: d, kind: outcomeGarbage, failures: d.failures, losses: d.losses}
 	switch late := time.Duration(now-d.msg.Due.UnixMicro()) * time.Microsecond; {
-	case errors.Is(d.broken, errNewerVersion):
-		o.kind, o.delay = outcomeRetry, 5*time.Second+rand.N(5*time.Second)
+	case errors.Is(d.broken, errNewerVersion) && d.number < newerDeliveries:
+		wait := 5 * time.Second * time.Duration(1+min(d.number/12, 11)) // a minute each, after ten
+		o.kind, o.delay = outcomeRetry, wait+rand.N(wait)
 		o.text = d.broken.Error()
-		r.log.Warn("delayqueue: set aside a message that only a newer version of this library can read", d.attrs(), slog.Any("error", d.broken))
+		r.newer++
 	case d.broken != nil:
 		o.err = d.broken
 		r.log.Error("delayqueue: a broken message goes to garbage: another program writes to this queue", d.attrs(), slog.Any("error", d.broken))

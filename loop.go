@@ -14,6 +14,12 @@ func (r *run) room(rtt time.Duration) int {
 	if n == 0 {
 		return 0
 	}
+	if r.base.Err() != nil {
+		return 0 // no handler could do anything
+	}
+	if r.maxBytes > 0 && int(r.heldBytes.Load()) >= r.maxBytes {
+		return 0
+	}
 	extra := 0
 	if each := r.perMsg.Load(); each > 0 && each < int64(bufferPatience/2) {
 		extra = int(min(int64(n)*int64(rtt)/each, maxBatch/2))
@@ -88,7 +94,7 @@ type looper struct {
 // until is how long it is until an instant of the server's clock; the clocks are compared
 // only to wait, and the server decides again what is due.
 func (l *looper) until(instant int64) time.Duration {
-	return time.Duration(instant-l.server)*time.Microsecond - time.Since(l.local)
+	return max(microseconds(max(instant, 0)-l.server), 0) - time.Since(l.local)
 }
 
 // wait lets one thing happen.

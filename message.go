@@ -159,12 +159,12 @@ func decodeEnvelope(s string) (envelope, error) {
 	if len(s) < envelopeHead+2 || s[0] == 0 {
 		return e, fmt.Errorf("%w: %d bytes", errBadEnvelope, len(s))
 	}
+	due, err := strconv.ParseUint(s[1:envelopeHead], 10, 63)
+	if err != nil { // in every version there are digits
+		return e, fmt.Errorf("%w: due %q", errBadEnvelope, s[1:envelopeHead])
+	}
 	if s[0] > envelopeVersion {
 		return e, fmt.Errorf("%w: %d", errNewerVersion, s[0])
-	}
-	due, err := strconv.ParseUint(s[1:envelopeHead], 10, 63)
-	if err != nil {
-		return e, fmt.Errorf("%w: due %q", errBadEnvelope, s[1:envelopeHead])
 	}
 	e.due = int64(due)
 	r := envelopeReader{s: s[envelopeHead:]}
@@ -262,14 +262,18 @@ func parseFail(s string) (failRecord, error) {
 	if len(fields) != 5 {
 		return r, fmt.Errorf("broken fail record %q", s)
 	}
-	var errs [4]error
-	r.delivery, errs[0] = strconv.Atoi(fields[0])
-	r.failures, errs[1] = strconv.Atoi(fields[1])
-	r.losses, errs[2] = strconv.Atoi(fields[2])
-	r.when, errs[3] = strconv.ParseInt(fields[3], 10, 64)
-	r.text = fields[4]
-	if err := errors.Join(errs[:]...); err != nil {
-		return r, fmt.Errorf("broken fail record %q: %w", s, err)
+	var numbers [4]int64
+	for i := range numbers {
+		n, err := strconv.ParseUint(fields[i], 10, 63) // no sign
+		if err != nil || i < 3 && n > math.MaxInt32 {
+			return r, fmt.Errorf("broken fail record %q", s)
+		}
+		numbers[i] = int64(n)
 	}
-	return r, nil
+	return failRecord{int(numbers[0]), int(numbers[1]), int(numbers[2]), numbers[3], fields[4]}, nil
+}
+
+// microseconds is a duration of so many, as long as one can be.
+func microseconds(us int64) time.Duration {
+	return time.Duration(min(max(us, math.MinInt64/1000), math.MaxInt64/1000)) * time.Microsecond
 }

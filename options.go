@@ -208,6 +208,7 @@ type settings struct {
 	concurrency   int
 	fetchInterval time.Duration
 	fetchLimit    int           // 0: as many as the workers need
+	maxBytes      int           // 0: any number
 	limit         time.Duration // 0: none
 	lease         time.Duration
 	maxLosses     int
@@ -227,6 +228,7 @@ func defaultSettings(callback CallbackFunc) settings {
 		base:          context.Background(),
 		concurrency:   1,
 		fetchInterval: time.Second,
+		maxBytes:      64 << 20,
 		lease:         10 * time.Second,
 		maxLosses:     3,
 		garbageAge:    7 * 24 * time.Hour,
@@ -268,7 +270,7 @@ func (s *settings) delayAfter(n int, err error, msg *Message) time.Duration {
 // defaultDelay is exponential backoff with equal jitter, half fixed and half at random.
 // https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 func defaultDelay(n int) time.Duration {
-	d := min(time.Second<<min(n, 30), 10*time.Minute)
+	d := min(time.Second<<min(max(n, 0), 30), 10*time.Minute)
 	return d/2 + rand.N(d/2+1)
 }
 
@@ -306,7 +308,9 @@ func (q *DelayQueue) WithMiddleware(mw func(Handler) Handler) *DelayQueue {
 }
 
 // WithBaseContext sets the parent of every handler's context, for values and tracing.
-// When it ends, handlers' contexts end; consuming goes on. Default: context.Background.
+// When it ends, handlers' contexts end, and nothing more is fetched: what no handler started goes to other
+// consumers, and so does what a handler fails with because its context ended, which is no failure. Stop the queue then. Default:
+// context.Background.
 func (q *DelayQueue) WithBaseContext(ctx context.Context) *DelayQueue {
 	return q.set("WithBaseContext", ctx != nil, "the context must not be nil", func(s *settings) { s.base = ctx })
 }
@@ -342,6 +346,12 @@ func (q *DelayQueue) WithFetchInterval(d time.Duration) *DelayQueue {
 // Default 0: one for each free worker, and what they get through in a round trip.
 func (q *DelayQueue) WithFetchLimit(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithFetchLimit(%d)", n), n >= 0, "must not be negative; 0 means as many as the workers need", func(s *settings) { s.fetchLimit = n })
+}
+
+// WithMaxInFlightBytes bounds how many bytes of messages the consumer holds, settled ones not counted, but for one that
+// is larger. Default 64 MB; 0: no bound.
+func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
+	return q.set(fmt.Sprintf("WithMaxInFlightBytes(%d)", n), n >= 0, "must not be negative; 0 means no bound", func(s *settings) { s.maxBytes = n })
 }
 
 // WithMaxConsumeDuration is how long a handler may run: then its context ends with

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -231,8 +232,14 @@ func TestShutdownWhileAHandlerIsAboutToStart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var r *run
+	var looks atomic.Int64 // the first is the run's own, at its start
 	q := f.queue(nil).WithHandler(func(context.Context, *Message) error { t.Error("a handler started"); return nil })
-	q.WithBaseContext(onDone{context.Background(), func() { r.stop(); r.abandonAll() }})
+	q.WithBaseContext(onDone{context.Background(), func() {
+		if looks.Add(1) > 1 {
+			r.stop()
+			r.abandonAll()
+		}
+	}})
 	q.mu.Lock()
 	q.settings.compose(f.name)
 	q.run = startRun(q.store, q.settings, q.events, &q.pool)

@@ -57,3 +57,15 @@ func (r *reply) instant() int64 {
 }
 
 func (r *reply) number() int { return int(r.instant()) }
+
+// agreed reads the settings that hold for all consumers.
+func (r *reply) agreed() fetchSettings {
+	lease, losses, age, room := r.instant(), r.number(), r.instant(), r.number()
+	if age >= unbounded {
+		age = 0
+	}
+	if room >= unbounded {
+		room = 0
+	}
+	return fetchSettings{lease: microseconds(lease), maxLosses: losses, garbageAge: microseconds(age), garbageMax: room}
+}

@@ -15,7 +15,7 @@ func TestBadReplies(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	fetchReply := func(i int, part string) []string {
-		reply := list("5", "0", "0", "0", "0", "1", "1", "0", "1", "a", "envelope", "id", "envelope", "fail")
+		reply := list("5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "1", "0", "1", "0", "a", "envelope", "id", "envelope", "fail")
 		if i >= 0 {
 			reply[i] = part
 		}
@@ -40,10 +40,12 @@ func TestBadReplies(t *testing.T) {
 				_, err := s.fetch(ctx, newCaller(), ask{want: 1}, &fetchSettings{lease: time.Second, maxLosses: 3})
 				return err
 			},
-			[][]string{fetchReply(-1, ""), fetchReply(1, "6"), list("5", "0", "0", "0", "0", "0", "0", "0", "0")},
-			[][]string{nil, list("OK"), fetchReply(-1, "")[:13], fetchReply(-1, "")[:8], append(fetchReply(-1, ""), ""),
+			[][]string{fetchReply(-1, ""), fetchReply(1, "6"), list("5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "0", "0", "0")},
+			[][]string{nil, list("OK"), fetchReply(-1, "")[:18], fetchReply(-1, "")[:13], append(fetchReply(-1, ""), ""),
 				fetchReply(0, "now"), fetchReply(0, ""), fetchReply(1, "x"), fetchReply(2, ""), fetchReply(3, "1.5"), fetchReply(4, "-"),
-				fetchReply(6, "2"), fetchReply(6, "-1"), fetchReply(6, "9000000000000000000"), fetchReply(7, "1"), fetchReply(7, "-1"), fetchReply(8, "2"), fetchReply(8, "0")},
+				fetchReply(6, "x"),
+				fetchReply(10, "2"), fetchReply(10, "-1"), fetchReply(10, "9000000000000000000"), fetchReply(11, "1"), fetchReply(11, "-1"),
+				fetchReply(12, "2"), fetchReply(12, "0"), fetchReply(13, "1"), fetchReply(13, "-1")},
 		},
 		"settle": {
 			func(s *store) error {

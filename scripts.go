@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -29,8 +30,22 @@ var (
 	luaCall string
 	//go:embed lua/send.lua
 	luaSend string
+	//go:embed lua/settings.lua
+	luaSettings string
 	//go:embed lua/fetch.lua
 	luaFetch string
+	//go:embed lua/fetch_leases.lua
+	luaFetchLeases string
+	//go:embed lua/fetch_garbage.lua
+	luaFetchGarbage string
+	//go:embed lua/fetch_choose.lua
+	luaFetchChoose string
+	//go:embed lua/fetch_give.lua
+	luaFetchGive string
+	//go:embed lua/fetch_alarm.lua
+	luaFetchAlarm string
+	//go:embed lua/fetch_sweep.lua
+	luaFetchSweep string
 	//go:embed lua/settle.lua
 	luaSettle string
 	//go:embed lua/extend.lua
@@ -54,10 +69,11 @@ var (
 	//go:embed lua/history.lua
 	luaHistory string
 
-	sendScript      = newScript(luaHead, luaCall, luaSend)
-	fetchScript     = newScript(luaHead, luaCall, luaFetch)
+	sendScript  = newScript(luaHead, luaCall, luaSend)
+	fetchScript = newScript(luaHead, luaCall, luaSettings, luaFetch, luaFetchLeases, luaFetchGarbage, luaFetchChoose,
+		luaFetchGive, luaFetchAlarm, luaFetchSweep)
 	settleScript    = newScript(luaHead, luaCall, luaSettle)
-	extendScript    = newScript(luaHead, luaExtend)
+	extendScript    = newScript(luaHead, luaSettings, luaExtend)
 	interceptScript = newScript(luaHead, luaCall, luaIntercept)
 	countsScript    = newScript(luaHead, luaCounts)
 	lookScript      = newScript(luaHead, luaLook)
@@ -73,7 +89,7 @@ var (
 // a batch stops growing: both keep the server from being held for long.
 const (
 	maxBatch      = 500
-	maxBatchBytes = 4 << 20
+	maxBatchBytes = 1 << 20
 )
 
 // keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.
@@ -161,9 +177,11 @@ type ask struct {
 	rearm bool   // set the alarm in any case
 	holds bool   // the run holds a message on its last chance
 	says  string // what the run says of itself; "-": it leaves; "": nothing new
+	bytes int    // of envelopes that the reply may hold; 0: maxBatchBytes
+	probe bool   // hand out nothing; of what a lost reply held, say only what it is
 }
 
-// fetchSettings are the parts of a fetch that stay the same for a run.
+// fetchSettings are what a run asks for; the most that any run of the queue asks for holds for all.
 type fetchSettings struct {
 	lease      time.Duration
 	maxLosses  int
@@ -182,19 +200,35 @@ type fetched struct {
 	dropped   int
 	trimmed   int
 	first     int // 1 if no consumer has called before
+	agreed    fetchSettings
+	held      []heldMessage // of a lost reply, if no envelopes were asked for
 }
 
 type deadMessage struct{ id, envelope, fail string }
 
+// heldMessage is what is known of a delivery whose message was not asked for.
+type heldMessage struct {
+	tag       string
+	size      int    // of its envelope
+	fail, key string // the key only if one more loss makes it poison
+}
+
+// unbounded is what the fetch script takes for no bound: a century, in us, or as many messages.
+const unbounded = 3155760000000000
+
 func (s *store) fetch(ctx context.Context, c *caller, a ask, set *fetchSettings) (fetched, error) {
-	args := append(c.args(10), a.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
-		a.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), a.holds, a.says)
+	bytes := cmp.Or(a.bytes, maxBatchBytes)
+	if a.probe {
+		bytes = 0
+	}
+	args := append(c.args(11), a.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
+		a.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), a.holds, a.says, bytes)
 	r, err := s.run(ctx, fetchScript, s.fetchKeys, args)
 	if err != nil {
 		return fetched{}, err
 	}
-	out := fetched{now: r.instant(), next: r.instant(), lost: r.number(), dropped: r.number(), trimmed: r.number(), first: r.number()}
-	n, fails, dead := r.number(), r.number(), r.number()
+	out := fetched{now: r.instant(), next: r.instant(), lost: r.number(), dropped: r.number(), trimmed: r.number(), first: r.number(), agreed: r.agreed()}
+	n, fails, dead, held := r.number(), r.number(), r.number(), r.number()
 	pairs := r.take(2 * min(n, maxBatch))
 	out.tags, out.envelopes = make([]string, len(pairs)/2), make([]string, len(pairs)/2)
 	for i := range out.tags {
@@ -204,6 +238,15 @@ func (s *store) fetch(ctx context.Context, c *caller, a ask, set *fetchSettings)
 	for len(out.dead) < dead && r.bad == nil {
 		if d := r.take(3); d != nil {
 			out.dead = append(out.dead, deadMessage{d[0], d[1], d[2]})
+		}
+	}
+	if held < 0 {
+		r.fail("%d held", held)
+	}
+	for len(out.held) < held && r.bad == nil {
+		h := heldMessage{tag: r.text(), size: r.number(), fail: r.text(), key: r.text()}
+		if r.bad == nil {
+			out.held = append(out.held, h)
 		}
 	}
 	if err := r.err("fetch"); err != nil {

@@ -103,9 +103,9 @@ func TestScriptCosts(t *testing.T) {
 		before, call func()
 		want         int
 	}{
-		{"fetch, idle", quiet, func() { fetch(idle) }, 12},
-		{"fetch, with a message that waits", func() { hour(); quiet() }, func() { fetch(idle) }, 12},
-		{"fetch, without a free worker", func() { hour(); quiet() }, func() { fetch(0) }, 12},
+		{"fetch, idle", quiet, func() { fetch(idle) }, 13},
+		{"fetch, with a message that waits", func() { hour(); quiet() }, func() { fetch(idle) }, 13},
+		{"fetch, without a free worker", func() { hour(); quiet() }, func() { fetch(0) }, 13},
 		{"settle, 1 ack", func() { hand(1) }, func() { r.done(acks(1)...) }, 10},
 		{"settle, 100 acks", func() { hand(100) }, func() { r.done(acks(100)...) }, 10},
 		// None of them looks through ready.
@@ -126,7 +126,7 @@ func TestScriptCosts(t *testing.T) {
 			if _, err := r.store.fetch(context.Background(), c, ask{says: "{}"}, &r.with); err != nil {
 				t.Fatal(err)
 			}
-		}, 14},
+		}, 15},
 		{"counts", func() {
 			hand(3)
 			hour()
@@ -136,8 +136,8 @@ func TestScriptCosts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, 13},
-		{"extend, 1", func() { hand(1) }, func() { r.extend(inHand(1)...) }, 4},
-		{"extend, 100", func() { hand(100) }, func() { r.extend(inHand(100)...) }, 4},
+		{"extend, 1", func() { hand(1) }, func() { r.extend(inHand(1)...) }, 5},
+		{"extend, 100", func() { hand(100) }, func() { r.extend(inHand(100)...) }, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))

@@ -282,9 +282,11 @@ func TestScriptFetch(t *testing.T) {
 				r.hand(msg(name, 0))
 				r.done(ends(outcomeGarbage, name, 1, 0, ""))
 			}
+			r.do("HDEL", r.keys.state, "settings")                  // nobody asks for more any longer
 			r.with.garbageAge, r.with.garbageMax = 4*time.Second, 2 // two are too old, two more are too many
 			r.equal("trimmed", r.fetch(newCaller(), 0).trimmed, 2)
 			r.equal("trimmed", r.fetch(newCaller(), 0).trimmed, 0)
+			r.do("HDEL", r.keys.state, "settings")
 			r.with.garbageMax = 1
 			r.equal("trimmed", r.fetch(newCaller(), 0).trimmed, 1)
 		}, "garbage g5@5s fail g5=2/1/0@5s"},

@@ -155,7 +155,7 @@ func TestScriptFetchLosses(t *testing.T) {
 			r.hand(msg("a", 0))
 			f := loseAgain(r, fetched{tags: []string{idOf("a")}})
 			r.done(ends(outcomeRetry, names(f.tags[0]), 1, 0, "boom"))
-			r.at(r.since(r.now) + time.Second)
+			r.tickTo(r.since(r.now) + time.Second)
 			at := r.since(r.now)
 			r.take("3:a")
 			r.tickTo(at + 11*time.Second)
@@ -190,9 +190,13 @@ func TestScriptFetchLosses(t *testing.T) {
 			r.put(msg("b", 0))
 			f := r.fetch(newCaller(), 1) // the first of any consumer since 0 s
 			r.equal("lost", f.lost, 0)
-			r.expect("unack a@26s b@26.000001s")
-			r.tickTo(26 * time.Second)
-		}, "unack b@26.000001s retry 2:a@26s~26.5s fail a=2/0/1@26s wake 26s~26.000001s"},
+			r.expect("unack a@10.000001s b@26.000001s")
+			r.tickTo(25 * time.Second)
+			r.extend(held("b"))
+			r.tickTo(28500*time.Millisecond - time.Microsecond)
+			r.expect("unack a@10.000001s b@35s wake 28.5s")
+			r.tickTo(28500 * time.Millisecond)
+		}, "unack b@35s retry 2:a@28.5s~29s fail a=2/0/1@28.5s wake 28.5s~29s"},
 		"no grace within two thirds of a lease": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.at(4 * time.Second)
@@ -206,7 +210,7 @@ func TestScriptFetchLosses(t *testing.T) {
 			r.tick()
 			r.at(4*time.Second + r.with.lease*2/3 + time.Microsecond)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 0)
-		}, "unack a@20.666666s"},
+		}, "unack a@10.000001s"},
 		"grace is for what ran out in the outage": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.at(8 * time.Second) // an outage that ended before the lease did
@@ -218,13 +222,11 @@ func TestScriptFetchLosses(t *testing.T) {
 			c := r.hand(msg("a", 0))
 			r.at(r.with.lease/2 + time.Microsecond)
 			r.fetch(c, 0)
-			r.at(10*time.Second + 2*time.Microsecond) // its grace ends just after the lease
-			r.equal("lost", r.fetch(newCaller(), 0).lost, 0)
-			r.expect("unack a@20.000002s")
-			r.tickTo(19 * time.Second)
-			r.at(21 * time.Second) // once only
+			r.tickTo(17*time.Second + 500*time.Millisecond)
+			r.expect("unack a@10.000001s wake 17.500001s")
+			r.at(17*time.Second + 500001*time.Microsecond) // once only
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@21s~21.5s fail a=2/0/1@21s wake 21s~21.5s"},
+		}, "retry 2:a@17.500001s~18.000001s fail a=2/0/1@17.500001s wake 17.500001s~18.000001s"},
 		"no time for others within half a lease": {func(r *rig) {
 			c := r.hand(msg("a", 0))
 			r.at(r.with.lease / 2)
@@ -392,7 +394,7 @@ func TestScriptFetchBounds(t *testing.T) {
 	})
 	t.Run("size", func(t *testing.T) {
 		onBoth(t, func(r *rig) {
-			big := sized(900 << 10)
+			big := sized(225 << 10)
 			r.hand(msg("q1", 0, big), msg("q2", 0, big), msg("r1", 0, big), msg("r2", 0, big))
 			r.done(ends(outcomeReady, "q1", 0, 0, ""), ends(outcomeReady, "q2", 0, 0, ""), ends(outcomeRetry, "r1", 0, 0, ""), ends(outcomeRetry, "r2", 0, 0, ""))
 			for i := range 6 {
@@ -406,7 +408,7 @@ func TestScriptFetchBounds(t *testing.T) {
 				for _, e := range f.envelopes {
 					size += len(e)
 				}
-				if size > 4<<20 || len(f.tags) == 0 {
+				if size > 1<<20 || len(f.tags) == 0 {
 					r.t.Fatalf("a reply of %d bytes, %s", size, tagsOf(f))
 				}
 				all = append(all, strings.Fields(tagsOf(f))...)
@@ -418,7 +420,7 @@ func TestScriptFetchBounds(t *testing.T) {
 			r.equal("first", all[:2], []string{"2:q1", "2:q2"})
 			slices.Sort(all)
 			r.equal("handed out", strings.Join(all, " "), "2:q1 2:q2 2:r1 2:r2 p0 p1 p2 p3 p4 p5")
-			r.put(msg("huge", 0, sized(5<<20)), msg("small", 0))
+			r.put(msg("huge", 0, sized(5<<19)), msg("small", 0))
 			r.equal("handed out", tagsOf(r.fetch(newCaller(), 20)), "huge")
 			c := r.take("small")
 			r.equal("the repeat", tagsOf(r.fetchAgain(c, 1)), "small")
@@ -433,12 +435,12 @@ func TestScriptFetchBounds(t *testing.T) {
 		onBoth(t, func(r *rig) {
 			for range 4 { // of each in turn, so as not to fetch what is not wanted yet
 				name := strconv.Itoa(int(r.now - rigBase))
-				r.hand(msg("r"+name, 0, sized(900<<10)))
+				r.hand(msg("r"+name, 0, sized(225<<10)))
 				r.done(ends(outcomeRetry, "r"+name, 1, 0, ""))
 				r.at(r.since(r.now) + time.Microsecond)
 			}
 			for i := range 4 {
-				r.put(msg("p"+strconv.Itoa(i), 0, sized(900<<10)))
+				r.put(msg("p"+strconv.Itoa(i), 0, sized(225<<10)))
 			}
 			r.at(2 * time.Second)
 			f := r.fetch(newCaller(), 20)
@@ -453,7 +455,7 @@ func TestScriptFetchBounds(t *testing.T) {
 			r.with.maxLosses = 1
 			var ms []*outgoing
 			for i := range 12 {
-				ms = append(ms, msg(fmt.Sprintf("d%02d", i), 0, sized(900<<10)))
+				ms = append(ms, msg(fmt.Sprintf("d%02d", i), 0, sized(225<<10)))
 			}
 			for part := range slices.Chunk(ms, 4) {
 				r.hand(part...)

@@ -61,7 +61,8 @@ for _, i in ipairs({1, 3, 4, 5, 9}) do put(redis.call('ZRANGE', KEYS[i], 0, -1, 
 for i = 6, 8 do put(redis.call('HGETALL', KEYS[i])) end
 put(redis.call('HGETALL', KEYS[12]))
 put(redis.call('LRANGE', KEYS[2], 0, -1))
-for _, name in ipairs({'armed', 'seen', 'grace', 'lent', 'pause'}) do out[#out + 1] = redis.call('HGET', KEYS[10], name) or '0' end
+for _, name in ipairs({'armed', 'seen', 'lent', 'pause'}) do out[#out + 1] = redis.call('HGET', KEYS[10], name) or '0' end
+for _, name in ipairs({'grace', 'settings'}) do out[#out + 1] = redis.call('HGET', KEYS[10], name) or '' end
 return out`)
 
 // Process makes a script call.
@@ -69,7 +70,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	args := cmd.Args()
 	s := m.scripts[args[1].(string)]
 	if args[1] == fetchScript.sha || args[1] == fetchScript.text {
-		args[len(args)-4] = m.seed
+		args[len(args)-5] = m.seed
 	}
 	args[1] = s.sha
 	if cmd.Name() == "eval" {
@@ -108,8 +109,8 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	}
 	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"],
 		msg: hashes[0], fail: hashes[1], key: hashes[2], ready: r.take(r.number()),
-		armed: r.instant(), seen: r.instant(), grace: r.instant(), lent: r.instant(),
-		pause: r.instant(), history: counted}
+		armed: r.instant(), seen: r.instant(), lent: r.instant(),
+		pause: r.instant(), history: counted, grace: r.text(), settings: r.text()}
 	return errors.Join(r.err("contents"), cmd.Err())
 }
 

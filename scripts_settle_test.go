@@ -215,7 +215,10 @@ func TestScriptExtend(t *testing.T) {
 			r.hand(msg("a", 0))
 			r.with.lease = time.Second
 			r.extend(held("a"))
-		}, "unack a@1s"},
+			r.expect("unack a@10s") // another consumer asks for more
+			r.at(10*time.Second + time.Microsecond)
+			r.extend(held("a")) // that one is gone
+		}, "unack a@11s"},
 		"lost, gone, and mixed": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0, keyed("k")), msg("d", 0), msg("e", 0))
 			r.done(ends(outcomeReady, "a", 0, 0, ""), ends(outcomeGarbage, "d", 1, 0, ""))

@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -182,6 +183,7 @@ func (r *run) renew(quit <-chan struct{}) {
 			timer.Reset(wait)
 			continue
 		}
+		r.cutOff()
 		timer.Reset(min(backoff(attempt), r.lease/10)) // soon after an outage the lease may be near its end
 	}
 }
@@ -190,7 +192,9 @@ func (r *run) renew(quit <-chan struct{}) {
 func (r *run) renewAll() error {
 	for ds := range slices.Chunk(r.held.all(), maxBatch) {
 		asked := time.Now()
-		answers, err := r.store.extend(r.life, r.lease, ds)
+		ctx, cancel := context.WithTimeout(r.life, r.lease/3) // so that the end of a lease is noticed
+		answers, err := r.store.extend(ctx, r.lease, ds)
+		cancel()
 		if err != nil {
 			return err
 		}
@@ -213,6 +217,7 @@ func (r *run) hold(ds []*delivery) {
 	r.held.add(ds)
 	r.unsettled.Add(int64(len(ds)))
 	for _, d := range ds {
+		r.heldBytes.Add(int64(d.size))
 		if d.last {
 			r.lastChances.Add(1)
 		}
@@ -224,6 +229,7 @@ func (r *run) letGo(ds ...*delivery) {
 	r.held.remove(ds...)
 	r.unsettled.Add(-int64(len(ds)))
 	for _, d := range ds {
+		r.heldBytes.Add(-int64(d.size))
 		if d.last {
 			r.lastChances.Add(-1)
 		}

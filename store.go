@@ -46,7 +46,7 @@ func newStore(cli redis.UniversalClient, prefix, name string) *store {
 		sendKeys:      []any{k.pending, k.msg, k.key, k.wake, k.state, k.history},
 		fetchKeys:     []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.wake, k.state, k.consumers, k.history},
 		settleKeys:    []any{k.unack, k.msg, k.fail, k.key, k.retry, k.ready, k.garbage, k.wake, k.state, k.pending, k.history},
-		extendKeys:    []any{k.unack, k.msg},
+		extendKeys:    []any{k.unack, k.msg, k.state},
 		interceptKeys: []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.state},
 		countsKeys:    []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.fail, k.state},
 		lookKeys:      []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.consumers},

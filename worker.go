@@ -64,7 +64,8 @@ func (w *worker) serve(d *delivery) {
 	defer func() { w.leave(ctx, d, v, started, time.Since(start)) }() // and nothing behind it
 	d.started.Store(instantOf(start))
 	w.serving.Store(d)
-	if w.calm.Err() != nil || d.fate.Load() != fateOpen || d.over(w.lease, start) { // Shutdown is impatient, or it was lost in the buffer
+	// Shutdown is impatient, the base context has ended, or it was lost in the buffer.
+	if w.calm.Err() != nil || w.base.Err() != nil || d.fate.Load() != fateOpen || d.over(w.lease, start) {
 		return
 	}
 	started = true
@@ -93,6 +94,10 @@ func (w *worker) leave(ctx context.Context, d *delivery, v verdict, started bool
 			return
 		}
 		defer w.handled(took)
+		if w.cutShort(d, v) {
+			w.outbox.put(d.released())
+			return
+		}
 		w.conclude(ctx, d, v)
 	case d.fate.CompareAndSwap(fateLost, fateLeft): // from here on nobody replaces this worker
 		w.handled(took)
@@ -100,6 +105,16 @@ func (w *worker) leave(ctx context.Context, d *delivery, v verdict, started bool
 		w.over = true
 		w.pool.returned()
 	}
+}
+
+// cutShort says whether a handler failed only because its context ended for no fault of the message: the base context
+// ended, or the lease did, as far as was known here, and has been renewed since.
+func (w *worker) cutShort(d *delivery, v verdict) bool {
+	if v.err == nil || v.skip || w.base.Err() == nil && !d.cutOff.Load() {
+		return false
+	}
+	return errors.Is(v.err, context.Canceled) || errors.Is(v.err, context.DeadlineExceeded) ||
+		errors.Is(v.err, ErrDeliveryLost) || w.base.Err() != nil && errors.Is(v.err, context.Cause(w.base))
 }
 
 // handled counts a delivery that has left its worker.
@@ -257,6 +272,20 @@ func (r *run) lose(d *delivery, cause error) {
 	r.log.Warn("delayqueue: a delivery is not ours any more: its handler's context ends and its result is void", d.attrs(), slog.Any("cause", cause))
 	if cancel := d.cancel.Load(); cancel != nil {
 		(*cancel)(cause)
+	}
+}
+
+// cutOff ends the contexts of handlers whose leases are over as far as is known here: Redis has not been heard for so
+// long. Their results count all the same if the leases are renewed after all.
+func (r *run) cutOff() {
+	for _, d := range r.held.all() {
+		if !d.over(r.lease, time.Now()) || d.cutOff.Swap(true) {
+			continue
+		}
+		if cancel := d.cancel.Load(); cancel != nil {
+			r.log.Warn("delayqueue: the lease of a delivery is over, for Redis has not been heard: its handler's context ends", d.attrs())
+			(*cancel)(ErrDeliveryLost)
+		}
 	}
 }
 

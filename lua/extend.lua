@@ -1,12 +1,13 @@
 -- extend renews the leases of deliveries that are held.
 --
--- KEYS: 1 unack, 2 msg
+-- KEYS: 1 unack, 2 msg, 3 state
 -- ARGV: 1 lease us, then tag, id of each delivery
 -- Returns a list, one for each delivery: 0 renewed, 1 lost (the message lives on elsewhere),
 --       2 gone (the message is nowhere: intercepted, or deleted by somebody else)
--- Cost: 4 commands; O(log unack) for each delivery, and one command more for each that is not held. May come twice or late: it renews only what is held.
+-- Cost: 5 commands; O(log unack) for each delivery, and one command more for each that is not held. May come twice or late: it renews only what is held.
 -- Keeps: invariant 3. The first write is a ZREM: a full server lets the rest pass.
-local ends = now + ARGV[1]
+local lease = agreed(redis.call('HGET', KEYS[3], 'settings'), {tonumber(ARGV[1])})[1]
+local ends = now + lease
 ends = us(ends - ends % 2) -- even: a fetch's own is odd
 local tags, answer, leases = {}, {}, {}
 for i = 2, #ARGV, 2 do tags[#tags + 1] = ARGV[i] end

@@ -22,3 +22,10 @@ local function scored(score)
   local n = tonumber(score) or (string.sub(score, 1, 1) == '-' and 0 or 7258118400000000)
   return math.min(math.max(math.floor(n), 0), 7258118400000000)
 end
+
+-- whole(text) is a field of state that should hold a whole number: that, up to the year 2200 in us; nil for
+-- anything else, 'nan' and 'inf' too, which are numbers to tonumber.
+local function whole(text)
+  if not text or not string.match(text, '^%d+$') then return nil end
+  return math.min(tonumber(text), 7258118400000000)
+end

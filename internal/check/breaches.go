@@ -7,7 +7,7 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "dropped", "pause"}
+var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause"}
 
 // callField begins the fields of state that hold a caller's last call.
 const callField = "call:"
@@ -240,6 +240,12 @@ func (b *breaches) stateFields() {
 		case slices.Contains(numberFields, field):
 			if _, err := decimal(value); err != nil {
 				b.add(BadState, "state", field, "field %s is %v", field, err)
+			}
+		case field == "grace", field == "settings":
+			for i, part := range strings.Fields(value) {
+				if _, err := decimal(part); err != nil {
+					b.add(BadState, "state", field, "field %s: number %d is %v", field, i+1, err)
+				}
 			}
 		case strings.HasPrefix(field, callField):
 			if problem := callProblem(field, value); problem != "" {

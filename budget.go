@@ -1,0 +1,139 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// This file says how many bytes a fetch asks for. A reply that does not come through, for the line is slow
+// or a limit of the server's cuts it, is asked for again with less in it, and what has no room goes back to other
+// fetches. A message that does not come through although it is alone counts a loss.
+
+const (
+	smallReply = 64 << 10 // what is asked for once a reply did not come through
+	aloneTries = 2        // how often one message may fail to come through alone until that is a loss
+)
+
+// receiving is how one fetch is brought through.
+type receiving struct {
+	bytes int // of the next attempt; 0: say only what the call holds, which shows whether anything comes through
+	lost  int // replies that did not come through
+	known bool
+	alone int // of them, those of one message, on a line that works
+}
+
+// failed takes an attempt that failed.
+func (rc *receiving) failed(err error) {
+	if rc.bytes == 0 || !replyLost(err) {
+		return
+	}
+	rc.lost++
+	if rc.known {
+		rc.alone++
+	}
+	if rc.bytes = min(rc.bytes/2, smallReply); rc.known || rc.lost > 1 {
+		rc.bytes = 0
+	}
+}
+
+// answered takes an answer, and says whether the call is over.
+func (rc *receiving) answered(got *fetched) bool {
+	if len(got.held) == 0 || len(got.held) == 1 && rc.alone >= aloneTries {
+		return true
+	}
+	rc.known, rc.bytes = true, 1
+	return false
+}
+
+// replyLost tells a reply that did not come through from a server that cannot be reached.
+func replyLost(err error) bool {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return false
+	}
+	var netErr net.Error
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
+}
+
+// hopeless is how many attempts are made for a fetch that need not be answered, for the pool may
+// hold dead connections.
+const hopeless = 3
+
+// fetch repeats one call until Redis answers, or until a lease after the run stopped: then
+// what it may have handed out is lost anyway. A run that stops does not wait for a fetch that
+// can have handed out nothing. asked is when the attempt began that was answered.
+func (r *run) fetch(a ask) (got fetched, asked time.Time, err error) {
+	r.callers[0].next()
+	a.holds = r.lastChances.Load() > 0
+	arrived := false // perhaps
+	rc := receiving{bytes: r.bytesFor()}
+	for over := false; !over && err == nil; over = rc.answered(&got) {
+		err = r.untilAnswered("fetch", func() (err error) {
+			asked, a.bytes, a.probe = time.Now(), rc.bytes, rc.bytes == 0
+			if got, err = r.store.fetch(r.life, r.callers[0], a, &r.fetches); err != nil {
+				rc.failed(err)
+				r.renumber(err)
+			}
+			return err
+		}, func(n int, err error) bool {
+			arrived = arrived || !unsent(err)
+			return !r.stopping() || arrived && a.want > 0 || n < hopeless
+		})
+	}
+	if r.replyBytes = min(2*r.replyBytes, maxBatchBytes); rc.lost > 0 {
+		r.replyBytes = smallReply
+	}
+	return got, asked, err
+}
+
+// bytesFor is how many bytes the next fetch asks for.
+func (r *run) bytesFor() int {
+	n := r.replyBytes
+	if r.maxBytes > 0 {
+		n = min(n, max(r.maxBytes-int(r.heldBytes.Load()), 1))
+	}
+	return n
+}
+
+// renumber makes the loop a new caller if somebody else has written a later call of its own into state: it would be refused
+// for ever.
+func (r *run) renumber(err error) {
+	if strings.Contains(err.Error(), "DQSTALE") {
+		r.log.Error("delayqueue: another program has changed what this queue remembers of its calls", slog.Any("error", err))
+		r.callers[0] = newCaller()
+		r.callers[0].next()
+	}
+}
+
+var errNotReceived = errors.New("the message does not come through")
+
+// notReceived counts a loss for a message that does not come through.
+func (r *run) notReceived(h heldMessage, at time.Time) {
+	record, err := parseFail(h.fail)
+	if err != nil {
+		record = failRecord{}
+	}
+	d := &delivery{tag: h.tag, key: h.key, failures: record.failures, losses: record.losses, fetched: at}
+	d.id, d.number = splitTag(h.tag)
+	d.msg = Message{ID: d.id, Key: h.key, Delivery: d.number, Failures: d.failures}
+	o := outcome{d: d, kind: outcomeRetry, failures: d.failures, losses: d.losses + 1, text: errNotReceived.Error()}
+	o.delay = time.Duration(min(o.losses, 12)) * (5*time.Second + rand.N(5*time.Second))
+	r.log.Error("delayqueue: a message does not come through: the line is too slow for it within a lease, or a limit of the server's cuts it",
+		d.attrs(), slog.Int("bytes", h.size), slog.Int("losses", o.losses))
+	if o.losses >= r.agreed.maxLosses {
+		o.kind, o.err = outcomeGarbage, errors.Join(ErrPoison, errNotReceived)
+		o.text = errorText(o.err)
+	}
+	r.hold([]*delivery{d})
+	if d.claim(fateSettled) {
+		r.outbox.put(o)
+	}
+}

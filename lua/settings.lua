@@ -1,0 +1,22 @@
+-- Shared by the scripts that go by what the consumers of a queue must agree on: their lease, the losses that make
+-- a message poison, for how long garbage is kept, and how much. The most that any of them asks for holds for all.
+-- state.settings is '<value> <when somebody asked for that much> ' for each; a value that nobody has asked for in a
+-- lease is forgotten.
+--
+-- agreed(text, asked) takes that field, and what this consumer asks for (nil: nothing). Returns the values, and the
+-- field anew.
+local CENTURY = 3155760000000000
+local function agreed(text, asked)
+  local said, values, parts = {}, {}, {}
+  for value, at in string.gmatch(text or '', '(%d+) (%d+) ') do said[#said + 1] = {whole(value), whole(at)} end
+  for i = 1, 4 do
+    local value, at, other = math.min(asked[i] or 0, CENTURY), now, #said == 4 and said[i]
+    if other and other[1] > value and other[1] <= CENTURY then
+      local lease = i == 1 and other[1] or values[1]
+      if math.abs(now - other[2]) <= lease then value, at = other[1], other[2] end
+    end
+    values[i] = value
+    parts[i] = us(value) .. ' ' .. us(at) .. ' '
+  end
+  return values, table.concat(parts)
+end
