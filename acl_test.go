@@ -46,7 +46,7 @@ func TestLeastPrivilege(t *testing.T) {
 	defer cli.Close()
 	works(t, f, cli)
 	m := NewMonitor(f.name, cli)
-	if _, err := m.Consumers(ctxB); err == nil || !strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "can't run this command") {
+	if _, err := m.Counts(ctxB); err == nil || !strings.Contains(err.Error(), "NOPERM") && !strings.Contains(err.Error(), "can't run this command") {
 		t.Errorf("a Monitor without the second line: %v", err)
 	}
 	allow(1)

@@ -20,7 +20,7 @@ type Consumer struct {
 	Since       time.Time // by the server's clock
 	Seen        time.Time // when it said so
 	Concurrency int
-	Handling    []Handling // the longest first; at most 1,000
+	Handling    []Handling // the longest first; at most 100
 }
 
 // Handling is a message in the hands of a handler.
@@ -33,9 +33,15 @@ type Handling struct {
 // alive until its lease has run out, or for 3 s if that is longer.
 func (m *Monitor) Consumers(ctx context.Context) ([]Consumer, error) {
 	var alive []Consumer
-	err := repeat(ctx, readAttempts, func() (err error) {
-		alive, err = m.store.consumers(ctx)
-		return err
+	err := repeat(ctx, readAttempts, func() error {
+		alive = nil
+		for c, err := range m.store.consumers(ctx) {
+			if err != nil {
+				return err
+			}
+			alive = append(alive, c)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, m.failed(err, "consumers")
@@ -61,7 +67,7 @@ type saidMessage struct {
 
 const (
 	sayEvery    = time.Second
-	sayAtMost   = 1000            // messages
+	sayAtMost   = 100             // messages
 	aliveAtMost = 3 * time.Second // since it was heard of, if its lease is not longer
 	sayLeaving  = "-"
 )
@@ -76,14 +82,14 @@ func consumerOf(id, text string, now int64) (Consumer, bool) {
 	lease, lerr := strconv.ParseInt(parts[1], 10, 64)
 	var s said
 	if err != nil || lerr != nil || json.Unmarshal([]byte(parts[2]), &s) != nil ||
-		now-seen > max(lease, aliveAtMost.Microseconds()) {
+		max(now-seen, seen-now) > max(lease, aliveAtMost.Microseconds()) {
 		return Consumer{}, false
 	}
 	c := Consumer{
-		ID: id, Host: s.Host, PID: s.PID, Since: time.UnixMicro(seen - s.UpUs), Seen: time.UnixMicro(seen), Concurrency: s.Concurrency,
+		ID: id, Host: s.Host, PID: s.PID, Since: instantTime(seen - max(s.UpUs, 0)), Seen: instantTime(seen), Concurrency: s.Concurrency,
 	}
 	for _, h := range s.Handling {
-		c.Handling = append(c.Handling, Handling{h.ID, time.Duration(h.Us) * time.Microsecond})
+		c.Handling = append(c.Handling, Handling{h.ID, time.Duration(min(max(h.Us, 0), forever)) * time.Microsecond})
 	}
 	return c, true
 }

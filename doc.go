@@ -65,7 +65,7 @@
 // and for who looks on (Monitor):
 //
 //	consumers  hash     consumer -> what it says of itself
-//	history    hash     hour and what -> how many
+//	history    hash     hour or day -> how many of each kind
 //	events     channel  what EnableReport tells
 //
 // A tag names one delivery: the id for the first, <n>:<id> from the second on. Instants are

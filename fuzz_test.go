@@ -118,8 +118,12 @@ func FuzzReply(f *testing.F) {
 			func() error { _, err := s.counts(ctx); return err },
 			func() error { _, err := s.look(ctx, "id", "a"); return err },
 			func() error { _, err := s.drop(ctx, false); return err },
-			func() error { _, err := s.consumers(ctx); return err },
-			func() error { _, _, err := s.history(ctx); return err },
+			func() (err error) {
+				for _, err = range s.consumers(ctx) {
+				}
+				return err
+			},
+			func() error { _, err := s.history(ctx); return err },
 			func() error { return s.pause(ctx, &caller{}, 0) },
 		} {
 			bad(call())

@@ -3,6 +3,8 @@ package delayqueue
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -17,30 +19,20 @@ type Tally struct {
 	Garbage   int64 // messages that went to garbage
 }
 
-func (t *Tally) count(what string, n int64) {
-	switch what {
-	case "sent":
-		t.Sent += n
-	case "delivered":
-		t.Delivered += n
-	case "acked":
-		t.Acked += n
-	case "failed":
-		t.Failed += n
-	case "lost":
-		t.Lost += n
-	case "dead":
-		t.Garbage += n
+// tallyOf reads the six numbers of an hour or a day; what is not that counts as nothing.
+func tallyOf(text string) Tally {
+	var n [6]int64
+	fields := strings.Fields(text)
+	if len(fields) != len(n) {
+		return Tally{}
 	}
-}
-
-func (t *Tally) add(o *Tally) {
-	t.Sent += o.Sent
-	t.Delivered += o.Delivered
-	t.Acked += o.Acked
-	t.Failed += o.Failed
-	t.Lost += o.Lost
-	t.Garbage += o.Garbage
+	for i, field := range fields {
+		var err error
+		if n[i], err = strconv.ParseInt(field, 10, 64); err != nil {
+			return Tally{}
+		}
+	}
+	return Tally{Sent: n[0], Delivered: n[1], Acked: n[2], Failed: n[3], Lost: n[4], Garbage: n[5]}
 }
 
 // A Span is the length of time that a Tally counts.
@@ -52,35 +44,38 @@ const (
 	Daily  Span = 24
 )
 
-// historyDays is how long history goes back.
-const historyDays = 30
+// historyHours and historyDays are how long history goes back.
+const (
+	historyHours = 48
+	historyDays  = 30
+)
 
 // History returns what was counted in each of the last n hours or days, the oldest first; the last
-// one is the present one, not yet over. It goes back 30 days; hours and days are those of UTC and of the
-// server's clock.
+// one is the present one, not yet over. Hours go back 2 days, days 30; they are those of UTC and of the server's
+// clock. A call counts for the hour in which a consumer looks in after it, which is a second later at most while
+// there is one.
 func (m *Monitor) History(ctx context.Context, by Span, n int) ([]Tally, error) {
 	if by != Hourly && by != Daily {
 		return nil, m.failed(fmt.Errorf("%w: %d: use Hourly or Daily", ErrBadOption, by), "history")
 	}
-	var now int64
-	var hours map[int64]*Tally
+	var got tallies
 	err := repeat(ctx, readAttempts, func() (err error) {
-		now, hours, err = m.store.history(ctx)
+		got, err = m.store.history(ctx)
 		return err
 	})
 	if err != nil {
 		return nil, m.failed(err, "history")
 	}
-	last := now / time.Hour.Microseconds() / int64(by) // span that is not yet over
-	n = max(min(n, historyDays*24/int(by)), 0)
-	out := make([]Tally, n)
-	for i := range out {
-		out[i].Start = time.Unix((last-int64(n-1-i))*int64(by)*3600, 0).UTC()
+	spans, most := got.hours, historyHours
+	if by == Daily {
+		spans, most = got.days, historyDays
 	}
-	for hour, t := range hours {
-		if i := n - 1 - int(last-hour/int64(by)); i >= 0 && i < n {
-			out[i].add(t)
-		}
+	last := got.now / time.Hour.Microseconds() / int64(by) // span that is not yet over
+	out := make([]Tally, max(min(n, most), 0))
+	for i := range out {
+		span := last - int64(len(out)-1-i)
+		out[i] = spans[span]
+		out[i].Start = time.Unix(span*int64(by)*3600, 0).UTC()
 	}
 	return out, nil
 }

@@ -326,15 +326,18 @@ func monitorHistory(f *fixture, m *Monitor) {
 		tallies, err := m.History(ctxB, by, 2) // 2: the hour may have changed meanwhile
 		f.must(err)
 		var sum Tally
-		for _, tally := range tallies {
-			sum.add(&tally)
+		for _, t := range tallies {
+			sum = Tally{Sent: sum.Sent + t.Sent, Delivered: sum.Delivered + t.Delivered, Acked: sum.Acked + t.Acked,
+				Failed: sum.Failed + t.Failed, Lost: sum.Lost + t.Lost, Garbage: sum.Garbage + t.Garbage}
 		}
 		if last := tallies[1].Start; sum != want || len(tallies) != 2 || last.Sub(tallies[0].Start) != time.Duration(by)*time.Hour || time.Since(last) > time.Duration(by)*time.Hour {
 			f.t.Errorf("by %d hours: %+v, want %+v", by, tallies, want)
 		}
 	}
-	if tallies, err := m.History(ctxB, Hourly, 10_000); err != nil || len(tallies) != 30*24 {
-		f.t.Errorf("%d hours, %v", len(tallies), err)
+	for by, want := range map[Span]int{Hourly: 48, Daily: 30} {
+		if tallies, err := m.History(ctxB, by, 10_000); err != nil || len(tallies) != want {
+			f.t.Errorf("by %d hours: %d, %v; want %d", by, len(tallies), err, want)
+		}
 	}
 	if _, err := m.History(ctxB, 7, 1); !errors.Is(err, ErrBadOption) {
 		f.t.Errorf("by 7 hours: %v", err)

@@ -28,6 +28,8 @@ var (
 	luaHead string
 	//go:embed lua/call.lua
 	luaCall string
+	//go:embed lua/tally.lua
+	luaTally string
 	//go:embed lua/send.lua
 	luaSend string
 	//go:embed lua/settings.lua
@@ -70,7 +72,7 @@ var (
 	luaHistory string
 
 	sendScript  = newScript(luaHead, luaCall, luaSend)
-	fetchScript = newScript(luaHead, luaCall, luaSettings, luaFetch, luaFetchLeases, luaFetchGarbage, luaFetchChoose,
+	fetchScript = newScript(luaHead, luaCall, luaSettings, luaTally, luaFetch, luaFetchLeases, luaFetchGarbage, luaFetchChoose,
 		luaFetchGive, luaFetchAlarm, luaFetchSweep)
 	settleScript    = newScript(luaHead, luaCall, luaSettle)
 	extendScript    = newScript(luaHead, luaSettings, luaExtend)
@@ -82,7 +84,7 @@ var (
 	pauseScript     = newScript(luaHead, luaCall, luaPause)
 	dropScript      = newScript(luaHead, luaDrop)
 	consumersScript = newScript(luaHead, luaConsumers)
-	historyScript   = newScript(luaHead, luaHistory)
+	historyScript   = newScript(luaHead, luaTally, luaHistory)
 )
 
 // maxBatch is how many messages one script call moves at most, and maxBatchBytes where

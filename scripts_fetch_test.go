@@ -375,27 +375,3 @@ func dueInBoth(r *rig, p, q int) {
 	r.put(ms...)
 	r.at(time.Second)
 }
-
-// TestHistoryIsSwept: what was counted more than 30 days ago goes, a page at a time.
-func TestHistoryIsSwept(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(r *rig) {
-		hour := rigBase / time.Hour.Microseconds()
-		for i := range int64(800) {
-			r.do("HSET", r.keys.history, fmt.Sprintf("%d:sent", hour-i), 1)
-		}
-		for call := range time.Duration(5) { // the sweep comes every ten minutes
-			r.at(call * 11 * time.Minute)
-			r.fetch(newCaller(), 0)
-		}
-		left := r.read().History
-		if n := len(left); n != 720 {
-			r.t.Errorf("%d hours are left, want 720", n)
-		}
-		for i := range int64(719) {
-			if left[fmt.Sprintf("%d:sent", hour-i)] != "1" {
-				r.t.Errorf("%d hours ago is gone", i)
-			}
-		}
-	})
-}

@@ -61,7 +61,7 @@ for _, i in ipairs({1, 3, 4, 5, 9}) do put(redis.call('ZRANGE', KEYS[i], 0, -1, 
 for i = 6, 8 do put(redis.call('HGETALL', KEYS[i])) end
 put(redis.call('HGETALL', KEYS[12]))
 put(redis.call('LRANGE', KEYS[2], 0, -1))
-for _, name in ipairs({'armed', 'seen', 'lent', 'pause'}) do out[#out + 1] = redis.call('HGET', KEYS[10], name) or '0' end
+for _, name in ipairs({'armed', 'seen', 'lent', 'pause', 'counted', 'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage'}) do out[#out + 1] = redis.call('HGET', KEYS[10], name) or '0' end
 for _, name in ipairs({'grace', 'settings'}) do out[#out + 1] = redis.call('HGET', KEYS[10], name) or '' end
 return out`)
 
@@ -102,15 +102,18 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 			hashes[i][field] = r.text()
 		}
 	}
-	counted := map[string]int64{}
+	history := map[string]string{}
 	for range r.number() / 2 {
 		field := r.text()
-		counted[field] = r.instant()
+		history[field] = r.text()
 	}
 	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"],
 		msg: hashes[0], fail: hashes[1], key: hashes[2], ready: r.take(r.number()),
-		armed: r.instant(), seen: r.instant(), lent: r.instant(),
-		pause: r.instant(), history: counted, grace: r.text(), settings: r.text()}
+		armed: r.instant(), seen: r.instant(), lent: r.instant(), pause: r.instant(), counted: r.instant(), history: history}
+	for i := range m.held.counts {
+		m.held.counts[i] = r.instant()
+	}
+	m.held.grace, m.held.settings = r.text(), r.text()
 	return errors.Join(r.err("contents"), cmd.Err())
 }
 

@@ -31,10 +31,11 @@ type contents struct {
 	msg, fail, key                 map[string]string
 	wake                           int64 // instant on the marker; 0: somebody took it, or there is none
 
-	armed, seen, lent, pause int64
-	grace, settings          string
+	armed, seen, lent, pause, counted int64
+	grace, settings                   string
 
-	history map[string]int64
+	counts  [6]int64 // not yet in history
+	history map[string]string
 }
 
 // claim is the most that a consumer asked for of a setting, and when one did.
@@ -59,7 +60,7 @@ func newModel(with fetchSettings) *model {
 
 func newContents() contents {
 	return contents{pending: map[string]int64{}, unack: map[string]int64{}, retry: map[string]int64{}, garbage: map[string]int64{},
-		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, history: map[string]int64{}}
+		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, history: map[string]string{}}
 }
 
 // once carries out a call that is new, and repeats the answer to one that is not.
@@ -115,11 +116,38 @@ func (m *model) armLater(first int64) {
 	m.arm(first)
 }
 
-// count adds to this hour's.
-func (m *model) count(what string, n int) {
-	if n > 0 {
-		m.history[fmt.Sprintf("%d:%s", m.now/3_600_000_000, what)] += int64(n)
+// counted is what is counted, in the order of history's numbers.
+var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage"}
+
+func (m *model) count(what string, n int) { m.counts[slices.Index(counted, what)] += int64(n) }
+
+// keepHistory moves what was counted to this hour's field and this day's, once a second at most.
+func (m *model) keepHistory() {
+	if m.counts == ([6]int64{}) || m.counted <= m.now && m.now-m.counted < 1_000_000 {
+		return
 	}
+	hour, day := m.now/3_600_000_000, m.now/86_400_000_000
+	_, old := m.history[fmt.Sprint(hour)]
+	for _, span := range []string{fmt.Sprint(hour), fmt.Sprint("d", day)} {
+		var sums [6]int64
+		_, _ = fmt.Sscan(m.history[span], &sums[0], &sums[1], &sums[2], &sums[3], &sums[4], &sums[5])
+		for i, n := range m.counts {
+			sums[i] += n
+		}
+		m.history[span] = strings.Trim(fmt.Sprint(sums), "[]")
+	}
+	if !old {
+		maps.DeleteFunc(m.history, func(span, _ string) bool {
+			text, daily := strings.CutPrefix(span, "d")
+			at, err := strconv.ParseInt(text, 10, 64)
+			now, most := hour, int64(historyHours)
+			if daily {
+				now, most = day, historyDays
+			}
+			return err != nil || at > now || at <= now-most
+		})
+	}
+	m.counts, m.counted = [6]int64{}, m.now
 }
 
 // arm sets the alarm for work that is sooner than what it is set for.
@@ -152,7 +180,7 @@ func (m *model) settle(batch []outcome) any {
 		next := m.now
 		switch o.kind {
 		case outcomeGarbage:
-			m.count("dead", 1)
+			m.count("garbage", 1)
 			m.bury(o.d.id)
 			continue
 		case outcomeReady:
@@ -441,7 +469,8 @@ func (m *model) fetch(c caller, a ask, seed int64) any {
 		m.count("delivered", len(out.tags))
 	}
 	m.count("lost", out.lost)
-	m.count("dead", len(out.dead))
+	m.count("garbage", len(out.dead))
+	m.keepHistory()
 	m.calls[c.id] = answered{c.n, ends, m.now}
 	return out
 }

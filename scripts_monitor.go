@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,21 +58,22 @@ func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, erro
 	if err != nil || len(r.rest) == 0 {
 		return nil, err
 	}
-	now := r.instant()
+	r.instant()
 	id, name, at, text, record := r.text(), r.text(), r.instant(), r.text(), r.text()
-	state := stateOf(r, name)
-	said := r.take(len(r.rest))
+	m := statusOf(id, stateOf(r, name), at, text, record)
 	if err := r.err("look"); err != nil {
 		return nil, err
 	}
-	m := statusOf(id, state, at, text, record)
-	for pair := range slices.Chunk(said, 2) {
-		if len(pair) < 2 {
-			break
+	if m.State != StateUnack {
+		return m, nil
+	}
+	for c, err := range s.consumers(ctx) {
+		if err != nil {
+			return nil, err
 		}
-		c, alive := consumerOf(pair[0], pair[1], now)
-		if alive && slices.ContainsFunc(c.Handling, func(h Handling) bool { return h.ID == id }) {
+		if slices.ContainsFunc(c.Handling, func(h Handling) bool { return h.ID == id }) {
 			m.Consumer = c.ID
+			break
 		}
 	}
 	return m, nil
@@ -213,43 +215,68 @@ func (s *store) drop(ctx context.Context, force bool) (int, error) {
 	return alive, r.err("drop")
 }
 
-func (s *store) consumers(ctx context.Context) ([]Consumer, error) {
-	r, err := s.run(ctx, consumersScript, s.consumersKeys, nil)
-	if err != nil {
-		return nil, err
-	}
-	now := r.instant()
-	var alive []Consumer
-	for len(r.rest) > 0 && r.bad == nil {
-		name, said := r.text(), r.text()
-		if c, ok := consumerOf(name, said, now); ok {
-			alive = append(alive, c)
+// consumersPages bounds how many pages of consumers are read, 25 on each.
+const consumersPages = 1000
+
+// consumers are those that are alive. It ends after the first error.
+func (s *store) consumers(ctx context.Context) iter.Seq2[Consumer, error] {
+	return func(yield func(Consumer, error) bool) {
+		seen := map[string]bool{} // a page may name one again
+		cursor := "0"
+		for range consumersPages {
+			r, err := s.run(ctx, consumersScript, s.consumersKeys, []any{cursor})
+			if err != nil {
+				yield(Consumer{}, err)
+				return
+			}
+			now := r.instant()
+			cursor = r.text()
+			for len(r.rest) > 0 && r.bad == nil {
+				name, said := r.text(), r.text()
+				if c, alive := consumerOf(name, said, now); alive && !seen[name] {
+					seen[name] = true
+					if !yield(c, nil) {
+						return
+					}
+				}
+			}
+			if err := r.err("consumers"); err != nil {
+				yield(Consumer{}, err)
+				return
+			}
+			if cursor == "0" {
+				return
+			}
 		}
 	}
-	return alive, r.err("consumers")
 }
 
-// history returns the server's clock, and what was counted in each hour, by hours since 1970.
-func (s *store) history(ctx context.Context) (now int64, hours map[int64]*Tally, err error) {
+// tallies are what was counted in each hour and day, by hours and by days since 1970.
+type tallies struct {
+	now         int64 // the server's clock, unix us
+	hours, days map[int64]Tally
+}
+
+func (s *store) history(ctx context.Context) (tallies, error) {
 	r, err := s.run(ctx, historyScript, s.historyKeys, nil)
 	if err != nil {
-		return 0, nil, err
+		return tallies{}, err
 	}
-	now = r.instant()
-	hours = map[int64]*Tally{}
+	out := tallies{r.instant(), map[int64]Tally{}, map[int64]Tally{}}
 	for len(r.rest) > 0 && r.bad == nil {
-		field, n := r.text(), r.instant()
-		text, what, _ := strings.Cut(field, ":")
-		hour, err := strconv.ParseInt(text, 10, 64)
+		span, daily := strings.CutPrefix(r.text(), "d")
+		start, err := strconv.ParseInt(span, 10, 64)
 		if err != nil {
-			continue // somebody else's
+			r.fail("span %q", span)
 		}
-		if hours[hour] == nil {
-			hours[hour] = new(Tally)
+		t := tallyOf(r.text())
+		if daily {
+			out.days[start] = t
+		} else {
+			out.hours[start] = t
 		}
-		hours[hour].count(what, n)
 	}
-	return now, hours, r.err("history")
+	return out, r.err("history")
 }
 
 // publish tells the Monitors of all machines. In a Cluster any node would do, but from one to the next

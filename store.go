@@ -43,17 +43,17 @@ func newStore(cli redis.UniversalClient, prefix, name string) *store {
 	k := keysOf(prefix, name)
 	return &store{
 		cli: cli, queue: name, keys: k,
-		sendKeys:      []any{k.pending, k.msg, k.key, k.wake, k.state, k.history},
+		sendKeys:      []any{k.pending, k.msg, k.key, k.wake, k.state},
 		fetchKeys:     []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.wake, k.state, k.consumers, k.history},
-		settleKeys:    []any{k.unack, k.msg, k.fail, k.key, k.retry, k.ready, k.garbage, k.wake, k.state, k.pending, k.history},
+		settleKeys:    []any{k.unack, k.msg, k.fail, k.key, k.retry, k.ready, k.garbage, k.wake, k.state, k.pending},
 		extendKeys:    []any{k.unack, k.msg, k.state},
 		interceptKeys: []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.state},
 		countsKeys:    []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.fail, k.state},
-		lookKeys:      []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.consumers},
+		lookKeys:      []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key},
 		steerKeys:     []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.wake, k.state},
 		pauseKeys:     []any{k.pending, k.ready, k.retry, k.wake, k.state},
 		consumersKeys: []any{k.consumers},
-		historyKeys:   []any{k.history},
+		historyKeys:   []any{k.history, k.state},
 	}
 }
 

@@ -19,7 +19,8 @@
 --       fail records: that of the first f tags, '' for none; the other tags come from pending and have none;
 --       dead: id, envelope ('' if there is no room for it) and fail record of each message that became poison;
 --       held: tag, bytes of the envelope, fail record, and, where one more loss makes it poison, its key or ''
--- Cost: 13 commands when there is nothing to do, 2 more when the consumer says something; O(log n) for each message, at most 500 of them.
+-- Cost: 13 commands when there is nothing to do, 3 more when the consumer says something, and, at most once a second,
+--       2 when anything was counted (5 once an hour); O(log n) for each message, at most 500 of them.
 -- Keeps: invariants 1 to 7. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass. A repeat whose reply may hold less than the call's gives back what does not fit.
 -- Parts: this one reads what is there; leases, garbage, choose, give, alarm and sweep follow (fetch_*.lua).
@@ -42,7 +43,7 @@ local function parse(record) -- failures, losses and text of a fail record, and 
 end
 
 local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
-  'pause', 'settings', 'dropped')
+  'pause', 'settings', 'dropped', 'counted', unpack(KINDS))
 local armed, seen = whole(state[2]) or 0, whole(state[3]) or 0
 local big = whole(state[5])
 local heard = state[1] and tonumber(string.match(state[1], '^%d+ (%d+) ')) or now -- of this consumer, before

@@ -13,29 +13,52 @@ if cursor ~= '0' or now - swept > 600000000 then
     end
   end
   if redis.call('HLEN', KEYS[6]) == 0 then redis.call('HDEL', KEYS[10], 'big') end
-  local fields, old = redis.pcall('HKEYS', KEYS[12]), {} -- every ten minutes, some thousand at most
-  for i = 1, fields.err and 0 or #fields do
-    local at = whole(string.match(fields[i], '^(%d+):'))
-    if #old < SWEEP and (not at or at * 3600000000 < now - 2592000000000) then old[#old + 1] = fields[i] end
-  end
-  if old[1] then redis.pcall('HDEL', KEYS[12], unpack(old)) end
   mark('swept', us(now))
   mark('cursor', page[1])
 end
 
--- For those who look: what was counted, and who consumes. An entry of a consumer that has been silent
--- for long goes when somebody comes upon it.
-local function add(kind, n) if n > 0 then redis.pcall('HINCRBY', KEYS[12], counter(kind), n) end end
-if not handed then add('delivered', n) end
-add('lost', lost)
-add('dead', #dead / 3)
+-- For those who look. What was counted, by this call and by all since the tick before, goes to history: once a
+-- second at most.
+local counts, any = {0, handed and 0 or n, 0, 0, lost, #dead / 3}, false
+for i = 1, #KINDS do
+  counts[i] = counts[i] + (whole(state[12 + i]) or 0)
+  any = any or counts[i] > 0
+end
+local counted = whole(state[12]) or 0
+if any and (counted > now or now - counted >= 1000000) then
+  local spans = {us(hour), 'd' .. us(day)}
+  local sums = redis.pcall('HMGET', KEYS[12], unpack(spans))
+  if not sums.err then
+    redis.pcall('HSET', KEYS[12], spans[1], tally(sums[1], counts), spans[2], tally(sums[2], counts))
+    if not sums[1] then -- the first of this hour
+      redis.pcall('EXPIRE', KEYS[12], 2678400)
+      local fields, old = redis.pcall('HRANDFIELD', KEYS[12], SWEEP), {} -- all, or as many as are swept at a time
+      for i = 1, #fields do
+        if not kept(fields[i]) then old[#old + 1] = fields[i] end
+      end
+      if old[1] then redis.pcall('HDEL', KEYS[12], unpack(old)) end
+    end
+    counts = {0, 0, 0, 0, 0, 0}
+    mark('counted', us(now))
+  end
+end
+for i = 1, #KINDS do
+  if us(counts[i]) ~= (state[12 + i] or '0') then mark(KINDS[i], us(counts[i])) end
+end
+
+-- Who consumes. An entry of a consumer that has been silent for long, or is from the future, goes when somebody
+-- comes upon it; and all of them go in a month without any consumer.
 if anyone and not anyone.err then
   local heard, lease = string.match(anyone[2] or '', '^(%d+) (%d+) ')
-  if anyone[1] and (not heard or now - heard > 2 * lease + 5000000) then redis.call('HDEL', KEYS[11], anyone[1]) end
+  heard, lease = whole(heard), whole(lease)
+  if anyone[1] and (not heard or not lease or math.abs(now - heard) > 2 * lease + 5000000) then
+    redis.call('HDEL', KEYS[11], anyone[1])
+  end
   if ARGV[12] == '-' then
     redis.call('HDEL', KEYS[11], ARGV[1])
   else
     redis.call('HSET', KEYS[11], ARGV[1], us(now) .. ' ' .. ARGV[4] .. ' ' .. ARGV[12])
+    redis.pcall('EXPIRE', KEYS[11], 2678400)
   end
 end
 if dropped > 0 then mark('dropped', us((whole(state[11]) or 0) + dropped)) end

@@ -4,10 +4,6 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local function us(n) return string.format('%.0f', n) end
 
--- counter(kind) is the field of history that counts this hour's. What is written for Monitors alone is written
--- with pcall: it stops nothing if somebody else has that key.
-local function counter(kind) return us(math.floor(now / 3600000000)) .. ':' .. kind end
-
 -- keyof(envelope, at) is the caller's own name for a message, '' for none; the key length is at byte `at`,
 -- which is 18 unless version and due instant are left out. It copies nothing but the key.
 local function keyof(envelope, at)
@@ -27,5 +23,5 @@ end
 -- anything else, 'nan' and 'inf' too, which are numbers to tonumber.
 local function whole(text)
   if not text or not string.match(text, '^%d+$') then return nil end
-  return math.min(tonumber(text), 7258118400000000)
+  return math.min(tonumber(text) or 7258118400000000, 7258118400000000)
 end

@@ -1,17 +1,17 @@
 -- send stores a batch of messages in pending.
 --
--- KEYS: 1 pending, 2 msg, 3 key, 4 wake, 5 state, 6 history
+-- KEYS: 1 pending, 2 msg, 3 key, 4 wake, 5 state
 -- ARGV: 3 '1' if any message has a key; then runs of messages: delay us ('': each has its own
 --       due instant), how many, and for each: id, envelope (what has a delay: only the part behind its
 --       due instant)
 -- Returns {now, refused}: now of the call that stored them; refused is '' or a list
 --       '<i>=<id> ', message i (from 1) was not stored, its key is held by id.
--- Cost: O(log pending) per message; 7 commands a batch, 9 if it sets the alarm; one or two more for
+-- Cost: O(log pending) per message; 6 commands a batch, 8 if it sets the alarm; one or two more for
 --       each key, and one more for all of them.
 -- Keeps: invariants 1 and 6. The first write is a ZADD on purpose: a full server must
 --       refuse a send before anything is stored.
 local field = 'call:' .. ARGV[1]
-local state = redis.call('HMGET', KEYS[5], field, 'armed', 'big', 'pause')
+local state = redis.call('HMGET', KEYS[5], field, 'armed', 'big', 'pause', 'sent')
 redis.call('HLEN', KEYS[2])
 local reply, at = recall(state[1])
 if reply then
@@ -76,6 +76,7 @@ while ARGV[run] do
 end
 
 local marks = {field, record(refused)}
+if stored > 0 then marks[3], marks[4] = 'sent', us((whole(state[5]) or 0) + stored / 2) end
 if first then
   first = math.max(first, tonumber(state[4]) or 0) -- nobody wakes while the queue is paused
   local wake = armed == 0 or first < armed
@@ -83,10 +84,9 @@ if first then
   redis.call('ZADD', KEYS[1], unpack(adds))
   redis.call('HSET', KEYS[2], unpack(sets))
   if claims[1] then redis.call('HSET', KEYS[3], unpack(claims)) end
-  redis.pcall('HINCRBY', KEYS[6], counter('sent'), stored / 2)
   if wake then
     redis.call('ZADD', KEYS[4], us(first), 'w')
-    marks[3], marks[4] = 'armed', us(first)
+    marks[5], marks[6] = 'armed', us(first)
   end
 end
 if longest > big then

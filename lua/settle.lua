@@ -1,6 +1,6 @@
 -- settle ends a batch of deliveries, each with its own outcome.
 --
--- KEYS: 1 unack, 2 msg, 3 fail, 4 key, 5 retry, 6 ready, 7 garbage, 8 wake, 9 state, 10 pending, 11 history
+-- KEYS: 1 unack, 2 msg, 3 fail, 4 key, 5 retry, 6 ready, 7 garbage, 8 wake, 9 state, 10 pending
 -- ARGV: 3 n, then the tags of n first deliveries without key that are acked,
 --       then records of 9: outcome ('ack', 'retry', 'ready' or 'garbage'), tag, id, key or '',
 --       delay us (retry), number of the delivery that follows, '<failures> <losses>', error text ('': as it was),
@@ -8,12 +8,12 @@
 -- Returns {now, void}: void is '' or a list '<i> ' of outcomes (from 1, acks before records)
 --       whose delivery was not held any more; they changed nothing. An ack counts although the message waits where it
 --       was before that delivery (pending, retry): the server forgot the fetch, as in a failover, and it was handled.
--- Cost: 10 commands for any number of plain acks that are all held, and else at most 3 more for each;
+-- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
 --       O(log n) for each other outcome.
 -- Keeps: invariants 1, 3, 4, 6. The first write is a ZREM: a full server lets the rest pass.
 local field = 'call:' .. ARGV[1]
 local plain = tonumber(ARGV[3])
-local state = redis.call('HMGET', KEYS[9], field, 'armed')
+local state = redis.call('HMGET', KEYS[9], field, 'armed', 'acked', 'failed', 'garbage')
 local reply, at = recall(state[1])
 if reply then return {at, reply} elseif reply == false then return stale end
 redis.call('ZCARD', KEYS[1])
@@ -87,15 +87,19 @@ for i = 4 + plain, #ARGV, 9 do
   end
 end
 
-local function add(kind, n) if n > 0 then redis.pcall('HINCRBY', KEYS[11], counter(kind), n) end end
-add('acked', acked)
-add('failed', failed)
-add('dead', dead)
-local armed = tonumber(state[2]) or 0
+local marks = {field, record(void)}
+local function mark(name, value)
+  marks[#marks + 1] = name
+  marks[#marks + 1] = value
+end
+local function count(kind, before, n) if n > 0 then mark(kind, us((whole(before) or 0) + n)) end end
+count('acked', state[3], acked)
+count('failed', state[4], failed)
+count('garbage', state[5], dead)
+local armed = whole(state[2]) or 0
 if first and (armed == 0 or first < armed) then
   redis.call('ZADD', KEYS[8], us(first), 'w')
-  redis.call('HSET', KEYS[9], 'armed', us(first), field, record(void))
-else
-  redis.call('HSET', KEYS[9], field, record(void))
+  mark('armed', us(first))
 end
+redis.call('HSET', KEYS[9], unpack(marks))
 return {us(now), void}

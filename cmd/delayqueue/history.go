@@ -17,12 +17,12 @@ func (a *app) historyCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "history QUEUE",
 		Short: "Draw what was sent, handled and failed by hour or day",
-		Long: `history draws what was counted in each of the last hours, in local time, or of the last days, which are those of
-UTC, for up to 30 days. The last one is not over yet.`,
+		Long: `history draws what was counted in each of the last 48 hours, in local time, or of the last 30 days, which are
+those of UTC. The last one is not over yet.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
-			by, most := delayqueue.Hourly, 30*24
+			by, most := delayqueue.Hourly, 48
 			if days {
 				by, most = delayqueue.Daily, 30
 			}

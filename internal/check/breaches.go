@@ -7,7 +7,7 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause"}
+var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted"}
 
 // callField begins the fields of state that hold a caller's last call.
 const callField = "call:"
@@ -81,8 +81,9 @@ func (b *breaches) frame() {
 		if kind, wrong := b.WrongType[st.name]; wrong {
 			b.add(WrongType, st.name, st.name, "the key is a %s, want a %s, so the content of the queue was not checked", kind, st.kind)
 		}
-		if _, ok := b.TTLs[st.name]; ok { // the figure is in the dump
-			b.add(Expires, st.name, st.name, "the key has a time to live, and nothing may expire by itself")
+		forMonitors := st.name == "consumers" || st.name == "history"
+		if _, ok := b.TTLs[st.name]; ok && !forMonitors { // the figure is in the dump
+			b.add(Expires, st.name, st.name, "the key has a time to live, and no message may expire by itself")
 		}
 	}
 	for _, key := range b.Strays {
@@ -237,7 +238,7 @@ func (b *breaches) stateFields() {
 	for _, field := range sortedKeys(b.Fields) {
 		value := b.Fields[field]
 		switch {
-		case slices.Contains(numberFields, field):
+		case slices.Contains(numberFields, field) || slices.Contains(counted, field):
 			if _, err := decimal(value); err != nil {
 				b.add(BadState, "state", field, "field %s is %v", field, err)
 			}
@@ -353,14 +354,21 @@ func (b *breaches) lookers() {
 		}
 	}
 	for _, field := range sortedKeys(b.History) {
-		hour, what, _ := strings.Cut(field, ":")
-		if _, err := decimal(hour); err != nil || !slices.Contains(counted, what) {
-			b.add(BadHistory, "history", field, "field %q, want <hours since 1970>:<one of %s>", field, strings.Join(counted, " "))
-		} else if n, err := decimal(b.History[field]); err != nil || n == 0 {
-			b.add(BadHistory, "history", field, "field %q is %q, want a number above 0", field, b.History[field])
+		if _, err := decimal(strings.TrimPrefix(field, "d")); err != nil {
+			b.add(BadHistory, "history", field, "field %q, want <hours since 1970> or d<days since 1970>", field)
+			continue
+		}
+		numbers := strings.Split(b.History[field], " ")
+		bad := len(numbers) != len(counted)
+		for _, n := range numbers {
+			_, err := decimal(n)
+			bad = bad || err != nil
+		}
+		if bad {
+			b.add(BadHistory, "history", field, "field %q is %q, want a number of each of %s", field, b.History[field], strings.Join(counted, " "))
 		}
 	}
 }
 
-// counted is what history counts.
-var counted = []string{"sent", "delivered", "acked", "failed", "lost", "dead"}
+// counted is what history counts, and what state holds of it until the next tick.
+var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage"}

@@ -36,8 +36,8 @@ var breakages = []breakage{
 		`wake: the key is a string, want a zset, so the content of the queue was not checked.`,
 	)},
 	{"time to live", func(b *bed) { b.do("PEXPIRE", "msg", 100_000); b.do("EXPIRE", "state", 100) }, says(
-		`msg: the key has a time to live, and nothing may expire by itself.`,
-		`state: the key has a time to live, and nothing may expire by itself.`,
+		`msg: the key has a time to live, and no message may expire by itself.`,
+		`state: the key has a time to live, and no message may expire by itself.`,
 	)},
 	{"stray key", func(b *bed) { b.do("SET", "other", "x") }, func(b *bed) []string {
 		return []string{fmt.Sprintf(`other: the key %q is none of the twelve of a queue.`, b.q.Key("other"))}
@@ -211,6 +211,22 @@ var breakages = []breakage{
 		says(`state: field "call:c" is malformed: its instant is 0.`)},
 	{"call of nobody", func(b *bed) { b.do("HSET", "state", "call:", "1 5 x") },
 		says(`state: field "call:" is malformed: it names no caller.`)},
+	{"counts", func(b *bed) { b.do("HSET", "state", "sent", "3", "garbage", "0", "counted", b.now) }, says()},
+	{"a count by tostring", func(b *bed) { b.do("HSET", "state", "sent", "3.0") },
+		says(`state: field sent is "3.0", want digits only.`)},
+
+	// What Monitors alone read.
+	{"consumers and history expire", func(b *bed) {
+		b.do("HSET", "consumers", "c", fmt.Sprintf("%d 10000000 {}", b.now))
+		b.do("HSET", "history", "477000", "1 2 3 4 5 6", "d19875", "1 0 0 0 0 0")
+		b.do("EXPIRE", "consumers", 100)
+		b.do("EXPIRE", "history", 100)
+	}, says()},
+	{"history of something else", func(b *bed) { b.do("HSET", "history", "477000:sent", "1", "d1", "1 2 3 4 5", "2", "1 2 3 4 5 6.0") }, says(
+		`history: field "2" is "1 2 3 4 5 6.0", want a number of each of sent delivered acked failed lost garbage.`,
+		`history: field "477000:sent", want <hours since 1970> or d<days since 1970>.`,
+		`history: field "d1" is "1 2 3 4 5", want a number of each of sent delivered acked failed lost garbage.`,
+	)},
 }
 
 // emptyReady takes the message out of ready without a trace.

@@ -1,0 +1,22 @@
+-- Shared by the scripts that move and read what is counted for history. Every script adds to the numbers of that
+-- name in state, which it reads and writes anyway. The tick moves them to history, which has a field for each hour
+-- ('<hours since 1970>') and one for each day ('d<days since 1970>'), with the six numbers in this order.
+local KINDS = {'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage'}
+local HOURS, DAYS = 48, 30 -- how far history goes back
+local hour, day = math.floor(now / 3600000000), math.floor(now / 86400000000)
+
+-- tally(text, counts) is a field of history with counts added; what is not understood counts as nothing.
+local function tally(text, counts)
+  local sums = {string.match(text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')}
+  for i = 1, #KINDS do sums[i] = us((whole(sums[i]) or 0) + counts[i]) end
+  return table.concat(sums, ' ')
+end
+
+-- kept(field) says whether history still needs a field.
+local function kept(field)
+  local kind, n = string.match(field, '^(d?)(%d+)$')
+  n = whole(n)
+  if not n then return false end
+  if kind == 'd' then return n > day - DAYS and n <= day end
+  return n > hour - HOURS and n <= hour
+end
