@@ -247,7 +247,9 @@ func (r *run) accept(got *fetched, asked, at time.Time) {
 	}
 	if got.first == 1 && r.known {
 		r.log.Error("delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, or a failover that lost them")
+		r.events.tell(VanishedEvent, 1)
 	}
+	r.events.tell(VanishedEvent, got.dropped)
 	r.known = true
 	r.agree(got.agreed)
 	if r.dropped += got.dropped; r.dropped > 0 && at.Sub(r.droppedAt) >= time.Minute {

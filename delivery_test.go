@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,8 +99,15 @@ func TestTagsWithoutMessages(t *testing.T) {
 	f.cli.RPush(ctx, k.ready, "3:orphan")
 	f.cli.ZAdd(ctx, k.unack, redis.Z{Score: 1, Member: "4:orphan"})
 	f.send(q, "ours")
+	var vanished atomic.Int64
+	defer q.ListenEvent(func(e Event) {
+		if e.Code == VanishedEvent {
+			vanished.Add(int64(e.Count))
+		}
+	}).Stop()
 	q.WithConcurrent(10).StartConsume()
 	receive(t, "the rest goes on", got)
+	eventually(t, "events count all four", func() bool { return vanished.Load() == 4 })
 	eventually(t, "all four are counted", func() bool {
 		return f.cli.HGet(ctx, k.state, "dropped").Val() == "4"
 	})

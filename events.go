@@ -25,9 +25,10 @@ const (
 	FinalFailedEvent                      // it went to garbage
 	LostEvent                             // its lease ran out: its consumer died or was cut off
 	InterceptedEvent                      // it was taken out: Intercept, Cancel
+	VanishedEvent                         // Redis no longer has it, though nobody took it out; Count is 1 where a whole queue has gone
 )
 
-var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted"}
+var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted", "vanished"}
 
 func (c EventCode) String() string {
 	if c < NewMessageEvent || int(c) >= len(eventNames) {

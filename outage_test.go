@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -100,6 +101,12 @@ func TestKeysVanish(t *testing.T) {
 	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
 	var got tally
 	q := f.queue(func(payload string) bool { got.add(payload); return true })
+	var events atomic.Int64
+	defer q.ListenEvent(func(e Event) {
+		if e.Code == VanishedEvent {
+			events.Add(int64(e.Count))
+		}
+	}).Stop()
 	q.StartConsume()
 	f.send(q, "before")
 	eventually(t, "it is handled", func() bool { return got.of("before") == 1 })
@@ -111,6 +118,7 @@ func TestKeysVanish(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "it is in the log", func() bool { return f.log.count(vanished) == 1 })
+	eventually(t, "an event says so", func() bool { return events.Load() == 1 })
 	f.send(q, "after")
 	eventually(t, "what is sent afterwards is handled", func() bool { return got.of("after") == 1 })
 	if n := f.log.count(vanished); n != 1 {

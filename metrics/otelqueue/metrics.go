@@ -42,7 +42,7 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 	Propagator     propagation.TextMapPropagator
 
-	Timeout time.Duration // of reading the queues at a collection. Default 5 s
+	Timeout time.Duration // of reading the queues at a collection. Default 3 s
 	Logger  *slog.Logger  // is told when a queue cannot be read, and when it can be again. Default slog.Default
 }
 
@@ -102,6 +102,7 @@ func NewMetrics(cfg Config) (*Metrics, error) {
 		delayqueue.AckEvent:         {"acked", "ack", "Messages that this process acknowledged."},
 		delayqueue.NackEvent:        {"failed", "nack", "Deliveries that failed in this process."},
 		delayqueue.LostEvent:        {"lost", "receive", "Deliveries of any consumer whose lease ran out, as this process found."},
+		delayqueue.VanishedEvent:    {"vanished", "receive", "Messages that this process found gone from Redis though nobody took them out; 1 for a whole queue."},
 		delayqueue.FinalFailedEvent: {"dead", "nack", "Messages that this process gave up on: they went to garbage."},
 	} {
 		counter, err := meter.Int64Counter("delayqueue."+counted.name+".messages", metric.WithUnit("{message}"), metric.WithDescription(counted.description))
@@ -202,7 +203,7 @@ func (m *Metrics) Instrument(q *delayqueue.DelayQueue) {
 		if h.First {
 			m.lateness.Record(ctx, h.Lateness.Seconds(), queue)
 		}
-		outcome := observe.OutcomeOf(h.Err)
+		outcome := observe.OutcomeOf(ctx, h.Err)
 		attrs := []attribute.KeyValue{m.process.AttrDestinationName(name), attribute.String("delayqueue.outcome", string(outcome))}
 		if outcome == observe.Nack {
 			attrs = append(attrs, semconv.ErrorType(h.Err))

@@ -2,6 +2,7 @@ package otelqueue
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/metrics/internal/observe"
@@ -49,6 +50,16 @@ func (t *Tracing) Inject(ctx context.Context) []delayqueue.MsgOption {
 	return opts
 }
 
+// errorText is an error in words, also if its own method panics.
+func errorText(err error) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprintf("%T, whose Error method panicked", err)
+		}
+	}()
+	return err.Error()
+}
+
 // Middleware makes a consumer's span ("process orders") around each call of the handler of the queue of this name.
 //
 // It is linked to the span that the message was sent in, and not its child: the conventions ask for a
@@ -63,7 +74,7 @@ func (t *Tracing) Middleware(queue string) func(delayqueue.Handler) delayqueue.H
 		return func(ctx context.Context, msg *delayqueue.Message) error {
 			attrs := append(attributes(queue),
 				semconv.MessagingOperationName("process"), semconv.MessagingOperationTypeProcess,
-				semconv.MessagingMessageID(msg.ID), attribute.Int("delayqueue.delivery", msg.Delivery))
+				semconv.MessagingMessageID(observe.Text(msg.ID)), attribute.Int("delayqueue.delivery", msg.Delivery))
 			opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...)}
 			sent := t.propagator.Extract(context.Background(), propagation.MapCarrier(msg.Headers))
 			if creation := trace.LinkFromContext(sent); creation.SpanContext.IsValid() {
@@ -76,11 +87,11 @@ func (t *Tracing) Middleware(queue string) func(delayqueue.Handler) delayqueue.H
 			defer span.End()
 			err := delayqueue.ErrPanicked // unless it returns
 			defer func() {
-				outcome := observe.OutcomeOf(err)
+				outcome := observe.OutcomeOf(ctx, err)
 				span.SetAttributes(attribute.String("delayqueue.outcome", string(outcome)))
 				if outcome == observe.Nack {
 					span.SetAttributes(semconv.ErrorType(err))
-					span.SetStatus(codes.Error, err.Error())
+					span.SetStatus(codes.Error, observe.Text(errorText(err)))
 				}
 			}()
 			err = next(ctx, msg)

@@ -21,7 +21,7 @@ import (
 
 // Config is how a Collector works. The zero value is good.
 type Config struct {
-	Timeout time.Duration // of reading the queues at a scrape, so less than Prometheus's scrape_timeout. Default 5 s
+	Timeout time.Duration // of reading the queues at a scrape, so less than Prometheus's scrape_timeout. Default 3 s
 	Logger  *slog.Logger  // is told when a queue cannot be read, and when it can be again. Default slog.Default
 }
 
@@ -77,6 +77,7 @@ func NewCollector(cfg Config) *Collector {
 			delayqueue.AckEvent:         total("messages_acked_total", "Messages that this process acknowledged."),
 			delayqueue.NackEvent:        total("messages_failed_total", "Deliveries that failed in this process."),
 			delayqueue.LostEvent:        total("messages_lost_total", "Deliveries of any consumer whose lease ran out, as this process found."),
+			delayqueue.VanishedEvent:    total("messages_vanished_total", "Messages that this process found gone from Redis though nobody took them out; 1 for a whole queue."),
 			delayqueue.FinalFailedEvent: total("messages_dead_total", "Messages that this process gave up on: they went to garbage."),
 		},
 		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -85,7 +86,7 @@ func NewCollector(cfg Config) *Collector {
 		}, []string{"queue"}),
 		handling: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "delayqueue", Name: "handling_seconds", Buckets: handlingBuckets,
-			Help: "How long a handler ran, by its outcome: ack, nack or snooze.",
+			Help: "How long a handler ran, by its outcome: ack, nack, snooze or void.",
 		}, []string{"queue", "outcome"}),
 	}
 }
@@ -104,11 +105,11 @@ func (c *Collector) Instrument(q *delayqueue.DelayQueue) {
 	for _, o := range observe.Outcomes {
 		handling[o] = c.handling.WithLabelValues(label, string(o))
 	}
-	q.WithMiddleware(observe.Handlers(func(_ context.Context, h observe.Handled) {
+	q.WithMiddleware(observe.Handlers(func(ctx context.Context, h observe.Handled) {
 		if h.First {
 			lateness.Observe(h.Lateness.Seconds())
 		}
-		handling[observe.OutcomeOf(h.Err)].Observe(h.Took.Seconds())
+		handling[observe.OutcomeOf(ctx, h.Err)].Observe(h.Took.Seconds())
 	}))
 	c.count(label, q.ListenEvent)
 }

@@ -16,14 +16,17 @@ const (
 	Ack    Outcome = "ack"
 	Nack   Outcome = "nack" // an error, a panic, or false
 	Snooze Outcome = "snooze"
+	Void   Outcome = "void" // what it returned had no effect: the message was canceled, its lease lost, or Shutdown impatient
 )
 
 // Outcomes are all of them.
-var Outcomes = []Outcome{Ack, Nack, Snooze}
+var Outcomes = []Outcome{Ack, Nack, Snooze, Void}
 
-// OutcomeOf reads a handler's error as the queue does.
-func OutcomeOf(err error) Outcome {
-	switch {
+// OutcomeOf reads a handler's error, and why its context ended, as the queue does.
+func OutcomeOf(ctx context.Context, err error) Outcome {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, delayqueue.ErrCanceled), errors.Is(cause, delayqueue.ErrDeliveryLost), errors.Is(cause, delayqueue.ErrShutdown):
+		return Void
 	case err == nil:
 		return Ack
 	case !errors.Is(err, delayqueue.ErrSkipRetry) && errors.Is(err, delayqueue.ErrSnoozed):

@@ -25,8 +25,19 @@ func TestOutcomeOf(t *testing.T) {
 		{fmt.Errorf("busy: %w", delayqueue.Snooze(time.Second)), Snooze},
 		{fmt.Errorf("%w: %w", delayqueue.ErrSkipRetry, delayqueue.Snooze(time.Second)), Nack}, // garbage
 	} {
-		if got := OutcomeOf(tt.err); got != tt.want {
+		if got := OutcomeOf(t.Context(), tt.err); got != tt.want {
 			t.Errorf("%v: %s, want %s", tt.err, got, tt.want)
+		}
+	}
+	for cause, want := range map[error]Outcome{
+		delayqueue.ErrCanceled: Void, delayqueue.ErrDeliveryLost: Void, delayqueue.ErrShutdown: Void,
+		delayqueue.ErrConsumeTimeout: Nack, // that is a failure
+		errors.New("the handler's own"): Nack,
+	} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(cause)
+		if got := OutcomeOf(ctx, ctx.Err()); got != want {
+			t.Errorf("ended by %v: %s, want %s", cause, got, want)
 		}
 	}
 }

@@ -8,12 +8,14 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"github.com/go-delayqueue/delayqueue"
 )
 
-// DefaultTimeout leaves Prometheus's own default, 10 s, room.
-const DefaultTimeout = 5 * time.Second
+// DefaultTimeout is below any scrape timeout that is usual (Prometheus's own default is 10 s, many set 5 s): a page that
+// comes too late says nothing, and so not that the queue cannot be read.
+const DefaultTimeout = 3 * time.Second
 
 // Queues are those whose state is read. It is safe for concurrent use.
 type Queues struct {
@@ -37,8 +39,30 @@ type Reading struct {
 	Consumers []delayqueue.Consumer
 }
 
-// Label is a queue's name as a label: a name may hold any bytes, a label is UTF-8.
-func Label(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
+// Label is a queue's name as a label: a name may hold any bytes, a label is UTF-8. What is none stands in it as the
+// replacement character and two digits for each byte, so different names have different labels.
+func Label(name string) string {
+	if utf8.ValidString(name) && !strings.ContainsRune(name, utf8.RuneError) {
+		return name
+	}
+	var b strings.Builder
+	for i := 0; i < len(name); {
+		r, n := utf8.DecodeRuneInString(name[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, "%c%02x", utf8.RuneError, name[i])
+		case r == utf8.RuneError:
+			fmt.Fprintf(&b, "%c%c", utf8.RuneError, utf8.RuneError)
+		default:
+			b.WriteRune(r)
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// Text is what others wrote, as UTF-8: one that is none makes an exporter refuse all that it has.
+func Text(s string) string { return strings.ToValidUTF8(s, string(utf8.RuneError)) }
 
 // Sizes are the messages in each state.
 func (r *Reading) Sizes() map[delayqueue.State]int64 {
