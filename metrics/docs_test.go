@@ -9,7 +9,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-delayqueue/delayqueue/metrics/internal/observe"
 	"github.com/go-delayqueue/delayqueue/metrics/otelqueue"
 	"github.com/go-delayqueue/delayqueue/metrics/promqueue"
 	"github.com/prometheus/client_golang/prometheus"
@@ -159,6 +161,17 @@ func TestNames(t *testing.T) {
 		if !strings.Contains(read(t, "alerts_test.yml"), "alertname: "+name+"\n") {
 			t.Errorf("alert %s has no unit test", name)
 		}
+	}
+}
+
+// A queue that cannot be read is said to be so before Prometheus gives up on the page.
+func TestReadingEndsBeforeTheScrape(t *testing.T) {
+	at := regexp.MustCompile(`scrape_timeout: (\S+)`).FindStringSubmatch(read(t, "../examples/observed/prometheus.yml"))
+	if at == nil {
+		t.Fatal("prometheus.yml has no scrape_timeout")
+	}
+	if d, err := time.ParseDuration(at[1]); err != nil || observe.DefaultTimeout > d-time.Second {
+		t.Errorf("scrapes end after %s %v, readings after %v", at[1], err, observe.DefaultTimeout)
 	}
 }
 

@@ -154,6 +154,22 @@ func TestSpanOfAPanic(t *testing.T) {
 	}
 }
 
+// An error whose text is no UTF-8, or that has none, does not make an exporter refuse the whole batch.
+func TestSpanOfAnErrorThatIsNoText(t *testing.T) {
+	t.Parallel()
+	for want, err := range map[string]error{"no \uFFFD": errors.New("no \xff"), "otelqueue.mute, whose Error method panicked": mute{}} {
+		_, spans, _ := handle(t, context.Background(), true, func(*delayqueue.Message) error { return err }, 1)
+		if status := spans[0].Status(); status.Code != codes.Error || status.Description != want {
+			t.Errorf("status %v, want %q", status, want)
+		}
+	}
+}
+
+// mute is an error that cannot say what it is.
+type mute struct{}
+
+func (mute) Error() string { panic("no words") }
+
 func TestInjectWithoutSpan(t *testing.T) {
 	if opts := NewTracing(Config{Propagator: propagation.TraceContext{}}).Inject(context.Background()); len(opts) != 0 {
 		t.Errorf("%d options", len(opts))

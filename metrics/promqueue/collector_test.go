@@ -205,12 +205,43 @@ func TestNameThatIsNotUTF8(t *testing.T) {
 	t.Parallel()
 	cli := redistest.Start(t).Client(t)
 	c := NewCollector(Config{})
-	c.Watch(delayqueue.NewMonitor("a\xff", cli))
+	c.Watch(delayqueue.NewMonitor("a\xff", cli), delayqueue.NewMonitor("a\xfe", cli)) // which differ in what is no UTF-8
 	p := delayqueue.NewPublisher("a\xff", cli)
 	c.InstrumentPublisher(p)
 	t.Cleanup(c.Close)
 	if err := p.SendDelayMsg("x", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	scenario.Eventually(t, func() map[string]float64 { return values(t, c) }, map[string]float64{"messages a\uFFFD pending": 1, "messages_sent_total a\uFFFD": 1})
+	scenario.Eventually(t, func() map[string]float64 { return values(t, c) }, map[string]float64{
+		"messages a\uFFFDff pending": 1, "messages_sent_total a\uFFFDff": 1, "messages a\uFFFDfe pending": 0,
+	})
+}
+
+// A handler whose message is canceled has not failed.
+func TestCanceledIsNoFailure(t *testing.T) {
+	t.Parallel()
+	cli := redistest.Start(t).Client(t)
+	c := NewCollector(Config{})
+	t.Cleanup(c.Close)
+	begun := make(chan string, 1)
+	q := delayqueue.NewQueue("orders", cli, nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		begun <- msg.ID
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	c.Instrument(q)
+	if err := q.SendDelayMsg("x", 0); err != nil {
+		t.Fatal(err)
+	}
+	done := q.StartConsume()
+	t.Cleanup(func() {
+		q.StopConsume()
+		<-done
+	})
+	if r, err := q.Cancel(t.Context(), <-begun); err != nil || !r.Intercepted {
+		t.Fatal(r, err)
+	}
+	scenario.Eventually(t, func() map[string]float64 { return values(t, c) }, map[string]float64{
+		"handling_seconds void orders": 1, "handling_seconds nack orders": 0, "messages_failed_total orders": 0,
+	})
 }

@@ -31,7 +31,7 @@ func TestOutcomeOf(t *testing.T) {
 	}
 	for cause, want := range map[error]Outcome{
 		delayqueue.ErrCanceled: Void, delayqueue.ErrDeliveryLost: Void, delayqueue.ErrShutdown: Void,
-		delayqueue.ErrConsumeTimeout: Nack, // that is a failure
+		delayqueue.ErrConsumeTimeout:    Nack, // that is a failure
 		errors.New("the handler's own"): Nack,
 	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
