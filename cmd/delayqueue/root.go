@@ -69,7 +69,7 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 	root.AddCommand(
 		a.statsCommand(), a.queuesCommand(), a.listCommand(), a.getCommand(), a.sendCommand(), a.cancelCommand(),
 		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(),
-		a.consumersCommand(), a.historyCommand(), a.eventsCommand(), a.doctorCommand(),
+		a.consumersCommand(), a.historyCommand(), a.eventsCommand(), a.doctorCommand(), a.exporterCommand(),
 	)
 	for _, c := range root.Commands() {
 		c.DisableFlagsInUseLine = false
@@ -113,10 +113,17 @@ func (a *app) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// queue makes sure that there is such a queue.
-func (a *app) queue(ctx context.Context, name string) error {
+func validName(name string) error {
 	if name == "" || strings.ContainsAny(name, "{}") {
 		return fail(exitUsage, "%q is no name of a queue: it needs at least one character and none of { }", name)
+	}
+	return nil
+}
+
+// queue makes sure that there is such a queue.
+func (a *app) queue(ctx context.Context, name string) error {
+	if err := validName(name); err != nil {
+		return err
 	}
 	if err := a.connect(ctx); err != nil {
 		return err

@@ -193,6 +193,9 @@ func attributes(queue string) []attribute.KeyValue {
 // panics if a queue of that name is watched already.
 func (m *Metrics) Watch(monitors ...*delayqueue.Monitor) { m.queues.Add(monitors...) }
 
+// Unwatch ends that for the queue of this name, if it is watched: its gauges are gone from then on.
+func (m *Metrics) Unwatch(name string) { m.queues.Remove(name) }
+
 // Instrument counts what this process does with a queue, and times its handlers; middleware that is
 // added after this counts as handling. Call it once for a DelayQueue, before StartConsume: it panics while
 // the queue consumes.

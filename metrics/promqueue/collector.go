@@ -95,6 +95,9 @@ func NewCollector(cfg Config) *Collector {
 // if a queue of that name is watched already.
 func (c *Collector) Watch(monitors ...*delayqueue.Monitor) { c.queues.Add(monitors...) }
 
+// Unwatch ends that for the queue of this name, if it is watched: its gauges are gone from then on.
+func (c *Collector) Unwatch(name string) { c.queues.Remove(name) }
+
 // Instrument counts what this process does with a queue, and times its handlers; middleware that is
 // added after this counts as handling. Call it once for a DelayQueue, before StartConsume: it panics while
 // the queue consumes.

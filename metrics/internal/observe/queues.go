@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -105,6 +106,13 @@ func (q *Queues) Add(monitors ...*delayqueue.Monitor) {
 		}
 		q.list = append(q.list, &queue{monitor: m})
 	}
+}
+
+// Remove removes the queue of this name, if it is there.
+func (q *Queues) Remove(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.list = slices.DeleteFunc(slices.Clone(q.list), func(one *queue) bool { return one.monitor.Name() == name })
 }
 
 // Read reads all queues at once and returns after the timeout at the latest.

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/metrics/promqueue"
+)
+
+// exporter reports on queues to Prometheus without taking part in them.
+type exporter struct {
+	*app
+	names     []string // none: all that are found
+	every     time.Duration
+	collector *promqueue.Collector
+	watched   map[string]bool
+	log       *slog.Logger
+}
+
+func (a *app) exporterCommand() *cobra.Command {
+	var listen string
+	timeout, every := durationFlag(3*time.Second), durationFlag(time.Minute)
+	c := &cobra.Command{
+		Use:   "exporter [QUEUE...]",
+		Short: "Report on queues to Prometheus, also while their services are dead",
+		Long: `exporter serves /metrics: the gauges of these queues, or of all queues of the prefix, which it looks for once a
+minute. Totals and histograms come from the services themselves. It goes on while Redis is away, and says so: its
+delayqueue_up is 0, or missing before it has reached Redis for the first time. The alerts are in metrics/alerts.yml.`,
+		Example:           "  delayqueue exporter --listen :9469",
+		ValidArgsFunction: a.completeQueue(),
+		RunE: func(c *cobra.Command, names []string) error {
+			if timeout <= 0 || every <= 0 {
+				return fail(exitUsage, "--timeout and --discover must be above 0")
+			}
+			if err := a.prepare(); err != nil {
+				return err
+			}
+			for _, name := range names {
+				if err := validName(name); err != nil {
+					return err
+				}
+			}
+			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+			e := &exporter{
+				app: a, names: names, every: time.Duration(every), watched: map[string]bool{}, log: log,
+				collector: promqueue.NewCollector(promqueue.Config{Timeout: time.Duration(timeout), Logger: log}),
+			}
+			return e.serve(c.Context(), listen)
+		},
+	}
+	c.Flags().StringVar(&listen, "listen", "127.0.0.1:9469", "where Prometheus finds it, host:port")
+	c.Flags().Var(&timeout, "timeout", "how long a scrape may read queues: less than Prometheus's scrape_timeout")
+	c.Flags().Var(&every, "discover", "how often it looks for queues")
+	return c
+}
+
+// serve answers until ctx ends.
+func (e *exporter) serve(ctx context.Context, listen string) error {
+	listener, err := net.Listen("tcp", listen)
+	if err != nil {
+		return fail(exitFailed, "--listen: %v", err)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(e.collector)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelError)}))
+	web := &http.Server{Handler: mux, ReadHeaderTimeout: patience, ErrorLog: slog.NewLogLogger(e.log.Handler(), slog.LevelWarn)}
+	served := make(chan error, 1)
+	go func() { served <- web.Serve(listener) }()
+	fmt.Fprintf(os.Stderr, "listening on http://%s/metrics\n", listener.Addr())
+
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		e.watch(ctx)
+	}()
+	select {
+	case <-ctx.Done():
+		err = nil // it was told to end
+	case err = <-served:
+		cancel()
+	}
+	<-watched
+	last, done := context.WithTimeout(context.Background(), patience)
+	defer done()
+	return errors.Join(err, web.Shutdown(last))
+}
+
+// watch reaches Redis, and looks for queues, until ctx ends.
+func (e *exporter) watch(ctx context.Context) {
+	said := ""
+	for {
+		err := e.look(ctx)
+		wait, text := e.every, ""
+		if err != nil && ctx.Err() == nil {
+			if _, text = e.explain(err); e.cli == nil {
+				wait = min(wait, patience)
+			}
+		}
+		if text != said {
+			if said = text; text != "" {
+				e.log.Warn("delayqueue: exporter: queues cannot be looked for", slog.String("error", text))
+			} else {
+				e.log.Info("delayqueue: exporter: queues can be looked for again")
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// look watches what is new and forgets what has been deleted.
+func (e *exporter) look(ctx context.Context) error {
+	if err := e.connect(ctx); err != nil {
+		return err
+	}
+	names := e.names
+	whole := len(names) > 0
+	var err error
+	if !whole {
+		whole, err = e.discover(ctx, 0, func(name string) { names = append(names, name) })
+	}
+	for _, name := range names {
+		if !e.watched[name] {
+			e.watched[name] = true
+			e.collector.Watch(delayqueue.NewMonitor(name, e.cli, delayqueue.UseCustomPrefix(e.prefix)))
+		}
+	}
+	for name := range e.watched {
+		if whole && !slices.Contains(names, name) {
+			delete(e.watched, name)
+			e.collector.Unwatch(name)
+		}
+	}
+	return err
+}
