@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -17,15 +18,10 @@ func again(c *cobra.Command, flag, value string) string {
 		words = append(words, shellQuote(arg))
 	}
 	c.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name != flag && f.Name != "redis" {
+		if f.Name != flag {
 			words = append(words, flagWords(f)...)
 		}
 	})
-	if f := c.Flags().Lookup("redis"); f != nil && f.Changed {
-		if r, err := parseAddress(f.Value.String(), fromFlag); err == nil {
-			words = append(words, "--redis "+shellQuote(r.secretless()))
-		}
-	}
 	return strings.Join(append(words, "--"+flag+" "+shellQuote(value)), " ")
 }
 
@@ -39,7 +35,22 @@ func (r *address) secretless() string {
 	return r.shown()
 }
 
+// connectionFlags adds those that say where the queues are.
+func connectionFlags(words *[]string) func(*pflag.Flag) {
+	return func(f *pflag.Flag) {
+		if slices.Contains([]string{"redis", "prefix", "password-file", "cacert", "cert", "cert-key"}, f.Name) {
+			*words = append(*words, flagWords(f)...)
+		}
+	}
+}
+
 func flagWords(f *pflag.Flag) (words []string) {
+	if f.Name == "redis" {
+		if r, err := parseAddress(f.Value.String(), fromFlag); err == nil {
+			return []string{"--redis " + shellQuote(r.secretless())}
+		}
+		return nil
+	}
 	add := func(name, value string) { words = append(words, "--"+name+" "+shellQuote(value)) }
 	switch v := f.Value.(type) {
 	case *whenFlag:

@@ -13,9 +13,11 @@ func (a *app) cancelCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "cancel QUEUE (ID... | --all)",
 		Short: "Take messages out, wherever they are",
-		Long: `cancel takes messages out, wherever they are. If one is being handled, its handler's context ends, and it is not
-delivered again. --all is for pending messages. It asks first.`,
-		Example:           "  delayqueue cancel orders order-42 --key\n  delayqueue cancel orders --all --from 18:00 --to 20:00 --header tenant=acme",
+		Long: `cancel takes messages out, wherever they are: they are never delivered again. If one is being handled, its handler's
+context ends within a third of a lease; what the handler has done until then it has done. --all is for what is pending,
+ready or waits for a retry, or for what is in the states that --state names. It asks first.`,
+		Example: "  delayqueue cancel orders order-42 --key\n  delayqueue cancel orders --all --from 18:00 --to 20:00 --header tenant=acme\n" +
+			"  delayqueue cancel orders --all --state unack,ready --dry-run",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -28,19 +30,15 @@ delivered again. --all is for pending messages. It asks first.`,
 				return err
 			}
 			if which.all {
-				n, err := m.GetPendingCount(ctx)
-				if err != nil {
-					return err
-				}
-				if err := a.ask("Delete %s of queue %q?", which.which(n, "pending message"), m.Name()); err != nil {
-					return err
-				}
-				return a.bulk(ctx, "deleting", "deleted", n, &which.selection, m.BulkDelete, delayqueue.StatePending)
+				return a.bulk(ctx, m, &which, bulkWork{
+					question: "Delete", doing: "deleting", did: "deleted", destructive: true, usual: live, start: m.BulkDelete,
+					can: append(live[:3:3], delayqueue.StateUnack, delayqueue.StateGarbage),
+				})
 			}
 			if err := a.ask("Take %s out of queue %q for good?", plural(len(args)-1, "message"), m.Name()); err != nil {
 				return err
 			}
-			return a.each(ctx, m, args[1:], which.byKey, "taken out", func(ctx context.Context, id string) (string, error) {
+			return a.each(ctx, m, args[1:], a.finder(m, which.byKey, false), "taken out", func(ctx context.Context, id string) (string, error) {
 				r, err := m.Cancel(ctx, id)
 				if err != nil {
 					return "", err
@@ -52,7 +50,8 @@ delivered again. --all is for pending messages. It asks first.`,
 			})
 		},
 	}
-	which.flags(c, "pending", "due")
+	which.flags(c, "pending, ready and retry", "due")
 	which.keyFlag(c)
+	which.bulkFlags.flags(c, true, false)
 	return c
 }

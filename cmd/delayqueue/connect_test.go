@@ -187,7 +187,7 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 	w.refused(exitNotFound, `that this user may see: did you mean "orders"?`, "stats", "oders")
 	w.refused(exitNotFound, "has no message", "get", "orders", id)
-	w.refused(exitNotFound, "no live message", "get", "orders", "kk", "--key")
+	w.refused(exitNotFound, "no message of queue", "get", "orders", "kk", "--key")
 	term := w.terminal("events", "orders")
 	term.sees("Ctrl-C ends")
 	term.types(ctrlC)

@@ -222,7 +222,7 @@ func tellLarge(w *world) {
 	t.types(ctrlC)
 	t.ends(exitInterrupted)
 	left := int(w.counts("orders").Pending)
-	w.contains(t.screen.String(), "deleted "+plural(large+1-left, "message"), "interrupted")
+	w.contains(t.screen.String(), "deleted "+plural(large+1-left, "message"), "interrupted", "this goes on where it stopped")
 	if left == 0 || left == large+1 {
 		w.Errorf("%d messages are left of %d", left, large+1)
 	}

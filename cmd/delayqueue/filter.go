@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,6 +12,7 @@ import (
 type selection struct {
 	from, to  whenFlag
 	olderThan ageFlag
+	key       string
 	contains  string
 	headers   map[string]string
 	errorText string
@@ -23,6 +23,7 @@ func (s *selection) flags(c *cobra.Command, about string) {
 	f := c.Flags()
 	f.Var(&s.from, "from", "only those "+about+" then or later")
 	f.Var(&s.to, "to", "only those "+about+" then or earlier")
+	f.StringVar(&s.key, "with-key", "", "only those with this key of the sender's, live or dead")
 	f.StringVar(&s.contains, "contains", "", "only those with this text in the payload")
 	f.StringToStringVar(&s.headers, "header", nil, "only those with this text in a header, name=text")
 	f.StringVar(&s.errorText, "error", "", "only those with this text in the last error")
@@ -35,7 +36,7 @@ func (s *selection) ageFlag(c *cobra.Command) {
 
 // any says whether it leaves something out.
 func (s *selection) any() bool {
-	return !s.from.IsZero() || !s.to.IsZero() || !s.olderThan.IsZero() || s.contains != "" || len(s.headers) > 0 || s.errorText != ""
+	return !s.from.IsZero() || !s.to.IsZero() || !s.olderThan.IsZero() || s.key != "" || s.contains != "" || len(s.headers) > 0 || s.errorText != ""
 }
 
 func (s *selection) filter() delayqueue.Filter {
@@ -43,7 +44,7 @@ func (s *selection) filter() delayqueue.Filter {
 	if !s.olderThan.IsZero() {
 		to = s.olderThan.Time
 	}
-	return delayqueue.Filter{From: s.from.Time, To: to, Contains: s.contains, Headers: s.headers, Error: s.errorText, Limit: 500}
+	return delayqueue.Filter{From: s.from.Time, To: to, Key: s.key, Contains: s.contains, Headers: s.headers, Error: s.errorText}
 }
 
 // check refuses bounds that nothing can lie between.
@@ -61,43 +62,14 @@ func (s *selection) check(state delayqueue.State) error {
 	return fail(exitUsage, "--from %s is in the future, and nothing has died then%s", s.from.text, hint)
 }
 
-// which is the selection in words.
-func (s *selection) which(total int64, noun string) string {
-	all := plural(int(total), noun)
+// which is the selection in words; states are where the messages are.
+func (s *selection) which(total int64, states string) string {
+	all := plural(int(total), "message") + " that are " + states
+	if total == 1 {
+		all = "1 message that is " + states
+	}
 	if s.any() {
 		return "what matches of " + all
 	}
 	return "all of " + all
-}
-
-// stuck is how long a step of bulk work may take before it is given up on: the library goes on trying
-// for as long as its context lives.
-const stuck = 30 * time.Second
-
-// bulk does something to all messages that match, and shows how it goes on. An interrupt stops it
-// between two steps.
-func (a *app) bulk(ctx context.Context, doing, did string, total int64, s *selection, work func(context.Context, delayqueue.Bulk) (*delayqueue.BulkResult, error), states ...delayqueue.State) error {
-	steps, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	defer cancel(nil)
-	watchdog := time.AfterFunc(stuck, func() { cancel(context.DeadlineExceeded) })
-	defer watchdog.Stop()
-	defer context.AfterFunc(ctx, func() { watchdog.Reset(time.Second) })()
-	bar := a.progress(doing, total)
-	r, err := work(steps, delayqueue.Bulk{States: states, Filter: s.filter(), Progress: func(r *delayqueue.BulkResult) bool {
-		_ = bar.Set64(min(r.Looked, max(total, 1))) // a bar that cannot be drawn stops nothing
-		watchdog.Reset(stuck)
-		return ctx.Err() == nil
-	}})
-	finish(bar)
-	if a.json {
-		if err := printJSON(map[string]int64{"done": r.Done}); err != nil {
-			return err
-		}
-	} else {
-		say("%s %s", did, plural(int(r.Done), "message"))
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
 }

@@ -8,13 +8,16 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 )
 
+var dead = []delayqueue.State{delayqueue.StateGarbage}
+
 func (a *app) requeueCommand() *cobra.Command {
 	var which target
 	c := &cobra.Command{
 		Use:   "requeue QUEUE (ID... | --all)",
 		Short: "Bring messages back from garbage, with all their retries",
 		Long: `requeue brings messages back from garbage: they are due now, with all their retries. A message whose key another
-one has taken meanwhile is passed over by --all, and refused by its id.`,
+one has taken meanwhile is passed over by --all, which says so and has exit code 5, and refused by its id. With --key, the
+one of that key that died last is meant. --all asks if it may be more than 100 messages.`,
 		Example:           "  delayqueue requeue orders --all --error 'connection refused' --from -2h",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeQueue(),
@@ -28,17 +31,17 @@ one has taken meanwhile is passed over by --all, and refused by its id.`,
 				return err
 			}
 			if !which.all {
-				return a.each(ctx, m, args[1:], false, "brought back", plainly(m.Requeue))
+				return a.each(ctx, m, args[1:], a.finder(m, which.byKey, true), "brought back", plainly(m.Requeue))
 			}
-			n, err := m.Counts(ctx)
-			if err != nil {
-				return err
-			}
-			return a.bulk(ctx, "bringing back", "brought back", n.Garbage, &which.selection, m.BulkRequeue)
+			return a.bulk(ctx, m, &which, bulkWork{
+				question: "Bring back", doing: "bringing back", did: "brought back", usual: dead, can: dead, start: m.BulkRequeue,
+			})
 		},
 	}
 	which.flags(c, "garbage", "that died")
 	which.ageFlag(c)
+	which.keyFlag(c)
+	which.bulkFlags.flags(c, false, true)
 	return c
 }
 
@@ -73,17 +76,16 @@ itself with everything in it, which is refused while consumers are alive, unless
 				if err := a.ask("Delete %s of queue %q for good?", plural(len(args)-1, "dead message"), m.Name()); err != nil {
 					return err
 				}
-				return a.each(ctx, m, args[1:], false, "deleted", a.deleteGarbage(m))
+				return a.each(ctx, m, args[1:], a.finder(m, which.byKey, true), "deleted", a.deleteGarbage(m))
+			}
+			if !whole {
+				return a.bulk(ctx, m, &which, bulkWork{
+					question: "Delete", doing: "deleting", did: "deleted", destructive: true, usual: dead, can: dead, start: m.BulkDelete,
+				})
 			}
 			n, err := m.Counts(ctx)
 			if err != nil {
 				return err
-			}
-			if !whole {
-				if err := a.ask("Delete %s of queue %q for good?", which.which(n.Garbage, "dead message"), m.Name()); err != nil {
-					return err
-				}
-				return a.bulk(ctx, "deleting", "deleted", n.Garbage, &which.selection, m.BulkDelete, delayqueue.StateGarbage)
 			}
 			total := n.Pending + n.Ready + n.Unack + n.Retry + n.Garbage
 			if err := a.ask("Delete the queue %q with all of its %s?", m.Name(), plural(int(total), "message")); err != nil {
@@ -101,6 +103,8 @@ itself with everything in it, which is refused while consumers are alive, unless
 	}
 	which.flags(c, "garbage", "that died")
 	which.ageFlag(c)
+	which.keyFlag(c)
+	which.bulkFlags.flags(c, false, false)
 	c.Flags().BoolVar(&whole, "whole-queue", false, "the queue itself, with everything in it")
 	c.Flags().BoolVar(&forced, "force", false, "with --whole-queue: although consumers are alive")
 	return c
@@ -109,7 +113,7 @@ itself with everything in it, which is refused while consumers are alive, unless
 // deleteGarbage deletes a message only if it lies in garbage.
 func (a *app) deleteGarbage(m *delayqueue.Monitor) func(context.Context, string) (string, error) {
 	return func(ctx context.Context, id string) (string, error) {
-		msg, err := m.Get(ctx, id)
+		msg, err := get(ctx, m, id)
 		switch {
 		case err != nil:
 			return "", err

@@ -20,8 +20,10 @@ import (
 func (a *app) getCommand() *cobra.Command {
 	var byKey, raw bool
 	c := &cobra.Command{
-		Use:               "get QUEUE ID",
-		Short:             "Show one message",
+		Use:   "get QUEUE ID",
+		Short: "Show one message",
+		Long: `get shows one message, by its id, or with --key by the key that its sender gave it: the live one that has it, else the
+one that died last.`,
 		Example:           "  delayqueue get orders order-42 --key",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeQueue(),
@@ -30,11 +32,14 @@ func (a *app) getCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			get := m.Get
+			find := get
 			if byKey {
-				get = m.GetKey
+				find = getKey
 			}
-			msg, err := get(c.Context(), args[1])
+			msg, err := find(c.Context(), m, args[1])
+			if byKey && err == nil && msg == nil {
+				msg, err = deadByKey(c.Context(), m, args[1])
+			}
 			switch {
 			case err != nil:
 				return err
@@ -136,10 +141,10 @@ func (a *app) noMessage(ctx context.Context, m *delayqueue.Monitor, what string,
 		for pair := range slices.Chunk(keys, 2) {
 			names = append(names, pair[0])
 		}
-		return fail(exitNotFound, "no live message of queue %q has the key %q%s", m.Name(), what, didYouMean(nearest(what, names), ""))
+		return fail(exitNotFound, "no message of queue %q has the key %q%s", m.Name(), what, didYouMean(nearest(what, names), ""))
 	}
 	if uuid.Validate(what) != nil {
-		if msg, err := m.GetKey(ctx, what); err == nil && msg != nil {
+		if msg, err := getKey(ctx, m, what); err == nil && msg != nil {
 			return fail(exitNotFound, "%q is the key of message %s and no id: add --key", what, msg.ID)
 		}
 	}

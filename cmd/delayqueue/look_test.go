@@ -179,7 +179,7 @@ func tellGet(w *world) {
 	w.refused(exitNotFound, "an id is a UUID", "get", "orders", "42")
 	w.refused(exitNotFound, "it was handled, taken back or deleted", "get", "orders", "01890000-0000-7000-8000-000000000000")
 	w.refused(exitNotFound, "is the key of message "+id, "get", "orders", "order-42")
-	w.refused(exitNotFound, `did you mean "order-42"?`, "get", "orders", "oder-42", "--key")
+	w.refused(exitNotFound, `has the key "oder-42": did you mean "order-42"?`, "get", "orders", "oder-42", "--key")
 	w.refused(exitNotFound, `no queue "ordres"`, "get", "ordres", id)
 	w.refused(exitNotFound, `did you mean "orders"?`, "stats", "ordres")
 }

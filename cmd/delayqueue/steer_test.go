@@ -92,16 +92,16 @@ func tellCancel(w *world) {
 	}
 
 	w.sendMany("orders", 1200, time.Hour)
-	w.refused(exitUsage, "go with --all", "cancel", "orders", "--contains", "p1", "--yes")
+	w.refused(exitUsage, "says which messages and how go with --all", "cancel", "orders", "--contains", "p1", "--yes")
 	w.refused(exitUsage, "not both", "cancel", "orders", a, "--all", "--yes")
 	w.refused(exitUsage, "Give ids, or --all", "cancel", "orders", "--yes")
 	t = w.terminal("cancel", "orders", "--all", "--contains", "p1")
-	t.sees(`Delete what matches of 1,200 pending messages of queue "orders"?`)
+	t.sees(`Delete what matches of 1,200 messages that are pending, ready or retry of queue "orders"?`)
 	t.types("yes\r")
 	t.ends(0)
 	t.sees("deleted 600 messages")
 	w.contains(t.all(), "deleting", "/1200)")
-	if got := w.must("cancel", "orders", "--all", "--yes", "--json"); got != "{\"done\":600}\n" {
+	if got := w.must("cancel", "orders", "--all", "--yes", "--json"); got != "{\"done\":600,\"looked\":600}\n" {
 		w.Errorf("all: %q", got)
 	}
 	w.sound("orders")
@@ -146,7 +146,7 @@ func tellReschedule(w *world) {
 	}
 	dead := w.kill("orders", "no", "b")[0]
 	w.refused(exitRefused, "is garbage", "run", "orders", dead)
-	w.refused(exitUsage, "requires at least 2 arg(s)", "run", "orders")
+	w.refused(exitUsage, "Give ids, or --all", "run", "orders")
 	w.sound("orders")
 }
 
@@ -177,19 +177,25 @@ func tellRequeue(w *world) {
 	holder := w.send("orders", "g", delayqueue.WithKey("k"), delayqueue.WithDelay(time.Hour))
 	w.refused(exitRefused, holder, "requeue", "orders", keyed)
 	t := w.terminal("requeue", "orders", "--all")
-	t.ends(0)
+	t.ends(exitRefused)
 	t.sees("brought back 1 message")
+	t.sees("passed over 1 message: another message has its key now")
+	w.contains(w.must("ls", "orders", "garbage", "--with-key", "k", "--json"), keyed)
+	w.contains(w.must("get", "orders", "k", "--key"), holder, "pending") // the live one
+	w.must("cancel", "orders", "k", "--key", "--yes")
+	w.contains(w.must("get", "orders", "k", "--key"), keyed, "garbage")
+	w.contains(w.must("requeue", "orders", "k", "--key"), "k brought back")
 	w.sound("orders")
 }
 
 func tellPurge(w *world) {
 	dead := w.kill("orders", "no", "a", "b", "c")
 	waiting := w.send("orders", "d", delayqueue.WithDelay(time.Hour))
-	w.refused(exitUnconfirmed, "Delete all of 3 dead messages", "purge", "orders", "--all")
+	w.refused(exitUnconfirmed, "Delete all of 3 messages that are garbage", "purge", "orders", "--all")
 	w.refused(exitRefused, "is pending", "purge", "orders", waiting, "--yes")
 	w.contains(w.must("purge", "orders", dead[1], "--yes"), dead[1]+" deleted (was garbage)")
 	t := w.terminal("purge", "orders", "--all")
-	t.sees("Delete all of 2 dead messages")
+	t.sees("Delete all of 2 messages that are garbage")
 	t.types("y\r")
 	t.ends(0)
 	t.sees("deleted 2 messages")

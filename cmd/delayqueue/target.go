@@ -15,10 +15,11 @@ import (
 // target is what a steering command is about: some messages by name, or all that match.
 type target struct {
 	selection
+	bulkFlags
 	all, byKey bool
 }
 
-// flags; what is the state of those that --all means, about what happened to them.
+// flags; what is the state of those that --all means if --state does not say so, about what happened to them.
 func (t *target) flags(c *cobra.Command, what, about string) {
 	c.Flags().BoolVar(&t.all, "all", false, "all "+what+" messages that match the other flags")
 	t.selection.flags(c, about)
@@ -33,8 +34,8 @@ func (t *target) check(ids []string, state delayqueue.State) error {
 	switch {
 	case t.all && len(ids) > 0:
 		return fail(exitUsage, "give ids or --all, not both")
-	case !t.all && t.any():
-		return fail(exitUsage, "--from, --to and what else filters go with --all")
+	case !t.all && (t.any() || len(t.states) > 0 || t.dryRun || t.spread != 0):
+		return fail(exitUsage, "--from, --to, --state, --dry-run and what else says which messages and how go with --all")
 	case !t.all && len(ids) == 0:
 		return fail(exitUsage, "which messages? Give ids, or --all")
 	}
@@ -53,13 +54,13 @@ type outcome struct {
 }
 
 // each does something to each message, and says so. It goes on after an error and returns the first.
-func (a *app) each(ctx context.Context, m *delayqueue.Monitor, names []string, byKey bool, did string, work func(context.Context, string) (was string, err error)) error {
+func (a *app) each(ctx context.Context, m *delayqueue.Monitor, names []string, find finder, did string, work func(context.Context, string) (was string, err error)) error {
 	var first error
 	for _, name := range names {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		was, err := a.one(ctx, m, name, byKey, work)
+		was, err := a.one(ctx, m, name, find, work)
 		out := outcome{ID: name, Done: err == nil, Was: was}
 		if err != nil {
 			_, out.Error = a.explain(err)
@@ -87,24 +88,17 @@ func (a *app) each(ctx context.Context, m *delayqueue.Monitor, names []string, b
 	return first
 }
 
-func (a *app) one(ctx context.Context, m *delayqueue.Monitor, name string, byKey bool, work func(context.Context, string) (string, error)) (string, error) {
+func (a *app) one(ctx context.Context, m *delayqueue.Monitor, name string, find finder, work func(context.Context, string) (string, error)) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, oneCall)
 	defer cancel()
-	id := name
-	if byKey {
-		msg, err := m.GetKey(ctx, name)
-		if err != nil {
-			return "", err
-		}
-		if msg == nil {
-			return "", a.noMessage(ctx, m, name, true)
-		}
-		id = msg.ID
+	id, err := find(ctx, name)
+	if err != nil {
+		return "", err
 	}
 	was, err := work(ctx, id)
 	var wrong *delayqueue.StateError
 	if errors.As(err, &wrong) && wrong.State == delayqueue.StateGone {
-		return "", a.noMessage(ctx, m, name, byKey)
+		return "", a.noMessage(ctx, m, name, false)
 	}
 	return was, err
 }
@@ -112,4 +106,50 @@ func (a *app) one(ctx context.Context, m *delayqueue.Monitor, name string, byKey
 // plainly is work that does not say where the message was.
 func plainly(work func(context.Context, string) error) func(context.Context, string) (string, error) {
 	return func(ctx context.Context, id string) (string, error) { return "", work(ctx, id) }
+}
+
+// A finder makes an id of what a person wrote.
+type finder = func(ctx context.Context, name string) (id string, err error)
+
+// finder reads ids, or keys: those of live messages, or of garbage.
+func (a *app) finder(m *delayqueue.Monitor, byKey, garbage bool) finder {
+	return func(ctx context.Context, name string) (string, error) {
+		if !byKey {
+			return name, nil
+		}
+		var msg *delayqueue.MessageStatus
+		var err error
+		if garbage {
+			msg, err = deadByKey(ctx, m, name)
+		} else {
+			msg, err = getKey(ctx, m, name)
+		}
+		switch {
+		case err != nil:
+			return "", err
+		case msg == nil:
+			return "", a.noMessage(ctx, m, name, true)
+		}
+		return msg.ID, nil
+	}
+}
+
+// deadByKey finds the one of this key that died last, nil for none.
+func deadByKey(ctx context.Context, m *delayqueue.Monitor, key string) (last *delayqueue.MessageStatus, err error) {
+	for msg, err := range m.All(ctx, delayqueue.StateGarbage, delayqueue.Filter{Key: key}) {
+		if err != nil {
+			return nil, err
+		}
+		last = msg
+	}
+	return last, nil
+}
+
+// get and getKey are nil for a message that is not there.
+func get(ctx context.Context, m *delayqueue.Monitor, id string) (*delayqueue.MessageStatus, error) {
+	return m.Get(ctx, id)
+}
+
+func getKey(ctx context.Context, m *delayqueue.Monitor, key string) (*delayqueue.MessageStatus, error) {
+	return m.GetKey(ctx, key)
 }

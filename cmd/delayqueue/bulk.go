@@ -1,0 +1,208 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// A bulkWork is what --all does.
+type bulkWork struct {
+	question    string // Delete
+	doing, did  string // deleting, deleted
+	destructive bool   // asked about, however little it is
+	can         []delayqueue.State
+	usual       []delayqueue.State // without --state
+	start       func(context.Context, delayqueue.Bulk) (*delayqueue.BulkResult, error)
+}
+
+var live = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry}
+
+// bulkFlags are those of commands that have --all, besides what it selects by.
+type bulkFlags struct {
+	states []string
+	spread durationFlag
+	dryRun bool
+}
+
+func (b *bulkFlags) flags(c *cobra.Command, states, spread bool) {
+	if states {
+		c.Flags().StringSliceVar(&b.states, "state", nil, "with --all: those in these states (pending, ready, unack, retry, garbage)")
+	}
+	if spread {
+		c.Flags().Var(&b.spread, "spread", "with --all: due evenly over this time, not all at once")
+	}
+	c.Flags().BoolVar(&b.dryRun, "dry-run", false, "with --all: say how many it would be, and change nothing")
+}
+
+// many is from how many messages on bulk work is asked about that destroys nothing.
+const many = 100
+
+// stuck is how long a step of bulk work may take before it is given up on: the library goes on trying
+// for as long as its context lives.
+const stuck = 30 * time.Second
+
+// bulk does something to all messages that match, after it has asked.
+func (a *app) bulk(ctx context.Context, m *delayqueue.Monitor, which *target, work bulkWork) error {
+	states, err := which.statesOf(&work)
+	if err != nil {
+		return err
+	}
+	n, err := m.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	total := sizeOf(n, states)
+	if !which.dryRun && (work.destructive || total > many) {
+		hint := ""
+		if total > many {
+			hint = " (--dry-run counts first.)"
+		}
+		if err := a.ask("%s %s of queue %q?%s", work.question, which.which(total, namesOf(states)), m.Name(), hint); err != nil {
+			return err
+		}
+	}
+	b := delayqueue.Bulk{States: states, Filter: which.filter(), Spread: time.Duration(which.spread), DryRun: which.dryRun}
+	did := work.did
+	if which.dryRun {
+		did = "would have " + work.did
+	}
+	return a.watchBulk(ctx, m, work.doing, did, total, func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
+		b.Progress = progress
+		return work.start(ctx, b)
+	})
+}
+
+// statesOf are the states that --all means.
+func (t *target) statesOf(work *bulkWork) ([]delayqueue.State, error) {
+	if len(t.states) == 0 {
+		return work.usual, nil
+	}
+	var states []delayqueue.State
+	for _, name := range t.states {
+		state, err := parseState(name)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(work.can, state) {
+			return nil, fail(exitUsage, "--state %s: what is there cannot be %s, but what is %s", state, work.did, namesOf(work.can))
+		}
+		if !slices.Contains(states, state) {
+			states = append(states, state)
+		}
+	}
+	return states, nil
+}
+
+func sizeOf(n delayqueue.Counts, states []delayqueue.State) (total int64) {
+	for _, state := range states {
+		total += map[delayqueue.State]int64{
+			delayqueue.StatePending: n.Pending, delayqueue.StateReady: n.Ready, delayqueue.StateUnack: n.Unack,
+			delayqueue.StateRetry: n.Retry, delayqueue.StateGarbage: n.Garbage,
+		}[state]
+	}
+	return total
+}
+
+func namesOf(states []delayqueue.State) string {
+	var names []string
+	for _, state := range states {
+		names = append(names, state.String())
+	}
+	if last := len(names) - 1; last > 0 {
+		return strings.Join(names[:last], ", ") + " or " + names[last]
+	}
+	return strings.Join(names, "")
+}
+
+// watchBulk shows how bulk work goes on, and says how to continue what was cut off. An interrupt stops it between
+// two steps.
+func (a *app) watchBulk(ctx context.Context, m *delayqueue.Monitor, doing, did string, total int64,
+	work func(context.Context, func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error),
+) error {
+	steps, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cancel(nil)
+	watchdog := time.AfterFunc(stuck, func() { cancel(context.DeadlineExceeded) })
+	defer watchdog.Stop()
+	defer context.AfterFunc(ctx, func() { watchdog.Reset(time.Second) })()
+	bar := a.progress(doing, total)
+	r, err := work(steps, func(r *delayqueue.BulkResult) bool {
+		_ = bar.Set64(min(r.Looked, max(total, 1))) // a bar that cannot be drawn stops nothing
+		watchdog.Reset(stuck)
+		return ctx.Err() == nil
+	})
+	finish(bar)
+	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(steps), context.DeadlineExceeded) {
+		err = fmt.Errorf("Redis has not answered for %s: %w", brief(stuck), context.DeadlineExceeded)
+	}
+	if err := a.sayBulk(m, did, r); err != nil {
+		return err
+	}
+	switch {
+	case ctx.Err() != nil && r.Next != "":
+		return ctx.Err()
+	case err == nil && r.Passed[delayqueue.PassedKey] > 0:
+		return &failure{code: exitRefused} // it was said
+	}
+	return err
+}
+
+type bulkJSON struct {
+	Done   int64                       `json:"done"`
+	Looked int64                       `json:"looked"`
+	Passed map[delayqueue.Reason]int64 `json:"passed_over,omitempty"`
+	Next   string                      `json:"continue,omitempty"` // for delayqueue continue
+}
+
+// inSentence says why messages were passed over.
+var inSentence = map[delayqueue.Reason]string{
+	delayqueue.PassedMoved: "left before its turn came", delayqueue.PassedNew: "came in after this had begun",
+	delayqueue.PassedKey: "another message has its key now",
+}
+
+func (a *app) sayBulk(m *delayqueue.Monitor, did string, r *delayqueue.BulkResult) error {
+	if a.json {
+		return printJSON(bulkJSON{r.Done, r.Looked, r.Passed, r.Next})
+	}
+	say("%s %s", did, plural(int(r.Done), "message"))
+	for _, reason := range []delayqueue.Reason{delayqueue.PassedKey, delayqueue.PassedMoved, delayqueue.PassedNew} {
+		if n := r.Passed[reason]; n > 0 {
+			say("passed over %s: %s", plural(int(n), "message"), inSentence[reason])
+		}
+	}
+	if r.Next != "" {
+		words := []string{"delayqueue", "continue", shellQuote(m.Name()), shellQuote(r.Next)}
+		a.command.Flags().Visit(connectionFlags(&words))
+		fmt.Fprintf(os.Stderr, "it was cut off; this goes on where it stopped, and does nothing twice:\n%s\n", strings.Join(words, " "))
+	}
+	return nil
+}
+
+func (a *app) continueCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "continue QUEUE TOKEN",
+		Short: "Go on with bulk work that was cut off",
+		Long: `continue goes on with what --all was doing when it was interrupted or failed, exactly where it stopped: no message is
+steered twice, and what came in meanwhile is passed over. TOKEN is what was printed then. It holds the whole task.`,
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeQueue(),
+		RunE: func(c *cobra.Command, args []string) error {
+			m, err := a.monitor(c.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return a.watchBulk(c.Context(), m, "going on", "altogether, done to", 0,
+				func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
+					return m.BulkContinue(ctx, args[1], progress)
+				})
+		},
+	}
+}
