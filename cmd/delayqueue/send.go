@@ -1,15 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -23,6 +20,7 @@ type sendFlags struct {
 	headers    map[string]string
 	retries    int
 	lines      bool
+	fromLine   int
 	create     bool
 }
 
@@ -32,13 +30,16 @@ func (a *app) sendCommand() *cobra.Command {
 		Use:   "send QUEUE [PAYLOAD]",
 		Short: "Send a message, or one for each line",
 		Long: `send sends a message and prints its id. Without PAYLOAD it sends what it reads from its input, or with --lines a
-message for each line of it. A queue that does not exist yet is made only with --create, for its name may be
+message for each line of it, in batches of one call; what was cut off says with which line to go on. A queue that does not exist yet is made only with --create, for its name may be
 mistyped.`,
 		Example:           "  delayqueue send orders 42 --delay 15m --key order-42\n  seq 1000 | delayqueue send orders --lines --at 18:00",
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := c.Context()
+			if f.fromLine < 1 || f.fromLine > 1 && !f.lines {
+				return fail(exitUsage, "--from-line goes with --lines, and the first line is 1")
+			}
 			if f.lines && (len(args) == 2 || f.key != "") {
 				return fail(exitUsage, "--lines reads its messages from the input, and a key is for one message alone")
 			}
@@ -60,7 +61,7 @@ mistyped.`,
 			}
 			p := delayqueue.NewPublisher(args[0], a.cli, delayqueue.UseCustomPrefix(a.prefix))
 			if f.lines {
-				return a.sendLines(ctx, p, f.options(c))
+				return a.sendLines(c, p, f.options(c), f.fromLine)
 			}
 			payload := ""
 			if len(args) == 2 {
@@ -89,6 +90,7 @@ mistyped.`,
 	flags.IntVar(&f.retries, "retries", 3, "failures that are followed by another delivery")
 	flags.Var(&f.ttl, "ttl", "garbage if it could not be handed out so long after it was due")
 	flags.BoolVar(&f.lines, "lines", false, "a message for each line of the input")
+	flags.IntVar(&f.fromLine, "from-line", 1, "with --lines: leave out the lines before this one")
 	flags.BoolVar(&f.create, "create", false, "also to a queue that does not exist yet")
 	c.MarkFlagsMutuallyExclusive("delay", "at")
 	return c
@@ -124,76 +126,4 @@ func (a *app) sayInfo(info *delayqueue.MessageInfo) error {
 	}
 	say("%s due %s", info.ID, at(info.Due))
 	return nil
-}
-
-const (
-	batchMost = 5000     // messages
-	longest   = 64 << 20 // bytes of a line
-)
-
-// sendLines sends as it reads, and says how many were sent also when it could not send all.
-func (a *app) sendLines(ctx context.Context, p *delayqueue.Publisher, options []delayqueue.MsgOption) error {
-	bar := a.progress("sending", inputSize())
-	lines := bufio.NewScanner(io.TeeReader(a.in, bar))
-	lines.Buffer(nil, longest)
-	sent := 0
-	var failed error
-	for more := true; more && failed == nil && ctx.Err() == nil; {
-		var batch []delayqueue.Outgoing
-		for len(batch) < batchMost {
-			if more = lines.Scan(); !more {
-				break
-			}
-			batch = append(batch, delayqueue.Outgoing{Payload: lines.Text(), Options: options})
-		}
-		n, err := sendBatch(ctx, p, batch)
-		sent, failed = sent+n, err
-	}
-	finish(bar)
-	if failed == nil {
-		failed = lines.Err()
-	}
-	if a.json {
-		if err := printJSON(map[string]int{"sent": sent}); err != nil {
-			return err
-		}
-	} else {
-		say("sent %s", plural(sent, "message"))
-	}
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return failed
-}
-
-// inputSize is the size of a file, 0 for what is piped in.
-func inputSize() int64 {
-	info, err := os.Stdin.Stat()
-	if err != nil || !info.Mode().IsRegular() {
-		return 0
-	}
-	return info.Size()
-}
-
-func finish(bar *progressbar.ProgressBar) { _ = bar.Finish() } // one that cannot be drawn stops nothing
-
-func sendBatch(ctx context.Context, p *delayqueue.Publisher, batch []delayqueue.Outgoing) (sent int, err error) {
-	if len(batch) == 0 {
-		return 0, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, stuck)
-	defer cancel()
-	results, err := p.SendBatch(ctx, batch)
-	var first error
-	for _, r := range results {
-		if r.Err == nil {
-			sent++
-		} else if first == nil {
-			first = r.Err
-		}
-	}
-	if first != nil { // all of them would be a page for each line
-		err = fmt.Errorf("%s of %s failed: %w", plural(len(batch)-sent, "message"), plural(len(batch), "message"), first)
-	}
-	return sent, err
 }
