@@ -261,7 +261,7 @@ func (r *run) accept(got *fetched, asked, at time.Time) {
 	}
 	r.events.tell(LostEvent, got.lost)
 	for _, dead := range got.dead {
-		r.bury(dead)
+		r.buryPoison(dead)
 	}
 	for _, h := range got.held {
 		r.notReceived(h, at)

@@ -255,7 +255,7 @@ func TestEightPanicsInFourWorkers(t *testing.T) {
 		t.Errorf("handled %q", p)
 	}
 	eventually(t, "8 failures wait for their retry", func() bool { return len(f.check().Retry) == 8 })
-	if n := f.log.count("handler panicked"); n != 8 {
+	if n := f.log.count("delayqueue: handler panicked"); n != 8 {
 		t.Errorf("%d panics in the log, want 8", n)
 	}
 }

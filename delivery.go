@@ -56,9 +56,7 @@ func idsOf(ds []*delivery) []string {
 	return ids
 }
 
-func (d *delivery) attrs() slog.Attr {
-	return slog.Group("message", slog.String("id", d.id), slog.Int("delivery", d.number))
-}
+func (d *delivery) attrs() slog.Attr { return d.msg.attrs() }
 
 // began is where this process's own clock begins; no step of the wall clock moves it.
 var began = time.Now()

@@ -98,17 +98,26 @@ func RetryAfter(d time.Duration, err error) error {
 	return &retryAfterError{delay: max(d, 0), err: err}
 }
 
-type snoozeError struct{ delay time.Duration }
+type snoozeError struct {
+	delay time.Duration
+	fresh bool // failures count anew
+}
 
 func (e *snoozeError) Error() string { return fmt.Sprintf("snooze for %v", e.delay) }
 
-// ErrSnoozed is what errors.Is finds in the value of Snooze, for a Middleware to tell it from a failure.
+// ErrSnoozed is what errors.Is finds in the values of Snooze and Again, for a Middleware to tell it from a failure.
 var ErrSnoozed = errors.New("snoozed")
 
 // Unwrap makes errors.Is(err, ErrSnoozed) true.
 func (e *snoozeError) Unwrap() error { return ErrSnoozed }
 
 // Snooze makes a value for a handler to return when the message is simply not for
-// now: it is delivered again after d, which is no failure and uses up no retry. A
-// negative d counts as zero.
+// now: it is delivered again after d, which is no failure and uses up no retry. The failures that it
+// had stay counted, however many snoozes lie between: for work that is done and comes again, there
+// is Again. A negative d counts as zero, more than 150 years as that.
 func Snooze(d time.Duration) error { return &snoozeError{delay: max(d, 0)} }
+
+// Again makes a value for a handler to return when it has handled the message well and wants it
+// again, as who polls does: it is delivered again after d, which uses up no retry, and its failures
+// count from 0. A negative d counts as zero, more than 150 years as that.
+func Again(d time.Duration) error { return &snoozeError{delay: max(d, 0), fresh: true} }

@@ -128,7 +128,7 @@ func (e *events) logger() *slog.Logger {
 	if log := e.log.Load(); log != nil {
 		return log
 	}
-	return slog.Default()
+	return contained(slog.Default())
 }
 
 // on says whether anybody listens. If nobody does, that is all an event costs.

@@ -151,7 +151,7 @@ func TestStuckCallbacks(t *testing.T) {
 	for i := range 2 {
 		f.send(q, "stuck", WithRetryCount(0))
 		receive(t, "it starts", started)
-		eventually(t, "it is told", func() bool { return f.log.count("ran past its limit") == i+1 })
+		eventually(t, "it is told", func() bool { return f.log.count("another worker takes its place") == i+1 })
 		if i == 0 {
 			f.send(q, "quick")
 			receive(t, "its successor goes on", started)

@@ -22,6 +22,19 @@ func (m *mailbox[T]) put(items ...T) {
 	}
 }
 
+// putAtMost puts as much as there is room for with at most so many inside, and says how much was
+// left out.
+func (m *mailbox[T]) putAtMost(most int, items ...T) (dropped int) {
+	m.mu.Lock()
+	n := min(max(most-len(m.items), 0), len(items))
+	m.items = append(m.items, items[:n]...)
+	m.mu.Unlock()
+	for range n {
+		m.filled.Signal()
+	}
+	return len(items) - n
+}
+
 // one waits for an item; false means that the mailbox is closed and empty.
 func (m *mailbox[T]) one() (item T, ok bool) {
 	m.mu.Lock()

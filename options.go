@@ -218,6 +218,7 @@ type settings struct {
 	retryDelays   []time.Duration
 	retryDelay    func(failures int, err error, msg *Message) time.Duration
 	log           *slog.Logger
+	failureLevel  slog.Level // of a failure with retries left
 
 	handle Handler // middleware around handler or callback, made when a run starts; nil for a bare callback
 }
@@ -232,7 +233,7 @@ func defaultSettings(callback CallbackFunc) settings {
 		lease:         10 * time.Second,
 		maxLosses:     3,
 		garbageAge:    7 * 24 * time.Hour,
-		log:           slog.Default(),
+		log:           contained(slog.Default()),
 	}
 }
 
@@ -324,13 +325,16 @@ func (q *DelayQueue) WithErrorHandler(f func(ctx context.Context, msg *Message, 
 }
 
 // WithGarbageHandler sets a function that is told of every message that this consumer gave
-// up on, after it is in garbage, for one message after the other. Nobody is told if the
-// process ends in between, if Shutdown's context does, or if the reply that says so is lost.
+// up on, after it is in garbage, for one message after the other. Up to 1,000 messages wait for
+// it; of more it is not told, and the log says of how many. A stop waits until it has been told of
+// those, at most until Shutdown's context ends. Nobody is told if the process ends in between, or
+// if the reply that says so is lost.
 func (q *DelayQueue) WithGarbageHandler(f func(ctx context.Context, msg *Message, err error)) *DelayQueue {
 	return q.set("WithGarbageHandler", f != nil, "the function must not be nil", func(s *settings) { s.onGarbage = f })
 }
 
-// WithConcurrent is how many deliveries are handled at a time. Default 1; at least 1.
+// WithConcurrent is how many deliveries this value handles at a time, those included that go on
+// after StopConsume. Default 1; at least 1.
 func (q *DelayQueue) WithConcurrent(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithConcurrent(%d)", n), n > 0, "needs at least 1 worker; to send only, use NewPublisher", func(s *settings) { s.concurrency = n })
 }
@@ -356,8 +360,9 @@ func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
 
 // WithMaxConsumeDuration is how long a handler may run: then its context ends with
 // ErrConsumeTimeout and the delivery counts as a failure. A callback that cannot see the
-// context goes on running beside its successor, and its result is void. Default 0: no limit; else
-// at least 1 ms.
+// context goes on running beside its successor, and its result is void. As many callbacks may run
+// on like that as WithConcurrent says; then there are no successors until some return, and the
+// log says so. Default 0: no limit; else at least 1 ms.
 func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d == 0 || d >= minSetting, "must be at least 1ms; 0 means no limit"+forgotten(d), func(s *settings) { s.limit = d })
 }
@@ -432,10 +437,17 @@ func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueu
 	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), validWait(age) && max >= 0, "neither may be negative, an age is at least 1ms and at most 150 years; 0 means no bound"+forgotten(age), func(s *settings) { s.garbageAge, s.garbageMax = age, max })
 }
 
-// WithLogger sets the log. Default: slog.Default, as it is when the queue is made.
+// WithFailureLevel sets the level at which a failure is logged that is followed by another delivery;
+// one that is not is an error. Default slog.LevelInfo; a level that the log leaves out drops them.
+func (q *DelayQueue) WithFailureLevel(level slog.Level) *DelayQueue {
+	return q.set("WithFailureLevel", true, "", func(s *settings) { s.failureLevel = level })
+}
+
+// WithLogger sets the log. A panic in its handler loses what it was to write, and nothing else.
+// Default: slog.Default, as it is when the queue is made.
 func (q *DelayQueue) WithLogger(log *slog.Logger) *DelayQueue {
 	return q.set("WithLogger", log != nil, "the logger must not be nil; for silence use slog.DiscardHandler", func(s *settings) {
-		s.log = log
-		q.events.log.Store(log)
+		s.log = contained(log)
+		q.events.log.Store(s.log)
 	})
 }

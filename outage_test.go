@@ -88,7 +88,7 @@ func TestStoodStill(t *testing.T) {
 	consumer("other", f.client()).StartConsume()
 	eventually(t, "the other has handled it", func() bool { return got.of("x, other, delivery 2") == 1 })
 	release()
-	eventually(t, "the frozen one gives it up", func() bool { return f.log.count("a settlement came too late") == 1 })
+	eventually(t, "the frozen one gives it up", func() bool { return f.log.count("came too late") == 1 })
 	if _, total := got.counts(); total != 1 {
 		t.Errorf("handled %d times, want once", total)
 	}

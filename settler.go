@@ -75,24 +75,28 @@ func (r *run) settled(batch []outcome, void []int, err error) {
 	r.letGo(ds...)
 	if err != nil {
 		r.log.Error("delayqueue: gave up settling: these messages will be delivered again when their leases have run out",
-			slog.Any("error", err), slog.Any("ids", idsOf(ds)))
+			slog.Any("error", err), attrsOf(ds))
 		return
 	}
 	if r.events.on() {
 		r.tellSettled(batch, void)
 	}
+	late := make([]*delivery, 0, len(void))
 	for _, i := range void {
-		o := &batch[i]
-		r.log.Warn("delayqueue: a settlement came too late and changed nothing: the delivery was lost or the message canceled",
-			o.d.attrs(), slog.String("outcome", o.kind.String()))
-		o.err = nil
+		late = append(late, batch[i].d)
+		batch[i].err = nil
 	}
+	if len(late) > 0 {
+		r.log.Warn("delayqueue: settlements came too late and changed nothing: the deliveries were lost or the messages canceled",
+			slog.Int("messages", len(late)), attrsOf(late))
+	}
+	var gone []grave
 	for i := range batch {
 		if o := &batch[i]; o.kind == outcomeGarbage && o.err != nil {
-			r.log.Error("delayqueue: gave up on a message: it is in garbage", o.d.attrs(), slog.Any("error", o.err))
-			r.graves.put(grave{o.d.message(), o.err})
+			gone = append(gone, grave{o.d.message(), o.failures, o.err})
 		}
 	}
+	r.bury(gone...)
 }
 
 // tellSettled tells what became of deliveries.
@@ -123,12 +127,29 @@ func (r *run) tellSettled(batch []outcome, void []int) {
 
 // A grave is a message for the garbage handler.
 type grave struct {
-	msg *Message
-	err error
+	msg      *Message
+	failures int
+	err      error
 }
 
-// bury passes on a message that became poison in a fetch.
-func (r *run) bury(dead deadMessage) {
+// maxGraves is how many messages may wait for the garbage handler.
+const maxGraves = 1000
+
+// bury says that messages are in garbage. It waits for nobody.
+func (r *run) bury(gone ...grave) {
+	for _, g := range gone {
+		r.log.Error("delayqueue: gave up on a message: it is in garbage", g.msg.attrs(), slog.Int("failures", g.failures), slog.Any("error", g.err))
+	}
+	if r.onGarbage == nil {
+		return
+	}
+	if n := r.graves.putAtMost(maxGraves, gone...); n > 0 {
+		r.log.Warn("delayqueue: the garbage handler is too slow: it is not told of some messages, which are in garbage all the same", slog.Int("messages", n))
+	}
+}
+
+// buryPoison passes on a message that became poison in a fetch.
+func (r *run) buryPoison(dead deadMessage) {
 	err := ErrPoison
 	record, perr := parseFail(dead.fail)
 	e, eerr := decodeEnvelope(dead.envelope)
@@ -137,8 +158,7 @@ func (r *run) bury(dead deadMessage) {
 	}
 	msg := e.message(dead.id, max(record.delivery-1, 1), record.failures)
 	r.events.tell(FinalFailedEvent, 1, dead.id)
-	r.log.Error("delayqueue: gave up on a message: it is in garbage", slog.Group("message", slog.String("id", dead.id)), slog.Any("error", err))
-	r.graves.put(grave{&msg, err})
+	r.bury(grave{&msg, record.failures, err})
 }
 
 // mourn calls the garbage handler, for one message after the other.
@@ -155,9 +175,7 @@ func (r *run) mourn() {
 			over = true
 			return
 		}
-		if r.onGarbage != nil {
-			r.guard("garbage handler", g.msg.ID, func() { r.onGarbage(r.base, g.msg, g.err) })
-		}
+		r.guard("garbage handler", g.msg.attrs(), func() { r.onGarbage(r.base, g.msg, g.err) })
 	}
 }
 

@@ -139,6 +139,7 @@ type verdict struct {
 	text   string
 	skip   bool           // to garbage
 	snooze bool           // no failure
+	fresh  bool           // a snooze after which failures count anew
 	delay  *time.Duration // the handler's own, of a snooze or a retry
 }
 
@@ -174,7 +175,7 @@ func judge(err error) (v verdict) {
 	switch {
 	case v.skip:
 	case errors.As(err, &snooze):
-		return verdict{snooze: true, delay: &snooze.delay}
+		return verdict{snooze: true, fresh: snooze.fresh, delay: &snooze.delay}
 	case errors.As(err, &after):
 		v.delay = &after.delay
 	}
@@ -184,12 +185,21 @@ func judge(err error) (v verdict) {
 // conclude makes a verdict an outcome, which goes out whatever the user's functions do.
 func (r *run) conclude(ctx context.Context, d *delivery, v verdict) {
 	o := outcome{d: d, failures: d.failures, err: v.err, text: v.text}
-	defer func() { r.outbox.put(o) }()
+	defer func() {
+		r.outbox.put(o)
+		if o.kind == outcomeRetry && !v.snooze {
+			r.log.Log(context.Background(), r.failureLevel, "delayqueue: a delivery failed: the next one follows", d.attrs(), slog.Int("failures", o.failures),
+				slog.Int("max_retries", d.msg.MaxRetries), slog.Duration("in", o.delay), slog.String("error", o.text))
+		}
+	}()
 	switch {
 	case v.err == nil && !v.snooze:
 		return // an ack
 	case v.snooze:
 		o.kind, o.delay = outcomeRetry, min(*v.delay, maxDelay)
+		if v.fresh {
+			o.failures = 0
+		}
 		return
 	}
 	if o.text == "" {
@@ -202,10 +212,10 @@ func (r *run) conclude(ctx context.Context, d *delivery, v verdict) {
 		o.delay = min(*v.delay, maxDelay)
 	} else {
 		o.delay = defaultDelay(o.failures)
-		r.guard("retry delay function", d.id, func() { o.delay = r.delayAfter(o.failures, v.err, d.message()) })
+		r.guard("retry delay function", d.attrs(), func() { o.delay = r.delayAfter(o.failures, v.err, d.message()) })
 	}
 	if r.onError != nil {
-		r.guard("error handler", d.id, func() { r.onError(ctx, d.message(), v.err) })
+		r.guard("error handler", d.attrs(), func() { r.onError(ctx, d.message(), v.err) })
 	}
 }
 
@@ -290,10 +300,10 @@ func (r *run) cutOff() {
 }
 
 // guard calls a function of the user's whose panic must not end the process.
-func (r *run) guard(what, id string, f func()) {
+func (r *run) guard(what string, message slog.Attr, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.log.Error("delayqueue: "+what+" panicked", slog.String("id", id), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			r.log.Error("delayqueue: "+what+" panicked", message, slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 		}
 	}()
 	f()
