@@ -20,7 +20,7 @@ func wired(t *testing.T) (*fixture, *redistest.Wire, *redis.Client) {
 	wire := redistest.NewWire(t, shared.Addr())
 	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
 	t.Cleanup(func() { _ = cli.Close() })
-	for _, sc := range []*script{sendScript, fetchScript, settleScript, extendScript, interceptScript} {
+	for _, sc := range []*script{singleScript, sendScript, fetchScript, settleScript, extendScript, interceptScript} {
 		if err := f.cli.ScriptLoad(context.Background(), sc.text).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -36,12 +36,12 @@ func TestSendReplyLost(t *testing.T) {
 	consumer.StartConsume()
 
 	// The message is handled before the repeat arrives: it must not come back.
-	struck, release := wire.HoldReply(redistest.Script(sendScript.sha))
+	struck, release := wire.HoldReply(redistest.Script(singleScript.sha))
 	sent := make(chan *MessageInfo)
 	go func() { sent <- f.send(sender, "once") }()
 	receive(t, "the reply is held", struck)
 	eventually(t, "it is handled", func() bool { return len(f.check().Messages) == 0 && got.of("once") == 1 })
-	repeats := wire.DropReply(redistest.Script(sendScript.sha)) // never strikes: there is one command
+	repeats := wire.DropReply(redistest.Script(singleScript.sha)) // never strikes: there is one command
 	wire.Cut()
 	release()
 	wire.Mend()

@@ -32,6 +32,8 @@ var (
 	luaTally string
 	//go:embed lua/send.lua
 	luaSend string
+	//go:embed lua/single.lua
+	luaSingle string
 	//go:embed lua/settings.lua
 	luaSettings string
 	//go:embed lua/fetch.lua
@@ -71,8 +73,9 @@ var (
 	//go:embed lua/history.lua
 	luaHistory string
 
-	sendScript  = newScript(luaHead, luaCall, luaSend)
-	fetchScript = newScript(luaHead, luaCall, luaSettings, luaTally, luaFetch, luaFetchLeases, luaFetchGarbage, luaFetchChoose,
+	sendScript   = newScript(luaHead, luaCall, luaSend)
+	singleScript = newScript(luaSingle)
+	fetchScript  = newScript(luaHead, luaCall, luaSettings, luaTally, luaFetch, luaFetchLeases, luaFetchGarbage, luaFetchChoose,
 		luaFetchGive, luaFetchAlarm, luaFetchSweep)
 	settleScript    = newScript(luaHead, luaCall, luaSettle)
 	extendScript    = newScript(luaHead, luaSettings, luaExtend)
@@ -133,8 +136,42 @@ type stored struct {
 	refused map[int]string // index -> id of the message that holds the key
 }
 
+// singleBytes is how long a message may be that is sent by the script single.
+const singleBytes = 2048
+
+// sentSingly says whether the script single is enough for a batch.
+func sentSingly(batch []*outgoing) bool {
+	return len(batch) == 1 && batch[0].key == "" && len(batch[0].text) <= singleBytes-envelopeHead
+}
+
 // send stores messages; it is one attempt of the caller's present call.
 func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas int, timeout time.Duration) (stored, error) {
+	if replicas > 0 {
+		r, err := s.runOnReplicas(ctx, sendScript, s.sendKeys, sendArgs(c, batch), replicas, timeout)
+		if err != nil && !errors.Is(err, ErrNotReplicated) {
+			return stored{}, err
+		}
+		out, bad := storedOf(r, len(batch))
+		return out, errors.Join(bad, err)
+	}
+	if sentSingly(batch) {
+		m := batch[0]
+		r, err := s.run(ctx, singleScript, s.singleKeys, []any{c.id, c.n, m.when.String(), &m.id, &m.text})
+		if err != nil {
+			return stored{}, err
+		}
+		if len(r.rest) > 0 {
+			return stored{now: r.instant()}, r.err("single")
+		}
+	}
+	r, err := s.run(ctx, sendScript, s.sendKeys, sendArgs(c, batch))
+	if err != nil {
+		return stored{}, err
+	}
+	return storedOf(r, len(batch))
+}
+
+func sendArgs(c *caller, batch []*outgoing) []any {
 	keyed := slices.ContainsFunc(batch, func(m *outgoing) bool { return m.key != "" })
 	args := append(c.args(3+2*len(batch)), keyed)
 	for rest := batch; len(rest) > 0; {
@@ -148,29 +185,24 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 		}
 		rest = rest[n:]
 	}
-	var r *reply
-	var err error
-	if replicas > 0 {
-		r, err = s.runOnReplicas(ctx, sendScript, s.sendKeys, args, replicas, timeout)
-	} else {
-		r, err = s.run(ctx, sendScript, s.sendKeys, args)
-	}
-	if err != nil && !errors.Is(err, ErrNotReplicated) {
-		return stored{}, err
-	}
+	return args
+}
+
+// storedOf reads the reply to a send of n messages.
+func storedOf(r *reply, n int) (stored, error) {
 	out := stored{now: r.instant()}
 	for _, pair := range strings.Fields(r.text()) {
-		i, holder, ok := strings.Cut(pair, "=")
-		n, nerr := strconv.Atoi(i)
-		if !ok || nerr != nil || n < 1 || n > len(batch) {
+		text, holder, ok := strings.Cut(pair, "=")
+		i, err := strconv.Atoi(text)
+		if !ok || err != nil || i < 1 || i > n {
 			return stored{}, fmt.Errorf("%w: send: refused %q", ErrBadReply, pair)
 		}
 		if out.refused == nil {
 			out.refused = make(map[int]string)
 		}
-		out.refused[n-1] = holder
+		out.refused[i-1] = holder
 	}
-	return out, errors.Join(r.err("send"), err)
+	return out, r.err("send")
 }
 
 // ask is what differs from one fetch of a run to the next.

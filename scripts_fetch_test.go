@@ -344,7 +344,7 @@ func TestScriptFetch(t *testing.T) {
 			r.equal("left", left, 1500+1) // and the ticker's own
 		}, ""},
 		"big starts anew in an empty queue": {func(r *rig) {
-			r.put(msg("a", 0, sized(1000)))
+			r.put(msg("a", 0, sized(3000)))
 			r.tick()
 			if big := r.read().Fields["big"]; big == "" {
 				r.t.Error("big is forgotten while a message is there")

@@ -49,8 +49,8 @@ func TestScriptSend(t *testing.T) {
 		}, "wake 0s"},
 		"nothing is stored": {func(r *rig) {
 			r.put(msg("a", 5*time.Second, keyed("k")))
-			r.equal("refused", refused(r.send(newCaller(), msg("b", 0, keyed("k"), sized(1000)))), "0=a")
-			r.equal("big", r.read().Fields["big"], strconv.Itoa(len(msg("a", 0, keyed("k")).text)+envelopeHead))
+			r.equal("refused", refused(r.send(newCaller(), msg("b", 0, keyed("k"), sized(3000)))), "0=a")
+			r.equal("big", r.read().Fields["big"], "")
 		}, "pending a@5s key k=a wake 5s"},
 		"repeated": {func(r *rig) {
 			c, batch := newCaller(), []*outgoing{msg("a", time.Second, keyed("k")), msg("b", 0, keyed("k")), msg("c", 3*time.Second)}
@@ -119,12 +119,12 @@ func TestScriptSend(t *testing.T) {
 			r.put(msg("b", 5*time.Second-time.Microsecond))
 		}, "pending b@4.999999s a@5s wake 4.999999s"},
 		"big is the longest ever": {func(r *rig) {
-			want := strconv.Itoa(len(msg("b", 0, sized(300)).text) + envelopeHead)
-			r.put(msg("a", time.Second, sized(10)))
-			r.put(msg("b", time.Second, sized(300)), msg("c", time.Second, sized(20)))
+			want := strconv.Itoa(len(msg("b", 0, sized(3000)).text) + envelopeHead)
+			r.put(msg("a", time.Second, sized(2100)))
+			r.put(msg("b", time.Second, sized(3000)), msg("c", time.Second, sized(2050)))
 			r.equal("big", r.read().Fields["big"], want)
 			r.equal("intercept", r.intercept(newCaller(), "id", idOf("b")), StatePending)
-			r.put(msg("d", time.Second, sized(299)))
+			r.put(msg("d", time.Second, sized(2999)))
 			r.equal("big", r.read().Fields["big"], want)
 		}, "pending a@1s c@1s d@1s wake 1s"},
 		"envelope": {func(r *rig) {
@@ -154,4 +154,35 @@ func TestScriptSend(t *testing.T) {
 			}
 		}, "wake 0s"},
 	})
+}
+
+// TestScriptSendRubbish: nothing that somebody else wrote into state stops a send or its alarm, be it made alone
+// or with others, and both count as sent.
+func TestScriptSendRubbish(t *testing.T) {
+	cases := map[string]scriptCase{}
+	for _, rubbish := range []string{"x", "", "nan", "inf", "-inf", "-5", "1e300", "0x7ffffffffffff", "1.5"} {
+		for name, batch := range map[string][]*outgoing{
+			"alone": {msg("a", time.Second)}, "together": {msg("a", time.Second), msg("b", time.Second)},
+		} {
+			cases[name+" "+rubbish] = scriptCase{func(r *rig) {
+				for _, field := range []string{"sent", "armed", "pause", "big"} {
+					for _, other := range []string{"sent", "armed", "pause", "big"} {
+						r.do("HDEL", r.keys.state, other)
+					}
+					r.do("DEL", r.keys.wake)
+					r.do("HSET", r.keys.state, field, rubbish)
+					r.put(batch...)
+					if field != "sent" {
+						r.equal("sent", r.cli.HGet(context.Background(), r.keys.state, "sent").Val(), strconv.Itoa(len(batch)))
+					}
+					if field != "armed" {
+						r.equal("armed", r.cli.HGet(context.Background(), r.keys.state, "armed").Val(), strconv.FormatInt(r.now+1e6, 10))
+					}
+				}
+				r.do("HDEL", r.keys.state, "sent", "armed", "pause", "big")
+				r.put(batch...)
+			}, map[string]string{"alone": "pending a@1s wake 1s", "together": "pending a@1s b@1s wake 1s"}[name]}
+		}
+	}
+	runScripts(t, cases)
 }

@@ -34,15 +34,16 @@ type store struct {
 	keys  keys
 
 	// KEYS of each script.
-	sendKeys, fetchKeys, settleKeys, extendKeys, interceptKeys []any
-	countsKeys, lookKeys, steerKeys, pauseKeys                 []any
-	consumersKeys, historyKeys                                 []any
+	singleKeys, sendKeys, fetchKeys, settleKeys, extendKeys, interceptKeys []any
+	countsKeys, lookKeys, steerKeys, pauseKeys                             []any
+	consumersKeys, historyKeys                                             []any
 }
 
 func newStore(cli redis.UniversalClient, prefix, name string) *store {
 	k := keysOf(prefix, name)
 	return &store{
 		cli: cli, queue: name, keys: k,
+		singleKeys:    []any{k.pending, k.msg, k.wake, k.state},
 		sendKeys:      []any{k.pending, k.msg, k.key, k.wake, k.state},
 		fetchKeys:     []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.wake, k.state, k.consumers, k.history},
 		settleKeys:    []any{k.unack, k.msg, k.fail, k.key, k.retry, k.ready, k.garbage, k.wake, k.state, k.pending},

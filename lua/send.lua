@@ -1,4 +1,4 @@
--- send stores a batch of messages in pending.
+-- send stores a batch of messages in pending. What is sent alone goes by single, for the most part.
 --
 -- KEYS: 1 pending, 2 msg, 3 key, 4 wake, 5 state
 -- ARGV: 3 '1' if any message has a key; then runs of messages: delay us ('': each has its own
@@ -10,6 +10,7 @@
 --       each key, and one more for all of them.
 -- Keeps: invariants 1 and 6. The first write is a ZADD on purpose: a full server must
 --       refuse a send before anything is stored.
+local SMALL = 2048 -- what is no longer than that is not noted in big
 local field = 'call:' .. ARGV[1]
 local state = redis.call('HMGET', KEYS[5], field, 'armed', 'big', 'pause', 'sent')
 redis.call('HLEN', KEYS[2])
@@ -23,8 +24,8 @@ elseif reply == false then
   return stale
 end
 
-local armed = tonumber(state[2]) or 0
-local big = tonumber(state[3]) or 0
+local armed = whole(state[2]) or 0
+local big = whole(state[3]) or SMALL
 local keyed = ARGV[3] == '1'
 local adds, sets, claims, taken = {}, {}, {}, {}
 local first, refused, longest = nil, '', big
@@ -78,7 +79,7 @@ end
 local marks = {field, record(refused)}
 if stored > 0 then marks[3], marks[4] = 'sent', us((whole(state[5]) or 0) + stored / 2) end
 if first then
-  first = math.max(first, tonumber(state[4]) or 0) -- nobody wakes while the queue is paused
+  first = math.max(first, whole(state[4]) or 0) -- nobody wakes while the queue is paused
   local wake = armed == 0 or first < armed
   if wake then redis.call('ZCARD', KEYS[4]) end
   redis.call('ZADD', KEYS[1], unpack(adds))

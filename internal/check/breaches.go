@@ -233,6 +233,9 @@ func (b *breaches) live(id string) bool {
 	return slices.ContainsFunc(b.held[id], func(h holding) bool { return h.place != "garbage" })
 }
 
+// small is how long an envelope may be that is not noted in big.
+const small = 2048
+
 // stateFields looks at each field of state by itself, and at big.
 func (b *breaches) stateFields() {
 	for _, field := range sortedKeys(b.Fields) {
@@ -261,7 +264,7 @@ func (b *breaches) stateFields() {
 		return
 	}
 	for _, id := range sortedKeys(b.Messages) {
-		if size := int64(b.Messages[id].Size); size > big {
+		if size := int64(b.Messages[id].Size); size > max(big, small) {
 			b.add(BadState, "state", "big", "big is %d, but the envelope of message %s has %d bytes", big, id, size)
 		}
 	}

@@ -129,20 +129,17 @@ var breakages = []breakage{
 	// Envelopes; TestDecodeEnvelope has the rest.
 	{"envelope with unknown flags", func(b *bed) { b.do("HSET", "msg", idReady, encode(b.now, "", 4, 3, "p")) },
 		says(`msg: the envelope of message ` + idReady + ` is malformed: unknown flags 0x04 are set.`)},
-	{"envelope longer than big", func(b *bed) { b.do("HSET", "state", "big", 85) },
-		says(`state: big is 85, but the envelope of message ` + idPending2 + ` has 86 bytes.`)},
+	{"envelope longer than big", func(b *bed) {
+		b.do("HSET", "msg", idReady, encode(b.now, "", 0, 3, strings.Repeat("p", 3000)))
+		b.do("HSET", "state", "big", 3020)
+	}, says(`state: big is 3020, but the envelope of message ` + idReady + ` has 3021 bytes.`)},
+	{"envelope too long for no big", func(b *bed) {
+		b.do("HSET", "msg", idReady, encode(b.now, "", 0, 3, strings.Repeat("p", 2030)))
+		b.do("HDEL", "state", "big")
+	}, says(`state: big is 0, but the envelope of message ` + idReady + ` has 2051 bytes.`)},
+	{"short envelopes and no big", func(b *bed) { b.do("HDEL", "state", "big") }, says()},
 	{"big by tostring", func(b *bed) { b.do("HSET", "state", "big", "1e+06") },
 		says(`state: field big is "1e+06", want digits only.`)},
-	{"no big", func(b *bed) {
-		b.do("HDEL", "state", "big")
-		b.do("HDEL", "msg", idPending, idPending2, idReady, idUnack, idRetry, idGarbage)
-		for _, st := range []string{"pending", "ready", "unack", "retry"} {
-			b.do("DEL", st)
-		}
-		b.do("ZREM", "garbage", idGarbage)
-		b.do("HDEL", "fail", idReady, idRetry, idGarbage)
-		b.do("DEL", "key")
-	}, says(`state: big is 0, but the envelope of message ` + idGarbage1 + ` has 28 bytes.`)},
 
 	// Callers' keys.
 	{"key missing", func(b *bed) { b.do("HDEL", "key", "order-4") },
