@@ -12,8 +12,8 @@ local function recall(saved)
   local n, at, reply = string.match(saved, '^(%d+) (%d+) (.*)$')
   if not n then return nil end
   local call = tonumber(ARGV[2])
-  if tonumber(n) < call then return nil end
-  if tonumber(n) > call then return false end
+  if whole(n) < call then return nil end
+  if whole(n) > call then return false end
   return reply, at
 end
 local stale = {err = 'DQSTALE a later call of this caller was carried out'}

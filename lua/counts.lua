@@ -9,16 +9,16 @@ local due = redis.call('ZCOUNT', KEYS[1], '-inf', us(now))
 local again = redis.call('ZCOUNT', KEYS[4], '-inf', us(now))
 local oldest, next = 0, 0
 local function soonest(a, b) return b and (a == 0 or b < a) and b or a end
-local function score(head) return tonumber(head[2]) end
+local function score(head) return scored(head[2]) end
 if due > 0 then oldest = soonest(oldest, score(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES'))) end
 if again > 0 then oldest = soonest(oldest, score(redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES'))) end
 local n, id = string.match(redis.call('LINDEX', KEYS[2], 0) or '', '^(%d+):(.+)$')
 if n then -- released: its record says when
-  oldest = soonest(oldest, tonumber(string.match(redis.call('HGET', KEYS[6], id) or '', '^%d+ %d+ %d+ (%d+) ')))
+  oldest = soonest(oldest, whole(string.match(redis.call('HGET', KEYS[6], id) or '', '^%d+ %d+ %d+ (%d+) ')))
 end
 next = soonest(next, score(redis.call('ZRANGE', KEYS[1], due, due, 'WITHSCORES')))
 next = soonest(next, score(redis.call('ZRANGE', KEYS[4], again, again, 'WITHSCORES')))
-local pause = tonumber(redis.call('HGET', KEYS[7], 'pause')) or 0
+local pause = whole(redis.call('HGET', KEYS[7], 'pause')) or 0
 if pause <= now then pause = 0 end
 return {
   us(now),

@@ -46,7 +46,7 @@ local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'bi
   'pause', 'settings', 'dropped', 'counted', unpack(KINDS))
 local armed, seen = whole(state[2]) or 0, whole(state[3]) or 0
 local big = whole(state[5]) or 2048 -- what is not longer than that is not noted (send)
-local heard = state[1] and tonumber(string.match(state[1], '^%d+ (%d+) ')) or now -- of this consumer, before
+local heard = state[1] and whole(string.match(state[1], '^%d+ (%d+) ')) or now -- of this consumer, before
 local handed = recall(state[1]) -- lease end of what a lost reply held
 if handed == false then return stale end
 if handed and not whole(handed) then handed = '' end

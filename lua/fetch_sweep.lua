@@ -7,8 +7,8 @@ if not string.match(cursor, '^%d+$') or #cursor > 19 then cursor = '0' end
 if cursor ~= '0' or now - swept > 600000000 then
   local page = redis.call('HSCAN', KEYS[10], cursor, 'MATCH', 'call:*', 'COUNT', SWEEP)
   for i = 1, #page[2], 2 do
-    local heard = string.match(page[2][i + 1], '^%d+ (%d+) ')
-    if page[2][i] ~= field and (not heard or now - heard > 86400000000) then
+    local heard = whole(string.match(page[2][i + 1], '^%d+ (%d+) '))
+    if page[2][i] ~= field and (not heard or math.abs(now - heard) > 86400000000) then
       redis.call('HDEL', KEYS[10], page[2][i])
     end
   end

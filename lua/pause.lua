@@ -15,8 +15,8 @@ local retried = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')
 redis.call('ZCARD', KEYS[4])
 redis.call('ZREM', KEYS[1], '') -- the first write
 
-local till, first = tonumber(ARGV[3]), tonumber(pended[2])
-if retried[2] and (not first or tonumber(retried[2]) < first) then first = tonumber(retried[2]) end
+local till, first = tonumber(ARGV[3]), scored(pended[2])
+if retried[2] and (not first or scored(retried[2]) < first) then first = scored(retried[2]) end
 if ready > 0 and (not first or now < first) then first = now end
 local marks = {field, record('')}
 if till > now then
@@ -26,7 +26,7 @@ else
 end
 if first then
   if till > now then first = math.max(first, till) end
-  local armed = tonumber(state[2]) or 0
+  local armed = whole(state[2]) or 0
   if armed == 0 or first < armed then
     redis.call('ZADD', KEYS[4], us(first), 'w')
     marks[#marks + 1] = 'armed'

@@ -62,7 +62,7 @@ for i = 7, #ARGV, 2 do
     envelope = ''
   end
   if not envelope then place = nil end
-  local due = place == 'ready' or (place == 'pending' or place == 'retry') and tonumber(score) and tonumber(score) <= now
+  local due = place == 'ready' or (place == 'pending' or place == 'retry') and scored(score) <= now
   local where = not place and 'gone' or due and 'ready' or place
   local allowed = place and (place ~= 'unack' or what == 'cancel')
   if what == 'requeue' then
@@ -87,7 +87,7 @@ for i = 7, #ARGV, 2 do
     redis.call('HDEL', KEYS[7], id)
   else
     local next = arg + nth * step
-    if what == 'by' then next = (place ~= 'ready' and tonumber(score) or now) + arg end
+    if what == 'by' then next = (place ~= 'ready' and scored(score) or now) + arg end
     next = math.min(next, 7258118400000000) -- year 2200
     nth = nth + 1
     if next > now or not due then
@@ -115,9 +115,9 @@ end
 
 local said = table.concat(words, ' ')
 local marks = {field, record(said)}
-local armed = tonumber(state[2]) or 0
+local armed = whole(state[2]) or 0
 if first then
-  first = math.max(first, tonumber(state[3]) or 0) -- nobody wakes while the queue is paused
+  first = math.max(first, whole(state[3]) or 0) -- nobody wakes while the queue is paused
   if armed == 0 or first < armed then
     redis.call('ZADD', KEYS[9], us(first), 'w')
     marks[3], marks[4] = 'armed', us(first)

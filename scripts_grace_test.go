@@ -1,0 +1,122 @@
+package delayqueue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// recovered is how long after the end of its lease a dead consumer's message comes back, beside a consumer that ticks
+// each so often.
+func recovered(r *rig, tick time.Duration) time.Duration {
+	r.t.Helper()
+	slow := newCaller()
+	r.fetch(slow, 0)
+	r.hand(msg("a", 0))
+	ends := r.since(r.now) + r.with.lease
+	for range 300 {
+		r.at(r.since(r.now) + tick)
+		if r.fetch(slow, 0).lost == 1 {
+			return r.since(r.now) - ends
+		}
+	}
+	r.t.Fatalf("beside a consumer that ticks every %v it never comes back", tick)
+	panic("unreachable")
+}
+
+// TestScriptGraceIsGivenOnce: a consumer that is cut off again and again does not keep dead consumers' messages.
+func TestScriptGraceIsGivenOnce(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ lease, tick time.Duration }{
+		{time.Second, time.Second/3 + 180*time.Millisecond},                    // a slow line
+		{100 * time.Millisecond, 100*time.Millisecond/3 + 17*time.Millisecond}, // a slower one
+		{10 * time.Second, 6 * time.Second},                                    // a process that is frozen for so long, again and again
+		{10 * time.Second, 60 * time.Second},
+		{10 * time.Second, 10 * time.Second / 3}, // as it should be
+	} {
+		t.Run(fmt.Sprint(c.lease, " ", c.tick), func(t *testing.T) {
+			onBoth(t, func(r *rig) {
+				r.with.lease = c.lease
+				late := recovered(r, c.tick)
+				if most := 7*c.lease/4 + 2*c.tick; late > most {
+					r.t.Errorf("%v after the end of the lease, want %v at most", late, most)
+				}
+				if c.tick < c.lease/2 && late > c.tick {
+					r.t.Errorf("%v after the end of the lease, and nobody was cut off", late)
+				}
+			})
+		})
+	}
+}
+
+func TestScriptGrace(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"the repeat of a fetch finds what the grace of another has kept": {func(r *rig) {
+			r.with.maxLosses = 1
+			r.put(msg("a", 0), msg("b", 0))
+			c := newCaller()
+			r.fetch(c, 2) // its reply is lost, and all are cut off
+			r.at(16 * time.Second)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 0)
+			r.at(17 * time.Second)
+			r.equal("the repeat", tagsOf(r.fetchAgain(c, 2)), "a b")
+			r.tickTo(26 * time.Second)
+		}, "unack a@27.000001s b@27.000001s wake 27.000001s"},
+		"each lease has it once, and a renewed one has it again": {func(r *rig) {
+			c, d := r.hand(msg("dead", 0)), r.hand(msg("alive", 0))
+			r.at(8 * time.Second) // all were cut off
+			r.fetch(c, 0)
+			r.fetch(d, 0)
+			r.extend(held("alive")) // until 18 s
+			r.at(17 * time.Second)  // and again
+			r.fetch(c, 0)
+			r.expect("unack dead@10.000001s alive@18s wake 20.5s")
+			r.at(20500 * time.Millisecond) // the first grace is over: 8 s, 5 in which all find back, and 7.5
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
+			r.at(29500*time.Millisecond - time.Microsecond)
+			r.equal("lost", r.fetch(d, 0).lost, 0)
+			r.extend(held("alive"))
+		}, "unack alive@39.499998s retry 2:dead@20.5s~21s fail dead=2/0/1@20.5s wake 20.5s~21s"},
+		"a lease that ends later than all find back is not kept longer": {func(r *rig) {
+			c := newCaller()
+			r.fetch(c, 0)
+			r.at(6 * time.Second)
+			r.hand(msg("a", 0)) // until 16 s
+			r.at(6 * time.Second)
+			r.fetch(c, 0) // it was cut off, until 11 s all find back
+			r.tickTo(16 * time.Second)
+			r.at(16*time.Second + time.Microsecond)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
+		}, "retry 2:a@16.000001s~16.500001s fail a=2/0/1@16.000001s wake 16.000001s~16.500001s"},
+		"the longest lease in use holds for all": {func(r *rig) {
+			long, short := newCaller(), newCaller()
+			r.fetch(long, 0) // asks for 10 s
+			r.with.lease = time.Second
+			r.put(msg("a", 0))
+			f := r.fetch(short, 1)
+			r.equal("agreed", f.agreed.lease, 10*time.Second)
+			r.expect("unack a@10.000001s")
+			r.at(4 * time.Second) // an outage
+			r.with.lease = 10 * time.Second
+			r.equal("lost", r.fetch(long, 0).lost, 0)
+			r.with.lease = time.Second
+			r.extend(held("a"))
+			r.expect("unack a@14s")
+			r.at(14*time.Second - time.Microsecond)
+			r.extend(held("a")) // the other asked for 10 s until 14 s
+			r.at(14*time.Second + time.Microsecond)
+			r.equal("agreed", r.fetch(short, 0).agreed.lease, time.Second)
+		}, "unack a@15s"},
+		"the most that anybody asks for holds for all": {func(r *rig) {
+			r.with = fetchSettings{lease: rigLease, maxLosses: 5, garbageMax: 7}
+			r.fetch(newCaller(), 0)
+			r.with = fetchSettings{lease: time.Second, maxLosses: 2, garbageAge: time.Hour, garbageMax: 9}
+			for _, at := range []time.Duration{0, rigLease} {
+				r.at(at)
+				r.equal("agreed", r.fetch(newCaller(), 0).agreed, fetchSettings{lease: rigLease, maxLosses: 5, garbageMax: 9})
+			}
+			r.at(rigLease + time.Microsecond)
+			r.equal("agreed", r.fetch(newCaller(), 0).agreed, r.with)
+		}, ""},
+	})
+}

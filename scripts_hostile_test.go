@@ -1,0 +1,204 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Nothing that is read from Redis may raise in a script, stop a queue or make a consumer spin, whoever wrote it.
+
+var rubbish = []string{"", " ", "x", "-5", "1.5", "0x10", "nan", "inf", "-inf", "1e300", "99999999999999999999999",
+	"18446744073709551616", "9 9", "9 9 9 9 9 9 9 9 ", "1 99999999999999999999999 ", "-1 -1 -1", strings.Repeat("9", 400), "\xff\x00\n"}
+
+// everyCall makes each call that reads state or the structures once, and says which failed.
+func everyCall(r *rig, c *caller, i int) (errs []error) {
+	ctx := context.Background()
+	name := func(s string) string { return fmt.Sprintf("%s%d", s, i) }
+	try := func(what string, err error) {
+		if err != nil && !strings.Contains(err.Error(), "DQSTALE") && !errors.Is(err, ErrBadReply) {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	for range 2 { // the second time, as a repeat
+		_, err := r.store.send(ctx, c, []*outgoing{msg(name("a"), 0), msg(name("b"), time.Second, keyed(name("k")))}, 0, 0)
+		try("send", err)
+	}
+	c.next()
+	for _, a := range []ask{{want: 10}, {want: 10, bytes: 1}, {probe: true}, {want: 10}} {
+		_, err := r.store.fetch(ctx, c, a, &r.with)
+		try("fetch", err)
+	}
+	_, err := r.store.extend(ctx, r.with.lease, []*delivery{held(name("a"))})
+	try("extend", err)
+	for _, call := range []struct {
+		what string
+		do   func() error
+	}{
+		{"settle", func() error {
+			_, err := r.store.settle(ctx, c, []outcome{ack(name("a")), ends(outcomeRetry, name("b"), 1, 0, "x")}, 1)
+			return err
+		}},
+		{"steer", func() error {
+			_, err := r.store.steer(ctx, c, steering{what: "by", us: 1, marks: []mark{{tag: idOf(name("b"))}}})
+			return err
+		}},
+		{"intercept", func() error { _, _, err := r.store.intercept(ctx, c, "key", name("k"), true); return err }},
+		{"pause", func() error { return r.store.pause(ctx, c, 0) }},
+	} {
+		c.next()
+		try(call.what, call.do())
+	}
+	_, err = r.store.counts(ctx)
+	try("counts", err)
+	_, err = r.store.look(ctx, "id", idOf(name("a")))
+	try("look", err)
+	return errs
+}
+
+func TestScriptRubbishInState(t *testing.T) {
+	t.Parallel()
+	for _, field := range []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "pause", "settings", "dropped", "call:"} {
+		t.Run(strings.TrimSuffix(field, ":"), func(t *testing.T) {
+			onBoth(t, func(r *rig) {
+				for i, value := range rubbish {
+					c := newCaller()
+					name := field
+					if field == "call:" {
+						c.next()
+						name += c.id
+						value = "1 " + value
+					}
+					r.do("HSET", r.keys.state, name, value)
+					for _, err := range everyCall(r, c, i) {
+						r.t.Errorf("%s %q: %v", name, value, err)
+					}
+					r.do("HDEL", r.keys.state, name)
+				}
+				r.at(time.Hour)
+				goesOn(r)
+			})
+		})
+	}
+}
+
+// goesOn: what is sent is handed out and can be acked, however much else there is.
+func goesOn(r *rig) {
+	r.t.Helper()
+	r.put(msg("works", 0))
+	for range 100 {
+		r.at(r.since(r.now) + time.Second)
+		for _, tag := range r.fetch(newCaller(), maxBatch).tags {
+			if tag == idOf("works") {
+				r.done(ack("works"))
+				return
+			}
+		}
+	}
+	r.t.Error("what is sent does not come out")
+}
+
+// TestScriptRubbishScores: an instant that nobody can mean stops nothing, and is not looked at again and again.
+func TestScriptRubbishScores(t *testing.T) {
+	t.Parallel()
+	for _, score := range []string{"+inf", "-inf", "1.79e18", "9.1e15", "1.5", "0", "-5", "1e300"} {
+		t.Run(score, func(t *testing.T) {
+			onBoth(t, func(r *rig) {
+				r.hand(msg("u", 0), msg("q", 0), msg("g", 0))
+				r.done(ends(outcomeRetry, "q", 1, 0, "x"), ends(outcomeGarbage, "g", 1, 0, "x"))
+				r.put(msg("p", 0))
+				r.do("ZADD", r.keys.pending, score, idOf("p"))
+				r.do("ZADD", r.keys.unack, score, idOf("u"))
+				r.do("ZADD", r.keys.retry, score, tagFor("2:q"))
+				r.do("ZADD", r.keys.garbage, score, idOf("g"))
+				r.do("ZADD", r.keys.wake, score, "w")
+				for _, err := range everyCall(r, newCaller(), 0) {
+					r.t.Error(err)
+				}
+				c := newCaller()
+				for range 20 {
+					r.at(r.since(r.now) + 3*time.Second)
+					f := r.fetch(c, 10)
+					l := looper{server: f.now, local: time.Now()}
+					if wait := l.until(f.next); f.next != 0 && wait > time.Minute && f.next < f.now+60_000_000 || wait < 0 && f.next > f.now {
+						r.t.Errorf("next %d at %d is %v from now", f.next, f.now, wait)
+					}
+				}
+				if f := r.fetch(c, 10); f.next != 0 && f.next <= f.now {
+					r.t.Errorf("there is always more due: next %d, now %d", f.next, f.now)
+				}
+				if n, err := r.cli.ZCard(context.Background(), r.keys.unack).Result(); err != nil || n > 3 {
+					r.t.Errorf("%d are leased, %v", n, err)
+				}
+				goesOn(r)
+			})
+		})
+	}
+}
+
+// TestUntilIsBounded: no instant overflows.
+func TestUntilIsBounded(t *testing.T) {
+	l := looper{server: rigBase, local: time.Now()}
+	for _, instant := range []int64{math.MaxInt64, 1_790_000_000_000_000_000, forever} {
+		if d := l.until(instant); d < 100*365*24*time.Hour {
+			t.Errorf("%d is %v from now", instant, d)
+		}
+	}
+	for _, instant := range []int64{math.MinInt64, -1, 0, rigBase} {
+		if d := l.until(instant); d > 0 || d < -time.Minute {
+			t.Errorf("%d is %v from now", instant, d)
+		}
+	}
+}
+
+// TestScriptRubbishRecords: a fail record that no script wrote counts as none.
+func TestScriptRubbishRecords(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		for i, record := range append(rubbish, "2 -5 0 1700000000000000 x", "2 0 -5 1700000000000000 x", "2 99999999999 99999999999 1 x") {
+			name := fmt.Sprint("m", i)
+			r.hand(msg(name, 0))
+			r.do("HSET", r.keys.fail, idOf(name), record)
+		}
+		r.tickTo(9 * time.Second)
+		r.at(11 * time.Second)
+		f := r.fetch(newCaller(), maxBatch)
+		r.equal("lost", f.lost, len(rubbish)+3)
+		r.at(13 * time.Second)
+		f = r.fetch(newCaller(), maxBatch)
+		for _, d := range (&run{}).decode(&f, time.Time{}, time.Time{}) {
+			if d.broken != nil || d.losses != 1 || d.failures != 0 {
+				r.t.Errorf("%s has %d losses and %d failures: %v", names(d.tag), d.losses, d.failures, d.broken)
+			}
+		}
+	})
+}
+
+// TestScriptRubbishConsumers: what consumers say of themselves is for Monitors alone.
+func TestScriptRubbishConsumers(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		for i, value := range rubbish {
+			for _, value := range []string{value, value + " " + value + " {}", "1 " + value + " {}"} {
+				r.do("HSET", r.keys.consumers, fmt.Sprint(i), value)
+				c := newCaller()
+				c.next()
+				r.ask(c, ask{want: 1, says: "{}"})
+				c.next()
+				r.ask(c, ask{want: 1, says: sayLeaving})
+			}
+		}
+		for range 200 {
+			c := newCaller()
+			c.next()
+			r.ask(c, ask{says: "{}"})
+			c.next()
+			r.ask(c, ask{says: sayLeaving})
+		}
+		goesOn(r)
+	})
+}
