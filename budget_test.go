@@ -1,0 +1,276 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// slowLine passes what a server says on to clients at so many bytes a second, each connection by itself.
+func slowLine(t *testing.T, server string, perSecond int) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() { cancel(); _ = ln.Close(); all.Wait() })
+	pass := func(client net.Conn) {
+		upstream, err := net.Dial("tcp", server)
+		if err != nil {
+			_ = client.Close()
+			return
+		}
+		end := func() { _ = client.Close(); _ = upstream.Close() }
+		stop := context.AfterFunc(ctx, end)
+		defer stop()
+		defer end()
+		all.Go(func() { _, _ = io.Copy(upstream, client); end() })
+		const step = 5 * time.Millisecond
+		part := make([]byte, max(perSecond/int(time.Second/step), 1))
+		tick := time.NewTicker(step)
+		defer tick.Stop()
+		for {
+			n, err := upstream.Read(part)
+			if err == nil {
+				_, err = client.Write(part[:n])
+			}
+			if err != nil {
+				return
+			}
+			if n == len(part) {
+				<-tick.C
+			}
+		}
+	}
+	all.Go(func() {
+		for {
+			client, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_ = client.(*net.TCPConn).SetReadBuffer(1 << 12)
+			all.Go(func() { pass(client) })
+		}
+	})
+	return ln.Addr().String()
+}
+
+// slowClient reads replies of up to 300 KB in its time, over a line of 2 MB/s.
+func slowClient(t *testing.T, server string) *redis.Client {
+	cli := redis.NewClient(&redis.Options{Addr: slowLine(t, server, 2<<20), ReadTimeout: 150 * time.Millisecond})
+	t.Cleanup(func() { _ = cli.Close() })
+	return cli
+}
+
+// TestRepliesThatTheLineIsTooSlowFor are asked for again with less in them.
+func TestRepliesThatTheLineIsTooSlowFor(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const n = 300
+	var got tally
+	sender := f.queue(nil)
+	batch := make([]Outgoing, n)
+	for i := range batch {
+		batch[i].Payload = strconv.Itoa(i) + strings.Repeat(" ", 8<<10)
+	}
+	if _, err := sender.SendBatch(context.Background(), batch); err != nil {
+		t.Fatal(err)
+	}
+	q := f.queueOn(slowClient(t, shared.Addr()), nil).WithConcurrent(200).WithHandler(func(_ context.Context, msg *Message) error {
+		got.add(strings.TrimSpace(msg.Payload))
+		return nil
+	})
+	q.StartConsume()
+	eventually(t, "all are handled", func() bool { distinct, _ := got.counts(); return distinct == n })
+	eventually(t, "all are settled", func() bool { return len(f.check().Messages) == 0 })
+	if _, total := got.counts(); total != n {
+		t.Errorf("handled %d times, want %d", total, n)
+	}
+	if f.log.count("does not come through") != 0 || f.log.count("leases ran out") != 0 {
+		t.Error("some were lost")
+	}
+}
+
+// TestMessageThatDoesNotComeThrough: it counts losses and is poison in the end, and its neighbours go on.
+func TestMessageThatDoesNotComeThrough(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		size   int
+		client func(t *testing.T) (direct, consumer *redis.Client)
+	}{
+		"slow line": {3 << 20, func(t *testing.T) (*redis.Client, *redis.Client) {
+			return redis.NewClient(&redis.Options{Addr: shared.Addr()}), slowClient(t, shared.Addr())
+		}},
+		"output buffer limit": {3 << 20, func(t *testing.T) (*redis.Client, *redis.Client) {
+			server := redistest.Start(t, "--client-output-buffer-limit", "normal 2mb 0 0")
+			cli := redis.NewClient(&redis.Options{Addr: server.Addr()})
+			t.Cleanup(func() { _ = cli.Close() })
+			return redis.NewClient(&redis.Options{Addr: server.Addr()}), cli
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			direct, consumer := c.client(t)
+			f := fixtureOn(t, direct)
+			deaths, got := make(chan error, 1), tally{}
+			q := f.queueOn(consumer, nil).WithConcurrent(60).WithMaxLosses(1).WithLease(5 * time.Second).
+				WithHandler(func(_ context.Context, msg *Message) error { got.add(msg.Payload); return nil }).
+				WithGarbageHandler(func(_ context.Context, _ *Message, err error) { deaths <- err })
+			sender := f.queue(nil)
+			for i := range 25 {
+				f.send(sender, fmt.Sprint("before", i))
+			}
+			big := f.send(sender, strings.Repeat("x", c.size), WithKey("big"))
+			for i := range 25 {
+				f.send(sender, fmt.Sprint("after", i))
+			}
+			q.StartConsume()
+			eventually(t, "its neighbours are handled", func() bool { distinct, _ := got.counts(); return distinct == 50 })
+			if err := receive(t, "it is given up", deaths); !errors.Is(err, ErrPoison) || !strings.Contains(err.Error(), "come through") {
+				t.Errorf("given up for %v", err)
+			}
+			if err := direct.ConfigSet(context.Background(), "client-output-buffer-limit", "normal 0 0 0").Err(); err != nil { // for this test's own look
+				t.Fatal(err)
+			}
+			if where := f.where(big.ID); where != "garbage" {
+				t.Errorf("it is in %s", where)
+			}
+			f.send(sender, "next", WithKey("big"))
+			eventually(t, "its key is free, and all goes on", func() bool { return got.of("next") == 1 })
+			eventually(t, "all are settled", func() bool { return len(f.check().Messages) == 1 })
+			if _, total := got.counts(); total != 51 {
+				t.Errorf("handled %d times, want 51", total)
+			}
+		})
+	}
+}
+
+// TestAnOutageIsNoLoss: replies that do not come for a while cost a message nothing.
+func TestAnOutageIsNoLoss(t *testing.T) {
+	t.Parallel()
+	f, wire, _ := wired(t)
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: 100 * time.Millisecond})
+	t.Cleanup(func() { _ = cli.Close() })
+	got := make(chan *Message, 3)
+	q := f.queueOn(cli, nil).WithMaxLosses(1).WithConcurrent(3).WithHandler(func(_ context.Context, msg *Message) error { got <- msg; return nil })
+	for range 3 {
+		f.send(f.queue(nil), "x")
+	}
+	var releases []func()
+	held := make(chan struct{})
+	go func() {
+		defer close(held)
+		for range 8 {
+			struck, release := wire.HoldReply(redistest.Script(fetchScript.sha))
+			if releases = append(releases, release); len(releases) == 1 {
+				q.StartConsume()
+			}
+			select {
+			case <-struck:
+			case <-time.After(patience):
+				t.Error("no reply was held")
+				return
+			}
+		}
+	}()
+	receive(t, "eight replies are held", held)
+	for range 3 {
+		if msg := receive(t, "it comes", got); msg.Delivery > 2 { // given back once, perhaps
+			t.Errorf("delivery %d", msg.Delivery)
+		}
+	}
+	for _, release := range releases {
+		release()
+	}
+	eventually(t, "all are acked", func() bool { return len(f.check().Messages) == 0 })
+}
+
+// TestReceiving: what a fetch asks for after replies that did not come through.
+func TestReceiving(t *testing.T) {
+	timeout := &net.OpError{Op: "read", Err: context.DeadlineExceeded}
+	dial := &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
+	one, two := fetched{held: make([]heldMessage, 1)}, fetched{held: make([]heldMessage, 2)}
+	rc := receiving{bytes: maxBatchBytes}
+	var asked []int
+	for _, step := range []any{dial, timeout, timeout, timeout, timeout, two, timeout, one, dial, timeout, one} {
+		over := false
+		switch step := step.(type) {
+		case error:
+			rc.failed(step)
+		case fetched:
+			over = rc.answered(&step)
+		}
+		if over {
+			asked = append(asked, -1)
+			break
+		}
+		asked = append(asked, rc.bytes)
+	}
+	if want := []int{maxBatchBytes, smallReply, 0, 0, 0, 1, 0, 1, 1, 0, -1}; !slices.Equal(asked, want) {
+		t.Errorf("asked for %v, want %v", asked, want)
+	}
+}
+
+func TestScriptFetchBudget(t *testing.T) {
+	three := func(r *rig) *caller {
+		return r.hand(msg("a", 0, sized(100)), msg("b", 0, sized(300)), msg("c", 0, sized(100)))
+	}
+	runScripts(t, map[string]scriptCase{
+		"what has no room goes back": {func(r *rig) {
+			c := three(r)
+			f := r.ask(c, ask{want: 3, bytes: 300})
+			r.equal("handed out", tagsOf(f), "a c")
+			r.equal("next", f.next, f.now)
+			r.equal("again", tagsOf(r.ask(c, ask{want: 3, bytes: 300})), "a c")
+			r.take("2:b")
+		}, "unack a@10.000001s c@10.000001s 2:b@10.000003s fail b=2/0/0@0s"},
+		"one is handed out alone": {func(r *rig) {
+			c := three(r)
+			r.equal("handed out", tagsOf(r.ask(c, ask{want: 3, bytes: 1})), "a")
+		}, "ready 2:b 2:c unack a@10.000003s fail b=2/0/0@0s c=2/0/0@0s wake 0s"},
+		"a first call is bounded as well": {func(r *rig) {
+			r.put(msg("a", 0, sized(100)), msg("b", 0, sized(300)), msg("c", 0, sized(100)))
+			c := newCaller()
+			c.next()
+			r.equal("handed out", tagsOf(r.ask(c, ask{want: 3, bytes: 300})), "a")
+		}, "pending b@0s c@0s unack a@10.000001s wake 0s"},
+		"what is held is said": {func(r *rig) {
+			r.with.maxLosses = 1
+			c := r.hand(msg("a", 0, keyed("k")), msg("b", 0, sized(300)))
+			f := r.ask(c, ask{want: 2, probe: true})
+			r.equal("handed out", tagsOf(f), "")
+			for i := range f.held {
+				f.held[i].tag = names(f.held[i].tag)
+			}
+			r.equal("held", f.held, []heldMessage{{tag: "a", size: 23, key: "k"}, {tag: "b", size: 321}})
+			r.equal("then", tagsOf(r.ask(c, ask{want: 2})), "a b")
+			c.next()
+			r.put(msg("c", 0))
+			f = r.ask(c, ask{want: 2, probe: true})
+			r.equal("of a new call", len(f.held)+len(f.tags), 0)
+		}, "pending c@0s unack a@10.000001s b@10.000001s key k=a wake 0s"},
+		"the dead have no room": {func(r *rig) {
+			r.with.maxLosses = 1
+			r.hand(msg("a", 0, sized(300), keyed("k")))
+			r.tickTo(9 * time.Second)
+			r.at(11 * time.Second)
+			c := newCaller()
+			c.next()
+			f := r.ask(c, ask{bytes: 100})
+			r.equal("dead", []any{len(f.dead), f.dead[0].envelope}, []any{1, ""})
+		}, "garbage a@11s fail a=2/0/1@11s!poison"},
+	})
+}
