@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -186,4 +187,81 @@ func TestPoisonIsTold(t *testing.T) {
 	if p := receive(t, "the next message is handled", handled); p != "next" {
 		t.Errorf("handled %q", p)
 	}
+}
+
+// TestSettingsOfOtherConsumers: the most that one asks for holds for all, and the others say so.
+func TestSettingsOfOtherConsumers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	started, release := make(chan struct{}), make(chan struct{})
+	f.queue(func(string) bool { return true }).WithLease(20 * time.Second).WithMaxLosses(5).StartConsume()
+	eventually(t, "the one that asks for most has looked", func() bool { return f.check().Fields["settings"] != "" })
+	f.queue(func(string) bool { close(started); <-release; return true }).WithLease(300 * time.Millisecond).WithConcurrent(2).StartConsume()
+	eventually(t, "the other says so", func() bool { return f.log.count("other consumers of this queue have other settings") == 1 })
+	if text := f.log.String(); !strings.Contains(text, "this.lease=300ms") || !strings.Contains(text, "all.lease=20s") || !strings.Contains(text, "all.max_losses=5") {
+		t.Errorf("it says %s", text)
+	}
+	close(release)
+}
+
+// TestMaxInFlightBytes: a consumer holds no more than that, but for one message that is larger.
+func TestMaxInFlightBytes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const n, size, most = 12, 10 << 10, 35 << 10
+	release := make(chan struct{})
+	var running, peak atomic.Int64
+	q := f.queue(func(string) bool {
+		now := running.Add(1)
+		defer running.Add(-1)
+		for seen := peak.Load(); now > seen && !peak.CompareAndSwap(seen, now); seen = peak.Load() {
+		}
+		<-release
+		return true
+	}).WithConcurrent(n).WithMaxInFlightBytes(most)
+	batch := make([]Outgoing, n)
+	for i := range batch {
+		batch[i].Payload = strings.Repeat("x", size)
+	}
+	batch[0].Payload = strings.Repeat("x", 2*most)
+	if _, err := f.queue(nil).SendBatch(context.Background(), batch); err != nil {
+		t.Fatal(err)
+	}
+	q.StartConsume()
+	seen, ticks := "", 0
+	eventually(t, "it has looked some times", func() bool {
+		state := f.check()
+		if now := state.Fields["seen"]; now != seen {
+			seen = now
+			ticks++
+		}
+		if len(state.Unack) > most/size+1 {
+			t.Fatalf("%d are held", len(state.Unack))
+		}
+		return ticks == 4 && running.Load() > 0
+	})
+	close(release)
+	eventually(t, "all are settled", func() bool { return len(f.check().Messages) == 0 })
+	if n := q.run.heldBytes.Load(); n != 0 {
+		t.Errorf("%d bytes are held in the end", n)
+	}
+}
+
+// TestCallNumberThatIsNotOurs: somebody else has written a later call of this consumer into state.
+func TestCallNumberThatIsNotOurs(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got := make(chan string, 1)
+	q := f.queue(func(payload string) bool { got <- payload; return true }).WithFetchInterval(50 * time.Millisecond)
+	q.StartConsume()
+	eventually(t, "it has called", func() bool { return f.check().Fields["seen"] != "" })
+	for field := range f.check().Fields {
+		if strings.HasPrefix(field, "call:") {
+			f.cli.HSet(context.Background(), q.store.keys.state, field, "999999999 1700000000000000 ")
+		}
+	}
+	eventually(t, "it says so", func() bool { return f.log.count("changed what this queue remembers") == 1 })
+	f.send(f.queue(nil), "x")
+	receive(t, "it goes on", got)
+	eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
 }

@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -113,5 +114,41 @@ func TestTagsWithoutMessages(t *testing.T) {
 	})
 	if f.log.count("dropped tags without a message") == 0 {
 		t.Error("it is not logged")
+	}
+}
+
+// TestManyMessagesOfANewerVersion: one line says so for all of them, and one that nobody can read is given up in the end.
+func TestManyMessagesOfANewerVersion(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got, deaths := make(chan string, 1), make(chan error, 1)
+	q := f.queue(func(payload string) bool { got <- payload; return true }).WithConcurrent(4).
+		WithGarbageHandler(func(_ context.Context, _ *Message, err error) { deaths <- err })
+	sender := f.queue(nil)
+	var last string
+	ids := make([]string, 30)
+	for i := range ids {
+		last = f.send(sender, "newer").ID
+		ids[i] = last
+		f.rewrite(q, last, func(e string) string { return "\x02" + e[1:] })
+	}
+	f.send(sender, "ours")
+	q.StartConsume()
+	receive(t, "the rest goes on", got)
+	ctx, k := context.Background(), q.store.keys
+	eventually(t, "all are set aside", func() bool { return f.cli.ZCard(ctx, k.retry).Val() == 30 })
+	if n := f.log.count("only a newer version"); n != 1 {
+		t.Errorf("%d lines say so, want 1", n)
+	}
+	f.cli.ZRem(ctx, k.retry, "2:"+last)
+	f.cli.HSet(ctx, k.fail, last, "1000 0 0 1 ")
+	f.cli.ZAdd(ctx, k.retry, redis.Z{Score: 1, Member: "1000:" + last})
+	if err := receive(t, "it is given up", deaths); !errors.Is(err, errNewerVersion) {
+		t.Errorf("given up for %v", err)
+	}
+	f.score(k.garbage, last)
+	q.StopConsume()
+	for _, id := range ids { // so that the checker finds none
+		f.rewrite(q, id, func(e string) string { return "\x01" + e[1:] })
 	}
 }

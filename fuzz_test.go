@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"regexp"
 	"strings"
 	"testing"
@@ -127,6 +128,38 @@ func FuzzReply(f *testing.F) {
 			func() error { return s.pause(ctx, &caller{}, 0) },
 		} {
 			bad(call())
+		}
+	})
+}
+
+// FuzzDelivery: whatever a message and its record hold, what follows from them can be settled.
+func FuzzDelivery(f *testing.F) {
+	e := envelope{key: "k", retries: 3, ttl: time.Second, payload: "x"}
+	text := e.encode(when{us: 1, instant: true})
+	for _, record := range []string{"", "2 0 0 1 no", "2 -5 0 1700000000000000 x", "2 2147483647 2147483647 9223372036854775807 ", "2 99999999999 1 1 "} {
+		for _, envelope := range []string{text, "\x02" + text[1:], "", "foreign text of some length, which nobody can read"} {
+			f.Add("2:"+idOf("a"), envelope, record, 3)
+		}
+	}
+	f.Fuzz(func(t *testing.T, tag, envelope, record string, maxLosses int) {
+		set := defaultSettings(nil)
+		r := &run{settings: set, agreed: fetchSettings{maxLosses: maxLosses}, events: &events{}}
+		r.log = slog.New(slog.DiscardHandler)
+		r.buffer.init()
+		r.outbox.init()
+		r.graves.init()
+		got := fetched{now: rigBase, tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record}}
+		d := r.decode(&got, time.Time{}, time.Time{})[0]
+		if !r.unfit(d, got.now) {
+			d.claim(fateSettled)
+			r.conclude(context.Background(), d, verdict{err: errBoom})
+		}
+		r.notReceived(heldMessage{tag: tag, size: len(envelope), fail: record}, time.Time{})
+		r.bury(deadMessage{tag, envelope, record})
+		for _, o := range r.outbox.some(10) {
+			if o.delay < 0 || o.delay > maxDelay || o.failures < 0 || o.losses < 0 || o.d.number < 1 {
+				t.Errorf("outcome %+v of %q, %q, %q", o, tag, envelope, record)
+			}
 		}
 	})
 }
