@@ -155,7 +155,7 @@ func FuzzDelivery(f *testing.F) {
 			r.conclude(context.Background(), d, verdict{err: errBoom})
 		}
 		r.notReceived(heldMessage{tag: tag, size: len(envelope), fail: record}, time.Time{})
-		r.bury(deadMessage{tag, envelope, record})
+		r.buryPoison(deadMessage{tag, envelope, record})
 		for _, o := range r.outbox.some(10) {
 			if o.delay < 0 || o.delay > maxDelay || o.failures < 0 || o.losses < 0 || o.d.number < 1 {
 				t.Errorf("outcome %+v of %q, %q, %q", o, tag, envelope, record)
