@@ -388,6 +388,11 @@ func (q *DelayQueue) WithDefaultRetryCount(n int) *DelayQueue {
 
 // WithReplicaAck makes every send wait (Redis WAIT) until n replicas have it, at most for
 // timeout; if fewer confirm in time the send returns ErrNotReplicated. Default 0: off.
+//
+// A replica counts once it has loaded its copy of the data and applied the message. WAIT alone says less: while
+// a primary's first replica loads its first copy, servers (seen from Redis 6.2 to 8.0, in Redict 7.3 and in Valkey 8.0
+// to 9.1) count it for what was sent before it came. So a send during which the first replica came is carried
+// out once more, under the same id, and waits again.
 func (q *DelayQueue) WithReplicaAck(n int, timeout time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithReplicaAck(%d, %v)", n, timeout), validReplicaAck(n, timeout), replicaAckRule, func(*settings) { q.replicas, q.replicaTimeout = n, timeout })
 }

@@ -67,7 +67,7 @@ func TestRepeatedSendIsNotReplicated(t *testing.T) {
 	t.Parallel()
 	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
 	host, port, _ := strings.Cut(primary.Addr(), ":")
-	replica := redistest.Start(t, "--replicaof", host+" "+port)
+	replica := redistest.Start(t, "--replicaof", host, port)
 	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
 	wire := redistest.NewWire(t, primary.Addr())
 	q := f.queueOn(redisClient(t, wire.Addr()), nil).WithReplicaAck(1, patience)

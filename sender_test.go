@@ -371,7 +371,7 @@ func TestWithReplicaAck(t *testing.T) {
 	}
 
 	host, port, _ := strings.Cut(primary.Addr(), ":")
-	replica := redistest.Start(t, "--replicaof", host+" "+port).Client(t)
+	replica := redistest.Start(t, "--replicaof", host, port).Client(t)
 	q.WithReplicaAck(1, patience)
 	results, err := q.SendBatch(context.Background(), []Outgoing{{Payload: "a", Options: []MsgOption{WithDelay(time.Hour)}}, {Payload: "b", Options: []MsgOption{WithDelay(time.Hour)}}})
 	if err != nil {

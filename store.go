@@ -110,8 +110,7 @@ func (sc *script) command(ctx context.Context, name, body string, keys, args []a
 	return onceCmd{redis.NewStringSliceCmd(ctx, all...)}
 }
 
-// runOnReplicas is run followed by WAIT on the same connection, as one pipeline. On
-// another connection WAIT would confirm nothing.
+// runOnReplicas is run that waits until n replicas have what the script wrote.
 func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any, n int, timeout time.Duration) (*reply, error) {
 	node, err := s.node(ctx)
 	if err != nil {
@@ -121,40 +120,25 @@ func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any,
 	if patience := node.Options().ReadTimeout; patience > 0 {
 		node = node.WithTimeout(patience + timeout)
 	}
-	for _, cmd := range []onceCmd{
-		sc.command(ctx, "evalsha", sc.sha, keys, args),
-		sc.command(ctx, "eval", sc.text, keys, args),
-	} {
-		pipe := node.Pipeline()
-		if err := pipe.Process(ctx, cmd); err != nil {
-			return nil, err
+	begun := time.Now()
+	pipelined := func(limit time.Duration) (*replicatedCall, error) {
+		call := newReplicatedCall(ctx, sc.command(ctx, "evalsha", sc.sha, keys, args), n, limit)
+		err := call.exec(ctx, node.Pipeline())
+		if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+			call = newReplicatedCall(ctx, sc.command(ctx, "eval", sc.text, keys, args), n, limit)
+			err = call.exec(ctx, node.Pipeline())
 		}
-		wait := redis.NewCmd(ctx, "wait", n, timeout.Milliseconds())
-		if err := pipe.Process(ctx, wait); err != nil {
-			return nil, err
-		}
-		_, err = pipe.Exec(ctx)
-		if cmd.Err() != nil && redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			continue
-		}
-		if cmd.Err() != nil {
-			s.failedOver(ctx, cmd.Err())
-			return nil, explain(cmd.Err())
-		}
-		confirmed, werr := wait.Int()
-		if werr != nil && transient(werr) {
-			s.failedOver(ctx, werr)
-			return nil, werr
-		}
-		if werr != nil {
-			return &reply{rest: cmd.Val()}, fmt.Errorf("%w: WAIT: %w", ErrNotReplicated, werr)
-		}
-		if confirmed < n {
-			err = fmt.Errorf("%w: %d of %d within %v", ErrNotReplicated, confirmed, n, timeout)
-		}
-		return &reply{rest: cmd.Val()}, err
+		return call, err
 	}
-	return nil, explain(err)
+	call, err := pipelined(timeout)
+	if err == nil && call.early() {
+		call, err = pipelined(timeout - time.Since(begun))
+	}
+	if err != nil {
+		s.failedOver(ctx, err)
+		return nil, explain(err)
+	}
+	return &reply{rest: call.script.Val()}, call.confirmation()
 }
 
 // errNoNode: the client is of a kind that does not say which server holds a key.

@@ -1,0 +1,70 @@
+package delayqueue
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file is what WithReplicaAck asks of the server: which replicas have what a script wrote.
+//
+// A primary whose first replica is still loading its first copy of the data counts that replica for a write
+// that is older than the copy: before it had replicas its writes had no place in the stream, and "not a byte
+// of the stream confirmed" is enough for them. All servers from Redis 6.2 to Valkey 9.1 do so. What is
+// written while a replica is there has a place, so it is counted for a replica that has loaded and applied it.
+
+// A replicatedCall is a script call with a WAIT on either side, for one pipeline: on another connection
+// they would confirm nothing.
+type replicatedCall struct {
+	online  *redis.Cmd // how many replicas were there before; asking for none does not wait
+	script  onceCmd
+	waiting *redis.Cmd
+	n       int
+	timeout time.Duration
+}
+
+func newReplicatedCall(ctx context.Context, script onceCmd, n int, timeout time.Duration) *replicatedCall {
+	return &replicatedCall{
+		online: redis.NewCmd(ctx, "wait", 0, 0), script: script, waiting: redis.NewCmd(ctx, "wait", n, max(timeout.Milliseconds(), 1)),
+		n: n, timeout: timeout,
+	}
+}
+
+// exec makes one attempt, and returns the script's error, or one of WAIT after which the call may be repeated.
+func (c *replicatedCall) exec(ctx context.Context, pipe redis.Pipeliner) error {
+	for _, cmd := range []redis.Cmder{c.online, c.script, c.waiting} {
+		if err := pipe.Process(ctx, cmd); err != nil {
+			return err
+		}
+	}
+	_, _ = pipe.Exec(ctx) // each command has its error
+	if err := c.script.Err(); err != nil {
+		return err
+	}
+	if err := c.waiting.Err(); err != nil && transient(err) {
+		return err
+	}
+	return nil
+}
+
+// early says whether a confirmation may be that of a replica that is loading. The repeat of the call, which
+// writes again, is confirmed by none such. False alarms cost one repeat: there are some on servers before
+// 7.2 if the connection serves other commands too.
+func (c *replicatedCall) early() bool {
+	online, err := c.online.Int()
+	return c.confirmation() == nil && (err != nil || online == 0)
+}
+
+// confirmation is nil if enough replicas have it.
+func (c *replicatedCall) confirmation() error {
+	confirmed, err := c.waiting.Int()
+	if err != nil {
+		return fmt.Errorf("%w: WAIT: %w", ErrNotReplicated, err)
+	}
+	if confirmed < c.n {
+		return fmt.Errorf("%w: %d of %d within %v", ErrNotReplicated, confirmed, c.n, c.timeout)
+	}
+	return nil
+}

@@ -1,0 +1,145 @@
+package delayqueue
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// loadsSlowly are arguments of a replica that takes a second for the data of primaryWithData.
+var loadsSlowly = []string{"--key-load-delay", "1000"}
+
+func primaryWithData(t *testing.T) *redistest.Server {
+	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	pipe := redisClient(t, primary.Addr()).Pipeline()
+	for i := range 1000 {
+		pipe.Set(ctxB, fmt.Sprint("data ", i), strings.Repeat("x", 1000), 0)
+	}
+	if _, err := pipe.Exec(ctxB); err != nil {
+		t.Fatal(err)
+	}
+	return primary
+}
+
+func startReplica(t *testing.T, primary *redistest.Server, args ...string) *redistest.Server {
+	host, port, _ := strings.Cut(primary.Addr(), ":")
+	return redistest.Start(t, append([]string{"--replicaof", host, port}, args...)...)
+}
+
+// acknowledged is the offset that the primary's one replica has acknowledged, "0" for a replica that has not
+// loaded its copy yet.
+func acknowledged(t *testing.T, primary *redis.Client) string {
+	t.Helper()
+	role, err := primary.Do(ctxB, "role").Slice()
+	if err != nil || len(role) != 3 {
+		t.Fatalf("ROLE: %v, %v", role, err)
+	}
+	replicas, _ := role[2].([]any)
+	if len(replicas) == 0 {
+		return "no replica"
+	}
+	return fmt.Sprint(replicas[0].([]any)[2])
+}
+
+// TestReplicaThatLoads: what is sent while a primary's first replica comes is confirmed when that replica has
+// loaded it, not when it begins to.
+func TestReplicaThatLoads(t *testing.T) {
+	t.Parallel()
+	primary := primaryWithData(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
+	q := f.queue(nil).WithReplicaAck(1, patience)
+	type result struct {
+		info *MessageInfo
+		err  error
+		seen string
+	}
+	sent := make(chan result, 1)
+	go func() {
+		info, err := q.Send(ctxB, "a", WithDelay(time.Hour))
+		sent <- result{info, err, acknowledged(t, redisClient(t, primary.Addr()))}
+	}()
+	eventually(t, "the send waits for a replica", func() bool {
+		info, err := f.cli.(*redis.Client).Info(ctxB, "clients").Result()
+		return err == nil && strings.Contains(info, "blocked_clients:1")
+	})
+	replica := startReplica(t, primary, loadsSlowly...)
+	got := receive(t, "the send returns", sent)
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	if got.seen == "0" || got.seen == "no replica" {
+		t.Errorf("confirmed when the replica had acknowledged %s", got.seen)
+	}
+	ok, err := redisClient(t, replica.Addr()).HExists(ctxB, q.store.keys.msg, got.info.ID).Result()
+	if err != nil || !ok {
+		t.Errorf("the replica does not have the message: %v", err)
+	}
+	if n := len(f.check().Pending); n != 1 {
+		t.Errorf("%d messages, want 1: it was stored again under its id", n)
+	}
+}
+
+// TestWaitAloneCountsReplicaThatLoads shows what the test above is about. It is the server's, so a server
+// that does not do it is no failure: then the second round of a send is needed no more.
+func TestWaitAloneCountsReplicaThatLoads(t *testing.T) {
+	t.Parallel()
+	primary := primaryWithData(t)
+	cli := redis.NewClient(&redis.Options{Addr: primary.Addr(), ReadTimeout: 2 * patience})
+	defer cli.Close()
+	confirmed := make(chan string, 1)
+	go func() {
+		pipe := cli.Pipeline()
+		pipe.Set(ctxB, "written", "before", 0)
+		wait := pipe.Do(ctxB, "wait", 1, patience.Milliseconds())
+		if _, err := pipe.Exec(ctxB); err != nil {
+			t.Error(err)
+		}
+		confirmed <- fmt.Sprintf("WAIT counts %v, and the replica has acknowledged %s", wait.Val(), acknowledged(t, cli))
+	}()
+	eventually(t, "WAIT waits", func() bool {
+		info, err := redisClient(t, primary.Addr()).Info(ctxB, "clients").Result()
+		return err == nil && strings.Contains(info, "blocked_clients:1")
+	})
+	startReplica(t, primary, loadsSlowly...)
+	t.Log(receive(t, "WAIT returns", confirmed))
+}
+
+// TestConfirmationsThatAreSure: with a replica at hand a send is one round, on a new connection too.
+func TestConfirmationsThatAreSure(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	startReplica(t, primary)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
+	q := f.queue(nil).WithReplicaAck(1, patience)
+	f.send(q, "first", WithDelay(time.Hour)) // waits for the replica
+	waits := func() int64 {
+		stats, err := redisClient(t, primary.Addr()).InfoMap(ctxB, "commandstats").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var n int64
+		if _, err := fmt.Sscanf(stats["Commandstats"]["cmdstat_wait"], "calls=%d,", &n); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := waits()
+	cli := redis.NewClient(&redis.Options{Addr: primary.Addr()})
+	defer cli.Close()
+	q = f.queueOn(cli, nil).WithReplicaAck(1, patience)
+	for range 20 {
+		f.send(q, "a", WithDelay(time.Hour))
+	}
+	if n := waits() - before; n != 2*20 {
+		t.Errorf("%d calls of WAIT for 20 sends, want 2 each", n)
+	}
+	q.WithReplicaAck(2, 50*time.Millisecond)
+	if _, err := q.Send(ctxB, "a", WithDelay(time.Hour)); !errors.Is(err, ErrNotReplicated) || !strings.Contains(err.Error(), "1 of 2") {
+		t.Errorf("with too few replicas: %v", err)
+	}
+}
