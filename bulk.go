@@ -153,6 +153,9 @@ func (m *Monitor) begin(ctx context.Context, o *operation) error {
 		o.Left = append(o.Left, got.left)
 		o.Result.Total += int64(got.left)
 	}
+	if o.Result.Total == 0 {
+		return m.there(ctx)
+	}
 	return nil
 }
 

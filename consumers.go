@@ -33,7 +33,7 @@ type Handling struct {
 // alive until its lease has run out, or for 3 s if that is longer.
 func (m *Monitor) Consumers(ctx context.Context) ([]Consumer, error) {
 	var alive []Consumer
-	err := repeat(ctx, readAttempts, func() error {
+	err := read(ctx, func() error {
 		alive = nil
 		for c, err := range m.store.consumers(ctx) {
 			if err != nil {
@@ -43,6 +43,9 @@ func (m *Monitor) Consumers(ctx context.Context) ([]Consumer, error) {
 		}
 		return nil
 	})
+	if err == nil && len(alive) == 0 {
+		err = m.there(ctx)
+	}
 	if err != nil {
 		return nil, m.failed(err, "consumers")
 	}

@@ -346,7 +346,7 @@ func TestHistories(t *testing.T) {
 	close(over)
 	senders.Wait()
 	eventually(t, "all is handled", func() bool {
-		c, err := newStore(f.cli, "dq", f.name).counts(ctx)
+		c, _, err := newStore(f.cli, "dq", f.name).counts(ctx)
 		return err == nil && c.Pending+c.Ready+c.Unack+c.Retry == 0
 	})
 	for _, l := range lines {

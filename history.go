@@ -59,10 +59,13 @@ func (m *Monitor) History(ctx context.Context, by Span, n int) ([]Tally, error) 
 		return nil, m.failed(fmt.Errorf("%w: %d: use Hourly or Daily", ErrBadOption, by), "history")
 	}
 	var got tallies
-	err := repeat(ctx, readAttempts, func() (err error) {
+	err := read(ctx, func() (err error) {
 		got, err = m.store.history(ctx)
 		return err
 	})
+	if err == nil && len(got.hours) == 0 && len(got.days) == 0 {
+		err = m.there(ctx)
+	}
 	if err != nil {
 		return nil, m.failed(err, "history")
 	}

@@ -70,6 +70,9 @@ var ErrBadCursor = errors.New("bad cursor")
 // pages may be missed or met twice.
 func (m *Monitor) List(ctx context.Context, state State, f Filter, cursor string) (*Page, error) {
 	page, err := m.page(ctx, state, f, cursor)
+	if err == nil && page.Looked == 0 && cursor == "" {
+		err = m.there(ctx)
+	}
 	if err != nil {
 		return nil, m.failed(err, "list %s", state)
 	}
@@ -167,7 +170,7 @@ func (m *Monitor) page(ctx context.Context, state State, f Filter, cursor string
 }
 
 func (m *Monitor) list(ctx context.Context, p place, limit int, after mark) (got listed, err error) {
-	err = repeat(ctx, readAttempts, func() error {
+	err = read(ctx, func() error {
 		got, err = m.store.list(ctx, p, limit, after)
 		return err
 	})

@@ -1,18 +1,20 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
 
 // A Monitor looks at a queue without taking part in it, and steers it (steer.go). It is safe for
-// concurrent use, and each of its calls does bounded work however many messages there are. What only looks
-// is tried three times while Redis cannot be reached; what changes something is tried until its context
-// ends, with the effect of once. The errors name the queue.
+// concurrent use, and each of its calls does bounded work however many messages there are. While Redis cannot be
+// reached, what only looks is tried until its context's deadline, or for 2 s if that has none; what changes
+// something is tried until its context ends, with the effect of once. The errors name the queue.
 type Monitor struct {
 	taking
 }
@@ -23,12 +25,42 @@ func NewMonitor(name string, cli redis.UniversalClient, opts ...QueueOption) *Mo
 	return &Monitor{taking{store: s.store, events: s.events}}
 }
 
-// readAttempts is how often a call that changes nothing is made.
-const readAttempts = 3
+// What looks at a queue returns these, wrapped.
+var (
+	// ErrNotFound: there is no such message. From the calls for one message.
+	ErrNotFound = errors.New("not found")
+	// ErrNoQueue: the queue has no key in Redis. Nothing was ever sent to it and it has had no consumer, or it was
+	// deleted, or its name, its prefix or the address of Redis is misspelt. It wraps ErrNotFound.
+	ErrNoQueue = fmt.Errorf("queue %w: it has no key here: is that its name, its prefix, its Redis?", ErrNotFound)
+)
+
+// readFor is how long a call that changes nothing is tried, if its context has no deadline.
+const readFor = 2 * time.Second
+
+// read makes an attempt again and again until Redis answers or the time is over.
+func read(ctx context.Context, attempt func() error) (err error) {
+	_, bounded := ctx.Deadline()
+	for begun, n := time.Now(), 1; ; n++ {
+		if end := ended(ctx); end != nil {
+			return withLast(end, err)
+		}
+		err = attempt()
+		if err == nil || !worthRepeating(err, n) || !bounded && time.Since(begun) > readFor {
+			return err
+		}
+		pause(ctx, backoff(n))
+	}
+}
 
 // failed says which call failed.
-func (m *Monitor) failed(err error, format string, args ...any) error {
-	return fmt.Errorf("delayqueue: queue %q: %s: %w", m.store.queue, fmt.Sprintf(format, args...), err)
+func (s *taking) failed(err error, format string, args ...any) error {
+	return fmt.Errorf("delayqueue: queue %q: %s: %w", s.store.queue, fmt.Sprintf(format, args...), err)
+}
+
+// there returns ErrNoQueue if the queue is not there: for who has found nothing in it.
+func (m *Monitor) there(ctx context.Context) error {
+	_, err := m.counts(ctx)
+	return err
 }
 
 // Counts says how many messages of a queue are where. What is due counts as ready wherever it
@@ -47,17 +79,26 @@ type Counts struct {
 	PausedUntil time.Time // zero: until Resume
 }
 
-// Counts is one script call of O(log n).
+// Counts is one script call of O(log n). It returns ErrNoQueue for a queue that has no key, as do the calls below
+// that count, list, and look for consumers and history.
 func (m *Monitor) Counts(ctx context.Context) (Counts, error) {
-	var c Counts
-	err := repeat(ctx, readAttempts, func() (err error) {
-		c, err = m.store.counts(ctx)
-		return err
-	})
+	c, err := m.counts(ctx)
 	if err != nil {
 		return Counts{}, m.failed(err, "counts")
 	}
 	return c, nil
+}
+
+func (m *Monitor) counts(ctx context.Context) (c Counts, err error) {
+	used := false
+	err = read(ctx, func() error {
+		c, used, err = m.store.counts(ctx)
+		return err
+	})
+	if err == nil && !used {
+		err = ErrNoQueue
+	}
+	return c, err
 }
 
 // GetPendingCount returns how many messages are not yet due; those that wait for a retry do not count.
@@ -112,24 +153,36 @@ func statusOf(id string, state State, at int64, text, record string) *MessageSta
 	}
 }
 
-// Get finds one message by its id; nil means that it is nowhere.
+// Get finds one message by its id. It returns ErrNotFound if that is nowhere.
 func (m *Monitor) Get(ctx context.Context, id string) (*MessageStatus, error) {
 	return m.look(ctx, "id", id)
 }
 
-// GetKey finds the live message that has this key; nil means that there is none.
+// GetKey finds the live message that has this key. It returns ErrNotFound if there is none. One that is dead has no
+// key any more: list garbage with Filter.Key.
 func (m *Monitor) GetKey(ctx context.Context, key string) (*MessageStatus, error) {
 	return m.look(ctx, "key", key)
 }
 
 func (m *Monitor) look(ctx context.Context, by, what string) (*MessageStatus, error) {
 	var found *MessageStatus
-	err := repeat(ctx, readAttempts, func() (err error) {
+	err := read(ctx, func() (err error) {
 		found, err = m.store.look(ctx, by, what)
 		return err
 	})
+	if err == nil && found == nil {
+		err = cmp.Or(m.there(ctx), notFound(by, what))
+	}
 	if err != nil {
 		return nil, m.failed(err, "get %s %s", by, what)
 	}
 	return found, nil
+}
+
+// notFound says what else it may be if it is no id.
+func notFound(by, what string) error {
+	if by == "id" && uuid.Validate(what) != nil {
+		return fmt.Errorf("%w: that is no id, which Send returns: if it is a key (WithKey), use the method whose name ends in Key", ErrNotFound)
+	}
+	return ErrNotFound
 }

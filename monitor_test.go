@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"os"
 	"slices"
 	"strings"
@@ -64,6 +65,16 @@ func (f *fixture) must(err error) {
 	}
 }
 
+// first is the first error of a list.
+func first(all iter.Seq2[*MessageStatus, error]) error {
+	for _, err := range all {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func monitorCounts(f *fixture, m *Monitor) {
 	started, release := make(chan struct{}, 1), make(chan struct{})
 	q := f.queue(func(string) bool { started <- struct{}{}; <-release; return false }).WithNackRedeliveryDelay(time.Hour)
@@ -82,7 +93,21 @@ func monitorCounts(f *fixture, m *Monitor) {
 			}
 		}
 	}
-	counts("empty", Counts{})
+	for what, call := range map[string]func() error{
+		"counts":    func() error { _, err := m.Counts(ctxB); return err },
+		"pending":   func() error { _, err := m.GetPendingCount(ctxB); return err },
+		"get":       func() error { _, err := m.Get(ctxB, idOf("a")); return err },
+		"key":       func() error { _, err := m.GetKey(ctxB, "k"); return err },
+		"list":      func() error { _, err := m.List(ctxB, StateGarbage, Filter{}, ""); return err },
+		"ready":     func() error { return first(m.All(ctxB, StateReady, Filter{})) },
+		"consumers": func() error { _, err := m.Consumers(ctxB); return err },
+		"history":   func() error { _, err := m.History(ctxB, Hourly, 1); return err },
+		"bulk":      func() error { _, err := m.BulkRequeue(ctxB, Bulk{}); return err },
+	} {
+		if err := call(); !errors.Is(err, ErrNoQueue) || !errors.Is(err, ErrNotFound) {
+			f.t.Errorf("%s of a queue that is not there: %v", what, err)
+		}
+	}
 	far := f.send(q, "far", inAnHour)
 	counts("one that waits", Counts{Pending: 1, NextDue: far.Due})
 	f.send(q, "now")
@@ -118,7 +143,7 @@ func monitorGet(f *fixture, m *Monitor) {
 		}
 		return fmt.Errorf("no %s", msg.Payload)
 	})
-	if s, err := m.Get(ctxB, idOf("nobody")); s != nil || err != nil {
+	if s, err := m.Get(ctxB, idOf("nobody")); s != nil || !errors.Is(err, ErrNotFound) {
 		f.t.Errorf("one that was never sent: %+v, %v", s, err)
 	}
 	waits := f.send(q, "waits", inAnHour, WithKey("k"), WithHeader("h", "v"), WithRetryCount(7))
@@ -150,7 +175,9 @@ func monitorGet(f *fixture, m *Monitor) {
 	if s := f.status(m, dies.ID); s.State != StateGarbage || s.LastError != "no dies" || now.Sub(s.At).Abs() > patience || s.Failures != 1 {
 		f.t.Errorf("garbage: %+v", s)
 	}
-	if s, err := m.GetKey(ctxB, "of the dead"); s != nil || err != nil {
+	f.lists(m, StateGarbage, Filter{Key: "of the dead"}, "dies")
+	f.lists(m, StateGarbage, Filter{Key: "of the"})
+	if s, err := m.GetKey(ctxB, "of the dead"); s != nil || !errors.Is(err, ErrNotFound) {
 		f.t.Errorf("the key of a dead message finds %+v, %v", s, err)
 	}
 	slow := f.send(q, "slow")
@@ -165,7 +192,7 @@ func monitorGet(f *fixture, m *Monitor) {
 		f.t.Errorf("being handled: %+v", s)
 	}
 	close(release)
-	eventually(f.t, "it is gone", func() bool { s, err := m.Get(ctxB, slow.ID); return s == nil && err == nil })
+	eventually(f.t, "it is gone", func() bool { _, err := m.Get(ctxB, slow.ID); return errors.Is(err, ErrNotFound) })
 }
 
 // payloads lists what is in a state.

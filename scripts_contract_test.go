@@ -172,7 +172,7 @@ func TestScriptWrongType(t *testing.T) {
 		}},
 		"counts": {keys: everyScript[5].keys, mayPass: true, build: func(r *rig) func() error {
 			everywhere(r)
-			return func() error { _, err := r.store.counts(ctx); return err }
+			return func() error { _, _, err := r.store.counts(ctx); return err }
 		}},
 		"look": {keys: everyScript[6].keys, mayPass: true, build: func(r *rig) func() error {
 			r.hand(msg("a", 0, keyed("k")))

@@ -132,10 +132,10 @@ func TestScriptCosts(t *testing.T) {
 			hour()
 			r.done(ends(outcomeReady, "m0", 0, 0, ""), ends(outcomeRetry, "m1", 1, 0, ""))
 		}, func() {
-			if _, err := r.store.counts(context.Background()); err != nil {
+			if _, _, err := r.store.counts(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-		}, 13},
+		}, 14},
 		{"extend, 1", func() { hand(1) }, func() { r.extend(inHand(1)...) }, 5},
 		{"extend, 100", func() { hand(100) }, func() { r.extend(inHand(100)...) }, 5},
 	} {

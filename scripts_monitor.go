@@ -13,10 +13,11 @@ import (
 
 // The typed calls of the scripts that only a Monitor uses.
 
-func (s *store) counts(ctx context.Context) (Counts, error) {
+// counts also says whether the queue was ever used.
+func (s *store) counts(ctx context.Context) (c Counts, used bool, err error) {
 	r, err := s.run(ctx, countsScript, s.countsKeys, nil)
 	if err != nil {
-		return Counts{}, err
+		return Counts{}, false, err
 	}
 	now := r.instant()
 	n := Counts{Pending: r.instant(), Ready: r.instant(), Unack: r.instant(), Retry: r.instant(), Garbage: r.instant()}
@@ -25,7 +26,7 @@ func (s *store) counts(ctx context.Context) (Counts, error) {
 	}
 	n.NextDue = instantTime(r.instant())
 	n.Paused, n.PausedUntil = pausedUntil(r.instant())
-	return n, r.err("counts")
+	return n, r.number() > 0 || n != (Counts{}), r.err("counts")
 }
 
 // instantTime is an instant of a script; zero for none.

@@ -435,7 +435,7 @@ func TestScriptCounts(t *testing.T) {
 		want := func(what string, want Counts) {
 			r.t.Helper()
 			before := r.contents()
-			got, err := r.store.counts(context.Background())
+			got, _, err := r.store.counts(context.Background())
 			if err != nil {
 				r.t.Fatal(err)
 			}

@@ -10,29 +10,50 @@ import (
 // ErrWrongState: a message is in a state in which that cannot be done. A *StateError says which.
 var ErrWrongState = errors.New("message is in the wrong state")
 
-// A StateError wraps ErrWrongState.
+// A StateError says in which state a message is. errors.Is finds ErrWrongState in it, and ErrNotFound if it is gone.
 type StateError struct {
 	Queue string
-	ID    string
+	ID    string // that it was looked for by; "" if it was by its key
+	Key   string
 	State State // that it is in
 }
 
 func (e *StateError) Error() string {
-	return fmt.Sprintf("message %s is %s, in which state this cannot be done", e.ID, e.State)
+	by, what := "id", e.ID
+	if e.ID == "" {
+		by, what = "key", e.Key
+	}
+	if e.State == StateGone {
+		return fmt.Sprintf("message with %s %s: %v", by, what, notFound(by, what))
+	}
+	return fmt.Sprintf("message with %s %s is %s, in which state this cannot be done", by, what, e.State)
 }
 
-// Unwrap makes errors.Is(err, ErrWrongState) true.
-func (e *StateError) Unwrap() error { return ErrWrongState }
+// Is makes errors.Is find ErrWrongState, and ErrNotFound.
+func (e *StateError) Is(target error) bool {
+	return target == ErrWrongState || target == ErrNotFound && e.State == StateGone
+}
 
 // Reschedule makes a message due at t, the caller's wall clock read as an instant of the server's; the past
-// means now. It keeps its id, key and failures. One that waits for a retry is delivered then. It
-// returns ErrWrongState for a message that is being handled, is in garbage, or is nowhere.
-func (m *Monitor) Reschedule(ctx context.Context, id string, t time.Time) error {
+// means now. It keeps its id, key and failures. One that waits for a retry is delivered then; one that is due now
+// already keeps its place. It returns a *StateError (ErrWrongState) for a message that is being handled, is in
+// garbage, or is nowhere (ErrNotFound too).
+func (s *taking) Reschedule(ctx context.Context, id string, t time.Time) error {
+	return s.reschedule(ctx, "", id, t)
+}
+
+// RescheduleKey is Reschedule for the live message that has this key (WithKey).
+func (s *taking) RescheduleKey(ctx context.Context, key string, t time.Time) error {
+	return s.reschedule(ctx, "key", key, t)
+}
+
+func (s *taking) reschedule(ctx context.Context, by, what string, t time.Time) error {
+	s.made()
 	w, err := scheduled(t)
 	if err != nil {
-		return m.failed(err, "reschedule %s", id)
+		return s.failed(err, "reschedule %s", what)
 	}
-	return m.steerOne(ctx, "at", w.us, id)
+	return s.steerOne(ctx, steering{what: "at", us: w.us, only: by, marks: []mark{{tag: what}}})
 }
 
 // RescheduleBy is Reschedule by a duration, later or (if negative) earlier than it is due now.
@@ -40,7 +61,7 @@ func (m *Monitor) RescheduleBy(ctx context.Context, id string, d time.Duration) 
 	if err := validShift(d); err != nil {
 		return m.failed(err, "reschedule %s", id)
 	}
-	return m.steerOne(ctx, "by", d.Microseconds(), id)
+	return m.steerID(ctx, "by", d.Microseconds(), id)
 }
 
 func validShift(d time.Duration) error {
@@ -52,48 +73,51 @@ func validShift(d time.Duration) error {
 
 // RunNow makes a message due now; see Reschedule.
 func (m *Monitor) RunNow(ctx context.Context, id string) error {
-	return m.steerOne(ctx, "at", 0, id)
+	return m.steerID(ctx, "at", 0, id)
 }
 
 // Requeue brings a message back from garbage, due now, with all its retries. It returns ErrWrongState if
 // it is not there, and ErrDuplicateKey if another live message holds its key now.
 func (m *Monitor) Requeue(ctx context.Context, id string) error {
-	return m.steerOne(ctx, "requeue", 0, id)
+	return m.steerID(ctx, "requeue", 0, id)
 }
 
 // Delete deletes a message that is not being handled; for one that is, use Cancel. It
 // returns ErrWrongState if it is being handled or nowhere.
 func (m *Monitor) Delete(ctx context.Context, id string) error {
-	return m.steerOne(ctx, "delete", 0, id)
+	return m.steerID(ctx, "delete", 0, id)
 }
 
 // verbs are what steer does, in words.
 var verbs = map[string]string{"at": "reschedule", "by": "reschedule", "requeue": "requeue", "delete": "delete", "cancel": "delete"}
 
-func (m *Monitor) steerOne(ctx context.Context, what string, us int64, id string) error {
-	done, err := m.steer(ctx, steering{what: what, us: us, marks: []mark{{tag: id}}})
-	if err != nil {
-		return m.failed(err, "%s %s", verbs[what], id)
-	}
-	switch s := done[0]; {
-	case s.holder != "":
-		dup := &DuplicateKeyError{Queue: m.store.queue, ID: s.holder}
-		if msg, err := m.Get(ctx, id); err == nil && msg != nil {
-			dup.Key = msg.Key
-		}
-		return m.failed(dup, "%s %s", verbs[what], id)
-	case !s.done:
-		return m.failed(&StateError{Queue: m.store.queue, ID: id, State: s.state}, "%s", verbs[what])
-	}
-	return nil
+func (m *Monitor) steerID(ctx context.Context, what string, us int64, id string) error {
+	return m.steerOne(ctx, steering{what: what, us: us, marks: []mark{{tag: id}}})
 }
 
-func (m *Monitor) steer(ctx context.Context, do steering) (done []steered, err error) {
-	err = m.callers.call(ctx, func(c *caller) error {
-		done, err = m.store.steer(ctx, c, do)
+func (s *taking) steerOne(ctx context.Context, do steering) error {
+	var done []steered
+	err := s.callers.call(ctx, func(c *caller) (err error) {
+		done, err = s.store.steer(ctx, c, do)
 		return err
 	})
-	return done, err
+	name := do.marks[0].tag
+	if err != nil {
+		return s.failed(err, "%s %s", verbs[do.what], name)
+	}
+	switch one := done[0]; {
+	case one.holder != "":
+		dup := &DuplicateKeyError{Queue: s.store.queue, ID: one.holder}
+		if msg, err := s.store.look(ctx, "id", name); err == nil && msg != nil {
+			dup.Key = msg.Key
+		}
+		return s.failed(dup, "%s %s", verbs[do.what], name)
+	case !one.done && do.only == "key":
+		return s.failed(&StateError{Queue: s.store.queue, Key: name, State: one.state}, "%s", verbs[do.what])
+	case !one.done:
+		return s.failed(&StateError{Queue: s.store.queue, ID: name, State: one.state}, "%s", verbs[do.what])
+	}
+	return nil
 }
 
 // Pause makes all consumers hand out nothing until Resume: they obey within a second. Handlers that

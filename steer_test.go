@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -63,7 +64,7 @@ func monitorSteersOne(f *fixture, m *Monitor) {
 	}
 	c := f.send(q, "c", inAnHour, WithKey("c"))
 	f.must(m.Delete(ctxB, c.ID))
-	if s, err := m.GetKey(ctxB, "c"); s != nil || err != nil {
+	if s, err := m.GetKey(ctxB, "c"); s != nil || !errors.Is(err, ErrNotFound) || errors.Is(err, ErrNoQueue) {
 		f.t.Errorf("deleted: %+v, %v", s, err)
 	}
 	slow := f.send(q, "slow")
@@ -77,10 +78,26 @@ func monitorSteersOne(f *fixture, m *Monitor) {
 	} {
 		for id, want := range map[string]State{slow.ID: StateUnack, c.ID: StateGone} {
 			var wrong *StateError
-			if err := call(id); !errors.As(err, &wrong) || !errors.Is(err, ErrWrongState) || wrong.State != want || wrong.ID != id {
+			if err := call(id); !errors.As(err, &wrong) || !errors.Is(err, ErrWrongState) || wrong.State != want || wrong.ID != id ||
+				errors.Is(err, ErrNotFound) != (want == StateGone) {
 				f.t.Errorf("%s of a message that is %s: %v", what, want, err)
 			}
 		}
+	}
+	var wrong *StateError
+	if err := q.RescheduleKey(ctxB, "c", at); !errors.As(err, &wrong) || wrong.Key != "c" || !errors.Is(err, ErrNotFound) {
+		f.t.Errorf("reschedule by a key that nobody has: %v", err)
+	}
+	if err := q.Reschedule(ctxB, "order-42", at); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "that is no id") {
+		f.t.Errorf("a key where an id is wanted: %v", err)
+	}
+	if _, err := m.Get(ctxB, "order-42"); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "that is no id") {
+		f.t.Errorf("a key where an id is wanted: %v", err)
+	}
+	d := f.send(q, "d", inAnHour, WithKey("d"))
+	f.must(NewPublisher(f.name, f.cli).RescheduleKey(ctxB, "d", at.Add(2*time.Hour)))
+	if s := f.status(m, d.ID); !s.Due.Equal(at.Add(2 * time.Hour)) {
+		f.t.Errorf("rescheduled by its key: %+v", s)
 	}
 	if r, err := m.Intercept(ctxB, slow.ID); err != nil || r.State != StateUnack || r.Intercepted {
 		f.t.Errorf("intercept of one that is being handled: %+v, %v", r, err)

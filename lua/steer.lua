@@ -4,8 +4,8 @@
 -- ARGV: 3 what: 'at' (due at that instant), 'by' (due so much later), 'requeue' (from garbage, due at that instant, as
 --       if it had never failed), 'delete', or 'cancel' (delete, also what is being handled); 4 us, of the first three;
 --       5 us by which each that is done is due later than the one before (at, requeue);
---       6 '': each is an id, to be found; else the structure in which each is a tag;
---       then pairs: id and '', or tag and the score that list gave it ('': any); at most 500, with at most 1 MB
+--       6 '': each is an id, to be found; 'key': each is a caller's key; else the structure in which each is a tag;
+--       then pairs: id or key and '', or tag and the score that list gave it ('': any); at most 500, with at most 1 MB
 -- Returns {now, a word for each}: the state it was in, if it was done; '!<state>' if it is in a state in which
 --       this cannot be done, 'gone' and 'unack' among them, or is not where it was listed any more ('!gone');
 --       '=<id>' if that message holds its key now. What is to be due now and is already, stays in its place, done.
@@ -14,6 +14,8 @@
 -- Keeps: invariants 1, 3, 4 and 6; reads every key first. The first write is a ZREM: a full server lets the rest pass.
 local field = 'call:' .. ARGV[1]
 local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local bykey = only == 'key'
+if bykey then only = '' end
 local deletes = what == 'delete' or what == 'cancel'
 local state = redis.call('HMGET', KEYS[10], field, 'armed', 'pause')
 local reply, at = recall(state[1])
@@ -45,6 +47,11 @@ end
 local words, first, nth = {}, nil, 0
 for i = 7, #ARGV, 2 do
   local id, tag, listed = ARGV[i], ARGV[i], ARGV[i + 1]
+  if bykey then
+    id = redis.call('HGET', KEYS[8], ARGV[i]) or ''
+    if keyof(redis.call('HGET', KEYS[6], id) or '', 18) ~= ARGV[i] then id = '' end -- somebody else wrote that entry
+    tag = id
+  end
   local failure = nil
   if only == '' then
     failure = redis.call('HGET', KEYS[7], id) or ''

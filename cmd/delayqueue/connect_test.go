@@ -99,6 +99,8 @@ func TestOutageDuringWatch(t *testing.T) {
 	term.sees("connection refused")
 	term.sees("no answer")
 	s.Restart(t)
+	term.sees("queue not found") // it came back empty
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
 	term.sees("no consumers")
 	term.types(ctrlC)
 	term.ends(0)

@@ -147,9 +147,17 @@ func deadByKey(ctx context.Context, m *delayqueue.Monitor, key string) (last *de
 
 // get and getKey are nil for a message that is not there.
 func get(ctx context.Context, m *delayqueue.Monitor, id string) (*delayqueue.MessageStatus, error) {
-	return m.Get(ctx, id)
+	return orNil(m.Get(ctx, id))
 }
 
 func getKey(ctx context.Context, m *delayqueue.Monitor, key string) (*delayqueue.MessageStatus, error) {
-	return m.GetKey(ctx, key)
+	return orNil(m.GetKey(ctx, key))
+}
+
+// orNil makes nil of a message that is not found in a queue that is there.
+func orNil(msg *delayqueue.MessageStatus, err error) (*delayqueue.MessageStatus, error) {
+	if errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue) {
+		return nil, nil
+	}
+	return msg, err
 }

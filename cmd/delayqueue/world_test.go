@@ -162,11 +162,11 @@ func (w *world) kill(queue, text string, payloads ...string) []string {
 func (w *world) state(queue, id string) delayqueue.State {
 	w.Helper()
 	m, err := w.monitor(queue).Get(w.Context(), id)
+	if errors.Is(err, delayqueue.ErrNotFound) {
+		return delayqueue.StateGone
+	}
 	if err != nil {
 		w.Fatal(err)
-	}
-	if m == nil {
-		return delayqueue.StateGone
 	}
 	return m.State
 }

@@ -3,6 +3,7 @@ package observe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -140,6 +141,9 @@ func (q *Queues) read(ctx context.Context, one *queue) Reading {
 	var err error
 	if r.Counts, err = one.monitor.Counts(ctx); err == nil {
 		r.Consumers, err = one.monitor.Consumers(ctx)
+	}
+	if errors.Is(err, delayqueue.ErrNoQueue) { // not used yet: it is as empty as one that is
+		err = nil
 	}
 	r.Up = err == nil
 	q.mu.Lock()
