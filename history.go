@@ -63,9 +63,6 @@ func (m *Monitor) History(ctx context.Context, by Span, n int) ([]Tally, error) 
 		got, err = m.store.history(ctx)
 		return err
 	})
-	if err == nil && len(got.hours) == 0 && len(got.days) == 0 {
-		err = m.there(ctx)
-	}
 	if err != nil {
 		return nil, m.failed(err, "history")
 	}
@@ -75,10 +72,17 @@ func (m *Monitor) History(ctx context.Context, by Span, n int) ([]Tally, error) 
 	}
 	last := got.now / time.Hour.Microseconds() / int64(by) // span that is not yet over
 	out := make([]Tally, max(min(n, most), 0))
+	some := false
 	for i := range out {
 		span := last - int64(len(out)-1-i)
 		out[i] = spans[span]
+		some = some || out[i] != (Tally{})
 		out[i].Start = time.Unix(span*int64(by)*3600, 0).UTC()
+	}
+	if !some {
+		if err := m.there(ctx); err != nil {
+			return nil, m.failed(err, "history")
+		}
 	}
 	return out, nil
 }
