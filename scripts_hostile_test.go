@@ -53,7 +53,7 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 		c.next()
 		try(call.what, call.do())
 	}
-	_, err = r.store.counts(ctx)
+	_, _, err = r.store.counts(ctx)
 	try("counts", err)
 	_, err = r.store.look(ctx, "id", idOf(name("a")))
 	try("look", err)
