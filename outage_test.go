@@ -21,13 +21,9 @@ func TestOutageAlmostAsLongAsTheLease(t *testing.T) {
 	const lease = 3 * time.Second
 	var runs tally
 	release := make(chan struct{})
-	handler := func(ctx context.Context, msg *Message) error {
+	handler := func(_ context.Context, msg *Message) error {
 		runs.add(msg.Payload)
-		select {
-		case <-release:
-		case <-ctx.Done():
-			t.Errorf("its context ended: %v", context.Cause(ctx))
-		}
+		<-release // whatever its context says: to this process the lease may be over
 		return nil
 	}
 	for range 3 {

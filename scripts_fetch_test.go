@@ -290,6 +290,24 @@ func TestScriptFetch(t *testing.T) {
 			r.with.garbageMax = 1
 			r.equal("trimmed", r.fetch(newCaller(), 0).trimmed, 1)
 		}, "garbage g5@5s fail g5=2/1/0@5s"},
+		"much garbage over its room": {func(r *rig) {
+			var ms []*outgoing
+			var dead []outcome
+			for i := range 350 {
+				name := fmt.Sprintf("g%03d", i)
+				ms = append(ms, msg(name, 0))
+				dead = append(dead, ends(outcomeGarbage, name, 1, 0, ""))
+			}
+			r.hand(ms...)
+			r.done(dead...)
+			r.do("HDEL", r.keys.state, "settings")
+			r.with.garbageMax = 1
+			calls := 1
+			for f := r.fetch(newCaller(), 0); f.next != 0 && f.next <= f.now; f = r.fetch(newCaller(), 0) {
+				calls++
+			}
+			r.equal("at once", calls, 4)
+		}, "garbage g349@0s fail g349=2/1/0@0s"},
 		"two consumers never get the same": {func(r *rig) {
 			dueInBoth(r, 30, 30)
 			seen := map[string]bool{}
