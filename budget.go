@@ -80,7 +80,7 @@ func (r *run) fetch(a ask) (got fetched, asked time.Time, err error) {
 			asked, a.bytes, a.probe = time.Now(), rc.bytes, rc.bytes == 0
 			if got, err = r.store.fetch(r.life, r.callers[0], a, &r.fetches); err != nil {
 				rc.failed(err)
-				r.renumber(err)
+				r.renumber(0, err)
 			}
 			return err
 		}, func(n int, err error) bool {
@@ -103,13 +103,13 @@ func (r *run) bytesFor() int {
 	return n
 }
 
-// renumber makes the loop a new caller if somebody else has written a later call of its own into state: it would be refused
-// for ever.
-func (r *run) renumber(err error) {
-	if strings.Contains(err.Error(), "DQSTALE") {
+// renumber gives the loop (0) or the settler (1) a new caller if somebody else has written into state what its last
+// call was, or what it came to: a repeat under the old number would be refused, or not be understood, for ever.
+func (r *run) renumber(i int, err error) {
+	if strings.Contains(err.Error(), "DQSTALE") || errors.Is(err, ErrBadReply) {
 		r.log.Error("delayqueue: another program has changed what this queue remembers of its calls", slog.Any("error", err))
-		r.callers[0] = newCaller()
-		r.callers[0].next()
+		r.callers[i] = newCaller()
+		r.callers[i].next()
 	}
 }
 

@@ -59,9 +59,11 @@ func (r *run) settleAll() {
 		var void []int
 		r.callers[1].next()
 		err := r.untilAnswered("settle", func() (err error) {
-			void, err = r.store.settle(r.life, r.callers[1], batch, len(plain))
+			if void, err = r.store.settle(r.life, r.callers[1], batch, len(plain)); err != nil {
+				r.renumber(1, err)
+			}
 			return err
-		}, func(int, error) bool { return true })
+		}, func(n int, err error) bool { return !errors.Is(err, ErrBadReply) || n < hopeless })
 		r.settled(batch, void, err)
 	}
 }
@@ -153,6 +155,9 @@ func (r *run) buryPoison(dead deadMessage) {
 	err := ErrPoison
 	record, perr := parseFail(dead.fail)
 	e, eerr := decodeEnvelope(dead.envelope)
+	if dead.envelope == "" { // there was no room for it in the reply
+		eerr = nil
+	}
 	if broken := errors.Join(perr, eerr); broken != nil {
 		err = fmt.Errorf("%w (%w)", err, broken)
 	}

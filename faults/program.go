@@ -68,6 +68,7 @@ type load struct {
 	MaxDelay time.Duration
 	Slow     time.Duration // what a slow handler takes at most
 	Lease    time.Duration
+	RunOn    bool // handlers run on when their contexts end
 	Workers  int
 	Patience time.Duration // of a send
 	Replicas int           // of WithReplicaAck
@@ -240,6 +241,10 @@ func consume(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order
 		timer := time.NewTimer(takes)
 		defer timer.Stop()
 		var err error
+		over := ctx.Done()
+		if o.Load.RunOn {
+			over = nil
+		}
 		select {
 		case <-timer.C:
 			switch {
@@ -250,7 +255,7 @@ func consume(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order
 			default:
 				e.Word = succeeded
 			}
-		case <-ctx.Done():
+		case <-over:
 			e.Word, err = cutOff, context.Cause(ctx)
 		}
 		book.write(e)

@@ -94,7 +94,8 @@ var wireFaults = []scenario{
 		holds: "none of them is handed to another",
 		setUp: wired(),
 		load: func(l *load) {
-			l.Slow, l.Workers, l.Lease = 10*time.Second, 160, 3*time.Second
+			// Their contexts end with their leases, as far as those are known in their processes; what they come to counts.
+			l.Slow, l.Workers, l.Lease, l.RunOn = 10*time.Second, 160, 3*time.Second, true
 		},
 		hit:   during(4*time.Second, func(t *trial) { t.wire.Cut() }, func(t *trial) { t.wire.Mend() }),
 		every: 4 * time.Second,
