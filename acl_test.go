@@ -36,7 +36,7 @@ var (
 		{"reader", readScripts, nil, "scan hscan subscribe unsubscribe ping"},
 		{
 			"operator", slices.Concat(readScripts, changeScripts), []string{"internal/check/read.go", "cmd/delayqueue/repair.lua"},
-			"scan hscan subscribe unsubscribe ping",
+			"scan hscan subscribe unsubscribe ping publish",
 		},
 	}
 )

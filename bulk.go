@@ -209,8 +209,12 @@ func (m *Monitor) step(ctx context.Context, o *operation, p place) error {
 			return err
 		}
 		o.Doubt = nil
+		before := o.Result.Done
 		for i, d := range done {
 			gone[marks[i].tag] = o.count(d)
+		}
+		if n := o.Result.Done - before; n > 0 { // an event a step, without ids: they may be thousands
+			m.tell(acts[o.What], int(n))
 		}
 	}
 	o.moveOn(&got, p, ready, gone)

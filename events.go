@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"strconv"
@@ -26,12 +27,25 @@ const (
 	LostEvent                             // its lease ran out: its consumer died or was cut off
 	InterceptedEvent                      // it was taken out: Intercept, Cancel
 	VanishedEvent                         // Redis no longer has it, though nobody took it out; Count is 1 where a whole queue has gone
+
+	// What people do, by a Monitor or by hand; Event.By says who, if they said.
+
+	RescheduledEvent  // it was made due at another time
+	RequeuedEvent     // it was brought back from garbage
+	DeletedEvent      // it was deleted
+	PausedEvent       // the queue was paused
+	ResumedEvent      // it goes on
+	QueueDeletedEvent // the queue was deleted
+
+	// GapEvent: this listener was cut off from Redis until now; it may have missed any number of events.
+	GapEvent
 )
 
-var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted", "vanished"}
+var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted", "vanished",
+	"rescheduled", "requeued", "deleted", "paused", "resumed", "queue deleted", "gap"}
 
 func (c EventCode) String() string {
-	if c < NewMessageEvent || int(c) >= len(eventNames) {
+	if c < NewMessageEvent || c > GapEvent {
 		return "EventCode(" + strconv.Itoa(int(c)) + ")"
 	}
 	return eventNames[c]
@@ -41,9 +55,10 @@ func (c EventCode) String() string {
 type Event struct {
 	Code    EventCode `json:"code"`
 	Time    time.Time `json:"time"`              // by the clock of the process that it happened in
-	Count   int       `json:"count"`             // messages
+	Count   int       `json:"count"`             // messages; 0: it is about the queue
 	IDs     []string  `json:"ids,omitempty"`     // theirs; none if only their number is known
 	Dropped int64     `json:"dropped,omitempty"` // events before this one that came too fast for the listener
+	By      string    `json:"by,omitempty"`      // who did it (Monitor.WithOperator); "" if that is not known
 }
 
 // An EventListener is called for one event after the other.
@@ -52,8 +67,10 @@ type EventListener = func(Event)
 // A Subscription is what a listener hears by. It is safe for concurrent use.
 type Subscription struct {
 	owner   *events
-	queue   chan Event
-	missed  atomic.Int64 // dropped and not said yet
+	mu      sync.Mutex
+	waiting []Event
+	more    chan struct{} // something waits
+	missed  atomic.Int64  // dropped and not said yet
 	dropped atomic.Int64
 	quit    chan struct{}
 	once    sync.Once
@@ -79,13 +96,31 @@ const eventRoom = 1024
 
 // put never waits.
 func (s *Subscription) put(e Event) {
-	e.Dropped += s.missed.Swap(0)
-	select {
-	case s.queue <- e:
-	default:
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) >= eventRoom {
 		s.missed.Add(e.Dropped + 1)
 		s.dropped.Add(1)
+		return
 	}
+	e.Dropped += s.missed.Swap(0)
+	s.waiting = append(s.waiting, e)
+	select {
+	case s.more <- struct{}{}:
+	default:
+	}
+}
+
+// take takes up to n of those that wait, none if nothing does.
+func (s *Subscription) take(n int) []Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n = min(n, len(s.waiting))
+	head := s.waiting[:n:n]
+	if s.waiting = s.waiting[n:]; len(s.waiting) == 0 {
+		s.waiting = nil
+	}
+	return head
 }
 
 // serve calls the listener until Stop, whatever that does.
@@ -106,12 +141,13 @@ func (s *Subscription) serve(listener EventListener) {
 			return
 		default:
 		}
+		if one := s.take(1); len(one) > 0 {
+			listener(one[0])
+			continue
+		}
 		select {
 		case <-s.quit:
-			over = true
-			return
-		case e := <-s.queue:
-			listener(e)
+		case <-s.more:
 		}
 	}
 }
@@ -147,8 +183,16 @@ func (e *events) tell(code EventCode, n int, ids ...string) {
 	}
 }
 
+// tell tells the listeners of this process and, if this is a Monitor's, those everywhere.
+func (s *taking) tell(code EventCode, n int, ids ...string) {
+	s.events.tell(code, n, ids...)
+	if s.report != nil {
+		s.report(Event{Code: code, Time: time.Now(), Count: n, IDs: ids})
+	}
+}
+
 func (e *events) subscription() *Subscription {
-	return &Subscription{owner: e, queue: make(chan Event, eventRoom), quit: make(chan struct{})}
+	return &Subscription{owner: e, more: make(chan struct{}, 1), quit: make(chan struct{})}
 }
 
 func (e *events) add(s *Subscription) {
@@ -173,9 +217,13 @@ func (e *events) remove(s *Subscription) {
 // ListenEvent calls a listener, in a goroutine of its own, for what happens to messages in this
 // process: what it sends, handles and takes back, after Redis has confirmed it. It slows no
 // worker: while the listener is too slow, events are dropped and counted (Event.Dropped,
-// Subscription.Dropped). A panic in it is logged. The listener must not change an event's IDs.
+// Subscription.Dropped). A panic in it is logged. The listener must not change an event's IDs. It panics if the
+// listener is nil.
 func (s *sending) ListenEvent(listener EventListener) *Subscription {
 	s.made()
+	if listener == nil {
+		panic(fmt.Sprintf("delayqueue: queue %q: ListenEvent: the listener is nil", s.store.queue))
+	}
 	sub := s.events.subscription()
 	s.events.add(sub)
 	go sub.serve(listener)
@@ -192,15 +240,7 @@ func (s *sending) EnableReport() *Subscription {
 	sub := s.events.subscription()
 	s.events.add(sub)
 	go sub.serve(func(first Event) {
-		batch := []Event{first}
-		for more := true; more && len(batch) < reportMost; {
-			select {
-			case e := <-sub.queue:
-				batch = append(batch, e)
-			default:
-				more = false
-			}
-		}
+		batch := append([]Event{first}, sub.take(reportMost-1)...)
 		ctx, cancel := context.WithTimeout(context.Background(), noContext)
 		defer cancel()
 		text, err := json.Marshal(batch)
@@ -213,33 +253,4 @@ func (s *sending) EnableReport() *Subscription {
 		}
 	})
 	return sub
-}
-
-// ListenEvent calls a listener for what happens to messages on all machines whose queues and
-// publishers report it (EnableReport), until Stop. It hears what happens from its return on. Redis keeps
-// no event for one who is not connected, so some are missed where a connection breaks. See
-// DelayQueue.ListenEvent for what happens while the listener is too slow.
-func (m *Monitor) ListenEvent(ctx context.Context, listener EventListener) (*Subscription, error) {
-	heard := m.store.subscribe(context.WithoutCancel(ctx))
-	if _, err := heard.Receive(ctx); err != nil { // the confirmation
-		_ = heard.Close() // it was never of use
-		return nil, m.failed(err, "listen to events")
-	}
-	sub := m.events.subscription()
-	sub.ended = func() { _ = heard.Close() } // whatever it says, it is over
-	go sub.serve(listener)
-	go func() {
-		for msg := range heard.Channel() {
-			var batch []Event
-			if err := json.Unmarshal([]byte(msg.Payload), &batch); err != nil {
-				m.events.logger().Warn("delayqueue: an event that cannot be read: another program or version publishes on this queue's channel",
-					slog.String("queue", m.store.queue), slog.Any("error", err))
-				continue
-			}
-			for _, e := range batch {
-				sub.put(e)
-			}
-		}
-	}()
-	return sub, nil
 }

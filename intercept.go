@@ -60,7 +60,7 @@ func (s *taking) intercept(ctx context.Context, verb, by, what string) (*Interce
 	}
 	r.Intercepted = r.State != StateGone && (running || r.State != StateUnack)
 	if r.Intercepted {
-		s.events.tell(InterceptedEvent, 1, r.ID)
+		s.tell(InterceptedEvent, 1, r.ID)
 	}
 	return &r, nil
 }

@@ -17,12 +17,15 @@ import (
 // something is tried until its context ends, with the effect of once. The errors name the queue.
 type Monitor struct {
 	taking
+	operator string
 }
 
 // NewMonitor makes a Monitor for the queue of this name. It panics as NewQueue does.
 func NewMonitor(name string, cli redis.UniversalClient, opts ...QueueOption) *Monitor {
 	s := newSending("NewMonitor", name, cli, opts)
-	return &Monitor{taking{store: s.store, events: s.events}}
+	m := &Monitor{taking: taking{store: s.store, events: s.events}}
+	m.report = m.publish
+	return m
 }
 
 // What looks at a queue returns these, wrapped.

@@ -30,7 +30,7 @@ func TestMonitor(t *testing.T) {
 				"counts": monitorCounts, "get": monitorGet, "list": monitorList, "pages": monitorPages,
 				"steer one": monitorSteersOne, "requeue": monitorRequeues, "bulk of garbage": bulkOfGarbage, "bulk of pending": bulkOfPending, "bulk in every state": bulkInEveryState,
 				"pause": monitorPauses, "pause ends": monitorPauseEnds, "delete queue": monitorDeletesQueue,
-				"consumers": monitorConsumers, "history": monitorHistory, "queues": monitorQueues, "reports": monitorReports,
+				"consumers": monitorConsumers, "history": monitorHistory, "queues": monitorQueues, "reports": monitorReports, "what people do": monitorTellsWhatPeopleDo,
 			} {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()

@@ -58,6 +58,7 @@ type taking struct {
 	callers callers
 	timeout sharedTimeout
 	events  *events
+	report  func(Event) // tells everybody what was done; nil: only this process is told
 }
 
 // sending is the half of a queue that sends and takes back. DelayQueue and Publisher

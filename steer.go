@@ -117,7 +117,23 @@ func (s *taking) steerOne(ctx context.Context, do steering) error {
 	case !one.done:
 		return s.failed(&StateError{Queue: s.store.queue, ID: name, State: one.state}, "%s", verbs[do.what])
 	}
+	s.tell(acts[do.what], 1, idsIn(do)...)
 	return nil
+}
+
+// acts are what is told of what steer does.
+var acts = map[string]EventCode{"at": RescheduledEvent, "by": RescheduledEvent, "requeue": RequeuedEvent, "delete": DeletedEvent, "cancel": DeletedEvent}
+
+// idsIn are the ids of what is steered, none if they are not known.
+func idsIn(do steering) (ids []string) {
+	if do.only == "key" {
+		return nil
+	}
+	for _, m := range do.marks {
+		id, _ := splitTag(m.tag)
+		ids = append(ids, id)
+	}
+	return ids
 }
 
 // Pause makes all consumers hand out nothing until Resume: they obey within a second. Handlers that
@@ -141,6 +157,11 @@ func (m *Monitor) pause(ctx context.Context, until int64) error {
 	if err != nil {
 		return m.failed(err, "pause or resume")
 	}
+	if until == 0 {
+		m.tell(ResumedEvent, 0)
+	} else {
+		m.tell(PausedEvent, 0)
+	}
 	return nil
 }
 
@@ -158,5 +179,6 @@ func (m *Monitor) DeleteQueue(ctx context.Context, force bool) error {
 	if err != nil {
 		return m.failed(err, "delete it")
 	}
+	m.tell(QueueDeletedEvent, 0)
 	return nil
 }

@@ -1,0 +1,110 @@
+package delayqueue
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// WithOperator says in whose name the Monitor acts: it stands in the events that its calls tell (Event.By). Before
+// the first call. Default: none.
+func (m *Monitor) WithOperator(name string) *Monitor {
+	m.operator = name
+	return m
+}
+
+// reportTime is how long a Monitor tries to tell what it did. Nobody may listen, so it is given up in silence.
+const reportTime = time.Second
+
+func (m *Monitor) publish(e Event) {
+	e.By = m.operator
+	ctx, cancel := context.WithTimeout(context.Background(), reportTime)
+	defer cancel()
+	if text, err := json.Marshal([]Event{e}); err == nil {
+		_ = m.store.publish(ctx, text)
+	}
+}
+
+// hearEvery is how often a silent connection is tried: a broken one is noticed within two of these.
+const hearEvery = time.Second
+
+// ListenEvent calls a listener for what happens to messages on all machines whose queues and
+// publishers report it (EnableReport), and for what Monitors do to the queue, until Stop. It hears what happens from
+// its return on; ctx bounds the call alone. Redis keeps no event for one who is not connected: when the connection
+// was broken, a GapEvent says so once it is back. See DelayQueue.ListenEvent for what happens while the listener is
+// too slow.
+func (m *Monitor) ListenEvent(ctx context.Context, listener EventListener) (*Subscription, error) {
+	if listener == nil {
+		return nil, m.failed(fmt.Errorf("%w: the listener is nil", ErrBadOption), "listen to events")
+	}
+	heard, err := m.hear(ctx)
+	if err != nil {
+		return nil, m.failed(err, "listen to events")
+	}
+	sub := m.events.subscription()
+	sub.ended = func() { _ = heard.Close() } // whatever it says, it is over
+	go sub.serve(listener)
+	go m.pass(heard, sub)
+	return sub, nil
+}
+
+// hear subscribes. By itself the client waits for its own time-outs, whatever ctx says.
+func (m *Monitor) hear(ctx context.Context) (*redis.PubSub, error) {
+	if err := ended(ctx); err != nil {
+		return nil, err
+	}
+	type subscribed struct {
+		heard *redis.PubSub
+		err   error
+	}
+	result := make(chan subscribed, 1)
+	go func() {
+		heard := m.store.subscribe(context.WithoutCancel(ctx))
+		_, err := heard.Receive(ctx) // the confirmation
+		result <- subscribed{heard, err}
+	}()
+	drop := func(s subscribed) { _ = s.heard.Close() } // it is of no use
+	select {
+	case s := <-result:
+		if s.err != nil {
+			drop(s)
+			return nil, s.err
+		}
+		return s.heard, nil
+	case <-ctx.Done():
+		go func() { drop(<-result) }()
+		return nil, ended(ctx)
+	}
+}
+
+// pass hands on what is heard until the connection is closed for good. What is confirmed anew was broken.
+func (m *Monitor) pass(heard *redis.PubSub, sub *Subscription) {
+	var junk int
+	var said time.Time
+	for got := range heard.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(hearEvery)) {
+		msg, isMessage := got.(*redis.Message)
+		if !isMessage {
+			sub.put(Event{Code: GapEvent, Time: time.Now()})
+			continue
+		}
+		var batch []Event
+		if err := json.Unmarshal([]byte(msg.Payload), &batch); err != nil {
+			if junk++; time.Since(said) > junkEvery {
+				m.events.logger().Warn("delayqueue: events that cannot be read: another program or version publishes on this queue's channel",
+					slog.String("queue", m.store.queue), slog.Int("events", junk), slog.Any("error", err))
+				junk, said = 0, time.Now()
+			}
+			continue
+		}
+		for _, e := range batch {
+			sub.put(e)
+		}
+	}
+}
+
+// junkEvery is how often it is said at most that events cannot be read.
+const junkEvery = time.Minute

@@ -1,0 +1,177 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// monitorTellsWhatPeopleDo: every call that changes a queue is told, with who did it.
+func monitorTellsWhatPeopleDo(f *fixture, m *Monitor) {
+	heard := make(chan Event, 100)
+	sub, err := NewMonitor(f.name, f.cli).ListenEvent(ctxB, func(e Event) { heard <- e })
+	f.must(err)
+	defer sub.Stop()
+	q := f.queue(nil)
+	m.WithOperator("alice")
+	dead := f.buried("x")[0]
+	id := f.send(q, "a", inAnHour).ID
+	other := f.send(q, "b", inAnHour).ID
+	for _, c := range []struct {
+		call  func() error
+		code  EventCode
+		count int
+		ids   []string
+	}{
+		{func() error { return m.Pause(ctxB) }, PausedEvent, 0, nil},
+		{func() error { return m.Resume(ctxB) }, ResumedEvent, 0, nil},
+		{func() error { return m.Reschedule(ctxB, id, time.Now().Add(2*time.Hour)) }, RescheduledEvent, 1, []string{id}},
+		{func() error { return m.RescheduleBy(ctxB, id, time.Hour) }, RescheduledEvent, 1, []string{id}},
+		{func() error { return m.Requeue(ctxB, dead) }, RequeuedEvent, 1, []string{dead}},
+		{func() error { return m.Delete(ctxB, dead) }, DeletedEvent, 1, []string{dead}},
+		{func() error { _, err := m.Intercept(ctxB, id); return err }, InterceptedEvent, 1, []string{id}},
+		{func() error { _, err := m.BulkRescheduleBy(ctxB, Bulk{}, time.Hour); return err }, RescheduledEvent, 1, nil},
+		{func() error { return m.Delete(ctxB, other) }, DeletedEvent, 1, []string{other}},
+		{func() error { return m.DeleteQueue(ctxB, true) }, QueueDeletedEvent, 0, nil},
+	} {
+		f.must(c.call())
+		if e := receive(f.t, c.code.String(), heard); e.Code != c.code || e.By != "alice" || e.Count != c.count || !slices.Equal(e.IDs, c.ids) {
+			f.t.Errorf("%+v, want %s of %d %q", e, c.code, c.count, c.ids)
+		}
+	}
+}
+
+// TestListenerIsToldOfGaps: a connection that broke is made anew, and the listener knows that it may have missed
+// something.
+func TestListenerIsToldOfGaps(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	m := NewMonitor(f.name, f.cli)
+	heard := make(chan Event, 100)
+	sub, err := m.ListenEvent(ctxB, func(e Event) { heard <- e })
+	f.must(err)
+	defer sub.Stop()
+	f.must(f.cli.(*redis.Client).Do(ctxB, "client", "kill", "type", "pubsub").Err())
+	if e := receive(t, "the gap", heard); e.Code != GapEvent || e.Count != 0 {
+		t.Errorf("%+v, want a gap", e)
+	}
+	f.must(m.Pause(ctxB))
+	if e := receive(t, "what follows", heard); e.Code != PausedEvent {
+		t.Errorf("%+v, want paused", e)
+	}
+}
+
+// TestListenEventObeysItsContext: on a server that accepts and says nothing, and after its end.
+func TestListenEventObeysItsContext(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: patience})
+	defer cli.Close()
+	m := NewMonitor("orders", cli)
+	over, cancel := context.WithCancel(ctxB)
+	cancel()
+	if sub, err := m.ListenEvent(over, func(Event) {}); sub != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("with a context that has ended: %v", err)
+	}
+	if sub, err := m.ListenEvent(ctxB, nil); sub != nil || !errors.Is(err, ErrBadOption) {
+		t.Errorf("without a listener: %v", err)
+	}
+	server.Pause()
+	defer server.Resume()
+	ctx, cancel := context.WithTimeout(ctxB, 50*time.Millisecond)
+	defer cancel()
+	begun := time.Now()
+	if sub, err := m.ListenEvent(ctx, func(Event) {}); sub != nil || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("on a server that hangs: %v", err)
+	}
+	for name, err := range Queues(ctx, cli) {
+		if name != "" || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("queues of a server that hangs: %q, %v", name, err)
+		}
+	}
+	if took := time.Since(begun); took > patience/2 {
+		t.Errorf("it took %v", took)
+	}
+}
+
+// TestNilListener: a queue has no error to return.
+func TestNilListener(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil)
+	defer func() {
+		if recover() == nil {
+			t.Error("a nil listener is accepted")
+		}
+	}()
+	q.ListenEvent(nil)
+}
+
+// TestJunkEvents: whoever publishes rubbish does not fill the log.
+func TestJunkEvents(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil)
+	m := &Monitor{taking: taking{store: q.store, events: q.events}}
+	heard := make(chan Event, 100)
+	sub, err := m.ListenEvent(ctxB, func(e Event) { heard <- e })
+	f.must(err)
+	defer sub.Stop()
+	for i := range 100 {
+		f.must(q.store.publish(ctxB, fmt.Appendf(nil, "junk %d", i)))
+	}
+	f.must(q.store.publish(ctxB, []byte(`[{"code":4,"count":1}]`)))
+	if e := receive(t, "what can be read", heard); e.Code != AckEvent {
+		t.Errorf("%+v", e)
+	}
+	if n := f.log.count("events that cannot be read"); n != 1 {
+		t.Errorf("%d warnings for 100 junk events", n)
+	}
+}
+
+// TestQueuesOfOneNode: a plain client of a Cluster says so; and a range that is down hides no other.
+func TestQueuesOfOneNode(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, 0)
+	cli := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), MaxRedirects: 1, DialerRetries: 1})
+	defer cli.Close()
+	const n = 12
+	for i := range n {
+		_, err := NewPublisher(fmt.Sprint("q", i), cli).Send(ctxB, "x", inAnHour)
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := redis.NewClient(&redis.Options{Addr: cluster.Addrs()[0]})
+	defer one.Close()
+	names, errs := queuesOf(one)
+	if len(names) == 0 || len(names) >= n || len(errs) != 1 || !errors.Is(errs[0], ErrOneNode) {
+		t.Errorf("one node: %q, %v", names, errs)
+	}
+	lost := len(names)
+	if names, errs := queuesOf(cli); len(names) != n || len(errs) > 0 {
+		t.Errorf("all: %q, %v", names, errs)
+	}
+	cluster.Nodes[0].Stop()
+	if names, errs := queuesOf(cli); len(names) != n-lost || len(errs) != 1 {
+		t.Errorf("one is down: %q, %v; want the other %d", names, errs, n-lost)
+	}
+}
+
+func queuesOf(cli redis.UniversalClient) (names []string, errs []error) {
+	for name, err := range Queues(ctxB, cli) {
+		if err != nil {
+			errs = append(errs, err)
+		} else {
+			names = append(names, name)
+		}
+	}
+	return names, errs
+}
