@@ -1,0 +1,127 @@
+package delayqueue
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestListsOfForeignEntriesEnd: whatever another program wrote, a list and a call for many come to their end, and
+// meet each entry of a sorted set once.
+func TestListsOfForeignEntriesEnd(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		m := &Monitor{taking: taking{store: r.store, events: new(events)}}
+		text := (&envelope{payload: "x"}).encode(when{us: rigBase, instant: true})
+		add := func(key, member, score string) {
+			r.do("ZADD", key, score, member)
+			r.do("HSET", r.keys.msg, member, text)
+		}
+		const n = 200
+		for i := range n { // more than a page at one score that is no whole number
+			add(r.keys.pending, fmt.Sprintf("fraction %03d", i), fmt.Sprint(rigBase+1_000_000)+".25")
+		}
+		for _, score := range []string{"+inf", "1.79e18", "1e300"} {
+			add(r.keys.pending, "far "+score, score)
+		}
+		for _, member := range []string{"\xff", "\xff\xfe", "\xfd", "", "\x00"} {
+			add(r.keys.garbage, member, "-1e300")
+		}
+		r.do("HSET", r.keys.msg, "same", text)
+		for range n + 1 {
+			r.do("RPUSH", r.keys.ready, "2:same")
+		}
+		for state, want := range map[State]int{StatePending: n + 3, StateGarbage: 5} {
+			got := map[string]int{}
+			for msg, err := range m.All(ctxB, state, Filter{Limit: 3}) {
+				if err != nil {
+					r.t.Fatal(err)
+				}
+				if _, err := json.Marshal(msg); err != nil {
+					r.t.Errorf("%q: %v", msg.ID, err)
+				}
+				if got[msg.ID]++; got[msg.ID] > 1 {
+					r.t.Fatalf("%s: %q is listed again", state, msg.ID)
+				}
+			}
+			if len(got) != want {
+				r.t.Errorf("%s: %d listed, want %d", state, len(got), want)
+			}
+		}
+		for _, err := range m.All(ctxB, StateReady, Filter{}) {
+			if err != nil {
+				r.t.Fatal(err)
+			}
+		}
+		for what, call := range map[string]func() (*BulkResult, error){
+			"by": func() (*BulkResult, error) {
+				return m.BulkRescheduleBy(ctxB, Bulk{Filter: Filter{Limit: 7}}, time.Hour)
+			},
+			"now": func() (*BulkResult, error) { return m.BulkRunNow(ctxB, Bulk{Filter: Filter{Limit: 7}}) },
+			"delete": func() (*BulkResult, error) {
+				return m.BulkDelete(ctxB, Bulk{States: []State{StateReady, StateRetry, StateGarbage}})
+			},
+		} {
+			if got, err := call(); err != nil || got.Next != "" || got.Looked > 4*n {
+				r.t.Errorf("%s: %+v, %v", what, got, err)
+			}
+		}
+	})
+}
+
+// TestStepsOfLargeMessagesAreShort: listing and steering 500 messages of 8 KB holds the server in no call for longer
+// than twice what one plain HSET of them takes.
+func TestStepsOfLargeMessagesAreShort(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	cli, m, q := redisClient(t, server.Addr()), NewMonitor(f.name, f.cli), f.queue(nil)
+	held := func(command string, call func()) time.Duration { // on average, of its calls
+		f.must(cli.ConfigResetStat(ctxB).Err())
+		call()
+		info, err := cli.Info(ctxB, "commandstats").Result()
+		f.must(err)
+		for line := range strings.Lines(info) {
+			var calls, us int64
+			if n, _ := fmt.Sscanf(line, "cmdstat_"+command+":calls=%d,usec=%d", &calls, &us); n == 2 {
+				return time.Duration(us/calls) * time.Microsecond
+			}
+		}
+		t.Fatalf("no %s in %s", command, info)
+		return 0
+	}
+	payload := strings.Repeat("x", 8<<10)
+	plain := make([]any, 0, 1000)
+	for i := range 500 {
+		plain = append(plain, idOf(fmt.Sprint(i)), payload)
+	}
+	var worst float64
+	eventually(t, "a quiet moment in which no call takes twice as long", func() bool {
+		f.must(cli.Del(ctxB, "plain").Err())
+		hset := held("hset", func() { f.must(cli.HSet(ctxB, "plain", plain...).Err()) })
+		batch := make([]Outgoing, 500)
+		for i := range batch {
+			batch[i] = Outgoing{Payload: payload, Options: []MsgOption{WithDelay(time.Hour), WithKey(fmt.Sprint(i))}}
+		}
+		_, err := q.SendBatch(ctxB, batch)
+		f.must(err)
+		worst = 0
+		all := Bulk{States: []State{StatePending}, Filter: Filter{Limit: 500}}
+		for _, call := range []func(){
+			func() { f.must(first(m.All(ctxB, StatePending, all.Filter))) },
+			func() { _, err := m.BulkRescheduleBy(ctxB, all, time.Hour); f.must(err) },
+			func() { _, err := m.BulkReschedule(ctxB, all, time.Now().Add(time.Hour)); f.must(err) },
+			func() { _, err := m.BulkDelete(ctxB, all); f.must(err) },
+		} {
+			worst = max(worst, float64(held("evalsha", call))/float64(hset))
+		}
+		return worst <= 2
+	})
+	t.Logf("the longest call took %.2f as long as a plain HSET", worst)
+	f.checkEmpty()
+}
