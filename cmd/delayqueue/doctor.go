@@ -14,9 +14,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/check"
 )
 
-// large is from how many messages on doctor asks before it reads them.
-const large = 100_000
-
 func (a *app) doctorCommand() *cobra.Command {
 	var (
 		mend     bool
@@ -25,20 +22,21 @@ func (a *app) doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor QUEUE",
 		Short: "Check a queue against its invariants, and repair what can be",
-		Long: `doctor reads a whole queue at one instant, by a script that writes nothing, and holds it against the invariants of
-the library: what is wrong, what it means, and what to do. While that script reads, Redis serves nobody else, so doctor
-asks before it reads more than 100,000 messages.
+		Long: `doctor reads a whole queue, page by page and of messages the heads alone, and holds it against the invariants of the
+library: what is wrong, what it means, and what to do. It writes nothing, no call holds Redis for more than some
+milliseconds, and it rests between calls as long as they took, so it may be asked while the queue is in use; what looks
+wrong it looks at once more. It finds too what breaks no invariant and still stands still: due messages and leases
+long over with nobody consuming, and a server that may evict messages, where it tells.
 
 --repair says what it would do, asks, and then does it in small steps, each of which looks again before it writes, so
-consumers may go on meanwhile. It mends only what is safe: entries without a message are dropped, messages that are
-in no structure are brought back, records and keys without a message are deleted, and the alarm is set right.
+consumers may go on meanwhile. It mends only what is safe: entries that name no message are dropped, messages that
+are in no structure are brought back, records and keys without a message are deleted, and the alarm is set right.
 
-The exit code is 7 if something is wrong, and still is after a repair.`,
+The exit code is 7 if something is wrong, after a repair if something that it could mend still is.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := c.Context()
-			a.bulky = true
 			if err := a.queue(ctx, args[0]); err != nil {
 				return err
 			}
@@ -50,13 +48,7 @@ The exit code is 7 if something is wrong, and still is after a repair.`,
 			if !a.json {
 				say("queue %s holds %s", q.Name, plural(int(size), "message"))
 			}
-			if size > large {
-				err := a.ask("doctor reads all %s at once, and Redis serves nobody else meanwhile. Go on?", plural(int(size), "message"))
-				if err != nil {
-					return err
-				}
-			}
-			return a.examine(ctx, q, mend, examples)
+			return a.examine(ctx, q, mend, examples, size)
 		},
 	}
 	c.Flags().BoolVar(&mend, "repair", false, "mend what can be mended safely: first says what, then asks")
@@ -84,12 +76,25 @@ type findingJSON struct {
 	Repair    bool       `json:"repair"`
 }
 
-func (a *app) examine(ctx context.Context, q check.Queue, mend bool, examples int) error {
-	s, err := check.Read(ctx, a.cli, q.Prefix, q.Name)
+// inspect shows how it goes on: each message is met in msg, in its place, and perhaps in fail and key.
+func (a *app) inspect(ctx context.Context, q check.Queue, size int64) (*check.State, []check.Finding, error) {
+	bar := a.progress("reading", 2*size)
+	defer finish(bar)
+	s, found, err := check.Inspect(ctx, a.cli, q.Prefix, q.Name, func(done int) {
+		_ = bar.Set64(min(int64(done), max(2*size, 1))) // a bar that cannot be drawn stops nothing
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return s, found, nil
+}
+
+func (a *app) examine(ctx context.Context, q check.Queue, mend bool, examples int, size int64) error {
+	s, broken, err := a.inspect(ctx, q, size)
 	if err != nil {
 		return err
 	}
-	found := s.Findings()
+	found := append(broken, a.standstill(ctx, q, s)...)
 	d := diagnosis{Queue: q.Name, At: time.UnixMicro(s.Now).UTC(), Messages: len(s.Messages), Findings: []findingJSON{}}
 	for _, f := range found {
 		advice := advices[f.Kind]
@@ -99,12 +104,12 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, examples in
 		describe(q, found, examples)
 	}
 	left := len(found)
-	if mend && left > 0 {
+	if mend && len(broken) > 0 {
 		if d.Repairs = plan(s, found); !a.json {
 			describePlan(d.Repairs, examples)
 		}
 		if len(d.Repairs) > 0 {
-			if left, err = a.treat(ctx, q, d.Repairs); err != nil {
+			if left, err = a.treat(ctx, q, d.Repairs, size); err != nil {
 				if a.json {
 					_ = printJSON(d) // the plan, as far as it went; the error says the rest
 				}
@@ -125,18 +130,18 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, examples in
 }
 
 // treat repairs what was planned, and says how many findings are left.
-func (a *app) treat(ctx context.Context, q check.Queue, plan []repair) (left int, err error) {
+func (a *app) treat(ctx context.Context, q check.Queue, plan []repair, size int64) (left int, err error) {
 	if err := a.ask("Repair %s of queue %q?", plural(len(plan), "thing"), q.Name); err != nil {
 		return 0, err
 	}
 	if err := a.repair(ctx, q, plan); err != nil {
 		return 0, err
 	}
-	s, err := check.Read(ctx, a.cli, q.Prefix, q.Name)
+	_, found, err := a.inspect(ctx, q, size)
 	if err != nil {
 		return 0, err
 	}
-	left = len(s.Findings())
+	left = len(found)
 	if !a.json {
 		describeResults(plan)
 		if left > 0 {

@@ -47,6 +47,10 @@ func plan(s *check.State, found []check.Finding) []repair {
 		case check.NoEnvelope:
 			tags = append(tags, repair{What: f.Structure, Item: f.Item})
 			lost[f.Item[strings.LastIndexByte(f.Item, ':')+1:]] = true
+		case check.BadTag:
+			if id := f.Item[strings.LastIndexByte(f.Item, ':')+1:]; s.Messages[id].Size == 0 {
+				tags = append(tags, repair{What: f.Structure, Item: f.Item})
+			}
 		case check.NoPlace:
 			if s.Messages[f.Item].Problem == "" {
 				places = append(places, repair{What: "place", Item: f.Item})

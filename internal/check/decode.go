@@ -107,6 +107,20 @@ func decodeEnvelope(raw string) Envelope {
 }
 
 func (e *Envelope) decode(c cursor) error {
+	if err := e.decodeFront(&c); err != nil {
+		return err
+	}
+	if e.Flags&flagHeaders != 0 {
+		if err := e.decodeHeaders(&c); err != nil {
+			return err
+		}
+	}
+	e.Payload = string(c)
+	return nil
+}
+
+// decodeFront reads what stands before headers and payload.
+func (e *Envelope) decodeFront(c *cursor) error {
 	version, err := c.take(1, "version")
 	if err != nil {
 		return err
@@ -157,12 +171,6 @@ func (e *Envelope) decode(c cursor) error {
 			return errors.New("TTL is 0 though its flag is set")
 		}
 	}
-	if e.Flags&flagHeaders != 0 {
-		if err := e.decodeHeaders(&c); err != nil {
-			return err
-		}
-	}
-	e.Payload = string(c)
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -94,24 +93,10 @@ func decodeSnapshot(q Queue, reply []any) (*State, error) {
 	if len(reply) != 2+len(structures) {
 		return nil, fmt.Errorf("snapshot of %d parts, want %d", len(reply), 2+len(structures))
 	}
-	s := &State{
-		Queue:     q,
-		Messages:  map[string]Envelope{},
-		Fail:      map[string]Fail{},
-		Keys:      map[string]string{},
-		Fields:    map[string]string{},
-		Consumers: map[string]string{},
-		History:   map[string]string{},
-		TTLs:      map[string]int64{},
-		WrongType: map[string]string{},
-	}
+	s := newState(q)
 	var clock [2]int64
 	for i := range clock {
-		text, ok := reply[i].(string)
-		if !ok {
-			return nil, fmt.Errorf("clock of type %T, want a string", reply[i])
-		}
-		n, err := strconv.ParseInt(text, 10, 64)
+		n, err := instantOf(reply[i])
 		if err != nil {
 			return nil, fmt.Errorf("clock: %w", err)
 		}
@@ -160,21 +145,21 @@ func decodePart(reply any) (kind string, ttlMs int64, content []string, err erro
 	return kind, ttlMs, content, nil
 }
 
-// fill decodes the content of one structure into its field.
+// fill decodes the content of one structure, or a part of it, into its field.
 func (s *State) fill(structure string, content []string) {
 	switch structure {
 	case "pending":
-		s.Pending = scored(content)
+		s.Pending = append(s.Pending, scored(content)...)
 	case "ready":
 		for _, tag := range content {
 			s.Ready = append(s.Ready, decodeTag(tag))
 		}
 	case "unack":
-		s.Unack = scored(content)
+		s.Unack = append(s.Unack, scored(content)...)
 	case "retry":
-		s.Retry = scored(content)
+		s.Retry = append(s.Retry, scored(content)...)
 	case "garbage":
-		s.Garbage = scored(content)
+		s.Garbage = append(s.Garbage, scored(content)...)
 	case "wake":
 		for pair := range slices.Chunk(content, 2) {
 			m := Marker{Member: pair[0]}

@@ -1,0 +1,259 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A queue of any size is read in pages, so that the server works for nobody else only for milliseconds: see Inspect.
+
+const (
+	pageEntries = 500     // at most, of one page
+	pageBytes   = 1 << 20 // of envelopes that the server goes through for one page, but for a single larger one
+	headBytes   = 1 + dueDigits + 2 + maxKeyBytes + 1 + 3*10
+)
+
+// headsScript reads a page of msg, and of each envelope its head alone.
+//
+// KEYS     msg
+// ARGV     cursor of HSCAN, COUNT, bytes of a head
+// Returns  {cursor, then for each envelope: id, its bytes, its head}
+// Cost     O(COUNT), and the bytes of the envelopes
+// Keeps    every invariant: it writes nothing
+const headsScript = `
+local head = tonumber(ARGV[3])
+local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
+local out = {page[1]}
+for i = 1, #page[2], 2 do
+  local envelope = page[2][i + 1]
+  out[#out + 1], out[#out + 2], out[#out + 3] = page[2][i], #envelope, string.sub(envelope, 1, head)
+end
+return out
+`
+
+// pager reads a queue page by page into a State.
+type pager struct {
+	cli      redis.UniversalClient
+	state    *State
+	seen     map[string]bool // SCAN may name an element twice: of the structure that is read
+	progress func(done int)
+	done     int
+	largest  int // bytes of envelopes in one page, for tests
+}
+
+// rest leaves the server alone for as long as the page took that began then.
+func (p *pager) rest(ctx context.Context, begun time.Time, n int) error {
+	if p.done += n; p.progress != nil {
+		p.progress(p.done)
+	}
+	timer := time.NewTimer(min(time.Since(begun), time.Second))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// read fills the State. What moves meanwhile may be in it twice or not at all.
+func (p *pager) read(ctx context.Context) error {
+	if err := p.frame(ctx); err != nil || len(p.state.WrongType) > 0 {
+		return err
+	}
+	for _, st := range structures {
+		p.seen = map[string]bool{}
+		key := p.state.Queue.Key(st.name)
+		var err error
+		switch {
+		case st.name == "msg":
+			err = p.heads(ctx, key)
+		case st.kind == "list":
+			err = p.list(ctx, key)
+		default:
+			err = p.scan(ctx, st.name, st.kind, key)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", st.name, err)
+		}
+	}
+	p.order()
+	return nil
+}
+
+// frame reads the clock, the types and the times to live.
+func (p *pager) frame(ctx context.Context) error {
+	pipe := p.cli.Pipeline()
+	kinds, ttls := make([]*redis.StatusCmd, len(structures)), make([]*redis.DurationCmd, len(structures))
+	for i, st := range structures {
+		kinds[i], ttls[i] = pipe.Type(ctx, p.state.Queue.Key(st.name)), pipe.PTTL(ctx, p.state.Queue.Key(st.name))
+	}
+	if _, err := pipe.Exec(ctx); err != nil {
+		return err
+	}
+	for i, st := range structures {
+		if kind := kinds[i].Val(); kind != st.kind && kind != "none" {
+			p.state.WrongType[st.name] = kind
+		}
+		if ttl := ttls[i].Val(); ttl >= 0 { // -1 ns: lives for ever; -2 ns: no such key
+			p.state.TTLs[st.name] = ttl.Milliseconds()
+		}
+	}
+	return nil
+}
+
+// heads reads msg. How many envelopes are in a page follows from how large those of the page before were.
+func (p *pager) heads(ctx context.Context, key string) error {
+	cursor, count := "0", 10
+	for {
+		begun := time.Now()
+		reply, err := p.cli.Eval(ctx, headsScript, []string{key}, cursor, count, headBytes).Slice()
+		if err != nil {
+			return err
+		}
+		n, size := len(reply)/3, 0
+		if len(reply)%3 != 1 {
+			return fmt.Errorf("a page of %d parts", len(reply))
+		}
+		for part := range slices.Chunk(reply[1:], 3) {
+			id, ok1 := part[0].(string)
+			bytes, ok2 := part[1].(int64)
+			head, ok3 := part[2].(string)
+			if !ok1 || !ok2 || !ok3 {
+				return fmt.Errorf("unexpected part {%T, %T, %T} of a page", part[0], part[1], part[2])
+			}
+			size += int(bytes)
+			p.state.Messages[id] = decodeHead(head, int(bytes))
+		}
+		p.largest = max(p.largest, size)
+		cursor, _ = reply[0].(string)
+		if cursor == "0" || cursor == "" {
+			return nil
+		}
+		count = min(2*count, pageEntries)
+		if n > 0 && size > 0 {
+			count = max(1, min(count, pageBytes/(size/n+1)))
+		}
+		if err := p.rest(ctx, begun, n); err != nil {
+			return err
+		}
+	}
+}
+
+// list reads ready.
+func (p *pager) list(ctx context.Context, key string) error {
+	for from := int64(0); ; from += pageEntries {
+		begun := time.Now()
+		tags, err := p.cli.LRange(ctx, key, from, from+pageEntries-1).Result()
+		if err != nil {
+			return err
+		}
+		p.state.fill("ready", tags)
+		if len(tags) < pageEntries {
+			return nil
+		}
+		if err := p.rest(ctx, begun, len(tags)); err != nil {
+			return err
+		}
+	}
+}
+
+// scan reads a sorted set or a hash whose values are small.
+func (p *pager) scan(ctx context.Context, structure, kind, key string) error {
+	count := int64(pageEntries)
+	if structure == "consumers" { // each may say 1,000 messages
+		count = 10
+	}
+	for cursor := uint64(0); ; {
+		begun := time.Now()
+		var page []string
+		var err error
+		if kind == "zset" {
+			page, cursor, err = p.cli.ZScan(ctx, key, cursor, "", count).Result()
+		} else {
+			page, cursor, err = p.cli.HScan(ctx, key, cursor, "", count).Result()
+		}
+		if err != nil {
+			return err
+		}
+		var fresh []string
+		for pair := range slices.Chunk(page, 2) {
+			if len(pair) == 2 && !p.seen[pair[0]] {
+				p.seen[pair[0]] = true
+				fresh = append(fresh, pair...)
+			}
+		}
+		p.state.fill(structure, fresh)
+		if cursor == 0 {
+			return nil
+		}
+		if err := p.rest(ctx, begun, len(fresh)/2); err != nil {
+			return err
+		}
+	}
+}
+
+// order puts entries in the order of their scores, as a State has them.
+func (p *pager) order() {
+	for _, entries := range [][]Entry{p.state.Pending, p.state.Unack, p.state.Retry, p.state.Garbage} {
+		slices.SortStableFunc(entries, func(a, b Entry) int {
+			if a.Score != b.Score {
+				return int(min(max(a.Score-b.Score, -1), 1))
+			}
+			return compareTags(a.Tag, b.Tag)
+		})
+	}
+}
+
+func compareTags(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// decodeHead reads the head of an envelope of so many bytes: all but headers and payload.
+func decodeHead(head string, size int) Envelope {
+	if len(head) == size {
+		e := decodeEnvelope(head)
+		e.Headers, e.Payload = nil, ""
+		return e
+	}
+	e := Envelope{Size: size}
+	c := cursor(head)
+	if err := e.decodeFront(&c); err != nil {
+		e.Problem = err.Error()
+	}
+	return e
+}
+
+// newState is an empty one.
+func newState(q Queue) *State {
+	return &State{
+		Queue:     q,
+		Messages:  map[string]Envelope{},
+		Fail:      map[string]Fail{},
+		Keys:      map[string]string{},
+		Fields:    map[string]string{},
+		Consumers: map[string]string{},
+		History:   map[string]string{},
+		TTLs:      map[string]int64{},
+		WrongType: map[string]string{},
+	}
+}
+
+func instantOf(reply any) (int64, error) {
+	text, ok := reply.(string)
+	if !ok {
+		return 0, fmt.Errorf("clock of type %T, want a string", reply)
+	}
+	return strconv.ParseInt(text, 10, 64)
+}

@@ -1,0 +1,171 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// probeScript reads, at one instant, some messages, entries and callers' keys with what they depend on, the whole of
+// wake and state, and the heads of pending, retry and ready.
+//
+// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state
+// ARGV     bytes of a head; then 'id', 'tag' or 'key' and what it is, any number of times
+// Returns  {seconds, microseconds, then for each part its name and two values:
+//
+//	'pending' … 'garbage', tag, score; 'msg', id, {bytes, head}; 'fail', id, record; 'key', key, id;
+//	'wake', member, score; 'state', field, value}
+//
+// Cost     O(log n) for each, O(ready) for each tag, O(wake) and O(state)
+// Keeps    every invariant: it writes nothing
+const probeScript = `
+local bytes = tonumber(ARGV[1])
+local names = {'pending', 'ready', 'unack', 'retry', 'garbage'}
+local time = redis.call('TIME')
+local out = {time[1], time[2]}
+local function add(name, item, value)
+  out[#out + 1], out[#out + 2], out[#out + 3] = name, item, value
+end
+local tags, ids, keys = {}, {}, {}
+local function tag(name)
+  if tags[name] then return end
+  tags[name] = true
+  for i = 1, 5 do
+    if i == 2 then
+      for _ = 1, #redis.call('LPOS', KEYS[2], name, 'COUNT', 2) do add('ready', name, '0') end
+    else
+      local score = redis.call('ZSCORE', KEYS[i], name)
+      if score then add(names[i], name, score) end
+    end
+  end
+end
+local todo = {}
+local function key(name)
+  if keys[name] then return end
+  keys[name] = true
+  local id = redis.call('HGET', KEYS[8], name)
+  if id then
+    add('key', name, id)
+    todo[#todo + 1] = id
+  end
+end
+local function message(id)
+  if ids[id] then return end
+  ids[id] = true
+  local envelope, record = redis.call('HGET', KEYS[6], id), redis.call('HGET', KEYS[7], id)
+  if record then
+    add('fail', id, record)
+    local n = string.match(record, '^(%d+) ')
+    if n then tag(n .. ':' .. id) end
+  end
+  tag(id)
+  if envelope then
+    add('msg', id, {#envelope, string.sub(envelope, 1, bytes)})
+    local hi, lo = string.byte(envelope, 18, 19)
+    if lo and hi * 256 + lo > 0 then key(string.sub(envelope, 20, 19 + hi * 256 + lo)) end
+  end
+end
+for i = 2, #ARGV, 2 do
+  if ARGV[i] == 'id' then message(ARGV[i + 1]) elseif ARGV[i] == 'tag' then tag(ARGV[i + 1]) else key(ARGV[i + 1]) end
+end
+for _, i in ipairs({1, 4}) do
+  local head = redis.call('ZRANGE', KEYS[i], 0, 0)
+  if head[1] then
+    tag(head[1])
+    message(string.match(head[1], '([^:]*)$'))
+  end
+end
+local head = redis.call('LINDEX', KEYS[2], 0)
+if head then
+  tag(head)
+  message(string.match(head, '([^:]*)$'))
+end
+while #todo > 0 do message(table.remove(todo)) end
+local marks = redis.call('ZRANGE', KEYS[9], 0, 999, 'WITHSCORES')
+for i = 1, #marks, 2 do add('wake', marks[i], marks[i + 1]) end
+local fields = redis.call('HGETALL', KEYS[10])
+for i = 1, #fields, 2 do add('state', fields[i], fields[i + 1]) end
+return out
+`
+
+// probed are the KEYS of the script.
+var probed = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state"}
+
+// probe is a State that holds these alone. The frame and what is there for Monitors is as it was read before.
+func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {
+	var keys []string
+	for _, structure := range probed {
+		keys = append(keys, p.state.Queue.Key(structure))
+	}
+	args := []any{headBytes}
+	for _, s := range some {
+		if s.id != "" {
+			args = append(args, "id", s.id)
+		}
+		if s.tag != "" {
+			args = append(args, "tag", s.tag)
+		}
+		if s.key != "" {
+			args = append(args, "key", s.key)
+		}
+	}
+	reply, err := p.cli.Eval(ctx, probeScript, keys, args...).Slice()
+	if err != nil {
+		return nil, err
+	}
+	if len(reply) < 2 || (len(reply)-2)%3 != 0 {
+		return nil, fmt.Errorf("a look of %d parts", len(reply))
+	}
+	s := newState(p.state.Queue)
+	s.TTLs, s.Strays, s.Consumers, s.History = p.state.TTLs, p.state.Strays, p.state.Consumers, p.state.History
+	seconds, err := instantOf(reply[0])
+	if err != nil {
+		return nil, err
+	}
+	us, err := instantOf(reply[1])
+	if err != nil {
+		return nil, err
+	}
+	s.Now = seconds*1_000_000 + us
+	p.state.Now = s.Now
+	for part := range slices.Chunk(reply[2:], 3) {
+		if err := s.take(part); err != nil {
+			return nil, err
+		}
+	}
+	(&pager{state: s}).order()
+	return s, nil
+}
+
+// take reads one part of a look.
+func (s *State) take(part []any) error {
+	structure, ok1 := part[0].(string)
+	item, ok2 := part[1].(string)
+	if !ok1 || !ok2 {
+		return fmt.Errorf("unexpected part {%T, %T} of a look", part[0], part[1])
+	}
+	if structure == "msg" {
+		envelope, ok := part[2].([]any)
+		if !ok || len(envelope) != 2 {
+			return fmt.Errorf("unexpected envelope %T of a look", part[2])
+		}
+		size, ok1 := envelope[0].(int64)
+		head, ok2 := envelope[1].(string)
+		if !ok1 || !ok2 {
+			return fmt.Errorf("unexpected envelope {%T, %T} of a look", envelope[0], envelope[1])
+		}
+		s.Messages[strings.Clone(item)] = decodeHead(head, int(size))
+		return nil
+	}
+	value, ok := part[2].(string)
+	if !ok {
+		return fmt.Errorf("unexpected value %T of a look", part[2])
+	}
+	if structure == "ready" {
+		s.fill(structure, []string{item})
+	} else {
+		s.fill(structure, []string{item, value})
+	}
+	return nil
+}
