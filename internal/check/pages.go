@@ -13,8 +13,8 @@ import (
 // A queue of any size is read in pages, so that the server works for nobody else only for milliseconds: see Inspect.
 
 const (
-	pageEntries = 500     // at most, of one page
-	pageBytes   = 1 << 20 // of envelopes that the server goes through for one page, but for a single larger one
+	pageEntries = 200     // at most, of one page
+	pageBytes   = 1 << 19 // of envelopes that the server goes through for one page, but for a single larger one
 	headBytes   = 1 + dueDigits + 2 + maxKeyBytes + 1 + 3*10
 )
 
