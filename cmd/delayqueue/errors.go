@@ -32,10 +32,10 @@ const exitHelp = `Exit codes:
   2    the command line is wrong
   3    Redis cannot be reached, or its address is wrong
   4    there is no such queue, message or key
-  5    refused: the message is in the wrong state, its key is taken, or consumers are alive
+  5    refused: a message is in the wrong state, its key is taken, or consumers are alive
   6    not confirmed: the answer was no, or there was nobody to ask and no --yes
   7    doctor found something wrong
-  130  interrupted; bulk work is done up to there and can be called again`
+  130  interrupted; what can be continued says how`
 
 // A failure is an error with an exit code of its own. Its text may be empty if all was said.
 type failure struct {
