@@ -254,6 +254,13 @@ func tellLarge(w *world) {
 	t.ends(0)
 	t.sees("nothing is wrong with it")
 
+	// A list that is interrupted keeps what it found, and says how to go on.
+	t = w.terminal("ls", "orders", "pending", "--contains", "p1", "--limit", "1000000", "--json")
+	t.sees("payload")
+	t.types(ctrlC)
+	t.ends(exitInterrupted)
+	w.contains(t.all(), "to go on from there: delayqueue ls orders pending", "--cursor ")
+
 	// Bulk work stops between two steps, says how far it came, and can be called again.
 	t = w.terminal("cancel", "orders", "--all", "--yes")
 	t.sees("deleting")

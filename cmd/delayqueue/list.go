@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -35,7 +37,8 @@ func (a *app) listCommand() *cobra.Command {
 		Use:   "ls QUEUE STATE",
 		Short: "List the messages in a state, in order of their time",
 		Long: `ls lists the messages in a state (pending, ready, unack, retry or garbage) in order of their time, until --limit
-of them match. It looks at up to 500 messages in each call of Redis.`,
+of them match. It looks at up to 100 messages in each call of Redis, and rests between them. Ctrl-C ends it with what it has
+found, and how to go on.`,
 		Example:           "  delayqueue ls orders garbage --error timeout --from -24h",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeQueue(stateNames...),
@@ -63,9 +66,13 @@ of them match. It looks at up to 500 messages in each call of Redis.`,
 	return c
 }
 
+// listPage is how many messages are looked at in one call.
+const listPage = 100
+
 // list prints what matches, and how to go on if there is more, also if it was interrupted or a call failed.
 func (a *app) list(c *cobra.Command, m *delayqueue.Monitor, state delayqueue.State, which *selection, limit int, cursor string) error {
 	f := which.filter()
+	f.Limit = listPage
 	t := newGrid("id", "key", map[delayqueue.State]string{
 		delayqueue.StatePending: "due", delayqueue.StateReady: "due", delayqueue.StateUnack: "lease end",
 		delayqueue.StateRetry: "next delivery", delayqueue.StateGarbage: "died",
@@ -74,14 +81,15 @@ func (a *app) list(c *cobra.Command, m *delayqueue.Monitor, state delayqueue.Sta
 	var err error
 	for {
 		if !which.any() {
-			f.Limit = min(f.Limit, limit-count)
+			f.Limit = min(listPage, limit-count)
 		}
 		var page *delayqueue.Page
+		begun := time.Now()
 		if page, err = m.List(c.Context(), state, f, cursor); err != nil {
 			break
 		}
 		if left := limit - count; len(page.Messages) > left {
-			f.Limit = max(f.Limit/2, left) // so that the cursor is that of the last one shown
+			f.Limit = max(page.Looked/2, left) // so that the cursor is that of the last one shown
 			continue
 		}
 		for _, msg := range page.Messages {
@@ -101,6 +109,7 @@ func (a *app) list(c *cobra.Command, m *delayqueue.Monitor, state delayqueue.Sta
 		if cursor = page.Next; cursor == "" || count == limit {
 			break
 		}
+		rest(c.Context(), time.Since(begun)) // others get their share of the server
 	}
 	if !a.json && count > 0 {
 		t.print()
@@ -112,6 +121,16 @@ func (a *app) list(c *cobra.Command, m *delayqueue.Monitor, state delayqueue.Sta
 		fmt.Fprintln(os.Stderr, plural(count, "message"))
 	}
 	return err
+}
+
+// rest waits, at most until ctx ends.
+func rest(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(min(d, time.Second))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
 }
 
 func payloadOf(m *delayqueue.MessageStatus, most int) any {

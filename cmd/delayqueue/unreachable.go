@@ -26,6 +26,8 @@ func (d *dialing) unreachable(err error) string {
 		return said(r.shown() + " is one server and no Cluster: did you mean " + r.as("") + "?")
 	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"), strings.Contains(text, "AUTH <password> called without"):
 		return said(r.shown() + " wants " + d.credentials(sentinel) + " (" + text + ")")
+	case strings.Contains(text, "NOPERM"):
+		return said(r.shown() + " refuses this user: it needs what docs/acl.md lists, in a Cluster +cluster|slots and +command too (" + text + ")")
 	case sentinel:
 		if opt, perr := redis.ParseFailoverURL(r.plain()); perr == nil {
 			d.secure(opt.TLSConfig)
