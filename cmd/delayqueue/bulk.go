@@ -141,7 +141,7 @@ func (a *app) watchBulk(ctx context.Context, m *delayqueue.Monitor, doing, did s
 	})
 	finish(bar)
 	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(steps), context.DeadlineExceeded) {
-		err = fmt.Errorf("Redis has not answered for %s: %w", brief(stuck), context.DeadlineExceeded)
+		err = fmt.Errorf("no answer for %s: %w", brief(stuck), context.DeadlineExceeded)
 	}
 	if err := a.sayBulk(m, did, r); err != nil {
 		return err

@@ -108,7 +108,7 @@ func (a *app) noQueue(ctx context.Context, name, seen string) error {
 	var names, prefixes []string
 	s := search{pattern: "{*:*}:state", pages: hintPages, found: func(key string) {
 		inner := strings.TrimSuffix(strings.TrimPrefix(key, "{"), "}:state")
-		if own, ok := strings.CutPrefix(inner, a.prefix+":"); ok {
+		if own, ok := strings.CutPrefix(inner, a.prefix+":"); ok && own != name { // one that may not be seen has this very name
 			names = append(names, own)
 		} else if other, ok := strings.CutSuffix(inner, ":"+name); ok {
 			prefixes = append(prefixes, other)
@@ -121,7 +121,7 @@ func (a *app) noQueue(ctx context.Context, name, seen string) error {
 	case hint != "":
 	case len(prefixes) > 0:
 		hint = fmt.Sprintf(": the prefix %q has one: did you mean --prefix %s?", prefixes[0], shellQuote(prefixes[0]))
-	case whole && len(names) == 0:
+	case whole && len(names) == 0 && seen == "":
 		hint = ": it has none at all"
 	case err == nil && !whole:
 		hint = fmt.Sprintf(", nor one like it among the first %d keys", hintPages*scanPage)

@@ -63,6 +63,8 @@ func (a *app) explain(err error) (code int, text string) {
 		return exitInterrupted, "interrupted"
 	case errors.Is(err, delayqueue.ErrWrongState), errors.Is(err, delayqueue.ErrDuplicateKey), errors.Is(err, delayqueue.ErrConsumersAlive):
 		return exitRefused, text
+	case errors.Is(err, delayqueue.ErrNotFound):
+		return exitNotFound, text
 	case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, delayqueue.ErrBadCursor), errors.Is(err, delayqueue.ErrPayloadTooLarge):
 		return exitUsage, text
 	case strings.Contains(text, "CLUSTERDOWN"):

@@ -93,6 +93,8 @@ func TestExporter(t *testing.T) {
 	s.Stop()
 	e.sees(`delayqueue_up{queue="orders"} 0`)
 	s.Restart(t)
+	w.until("what came back empty is not reported on, so that an alert rings", func() bool { return !strings.Contains(e.page(), "orders") })
+	w.send("orders", "a")
 	e.sees(`delayqueue_up{queue="orders"} 1`)
 }
 

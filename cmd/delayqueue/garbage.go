@@ -83,22 +83,7 @@ itself with everything in it, which is refused while consumers are alive, unless
 					question: "Delete", doing: "deleting", did: "deleted", destructive: true, usual: dead, can: dead, start: m.BulkDelete,
 				})
 			}
-			n, err := m.Counts(ctx)
-			if err != nil {
-				return err
-			}
-			total := n.Pending + n.Ready + n.Unack + n.Retry + n.Garbage
-			if err := a.ask("Delete the queue %q with all of its %s?", m.Name(), plural(int(total), "message")); err != nil {
-				return err
-			}
-			if err := m.DeleteQueue(ctx, forced); err != nil {
-				return err
-			}
-			if a.json {
-				return printJSON(map[string]any{"queue": m.Name(), "deleted": true})
-			}
-			say("queue %s deleted", m.Name())
-			return nil
+			return a.deleteQueue(ctx, m, forced)
 		},
 	}
 	which.flags(c, "garbage", "that died")
@@ -108,6 +93,25 @@ itself with everything in it, which is refused while consumers are alive, unless
 	c.Flags().BoolVar(&whole, "whole-queue", false, "the queue itself, with everything in it")
 	c.Flags().BoolVar(&forced, "force", false, "with --whole-queue: although consumers are alive")
 	return c
+}
+
+func (a *app) deleteQueue(ctx context.Context, m *delayqueue.Monitor, forced bool) error {
+	n, err := m.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	total := n.Pending + n.Ready + n.Unack + n.Retry + n.Garbage
+	if err := a.ask("Delete the queue %q with all of its %s?", m.Name(), plural(int(total), "message")); err != nil {
+		return err
+	}
+	if err := m.DeleteQueue(ctx, forced); err != nil {
+		return err
+	}
+	if a.json {
+		return printJSON(map[string]any{"queue": m.Name(), "deleted": true})
+	}
+	say("queue %s deleted", m.Name())
+	return nil
 }
 
 // deleteGarbage deletes a message only if it lies in garbage.

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"os"
 	"strings"
 
@@ -12,7 +13,6 @@ import (
 	"golang.org/x/term"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/check"
 )
 
 // app is one run of the program.
@@ -128,16 +128,24 @@ func (a *app) queue(ctx context.Context, name string) error {
 	if err := a.connect(ctx); err != nil {
 		return err
 	}
-	n, err := a.cli.HLen(ctx, check.Queue{Prefix: a.prefix, Name: name}.Key("state")).Result()
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	_, err := a.newMonitor(name).Counts(soon)
 	switch {
-	case n > 0, redis.HasErrorPrefix(err, "WRONGTYPE"):
+	case err == nil, errors.Is(err, delayqueue.ErrWrongType):
 		return nil // what is wrong with it is for others to say
-	case redis.HasErrorPrefix(err, "NOPERM"):
+	case errors.Is(err, delayqueue.ErrNoQueue):
+		return a.noQueue(ctx, name, "")
+	case refusesKey(err):
 		return a.noQueue(ctx, name, " that this user may see")
-	case err != nil:
-		return err
 	}
-	return a.noQueue(ctx, name, "")
+	return err
+}
+
+// refusesKey: the user may not touch the keys of a queue of this name.
+func refusesKey(err error) bool {
+	text := strings.ToLower(err.Error())
+	return strings.Contains(text, "noperm") && strings.Contains(text, "key") || strings.Contains(text, "acl failure") && strings.Contains(text, "key")
 }
 
 // monitor is for a queue that exists.

@@ -30,57 +30,12 @@ func (a *app) sendCommand() *cobra.Command {
 		Use:   "send QUEUE [PAYLOAD]",
 		Short: "Send a message, or one for each line",
 		Long: `send sends a message and prints its id. Without PAYLOAD it sends what it reads from its input, or with --lines a
-message for each line of it, in batches of one call; what was cut off says with which line to go on. A queue that does not exist yet is made only with --create, for its name may be
-mistyped.`,
+message for each line of it, in batches of one call; what was cut off says with which line to go on. A queue that does
+not exist yet is made only with --create, for its name may be mistyped.`,
 		Example:           "  delayqueue send orders 42 --delay 15m --key order-42\n  seq 1000 | delayqueue send orders --lines --at 18:00",
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
-			ctx := c.Context()
-			if f.fromLine < 1 || f.fromLine > 1 && !f.lines {
-				return fail(exitUsage, "--from-line goes with --lines, and the first line is 1")
-			}
-			if f.lines && (len(args) == 2 || f.key != "") {
-				return fail(exitUsage, "--lines reads its messages from the input, and a key is for one message alone")
-			}
-			if len(args) == 1 && onTerminal(os.Stdin) {
-				return fail(exitUsage, "what shall be sent? Give a payload, or pipe it in")
-			}
-			if err := f.at.ahead("at", "--at now", justNow); err != nil {
-				return err
-			}
-			err := a.queue(ctx, args[0])
-			var known *failure
-			if errors.As(err, &known) && known.code == exitNotFound {
-				if known.text += "; --create makes it"; f.create {
-					err = nil
-				}
-			}
-			if err != nil {
-				return err
-			}
-			p := delayqueue.NewPublisher(args[0], a.cli, delayqueue.UseCustomPrefix(a.prefix))
-			if f.lines {
-				return a.sendLines(c, p, f.options(c), f.fromLine)
-			}
-			payload := ""
-			if len(args) == 2 {
-				payload = args[1]
-			} else {
-				text, err := io.ReadAll(a.in)
-				if err != nil {
-					return err
-				}
-				payload = string(text)
-			}
-			ctx, cancel := context.WithTimeout(ctx, oneCall)
-			defer cancel()
-			info, err := p.Send(ctx, payload, f.options(c)...)
-			if err != nil {
-				return err
-			}
-			return a.sayInfo(info)
-		},
+		RunE:              func(c *cobra.Command, args []string) error { return a.send(c, args, &f) },
 	}
 	flags := c.Flags()
 	flags.VarP(&f.delay, "delay", "d", "due so long from now")
@@ -94,6 +49,53 @@ mistyped.`,
 	flags.BoolVar(&f.create, "create", false, "also to a queue that does not exist yet")
 	c.MarkFlagsMutuallyExclusive("delay", "at")
 	return c
+}
+
+func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
+	ctx := c.Context()
+	if f.fromLine < 1 || f.fromLine > 1 && !f.lines {
+		return fail(exitUsage, "--from-line goes with --lines, and the first line is 1")
+	}
+	if f.lines && (len(args) == 2 || f.key != "") {
+		return fail(exitUsage, "--lines reads its messages from the input, and a key is for one message alone")
+	}
+	if len(args) == 1 && onTerminal(os.Stdin) {
+		return fail(exitUsage, "what shall be sent? Give a payload, or pipe it in")
+	}
+	if err := f.at.ahead("at", "--at now", justNow); err != nil {
+		return err
+	}
+	err := a.queue(ctx, args[0])
+	var known *failure
+	if errors.As(err, &known) && known.code == exitNotFound {
+		if known.text += "; --create makes it"; f.create {
+			err = nil
+		}
+	}
+	if err != nil {
+		return err
+	}
+	p := delayqueue.NewPublisher(args[0], a.cli, delayqueue.UseCustomPrefix(a.prefix))
+	if f.lines {
+		return a.sendLines(c, p, f.options(c), f.fromLine)
+	}
+	payload := ""
+	if len(args) == 2 {
+		payload = args[1]
+	} else {
+		text, err := io.ReadAll(a.in)
+		if err != nil {
+			return err
+		}
+		payload = string(text)
+	}
+	ctx, cancel := context.WithTimeout(ctx, oneCall)
+	defer cancel()
+	info, err := p.Send(ctx, payload, f.options(c)...)
+	if err != nil {
+		return err
+	}
+	return a.sayInfo(info)
 }
 
 func (f *sendFlags) options(c *cobra.Command) []delayqueue.MsgOption {
