@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // line is the one line of the log that holds a text.
@@ -124,6 +126,36 @@ func TestLogThatPanics(t *testing.T) {
 		t.Error("a lost record is no error")
 	}
 }
+
+// TestHookThatPanics: a hook of the user's client is the user's code as well, and ends no more than the call.
+func TestHookThatPanics(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cli := f.client()
+	var calm atomic.Bool
+	cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if !calm.Load() {
+			panic("in the hook")
+		}
+		return next(ctx, cmd)
+	}))
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	q := f.queueOn(cli, nil)
+	for name, err := range map[string]error{
+		"Send":         second(q.Send(ctx, "x")),
+		"SendDelayMsg": q.SendDelayMsg("x", time.Second),
+		"Intercept":    second(q.Intercept(ctx, "x")),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "panicked: in the hook") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	calm.Store(true)
+	f.send(q, "x")
+}
+
+func second[T any](_ T, err error) error { return err }
 
 // TestSlowGarbageHandler: what it is too slow for is dropped and counted, and settling goes on.
 func TestSlowGarbageHandler(t *testing.T) {

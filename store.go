@@ -82,17 +82,28 @@ func (s *store) run(ctx context.Context, sc *script, keys, args []any) (*reply, 
 // process waits for a command no longer than ctx lives. By itself the client waits for its
 // read timeout, several times if it has to connect.
 func (s *store) process(ctx context.Context, cmd redis.Cmder) error {
+	process := func() error { return contain(func() error { return s.cli.Process(ctx, cmd) }) }
 	if ctx.Done() == nil {
-		return s.cli.Process(ctx, cmd)
+		return process()
 	}
 	result := make(chan error, 1)
-	go func() { result <- s.cli.Process(ctx, cmd) }()
+	go func() { result <- process() }()
 	select {
 	case err := <-result:
 		return err
 	case <-ctx.Done():
 		return ended(ctx)
 	}
+}
+
+// contain makes an error of a panic in a call of the user's client, whose hooks are the user's code.
+func contain(call func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a hook of the Redis client panicked: %v", p)
+		}
+	}()
+	return call()
 }
 
 // failedOver has a Cluster's client ask anew who holds what. By itself it goes on to call a
