@@ -28,19 +28,31 @@ func over() context.Context {
 func TestShutdownBesideStart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	for range 300 {
-		q := f.queue(func(string) bool { return true })
-		q.StartConsume()
-		var wg sync.WaitGroup
-		wg.Go(func() { _ = q.Shutdown(over()) })
-		wg.Go(func() { q.StartConsume() })
-		wg.Go(func() { q.StopConsume(); q.StartConsume() })
-		wg.Wait()
-		if r := q.current(); r.calm.Err() != nil && !r.stopping() {
-			t.Fatal("a run goes on whose workers have been sent away")
-		}
-		q.StopConsume()
+	q := f.queue(func(string) bool { return true })
+	var wg sync.WaitGroup
+	over, quit := over(), make(chan struct{})
+	for range 4 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-quit:
+					return
+				default:
+					q.StartConsume()
+				}
+			}
+		})
 	}
+	for range 300 {
+		q.StartConsume()
+		_ = q.Shutdown(over)
+		if r := q.current(); r != nil && r.calm.Err() != nil && !r.stopping() {
+			t.Error("a run goes on whose workers have been sent away")
+			break
+		}
+	}
+	close(quit)
+	wg.Wait()
 }
 
 // TestStartAndStopFromEverywhere: from many goroutines and from handlers; after that the queue
