@@ -1,0 +1,172 @@
+package delayqueue
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// A MsgOption sets something of one message. Options are applied in order; the last one wins.
+type MsgOption func(*draft) error
+
+// draft is a message that is being made.
+type draft struct {
+	envelope
+	when  when
+	fixed bool // the call itself says when
+}
+
+// when says when a message is due: us after the server's now, or, if instant is set, at that unix us.
+type when struct {
+	us      int64
+	instant bool
+}
+
+// String is the send script's argument: for an instant nothing, for that is in the envelope.
+func (w when) String() string {
+	if w.instant {
+		return ""
+	}
+	return strconv.FormatInt(w.us, 10)
+}
+
+// alike says whether two messages can be in one run of a send.
+func (w when) alike(other when) bool { return w == other || w.instant && other.instant }
+
+// due is the instant at which the send script makes a message due.
+func (w when) due(now int64) int64 {
+	if w.instant {
+		return max(w.us, now)
+	}
+	return now + w.us
+}
+
+const (
+	minDelay   = time.Microsecond // what instants are counted in
+	maxDelay   = 150 * 365 * 24 * time.Hour
+	minSetting = time.Millisecond // of durations that are written down once, so that a tenth of that is no wish
+	maxKey     = 512
+)
+
+// forgotten asks about a duration that looks like a number without its unit.
+func forgotten(d time.Duration) string {
+	switch {
+	case d <= 0 || d >= minSetting:
+		return ""
+	case d < 1000:
+		return fmt.Sprintf(": did you mean %d*time.Second?", d)
+	default:
+		return fmt.Sprintf(": did you mean %d*time.Millisecond?", d)
+	}
+}
+
+var maxDue = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func delayed(d time.Duration) (when, error) {
+	if d > maxDelay {
+		return when{}, fmt.Errorf("%w: delay %v: at most %v (150 years)", ErrBadOption, d, maxDelay)
+	}
+	if 0 < d && d < minDelay {
+		return when{}, fmt.Errorf("%w: delay %v: 0, or at least %v%s", ErrBadOption, d, minDelay, forgotten(d))
+	}
+	d = max(d, 0)
+	return when{us: d.Microseconds() + roundUp(d)}, nil
+}
+
+// roundUp is 1 if d is not whole microseconds: a message is never early.
+func roundUp(d time.Duration) int64 {
+	if d%time.Microsecond != 0 {
+		return 1
+	}
+	return 0
+}
+
+func scheduled(t time.Time) (when, error) {
+	if t.IsZero() {
+		return when{}, fmt.Errorf("%w: schedule: the zero time: nobody has set it; for now, use Send without an option", ErrBadOption)
+	}
+	if !t.Before(maxDue) {
+		return when{}, fmt.Errorf("%w: schedule %v: must be before the year 2200", ErrBadOption, t)
+	}
+	if t.Before(time.Unix(0, 0)) {
+		return when{instant: true}, nil
+	}
+	return when{us: t.UnixMicro() + roundUp(time.Duration(t.Nanosecond())), instant: true}, nil
+}
+
+// WithDelay makes the message due after d, by the server's clock. Zero or less means
+// now; more than 150 years is an error, and so is less than 1µs, which is a number
+// without its unit. For Send and SendBatch; an error elsewhere.
+func WithDelay(d time.Duration) MsgOption {
+	w, err := delayed(d)
+	return func(m *draft) error { return m.setWhen("WithDelay", w, err) }
+}
+
+// WithSchedule makes the message due at t, the caller's wall clock read as an instant of
+// the server's. The past, and any time before 1970, means now; 2200 or later is an
+// error, and so is the zero time. For Send and SendBatch; an error elsewhere.
+func WithSchedule(t time.Time) MsgOption {
+	w, err := scheduled(t)
+	return func(m *draft) error { return m.setWhen("WithSchedule", w, err) }
+}
+
+func (m *draft) setWhen(option string, w when, err error) error {
+	if m.fixed {
+		return fmt.Errorf("%w: %s: this call already says when; use Send or SendBatch", ErrBadOption, option)
+	}
+	m.when = w
+	return err
+}
+
+// WithRetryCount sets how many failures are followed by another delivery; the one after
+// that makes the message garbage. 0 means one delivery. Default: WithDefaultRetryCount.
+func WithRetryCount(n int) MsgOption {
+	return func(m *draft) error {
+		if n < 0 {
+			return fmt.Errorf("%w: WithRetryCount(%d): must not be negative", ErrBadOption, n)
+		}
+		m.retries = n
+		return nil
+	}
+}
+
+// WithKey names the message (order-42). While a message with that key is live, a second
+// send is refused with ErrDuplicateKey; the key is free again once the message is
+// acked, intercepted or garbage. 1 to 512 bytes.
+func WithKey(key string) MsgOption {
+	return func(m *draft) error {
+		if key == "" || len(key) > maxKey {
+			return fmt.Errorf("%w: WithKey: %d bytes: a key has 1 to %d", ErrBadOption, len(key), maxKey)
+		}
+		m.key = key
+		return nil
+	}
+}
+
+// WithMsgTTL bounds lateness: a message that could not be handed out for the first time
+// within d after its due instant goes to garbage (ErrExpired) instead. A message that was
+// handed out once is not bound by it, even if no handler started. d must be at least 1µs.
+// Default: none, a message waits for ever.
+func WithMsgTTL(d time.Duration) MsgOption {
+	return func(m *draft) error {
+		if d < time.Microsecond {
+			return fmt.Errorf("%w: WithMsgTTL(%v): must be at least 1µs%s", ErrBadOption, d, forgotten(d))
+		}
+		m.ttl = d
+		return nil
+	}
+}
+
+// WithHeader adds a header, which travels with the message and is not part of its payload.
+func WithHeader(key, value string) MsgOption {
+	return func(m *draft) error {
+		if key == "" {
+			return fmt.Errorf("%w: WithHeader: the key must not be empty", ErrBadOption)
+		}
+		if m.headers == nil {
+			m.headers = make(map[string]string)
+		}
+		m.headers[key] = value
+		return nil
+	}
+}
