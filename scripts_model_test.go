@@ -314,7 +314,7 @@ func (m *model) steer(do steering) any {
 			}
 		}
 		nth++
-		if next = min(next, forever); !deletes && next <= m.now && due && do.only != "ready" {
+		if next = min(next, forever); !deletes && next <= m.now && due {
 			continue
 		}
 		next = max(next, m.now)
