@@ -14,7 +14,7 @@ import (
 
 // A Filter says which messages of a state are wanted, and how many at a time. The zero Filter wants all.
 type Filter struct {
-	From, To time.Time         // by MessageStatus.At, both included; zero: any
+	From, To time.Time         // by MessageStatus.At (of what is ready: since when it is), both included; zero: any
 	Key      string            // it has exactly this key (WithKey), be it live or dead
 	Contains string            // in the payload
 	Headers  map[string]string // it has each of these, and its value contains this text

@@ -128,7 +128,7 @@ type MessageStatus struct {
 	State   State
 
 	// At is when it is due (pending), when its next delivery is due (retry), when its lease ends
-	// (unack), or when it died (garbage); zero if it is ready.
+	// (unack), or when it died (garbage). Of what is ready: since when it is (List), or zero (Get).
 	At time.Time
 
 	TTL       time.Duration // how long after Due its first delivery may begin (WithMsgTTL); 0: for ever
