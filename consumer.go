@@ -240,6 +240,13 @@ func (r *run) pause(d time.Duration) bool {
 	return true
 }
 
+// trimmed logs that garbage was deleted for want of room.
+func (r *run) trimmed(messages int) {
+	if messages > 0 {
+		r.log.Warn("delayqueue: deleted garbage for want of room", slog.Int("messages", messages))
+	}
+}
+
 // accept takes in what a fetch brought that was asked for and answered at these instants.
 func (r *run) accept(got *fetched, asked, at time.Time) {
 	if got.lost > 0 {
@@ -256,9 +263,7 @@ func (r *run) accept(got *fetched, asked, at time.Time) {
 		r.log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue", slog.Int("tags", r.dropped))
 		r.dropped, r.droppedAt = 0, at
 	}
-	if got.trimmed > 0 {
-		r.log.Warn("delayqueue: deleted garbage for want of room", slog.Int("messages", got.trimmed))
-	}
+	r.trimmed(got.trimmed)
 	r.events.tell(LostEvent, got.lost)
 	for _, dead := range got.dead {
 		r.buryPoison(dead)

@@ -96,8 +96,8 @@ func FuzzReply(f *testing.F) {
 				}
 			}
 		}
-		if void, err := s.settle(ctx, &caller{}, outcomes, 1); !bad(err) {
-			for _, i := range void {
+		if got, err := s.settle(ctx, &caller{}, outcomes, 1); !bad(err) {
+			for _, i := range got.void {
 				if i < 0 || i >= len(outcomes) {
 					t.Errorf("%v: outcome %d of %d is void", reply, i, len(outcomes))
 				}

@@ -52,8 +52,9 @@ func TestBadReplies(t *testing.T) {
 				_, err := s.settle(ctx, newCaller(), []outcome{ack("a"), ends(outcomeRetry, "b", 1, 0, "x")}, 1)
 				return err
 			},
-			[][]string{list("5", ""), list("5", "1 2 ")},
-			[][]string{nil, list(""), list("5"), list("now", ""), list("5", "", ""), list("5", "x"), list("5", "0"), list("5", "3"), list("5", "1 -1")},
+			[][]string{list("5", "0", ""), list("5", "3", "1 2 ")},
+			[][]string{nil, list(""), list("5"), list("5", "0"), list("now", "0", ""), list("5", "0", "", ""), list("5", "x", ""), list("5", "0", "0"),
+				list("5", "0", "3"), list("5", "0", "1 -1"), list("5", "0", "1.0 ")},
 		},
 		"extend": {
 			func(s *store) error {

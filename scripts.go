@@ -77,7 +77,7 @@ var (
 	singleScript = newScript(luaSingle)
 	fetchScript  = newScript(luaHead, luaCall, luaSettings, luaTally, luaFetch, luaFetchLeases, luaFetchGarbage, luaFetchChoose,
 		luaFetchGive, luaFetchAlarm, luaFetchSweep)
-	settleScript    = newScript(luaHead, luaCall, luaSettle)
+	settleScript    = newScript(luaHead, luaCall, luaSettings, luaSettle)
 	extendScript    = newScript(luaHead, luaSettings, luaExtend)
 	interceptScript = newScript(luaHead, luaCall, luaIntercept)
 	countsScript    = newScript(luaHead, luaCounts)
@@ -289,9 +289,14 @@ func (s *store) fetch(ctx context.Context, c *caller, a ask, set *fetchSettings)
 	return out, nil
 }
 
-// settle ends deliveries; outcomes must have plain acks first. It returns the indices
-// of those that were not held any more.
-func (s *store) settle(ctx context.Context, c *caller, outcomes []outcome, plain int) ([]int, error) {
+// settled is what a settle did besides.
+type settled struct {
+	void    []int // indices of the outcomes whose delivery was not held any more
+	trimmed int   // garbage deleted for want of room
+}
+
+// settle ends deliveries; outcomes must have plain acks first.
+func (s *store) settle(ctx context.Context, c *caller, outcomes []outcome, plain int) (settled, error) {
 	args := append(c.args(1+plain+9*(len(outcomes)-plain)), plain)
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -304,19 +309,19 @@ func (s *store) settle(ctx context.Context, c *caller, outcomes []outcome, plain
 	}
 	r, err := s.run(ctx, settleScript, s.settleKeys, args)
 	if err != nil {
-		return nil, err
+		return settled{}, err
 	}
 	r.instant()
-	var void []int
+	out := settled{trimmed: r.number()}
 	for _, field := range strings.Fields(r.text()) {
 		i, err := strconv.Atoi(field)
 		if err != nil || i < 1 || i > len(outcomes) {
 			r.fail("void %q", field)
 			break
 		}
-		void = append(void, i-1)
+		out.void = append(out.void, i-1)
 	}
-	return void, r.err("settle")
+	return out, r.err("settle")
 }
 
 // What extend says of a delivery.

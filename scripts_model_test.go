@@ -160,6 +160,7 @@ func (m *model) arm(first int64) {
 func (m *model) settle(batch []outcome) any {
 	var void []int
 	var first int64
+	dead := 0
 	for i, o := range batch {
 		if !m.ends(o) {
 			void = append(void, i)
@@ -180,6 +181,7 @@ func (m *model) settle(batch []outcome) any {
 		next := m.now
 		switch o.kind {
 		case outcomeGarbage:
+			dead++
 			m.count("garbage", 1)
 			m.bury(o.d.id)
 			continue
@@ -194,7 +196,27 @@ func (m *model) settle(batch []outcome) any {
 		}
 	}
 	m.arm(first)
-	return void
+	out := settled{void: void}
+	if room := m.roomForGarbage(); dead > 0 && room > 0 {
+		trimmed := until(m.garbage, math.MaxInt64, min(len(m.garbage)-room, 500))
+		for _, id := range trimmed {
+			m.forget(id)
+		}
+		out.trimmed = len(trimmed)
+	}
+	return out
+}
+
+// roomForGarbage is how much there may be, as far as anybody has said so lately; 0 if that is not known or any number.
+func (m *model) roomForGarbage() int {
+	lease := m.claims[0].value
+	if m.forgotten(0) {
+		lease = 0
+	}
+	if since := m.now - m.claims[3].at; since > lease || since < -lease {
+		return 0
+	}
+	return int(m.claims[3].value % unbounded)
 }
 
 // ends takes a delivery from where it is held, and what was handled also from where it was before, if the server

@@ -197,6 +197,27 @@ func TestScriptSettle(t *testing.T) {
 			o.delay = 500*time.Millisecond - time.Microsecond
 			r.done(o)
 		}, "pending c@500ms retry 2:b@499.999ms 2:a@1s fail a=2/1/0@0s b=2/1/0@0s wake 499.999ms"},
+		"garbage for which there is no room": {func(r *rig) {
+			r.with.garbageMax = 2
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0, keyed("k")), msg("e", 0))
+			r.done(ends(outcomeGarbage, "a", 1, 0, "x"))
+			r.at(time.Second)
+			c := newCaller()
+			batch := []outcome{ends(outcomeGarbage, "b", 1, 0, "x"), ends(outcomeGarbage, "c", 1, 0, "x"), ends(outcomeGarbage, "d", 1, 0, "x", "k")}
+			c.next()
+			for range 2 { // the repeat says the same, and deletes nothing
+				got, err := r.store.settle(ctx, c, batch, 0)
+				r.equal("error", err, nil)
+				r.equal("settled", got, settled{trimmed: 2})
+			}
+			r.put(msg("f", time.Hour, keyed("k")))
+		}, "pending f@1h0m1s unack e@10.000001s garbage c@1s d@1s fail c=2/1/0@1s!x d=2/1/0@1s!x key k=f wake 1h0m1s"},
+		"garbage of which nobody has said how much there may be": {func(r *rig) {
+			r.with.garbageMax = 1
+			r.hand(msg("a", 0), msg("b", 0))
+			r.at(time.Minute)
+			r.done(ends(outcomeGarbage, "a", 1, 0, "x"), ends(outcomeGarbage, "b", 1, 0, "x"))
+		}, "garbage a@1m0s b@1m0s fail a=2/1/0@1m0s!x b=2/1/0@1m0s!x"},
 		"acks arm no alarm": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0, keyed("k")), msg("c", 0))
 			r.done(ack("a"), ack("b", "k"), ends(outcomeGarbage, "c", 1, 0, ""))
@@ -465,5 +486,24 @@ func TestScriptCounts(t *testing.T) {
 		r.equal("intercept", r.intercept(newCaller(), "id", idOf("e")), StatePending)
 		want("all settled", Counts{Garbage: 2})
 		r.read()
+	})
+}
+
+// TestGarbageIsBounded: a burst of failures leaves no more garbage than there may be, at any instant.
+func TestGarbageIsBounded(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		r.with.garbageMax = 100
+		for round := range 5 {
+			var ms []*outgoing
+			var dead []outcome
+			for i := range maxBatch {
+				name := fmt.Sprint(round, ".", i)
+				ms, dead = append(ms, msg(name, 0)), append(dead, ends(outcomeGarbage, name, 1, 0, "x"))
+			}
+			r.hand(ms...)
+			r.done(dead...)
+			r.equal("garbage", len(r.read().Garbage), 100)
+		}
 	})
 }

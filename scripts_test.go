@@ -349,11 +349,11 @@ func (r *rig) settle(c *caller, outcomes ...outcome) []int {
 
 func (r *rig) settleAgain(c *caller, outcomes ...outcome) []int {
 	r.t.Helper()
-	void, err := r.store.settle(context.Background(), c, outcomes, countPlain(outcomes))
+	got, err := r.store.settle(context.Background(), c, outcomes, countPlain(outcomes))
 	if err != nil {
 		r.t.Fatalf("settle: %v", err)
 	}
-	return void
+	return got.void
 }
 
 func countPlain(outcomes []outcome) int {

@@ -56,15 +56,16 @@ func (r *run) settleAll() {
 			}
 		}
 		batch = append(plain, others...)
-		var void []int
+		var done settled
 		r.callers[1].next()
 		err := r.untilAnswered("settle", func() (err error) {
-			if void, err = r.store.settle(r.life, r.callers[1], batch, len(plain)); err != nil {
+			if done, err = r.store.settle(r.life, r.callers[1], batch, len(plain)); err != nil {
 				r.renumber(1, err)
 			}
 			return err
 		}, func(n int, err error) bool { return !errors.Is(err, ErrBadReply) || n < hopeless })
-		r.settled(batch, void, err)
+		r.trimmed(done.trimmed)
+		r.settled(batch, done.void, err)
 	}
 }
 
@@ -76,7 +77,7 @@ func (r *run) settled(batch []outcome, void []int, err error) {
 	}
 	r.letGo(ds...)
 	if err != nil {
-		r.log.Error("delayqueue: gave up settling: these messages will be delivered again when their leases have run out",
+		r.log.Error("delayqueue: gave up settling: those of these messages that are not settled will be delivered again when their leases have run out",
 			slog.Any("error", err), attrsOf(ds))
 		return
 	}

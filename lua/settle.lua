@@ -5,17 +5,22 @@
 --       then records of 9: outcome ('ack', 'retry', 'ready' or 'garbage'), tag, id, key or '',
 --       delay us (retry), number of the delivery that follows, '<failures> <losses>', error text ('': as it was),
 --       '1' if the delivery failed
--- Returns {now, void}: void is '' or a list '<i> ' of outcomes (from 1, acks before records)
---       whose delivery was not held any more; they changed nothing. An ack counts although the message waits where it
+-- Returns {now, trimmed, void}: how much garbage was deleted for want of room; '' or a list '<i> ' of outcomes (from 1,
+--       acks before records) whose delivery was not held any more; they changed nothing. An ack counts although the message waits where it
 --       was before that delivery (pending, retry): the server forgot the fetch, as in a failover, and it was handled.
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
---       O(log n) for each other outcome.
+--       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages.
 -- Keeps: invariants 1, 3, 4, 6. The first write is a ZREM: a full server lets the rest pass.
 local field = 'call:' .. ARGV[1]
 local plain = tonumber(ARGV[3])
-local state = redis.call('HMGET', KEYS[9], field, 'armed', 'acked', 'failed', 'garbage')
+local state = redis.call('HMGET', KEYS[9], field, 'armed', 'acked', 'failed', 'garbage', 'settings')
 local reply, at = recall(state[1])
-if reply then return {at, reply} elseif reply == false then return stale end
+if reply then
+  local trimmed, void = string.match(reply, '^(%d+) (.*)$')
+  return {at, trimmed or reply, void or ''}
+elseif reply == false then
+  return stale
+end
 redis.call('ZCARD', KEYS[1])
 redis.call('HLEN', KEYS[2])
 redis.call('HLEN', KEYS[3])
@@ -87,7 +92,19 @@ for i = 4 + plain, #ARGV, 9 do
   end
 end
 
-local marks = {field, record(void)}
+-- Garbage is trimmed where it is buried, the oldest first. How much there may be is known while anybody consumes.
+local room, trimmed = agreed(state[6], {})[4], 0
+if dead > 0 and room > 0 and room < CENTURY then
+  trimmed = math.max(0, math.min(redis.call('ZCARD', KEYS[7]) - room, 500))
+  if trimmed > 0 then
+    local oldest = redis.call('ZRANGE', KEYS[7], 0, trimmed - 1)
+    redis.call('ZREM', KEYS[7], unpack(oldest))
+    redis.call('HDEL', KEYS[2], unpack(oldest))
+    redis.call('HDEL', KEYS[3], unpack(oldest))
+  end
+end
+
+local marks = {field, record(us(trimmed) .. ' ' .. void)}
 local function mark(name, value)
   marks[#marks + 1] = name
   marks[#marks + 1] = value
@@ -102,4 +119,4 @@ if first and (armed == 0 or first < armed) then
   mark('armed', us(first))
 end
 redis.call('HSET', KEYS[9], unpack(marks))
-return {us(now), void}
+return {us(now), us(trimmed), void}
