@@ -216,7 +216,7 @@ func (h *history) tell(ids []string, lease, end int64) {
 			}
 			var void []string
 			if answered {
-				void = strings.Fields(r.take(2)[1])
+				void = strings.Fields(r.take(3)[2])
 			}
 			for i, tag := range tags {
 				switch {
