@@ -295,20 +295,27 @@ func (m *machine) forgets(t *rapid.T) {
 		return
 	}
 	tag := rapid.SampledFrom(tags).Draw(t, "delivery")
-	key, set, at := m.store.keys.pending, m.pending, m.now
-	if id, n := splitTag(tag); n > 1 {
-		key, set = m.store.keys.retry, m.retry
+	key, at := m.store.keys.pending, m.now
+	id, n := splitTag(tag)
+	if n > 1 {
+		key = m.store.keys.retry
 	} else if e, err := decodeEnvelope(m.msg[id]); err != nil {
 		t.Fatal(err)
 	} else {
 		at = e.due
 	}
-	delete(m.unack, tag)
-	set[tag] = at
-	if m.armed == 0 || at < m.armed {
-		m.armed = at
+	for _, c := range []*contents{&m.model.contents, &m.held} {
+		delete(c.unack, tag)
+		if n > 1 {
+			c.retry[tag] = at
+		} else {
+			c.pending[tag] = at
+		}
+		if c.armed == 0 || at < c.armed {
+			c.armed = at
+		}
+		c.wake = c.armed
 	}
-	m.wake = m.armed
 	for _, args := range [][]any{
 		{"zrem", m.store.keys.unack, tag}, {"zadd", key, at, tag}, {"zadd", m.store.keys.wake, m.wake, "w"}, {"hset", m.store.keys.state, "armed", m.armed},
 	} {
