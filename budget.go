@@ -34,11 +34,14 @@ func (rc *receiving) failed(err error) {
 	if rc.bytes == 0 || !replyLost(err) {
 		return
 	}
-	rc.lost++
 	if rc.known {
 		rc.alone++
 	}
-	if rc.bytes = min(rc.bytes/2, smallReply); rc.known || rc.lost > 1 {
+	if rc.lost++; rc.lost == 1 && !timedOut(err) { // the connection was cut, and perhaps by chance
+		return
+	}
+	rc.lost = max(rc.lost, 2)
+	if rc.bytes = min(rc.bytes/2, smallReply); rc.known || rc.lost > 2 {
 		rc.bytes = 0
 	}
 }
@@ -58,9 +61,12 @@ func replyLost(err error) bool {
 	if errors.As(err, &op) && op.Op == "dial" {
 		return false
 	}
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || timedOut(err)
+}
+
+func timedOut(err error) bool {
 	var netErr net.Error
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
-		errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
 }
 
 // hopeless is how many attempts are made for a fetch that need not be answered, for the pool may

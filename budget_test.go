@@ -203,24 +203,33 @@ func TestReceiving(t *testing.T) {
 	timeout := &net.OpError{Op: "read", Err: context.DeadlineExceeded}
 	dial := &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
 	one, two := fetched{held: make([]heldMessage, 1)}, fetched{held: make([]heldMessage, 2)}
-	rc := receiving{bytes: maxBatchBytes}
-	var asked []int
-	for _, step := range []any{dial, timeout, timeout, timeout, timeout, two, timeout, one, dial, timeout, one} {
-		over := false
-		switch step := step.(type) {
-		case error:
-			rc.failed(step)
-		case fetched:
-			over = rc.answered(&step)
+	for name, c := range map[string]struct {
+		steps []any
+		want  []int // bytes asked for after each; -1: it is over
+	}{
+		"a slow line": {[]any{dial, timeout, timeout, timeout, timeout, two, timeout, one, dial, timeout, one},
+			[]int{maxBatchBytes, smallReply, 0, 0, 0, 1, 0, 1, 1, 0, -1}},
+		"a connection that was cut": {[]any{io.EOF, dial, fetched{}}, []int{maxBatchBytes, maxBatchBytes, -1}},
+		"connections that are cut":  {[]any{io.EOF, io.EOF, io.EOF, one, io.EOF, one, io.EOF, one}, []int{maxBatchBytes, smallReply, 0, 1, 0, 1, 0, -1}},
+		"nothing was handed out":    {[]any{timeout, timeout, fetched{}}, []int{smallReply, 0, -1}},
+		"less comes through":        {[]any{timeout, fetched{}}, []int{smallReply, -1}},
+	} {
+		rc := receiving{bytes: maxBatchBytes}
+		var asked []int
+		for _, step := range c.steps {
+			switch step := step.(type) {
+			case fetched:
+				if rc.answered(&step) {
+					rc.bytes = -1
+				}
+			case error:
+				rc.failed(step)
+			}
+			asked = append(asked, rc.bytes)
 		}
-		if over {
-			asked = append(asked, -1)
-			break
+		if !slices.Equal(asked, c.want) {
+			t.Errorf("%s: asked for %v, want %v", name, asked, c.want)
 		}
-		asked = append(asked, rc.bytes)
-	}
-	if want := []int{maxBatchBytes, smallReply, 0, 0, 0, 1, 0, 1, 1, 0, -1}; !slices.Equal(asked, want) {
-		t.Errorf("asked for %v, want %v", asked, want)
 	}
 }
 

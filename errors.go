@@ -33,8 +33,9 @@ var (
 
 // Causes (context.Cause) with which the context of a handler can end early.
 var (
-	// ErrDeliveryLost: the lease ran out and the message went to another consumer.
-	// What the handler returns has no effect.
+	// ErrDeliveryLost: the lease ran out and the message went to another consumer, and what the handler returns
+	// has no effect. Or Redis could not be asked for as long as the lease, and the message may have gone: then what
+	// the handler returns counts if it has not, and a failure that is only this error, or the context's, counts for nothing.
 	ErrDeliveryLost = errors.New("delivery was lost: its lease ran out")
 	// ErrCanceled: the message was taken out while it was being handled (Cancel), or its queue deleted.
 	// What the handler returns has no effect.

@@ -201,6 +201,9 @@ func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
 
 // WithLease is how long a dead consumer's deliveries stay its own. A live one renews every
 // third of it, however long its handlers run. Default 10 s; at least 100 ms, at most 150 years.
+//
+// All consumers of a queue should ask for the same: the most that any of them asks for holds for all, and those that
+// ask for less say so in the log.
 func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithLease(%v)", d), d >= 100*time.Millisecond && d <= maxDelay, "must be at least 100ms, and at most 150 years"+forgotten(d), func(s *settings) { s.lease = d })
 }
@@ -208,6 +211,9 @@ func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 // WithMaxLosses is how many times in a row a message may be lost with its consumer until it
 // counts as poison and goes to garbage. A consumer handles one message on its last chance at a
 // time, so that the one which kills its consumers does so alone. Default 3; at least 1; with 2 a single loss makes it the last chance.
+//
+// All consumers of a queue should ask for the same: the most that any of them asks for holds for all, and those that
+// ask for less say so in the log.
 func (q *DelayQueue) WithMaxLosses(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxLosses(%d)", n), n > 0, "must be at least 1", func(s *settings) { s.maxLosses = n })
 }
@@ -270,6 +276,9 @@ func (q *DelayQueue) WithRetryDelayFunc(f func(failures int, err error, msg *Mes
 // WithGarbageRetention bounds garbage: messages older than age are deleted (0: never for
 // their age), and the oldest when there are more than max (0: any number); those are
 // counted in the log. Default 7 days, any number.
+//
+// All consumers of a queue should ask for the same: the most that any of them asks for holds for all, and those that
+// ask for less say so in the log.
 func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), validWait(age) && max >= 0, "neither may be negative, an age is at least 1ms and at most 150 years; 0 means no bound"+forgotten(age), func(s *settings) { s.garbageAge, s.garbageMax = age, max })
 }
