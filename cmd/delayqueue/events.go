@@ -16,7 +16,8 @@ func (a *app) eventsCommand() *cobra.Command {
 		Use:   "events QUEUE",
 		Short: "Follow what happens to messages, until interrupted",
 		Long: `events prints what happens to the messages of a queue, from its start on, until it is interrupted. It hears the
-processes that called EnableReport, and Redis keeps no event for one who is not connected.`,
+processes that called EnableReport, and what people do by this command, with who did it. Redis keeps no event for one who
+is not connected: where the connection broke, it says that there is a gap.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -59,6 +60,7 @@ type eventJSON struct {
 	Count   int       `json:"count"`
 	IDs     []string  `json:"ids,omitempty"`
 	Dropped int64     `json:"dropped,omitempty"`
+	By      string    `json:"by,omitempty"`
 }
 
 // idsShown is how many ids of one event are shown to a person.
@@ -66,7 +68,7 @@ const idsShown = 3
 
 func (a *app) printEvent(e delayqueue.Event) error {
 	if a.json {
-		return printJSON(eventJSON{e.Code.String(), int(e.Code), utc(e.Time), e.Count, e.IDs, e.Dropped})
+		return printJSON(eventJSON{e.Code.String(), int(e.Code), utc(e.Time), e.Count, e.IDs, e.Dropped, e.By})
 	}
 	if e.Dropped > 0 {
 		say("%s", paint(warn, plural(int(e.Dropped), "event")+" came too fast and were dropped"))
@@ -75,15 +77,26 @@ func (a *app) printEvent(e delayqueue.Event) error {
 	switch e.Code {
 	case delayqueue.AckEvent:
 		colour = good
-	case delayqueue.NackEvent, delayqueue.RetryEvent, delayqueue.InterceptedEvent:
+	case delayqueue.NackEvent, delayqueue.RetryEvent, delayqueue.InterceptedEvent, delayqueue.RescheduledEvent, delayqueue.RequeuedEvent,
+		delayqueue.DeletedEvent, delayqueue.PausedEvent, delayqueue.ResumedEvent:
 		colour = warn
-	case delayqueue.FinalFailedEvent, delayqueue.LostEvent:
+	case delayqueue.FinalFailedEvent, delayqueue.LostEvent, delayqueue.VanishedEvent, delayqueue.QueueDeletedEvent:
 		colour = bad
+	case delayqueue.GapEvent:
+		say("%s  %s", clock(e.Time), paint(bad, "gap            cut off from Redis until now; events may have been missed"))
+		return nil
 	}
 	ids := strings.Join(e.IDs[:min(len(e.IDs), idsShown)], " ")
 	if len(e.IDs) > idsShown {
 		ids += " …"
 	}
-	say("%s  %s  %5d  %s", clock(e.Time), paint(colour, fmt.Sprintf("%-13s", e.Code)), e.Count, ids)
+	if e.By != "" {
+		ids = strings.TrimSpace(ids + " by " + e.By)
+	}
+	count := "" // it is about the queue
+	if e.Count > 0 {
+		count = fmt.Sprint(e.Count)
+	}
+	say("%s  %s  %5s  %s", clock(e.Time), paint(colour, fmt.Sprintf("%-13s", e.Code)), count, ids)
 	return nil
 }

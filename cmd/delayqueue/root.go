@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -19,6 +20,7 @@ import (
 type app struct {
 	dialing
 	prefix    string
+	operator  string // who acts, as the events of others say
 	json, yes bool
 
 	started bool // the command line was right
@@ -64,6 +66,7 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 	flags := root.PersistentFlags()
 	a.dialing.flags(flags)
 	flags.StringVar(&a.prefix, "prefix", "dq", "prefix of the queues (UseCustomPrefix)")
+	flags.StringVar(&a.operator, "operator", operator(), "who acts, as the listeners of events are told")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	root.AddCommand(
@@ -87,6 +90,15 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 		return err
 	})
 	return root
+}
+
+// operator is the user of this machine.
+func operator() string {
+	name := cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME"), "somebody")
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
 }
 
 // checkIdentity refuses what the library would panic about.
@@ -157,5 +169,5 @@ func (a *app) monitor(ctx context.Context, name string) (*delayqueue.Monitor, er
 }
 
 func (a *app) newMonitor(name string) *delayqueue.Monitor {
-	return delayqueue.NewMonitor(name, a.cli, delayqueue.UseCustomPrefix(a.prefix))
+	return delayqueue.NewMonitor(name, a.cli, delayqueue.UseCustomPrefix(a.prefix)).WithOperator(a.operator)
 }

@@ -295,6 +295,10 @@ func tellEvents(w *world) {
 		w.Fatal(err)
 	}
 	t.sees("intercepted")
+	w.must("pause", "orders", "--operator", "ann")
+	t.sees("by ann")
+	w.must("resume", "orders", "--operator", "bob\x1b[31m")
+	t.sees("by bob·[31m")
 	t.types(ctrlC)
 	t.ends(0)
 

@@ -120,3 +120,17 @@ func TestClusterNodeThatHangs(t *testing.T) {
 		t.Errorf("%d queues, want %d: %+v", got, shown, r)
 	}
 }
+
+// Who listens is told of what may have been missed.
+func TestEventsSayGaps(t *testing.T) {
+	s := redistest.Start(t)
+	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	term := w.terminal("events", "orders")
+	term.sees("Ctrl-C ends")
+	s.Stop()
+	s.Restart(t)
+	term.sees("cut off from Redis until now; events may have been missed")
+	term.types(ctrlC)
+	term.ends(0)
+}
