@@ -24,6 +24,13 @@ func main() {
 		beStranger(addr)
 		return
 	}
+	if what := os.Getenv(senderEnv); what != "" {
+		if err := beSender(what); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx); err != nil {

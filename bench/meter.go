@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -93,11 +92,9 @@ func (m *meter) read(ctx context.Context) (reading, error) {
 		}
 		r.commands += n
 	}
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return reading{}, fmt.Errorf("getrusage: %w", err)
+	if r.clientCPU, err = ownCPU(); err != nil {
+		return reading{}, err
 	}
-	r.clientCPU = time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	r.mallocs, r.trips, r.at = mem.Mallocs, m.net.trips.Load(), time.Now()

@@ -7,17 +7,18 @@ import (
 
 // The rows that plots, targets and the check refer to.
 const (
-	send1     = "send, 1 goroutine"
-	send64    = "send, 64 goroutines"
-	sendBatch = "send, batches of 500"
-	drain64   = "drain, 64 workers"
-	drain1    = "drain, 1 worker"
-	liveAll   = "live, flat out"
-	livePaced = "live, 10k/s"
-	herdName  = "herd, 64 idle consumers"
-	idleName  = "idle consumer"
-	memName   = "memory"
-	massName  = "mass, 1 million due in a second"
+	send1       = "send, 1 goroutine"
+	send64      = "send, 64 goroutines"
+	sendApart16 = "send, 16 processes"
+	sendBatch   = "send, batches of 500"
+	drain64     = "drain, 64 workers"
+	drain1      = "drain, 1 worker"
+	liveAll     = "live, flat out"
+	livePaced   = "live, 10k/s"
+	herdName    = "herd, 64 idle consumers"
+	idleName    = "idle consumer"
+	memName     = "memory"
+	massName    = "mass, 1 million due in a second"
 )
 
 func lateName(consumers int) string {
@@ -59,8 +60,9 @@ func scenarios(quick bool) []scenario {
 		n, over, pause = 400, time.Second, 2*time.Second
 	}
 	all := []scenario{
-		{name: send1, kind: throughputTable, systems: systemNames, rounds: 3, measure: sendSingly(1, 20_000, 10_000)},
+		{name: send1, kind: throughputTable, systems: systemNames, rounds: 9, measure: sendSingly(1, 20_000, 20_000)},
 		{name: send64, kind: throughputTable, systems: systemNames, rounds: 9, measure: sendSingly(senders, 300_000, 60_000)},
+		{name: sendApart16, kind: throughputTable, systems: systemNames, rounds: 5, measure: sendApart(16, 48_000, 48_000)},
 		{name: sendBatch, kind: throughputTable, systems: except(nameAsynq), rounds: 9, measure: sendBatches(300_000)},
 		{name: drain64, kind: throughputTable, systems: systemNames, rounds: 9, measure: drain(64, 300_000, 20_000)},
 		{name: drain1, kind: throughputTable, systems: systemNames, rounds: 5, measure: drain(1, 200_000, 6_000)},

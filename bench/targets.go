@@ -59,6 +59,10 @@ func targets() []target {
 	full := backlogLevels(false)[nameLibrary]
 	most := full[len(full)-1]
 	return []target{
+		{"send, 1 goroutine: x asynq", 1, true, to(send1, rate, send1, nameAsynq)},
+		{"send, 1 goroutine: Redis CPU x asynq", 1.25, false, to(send1, redisCPU, send1, nameAsynq)},
+		{"send, 1 goroutine: client CPU x asynq", 1, false, to(send1, clientCPU, send1, nameAsynq)},
+		{"send, 16 processes: x asynq", 1, true, to(sendApart16, rate, sendApart16, nameAsynq)},
 		{"send, 64 goroutines: x asynq", 3, true, to(send64, rate, send64, nameAsynq)},
 		{"send, batches of 500: x floor", 0.8, true, to(sendBatch, rate, sendBatch, nameFloor)},
 		{"drain, 64 workers: x asynq", 25, true, to(drain64, rate, drain64, nameAsynq)},
