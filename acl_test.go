@@ -28,10 +28,10 @@ type role struct {
 
 var (
 	readScripts   = []*script{countsScript, lookScript, listScript, consumersScript, historyScript}
-	changeScripts = []*script{steerScript, pauseScript, dropScript, interceptScript, sendScript}
+	changeScripts = []*script{steerScript, pauseScript, dropScript, interceptScript, sendScript, singleScript, forgetScript}
 
 	roles = []role{
-		{"publisher", []*script{sendScript, interceptScript}, nil, ""},
+		{"publisher", []*script{sendScript, singleScript, forgetScript, interceptScript}, nil, ""},
 		{"consumer", []*script{fetchScript, settleScript, extendScript}, nil, "bzpopmin"},
 		{"reader", readScripts, nil, "scan hscan subscribe unsubscribe ping"},
 		{

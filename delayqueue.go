@@ -69,7 +69,7 @@ func newSending(call, name string, cli redis.UniversalClient, opts []QueueOption
 		opt(&id)
 	}
 	s := newStore(cli, id.prefix, name)
-	return sending{taking: taking{store: s, events: new(events)}, defaultRetries: 3, ids: newIDSource()}
+	return sending{taking: taking{store: s, events: new(events)}, defaultRetries: 3, ids: newIDSource(), flights: flights{forgets: forgets}}
 }
 
 // StartConsume begins to consume and returns a channel that closes when consuming has

@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -57,6 +58,9 @@ var (
 	ErrBadOption = errors.New("bad message option")
 	// ErrPayloadTooLarge: the message, headers included, is over 511 MB: it does not fit one Redis string.
 	ErrPayloadTooLarge = errors.New("payload too large")
+	// ErrTooManyWaiting: Redis is away or too slow, and 100,000 calls, or calls with 256 MB, wait to send with this
+	// DelayQueue or Publisher already. The message was not stored.
+	ErrTooManyWaiting = errors.New("too many sends are waiting")
 	// ErrBadReply: a script answered something that this version does not know.
 	ErrBadReply = errors.New("unexpected reply")
 	// ErrWrongType: a key of the queue holds another type of value, so another
@@ -80,6 +84,69 @@ func (e *DuplicateKeyError) Error() string {
 
 // Is makes errors.Is(err, ErrDuplicateKey) true.
 func (e *DuplicateKeyError) Is(target error) bool { return target == ErrDuplicateKey }
+
+// Stored says what is known of a message whose send failed.
+type Stored int
+
+// What is known.
+const (
+	StoredUnknown Stored = iota // it may be in Redis or not: sent again, it may be there twice
+	StoredNo                    // it is not in Redis and never will be
+	StoredYes                   // it is in Redis and will be delivered
+)
+
+var storedTexts = [...]string{"may or may not have been stored", "not stored", "stored"}
+
+func (s Stored) String() string {
+	if s < 0 || int(s) >= len(storedTexts) {
+		return fmt.Sprintf("Stored(%d)", int(s))
+	}
+	return storedTexts[s]
+}
+
+// A SendError is the error of every send. It wraps why the send failed.
+type SendError struct {
+	Queue  string
+	ID     string // of the message; "" if it was not made, because of a bad option for one
+	Key    string // its key; "" if it has none
+	Stored Stored
+	Err    error
+}
+
+func (e *SendError) Error() string { return fmt.Sprintf("delayqueue: queue %q: %s", e.Queue, e.text()) }
+
+func (e *SendError) text() string {
+	if e.ID == "" {
+		return fmt.Sprintf("send: %v: %v", e.Stored, e.Err)
+	}
+	return fmt.Sprintf("send message %s: %v: %v", e.ID, e.Stored, e.Err)
+}
+
+func (e *SendError) Unwrap() error { return e.Err }
+
+// A batchError is the error of a SendBatch.
+type batchError struct {
+	queue  string
+	of     int
+	failed []error // each a *SendError
+}
+
+func (e *batchError) Error() string {
+	const shown = 3
+	var b strings.Builder
+	fmt.Fprintf(&b, "delayqueue: queue %q: %d of %d messages failed", e.queue, len(e.failed), e.of)
+	for i, err := range e.failed {
+		if i == shown {
+			fmt.Fprintf(&b, "; and %d more", len(e.failed)-shown)
+			break
+		}
+		b.WriteString("; ")
+		b.WriteString(err.(*SendError).text())
+	}
+	return b.String()
+}
+
+func (e *batchError) Unwrap() []error { return e.failed }
 
 type retryAfterError struct {
 	delay time.Duration

@@ -190,7 +190,7 @@ func TestManyInterceptsShareCallers(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all are under way", func() bool { return under.Load() == n && q.callers.made.Load() == 16 })
+	eventually(t, "all are under way", func() bool { return under.Load() == n && len(q.callers.places()) == 16 })
 	server.Resume()
 	all.Wait()
 	callers := 0
@@ -199,8 +199,8 @@ func TestManyInterceptsShareCallers(t *testing.T) {
 			callers++
 		}
 	}
-	if callers == 0 || callers > 16 {
-		t.Errorf("%d callers of interceptions, want at most 16", callers)
+	if callers == 0 || callers > n/2 { // 16 at a time, of those that other tests use too
+		t.Errorf("%d callers of %d interceptions, want few", callers, n)
 	}
 	f.checkEmpty()
 }

@@ -219,7 +219,8 @@ func (q *DelayQueue) WithMaxLosses(n int) *DelayQueue {
 }
 
 // WithDefaultRetryCount sets the retry count of messages that this value sends without
-// WithRetryCount. Default 3; 0 means one delivery.
+// WithRetryCount. Default 3; 0 means one delivery. It travels with the message, so it does
+// nothing for what others send to this consumer: a Publisher has a setting of its own.
 func (q *DelayQueue) WithDefaultRetryCount(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithDefaultRetryCount(%d)", n), n >= 0, "must not be negative", func(*settings) { q.defaultRetries = n })
 }
@@ -231,6 +232,10 @@ func (q *DelayQueue) WithDefaultRetryCount(n int) *DelayQueue {
 // a primary's first replica loads its first copy, servers (seen from Redis 6.2 to 8.0, in Redict 7.3 and in Valkey 8.0
 // to 9.1) count it for what was sent before it came. So a send during which the first replica came is carried
 // out once more, under the same id, and waits again.
+//
+// It is the replica that becomes the primary that counts: with n below the number of replicas, a failover, also
+// one that was planned, may promote one that had not confirmed. Where no accepted message may be lost, let n be
+// the number of all replicas; sends fail then while one of them is away.
 func (q *DelayQueue) WithReplicaAck(n int, timeout time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithReplicaAck(%d, %v)", n, timeout), validReplicaAck(n, timeout), replicaAckRule, func(*settings) { q.replicas, q.replicaTimeout = n, timeout })
 }

@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,12 +19,24 @@ func NewPublisher(name string, cli redis.UniversalClient, opts ...QueueOption) *
 	return &Publisher{newSending("NewPublisher", name, cli, opts)}
 }
 
-// WithDefaultRetryCount is DelayQueue.WithDefaultRetryCount. Call it before the first send.
+// WithDefaultRetryCount sets the retry count of messages that this Publisher sends without
+// WithRetryCount. Default 3; 0 means one delivery. How often a message is retried is its sender's to say: the
+// setting of a DelayQueue that consumes it does not count. Call it before the first send.
 func (p *Publisher) WithDefaultRetryCount(n int) *Publisher {
 	if n < 0 {
 		panic(fmt.Sprintf("delayqueue: WithDefaultRetryCount(%d): must not be negative", n))
 	}
 	p.defaultRetries = n
+	return p
+}
+
+// WithLogger sets the log, which hears of outages while sending. Default: slog.Default. Call it before the first send.
+func (p *Publisher) WithLogger(log *slog.Logger) *Publisher {
+	if log == nil {
+		panic("delayqueue: WithLogger: the logger must not be nil; for silence use slog.DiscardHandler")
+	}
+	p.made()
+	p.events.log.Store(log)
 	return p
 }
 

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,6 +27,10 @@ var (
 	luaHead string
 	//go:embed lua/call.lua
 	luaCall string
+	//go:embed lua/callers.lua
+	luaCallers string
+	//go:embed lua/forget.lua
+	luaForget string
 	//go:embed lua/tally.lua
 	luaTally string
 	//go:embed lua/send.lua
@@ -75,7 +78,8 @@ var (
 
 	sendScript   = newScript(luaHead, luaCall, luaSend)
 	singleScript = newScript(luaSingle)
-	fetchScript  = newScript(luaHead, luaCall, luaSettings, luaTally, luaFetch, luaFetchLeases, luaFetchGarbage, luaFetchChoose,
+	forgetScript = newScript(luaHead, luaCallers, luaForget)
+	fetchScript  = newScript(luaHead, luaCall, luaCallers, luaSettings, luaTally, luaFetch, luaFetchLeases, luaFetchGarbage, luaFetchChoose,
 		luaFetchGive, luaFetchAlarm, luaFetchSweep)
 	settleScript    = newScript(luaHead, luaCall, luaSettings, luaSettle)
 	extendScript    = newScript(luaHead, luaSettings, luaExtend)
@@ -117,8 +121,9 @@ func keysOf(prefix, name string) keys {
 // A caller numbers its calls, so that a script knows a repeat of the last one. A caller
 // makes one call at a time.
 type caller struct {
-	id string
-	n  int64
+	id   string
+	n    int64
+	gate *gate // of the send that is made; nil lets everything pass
 }
 
 func newCaller() *caller { return &caller{id: strings.ReplaceAll(uuid.NewString(), "-", "")} }
@@ -156,7 +161,7 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 	}
 	if sentSingly(batch) {
 		m := batch[0]
-		r, err := s.run(ctx, singleScript, s.singleKeys, []any{c.id, c.n, m.when.String(), &m.id, &m.text})
+		r, err := s.run(ctx, singleScript, s.singleKeys, []any{c.id, gated{c.n, c.gate}, m.when.String(), &m.id, &m.text})
 		if err != nil {
 			return stored{}, err
 		}
@@ -171,9 +176,19 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 	return storedOf(r, len(batch))
 }
 
+// forget forgets some callers that are heard of no more, and says how many.
+func (s *store) forget(ctx context.Context) (int, error) {
+	r, err := s.run(ctx, forgetScript, s.forgetKeys, nil)
+	if err != nil {
+		return 0, err
+	}
+	n := r.number()
+	return n, r.err("forget")
+}
+
 func sendArgs(c *caller, batch []*outgoing) []any {
 	keyed := slices.ContainsFunc(batch, func(m *outgoing) bool { return m.key != "" })
-	args := append(c.args(3+2*len(batch)), keyed)
+	args := append(make([]any, 0, 5+2*len(batch)), c.id, gated{c.n, c.gate}, keyed)
 	for rest := batch; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].when.alike(rest[0].when) {
@@ -371,45 +386,62 @@ func (s *store) popWake(ctx context.Context, own *redis.Client, block time.Durat
 	return int64(cmd.Val().Score), nil // whole us, which a double holds
 }
 
-// callers hands out callers for calls that may run side by side. There are never more
-// than callersMax, which bounds what state must remember; who comes later waits.
+// processCallers are those of all queues, publishers and monitors of this process that make no call just now.
+var processCallers callerPool
+
+// A callerPool keeps callers for whoever makes a call next, so that state has few of them to remember. It is safe
+// for concurrent use.
+type callerPool struct {
+	mu   sync.Mutex
+	free []*caller
+}
+
+// take returns the caller that was used last, or a new one.
+func (p *callerPool) take() *caller {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.free)
+	if n == 0 {
+		return newCaller()
+	}
+	c := p.free[n-1]
+	p.free = p.free[:n-1]
+	return c
+}
+
+func (p *callerPool) put(c *caller) {
+	c.gate = nil
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free = append(p.free, c)
+}
+
+// callers lets calls that may run side by side have callers, callersMax at a time; who comes later waits.
 type callers struct {
 	once sync.Once
-	free chan *caller
-	made atomic.Int32
+	busy chan struct{}
 }
 
 const callersMax = 16
 
-func (cs *callers) get(ctx context.Context) (*caller, error) {
-	cs.once.Do(func() { cs.free = make(chan *caller, callersMax) })
-	select {
-	case c := <-cs.free:
-		return c, nil
-	default:
-	}
-	if cs.made.Add(1) <= callersMax {
-		return newCaller(), nil
-	}
-	cs.made.Add(-1)
-	select {
-	case c := <-cs.free:
-		return c, nil
-	case <-ctx.Done():
-		return nil, ended(ctx)
-	}
+// places holds one value for each call that is made.
+func (cs *callers) places() chan struct{} {
+	cs.once.Do(func() { cs.busy = make(chan struct{}, callersMax) })
+	return cs.busy
 }
-
-func (cs *callers) put(c *caller) { cs.free <- c }
 
 // call makes a call that has the effect of once: it repeats an attempt, under one call number, until
 // Redis answers or ctx ends.
 func (cs *callers) call(ctx context.Context, attempt func(c *caller) error) error {
-	c, err := cs.get(ctx)
-	if err != nil {
-		return err
+	busy := cs.places()
+	select {
+	case busy <- struct{}{}:
+	case <-ctx.Done():
+		return ended(ctx)
 	}
-	defer cs.put(c)
+	defer func() { <-busy }()
+	c := processCallers.take()
+	defer processCallers.put(c)
 	c.next()
 	return repeat(ctx, math.MaxInt, func() error { return attempt(c) })
 }

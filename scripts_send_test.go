@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -185,4 +186,28 @@ func TestScriptSendRubbish(t *testing.T) {
 		}
 	}
 	runScripts(t, cases)
+}
+
+// TestScriptForget: what an hour of calls leaves behind goes, and nothing else does.
+func TestScriptForget(t *testing.T) {
+	runScripts(t, map[string]scriptCase{"": {func(r *rig) {
+		call := func(age time.Duration) string { return fmt.Sprintf("3 %d ", r.now-age.Microseconds()) }
+		r.put(msg("a", time.Hour))
+		before := r.read().Fields
+		r.do("HSET", r.keys.state, "call:fresh", call(time.Hour), "call:soon", call(-time.Hour))
+		for i := range 150 {
+			r.do("HSET", r.keys.state, fmt.Sprint("call:old", i), call(time.Hour+time.Microsecond), fmt.Sprint("call:ahead", i), call(-2*time.Hour))
+		}
+		r.do("HSET", r.keys.state, "call:broken", "?", "call:inf", "1 inf ")
+		gone := 0
+		for range 100 {
+			n, err := r.store.forget(context.Background())
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			gone += n
+		}
+		r.equal("gone", gone, 302)
+		r.equal("left", len(r.read().Fields), len(before)+2)
+	}, "pending a@1h0m0s wake 1h0m0s"}})
 }

@@ -141,6 +141,7 @@ var everyScript = []namedScript{
 	{dropScript, "drop", luaDrop, func(s *store) []any { return s.fetchKeys }},
 	{consumersScript, "consumers", luaConsumers, func(s *store) []any { return s.consumersKeys }},
 	{historyScript, "history", luaHistory, func(s *store) []any { return s.historyKeys }},
+	{forgetScript, "forget", luaForget, func(s *store) []any { return s.forgetKeys }},
 	{singleScript, "single", luaSingle, func(s *store) []any { return s.singleKeys }},
 }
 

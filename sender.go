@@ -7,9 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
-	"runtime"
-	"slices"
 	"sync"
 	"time"
 
@@ -34,9 +31,17 @@ func (p *sharedTimeout) context() context.Context {
 		const shared = noContext / 100
 		ctx, cancel := context.WithTimeout(context.Background(), shared+noContext)
 		context.AfterFunc(ctx, cancel)
-		p.ctx, p.until = ctx, now.Add(shared)
+		p.ctx, p.until = sharedContext{ctx}, now.Add(shared)
 	}
 	return p.ctx
+}
+
+type sharedContext struct{ context.Context }
+
+// mine says whether ctx is one of these.
+func (*sharedTimeout) mine(ctx context.Context) bool {
+	_, ok := ctx.(sharedContext)
+	return ok
 }
 
 // An Outgoing is one message of a SendBatch.
@@ -46,7 +51,7 @@ type Outgoing struct {
 }
 
 // A SendResult says what became of one message of a SendBatch: Info is set unless the
-// message was not made at all, Err is nil if it was accepted.
+// message was not made at all, Err is nil if it was accepted and else a *SendError.
 type SendResult struct {
 	Info *MessageInfo
 	Err  error
@@ -63,9 +68,6 @@ type taking struct {
 
 // sending is the half of a queue that sends and takes back. DelayQueue and Publisher
 // embed it. It is safe for concurrent use.
-//
-// Concurrent sends share script calls: who finds a flight on the ground leaves with it at
-// once; who comes while all are under way goes with the next.
 type sending struct {
 	taking
 	defaultRetries int
@@ -74,38 +76,7 @@ type sending struct {
 	ids            idSource
 	sent           func(in time.Duration) // told how soon stored messages are due; nil if nobody listens
 
-	sendMu  sync.Mutex
-	waiting []*outgoing
-	landed  []*caller // of flights that are not under way
-	flights int       // how many there are, under way or not
-	trouble error     // of the last attempt, if that failed
-}
-
-// maxFlights is how many script calls carry messages at a time: one is on the wire while the
-// next is made up.
-const maxFlights = 2
-
-// outgoing is a message on its way to Redis.
-type outgoing struct {
-	id   string
-	when when
-	text string // its envelope, as encode makes it
-	key  string
-	call *sendCall
-
-	// From here on guarded by sending.sendMu until the call is done.
-	flying bool  // in a script call, so perhaps in Redis
-	last   error // of the last attempt, if that failed
-	due    time.Time
-	err    error
-}
-
-// sendCall is one call of a user, with the messages that it waits for. All but ctx is
-// guarded by sending.sendMu.
-type sendCall struct {
-	ctx  context.Context
-	left int // messages without an outcome
-	done chan struct{}
+	flights
 }
 
 // SendDelayMsg sends a message that is due after d, by the server's clock; zero or less
@@ -125,11 +96,12 @@ func (s *sending) SendScheduleMsg(payload string, t time.Time, opts ...MsgOption
 
 func (s *sending) sendAt(payload string, w when, err error, opts []MsgOption) error {
 	s.made()
-	if err != nil {
-		return fmt.Errorf("delayqueue: queue %q: %w", s.store.queue, err)
-	}
 	m := new(outgoing)
-	if err := s.draft(m, payload, &draft{when: w, fixed: true}, opts); err != nil {
+	d := &draft{when: w, fixed: true}
+	if err != nil {
+		return s.notMade(d, err)
+	}
+	if err := s.draft(m, payload, d, opts); err != nil {
 		return err
 	}
 	s.deliver(s.timeout.context(), m)
@@ -139,10 +111,13 @@ func (s *sending) sendAt(payload string, w when, err error, opts []MsgOption) er
 // Send sends a message; WithDelay or WithSchedule says when it is due, else it is due now.
 //
 // It tries until ctx ends: a connection that fails is tried again, and a call whose reply
-// was lost has the effect of one. If ctx ends while the message is on the wire, it may
-// have been accepted or not; the error names its id. Errors: ErrBadOption,
-// ErrDuplicateKey, ErrPayloadTooLarge, ErrWrongType, what Redis answered, or ctx's; and
-// ErrNotReplicated, with the info of the message, for it was stored.
+// was lost has the effect of one. While Redis is away that is in the log, once for each outage.
+// With a context that never ends it returns only when there is an answer.
+//
+// An error is a *SendError, which says whether the message was stored, and names its id. In it:
+// ErrBadOption, ErrDuplicateKey, ErrPayloadTooLarge, ErrTooManyWaiting, ErrWrongType, what Redis
+// answered, or ctx's error; and ErrNotReplicated, which alone comes with the info of the message, for
+// it was stored.
 func (s *sending) Send(ctx context.Context, payload string, opts ...MsgOption) (*MessageInfo, error) {
 	m := new(outgoing)
 	if err := s.draft(m, payload, new(draft), opts); err != nil {
@@ -157,7 +132,8 @@ func (s *sending) Send(ctx context.Context, payload string, opts ...MsgOption) (
 }
 
 // SendBatch sends messages with as few round trips as can be; it is not one transaction.
-// There is a result for each message, in order; the error joins their failures.
+// There is a result for each message, in order. The error is nil if all were accepted; else
+// errors.Is and errors.As find each failure in it, and its text shows the first few.
 func (s *sending) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResult, error) {
 	results := make([]SendResult, len(batch))
 	messages := make([]outgoing, len(batch))
@@ -171,17 +147,20 @@ func (s *sending) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResult
 		}
 	}
 	s.deliver(ctx, made...)
-	var errs []error
+	var failed []error
 	for i := range batch {
 		if m := &messages[i]; m.id != "" {
 			infos[i] = MessageInfo{ID: m.id, Key: m.key, Due: m.due}
 			results[i] = SendResult{Info: &infos[i], Err: s.failure(m)}
 		}
 		if results[i].Err != nil {
-			errs = append(errs, results[i].Err)
+			failed = append(failed, results[i].Err)
 		}
 	}
-	return results, errors.Join(errs...)
+	if failed == nil {
+		return results, nil
+	}
+	return results, &batchError{queue: s.store.queue, of: len(batch), failed: failed}
 }
 
 // failure is the message's error as the user gets it.
@@ -189,7 +168,12 @@ func (s *sending) failure(m *outgoing) error {
 	if m.err == nil {
 		return nil
 	}
-	return fmt.Errorf("delayqueue: queue %q: send message %s: %w", s.store.queue, m.id, m.err)
+	return &SendError{Queue: s.store.queue, ID: m.id, Key: m.key, Stored: m.stored, Err: m.err}
+}
+
+// notMade is the error of a message that does not get as far as an id.
+func (s *sending) notMade(d *draft, err error) error {
+	return &SendError{Queue: s.store.queue, Key: d.key, Stored: StoredNo, Err: err}
 }
 
 // draft makes m; without an error it has an id.
@@ -204,7 +188,7 @@ func (s *sending) draft(m *outgoing, payload string, d *draft, opts []MsgOption)
 			err = opt(d)
 		}
 		if err != nil {
-			return fmt.Errorf("delayqueue: queue %q: %w", s.store.queue, err)
+			return s.notMade(d, err)
 		}
 	}
 	size := len(payload)
@@ -212,7 +196,7 @@ func (s *sending) draft(m *outgoing, payload string, d *draft, opts []MsgOption)
 		size += len(k) + len(v)
 	}
 	if err := fits(size); err != nil {
-		return fmt.Errorf("delayqueue: queue %q: %w", s.store.queue, err)
+		return s.notMade(d, err)
 	}
 	m.id, m.when, m.text, m.key = s.ids.next(), d.when, d.encode(d.when), d.key
 	return nil
@@ -226,189 +210,6 @@ func fits(size int) error {
 		return fmt.Errorf("%w: %d bytes with its headers, at most %d", ErrPayloadTooLarge, size, maxPayload)
 	}
 	return nil
-}
-
-// deliver sends the messages of one call and waits for their outcomes, or for ctx.
-func (s *sending) deliver(ctx context.Context, msgs ...*outgoing) {
-	if err := ended(ctx); err != nil {
-		for _, m := range msgs {
-			m.err = fmt.Errorf("not sent: %w", err)
-		}
-		return
-	}
-	if len(msgs) == 0 {
-		return
-	}
-	call := &sendCall{ctx: ctx, left: len(msgs), done: make(chan struct{})}
-	for _, m := range msgs {
-		m.call = call
-	}
-	s.sendMu.Lock()
-	s.waiting = append(s.waiting, msgs...)
-	if n := len(s.landed); n > 0 {
-		go s.fly(s.landed[n-1])
-		s.landed = s.landed[:n-1]
-	} else if s.flights < maxFlights {
-		s.flights++
-		go s.fly(newCaller())
-	}
-	s.sendMu.Unlock()
-	s.await(call, msgs)
-}
-
-// await waits for the outcomes of a call's messages, or for its context.
-func (s *sending) await(call *sendCall, msgs []*outgoing) {
-	select {
-	case <-call.done:
-		return
-	case <-call.ctx.Done():
-	}
-	s.sendMu.Lock()
-	defer s.sendMu.Unlock()
-	if call.left == 0 {
-		return
-	}
-	// What has not left yet never will; what is under way is out of our hands. Outcomes that
-	// come later are dropped, for the user owns the results from here on.
-	s.waiting = slices.DeleteFunc(s.waiting, func(m *outgoing) bool { return m.call == call })
-	for _, m := range msgs {
-		switch {
-		case m.call == nil: // has its outcome
-		case m.flying:
-			m.err = withLast(fmt.Errorf("may or may not have been accepted: %w", ended(call.ctx)), m.last)
-		default:
-			m.err = withLast(fmt.Errorf("not sent: %w", ended(call.ctx)), s.trouble)
-		}
-		m.call = nil
-	}
-}
-
-// fly carries waiting messages to Redis until there are none.
-func (s *sending) fly(c *caller) {
-	for {
-		s.sendMu.Lock()
-		batch := s.board()
-		if len(batch) == 0 {
-			s.landed = append(s.landed, c)
-			s.sendMu.Unlock()
-			return
-		}
-		s.sendMu.Unlock()
-		s.carry(c, batch)
-		runtime.Gosched() // those whose messages have landed may have more: they go first, and go together
-	}
-}
-
-// board takes the next batch out of those that wait, with sendMu held.
-func (s *sending) board() []*outgoing {
-	n, size := 0, 0
-	for n < len(s.waiting) && n < maxBatch && (n == 0 || size+len(s.waiting[n].text) <= maxBatchBytes) {
-		size += len(s.waiting[n].text)
-		s.waiting[n].flying = true
-		n++
-	}
-	batch := slices.Clone(s.waiting[:n])
-	clear(s.waiting[:n])
-	if s.waiting = s.waiting[n:]; len(s.waiting) == 0 {
-		s.waiting = nil
-	}
-	return batch
-}
-
-// carry sends one batch, with repeats under one call number, until there is an answer or
-// nobody waits for it any more. One caller's end is not the others': the call has no context.
-func (s *sending) carry(c *caller, batch []*outgoing) {
-	c.next()
-	for attempt := 1; ; attempt++ {
-		out, err := s.store.send(context.Background(), c, batch, s.replicas, s.replicaTimeout)
-		if err == nil || errors.Is(err, ErrNotReplicated) || !worthRepeating(err, attempt) {
-			s.land(batch, out, err)
-			return
-		}
-		if !waitFor(s.failed(batch, err), backoff(attempt)) {
-			return // everybody has left, with their context's error
-		}
-	}
-}
-
-// failed notes why an attempt failed, and returns the contexts of those who wait.
-func (s *sending) failed(batch []*outgoing, err error) (waiting []context.Context) {
-	s.sendMu.Lock()
-	defer s.sendMu.Unlock()
-	s.trouble = err
-	for _, m := range batch {
-		m.last = err
-		if m.call != nil {
-			waiting = append(waiting, m.call.ctx)
-		}
-	}
-	return waiting
-}
-
-// ended is why ctx ended: its error, and its cause if that is another; nil while it lives.
-func ended(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if err == nil || errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}
-
-// withLast adds to the end of a context why the last attempt failed, if one did.
-func withLast(err, last error) error {
-	if last == nil {
-		return err
-	}
-	return fmt.Errorf("%w (last attempt: %w)", err, last)
-}
-
-// waitFor waits d and says whether any of these contexts is alive then.
-func waitFor(ctxs []context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	for _, ctx := range ctxs {
-		select {
-		case <-timer.C:
-			return true
-		case <-ctx.Done(): // on to the next one
-		}
-	}
-	return false
-}
-
-// land hands out the outcomes of a batch.
-func (s *sending) land(batch []*outgoing, out stored, err error) {
-	soonest := int64(math.MaxInt64)
-	var sent []string
-	told := out.now != 0 && s.events.on()
-	s.sendMu.Lock()
-	s.trouble = nil
-	for i, m := range batch {
-		due := m.when.due(out.now)
-		soonest = min(soonest, due)
-		if told && out.refused[i] == "" {
-			sent = append(sent, m.id)
-		}
-		if m.call == nil {
-			continue // its caller left
-		}
-		m.err = err
-		if holder, ok := out.refused[i]; ok {
-			m.err = &DuplicateKeyError{Queue: s.store.queue, Key: m.key, ID: holder}
-		} else if out.now != 0 {
-			m.due = time.UnixMicro(due)
-		}
-		m.call.left--
-		if m.call.left == 0 {
-			close(m.call.done)
-		}
-		m.call = nil
-	}
-	s.sendMu.Unlock()
-	s.events.tell(NewMessageEvent, len(sent), sent...)
-	if out.now != 0 && s.sent != nil {
-		s.sent(time.Duration(soonest-out.now) * time.Microsecond)
-	}
 }
 
 // idSource makes UUIDv7s from buffered random bytes.

@@ -34,9 +34,9 @@ type store struct {
 	keys  keys
 
 	// KEYS of each script.
-	singleKeys, sendKeys, fetchKeys, settleKeys, extendKeys, interceptKeys []any
-	countsKeys, lookKeys, steerKeys, pauseKeys                             []any
-	consumersKeys, historyKeys                                             []any
+	singleKeys, forgetKeys, sendKeys, fetchKeys, settleKeys, extendKeys, interceptKeys []any
+	countsKeys, lookKeys, steerKeys, pauseKeys                                         []any
+	consumersKeys, historyKeys                                                         []any
 }
 
 func newStore(cli redis.UniversalClient, prefix, name string) *store {
@@ -44,6 +44,7 @@ func newStore(cli redis.UniversalClient, prefix, name string) *store {
 	return &store{
 		cli: cli, queue: name, keys: k,
 		singleKeys:    []any{k.pending, k.msg, k.wake, k.state},
+		forgetKeys:    []any{k.state},
 		sendKeys:      []any{k.pending, k.msg, k.key, k.wake, k.state},
 		fetchKeys:     []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.wake, k.state, k.consumers, k.history},
 		settleKeys:    []any{k.unack, k.msg, k.fail, k.key, k.retry, k.ready, k.garbage, k.wake, k.state, k.pending},
@@ -143,7 +144,9 @@ func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any,
 	}
 	call, err := pipelined(timeout)
 	if err == nil && call.early() {
-		call, err = pipelined(timeout - time.Since(begun))
+		if call, err = pipelined(timeout - time.Since(begun)); err != nil {
+			err = fmt.Errorf("%w: %w", errCarriedOut, err)
+		}
 	}
 	if err != nil {
 		s.failedOver(ctx, err)

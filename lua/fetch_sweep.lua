@@ -1,14 +1,13 @@
 -- What goes in time, part of fetch.
 
--- Callers that were last heard of a day ago are forgotten, some at a time.
+-- Callers are forgotten, some at a time.
 local swept, cursor = whole(state[6]) or 0, state[7] or '0'
 if swept > now then swept = 0 end
 if not string.match(cursor, '^%d+$') or #cursor > 19 then cursor = '0' end
 if cursor ~= '0' or now - swept > 600000000 then
   local page = redis.call('HSCAN', KEYS[10], cursor, 'MATCH', 'call:*', 'COUNT', SWEEP)
   for i = 1, #page[2], 2 do
-    local heard = whole(string.match(page[2][i + 1], '^%d+ (%d+) '))
-    if page[2][i] ~= field and (not heard or math.abs(now - heard) > 86400000000) then
+    if page[2][i] ~= field and forgotten(page[2][i], page[2][i + 1]) then
       redis.call('HDEL', KEYS[10], page[2][i])
     end
   end

@@ -1,0 +1,259 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file makes attempts for a batch until there is an answer, and knows of each message whether it can have been stored.
+
+// A batch is what one script call carries. All but ctx is guarded by flights.sendMu.
+type batch struct {
+	ctx     context.Context // for the values of it; it does not end
+	msgs    []*outgoing
+	gate    *gate         // of the last attempt; nil before the first
+	reached bool          // an attempt may have been carried out, nobody knows
+	staying int           // messages whose callers have not left
+	empty   chan struct{} // closes when nobody stays; nil: nobody wants to know
+}
+
+// A gate is passed when an attempt is written to a connection, and never once it is closed. So whoever closes it
+// knows that the attempt had no effect and will have none, however late it finds a connection.
+type gate struct{ state atomic.Int32 }
+
+const (
+	gateOpen = iota
+	gatePassed
+	gateClosed
+)
+
+var errGateClosed = errors.New("nobody waits for this attempt any more")
+
+func (g *gate) pass() error {
+	if g == nil || g.state.CompareAndSwap(gateOpen, gatePassed) || g.state.Load() == gatePassed {
+		return nil
+	}
+	return errGateClosed
+}
+
+// close says whether it was closed before anything passed.
+func (g *gate) close() bool {
+	return g.state.CompareAndSwap(gateOpen, gateClosed) || g.state.Load() == gateClosed
+}
+
+// gated is the number of a call, as an argument that passes the gate when it is written.
+type gated struct {
+	n    int64
+	gate *gate
+}
+
+func (g gated) String() string { return strconv.FormatInt(g.n, 10) }
+
+// MarshalBinary is called when the command is written to a connection.
+func (g gated) MarshalBinary() ([]byte, error) { return strconv.AppendInt(nil, g.n, 10), g.gate.pass() }
+
+// carry makes attempts for a batch until there is an answer or nobody waits for one any more.
+func (s *sending) carry(c *caller, b *batch, attempt int) {
+	for ; !s.attempt(c, b, attempt); attempt++ {
+		s.rest(b, backoff(attempt))
+	}
+}
+
+// rest waits d, or until everybody has left.
+func (s *sending) rest(b *batch, d time.Duration) {
+	s.sendMu.Lock()
+	if b.staying == 0 {
+		s.sendMu.Unlock()
+		return
+	}
+	b.empty = make(chan struct{})
+	s.sendMu.Unlock()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-b.empty:
+	}
+	s.sendMu.Lock()
+	b.empty = nil
+	s.sendMu.Unlock()
+}
+
+// attempt makes one attempt for a batch and says whether that was the last. While none of them can have been
+// carried out, those who have left are left behind; from then on each is a repeat of the same call.
+func (s *sending) attempt(c *caller, b *batch, n int) (last bool) {
+	s.sendMu.Lock()
+	if !b.reached {
+		b.msgs = slices.DeleteFunc(b.msgs, func(m *outgoing) bool { return m.call == nil })
+		c.next()
+	}
+	if b.staying == 0 || len(b.msgs) == 0 {
+		s.sendMu.Unlock()
+		return true // everybody has left, with their context's error
+	}
+	b.gate = new(gate)
+	c.gate = b.gate
+	s.sendMu.Unlock()
+
+	begun := time.Now()
+	out, err := s.try(c, b)
+	if err == nil || errors.Is(err, ErrNotReplicated) {
+		s.land(b, out, err)
+		return true
+	}
+	unknown := !b.gate.close() && !refusal(err)
+	s.failed(b, begun, err, unknown)
+	if errors.Is(err, errGateClosed) || worthRepeating(err, n) {
+		return false
+	}
+	if len(b.msgs) > 1 && !b.reached && !everybodys(err) {
+		// It may be the trouble of one of them.
+		for _, m := range b.msgs {
+			s.carry(c, s.alone(m), 1)
+		}
+		return true
+	}
+	s.land(b, out, err)
+	return true
+}
+
+// alone makes a batch of one message of another.
+func (s *sending) alone(m *outgoing) *batch {
+	s.sendMu.Lock()
+	defer s.sendMu.Unlock()
+	b := &batch{ctx: m.batch.ctx, msgs: []*outgoing{m}}
+	if m.call != nil {
+		b.staying = 1
+	}
+	m.batch = b
+	return b
+}
+
+// try makes an attempt. A hook of the user's may panic.
+func (s *sending) try(c *caller, b *batch) (out stored, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a hook of the Redis client panicked: %v", p)
+		}
+	}()
+	return s.store.send(b.ctx, c, b.msgs, s.replicas, s.replicaTimeout)
+}
+
+// failed notes why an attempt failed.
+func (s *sending) failed(b *batch, begun time.Time, err error, unknown bool) {
+	s.sendMu.Lock()
+	b.reached = b.reached || unknown
+	s.trouble = err
+	noted := s.outage
+	if noted == nil && transient(err) {
+		noted = &outage{log: s.events.logger().With(slog.String("queue", s.store.queue))}
+		s.outage = noted
+	}
+	s.sendMu.Unlock()
+	if noted != nil && transient(err) {
+		noted.report("send", begun, err)
+	}
+}
+
+// errCarriedOut is in the error of a call that was carried out by an attempt of which another part failed.
+var errCarriedOut = errors.New("the replicas could not be asked")
+
+// refusal tells an answer of the server that says that a call was not carried out.
+func refusal(err error) bool {
+	var answer redis.Error
+	return errors.As(err, &answer) && !errors.Is(err, errCarriedOut) && !redis.HasErrorPrefix(err, "UNBLOCKED") && !redis.HasErrorPrefix(err, "DQSTALE")
+}
+
+// everybodys tells what has nothing to do with one message.
+func everybodys(err error) bool {
+	if errors.Is(err, redis.ErrClosed) {
+		return true
+	}
+	for _, code := range []string{"OOM", "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "READONLY"} {
+		if redis.HasErrorPrefix(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// land hands out the outcomes of a batch.
+func (s *sending) land(b *batch, out stored, err error) {
+	soonest := int64(math.MaxInt64)
+	var sent []string
+	told := out.now != 0 && s.events.on()
+	s.sendMu.Lock()
+	noted := s.outage
+	if out.now != 0 {
+		s.trouble, s.outage = nil, nil
+	}
+	for i, m := range b.msgs {
+		due := m.when.due(out.now)
+		soonest = min(soonest, due)
+		if told && out.refused[i] == "" {
+			sent = append(sent, m.id)
+		}
+		if m.call == nil {
+			continue // its caller left
+		}
+		s.outcome(m, b, out, i, err)
+		m.call.left--
+		if m.call.left == 0 && m.call.done != nil {
+			close(m.call.done)
+		}
+		m.call = nil
+	}
+	s.sendMu.Unlock()
+	if out.now == 0 {
+		return
+	}
+	if noted != nil {
+		noted.report("send", time.Time{}, nil)
+	}
+	s.events.tell(NewMessageEvent, len(sent), sent...)
+	if s.sent != nil {
+		s.sent(time.Duration(soonest-out.now) * time.Microsecond)
+	}
+}
+
+// outcome is what became of message i of a batch, with sendMu held.
+func (s *sending) outcome(m *outgoing, b *batch, out stored, i int, err error) {
+	m.err = err
+	holder, refused := out.refused[i]
+	switch {
+	case refused:
+		m.stored, m.err = StoredNo, &DuplicateKeyError{Queue: s.store.queue, Key: m.key, ID: holder}
+	case out.now != 0:
+		m.stored, m.due = StoredYes, time.UnixMicro(m.when.due(out.now))
+	case b.reached:
+		m.stored = StoredUnknown
+	default:
+		m.stored = StoredNo
+	}
+}
+
+// withLast adds to the end of a context why the last attempt failed, if one did.
+func withLast(err, last error) error {
+	if last == nil {
+		return err
+	}
+	return fmt.Errorf("%w (last attempt: %w)", err, last)
+}
+
+// ended is why ctx ended: its error, and its cause if that is another; nil while it lives.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if err == nil || errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

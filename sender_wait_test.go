@@ -1,0 +1,250 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestSenderLogsOutages: once when an outage has begun, once when it is over.
+func TestSenderLogsOutages(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f.checkEmpty()
+	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1})
+	t.Cleanup(func() { _ = cli.Close() })
+	p := NewPublisher(f.name, cli).WithLogger(slog.New(slog.NewTextHandler(f.log, nil)))
+	const n = 10
+	for outage := range 2 {
+		server.Kill()
+		sent := make(chan error)
+		for range n {
+			go func() { _, err := p.Send(ctxB, "x", inAnHour); sent <- err }()
+		}
+		eventually(t, "it is in the log", func() bool { return f.log.count("cannot work with Redis") == outage+1 })
+		server.Restart(t)
+		for range n {
+			if err := receive(t, "it is sent", sent); err != nil {
+				t.Error(err)
+			}
+		}
+		eventually(t, "the end is in the log", func() bool { return f.log.count("working with Redis again") == outage+1 })
+		if begun := f.log.count("cannot work with Redis"); begun != outage+1 || !strings.Contains(f.log.String(), "queue="+f.name) {
+			t.Errorf("the beginning of outage %d was logged %d times:\n%s", outage+1, begun, f.log)
+		}
+	}
+}
+
+// TestTooManyWaiting: there is a bound, and below it again sends go through.
+func TestTooManyWaiting(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil)
+	f.send(q, "below", inAnHour)
+	q.sendMu.Lock()
+	q.trouble = io.EOF
+	q.weight += maxWaitingBytes
+	q.sendMu.Unlock()
+	_, err := q.Send(ctxB, "above", inAnHour)
+	if f.fate(err) != StoredNo || !errors.Is(err, ErrTooManyWaiting) || !errors.Is(err, io.EOF) {
+		t.Errorf("above the bound: %v", err)
+	}
+	if _, err := q.SendBatch(ctxB, make([]Outgoing, 3)); !errors.Is(err, ErrTooManyWaiting) {
+		t.Errorf("many above the bound: %v", err)
+	}
+	q.sendMu.Lock()
+	q.weight -= maxWaitingBytes
+	q.sendMu.Unlock()
+	if _, err := q.SendBatch(ctxB, make([]Outgoing, 3)); err != nil {
+		t.Errorf("below it again: %v", err)
+	}
+	if n := len(f.check().Messages); n != 4 {
+		t.Errorf("%d messages, want 4", n)
+	}
+	if q.weight != 0 || len(q.waiting) != 0 || q.flying != 0 {
+		t.Errorf("%d bytes, %d calls and %d flights are left", q.weight, len(q.waiting), q.flying)
+	}
+}
+
+// TestManyLeave: thousands that wait while the server hangs leave with one deadline, and leave nothing behind.
+func TestManyLeave(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f.checkEmpty()
+	server.Pause()
+	q := NewPublisher(f.name, redisClient(t, server.Addr()))
+	ctx, cancel := context.WithCancel(ctxB)
+	const n = 5000
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() {
+			if _, err := q.Send(ctx, "x"); !errors.Is(err, context.Canceled) {
+				t.Errorf("who leaves: %v", err)
+			}
+		})
+	}
+	// Those of two flights are under way: each has one call, with the messages of one caller or of some.
+	eventually(t, "all wait", func() bool {
+		q.sendMu.Lock()
+		defer q.sendMu.Unlock()
+		return len(q.waiting) >= n-2*maxBatch
+	})
+	cancel()
+	all.Wait()
+	q.sendMu.Lock()
+	if live := len(q.waiting) - q.gone; q.weight != 0 || live != 0 || len(q.waiting) > 2*1000 {
+		t.Errorf("%d bytes of %d calls wait, and %d that have left are kept", q.weight, live, q.gone)
+	}
+	q.sendMu.Unlock()
+	server.Resume()
+	eventually(t, "the flights are back", func() bool {
+		q.sendMu.Lock()
+		defer q.sendMu.Unlock()
+		return q.flying == 0
+	})
+	if kept := len(f.check().Messages); kept > 2*maxBatch {
+		t.Errorf("%d messages of those who left are stored, at most two calls were under way", kept)
+	}
+}
+
+// TestBoard: a call for many lets others pass after each page; a page has so many messages and bytes; a message
+// that is larger goes alone; and who has left is passed over.
+func TestBoard(t *testing.T) {
+	t.Parallel()
+	call := func(name string, n, size int) *sendCall {
+		c := &sendCall{ctx: ctxB}
+		for range n {
+			c.msgs = append(c.msgs, &outgoing{key: name, text: strings.Repeat("x", size)})
+		}
+		c.left = n
+		return c
+	}
+	for name, c := range map[string]struct {
+		waiting []*sendCall
+		want    string
+	}{
+		"nobody":                {nil, ""},
+		"singles":               {[]*sendCall{call("a", 1, 9), call("b", 1, 9), call("c", 1, 9)}, "a1 b1 c1"},
+		"singles behind many":   {[]*sendCall{call("m", 1200, 9), call("a", 1, 9), call("b", 1, 9)}, "m500 | a1 b1 m498 | m202"},
+		"many behind many":      {[]*sendCall{call("m", 700, 9), call("n", 700, 9)}, "m500 | n500 | m200 n200"},
+		"as many as fit":        {[]*sendCall{call("m", 500, 9), call("a", 1, 9)}, "m500 | a1"},
+		"bytes":                 {[]*sendCall{call("m", 5, sendBytes*2/5), call("a", 1, 9)}, "m2 | a1 m2 | m1"},
+		"larger than a page":    {[]*sendCall{call("a", 1, 9), call("l", 1, 3<<20), call("b", 1, 9)}, "a1 | l1 | b1"},
+		"some have left":        {[]*sendCall{call("a", 0, 9), call("b", 1, 9), call("c", 0, 9)}, "b1"},
+		"a page and no message": {[]*sendCall{call("m", 2, sendBytes), call("a", 1, 9)}, "m1 | a1 | m1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s sending
+			for _, c := range c.waiting {
+				s.waiting = append(s.waiting, c)
+				c.weight = 1
+				s.weight += min(len(c.msgs), 1)
+				if len(c.msgs) == 0 {
+					s.gone++
+				}
+			}
+			var pages []string
+			for len(s.waiting) > s.gone {
+				b := s.board()
+				var page strings.Builder
+				for i := 0; i < len(b.msgs); {
+					n := i
+					for n < len(b.msgs) && b.msgs[n].key == b.msgs[i].key {
+						n++
+					}
+					page.WriteString(" " + b.msgs[i].key + strconv.Itoa(n-i))
+					i = n
+				}
+				pages = append(pages, strings.TrimSpace(page.String()))
+			}
+			if got := strings.Join(pages, " | "); got != c.want || s.weight != 0 {
+				t.Errorf("%s, %d bytes left; want %s", got, s.weight, c.want)
+			}
+		})
+	}
+}
+
+// TestCallersOfAProcess: publishers that are made for one send each use the callers of others.
+func TestCallersOfAProcess(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const n = 1000
+	for range n {
+		if err := NewPublisher(f.name, f.cli).SendDelayMsg("x", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	callers := 0
+	for field := range f.check().Fields {
+		if strings.HasPrefix(field, "call:") {
+			callers++
+		}
+	}
+	if callers > n/2 { // other tests take some from time to time
+		t.Errorf("%d publishers had %d callers", n, callers)
+	}
+}
+
+type spanKey struct{}
+
+// TestSpanOfACall: what a hook sees is the context of the caller, where there is but one, and it does not end.
+func TestSpanOfACall(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	spans := make(chan any, 100)
+	f.cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			spans <- ctx.Value(spanKey{})
+		}
+		return next(ctx, cmd)
+	}))
+	q := f.queue(nil)
+	for name, send := range map[string]func(ctx context.Context) error{
+		"Send":      func(ctx context.Context) error { _, err := q.Send(ctx, "x", inAnHour); return err },
+		"SendBatch": func(ctx context.Context) error { _, err := q.SendBatch(ctx, make([]Outgoing, 2)); return err },
+	} {
+		for kind, parent := range map[string]context.Context{"background": ctxB, "with an end": within(t, patience)} {
+			if err := send(context.WithValue(parent, spanKey{}, name+kind)); err != nil {
+				t.Fatal(err)
+			}
+			if span := receive(t, "a script call", spans); span != name+kind {
+				t.Errorf("%s, %s: the call has the span of %v", name, kind, span)
+			}
+			for len(spans) > 0 {
+				<-spans // the script was loaded
+			}
+		}
+	}
+}
+
+// TestSendersForget: old callers go though nobody consumes.
+func TestSendersForget(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p := NewPublisher(f.name, f.cli)
+	p.forgets = 1
+	old := func() bool {
+		left, err := f.cli.HExists(ctxB, p.store.keys.state, "call:old").Result()
+		f.must(err)
+		return left
+	}
+	for name, send := range map[string]func() error{
+		"alone":          func() error { return p.SendDelayMsg("x", time.Hour) },
+		"with a context": func() error { _, err := p.Send(within(t, patience), "x", inAnHour); return err },
+	} {
+		f.must(f.cli.HSet(ctxB, p.store.keys.state, "call:old", "1 5 ").Err())
+		f.must(send())
+		eventually(t, name+": the old caller is forgotten", func() bool { return !old() })
+	}
+}
