@@ -50,8 +50,8 @@ func (c *replicatedCall) exec(ctx context.Context, pipe redis.Pipeliner) error {
 }
 
 // early says whether a confirmation may be that of a replica that is loading. The repeat of the call, which
-// writes again, is confirmed by none such. False alarms cost one repeat: there are some on servers before
-// 7.2 if the connection serves other commands too.
+// writes again, is confirmed by none such. False alarms cost one repeat: on servers before
+// 7.2 there is one if the connection has just served another command.
 func (c *replicatedCall) early() bool {
 	online, err := c.online.Int()
 	return c.confirmation() == nil && (err != nil || online == 0)
