@@ -7,7 +7,7 @@ MODULES := . metrics examples/observed cmd/delayqueue bench faults
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: test test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-check redis prometheus
+.PHONY: test test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus
 
 test: redis prometheus
 	go test -race -shuffle=on ./...
@@ -62,6 +62,9 @@ fuzz: redis
 
 bench: redis
 	cd bench && go run .
+
+bench-servers: redis
+	cd bench && go run . -servers
 
 bench-check: redis
 	cd bench && go run . -check

@@ -5,6 +5,7 @@
 //	go run .                     everything, about 15 minutes
 //	go run . -quick              a short look, about a minute
 //	go run . -scenarios 'drain'  some of it; nothing is written
+//	go run . -servers            a few scenarios on each server of .ci/servers, under 10 minutes
 //	go run . -check              compare with recorded.json, exit 1 where it got worse
 package main
 
@@ -46,6 +47,7 @@ func run(ctx context.Context) error {
 	quick := flag.Bool("quick", false, "small numbers and one round: shows that all works, proves nothing")
 	out := flag.String("out", "../docs", "directory for benchmarks.md and the plots")
 	check := flag.Bool("check", false, "run the cheapest scenarios and compare their ratios with -recorded")
+	servers := flag.Bool("servers", false, "measure sends, drain and memory on each server of .ci/servers; with -quick nothing is written")
 	record := flag.Bool("record", false, "like -check, but write the ratios")
 	recorded := flag.String("recorded", "recorded.json", "file of the ratios of -check")
 	flag.Parse()
@@ -60,6 +62,9 @@ func run(ctx context.Context) error {
 	}
 	if *quick {
 		b.scale, b.quick = 0.05, true
+	}
+	if *servers {
+		return benchServers(ctx, b, *out)
 	}
 	var chosen []scenario
 	for _, s := range scenarios(*quick) {

@@ -64,7 +64,9 @@ func writeReport(dir string, a about, res *results, tables []table) error {
 			}
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "benchmarks.md"), []byte(b.String()), 0o644); err != nil {
+	path := filepath.Join(dir, "benchmarks.md")
+	b.WriteString(serversOf(path))
+	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	return nil

@@ -8,17 +8,17 @@ import (
 	"regexp"
 )
 
-// serverEnv names the executable of all servers that this process starts, in place of the
+// ServerEnv names the executable of all servers that this process starts, in place of the
 // redis-server in PATH. It takes redis-server's arguments and must become the server itself (a
 // wrapper ends in exec): what a test kills and freezes is the process that was started.
-const serverEnv = "DELAYQUEUE_REDIS_SERVER"
+const ServerEnv = "DELAYQUEUE_REDIS_SERVER"
 
 // executable is the path of the server that is run.
 func executable() (string, error) {
-	if path := os.Getenv(serverEnv); path != "" {
+	if path := os.Getenv(ServerEnv); path != "" {
 		path, err := exec.LookPath(path)
 		if err != nil {
-			return "", fmt.Errorf("redistest: %s: %w", serverEnv, err)
+			return "", fmt.Errorf("redistest: %s: %w", ServerEnv, err)
 		}
 		return path, nil
 	}

@@ -19,15 +19,15 @@ func TestOtherServer(t *testing.T) {
 	if err := os.WriteFile(wrapper, []byte(text), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv(serverEnv, wrapper)
+	t.Setenv(ServerEnv, wrapper)
 	if err := Start(t).Client(t).Ping(testCtx(t)).Err(); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(ran); err != nil {
 		t.Errorf("the wrapper was not run: %v", err)
 	}
-	t.Setenv(serverEnv, filepath.Join(t.TempDir(), "nothing"))
-	if _, err := Run(); err == nil || !strings.Contains(err.Error(), serverEnv) {
+	t.Setenv(ServerEnv, filepath.Join(t.TempDir(), "nothing"))
+	if _, err := Run(); err == nil || !strings.Contains(err.Error(), ServerEnv) {
 		t.Errorf("a server that is not there: %v", err)
 	}
 }
@@ -43,7 +43,7 @@ func TestVersion(t *testing.T) {
 		if err := os.WriteFile(path, []byte("#!/bin/sh\necho '"+said+"'\n"), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		t.Setenv(serverEnv, path)
+		t.Setenv(ServerEnv, path)
 		if got, err := Version(testCtx(t)); got != want || (err == nil) != (want != "") {
 			t.Errorf("%q is read as %q, %v", said, got, err)
 		}

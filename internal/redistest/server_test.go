@@ -181,7 +181,7 @@ func TestRunTellsWhyItFailed(t *testing.T) {
 }
 
 func TestNoServerInPath(t *testing.T) {
-	t.Setenv(serverEnv, "")
+	t.Setenv(ServerEnv, "")
 	t.Setenv("PATH", t.TempDir())
 	_, err := Run()
 	if !errors.Is(err, exec.ErrNotFound) || !strings.Contains(err.Error(), "make test") {
