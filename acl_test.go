@@ -35,8 +35,8 @@ var (
 		{"consumer", []*script{fetchScript, settleScript, extendScript}, nil, "bzpopmin"},
 		{"reader", readScripts, nil, "scan hscan subscribe unsubscribe ping"},
 		{
-			"operator", slices.Concat(readScripts, changeScripts), []string{"internal/check/read.go", "cmd/delayqueue/repair.lua"},
-			"scan hscan subscribe unsubscribe ping publish",
+			"operator", slices.Concat(readScripts, changeScripts), []string{"internal/check/pages.go", "internal/check/probe.go", "cmd/delayqueue/repair.lua"},
+			"scan hscan subscribe unsubscribe ping publish type pttl zscan lrange zscore info", // those from type on for doctor
 		},
 	}
 )
