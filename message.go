@@ -87,6 +87,10 @@ const (
 
 	flagTTL     = 1
 	flagHeaders = 2
+
+	// maxHeaders bounds what a few bytes of somebody else's making can cost a reader: a header without a name and
+	// a value is two bytes in an envelope, and a hundred in a map.
+	maxHeaders = 10_000
 )
 
 type envelope struct {
@@ -177,7 +181,7 @@ func decodeEnvelope(s string) (envelope, error) {
 	}
 	if flags&flagHeaders != 0 {
 		n := r.uvarint()
-		if n > uint64(len(r.s)) {
+		if n > maxHeaders || n > uint64(len(r.s)) {
 			r.bad = true
 		}
 		for ; n > 0 && !r.bad; n-- {

@@ -157,7 +157,8 @@ func WithMsgTTL(d time.Duration) MsgOption {
 	}
 }
 
-// WithHeader adds a header, which travels with the message and is not part of its payload.
+// WithHeader adds a header, which travels with the message and is not part of its payload. A message has at
+// most 10,000.
 func WithHeader(key, value string) MsgOption {
 	return func(m *draft) error {
 		if key == "" {
@@ -166,7 +167,9 @@ func WithHeader(key, value string) MsgOption {
 		if m.headers == nil {
 			m.headers = make(map[string]string)
 		}
-		m.headers[key] = value
+		if m.headers[key] = value; len(m.headers) > maxHeaders {
+			return fmt.Errorf("%w: WithHeader: more than %d headers: that is what a payload is for", ErrBadOption, maxHeaders)
+		}
 		return nil
 	}
 }

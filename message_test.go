@@ -307,3 +307,23 @@ func tagOf(id string, n int) string {
 	}
 	return strconv.Itoa(n) + ":" + id
 }
+
+// TestTooManyHeaders: neither a sender nor a reader makes a map of millions.
+func TestTooManyHeaders(t *testing.T) {
+	e := envelope{due: 1, headers: map[string]string{}}
+	for i := range maxHeaders {
+		e.headers[strconv.Itoa(i)] = ""
+	}
+	w := when{us: 1, instant: true}
+	if got, err := decodeEnvelope(e.encode(w)); err != nil || len(got.headers) != maxHeaders {
+		t.Errorf("%d headers: %d, %v", maxHeaders, len(got.headers), err)
+	}
+	e.headers["one more"] = ""
+	if _, err := decodeEnvelope(e.encode(w)); !errors.Is(err, errBadEnvelope) {
+		t.Errorf("one more: %v", err)
+	}
+	d := draft{envelope: e}
+	if err := WithHeader("and one", "")(&d); !errors.Is(err, ErrBadOption) {
+		t.Errorf("sent: %v", err)
+	}
+}

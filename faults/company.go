@@ -19,8 +19,8 @@ import (
 )
 
 // leastPrivilege is what a user of the library needs, on the keys of its queue.
-const leastPrivilege = "+eval +evalsha +time +hdel +hexists +hget +hincrby +hkeys +hlen +hmget +hrandfield +hscan " +
-	"+hset +hstrlen +llen +lpos +lrange +lrem +ltrim +rpush +zadd +zcard +zcount +zmscore +zrange +zrangebyscore +zrem +zscore +bzpopmin +wait"
+const leastPrivilege = "+bzpopmin +eval +evalsha +expire +hdel +hexists +hget +hlen +hmget +hrandfield +hscan +hset +hstrlen +llen " +
+	"+lrange +lrem +ltrim +rpush +time +wait +zadd +zcard +zcount +zmscore +zrange +zrangebyscore +zrem +zrevrangebyscore +zscore"
 
 // What others do, and who may do what.
 var company = []scenario{
