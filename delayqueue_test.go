@@ -13,30 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The program of DESIGN.md section 7, in the style of this field.
-func ExampleNewQueue() {
-	server, err := miniredis.Run() // a Redis inside this program
-	if err != nil {
-		panic(err)
-	}
-	defer server.Close()
-
-	redisCli := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	defer redisCli.Close()
-	var queue *DelayQueue
-	queue = NewQueue("example-queue", redisCli, func(payload string) bool {
-		fmt.Println("got", payload)
-		queue.StopConsume()
-		return true
-	}).WithConcurrent(4)
-	if err := queue.SendDelayMsg("hello", 20*time.Millisecond, WithRetryCount(3)); err != nil {
-		panic(err)
-	}
-	done := queue.StartConsume()
-	<-done
-	// Output: got hello
-}
-
 // noTick makes a queue that looks at Redis of its own accord only every 20 s, so that what
 // arrives sooner was announced.
 func noTick(q *DelayQueue) *DelayQueue {

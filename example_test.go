@@ -1,0 +1,185 @@
+package delayqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// embedded is a Redis inside this program, for an example that ends.
+func embedded() (redis.UniversalClient, func()) {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	cli := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	return cli, func() {
+		_ = cli.Close()
+		server.Close()
+	}
+}
+
+func ExampleNewQueue() {
+	redisCli, end := embedded() // yours: redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})
+	defer end()
+
+	var queue *delayqueue.DelayQueue
+	queue = delayqueue.NewQueue("example-queue", redisCli, func(payload string) bool {
+		fmt.Println("got", payload)
+		queue.StopConsume()
+		return true
+	}).WithConcurrent(4)
+	if err := queue.SendDelayMsg("hello", 20*time.Millisecond, delayqueue.WithRetryCount(3)); err != nil {
+		panic(err)
+	}
+	done := queue.StartConsume()
+	<-done
+	// Output: got hello
+}
+
+// A handler sees the whole message, and its error says what is to happen next.
+func ExampleDelayQueue_WithHandler() {
+	redisCli, end := embedded()
+	defer end()
+
+	busy := errors.New("partner is busy")
+	var queue *delayqueue.DelayQueue
+	queue = delayqueue.NewQueue("callbacks", redisCli, nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		fmt.Println("delivery", msg.Delivery, "of", msg.Key, "after", msg.Failures, "failures")
+		switch msg.Delivery {
+		case 1:
+			return busy // a failure, which is retried
+		case 2:
+			return delayqueue.Snooze(10 * time.Millisecond) // not now; no retry used
+		}
+		queue.StopConsume()
+		return nil
+	}).WithRetryDelays(10 * time.Millisecond).WithFailureLevel(-4)
+	if _, err := queue.Send(context.Background(), "42", delayqueue.WithKey("order-42")); err != nil {
+		panic(err)
+	}
+	<-queue.StartConsume()
+	// Output:
+	// delivery 1 of order-42 after 0 failures
+	// delivery 2 of order-42 after 1 failures
+	// delivery 3 of order-42 after 1 failures
+}
+
+// The order is paid: nothing is to be closed any more.
+func ExampleDelayQueue_InterceptKey() {
+	redisCli, end := embedded()
+	defer end()
+
+	ctx := context.Background()
+	orders := delayqueue.NewPublisher("orders", redisCli)
+	if _, err := orders.Send(ctx, "42", delayqueue.WithDelay(15*time.Minute), delayqueue.WithKey("order-42")); err != nil {
+		panic(err)
+	}
+	result, err := orders.InterceptKey(ctx, "order-42")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(result.Intercepted, result.State)
+	result, err = orders.InterceptKey(ctx, "order-42")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(result.Intercepted, result.State)
+	// Output:
+	// true pending
+	// false gone
+}
+
+// An error of a send says what became of its message.
+func ExampleSendError() {
+	redisCli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // where no Redis is
+	defer redisCli.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	_, err := delayqueue.NewPublisher("orders", redisCli).Send(ctx, "42", delayqueue.WithDelay(15*time.Minute))
+	var failed *delayqueue.SendError
+	if errors.As(err, &failed) && failed.Stored == delayqueue.StoredNo {
+		fmt.Println("safe to send again")
+	}
+	// Output: safe to send again
+}
+
+func ExampleMonitor() {
+	redisCli, end := embedded()
+	defer end()
+
+	ctx := context.Background()
+	orders := delayqueue.NewPublisher("orders", redisCli)
+	for _, id := range []string{"41", "42", "43"} {
+		if _, err := orders.Send(ctx, id, delayqueue.WithDelay(15*time.Minute), delayqueue.WithKey("order-"+id)); err != nil {
+			panic(err)
+		}
+	}
+	m := delayqueue.NewMonitor("orders", redisCli)
+	if _, err := m.GetKey(ctx, "order-44"); errors.Is(err, delayqueue.ErrNotFound) {
+		fmt.Println("no order-44")
+	}
+	msg, err := m.GetKey(ctx, "order-42")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(msg.Payload, "is", msg.State)
+	result, err := m.BulkDelete(ctx, delayqueue.Bulk{States: []delayqueue.State{delayqueue.StatePending}})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("deleted", result.Done)
+	// Output:
+	// no order-44
+	// 42 is pending
+	// deleted 3
+}
+
+// A service that ends in good order: handlers get ten seconds to finish.
+func ExampleDelayQueue_Shutdown() {
+	redisCli, end := embedded()
+	defer end()
+
+	queue := delayqueue.NewQueue("orders", redisCli, func(string) bool { return true })
+	queue.StartConsume()
+	// … SIGTERM:
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	fmt.Println(queue.Shutdown(ctx))
+	// Output: <nil>
+}
+
+// In a test time need not pass: the embedded server's clock is the queue's.
+func ExampleDelayQueue_tested() {
+	server, err := miniredis.Run()
+	if err != nil {
+		panic(err)
+	}
+	defer server.Close()
+	now := time.Now()
+	server.SetTime(now)
+	redisCli := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer redisCli.Close()
+
+	closed := make(chan string)
+	queue := delayqueue.NewQueue("orders", redisCli, func(id string) bool {
+		closed <- id
+		return true
+	}).WithFetchInterval(10 * time.Millisecond)
+	if err := queue.SendDelayMsg("42", 15*time.Minute); err != nil {
+		panic(err)
+	}
+	done := queue.StartConsume()
+	server.SetTime(now.Add(15 * time.Minute))
+	fmt.Println("closed", <-closed)
+	queue.StopConsume()
+	<-done
+	// Output: closed 42
+}
