@@ -57,8 +57,7 @@ func (rc *receiving) answered(got *fetched) bool {
 
 // replyLost tells a reply that did not come through from a server that cannot be reached.
 func replyLost(err error) bool {
-	var op *net.OpError
-	if errors.As(err, &op) && op.Op == "dial" {
+	if unsent(err) {
 		return false
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || timedOut(err)

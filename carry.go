@@ -112,7 +112,7 @@ func (s *sending) attempt(c *caller, b *batch, n int) (last bool) {
 	}
 	unknown := !b.gate.close() && !refusal(err)
 	s.failed(b, begun, err, unknown)
-	if errors.Is(err, errGateClosed) || worthRepeating(err, n) {
+	if errors.Is(err, errGateClosed) || transient(err) {
 		return false
 	}
 	if len(b.msgs) > 1 && !b.reached && !everybodys(err) {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -101,40 +101,28 @@ func TestClientOptions(t *testing.T) {
 	}
 }
 
-// TestRing: a queue lies on one shard, and queues spread over the shards.
+// TestRing: a ring would strand accepted messages on the wrong server.
 func TestRing(t *testing.T) {
 	t.Parallel()
-	for _, shards := range []int{1, 2} {
-		t.Run(fmt.Sprint("servers ", shards), func(t *testing.T) {
-			t.Parallel()
-			addrs := map[string]string{}
-			for i := range shards {
-				addrs[fmt.Sprint("shard", i)] = redistest.Start(t).Addr()
-			}
-			used := map[string]bool{}
-			for i := 0; i < 20 && len(used) < shards && !t.Failed(); i++ {
-				t.Run(fmt.Sprint("queue ", i), func(t *testing.T) {
-					f := fixtureOn(t, redis.NewRing(&redis.RingOptions{Addrs: addrs}))
-					works(t, f, f.cli)
-					holders := 0
-					for _, addr := range addrs {
-						keys, err := redisClient(t, addr).Keys(context.Background(), "{dq:"+f.name+"}:*").Result()
-						if err != nil {
-							t.Fatal(err)
-						}
-						if len(keys) > 0 {
-							used[addr] = true
-							holders++
-						}
-					}
-					if holders != 1 {
-						t.Errorf("the queue lies on %d servers, want one", holders)
-					}
-				})
-			}
-			if len(used) != shards {
-				t.Errorf("the queues lie on %d servers, want %d", len(used), shards)
-			}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": shared.Addr()}})
+	defer ring.Close()
+	for name, make := range map[string]func(){
+		"NewQueue":     func() { NewQueue("q", ring, nil) },
+		"NewPublisher": func() { NewPublisher("q", ring) },
+		"NewMonitor":   func() { NewMonitor("q", ring) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if text := fmt.Sprint(recover()); !strings.Contains(text, name) || !strings.Contains(text, "use one server, Sentinel or a Cluster") {
+					t.Errorf("panics with %q", text)
+				}
+			}()
+			make()
 		})
+	}
+	for _, err := range Queues(context.Background(), ring) {
+		if !errors.Is(err, errRing) {
+			t.Errorf("Queues: %v", err)
+		}
 	}
 }

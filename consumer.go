@@ -76,12 +76,12 @@ type run struct {
 
 func startRun(s *store, set settings, ev *events, pool *workerPool) *run {
 	r := &run{
-		settings: set, store: s, events: ev, pool: pool,
-		listen:  newListener(s),
+		settings: set, store: s.ofRun(set.lease), events: ev, pool: pool,
 		callers: [2]*caller{newCaller(), newCaller()},
 		quit:    make(chan struct{}), done: make(chan struct{}), since: time.Now(),
 		free: make(chan struct{}, 1), hints: hints{rung: make(chan struct{}, 1)},
 	}
+	r.listen = newListener(r.store)
 	r.life, r.end = context.WithCancel(context.Background())
 	r.trial = time.AfterFunc(time.Hour, func() {
 		if r.unhandled.Load() > 0 {
@@ -141,6 +141,7 @@ func (r *run) live() {
 	}
 	r.trial.Stop()
 	r.end()
+	r.store.release()
 	close(r.done)
 }
 

@@ -36,11 +36,12 @@ type DelayQueue struct {
 }
 
 // NewQueue makes a queue on the Redis that cli talks to: a *redis.Client (Sentinel's
-// too), *redis.ClusterClient or *redis.Ring. Queues of one name and prefix, in any number
+// too) or a *redis.ClusterClient. Queues of one name and prefix, in any number
 // of processes, are one queue. The client stays the caller's to close, after the queue
 // has stopped. callback may be nil if the queue only sends, or if WithHandler follows.
 //
-// It panics if the name is empty or holds { or }, or if cli is nil.
+// It panics if the name is empty or holds { or }, if cli is nil, or if it is a *redis.Ring: while one of
+// its servers is away a ring sends the queue's messages to another, where nobody looks for them afterwards.
 func NewQueue(name string, cli redis.UniversalClient, callback CallbackFunc, opts ...QueueOption) *DelayQueue {
 	q := &DelayQueue{sending: newSending("NewQueue", name, cli, opts), settings: defaultSettings(callback)}
 	q.sent = q.hint
@@ -60,6 +61,9 @@ func newSending(call, name string, cli redis.UniversalClient, opts []QueueOption
 	}
 	if v := reflect.ValueOf(cli); cli == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic(fmt.Sprintf("delayqueue: %s(%q): the Redis client is nil: make one with redis.NewClient", call, name))
+	}
+	if _, ring := cli.(*redis.Ring); ring {
+		panic(fmt.Sprintf("delayqueue: %s(%q): %v", call, name, errRing))
 	}
 	id := identity{prefix: "dq"}
 	for i, opt := range opts {

@@ -66,7 +66,14 @@ var (
 	// ErrWrongType: a key of the queue holds another type of value, so another
 	// program is writing under the queue's prefix and name.
 	ErrWrongType = errors.New("a key of the queue belongs to another program")
+	// ErrClusterNode: the client is a plain *redis.Client, and the Redis that it talks to is a node of a
+	// Cluster. It takes a *redis.ClusterClient; redis.NewUniversalClient makes one if it is given more than
+	// one address, or IsClusterMode.
+	ErrClusterNode = errors.New("this Redis is a node of a Cluster: use redis.NewClusterClient")
 )
+
+// errRing is why a *redis.Ring is refused.
+var errRing = errors.New("a redis.Ring moves keys to another server while one is away, and messages that were accepted there are lost when it is back: use one server, Sentinel or a Cluster")
 
 // errNewerVersion: the message was written by a newer version of the library.
 var errNewerVersion = errors.New("message was written by a newer version")

@@ -223,3 +223,15 @@ func (commandHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 func (h commandHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error { return h(ctx, cmd, next) }
 }
+
+// hookOwn puts a hook between the library's own connections beside a client and their server.
+func hookOwn(t testing.TB, cli redis.UniversalClient, hook redis.Hook) {
+	l := linkTo(cli)
+	t.Cleanup(l.release)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hooks = append(l.hooks, hook)
+	for _, p := range l.pools {
+		p.cli.AddHook(hook)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -66,9 +67,17 @@ func TestOutageAlmostAsLongAsTheLease(t *testing.T) {
 // the pause of a virtual machine, starts no handler for it.
 func TestStoodStill(t *testing.T) {
 	t.Parallel()
-	f, wire, _ := wired(t)
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: 20 * time.Second})
-	t.Cleanup(func() { _ = cli.Close() })
+	f := newFixture(t)
+	cli := f.client()
+	struck, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		err := next(ctx, cmd)
+		if args := cmd.Args(); err == nil && len(args) > 1 && args[1] == fetchScript.sha {
+			once.Do(func() { close(struck); <-release })
+		}
+		return err
+	}))
 	var got tally
 	consumer := func(name string, cli redis.UniversalClient) *DelayQueue {
 		return f.queueOn(cli, nil).WithLease(500 * time.Millisecond).WithHandler(func(_ context.Context, msg *Message) error {
@@ -77,13 +86,12 @@ func TestStoodStill(t *testing.T) {
 		})
 	}
 	f.send(f.queue(nil), "x")
-	struck, release := wire.HoldReply(redistest.Script(fetchScript.sha))
 	frozen := consumer("frozen", cli)
 	frozen.StartConsume()
-	receive(t, "the fetch's reply is held", struck)
+	receive(t, "it stands still with the fetch's reply", struck)
 	consumer("other", f.client()).StartConsume()
 	eventually(t, "the other has handled it", func() bool { return got.of("x, other, delivery 2") == 1 })
-	release()
+	close(release)
 	eventually(t, "the frozen one gives it up", func() bool { return f.log.count("came too late") == 1 })
 	if _, total := got.counts(); total != 1 {
 		t.Errorf("handled %d times, want once", total)

@@ -78,6 +78,8 @@ func primaries(ctx context.Context, cli redis.UniversalClient) ([]*redis.Client,
 		return []*redis.Client{cli}, nil
 	case *redis.ClusterClient:
 		cluster = cli
+	case *redis.Ring:
+		return nil, errRing
 	default:
 		return nil, fmt.Errorf("%w: %T", errNoNode, cli)
 	}

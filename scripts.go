@@ -458,7 +458,7 @@ func repeat(ctx context.Context, most int, attempt func() error) error {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil: // that ended the attempt
-		case !worthRepeating(err, n) || n == most:
+		case !transient(err) || n == most:
 			return err
 		default:
 			last = err

@@ -252,7 +252,9 @@ func TestRedisRefuses(t *testing.T) {
 	refused := func(what, text string, target error) {
 		t.Helper()
 		q := f.queue(nil)
-		_, err := q.Send(ctx, "refused")
+		short, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // a replica is asked to its end
+		defer cancel()
+		_, err := q.Send(short, "refused")
 		if err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), f.name) || !strings.Contains(err.Error(), "message 0") {
 			t.Errorf("%s: send returned %v; want %q, the queue and the id", what, err, text)
 		}

@@ -79,7 +79,7 @@ func TestStopHandsTheAlarmOnTwice(t *testing.T) {
 			}
 			var mu sync.Mutex
 			var looks []look
-			f.cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			hookOwn(t, f.cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 				if args := cmd.Args(); len(args) > 1 && args[1] == fetchScript.sha {
 					args = args[3+len(q.store.fetchKeys):]
 					mu.Lock()

@@ -10,14 +10,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// This file makes one attempt at a script call, on the right connection, and says what its
-// errors mean. What the scripts are is in scripts.go.
+// This file makes one attempt at a script call, on the right connection and within a bound, and says
+// what its errors mean. What the scripts are is in scripts.go, and the library's own connections in link.go.
 
 type script struct{ text, sha string }
 
@@ -28,10 +28,26 @@ func newScript(parts ...string) *script {
 }
 
 // store calls the scripts of one queue. It is safe for concurrent use.
+//
+// Calls go by the user's client, with its hooks; while that is in trouble they take a detour over a link.
+// Those of a run go over a link always.
 type store struct {
 	cli   redis.UniversalClient
 	queue string
-	keys  keys
+	*layout
+
+	own    *link         // of a run's store; nil if the user's client is of a kind that has none
+	lease  time.Duration // of a run; 0: the store is not a run's
+	first  time.Duration // that a first attempt has
+	detour detour
+
+	home      atomic.Pointer[string] // the address of the Cluster's node that has the queue; nil: not known
+	tolerance struct{ send, fetch, settle, extend, other tolerance }
+}
+
+// layout is the names of a queue's keys, and KEYS of each script.
+type layout struct {
+	keys keys
 
 	// KEYS of each script.
 	singleKeys, forgetKeys, sendKeys, fetchKeys, settleKeys, extendKeys, interceptKeys []any
@@ -41,8 +57,8 @@ type store struct {
 
 func newStore(cli redis.UniversalClient, prefix, name string) *store {
 	k := keysOf(prefix, name)
-	return &store{
-		cli: cli, queue: name, keys: k,
+	return &store{cli: cli, queue: name, first: attemptFirst(cli), layout: &layout{
+		keys:          k,
 		singleKeys:    []any{k.pending, k.msg, k.wake, k.state},
 		forgetKeys:    []any{k.state},
 		sendKeys:      []any{k.pending, k.msg, k.key, k.wake, k.state},
@@ -56,6 +72,17 @@ func newStore(cli redis.UniversalClient, prefix, name string) *store {
 		pauseKeys:     []any{k.pending, k.ready, k.retry, k.wake, k.state},
 		consumersKeys: []any{k.consumers},
 		historyKeys:   []any{k.history, k.state},
+	}}
+}
+
+// ofRun is a store for a run, which has a lease to keep. It is the caller's to release.
+func (s *store) ofRun(lease time.Duration) *store {
+	return &store{cli: s.cli, queue: s.queue, layout: s.layout, own: linkTo(s.cli), lease: lease, first: min(s.first, lease/4)}
+}
+
+func (s *store) release() {
+	if s.own != nil {
+		s.own.release()
 	}
 }
 
@@ -65,56 +92,6 @@ type onceCmd struct{ *redis.StringSliceCmd }
 
 func (onceCmd) NoRetry() bool { return true }
 
-// run makes one attempt at a script call.
-func (s *store) run(ctx context.Context, sc *script, keys, args []any) (*reply, error) {
-	cmd := sc.command(ctx, "evalsha", sc.sha, keys, args)
-	err := s.process(ctx, cmd)
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmd = sc.command(ctx, "eval", sc.text, keys, args)
-		err = s.process(ctx, cmd)
-	}
-	if err != nil {
-		s.failedOver(ctx, err)
-		return nil, explain(err)
-	}
-	return &reply{rest: cmd.Val()}, nil
-}
-
-// process waits for a command no longer than ctx lives. By itself the client waits for its
-// read timeout, several times if it has to connect.
-func (s *store) process(ctx context.Context, cmd redis.Cmder) error {
-	process := func() error { return contain(func() error { return s.cli.Process(ctx, cmd) }) }
-	if ctx.Done() == nil {
-		return process()
-	}
-	result := make(chan error, 1)
-	go func() { result <- process() }()
-	select {
-	case err := <-result:
-		return err
-	case <-ctx.Done():
-		return ended(ctx)
-	}
-}
-
-// contain makes an error of a panic in a call of the user's client, whose hooks are the user's code.
-func contain(call func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("a hook of the Redis client panicked: %v", p)
-		}
-	}()
-	return call()
-}
-
-// failedOver has a Cluster's client ask anew who holds what. By itself it goes on to call a
-// dead primary until its next reload, which is a minute apart.
-func (s *store) failedOver(ctx context.Context, err error) {
-	if cluster, ok := s.cli.(*redis.ClusterClient); ok && transient(err) {
-		cluster.ReloadState(ctx)
-	}
-}
-
 func (sc *script) command(ctx context.Context, name, body string, keys, args []any) onceCmd {
 	all := make([]any, 0, 3+len(keys)+len(args))
 	all = append(all, name, body, len(keys))
@@ -122,100 +99,126 @@ func (sc *script) command(ctx context.Context, name, body string, keys, args []a
 	return onceCmd{redis.NewStringSliceCmd(ctx, all...)}
 }
 
-// runOnReplicas is run that waits until n replicas have what the script wrote.
-func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any, n int, timeout time.Duration) (*reply, error) {
-	node, err := s.node(ctx)
+// run makes one attempt at a script call.
+func (s *store) run(ctx context.Context, sc *script, keys, args []any) (*reply, error) {
+	var cmd onceCmd
+	err := s.attempt(ctx, s.toleranceFor(sc), args, 0, func(ctx context.Context, cli redis.UniversalClient) error {
+		cmd = sc.command(ctx, "evalsha", sc.sha, keys, args)
+		err := cli.Process(ctx, cmd)
+		if says(err, "NOSCRIPT") {
+			cmd = sc.command(ctx, "eval", sc.text, keys, args)
+			err = cli.Process(ctx, cmd)
+		}
+		return err
+	})
 	if err != nil {
-		s.failedOver(ctx, err)
 		return nil, err
 	}
-	if patience := node.Options().ReadTimeout; patience > 0 {
-		node = node.WithTimeout(patience + timeout)
-	}
-	begun := time.Now()
-	pipelined := func(limit time.Duration) (*replicatedCall, error) {
-		call := newReplicatedCall(ctx, sc.command(ctx, "evalsha", sc.sha, keys, args), n, limit)
-		err := call.exec(ctx, node.Pipeline())
-		if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-			call = newReplicatedCall(ctx, sc.command(ctx, "eval", sc.text, keys, args), n, limit)
-			err = call.exec(ctx, node.Pipeline())
+	return &reply{rest: cmd.Val()}, nil
+}
+
+// runOnReplicas is run that waits until n replicas have what the script wrote.
+func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any, n int, timeout time.Duration) (*reply, error) {
+	var last *replicatedCall
+	err := s.attempt(ctx, s.toleranceFor(sc), args, timeout, func(ctx context.Context, cli redis.UniversalClient) error {
+		begun := time.Now()
+		pipelined := func(limit time.Duration) error {
+			last = newReplicatedCall(ctx, sc.command(ctx, "evalsha", sc.sha, keys, args), n, limit)
+			err := last.exec(ctx, cli.Pipeline())
+			if says(err, "NOSCRIPT") {
+				last = newReplicatedCall(ctx, sc.command(ctx, "eval", sc.text, keys, args), n, limit)
+				err = last.exec(ctx, cli.Pipeline())
+			}
+			return err
 		}
-		return call, err
-	}
-	call, err := pipelined(timeout)
-	if err == nil && call.early() {
-		if call, err = pipelined(timeout - time.Since(begun)); err != nil {
-			err = fmt.Errorf("%w: %w", errCarriedOut, err)
+		err := pipelined(timeout)
+		if err == nil && last.early() {
+			if err = pipelined(timeout - time.Since(begun)); err != nil {
+				err = fmt.Errorf("%w: %w", errCarriedOut, err)
+			}
 		}
-	}
+		return err
+	})
 	if err != nil {
-		s.failedOver(ctx, err)
-		return nil, explain(err)
+		return nil, err
 	}
-	return &reply{rest: call.script.Val()}, call.confirmation()
+	return &reply{rest: last.script.Val()}, last.confirmation()
 }
 
-// errNoNode: the client is of a kind that does not say which server holds a key.
-var errNoNode = errors.New("this kind of client does not say which server holds a key")
-
-// node is a client for the one server that holds the queue.
-func (s *store) node(ctx context.Context) (*redis.Client, error) {
-	switch cli := s.cli.(type) {
-	case *redis.Client:
-		return cli, nil
-	case *redis.ClusterClient:
-		return cli.MasterForKey(ctx, s.keys.wake)
-	case *redis.Ring:
-		return cli.GetShardClientForKey(s.keys.wake)
-	default:
-		return nil, fmt.Errorf("%w: %T", errNoNode, s.cli)
-	}
-}
-
-// explain adds what to do about it to errors that are not plain already.
-func explain(err error) error {
-	if strings.Contains(err.Error(), "WRONGTYPE") { // from within a script it is not always a prefix
-		return fmt.Errorf("%w: remove that key or use another prefix or name: %w", ErrWrongType, err)
-	}
-	if strings.Contains(err.Error(), "unauthenticated multibulk length") { // what NOAUTH is called for a long command
-		return fmt.Errorf("NOAUTH: the server wants a password: set it in the client's options: %w", err)
-	}
-	return err
-}
-
-// transient tells errors after which the same call may be repeated with some hope from
-// those that a repeat will not mend.
-func transient(err error) bool {
-	if errors.Is(err, redis.ErrClosed) || errors.Is(err, context.Canceled) {
+// says tells whether Redis answered with one of these codes. In an error from within a script the code
+// may stand in the middle: "ERR Error running script (call to f_…): @user_script:68: -READONLY …".
+func says(err error, codes ...string) bool {
+	var answer redis.Error
+	if err == nil || !errors.As(err, &answer) {
 		return false
 	}
-	var netErr net.Error
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, redis.ErrPoolTimeout) ||
-		errors.Is(err, net.ErrClosed) || errors.As(err, &netErr) || errors.Is(err, context.DeadlineExceeded) {
-		return true
-	}
-	for _, prefix := range []string{"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "MOVED", "ASK", "max number of clients reached"} {
-		if redis.HasErrorPrefix(err, prefix) {
+	text := " " + strings.TrimPrefix(answer.Error(), "ERR ") + " "
+	for _, code := range codes {
+		at := strings.Index(text, code+" ")
+		if at == 1 || at > 1 && (text[at-1] == '-' || text[at-2:at] == ": ") {
 			return true
 		}
 	}
 	return false
 }
 
-// unsent tells errors of calls that have changed nothing: no server was reached, or it refused.
-func unsent(err error) bool {
-	var dial *net.OpError
-	var refusal redis.Error
-	return errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &refusal) && transient(err)
+// passing are the codes of answers after which nothing has been done, and which may pass.
+var passing = []string{
+	"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "MOVED", "ASK", "NOREPLICAS",
+	"max number of clients reached",
 }
 
-// readOnlyAttempts is how often a replica is asked to write: after a failover the client finds the
-// new primary with its next connection, but one that was given a replica's address never does.
-const readOnlyAttempts = 5
+// transient tells errors after which the same call may be repeated with some hope from
+// those that a repeat will not mend.
+func transient(err error) bool {
+	if errors.Is(err, redis.ErrClosed) || errors.Is(err, context.Canceled) || errors.Is(err, ErrClusterNode) {
+		return false
+	}
+	var netErr net.Error
+	return timedOut(err) || errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
+		says(err, "UNBLOCKED") || says(err, passing...)
+}
 
-// worthRepeating says whether a call that failed for the nth time may go through yet.
-func worthRepeating(err error, n int) bool {
-	return transient(err) && (n < readOnlyAttempts || !redis.HasErrorPrefix(err, "READONLY"))
+// unsent tells errors of attempts that have changed nothing: no server was reached, or it refused.
+func unsent(err error) bool {
+	var timeout *timeoutError
+	if errors.As(err, &timeout) {
+		return timeout.unsent
+	}
+	var op *net.OpError
+	var dns *net.DNSError
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns) ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
+		says(err, passing...) || says(err, "WRONGTYPE", "NOAUTH", "WRONGPASS", "NOPERM", "OOM", "MISCONF") || denied(err)
+}
+
+// denied tells what an ACL refuses. Up to 6.2 a refusal within a script has no code, from 7.0 on another one.
+func denied(err error) bool {
+	var answer redis.Error
+	if err == nil || !errors.As(err, &answer) {
+		return false
+	}
+	return says(err, "NOPERM") || strings.Contains(answer.Error(), "ACL failure in script") ||
+		strings.Contains(answer.Error(), "The user executing the script can't")
+}
+
+// explain adds what to do about it to errors that are not plain already.
+func (s *store) explain(err error) error {
+	_, plain := s.cli.(*redis.Client)
+	switch {
+	case says(err, "WRONGTYPE"):
+		return fmt.Errorf("%w: remove that key or use another prefix or name: %w", ErrWrongType, err)
+	case says(err, "NOAUTH"), strings.Contains(err.Error(), "unauthenticated multibulk length"): // what it is called for a long command
+		return fmt.Errorf("NOAUTH: the server wants a password: set it in the client's options: %w", err)
+	case plain && says(err, "MOVED", "ASK"):
+		return fmt.Errorf("%w: %w", ErrClusterNode, err)
+	case says(err, "READONLY"):
+		return fmt.Errorf("the server is a replica: if it is not about to become the primary, the client has a wrong address: %w", err)
+	case denied(err):
+		return fmt.Errorf("the Redis user lacks a permission, see Requirements in the README: %w", err)
+	}
+	return err
 }
 
 // backoff is how long to wait before attempt n (from 1) of the same call: it doubles
@@ -223,21 +226,4 @@ func worthRepeating(err error, n int) bool {
 func backoff(n int) time.Duration {
 	d := min(10*time.Millisecond<<min(n-1, 10), time.Second)
 	return d/2 + rand.N(d/2+1)
-}
-
-// dedicated makes a client with one connection of its own to the server that holds the
-// queue, with the options of the user's client. Whoever asked for it closes it.
-func (s *store) dedicated(ctx context.Context) (*redis.Client, error) {
-	node, err := s.node(ctx)
-	if err != nil {
-		return nil, err
-	}
-	opt := *node.Options()
-	opt.PoolSize, opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 1, 0, 0, 0
-	opt.MaxRetries = -1
-	// Of no use to a connection that is made anew in seconds; and the user's own is still
-	// being written to while its first connections are made (go-redis 9.22).
-	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	opt.ReadTimeout = wakeBlock + 5*time.Second
-	return redis.NewClient(&opt), nil
 }

@@ -10,8 +10,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// wakeBlock is how long one BZPOPMIN waits: a half-open connection is noticed after it.
-const wakeBlock = 10 * time.Second
+const (
+	// wakeBlock is how long one BZPOPMIN waits, and wakeGrace how late its answer may be: then a connection
+	// that is half open is noticed.
+	wakeBlock = 10 * time.Second
+	wakeGrace = 2 * time.Second
+	// wakeAge is how old a connection gets that brings nothing: it may lead to a primary that has been replaced.
+	wakeAge = time.Minute
+)
 
 // A listener waits for the wake marker on a connection of its own: in the client's pool a
 // blocking call would outlive its context and starve other callers. Closing the connection
@@ -30,6 +36,7 @@ type listener struct {
 	cancel context.CancelFunc
 	mu     sync.Mutex
 	conn   *redis.Client // nil while there is none, or after close
+	born   time.Time     // of conn; of listen
 }
 
 func newListener(s *store) *listener {
@@ -98,12 +105,7 @@ func (l *listener) listen() {
 
 // refusesBlocking tells a host that does not offer BZPOPMIN from one that is in trouble.
 func refusesBlocking(err error) bool {
-	for _, prefix := range []string{"unknown command", "NOPERM", "unsupported command", "command not"} {
-		if redis.HasErrorPrefix(err, prefix) {
-			return true
-		}
-	}
-	return false
+	return says(err, "NOPERM", "unknown command", "unsupported command", "command not")
 }
 
 // take waits for one marker; redis.Nil means that none came in time.
@@ -112,23 +114,43 @@ func (l *listener) take() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return l.store.popWake(l.ctx, conn, wakeBlock)
+	ctx, cancel := context.WithTimeout(l.ctx, wakeBlock+wakeGrace)
+	defer cancel()
+	at, err := l.store.popWake(ctx, conn, wakeBlock)
+	if errors.Is(err, redis.Nil) && time.Since(l.born) > wakeAge {
+		l.drop()
+	}
+	return at, err
 }
 
+// dial returns the connection, and makes it if there is none.
 func (l *listener) dial() (*redis.Client, error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn != nil {
-		return l.conn, nil
+	conn := l.conn
+	l.mu.Unlock()
+	if conn != nil {
+		return conn, nil
 	}
-	select {
-	case <-l.ctx.Done():
+	ctx, cancel := context.WithTimeout(l.ctx, attemptTime)
+	defer cancel()
+	conn, err := l.store.single(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	if l.ctx.Err() != nil {
+		l.mu.Unlock()
+		_ = conn.Close() // never used
 		return nil, redis.ErrClosed
-	default:
 	}
-	conn, err := l.store.dedicated(l.ctx)
-	l.conn = conn
-	return conn, err
+	l.conn, l.born = conn, time.Now()
+	l.mu.Unlock()
+	// BZPOPMIN may take its time, but making a connection may not.
+	var answer redis.Error
+	if err := conn.Time(ctx).Err(); err != nil && !errors.As(err, &answer) {
+		return nil, err
+	}
+	return conn, nil
 }
 
 // drop closes a connection that failed; the next one may lead to another server.

@@ -1,0 +1,338 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file bounds an attempt at a call and finds a way for it. The bound is the library's own, whatever
+// the timeouts of the user's client are: a connection that is dead is noticed by nothing else, and an
+// attempt after it goes another way.
+
+const (
+	// attemptTime is what a first attempt has, besides the time for its bytes. If the client's ReadTimeout
+	// is shorter that is what it has; on the consuming side a quarter of a lease.
+	attemptTime = time.Second
+	// attemptMin is what it has at least.
+	attemptMin = 50 * time.Millisecond
+	// attemptMost is how far the time grows, by doubling after each attempt that was too short.
+	attemptMost = 30 * time.Second
+	// attemptMostRun is how far it grows on the consuming side, or to a lease if that is longer.
+	attemptMostRun = 5 * time.Second
+	// attemptRate is how many bytes a second a line is expected to carry.
+	attemptRate = 1 << 20
+)
+
+// A tolerance is how often the time of attempts at one kind of call has been doubled.
+type tolerance struct{ level atomic.Int32 }
+
+// exceeded notes that an attempt was not answered in time, once for all that began at this level.
+func (p *tolerance) exceeded(level int32) { p.level.CompareAndSwap(level, level+1) }
+
+// answered notes that one was; half the time would have done.
+func (p *tolerance) answered(level int32, took, limit time.Duration) {
+	if level > 0 && took < limit/2 {
+		p.level.CompareAndSwap(level, level-1)
+	}
+}
+
+func (s *store) toleranceFor(sc *script) *tolerance {
+	switch sc {
+	case sendScript, singleScript:
+		return &s.tolerance.send
+	case fetchScript:
+		return &s.tolerance.fetch
+	case settleScript:
+		return &s.tolerance.settle
+	case extendScript:
+		return &s.tolerance.extend
+	default:
+		return &s.tolerance.other
+	}
+}
+
+// attemptFirst is how long a first attempt with this client may take.
+func attemptFirst(cli redis.UniversalClient) time.Duration {
+	theirs := time.Duration(0)
+	switch cli := cli.(type) {
+	case *redis.Client:
+		theirs = cli.Options().ReadTimeout
+	case *redis.ClusterClient:
+		theirs = cli.Options().ReadTimeout
+	}
+	if theirs > 0 {
+		return min(attemptTime, theirs)
+	}
+	return attemptTime
+}
+
+// limit is how long an attempt may take that carries so many bytes.
+func (s *store) limit(level int32, bytes int) time.Duration {
+	level = min(level, 10)
+	limit, carry := max(s.first, attemptMin)<<level, time.Duration(bytes)*time.Second/attemptRate<<level
+	if s.lease > 0 {
+		return min(limit+carry, max(s.lease, attemptMostRun))
+	}
+	return min(limit, attemptMost) + carry
+}
+
+func sizeOf(args []any) (n int) {
+	for _, arg := range args {
+		switch arg := arg.(type) {
+		case string:
+			n += len(arg)
+		case *string:
+			n += len(*arg)
+		}
+	}
+	return n
+}
+
+// A call is made with the client that it is given. Its context ends with the attempt.
+type call = func(ctx context.Context, cli redis.UniversalClient) error
+
+// attempt makes one attempt at a call. extra is how long the server may take for it.
+func (s *store) attempt(ctx context.Context, t *tolerance, args []any, extra time.Duration, c call) error {
+	level := t.level.Load()
+	limit := s.limit(level, sizeOf(args)) + extra
+	bound, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	began := time.Now()
+	err := s.dispatch(ctx, bound, level, extra, c)
+	if err == nil {
+		t.answered(level, time.Since(began), limit)
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	if timedOut(err) {
+		t.exceeded(level)
+		done := errors.Is(err, errCarriedOut)
+		err = &timeoutError{limit: limit, unsent: err == context.DeadlineExceeded, dial: s.dialFault()}
+	}
+	s.failedOver(ctx, err)
+	if s.own == nil && (says(err, "READONLY") || unwell(err)) {
+		s.detour.begin(s.cli, s.well)
+	}
+	return s.explain(err)
+}
+
+// dispatch makes a call over the right connections. bound ends with the attempt; ctx is the caller's own.
+func (s *store) dispatch(ctx, bound context.Context, level int32, extra time.Duration, c call) error {
+	if s.own != nil && (level == 0 || ctx.Done() == nil) {
+		return s.over(bound, s.own, c) // which takes no longer than bound; ctx is not waited for while that is short
+	}
+	l := s.own
+	if l == nil {
+		l = s.detour.take()
+	}
+	return await(bound, func() error {
+		if l != nil {
+			if l != s.own {
+				defer l.release()
+			}
+			return s.over(bound, l, c)
+		}
+		if extra == 0 {
+			return c(bound, s.cli)
+		}
+		node, err := s.node(bound) // what waits for replicas is for one server
+		if err != nil {
+			return err
+		}
+		if patience := node.Options().ReadTimeout; patience > 0 && patience < attemptTime+extra {
+			node = node.WithTimeout(attemptTime + extra)
+		}
+		return c(bound, node)
+	})
+}
+
+// awaitGrace is for f to say why it has not come further.
+const awaitGrace = 5 * time.Millisecond
+
+// errUnanswered ends what is not waited for any longer; what it was doing is not known.
+var errUnanswered = &timeoutError{}
+
+// await runs f and does not wait for it any longer than ctx lives.
+func await(ctx context.Context, f func() error) error {
+	result := make(chan error, 1)
+	go func() { result <- contain(f) }()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+	}
+	timer := time.NewTimer(awaitGrace)
+	defer timer.Stop()
+	select {
+	case err := <-result:
+		return err
+	case <-timer.C:
+		return errUnanswered
+	}
+}
+
+// contain makes an error of a panic in a call of the user's client, whose hooks are the user's code.
+func contain(call func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("a hook of the Redis client panicked: %v", p)
+		}
+	}()
+	return call()
+}
+
+// unwell tells errors of a client that has connections which do not answer, or none to spare.
+func unwell(err error) bool {
+	return timedOut(err) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// over makes a call over a link, and follows a Cluster's redirections.
+func (s *store) over(ctx context.Context, l *link, c call) error {
+	const redirections = 3
+	for n := 0; ; n++ {
+		addr, err := s.locate(ctx, l)
+		if err != nil {
+			return err
+		}
+		err = l.call(ctx, addr, c)
+		if _, ok := s.cli.(*redis.ClusterClient); !ok || n == redirections {
+			return err
+		}
+		if target, ok := redirection(redis.IsAskError(err)); ok {
+			return l.call(ctx, target, func(ctx context.Context, cli redis.UniversalClient) error {
+				return c(ctx, asking{cli.(*redis.Client)})
+			})
+		}
+		target, ok := redirection(redis.IsMovedError(err))
+		if !ok {
+			return err
+		}
+		s.failedOver(ctx, err)
+		s.home.Store(&target)
+	}
+}
+
+// redirection is where a Cluster's node sends a call to, if it is an address.
+func redirection(addr string, ok bool) (string, bool) {
+	host, _, err := net.SplitHostPort(addr)
+	return addr, ok && err == nil && host != ""
+}
+
+// locate is the address of the server that holds the queue; "" if there is only one server.
+func (s *store) locate(ctx context.Context, l *link) (string, error) {
+	if _, ok := s.cli.(*redis.ClusterClient); !ok {
+		return "", nil
+	}
+	if home := s.home.Load(); home != nil {
+		return *home, nil
+	}
+	found := make(chan string, 1)
+	err := await(ctx, func() error { // it asks a server if it knows none yet
+		node, err := s.node(ctx)
+		if err == nil {
+			l.learn(node)
+			s.home.Store(&node.Options().Addr)
+			found <- node.Options().Addr
+		}
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return <-found, nil
+}
+
+// single is a client with one connection of its own to the server that holds the queue. Whoever asked for it
+// closes it.
+func (s *store) single(ctx context.Context) (*redis.Client, error) {
+	if s.own == nil {
+		return nil, fmt.Errorf("%w: %T", errNoNode, s.cli)
+	}
+	addr, err := s.locate(ctx, s.own)
+	if err != nil {
+		return nil, err
+	}
+	return s.own.single(addr), nil
+}
+
+// node is the user's client for the one server that holds the queue.
+func (s *store) node(ctx context.Context) (*redis.Client, error) {
+	switch cli := s.cli.(type) {
+	case *redis.Client:
+		return cli, nil
+	case *redis.ClusterClient:
+		return cli.MasterForKey(ctx, s.keys.wake)
+	default:
+		return nil, fmt.Errorf("%w: %T", errNoNode, s.cli)
+	}
+}
+
+// errNoNode: the client is of a kind that does not say which server holds a key.
+var errNoNode = errors.New("this kind of client does not say which server holds a key")
+
+// failedOver has a Cluster's client ask anew who holds what. By itself it goes on to call a
+// dead primary until its next reload, which is a minute apart.
+func (s *store) failedOver(ctx context.Context, err error) {
+	if cluster, ok := s.cli.(*redis.ClusterClient); ok && transient(err) {
+		s.home.Store(nil)
+		cluster.ReloadState(ctx)
+	}
+}
+
+// well asks the user's client for a sign of life; any answer is one.
+func (s *store) well(ctx context.Context) error {
+	return await(ctx, func() error {
+		node, err := s.node(ctx)
+		if err == nil {
+			err = node.WithTimeout(detourProbe).Time(ctx).Err()
+		}
+		if !unwell(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+func (s *store) dialFault() error {
+	if s.own != nil {
+		return s.own.dialFault()
+	}
+	return s.detour.dialFault()
+}
+
+// A timeoutError ends an attempt that was not answered in time.
+type timeoutError struct {
+	limit  time.Duration
+	unsent bool  // it got no connection
+	dial   error // why dialling failed lately, if it did
+}
+
+func (e *timeoutError) Error() string {
+	what := "no answer within"
+	if e.unsent {
+		what = "no connection within"
+	}
+	if e.dial != nil {
+		return fmt.Sprintf("%s %v: %v", what, e.limit, e.dial)
+	}
+	return fmt.Sprintf("%s %v", what, e.limit)
+}
+
+func (e *timeoutError) Unwrap() error { return e.dial }
+
+// Timeout and Temporary make it a net.Error.
+func (e *timeoutError) Timeout() bool   { return true }
+func (e *timeoutError) Temporary() bool { return true }
+
+func timedOut(err error) bool {
+	var netErr net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
+}

@@ -1,0 +1,291 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+)
+
+// This file keeps connections of the library's own beside those of the user's client. In the user's
+// pool a consumer would have to share with blocking calls of strangers, and after a fault of the
+// network it would find one dead connection after the other.
+
+// A link is the library's own connections to the Redis of one client, made with that client's options:
+// its dialer, so that Sentinel is asked, its credentials and its TLS, but not its hooks. All queues of a
+// process that consume with the client share it. It is safe for concurrent use.
+type link struct {
+	owner redis.UniversalClient
+	users int // guarded by links.mu
+
+	mu    sync.Mutex
+	like  *redis.Options        // of one server; nil until one is known
+	pools map[string]*pool      // by address; "" if there is one server only
+	hooks []redis.Hook          // of tests
+	fault atomic.Pointer[error] // why the last dial failed; nil if it did not
+	over  bool                  // it is released; calls that nobody waits for may be under way
+}
+
+// A pool is the connections to one server. After a call that got no answer they are not trusted any more:
+// the next one goes over a new pool, and the old one is closed when nothing is under way on it.
+type pool struct {
+	cli  *redis.Client
+	addr string
+	busy int // calls under way
+	over bool
+}
+
+// links are those that are in use.
+var links = struct {
+	mu sync.Mutex
+	of map[redis.UniversalClient]*link
+}{of: map[redis.UniversalClient]*link{}}
+
+// linkTo returns the link of a client, for the caller to release; nil if the client is of a kind that
+// does not tell its options.
+func linkTo(cli redis.UniversalClient) *link {
+	switch cli.(type) {
+	case *redis.Client, *redis.ClusterClient:
+	default:
+		return nil
+	}
+	links.mu.Lock()
+	defer links.mu.Unlock()
+	l := links.of[cli]
+	if l == nil {
+		l = &link{owner: cli, pools: map[string]*pool{}}
+		links.of[cli] = l
+	}
+	l.users++
+	return l
+}
+
+// release gives a link back; the last one who does closes it.
+func (l *link) release() {
+	links.mu.Lock()
+	defer links.mu.Unlock()
+	if l.users--; l.users > 0 {
+		return
+	}
+	delete(links.of, l.owner)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+	for _, p := range l.pools {
+		l.retire(p)
+	}
+}
+
+// call makes a call over the connections to one server.
+func (l *link) call(ctx context.Context, addr string, c call) error {
+	p := l.take(addr)
+	defer l.put(p)
+	err := c(ctx, p.cli)
+	var answer redis.Error
+	if err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, &answer) || says(err, "READONLY") {
+		l.distrust(p)
+	}
+	return err
+}
+
+// take returns the pool of a server for one call; put gives it back.
+func (l *link) take(addr string) *pool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.pools[addr]
+	if p == nil {
+		p = &pool{cli: redis.NewClient(l.options(addr)), addr: addr}
+		for _, hook := range l.hooks {
+			p.cli.AddHook(hook)
+		}
+		if p.over = l.over; !l.over {
+			l.pools[addr] = p
+		}
+	}
+	p.busy++
+	return p
+}
+
+func (l *link) put(p *pool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p.busy--
+	p.closeIdle()
+}
+
+// distrust has calls that begin from now on use other connections than those of p.
+func (l *link) distrust(p *pool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !p.over {
+		l.retire(p)
+	}
+}
+
+// retire has a pool closed as soon as nothing is under way on it, with mu held.
+func (l *link) retire(p *pool) {
+	delete(l.pools, p.addr)
+	p.over = true
+	p.closeIdle()
+}
+
+func (p *pool) closeIdle() {
+	if p.over && p.busy == 0 {
+		_ = p.cli.Close() // connections that are thrown away have nothing to tell
+	}
+}
+
+const (
+	// linkPool is how many connections a link makes to one server at most; they are made when they are wanted.
+	linkPool = 64
+	// linkAge is how old a connection gets, give or take a fifth: it may lead to a primary that has been
+	// replaced, and that nobody has told so.
+	linkAge = 10 * time.Second
+	// linkLimit bounds what a context does not, such as a handshake that nobody waits for any more.
+	linkLimit = time.Minute
+)
+
+// options are the user's, for connections of the library's own, with mu held.
+func (l *link) options(addr string) *redis.Options {
+	if l.like == nil {
+		l.like = l.owner.(*redis.Client).Options() // a Cluster's are learned by locate
+	}
+	opt := *l.like
+	if addr != "" {
+		opt.Addr, opt.NodeAddress = addr, addr
+	}
+	opt.Dialer = l.dialer(opt.Dialer)
+	opt.DialerRetries, opt.MaxRetries = 1, -1 // a repeat is the library's to make
+	opt.ContextTimeoutEnabled = true          // the context is what bounds a call
+	opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = linkLimit, linkLimit, linkLimit
+	opt.PoolSize, opt.MaxConcurrentDials, opt.PoolFIFO = linkPool, linkPool, true
+	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
+	opt.ConnMaxLifetime, opt.ConnMaxLifetimeJitter = linkAge, linkAge/5
+	opt.PipelineReadBufferSize, opt.PipelineWriteBufferSize = 0, 0
+	opt.ClientSideCache, opt.ClientSideCacheConfig, opt.PushNotificationProcessor = nil, nil, nil
+	// Of no use to a connection that is made anew in seconds; and the user's own is still
+	// being written to while its first connections are made (go-redis 9.22).
+	opt.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	return &opt
+}
+
+// dialer notes why dialling fails: a call that is not waited for any longer does not learn it.
+func (l *link) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err == nil {
+			l.fault.Store(nil)
+		} else if !errors.Is(err, context.Canceled) {
+			l.fault.Store(&err)
+		}
+		return conn, err
+	}
+}
+
+// dialFault is why the last dial failed; nil if it did not.
+func (l *link) dialFault() error {
+	if fault := l.fault.Load(); fault != nil {
+		return *fault
+	}
+	return nil
+}
+
+// learn notes the options of a Cluster's servers.
+func (l *link) learn(node *redis.Client) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.like == nil {
+		l.like = node.Options()
+	}
+}
+
+// single is a client with one connection, for blocking calls. Whoever asked for it closes it.
+func (l *link) single(addr string) *redis.Client {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	opt := l.options(addr)
+	opt.PoolSize, opt.MaxConcurrentDials, opt.ConnMaxLifetime = 1, 1, 0
+	return redis.NewClient(opt)
+}
+
+// asking is a client of a Cluster's node that has only some keys of a slot yet.
+type asking struct{ *redis.Client }
+
+func (c asking) Process(ctx context.Context, cmd redis.Cmder) error {
+	pipe := c.Pipeline()
+	for _, each := range []redis.Cmder{redis.NewStatusCmd(ctx, "asking"), cmd} {
+		if err := pipe.Process(ctx, each); err != nil {
+			return err
+		}
+	}
+	if _, err := pipe.Exec(ctx); cmd.Err() == nil {
+		return err
+	}
+	return cmd.Err()
+}
+
+// A detour leads over the link while the user's client is in trouble: it has connections that do not
+// answer, or none to spare. While it lasts the client is asked each second whether it is well again.
+type detour struct {
+	mu   sync.Mutex
+	link *link     // nil: there is none
+	used time.Time // last
+}
+
+const (
+	detourProbe = time.Second
+	// detourIdle is how long a detour lasts that nobody takes.
+	detourIdle = 5 * time.Second
+)
+
+// take returns the link of the detour if there is one, for the caller to release.
+func (d *detour) take() *link {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.link == nil {
+		return nil
+	}
+	d.used = time.Now()
+	return linkTo(d.link.owner)
+}
+
+func (d *detour) dialFault() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.link == nil {
+		return nil
+	}
+	return d.link.dialFault()
+}
+
+// begin begins a detour, which lasts until well says nil or nobody takes it.
+func (d *detour) begin(cli redis.UniversalClient, well func(context.Context) error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.link != nil {
+		return
+	}
+	if d.link = linkTo(cli); d.link == nil {
+		return
+	}
+	d.used = time.Now()
+	var timer *time.Timer
+	timer = time.AfterFunc(detourProbe, func() {
+		ctx, cancel := context.WithTimeout(context.Background(), detourProbe)
+		defer cancel()
+		err := well(ctx)
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if err != nil && time.Since(d.used) < detourIdle {
+			timer.Reset(detourProbe)
+			return
+		}
+		d.link.release()
+		d.link = nil
+	})
+}
