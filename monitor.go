@@ -48,7 +48,7 @@ func read(ctx context.Context, attempt func() error) (err error) {
 			return withLast(end, err)
 		}
 		err = attempt()
-		if err == nil || !worthRepeating(err, n) || !bounded && time.Since(begun) > readFor {
+		if err == nil || !transient(err) || !bounded && time.Since(begun) > readFor {
 			return err
 		}
 		pause(ctx, backoff(n))
