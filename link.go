@@ -23,12 +23,13 @@ type link struct {
 	owner redis.UniversalClient
 	users int // guarded by links.mu
 
-	mu    sync.Mutex
-	like  *redis.Options        // of one server; nil until one is known
-	pools map[string]*pool      // by address; "" if there is one server only
-	hooks []redis.Hook          // of tests
-	fault atomic.Pointer[error] // why the last dial failed; nil if it did not
-	over  bool                  // it is released; calls that nobody waits for may be under way
+	mu        sync.Mutex
+	like      *redis.Options        // of one server; nil until one is known
+	pools     map[string]*pool      // by address; "" if there is one server only
+	hooks     []redis.Hook          // of tests
+	listening func(*redis.Client)   // of tests, with a connection for wake-ups
+	fault     atomic.Pointer[error] // why the last dial failed; nil if it did not
+	over      bool                  // it is released; calls that nobody waits for may be under way
 }
 
 // A pool is the connections to one server. After a call that got no answer they are not trusted any more:
@@ -210,7 +211,11 @@ func (l *link) single(addr string) *redis.Client {
 	defer l.mu.Unlock()
 	opt := l.options(addr)
 	opt.PoolSize, opt.MaxConcurrentDials, opt.ConnMaxLifetime = 1, 1, 0
-	return redis.NewClient(opt)
+	cli := redis.NewClient(opt)
+	if l.listening != nil {
+		l.listening(cli)
+	}
+	return cli
 }
 
 // asking is a client of a Cluster's node that has only some keys of a slot yet.

@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"log/slog"
+	"math/rand/v2"
 	"time"
 )
 
@@ -83,7 +84,7 @@ type looper struct {
 	drops    int   // how often its connection failed since it last worked
 	worked   int64 // listener.worked, as it was then
 
-	lastLook time.Time
+	nextLook time.Time     // the tick
 	rtt      time.Duration // of fetches, a moving average
 	more     bool          // more is due now, or may be
 	hold     int64         // instant (server's, unix us) that this run serves: it took the marker; 0: none
@@ -112,7 +113,7 @@ func (l *looper) wait() {
 		l.look(true) // it has no worker for the instant: the alarm is for another
 		return
 	}
-	pause := time.Until(l.lastLook.Add(l.tick))
+	pause := time.Until(l.nextLook)
 	if l.hold != 0 && room > 0 {
 		pause = min(pause, l.until(l.hold))
 	}
@@ -129,20 +130,20 @@ func (l *looper) wait() {
 			l.perMsg.Store(int64(bufferPatience)) // handlers are slow now: no fetching ahead
 			l.empty()
 		}
-		if time.Since(l.lastLook) >= l.tick || l.hold != 0 && l.until(l.hold) <= 0 {
+		if !time.Now().Before(l.nextLook) || l.hold != 0 && l.until(l.hold) <= 0 {
 			l.look(false)
 		}
 	case l.hold = <-l.listen.rung: // whatever was held before: the marker taken last is the latest word
 		l.asked = false
 		l.hear(true, nil)
 	case err := <-l.listen.lost:
-		if worked := l.listen.worked.Load(); worked != l.worked {
-			l.worked, l.drops = worked, 0
+		l.look(true)
+		if !movedOn(err) {
+			l.drops++
 		}
-		if l.drops++; l.drops >= deafAfter { // although fetches go through
+		if l.drops >= deafAfter { // although fetches go through
 			l.hear(false, err)
 		}
-		l.look(true)
 	case err := <-l.listen.off:
 		l.hear(false, err)
 		l.look(false)
@@ -159,27 +160,40 @@ func (l *looper) wait() {
 // deafAfter is how often in a row the listener may fail while fetches go through.
 const deafAfter = 5
 
-// hear notes whether there are wake-ups from Redis, and says so when there are none.
+// hear notes whether there are wake-ups from Redis, and says so when that changes.
 func (l *looper) hear(works bool, err error) {
 	if works == l.blocking {
 		return
 	}
 	l.blocking = works
 	l.deaf.Store(!works)
-	if !works {
-		l.log.Warn("delayqueue: this Redis or client cannot wait for wake-ups: messages that other processes send are seen at the next look",
+	if works {
+		l.log.Info("delayqueue: wake-ups work again")
+	} else {
+		l.log.Warn("delayqueue: cannot wait for wake-ups: messages that other processes send are seen at the next look",
 			slog.Duration("interval", l.tick), slog.Any("error", err))
 	}
 }
 
 // look fetches once: the tick.
 func (l *looper) look(rearm bool) {
-	want := l.room(l.rtt)
+	want, begun := l.room(l.rtt), time.Now()
 	got, asked, err := l.fetch(ask{want: want, rearm: rearm, says: l.says(time.Now())})
 	now := time.Now()
-	l.lastLook = now
+	l.nextLook = now.Add(l.tick - rand.N(l.tick/8+1)) // so that consumers do not fall into step
 	if err != nil {
 		return // stopping
+	}
+	if worked := l.listen.worked.Load(); worked != l.worked {
+		l.worked, l.drops = worked, 0
+		l.hear(true, nil)
+	}
+	if asked.Sub(begun) > outageAfter { // the listener's connection may have suffered from the same
+		l.drops = 0
+		l.listen.retry()
+	}
+	if l.blocking && l.asked && !rearm && l.hold == 0 && !l.more && l.unheard(&got) {
+		l.listen.drop()
 	}
 	rtt := now.Sub(asked)
 	if l.rtt == 0 {
@@ -197,4 +211,19 @@ func (l *looper) look(rearm bool) {
 		l.hold = 0 // served, or superseded by a marker that another takes
 	}
 	l.accept(&got, asked, now)
+}
+
+// lateAfter is how late a message is that no wake-up came for.
+const lateAfter = 100 * time.Millisecond
+
+// unheard says whether a fetch brought a message that came due since the last one, and that should have woken
+// somebody: the listener's connection may lead to a server that has been replaced.
+func (l *looper) unheard(got *fetched) bool {
+	for _, text := range got.envelopes {
+		e, err := decodeEnvelope(text)
+		if err == nil && e.due > l.server && e.due < got.now-lateAfter.Microseconds() {
+			return true
+		}
+	}
+	return false
 }

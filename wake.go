@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,6 +29,7 @@ const (
 type listener struct {
 	store  *store
 	ask    chan struct{} // cap 1: take one marker
+	again  chan struct{} // cap 1: Redis is back
 	rung   chan int64    // cap 1: the instant of a marker that was taken
 	off    chan error    // cap 1: this server or client cannot block; the error says why
 	lost   chan error    // cap 1: the connection failed, perhaps with a marker on it
@@ -43,7 +45,7 @@ func newListener(s *store) *listener {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &listener{
 		store: s, ctx: ctx, cancel: cancel,
-		ask: make(chan struct{}, 1), rung: make(chan int64, 1), off: make(chan error, 1), lost: make(chan error, 1),
+		ask: make(chan struct{}, 1), again: make(chan struct{}, 1), rung: make(chan int64, 1), off: make(chan error, 1), lost: make(chan error, 1),
 	}
 }
 
@@ -97,10 +99,35 @@ func (l *listener) listen() {
 			select {
 			case <-l.ctx.Done():
 				return
-			case <-time.After(backoff(failures)):
+			case <-l.again:
+				failures = 0
+			case <-time.After(listenBackoff(failures)):
 			}
 		}
 	}
+}
+
+// listenBackoff is how long to wait after the nth failure in a row: up to two minutes while fetches go through,
+// for there may be no room for another connection.
+func listenBackoff(n int) time.Duration {
+	if n <= deafAfter {
+		return backoff(n)
+	}
+	d := min(time.Second<<min(n-deafAfter, 10), 2*time.Minute)
+	return d/2 + rand.N(d/2+1)
+}
+
+// retry has the listener try again at once.
+func (l *listener) retry() {
+	select {
+	case l.again <- struct{}{}:
+	default:
+	}
+}
+
+// movedOn tells the answers of a server that does not hold the queue, or not yet: another one does.
+func movedOn(err error) bool {
+	return says(err, "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN")
 }
 
 // refusesBlocking tells a host that does not offer BZPOPMIN from one that is in trouble.

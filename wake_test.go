@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -231,4 +232,55 @@ func TestProxyThatDropsBlockingCalls(t *testing.T) {
 	f.send(f.queue(nil), "x", WithDelay(3*time.Second))
 	eventually(t, "a look has seen it", func() bool { return q.current().listen.worked.Load() == 0 && f.check().Fields["armed"] != "0" })
 	receive(t, "it is served before the next tick", got)
+}
+
+// TestWakeConnectionIsSilent: one that brings nothing although messages come due is replaced long before it is noticed to be dead.
+func TestWakeConnectionIsSilent(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	wire := redistest.NewWire(t, server.Addr())
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
+	t.Cleanup(func() { _ = cli.Close() })
+	got := make(chan string, 100)
+	f.queueOn(cli, func(payload string) bool { got <- payload; return true }).WithFetchInterval(time.Second).StartConsume()
+	eventually(t, "it listens", func() bool { return blockedClients(t, f) == 1 })
+	wire.HalfOpen()
+	eventually(t, "the server has noticed", func() bool { return blockedClients(t, f) == 0 })
+	begun := time.Now()
+	for blockedClients(t, f) == 0 && time.Since(begun) < patience {
+		f.send(f.queue(nil), "x")
+		receive(t, "it is handled", got)
+	}
+	if took := time.Since(begun); took > wakeBlock*8/10 {
+		t.Errorf("it listens again after %v", took)
+	}
+}
+
+// TestNoRoomForTheListener: it does not hammer a server that has no room for its connection, and says why it has none.
+func TestNoRoomForTheListener(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cli := redis.NewClient(&redis.Options{Addr: shared.Addr()})
+	t.Cleanup(func() { _ = cli.Close() })
+	var dials atomic.Int64
+	q := f.queueOn(cli, func(string) bool { return true })
+	l := linkTo(cli)
+	defer l.release()
+	const full = "ERR max number of clients reached"
+	l.listening = func(own *redis.Client) {
+		own.AddHook(commandHook(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+			dials.Add(1)
+			cmd.SetErr(answer(full))
+			return answer(full)
+		}))
+	}
+	q.StartConsume()
+	eventually(t, "it says why", func() bool { return f.log.count("cannot wait for wake-ups") == 1 && f.log.count(full) == 1 })
+	if n := dials.Load(); n > 4*deafAfter {
+		t.Errorf("%d dials", n)
+	}
+	if d := listenBackoff(deafAfter + 20); d < time.Minute || d > 2*time.Minute {
+		t.Errorf("it waits %v in the end", d)
+	}
 }
