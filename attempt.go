@@ -115,7 +115,10 @@ func (s *store) attempt(ctx context.Context, t *tolerance, args []any, extra tim
 	if timedOut(err) {
 		t.exceeded(level)
 		done := errors.Is(err, errCarriedOut)
-		err = &timeoutError{limit: limit, unsent: err == context.DeadlineExceeded, dial: s.dialFault()}
+		err = &timeoutError{limit: limit.Round(time.Millisecond), unsent: err == context.DeadlineExceeded, dial: s.dialFault}
+		if done {
+			err = fmt.Errorf("%w: %w", errCarriedOut, err)
+		}
 	}
 	s.failedOver(ctx, err)
 	if s.own == nil && (says(err, "READONLY") || unwell(err)) {
@@ -311,8 +314,8 @@ func (s *store) dialFault() error {
 // A timeoutError ends an attempt that was not answered in time.
 type timeoutError struct {
 	limit  time.Duration
-	unsent bool  // it got no connection
-	dial   error // why dialling failed lately, if it did
+	unsent bool         // it got no connection
+	dial   func() error // why dialling failed lately, if it did; that may be known only later
 }
 
 func (e *timeoutError) Error() string {
@@ -320,13 +323,18 @@ func (e *timeoutError) Error() string {
 	if e.unsent {
 		what = "no connection within"
 	}
-	if e.dial != nil {
-		return fmt.Sprintf("%s %v: %v", what, e.limit, e.dial)
+	if cause := e.Unwrap(); cause != nil {
+		return fmt.Sprintf("%s %v: %v", what, e.limit, cause)
 	}
 	return fmt.Sprintf("%s %v", what, e.limit)
 }
 
-func (e *timeoutError) Unwrap() error { return e.dial }
+func (e *timeoutError) Unwrap() error {
+	if e.dial == nil {
+		return nil
+	}
+	return e.dial()
+}
 
 // Timeout and Temporary make it a net.Error.
 func (e *timeoutError) Timeout() bool   { return true }

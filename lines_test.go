@@ -208,7 +208,7 @@ func TestErrorCodes(t *testing.T) {
 		{redis.ErrPoolTimeout, true, true, ""},
 		{dial, true, true, ""},
 		{&net.OpError{Op: "read", Err: errBoom}, true, false, ""},
-		{&timeoutError{limit: time.Second, unsent: true, dial: dial}, true, true, "no connection within 1s: dial"},
+		{&timeoutError{limit: time.Second, unsent: true, dial: func() error { return dial }}, true, true, "no connection within 1s: dial"},
 		{&timeoutError{limit: time.Second}, true, false, "no answer within 1s"},
 		{context.Canceled, false, false, ""},
 		{redis.ErrClosed, false, false, ""},
@@ -222,5 +222,22 @@ func TestErrorCodes(t *testing.T) {
 		if got := s.explain(c.err); !errors.Is(got, c.err) || !strings.Contains(got.Error(), c.explained) {
 			t.Errorf("%v is explained as %v", c.err, got)
 		}
+	}
+}
+
+// TestNoSentinelAnswers: an attempt has its bound, and the error the cause.
+func TestNoSentinelAnswers(t *testing.T) {
+	t.Parallel()
+	cli := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}, DialerRetries: 3}) // by default go-redis goes on for 17 s
+	defer cli.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Second)
+	defer cancel()
+	begun := time.Now()
+	_, err := NewPublisher("q", cli).Send(ctx, "x")
+	if took := time.Since(begun); took > 6*time.Second+soon {
+		t.Errorf("took %v", took)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "sentinels") {
+		t.Errorf("Send: %v; want the deadline and that no sentinel can be reached", err)
 	}
 }

@@ -175,13 +175,18 @@ func (l *link) options(addr string) *redis.Options {
 	return &opt
 }
 
+// dialTime is how long a dial goes on that nobody waits for any longer, to learn why it fails.
+const dialTime = 5 * time.Second
+
 // dialer notes why dialling fails: a call that is not waited for any longer does not learn it.
 func (l *link) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTime)
+		defer cancel()
 		conn, err := dial(ctx, network, addr)
 		if err == nil {
 			l.fault.Store(nil)
-		} else if !errors.Is(err, context.Canceled) {
+		} else {
 			l.fault.Store(&err)
 		}
 		return conn, err
