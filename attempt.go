@@ -339,8 +339,3 @@ func (e *timeoutError) Unwrap() error {
 // Timeout and Temporary make it a net.Error.
 func (e *timeoutError) Timeout() bool   { return true }
 func (e *timeoutError) Temporary() bool { return true }
-
-func timedOut(err error) bool {
-	var netErr net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
-}
