@@ -261,11 +261,7 @@ func TestRedisRefuses(t *testing.T) {
 		if target != nil && !errors.Is(err, target) {
 			t.Errorf("%s: %v is not %v", what, err, target)
 		}
-		eventually(t, "nothing is under way", func() bool {
-			q.sendMu.Lock()
-			defer q.sendMu.Unlock()
-			return len(q.landed) == q.flights
-		})
+		eventually(t, "nothing is under way", q.landed)
 	}
 
 	// A full server refuses sends, and consuming drains it.
