@@ -45,13 +45,10 @@ type reach struct {
 	CA             string // PEM of who signed the server's certificate
 }
 
-// client makes a client. Its timeouts stand in the same proportion to the short leases here as
-// go-redis's own stand to the default lease.
+// client makes a client with no settings but where Redis is and how to get in.
 func (r reach) client() redis.UniversalClient {
 	opt := &redis.UniversalOptions{
 		Addrs: r.Addrs, MasterName: r.Master, IsClusterMode: r.Cluster, Username: r.User, Password: r.Password,
-		DialTimeout: time.Second, ReadTimeout: 500 * time.Millisecond, WriteTimeout: 500 * time.Millisecond,
-		DialerRetries: 1,
 	}
 	if r.CA != "" {
 		roots := x509.NewCertPool()
