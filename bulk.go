@@ -89,7 +89,7 @@ func (m *Monitor) BulkRescheduleBy(ctx context.Context, b Bulk, d time.Duration)
 }
 
 // BulkContinue goes on with a call for many that was cut off; next is the Next of its result, which holds all else
-// that it was told. See Bulk for progress.
+// that it was told. Of several results any Next will do, also one that was continued before. See Bulk for progress.
 func (m *Monitor) BulkContinue(ctx context.Context, next string, progress func(*BulkResult) bool) (*BulkResult, error) {
 	var o operation
 	if err := readCursor(next, &o); err != nil {
@@ -104,6 +104,7 @@ func (m *Monitor) BulkContinue(ctx context.Context, next string, progress func(*
 			return o.result(places), m.failed(err, "%s", verbs[o.What])
 		}
 	}
+	o.Caller, o.N = newCaller().id, 0 // next may be continued more than once: each time with calls of its own
 	return m.operate(ctx, &o, progress)
 }
 

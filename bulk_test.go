@@ -286,3 +286,26 @@ func TestBulkContinues(t *testing.T) {
 		}
 	}
 }
+
+// TestBulkContinuesTwice: a result that was continued before, by one who did not live to say how far, is as good as
+// any other, and so is one that two continue at once.
+func TestBulkContinuesTwice(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q, m := f.queue(nil), NewMonitor(f.name, f.cli)
+	for before := range 4 {
+		for i := range 10 {
+			f.send(q, fmt.Sprint(i), inAnHour)
+		}
+		steps := func(n int) func(*BulkResult) bool { return func(*BulkResult) bool { n--; return n > 0 } }
+		first, err := m.BulkDelete(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 2}, Progress: steps(1)})
+		f.must(err)
+		_, err = m.BulkContinue(ctxB, first.Next, steps(before+1))
+		f.must(err)
+		got, err := m.BulkContinue(ctxB, first.Next, nil)
+		if want := int64(10 - 2*(before+1)); err != nil || got.Done != want || got.Next != "" {
+			t.Errorf("continued after %d steps: %+v, %v; want %d done", before+1, got, err, want)
+		}
+		f.lists(m, StatePending, Filter{})
+	}
+}
