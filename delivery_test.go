@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -128,7 +129,7 @@ func TestManyMessagesOfANewerVersion(t *testing.T) {
 	var last string
 	ids := make([]string, 30)
 	for i := range ids {
-		last = f.send(sender, "newer").ID
+		last = f.send(sender, "newer", WithKey(fmt.Sprint("key ", i))).ID
 		ids[i] = last
 		f.rewrite(q, last, func(e string) string { return "\x02" + e[1:] })
 	}
@@ -148,6 +149,7 @@ func TestManyMessagesOfANewerVersion(t *testing.T) {
 	}
 	f.score(k.garbage, last)
 	q.StopConsume()
+	f.send(sender, "has its key", inAnHour, WithKey("key 29"))
 	for _, id := range ids { // so that the checker finds none
 		f.rewrite(q, id, func(e string) string { return "\x01" + e[1:] })
 	}

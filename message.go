@@ -156,7 +156,7 @@ func (e *envelope) encode(w when) string {
 var errBadEnvelope = errors.New("broken envelope")
 
 // decodeEnvelope reads what a sender of this version wrote. The payload is a part of
-// s, not a copy. It returns errNewerVersion for a version that it does not know and
+// s, not a copy. It returns errNewerVersion, beside due and key, for a version that it does not know and
 // errBadEnvelope for bytes that no version wrote.
 func decodeEnvelope(s string) (envelope, error) {
 	var e envelope
@@ -167,13 +167,13 @@ func decodeEnvelope(s string) (envelope, error) {
 	if err != nil { // in every version there are digits
 		return e, fmt.Errorf("%w: due %q", errBadEnvelope, s[1:envelopeHead])
 	}
-	if s[0] > envelopeVersion {
-		return e, fmt.Errorf("%w: %d", errNewerVersion, s[0])
-	}
 	e.due = int64(due)
 	r := envelopeReader{s: s[envelopeHead:]}
 	hi, lo := r.byte(), r.byte()
 	e.key = r.take(uint64(hi)<<8 | uint64(lo))
+	if s[0] > envelopeVersion { // it keeps its key, which is freed with it
+		return e, fmt.Errorf("%w: %d", errNewerVersion, s[0])
+	}
 	flags := r.byte()
 	e.retries = int(min(r.uvarint(), math.MaxInt32))
 	if flags&flagTTL != 0 {
