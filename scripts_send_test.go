@@ -211,3 +211,21 @@ func TestScriptForget(t *testing.T) {
 		r.equal("left", len(r.read().Fields), len(before)+2)
 	}, "pending a@1h0m0s wake 1h0m0s"}})
 }
+
+// TestScriptSingleAfterAPause: a pause that is over costs no second call.
+func TestScriptSingleAfterAPause(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		for i, until := range []int64{r.now - 1e6, r.now + 1e6} {
+			r.do("HSET", r.keys.state, "pause", until)
+			c := newCaller()
+			c.next()
+			m := msg(strconv.Itoa(i), time.Second)
+			got, err := r.store.run(ctxB, singleScript, r.store.singleKeys, []any{c.id, c.n, m.when.String(), m.id, m.text})
+			if err != nil || (len(got.rest) > 0) != (i == 0) {
+				r.t.Errorf("paused until %d, now %d: %v, %v", until, r.now, got, err)
+			}
+		}
+		r.do("HDEL", r.keys.state, "pause")
+	})
+}

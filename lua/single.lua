@@ -13,7 +13,8 @@ local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local field = 'call:' .. ARGV[1]
 local state = redis.call('HMGET', KEYS[4], field, 'armed', 'sent', 'pause')
-if state[4] then return {} end
+local pause = tonumber(state[4])
+if state[4] and not (pause and pause <= now) then return {} end -- one that is over stays there
 local last = state[1] and tonumber(string.match(state[1], '^%d+'))
 if last and last >= tonumber(ARGV[2]) then return {} end -- a repeat, or too late
 local sent = tonumber(state[3] or 0) -- as tally.lua says
