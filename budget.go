@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -111,7 +110,7 @@ func (r *run) bytesFor() int {
 // renumber gives the loop (0) or the settler (1) a new caller if somebody else has written into state what its last
 // call was, or what it came to: a repeat under the old number would be refused, or not be understood, for ever.
 func (r *run) renumber(i int, err error) {
-	if strings.Contains(err.Error(), "DQSTALE") || errors.Is(err, ErrBadReply) {
+	if stale(err) || errors.Is(err, ErrBadReply) {
 		r.log.Error("delayqueue: another program has changed what this queue remembers of its calls", slog.Any("error", err))
 		r.callers[i] = newCaller()
 		r.callers[i].next()

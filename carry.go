@@ -112,6 +112,12 @@ func (s *sending) attempt(c *caller, b *batch, n int) (last bool) {
 	}
 	unknown := !b.gate.close() && !refusal(err)
 	s.failed(b, begun, err, unknown)
+	if stale(err) {
+		*c = *newCaller()
+		if !b.reached {
+			return false
+		}
+	}
 	if errors.Is(err, errGateClosed) || transient(err) {
 		return false
 	}
@@ -170,7 +176,7 @@ var errCarriedOut = errors.New("the replicas could not be asked")
 // refusal tells an answer of the server that says that a call was not carried out.
 func refusal(err error) bool {
 	var answer redis.Error
-	return errors.As(err, &answer) && !errors.Is(err, errCarriedOut) && !redis.HasErrorPrefix(err, "UNBLOCKED") && !redis.HasErrorPrefix(err, "DQSTALE")
+	return errors.As(err, &answer) && !errors.Is(err, errCarriedOut) && !redis.HasErrorPrefix(err, "UNBLOCKED")
 }
 
 // everybodys tells what has nothing to do with one message.

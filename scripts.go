@@ -128,6 +128,10 @@ type caller struct {
 
 func newCaller() *caller { return &caller{id: strings.ReplaceAll(uuid.NewString(), "-", "")} }
 
+// stale tells the refusal of a call whose caller seems to have made a later one. Of a new call that says that somebody
+// else has written into state, and all that follow would be refused too.
+func stale(err error) bool { return says(err, "DQSTALE") }
+
 // next begins a call that is new; without it, the last one is repeated.
 func (c *caller) next() { c.n++ }
 
@@ -443,7 +447,11 @@ func (cs *callers) call(ctx context.Context, attempt func(c *caller) error) erro
 	c := processCallers.take()
 	defer processCallers.put(c)
 	c.next()
-	return repeat(ctx, math.MaxInt, func() error { return attempt(c) })
+	err := repeat(ctx, math.MaxInt, func() error { return attempt(c) })
+	if err != nil && stale(err) {
+		*c = *newCaller()
+	}
+	return err
 }
 
 // repeat makes an attempt again and again until Redis answers or ctx ends, at most so often.

@@ -202,3 +202,54 @@ func TestScriptRubbishConsumers(t *testing.T) {
 		goesOn(r)
 	})
 }
+
+// TestForeignCallNumber: who writes a call number into state stops no sender, and who steers at most once.
+func TestForeignCallNumber(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil)
+	info := f.send(q, "before", inAnHour)
+	state := q.store.keys.state
+	spoil := func() {
+		t.Helper()
+		for field := range f.cli.HGetAll(ctxB, state).Val() {
+			if strings.HasPrefix(field, "call:") {
+				f.must(f.cli.HSet(ctxB, state, field, fmt.Sprintf("99999999 %d ", time.Now().UnixMicro())).Err())
+			}
+		}
+	}
+	spoil()
+	f.send(q, "alone", inAnHour)
+	spoil()
+	f.send(q, "with a key", inAnHour, WithKey("k"))
+	spoil()
+	if _, err := q.SendBatch(ctxB, []Outgoing{{Payload: "one"}, {Payload: "other", Options: []MsgOption{WithKey("l")}}}); err != nil {
+		t.Error(err)
+	}
+	spoil()
+	_, _ = q.Intercept(ctxB, info.ID)
+	if got, err := q.Intercept(ctxB, info.ID); err != nil || !got.Intercepted && got.State != StateGone {
+		t.Errorf("intercept: %+v, %v", got, err)
+	}
+}
+
+// TestForeignHolderOfAKey: whatever holds a key, the others that are sent with it are stored, and say so.
+func TestForeignHolderOfAKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q, m := f.queue(nil), NewMonitor(f.name, f.cli)
+	f.buried("dead")
+	k := q.store.keys
+	for _, holder := range []string{"a b", " ", "\n", "\u00a0", "1=2 3=4", "\xff"} {
+		f.must(f.cli.HSet(ctxB, k.key, "taken", holder, "key of dead", holder).Err())
+		f.must(f.cli.HSet(ctxB, k.msg, holder, "x").Err())
+		got, err := q.SendBatch(ctxB, []Outgoing{{Payload: "free", Options: []MsgOption{inAnHour}}, {Payload: "not", Options: []MsgOption{WithKey("taken")}}})
+		if !errors.Is(err, ErrDuplicateKey) || got[0].Err != nil || !errors.Is(got[1].Err, ErrDuplicateKey) {
+			t.Errorf("%q: %v, %v", holder, got[0].Err, got[1].Err)
+		}
+		bulk, err := m.BulkRequeue(ctxB, Bulk{})
+		f.bulked("requeue", bulk, err, 1, 0, map[Reason]int64{PassedKey: 1})
+		f.must(f.cli.HDel(ctxB, k.key, "taken", "key of dead").Err())
+		f.must(f.cli.HDel(ctxB, k.msg, holder).Err())
+	}
+}

@@ -59,7 +59,7 @@ while ARGV[run] do
       if holder and not taken[key] and redis.call('HEXISTS', KEYS[2], holder) == 0 then holder = false end
     end
     if holder then
-      refused = refused .. n .. '=' .. holder .. ' '
+      refused = refused .. n .. '=' .. string.gsub(holder, '[^!-~]', '?') .. ' ' -- somebody else may have written it
     else
       if key ~= '' then
         taken[key] = id

@@ -82,7 +82,7 @@ for i = 7, #ARGV, 2 do
   if not allowed then
     where = '!' .. where
   elseif what == 'requeue' and holder and holder ~= id and redis.call('HEXISTS', KEYS[6], holder) == 1 then
-    where = '=' .. holder
+    where = '=' .. string.gsub(holder, '[^!-~]', '?') -- somebody else may have written it
   elseif deletes then
     redis.call('ZREM', KEYS[1], tag)
     redis.call('ZREM', KEYS[3], tag)
