@@ -94,16 +94,18 @@ func (s *Subscription) Stop() {
 // eventRoom is how many events may wait for a listener.
 const eventRoom = 1024
 
-// put never waits.
+// put never waits. If there is no room, the last of those that wait is dropped: the newest event is always heard,
+// and says how many are missing before it, even if nothing happens after it.
 func (s *Subscription) put(e Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.waiting) >= eventRoom {
-		s.missed.Add(e.Dropped + 1)
+	e.Dropped += s.missed.Swap(0)
+	if n := len(s.waiting); n >= eventRoom {
+		e.Dropped += s.waiting[n-1].Dropped + 1
 		s.dropped.Add(1)
+		s.waiting[n-1] = e
 		return
 	}
-	e.Dropped += s.missed.Swap(0)
 	s.waiting = append(s.waiting, e)
 	select {
 	case s.more <- struct{}{}:
@@ -248,7 +250,9 @@ func (s *sending) EnableReport() *Subscription {
 			err = s.store.publish(ctx, text)
 		}
 		if err != nil {
-			sub.missed.Add(int64(len(batch)))
+			for _, e := range batch {
+				sub.missed.Add(e.Dropped + 1)
+			}
 			sub.dropped.Add(int64(len(batch)))
 		}
 	})
