@@ -294,6 +294,8 @@ func TestHistories(t *testing.T) {
 
 	var sent []string
 	over, senders := make(chan struct{}), sync.WaitGroup{}
+	stopSending := sync.OnceFunc(func() { close(over); senders.Wait() })
+	defer stopSending()
 	sender := f.queue(nil)
 	senders.Go(func() {
 		pace := time.NewTicker(2 * time.Millisecond)
@@ -344,8 +346,7 @@ func TestHistories(t *testing.T) {
 	lines[1].Cut() // for good, as if it were killed
 	lines = append(lines, connect())
 	lines[3].q.StartConsume()
-	close(over)
-	senders.Wait()
+	stopSending()
 	eventually(t, "all is handled", func() bool {
 		c, _, err := newStore(f.cli, "dq", f.name).counts(ctx)
 		return err == nil && c.Pending+c.Ready+c.Unack+c.Retry == 0

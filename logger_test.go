@@ -181,20 +181,23 @@ func TestSlowGarbageHandler(t *testing.T) {
 	if _, err := q.SendBatch(context.Background(), batch); err != nil {
 		t.Fatal(err)
 	}
+	dropped := func() (total int) {
+		for _, m := range regexp.MustCompile(`garbage handler is too slow.* messages=(\d+)`).FindAllStringSubmatch(f.log.String(), -1) {
+			k, err := strconv.Atoi(m[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += k
+		}
+		return total
+	}
 	eventually(t, "all are garbage", func() bool { return len(f.check().Garbage) == n+1 })
+	eventually(t, "the consumer knows it", func() bool { return q.current().unsettled.Load() == 0 && dropped() >= 100 })
 	q.StopConsume()
 	close(release)
 	receive(t, "the stop has waited for the rest", done)
-	dropped := 0
-	for _, m := range regexp.MustCompile(`garbage handler is too slow.* messages=(\d+)`).FindAllStringSubmatch(f.log.String(), -1) {
-		k, err := strconv.Atoi(m[1])
-		if err != nil {
-			t.Fatal(err)
-		}
-		dropped += k
-	}
-	if told.Load() != maxGraves+1 || dropped != 100 {
-		t.Errorf("told of %d, %d are said to be dropped, want %d and 100", told.Load(), dropped, maxGraves+1)
+	if told.Load() != maxGraves+1 || dropped() != 100 {
+		t.Errorf("told of %d, %d are said to be dropped, want %d and 100", told.Load(), dropped(), maxGraves+1)
 	}
 }
 
