@@ -14,13 +14,13 @@ import (
 	"pgregory.net/rapid"
 )
 
-var modelCalls = flag.Int64("model.calls", 20_000, "how many calls TestModel compares at least")
+var modelCalls = flag.Int64("model.calls", 4_000, "how many calls TestModel compares at least")
 
 // TestModel makes random calls of four callers on a real server and on a model of the queue, some
 // of them held up, repeated or late, and compares every answer and the whole state after each. A
 // failure is shrunk to the shortest sequence, and printed with its seed.
 func TestModel(t *testing.T) {
-	for name, value := range map[string]string{"rapid.checks": "10", "rapid.steps": "100"} { // sequences, and steps of one on average
+	for name, value := range map[string]string{"rapid.checks": "5", "rapid.steps": "100"} { // sequences, and steps of one on average
 		if err := flag.Set(name, value); err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func TestModel(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				m := newMachine(t, most, &made)
-				for n := 0; n < 3 || most == 4 && made.Load() < *modelCalls; n++ {
+				for n := 0; n < 1 || most == 4 && made.Load() < *modelCalls; n++ {
 					rapid.Check(t, m.sequence)
 				}
 			})
