@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -89,7 +91,8 @@ func (m *Monitor) BulkRescheduleBy(ctx context.Context, b Bulk, d time.Duration)
 }
 
 // BulkContinue goes on with a call for many that was cut off; next is the Next of its result, which holds all else
-// that it was told. Of several results any Next will do, also one that was continued before. See Bulk for progress.
+// that it was told. Of several results any Next will do, also one that was continued before; but of
+// BulkRescheduleBy, whose steps must not be done twice, such a one is refused with ErrBadCursor. See Bulk for progress.
 func (m *Monitor) BulkContinue(ctx context.Context, next string, progress func(*BulkResult) bool) (*BulkResult, error) {
 	var o operation
 	if err := readCursor(next, &o); err != nil {
@@ -99,12 +102,9 @@ func (m *Monitor) BulkContinue(ctx context.Context, next string, progress func(*
 	if verbs[o.What] == "" || o.Place < 0 || o.Place >= len(places) || len(o.Left) != len(places) {
 		return &BulkResult{}, m.failed(fmt.Errorf("%w %q", ErrBadCursor, next), "continue")
 	}
-	if o.Doubt != nil {
-		if err := m.resolve(ctx, &o); err != nil {
-			return o.result(places), m.failed(err, "%s", verbs[o.What])
-		}
+	if err := m.resume(ctx, &o); err != nil {
+		return o.cutOff(places, err), m.failed(err, "%s", verbs[o.What])
 	}
-	o.Caller, o.N = newCaller().id, 0 // next may be continued more than once: each time with calls of its own
 	return m.operate(ctx, &o, progress)
 }
 
@@ -166,7 +166,7 @@ func (m *Monitor) operate(ctx context.Context, o *operation, progress func(*Bulk
 	for o.Place < len(places) {
 		begun := time.Now()
 		if err := m.step(ctx, o, places[o.Place]); err != nil {
-			return o.result(places), m.failed(err, "%s", verbs[o.What])
+			return o.cutOff(places, err), m.failed(err, "%s", verbs[o.What])
 		}
 		rest := restAfter(begun)
 		if progress != nil && !progress(o.result(places)) {
@@ -230,22 +230,36 @@ func (m *Monitor) steerAs(ctx context.Context, o *operation, do steering) (done 
 		done, err = m.store.steer(ctx, c, do)
 		return err
 	})
+	if err != nil && strings.Contains(err.Error(), "DQSTALE") {
+		err = fmt.Errorf("%w: it was continued from here already: use the Next of the last result", ErrBadCursor)
+	}
 	return done, err
 }
 
-// resolve finds out whether the call that was cut off was carried out; if not, it never will be.
-func (m *Monitor) resolve(ctx context.Context, o *operation) error {
-	done, err := m.steerAs(ctx, o, steering{what: o.What})
-	if err != nil {
-		return err
+// resume finds out whether the call that was cut off was carried out; if not, it never will be.
+func (m *Monitor) resume(ctx context.Context, o *operation) error {
+	once := o.What == "by" && !o.Dry // what is behind a Next that was continued has been moved, and would be again
+	if once && o.Doubt == nil {
+		o.N++ // a call that does nothing: who continued this Next before made it too, and others after it
 	}
-	if len(done) > 0 {
-		o.position, o.InPlace, o.Result.Looked = o.Doubt.At, o.Doubt.InPlace, o.Doubt.Looked
-		for _, d := range done {
-			o.count(d)
+	if once || o.Doubt != nil {
+		done, err := m.steerAs(ctx, o, steering{what: o.What})
+		if err != nil {
+			return err
 		}
+		if o.Doubt != nil && len(done) > 0 {
+			o.position, o.InPlace, o.Result.Looked = o.Doubt.At, o.Doubt.InPlace, o.Doubt.Looked
+			for _, d := range done {
+				o.count(d)
+			}
+		}
+		o.Doubt = nil
 	}
-	o.Doubt = nil
+	if once {
+		o.N += rand.Int64N(1 << 20) // so that of two who continue at once, none takes the other's answer for its own
+	} else {
+		o.Caller, o.N = newCaller().id, 0 // this Next may be continued more than once: each time with calls of its own
+	}
 	return nil
 }
 

@@ -309,3 +309,41 @@ func TestBulkContinuesTwice(t *testing.T) {
 		f.lists(m, StatePending, Filter{})
 	}
 }
+
+// TestBulkContinuesOnce: a Next of BulkRescheduleBy that has been used already is refused, however little was done since,
+// and so is one of two who use it at once: nothing is moved twice, and nothing is said to be done that is not.
+func TestBulkContinuesOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q, m := f.queue(nil), NewMonitor(f.name, f.cli)
+	const n = 40
+	base := time.Now().Add(time.Hour).Truncate(time.Microsecond)
+	for i := range n {
+		f.send(q, fmt.Sprint(i), WithSchedule(base.Add(time.Duration(i)*time.Second)))
+	}
+	once := func(*BulkResult) bool { return false }
+	first, err := m.BulkRescheduleBy(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 3}, Progress: once}, 5*time.Second)
+	f.must(err)
+	second, err := m.BulkContinue(ctxB, first.Next, once)
+	f.must(err)
+	if got, err := m.BulkContinue(ctxB, first.Next, nil); !errors.Is(err, ErrBadCursor) || got.Done != 3 || got.Next != "" {
+		t.Errorf("a Next used again: %+v, %v", got, err)
+	}
+	third, err := m.BulkContinue(ctxB, second.Next, func(*BulkResult) bool {
+		_, err := m.BulkContinue(ctxB, second.Next, nil) // it has done a step, and the other none
+		if !errors.Is(err, ErrBadCursor) {
+			t.Errorf("a Next in use: %v", err)
+		}
+		return true
+	})
+	f.bulked("in the end", third, err, n, n, nil)
+	for msg, err := range m.All(ctxB, StatePending, Filter{}) {
+		f.must(err)
+		var i int
+		_, err = fmt.Sscan(msg.Payload, &i)
+		f.must(err)
+		if want := base.Add(time.Duration(i+5) * time.Second); !msg.Due.Equal(want) {
+			t.Errorf("%d is due %v after it should be", i, msg.Due.Sub(want))
+		}
+	}
+}

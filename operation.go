@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"errors"
 	"maps"
 	"math"
 	"slices"
@@ -94,6 +95,15 @@ func (o *operation) result(places []place) *BulkResult {
 		r.Next, _ = cursorOf(o) // there is nothing in it that cannot be written
 	}
 	return &r
+}
+
+// cutOff is the result beside an error. Who else continues it has the Next that counts.
+func (o *operation) cutOff(places []place, err error) *BulkResult {
+	r := o.result(places)
+	if errors.Is(err, ErrBadCursor) {
+		r.Next = ""
+	}
+	return r
 }
 
 // wanted are those of a page that match and are not new, and how many that match are.
