@@ -111,7 +111,7 @@ func (m *Monitor) BulkContinue(ctx context.Context, next string, progress func(*
 // bulk begins.
 func (m *Monitor) bulk(ctx context.Context, o operation, b Bulk, can ...State) (*BulkResult, error) {
 	o.States, o.Filter, o.Dry, o.Spread, o.Caller = b.States, cold(b.Filter), b.DryRun, b.Spread.Microseconds(), newCaller().id
-	err := o.valid(can)
+	err := o.valid(&b, can)
 	if err == nil {
 		err = m.begin(ctx, &o)
 	}
@@ -121,7 +121,7 @@ func (m *Monitor) bulk(ctx context.Context, o operation, b Bulk, can ...State) (
 	return m.operate(ctx, &o, b.Progress)
 }
 
-func (o *operation) valid(can []State) error {
+func (o *operation) valid(b *Bulk, can []State) error {
 	if len(o.States) == 0 && o.What == "delete" {
 		return fmt.Errorf("%w: Bulk.States: say of which states", ErrBadOption)
 	}
@@ -132,6 +132,9 @@ func (o *operation) valid(can []State) error {
 		if !slices.Contains(can, s) {
 			return fmt.Errorf("%w: Bulk.States: that cannot be done to what is %s", ErrBadOption, s)
 		}
+	}
+	if err := unitless("Bulk.Spread", b.Spread); err != nil {
+		return err
 	}
 	if o.Spread != 0 && (o.Spread < 0 || o.What == "by" || o.What == "delete" || o.Spread > maxDelay.Microseconds()) {
 		return fmt.Errorf("%w: Bulk.Spread %v", ErrBadOption, time.Duration(o.Spread)*time.Microsecond)

@@ -168,6 +168,8 @@ func bulkInEveryState(f *fixture, m *Monitor) {
 		"spread delete": func() (*BulkResult, error) {
 			return m.BulkDelete(ctxB, Bulk{States: everywhere, Spread: time.Second})
 		},
+		"spread no unit": func() (*BulkResult, error) { return m.BulkRunNow(ctxB, Bulk{Spread: 30}) },
+		"by, no unit":    func() (*BulkResult, error) { return m.BulkRescheduleBy(ctxB, Bulk{}, -30) },
 		"spread below 0": func() (*BulkResult, error) { return m.BulkRunNow(ctxB, Bulk{Spread: -time.Second}) },
 		"no cursor":      func() (*BulkResult, error) { return m.BulkContinue(ctxB, "no", nil) },
 		"no text":        func() (*BulkResult, error) { return m.BulkContinue(ctxB, "", nil) },

@@ -165,10 +165,14 @@ func (e *retryAfterError) Unwrap() error { return e.err }
 
 // RetryAfter makes an error for a handler to return: a failure like any other, but
 // the next delivery, if a retry is left, comes after d instead of the queue's own
-// delay. A negative d counts as zero; a nil err is allowed.
+// delay. A negative d counts as zero; a nil err is allowed. Less than 1µs is a number without its unit: the failure
+// says so, and the delay is the queue's own.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
 		err = errors.New("retry asked for")
+	}
+	if slip := unitless("RetryAfter", d); d > 0 && slip != nil {
+		return fmt.Errorf("%w: %w", slip, err)
 	}
 	return &retryAfterError{delay: max(d, 0), err: err}
 }
@@ -189,10 +193,19 @@ func (e *snoozeError) Unwrap() error { return ErrSnoozed }
 // Snooze makes a value for a handler to return when the message is simply not for
 // now: it is delivered again after d, which is no failure and uses up no retry. The failures that it
 // had stay counted, however many snoozes lie between: for work that is done and comes again, there
-// is Again. A negative d counts as zero, more than 150 years as that.
-func Snooze(d time.Duration) error { return &snoozeError{delay: max(d, 0)} }
+// is Again. A negative d counts as zero, more than 150 years as that. Less than 1µs is a number without its unit,
+// with which the message would come again and again without a pause: it makes a failure that says so (ErrBadOption).
+func Snooze(d time.Duration) error { return snooze("Snooze", d, false) }
 
 // Again makes a value for a handler to return when it has handled the message well and wants it
 // again, as who polls does: it is delivered again after d, which uses up no retry, and its failures
-// count from 0. A negative d counts as zero, more than 150 years as that.
-func Again(d time.Duration) error { return &snoozeError{delay: max(d, 0), fresh: true} }
+// count from 0. For d the same holds as in Snooze.
+func Again(d time.Duration) error { return snooze("Again", d, true) }
+
+func snooze(what string, d time.Duration, fresh bool) error {
+	d = max(d, 0)
+	if err := unitless(what, d); err != nil {
+		return err
+	}
+	return &snoozeError{delay: d, fresh: fresh}
+}

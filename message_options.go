@@ -66,11 +66,19 @@ func delayed(d time.Duration) (when, error) {
 	if d > maxDelay {
 		return when{}, fmt.Errorf("%w: delay %v: at most %v (150 years)", ErrBadOption, d, maxDelay)
 	}
-	if 0 < d && d < minDelay {
-		return when{}, fmt.Errorf("%w: delay %v: 0, or at least %v%s", ErrBadOption, d, minDelay, forgotten(d))
-	}
 	d = max(d, 0)
+	if err := unitless("delay", d); err != nil {
+		return when{}, err
+	}
 	return when{us: d.Microseconds() + roundUp(d)}, nil
+}
+
+// unitless refuses a duration that is a number without its unit, which would mean now.
+func unitless(what string, d time.Duration) error {
+	if d == 0 || d.Abs() >= minDelay {
+		return nil
+	}
+	return fmt.Errorf("%w: %s %v: 0, or at least %v%s", ErrBadOption, what, d, minDelay, forgotten(d.Abs()))
 }
 
 // roundUp is 1 if d is not whole microseconds: a message is never early.
@@ -83,7 +91,7 @@ func roundUp(d time.Duration) int64 {
 
 func scheduled(t time.Time) (when, error) {
 	if t.IsZero() {
-		return when{}, fmt.Errorf("%w: schedule: the zero time: nobody has set it; for now, use Send without an option", ErrBadOption)
+		return when{}, fmt.Errorf("%w: schedule: the zero time: nobody has set it; now is time.Now()", ErrBadOption)
 	}
 	if !t.Before(maxDue) {
 		return when{}, fmt.Errorf("%w: schedule %v: must be before the year 2200", ErrBadOption, t)

@@ -209,6 +209,24 @@ func TestForgottenUnit(t *testing.T) {
 	f.checkEmpty()
 }
 
+// TestForgottenUnitInHandler: what a handler returns with such a number is a failure, not a message that comes again at once.
+func TestForgottenUnitInHandler(t *testing.T) {
+	for what, err := range map[string]error{"Snooze 30ns": Snooze(30), "Again 30ns": Again(30), "RetryAfter 30ns": RetryAfter(30, errBoom)} {
+		v := judge(err)
+		if v.snooze || v.delay != nil || !errors.Is(v.err, ErrBadOption) || !strings.Contains(v.text, what) || !strings.Contains(v.text, "did you mean 30*time.Second?") {
+			t.Errorf("%s: %+v", what, v)
+		}
+	}
+	if err := RetryAfter(30, errBoom); !errors.Is(err, errBoom) {
+		t.Errorf("the handler's own error is not in it: %v", err)
+	}
+	for _, err := range []error{Snooze(0), Snooze(-1), Again(0), Again(-1), Snooze(time.Microsecond)} {
+		if v := judge(err); !v.snooze || *v.delay < 0 {
+			t.Errorf("%v: %+v", err, v)
+		}
+	}
+}
+
 // TestScheduled: the same for instants, whatever their zone.
 func TestScheduled(t *testing.T) {
 	east := time.FixedZone("east", 14*60*60)

@@ -56,7 +56,8 @@ func (s *taking) reschedule(ctx context.Context, by, what string, t time.Time) e
 	return s.steerOne(ctx, steering{what: "at", us: w.us, only: by, marks: []mark{{tag: what}}})
 }
 
-// RescheduleBy is Reschedule by a duration, later or (if negative) earlier than it is due now.
+// RescheduleBy is Reschedule by a duration, later or (if negative) earlier than it is due now. Less than 1µs either
+// way is an error, for it is a number without its unit.
 func (m *Monitor) RescheduleBy(ctx context.Context, id string, d time.Duration) error {
 	if err := validShift(d); err != nil {
 		return m.failed(err, "reschedule %s", id)
@@ -68,7 +69,7 @@ func validShift(d time.Duration) error {
 	if d > maxDelay {
 		return fmt.Errorf("%w: %v: at most %v (150 years)", ErrBadOption, d, maxDelay)
 	}
-	return nil
+	return unitless("shift", d)
 }
 
 // RunNow makes a message due now; see Reschedule.

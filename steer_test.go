@@ -113,6 +113,9 @@ func monitorSteersOne(f *fixture, m *Monitor) {
 			f.t.Errorf("a time too far: %v", err)
 		}
 	}
+	if err := m.RescheduleBy(ctxB, a.ID, -30); !errors.Is(err, ErrBadOption) || !strings.Contains(err.Error(), "30*time.Second?") {
+		f.t.Errorf("a shift without its unit: %v", err)
+	}
 }
 
 func monitorRequeues(f *fixture, m *Monitor) {
