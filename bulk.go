@@ -43,6 +43,10 @@ const (
 	PassedMoved Reason = "moved"     // it had left its state when its turn came: handed out, settled, moved or taken out
 	PassedNew   Reason = "new"       // it came into its state after the call had begun
 	PassedKey   Reason = "key taken" // another live message has its key
+
+	// Whether the step that it was in was done, whose reply was lost, is forgotten after an hour: BulkRescheduleBy
+	// passes over what may have been shifted. The other calls look again.
+	PassedUnknown Reason = "unknown"
 )
 
 // A BulkResult says what became of the messages, those of the calls that this one continues among them.
@@ -102,7 +106,7 @@ func (m *Monitor) BulkContinue(ctx context.Context, next string, progress func(*
 	if verbs[o.What] == "" || o.Place < 0 || o.Place >= len(places) || len(o.Left) != len(places) {
 		return &BulkResult{}, m.failed(fmt.Errorf("%w %q", ErrBadCursor, next), "continue")
 	}
-	if err := m.resume(ctx, &o); err != nil {
+	if err := m.resume(ctx, &o, places[o.Place]); err != nil {
 		return o.cutOff(places, err), m.failed(err, "%s", verbs[o.What])
 	}
 	return m.operate(ctx, &o, progress)
@@ -207,7 +211,7 @@ func (m *Monitor) step(ctx context.Context, o *operation, p place) error {
 		o.N++
 		after := *o // as it is if this goes well
 		after.moveOn(&got, p, false, nil)
-		o.Doubt = &doubt{after.position, after.InPlace, after.Result.Looked}
+		o.Doubt = &doubt{after.position, after.InPlace, after.Result.Looked, got.now, int64(len(marks))}
 		done, err := m.steerAs(ctx, o, do)
 		if err != nil {
 			return err
@@ -240,7 +244,7 @@ func (m *Monitor) steerAs(ctx context.Context, o *operation, do steering) (done 
 }
 
 // resume finds out whether the call that was cut off was carried out; if not, it never will be.
-func (m *Monitor) resume(ctx context.Context, o *operation) error {
+func (m *Monitor) resume(ctx context.Context, o *operation, p place) error {
 	once := o.What == "by" && !o.Dry // what is behind a Next that was continued has been moved, and would be again
 	if once && o.Doubt == nil {
 		o.N++ // a call that does nothing: who continued this Next before made it too, and others after it
@@ -250,7 +254,14 @@ func (m *Monitor) resume(ctx context.Context, o *operation) error {
 		if err != nil {
 			return err
 		}
-		if o.Doubt != nil && len(done) > 0 {
+		forgotten, err := m.forgotten(ctx, o, p)
+		if err != nil {
+			return err
+		}
+		if o.Doubt != nil && len(done) == 0 && forgotten {
+			o.pass(PassedUnknown, o.Doubt.Wanted)
+		}
+		if o.Doubt != nil && (len(done) > 0 || forgotten) {
 			o.position, o.InPlace, o.Result.Looked = o.Doubt.At, o.Doubt.InPlace, o.Doubt.Looked
 			for _, d := range done {
 				o.count(d)
@@ -264,6 +275,16 @@ func (m *Monitor) resume(ctx context.Context, o *operation) error {
 		o.Caller, o.N = newCaller().id, 0 // this Next may be continued more than once: each time with calls of its own
 	}
 	return nil
+}
+
+// forgotten says whether it is not known any more if the step in p was done that was cut off, and it must not be done
+// twice. What has left ready is not met there again.
+func (m *Monitor) forgotten(ctx context.Context, o *operation, p place) (bool, error) {
+	if o.Doubt == nil || o.What != "by" || p.key == m.store.keys.ready {
+		return false, nil
+	}
+	got, err := m.list(ctx, p, 0, mark{})
+	return got.now-o.Doubt.When >= time.Hour.Microseconds(), err
 }
 
 // moveOn notes where the next page begins.

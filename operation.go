@@ -38,6 +38,8 @@ type doubt struct {
 	At      position
 	InPlace int
 	Looked  int64
+	When    int64 // us of the server, before that call
+	Wanted  int64 // messages in it
 }
 
 // count notes what became of one message, and says whether that has left its place.

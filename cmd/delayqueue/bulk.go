@@ -165,7 +165,7 @@ type bulkJSON struct {
 // inSentence says why messages were passed over.
 var inSentence = map[delayqueue.Reason]string{
 	delayqueue.PassedMoved: "left before its turn came", delayqueue.PassedNew: "came in after this had begun",
-	delayqueue.PassedKey: "another message has its key now",
+	delayqueue.PassedKey: "another message has its key now", delayqueue.PassedUnknown: "was in the step that was cut off; whether it was done is forgotten after an hour",
 }
 
 func (a *app) sayBulk(m *delayqueue.Monitor, did string, r *delayqueue.BulkResult) error {
@@ -173,7 +173,7 @@ func (a *app) sayBulk(m *delayqueue.Monitor, did string, r *delayqueue.BulkResul
 		return printJSON(bulkJSON{r.Done, r.Looked, r.Passed, r.Next})
 	}
 	say("%s %s", did, plural(int(r.Done), "message"))
-	for _, reason := range []delayqueue.Reason{delayqueue.PassedKey, delayqueue.PassedMoved, delayqueue.PassedNew} {
+	for _, reason := range []delayqueue.Reason{delayqueue.PassedKey, delayqueue.PassedMoved, delayqueue.PassedNew, delayqueue.PassedUnknown} {
 		if n := r.Passed[reason]; n > 0 {
 			say("passed over %s: %s", plural(int(n), "message"), inSentence[reason])
 		}
