@@ -253,3 +253,28 @@ func TestForeignHolderOfAKey(t *testing.T) {
 		f.must(f.cli.HDel(ctxB, k.msg, holder).Err())
 	}
 }
+
+// TestScriptForeignLeases: however many others have the lease end of a lost reply, the repeat is answered.
+func TestScriptForeignLeases(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		r.put(msg("a", 0), msg("b", 0))
+		c := newCaller()
+		if got := r.fetch(c, 2); len(got.tags) != 2 {
+			r.t.Fatalf("%+v", got)
+		}
+		lent := r.cli.HGet(ctxB, r.keys.state, "lent").Val()
+		args, members := []any{"ZADD", r.keys.unack}, []any{"ZREM", r.keys.unack}
+		for i := range 9000 {
+			args = append(args, lent, fmt.Sprint("foreign", i))
+			members = append(members, fmt.Sprint("foreign", i))
+		}
+		r.do(args...)
+		for _, a := range []ask{{want: 2}, {want: 2, bytes: 1}, {probe: true}} {
+			if _, err := r.store.fetch(ctxB, c, a, &r.with); err != nil {
+				r.t.Errorf("%+v: %v", a, err)
+			}
+		}
+		r.do(members...)
+	})
+}

@@ -45,7 +45,7 @@ end
 local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
   'pause', 'settings', 'dropped', 'counted', unpack(KINDS))
 local armed, seen = whole(state[2]) or 0, whole(state[3]) or 0
-local big = whole(state[5]) or 2048 -- what is not longer than that is not noted (send)
+local big = math.max(whole(state[5]) or 0, 2048) -- what is not longer than that is not noted (send)
 local heard = state[1] and whole(string.match(state[1], '^%d+ (%d+) ')) or now -- of this consumer, before
 local handed = recall(state[1]) -- lease end of what a lost reply held
 if handed == false then return stale end

@@ -59,7 +59,7 @@ end
 
 -- Sizes are known before values are read: by the longest envelope ever stored, or one by one.
 local keep, keeppending = #some, #pending
-if not handed and (not big or (keep + keeppending) * big + size > bytes) then
+if not handed and (keep + keeppending) * big + size > bytes then
   local function fitting(ids, limit, least)
     for i = 1, #ids do
       local length = redis.call('HSTRLEN', KEYS[6], ids[i])

@@ -29,7 +29,7 @@ end
 
 local tags, reply, held, givenback = {}, '', {}, false
 if handed and handed ~= '' then
-  tags = redis.call('ZRANGEBYSCORE', KEYS[3], handed, handed)
+  tags = redis.call('ZRANGEBYSCORE', KEYS[3], handed, handed, 'LIMIT', 0, MOVES)
   if bytes == 0 then
     for i = 1, #tags do
       local _, id = split(tags[i])
@@ -38,7 +38,7 @@ if handed and handed ~= '' then
       if losses >= maxlosses - 1 then key = keyof(redis.call('HGET', KEYS[6], id) or '', 18) end
       for _, part in ipairs({tags[i], redis.call('HSTRLEN', KEYS[6], id), record, key}) do held[#held + 1] = part end
     end
-  elseif not big or #tags * big > bytes then
+  elseif #tags * big > bytes then
     local fit, total = {}, 0
     for i = 1, #tags do
       local _, id = split(tags[i])
