@@ -71,9 +71,11 @@ func TestTooManyWaiting(t *testing.T) {
 	if n := len(f.check().Messages); n != 4 {
 		t.Errorf("%d messages, want 4", n)
 	}
-	if q.weight != 0 || len(q.waiting) != 0 || q.flying != 0 {
-		t.Errorf("%d bytes, %d calls and %d flights are left", q.weight, len(q.waiting), q.flying)
-	}
+	eventually(t, "no bytes, calls and flights are left", func() bool {
+		q.sendMu.Lock()
+		defer q.sendMu.Unlock()
+		return q.weight == 0 && len(q.waiting) == 0 && q.flying == 0
+	})
 }
 
 // TestManyLeave: thousands that wait while the server hangs leave with one deadline, and leave nothing behind.
