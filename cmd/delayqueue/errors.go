@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"strings"
 
@@ -54,9 +55,12 @@ func (a *app) explain(err error) (code int, text string) {
 	text = strings.ReplaceAll(err.Error(), "delayqueue: ", "") // it is printed in front
 	var known *failure
 	var netErr net.Error
+	var file *fs.PathError // whose cause is a net.Error, like every number of the system
 	switch {
 	case errors.As(err, &known):
 		return known.code, text
+	case a.started && errors.As(err, &file):
+		return exitFailed, text
 	case !a.started:
 		return exitUsage, text + "\n" + a.usage()
 	case errors.Is(err, context.Canceled):

@@ -44,7 +44,7 @@ one that died last.`,
 			case err != nil:
 				return err
 			case msg == nil:
-				return a.noMessage(c.Context(), m, args[1], byKey)
+				return a.noMessage(c.Context(), m, args[1], byKey, "")
 			case raw:
 				_, err = os.Stdout.WriteString(msg.Payload)
 				return err
@@ -129,8 +129,8 @@ func expiry(m *delayqueue.MessageStatus) string {
 // near is how many messages of each structure are looked at for an id that was mistyped.
 const near = 10_000
 
-// noMessage names the nearest message that there is.
-func (a *app) noMessage(ctx context.Context, m *delayqueue.Monitor, what string, byKey bool) error {
+// noMessage names the nearest message that there is; by its key a live, a dead or any ("") one was wanted.
+func (a *app) noMessage(ctx context.Context, m *delayqueue.Monitor, what string, byKey bool, wanted string) error {
 	q := check.Queue{Prefix: a.prefix, Name: m.Name()}
 	if byKey {
 		keys, _, err := a.cli.HScan(ctx, q.Key("key"), 0, "", near).Result()
@@ -141,7 +141,18 @@ func (a *app) noMessage(ctx context.Context, m *delayqueue.Monitor, what string,
 		for pair := range slices.Chunk(keys, 2) {
 			names = append(names, pair[0])
 		}
-		return fail(exitNotFound, "no message of queue %q has the key %q%s", m.Name(), what, didYouMean(nearest(what, names), ""))
+		hint := didYouMean(nearest(what, names), "")
+		other := getKey
+		if wanted == "live" {
+			other = deadByKey
+		}
+		if wanted != "" {
+			if msg, err := other(ctx, m, what); err == nil && msg != nil {
+				hint = fmt.Sprintf(": that of message %s, which is %s", msg.ID, msg.State)
+			}
+			wanted += " "
+		}
+		return fail(exitNotFound, "no %smessage of queue %q has the key %q%s", wanted, m.Name(), what, hint)
 	}
 	if uuid.Validate(what) != nil {
 		if msg, err := getKey(ctx, m, what); err == nil && msg != nil {

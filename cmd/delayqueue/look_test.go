@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -180,6 +181,22 @@ func tellGet(w *world) {
 	w.refused(exitNotFound, "it was handled, taken back or deleted", "get", "orders", "01890000-0000-7000-8000-000000000000")
 	w.refused(exitNotFound, "is the key of message "+id, "get", "orders", "order-42")
 	w.refused(exitNotFound, `has the key "oder-42": did you mean "order-42"?`, "get", "orders", "oder-42", "--key")
+	w.refused(exitNotFound, `no dead message of queue "orders" has the key "order-42": that of message `+id+", which is pending", "requeue", "orders", "order-42", "--key")
+	w.must("purge", "orders", "--all", "--yes")
+	buried := w.send("orders", "x", delayqueue.WithKey("order-43"), delayqueue.WithRetryCount(0))
+	w.kill("orders", "card refused", "y")
+	w.until("message is garbage", func() bool { return w.state("orders", buried) == delayqueue.StateGarbage })
+	w.refused(exitNotFound, `no live message of queue "orders" has the key "order-43": that of message `+buried+", which is garbage", "run", "orders", "order-43", "--key")
+	if full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0); err == nil { // of Linux
+		for _, args := range [][]string{{"get", "orders", id, "--payload"}, {"get", "orders", id, "--json"}, {"get", "orders", id}, {"stats"}} {
+			cmd := w.command(args...)
+			cmd.Stdout = full
+			if _ = cmd.Run(); cmd.ProcessState.ExitCode() != exitFailed {
+				w.Errorf("%q onto a full disk: exit code %d", args, cmd.ProcessState.ExitCode())
+			}
+		}
+		_ = full.Close()
+	}
 	w.refused(exitNotFound, `no queue "ordres"`, "get", "ordres", id)
 	w.refused(exitNotFound, `did you mean "orders"?`, "stats", "ordres")
 }

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -20,7 +21,7 @@ func run() int {
 	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 	a := newApp()
 	defer a.close()
-	err := a.root().ExecuteContext(ctx)
+	err := cmp.Or(a.root().ExecuteContext(ctx), unsaid)
 	if err == nil {
 		return exitDone
 	}

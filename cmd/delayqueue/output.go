@@ -148,6 +148,9 @@ func jsonOf(m *delayqueue.MessageStatus) messageJSON {
 	return out
 }
 
+// unsaid is the first error of say: a full disk makes no table that looks whole.
+var unsaid error
+
 // say prints a line; what others wrote is in args, which are made printable, on one line, unless they are painted.
 func say(format string, args ...any) {
 	for i, arg := range args {
@@ -155,5 +158,7 @@ func say(format string, args ...any) {
 			args[i] = oneLine(s)
 		}
 	}
-	fmt.Printf(format+"\n", args...)
+	if _, err := fmt.Printf(format+"\n", args...); err != nil && unsaid == nil {
+		unsaid = err
+	}
 }

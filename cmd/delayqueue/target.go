@@ -98,7 +98,7 @@ func (a *app) one(ctx context.Context, m *delayqueue.Monitor, name string, find 
 	was, err := work(ctx, id)
 	var wrong *delayqueue.StateError
 	if errors.As(err, &wrong) && wrong.State == delayqueue.StateGone {
-		return "", a.noMessage(ctx, m, name, false)
+		return "", a.noMessage(ctx, m, name, false, "")
 	}
 	return was, err
 }
@@ -119,7 +119,9 @@ func (a *app) finder(m *delayqueue.Monitor, byKey, garbage bool) finder {
 		}
 		var msg *delayqueue.MessageStatus
 		var err error
+		wanted := "live"
 		if garbage {
+			wanted = "dead"
 			msg, err = deadByKey(ctx, m, name)
 		} else {
 			msg, err = getKey(ctx, m, name)
@@ -128,7 +130,7 @@ func (a *app) finder(m *delayqueue.Monitor, byKey, garbage bool) finder {
 		case err != nil:
 			return "", err
 		case msg == nil:
-			return "", a.noMessage(ctx, m, name, true)
+			return "", a.noMessage(ctx, m, name, true, wanted)
 		}
 		return msg.ID, nil
 	}
