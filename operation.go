@@ -47,6 +47,7 @@ func (o *operation) count(d steered) (gone bool) {
 	switch {
 	case d.done:
 		o.Result.Done++
+		return !d.stays
 	case d.holder != "":
 		o.pass(PassedKey, 1)
 		return false

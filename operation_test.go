@@ -70,3 +70,25 @@ func TestBulkContinuesLate(t *testing.T) {
 		})
 	}
 }
+
+// TestBulkRescheduleUntilNow: if the time to which ready messages are moved comes meanwhile, the others are done where
+// they are, each once.
+func TestBulkRescheduleUntilNow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q, m := f.queue(nil), NewMonitor(f.name, f.cli)
+	const n = 40
+	k, now := q.store.keys, time.Now().UnixMicro()
+	for range n { // as if they had been released
+		id := f.send(q, "").ID
+		f.must(f.cli.ZRem(ctxB, k.pending, id).Err())
+		f.must(f.cli.HSet(ctxB, k.fail, id, fmt.Sprintf("2 0 0 %d ", now)).Err())
+		f.must(f.cli.RPush(ctxB, k.ready, "2:"+id).Err())
+	}
+	at := time.Now().Add(time.Second)
+	got, err := m.BulkReschedule(ctxB, Bulk{States: []State{StateReady}, Filter: Filter{Limit: 10}, Progress: func(*BulkResult) bool {
+		eventually(t, "the time has come", func() bool { return time.Now().After(at) })
+		return true
+	}}, at)
+	f.bulked("rescheduled", got, err, n, n, nil)
+}

@@ -337,6 +337,7 @@ func (m *model) steer(do steering) any {
 		}
 		nth++
 		if next = min(next, forever); !deletes && next <= m.now && due {
+			out[i].stays = true
 			continue
 		}
 		next = max(next, m.now)

@@ -165,6 +165,7 @@ type steering struct {
 type steered struct {
 	state  State // before
 	done   bool
+	stays  bool   // done, and it stays where it is
 	holder string // of its key, if that is why it was not done
 }
 
@@ -192,7 +193,8 @@ func (s *store) steer(ctx context.Context, c *caller, do steering) ([]steered, e
 			continue
 		}
 		name, not := strings.CutPrefix(word, "!")
-		out[i] = steered{state: stateOf(r, name), done: !not}
+		name, stays := strings.CutPrefix(name, "~")
+		out[i] = steered{state: stateOf(r, name), done: !not, stays: stays}
 	}
 	return out, r.err("steer")
 }

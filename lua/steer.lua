@@ -8,7 +8,8 @@
 --       then pairs: id or key and '', or tag and the score that list gave it ('': any); at most 500, with at most 1 MB
 -- Returns {now, a word for each}: the state it was in, if it was done; '!<state>' if it is in a state in which
 --       this cannot be done, 'gone' and 'unack' among them, or is not where it was listed any more ('!gone');
---       '=<id>' if that message holds its key now. What is to be due now and is already, stays in its place, done.
+--       '=<id>' if that message holds its key now; '~<state>' if it was to be due now and is already: it stays in its
+--       place, done.
 -- Cost: O(log n) for each, and O(ready) if it is there; at most 14 commands each. Reads the envelope of what is
 --       pending, deleted or requeued.
 -- Keeps: invariants 1, 3, 4 and 6; reads every key first. The first write is a ZREM: a full server lets the rest pass.
@@ -115,6 +116,8 @@ for i = 7, #ARGV, 2 do
         redis.call('ZADD', KEYS[4], us(next), tag)
       end
       if not first or next < first then first = next end
+    else
+      where = '~' .. where
     end
   end
   words[#words + 1] = where
