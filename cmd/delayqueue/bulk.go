@@ -191,7 +191,8 @@ func (a *app) continueCommand() *cobra.Command {
 		Use:   "continue QUEUE TOKEN",
 		Short: "Go on with bulk work that was cut off",
 		Long: `continue goes on with what --all was doing when it was interrupted or failed, exactly where it stopped: no message is
-steered twice, and what came in meanwhile is passed over. TOKEN is what was printed then. It holds the whole task.`,
+steered twice, and what came in meanwhile is passed over. TOKEN is what was printed then. It holds the whole task. That
+of a reschedule --by from which it was continued already is refused: take the one that was printed last.`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
