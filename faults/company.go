@@ -54,6 +54,26 @@ var company = []scenario{
 		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
 	},
 	{
+		name:  "foreign blocking calls use up the client's pool",
+		holds: "consuming goes on as if they were not there: all is handed out within a second of its due instant",
+		setUp: func(t *trial) {
+			oneServer()(t)
+			t.redis.PoolSize = foreignPool
+		},
+		load: func(l *load) { l.Foreign = 4 * foreignPool },
+		hit: func(t *trial) {
+			t.strike(strike{}, func() {
+				t.await("the consumers' pools are used up", settleLimit, func() bool {
+					blocked, err := t.admin.ClientList(t.ctx).Result()
+					return err == nil && strings.Count(blocked, " cmd=blpop ") == foreignPool*consumers
+				})
+			})
+		},
+		every: time.Second,
+		rules: rules{late: time.Second, resume: time.Second},
+		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
+	},
+	{
 		name:  "messages of a newer version",
 		holds: "set aside for who can read them, not lost",
 		hit: func(t *trial) {
@@ -93,6 +113,9 @@ var company = []scenario{
 		},
 	},
 }
+
+// foreignPool is how many connections a client has that others use up.
+const foreignPool = 10
 
 // closeAll has the server close every connection of a kind but that of the suite.
 func closeAll(kind, name string) func(t *trial) {

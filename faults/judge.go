@@ -36,6 +36,7 @@ type rules struct {
 	lossy     string        // why Redis may lose what it accepted; "": it may not
 	late      time.Duration // from the due instant to the first start, 0: not asked
 	resume    time.Duration // from the end of a strike on all until a handler starts; 0: not asked
+	send      time.Duration // how long a send takes at most; 0: not asked
 	tolerated []string      // parts of breaches of the state that the scenario itself made
 }
 
@@ -47,6 +48,7 @@ type verdict struct {
 	resumed  time.Duration // the longest from the end of a strike on all to the next start
 	late     time.Duration // the longest from the due instant of a message to its first start
 	comeback time.Duration // the longest from the kill of a consumer to the next start of what it handled
+	sending  time.Duration // the longest send
 	garbage  int           // of those handled: given up for a reason of their own
 	poison   []string      // each with its kills
 	doubles  []string      // each duplicate, explained
@@ -335,8 +337,14 @@ func (v *verdict) weighProgress(ev *evidence, entries []entry) {
 		switch e.Kind {
 		case started:
 			starts = append(starts, e.At)
-		case sent:
-			lastSent = e.At
+		case sent, refused:
+			if e.Kind == sent {
+				lastSent = e.At
+			}
+			v.sending = max(v.sending, us(e.Took))
+			if ev.rules.send > 0 && us(e.Took) > ev.rules.send {
+				v.problem("%s: %s after %v, want within %v", e.Payload, e.Kind, us(e.Took), ev.rules.send)
+			}
 		case standing:
 			if _, ok := first[e.who]; !ok {
 				first[e.who] = e

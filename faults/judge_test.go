@@ -105,6 +105,14 @@ func TestJudge(t *testing.T) {
 			entries: []entry{accept, start(1, "c1", 1, 0), start(3.1, "c2", 2, 0), end(3.2, "c2", 2, succeeded)},
 			strikes: []strike{kill, {from: sec(2), to: sec(3)}}, rules: allow, counts: verdict{accepted: 1, handled: 1, duplicated: 1},
 		},
+		"sent slowly": {
+			entries: append([]entry{{Kind: sent, At: sec(0), Payload: "a", ID: idA, Due: sec(1), Took: 2_100_000}}, done...),
+			rules:   rules{send: 2 * time.Second}, want: "sent after 2.1s", counts: verdict{accepted: 1, handled: 1},
+		},
+		"refused slowly": {
+			entries: append([]entry{accept, {Kind: refused, At: sec(0), Payload: "b", Took: 2_100_000}}, done...),
+			rules:   rules{send: 2 * time.Second}, want: "refused after 2.1s", counts: verdict{accepted: 1, handled: 1},
+		},
 		"stuck": {
 			entries: []entry{accept, start(3.6, "c1", 1, 0), end(3.7, "c1", 1, succeeded)}, rules: rules{late: 2500 * time.Millisecond},
 			want: "stuck for 2.6s", counts: verdict{accepted: 1, handled: 1},

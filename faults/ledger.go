@@ -39,6 +39,7 @@ type entry struct {
 	Delivery int    `json:"n,omitempty"`
 	Failures int    `json:"f,omitempty"`
 	Word     string `json:"w,omitempty"` // how it ended; the error of a send
+	Took     int64  `json:"l,omitempty"` // us that a send took
 	Count    int    `json:"c,omitempty"` // goroutines
 	Heap     uint64 `json:"h,omitempty"` // bytes
 

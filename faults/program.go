@@ -43,12 +43,15 @@ type reach struct {
 	Cluster        bool
 	User, Password string
 	CA             string // PEM of who signed the server's certificate
+	PoolSize       int    // 0: go-redis's own
 }
 
-// client makes a client with no settings but where Redis is and how to get in.
+// client makes a client with no settings but where Redis is and how to get in, and its pool where a
+// scenario is about that.
 func (r reach) client() redis.UniversalClient {
 	opt := &redis.UniversalOptions{
 		Addrs: r.Addrs, MasterName: r.Master, IsClusterMode: r.Cluster, Username: r.User, Password: r.Password,
+		PoolSize: r.PoolSize,
 	}
 	if r.CA != "" {
 		roots := x509.NewCertPool()
@@ -69,6 +72,8 @@ type load struct {
 	Workers  int
 	Patience time.Duration // of a send
 	Replicas int           // of WithReplicaAck
+	Warm     int           // connections of its client that a program uses at once before it begins
+	Foreign  int           // goroutines of a consumer that block on its client for something else
 }
 
 var usual = load{
@@ -125,12 +130,16 @@ func serve(text string) error {
 	cli := o.Redis.client()
 	q := delayqueue.NewQueue(queue, cli, nil).WithDefaultRetryCount(retries).
 		WithReplicaAck(o.Load.Replicas, replicaWait).WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	warm(ctx, cli, o.Load.Warm)
 	watched := make(chan struct{})
 	go func() { watch(ctx, book); close(watched) }()
 	switch o.Role {
 	case producer:
 		produce(ctx, q, book, o)
 	case consumer:
+		for range o.Load.Foreign {
+			go block(ctx, cli)
+		}
 		err = consume(ctx, q, book, o)
 	}
 	stop()
@@ -144,6 +153,25 @@ func serve(text string) error {
 	// signal.NotifyContext leaves one behind, the runtime's own for signals.
 	book.write(entry{Kind: quit, Count: runtime.NumGoroutine() - before - 1})
 	return nil
+}
+
+// warm leaves n connections in a client's pool.
+func warm(ctx context.Context, cli redis.UniversalClient, n int) {
+	var all sync.WaitGroup
+	for range n {
+		all.Go(func() { cli.BLPop(ctx, time.Second, foreignKey) }) // nothing is there
+	}
+	all.Wait()
+}
+
+// foreignKey is not of the queue, and nobody writes it.
+const foreignKey = "somebody else's"
+
+// block waits for what never comes until ctx ends; then the end of cli ends the last call.
+func block(ctx context.Context, cli redis.UniversalClient) {
+	for ctx.Err() == nil {
+		cli.BLPop(ctx, 0, foreignKey)
+	}
 }
 
 // watch notes twice a second what the program takes up.
@@ -201,12 +229,14 @@ func sendStep(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o orde
 			batch[i].Options = append(batch[i].Options, delayqueue.WithKey(payload), delayqueue.WithHeader("from", o.Name))
 		}
 	}
+	begun := time.Now()
 	note := func(payload string, info *delayqueue.MessageInfo, err error) {
+		took := time.Since(begun).Microseconds()
 		if err != nil {
-			book.write(entry{Kind: refused, Payload: payload, Word: err.Error()})
+			book.write(entry{Kind: refused, Payload: payload, Word: err.Error(), Took: took})
 			return
 		}
-		book.write(entry{Kind: sent, Payload: payload, ID: info.ID, Due: info.Due.UnixMicro()})
+		book.write(entry{Kind: sent, Payload: payload, ID: info.ID, Due: info.Due.UnixMicro(), Took: took})
 	}
 	if first/step%2 == 0 {
 		results, _ := q.SendBatch(ctx, batch) // each result has its own error
@@ -216,6 +246,7 @@ func sendStep(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o orde
 		return
 	}
 	for _, m := range batch {
+		begun = time.Now()
 		info, err := q.Send(ctx, m.Payload, m.Options...)
 		note(m.Payload, info, err)
 	}

@@ -44,6 +44,15 @@ var redisFaults = []scenario{
 		check: wantLoss,
 	},
 	{
+		name:  "Redis hung (SIGSTOP 3 s)",
+		holds: "consuming goes on within 2 s of its end; no send fails",
+		load:  longLease,
+		hit:   during(3*time.Second, func(t *trial) { t.server.Pause() }, func(t *trial) { t.server.Resume() }),
+		every: 2 * time.Second,
+		rules: rules{resume: 2 * time.Second},
+		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
+	},
+	{
 		name:  "SCRIPT FLUSH every 50 ms",
 		holds: "no error reaches the user",
 		hit:   flushScripts,

@@ -54,7 +54,7 @@ func printTable(out io.Writer, rows []row, verbose bool) {
 			for _, line := range append(r.doubles, r.poison...) {
 				fmt.Fprintf(out, "%s: %s\n", r.name, line)
 			}
-			fmt.Fprintf(out, "%s: latest first start %v after due, resumed within %v, back from a kill within %v\n", r.name, r.late, r.resumed, r.comeback)
+			fmt.Fprintf(out, "%s: latest first start %v after due, resumed within %v, back from a kill within %v, longest send %v\n", r.name, r.late, r.resumed, r.comeback, r.sending)
 		}
 		for i, p := range r.problems {
 			if i == problemsShown {

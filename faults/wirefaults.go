@@ -62,6 +62,25 @@ var wireFaults = []scenario{
 		rules: rules{resume: 2 * time.Second},
 	},
 	{
+		name:  "wire: half open, 12 warm connections",
+		holds: "sends return and consuming goes on within 2 s",
+		setUp: wired(),
+		load: func(l *load) {
+			longLease(l)
+			l.Warm = warmed
+		},
+		hit: onConnections(func(t *trial) int {
+			n := t.wire.HalfOpen()
+			if most := warmed * (producers + consumers); n < most {
+				t.Fatalf("there were %d connections, want %d", n, most)
+			}
+			return n
+		}),
+		times: 1, // after which no program has so many
+		rules: rules{resume: 2 * time.Second, send: 2 * time.Second},
+		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
+	},
+	{
 		name:  "wire: closed on one side",
 		holds: "what was still sent has its effect once",
 		setUp: wired(),
@@ -103,6 +122,9 @@ var wireFaults = []scenario{
 		check: ranThrough,
 	},
 }
+
+// warmed is how many idle connections are in a program's pool when all of them die.
+const warmed = 12
 
 func longLease(l *load) { l.Lease = 6 * time.Second }
 
