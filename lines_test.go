@@ -225,6 +225,32 @@ func TestErrorCodes(t *testing.T) {
 	}
 }
 
+// TestPlannedFailover: the old primary is alive, takes writes and answers for some 8 s after it was replaced.
+func TestPlannedFailover(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t, 1, 3)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	f := fixtureOn(t, s.Client(t))
+	var got tally
+	q := f.queue(func(payload string) bool { got.add(payload); return true })
+	q.StartConsume()
+	f.send(q, "before")
+	eventually(t, "it is handled", func() bool { return got.of("before") > 0 })
+	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Addrs()[0]})
+	defer sentinel.Close()
+	if err := sentinel.Failover(ctx, redistest.SentinelMaster).Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the replica is promoted", func() bool { return s.Primary(ctx) == s.Nodes[1] })
+	promoted := time.Now()
+	f.send(f.queueOn(s.Nodes[1].Client(t), nil), "after")
+	eventually(t, "it is handled", func() bool { return got.of("after") > 0 })
+	if took := time.Since(promoted); took > soon {
+		t.Errorf("the new primary was found after %v", took)
+	}
+}
+
 // TestNoSentinelAnswers: an attempt has its bound, and the error the cause.
 func TestNoSentinelAnswers(t *testing.T) {
 	t.Parallel()

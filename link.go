@@ -147,6 +147,11 @@ const (
 	// linkAge is how old a connection gets, give or take a fifth: it may lead to a primary that has been
 	// replaced, and that nobody has told so.
 	linkAge = 10 * time.Second
+	// linkAgeSentinel is that of a Sentinel's: a planned failover leaves the old primary alive, and it takes
+	// and hands out messages for some 8 s more, all of which is forgotten when it becomes a replica.
+	linkAgeSentinel = time.Second
+	// sentinelAddr is the address in the options of every client that asks sentinels (go-redis 9.22).
+	sentinelAddr = "FailoverClient"
 	// linkLimit bounds what a context does not, such as a handshake that nobody waits for any more.
 	linkLimit = time.Minute
 )
@@ -166,7 +171,11 @@ func (l *link) options(addr string) *redis.Options {
 	opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = linkLimit, linkLimit, linkLimit
 	opt.PoolSize, opt.MaxConcurrentDials, opt.PoolFIFO = linkPool, linkPool, true
 	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
-	opt.ConnMaxLifetime, opt.ConnMaxLifetimeJitter = linkAge, linkAge/5
+	age := linkAge
+	if l.like.Addr == sentinelAddr {
+		age = linkAgeSentinel
+	}
+	opt.ConnMaxLifetime, opt.ConnMaxLifetimeJitter = age, age/5
 	opt.PipelineReadBufferSize, opt.PipelineWriteBufferSize = 0, 0
 	opt.ClientSideCache, opt.ClientSideCacheConfig, opt.PushNotificationProcessor = nil, nil, nil
 	// Of no use to a connection that is made anew in seconds; and the user's own is still
