@@ -63,6 +63,28 @@ var failovers = []scenario{
 		},
 	},
 	{
+		name:  "Sentinel: planned failover, WithReplicaAck(all replicas)",
+		holds: "consuming goes on within 5 s of the promotion; every send that returned nil survives",
+		setUp: sentinel,
+		load: func(l *load) {
+			longLease(l)
+			l.Replicas = sentinelReplicas
+		},
+		hit: func(t *trial) {
+			t.strike(strike{}, func() {
+				cli := redis.NewSentinelClient(&redis.Options{Addr: t.sentinel.Addrs()[0]})
+				defer cli.Close()
+				if err := cli.Failover(t.ctx, redistest.SentinelMaster).Err(); err != nil {
+					t.Fatal(err)
+				}
+				t.awaitPromotion(t.sentinel.Nodes[0])
+				t.wait(1500 * time.Millisecond) // in which the consumers' connections to the old primary end
+			})
+		},
+		times: 1,
+		rules: rules{late: 5 * time.Second, resume: 3500 * time.Millisecond, duplicate: "the promoted replica had not heard of its ack"},
+	},
+	{
 		name:  "Cluster: primary killed, WithReplicaAck(1)",
 		holds: "consuming goes on within 5 s of the promotion; every send that returned nil survives",
 		setUp: cluster,
@@ -97,8 +119,10 @@ var failovers = []scenario{
 	},
 }
 
+const sentinelReplicas = 2
+
 func sentinel(t *trial) {
-	t.sentinel = redistest.StartSentinel(t, 2, 3)
+	t.sentinel = redistest.StartSentinel(t, sentinelReplicas, 3)
 	t.redis = reach{Addrs: t.sentinel.Addrs(), Master: redistest.SentinelMaster}
 	t.admin = t.sentinel.Client(t)
 }
@@ -119,12 +143,16 @@ func killPrimary(loses time.Duration) func(t *trial) {
 				t.Fatal("the sentinels took the primary for dead before it was: the machine is too busy")
 			}
 			old.Kill()
-			t.await("a replica is promoted", settleLimit, func() bool {
-				now := t.sentinel.Primary(t.ctx)
-				return now != nil && now != old
-			})
+			t.awaitPromotion(old)
 		})
 	}
+}
+
+func (t *trial) awaitPromotion(old *redistest.Server) {
+	t.await("a replica is promoted", settleLimit, func() bool {
+		now := t.sentinel.Primary(t.ctx)
+		return now != nil && now != old
+	})
 }
 
 // owner is the number of the node that holds the queue, and a client for it.
