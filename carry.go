@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -173,23 +174,20 @@ func (s *sending) failed(b *batch, begun time.Time, err error, unknown bool) {
 // errCarriedOut is in the error of a call that was carried out by an attempt of which another part failed.
 var errCarriedOut = errors.New("the replicas could not be asked")
 
-// refusal tells an answer of the server that says that a call was not carried out.
+// refusal tells an answer of the server that says that a call was not carried out. A server's error begins with its
+// code in capitals; what does not is a proxy's, which may have passed the call on.
 func refusal(err error) bool {
 	var answer redis.Error
-	return errors.As(err, &answer) && !errors.Is(err, errCarriedOut) && !redis.HasErrorPrefix(err, "UNBLOCKED")
+	if !errors.As(err, &answer) || errors.Is(err, errCarriedOut) || says(err, "UNBLOCKED") {
+		return false
+	}
+	code, _, _ := strings.Cut(strings.TrimPrefix(answer.Error(), "-"), " ")
+	return code != "" && code == strings.ToUpper(code)
 }
 
 // everybodys tells what has nothing to do with one message.
 func everybodys(err error) bool {
-	if errors.Is(err, redis.ErrClosed) {
-		return true
-	}
-	for _, code := range []string{"OOM", "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "READONLY"} {
-		if redis.HasErrorPrefix(err, code) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, redis.ErrClosed) || says(err, "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "READONLY")
 }
 
 // land hands out the outcomes of a batch.

@@ -267,3 +267,21 @@ func TestNoSentinelAnswers(t *testing.T) {
 		t.Errorf("Send: %v; want the deadline and that no sentinel can be reached", err)
 	}
 }
+
+// TestRefusals: only what the server itself says not to have done is certain not to be stored.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	for text, refused := range map[string]bool{
+		"OOM command not allowed when used memory > 'maxmemory'.":                                                  true,
+		"ERR Protocol error: invalid bulk length":                                                                  true,
+		"ERR Error running script (call to f_60d0): @user_script:68: @user_script: 68: -READONLY You can't write.": true,
+		"UNBLOCKED force unblock from blocking operation, instance state changed":                                  false,
+		"upstream failure": false, // a proxy's: it may have passed the call on
+		"no upstream host": false,
+		"":                 false,
+	} {
+		if got := refusal(answer(text)); got != refused {
+			t.Errorf("%q: refused: %t", text, got)
+		}
+	}
+}

@@ -59,7 +59,7 @@ func TestStored(t *testing.T) {
 		return f.queueOn(cli, nil)
 	}
 	answer := func(text string) func(func() error) error {
-		return func(func() error) error { return proto(text) }
+		return func(func() error) error { return answer(text) }
 	}
 	lost := func(next func() error) error { _ = next(); return io.EOF }
 	for name, c := range map[string]struct {
@@ -119,12 +119,6 @@ func TestStored(t *testing.T) {
 		})
 	}
 }
-
-// proto is an error that a server answered.
-type proto string
-
-func (e proto) Error() string { return string(e) }
-func (proto) RedisError()     {}
 
 // TestStoredWithoutServer: a dial that fails sends nothing; what was written to a server that hangs may arrive.
 func TestStoredWithoutServer(t *testing.T) {
