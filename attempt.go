@@ -72,6 +72,12 @@ func attemptFirst(cli redis.UniversalClient) time.Duration {
 	return attemptTime
 }
 
+// prompt says whether calls of this client end when the time of their contexts does.
+func prompt(cli redis.UniversalClient) bool {
+	client, ok := cli.(*redis.Client)
+	return ok && client.Options().ContextTimeoutEnabled
+}
+
 // limit is how long an attempt may take that carries so many bytes.
 func (s *store) limit(level int32, bytes int) time.Duration {
 	level = min(level, 10)
@@ -101,7 +107,7 @@ type call = func(ctx context.Context, cli redis.UniversalClient) error
 func (s *store) attempt(ctx context.Context, t *tolerance, args []any, extra time.Duration, c call) error {
 	level := t.level.Load()
 	limit := s.limit(level, sizeOf(args)) + extra
-	bound, cancel := context.WithTimeout(ctx, limit)
+	bound, cancel := s.bound(ctx, limit)
 	defer cancel()
 	began := time.Now()
 	err := s.dispatch(ctx, bound, level, extra, c)
@@ -127,6 +133,24 @@ func (s *store) attempt(ctx context.Context, t *tolerance, args []any, extra tim
 	return s.explain(err)
 }
 
+// bound is ctx with an end of its own. Attempts that have the least time, outside of runs and with contexts that do
+// not end, share theirs with those that begin soon after.
+func (s *store) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
+	least := s.first + s.first/10
+	if ctx.Done() != nil || s.lease > 0 || limit > least {
+		return context.WithTimeout(ctx, limit)
+	}
+	return boundContext{s.shared.context(least), ctx}, func() {}
+}
+
+// A boundContext has the end of one context and the values of another.
+type boundContext struct {
+	context.Context
+	values context.Context
+}
+
+func (c boundContext) Value(key any) any { return c.values.Value(key) }
+
 // dispatch makes a call over the right connections. bound ends with the attempt; ctx is the caller's own.
 func (s *store) dispatch(ctx, bound context.Context, level int32, extra time.Duration, c call) error {
 	if s.own != nil && (level == 0 || ctx.Done() == nil) {
@@ -136,6 +160,9 @@ func (s *store) dispatch(ctx, bound context.Context, level int32, extra time.Dur
 	if l == nil {
 		l = s.detour.take()
 	}
+	if l == nil && s.prompt && ctx.Done() == nil {
+		return contain(func() error { return s.direct(bound, extra, c) })
+	}
 	return await(bound, func() error {
 		if l != nil {
 			if l != s.own {
@@ -143,43 +170,23 @@ func (s *store) dispatch(ctx, bound context.Context, level int32, extra time.Dur
 			}
 			return s.over(bound, l, c)
 		}
-		if extra == 0 {
-			return c(bound, s.cli)
-		}
-		node, err := s.node(bound) // what waits for replicas is for one server
-		if err != nil {
-			return err
-		}
-		if patience := node.Options().ReadTimeout; patience > 0 && patience < attemptTime+extra {
-			node = node.WithTimeout(attemptTime + extra)
-		}
-		return c(bound, node)
+		return s.direct(bound, extra, c)
 	})
 }
 
-// awaitGrace is for f to say why it has not come further.
-const awaitGrace = 5 * time.Millisecond
-
-// errUnanswered ends what is not waited for any longer; what it was doing is not known.
-var errUnanswered = &timeoutError{}
-
-// await runs f and does not wait for it any longer than ctx lives.
-func await(ctx context.Context, f func() error) error {
-	result := make(chan error, 1)
-	go func() { result <- contain(f) }()
-	select {
-	case err := <-result:
-		return err
-	case <-ctx.Done():
+// direct makes a call over the user's client.
+func (s *store) direct(ctx context.Context, extra time.Duration, c call) error {
+	if extra == 0 {
+		return c(ctx, s.cli)
 	}
-	timer := time.NewTimer(awaitGrace)
-	defer timer.Stop()
-	select {
-	case err := <-result:
+	node, err := s.node(ctx) // what waits for replicas is for one server
+	if err != nil {
 		return err
-	case <-timer.C:
-		return errUnanswered
 	}
+	if patience := node.Options().ReadTimeout; patience > 0 && patience < attemptTime+extra {
+		node = node.WithTimeout(attemptTime + extra)
+	}
+	return c(ctx, node)
 }
 
 // contain makes an error of a panic in a call of the user's client, whose hooks are the user's code.

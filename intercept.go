@@ -18,7 +18,7 @@ func (s *taking) TryIntercept(info *MessageInfo) (*InterceptResult, error) {
 	if info == nil {
 		return nil, fmt.Errorf("delayqueue: queue %q: TryIntercept(nil): pass what Send returned", s.store.queue)
 	}
-	return s.Intercept(s.timeout.context(), info.ID)
+	return s.Intercept(s.timeout.context(noContext), info.ID)
 }
 
 // Intercept takes out the message with this id, also out of garbage, and says where it was: it is never

@@ -16,20 +16,20 @@ import (
 // noContext is how long a call without a context tries.
 const noContext = 10 * time.Second
 
-// A sharedTimeout makes contexts that end when noContext has passed. Calls that begin within a tenth of
-// a second share one, which is a fifth of what a send costs this process.
+// A sharedTimeout makes contexts that end when some time has passed, always the same, or up to a hundredth more.
+// Those that are made within that hundredth share one, which is a fifth of what a send costs this process.
 type sharedTimeout struct {
 	mu    sync.Mutex
 	ctx   context.Context
 	until time.Time // shared until then
 }
 
-func (p *sharedTimeout) context() context.Context {
+func (p *sharedTimeout) context(d time.Duration) context.Context {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if now := time.Now(); now.After(p.until) {
-		const shared = noContext / 100
-		ctx, cancel := context.WithTimeout(context.Background(), shared+noContext)
+		shared := d / 100
+		ctx, cancel := context.WithTimeout(context.Background(), shared+d)
 		context.AfterFunc(ctx, cancel)
 		p.ctx, p.until = sharedContext{ctx}, now.Add(shared)
 	}
@@ -104,7 +104,7 @@ func (s *sending) sendAt(payload string, w when, err error, opts []MsgOption) er
 	if err := s.draft(m, payload, d, opts); err != nil {
 		return err
 	}
-	s.deliver(s.timeout.context(), m)
+	s.deliver(s.timeout.context(noContext), m)
 	return s.failure(m)
 }
 

@@ -39,6 +39,8 @@ type store struct {
 	own    *link         // of a run's store; nil if the user's client is of a kind that has none
 	lease  time.Duration // of a run; 0: the store is not a run's
 	first  time.Duration // that a first attempt has
+	prompt bool          // calls of cli end when the time of their contexts does, with nobody to watch them
+	shared sharedTimeout // of first attempts
 	detour detour
 
 	home      atomic.Pointer[string] // the address of the Cluster's node that has the queue; nil: not known
@@ -57,7 +59,7 @@ type layout struct {
 
 func newStore(cli redis.UniversalClient, prefix, name string) *store {
 	k := keysOf(prefix, name)
-	return &store{cli: cli, queue: name, first: attemptFirst(cli), layout: &layout{
+	return &store{cli: cli, queue: name, first: attemptFirst(cli), prompt: prompt(cli), layout: &layout{
 		keys:          k,
 		singleKeys:    []any{k.pending, k.msg, k.wake, k.state},
 		forgetKeys:    []any{k.state},
