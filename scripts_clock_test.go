@@ -73,6 +73,18 @@ func TestScriptClockStepsBack(t *testing.T) {
 			r.at(23500 * time.Millisecond)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
 		}, "retry 2:a@23.5s~24s fail a=2/0/1@23.5s wake 23.5s~24s"},
+		"no grace of a time that comes again": {func(r *rig) {
+			c := r.hand(msg("a", 0))
+			r.at(ahead)
+			r.equal("lost, ahead", r.fetch(c, 0).lost, 0) // a has a grace
+			r.extend(held("a"))
+			r.at(20 * time.Second)
+			r.equal("lost, back again", r.fetch(c, 0).lost, 0)
+			r.tickTo(29 * time.Second)
+			r.extend(held("a"))
+			r.at(ahead + 30*time.Second) // when that grace is over
+			r.equal("lost, ahead again", r.fetch(c, 0).lost, 0)
+		}, "unack a@39s"},
 		"grace after an outage that follows it": {func(r *rig) {
 			r.at(ahead)
 			r.tick()

@@ -407,7 +407,7 @@ func (m *model) fetch(c caller, a ask, seed int64) any {
 		a.want = 0
 	}
 	if m.seen > m.now { // the clock was stepped back
-		m.seen = 0
+		m.seen, m.grace = 0, ""
 	}
 	// A repeat brings what is still held under the lease of the call that it repeats.
 	var ends int64

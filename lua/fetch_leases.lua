@@ -96,7 +96,10 @@ while graces[4] and graces[4] <= now do
   table.remove(graces, 1)
   table.remove(graces, 1)
 end
-if seen > now then seen = 0 end -- the clock was stepped back
+if seen > now then -- the clock was stepped back: a grace of another time is none, also if that time comes again
+  seen, graces = 0, {}
+  mark('grace', '')
+end
 if now - heard > lease / 2 or leased and leased <= now and now - seen > lease * 2 / 3 then
   local back = math.min(math.max(math.floor(lease / 2), 2000000), lease) -- in which all find back
   if graces[2] and now + back + lease / 2 <= last(0) then
