@@ -156,7 +156,7 @@ func TestExtendReplyLost(t *testing.T) {
 	f, wire, cli := wired(t)
 	release := make(chan struct{})
 	started := make(chan int, 2)
-	q := f.queueOn(cli, nil).WithLease(300 * time.Millisecond).WithHandler(func(ctx context.Context, msg *Message) error {
+	q := f.queueOn(cli, nil).WithLease(6 * time.Second).WithHandler(func(ctx context.Context, msg *Message) error {
 		started <- msg.Delivery
 		select {
 		case <-release:
@@ -165,12 +165,13 @@ func TestExtendReplyLost(t *testing.T) {
 		}
 		return nil
 	})
+	renewal := wire.DropReply(redistest.Script(extendScript.sha))
+	repeat := wire.DropReply(redistest.Script(extendScript.sha)) // soon after: the lease has 4 s left
 	q.StartConsume()
 	f.send(q, "x")
 	receive(t, "it starts", started)
-	for range 2 {
-		receive(t, "the reply is dropped", wire.DropReply(redistest.Script(extendScript.sha)))
-	}
+	receive(t, "the renewal's reply is dropped", renewal)
+	receive(t, "the repeat's reply is dropped", repeat)
 	close(release)
 	eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
 	if len(started) != 0 {
