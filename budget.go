@@ -21,36 +21,36 @@ const (
 )
 
 // receiving is how one fetch is brought through.
-type receiving struct {
-	bytes int // of the next attempt; 0: say only what the call holds, which shows whether anything comes through
-	lost  int // replies that did not come through
-	known bool
-	alone int // of them, those of one message, on a line that works
+type replyBudget struct {
+	nextBytes   int // of the next attempt; 0: say only what the call holds, which shows whether anything comes through
+	lostReplies int // replies that did not come through
+	heldKnown   bool
+	lostAlone   int // of them, those of one message, on a line that works
 }
 
 // failed takes an attempt that failed.
-func (rc *receiving) failed(err error) {
-	if rc.bytes == 0 || !replyLost(err) {
+func (b *replyBudget) failed(err error) {
+	if b.nextBytes == 0 || !replyLost(err) {
 		return
 	}
-	if rc.known {
-		rc.alone++
+	if b.heldKnown {
+		b.lostAlone++
 	}
-	if rc.lost++; rc.lost == 1 && !timedOut(err) { // the connection was cut, and perhaps by chance
+	if b.lostReplies++; b.lostReplies == 1 && !timedOut(err) { // the connection was cut, and perhaps by chance
 		return
 	}
-	rc.lost = max(rc.lost, 2)
-	if rc.bytes = min(rc.bytes/2, smallReply); rc.known || rc.lost > 2 {
-		rc.bytes = 0
+	b.lostReplies = max(b.lostReplies, 2)
+	if b.nextBytes = min(b.nextBytes/2, smallReply); b.heldKnown || b.lostReplies > 2 {
+		b.nextBytes = 0
 	}
 }
 
 // answered takes an answer, and says whether the call is over.
-func (rc *receiving) answered(got *fetched) bool {
-	if len(got.held) == 0 || len(got.held) == 1 && rc.alone >= aloneTries {
+func (b *replyBudget) answered(got *fetched) bool {
+	if len(got.held) == 0 || len(got.held) == 1 && b.lostAlone >= aloneTries {
 		return true
 	}
-	rc.known, rc.bytes = true, 1
+	b.heldKnown, b.nextBytes = true, 1
 	return false
 }
 
@@ -69,58 +69,58 @@ func timedOut(err error) bool {
 
 // hopeless is how many attempts are made for a fetch that need not be answered, for the pool may
 // hold dead connections.
-const hopeless = 3
+const optionalAttempts = 3
 
 // fetch repeats one call until Redis answers, or until a lease after the run stopped: then
 // what it may have handed out is lost anyway. A run that stops does not wait for a fetch that
 // can have handed out nothing. asked is when the attempt began that was answered.
-func (r *run) fetch(a ask) (got fetched, asked time.Time, err error) {
-	r.callers[0].next()
-	a.holds = r.lastChances.Load() > 0
+func (c *consumer) fetch(a ask) (got fetched, asked time.Time, err error) {
+	c.callers[0].next()
+	a.holds = c.lastAttempts.Load() > 0
 	arrived := false // perhaps
-	rc := receiving{bytes: r.bytesFor()}
+	rc := replyBudget{nextBytes: c.bytesFor()}
 	for over := false; !over && err == nil; over = rc.answered(&got) {
-		err = r.untilAnswered("fetch", func() (err error) {
-			asked, a.bytes, a.probe = time.Now(), rc.bytes, rc.bytes == 0
-			if got, err = r.store.fetch(r.life, r.callers[0], a, &r.fetches); err != nil {
+		err = c.untilAnswered("fetch", func() (err error) {
+			asked, a.bytes, a.probe = time.Now(), rc.nextBytes, rc.nextBytes == 0
+			if got, err = c.store.fetch(c.redisCtx, c.callers[0], a, &c.fetches); err != nil {
 				rc.failed(err)
-				r.renumber(0, err)
+				c.renewCaller(0, err)
 			}
 			return err
 		}, func(n int, err error) bool {
 			arrived = arrived || !unsent(err)
-			return !r.stopping() || arrived && a.want > 0 || n < hopeless
+			return !c.stopping() || arrived && a.want > 0 || n < optionalAttempts
 		})
 	}
-	if r.replyBytes = min(2*r.replyBytes, maxBatchBytes); rc.lost > 0 {
-		r.replyBytes = smallReply
+	if c.nextReplyBytes = min(2*c.nextReplyBytes, maxBatchBytes); rc.lostReplies > 0 {
+		c.nextReplyBytes = smallReply
 	}
 	return got, asked, err
 }
 
 // bytesFor is how many bytes the next fetch asks for.
-func (r *run) bytesFor() int {
-	n := r.replyBytes
-	if r.maxBytes > 0 {
-		n = min(n, max(r.maxBytes-int(r.heldBytes.Load()), 1))
+func (c *consumer) bytesFor() int {
+	n := c.nextReplyBytes
+	if c.maxBytes > 0 {
+		n = min(n, max(c.maxBytes-int(c.heldBytes.Load()), 1))
 	}
 	return n
 }
 
 // renumber gives the loop (0) or the settler (1) a new caller if somebody else has written into state what its last
 // call was, or what it came to: a repeat under the old number would be refused, or not be understood, for ever.
-func (r *run) renumber(i int, err error) {
+func (c *consumer) renewCaller(i int, err error) {
 	if stale(err) || errors.Is(err, ErrBadReply) {
-		r.log.Error("delayqueue: another program has changed what this queue remembers of its calls", slog.Any("error", err))
-		r.callers[i] = newCaller()
-		r.callers[i].next()
+		c.log.Error("delayqueue: another program has changed what this queue remembers of its calls", slog.Any("error", err))
+		c.callers[i] = newCaller()
+		c.callers[i].next()
 	}
 }
 
 var errNotReceived = errors.New("the message does not come through")
 
 // notReceived counts a loss for a message that does not come through.
-func (r *run) notReceived(h heldMessage, at time.Time) {
+func (c *consumer) countNotReceived(h heldMessage, at time.Time) {
 	record, err := parseFail(h.fail)
 	if err != nil {
 		record = failRecord{}
@@ -130,14 +130,14 @@ func (r *run) notReceived(h heldMessage, at time.Time) {
 	d.msg = Message{ID: d.id, Key: h.key, Delivery: d.number, Failures: d.failures}
 	o := outcome{d: d, kind: outcomeRetry, failures: d.failures, losses: d.losses + 1, text: errNotReceived.Error()}
 	o.delay = time.Duration(min(o.losses, 12)) * (5*time.Second + rand.N(5*time.Second))
-	r.log.Error("delayqueue: a message does not come through: the line is too slow for it within a lease, or a limit of the server's cuts it",
+	c.log.Error("delayqueue: a message does not come through: the line is too slow for it within a lease, or a limit of the server's cuts it",
 		d.attrs(), slog.Int("bytes", h.size), slog.Int("losses", o.losses))
-	if o.losses >= r.agreed.maxLosses {
+	if o.losses >= c.agreed.maxLosses {
 		o.kind, o.err = outcomeGarbage, errors.Join(ErrPoison, errNotReceived)
 		o.text = errorText(o.err)
 	}
-	r.hold([]*delivery{d})
+	c.addHeld([]*delivery{d})
 	if d.claim(fateSettled) {
-		r.outbox.put(o)
+		c.outbox.put(o)
 	}
 }

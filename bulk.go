@@ -180,7 +180,7 @@ func (m *Monitor) operate(ctx context.Context, o *operation, progress func(*Bulk
 			break
 		}
 		if o.Place < len(places) {
-			pause(ctx, time.Until(rest))
+			sleep(ctx, time.Until(rest))
 		}
 	}
 	return o.result(places), nil

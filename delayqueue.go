@@ -30,9 +30,9 @@ type DelayQueue struct {
 
 	mu       sync.Mutex
 	settings settings
-	run      *run   // the last one that was started, nil before the first
-	ending   []*run // those before it that may not have ended yet
-	pool     workerPool
+	consumer *consumer   // the last one that was started, nil before the first
+	ending   []*consumer // those before it that may not have ended yet
+	slots    workerSlots
 }
 
 // NewQueue makes a queue on the Redis that cli talks to: a *redis.Client (Sentinel's
@@ -81,13 +81,13 @@ func newSending(call, name string, cli redis.UniversalClient, opts []QueueOption
 // channel again; a stopped queue starts anew. It panics without a callback or handler.
 func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().done }
 
-func (q *DelayQueue) start() *run {
+func (q *DelayQueue) start() *consumer {
 	q.made()
 	q.mu.Lock()
-	r, set := q.run, q.settings
+	c, set := q.consumer, q.settings
 	q.mu.Unlock()
-	if r != nil && !r.stopping() {
-		return r
+	if c != nil && !c.stopping() {
+		return c
 	}
 	if set.callback == nil && set.handler == nil {
 		panic(fmt.Sprintf("delayqueue: queue %q: StartConsume without a callback: give one to NewQueue, WithCallback or WithHandler", q.store.queue))
@@ -96,11 +96,11 @@ func (q *DelayQueue) start() *run {
 	set.base = context.WithValue(set.base, servedBy{q}, true)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.run == nil || q.run.stopping() {
-		q.ending = slices.DeleteFunc(q.runs(), (*run).ended)
-		q.run = startRun(q.store, set, q.events, &q.pool)
+	if q.consumer == nil || q.consumer.stopping() {
+		q.ending = slices.DeleteFunc(q.consumers(), (*consumer).ended)
+		q.consumer = startConsumer(q.store, set, q.events, &q.slots)
 	}
-	return q.run
+	return q.consumer
 }
 
 // servedBy is the key of a value of each handler's context, which says whose handler it is.
@@ -123,13 +123,13 @@ func (q *DelayQueue) ownHandler(ctx context.Context, call string) error {
 func (q *DelayQueue) StopConsume() { q.stopAll() }
 
 // stopAll stops, and returns the runs that may not have ended.
-func (q *DelayQueue) stopAll() []*run {
+func (q *DelayQueue) stopAll() []*consumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.run != nil {
-		q.run.stop() // those before it were stopped before it began
+	if q.consumer != nil {
+		q.consumer.stop() // those before it were stopped before it began
 	}
-	return q.runs()
+	return q.consumers()
 }
 
 // releaseTime is how long Shutdown waits for releases to go out after ctx has ended.
@@ -145,50 +145,50 @@ const releaseTime = time.Second
 // stops the queue and returns an error at once. With any other context it must not be called
 // by a handler.
 func (q *DelayQueue) Shutdown(ctx context.Context) error {
-	runs := q.stopAll()
+	consumers := q.stopAll()
 	if err := q.ownHandler(ctx, "Shutdown"); err != nil {
 		return err
 	}
-	for _, r := range runs {
+	for _, c := range consumers {
 		select {
-		case <-r.done:
+		case <-c.done:
 		case <-ctx.Done():
 		}
 	}
-	if runs = slices.DeleteFunc(runs, (*run).ended); len(runs) == 0 {
+	if consumers = slices.DeleteFunc(consumers, (*consumer).ended); len(consumers) == 0 {
 		return nil
 	}
-	why := runs[0].waitsFor()
+	why := consumers[0].waitingFor()
 	running := 0
-	for _, r := range runs {
-		running += r.abandonAll()
+	for _, c := range consumers {
+		running += c.abandonAll()
 	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
-	for _, r := range runs {
-		if r.unsettled.Load() == 0 || !r.outage.over() {
+	for _, c := range consumers {
+		if c.unsettled.Load() == 0 || !c.outage.none() {
 			continue // nothing to release, or nobody to take it
 		}
 		select {
-		case <-r.done:
+		case <-c.done:
 		case <-limit.Done():
 		}
 	}
 	if running > 0 {
 		why = fmt.Sprintf("%d handlers were still running", running)
 	}
-	if err := runs[0].outage.cause(); err != nil {
+	if err := consumers[0].outage.cause(); err != nil {
 		why += fmt.Sprintf(" (without Redis: %v)", err)
 	}
 	return fmt.Errorf("delayqueue: queue %q: shutdown: %s: %w", q.store.queue, why, ended(ctx))
 }
 
 // runs are those that may not have ended, with mu held.
-func (q *DelayQueue) runs() []*run {
-	if q.run == nil {
+func (q *DelayQueue) consumers() []*consumer {
+	if q.consumer == nil {
 		return nil
 	}
-	return append(slices.Clone(q.ending), q.run)
+	return append(slices.Clone(q.ending), q.consumer)
 }
 
 // Run consumes until ctx ends, then stops as StopConsume does and waits for the running
@@ -198,18 +198,18 @@ func (q *DelayQueue) Run(ctx context.Context) error {
 	if err := q.ownHandler(ctx, "Run"); err != nil {
 		return err
 	}
-	r := q.start()
+	c := q.start()
 	select {
 	case <-ctx.Done():
-		r.stop()
-	case <-r.done:
+		c.stop()
+	case <-c.done:
 	}
-	<-r.done
+	<-c.done
 	return nil
 }
 
-func (q *DelayQueue) current() *run {
+func (q *DelayQueue) current() *consumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.run
+	return q.consumer
 }

@@ -13,23 +13,23 @@ import (
 
 // A delivery is one message in the hands of this run.
 type delivery struct {
-	tag      string
-	id       string
-	key      string
-	number   int
-	failures int
-	losses   int
-	ttl      time.Duration
-	msg      Message
-	broken   error // why it cannot be handled
-	last     bool  // it is poison if it is lost
-	size     int   // bytes of its envelope
+	tag         string
+	id          string
+	key         string
+	number      int
+	failures    int
+	losses      int
+	ttl         time.Duration
+	msg         Message
+	broken      error // why it cannot be handled
+	lastAttempt bool  // it is poison if it is lost
+	size        int   // bytes of its envelope
 
 	fetched time.Time
 	started atomic.Int64 // when its handler did, as instantOf counts
 	leased  atomic.Int64 // when its lease began, or a moment earlier, as instantOf counts
 	fate    atomic.Int32
-	cutOff  atomic.Bool                             // its lease is over as far as is known here, and its handler's context has ended
+	overdue atomic.Bool                             // its lease is over as far as is known here, and its handler's context has ended
 	cancel  atomic.Pointer[context.CancelCauseFunc] // set once its handler is about to start
 
 	prev, next *delivery // in heldList
@@ -59,18 +59,18 @@ func idsOf(ds []*delivery) []string {
 func (d *delivery) attrs() slog.Attr { return d.msg.attrs() }
 
 // began is where this process's own clock begins; no step of the wall clock moves it.
-var began = time.Now()
+var processStart = time.Now()
 
-func instantOf(t time.Time) int64 { return int64(t.Sub(began)) }
+func processTime(t time.Time) int64 { return int64(t.Sub(processStart)) }
 
 // over says whether the lease has run out, as far as is known here: this process may have stood
 // still since.
-func (d *delivery) over(lease time.Duration, now time.Time) bool {
-	return instantOf(now)-d.leased.Load() > int64(lease)
+func (d *delivery) leaseOver(lease time.Duration, now time.Time) bool {
+	return processTime(now)-d.leased.Load() > int64(lease)
 }
 
 // decode makes deliveries of what a fetch brought.
-func (r *run) decode(got *fetched, asked, at time.Time) []*delivery {
+func (c *consumer) decode(got *fetched, asked, at time.Time) []*delivery {
 	all := make([]delivery, len(got.tags))
 	ds := make([]*delivery, len(got.tags))
 	for i, tag := range got.tags {
@@ -86,8 +86,8 @@ func (r *run) decode(got *fetched, asked, at time.Time) []*delivery {
 			broken = errors.Join(broken, err)
 		}
 		d.broken = broken
-		d.leased.Store(instantOf(asked))
-		d.last = record.losses > 0 && record.losses >= r.agreed.maxLosses-1
+		d.leased.Store(processTime(asked))
+		d.lastAttempt = record.losses > 0 && record.losses >= c.agreed.maxLosses-1
 		d.key, d.ttl, d.failures, d.losses = e.key, e.ttl, record.failures, record.losses
 		d.msg = e.message(d.id, d.number, record.failures)
 	}
@@ -106,17 +106,17 @@ func (e *envelope) message(id string, number, failures int) Message {
 const newerDeliveries = 1000
 
 // unfit settles a delivery that no handler should see, and says so.
-func (r *run) unfit(d *delivery, now int64) bool {
+func (c *consumer) unfit(d *delivery, now int64) bool {
 	o := outcome{d: d, kind: outcomeGarbage, failures: d.failures, losses: d.losses}
 	switch late := time.Duration(now-d.msg.Due.UnixMicro()) * time.Microsecond; {
 	case errors.Is(d.broken, errNewerVersion) && d.number < newerDeliveries:
 		wait := 5 * time.Second * time.Duration(1+min(d.number/12, 11)) // a minute each, after ten
 		o.kind, o.delay = outcomeRetry, wait+rand.N(wait)
 		o.text = d.broken.Error()
-		r.newer++
+		c.unloggedNewer++
 	case d.broken != nil:
 		o.err = d.broken
-		r.log.Error("delayqueue: a broken message goes to garbage: another program writes to this queue", d.attrs(), slog.Any("error", d.broken))
+		c.log.Error("delayqueue: a broken message goes to garbage: another program writes to this queue", d.attrs(), slog.Any("error", d.broken))
 	case d.ttl > 0 && d.number == 1 && late > d.ttl:
 		o.err = fmt.Errorf("%w: %v past due, its limit is %v", ErrExpired, late, d.ttl)
 	default:
@@ -125,9 +125,9 @@ func (r *run) unfit(d *delivery, now int64) bool {
 	if o.err != nil {
 		o.text = errorText(o.err)
 	}
-	r.unhandled.Add(-1)
+	c.unhandled.Add(-1)
 	if d.claim(fateSettled) {
-		r.outbox.put(o)
+		c.outbox.put(o)
 	}
 	return true
 }
@@ -140,6 +140,6 @@ func (d *delivery) message() *Message {
 }
 
 // released is the outcome of a delivery that counts for nothing.
-func (d *delivery) released() outcome {
+func (d *delivery) releasedOutcome() outcome {
 	return outcome{d: d, kind: outcomeReady, failures: d.failures, losses: d.losses}
 }

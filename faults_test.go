@@ -117,7 +117,7 @@ func TestFetchArrivesAfterItsRepeat(t *testing.T) {
 	eventually(t, "the repeat hands it out", func() bool { return got.of("x 1") == 1 })
 	eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
 	q.StopConsume()
-	<-q.run.done
+	<-q.consumer.done
 	f.send(f.queue(nil), "y") // what the original could take, with nobody there
 	release()
 	if state := f.check(); len(state.Unack) != 0 || len(state.Pending) != 1 {
@@ -440,7 +440,7 @@ func TestNetworkThatSwallowsConnections(t *testing.T) {
 	t.Cleanup(func() { close(network.over) })
 	q := f.queueOn(cli, func(string) bool { return true }).WithLease(500 * time.Millisecond)
 	done := q.StartConsume()
-	eventually(t, "it listens", func() bool { return q.current().listen.worked.Load() > 0 || blockedClients(t, f) > 0 })
+	eventually(t, "it listens", func() bool { return q.current().wakeUps.answered.Load() > 0 || blockedClients(t, f) > 0 })
 	network.on.Store(true)
 	wire.Cut()
 	eventually(t, "the log says so", func() bool { return f.log.count("cannot work with Redis") == 1 })

@@ -90,7 +90,7 @@ func FuzzReply(f *testing.F) {
 			}
 		}
 		if got, err := s.fetch(ctx, &caller{}, ask{}, &fetchSettings{}); !bad(err) {
-			for i, d := range (&run{}).decode(&got, time.Time{}, time.Time{}) {
+			for i, d := range (&consumer{}).decode(&got, time.Time{}, time.Time{}) {
 				if d.tag != got.tags[i] || !strings.HasSuffix(d.tag, d.id) {
 					t.Errorf("%v: delivery %+v of %q", reply, d, got.tags[i])
 				}
@@ -143,19 +143,19 @@ func FuzzDelivery(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, tag, envelope, record string, maxLosses int) {
 		set := defaultSettings(nil)
-		r := &run{settings: set, agreed: fetchSettings{maxLosses: maxLosses}, events: &events{}}
+		r := &consumer{settings: set, agreed: fetchSettings{maxLosses: maxLosses}, events: &events{}}
 		r.log = slog.New(slog.DiscardHandler)
 		r.buffer.init()
 		r.outbox.init()
-		r.graves.init()
+		r.notices.init()
 		got := fetched{now: rigBase, tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record}}
 		d := r.decode(&got, time.Time{}, time.Time{})[0]
 		if !r.unfit(d, got.now) {
 			d.claim(fateSettled)
 			r.conclude(context.Background(), d, verdict{err: errBoom})
 		}
-		r.notReceived(heldMessage{tag: tag, size: len(envelope), fail: record}, time.Time{})
-		r.buryPoison(deadMessage{tag, envelope, record})
+		r.countNotReceived(heldMessage{tag: tag, size: len(envelope), fail: record}, time.Time{})
+		r.addPoisonNotice(deadMessage{tag, envelope, record})
 		for _, o := range r.outbox.some(10) {
 			if o.delay < 0 || o.delay > maxDelay || o.failures < 0 || o.losses < 0 || o.d.number < 1 {
 				t.Errorf("outcome %+v of %q, %q, %q", o, tag, envelope, record)

@@ -46,7 +46,7 @@ func TestShutdownBesideStart(t *testing.T) {
 	for range 300 {
 		q.StartConsume()
 		_ = q.Shutdown(over)
-		if r := q.current(); r != nil && r.calm.Err() != nil && !r.stopping() {
+		if r := q.current(); r != nil && r.forceCtx.Err() != nil && !r.stopping() {
 			t.Error("a run goes on whose workers have been sent away")
 			break
 		}
@@ -124,7 +124,7 @@ func TestConcurrencyIsTheQueues(t *testing.T) {
 	q.StartConsume()
 	receive(t, "one handler runs", started)
 	receive(t, "and another", started)
-	runs := []*run{q.current()}
+	runs := []*consumer{q.current()}
 	for range 5 {
 		q.StopConsume()
 		q.StartConsume()

@@ -99,7 +99,7 @@ func (m *Monitor) All(ctx context.Context, state State, f Filter) iter.Seq2[*Mes
 			if cursor = page.Next; cursor == "" {
 				return
 			}
-			pause(ctx, time.Until(rest))
+			sleep(ctx, time.Until(rest))
 		}
 	}
 }

@@ -30,7 +30,7 @@ func (m *Monitor) publish(e Event) {
 }
 
 // hearEvery is how often a silent connection is tried: a broken one is noticed within two of these.
-const hearEvery = time.Second
+const healthCheckInterval = time.Second
 
 // ListenEvent calls a listener for what happens to messages on all machines whose queues and
 // publishers report it (EnableReport), and for what Monitors do to the queue, until Stop. It hears what happens from
@@ -41,40 +41,40 @@ func (m *Monitor) ListenEvent(ctx context.Context, listener EventListener) (*Sub
 	if listener == nil {
 		return nil, m.failed(fmt.Errorf("%w: the listener is nil", ErrBadOption), "listen to events")
 	}
-	heard, err := m.hear(ctx)
+	conn, err := m.subscribe(ctx)
 	if err != nil {
 		return nil, m.failed(err, "listen to events")
 	}
 	sub := m.events.subscription()
-	sub.ended = func() { _ = heard.Close() } // whatever it says, it is over
+	sub.ended = func() { _ = conn.Close() } // whatever it says, it is over
 	go sub.serve(listener)
-	go m.pass(heard, sub)
+	go m.forward(conn, sub)
 	return sub, nil
 }
 
 // hear subscribes. By itself the client waits for its own time-outs, whatever ctx says.
-func (m *Monitor) hear(ctx context.Context) (*redis.PubSub, error) {
+func (m *Monitor) subscribe(ctx context.Context) (*redis.PubSub, error) {
 	if err := ended(ctx); err != nil {
 		return nil, err
 	}
 	type subscribed struct {
-		heard *redis.PubSub
-		err   error
+		conn *redis.PubSub
+		err  error
 	}
 	result := make(chan subscribed, 1)
 	go func() {
-		heard := m.store.subscribe(context.WithoutCancel(ctx))
-		_, err := heard.Receive(ctx) // the confirmation
-		result <- subscribed{heard, err}
+		conn := m.store.subscribe(context.WithoutCancel(ctx))
+		_, err := conn.Receive(ctx) // the confirmation
+		result <- subscribed{conn, err}
 	}()
-	drop := func(s subscribed) { _ = s.heard.Close() } // it is of no use
+	drop := func(s subscribed) { _ = s.conn.Close() } // it is of no use
 	select {
 	case s := <-result:
 		if s.err != nil {
 			drop(s)
 			return nil, s.err
 		}
-		return s.heard, nil
+		return s.conn, nil
 	case <-ctx.Done():
 		go func() { drop(<-result) }()
 		return nil, ended(ctx)
@@ -82,10 +82,10 @@ func (m *Monitor) hear(ctx context.Context) (*redis.PubSub, error) {
 }
 
 // pass hands on what is heard until the connection is closed for good. What is confirmed anew was broken.
-func (m *Monitor) pass(heard *redis.PubSub, sub *Subscription) {
+func (m *Monitor) forward(conn *redis.PubSub, sub *Subscription) {
 	var junk int
-	var said time.Time
-	for got := range heard.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(hearEvery)) {
+	var loggedAt time.Time
+	for got := range conn.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(healthCheckInterval)) {
 		msg, isMessage := got.(*redis.Message)
 		if !isMessage {
 			sub.put(Event{Code: GapEvent, Time: time.Now()})
@@ -93,10 +93,10 @@ func (m *Monitor) pass(heard *redis.PubSub, sub *Subscription) {
 		}
 		var batch []Event
 		if err := json.Unmarshal([]byte(msg.Payload), &batch); err != nil {
-			if junk++; time.Since(said) > junkEvery {
+			if junk++; time.Since(loggedAt) > junkLogInterval {
 				m.events.logger().Warn("delayqueue: events that cannot be read: another program or version publishes on this queue's channel",
 					slog.String("queue", m.store.queue), slog.Int("events", junk), slog.Any("error", err))
-				junk, said = 0, time.Now()
+				junk, loggedAt = 0, time.Now()
 			}
 			continue
 		}
@@ -107,4 +107,4 @@ func (m *Monitor) pass(heard *redis.PubSub, sub *Subscription) {
 }
 
 // junkEvery is how often it is said at most that events cannot be read.
-const junkEvery = time.Minute
+const junkLogInterval = time.Minute

@@ -73,8 +73,8 @@ func TestVoidSettlementsAreOneLine(t *testing.T) {
 		d := &delivery{id: id, tag: id, number: 1}
 		ds, batch = append(ds, d), append(batch, outcome{d: d, kind: outcomeGarbage, err: errBoom})
 	}
-	r.hold(ds)
-	r.settled(batch, []int{0, 2}, nil)
+	r.addHeld(ds)
+	r.finish(batch, []int{0, 2}, nil)
 	if line := f.log.line(t, "came too late"); !strings.Contains(line, `messages=2 message.ids="[a c]"`) {
 		t.Error(line)
 	}
@@ -176,7 +176,7 @@ func TestSlowGarbageHandler(t *testing.T) {
 	done := q.StartConsume()
 	f.send(q, "first")
 	receive(t, "the garbage handler is at it", entered)
-	const n = maxGraves + 100
+	const n = maxNotices + 100
 	batch := make([]Outgoing, n)
 	if _, err := q.SendBatch(context.Background(), batch); err != nil {
 		t.Fatal(err)
@@ -196,8 +196,8 @@ func TestSlowGarbageHandler(t *testing.T) {
 	q.StopConsume()
 	close(release)
 	receive(t, "the stop has waited for the rest", done)
-	if told.Load() != maxGraves+1 || dropped() != 100 {
-		t.Errorf("told of %d, %d are said to be dropped, want %d and 100", told.Load(), dropped(), maxGraves+1)
+	if told.Load() != maxNotices+1 || dropped() != 100 {
+		t.Errorf("told of %d, %d are said to be dropped, want %d and 100", told.Load(), dropped(), maxNotices+1)
 	}
 }
 

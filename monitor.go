@@ -51,7 +51,7 @@ func read(ctx context.Context, attempt func() error) (err error) {
 		if err == nil || !transient(err) || !bounded && time.Since(begun) > readFor {
 			return err
 		}
-		pause(ctx, backoff(n))
+		sleep(ctx, backoff(n))
 	}
 }
 

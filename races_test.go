@@ -14,16 +14,16 @@ import (
 
 // settledDown checks the accounts of a run that has ended and whose callbacks have returned:
 // what is left over there stalls a consumer for good.
-func settledDown(t *testing.T, r *run) {
+func settledDown(t *testing.T, r *consumer) {
 	t.Helper()
 	<-r.done
 	eventually(t, "every account of the run is at zero", func() bool {
-		return r.unhandled.Load() == 0 && r.unsettled.Load() == 0 && len(r.crew.all()) == 0 && len(r.held.all()) == 0
+		return r.unhandled.Load() == 0 && r.unsettled.Load() == 0 && len(r.members.all()) == 0 && len(r.held.all()) == 0
 	})
-	r.pool.mu.Lock()
-	defer r.pool.mu.Unlock()
-	if r.pool.working != 0 || r.pool.stuck != 0 {
-		t.Errorf("the pool has %d workers, and %d stuck callbacks", r.pool.working, r.pool.stuck)
+	r.slots.mu.Lock()
+	defer r.slots.mu.Unlock()
+	if r.slots.used != 0 || r.slots.stuck != 0 {
+		t.Errorf("the pool has %d workers, and %d stuck callbacks", r.slots.used, r.slots.stuck)
 	}
 }
 
@@ -206,14 +206,14 @@ func TestLostWhileItLeaves(t *testing.T) {
 	r.held.add([]*delivery{d})
 	r.unhandled.Add(1)
 	r.unsettled.Add(1)
-	w := &worker{run: r}
+	w := &worker{consumer: r}
 	r.lose(d, ErrDeliveryLost)
 	w.serve(d)
-	if w.over {
+	if w.gone {
 		t.Error("the worker was replaced")
 	}
 	r.expire(context.Background(), d)
-	if n := q.pool.stuck; n != 0 {
+	if n := q.slots.stuck; n != 0 {
 		t.Errorf("%d counted as abandoned", n)
 	}
 	q.StopConsume()
@@ -231,7 +231,7 @@ func (c onDone) Done() <-chan struct{} { c.f(); return nil }
 func TestShutdownWhileAHandlerIsAboutToStart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	var r *run
+	var r *consumer
 	var looks atomic.Int64 // the first is the run's own, at its start
 	q := f.queue(nil).WithHandler(func(context.Context, *Message) error { t.Error("a handler started"); return nil })
 	q.WithBaseContext(onDone{context.Background(), func() {
@@ -242,8 +242,8 @@ func TestShutdownWhileAHandlerIsAboutToStart(t *testing.T) {
 	}})
 	q.mu.Lock()
 	q.settings.compose(f.name)
-	q.run = startRun(q.store, q.settings, q.events, &q.pool)
-	r = q.run
+	q.consumer = startConsumer(q.store, q.settings, q.events, &q.slots)
+	r = q.consumer
 	q.mu.Unlock()
 	info := f.send(q, "x")
 	settledDown(t, r)

@@ -470,7 +470,7 @@ func repeat(ctx context.Context, most int, attempt func() error) error {
 			return err
 		default:
 			last = err
-			pause(ctx, backoff(n))
+			sleep(ctx, backoff(n))
 		}
 	}
 }

@@ -111,9 +111,9 @@ func TestManyConsumers(t *testing.T) {
 	}
 	now := time.Now().UnixMicro()
 	for i := range 300 {
-		said := said{Concurrency: 100}
-		for j := range sayAtMost {
-			said.Handling = append(said.Handling, saidMessage{ID: fmt.Sprintf("%036d", j)})
+		said := presence{Concurrency: 100}
+		for j := range maxPresenceMessages {
+			said.Handling = append(said.Handling, handledMessage{ID: fmt.Sprintf("%036d", j)})
 		}
 		if i == 123 {
 			said.Handling[50].ID = held.ID

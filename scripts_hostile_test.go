@@ -123,7 +123,7 @@ func TestScriptRubbishScores(t *testing.T) {
 				for range 20 {
 					r.at(r.since(r.now) + 3*time.Second)
 					f := r.fetch(c, 10)
-					l := looper{server: f.now, local: time.Now()}
+					l := poller{clock: f.now, clockAt: time.Now()}
 					if wait := l.until(f.next); f.next != 0 && wait > time.Minute && f.next < f.now+60_000_000 || wait < 0 && f.next > f.now {
 						r.t.Errorf("next %d at %d is %v from now", f.next, f.now, wait)
 					}
@@ -142,7 +142,7 @@ func TestScriptRubbishScores(t *testing.T) {
 
 // TestUntilIsBounded: no instant overflows.
 func TestUntilIsBounded(t *testing.T) {
-	l := looper{server: rigBase, local: time.Now()}
+	l := poller{clock: rigBase, clockAt: time.Now()}
 	for _, instant := range []int64{math.MaxInt64, 1_790_000_000_000_000_000, forever} {
 		if d := l.until(instant); d < 100*365*24*time.Hour {
 			t.Errorf("%d is %v from now", instant, d)
@@ -170,7 +170,7 @@ func TestScriptRubbishRecords(t *testing.T) {
 		r.equal("lost", f.lost, len(rubbish)+3)
 		r.at(13 * time.Second)
 		f = r.fetch(newCaller(), maxBatch)
-		for _, d := range (&run{}).decode(&f, time.Time{}, time.Time{}) {
+		for _, d := range (&consumer{}).decode(&f, time.Time{}, time.Time{}) {
 			if d.broken != nil || d.losses != 1 || d.failures != 0 {
 				r.t.Errorf("%s has %d losses and %d failures: %v", names(d.tag), d.losses, d.failures, d.broken)
 			}
@@ -189,7 +189,7 @@ func TestScriptRubbishConsumers(t *testing.T) {
 				c.next()
 				r.ask(c, ask{want: 1, says: "{}"})
 				c.next()
-				r.ask(c, ask{want: 1, says: sayLeaving})
+				r.ask(c, ask{want: 1, says: presenceLeaving})
 			}
 		}
 		for range 200 {
@@ -197,7 +197,7 @@ func TestScriptRubbishConsumers(t *testing.T) {
 			c.next()
 			r.ask(c, ask{says: "{}"})
 			c.next()
-			r.ask(c, ask{says: sayLeaving})
+			r.ask(c, ask{says: presenceLeaving})
 		}
 		goesOn(r)
 	})

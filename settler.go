@@ -41,9 +41,9 @@ func (o *outcome) plain() bool {
 }
 
 // settleAll is the settler: what gathers while one call is under way goes out with the next.
-func (r *run) settleAll() {
+func (c *consumer) settleAll() {
 	for {
-		batch := r.outbox.some(maxBatch)
+		batch := c.outbox.some(maxBatch)
 		if len(batch) == 0 {
 			return
 		}
@@ -57,32 +57,32 @@ func (r *run) settleAll() {
 		}
 		batch = append(plain, others...)
 		var done settled
-		r.callers[1].next()
-		err := r.untilAnswered("settle", func() (err error) {
-			if done, err = r.store.settle(r.life, r.callers[1], batch, len(plain)); err != nil {
-				r.renumber(1, err)
+		c.callers[1].next()
+		err := c.untilAnswered("settle", func() (err error) {
+			if done, err = c.store.settle(c.redisCtx, c.callers[1], batch, len(plain)); err != nil {
+				c.renewCaller(1, err)
 			}
 			return err
-		}, func(n int, err error) bool { return !errors.Is(err, ErrBadReply) || n < hopeless })
-		r.trimmed(done.trimmed)
-		r.settled(batch, done.void, err)
+		}, func(n int, err error) bool { return !errors.Is(err, ErrBadReply) || n < optionalAttempts })
+		c.logTrimmed(done.trimmed)
+		c.finish(batch, done.void, err)
 	}
 }
 
 // settled lets go of deliveries whose outcomes are out.
-func (r *run) settled(batch []outcome, void []int, err error) {
+func (c *consumer) finish(batch []outcome, void []int, err error) {
 	ds := make([]*delivery, len(batch))
 	for i := range batch {
 		ds[i] = batch[i].d
 	}
-	r.letGo(ds...)
+	c.removeHeld(ds...)
 	if err != nil {
-		r.log.Error("delayqueue: gave up settling: those of these messages that are not settled will be delivered again when their leases have run out",
+		c.log.Error("delayqueue: gave up settling: those of these messages that are not settled will be delivered again when their leases have run out",
 			slog.Any("error", err), attrsOf(ds))
 		return
 	}
-	if r.events.on() {
-		r.tellSettled(batch, void)
+	if c.events.on() {
+		c.tellSettled(batch, void)
 	}
 	late := make([]*delivery, 0, len(void))
 	for _, i := range void {
@@ -90,20 +90,20 @@ func (r *run) settled(batch []outcome, void []int, err error) {
 		batch[i].err = nil
 	}
 	if len(late) > 0 {
-		r.log.Warn("delayqueue: settlements came too late and changed nothing: the deliveries were lost or the messages canceled",
+		c.log.Warn("delayqueue: settlements came too late and changed nothing: the deliveries were lost or the messages canceled",
 			slog.Int("messages", len(late)), attrsOf(late))
 	}
-	var gone []grave
+	var gone []deadLetterNotice
 	for i := range batch {
 		if o := &batch[i]; o.kind == outcomeGarbage && o.err != nil {
-			gone = append(gone, grave{o.d.message(), o.failures, o.err})
+			gone = append(gone, deadLetterNotice{o.d.message(), o.failures, o.err})
 		}
 	}
-	r.bury(gone...)
+	c.addNotices(gone...)
 }
 
 // tellSettled tells what became of deliveries.
-func (r *run) tellSettled(batch []outcome, void []int) {
+func (c *consumer) tellSettled(batch []outcome, void []int) {
 	ids := map[EventCode][]string{}
 	for i := range batch {
 		o := &batch[i]
@@ -124,35 +124,35 @@ func (r *run) tellSettled(batch []outcome, void []int) {
 		}
 	}
 	for _, code := range slices.Sorted(maps.Keys(ids)) {
-		r.events.tell(code, len(ids[code]), ids[code]...)
+		c.events.tell(code, len(ids[code]), ids[code]...)
 	}
 }
 
 // A grave is a message for the garbage handler.
-type grave struct {
+type deadLetterNotice struct {
 	msg      *Message
 	failures int
 	err      error
 }
 
 // maxGraves is how many messages may wait for the garbage handler.
-const maxGraves = 1000
+const maxNotices = 1000
 
 // bury says that messages are in garbage. It waits for nobody.
-func (r *run) bury(gone ...grave) {
+func (c *consumer) addNotices(gone ...deadLetterNotice) {
 	for _, g := range gone {
-		r.log.Error("delayqueue: gave up on a message: it is in garbage", g.msg.attrs(), slog.Int("failures", g.failures), slog.Any("error", g.err))
+		c.log.Error("delayqueue: gave up on a message: it is in garbage", g.msg.attrs(), slog.Int("failures", g.failures), slog.Any("error", g.err))
 	}
-	if r.onGarbage == nil {
+	if c.onGarbage == nil {
 		return
 	}
-	if n := r.graves.putAtMost(maxGraves, gone...); n > 0 {
-		r.log.Warn("delayqueue: the garbage handler is too slow: it is not told of some messages, which are in garbage all the same", slog.Int("messages", n))
+	if n := c.notices.putAtMost(maxNotices, gone...); n > 0 {
+		c.log.Warn("delayqueue: the garbage handler is too slow: it is not told of some messages, which are in garbage all the same", slog.Int("messages", n))
 	}
 }
 
 // buryPoison passes on a message that became poison in a fetch.
-func (r *run) buryPoison(dead deadMessage) {
+func (c *consumer) addPoisonNotice(dead deadMessage) {
 	err := ErrPoison
 	record, perr := parseFail(dead.fail)
 	e, eerr := decodeEnvelope(dead.envelope)
@@ -163,31 +163,31 @@ func (r *run) buryPoison(dead deadMessage) {
 		err = fmt.Errorf("%w (%w)", err, broken)
 	}
 	msg := e.message(dead.id, max(record.delivery-1, 1), record.failures)
-	r.events.tell(FinalFailedEvent, 1, dead.id)
-	r.bury(grave{&msg, record.failures, err})
+	c.events.tell(FinalFailedEvent, 1, dead.id)
+	c.addNotices(deadLetterNotice{&msg, record.failures, err})
 }
 
 // mourn calls the garbage handler, for one message after the other.
-func (r *run) mourn() {
+func (c *consumer) notify() {
 	over := false
 	defer func() {
 		if !over { // the user's function has ended this goroutine
-			r.mourner.Go(r.mourn)
+			c.notifying.Go(c.notify)
 		}
 	}()
 	for {
-		g, ok := r.graves.one()
-		if !ok || r.calm.Err() != nil {
+		g, ok := c.notices.one()
+		if !ok || c.forceCtx.Err() != nil {
 			over = true
 			return
 		}
-		r.guard("garbage handler", g.msg.attrs(), func() { r.onGarbage(r.base, g.msg, g.err) })
+		c.guard("garbage handler", g.msg.attrs(), func() { c.onGarbage(c.base, g.msg, g.err) })
 	}
 }
 
 // renew is the leaser: every third of a lease it renews what is held.
-func (r *run) renew(quit <-chan struct{}) {
-	wait := r.lease / 3
+func (c *consumer) renewLeases(quit <-chan struct{}) {
+	wait := c.lease / 3
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for attempt := 0; ; {
@@ -197,27 +197,27 @@ func (r *run) renew(quit <-chan struct{}) {
 		case <-timer.C:
 		}
 		begun := time.Now()
-		err := r.renewAll()
+		err := c.renewAll()
 		attempt++
-		if err == nil || r.life.Err() == nil {
-			r.outage.report("extend", begun, err)
+		if err == nil || c.redisCtx.Err() == nil {
+			c.outage.report("extend", begun, err)
 		}
 		if err == nil {
 			attempt = 0
 			timer.Reset(wait)
 			continue
 		}
-		r.cutOff()
-		timer.Reset(min(backoff(attempt), r.lease/10)) // soon after an outage the lease may be near its end
+		c.cancelOverdue()
+		timer.Reset(min(backoff(attempt), c.lease/10)) // soon after an outage the lease may be near its end
 	}
 }
 
 // renewAll renews what is held.
-func (r *run) renewAll() error {
-	for ds := range slices.Chunk(r.held.all(), maxBatch) {
+func (c *consumer) renewAll() error {
+	for ds := range slices.Chunk(c.held.all(), maxBatch) {
 		asked := time.Now()
-		ctx, cancel := context.WithTimeout(r.life, r.lease/3) // so that the end of a lease is noticed
-		answers, err := r.store.extend(ctx, r.lease, ds)
+		ctx, cancel := context.WithTimeout(c.redisCtx, c.lease/3) // so that the end of a lease is noticed
+		answers, err := c.store.extend(ctx, c.lease, ds)
 		cancel()
 		if err != nil {
 			return err
@@ -225,11 +225,11 @@ func (r *run) renewAll() error {
 		for i, answer := range answers {
 			switch d := ds[i]; {
 			case answer == leaseRenewed:
-				d.leased.Store(instantOf(asked))
-			case answer == leaseGone && !d.over(r.lease, time.Now()):
-				r.lose(d, ErrCanceled)
+				d.leased.Store(processTime(asked))
+			case answer == leaseGone && !d.leaseOver(c.lease, time.Now()):
+				c.lose(d, ErrCanceled)
 			default: // of those that are gone, another consumer may have acked it
-				r.lose(d, ErrDeliveryLost)
+				c.lose(d, ErrDeliveryLost)
 			}
 		}
 	}
@@ -237,28 +237,28 @@ func (r *run) renewAll() error {
 }
 
 // hold notes that the run holds deliveries.
-func (r *run) hold(ds []*delivery) {
-	r.held.add(ds)
-	r.unsettled.Add(int64(len(ds)))
+func (c *consumer) addHeld(ds []*delivery) {
+	c.held.add(ds)
+	c.unsettled.Add(int64(len(ds)))
 	for _, d := range ds {
-		r.heldBytes.Add(int64(d.size))
-		if d.last {
-			r.lastChances.Add(1)
+		c.heldBytes.Add(int64(d.size))
+		if d.lastAttempt {
+			c.lastAttempts.Add(1)
 		}
 	}
 }
 
 // letGo notes that the run holds deliveries no more.
-func (r *run) letGo(ds ...*delivery) {
-	r.held.remove(ds...)
-	r.unsettled.Add(-int64(len(ds)))
+func (c *consumer) removeHeld(ds ...*delivery) {
+	c.held.remove(ds...)
+	c.unsettled.Add(-int64(len(ds)))
 	for _, d := range ds {
-		r.heldBytes.Add(-int64(d.size))
-		if d.last {
-			r.lastChances.Add(-1)
+		c.heldBytes.Add(-int64(d.size))
+		if d.lastAttempt {
+			c.lastAttempts.Add(-1)
 		}
 	}
-	r.signal()
+	c.signal()
 }
 
 // heldList is what a run holds, from fetch to settlement.
@@ -326,7 +326,7 @@ type outage struct {
 const outageAfter = 150 * time.Millisecond
 
 // over says whether every call works, as far as is known.
-func (o *outage) over() bool {
+func (o *outage) none() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.failing) == 0

@@ -26,31 +26,31 @@ const (
 //
 // It takes the marker only when it is asked to, one marker for each time, so that a
 // consumer without a free worker leaves markers to others.
-type listener struct {
-	store  *store
-	ask    chan struct{} // cap 1: take one marker
-	again  chan struct{} // cap 1: Redis is back
-	rung   chan int64    // cap 1: the instant of a marker that was taken
-	off    chan error    // cap 1: this server or client cannot block; the error says why
-	lost   chan error    // cap 1: the connection failed, perhaps with a marker on it
-	worked atomic.Int64  // how often waiting worked, marker or not
-	ctx    context.Context
-	cancel context.CancelFunc
-	mu     sync.Mutex
-	conn   *redis.Client // nil while there is none, or after close
-	born   time.Time     // of conn; of listen
+type wakeListener struct {
+	store       *store
+	requests    chan struct{} // cap 1: take one marker
+	retryNow    chan struct{} // cap 1: Redis is back
+	taken       chan int64    // cap 1: the instant of a marker that was taken
+	unsupported chan error    // cap 1: this server or client cannot block; the error says why
+	failed      chan error    // cap 1: the connection failed, perhaps with a marker on it
+	answered    atomic.Int64  // how often waiting worked, marker or not
+	ctx         context.Context
+	cancel      context.CancelFunc
+	mu          sync.Mutex
+	conn        *redis.Client // nil while there is none, or after close
+	connectedAt time.Time     // of conn; of listen
 }
 
-func newListener(s *store) *listener {
+func newWakeListener(s *store) *wakeListener {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &listener{
+	return &wakeListener{
 		store: s, ctx: ctx, cancel: cancel,
-		ask: make(chan struct{}, 1), again: make(chan struct{}, 1), rung: make(chan int64, 1), off: make(chan error, 1), lost: make(chan error, 1),
+		requests: make(chan struct{}, 1), retryNow: make(chan struct{}, 1), taken: make(chan int64, 1), unsupported: make(chan error, 1), failed: make(chan error, 1),
 	}
 }
 
 // close interrupts the listener for good.
-func (l *listener) close() {
+func (l *wakeListener) close() {
 	l.cancel() // ends a dial, and the question who holds the queue, which is asked with mu held
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,19 +61,19 @@ func (l *listener) close() {
 }
 
 // listen serves ask until close.
-func (l *listener) listen() {
+func (l *wakeListener) run() {
 	for failures := 0; ; {
 		select {
 		case <-l.ctx.Done():
 			return
-		case <-l.ask:
+		case <-l.requests:
 		}
 		for {
 			at, err := l.take()
 			if err == nil {
 				failures = 0
-				l.worked.Add(1)
-				l.rung <- at
+				l.answered.Add(1)
+				l.taken <- at
 				break
 			}
 			select {
@@ -83,25 +83,25 @@ func (l *listener) listen() {
 			}
 			if errors.Is(err, redis.Nil) {
 				failures = 0
-				l.worked.Add(1)
+				l.answered.Add(1)
 				continue
 			}
 			if errors.Is(err, errNoNode) || refusesBlocking(err) {
-				l.off <- err
+				l.unsupported <- err
 				return
 			}
 			l.drop()
 			select {
-			case l.lost <- err:
+			case l.failed <- err:
 			default:
 			}
 			failures++
 			select {
 			case <-l.ctx.Done():
 				return
-			case <-l.again:
+			case <-l.retryNow:
 				failures = 0
-			case <-time.After(listenBackoff(failures)):
+			case <-time.After(wakeBackoff(failures)):
 			}
 		}
 	}
@@ -109,18 +109,18 @@ func (l *listener) listen() {
 
 // listenBackoff is how long to wait after the nth failure in a row: up to two minutes while fetches go through,
 // for there may be no room for another connection.
-func listenBackoff(n int) time.Duration {
-	if n <= deafAfter {
+func wakeBackoff(n int) time.Duration {
+	if n <= wakeUpsOffAfter {
 		return backoff(n)
 	}
-	d := min(time.Second<<min(n-deafAfter, 10), 2*time.Minute)
+	d := min(time.Second<<min(n-wakeUpsOffAfter, 10), 2*time.Minute)
 	return d/2 + rand.N(d/2+1)
 }
 
 // retry has the listener try again at once.
-func (l *listener) retry() {
+func (l *wakeListener) retry() {
 	select {
-	case l.again <- struct{}{}:
+	case l.retryNow <- struct{}{}:
 	default:
 	}
 }
@@ -136,7 +136,7 @@ func refusesBlocking(err error) bool {
 }
 
 // take waits for one marker; redis.Nil means that none came in time.
-func (l *listener) take() (int64, error) {
+func (l *wakeListener) take() (int64, error) {
 	conn, err := l.dial()
 	if err != nil {
 		return 0, err
@@ -144,14 +144,14 @@ func (l *listener) take() (int64, error) {
 	ctx, cancel := context.WithTimeout(l.ctx, wakeBlock+wakeGrace)
 	defer cancel()
 	at, err := l.store.popWake(ctx, conn, wakeBlock)
-	if errors.Is(err, redis.Nil) && time.Since(l.born) > wakeAge {
+	if errors.Is(err, redis.Nil) && time.Since(l.connectedAt) > wakeAge {
 		l.drop()
 	}
 	return at, err
 }
 
 // dial returns the connection, and makes it if there is none.
-func (l *listener) dial() (*redis.Client, error) {
+func (l *wakeListener) dial() (*redis.Client, error) {
 	l.mu.Lock()
 	conn := l.conn
 	l.mu.Unlock()
@@ -170,7 +170,7 @@ func (l *listener) dial() (*redis.Client, error) {
 		_ = conn.Close() // never used
 		return nil, redis.ErrClosed
 	}
-	l.conn, l.born = conn, time.Now()
+	l.conn, l.connectedAt = conn, time.Now()
 	l.mu.Unlock()
 	// BZPOPMIN may take its time, but making a connection may not.
 	var answer redis.Error
@@ -181,7 +181,7 @@ func (l *listener) dial() (*redis.Client, error) {
 }
 
 // drop closes a connection that failed; the next one may lead to another server.
-func (l *listener) drop() {
+func (l *wakeListener) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn != nil {
@@ -192,9 +192,9 @@ func (l *listener) drop() {
 
 // hints tell a run without wake-ups when something is due that this process itself sent.
 type hints struct {
-	mu   sync.Mutex
-	at   time.Time
-	rung chan struct{} // cap 1
+	mu      sync.Mutex
+	at      time.Time
+	changed chan struct{} // cap 1
 }
 
 func (h *hints) put(at time.Time) {
@@ -204,7 +204,7 @@ func (h *hints) put(at time.Time) {
 	}
 	h.mu.Unlock()
 	select {
-	case h.rung <- struct{}{}:
+	case h.changed <- struct{}{}:
 	default:
 	}
 }
@@ -220,7 +220,7 @@ func (h *hints) take() time.Time {
 
 // hint passes on how soon something is due that this value has just sent.
 func (q *DelayQueue) hint(in time.Duration) {
-	if r := q.current(); r != nil && r.deaf.Load() {
-		r.hints.put(time.Now().Add(in))
+	if c := q.current(); c != nil && c.wakeUpsOff.Load() {
+		c.hints.put(time.Now().Add(in))
 	}
 }

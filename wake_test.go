@@ -230,7 +230,7 @@ func TestProxyThatDropsBlockingCalls(t *testing.T) {
 	}
 	// What was seen in time is on time too, whoever sent it, although the listener goes on failing.
 	f.send(f.queue(nil), "x", WithDelay(3*time.Second))
-	eventually(t, "a look has seen it", func() bool { return q.current().listen.worked.Load() == 0 && f.check().Fields["armed"] != "0" })
+	eventually(t, "a look has seen it", func() bool { return q.current().wakeUps.answered.Load() == 0 && f.check().Fields["armed"] != "0" })
 	receive(t, "it is served before the next tick", got)
 }
 
@@ -277,10 +277,10 @@ func TestNoRoomForTheListener(t *testing.T) {
 	}
 	q.StartConsume()
 	eventually(t, "it says why", func() bool { return f.log.count("cannot wait for wake-ups") == 1 && f.log.count(full) == 1 })
-	if n := dials.Load(); n > 4*deafAfter {
+	if n := dials.Load(); n > 4*wakeUpsOffAfter {
 		t.Errorf("%d dials", n)
 	}
-	if d := listenBackoff(deafAfter + 20); d < time.Minute || d > 2*time.Minute {
+	if d := wakeBackoff(wakeUpsOffAfter + 20); d < time.Minute || d > 2*time.Minute {
 		t.Errorf("it waits %v in the end", d)
 	}
 }

@@ -16,31 +16,31 @@ import (
 // A worker serves deliveries one after the other until the buffer is closed, or until it is
 // replaced, because its callback outlived its limit or Shutdown's patience.
 type worker struct {
-	*run
+	*consumer
 	serving atomic.Pointer[delivery] // handed to the handler
-	over    bool                     // its place is given up
+	gone    bool                     // its place is given up
 }
 
 // hire starts a worker that the pool has counted.
-func (r *run) hire() {
-	w := &worker{run: r}
-	r.crew.add(w)
+func (c *consumer) startWorker() {
+	w := &worker{consumer: c}
+	c.members.add(w)
 	go w.work()
 }
 
 func (w *worker) work() {
 	defer func() {
-		w.crew.remove(w)
-		if !w.over { // runtime.Goexit in the user's code ends this goroutine, not the worker
-			w.hire()
+		w.members.remove(w)
+		if !w.gone { // runtime.Goexit in the user's code ends this goroutine, not the worker
+			w.startWorker()
 		}
 	}()
-	for !w.over {
+	for !w.gone {
 		d, ok := w.buffer.one()
 		switch {
 		case !ok:
-			w.over = true
-			w.pool.leave(w.run)
+			w.gone = true
+			w.slots.release(w.consumer)
 		case w.stopping():
 			w.release(d)
 		default:
@@ -61,11 +61,11 @@ func (w *worker) serve(d *delivery) {
 	start := time.Now()
 	v := verdict{err: errGoexit}
 	started := false
-	defer func() { w.leave(ctx, d, v, started, time.Since(start)) }() // and nothing behind it
-	d.started.Store(instantOf(start))
+	defer func() { w.settle(ctx, d, v, started, time.Since(start)) }() // and nothing behind it
+	d.started.Store(processTime(start))
 	w.serving.Store(d)
 	// Shutdown is impatient, the base context has ended, or it was lost in the buffer.
-	if w.calm.Err() != nil || w.base.Err() != nil || d.fate.Load() != fateOpen || d.over(w.lease, start) {
+	if w.forceCtx.Err() != nil || w.base.Err() != nil || d.fate.Load() != fateOpen || d.leaseOver(w.lease, start) {
 		return
 	}
 	started = true
@@ -81,7 +81,7 @@ var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", Err
 // leave is the one way out of serve. It is deferred, because the user's code may end the
 // goroutine. It settles before it counts, so that nobody sees a free worker whose outcome is
 // not queued yet.
-func (w *worker) leave(ctx context.Context, d *delivery, v verdict, started bool, took time.Duration) {
+func (w *worker) settle(ctx context.Context, d *delivery, v verdict, started bool, took time.Duration) {
 	w.serving.Store(nil)
 	if !started {
 		took = 0
@@ -89,28 +89,28 @@ func (w *worker) leave(ctx context.Context, d *delivery, v verdict, started bool
 	switch {
 	case d.claim(fateSettled):
 		if !started {
-			w.outbox.put(d.released())
-			w.handled(took)
+			w.outbox.put(d.releasedOutcome())
+			w.finished(took)
 			return
 		}
-		defer w.handled(took)
+		defer w.finished(took)
 		if w.cutShort(d, v) {
-			w.outbox.put(d.released())
+			w.outbox.put(d.releasedOutcome())
 			return
 		}
 		w.conclude(ctx, d, v)
 	case d.fate.CompareAndSwap(fateLost, fateLeft): // from here on nobody replaces this worker
-		w.handled(took)
+		w.finished(took)
 	default: // abandoned, and its place given up
-		w.over = true
-		w.pool.returned()
+		w.gone = true
+		w.slots.returned()
 	}
 }
 
 // cutShort says whether a handler failed only because its context ended for no fault of the message: the base context
 // ended, or the lease did, as far as was known here, and has been renewed since.
 func (w *worker) cutShort(d *delivery, v verdict) bool {
-	if v.err == nil || v.skip || w.base.Err() == nil && !d.cutOff.Load() {
+	if v.err == nil || v.skip || w.base.Err() == nil && !d.overdue.Load() {
 		return false
 	}
 	return errors.Is(v.err, context.Canceled) || errors.Is(v.err, context.DeadlineExceeded) ||
@@ -118,47 +118,47 @@ func (w *worker) cutShort(d *delivery, v verdict) bool {
 }
 
 // handled counts a delivery that has left its worker.
-func (r *run) handled(took time.Duration) {
+func (c *consumer) finished(took time.Duration) {
 	if took > 0 {
-		each := r.perMsg.Load()
+		each := c.nsPerMsg.Load()
 		if each == 0 {
 			each = int64(took)
 		}
-		r.perMsg.Store(max(each+(int64(took)-each)/8, 1))
+		c.nsPerMsg.Store(max(each+(int64(took)-each)/8, 1))
 	}
-	if r.stopping() {
-		r.goOn() // what it came to is still to be settled
+	if c.stopping() {
+		c.extendDrain() // what it came to is still to be settled
 	}
-	r.unhandled.Add(-1)
-	r.signal()
+	c.unhandled.Add(-1)
+	c.signal()
 }
 
 // A verdict is what a handler's result means.
 type verdict struct {
-	err    error // nil: an ack, or a snooze
-	text   string
-	skip   bool           // to garbage
-	snooze bool           // no failure
-	fresh  bool           // a snooze after which failures count anew
-	delay  *time.Duration // the handler's own, of a snooze or a retry
+	err           error // nil: an ack, or a snooze
+	text          string
+	skip          bool           // to garbage
+	snooze        bool           // no failure
+	resetFailures bool           // a snooze after which failures count anew
+	delay         *time.Duration // the handler's own, of a snooze or a retry
 }
 
 // call calls the handler; a panic in it, or in its error's methods, is an error with its
 // stack in the log.
-func (r *run) call(ctx context.Context, d *delivery) (v verdict) {
+func (c *consumer) call(ctx context.Context, d *delivery) (v verdict) {
 	returned := false
 	defer func() {
 		if p := recover(); !returned { // p is nil for panic(nil), where GODEBUG allows that, and for Goexit
-			r.log.Error("delayqueue: handler panicked", d.attrs(), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			c.log.Error("delayqueue: handler panicked", d.attrs(), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 			v = verdict{err: fmt.Errorf("%w: %v", ErrPanicked, p)}
 		}
 	}()
-	if r.handle == nil {
-		if !r.callback(d.msg.Payload) {
+	if c.handle == nil {
+		if !c.callback(d.msg.Payload) {
 			v.err = ErrNacked
 		}
 	} else {
-		v = judge(r.handle(ctx, d.message()))
+		v = judge(c.handle(ctx, d.message()))
 	}
 	returned = true
 	return v
@@ -175,7 +175,7 @@ func judge(err error) (v verdict) {
 	switch {
 	case v.skip:
 	case errors.As(err, &snooze):
-		return verdict{snooze: true, fresh: snooze.fresh, delay: &snooze.delay}
+		return verdict{snooze: true, resetFailures: snooze.fresh, delay: &snooze.delay}
 	case errors.As(err, &after):
 		v.delay = &after.delay
 	}
@@ -183,12 +183,12 @@ func judge(err error) (v verdict) {
 }
 
 // conclude makes a verdict an outcome, which goes out whatever the user's functions do.
-func (r *run) conclude(ctx context.Context, d *delivery, v verdict) {
+func (c *consumer) conclude(ctx context.Context, d *delivery, v verdict) {
 	o := outcome{d: d, failures: d.failures, err: v.err, text: v.text}
 	defer func() {
-		r.outbox.put(o)
+		c.outbox.put(o)
 		if o.kind == outcomeRetry && !v.snooze {
-			r.log.Log(context.Background(), r.failureLevel, "delayqueue: a delivery failed: the next one follows", d.attrs(), slog.Int("failures", o.failures),
+			c.log.Log(context.Background(), c.failureLevel, "delayqueue: a delivery failed: the next one follows", d.attrs(), slog.Int("failures", o.failures),
 				slog.Int("max_retries", d.msg.MaxRetries), slog.Duration("in", o.delay), slog.String("error", o.text))
 		}
 	}()
@@ -197,7 +197,7 @@ func (r *run) conclude(ctx context.Context, d *delivery, v verdict) {
 		return // an ack
 	case v.snooze:
 		o.kind, o.delay = outcomeRetry, min(*v.delay, maxDelay)
-		if v.fresh {
+		if v.resetFailures {
 			o.failures = 0
 		}
 		return
@@ -212,25 +212,25 @@ func (r *run) conclude(ctx context.Context, d *delivery, v verdict) {
 		o.delay = min(*v.delay, maxDelay)
 	} else {
 		o.delay = defaultDelay(o.failures)
-		r.guard("retry delay function", d.attrs(), func() { o.delay = r.delayAfter(o.failures, v.err, d.message()) })
+		c.guard("retry delay function", d.attrs(), func() { o.delay = c.delayAfter(o.failures, v.err, d.message()) })
 	}
-	if r.onError != nil {
-		r.guard("error handler", d.attrs(), func() { r.onError(ctx, d.message(), v.err) })
+	if c.onError != nil {
+		c.guard("error handler", d.attrs(), func() { c.onError(ctx, d.message(), v.err) })
 	}
 }
 
 // expire is what happens at the limit: a failure now, and a new worker in place of this
 // one, whose callback may never return.
-func (r *run) expire(ctx context.Context, d *delivery) {
-	r.abandon(d, ErrConsumeTimeout, r.limit, func() {
-		r.log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(), slog.Duration("limit", r.limit))
-		r.conclude(ctx, d, verdict{err: fmt.Errorf("%w of %v", ErrConsumeTimeout, r.limit)})
+func (c *consumer) expire(ctx context.Context, d *delivery) {
+	c.abandon(d, ErrConsumeTimeout, c.limit, func() {
+		c.log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(), slog.Duration("limit", c.limit))
+		c.conclude(ctx, d, verdict{err: fmt.Errorf("%w of %v", ErrConsumeTimeout, c.limit)})
 	})
 }
 
 // abandon ends the context of a running delivery, settles it unless it was lost, and
 // replaces its worker. It says whether there was anything to abandon.
-func (r *run) abandon(d *delivery, cause error, took time.Duration, settle func()) bool {
+func (c *consumer) abandon(d *delivery, cause error, took time.Duration, settle func()) bool {
 	ours := d.claim(fateAbandoned)
 	if !ours && !d.fate.CompareAndSwap(fateLost, fateAbandoned) {
 		return false
@@ -239,10 +239,10 @@ func (r *run) abandon(d *delivery, cause error, took time.Duration, settle func(
 		(*cancel)(cause)
 	}
 	defer func() { // also if the user's error handler ends this goroutine
-		stuck, working := r.pool.replace(r) // until now the place was ours, so the settler cannot have left
-		r.handled(took)
-		if working < r.concurrency && !r.stopping() {
-			r.log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
+		stuck, working := c.slots.replace(c) // until now the place was ours, so the settler cannot have left
+		c.finished(took)
+		if working < c.concurrency && !c.stopping() {
+			c.log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
 				slog.Int("running_on", stuck), slog.Int("workers", working))
 		}
 	}()
@@ -254,11 +254,11 @@ func (r *run) abandon(d *delivery, cause error, took time.Duration, settle func(
 
 // abandonAll ends the contexts of all running handlers, releases their messages, and
 // returns how many there were.
-func (r *run) abandonAll() (n int) {
-	r.rush()
-	for _, w := range r.crew.all() {
+func (c *consumer) abandonAll() (n int) {
+	c.force()
+	for _, w := range c.members.all() {
 		d := w.serving.Load()
-		if d != nil && r.abandon(d, ErrShutdown, 0, func() { r.outbox.put(d.released()) }) {
+		if d != nil && c.abandon(d, ErrShutdown, 0, func() { c.outbox.put(d.releasedOutcome()) }) {
 			n++
 		}
 	}
@@ -266,20 +266,20 @@ func (r *run) abandonAll() (n int) {
 }
 
 // release gives back a delivery that no handler started.
-func (r *run) release(d *delivery) {
+func (c *consumer) release(d *delivery) {
 	if d.claim(fateSettled) {
-		r.outbox.put(d.released())
+		c.outbox.put(d.releasedOutcome())
 	}
-	r.handled(0)
+	c.finished(0)
 }
 
 // lose gives up a delivery that is not ours any more.
-func (r *run) lose(d *delivery, cause error) {
+func (c *consumer) lose(d *delivery, cause error) {
 	if !d.claim(fateLost) {
 		return
 	}
-	r.letGo(d)
-	r.log.Warn("delayqueue: a delivery is not ours any more: its handler's context ends and its result is void", d.attrs(), slog.Any("cause", cause))
+	c.removeHeld(d)
+	c.log.Warn("delayqueue: a delivery is not ours any more: its handler's context ends and its result is void", d.attrs(), slog.Any("cause", cause))
 	if cancel := d.cancel.Load(); cancel != nil {
 		(*cancel)(cause)
 	}
@@ -287,23 +287,23 @@ func (r *run) lose(d *delivery, cause error) {
 
 // cutOff ends the contexts of handlers whose leases are over as far as is known here: Redis has not been heard for so
 // long. Their results count all the same if the leases are renewed after all.
-func (r *run) cutOff() {
-	for _, d := range r.held.all() {
-		if !d.over(r.lease, time.Now()) || d.cutOff.Swap(true) {
+func (c *consumer) cancelOverdue() {
+	for _, d := range c.held.all() {
+		if !d.leaseOver(c.lease, time.Now()) || d.overdue.Swap(true) {
 			continue
 		}
 		if cancel := d.cancel.Load(); cancel != nil {
-			r.log.Warn("delayqueue: the lease of a delivery is over, for Redis has not been heard: its handler's context ends", d.attrs())
+			c.log.Warn("delayqueue: the lease of a delivery is over, for Redis has not been heard: its handler's context ends", d.attrs())
 			(*cancel)(ErrDeliveryLost)
 		}
 	}
 }
 
 // guard calls a function of the user's whose panic must not end the process.
-func (r *run) guard(what string, message slog.Attr, f func()) {
+func (c *consumer) guard(what string, message slog.Attr, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
-			r.log.Error("delayqueue: "+what+" panicked", message, slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			c.log.Error("delayqueue: "+what+" panicked", message, slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 		}
 	}()
 	f()

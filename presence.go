@@ -55,24 +55,24 @@ func (m *Monitor) Consumers(ctx context.Context) ([]Consumer, error) {
 
 // said is what a consumer says of itself, in JSON. Times are how long ago something was, for the
 // server's clock is not this machine's.
-type said struct {
-	Host        string        `json:"host"`
-	PID         int           `json:"pid"`
-	UpUs        int64         `json:"up"`
-	Concurrency int           `json:"concurrency"`
-	Handling    []saidMessage `json:"handling,omitempty"`
+type presence struct {
+	Host        string           `json:"host"`
+	PID         int              `json:"pid"`
+	UpUs        int64            `json:"up"`
+	Concurrency int              `json:"concurrency"`
+	Handling    []handledMessage `json:"handling,omitempty"`
 }
 
-type saidMessage struct {
+type handledMessage struct {
 	ID string `json:"id"`
 	Us int64  `json:"us"`
 }
 
 const (
-	sayEvery    = time.Second
-	sayAtMost   = 100             // messages
-	aliveAtMost = 3 * time.Second // since it was heard of, if its lease is not longer
-	sayLeaving  = "-"
+	presenceInterval    = time.Second
+	maxPresenceMessages = 100             // messages
+	minAlive            = 3 * time.Second // since it was heard of, if its lease is not longer
+	presenceLeaving     = "-"
 )
 
 // consumerOf reads a consumer's entry, and says whether it is alive: as lua/drop.lua.
@@ -83,9 +83,9 @@ func consumerOf(id, text string, now int64) (Consumer, bool) {
 	}
 	seen, err := strconv.ParseInt(parts[0], 10, 64)
 	lease, lerr := strconv.ParseInt(parts[1], 10, 64)
-	var s said
+	var s presence
 	if err != nil || lerr != nil || json.Unmarshal([]byte(parts[2]), &s) != nil ||
-		max(now-seen, seen-now) > max(lease, aliveAtMost.Microseconds()) {
+		max(now-seen, seen-now) > max(lease, minAlive.Microseconds()) {
 		return Consumer{}, false
 	}
 	c := Consumer{
@@ -106,19 +106,19 @@ var hostname = sync.OnceValue(func() string {
 })
 
 // says is what this run says of itself, "" if it did so lately. Only loop calls it.
-func (r *run) says(now time.Time) string {
-	if now.Sub(r.saidAt) < sayEvery {
+func (c *consumer) presence(now time.Time) string {
+	if now.Sub(c.presenceAt) < presenceInterval {
 		return ""
 	}
-	r.saidAt = now
-	s := said{Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(r.since).Microseconds(), Concurrency: r.concurrency}
-	for _, w := range r.crew.all() {
+	c.presenceAt = now
+	s := presence{Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(c.since).Microseconds(), Concurrency: c.concurrency}
+	for _, w := range c.members.all() {
 		if d := w.serving.Load(); d != nil {
-			s.Handling = append(s.Handling, saidMessage{d.id, (instantOf(now) - d.started.Load()) / 1000})
+			s.Handling = append(s.Handling, handledMessage{d.id, (processTime(now) - d.started.Load()) / 1000})
 		}
 	}
-	slices.SortFunc(s.Handling, func(a, b saidMessage) int { return cmp.Compare(b.Us, a.Us) })
-	s.Handling = s.Handling[:min(len(s.Handling), sayAtMost)]
+	slices.SortFunc(s.Handling, func(a, b handledMessage) int { return cmp.Compare(b.Us, a.Us) })
+	s.Handling = s.Handling[:min(len(s.Handling), maxPresenceMessages)]
 	text, err := json.Marshal(s)
 	if err != nil {
 		return "" // there is nothing in it that cannot be written
