@@ -27,7 +27,7 @@ type role struct {
 }
 
 var (
-	readScripts   = []*script{countsScript, lookScript, listScript, consumersScript, historyScript}
+	readScripts   = []*script{countsScript, lookScript, listScripts[StatePending], consumersScript, historyScript}
 	changeScripts = []*script{steerScript, pauseScript, dropScript, interceptScript, sendScript, singleScript, forgetScript}
 
 	roles = []role{

@@ -102,7 +102,7 @@ func (m *Monitor) BulkContinue(ctx context.Context, next string, progress func(*
 	if err := readCursor(next, &o); err != nil {
 		return &BulkResult{}, m.failed(err, "continue")
 	}
-	places := o.places(&m.store.keys)
+	places := o.places()
 	if verbs[o.What] == "" || o.Place < 0 || o.Place >= len(places) || len(o.Left) != len(places) {
 		return &BulkResult{}, m.failed(fmt.Errorf("%w %q", ErrBadCursor, next), "continue")
 	}
@@ -149,12 +149,12 @@ func (o *operation) valid(b *Bulk, can []State) error {
 // begin fixes the instant that bounds what is touched, and counts it.
 func (m *Monitor) begin(ctx context.Context, o *operation) error {
 	o.Sent = time.Now().UnixMicro()
-	got, err := m.list(ctx, place{key: m.store.keys.pending, from: "-inf", to: "+inf"}, 0, mark{})
+	got, err := m.list(ctx, place{in: StatePending, from: "-inf", to: "+inf"}, 0, mark{})
 	if err != nil {
 		return err
 	}
 	o.Begun, o.Sent = got.now, max(o.Sent, got.now)
-	for _, p := range o.places(&m.store.keys) {
+	for _, p := range o.places() {
 		if got, err = m.list(ctx, p, 0, mark{}); err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (m *Monitor) begin(ctx context.Context, o *operation) error {
 
 // operate goes on until all is done, or it is stopped.
 func (m *Monitor) operate(ctx context.Context, o *operation, progress func(*BulkResult) bool) (*BulkResult, error) {
-	places := o.places(&m.store.keys)
+	places := o.places()
 	for o.Place < len(places) {
 		begun := time.Now()
 		if err := m.step(ctx, o, places[o.Place]); err != nil {
@@ -191,7 +191,7 @@ const readyWork = 100_000
 
 // step looks at one page and does to it what is to be done.
 func (m *Monitor) step(ctx context.Context, o *operation, p place) error {
-	limit, ready := o.Filter.hot().limit(), p.key == m.store.keys.ready
+	limit, ready := o.Filter.hot().limit(), p.in == StateReady
 	if ready {
 		limit = max(1, min(limit, readyWork/max(o.Left[o.Place], 1)))
 	}
@@ -280,7 +280,7 @@ func (m *Monitor) resume(ctx context.Context, o *operation, p place) error {
 // forgotten says whether it is not known any more if the step in p was done that was cut off, and it must not be done
 // twice. What has left ready is not met there again.
 func (m *Monitor) forgotten(ctx context.Context, o *operation, p place) (bool, error) {
-	if o.Doubt == nil || o.What != "by" || p.key == m.store.keys.ready {
+	if o.Doubt == nil || o.What != "by" || p.in == StateReady {
 		return false, nil
 	}
 	got, err := m.list(ctx, p, 0, mark{})

@@ -307,7 +307,7 @@ func TestQueuesShareNothing(t *testing.T) {
 		t.Cleanup(func() {
 			q.StopConsume()
 			<-done
-			for _, key := range q.store.fetchKeys {
+			for _, key := range q.store.keys.all {
 				f.cli.Del(context.Background(), key.(string))
 			}
 		})

@@ -76,7 +76,7 @@ func fixtureOn(t testing.TB, cli redis.UniversalClient) *fixture {
 	f := &fixture{t: t, cli: cli, name: strings.ReplaceAll(t.Name(), "/", "_"), log: &logBuffer{}}
 	t.Cleanup(func() {
 		f.check()
-		for _, key := range newStore(cli, "dq", f.name).fetchKeys {
+		for _, key := range newStore(cli, "dq", f.name).keys.all {
 			cli.Del(context.Background(), key.(string))
 		}
 		if err := cli.Close(); err != nil {

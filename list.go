@@ -179,22 +179,21 @@ func (m *Monitor) list(ctx context.Context, p place, limit int, after mark) (got
 
 // places are the structures in which messages of a state wait.
 func (m *Monitor) places(state State, f Filter) ([]place, error) {
-	k := &m.store.keys
 	from, to := f.bounds()
 	switch state {
 	case StatePending:
-		return []place{{key: k.pending, state: state, from: from, to: to, part: "later"}}, nil
+		return []place{{in: state, state: state, from: from, to: to, part: "later"}}, nil
 	case StateRetry:
-		return []place{{key: k.retry, state: state, from: from, to: to, part: "later"}}, nil
+		return []place{{in: state, state: state, from: from, to: to, part: "later"}}, nil
 	case StateUnack:
-		return []place{{key: k.unack, state: state, from: from, to: to}}, nil
+		return []place{{in: state, state: state, from: from, to: to}}, nil
 	case StateGarbage:
-		return []place{{key: k.garbage, state: state, from: from, to: to}}, nil
+		return []place{{in: state, state: state, from: from, to: to}}, nil
 	case StateReady:
 		return []place{
-			{key: k.ready, state: state},
-			{key: k.retry, state: state, from: from, to: to, part: "due"},
-			{key: k.pending, state: state, from: from, to: to, part: "due"},
+			{in: StateReady, state: state},
+			{in: StateRetry, state: state, from: from, to: to, part: "due"},
+			{in: StatePending, state: state, from: from, to: to, part: "due"},
 		}, nil
 	default:
 		return nil, fmt.Errorf("%w: state %s has no messages", ErrBadOption, state)

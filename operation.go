@@ -169,7 +169,7 @@ func (o *operation) steering(p place, marks []mark, looked int) steering {
 
 // places are the structures to go through, some in two parts, in such an order and direction that nothing which is
 // moved is met again where it has gone to: what leaves ready goes to retry, which has been gone through by then.
-func (o *operation) places(k *keys) (all []place) {
+func (o *operation) places() (all []place) {
 	in := func(s State) bool { return slices.Contains(o.States, s) }
 	from, to := int64(math.MinInt64), int64(math.MaxInt64)
 	if !o.Filter.From.IsZero() {
@@ -179,12 +179,12 @@ func (o *operation) places(k *keys) (all []place) {
 		to = o.Filter.To.UnixMicro() + 1
 	}
 	if in(StateUnack) {
-		all = append(all, place{key: k.unack, state: StateUnack, from: scoreFrom(from), to: scoreTo(to)})
+		all = append(all, place{in: StateUnack, state: StateUnack, from: scoreFrom(from), to: scoreTo(to)})
 	}
 	if in(StateGarbage) {
-		all = append(all, place{key: k.garbage, state: StateGarbage, from: scoreFrom(from), to: scoreTo(min(to, o.Begun+1))})
+		all = append(all, place{in: StateGarbage, state: StateGarbage, from: scoreFrom(from), to: scoreTo(min(to, o.Begun+1))})
 	}
-	waiting := func(key string, structure State) {
+	waiting := func(structure State) {
 		from, to := from, to
 		if !in(StateReady) {
 			from = max(from, o.Begun+1)
@@ -192,16 +192,16 @@ func (o *operation) places(k *keys) (all []place) {
 		if !in(structure) {
 			to = min(to, o.Begun+1)
 		}
-		all = o.parts(all, place{key: key, state: structure}, from, to)
+		all = o.parts(all, place{in: structure, state: structure}, from, to)
 	}
 	if in(StateRetry) || in(StateReady) {
-		waiting(k.retry, StateRetry)
+		waiting(StateRetry)
 	}
 	if in(StateReady) && (o.What == "delete" || o.shifts() > 0) {
-		all = append(all, place{key: k.ready, state: StateReady})
+		all = append(all, place{in: StateReady, state: StateReady})
 	}
 	if in(StatePending) || in(StateReady) {
-		waiting(k.pending, StatePending)
+		waiting(StatePending)
 	}
 	return all
 }

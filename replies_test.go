@@ -82,7 +82,7 @@ func TestBadReplies(t *testing.T) {
 		},
 		"list": {
 			func(s *store) error {
-				_, err := s.list(ctx, place{key: "k", state: StatePending}, 2, mark{})
+				_, err := s.list(ctx, place{in: StatePending, state: StatePending}, 2, mark{})
 				return err
 			},
 			[][]string{list("5", "0", "0"), list("5", "9", "1", "a", "6", "envelope", ""), list("5", "1", "1", "a", "1.5", "", ""), list("5", "1", "1", "a", "inf", "e", "")},

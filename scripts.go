@@ -3,7 +3,6 @@ package delayqueue
 import (
 	"cmp"
 	"context"
-	_ "embed"
 	"errors"
 	"fmt"
 	"math"
@@ -18,81 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file and store.go are the only ones that talk to Redis. Here are the keys, the
-// scripts, and one typed call for each script.
-
-// Each script's own text says what it does, takes, returns (a flat list), costs and keeps.
-var (
-	//go:embed lua/head.lua
-	luaHead string
-	//go:embed lua/call.lua
-	luaCall string
-	//go:embed lua/callers.lua
-	luaCallers string
-	//go:embed lua/forget.lua
-	luaForget string
-	//go:embed lua/tally.lua
-	luaTally string
-	//go:embed lua/send.lua
-	luaSend string
-	//go:embed lua/single.lua
-	luaSingle string
-	//go:embed lua/settings.lua
-	luaSettings string
-	//go:embed lua/fetch.lua
-	luaFetch string
-	//go:embed lua/fetch_leases.lua
-	luaFetchLeases string
-	//go:embed lua/fetch_garbage.lua
-	luaFetchGarbage string
-	//go:embed lua/fetch_choose.lua
-	luaFetchChoose string
-	//go:embed lua/fetch_give.lua
-	luaFetchGive string
-	//go:embed lua/fetch_alarm.lua
-	luaFetchAlarm string
-	//go:embed lua/fetch_sweep.lua
-	luaFetchSweep string
-	//go:embed lua/settle.lua
-	luaSettle string
-	//go:embed lua/extend.lua
-	luaExtend string
-	//go:embed lua/intercept.lua
-	luaIntercept string
-	//go:embed lua/counts.lua
-	luaCounts string
-	//go:embed lua/look.lua
-	luaLook string
-	//go:embed lua/list.lua
-	luaList string
-	//go:embed lua/steer.lua
-	luaSteer string
-	//go:embed lua/pause.lua
-	luaPause string
-	//go:embed lua/drop.lua
-	luaDrop string
-	//go:embed lua/consumers.lua
-	luaConsumers string
-	//go:embed lua/history.lua
-	luaHistory string
-
-	sendScript   = newScript(luaHead, luaCall, luaSend)
-	singleScript = newScript(luaSingle)
-	forgetScript = newScript(luaHead, luaCallers, luaForget)
-	fetchScript  = newScript(luaHead, luaCall, luaCallers, luaSettings, luaTally, luaFetch, luaFetchLeases, luaFetchGarbage, luaFetchChoose,
-		luaFetchGive, luaFetchAlarm, luaFetchSweep)
-	settleScript    = newScript(luaHead, luaCall, luaSettings, luaSettle)
-	extendScript    = newScript(luaHead, luaSettings, luaExtend)
-	interceptScript = newScript(luaHead, luaCall, luaIntercept)
-	countsScript    = newScript(luaHead, luaCounts)
-	lookScript      = newScript(luaHead, luaLook)
-	listScript      = newScript(luaHead, luaList)
-	steerScript     = newScript(luaHead, luaCall, luaSteer)
-	pauseScript     = newScript(luaHead, luaCall, luaPause)
-	dropScript      = newScript(luaHead, luaDrop)
-	consumersScript = newScript(luaHead, luaConsumers)
-	historyScript   = newScript(luaHead, luaTally, luaHistory)
-)
+// This file and store.go are the only ones that talk to Redis. Here is one typed call for each script.
 
 // maxBatch is how many messages one script call moves at most, and maxBatchBytes where
 // a batch stops growing: both keep the server from being held for long.
@@ -100,23 +25,6 @@ const (
 	maxBatch      = 500
 	maxBatchBytes = 1 << 20
 )
-
-// keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.
-type keys struct {
-	pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history string
-
-	events string // a channel
-}
-
-func keysOf(prefix, name string) keys {
-	base := "{" + prefix + ":" + name + "}:"
-	return keys{
-		pending: base + "pending", ready: base + "ready", unack: base + "unack", retry: base + "retry",
-		garbage: base + "garbage", msg: base + "msg", fail: base + "fail", key: base + "key",
-		wake: base + "wake", state: base + "state", consumers: base + "consumers", history: base + "history",
-		events: base + "events",
-	}
-}
 
 // A caller numbers its calls, so that a script knows a repeat of the last one. A caller
 // makes one call at a time.
@@ -156,7 +64,7 @@ func sentSingly(batch []*outgoing) bool {
 // send stores messages; it is one attempt of the caller's present call.
 func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas int, timeout time.Duration) (stored, error) {
 	if replicas > 0 {
-		r, err := s.runOnReplicas(ctx, sendScript, s.sendKeys, sendArgs(c, batch), replicas, timeout)
+		r, err := s.runOnReplicas(ctx, sendScript, sendArgs(c, batch), replicas, timeout)
 		if err != nil && !errors.Is(err, ErrNotReplicated) {
 			return stored{}, err
 		}
@@ -165,7 +73,7 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 	}
 	if sentSingly(batch) {
 		m := batch[0]
-		r, err := s.run(ctx, singleScript, s.singleKeys, []any{c.id, gated{c.n, c.gate}, m.when.String(), &m.id, &m.text})
+		r, err := s.run(ctx, singleScript, []any{c.id, gated{c.n, c.gate}, m.when.String(), &m.id, &m.text})
 		if err != nil {
 			return stored{}, err
 		}
@@ -173,7 +81,7 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 			return stored{now: r.instant()}, r.err("single")
 		}
 	}
-	r, err := s.run(ctx, sendScript, s.sendKeys, sendArgs(c, batch))
+	r, err := s.run(ctx, sendScript, sendArgs(c, batch))
 	if err != nil {
 		return stored{}, err
 	}
@@ -182,7 +90,7 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 
 // forget forgets some callers that are heard of no more, and says how many.
 func (s *store) forget(ctx context.Context) (int, error) {
-	r, err := s.run(ctx, forgetScript, s.forgetKeys, nil)
+	r, err := s.run(ctx, forgetScript, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -276,7 +184,7 @@ func (s *store) fetch(ctx context.Context, c *caller, a ask, set *fetchSettings)
 	}
 	args := append(c.args(11), a.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
 		a.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), a.holds, a.says, bytes)
-	r, err := s.run(ctx, fetchScript, s.fetchKeys, args)
+	r, err := s.run(ctx, fetchScript, args)
 	if err != nil {
 		return fetched{}, err
 	}
@@ -326,7 +234,7 @@ func (s *store) settle(ctx context.Context, c *caller, outcomes []outcome, plain
 		args = append(args, o.kind.String(), &o.d.tag, &o.d.id, &o.d.key, o.delay.Microseconds(),
 			o.d.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), o.text, o.failures > o.d.failures)
 	}
-	r, err := s.run(ctx, settleScript, s.settleKeys, args)
+	r, err := s.run(ctx, settleScript, args)
 	if err != nil {
 		return settled{}, err
 	}
@@ -356,7 +264,7 @@ func (s *store) extend(ctx context.Context, lease time.Duration, ds []*delivery)
 	for _, d := range ds {
 		args = append(args, &d.tag, &d.id)
 	}
-	r, err := s.run(ctx, extendScript, s.extendKeys, args)
+	r, err := s.run(ctx, extendScript, args)
 	if err != nil {
 		return nil, err
 	}
@@ -372,7 +280,7 @@ func (s *store) extend(ctx context.Context, lease time.Duration, ds []*delivery)
 // intercept takes a message out, one that is being handled only if running says so. It returns where the
 // message was, and its id, "" if it is gone.
 func (s *store) intercept(ctx context.Context, c *caller, by, what string, running bool) (State, string, error) {
-	r, err := s.run(ctx, interceptScript, s.interceptKeys, append(c.args(3), by, what, running))
+	r, err := s.run(ctx, interceptScript, append(c.args(3), by, what, running))
 	if err != nil {
 		return StateGone, "", err
 	}

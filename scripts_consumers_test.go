@@ -82,7 +82,7 @@ func TestConsumersExpire(t *testing.T) {
 func TestDropOfAnothersKeys(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
-		for _, key := range r.fetchKeys {
+		for _, key := range r.keys.all {
 			r.do("SET", key, "somebody else's")
 		}
 		if alive, err := r.store.drop(context.Background(), false); alive != 0 || err != nil {

@@ -45,7 +45,7 @@ func TestScriptList(t *testing.T) {
 			all = append(all, name)
 			r.put(msg(name, time.Duration(1+i/3)*time.Second))
 		}
-		p := place{key: r.keys.pending, state: StatePending, from: "-inf", to: "+inf", part: "later"}
+		p := place{in: StatePending, state: StatePending, from: "-inf", to: "+inf", part: "later"}
 		walk := func(p place, limit int, back, delete bool) (got []string) {
 			r.t.Helper()
 			p.back = back

@@ -47,7 +47,7 @@ func newMachine(t *testing.T, most int, made *atomic.Int64) *machine {
 
 // delete removes the queue, and what else is named.
 func (m *machine) delete(keys ...any) {
-	m.UniversalClient.Do(context.Background(), slices.Concat([]any{"del"}, keys, m.store.fetchKeys)...)
+	m.UniversalClient.Do(context.Background(), slices.Concat([]any{"del"}, keys, m.store.keys.all)...)
 }
 
 // contentsScript returns each structure as a count and its members, scores, fields and values.
@@ -57,12 +57,11 @@ local function put(list)
   out[#out + 1] = #list
   for i = 1, #list do out[#out + 1] = list[i] end
 end
-for _, i in ipairs({1, 3, 4, 5, 9}) do put(redis.call('ZRANGE', KEYS[i], 0, -1, 'WITHSCORES')) end
-for i = 6, 8 do put(redis.call('HGETALL', KEYS[i])) end
-put(redis.call('HGETALL', KEYS[12]))
-put(redis.call('LRANGE', KEYS[2], 0, -1))
-for _, name in ipairs({'armed', 'seen', 'lent', 'pause', 'counted', 'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage'}) do out[#out + 1] = redis.call('HGET', KEYS[10], name) or '0' end
-for _, name in ipairs({'grace', 'settings'}) do out[#out + 1] = redis.call('HGET', KEYS[10], name) or '' end
+for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.wake}) do put(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')) end
+for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.history}) do put(redis.call('HGETALL', key)) end
+put(redis.call('LRANGE', KEYS.ready, 0, -1))
+for _, name in ipairs({'armed', 'seen', 'lent', 'pause', 'counted', 'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
+for _, name in ipairs({'grace', 'settings'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '' end
 return out`)
 
 // Process makes a script call.
@@ -79,7 +78,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	pipe := m.Pipeline()
 	pipe.MSet(ctx, m.clock+"s", m.now/1e6, m.clock+"us", m.now%1e6)
 	_ = pipe.Process(ctx, cmd)
-	held := contentsScript.command(ctx, "eval", contentsScript.text, m.store.fetchKeys, nil)
+	held := contentsScript.command(ctx, "eval", contentsScript.text, m.store.keys, nil)
 	_ = pipe.Process(ctx, held)
 	_, _ = pipe.Exec(ctx) // each has its own error
 	if held.Err() != nil {

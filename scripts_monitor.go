@@ -15,7 +15,7 @@ import (
 
 // counts also says whether the queue was ever used.
 func (s *store) counts(ctx context.Context) (c Counts, used bool, err error) {
-	r, err := s.run(ctx, countsScript, s.countsKeys, nil)
+	r, err := s.run(ctx, countsScript, nil)
 	if err != nil {
 		return Counts{}, false, err
 	}
@@ -55,7 +55,7 @@ func pausedUntil(us int64) (bool, time.Time) {
 
 // look returns nil if the message is nowhere.
 func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, error) {
-	r, err := s.run(ctx, lookScript, s.lookKeys, []any{by, what})
+	r, err := s.run(ctx, lookScript, []any{by, what})
 	if err != nil || len(r.rest) == 0 {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func stateOf(r *reply, name string) State {
 
 // A place is a structure that messages wait in, and what part of it is wanted.
 type place struct {
-	key      string
+	in       State  // the structure is called like the state
 	state    State  // of what is in it
 	from, to string // scores, as ZCOUNT takes them
 	part     string // "due", "later", or "" for both
@@ -118,11 +118,10 @@ func (l *listed) more() bool { return l.left > len(l.entries) }
 
 func (s *store) list(ctx context.Context, p place, limit int, after mark) (listed, error) {
 	kind := "set"
-	if p.key == s.keys.ready {
+	if p.in == StateReady {
 		kind = "list"
 	}
-	r, err := s.run(ctx, listScript, []any{p.key, s.keys.msg, s.keys.fail},
-		[]any{kind, limit, p.from, p.to, after.score, &after.tag, p.back, p.part})
+	r, err := s.run(ctx, listScripts[p.in], []any{kind, limit, p.from, p.to, after.score, &after.tag, p.back, p.part})
 	if err != nil {
 		return listed{}, err
 	}
@@ -176,7 +175,7 @@ func (s *store) steer(ctx context.Context, c *caller, do steering) ([]steered, e
 	for i := range do.marks {
 		args = append(args, &do.marks[i].tag, &do.marks[i].score)
 	}
-	r, err := s.run(ctx, steerScript, s.steerKeys, args)
+	r, err := s.run(ctx, steerScript, args)
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +199,7 @@ func (s *store) steer(ctx context.Context, c *caller, do steering) ([]steered, e
 }
 
 func (s *store) pause(ctx context.Context, c *caller, until int64) error {
-	r, err := s.run(ctx, pauseScript, s.pauseKeys, append(c.args(1), until))
+	r, err := s.run(ctx, pauseScript, append(c.args(1), until))
 	if err != nil {
 		return err
 	}
@@ -210,7 +209,7 @@ func (s *store) pause(ctx context.Context, c *caller, until int64) error {
 
 // drop returns how many consumers are alive.
 func (s *store) drop(ctx context.Context, force bool) (int, error) {
-	r, err := s.run(ctx, dropScript, s.fetchKeys, []any{force})
+	r, err := s.run(ctx, dropScript, []any{force})
 	if err != nil {
 		return 0, err
 	}
@@ -227,7 +226,7 @@ func (s *store) consumers(ctx context.Context) iter.Seq2[Consumer, error] {
 		seen := map[string]bool{} // a page may name one again
 		cursor := "0"
 		for range consumersPages {
-			r, err := s.run(ctx, consumersScript, s.consumersKeys, []any{cursor})
+			r, err := s.run(ctx, consumersScript, []any{cursor})
 			if err != nil {
 				yield(Consumer{}, err)
 				return
@@ -261,7 +260,7 @@ type tallies struct {
 }
 
 func (s *store) history(ctx context.Context) (tallies, error) {
-	r, err := s.run(ctx, historyScript, s.historyKeys, nil)
+	r, err := s.run(ctx, historyScript, nil)
 	if err != nil {
 		return tallies{}, err
 	}

@@ -221,7 +221,7 @@ func TestScriptSingleAfterAPause(t *testing.T) {
 			c := newCaller()
 			c.next()
 			m := msg(strconv.Itoa(i), time.Second)
-			got, err := r.store.run(ctxB, singleScript, r.store.singleKeys, []any{c.id, c.n, m.when.String(), m.id, m.text})
+			got, err := r.store.run(ctxB, singleScript, []any{c.id, c.n, m.when.String(), m.id, m.text})
 			if err != nil || (len(got.rest) > 0) != (i == 0) {
 				r.t.Errorf("paused until %d, now %d: %v, %v", until, r.now, got, err)
 			}

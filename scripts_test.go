@@ -92,7 +92,7 @@ func newRig(t testing.TB, embedded bool) *rig {
 	r.store = newStore(cli, "dq", r.name)
 	r.store.first = time.Minute // the embedded server is slow, and a call is made once
 	t.Cleanup(func() {
-		for _, key := range r.fetchKeys {
+		for _, key := range r.keys.all {
 			cli.Del(ctx, key.(string))
 		}
 		if err := cli.Close(); err != nil {
@@ -124,26 +124,14 @@ func clockOf(key string) commandHook {
 
 type namedScript struct {
 	*script
-	name, source string
-	keys         func(s *store) []any
+	name string // of its file
 }
 
 var everyScript = []namedScript{
-	{sendScript, "send", luaSend, func(s *store) []any { return s.sendKeys }},
-	{fetchScript, "fetch", luaFetch, func(s *store) []any { return s.fetchKeys }},
-	{settleScript, "settle", luaSettle, func(s *store) []any { return s.settleKeys }},
-	{extendScript, "extend", luaExtend, func(s *store) []any { return s.extendKeys }},
-	{interceptScript, "intercept", luaIntercept, func(s *store) []any { return s.interceptKeys }},
-	{countsScript, "counts", luaCounts, func(s *store) []any { return s.countsKeys }},
-	{lookScript, "look", luaLook, func(s *store) []any { return s.lookKeys }},
-	{listScript, "list", luaList, func(s *store) []any { return []any{s.keys.pending, s.keys.msg, s.keys.fail} }},
-	{steerScript, "steer", luaSteer, func(s *store) []any { return s.steerKeys }},
-	{pauseScript, "pause", luaPause, func(s *store) []any { return s.pauseKeys }},
-	{dropScript, "drop", luaDrop, func(s *store) []any { return s.fetchKeys }},
-	{consumersScript, "consumers", luaConsumers, func(s *store) []any { return s.consumersKeys }},
-	{historyScript, "history", luaHistory, func(s *store) []any { return s.historyKeys }},
-	{forgetScript, "forget", luaForget, func(s *store) []any { return s.forgetKeys }},
-	{singleScript, "single", luaSingle, func(s *store) []any { return s.singleKeys }},
+	{sendScript, "send"}, {singleScript, "single"}, {forgetScript, "forget"}, {fetchScript, "fetch"}, {settleScript, "settle"},
+	{extendScript, "extend"}, {interceptScript, "intercept"}, {countsScript, "counts"}, {lookScript, "look"},
+	{listScripts[StatePending], "list"}, {steerScript, "steer"}, {pauseScript, "pause"}, {dropScript, "drop"},
+	{consumersScript, "consumers"}, {historyScript, "history"},
 }
 
 // at sets the server's clock.

@@ -284,8 +284,8 @@ func TestRedisRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for _, key := range q.store.sendKeys[:5] {
-		name := key.(string)
+	for _, i := range sendScript.keys {
+		name := q.store.keys.all[i].(string)
 		if err := admin.Rename(ctx, name, "aside").Err(); err != nil && !strings.Contains(err.Error(), "no such key") {
 			t.Fatal(err)
 		}

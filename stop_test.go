@@ -81,7 +81,7 @@ func TestStopHandsTheAlarmOnTwice(t *testing.T) {
 			var looks []look
 			hookOwn(t, f.cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 				if args := cmd.Args(); len(args) > 1 && args[1] == fetchScript.sha {
-					args = args[3+len(q.store.fetchKeys):]
+					args = args[3+len(q.store.keys.all):]
 					mu.Lock()
 					looks = append(looks, look{args[2].(int), args[7].(bool)})
 					mu.Unlock()

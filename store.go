@@ -2,8 +2,6 @@ package delayqueue
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -19,14 +17,6 @@ import (
 // This file makes one attempt at a script call, on the right connection and within a bound, and says
 // what its errors mean. What the scripts are is in scripts.go, and the library's own connections in link.go.
 
-type script struct{ text, sha string }
-
-func newScript(parts ...string) *script {
-	text := strings.Join(parts, "\n")
-	sum := sha1.Sum([]byte(text))
-	return &script{text: text, sha: hex.EncodeToString(sum[:])}
-}
-
 // store calls the scripts of one queue. It is safe for concurrent use.
 //
 // Calls go by the user's client, with its hooks; while that is in trouble they take a detour over a link.
@@ -34,7 +24,7 @@ func newScript(parts ...string) *script {
 type store struct {
 	cli   redis.UniversalClient
 	queue string
-	*layout
+	keys  *keys
 
 	own    *link         // of a run's store; nil if the user's client is of a kind that has none
 	lease  time.Duration // of a run; 0: the store is not a run's
@@ -47,39 +37,14 @@ type store struct {
 	tolerance struct{ send, fetch, settle, extend, other tolerance }
 }
 
-// layout is the names of a queue's keys, and KEYS of each script.
-type layout struct {
-	keys keys
-
-	// KEYS of each script.
-	singleKeys, forgetKeys, sendKeys, fetchKeys, settleKeys, extendKeys, interceptKeys []any
-	countsKeys, lookKeys, steerKeys, pauseKeys                                         []any
-	consumersKeys, historyKeys                                                         []any
-}
-
 func newStore(cli redis.UniversalClient, prefix, name string) *store {
 	k := keysOf(prefix, name)
-	return &store{cli: cli, queue: name, first: attemptFirst(cli), prompt: prompt(cli), layout: &layout{
-		keys:          k,
-		singleKeys:    []any{k.pending, k.msg, k.wake, k.state},
-		forgetKeys:    []any{k.state},
-		sendKeys:      []any{k.pending, k.msg, k.key, k.wake, k.state},
-		fetchKeys:     []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.wake, k.state, k.consumers, k.history},
-		settleKeys:    []any{k.unack, k.msg, k.fail, k.key, k.retry, k.ready, k.garbage, k.wake, k.state, k.pending},
-		extendKeys:    []any{k.unack, k.msg, k.state},
-		interceptKeys: []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.state},
-		countsKeys:    []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.fail, k.state},
-		lookKeys:      []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key},
-		steerKeys:     []any{k.pending, k.ready, k.unack, k.retry, k.garbage, k.msg, k.fail, k.key, k.wake, k.state},
-		pauseKeys:     []any{k.pending, k.ready, k.retry, k.wake, k.state},
-		consumersKeys: []any{k.consumers},
-		historyKeys:   []any{k.history, k.state},
-	}}
+	return &store{cli: cli, queue: name, keys: &k, first: attemptFirst(cli), prompt: prompt(cli)}
 }
 
 // ofRun is a store for a run, which has a lease to keep. It is the caller's to release.
 func (s *store) ofRun(lease time.Duration) *store {
-	return &store{cli: s.cli, queue: s.queue, layout: s.layout, own: linkTo(s.cli), lease: lease, first: min(s.first, lease/4)}
+	return &store{cli: s.cli, queue: s.queue, keys: s.keys, own: linkTo(s.cli), lease: lease, first: min(s.first, lease/4)}
 }
 
 func (s *store) release() {
@@ -94,21 +59,23 @@ type onceCmd struct{ *redis.StringSliceCmd }
 
 func (onceCmd) NoRetry() bool { return true }
 
-func (sc *script) command(ctx context.Context, name, body string, keys, args []any) onceCmd {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, name, body, len(keys))
-	all = append(append(all, keys...), args...)
-	return onceCmd{redis.NewStringSliceCmd(ctx, all...)}
+func (sc *script) command(ctx context.Context, name, body string, keys *keys, args []any) onceCmd {
+	all := make([]any, 0, 3+len(sc.keys)+len(args))
+	all = append(all, name, body, len(sc.keys))
+	for _, i := range sc.keys {
+		all = append(all, keys.all[i])
+	}
+	return onceCmd{redis.NewStringSliceCmd(ctx, append(all, args...)...)}
 }
 
 // run makes one attempt at a script call.
-func (s *store) run(ctx context.Context, sc *script, keys, args []any) (*reply, error) {
+func (s *store) run(ctx context.Context, sc *script, args []any) (*reply, error) {
 	var cmd onceCmd
 	err := s.attempt(ctx, s.toleranceFor(sc), args, 0, func(ctx context.Context, cli redis.UniversalClient) error {
-		cmd = sc.command(ctx, "evalsha", sc.sha, keys, args)
+		cmd = sc.command(ctx, "evalsha", sc.sha, s.keys, args)
 		err := cli.Process(ctx, cmd)
 		if says(err, "NOSCRIPT") {
-			cmd = sc.command(ctx, "eval", sc.text, keys, args)
+			cmd = sc.command(ctx, "eval", sc.text, s.keys, args)
 			err = cli.Process(ctx, cmd)
 		}
 		return err
@@ -120,15 +87,15 @@ func (s *store) run(ctx context.Context, sc *script, keys, args []any) (*reply, 
 }
 
 // runOnReplicas is run that waits until n replicas have what the script wrote.
-func (s *store) runOnReplicas(ctx context.Context, sc *script, keys, args []any, n int, timeout time.Duration) (*reply, error) {
+func (s *store) runOnReplicas(ctx context.Context, sc *script, args []any, n int, timeout time.Duration) (*reply, error) {
 	var last *replicatedCall
 	err := s.attempt(ctx, s.toleranceFor(sc), args, timeout, func(ctx context.Context, cli redis.UniversalClient) error {
 		begun := time.Now()
 		pipelined := func(limit time.Duration) error {
-			last = newReplicatedCall(ctx, sc.command(ctx, "evalsha", sc.sha, keys, args), n, limit)
+			last = newReplicatedCall(ctx, sc.command(ctx, "evalsha", sc.sha, s.keys, args), n, limit)
 			err := last.exec(ctx, cli.Pipeline())
 			if says(err, "NOSCRIPT") {
-				last = newReplicatedCall(ctx, sc.command(ctx, "eval", sc.text, keys, args), n, limit)
+				last = newReplicatedCall(ctx, sc.command(ctx, "eval", sc.text, s.keys, args), n, limit)
 				err = last.exec(ctx, cli.Pipeline())
 			}
 			return err

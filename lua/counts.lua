@@ -1,33 +1,33 @@
 -- counts says how many messages are where, and how far behind the consumers are.
 --
--- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 fail, 7 state
+-- KEYS: pending, ready, unack, retry, garbage, fail, state
 -- Returns {now, pending, ready, unack, retry, garbage, oldest, next, pause, fields}: what is due counts as ready,
 --       wherever it waits; oldest: since when the oldest of these has been waiting; next: when the
 --       next of the others is due; pause: until when the queue is paused; each '0' if there is none; fields: in
 --       state, which each queue has that was ever used.
 -- Cost: 12 to 16 commands of O(log n). Writes nothing.
-local due = redis.call('ZCOUNT', KEYS[1], '-inf', us(now))
-local again = redis.call('ZCOUNT', KEYS[4], '-inf', us(now))
+local due = redis.call('ZCOUNT', KEYS.pending, '-inf', us(now))
+local again = redis.call('ZCOUNT', KEYS.retry, '-inf', us(now))
 local oldest, next = 0, 0
 local function soonest(a, b) return b and (a == 0 or b < a) and b or a end
 local function score(head) return scored(head[2]) end
-if due > 0 then oldest = soonest(oldest, score(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES'))) end
-if again > 0 then oldest = soonest(oldest, score(redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES'))) end
-local n, id = string.match(redis.call('LINDEX', KEYS[2], 0) or '', '^(%d+):(.+)$')
+if due > 0 then oldest = soonest(oldest, score(redis.call('ZRANGE', KEYS.pending, 0, 0, 'WITHSCORES'))) end
+if again > 0 then oldest = soonest(oldest, score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES'))) end
+local n, id = string.match(redis.call('LINDEX', KEYS.ready, 0) or '', '^(%d+):(.+)$')
 if n then -- released: its record says when
-  oldest = soonest(oldest, whole(string.match(redis.call('HGET', KEYS[6], id) or '', '^%d+ %d+ %d+ (%d+) ')))
+  oldest = soonest(oldest, whole(string.match(redis.call('HGET', KEYS.fail, id) or '', '^%d+ %d+ %d+ (%d+) ')))
 end
-next = soonest(next, score(redis.call('ZRANGE', KEYS[1], due, due, 'WITHSCORES')))
-next = soonest(next, score(redis.call('ZRANGE', KEYS[4], again, again, 'WITHSCORES')))
-local pause = whole(redis.call('HGET', KEYS[7], 'pause')) or 0
+next = soonest(next, score(redis.call('ZRANGE', KEYS.pending, due, due, 'WITHSCORES')))
+next = soonest(next, score(redis.call('ZRANGE', KEYS.retry, again, again, 'WITHSCORES')))
+local pause = whole(redis.call('HGET', KEYS.state, 'pause')) or 0
 if pause <= now then pause = 0 end
 return {
   us(now),
-  redis.call('ZCARD', KEYS[1]) - due,
-  redis.call('LLEN', KEYS[2]) + due + again,
-  redis.call('ZCARD', KEYS[3]),
-  redis.call('ZCARD', KEYS[4]) - again,
-  redis.call('ZCARD', KEYS[5]),
+  redis.call('ZCARD', KEYS.pending) - due,
+  redis.call('LLEN', KEYS.ready) + due + again,
+  redis.call('ZCARD', KEYS.unack),
+  redis.call('ZCARD', KEYS.retry) - again,
+  redis.call('ZCARD', KEYS.garbage),
   us(oldest), us(next), us(pause),
-  redis.call('HLEN', KEYS[7]),
+  redis.call('HLEN', KEYS.state),
 }

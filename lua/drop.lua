@@ -1,12 +1,12 @@
 -- drop deletes a queue. It does it again if it is sent again, so its caller does not repeat it.
 --
--- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state, 11 consumers, 12 history
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history
 -- ARGV: 1 '1': although consumers are alive
 -- Returns {how many consumers are alive, or more}: if there are any, nothing was deleted. 0 if ARGV 1 says so.
 -- Cost: O(consumers), 100 pages of 25 and about 1 MB of what they say; memory is freed in the background.
 local alive, size, cursor, pages = 0, 0, '0', 0
 while ARGV[1] ~= '1' and pages < 100 and (alive == 0 or size < 1048576) do
-  local page = redis.pcall('HSCAN', KEYS[11], cursor, 'COUNT', 25) -- somebody else's key is deleted with the others
+  local page = redis.pcall('HSCAN', KEYS.consumers, cursor, 'COUNT', 25) -- somebody else's key is deleted with the others
   for i = 2, page.err and 0 or #page[2], 2 do
     local heard, lease = string.match(page[2][i], '^(%d+) (%d+) ')
     heard, lease = whole(heard), whole(lease)
@@ -17,16 +17,16 @@ while ARGV[1] ~= '1' and pages < 100 and (alive == 0 or size < 1048576) do
   if page.err or cursor == '0' then break end
 end
 if alive > 0 then return {alive} end
-redis.call('UNLINK', KEYS[1])
-redis.call('UNLINK', KEYS[2])
-redis.call('UNLINK', KEYS[3])
-redis.call('UNLINK', KEYS[4])
-redis.call('UNLINK', KEYS[5])
-redis.call('UNLINK', KEYS[6])
-redis.call('UNLINK', KEYS[7])
-redis.call('UNLINK', KEYS[8])
-redis.call('UNLINK', KEYS[9])
-redis.call('UNLINK', KEYS[10])
-redis.call('UNLINK', KEYS[11])
-redis.call('UNLINK', KEYS[12])
+redis.call('UNLINK', KEYS.pending)
+redis.call('UNLINK', KEYS.ready)
+redis.call('UNLINK', KEYS.unack)
+redis.call('UNLINK', KEYS.retry)
+redis.call('UNLINK', KEYS.garbage)
+redis.call('UNLINK', KEYS.msg)
+redis.call('UNLINK', KEYS.fail)
+redis.call('UNLINK', KEYS.key)
+redis.call('UNLINK', KEYS.wake)
+redis.call('UNLINK', KEYS.state)
+redis.call('UNLINK', KEYS.consumers)
+redis.call('UNLINK', KEYS.history)
 return {alive}

@@ -1,7 +1,7 @@
 -- fetch is the whole tick of a consumer: it takes back what dead consumers held, ages out
 -- garbage, hands out up to `want` deliveries, and sets the alarm for the next instant.
 --
--- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state, 11 consumers, 12 history
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history
 -- ARGV: 3 want (0 to 500), 4 lease us, 5 losses in a row that make a message poison,
 --       6 age us at which garbage is deleted (0: never), 7 how many garbage may hold (0: any number);
 --       4 to 7: the most that any consumer asks for holds for all,
@@ -42,7 +42,7 @@ local function parse(record) -- failures, losses and text of a fail record, and 
   return whole(failures) or 0, whole(losses) or 0, text or ''
 end
 
-local state = redis.call('HMGET', KEYS[10], field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
+local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
   'pause', 'settings', 'dropped', 'counted', unpack(KINDS))
 local armed, seen = whole(state[2]) or 0, whole(state[3]) or 0
 local big = math.max(whole(state[5]) or 0, 2048) -- what is not longer than that is not noted (send)
@@ -64,20 +64,20 @@ end
 
 -- What is there. An empty queue costs one command for each structure, and one for the last lease.
 local function score(head) return scored(head[2]) end
-local leased = score(redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES'))
-local furthest = score(redis.call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES'))
-local oldest = score(redis.call('ZRANGE', KEYS[5], 0, 0, 'WITHSCORES'))
-local pended = score(redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES'))
-local retried = score(redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES'))
-local ready = redis.call('LRANGE', KEYS[2], 0, want) -- one more than wanted: is there more?
-redis.call('ZCARD', KEYS[9])
+local leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES'))
+local furthest = score(redis.call('ZRANGE', KEYS.unack, -1, -1, 'WITHSCORES'))
+local oldest = score(redis.call('ZRANGE', KEYS.garbage, 0, 0, 'WITHSCORES'))
+local pended = score(redis.call('ZRANGE', KEYS.pending, 0, 0, 'WITHSCORES'))
+local retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES'))
+local ready = redis.call('LRANGE', KEYS.ready, 0, want) -- one more than wanted: is there more?
+redis.call('ZCARD', KEYS.wake)
 
-redis.call('HLEN', KEYS[6])
-redis.call('HLEN', KEYS[7])
-local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS[11], 1, 'WITHVALUES')
-if leased and leased <= now then redis.call('HLEN', KEYS[8]) end
+redis.call('HLEN', KEYS.msg)
+redis.call('HLEN', KEYS.fail)
+local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS.consumers, 1, 'WITHVALUES')
+if leased and leased <= now then redis.call('HLEN', KEYS.key) end
 
-redis.call('ZREM', KEYS[3], '') -- the first write
+redis.call('ZREM', KEYS.unack, '') -- the first write
 local marks = {'seen', us(now), 'settings', asked}
 local function mark(name, value)
   marks[#marks + 1] = name

@@ -10,19 +10,19 @@ if bytes > 0 then some = tags end
 local wait = ARGV[11] == '1' -- for a last chance: this consumer holds such a message
 local spread
 local function later()
-  spread = spread or math.min(redis.call('ZCARD', KEYS[4]) * 500, 60000000)
+  spread = spread or math.min(redis.call('ZCARD', KEYS.retry) * 500, 60000000)
   return us((math.floor((now + jitter(spread)) / 50000) + 2) * 50000)
 end
 
 if not handed then
   if wait and want > 0 and retried and retried <= now then
     -- Others on their last chance go aside, a page at a time and not one with each call.
-    local page, names, aside = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', us(now), 'LIMIT', 0, SWEEP), {}, {}
+    local page, names, aside = redis.call('ZRANGEBYSCORE', KEYS.retry, '-inf', us(now), 'LIMIT', 0, SWEEP), {}, {}
     for i = 1, #page do
       local _, id = split(page[i])
       names[i] = id
     end
-    local records = names[1] and redis.call('HMGET', KEYS[7], unpack(names)) or {}
+    local records = names[1] and redis.call('HMGET', KEYS.fail, unpack(names)) or {}
     for i = 1, #page do
       if islast(records[i]) then
         aside[#aside + 1] = later()
@@ -31,8 +31,8 @@ if not handed then
     end
     if aside[1] then
       moved = moved + #aside / 2
-      redis.call('ZADD', KEYS[4], unpack(aside))
-      retried = score(redis.call('ZRANGE', KEYS[4], 0, 0, 'WITHSCORES'))
+      redis.call('ZADD', KEYS.retry, unpack(aside))
+      retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES'))
     end
   end
   local rest = math.max(0, math.min(want, MOVES - moved))
@@ -40,11 +40,11 @@ if not handed then
   for i = 1, fromready do some[i] = ready[i] end
   rest = rest - fromready
   if rest > 0 and pended and pended <= now then
-    pending = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', us(now), 'LIMIT', 0, rest)
+    pending = redis.call('ZRANGEBYSCORE', KEYS.pending, '-inf', us(now), 'LIMIT', 0, rest)
   end
   local retry = {}
   if rest > 0 and retried and retried <= now then
-    retry = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', us(now), 'LIMIT', 0, rest)
+    retry = redis.call('ZRANGEBYSCORE', KEYS.retry, '-inf', us(now), 'LIMIT', 0, rest)
   end
   local r = math.min(#retry, math.max(rest - #pending, math.floor((rest + jitter(2)) / 2)))
   for i = 1, r do some[fromready + i] = retry[i] end
@@ -62,7 +62,7 @@ local keep, keeppending = #some, #pending
 if not handed and (keep + keeppending) * big + size > bytes then
   local function fitting(ids, limit, least)
     for i = 1, #ids do
-      local length = redis.call('HSTRLEN', KEYS[6], ids[i])
+      local length = redis.call('HSTRLEN', KEYS.msg, ids[i])
       if size + length > limit and i > least then return i - 1 end
       size = size + length
     end

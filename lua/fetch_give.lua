@@ -9,10 +9,10 @@ local function give(tag, envelope)
   out[HEAD + 2 * n - 1], out[HEAD + 2 * n] = tag, envelope
 end
 if keep > 0 then
-  local found = redis.call('HMGET', KEYS[6], unpack(ids, 1, keep))
-  local records = numbered[1] and redis.call('HMGET', KEYS[7], unpack(numbered)) or {}
-  if fromready > 0 then redis.call('LTRIM', KEYS[2], math.min(fromready, keep), -1) end
-  if not handed and keep > fromready then redis.call('ZREM', KEYS[4], unpack(some, fromready + 1, keep)) end
+  local found = redis.call('HMGET', KEYS.msg, unpack(ids, 1, keep))
+  local records = numbered[1] and redis.call('HMGET', KEYS.fail, unpack(numbered)) or {}
+  if fromready > 0 then redis.call('LTRIM', KEYS.ready, math.min(fromready, keep), -1) end
+  if not handed and keep > fromready then redis.call('ZREM', KEYS.retry, unpack(some, fromready + 1, keep)) end
   local j = 0
   for i = 1, keep do
     local tag, record = some[i], nil
@@ -29,10 +29,10 @@ if keep > 0 then
     end
     if not found[i] then -- somebody else deleted it: drop what is left of the message
       dropped = dropped + 1
-      redis.call('HDEL', KEYS[7], ids[i])
-      if handed then redis.call('ZREM', KEYS[3], tag) end
+      redis.call('HDEL', KEYS.fail, ids[i])
+      if handed then redis.call('ZREM', KEYS.unack, tag) end
     elseif aside then
-      redis.call('ZADD', KEYS[4], later(), tag)
+      redis.call('ZADD', KEYS.retry, later(), tag)
     else
       give(tag, found[i])
       fails[n] = record or ''
@@ -40,14 +40,14 @@ if keep > 0 then
   end
 end
 if pending[1] then
-  local found = redis.call('HMGET', KEYS[6], unpack(pending))
-  redis.call('ZREM', KEYS[1], unpack(pending))
+  local found = redis.call('HMGET', KEYS.msg, unpack(pending))
+  redis.call('ZREM', KEYS.pending, unpack(pending))
   for i = 1, #pending do
     if found[i] then
       give(pending[i], found[i])
     else
       dropped = dropped + 1
-      redis.call('HDEL', KEYS[7], pending[i])
+      redis.call('HDEL', KEYS.fail, pending[i])
     end
   end
 end

@@ -6,7 +6,7 @@
 local function lend(tags)
   local ends = now + lease
   ends = ends - ends % 2 + 1
-  while us(ends) == state[8] or redis.call('ZCOUNT', KEYS[3], us(ends), us(ends)) > 0 do ends = ends + 2 end
+  while us(ends) == state[8] or redis.call('ZCOUNT', KEYS.unack, us(ends), us(ends)) > 0 do ends = ends + 2 end
   ends = us(ends)
   mark('lent', ends)
   local leases = {}
@@ -14,35 +14,35 @@ local function lend(tags)
     leases[2 * i - 1] = ends
     leases[2 * i] = tags[i]
   end
-  redis.call('ZADD', KEYS[3], unpack(leases))
+  redis.call('ZADD', KEYS.unack, unpack(leases))
   return ends
 end
 
 -- Deliveries of a lost reply for which this one has no room go back: they count for nothing.
 local function giveback(tag)
   local n, id = split(tag)
-  local failures, losses, text = parse(redis.call('HGET', KEYS[7], id))
-  redis.call('ZREM', KEYS[3], tag)
-  redis.call('HSET', KEYS[7], id, us(n + 1) .. ' ' .. us(failures) .. ' ' .. us(losses) .. ' ' .. us(now) .. ' ' .. text)
-  redis.call('RPUSH', KEYS[2], us(n + 1) .. ':' .. id)
+  local failures, losses, text = parse(redis.call('HGET', KEYS.fail, id))
+  redis.call('ZREM', KEYS.unack, tag)
+  redis.call('HSET', KEYS.fail, id, us(n + 1) .. ' ' .. us(failures) .. ' ' .. us(losses) .. ' ' .. us(now) .. ' ' .. text)
+  redis.call('RPUSH', KEYS.ready, us(n + 1) .. ':' .. id)
 end
 
 local tags, reply, held, givenback = {}, '', {}, false
 if handed and handed ~= '' then
-  tags = redis.call('ZRANGEBYSCORE', KEYS[3], handed, handed, 'LIMIT', 0, MOVES)
+  tags = redis.call('ZRANGEBYSCORE', KEYS.unack, handed, handed, 'LIMIT', 0, MOVES)
   if bytes == 0 then
     for i = 1, #tags do
       local _, id = split(tags[i])
-      local record, key = redis.call('HGET', KEYS[7], id) or '', ''
+      local record, key = redis.call('HGET', KEYS.fail, id) or '', ''
       local _, losses = parse(record)
-      if losses >= maxlosses - 1 then key = keyof(redis.call('HGET', KEYS[6], id) or '', 18) end
-      for _, part in ipairs({tags[i], redis.call('HSTRLEN', KEYS[6], id), record, key}) do held[#held + 1] = part end
+      if losses >= maxlosses - 1 then key = keyof(redis.call('HGET', KEYS.msg, id) or '', 18) end
+      for _, part in ipairs({tags[i], redis.call('HSTRLEN', KEYS.msg, id), record, key}) do held[#held + 1] = part end
     end
   elseif #tags * big > bytes then
     local fit, total = {}, 0
     for i = 1, #tags do
       local _, id = split(tags[i])
-      local length = redis.call('HSTRLEN', KEYS[6], id)
+      local length = redis.call('HSTRLEN', KEYS.msg, id)
       if total + length <= bytes then
         total = total + length
         fit[#fit + 1] = tags[i]
@@ -61,20 +61,20 @@ if handed and handed ~= '' then
   end
   if tags[1] then
     reply = lend(tags)
-    leased = score(redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES'))
+    leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES'))
   end
 end
 
 -- A lease's end is not believed beyond the longest that there is: the clock was stepped back since.
 if furthest and furthest > now + lease + 2 * MOVES then
-  local far = redis.call('ZREVRANGEBYSCORE', KEYS[3], '+inf', '(' .. us(now + lease + 2 * MOVES), 'LIMIT', 0, SWEEP)
+  local far = redis.call('ZREVRANGEBYSCORE', KEYS.unack, '+inf', '(' .. us(now + lease + 2 * MOVES), 'LIMIT', 0, SWEEP)
   local renewed, leases = now + lease, {}
   for i = 1, #far do
     leases[2 * i - 1] = us(renewed - renewed % 2)
     leases[2 * i] = far[i]
   end
-  if leases[1] then redis.call('ZADD', KEYS[3], unpack(leases)) end
-  leased = score(redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES'))
+  if leases[1] then redis.call('ZADD', KEYS.unack, unpack(leases)) end
+  leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES'))
 end
 
 -- After a time in which this consumer was cut off for half a lease, others were too, and may find back later; after
@@ -118,7 +118,7 @@ if graces[2] and graces[2] <= now then ended = graces[1] end
 if last(0) > now then upto = last(1) end
 local function leaseends() -- when the first lease is over, its grace included
   if not leased or leased > upto then return leased end
-  local at = score(redis.call('ZRANGEBYSCORE', KEYS[3], '(' .. us(upto), '+inf', 'WITHSCORES', 'LIMIT', 0, 1))
+  local at = score(redis.call('ZRANGEBYSCORE', KEYS.unack, '(' .. us(upto), '+inf', 'WITHSCORES', 'LIMIT', 0, 1))
   for i = 1, #graces, 2 do
     if leased <= graces[i] then return math.min(graces[i + 1], at or graces[i + 1]) end
   end
@@ -129,11 +129,11 @@ if leased and leased <= now and bytes > 0 then
   local from = '-inf'
   if upto >= 0 then
     if leased <= ended then
-      expired = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', us(ended), 'LIMIT', 0, SWEEP)
+      expired = redis.call('ZRANGEBYSCORE', KEYS.unack, '-inf', us(ended), 'LIMIT', 0, SWEEP)
     end
     from = '(' .. us(upto)
   end
-  local rest = upto < now and redis.call('ZRANGEBYSCORE', KEYS[3], from, us(now), 'LIMIT', 0, SWEEP - #expired) or {}
+  local rest = upto < now and redis.call('ZRANGEBYSCORE', KEYS.unack, from, us(now), 'LIMIT', 0, SWEEP - #expired) or {}
   for i = 1, #rest do expired[#expired + 1] = rest[i] end
 end
 for i = 1, #expired do
@@ -141,22 +141,22 @@ for i = 1, #expired do
   local tag = expired[i]
   local n, id = split(tag)
   moved = moved + 1
-  redis.call('ZREM', KEYS[3], tag)
-  if redis.call('HEXISTS', KEYS[6], id) == 0 then
+  redis.call('ZREM', KEYS.unack, tag)
+  if redis.call('HEXISTS', KEYS.msg, id) == 0 then
     dropped = dropped + 1
-    redis.call('HDEL', KEYS[7], id)
+    redis.call('HDEL', KEYS.fail, id)
   else
     lost = lost + 1
-    local failures, losses, text = parse(redis.call('HGET', KEYS[7], id))
+    local failures, losses, text = parse(redis.call('HGET', KEYS.fail, id))
     losses = losses + 1
     if losses >= maxlosses then text = ARGV[10] end
     local record = us(n + 1) .. ' ' .. us(failures) .. ' ' .. us(losses) .. ' ' .. us(now) .. ' ' .. text
-    redis.call('HSET', KEYS[7], id, record)
+    redis.call('HSET', KEYS.fail, id, record)
     if losses >= maxlosses then
-      local envelope = redis.call('HGET', KEYS[6], id)
+      local envelope = redis.call('HGET', KEYS.msg, id)
       local key = keyof(envelope, 18)
-      if key ~= '' and redis.call('HGET', KEYS[8], key) == id then redis.call('HDEL', KEYS[8], key) end
-      redis.call('ZADD', KEYS[5], us(now), id)
+      if key ~= '' and redis.call('HGET', KEYS.key, key) == id then redis.call('HDEL', KEYS.key, key) end
+      redis.call('ZADD', KEYS.garbage, us(now), id)
       size = size + #envelope
       dead[#dead + 1] = id
       dead[#dead + 1] = size <= bytes and envelope or ''
@@ -165,8 +165,8 @@ for i = 1, #expired do
       -- Apart from those that it was lost with.
       local next = now + jitter(500000 * math.min(losses, 20))
       if not retried or next < retried then retried = next end
-      redis.call('ZADD', KEYS[4], us(next), us(n + 1) .. ':' .. id)
+      redis.call('ZADD', KEYS.retry, us(next), us(n + 1) .. ':' .. id)
     end
   end
 end
-if expired[1] then leased = score(redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')) end
+if expired[1] then leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES')) end

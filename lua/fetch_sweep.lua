@@ -5,13 +5,13 @@ local swept, cursor = whole(state[6]) or 0, state[7] or '0'
 if swept > now then swept = 0 end
 if not string.match(cursor, '^%d+$') or #cursor > 19 then cursor = '0' end
 if cursor ~= '0' or now - swept > 600000000 then
-  local page = redis.call('HSCAN', KEYS[10], cursor, 'MATCH', 'call:*', 'COUNT', SWEEP)
+  local page = redis.call('HSCAN', KEYS.state, cursor, 'MATCH', 'call:*', 'COUNT', SWEEP)
   for i = 1, #page[2], 2 do
     if page[2][i] ~= field and forgotten(page[2][i], page[2][i + 1]) then
-      redis.call('HDEL', KEYS[10], page[2][i])
+      redis.call('HDEL', KEYS.state, page[2][i])
     end
   end
-  if redis.call('HLEN', KEYS[6]) == 0 then redis.call('HDEL', KEYS[10], 'big') end
+  if redis.call('HLEN', KEYS.msg) == 0 then redis.call('HDEL', KEYS.state, 'big') end
   mark('swept', us(now))
   mark('cursor', page[1])
 end
@@ -26,16 +26,16 @@ end
 local counted = whole(state[12]) or 0
 if any and (counted > now or now - counted >= 1000000) then
   local spans = {us(hour), 'd' .. us(day)}
-  local sums = redis.pcall('HMGET', KEYS[12], unpack(spans))
+  local sums = redis.pcall('HMGET', KEYS.history, unpack(spans))
   if not sums.err then
-    redis.pcall('HSET', KEYS[12], spans[1], tally(sums[1], counts), spans[2], tally(sums[2], counts))
+    redis.pcall('HSET', KEYS.history, spans[1], tally(sums[1], counts), spans[2], tally(sums[2], counts))
     if not sums[1] then -- the first of this hour
-      redis.pcall('EXPIRE', KEYS[12], 2678400)
-      local fields, old = redis.pcall('HRANDFIELD', KEYS[12], SWEEP), {} -- all, or as many as are swept at a time
+      redis.pcall('EXPIRE', KEYS.history, 2678400)
+      local fields, old = redis.pcall('HRANDFIELD', KEYS.history, SWEEP), {} -- all, or as many as are swept at a time
       for i = 1, #fields do
         if not kept(fields[i]) then old[#old + 1] = fields[i] end
       end
-      if old[1] then redis.pcall('HDEL', KEYS[12], unpack(old)) end
+      if old[1] then redis.pcall('HDEL', KEYS.history, unpack(old)) end
     end
     counts = {0, 0, 0, 0, 0, 0}
     mark('counted', us(now))
@@ -51,18 +51,18 @@ if anyone and not anyone.err then
   local heard, lease = string.match(anyone[2] or '', '^(%d+) (%d+) ')
   heard, lease = whole(heard), whole(lease)
   if anyone[1] and (not heard or not lease or math.abs(now - heard) > 2 * lease + 5000000) then
-    redis.call('HDEL', KEYS[11], anyone[1])
+    redis.call('HDEL', KEYS.consumers, anyone[1])
   end
   if ARGV[12] == '-' then
-    redis.call('HDEL', KEYS[11], ARGV[1])
+    redis.call('HDEL', KEYS.consumers, ARGV[1])
   else
-    redis.call('HSET', KEYS[11], ARGV[1], us(now) .. ' ' .. ARGV[4] .. ' ' .. ARGV[12])
-    redis.pcall('EXPIRE', KEYS[11], 2678400)
+    redis.call('HSET', KEYS.consumers, ARGV[1], us(now) .. ' ' .. ARGV[4] .. ' ' .. ARGV[12])
+    redis.pcall('EXPIRE', KEYS.consumers, 2678400)
   end
 end
 if dropped > 0 then mark('dropped', us((whole(state[11]) or 0) + dropped)) end
 mark(field, record(reply))
-redis.call('HSET', KEYS[10], unpack(marks))
+redis.call('HSET', KEYS.state, unpack(marks))
 
 local f, d, h = #fails, #dead, #held
 for i, value in ipairs({us(now), us(next), lost, dropped, crowd, state[3] and 0 or 1, us(lease), us(maxlosses), us(age),

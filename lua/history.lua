@@ -1,14 +1,14 @@
 -- history is what was counted in each of the last 48 hours and of the last 30 days.
 --
--- KEYS: 1 history, 2 state
+-- KEYS: state, history
 -- Returns {now, then for each hour ('<hours since 1970>') and each day ('d<days since 1970>') in which anything was
 --       counted: its name, 'sent delivered acked failed lost garbage' as numbers}; the present ones in any case
 -- Cost: 3 commands of at most 78 fields, whatever else is in there. Writes nothing.
 local names = {}
 for i = 0, HOURS - 1 do names[#names + 1] = us(hour - i) end
 for i = 0, DAYS - 1 do names[#names + 1] = 'd' .. us(day - i) end
-local values = redis.call('HMGET', KEYS[1], unpack(names))
-local counts = redis.call('HMGET', KEYS[2], unpack(KINDS)) -- not yet moved
+local values = redis.call('HMGET', KEYS.history, unpack(names))
+local counts = redis.call('HMGET', KEYS.state, unpack(KINDS)) -- not yet moved
 for i = 1, #KINDS do counts[i] = whole(counts[i]) or 0 end
 values[1] = tally(values[1], counts)
 values[HOURS + 1] = tally(values[HOURS + 1], counts)

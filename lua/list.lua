@@ -1,7 +1,7 @@
 -- list reads a page of one structure, in order of time, from where the page before it ended.
 --
--- KEYS: 1 pending, 2 msg, 3 fail
---       (1 is ready, unack, retry or garbage if that is to be read)
+-- KEYS: pending, msg, fail
+--       (KEYS.place below: pending stands for ready, unack, retry or garbage if that is to be read)
 -- ARGV: 1 'list' if it is ready, else 'set', 2 how many (0 to 500), 3 from and 4 to, as ZCOUNT takes them,
 --       5 score and 6 tag of the last one of the page before ('': this is the first page), 7 '1': backwards,
 --       8 'due': only what is due; 'later': only what is not; '': both
@@ -21,28 +21,28 @@ local function before(a, b) -- as Redis orders what has the same score: by bytes
 end
 -- place is how many come before the last one of the page before, and whether that is still there.
 local function place()
-  local low, high = redis.call('ZCOUNT', KEYS[1], '-inf', '(' .. score), redis.call('ZCOUNT', KEYS[1], '-inf', score)
+  local low, high = redis.call('ZCOUNT', KEYS.place, '-inf', '(' .. score), redis.call('ZCOUNT', KEYS.place, '-inf', score)
   local ends = high
   while low < high do
     local mid = math.floor((low + high) / 2)
-    if before(redis.call('ZRANGE', KEYS[1], mid, mid)[1], last) then low = mid + 1 else high = mid end
+    if before(redis.call('ZRANGE', KEYS.place, mid, mid)[1], last) then low = mid + 1 else high = mid end
   end
-  return low, low < ends and redis.call('ZRANGE', KEYS[1], low, low)[1] == last
+  return low, low < ends and redis.call('ZRANGE', KEYS.place, low, low)[1] == last
 end
 
 local low, high, page = 0, -1, {} -- from which to which; tag, score, …
 if ARGV[1] == 'list' then
-  if last ~= '' then low = (redis.call('LPOS', KEYS[1], last, 'RANK', -1) or -1) + 1 end
-  high = redis.call('LLEN', KEYS[1]) - 1
+  if last ~= '' then low = (redis.call('LPOS', KEYS.place, last, 'RANK', -1) or -1) + 1 end
+  high = redis.call('LLEN', KEYS.place) - 1
   if limit > 0 then
-    for i, tag in ipairs(redis.call('LRANGE', KEYS[1], low, low + limit - 1)) do page[2 * i - 1], page[2 * i] = tag, '0' end
+    for i, tag in ipairs(redis.call('LRANGE', KEYS.place, low, low + limit - 1)) do page[2 * i - 1], page[2 * i] = tag, '0' end
   end
 else
   if from ~= '-inf' then
-    low = redis.call('ZCARD', KEYS[1]) - redis.call('ZCOUNT', KEYS[1], from, '+inf')
+    low = redis.call('ZCARD', KEYS.place) - redis.call('ZCOUNT', KEYS.place, from, '+inf')
   end
-  high = redis.call('ZCOUNT', KEYS[1], '-inf', to) - 1
-  local due = ARGV[8] ~= '' and redis.call('ZCOUNT', KEYS[1], '-inf', us(now))
+  high = redis.call('ZCOUNT', KEYS.place, '-inf', to) - 1
+  local due = ARGV[8] ~= '' and redis.call('ZCOUNT', KEYS.place, '-inf', us(now))
   if ARGV[8] == 'due' then high = math.min(high, due - 1) end
   if ARGV[8] == 'later' then low = math.max(low, due) end
   if score ~= '' then
@@ -51,21 +51,21 @@ else
   end
   local n = math.min(limit, high - low + 1)
   if n > 0 and back then
-    local all = redis.call('ZCARD', KEYS[1])
-    page = redis.call('ZREVRANGE', KEYS[1], all - 1 - high, all - 2 - high + n, 'WITHSCORES')
+    local all = redis.call('ZCARD', KEYS.place)
+    page = redis.call('ZREVRANGE', KEYS.place, all - 1 - high, all - 2 - high + n, 'WITHSCORES')
   elseif n > 0 then
-    page = redis.call('ZRANGE', KEYS[1], low, low + n - 1, 'WITHSCORES')
+    page = redis.call('ZRANGE', KEYS.place, low, low + n - 1, 'WITHSCORES')
   end
 end
 
 local out, size = {us(now), math.max(high - low + 1, 0), 0}, 0
 for i = 1, #page, 2 do
   local id = string.match(page[i], '^[1-9]%d*:(.+)$') or page[i]
-  size = size + redis.call('HSTRLEN', KEYS[2], id)
+  size = size + redis.call('HSTRLEN', KEYS.msg, id)
   if size > REPLY and i > 1 then break end
   out[3] = out[3] + 1
   out[#out + 1], out[#out + 2] = page[i], page[i + 1]
-  out[#out + 1] = redis.call('HGET', KEYS[2], id) or ''
-  out[#out + 1] = redis.call('HGET', KEYS[3], id) or ''
+  out[#out + 1] = redis.call('HGET', KEYS.msg, id) or ''
+  out[#out + 1] = redis.call('HGET', KEYS.fail, id) or ''
 end
 return out

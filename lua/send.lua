@@ -1,6 +1,6 @@
 -- send stores a batch of messages in pending. What is sent alone goes by single, for the most part.
 --
--- KEYS: 1 pending, 2 msg, 3 key, 4 wake, 5 state
+-- KEYS: pending, msg, key, wake, state
 -- ARGV: 3 '1' if any message has a key; then runs of messages: delay us ('': each has its own
 --       due instant), how many, and for each: id, envelope (what has a delay: only the part behind its
 --       due instant)
@@ -12,13 +12,13 @@
 --       refuse a send before anything is stored.
 local SMALL = 2048 -- what is no longer than that is not noted in big
 local field = 'call:' .. ARGV[1]
-local state = redis.call('HMGET', KEYS[5], field, 'armed', 'big', 'pause', 'sent')
-redis.call('HLEN', KEYS[2])
+local state = redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent')
+redis.call('HLEN', KEYS.msg)
 local reply, at = recall(state[1])
 if reply then
   -- Written once more, so that a WAIT on this connection waits for it.
-  redis.call('ZREM', KEYS[1], '')
-  redis.call('HSET', KEYS[5], field, state[1])
+  redis.call('ZREM', KEYS.pending, '')
+  redis.call('HSET', KEYS.state, field, state[1])
   return {at, reply}
 elseif reply == false then
   return stale
@@ -54,9 +54,9 @@ while ARGV[run] do
     end
     if keyed then key = keyof(envelope, 18) end
     if key ~= '' then
-      holder = taken[key] or redis.call('HGET', KEYS[3], key)
+      holder = taken[key] or redis.call('HGET', KEYS.key, key)
       -- A holder without an envelope is what somebody else left behind.
-      if holder and not taken[key] and redis.call('HEXISTS', KEYS[2], holder) == 0 then holder = false end
+      if holder and not taken[key] and redis.call('HEXISTS', KEYS.msg, holder) == 0 then holder = false end
     end
     if holder then
       refused = refused .. n .. '=' .. string.gsub(holder, '[^!-~]', '?') .. ' ' -- somebody else may have written it
@@ -81,12 +81,12 @@ if stored > 0 then marks[3], marks[4] = 'sent', us((whole(state[5]) or 0) + stor
 if first then
   first = math.max(first, whole(state[4]) or 0) -- nobody wakes while the queue is paused
   local wake = armed == 0 or first < armed
-  if wake then redis.call('ZCARD', KEYS[4]) end
-  redis.call('ZADD', KEYS[1], unpack(adds))
-  redis.call('HSET', KEYS[2], unpack(sets))
-  if claims[1] then redis.call('HSET', KEYS[3], unpack(claims)) end
+  if wake then redis.call('ZCARD', KEYS.wake) end
+  redis.call('ZADD', KEYS.pending, unpack(adds))
+  redis.call('HSET', KEYS.msg, unpack(sets))
+  if claims[1] then redis.call('HSET', KEYS.key, unpack(claims)) end
   if wake then
-    redis.call('ZADD', KEYS[4], us(first), 'w')
+    redis.call('ZADD', KEYS.wake, us(first), 'w')
     marks[5], marks[6] = 'armed', us(first)
   end
 end
@@ -94,5 +94,5 @@ if longest > big then
   marks[#marks + 1] = 'big'
   marks[#marks + 1] = longest
 end
-redis.call('HSET', KEYS[5], unpack(marks))
+redis.call('HSET', KEYS.state, unpack(marks))
 return {us(now), refused}

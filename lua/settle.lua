@@ -1,6 +1,6 @@
 -- settle ends a batch of deliveries, each with its own outcome.
 --
--- KEYS: 1 unack, 2 msg, 3 fail, 4 key, 5 retry, 6 ready, 7 garbage, 8 wake, 9 state, 10 pending
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state
 -- ARGV: 3 n, then the tags of n first deliveries without key that are acked,
 --       then records of 9: outcome ('ack', 'retry', 'ready' or 'garbage'), tag, id, key or '',
 --       delay us (retry), number of the delivery that follows, '<failures> <losses>', error text ('': as it was),
@@ -13,7 +13,7 @@
 -- Keeps: invariants 1, 3, 4, 6. The first write is a ZREM: a full server lets the rest pass.
 local field = 'call:' .. ARGV[1]
 local plain = tonumber(ARGV[3])
-local state = redis.call('HMGET', KEYS[9], field, 'armed', 'acked', 'failed', 'garbage', 'settings')
+local state = redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings')
 local reply, at = recall(state[1])
 if reply then
   local trimmed, void = string.match(reply, '^(%d+) (.*)$')
@@ -21,33 +21,33 @@ if reply then
 elseif reply == false then
   return stale
 end
-redis.call('ZCARD', KEYS[1])
-redis.call('HLEN', KEYS[2])
-redis.call('HLEN', KEYS[3])
-redis.call('ZCARD', KEYS[10])
+redis.call('ZCARD', KEYS.unack)
+redis.call('HLEN', KEYS.msg)
+redis.call('HLEN', KEYS.fail)
+redis.call('ZCARD', KEYS.pending)
 if #ARGV > 3 + plain then
-  redis.call('HLEN', KEYS[4])
-  redis.call('ZCARD', KEYS[5])
-  redis.call('LLEN', KEYS[6])
-  redis.call('ZCARD', KEYS[7])
-  redis.call('ZCARD', KEYS[8])
+  redis.call('HLEN', KEYS.key)
+  redis.call('ZCARD', KEYS.retry)
+  redis.call('LLEN', KEYS.ready)
+  redis.call('ZCARD', KEYS.garbage)
+  redis.call('ZCARD', KEYS.wake)
 end
 
 local void, acked, failed, dead = '', plain, 0, 0
 local function isvoid(i) void = void .. us(i) .. ' ' end
 if plain > 0 then
-  if redis.call('ZREM', KEYS[1], unpack(ARGV, 4, 3 + plain)) == plain then
-    redis.call('HDEL', KEYS[2], unpack(ARGV, 4, 3 + plain))
+  if redis.call('ZREM', KEYS.unack, unpack(ARGV, 4, 3 + plain)) == plain then
+    redis.call('HDEL', KEYS.msg, unpack(ARGV, 4, 3 + plain))
   else
     -- Some were not held. A message whose first delivery is the current one, which has no record, was in unack until
     -- just now; or it is in pending again, for the server forgot the fetch, and this ack ends it there.
     for i = 1, plain do
       local id = ARGV[3 + i]
-      if redis.call('HEXISTS', KEYS[3], id) == 1 or redis.call('HDEL', KEYS[2], id) == 0 then
+      if redis.call('HEXISTS', KEYS.fail, id) == 1 or redis.call('HDEL', KEYS.msg, id) == 0 then
         isvoid(i)
         acked = acked - 1
       else
-        redis.call('ZREM', KEYS[10], id)
+        redis.call('ZREM', KEYS.pending, id)
       end
     end
   end
@@ -56,36 +56,36 @@ end
 local first
 for i = 4 + plain, #ARGV, 9 do
   local outcome, tag, id, key = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local held = redis.call('ZREM', KEYS[1], tag) == 1
+  local held = redis.call('ZREM', KEYS.unack, tag) == 1
   if not held and outcome == 'ack' then -- the server may have forgotten the fetch
-    held = redis.call('ZREM', KEYS[10], tag) == 1 or redis.call('ZREM', KEYS[5], tag) == 1
+    held = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
   end
   if not held then
     isvoid(plain + (i - 4 - plain) / 9 + 1)
   else
-    if key ~= '' and (outcome == 'ack' or outcome == 'garbage') and redis.call('HGET', KEYS[4], key) == id then
-      redis.call('HDEL', KEYS[4], key)
+    if key ~= '' and (outcome == 'ack' or outcome == 'garbage') and redis.call('HGET', KEYS.key, key) == id then
+      redis.call('HDEL', KEYS.key, key)
     end
     if ARGV[i + 8] == '1' then failed = failed + 1 end
     if outcome == 'ack' then
       acked = acked + 1
-      redis.call('HDEL', KEYS[2], id)
-      redis.call('HDEL', KEYS[3], id)
+      redis.call('HDEL', KEYS.msg, id)
+      redis.call('HDEL', KEYS.fail, id)
     else
       local text = ARGV[i + 7]
       if text == '' then -- a release or a snooze keeps the last error
-        text = string.match(redis.call('HGET', KEYS[3], id) or '', '^%d+ %d+ %d+ %d+ (.*)$') or ''
+        text = string.match(redis.call('HGET', KEYS.fail, id) or '', '^%d+ %d+ %d+ %d+ (.*)$') or ''
       end
-      redis.call('HSET', KEYS[3], id, ARGV[i + 5] .. ' ' .. ARGV[i + 6] .. ' ' .. us(now) .. ' ' .. text)
+      redis.call('HSET', KEYS.fail, id, ARGV[i + 5] .. ' ' .. ARGV[i + 6] .. ' ' .. us(now) .. ' ' .. text)
       if outcome == 'garbage' then
         dead = dead + 1
-        redis.call('ZADD', KEYS[7], us(now), id)
+        redis.call('ZADD', KEYS.garbage, us(now), id)
       elseif outcome == 'ready' then
-        redis.call('RPUSH', KEYS[6], ARGV[i + 5] .. ':' .. id)
+        redis.call('RPUSH', KEYS.ready, ARGV[i + 5] .. ':' .. id)
         first = now
       else
         local next = now + tonumber(ARGV[i + 4])
-        redis.call('ZADD', KEYS[5], us(next), ARGV[i + 5] .. ':' .. id)
+        redis.call('ZADD', KEYS.retry, us(next), ARGV[i + 5] .. ':' .. id)
         if not first or next < first then first = next end
       end
     end
@@ -95,12 +95,12 @@ end
 -- Garbage is trimmed where it is buried, the oldest first. How much there may be is known while anybody consumes.
 local room, trimmed = agreed(state[6], {})[4], 0
 if dead > 0 and room > 0 and room < CENTURY then
-  trimmed = math.max(0, math.min(redis.call('ZCARD', KEYS[7]) - room, 500))
+  trimmed = math.max(0, math.min(redis.call('ZCARD', KEYS.garbage) - room, 500))
   if trimmed > 0 then
-    local oldest = redis.call('ZRANGE', KEYS[7], 0, trimmed - 1)
-    redis.call('ZREM', KEYS[7], unpack(oldest))
-    redis.call('HDEL', KEYS[2], unpack(oldest))
-    redis.call('HDEL', KEYS[3], unpack(oldest))
+    local oldest = redis.call('ZRANGE', KEYS.garbage, 0, trimmed - 1)
+    redis.call('ZREM', KEYS.garbage, unpack(oldest))
+    redis.call('HDEL', KEYS.msg, unpack(oldest))
+    redis.call('HDEL', KEYS.fail, unpack(oldest))
   end
 end
 
@@ -115,8 +115,8 @@ count('failed', state[4], failed)
 count('garbage', state[5], dead)
 local armed = whole(state[2]) or 0
 if first and (armed == 0 or first < armed) then
-  redis.call('ZADD', KEYS[8], us(first), 'w')
+  redis.call('ZADD', KEYS.wake, us(first), 'w')
   mark('armed', us(first))
 end
-redis.call('HSET', KEYS[9], unpack(marks))
+redis.call('HSET', KEYS.state, unpack(marks))
 return {us(now), us(trimmed), void}

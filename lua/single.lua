@@ -1,7 +1,7 @@
 -- single is send for one message of at most 2 KB without a key, which is what most processes send most of the
 -- time. It does what send does for such a message, with the fewest commands, and leaves to send whatever is out of the ordinary.
 --
--- KEYS: 1 pending, 2 msg, 3 wake, 4 state
+-- KEYS: pending, msg, wake, state
 -- ARGV: 1 caller, 2 number of the call (as in call.lua), 3 delay us ('': the envelope has its own due instant), 4 id,
 --       5 envelope (after a delay: only the part behind its due instant)
 -- Returns {now}, or {} if it did nothing: this call must be made by send.
@@ -12,7 +12,7 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local field = 'call:' .. ARGV[1]
-local state = redis.call('HMGET', KEYS[4], field, 'armed', 'sent', 'pause')
+local state = redis.call('HMGET', KEYS.state, field, 'armed', 'sent', 'pause')
 local pause = tonumber(state[4])
 if state[4] and not (pause and pause <= now) then return {} end -- one that is over stays there
 local last = state[1] and tonumber(string.match(state[1], '^%d+'))
@@ -36,19 +36,19 @@ else
 end
 local armed = tonumber(state[2])
 local wake = not (armed and armed > 0 and armed <= due)
-redis.call('ZADD', KEYS[1], text, ARGV[4])
-local failed = redis.pcall('HSET', KEYS[2], ARGV[4], envelope)
-if wake and type(failed) == 'number' then failed = redis.pcall('ZADD', KEYS[3], text, 'w') end
+redis.call('ZADD', KEYS.pending, text, ARGV[4])
+local failed = redis.pcall('HSET', KEYS.msg, ARGV[4], envelope)
+if wake and type(failed) == 'number' then failed = redis.pcall('ZADD', KEYS.wake, text, 'w') end
 if type(failed) ~= 'number' then
-  redis.call('ZREM', KEYS[1], ARGV[4])
-  redis.pcall('HDEL', KEYS[2], ARGV[4])
+  redis.call('ZREM', KEYS.pending, ARGV[4])
+  redis.pcall('HDEL', KEYS.msg, ARGV[4])
   return failed
 end
 local at = string.format('%d', now)
 local record = ARGV[2] .. ' ' .. at .. ' '
 if wake then
-  redis.call('HSET', KEYS[4], field, record, 'sent', string.format('%d', sent + 1), 'armed', text)
+  redis.call('HSET', KEYS.state, field, record, 'sent', string.format('%d', sent + 1), 'armed', text)
 else
-  redis.call('HSET', KEYS[4], field, record, 'sent', string.format('%d', sent + 1))
+  redis.call('HSET', KEYS.state, field, record, 'sent', string.format('%d', sent + 1))
 end
 return {at}

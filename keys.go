@@ -1,0 +1,27 @@
+package delayqueue
+
+// keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.
+type keys struct {
+	pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history string
+
+	events string // a channel
+
+	all []any // all but events, in the order of structures
+}
+
+// structures are what scripts call a queue's keys (KEYS.pending), in the order in which they take them.
+var structures = [...]string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "consumers", "history"}
+
+func keysOf(prefix, name string) keys {
+	base := "{" + prefix + ":" + name + "}:"
+	k := keys{
+		pending: base + "pending", ready: base + "ready", unack: base + "unack", retry: base + "retry",
+		garbage: base + "garbage", msg: base + "msg", fail: base + "fail", key: base + "key",
+		wake: base + "wake", state: base + "state", consumers: base + "consumers", history: base + "history",
+		events: base + "events",
+	}
+	for _, structure := range structures {
+		k.all = append(k.all, base+structure)
+	}
+	return k
+}

@@ -1,0 +1,41 @@
+package delayqueue
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestScriptKeysAreNumbered: in the order of structures, whatever the order in which the text names them.
+func TestScriptKeysAreNumbered(t *testing.T) {
+	sc := newScript("redis.call('HSET', KEYS.state, KEYS.key) redis.call('DEL', KEYS.pending, KEYS.state)")
+	k := keysOf("dq", "q")
+	got := sc.command(ctxB, "eval", sc.text, &k, []any{"a"}).Args()
+	want := []any{"eval", "redis.call('HSET', KEYS[3], KEYS[2]) redis.call('DEL', KEYS[1], KEYS[3])", 3, k.pending, k.key, k.state, "a"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestScriptKeysAreKnown: a name that is no structure's, of which another may be the beginning, does not get as far as Redis.
+func TestScriptKeysAreKnown(t *testing.T) {
+	for _, name := range []string{"KEYS.keys", "KEYS.pend", "KEYS.events", "KEYS.Pending"} {
+		func() {
+			defer func() {
+				if said, _ := recover().(string); !strings.HasSuffix(said, name) {
+					t.Errorf("%s: %q", name, said)
+				}
+			}()
+			newScript("redis.call('DEL', KEYS.pending, " + name + ")")
+		}()
+	}
+}
+
+// TestListScriptsShareAText: which structure is read is told by KEYS alone, so a server keeps one script.
+func TestListScriptsShareAText(t *testing.T) {
+	for state, sc := range listScripts {
+		if sc.text != listScripts[StatePending].text || structures[sc.keys[0]] != stateNames[state] {
+			t.Errorf("%s reads %s, with %s", state, structures[sc.keys[0]], sc.text)
+		}
+	}
+}
