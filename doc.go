@@ -32,44 +32,16 @@
 //
 // # The life of a message
 //
-//	                        due                  taken
-//	Send ───► pending ─────────────┬──► ready ─────────────► unack ───► acked: gone
-//	                               │      ▲                   │ │ │
-//	                               │      │ release           │ │ │
-//	                               │      └───────────────────┘ │ │
-//	          retry ◄───────────────── failure, snooze, loss ───┘ │
-//	            │                  │                              │
-//	            └──────────────────┘                              ▼
-//	                   due              no retry left, ErrSkipRetry, poison,
-//	                                    TTL over ──────────────► garbage ───► aged out: gone
-//
-// Intercept takes a message out of any of these but unack, Cancel out of that as well.
+// A message is pending until it is due, ready until a consumer takes it, unacked while it is handled, and gone when it
+// is acked. After a failure, a snooze or a loss it waits for its next delivery (retry). One that was given up on is
+// garbage: no retry is left, the handler returned ErrSkipRetry, it was lost with its consumer too often, or its TTL was over.
+// README.md has a drawing. Intercept takes a message out of any of these but unacked, Cancel out of that as well.
 //
 // # Keys
 //
 // All keys of a queue share one hash tag, so they stay in one slot of a Cluster:
 // {<prefix>:<name>}:<structure>, prefix dq unless UseCustomPrefix says otherwise. A prefix holds no
-// colon, so queues of different prefixes, or of different names, share no key.
-//
-//	pending  sorted set  tag -> due                 not yet due
-//	ready    list        tag                        due, next to be handed out
-//	unack    sorted set  tag -> lease end           handed out, not yet settled
-//	retry    sorted set  tag -> next delivery       failed, snoozed or lost
-//	garbage  sorted set  id -> time of death        given up on
-//	msg      hash        id -> envelope             every message that is anywhere above
-//	fail     hash        id -> failures and losses  messages beyond their first delivery
-//	key      hash        caller's key -> id         live messages that have one
-//	wake     sorted set  w -> instant               wakes one idle consumer
-//	state    hash        what scripts remember between calls
-//
-// and for who looks on (Monitor):
-//
-//	consumers  hash     consumer -> what it says of itself
-//	history    hash     hour or day -> how many of each kind
-//	events     channel  what EnableReport tells
-//
-// A tag names one delivery: the id for the first, <n>:<id> from the second on. Instants are
-// microseconds since 1970.
+// colon, so queues of different prefixes, or of different names, share no key. PROTOCOL.md says what is in each of them.
 //
 // # Concurrency
 //

@@ -75,7 +75,7 @@ func (b *breaches) add(kind Kind, structure, item, format string, args ...any) {
 		b.Queue.Prefix, b.Queue.Name, structure, fmt.Sprintf(format, args...))})
 }
 
-// frame looks at the keys themselves: section 3 of the design.
+// frame looks at the keys themselves: invariant 10.
 func (b *breaches) frame() {
 	for _, st := range structures {
 		if kind, wrong := b.WrongType[st.name]; wrong {
@@ -92,7 +92,7 @@ func (b *breaches) frame() {
 }
 
 // tags looks at each entry of the five structures by itself, and notes in held
-// which message it belongs to.
+// which message it belongs to: invariants 1 to 3.
 func (b *breaches) tags() {
 	for _, p := range b.places() {
 		for _, e := range p.entries {
@@ -122,7 +122,7 @@ func (b *breaches) tags() {
 	}
 }
 
-// messages looks at each envelope, and that its message is in one place.
+// messages looks at each envelope, and that its message is in one place: invariants 1 and 2.
 func (b *breaches) messages() {
 	for _, id := range sortedKeys(b.Messages) {
 		env := b.Messages[id]
@@ -155,7 +155,7 @@ func (b *breaches) messages() {
 	}
 }
 
-// failRecords looks at fail, and holds it against the delivery numbers in tags.
+// failRecords looks at fail, and holds it against the delivery numbers in tags: invariants 1, 3 and 4.
 func (b *breaches) failRecords() {
 	for _, id := range sortedKeys(b.Fail) {
 		if f := b.Fail[id]; f.Problem != "" {
@@ -194,7 +194,7 @@ func (b *breaches) failRecords() {
 	}
 }
 
-// callersKeys holds key against the keys in the envelopes of live messages.
+// callersKeys holds key against the keys in the envelopes of live messages: invariant 1.
 func (b *breaches) callersKeys() {
 	said := map[string]bool{}
 	for _, id := range sortedKeys(b.Messages) {
@@ -236,7 +236,7 @@ func (b *breaches) live(id string) bool {
 // small is how long an envelope may be that is not noted in big.
 const small = 2048
 
-// stateFields looks at each field of state by itself, and at big.
+// stateFields looks at each field of state by itself, and at big: invariants 5, 6 and 11.
 func (b *breaches) stateFields() {
 	for _, field := range sortedKeys(b.Fields) {
 		value := b.Fields[field]
@@ -301,7 +301,7 @@ func callProblem(field, value string) string {
 	return ""
 }
 
-// alarm looks at wake and armed: whoever sleeps must be woken in time.
+// alarm looks at wake and armed, for whoever sleeps must be woken in time: invariant 9.
 func (b *breaches) alarm() {
 	for _, m := range b.Markers {
 		if m.Member != "w" {
@@ -349,7 +349,7 @@ func (b *breaches) alarm() {
 	}
 }
 
-// lookers looks at what is there for Monitors alone.
+// lookers looks at what is there for Monitors alone: invariant 11.
 func (b *breaches) lookers() {
 	for _, id := range sortedKeys(b.Consumers) {
 		if problem := callProblem(id, b.Consumers[id]); problem != "" {

@@ -1,9 +1,10 @@
 // Package check reads the whole state of one queue from Redis and names every
-// breach of the invariants of DESIGN.md section 4.
+// breach of the invariants of PROTOCOL.md. The numbers of invariants are those
+// of that page.
 //
-// It is a second reading of the layout, written from the layout's description
-// and not from the library's code, and it does not import the library: a bug
-// in the library's own encoder or decoder is seen here. Tests call [Assert]
+// It is a second reading of the layout, written from that page and not from the
+// library's code, and it does not import the library: a bug in the library's
+// own encoder or decoder is seen here. Tests call [Assert]
 // after every scenario.
 //
 // Nothing in it writes to Redis. A [State] is a value of its own, not kept up

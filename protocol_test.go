@@ -1,0 +1,233 @@
+package delayqueue
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// These tests hold PROTOCOL.md against the code.
+
+func readText(t *testing.T, files ...string) string {
+	t.Helper()
+	var all strings.Builder
+	for _, pattern := range files {
+		names, err := filepath.Glob(pattern)
+		if err != nil || names == nil {
+			t.Fatalf("%s: %v, %v", pattern, names, err)
+		}
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all.Write(text)
+		}
+	}
+	return all.String()
+}
+
+// protocolSection is what stands under a heading of PROTOCOL.md, up to the next one of the same rank.
+func protocolSection(t *testing.T, heading string) string {
+	t.Helper()
+	rank, _, _ := strings.Cut(heading, " ")
+	_, text, found := strings.Cut(readText(t, "PROTOCOL.md"), "\n"+heading+"\n")
+	if !found {
+		t.Fatalf("PROTOCOL.md has no %q", heading)
+	}
+	text, _, _ = strings.Cut(text, "\n"+rank+" ")
+	return text
+}
+
+// firstColumn are the names that begin the rows of a section's tables.
+func firstColumn(section string) []string {
+	var names []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w:]+)`").FindAllStringSubmatch(section, -1) {
+		names = append(names, row[1])
+	}
+	return names
+}
+
+// luaWords are the texts of Lua code that are one lower-case word.
+func luaWords(code string) []string {
+	var words []string
+	word := regexp.MustCompile(`^[a-z]+:?$`)
+	for _, text := range regexp.MustCompile(`'([^'\n]*)'`).FindAllStringSubmatch(luaNote.ReplaceAllString(code, ""), -1) {
+		if word.MatchString(text[1]) {
+			words = append(words, text[1])
+		}
+	}
+	slices.Sort(words)
+	return slices.Compact(words)
+}
+
+// TestProtocolFields: each field of state stands in the table, for each word of the Lua is one, or one that a script
+// takes or answers; and each row is a field that scripts and internal/check know.
+func TestProtocolFields(t *testing.T) {
+	fields := firstColumn(protocolSection(t, "## Fields of state"))
+	scripts, checker := protocolSection(t, "## Scripts"), readText(t, "internal/check/breaches.go")
+	words := luaWords(readText(t, "lua/*.lua"))
+	for _, word := range words {
+		spoken := strings.Contains(scripts, "'"+word+"'") || word == "w" || word == "d" || word == "number" // of wake, history, Lua
+		if !spoken && !slices.Contains(fields, word) {
+			t.Errorf("%q stands in lua/, and neither in the fields of state nor in the scripts of PROTOCOL.md", word)
+		}
+	}
+	kinds := regexp.MustCompile(`KINDS = {([^}]*)}`).FindStringSubmatch(readText(t, "lua/tally.lua"))
+	for _, kind := range luaWords(kinds[1]) {
+		if !slices.Contains(fields, kind) {
+			t.Errorf("the count %q stands not in the fields of state", kind)
+		}
+	}
+	for _, field := range fields {
+		if !slices.Contains(words, field) {
+			t.Errorf("PROTOCOL.md has the field %q, and no script has", field)
+		}
+		if !strings.Contains(checker, `"`+field+`"`) {
+			t.Errorf("internal/check does not know the field %q", field)
+		}
+	}
+}
+
+func TestProtocolKeys(t *testing.T) {
+	names := append(slices.Clone(structures[:]), "events")
+	if rows := firstColumn(protocolSection(t, "## Keys")); !reflect.DeepEqual(rows, names) {
+		t.Errorf("PROTOCOL.md has the keys %q, the code %q", rows, names)
+	}
+}
+
+// TestProtocolScripts: each file of lua/ is named, and each script has its section with its keys and the invariants
+// that its own text says it keeps.
+func TestProtocolScripts(t *testing.T) {
+	page := protocolSection(t, "## Scripts")
+	files, _ := filepath.Glob("lua/*.lua")
+	for _, file := range files {
+		if !strings.Contains(page, filepath.Base(file)+"`") {
+			t.Errorf("%s is not named", file)
+		}
+	}
+	aside := regexp.MustCompile(`\([^)]*\)`)
+	keysLine, code := regexp.MustCompile("(?m)^- KEYS: (.*)$"), regexp.MustCompile("`(\\w+)`")
+	for _, script := range everyScript {
+		section := protocolSection(t, "### "+script.name)
+		var said, real []string
+		if line := keysLine.FindStringSubmatch(section); line != nil {
+			for _, name := range code.FindAllStringSubmatch(aside.ReplaceAllString(line[1], ""), -1) {
+				said = append(said, name[1])
+			}
+		}
+		for _, i := range script.keys {
+			real = append(real, structures[i])
+		}
+		if !slices.Equal(said, real) {
+			t.Errorf("%s: PROTOCOL.md has KEYS %q, the code %q", script.name, said, real)
+		}
+		for _, part := range []string{"\n- ARGV: ", "\n- Reply: ", "\n- Cost: "} {
+			if !strings.Contains(section, part) {
+				t.Errorf("%s: PROTOCOL.md does not say %q", script.name, strings.TrimSpace(part))
+			}
+		}
+	}
+}
+
+// TestProtocolExamples: the records that PROTOCOL.md shows are read, and written, as they stand there.
+func TestProtocolExamples(t *testing.T) {
+	example := func(kind string) string {
+		_, text, _ := strings.Cut(readText(t, "PROTOCOL.md"), "\n```"+kind+"\n")
+		text, _, _ = strings.Cut(text, "\n```")
+		return text
+	}
+	var bytes []byte
+	for line := range strings.Lines(example("envelope")) {
+		digits, _, _ := strings.Cut(line, "  ")
+		part, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(digits), " ", ""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes = append(bytes, part...)
+	}
+	want := envelope{due: 1790000000000000, key: "order-42", retries: 3, ttl: 10 * time.Minute, headers: map[string]string{"trace": "7f3a"}, payload: "close"}
+	if e, err := decodeEnvelope(string(bytes)); err != nil || !reflect.DeepEqual(e, want) {
+		t.Errorf("the envelope is %+v, %v", e, err)
+	}
+	if text := want.encode(when{us: want.due, instant: true}); text != string(bytes) {
+		t.Errorf("the envelope is %x here, %x there", text, bytes)
+	}
+	if r, err := parseFail(example("fail")); err != nil || r != (failRecord{3, 2, 0, 1790000061250000, "charge: the bank said no"}) {
+		t.Errorf("the fail record is %+v, %v", r, err)
+	}
+	if c, alive := consumerOf("c", example("consumer"), 1790000000000000); !alive || c.Host != "web-3" || len(c.Handling) != 1 {
+		t.Errorf("the consumer is %+v, %v", c, alive)
+	}
+	for line := range strings.Lines(example("history")) {
+		if _, counts, _ := strings.Cut(line, " "); tallyOf(counts).Garbage == 0 {
+			t.Errorf("the history is %+v", tallyOf(counts))
+		}
+	}
+	var events []Event
+	if err := json.Unmarshal([]byte(example("events")), &events); err != nil || len(events) != 1 || events[0].Code != AckEvent {
+		t.Errorf("the events are %+v, %v", events, err)
+	}
+}
+
+// TestProtocolInvariants: each kind of breach stands under an invariant, and what is named there as a check is one.
+func TestProtocolInvariants(t *testing.T) {
+	section := strings.Join(strings.Fields(protocolSection(t, "## Invariants")), " ")
+	for _, kind := range regexp.MustCompile(`Kind = "([^"]+)"`).FindAllStringSubmatch(readText(t, "internal/check/finding.go"), -1) {
+		if !strings.Contains(section, kind[1]) {
+			t.Errorf("no invariant names the breach %q", kind[1])
+		}
+	}
+	code := readText(t, "internal/check/*.go", "*_test.go")
+	for _, part := range strings.Split(section, "Check: ")[1:] {
+		part, _, _ = strings.Cut(part, ". ")
+		for _, name := range regexp.MustCompile("`(\\w+)` \\(|`(Test\\w+)`").FindAllStringSubmatch(part, -1) {
+			if name := name[1] + name[2]; !strings.Contains(code, " "+name+"(") {
+				t.Errorf("there is no check %q", name)
+			}
+		}
+	}
+}
+
+// TestAnotherProgramSends: what PROTOCOL.md says is enough to send.
+func TestAnotherProgramSends(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		const caller, envelope = "4f0c1d2e3a4b5c6d7e8f90a1b2c3d4e5", "\x00\x00\x00\x03close"
+		key := func(name string) string { return "{dq:" + r.name + "}:" + name }
+		id := idOf("a")
+		eval := func(text string, keys []string, args ...any) []any {
+			r.t.Helper()
+			reply, err := r.cli.Eval(context.Background(), text, keys, args...).Slice()
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			return reply
+		}
+		single := func() []any {
+			keys := []string{key("pending"), key("msg"), key("wake"), key("state")}
+			return eval(singleScript.text, keys, caller, 1, 900000000, id, envelope)
+		}
+		r.equal("values of the reply", len(single()), 1)
+		r.equal("values of the reply to a repeat", len(single()), 0)
+		again := eval(sendScript.text, []string{key("pending"), key("msg"), key("key"), key("wake"), key("state")},
+			caller, 1, "", 900000000, 1, id, envelope)
+		r.equal("refused", again[1], "")
+		r.equal("pending", len(r.read().Pending), 1)
+		r.at(15 * time.Minute)
+		got := r.fetch(newCaller(), 10)
+		e, err := decodeEnvelope(strings.Join(got.envelopes, ""))
+		if err != nil || e.payload != "close" || e.retries != 3 {
+			r.t.Errorf("handed out %+v, %v", e, err)
+		}
+		r.read()
+	})
+}
