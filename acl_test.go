@@ -269,7 +269,7 @@ func (f *fixture) consumes(cli redis.UniversalClient) {
 			f.t.Fatal(err)
 		}
 	}
-	q := f.queueOn(cli, nil).WithLease(150*time.Millisecond).WithConcurrent(4).WithNackRedeliveryDelay(time.Millisecond).WithGarbageRetention(time.Hour, 1)
+	q := f.queueOn(cli, nil).WithLease(2*time.Second).WithConcurrent(4).WithNackRedeliveryDelay(time.Millisecond).WithGarbageRetention(time.Hour, 1)
 	defer q.EnableReport().Stop()
 	handled := make(chan string, 100)
 	q.WithHandler(func(ctx context.Context, msg *Message) error {
@@ -280,8 +280,8 @@ func (f *fixture) consumes(cli redis.UniversalClient) {
 		case msg.Payload == "dies":
 			return ErrSkipRetry
 		case msg.Payload == "waits":
-			select { // until its lease has been renewed several times
-			case <-time.After(400 * time.Millisecond):
+			select { // until its lease has been renewed twice
+			case <-time.After(1500 * time.Millisecond):
 			case <-ctx.Done():
 			}
 		}

@@ -196,8 +196,9 @@ func TestStopConsumeReleasesWhatNoHandlerStarted(t *testing.T) {
 	receive(t, "another handler runs", started)
 	q.StopConsume()
 	eventually(t, "the 48 that were not started are back", func() bool {
-		state := f.check()
-		return len(state.Unack) == 2 && len(state.Ready)+len(state.Pending) == 48
+		state := f.check() // on a slow machine some quick ones are left as well
+		waiting := len(state.Ready) + len(state.Pending)
+		return len(state.Unack) == 2 && waiting >= 48 && waiting == len(state.Messages)-2
 	})
 	for _, record := range f.check().Fail {
 		if record.Failures != 0 || record.Losses != 0 {

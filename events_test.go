@@ -49,8 +49,21 @@ func TestListenEvent(t *testing.T) {
 	info := f.send(q, "x", WithRetryCount(1))
 	next(NewMessageEvent, info.ID)
 	q.StartConsume()
-	for _, want := range []EventCode{ReadyEvent, DeliveredEvent, NackEvent, RetryEvent, ReadyEvent, DeliveredEvent, NackEvent, FinalFailedEvent} {
-		next(want, info.ID)
+	// What a settlement tells may be heard after what the next fetch does.
+	of := map[bool][]EventCode{}
+	for range 8 {
+		e := receive(t, "what follows", heard)
+		if e.Count != 1 || !slices.Equal(e.IDs, []string{info.ID}) {
+			t.Errorf("%s %+v, want one of %s", e.Code, e, info.ID)
+		}
+		fetch := e.Code == ReadyEvent || e.Code == DeliveredEvent
+		of[fetch] = append(of[fetch], e.Code)
+	}
+	if want := []EventCode{ReadyEvent, DeliveredEvent, ReadyEvent, DeliveredEvent}; !slices.Equal(of[true], want) {
+		t.Errorf("of fetches: %v, want %v", of[true], want)
+	}
+	if want := []EventCode{NackEvent, RetryEvent, NackEvent, FinalFailedEvent}; !slices.Equal(of[false], want) {
+		t.Errorf("of settlements: %v, want %v", of[false], want)
 	}
 	y := f.send(q, "y", inAnHour, WithKey("y"))
 	next(NewMessageEvent, y.ID)

@@ -102,9 +102,10 @@ func TestCancelOfARunningMessage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			f := newFixture(t)
 			started, cause := make(chan struct{}, 2), make(chan error, 1)
-			const lease = 600 * time.Millisecond
+			const lease = 3 * time.Second
 			q := f.queue(nil).WithLease(lease).WithHandler(func(ctx context.Context, _ *Message) error {
 				started <- struct{}{}
 				<-ctx.Done()
@@ -211,18 +212,38 @@ func TestInterceptSaysWhy(t *testing.T) {
 	cli := redis.NewClient(&redis.Options{})
 	defer cli.Close()
 	var calls atomic.Int64
+	second, deadline := make(chan struct{}), make(chan struct{})
 	cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
-		if calls.Add(1) > 1 { // no answer
+		if n := calls.Add(1); n > 1 { // no answer
+			if n == 2 {
+				close(second)
+			}
 			<-ctx.Done()
 			return ctx.Err()
 		}
 		cmd.SetErr(io.ErrUnexpectedEOF)
 		return io.ErrUnexpectedEOF
 	}))
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-	defer cancel()
-	_, err := NewPublisher("q", cli).Intercept(ctx, "the id")
+	go func() { <-second; close(deadline) }()
+	_, err := NewPublisher("q", cli).Intercept(endsAt{context.Background(), deadline}, "the id")
 	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("Intercept: %v; want the deadline and the reason, %v", err, io.ErrUnexpectedEOF)
+	}
+}
+
+// endsAt is a context whose deadline comes when its channel is closed.
+type endsAt struct {
+	context.Context
+	deadline <-chan struct{}
+}
+
+func (c endsAt) Done() <-chan struct{} { return c.deadline }
+
+func (c endsAt) Err() error {
+	select {
+	case <-c.deadline:
+		return context.DeadlineExceeded
+	default:
+		return nil
 	}
 }

@@ -80,7 +80,7 @@ func TestStoodStill(t *testing.T) {
 	}))
 	var got tally
 	consumer := func(name string, cli redis.UniversalClient) *DelayQueue {
-		return f.queueOn(cli, nil).WithLease(500 * time.Millisecond).WithHandler(func(_ context.Context, msg *Message) error {
+		return f.queueOn(cli, nil).WithLease(2 * time.Second).WithHandler(func(_ context.Context, msg *Message) error {
 			got.add(fmt.Sprintf("%s, %s, delivery %d", msg.Payload, name, msg.Delivery))
 			return nil
 		})
@@ -113,7 +113,7 @@ func TestKeysVanish(t *testing.T) {
 	}).Stop()
 	q.StartConsume()
 	f.send(q, "before")
-	eventually(t, "it is handled", func() bool { return got.of("before") == 1 })
+	eventually(t, "it is handled", func() bool { return got.of("before") == 1 && len(f.check().Messages) == 0 })
 	const vanished = "keys of this queue have vanished"
 	if n := f.log.count(vanished); n != 0 {
 		t.Errorf("%q is in the log %d times before anything has", vanished, n)
@@ -141,13 +141,13 @@ func TestReadOnlyForAMoment(t *testing.T) {
 	if err := admin.Do(ctx, "replicaof", "127.0.0.1", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	refusals := 0
+	var refusals atomic.Int64
 	cli := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = cli.Close() })
 	cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
 		if err != nil && redis.HasErrorPrefix(err, "READONLY") {
-			refusals++
+			refusals.Add(1)
 			if err := admin.Do(ctx, "replicaof", "no", "one").Err(); err != nil {
 				t.Error(err)
 			}
@@ -157,7 +157,7 @@ func TestReadOnlyForAMoment(t *testing.T) {
 	if _, err := f.queueOn(cli, nil).Send(ctx, "x", WithDelay(time.Hour)); err != nil {
 		t.Errorf("Send: %v", err)
 	}
-	if refusals != 1 || len(f.check().Pending) != 1 {
-		t.Errorf("%d refusals, %d messages pending, want 1 and 1", refusals, len(f.check().Pending))
+	if refusals.Load() == 0 || len(f.check().Pending) != 1 {
+		t.Errorf("%d refusals, %d messages pending, want some and 1", refusals.Load(), len(f.check().Pending))
 	}
 }

@@ -40,7 +40,8 @@ func TestAckAfterTheServerForgotTheFetch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t)
 			started, release := make(chan int, 4), make(chan struct{})
-			q := f.queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *Message) error {
+			// A renewal would notice that the fetch is forgotten.
+			q := f.queue(nil).WithLease(time.Minute).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *Message) error {
 				started <- msg.Delivery
 				if _, first := <-release; first {
 					return c.result
@@ -90,6 +91,7 @@ func TestUnreadableAnswerToASettlement(t *testing.T) {
 	defer release()
 	f.send(q, "a")
 	receive(t, "the answer is held", struck)
+	wire.Cut() // before the call is repeated
 	state := newStore(f.cli, "dq", f.name).keys.state
 	eventually(t, "the settler's call is recorded", func() bool {
 		for field, value := range f.check().Fields {
@@ -100,7 +102,6 @@ func TestUnreadableAnswerToASettlement(t *testing.T) {
 		}
 		return false
 	})
-	wire.Cut()
 	wire.Mend()
 	eventually(t, "the log says so", func() bool { return f.log.count("unexpected reply") > 0 })
 	b := f.send(f.queue(nil), "b")
