@@ -248,7 +248,7 @@ func TestMaxInFlightBytes(t *testing.T) {
 	})
 	close(release)
 	eventually(t, "all are settled", func() bool { return len(f.check().Messages) == 0 })
-	eventually(t, "no byte is held", func() bool { return q.consumer.heldBytes.Load() == 0 }) // once the answer has come
+	eventually(t, "no byte is held", func() bool { return q.consumer.leases.held.totals().bytes == 0 }) // once the answer has come
 }
 
 // TestCallNumberThatIsNotOurs: somebody else has written a later call of this consumer into state.
@@ -266,12 +266,12 @@ func TestCallNumberThatIsNotOurs(t *testing.T) {
 	}
 	eventually(t, "it says so", func() bool { return f.log.count("changed what this queue remembers") == 1 })
 	for _, forged := range []string{"999999999 1700000000000000 ", "%d 1700000000000000 rubbish "} { // of the settler's next call
-		if n := q.consumer.callers[1].n + 1; strings.Contains(forged, "%d") {
+		if n := q.consumer.settler.caller.n + 1; strings.Contains(forged, "%d") {
 			forged = fmt.Sprintf(forged, n)
 		}
-		f.cli.HSet(context.Background(), q.store.keys.state, "call:"+q.consumer.callers[1].id, forged)
+		f.cli.HSet(context.Background(), q.store.keys.state, "call:"+q.consumer.settler.caller.id, forged)
 		f.send(f.queue(nil), "x")
 		receive(t, "it goes on", got)
-		eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 && q.consumer.unsettled.Load() == 0 })
+		eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 && q.consumer.leases.held.totals().deliveries == 0 })
 	}
 }

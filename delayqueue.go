@@ -23,7 +23,7 @@ type CallbackFunc = func(payload string) bool
 type Handler = func(ctx context.Context, msg *Message) error
 
 // A DelayQueue sends messages and hands each to its callback when its time has come. It
-// holds settings; what consumes is a run, made by StartConsume. All methods are safe for
+// holds settings; what consumes is a consumer, made by StartConsume. All methods are safe for
 // concurrent use, but With… belongs before the first send and before StartConsume.
 type DelayQueue struct {
 	sending
@@ -79,14 +79,14 @@ func newSending(call, name string, cli redis.UniversalClient, opts []QueueOption
 // StartConsume begins to consume and returns a channel that closes when consuming has
 // ended, after StopConsume or Shutdown. While the queue consumes it returns the same
 // channel again; a stopped queue starts anew. It panics without a callback or handler.
-func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().done }
+func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().life.done }
 
 func (q *DelayQueue) start() *consumer {
 	q.made()
 	q.mu.Lock()
 	c, set := q.consumer, q.settings
 	q.mu.Unlock()
-	if c != nil && !c.stopping() {
+	if c != nil && !c.life.stopping() {
 		return c
 	}
 	if set.callback == nil && set.handler == nil {
@@ -96,7 +96,7 @@ func (q *DelayQueue) start() *consumer {
 	set.base = context.WithValue(set.base, servedBy{q}, true)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.consumer == nil || q.consumer.stopping() {
+	if q.consumer == nil || q.consumer.life.stopping() {
 		q.ending = slices.DeleteFunc(q.consumers(), (*consumer).ended)
 		q.consumer = startConsumer(q.store, set, q.events, &q.slots)
 	}
@@ -122,7 +122,7 @@ func (q *DelayQueue) ownHandler(ctx context.Context, call string) error {
 // Before the first start, and again, it does nothing.
 func (q *DelayQueue) StopConsume() { q.stopAll() }
 
-// stopAll stops, and returns the runs that may not have ended.
+// stopAll stops, and returns the consumers that may not have ended.
 func (q *DelayQueue) stopAll() []*consumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -151,26 +151,26 @@ func (q *DelayQueue) Shutdown(ctx context.Context) error {
 	}
 	for _, c := range consumers {
 		select {
-		case <-c.done:
+		case <-c.life.done:
 		case <-ctx.Done():
 		}
 	}
 	if consumers = slices.DeleteFunc(consumers, (*consumer).ended); len(consumers) == 0 {
 		return nil
 	}
-	why := consumers[0].waitingFor()
+	why := consumers[0].life.waitingFor()
 	running := 0
 	for _, c := range consumers {
-		running += c.abandonAll()
+		running += c.workers.abandonAll()
 	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
 	for _, c := range consumers {
-		if c.unsettled.Load() == 0 || !c.outage.none() {
+		if c.leases.held.totals().deliveries == 0 || c.outage.cause() != nil {
 			continue // nothing to release, or nobody to take it
 		}
 		select {
-		case <-c.done:
+		case <-c.life.done:
 		case <-limit.Done():
 		}
 	}
@@ -183,7 +183,7 @@ func (q *DelayQueue) Shutdown(ctx context.Context) error {
 	return fmt.Errorf("delayqueue: queue %q: shutdown: %s: %w", q.store.queue, why, ended(ctx))
 }
 
-// runs are those that may not have ended, with mu held.
+// consumers are those that may not have ended, with mu held.
 func (q *DelayQueue) consumers() []*consumer {
 	if q.consumer == nil {
 		return nil
@@ -202,9 +202,9 @@ func (q *DelayQueue) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		c.stop()
-	case <-c.done:
+	case <-c.life.done:
 	}
-	<-c.done
+	<-c.life.done
 	return nil
 }
 

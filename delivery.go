@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A delivery is one message in the hands of this run.
+// A delivery is one message in the hands of a consumer. What decode sets does not change.
 type delivery struct {
 	tag         string
 	id          string
@@ -23,16 +23,16 @@ type delivery struct {
 	msg         Message
 	broken      error // why it cannot be handled
 	lastAttempt bool  // it is poison if it is lost
-	size        int   // bytes of its envelope
+	bytes       int   // of its envelope
+	fetched     time.Time
 
-	fetched time.Time
-	started atomic.Int64 // when its handler did, as instantOf counts
-	leased  atomic.Int64 // when its lease began, or a moment earlier, as instantOf counts
-	fate    atomic.Int32
-	overdue atomic.Bool                             // its lease is over as far as is known here, and its handler's context has ended
-	cancel  atomic.Pointer[context.CancelCauseFunc] // set once its handler is about to start
+	started atomicTime                              // when its handler did; set by its worker, read by presence
+	leased  atomicTime                              // when its lease began, or a moment earlier; set by decode and leases
+	fate    atomic.Int32                            // changed by worker, limit, leases, Shutdown: see below
+	overdue atomic.Bool                             // its lease ran out, as far as is known here, and its handler's context has ended; set by leases, read by its worker
+	cancel  atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
 
-	prev, next *delivery // in heldList
+	prev, next *delivery // of heldList
 }
 
 // The fate of a delivery changes once from open, and whoever changes it does what follows
@@ -41,12 +41,38 @@ type delivery struct {
 const (
 	fateOpen      = iota
 	fateSettled   // it has an outcome, which goes to the settler
-	fateLost      // it is not ours any more; what the handler says is void
+	fateLost      // it is not ours any more; what the handler returns is void
 	fateLeft      // it was lost, and its worker has gone on
 	fateAbandoned // its callback runs on in a worker that was replaced
 )
 
 func (d *delivery) claim(fate int32) bool { return d.fate.CompareAndSwap(fateOpen, fate) }
+
+// leaseOver says whether the lease has run out, as far as is known here: this process may have stood still since.
+func (d *delivery) leaseOver(lease time.Duration, now time.Time) bool {
+	return d.leased.before(now) > lease
+}
+
+// cancelHandler ends the handler's context, if it has one yet.
+func (d *delivery) cancelHandler(cause error) {
+	if cancel := d.cancel.Load(); cancel != nil {
+		(*cancel)(cause)
+	}
+}
+
+// message is a copy for the user's code, which may do with it what it likes.
+func (d *delivery) message() *Message {
+	msg := d.msg
+	msg.Headers = maps.Clone(msg.Headers)
+	return &msg
+}
+
+// released is the outcome of a delivery that counts for nothing.
+func (d *delivery) released() outcome {
+	return outcome{d: d, kind: outcomeReady, failures: d.failures, losses: d.losses}
+}
+
+func (d *delivery) attrs() slog.Attr { return d.msg.attrs() }
 
 func idsOf(ds []*delivery) []string {
 	ids := make([]string, len(ds))
@@ -56,28 +82,15 @@ func idsOf(ds []*delivery) []string {
 	return ids
 }
 
-func (d *delivery) attrs() slog.Attr { return d.msg.attrs() }
-
-// began is where this process's own clock begins; no step of the wall clock moves it.
-var processStart = time.Now()
-
-func processTime(t time.Time) int64 { return int64(t.Sub(processStart)) }
-
-// over says whether the lease has run out, as far as is known here: this process may have stood
-// still since.
-func (d *delivery) leaseOver(lease time.Duration, now time.Time) bool {
-	return processTime(now)-d.leased.Load() > int64(lease)
-}
-
-// decode makes deliveries of what a fetch brought.
-func (c *consumer) decode(got *fetched, asked, at time.Time) []*delivery {
+// decode makes deliveries of what a fetch brought. asked is when that was called, at when it answered.
+func decode(got *fetched, maxLosses int, asked, at time.Time) []*delivery {
 	all := make([]delivery, len(got.tags))
 	ds := make([]*delivery, len(got.tags))
 	for i, tag := range got.tags {
 		d := &all[i]
 		ds[i] = d
 		var record failRecord
-		d.tag, d.fetched, d.size = tag, at, len(got.envelopes[i])
+		d.tag, d.fetched, d.bytes = tag, at, len(got.envelopes[i])
 		d.id, d.number = splitTag(tag)
 		e, broken := decodeEnvelope(got.envelopes[i])
 		if i < len(got.fails) && got.fails[i] != "" {
@@ -86,8 +99,8 @@ func (c *consumer) decode(got *fetched, asked, at time.Time) []*delivery {
 			broken = errors.Join(broken, err)
 		}
 		d.broken = broken
-		d.leased.Store(processTime(asked))
-		d.lastAttempt = record.losses > 0 && record.losses >= c.agreed.maxLosses-1
+		d.leased.set(asked)
+		d.lastAttempt = record.losses > 0 && record.losses >= maxLosses-1
 		d.key, d.ttl, d.failures, d.losses = e.key, e.ttl, record.failures, record.losses
 		d.msg = e.message(d.id, d.number, record.failures)
 	}
@@ -105,41 +118,41 @@ func (e *envelope) message(id string, number, failures int) Message {
 // a day, in case a consumer that can read it comes.
 const newerDeliveries = 1000
 
-// unfit settles a delivery that no handler should see, and says so.
-func (c *consumer) unfit(d *delivery, now int64) bool {
-	o := outcome{d: d, kind: outcomeGarbage, failures: d.failures, losses: d.losses}
-	switch late := time.Duration(now-d.msg.Due.UnixMicro()) * time.Microsecond; {
+// unfit is the outcome of a delivery that no handler should see; ok is false for all others.
+func unfit(d *delivery, now serverTime) (o outcome, ok bool) {
+	o = outcome{d: d, kind: outcomeGarbage, failures: d.failures, losses: d.losses}
+	switch late := now.sub(serverTime(d.msg.Due.UnixMicro())); {
 	case errors.Is(d.broken, errNewerVersion) && d.number < newerDeliveries:
 		wait := 5 * time.Second * time.Duration(1+min(d.number/12, 11)) // a minute each, after ten
-		o.kind, o.delay = outcomeRetry, wait+rand.N(wait)
-		o.text = d.broken.Error()
-		c.unloggedNewer++
+		o.kind, o.delay, o.text = outcomeRetry, wait+rand.N(wait), d.broken.Error()
+		return o, true
 	case d.broken != nil:
 		o.err = d.broken
-		c.log.Error("delayqueue: a broken message goes to garbage: another program writes to this queue", d.attrs(), slog.Any("error", d.broken))
 	case d.ttl > 0 && d.number == 1 && late > d.ttl:
 		o.err = fmt.Errorf("%w: %v past due, its limit is %v", ErrExpired, late, d.ttl)
 	default:
-		return false
+		return o, false
 	}
-	if o.err != nil {
+	o.text = errorText(o.err)
+	return o, true
+}
+
+var errNotReceived = errors.New("the message does not come through")
+
+// notReceived is the outcome of a delivery whose message does not come through: a loss.
+func notReceived(h heldMessage, maxLosses int, at time.Time) outcome {
+	record, err := parseFail(h.fail)
+	if err != nil {
+		record = failRecord{}
+	}
+	d := &delivery{tag: h.tag, key: h.key, failures: record.failures, losses: record.losses, fetched: at}
+	d.id, d.number = splitTag(h.tag)
+	d.msg = Message{ID: d.id, Key: h.key, Delivery: d.number, Failures: d.failures}
+	o := outcome{d: d, kind: outcomeRetry, failures: d.failures, losses: d.losses + 1, text: errNotReceived.Error()}
+	o.delay = time.Duration(min(o.losses, 12)) * (5*time.Second + rand.N(5*time.Second))
+	if o.losses >= maxLosses {
+		o.kind, o.err = outcomeGarbage, errors.Join(ErrPoison, errNotReceived)
 		o.text = errorText(o.err)
 	}
-	c.unhandled.Add(-1)
-	if d.claim(fateSettled) {
-		c.outbox.put(o)
-	}
-	return true
-}
-
-// message is a copy for the user's code, which may do with it what it likes.
-func (d *delivery) message() *Message {
-	msg := d.msg
-	msg.Headers = maps.Clone(msg.Headers)
-	return &msg
-}
-
-// released is the outcome of a delivery that counts for nothing.
-func (d *delivery) releasedOutcome() outcome {
-	return outcome{d: d, kind: outcomeReady, failures: d.failures, losses: d.losses}
+	return o
 }

@@ -69,8 +69,8 @@ type Subscription struct {
 	owner   *events
 	mu      sync.Mutex
 	waiting []Event
-	more    chan struct{} // something waits
-	missed  atomic.Int64  // dropped and not said yet
+	more    signal       // something waits
+	missed  atomic.Int64 // dropped and not said yet
 	dropped atomic.Int64
 	quit    chan struct{}
 	once    sync.Once
@@ -83,7 +83,7 @@ func (s *Subscription) Dropped() int64 { return s.dropped.Load() }
 // Stop ends it. A call of the listener that has begun goes on; no other follows.
 func (s *Subscription) Stop() {
 	s.once.Do(func() {
-		s.owner.remove(s)
+		s.owner.subs.remove(s)
 		close(s.quit)
 		if s.ended != nil {
 			s.ended()
@@ -107,10 +107,7 @@ func (s *Subscription) put(e Event) {
 		return
 	}
 	s.waiting = append(s.waiting, e)
-	select {
-	case s.more <- struct{}{}:
-	default:
-	}
+	s.more.send()
 }
 
 // take takes up to n of those that wait, none if nothing does.
@@ -156,10 +153,8 @@ func (s *Subscription) serve(listener EventListener) {
 
 // events tells the listeners of one process.
 type events struct {
-	log   atomic.Pointer[slog.Logger] // nil: slog.Default
-	heard atomic.Int32                // how many listen
-	mu    sync.Mutex
-	subs  map[*Subscription]struct{}
+	log  atomic.Pointer[slog.Logger] // nil: slog.Default
+	subs set[*Subscription]
 }
 
 func (e *events) logger() *slog.Logger {
@@ -170,7 +165,7 @@ func (e *events) logger() *slog.Logger {
 }
 
 // on says whether anybody listens. If nobody does, that is all an event costs.
-func (e *events) on() bool { return e.heard.Load() > 0 }
+func (e *events) on() bool { return e.subs.size() > 0 }
 
 // tell says that this happened to n messages, whose ids may be known.
 func (e *events) tell(code EventCode, n int, ids ...string) {
@@ -178,11 +173,7 @@ func (e *events) tell(code EventCode, n int, ids ...string) {
 		return
 	}
 	event := Event{Code: code, Time: time.Now(), Count: n, IDs: ids}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for s := range e.subs {
-		s.put(event)
-	}
+	e.subs.each(func(s *Subscription) { s.put(event) })
 }
 
 // tell tells the listeners of this process and, if this is a Monitor's, those everywhere.
@@ -194,26 +185,7 @@ func (s *taking) tell(code EventCode, n int, ids ...string) {
 }
 
 func (e *events) subscription() *Subscription {
-	return &Subscription{owner: e, more: make(chan struct{}, 1), quit: make(chan struct{})}
-}
-
-func (e *events) add(s *Subscription) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.subs == nil {
-		e.subs = make(map[*Subscription]struct{})
-	}
-	e.subs[s] = struct{}{}
-	e.heard.Add(1)
-}
-
-func (e *events) remove(s *Subscription) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if _, ok := e.subs[s]; ok {
-		delete(e.subs, s)
-		e.heard.Add(-1)
-	}
+	return &Subscription{owner: e, more: newSignal(), quit: make(chan struct{})}
 }
 
 // ListenEvent calls a listener, in a goroutine of its own, for what happens to messages in this
@@ -227,7 +199,7 @@ func (s *sending) ListenEvent(listener EventListener) *Subscription {
 		panic(fmt.Sprintf("delayqueue: queue %q: ListenEvent: the listener is nil", s.store.queue))
 	}
 	sub := s.events.subscription()
-	s.events.add(sub)
+	s.events.subs.add(sub)
 	go sub.serve(listener)
 	return sub
 }
@@ -240,7 +212,7 @@ const reportMost = 100
 func (s *sending) EnableReport() *Subscription {
 	s.made()
 	sub := s.events.subscription()
-	s.events.add(sub)
+	s.events.subs.add(sub)
 	go sub.serve(func(first Event) {
 		batch := append([]Event{first}, sub.take(reportMost-1)...)
 		ctx, cancel := context.WithTimeout(context.Background(), noContext)

@@ -117,7 +117,7 @@ func TestFetchArrivesAfterItsRepeat(t *testing.T) {
 	eventually(t, "the repeat hands it out", func() bool { return got.of("x 1") == 1 })
 	eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
 	q.StopConsume()
-	<-q.consumer.done
+	<-q.consumer.life.done
 	f.send(f.queue(nil), "y") // what the original could take, with nobody there
 	release()
 	if state := f.check(); len(state.Unack) != 0 || len(state.Pending) != 1 {
@@ -476,7 +476,7 @@ func TestOutageIsNoRoundTrip(t *testing.T) {
 	}))
 	q := f.queueOn(cli, nil)
 	q.WithHandler(func(context.Context, *Message) error {
-		most.Store(max(most.Load(), q.current().unhandled.Load()))
+		most.Store(max(most.Load(), q.current().workers.unhandled.Load()))
 		time.Sleep(5 * time.Millisecond)
 		handled.Add(1)
 		return nil

@@ -90,7 +90,7 @@ func FuzzReply(f *testing.F) {
 			}
 		}
 		if got, err := s.fetch(ctx, &caller{}, ask{}, &fetchSettings{}); !bad(err) {
-			for i, d := range (&consumer{}).decode(&got, time.Time{}, time.Time{}) {
+			for i, d := range decode(&got, 0, time.Time{}, time.Time{}) {
 				if d.tag != got.tags[i] || !strings.HasSuffix(d.tag, d.id) {
 					t.Errorf("%v: delivery %+v of %q", reply, d, got.tags[i])
 				}
@@ -143,20 +143,19 @@ func FuzzDelivery(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, tag, envelope, record string, maxLosses int) {
 		set := defaultSettings(nil)
-		r := &consumer{settings: set, agreed: fetchSettings{maxLosses: maxLosses}, events: &events{}}
-		r.log = slog.New(slog.DiscardHandler)
-		r.buffer.init()
-		r.outbox.init()
-		r.notices.init()
+		set.log = slog.New(slog.DiscardHandler)
+		s := &settler{set: &set}
+		s.outbox.init()
 		got := fetched{now: rigBase, tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record}}
-		d := r.decode(&got, time.Time{}, time.Time{})[0]
-		if !r.unfit(d, got.now) {
-			d.claim(fateSettled)
-			r.conclude(context.Background(), d, verdict{err: errBoom})
+		d := decode(&got, maxLosses, time.Time{}, time.Time{})[0]
+		if o, ok := unfit(d, serverTime(got.now)); ok {
+			s.settle(o)
+		} else {
+			(&workers{set: &set, settler: s}).conclude(context.Background(), d, verdict{err: errBoom})
 		}
-		r.countNotReceived(heldMessage{tag: tag, size: len(envelope), fail: record}, time.Time{})
-		r.addPoisonNotice(deadMessage{tag, envelope, record})
-		for _, o := range r.outbox.some(10) {
+		s.settle(notReceived(heldMessage{tag: tag, size: len(envelope), fail: record}, maxLosses, time.Time{}))
+		noticeOfPoison(deadMessage{tag, envelope, record})
+		for _, o := range s.outbox.some(10) {
 			if o.delay < 0 || o.delay > maxDelay || o.failures < 0 || o.losses < 0 || o.d.number < 1 {
 				t.Errorf("outcome %+v of %q, %q, %q", o, tag, envelope, record)
 			}

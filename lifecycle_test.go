@@ -46,8 +46,8 @@ func TestShutdownBesideStart(t *testing.T) {
 	for range 300 {
 		q.StartConsume()
 		_ = q.Shutdown(over)
-		if r := q.current(); r != nil && r.forceCtx.Err() != nil && !r.stopping() {
-			t.Error("a run goes on whose workers have been sent away")
+		if c := q.current(); c != nil && c.life.forceCtx.Err() != nil && !c.life.stopping() {
+			t.Error("a consumer goes on whose workers have been sent away")
 			break
 		}
 	}
@@ -124,23 +124,23 @@ func TestConcurrencyIsTheQueues(t *testing.T) {
 	q.StartConsume()
 	receive(t, "one handler runs", started)
 	receive(t, "and another", started)
-	runs := []*consumer{q.current()}
+	consumers := []*consumer{q.current()}
 	for range 5 {
 		q.StopConsume()
 		q.StartConsume()
-		runs = append(runs, q.current())
+		consumers = append(consumers, q.current())
 		seen := f.check().Fields["seen"]
-		eventually(t, "the new run looks", func() bool { return f.check().Fields["seen"] != seen })
+		eventually(t, "the new consumer polls", func() bool { return f.check().Fields["seen"] != seen })
 	}
 	if state := f.check(); len(started) > 0 || len(state.Unack) != 2 {
 		t.Errorf("%d more handlers started, %d messages are handed out, want 2", len(started), len(state.Unack))
 	}
 	close(release)
 	for range 4 {
-		receive(t, "the last run has the workers that the first one leaves", started)
+		receive(t, "the last consumer has the workers that the first one leaves", started)
 	}
-	for _, r := range runs[:5] {
-		receive(t, "each run but the last ends", r.done)
+	for _, c := range consumers[:5] {
+		receive(t, "each consumer but the last ends", c.life.done)
 	}
 	q.StopConsume()
 	settledDown(t, q.current())

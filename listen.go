@@ -81,10 +81,10 @@ func (m *Monitor) subscribe(ctx context.Context) (*redis.PubSub, error) {
 	}
 }
 
-// pass hands on what is heard until the connection is closed for good. What is confirmed anew was broken.
+// forward gives the subscription what is published, until conn is closed for good. A confirmation says that conn was
+// broken until now.
 func (m *Monitor) forward(conn *redis.PubSub, sub *Subscription) {
-	var junk int
-	var loggedAt time.Time
+	var junk minuteCount
 	for got := range conn.ChannelWithSubscriptions(redis.WithChannelHealthCheckInterval(healthCheckInterval)) {
 		msg, isMessage := got.(*redis.Message)
 		if !isMessage {
@@ -93,10 +93,9 @@ func (m *Monitor) forward(conn *redis.PubSub, sub *Subscription) {
 		}
 		var batch []Event
 		if err := json.Unmarshal([]byte(msg.Payload), &batch); err != nil {
-			if junk++; time.Since(loggedAt) > junkLogInterval {
+			if n := junk.add(1, time.Now()); n > 0 {
 				m.events.logger().Warn("delayqueue: events that cannot be read: another program or version publishes on this queue's channel",
-					slog.String("queue", m.store.queue), slog.Int("events", junk), slog.Any("error", err))
-				junk, loggedAt = 0, time.Now()
+					slog.String("queue", m.store.queue), slog.Int("events", n), slog.Any("error", err))
 			}
 			continue
 		}
@@ -105,6 +104,3 @@ func (m *Monitor) forward(conn *redis.PubSub, sub *Subscription) {
 		}
 	}
 }
-
-// junkEvery is how often it is said at most that events cannot be read.
-const junkLogInterval = time.Minute

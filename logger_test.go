@@ -66,15 +66,15 @@ func TestVoidSettlementsAreOneLine(t *testing.T) {
 	f := newFixture(t)
 	q := f.queue(func(string) bool { return true })
 	q.StartConsume()
-	r := q.current()
+	c := q.current()
 	var batch []outcome
 	var ds []*delivery
 	for _, id := range []string{"a", "b", "c"} {
 		d := &delivery{id: id, tag: id, number: 1}
 		ds, batch = append(ds, d), append(batch, outcome{d: d, kind: outcomeGarbage, err: errBoom})
 	}
-	r.addHeld(ds)
-	r.finish(batch, []int{0, 2}, nil)
+	c.leases.held.add(ds...)
+	c.settler.finish(batch, []int{0, 2}, nil)
 	if line := f.log.line(t, "came too late"); !strings.Contains(line, `messages=2 message.ids="[a c]"`) {
 		t.Error(line)
 	}
@@ -192,7 +192,7 @@ func TestSlowGarbageHandler(t *testing.T) {
 		return total
 	}
 	eventually(t, "all are garbage", func() bool { return len(f.check().Garbage) == n+1 })
-	eventually(t, "the consumer knows it", func() bool { return q.current().unsettled.Load() == 0 && dropped() >= 100 })
+	eventually(t, "the consumer knows it", func() bool { return q.current().leases.held.totals().deliveries == 0 && dropped() >= 100 })
 	q.StopConsume()
 	close(release)
 	receive(t, "the stop has waited for the rest", done)

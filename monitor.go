@@ -40,19 +40,13 @@ var (
 // readFor is how long a call that changes nothing is tried, if its context has no deadline.
 const readFor = 2 * time.Second
 
-// read makes an attempt again and again until Redis answers or the time is over.
-func read(ctx context.Context, attempt func() error) (err error) {
+// read calls attempt until it succeeds, fails for good, or its time is over.
+func read(ctx context.Context, attempt func() error) error {
 	_, bounded := ctx.Deadline()
-	for begun, n := time.Now(), 1; ; n++ {
-		if end := ended(ctx); end != nil {
-			return withLast(end, err)
-		}
-		err = attempt()
-		if err == nil || !transient(err) || !bounded && time.Since(begun) > readFor {
-			return err
-		}
-		sleep(ctx, backoff(n))
-	}
+	begun := time.Now()
+	return retry(ctx, nil, attempt, func(_ int, err error) bool {
+		return transient(err) && (bounded || time.Since(begun) <= readFor)
+	})
 }
 
 // failed says which call failed.

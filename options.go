@@ -29,7 +29,7 @@ func UseCustomPrefix(p string) QueueOption {
 
 // ---- Settings of a consumer ----
 
-// settings are what the With… methods of a DelayQueue set. A run takes a copy.
+// settings are what the With… methods of a DelayQueue set. A consumer takes a copy.
 type settings struct {
 	callback      CallbackFunc
 	handler       Handler
@@ -52,7 +52,7 @@ type settings struct {
 	log           *slog.Logger
 	failureLevel  slog.Level // of a failure with retries left
 
-	handle Handler // middleware around handler or callback, made when a run starts; nil for a bare callback
+	handle Handler // middleware around handler or callback, made when a consumer starts; nil for a bare callback
 }
 
 func defaultSettings(callback CallbackFunc) settings {
@@ -115,7 +115,7 @@ func (q *DelayQueue) set(call string, ok bool, rule string, change func(*setting
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.consumer != nil && !q.consumer.stopping() {
+	if q.consumer != nil && !q.consumer.life.stopping() {
 		panic("delayqueue: " + call + " while consuming: call it before StartConsume, or stop the queue first")
 	}
 	change(&q.settings)

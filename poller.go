@@ -3,227 +3,258 @@ package delayqueue
 import (
 	"log/slog"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 )
 
-// room is how many deliveries to ask for now: one for each free worker, plus what all of
-// them get through in a round trip, twice, so that the buffer lasts while the next
-// fetch is under way. For handlers that are slow against the network, or against the time
-// that a message may wait in the buffer, that is nothing.
-func (c *consumer) room(rtt time.Duration) int {
-	n := int(c.workers.Load())
-	if n == 0 {
-		return 0
-	}
-	if c.base.Err() != nil {
-		return 0 // no handler could do anything
-	}
-	if c.maxBytes > 0 && int(c.heldBytes.Load()) >= c.maxBytes {
-		return 0
-	}
-	extra := 0
-	if each := c.nsPerMsg.Load(); each > 0 && each < int64(bufferPatience/2) {
-		extra = int(min(int64(n)*int64(rtt)/each, maxBatch/2))
-	}
-	unhandled := int(c.unhandled.Load())
-	if unhandled >= n+extra {
-		return 0
-	}
-	room := n + 2*extra - unhandled
-	room = min(room, n+4*maxBatch-int(c.unsettled.Load()))
-	if c.fetchLimit > 0 {
-		room = min(room, c.fetchLimit-int(c.unsettled.Load()))
-	}
-	return max(min(room, maxBatch), 0)
+// A poller fetches messages: while there is room and something is due, at the instants of wake-ups, and at least once
+// an interval. It gives them to the workers.
+type poller struct {
+	set     *settings
+	store   *store
+	life    *lifecycle
+	outage  *outage
+	events  *events
+	workers *workers
+	leases  *leases
+	settler *settler
+	notices *notices
+	wakeUps *wakeListener
+
+	freed      signal      // sent by workers and leases: there may be room for more
+	hints      hints       // put by senders of this process
+	wakeUpsOff atomic.Bool // the opposite of state.wakeUps, read by those senders
+
+	// The rest is for the poller's goroutine alone.
+	state      pollState
+	timer      *time.Timer
+	caller     *caller
+	settings   fetchSettings // that this consumer asks for
+	agreed     fetchSettings // that hold for all consumers of the queue
+	replyBytes int           // that the next fetch asks for
+	since      time.Time     // start of the consumer
+	presenceAt time.Time     // when it last told of itself
+	listened   int64         // wakeUps.answered, at the last poll
+	seenQueue  bool          // a poll has been answered
+	dropped    minuteCount   // tags without a message
+	newer      minuteCount   // messages of a newer version
 }
 
-// loop fetches while there is work, and else waits for the next instant.
-func (c *consumer) pollLoop() {
-	p := poller{consumer: c, interval: min(c.fetchInterval, c.lease/3), timer: time.NewTimer(0), wakeUpsOn: true}
+// A serverTime is an instant of Redis's clock, in us since 1970. 0 means none.
+type serverTime int64
+
+func (t serverTime) sub(u serverTime) time.Duration { return microseconds(int64(t) - int64(u)) }
+
+// pollState is what the poller knows of the queue and of its wake-ups, and from which it decides when to poll.
+type pollState struct {
+	interval time.Duration // the longest time between two polls
+	nextPoll time.Time     // at the latest
+	rtt      time.Duration // of fetches, a moving average; 0: not known yet
+	moreDue  bool          // something is due that was not fetched
+	heldWake serverTime    // the instant that this consumer serves, for it took the marker; 0: none
+	clock    serverTime    // Redis's …
+	clockAt  time.Time     // … at this instant here
+
+	wakeUps  bool // they work
+	waiting  bool // the wake listener is waiting for one
+	failures int  // of its connection, while polls went through
+}
+
+// until is how long it is until an instant of Redis's clock; the clocks are compared
+// only to wait, and the server decides again what is due.
+func (s *pollState) until(t serverTime, now time.Time) time.Duration {
+	return max(max(t, 0).sub(s.clock), 0) - now.Sub(s.clockAt)
+}
+
+// idle is how long there is nothing to poll for.
+func (s *pollState) idle(now time.Time, room int) time.Duration {
+	d := s.nextPoll.Sub(now)
+	if s.heldWake != 0 && room > 0 {
+		d = min(d, s.until(s.heldWake, now))
+	}
+	return d
+}
+
+// due says whether it is time to poll.
+func (s *pollState) due(now time.Time) bool {
+	return !now.Before(s.nextPoll) || s.heldWake != 0 && s.until(s.heldWake, now) <= 0
+}
+
+// answered takes what the answer to a poll says. rearm says whether the poll set the alarm for another consumer.
+func (s *pollState) answered(clock, next serverTime, rearm bool, asked, at time.Time) {
+	rtt := at.Sub(asked)
+	if s.rtt == 0 {
+		s.rtt = rtt
+	}
+	s.rtt += (rtt - s.rtt) / 8
+	s.clock, s.clockAt = clock, asked.Add(rtt/2)
+	s.moreDue = next != 0 && next <= clock
+	if !s.wakeUps {
+		s.heldWake = next
+	} else if rearm || next != s.heldWake {
+		s.heldWake = 0 // handed on, served, or superseded by a marker that another takes
+	}
+}
+
+// hinted takes when something is due that this process sent. It is needed only while there are no wake-ups.
+func (s *pollState) hinted(at time.Time) {
+	if at.IsZero() || s.wakeUps {
+		return
+	}
+	due := s.clock + serverTime(at.Sub(s.clockAt).Microseconds())
+	if s.heldWake == 0 || due < s.heldWake {
+		s.heldWake = due
+	}
+}
+
+// missedWakeAfter is how late a message is that no wake-up came for.
+const missedWakeAfter = 100 * time.Millisecond
+
+// missedWake says whether a fetch brought a message that came due since the last one, and that should have woken
+// somebody: the wake listener's connection may lead to a server that has been replaced.
+func (s *pollState) missedWake(envelopes []string, clock serverTime) bool {
+	for _, text := range envelopes {
+		e, err := decodeEnvelope(text)
+		if due := serverTime(e.due); err == nil && due > s.clock && clock.sub(due) > missedWakeAfter {
+			return true
+		}
+	}
+	return false
+}
+
+// run polls until the consumer stops.
+func (p *poller) run() {
+	p.timer = time.NewTimer(0)
 	defer p.timer.Stop()
 	p.poll(false)
-	for !c.stopping() {
-		p.wait()
+	for !p.life.stopping() {
+		p.step()
 	}
-	c.releaseBuffered()
+	p.workers.releaseBuffered()
 }
 
-// empty releases what no worker has started.
-func (c *consumer) releaseBuffered() {
-	for _, d := range c.buffer.all() {
-		c.release(d)
-	}
-}
-
-// handBack sets the alarm for others, for this run may have taken a marker that it will not
-// serve, or the connection that was just closed had one on it. Without Redis others have
-// their tick.
-//
-// Twice: while the server has not seen yet that the listener's connection is closed, it may give
-// the marker to that. When it has answered the first call it has.
-func (c *consumer) passWakeOn() {
-	for _, rearm := range []bool{false, true} {
-		if !c.outage.none() {
-			return
-		}
-		got, asked, err := c.fetch(ask{rearm: rearm, says: presenceLeaving})
-		if err != nil {
-			return
-		}
-		c.accept(&got, asked, time.Now())
-	}
-}
-
-// looper is the state of loop.
-type poller struct {
-	*consumer
-	interval  time.Duration
-	timer     *time.Timer
-	wakeUpsOn bool  // the listener works
-	waiting   bool  // the listener is at it
-	failures  int   // how often its connection failed since it last worked
-	answered  int64 // listener.worked, as it was then
-
-	nextPoll time.Time     // the tick
-	rtt      time.Duration // of fetches, a moving average
-	dueNow   bool          // more is due now, or may be
-	heldWake int64         // instant (server's, unix us) that this run serves: it took the marker; 0: none
-	clock    int64         // server's clock, unix us, …
-	clockAt  time.Time     // … at this instant here
-}
-
-// until is how long it is until an instant of the server's clock; the clocks are compared
-// only to wait, and the server decides again what is due.
-func (p *poller) until(instant int64) time.Duration {
-	return max(microseconds(max(instant, 0)-p.clock), 0) - time.Since(p.clockAt)
-}
-
-// wait lets one thing happen.
-func (p *poller) wait() {
-	room := p.room(p.rtt)
-	if room > 0 && p.dueNow {
+// step polls, or lets one thing happen.
+func (p *poller) step() {
+	s, room := &p.state, p.room()
+	if room > 0 && s.moreDue {
 		p.poll(false)
 		return
 	}
-	if room > 0 && p.wakeUpsOn && !p.waiting {
-		p.waiting = true
+	if room > 0 && s.wakeUps && !s.waiting {
+		s.waiting = true
 		p.wakeUps.requests <- struct{}{}
 	}
-	if room == 0 && p.heldWake != 0 && p.wakeUpsOn {
+	if room == 0 && s.heldWake != 0 && s.wakeUps {
 		p.poll(true) // it has no worker for the instant: the alarm is for another
 		return
 	}
-	pause := time.Until(p.nextPoll)
-	if p.heldWake != 0 && room > 0 {
-		pause = min(pause, p.until(p.heldWake))
+	idle := s.idle(time.Now(), room)
+	if at, ok := p.workers.staleAt(); ok {
+		idle = min(idle, time.Until(at))
 	}
-	waiting, waits := p.buffer.first()
-	if waits {
-		pause = min(pause, time.Until(waiting.fetched.Add(bufferPatience)))
-	}
-	p.timer.Reset(max(pause, 0))
+	p.timer.Reset(max(idle, 0))
 	select {
-	case <-p.quit:
+	case <-p.life.stopped:
 	case <-p.freed:
 	case <-p.timer.C:
-		if waiting, waits = p.buffer.first(); waits && time.Since(waiting.fetched) >= bufferPatience {
-			p.nsPerMsg.Store(int64(bufferPatience)) // handlers are slow now: no fetching ahead
-			p.releaseBuffered()
-		}
-		if !time.Now().Before(p.nextPoll) || p.heldWake != 0 && p.until(p.heldWake) <= 0 {
+		p.workers.releaseStale()
+		if s.due(time.Now()) {
 			p.poll(false)
 		}
-	case p.heldWake = <-p.wakeUps.taken: // whatever was held before: the marker taken last is the latest word
-		p.waiting = false
+	case s.heldWake = <-p.wakeUps.taken: // whatever was held before: the marker taken last is the latest word
+		s.waiting = false
 		p.setWakeUps(true, nil)
 	case err := <-p.wakeUps.failed:
 		p.poll(true)
 		if !movedOn(err) {
-			p.failures++
+			s.failures++
 		}
-		if p.failures >= wakeUpsOffAfter { // although fetches go through
+		if s.failures >= wakeUpsOffAfter { // although polls go through
 			p.setWakeUps(false, err)
 		}
 	case err := <-p.wakeUps.unsupported:
 		p.setWakeUps(false, err)
 		p.poll(false)
 	case <-p.hints.changed:
-		if at := p.hints.take(); !at.IsZero() && !p.wakeUpsOn {
-			instant := p.clock + at.Sub(p.clockAt).Microseconds()
-			if p.heldWake == 0 || instant < p.heldWake {
-				p.heldWake = instant
-			}
-		}
+		s.hinted(p.hints.take())
 	}
 }
 
-// deafAfter is how often in a row the listener may fail while fetches go through.
+// room is how many deliveries to ask for now.
+func (p *poller) room() int {
+	if p.set.base.Err() != nil {
+		return 0 // no handler could do anything
+	}
+	return limitRoom(p.set, p.workers.room(p.state.rtt), int(p.workers.active.Load()), p.leases.held.totals())
+}
+
+// limitRoom applies the bounds of what a consumer holds to the room that its workers have.
+func limitRoom(set *settings, room, workers int, held heldSums) int {
+	if set.maxBytes > 0 && held.bytes >= set.maxBytes {
+		return 0
+	}
+	if set.fetchLimit > 0 {
+		room = min(room, set.fetchLimit-held.deliveries)
+	}
+	return max(min(room, maxBatch, workers+4*maxBatch-held.deliveries), 0)
+}
+
+// wakeUpsOffAfter is how often in a row the wake listener may fail while polls go through.
 const wakeUpsOffAfter = 5
 
-// hear notes whether there are wake-ups from Redis, and says so when that changes.
-func (p *poller) setWakeUps(works bool, err error) {
-	if works == p.wakeUpsOn {
+// setWakeUps notes whether wake-ups work, and logs it when that changes.
+func (p *poller) setWakeUps(on bool, err error) {
+	if on == p.state.wakeUps {
 		return
 	}
-	p.wakeUpsOn = works
-	p.wakeUpsOff.Store(!works)
-	if works {
-		p.log.Info("delayqueue: wake-ups work again")
+	p.state.wakeUps = on
+	p.wakeUpsOff.Store(!on)
+	if on {
+		p.set.log.Info("delayqueue: wake-ups work again")
 	} else {
-		p.log.Warn("delayqueue: cannot wait for wake-ups: messages that other processes send are seen at the next look",
-			slog.Duration("interval", p.interval), slog.Any("error", err))
+		p.set.log.Warn("delayqueue: cannot wait for wake-ups: messages that other processes send are seen at the next look",
+			slog.Duration("interval", p.state.interval), slog.Any("error", err))
 	}
 }
 
-// look fetches once: the tick.
+// poll fetches once. With rearm it sets the alarm for whatever is next, for others to serve.
 func (p *poller) poll(rearm bool) {
-	want, begun := p.room(p.rtt), time.Now()
-	got, asked, err := p.fetch(ask{want: want, rearm: rearm, says: p.presence(time.Now())})
+	s, begun := &p.state, time.Now()
+	got, asked, err := p.fetch(ask{want: p.room(), rearm: rearm, says: p.presence(begun)})
 	now := time.Now()
-	p.nextPoll = now.Add(p.interval - rand.N(p.interval/8+1)) // so that consumers do not fall into step
+	s.nextPoll = now.Add(s.interval - rand.N(s.interval/8+1)) // so that consumers do not fall into step
 	if err != nil {
 		return // stopping
 	}
-	if worked := p.wakeUps.answered.Load(); worked != p.answered {
-		p.answered, p.failures = worked, 0
+	if listened := p.wakeUps.answered.Load(); listened != p.listened {
+		p.listened, s.failures = listened, 0
 		p.setWakeUps(true, nil)
 	}
-	if asked.Sub(begun) > outageAfter { // the listener's connection may have suffered from the same
-		p.failures = 0
-		p.wakeUps.retry()
+	if asked.Sub(begun) > outageAfter { // the wake listener's connection may have suffered from the same
+		s.failures = 0
+		p.wakeUps.retryNow.send()
 	}
-	if p.wakeUpsOn && p.waiting && !rearm && p.heldWake == 0 && !p.dueNow && p.missedWake(&got) {
+	if s.wakeUps && s.waiting && !rearm && s.heldWake == 0 && !s.moreDue && s.missedWake(got.envelopes, serverTime(got.now)) {
 		p.wakeUps.drop()
 	}
-	rtt := now.Sub(asked)
-	if p.rtt == 0 {
-		p.rtt = rtt
-	}
-	p.rtt += (rtt - p.rtt) / 8
-	p.clock, p.clockAt = got.now, asked.Add(rtt/2)
-	p.dueNow = got.next != 0 && got.next <= got.now
-	switch {
-	case !p.wakeUpsOn:
-		p.heldWake = got.next
-	case rearm:
-		p.heldWake = 0
-	case got.next != p.heldWake:
-		p.heldWake = 0 // served, or superseded by a marker that another takes
-	}
+	s.answered(serverTime(got.now), serverTime(got.next), rearm, asked, now)
 	p.accept(&got, asked, now)
 }
 
-// lateAfter is how late a message is that no wake-up came for.
-const missedWakeAfter = 100 * time.Millisecond
-
-// unheard says whether a fetch brought a message that came due since the last one, and that should have woken
-// somebody: the listener's connection may lead to a server that has been replaced.
-func (p *poller) missedWake(got *fetched) bool {
-	for _, text := range got.envelopes {
-		e, err := decodeEnvelope(text)
-		if err == nil && e.due > p.clock && e.due < got.now-missedWakeAfter.Microseconds() {
-			return true
+// passWakeOn sets the alarm for other consumers when this one has stopped: it may have taken a marker that it will not
+// serve, or there was one on the connection that was just closed. Without Redis others have their interval.
+//
+// It does so twice: while the server has not seen yet that the wake listener's connection is closed, it may give
+// the marker to that. When it has answered the first call it has.
+func (p *poller) passWakeOn() {
+	for _, rearm := range []bool{false, true} {
+		if p.outage.cause() != nil {
+			return
 		}
+		got, asked, err := p.fetch(ask{rearm: rearm, says: presenceLeaving})
+		if err != nil {
+			return
+		}
+		p.accept(&got, asked, time.Now())
 	}
-	return false
 }

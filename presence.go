@@ -53,7 +53,7 @@ func (m *Monitor) Consumers(ctx context.Context) ([]Consumer, error) {
 	return alive, nil
 }
 
-// said is what a consumer says of itself, in JSON. Times are how long ago something was, for the
+// presence is what a consumer tells of itself, in JSON. Times are how long ago something was, for the
 // server's clock is not this machine's.
 type presence struct {
 	Host        string           `json:"host"`
@@ -65,12 +65,12 @@ type presence struct {
 
 type handledMessage struct {
 	ID string `json:"id"`
-	Us int64  `json:"us"`
+	Us int64  `json:"us"` // since its handler started
 }
 
 const (
 	presenceInterval    = time.Second
-	maxPresenceMessages = 100             // messages
+	maxPresenceMessages = 100
 	minAlive            = 3 * time.Second // since it was heard of, if its lease is not longer
 	presenceLeaving     = "-"
 )
@@ -105,23 +105,30 @@ var hostname = sync.OnceValue(func() string {
 	return name
 })
 
-// says is what this run says of itself, "" if it did so lately. Only loop calls it.
-func (c *consumer) presence(now time.Time) string {
-	if now.Sub(c.presenceAt) < presenceInterval {
+// presence is what this consumer tells of itself, "" if it did so lately.
+func (p *poller) presence(now time.Time) string {
+	if now.Sub(p.presenceAt) < presenceInterval {
 		return ""
 	}
-	c.presenceAt = now
-	s := presence{Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(c.since).Microseconds(), Concurrency: c.concurrency}
-	for _, w := range c.members.all() {
-		if d := w.serving.Load(); d != nil {
-			s.Handling = append(s.Handling, handledMessage{d.id, (processTime(now) - d.started.Load()) / 1000})
-		}
+	p.presenceAt = now
+	self := presence{
+		Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(p.since).Microseconds(), Concurrency: p.set.concurrency,
+		Handling: p.workers.handling(now),
 	}
-	slices.SortFunc(s.Handling, func(a, b handledMessage) int { return cmp.Compare(b.Us, a.Us) })
-	s.Handling = s.Handling[:min(len(s.Handling), maxPresenceMessages)]
-	text, err := json.Marshal(s)
+	text, err := json.Marshal(self)
 	if err != nil {
 		return "" // there is nothing in it that cannot be written
 	}
 	return string(text)
+}
+
+// handling is what is in the hands of handlers, the longest first.
+func (ws *workers) handling(now time.Time) (all []handledMessage) {
+	for _, w := range ws.running.all() {
+		if d := w.serving.Load(); d != nil {
+			all = append(all, handledMessage{d.id, d.started.before(now).Microseconds()})
+		}
+	}
+	slices.SortFunc(all, func(a, b handledMessage) int { return cmp.Compare(b.Us, a.Us) })
+	return all[:min(len(all), maxPresenceMessages)]
 }

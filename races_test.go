@@ -12,18 +12,19 @@ import (
 	"time"
 )
 
-// settledDown checks the accounts of a run that has ended and whose callbacks have returned:
-// what is left over there stalls a consumer for good.
-func settledDown(t *testing.T, r *consumer) {
+// settledDown checks the counts of a consumer that has ended and whose callbacks have returned:
+// what is left over there stalls those that follow.
+func settledDown(t *testing.T, c *consumer) {
 	t.Helper()
-	<-r.done
-	eventually(t, "every account of the run is at zero", func() bool {
-		return r.unhandled.Load() == 0 && r.unsettled.Load() == 0 && len(r.members.all()) == 0 && len(r.held.all()) == 0
+	<-c.life.done
+	eventually(t, "every count of the consumer is zero", func() bool {
+		return c.workers.unhandled.Load() == 0 && c.workers.running.size() == 0 && c.leases.held.totals() == heldSums{} && len(c.leases.held.all()) == 0
 	})
-	r.slots.mu.Lock()
-	defer r.slots.mu.Unlock()
-	if r.slots.used != 0 || r.slots.stuck != 0 {
-		t.Errorf("the pool has %d workers, and %d stuck callbacks", r.slots.used, r.slots.stuck)
+	slots := c.workers.slots
+	slots.mu.Lock()
+	defer slots.mu.Unlock()
+	if slots.used != 0 || slots.stuck != 0 {
+		t.Errorf("%d slots are in use, and %d callbacks stuck", slots.used, slots.stuck)
 	}
 }
 
@@ -201,23 +202,22 @@ func TestLostWhileItLeaves(t *testing.T) {
 	f := newFixture(t)
 	q := f.queue(nil).WithMaxConsumeDuration(time.Hour).WithHandler(func(context.Context, *Message) error { return nil })
 	q.StartConsume()
-	r := q.current()
+	c := q.current()
 	d := &delivery{id: "x", tag: "x", number: 1}
-	r.held.add([]*delivery{d})
-	r.unhandled.Add(1)
-	r.unsettled.Add(1)
-	w := &worker{consumer: r}
-	r.lose(d, ErrDeliveryLost)
+	c.leases.held.add(d)
+	c.workers.unhandled.Add(1)
+	w := &worker{of: &c.workers}
+	c.leases.lose(d, ErrDeliveryLost)
 	w.serve(d)
 	if w.gone {
 		t.Error("the worker was replaced")
 	}
-	r.expire(context.Background(), d)
+	c.workers.expire(context.Background(), d)
 	if n := q.slots.stuck; n != 0 {
 		t.Errorf("%d counted as abandoned", n)
 	}
 	q.StopConsume()
-	settledDown(t, r)
+	settledDown(t, c)
 }
 
 // onDone runs code inside serve, between the context and the first look at the fate.
@@ -231,22 +231,22 @@ func (c onDone) Done() <-chan struct{} { c.f(); return nil }
 func TestShutdownWhileAHandlerIsAboutToStart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	var r *consumer
-	var looks atomic.Int64 // the first is the run's own, at its start
+	var c *consumer
+	var looks atomic.Int64 // the first is the consumer's own, at its start
 	q := f.queue(nil).WithHandler(func(context.Context, *Message) error { t.Error("a handler started"); return nil })
 	q.WithBaseContext(onDone{context.Background(), func() {
 		if looks.Add(1) > 1 {
-			r.stop()
-			r.abandonAll()
+			c.stop()
+			c.workers.abandonAll()
 		}
 	}})
 	q.mu.Lock()
 	q.settings.compose(f.name)
 	q.consumer = startConsumer(q.store, q.settings, q.events, &q.slots)
-	r = q.consumer
+	c = q.consumer
 	q.mu.Unlock()
 	info := f.send(q, "x")
-	settledDown(t, r)
+	settledDown(t, c)
 	if where := f.where(info.ID); where != "ready" {
 		t.Errorf("the message is %s", where)
 	}

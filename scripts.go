@@ -361,24 +361,3 @@ func (cs *callers) call(ctx context.Context, attempt func(c *caller) error) erro
 	}
 	return err
 }
-
-// repeat makes an attempt again and again until Redis answers or ctx ends, at most so often.
-func repeat(ctx context.Context, most int, attempt func() error) error {
-	var last error
-	for n := 1; ; n++ {
-		if err := ended(ctx); err != nil {
-			return withLast(err, last)
-		}
-		err := attempt()
-		switch {
-		case err == nil:
-			return nil
-		case ctx.Err() != nil: // that ended the attempt
-		case !transient(err) || n == most:
-			return err
-		default:
-			last = err
-			sleep(ctx, backoff(n))
-		}
-	}
-}

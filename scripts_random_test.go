@@ -191,7 +191,7 @@ func (m *machine) fetches(t *rapid.T) {
 func (m *machine) doFetch(t *rapid.T, c caller, a ask) {
 	before := m.places()
 	got, err := m.store.fetch(context.Background(), &c, a, &m.with)
-	ds := (&consumer{}).decode(&got, time.Time{}, time.Time{})
+	ds := decode(&got, 0, time.Time{}, time.Time{})
 	got.fails = nil // they are in ds
 	m.same(t, "fetch", got, err, m.fetch(c, a, m.seed))
 	for _, d := range ds {

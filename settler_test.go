@@ -95,7 +95,7 @@ func TestUnreadableAnswerToASettlement(t *testing.T) {
 	state := newStore(f.cli, "dq", f.name).keys.state
 	eventually(t, "the settler's call is recorded", func() bool {
 		for field, value := range f.check().Fields {
-			if id := q.current().callers[1].id; field == "call:"+id && value != "" {
+			if id := q.current().settler.caller.id; field == "call:"+id && value != "" {
 				f.must(f.cli.HSet(ctxB, state, field, fmt.Sprintf("1 %d 0 1.0 ", time.Now().UnixMicro())).Err())
 				return true
 			}

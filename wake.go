@@ -20,38 +20,46 @@ const (
 	wakeAge = time.Minute
 )
 
-// A listener waits for the wake marker on a connection of its own: in the client's pool a
+// A wakeListener waits for the wake marker on a connection of its own: in the client's pool a
 // blocking call would outlive its context and starve other callers. Closing the connection
 // is what interrupts it.
 //
-// It takes the marker only when it is asked to, one marker for each time, so that a
-// consumer without a free worker leaves markers to others.
+// It takes the marker only on request, one marker for each, so that a consumer without a free
+// worker leaves markers to others. The poller is the other end of its channels.
 type wakeListener struct {
-	store       *store
-	requests    chan struct{} // cap 1: take one marker
-	retryNow    chan struct{} // cap 1: Redis is back
-	taken       chan int64    // cap 1: the instant of a marker that was taken
-	unsupported chan error    // cap 1: this server or client cannot block; the error says why
-	failed      chan error    // cap 1: the connection failed, perhaps with a marker on it
-	answered    atomic.Int64  // how often waiting worked, marker or not
-	ctx         context.Context
-	cancel      context.CancelFunc
+	store  *store
+	ctx    context.Context // ends with close
+	cancel context.CancelFunc
+
+	requests    chan struct{}   // cap 1: take one marker
+	retryNow    signal          // Redis is back
+	taken       chan serverTime // cap 1: the instant of a marker that was taken
+	failed      chan error      // cap 1: the connection failed, perhaps with a marker on it
+	unsupported chan error      // cap 1: this server or client cannot block; the error says why
+	answered    atomic.Int64    // how often waiting worked, marker or not; written by run, read by the poller
+
 	mu          sync.Mutex
-	conn        *redis.Client // nil while there is none, or after close
-	connectedAt time.Time     // of conn; of listen
+	conn        *redis.Client // nil while there is none, or after close; made by run, closed by anybody
+	connectedAt time.Time     // of conn; of run alone
 }
 
 func newWakeListener(s *store) *wakeListener {
-	ctx, cancel := context.WithCancel(context.Background())
-	return &wakeListener{
-		store: s, ctx: ctx, cancel: cancel,
-		requests: make(chan struct{}, 1), retryNow: make(chan struct{}, 1), taken: make(chan int64, 1), unsupported: make(chan error, 1), failed: make(chan error, 1),
+	l := &wakeListener{
+		store: s, requests: make(chan struct{}, 1), retryNow: newSignal(),
+		taken: make(chan serverTime, 1), failed: make(chan error, 1), unsupported: make(chan error, 1),
 	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
 }
 
 // close interrupts the listener for good.
 func (l *wakeListener) close() {
-	l.cancel() // ends a dial, and the question who holds the queue, which is asked with mu held
+	l.cancel() // ends a dial, and the question who holds the queue
+	l.drop()
+}
+
+// drop closes the connection; the next one may lead to another server.
+func (l *wakeListener) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn != nil {
@@ -60,54 +68,56 @@ func (l *wakeListener) close() {
 	}
 }
 
-// listen serves ask until close.
+// run serves requests until close.
 func (l *wakeListener) run() {
-	for failures := 0; ; {
+	for {
 		select {
 		case <-l.ctx.Done():
 			return
 		case <-l.requests:
 		}
-		for {
-			at, err := l.take()
-			if err == nil {
-				failures = 0
-				l.answered.Add(1)
-				l.taken <- at
-				break
-			}
-			select {
-			case <-l.ctx.Done():
-				return
-			default:
-			}
-			if errors.Is(err, redis.Nil) {
-				failures = 0
-				l.answered.Add(1)
-				continue
-			}
-			if errors.Is(err, errNoNode) || refusesBlocking(err) {
-				l.unsupported <- err
-				return
-			}
-			l.drop()
-			select {
-			case l.failed <- err:
-			default:
-			}
-			failures++
-			select {
-			case <-l.ctx.Done():
-				return
-			case <-l.retryNow:
-				failures = 0
-			case <-time.After(wakeBackoff(failures)):
-			}
+		if !l.serve() {
+			return
 		}
 	}
 }
 
-// listenBackoff is how long to wait after the nth failure in a row: up to two minutes while fetches go through,
+// serve waits until it has taken one marker; false means that it never will.
+func (l *wakeListener) serve() bool {
+	for failures := 0; ; {
+		at, err := l.take()
+		switch {
+		case err == nil:
+			l.answered.Add(1)
+			l.taken <- at
+			return true
+		case l.ctx.Err() != nil:
+			return false
+		case errors.Is(err, redis.Nil): // none came in time
+			l.answered.Add(1)
+			failures = 0
+			continue
+		case errors.Is(err, errNoNode) || refusesBlocking(err):
+			l.unsupported <- err
+			return false
+		}
+		l.drop()
+		select {
+		case l.failed <- err:
+		default:
+		}
+		failures++
+		select {
+		case <-l.ctx.Done():
+			return false
+		case <-l.retryNow:
+			failures = 0
+		case <-time.After(wakeBackoff(failures)):
+		}
+	}
+}
+
+// wakeBackoff is how long to wait after the nth failure in a row: up to two minutes while polls go through,
 // for there may be no room for another connection.
 func wakeBackoff(n int) time.Duration {
 	if n <= wakeUpsOffAfter {
@@ -115,14 +125,6 @@ func wakeBackoff(n int) time.Duration {
 	}
 	d := min(time.Second<<min(n-wakeUpsOffAfter, 10), 2*time.Minute)
 	return d/2 + rand.N(d/2+1)
-}
-
-// retry has the listener try again at once.
-func (l *wakeListener) retry() {
-	select {
-	case l.retryNow <- struct{}{}:
-	default:
-	}
 }
 
 // movedOn tells the answers of a server that does not hold the queue, or not yet: another one does.
@@ -136,7 +138,7 @@ func refusesBlocking(err error) bool {
 }
 
 // take waits for one marker; redis.Nil means that none came in time.
-func (l *wakeListener) take() (int64, error) {
+func (l *wakeListener) take() (serverTime, error) {
 	conn, err := l.dial()
 	if err != nil {
 		return 0, err
@@ -147,7 +149,7 @@ func (l *wakeListener) take() (int64, error) {
 	if errors.Is(err, redis.Nil) && time.Since(l.connectedAt) > wakeAge {
 		l.drop()
 	}
-	return at, err
+	return serverTime(at), err
 }
 
 // dial returns the connection, and makes it if there is none.
@@ -180,21 +182,11 @@ func (l *wakeListener) dial() (*redis.Client, error) {
 	return conn, nil
 }
 
-// drop closes a connection that failed; the next one may lead to another server.
-func (l *wakeListener) drop() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn != nil {
-		_ = l.conn.Close() // it failed already
-		l.conn = nil
-	}
-}
-
-// hints tell a run without wake-ups when something is due that this process itself sent.
+// hints tell the poller, while there are no wake-ups, when something is due that this process itself sent.
 type hints struct {
 	mu      sync.Mutex
-	at      time.Time
-	changed chan struct{} // cap 1
+	at      time.Time // the earliest since take; zero: none
+	changed signal
 }
 
 func (h *hints) put(at time.Time) {
@@ -203,13 +195,9 @@ func (h *hints) put(at time.Time) {
 		h.at = at
 	}
 	h.mu.Unlock()
-	select {
-	case h.changed <- struct{}{}:
-	default:
-	}
+	h.changed.send()
 }
 
-// take returns the earliest instant since the last take, or none.
 func (h *hints) take() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -220,7 +208,7 @@ func (h *hints) take() time.Time {
 
 // hint passes on how soon something is due that this value has just sent.
 func (q *DelayQueue) hint(in time.Duration) {
-	if c := q.current(); c != nil && c.wakeUpsOff.Load() {
-		c.hints.put(time.Now().Add(in))
+	if c := q.current(); c != nil && c.poller.wakeUpsOff.Load() {
+		c.poller.hints.put(time.Now().Add(in))
 	}
 }

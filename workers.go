@@ -1,68 +1,170 @@
 package delayqueue
 
 import (
-	"maps"
-	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
 )
 
-// A workerPool bounds the workers of all runs of one queue together: a run that was stopped has
-// its workers until their handlers return, and the one that follows it gets what they leave.
-//
-// A worker whose callback runs on, past its limit or Shutdown's patience, is replaced as long as
-// no more than twice WithConcurrent callbacks are under way.
-type workerSlots struct {
-	mu       sync.Mutex
-	freed    sync.Cond // a worker has
-	consumer *consumer // who gets workers
-	used     int       // workers of all runs
-	stuck    int       // callbacks that run on, in workers that were replaced
+// maxBuffered is how long a fetched message may wait for a worker; then it is released to consumers that have one free.
+const maxBuffered = 100 * time.Millisecond
+
+// workers handle the deliveries of one consumer. They know of its queue only where outcomes go.
+type workers struct {
+	set     *settings
+	life    *lifecycle
+	slots   *workerSlots
+	settler *settler
+	freed   signal // sent when there may be room for more; the poller receives it
+
+	buffer    mailbox[*delivery] // fetched, not yet started; put by the poller, taken by workers
+	running   set[*worker]       // their goroutines, those that run on after their replacement included
+	active    atomic.Int64       // workers that have a slot; changed by slots
+	unhandled atomic.Int64       // deliveries in the buffer or in a handler
+	nsEach    atomic.Int64       // what handling takes, a moving average; 0: not known yet
 }
 
-// serve gives workers to a run from now on.
-func (s *workerSlots) assign(c *consumer) {
+// room is how many deliveries the workers have room for.
+func (ws *workers) room(rtt time.Duration) int {
+	return roomOf(int(ws.active.Load()), int(ws.unhandled.Load()), time.Duration(ws.nsEach.Load()), rtt)
+}
+
+// roomOf is one for each free worker, plus what all of them get through in a round trip, twice, so that the buffer lasts
+// while the next fetch is under way. For handlers that are slow against the network, or against the time that a message
+// may wait in the buffer, that is nothing.
+func roomOf(workers, unhandled int, each, rtt time.Duration) int {
+	ahead := 0
+	if each > 0 && each < maxBuffered/2 {
+		ahead = int(min(int64(workers)*int64(rtt)/int64(each), maxBatch/2))
+	}
+	if workers == 0 || unhandled >= workers+ahead {
+		return 0
+	}
+	return workers + 2*ahead - unhandled
+}
+
+// put gives deliveries to the workers.
+func (ws *workers) put(ds []*delivery) {
+	ws.unhandled.Add(int64(len(ds)))
+	ws.buffer.put(ds...)
+}
+
+// staleAt is when the delivery that has waited longest in the buffer is to be released.
+func (ws *workers) staleAt() (at time.Time, ok bool) {
+	d, ok := ws.buffer.first()
+	if ok {
+		at = d.fetched.Add(maxBuffered)
+	}
+	return at, ok
+}
+
+// releaseStale empties the buffer if something has waited in it for too long: handlers are slow now, and nothing is
+// fetched ahead for them.
+func (ws *workers) releaseStale() {
+	if at, ok := ws.staleAt(); ok && !time.Now().Before(at) {
+		ws.nsEach.Store(int64(maxBuffered))
+		ws.releaseBuffered()
+	}
+}
+
+// releaseBuffered releases what no worker has started.
+func (ws *workers) releaseBuffered() {
+	for _, d := range ws.buffer.all() {
+		ws.release(d)
+	}
+}
+
+// release gives back a delivery that no handler started.
+func (ws *workers) release(d *delivery) {
+	ws.settler.settle(d.released())
+	ws.finished(0)
+}
+
+// finished counts a delivery that has left its worker.
+func (ws *workers) finished(took time.Duration) {
+	if took > 0 {
+		each := ws.nsEach.Load()
+		if each == 0 {
+			each = int64(took)
+		}
+		ws.nsEach.Store(max(each+(int64(took)-each)/8, 1))
+	}
+	if ws.life.stopping() {
+		ws.life.extendDrain() // its outcome is still to be settled
+	}
+	ws.unhandled.Add(-1)
+	ws.freed.send()
+}
+
+// abandonAll ends the contexts of all running handlers, releases their messages, and returns how many there were.
+func (ws *workers) abandonAll() (n int) {
+	ws.life.force()
+	for _, w := range ws.running.all() {
+		d := w.serving.Load()
+		if d != nil && ws.abandon(d, ErrShutdown, 0, func() { ws.settler.outbox.put(d.released()) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// workerSlots bound the workers of all consumers of one DelayQueue together: a consumer that was stopped has its slots
+// until its handlers return, and the one that follows it gets what they leave.
+//
+// A worker whose callback runs on, past its limit or the end of Shutdown's context, is replaced as long as no more than
+// twice WithConcurrent callbacks are under way.
+type workerSlots struct {
+	mu    sync.Mutex
+	left  sync.Cond // a worker has left its slot
+	owner *workers  // those that get slots
+	used  int       // slots in use
+	stuck int       // callbacks that run on, in workers that were replaced
+}
+
+// assign gives slots to these workers from now on.
+func (s *workerSlots) assign(ws *workers) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.freed.L = &s.mu
-	s.consumer = c
+	s.left.L = &s.mu
+	s.owner = ws
 	s.fill()
 }
 
-// fill hires as many workers as may be, with mu held.
+// fill starts as many workers as there are slots for, with mu held.
 func (s *workerSlots) fill() {
-	c := s.consumer
-	if c.stopping() { // it needs no more, and may be waiting for those that it has to leave
+	ws := s.owner
+	if ws.life.stopping() { // it needs no more, and may be waiting for those that it has to leave
 		return
 	}
-	for s.used < c.concurrency && s.used+s.stuck < 2*c.concurrency {
+	for s.used < ws.set.concurrency && s.used+s.stuck < 2*ws.set.concurrency {
 		s.used++
-		c.workers.Add(1)
-		c.startWorker()
-		c.signal()
+		ws.active.Add(1)
+		ws.start()
+		ws.freed.send()
 	}
 }
 
-// leave gives up the place of a worker of r.
-func (s *workerSlots) release(c *consumer) {
+// release gives up a slot.
+func (s *workerSlots) release(ws *workers) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.free(c)
+	s.free(ws)
 	s.fill()
 }
 
-func (s *workerSlots) free(c *consumer) {
+func (s *workerSlots) free(ws *workers) {
 	s.used--
-	c.workers.Add(-1)
-	s.freed.Broadcast()
+	ws.active.Add(-1)
+	s.left.Broadcast()
 }
 
-// replace gives up the place of a worker of r whose callback runs on, and says how many do and
-// how many workers there are.
-func (s *workerSlots) replace(c *consumer) (stuck, working int) {
+// replace gives up the slot of a worker whose callback runs on, and says how many callbacks do and how many slots are
+// in use.
+func (s *workerSlots) replace(ws *workers) (stuck, used int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stuck++
-	s.free(c)
+	s.free(ws)
 	s.fill()
 	return s.stuck, s.used
 }
@@ -75,38 +177,11 @@ func (s *workerSlots) returned() {
 	s.fill()
 }
 
-// await waits until a run that was stopped has no worker.
-func (s *workerSlots) await(c *consumer) {
+// await waits until these workers, which were stopped, have no slot.
+func (s *workerSlots) await(ws *workers) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for c.workers.Load() > 0 {
-		s.freed.Wait()
+	for ws.active.Load() > 0 {
+		s.left.Wait()
 	}
-}
-
-// crew is the goroutines of a run's workers, those that run on after their replacement included.
-type workerSet struct {
-	mu      sync.Mutex
-	members map[*worker]struct{}
-}
-
-func (s *workerSet) add(w *worker) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.members == nil {
-		s.members = make(map[*worker]struct{})
-	}
-	s.members[w] = struct{}{}
-}
-
-func (s *workerSet) remove(w *worker) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.members, w)
-}
-
-func (s *workerSet) all() []*worker {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Keys(s.members))
 }

@@ -214,18 +214,18 @@ func TestReceiving(t *testing.T) {
 		"nothing was handed out":    {[]any{timeout, timeout, fetched{}}, []int{smallReply, 0, -1}},
 		"less comes through":        {[]any{timeout, fetched{}}, []int{smallReply, -1}},
 	} {
-		rc := replyBudget{nextBytes: maxBatchBytes}
+		b := replyBudget{bytes: maxBatchBytes}
 		var asked []int
 		for _, step := range c.steps {
 			switch step := step.(type) {
 			case fetched:
-				if rc.answered(&step) {
-					rc.nextBytes = -1
+				if b.answered(&step) {
+					b.bytes = -1
 				}
 			case error:
-				rc.failed(step)
+				b.failed(step)
 			}
-			asked = append(asked, rc.nextBytes)
+			asked = append(asked, b.bytes)
 		}
 		if !slices.Equal(asked, c.want) {
 			t.Errorf("%s: asked for %v, want %v", name, asked, c.want)

@@ -1,0 +1,194 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"syscall"
+	"time"
+)
+
+// This file brings one fetch through, and takes in what it brought.
+
+const (
+	smallReply = 64 << 10 // bytes that are asked for once a reply did not come through
+	aloneTries = 2        // how often one message may fail to come through alone until that is a loss
+)
+
+// A replyBudget says how many bytes of messages the attempts of one fetch ask for. A reply that does not come through,
+// for the line is slow or a limit of the server's cuts it, is asked for again with less in it, and what has no room goes
+// back to other fetches. A message that does not come through although it is alone counts a loss.
+type replyBudget struct {
+	bytes     int  // of the next attempt; 0: list what the call holds, which shows whether anything comes through
+	lost      int  // replies that did not come through
+	listed    bool // a list has come through
+	lostAlone int  // of lost, those of one message after that
+}
+
+// failed takes an attempt that failed.
+func (b *replyBudget) failed(err error) {
+	if b.bytes == 0 || !replyLost(err) {
+		return
+	}
+	if b.listed {
+		b.lostAlone++
+	}
+	if b.lost++; b.lost == 1 && !timedOut(err) { // the connection was cut, and perhaps by chance
+		return
+	}
+	b.lost = max(b.lost, 2)
+	if b.bytes = min(b.bytes/2, smallReply); b.listed || b.lost > 2 {
+		b.bytes = 0
+	}
+}
+
+// answered takes an answer, and says whether the fetch is over.
+func (b *replyBudget) answered(got *fetched) bool {
+	if len(got.held) == 0 || len(got.held) == 1 && b.lostAlone >= aloneTries {
+		return true
+	}
+	b.listed, b.bytes = true, 1
+	return false
+}
+
+// replyLost tells a reply that did not come through from a server that cannot be reached.
+func replyLost(err error) bool {
+	if unsent(err) {
+		return false
+	}
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || timedOut(err)
+}
+
+func timedOut(err error) bool {
+	var netErr net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
+}
+
+// optionalAttempts is how many attempts are made for a call that need not be answered, for the pool may
+// hold dead connections.
+const optionalAttempts = 3
+
+// fetch makes attempts at one call until Redis answers, or until a lease after the stop: then
+// what it may have handed out is lost anyway. A consumer that stops does not wait for a fetch that
+// can have handed out nothing. asked is when the attempt began that was answered.
+func (p *poller) fetch(a ask) (got fetched, asked time.Time, err error) {
+	p.caller.next()
+	held := p.leases.held.totals()
+	a.holds = held.lastAttempts > 0
+	b := replyBudget{bytes: p.replyBytes}
+	if p.set.maxBytes > 0 {
+		b.bytes = min(b.bytes, max(p.set.maxBytes-held.bytes, 1))
+	}
+	carriedOut := false // perhaps
+	for over := false; !over && err == nil; over = b.answered(&got) {
+		err = p.life.retry(p.outage, "fetch", func() (err error) {
+			asked, a.bytes, a.probe = time.Now(), b.bytes, b.bytes == 0
+			if got, err = p.store.fetch(p.life.redisCtx, p.caller, a, &p.settings); err != nil {
+				b.failed(err)
+				p.caller.replaceIfStale(err, p.set.log)
+			}
+			return err
+		}, func(n int, err error) bool {
+			carriedOut = carriedOut || !unsent(err)
+			return !p.life.stopping() || carriedOut && a.want > 0 || n < optionalAttempts
+		})
+	}
+	if p.replyBytes = min(2*p.replyBytes, maxBatchBytes); b.lost > 0 {
+		p.replyBytes = smallReply
+	}
+	return got, asked, err
+}
+
+// accept takes in what a fetch brought that was asked for and answered at these instants.
+func (p *poller) accept(got *fetched, asked, at time.Time) {
+	p.report(got, at)
+	for _, dead := range got.dead {
+		p.events.tell(FinalFailedEvent, 1, dead.id)
+		p.notices.put(noticeOfPoison(dead))
+	}
+	for _, h := range got.held {
+		o := notReceived(h, p.agreed.maxLosses, at)
+		p.set.log.Error("delayqueue: a message does not come through: the line is too slow for it within a lease, or a limit of the server's cuts it",
+			o.d.attrs(), slog.Int("bytes", h.size), slog.Int("losses", o.losses))
+		p.leases.held.add(o.d)
+		p.settler.settle(o)
+	}
+	if len(got.tags) == 0 {
+		return
+	}
+	ds := decode(got, p.agreed.maxLosses, asked, at)
+	p.leases.held.add(ds...)
+	if p.events.on() {
+		ids := idsOf(ds)
+		p.events.tell(ReadyEvent, len(ids), ids...)
+		p.events.tell(DeliveredEvent, len(ids), ids...)
+	}
+	p.workers.put(p.setAside(ds, serverTime(got.now), at))
+}
+
+// setAside settles deliveries that no handler should see, and returns the others.
+func (p *poller) setAside(ds []*delivery, clock serverTime, at time.Time) []*delivery {
+	fit, newer := ds[:0], 0
+	for _, d := range ds {
+		o, ok := unfit(d, clock)
+		if !ok {
+			fit = append(fit, d)
+			continue
+		}
+		if o.kind == outcomeRetry {
+			newer++
+		} else if d.broken != nil {
+			p.set.log.Error("delayqueue: a broken message goes to garbage: another program writes to this queue", d.attrs(), slog.Any("error", d.broken))
+		}
+		p.settler.settle(o)
+	}
+	if n := p.newer.add(newer, at); n > 0 {
+		p.set.log.Warn("delayqueue: set aside messages that only a newer version of this library can read", slog.Int("times", n))
+	}
+	return fit
+}
+
+// report logs, and tells event listeners, what a fetch says of the queue.
+func (p *poller) report(got *fetched, at time.Time) {
+	if got.lost > 0 {
+		p.set.log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", got.lost), slog.Int("poison", len(got.dead)))
+	}
+	if got.first == 1 && p.seenQueue {
+		p.set.log.Error("delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, or a failover that lost them")
+		p.events.tell(VanishedEvent, 1)
+	}
+	p.seenQueue = true
+	p.events.tell(VanishedEvent, got.dropped)
+	if got.agreed != p.agreed && got.agreed != p.settings {
+		p.set.log.Warn("delayqueue: other consumers of this queue have other settings: the most that one of them asks for holds for all",
+			slog.Group("this", p.settings.attrs()...), slog.Group("all", got.agreed.attrs()...))
+	}
+	p.agreed = got.agreed
+	if n := p.dropped.add(got.dropped, at); n > 0 {
+		p.set.log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue", slog.Int("tags", n))
+	}
+	p.set.logTrimmed(got.trimmed)
+	p.events.tell(LostEvent, got.lost)
+}
+
+func (f fetchSettings) attrs() []any {
+	return []any{slog.Duration("lease", f.lease), slog.Int("max_losses", f.maxLosses),
+		slog.Duration("garbage_age", f.garbageAge), slog.Int("garbage_max", f.garbageMax)}
+}
+
+// A minuteCount adds up what is logged once a minute at most.
+type minuteCount struct {
+	n      int
+	logged time.Time
+}
+
+// add returns how many to log now, 0 if it is too early for that.
+func (c *minuteCount) add(n int, now time.Time) int {
+	if c.n += n; c.n <= 0 || now.Sub(c.logged) < time.Minute {
+		return 0
+	}
+	n, c.n, c.logged = c.n, 0, now
+	return n
+}

@@ -1,0 +1,170 @@
+package delayqueue
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// leases are the deliveries that a consumer holds, from fetch to settlement. It renews their leases every third of one.
+type leases struct {
+	set    *settings
+	store  *store
+	life   *lifecycle
+	outage *outage
+	held   heldList
+	freed  signal // sent when the consumer holds less; the poller receives it
+}
+
+// run renews leases until quit closes.
+func (l *leases) run(quit <-chan struct{}) {
+	interval := l.set.lease / 3
+	timer := time.NewTimer(interval)
+	defer timer.Stop()
+	for attempt := 0; ; {
+		select {
+		case <-quit:
+			return
+		case <-timer.C:
+		}
+		begun := time.Now()
+		err := l.renew()
+		attempt++
+		if err == nil || l.life.redisCtx.Err() == nil {
+			l.outage.report("extend", begun, err)
+		}
+		if err == nil {
+			attempt = 0
+			timer.Reset(interval)
+			continue
+		}
+		l.cancelOverdue()
+		timer.Reset(min(backoff(attempt), l.set.lease/10)) // soon after an outage the lease may be near its end
+	}
+}
+
+// renew renews what is held, once.
+func (l *leases) renew() error {
+	for ds := range slices.Chunk(l.held.all(), maxBatch) {
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(l.life.redisCtx, l.set.lease/3) // so that the end of a lease is noticed
+		answers, err := l.store.extend(ctx, l.set.lease, ds)
+		cancel()
+		if err != nil {
+			return err
+		}
+		for i, answer := range answers {
+			switch d := ds[i]; {
+			case answer == leaseRenewed:
+				d.leased.set(begun)
+			case answer == leaseGone && !d.leaseOver(l.set.lease, time.Now()):
+				l.lose(d, ErrCanceled)
+			default: // of those that are gone, another consumer may have acked it
+				l.lose(d, ErrDeliveryLost)
+			}
+		}
+	}
+	return nil
+}
+
+// lose gives up a delivery that is not this consumer's any more.
+func (l *leases) lose(d *delivery, cause error) {
+	if !d.claim(fateLost) {
+		return
+	}
+	l.remove(d)
+	l.set.log.Warn("delayqueue: a delivery is not ours any more: its handler's context ends and its result is void", d.attrs(), slog.Any("cause", cause))
+	d.cancelHandler(cause)
+}
+
+// cancelOverdue ends the contexts of handlers whose leases have run out, as far as is known here: Redis has not
+// answered for so long. Their results count all the same if the leases are renewed after all.
+func (l *leases) cancelOverdue() {
+	for _, d := range l.held.all() {
+		if !d.leaseOver(l.set.lease, time.Now()) || d.overdue.Swap(true) || d.cancel.Load() == nil {
+			continue
+		}
+		l.set.log.Warn("delayqueue: the lease of a delivery is over, for Redis has not been heard: its handler's context ends", d.attrs())
+		d.cancelHandler(ErrDeliveryLost)
+	}
+}
+
+// remove lets go of deliveries that are settled or lost.
+func (l *leases) remove(ds ...*delivery) {
+	l.held.remove(ds...)
+	l.freed.send()
+}
+
+// A heldList is the deliveries that are held. The zero value is empty. It is safe for concurrent use.
+type heldList struct {
+	mu    sync.Mutex
+	first *delivery
+	sums  heldSums
+}
+
+// heldSums are sums over deliveries.
+type heldSums struct {
+	deliveries   int
+	bytes        int // of their envelopes
+	lastAttempts int // of them, those that are poison if they are lost
+}
+
+func (s *heldSums) count(d *delivery, sign int) {
+	s.deliveries += sign
+	s.bytes += sign * d.bytes
+	if d.lastAttempt {
+		s.lastAttempts += sign
+	}
+}
+
+func (l *heldList) add(ds ...*delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range ds {
+		d.next = l.first
+		if l.first != nil {
+			l.first.prev = d
+		}
+		l.first = d
+		l.sums.count(d, 1)
+	}
+}
+
+// remove passes over deliveries that are not in the list.
+func (l *heldList) remove(ds ...*delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range ds {
+		if d.prev == nil && l.first != d {
+			continue
+		}
+		if d.prev != nil {
+			d.prev.next = d.next
+		} else {
+			l.first = d.next
+		}
+		if d.next != nil {
+			d.next.prev = d.prev
+		}
+		d.prev, d.next = nil, nil
+		l.sums.count(d, -1)
+	}
+}
+
+func (l *heldList) all() []*delivery {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	ds := make([]*delivery, 0, l.sums.deliveries)
+	for d := l.first; d != nil; d = d.next {
+		ds = append(ds, d)
+	}
+	return ds
+}
+
+func (l *heldList) totals() heldSums {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sums
+}

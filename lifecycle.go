@@ -1,0 +1,106 @@
+package delayqueue
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A lifecycle says how far a consumer has got, from its start over a stop to its end, and how long its goroutines wait
+// for Redis and for the user's code on the way. It is safe for concurrent use.
+type lifecycle struct {
+	lease    time.Duration
+	handling func() bool // whether a delivery waits for a handler or is in one
+
+	stopOnce sync.Once
+	stopped  chan struct{}          // closed by stop
+	done     chan struct{}          // closed when everything has ended, by consumer.run
+	phase    atomic.Pointer[string] // what the end waits for; written by consumer.run, read by Shutdown
+
+	// redisCtx is the context of all calls to Redis. After a stop it ends when no handler runs and Redis has not
+	// answered for a lease: what this consumer holds is another's by then.
+	redisCtx      context.Context
+	endRedis      context.CancelFunc
+	redisDeadline atomicTime  // written by extendDrain, read by drainTimer
+	drainTimer    *time.Timer // started by stop; calls endRedis
+
+	// forceCtx ends when Shutdown's context has ended: then nobody waits for the user's code any longer.
+	forceCtx context.Context
+	force    context.CancelFunc
+}
+
+func newLifecycle(lease time.Duration, handling func() bool) *lifecycle {
+	l := &lifecycle{lease: lease, handling: handling, stopped: make(chan struct{}), done: make(chan struct{})}
+	l.redisCtx, l.endRedis = context.WithCancel(context.Background())
+	l.forceCtx, l.force = context.WithCancel(context.Background())
+	l.drainTimer = time.AfterFunc(time.Hour, l.drained)
+	l.drainTimer.Stop()
+	return l
+}
+
+// drained ends redisCtx unless it is too early for that.
+func (l *lifecycle) drained() {
+	if l.handling() {
+		l.drainTimer.Reset(l.lease) // handlers are waited for, so Redis may as well be
+	} else if left := -l.redisDeadline.before(time.Now()); left > 0 {
+		l.drainTimer.Reset(left)
+	} else {
+		l.endRedis()
+	}
+}
+
+// stop begins the end. When all handlers have finished, Redis has one lease to take what is to be settled, and another
+// one after each answer.
+func (l *lifecycle) stop() {
+	l.stopOnce.Do(func() {
+		l.extendDrain()
+		l.drainTimer.Reset(l.lease)
+		close(l.stopped)
+	})
+}
+
+// extendDrain gives Redis another lease.
+func (l *lifecycle) extendDrain() { l.redisDeadline.set(time.Now().Add(l.lease)) }
+
+func (l *lifecycle) stopping() bool { return closed(l.stopped) }
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// enterPhase notes what the end waits for from now on.
+func (l *lifecycle) enterPhase(what string) { l.phase.Store(&what) }
+
+// waitingFor is what the end waits for, as a part of an error.
+func (l *lifecycle) waitingFor() string {
+	if what := l.phase.Load(); what != nil {
+		return "was still waiting for " + *what
+	}
+	return "was still waiting for a fetch to be answered"
+}
+
+// retry makes attempts at a call to Redis until one succeeds, redisCtx ends, or again says no; the beginning of a stop
+// may change what that says.
+func (l *lifecycle) retry(o *outage, call string, attempt func() error, again func(n int, err error) bool) error {
+	hurry := l.stopped
+	if l.stopping() {
+		hurry = nil
+	}
+	return retry(l.redisCtx, hurry, func() error {
+		begun := time.Now()
+		err := attempt()
+		if err == nil {
+			l.extendDrain()
+		}
+		if err == nil || l.redisCtx.Err() == nil {
+			o.report(call, begun, err)
+		}
+		return err
+	}, again)
+}

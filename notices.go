@@ -1,0 +1,94 @@
+package delayqueue
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+)
+
+// A deadLetterNotice is a message that went to garbage, for the garbage handler.
+type deadLetterNotice struct {
+	msg      *Message
+	failures int
+	err      error // why
+}
+
+// maxNotices is how many messages may wait for the garbage handler.
+const maxNotices = 1000
+
+// notices tell the log and the garbage handler of messages that went to garbage, one after the other.
+type notices struct {
+	set     *settings
+	life    *lifecycle
+	waiting mailbox[deadLetterNotice] // put by the poller and the settler; taken by run
+	running sync.WaitGroup            // run, and those that follow it where the handler ended its goroutine
+}
+
+// put does not wait for the handler.
+func (n *notices) put(dead ...deadLetterNotice) {
+	for _, d := range dead {
+		n.set.log.Error("delayqueue: gave up on a message: it is in garbage", d.msg.attrs(), slog.Int("failures", d.failures), slog.Any("error", d.err))
+	}
+	if n.set.onGarbage == nil {
+		return
+	}
+	if dropped := n.waiting.putAtMost(maxNotices, dead...); dropped > 0 {
+		n.set.log.Warn("delayqueue: the garbage handler is too slow: it is not told of some messages, which are in garbage all the same", slog.Int("messages", dropped))
+	}
+}
+
+// noticeOfPoison is that of a message that became poison in a fetch.
+func noticeOfPoison(dead deadMessage) deadLetterNotice {
+	err := ErrPoison
+	record, perr := parseFail(dead.fail)
+	e, eerr := decodeEnvelope(dead.envelope)
+	if dead.envelope == "" { // there was no room for it in the reply
+		eerr = nil
+	}
+	if broken := errors.Join(perr, eerr); broken != nil {
+		err = fmt.Errorf("%w (%w)", err, broken)
+	}
+	msg := e.message(dead.id, max(record.delivery-1, 1), record.failures)
+	return deadLetterNotice{&msg, record.failures, err}
+}
+
+// run calls the garbage handler until close, or until nobody waits for it any more.
+func (n *notices) run() {
+	over := false
+	defer func() {
+		if !over { // the user's function has ended this goroutine
+			n.running.Go(n.run)
+		}
+	}()
+	for {
+		notice, ok := n.waiting.one()
+		if !ok || n.life.forceCtx.Err() != nil {
+			over = true
+			return
+		}
+		n.set.guard("garbage handler", notice.msg.attrs(), func() { n.set.onGarbage(n.set.base, notice.msg, notice.err) })
+	}
+}
+
+// close returns when the handler has been told of everything, or when Shutdown's context ends.
+func (n *notices) close() {
+	n.waiting.close()
+	told := make(chan struct{})
+	go func() { n.running.Wait(); close(told) }()
+	select {
+	case <-told:
+	case <-n.life.forceCtx.Done():
+	}
+}
+
+// guard calls a function of the user's whose panic must not end the process.
+func (s *settings) guard(what string, message slog.Attr, f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("delayqueue: "+what+" panicked", message, slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		}
+	}()
+	f()
+}

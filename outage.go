@@ -1,0 +1,58 @@
+package delayqueue
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// An outage logs the beginning and the end of a time without Redis, once each, whichever call notices. It is safe for
+// concurrent use.
+type outage struct {
+	log     *slog.Logger
+	mu      sync.Mutex
+	failing map[string]time.Time // calls that fail, each since its first failure
+	since   time.Time            // of the outage that is in the log; zero when there is none
+	last    error                // of the call that failed last
+}
+
+// outageAfter is how long a call fails before that is an outage: it may have met a connection of the
+// pool that has been dead for a while, or two.
+const outageAfter = 150 * time.Millisecond
+
+// cause is the last error while a call fails, and nil while all work.
+func (o *outage) cause() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.failing) == 0 {
+		return nil
+	}
+	return o.last
+}
+
+// report takes the result of an attempt at a call that began at begun.
+func (o *outage) report(call string, begun time.Time, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err == nil {
+		delete(o.failing, call)
+		if len(o.failing) == 0 && !o.since.IsZero() {
+			o.log.Info("delayqueue: working with Redis again", slog.Duration("outage", time.Since(o.since)))
+			o.since = time.Time{}
+		}
+		return
+	}
+	o.last = err
+	if o.failing == nil {
+		o.failing = make(map[string]time.Time)
+	}
+	since, ok := o.failing[call]
+	if !ok {
+		since = begun
+		o.failing[call] = since
+	}
+	if o.since.IsZero() && time.Since(since) >= outageAfter {
+		o.since = since
+		o.log.Error("delayqueue: cannot work with Redis, will go on trying", slog.String("call", call), slog.Any("error", err))
+	}
+}

@@ -1,0 +1,78 @@
+package delayqueue
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// This file holds small parts that goroutines share.
+
+// A signal says that something has changed. Several that nobody has received yet are one.
+type signal chan struct{}
+
+func newSignal() signal { return make(signal, 1) }
+
+func (s signal) send() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
+// A set is safe for concurrent use.
+type set[T comparable] struct {
+	mu    sync.Mutex
+	items map[T]struct{}
+	n     atomic.Int32
+}
+
+func (s *set[T]) add(item T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.items == nil {
+		s.items = make(map[T]struct{})
+	}
+	s.items[item] = struct{}{}
+	s.n.Store(int32(len(s.items)))
+}
+
+func (s *set[T]) remove(item T) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.items, item)
+	s.n.Store(int32(len(s.items)))
+}
+
+// size takes no lock.
+func (s *set[T]) size() int { return int(s.n.Load()) }
+
+func (s *set[T]) all() []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.items))
+}
+
+// each calls f for every item; nobody adds or removes one meanwhile.
+func (s *set[T]) each(f func(T)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for item := range s.items {
+		f(item)
+	}
+}
+
+// processStart is where the process's monotonic clock begins, which no step of the wall clock moves.
+var processStart = time.Now()
+
+// An atomicTime is an instant of the monotonic clock. Its zero value is processStart.
+type atomicTime struct{ ns atomic.Int64 }
+
+func (t *atomicTime) set(at time.Time) { t.ns.Store(int64(at.Sub(processStart))) }
+
+// before is how long before now it is, negative if it is after now.
+func (t *atomicTime) before(now time.Time) time.Duration {
+	return now.Sub(processStart) - time.Duration(t.ns.Load())
+}

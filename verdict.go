@@ -1,0 +1,89 @@
+package delayqueue
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A verdict is what a handler's result means.
+type verdict struct {
+	err           error          // nil: an ack, or a snooze
+	text          string         // of err, as it is kept; "": not known yet
+	skipRetry     bool           // to garbage
+	snooze        bool           // no failure
+	resetFailures bool           // a snooze after which failures count anew
+	delay         *time.Duration // the handler's own, of a snooze or a retry
+}
+
+// judge reads a handler's error.
+func judge(err error) (v verdict) {
+	if err == nil {
+		return v
+	}
+	v.err, v.text, v.skipRetry = err, errorText(err), errors.Is(err, ErrSkipRetry)
+	var snooze *snoozeError
+	var after *retryAfterError
+	switch {
+	case v.skipRetry:
+	case errors.As(err, &snooze):
+		return verdict{snooze: true, resetFailures: snooze.fresh, delay: &snooze.delay}
+	case errors.As(err, &after):
+		v.delay = &after.delay
+	}
+	return v
+}
+
+// conclude makes a verdict an outcome, which goes out whatever the user's functions do.
+func (ws *workers) conclude(ctx context.Context, d *delivery, v verdict) {
+	o := outcome{d: d, failures: d.failures, err: v.err, text: v.text}
+	defer func() {
+		ws.settler.outbox.put(o)
+		if o.kind == outcomeRetry && !v.snooze {
+			ws.set.log.Log(context.Background(), ws.set.failureLevel, "delayqueue: a delivery failed: the next one follows", d.attrs(), slog.Int("failures", o.failures),
+				slog.Int("max_retries", d.msg.MaxRetries), slog.Duration("in", o.delay), slog.String("error", o.text))
+		}
+	}()
+	switch {
+	case v.err == nil && !v.snooze:
+		return // an ack
+	case v.snooze:
+		o.kind, o.delay = outcomeRetry, min(*v.delay, maxDelay)
+		if v.resetFailures {
+			o.failures = 0
+		}
+		return
+	}
+	if o.text == "" {
+		o.text = cmp.Or(errorText(v.err), fmt.Sprintf("%T", v.err))
+	}
+	o.failures++
+	if v.skipRetry || o.failures > d.msg.MaxRetries {
+		o.kind = outcomeGarbage
+	} else if o.kind = outcomeRetry; v.delay != nil {
+		o.delay = min(*v.delay, maxDelay)
+	} else {
+		o.delay = defaultDelay(o.failures)
+		ws.set.guard("retry delay function", d.attrs(), func() { o.delay = ws.set.delayAfter(o.failures, v.err, d.message()) })
+	}
+	if ws.set.onError != nil {
+		ws.set.guard("error handler", d.attrs(), func() { ws.set.onError(ctx, d.message(), v.err) })
+	}
+}
+
+// errorText is what is kept of an error with the message: valid UTF-8, at most maxErrorText bytes.
+func errorText(err error) string {
+	text := strings.ToValidUTF8(fmt.Sprint(err), "\uFFFD")
+	if len(text) > maxErrorText {
+		text = text[:maxErrorText]
+		for !utf8.ValidString(text) {
+			text = text[:len(text)-1]
+		}
+	}
+	return text
+}
