@@ -130,7 +130,7 @@ func TestProtocolScripts(t *testing.T) {
 		if !slices.Equal(said, real) {
 			t.Errorf("%s: PROTOCOL.md has KEYS %q, the code %q", script.name, said, real)
 		}
-		for _, part := range []string{"\n- ARGV: ", "\n- Reply: ", "\n- Cost: "} {
+		for _, part := range []string{"\n- ARGV", "\n- Reply:", "\n- Cost:"} {
 			if !strings.Contains(section, part) {
 				t.Errorf("%s: PROTOCOL.md does not say %q", script.name, strings.TrimSpace(part))
 			}
