@@ -19,39 +19,39 @@ import (
 //
 //	workers  take from the buffer, call the handler, leave an outcome to the settler
 type consumer struct {
-	set     settings // does not change
-	store   *store   // over the library's own connections
-	life    *lifecycle
-	outage  outage
-	poller  poller
-	wakeUps *wakeListener
-	leases  leases
-	settler settler
-	notices notices
-	workers workers
+	settings  settings // does not change
+	store     *store   // over the library's own connections
+	lifecycle *lifecycle
+	outage    outage
+	poller    poller
+	wakeUps   *wakeListener
+	leases    leases
+	settler   settler
+	notices   notices
+	workers   workers
 }
 
-func startConsumer(s *store, set settings, ev *events, slots *workerSlots) *consumer {
-	c := &consumer{set: set, store: s.ofRun(set.lease)}
-	c.set.log = set.log.With(slog.String("queue", s.queue))
-	c.outage.log = c.set.log
-	c.life = newLifecycle(set.lease, func() bool { return c.workers.unhandled.Load() > 0 })
+func startConsumer(s *store, settings settings, ev *events, slots *workerSlots) *consumer {
+	c := &consumer{settings: settings, store: s.ofRun(settings.lease)}
+	c.settings.log = settings.log.With(slog.String("queue", s.queue))
+	c.outage.log = c.settings.log
+	c.lifecycle = newLifecycle(settings.lease, func() bool { return c.workers.unhandled.Load() > 0 })
 	c.wakeUps = newWakeListener(c.store)
 	freed := newSignal()
-	c.leases = leases{set: &c.set, store: c.store, life: c.life, outage: &c.outage, freed: freed}
-	c.notices = notices{set: &c.set, life: c.life}
+	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, outage: &c.outage, freed: freed}
+	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.settler = settler{
-		set: &c.set, store: c.store, life: c.life, outage: &c.outage, events: ev,
+		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, outage: &c.outage, events: ev,
 		leases: &c.leases, notices: &c.notices, caller: newCaller(),
 	}
-	c.workers = workers{set: &c.set, life: c.life, slots: slots, settler: &c.settler, freed: freed}
-	asked := fetchSettings{lease: set.lease, maxLosses: set.maxLosses, garbageAge: set.garbageAge, garbageMax: set.garbageMax}
+	c.workers = workers{settings: &c.settings, lifecycle: c.lifecycle, slots: slots, settler: &c.settler, freed: freed}
+	requested := fetchSettings{lease: settings.lease, maxLosses: settings.maxLosses, garbageAge: settings.garbageAge, garbageMax: settings.garbageMax}
 	c.poller = poller{
-		set: &c.set, store: c.store, life: c.life, outage: &c.outage, events: ev,
+		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, outage: &c.outage, events: ev,
 		workers: &c.workers, leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
 		freed: freed, hints: hints{changed: newSignal()}, caller: newCaller(),
-		settings: asked, agreed: asked, replyBytes: maxBatchBytes, since: time.Now(),
-		state: pollState{interval: min(set.fetchInterval, set.lease/3), wakeUps: true},
+		requested: requested, agreed: requested, replyBytes: maxBatchBytes, since: time.Now(),
+		state: pollState{interval: min(settings.fetchInterval, settings.lease/3), wakeUps: true},
 	}
 	c.workers.buffer.init()
 	c.settler.outbox.init()
@@ -70,36 +70,36 @@ func (c *consumer) run() {
 	leasing.Go(func() { c.leases.run(settled) })
 	settling.Go(c.settler.run)
 	c.notices.running.Go(c.notices.run)
-	defer context.AfterFunc(c.set.base, c.poller.freed.send)()
+	defer context.AfterFunc(c.settings.base, c.poller.freed.send)()
 
 	c.poller.run()
-	c.life.enterPhase("the connection that waits for wake-ups to close")
+	c.lifecycle.enterPhase("the connection that waits for wake-ups to close")
 	c.wakeUps.close()
 	listening.Wait()
-	c.life.enterPhase("the wake-up to be handed on to other consumers")
+	c.lifecycle.enterPhase("the wake-up to be handed on to other consumers")
 	c.poller.passWakeOn()
 	c.workers.releaseBuffered()
-	c.life.enterPhase("handlers")
+	c.lifecycle.enterPhase("handlers")
 	c.workers.slots.await(&c.workers) // handlers finish, or their limit or Shutdown gives up on them
-	c.life.enterPhase("outcomes to be settled")
+	c.lifecycle.enterPhase("outcomes to be settled")
 	c.settler.outbox.close()
 	settling.Wait()
-	c.life.enterPhase("leases to be renewed")
+	c.lifecycle.enterPhase("leases to be renewed")
 	close(settled)
 	leasing.Wait()
-	c.life.enterPhase("the garbage handler")
+	c.lifecycle.enterPhase("the garbage handler")
 	c.notices.close()
-	c.life.drainTimer.Stop()
-	c.life.endRedis()
+	c.lifecycle.drainTimer.Stop()
+	c.lifecycle.endRedis()
 	c.store.release()
-	close(c.life.done)
+	close(c.lifecycle.done)
 }
 
 // stop begins the end.
 func (c *consumer) stop() {
-	c.life.stop()
+	c.lifecycle.stop()
 	c.workers.buffer.close() // idle workers leave
 }
 
 // ended says whether consuming has ended.
-func (c *consumer) ended() bool { return closed(c.life.done) }
+func (c *consumer) ended() bool { return closed(c.lifecycle.done) }

@@ -79,26 +79,26 @@ func newSending(call, name string, cli redis.UniversalClient, opts []QueueOption
 // StartConsume begins to consume and returns a channel that closes when consuming has
 // ended, after StopConsume or Shutdown. While the queue consumes it returns the same
 // channel again; a stopped queue starts anew. It panics without a callback or handler.
-func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().life.done }
+func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().lifecycle.done }
 
 func (q *DelayQueue) start() *consumer {
 	q.made()
 	q.mu.Lock()
-	c, set := q.consumer, q.settings
+	c, settings := q.consumer, q.settings
 	q.mu.Unlock()
-	if c != nil && !c.life.stopping() {
+	if c != nil && !c.lifecycle.stopping() {
 		return c
 	}
-	if set.callback == nil && set.handler == nil {
+	if settings.callback == nil && settings.handler == nil {
 		panic(fmt.Sprintf("delayqueue: queue %q: StartConsume without a callback: give one to NewQueue, WithCallback or WithHandler", q.store.queue))
 	}
-	set.compose(q.store.queue) // not under mu: the user's code may call this queue
-	set.base = context.WithValue(set.base, servedBy{q}, true)
+	settings.compose(q.store.queue) // not under mu: the user's code may call this queue
+	settings.base = context.WithValue(settings.base, servedBy{q}, true)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.consumer == nil || q.consumer.life.stopping() {
+	if q.consumer == nil || q.consumer.lifecycle.stopping() {
 		q.ending = slices.DeleteFunc(q.consumers(), (*consumer).ended)
-		q.consumer = startConsumer(q.store, set, q.events, &q.slots)
+		q.consumer = startConsumer(q.store, settings, q.events, &q.slots)
 	}
 	return q.consumer
 }
@@ -151,14 +151,14 @@ func (q *DelayQueue) Shutdown(ctx context.Context) error {
 	}
 	for _, c := range consumers {
 		select {
-		case <-c.life.done:
+		case <-c.lifecycle.done:
 		case <-ctx.Done():
 		}
 	}
 	if consumers = slices.DeleteFunc(consumers, (*consumer).ended); len(consumers) == 0 {
 		return nil
 	}
-	why := consumers[0].life.waitingFor()
+	why := consumers[0].lifecycle.waitingFor()
 	running := 0
 	for _, c := range consumers {
 		running += c.workers.abandonAll()
@@ -170,7 +170,7 @@ func (q *DelayQueue) Shutdown(ctx context.Context) error {
 			continue // nothing to release, or nobody to take it
 		}
 		select {
-		case <-c.life.done:
+		case <-c.lifecycle.done:
 		case <-limit.Done():
 		}
 	}
@@ -202,9 +202,9 @@ func (q *DelayQueue) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		c.stop()
-	case <-c.life.done:
+	case <-c.lifecycle.done:
 	}
-	<-c.life.done
+	<-c.lifecycle.done
 	return nil
 }
 

@@ -83,14 +83,14 @@ func idsOf(ds []*delivery) []string {
 }
 
 // decode makes deliveries of what a fetch brought. asked is when that was called, at when it answered.
-func decode(got *fetched, maxLosses int, asked, at time.Time) []*delivery {
+func decode(got *fetched, maxLosses int, sentAt, answeredAt time.Time) []*delivery {
 	all := make([]delivery, len(got.tags))
 	ds := make([]*delivery, len(got.tags))
 	for i, tag := range got.tags {
 		d := &all[i]
 		ds[i] = d
 		var record failRecord
-		d.tag, d.fetched, d.bytes = tag, at, len(got.envelopes[i])
+		d.tag, d.fetched, d.bytes = tag, answeredAt, len(got.envelopes[i])
 		d.id, d.number = splitTag(tag)
 		e, broken := decodeEnvelope(got.envelopes[i])
 		if i < len(got.fails) && got.fails[i] != "" {
@@ -99,7 +99,7 @@ func decode(got *fetched, maxLosses int, asked, at time.Time) []*delivery {
 			broken = errors.Join(broken, err)
 		}
 		d.broken = broken
-		d.leased.set(asked)
+		d.leased.set(sentAt)
 		d.lastAttempt = record.losses > 0 && record.losses >= maxLosses-1
 		d.key, d.ttl, d.failures, d.losses = e.key, e.ttl, record.failures, record.losses
 		d.msg = e.message(d.id, d.number, record.failures)
@@ -140,12 +140,12 @@ func unfit(d *delivery, now serverTime) (o outcome, ok bool) {
 var errNotReceived = errors.New("the message does not come through")
 
 // notReceived is the outcome of a delivery whose message does not come through: a loss.
-func notReceived(h heldMessage, maxLosses int, at time.Time) outcome {
+func notReceived(h heldMessage, maxLosses int, answeredAt time.Time) outcome {
 	record, err := parseFail(h.fail)
 	if err != nil {
 		record = failRecord{}
 	}
-	d := &delivery{tag: h.tag, key: h.key, failures: record.failures, losses: record.losses, fetched: at}
+	d := &delivery{tag: h.tag, key: h.key, failures: record.failures, losses: record.losses, fetched: answeredAt}
 	d.id, d.number = splitTag(h.tag)
 	d.msg = Message{ID: d.id, Key: h.key, Delivery: d.number, Failures: d.failures}
 	o := outcome{d: d, kind: outcomeRetry, failures: d.failures, losses: d.losses + 1, text: errNotReceived.Error()}

@@ -117,7 +117,7 @@ func TestFetchArrivesAfterItsRepeat(t *testing.T) {
 	eventually(t, "the repeat hands it out", func() bool { return got.of("x 1") == 1 })
 	eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
 	q.StopConsume()
-	<-q.consumer.life.done
+	<-q.consumer.lifecycle.done
 	f.send(f.queue(nil), "y") // what the original could take, with nobody there
 	release()
 	if state := f.check(); len(state.Unack) != 0 || len(state.Pending) != 1 {

@@ -73,44 +73,44 @@ const optionalAttempts = 3
 // fetch makes attempts at one call until Redis answers, or until a lease after the stop: then
 // what it may have handed out is lost anyway. A consumer that stops does not wait for a fetch that
 // can have handed out nothing. asked is when the attempt began that was answered.
-func (p *poller) fetch(a ask) (got fetched, asked time.Time, err error) {
+func (p *poller) fetch(a ask) (got fetched, sentAt time.Time, err error) {
 	p.caller.next()
 	held := p.leases.held.totals()
 	a.holds = held.lastAttempts > 0
 	b := replyBudget{bytes: p.replyBytes}
-	if p.set.maxBytes > 0 {
-		b.bytes = min(b.bytes, max(p.set.maxBytes-held.bytes, 1))
+	if p.settings.maxBytes > 0 {
+		b.bytes = min(b.bytes, max(p.settings.maxBytes-held.bytes, 1))
 	}
 	carriedOut := false // perhaps
 	for over := false; !over && err == nil; over = b.answered(&got) {
-		err = p.life.retry(p.outage, "fetch", func() (err error) {
-			asked, a.bytes, a.probe = time.Now(), b.bytes, b.bytes == 0
-			if got, err = p.store.fetch(p.life.redisCtx, p.caller, a, &p.settings); err != nil {
+		err = p.lifecycle.retry(p.outage, "fetch", func() (err error) {
+			sentAt, a.bytes, a.probe = time.Now(), b.bytes, b.bytes == 0
+			if got, err = p.store.fetch(p.lifecycle.redisCtx, p.caller, a, &p.requested); err != nil {
 				b.failed(err)
-				p.caller.replaceIfStale(err, p.set.log)
+				p.caller.replaceIfStale(err, p.settings.log)
 			}
 			return err
 		}, func(n int, err error) bool {
 			carriedOut = carriedOut || !unsent(err)
-			return !p.life.stopping() || carriedOut && a.want > 0 || n < optionalAttempts
+			return !p.lifecycle.stopping() || carriedOut && a.want > 0 || n < optionalAttempts
 		})
 	}
 	if p.replyBytes = min(2*p.replyBytes, maxBatchBytes); b.lost > 0 {
 		p.replyBytes = smallReply
 	}
-	return got, asked, err
+	return got, sentAt, err
 }
 
 // accept takes in what a fetch brought that was asked for and answered at these instants.
-func (p *poller) accept(got *fetched, asked, at time.Time) {
-	p.report(got, at)
+func (p *poller) accept(got *fetched, sentAt, answeredAt time.Time) {
+	p.report(got, answeredAt)
 	for _, dead := range got.dead {
 		p.events.tell(FinalFailedEvent, 1, dead.id)
 		p.notices.put(noticeOfPoison(dead))
 	}
 	for _, h := range got.held {
-		o := notReceived(h, p.agreed.maxLosses, at)
-		p.set.log.Error("delayqueue: a message does not come through: the line is too slow for it within a lease, or a limit of the server's cuts it",
+		o := notReceived(h, p.agreed.maxLosses, answeredAt)
+		p.settings.log.Error("delayqueue: a message does not come through: the line is too slow for it within a lease, or a limit of the server's cuts it",
 			o.d.attrs(), slog.Int("bytes", h.size), slog.Int("losses", o.losses))
 		p.leases.held.add(o.d)
 		p.settler.settle(o)
@@ -118,18 +118,18 @@ func (p *poller) accept(got *fetched, asked, at time.Time) {
 	if len(got.tags) == 0 {
 		return
 	}
-	ds := decode(got, p.agreed.maxLosses, asked, at)
+	ds := decode(got, p.agreed.maxLosses, sentAt, answeredAt)
 	p.leases.held.add(ds...)
 	if p.events.on() {
 		ids := idsOf(ds)
 		p.events.tell(ReadyEvent, len(ids), ids...)
 		p.events.tell(DeliveredEvent, len(ids), ids...)
 	}
-	p.workers.put(p.setAside(ds, serverTime(got.now), at))
+	p.workers.put(p.setAside(ds, serverTime(got.now), answeredAt))
 }
 
 // setAside settles deliveries that no handler should see, and returns the others.
-func (p *poller) setAside(ds []*delivery, clock serverTime, at time.Time) []*delivery {
+func (p *poller) setAside(ds []*delivery, clock serverTime, answeredAt time.Time) []*delivery {
 	fit, newer := ds[:0], 0
 	for _, d := range ds {
 		o, ok := unfit(d, clock)
@@ -140,36 +140,36 @@ func (p *poller) setAside(ds []*delivery, clock serverTime, at time.Time) []*del
 		if o.kind == outcomeRetry {
 			newer++
 		} else if d.broken != nil {
-			p.set.log.Error("delayqueue: a broken message goes to garbage: another program writes to this queue", d.attrs(), slog.Any("error", d.broken))
+			p.settings.log.Error("delayqueue: a broken message goes to garbage: another program writes to this queue", d.attrs(), slog.Any("error", d.broken))
 		}
 		p.settler.settle(o)
 	}
-	if n := p.newer.add(newer, at); n > 0 {
-		p.set.log.Warn("delayqueue: set aside messages that only a newer version of this library can read", slog.Int("times", n))
+	if n := p.newer.add(newer, answeredAt); n > 0 {
+		p.settings.log.Warn("delayqueue: set aside messages that only a newer version of this library can read", slog.Int("times", n))
 	}
 	return fit
 }
 
 // report logs, and tells event listeners, what a fetch says of the queue.
-func (p *poller) report(got *fetched, at time.Time) {
+func (p *poller) report(got *fetched, answeredAt time.Time) {
 	if got.lost > 0 {
-		p.set.log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", got.lost), slog.Int("poison", len(got.dead)))
+		p.settings.log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", got.lost), slog.Int("poison", len(got.dead)))
 	}
 	if got.first == 1 && p.seenQueue {
-		p.set.log.Error("delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, or a failover that lost them")
+		p.settings.log.Error("delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, or a failover that lost them")
 		p.events.tell(VanishedEvent, 1)
 	}
 	p.seenQueue = true
 	p.events.tell(VanishedEvent, got.dropped)
-	if got.agreed != p.agreed && got.agreed != p.settings {
-		p.set.log.Warn("delayqueue: other consumers of this queue have other settings: the most that one of them asks for holds for all",
-			slog.Group("this", p.settings.attrs()...), slog.Group("all", got.agreed.attrs()...))
+	if got.agreed != p.agreed && got.agreed != p.requested {
+		p.settings.log.Warn("delayqueue: other consumers of this queue have other settings: the most that one of them asks for holds for all",
+			slog.Group("this", p.requested.attrs()...), slog.Group("all", got.agreed.attrs()...))
 	}
 	p.agreed = got.agreed
-	if n := p.dropped.add(got.dropped, at); n > 0 {
-		p.set.log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue", slog.Int("tags", n))
+	if n := p.dropped.add(got.dropped, answeredAt); n > 0 {
+		p.settings.log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue", slog.Int("tags", n))
 	}
-	p.set.logTrimmed(got.trimmed)
+	p.settings.logTrimmed(got.trimmed)
 	p.events.tell(LostEvent, got.lost)
 }
 

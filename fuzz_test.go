@@ -144,14 +144,14 @@ func FuzzDelivery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, tag, envelope, record string, maxLosses int) {
 		set := defaultSettings(nil)
 		set.log = slog.New(slog.DiscardHandler)
-		s := &settler{set: &set}
+		s := &settler{settings: &set}
 		s.outbox.init()
 		got := fetched{now: rigBase, tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record}}
 		d := decode(&got, maxLosses, time.Time{}, time.Time{})[0]
 		if o, ok := unfit(d, serverTime(got.now)); ok {
 			s.settle(o)
 		} else {
-			(&workers{set: &set, settler: s}).conclude(context.Background(), d, verdict{err: errBoom})
+			(&workers{settings: &set, settler: s}).conclude(context.Background(), d, verdict{err: errBoom})
 		}
 		s.settle(notReceived(heldMessage{tag: tag, size: len(envelope), fail: record}, maxLosses, time.Time{}))
 		noticeOfPoison(deadMessage{tag, envelope, record})

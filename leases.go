@@ -10,17 +10,17 @@ import (
 
 // leases are the deliveries that a consumer holds, from fetch to settlement. It renews their leases every third of one.
 type leases struct {
-	set    *settings
-	store  *store
-	life   *lifecycle
-	outage *outage
-	held   heldList
-	freed  signal // sent when the consumer holds less; the poller receives it
+	settings  *settings
+	store     *store
+	lifecycle *lifecycle
+	outage    *outage
+	held      heldList
+	freed     signal // sent when the consumer holds less; the poller receives it
 }
 
 // run renews leases until quit closes.
 func (l *leases) run(quit <-chan struct{}) {
-	interval := l.set.lease / 3
+	interval := l.settings.lease / 3
 	timer := time.NewTimer(interval)
 	defer timer.Stop()
 	for attempt := 0; ; {
@@ -32,7 +32,7 @@ func (l *leases) run(quit <-chan struct{}) {
 		begun := time.Now()
 		err := l.renew()
 		attempt++
-		if err == nil || l.life.redisCtx.Err() == nil {
+		if err == nil || l.lifecycle.redisCtx.Err() == nil {
 			l.outage.report("extend", begun, err)
 		}
 		if err == nil {
@@ -41,7 +41,7 @@ func (l *leases) run(quit <-chan struct{}) {
 			continue
 		}
 		l.cancelOverdue()
-		timer.Reset(min(backoff(attempt), l.set.lease/10)) // soon after an outage the lease may be near its end
+		timer.Reset(min(backoff(attempt), l.settings.lease/10)) // soon after an outage the lease may be near its end
 	}
 }
 
@@ -49,8 +49,8 @@ func (l *leases) run(quit <-chan struct{}) {
 func (l *leases) renew() error {
 	for ds := range slices.Chunk(l.held.all(), maxBatch) {
 		begun := time.Now()
-		ctx, cancel := context.WithTimeout(l.life.redisCtx, l.set.lease/3) // so that the end of a lease is noticed
-		answers, err := l.store.extend(ctx, l.set.lease, ds)
+		ctx, cancel := context.WithTimeout(l.lifecycle.redisCtx, l.settings.lease/3) // so that the end of a lease is noticed
+		answers, err := l.store.extend(ctx, l.settings.lease, ds)
 		cancel()
 		if err != nil {
 			return err
@@ -59,7 +59,7 @@ func (l *leases) renew() error {
 			switch d := ds[i]; {
 			case answer == leaseRenewed:
 				d.leased.set(begun)
-			case answer == leaseGone && !d.leaseOver(l.set.lease, time.Now()):
+			case answer == leaseGone && !d.leaseOver(l.settings.lease, time.Now()):
 				l.lose(d, ErrCanceled)
 			default: // of those that are gone, another consumer may have acked it
 				l.lose(d, ErrDeliveryLost)
@@ -75,7 +75,7 @@ func (l *leases) lose(d *delivery, cause error) {
 		return
 	}
 	l.remove(d)
-	l.set.log.Warn("delayqueue: a delivery is not ours any more: its handler's context ends and its result is void", d.attrs(), slog.Any("cause", cause))
+	l.settings.log.Warn("delayqueue: a delivery is not ours any more: its handler's context ends and its result is void", d.attrs(), slog.Any("cause", cause))
 	d.cancelHandler(cause)
 }
 
@@ -83,10 +83,10 @@ func (l *leases) lose(d *delivery, cause error) {
 // answered for so long. Their results count all the same if the leases are renewed after all.
 func (l *leases) cancelOverdue() {
 	for _, d := range l.held.all() {
-		if !d.leaseOver(l.set.lease, time.Now()) || d.overdue.Swap(true) || d.cancel.Load() == nil {
+		if !d.leaseOver(l.settings.lease, time.Now()) || d.overdue.Swap(true) || d.cancel.Load() == nil {
 			continue
 		}
-		l.set.log.Warn("delayqueue: the lease of a delivery is over, for Redis has not been heard: its handler's context ends", d.attrs())
+		l.settings.log.Warn("delayqueue: the lease of a delivery is over, for Redis has not been heard: its handler's context ends", d.attrs())
 		d.cancelHandler(ErrDeliveryLost)
 	}
 }

@@ -46,7 +46,7 @@ func TestShutdownBesideStart(t *testing.T) {
 	for range 300 {
 		q.StartConsume()
 		_ = q.Shutdown(over)
-		if c := q.current(); c != nil && c.life.forceCtx.Err() != nil && !c.life.stopping() {
+		if c := q.current(); c != nil && c.lifecycle.forceCtx.Err() != nil && !c.lifecycle.stopping() {
 			t.Error("a consumer goes on whose workers have been sent away")
 			break
 		}
@@ -140,7 +140,7 @@ func TestConcurrencyIsTheQueues(t *testing.T) {
 		receive(t, "the last consumer has the workers that the first one leaves", started)
 	}
 	for _, c := range consumers[:5] {
-		receive(t, "each consumer but the last ends", c.life.done)
+		receive(t, "each consumer but the last ends", c.lifecycle.done)
 	}
 	q.StopConsume()
 	settledDown(t, q.current())

@@ -20,22 +20,22 @@ const maxNotices = 1000
 
 // notices tell the log and the garbage handler of messages that went to garbage, one after the other.
 type notices struct {
-	set     *settings
-	life    *lifecycle
-	waiting mailbox[deadLetterNotice] // put by the poller and the settler; taken by run
-	running sync.WaitGroup            // run, and those that follow it where the handler ended its goroutine
+	settings  *settings
+	lifecycle *lifecycle
+	waiting   mailbox[deadLetterNotice] // put by the poller and the settler; taken by run
+	running   sync.WaitGroup            // run, and those that follow it where the handler ended its goroutine
 }
 
 // put does not wait for the handler.
 func (n *notices) put(dead ...deadLetterNotice) {
 	for _, d := range dead {
-		n.set.log.Error("delayqueue: gave up on a message: it is in garbage", d.msg.attrs(), slog.Int("failures", d.failures), slog.Any("error", d.err))
+		n.settings.log.Error("delayqueue: gave up on a message: it is in garbage", d.msg.attrs(), slog.Int("failures", d.failures), slog.Any("error", d.err))
 	}
-	if n.set.onGarbage == nil {
+	if n.settings.onGarbage == nil {
 		return
 	}
 	if dropped := n.waiting.putAtMost(maxNotices, dead...); dropped > 0 {
-		n.set.log.Warn("delayqueue: the garbage handler is too slow: it is not told of some messages, which are in garbage all the same", slog.Int("messages", dropped))
+		n.settings.log.Warn("delayqueue: the garbage handler is too slow: it is not told of some messages, which are in garbage all the same", slog.Int("messages", dropped))
 	}
 }
 
@@ -64,11 +64,11 @@ func (n *notices) run() {
 	}()
 	for {
 		notice, ok := n.waiting.one()
-		if !ok || n.life.forceCtx.Err() != nil {
+		if !ok || n.lifecycle.forceCtx.Err() != nil {
 			over = true
 			return
 		}
-		n.set.guard("garbage handler", notice.msg.attrs(), func() { n.set.onGarbage(n.set.base, notice.msg, notice.err) })
+		n.settings.guard("garbage handler", notice.msg.attrs(), func() { n.settings.onGarbage(n.settings.base, notice.msg, notice.err) })
 	}
 }
 
@@ -79,7 +79,7 @@ func (n *notices) close() {
 	go func() { n.running.Wait(); close(told) }()
 	select {
 	case <-told:
-	case <-n.life.forceCtx.Done():
+	case <-n.lifecycle.forceCtx.Done():
 	}
 }
 

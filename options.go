@@ -115,7 +115,7 @@ func (q *DelayQueue) set(call string, ok bool, rule string, change func(*setting
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.consumer != nil && !q.consumer.life.stopping() {
+	if q.consumer != nil && !q.consumer.lifecycle.stopping() {
 		panic("delayqueue: " + call + " while consuming: call it before StartConsume, or stop the queue first")
 	}
 	change(&q.settings)

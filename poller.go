@@ -10,16 +10,16 @@ import (
 // A poller fetches messages: while there is room and something is due, at the instants of wake-ups, and at least once
 // an interval. It gives them to the workers.
 type poller struct {
-	set     *settings
-	store   *store
-	life    *lifecycle
-	outage  *outage
-	events  *events
-	workers *workers
-	leases  *leases
-	settler *settler
-	notices *notices
-	wakeUps *wakeListener
+	settings  *settings
+	store     *store
+	lifecycle *lifecycle
+	outage    *outage
+	events    *events
+	workers   *workers
+	leases    *leases
+	settler   *settler
+	notices   *notices
+	wakeUps   *wakeListener
 
 	freed      signal      // sent by workers and leases: there may be room for more
 	hints      hints       // put by senders of this process
@@ -29,7 +29,7 @@ type poller struct {
 	state      pollState
 	timer      *time.Timer
 	caller     *caller
-	settings   fetchSettings // that this consumer asks for
+	requested  fetchSettings // that this consumer asks for
 	agreed     fetchSettings // that hold for all consumers of the queue
 	replyBytes int           // that the next fetch asks for
 	since      time.Time     // start of the consumer
@@ -81,13 +81,13 @@ func (s *pollState) due(now time.Time) bool {
 }
 
 // answered takes what the answer to a poll says. rearm says whether the poll set the alarm for another consumer.
-func (s *pollState) answered(clock, next serverTime, rearm bool, asked, at time.Time) {
-	rtt := at.Sub(asked)
+func (s *pollState) answered(clock, next serverTime, rearm bool, sentAt, answeredAt time.Time) {
+	rtt := answeredAt.Sub(sentAt)
 	if s.rtt == 0 {
 		s.rtt = rtt
 	}
 	s.rtt += (rtt - s.rtt) / 8
-	s.clock, s.clockAt = clock, asked.Add(rtt/2)
+	s.clock, s.clockAt = clock, sentAt.Add(rtt/2)
 	s.moreDue = next != 0 && next <= clock
 	if !s.wakeUps {
 		s.heldWake = next
@@ -127,7 +127,7 @@ func (p *poller) run() {
 	p.timer = time.NewTimer(0)
 	defer p.timer.Stop()
 	p.poll(false)
-	for !p.life.stopping() {
+	for !p.lifecycle.stopping() {
 		p.step()
 	}
 	p.workers.releaseBuffered()
@@ -154,7 +154,7 @@ func (p *poller) step() {
 	}
 	p.timer.Reset(max(idle, 0))
 	select {
-	case <-p.life.stopped:
+	case <-p.lifecycle.stopped:
 	case <-p.freed:
 	case <-p.timer.C:
 		p.workers.releaseStale()
@@ -182,19 +182,19 @@ func (p *poller) step() {
 
 // room is how many deliveries to ask for now.
 func (p *poller) room() int {
-	if p.set.base.Err() != nil {
+	if p.settings.base.Err() != nil {
 		return 0 // no handler could do anything
 	}
-	return limitRoom(p.set, p.workers.room(p.state.rtt), int(p.workers.active.Load()), p.leases.held.totals())
+	return limitRoom(p.settings, p.workers.room(p.state.rtt), int(p.workers.active.Load()), p.leases.held.totals())
 }
 
 // limitRoom applies the bounds of what a consumer holds to the room that its workers have.
-func limitRoom(set *settings, room, workers int, held heldSums) int {
-	if set.maxBytes > 0 && held.bytes >= set.maxBytes {
+func limitRoom(settings *settings, room, workers int, held heldSums) int {
+	if settings.maxBytes > 0 && held.bytes >= settings.maxBytes {
 		return 0
 	}
-	if set.fetchLimit > 0 {
-		room = min(room, set.fetchLimit-held.deliveries)
+	if settings.fetchLimit > 0 {
+		room = min(room, settings.fetchLimit-held.deliveries)
 	}
 	return max(min(room, maxBatch, workers+4*maxBatch-held.deliveries), 0)
 }
@@ -210,9 +210,9 @@ func (p *poller) setWakeUps(on bool, err error) {
 	p.state.wakeUps = on
 	p.wakeUpsOff.Store(!on)
 	if on {
-		p.set.log.Info("delayqueue: wake-ups work again")
+		p.settings.log.Info("delayqueue: wake-ups work again")
 	} else {
-		p.set.log.Warn("delayqueue: cannot wait for wake-ups: messages that other processes send are seen at the next look",
+		p.settings.log.Warn("delayqueue: cannot wait for wake-ups: messages that other processes send are seen at the next look",
 			slog.Duration("interval", p.state.interval), slog.Any("error", err))
 	}
 }
@@ -220,9 +220,9 @@ func (p *poller) setWakeUps(on bool, err error) {
 // poll fetches once. With rearm it sets the alarm for whatever is next, for others to serve.
 func (p *poller) poll(rearm bool) {
 	s, begun := &p.state, time.Now()
-	got, asked, err := p.fetch(ask{want: p.room(), rearm: rearm, says: p.presence(begun)})
-	now := time.Now()
-	s.nextPoll = now.Add(s.interval - rand.N(s.interval/8+1)) // so that consumers do not fall into step
+	got, sentAt, err := p.fetch(ask{want: p.room(), rearm: rearm, says: p.presence(begun)})
+	answeredAt := time.Now()
+	s.nextPoll = answeredAt.Add(s.interval - rand.N(s.interval/8+1)) // so that consumers do not fall into step
 	if err != nil {
 		return // stopping
 	}
@@ -230,15 +230,15 @@ func (p *poller) poll(rearm bool) {
 		p.listened, s.failures = listened, 0
 		p.setWakeUps(true, nil)
 	}
-	if asked.Sub(begun) > outageAfter { // the wake listener's connection may have suffered from the same
+	if sentAt.Sub(begun) > outageAfter { // the wake listener's connection may have suffered from the same
 		s.failures = 0
 		p.wakeUps.retryNow.send()
 	}
 	if s.wakeUps && s.waiting && !rearm && s.heldWake == 0 && !s.moreDue && s.missedWake(got.envelopes, serverTime(got.now)) {
 		p.wakeUps.drop()
 	}
-	s.answered(serverTime(got.now), serverTime(got.next), rearm, asked, now)
-	p.accept(&got, asked, now)
+	s.answered(serverTime(got.now), serverTime(got.next), rearm, sentAt, answeredAt)
+	p.accept(&got, sentAt, answeredAt)
 }
 
 // passWakeOn sets the alarm for other consumers when this one has stopped: it may have taken a marker that it will not
@@ -251,10 +251,10 @@ func (p *poller) passWakeOn() {
 		if p.outage.cause() != nil {
 			return
 		}
-		got, asked, err := p.fetch(ask{rearm: rearm, says: presenceLeaving})
+		got, sentAt, err := p.fetch(ask{rearm: rearm, says: presenceLeaving})
 		if err != nil {
 			return
 		}
-		p.accept(&got, asked, time.Now())
+		p.accept(&got, sentAt, time.Now())
 	}
 }

@@ -112,7 +112,7 @@ func (p *poller) presence(now time.Time) string {
 	}
 	p.presenceAt = now
 	self := presence{
-		Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(p.since).Microseconds(), Concurrency: p.set.concurrency,
+		Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(p.since).Microseconds(), Concurrency: p.settings.concurrency,
 		Handling: p.workers.handling(now),
 	}
 	text, err := json.Marshal(self)

@@ -16,7 +16,7 @@ import (
 // what is left over there stalls those that follow.
 func settledDown(t *testing.T, c *consumer) {
 	t.Helper()
-	<-c.life.done
+	<-c.lifecycle.done
 	eventually(t, "every count of the consumer is zero", func() bool {
 		return c.workers.unhandled.Load() == 0 && c.workers.running.size() == 0 && c.leases.held.totals() == heldSums{} && len(c.leases.held.all()) == 0
 	})
@@ -206,7 +206,7 @@ func TestLostWhileItLeaves(t *testing.T) {
 	d := &delivery{id: "x", tag: "x", number: 1}
 	c.leases.held.add(d)
 	c.workers.unhandled.Add(1)
-	w := &worker{of: &c.workers}
+	w := &worker{workers: &c.workers}
 	c.leases.lose(d, ErrDeliveryLost)
 	w.serve(d)
 	if w.gone {

@@ -39,15 +39,15 @@ func (o *outcome) plain() bool {
 
 // A settler sends outcomes to Redis: what gathers while one call is under way goes out with the next.
 type settler struct {
-	set     *settings
-	store   *store
-	life    *lifecycle
-	outage  *outage
-	events  *events
-	leases  *leases
-	notices *notices
-	outbox  mailbox[outcome] // put by workers, the poller and Shutdown; taken by run
-	caller  *caller          // of run
+	settings  *settings
+	store     *store
+	lifecycle *lifecycle
+	outage    *outage
+	events    *events
+	leases    *leases
+	notices   *notices
+	outbox    mailbox[outcome] // put by workers, the poller and Shutdown; taken by run
+	caller    *caller          // of run
 }
 
 // settle takes the outcome of a delivery, unless it has another or is lost.
@@ -75,13 +75,13 @@ func (s *settler) run() {
 		batch = append(plain, others...)
 		var done settled
 		s.caller.next()
-		err := s.life.retry(s.outage, "settle", func() (err error) {
-			if done, err = s.store.settle(s.life.redisCtx, s.caller, batch, len(plain)); err != nil {
-				s.caller.replaceIfStale(err, s.set.log)
+		err := s.lifecycle.retry(s.outage, "settle", func() (err error) {
+			if done, err = s.store.settle(s.lifecycle.redisCtx, s.caller, batch, len(plain)); err != nil {
+				s.caller.replaceIfStale(err, s.settings.log)
 			}
 			return err
 		}, func(n int, err error) bool { return !errors.Is(err, ErrBadReply) || n < optionalAttempts })
-		s.set.logTrimmed(done.trimmed)
+		s.settings.logTrimmed(done.trimmed)
 		s.finish(batch, done.void, err)
 	}
 }
@@ -95,7 +95,7 @@ func (s *settler) finish(batch []outcome, void []int, err error) {
 	}
 	s.leases.remove(ds...)
 	if err != nil {
-		s.set.log.Error("delayqueue: gave up settling: those of these messages that are not settled will be delivered again when their leases have run out",
+		s.settings.log.Error("delayqueue: gave up settling: those of these messages that are not settled will be delivered again when their leases have run out",
 			slog.Any("error", err), attrsOf(ds))
 		return
 	}
@@ -108,7 +108,7 @@ func (s *settler) finish(batch []outcome, void []int, err error) {
 		batch[i].err = nil
 	}
 	if len(late) > 0 {
-		s.set.log.Warn("delayqueue: settlements came too late and changed nothing: the deliveries were lost or the messages canceled",
+		s.settings.log.Warn("delayqueue: settlements came too late and changed nothing: the deliveries were lost or the messages canceled",
 			slog.Int("messages", len(late)), attrsOf(late))
 	}
 	var dead []deadLetterNotice

@@ -45,7 +45,7 @@ func (ws *workers) conclude(ctx context.Context, d *delivery, v verdict) {
 	defer func() {
 		ws.settler.outbox.put(o)
 		if o.kind == outcomeRetry && !v.snooze {
-			ws.set.log.Log(context.Background(), ws.set.failureLevel, "delayqueue: a delivery failed: the next one follows", d.attrs(), slog.Int("failures", o.failures),
+			ws.settings.log.Log(context.Background(), ws.settings.failureLevel, "delayqueue: a delivery failed: the next one follows", d.attrs(), slog.Int("failures", o.failures),
 				slog.Int("max_retries", d.msg.MaxRetries), slog.Duration("in", o.delay), slog.String("error", o.text))
 		}
 	}()
@@ -69,10 +69,10 @@ func (ws *workers) conclude(ctx context.Context, d *delivery, v verdict) {
 		o.delay = min(*v.delay, maxDelay)
 	} else {
 		o.delay = defaultDelay(o.failures)
-		ws.set.guard("retry delay function", d.attrs(), func() { o.delay = ws.set.delayAfter(o.failures, v.err, d.message()) })
+		ws.settings.guard("retry delay function", d.attrs(), func() { o.delay = ws.settings.delayAfter(o.failures, v.err, d.message()) })
 	}
-	if ws.set.onError != nil {
-		ws.set.guard("error handler", d.attrs(), func() { ws.set.onError(ctx, d.message(), v.err) })
+	if ws.settings.onError != nil {
+		ws.settings.guard("error handler", d.attrs(), func() { ws.settings.onError(ctx, d.message(), v.err) })
 	}
 }
 

@@ -13,20 +13,20 @@ import (
 // A worker serves deliveries one after the other until the buffer is closed, or until it is
 // replaced because its callback ran past its limit or past the end of Shutdown's context.
 type worker struct {
-	of      *workers
+	workers *workers
 	serving atomic.Pointer[delivery] // handed to the handler; stored by the worker, read by presence and Shutdown
 	gone    bool                     // its slot is given up; of its goroutine alone
 }
 
 // start starts a worker that has a slot.
 func (ws *workers) start() {
-	w := &worker{of: ws}
+	w := &worker{workers: ws}
 	ws.running.add(w)
 	go w.run()
 }
 
 func (w *worker) run() {
-	ws := w.of
+	ws := w.workers
 	defer func() {
 		ws.running.remove(w)
 		if !w.gone { // runtime.Goexit in the user's code ends this goroutine, and another takes over its slot
@@ -39,7 +39,7 @@ func (w *worker) run() {
 		case !ok:
 			w.gone = true
 			ws.slots.release(ws)
-		case ws.life.stopping():
+		case ws.lifecycle.stopping():
 			ws.release(d)
 		default:
 			w.serve(d)
@@ -49,9 +49,9 @@ func (w *worker) run() {
 
 // serve hands one delivery to the handler and settles it.
 func (w *worker) serve(d *delivery) {
-	set := w.of.set
-	ctx := set.base
-	if set.handle != nil {
+	settings := w.workers.settings
+	ctx := settings.base
+	if settings.handle != nil {
 		var cancel context.CancelCauseFunc
 		ctx, cancel = context.WithCancelCause(ctx)
 		defer cancel(nil)
@@ -64,15 +64,15 @@ func (w *worker) serve(d *delivery) {
 	d.started.set(start)
 	w.serving.Store(d)
 	// Shutdown's context or the base context has ended, or the delivery was lost in the buffer.
-	if w.of.life.forceCtx.Err() != nil || set.base.Err() != nil || d.fate.Load() != fateOpen || d.leaseOver(set.lease, start) {
+	if w.workers.lifecycle.forceCtx.Err() != nil || settings.base.Err() != nil || d.fate.Load() != fateOpen || d.leaseOver(settings.lease, start) {
 		return
 	}
 	started = true
-	if set.limit > 0 {
-		timer := time.AfterFunc(set.limit, func() { w.of.expire(ctx, d) })
+	if settings.limit > 0 {
+		timer := time.AfterFunc(settings.limit, func() { w.workers.expire(ctx, d) })
 		defer timer.Stop()
 	}
-	v = set.call(ctx, d)
+	v = settings.call(ctx, d)
 }
 
 var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", ErrPanicked)
@@ -81,7 +81,7 @@ var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", Err
 // goroutine. It settles before it counts, so that nobody sees a free worker whose outcome is
 // not queued yet.
 func (w *worker) settle(ctx context.Context, d *delivery, v verdict, started bool, took time.Duration) {
-	ws := w.of
+	ws := w.workers
 	w.serving.Store(nil)
 	if !started {
 		took = 0
@@ -89,7 +89,7 @@ func (w *worker) settle(ctx context.Context, d *delivery, v verdict, started boo
 	switch {
 	case d.claim(fateSettled):
 		defer ws.finished(took)
-		if !started || ws.set.cutShort(d, v) {
+		if !started || ws.settings.cutShort(d, v) {
 			ws.settler.outbox.put(d.released())
 			return
 		}
@@ -136,9 +136,9 @@ func (s *settings) call(ctx context.Context, d *delivery) (v verdict) {
 // expire is what happens at the limit: a failure now, and a new worker in place of the one
 // whose callback may never return.
 func (ws *workers) expire(ctx context.Context, d *delivery) {
-	limit := ws.set.limit
+	limit := ws.settings.limit
 	ws.abandon(d, ErrConsumeTimeout, limit, func() {
-		ws.set.log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(), slog.Duration("limit", limit))
+		ws.settings.log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(), slog.Duration("limit", limit))
 		ws.conclude(ctx, d, verdict{err: fmt.Errorf("%w of %v", ErrConsumeTimeout, limit)})
 	})
 }
@@ -154,8 +154,8 @@ func (ws *workers) abandon(d *delivery, cause error, took time.Duration, settle 
 	defer func() { // also if the user's error handler ends this goroutine
 		stuck, used := ws.slots.replace(ws) // until now the slot was ours, so the settler cannot have left
 		ws.finished(took)
-		if used < ws.set.concurrency && !ws.life.stopping() {
-			ws.set.log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
+		if used < ws.settings.concurrency && !ws.lifecycle.stopping() {
+			ws.settings.log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
 				slog.Int("running_on", stuck), slog.Int("workers", used))
 		}
 	}()

@@ -11,11 +11,11 @@ const maxBuffered = 100 * time.Millisecond
 
 // workers handle the deliveries of one consumer. They know of its queue only where outcomes go.
 type workers struct {
-	set     *settings
-	life    *lifecycle
-	slots   *workerSlots
-	settler *settler
-	freed   signal // sent when there may be room for more; the poller receives it
+	settings  *settings
+	lifecycle *lifecycle
+	slots     *workerSlots
+	settler   *settler
+	freed     signal // sent when there may be room for more; the poller receives it
 
 	buffer    mailbox[*delivery] // fetched, not yet started; put by the poller, taken by workers
 	running   set[*worker]       // their goroutines, those that run on after their replacement included
@@ -89,8 +89,8 @@ func (ws *workers) finished(took time.Duration) {
 		}
 		ws.nsEach.Store(max(each+(int64(took)-each)/8, 1))
 	}
-	if ws.life.stopping() {
-		ws.life.extendDrain() // its outcome is still to be settled
+	if ws.lifecycle.stopping() {
+		ws.lifecycle.extendDrain() // its outcome is still to be settled
 	}
 	ws.unhandled.Add(-1)
 	ws.freed.send()
@@ -98,7 +98,7 @@ func (ws *workers) finished(took time.Duration) {
 
 // abandonAll ends the contexts of all running handlers, releases their messages, and returns how many there were.
 func (ws *workers) abandonAll() (n int) {
-	ws.life.force()
+	ws.lifecycle.force()
 	for _, w := range ws.running.all() {
 		d := w.serving.Load()
 		if d != nil && ws.abandon(d, ErrShutdown, 0, func() { ws.settler.outbox.put(d.released()) }) {
@@ -133,10 +133,10 @@ func (s *workerSlots) assign(ws *workers) {
 // fill starts as many workers as there are slots for, with mu held.
 func (s *workerSlots) fill() {
 	ws := s.owner
-	if ws.life.stopping() { // it needs no more, and may be waiting for those that it has to leave
+	if ws.lifecycle.stopping() { // it needs no more, and may be waiting for those that it has to leave
 		return
 	}
-	for s.used < ws.set.concurrency && s.used+s.stuck < 2*ws.set.concurrency {
+	for s.used < ws.settings.concurrency && s.used+s.stuck < 2*ws.settings.concurrency {
 		s.used++
 		ws.active.Add(1)
 		ws.start()
