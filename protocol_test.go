@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -172,9 +173,42 @@ func TestProtocolExamples(t *testing.T) {
 			t.Errorf("the history is %+v", tallyOf(counts))
 		}
 	}
+	codes := protocolSection(t, "## Events")
+	for code := NewMessageEvent; code <= GapEvent; code++ {
+		if !strings.Contains(codes, fmt.Sprintf("| %d |", code)) {
+			t.Errorf("the event %d (%v) is missing", code, code)
+		}
+	}
 	var events []Event
 	if err := json.Unmarshal([]byte(example("events")), &events); err != nil || len(events) != 1 || events[0].Code != AckEvent {
 		t.Errorf("the events are %+v, %v", events, err)
+	}
+}
+
+// TestProtocolReferences: files, functions, tests and headings that PROTOCOL.md names are there.
+func TestProtocolReferences(t *testing.T) {
+	page := readText(t, "PROTOCOL.md")
+	for _, name := range regexp.MustCompile("[`(]([\\w/]+\\.(?:go|lua|md))[`)]").FindAllStringSubmatch(page, -1) {
+		there := func(folder string) bool { _, err := os.Stat(filepath.Join(folder, name[1])); return err == nil }
+		if !slices.ContainsFunc([]string{".", "lua", "internal/check"}, there) {
+			t.Errorf("there is no file %s", name[1])
+		}
+	}
+	tests := readText(t, "*_test.go")
+	for _, name := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(page, -1) {
+		if !strings.Contains(tests, "func "+name[1]+"(") {
+			t.Errorf("there is no %s", name[1])
+		}
+	}
+	for _, name := range regexp.MustCompile("`(\\w+)`\\s+(?:in\\s+|\\()`([\\w/]+\\.go)`").FindAllStringSubmatch(page, -1) {
+		if !regexp.MustCompile(`(?m)^func (\(.*\) )?` + name[1] + `\(`).MatchString(readText(t, name[2])) {
+			t.Errorf("%s has no function %s", name[2], name[1])
+		}
+	}
+	for _, anchor := range regexp.MustCompile(`\]\(#([^)]+)\)`).FindAllStringSubmatch(page, -1) {
+		if !regexp.MustCompile(`(?im)^#+ ` + strings.ReplaceAll(anchor[1], "-", " ") + `$`).MatchString(page) {
+			t.Errorf("there is no heading #%s", anchor[1])
+		}
 	}
 }
 
