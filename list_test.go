@@ -119,7 +119,9 @@ func TestStepsOfLargeMessagesAreShort(t *testing.T) {
 			func() { _, err := m.BulkReschedule(ctxB, all, time.Now().Add(time.Hour)); f.must(err) },
 			func() { _, err := m.BulkDelete(ctxB, all); f.must(err) },
 		} {
-			least[i] = min(least[i], float64(held("evalsha", call))/float64(hset))
+			for range []int{5, 5, 5, 1}[i] { // what is deleted is deleted once
+				least[i] = min(least[i], float64(held("evalsha", call))/float64(hset))
+			}
 		}
 		return slices.Max(least) <= 2
 	})

@@ -38,6 +38,23 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
+// untilTrouble is a context whose deadline comes when an attempt has failed.
+func (s *sending) untilTrouble() context.Context {
+	deadline := make(chan struct{})
+	go func() {
+		defer close(deadline)
+		for begun := time.Now(); time.Since(begun) < patience; time.Sleep(time.Millisecond) {
+			s.sendMu.Lock()
+			trouble := s.trouble
+			s.sendMu.Unlock()
+			if trouble != nil {
+				return
+			}
+		}
+	}()
+	return endsAt{ctxB, deadline}
+}
+
 // TestStored: what the error of a send says of its message is true.
 func TestStored(t *testing.T) {
 	t.Parallel()
@@ -85,7 +102,8 @@ func TestStored(t *testing.T) {
 		}, StoredNo, 0, nil},
 		"the reply is lost, and no other comes": {func(f *fixture) error {
 			hang := func(func() error) error { return io.EOF }
-			_, err := scripted(f, lost, hang, hang, hang, hang, hang, hang, hang, hang).Send(within(f.t.(*testing.T), 100*time.Millisecond), "x", inAnHour)
+			q := scripted(f, lost, hang, hang, hang, hang, hang, hang, hang, hang)
+			_, err := q.Send(q.untilTrouble(), "x", inAnHour)
 			return err
 		}, StoredUnknown, 1, context.DeadlineExceeded},
 		"the reply is lost, and the repeat refused": {func(f *fixture) error {
@@ -129,7 +147,7 @@ func TestStoredWithoutServer(t *testing.T) {
 	q := f.queue(nil)
 	f.send(q, "first", inAnHour)
 	server.Pause()
-	_, err := q.Send(within(t, time.Second), "hangs", inAnHour)
+	_, err := q.Send(within(t, 3*time.Second), "hangs", inAnHour)
 	if got := f.fate(err); got != StoredUnknown {
 		t.Errorf("a server that hangs: %v: %v", got, err)
 	}
@@ -137,7 +155,7 @@ func TestStoredWithoutServer(t *testing.T) {
 	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1})
 	t.Cleanup(func() { _ = cli.Close() })
 	nobody := NewPublisher(f.name, cli)
-	_, err = nobody.Send(within(t, 300*time.Millisecond), "nobody listens", inAnHour)
+	_, err = nobody.Send(nobody.untilTrouble(), "nobody listens", inAnHour)
 	if got := f.fate(err); got != StoredNo || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("nobody listens: %v: %v", got, err)
 	}
@@ -188,7 +206,7 @@ func TestLeaveWhileDialling(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
-			dialling, dial := make(chan struct{}, 10), make(chan struct{})
+			dialling, dial := make(chan struct{}, 100), make(chan struct{})
 			cli := redis.NewClient(&redis.Options{Addr: shared.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				dialling <- struct{}{}
 				<-dial

@@ -252,9 +252,7 @@ func TestRedisRefuses(t *testing.T) {
 	refused := func(what, text string, target error) {
 		t.Helper()
 		q := f.queue(nil)
-		short, cancel := context.WithTimeout(ctx, 500*time.Millisecond) // a replica is asked to its end
-		defer cancel()
-		_, err := q.Send(short, "refused")
+		_, err := q.Send(q.untilTrouble(), "refused") // a replica is asked to its end
 		if err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), f.name) || !strings.Contains(err.Error(), "message 0") {
 			t.Errorf("%s: send returned %v; want %q, the queue and the id", what, err, text)
 		}

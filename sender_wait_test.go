@@ -25,21 +25,23 @@ func TestSenderLogsOutages(t *testing.T) {
 	t.Cleanup(func() { _ = cli.Close() })
 	p := NewPublisher(f.name, cli).WithLogger(slog.New(slog.NewTextHandler(f.log, nil)))
 	const n = 10
+	// An attempt without an answer in time is an outage too, of a machine that stands still.
+	const away, slow = "cannot work with Redis", "within "
 	for outage := range 2 {
 		server.Kill()
 		sent := make(chan error)
 		for range n {
 			go func() { _, err := p.Send(ctxB, "x", inAnHour); sent <- err }()
 		}
-		eventually(t, "it is in the log", func() bool { return f.log.count("cannot work with Redis") == outage+1 })
+		eventually(t, "it is in the log", func() bool { return f.log.count(away) > outage })
 		server.Restart(t)
 		for range n {
 			if err := receive(t, "it is sent", sent); err != nil {
 				t.Error(err)
 			}
 		}
-		eventually(t, "the end is in the log", func() bool { return f.log.count("working with Redis again") == outage+1 })
-		if begun := f.log.count("cannot work with Redis"); begun != outage+1 || !strings.Contains(f.log.String(), "queue="+f.name) {
+		eventually(t, "the end is in the log", func() bool { return f.log.count("working with Redis again") == f.log.count(away) })
+		if begun := f.log.count(away); begun-f.log.count(away, slow) > outage+1 || !strings.Contains(f.log.String(), "queue="+f.name) {
 			t.Errorf("the beginning of outage %d was logged %d times:\n%s", outage+1, begun, f.log)
 		}
 	}
