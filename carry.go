@@ -244,20 +244,3 @@ func (s *sending) outcome(m *outgoing, b *batch, out stored, i int, err error) {
 		m.stored = StoredNo
 	}
 }
-
-// withLast adds to the end of a context why the last attempt failed, if one did.
-func withLast(err, last error) error {
-	if last == nil {
-		return err
-	}
-	return fmt.Errorf("%w (last attempt: %w)", err, last)
-}
-
-// ended is why ctx ended: its error, and its cause if that is another; nil while it lives.
-func ended(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if err == nil || errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
-}

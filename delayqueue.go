@@ -213,3 +213,10 @@ func (q *DelayQueue) current() *consumer {
 	defer q.mu.Unlock()
 	return q.consumer
 }
+
+// hint passes on how soon something is due that this value has just sent.
+func (q *DelayQueue) hint(in time.Duration) {
+	if c := q.current(); c != nil && c.poller.wakeUpsOff.Load() {
+		c.poller.hints.put(time.Now().Add(in))
+	}
+}

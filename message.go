@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // A Message is one delivery of a message, as a handler sees it. It belongs to the
@@ -260,6 +261,18 @@ type failRecord struct {
 // maxErrorText bounds the error text that is kept with a message.
 const maxErrorText = 1 << 10
 
+// errorText is what is kept of an error with the message: valid UTF-8, at most maxErrorText bytes.
+func errorText(err error) string {
+	text := strings.ToValidUTF8(fmt.Sprint(err), "\uFFFD")
+	if len(text) > maxErrorText {
+		text = text[:maxErrorText]
+		for !utf8.ValidString(text) {
+			text = text[:len(text)-1]
+		}
+	}
+	return text
+}
+
 func parseFail(s string) (failRecord, error) {
 	var r failRecord
 	fields := strings.SplitN(s, " ", 5)
@@ -281,3 +294,8 @@ func parseFail(s string) (failRecord, error) {
 func microseconds(us int64) time.Duration {
 	return time.Duration(min(max(us, math.MinInt64/1000), math.MaxInt64/1000)) * time.Microsecond
 }
+
+// A serverTime is an instant of Redis's clock, in us since 1970. 0 means none.
+type serverTime int64
+
+func (t serverTime) sub(u serverTime) time.Duration { return microseconds(int64(t) - int64(u)) }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 )
 
@@ -81,14 +80,4 @@ func (n *notices) close() {
 	case <-told:
 	case <-n.lifecycle.forceCtx.Done():
 	}
-}
-
-// guard calls a function of the user's whose panic must not end the process.
-func (s *settings) guard(what string, message slog.Attr, f func()) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.log.Error("delayqueue: "+what+" panicked", message, slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-		}
-	}()
-	f()
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -105,6 +106,16 @@ func (s *settings) delayAfter(n int, err error, msg *Message) time.Duration {
 func defaultDelay(n int) time.Duration {
 	d := min(time.Second<<min(max(n, 0), 30), 10*time.Minute)
 	return d/2 + rand.N(d/2+1)
+}
+
+// guard calls a function of the user's whose panic must not end the process.
+func (s *settings) guard(what string, message slog.Attr, f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.log.Error("delayqueue: "+what+" panicked", message, slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		}
+	}()
+	f()
 }
 
 // set changes a setting, or says why it cannot.

@@ -40,11 +40,6 @@ type poller struct {
 	newer      minuteCount   // messages of a newer version
 }
 
-// A serverTime is an instant of Redis's clock, in us since 1970. 0 means none.
-type serverTime int64
-
-func (t serverTime) sub(u serverTime) time.Duration { return microseconds(int64(t) - int64(u)) }
-
 // pollState is what the poller knows of the queue and of its wake-ups, and from which it decides when to poll.
 type pollState struct {
 	interval time.Duration // the longest time between two polls

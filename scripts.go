@@ -5,15 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -25,27 +22,6 @@ const (
 	maxBatch      = 500
 	maxBatchBytes = 1 << 20
 )
-
-// A caller numbers its calls, so that a script knows a repeat of the last one. A caller
-// makes one call at a time.
-type caller struct {
-	id   string
-	n    int64
-	gate *gate // of the send that is made; nil lets everything pass
-}
-
-func newCaller() *caller { return &caller{id: strings.ReplaceAll(uuid.NewString(), "-", "")} }
-
-// stale tells the refusal of a call whose caller seems to have made a later one. Of a new call that says that somebody
-// else has written into state, and all that follow would be refused too.
-func stale(err error) bool { return says(err, "DQSTALE") }
-
-// next begins a call that is new; without it, the last one is repeated.
-func (c *caller) next() { c.n++ }
-
-func (c *caller) args(extra int) []any {
-	return append(make([]any, 0, 2+extra), c.id, c.n)
-}
 
 // stored is what the send script did with a batch.
 type stored struct {
@@ -296,68 +272,4 @@ func (s *store) popWake(ctx context.Context, own *redis.Client, block time.Durat
 		return 0, err
 	}
 	return int64(cmd.Val().Score), nil // whole us, which a double holds
-}
-
-// processCallers are those of all queues, publishers and monitors of this process that make no call just now.
-var processCallers callerPool
-
-// A callerPool keeps callers for whoever makes a call next, so that state has few of them to remember. It is safe
-// for concurrent use.
-type callerPool struct {
-	mu   sync.Mutex
-	free []*caller
-}
-
-// take returns the caller that was used last, or a new one.
-func (p *callerPool) take() *caller {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := len(p.free)
-	if n == 0 {
-		return newCaller()
-	}
-	c := p.free[n-1]
-	p.free = p.free[:n-1]
-	return c
-}
-
-func (p *callerPool) put(c *caller) {
-	c.gate = nil
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.free = append(p.free, c)
-}
-
-// callers lets calls that may run side by side have callers, callersMax at a time; who comes later waits.
-type callers struct {
-	once sync.Once
-	busy chan struct{}
-}
-
-const callersMax = 16
-
-// places holds one value for each call that is made.
-func (cs *callers) places() chan struct{} {
-	cs.once.Do(func() { cs.busy = make(chan struct{}, callersMax) })
-	return cs.busy
-}
-
-// call makes a call that has the effect of once: it repeats an attempt, under one call number, until
-// Redis answers or ctx ends.
-func (cs *callers) call(ctx context.Context, attempt func(c *caller) error) error {
-	busy := cs.places()
-	select {
-	case busy <- struct{}{}:
-	case <-ctx.Done():
-		return ended(ctx)
-	}
-	defer func() { <-busy }()
-	c := processCallers.take()
-	defer processCallers.put(c)
-	c.next()
-	err := repeat(ctx, math.MaxInt, func() error { return attempt(c) })
-	if err != nil && stale(err) {
-		*c = *newCaller()
-	}
-	return err
 }

@@ -152,13 +152,3 @@ func (s *settings) logTrimmed(messages int) {
 		s.log.Warn("delayqueue: deleted garbage for want of room", slog.Int("messages", messages))
 	}
 }
-
-// replaceIfStale makes it a new caller if another program has written into state what its last call was, or what the
-// answer was: a repeat under the old number would be refused, or not be understood, for ever.
-func (c *caller) replaceIfStale(err error, log *slog.Logger) {
-	if stale(err) || errors.Is(err, ErrBadReply) {
-		log.Error("delayqueue: another program has changed what this queue remembers of its calls", slog.Any("error", err))
-		*c = *newCaller()
-		c.next()
-	}
-}

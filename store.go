@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -188,11 +187,4 @@ func (s *store) explain(err error) error {
 		return fmt.Errorf("the Redis user lacks a permission, see Requirements in the README: %w", err)
 	}
 	return err
-}
-
-// backoff is how long to wait before attempt n (from 1) of the same call: it doubles
-// from 10 ms to a second, with half of it at random.
-func backoff(n int) time.Duration {
-	d := min(10*time.Millisecond<<min(n-1, 10), time.Second)
-	return d/2 + rand.N(d/2+1)
 }

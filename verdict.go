@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // A verdict is what a handler's result means.
@@ -74,16 +72,4 @@ func (ws *workers) conclude(ctx context.Context, d *delivery, v verdict) {
 	if ws.settings.onError != nil {
 		ws.settings.guard("error handler", d.attrs(), func() { ws.settings.onError(ctx, d.message(), v.err) })
 	}
-}
-
-// errorText is what is kept of an error with the message: valid UTF-8, at most maxErrorText bytes.
-func errorText(err error) string {
-	text := strings.ToValidUTF8(fmt.Sprint(err), "\uFFFD")
-	if len(text) > maxErrorText {
-		text = text[:maxErrorText]
-		for !utf8.ValidString(text) {
-			text = text[:len(text)-1]
-		}
-	}
-	return text
 }

@@ -205,10 +205,3 @@ func (h *hints) take() time.Time {
 	h.at = time.Time{}
 	return at
 }
-
-// hint passes on how soon something is due that this value has just sent.
-func (q *DelayQueue) hint(in time.Duration) {
-	if c := q.current(); c != nil && c.poller.wakeUpsOff.Load() {
-		c.poller.hints.put(time.Now().Add(in))
-	}
-}

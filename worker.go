@@ -164,3 +164,15 @@ func (ws *workers) abandon(d *delivery, cause error, took time.Duration, settle 
 	}
 	return true
 }
+
+// abandonAll ends the contexts of all running handlers, releases their messages, and returns how many there were.
+func (ws *workers) abandonAll() (n int) {
+	ws.lifecycle.force()
+	for _, w := range ws.running.all() {
+		d := w.serving.Load()
+		if d != nil && ws.abandon(d, ErrShutdown, 0, func() { ws.settler.outbox.put(d.released()) }) {
+			n++
+		}
+	}
+	return n
+}

@@ -96,18 +96,6 @@ func (ws *workers) finished(took time.Duration) {
 	ws.freed.send()
 }
 
-// abandonAll ends the contexts of all running handlers, releases their messages, and returns how many there were.
-func (ws *workers) abandonAll() (n int) {
-	ws.lifecycle.force()
-	for _, w := range ws.running.all() {
-		d := w.serving.Load()
-		if d != nil && ws.abandon(d, ErrShutdown, 0, func() { ws.settler.outbox.put(d.released()) }) {
-			n++
-		}
-	}
-	return n
-}
-
 // workerSlots bound the workers of all consumers of one DelayQueue together: a consumer that was stopped has its slots
 // until its handlers return, and the one that follows it gets what they leave.
 //
