@@ -72,12 +72,6 @@ func attemptFirst(cli redis.UniversalClient) time.Duration {
 	return attemptTime
 }
 
-// prompt says whether calls of this client end when the time of their contexts does.
-func prompt(cli redis.UniversalClient) bool {
-	client, ok := cli.(*redis.Client)
-	return ok && client.Options().ContextTimeoutEnabled
-}
-
 // limit is how long an attempt may take that carries so many bytes.
 func (s *store) limit(level int32, bytes int) time.Duration {
 	level = min(level, 10)
@@ -109,8 +103,14 @@ func (s *store) attempt(ctx context.Context, t *tolerance, args []any, extra tim
 	limit := s.limit(level, sizeOf(args)) + extra
 	bound, cancel := s.bound(ctx, limit)
 	defer cancel()
+	l := s.own
+	if l == nil {
+		if l = linkTo(s.cli); l != nil {
+			defer l.release()
+		}
+	}
 	began := time.Now()
-	err := s.dispatch(ctx, bound, level, extra, c)
+	err := s.dispatch(ctx, bound, l, level, c)
 	if err == nil {
 		t.answered(level, time.Since(began), limit)
 		return nil
@@ -121,87 +121,44 @@ func (s *store) attempt(ctx context.Context, t *tolerance, args []any, extra tim
 	if timedOut(err) {
 		t.exceeded(level)
 		done := errors.Is(err, errCarriedOut)
-		err = &timeoutError{limit: limit.Round(time.Millisecond), unsent: err == context.DeadlineExceeded, dial: s.dialFault}
+		err = &timeoutError{limit: limit.Round(time.Millisecond), unsent: err == context.DeadlineExceeded, link: l}
 		if done {
 			err = fmt.Errorf("%w: %w", errCarriedOut, err)
 		}
 	}
 	s.failedOver(ctx, err)
-	if s.own == nil && (says(err, "READONLY") || unwell(err)) {
-		s.detour.begin(s.cli, s.well)
-	}
 	return s.explain(err)
 }
 
-// bound is ctx with an end of its own. Attempts that have the least time, outside of runs and with contexts that do
-// not end, share theirs with those that begin soon after.
+// bound is ctx with an end of its own. Attempts that have the least time, outside of runs and with no context to end
+// them, share theirs with those that begin soon after.
 func (s *store) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	least := s.first + s.first/10
-	if ctx.Done() != nil || s.lease > 0 || limit > least {
+	if ctx != context.Background() || s.lease > 0 || limit > least {
 		return context.WithTimeout(ctx, limit)
 	}
-	return boundContext{s.shared.context(least), ctx}, func() {}
+	return s.shared.context(least), func() {}
 }
 
-// A boundContext has the end of one context and the values of another.
-type boundContext struct {
-	context.Context
-	values context.Context
-}
-
-func (c boundContext) Value(key any) any { return c.values.Value(key) }
-
-// dispatch makes a call over the right connections. bound ends with the attempt; ctx is the caller's own.
-func (s *store) dispatch(ctx, bound context.Context, level int32, extra time.Duration, c call) error {
-	if s.own != nil && (level == 0 || ctx.Done() == nil) {
-		return s.over(bound, s.own, c) // which takes no longer than bound; ctx is not waited for while that is short
-	}
-	l := s.own
+// dispatch makes a call over the link, or by a client that has none. bound ends with the attempt; ctx is the caller's
+// own. A call over the link takes no longer than bound, but does not notice the end of ctx: a run waits for it nevertheless
+// while that is short.
+func (s *store) dispatch(ctx, bound context.Context, l *link, level int32, c call) (err error) {
+	defer contain(&err)
 	if l == nil {
-		l = s.detour.take()
+		return await(bound, func() error { return c(bound, s.cli) })
 	}
-	if l == nil && s.prompt && ctx.Done() == nil {
-		return contain(func() error { return s.direct(bound, extra, c) })
+	if ctx.Done() == nil || s.lease > 0 && level == 0 {
+		return s.over(bound, l, c)
 	}
-	return await(bound, func() error {
-		if l != nil {
-			if l != s.own {
-				defer l.release()
-			}
-			return s.over(bound, l, c)
-		}
-		return s.direct(bound, extra, c)
-	})
+	return await(bound, func() error { return s.over(bound, l, c) })
 }
 
-// direct makes a call over the user's client.
-func (s *store) direct(ctx context.Context, extra time.Duration, c call) error {
-	if extra == 0 {
-		return c(ctx, s.cli)
+// contain makes an error of a panic in what the user's client is made of, such as a dialer or a hook.
+func contain(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("the Redis client panicked: %v", p)
 	}
-	node, err := s.node(ctx) // what waits for replicas is for one server
-	if err != nil {
-		return err
-	}
-	if patience := node.Options().ReadTimeout; patience > 0 && patience < attemptTime+extra {
-		node = node.WithTimeout(attemptTime + extra)
-	}
-	return c(ctx, node)
-}
-
-// contain makes an error of a panic in a call of the user's client, whose hooks are the user's code.
-func contain(call func() error) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("a hook of the Redis client panicked: %v", p)
-		}
-	}()
-	return call()
-}
-
-// unwell tells errors of a client that has connections which do not answer, or none to spare.
-func unwell(err error) bool {
-	return timedOut(err) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
 // over makes a call over a link, and follows a Cluster's redirections.
@@ -297,32 +254,11 @@ func (s *store) failedOver(ctx context.Context, err error) {
 	}
 }
 
-// well asks the user's client for a sign of life; any answer is one.
-func (s *store) well(ctx context.Context) error {
-	return await(ctx, func() error {
-		node, err := s.node(ctx)
-		if err == nil {
-			err = node.WithTimeout(detourProbe).Time(ctx).Err()
-		}
-		if !unwell(err) {
-			return nil
-		}
-		return err
-	})
-}
-
-func (s *store) dialFault() error {
-	if s.own != nil {
-		return s.own.dialFault()
-	}
-	return s.detour.dialFault()
-}
-
 // A timeoutError ends an attempt that was not answered in time.
 type timeoutError struct {
 	limit  time.Duration
-	unsent bool         // it got no connection
-	dial   func() error // why dialling failed lately, if it did; that may be known only later
+	unsent bool  // it got no connection
+	link   *link // knows why dialling failed lately, if it did; that may be known only later
 }
 
 func (e *timeoutError) Error() string {
@@ -337,10 +273,10 @@ func (e *timeoutError) Error() string {
 }
 
 func (e *timeoutError) Unwrap() error {
-	if e.dial == nil {
+	if e.link == nil {
 		return nil
 	}
-	return e.dial()
+	return e.link.dialFault()
 }
 
 // Timeout and Temporary make it a net.Error.

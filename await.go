@@ -95,7 +95,7 @@ func (w *awaiter) run(p *awaiterPool) {
 			if !more {
 				return
 			}
-			w.result <- contain(f)
+			w.result <- withoutPanic(f)
 			idle.Reset(awaiterIdle)
 		case <-idle.C:
 			if p.remove(w) {
@@ -104,4 +104,9 @@ func (w *awaiter) run(p *awaiterPool) {
 			idle.Reset(awaiterIdle)
 		}
 	}
+}
+
+func withoutPanic(f func() error) (err error) {
+	defer contain(&err)
+	return f()
 }

@@ -240,7 +240,7 @@ func TestBulkContinues(t *testing.T) {
 	ctx, cancel := context.WithCancel(ctxB)
 	cuts, fates := 0, rand.New(rand.NewPCG(1, 2))
 	var late []func()
-	cli.AddHook(commandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	hookOwn(t, cli, commandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		args := cmd.Args()
 		if args[1] != steerScript.sha {
 			return next(c, cmd)

@@ -3,7 +3,6 @@ package delayqueue
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -17,9 +16,8 @@ import (
 
 // This file makes attempts for a batch until there is an answer, and knows of each message whether it can have been stored.
 
-// A batch is what one script call carries. All but ctx is guarded by flights.sendMu.
+// A batch is what one script call carries. It is guarded by flights.sendMu.
 type batch struct {
-	ctx     context.Context // for the values of it; it does not end
 	msgs    []*outgoing
 	gate    *gate         // of the last attempt; nil before the first
 	reached bool          // an attempt may have been carried out, nobody knows
@@ -106,7 +104,7 @@ func (s *sending) attempt(c *caller, b *batch, n int) (last bool) {
 	s.sendMu.Unlock()
 
 	begun := time.Now()
-	out, err := s.try(c, b)
+	out, err := s.store.send(context.Background(), c, b.msgs, s.replicas, s.replicaTimeout)
 	if err == nil || errors.Is(err, ErrNotReplicated) {
 		s.land(b, out, err)
 		return true
@@ -137,22 +135,12 @@ func (s *sending) attempt(c *caller, b *batch, n int) (last bool) {
 func (s *sending) alone(m *outgoing) *batch {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
-	b := &batch{ctx: m.batch.ctx, msgs: []*outgoing{m}}
+	b := &batch{msgs: []*outgoing{m}}
 	if m.call != nil {
 		b.staying = 1
 	}
 	m.batch = b
 	return b
-}
-
-// try makes an attempt. A hook of the user's may panic.
-func (s *sending) try(c *caller, b *batch) (out stored, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("a hook of the Redis client panicked: %v", p)
-		}
-	}()
-	return s.store.send(b.ctx, c, b.msgs, s.replicas, s.replicaTimeout)
 }
 
 // failed notes why an attempt failed.

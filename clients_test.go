@@ -126,3 +126,47 @@ func TestRing(t *testing.T) {
 		}
 	}
 }
+
+// TestLinkIsIdle: connections of the library's own are closed when nobody has used them for a while, and not before.
+func TestLinkIsIdle(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cli := redis.NewClient(&redis.Options{Addr: shared.Addr(), ClientName: strings.ReplaceAll(t.Name(), "/", "")})
+	t.Cleanup(func() { _ = cli.Close() })
+	connections := func() int {
+		list, err := f.cli.ClientList(ctxB).Result()
+		f.must(err)
+		return strings.Count(list, "name="+t.Name()+" ")
+	}
+	f.send(f.queueOn(cli, nil), "x", inAnHour)
+	if n := connections(); n != 1 {
+		t.Fatalf("%d connections, want 1", n)
+	}
+	l := linkTo(cli)
+	l.expire() // a call is under way
+	l.release()
+	l.expire() // it ended just now
+	if n := connections(); n != 1 {
+		t.Fatalf("%d connections after a look that came too early", n)
+	}
+	links.mu.Lock()
+	l.used = l.used.Add(-linkIdle)
+	links.mu.Unlock()
+	l.expire()
+	eventually(t, "the connection is closed", func() bool { return connections() == 0 })
+	f.send(f.queueOn(cli, nil), "y", inAnHour) // over a new one
+}
+
+// TestClosedClient: who has closed the client has closed the queue's connections too, if nothing consumes.
+func TestClosedClient(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cli := redis.NewClient(&redis.Options{Addr: shared.Addr()})
+	q := f.queueOn(cli, nil)
+	f.must(cli.Close())
+	for name, err := range map[string]error{"Send": second(q.Send(ctxB, "x")), "Intercept": second(q.Intercept(ctxB, "x"))} {
+		if !errors.Is(err, redis.ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

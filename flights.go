@@ -239,8 +239,6 @@ func (s *sending) next() {
 // on after those behind it.
 func (s *sending) board() *batch {
 	b, size := new(batch), 0
-	var from *sendCall
-	alone := true
 	for len(s.waiting) > 0 {
 		call := s.waiting[0]
 		n := 0
@@ -250,7 +248,6 @@ func (s *sending) board() *batch {
 			n++
 		}
 		if n > 0 {
-			alone, from = from == nil, call
 			b.msgs = append(b.msgs, call.msgs[:n]...)
 		}
 		full := n < len(call.msgs)
@@ -272,9 +269,5 @@ func (s *sending) board() *batch {
 		}
 	}
 	b.staying = len(b.msgs)
-	b.ctx = context.Background()
-	if from != nil && alone && !s.timeout.mine(from.ctx) {
-		b.ctx = context.WithoutCancel(from.ctx)
-	}
 	return b
 }

@@ -264,7 +264,6 @@ func TestHistories(t *testing.T) {
 		l := &line{Wire: redistest.NewWire(t, shared.Addr()), slow: make(chan string)}
 		cli := redis.NewClient(&redis.Options{Addr: l.Addr()})
 		t.Cleanup(func() { _ = cli.Close() })
-		cli.AddHook(h)
 		hookOwn(t, cli, h)
 		l.q = f.queueOn(cli, nil).WithConcurrent(4).WithLease(lease).WithNackRedeliveryDelay(10 * time.Millisecond).WithDefaultRetryCount(2)
 		l.q.WithHandler(func(ctx context.Context, msg *Message) error {

@@ -213,7 +213,7 @@ func TestInterceptSaysWhy(t *testing.T) {
 	defer cli.Close()
 	var calls atomic.Int64
 	second, deadline := make(chan struct{}), make(chan struct{})
-	cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
 		if n := calls.Add(1); n > 1 { // no answer
 			if n == 2 {
 				close(second)

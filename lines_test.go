@@ -159,7 +159,7 @@ func TestPlainClientOfACluster(t *testing.T) {
 	t.Parallel()
 	cli := redis.NewClient(&redis.Options{Addr: shared.Addr()})
 	defer cli.Close()
-	cli.AddHook(commandHook(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+	hookOwn(t, cli, commandHook(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
 		err := answer("MOVED 3999 127.0.0.1:6381")
 		cmd.SetErr(err)
 		return err
@@ -180,6 +180,8 @@ func TestErrorCodes(t *testing.T) {
 	t.Parallel()
 	const script = "ERR Error running script (call to f_60d0): @user_script:68: @user_script: 68: "
 	dial := &net.OpError{Op: "dial", Err: errBoom}
+	failing, fault := new(link), error(dial)
+	failing.fault.Store(&fault)
 	s := newStore(redis.NewClusterClient(&redis.ClusterOptions{}), "dq", "q")
 	for _, c := range []struct {
 		err               error
@@ -209,7 +211,7 @@ func TestErrorCodes(t *testing.T) {
 		{redis.ErrPoolTimeout, true, true, ""},
 		{dial, true, true, ""},
 		{&net.OpError{Op: "read", Err: errBoom}, true, false, ""},
-		{&timeoutError{limit: time.Second, unsent: true, dial: func() error { return dial }}, true, true, "no connection within 1s: dial"},
+		{&timeoutError{limit: time.Second, unsent: true, link: failing}, true, true, "no connection within 1s: dial"},
 		{&timeoutError{limit: time.Second}, true, false, "no answer within 1s"},
 		{context.Canceled, false, false, ""},
 		{redis.ErrClosed, false, false, ""},
@@ -259,10 +261,12 @@ func TestNoSentinelAnswers(t *testing.T) {
 	cli := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}, DialerRetries: 3}) // by default go-redis goes on for 17 s
 	defer cli.Close()
 	p := NewPublisher("q", cli)
+	l := linkTo(cli)
+	defer l.release()
 	deadline := make(chan struct{})
 	go func() { // an attempt has ended, and why its dial failed is known
 		defer close(deadline)
-		for begun := time.Now(); p.store.dialFault() == nil && time.Since(begun) < patience; {
+		for begun := time.Now(); l.dialFault() == nil && time.Since(begun) < patience; {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}()

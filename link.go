@@ -13,15 +13,21 @@ import (
 )
 
 // This file keeps connections of the library's own beside those of the user's client. In the user's
-// pool a consumer would have to share with blocking calls of strangers, and after a fault of the
-// network it would find one dead connection after the other.
+// pool a queue would have to share with blocking calls of strangers, after a fault of the network it would
+// find one dead connection after the other, and nothing there ends a call in time: a goroutine that does
+// instead costs as much again as the call.
 
 // A link is the library's own connections to the Redis of one client, made with that client's options:
 // its dialer, so that Sentinel is asked, its credentials and its TLS, but not its hooks. All queues of a
-// process that consume with the client share it. It is safe for concurrent use.
+// process on that client share it. It is safe for concurrent use.
 type link struct {
 	owner redis.UniversalClient
-	users int // guarded by links.mu
+
+	// Guarded by links.mu.
+	users  int         // runs, and calls under way
+	runs   int         // of them
+	used   time.Time   // when the last call outside of runs ended
+	expiry *time.Timer // closes the link when nobody has used it for a while; nil: none is under way
 
 	mu        sync.Mutex
 	like      *redis.Options        // of one server; nil until one is known
@@ -47,12 +53,19 @@ var links = struct {
 	of map[redis.UniversalClient]*link
 }{of: map[redis.UniversalClient]*link{}}
 
-// linkTo returns the link of a client, for the caller to release; nil if the client is of a kind that
-// does not tell its options.
-func linkTo(cli redis.UniversalClient) *link {
+// tellsOptions says whether a client is of a kind that can have a link.
+func tellsOptions(cli redis.UniversalClient) bool {
 	switch cli.(type) {
 	case *redis.Client, *redis.ClusterClient:
-	default:
+		return true
+	}
+	return false
+}
+
+// linkTo returns the link of a client for one call, which releases it; nil if the client is of a kind that
+// does not tell its options.
+func linkTo(cli redis.UniversalClient) *link {
+	if !tellsOptions(cli) {
 		return nil
 	}
 	links.mu.Lock()
@@ -66,13 +79,56 @@ func linkTo(cli redis.UniversalClient) *link {
 	return l
 }
 
-// release gives a link back; the last one who does closes it.
+// release gives a link back. It stays open for a while, for the next call.
 func (l *link) release() {
 	links.mu.Lock()
 	defer links.mu.Unlock()
-	if l.users--; l.users > 0 {
-		return
+	l.users--
+	l.used = time.Now()
+	if l.users == 0 && l.expiry == nil {
+		l.expiry = time.AfterFunc(linkIdle, l.expire)
 	}
+}
+
+// expire closes the link if nobody has used it for a while.
+func (l *link) expire() {
+	links.mu.Lock()
+	defer links.mu.Unlock()
+	idle := time.Since(l.used)
+	switch {
+	case l.users > 0:
+		l.expiry = nil
+	case idle < linkIdle:
+		l.expiry.Reset(linkIdle - idle)
+	default:
+		l.close()
+	}
+}
+
+// linkOfRun is linkTo for a run, which leaves when it ends.
+func linkOfRun(cli redis.UniversalClient) *link {
+	l := linkTo(cli)
+	if l != nil {
+		links.mu.Lock()
+		defer links.mu.Unlock()
+		l.runs++
+	}
+	return l
+}
+
+// leave gives back the link of a run. The last one who leaves closes it, unless somebody else has used it lately.
+func (l *link) leave() {
+	links.mu.Lock()
+	defer links.mu.Unlock()
+	l.users--
+	l.runs--
+	if l.users == 0 && l.expiry == nil {
+		l.close()
+	}
+}
+
+// close closes the link, with links.mu held and nobody using it.
+func (l *link) close() {
 	delete(links.of, l.owner)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,6 +208,8 @@ const (
 	linkAgeSentinel = time.Second
 	// sentinelAddr is the address in the options of every client that asks sentinels (go-redis 9.22).
 	sentinelAddr = "FailoverClient"
+	// linkIdle is how long a link stays open that nobody uses.
+	linkIdle = 10 * time.Second
 	// linkLimit bounds what a context does not, such as a handshake that nobody waits for any more.
 	linkLimit = time.Minute
 )
@@ -190,6 +248,9 @@ const dialTime = 5 * time.Second
 // dialer notes why dialling fails: a call that is not waited for any longer does not learn it.
 func (l *link) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if l.ownerClosed() {
+			return nil, redis.ErrClosed
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTime)
 		defer cancel()
 		conn, err := dial(ctx, network, addr)
@@ -200,6 +261,21 @@ func (l *link) dialer(dial func(context.Context, string, string) (net.Conn, erro
 		}
 		return conn, err
 	}
+}
+
+// ownerClosed says whether the user has closed the client, and nothing consumes over the link: a run goes on until it
+// is stopped. A client tells by nothing but a call; this one ends before it takes a connection.
+func (l *link) ownerClosed() bool {
+	links.mu.Lock()
+	runs := l.runs
+	links.mu.Unlock()
+	cli, ok := l.owner.(*redis.Client)
+	if !ok || runs > 0 {
+		return false
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return errors.Is(cli.WithTimeout(time.Second).Ping(ctx).Err(), redis.ErrClosed)
 }
 
 // dialFault is why the last dial failed; nil if it did not.
@@ -246,65 +322,4 @@ func (c asking) Process(ctx context.Context, cmd redis.Cmder) error {
 		return err
 	}
 	return cmd.Err()
-}
-
-// A detour leads over the link while the user's client is in trouble: it has connections that do not
-// answer, or none to spare. While it lasts the client is asked each second whether it is well again.
-type detour struct {
-	mu   sync.Mutex
-	link *link     // nil: there is none
-	used time.Time // last
-}
-
-const (
-	detourProbe = time.Second
-	// detourIdle is how long a detour lasts that nobody takes.
-	detourIdle = 5 * time.Second
-)
-
-// take returns the link of the detour if there is one, for the caller to release.
-func (d *detour) take() *link {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.link == nil {
-		return nil
-	}
-	d.used = time.Now()
-	return linkTo(d.link.owner)
-}
-
-func (d *detour) dialFault() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.link == nil {
-		return nil
-	}
-	return d.link.dialFault()
-}
-
-// begin begins a detour, which lasts until well says nil or nobody takes it.
-func (d *detour) begin(cli redis.UniversalClient, well func(context.Context) error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.link != nil {
-		return
-	}
-	if d.link = linkTo(cli); d.link == nil {
-		return
-	}
-	d.used = time.Now()
-	var timer *time.Timer
-	timer = time.AfterFunc(detourProbe, func() {
-		ctx, cancel := context.WithTimeout(context.Background(), detourProbe)
-		defer cancel()
-		err := well(ctx)
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if err != nil && time.Since(d.used) < detourIdle {
-			timer.Reset(detourProbe)
-			return
-		}
-		d.link.release()
-		d.link = nil
-	})
 }

@@ -127,18 +127,24 @@ func TestLogThatPanics(t *testing.T) {
 	}
 }
 
-// TestHookThatPanics: a hook of the user's client is the user's code as well, and ends no more than the call.
-func TestHookThatPanics(t *testing.T) {
+// A limiterFunc is a client's limiter.
+type limiterFunc func() error
+
+func (f limiterFunc) Allow() error       { return f() }
+func (f limiterFunc) ReportResult(error) {}
+
+// TestClientThatPanics: what a client is made with is the user's code as well, and ends no more than the call.
+func TestClientThatPanics(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	cli := f.client()
 	var calm atomic.Bool
-	cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	cli := redis.NewClient(&redis.Options{Addr: shared.Addr(), Limiter: limiterFunc(func() error {
 		if !calm.Load() {
-			panic("in the hook")
+			panic("in the limiter")
 		}
-		return next(ctx, cmd)
-	}))
+		return nil
+	})})
+	t.Cleanup(func() { _ = cli.Close() })
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	q := f.queueOn(cli, nil)
@@ -147,7 +153,7 @@ func TestHookThatPanics(t *testing.T) {
 		"SendDelayMsg": q.SendDelayMsg("x", time.Second),
 		"Intercept":    second(q.Intercept(ctx, "x")),
 	} {
-		if err == nil || !strings.Contains(err.Error(), "panicked: in the hook") {
+		if err == nil || !strings.Contains(err.Error(), "panicked: in the limiter") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -27,7 +27,7 @@ func TestBulkContinuesLate(t *testing.T) {
 			ctx, cancel := context.WithCancel(ctxB)
 			defer cancel()
 			calls := 0
-			cli.AddHook(commandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			hookOwn(t, cli, commandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 				if cmd.Args()[1] != steerScript.sha {
 					return next(c, cmd)
 				}

@@ -144,7 +144,7 @@ func TestReadOnlyForAMoment(t *testing.T) {
 	var refusals atomic.Int64
 	cli := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = cli.Close() })
-	cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
 		if err != nil && redis.HasErrorPrefix(err, "READONLY") {
 			refusals.Add(1)

@@ -185,7 +185,7 @@ func TestConcurrentSendsShareCalls(t *testing.T) {
 	f := newFixture(t)
 	q := f.queue(nil)
 	var calls atomic.Int64
-	f.cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	hookOwn(t, f.cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if strings.HasPrefix(cmd.Name(), "eval") {
 			calls.Add(1)
 		}

@@ -86,7 +86,8 @@ func newRig(t testing.TB, embedded bool) *rig {
 				t.Fatal(err)
 			}
 		}
-		cli.AddHook(clockOf(clock))
+		cli.AddHook(clockOf(clock)) // what tests call themselves
+		hookOwn(t, cli, clockOf(clock))
 		t.Cleanup(func() { cli.Del(ctx, clock) })
 	}
 	r.store = newStore(cli, "dq", r.name)

@@ -62,7 +62,7 @@ func TestStored(t *testing.T) {
 	scripted := func(f *fixture, attempts ...func(next func() error) error) *DelayQueue {
 		cli := f.client()
 		var n atomic.Int64
-		cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 			if !strings.HasPrefix(cmd.Name(), "eval") {
 				return next(ctx, cmd)
 			}

@@ -324,7 +324,7 @@ func TestConcurrentSends(t *testing.T) {
 	f := newFixture(t)
 	q := f.queue(nil)
 	flying, most := atomic.Int64{}, atomic.Int64{}
-	f.cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	hookOwn(t, f.cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if !strings.HasPrefix(cmd.Name(), "eval") {
 			return next(ctx, cmd)
 		}

@@ -200,38 +200,6 @@ func TestCallersOfAProcess(t *testing.T) {
 	}
 }
 
-type spanKey struct{}
-
-// TestSpanOfACall: what a hook sees is the context of the caller, where there is but one, and it does not end.
-func TestSpanOfACall(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	spans := make(chan any, 100)
-	f.cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if strings.HasPrefix(cmd.Name(), "eval") {
-			spans <- ctx.Value(spanKey{})
-		}
-		return next(ctx, cmd)
-	}))
-	q := f.queue(nil)
-	for name, send := range map[string]func(ctx context.Context) error{
-		"Send":      func(ctx context.Context) error { _, err := q.Send(ctx, "x", inAnHour); return err },
-		"SendBatch": func(ctx context.Context) error { _, err := q.SendBatch(ctx, make([]Outgoing, 2)); return err },
-	} {
-		for kind, parent := range map[string]context.Context{"background": ctxB, "with an end": within(t, patience)} {
-			if err := send(context.WithValue(parent, spanKey{}, name+kind)); err != nil {
-				t.Fatal(err)
-			}
-			if span := receive(t, "a script call", spans); span != name+kind {
-				t.Errorf("%s, %s: the call has the span of %v", name, kind, span)
-			}
-			for len(spans) > 0 {
-				<-spans // the script was loaded
-			}
-		}
-	}
-}
-
 // TestSendersForget: old callers go though nobody consumes.
 func TestSendersForget(t *testing.T) {
 	t.Parallel()

@@ -18,19 +18,16 @@ import (
 
 // store calls the scripts of one queue. It is safe for concurrent use.
 //
-// Calls go by the user's client, with its hooks; while that is in trouble they take a detour over a link.
-// Those of a run go over a link always.
+// Calls go over the link of the user's client, or by a client of an unknown kind itself.
 type store struct {
 	cli   redis.UniversalClient
 	queue string
 	keys  *keys
 
-	own    *link         // of a run's store; nil if the user's client is of a kind that has none
+	own    *link         // that a run's store holds
 	lease  time.Duration // of a run; 0: the store is not a run's
 	first  time.Duration // that a first attempt has
-	prompt bool          // calls of cli end when the time of their contexts does, with nobody to watch them
 	shared sharedTimeout // of first attempts
-	detour detour
 
 	home      atomic.Pointer[string] // the address of the Cluster's node that has the queue; nil: not known
 	tolerance struct{ send, fetch, settle, extend, other tolerance }
@@ -38,17 +35,17 @@ type store struct {
 
 func newStore(cli redis.UniversalClient, prefix, name string) *store {
 	k := keysOf(prefix, name)
-	return &store{cli: cli, queue: name, keys: &k, first: attemptFirst(cli), prompt: prompt(cli)}
+	return &store{cli: cli, queue: name, keys: &k, first: attemptFirst(cli)}
 }
 
 // ofRun is a store for a run, which has a lease to keep. It is the caller's to release.
 func (s *store) ofRun(lease time.Duration) *store {
-	return &store{cli: s.cli, queue: s.queue, keys: s.keys, own: linkTo(s.cli), lease: lease, first: min(s.first, lease/4)}
+	return &store{cli: s.cli, queue: s.queue, keys: s.keys, own: linkOfRun(s.cli), lease: lease, first: min(s.first, lease/4)}
 }
 
 func (s *store) release() {
 	if s.own != nil {
-		s.own.release()
+		s.own.leave()
 	}
 }
 
@@ -87,6 +84,9 @@ func (s *store) run(ctx context.Context, sc *script, args []any) (*reply, error)
 
 // runOnReplicas is run that waits until n replicas have what the script wrote.
 func (s *store) runOnReplicas(ctx context.Context, sc *script, args []any, n int, timeout time.Duration) (*reply, error) {
+	if !tellsOptions(s.cli) {
+		return nil, fmt.Errorf("%w: %T", errNoNode, s.cli) // its commands may go to several servers
+	}
 	var last *replicatedCall
 	err := s.attempt(ctx, s.toleranceFor(sc), args, timeout, func(ctx context.Context, cli redis.UniversalClient) error {
 		begun := time.Now()
