@@ -10,28 +10,27 @@ import (
 	"strings"
 )
 
-// This file puts the scripts together of the files in lua/. A script calls its keys by their names, so that
-// scripts can share parts. Each file's own text says what it does, takes, returns (a flat list), costs and keeps.
+// This file puts the scripts together of the files in lua/. A line "-- include arm" stands for the part arm.lua, and
+// KEYS.pending for the key of that name. Each script's own text says what it does, takes, returns (a flat list), costs and keeps.
 
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
 var (
-	sendScript   = loadScript("head", "call", "send")
-	singleScript = loadScript("single")
-	forgetScript = loadScript("head", "callers", "forget")
-	fetchScript  = loadScript("head", "call", "callers", "settings", "tally", "fetch", "fetch_leases", "fetch_garbage", "fetch_choose",
-		"fetch_give", "fetch_alarm", "fetch_sweep")
-	settleScript    = loadScript("head", "call", "settings", "settle")
-	extendScript    = loadScript("head", "settings", "extend")
-	interceptScript = loadScript("head", "call", "intercept")
-	countsScript    = loadScript("head", "counts")
-	lookScript      = loadScript("head", "look")
-	steerScript     = loadScript("head", "call", "steer")
-	pauseScript     = loadScript("head", "call", "pause")
-	dropScript      = loadScript("head", "drop")
-	consumersScript = loadScript("head", "consumers")
-	historyScript   = loadScript("head", "tally", "history")
+	sendScript      = loadScript("send")
+	singleScript    = loadScript("single")
+	forgetScript    = loadScript("forget")
+	fetchScript     = loadScript("fetch")
+	settleScript    = loadScript("settle")
+	extendScript    = loadScript("extend")
+	interceptScript = loadScript("intercept")
+	countsScript    = loadScript("counts")
+	lookScript      = loadScript("look")
+	steerScript     = loadScript("steer")
+	pauseScript     = loadScript("pause")
+	dropScript      = loadScript("drop")
+	consumersScript = loadScript("consumers")
+	historyScript   = loadScript("history")
 )
 
 // listScripts are the script list for each structure that it can read. Their texts are the same.
@@ -41,7 +40,7 @@ var listScripts = map[State]*script{
 }
 
 func listScript(structure string) *script {
-	return newScript(strings.ReplaceAll(luaText("head", "list"), "KEYS.place", "KEYS."+structure))
+	return newScript(strings.ReplaceAll(luaText("list"), "KEYS.place", "KEYS."+structure))
 }
 
 // A script is a text as Redis gets it, and the keys that it takes.
@@ -50,19 +49,25 @@ type script struct {
 	keys      []int // in keys.all, in the order of KEYS
 }
 
-func luaText(files ...string) string {
-	var texts []string
-	for _, file := range files {
-		text, err := luaFiles.ReadFile("lua/" + file + ".lua")
-		if err != nil {
-			panic(err)
-		}
-		texts = append(texts, string(text))
-	}
-	return strings.Join(texts, "\n")
-}
+func loadScript(file string) *script { return newScript(luaText(file)) }
 
-func loadScript(files ...string) *script { return newScript(luaText(files...)) }
+var include = regexp.MustCompile(`(?m)^ *-- include (\w+(?:, \w+)*)$`)
+
+// luaText is a file's text with each part that it includes, where it includes it: what a part defines in a
+// block that is passed over costs a call nothing.
+func luaText(file string) string {
+	text, err := luaFiles.ReadFile("lua/" + file + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return include.ReplaceAllStringFunc(string(text), func(line string) string {
+		var parts []string
+		for _, part := range strings.Split(include.FindStringSubmatch(line)[1], ", ") {
+			parts = append(parts, luaText(part))
+		}
+		return strings.Join(parts, "")
+	})
+}
 
 var keyName = regexp.MustCompile(`KEYS\.\w+`)
 

@@ -39,3 +39,19 @@ func TestListScriptsShareAText(t *testing.T) {
 		}
 	}
 }
+
+// TestScriptParts: a part that is included stands where the line stood, and one that is not there panics.
+func TestScriptParts(t *testing.T) {
+	for _, script := range everyScript {
+		text := luaText(script.name)
+		if left := include.FindString(text); left != "" || script.name != "single" && strings.Count(text, "local function us(") != 1 {
+			t.Errorf("%s: %q is left, or head is not there once", script.name, left)
+		}
+	}
+	defer func() {
+		if recover() == nil {
+			t.Error("a file that is not there: no panic")
+		}
+	}()
+	luaText("nothing")
+}

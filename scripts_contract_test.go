@@ -55,8 +55,8 @@ func TestScriptText(t *testing.T) {
 		if strings.Contains(code, "tostring") {
 			t.Errorf("%s uses tostring", script.name)
 		}
-		instants := []string{"now", "next", "due", "ends", "lane", "first", "leased", "renewed", "grace", "seen", "armed",
-			"pended", "retried", "oldest", "swept"}
+		instants := []string{"now", "next", "due", "ends", "first", "leased", "furthest", "renewed", "upto", "till", "over", "inGrace",
+			"graceOver", "pended", "retried", "oldest", "back", "lastCall", "heard"}
 		for _, operands := range glued.FindAllStringSubmatch(code, -1) {
 			for _, operand := range operands[1:] {
 				if slices.Contains(instants, operand) {

@@ -1,6 +1,8 @@
 -- Shared by the scripts that must have the effect of once when they arrive twice:
 -- ARGV[1] caller, ARGV[2] number of the call, from 1, rising with each new call of that caller.
---
+local field = 'call:' .. ARGV[1] -- of state: '<number> <us when it was carried out> <what it came to>', of the last call
+local STALE = {err = 'DQSTALE a later call of this caller was carried out'}
+
 -- recall(saved) reads what state holds of this caller's last call. Returns
 --   nil            this call is new
 --   reply, at      this call was carried out at that instant: the reply was lost
@@ -16,5 +18,18 @@ local function recall(saved)
   if whole(n) > call then return false end
   return reply, at
 end
-local stale = {err = 'DQSTALE a later call of this caller was carried out'}
-local function record(reply) return ARGV[2] .. ' ' .. us(now) .. ' ' .. reply end
+
+-- guard(…) does nothing with the answers that it is given: each is of a read of a key that will be written. If that
+-- key belongs to another program the read raises WRONGTYPE before anything is written; scripts do not roll back.
+local function guard() end
+
+-- mark(name, value) notes a field of state, and remember(reply) writes all of them, with what this call came to.
+local marks = {}
+local function mark(name, value)
+  marks[#marks + 1] = name
+  marks[#marks + 1] = value
+end
+local function remember(reply)
+  mark(field, ARGV[2] .. ' ' .. us(now) .. ' ' .. reply)
+  redis.call('HSET', KEYS.state, unpack(marks))
+end

@@ -6,6 +6,8 @@
 --       next of the others is due; pause: until when the queue is paused; each '0' if there is none; fields: in
 --       state, which each queue has that was ever used.
 -- Cost: 12 to 16 commands of O(log n). Writes nothing.
+
+-- include head, score, tag, failure
 local due = redis.call('ZCOUNT', KEYS.pending, '-inf', us(now))
 local again = redis.call('ZCOUNT', KEYS.retry, '-inf', us(now))
 local oldest, next = 0, 0
@@ -13,9 +15,11 @@ local function soonest(a, b) return b and (a == 0 or b < a) and b or a end
 local function score(head) return scored(head[2]) end
 if due > 0 then oldest = soonest(oldest, score(redis.call('ZRANGE', KEYS.pending, 0, 0, 'WITHSCORES'))) end
 if again > 0 then oldest = soonest(oldest, score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES'))) end
-local n, id = string.match(redis.call('LINDEX', KEYS.ready, 0) or '', '^(%d+):(.+)$')
-if n then -- released: its record says when
-  oldest = soonest(oldest, whole(string.match(redis.call('HGET', KEYS.fail, id) or '', '^%d+ %d+ %d+ (%d+) ')))
+local head = redis.call('LINDEX', KEYS.ready, 0)
+if head then -- released: its record says when
+  local _, id = split(head)
+  local _, _, _, at = failure(redis.call('HGET', KEYS.fail, id))
+  oldest = soonest(oldest, at)
 end
 next = soonest(next, score(redis.call('ZRANGE', KEYS.pending, due, due, 'WITHSCORES')))
 next = soonest(next, score(redis.call('ZRANGE', KEYS.retry, again, again, 'WITHSCORES')))

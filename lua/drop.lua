@@ -4,6 +4,8 @@
 -- ARGV: 1 '1': although consumers are alive
 -- Returns {how many consumers are alive, or more}: if there are any, nothing was deleted. 0 if ARGV 1 says so.
 -- Cost: O(consumers), 100 pages of 25 and about 1 MB of what they say; memory is freed in the background.
+
+-- include head
 local alive, size, cursor, pages = 0, 0, '0', 0
 while ARGV[1] ~= '1' and pages < 100 and (alive == 0 or size < 1048576) do
   local page = redis.pcall('HSCAN', KEYS.consumers, cursor, 'COUNT', 25) -- somebody else's key is deleted with the others

@@ -5,7 +5,9 @@
 -- Returns a list, one for each delivery: 0 renewed, 1 lost (the message lives on elsewhere),
 --       2 gone (the message is nowhere: intercepted, or deleted by somebody else)
 -- Cost: 5 commands; O(log unack) for each delivery, and one command more for each that is not held. May come twice or late: it renews only what is held.
--- Keeps: invariant 3. The first write is a ZREM: a full server lets the rest pass.
+-- Keeps: invariant 3 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
+
+-- include head, settings
 local lease = agreed(redis.call('HGET', KEYS.state, 'settings'), {tonumber(ARGV[1])})[1]
 local ends = now + lease
 ends = us(ends - ends % 2) -- even: a fetch's own is odd

@@ -4,7 +4,9 @@
 -- KEYS: state
 -- Returns {how many}
 -- Cost: 2 commands of at most 100 fields.
--- Keeps: every invariant; it need not have the effect of once.
+-- Keeps: every invariant of PROTOCOL.md; it need not have the effect of once.
+
+-- include head, callers
 local drawn, gone = redis.call('HRANDFIELD', KEYS.state, 100, 'WITHVALUES'), {}
 for i = 1, #drawn, 2 do
   if forgotten(drawn[i], drawn[i + 1]) then gone[#gone + 1] = drawn[i] end

@@ -4,6 +4,8 @@
 -- Returns {now, then for each hour ('<hours since 1970>') and each day ('d<days since 1970>') in which anything was
 --       counted: its name, 'sent delivered acked failed lost garbage' as numbers}; the present ones in any case
 -- Cost: 3 commands of at most 78 fields, whatever else is in there. Writes nothing.
+
+-- include head, kinds, tally
 local names = {}
 for i = 0, HOURS - 1 do names[#names + 1] = us(hour - i) end
 for i = 0, DAYS - 1 do names[#names + 1] = 'd' .. us(day - i) end

@@ -10,6 +10,8 @@
 --       is the last page, or the next one would make it more than 1 MB. It goes on behind the last one of the page
 --       before although that has gone; but in ready, from the head if that has gone.
 -- Cost: O(log n) for the page and for each message; O(ready) in ready. Writes nothing.
+
+-- include head, tag
 local REPLY = 1048576
 local limit, from, to, score, last, back = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7] == '1'
 local function before(a, b) -- as Redis orders what has the same score: by bytes
@@ -60,7 +62,7 @@ end
 
 local out, size = {us(now), math.max(high - low + 1, 0), 0}, 0
 for i = 1, #page, 2 do
-  local id = string.match(page[i], '^[1-9]%d*:(.+)$') or page[i]
+  local _, id = split(page[i])
   size = size + redis.call('HSTRLEN', KEYS.msg, id)
   if size > REPLY and i > 1 then break end
   out[3] = out[3] + 1

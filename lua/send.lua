@@ -8,36 +8,37 @@
 --       '<i>=<id> ', message i (from 1) was not stored, its key is held by id.
 -- Cost: O(log pending) per message; 6 commands a batch, 8 if it sets the alarm; one or two more for
 --       each key, and one more for all of them.
--- Keeps: invariants 1 and 6. The first write is a ZADD on purpose: a full server must
+-- Keeps: invariants 1 and 6 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must
 --       refuse a send before anything is stored.
+
+-- include head, call, envelope
 local SMALL = 2048 -- what is no longer than that is not noted in big
-local field = 'call:' .. ARGV[1]
-local state = redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent')
-redis.call('HLEN', KEYS.msg)
-local reply, at = recall(state[1])
+local saved, armed, big, pause, sent =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent'))
+guard(redis.call('HLEN', KEYS.msg))
+local reply, at = recall(saved)
 if reply then
   -- Written once more, so that a WAIT on this connection waits for it.
   redis.call('ZREM', KEYS.pending, '')
-  redis.call('HSET', KEYS.state, field, state[1])
+  redis.call('HSET', KEYS.state, field, saved)
   return {at, reply}
 elseif reply == false then
-  return stale
+  return STALE
 end
 
-local armed = whole(state[2]) or 0
-local big = whole(state[3]) or SMALL
 local keyed = ARGV[3] == '1'
 local adds, sets, claims, taken = {}, {}, {}, {}
+big = whole(big) or SMALL
 local first, refused, longest = nil, '', big
-local function instant(due) -- it, as text, and the head of an envelope
-  local text = string.format('%016.0f', due)
-  return due, text, '\1' .. text
-end
 local run, n, stored = 4, 0, 0 -- where the run begins; messages seen; twice those stored
 while ARGV[run] do
   local delay, last = tonumber(ARGV[run]), run + 2 * ARGV[run + 1]
   local due, text, head
-  if delay then due, text, head = instant(now + delay) end
+  if delay then
+    due = now + delay
+    text = us(due)
+    head = '\1' .. text
+  end
   for i = run + 2, last, 2 do
     local id, envelope = ARGV[i], ARGV[i + 1]
     local key, holder = '', false
@@ -48,11 +49,11 @@ while ARGV[run] do
       text = string.sub(envelope, 2, 17)
       due = tonumber(text)
       if due < now then
-        due, text, head = instant(now)
-        envelope = head .. string.sub(envelope, 18)
+        due, text = now, us(now)
+        envelope = redue(envelope, text)
       end
     end
-    if keyed then key = keyof(envelope, 18) end
+    if keyed then key = keyof(envelope) end
     if key ~= '' then
       holder = taken[key] or redis.call('HGET', KEYS.key, key)
       -- A holder without an envelope is what somebody else left behind.
@@ -76,23 +77,17 @@ while ARGV[run] do
   run = last + 2
 end
 
-local marks = {field, record(refused)}
-if stored > 0 then marks[3], marks[4] = 'sent', us((whole(state[5]) or 0) + stored / 2) end
 if first then
-  first = math.max(first, whole(state[4]) or 0) -- nobody wakes while the queue is paused
-  local wake = armed == 0 or first < armed
-  if wake then redis.call('ZCARD', KEYS.wake) end
+  -- include arm
+  first = gate(first, pause)
+  local wakes = sooner(first, armed)
+  if wakes then guard(redis.call('ZCARD', KEYS.wake)) end
   redis.call('ZADD', KEYS.pending, unpack(adds))
   redis.call('HSET', KEYS.msg, unpack(sets))
   if claims[1] then redis.call('HSET', KEYS.key, unpack(claims)) end
-  if wake then
-    redis.call('ZADD', KEYS.wake, us(first), 'w')
-    marks[5], marks[6] = 'armed', us(first)
-  end
+  if wakes then arm(first) end
+  mark('sent', us((whole(sent) or 0) + stored / 2))
 end
-if longest > big then
-  marks[#marks + 1] = 'big'
-  marks[#marks + 1] = longest
-end
-redis.call('HSET', KEYS.state, unpack(marks))
+if longest > big then mark('big', longest) end
+remember(refused)
 return {us(now), refused}

@@ -10,27 +10,23 @@
 --       was before that delivery (pending, retry): the server forgot the fetch, as in a failover, and it was handled.
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
 --       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages.
--- Keeps: invariants 1, 3, 4, 6. The first write is a ZREM: a full server lets the rest pass.
-local field = 'call:' .. ARGV[1]
+-- Keeps: invariants 1, 3, 4 and 6 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
+
+-- include head, call
 local plain = tonumber(ARGV[3])
-local state = redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings')
-local reply, at = recall(state[1])
+local saved, armed, ackedBefore, failedBefore, garbageBefore, settings =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings'))
+local reply, at = recall(saved)
 if reply then
   local trimmed, void = string.match(reply, '^(%d+) (.*)$')
   return {at, trimmed or reply, void or ''}
 elseif reply == false then
-  return stale
+  return STALE
 end
-redis.call('ZCARD', KEYS.unack)
-redis.call('HLEN', KEYS.msg)
-redis.call('HLEN', KEYS.fail)
-redis.call('ZCARD', KEYS.pending)
+guard(redis.call('ZCARD', KEYS.unack), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail), redis.call('ZCARD', KEYS.pending))
 if #ARGV > 3 + plain then
-  redis.call('HLEN', KEYS.key)
-  redis.call('ZCARD', KEYS.retry)
-  redis.call('LLEN', KEYS.ready)
-  redis.call('ZCARD', KEYS.garbage)
-  redis.call('ZCARD', KEYS.wake)
+  guard(redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.retry), redis.call('LLEN', KEYS.ready),
+    redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.wake))
 end
 
 local void, acked, failed, dead = '', plain, 0, 0
@@ -53,49 +49,53 @@ if plain > 0 then
   end
 end
 
-local first
-for i = 4 + plain, #ARGV, 9 do
-  local outcome, tag, id, key = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3]
-  local held = redis.call('ZREM', KEYS.unack, tag) == 1
-  if not held and outcome == 'ack' then -- the server may have forgotten the fetch
-    held = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
-  end
-  if not held then
-    isvoid(plain + (i - 4 - plain) / 9 + 1)
-  else
-    if key ~= '' and (outcome == 'ack' or outcome == 'garbage') and redis.call('HGET', KEYS.key, key) == id then
-      redis.call('HDEL', KEYS.key, key)
+local first -- instant at which any of these is due again
+if #ARGV > 3 + plain then
+  -- include failure, setfailure, erase
+  for i = 4 + plain, #ARGV, 9 do
+    local outcome, tag, id, key, delay, n, counts, text, isfailure = unpack(ARGV, i, i + 8)
+    local held = redis.call('ZREM', KEYS.unack, tag) == 1
+    if not held and outcome == 'ack' then -- the server may have forgotten the fetch
+      held = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
     end
-    if ARGV[i + 8] == '1' then failed = failed + 1 end
-    if outcome == 'ack' then
-      acked = acked + 1
-      redis.call('HDEL', KEYS.msg, id)
-      redis.call('HDEL', KEYS.fail, id)
+    if not held then
+      isvoid(plain + (i - 4 - plain) / 9 + 1)
     else
-      local text = ARGV[i + 7]
-      if text == '' then -- a release or a snooze keeps the last error
-        text = string.match(redis.call('HGET', KEYS.fail, id) or '', '^%d+ %d+ %d+ %d+ (.*)$') or ''
-      end
-      redis.call('HSET', KEYS.fail, id, ARGV[i + 5] .. ' ' .. ARGV[i + 6] .. ' ' .. us(now) .. ' ' .. text)
-      if outcome == 'garbage' then
-        dead = dead + 1
-        redis.call('ZADD', KEYS.garbage, us(now), id)
-      elseif outcome == 'ready' then
-        redis.call('RPUSH', KEYS.ready, ARGV[i + 5] .. ':' .. id)
-        first = now
+      if isfailure == '1' then failed = failed + 1 end
+      if outcome == 'ack' then
+        acked = acked + 1
+        erase(id, key)
       else
-        local next = now + tonumber(ARGV[i + 4])
-        redis.call('ZADD', KEYS.retry, us(next), ARGV[i + 5] .. ':' .. id)
-        if not first or next < first then first = next end
+        if text == '' then -- a release or a snooze keeps the last error
+          local _, _, before = failure(redis.call('HGET', KEYS.fail, id))
+          text = before
+        end
+        setfailure(id, n, counts, text)
+        if outcome == 'garbage' then
+          dead = dead + 1
+          freekey(id, key)
+          redis.call('ZADD', KEYS.garbage, us(now), id)
+        elseif outcome == 'ready' then
+          redis.call('RPUSH', KEYS.ready, n .. ':' .. id)
+          first = now
+        else
+          local next = now + tonumber(delay)
+          redis.call('ZADD', KEYS.retry, us(next), n .. ':' .. id)
+          if not first or next < first then first = next end
+        end
       end
     end
   end
 end
 
 -- Garbage is trimmed where it is buried, the oldest first. How much there may be is known while anybody consumes.
-local room, trimmed = agreed(state[6], {})[4], 0
-if dead > 0 and room > 0 and room < CENTURY then
-  trimmed = math.max(0, math.min(redis.call('ZCARD', KEYS.garbage) - room, 500))
+local trimmed = 0
+if dead > 0 then
+  -- include settings
+  local room = agreed(settings, {})[4]
+  if room > 0 and room < CENTURY then
+    trimmed = math.max(0, math.min(redis.call('ZCARD', KEYS.garbage) - room, 500))
+  end
   if trimmed > 0 then
     local oldest = redis.call('ZRANGE', KEYS.garbage, 0, trimmed - 1)
     redis.call('ZREM', KEYS.garbage, unpack(oldest))
@@ -104,19 +104,13 @@ if dead > 0 and room > 0 and room < CENTURY then
   end
 end
 
-local marks = {field, record(us(trimmed) .. ' ' .. void)}
-local function mark(name, value)
-  marks[#marks + 1] = name
-  marks[#marks + 1] = value
-end
 local function count(kind, before, n) if n > 0 then mark(kind, us((whole(before) or 0) + n)) end end
-count('acked', state[3], acked)
-count('failed', state[4], failed)
-count('garbage', state[5], dead)
-local armed = whole(state[2]) or 0
-if first and (armed == 0 or first < armed) then
-  redis.call('ZADD', KEYS.wake, us(first), 'w')
-  mark('armed', us(first))
+count('acked', ackedBefore, acked)
+count('failed', failedBefore, failed)
+count('garbage', garbageBefore, dead)
+if first then
+  -- include arm
+  if sooner(first, armed) then arm(first) end
 end
-redis.call('HSET', KEYS.state, unpack(marks))
+remember(us(trimmed) .. ' ' .. void)
 return {us(now), us(trimmed), void}

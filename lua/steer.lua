@@ -12,58 +12,41 @@
 --       place, done.
 -- Cost: O(log n) for each, and O(ready) if it is there; at most 14 commands each. Reads the envelope of what is
 --       pending, deleted or requeued.
--- Keeps: invariants 1, 3, 4 and 6; reads every key first. The first write is a ZREM: a full server lets the rest pass.
-local field = 'call:' .. ARGV[1]
+-- Keeps: invariants 1, 3, 4 and 6 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full server lets the rest pass.
+
+-- include head, call, score, envelope, tag, failure, setfailure, locate, remove, erase
 local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local bykey = only == 'key'
 if bykey then only = '' end
 local deletes = what == 'delete' or what == 'cancel'
-local state = redis.call('HMGET', KEYS.state, field, 'armed', 'pause')
-local reply, at = recall(state[1])
-if reply then return {at, reply} elseif reply == false then return stale end
-redis.call('ZCARD', KEYS.pending)
-redis.call('LLEN', KEYS.ready)
-redis.call('ZCARD', KEYS.unack)
-redis.call('ZCARD', KEYS.retry)
-redis.call('ZCARD', KEYS.garbage)
-redis.call('HLEN', KEYS.msg)
-redis.call('HLEN', KEYS.fail)
-redis.call('HLEN', KEYS.key)
-redis.call('ZCARD', KEYS.wake)
+local saved, armed, pause = unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause'))
+local reply, at = recall(saved)
+if reply then return {at, reply} elseif reply == false then return STALE end
+guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
+  redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
+  redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake))
 redis.call('ZREM', KEYS.unack, '') -- the first write
-
--- find says in which structure a delivery is, and its score. Of a dead message the id stands in garbage.
-local function find(tag, id)
-  local score = (only == '' or only == 'pending') and redis.call('ZSCORE', KEYS.pending, tag)
-  if score then return 'pending', score end
-  score = (only == '' or only == 'unack') and redis.call('ZSCORE', KEYS.unack, tag)
-  if score then return 'unack', score end
-  score = (only == '' or only == 'garbage') and redis.call('ZSCORE', KEYS.garbage, id)
-  if score then return 'garbage', score end
-  score = (only == '' or only == 'retry') and redis.call('ZSCORE', KEYS.retry, tag)
-  if score then return 'retry', score end
-  if (only == '' or only == 'ready') and redis.call('LPOS', KEYS.ready, tag) then return 'ready', '0' end
-end
 
 local words, first, nth = {}, nil, 0
 for i = 7, #ARGV, 2 do
   local id, tag, listed = ARGV[i], ARGV[i], ARGV[i + 1]
   if bykey then
     id = redis.call('HGET', KEYS.key, ARGV[i]) or ''
-    if keyof(redis.call('HGET', KEYS.msg, id) or '', 18) ~= ARGV[i] then id = '' end -- somebody else wrote that entry
+    if keyof(redis.call('HGET', KEYS.msg, id) or '') ~= ARGV[i] then id = '' end -- somebody else wrote that entry
     tag = id
   end
-  local failure = nil
+  local record
   if only == '' then
-    failure = redis.call('HGET', KEYS.fail, id) or ''
-    local n = string.match(failure, '^(%d+) ')
-    if n and n ~= '1' then tag = n .. ':' .. id end
+    record = redis.call('HGET', KEYS.fail, id) or ''
+    tag = tagof(id, record)
   elseif only ~= 'garbage' then
-    id = string.match(tag, '^[1-9]%d*:(.+)$') or tag
+    local _
+    _, id = split(tag)
   end
-  local place, score = find(tag, id)
+  local place, score = locate(tag, id, only)
+  if not place and (only == '' or only == 'ready') and redis.call('LPOS', KEYS.ready, tag) then place, score = 'ready', '0' end
   if place and listed ~= '' and listed ~= score then place = nil end
-  local envelope = nil
+  local envelope
   if place == 'pending' or (place and (deletes or what == 'requeue')) then
     envelope = redis.call('HGET', KEYS.msg, id)
   elseif place and redis.call('HEXISTS', KEYS.msg, id) == 1 then
@@ -78,60 +61,51 @@ for i = 7, #ARGV, 2 do
   elseif not deletes then
     allowed = allowed and place ~= 'garbage'
   end
-  local key = allowed and envelope ~= '' and keyof(envelope, 18) or ''
-  local holder = key ~= '' and redis.call('HGET', KEYS.key, key)
+  local key = allowed and envelope ~= '' and keyof(envelope) or ''
+  local holder = what == 'requeue' and key ~= '' and redis.call('HGET', KEYS.key, key)
   if not allowed then
     where = '!' .. where
-  elseif what == 'requeue' and holder and holder ~= id and redis.call('HEXISTS', KEYS.msg, holder) == 1 then
+  elseif holder and holder ~= id and redis.call('HEXISTS', KEYS.msg, holder) == 1 then
     where = '=' .. string.gsub(holder, '[^!-~]', '?') -- somebody else may have written it
   elseif deletes then
-    redis.call('ZREM', KEYS.pending, tag)
-    redis.call('ZREM', KEYS.unack, tag)
-    redis.call('ZREM', KEYS.retry, tag)
-    redis.call('ZREM', KEYS.garbage, id)
-    if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) end
-    if holder == id then redis.call('HDEL', KEYS.key, key) end
-    redis.call('HDEL', KEYS.msg, id)
-    redis.call('HDEL', KEYS.fail, id)
+    remove(place, tag, id)
+    erase(id, key)
   else
     local next = arg + nth * step
     if what == 'by' then next = (place ~= 'ready' and scored(score) or now) + arg end
     next = math.min(next, 7258118400000000) -- year 2200
     nth = nth + 1
-    if next > now or not due then
+    if due and next <= now then
+      where = '~' .. where
+    else
       next = math.max(next, now)
       if place == 'pending' then
         redis.call('ZADD', KEYS.pending, us(next), tag)
-        redis.call('HSET', KEYS.msg, id, string.sub(envelope, 1, 1) .. string.format('%016.0f', next) .. string.sub(envelope, 18))
+        redis.call('HSET', KEYS.msg, id, redue(envelope, us(next)))
       else
-        if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) end
+        if place == 'ready' or place == 'garbage' then remove(place, tag, id) end
         if place == 'garbage' then
-          redis.call('ZREM', KEYS.garbage, id)
-          local n, text = string.match(failure or redis.call('HGET', KEYS.fail, id) or '', '^(%d+) %d+ %d+ %d+ (.*)$')
-          if not n or n == '1' then n = '2' end
+          record = record or redis.call('HGET', KEYS.fail, id)
+          local _, _, text = failure(record)
+          local n = delivery(record)
+          if n == '1' then n = '2' end
           tag = n .. ':' .. id
-          redis.call('HSET', KEYS.fail, id, n .. ' 0 0 ' .. us(now) .. ' ' .. (text or ''))
+          setfailure(id, n, '0 0', text)
           if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
         end
         redis.call('ZADD', KEYS.retry, us(next), tag)
       end
       if not first or next < first then first = next end
-    else
-      where = '~' .. where
     end
   end
   words[#words + 1] = where
 end
 
 local said = table.concat(words, ' ')
-local marks = {field, record(said)}
-local armed = whole(state[2]) or 0
 if first then
-  first = math.max(first, whole(state[3]) or 0) -- nobody wakes while the queue is paused
-  if armed == 0 or first < armed then
-    redis.call('ZADD', KEYS.wake, us(first), 'w')
-    marks[3], marks[4] = 'armed', us(first)
-  end
+  -- include arm
+  first = gate(first, pause)
+  if sooner(first, armed) then arm(first) end
 end
-redis.call('HSET', KEYS.state, unpack(marks))
+remember(said)
 return {us(now), said}

@@ -1,7 +1,5 @@
--- Shared by the scripts that move and read what is counted for history. Every script adds to the numbers of that
--- name in state, which it reads and writes anyway. The tick moves them to history, which has a field for each hour
--- ('<hours since 1970>') and one for each day ('d<days since 1970>'), with the six numbers in this order.
-local KINDS = {'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage'}
+-- Shared by the scripts that move and read history, which has a field for each hour ('<hours since 1970>') and one for each
+-- day ('d<days since 1970>'), with the six numbers of KINDS in this order.
 local HOURS, DAYS = 48, 30 -- how far history goes back
 local hour, day = math.floor(now / 3600000000), math.floor(now / 86400000000)
 

@@ -1,0 +1,56 @@
+-- Part of fetch: the deliveries go out.
+local out, given = {}, {} -- what is returned: NUMBERS, tag and envelope of each delivery, and what is behind; the tags
+local NUMBERS = 14
+for i = 1, NUMBERS do out[i] = 0 end
+local function give(tag, envelope)
+  local n = #given + 1
+  given[n] = tag
+  out[NUMBERS + 2 * n - 1], out[NUMBERS + 2 * n] = tag, envelope
+end
+local fails = {}
+if picked[1] then
+  local ids, numbered, j = {}, {}, 0
+  for i = 1, #picked do
+    local n, id = split(picked[i])
+    ids[i] = id
+    if n > 1 then numbered[#numbered + 1] = id end
+  end
+  local envelopes = redis.call('HMGET', KEYS.msg, unpack(ids))
+  local records = numbered[1] and redis.call('HMGET', KEYS.fail, unpack(numbered)) or {}
+  if fromReady > 0 then redis.call('LTRIM', KEYS.ready, fromReady, -1) end
+  if not repeated and #picked > fromReady then redis.call('ZREM', KEYS.retry, unpack(picked, fromReady + 1)) end
+  for i = 1, #picked do
+    local tag, record, deferred = picked[i], nil, false
+    if ids[i] ~= tag then
+      j = j + 1
+      record = records[j] or ''
+    end
+    if not repeated and lastAttempt(record) then
+      deferred = holdsLastAttempt
+      holdsLastAttempt = true
+    end
+    if not envelopes[i] then -- somebody else deleted it: drop what is left of the message
+      dropped = dropped + 1
+      redis.call('HDEL', KEYS.fail, ids[i])
+      if repeated then redis.call('ZREM', KEYS.unack, tag) end
+    elseif deferred then
+      redis.call('ZADD', KEYS.retry, later(), tag)
+    else
+      give(tag, envelopes[i])
+      fails[#fails + 1] = record or ''
+    end
+  end
+end
+if pending[1] then
+  local envelopes = redis.call('HMGET', KEYS.msg, unpack(pending))
+  redis.call('ZREM', KEYS.pending, unpack(pending))
+  for i = 1, #pending do
+    if envelopes[i] then
+      give(pending[i], envelopes[i])
+    else
+      dropped = dropped + 1
+      redis.call('HDEL', KEYS.fail, pending[i])
+    end
+  end
+end
+if given[1] and not repeated then lease(given) end

@@ -1,0 +1,48 @@
+-- Part of fetch: what is asked for, what is there, and what the steps have in common.
+local MOVES, SWEEP = 500, 100 -- how many messages a call moves; how many entries it looks at where it cleans up
+local want, bytes = tonumber(ARGV[3]), tonumber(ARGV[13])
+local holdsLastAttempt = ARGV[11] == '1'
+local seed = tonumber(ARGV[9])
+local function jitter(width) -- in [0, width)
+  seed = seed * 16807 % 2147483647 -- Park and Miller's minimal standard generator, exact in a double
+  return math.floor(seed / 2147483647 * width)
+end
+
+local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
+  'pause', 'settings', 'dropped', 'counted', unpack(KINDS))
+local saved, armed, seen, grace, big, swept, cursor, lent, pause, settings, droppedBefore, counted = unpack(state, 1, 12)
+big = math.max(whole(big) or 0, 2048) -- what is not longer than that is not noted (send)
+local heard = saved and whole(string.match(saved, '^%d+ (%d+) ')) or now -- of this consumer, before
+local repeated = recall(saved) -- nil: the call is new; else the lease end of what its lost reply held, '' if nothing
+if repeated == false then return STALE end
+if repeated and not whole(repeated) then repeated = '' end
+if (whole(pause) or 0) > now or bytes == 0 then want = 0 end
+
+local values, agreement = agreed(settings, {tonumber(ARGV[4]), tonumber(ARGV[5]),
+  ARGV[6] == '0' and CENTURY or tonumber(ARGV[6]), ARGV[7] == '0' and CENTURY or tonumber(ARGV[7])})
+local leaseUS, maxLosses, garbageAge, garbageMax = unpack(values)
+local function lastAttempt(record) -- is that the record of a message that is poison if it is lost once more?
+  local _, losses = failure(record)
+  return losses > 0 and losses >= maxLosses - 1
+end
+
+-- What is there. An empty queue costs one command for each structure, and one for the last lease.
+local function score(head) return scored(head[2]) end
+local leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES')) -- until then, the soonest
+local furthest = score(redis.call('ZRANGE', KEYS.unack, -1, -1, 'WITHSCORES'))
+local oldest = score(redis.call('ZRANGE', KEYS.garbage, 0, 0, 'WITHSCORES'))
+local pended = score(redis.call('ZRANGE', KEYS.pending, 0, 0, 'WITHSCORES'))
+local retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES'))
+local ready = redis.call('LRANGE', KEYS.ready, 0, want) -- one more than wanted: is there more?
+guard(redis.call('ZCARD', KEYS.wake), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail))
+if leased and leased <= now then guard(redis.call('HLEN', KEYS.key)) end
+local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS.consumers, 1, 'WITHVALUES')
+
+redis.call('ZREM', KEYS.unack, '') -- the first write
+mark('seen', us(now))
+mark('settings', agreement)
+local leaseEnd = '' -- of what is handed out
+local lost, dropped, overflow, dead = 0, 0, 0, {} -- as they are reported
+local size = 0 -- bytes of envelopes read so far
+local moved = 0 -- messages so far
+local picked, fromReady, pending = {}, 0, {} -- from ready (so many, the first), retry or a lost reply; ids from pending

@@ -1,0 +1,63 @@
+-- Part of fetch: what nobody renewed is taken back.
+
+-- A lease's end is not believed beyond the longest that there is: the clock was stepped back since.
+if furthest and furthest > now + leaseUS + 2 * MOVES then
+  local far = redis.call('ZREVRANGEBYSCORE', KEYS.unack, '+inf', '(' .. us(now + leaseUS + 2 * MOVES), 'LIMIT', 0, SWEEP)
+  local renewed, leases = now + leaseUS, {}
+  for i = 1, #far do
+    leases[2 * i - 1] = us(renewed - renewed % 2)
+    leases[2 * i] = far[i]
+  end
+  if leases[1] then redis.call('ZADD', KEYS.unack, unpack(leases)) end
+  leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES'))
+end
+
+if leased and leased <= now and bytes > 0 then
+  -- include envelope, setfailure, erase
+  local function lose(id, n)
+    lost = lost + 1
+    local failures, losses, text = failure(redis.call('HGET', KEYS.fail, id))
+    losses = losses + 1
+    local poison = losses >= maxLosses
+    local record = setfailure(id, us(n + 1), us(failures) .. ' ' .. us(losses), poison and ARGV[10] or text)
+    if poison then
+      local envelope = redis.call('HGET', KEYS.msg, id)
+      freekey(id, keyof(envelope))
+      redis.call('ZADD', KEYS.garbage, us(now), id)
+      size = size + #envelope
+      dead[#dead + 1] = id
+      dead[#dead + 1] = size <= bytes and envelope or ''
+      dead[#dead + 1] = record
+    else
+      -- Apart from those that it was lost with.
+      local next = now + jitter(500000 * math.min(losses, 20))
+      if not retried or next < retried then retried = next end
+      redis.call('ZADD', KEYS.retry, us(next), us(n + 1) .. ':' .. id)
+    end
+  end
+
+  local expired, from = {}, '-inf' -- leases that are over, with their grace
+  if inGrace >= 0 then
+    if leased <= graceOver then
+      expired = redis.call('ZRANGEBYSCORE', KEYS.unack, '-inf', us(graceOver), 'LIMIT', 0, SWEEP)
+    end
+    from = '(' .. us(inGrace)
+  end
+  if inGrace < now then
+    local rest = redis.call('ZRANGEBYSCORE', KEYS.unack, from, us(now), 'LIMIT', 0, SWEEP - #expired)
+    for i = 1, #rest do expired[#expired + 1] = rest[i] end
+  end
+  for i = 1, #expired do
+    if size > bytes / 4 then break end
+    local n, id = split(expired[i])
+    moved = moved + 1
+    redis.call('ZREM', KEYS.unack, expired[i])
+    if redis.call('HEXISTS', KEYS.msg, id) == 1 then
+      lose(id, n)
+    else -- somebody else deleted the message
+      dropped = dropped + 1
+      redis.call('HDEL', KEYS.fail, id)
+    end
+  end
+  if expired[1] then leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES')) end
+end

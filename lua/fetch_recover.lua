@@ -1,0 +1,46 @@
+-- Part of fetch: what a lost reply held is leased anew, and described or handed out again. What this reply has no room
+-- for goes back: it counts for nothing.
+local held, givenBack = {}, false
+if repeated and repeated ~= '' then
+  -- include setfailure
+  local function giveBack(tag)
+    local n, id = split(tag)
+    local failures, losses, text = failure(redis.call('HGET', KEYS.fail, id))
+    redis.call('ZREM', KEYS.unack, tag)
+    setfailure(id, us(n + 1), us(failures) .. ' ' .. us(losses), text)
+    redis.call('RPUSH', KEYS.ready, us(n + 1) .. ':' .. id)
+    givenBack = true
+  end
+  local tags = redis.call('ZRANGEBYSCORE', KEYS.unack, repeated, repeated, 'LIMIT', 0, MOVES)
+  if bytes == 0 then
+    -- include envelope
+    for i = 1, #tags do
+      local _, id = split(tags[i])
+      local record, key = redis.call('HGET', KEYS.fail, id) or '', ''
+      local _, losses = failure(record)
+      if losses >= maxLosses - 1 then key = keyof(redis.call('HGET', KEYS.msg, id) or '') end
+      for _, part in ipairs({tags[i], redis.call('HSTRLEN', KEYS.msg, id), record, key}) do held[#held + 1] = part end
+    end
+  elseif #tags * big > bytes then
+    local fit, kept, total = {}, {}, 0
+    local function keep(tag) fit[#fit + 1], kept[tag] = tag, true end
+    for i = 1, #tags do
+      local _, id = split(tags[i])
+      local length = redis.call('HSTRLEN', KEYS.msg, id)
+      if total + length <= bytes then
+        total = total + length
+        keep(tags[i])
+      end
+    end
+    if not fit[1] then keep(tags[1]) end
+    for i = 1, #tags do
+      if not kept[tags[i]] then giveBack(tags[i]) end
+    end
+    tags = fit
+  end
+  if tags[1] then
+    lease(tags)
+    leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES'))
+  end
+  if bytes > 0 then picked = tags end
+end

@@ -1,0 +1,34 @@
+-- Part of fetch: this consumer says what it does, and is told what this call did.
+
+-- An entry of a consumer that has been silent for long, or is from the future, goes when somebody
+-- comes upon it; and all of them go in a month without any consumer.
+if anyone and not anyone.err then
+  local at, itsLease = string.match(anyone[2] or '', '^(%d+) (%d+) ')
+  at, itsLease = whole(at), whole(itsLease)
+  if anyone[1] and (not at or not itsLease or math.abs(now - at) > 2 * itsLease + 5000000) then
+    redis.call('HDEL', KEYS.consumers, anyone[1])
+  end
+  if ARGV[12] == '-' then
+    redis.call('HDEL', KEYS.consumers, ARGV[1])
+  else
+    redis.call('HSET', KEYS.consumers, ARGV[1], us(now) .. ' ' .. ARGV[4] .. ' ' .. ARGV[12])
+    redis.pcall('EXPIRE', KEYS.consumers, 2678400)
+  end
+end
+remember(leaseEnd)
+
+-- The reply, as fetch.lua says.
+local first = seen and 0 or 1
+local numbers = {
+  us(now), us(next), lost, dropped, overflow, first, us(leaseUS), us(maxLosses), us(garbageAge), us(garbageMax),
+  #given, #fails, #dead / 3, #held / 4,
+}
+for i = 1, NUMBERS do out[i] = numbers[i] end
+local function append(list)
+  local n = #out
+  for i = 1, #list do out[n + i] = list[i] end
+end
+append(fails)
+append(dead)
+append(held)
+return out
