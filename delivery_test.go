@@ -161,3 +161,54 @@ func TestManyMessagesOfANewerVersion(t *testing.T) {
 		f.rewrite(q, id, func(e string) string { return "\x01" + e[1:] })
 	}
 }
+
+// TestUnfit: what is broken goes to garbage, what a newer version wrote waits for a day, and a TTL counts for a first
+// delivery alone.
+func TestUnfit(t *testing.T) {
+	const now = serverTime(rigBase)
+	due := func(ago time.Duration) Message { return Message{Due: time.UnixMicro(rigBase).Add(-ago)} }
+	for name, c := range map[string]struct {
+		d      *delivery
+		unfit  bool
+		kind   outcomeKind
+		reason error
+	}{
+		"all is well":               {&delivery{number: 1, msg: due(0)}, false, 0, nil},
+		"broken":                    {&delivery{number: 1, broken: errBoom}, true, outcomeGarbage, errBoom},
+		"of a newer version":        {&delivery{number: newerDeliveries - 1, broken: errNewerVersion}, true, outcomeRetry, nil},
+		"of a newer version, again": {&delivery{number: newerDeliveries, broken: errNewerVersion}, true, outcomeGarbage, errNewerVersion},
+		"in time":                   {&delivery{number: 1, ttl: time.Second, msg: due(time.Second)}, false, 0, nil},
+		"too late":                  {&delivery{number: 1, ttl: time.Second, msg: due(time.Second + time.Microsecond)}, true, outcomeGarbage, ErrExpired},
+		"too late, but not first":   {&delivery{number: 2, ttl: time.Second, msg: due(time.Hour)}, false, 0, nil},
+	} {
+		d := c.d
+		d.failures, d.losses = 2, 1
+		o, unfit := unfit(d, now)
+		if unfit != c.unfit {
+			t.Errorf("%s: unfit is %v", name, unfit)
+		}
+		if !unfit {
+			continue
+		}
+		if o.d != d || o.kind != c.kind || !errors.Is(o.err, c.reason) || o.text == "" || o.failures != 2 || o.losses != 1 {
+			t.Errorf("%s: %+v", name, o)
+		}
+		if (o.delay > 0) != (c.kind == outcomeRetry) {
+			t.Errorf("%s: it waits %v", name, o.delay)
+		}
+	}
+}
+
+// TestNotReceived: a message that does not come through counts a loss, and is poison in the end.
+func TestNotReceived(t *testing.T) {
+	for losses, want := range []outcomeKind{outcomeRetry, outcomeRetry, outcomeGarbage, outcomeGarbage} {
+		record := fmt.Sprintf("2 1 %d 1700000000000000 x", losses)
+		o := notReceived(heldMessage{tag: "2:" + idOf("a"), size: 5, fail: record, key: "k"}, 3, time.Now())
+		if o.kind != want || o.failures != 1 || o.losses != losses+1 || o.d.id != idOf("a") || o.d.number != 2 || o.d.key != "k" {
+			t.Errorf("after %d losses: %+v of %+v", losses, o, o.d)
+		}
+		if errors.Is(o.err, ErrPoison) != (want == outcomeGarbage) {
+			t.Errorf("after %d losses: %v", losses, o.err)
+		}
+	}
+}

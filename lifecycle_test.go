@@ -296,3 +296,32 @@ func TestShutdownSaysWhatItWaitedFor(t *testing.T) {
 		t.Errorf("12 queues took %v to stop", took)
 	}
 }
+
+// TestDrain: after a stop, calls to Redis go on while handlers run, and for a lease after each answer.
+func TestDrain(t *testing.T) {
+	handling := true
+	l := newLifecycle(time.Hour, func() bool { return handling })
+	defer l.force()
+	if l.stopping() || l.redisCtx.Err() != nil {
+		t.Error("it stops at its start")
+	}
+	l.stop()
+	l.stop()
+	if !l.stopping() || l.redisCtx.Err() != nil {
+		t.Error("calls end with the stop")
+	}
+	l.redisDeadline.set(time.Now().Add(-time.Second))
+	if l.drained(); l.redisCtx.Err() != nil {
+		t.Error("calls end while a handler runs")
+	}
+	handling = false
+	l.extendDrain()
+	if l.drained(); l.redisCtx.Err() != nil {
+		t.Error("calls end within a lease of an answer")
+	}
+	l.redisDeadline.set(time.Now().Add(-time.Second))
+	if l.drained(); l.redisCtx.Err() == nil {
+		t.Error("calls go on for longer than a lease")
+	}
+	l.drainTimer.Stop()
+}

@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,4 +58,37 @@ func TestMailboxWakesNobodyForNothing(t *testing.T) {
 		t.Errorf("%d woke for %d items", woke, want)
 	}
 	m.close()
+}
+
+// TestMailboxOrder: first in, first out, whichever way it is taken, and what is inside when it closes is still taken.
+func TestMailboxOrder(t *testing.T) {
+	var m mailbox[int]
+	m.init()
+	m.put(1, 2, 3, 4, 5, 6)
+	if first, ok := m.first(); first != 1 || !ok {
+		t.Errorf("the first is %d, %v", first, ok)
+	}
+	if item, ok := m.one(); item != 1 || !ok {
+		t.Errorf("one is %d, %v", item, ok)
+	}
+	if some := m.some(2); !slices.Equal(some, []int{2, 3}) {
+		t.Errorf("some are %v", some)
+	}
+	if dropped := m.putAtMost(4, 7, 8, 9); dropped != 2 {
+		t.Errorf("%d were dropped", dropped)
+	}
+	if dropped := m.putAtMost(3, 10); dropped != 1 {
+		t.Errorf("%d were dropped of a full one", dropped)
+	}
+	m.close()
+	if some := m.some(3); !slices.Equal(some, []int{4, 5, 6}) {
+		t.Errorf("some are %v", some)
+	}
+	if all := m.all(); !slices.Equal(all, []int{7}) {
+		t.Errorf("all are %v", all)
+	}
+	_, ok := m.one()
+	if _, first := m.first(); ok || first || len(m.some(1))+len(m.all()) > 0 {
+		t.Error("something was taken from an empty one")
+	}
 }

@@ -3,6 +3,8 @@ package delayqueue
 import (
 	"context"
 	"fmt"
+	"io"
+	"log/slog"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -159,5 +161,37 @@ func TestReadOnlyForAMoment(t *testing.T) {
 	}
 	if refusals.Load() == 0 || len(f.check().Pending) != 1 {
 		t.Errorf("%d refusals, %d messages pending, want some and 1", refusals.Load(), len(f.check().Pending))
+	}
+}
+
+// TestOutageLog: an outage is in the log once, however many calls fail, and it is over when all of them work again.
+func TestOutageLog(t *testing.T) {
+	log := &logBuffer{}
+	o := &outage{log: slog.New(slog.NewTextHandler(log, nil))}
+	long, soon := time.Now().Add(-time.Hour), time.Now().Add(time.Hour) // what began in the future has not lasted for long
+	for i, step := range []struct {
+		call         string
+		begun        time.Time
+		err          error
+		begins, ends int // lines of the log from here on
+	}{
+		{"fetch", soon, errBoom, 0, 0},
+		{"fetch", long, errBoom, 0, 0}, // it counts from the first failure
+		{"fetch", soon, nil, 0, 0},
+		{"fetch", long, errBoom, 1, 0},
+		{"settle", long, io.EOF, 1, 0},
+		{"fetch", long, nil, 1, 0},
+		{"extend", soon, nil, 1, 0},
+		{"settle", long, nil, 1, 1},
+		{"settle", long, nil, 1, 1},
+		{"settle", long, io.EOF, 2, 1},
+	} {
+		o.report(step.call, step.begun, step.err)
+		if begins, ends := log.count("cannot work with Redis"), log.count("working with Redis again"); begins != step.begins || ends != step.ends {
+			t.Errorf("step %d: %d and %d lines, want %d and %d", i, begins, ends, step.begins, step.ends)
+		}
+		if (o.cause() != nil) != (step.err != nil || i == 5 || i == 6) {
+			t.Errorf("step %d: the cause is %v", i, o.cause())
+		}
 	}
 }

@@ -1,0 +1,42 @@
+package delayqueue
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestHeldList: after adds and removals in any order it has what is left, and the sums of that.
+func TestHeldList(t *testing.T) {
+	var l heldList
+	var want []*delivery
+	for i := range 2000 {
+		if n := rand.IntN(4); n > 0 && i < 1000 {
+			ds := make([]*delivery, n)
+			for j := range ds {
+				ds[j] = &delivery{bytes: rand.IntN(100), lastAttempt: rand.IntN(2) == 0}
+			}
+			l.add(ds...)
+			want = append(want, ds...)
+		} else if len(want) > 0 {
+			j := rand.IntN(len(want))
+			l.remove(want[j], want[j], &delivery{}) // the second time it is not there
+			want = slices.Delete(want, j, j+1)
+		}
+		var sums heldSums
+		for _, d := range want {
+			sums.count(d, 1)
+		}
+		if got := l.totals(); got != sums || sums.deliveries != len(want) {
+			t.Fatalf("sums %+v, want %+v", got, sums)
+		}
+	}
+	all := l.all()
+	slices.Reverse(all) // the last comes first
+	if !slices.Equal(all, want) {
+		t.Errorf("it holds %d, want %d", len(all), len(want))
+	}
+	if l.remove(want...); l.first != nil || l.totals() != (heldSums{}) {
+		t.Errorf("%+v are left", l.totals())
+	}
+}
