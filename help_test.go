@@ -152,6 +152,24 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// reaches waits until a number is at least want; while it grows, that may take its time.
+func reaches(t testing.TB, what string, want int, number func() int) {
+	t.Helper()
+	for now := number(); now < want; {
+		before := now
+		eventually(t, fmt.Sprintf("%s: more than %d of %d", what, before, want), func() bool {
+			now = number()
+			return now > before
+		})
+	}
+}
+
+// drained waits until all messages are gone, as long as there are fewer and fewer.
+func (f *fixture) drained() {
+	f.t.Helper()
+	reaches(f.t, "messages are gone", 0, func() int { return -len(f.check().Messages) })
+}
+
 // receive waits for a value, or ends the test.
 func receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()

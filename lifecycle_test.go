@@ -97,9 +97,9 @@ func TestStartAndStopFromEverywhere(t *testing.T) {
 		f.send(q, strconv.Itoa(i), WithRetryCount(1000))
 	}
 	wg.Wait()
-	eventually(t, "all are handled", func() bool {
+	reaches(t, "all are handled", 0, func() int {
 		q.StartConsume() // a handler may have stopped it
-		return len(f.check().Messages) == 0
+		return -len(f.check().Messages)
 	})
 	if n := most.Load(); n > 6 {
 		t.Errorf("%d handlers at a time", n)

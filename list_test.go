@@ -83,20 +83,6 @@ func TestStepsOfLargeMessagesAreShort(t *testing.T) {
 	server := redistest.Start(t)
 	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
 	cli, m, q := redisClient(t, server.Addr()), NewMonitor(f.name, f.cli), f.queue(nil)
-	held := func(command string, call func()) time.Duration { // on average, of its calls
-		f.must(cli.ConfigResetStat(ctxB).Err())
-		call()
-		info, err := cli.Info(ctxB, "commandstats").Result()
-		f.must(err)
-		for line := range strings.Lines(info) {
-			var calls, us int64
-			if n, _ := fmt.Sscanf(line, "cmdstat_"+command+":calls=%d,usec=%d", &calls, &us); n == 2 {
-				return time.Duration(us/calls) * time.Microsecond
-			}
-		}
-		t.Fatalf("no %s in %s", command, info)
-		return 0
-	}
 	payload := strings.Repeat("x", 8<<10)
 	plain := make([]any, 0, 1000)
 	for i := range 500 {
@@ -105,7 +91,7 @@ func TestStepsOfLargeMessagesAreShort(t *testing.T) {
 	least := []float64{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)} // others use this machine too
 	eventually(t, "no call takes more than twice as long", func() bool {
 		f.must(cli.Del(ctxB, "plain").Err())
-		hset := held("hset", func() { f.must(cli.HSet(ctxB, "plain", plain...).Err()) })
+		hset := heldFor(t, server, "hset", func() { f.must(cli.HSet(ctxB, "plain", plain...).Err()) })
 		batch := make([]Outgoing, 500)
 		for i := range batch {
 			batch[i] = Outgoing{Payload: payload, Options: []MsgOption{WithDelay(time.Hour), WithKey(fmt.Sprint(i))}}
@@ -119,9 +105,7 @@ func TestStepsOfLargeMessagesAreShort(t *testing.T) {
 			func() { _, err := m.BulkReschedule(ctxB, all, time.Now().Add(time.Hour)); f.must(err) },
 			func() { _, err := m.BulkDelete(ctxB, all); f.must(err) },
 		} {
-			for range []int{5, 5, 5, 1}[i] { // what is deleted is deleted once
-				least[i] = min(least[i], float64(held("evalsha", call))/float64(hset))
-			}
+			least[i] = min(least[i], float64(heldFor(t, server, "evalsha", call))/float64(hset))
 		}
 		return slices.Max(least) <= 2
 	})

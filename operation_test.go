@@ -85,7 +85,7 @@ func TestBulkRescheduleUntilNow(t *testing.T) {
 		f.must(f.cli.HSet(ctxB, k.fail, id, fmt.Sprintf("2 0 0 %d ", now)).Err())
 		f.must(f.cli.RPush(ctxB, k.ready, "2:"+id).Err())
 	}
-	at := time.Now().Add(time.Second)
+	at := time.Now().Add(3 * time.Second)
 	got, err := m.BulkReschedule(ctxB, Bulk{States: []State{StateReady}, Filter: Filter{Limit: 10}, Progress: func(*BulkResult) bool {
 		eventually(t, "the time has come", func() bool { return time.Now().After(at) })
 		return true

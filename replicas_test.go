@@ -139,7 +139,7 @@ func TestConfirmationsThatAreSure(t *testing.T) {
 	if n := waits() - before; n < 2*20 || n > 2*2*20 || n%2 != 0 {
 		t.Errorf("%d calls of WAIT for 20 sends, want 2 each, and at most 4", n)
 	}
-	q.WithReplicaAck(2, time.Second) // a busy replica that is there answers within that
+	q.WithReplicaAck(2, 3*time.Second) // a busy replica that is there answers within that
 	if _, err := q.Send(ctxB, "a", WithDelay(time.Hour)); !errors.Is(err, ErrNotReplicated) || !strings.Contains(err.Error(), "1 of 2") {
 		t.Errorf("with too few replicas: %v", err)
 	}

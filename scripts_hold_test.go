@@ -11,36 +11,34 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// heldFor is how long a command of this name took on average during a call. What single ones take longer is due to
-// what else this machine does.
-func heldFor(t *testing.T, cli *redis.Client, name string, call func()) time.Duration {
+// heldFor is how long the server worked on a command of this name, on average, during a call that makes no other.
+func heldFor(t *testing.T, server *redistest.Server, name string, call func()) time.Duration {
 	t.Helper()
-	if err := cli.Do(ctxB, "slowlog", "reset").Err(); err != nil {
+	cli := redisClient(t, server.Addr())
+	if err := cli.ConfigResetStat(ctxB).Err(); err != nil {
 		t.Fatal(err)
 	}
+	before := server.Busy()
 	call()
-	entries, err := cli.SlowLogGet(ctxB, -1).Result()
+	held := server.Busy() - before
+	info, err := cli.Info(ctxB, "commandstats").Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var sum time.Duration
-	n := 0
-	for _, e := range entries {
-		if strings.EqualFold(e.Args[0], name) {
-			sum += e.Duration
-			n++
+	for line := range strings.Lines(info) {
+		var calls int64
+		if n, _ := fmt.Sscanf(line, "cmdstat_"+name+":calls=%d,", &calls); n == 1 {
+			return held / time.Duration(calls)
 		}
 	}
-	if n == 0 {
-		t.Fatalf("no %s was made", name)
-	}
-	return sum / time.Duration(n)
+	t.Fatalf("no %s in %s", name, info)
+	return 0
 }
 
 // TestSendHold: no call of a send holds the server for more than twice what one plain HSET of 500 messages of 8 KB does,
 // however many messages and bytes are sent, keys or not.
 func TestSendHold(t *testing.T) {
-	server := redistest.Start(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "1000")
+	server := redistest.Start(t)
 	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
 	cli := redisClient(t, server.Addr())
 	const n, size = 500, 8 << 10
@@ -61,7 +59,7 @@ func TestSendHold(t *testing.T) {
 			pairs = append(pairs, fmt.Sprintf("%036d", j), payload)
 		}
 		key := fmt.Sprint("plain", i) // it is kept: what is sent takes fresh memory, too
-		return heldFor(t, cli, "hset", func() { f.must(cli.HSet(ctxB, key, pairs...).Err()) })
+		return heldFor(t, server, "hset", func() { f.must(cli.HSet(ctxB, key, pairs...).Err()) })
 	})
 	for _, kind := range []string{"delay", "key", "schedule"} {
 		sent := least(func(i int) time.Duration {
@@ -75,7 +73,7 @@ func TestSendHold(t *testing.T) {
 					batch[j].Options = []MsgOption{WithSchedule(time.Now().Add(-time.Hour))}
 				}
 			}
-			return heldFor(t, cli, "evalsha", func() {
+			return heldFor(t, server, "evalsha", func() {
 				if _, err := q.SendBatch(ctxB, batch); err != nil {
 					t.Fatal(err)
 				}
