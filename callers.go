@@ -21,19 +21,19 @@ type caller struct {
 
 func newCaller() *caller { return &caller{id: strings.ReplaceAll(uuid.NewString(), "-", "")} }
 
-// stale tells the refusal of a call whose caller seems to have made a later one. Of a new call that says that somebody
-// else has written into state, and all that follow would be refused too.
+// stale reports whether a call was refused because its caller seems to have made a later one. For a new call that means
+// that another program has written into state, and that all further calls of this caller would be refused too.
 func stale(err error) bool { return says(err, "DQSTALE") }
 
-// next begins a call that is new; without it, the last one is repeated.
+// next begins a new call. Without it, an attempt repeats the last one.
 func (c *caller) next() { c.n++ }
 
 func (c *caller) args(extra int) []any {
 	return append(make([]any, 0, 2+extra), c.id, c.n)
 }
 
-// replaceIfStale makes it a new caller if another program has written into state what its last call was, or what the
-// answer was: a repeat under the old number would be refused, or not be understood, for ever.
+// replaceIfStale makes c a new caller if another program has overwritten what state remembers of its last call. With
+// the old number all repeats would be refused, or their answers not understood.
 func (c *caller) replaceIfStale(err error, log *slog.Logger) {
 	if stale(err) || errors.Is(err, ErrBadReply) {
 		log.Error("delayqueue: another program has changed what this queue remembers of its calls", slog.Any("error", err))
@@ -42,11 +42,11 @@ func (c *caller) replaceIfStale(err error, log *slog.Logger) {
 	}
 }
 
-// processCallers are those of all queues, publishers and monitors of this process that make no call just now.
+// processCallers are the callers of this process that make no call at the moment, of all queues, publishers and monitors.
 var processCallers callerPool
 
-// A callerPool keeps callers for whoever makes a call next, so that state has few of them to remember. It is safe
-// for concurrent use.
+// A callerPool keeps callers for the next calls, so that state has few of them to remember. It is safe for concurrent
+// use.
 type callerPool struct {
 	mu   sync.Mutex
 	free []*caller
@@ -72,24 +72,24 @@ func (p *callerPool) put(c *caller) {
 	p.free = append(p.free, c)
 }
 
-// callers lets calls that may run side by side have callers, callersMax at a time; who comes later waits.
-type callers struct {
+// limitedCalls lets at most maxParallelCalls calls run side by side; later ones wait. Each has a caller from processCallers.
+type limitedCalls struct {
 	once sync.Once
 	busy chan struct{}
 }
 
-const callersMax = 16
+const maxParallelCalls = 16
 
 // places holds one value for each call that is made.
-func (cs *callers) places() chan struct{} {
-	cs.once.Do(func() { cs.busy = make(chan struct{}, callersMax) })
-	return cs.busy
+func (l *limitedCalls) places() chan struct{} {
+	l.once.Do(func() { l.busy = make(chan struct{}, maxParallelCalls) })
+	return l.busy
 }
 
 // call calls attempt until it succeeds, fails for good, or ctx ends. All attempts have one call number, so that they have
 // the effect of one.
-func (cs *callers) call(ctx context.Context, attempt func(c *caller) error) error {
-	busy := cs.places()
+func (l *limitedCalls) call(ctx context.Context, attempt func(c *caller) error) error {
+	busy := l.places()
 	select {
 	case busy <- struct{}{}:
 	case <-ctx.Done():

@@ -7,19 +7,20 @@ import (
 	"time"
 )
 
-// A consumer is one stretch of consuming a queue, from StartConsume to the end of lifecycle. What belongs to the queue:
+// A consumer is one stretch of consuming a queue, from StartConsume until lifecycle.done closes. These parts belong to
+// the queue, and each is one goroutine:
 //
-//	poller   fetches, fills the workers' buffer, waits for the next instant
+//	poller   fetches deliveries and gives them to the workers; waits until there is more
 //	wakeUps  waits for the wake marker
 //	leases   renews what is held, every third of a lease
-//	settler  sends outcomes, as many as have gathered while the last call was under way
+//	settler  sends outcomes, as many as have gathered during its last call
 //	notices  calls the garbage handler
 //
-// Each is a goroutine, and each part says beside its fields who writes and who reads them. What belongs to its workers:
+// These handle what the poller gives them, and know of the queue only its settings, its lifecycle and its settler:
 //
-//	workers  take from the buffer, call the handler, leave an outcome to the settler
+//	workers  take from their buffer, call the handler, give an outcome to the settler
 type consumer struct {
-	settings  settings // does not change
+	settings  settings // a copy, which does not change
 	store     *store   // over the library's own connections
 	lifecycle *lifecycle
 	outage    outage
@@ -61,8 +62,8 @@ func startConsumer(s *store, settings settings, ev *events, slots *workerSlots) 
 	return c
 }
 
-// run runs all parts, and ends them in order: nothing more is fetched, handlers finish, their outcomes are settled,
-// leases are renewed until then, and the garbage handler is told.
+// run runs all parts until stop. Then it ends them in this order: nothing more is fetched, handlers finish, their
+// outcomes are settled, leases are no longer renewed, and the garbage handler has been told.
 func (c *consumer) run() {
 	var listening, leasing, settling sync.WaitGroup
 	settled := make(chan struct{})
@@ -95,11 +96,11 @@ func (c *consumer) run() {
 	close(c.lifecycle.done)
 }
 
-// stop begins the end.
+// stop begins the end of all parts, and returns at once.
 func (c *consumer) stop() {
 	c.lifecycle.stop()
 	c.workers.buffer.close() // idle workers leave
 }
 
-// ended says whether consuming has ended.
+// ended reports whether consuming has ended.
 func (c *consumer) ended() bool { return closed(c.lifecycle.done) }

@@ -12,23 +12,22 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A CallbackFunc handles a message and says whether it is consumed; false means: deliver
+// A CallbackFunc handles a message and reports whether it is consumed; false means: deliver
 // it again. A panic is a failure too.
 type CallbackFunc = func(payload string) bool
 
 // A Handler handles a message. Its context ends when the delivery is lost or canceled (Cancel),
-// at the limit of WithMaxConsumeDuration, or when Shutdown's patience ends; context.Cause
+// at the limit of WithMaxConsumeDuration, or when the context of Shutdown ends; context.Cause
 // says which. It returns nil to acknowledge the message, or an error: any of its own
 // (a failure), ErrSkipRetry, RetryAfter or Snooze.
 type Handler = func(ctx context.Context, msg *Message) error
 
-// A DelayQueue sends messages and hands each to its callback when its time has come. It
-// holds settings; what consumes is a consumer, made by StartConsume. All methods are safe for
+// A DelayQueue sends messages and hands each to its callback when its time has come. All methods are safe for
 // concurrent use, but With… belongs before the first send and before StartConsume.
 type DelayQueue struct {
 	sending
 
-	mu       sync.Mutex
+	mu       sync.Mutex // guards settings, consumer and ending
 	settings settings
 	consumer *consumer   // the last one that was started, nil before the first
 	ending   []*consumer // those before it that may not have ended yet
@@ -103,10 +102,10 @@ func (q *DelayQueue) start() *consumer {
 	return q.consumer
 }
 
-// servedBy is the key of a value of each handler's context, which says whose handler it is.
+// servedBy is the key of a value in each handler's context. It names the queue whose handler that is.
 type servedBy struct{ queue *DelayQueue }
 
-// ownHandler refuses to wait for the handler that waits.
+// ownHandler returns an error if ctx is of a handler of this queue, which would wait for itself.
 func (q *DelayQueue) ownHandler(ctx context.Context, call string) error {
 	if ctx.Value(servedBy{q}) == nil {
 		return nil
@@ -214,7 +213,8 @@ func (q *DelayQueue) current() *consumer {
 	return q.consumer
 }
 
-// hint passes on how soon something is due that this value has just sent.
+// hint tells the poller how soon a message is due that this DelayQueue has just sent. The poller needs it only
+// without wake-ups.
 func (q *DelayQueue) hint(in time.Duration) {
 	if c := q.current(); c != nil && c.poller.wakeUpsOff.Load() {
 		c.poller.hints.put(time.Now().Add(in))

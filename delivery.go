@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// A delivery is one message in the hands of a consumer. What decode sets does not change.
+// A delivery is one message in the hands of a consumer. The fields of the first group do not change after decode.
 type delivery struct {
 	tag         string
 	id          string
@@ -48,9 +48,9 @@ const (
 
 func (d *delivery) claim(fate int32) bool { return d.fate.CompareAndSwap(fateOpen, fate) }
 
-// leaseOver says whether the lease has run out, as far as is known here: this process may have stood still since.
+// leaseOver reports whether the lease has run out, as far as is known here: this process may have been suspended.
 func (d *delivery) leaseOver(lease time.Duration, now time.Time) bool {
-	return d.leased.before(now) > lease
+	return d.leased.age(now) > lease
 }
 
 // cancelHandler ends the handler's context, if it has one yet.
@@ -67,7 +67,7 @@ func (d *delivery) message() *Message {
 	return &msg
 }
 
-// released is the outcome of a delivery that counts for nothing.
+// released is the outcome of a delivery that counts neither as a failure nor as a loss.
 func (d *delivery) released() outcome {
 	return outcome{d: d, kind: outcomeReady, failures: d.failures, losses: d.losses}
 }
@@ -82,7 +82,7 @@ func idsOf(ds []*delivery) []string {
 	return ids
 }
 
-// decode makes deliveries of what a fetch brought. asked is when that was called, at when it answered.
+// decode makes deliveries of the answer to a fetch.
 func decode(got *fetched, maxLosses int, sentAt, answeredAt time.Time) []*delivery {
 	all := make([]delivery, len(got.tags))
 	ds := make([]*delivery, len(got.tags))

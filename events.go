@@ -164,7 +164,7 @@ func (e *events) logger() *slog.Logger {
 	return contained(slog.Default())
 }
 
-// on says whether anybody listens. If nobody does, that is all an event costs.
+// on reports whether anybody listens. If nobody does, that is all an event costs.
 func (e *events) on() bool { return e.subs.size() > 0 }
 
 // tell says that this happened to n messages, whose ids may be known.

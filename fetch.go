@@ -17,17 +17,17 @@ const (
 	aloneTries = 2        // how often one message may fail to come through alone until that is a loss
 )
 
-// A replyBudget says how many bytes of messages the attempts of one fetch ask for. A reply that does not come through,
-// for the line is slow or a limit of the server's cuts it, is asked for again with less in it, and what has no room goes
-// back to other fetches. A message that does not come through although it is alone counts a loss.
+// A replyBudget decides how many bytes of messages each attempt of one fetch asks for. If a reply does not come through,
+// because the line is slow or a limit of the server cuts it, the next attempt asks for less, and messages that do not
+// fit go back to the queue. A message that does not come through alone counts as lost.
 type replyBudget struct {
-	bytes     int  // of the next attempt; 0: list what the call holds, which shows whether anything comes through
+	bytes     int  // for the next attempt; 0: only list what the call holds, which shows whether anything comes through
 	lost      int  // replies that did not come through
 	listed    bool // a list has come through
-	lostAlone int  // of lost, those of one message after that
+	lostAlone int  // replies of one message that did not come through after that
 }
 
-// failed takes an attempt that failed.
+// failed notes why an attempt failed.
 func (b *replyBudget) failed(err error) {
 	if b.bytes == 0 || !replyLost(err) {
 		return
@@ -44,7 +44,7 @@ func (b *replyBudget) failed(err error) {
 	}
 }
 
-// answered takes an answer, and says whether the fetch is over.
+// answered notes an answer, and reports whether the fetch is over.
 func (b *replyBudget) answered(got *fetched) bool {
 	if len(got.held) == 0 || len(got.held) == 1 && b.lostAlone >= aloneTries {
 		return true
@@ -53,7 +53,7 @@ func (b *replyBudget) answered(got *fetched) bool {
 	return false
 }
 
-// replyLost tells a reply that did not come through from a server that cannot be reached.
+// replyLost reports whether the server was reached and its reply did not come through.
 func replyLost(err error) bool {
 	if unsent(err) {
 		return false
@@ -66,13 +66,13 @@ func timedOut(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
 }
 
-// optionalAttempts is how many attempts are made for a call that need not be answered, for the pool may
-// hold dead connections.
+// optionalAttempts is how many attempts are made at a call that need not succeed. One is too few, for the pool may hold
+// dead connections.
 const optionalAttempts = 3
 
-// fetch makes attempts at one call until Redis answers, or until a lease after the stop: then
-// what it may have handed out is lost anyway. A consumer that stops does not wait for a fetch that
-// can have handed out nothing. asked is when the attempt began that was answered.
+// fetch makes attempts at one call until Redis answers. After a stop it gives up when redisCtx ends, for what the call
+// may have handed out is lost by then, and sooner if the call cannot have handed out anything. sentAt is when the
+// attempt began that was answered.
 func (p *poller) fetch(a ask) (got fetched, sentAt time.Time, err error) {
 	p.caller.next()
 	held := p.leases.held.totals()
@@ -81,7 +81,7 @@ func (p *poller) fetch(a ask) (got fetched, sentAt time.Time, err error) {
 	if p.settings.maxBytes > 0 {
 		b.bytes = min(b.bytes, max(p.settings.maxBytes-held.bytes, 1))
 	}
-	carriedOut := false // perhaps
+	carriedOut := false // an attempt was, perhaps
 	for over := false; !over && err == nil; over = b.answered(&got) {
 		err = p.lifecycle.retry(p.outage, "fetch", func() (err error) {
 			sentAt, a.bytes, a.probe = time.Now(), b.bytes, b.bytes == 0
@@ -101,7 +101,7 @@ func (p *poller) fetch(a ask) (got fetched, sentAt time.Time, err error) {
 	return got, sentAt, err
 }
 
-// accept takes in what a fetch brought that was asked for and answered at these instants.
+// accept handles the answer to a fetch.
 func (p *poller) accept(got *fetched, sentAt, answeredAt time.Time) {
 	p.report(got, answeredAt)
 	for _, dead := range got.dead {
@@ -128,7 +128,7 @@ func (p *poller) accept(got *fetched, sentAt, answeredAt time.Time) {
 	p.workers.put(p.setAside(ds, serverTime(got.now), answeredAt))
 }
 
-// setAside settles deliveries that no handler should see, and returns the others.
+// setAside settles the deliveries that no handler should see, and returns the others.
 func (p *poller) setAside(ds []*delivery, clock serverTime, answeredAt time.Time) []*delivery {
 	fit, newer := ds[:0], 0
 	for _, d := range ds {

@@ -51,7 +51,7 @@ func (s *taking) intercept(ctx context.Context, verb, by, what string) (*Interce
 	s.made()
 	var r InterceptResult
 	running := verb == "cancel"
-	err := s.callers.call(ctx, func(c *caller) (err error) {
+	err := s.calls.call(ctx, func(c *caller) (err error) {
 		r.State, r.ID, err = s.store.intercept(ctx, c, by, what, running)
 		return err
 	})

@@ -191,7 +191,7 @@ func TestManyInterceptsShareCallers(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all are under way", func() bool { return under.Load() == n && len(q.callers.places()) == 16 })
+	eventually(t, "all are under way", func() bool { return under.Load() == n && len(q.calls.places()) == 16 })
 	server.Resume()
 	all.Wait()
 	callers := 0

@@ -61,7 +61,7 @@ func (l *leases) renew() error {
 				d.leased.set(begun)
 			case answer == leaseGone && !d.leaseOver(l.settings.lease, time.Now()):
 				l.lose(d, ErrCanceled)
-			default: // of those that are gone, another consumer may have acked it
+			default: // the message may be gone because another consumer acked it
 				l.lose(d, ErrDeliveryLost)
 			}
 		}

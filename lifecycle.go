@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A lifecycle says how far a consumer has got, from its start over a stop to its end, and how long its goroutines wait
-// for Redis and for the user's code on the way. It is safe for concurrent use.
+// A lifecycle says whether a consumer consumes, stops or has ended, and how long its goroutines wait for Redis and for
+// the user's code meanwhile. It is safe for concurrent use.
 type lifecycle struct {
 	lease    time.Duration
 	handling func() bool // whether a delivery waits for a handler or is in one
@@ -19,7 +19,7 @@ type lifecycle struct {
 	phase    atomic.Pointer[string] // what the end waits for; written by consumer.run, read by Shutdown
 
 	// redisCtx is the context of all calls to Redis. After a stop it ends when no handler runs and Redis has not
-	// answered for a lease: what this consumer holds is another's by then.
+	// answered for a lease: by then the leases of this consumer have run out.
 	redisCtx      context.Context
 	endRedis      context.CancelFunc
 	redisDeadline atomicTime  // written by extendDrain, read by drainTimer
@@ -39,19 +39,19 @@ func newLifecycle(lease time.Duration, handling func() bool) *lifecycle {
 	return l
 }
 
-// drained ends redisCtx unless it is too early for that.
+// drained ends redisCtx, or sets drainTimer again if it is too early for that.
 func (l *lifecycle) drained() {
 	if l.handling() {
-		l.drainTimer.Reset(l.lease) // handlers are waited for, so Redis may as well be
-	} else if left := -l.redisDeadline.before(time.Now()); left > 0 {
+		l.drainTimer.Reset(l.lease) // as long as handlers run, there is no hurry
+	} else if left := -l.redisDeadline.age(time.Now()); left > 0 {
 		l.drainTimer.Reset(left)
 	} else {
 		l.endRedis()
 	}
 }
 
-// stop begins the end. When all handlers have finished, Redis has one lease to take what is to be settled, and another
-// one after each answer.
+// stop begins the end. When all handlers have finished, Redis has one lease to take their outcomes, and another one
+// after each answer.
 func (l *lifecycle) stop() {
 	l.stopOnce.Do(func() {
 		l.extendDrain()

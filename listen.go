@@ -17,7 +17,7 @@ func (m *Monitor) WithOperator(name string) *Monitor {
 	return m
 }
 
-// reportTime is how long a Monitor tries to tell what it did. Nobody may listen, so it is given up in silence.
+// reportTime is how long a Monitor tries to publish what it did. A failure is not reported, for nobody may listen.
 const reportTime = time.Second
 
 func (m *Monitor) publish(e Event) {
@@ -29,7 +29,7 @@ func (m *Monitor) publish(e Event) {
 	}
 }
 
-// hearEvery is how often a silent connection is tried: a broken one is noticed within two of these.
+// healthCheckInterval is how often a silent connection is tested. A broken one is noticed within two intervals.
 const healthCheckInterval = time.Second
 
 // ListenEvent calls a listener for what happens to messages on all machines whose queues and
@@ -52,7 +52,7 @@ func (m *Monitor) ListenEvent(ctx context.Context, listener EventListener) (*Sub
 	return sub, nil
 }
 
-// hear subscribes. By itself the client waits for its own time-outs, whatever ctx says.
+// subscribe returns when ctx ends, which the client itself does not: it waits for its own timeouts.
 func (m *Monitor) subscribe(ctx context.Context) (*redis.PubSub, error) {
 	if err := ended(ctx); err != nil {
 		return nil, err

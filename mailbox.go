@@ -2,8 +2,7 @@ package delayqueue
 
 import "sync"
 
-// A mailbox is a queue between goroutines, first in first out, that never blocks who puts
-// something in.
+// A mailbox is a queue between goroutines, first in first out. Putting something in never blocks.
 type mailbox[T any] struct {
 	mu     sync.Mutex
 	filled sync.Cond
@@ -18,12 +17,11 @@ func (m *mailbox[T]) put(items ...T) {
 	m.items = append(m.items, items...)
 	m.mu.Unlock()
 	for range items {
-		m.filled.Signal() // nobody who would find nothing
+		m.filled.Signal() // one goroutine for each item
 	}
 }
 
-// putAtMost puts as much as there is room for with at most so many inside, and says how much was
-// left out.
+// putAtMost puts items in until most are inside, and returns how many it left out.
 func (m *mailbox[T]) putAtMost(most int, items ...T) (dropped int) {
 	m.mu.Lock()
 	n := min(max(most-len(m.items), 0), len(items))
@@ -63,7 +61,7 @@ func (m *mailbox[T]) all() []T {
 	return m.cut(len(m.items))
 }
 
-// first looks at the item that is next.
+// first returns the next item and leaves it inside.
 func (m *mailbox[T]) first() (item T, ok bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -73,7 +71,7 @@ func (m *mailbox[T]) first() (item T, ok bool) {
 	return m.items[0], true
 }
 
-// close lets everybody who waits go once the mailbox is empty.
+// close ends the waiting for items: once the mailbox is empty, one and some return at once.
 func (m *mailbox[T]) close() {
 	m.mu.Lock()
 	m.closed = true

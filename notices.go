@@ -17,12 +17,12 @@ type deadLetterNotice struct {
 // maxNotices is how many messages may wait for the garbage handler.
 const maxNotices = 1000
 
-// notices tell the log and the garbage handler of messages that went to garbage, one after the other.
+// notices report messages that went to garbage to the log and, one after the other, to the garbage handler.
 type notices struct {
 	settings  *settings
 	lifecycle *lifecycle
 	waiting   mailbox[deadLetterNotice] // put by the poller and the settler; taken by run
-	running   sync.WaitGroup            // run, and those that follow it where the handler ended its goroutine
+	running   sync.WaitGroup            // run, which starts anew when the handler has ended its goroutine
 }
 
 // put does not wait for the handler.

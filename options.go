@@ -182,9 +182,9 @@ func (q *DelayQueue) WithConcurrent(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithConcurrent(%d)", n), n > 0, "needs at least 1 worker; to send only, use NewPublisher", func(s *settings) { s.concurrency = n })
 }
 
-// WithFetchInterval is the longest time between two looks at the queue. Messages do not
+// WithFetchInterval is the longest time between two polls of the queue. Messages do not
 // wait for it: it is the safety net under the wake-ups. Default 1 s; at least 10 ms. A consumer
-// looks at least every third of a lease in any case.
+// polls at least every third of a lease in any case.
 func (q *DelayQueue) WithFetchInterval(d time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithFetchInterval(%v)", d), d >= 10*time.Millisecond, "must be at least 10ms"+forgotten(d), func(s *settings) { s.fetchInterval = d })
 }

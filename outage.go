@@ -11,7 +11,7 @@ import (
 type outage struct {
 	log     *slog.Logger
 	mu      sync.Mutex
-	failing map[string]time.Time // calls that fail, each since its first failure
+	failing map[string]time.Time // kinds of calls that fail, each since its first failure
 	since   time.Time            // of the outage that is in the log; zero when there is none
 	last    error                // of the call that failed last
 }
@@ -20,7 +20,7 @@ type outage struct {
 // pool that has been dead for a while, or two.
 const outageAfter = 150 * time.Millisecond
 
-// cause is the last error while a call fails, and nil while all work.
+// cause is the last error while a kind of call fails, and nil while all work.
 func (o *outage) cause() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -30,7 +30,7 @@ func (o *outage) cause() error {
 	return o.last
 }
 
-// report takes the result of an attempt at a call that began at begun.
+// report notes the result of an attempt at a call. begun is when that attempt began.
 func (o *outage) report(call string, begun time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

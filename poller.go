@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A poller fetches messages: while there is room and something is due, at the instants of wake-ups, and at least once
-// an interval. It gives them to the workers.
+// A poller fetches deliveries and gives them to the workers. It polls while there is room and something is due, at the
+// instants of wake-ups, and at least once in an interval.
 type poller struct {
 	settings  *settings
 	store     *store
@@ -23,16 +23,16 @@ type poller struct {
 
 	freed      signal      // sent by workers and leases: there may be room for more
 	hints      hints       // put by senders of this process
-	wakeUpsOff atomic.Bool // the opposite of state.wakeUps, read by those senders
+	wakeUpsOff atomic.Bool // the opposite of state.wakeUps; written by the poller, read by those senders
 
 	// The rest is for the poller's goroutine alone.
 	state      pollState
 	timer      *time.Timer
 	caller     *caller
-	requested  fetchSettings // that this consumer asks for
-	agreed     fetchSettings // that hold for all consumers of the queue
-	replyBytes int           // that the next fetch asks for
-	since      time.Time     // start of the consumer
+	requested  fetchSettings // what this consumer asks for
+	agreed     fetchSettings // what holds for all consumers of the queue
+	replyBytes int           // how many bytes the next fetch asks for
+	since      time.Time     // when the consumer started
 	presenceAt time.Time     // when it last told of itself
 	listened   int64         // wakeUps.answered, at the last poll
 	seenQueue  bool          // a poll has been answered
@@ -40,28 +40,28 @@ type poller struct {
 	newer      minuteCount   // messages of a newer version
 }
 
-// pollState is what the poller knows of the queue and of its wake-ups, and from which it decides when to poll.
+// pollState is what the poller knows of the queue and of its wake-ups. From that it decides when to poll.
 type pollState struct {
 	interval time.Duration // the longest time between two polls
-	nextPoll time.Time     // at the latest
+	nextPoll time.Time     // the latest instant for it
 	rtt      time.Duration // of fetches, a moving average; 0: not known yet
 	moreDue  bool          // something is due that was not fetched
-	heldWake serverTime    // the instant that this consumer serves, for it took the marker; 0: none
-	clock    serverTime    // Redis's …
-	clockAt  time.Time     // … at this instant here
+	heldWake serverTime    // the instant for which this consumer took the wake marker, and has to poll; 0: none
+	clock    serverTime    // what Redis's clock said …
+	clockAt  time.Time     // … at this instant of this machine's clock
 
 	wakeUps  bool // they work
 	waiting  bool // the wake listener is waiting for one
-	failures int  // of its connection, while polls went through
+	failures int  // in a row, of its connection, while polls went through
 }
 
-// until is how long it is until an instant of Redis's clock; the clocks are compared
-// only to wait, and the server decides again what is due.
+// until is how long it is until t. It compares two clocks, which is good enough to know how long to wait: Redis decides
+// what is due.
 func (s *pollState) until(t serverTime, now time.Time) time.Duration {
 	return max(max(t, 0).sub(s.clock), 0) - now.Sub(s.clockAt)
 }
 
-// idle is how long there is nothing to poll for.
+// idle is how long there is no reason to poll.
 func (s *pollState) idle(now time.Time, room int) time.Duration {
 	d := s.nextPoll.Sub(now)
 	if s.heldWake != 0 && room > 0 {
@@ -70,12 +70,12 @@ func (s *pollState) idle(now time.Time, room int) time.Duration {
 	return d
 }
 
-// due says whether it is time to poll.
+// due reports whether it is time to poll.
 func (s *pollState) due(now time.Time) bool {
 	return !now.Before(s.nextPoll) || s.heldWake != 0 && s.until(s.heldWake, now) <= 0
 }
 
-// answered takes what the answer to a poll says. rearm says whether the poll set the alarm for another consumer.
+// answered notes what the answer to a poll says of the queue. With rearm the poll has set the alarm for other consumers.
 func (s *pollState) answered(clock, next serverTime, rearm bool, sentAt, answeredAt time.Time) {
 	rtt := answeredAt.Sub(sentAt)
 	if s.rtt == 0 {
@@ -91,7 +91,7 @@ func (s *pollState) answered(clock, next serverTime, rearm bool, sentAt, answere
 	}
 }
 
-// hinted takes when something is due that this process sent. It is needed only while there are no wake-ups.
+// hinted notes when a message is due that this process sent. With wake-ups that is not needed.
 func (s *pollState) hinted(at time.Time) {
 	if at.IsZero() || s.wakeUps {
 		return
@@ -102,11 +102,11 @@ func (s *pollState) hinted(at time.Time) {
 	}
 }
 
-// missedWakeAfter is how late a message is that no wake-up came for.
+// missedWakeAfter is how late a message must be for its wake-up to count as missed.
 const missedWakeAfter = 100 * time.Millisecond
 
-// missedWake says whether a fetch brought a message that came due since the last one, and that should have woken
-// somebody: the wake listener's connection may lead to a server that has been replaced.
+// missedWake reports whether a fetch brought a message that came due since the last one and should have caused a
+// wake-up. Then the wake listener's connection may lead to a server that has been replaced.
 func (s *pollState) missedWake(envelopes []string, clock serverTime) bool {
 	for _, text := range envelopes {
 		e, err := decodeEnvelope(text)
@@ -128,7 +128,7 @@ func (p *poller) run() {
 	p.workers.releaseBuffered()
 }
 
-// step polls, or lets one thing happen.
+// step polls if there is a reason, or else waits for one event and handles it.
 func (p *poller) step() {
 	s, room := &p.state, p.room()
 	if room > 0 && s.moreDue {
@@ -140,7 +140,7 @@ func (p *poller) step() {
 		p.wakeUps.requests <- struct{}{}
 	}
 	if room == 0 && s.heldWake != 0 && s.wakeUps {
-		p.poll(true) // it has no worker for the instant: the alarm is for another
+		p.poll(true) // no worker will be free for it: another consumer gets the alarm
 		return
 	}
 	idle := s.idle(time.Now(), room)
@@ -156,7 +156,7 @@ func (p *poller) step() {
 		if s.due(time.Now()) {
 			p.poll(false)
 		}
-	case s.heldWake = <-p.wakeUps.taken: // whatever was held before: the marker taken last is the latest word
+	case s.heldWake = <-p.wakeUps.taken: // it replaces what was held: only the last marker counts
 		s.waiting = false
 		p.setWakeUps(true, nil)
 	case err := <-p.wakeUps.failed:
@@ -178,12 +178,12 @@ func (p *poller) step() {
 // room is how many deliveries to ask for now.
 func (p *poller) room() int {
 	if p.settings.base.Err() != nil {
-		return 0 // no handler could do anything
+		return 0 // handlers' contexts have ended
 	}
 	return limitRoom(p.settings, p.workers.room(p.state.rtt), int(p.workers.active.Load()), p.leases.held.totals())
 }
 
-// limitRoom applies the bounds of what a consumer holds to the room that its workers have.
+// limitRoom is the workers' room, or less, within the bounds of what a consumer may hold.
 func limitRoom(settings *settings, room, workers int, held heldSums) int {
 	if settings.maxBytes > 0 && held.bytes >= settings.maxBytes {
 		return 0
@@ -212,14 +212,14 @@ func (p *poller) setWakeUps(on bool, err error) {
 	}
 }
 
-// poll fetches once. With rearm it sets the alarm for whatever is next, for others to serve.
+// poll fetches once. With rearm it also sets the alarm for whatever is due next, for other consumers to take.
 func (p *poller) poll(rearm bool) {
 	s, begun := &p.state, time.Now()
 	got, sentAt, err := p.fetch(ask{want: p.room(), rearm: rearm, says: p.presence(begun)})
 	answeredAt := time.Now()
 	s.nextPoll = answeredAt.Add(s.interval - rand.N(s.interval/8+1)) // so that consumers do not fall into step
 	if err != nil {
-		return // stopping
+		return // it stops
 	}
 	if listened := p.wakeUps.answered.Load(); listened != p.listened {
 		p.listened, s.failures = listened, 0
@@ -236,11 +236,12 @@ func (p *poller) poll(rearm bool) {
 	p.accept(&got, sentAt, answeredAt)
 }
 
-// passWakeOn sets the alarm for other consumers when this one has stopped: it may have taken a marker that it will not
-// serve, or there was one on the connection that was just closed. Without Redis others have their interval.
+// passWakeOn sets the alarm for other consumers when this one has stopped. This one may have taken a marker that it will
+// not serve, or a marker was on the way over the connection that was just closed. Without Redis it does nothing: others
+// poll once in their interval.
 //
-// It does so twice: while the server has not seen yet that the wake listener's connection is closed, it may give
-// the marker to that. When it has answered the first call it has.
+// It does so twice. As long as the server has not noticed that the wake listener's connection is closed, it may give
+// the marker to that. When it has answered the first call it has noticed.
 func (p *poller) passWakeOn() {
 	for _, rearm := range []bool{false, true} {
 		if p.outage.cause() != nil {

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// A Consumer is a DelayQueue that consumes, as it says of itself about once a second.
+// A Consumer is a DelayQueue that consumes, as it reports itself about once a second.
 type Consumer struct {
 	ID          string
 	Host        string
 	PID         int
 	Since       time.Time // by the server's clock
-	Seen        time.Time // when it said so
+	Seen        time.Time // when it reported this
 	Concurrency int
 	Handling    []Handling // the longest first; at most 100
 }
@@ -53,7 +53,7 @@ func (m *Monitor) Consumers(ctx context.Context) ([]Consumer, error) {
 	return alive, nil
 }
 
-// presence is what a consumer tells of itself, in JSON. Times are how long ago something was, for the
+// presence is what a consumer reports of itself, as JSON. Its times are durations until then, for the
 // server's clock is not this machine's.
 type presence struct {
 	Host        string           `json:"host"`
@@ -71,11 +71,11 @@ type handledMessage struct {
 const (
 	presenceInterval    = time.Second
 	maxPresenceMessages = 100
-	minAlive            = 3 * time.Second // since it was heard of, if its lease is not longer
-	presenceLeaving     = "-"
+	minAlive            = 3 * time.Second // how long a silent consumer counts as alive, if its lease is not longer
+	presenceLeaving     = "-"             // the consumer has stopped
 )
 
-// consumerOf reads a consumer's entry, and says whether it is alive: as lua/drop.lua.
+// consumerOf reads a consumer's entry, and reports whether it is alive. lua/drop.lua has the same rule.
 func consumerOf(id, text string, now int64) (Consumer, bool) {
 	parts := strings.SplitN(text, " ", 3)
 	if len(parts) != 3 {
@@ -105,7 +105,7 @@ var hostname = sync.OnceValue(func() string {
 	return name
 })
 
-// presence is what this consumer tells of itself, "" if it did so lately.
+// presence is what this consumer reports of itself; "" if it has done so within presenceInterval.
 func (p *poller) presence(now time.Time) string {
 	if now.Sub(p.presenceAt) < presenceInterval {
 		return ""
@@ -126,7 +126,7 @@ func (p *poller) presence(now time.Time) string {
 func (ws *workers) handling(now time.Time) (all []handledMessage) {
 	for _, w := range ws.running.all() {
 		if d := w.serving.Load(); d != nil {
-			all = append(all, handledMessage{d.id, d.started.before(now).Microseconds()})
+			all = append(all, handledMessage{d.id, d.started.age(now).Microseconds()})
 		}
 	}
 	slices.SortFunc(all, func(a, b handledMessage) int { return cmp.Compare(b.Us, a.Us) })

@@ -60,7 +60,7 @@ type SendResult struct {
 // taking is what takes messages back. It is safe for concurrent use.
 type taking struct {
 	store   *store
-	callers callers
+	calls   limitedCalls
 	timeout sharedTimeout
 	events  *events
 	report  func(Event) // tells everybody what was done; nil: only this process is told

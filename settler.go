@@ -32,12 +32,12 @@ func (k outcomeKind) String() string {
 	return [...]string{"ack", "retry", "ready", "garbage"}[k]
 }
 
-// plain outcomes, nearly all, need nothing but the tag.
+// plain outcomes, which are nearly all, need nothing but the tag.
 func (o *outcome) plain() bool {
 	return o.kind == outcomeAck && o.d.number == 1 && o.d.key == ""
 }
 
-// A settler sends outcomes to Redis: what gathers while one call is under way goes out with the next.
+// A settler sends outcomes to Redis. What gathers during one call goes out with the next.
 type settler struct {
 	settings  *settings
 	store     *store
@@ -86,8 +86,8 @@ func (s *settler) run() {
 	}
 }
 
-// finish lets go of deliveries whose outcomes are out, and tells of them. Those with an index in void were not this
-// consumer's any more.
+// finish ends deliveries whose outcomes Redis has, or that are given up with err, and reports them. Settlements with an
+// index in void had no effect: the delivery was lost, or the message canceled.
 func (s *settler) finish(batch []outcome, void []int, err error) {
 	ds := make([]*delivery, len(batch))
 	for i := range batch {

@@ -98,7 +98,7 @@ func (m *Monitor) steerID(ctx context.Context, what string, us int64, id string)
 
 func (s *taking) steerOne(ctx context.Context, do steering) error {
 	var done []steered
-	err := s.callers.call(ctx, func(c *caller) (err error) {
+	err := s.calls.call(ctx, func(c *caller) (err error) {
 		done, err = s.store.steer(ctx, c, do)
 		return err
 	})
@@ -154,7 +154,7 @@ func (m *Monitor) PauseUntil(ctx context.Context, t time.Time) error {
 func (m *Monitor) Resume(ctx context.Context) error { return m.pause(ctx, 0) }
 
 func (m *Monitor) pause(ctx context.Context, until int64) error {
-	err := m.callers.call(ctx, func(c *caller) error { return m.store.pause(ctx, c, until) })
+	err := m.calls.call(ctx, func(c *caller) error { return m.store.pause(ctx, c, until) })
 	if err != nil {
 		return m.failed(err, "pause or resume")
 	}

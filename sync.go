@@ -72,7 +72,7 @@ type atomicTime struct{ ns atomic.Int64 }
 
 func (t *atomicTime) set(at time.Time) { t.ns.Store(int64(at.Sub(processStart))) }
 
-// before is how long before now it is, negative if it is after now.
-func (t *atomicTime) before(now time.Time) time.Duration {
+// age is how long ago it was at now, negative if it is later.
+func (t *atomicTime) age(now time.Time) time.Duration {
 	return now.Sub(processStart) - time.Duration(t.ns.Load())
 }

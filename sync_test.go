@@ -40,14 +40,14 @@ func TestSignal(t *testing.T) {
 func TestAtomicTime(t *testing.T) {
 	var at atomicTime
 	now := time.Now()
-	if at.before(now) != now.Sub(processStart) {
-		t.Errorf("the zero value is %v ago", at.before(now))
+	if at.age(now) != now.Sub(processStart) {
+		t.Errorf("the zero value is %v ago", at.age(now))
 	}
 	at.set(now)
-	if d := at.before(now.Add(time.Second)); d != time.Second {
+	if d := at.age(now.Add(time.Second)); d != time.Second {
 		t.Errorf("it was %v before", d)
 	}
-	if d := at.before(now.Add(-time.Second)); d != -time.Second {
+	if d := at.age(now.Add(-time.Second)); d != -time.Second {
 		t.Errorf("it is %v before", d)
 	}
 }

@@ -15,7 +15,7 @@ type verdict struct {
 	text          string         // of err, as it is kept; "": not known yet
 	skipRetry     bool           // to garbage
 	snooze        bool           // no failure
-	resetFailures bool           // a snooze after which failures count anew
+	resetFailures bool           // of a snooze: failures count from 0
 	delay         *time.Duration // the handler's own, of a snooze or a retry
 }
 
@@ -37,7 +37,7 @@ func judge(err error) (v verdict) {
 	return v
 }
 
-// conclude makes a verdict an outcome, which goes out whatever the user's functions do.
+// conclude turns a verdict into an outcome and gives it to the settler, whatever the user's functions do.
 func (ws *workers) conclude(ctx context.Context, d *delivery, v verdict) {
 	o := outcome{d: d, failures: d.failures, err: v.err, text: v.text}
 	defer func() {

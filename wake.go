@@ -20,9 +20,9 @@ const (
 	wakeAge = time.Minute
 )
 
-// A wakeListener waits for the wake marker on a connection of its own: in the client's pool a
-// blocking call would outlive its context and starve other callers. Closing the connection
-// is what interrupts it.
+// A wakeListener waits for the wake marker on a connection of its own. In the client's pool a
+// blocking call would outlive its context, and other calls would lack its connection. Closing the connection
+// interrupts the call.
 //
 // It takes the marker only on request, one marker for each, so that a consumer without a free
 // worker leaves markers to others. The poller is the other end of its channels.
@@ -117,8 +117,8 @@ func (l *wakeListener) serve() bool {
 	}
 }
 
-// wakeBackoff is how long to wait after the nth failure in a row: up to two minutes while polls go through,
-// for there may be no room for another connection.
+// wakeBackoff is how long to wait after the nth failure in a row. It grows to two minutes, for the server may have no
+// room for another connection.
 func wakeBackoff(n int) time.Duration {
 	if n <= wakeUpsOffAfter {
 		return backoff(n)
@@ -127,17 +127,17 @@ func wakeBackoff(n int) time.Duration {
 	return d/2 + rand.N(d/2+1)
 }
 
-// movedOn tells the answers of a server that does not hold the queue, or not yet: another one does.
+// movedOn reports whether a server answered that it does not hold the queue, or not yet: then another one does.
 func movedOn(err error) bool {
 	return says(err, "MOVED", "ASK", "READONLY", "LOADING", "CLUSTERDOWN", "MASTERDOWN", "TRYAGAIN")
 }
 
-// refusesBlocking tells a host that does not offer BZPOPMIN from one that is in trouble.
+// refusesBlocking reports whether a server answered that it does not offer BZPOPMIN, or not to this user.
 func refusesBlocking(err error) bool {
 	return says(err, "NOPERM", "unknown command", "unsupported command", "command not")
 }
 
-// take waits for one marker; redis.Nil means that none came in time.
+// take waits for one marker. The error redis.Nil means that none came in time.
 func (l *wakeListener) take() (serverTime, error) {
 	conn, err := l.dial()
 	if err != nil {
@@ -174,7 +174,7 @@ func (l *wakeListener) dial() (*redis.Client, error) {
 	}
 	l.conn, l.connectedAt = conn, time.Now()
 	l.mu.Unlock()
-	// BZPOPMIN may take its time, but making a connection may not.
+	// The first call makes the connection, which must take less time than BZPOPMIN may.
 	var answer redis.Error
 	if err := conn.Time(ctx).Err(); err != nil && !errors.As(err, &answer) {
 		return nil, err
@@ -182,7 +182,7 @@ func (l *wakeListener) dial() (*redis.Client, error) {
 	return conn, nil
 }
 
-// hints tell the poller, while there are no wake-ups, when something is due that this process itself sent.
+// hints tell the poller when a message is due that this process sent. They are used while there are no wake-ups.
 type hints struct {
 	mu      sync.Mutex
 	at      time.Time // the earliest since take; zero: none

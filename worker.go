@@ -60,7 +60,7 @@ func (w *worker) serve(d *delivery) {
 	start := time.Now()
 	v := verdict{err: errGoexit}
 	started := false
-	defer func() { w.settle(ctx, d, v, started, time.Since(start)) }() // and nothing behind it
+	defer func() { w.settle(ctx, d, v, started, time.Since(start)) }()
 	d.started.set(start)
 	w.serving.Store(d)
 	// Shutdown's context or the base context has ended, or the delivery was lost in the buffer.
@@ -77,9 +77,9 @@ func (w *worker) serve(d *delivery) {
 
 var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", ErrPanicked)
 
-// settle is the one way out of serve. It is deferred, because the user's code may end the
-// goroutine. It settles before it counts, so that nobody sees a free worker whose outcome is
-// not queued yet.
+// settle is the only way out of serve. It is deferred, because the user's code may end the
+// goroutine. It gives the outcome to the settler before it counts the worker as free, so that nobody sees a free
+// worker whose outcome is not queued yet.
 func (w *worker) settle(ctx context.Context, d *delivery, v verdict, started bool, took time.Duration) {
 	ws := w.workers
 	w.serving.Store(nil)
@@ -102,8 +102,8 @@ func (w *worker) settle(ctx context.Context, d *delivery, v verdict, started boo
 	}
 }
 
-// cutShort says whether a handler failed only because its context ended for no fault of the message: the base context
-// ended, or the lease did, as far as was known here, and has been renewed since.
+// cutShort reports whether a handler failed only because its context ended, and not because of the message: the base
+// context has ended, or the lease seemed to have run out and was renewed after all.
 func (s *settings) cutShort(d *delivery, v verdict) bool {
 	if v.err == nil || v.skipRetry || s.base.Err() == nil && !d.overdue.Load() {
 		return false
@@ -112,7 +112,7 @@ func (s *settings) cutShort(d *delivery, v verdict) bool {
 		errors.Is(v.err, ErrDeliveryLost) || s.base.Err() != nil && errors.Is(v.err, context.Cause(s.base))
 }
 
-// call calls the handler; a panic in it, or in its error's methods, is an error with its
+// call calls the handler. A panic in it, or in a method of its error, becomes an error, with the
 // stack in the log.
 func (s *settings) call(ctx context.Context, d *delivery) (v verdict) {
 	returned := false
@@ -133,8 +133,8 @@ func (s *settings) call(ctx context.Context, d *delivery) (v verdict) {
 	return v
 }
 
-// expire is what happens at the limit: a failure now, and a new worker in place of the one
-// whose callback may never return.
+// expire ends a delivery whose handler has run for WithMaxConsumeDuration: it is a failure now, and a new worker
+// replaces the one whose callback may never return.
 func (ws *workers) expire(ctx context.Context, d *delivery) {
 	limit := ws.settings.limit
 	ws.abandon(d, ErrConsumeTimeout, limit, func() {
@@ -144,7 +144,7 @@ func (ws *workers) expire(ctx context.Context, d *delivery) {
 }
 
 // abandon ends the context of a running delivery, settles it unless it was lost, and
-// replaces its worker. It says whether there was anything to abandon.
+// replaces its worker. It returns false if the delivery has ended already.
 func (ws *workers) abandon(d *delivery, cause error, took time.Duration, settle func()) bool {
 	ours := d.claim(fateAbandoned)
 	if !ours && !d.fate.CompareAndSwap(fateLost, fateAbandoned) {

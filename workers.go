@@ -9,7 +9,7 @@ import (
 // maxBuffered is how long a fetched message may wait for a worker; then it is released to consumers that have one free.
 const maxBuffered = 100 * time.Millisecond
 
-// workers handle the deliveries of one consumer. They know of its queue only where outcomes go.
+// workers handle the deliveries of one consumer.
 type workers struct {
 	settings  *settings
 	lifecycle *lifecycle
@@ -18,10 +18,10 @@ type workers struct {
 	freed     signal // sent when there may be room for more; the poller receives it
 
 	buffer    mailbox[*delivery] // fetched, not yet started; put by the poller, taken by workers
-	running   set[*worker]       // their goroutines, those that run on after their replacement included
-	active    atomic.Int64       // workers that have a slot; changed by slots
-	unhandled atomic.Int64       // deliveries in the buffer or in a handler
-	nsEach    atomic.Int64       // what handling takes, a moving average; 0: not known yet
+	running   set[*worker]       // those with a goroutine, also if they have been replaced; read by presence and Shutdown
+	active    atomic.Int64       // workers that have a slot; written by slots, read by the poller
+	unhandled atomic.Int64       // deliveries in the buffer or in a handler; read by the poller and lifecycle
+	nsEach    atomic.Int64       // how long a delivery takes, a moving average; 0: not known yet; read by the poller
 }
 
 // room is how many deliveries the workers have room for.
@@ -29,9 +29,9 @@ func (ws *workers) room(rtt time.Duration) int {
 	return roomOf(int(ws.active.Load()), int(ws.unhandled.Load()), time.Duration(ws.nsEach.Load()), rtt)
 }
 
-// roomOf is one for each free worker, plus what all of them get through in a round trip, twice, so that the buffer lasts
-// while the next fetch is under way. For handlers that are slow against the network, or against the time that a message
-// may wait in the buffer, that is nothing.
+// roomOf is one delivery for each free worker, and twice as many as all workers handle in a round trip, so that the
+// buffer lasts while the next fetch is under way. If handlers are slow compared with the network, or with how long a
+// delivery may wait in the buffer, nothing is fetched ahead.
 func roomOf(workers, unhandled int, each, rtt time.Duration) int {
 	ahead := 0
 	if each > 0 && each < maxBuffered/2 {
@@ -58,8 +58,8 @@ func (ws *workers) staleAt() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// releaseStale empties the buffer if something has waited in it for too long: handlers are slow now, and nothing is
-// fetched ahead for them.
+// releaseStale empties the buffer if something has waited in it for too long. Handlers are slow then, and nothing is
+// fetched ahead for a while.
 func (ws *workers) releaseStale() {
 	if at, ok := ws.staleAt(); ok && !time.Now().Before(at) {
 		ws.nsEach.Store(int64(maxBuffered))
@@ -80,7 +80,7 @@ func (ws *workers) release(d *delivery) {
 	ws.finished(0)
 }
 
-// finished counts a delivery that has left its worker.
+// finished counts a delivery that has left the workers. took is how long its handler ran, 0 if it did not.
 func (ws *workers) finished(took time.Duration) {
 	if took > 0 {
 		each := ws.nsEach.Load()
@@ -96,15 +96,15 @@ func (ws *workers) finished(took time.Duration) {
 	ws.freed.send()
 }
 
-// workerSlots bound the workers of all consumers of one DelayQueue together: a consumer that was stopped has its slots
-// until its handlers return, and the one that follows it gets what they leave.
+// workerSlots bound the workers of all consumers of one DelayQueue together. A consumer that was stopped keeps its slots
+// until its handlers return, and the consumer that follows gets the slots that become free.
 //
-// A worker whose callback runs on, past its limit or the end of Shutdown's context, is replaced as long as no more than
-// twice WithConcurrent callbacks are under way.
+// A worker whose callback runs on past its limit, or past the end of Shutdown's context, is replaced, unless twice
+// WithConcurrent callbacks are under way.
 type workerSlots struct {
 	mu    sync.Mutex
 	left  sync.Cond // a worker has left its slot
-	owner *workers  // those that get slots
+	owner *workers  // those that get free slots
 	used  int       // slots in use
 	stuck int       // callbacks that run on, in workers that were replaced
 }
@@ -121,7 +121,7 @@ func (s *workerSlots) assign(ws *workers) {
 // fill starts as many workers as there are slots for, with mu held.
 func (s *workerSlots) fill() {
 	ws := s.owner
-	if ws.lifecycle.stopping() { // it needs no more, and may be waiting for those that it has to leave
+	if ws.lifecycle.stopping() { // its consumer may be waiting until they have all left
 		return
 	}
 	for s.used < ws.settings.concurrency && s.used+s.stuck < 2*ws.settings.concurrency {
