@@ -116,6 +116,7 @@ func TestProtocolScripts(t *testing.T) {
 		}
 	}
 	aside := regexp.MustCompile(`\([^)]*\)`)
+	keepsNote := regexp.MustCompile(`-- Keeps: invariants? (\d[\d, andto]*) of PROTOCOL.md`)
 	keysLine, code := regexp.MustCompile("(?m)^- KEYS: (.*)$"), regexp.MustCompile("`(\\w+)`")
 	for _, script := range everyScript {
 		section := protocolSection(t, "### "+script.name)
@@ -130,6 +131,11 @@ func TestProtocolScripts(t *testing.T) {
 		}
 		if !slices.Equal(said, real) {
 			t.Errorf("%s: PROTOCOL.md has KEYS %q, the code %q", script.name, said, real)
+		}
+		if keeps := keepsNote.FindStringSubmatch(luaText(script.name)); keeps != nil {
+			if said := "\n- Keeps: " + strings.ReplaceAll(keeps[1], " and ", ", "); !strings.Contains(section, said) {
+				t.Errorf("%s: its comment says that it keeps %s, and PROTOCOL.md does not", script.name, keeps[1])
+			}
 		}
 		for _, part := range []string{"\n- ARGV", "\n- Reply:", "\n- Cost:"} {
 			if !strings.Contains(section, part) {

@@ -4,7 +4,7 @@
 -- ARGV: 3 us until which; '0': go on
 -- Returns {now}
 -- Cost: 10 commands of O(log n).
--- Keeps: invariant 6 of PROTOCOL.md, and that somebody wakes for what waits. The first write is a ZREM: a full server lets the rest pass.
+-- Keeps: invariants 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call, score, arm
 local saved, armed = unpack(redis.call('HMGET', KEYS.state, field, 'armed'))

@@ -8,7 +8,7 @@
 --       '<i>=<id> ', message i (from 1) was not stored, its key is held by id.
 -- Cost: O(log pending) per message; 6 commands a batch, 8 if it sets the alarm; one or two more for
 --       each key, and one more for all of them.
--- Keeps: invariants 1 and 6 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must
+-- Keeps: invariants 1, 6 and 9 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must
 --       refuse a send before anything is stored.
 
 -- include head, call, envelope

@@ -10,7 +10,7 @@
 --       was before that delivery (pending, retry): the server forgot the fetch, as in a failover, and it was handled.
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
 --       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages.
--- Keeps: invariants 1, 3, 4 and 6 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
+-- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call
 local plain = tonumber(ARGV[3])

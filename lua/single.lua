@@ -6,7 +6,7 @@
 --       5 envelope (after a delay: only the part behind its due instant)
 -- Returns {now}, or {} if it did nothing: this call must be made by send.
 -- Cost: 5 commands, 6 if it sets the alarm; O(log pending).
--- Keeps: invariants 1 and 6 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a send before anything is
+-- Keeps: invariants 1, 6 and 9 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a send before anything is
 --       stored. A key that somebody else has shows in the write that fails, which is then undone. Instants are written
 --       by '%d' here, which takes a third of the time of us() and all servers of 64 bits do right.
 local time = redis.call('TIME')
