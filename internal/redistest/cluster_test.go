@@ -44,7 +44,7 @@ func TestClusterServesAndFailsOver(t *testing.T) {
 	}
 
 	// Its replica takes over from a dead primary, data included.
-	if err := cli.Wait(ctx, 1, time.Second).Err(); err != nil {
+	if err := cli.Wait(ctx, 1, 20*time.Second).Err(); err != nil {
 		t.Fatal(err)
 	}
 	c.Nodes[0].Kill()

@@ -146,7 +146,7 @@ func TestHoldCommandOutlivesItsClient(t *testing.T) {
 		direct := s.Client(t)
 		struck, release := w.HoldCommand(is("rpush", "l", "original"))
 		hasty := redis.NewClient(&redis.Options{
-			Addr: w.Addr(), Protocol: protocol, MaxRetries: -1, ReadTimeout: 100 * time.Millisecond,
+			Addr: w.Addr(), Protocol: protocol, MaxRetries: -1, ReadTimeout: time.Second,
 		})
 		pipe := hasty.Pipeline()
 		pipe.RPush(ctx, "l", "before")

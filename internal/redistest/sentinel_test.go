@@ -31,7 +31,7 @@ func TestSentinelServesAndFailsOver(t *testing.T) {
 	if err := cli.Set(ctx, "k", "v", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := cli.Wait(ctx, 2, 5*time.Second).Result(); n != 2 {
+	if n, err := cli.Wait(ctx, 2, 20*time.Second).Result(); n != 2 {
 		t.Fatalf("%d replicas have it: %v", n, err)
 	}
 

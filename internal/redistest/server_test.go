@@ -134,7 +134,7 @@ func TestPauseResume(t *testing.T) {
 	t.Parallel()
 	ctx := testCtx(t)
 	s := Start(t)
-	cli := redis.NewClient(&redis.Options{Addr: s.Addr(), ReadTimeout: 100 * time.Millisecond, MaxRetries: -1})
+	cli := redis.NewClient(&redis.Options{Addr: s.Addr(), ReadTimeout: time.Second, MaxRetries: -1})
 	defer cli.Close()
 	if err := cli.Ping(ctx).Err(); err != nil {
 		t.Fatal(err)
