@@ -37,7 +37,7 @@ func (p *tolerance) exceeded(level int32) { p.level.CompareAndSwap(level, level+
 
 // answered notes that one was; half the time would have done.
 func (p *tolerance) answered(level int32, took, limit time.Duration) {
-	if level > 0 && took < limit/2 {
+	if took < limit/2 {
 		p.level.CompareAndSwap(level, level-1)
 	}
 }
@@ -109,10 +109,15 @@ func (s *store) attempt(ctx context.Context, t *tolerance, args []any, extra tim
 			defer l.release()
 		}
 	}
-	began := time.Now()
+	var began time.Time
+	if level > 0 {
+		began = time.Now()
+	}
 	err := s.dispatch(ctx, bound, l, level, c)
 	if err == nil {
-		t.answered(level, time.Since(began), limit)
+		if level > 0 {
+			t.answered(level, time.Since(began), limit)
+		}
 		return nil
 	}
 	if ctx.Err() != nil {

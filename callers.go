@@ -25,6 +25,14 @@ func newCaller() *caller { return &caller{id: strings.ReplaceAll(uuid.NewString(
 // that another program has written into state, and that all further calls of this caller would be refused too.
 func stale(err error) bool { return says(err, "DQSTALE") }
 
+// number is the number of its present call as an argument, which passes the gate if there is one.
+func (c *caller) number() any {
+	if c.gate != nil {
+		return c.gate
+	}
+	return c.n
+}
+
 // next begins a new call. Without it, an attempt repeats the last one.
 func (c *caller) next() { c.n++ }
 

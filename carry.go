@@ -19,7 +19,9 @@ import (
 // A batch is what one script call carries. It is guarded by flights.sendMu.
 type batch struct {
 	msgs    []*outgoing
-	gate    *gate         // of the last attempt; nil before the first
+	gate    *gate // of the last attempt; nil before the first
+	first   gate
+	one     [1]*outgoing  // room for msgs
 	reached bool          // an attempt may have been carried out, nobody knows
 	staying int           // messages whose callers have not left
 	empty   chan struct{} // closes when nobody stays; nil: nobody wants to know
@@ -27,7 +29,10 @@ type batch struct {
 
 // A gate is passed when an attempt is written to a connection, and never once it is closed. So whoever closes it
 // knows that the attempt had no effect and will have none, however late it finds a connection.
-type gate struct{ state atomic.Int32 }
+type gate struct {
+	state atomic.Int32
+	call  int64 // its number
+}
 
 const (
 	gateOpen = iota
@@ -38,7 +43,7 @@ const (
 var errGateClosed = errors.New("nobody waits for this attempt any more")
 
 func (g *gate) pass() error {
-	if g == nil || g.state.CompareAndSwap(gateOpen, gatePassed) || g.state.Load() == gatePassed {
+	if g.state.CompareAndSwap(gateOpen, gatePassed) || g.state.Load() == gatePassed {
 		return nil
 	}
 	return errGateClosed
@@ -49,16 +54,10 @@ func (g *gate) close() bool {
 	return g.state.CompareAndSwap(gateOpen, gateClosed) || g.state.Load() == gateClosed
 }
 
-// gated is the number of a call, as an argument that passes the gate when it is written.
-type gated struct {
-	n    int64
-	gate *gate
-}
+func (g *gate) String() string { return strconv.FormatInt(g.call, 10) }
 
-func (g gated) String() string { return strconv.FormatInt(g.n, 10) }
-
-// MarshalBinary is called when the command is written to a connection.
-func (g gated) MarshalBinary() ([]byte, error) { return strconv.AppendInt(nil, g.n, 10), g.gate.pass() }
+// MarshalBinary is called when the command is written to a connection, of which the gate is an argument: the number of the call.
+func (g *gate) MarshalBinary() ([]byte, error) { return strconv.AppendInt(nil, g.call, 10), g.pass() }
 
 // carry makes attempts for a batch until there is an answer or nobody waits for one any more.
 func (s *sending) carry(c *caller, b *batch, attempt int) {
@@ -99,8 +98,12 @@ func (s *sending) attempt(c *caller, b *batch, n int) (last bool) {
 		s.sendMu.Unlock()
 		return true // everybody has left, with their context's error
 	}
-	b.gate = new(gate)
-	c.gate = b.gate
+	if b.gate == nil {
+		b.gate = &b.first
+	} else {
+		b.gate = new(gate) // an attempt that was late may pass the one before
+	}
+	b.gate.call, c.gate = c.n, b.gate
 	s.sendMu.Unlock()
 
 	begun := time.Now()

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +24,7 @@ type flights struct {
 	trouble error       // of the last attempt, if that failed
 	outage  *outage     // nil: none that anybody noticed
 	forgets int         // one call in so many is followed by forgetting old callers; 0: none
+	begun   atomic.Bool // there has been one
 }
 
 const (
@@ -38,8 +40,9 @@ const (
 	maxWaitingBytes = 256 << 20
 	// ownBytes is how much a caller carries in his own goroutine, which is held up for an attempt.
 	ownBytes = 64 << 10
-	// forgets is that of flights: each call leaves one caller in state at most, and forgetting looks at a hundred fields.
-	forgets = 100
+	// forgets is that of flights. Forgetting looks at a hundred fields of state, where each queue of a process leaves a
+	// few callers in all, so it is as much more likely after a queue's first call.
+	forgets, forgetsFirst = 10_000, 1000
 )
 
 // outgoing is a message on its way to Redis.
@@ -67,8 +70,24 @@ type sendCall struct {
 	done   chan struct{} // nil: nobody waits for it
 }
 
+// A lone is all that the call for one message needs, in one piece of memory.
+type lone struct {
+	draft draft
+	msg   outgoing
+	call  sendCall
+	msgs  [1]*outgoing
+}
+
+func newLone() *lone {
+	l := new(lone)
+	l.msgs[0] = &l.msg
+	l.call.msgs = l.msgs[:]
+	return l
+}
+
 // deliver sends the messages of one call and waits for their outcomes, or for ctx.
-func (s *sending) deliver(ctx context.Context, msgs ...*outgoing) {
+func (s *sending) deliver(ctx context.Context, call *sendCall) {
+	msgs := call.msgs
 	if err := ended(ctx); err != nil {
 		refuse(msgs, err)
 		return
@@ -76,7 +95,7 @@ func (s *sending) deliver(ctx context.Context, msgs ...*outgoing) {
 	if len(msgs) == 0 {
 		return
 	}
-	call := &sendCall{ctx: ctx, msgs: msgs, left: len(msgs)}
+	call.ctx, call.left = ctx, len(msgs)
 	for _, m := range msgs {
 		m.call = call
 		call.weight = min(call.weight+len(m.text), sendBytes)
@@ -188,8 +207,14 @@ func (s *sending) lift(b *batch) {
 	}()
 }
 
-// forgetful says whether it is time to forget old callers.
-func (s *sending) forgetful() bool { return s.forgets > 0 && rand.N(s.forgets) == 0 }
+// forgetful says whether it is time to forget old callers. What leaves one is the first call of a process, most of all.
+func (s *sending) forgetful() bool {
+	odds := s.forgets
+	if !s.begun.Swap(true) {
+		odds = (odds + forgetsFirst - 1) / forgetsFirst
+	}
+	return odds > 0 && rand.N(odds) == 0
+}
 
 // forget forgets old callers. If that fails somebody else will.
 func (s *sending) forget() {
@@ -239,6 +264,7 @@ func (s *sending) next() {
 // on after those behind it.
 func (s *sending) board() *batch {
 	b, size := new(batch), 0
+	b.msgs = b.one[:0]
 	for len(s.waiting) > 0 {
 		call := s.waiting[0]
 		n := 0

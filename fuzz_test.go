@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -43,8 +44,15 @@ type answering struct {
 }
 
 func (c answering) Process(_ context.Context, cmd redis.Cmder) error {
-	cmd.(onceCmd).SetVal(c.reply)
-	return nil
+	switch cmd := cmd.(onceCmd).Cmder.(type) {
+	case *redis.StringSliceCmd:
+		cmd.SetVal(c.reply)
+	case *redis.IntCmd:
+		n, err := strconv.ParseInt(strings.Join(c.reply, " "), 10, 64)
+		cmd.SetVal(n)
+		cmd.SetErr(err)
+	}
+	return cmd.Err()
 }
 
 // FuzzReply: whatever a server answers to a script's call, the call returns what its caller can

@@ -160,12 +160,23 @@ func (h *history) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		var refused redis.Error
 		if err == nil {
-			c.reply, c.last = cmd.(onceCmd).Val(), max(c.last, to)
+			c.reply, c.last = replyOf(cmd), max(c.last, to)
 		} else if !errors.As(err, &refused) {
 			c.lost = true
 		}
 		return err
 	}
+}
+
+// replyOf is the reply of a script call as a list: that of an integer is empty for 0.
+func replyOf(cmd redis.Cmder) []string {
+	if cmd, ok := cmd.(*redis.IntCmd); ok {
+		if cmd.Val() == 0 {
+			return nil
+		}
+		return []string{strconv.FormatInt(cmd.Val(), 10)}
+	}
+	return cmd.(*redis.StringSliceCmd).Val()
 }
 
 // tell makes deeds of the calls. One that nobody saw answered may have been carried out until end.

@@ -143,11 +143,16 @@ func (l *link) call(ctx context.Context, addr string, c call) error {
 	p := l.take(addr)
 	defer l.put(p)
 	err := c(ctx, p.cli)
-	var answer redis.Error
-	if err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, &answer) || says(err, "READONLY") {
+	if err != nil && dubious(err) {
 		l.distrust(p)
 	}
 	return err
+}
+
+// dubious tells errors after which a connection is not trusted: no answer, or that of a primary that was replaced.
+func dubious(err error) bool {
+	var answer redis.Error
+	return !errors.Is(err, context.Canceled) && !errors.As(err, &answer) || says(err, "READONLY")
 }
 
 // take returns the pool of a server for one call; put gives it back.

@@ -19,15 +19,16 @@ import (
 // they would confirm nothing.
 type replicatedCall struct {
 	online  *redis.Cmd // how many replicas were there before; asking for none does not wait
-	script  onceCmd
+	script  *redis.StringSliceCmd
 	waiting *redis.Cmd
 	n       int
 	timeout time.Duration
 }
 
-func newReplicatedCall(ctx context.Context, script onceCmd, n int, timeout time.Duration) *replicatedCall {
+// newReplicatedCall is of the words of a script call.
+func newReplicatedCall(ctx context.Context, script []any, n int, timeout time.Duration) *replicatedCall {
 	return &replicatedCall{
-		online: redis.NewCmd(ctx, "wait", 0, 0), script: script, waiting: redis.NewCmd(ctx, "wait", n, max(timeout.Milliseconds(), 1)),
+		online: redis.NewCmd(ctx, "wait", 0, 0), script: redis.NewStringSliceCmd(ctx, script...), waiting: redis.NewCmd(ctx, "wait", n, max(timeout.Milliseconds(), 1)),
 		n: n, timeout: timeout,
 	}
 }

@@ -49,12 +49,19 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 	}
 	if sentSingly(batch) {
 		m := batch[0]
-		r, err := s.run(ctx, singleScript, []any{c.id, gated{c.n, c.gate}, m.when.String(), &m.id, &m.text})
+		var delay any = &m.when.us
+		if m.when.instant {
+			delay = "" // it is in the envelope
+		}
+		now, err := eval(ctx, s, singleScript, []any{&c.id, c.number(), delay, &m.id, &m.text}, redis.NewIntCmd)
 		if err != nil {
 			return stored{}, err
 		}
-		if len(r.rest) > 0 {
-			return stored{now: r.instant()}, r.err("single")
+		if now.Val() < 0 {
+			return stored{}, fmt.Errorf("%w: single: %d", ErrBadReply, now.Val())
+		}
+		if now.Val() > 0 {
+			return stored{now: now.Val()}, nil
 		}
 	}
 	r, err := s.run(ctx, sendScript, sendArgs(c, batch))
@@ -76,7 +83,7 @@ func (s *store) forget(ctx context.Context) (int, error) {
 
 func sendArgs(c *caller, batch []*outgoing) []any {
 	keyed := slices.ContainsFunc(batch, func(m *outgoing) bool { return m.key != "" })
-	args := append(make([]any, 0, 5+2*len(batch)), c.id, gated{c.n, c.gate}, keyed)
+	args := append(make([]any, 0, 5+2*len(batch)), c.id, c.number(), keyed)
 	for rest := batch; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].when.alike(rest[0].when) {

@@ -96,16 +96,16 @@ func (s *sending) SendScheduleMsg(payload string, t time.Time, opts ...MsgOption
 
 func (s *sending) sendAt(payload string, w when, err error, opts []MsgOption) error {
 	s.made()
-	m := new(outgoing)
-	d := &draft{when: w, fixed: true}
+	l := newLone()
+	l.draft.when, l.draft.fixed = w, true
 	if err != nil {
-		return s.notMade(d, err)
+		return s.notMade(&l.draft, err)
 	}
-	if err := s.draft(m, payload, d, opts); err != nil {
+	if err := s.draft(&l.msg, payload, &l.draft, opts); err != nil {
 		return err
 	}
-	s.deliver(s.timeout.context(noContext), m)
-	return s.failure(m)
+	s.deliver(s.timeout.context(noContext), &l.call)
+	return s.failure(&l.msg)
 }
 
 // Send sends a message; WithDelay or WithSchedule says when it is due, else it is due now.
@@ -119,11 +119,12 @@ func (s *sending) sendAt(payload string, w when, err error, opts []MsgOption) er
 // answered, or ctx's error; and ErrNotReplicated, which alone comes with the info of the message, for
 // it was stored.
 func (s *sending) Send(ctx context.Context, payload string, opts ...MsgOption) (*MessageInfo, error) {
-	m := new(outgoing)
-	if err := s.draft(m, payload, new(draft), opts); err != nil {
+	l := newLone()
+	m := &l.msg
+	if err := s.draft(m, payload, &l.draft, opts); err != nil {
 		return nil, err
 	}
-	s.deliver(ctx, m)
+	s.deliver(ctx, &l.call)
 	err := s.failure(m)
 	if err != nil && !errors.Is(err, ErrNotReplicated) {
 		return nil, err
@@ -146,7 +147,7 @@ func (s *sending) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResult
 			made = append(made, &messages[i])
 		}
 	}
-	s.deliver(ctx, made...)
+	s.deliver(ctx, &sendCall{msgs: made})
 	var failed []error
 	for i := range batch {
 		if m := &messages[i]; m.id != "" {

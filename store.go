@@ -49,33 +49,45 @@ func (s *store) release() {
 	}
 }
 
-// onceCmd switches off the client's own silent repeats: a repeat is the library's
-// to make, under the same call number.
-type onceCmd struct{ *redis.StringSliceCmd }
+// onceCmd switches off the client's own silent repeats: a repeat is the library's to make, under the same call number.
+type onceCmd struct{ redis.Cmder }
 
 func (onceCmd) NoRetry() bool { return true }
 
-func (sc *script) command(ctx context.Context, name, body string, keys *keys, args []any) onceCmd {
+// words are the words of a call of the script.
+func (sc *script) words(name, body string, keys *keys, args []any) []any {
 	all := make([]any, 0, 3+len(sc.keys)+len(args))
 	all = append(all, name, body, len(sc.keys))
 	for _, i := range sc.keys {
 		all = append(all, keys.all[i])
 	}
-	return onceCmd{redis.NewStringSliceCmd(ctx, append(all, args...)...)}
+	return append(all, args...)
 }
 
-// run makes one attempt at a script call.
-func (s *store) run(ctx context.Context, sc *script, args []any) (*reply, error) {
-	var cmd onceCmd
-	err := s.attempt(ctx, s.toleranceFor(sc), args, 0, func(ctx context.Context, cli redis.UniversalClient) error {
-		cmd = sc.command(ctx, "evalsha", sc.sha, s.keys, args)
-		err := cli.Process(ctx, cmd)
+// eval makes one attempt at a script call, whose reply newCmd's commands understand.
+func eval[C redis.Cmder](ctx context.Context, s *store, sc *script, args []any, newCmd func(context.Context, ...any) C) (cmd C, err error) {
+	err = s.attempt(ctx, s.toleranceFor(sc), args, 0, func(ctx context.Context, cli redis.UniversalClient) error {
+		cmd = newCmd(ctx, sc.words("evalsha", sc.sha, s.keys, args)...)
+		err := s.process(ctx, cli, cmd)
 		if says(err, "NOSCRIPT") {
-			cmd = sc.command(ctx, "eval", sc.text, s.keys, args)
-			err = cli.Process(ctx, cmd)
+			cmd = newCmd(ctx, sc.words("eval", sc.text, s.keys, args)...)
+			err = s.process(ctx, cli, cmd)
 		}
 		return err
 	})
+	return cmd, err
+}
+
+func (s *store) process(ctx context.Context, cli redis.UniversalClient, cmd redis.Cmder) error {
+	if !tellsOptions(s.cli) { // it is the user's; a link does not repeat
+		cmd = onceCmd{cmd}
+	}
+	return cli.Process(ctx, cmd)
+}
+
+// run makes one attempt at a script call that is answered with a flat list.
+func (s *store) run(ctx context.Context, sc *script, args []any) (*reply, error) {
+	cmd, err := eval(ctx, s, sc, args, redis.NewStringSliceCmd)
 	if err != nil {
 		return nil, err
 	}
@@ -91,10 +103,10 @@ func (s *store) runOnReplicas(ctx context.Context, sc *script, args []any, n int
 	err := s.attempt(ctx, s.toleranceFor(sc), args, timeout, func(ctx context.Context, cli redis.UniversalClient) error {
 		begun := time.Now()
 		pipelined := func(limit time.Duration) error {
-			last = newReplicatedCall(ctx, sc.command(ctx, "evalsha", sc.sha, s.keys, args), n, limit)
+			last = newReplicatedCall(ctx, sc.words("evalsha", sc.sha, s.keys, args), n, limit)
 			err := last.exec(ctx, cli.Pipeline())
 			if says(err, "NOSCRIPT") {
-				last = newReplicatedCall(ctx, sc.command(ctx, "eval", sc.text, s.keys, args), n, limit)
+				last = newReplicatedCall(ctx, sc.words("eval", sc.text, s.keys, args), n, limit)
 				err = last.exec(ctx, cli.Pipeline())
 			}
 			return err
@@ -116,8 +128,11 @@ func (s *store) runOnReplicas(ctx context.Context, sc *script, args []any, n int
 // says tells whether Redis answered with one of these codes. In an error from within a script the code
 // may stand in the middle: "ERR Error running script (call to f_…): @user_script:68: -READONLY …".
 func says(err error, codes ...string) bool {
+	if err == nil {
+		return false
+	}
 	var answer redis.Error
-	if err == nil || !errors.As(err, &answer) {
+	if !errors.As(err, &answer) {
 		return false
 	}
 	text := " " + strings.TrimPrefix(answer.Error(), "ERR ") + " "

@@ -4,7 +4,7 @@
 -- KEYS: pending, msg, wake, state
 -- ARGV: 1 caller, 2 number of the call (as in call.lua), 3 delay us ('': the envelope has its own due instant), 4 id,
 --       5 envelope (after a delay: only the part behind its due instant)
--- Returns {now}, or {} if it did nothing: this call must be made by send.
+-- Returns now, unix us, or 0 if it did nothing: this call must be made by send.
 -- Cost: 5 commands, 6 if it sets the alarm; O(log pending).
 -- Keeps: invariants 1, 6 and 9 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a send before anything is
 --       stored. A key that somebody else has shows in the write that fails, which is then undone. Instants are written
@@ -14,11 +14,13 @@ local now = time[1] * 1000000 + time[2]
 local field = 'call:' .. ARGV[1]
 local state = redis.call('HMGET', KEYS.state, field, 'armed', 'sent', 'pause')
 local pause = tonumber(state[4])
-if state[4] and not (pause and pause <= now) then return {} end -- one that is over stays there
-local last = state[1] and tonumber(string.match(state[1], '^%d+'))
-if last and last >= tonumber(ARGV[2]) then return {} end -- a repeat, or too late
+if state[4] and not (pause and pause <= now) then return 0 end -- one that is over stays there
+-- The record of the caller's last call is its number, a blank, 16 digits, a blank, and what was refused: nothing, or it
+-- is no number that is left here.
+local last = state[1] and tonumber(string.sub(state[1], 1, -19))
+if state[1] and not (last and last < tonumber(ARGV[2])) then return 0 end -- a repeat, or too late
 local sent = tonumber(state[3] or 0) -- as tally.lua says
-if not (sent and sent >= 0 and sent < 1e15 and sent % 1 == 0) then return {} end
+if not (sent and sent >= 0 and sent < 1e15 and sent % 1 == 0) then return 0 end
 
 local due, text, envelope
 if ARGV[3] ~= '' then
@@ -44,11 +46,11 @@ if type(failed) ~= 'number' then
   redis.pcall('HDEL', KEYS.msg, ARGV[4])
   return failed
 end
-local at = string.format('%d', now)
-local record = ARGV[2] .. ' ' .. at .. ' '
+local record = string.format('%s %016d ', ARGV[2], now)
+local count = string.format('%d', sent + 1)
 if wake then
-  redis.call('HSET', KEYS.state, field, record, 'sent', string.format('%d', sent + 1), 'armed', text)
+  redis.call('HSET', KEYS.state, field, record, 'sent', count, 'armed', text)
 else
-  redis.call('HSET', KEYS.state, field, record, 'sent', string.format('%d', sent + 1))
+  redis.call('HSET', KEYS.state, field, record, 'sent', count)
 end
-return {at}
+return now
