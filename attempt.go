@@ -23,8 +23,8 @@ const (
 	attemptMin = 50 * time.Millisecond
 	// attemptMost is how far the time grows, by doubling after each attempt that was too short.
 	attemptMost = 30 * time.Second
-	// attemptMostRun is how far it grows on the consuming side, or to a lease if that is longer.
-	attemptMostRun = 5 * time.Second
+	// attemptMostConsumer is how far it grows on the consuming side, or to a lease if that is longer.
+	attemptMostConsumer = 5 * time.Second
 	// attemptRate is how many bytes a second a line is expected to carry.
 	attemptRate = 1 << 20
 )
@@ -77,7 +77,7 @@ func (s *store) limit(level int32, bytes int) time.Duration {
 	level = min(level, 10)
 	limit, carry := max(s.first, attemptMin)<<level, time.Duration(bytes)*time.Second/attemptRate<<level
 	if s.lease > 0 {
-		return min(limit+carry, max(s.lease, attemptMostRun))
+		return min(limit+carry, max(s.lease, attemptMostConsumer))
 	}
 	return min(limit, attemptMost) + carry
 }
@@ -135,7 +135,7 @@ func (s *store) attempt(ctx context.Context, t *tolerance, args []any, extra tim
 	return s.explain(err)
 }
 
-// bound is ctx with an end of its own. Attempts that have the least time, outside of runs and with no context to end
+// bound is ctx with an end of its own. Attempts that have the least time, outside of consumers and with no context to end
 // them, share theirs with those that begin soon after.
 func (s *store) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	least := s.first + s.first/10
@@ -146,7 +146,7 @@ func (s *store) bound(ctx context.Context, limit time.Duration) (context.Context
 }
 
 // dispatch makes a call over the link, or by a client that has none. bound ends with the attempt; ctx is the caller's
-// own. A call over the link takes no longer than bound, but does not notice the end of ctx: a run waits for it nevertheless
+// own. A call over the link takes no longer than bound, but does not notice the end of ctx: a consumer waits for it nevertheless
 // while that is short.
 func (s *store) dispatch(ctx, bound context.Context, l *link, level int32, c call) (err error) {
 	defer contain(&err)

@@ -33,7 +33,7 @@ type consumer struct {
 }
 
 func startConsumer(s *store, settings settings, ev *events, slots *workerSlots) *consumer {
-	c := &consumer{settings: settings, store: s.ofRun(settings.lease)}
+	c := &consumer{settings: settings, store: s.forConsumer(settings.lease)}
 	c.settings.log = settings.log.With(slog.String("queue", s.queue))
 	c.outage.log = c.settings.log
 	c.lifecycle = newLifecycle(settings.lease, func() bool { return c.workers.unhandled.Load() > 0 })

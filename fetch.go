@@ -1,11 +1,9 @@
 package delayqueue
 
 import (
-	"context"
 	"errors"
 	"io"
 	"log/slog"
-	"net"
 	"syscall"
 	"time"
 )
@@ -59,11 +57,6 @@ func replyLost(err error) bool {
 		return false
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || timedOut(err)
-}
-
-func timedOut(err error) bool {
-	var netErr net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
 }
 
 // optionalAttempts is how many attempts are made at a call that need not succeed. One is too few, for the pool may hold

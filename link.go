@@ -24,10 +24,10 @@ type link struct {
 	owner redis.UniversalClient
 
 	// Guarded by links.mu.
-	users  int         // runs, and calls under way
-	runs   int         // of them
-	used   time.Time   // when the last call outside of runs ended
-	expiry *time.Timer // closes the link when nobody has used it for a while; nil: none is under way
+	users     int         // consumers, and calls under way
+	consumers int         // of them
+	used      time.Time   // when the last call outside of consumers ended
+	expiry    *time.Timer // closes the link when nobody has used it for a while; nil: none is under way
 
 	mu        sync.Mutex
 	like      *redis.Options        // of one server; nil until one is known
@@ -105,23 +105,23 @@ func (l *link) expire() {
 	}
 }
 
-// linkOfRun is linkTo for a run, which leaves when it ends.
-func linkOfRun(cli redis.UniversalClient) *link {
+// linkForConsumer is linkTo for a consumer, which leaves when it ends.
+func linkForConsumer(cli redis.UniversalClient) *link {
 	l := linkTo(cli)
 	if l != nil {
 		links.mu.Lock()
 		defer links.mu.Unlock()
-		l.runs++
+		l.consumers++
 	}
 	return l
 }
 
-// leave gives back the link of a run. The last one who leaves closes it, unless somebody else has used it lately.
+// leave gives back the link of a consumer. The last one who leaves closes it, unless somebody else has used it lately.
 func (l *link) leave() {
 	links.mu.Lock()
 	defer links.mu.Unlock()
 	l.users--
-	l.runs--
+	l.consumers--
 	if l.users == 0 && l.expiry == nil {
 		l.close()
 	}
@@ -268,14 +268,14 @@ func (l *link) dialer(dial func(context.Context, string, string) (net.Conn, erro
 	}
 }
 
-// ownerClosed says whether the user has closed the client, and nothing consumes over the link: a run goes on until it
+// ownerClosed says whether the user has closed the client, and nothing consumes over the link: a consumer goes on until it
 // is stopped. A client tells by nothing but a call; this one ends before it takes a connection.
 func (l *link) ownerClosed() bool {
 	links.mu.Lock()
-	runs := l.runs
+	consumers := l.consumers
 	links.mu.Unlock()
 	cli, ok := l.owner.(*redis.Client)
-	if !ok || runs > 0 {
+	if !ok || consumers > 0 {
 		return false
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -24,8 +24,8 @@ type store struct {
 	queue string
 	keys  *keys
 
-	own    *link         // that a run's store holds
-	lease  time.Duration // of a run; 0: the store is not a run's
+	own    *link         // that a consumer's store holds
+	lease  time.Duration // of a consumer; 0: the store is not a consumer's
 	first  time.Duration // that a first attempt has
 	shared sharedTimeout // of first attempts
 
@@ -38,9 +38,9 @@ func newStore(cli redis.UniversalClient, prefix, name string) *store {
 	return &store{cli: cli, queue: name, keys: &k, first: attemptFirst(cli)}
 }
 
-// ofRun is a store for a run, which has a lease to keep. It is the caller's to release.
-func (s *store) ofRun(lease time.Duration) *store {
-	return &store{cli: s.cli, queue: s.queue, keys: s.keys, own: linkOfRun(s.cli), lease: lease, first: min(s.first, lease/4)}
+// forConsumer is a store for a consumer, which has a lease to keep. It is the caller's to release.
+func (s *store) forConsumer(lease time.Duration) *store {
+	return &store{cli: s.cli, queue: s.queue, keys: s.keys, own: linkForConsumer(s.cli), lease: lease, first: min(s.first, lease/4)}
 }
 
 func (s *store) release() {
@@ -161,6 +161,11 @@ func transient(err error) bool {
 	return timedOut(err) || errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
 		says(err, "UNBLOCKED") || says(err, passing...)
+}
+
+func timedOut(err error) bool {
+	var netErr net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
 }
 
 // unsent tells errors of attempts that have changed nothing: no server was reached, or it refused.
