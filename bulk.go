@@ -207,7 +207,7 @@ func (m *Monitor) step(ctx context.Context, o *operation, p place) error {
 	if o.Dry {
 		o.Result.Done += int64(len(marks))
 	} else if len(marks) > 0 {
-		do := o.steering(p, marks, len(got.entries))
+		do := o.request(p, marks, len(got.entries))
 		o.N++
 		after := *o // as it is if this goes well
 		after.moveOn(&got, p, false, nil)
@@ -231,7 +231,7 @@ func (m *Monitor) step(ctx context.Context, o *operation, p place) error {
 
 // steerAs makes the operation's present call, again and again until Redis answers or ctx ends. It is no other call's
 // caller, so that who continues the operation can tell whether it was carried out.
-func (m *Monitor) steerAs(ctx context.Context, o *operation, do steering) (done []steered, err error) {
+func (m *Monitor) steerAs(ctx context.Context, o *operation, do steerRequest) (done []steered, err error) {
 	c := &caller{id: o.Caller, n: o.N}
 	err = repeat(ctx, math.MaxInt, func() error {
 		done, err = m.store.steer(ctx, c, do)
@@ -250,7 +250,7 @@ func (m *Monitor) resume(ctx context.Context, o *operation, p place) error {
 		o.N++ // a call that does nothing: who continued this Next before made it too, and others after it
 	}
 	if once || o.Doubt != nil {
-		done, err := m.steerAs(ctx, o, steering{what: o.What})
+		done, err := m.steerAs(ctx, o, steerRequest{what: o.What})
 		if err != nil {
 			return err
 		}
@@ -288,7 +288,7 @@ func (m *Monitor) forgotten(ctx context.Context, o *operation, p place) (bool, e
 }
 
 // moveOn notes where the next page begins.
-func (o *operation) moveOn(got *listed, p place, ready bool, gone map[string]bool) {
+func (o *operation) moveOn(got *listReply, p place, ready bool, gone map[string]bool) {
 	o.Result.Looked += int64(len(got.entries))
 	o.InPlace += len(got.entries)
 	// New ones come in behind the end of ready, and leases that are renewed go to the end of unack.

@@ -182,7 +182,7 @@ func everybodys(err error) bool {
 }
 
 // land hands out the outcomes of a batch.
-func (s *sending) land(b *batch, out stored, err error) {
+func (s *sending) land(b *batch, out sendReply, err error) {
 	soonest := int64(math.MaxInt64)
 	var sent []string
 	told := out.now != 0 && s.events.on()
@@ -221,7 +221,7 @@ func (s *sending) land(b *batch, out stored, err error) {
 }
 
 // outcome is what became of message i of a batch, with sendMu held.
-func (s *sending) outcome(m *outgoing, b *batch, out stored, i int, err error) {
+func (s *sending) outcome(m *outgoing, b *batch, out sendReply, i int, err error) {
 	m.err = err
 	holder, refused := out.refused[i]
 	switch {

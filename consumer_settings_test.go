@@ -135,7 +135,7 @@ func TestTicksWhileSomethingIsInUnack(t *testing.T) {
 		f.send(q, "lost")
 		dead := newCaller() // a consumer that takes it and is never heard of again
 		dead.next()
-		taken, err := q.store.fetch(context.Background(), dead, ask{want: 1}, &fetchSettings{lease: lease, maxLosses: 3})
+		taken, err := q.store.fetch(context.Background(), dead, fetchRequest{want: 1, settings: &fetchSettings{lease: lease, maxLosses: 3}})
 		if err != nil || len(taken.tags) != 1 {
 			t.Fatalf("%d taken: %v", len(taken.tags), err)
 		}
@@ -162,10 +162,10 @@ func TestPoisonIsTold(t *testing.T) {
 		WithGarbageHandler(func(_ context.Context, msg *Message, err error) { deaths <- death{msg, err} })
 	info := f.send(q, "work", WithKey("k"), WithRetryCount(0))
 	dying := newCaller() // a consumer that dies each time with the message in hand
-	fetch := func(want int) fetched {
+	fetch := func(want int) fetchReply {
 		t.Helper()
 		dying.next()
-		out, err := q.store.fetch(context.Background(), dying, ask{want: want}, &fetchSettings{lease: lease, maxLosses: 3})
+		out, err := q.store.fetch(context.Background(), dying, fetchRequest{want: want, settings: &fetchSettings{lease: lease, maxLosses: 3}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -596,10 +596,10 @@ func TestManyLastChances(t *testing.T) {
 	// A consumer that dies twice with all of them in hand.
 	dying := newCaller()
 	set := &fetchSettings{lease: time.Second, maxLosses: 3}
-	fetch := func(want int) fetched {
+	fetch := func(want int) fetchReply {
 		t.Helper()
 		dying.next()
-		out, err := q.store.fetch(context.Background(), dying, ask{want: want}, set)
+		out, err := q.store.fetch(context.Background(), dying, fetchRequest{want: want, settings: set})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -82,8 +82,16 @@ func idsOf(ds []*delivery) []string {
 	return ids
 }
 
+func tagsOf(ds []*delivery) []string {
+	tags := make([]string, len(ds))
+	for i, d := range ds {
+		tags[i] = d.tag
+	}
+	return tags
+}
+
 // decode makes deliveries of the answer to a fetch.
-func decode(got *fetched, maxLosses int, sentAt, answeredAt time.Time) []*delivery {
+func decode(got *fetchReply, maxLosses int, sentAt, answeredAt time.Time) []*delivery {
 	all := make([]delivery, len(got.tags))
 	ds := make([]*delivery, len(got.tags))
 	for i, tag := range got.tags {

@@ -88,7 +88,7 @@ func TestLostEvent(t *testing.T) {
 	defer q.ListenEvent(func(e Event) { heard <- e }).Stop()
 	info := f.send(q, "x")
 	s := newStore(f.cli, "dq", f.name)
-	if _, err := s.fetch(ctxB, &caller{id: "dies", n: 1}, ask{want: 1}, &fetchSettings{lease: time.Second, maxLosses: 1}); err != nil {
+	if _, err := s.fetch(ctxB, &caller{id: "dies", n: 1}, fetchRequest{want: 1, settings: &fetchSettings{lease: time.Second, maxLosses: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	q.StartConsume()

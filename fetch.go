@@ -43,7 +43,7 @@ func (b *replyBudget) failed(err error) {
 }
 
 // answered notes an answer, and reports whether the fetch is over.
-func (b *replyBudget) answered(got *fetched) bool {
+func (b *replyBudget) answered(got *fetchReply) bool {
 	if len(got.held) == 0 || len(got.held) == 1 && b.lostAlone >= aloneTries {
 		return true
 	}
@@ -66,10 +66,10 @@ const optionalAttempts = 3
 // fetch makes attempts at one call until Redis answers. After a stop it gives up when redisCtx ends, for what the call
 // may have handed out is lost by then, and sooner if the call cannot have handed out anything. sentAt is when the
 // attempt began that was answered.
-func (p *poller) fetch(a ask) (got fetched, sentAt time.Time, err error) {
+func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err error) {
 	p.caller.next()
 	held := p.leases.held.totals()
-	a.holds = held.lastAttempts > 0
+	q.settings, q.holdsLastAttempt = &p.requested, held.lastAttempts > 0
 	b := replyBudget{bytes: p.replyBytes}
 	if p.settings.maxBytes > 0 {
 		b.bytes = min(b.bytes, max(p.settings.maxBytes-held.bytes, 1))
@@ -77,15 +77,15 @@ func (p *poller) fetch(a ask) (got fetched, sentAt time.Time, err error) {
 	carriedOut := false // an attempt was, perhaps
 	for over := false; !over && err == nil; over = b.answered(&got) {
 		err = p.lifecycle.retry(p.outage, "fetch", func() (err error) {
-			sentAt, a.bytes, a.probe = time.Now(), b.bytes, b.bytes == 0
-			if got, err = p.store.fetch(p.lifecycle.redisCtx, p.caller, a, &p.requested); err != nil {
+			sentAt, q.bytes, q.probe = time.Now(), b.bytes, b.bytes == 0
+			if got, err = p.store.fetch(p.lifecycle.redisCtx, p.caller, q); err != nil {
 				b.failed(err)
 				p.caller.replaceIfStale(err, p.settings.log)
 			}
 			return err
 		}, func(n int, err error) bool {
 			carriedOut = carriedOut || !unsent(err)
-			return !p.lifecycle.stopping() || carriedOut && a.want > 0 || n < optionalAttempts
+			return !p.lifecycle.stopping() || carriedOut && q.want > 0 || n < optionalAttempts
 		})
 	}
 	if p.replyBytes = min(2*p.replyBytes, maxBatchBytes); b.lost > 0 {
@@ -95,7 +95,7 @@ func (p *poller) fetch(a ask) (got fetched, sentAt time.Time, err error) {
 }
 
 // accept handles the answer to a fetch.
-func (p *poller) accept(got *fetched, sentAt, answeredAt time.Time) {
+func (p *poller) accept(got *fetchReply, sentAt, answeredAt time.Time) {
 	p.report(got, answeredAt)
 	for _, dead := range got.dead {
 		p.events.tell(FinalFailedEvent, 1, dead.id)
@@ -144,7 +144,7 @@ func (p *poller) setAside(ds []*delivery, clock serverTime, answeredAt time.Time
 }
 
 // report logs, and tells event listeners, what a fetch says of the queue.
-func (p *poller) report(got *fetched, answeredAt time.Time) {
+func (p *poller) report(got *fetchReply, answeredAt time.Time) {
 	if got.lost > 0 {
 		p.settings.log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", got.lost), slog.Int("poison", len(got.dead)))
 	}

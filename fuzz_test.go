@@ -78,8 +78,7 @@ func FuzzReply(f *testing.F) {
 	} {
 		f.Add(strings.Join(reply, "\n"))
 	}
-	ds := []*delivery{held("a"), held("2:b", "key"), held("3:c")}
-	outcomes := []outcome{{d: ds[0]}, {d: ds[1], kind: outcomeGarbage}, {d: ds[2], kind: outcomeRetry}}
+	outcomes := []settlement{ack("a"), ends(outcomeGarbage, "2:b", 1, 0, "x", "key"), ends(outcomeRetry, "3:c", 0, 0, "")}
 	batch := []*outgoing{msg("a", 0), msg("b", 0, keyed("k")), msg("c", time.Hour)}
 	f.Fuzz(func(t *testing.T, raw string) {
 		reply := strings.Split(raw, "\n")
@@ -97,30 +96,30 @@ func FuzzReply(f *testing.F) {
 				}
 			}
 		}
-		if got, err := s.fetch(ctx, &caller{}, ask{}, &fetchSettings{}); !bad(err) {
+		if got, err := s.fetch(ctx, &caller{}, fetchRequest{settings: &fetchSettings{}}); !bad(err) {
 			for i, d := range decode(&got, 0, time.Time{}, time.Time{}) {
 				if d.tag != got.tags[i] || !strings.HasSuffix(d.tag, d.id) {
 					t.Errorf("%v: delivery %+v of %q", reply, d, got.tags[i])
 				}
 			}
 		}
-		if got, err := s.settle(ctx, &caller{}, outcomes, 1); !bad(err) {
+		if got, err := s.settle(ctx, &caller{}, outcomes); !bad(err) {
 			for _, i := range got.void {
 				if i < 0 || i >= len(outcomes) {
 					t.Errorf("%v: outcome %d of %d is void", reply, i, len(outcomes))
 				}
 			}
 		}
-		if answers, err := s.extend(ctx, time.Second, ds); !bad(err) && len(answers) != len(ds) {
-			t.Errorf("%v: %d answers for %d", reply, len(answers), len(ds))
+		if answers, err := s.extend(ctx, extendRequest{time.Second, []string{"a", "2:b"}}); !bad(err) && len(answers) != 2 {
+			t.Errorf("%v: %d answers for 2", reply, len(answers))
 		}
-		if state, _, err := s.intercept(ctx, &caller{}, "id", "x", false); !bad(err) && state.String() != reply[0] {
-			t.Errorf("%v is %v", reply, state)
+		if got, err := s.intercept(ctx, &caller{}, interceptRequest{"id", "x", false}); !bad(err) && got.state.String() != reply[0] {
+			t.Errorf("%v is %v", reply, got.state)
 		}
-		if done, err := s.steer(ctx, &caller{}, steering{what: "at", marks: []mark{{tag: "a"}, {tag: "b"}}}); !bad(err) && len(done) != 2 {
+		if done, err := s.steer(ctx, &caller{}, steerRequest{what: "at", marks: []mark{{tag: "a"}, {tag: "b"}}}); !bad(err) && len(done) != 2 {
 			t.Errorf("%v: %d answers for 2", reply, len(done))
 		}
-		if got, err := s.list(ctx, place{in: StatePending}, 10, mark{}); !bad(err) && len(got.entries) > 10 {
+		if got, err := s.list(ctx, listRequest{place{in: StatePending}, 10, mark{}}); !bad(err) && len(got.entries) > 10 {
 			t.Errorf("%v: %d messages of 10", reply, len(got.entries))
 		}
 		for _, call := range []func() error{
@@ -154,7 +153,7 @@ func FuzzDelivery(f *testing.F) {
 		set.log = slog.New(slog.DiscardHandler)
 		s := &settler{settings: &set}
 		s.outbox.init()
-		got := fetched{now: rigBase, tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record}}
+		got := fetchReply{now: rigBase, tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record}}
 		d := decode(&got, maxLosses, time.Time{}, time.Time{})[0]
 		if o, ok := unfit(d, serverTime(got.now)); ok {
 			s.settle(o)

@@ -207,7 +207,7 @@ func (h *history) tell(ids []string, lease, end int64) {
 			if !answered {
 				continue
 			}
-			got, err := newStore(answering{reply: c.reply}, "", "").fetch(context.Background(), &caller{}, ask{}, &fetchSettings{})
+			got, err := newStore(answering{reply: c.reply}, "", "").fetch(context.Background(), &caller{}, fetchRequest{settings: &fetchSettings{}})
 			if err != nil {
 				panic(err)
 			}
@@ -242,7 +242,7 @@ func (h *history) tell(ids []string, lease, end int64) {
 		case c.name == "extend" && answered:
 			for i := range len(c.args) / 2 {
 				tag, answer := c.args[1+2*i], r.number()
-				switch answer {
+				switch leaseState(answer) {
 				case leaseRenewed:
 					tell(tag, deed{what: didExtend, until: c.first + lease - 1}) // it is rounded down
 				case leaseLost:

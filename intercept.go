@@ -51,8 +51,9 @@ func (s *taking) intercept(ctx context.Context, verb, by, what string) (*Interce
 	s.made()
 	var r InterceptResult
 	running := verb == "cancel"
-	err := s.calls.call(ctx, func(c *caller) (err error) {
-		r.State, r.ID, err = s.store.intercept(ctx, c, by, what, running)
+	err := s.calls.call(ctx, func(c *caller) error {
+		got, err := s.store.intercept(ctx, c, interceptRequest{by, what, running})
+		r.State, r.ID = got.state, got.id
 		return err
 	})
 	if err != nil {

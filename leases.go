@@ -50,16 +50,16 @@ func (l *leases) renew() error {
 	for ds := range slices.Chunk(l.held.all(), maxBatch) {
 		begun := time.Now()
 		ctx, cancel := context.WithTimeout(l.lifecycle.redisCtx, l.settings.lease/3) // so that the end of a lease is noticed
-		answers, err := l.store.extend(ctx, l.settings.lease, ds)
+		states, err := l.store.extend(ctx, extendRequest{l.settings.lease, tagsOf(ds)})
 		cancel()
 		if err != nil {
 			return err
 		}
-		for i, answer := range answers {
+		for i, state := range states {
 			switch d := ds[i]; {
-			case answer == leaseRenewed:
+			case state == leaseRenewed:
 				d.leased.set(begun)
-			case answer == leaseGone && !d.leaseOver(l.settings.lease, time.Now()):
+			case state == leaseGone && !d.leaseOver(l.settings.lease, time.Now()):
 				l.lose(d, ErrCanceled)
 			default: // the message may be gone because another consumer acked it
 				l.lose(d, ErrDeliveryLost)

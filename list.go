@@ -169,9 +169,9 @@ func (m *Monitor) page(ctx context.Context, state State, f Filter, cursor string
 	return page, err
 }
 
-func (m *Monitor) list(ctx context.Context, p place, limit int, after mark) (got listed, err error) {
+func (m *Monitor) list(ctx context.Context, p place, limit int, after mark) (got listReply, err error) {
 	err = read(ctx, func() error {
-		got, err = m.store.list(ctx, p, limit, after)
+		got, err = m.store.list(ctx, listRequest{p, limit, after})
 		return err
 	})
 	return got, err

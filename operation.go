@@ -150,9 +150,9 @@ func sentAt(id string) int64 {
 	return ms*1000 + (int64(u[6]&0xf)<<8|int64(u[7]))<<8/1000
 }
 
-// steering is what to do to these of a page of so many.
-func (o *operation) steering(p place, marks []mark, looked int) steering {
-	do := steering{what: o.What, us: o.Us, only: p.state.String(), marks: marks}
+// request is what to do to these of a page of so many.
+func (o *operation) request(p place, marks []mark, looked int) steerRequest {
+	do := steerRequest{what: o.What, us: o.Us, only: p.state.String(), marks: marks}
 	if p.state == StateUnack {
 		do.what = "cancel"
 		for i := range marks {

@@ -215,7 +215,7 @@ func (p *poller) setWakeUps(on bool, err error) {
 // poll fetches once. With rearm it also sets the alarm for whatever is due next, for other consumers to take.
 func (p *poller) poll(rearm bool) {
 	s, begun := &p.state, time.Now()
-	got, sentAt, err := p.fetch(ask{want: p.room(), rearm: rearm, says: p.presence(begun)})
+	got, sentAt, err := p.fetch(fetchRequest{want: p.room(), rearm: rearm, presence: p.presence(begun)})
 	answeredAt := time.Now()
 	s.nextPoll = answeredAt.Add(s.interval - rand.N(s.interval/8+1)) // so that consumers do not fall into step
 	if err != nil {
@@ -247,7 +247,7 @@ func (p *poller) passWakeOn() {
 		if p.outage.cause() != nil {
 			return
 		}
-		got, sentAt, err := p.fetch(ask{rearm: rearm, says: presenceLeaving})
+		got, sentAt, err := p.fetch(fetchRequest{rearm: rearm, presence: presenceLeaving})
 		if err != nil {
 			return
 		}

@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // A reply is what every script returns, a flat list of texts and numbers, read from front to
@@ -57,6 +58,19 @@ func (r *reply) instant() int64 {
 }
 
 func (r *reply) number() int { return int(r.instant()) }
+
+// indices reads a list of indices of so many, which scripts count from 1.
+func (r *reply) indices(of int) (list []int) {
+	for _, field := range strings.Fields(r.text()) {
+		i, err := strconv.Atoi(field)
+		if err != nil || i < 1 || i > of {
+			r.fail("index %q of %d", field, of)
+			return nil
+		}
+		list = append(list, i-1)
+	}
+	return list
+}
 
 // agreed reads the settings that hold for all consumers.
 func (r *reply) agreed() fetchSettings {

@@ -37,7 +37,7 @@ func TestBadReplies(t *testing.T) {
 		},
 		"fetch": {
 			func(s *store) error {
-				_, err := s.fetch(ctx, newCaller(), ask{want: 1}, &fetchSettings{lease: time.Second, maxLosses: 3})
+				_, err := s.fetch(ctx, newCaller(), fetchRequest{want: 1, settings: &fetchSettings{lease: time.Second, maxLosses: 3}})
 				return err
 			},
 			[][]string{fetchReply(-1, ""), fetchReply(1, "6"), list("5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "0", "0", "0")},
@@ -49,7 +49,7 @@ func TestBadReplies(t *testing.T) {
 		},
 		"settle": {
 			func(s *store) error {
-				_, err := s.settle(ctx, newCaller(), []outcome{ack("a"), ends(outcomeRetry, "b", 1, 0, "x")}, 1)
+				_, err := s.settle(ctx, newCaller(), []settlement{ack("a"), ends(outcomeRetry, "b", 1, 0, "x")})
 				return err
 			},
 			[][]string{list("5", "0", ""), list("5", "3", "1 2 ")},
@@ -58,14 +58,17 @@ func TestBadReplies(t *testing.T) {
 		},
 		"extend": {
 			func(s *store) error {
-				_, err := s.extend(ctx, time.Second, []*delivery{held("a"), held("b")})
+				_, err := s.extend(ctx, extendRequest{time.Second, []string{"a", "b"}})
 				return err
 			},
 			[][]string{list("0", "2")},
 			[][]string{nil, list("0"), list("0", "x"), list("", "0"), list("0", "0", "0"), list("0", "3"), list("-1", "0")},
 		},
 		"intercept": {
-			func(s *store) error { _, _, err := s.intercept(ctx, newCaller(), "id", "a", false); return err },
+			func(s *store) error {
+				_, err := s.intercept(ctx, newCaller(), interceptRequest{"id", "a", false})
+				return err
+			},
 			[][]string{list("gone", ""), list("pending", "a"), list("ready", "a"), list("unack", "a"), list("retry", "a"), list("garbage", "a")},
 			[][]string{nil, list(""), list("gone"), list("Gone", ""), list("elsewhere", "a"), list("gone", "gone", "gone")},
 		},
@@ -82,7 +85,7 @@ func TestBadReplies(t *testing.T) {
 		},
 		"list": {
 			func(s *store) error {
-				_, err := s.list(ctx, place{in: StatePending, state: StatePending}, 2, mark{})
+				_, err := s.list(ctx, listRequest{place{in: StatePending, state: StatePending}, 2, mark{}})
 				return err
 			},
 			[][]string{list("5", "0", "0"), list("5", "9", "1", "a", "6", "envelope", ""), list("5", "1", "1", "a", "1.5", "", ""), list("5", "1", "1", "a", "inf", "e", "")},
@@ -91,7 +94,7 @@ func TestBadReplies(t *testing.T) {
 		},
 		"steer": {
 			func(s *store) error {
-				_, err := s.steer(ctx, newCaller(), steering{what: "at", marks: []mark{{tag: "a"}, {tag: "b"}}})
+				_, err := s.steer(ctx, newCaller(), steerRequest{what: "at", marks: []mark{{tag: "a"}, {tag: "b"}}})
 				return err
 			},
 			[][]string{list("5", "pending !gone"), list("5", "=c retry")},

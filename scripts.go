@@ -23,8 +23,8 @@ const (
 	maxBatchBytes = 1 << 20
 )
 
-// stored is what the send script did with a batch.
-type stored struct {
+// A sendReply is what became of a batch.
+type sendReply struct {
 	now     int64          // unix us of the call that stored it
 	refused map[int]string // index -> id of the message that holds the key
 }
@@ -38,13 +38,13 @@ func sentSingly(batch []*outgoing) bool {
 }
 
 // send stores messages; it is one attempt of the caller's present call.
-func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas int, timeout time.Duration) (stored, error) {
+func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas int, timeout time.Duration) (sendReply, error) {
 	if replicas > 0 {
 		r, err := s.runOnReplicas(ctx, sendScript, sendArgs(c, batch), replicas, timeout)
 		if err != nil && !errors.Is(err, ErrNotReplicated) {
-			return stored{}, err
+			return sendReply{}, err
 		}
-		out, bad := storedOf(r, len(batch))
+		out, bad := sendReplyOf(r, len(batch))
 		return out, errors.Join(bad, err)
 	}
 	if sentSingly(batch) {
@@ -55,20 +55,20 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 		}
 		now, err := eval(ctx, s, singleScript, []any{&c.id, c.number(), delay, &m.id, &m.text}, redis.NewIntCmd)
 		if err != nil {
-			return stored{}, err
+			return sendReply{}, err
 		}
 		if now.Val() < 0 {
-			return stored{}, fmt.Errorf("%w: single: %d", ErrBadReply, now.Val())
+			return sendReply{}, fmt.Errorf("%w: single: %d", ErrBadReply, now.Val())
 		}
 		if now.Val() > 0 {
-			return stored{now: now.Val()}, nil
+			return sendReply{now: now.Val()}, nil
 		}
 	}
 	r, err := s.run(ctx, sendScript, sendArgs(c, batch))
 	if err != nil {
-		return stored{}, err
+		return sendReply{}, err
 	}
-	return storedOf(r, len(batch))
+	return sendReplyOf(r, len(batch))
 }
 
 // forget forgets some callers that are heard of no more, and says how many.
@@ -98,14 +98,14 @@ func sendArgs(c *caller, batch []*outgoing) []any {
 	return args
 }
 
-// storedOf reads the reply to a send of n messages.
-func storedOf(r *reply, n int) (stored, error) {
-	out := stored{now: r.instant()}
+// sendReplyOf reads the reply to a send of n messages.
+func sendReplyOf(r *reply, n int) (sendReply, error) {
+	out := sendReply{now: r.instant()}
 	for _, pair := range strings.Fields(r.text()) {
 		text, holder, ok := strings.Cut(pair, "=")
 		i, err := strconv.Atoi(text)
 		if !ok || err != nil || i < 1 || i > n {
-			return stored{}, fmt.Errorf("%w: send: refused %q", ErrBadReply, pair)
+			return sendReply{}, fmt.Errorf("%w: send: refused %q", ErrBadReply, pair)
 		}
 		if out.refused == nil {
 			out.refused = make(map[int]string)
@@ -115,17 +115,19 @@ func storedOf(r *reply, n int) (stored, error) {
 	return out, r.err("send")
 }
 
-// ask is what differs from one fetch of a run to the next.
-type ask struct {
-	want  int    // deliveries
-	rearm bool   // set the alarm in any case
-	holds bool   // the run holds a message on its last chance
-	says  string // what the run says of itself; "-": it leaves; "": nothing new
-	bytes int    // of envelopes that the reply may hold; 0: maxBatchBytes
-	probe bool   // hand out nothing; of what a lost reply held, say only what it is
+// A fetchRequest is what a consumer asks for with a tick.
+type fetchRequest struct {
+	want             int    // deliveries
+	rearm            bool   // set the alarm in any case
+	holdsLastAttempt bool   // the consumer holds a message that is poison if it is lost
+	presence         string // what the consumer tells of itself; presenceLeaving; "": nothing new
+	bytes            int    // of envelopes that the reply may hold; 0: maxBatchBytes
+	probe            bool   // hand out nothing; of what a lost reply held, say only what it is
+
+	settings *fetchSettings
 }
 
-// fetchSettings are what a run asks for; the most that any run of the queue asks for holds for all.
+// fetchSettings are what a consumer asks for; the most that any consumer of the queue asks for holds for all.
 type fetchSettings struct {
 	lease      time.Duration
 	maxLosses  int
@@ -133,8 +135,8 @@ type fetchSettings struct {
 	garbageMax int
 }
 
-// fetched is what one tick brought.
-type fetched struct {
+// A fetchReply is what one tick brought.
+type fetchReply struct {
 	now, next int64 // server's clock, unix us; next 0: nothing is waiting
 	tags      []string
 	envelopes []string
@@ -160,115 +162,196 @@ type heldMessage struct {
 // unbounded is what the fetch script takes for no bound: a century, in us, or as many messages.
 const unbounded = 3155760000000000
 
-func (s *store) fetch(ctx context.Context, c *caller, a ask, set *fetchSettings) (fetched, error) {
-	bytes := cmp.Or(a.bytes, maxBatchBytes)
-	if a.probe {
+func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchReply, error) {
+	bytes := cmp.Or(q.bytes, maxBatchBytes)
+	if q.probe {
 		bytes = 0
 	}
-	args := append(c.args(11), a.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
-		a.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), a.holds, a.says, bytes)
+	set := q.settings
+	args := append(c.args(11), q.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
+		q.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), q.holdsLastAttempt, q.presence, bytes)
 	r, err := s.run(ctx, fetchScript, args)
 	if err != nil {
-		return fetched{}, err
+		return fetchReply{}, err
 	}
-	out := fetched{now: r.instant(), next: r.instant(), lost: r.number(), dropped: r.number(), trimmed: r.number(), first: r.number(), agreed: r.agreed()}
-	n, fails, dead, held := r.number(), r.number(), r.number(), r.number()
-	pairs := r.take(2 * min(n, maxBatch))
-	out.tags, out.envelopes = make([]string, len(pairs)/2), make([]string, len(pairs)/2)
-	for i := range out.tags {
-		out.tags[i], out.envelopes[i] = pairs[2*i], pairs[2*i+1]
+	return r.fetched()
+}
+
+// fetched reads the reply of fetch.
+func (r *reply) fetched() (fetchReply, error) {
+	var got fetchReply
+	got.now, got.next = r.instant(), r.instant()
+	got.lost, got.dropped, got.trimmed, got.first = r.number(), r.number(), r.number(), r.number()
+	got.agreed = r.agreed()
+	given, fails, dead, held := r.number(), r.number(), r.number(), r.number()
+	pairs := r.take(2 * min(given, maxBatch))
+	got.tags, got.envelopes = make([]string, len(pairs)/2), make([]string, len(pairs)/2)
+	for i := range got.tags {
+		got.tags[i], got.envelopes[i] = pairs[2*i], pairs[2*i+1]
 	}
-	out.fails = r.take(fails)
-	for len(out.dead) < dead && r.bad == nil {
+	got.fails = r.take(fails)
+	for len(got.dead) < dead && r.bad == nil {
 		if d := r.take(3); d != nil {
-			out.dead = append(out.dead, deadMessage{d[0], d[1], d[2]})
+			got.dead = append(got.dead, deadMessage{d[0], d[1], d[2]})
 		}
 	}
 	if held < 0 {
 		r.fail("%d held", held)
 	}
-	for len(out.held) < held && r.bad == nil {
-		h := heldMessage{tag: r.text(), size: r.number(), fail: r.text(), key: r.text()}
+	for len(got.held) < held && r.bad == nil {
+		var h heldMessage
+		h.tag, h.size, h.fail, h.key = r.text(), r.number(), r.text(), r.text()
 		if r.bad == nil {
-			out.held = append(out.held, h)
+			got.held = append(got.held, h)
 		}
 	}
 	if err := r.err("fetch"); err != nil {
-		return fetched{}, err
+		return fetchReply{}, err
 	}
-	return out, nil
+	return got, nil
 }
 
-// settled is what a settle did besides.
-type settled struct {
-	void    []int // indices of the outcomes whose delivery was not held any more
+// A settlement ends one delivery.
+type settlement struct {
+	tag, id, key string
+	number       int // of the delivery
+	kind         outcomeKind
+	failed       bool          // it counts as a failure
+	delay        time.Duration // of outcomeRetry
+	failures     int           // as they are from now on
+	losses       int           // in a row
+	text         string        // last error; "": as it was
+}
+
+type outcomeKind int
+
+const (
+	outcomeAck outcomeKind = iota
+	outcomeRetry
+	outcomeReady
+	outcomeGarbage
+)
+
+// outcomeWords are what settle calls them.
+var outcomeWords = [...]any{outcomeAck: "ack", outcomeRetry: "retry", outcomeReady: "ready", outcomeGarbage: "garbage"}
+
+// plain settlements, nearly all, need nothing but the tag.
+func (s *settlement) plain() bool { return s.kind == outcomeAck && s.number == 1 && s.key == "" }
+
+// A settleReply is what a settle did besides.
+type settleReply struct {
+	void    []int // indices of the settlements whose delivery was not held any more
 	trimmed int   // garbage deleted for want of room
 }
 
-// settle ends deliveries; outcomes must have plain acks first.
-func (s *store) settle(ctx context.Context, c *caller, outcomes []outcome, plain int) (settled, error) {
-	args := append(c.args(1+plain+9*(len(outcomes)-plain)), plain)
-	for i := range outcomes {
-		o := &outcomes[i]
-		if i < plain {
-			args = append(args, &o.d.tag)
-			continue
+// settle ends deliveries.
+func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settleReply, error) {
+	plain := 0
+	for i := range all {
+		if all[i].plain() {
+			plain++
 		}
-		args = append(args, o.kind.String(), &o.d.tag, &o.d.id, &o.d.key, o.delay.Microseconds(),
-			o.d.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), o.text, o.failures > o.d.failures)
+	}
+	args := append(c.args(1+plain+9*(len(all)-plain)), plain)
+	for i := range all {
+		if all[i].plain() {
+			args = append(args, &all[i].tag)
+		}
+	}
+	for i := range all {
+		if o := &all[i]; !o.plain() {
+			args = append(args, outcomeWords[o.kind], &o.tag, &o.id, &o.key, o.delay.Microseconds(),
+				o.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), &o.text, o.failed)
+		}
 	}
 	r, err := s.run(ctx, settleScript, args)
 	if err != nil {
-		return settled{}, err
+		return settleReply{}, err
 	}
 	r.instant()
-	out := settled{trimmed: r.number()}
-	for _, field := range strings.Fields(r.text()) {
-		i, err := strconv.Atoi(field)
-		if err != nil || i < 1 || i > len(outcomes) {
-			r.fail("void %q", field)
-			break
-		}
-		out.void = append(out.void, i-1)
+	got := settleReply{}
+	got.trimmed = r.number()
+	if got.void = r.indices(len(all)); len(got.void) > 0 {
+		toCallers(got.void, all, plain)
 	}
-	return out, r.err("settle")
+	return got, r.err("settle")
 }
 
-// What extend says of a delivery.
+// toCallers makes indices in the caller's order of those in the script's, which has plain settlements first.
+func toCallers(indices []int, all []settlement, plain int) {
+	order := make([]int, len(all))
+	for i, p, o := 0, 0, plain; i < len(all); i++ {
+		if all[i].plain() {
+			order[p] = i
+			p++
+		} else {
+			order[o] = i
+			o++
+		}
+	}
+	for i, n := range indices {
+		indices[i] = order[n]
+	}
+	slices.Sort(indices)
+}
+
+// An extendRequest names deliveries whose leases are to be renewed.
+type extendRequest struct {
+	lease time.Duration
+	tags  []string
+}
+
+// leaseState is what extend says of a delivery.
+type leaseState int
+
 const (
-	leaseRenewed = iota
-	leaseLost
-	leaseGone
+	leaseRenewed leaseState = iota
+	leaseLost               // it is not held any more, but its message lives on elsewhere
+	leaseGone               // its message is nowhere
 )
 
-// extend renews leases and says of each delivery what became of it.
-func (s *store) extend(ctx context.Context, lease time.Duration, ds []*delivery) ([]int, error) {
-	args := append(make([]any, 0, 1+2*len(ds)), lease.Microseconds())
-	for _, d := range ds {
-		args = append(args, &d.tag, &d.id)
+// extend returns what became of each delivery.
+func (s *store) extend(ctx context.Context, q extendRequest) ([]leaseState, error) {
+	args := append(make([]any, 0, 1+2*len(q.tags)), q.lease.Microseconds())
+	ids := make([]string, len(q.tags))
+	for i := range q.tags {
+		ids[i], _ = splitTag(q.tags[i])
+		args = append(args, &q.tags[i], &ids[i])
 	}
 	r, err := s.run(ctx, extendScript, args)
 	if err != nil {
 		return nil, err
 	}
-	answers := make([]int, len(ds))
-	for i := range answers {
-		if answers[i] = r.number(); answers[i] < leaseRenewed || answers[i] > leaseGone {
-			r.fail("answer %d", answers[i])
+	states := make([]leaseState, len(q.tags))
+	for i := range states {
+		if states[i] = leaseState(r.number()); states[i] < leaseRenewed || states[i] > leaseGone {
+			r.fail("answer %d", states[i])
 		}
 	}
-	return answers, r.err("extend")
+	return states, r.err("extend")
 }
 
-// intercept takes a message out, one that is being handled only if running says so. It returns where the
-// message was, and its id, "" if it is gone.
-func (s *store) intercept(ctx context.Context, c *caller, by, what string, running bool) (State, string, error) {
-	r, err := s.run(ctx, interceptScript, append(c.args(3), by, what, running))
+// An interceptRequest names a message that is to be taken out.
+type interceptRequest struct {
+	by, what string // "id" and its id, or "key" and its key
+	running  bool   // also if it is being handled
+}
+
+// An interceptReply says where the message was, and its id, "" if it is gone.
+type interceptReply struct {
+	state State
+	id    string
+}
+
+func (s *store) intercept(ctx context.Context, c *caller, q interceptRequest) (interceptReply, error) {
+	r, err := s.run(ctx, interceptScript, append(c.args(3), q.by, q.what, q.running))
 	if err != nil {
-		return StateGone, "", err
+		return interceptReply{}, err
 	}
-	state, id := stateOf(r, r.text()), r.text()
-	return state, id, r.err("intercept")
+	var got interceptReply
+	got.state = stateOf(r, r.text())
+	got.id = r.text()
+	return got, r.err("intercept")
 }
 
 // popWake blocks until the wake marker can be taken, on a client of its own, and

@@ -17,7 +17,7 @@ func TestScriptClockStepsBack(t *testing.T) {
 			r.hand(msg("a", 0))
 			r.expect("unack a@10.000001s")
 			r.tickTo(9 * time.Second)
-			r.extend(held("a"))
+			r.extend("a")
 			r.tickTo(18 * time.Second)
 			r.expect("unack a@19s wake 19s")
 			r.at(19 * time.Second)
@@ -39,7 +39,7 @@ func TestScriptClockStepsBack(t *testing.T) {
 			r.at(ahead)
 			r.take("a")
 			r.at(0)
-			r.equal("extend", r.extend(held("a")), []int{leaseRenewed})
+			r.equal("extend", r.extend("a"), []leaseState{leaseRenewed})
 			r.expect("unack a@10s")
 			r.tickTo(9 * time.Second)
 			r.at(11 * time.Second)
@@ -77,11 +77,11 @@ func TestScriptClockStepsBack(t *testing.T) {
 			c := r.hand(msg("a", 0))
 			r.at(ahead)
 			r.equal("lost, ahead", r.fetch(c, 0).lost, 0) // a has a grace
-			r.extend(held("a"))
+			r.extend("a")
 			r.at(20 * time.Second)
 			r.equal("lost, back again", r.fetch(c, 0).lost, 0)
 			r.tickTo(29 * time.Second)
-			r.extend(held("a"))
+			r.extend("a")
 			r.at(ahead + 30*time.Second) // when that grace is over
 			r.equal("lost, ahead again", r.fetch(c, 0).lost, 0)
 		}, "unack a@39s"},
@@ -115,7 +115,7 @@ func TestScriptClockStepsBack(t *testing.T) {
 			r.at(ahead)
 			c := r.take("a")
 			r.at(0)
-			r.equal("the repeat", tagsOf(r.fetchAgain(c, 1)), "a")
+			r.equal("the repeat", handed(r.fetchAgain(c, 1)), "a")
 		}, "unack a@10.000001s"},
 		"a poisonous message is given up all the same": {func(r *rig) {
 			lostTwice(r, "a")
@@ -123,7 +123,7 @@ func TestScriptClockStepsBack(t *testing.T) {
 			r.take("3:a")
 			r.at(0)
 			r.tick()
-			r.equal("extend", r.extend(held("3:a")), []int{leaseRenewed})
+			r.equal("extend", r.extend("3:a"), []leaseState{leaseRenewed})
 			r.tickTo(9 * time.Second)
 			r.at(11 * time.Second)
 			r.equal("dead", len(r.fetch(newCaller(), 0).dead), 1)

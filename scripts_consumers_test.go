@@ -44,7 +44,7 @@ func TestConsumersOfRubbish(t *testing.T) {
 			}
 			r.at(time.Duration(round) * 5 * time.Second)
 			c.next()
-			r.ask(c, ask{says: "{}"})
+			r.ask(c, fetchRequest{presence: "{}"})
 		}
 		r.do("HSET", r.keys.consumers, "odd times",
 			fmt.Sprintf(`%d 10000000 {"up":-9223372036854775808,"handling":[{"id":"a","us":9223372036854775807},{"id":"b","us":-5}]}`, r.now))
@@ -71,7 +71,7 @@ func TestConsumersExpire(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		c := newCaller()
 		c.next()
-		r.ask(c, ask{says: "{}"})
+		r.ask(c, fetchRequest{presence: "{}"})
 		if ttl := r.cli.TTL(context.Background(), r.keys.consumers).Val(); ttl < 30*24*time.Hour || ttl > 31*24*time.Hour {
 			r.t.Errorf("consumers expire in %v", ttl)
 		}
@@ -106,7 +106,7 @@ func TestManyConsumers(t *testing.T) {
 	s := newStore(onServer, "dq", f.name)
 	r := &rig{store: s, t: t, name: f.name, with: fetchSettings{lease: time.Hour, maxLosses: 3}}
 	held := f.send(f.queue(nil), "held")
-	if got, err := s.fetch(ctxB, &caller{id: "c", n: 1}, ask{want: 1}, &r.with); err != nil || len(got.tags) != 1 {
+	if got, err := s.fetch(ctxB, &caller{id: "c", n: 1}, fetchRequest{want: 1, settings: &r.with}); err != nil || len(got.tags) != 1 {
 		t.Fatalf("%v, %v", got.tags, err)
 	}
 	now := time.Now().UnixMicro()

@@ -99,7 +99,7 @@ func TestScriptWrongType(t *testing.T) {
 			everywhere(r)
 			c := newCaller()
 			c.next()
-			return func() error { _, err := r.store.fetch(ctx, c, ask{want: 10}, &r.with); return err }
+			return func() error { _, err := r.store.fetch(ctx, c, fetchRequest{want: 10, settings: &r.with}); return err }
 		}},
 		"fetch, no lease ran out": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
 			r.hand(msg("a", 0), msg("b", 0))
@@ -108,21 +108,21 @@ func TestScriptWrongType(t *testing.T) {
 			r.at(2 * time.Second)
 			c := newCaller()
 			c.next()
-			return func() error { _, err := r.store.fetch(ctx, c, ask{want: 10}, &r.with); return err }
+			return func() error { _, err := r.store.fetch(ctx, c, fetchRequest{want: 10, settings: &r.with}); return err }
 		}},
 		"fetch, an envelope is missing": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
 			r.put(msg("a", 0), msg("b", 0))
 			r.do("HDEL", r.keys.msg, idOf("a"))
 			c := newCaller()
 			c.next()
-			return func() error { _, err := r.store.fetch(ctx, c, ask{want: 10}, &r.with); return err }
+			return func() error { _, err := r.store.fetch(ctx, c, fetchRequest{want: 10, settings: &r.with}); return err }
 		}},
 		"fetch, repeated": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
 			r.hand(msg("a", 0), msg("b", 0))
 			r.done(ends(outcomeReady, "b", 0, 0, ""))
 			r.put(msg("c", 0))
 			c := r.take("2:b c")
-			return func() error { _, err := r.store.fetch(ctx, c, ask{want: 10}, &r.with); return err }
+			return func() error { _, err := r.store.fetch(ctx, c, fetchRequest{want: 10, settings: &r.with}); return err }
 		}},
 		"settle": {script: settleScript, build: func(r *rig) func() error {
 			everywhere(r)
@@ -130,9 +130,9 @@ func TestScriptWrongType(t *testing.T) {
 			c := newCaller()
 			c.next()
 			return func() error {
-				outcomes := []outcome{ack("p"), ends(outcomeRetry, "q", 1, 0, "x"), ends(outcomeReady, "r", 0, 0, ""),
+				outcomes := []settlement{ack("p"), ends(outcomeRetry, "q", 1, 0, "x"), ends(outcomeReady, "r", 0, 0, ""),
 					ends(outcomeGarbage, "s", 1, 0, "x"), ack("t", "t")}
-				_, err := r.store.settle(ctx, c, outcomes, 1)
+				_, err := r.store.settle(ctx, c, outcomes)
 				return err
 			}
 		}},
@@ -142,14 +142,14 @@ func TestScriptWrongType(t *testing.T) {
 			c := newCaller()
 			c.next()
 			return func() error {
-				_, err := r.store.settle(ctx, c, []outcome{ack("p"), ack("q"), ack("r")}, 3)
+				_, err := r.store.settle(ctx, c, []settlement{ack("p"), ack("q"), ack("r")})
 				return err
 			}
 		}},
 		"extend": {script: extendScript, build: func(r *rig) func() error {
 			r.hand(msg("a", 0))
 			return func() error {
-				_, err := r.store.extend(ctx, time.Hour, []*delivery{held("a"), held("nobody")})
+				_, err := r.store.extend(ctx, extendRequest{time.Hour, []string{idOf("a"), idOf("nobody")}})
 				return err
 			}
 		}},
@@ -157,13 +157,16 @@ func TestScriptWrongType(t *testing.T) {
 			r.put(msg("a", time.Hour, keyed("k")))
 			c := newCaller()
 			c.next()
-			return func() error { _, _, err := r.store.intercept(ctx, c, "id", idOf("a"), false); return err }
+			return func() error {
+				_, err := r.store.intercept(ctx, c, interceptRequest{"id", idOf("a"), false})
+				return err
+			}
 		}},
 		"intercept by key": {script: interceptScript, build: func(r *rig) func() error {
 			r.put(msg("a", time.Hour, keyed("k")))
 			c := newCaller()
 			c.next()
-			return func() error { _, _, err := r.store.intercept(ctx, c, "key", "k", false); return err }
+			return func() error { _, err := r.store.intercept(ctx, c, interceptRequest{"key", "k", false}); return err }
 		}},
 		"counts": {script: countsScript, mayPass: true, build: func(r *rig) func() error {
 			everywhere(r)
@@ -176,7 +179,7 @@ func TestScriptWrongType(t *testing.T) {
 		"list": {script: listScripts[StatePending], build: func(r *rig) func() error {
 			r.put(msg("a", time.Hour))
 			return func() error {
-				_, err := r.store.list(ctx, place{in: StatePending, from: "-inf", to: "+inf", part: "later"}, 10, mark{})
+				_, err := r.store.list(ctx, listRequest{place{in: StatePending, from: "-inf", to: "+inf", part: "later"}, 10, mark{}})
 				return err
 			}
 		}},
@@ -185,7 +188,7 @@ func TestScriptWrongType(t *testing.T) {
 			c := newCaller()
 			c.next()
 			return func() error {
-				_, err := r.store.steer(ctx, c, steering{what: "by", us: 1e6, marks: []mark{{tag: idOf("due")}, {tag: idOf("retry")}, {tag: idOf("ready")}}})
+				_, err := r.store.steer(ctx, c, steerRequest{what: "by", us: 1e6, marks: []mark{{tag: idOf("due")}, {tag: idOf("retry")}, {tag: idOf("ready")}}})
 				return err
 			}
 		}},
@@ -292,7 +295,7 @@ func TestKeysForMonitors(t *testing.T) {
 		r.put(msg("a", 0), msg("b", 0))
 		c := newCaller()
 		c.next()
-		got, err := r.store.fetch(context.Background(), c, ask{want: 10, says: "{}"}, &r.with)
+		got, err := r.store.fetch(context.Background(), c, fetchRequest{want: 10, presence: "{}", settings: &r.with})
 		if err != nil || len(got.tags) != 2 {
 			r.t.Fatalf("fetched %q, %v", got.tags, err)
 		}

@@ -61,7 +61,7 @@ func TestScriptCosts(t *testing.T) {
 		t.Helper()
 		c := newCaller()
 		c.next()
-		if f, err := r.store.fetch(context.Background(), c, ask{want: want}, &r.with); err != nil || len(f.tags) != want && want != idle {
+		if f, err := r.store.fetch(context.Background(), c, fetchRequest{want: want, settings: &r.with}); err != nil || len(f.tags) != want && want != idle {
 			t.Fatalf("fetched %d, want %d: %v", len(f.tags), want, err)
 		}
 	}
@@ -77,22 +77,22 @@ func TestScriptCosts(t *testing.T) {
 		return ms
 	}
 	hand := func(n int) { send(due(n, 0)...); fetch(n) }
-	acks := func(n int) (all []outcome) {
+	acks := func(n int) (all []settlement) {
 		for i := range n {
 			all = append(all, ack(fmt.Sprint("m", i)))
 		}
 		return all
 	}
-	keyedAcks := func(n int) []outcome {
+	keyedAcks := func(n int) []settlement {
 		all := acks(n)
 		for i := range all {
-			all[i].d.key = fmt.Sprint("k", i)
+			all[i].key = fmt.Sprint("k", i)
 		}
 		return all
 	}
-	inHand := func(n int) (all []*delivery) {
+	inHand := func(n int) (all []string) {
 		for i := range n {
-			all = append(all, held(fmt.Sprint("m", i)))
+			all = append(all, fmt.Sprint("m", i))
 		}
 		return all
 	}
@@ -124,7 +124,7 @@ func TestScriptCosts(t *testing.T) {
 			t.Helper()
 			c := newCaller()
 			c.next()
-			if _, err := r.store.fetch(context.Background(), c, ask{says: "{}"}, &r.with); err != nil {
+			if _, err := r.store.fetch(context.Background(), c, fetchRequest{presence: "{}", settings: &r.with}); err != nil {
 				t.Fatal(err)
 			}
 		}, 16},

@@ -23,22 +23,22 @@ func TestScriptFetch(t *testing.T) {
 			r.put(msg("a", time.Second), msg("b", time.Second+time.Microsecond))
 			r.at(time.Second - time.Microsecond)
 			f := r.fetch(newCaller(), 10)
-			r.equal("handed out", tagsOf(f), "")
+			r.equal("handed out", handed(f), "")
 			r.equal("next", r.since(f.next), time.Second)
 			r.expect("pending a@1s b@1.000001s wake 1s")
 			r.at(time.Second)
 			f = r.fetch(newCaller(), 10)
-			r.equal("handed out", tagsOf(f), "a")
+			r.equal("handed out", handed(f), "a")
 			r.equal("next", r.since(f.next), time.Second+time.Microsecond)
 		}, "pending b@1.000001s unack a@11.000001s wake 1.000001s"},
 		"retries are never early": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.done(ends(outcomeRetry, "a", 1, 0, "boom"))
 			r.at(time.Second - time.Microsecond)
-			r.equal("handed out", tagsOf(r.fetch(newCaller(), 1)), "")
+			r.equal("handed out", handed(r.fetch(newCaller(), 1)), "")
 			r.at(time.Second)
 			f := r.fetch(newCaller(), 1)
-			r.equal("handed out", tagsOf(f), "2:a")
+			r.equal("handed out", handed(f), "2:a")
 			r.equal("record", f.records(), []string{fmt.Sprintf("2 1 0 %d boom", rigBase)})
 			r.equal("next", f.next, int64(0))
 		}, "unack 2:a@11.000001s fail a=2/1/0@0s!boom"},
@@ -46,13 +46,13 @@ func TestScriptFetch(t *testing.T) {
 			r.put(msg("a", 2*time.Millisecond), msg("b", 3*time.Millisecond), msg("c", time.Millisecond), msg("d", 4*time.Millisecond))
 			r.at(10 * time.Millisecond)
 			f := r.fetch(newCaller(), 2)
-			r.equal("handed out", tagsOf(f), "c a")
+			r.equal("handed out", handed(f), "c a")
 			r.equal("next", r.since(f.next), 3*time.Millisecond)
 			r.expect("pending b@3ms d@4ms unack a@10.010001s c@10.010001s wake 3ms")
 			for range 2 { // whoever takes the marker and leaves some behind sets it again
 				r.do("ZREM", r.keys.wake, "w")
 				f = r.fetch(newCaller(), 0)
-				r.equal("handed out", tagsOf(f), "")
+				r.equal("handed out", handed(f), "")
 				r.equal("next", r.since(f.next), 3*time.Millisecond)
 				r.expect("pending b@3ms d@4ms unack a@10.010001s c@10.010001s wake 3ms")
 			}
@@ -63,10 +63,10 @@ func TestScriptFetch(t *testing.T) {
 			r.done(ends(outcomeReady, "c", 0, 0, ""), ends(outcomeReady, "a", 0, 0, ""), ends(outcomeReady, "b", 1, 0, "x"))
 			r.put(msg("d", 0), msg("e", 0))
 			f := r.fetch(newCaller(), 2)
-			r.equal("handed out", tagsOf(f), "2:c 2:a")
+			r.equal("handed out", handed(f), "2:c 2:a")
 			r.equal("next", r.since(f.next), time.Duration(0))
 			f = r.fetch(newCaller(), 2)
-			r.equal("handed out", tagsOf(f), "2:b d")
+			r.equal("handed out", handed(f), "2:b d")
 			r.equal("record", f.records(), []string{fmt.Sprintf("2 1 0 %d x", rigBase)})
 		}, "pending e@0s unack d@10.000001s 2:b@10.000001s 2:a@10.000003s 2:c@10.000003s fail a=2/0/0@0s b=2/1/0@0s!x c=2/0/0@0s wake 0s"},
 		"only ready is left": {func(r *rig) {
@@ -130,7 +130,7 @@ func TestScriptFetch(t *testing.T) {
 			r.fetch(c, 2)
 			r.put(msg("a", 0))
 			f := r.fetchAgain(c, 2)
-			r.equal("the repeat", tagsOf(f), "")
+			r.equal("the repeat", handed(f), "")
 			r.equal("next", r.since(f.next), time.Duration(0))
 		}, "pending a@0s wake 0s"},
 		"repeated with numbered ones": {func(r *rig) {
@@ -151,7 +151,7 @@ func TestScriptFetch(t *testing.T) {
 			r.equal("cancel", r.cancel("id", idOf("b")), StateUnack)
 			r.do("HDEL", r.keys.msg, idOf("d"))
 			f := r.fetchAgain(c, 4)
-			r.equal("the repeat", tagsOf(f), "a c")
+			r.equal("the repeat", handed(f), "a c")
 			r.equal("dropped", f.dropped, 1)
 		}, "unack a@10.000003s c@10.000003s dropped 1"},
 		"repeated when all were lost and handed to another": {func(r *rig) {
@@ -160,13 +160,13 @@ func TestScriptFetch(t *testing.T) {
 			r.at(12 * time.Second)
 			r.take("2:a")
 			f := r.fetchAgain(c, 1)
-			r.equal("the repeat", tagsOf(f), "")
+			r.equal("the repeat", handed(f), "")
 		}, "unack 2:a@22.000001s fail a=2/0/1@11s"},
 		"repeated when the leases ran out unnoticed": {func(r *rig) {
 			c := r.hand(msg("a", 0))
 			r.tickTo(9 * time.Second)
 			r.at(11 * time.Second)
-			r.equal("the repeat", tagsOf(r.fetchAgain(c, 1)), "a")
+			r.equal("the repeat", handed(r.fetchAgain(c, 1)), "a")
 		}, "unack a@21.000001s"},
 		"an older call": {func(r *rig) {
 			r.put(msg("a", 0), msg("b", 0))
@@ -175,7 +175,7 @@ func TestScriptFetch(t *testing.T) {
 			r.fetch(c, 0)
 			before := r.contents()
 			r.at(time.Hour)
-			_, err := r.store.fetch(ctx, older(c), ask{want: 10, rearm: true}, &r.with)
+			_, err := r.store.fetch(ctx, older(c), fetchRequest{want: 10, rearm: true, settings: &r.with})
 			r.tooLate(err)
 			r.equal("contents", r.contents(), before)
 		}, "pending b@0s unack a@10.000001s wake 0s"},
@@ -184,8 +184,8 @@ func TestScriptFetch(t *testing.T) {
 			a, b := r.take("a"), r.take("b")
 			r.at(time.Microsecond)
 			r.take("c")
-			r.equal("of the first", tagsOf(r.fetchAgain(a, 1)), "a")
-			r.equal("of the second", tagsOf(r.fetchAgain(b, 1)), "b")
+			r.equal("of the first", handed(r.fetchAgain(a, 1)), "a")
+			r.equal("of the second", handed(r.fetchAgain(b, 1)), "b")
 		}, "unack b@10.000001s c@10.000005s a@10.000007s"},
 		"the alarm goes when nothing waits": {func(r *rig) {
 			r.put(msg("a", 0))
@@ -210,12 +210,12 @@ func TestScriptFetch(t *testing.T) {
 			r.do("ZREM", r.keys.wake, "w")
 			c := newCaller()
 			c.next()
-			r.equal("next", r.since(r.ask(c, ask{rearm: true}).next), 5*time.Second)
+			r.equal("next", r.since(r.ask(c, fetchRequest{rearm: true}).next), 5*time.Second)
 		}, "pending a@5s wake 5s"},
 		"no empty marker is armed": {func(r *rig) {
 			c := newCaller()
 			c.next()
-			r.equal("next", r.ask(c, ask{rearm: true}).next, int64(0))
+			r.equal("next", r.ask(c, fetchRequest{rearm: true}).next, int64(0))
 		}, ""},
 		"tags without envelope": {func(r *rig) {
 			r.hand(msg("r", 0), msg("R", 0), msg("q", 0), msg("Q", 0))
@@ -224,7 +224,7 @@ func TestScriptFetch(t *testing.T) {
 			r.do("HDEL", r.keys.msg, idOf("r"), idOf("p"), idOf("q"))
 			r.at(time.Second)
 			f := r.fetch(newCaller(), 20)
-			r.equal("handed out", tagsOf(f), "2:R 2:Q P")
+			r.equal("handed out", handed(f), "2:R 2:Q P")
 			r.equal("records", f.records(), []string{fmt.Sprintf("2 1 0 %d x", rigBase), fmt.Sprintf("2 1 0 %d y", rigBase)})
 			r.equal("dropped", f.dropped, 3)
 			f = r.fetch(newCaller(), 20)
@@ -241,7 +241,7 @@ func TestScriptFetch(t *testing.T) {
 			}
 			r.at(time.Second)
 			f := r.fetch(newCaller(), 20)
-			r.equal("handed out", tagsOf(f), "2:a 2:b c")
+			r.equal("handed out", handed(f), "2:a 2:b c")
 			r.equal("records", f.fails, []string{fmt.Sprintf("2 1 0 %d x", rigBase), fmt.Sprintf("2 1 0 %d y", rigBase)})
 			r.equal("dropped", f.dropped, 10)
 		}, "unack c@11.000001s 2:a@11.000001s 2:b@11.000001s fail a=2/1/0@0s!x b=2/1/0@0s!y dropped 10"},
@@ -292,7 +292,7 @@ func TestScriptFetch(t *testing.T) {
 		}, "garbage g5@5s fail g5=2/1/0@5s"},
 		"much garbage over its room": {func(r *rig) {
 			var ms []*outgoing
-			var dead []outcome
+			var dead []settlement
 			for i := range 350 {
 				name := fmt.Sprintf("g%03d", i)
 				ms = append(ms, msg(name, 0))
@@ -379,7 +379,7 @@ func TestScriptFetch(t *testing.T) {
 func dueInBoth(r *rig, p, q int) {
 	r.t.Helper()
 	var ms []*outgoing
-	var outcomes []outcome
+	var outcomes []settlement
 	for i := range q {
 		ms = append(ms, msg("r"+strconv.Itoa(i+1), 0))
 		outcomes = append(outcomes, ends(outcomeRetry, "r"+strconv.Itoa(i+1), 1, 0, ""))

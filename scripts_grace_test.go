@@ -60,7 +60,7 @@ func TestScriptGrace(t *testing.T) {
 			r.at(16 * time.Second)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 0)
 			r.at(17 * time.Second)
-			r.equal("the repeat", tagsOf(r.fetchAgain(c, 2)), "a b")
+			r.equal("the repeat", handed(r.fetchAgain(c, 2)), "a b")
 			r.tickTo(26 * time.Second)
 		}, "unack a@27.000001s b@27.000001s wake 27.000001s"},
 		"each lease has it once, and a renewed one has it again": {func(r *rig) {
@@ -68,15 +68,15 @@ func TestScriptGrace(t *testing.T) {
 			r.at(8 * time.Second) // all were cut off
 			r.fetch(c, 0)
 			r.fetch(d, 0)
-			r.extend(held("alive")) // until 18 s
-			r.at(17 * time.Second)  // and again
+			r.extend("alive")      // until 18 s
+			r.at(17 * time.Second) // and again
 			r.fetch(c, 0)
 			r.expect("unack dead@10.000001s alive@18s wake 20.5s")
 			r.at(20500 * time.Millisecond) // the first grace is over: 8 s, 5 in which all find back, and 7.5
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
 			r.at(29500*time.Millisecond - time.Microsecond)
 			r.equal("lost", r.fetch(d, 0).lost, 0)
-			r.extend(held("alive"))
+			r.extend("alive")
 		}, "unack alive@39.499998s retry 2:dead@20.5s~21s fail dead=2/0/1@20.5s wake 20.5s~21s"},
 		"a lease that ends later than all find back is not kept longer": {func(r *rig) {
 			c := newCaller()
@@ -101,10 +101,10 @@ func TestScriptGrace(t *testing.T) {
 			r.with.lease = 10 * time.Second
 			r.equal("lost", r.fetch(long, 0).lost, 0)
 			r.with.lease = time.Second
-			r.extend(held("a"))
+			r.extend("a")
 			r.expect("unack a@14s")
 			r.at(14*time.Second - time.Microsecond)
-			r.extend(held("a")) // the other asked for 10 s until 14 s
+			r.extend("a") // the other asked for 10 s until 14 s
 			r.at(14*time.Second + time.Microsecond)
 			r.equal("agreed", r.fetch(short, 0).agreed.lease, time.Second)
 		}, "unack a@15s"},
@@ -134,10 +134,9 @@ func TestScriptManyOnTheirLastChance(t *testing.T) {
 		}
 		for part := range slices.Chunk(ms, maxBatch) {
 			r.hand(part...)
-			var lost []outcome
+			var lost []settlement
 			for _, m := range part {
-				o := outcome{d: &delivery{tag: m.id, id: m.id, number: 1}, kind: outcomeRetry, delay: time.Second, losses: 2}
-				lost = append(lost, o)
+				lost = append(lost, settlement{tag: m.id, id: m.id, number: 1, kind: outcomeRetry, delay: time.Second, losses: 2})
 			}
 			r.done(lost...)
 		}
@@ -147,9 +146,9 @@ func TestScriptManyOnTheirLastChance(t *testing.T) {
 		fetches, got := 0, 0
 		for end := r.now + seconds*1_000_000; r.now < end; fetches++ {
 			c.next()
-			f := r.ask(c, ask{want: 10, holds: true})
+			f := r.ask(c, fetchRequest{want: 10, holdsLastAttempt: true})
 			if len(f.tags) > 0 {
-				r.t.Fatalf("handed out %s", tagsOf(f))
+				r.t.Fatalf("handed out %s", handed(f))
 			}
 			now := r.since(r.now)
 			switch {

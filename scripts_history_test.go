@@ -8,7 +8,7 @@ import (
 )
 
 // history is what the script answers.
-func (r *rig) history() tallies {
+func (r *rig) history() historyReply {
 	r.t.Helper()
 	got, err := r.store.history(context.Background())
 	if err != nil {
@@ -39,7 +39,7 @@ func TestHistoryIsExact(t *testing.T) {
 		r.fetch(consumer, 4)
 		r.fetchAgain(consumer, 4)
 		want("handed out", Tally{Sent: 4, Delivered: 4})
-		batch := []outcome{ack("a"), ends(outcomeRetry, "b", 1, 0, "x"), ends(outcomeGarbage, "c", 1, 0, "x")}
+		batch := []settlement{ack("a"), ends(outcomeRetry, "b", 1, 0, "x"), ends(outcomeGarbage, "c", 1, 0, "x")}
 		r.settle(settler, batch...)
 		r.settleAgain(settler, batch...)
 		want("settled", Tally{Sent: 4, Delivered: 4, Acked: 1, Failed: 2, Garbage: 1})

@@ -28,25 +28,29 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 		try("send", err)
 	}
 	c.next()
-	for _, a := range []ask{{want: 10}, {want: 10, bytes: 1}, {probe: true}, {want: 10}} {
-		_, err := r.store.fetch(ctx, c, a, &r.with)
+	for _, a := range []fetchRequest{{want: 10}, {want: 10, bytes: 1}, {probe: true}, {want: 10}} {
+		a.settings = &r.with
+		_, err := r.store.fetch(ctx, c, a)
 		try("fetch", err)
 	}
-	_, err := r.store.extend(ctx, r.with.lease, []*delivery{held(name("a"))})
+	_, err := r.store.extend(ctx, extendRequest{r.with.lease, []string{idOf(name("a"))}})
 	try("extend", err)
 	for _, call := range []struct {
 		what string
 		do   func() error
 	}{
 		{"settle", func() error {
-			_, err := r.store.settle(ctx, c, []outcome{ack(name("a")), ends(outcomeRetry, name("b"), 1, 0, "x")}, 1)
+			_, err := r.store.settle(ctx, c, []settlement{ack(name("a")), ends(outcomeRetry, name("b"), 1, 0, "x")})
 			return err
 		}},
 		{"steer", func() error {
-			_, err := r.store.steer(ctx, c, steering{what: "by", us: 1, marks: []mark{{tag: idOf(name("b"))}}})
+			_, err := r.store.steer(ctx, c, steerRequest{what: "by", us: 1, marks: []mark{{tag: idOf(name("b"))}}})
 			return err
 		}},
-		{"intercept", func() error { _, _, err := r.store.intercept(ctx, c, "key", name("k"), true); return err }},
+		{"intercept", func() error {
+			_, err := r.store.intercept(ctx, c, interceptRequest{"key", name("k"), true})
+			return err
+		}},
 		{"pause", func() error { return r.store.pause(ctx, c, 0) }},
 	} {
 		c.next()
@@ -172,17 +176,17 @@ func TestScriptRubbishConsumers(t *testing.T) {
 				r.do("HSET", r.keys.consumers, fmt.Sprint(i), value)
 				c := newCaller()
 				c.next()
-				r.ask(c, ask{want: 1, says: "{}"})
+				r.ask(c, fetchRequest{want: 1, presence: "{}"})
 				c.next()
-				r.ask(c, ask{want: 1, says: presenceLeaving})
+				r.ask(c, fetchRequest{want: 1, presence: presenceLeaving})
 			}
 		}
 		for range 200 {
 			c := newCaller()
 			c.next()
-			r.ask(c, ask{says: "{}"})
+			r.ask(c, fetchRequest{presence: "{}"})
 			c.next()
-			r.ask(c, ask{says: presenceLeaving})
+			r.ask(c, fetchRequest{presence: presenceLeaving})
 		}
 		goesOn(r)
 	})
@@ -255,8 +259,9 @@ func TestScriptForeignLeases(t *testing.T) {
 			members = append(members, fmt.Sprint("foreign", i))
 		}
 		r.do(args...)
-		for _, a := range []ask{{want: 2}, {want: 2, bytes: 1}, {probe: true}} {
-			if _, err := r.store.fetch(ctxB, c, a, &r.with); err != nil {
+		for _, a := range []fetchRequest{{want: 2}, {want: 2, bytes: 1}, {probe: true}} {
+			a.settings = &r.with
+			if _, err := r.store.fetch(ctxB, c, a); err != nil {
 				r.t.Errorf("%+v: %v", a, err)
 			}
 		}

@@ -50,7 +50,7 @@ func TestScriptList(t *testing.T) {
 			r.t.Helper()
 			p.back = back
 			for after, more := (mark{}), true; more; {
-				page, err := r.store.list(context.Background(), p, limit, after)
+				page, err := r.store.list(context.Background(), listRequest{p, limit, after})
 				if err != nil {
 					r.t.Fatal(err)
 				}
@@ -61,7 +61,7 @@ func TestScriptList(t *testing.T) {
 				if delete {
 					c := newCaller()
 					c.next()
-					if _, err := r.store.steer(context.Background(), c, steering{what: "delete", only: "pending", marks: []mark{after}}); err != nil {
+					if _, err := r.store.steer(context.Background(), c, steerRequest{what: "delete", only: "pending", marks: []mark{after}}); err != nil {
 						r.t.Fatal(err)
 					}
 				}

@@ -74,8 +74,8 @@ func TestScriptFetchLosses(t *testing.T) {
 			for range 3 { // none is handed to who holds one
 				r.at(r.since(r.now) + time.Second)
 				c.next()
-				r.equal("handed out", tagsOf(r.ask(c, ask{want: 10, holds: true})), "")
-				r.extend(held(names(f.tags[0])))
+				r.equal("handed out", handed(r.ask(c, fetchRequest{want: 10, holdsLastAttempt: true})), "")
+				r.extend(names(f.tags[0]))
 			}
 			r.at(r.since(r.now) + time.Second)
 			other := r.fetch(newCaller(), 10)
@@ -89,7 +89,7 @@ func TestScriptFetchLosses(t *testing.T) {
 					r.done(o)
 				},
 				func(tag string) {
-					r.equal("cancel", r.cancel("id", held(names(tag)).id), StateUnack)
+					r.equal("cancel", r.cancel("id", ack(names(tag)).id), StateUnack)
 				},
 				func(tag string) { r.done(ends(outcomeGarbage, names(tag), 1, 0, "x")) },
 			} {
@@ -123,7 +123,7 @@ func TestScriptFetchLosses(t *testing.T) {
 		}, ""},
 		"the third is poison": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
-			f := loseAgain(r, loseAgain(r, fetched{tags: []string{idOf("a")}}))
+			f := loseAgain(r, loseAgain(r, fetchReply{tags: []string{idOf("a")}}))
 			r.tickTo(r.since(r.now) + 9*time.Second)
 			r.at(r.since(r.now) + 2*time.Second)
 			f = r.fetch(newCaller(), 5)
@@ -153,7 +153,7 @@ func TestScriptFetchLosses(t *testing.T) {
 		}, "pending b@1h0m0s garbage a@11s fail a=2/0/1@11s!poison key k=b wake 1h0m0s"},
 		"a failure ends the row": {func(r *rig) {
 			r.hand(msg("a", 0))
-			f := loseAgain(r, fetched{tags: []string{idOf("a")}})
+			f := loseAgain(r, fetchReply{tags: []string{idOf("a")}})
 			r.done(ends(outcomeRetry, names(f.tags[0]), 1, 0, "boom"))
 			r.tickTo(r.since(r.now) + time.Second)
 			at := r.since(r.now)
@@ -166,7 +166,7 @@ func TestScriptFetchLosses(t *testing.T) {
 		}, ""},
 		"a release does not end the row": {func(r *rig) {
 			r.hand(msg("a", 0))
-			f := loseAgain(r, fetched{tags: []string{idOf("a")}})
+			f := loseAgain(r, fetchReply{tags: []string{idOf("a")}})
 			r.done(ends(outcomeReady, names(f.tags[0]), 0, 1, ""))
 			f = r.fetch(newCaller(), 1)
 			at := r.since(r.now)
@@ -181,7 +181,7 @@ func TestScriptFetchLosses(t *testing.T) {
 		"renewed leases are not lost": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.tickTo(9 * time.Second)
-			r.extend(held("a"))
+			r.extend("a")
 			r.tickTo(18 * time.Second)
 		}, "unack a@19s wake 19s"},
 		"grace after an outage": {func(r *rig) {
@@ -192,7 +192,7 @@ func TestScriptFetchLosses(t *testing.T) {
 			r.equal("lost", f.lost, 0)
 			r.expect("unack a@10.000001s b@26.000001s")
 			r.tickTo(25 * time.Second)
-			r.extend(held("b"))
+			r.extend("b")
 			r.tickTo(28500*time.Millisecond - time.Microsecond)
 			r.expect("unack a@10.000001s b@35s wake 28.5s")
 			r.tickTo(28500 * time.Millisecond)
@@ -238,7 +238,7 @@ func TestScriptFetchLosses(t *testing.T) {
 			c := r.hand(msg("a", 0))
 			r.at(30 * time.Second)
 			f := r.fetchAgain(c, 1)
-			r.equal("the repeat", tagsOf(f), "a")
+			r.equal("the repeat", handed(f), "a")
 			r.equal("lost", f.lost, 0)
 		}, "unack a@40.000001s"},
 	})
@@ -269,13 +269,13 @@ func (r *rig) tickTo9(d time.Duration) {
 }
 
 // loseAgain lets the lease of the one message run out and fetches it again when it is back.
-func loseAgain(r *rig, f fetched) fetched {
+func loseAgain(r *rig, f fetchReply) fetchReply {
 	r.t.Helper()
 	r.tickTo9(r.since(r.now) + 11*time.Second)
 	r.at(r.since(r.now) + time.Second)
 	again := r.fetch(newCaller(), 5)
 	if len(again.tags) != 1 || again.tags[0] == f.tags[0] {
-		r.t.Fatalf("after %s was lost: %s", names(f.tags[0]), tagsOf(again))
+		r.t.Fatalf("after %s was lost: %s", names(f.tags[0]), handed(again))
 	}
 	return again
 }
@@ -292,8 +292,8 @@ func TestScriptFetchBounds(t *testing.T) {
 		r.put(ms...)
 	}
 	many := func(r *rig, prefix string) { some(r, prefix, n) }
-	outcomes := func(f fetched, kind outcomeKind) []outcome {
-		var all []outcome
+	outcomes := func(f fetchReply, kind outcomeKind) []settlement {
+		var all []settlement
 		for _, tag := range f.tags {
 			all = append(all, ends(kind, names(tag), 1, 0, ""))
 		}
@@ -341,11 +341,11 @@ func TestScriptFetchBounds(t *testing.T) {
 				if f.next == 0 || f.next > f.now {
 					r.t.Fatalf("next is %v with more to do", r.since(f.next))
 				}
-				var acks []outcome
+				var acks []settlement
 				for _, tag := range f.tags {
 					acks = append(acks, ack(names(tag)))
 				}
-				slices.SortFunc(acks, func(a, b outcome) int { return a.d.number - b.d.number })
+				slices.SortFunc(acks, func(a, b settlement) int { return a.number - b.number })
 				r.done(acks...)
 				if f.lost == 0 && aged == 0 {
 					r.equal("calls", call >= n/100, true)
@@ -409,9 +409,9 @@ func TestScriptFetchBounds(t *testing.T) {
 					size += len(e)
 				}
 				if size > 1<<20 || len(f.tags) == 0 {
-					r.t.Fatalf("a reply of %d bytes, %s", size, tagsOf(f))
+					r.t.Fatalf("a reply of %d bytes, %s", size, handed(f))
 				}
-				all = append(all, strings.Fields(tagsOf(f))...)
+				all = append(all, strings.Fields(handed(f))...)
 				if f.next == 0 {
 					break
 				}
@@ -421,13 +421,13 @@ func TestScriptFetchBounds(t *testing.T) {
 			slices.Sort(all)
 			r.equal("handed out", strings.Join(all, " "), "2:q1 2:q2 2:r1 2:r2 p0 p1 p2 p3 p4 p5")
 			r.put(msg("huge", 0, sized(5<<19)), msg("small", 0))
-			r.equal("handed out", tagsOf(r.fetch(newCaller(), 20)), "huge")
+			r.equal("handed out", handed(r.fetch(newCaller(), 20)), "huge")
 			c := r.take("small")
-			r.equal("the repeat", tagsOf(r.fetchAgain(c, 1)), "small")
+			r.equal("the repeat", handed(r.fetchAgain(c, 1)), "small")
 			// Of ready too: the rest stays in its order.
 			r.done(ends(outcomeReady, "huge", 0, 0, ""), ends(outcomeReady, "small", 0, 0, ""), ends(outcomeReady, "p2", 0, 0, ""))
-			r.equal("handed out", tagsOf(r.fetch(newCaller(), 20)), "2:huge")
-			r.equal("handed out", tagsOf(r.fetch(newCaller(), 20)), "2:small 2:p2")
+			r.equal("handed out", handed(r.fetch(newCaller(), 20)), "2:huge")
+			r.equal("handed out", handed(r.fetch(newCaller(), 20)), "2:small 2:p2")
 			r.read()
 		})
 	})
@@ -445,7 +445,7 @@ func TestScriptFetchBounds(t *testing.T) {
 			r.at(2 * time.Second)
 			f := r.fetch(newCaller(), 20)
 			if n := len(f.fails); n == 0 || n == len(f.tags) {
-				r.t.Errorf("handed out %s with 4 of each due", tagsOf(f))
+				r.t.Errorf("handed out %s with 4 of each due", handed(f))
 			}
 			r.read()
 		})

@@ -76,7 +76,7 @@ func (m *model) once(c caller, carryOut func() any) any {
 }
 
 func (m *model) send(batch []*outgoing) any {
-	out := stored{now: m.now}
+	out := sendReply{now: m.now}
 	var first int64
 	for i, o := range batch {
 		if holder := m.key[o.key]; holder != "" {
@@ -157,7 +157,7 @@ func (m *model) arm(first int64) {
 	}
 }
 
-func (m *model) settle(batch []outcome) any {
+func (m *model) settle(batch []settlement) any {
 	var void []int
 	var first int64
 	dead := 0
@@ -166,37 +166,37 @@ func (m *model) settle(batch []outcome) any {
 			void = append(void, i)
 			continue
 		}
-		if o.failures > o.d.failures {
+		if o.failed {
 			m.count("failed", 1)
 		}
 		if o.kind == outcomeAck {
 			m.count("acked", 1)
-			m.forget(o.d.id)
+			m.forget(o.id)
 			continue
 		}
 		if o.text == "" {
-			o.text = m.record(o.d.id).text
+			o.text = m.record(o.id).text
 		}
-		m.note(o.d.id, failRecord{o.d.number + 1, o.failures, o.losses, m.now, o.text})
+		m.note(o.id, failRecord{o.number + 1, o.failures, o.losses, m.now, o.text})
 		next := m.now
 		switch o.kind {
 		case outcomeGarbage:
 			dead++
 			m.count("garbage", 1)
-			m.bury(o.d.id)
+			m.bury(o.id)
 			continue
 		case outcomeReady:
-			m.ready = append(m.ready, tagOf(o.d.id, o.d.number+1))
+			m.ready = append(m.ready, tagOf(o.id, o.number+1))
 		case outcomeRetry:
 			next += o.delay.Microseconds()
-			m.retry[tagOf(o.d.id, o.d.number+1)] = next
+			m.retry[tagOf(o.id, o.number+1)] = next
 		}
 		if first == 0 || next < first {
 			first = next
 		}
 	}
 	m.arm(first)
-	out := settled{void: void}
+	out := settleReply{void: void}
 	if room := m.roomForGarbage(); dead > 0 && room > 0 {
 		trimmed := until(m.garbage, math.MaxInt64, min(len(m.garbage)-room, 500))
 		for _, id := range trimmed {
@@ -221,14 +221,14 @@ func (m *model) roomForGarbage() int {
 
 // ends takes a delivery from where it is held, and what was handled also from where it was before, if the server
 // forgot that it was handed out.
-func (m *model) ends(o outcome) bool {
+func (m *model) ends(o settlement) bool {
 	places := []map[string]int64{m.unack, m.pending, m.retry}
 	if o.kind != outcomeAck {
 		places = places[:1]
 	}
 	for _, set := range places {
-		if _, there := set[o.d.tag]; there {
-			delete(set, o.d.tag)
+		if _, there := set[o.tag]; there {
+			delete(set, o.tag)
 			return true
 		}
 	}
@@ -236,7 +236,7 @@ func (m *model) ends(o outcome) bool {
 }
 
 func (m *model) extend(ds []*delivery) any {
-	answers := make([]int, len(ds))
+	answers := make([]leaseState, len(ds))
 	for i, d := range ds {
 		if _, held := m.unack[d.tag]; held {
 			m.unack[d.tag] = m.renewal()
@@ -247,18 +247,12 @@ func (m *model) extend(ds []*delivery) any {
 	return answers
 }
 
-// takenOut is what intercept answers.
-type takenOut struct {
-	state State
-	id    string
-}
-
 func (m *model) intercept(by, id string, running bool) any {
 	if by == "key" {
 		id = m.key[id]
 	}
 	if m.msg[id] == "" {
-		return takenOut{}
+		return interceptReply{}
 	}
 	tag, state := tagOf(id, m.record(id).delivery), StateReady
 	if due, ok := m.pending[tag]; ok && due > m.now {
@@ -271,14 +265,14 @@ func (m *model) intercept(by, id string, running bool) any {
 		state = StateGarbage
 	}
 	if state == StateUnack && !running {
-		return takenOut{state, id}
+		return interceptReply{state, id}
 	}
 	m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
 	for _, set := range []map[string]int64{m.pending, m.unack, m.retry} {
 		delete(set, tag)
 	}
 	m.forget(id)
-	return takenOut{state, id}
+	return interceptReply{state, id}
 }
 
 // found is where a delivery is, and its score there; only: in that structure alone.
@@ -300,7 +294,7 @@ func (m *model) found(id, only string) (tag, place string, score int64) {
 }
 
 // steer moves or deletes what waits.
-func (m *model) steer(do steering) any {
+func (m *model) steer(do steerRequest) any {
 	out := make([]steered, len(do.marks))
 	var first, nth int64
 	for i, listed := range do.marks {
@@ -389,13 +383,13 @@ func (m *model) setPause(until int64) any {
 	return nil
 }
 
-func (m *model) fetch(c caller, a ask, seed int64) any {
+func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	call, called := m.calls[c.id]
 	if called && call.n > c.n {
 		return errStale
 	}
 	repeat := called && call.n == c.n
-	out := fetched{now: m.now, tags: []string{}, envelopes: []string{}, agreed: m.agree()}
+	out := fetchReply{now: m.now, tags: []string{}, envelopes: []string{}, agreed: m.agree()}
 	jitter := func(width int) int64 { // the script's own generator
 		seed = seed * 16807 % (1<<31 - 1)
 		return int64(float64(seed) / (1<<31 - 1) * float64(width))
@@ -500,7 +494,7 @@ func (m *model) fetch(c caller, a ask, seed int64) any {
 
 // take removes as many as are wanted of what is due: the ready ones first, then pending and retry, half and
 // half where both have more. It moves no more than room.
-func (m *model) take(a ask, room int, jitter func(int) int64) []string {
+func (m *model) take(a fetchRequest, room int, jitter func(int) int64) []string {
 	spread := int64(-1)
 	later := func() int64 {
 		if spread < 0 {
@@ -508,7 +502,7 @@ func (m *model) take(a ask, room int, jitter func(int) int64) []string {
 		}
 		return ((m.now+jitter(int(spread)))/50_000 + 2) * 50_000
 	}
-	if a.holds && a.want > 0 { // a consumer has one on its last chance at a time
+	if a.holdsLastAttempt && a.want > 0 { // a consumer has one on its last chance at a time
 		for _, tag := range until(m.retry, m.now, 100) {
 			if m.lastChance(tag) {
 				m.retry[tag] = -later() // they are moved together
@@ -533,11 +527,11 @@ func (m *model) take(a ask, room int, jitter func(int) int64) []string {
 	}
 	for _, tag := range slices.Concat(fromReady, retry[:r]) {
 		if m.lastChance(tag) {
-			if a.holds {
+			if a.holdsLastAttempt {
 				m.retry[tag] = later()
 				continue
 			}
-			a.holds = true
+			a.holdsLastAttempt = true
 		}
 		tags = append(tags, tag)
 	}
@@ -672,7 +666,7 @@ func (m *model) lasts(ends int64) int64 {
 }
 
 // fitting gives back what has no room in the reply to a repeat.
-func (m *model) fitting(tags []string, a ask) []string {
+func (m *model) fitting(tags []string, a fetchRequest) []string {
 	bytes, total := cmp.Or(a.bytes, maxBatchBytes), 0
 	fit := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
 		size := len(m.msg[idIn(tag)])

@@ -14,19 +14,20 @@ import (
 // The typed calls of the scripts that only a Monitor uses.
 
 // counts also says whether the queue was ever used.
-func (s *store) counts(ctx context.Context) (c Counts, used bool, err error) {
+func (s *store) counts(ctx context.Context) (n Counts, used bool, err error) {
 	r, err := s.run(ctx, countsScript, nil)
 	if err != nil {
 		return Counts{}, false, err
 	}
 	now := r.instant()
-	n := Counts{Pending: r.instant(), Ready: r.instant(), Unack: r.instant(), Retry: r.instant(), Garbage: r.instant()}
+	n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage = r.instant(), r.instant(), r.instant(), r.instant(), r.instant()
 	if oldest := r.instant(); oldest > 0 {
 		n.Behind = max(time.Duration(now-oldest)*time.Microsecond, 0)
 	}
 	n.NextDue = instantTime(r.instant())
 	n.Paused, n.PausedUntil = pausedUntil(r.instant())
-	return n, r.number() > 0 || n != (Counts{}), r.err("counts")
+	fields := r.number()
+	return n, fields > 0 || n != (Counts{}), r.err("counts")
 }
 
 // instantTime is an instant of a script; zero for none.
@@ -60,8 +61,10 @@ func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, erro
 		return nil, err
 	}
 	r.instant()
-	id, name, at, text, record := r.text(), r.text(), r.instant(), r.text(), r.text()
-	m := statusOf(id, stateOf(r, name), at, text, record)
+	id := r.text()
+	state := stateOf(r, r.text())
+	at, text, record := r.instant(), r.text(), r.text()
+	m := statusOf(id, state, at, text, record)
 	if err := r.err("look"); err != nil {
 		return nil, err
 	}
@@ -101,8 +104,15 @@ type place struct {
 // mark is where a page ended: the score, as Redis writes it, and the tag of its last entry.
 type mark struct{ score, tag string }
 
-// listed is a page of a place.
-type listed struct {
+// A listRequest asks for a page of a place.
+type listRequest struct {
+	place
+	limit int
+	after mark // where the page before ended; zero: this is the first
+}
+
+// A listReply is that page.
+type listReply struct {
 	now     int64
 	left    int // entries from here to the end, those of this page among them
 	entries []entry
@@ -114,25 +124,26 @@ type entry struct {
 	msg *MessageStatus // nil if somebody else has deleted it
 }
 
-func (l *listed) more() bool { return l.left > len(l.entries) }
+func (l *listReply) more() bool { return l.left > len(l.entries) }
 
-func (s *store) list(ctx context.Context, p place, limit int, after mark) (listed, error) {
+func (s *store) list(ctx context.Context, q listRequest) (listReply, error) {
 	kind := "set"
-	if p.in == StateReady {
+	if q.in == StateReady {
 		kind = "list"
 	}
-	r, err := s.run(ctx, listScripts[p.in], []any{kind, limit, p.from, p.to, after.score, &after.tag, p.back, p.part})
+	r, err := s.run(ctx, listScripts[q.in], []any{kind, q.limit, q.from, q.to, q.after.score, &q.after.tag, q.back, q.part})
 	if err != nil {
-		return listed{}, err
+		return listReply{}, err
 	}
-	out := listed{now: r.instant(), left: r.number()}
+	var out listReply
+	out.now, out.left = r.instant(), r.number()
 	n := r.number()
-	for range min(n, limit) {
+	for range min(n, q.limit) {
 		tag, score, text, record := r.text(), r.text(), r.text(), r.text()
 		e := entry{mark: mark{score, tag}}
 		if text != "" {
 			id, _ := splitTag(tag)
-			e.msg = statusOf(id, p.state, scoreInstant(score), text, record)
+			e.msg = statusOf(id, q.state, scoreInstant(score), text, record)
 			if kind == "list" { // its record says since when it is there
 				e.msg.At = e.msg.EndedAt
 			}
@@ -151,8 +162,8 @@ func scoreInstant(score string) int64 {
 	return int64(max(min(f, lastInstant), firstInstant))
 }
 
-// A steering is what steer does, and to what.
-type steering struct {
+// A steerRequest is what is to be done, and to what.
+type steerRequest struct {
 	what  string
 	us    int64
 	step  int64  // us by which each is due later than the one before
@@ -170,7 +181,7 @@ type steered struct {
 
 // steer says of each message what became of it. Without marks it says what this call did, if it was carried out
 // already, and nothing if not; then it never will be.
-func (s *store) steer(ctx context.Context, c *caller, do steering) ([]steered, error) {
+func (s *store) steer(ctx context.Context, c *caller, do steerRequest) ([]steered, error) {
 	args := append(c.args(4+2*len(do.marks)), do.what, do.us, do.step, do.only)
 	for i := range do.marks {
 		args = append(args, &do.marks[i].tag, &do.marks[i].score)
@@ -253,18 +264,19 @@ func (s *store) consumers(ctx context.Context) iter.Seq2[Consumer, error] {
 	}
 }
 
-// tallies are what was counted in each hour and day, by hours and by days since 1970.
-type tallies struct {
+// A historyReply is what was counted in each hour and day, by hours and by days since 1970.
+type historyReply struct {
 	now         int64 // the server's clock, unix us
 	hours, days map[int64]Tally
 }
 
-func (s *store) history(ctx context.Context) (tallies, error) {
+func (s *store) history(ctx context.Context) (historyReply, error) {
 	r, err := s.run(ctx, historyScript, nil)
 	if err != nil {
-		return tallies{}, err
+		return historyReply{}, err
 	}
-	out := tallies{r.instant(), map[int64]Tally{}, map[int64]Tally{}}
+	out := historyReply{hours: map[int64]Tally{}, days: map[int64]Tally{}}
+	out.now = r.instant()
 	for len(r.rest) > 0 && r.bad == nil {
 		span, daily := strings.CutPrefix(r.text(), "d")
 		start, err := strconv.ParseInt(span, 10, 64)

@@ -72,11 +72,11 @@ func (m *machine) sequence(t *rapid.T) {
 		m.now += rigLease.Microseconds() / 3
 		m.seed = 1
 		m.who[0].n++
-		m.doFetch(t, m.who[0], ask{want: maxBatch})
-		var acks []outcome
+		m.doFetch(t, m.who[0], fetchRequest{want: maxBatch})
+		var acks []settlement
 		for _, d := range m.given[:min(maxBatch, len(m.given))] {
 			if _, held := m.unack[d.tag]; held {
-				acks = append(acks, outcome{d: d})
+				acks = append(acks, (&outcome{d: d}).settlement())
 			}
 		}
 		m.who[1].n++
@@ -127,7 +127,7 @@ func (m *machine) ticks(t *rapid.T) {
 	end := max(head(m.unack), m.now) + rapid.Int64Range(-1, 1e6).Draw(t, "after the end")
 	for m.now < end {
 		m.now = min(m.now+rigLease.Microseconds()/3, end)
-		var a ask
+		var a fetchRequest
 		if m.now == end {
 			a = m.ask(t)
 		}
@@ -137,11 +137,11 @@ func (m *machine) ticks(t *rapid.T) {
 	}
 }
 
-func (m *machine) ask(t *rapid.T) ask {
-	return ask{
-		want:  min(rapid.IntRange(0, 2*m.most).Draw(t, "want"), maxBatch), // at times all that it may
-		rearm: rapid.Bool().Draw(t, "rearm"),
-		holds: rapid.Bool().Draw(t, "holds one on its last chance"),
+func (m *machine) ask(t *rapid.T) fetchRequest {
+	return fetchRequest{
+		want:             min(rapid.IntRange(0, 2*m.most).Draw(t, "want"), maxBatch), // at times all that it may
+		rearm:            rapid.Bool().Draw(t, "rearm"),
+		holdsLastAttempt: rapid.Bool().Draw(t, "holds one on its last chance"),
 	}
 }
 
@@ -188,9 +188,10 @@ func (m *machine) fetches(t *rapid.T) {
 	m.call(t, func(t *rapid.T, c caller) { m.doFetch(t, c, a) })
 }
 
-func (m *machine) doFetch(t *rapid.T, c caller, a ask) {
+func (m *machine) doFetch(t *rapid.T, c caller, a fetchRequest) {
 	before := m.places()
-	got, err := m.store.fetch(context.Background(), &c, a, &m.with)
+	a.settings = &m.with
+	got, err := m.store.fetch(context.Background(), &c, a)
 	ds := decode(&got, 0, time.Time{}, time.Time{})
 	got.fails = nil // they are in ds
 	m.same(t, "fetch", got, err, m.fetch(c, a, m.seed))
@@ -257,7 +258,7 @@ func (m *machine) settles(t *rapid.T) {
 	if ds == nil {
 		return
 	}
-	var batch []outcome
+	var batch []settlement
 	for i, d := range ds {
 		o := outcome{d: d, failures: d.failures, losses: d.losses}
 		if i < 4 {
@@ -267,15 +268,15 @@ func (m *machine) settles(t *rapid.T) {
 				o.failures, o.losses, o.text = d.failures+1, 0, "no"
 			}
 		}
-		batch = append(batch, o)
+		batch = append(batch, o.settlement())
 	}
-	plain := slices.DeleteFunc(slices.Clone(batch), func(o outcome) bool { return !o.plain() })
-	batch = append(plain, slices.DeleteFunc(batch, func(o outcome) bool { return o.plain() })...)
+	plain := slices.DeleteFunc(slices.Clone(batch), func(o settlement) bool { return !o.plain() })
+	batch = append(plain, slices.DeleteFunc(batch, func(o settlement) bool { return o.plain() })...)
 	m.call(t, func(t *rapid.T, c caller) { m.doSettle(t, c, batch) })
 }
 
-func (m *machine) doSettle(t *rapid.T, c caller, batch []outcome) {
-	got, err := m.store.settle(context.Background(), &c, batch, countPlain(batch))
+func (m *machine) doSettle(t *rapid.T, c caller, batch []settlement) {
+	got, err := m.store.settle(context.Background(), &c, batch)
 	m.same(t, "settle", got, err, m.once(c, func() any { return m.settle(batch) }))
 }
 
@@ -284,7 +285,7 @@ func (m *machine) extends(t *rapid.T) {
 	if ds == nil {
 		return
 	}
-	got, err := m.store.extend(context.Background(), rigLease, ds)
+	got, err := m.store.extend(context.Background(), extendRequest{rigLease, tagsOf(ds)})
 	m.same(t, "extend", got, err, m.extend(ds))
 }
 
@@ -333,9 +334,7 @@ func (m *machine) intercepts(t *rapid.T) {
 	}
 	running := rapid.Bool().Draw(t, "also while it is being handled")
 	m.call(t, func(t *rapid.T, c caller) {
-		var got takenOut
-		var err error
-		got.state, got.id, err = m.store.intercept(context.Background(), &c, by, what, running)
+		got, err := m.store.intercept(context.Background(), &c, interceptRequest{by, what, running})
 		m.same(t, "intercept", got, err, m.once(c, func() any { return m.intercept(by, what, running) }))
 	})
 }
@@ -352,7 +351,7 @@ func (m *machine) doPause(t *rapid.T, c caller, until int64) {
 }
 
 func (m *machine) steers(t *rapid.T) {
-	do := steering{
+	do := steerRequest{
 		what: rapid.SampledFrom([]string{"at", "by", "requeue", "delete", "cancel"}).Draw(t, "what"),
 		us:   rapid.Int64Range(-5e6, 8e6).Draw(t, "us"), step: rapid.Int64Range(0, 1000).Draw(t, "step"),
 		only: rapid.SampledFrom([]string{"", "", "pending", "garbage", "retry", "ready", "unack"}).Draw(t, "only"),

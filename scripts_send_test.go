@@ -14,7 +14,7 @@ func TestScriptSend(t *testing.T) {
 	ctx := context.Background()
 	runScripts(t, map[string]scriptCase{
 		"delay": {func(r *rig) {
-			r.equal("due from", r.send(newCaller(), msg("a", 1500*time.Millisecond)), stored{now: r.now})
+			r.equal("due from", r.send(newCaller(), msg("a", 1500*time.Millisecond)), sendReply{now: r.now})
 		}, "pending a@1.5s wake 1.5s"},
 		"schedule": {func(r *rig) {
 			r.at(time.Second)

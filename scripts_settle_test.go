@@ -36,7 +36,7 @@ func TestScriptSettle(t *testing.T) {
 		}, ""},
 		"acks in bulk": {func(r *rig) {
 			var ms []*outgoing
-			var acks []outcome
+			var acks []settlement
 			for i := range maxBatch {
 				ms = append(ms, msg(strconv.Itoa(i), 0))
 				acks = append(acks, ack(strconv.Itoa(i)))
@@ -101,7 +101,7 @@ func TestScriptSettle(t *testing.T) {
 		}, ""},
 		"a late settlement of a lost delivery": {func(r *rig) {
 			lostAndHandedOn(r, keyed("k"))
-			for _, o := range []outcome{ack("a"), ack("a", "k"), ends(outcomeRetry, "a", 1, 0, "x", "k"), ends(outcomeReady, "a", 0, 0, "", "k"),
+			for _, o := range []settlement{ack("a"), ack("a", "k"), ends(outcomeRetry, "a", 1, 0, "x", "k"), ends(outcomeReady, "a", 0, 0, "", "k"),
 				ends(outcomeGarbage, "a", 1, 0, "x", "k"), ack("3:a", "k")} {
 				before := r.text(r.read())
 				r.equal("void", r.settle(newCaller(), o), []int{0})
@@ -142,7 +142,7 @@ func TestScriptSettle(t *testing.T) {
 			r.take("a b") // under the same tag: that one is told that it is gone
 			r.done(ends(outcomeReady, "b", 0, 0, ""))
 			r.equal("void", r.settle(newCaller(), ack("a"), ack("b")), []int{1})
-			r.equal("answers", r.extend(held("a"), held("b")), []int{leaseGone, leaseLost})
+			r.equal("answers", r.extend("a", "b"), []leaseState{leaseGone, leaseLost})
 		}, "ready 2:b fail b=2/0/0@0s wake 0s"},
 		"after the server forgot the fetch of a later delivery": {func(r *rig) {
 			r.hand(msg("a", 0))
@@ -161,7 +161,7 @@ func TestScriptSettle(t *testing.T) {
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
 			r.done(ack("e"))
 			c := newCaller()
-			batch := []outcome{ack("a"), ack("e"), ends(outcomeRetry, "b", 1, 0, "x"), ends(outcomeReady, "c", 0, 0, ""), ends(outcomeGarbage, "d", 1, 0, "x")}
+			batch := []settlement{ack("a"), ack("e"), ends(outcomeRetry, "b", 1, 0, "x"), ends(outcomeReady, "c", 0, 0, ""), ends(outcomeGarbage, "d", 1, 0, "x")}
 			r.equal("void", r.settle(c, batch...), []int{1})
 			r.expect("ready 2:c retry 2:b@1s garbage d@0s fail b=2/1/0@0s!x c=2/0/0@0s d=2/1/0@0s!x wake 0s")
 			r.at(time.Second)
@@ -175,8 +175,8 @@ func TestScriptSettle(t *testing.T) {
 			r.settle(c, ack("a"))
 			r.settle(c, ack("b"))
 			before := r.contents()
-			for _, o := range []outcome{ack("a"), ack("c"), ends(outcomeGarbage, "c", 1, 0, "")} {
-				_, err := r.store.settle(ctx, older(c), []outcome{o}, countPlain([]outcome{o}))
+			for _, o := range []settlement{ack("a"), ack("c"), ends(outcomeGarbage, "c", 1, 0, "")} {
+				_, err := r.store.settle(ctx, older(c), []settlement{o})
 				r.tooLate(err)
 			}
 			r.equal("contents", r.contents(), before)
@@ -203,12 +203,12 @@ func TestScriptSettle(t *testing.T) {
 			r.done(ends(outcomeGarbage, "a", 1, 0, "x"))
 			r.at(time.Second)
 			c := newCaller()
-			batch := []outcome{ends(outcomeGarbage, "b", 1, 0, "x"), ends(outcomeGarbage, "c", 1, 0, "x"), ends(outcomeGarbage, "d", 1, 0, "x", "k")}
+			batch := []settlement{ends(outcomeGarbage, "b", 1, 0, "x"), ends(outcomeGarbage, "c", 1, 0, "x"), ends(outcomeGarbage, "d", 1, 0, "x", "k")}
 			c.next()
 			for range 2 { // the repeat says the same, and deletes nothing
-				got, err := r.store.settle(ctx, c, batch, 0)
+				got, err := r.store.settle(ctx, c, batch)
 				r.equal("error", err, nil)
-				r.equal("settled", got, settled{trimmed: 2})
+				r.equal("settled", got, settleReply{trimmed: 2})
 			}
 			r.put(msg("f", time.Hour, keyed("k")))
 		}, "pending f@1h0m1s unack e@10.000001s garbage c@1s d@1s fail c=2/1/0@1s!x d=2/1/0@1s!x key k=f wake 1h0m1s"},
@@ -230,56 +230,56 @@ func TestScriptExtend(t *testing.T) {
 		"held": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0))
 			r.at(3*time.Second + time.Microsecond)
-			r.equal("answers", r.extend(held("a")), []int{leaseRenewed})
+			r.equal("answers", r.extend("a"), []leaseState{leaseRenewed})
 		}, "unack b@10.000001s a@13s"}, // even, whereas those of fetches are odd
 		"a shorter lease": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.with.lease = time.Second
-			r.extend(held("a"))
+			r.extend("a")
 			r.expect("unack a@10s") // another consumer asks for more
 			r.at(10*time.Second + time.Microsecond)
-			r.extend(held("a")) // that one is gone
+			r.extend("a") // that one is gone
 		}, "unack a@11s"},
 		"lost, gone, and mixed": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0, keyed("k")), msg("d", 0), msg("e", 0))
 			r.done(ends(outcomeReady, "a", 0, 0, ""), ends(outcomeGarbage, "d", 1, 0, ""))
 			r.take("2:a")
 			r.equal("cancel", r.cancel("key", "k"), StateUnack)
-			ds := []*delivery{held("a"), held("b"), held("c"), held("2:a"), held("d"), held("nobody"), held("e")}
-			want := []int{leaseLost, leaseRenewed, leaseGone, leaseRenewed, leaseLost, leaseGone, leaseRenewed}
+			names := []string{"a", "b", "c", "2:a", "d", "nobody", "e"}
+			want := []leaseState{leaseLost, leaseRenewed, leaseGone, leaseRenewed, leaseLost, leaseGone, leaseRenewed}
 			for range 2 { // it may come twice
 				r.at(r.since(r.now) + time.Second)
-				r.equal("answers", r.extend(ds...), want)
+				r.equal("answers", r.extend(names...), want)
 			}
 		}, "unack b@12s e@12s 2:a@12s garbage d@0s fail a=2/0/0@0s d=2/1/0@0s"},
 		"all lost": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.tickTo9(11 * time.Second)
-			r.equal("answers", r.extend(held("a")), []int{leaseLost})
+			r.equal("answers", r.extend("a"), []leaseState{leaseLost})
 		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
 		"ran out, not yet noticed": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.at(time.Minute)
-			r.equal("answers", r.extend(held("a")), []int{leaseRenewed})
+			r.equal("answers", r.extend("a"), []leaseState{leaseRenewed})
 			r.tick()
 		}, "unack a@1m10s"},
 		"a repeat of the fetch does not find what was renewed": {func(r *rig) {
 			c := r.hand(msg("a", 0), msg("b", 0))
-			r.extend(held("a"))
+			r.extend("a")
 			r.at(time.Second)
-			r.equal("the repeat", tagsOf(r.fetchAgain(c, 2)), "b")
+			r.equal("the repeat", handed(r.fetchAgain(c, 2)), "b")
 		}, "unack a@10s b@11.000001s"},
 		"many": {func(r *rig) {
 			var ms []*outgoing
-			var ds []*delivery
-			var want []int
+			var all []string
+			var want []leaseState
 			for i := range maxBatch {
-				ms, ds, want = append(ms, msg(strconv.Itoa(i), 0)), append(ds, held(strconv.Itoa(i))), append(want, leaseRenewed)
+				ms, all, want = append(ms, msg(strconv.Itoa(i), 0)), append(all, strconv.Itoa(i)), append(want, leaseRenewed)
 			}
 			r.hand(ms...)
-			r.equal("answers", r.extend(ds...), want)
-			for _, d := range ds {
-				r.done(ack(names(d.tag)))
+			r.equal("answers", r.extend(all...), want)
+			for _, name := range all {
+				r.done(ack(name))
 			}
 		}, ""},
 	})
@@ -406,7 +406,7 @@ func TestScriptIntercept(t *testing.T) {
 			r.intercept(c, "id", idOf("a"))
 			r.intercept(c, "id", idOf("b"))
 			before := r.contents()
-			_, _, err := r.store.intercept(ctx, older(c), "id", idOf("c"), false)
+			_, err := r.store.intercept(ctx, older(c), interceptRequest{"id", idOf("c"), false})
 			r.tooLate(err)
 			r.equal("contents", r.contents(), before)
 		}, "pending c@1s wake 1s"},
@@ -496,7 +496,7 @@ func TestGarbageIsBounded(t *testing.T) {
 		r.with.garbageMax = 100
 		for round := range 5 {
 			var ms []*outgoing
-			var dead []outcome
+			var dead []settlement
 			for i := range maxBatch {
 				name := fmt.Sprint(round, ".", i)
 				ms, dead = append(ms, msg(name, 0)), append(dead, ends(outcomeGarbage, name, 1, 0, "x"))

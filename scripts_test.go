@@ -227,13 +227,13 @@ func older(c *caller) *caller { return &caller{id: c.id, n: c.n - 1} }
 
 // The calls. Each begins a new one; those with Again repeat the last.
 
-func (r *rig) send(c *caller, ms ...*outgoing) stored {
+func (r *rig) send(c *caller, ms ...*outgoing) sendReply {
 	r.t.Helper()
 	c.next()
 	return r.sendAgain(c, ms...)
 }
 
-func (r *rig) sendAgain(c *caller, ms ...*outgoing) stored {
+func (r *rig) sendAgain(c *caller, ms ...*outgoing) sendReply {
 	r.t.Helper()
 	out, err := r.store.send(context.Background(), c, ms, 0, 0)
 	if err != nil {
@@ -253,7 +253,7 @@ func (r *rig) put(ms ...*outgoing) {
 }
 
 // refused names those that hold the keys, by index.
-func refused(out stored) string {
+func refused(out sendReply) string {
 	var words []string
 	for _, i := range slices.Sorted(maps.Keys(out.refused)) {
 		words = append(words, fmt.Sprintf("%d=%s", i, names(out.refused[i])))
@@ -261,20 +261,21 @@ func refused(out stored) string {
 	return strings.Join(words, " ")
 }
 
-func (r *rig) fetch(c *caller, want int) fetched {
+func (r *rig) fetch(c *caller, want int) fetchReply {
 	r.t.Helper()
 	c.next()
 	return r.fetchAgain(c, want)
 }
 
-func (r *rig) fetchAgain(c *caller, want int) fetched {
+func (r *rig) fetchAgain(c *caller, want int) fetchReply {
 	r.t.Helper()
-	return r.ask(c, ask{want: want})
+	return r.ask(c, fetchRequest{want: want})
 }
 
-func (r *rig) ask(c *caller, a ask) fetched {
+func (r *rig) ask(c *caller, a fetchRequest) fetchReply {
 	r.t.Helper()
-	f, err := r.store.fetch(context.Background(), c, a, &r.with)
+	a.settings = &r.with
+	f, err := r.store.fetch(context.Background(), c, a)
 	if err != nil {
 		r.t.Fatalf("fetch: %v", err)
 	}
@@ -293,7 +294,7 @@ func (r *rig) ask(c *caller, a ask) fetched {
 }
 
 // records are the fail records that came with deliveries beyond the first.
-func (f *fetched) records() []string {
+func (f *fetchReply) records() []string {
 	return slices.DeleteFunc(slices.Clone(f.fails), func(record string) bool { return record == "" })
 }
 
@@ -301,7 +302,7 @@ func (f *fetched) records() []string {
 func (r *rig) take(want string) *caller {
 	r.t.Helper()
 	c := newCaller()
-	r.equal("handed out", tagsOf(r.fetch(c, len(strings.Fields(want)))), want)
+	r.equal("handed out", handed(r.fetch(c, len(strings.Fields(want)))), want)
 	return c
 }
 
@@ -316,56 +317,51 @@ func (r *rig) hand(ms ...*outgoing) *caller {
 	return c
 }
 
-func tagsOf(f fetched) string { return names(strings.Join(f.tags, " ")) }
+func handed(f fetchReply) string { return names(strings.Join(f.tags, " ")) }
 
-// held is a delivery as a consumer holds it: its name and the caller's key.
-func held(name string, key ...string) *delivery {
-	d := &delivery{tag: tagFor(name), key: strings.Join(key, "")}
-	d.id, d.number = splitTag(d.tag)
-	d.msg.ID = d.id
-	return d
+// ack is the settlement of a delivery that has this name, and of which the message has this key.
+func ack(name string, key ...string) settlement {
+	s := settlement{tag: tagFor(name), key: strings.Join(key, "")}
+	s.id, s.number = splitTag(s.tag)
+	return s
 }
 
-func ack(name string, key ...string) outcome { return outcome{d: held(name, key...)} }
-
-func ends(kind outcomeKind, name string, failures, losses int, text string, key ...string) outcome {
-	return outcome{d: held(name, key...), kind: kind, delay: time.Second, failures: failures, losses: losses, text: text}
+func ends(kind outcomeKind, name string, failures, losses int, text string, key ...string) settlement {
+	s := ack(name, key...)
+	s.kind, s.delay, s.failed, s.failures, s.losses, s.text = kind, time.Second, failures > 0, failures, losses, text
+	return s
 }
 
-func (r *rig) settle(c *caller, outcomes ...outcome) []int {
+func (r *rig) settle(c *caller, all ...settlement) []int {
 	r.t.Helper()
 	c.next()
-	return r.settleAgain(c, outcomes...)
+	return r.settleAgain(c, all...)
 }
 
-func (r *rig) settleAgain(c *caller, outcomes ...outcome) []int {
+func (r *rig) settleAgain(c *caller, all ...settlement) []int {
 	r.t.Helper()
-	got, err := r.store.settle(context.Background(), c, outcomes, countPlain(outcomes))
+	got, err := r.store.settle(context.Background(), c, all)
 	if err != nil {
 		r.t.Fatalf("settle: %v", err)
 	}
 	return got.void
 }
 
-func countPlain(outcomes []outcome) int {
-	n := 0
-	for n < len(outcomes) && outcomes[n].plain() {
-		n++
-	}
-	return n
-}
-
 // done settles by a caller of its own and wants nothing void.
-func (r *rig) done(outcomes ...outcome) {
+func (r *rig) done(all ...settlement) {
 	r.t.Helper()
-	if void := r.settle(newCaller(), outcomes...); void != nil {
+	if void := r.settle(newCaller(), all...); void != nil {
 		r.t.Errorf("void %v", void)
 	}
 }
 
-func (r *rig) extend(ds ...*delivery) []int {
+func (r *rig) extend(names ...string) []leaseState {
 	r.t.Helper()
-	answers, err := r.store.extend(context.Background(), r.with.lease, ds)
+	tags := make([]string, len(names))
+	for i, name := range names {
+		tags[i] = tagFor(name)
+	}
+	answers, err := r.store.extend(context.Background(), extendRequest{r.with.lease, tags})
 	if err != nil {
 		r.t.Fatalf("extend: %v", err)
 	}
@@ -393,14 +389,14 @@ func (r *rig) cancel(by, what string) State {
 
 func (r *rig) takeOut(c *caller, by, what string, running bool) State {
 	r.t.Helper()
-	state, id, err := r.store.intercept(context.Background(), c, by, what, running)
+	got, err := r.store.intercept(context.Background(), c, interceptRequest{by, what, running})
 	if err != nil {
 		r.t.Fatalf("intercept: %v", err)
 	}
-	if (id == "") != (state == StateGone) || by == "id" && id != "" && id != what {
-		r.t.Errorf("%s %s is %s, with the id %q", by, what, state, id)
+	if (got.id == "") != (got.state == StateGone) || by == "id" && got.id != "" && got.id != what {
+		r.t.Errorf("%s %s is %s, with the id %q", by, what, got.state, got.id)
 	}
-	return state
+	return got.state
 }
 
 // read is the whole state, with the invariants checked.

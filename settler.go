@@ -19,22 +19,12 @@ type outcome struct {
 	err      error         // last error, for the garbage handler
 }
 
-type outcomeKind int
-
-const (
-	outcomeAck outcomeKind = iota
-	outcomeRetry
-	outcomeReady
-	outcomeGarbage
-)
-
-func (k outcomeKind) String() string {
-	return [...]string{"ack", "retry", "ready", "garbage"}[k]
-}
-
-// plain outcomes, which are nearly all, need nothing but the tag.
-func (o *outcome) plain() bool {
-	return o.kind == outcomeAck && o.d.number == 1 && o.d.key == ""
+// settlement is what Redis is told of it.
+func (o *outcome) settlement() settlement {
+	return settlement{
+		tag: o.d.tag, id: o.d.id, key: o.d.key, number: o.d.number, kind: o.kind, failed: o.failures > o.d.failures,
+		delay: o.delay, failures: o.failures, losses: o.losses, text: o.text,
+	}
 }
 
 // A settler sends outcomes to Redis. What gathers during one call goes out with the next.
@@ -64,19 +54,14 @@ func (s *settler) run() {
 		if len(batch) == 0 {
 			return
 		}
-		plain, others := batch[:0], []outcome(nil)
-		for _, o := range batch {
-			if o.plain() {
-				plain = append(plain, o)
-			} else {
-				others = append(others, o)
-			}
+		settlements := make([]settlement, len(batch))
+		for i := range batch {
+			settlements[i] = batch[i].settlement()
 		}
-		batch = append(plain, others...)
-		var done settled
+		var done settleReply
 		s.caller.next()
 		err := s.lifecycle.retry(s.outage, "settle", func() (err error) {
-			if done, err = s.store.settle(s.lifecycle.redisCtx, s.caller, batch, len(plain)); err != nil {
+			if done, err = s.store.settle(s.lifecycle.redisCtx, s.caller, settlements); err != nil {
 				s.caller.replaceIfStale(err, s.settings.log)
 			}
 			return err
@@ -89,12 +74,15 @@ func (s *settler) run() {
 // finish ends deliveries whose outcomes Redis has, or that are given up with err, and reports them. Settlements with an
 // index in void had no effect: the delivery was lost, or the message canceled.
 func (s *settler) finish(batch []outcome, void []int, err error) {
-	ds := make([]*delivery, len(batch))
 	for i := range batch {
-		ds[i] = batch[i].d
+		s.leases.held.remove(batch[i].d)
 	}
-	s.leases.remove(ds...)
+	s.leases.freed.send()
 	if err != nil {
+		ds := make([]*delivery, len(batch))
+		for i := range batch {
+			ds[i] = batch[i].d
+		}
 		s.settings.log.Error("delayqueue: gave up settling: those of these messages that are not settled will be delivered again when their leases have run out",
 			slog.Any("error", err), attrsOf(ds))
 		return

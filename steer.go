@@ -53,7 +53,7 @@ func (s *taking) reschedule(ctx context.Context, by, what string, t time.Time) e
 	if err != nil {
 		return s.failed(err, "reschedule %s", what)
 	}
-	return s.steerOne(ctx, steering{what: "at", us: w.us, only: by, marks: []mark{{tag: what}}})
+	return s.steerOne(ctx, steerRequest{what: "at", us: w.us, only: by, marks: []mark{{tag: what}}})
 }
 
 // RescheduleBy is Reschedule by a duration, later or (if negative) earlier than it is due now. Less than 1µs either
@@ -93,10 +93,10 @@ func (m *Monitor) Delete(ctx context.Context, id string) error {
 var verbs = map[string]string{"at": "reschedule", "by": "reschedule", "requeue": "requeue", "delete": "delete", "cancel": "delete"}
 
 func (m *Monitor) steerID(ctx context.Context, what string, us int64, id string) error {
-	return m.steerOne(ctx, steering{what: what, us: us, marks: []mark{{tag: id}}})
+	return m.steerOne(ctx, steerRequest{what: what, us: us, marks: []mark{{tag: id}}})
 }
 
-func (s *taking) steerOne(ctx context.Context, do steering) error {
+func (s *taking) steerOne(ctx context.Context, do steerRequest) error {
 	var done []steered
 	err := s.calls.call(ctx, func(c *caller) (err error) {
 		done, err = s.store.steer(ctx, c, do)
@@ -126,7 +126,7 @@ func (s *taking) steerOne(ctx context.Context, do steering) error {
 var acts = map[string]EventCode{"at": RescheduledEvent, "by": RescheduledEvent, "requeue": RequeuedEvent, "delete": DeletedEvent, "cancel": DeletedEvent}
 
 // idsIn are the ids of what is steered, none if they are not known.
-func idsIn(do steering) (ids []string) {
+func idsIn(do steerRequest) (ids []string) {
 	if do.only == "key" {
 		return nil
 	}
