@@ -363,9 +363,10 @@ func TestHistories(t *testing.T) {
 	lines = append(lines, connect())
 	lines[3].q.StartConsume()
 	stopSending()
-	eventually(t, "all is handled", func() bool {
+	reaches(t, "all is handled", 0, func() int {
 		c, _, err := newStore(f.cli, "dq", f.name).counts(ctx)
-		return err == nil && c.Pending+c.Ready+c.Unack+c.Retry == 0
+		f.must(err)
+		return -int(c.Pending + c.Ready + c.Unack + c.Retry)
 	})
 	for _, l := range lines {
 		if err := l.q.Shutdown(ctx); err != nil {
