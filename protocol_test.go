@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -244,23 +245,23 @@ func TestAnotherProgramSends(t *testing.T) {
 		const caller, envelope = "4f0c1d2e3a4b5c6d7e8f90a1b2c3d4e5", "\x00\x00\x00\x03close"
 		key := func(name string) string { return "{dq:" + r.name + "}:" + name }
 		id := idOf("a")
-		eval := func(text string, keys []string, args ...any) []any {
+		eval := func(text string, keys []string, args ...any) any {
 			r.t.Helper()
-			reply, err := r.cli.Eval(context.Background(), text, keys, args...).Slice()
+			reply, err := r.cli.Eval(context.Background(), text, keys, args...).Result()
 			if err != nil {
 				r.t.Fatal(err)
 			}
 			return reply
 		}
-		single := func() []any {
+		single := func() any {
 			keys := []string{key("pending"), key("msg"), key("wake"), key("state")}
 			return eval(singleScript.text, keys, caller, 1, 900000000, id, envelope)
 		}
-		r.equal("values of the reply", len(single()), 1)
-		r.equal("values of the reply to a repeat", len(single()), 0)
+		r.equal("reply", single(), r.now)
+		r.equal("reply to a repeat", single(), int64(0))
 		again := eval(sendScript.text, []string{key("pending"), key("msg"), key("key"), key("wake"), key("state")},
 			caller, 1, "", 900000000, 1, id, envelope)
-		r.equal("refused", again[1], "")
+		r.equal("reply of send", again, []any{strconv.FormatInt(r.now, 10), ""})
 		r.equal("pending", len(r.read().Pending), 1)
 		r.at(15 * time.Minute)
 		got := r.fetch(newCaller(), 10)
