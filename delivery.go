@@ -74,6 +74,9 @@ func (d *delivery) released() outcome {
 
 func (d *delivery) attrs() slog.Attr { return d.msg.attrs() }
 
+// attrsOf are those of several messages.
+func attrsOf(ds []*delivery) slog.Attr { return slog.Group("message", slog.Any("ids", idsOf(ds))) }
+
 func idsOf(ds []*delivery) []string {
 	ids := make([]string, len(ds))
 	for i, d := range ds {

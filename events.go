@@ -124,19 +124,19 @@ func (s *Subscription) take(n int) []Event {
 
 // serve calls the listener until Stop, whatever that does.
 func (s *Subscription) serve(listener EventListener) {
-	over := false
+	done := false
 	defer func() {
 		if p := recover(); p != nil {
 			s.owner.logger().Error("delayqueue: event listener panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 		}
-		if !over { // it panicked or ended this goroutine
+		if !done { // it panicked or ended this goroutine
 			go s.serve(listener)
 		}
 	}()
 	for {
 		select {
 		case <-s.quit:
-			over = true
+			done = true
 			return
 		default:
 		}

@@ -42,7 +42,7 @@ func (b *replyBudget) failed(err error) {
 	}
 }
 
-// answered notes an answer, and reports whether the fetch is over.
+// answered notes an answer, and reports whether the fetch is done.
 func (b *replyBudget) answered(got *fetchReply) bool {
 	if len(got.held) == 0 || len(got.held) == 1 && b.lostAlone >= aloneTries {
 		return true
@@ -75,7 +75,7 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 		b.bytes = min(b.bytes, max(p.settings.maxBytes-held.bytes, 1))
 	}
 	carriedOut := false // an attempt was, perhaps
-	for over := false; !over && err == nil; over = b.answered(&got) {
+	for done := false; !done && err == nil; done = b.answered(&got) {
 		err = p.lifecycle.retry(p.outage, "fetch", func() (err error) {
 			sentAt, q.bytes, q.probe = time.Now(), b.bytes, b.bytes == 0
 			if got, err = p.store.fetch(p.lifecycle.redisCtx, p.caller, q); err != nil {

@@ -51,6 +51,3 @@ func (m *Message) attrs() slog.Attr {
 	}
 	return slog.Group("message", attrs...)
 }
-
-// attrsOf are those of several messages.
-func attrsOf(ds []*delivery) slog.Attr { return slog.Group("message", slog.Any("ids", idsOf(ds))) }

@@ -55,16 +55,16 @@ func noticeOfPoison(dead deadMessage) deadLetterNotice {
 
 // run calls the garbage handler until close, or until nobody waits for it any more.
 func (n *notices) run() {
-	over := false
+	done := false
 	defer func() {
-		if !over { // the user's function has ended this goroutine
+		if !done { // the user's function has ended this goroutine
 			n.running.Go(n.run)
 		}
 	}()
 	for {
 		notice, ok := n.waiting.one()
 		if !ok || n.lifecycle.forceCtx.Err() != nil {
-			over = true
+			done = true
 			return
 		}
 		n.settings.guard("garbage handler", notice.msg.attrs(), func() { n.settings.onGarbage(n.settings.base, notice.msg, notice.err) })

@@ -115,7 +115,7 @@ func sendReplyOf(r *reply, n int) (sendReply, error) {
 	return out, r.err("send")
 }
 
-// A fetchRequest is what a consumer asks for with a tick.
+// A fetchRequest is what a poll asks for.
 type fetchRequest struct {
 	want             int    // deliveries
 	rearm            bool   // set the alarm in any case
@@ -135,7 +135,7 @@ type fetchSettings struct {
 	garbageMax int
 }
 
-// A fetchReply is what one tick brought.
+// A fetchReply is what a poll brought.
 type fetchReply struct {
 	now, next int64 // server's clock, unix us; next 0: nothing is waiting
 	tags      []string

@@ -19,7 +19,7 @@ type outcome struct {
 	err      error         // last error, for the garbage handler
 }
 
-// settlement is what Redis is told of it.
+// settlement is the part of an outcome that goes to Redis.
 func (o *outcome) settlement() settlement {
 	return settlement{
 		tag: o.d.tag, id: o.d.id, key: o.d.key, number: o.d.number, kind: o.kind, failed: o.failures > o.d.failures,
@@ -74,15 +74,12 @@ func (s *settler) run() {
 // finish ends deliveries whose outcomes Redis has, or that are given up with err, and reports them. Settlements with an
 // index in void had no effect: the delivery was lost, or the message canceled.
 func (s *settler) finish(batch []outcome, void []int, err error) {
+	ds := make([]*delivery, len(batch))
 	for i := range batch {
-		s.leases.held.remove(batch[i].d)
+		ds[i] = batch[i].d
 	}
-	s.leases.freed.send()
+	s.leases.remove(ds...)
 	if err != nil {
-		ds := make([]*delivery, len(batch))
-		for i := range batch {
-			ds[i] = batch[i].d
-		}
 		s.settings.log.Error("delayqueue: gave up settling: those of these messages that are not settled will be delivered again when their leases have run out",
 			slog.Any("error", err), attrsOf(ds))
 		return
