@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -291,5 +292,48 @@ func TestRefusals(t *testing.T) {
 		if got := refusal(answer(text)); got != refused {
 			t.Errorf("%q: refused: %t", text, got)
 		}
+	}
+}
+
+// deadEnd is a network that swallows connections from some point on.
+type deadEnd struct {
+	on      atomic.Bool
+	dialing atomic.Int64
+	over    chan struct{} // ends what is under way, when the test does
+}
+
+func (d *deadEnd) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	if !d.on.Load() {
+		return new(net.Dialer).DialContext(ctx, "tcp", addr)
+	}
+	d.dialing.Add(1)
+	defer d.dialing.Add(-1)
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-d.over:
+		return nil, net.ErrClosed
+	}
+}
+
+// TestNetworkThatSwallowsConnections: the log says so soon, though no dial has failed often, and
+// a stop does not wait for the dials.
+func TestNetworkThatSwallowsConnections(t *testing.T) {
+	t.Parallel()
+	f, wire, _ := wired(t)
+	network := &deadEnd{over: make(chan struct{})}
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), Dialer: network.dial, DialTimeout: time.Second, DialerRetries: 1})
+	t.Cleanup(func() { _ = cli.Close() })
+	t.Cleanup(func() { close(network.over) })
+	q := f.queueOn(cli, func(string) bool { return true }).WithLease(500 * time.Millisecond)
+	done := q.StartConsume()
+	eventually(t, "it listens", func() bool { return q.current().wakeUps.answered.Load() > 0 || blockedClients(t, f) > 0 })
+	network.on.Store(true)
+	wire.Cut()
+	eventually(t, "the log says so", func() bool { return f.log.count("cannot work with Redis") == 1 })
+	q.StopConsume()
+	receive(t, "done closes", done)
+	if network.dialing.Load() == 0 { // each takes dialTime
+		t.Error("the stop waited for all dials")
 	}
 }

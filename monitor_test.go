@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -298,102 +297,6 @@ func monitorPages(f *fixture, m *Monitor) {
 	}
 	if len(seen) != n {
 		f.t.Errorf("%d of %d were listed", len(seen), n)
-	}
-}
-
-func monitorConsumers(f *fixture, m *Monitor) {
-	started, release := make(chan struct{}, 4), make(chan struct{})
-	q := f.queue(func(string) bool { started <- struct{}{}; <-release; return true }).WithConcurrent(3)
-	// One that died an hour ago, and something that nobody of ours wrote.
-	key := newStore(f.cli, "dq", f.name).keys.consumers
-	f.must(f.cli.HSet(ctxB, key,
-		"dead", fmt.Sprintf("%d 10000000 {}", time.Now().Add(-time.Hour).UnixMicro()), "rubbish", "x").Err())
-	begun := time.Now()
-	a, b := f.send(q, "a"), f.send(q, "b")
-	q.StartConsume()
-	receive(f.t, "one is handled", started)
-	receive(f.t, "the other is handled", started)
-	var c Consumer
-	eventually(f.t, "it says what it handles", func() bool {
-		cs, err := m.Consumers(ctxB)
-		if err != nil || len(cs) != 1 {
-			return false
-		}
-		c = cs[0]
-		return len(c.Handling) == 2
-	})
-	host, _ := os.Hostname()
-	ids := []string{c.Handling[0].ID, c.Handling[1].ID}
-	slices.Sort(ids)
-	if c.Host != host || c.PID != os.Getpid() || c.Concurrency != 3 || !slices.Equal(ids, []string{a.ID, b.ID}) || c.Since.Before(begun.Add(-time.Second)) ||
-		c.Since.After(c.Seen) || c.Handling[0].For < c.Handling[1].For || c.Handling[1].For < 0 || c.Handling[0].For > time.Since(begun) {
-		f.t.Errorf("%+v", c)
-	}
-	eventually(f.t, "the dead have vanished", func() bool { return f.cli.HLen(ctxB, key).Val() == 1 })
-	close(release)
-	f.must(q.Shutdown(ctxB))
-	if left := f.check().Consumers; len(left) != 0 {
-		f.t.Errorf("after the stop: %v", left)
-	}
-}
-
-func monitorHistory(f *fixture, m *Monitor) {
-	f.buried("a", "b")
-	q := f.queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *Message) error {
-		if msg.Failures == 0 {
-			return errBoom
-		}
-		return nil
-	})
-	q.StartConsume()
-	f.send(q, "c")
-	eventually(f.t, "all is settled", func() bool { return len(f.check().Messages) == 2 })
-	want := Tally{Sent: 3, Delivered: 4, Acked: 1, Failed: 3, Garbage: 2}
-	for _, by := range []Span{Hourly, Daily} {
-		tallies, err := m.History(ctxB, by, 2) // 2: the hour may have changed meanwhile
-		f.must(err)
-		var sum Tally
-		for _, t := range tallies {
-			sum = Tally{Sent: sum.Sent + t.Sent, Delivered: sum.Delivered + t.Delivered, Acked: sum.Acked + t.Acked,
-				Failed: sum.Failed + t.Failed, Lost: sum.Lost + t.Lost, Garbage: sum.Garbage + t.Garbage}
-		}
-		if last := tallies[1].Start; sum != want || len(tallies) != 2 || last.Sub(tallies[0].Start) != time.Duration(by)*time.Hour || time.Since(last) > time.Duration(by)*time.Hour {
-			f.t.Errorf("by %d hours: %+v, want %+v", by, tallies, want)
-		}
-	}
-	for by, want := range map[Span]int{Hourly: 48, Daily: 30} {
-		if tallies, err := m.History(ctxB, by, 10_000); err != nil || len(tallies) != want {
-			f.t.Errorf("by %d hours: %d, %v; want %d", by, len(tallies), err, want)
-		}
-	}
-	if _, err := m.History(ctxB, 7, 1); !errors.Is(err, ErrBadOption) {
-		f.t.Errorf("by 7 hours: %v", err)
-	}
-}
-
-func monitorQueues(f *fixture, _ *Monitor) {
-	prefix := `odd*?[\]` + strings.ReplaceAll(f.name, ":", "_")
-	var made []string
-	for i := range 3 {
-		name := fmt.Sprint("q:", i)
-		q := NewQueue(name, f.cli, nil, UseCustomPrefix(prefix))
-		_, err := q.Send(ctxB, "x", inAnHour)
-		f.must(err)
-		made = append(made, name)
-		f.t.Cleanup(func() { _ = NewMonitor(name, f.cli, UseCustomPrefix(prefix)).DeleteQueue(ctxB, true) })
-	}
-	other := NewQueue("other", f.cli, nil, UseCustomPrefix(prefix+"x"))
-	_, err := other.Send(ctxB, "x", inAnHour)
-	f.must(err)
-	f.t.Cleanup(func() { _ = NewMonitor("other", f.cli, UseCustomPrefix(prefix+"x")).DeleteQueue(ctxB, true) })
-	var found []string
-	for name, err := range Queues(ctxB, f.cli, UseCustomPrefix(prefix)) {
-		f.must(err)
-		found = append(found, name)
-	}
-	slices.Sort(found)
-	if !slices.Equal(found, made) {
-		f.t.Errorf("found %q, want %q", found, made)
 	}
 }
 

@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,9 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
 )
 
 // TestOutageAlmostAsLongAsTheLease: handlers that run through it are not handed out again,
@@ -132,38 +132,6 @@ func TestKeysVanish(t *testing.T) {
 	}
 }
 
-// TestReadOnlyForAMoment: a send that meets a replica is repeated, for the server may just be
-// changing places.
-func TestReadOnlyForAMoment(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
-	admin := server.Client(t)
-	ctx := context.Background()
-	if err := admin.Do(ctx, "replicaof", "127.0.0.1", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	var refusals atomic.Int64
-	cli := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { _ = cli.Close() })
-	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		err := next(ctx, cmd)
-		if err != nil && redis.HasErrorPrefix(err, "READONLY") {
-			refusals.Add(1)
-			if err := admin.Do(ctx, "replicaof", "no", "one").Err(); err != nil {
-				t.Error(err)
-			}
-		}
-		return err
-	}))
-	if _, err := f.queueOn(cli, nil).Send(ctx, "x", WithDelay(time.Hour)); err != nil {
-		t.Errorf("Send: %v", err)
-	}
-	if refusals.Load() == 0 || len(f.check().Pending) != 1 {
-		t.Errorf("%d refusals, %d messages pending, want some and 1", refusals.Load(), len(f.check().Pending))
-	}
-}
-
 // TestOutageLog: an outage is in the log once, however many calls fail, and it is over when all of them work again.
 func TestOutageLog(t *testing.T) {
 	log := &logBuffer{}
@@ -193,5 +161,213 @@ func TestOutageLog(t *testing.T) {
 		if (o.cause() != nil) != (step.err != nil || i == 5 || i == 6) {
 			t.Errorf("step %d: the cause is %v", i, o.cause())
 		}
+	}
+}
+
+// TestMidRun covers a restart of Redis, dropped connections and SCRIPT FLUSH under load:
+// logged once, and consuming goes on by itself.
+func TestMidRun(t *testing.T) {
+	t.Parallel()
+	const outage = 1500 * time.Millisecond // how long Redis is away
+	for name, c := range map[string]struct {
+		fault   func(ctx context.Context, server *redistest.Server, wire *redistest.Wire, admin *redis.Client)
+		outages int
+	}{
+		"Redis restarts": {func(_ context.Context, server *redistest.Server, _ *redistest.Wire, _ *redis.Client) {
+			server.Kill()
+			time.Sleep(outage)
+			server.Restart(t)
+		}, 1},
+		"connections drop": {func(_ context.Context, _ *redistest.Server, wire *redistest.Wire, _ *redis.Client) {
+			wire.Cut()
+			time.Sleep(outage)
+			wire.Mend()
+		}, 1},
+		"SCRIPT FLUSH": {func(ctx context.Context, _ *redistest.Server, _ *redistest.Wire, admin *redis.Client) {
+			for range 5 {
+				if err := admin.ScriptFlush(ctx).Err(); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+			wire := redistest.NewWire(t, server.Addr())
+			f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+			cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), DialerRetries: 1})
+			t.Cleanup(func() { _ = cli.Close() })
+			var got tally
+			q := f.queueOn(cli, nil).WithConcurrent(4).WithHandler(func(_ context.Context, msg *Message) error {
+				got.add(msg.Payload)
+				if msg.Failures > 0 {
+					t.Errorf("message %s used a retry", msg.Payload)
+				}
+				return nil
+			})
+			q.StartConsume()
+			const n = 400
+			var accepted atomic.Int64
+			sent := make(chan struct{})
+			go func() {
+				defer close(sent)
+				for i := range n {
+					if err := q.SendDelayMsg(strconv.Itoa(i), time.Duration(i%50)*time.Millisecond); err != nil {
+						t.Errorf("send %d: %v", i, err)
+					}
+					accepted.Add(1)
+				}
+			}()
+			reaches(t, "half is sent", n/2+1, func() int { return int(accepted.Load()) })
+			c.fault(ctx, server, wire, server.Client(t))
+			reaches(t, "all sends return", n, func() int { return int(accepted.Load()) })
+			receive(t, "the sender ends", sent)
+			f.drained()
+			if distinct, _ := got.counts(); distinct != n {
+				t.Errorf("%d of %d are handled", distinct, n)
+			}
+			// What sends and what consumes each say it.
+			eventually(t, "the ends are in the log", func() bool {
+				return f.log.count("working with Redis again") == max(2*c.outages, f.log.count("cannot work with Redis"))
+			})
+			// An attempt without an answer in time is an outage too, of a machine that stands still.
+			const away, slow = "cannot work with Redis", "within "
+			all, ofSends := f.log.count(away), f.log.count(away, "call=send")
+			if all < 2*c.outages || ofSends < c.outages || all-f.log.count(away, slow) > 2*c.outages || ofSends-f.log.count(away, "call=send", slow) > c.outages {
+				t.Errorf("%d outages in the log, %d of them of sends, want %d of sends and as many of the consumer", all, ofSends, c.outages)
+			}
+			if _, total := got.counts(); total != n {
+				t.Errorf("handled %d times, want %d: the data was kept", total, n)
+			}
+		})
+	}
+}
+
+func TestFlushAllUnderRunningConsumers(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	started, release, finished := make(chan string, 3), make(chan struct{}), make(chan string, 3)
+	q := f.queue(func(payload string) bool {
+		started <- payload
+		if payload == "running" {
+			<-release
+		}
+		finished <- payload
+		return true
+	}).WithConcurrent(2).WithLease(time.Minute) // no renewal notices
+	q.StartConsume()
+	f.send(q, "running")
+	receive(t, "it runs", started)
+	f.send(q, "waiting", WithDelay(time.Hour))
+	if err := f.cli.FlushAll(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	close(release)
+	receive(t, "what was running finishes", finished)
+	eventually(t, "its settlement is void", func() bool { return f.log.count("came too late") == 1 })
+	f.send(q, "new", WithDelay(20*time.Millisecond))
+	if p := receive(t, "new messages work", started); p != "new" {
+		t.Errorf("got %q", p)
+	}
+	eventually(t, "it is settled", func() bool { return len(f.check().Messages) == 0 })
+}
+
+// TestOutageLongerThanTheLease: handlers that run right through it are not handed out again. Their contexts end with
+// the leases, as far as those are known; what they return counts all the same.
+func TestOutageLongerThanTheLease(t *testing.T) {
+	t.Parallel()
+	f, wire, _ := wired(t)
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), DialerRetries: 1})
+	t.Cleanup(func() { _ = cli.Close() })
+	const lease = 2 * time.Second
+	var runs tally
+	release, causes := make(chan struct{}), make(chan error, 4)
+	handler := func(ctx context.Context, msg *Message) error {
+		runs.add(msg.Payload)
+		<-ctx.Done()
+		causes <- context.Cause(ctx)
+		<-release
+		if msg.Payload == "0" && runs.of("0") == 1 {
+			return ctx.Err() // no failure of its own
+		}
+		return nil
+	}
+	for range 2 {
+		f.queueOn(cli, nil).WithLease(lease).WithConcurrent(3).WithHandler(handler).StartConsume()
+	}
+	q := f.queue(nil)
+	for i := range 4 {
+		f.send(q, strconv.Itoa(i), WithRetryCount(0))
+	}
+	eventually(t, "all run", func() bool { n, _ := runs.counts(); return n == 4 })
+	wire.Cut()
+	for range 4 {
+		if cause := receive(t, "its context ends", causes); !errors.Is(cause, ErrDeliveryLost) {
+			t.Errorf("its context ends for %v", cause)
+		}
+	}
+	wire.Mend()
+	eventually(t, "the leases are renewed", func() bool {
+		state := f.check()
+		ok := len(state.Unack) == 4
+		for _, e := range state.Unack {
+			ok = ok && e.Score > state.Now
+		}
+		return ok
+	})
+	close(release)
+	eventually(t, "the one that failed for its context is handed out again", func() bool { return runs.of("0") == 2 })
+	wire.Cut() // its context waits for that
+	receive(t, "its context ends", causes)
+	wire.Mend()
+	eventually(t, "all are acked", func() bool { return len(f.check().Messages) == 0 })
+	if _, total := runs.counts(); total != 5 {
+		t.Errorf("handled %d times, want 5", total)
+	}
+}
+
+// TestOutageIsNoRoundTrip: after it, no more is fetched ahead than before.
+func TestOutageIsNoRoundTrip(t *testing.T) {
+	t.Parallel()
+	f, wire, _ := wired(t)
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), DialerRetries: 1})
+	t.Cleanup(func() { _ = cli.Close() })
+	var handled, most, longest atomic.Int64
+	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		begun := time.Now()
+		err := next(ctx, cmd)
+		if err == nil {
+			longest.Store(max(longest.Load(), int64(time.Since(begun))))
+		}
+		return err
+	}))
+	q := f.queueOn(cli, nil)
+	q.WithHandler(func(context.Context, *Message) error {
+		most.Store(max(most.Load(), q.current().workers.unhandled.Load()))
+		time.Sleep(5 * time.Millisecond)
+		handled.Add(1)
+		return nil
+	})
+	sender := f.queue(nil)
+	send := func(n int) {
+		t.Helper()
+		if _, err := sender.SendBatch(context.Background(), make([]Outgoing, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(20)
+	q.StartConsume()
+	eventually(t, "20 are handled", func() bool { return handled.Load() == 20 })
+	wire.Cut()
+	time.Sleep(2 * time.Second) // the outage
+	send(200)
+	wire.Mend()
+	eventually(t, "the rest is handled", func() bool { return handled.Load() == 220 })
+	if n, trip := most.Load(), time.Duration(longest.Load()); n > 60+4*int64(trip/(5*time.Millisecond)) {
+		t.Errorf("one worker of 5 ms held %d messages, with round trips of %v at most", n, trip)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,5 +110,37 @@ func TestRepeatedSendIsNotReplicated(t *testing.T) {
 	}
 	if n := len(f.check().Pending); n != 4 {
 		t.Errorf("%d messages, want 4", n)
+	}
+}
+
+// TestReadOnlyForAMoment: a send that meets a replica is repeated, for the server may just be
+// changing places.
+func TestReadOnlyForAMoment(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	admin := server.Client(t)
+	ctx := context.Background()
+	if err := admin.Do(ctx, "replicaof", "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var refusals atomic.Int64
+	cli := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { _ = cli.Close() })
+	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		err := next(ctx, cmd)
+		if err != nil && redis.HasErrorPrefix(err, "READONLY") {
+			refusals.Add(1)
+			if err := admin.Do(ctx, "replicaof", "no", "one").Err(); err != nil {
+				t.Error(err)
+			}
+		}
+		return err
+	}))
+	if _, err := f.queueOn(cli, nil).Send(ctx, "x", WithDelay(time.Hour)); err != nil {
+		t.Errorf("Send: %v", err)
+	}
+	if refusals.Load() == 0 || len(f.check().Pending) != 1 {
+		t.Errorf("%d refusals, %d messages pending, want some and 1", refusals.Load(), len(f.check().Pending))
 	}
 }

@@ -101,3 +101,31 @@ func TestStopHandsTheAlarmOnTwice(t *testing.T) {
 		})
 	}
 }
+
+// TestStopWithRedisAway: done closes after one lease of trying, and the log names what was
+// not settled.
+func TestStopWithRedisAway(t *testing.T) {
+	t.Parallel()
+	f, wire, _ := wired(t)
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), DialerRetries: 1})
+	t.Cleanup(func() { _ = cli.Close() })
+	started, release := make(chan struct{}), make(chan struct{})
+	q := f.queueOn(cli, nil).WithLease(2 * time.Second).WithHandler(func(context.Context, *Message) error {
+		close(started)
+		<-release
+		return nil
+	})
+	info := f.send(q, "x")
+	done := q.StartConsume()
+	receive(t, "it starts", started)
+	wire.Cut()
+	q.StopConsume()
+	close(release)
+	receive(t, "done closes", done)
+	if f.log.count(info.ID) == 0 || f.log.count("gave up settling") != 1 {
+		t.Error("the log does not name what was not settled")
+	}
+	if where := f.where(info.ID); where != "unack" {
+		t.Errorf("the message is %s, want unack until its lease runs out", where)
+	}
+}
