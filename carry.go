@@ -18,13 +18,15 @@ import (
 
 // A batch is what one script call carries. It is guarded by flights.sendMu.
 type batch struct {
-	msgs    []*outgoing
-	gate    *gate // of the last attempt; nil before the first
-	first   gate
-	one     [1]*outgoing  // room for msgs
-	reached bool          // an attempt may have been carried out, nobody knows
-	staying int           // messages whose callers have not left
-	empty   chan struct{} // closes when nobody stays; nil: nobody wants to know
+	msgs     []*outgoing
+	gate     *gate // of the last attempt; nil before the first
+	first    gate
+	one      [1]*outgoing   // room for msgs
+	plain    []*sendMessage // what the present attempt sends of msgs
+	onePlain [1]*sendMessage
+	reached  bool          // an attempt may have been carried out, nobody knows
+	staying  int           // messages whose callers have not left
+	empty    chan struct{} // closes when nobody stays; nil: nobody wants to know
 }
 
 // A gate is passed when an attempt is written to a connection, and never once it is closed. So whoever closes it
@@ -104,10 +106,14 @@ func (s *sending) attempt(c *caller, b *batch, n int) (last bool) {
 		b.gate = new(gate) // an attempt that was late may pass the one before
 	}
 	b.gate.call, c.gate = c.n, b.gate
+	b.plain = slices.Grow(b.onePlain[:0], len(b.msgs))
+	for _, m := range b.msgs {
+		b.plain = append(b.plain, &m.sendMessage)
+	}
 	s.sendMu.Unlock()
 
 	begun := time.Now()
-	out, err := s.store.send(context.Background(), c, b.msgs, s.replicas, s.replicaTimeout)
+	out, err := s.store.send(context.Background(), c, sendRequest{b.plain, s.replicas, s.replicaTimeout})
 	if err == nil || errors.Is(err, ErrNotReplicated) {
 		s.land(b, out, err)
 		return true

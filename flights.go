@@ -47,10 +47,7 @@ const (
 
 // outgoing is a message on its way to Redis.
 type outgoing struct {
-	id   string
-	when when
-	text string // its envelope, as encode makes it
-	key  string
+	sendMessage
 
 	// From here on guarded by flights.sendMu until the call is done.
 	call   *sendCall // nil: it has its outcome, or its caller has left

@@ -79,7 +79,7 @@ func FuzzReply(f *testing.F) {
 		f.Add(strings.Join(reply, "\n"))
 	}
 	outcomes := []settlement{ack("a"), ends(outcomeGarbage, "2:b", 1, 0, "x", "key"), ends(outcomeRetry, "3:c", 0, 0, "")}
-	batch := []*outgoing{msg("a", 0), msg("b", 0, keyed("k")), msg("c", time.Hour)}
+	batch := []*sendMessage{msg("a", 0), msg("b", 0, keyed("k")), msg("c", time.Hour)}
 	f.Fuzz(func(t *testing.T, raw string) {
 		reply := strings.Split(raw, "\n")
 		ctx, s := context.Background(), newStore(answering{reply: reply}, "dq", "q")
@@ -89,7 +89,7 @@ func FuzzReply(f *testing.F) {
 			}
 			return err != nil
 		}
-		if out, err := s.send(ctx, &caller{}, batch, 0, 0); !bad(err) {
+		if out, err := s.send(ctx, &caller{}, sendRequest{messages: batch}); !bad(err) {
 			for i := range out.refused {
 				if i < 0 || i >= len(batch) {
 					t.Errorf("%v: message %d of %d is refused", reply, i, len(batch))

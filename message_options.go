@@ -2,7 +2,6 @@ package delayqueue
 
 import (
 	"fmt"
-	"strconv"
 	"time"
 )
 
@@ -20,14 +19,6 @@ type draft struct {
 type when struct {
 	us      int64
 	instant bool
-}
-
-// String is the send script's argument: for an instant nothing, for that is in the envelope.
-func (w when) String() string {
-	if w.instant {
-		return ""
-	}
-	return strconv.FormatInt(w.us, 10)
 }
 
 // alike says whether two messages can be in one run of a send.

@@ -178,23 +178,23 @@ func TestDefaultRetryCount(t *testing.T) {
 
 // TestDelayed: rounded up to microseconds, for a message is never early; bounded on both sides.
 func TestDelayed(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		math.MinInt64:                "0",
-		-time.Nanosecond:             "0",
-		0:                            "0",
-		time.Nanosecond:              "",
-		999 * time.Nanosecond:        "",
-		time.Microsecond:             "1",
-		time.Microsecond + 1:         "2",
-		time.Second - 1:              "1000000",
-		1500 * time.Microsecond:      "1500",
-		maxDelay - time.Nanosecond:   "4730400000000000",
-		150 * 365 * 24 * time.Hour:   "4730400000000000",
-		maxDelay + time.Nanosecond:   "",
-		time.Duration(math.MaxInt64): "",
+	for d, want := range map[time.Duration]int64{
+		math.MinInt64:                0,
+		-time.Nanosecond:             0,
+		0:                            0,
+		time.Nanosecond:              -1,
+		999 * time.Nanosecond:        -1,
+		time.Microsecond:             1,
+		time.Microsecond + 1:         2,
+		time.Second - 1:              1000000,
+		1500 * time.Microsecond:      1500,
+		maxDelay - time.Nanosecond:   4730400000000000,
+		150 * 365 * 24 * time.Hour:   4730400000000000,
+		maxDelay + time.Nanosecond:   -1,
+		time.Duration(math.MaxInt64): -1,
 	} {
-		if w, err := delayed(d); err == nil && (w.String() != want || w.instant) || (want == "") != errors.Is(err, ErrBadOption) {
-			t.Errorf("delay %v: %q, %v; want %q", d, w, err, want)
+		if w, err := delayed(d); err == nil && w != (when{us: want}) || (want < 0) != errors.Is(err, ErrBadOption) {
+			t.Errorf("delay %v: %+v, %v; want %d", d, w, err, want)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func TestBadReplies(t *testing.T) {
 	}{
 		"send": {
 			func(s *store) error {
-				_, err := s.send(ctx, newCaller(), []*outgoing{msg("a", 0), msg("b", 0)}, 0, 0)
+				_, err := s.send(ctx, newCaller(), sendRequest{messages: []*sendMessage{msg("a", 0), msg("b", 0)}})
 				return err
 			},
 			[][]string{list("5", ""), list("5", "1=a 2=b ")},

@@ -23,6 +23,29 @@ const (
 	maxBatchBytes = 1 << 20
 )
 
+// A sendMessage is a message as it is sent.
+type sendMessage struct {
+	id   string
+	key  string
+	when when
+	text string // its envelope, as encode makes it
+}
+
+// delay is what the scripts are told of it: nothing for an instant, for that is in the envelope.
+func (m *sendMessage) delay() any {
+	if m.when.instant {
+		return ""
+	}
+	return &m.when.us
+}
+
+// A sendRequest is a batch, and how many replicas are to confirm it within what time.
+type sendRequest struct {
+	messages []*sendMessage
+	replicas int
+	timeout  time.Duration
+}
+
 // A sendReply is what became of a batch.
 type sendReply struct {
 	now     int64          // unix us of the call that stored it
@@ -32,28 +55,25 @@ type sendReply struct {
 // singleBytes is how long a message may be that is sent by the script single.
 const singleBytes = 2048
 
-// sentSingly says whether the script single is enough for a batch.
-func sentSingly(batch []*outgoing) bool {
-	return len(batch) == 1 && batch[0].key == "" && len(batch[0].text) <= singleBytes-envelopeHead
+// single says whether that script is enough.
+func (q *sendRequest) single() bool {
+	m := q.messages[0]
+	return q.replicas == 0 && len(q.messages) == 1 && m.key == "" && len(m.text) <= singleBytes-envelopeHead
 }
 
 // send stores messages; it is one attempt of the caller's present call.
-func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas int, timeout time.Duration) (sendReply, error) {
-	if replicas > 0 {
-		r, err := s.runOnReplicas(ctx, sendScript, sendArgs(c, batch), replicas, timeout)
+func (s *store) send(ctx context.Context, c *caller, q sendRequest) (sendReply, error) {
+	if q.replicas > 0 {
+		r, err := s.runOnReplicas(ctx, sendScript, q.args(c), q.replicas, q.timeout)
 		if err != nil && !errors.Is(err, ErrNotReplicated) {
 			return sendReply{}, err
 		}
-		out, bad := sendReplyOf(r, len(batch))
+		out, bad := r.stored(len(q.messages))
 		return out, errors.Join(bad, err)
 	}
-	if sentSingly(batch) {
-		m := batch[0]
-		var delay any = &m.when.us
-		if m.when.instant {
-			delay = "" // it is in the envelope
-		}
-		now, err := eval(ctx, s, singleScript, []any{&c.id, c.number(), delay, &m.id, &m.text}, redis.NewIntCmd)
+	if q.single() {
+		m := q.messages[0]
+		now, err := eval(ctx, s, singleScript, []any{&c.id, c.number(), m.delay(), &m.id, &m.text}, redis.NewIntCmd)
 		if err != nil {
 			return sendReply{}, err
 		}
@@ -64,32 +84,22 @@ func (s *store) send(ctx context.Context, c *caller, batch []*outgoing, replicas
 			return sendReply{now: now.Val()}, nil
 		}
 	}
-	r, err := s.run(ctx, sendScript, sendArgs(c, batch))
+	r, err := s.run(ctx, sendScript, q.args(c))
 	if err != nil {
 		return sendReply{}, err
 	}
-	return sendReplyOf(r, len(batch))
+	return r.stored(len(q.messages))
 }
 
-// forget forgets some callers that are heard of no more, and says how many.
-func (s *store) forget(ctx context.Context) (int, error) {
-	r, err := s.run(ctx, forgetScript, nil)
-	if err != nil {
-		return 0, err
-	}
-	n := r.number()
-	return n, r.err("forget")
-}
-
-func sendArgs(c *caller, batch []*outgoing) []any {
-	keyed := slices.ContainsFunc(batch, func(m *outgoing) bool { return m.key != "" })
-	args := append(make([]any, 0, 5+2*len(batch)), c.id, c.number(), keyed)
-	for rest := batch; len(rest) > 0; {
+func (q *sendRequest) args(c *caller) []any {
+	keyed := slices.ContainsFunc(q.messages, func(m *sendMessage) bool { return m.key != "" })
+	args := append(make([]any, 0, 5+2*len(q.messages)), c.id, c.number(), keyed)
+	for rest := q.messages; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].when.alike(rest[0].when) {
 			n++
 		}
-		args = append(args, rest[0].when.String(), n)
+		args = append(args, rest[0].delay(), n)
 		for _, m := range rest[:n] {
 			args = append(args, &m.id, &m.text)
 		}
@@ -98,9 +108,10 @@ func sendArgs(c *caller, batch []*outgoing) []any {
 	return args
 }
 
-// sendReplyOf reads the reply to a send of n messages.
-func sendReplyOf(r *reply, n int) (sendReply, error) {
-	out := sendReply{now: r.instant()}
+// stored reads the reply to a send of n messages.
+func (r *reply) stored(n int) (sendReply, error) {
+	var out sendReply
+	out.now = r.instant()
 	for _, pair := range strings.Fields(r.text()) {
 		text, holder, ok := strings.Cut(pair, "=")
 		i, err := strconv.Atoi(text)
@@ -113,6 +124,16 @@ func sendReplyOf(r *reply, n int) (sendReply, error) {
 		out.refused[i-1] = holder
 	}
 	return out, r.err("send")
+}
+
+// forget forgets some callers that are heard of no more, and says how many.
+func (s *store) forget(ctx context.Context) (int, error) {
+	r, err := s.run(ctx, forgetScript, nil)
+	if err != nil {
+		return 0, err
+	}
+	n := r.number()
+	return n, r.err("forget")
 }
 
 // A fetchRequest is what a poll asks for.

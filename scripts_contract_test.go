@@ -82,7 +82,7 @@ func TestScriptWrongType(t *testing.T) {
 			c := newCaller()
 			c.next()
 			return func() error {
-				_, err := r.store.send(ctx, c, []*outgoing{msg("a", 0, keyed("k")), msg("b", 0)}, 0, 0)
+				_, err := r.store.send(ctx, c, sendRequest{messages: []*sendMessage{msg("a", 0, keyed("k")), msg("b", 0)}})
 				return err
 			}
 		}},
@@ -91,7 +91,7 @@ func TestScriptWrongType(t *testing.T) {
 			c := newCaller()
 			c.next()
 			return func() error {
-				_, err := r.store.send(ctx, c, []*outgoing{msg("a", 0)}, 0, 0)
+				_, err := r.store.send(ctx, c, sendRequest{messages: []*sendMessage{msg("a", 0)}})
 				return err
 			}
 		}},

@@ -56,7 +56,7 @@ func TestScriptCosts(t *testing.T) {
 	}
 	// These are made anew for each row.
 	var r *rig
-	send := func(ms ...*outgoing) { r.send(newCaller(), ms...) }
+	send := func(ms ...*sendMessage) { r.send(newCaller(), ms...) }
 	fetch := func(want int) {
 		t.Helper()
 		c := newCaller()
@@ -66,7 +66,7 @@ func TestScriptCosts(t *testing.T) {
 		}
 	}
 	// due makes n messages that are due alike.
-	due := func(n int, d time.Duration, keys ...string) (ms []*outgoing) {
+	due := func(n int, d time.Duration, keys ...string) (ms []*sendMessage) {
 		for i := range n {
 			ms = append(ms, msg(fmt.Sprint("m", i), d, func(e *envelope) {
 				for _, key := range keys {

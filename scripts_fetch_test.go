@@ -291,7 +291,7 @@ func TestScriptFetch(t *testing.T) {
 			r.equal("trimmed", r.fetch(newCaller(), 0).trimmed, 1)
 		}, "garbage g5@5s fail g5=2/1/0@5s"},
 		"much garbage over its room": {func(r *rig) {
-			var ms []*outgoing
+			var ms []*sendMessage
 			var dead []settlement
 			for i := range 350 {
 				name := fmt.Sprintf("g%03d", i)
@@ -378,7 +378,7 @@ func TestScriptFetch(t *testing.T) {
 // dueInBoth makes p messages due in pending and r in retry, and lets a second pass.
 func dueInBoth(r *rig, p, q int) {
 	r.t.Helper()
-	var ms []*outgoing
+	var ms []*sendMessage
 	var outcomes []settlement
 	for i := range q {
 		ms = append(ms, msg("r"+strconv.Itoa(i+1), 0))

@@ -128,7 +128,7 @@ func TestScriptManyOnTheirLastChance(t *testing.T) {
 	t.Parallel()
 	const n = 1500
 	onBoth(t, func(r *rig) {
-		var ms []*outgoing
+		var ms []*sendMessage
 		for i := range n {
 			ms = append(ms, msg(fmt.Sprintf("m%04d", i), 0))
 		}

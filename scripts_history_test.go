@@ -31,7 +31,7 @@ func TestHistoryIsExact(t *testing.T) {
 		}
 		want("nothing", Tally{})
 		sender, consumer, settler := newCaller(), newCaller(), newCaller()
-		ms := []*outgoing{msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0)}
+		ms := []*sendMessage{msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0)}
 		r.send(sender, ms...)
 		r.sendAgain(sender, ms...)
 		want("no consumer yet", Tally{Sent: 4})

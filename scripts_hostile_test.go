@@ -24,7 +24,7 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 		}
 	}
 	for range 2 { // the second time, as a repeat
-		_, err := r.store.send(ctx, c, []*outgoing{msg(name("a"), 0), msg(name("b"), time.Second, keyed(name("k")))}, 0, 0)
+		_, err := r.store.send(ctx, c, sendRequest{messages: []*sendMessage{msg(name("a"), 0), msg(name("b"), time.Second, keyed(name("k")))}})
 		try("send", err)
 	}
 	c.next()

@@ -32,7 +32,7 @@ func TestScriptFetchLosses(t *testing.T) {
 			r.tickTo(11 * time.Second)
 		}, "retry 3:a@11s~11.5s fail a=3/1/1@11s!x_y wake 11s~11.5s"},
 		"several lost together come back apart": {func(r *rig) {
-			var ms []*outgoing
+			var ms []*sendMessage
 			for i := range 40 {
 				ms = append(ms, msg("m"+strconv.Itoa(i), 0))
 			}
@@ -247,7 +247,7 @@ func TestScriptFetchLosses(t *testing.T) {
 // lostTwice makes messages lose two leases, the second time together, so that each is on its last chance.
 func lostTwice(r *rig, each ...string) {
 	r.t.Helper()
-	var ms []*outgoing
+	var ms []*sendMessage
 	for _, name := range each {
 		ms = append(ms, msg(name, 0))
 	}
@@ -285,7 +285,7 @@ func TestScriptFetchBounds(t *testing.T) {
 	t.Parallel()
 	const n = 2000
 	some := func(r *rig, prefix string, n int) {
-		var ms []*outgoing
+		var ms []*sendMessage
 		for i := range n {
 			ms = append(ms, msg(fmt.Sprintf("%s%04d", prefix, i), 0))
 		}
@@ -351,7 +351,7 @@ func TestScriptFetchBounds(t *testing.T) {
 					r.equal("calls", call >= n/100, true)
 					break
 				}
-				many := make([]*outgoing, 0, len(f.tags))
+				many := make([]*sendMessage, 0, len(f.tags))
 				for i := range f.tags {
 					many = append(many, msg(fmt.Sprintf("%02d%03d", call, i), 0))
 				}
@@ -453,7 +453,7 @@ func TestScriptFetchBounds(t *testing.T) {
 	t.Run("size of the dead", func(t *testing.T) {
 		onBoth(t, func(r *rig) {
 			r.with.maxLosses = 1
-			var ms []*outgoing
+			var ms []*sendMessage
 			for i := range 12 {
 				ms = append(ms, msg(fmt.Sprintf("d%02d", i), 0, sized(225<<10)))
 			}

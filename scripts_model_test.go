@@ -75,7 +75,7 @@ func (m *model) once(c caller, carryOut func() any) any {
 	return answer
 }
 
-func (m *model) send(batch []*outgoing) any {
+func (m *model) send(batch []*sendMessage) any {
 	out := sendReply{now: m.now}
 	var first int64
 	for i, o := range batch {

@@ -159,7 +159,7 @@ func (m *machine) sends(t *rapid.T) {
 	if len(m.msg) > 5*m.most {
 		return
 	}
-	batch := make([]*outgoing, rapid.IntRange(1, m.most).Draw(t, "n"))
+	batch := make([]*sendMessage, rapid.IntRange(1, m.most).Draw(t, "n"))
 	var due when
 	for i := range batch {
 		m.sent++
@@ -174,10 +174,10 @@ func (m *machine) sends(t *rapid.T) {
 		if rapid.IntRange(0, 7).Draw(t, "more if 7") == 7 {
 			e.ttl, e.headers = time.Second, map[string]string{"h": e.payload}
 		}
-		batch[i] = &outgoing{id: idOf(e.payload), key: e.key, when: due, text: e.encode(due)}
+		batch[i] = &sendMessage{id: idOf(e.payload), key: e.key, when: due, text: e.encode(due)}
 	}
 	m.call(t, func(t *rapid.T, c caller) {
-		got, err := m.store.send(context.Background(), &c, batch, 0, 0)
+		got, err := m.store.send(context.Background(), &c, sendRequest{messages: batch})
 		m.same(t, "send", got, err, m.once(c, func() any { return m.send(batch) }))
 	})
 }

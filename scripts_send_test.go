@@ -56,7 +56,7 @@ func TestScriptSend(t *testing.T) {
 			r.equal("big", r.read().Fields["big"], "")
 		}, "pending a@5s key k=a wake 5s"},
 		"repeated": {func(r *rig) {
-			c, batch := newCaller(), []*outgoing{msg("a", time.Second, keyed("k")), msg("b", 0, keyed("k")), msg("c", 3*time.Second)}
+			c, batch := newCaller(), []*sendMessage{msg("a", time.Second, keyed("k")), msg("b", 0, keyed("k")), msg("c", 3*time.Second)}
 			first := r.send(c, batch...)
 			for range 3 {
 				r.at(r.since(r.now) + 10*time.Second)
@@ -90,8 +90,8 @@ func TestScriptSend(t *testing.T) {
 			r.send(c, msg("a", time.Second))
 			r.send(c, msg("b", 2*time.Second, keyed("k")))
 			before := r.contents()
-			for _, m := range []*outgoing{msg("a", time.Second), msg("c", 0)} {
-				_, err := r.store.send(ctx, older(c), []*outgoing{m}, 0, 0)
+			for _, m := range []*sendMessage{msg("a", time.Second), msg("c", 0)} {
+				_, err := r.store.send(ctx, older(c), sendRequest{messages: []*sendMessage{m}})
 				r.tooLate(err)
 			}
 			r.equal("contents", r.contents(), before)
@@ -101,7 +101,7 @@ func TestScriptSend(t *testing.T) {
 			c.n = 8
 			r.send(c, msg("a", time.Second))
 			r.send(c, msg("b", time.Second)) // 10, which as text is before 9
-			_, err := r.store.send(ctx, older(c), []*outgoing{msg("c", 0)}, 0, 0)
+			_, err := r.store.send(ctx, older(c), sendRequest{messages: []*sendMessage{msg("c", 0)}})
 			r.tooLate(err)
 		}, "pending a@1s b@1s wake 1s"},
 		"callers do not mix": {func(r *rig) {
@@ -141,7 +141,7 @@ func TestScriptSend(t *testing.T) {
 			}
 		}, "pending a@1s key k=a wake 1s"},
 		"a full batch": {func(r *rig) {
-			var batch []*outgoing
+			var batch []*sendMessage
 			for i := range maxBatch {
 				batch = append(batch, msg("n"+strconv.Itoa(i), time.Duration(i)*time.Second, keyed("k"+strconv.Itoa(i%300))))
 			}
@@ -164,7 +164,7 @@ func TestScriptSend(t *testing.T) {
 func TestScriptSendRubbish(t *testing.T) {
 	cases := map[string]scriptCase{}
 	for _, rubbish := range []string{"x", "", "nan", "inf", "-inf", "-5", "1e300", "0x7ffffffffffff", "1.5"} {
-		for name, batch := range map[string][]*outgoing{
+		for name, batch := range map[string][]*sendMessage{
 			"alone": {msg("a", time.Second)}, "together": {msg("a", time.Second), msg("b", time.Second)},
 		} {
 			cases[name+" "+rubbish] = scriptCase{func(r *rig) {
@@ -223,7 +223,7 @@ func TestScriptSingleAfterAPause(t *testing.T) {
 			c := newCaller()
 			c.next()
 			m := msg(strconv.Itoa(i), time.Second)
-			got, err := eval(ctxB, r.store, singleScript, []any{c.id, c.n, m.when.String(), m.id, m.text}, redis.NewIntCmd)
+			got, err := eval(ctxB, r.store, singleScript, []any{c.id, c.n, m.delay(), m.id, m.text}, redis.NewIntCmd)
 			if err != nil || (got.Val() != 0) != (i == 0) {
 				r.t.Errorf("paused until %d, now %d: %v, %v", until, r.now, got, err)
 			}

@@ -35,7 +35,7 @@ func TestScriptSettle(t *testing.T) {
 			r.done(ack("2:a"))
 		}, ""},
 		"acks in bulk": {func(r *rig) {
-			var ms []*outgoing
+			var ms []*sendMessage
 			var acks []settlement
 			for i := range maxBatch {
 				ms = append(ms, msg(strconv.Itoa(i), 0))
@@ -169,6 +169,11 @@ func TestScriptSettle(t *testing.T) {
 			r.done(ends(outcomeRetry, "2:c", 0, 0, "")) // and whoever got it has settled it
 			r.equal("the repeat", r.settleAgain(c, batch...), []int{1})
 		}, "unack 2:b@11.000001s retry 3:c@2s garbage d@0s fail b=2/1/0@0s!x c=3/0/0@1s d=2/1/0@0s!x wake 2s"},
+		"in any order": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0, keyed("k")), msg("c", 0), msg("d", 0))
+			void := r.settle(newCaller(), ends(outcomeRetry, "x", 1, 0, ""), ack("a"), ends(outcomeRetry, "b", 1, 0, "", "k"), ack("y"), ack("c"), ack("z", "k"))
+			r.equal("void", void, []int{0, 3, 5})
+		}, "unack d@10.000001s retry 2:b@1s fail b=2/1/0@0s key k=b wake 1s"},
 		"an older call": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
 			c := newCaller()
@@ -270,7 +275,7 @@ func TestScriptExtend(t *testing.T) {
 			r.equal("the repeat", handed(r.fetchAgain(c, 2)), "b")
 		}, "unack a@10s b@11.000001s"},
 		"many": {func(r *rig) {
-			var ms []*outgoing
+			var ms []*sendMessage
 			var all []string
 			var want []leaseState
 			for i := range maxBatch {
@@ -495,7 +500,7 @@ func TestGarbageIsBounded(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		r.with.garbageMax = 100
 		for round := range 5 {
-			var ms []*outgoing
+			var ms []*sendMessage
 			var dead []settlement
 			for i := range maxBatch {
 				name := fmt.Sprint(round, ".", i)

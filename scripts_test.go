@@ -179,21 +179,21 @@ func names(text string) string {
 }
 
 // msg is a message that is due after d; its payload is its name unless rest says otherwise.
-func msg(name string, d time.Duration, rest ...func(*envelope)) *outgoing {
+func msg(name string, d time.Duration, rest ...func(*envelope)) *sendMessage {
 	return draftOf(name, when{us: d.Microseconds()}, rest)
 }
 
 // msgAt is due at an instant.
-func msgAt(name string, d time.Duration, rest ...func(*envelope)) *outgoing {
+func msgAt(name string, d time.Duration, rest ...func(*envelope)) *sendMessage {
 	return draftOf(name, when{us: rigBase + d.Microseconds(), instant: true}, rest)
 }
 
-func draftOf(name string, w when, rest []func(*envelope)) *outgoing {
+func draftOf(name string, w when, rest []func(*envelope)) *sendMessage {
 	e := envelope{payload: name, retries: 3}
 	for _, f := range rest {
 		f(&e)
 	}
-	return &outgoing{id: idOf(name), key: e.key, when: w, text: e.encode(w)}
+	return &sendMessage{id: idOf(name), key: e.key, when: w, text: e.encode(w)}
 }
 
 func keyed(key string) func(*envelope) { return func(e *envelope) { e.key = key } }
@@ -227,15 +227,15 @@ func older(c *caller) *caller { return &caller{id: c.id, n: c.n - 1} }
 
 // The calls. Each begins a new one; those with Again repeat the last.
 
-func (r *rig) send(c *caller, ms ...*outgoing) sendReply {
+func (r *rig) send(c *caller, ms ...*sendMessage) sendReply {
 	r.t.Helper()
 	c.next()
 	return r.sendAgain(c, ms...)
 }
 
-func (r *rig) sendAgain(c *caller, ms ...*outgoing) sendReply {
+func (r *rig) sendAgain(c *caller, ms ...*sendMessage) sendReply {
 	r.t.Helper()
-	out, err := r.store.send(context.Background(), c, ms, 0, 0)
+	out, err := r.store.send(context.Background(), c, sendRequest{messages: ms})
 	if err != nil {
 		r.t.Fatalf("send: %v", err)
 	}
@@ -243,7 +243,7 @@ func (r *rig) sendAgain(c *caller, ms ...*outgoing) sendReply {
 }
 
 // put sends, by a caller of its own, in batches.
-func (r *rig) put(ms ...*outgoing) {
+func (r *rig) put(ms ...*sendMessage) {
 	r.t.Helper()
 	for part := range slices.Chunk(ms, maxBatch) {
 		if out := r.send(newCaller(), part...); len(out.refused) > 0 || out.now != r.now {
@@ -307,7 +307,7 @@ func (r *rig) take(want string) *caller {
 }
 
 // hand sends messages that are due and hands them out.
-func (r *rig) hand(ms ...*outgoing) *caller {
+func (r *rig) hand(ms ...*sendMessage) *caller {
 	r.t.Helper()
 	r.put(ms...)
 	c := newCaller()

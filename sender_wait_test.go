@@ -129,7 +129,7 @@ func TestBoard(t *testing.T) {
 	call := func(name string, n, size int) *sendCall {
 		c := &sendCall{ctx: ctxB}
 		for range n {
-			c.msgs = append(c.msgs, &outgoing{key: name, text: strings.Repeat("x", size)})
+			c.msgs = append(c.msgs, &outgoing{sendMessage: sendMessage{key: name, text: strings.Repeat("x", size)}})
 		}
 		c.left = n
 		return c
