@@ -15,6 +15,7 @@ import (
 // makes one call at a time.
 type caller struct {
 	id   string
+	arg  any // id as an argument; nil: not made yet
 	n    int64
 	gate *gate // of the send that is made; nil lets everything pass
 }
@@ -24,6 +25,14 @@ func newCaller() *caller { return &caller{id: strings.ReplaceAll(uuid.NewString(
 // stale reports whether a call was refused because its caller seems to have made a later one. For a new call that means
 // that another program has written into state, and that all further calls of this caller would be refused too.
 func stale(err error) bool { return says(err, "DQSTALE") }
+
+// name is its id as an argument, which is made once.
+func (c *caller) name() any {
+	if c.arg == nil {
+		c.arg = c.id
+	}
+	return c.arg
+}
 
 // number is the number of its present call as an argument, which passes the gate if there is one.
 func (c *caller) number() any {
@@ -37,7 +46,7 @@ func (c *caller) number() any {
 func (c *caller) next() { c.n++ }
 
 func (c *caller) args(extra int) []any {
-	return append(make([]any, 0, 2+extra), c.id, c.n)
+	return append(make([]any, 0, 2+extra), c.name(), c.n)
 }
 
 // replaceIfStale makes c a new caller if another program has overwritten what state remembers of its last call. With

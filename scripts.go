@@ -73,7 +73,7 @@ func (s *store) send(ctx context.Context, c *caller, q sendRequest) (sendReply, 
 	}
 	if q.single() {
 		m := q.messages[0]
-		now, err := eval(ctx, s, singleScript, []any{&c.id, c.number(), m.delay(), &m.id, &m.text}, redis.NewIntCmd)
+		now, err := eval(ctx, s, singleScript, []any{c.name(), c.number(), m.delay(), &m.id, &m.text}, redis.NewIntCmd)
 		if err != nil {
 			return sendReply{}, err
 		}
@@ -93,7 +93,7 @@ func (s *store) send(ctx context.Context, c *caller, q sendRequest) (sendReply, 
 
 func (q *sendRequest) args(c *caller) []any {
 	keyed := slices.ContainsFunc(q.messages, func(m *sendMessage) bool { return m.key != "" })
-	args := append(make([]any, 0, 5+2*len(q.messages)), c.id, c.number(), keyed)
+	args := append(make([]any, 0, 5+2*len(q.messages)), c.name(), c.number(), keyed)
 	for rest := q.messages; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].when.alike(rest[0].when) {
