@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -39,8 +38,9 @@ type DelayQueue struct {
 // of processes, are one queue. The client stays the caller's to close, after the queue
 // has stopped. callback may be nil if the queue only sends, or if WithHandler follows.
 //
-// It panics if the name is empty or holds { or }, if cli is nil, or if it is a *redis.Ring: while one of
-// its servers is away a ring sends the queue's messages to another, where nobody looks for them afterwards.
+// It panics if the name is empty, holds { or }, or ends in a slash and digits (kept for the parts of a queue over
+// several slots); if cli is nil, or if it is a *redis.Ring: while one of its servers is away a ring sends the
+// queue's messages to another, where nobody looks for them afterwards.
 func NewQueue(name string, cli redis.UniversalClient, callback CallbackFunc, opts ...QueueOption) *DelayQueue {
 	q := &DelayQueue{sending: newSending("NewQueue", name, cli, opts), settings: defaultSettings(callback)}
 	q.sent = q.hint
@@ -55,8 +55,8 @@ func (s *taking) made() {
 }
 
 func newSending(call, name string, cli redis.UniversalClient, opts []QueueOption) sending {
-	if name == "" || strings.ContainsAny(name, "{}") {
-		panic(fmt.Sprintf("delayqueue: %s: name %q: a name needs at least one character and none of { }", call, name))
+	if !validName(name) {
+		panic(fmt.Sprintf("delayqueue: %s: name %q: %s", call, name, nameRule))
 	}
 	if v := reflect.ValueOf(cli); cli == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		panic(fmt.Sprintf("delayqueue: %s(%q): the Redis client is nil: make one with redis.NewClient", call, name))

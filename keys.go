@@ -1,5 +1,19 @@
 package delayqueue
 
+import (
+	"regexp"
+	"strings"
+)
+
+// nameRule says what a queue may be called. One queue over several slots will lie under a name for each part.
+const nameRule = "a name needs at least one character and none of { }, and must not end in a slash and digits, which is kept for the parts of a queue"
+
+var partName = regexp.MustCompile(`/[0-9]+$`)
+
+func validName(name string) bool {
+	return name != "" && !strings.ContainsAny(name, "{}") && !partName.MatchString(name)
+}
+
 // keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.
 type keys struct {
 	pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history string

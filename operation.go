@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // An operation is what a call for many was told, and how far it has come: all that is needed to continue it.
@@ -134,20 +132,6 @@ func (o *operation) isNew(m *MessageStatus, p place) bool {
 	default:
 		return false
 	}
-}
-
-// sentAt is the time in an id, us by the clock of the sender: version 7, with a fraction of the ms in the 12 bits
-// behind it, as idSource makes them. 0 if it is none.
-func sentAt(id string) int64 {
-	u, err := uuid.Parse(id)
-	if err != nil || u.Version() != 7 {
-		return 0
-	}
-	var ms int64
-	for _, b := range u[:6] {
-		ms = ms<<8 | int64(b)
-	}
-	return ms*1000 + (int64(u[6]&0xf)<<8|int64(u[7]))<<8/1000
 }
 
 // request is what to do to these of a page of so many.

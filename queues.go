@@ -137,7 +137,8 @@ func scanQueues(ctx context.Context, node *redis.Client, prefix string, found ch
 	}
 	pages := node.Scan(ctx, 0, globEscape(head)+"*"+globEscape(tail), 1000).Iterator()
 	for pages.Next(ctx) {
-		if !say(foundQueue{name: strings.TrimSuffix(strings.TrimPrefix(pages.Val(), head), tail)}) {
+		name := strings.TrimSuffix(strings.TrimPrefix(pages.Val(), head), tail)
+		if validName(name) && !say(foundQueue{name: name}) {
 			return
 		}
 	}

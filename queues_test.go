@@ -26,6 +26,11 @@ func monitorQueues(f *fixture, _ *Monitor) {
 	_, err := other.Send(ctxB, "x", inAnHour)
 	f.must(err)
 	f.t.Cleanup(func() { _ = NewMonitor("other", f.cli, UseCustomPrefix(prefix+"x")).DeleteQueue(ctxB, true) })
+	for _, name := range []string{"part/7", "a}b"} { // what no queue is called
+		key := "{" + prefix + ":" + name + "}:state"
+		f.must(f.cli.HSet(ctxB, key, "armed", 0).Err())
+		f.t.Cleanup(func() { f.cli.Del(ctxB, key) })
+	}
 	var found []string
 	for name, err := range Queues(ctxB, f.cli, UseCustomPrefix(prefix)) {
 		f.must(err)

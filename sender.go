@@ -1,16 +1,11 @@
 package delayqueue
 
 import (
-	"bufio"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"sync"
 	"time"
-
-	"github.com/google/uuid"
 )
 
 // noContext is how long a call without a context tries.
@@ -211,22 +206,4 @@ func fits(size int) error {
 		return fmt.Errorf("%w: %d bytes with its headers, at most %d", ErrPayloadTooLarge, size, maxPayload)
 	}
 	return nil
-}
-
-// idSource makes UUIDv7s from buffered random bytes.
-type idSource struct {
-	mu     sync.Mutex
-	random io.Reader
-}
-
-func newIDSource() idSource { return idSource{random: bufio.NewReader(rand.Reader)} }
-
-func (s *idSource) next() string {
-	s.mu.Lock()
-	id, err := uuid.NewV7FromReader(s.random)
-	s.mu.Unlock()
-	if err != nil {
-		panic(fmt.Sprintf("delayqueue: the system gives no random bytes: %v", err)) // crypto/rand never does this
-	}
-	return id.String()
 }

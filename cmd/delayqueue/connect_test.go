@@ -81,6 +81,7 @@ func TestAddressesThatDoNotAnswer(t *testing.T) {
 	w.refused(exitNoRedis, "a Cluster has no database 3", "queues", "--redis", "redis+cluster://:secret@"+s.Addr()+"/3")
 	w.refused(exitNoRedis, "unexpected option: spee", "queues", "--redis", w.url+"?spee=1")
 	w.refused(exitUsage, "is no name of a queue", "stats", "{x}")
+	w.refused(exitUsage, "is no name of a queue", "stats", "orders/1")
 	w.refused(exitUsage, "Did you mean this?\n\tstats", "stat")
 	w.refused(exitUsage, "unknown flag: --jsn", "stats", "--jsn")
 	w.prefix = "{x}"

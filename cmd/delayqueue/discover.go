@@ -92,7 +92,7 @@ func (a *app) discover(ctx context.Context, pages int, found func(name string)) 
 	seen := map[string]bool{}
 	s := search{pattern: globEscape(head) + "*" + globEscape(tail), pages: pages, found: func(key string) {
 		name := strings.TrimSuffix(strings.TrimPrefix(key, head), tail)
-		if !seen[name] {
+		if !seen[name] && validName(name) == nil {
 			seen[name] = true
 			found(name)
 		}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -125,9 +126,11 @@ func (a *app) connect(ctx context.Context) (err error) {
 	return err
 }
 
+var partName = regexp.MustCompile(`/[0-9]+$`)
+
 func validName(name string) error {
-	if name == "" || strings.ContainsAny(name, "{}") {
-		return fail(exitUsage, "%q is no name of a queue: it needs at least one character and none of { }", name)
+	if name == "" || strings.ContainsAny(name, "{}") || partName.MatchString(name) {
+		return fail(exitUsage, "%q is no name of a queue: it needs at least one character, none of { }, and no slash and digits at its end", name)
 	}
 	return nil
 }
