@@ -374,6 +374,12 @@ func TestHistories(t *testing.T) {
 		}
 	}
 
+	h.judge(f, sent, lease)
+}
+
+// judge wants what was done to each message to be a possible life of one, and everything to have been done to some.
+func (h *history) judge(f *fixture, sent []string, lease time.Duration) {
+	f.t.Helper()
 	end := h.now()
 	h.tell(sent, lease.Microseconds(), end)
 	s := f.check()
@@ -396,16 +402,16 @@ func TestHistories(t *testing.T) {
 		}
 		if !porcupine.CheckOperations(model, ops) {
 			slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
-			t.Errorf("message %s cannot have lived like this:", id)
+			f.t.Errorf("message %s cannot have lived like this:", id)
 			for _, op := range ops {
-				t.Logf("%d to %d: %+v", op.Call-h.began.UnixMicro(), op.Return-h.began.UnixMicro(), op.Input)
+				f.t.Logf("%d to %d: %+v", op.Call-h.began.UnixMicro(), op.Return-h.began.UnixMicro(), op.Input)
 			}
 		}
 	}
-	t.Log(count)
+	f.t.Log(count)
 	for _, what := range []what{didSend, didHandOut, mayHaveHanded, didSettle, wasVoid, didExtend, didIntercept, wasSeen} {
 		if count[what] == 0 {
-			t.Errorf("no message was %s", what)
+			f.t.Errorf("no message was %s", what)
 		}
 	}
 }
