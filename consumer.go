@@ -23,7 +23,6 @@ type consumer struct {
 	settings  settings // a copy, which does not change
 	store     *store   // over the library's own connections
 	lifecycle *lifecycle
-	outage    outage
 	poller    poller
 	wakeUps   *wakeListener
 	leases    leases
@@ -35,28 +34,24 @@ type consumer struct {
 func startConsumer(s *store, settings settings, ev *events, slots *workerSlots) *consumer {
 	c := &consumer{settings: settings, store: s.forConsumer(settings.lease)}
 	c.settings.log = settings.log.With(slog.String("queue", s.queue))
-	c.outage.log = c.settings.log
-	c.lifecycle = newLifecycle(settings.lease, func() bool { return c.workers.unhandled.Load() > 0 })
+	c.lifecycle = newLifecycle(settings.lease, c.settings.log, func() bool { return c.workers.unhandled.Load() > 0 })
 	c.wakeUps = newWakeListener(c.store)
 	freed := newSignal()
-	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, outage: &c.outage, freed: freed}
+	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, freed: freed}
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.settler = settler{
-		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, outage: &c.outage, events: ev,
+		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
 		leases: &c.leases, notices: &c.notices, caller: newCaller(),
 	}
 	c.workers = workers{settings: &c.settings, lifecycle: c.lifecycle, slots: slots, settler: &c.settler, freed: freed}
 	requested := fetchSettings{lease: settings.lease, maxLosses: settings.maxLosses, garbageAge: settings.garbageAge, garbageMax: settings.garbageMax}
 	c.poller = poller{
-		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, outage: &c.outage, events: ev,
+		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
 		workers: &c.workers, leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
 		freed: freed, hints: hints{changed: newSignal()}, caller: newCaller(),
 		requested: requested, agreed: requested, replyBytes: maxBatchBytes, since: time.Now(),
 		state: pollState{interval: min(settings.fetchInterval, settings.lease/3), wakeUps: true},
 	}
-	c.workers.buffer.init()
-	c.settler.outbox.init()
-	c.notices.waiting.init()
 	slots.assign(&c.workers)
 	go c.run()
 	return c

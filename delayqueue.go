@@ -165,7 +165,7 @@ func (q *DelayQueue) Shutdown(ctx context.Context) error {
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()
 	for _, c := range consumers {
-		if c.leases.held.totals().deliveries == 0 || c.outage.cause() != nil {
+		if c.leases.held.totals().deliveries == 0 || c.lifecycle.outage.cause() != nil {
 			continue // nothing to release, or nobody to take it
 		}
 		select {
@@ -176,7 +176,7 @@ func (q *DelayQueue) Shutdown(ctx context.Context) error {
 	if running > 0 {
 		why = fmt.Sprintf("%d handlers were still running", running)
 	}
-	if err := consumers[0].outage.cause(); err != nil {
+	if err := consumers[0].lifecycle.outage.cause(); err != nil {
 		why += fmt.Sprintf(" (without Redis: %v)", err)
 	}
 	return fmt.Errorf("delayqueue: queue %q: shutdown: %s: %w", q.store.queue, why, ended(ctx))

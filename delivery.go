@@ -77,20 +77,10 @@ func (d *delivery) attrs() slog.Attr { return d.msg.attrs() }
 // attrsOf are those of several messages.
 func attrsOf(ds []*delivery) slog.Attr { return slog.Group("message", slog.Any("ids", idsOf(ds))) }
 
-func idsOf(ds []*delivery) []string {
-	ids := make([]string, len(ds))
-	for i, d := range ds {
-		ids[i] = d.id
-	}
-	return ids
-}
+func idsOf(ds []*delivery) []string { return mapped(ds, func(d **delivery) string { return (*d).id }) }
 
 func tagsOf(ds []*delivery) []string {
-	tags := make([]string, len(ds))
-	for i, d := range ds {
-		tags[i] = d.tag
-	}
-	return tags
+	return mapped(ds, func(d **delivery) string { return (*d).tag })
 }
 
 // decode makes deliveries of the answer to a fetch.

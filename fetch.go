@@ -76,7 +76,7 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 	}
 	carriedOut := false // an attempt was, perhaps
 	for done := false; !done && err == nil; done = b.answered(&got) {
-		err = p.lifecycle.retry(p.outage, "fetch", func() (err error) {
+		err = p.lifecycle.retry("fetch", func() (err error) {
 			sentAt, q.bytes, q.probe = time.Now(), b.bytes, b.bytes == 0
 			if got, err = p.store.fetch(p.lifecycle.redisCtx, p.caller, q); err != nil {
 				b.failed(err)

@@ -154,7 +154,6 @@ func FuzzDelivery(f *testing.F) {
 		set := defaultSettings(nil)
 		set.log = slog.New(slog.DiscardHandler)
 		s := &settler{settings: &set}
-		s.outbox.init()
 		got := fetchReply{now: rigBase, tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record}}
 		d := decode(&got, maxLosses, time.Time{}, time.Time{})[0]
 		if o, ok := unfit(d, serverTime(got.now)); ok {

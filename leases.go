@@ -13,7 +13,6 @@ type leases struct {
 	settings  *settings
 	store     *store
 	lifecycle *lifecycle
-	outage    *outage
 	held      heldList
 	freed     signal // sent when the consumer holds less; the poller receives it
 }
@@ -21,27 +20,22 @@ type leases struct {
 // run renews leases until quit closes.
 func (l *leases) run(quit <-chan struct{}) {
 	interval := l.settings.lease / 3
-	timer := time.NewTimer(interval)
-	defer timer.Stop()
-	for attempt := 0; ; {
+	for wait, failures := interval, 0; ; {
 		select {
 		case <-quit:
 			return
-		case <-timer.C:
+		case <-time.After(wait):
 		}
 		begun := time.Now()
 		err := l.renew()
-		attempt++
-		if err == nil || l.lifecycle.redisCtx.Err() == nil {
-			l.outage.report("extend", begun, err)
-		}
+		l.lifecycle.report("extend", begun, err)
 		if err == nil {
-			attempt = 0
-			timer.Reset(interval)
+			wait, failures = interval, 0
 			continue
 		}
 		l.cancelOverdue()
-		timer.Reset(min(backoff(attempt), l.settings.lease/10)) // soon after an outage the lease may be near its end
+		failures++
+		wait = min(backoff(failures), l.settings.lease/10) // soon after an outage the lease may be near its end
 	}
 }
 

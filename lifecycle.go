@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +13,7 @@ import (
 type lifecycle struct {
 	lease    time.Duration
 	handling func() bool // whether a delivery waits for a handler or is in one
+	outage   outage
 
 	stopOnce sync.Once
 	stopped  chan struct{}          // closed by stop
@@ -30,8 +32,8 @@ type lifecycle struct {
 	force    context.CancelFunc
 }
 
-func newLifecycle(lease time.Duration, handling func() bool) *lifecycle {
-	l := &lifecycle{lease: lease, handling: handling, stopped: make(chan struct{}), done: make(chan struct{})}
+func newLifecycle(lease time.Duration, log *slog.Logger, handling func() bool) *lifecycle {
+	l := &lifecycle{lease: lease, handling: handling, outage: outage{log: log}, stopped: make(chan struct{}), done: make(chan struct{})}
 	l.redisCtx, l.endRedis = context.WithCancel(context.Background())
 	l.forceCtx, l.force = context.WithCancel(context.Background())
 	l.drainTimer = time.AfterFunc(time.Hour, l.drained)
@@ -85,9 +87,9 @@ func (l *lifecycle) waitingFor() string {
 	return "was still waiting for a fetch to be answered"
 }
 
-// retry makes attempts at a call to Redis until one succeeds, redisCtx ends, or again says no; the beginning of a stop
-// may change what that says.
-func (l *lifecycle) retry(o *outage, call string, attempt func() error, again func(n int, err error) bool) error {
+// retry calls attempt, which calls Redis, until it succeeds, redisCtx ends, or again returns false. When a stop begins,
+// it asks again at once.
+func (l *lifecycle) retry(call string, attempt func() error, again func(n int, err error) bool) error {
 	hurry := l.stopped
 	if l.stopping() {
 		hurry = nil
@@ -95,12 +97,16 @@ func (l *lifecycle) retry(o *outage, call string, attempt func() error, again fu
 	return retry(l.redisCtx, hurry, func() error {
 		begun := time.Now()
 		err := attempt()
-		if err == nil {
+		if l.report(call, begun, err); err == nil {
 			l.extendDrain()
-		}
-		if err == nil || l.redisCtx.Err() == nil {
-			o.report(call, begun, err)
 		}
 		return err
 	}, again)
+}
+
+// report notes the result of an attempt at a call to Redis, unless the end of redisCtx ended that.
+func (l *lifecycle) report(call string, begun time.Time, err error) {
+	if err == nil || l.redisCtx.Err() == nil {
+		l.outage.report(call, begun, err)
+	}
 }

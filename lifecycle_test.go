@@ -260,7 +260,7 @@ func TestStopsWithoutRedis(t *testing.T) {
 	queue := func() *DelayQueue {
 		q := NewQueue("away", nobody(t), func(string) bool { return true }).WithLease(time.Hour).WithLogger(slog.New(slog.DiscardHandler))
 		q.StartConsume()
-		eventually(t, "it notices", func() bool { return q.current().outage.cause() != nil })
+		eventually(t, "it notices", func() bool { return q.current().lifecycle.outage.cause() != nil })
 		return q
 	}
 	if err := queue().Shutdown(context.Background()); err != nil {
@@ -300,7 +300,7 @@ func TestShutdownSaysWhatItWaitedFor(t *testing.T) {
 // TestDrain: after a stop, calls to Redis go on while handlers run, and for a lease after each answer.
 func TestDrain(t *testing.T) {
 	handling := true
-	l := newLifecycle(time.Hour, func() bool { return handling })
+	l := newLifecycle(time.Hour, slog.Default(), func() bool { return handling })
 	defer l.force()
 	if l.stopping() || l.redisCtx.Err() != nil {
 		t.Error("it stops at its start")

@@ -1,8 +1,12 @@
 package delayqueue
 
-import "sync"
+import (
+	"math"
+	"sync"
+)
 
-// A mailbox is a queue between goroutines, first in first out. Putting something in never blocks.
+// A mailbox is a queue between goroutines, first in first out. Putting something in never blocks. The zero
+// value is empty.
 type mailbox[T any] struct {
 	mu     sync.Mutex
 	filled sync.Cond
@@ -10,16 +14,7 @@ type mailbox[T any] struct {
 	closed bool
 }
 
-func (m *mailbox[T]) init() { m.filled.L = &m.mu }
-
-func (m *mailbox[T]) put(items ...T) {
-	m.mu.Lock()
-	m.items = append(m.items, items...)
-	m.mu.Unlock()
-	for range items {
-		m.filled.Signal() // one goroutine for each item
-	}
-}
+func (m *mailbox[T]) put(items ...T) { m.putAtMost(math.MaxInt, items...) }
 
 // putAtMost puts items in until most are inside, and returns how many it left out.
 func (m *mailbox[T]) putAtMost(most int, items ...T) (dropped int) {
@@ -28,7 +23,7 @@ func (m *mailbox[T]) putAtMost(most int, items ...T) (dropped int) {
 	m.items = append(m.items, items[:n]...)
 	m.mu.Unlock()
 	for range n {
-		m.filled.Signal()
+		m.filled.Signal() // one goroutine for each item
 	}
 	return len(items) - n
 }
@@ -80,6 +75,9 @@ func (m *mailbox[T]) close() {
 }
 
 func (m *mailbox[T]) await() {
+	if m.filled.L == nil {
+		m.filled.L = &m.mu
+	}
 	for len(m.items) == 0 && !m.closed {
 		m.filled.Wait()
 	}

@@ -18,7 +18,6 @@ func (l *countedLocks) Lock() { l.n.Add(1); l.Mutex.Lock() }
 // TestMailboxWakesNobodyForNothing: of many who wait, as many wake as there are items.
 func TestMailboxWakesNobodyForNothing(t *testing.T) {
 	var m mailbox[int]
-	m.init()
 	locks := &countedLocks{Mutex: &m.mu}
 	m.filled.L = locks
 	const waiters = 200
@@ -63,7 +62,6 @@ func TestMailboxWakesNobodyForNothing(t *testing.T) {
 // TestMailboxOrder: first in, first out, whichever way it is taken, and what is inside when it closes is still taken.
 func TestMailboxOrder(t *testing.T) {
 	var m mailbox[int]
-	m.init()
 	m.put(1, 2, 3, 4, 5, 6)
 	if first, ok := m.first(); first != 1 || !ok {
 		t.Errorf("the first is %d, %v", first, ok)

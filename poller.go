@@ -13,7 +13,6 @@ type poller struct {
 	settings  *settings
 	store     *store
 	lifecycle *lifecycle
-	outage    *outage
 	events    *events
 	workers   *workers
 	leases    *leases
@@ -27,7 +26,6 @@ type poller struct {
 
 	// The rest is for the poller's goroutine alone.
 	state      pollState
-	timer      *time.Timer
 	caller     *caller
 	requested  fetchSettings // what this consumer asks for
 	agreed     fetchSettings // what holds for all consumers of the queue
@@ -119,8 +117,6 @@ func (s *pollState) missedWake(envelopes []string, clock serverTime) bool {
 
 // run polls until the consumer stops.
 func (p *poller) run() {
-	p.timer = time.NewTimer(0)
-	defer p.timer.Stop()
 	p.poll(false)
 	for !p.lifecycle.stopping() {
 		p.step()
@@ -147,11 +143,10 @@ func (p *poller) step() {
 	if at, ok := p.workers.staleAt(); ok {
 		idle = min(idle, time.Until(at))
 	}
-	p.timer.Reset(max(idle, 0))
 	select {
 	case <-p.lifecycle.stopped:
 	case <-p.freed:
-	case <-p.timer.C:
+	case <-time.After(idle):
 		p.workers.releaseStale()
 		if s.due(time.Now()) {
 			p.poll(false)
@@ -244,7 +239,7 @@ func (p *poller) poll(rearm bool) {
 // the marker to that. When it has answered the first call it has noticed.
 func (p *poller) passWakeOn() {
 	for _, rearm := range []bool{false, true} {
-		if p.outage.cause() != nil {
+		if p.lifecycle.outage.cause() != nil {
 			return
 		}
 		got, sentAt, err := p.fetch(fetchRequest{rearm: rearm, presence: presenceLeaving})

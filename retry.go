@@ -27,18 +27,14 @@ func retry(ctx context.Context, hurry <-chan struct{}, attempt func() error, aga
 			return err
 		}
 		last = err
-		timer := time.NewTimer(backoff(n))
 		select {
-		case <-timer.C:
+		case <-time.After(backoff(n)):
 		case <-ctx.Done():
 		case <-hurry:
-			hurry = nil
-			if !again(n, err) {
-				timer.Stop()
+			if hurry = nil; !again(n, err) {
 				return err
 			}
 		}
-		timer.Stop()
 	}
 }
 
@@ -49,10 +45,8 @@ func repeat(ctx context.Context, maxAttempts int, attempt func() error) error {
 
 // sleep waits d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

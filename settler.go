@@ -32,7 +32,6 @@ type settler struct {
 	settings  *settings
 	store     *store
 	lifecycle *lifecycle
-	outage    *outage
 	events    *events
 	leases    *leases
 	notices   *notices
@@ -54,13 +53,10 @@ func (s *settler) run() {
 		if len(batch) == 0 {
 			return
 		}
-		settlements := make([]settlement, len(batch))
-		for i := range batch {
-			settlements[i] = batch[i].settlement()
-		}
+		settlements := mapped(batch, (*outcome).settlement)
 		var done settleReply
 		s.caller.next()
-		err := s.lifecycle.retry(s.outage, "settle", func() (err error) {
+		err := s.lifecycle.retry("settle", func() (err error) {
 			if done, err = s.store.settle(s.lifecycle.redisCtx, s.caller, settlements); err != nil {
 				s.caller.replaceIfStale(err, s.settings.log)
 			}
@@ -74,10 +70,7 @@ func (s *settler) run() {
 // finish ends deliveries whose outcomes Redis has, or that are given up with err, and reports them. Settlements with an
 // index in void had no effect: the delivery was lost, or the message canceled.
 func (s *settler) finish(batch []outcome, void []int, err error) {
-	ds := make([]*delivery, len(batch))
-	for i := range batch {
-		ds[i] = batch[i].d
-	}
+	ds := mapped(batch, func(o *outcome) *delivery { return o.d })
 	s.leases.remove(ds...)
 	if err != nil {
 		s.settings.log.Error("delayqueue: gave up settling: those of these messages that are not settled will be delivered again when their leases have run out",
@@ -89,7 +82,7 @@ func (s *settler) finish(batch []outcome, void []int, err error) {
 	}
 	late := make([]*delivery, 0, len(void))
 	for _, i := range void {
-		late = append(late, batch[i].d)
+		late = append(late, ds[i])
 		batch[i].err = nil
 	}
 	if len(late) > 0 {

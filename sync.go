@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// This file holds small parts that goroutines share.
+// This file holds small parts without a subject of their own.
 
 // A signal says that something has changed. Several that nobody has received yet are one.
 type signal chan struct{}
@@ -75,4 +75,13 @@ func (t *atomicTime) set(at time.Time) { t.ns.Store(int64(at.Sub(processStart)))
 // age is how long ago it was at now, negative if it is later.
 func (t *atomicTime) age(now time.Time) time.Duration {
 	return now.Sub(processStart) - time.Duration(t.ns.Load())
+}
+
+// mapped is what f makes of each item.
+func mapped[T, U any](items []T, f func(*T) U) []U {
+	all := make([]U, len(items))
+	for i := range items {
+		all[i] = f(&items[i])
+	}
+	return all
 }

@@ -13,7 +13,6 @@ import (
 func concluded(settings settings, d *delivery, v verdict) outcome {
 	settings.log = slog.New(slog.DiscardHandler)
 	ws := &workers{settings: &settings, settler: &settler{settings: &settings}}
-	ws.settler.outbox.init()
 	ws.conclude(context.Background(), d, v)
 	return ws.settler.outbox.all()[0]
 }

@@ -113,7 +113,6 @@ type workerSlots struct {
 func (s *workerSlots) assign(ws *workers) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.left.L = &s.mu
 	s.owner = ws
 	s.fill()
 }
@@ -169,6 +168,9 @@ func (s *workerSlots) returned() {
 func (s *workerSlots) await(ws *workers) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.left.L == nil {
+		s.left.L = &s.mu
+	}
 	for ws.active.Load() > 0 {
 		s.left.Wait()
 	}
