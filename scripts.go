@@ -72,16 +72,8 @@ func (s *store) send(ctx context.Context, c *caller, q sendRequest) (sendReply, 
 		return out, errors.Join(bad, err)
 	}
 	if q.single() {
-		m := q.messages[0]
-		now, err := eval(ctx, s, singleScript, []any{c.name(), c.number(), m.delay(), &m.id, &m.text}, redis.NewIntCmd)
-		if err != nil {
-			return sendReply{}, err
-		}
-		if now.Val() < 0 {
-			return sendReply{}, fmt.Errorf("%w: single: %d", ErrBadReply, now.Val())
-		}
-		if now.Val() > 0 {
-			return sendReply{now: now.Val()}, nil
+		if now, err := s.sendSingle(ctx, c, q.messages[0]); err != nil || now > 0 {
+			return sendReply{now: now}, err
 		}
 	}
 	r, err := s.run(ctx, sendScript, q.args(c))
@@ -89,6 +81,21 @@ func (s *store) send(ctx context.Context, c *caller, q sendRequest) (sendReply, 
 		return sendReply{}, err
 	}
 	return r.stored(len(q.messages))
+}
+
+// sendSingle returns 0 if the script leaves the message to send.
+func (s *store) sendSingle(ctx context.Context, c *caller, m *sendMessage) (now int64, err error) {
+	cmd, err := eval(ctx, s, singleScript, []any{c.name(), c.number(), m.delay(), &m.id, &m.text}, redis.NewIntCmd)
+	if err != nil {
+		if noNumber := new(strconv.NumError); errors.As(err, &noNumber) {
+			err = fmt.Errorf("%w: single: %w", ErrBadReply, err)
+		}
+		return 0, err
+	}
+	if now = cmd.Val(); now < 0 {
+		return 0, fmt.Errorf("%w: single: %d", ErrBadReply, now)
+	}
+	return now, nil
 }
 
 func (q *sendRequest) args(c *caller) []any {
