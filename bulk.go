@@ -63,18 +63,18 @@ type BulkResult struct {
 // It returns a result beside an error too: what was done until then, except perhaps in the step that was cut off,
 // and Next to go on from there; the same holds for the other calls for many.
 func (m *Monitor) BulkDelete(ctx context.Context, b Bulk) (*BulkResult, error) {
-	return m.bulk(ctx, operation{What: "delete"}, b, StatePending, StateReady, StateUnack, StateRetry, StateGarbage)
+	return m.bulk(ctx, operation{What: steerDelete}, b, StatePending, StateReady, StateUnack, StateRetry, StateGarbage)
 }
 
 // BulkRequeue brings messages back from garbage, due now, with all their retries; see Requeue. One whose key
 // another message holds is passed over.
 func (m *Monitor) BulkRequeue(ctx context.Context, b Bulk) (*BulkResult, error) {
-	return m.bulk(ctx, operation{What: "requeue"}, b, StateGarbage)
+	return m.bulk(ctx, operation{What: steerRequeue}, b, StateGarbage)
 }
 
 // BulkRunNow makes messages due now that are not yet.
 func (m *Monitor) BulkRunNow(ctx context.Context, b Bulk) (*BulkResult, error) {
-	return m.bulk(ctx, operation{What: "at"}, b, StatePending, StateRetry)
+	return m.bulk(ctx, operation{What: steerAt}, b, StatePending, StateRetry)
 }
 
 // BulkReschedule makes messages due at t; see Reschedule.
@@ -83,7 +83,7 @@ func (m *Monitor) BulkReschedule(ctx context.Context, b Bulk, t time.Time) (*Bul
 	if err != nil {
 		return &BulkResult{}, m.failed(err, "reschedule")
 	}
-	return m.bulk(ctx, operation{What: "at", Us: w.us}, b, StatePending, StateReady, StateRetry)
+	return m.bulk(ctx, operation{What: steerAt, Us: w.us}, b, StatePending, StateReady, StateRetry)
 }
 
 // BulkRescheduleBy makes messages due so much later or (if negative) earlier than they are; see RescheduleBy.
@@ -91,7 +91,7 @@ func (m *Monitor) BulkRescheduleBy(ctx context.Context, b Bulk, d time.Duration)
 	if err := validShift(d); err != nil {
 		return &BulkResult{}, m.failed(err, "reschedule")
 	}
-	return m.bulk(ctx, operation{What: "by", Us: d.Microseconds()}, b, StatePending, StateReady, StateRetry)
+	return m.bulk(ctx, operation{What: steerBy, Us: d.Microseconds()}, b, StatePending, StateReady, StateRetry)
 }
 
 // BulkContinue goes on with a call for many that was cut off; next is the Next of its result, which holds all else
@@ -126,7 +126,7 @@ func (m *Monitor) bulk(ctx context.Context, o operation, b Bulk, can ...State) (
 }
 
 func (o *operation) valid(b *Bulk, can []State) error {
-	if len(o.States) == 0 && o.What == "delete" {
+	if len(o.States) == 0 && o.What == steerDelete {
 		return fmt.Errorf("%w: Bulk.States: say of which states", ErrBadOption)
 	}
 	if len(o.States) == 0 {
@@ -140,7 +140,7 @@ func (o *operation) valid(b *Bulk, can []State) error {
 	if err := unitless("Bulk.Spread", b.Spread); err != nil {
 		return err
 	}
-	if o.Spread != 0 && (o.Spread < 0 || o.What == "by" || o.What == "delete" || o.Spread > maxDelay.Microseconds()) {
+	if o.Spread != 0 && (o.Spread < 0 || o.What == steerBy || o.What == steerDelete || o.Spread > maxDelay.Microseconds()) {
 		return fmt.Errorf("%w: Bulk.Spread %v", ErrBadOption, time.Duration(o.Spread)*time.Microsecond)
 	}
 	return nil
@@ -245,7 +245,7 @@ func (m *Monitor) steerAs(ctx context.Context, o *operation, do steerRequest) (d
 
 // resume finds out whether the call that was cut off was carried out; if not, it never will be.
 func (m *Monitor) resume(ctx context.Context, o *operation, p place) error {
-	once := o.What == "by" && !o.Dry // what is behind a Next that was continued has been moved, and would be again
+	once := o.What == steerBy && !o.Dry // what is behind a Next that was continued has been moved, and would be again
 	if once && o.Doubt == nil {
 		o.N++ // a call that does nothing: who continued this Next before made it too, and others after it
 	}
@@ -280,7 +280,7 @@ func (m *Monitor) resume(ctx context.Context, o *operation, p place) error {
 // forgotten says whether it is not known any more if the step in p was done that was cut off, and it must not be done
 // twice. What has left ready is not met there again.
 func (m *Monitor) forgotten(ctx context.Context, o *operation, p place) (bool, error) {
-	if o.Doubt == nil || o.What != "by" || p.in == StateReady {
+	if o.Doubt == nil || o.What != steerBy || p.in == StateReady {
 		return false, nil
 	}
 	got, err := m.list(ctx, p, 0, mark{})

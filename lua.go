@@ -34,14 +34,13 @@ var (
 )
 
 // listScripts are the script list for each structure that it can read. Their texts are the same.
-var listScripts = map[State]*script{
-	StatePending: listScript("pending"), StateReady: listScript("ready"), StateUnack: listScript("unack"),
-	StateRetry: listScript("retry"), StateGarbage: listScript("garbage"),
-}
-
-func listScript(structure string) *script {
-	return newScript(strings.ReplaceAll(luaText("list"), "KEYS.place", "KEYS."+structure))
-}
+var listScripts = func() map[State]*script {
+	all := map[State]*script{}
+	for state := StatePending; state <= StateGarbage; state++ {
+		all[state] = newScript(strings.ReplaceAll(luaText("list"), "KEYS.place", "KEYS."+stateWords[state]))
+	}
+	return all
+}()
 
 // A script is a text as Redis gets it, and the keys that it takes.
 type script struct {

@@ -136,9 +136,9 @@ func (o *operation) isNew(m *MessageStatus, p place) bool {
 
 // request is what to do to these of a page of so many.
 func (o *operation) request(p place, marks []mark, looked int) steerRequest {
-	do := steerRequest{what: o.What, us: o.Us, only: p.state.String(), marks: marks}
+	do := steerRequest{what: o.What, us: o.Us, only: stateWords[p.in], marks: marks}
 	if p.state == StateUnack {
-		do.what = "cancel"
+		do.what = steerCancel
 		for i := range marks {
 			do.marks[i].score = "" // which each renewal changes
 		}
@@ -181,7 +181,7 @@ func (o *operation) places() (all []place) {
 	if in(StateRetry) || in(StateReady) {
 		waiting(StateRetry)
 	}
-	if in(StateReady) && (o.What == "delete" || o.shifts() > 0) {
+	if in(StateReady) && (o.What == steerDelete || o.shifts() > 0) {
 		all = append(all, place{in: StateReady, state: StateReady})
 	}
 	if in(StatePending) || in(StateReady) {
@@ -192,7 +192,7 @@ func (o *operation) places() (all []place) {
 
 // shifts is how much later it makes what is due, in us: not above 0: not at all.
 func (o *operation) shifts() int64 {
-	if o.What == "at" {
+	if o.What == steerAt {
 		return o.Us - o.Begun
 	}
 	return o.Us
@@ -207,17 +207,17 @@ func (o *operation) parts(all []place, p place, from, to int64) []place {
 		}
 	}
 	switch {
-	case o.What == "at": // what is due before it, and what is due after it
+	case o.What == steerAt: // what is due before it, and what is due after it
 		target := max(o.Us, o.Begun)
 		if o.shifts() > 0 {
 			add(from, min(to, target))
 		}
 		p.part = "later"
 		add(max(from, target+o.Spread+1), to)
-	case o.What == "by" && o.Us > 0:
+	case o.What == steerBy && o.Us > 0:
 		p.back = true
 		add(from, to)
-	case o.What == "by":
+	case o.What == steerBy:
 		p.part = "later"
 		add(max(from, o.Begun+1), to)
 	default:

@@ -83,8 +83,13 @@ func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, erro
 	return m, nil
 }
 
+// stateWords are what scripts call the states. But for gone, structures have these names.
+var stateWords = [...]string{
+	StateGone: "gone", StatePending: "pending", StateReady: "ready", StateUnack: "unack", StateRetry: "retry", StateGarbage: "garbage",
+}
+
 func stateOf(r *reply, name string) State {
-	state := slices.Index(stateNames[:], name)
+	state := slices.Index(stateWords[:], name)
 	if state < 0 {
 		r.fail("state %q", name)
 		return StateGone
@@ -161,6 +166,15 @@ func scoreInstant(score string) int64 {
 	}
 	return int64(max(min(f, lastInstant), firstInstant))
 }
+
+// What steer can do.
+const (
+	steerAt      = "at"      // make due at an instant
+	steerBy      = "by"      // make due so much later
+	steerRequeue = "requeue" // bring back from garbage
+	steerDelete  = "delete"
+	steerCancel  = "cancel" // delete, also what is being handled
+)
 
 // A steerRequest is what is to be done, and to what.
 type steerRequest struct {

@@ -53,7 +53,7 @@ func (s *taking) reschedule(ctx context.Context, by, what string, t time.Time) e
 	if err != nil {
 		return s.failed(err, "reschedule %s", what)
 	}
-	return s.steerOne(ctx, steerRequest{what: "at", us: w.us, only: by, marks: []mark{{tag: what}}})
+	return s.steerOne(ctx, steerRequest{what: steerAt, us: w.us, only: by, marks: []mark{{tag: what}}})
 }
 
 // RescheduleBy is Reschedule by a duration, later or (if negative) earlier than it is due now. Less than 1µs either
@@ -62,7 +62,7 @@ func (m *Monitor) RescheduleBy(ctx context.Context, id string, d time.Duration) 
 	if err := validShift(d); err != nil {
 		return m.failed(err, "reschedule %s", id)
 	}
-	return m.steerID(ctx, "by", d.Microseconds(), id)
+	return m.steerID(ctx, steerBy, d.Microseconds(), id)
 }
 
 func validShift(d time.Duration) error {
@@ -74,23 +74,23 @@ func validShift(d time.Duration) error {
 
 // RunNow makes a message due now; see Reschedule.
 func (m *Monitor) RunNow(ctx context.Context, id string) error {
-	return m.steerID(ctx, "at", 0, id)
+	return m.steerID(ctx, steerAt, 0, id)
 }
 
 // Requeue brings a message back from garbage, due now, with all its retries. It returns ErrWrongState if
 // it is not there, and ErrDuplicateKey if another live message holds its key now.
 func (m *Monitor) Requeue(ctx context.Context, id string) error {
-	return m.steerID(ctx, "requeue", 0, id)
+	return m.steerID(ctx, steerRequeue, 0, id)
 }
 
 // Delete deletes a message that is not being handled; for one that is, use Cancel. It
 // returns ErrWrongState if it is being handled or nowhere.
 func (m *Monitor) Delete(ctx context.Context, id string) error {
-	return m.steerID(ctx, "delete", 0, id)
+	return m.steerID(ctx, steerDelete, 0, id)
 }
 
 // verbs are what steer does, in words.
-var verbs = map[string]string{"at": "reschedule", "by": "reschedule", "requeue": "requeue", "delete": "delete", "cancel": "delete"}
+var verbs = map[string]string{steerAt: "reschedule", steerBy: "reschedule", steerRequeue: "requeue", steerDelete: "delete", steerCancel: "delete"}
 
 func (m *Monitor) steerID(ctx context.Context, what string, us int64, id string) error {
 	return m.steerOne(ctx, steerRequest{what: what, us: us, marks: []mark{{tag: id}}})
@@ -123,7 +123,7 @@ func (s *taking) steerOne(ctx context.Context, do steerRequest) error {
 }
 
 // acts are what is told of what steer does.
-var acts = map[string]EventCode{"at": RescheduledEvent, "by": RescheduledEvent, "requeue": RequeuedEvent, "delete": DeletedEvent, "cancel": DeletedEvent}
+var acts = map[string]EventCode{steerAt: RescheduledEvent, steerBy: RescheduledEvent, steerRequeue: RequeuedEvent, steerDelete: DeletedEvent, steerCancel: DeletedEvent}
 
 // idsIn are the ids of what is steered, none if they are not known.
 func idsIn(do steerRequest) (ids []string) {
