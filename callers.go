@@ -14,10 +14,10 @@ import (
 // A caller numbers its calls, so that a script knows a repeat of the last one. A caller
 // makes one call at a time.
 type caller struct {
-	id   string
-	arg  any // id as an argument; nil: not made yet
-	n    int64
-	gate *gate // of the send that is made; nil lets everything pass
+	id     string
+	arg    any // id as an argument; nil: not made yet
+	n      int64
+	permit *writePermit // of the send that is made; nil: none is needed
 }
 
 func newCaller() *caller { return &caller{id: strings.ReplaceAll(uuid.NewString(), "-", "")} }
@@ -34,10 +34,10 @@ func (c *caller) name() any {
 	return c.arg
 }
 
-// number is the number of its present call as an argument, which passes the gate if there is one.
+// number is the number of its present call as an argument, which uses the permit if there is one.
 func (c *caller) number() any {
-	if c.gate != nil {
-		return c.gate
+	if c.permit != nil {
+		return c.permit
 	}
 	return c.n
 }
@@ -83,7 +83,7 @@ func (p *callerPool) take() *caller {
 }
 
 func (p *callerPool) put(c *caller) {
-	c.gate = nil
+	c.permit = nil
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free = append(p.free, c)

@@ -24,7 +24,7 @@ type Handler = func(ctx context.Context, msg *Message) error
 // A DelayQueue sends messages and hands each to its callback when its time has come. All methods are safe for
 // concurrent use, but With… belongs before the first send and before StartConsume.
 type DelayQueue struct {
-	sending
+	producer
 
 	mu       sync.Mutex // guards settings, consumer and ending
 	settings settings
@@ -42,19 +42,19 @@ type DelayQueue struct {
 // several slots); if cli is nil, or if it is a *redis.Ring: while one of its servers is away a ring sends the
 // queue's messages to another, where nobody looks for them afterwards.
 func NewQueue(name string, cli redis.UniversalClient, callback CallbackFunc, opts ...QueueOption) *DelayQueue {
-	q := &DelayQueue{sending: newSending("NewQueue", name, cli, opts), settings: defaultSettings(callback)}
-	q.sent = q.hint
+	q := &DelayQueue{producer: newProducer("NewQueue", name, cli, opts), settings: defaultSettings(callback)}
+	q.batcher.onStored = q.hint
 	return q
 }
 
 // made panics for a zero value, which has no Redis.
-func (s *taking) made() {
+func (s *canceller) made() {
 	if s.store == nil {
 		panic("delayqueue: the zero value of a DelayQueue or Publisher is of no use: make one with NewQueue or NewPublisher")
 	}
 }
 
-func newSending(call, name string, cli redis.UniversalClient, opts []QueueOption) sending {
+func newProducer(call, name string, cli redis.UniversalClient, opts []QueueOption) producer {
 	if !validName(name) {
 		panic(fmt.Sprintf("delayqueue: %s: name %q: %s", call, name, nameRule))
 	}
@@ -71,8 +71,9 @@ func newSending(call, name string, cli redis.UniversalClient, opts []QueueOption
 		}
 		opt(&id)
 	}
-	s := newStore(cli, id.prefix, name)
-	return sending{taking: taking{store: s, events: new(events)}, defaultRetries: 3, ids: newIDSource(), flights: flights{forgets: forgets}}
+	st, ev := newStore(cli, id.prefix, name), new(events)
+	return producer{canceller: canceller{store: st, events: ev}, defaultRetries: 3, ids: newIDSource(),
+		batcher: batcher{store: st, events: ev, forgetOdds: defaultForgetOdds}}
 }
 
 // StartConsume begins to consume and returns a channel that closes when consuming has

@@ -177,7 +177,7 @@ func (e *events) tell(code EventCode, n int, ids ...string) {
 }
 
 // tell tells the listeners of this process and, if this is a Monitor's, those everywhere.
-func (s *taking) tell(code EventCode, n int, ids ...string) {
+func (s *canceller) tell(code EventCode, n int, ids ...string) {
 	s.events.tell(code, n, ids...)
 	if s.report != nil {
 		s.report(Event{Code: code, Time: time.Now(), Count: n, IDs: ids})
@@ -193,7 +193,7 @@ func (e *events) subscription() *Subscription {
 // worker: while the listener is too slow, events are dropped and counted (Event.Dropped,
 // Subscription.Dropped). A panic in it is logged. The listener must not change an event's IDs. It panics if the
 // listener is nil.
-func (s *sending) ListenEvent(listener EventListener) *Subscription {
+func (s *producer) ListenEvent(listener EventListener) *Subscription {
 	s.made()
 	if listener == nil {
 		panic(fmt.Sprintf("delayqueue: queue %q: ListenEvent: the listener is nil", s.store.queue))
@@ -209,13 +209,13 @@ const reportMost = 100
 
 // EnableReport tells the events of this process to every Monitor that listens, on any machine, over
 // Redis's pub/sub, until Stop of what it returns. What Redis does not take within 10 s is dropped and counted.
-func (s *sending) EnableReport() *Subscription {
+func (s *producer) EnableReport() *Subscription {
 	s.made()
 	sub := s.events.subscription()
 	s.events.subs.add(sub)
 	go sub.serve(func(first Event) {
 		batch := append([]Event{first}, sub.take(reportMost-1)...)
-		ctx, cancel := context.WithTimeout(context.Background(), noContext)
+		ctx, cancel := context.WithTimeout(context.Background(), noContextTimeout)
 		defer cancel()
 		text, err := json.Marshal(batch)
 		if err == nil {

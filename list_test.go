@@ -18,7 +18,7 @@ import (
 func TestListsOfForeignEntriesEnd(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
-		m := &Monitor{taking: taking{store: r.store, events: new(events)}}
+		m := &Monitor{canceller: canceller{store: r.store, events: new(events)}}
 		text := (&envelope{payload: "x"}).encode(when{us: rigBase, instant: true})
 		add := func(key, member, score string) {
 			r.do("ZADD", key, score, member)

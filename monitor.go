@@ -16,14 +16,14 @@ import (
 // reached, what only looks is tried until its context's deadline, or for 2 s if that has none; what changes
 // something is tried until its context ends, with the effect of once. The errors name the queue.
 type Monitor struct {
-	taking
+	canceller
 	operator string
 }
 
 // NewMonitor makes a Monitor for the queue of this name. It panics as NewQueue does.
 func NewMonitor(name string, cli redis.UniversalClient, opts ...QueueOption) *Monitor {
-	s := newSending("NewMonitor", name, cli, opts)
-	m := &Monitor{taking: taking{store: s.store, events: s.events}}
+	s := newProducer("NewMonitor", name, cli, opts)
+	m := &Monitor{canceller: canceller{store: s.store, events: s.events}}
 	m.report = m.publish
 	return m
 }
@@ -50,7 +50,7 @@ func read(ctx context.Context, attempt func() error) error {
 }
 
 // failed says which call failed.
-func (s *taking) failed(err error, format string, args ...any) error {
+func (s *canceller) failed(err error, format string, args ...any) error {
 	return fmt.Errorf("delayqueue: queue %q: %s: %w", s.store.queue, fmt.Sprintf(format, args...), err)
 }
 

@@ -248,7 +248,7 @@ func (q *DelayQueue) WithDefaultRetryCount(n int) *DelayQueue {
 // one that was planned, may promote one that had not confirmed. Where no accepted message may be lost, let n be
 // the number of all replicas; sends fail then while one of them is away.
 func (q *DelayQueue) WithReplicaAck(n int, timeout time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithReplicaAck(%d, %v)", n, timeout), validReplicaAck(n, timeout), replicaAckRule, func(*settings) { q.replicas, q.replicaTimeout = n, timeout })
+	return q.set(fmt.Sprintf("WithReplicaAck(%d, %v)", n, timeout), validReplicaAck(n, timeout), replicaAckRule, func(*settings) { q.batcher.replicas, q.batcher.replicaTimeout = n, timeout })
 }
 
 const replicaAckRule = "n must not be negative, and the timeout at least 1ms and at most 150 years"

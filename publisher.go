@@ -11,12 +11,12 @@ import (
 // A Publisher is the sending half of a queue, for a process that does not consume. It has
 // the sends of a DelayQueue, Intercept and Cancel, and is safe for concurrent use.
 type Publisher struct {
-	sending
+	producer
 }
 
 // NewPublisher makes a Publisher for the queue of this name. It panics as NewQueue does.
 func NewPublisher(name string, cli redis.UniversalClient, opts ...QueueOption) *Publisher {
-	return &Publisher{newSending("NewPublisher", name, cli, opts)}
+	return &Publisher{newProducer("NewPublisher", name, cli, opts)}
 }
 
 // WithDefaultRetryCount sets the retry count of messages that this Publisher sends without
@@ -45,6 +45,6 @@ func (p *Publisher) WithReplicaAck(n int, timeout time.Duration) *Publisher {
 	if !validReplicaAck(n, timeout) {
 		panic(fmt.Sprintf("delayqueue: WithReplicaAck(%d, %v): %s", n, timeout, replicaAckRule))
 	}
-	p.replicas, p.replicaTimeout = n, timeout
+	p.batcher.replicas, p.batcher.replicaTimeout = n, timeout
 	return p
 }

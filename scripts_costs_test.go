@@ -163,7 +163,7 @@ func TestSendBatchCosts(t *testing.T) {
 	server := redistest.Start(t)
 	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
 	q := f.queue(nil)
-	q.forgets = 0
+	q.batcher.forgetOdds = 0
 	f.send(q, "first", WithDelay(time.Hour), WithKey("k")) // the script is loaded
 	spent := commands(t, redisClient(t, server.Addr()), func() {
 		if _, err := q.SendBatch(context.Background(), make([]Outgoing, 1200)); err != nil {

@@ -38,16 +38,16 @@ func (e *StateError) Is(target error) bool {
 // means now. It keeps its id, key and failures. One that waits for a retry is delivered then; one that is due now
 // already keeps its place. It returns a *StateError (ErrWrongState) for a message that is being handled, is in
 // garbage, or is nowhere (ErrNotFound too).
-func (s *taking) Reschedule(ctx context.Context, id string, t time.Time) error {
+func (s *canceller) Reschedule(ctx context.Context, id string, t time.Time) error {
 	return s.reschedule(ctx, "", id, t)
 }
 
 // RescheduleKey is Reschedule for the live message that has this key (WithKey).
-func (s *taking) RescheduleKey(ctx context.Context, key string, t time.Time) error {
+func (s *canceller) RescheduleKey(ctx context.Context, key string, t time.Time) error {
 	return s.reschedule(ctx, "key", key, t)
 }
 
-func (s *taking) reschedule(ctx context.Context, by, what string, t time.Time) error {
+func (s *canceller) reschedule(ctx context.Context, by, what string, t time.Time) error {
 	s.made()
 	w, err := scheduled(t)
 	if err != nil {
@@ -96,7 +96,7 @@ func (m *Monitor) steerID(ctx context.Context, what string, us int64, id string)
 	return m.steerOne(ctx, steerRequest{what: what, us: us, marks: []mark{{tag: id}}})
 }
 
-func (s *taking) steerOne(ctx context.Context, do steerRequest) error {
+func (s *canceller) steerOne(ctx context.Context, do steerRequest) error {
 	var done []steered
 	err := s.calls.call(ctx, func(c *caller) (err error) {
 		done, err = s.store.steer(ctx, c, do)

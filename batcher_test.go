@@ -15,6 +15,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// idle says whether nothing is in flight.
+func (b *batcher) idle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.inFlight == 0
+}
+
 // TestSenderLogsOutages: once when an outage has begun, once when it is over.
 func TestSenderLogsOutages(t *testing.T) {
 	t.Parallel()
@@ -53,10 +60,10 @@ func TestTooManyWaiting(t *testing.T) {
 	f := newFixture(t)
 	q := f.queue(nil)
 	f.send(q, "below", inAnHour)
-	q.sendMu.Lock()
-	q.trouble = io.EOF
-	q.weight += maxWaitingBytes
-	q.sendMu.Unlock()
+	q.batcher.mu.Lock()
+	q.batcher.lastErr = io.EOF
+	q.batcher.waitingBytes += maxWaitingBytes
+	q.batcher.mu.Unlock()
 	_, err := q.Send(ctxB, "above", inAnHour)
 	if f.fate(err) != StoredNo || !errors.Is(err, ErrTooManyWaiting) || !errors.Is(err, io.EOF) {
 		t.Errorf("above the bound: %v", err)
@@ -64,19 +71,19 @@ func TestTooManyWaiting(t *testing.T) {
 	if _, err := q.SendBatch(ctxB, make([]Outgoing, 3)); !errors.Is(err, ErrTooManyWaiting) {
 		t.Errorf("many above the bound: %v", err)
 	}
-	q.sendMu.Lock()
-	q.weight -= maxWaitingBytes
-	q.sendMu.Unlock()
+	q.batcher.mu.Lock()
+	q.batcher.waitingBytes -= maxWaitingBytes
+	q.batcher.mu.Unlock()
 	if _, err := q.SendBatch(ctxB, make([]Outgoing, 3)); err != nil {
 		t.Errorf("below it again: %v", err)
 	}
 	if n := len(f.check().Messages); n != 4 {
 		t.Errorf("%d messages, want 4", n)
 	}
-	eventually(t, "no bytes, calls and flights are left", func() bool {
-		q.sendMu.Lock()
-		defer q.sendMu.Unlock()
-		return q.weight == 0 && len(q.waiting) == 0 && q.flying == 0
+	eventually(t, "no bytes, calls and batches are left", func() bool {
+		q.batcher.mu.Lock()
+		defer q.batcher.mu.Unlock()
+		return q.batcher.waitingBytes == 0 && len(q.batcher.waiting) == 0 && q.batcher.inFlight == 0
 	})
 }
 
@@ -98,38 +105,34 @@ func TestManyLeave(t *testing.T) {
 			}
 		})
 	}
-	// Those of two flights are under way: each has one call, with the messages of one caller or of some.
+	// Two batches are in flight, each with the messages of one caller or of some.
 	eventually(t, "all wait", func() bool {
-		q.sendMu.Lock()
-		defer q.sendMu.Unlock()
-		return len(q.waiting) >= n-2*maxBatch
+		q.batcher.mu.Lock()
+		defer q.batcher.mu.Unlock()
+		return len(q.batcher.waiting) >= n-2*maxBatch
 	})
 	cancel()
 	all.Wait()
-	q.sendMu.Lock()
-	if live := len(q.waiting) - q.gone; q.weight != 0 || live != 0 || len(q.waiting) > 2*1000 {
-		t.Errorf("%d bytes of %d calls wait, and %d that have left are kept", q.weight, live, q.gone)
+	q.batcher.mu.Lock()
+	if live := len(q.batcher.waiting) - q.batcher.withdrawn; q.batcher.waitingBytes != 0 || live != 0 || len(q.batcher.waiting) > 2*1000 {
+		t.Errorf("%d bytes of %d calls wait, and %d that have left are kept", q.batcher.waitingBytes, live, q.batcher.withdrawn)
 	}
-	q.sendMu.Unlock()
+	q.batcher.mu.Unlock()
 	server.Resume()
-	eventually(t, "the flights are back", func() bool {
-		q.sendMu.Lock()
-		defer q.sendMu.Unlock()
-		return q.flying == 0
-	})
+	eventually(t, "nothing is in flight", q.batcher.idle)
 	if kept := len(f.check().Messages); kept > 2*maxBatch {
 		t.Errorf("%d messages of those who left are stored, at most two calls were under way", kept)
 	}
 }
 
-// TestBoard: a call for many lets others pass after each page; a page has so many messages and bytes; a message
-// that is larger goes alone; and who has left is passed over.
-func TestBoard(t *testing.T) {
+// TestBatcherTakeBatch: after each batch of a call for many messages others have their turn; a batch has so many messages and bytes; a
+// message that is larger goes alone; and withdrawn calls are passed over.
+func TestBatcherTakeBatch(t *testing.T) {
 	t.Parallel()
 	call := func(name string, n, size int) *sendCall {
 		c := &sendCall{ctx: ctxB}
 		for range n {
-			c.msgs = append(c.msgs, &outgoing{sendMessage: sendMessage{key: name, text: strings.Repeat("x", size)}})
+			c.items = append(c.items, &batchItem{sendMessage: sendMessage{key: name, text: strings.Repeat("x", size)}})
 		}
 		c.left = n
 		return c
@@ -138,42 +141,42 @@ func TestBoard(t *testing.T) {
 		waiting []*sendCall
 		want    string
 	}{
-		"nobody":                {nil, ""},
-		"singles":               {[]*sendCall{call("a", 1, 9), call("b", 1, 9), call("c", 1, 9)}, "a1 b1 c1"},
-		"singles behind many":   {[]*sendCall{call("m", 1200, 9), call("a", 1, 9), call("b", 1, 9)}, "m500 | a1 b1 m498 | m202"},
-		"many behind many":      {[]*sendCall{call("m", 700, 9), call("n", 700, 9)}, "m500 | n500 | m200 n200"},
-		"as many as fit":        {[]*sendCall{call("m", 500, 9), call("a", 1, 9)}, "m500 | a1"},
-		"bytes":                 {[]*sendCall{call("m", 5, sendBytes*2/5), call("a", 1, 9)}, "m2 | a1 m2 | m1"},
-		"larger than a page":    {[]*sendCall{call("a", 1, 9), call("l", 1, 3<<20), call("b", 1, 9)}, "a1 | l1 | b1"},
-		"some have left":        {[]*sendCall{call("a", 0, 9), call("b", 1, 9), call("c", 0, 9)}, "b1"},
-		"a page and no message": {[]*sendCall{call("m", 2, sendBytes), call("a", 1, 9)}, "m1 | a1 | m1"},
+		"nobody":                 {nil, ""},
+		"singles":                {[]*sendCall{call("a", 1, 9), call("b", 1, 9), call("c", 1, 9)}, "a1 b1 c1"},
+		"singles behind many":    {[]*sendCall{call("m", 1200, 9), call("a", 1, 9), call("b", 1, 9)}, "m500 | a1 b1 m498 | m202"},
+		"many behind many":       {[]*sendCall{call("m", 700, 9), call("n", 700, 9)}, "m500 | n500 | m200 n200"},
+		"as many as fit":         {[]*sendCall{call("m", 500, 9), call("a", 1, 9)}, "m500 | a1"},
+		"bytes":                  {[]*sendCall{call("m", 5, sendBytes*2/5), call("a", 1, 9)}, "m2 | a1 m2 | m1"},
+		"larger than a batch":    {[]*sendCall{call("a", 1, 9), call("l", 1, 3<<20), call("b", 1, 9)}, "a1 | l1 | b1"},
+		"some are withdrawn":     {[]*sendCall{call("a", 0, 9), call("b", 1, 9), call("c", 0, 9)}, "b1"},
+		"a batch and no message": {[]*sendCall{call("m", 2, sendBytes), call("a", 1, 9)}, "m1 | a1 | m1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var s sending
+			var b batcher
 			for _, c := range c.waiting {
-				s.waiting = append(s.waiting, c)
-				c.weight = 1
-				s.weight += min(len(c.msgs), 1)
-				if len(c.msgs) == 0 {
-					s.gone++
+				b.waiting = append(b.waiting, c)
+				c.bytes = 1
+				b.waitingBytes += min(len(c.items), 1)
+				if len(c.items) == 0 {
+					b.withdrawn++
 				}
 			}
-			var pages []string
-			for len(s.waiting) > s.gone {
-				b := s.board()
-				var page strings.Builder
-				for i := 0; i < len(b.msgs); {
+			var batches []string
+			for len(b.waiting) > b.withdrawn {
+				items := b.takeBatch().items
+				var batch strings.Builder
+				for i := 0; i < len(items); {
 					n := i
-					for n < len(b.msgs) && b.msgs[n].key == b.msgs[i].key {
+					for n < len(items) && items[n].key == items[i].key {
 						n++
 					}
-					page.WriteString(" " + b.msgs[i].key + strconv.Itoa(n-i))
+					batch.WriteString(" " + items[i].key + strconv.Itoa(n-i))
 					i = n
 				}
-				pages = append(pages, strings.TrimSpace(page.String()))
+				batches = append(batches, strings.TrimSpace(batch.String()))
 			}
-			if got := strings.Join(pages, " | "); got != c.want || s.weight != 0 {
-				t.Errorf("%s, %d bytes left; want %s", got, s.weight, c.want)
+			if got := strings.Join(batches, " | "); got != c.want || b.waitingBytes != 0 {
+				t.Errorf("%s, %d bytes left; want %s", got, b.waitingBytes, c.want)
 			}
 		})
 	}
@@ -205,7 +208,7 @@ func TestSendersForget(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	p := NewPublisher(f.name, f.cli)
-	p.forgets = 1
+	p.batcher.forgetOdds = 1
 	old := func() bool {
 		left, err := f.cli.HExists(ctxB, p.store.keys.state, "call:old").Result()
 		f.must(err)

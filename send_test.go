@@ -193,7 +193,7 @@ func TestCancelledContext(t *testing.T) {
 	ctx, cancel = context.WithCancelCause(context.Background())
 	left := make(chan error)
 	stayed := make(chan error)
-	for range 4 { // more than there are flights
+	for range 4 { // more than can be in flight
 		go func() { _, err := q.Send(ctx, "leaves", WithDelay(time.Hour)); left <- err }()
 		go func() { _, err := q.Send(context.Background(), "stays", WithDelay(time.Hour)); stayed <- err }()
 	}
@@ -252,14 +252,14 @@ func TestRedisRefuses(t *testing.T) {
 	refused := func(what, text string, target error) {
 		t.Helper()
 		q := f.queue(nil)
-		_, err := q.Send(q.untilTrouble(), "refused") // a replica is asked to its end
+		_, err := q.Send(q.batcher.untilFailure(), "refused") // a replica is asked to its end
 		if err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), f.name) || !strings.Contains(err.Error(), "message 0") {
 			t.Errorf("%s: send returned %v; want %q, the queue and the id", what, err, text)
 		}
 		if target != nil && !errors.Is(err, target) {
 			t.Errorf("%s: %v is not %v", what, err, target)
 		}
-		eventually(t, "nothing is under way", q.landed)
+		eventually(t, "nothing is under way", q.batcher.idle)
 	}
 
 	// A full server refuses sends, and consuming drains it.
@@ -323,15 +323,15 @@ func TestConcurrentSends(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	q := f.queue(nil)
-	flying, most := atomic.Int64{}, atomic.Int64{}
+	inFlight, most := atomic.Int64{}, atomic.Int64{}
 	hookOwn(t, f.cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if !strings.HasPrefix(cmd.Name(), "eval") {
 			return next(ctx, cmd)
 		}
-		if n := flying.Add(1); n > most.Load() {
+		if n := inFlight.Add(1); n > most.Load() {
 			most.Store(n)
 		}
-		defer flying.Add(-1)
+		defer inFlight.Add(-1)
 		return next(ctx, cmd)
 	}))
 	var wg sync.WaitGroup
@@ -354,8 +354,8 @@ func TestConcurrentSends(t *testing.T) {
 	if len(state.Pending) != 640 || dups.of("dup") != 640 {
 		t.Errorf("%d stored and %d refused, want 640 each", len(state.Pending), dups.of("dup"))
 	}
-	if n := most.Load(); n > maxFlights {
-		t.Errorf("%d calls at a time, want at most %d", n, maxFlights)
+	if n := most.Load(); n > maxInFlight {
+		t.Errorf("%d calls at a time, want at most %d", n, maxInFlight)
 	}
 }
 

@@ -38,16 +38,16 @@ func within(t *testing.T, d time.Duration) context.Context {
 	return ctx
 }
 
-// untilTrouble is a context whose deadline comes when an attempt has failed.
-func (s *sending) untilTrouble() context.Context {
+// untilFailure is a context whose deadline comes when an attempt has failed.
+func (b *batcher) untilFailure() context.Context {
 	deadline := make(chan struct{})
 	go func() {
 		defer close(deadline)
 		for begun := time.Now(); time.Since(begun) < patience; time.Sleep(time.Millisecond) {
-			s.sendMu.Lock()
-			trouble := s.trouble
-			s.sendMu.Unlock()
-			if trouble != nil {
+			b.mu.Lock()
+			failed := b.lastErr != nil
+			b.mu.Unlock()
+			if failed {
 				return
 			}
 		}
@@ -103,7 +103,7 @@ func TestStored(t *testing.T) {
 		"the reply is lost, and no other comes": {func(f *fixture) error {
 			hang := func(func() error) error { return io.EOF }
 			q := scripted(f, lost, hang, hang, hang, hang, hang, hang, hang, hang)
-			_, err := q.Send(q.untilTrouble(), "x", inAnHour)
+			_, err := q.Send(q.batcher.untilFailure(), "x", inAnHour)
 			return err
 		}, StoredUnknown, 1, context.DeadlineExceeded},
 		"the reply is lost, and the repeat refused": {func(f *fixture) error {
@@ -155,7 +155,7 @@ func TestStoredWithoutServer(t *testing.T) {
 	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1})
 	t.Cleanup(func() { _ = cli.Close() })
 	nobody := NewPublisher(f.name, cli)
-	_, err = nobody.Send(nobody.untilTrouble(), "nobody listens", inAnHour)
+	_, err = nobody.Send(nobody.batcher.untilFailure(), "nobody listens", inAnHour)
 	if got := f.fate(err); got != StoredNo || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("nobody listens: %v: %v", got, err)
 	}
@@ -216,14 +216,14 @@ func TestLeaveWhileDialling(t *testing.T) {
 			q := f.queueOn(cli, nil)
 			ctx, cancel := context.WithCancel(ctxB)
 			left, stayed := make(chan error), make(chan error)
-			q.sendMu.Lock() // so that they go together
+			q.batcher.mu.Lock() // so that they go together
 			for range 2 {
 				go func() { _, err := q.Send(ctx, "leaves", inAnHour); left <- err }()
 			}
 			for range stayers {
 				go func() { _, err := q.Send(within(t, patience), "stays", inAnHour); stayed <- err }()
 			}
-			q.sendMu.Unlock()
+			q.batcher.mu.Unlock()
 			receive(t, "somebody dials", dialling)
 			cancel()
 			for range 2 {
@@ -240,20 +240,6 @@ func TestLeaveWhileDialling(t *testing.T) {
 			f.send(q, "after", inAnHour) // whatever was to come has come
 			eventually(t, "nothing of those who left", func() bool { return len(f.check().Messages) == stayers+1 })
 		})
-	}
-}
-
-// TestGate: one passes or one closes.
-func TestGate(t *testing.T) {
-	t.Parallel()
-	for range 1000 {
-		g := new(gate)
-		passed := make(chan bool)
-		go func() { passed <- g.pass() == nil }()
-		closed := g.close()
-		if <-passed == closed || g.close() != closed || (g.pass() == nil) == closed {
-			t.Fatal("a closed gate was passed, or an open one was not")
-		}
 	}
 }
 

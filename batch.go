@@ -1,0 +1,249 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file attempts to send a batch until there is an answer, and knows of each message whether it may be stored.
+
+// A batch is the messages of one script call. One goroutine sends it: that alone writes the fields of the batch,
+// but for callers, and holds batcher.mu for it. Who withdraws reads them, and writes callers, under batcher.mu.
+type batch struct {
+	items       []*batchItem
+	bytes       int            // of items, when the batch was made up
+	messages    []*sendMessage // of items, as the present attempt sends them
+	permit      *writePermit   // of the last attempt; nil before the first
+	maybeStored bool           // an attempt may have been carried out, nobody knows
+	callers     int            // messages whose callers have not withdrawn
+	deserted    chan struct{}  // closes when there are no more callers; nil: nobody waits for that
+
+	// Memory for a batch of one, in the same allocation.
+	oneItem     [1]*batchItem
+	oneMessage  [1]*sendMessage
+	firstPermit writePermit
+}
+
+// add moves as many messages of a call into the batch as fit, with batcher.mu held, and says how many that are.
+func (b *batch) add(call *sendCall) (n int) {
+	for ; n < len(call.items); n++ {
+		m, count := call.items[n], len(b.items)+n
+		if count == maxBatch || count > 0 && b.bytes+len(m.text) > sendBytes {
+			break
+		}
+		b.bytes += len(m.text)
+		m.batch = b
+	}
+	if n > 0 {
+		b.items = append(b.items, call.items[:n]...)
+	}
+	call.items = call.items[n:]
+	return n
+}
+
+// withdraw notes that the caller of one message waits no more, with batcher.mu held, and says whether that message is stored.
+func (b *batch) withdraw() Stored {
+	stored := StoredNo
+	if b.maybeStored || b.permit != nil && !b.permit.revoke() {
+		stored = StoredUnknown
+	}
+	b.callers--
+	if b.callers == 0 && b.deserted != nil {
+		close(b.deserted)
+	}
+	return stored
+}
+
+// sendBatch makes attempts at a batch until there is an answer, or nobody waits for one. attempt is the number of the
+// first of them, from 1.
+func (b *batcher) sendBatch(c *caller, batch *batch, attempt int) {
+	for ; !b.attempt(c, batch); attempt++ {
+		b.waitToRetry(batch, backoff(attempt))
+	}
+}
+
+// waitToRetry waits d, or until all callers of a batch have withdrawn.
+func (b *batcher) waitToRetry(batch *batch, d time.Duration) {
+	b.mu.Lock()
+	if batch.callers == 0 {
+		b.mu.Unlock()
+		return
+	}
+	batch.deserted = make(chan struct{})
+	b.mu.Unlock()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-batch.deserted:
+	}
+	b.mu.Lock()
+	batch.deserted = nil
+	b.mu.Unlock()
+}
+
+// attempt makes one attempt at a batch and says whether it was the last.
+func (b *batcher) attempt(c *caller, batch *batch) (done bool) {
+	if !b.prepare(c, batch) {
+		return true // all callers have withdrawn, with the errors of their contexts
+	}
+	begun := time.Now()
+	reply, err := b.store.send(context.Background(), c, sendRequest{batch.messages, b.replicas, b.replicaTimeout})
+	if err == nil || errors.Is(err, ErrNotReplicated) {
+		b.complete(batch, reply, err)
+		return true
+	}
+	b.noteFailure(batch, begun, err, !batch.permit.revoke() && !refusal(err))
+	if stale(err) {
+		*c = *newCaller()
+		if !batch.maybeStored {
+			return false
+		}
+	}
+	if errors.Is(err, errRevoked) || transient(err) {
+		return false
+	}
+	if len(batch.items) > 1 && !batch.maybeStored && !concernsAll(err) {
+		// It may be the fault of one message.
+		for _, m := range batch.items {
+			b.sendBatch(c, b.batchOfOne(m), 1)
+		}
+		return true
+	}
+	b.complete(batch, reply, err)
+	return true
+}
+
+// prepare makes a batch ready for its next attempt, and says whether anybody waits for it. While no attempt can have been
+// carried out, each is a new call, without the messages whose callers have withdrawn. From then on each repeats the same call.
+func (b *batcher) prepare(c *caller, batch *batch) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !batch.maybeStored {
+		batch.items = slices.DeleteFunc(batch.items, func(m *batchItem) bool { return m.call == nil })
+		c.next()
+	}
+	if batch.callers == 0 || len(batch.items) == 0 {
+		return false
+	}
+	if batch.permit == nil {
+		batch.permit = &batch.firstPermit
+	} else {
+		batch.permit = new(writePermit) // an attempt that was late may use the one before
+	}
+	batch.permit.call, c.permit = c.n, batch.permit
+	batch.messages = slices.Grow(batch.oneMessage[:0], len(batch.items))
+	for _, m := range batch.items {
+		batch.messages = append(batch.messages, &m.sendMessage)
+	}
+	return true
+}
+
+// batchOfOne makes a batch of one message of another.
+func (b *batcher) batchOfOne(m *batchItem) *batch {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	one := &batch{items: []*batchItem{m}}
+	if m.call != nil {
+		one.callers = 1
+	}
+	m.batch = one
+	return one
+}
+
+// noteFailure notes that an attempt failed, and whether it may have been carried out.
+func (b *batcher) noteFailure(batch *batch, begun time.Time, err error, maybeStored bool) {
+	b.mu.Lock()
+	batch.maybeStored = batch.maybeStored || maybeStored
+	b.lastErr = err
+	current := b.outage
+	if current == nil && transient(err) {
+		current = &outage{log: b.events.logger().With(slog.String("queue", b.store.queue))}
+		b.outage = current
+	}
+	b.mu.Unlock()
+	if current != nil && transient(err) {
+		current.report("send", begun, err)
+	}
+}
+
+// errCarriedOut is in the error of a call that was carried out by an attempt of which another part failed.
+var errCarriedOut = errors.New("the replicas could not be asked")
+
+// refusal tells an answer of the server that says that a call was not carried out. A server's error begins with its
+// code in capitals; what does not is a proxy's, which may have passed the call on.
+func refusal(err error) bool {
+	var answer redis.Error
+	if !errors.As(err, &answer) || errors.Is(err, errCarriedOut) || says(err, "UNBLOCKED") {
+		return false
+	}
+	code, _, _ := strings.Cut(strings.TrimPrefix(answer.Error(), "-"), " ")
+	return code != "" && code == strings.ToUpper(code)
+}
+
+// concernsAll tells errors that no single message of a batch is the cause of.
+func concernsAll(err error) bool {
+	return errors.Is(err, redis.ErrClosed) || says(err, "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "READONLY")
+}
+
+// complete gives each message of a batch its outcome.
+func (b *batcher) complete(batch *batch, reply sendReply, err error) {
+	soonest := int64(math.MaxInt64)
+	answered := reply.now != 0
+	var sent []string
+	listIDs := answered && b.events.on()
+	b.mu.Lock()
+	ended := b.outage
+	if answered {
+		b.lastErr, b.outage = nil, nil
+	}
+	for i, m := range batch.items {
+		soonest = min(soonest, m.when.due(reply.now))
+		if listIDs && reply.refused[i] == "" {
+			sent = append(sent, m.id)
+		}
+		if m.call == nil {
+			continue // its caller has withdrawn
+		}
+		b.setOutcome(m, reply, i, err)
+		m.call.left--
+		if m.call.left == 0 && m.call.done != nil {
+			close(m.call.done)
+		}
+		m.call = nil
+	}
+	b.mu.Unlock()
+	if !answered {
+		return
+	}
+	if ended != nil {
+		ended.report("send", time.Time{}, nil)
+	}
+	b.events.tell(NewMessageEvent, len(sent), sent...)
+	if b.onStored != nil {
+		b.onStored(time.Duration(soonest-reply.now) * time.Microsecond)
+	}
+}
+
+// setOutcome sets what became of message i of a batch, with mu held.
+func (b *batcher) setOutcome(m *batchItem, reply sendReply, i int, err error) {
+	m.err = err
+	holder, refused := reply.refused[i]
+	switch {
+	case refused:
+		m.stored, m.err = StoredNo, &DuplicateKeyError{Queue: b.store.queue, Key: m.key, ID: holder}
+	case reply.now != 0:
+		m.stored, m.due = StoredYes, time.UnixMicro(m.when.due(reply.now))
+	case m.batch.maybeStored:
+		m.stored = StoredUnknown
+	default:
+		m.stored = StoredNo
+	}
+}

@@ -1,0 +1,289 @@
+package delayqueue
+
+import (
+	"context"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// This file gathers the messages of concurrent sends into batches; batch.go sends a batch. While fewer than maxInFlight
+// batches are in flight, a send flushes at once, in its own goroutine if it has time for an attempt. Messages that
+// come later wait for the next batch.
+
+// A batcher brings the messages of one queue or publisher to Redis. It is safe for concurrent use.
+type batcher struct {
+	// Set before the first send, and only read afterwards.
+	store          *store
+	events         *events
+	replicas       int // that confirm each batch
+	replicaTimeout time.Duration
+	onStored       func(soonest time.Duration) // is told how soon stored messages are due; nil: nobody asks
+	forgetOdds     int                         // after one batch in so many old callers are forgotten; 0: never
+
+	begun atomic.Bool // an attempt has been made
+
+	mu           sync.Mutex  // guards the fields below, and those of calls, items and batches that say so
+	waiting      []*sendCall // in turn; some may be withdrawn
+	withdrawn    int         // how many of those, at least
+	waitingBytes int         // of the calls that wait and are not withdrawn
+	inFlight     int         // batches, or goroutines that flush
+	lastErr      error       // of the last attempt, if that failed
+	outage       *outage     // nil: nobody has noticed one
+}
+
+const (
+	// maxInFlight is how many batches are in flight at a time: one is on the wire while the next is made up.
+	maxInFlight = 2
+	// sendBytes is where a batch stops growing: Redis does nothing else while it copies a batch into a script and
+	// out again. A larger message goes alone.
+	sendBytes = maxBatchBytes / 2
+	// maxWaiting and maxWaitingBytes are how many calls may wait, and how many bytes. A call for many messages
+	// counts for sendBytes at most. Later calls get ErrTooManyWaiting.
+	maxWaiting      = 100_000
+	maxWaitingBytes = 256 << 20
+	// inlineBytes is how much a send flushes in its own goroutine, which waits for the attempt.
+	inlineBytes = 64 << 10
+	// defaultForgetOdds are the forgetOdds of a batcher. Forgetting looks at a hundred fields of state. Each queue of a
+	// process leaves few callers behind, most of them after its first batch: so that one is firstForgetFactor times as likely
+	// to be followed by forgetting.
+	defaultForgetOdds = 10_000
+	firstForgetFactor = 1000
+)
+
+// A batchItem is one message in the batcher, and its outcome.
+type batchItem struct {
+	sendMessage // does not change in the batcher
+
+	// Guarded by batcher.mu until the call is done.
+	call   *sendCall // nil: the message has its outcome, or its caller has withdrawn
+	batch  *batch    // nil: it is in none yet
+	due    time.Time
+	stored Stored
+	err    error
+}
+
+// A sendCall is one call of a user, which waits for the outcomes of its messages.
+type sendCall struct {
+	ctx   context.Context // does not change
+	bytes int             // of its messages, sendBytes at most; does not change in the batcher
+
+	// Guarded by batcher.mu.
+	items []*batchItem  // that are in no batch yet; none: it waits no more, or is withdrawn
+	left  int           // items without an outcome
+	done  chan struct{} // closes when left is 0; nil: nobody waits for that
+}
+
+// A loneSend is all that a call for one message needs, in one allocation.
+type loneSend struct {
+	draft draft
+	item  batchItem
+	call  sendCall
+	items [1]*batchItem
+}
+
+func newLoneSend() *loneSend {
+	l := new(loneSend)
+	l.items[0] = &l.item
+	l.call.items = l.items[:]
+	return l
+}
+
+// send sends the messages of a call, and returns when all have their outcomes.
+func (b *batcher) send(ctx context.Context, call *sendCall) {
+	items := call.items
+	if err := ended(ctx); err != nil {
+		refuse(items, err)
+		return
+	}
+	if len(items) == 0 {
+		return
+	}
+	call.ctx, call.left = ctx, len(items)
+	for _, m := range items {
+		m.call = call
+		call.bytes = min(call.bytes+len(m.text), sendBytes)
+	}
+	b.mu.Lock()
+	if len(b.waiting)-b.withdrawn >= maxWaiting || b.waitingBytes >= maxWaitingBytes {
+		last := b.lastErr
+		b.mu.Unlock()
+		refuse(items, withLast(ErrTooManyWaiting, last))
+		return
+	}
+	b.waiting = append(b.waiting, call)
+	b.waitingBytes += call.bytes
+	if b.inFlight == maxInFlight {
+		b.mu.Unlock()
+		b.wait(call, items)
+		return
+	}
+	b.inFlight++
+	if outlastsAttempt(ctx) && call.bytes <= inlineBytes {
+		batch := b.takeBatch()
+		b.mu.Unlock()
+		b.flushInline(batch)
+	} else {
+		b.mu.Unlock()
+		go b.flush(processCallers.take())
+	}
+	b.wait(call, items)
+}
+
+// outlastsAttempt says whether this context lasts as long as an attempt, whatever happens.
+func outlastsAttempt(ctx context.Context) bool { return ctx.Done() == nil || isShared(ctx) }
+
+func refuse(items []*batchItem, err error) {
+	for _, m := range items {
+		m.err, m.stored = err, StoredNo
+	}
+}
+
+// wait waits for the outcomes of a call's messages, or for the end of its context.
+func (b *batcher) wait(call *sendCall, items []*batchItem) {
+	b.mu.Lock()
+	if call.left == 0 {
+		b.mu.Unlock()
+		return
+	}
+	done := make(chan struct{})
+	call.done = done
+	b.mu.Unlock()
+	select {
+	case <-done:
+	case <-call.ctx.Done():
+		b.withdraw(call, items)
+	}
+}
+
+// withdraw gives the messages of a call that have no outcome the error of its context. What has not been written to a connection
+// never will be; of what has, nobody knows whether it is stored. Later outcomes are dropped, for the user owns the
+// results from here on.
+func (b *batcher) withdraw(call *sendCall, items []*batchItem) {
+	why := ended(call.ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if call.left == 0 {
+		return
+	}
+	if len(call.items) > 0 { // it stays in waiting, where takeBatch passes over it
+		call.items = nil
+		b.waitingBytes -= call.bytes
+		b.withdrawn++
+		if b.withdrawn > 1000 && b.withdrawn > len(b.waiting)/2 {
+			b.waiting = slices.DeleteFunc(b.waiting, func(c *sendCall) bool { return len(c.items) == 0 })
+			b.withdrawn = 0
+		}
+	}
+	for _, m := range items {
+		if m.call == nil {
+			continue // it has its outcome
+		}
+		m.call, m.stored, m.err = nil, StoredNo, withLast(why, b.lastErr)
+		if m.batch != nil {
+			m.stored = m.batch.withdraw()
+		}
+	}
+}
+
+// flushInline makes the first attempt at a batch in the goroutine of a caller. Another goroutine does what is left to do.
+func (b *batcher) flushInline(batch *batch) {
+	c := processCallers.take()
+	done, forget := b.attempt(c, batch), b.drawForget()
+	if done && !forget && b.endFlush() {
+		processCallers.put(c)
+		return
+	}
+	go func() {
+		if !done {
+			b.sendBatch(c, batch, 2)
+		}
+		if forget {
+			b.forgetCallers()
+		}
+		b.flush(c)
+	}()
+}
+
+// flush sends batches until no message waits.
+func (b *batcher) flush(c *caller) {
+	for !b.endFlush() {
+		b.mu.Lock()
+		batch := b.takeBatch()
+		b.mu.Unlock()
+		b.sendBatch(c, batch, 1)
+		if b.drawForget() {
+			b.forgetCallers()
+		}
+		runtime.Gosched() // callers whose messages are stored may send more: they go first, and share a batch
+	}
+	processCallers.put(c)
+}
+
+// endFlush ends a flush if no message waits, and says whether it did.
+func (b *batcher) endFlush() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.waiting) > b.withdrawn {
+		return false
+	}
+	b.waiting, b.withdrawn = b.waiting[:0], 0
+	b.inFlight--
+	return true
+}
+
+// drawForget draws whether old callers are to be forgotten now.
+func (b *batcher) drawForget() bool {
+	odds := b.forgetOdds
+	if !b.begun.Swap(true) {
+		odds = (odds + firstForgetFactor - 1) / firstForgetFactor
+	}
+	return odds > 0 && rand.N(odds) == 0
+}
+
+// forgetCallers has Redis forget old callers. If that fails another process will do it.
+func (b *batcher) forgetCallers() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, _ = b.store.forget(ctx)
+}
+
+// takeBatch takes the next batch out of the calls that wait, with mu held. A call of which not all messages fit waits
+// again behind the others.
+func (b *batcher) takeBatch() *batch {
+	next := new(batch)
+	next.items = next.oneItem[:0]
+	for len(b.waiting) > 0 {
+		call := b.waiting[0]
+		added := next.add(call)
+		more := len(call.items) > 0
+		if more && added == 0 {
+			break
+		}
+		b.popWaiting()
+		if more {
+			b.waiting = append(b.waiting, call)
+			break
+		}
+		if added > 0 {
+			b.waitingBytes -= call.bytes
+		} else {
+			b.withdrawn--
+		}
+	}
+	next.callers = len(next.items)
+	return next
+}
+
+// popWaiting takes the first call off those that wait, with mu held.
+func (b *batcher) popWaiting() {
+	b.waiting[0] = nil
+	if len(b.waiting) == 1 {
+		b.waiting = b.waiting[:0] // its memory is used again
+		return
+	}
+	b.waiting = b.waiting[1:]
+}
