@@ -1,17 +1,17 @@
 -- Shared by the scripts that set the alarm: the marker 'w' in wake, which wakes one idle consumer at the instant of its
 -- score. state.armed is the instant for which it was set last; 0: none.
 
--- gate(at, pause) is when what is due at an instant may be handed out: not before the end of a pause (state.pause).
-local function gate(at, pause) return math.max(at, whole(pause) or 0) end
+-- gate(due, paused) is when what is due at an instant may be handed out: not before the end of a pause (state.pause).
+local function gate(due, paused) return math.max(due, whole(paused) or 0) end
 
--- sooner(at, armed) says whether the alarm is to be set for an instant: it is not set (state.armed), or for a later one.
-local function sooner(at, armed)
-  armed = whole(armed) or 0
-  return armed == 0 or at < armed
+-- sooner(due, before) says whether the alarm is to be set for an instant: before (state.armed) it was not set, or for a later one.
+local function sooner(due, before)
+  before = whole(before) or 0
+  return before == 0 or due < before
 end
 
--- arm(at) sets the alarm.
-local function arm(at)
-  redis.call('ZADD', KEYS.wake, us(at), 'w')
-  mark('armed', us(at))
+-- arm(due) sets the alarm.
+local function arm(due)
+  redis.call('ZADD', KEYS.wake, us(due), 'w')
+  mark('armed', us(due))
 end

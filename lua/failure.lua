@@ -3,6 +3,6 @@
 --
 -- failure(record) is what a fail record says: failures, losses, error text, when; 0, 0, '' and nil of anything else.
 local function failure(record)
-  local failures, losses, at, text = string.match(record or '', '^%d+ (%d+) (%d+) (%d+) (.*)$')
-  return whole(failures) or 0, whole(losses) or 0, text or '', whole(at)
+  local failures, losses, when, text = string.match(record or '', '^%d+ (%d+) (%d+) (%d+) (.*)$')
+  return whole(failures) or 0, whole(losses) or 0, text or '', whole(when)
 end

@@ -7,7 +7,7 @@
 --       4 to 7: the most that any consumer asks for holds for all,
 --       8 '1': set the alarm in any case, for the marker was taken by one who cannot serve it,
 --       9 a random number from 1 to 2^31-2, 10 poison text,
---       11 '1': this consumer holds a message on its last attempt: it is poison if it is lost once more,
+--       11 '1': this consumer holds a message on its last chance: it is poison if it is lost once more,
 --       12 what this consumer says of itself, for a Monitor; '-': it leaves; '': nothing new,
 --       13 bytes of envelopes that the reply may hold, but for a delivery that is alone in it; '0': hand out nothing,
 --       and, of the deliveries of a lost reply, say only what they are

@@ -1,8 +1,8 @@
--- Part of fetch: while this consumer holds a last attempt, the others that are due are deferred, a page at a time and not one
--- with each call. handout defers too: a consumer has one last attempt at a time, so the message that kills its
+-- Part of fetch: while this consumer holds a last chance, the others that are due are deferred, a page at a time and not one
+-- with each call. handout defers too: a consumer has one last chance at a time, so the message that kills its
 -- consumers does so alone, and none of those lost with it dies of it.
 
--- later() is when one that could not have its last attempt now is looked at again: in a moment; where many wait like that,
+-- later() is when one that could not have its last chance now is looked at again: in a moment; where many wait like that,
 -- they are spread out, so that there is always one for whoever can take it and nobody looks at all of them again and again.
 -- The instants are whole twentieths of a second, for each is a fetch.
 local spread

@@ -8,7 +8,7 @@
 -- Cost: O(log n), and O(ready) if it is there, which is 2 ms in 50,000; it reads the envelope if any message has a key.
 -- Keeps: invariants 1 and 6 of PROTOCOL.md; reads every key first. A running handler notices when its lease is to be renewed.
 
--- include head, call, score, envelope, locate, remove
+-- include head, call, score, envelope, locate, remove, erase
 local reply = recall(redis.call('HGET', KEYS.state, field))
 if reply then
   local where, id = string.match(reply, '^(%a+) (.*)$')
@@ -42,7 +42,6 @@ end
 if not where then
   where, id = 'gone', ''
 elseif taken then
-  -- include erase
   erase(id, key)
 end
 remember(where .. ' ' .. id)

@@ -8,15 +8,15 @@
 local CENTURY = 3155760000000000
 local function agreed(text, asked)
   local said, values, parts = {}, {}, {}
-  for value, at in string.gmatch(text or '', '(%d+) (%d+) ') do said[#said + 1] = {whole(value), whole(at)} end
+  for value, when in string.gmatch(text or '', '(%d+) (%d+) ') do said[#said + 1] = {whole(value), whole(when)} end
   for i = 1, 4 do
-    local value, at, other = math.min(asked[i] or 0, CENTURY), now, #said == 4 and said[i]
+    local value, when, other = math.min(asked[i] or 0, CENTURY), now, #said == 4 and said[i]
     if other and other[1] > value and other[1] <= CENTURY then
       local lease = i == 1 and other[1] or values[1]
-      if math.abs(now - other[2]) <= lease then value, at = other[1], other[2] end
+      if math.abs(now - other[2]) <= lease then value, when = other[1], other[2] end
     end
     values[i] = value
-    parts[i] = us(value) .. ' ' .. us(at) .. ' '
+    parts[i] = us(value) .. ' ' .. us(when) .. ' '
   end
   return values, table.concat(parts)
 end

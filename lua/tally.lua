@@ -3,16 +3,16 @@
 local HOURS, DAYS = 48, 30 -- how far history goes back
 local hour, day = math.floor(now / 3600000000), math.floor(now / 86400000000)
 
--- tally(text, counts) is a field of history with counts added; what is not understood counts as nothing.
-local function tally(text, counts)
+-- tally(text, numbers) is a field of history with six numbers added; what is not understood counts as nothing.
+local function tally(text, numbers)
   local sums = {string.match(text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')}
-  for i = 1, #KINDS do sums[i] = us((whole(sums[i]) or 0) + counts[i]) end
+  for i = 1, #KINDS do sums[i] = us((whole(sums[i]) or 0) + numbers[i]) end
   return table.concat(sums, ' ')
 end
 
--- kept(field) says whether history still needs a field.
-local function kept(field)
-  local kind, n = string.match(field, '^(d?)(%d+)$')
+-- kept(span) says whether history still needs a field.
+local function kept(span)
+  local kind, n = string.match(span, '^(d?)(%d+)$')
   n = whole(n)
   if not n then return false end
   if kind == 'd' then return n > day - DAYS and n <= day end
