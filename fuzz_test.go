@@ -62,7 +62,7 @@ func (c answering) Process(_ context.Context, cmd redis.Cmder) error {
 func FuzzReply(f *testing.F) {
 	const now = "1717200000000000"
 	e := envelope{key: "k", retries: 3, ttl: time.Second, headers: map[string]string{"a": "b"}, payload: "x"}
-	text := e.encode(when{instant: true})
+	text := e.encode(when{absolute: true})
 	record := "3 1 1 " + now + " no"
 	for _, reply := range [][]string{
 		{}, {"garbage"}, {"gone"}, {"nowhere"},
@@ -144,7 +144,7 @@ func FuzzReply(f *testing.F) {
 // FuzzDelivery: whatever a message and its record hold, what follows from them can be settled.
 func FuzzDelivery(f *testing.F) {
 	e := envelope{key: "k", retries: 3, ttl: time.Second, payload: "x"}
-	text := e.encode(when{us: 1, instant: true})
+	text := e.encode(when{us: 1, absolute: true})
 	for _, record := range []string{"", "2 0 0 1 no", "2 -5 0 1700000000000000 x", "2 2147483647 2147483647 9223372036854775807 ", "2 99999999999 1 1 "} {
 		for _, envelope := range []string{text, "\x02" + text[1:], "", "foreign text of some length, which nobody can read"} {
 			f.Add("2:"+idOf("a"), envelope, record, 3)

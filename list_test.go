@@ -19,7 +19,7 @@ func TestListsOfForeignEntriesEnd(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
 		m := &Monitor{canceller: canceller{store: r.store, events: new(events)}}
-		text := (&envelope{payload: "x"}).encode(when{us: rigBase, instant: true})
+		text := (&envelope{payload: "x"}).encode(when{us: rigBase, absolute: true})
 		add := func(key, member, score string) {
 			r.do("ZADD", key, score, member)
 			r.do("HSET", r.keys.msg, member, text)

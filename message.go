@@ -119,7 +119,7 @@ func (e *envelope) encode(w when) string {
 			size += 2*binary.MaxVarintLen64 + len(k) + len(v)
 		}
 	}
-	if w.instant {
+	if w.absolute {
 		size += envelopeHead
 	}
 	var b strings.Builder
@@ -127,7 +127,7 @@ func (e *envelope) encode(w when) string {
 	var scratch [max(binary.MaxVarintLen64, dueDigits)]byte
 	uvarint := func(n uint64) { b.Write(scratch[:binary.PutUvarint(scratch[:], n)]) }
 
-	if w.instant {
+	if w.absolute {
 		b.WriteByte(envelopeVersion)
 		digits := strconv.AppendInt(scratch[:0], w.us, 10)
 		b.WriteString("0000000000000000"[:dueDigits-len(digits)])

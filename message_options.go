@@ -15,18 +15,18 @@ type draft struct {
 	fixed bool // the call itself says when
 }
 
-// when says when a message is due: us after the server's now, or, if instant is set, at that unix us.
+// when says when a message is due: us after the server's now or, if it is absolute, at that unix us.
 type when struct {
-	us      int64
-	instant bool
+	us       int64
+	absolute bool
 }
 
 // alike says whether two messages can be in one run of a send.
-func (w when) alike(other when) bool { return w == other || w.instant && other.instant }
+func (w when) alike(other when) bool { return w == other || w.absolute && other.absolute }
 
 // due is the instant at which the send script makes a message due.
 func (w when) due(now int64) int64 {
-	if w.instant {
+	if w.absolute {
 		return max(w.us, now)
 	}
 	return now + w.us
@@ -88,9 +88,9 @@ func scheduled(t time.Time) (when, error) {
 		return when{}, fmt.Errorf("%w: schedule %v: must be before the year 2200", ErrBadOption, t)
 	}
 	if t.Before(time.Unix(0, 0)) {
-		return when{instant: true}, nil
+		return when{absolute: true}, nil
 	}
-	return when{us: t.UnixMicro() + roundUp(time.Duration(t.Nanosecond())), instant: true}, nil
+	return when{us: t.UnixMicro() + roundUp(time.Duration(t.Nanosecond())), absolute: true}, nil
 }
 
 // WithDelay makes the message due after d, by the server's clock. Zero or less means

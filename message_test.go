@@ -45,7 +45,7 @@ func sampleEnvelopes() map[string]envelope {
 func TestEnvelope(t *testing.T) {
 	for name, want := range sampleEnvelopes() {
 		t.Run(name, func(t *testing.T) {
-			got, err := decodeEnvelope(want.encode(when{us: want.due, instant: true}))
+			got, err := decodeEnvelope(want.encode(when{us: want.due, absolute: true}))
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%+v, %v; want %+v", got, err, want)
 			}
@@ -94,9 +94,9 @@ func TestEnvelopeOfSend(t *testing.T) {
 
 func TestEnvelopeIsTheSameEachTime(t *testing.T) {
 	e := sampleEnvelopes()["all of it"]
-	first := e.encode(when{us: e.due, instant: true})
+	first := e.encode(when{us: e.due, absolute: true})
 	for range 20 {
-		if e.encode(when{us: e.due, instant: true}) != first {
+		if e.encode(when{us: e.due, absolute: true}) != first {
 			t.Fatal("headers come in another order each time: a repeated send would differ")
 		}
 	}
@@ -106,7 +106,7 @@ func TestEnvelopeIsTheSameEachTime(t *testing.T) {
 func TestEnvelopeCutShort(t *testing.T) {
 	e := sampleEnvelopes()["all of it"]
 	e.payload = ""
-	whole := e.encode(when{us: e.due, instant: true})
+	whole := e.encode(when{us: e.due, absolute: true})
 	for n := range len(whole) {
 		if got, err := decodeEnvelope(whole[:n]); !errors.Is(err, errBadEnvelope) || errors.Is(err, errNewerVersion) {
 			t.Fatalf("%d of %d bytes: %+v, %v", n, len(whole), got, err)
@@ -176,7 +176,7 @@ func TestEnvelopeBroken(t *testing.T) {
 func TestEnvelopeBitFlips(t *testing.T) {
 	e := sampleEnvelopes()["all of it"]
 	e.headers = map[string]string{"a": "1", "b": ""}
-	whole := []byte(e.encode(when{us: e.due, instant: true}))
+	whole := []byte(e.encode(when{us: e.due, absolute: true}))
 	for i := range whole {
 		for bit := range 8 {
 			whole[i] ^= 1 << bit
@@ -194,7 +194,7 @@ func TestEnvelopeBitFlips(t *testing.T) {
 
 func FuzzEnvelope(f *testing.F) {
 	for _, e := range sampleEnvelopes() {
-		if raw := e.encode(when{us: e.due, instant: true}); len(raw) < 10_000 {
+		if raw := e.encode(when{us: e.due, absolute: true}); len(raw) < 10_000 {
 			f.Add(raw)
 			f.Add(raw[:len(raw)/2])
 		}
@@ -211,14 +211,14 @@ func FuzzEnvelope(f *testing.F) {
 		if e.due < 0 || e.retries < 0 || e.ttl < 0 || len(e.payload) > len(raw) {
 			t.Fatalf("decoded %+v", e)
 		}
-		again, err := decodeEnvelope(e.encode(when{us: e.due, instant: true}))
+		again, err := decodeEnvelope(e.encode(when{us: e.due, absolute: true}))
 		if len(e.headers) == 0 {
 			e.headers = nil
 		}
 		if err != nil || !reflect.DeepEqual(again, e) {
 			t.Fatalf("encoded anew: %+v, %v; want %+v", again, err, e)
 		}
-		if again.encode(when{us: again.due, instant: true}) != e.encode(when{us: e.due, instant: true}) {
+		if again.encode(when{us: again.due, absolute: true}) != e.encode(when{us: e.due, absolute: true}) {
 			t.Fatal("encoding is not stable")
 		}
 	})
@@ -322,7 +322,7 @@ func TestTooManyHeaders(t *testing.T) {
 	for i := range maxHeaders {
 		e.headers[strconv.Itoa(i)] = ""
 	}
-	w := when{us: 1, instant: true}
+	w := when{us: 1, absolute: true}
 	if got, err := decodeEnvelope(e.encode(w)); err != nil || len(got.headers) != maxHeaders {
 		t.Errorf("%d headers: %d, %v", maxHeaders, len(got.headers), err)
 	}

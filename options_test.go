@@ -256,7 +256,7 @@ func TestScheduled(t *testing.T) {
 		{time.Date(290000, 1, 1, 0, 0, 0, 0, time.UTC), ""},
 		{time.Unix(math.MaxInt64/2, 0), ""},
 	} {
-		if w, err := scheduled(c.t); err == nil && (strconv.FormatInt(w.us, 10) != c.want || !w.instant) || (c.want == "") != errors.Is(err, ErrBadOption) {
+		if w, err := scheduled(c.t); err == nil && (strconv.FormatInt(w.us, 10) != c.want || !w.absolute) || (c.want == "") != errors.Is(err, ErrBadOption) {
 			t.Errorf("schedule %v: %+v, %v; want %s", c.t, w, err, c.want)
 		}
 	}

@@ -90,7 +90,7 @@ func TestPollStateMissedWake(t *testing.T) {
 		serverStart: false, serverStart + serverSecond: true, serverStart + 3*serverSecond: false, serverStart + 2*serverSecond - 100_000: false, serverStart + 2*serverSecond - 100_001: true,
 	} {
 		e := envelope{payload: "x"}
-		text := e.encode(when{us: int64(due), instant: true})
+		text := e.encode(when{us: int64(due), absolute: true})
 		if got := s.missedWake([]string{"rubbish", text}, serverStart+2*serverSecond); got != want {
 			t.Errorf("due %v after the last poll: %v, want %v", due.sub(serverStart), got, want)
 		}

@@ -166,7 +166,7 @@ func TestProtocolExamples(t *testing.T) {
 	if e, err := decodeEnvelope(string(bytes)); err != nil || !reflect.DeepEqual(e, want) {
 		t.Errorf("the envelope is %+v, %v", e, err)
 	}
-	if text := want.encode(when{us: want.due, instant: true}); text != string(bytes) {
+	if text := want.encode(when{us: want.due, absolute: true}); text != string(bytes) {
 		t.Errorf("the envelope is %x here, %x there", text, bytes)
 	}
 	if r, err := parseFail(example("fail")); err != nil || r != (failRecord{3, 2, 0, 1790000061250000, "charge: the bank said no"}) {

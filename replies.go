@@ -48,7 +48,7 @@ func (r *reply) text() string {
 	return ""
 }
 
-func (r *reply) instant() int64 {
+func (r *reply) int64() int64 {
 	s := r.text()
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
@@ -57,7 +57,7 @@ func (r *reply) instant() int64 {
 	return n
 }
 
-func (r *reply) number() int { return int(r.instant()) }
+func (r *reply) number() int { return int(r.int64()) }
 
 // indices reads a list of indices of so many, which scripts count from 1.
 func (r *reply) indices(of int) (list []int) {
@@ -74,7 +74,7 @@ func (r *reply) indices(of int) (list []int) {
 
 // agreed reads the settings that hold for all consumers.
 func (r *reply) agreed() fetchSettings {
-	lease, losses, age, room := r.instant(), r.number(), r.instant(), r.number()
+	lease, losses, age, room := r.int64(), r.number(), r.int64(), r.number()
 	if age >= unbounded {
 		age = 0
 	}

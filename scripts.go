@@ -33,7 +33,7 @@ type sendMessage struct {
 
 // delay is what the scripts are told of it: nothing for an instant, for that is in the envelope.
 func (m *sendMessage) delay() any {
-	if m.when.instant {
+	if m.when.absolute {
 		return ""
 	}
 	return &m.when.us
@@ -118,7 +118,7 @@ func (q *sendRequest) args(c *caller) []any {
 // stored reads the reply to a send of n messages.
 func (r *reply) stored(n int) (sendReply, error) {
 	var out sendReply
-	out.now = r.instant()
+	out.now = r.int64()
 	for _, pair := range strings.Fields(r.text()) {
 		text, holder, ok := strings.Cut(pair, "=")
 		i, err := strconv.Atoi(text)
@@ -208,7 +208,7 @@ func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchRepl
 // fetched reads the reply of fetch.
 func (r *reply) fetched() (fetchReply, error) {
 	var got fetchReply
-	got.now, got.next = r.instant(), r.instant()
+	got.now, got.next = r.int64(), r.int64()
 	got.lost, got.dropped, got.trimmed, got.first = r.number(), r.number(), r.number(), r.number()
 	got.agreed = r.agreed()
 	given, fails, dead, held := r.number(), r.number(), r.number(), r.number()
@@ -296,7 +296,7 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 	if err != nil {
 		return settleReply{}, err
 	}
-	r.instant()
+	r.int64()
 	got := settleReply{}
 	got.trimmed = r.number()
 	if got.void = r.indices(len(all)); len(got.void) > 0 {

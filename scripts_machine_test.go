@@ -90,7 +90,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		sets[i] = map[string]int64{}
 		for range r.number() / 2 {
 			tag := r.text()
-			sets[i][tag] = r.instant()
+			sets[i][tag] = r.int64()
 		}
 	}
 	var hashes [3]map[string]string
@@ -108,9 +108,9 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	}
 	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"],
 		msg: hashes[0], fail: hashes[1], key: hashes[2], ready: r.take(r.number()),
-		armed: r.instant(), seen: r.instant(), lent: r.instant(), pause: r.instant(), counted: r.instant(), history: history}
+		armed: r.int64(), seen: r.int64(), lent: r.int64(), pause: r.int64(), counted: r.int64(), history: history}
 	for i := range m.held.counts {
-		m.held.counts[i] = r.instant()
+		m.held.counts[i] = r.int64()
 	}
 	m.held.grace, m.held.settings = r.text(), r.text()
 	return errors.Join(r.err("contents"), cmd.Err())

@@ -87,12 +87,12 @@ func (m *model) send(batch []*sendMessage) any {
 			continue
 		}
 		due := m.now + o.when.us
-		if o.when.instant {
+		if o.when.absolute {
 			due = max(m.now, o.when.us)
 		}
 		m.pending[o.id] = due
 		tail := o.text
-		if o.when.instant {
+		if o.when.absolute {
 			tail = o.text[envelopeHead:]
 		}
 		m.msg[o.id] = fmt.Sprintf("\x01%016d%s", due, tail)

@@ -19,13 +19,13 @@ func (s *store) counts(ctx context.Context) (n Counts, used bool, err error) {
 	if err != nil {
 		return Counts{}, false, err
 	}
-	now := r.instant()
-	n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage = r.instant(), r.instant(), r.instant(), r.instant(), r.instant()
-	if oldest := r.instant(); oldest > 0 {
+	now := r.int64()
+	n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage = r.int64(), r.int64(), r.int64(), r.int64(), r.int64()
+	if oldest := r.int64(); oldest > 0 {
 		n.Behind = max(time.Duration(now-oldest)*time.Microsecond, 0)
 	}
-	n.NextDue = instantTime(r.instant())
-	n.Paused, n.PausedUntil = pausedUntil(r.instant())
+	n.NextDue = instantTime(r.int64())
+	n.Paused, n.PausedUntil = pausedUntil(r.int64())
 	fields := r.number()
 	return n, fields > 0 || n != (Counts{}), r.err("counts")
 }
@@ -60,10 +60,10 @@ func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, erro
 	if err != nil || len(r.rest) == 0 {
 		return nil, err
 	}
-	r.instant()
+	r.int64()
 	id := r.text()
 	state := stateOf(r, r.text())
-	at, text, record := r.instant(), r.text(), r.text()
+	at, text, record := r.int64(), r.text(), r.text()
 	m := statusOf(id, state, at, text, record)
 	if err := r.err("look"); err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (s *store) list(ctx context.Context, q listRequest) (listReply, error) {
 		return listReply{}, err
 	}
 	var out listReply
-	out.now, out.left = r.instant(), r.number()
+	out.now, out.left = r.int64(), r.number()
 	n := r.number()
 	for range min(n, q.limit) {
 		tag, score, text, record := r.text(), r.text(), r.text(), r.text()
@@ -204,7 +204,7 @@ func (s *store) steer(ctx context.Context, c *caller, do steerRequest) ([]steere
 	if err != nil {
 		return nil, err
 	}
-	r.instant()
+	r.int64()
 	words := strings.Fields(r.text())
 	if len(words) != len(do.marks) && do.marks != nil {
 		r.fail("%d answers for %d messages", len(words), len(do.marks))
@@ -228,7 +228,7 @@ func (s *store) pause(ctx context.Context, c *caller, until int64) error {
 	if err != nil {
 		return err
 	}
-	r.instant()
+	r.int64()
 	return r.err("pause")
 }
 
@@ -256,7 +256,7 @@ func (s *store) consumers(ctx context.Context) iter.Seq2[Consumer, error] {
 				yield(Consumer{}, err)
 				return
 			}
-			now := r.instant()
+			now := r.int64()
 			cursor = r.text()
 			for len(r.rest) > 0 && r.bad == nil {
 				name, said := r.text(), r.text()
@@ -290,7 +290,7 @@ func (s *store) history(ctx context.Context) (historyReply, error) {
 		return historyReply{}, err
 	}
 	out := historyReply{hours: map[int64]Tally{}, days: map[int64]Tally{}}
-	out.now = r.instant()
+	out.now = r.int64()
 	for len(r.rest) > 0 && r.bad == nil {
 		span, daily := strings.CutPrefix(r.text(), "d")
 		start, err := strconv.ParseInt(span, 10, 64)

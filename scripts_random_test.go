@@ -167,7 +167,7 @@ func (m *machine) sends(t *rapid.T) {
 		if i < 4 { // the others are like the fourth
 			due = when{us: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 8e6)).Draw(t, "delay")}
 			if rapid.IntRange(0, 3).Draw(t, "an instant if 3") == 3 {
-				due = when{us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), instant: true}
+				due = when{us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), absolute: true}
 			}
 			e.key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
 		}

@@ -185,7 +185,7 @@ func msg(name string, d time.Duration, rest ...func(*envelope)) *sendMessage {
 
 // msgAt is due at an instant.
 func msgAt(name string, d time.Duration, rest ...func(*envelope)) *sendMessage {
-	return draftOf(name, when{us: rigBase + d.Microseconds(), instant: true}, rest)
+	return draftOf(name, when{us: rigBase + d.Microseconds(), absolute: true}, rest)
 }
 
 func draftOf(name string, w when, rest []func(*envelope)) *sendMessage {
