@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,185 +12,54 @@ import (
 const (
 	idA = "0190a1b2-0000-7000-8000-00000000000a"
 	idB = "0190a1b2-0000-7000-8000-00000000000b"
+
+	poison = "message was lost with its consumer too many times in a row"
 )
 
-// TestJudge forges ledgers, strikes and states, and wants each wrong found, and nothing else.
-func TestJudge(t *testing.T) {
-	t.Parallel()
-	sec := func(s float64) int64 { return 1_000_000_000 + int64(s*1e6) }
-	accept := entry{Kind: sent, At: sec(0), Payload: "a", ID: idA, Due: sec(1)}
-	start := func(at float64, who string, delivery, failures int) entry {
-		return entry{Kind: started, At: sec(at), Payload: "a", ID: idA, Delivery: delivery, Failures: failures, who: who}
-	}
-	end := func(at float64, who string, delivery int, word string) entry {
-		return entry{Kind: ended, At: sec(at), Payload: "a", ID: idA, Delivery: delivery, Word: word, who: who}
-	}
-	done := []entry{start(1, "c1", 1, 0), end(1.1, "c1", 1, succeeded)}
-	kill := strike{from: sec(1.05), to: sec(1.05), who: "c1", killed: true, why: "it was killed"}
-	harmless := kill
-	harmless.why = ""
-	allow := rules{lease: time.Second}
-	inGarbage := func(text string) *check.State {
-		return &check.State{
-			Garbage:  []check.Entry{{Tag: idA, ID: idA, Score: sec(9)}},
-			Messages: map[string]check.Envelope{idA: {Version: 1, Due: sec(1)}},
-			Fail:     map[string]check.Fail{idA: {Delivery: 4, When: sec(9), Error: text}},
-		}
-	}
-	const poison = "message was lost with its consumer too many times in a row"
+var (
+	accept   = entry{Kind: sent, At: sec(0), Payload: "a", ID: idA, Due: sec(1)}
+	done     = []entry{starts(1, "c1", 1, 0), ends(1.1, "c1", 1, succeeded)}
+	kill     = strike{from: sec(1.05), to: sec(1.05), who: "c1", killed: true, why: "it was killed"}
+	harmless = strike{from: sec(1.05), to: sec(1.05), who: "c1", killed: true}
+	allow    = rules{lease: time.Second}
+)
 
-	for name, c := range map[string]struct {
-		entries []entry
-		strikes []strike
-		state   *check.State
-		rules   rules
-		clock   func(int64) int64
-		want    string // part of the one problem; "": none
-		counts  verdict
-	}{
-		"handled":       {entries: append(done, accept), counts: verdict{accepted: 1, handled: 1}},
-		"never handled": {entries: []entry{accept}, want: "lost", counts: verdict{accepted: 1, lost: 1}},
-		"started, not ended": {
-			entries: []entry{accept, start(1, "c1", 1, 0)}, want: "lost", counts: verdict{accepted: 1, lost: 1},
-		},
-		"only failed": {
-			entries: []entry{accept, start(1, "c1", 1, 0), end(1, "c1", 1, failed)}, want: "lost", counts: verdict{accepted: 1, lost: 1},
-		},
-		"early": {
-			entries: []entry{accept, start(0.99, "c1", 1, 0), end(1, "c1", 1, succeeded)},
-			want:    "10ms early", counts: verdict{accepted: 1, handled: 1, early: 1},
-		},
-		"retried": {
-			entries: []entry{accept, start(1, "c1", 1, 0), end(1, "c1", 1, failed), start(1.2, "c2", 2, 1), end(1.3, "c2", 2, succeeded)},
-			counts:  verdict{accepted: 1, handled: 1},
-		},
-		"retried early": {
-			entries: []entry{accept, start(1, "c1", 1, 0), end(1, "c1", 1, failed), start(1.19, "c2", 2, 1), end(1.3, "c2", 2, succeeded)},
-			want:    "retried 10ms early", counts: verdict{accepted: 1, handled: 1, early: 1},
-		},
-		"twice for no reason": {
-			entries: append([]entry{accept, start(2, "c2", 2, 0), end(2, "c2", 2, succeeded)}, done...),
-			want:    "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
-		},
-		"twice after a kill": {
-			entries: []entry{accept, start(1, "c1", 1, 0), start(2, "c2", 2, 0), end(2, "c2", 2, succeeded)},
-			strikes: []strike{kill}, rules: allow, counts: verdict{accepted: 1, handled: 1, duplicated: 1},
-		},
-		"twice after the kill of another": {
-			entries: []entry{accept, start(1, "c3", 1, 0), start(2, "c2", 2, 0), end(2, "c2", 2, succeeded)},
-			strikes: []strike{kill}, rules: allow, want: "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
-		},
-		"twice after a kill where nothing may": {
-			entries: []entry{accept, start(1, "c1", 1, 0), start(2, "c2", 2, 0), end(2, "c2", 2, succeeded)},
-			strikes: []strike{harmless}, want: "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
-		},
-		"started late by one that stood still": {
-			entries: []entry{accept, start(2, "c2", 2, 0), end(2, "c2", 2, succeeded), start(3, "c1", 1, 0), end(3, "c1", 1, succeeded)},
-			strikes: []strike{{from: sec(1), to: sec(2.9), who: "c1", why: "it stood still"}}, rules: allow,
-			want: "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
-		},
-		"twice long after the strike on all": {
-			entries: append([]entry{accept, start(9, "c2", 2, 0), end(9, "c2", 2, succeeded)}, done...),
-			strikes: []strike{{from: sec(8), to: sec(8.5), why: "Redis forgot"}}, rules: allow,
-			want: "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
-		},
-		"back too late": {
-			entries: []entry{accept, start(1, "c1", 1, 0), start(3.1, "c2", 2, 0), end(3.2, "c2", 2, succeeded)},
-			strikes: []strike{kill}, rules: allow, want: "came back 2.05s after the kill", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
-		},
-		"back late, with an outage in between": {
-			entries: []entry{accept, start(1, "c1", 1, 0), start(3.1, "c2", 2, 0), end(3.2, "c2", 2, succeeded)},
-			strikes: []strike{kill, {from: sec(2), to: sec(3)}}, rules: allow, counts: verdict{accepted: 1, handled: 1, duplicated: 1},
-		},
-		"sent slowly": {
-			entries: append([]entry{{Kind: sent, At: sec(0), Payload: "a", ID: idA, Due: sec(1), Took: 2_100_000}}, done...),
-			rules:   rules{send: 2 * time.Second}, want: "sent after 2.1s", counts: verdict{accepted: 1, handled: 1},
-		},
-		"refused slowly": {
-			entries: append([]entry{accept, {Kind: refused, At: sec(0), Payload: "b", Took: 2_100_000}}, done...),
-			rules:   rules{send: 2 * time.Second}, want: "refused after 2.1s", counts: verdict{accepted: 1, handled: 1},
-		},
-		"stuck": {
-			entries: []entry{accept, start(3.6, "c1", 1, 0), end(3.7, "c1", 1, succeeded)}, rules: rules{late: 2500 * time.Millisecond},
-			want: "stuck for 2.6s", counts: verdict{accepted: 1, handled: 1},
-		},
-		"due by the server's clock": {
-			entries: []entry{accept, start(0.5, "c1", 1, 0), end(0.6, "c1", 1, succeeded)},
-			clock:   func(at int64) int64 { return at + 600_000 }, counts: verdict{accepted: 1, handled: 1},
-		},
-		"early by the server's clock": {
-			entries: append([]entry{accept}, done...), clock: func(at int64) int64 { return at - 600_000 },
-			want: "600ms early", counts: verdict{accepted: 1, handled: 1, early: 1},
-		},
-		"a breach": {
-			entries: append([]entry{accept}, done...), state: &check.State{Strays: []string{"rubbish"}},
-			want: "none of the twelve", counts: verdict{accepted: 1, handled: 1},
-		},
-		"a breach of the scenario's own making": {
-			entries: append([]entry{accept}, done...), state: &check.State{Strays: []string{"rubbish"}},
-			rules: rules{tolerated: []string{"rubbish"}}, counts: verdict{accepted: 1, handled: 1},
-		},
-		"a retry used by a kill": {
-			entries: []entry{accept, start(1, "c1", 1, 0), start(2, "c2", 2, 1), end(2, "c2", 2, succeeded)},
-			strikes: []strike{kill}, rules: allow, want: "1 failures behind it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
-		},
-		"never sent":   {entries: done, want: "never sent"},
-		"perhaps sent": {entries: append([]entry{{Kind: refused, At: sec(0), Payload: "a"}}, done...)},
-		"sent under two ids": {
-			entries: append([]entry{{Kind: sent, At: sec(0), Payload: "a", ID: idB, Due: sec(1)}}, done...),
-			want:    "accepted as " + idB, counts: verdict{accepted: 1, handled: 1},
-		},
-		"lost by Redis": {
-			entries: []entry{accept}, strikes: []strike{{from: sec(0.5), to: sec(0.6), wiped: true}},
-			rules: rules{lossy: "no persistence"}, counts: verdict{accepted: 1, lost: 1},
-		},
-		"lost, though Redis kept it": {
-			entries: []entry{accept}, strikes: []strike{{from: sec(0.5), to: sec(0.6), wiped: true, kept: map[string]bool{idA: true}}},
-			rules: rules{lossy: "no persistence"}, want: "lost", counts: verdict{accepted: 1, lost: 1},
-		},
-		"lost by a failover": {
-			entries: []entry{accept}, strikes: []strike{{from: sec(0.5), to: sec(0.6), loses: time.Second}},
-			rules: rules{lossy: "no replica had it"}, counts: verdict{accepted: 1, lost: 1},
-		},
-		"lost long before the failover": {
-			entries: []entry{accept}, strikes: []strike{{from: sec(5), to: sec(6), loses: time.Second}},
-			rules: rules{lossy: "no replica had it"}, want: "lost", counts: verdict{accepted: 1, lost: 1},
-		},
-		"garbage without a reason": {
-			entries: []entry{accept, start(1, "c1", 1, 0), end(1, "c1", 1, failed)}, state: inGarbage("boom"),
-			want: "lost", counts: verdict{accepted: 1, lost: 1},
-		},
-		"garbage by its handler": {
-			entries: []entry{accept, start(1, "c1", 1, 0), end(1, "c1", 1, gaveUp)}, state: inGarbage("skip"),
-			counts: verdict{accepted: 1, handled: 1},
-		},
-		"poison without kills": {entries: []entry{accept}, state: inGarbage(poison), want: "lost", counts: verdict{accepted: 1, lost: 1}},
-		"poison": {
-			entries: []entry{accept}, state: inGarbage(poison), strikes: []strike{kill, kill, kill}, rules: allow,
-			counts: verdict{accepted: 1, handled: 1},
-		},
-		"left behind": {
-			entries: append(done, accept), want: "in pending",
-			state:  &check.State{Pending: []check.Entry{{Tag: idA, ID: idA, Delivery: 1, Score: sec(1)}}, Messages: map[string]check.Envelope{idA: {Version: 1, Due: sec(1)}}},
-			counts: verdict{accepted: 1, handled: 1},
-		},
-		"goroutines": {
-			entries: append(done, accept, entry{Kind: quit, At: sec(9), Count: 2, who: "c1"}),
-			want:    "2 goroutines were left", counts: verdict{accepted: 1, handled: 1},
-		},
-		"goroutines that gather": {
-			entries: append(done, accept, entry{Kind: standing, At: sec(0), Count: 20, who: "c1"},
-				entry{Kind: standing, At: sec(8), Count: 50, who: "c1"}, entry{Kind: quit, At: sec(9), who: "c1"}),
-			want: "30 goroutines more", counts: verdict{accepted: 1, handled: 1},
-		},
-		"a long outage after a strike": {
-			entries: append(done, accept, entry{Kind: sent, At: sec(7), Payload: "b", ID: idB},
-				entry{Kind: started, At: sec(8), Payload: "b", ID: idB, who: "c1", Delivery: 1},
-				entry{Kind: ended, At: sec(8), Payload: "b", ID: idB, who: "c1", Delivery: 1, Word: succeeded}),
-			strikes: []strike{{from: sec(2), to: sec(3)}}, rules: rules{resume: 2 * time.Second},
-			want: "5s without", counts: verdict{accepted: 2, handled: 2},
-		},
-	} {
+// sec is an instant, in unix us, that long after the trial began.
+func sec(s float64) int64 { return 1_000_000_000 + int64(s*1e6) }
+
+func starts(at float64, who string, delivery, failures int) entry {
+	return entry{Kind: started, At: sec(at), Payload: "a", ID: idA, Delivery: delivery, Failures: failures, who: who}
+}
+
+func ends(at float64, who string, delivery int, word string) entry {
+	return entry{Kind: ended, At: sec(at), Payload: "a", ID: idA, Delivery: delivery, Word: word, who: who}
+}
+
+// inGarbage is the state whose garbage is the one message, with its last error.
+func inGarbage(text string) *check.State {
+	return &check.State{
+		Garbage:  []check.Entry{{Tag: idA, ID: idA, Score: sec(9)}},
+		Messages: map[string]check.Envelope{idA: {Version: 1, Due: sec(1)}},
+		Fail:     map[string]check.Fail{idA: {Delivery: 4, When: sec(9), Error: text}},
+	}
+}
+
+// A forgery is what a trial may leave, and what the judge must say of it.
+type forgery struct {
+	entries []entry
+	strikes []strike
+	state   *check.State
+	rules   rules
+	clock   func(int64) int64
+	want    string // part of the one problem; "": none
+	counts  verdict
+}
+
+// judged wants the wrong of each forgery found, and nothing else.
+func judged(t *testing.T, forgeries map[string]forgery) {
+	t.Helper()
+	t.Parallel()
+	for name, c := range forgeries {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if c.state == nil {
@@ -216,55 +82,186 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestManners: every way of handling occurs among as many payloads as a trial has.
-func TestManners(t *testing.T) {
-	t.Parallel()
-	seen := map[manner]int{}
-	for i := range usual.Messages / producers {
-		seen[manners(fmt.Sprintf("producer1-%06d", i))]++
-	}
-	for _, m := range []manner{{}, {slow: true}, {failures: 1}, {failures: 2}, {failures: retries + 1}, {givesUp: true}} {
-		if seen[m] == 0 {
-			t.Errorf("no payload is treated as %+v", m)
-		}
-	}
+// TestJudgeHandled: what was accepted is handled once, and what was not accepted may be handled or not.
+func TestJudgeHandled(t *testing.T) {
+	judged(t, map[string]forgery{
+		"handled": {entries: append(done, accept), counts: verdict{accepted: 1, handled: 1}},
+		"retried": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), ends(1, "c1", 1, failed), starts(1.2, "c2", 2, 1), ends(1.3, "c2", 2, succeeded)},
+			counts:  verdict{accepted: 1, handled: 1},
+		},
+		"never sent":   {entries: done, want: "never sent"},
+		"perhaps sent": {entries: append([]entry{{Kind: refused, At: sec(0), Payload: "a"}}, done...)},
+		"sent under two ids": {
+			entries: append([]entry{{Kind: sent, At: sec(0), Payload: "a", ID: idB, Due: sec(1)}}, done...),
+			want:    "accepted as " + idB, counts: verdict{accepted: 1, handled: 1},
+		},
+	})
 }
 
-// TestBooks: what is added is read once, and a torn line is not.
-func TestBooks(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	b := &books{dir: dir}
-	read := func(want int) {
-		t.Helper()
-		if err := b.catchUp(); err != nil {
-			t.Fatal(err)
-		}
-		if n := len(b.all()); n != want || b.count(sent) != want {
-			t.Fatalf("%d entries, %d of them sent, want %d", n, b.count(sent), want)
-		}
-	}
-	read(0)
-	l, err := openLedger(dir, "c1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.file.Close()
-	l.write(entry{Kind: sent, Payload: "a b\n\"c"})
-	read(1)
-	read(1)
-	l.write(entry{Kind: sent, Payload: "d"})
-	if _, err := l.file.WriteString(`{"k":"sent","p":"to`); err != nil {
-		t.Fatal(err)
-	}
-	read(2)
-	if e := b.all()[0]; e.Payload != "a b\n\"c" || e.who != "c1" || e.At == 0 {
-		t.Errorf("read %+v", e)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "c2.ledger"), []byte("rubbish\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if b.catchUp() == nil {
-		t.Error("rubbish was read")
-	}
+// TestJudgeLost: an accepted message must have been handled, unless Redis lost it where it may.
+func TestJudgeLost(t *testing.T) {
+	judged(t, map[string]forgery{
+		"never handled": {entries: []entry{accept}, want: "lost", counts: verdict{accepted: 1, lost: 1}},
+		"started, not ended": {
+			entries: []entry{accept, starts(1, "c1", 1, 0)}, want: "lost", counts: verdict{accepted: 1, lost: 1},
+		},
+		"only failed": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), ends(1, "c1", 1, failed)}, want: "lost", counts: verdict{accepted: 1, lost: 1},
+		},
+		"lost by Redis": {
+			entries: []entry{accept}, strikes: []strike{{from: sec(0.5), to: sec(0.6), wiped: true}},
+			rules: rules{lossy: "no persistence"}, counts: verdict{accepted: 1, lost: 1},
+		},
+		"lost, though Redis kept it": {
+			entries: []entry{accept}, strikes: []strike{{from: sec(0.5), to: sec(0.6), wiped: true, kept: map[string]bool{idA: true}}},
+			rules: rules{lossy: "no persistence"}, want: "lost", counts: verdict{accepted: 1, lost: 1},
+		},
+		"lost by a failover": {
+			entries: []entry{accept}, strikes: []strike{{from: sec(0.5), to: sec(0.6), loses: time.Second}},
+			rules: rules{lossy: "no replica had it"}, counts: verdict{accepted: 1, lost: 1},
+		},
+		"lost long before the failover": {
+			entries: []entry{accept}, strikes: []strike{{from: sec(5), to: sec(6), loses: time.Second}},
+			rules: rules{lossy: "no replica had it"}, want: "lost", counts: verdict{accepted: 1, lost: 1},
+		},
+	})
+}
+
+// TestJudgeEarly: no handler starts before its message is due by the server's clock.
+func TestJudgeEarly(t *testing.T) {
+	judged(t, map[string]forgery{
+		"early": {
+			entries: []entry{accept, starts(0.99, "c1", 1, 0), ends(1, "c1", 1, succeeded)},
+			want:    "10ms early", counts: verdict{accepted: 1, handled: 1, early: 1},
+		},
+		"retried early": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), ends(1, "c1", 1, failed), starts(1.19, "c2", 2, 1), ends(1.3, "c2", 2, succeeded)},
+			want:    "retried 10ms early", counts: verdict{accepted: 1, handled: 1, early: 1},
+		},
+		"due by the server's clock": {
+			entries: []entry{accept, starts(0.5, "c1", 1, 0), ends(0.6, "c1", 1, succeeded)},
+			clock:   func(at int64) int64 { return at + 600_000 }, counts: verdict{accepted: 1, handled: 1},
+		},
+		"early by the server's clock": {
+			entries: append([]entry{accept}, done...), clock: func(at int64) int64 { return at - 600_000 },
+			want: "600ms early", counts: verdict{accepted: 1, handled: 1, early: 1},
+		},
+	})
+}
+
+// TestJudgeDuplicated: a message is handled twice only where a fault explains it, and uses no retry for it.
+func TestJudgeDuplicated(t *testing.T) {
+	judged(t, map[string]forgery{
+		"twice for no reason": {
+			entries: append([]entry{accept, starts(2, "c2", 2, 0), ends(2, "c2", 2, succeeded)}, done...),
+			want:    "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
+		"twice after a kill": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), starts(2, "c2", 2, 0), ends(2, "c2", 2, succeeded)},
+			strikes: []strike{kill}, rules: allow, counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
+		"twice after the kill of another": {
+			entries: []entry{accept, starts(1, "c3", 1, 0), starts(2, "c2", 2, 0), ends(2, "c2", 2, succeeded)},
+			strikes: []strike{kill}, rules: allow, want: "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
+		"twice after a kill where nothing may": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), starts(2, "c2", 2, 0), ends(2, "c2", 2, succeeded)},
+			strikes: []strike{harmless}, want: "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
+		"started late by one that stood still": {
+			entries: []entry{accept, starts(2, "c2", 2, 0), ends(2, "c2", 2, succeeded), starts(3, "c1", 1, 0), ends(3, "c1", 1, succeeded)},
+			strikes: []strike{{from: sec(1), to: sec(2.9), who: "c1", why: "it stood still"}}, rules: allow,
+			want: "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
+		"twice long after the strike on all": {
+			entries: append([]entry{accept, starts(9, "c2", 2, 0), ends(9, "c2", 2, succeeded)}, done...),
+			strikes: []strike{{from: sec(8), to: sec(8.5), why: "Redis forgot"}}, rules: allow,
+			want: "no fault explains it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
+		"a retry used by a kill": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), starts(2, "c2", 2, 1), ends(2, "c2", 2, succeeded)},
+			strikes: []strike{kill}, rules: allow, want: "1 failures behind it", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
+	})
+}
+
+// TestJudgeLate: calls, redeliveries and handlers have their limits of time.
+func TestJudgeLate(t *testing.T) {
+	judged(t, map[string]forgery{
+		"back too late": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0), ends(3.2, "c2", 2, succeeded)},
+			strikes: []strike{kill}, rules: allow, want: "came back 2.05s after the kill", counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
+		"back late, with an outage in between": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), starts(3.1, "c2", 2, 0), ends(3.2, "c2", 2, succeeded)},
+			strikes: []strike{kill, {from: sec(2), to: sec(3)}}, rules: allow, counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
+		"sent slowly": {
+			entries: append([]entry{{Kind: sent, At: sec(0), Payload: "a", ID: idA, Due: sec(1), Took: 2_100_000}}, done...),
+			rules:   rules{send: 2 * time.Second}, want: "sent after 2.1s", counts: verdict{accepted: 1, handled: 1},
+		},
+		"refused slowly": {
+			entries: append([]entry{accept, {Kind: refused, At: sec(0), Payload: "b", Took: 2_100_000}}, done...),
+			rules:   rules{send: 2 * time.Second}, want: "refused after 2.1s", counts: verdict{accepted: 1, handled: 1},
+		},
+		"stuck": {
+			entries: []entry{accept, starts(3.6, "c1", 1, 0), ends(3.7, "c1", 1, succeeded)}, rules: rules{late: 2500 * time.Millisecond},
+			want: "stuck for 2.6s", counts: verdict{accepted: 1, handled: 1},
+		},
+		"a long outage after a strike": {
+			entries: append(done, accept, entry{Kind: sent, At: sec(7), Payload: "b", ID: idB},
+				entry{Kind: started, At: sec(8), Payload: "b", ID: idB, who: "c1", Delivery: 1},
+				entry{Kind: ended, At: sec(8), Payload: "b", ID: idB, who: "c1", Delivery: 1, Word: succeeded}),
+			strikes: []strike{{from: sec(2), to: sec(3)}}, rules: rules{resume: 2 * time.Second},
+			want: "5s without", counts: verdict{accepted: 2, handled: 2},
+		},
+	})
+}
+
+// TestJudgeGarbage: a message is in garbage by its handler, or as poison after kills.
+func TestJudgeGarbage(t *testing.T) {
+	judged(t, map[string]forgery{
+		"garbage without a reason": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), ends(1, "c1", 1, failed)}, state: inGarbage("boom"),
+			want: "lost", counts: verdict{accepted: 1, lost: 1},
+		},
+		"garbage by its handler": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), ends(1, "c1", 1, gaveUp)}, state: inGarbage("skip"),
+			counts: verdict{accepted: 1, handled: 1},
+		},
+		"poison without kills": {entries: []entry{accept}, state: inGarbage(poison), want: "lost", counts: verdict{accepted: 1, lost: 1}},
+		"poison": {
+			entries: []entry{accept}, state: inGarbage(poison), strikes: []strike{kill, kill, kill}, rules: allow,
+			counts: verdict{accepted: 1, handled: 1},
+		},
+	})
+}
+
+// TestJudgeLeftBehind: nothing of a trial is left in Redis or in its processes.
+func TestJudgeLeftBehind(t *testing.T) {
+	judged(t, map[string]forgery{
+		"a breach": {
+			entries: append([]entry{accept}, done...), state: &check.State{Strays: []string{"rubbish"}},
+			want: "none of the twelve", counts: verdict{accepted: 1, handled: 1},
+		},
+		"a breach of the scenario's own making": {
+			entries: append([]entry{accept}, done...), state: &check.State{Strays: []string{"rubbish"}},
+			rules: rules{tolerated: []string{"rubbish"}}, counts: verdict{accepted: 1, handled: 1},
+		},
+		"left behind": {
+			entries: append(done, accept), want: "in pending",
+			state:  &check.State{Pending: []check.Entry{{Tag: idA, ID: idA, Delivery: 1, Score: sec(1)}}, Messages: map[string]check.Envelope{idA: {Version: 1, Due: sec(1)}}},
+			counts: verdict{accepted: 1, handled: 1},
+		},
+		"goroutines": {
+			entries: append(done, accept, entry{Kind: quit, At: sec(9), Count: 2, who: "c1"}),
+			want:    "2 goroutines were left", counts: verdict{accepted: 1, handled: 1},
+		},
+		"goroutines that gather": {
+			entries: append(done, accept, entry{Kind: standing, At: sec(0), Count: 20, who: "c1"},
+				entry{Kind: standing, At: sec(8), Count: 50, who: "c1"}, entry{Kind: quit, At: sec(9), who: "c1"}),
+			want: "30 goroutines more", counts: verdict{accepted: 1, handled: 1},
+		},
+	})
 }
