@@ -10,121 +10,17 @@ import (
 
 func list(parts ...string) []string { return parts }
 
-// TestBadReplies: each typed call takes the reply that its script makes, and refuses any other.
-func TestBadReplies(t *testing.T) {
+// A repliesCase is a typed call with the replies that it takes and those that it refuses.
+type repliesCase struct {
+	call func(s *store) error
+	good [][]string
+	bad  [][]string
+}
+
+func takesGoodRepliesOnly(t *testing.T, cases map[string]repliesCase) {
+	t.Helper()
 	t.Parallel()
-	ctx := context.Background()
-	fetchReply := func(i int, part string) []string {
-		reply := list("5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "1", "0", "1", "0", "a", "envelope", "id", "envelope", "fail")
-		if i >= 0 {
-			reply[i] = part
-		}
-		return reply
-	}
-	for name, c := range map[string]struct {
-		call func(s *store) error
-		good [][]string
-		bad  [][]string
-	}{
-		"send": {
-			func(s *store) error {
-				_, err := s.send(ctx, newCaller(), sendRequest{messages: []*sendMessage{msg("a", 0), msg("b", 0)}})
-				return err
-			},
-			[][]string{list("5", ""), list("5", "1=a 2=b ")},
-			[][]string{nil, list("OK"), list("5"), list("", ""), list("now", ""), list("5", "", ""),
-				list("5", "1"), list("5", "x=a"), list("5", "0=a"), list("5", "3=a"), list("5", "-1=a")},
-		},
-		"fetch": {
-			func(s *store) error {
-				_, err := s.fetch(ctx, newCaller(), fetchRequest{want: 1, settings: &fetchSettings{lease: time.Second, maxLosses: 3}})
-				return err
-			},
-			[][]string{fetchReply(-1, ""), fetchReply(1, "6"), list("5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "0", "0", "0")},
-			[][]string{nil, list("OK"), fetchReply(-1, "")[:18], fetchReply(-1, "")[:13], append(fetchReply(-1, ""), ""),
-				fetchReply(0, "now"), fetchReply(0, ""), fetchReply(1, "x"), fetchReply(2, ""), fetchReply(3, "1.5"), fetchReply(4, "-"),
-				fetchReply(6, "x"),
-				fetchReply(10, "2"), fetchReply(10, "-1"), fetchReply(10, "9000000000000000000"), fetchReply(11, "1"), fetchReply(11, "-1"),
-				fetchReply(12, "2"), fetchReply(12, "0"), fetchReply(13, "1"), fetchReply(13, "-1")},
-		},
-		"settle": {
-			func(s *store) error {
-				_, err := s.settle(ctx, newCaller(), []settlement{ack("a"), ends(outcomeRetry, "b", 1, 0, "x")})
-				return err
-			},
-			[][]string{list("5", "0", ""), list("5", "3", "1 2 ")},
-			[][]string{nil, list(""), list("5"), list("5", "0"), list("now", "0", ""), list("5", "0", "", ""), list("5", "x", ""), list("5", "0", "0"),
-				list("5", "0", "3"), list("5", "0", "1 -1"), list("5", "0", "1.0 ")},
-		},
-		"extend": {
-			func(s *store) error {
-				_, err := s.extend(ctx, extendRequest{time.Second, []string{"a", "b"}})
-				return err
-			},
-			[][]string{list("0", "2")},
-			[][]string{nil, list("0"), list("0", "x"), list("", "0"), list("0", "0", "0"), list("0", "3"), list("-1", "0")},
-		},
-		"intercept": {
-			func(s *store) error {
-				_, err := s.intercept(ctx, newCaller(), interceptRequest{"id", "a", false})
-				return err
-			},
-			[][]string{list("gone", ""), list("pending", "a"), list("ready", "a"), list("unack", "a"), list("retry", "a"), list("garbage", "a")},
-			[][]string{nil, list(""), list("gone"), list("Gone", ""), list("elsewhere", "a"), list("gone", "gone", "gone")},
-		},
-		"counts": {
-			func(s *store) error { _, _, err := s.counts(ctx); return err },
-			[][]string{list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10")},
-			[][]string{nil, list("1", "2", "3", "4", "5", "6", "7", "8", "9"), list("1", "2", "x", "4", "5", "6", "7", "8", "9", "10"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11")},
-		},
-		"look": {
-			func(s *store) error { _, err := s.look(ctx, "id", "a"); return err },
-			[][]string{nil, list("5", "a", "ready", "0", "envelope", ""), list("5", "a", "garbage", "6", "envelope", "x")},
-			[][]string{list("5"), list("5", "a", "nowhere", "0", "envelope", ""), list("5", "a", "ready", "x", "envelope", ""), list("5", "a", "ready", "0", "envelope", "", "odd")},
-		},
-		"list": {
-			func(s *store) error {
-				_, err := s.list(ctx, listRequest{place{in: StatePending, state: StatePending}, 2, mark{}})
-				return err
-			},
-			[][]string{list("5", "0", "0"), list("5", "9", "1", "a", "6", "envelope", ""), list("5", "1", "1", "a", "1.5", "", ""), list("5", "1", "1", "a", "inf", "e", "")},
-			[][]string{nil, list("5"), list("5", "0"), list("5", "1", "1", "a", "6", "envelope"), list("5", "0", "0", "a"),
-				list("5", "3", "3", "a", "6", "", "", "b", "6", "", "", "c", "6", "", "")},
-		},
-		"steer": {
-			func(s *store) error {
-				_, err := s.steer(ctx, newCaller(), steerRequest{what: "at", marks: []mark{{tag: "a"}, {tag: "b"}}})
-				return err
-			},
-			[][]string{list("5", "pending !gone"), list("5", "=c retry")},
-			[][]string{nil, list("5"), list("5", ""), list("5", "pending"), list("5", "pending nowhere"), list("x", "pending pending"), list("5", "a b", "")},
-		},
-		"pause": {
-			func(s *store) error { return s.pause(ctx, newCaller(), 0) },
-			[][]string{list("5")},
-			[][]string{nil, list("x"), list("5", "6")},
-		},
-		"drop": {
-			func(s *store) error { _, err := s.drop(ctx, false); return err },
-			[][]string{list("0"), list("5")},
-			[][]string{nil, list("x"), list("5", "6")},
-		},
-		"consumers": {
-			func(s *store) (err error) {
-				for _, err = range s.consumers(ctx) {
-				}
-				return err
-			},
-			[][]string{list("5", "0"), list("5", "0", "c", "5 1 {}"), list("5", "0", "somebody else's", "x"), list("5", "7")}, // for ever
-			[][]string{nil, list("x", "0"), list("5"), list("5", "0", "c")},
-		},
-		"history": {
-			func(s *store) error { _, err := s.history(ctx); return err },
-			[][]string{list("5"), list("5", "1", "1 2 3 4 5 6", "d1", "1 2 3 4 5 6"), list("5", "1", "somebody else's")},
-			[][]string{nil, list("x"), list("5", "1"), list("5", "1:sent", "1 2 3 4 5 6"), list("5", "dd1", "")},
-		},
-	} {
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			call := func(reply []string) error {
 				return c.call(newStore(answering{reply: reply}, "dq", "q"))
@@ -141,6 +37,129 @@ func TestBadReplies(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestBadRepliesToProducers: what a producer calls takes the replies that its scripts make, and refuses any other.
+func TestBadRepliesToProducers(t *testing.T) {
+	takesGoodRepliesOnly(t, map[string]repliesCase{
+		"send": {
+			func(s *store) error {
+				_, err := s.send(ctxB, newCaller(), sendRequest{messages: []*sendMessage{msg("a", 0), msg("b", 0)}})
+				return err
+			},
+			[][]string{list("5", ""), list("5", "1=a 2=b ")},
+			[][]string{nil, list("OK"), list("5"), list("", ""), list("now", ""), list("5", "", ""),
+				list("5", "1"), list("5", "x=a"), list("5", "0=a"), list("5", "3=a"), list("5", "-1=a")},
+		},
+		"intercept": {
+			func(s *store) error {
+				_, err := s.intercept(ctxB, newCaller(), interceptRequest{"id", "a", false})
+				return err
+			},
+			[][]string{list("gone", ""), list("pending", "a"), list("ready", "a"), list("unack", "a"), list("retry", "a"), list("garbage", "a")},
+			[][]string{nil, list(""), list("gone"), list("Gone", ""), list("elsewhere", "a"), list("gone", "gone", "gone")},
+		},
+	})
+}
+
+// TestBadRepliesToConsumers: so does what a consumer calls.
+func TestBadRepliesToConsumers(t *testing.T) {
+	fetchReply := func(i int, part string) []string {
+		reply := list("5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "1", "0", "1", "0", "a", "envelope", "id", "envelope", "fail")
+		if i >= 0 {
+			reply[i] = part
+		}
+		return reply
+	}
+	takesGoodRepliesOnly(t, map[string]repliesCase{
+		"fetch": {
+			func(s *store) error {
+				_, err := s.fetch(ctxB, newCaller(), fetchRequest{want: 1, settings: &fetchSettings{lease: time.Second, maxLosses: 3}})
+				return err
+			},
+			[][]string{fetchReply(-1, ""), fetchReply(1, "6"), list("5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "0", "0", "0")},
+			[][]string{nil, list("OK"), fetchReply(-1, "")[:18], fetchReply(-1, "")[:13], append(fetchReply(-1, ""), ""),
+				fetchReply(0, "now"), fetchReply(0, ""), fetchReply(1, "x"), fetchReply(2, ""), fetchReply(3, "1.5"), fetchReply(4, "-"),
+				fetchReply(6, "x"),
+				fetchReply(10, "2"), fetchReply(10, "-1"), fetchReply(10, "9000000000000000000"), fetchReply(11, "1"), fetchReply(11, "-1"),
+				fetchReply(12, "2"), fetchReply(12, "0"), fetchReply(13, "1"), fetchReply(13, "-1")},
+		},
+		"settle": {
+			func(s *store) error {
+				_, err := s.settle(ctxB, newCaller(), []settlement{ack("a"), ends(outcomeRetry, "b", 1, 0, "x")})
+				return err
+			},
+			[][]string{list("5", "0", ""), list("5", "3", "1 2 ")},
+			[][]string{nil, list(""), list("5"), list("5", "0"), list("now", "0", ""), list("5", "0", "", ""), list("5", "x", ""), list("5", "0", "0"),
+				list("5", "0", "3"), list("5", "0", "1 -1"), list("5", "0", "1.0 ")},
+		},
+		"extend": {
+			func(s *store) error {
+				_, err := s.extend(ctxB, extendRequest{time.Second, []string{"a", "b"}})
+				return err
+			},
+			[][]string{list("0", "2")},
+			[][]string{nil, list("0"), list("0", "x"), list("", "0"), list("0", "0", "0"), list("0", "3"), list("-1", "0")},
+		},
+	})
+}
+
+// TestBadRepliesToMonitors: so does what a monitor reads or changes.
+func TestBadRepliesToMonitors(t *testing.T) {
+	takesGoodRepliesOnly(t, map[string]repliesCase{
+		"counts": {
+			func(s *store) error { _, _, err := s.counts(ctxB); return err },
+			[][]string{list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10")},
+			[][]string{nil, list("1", "2", "3", "4", "5", "6", "7", "8", "9"), list("1", "2", "x", "4", "5", "6", "7", "8", "9", "10"),
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11")},
+		},
+		"look": {
+			func(s *store) error { _, err := s.look(ctxB, "id", "a"); return err },
+			[][]string{nil, list("5", "a", "ready", "0", "envelope", ""), list("5", "a", "garbage", "6", "envelope", "x")},
+			[][]string{list("5"), list("5", "a", "nowhere", "0", "envelope", ""), list("5", "a", "ready", "x", "envelope", ""), list("5", "a", "ready", "0", "envelope", "", "odd")},
+		},
+		"list": {
+			func(s *store) error {
+				_, err := s.list(ctxB, listRequest{place{in: StatePending, state: StatePending}, 2, mark{}})
+				return err
+			},
+			[][]string{list("5", "0", "0"), list("5", "9", "1", "a", "6", "envelope", ""), list("5", "1", "1", "a", "1.5", "", ""), list("5", "1", "1", "a", "inf", "e", "")},
+			[][]string{nil, list("5"), list("5", "0"), list("5", "1", "1", "a", "6", "envelope"), list("5", "0", "0", "a"),
+				list("5", "3", "3", "a", "6", "", "", "b", "6", "", "", "c", "6", "", "")},
+		},
+		"steer": {
+			func(s *store) error {
+				_, err := s.steer(ctxB, newCaller(), steerRequest{what: "at", marks: []mark{{tag: "a"}, {tag: "b"}}})
+				return err
+			},
+			[][]string{list("5", "pending !gone"), list("5", "=c retry")},
+			[][]string{nil, list("5"), list("5", ""), list("5", "pending"), list("5", "pending nowhere"), list("x", "pending pending"), list("5", "a b", "")},
+		},
+		"pause": {
+			func(s *store) error { return s.pause(ctxB, newCaller(), 0) },
+			[][]string{list("5")},
+			[][]string{nil, list("x"), list("5", "6")},
+		},
+		"drop": {
+			func(s *store) error { _, err := s.drop(ctxB, false); return err },
+			[][]string{list("0"), list("5")},
+			[][]string{nil, list("x"), list("5", "6")},
+		},
+		"consumers": {
+			func(s *store) (err error) {
+				for _, err = range s.consumers(ctxB) {
+				}
+				return err
+			},
+			[][]string{list("5", "0"), list("5", "0", "c", "5 1 {}"), list("5", "0", "somebody else's", "x"), list("5", "7")}, // for ever
+			[][]string{nil, list("x", "0"), list("5"), list("5", "0", "c")},
+		},
+		"history": {
+			func(s *store) error { _, err := s.history(ctxB); return err },
+			[][]string{list("5"), list("5", "1", "1 2 3 4 5 6", "d1", "1 2 3 4 5 6"), list("5", "1", "somebody else's")},
+			[][]string{nil, list("x"), list("5", "1"), list("5", "1:sent", "1 2 3 4 5 6"), list("5", "dd1", "")},
+		},
+	})
 }
 
 // TestBadReplyIsAnError of the call that got it, which is not repeated.
