@@ -20,12 +20,12 @@ if not repeated and holdsLastAttempt and want > 0 and retried and retried <= now
   local records = ids[1] and redis.call('HMGET', KEYS.fail, unpack(ids)) or {}
   for i = 1, #page do
     if lastAttempt(records[i]) then
+      moved = moved + 1
       deferred[#deferred + 1] = later()
       deferred[#deferred + 1] = page[i]
     end
   end
   if deferred[1] then
-    moved = moved + #deferred / 2
     redis.call('ZADD', KEYS.retry, unpack(deferred))
     retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES'))
   end

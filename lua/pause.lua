@@ -7,7 +7,7 @@
 -- Keeps: invariants 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call, score, arm
-local saved, armed = unpack(redis.call('HMGET', KEYS.state, field, 'armed'))
+local saved, armed = unpack(redis.call('HMGET', KEYS.state, field, 'armed'), 1, 2)
 local reply, at = recall(saved)
 if reply then return {at} elseif reply == false then return STALE end
 local pended = redis.call('ZRANGE', KEYS.pending, 0, 0, 'WITHSCORES')

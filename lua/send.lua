@@ -14,7 +14,7 @@
 -- include head, call, envelope
 local SMALL = 2048 -- what is no longer than that is not noted in big
 local saved, armed, big, pause, sent =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent'))
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent'), 1, 5)
 guard(redis.call('HLEN', KEYS.msg))
 local reply, at = recall(saved)
 if reply then

@@ -15,7 +15,7 @@
 -- include head, call
 local plain = tonumber(ARGV[3])
 local saved, armed, ackedBefore, failedBefore, garbageBefore, settings =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings'))
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings'), 1, 6)
 local reply, at = recall(saved)
 if reply then
   local trimmed, void = string.match(reply, '^(%d+) (.*)$')

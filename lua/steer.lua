@@ -19,7 +19,7 @@ local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARG
 local bykey = only == 'key'
 if bykey then only = '' end
 local deletes = what == 'delete' or what == 'cancel'
-local saved, armed, pause = unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause'))
+local saved, armed, pause = unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause'), 1, 3)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return STALE end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
