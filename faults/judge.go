@@ -190,7 +190,7 @@ func (v *verdict) weigh(ev *evidence, s *story) {
 			v.problem("%s: delivery %d has %d failures behind it, and its handlers made %d", s.payload, r.start.Delivery, r.start.Failures, n)
 		}
 		if i > 0 {
-			v.weighAgain(ev, s, s.runs[i-1], r)
+			v.weighAgain(ev, s, s.runs[:i], r)
 		}
 	}
 	if s.sent == nil {
@@ -211,10 +211,17 @@ func (v *verdict) weigh(ev *evidence, s *story) {
 	}
 }
 
-// weighAgain judges a run that follows another of the same message.
-func (v *verdict) weighAgain(ev *evidence, s *story, prev, r run) {
+// weighAgain judges a run that follows others of the same message.
+func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
+	prev := before[len(before)-1]
 	if prev.word() == failed && r.start.Failures == prev.start.Failures+1 {
+		// Where two primaries handed it out, the first failure is the one that it is retried for.
 		soonest := prev.end.At + retryDelay.Microseconds()
+		for _, b := range before {
+			if b.word() == failed && b.start.Failures == prev.start.Failures {
+				soonest = min(soonest, b.end.At+retryDelay.Microseconds())
+			}
+		}
 		if r.start.At < soonest && ev.clock == nil { // a clock that is set now and then goes in jumps
 			v.early++
 			v.problem("%s: retried %v early", s.payload, us(soonest-r.start.At))

@@ -139,6 +139,18 @@ func TestJudgeEarly(t *testing.T) {
 			entries: []entry{accept, starts(1, "c1", 1, 0), ends(1, "c1", 1, failed), starts(1.19, "c2", 2, 1), ends(1.3, "c2", 2, succeeded)},
 			want:    "retried 10ms early", counts: verdict{accepted: 1, handled: 1, early: 1},
 		},
+		"retried in time for the first of two failures": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), starts(1.02, "c2", 1, 0), ends(1.03, "c1", 1, failed), ends(1.2, "c2", 1, failed),
+				starts(1.24, "c1", 2, 1), ends(1.3, "c1", 2, succeeded)},
+			strikes: []strike{{from: sec(0.9), to: sec(1.1), why: "failover"}}, rules: rules{lease: time.Second, duplicate: "two primaries"},
+			counts: verdict{accepted: 1, handled: 1, duplicated: 1},
+		},
+		"retried early for the first of two failures": {
+			entries: []entry{accept, starts(1, "c1", 1, 0), starts(1.02, "c2", 1, 0), ends(1.03, "c1", 1, failed), ends(1.2, "c2", 1, failed),
+				starts(1.22, "c1", 2, 1), ends(1.3, "c1", 2, succeeded)},
+			strikes: []strike{{from: sec(0.9), to: sec(1.1), why: "failover"}}, rules: rules{lease: time.Second, duplicate: "two primaries"},
+			want: "retried 10ms early", counts: verdict{accepted: 1, handled: 1, early: 1, duplicated: 1},
+		},
 		"due by the server's clock": {
 			entries: []entry{accept, starts(0.5, "c1", 1, 0), ends(0.6, "c1", 1, succeeded)},
 			clock:   func(at int64) int64 { return at + 600_000 }, counts: verdict{accepted: 1, handled: 1},
