@@ -2,10 +2,8 @@ package delayqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -164,116 +162,6 @@ func TestStartAgainWhileTheLastRunEnds(t *testing.T) {
 	receive(t, "the new run consumes while the old one ends", started)
 	close(release)
 	receive(t, "the old run ends", first)
-}
-
-// TestStopConsumeReleasesWhatNoHandlerStarted is the row of two handlers that run and 50
-// messages fetched.
-func TestStopConsumeReleasesWhatNoHandlerStarted(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	started, release := make(chan string, 52), make(chan struct{})
-	q := f.queue(nil).WithConcurrent(2).WithCallback(func(payload string) bool {
-		if payload == "quick" {
-			return true
-		}
-		started <- payload
-		<-release
-		return true
-	})
-	// Handlers that were quick so far make the consumer fetch ahead.
-	var quick []Outgoing
-	for range 2000 {
-		quick = append(quick, Outgoing{Payload: "quick"})
-	}
-	for range 50 {
-		quick = append(quick, Outgoing{Payload: "slow"})
-	}
-	if _, err := q.SendBatch(context.Background(), quick); err != nil {
-		t.Fatal(err)
-	}
-	done := q.StartConsume()
-	receive(t, "a handler runs", started)
-	receive(t, "another handler runs", started)
-	q.StopConsume()
-	eventually(t, "the 48 that were not started are back", func() bool {
-		state := f.check() // on a slow machine some quick ones are left as well
-		waiting := len(state.Ready) + len(state.Pending)
-		return len(state.Unack) == 2 && waiting >= 48 && waiting == len(state.Messages)-2
-	})
-	for _, record := range f.check().Fail {
-		if record.Failures != 0 || record.Losses != 0 {
-			t.Errorf("a release counted as more than that: %+v", record)
-		}
-	}
-	select {
-	case <-done:
-		t.Error("done closed before the handlers finished")
-	case p := <-started:
-		t.Errorf("a further handler started: %s", p)
-	default:
-	}
-
-	var got tally
-	other := f.queueOn(f.client(), nil).WithConcurrent(48).WithCallback(func(payload string) bool { got.add(payload); return true })
-	other.StartConsume()
-	eventually(t, "another consumer has the 48 at once", func() bool { return got.of("slow") == 48 })
-	close(release)
-	receive(t, "done closes", done)
-	eventually(t, "everything is settled", func() bool { return len(f.check().Messages) == 0 })
-}
-
-func TestShutdownWhoseContextEndsFirst(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	causes := make(chan error, 2)
-	started := make(chan struct{}, 2)
-	q := f.queue(nil).WithConcurrent(2).WithHandler(func(ctx context.Context, _ *Message) error {
-		started <- struct{}{}
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return nil // void: its message has been released
-	})
-	ids := []string{f.send(q, "a").ID, f.send(q, "b").ID}
-	done := q.StartConsume()
-	receive(t, "a handler runs", started)
-	receive(t, "another handler runs", started)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	err := q.Shutdown(ctx)
-	if !errors.Is(err, context.Canceled) || !strings.Contains(fmt.Sprint(err), "2 handlers were still running") {
-		t.Errorf("Shutdown returned %v", err)
-	}
-	for range 2 {
-		if cause := receive(t, "the handlers' contexts end", causes); !errors.Is(cause, ErrShutdown) {
-			t.Errorf("cause %v, want ErrShutdown", cause)
-		}
-	}
-	receive(t, "done closes", done)
-	for _, id := range ids {
-		if where := f.where(id); where != "ready" {
-			t.Errorf("message %s is %s, want ready", id, where)
-		}
-		if record := f.check().Fail[id]; record.Delivery != 2 || record.Failures != 0 || record.Losses != 0 {
-			t.Errorf("record of a released message: %+v", record)
-		}
-	}
-}
-
-func TestShutdownWaits(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	started, release := make(chan struct{}), make(chan struct{})
-	q := f.queue(func(string) bool { close(started); <-release; return true })
-	f.send(q, "a")
-	q.StartConsume()
-	receive(t, "the handler runs", started)
-	result := make(chan error)
-	go func() { result <- q.Shutdown(context.Background()) }()
-	close(release)
-	if err := receive(t, "Shutdown returns", result); err != nil {
-		t.Error(err)
-	}
-	f.checkEmpty()
 }
 
 func TestRun(t *testing.T) {

@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -127,5 +128,104 @@ func TestStopWithRedisAway(t *testing.T) {
 	}
 	if where := f.where(info.ID); where != "unack" {
 		t.Errorf("the message is %s, want unack until its lease runs out", where)
+	}
+}
+
+// TestStopConsumeReleasesWhatNoHandlerStarted is the row of two handlers that run and 50
+// messages fetched.
+func TestStopConsumeReleasesWhatNoHandlerStarted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	started, release := make(chan string, 52), make(chan struct{})
+	q := f.queue(nil).WithConcurrent(2).WithCallback(func(payload string) bool {
+		if payload == "quick" {
+			return true
+		}
+		started <- payload
+		<-release
+		return true
+	})
+	// Handlers that were quick so far make the consumer fetch ahead.
+	var quick []Outgoing
+	for range 2000 {
+		quick = append(quick, Outgoing{Payload: "quick"})
+	}
+	for range 50 {
+		quick = append(quick, Outgoing{Payload: "slow"})
+	}
+	if _, err := q.SendBatch(context.Background(), quick); err != nil {
+		t.Fatal(err)
+	}
+	done := q.StartConsume()
+	receive(t, "a handler runs", started)
+	receive(t, "another handler runs", started)
+	q.StopConsume()
+	eventually(t, "the 48 that were not started are back", func() bool {
+		state := f.check() // on a slow machine some quick ones are left as well
+		waiting := len(state.Ready) + len(state.Pending)
+		return len(state.Unack) == 2 && waiting >= 48 && waiting == len(state.Messages)-2
+	})
+	for _, record := range f.check().Fail {
+		if record.Failures != 0 || record.Losses != 0 {
+			t.Errorf("a release counted as more than that: %+v", record)
+		}
+	}
+	select {
+	case <-done:
+		t.Error("done closed before the handlers finished")
+	case p := <-started:
+		t.Errorf("a further handler started: %s", p)
+	default:
+	}
+
+	var got tally
+	other := f.queueOn(f.client(), nil).WithConcurrent(48).WithCallback(func(payload string) bool { got.add(payload); return true })
+	other.StartConsume()
+	eventually(t, "another consumer has the 48 at once", func() bool { return got.of("slow") == 48 })
+	close(release)
+	receive(t, "done closes", done)
+	eventually(t, "everything is settled", func() bool { return len(f.check().Messages) == 0 })
+}
+
+// nobody is a client that no server answers.
+func nobody(t *testing.T) redis.UniversalClient {
+	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
+	t.Cleanup(func() { _ = cli.Close() })
+	return cli
+}
+
+// TestStopsWithoutRedis: a queue that holds nothing does not wait for Redis to come back, and what
+// Shutdown waited for is in its error.
+func TestStopsWithoutRedis(t *testing.T) {
+	t.Parallel()
+	queue := func() *DelayQueue {
+		q := NewQueue("away", nobody(t), func(string) bool { return true }).WithLease(time.Hour).WithLogger(slog.New(slog.DiscardHandler))
+		q.StartConsume()
+		eventually(t, "it notices", func() bool { return q.current().lifecycle.outage.cause() != nil })
+		return q
+	}
+	if err := queue().Shutdown(context.Background()); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	q := queue()
+	done := q.StartConsume()
+	q.StopConsume()
+	receive(t, "done closes long before the lease is over", done)
+}
+
+func TestStopDoesNotWaitForAbandonedCallbacks(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	started, release := make(chan struct{}, 1), make(chan struct{})
+	defer close(release)
+	q := f.queue(nil).WithMaxConsumeDuration(30 * time.Millisecond).WithNackRedeliveryDelay(time.Hour).
+		WithCallback(func(string) bool { started <- struct{}{}; <-release; return true })
+	info := f.send(q, "stuck")
+	done := q.StartConsume()
+	receive(t, "it is stuck", started)
+	q.StopConsume()
+	receive(t, "done closes", done)
+	if where := f.where(info.ID); where != "retry" {
+		t.Errorf("the message is %s, want retry", where)
 	}
 }

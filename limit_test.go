@@ -1,0 +1,172 @@
+package delayqueue
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestLimitThatACallbackCannotSee: it is replaced, and its late result is void.
+func TestLimitThatACallbackCannotSee(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	release := make(chan struct{})
+	var stuck, quick atomic.Int64
+	q := f.queue(nil).WithConcurrent(2).WithMaxConsumeDuration(50 * time.Millisecond).WithLease(3 * time.Second).
+		WithNackRedeliveryDelay(time.Hour).WithCallback(func(payload string) bool {
+		if payload == "stuck" {
+			stuck.Add(1)
+			<-release
+		}
+		quick.Add(1)
+		return true
+	})
+	first := f.send(q, "stuck")
+	q.StartConsume()
+	eventually(t, "the first is a failure", func() bool { return f.where(first.ID) == "retry" })
+	f.send(q, "quick")
+	eventually(t, "a new worker is in its place", func() bool { return quick.Load() == 1 })
+	second := f.send(q, "stuck")
+	eventually(t, "the second is a failure", func() bool { return f.where(second.ID) == "retry" })
+	close(release)
+	eventually(t, "they return", func() bool { return quick.Load() == 3 })
+	for _, id := range []string{first.ID, second.ID} {
+		if where := f.where(id); where != "retry" {
+			t.Errorf("the late result was not void: message is %s", where)
+		}
+	}
+}
+
+// TestLimitOfStuckCallbacks: one that runs on past its limit has a successor, until as many run on as there
+// are workers; the log says of each, and when that is reached.
+func TestLimitOfStuckCallbacks(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	started, release := make(chan string, 10), make(chan struct{})
+	q := f.queue(func(payload string) bool {
+		started <- payload
+		if payload == "stuck" {
+			<-release
+		}
+		return true
+	}).WithMaxConsumeDuration(20 * time.Millisecond).WithFetchInterval(100 * time.Millisecond)
+	q.StartConsume()
+	const replaced, bound = "another worker takes its place", "too many callbacks run on"
+	var quick *MessageInfo
+	for i := range 2 {
+		stuck := f.send(q, "stuck", WithRetryCount(0))
+		receive(t, "it starts", started)
+		eventually(t, "it is told", func() bool { return f.log.count(replaced, stuck.ID) == 1 })
+		if i == 0 {
+			quick = f.send(q, "quick", WithRetryCount(0))
+			receive(t, "its successor goes on", started)
+		}
+	}
+	// On a machine that stands still the quick one runs past its limit as well, and reaches the bound.
+	eventually(t, "the bound is told", func() bool { return f.log.count(bound) == 1+f.log.count(replaced, quick.ID) })
+	waiting := f.send(q, "quick")
+	for range 2 {
+		seen := f.check().Fields["seen"]
+		eventually(t, "the consumer ticks", func() bool { return f.check().Fields["seen"] != seen })
+	}
+	if where := f.where(waiting.ID); where != "pending" {
+		t.Errorf("with two callbacks of one worker running on, the message is %s", where)
+	}
+	close(release)
+	receive(t, "consuming goes on when they return", started)
+	q.StopConsume()
+	settledDown(t, q.current())
+}
+
+func TestLimitWhenTheSettlementIsVoid(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	entered, release := make(chan string, 2), make(chan struct{})
+	q := f.queue(func(payload string) bool {
+		entered <- payload
+		if payload == "stuck" {
+			<-release
+		}
+		return true
+	}).WithMaxConsumeDuration(2 * time.Second)
+	q.StartConsume()
+	info := f.send(q, "stuck", WithRetryCount(0))
+	receive(t, "it starts", entered)
+	if r, err := q.Cancel(context.Background(), info.ID); err != nil || r.State != StateUnack {
+		t.Fatalf("cancel: %+v, %v", r, err)
+	}
+	eventually(t, "its failure comes too late", func() bool { return f.log.count("came too late") == 1 })
+	close(release)
+	f.send(q, "next")
+	if p := receive(t, "consuming goes on", entered); p != "next" {
+		t.Errorf("handled %q", p)
+	}
+	q.StopConsume()
+	settledDown(t, q.current())
+}
+
+func TestLimitThenGoexit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	entered := make(chan string, 2)
+	q := f.queue(nil).WithMaxConsumeDuration(50 * time.Millisecond).WithHandler(func(ctx context.Context, msg *Message) error {
+		entered <- msg.Payload
+		if msg.Payload == "exits" {
+			<-ctx.Done()
+			runtime.Goexit()
+		}
+		return nil
+	})
+	q.StartConsume()
+	f.send(q, "exits", WithRetryCount(0))
+	receive(t, "it starts", entered)
+	f.send(q, "next")
+	receive(t, "consuming goes on", entered)
+	q.StopConsume()
+	settledDown(t, q.current())
+}
+
+// TestLimitIsSettledBeforeDone: a failure at the limit, while the queue stops, is settled before done closes.
+func TestLimitIsSettledBeforeDone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	entered, failing := make(chan struct{}), make(chan struct{})
+	q := f.queue(nil).WithMaxConsumeDuration(100 * time.Millisecond).
+		WithErrorHandler(func(context.Context, *Message, error) { close(failing); time.Sleep(200 * time.Millisecond) }).
+		WithHandler(func(ctx context.Context, _ *Message) error { close(entered); <-ctx.Done(); return nil })
+	info := f.send(q, "x", WithRetryCount(0))
+	done := q.StartConsume()
+	receive(t, "it starts", entered)
+	q.StopConsume()
+	receive(t, "it fails", failing)
+	receive(t, "done closes", done)
+	if where := f.where(info.ID); where != "garbage" {
+		t.Errorf("done is closed, and the message is %s", where)
+	}
+}
+
+// TestLimitOfALostDelivery: the limit's timer fires just when the worker has left a lost delivery.
+func TestLimitOfALostDelivery(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil).WithMaxConsumeDuration(time.Hour).WithHandler(func(context.Context, *Message) error { return nil })
+	q.StartConsume()
+	c := q.current()
+	d := &delivery{id: "x", tag: "x", number: 1}
+	c.leases.held.add(d)
+	c.workers.unhandled.Add(1)
+	w := &worker{workers: &c.workers}
+	c.leases.lose(d, ErrDeliveryLost)
+	w.serve(d)
+	if w.gone {
+		t.Error("the worker was replaced")
+	}
+	c.workers.expire(context.Background(), d)
+	if n := q.slots.stuck; n != 0 {
+		t.Errorf("%d counted as abandoned", n)
+	}
+	q.StopConsume()
+	settledDown(t, c)
+}
