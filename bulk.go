@@ -61,7 +61,8 @@ type BulkResult struct {
 // BulkDelete deletes messages. Of StateUnack, it takes them out and ends their handlers' contexts, as Cancel does.
 //
 // It returns a result beside an error too: what was done until then, except perhaps in the step that was cut off,
-// and Next to go on from there; the same holds for the other calls for many.
+// and Next to go on from there; ErrUnknownLayout if a newer version of this library writes the queue. The same holds
+// for the other calls for many.
 func (m *Monitor) BulkDelete(ctx context.Context, b Bulk) (*BulkResult, error) {
 	return m.bulk(ctx, operation{What: steerDelete}, b, StatePending, StateReady, StateUnack, StateRetry, StateGarbage)
 }
@@ -146,23 +147,24 @@ func (o *operation) valid(b *Bulk, can []State) error {
 	return nil
 }
 
-// begin fixes the instant that bounds what is touched, and counts it.
+// begin fixes the instant that bounds what is touched, and counts it. Each step's call looks at the layout once more.
 func (m *Monitor) begin(ctx context.Context, o *operation) error {
 	o.Sent = time.Now().UnixMicro()
-	got, err := m.list(ctx, place{in: StatePending, from: "-inf", to: "+inf"}, 0, mark{})
+	queue, err := m.counts(ctx)
+	if err == nil {
+		err = checkLayout(queue.layout)
+	}
 	if err != nil {
 		return err
 	}
-	o.Begun, o.Sent = got.now, max(o.Sent, got.now)
+	o.Begun, o.Sent = queue.now, max(o.Sent, queue.now)
 	for _, p := range o.places() {
-		if got, err = m.list(ctx, p, 0, mark{}); err != nil {
+		got, err := m.list(ctx, p, 0, mark{})
+		if err != nil {
 			return err
 		}
 		o.Left = append(o.Left, got.left)
 		o.Result.Total += int64(got.left)
-	}
-	if o.Result.Total == 0 {
-		return m.there(ctx)
 	}
 	return nil
 }

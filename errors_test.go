@@ -15,7 +15,7 @@ func TestPrefixOnce(t *testing.T) {
 	for _, err := range []error{
 		ErrSkipRetry, ErrNacked, ErrPanicked, ErrConsumeTimeout, ErrExpired, ErrPoison, ErrDeliveryLost, ErrCanceled, ErrShutdown,
 		ErrDuplicateKey, ErrNotReplicated, ErrBadOption, ErrPayloadTooLarge, ErrBadReply, ErrWrongType, ErrSnoozed, ErrWrongState,
-		ErrConsumersAlive, ErrBadCursor, errNewerVersion, errBadEnvelope, errNoNode, Snooze(time.Second), RetryAfter(time.Second, nil),
+		ErrConsumersAlive, ErrUnknownLayout, ErrBadCursor, errNewerVersion, errBadEnvelope, errNoNode, Snooze(time.Second), RetryAfter(time.Second, nil),
 	} {
 		if strings.Contains(err.Error(), "delayqueue") {
 			t.Errorf("%q has a prefix of its own", err)

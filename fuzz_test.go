@@ -125,7 +125,7 @@ func FuzzReply(f *testing.F) {
 			t.Errorf("%v: %d messages of 10", reply, len(got.entries))
 		}
 		for _, call := range []func() error{
-			func() error { _, _, err := s.counts(ctx); return err },
+			func() error { _, err := s.counts(ctx); return err },
 			func() error { _, err := s.look(ctx, "id", "a"); return err },
 			func() error { _, err := s.drop(ctx, false); return err },
 			func() (err error) {

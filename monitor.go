@@ -83,16 +83,15 @@ func (m *Monitor) Counts(ctx context.Context) (Counts, error) {
 	if err != nil {
 		return Counts{}, m.failed(err, "counts")
 	}
-	return c, nil
+	return c.Counts, nil
 }
 
-func (m *Monitor) counts(ctx context.Context) (c Counts, err error) {
-	used := false
+func (m *Monitor) counts(ctx context.Context) (c countsReply, err error) {
 	err = read(ctx, func() error {
-		c, used, err = m.store.counts(ctx)
+		c, err = m.store.counts(ctx)
 		return err
 	})
-	if err == nil && !used {
+	if err == nil && !c.used {
 		err = ErrNoQueue
 	}
 	return c, err

@@ -133,7 +133,7 @@ func TestScriptCosts(t *testing.T) {
 			hour()
 			r.done(ends(outcomeReady, "m0", 0, 0, ""), ends(outcomeRetry, "m1", 1, 0, ""))
 		}, func() {
-			if _, _, err := r.store.counts(context.Background()); err != nil {
+			if _, err := r.store.counts(context.Background()); err != nil {
 				t.Fatal(err)
 			}
 		}, 14},

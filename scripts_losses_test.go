@@ -329,7 +329,7 @@ func TestScriptFetchBounds(t *testing.T) {
 			garbage := n
 			for call := 0; ; call++ {
 				f := r.fetch(newCaller(), maxBatch)
-				counts, _, err := r.store.counts(context.Background())
+				counts, err := r.store.counts(context.Background())
 				if err != nil {
 					r.t.Fatal(err)
 				}

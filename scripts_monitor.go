@@ -13,21 +13,29 @@ import (
 
 // The typed calls of the scripts that only a Monitor uses.
 
-// counts also says whether the queue was ever used.
-func (s *store) counts(ctx context.Context) (n Counts, used bool, err error) {
+// A countsReply is Counts, and what else is known of the queue.
+type countsReply struct {
+	Counts
+	now    int64  // the server's clock, unix us
+	used   bool   // it was ever used
+	layout string // as it stands in state; 1 if it does not
+}
+
+func (s *store) counts(ctx context.Context) (n countsReply, err error) {
 	r, err := s.run(ctx, countsScript, nil)
 	if err != nil {
-		return Counts{}, false, err
+		return n, err
 	}
-	now := r.int64()
+	n.now = r.int64()
 	n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage = r.int64(), r.int64(), r.int64(), r.int64(), r.int64()
 	if oldest := r.int64(); oldest > 0 {
-		n.Behind = max(time.Duration(now-oldest)*time.Microsecond, 0)
+		n.Behind = max(time.Duration(n.now-oldest)*time.Microsecond, 0)
 	}
 	n.NextDue = instantTime(r.int64())
 	n.Paused, n.PausedUntil = pausedUntil(r.int64())
-	fields := r.number()
-	return n, fields > 0 || n != (Counts{}), r.err("counts")
+	n.used = r.number() > 0 || n.Counts != (Counts{})
+	n.layout = r.text()
+	return n, r.err("counts")
 }
 
 // instantTime is an instant of a script; zero for none.

@@ -461,11 +461,11 @@ func TestScriptCounts(t *testing.T) {
 		want := func(what string, want Counts) {
 			r.t.Helper()
 			before := r.contents()
-			got, _, err := r.store.counts(context.Background())
+			got, err := r.store.counts(context.Background())
 			if err != nil {
 				r.t.Fatal(err)
 			}
-			r.equal(what, got, want)
+			r.equal(what, got.Counts, want)
 			r.equal("contents", r.contents(), before)
 		}
 		at := func(d time.Duration) time.Time { return time.UnixMicro(rigBase).Add(d) }

@@ -170,7 +170,8 @@ func (m *Monitor) pause(ctx context.Context, until int64) error {
 var ErrConsumersAlive = errors.New("consumers of this queue are alive")
 
 // DeleteQueue deletes a queue with all its messages. It returns ErrConsumersAlive while consumers are
-// alive, unless forced; those find that their messages are gone, and go on with what is sent from then on. It
+// alive, unless forced; those find that their messages are gone, and go on with what is sent from then on. It returns
+// ErrUnknownLayout, forced or not, if a newer version of this library writes the queue. It
 // is tried once: after an error of the network the queue may or may not have been deleted.
 func (m *Monitor) DeleteQueue(ctx context.Context, force bool) error {
 	alive, err := m.store.drop(ctx, force)

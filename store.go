@@ -195,6 +195,8 @@ func denied(err error) bool {
 func (s *store) explain(err error) error {
 	_, plain := s.cli.(*redis.Client)
 	switch {
+	case says(err, "DQLAYOUT"):
+		return checkLayout(refusedLayout(err))
 	case says(err, "WRONGTYPE"):
 		return fmt.Errorf("%w: remove that key or use another prefix or name: %w", ErrWrongType, err)
 	case says(err, "NOAUTH"), strings.Contains(err.Error(), "unauthenticated multibulk length"): // what it is called for a long command

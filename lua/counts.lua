@@ -1,10 +1,10 @@
 -- counts says how many messages are where, and how far behind the consumers are.
 --
 -- KEYS: pending, ready, unack, retry, garbage, fail, state
--- Returns {now, pending, ready, unack, retry, garbage, oldest, next, pause, fields}: what is due counts as ready,
+-- Returns {now, pending, ready, unack, retry, garbage, oldest, next, pause, fields, layout}: what is due counts as ready,
 --       wherever it waits; oldest: since when the oldest of these has been waiting; next: when the
 --       next of the others is due; pause: until when the queue is paused; each '0' if there is none; fields: in
---       state, which each queue has that was ever used.
+--       state, which each queue has that was ever used; layout.
 -- Cost: 12 to 16 commands of O(log n). Writes nothing.
 
 -- include head, score, tag, failure
@@ -23,7 +23,8 @@ if head then -- released: its record says when
 end
 next = soonest(next, score(redis.call('ZRANGE', KEYS.pending, due, due, 'WITHSCORES')))
 next = soonest(next, score(redis.call('ZRANGE', KEYS.retry, again, again, 'WITHSCORES')))
-local pause = whole(redis.call('HGET', KEYS.state, 'pause')) or 0
+local pause, layout = unpack(redis.call('HMGET', KEYS.state, 'pause', 'layout'), 1, 2)
+pause = whole(pause) or 0
 if pause <= now then pause = 0 end
 return {
   us(now),
@@ -33,5 +34,5 @@ return {
   redis.call('ZCARD', KEYS.retry) - again,
   redis.call('ZCARD', KEYS.garbage),
   us(oldest), us(next), us(pause),
-  redis.call('HLEN', KEYS.state),
+  redis.call('HLEN', KEYS.state), layout or '1',
 }

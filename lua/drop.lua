@@ -3,12 +3,16 @@
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history
 -- ARGV: 1 '1': although consumers are alive
 -- Returns {how many consumers are alive, or more}: if there are any, nothing was deleted. 0 if ARGV 1 says so.
+--       Or the error DQLAYOUT: the layout is not known, and nothing was deleted.
 -- Cost: O(consumers), 100 pages of 25 and about 1 MB of what they say; memory is freed in the background.
 
--- include head
+-- include head, layout
+local layout = redis.pcall('HGET', KEYS.state, 'layout') -- somebody else's key is deleted with the others
+local refusal = type(layout) ~= 'table' and unknown(layout)
+if refusal then return refusal end
 local alive, size, cursor, pages = 0, 0, '0', 0
 while ARGV[1] ~= '1' and pages < 100 and (alive == 0 or size < 1048576) do
-  local page = redis.pcall('HSCAN', KEYS.consumers, cursor, 'COUNT', 25) -- somebody else's key is deleted with the others
+  local page = redis.pcall('HSCAN', KEYS.consumers, cursor, 'COUNT', 25)
   for i = 2, page.err and 0 or #page[2], 2 do
     local heard, lease = string.match(page[2][i], '^(%d+) (%d+) ')
     heard, lease = whole(heard), whole(lease)

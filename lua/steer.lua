@@ -10,18 +10,21 @@
 --       this cannot be done, 'gone' and 'unack' among them, or is not where it was listed any more ('!gone');
 --       '=<id>' if that message holds its key now; '~<state>' if it was to be due now and is already: it stays in its
 --       place, done.
+--       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: it did nothing.
 -- Cost: O(log n) for each, and O(ready) if it is there; at most 14 commands each. Reads the envelope of what is
 --       pending, deleted or requeued.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full server lets the rest pass.
 
--- include head, call, score, envelope, tag, failure, setfailure, locate, remove, erase
+-- include head, call, layout, score, envelope, tag, failure, setfailure, locate, remove, erase
 local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local bykey = only == 'key'
 if bykey then only = '' end
 local deletes = what == 'delete' or what == 'cancel'
-local saved, armed, pause = unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause'), 1, 3)
+local saved, armed, pause, layout = unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout'), 1, 4)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return STALE end
+local refusal = only ~= '' and unknown(layout) -- of calls for many
+if refusal then return refusal end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake))

@@ -14,6 +14,8 @@ const (
 )
 
 var advices = map[check.Kind]advice{
+	check.UnknownLayout: {"A newer version of the library writes this queue, and what is there that this program does not know looks wrong to it. Nothing else that is said here need be a fault.",
+		"Upgrade this program: this one repairs nothing here. If nothing newer runs, another program wrote the field: HDEL it.", false},
 	check.WrongType: {"The key holds another type of value, so every call of the queue fails, and nothing else could be checked.",
 		otherHand + "; rename or delete the key, or use another prefix.", false},
 	check.Expires: {"Somebody set a time to live: Redis will delete the key and all that is in it.",

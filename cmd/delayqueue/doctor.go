@@ -30,7 +30,8 @@ long over with nobody consuming, and a server that may evict messages, where it 
 
 --repair says what it would do, asks, and then does it in small steps, each of which looks again before it writes, so
 consumers may go on meanwhile. It mends only what is safe: entries that name no message are dropped, messages that
-are in no structure are brought back, records and keys without a message are deleted, and the alarm is set right.
+are in no structure are brought back, records and keys without a message are deleted, and the alarm is set right. It
+refuses a queue that a newer version of the library writes.
 
 The exit code is 7 if something is wrong, after a repair if something that it could mend still is.`,
 		Args:              cobra.ExactArgs(1),
@@ -104,6 +105,12 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, examples in
 		describe(q, found, examples)
 	}
 	left := len(found)
+	if mend && slices.ContainsFunc(broken, func(f check.Finding) bool { return f.Kind == check.UnknownLayout }) {
+		if a.json {
+			_ = printJSON(d) // the error says the rest
+		}
+		return unknownLayout(q)
+	}
 	if mend && len(broken) > 0 {
 		if d.Repairs = plan(s, found); !a.json {
 			describePlan(d.Repairs, examples)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 )
 
@@ -118,6 +119,9 @@ func (a *app) repair(ctx context.Context, q check.Queue, plan []repair) error {
 			args = append(args, r.What, r.Item)
 		}
 		words, err := repairScript.Run(ctx, a.cli, keys, args...).StringSlice()
+		if redis.HasErrorPrefix(err, "DQLAYOUT") {
+			return unknownLayout(q)
+		}
 		if err != nil {
 			return err
 		}
@@ -130,6 +134,11 @@ func (a *app) repair(ctx context.Context, q check.Queue, plan []repair) error {
 		_ = bar.Add(len(step)) // a bar that cannot be drawn stops nothing
 	}
 	return nil
+}
+
+// unknownLayout is why nothing is repaired in a queue that a newer version writes.
+func unknownLayout(q check.Queue) error {
+	return fail(exitRefused, "queue %q: repair: %v: upgrade this program", q.Name, delayqueue.ErrUnknownLayout)
 }
 
 func describeResults(plan []repair) {

@@ -7,7 +7,7 @@
 --       'place' and an id: its envelope is in no structure, bring it back;
 --       'record' and an id: its fail record belongs to no message, delete it;
 --       'alarm' and a member of wake: set it to the armed instant, or delete it; and so on, at most 100 of them.
--- Returns a word for each: 'done'; 'sound': it was not wrong any more; 'garbage': it was brought back, to garbage, for
+-- Returns the error DQLAYOUT, and has done nothing, if state.layout is not known here; or a word for each: 'done'; 'sound': it was not wrong any more; 'garbage': it was brought back, to garbage, for
 --       another live message has its key.
 -- Cost: O(log n) for each, and O(ready) for those that may be there; at most 14 commands each.
 -- Keeps: every invariant that holds before. Reads every key first; the first write is a ZREM: a full server lets the rest pass.
@@ -19,7 +19,8 @@ local function keyof(envelope)
   if not lo or hi * 256 + lo == 0 then return '' end
   return string.sub(envelope, 20, 19 + hi * 256 + lo)
 end
-local state = redis.call('HMGET', KEYS[10], 'armed', 'pause')
+local state = redis.call('HMGET', KEYS[10], 'armed', 'pause', 'layout')
+if state[3] and state[3] ~= '1' then return {err = 'DQLAYOUT'} end -- what this does not know may keep messages
 local armed, pause, first = tonumber(state[1]) or 0, tonumber(state[2]) or 0, nil
 redis.call('ZCARD', KEYS[1])
 redis.call('LLEN', KEYS[2])

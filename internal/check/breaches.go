@@ -75,8 +75,11 @@ func (b *breaches) add(kind Kind, structure, item, format string, args ...any) {
 		b.Queue.Prefix, b.Queue.Name, structure, fmt.Sprintf(format, args...))})
 }
 
-// frame looks at the keys themselves: invariant 10.
+// frame looks at the layout, and at the keys themselves: invariants 10 and 11.
 func (b *breaches) frame() {
+	if layout, ok := b.Fields["layout"]; ok && layout != "1" {
+		b.add(UnknownLayout, "state", "layout", "field layout is %q, and only 1 is known here, so what looks wrong may be right", layout)
+	}
 	for _, st := range structures {
 		if kind, wrong := b.WrongType[st.name]; wrong {
 			b.add(WrongType, st.name, st.name, "the key is a %s, want a %s, so the content of the queue was not checked", kind, st.kind)
@@ -245,6 +248,7 @@ func (b *breaches) stateFields() {
 			if _, err := decimal(value); err != nil {
 				b.add(BadState, "state", field, "field %s is %v", field, err)
 			}
+		case field == "layout": // frame has looked
 		case field == "grace", field == "settings":
 			for i, part := range strings.Fields(value) {
 				if _, err := decimal(part); err != nil {

@@ -39,6 +39,11 @@ var breakages = []breakage{
 		`msg: the key has a time to live, and no message may expire by itself.`,
 		`state: the key has a time to live, and no message may expire by itself.`,
 	)},
+	{"layout 1", func(b *bed) { b.do("HSET", "state", "layout", "1") }, says()},
+	{"layout 2", func(b *bed) { b.do("HSET", "state", "layout", "2") },
+		says(`state: field layout is "2", and only 1 is known here, so what looks wrong may be right.`)},
+	{"layout that is none", func(b *bed) { b.do("HSET", "state", "layout", "") },
+		says(`state: field layout is "", and only 1 is known here, so what looks wrong may be right.`)},
 	{"stray key", func(b *bed) { b.do("SET", "other", "x") }, func(b *bed) []string {
 		return []string{fmt.Sprintf(`other: the key %q is none of the twelve of a queue.`, b.q.Key("other"))}
 	}},

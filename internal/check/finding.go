@@ -13,6 +13,7 @@ type Kind string
 
 // The kinds.
 const (
+	UnknownLayout Kind = "unknown layout"
 	WrongType     Kind = "wrong type"   // of a key
 	Expires       Kind = "time to live" // of a key
 	StrayKey      Kind = "stray key"    // under the queue's base
