@@ -11,75 +11,75 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file bounds an attempt at a call and finds a way for it. The bound is the library's own, whatever
-// the timeouts of the user's client are: a connection that is dead is noticed by nothing else, and an
-// attempt after it goes another way.
+// This file makes one attempt at a call: it bounds the time and finds a connection. The bound is the library's own,
+// whatever the timeouts of the user's client are, for nothing else notices a connection that is dead. The next attempt
+// takes another connection.
 
 const (
-	// attemptTime is what a first attempt has, besides the time for its bytes. If the client's ReadTimeout
-	// is shorter that is what it has; on the consuming side a quarter of a lease.
-	attemptTime = time.Second
-	// attemptMin is what it has at least.
-	attemptMin = 50 * time.Millisecond
-	// attemptMost is how far the time grows, by doubling after each attempt that was too short.
-	attemptMost = 30 * time.Second
-	// attemptMostConsumer is how far it grows on the consuming side, or to a lease if that is longer.
-	attemptMostConsumer = 5 * time.Second
-	// attemptRate is how many bytes a second a line is expected to carry.
-	attemptRate = 1 << 20
+	// attemptTimeout bounds an attempt, besides the time for its bytes. The client's ReadTimeout bounds it if that
+	// is shorter, and for a consumer a quarter of a lease.
+	attemptTimeout = time.Second
+	// minAttemptTimeout is the least that these come to.
+	minAttemptTimeout = 50 * time.Millisecond
+	// maxAttemptTimeout is where it stops being doubled, which it is after each attempt that was too short.
+	maxAttemptTimeout = 30 * time.Second
+	// maxConsumerAttemptTimeout is where it stops for a consumer, or at a lease if that is longer.
+	maxConsumerAttemptTimeout = 5 * time.Second
+	// attemptBytesPerSecond is the speed that a connection is expected to have.
+	attemptBytesPerSecond = 1 << 20
 )
 
-// A tolerance is how often the time of attempts at one kind of call has been doubled.
-type tolerance struct{ level atomic.Int32 }
+// A timeoutLevel is how often the time of attempts at one kind of call has been doubled.
+type timeoutLevel struct{ n atomic.Int32 }
 
-// exceeded notes that an attempt was not answered in time, once for all that began at this level.
-func (p *tolerance) exceeded(level int32) { p.level.CompareAndSwap(level, level+1) }
+// raise notes that an attempt was not answered in time. Of all that began at this level it counts one.
+func (l *timeoutLevel) raise(level int32) { l.n.CompareAndSwap(level, level+1) }
 
-// answered notes that one was; half the time would have done.
-func (p *tolerance) answered(level int32, took, limit time.Duration) {
+// lower notes that an attempt was answered, if half its time would have been enough.
+func (l *timeoutLevel) lower(level int32, took, limit time.Duration) {
 	if took < limit/2 {
-		p.level.CompareAndSwap(level, level-1)
+		l.n.CompareAndSwap(level, level-1)
 	}
 }
 
-func (s *store) toleranceFor(sc *script) *tolerance {
+func (s *store) levelOf(sc *script) *timeoutLevel {
 	switch sc {
 	case sendScript, singleScript:
-		return &s.tolerance.send
+		return &s.timeoutLevel.send
 	case fetchScript:
-		return &s.tolerance.fetch
+		return &s.timeoutLevel.fetch
 	case settleScript:
-		return &s.tolerance.settle
+		return &s.timeoutLevel.settle
 	case extendScript:
-		return &s.tolerance.extend
+		return &s.timeoutLevel.extend
 	default:
-		return &s.tolerance.other
+		return &s.timeoutLevel.other
 	}
 }
 
-// attemptFirst is how long a first attempt with this client may take.
-func attemptFirst(cli redis.UniversalClient) time.Duration {
-	theirs := time.Duration(0)
+// attemptTimeoutFor is the attemptTimeout of this client.
+func attemptTimeoutFor(cli redis.UniversalClient) time.Duration {
+	readTimeout := time.Duration(0)
 	switch cli := cli.(type) {
 	case *redis.Client:
-		theirs = cli.Options().ReadTimeout
+		readTimeout = cli.Options().ReadTimeout
 	case *redis.ClusterClient:
-		theirs = cli.Options().ReadTimeout
+		readTimeout = cli.Options().ReadTimeout
 	}
-	if theirs > 0 {
-		return min(attemptTime, theirs)
+	if readTimeout > 0 {
+		return min(attemptTimeout, readTimeout)
 	}
-	return attemptTime
+	return attemptTimeout
 }
 
-// limit is how long an attempt may take that carries so many bytes.
+// limit is how long an attempt with so many bytes may take.
 func (s *store) limit(level int32, bytes int) time.Duration {
 	level = min(level, 10)
-	limit, carry := max(s.first, attemptMin)<<level, time.Duration(bytes)*time.Second/attemptRate<<level
+	limit, transfer := max(s.attemptTimeout, minAttemptTimeout)<<level, time.Duration(bytes)*time.Second/attemptBytesPerSecond<<level
 	if s.lease > 0 {
-		return min(limit+carry, max(s.lease, attemptMostConsumer))
+		return min(limit+transfer, max(s.lease, maxConsumerAttemptTimeout))
 	}
-	return min(limit, attemptMost) + carry
+	return min(limit, maxAttemptTimeout) + transfer
 }
 
 func sizeOf(args []any) (n int) {
@@ -94,18 +94,18 @@ func sizeOf(args []any) (n int) {
 	return n
 }
 
-// A call is made with the client that it is given. Its context ends with the attempt.
-type call = func(ctx context.Context, cli redis.UniversalClient) error
+// A callFunc makes a call with this client. Its context ends with the attempt.
+type callFunc = func(ctx context.Context, cli redis.UniversalClient) error
 
 // attempt makes one attempt at a call. extra is how long the server may take for it.
-func (s *store) attempt(ctx context.Context, t *tolerance, args []any, extra time.Duration, c call) error {
-	level := t.level.Load()
+func (s *store) attempt(ctx context.Context, t *timeoutLevel, args []any, extra time.Duration, call callFunc) error {
+	level := t.n.Load()
 	limit := s.limit(level, sizeOf(args)) + extra
 	bound, cancel := s.bound(ctx, limit)
 	defer cancel()
-	l := s.own
+	l := s.link
 	if l == nil {
-		if l = linkTo(s.cli); l != nil {
+		if l = linkOf(s.cli); l != nil {
 			defer l.release()
 		}
 	}
@@ -113,10 +113,10 @@ func (s *store) attempt(ctx context.Context, t *tolerance, args []any, extra tim
 	if level > 0 {
 		began = time.Now()
 	}
-	err := s.dispatch(ctx, bound, l, level, c)
+	err := s.dispatch(ctx, bound, l, level, call)
 	if err == nil {
 		if level > 0 {
-			t.answered(level, time.Since(began), limit)
+			t.lower(level, time.Since(began), limit)
 		}
 		return nil
 	}
@@ -124,21 +124,21 @@ func (s *store) attempt(ctx context.Context, t *tolerance, args []any, extra tim
 		return ended(ctx)
 	}
 	if timedOut(err) {
-		t.exceeded(level)
-		done := errors.Is(err, errCarriedOut)
-		err = &timeoutError{limit: limit.Round(time.Millisecond), unsent: err == context.DeadlineExceeded, link: l}
-		if done {
+		t.raise(level)
+		carriedOut := errors.Is(err, errCarriedOut)
+		err = &timeoutError{limit: limit.Round(time.Millisecond), noConnection: err == context.DeadlineExceeded, link: l}
+		if carriedOut {
 			err = fmt.Errorf("%w: %w", errCarriedOut, err)
 		}
 	}
-	s.failedOver(ctx, err)
+	s.reloadNodes(ctx, err)
 	return s.explain(err)
 }
 
-// bound is ctx with an end of its own. Attempts that have the least time, outside of consumers and with no context to end
-// them, share theirs with those that begin soon after.
+// bound is ctx with an end of its own. An attempt shares it with those that begin soon after, if it has little
+// more than attemptTimeout, is no consumer's, and no context ends it.
 func (s *store) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
-	least := s.first + s.first/10
+	least := s.attemptTimeout + s.attemptTimeout/10
 	if ctx != context.Background() || s.lease > 0 || limit > least {
 		return context.WithTimeout(ctx, limit)
 	}
@@ -146,72 +146,72 @@ func (s *store) bound(ctx context.Context, limit time.Duration) (context.Context
 }
 
 // dispatch makes a call over the link, or by a client that has none. bound ends with the attempt; ctx is the caller's
-// own. A call over the link takes no longer than bound, but does not notice the end of ctx: a consumer waits for it nevertheless
-// while that is short.
-func (s *store) dispatch(ctx, bound context.Context, l *link, level int32, c call) (err error) {
+// own. A call over the link takes no longer than bound, but does not notice the end of ctx. So another goroutine makes
+// it, unless ctx cannot end, or the store is a consumer's and bound is still short.
+func (s *store) dispatch(ctx, bound context.Context, l *link, level int32, call callFunc) (err error) {
 	defer contain(&err)
 	if l == nil {
-		return await(bound, func() error { return c(bound, s.cli) })
+		return await(bound, func() error { return call(bound, s.cli) })
 	}
 	if ctx.Done() == nil || s.lease > 0 && level == 0 {
-		return s.over(bound, l, c)
+		return s.callOver(bound, l, call)
 	}
-	return await(bound, func() error { return s.over(bound, l, c) })
+	return await(bound, func() error { return s.callOver(bound, l, call) })
 }
 
-// contain makes an error of a panic in what the user's client is made of, such as a dialer or a hook.
+// contain makes an error of a panic in a part of the user's client, such as a dialer or a hook.
 func contain(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("the Redis client panicked: %v", p)
 	}
 }
 
-// over makes a call over a link, and follows a Cluster's redirections.
-func (s *store) over(ctx context.Context, l *link, c call) error {
+// callOver makes a call over a link, and follows a Cluster's redirections.
+func (s *store) callOver(ctx context.Context, l *link, call callFunc) error {
 	const redirections = 3
 	for n := 0; ; n++ {
-		addr, err := s.locate(ctx, l)
+		addr, err := s.findNode(ctx, l)
 		if err != nil {
 			return err
 		}
-		err = l.call(ctx, addr, c)
+		err = l.call(ctx, addr, call)
 		if _, ok := s.cli.(*redis.ClusterClient); !ok || n == redirections {
 			return err
 		}
 		if target, ok := redirection(redis.IsAskError(err)); ok {
 			return l.call(ctx, target, func(ctx context.Context, cli redis.UniversalClient) error {
-				return c(ctx, asking{cli.(*redis.Client)})
+				return call(ctx, asking{cli.(*redis.Client)})
 			})
 		}
 		target, ok := redirection(redis.IsMovedError(err))
 		if !ok {
 			return err
 		}
-		s.failedOver(ctx, err)
-		s.home.Store(&target)
+		s.reloadNodes(ctx, err)
+		s.nodeAddr.Store(&target)
 	}
 }
 
-// redirection is where a Cluster's node sends a call to, if it is an address.
+// redirection is the address that a Cluster's node redirects a call to, if it is one.
 func redirection(addr string, ok bool) (string, bool) {
 	host, _, err := net.SplitHostPort(addr)
 	return addr, ok && err == nil && host != ""
 }
 
-// locate is the address of the server that holds the queue; "" if there is only one server.
-func (s *store) locate(ctx context.Context, l *link) (string, error) {
+// findNode returns the address of the server that holds the queue, "" if there is only one server.
+func (s *store) findNode(ctx context.Context, l *link) (string, error) {
 	if _, ok := s.cli.(*redis.ClusterClient); !ok {
 		return "", nil
 	}
-	if home := s.home.Load(); home != nil {
-		return *home, nil
+	if addr := s.nodeAddr.Load(); addr != nil {
+		return *addr, nil
 	}
 	found := make(chan string, 1)
 	err := await(ctx, func() error { // it asks a server if it knows none yet
 		node, err := s.node(ctx)
 		if err == nil {
-			l.learn(node)
-			s.home.Store(&node.Options().Addr)
+			l.learnOptions(node)
+			s.nodeAddr.Store(&node.Options().Addr)
 			found <- node.Options().Addr
 		}
 		return err
@@ -222,17 +222,16 @@ func (s *store) locate(ctx context.Context, l *link) (string, error) {
 	return <-found, nil
 }
 
-// single is a client with one connection of its own to the server that holds the queue. Whoever asked for it
-// closes it.
-func (s *store) single(ctx context.Context) (*redis.Client, error) {
-	if s.own == nil {
+// dedicated makes a client with one connection to the server that holds the queue. The caller closes it.
+func (s *store) dedicated(ctx context.Context) (*redis.Client, error) {
+	if s.link == nil {
 		return nil, fmt.Errorf("%w: %T", errNoNode, s.cli)
 	}
-	addr, err := s.locate(ctx, s.own)
+	addr, err := s.findNode(ctx, s.link)
 	if err != nil {
 		return nil, err
 	}
-	return s.own.single(addr), nil
+	return s.link.dedicated(addr), nil
 }
 
 // node is the user's client for the one server that holds the queue.
@@ -250,40 +249,11 @@ func (s *store) node(ctx context.Context) (*redis.Client, error) {
 // errNoNode: the client is of a kind that does not say which server holds a key.
 var errNoNode = errors.New("this kind of client does not say which server holds a key")
 
-// failedOver has a Cluster's client ask anew who holds what. By itself it goes on to call a
-// dead primary until its next reload, which is a minute apart.
-func (s *store) failedOver(ctx context.Context, err error) {
+// reloadNodes has a Cluster's client ask again which server holds what, after an error that may come of a failover. By
+// itself it calls a dead primary until its next reload, which may be a minute away.
+func (s *store) reloadNodes(ctx context.Context, err error) {
 	if cluster, ok := s.cli.(*redis.ClusterClient); ok && transient(err) {
-		s.home.Store(nil)
+		s.nodeAddr.Store(nil)
 		cluster.ReloadState(ctx)
 	}
 }
-
-// A timeoutError ends an attempt that was not answered in time.
-type timeoutError struct {
-	limit  time.Duration
-	unsent bool  // it got no connection
-	link   *link // knows why dialling failed lately, if it did; that may be known only later
-}
-
-func (e *timeoutError) Error() string {
-	what := "no answer within"
-	if e.unsent {
-		what = "no connection within"
-	}
-	if cause := e.Unwrap(); cause != nil {
-		return fmt.Sprintf("%s %v: %v", what, e.limit, cause)
-	}
-	return fmt.Sprintf("%s %v", what, e.limit)
-}
-
-func (e *timeoutError) Unwrap() error {
-	if e.link == nil {
-		return nil
-	}
-	return e.link.dialFault()
-}
-
-// Timeout and Temporary make it a net.Error.
-func (e *timeoutError) Timeout() bool   { return true }
-func (e *timeoutError) Temporary() bool { return true }

@@ -7,77 +7,78 @@ import (
 	"time"
 )
 
-// This file waits for calls of the user's client, which may take longer than anybody can wait.
+// This file waits for calls that may not end when their contexts do.
 
 const (
-	// awaitGrace is for f to say why it has not come further.
+	// awaitGrace is how long await waits, after its context has ended, for f to say why it was not done.
 	awaitGrace = 5 * time.Millisecond
-	// awaiterIdle is how long a goroutine stays for another call.
-	awaiterIdle = 50 * time.Millisecond
+	// runnerIdle is how long a goroutine waits for another call.
+	runnerIdle = 50 * time.Millisecond
 )
 
-// errUnanswered ends what is not waited for any longer; what it was doing is not known.
+// errUnanswered is of a call that is not waited for any longer. Whether it was carried out is not known.
 var errUnanswered = &timeoutError{}
 
-// await runs f and does not wait for it any longer than ctx lives.
+// await calls f, in another goroutine, and waits for it until ctx ends.
 func await(ctx context.Context, f func() error) error {
-	w := awaiters.take()
-	w.calls <- f
+	r := runners.take()
+	r.calls <- f
 	select {
-	case err := <-w.result:
-		awaiters.put(w)
+	case err := <-r.result:
+		runners.put(r)
 		return err
 	case <-ctx.Done():
 	}
-	close(w.calls) // this is its last
+	close(r.calls) // this is its last
 	timer := time.NewTimer(awaitGrace)
 	defer timer.Stop()
 	select {
-	case err := <-w.result:
+	case err := <-r.result:
 		return err
 	case <-timer.C:
 		return errUnanswered
 	}
 }
 
-// An awaiter is a goroutine that runs one call after the other: to begin one for each costs twice as much.
-type awaiter struct {
-	calls  chan func() error
+// A callRunner is a goroutine that makes one call after the other: a new goroutine for each costs twice as much.
+type callRunner struct {
+	calls  chan func() error // closes after its last call
 	result chan error
 }
 
-// awaiters are the goroutines that have nothing to do, the last used last.
-var awaiters awaiterPool
+// runners are the idle goroutines of all queues.
+var runners runnerPool
 
-type awaiterPool struct {
+// A runnerPool is safe for concurrent use.
+type runnerPool struct {
 	mu   sync.Mutex
-	idle []*awaiter
+	idle []*callRunner // guarded by mu; the last used last
 }
 
-func (p *awaiterPool) take() *awaiter {
+func (p *runnerPool) take() *callRunner {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.idle); n > 0 {
-		w := p.idle[n-1]
+		r := p.idle[n-1]
 		p.idle = p.idle[:n-1]
-		return w
+		return r
 	}
-	w := &awaiter{calls: make(chan func() error), result: make(chan error, 1)}
-	go w.run(p)
-	return w
+	r := &callRunner{calls: make(chan func() error), result: make(chan error, 1)}
+	go r.run(p)
+	return r
 }
 
-func (p *awaiterPool) put(w *awaiter) {
+func (p *runnerPool) put(r *callRunner) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.idle = append(p.idle, w)
+	p.idle = append(p.idle, r)
 }
 
-// remove says whether w was idle.
-func (p *awaiterPool) remove(w *awaiter) bool {
+// remove takes a callRunner out, and says whether it was idle.
+func (p *runnerPool) remove(r *callRunner) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := slices.Index(p.idle, w)
+	n := slices.Index(p.idle, r)
 	if n < 0 {
 		return false
 	}
@@ -85,23 +86,23 @@ func (p *awaiterPool) remove(w *awaiter) bool {
 	return true
 }
 
-// run runs calls until there have been none for a while.
-func (w *awaiter) run(p *awaiterPool) {
-	idle := time.NewTimer(awaiterIdle)
+// run makes calls until there has been none for runnerIdle.
+func (r *callRunner) run(p *runnerPool) {
+	idle := time.NewTimer(runnerIdle)
 	defer idle.Stop()
 	for {
 		select {
-		case f, more := <-w.calls:
+		case f, more := <-r.calls:
 			if !more {
 				return
 			}
-			w.result <- withoutPanic(f)
-			idle.Reset(awaiterIdle)
+			r.result <- withoutPanic(f)
+			idle.Reset(runnerIdle)
 		case <-idle.C:
-			if p.remove(w) {
+			if p.remove(r) {
 				return
 			}
-			idle.Reset(awaiterIdle)
+			idle.Reset(runnerIdle)
 		}
 	}
 }

@@ -31,19 +31,19 @@ func TestAwait(t *testing.T) {
 }
 
 // Goroutines that wait for calls end when none come.
-func TestAwaitersEnd(t *testing.T) {
-	var p awaiterPool
-	w := p.take()
-	w.calls <- func() error { return nil }
-	<-w.result
-	p.put(w)
+func TestAwaitRunnersEnd(t *testing.T) {
+	var p runnerPool
+	r := p.take()
+	r.calls <- func() error { return nil }
+	<-r.result
+	p.put(r)
 	eventually(t, "the idle goroutine ends", func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return len(p.idle) == 0
 	})
 	late := p.take()
-	time.AfterFunc(2*awaiterIdle, func() { late.calls <- func() error { return nil } })
+	time.AfterFunc(2*runnerIdle, func() { late.calls <- func() error { return nil } })
 	if err := <-late.result; err != nil { // it is taken, so it stays
 		t.Fatal(err)
 	}

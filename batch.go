@@ -6,10 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
-	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // This file attempts to send a batch until there is an answer, and knows of each message whether it may be stored.
@@ -48,7 +45,8 @@ func (b *batch) add(call *sendCall) (n int) {
 	return n
 }
 
-// withdraw notes that the caller of one message waits no more, with batcher.mu held, and says whether that message is stored.
+// withdraw notes that the caller of one message waits no more, with batcher.mu held, and says whether that message is
+// stored.
 func (b *batch) withdraw() Stored {
 	stored := StoredNo
 	if b.maybeStored || b.permit != nil && !b.permit.revoke() {
@@ -121,8 +119,9 @@ func (b *batcher) attempt(c *caller, batch *batch) (done bool) {
 	return true
 }
 
-// prepare makes a batch ready for its next attempt, and says whether anybody waits for it. While no attempt can have been
-// carried out, each is a new call, without the messages whose callers have withdrawn. From then on each repeats the same call.
+// prepare makes a batch ready for its next attempt, and says whether anybody waits for it. While no attempt can have
+// been carried out, each is a new call, without the messages whose callers have withdrawn. From then on each repeats
+// the same call.
 func (b *batcher) prepare(c *caller, batch *batch) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -172,25 +171,6 @@ func (b *batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 	if current != nil && transient(err) {
 		current.report("send", begun, err)
 	}
-}
-
-// errCarriedOut is in the error of a call that was carried out by an attempt of which another part failed.
-var errCarriedOut = errors.New("the replicas could not be asked")
-
-// refusal tells an answer of the server that says that a call was not carried out. A server's error begins with its
-// code in capitals; what does not is a proxy's, which may have passed the call on.
-func refusal(err error) bool {
-	var answer redis.Error
-	if !errors.As(err, &answer) || errors.Is(err, errCarriedOut) || says(err, "UNBLOCKED") {
-		return false
-	}
-	code, _, _ := strings.Cut(strings.TrimPrefix(answer.Error(), "-"), " ")
-	return code != "" && code == strings.ToUpper(code)
-}
-
-// concernsAll tells errors that no single message of a batch is the cause of.
-func concernsAll(err error) bool {
-	return errors.Is(err, redis.ErrClosed) || says(err, "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "READONLY")
 }
 
 // complete gives each message of a batch its outcome.

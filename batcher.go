@@ -48,8 +48,8 @@ const (
 	// inlineBytes is how much a send flushes in its own goroutine, which waits for the attempt.
 	inlineBytes = 64 << 10
 	// defaultForgetOdds are the forgetOdds of a batcher. Forgetting looks at a hundred fields of state. Each queue of a
-	// process leaves few callers behind, most of them after its first batch: so that one is firstForgetFactor times as likely
-	// to be followed by forgetting.
+	// process leaves few callers behind, most of them after its first batch: so that one is firstForgetFactor times as
+	// likely to be followed by forgetting.
 	defaultForgetOdds = 10_000
 	firstForgetFactor = 1000
 )
@@ -159,9 +159,9 @@ func (b *batcher) wait(call *sendCall, items []*batchItem) {
 	}
 }
 
-// withdraw gives the messages of a call that have no outcome the error of its context. What has not been written to a connection
-// never will be; of what has, nobody knows whether it is stored. Later outcomes are dropped, for the user owns the
-// results from here on.
+// withdraw gives the messages of a call that have no outcome the error of its context. What has not been written to a
+// connection never will be; of what has, nobody knows whether it is stored. Later outcomes are dropped, for the user
+// owns the results from here on.
 func (b *batcher) withdraw(call *sendCall, items []*batchItem) {
 	why := ended(call.ctx)
 	b.mu.Lock()
@@ -189,7 +189,8 @@ func (b *batcher) withdraw(call *sendCall, items []*batchItem) {
 	}
 }
 
-// flushInline makes the first attempt at a batch in the goroutine of a caller. Another goroutine does what is left to do.
+// flushInline makes the first attempt at a batch in the goroutine of a caller. Another goroutine does what is left to
+// do.
 func (b *batcher) flushInline(batch *batch) {
 	c := processCallers.take()
 	done, forget := b.attempt(c, batch), b.drawForget()

@@ -142,7 +142,7 @@ func TestLinkIsIdle(t *testing.T) {
 	if n := connections(); n != 1 {
 		t.Fatalf("%d connections, want 1", n)
 	}
-	l := linkTo(cli)
+	l := linkOf(cli)
 	l.expire() // a call is under way
 	l.release()
 	l.expire() // it ended just now
@@ -150,7 +150,7 @@ func TestLinkIsIdle(t *testing.T) {
 		t.Fatalf("%d connections after a look that came too early", n)
 	}
 	links.mu.Lock()
-	l.used = l.used.Add(-linkIdle)
+	l.lastUsed = l.lastUsed.Add(-linkIdle)
 	links.mu.Unlock()
 	l.expire()
 	eventually(t, "the connection is closed", func() bool { return connections() == 0 })

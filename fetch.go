@@ -53,7 +53,7 @@ func (b *replyBudget) answered(got *fetchReply) bool {
 
 // replyLost reports whether the server was reached and its reply did not come through.
 func replyLost(err error) bool {
-	if unsent(err) {
+	if noEffect(err) {
 		return false
 	}
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || timedOut(err)
@@ -84,7 +84,7 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 			}
 			return err
 		}, func(n int, err error) bool {
-			carriedOut = carriedOut || !unsent(err)
+			carriedOut = carriedOut || !noEffect(err)
 			return !p.lifecycle.stopping() || carriedOut && q.want > 0 || n < optionalAttempts
 		})
 	}

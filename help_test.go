@@ -256,7 +256,7 @@ func (h commandHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // hookOwn puts a hook between the library's own connections beside a client and their server.
 func hookOwn(t testing.TB, cli redis.UniversalClient, hook redis.Hook) {
-	l := linkTo(cli)
+	l := linkOf(cli)
 	t.Cleanup(l.release)
 	l.mu.Lock()
 	defer l.mu.Unlock()

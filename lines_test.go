@@ -182,12 +182,12 @@ func TestErrorCodes(t *testing.T) {
 	const script = "ERR Error running script (call to f_60d0): @user_script:68: @user_script: 68: "
 	dial := &net.OpError{Op: "dial", Err: errBoom}
 	failing, fault := new(link), error(dial)
-	failing.fault.Store(&fault)
+	failing.dialErr.Store(&fault)
 	s := newStore(redis.NewClusterClient(&redis.ClusterOptions{}), "dq", "q")
 	for _, c := range []struct {
-		err               error
-		transient, unsent bool
-		explained         string
+		err                 error
+		transient, noEffect bool
+		explained           string
 	}{
 		{answer("READONLY You can't write against a read only replica."), true, true, "replica"},
 		{answer(script + "-READONLY You can't write against a read only replica. "), true, true, "replica"},
@@ -212,7 +212,7 @@ func TestErrorCodes(t *testing.T) {
 		{redis.ErrPoolTimeout, true, true, ""},
 		{dial, true, true, ""},
 		{&net.OpError{Op: "read", Err: errBoom}, true, false, ""},
-		{&timeoutError{limit: time.Second, unsent: true, link: failing}, true, true, "no connection within 1s: dial"},
+		{&timeoutError{limit: time.Second, noConnection: true, link: failing}, true, true, "no connection within 1s: dial"},
 		{&timeoutError{limit: time.Second}, true, false, "no answer within 1s"},
 		{context.Canceled, false, false, ""},
 		{redis.ErrClosed, false, false, ""},
@@ -220,7 +220,7 @@ func TestErrorCodes(t *testing.T) {
 		if got := transient(c.err); got != c.transient {
 			t.Errorf("%v: may pass: %t", c.err, got)
 		}
-		if got := unsent(c.err); got != c.unsent {
+		if got := noEffect(c.err); got != c.noEffect {
 			t.Errorf("%v: changed nothing: %t", c.err, got)
 		}
 		if got := s.explain(c.err); !errors.Is(got, c.err) || !strings.Contains(got.Error(), c.explained) {
@@ -262,12 +262,12 @@ func TestNoSentinelAnswers(t *testing.T) {
 	cli := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}, DialerRetries: 3}) // by default go-redis goes on for 17 s
 	defer cli.Close()
 	p := NewPublisher("q", cli)
-	l := linkTo(cli)
+	l := linkOf(cli)
 	defer l.release()
 	deadline := make(chan struct{})
 	go func() { // an attempt has ended, and why its dial failed is known
 		defer close(deadline)
-		for begun := time.Now(); l.dialFault() == nil && time.Since(begun) < patience; {
+		for begun := time.Now(); l.dialError() == nil && time.Since(begun) < patience; {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}()

@@ -10,7 +10,7 @@ import (
 func TestScriptKeysAreNumbered(t *testing.T) {
 	sc := newScript("redis.call('HSET', KEYS.state, KEYS.key) redis.call('DEL', KEYS.pending, KEYS.state)")
 	k := keysOf("dq", "q")
-	got := sc.words("eval", sc.text, &k, []any{"a"})
+	got := sc.command("eval", sc.text, &k, []any{"a"})
 	want := []any{"eval", "redis.call('HSET', KEYS[3], KEYS[2]) redis.call('DEL', KEYS[1], KEYS[3])", 3, k.pending, k.key, k.state, "a"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)

@@ -15,16 +15,16 @@ type draft struct {
 	fixed bool // the call itself says when
 }
 
-// when says when a message is due: us after the server's now or, if it is absolute, at that unix us.
+// when says when a message is due: us after the server's now, or at that unix us if it is absolute.
 type when struct {
 	us       int64
 	absolute bool
 }
 
-// alike says whether two messages can be in one run of a send.
+// alike says whether the send script can take two messages under one delay.
 func (w when) alike(other when) bool { return w == other || w.absolute && other.absolute }
 
-// due is the instant at which the send script makes a message due.
+// due is the instant at which the send script makes a message due, in unix us as now is.
 func (w when) due(now int64) int64 {
 	if w.absolute {
 		return max(w.us, now)

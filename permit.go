@@ -37,8 +37,8 @@ func (p *writePermit) revoke() bool {
 
 func (p *writePermit) String() string { return strconv.FormatInt(p.call, 10) }
 
-// MarshalBinary makes the number of the call out of the permit, which is an argument of the command. go-redis calls it when
-// it writes the command to a connection.
+// MarshalBinary makes the number of the call out of the permit, which is an argument of the command. go-redis calls it
+// when it writes the command to a connection.
 func (p *writePermit) MarshalBinary() ([]byte, error) {
 	return strconv.AppendInt(nil, p.call, 10), p.use()
 }

@@ -31,7 +31,7 @@ type sendMessage struct {
 	text string // its envelope, as encode makes it
 }
 
-// delay is what the scripts are told of it: nothing for an instant, for that is in the envelope.
+// delay is what the scripts are told of it: nothing if it is absolute, for then it is in the envelope.
 func (m *sendMessage) delay() any {
 	if m.when.absolute {
 		return ""

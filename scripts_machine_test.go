@@ -78,7 +78,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	pipe := m.Pipeline()
 	pipe.MSet(ctx, m.clock+"s", m.now/1e6, m.clock+"us", m.now%1e6)
 	_ = pipe.Process(ctx, cmd)
-	held := redis.NewStringSliceCmd(ctx, contentsScript.words("eval", contentsScript.text, m.store.keys, nil)...)
+	held := redis.NewStringSliceCmd(ctx, contentsScript.command("eval", contentsScript.text, m.store.keys, nil)...)
 	_ = pipe.Process(ctx, held)
 	_, _ = pipe.Exec(ctx) // each has its own error
 	if held.Err() != nil {

@@ -91,7 +91,7 @@ func newRig(t testing.TB, embedded bool) *rig {
 		t.Cleanup(func() { cli.Del(ctx, clock) })
 	}
 	r.store = newStore(cli, "dq", r.name)
-	r.store.first = time.Minute // the embedded server is slow, and a call is made once
+	r.store.attemptTimeout = time.Minute // the embedded server is slow, and a call is made once
 	t.Cleanup(func() {
 		for _, key := range r.keys.all {
 			cli.Del(ctx, key.(string))

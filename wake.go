@@ -160,9 +160,9 @@ func (l *wakeListener) dial() (*redis.Client, error) {
 	if conn != nil {
 		return conn, nil
 	}
-	ctx, cancel := context.WithTimeout(l.ctx, attemptTime)
+	ctx, cancel := context.WithTimeout(l.ctx, attemptTimeout)
 	defer cancel()
-	conn, err := l.store.single(ctx)
+	conn, err := l.store.dedicated(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -265,10 +265,10 @@ func TestNoRoomForTheListener(t *testing.T) {
 	t.Cleanup(func() { _ = cli.Close() })
 	var dials atomic.Int64
 	q := f.queueOn(cli, func(string) bool { return true })
-	l := linkTo(cli)
+	l := linkOf(cli)
 	defer l.release()
 	const full = "ERR max number of clients reached"
-	l.listening = func(own *redis.Client) {
+	l.onDedicated = func(own *redis.Client) {
 		own.AddHook(commandHook(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
 			dials.Add(1)
 			cmd.SetErr(answer(full))
