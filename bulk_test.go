@@ -22,6 +22,8 @@ func (f *fixture) bulked(what string, got *BulkResult, err error, looked, done i
 	}
 }
 
+func TestBulkOfGarbage(t *testing.T) { onSharedServer(t, bulkOfGarbage) }
+
 func bulkOfGarbage(f *fixture, m *Monitor) {
 	f.buried("timeout 1", "timeout 2", "refused 1", "refused 2", "refused 3")
 	steps := 0
@@ -62,6 +64,8 @@ func bulkOfGarbage(f *fixture, m *Monitor) {
 	f.bulked("continued", got, err, 3, 3, nil)
 	f.lists(m, StateGarbage, Filter{})
 }
+
+func TestBulkOfPending(t *testing.T) { onSharedServer(t, bulkOfPending) }
 
 func bulkOfPending(f *fixture, m *Monitor) {
 	q := f.queue(nil)
@@ -111,6 +115,8 @@ func bulkOfPending(f *fixture, m *Monitor) {
 	got, err = m.BulkRunNow(ctxB, Bulk{})
 	moved("what is due already", got, err, 0)
 }
+
+func TestBulkInEveryState(t *testing.T) { onSharedServer(t, bulkInEveryState) }
 
 // bulkInEveryState: one message in each state, and the calls that mean it.
 func bulkInEveryState(f *fixture, m *Monitor) {

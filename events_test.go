@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+func TestReports(t *testing.T) { onSharedServer(t, monitorReports) }
+
 func monitorReports(f *fixture, m *Monitor) {
 	heard := make(chan Event, 100)
 	sub, err := m.ListenEvent(ctxB, func(e Event) { heard <- e })

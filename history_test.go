@@ -3,8 +3,11 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"testing"
 	"time"
 )
+
+func TestHistory(t *testing.T) { onSharedServer(t, monitorHistory) }
 
 func monitorHistory(f *fixture, m *Monitor) {
 	f.buried("a", "b")

@@ -12,6 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+func TestReportsOfOperators(t *testing.T) { onSharedServer(t, monitorTellsWhatPeopleDo) }
+
 // monitorTellsWhatPeopleDo: every call that changes a queue is told, with who did it.
 func monitorTellsWhatPeopleDo(f *fixture, m *Monitor) {
 	heard := make(chan Event, 100)

@@ -14,31 +14,30 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestMonitor: what can be seen and steered, on a single server and on a Cluster.
-func TestMonitor(t *testing.T) {
+// TestMonitorOfCluster: all that can be seen and steered on a single server, on a Cluster.
+func TestMonitorOfCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
-	for kind, dial := range map[string]func() redis.UniversalClient{
-		"single": func() redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: shared.Addr()}) },
-		"cluster": func() redis.UniversalClient {
-			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()})
-		},
+	for name, test := range map[string]func(f *fixture, m *Monitor){
+		"counts": monitorCounts, "get": monitorGet, "list": monitorList, "pages": monitorPages,
+		"steer one": monitorSteersOne, "requeue": monitorRequeues, "bulk of garbage": bulkOfGarbage, "bulk of pending": bulkOfPending, "bulk in every state": bulkInEveryState,
+		"pause": monitorPauses, "pause ends": monitorPauseEnds, "delete queue": monitorDeletesQueue,
+		"consumers": monitorConsumers, "history": monitorHistory, "queues": monitorQueues, "reports": monitorReports, "what people do": monitorTellsWhatPeopleDo,
 	} {
-		t.Run(kind, func(t *testing.T) {
-			for name, test := range map[string]func(f *fixture, m *Monitor){
-				"counts": monitorCounts, "get": monitorGet, "list": monitorList, "pages": monitorPages,
-				"steer one": monitorSteersOne, "requeue": monitorRequeues, "bulk of garbage": bulkOfGarbage, "bulk of pending": bulkOfPending, "bulk in every state": bulkInEveryState,
-				"pause": monitorPauses, "pause ends": monitorPauseEnds, "delete queue": monitorDeletesQueue,
-				"consumers": monitorConsumers, "history": monitorHistory, "queues": monitorQueues, "reports": monitorReports, "what people do": monitorTellsWhatPeopleDo,
-			} {
-				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					f := fixtureOn(t, dial())
-					test(f, NewMonitor(f.name, f.cli))
-				})
-			}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := fixtureOn(t, redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}))
+			test(f, NewMonitor(f.name, f.cli))
 		})
 	}
+}
+
+// onSharedServer runs one test of TestMonitorOfCluster on a single server.
+func onSharedServer(t *testing.T, test func(f *fixture, m *Monitor)) {
+	t.Helper()
+	t.Parallel()
+	f := newFixture(t)
+	test(f, NewMonitor(f.name, f.cli))
 }
 
 var ctxB = context.Background()
@@ -73,6 +72,8 @@ func first(all iter.Seq2[*MessageStatus, error]) error {
 	}
 	return nil
 }
+
+func TestCounts(t *testing.T) { onSharedServer(t, monitorCounts) }
 
 func monitorCounts(f *fixture, m *Monitor) {
 	started, release := make(chan struct{}, 1), make(chan struct{})
@@ -131,6 +132,8 @@ func monitorCounts(f *fixture, m *Monitor) {
 	f.must(m.Resume(ctxB))
 	counts("resumed", Counts{Pending: 1, Retry: 2, NextDue: far.Due})
 }
+
+func TestGet(t *testing.T) { onSharedServer(t, monitorGet) }
 
 func monitorGet(f *fixture, m *Monitor) {
 	started, release := make(chan struct{}), make(chan struct{})
@@ -216,6 +219,8 @@ func (f *fixture) lists(m *Monitor, state State, filter Filter, want ...string) 
 	}
 }
 
+func TestList(t *testing.T) { onSharedServer(t, monitorList) }
+
 func monitorList(f *fixture, m *Monitor) {
 	q := f.queue(nil)
 	base := time.Now().Add(time.Hour).Truncate(time.Microsecond)
@@ -268,6 +273,8 @@ func monitorList(f *fixture, m *Monitor) {
 		}
 	}
 }
+
+func TestListPages(t *testing.T) { onSharedServer(t, monitorPages) }
 
 // monitorPages: pages go on where they were, although what was listed has gone meanwhile, and messages
 // of one instant are all found.

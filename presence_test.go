@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"testing"
 	"time"
 )
+
+func TestConsumers(t *testing.T) { onSharedServer(t, monitorConsumers) }
 
 func monitorConsumers(f *fixture, m *Monitor) {
 	started, release := make(chan struct{}, 4), make(chan struct{})

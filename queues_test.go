@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+func TestQueues(t *testing.T) { onSharedServer(t, monitorQueues) }
+
 func monitorQueues(f *fixture, _ *Monitor) {
 	prefix := `odd*?[\]` + strings.ReplaceAll(f.name, ":", "_")
 	var made []string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"testing"
 	"time"
 )
 
@@ -22,6 +23,8 @@ func (f *fixture) buried(payloads ...string) (ids []string) {
 	f.must(q.Shutdown(ctxB))
 	return ids
 }
+
+func TestReschedule(t *testing.T) { onSharedServer(t, monitorSteersOne) }
 
 func monitorSteersOne(f *fixture, m *Monitor) {
 	handled := make(chan *Message, 1)
@@ -118,6 +121,8 @@ func monitorSteersOne(f *fixture, m *Monitor) {
 	}
 }
 
+func TestRequeue(t *testing.T) { onSharedServer(t, monitorRequeues) }
+
 func monitorRequeues(f *fixture, m *Monitor) {
 	ids := f.buried("a", "b")
 	if err := m.Reschedule(ctxB, ids[0], time.Now()); !errors.Is(err, ErrWrongState) {
@@ -145,6 +150,8 @@ func monitorRequeues(f *fixture, m *Monitor) {
 	}
 	eventually(f.t, "it is garbage again", func() bool { return f.where(ids[0]) == "garbage" })
 }
+
+func TestPause(t *testing.T) { onSharedServer(t, monitorPauses) }
 
 func monitorPauses(f *fixture, m *Monitor) {
 	handled := make(chan string, 10)
@@ -186,6 +193,8 @@ func seenAfter(f *fixture, t time.Time) bool {
 	return err == nil && us > t.UnixMicro()
 }
 
+func TestPauseEnds(t *testing.T) { onSharedServer(t, monitorPauseEnds) }
+
 // monitorPauseEnds: a pause ends at its instant, and consumers wake for it without a tick.
 func monitorPauseEnds(f *fixture, m *Monitor) {
 	handled := make(chan time.Time, 10)
@@ -203,6 +212,8 @@ func monitorPauseEnds(f *fixture, m *Monitor) {
 	f.must(m.Resume(ctxB))
 	receive(f.t, "it comes once resumed", handled)
 }
+
+func TestDeleteQueue(t *testing.T) { onSharedServer(t, monitorDeletesQueue) }
 
 func monitorDeletesQueue(f *fixture, m *Monitor) {
 	q := f.queue(func(string) bool { return true })
