@@ -3,11 +3,15 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,8 +26,8 @@ func (b *batcher) idle() bool {
 	return b.inFlight == 0
 }
 
-// TestSenderLogsOutages: once when an outage has begun, once when it is over.
-func TestSenderLogsOutages(t *testing.T) {
+// TestBatcherLogsOutages: once when an outage has begun, once when it is over.
+func TestBatcherLogsOutages(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
@@ -54,8 +58,90 @@ func TestSenderLogsOutages(t *testing.T) {
 	}
 }
 
-// TestTooManyWaiting: there is a bound, and below it again sends go through.
-func TestTooManyWaiting(t *testing.T) {
+// TestBatcherConcurrentSends: callers share script calls, and each gets its own outcome.
+func TestBatcherConcurrentSends(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil)
+	inFlight, most := atomic.Int64{}, atomic.Int64{}
+	hookOwn(t, f.cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if !strings.HasPrefix(cmd.Name(), "eval") {
+			return next(ctx, cmd)
+		}
+		if n := inFlight.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer inFlight.Add(-1)
+		return next(ctx, cmd)
+	}))
+	var wg sync.WaitGroup
+	var dups tally
+	for i := range 64 {
+		wg.Go(func() {
+			for j := range 20 {
+				_, err := q.Send(context.Background(), "x", WithKey(fmt.Sprintf("%d", (i*20+j)/2)), WithDelay(time.Hour))
+				switch {
+				case errors.Is(err, ErrDuplicateKey):
+					dups.add("dup")
+				case err != nil:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	state := f.check()
+	if len(state.Pending) != 640 || dups.of("dup") != 640 {
+		t.Errorf("%d stored and %d refused, want 640 each", len(state.Pending), dups.of("dup"))
+	}
+	if n := most.Load(); n > maxInFlight {
+		t.Errorf("%d calls at a time, want at most %d", n, maxInFlight)
+	}
+}
+
+// TestBatcherOneMessageRefused: a message that the server refuses does not fail those that went with it.
+func TestBatcherOneMessageRefused(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--proto-max-bulk-len", "1mb")
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return hearsRefusal{conn}, err
+	}})
+	t.Cleanup(func() { _ = cli.Close() })
+	q := f.queueOn(cli, nil)
+	large := strings.Repeat("x", 2<<20)
+	results, err := q.SendBatch(ctxB, []Outgoing{{"a", []MsgOption{inAnHour}}, {large, []MsgOption{inAnHour}}, {"b", []MsgOption{inAnHour}}})
+	if results[0].Err != nil || results[2].Err != nil || f.fate(results[1].Err) == StoredYes || err == nil {
+		t.Errorf("one too large: %v", err)
+	}
+	if err := f.cli.Set(ctxB, q.store.keys.key, "somebody else's", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	results, err = q.SendBatch(ctxB, []Outgoing{{"c", []MsgOption{inAnHour}}, {"keyed", []MsgOption{inAnHour, WithKey("k")}}, {"d", []MsgOption{inAnHour}}})
+	if results[0].Err != nil || results[2].Err != nil || !errors.Is(results[1].Err, ErrWrongType) || f.fate(results[1].Err) != StoredNo {
+		t.Errorf("one whose key hash is somebody else's: %v", err)
+	}
+	f.cli.Del(ctxB, q.store.keys.key)
+	if n := len(f.check().Messages); n != 4 {
+		t.Errorf("%d messages, want 4", n)
+	}
+}
+
+// A hearsRefusal is a connection whose server answers and closes it before it has read all: that the rest cannot
+// be written does not keep the client from reading the answer, as otherwise it does now and then.
+type hearsRefusal struct{ net.Conn }
+
+func (c hearsRefusal) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		return len(p), nil
+	}
+	return n, err
+}
+
+// TestBatcherTooManyWaiting: there is a bound, and below it again sends go through.
+func TestBatcherTooManyWaiting(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	q := f.queue(nil)
@@ -80,15 +166,16 @@ func TestTooManyWaiting(t *testing.T) {
 	if n := len(f.check().Messages); n != 4 {
 		t.Errorf("%d messages, want 4", n)
 	}
-	eventually(t, "no bytes, calls and batches are left", func() bool {
+	eventually(t, "nothing waits or is in flight", func() bool {
 		q.batcher.mu.Lock()
 		defer q.batcher.mu.Unlock()
 		return q.batcher.waitingBytes == 0 && len(q.batcher.waiting) == 0 && q.batcher.inFlight == 0
 	})
 }
 
-// TestManyLeave: thousands that wait while the server hangs leave with one deadline, and leave nothing behind.
-func TestManyLeave(t *testing.T) {
+// TestBatcherManyWithdraw: thousands of calls that wait while the server hangs are withdrawn at once, and nothing of
+// them is kept.
+func TestBatcherManyWithdraw(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
@@ -101,7 +188,7 @@ func TestManyLeave(t *testing.T) {
 	for range n {
 		all.Go(func() {
 			if _, err := q.Send(ctx, "x"); !errors.Is(err, context.Canceled) {
-				t.Errorf("who leaves: %v", err)
+				t.Errorf("a withdrawn call: %v", err)
 			}
 		})
 	}
@@ -115,18 +202,94 @@ func TestManyLeave(t *testing.T) {
 	all.Wait()
 	q.batcher.mu.Lock()
 	if live := len(q.batcher.waiting) - q.batcher.withdrawn; q.batcher.waitingBytes != 0 || live != 0 || len(q.batcher.waiting) > 2*1000 {
-		t.Errorf("%d bytes of %d calls wait, and %d that have left are kept", q.batcher.waitingBytes, live, q.batcher.withdrawn)
+		t.Errorf("%d bytes of %d calls wait, and %d withdrawn ones are kept", q.batcher.waitingBytes, live, q.batcher.withdrawn)
 	}
 	q.batcher.mu.Unlock()
 	server.Resume()
 	eventually(t, "nothing is in flight", q.batcher.idle)
 	if kept := len(f.check().Messages); kept > 2*maxBatch {
-		t.Errorf("%d messages of those who left are stored, at most two calls were under way", kept)
+		t.Errorf("%d messages of withdrawn calls are stored, at most two batches were in flight", kept)
 	}
 }
 
-// TestBatcherTakeBatch: after each batch of a call for many messages others have their turn; a batch has so many messages and bytes; a
-// message that is larger goes alone; and withdrawn calls are passed over.
+// TestWhoLeftIsNotSent: a message whose withdrawn caller was told that it is not stored is nowhere later, though others
+// of its batch were sent.
+func TestWhoLeftIsNotSent(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f.checkEmpty()
+	server.Kill()
+	q := NewPublisher(f.name, redisClient(t, server.Addr()))
+	stays := make(chan error)
+	go func() { _, err := q.Send(ctxB, "stays", inAnHour); stays <- err }()
+	var all sync.WaitGroup
+	var told [3]atomic.Int64
+	ctx := within(t, 300*time.Millisecond)
+	for range 200 {
+		all.Go(func() {
+			_, err := q.Send(ctx, "leaves", inAnHour)
+			told[f.fate(err)].Add(1)
+		})
+	}
+	all.Wait()
+	server.Restart(t)
+	if err := receive(t, "the one who stays", stays); err != nil {
+		t.Errorf("the one who stays: %v", err)
+	}
+	state := f.check()
+	if no, n := told[StoredNo].Load(), len(state.Messages); no != 200 || n != 1 {
+		t.Errorf("%d of 200 were told that their message is not stored, and %d are there, want all and 1", no, n)
+	}
+}
+
+// TestBatcherWithdrawWhileDialling: a batch that has no connection yet is not sent when it gets one after all its
+// callers have withdrawn. The messages of callers who stay are sent without the others.
+func TestBatcherWithdrawWhileDialling(t *testing.T) {
+	t.Parallel()
+	for name, stayers := range map[string]int{"all withdraw": 0, "one stays": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			dialling, dial := make(chan struct{}, 100), make(chan struct{})
+			cli := redis.NewClient(&redis.Options{Addr: shared.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				dialling <- struct{}{}
+				<-dial
+				return (&net.Dialer{}).DialContext(ctx, network, addr)
+			}})
+			t.Cleanup(func() { _ = cli.Close() })
+			q := f.queueOn(cli, nil)
+			ctx, cancel := context.WithCancel(ctxB)
+			left, stayed := make(chan error), make(chan error)
+			q.batcher.mu.Lock() // so that they go together
+			for range 2 {
+				go func() { _, err := q.Send(ctx, "leaves", inAnHour); left <- err }()
+			}
+			for range stayers {
+				go func() { _, err := q.Send(within(t, patience), "stays", inAnHour); stayed <- err }()
+			}
+			q.batcher.mu.Unlock()
+			receive(t, "somebody dials", dialling)
+			cancel()
+			for range 2 {
+				if err := receive(t, "a withdrawn call returns", left); f.fate(err) != StoredNo {
+					t.Errorf("withdrawn while a connection is made: %v", err)
+				}
+			}
+			close(dial)
+			for range stayers {
+				if err := receive(t, "who stays is sent", stayed); err != nil {
+					t.Error(err)
+				}
+			}
+			f.send(q, "after", inAnHour) // whatever was to come has come
+			eventually(t, "nothing of the withdrawn calls", func() bool { return len(f.check().Messages) == stayers+1 })
+		})
+	}
+}
+
+// TestBatcherTakeBatch: after each batch of a call for many messages others have their turn; a batch has so many
+// messages and bytes; a message that is larger goes alone; and withdrawn calls are passed over.
 func TestBatcherTakeBatch(t *testing.T) {
 	t.Parallel()
 	call := func(name string, n, size int) *sendCall {
@@ -182,29 +345,8 @@ func TestBatcherTakeBatch(t *testing.T) {
 	}
 }
 
-// TestCallersOfAProcess: publishers that are made for one send each use the callers of others.
-func TestCallersOfAProcess(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	const n = 1000
-	for range n {
-		if err := NewPublisher(f.name, f.cli).SendDelayMsg("x", time.Hour); err != nil {
-			t.Fatal(err)
-		}
-	}
-	callers := 0
-	for field := range f.check().Fields {
-		if strings.HasPrefix(field, "call:") {
-			callers++
-		}
-	}
-	if callers > n/2 { // other tests take some from time to time
-		t.Errorf("%d publishers had %d callers", n, callers)
-	}
-}
-
-// TestSendersForget: old callers go though nobody consumes.
-func TestSendersForget(t *testing.T) {
+// TestBatcherForgetsCallers: old callers go though nobody consumes.
+func TestBatcherForgetsCallers(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	p := NewPublisher(f.name, f.cli)

@@ -3,7 +3,6 @@ package delayqueue
 import (
 	"context"
 	"fmt"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -45,35 +44,6 @@ func NewQueue(name string, cli redis.UniversalClient, callback CallbackFunc, opt
 	q := &DelayQueue{producer: newProducer("NewQueue", name, cli, opts), settings: defaultSettings(callback)}
 	q.batcher.onStored = q.hint
 	return q
-}
-
-// made panics for a zero value, which has no Redis.
-func (s *canceller) made() {
-	if s.store == nil {
-		panic("delayqueue: the zero value of a DelayQueue or Publisher is of no use: make one with NewQueue or NewPublisher")
-	}
-}
-
-func newProducer(call, name string, cli redis.UniversalClient, opts []QueueOption) producer {
-	if !validName(name) {
-		panic(fmt.Sprintf("delayqueue: %s: name %q: %s", call, name, nameRule))
-	}
-	if v := reflect.ValueOf(cli); cli == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		panic(fmt.Sprintf("delayqueue: %s(%q): the Redis client is nil: make one with redis.NewClient", call, name))
-	}
-	if _, ring := cli.(*redis.Ring); ring {
-		panic(fmt.Sprintf("delayqueue: %s(%q): %v", call, name, errRing))
-	}
-	id := identity{prefix: "dq"}
-	for i, opt := range opts {
-		if opt == nil {
-			panic(fmt.Sprintf("delayqueue: %s(%q): option %d is nil", call, name, i+1))
-		}
-		opt(&id)
-	}
-	st, ev := newStore(cli, id.prefix, name), new(events)
-	return producer{canceller: canceller{store: st, events: ev}, defaultRetries: 3, ids: newIDSource(),
-		batcher: batcher{store: st, events: ev, forgetOdds: defaultForgetOdds}}
 }
 
 // StartConsume begins to consume and returns a channel that closes when consuming has

@@ -14,7 +14,14 @@ type canceller struct {
 	report  func(Event) // tells the listeners of all processes what was done; nil: only those of this process are told
 }
 
-// Name is the queue't.
+// made panics for a zero value, which has no Redis.
+func (t *canceller) made() {
+	if t.store == nil {
+		panic("delayqueue: the zero value of a DelayQueue or Publisher is of no use: make one with NewQueue or NewPublisher")
+	}
+}
+
+// Name is the queue's.
 func (t *canceller) Name() string {
 	t.made()
 	return t.store.queue

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // noContextTimeout is how long a call without a context tries.
@@ -30,6 +33,29 @@ type producer struct {
 	defaultRetries int
 	ids            idSource
 	batcher        batcher
+}
+
+// newProducer makes a producer for call, which is what a panic names: it panics for what NewQueue panics for.
+func newProducer(call, name string, cli redis.UniversalClient, opts []QueueOption) producer {
+	if !validName(name) {
+		panic(fmt.Sprintf("delayqueue: %s: name %q: %s", call, name, nameRule))
+	}
+	if v := reflect.ValueOf(cli); cli == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		panic(fmt.Sprintf("delayqueue: %s(%q): the Redis client is nil: make one with redis.NewClient", call, name))
+	}
+	if _, ring := cli.(*redis.Ring); ring {
+		panic(fmt.Sprintf("delayqueue: %s(%q): %v", call, name, errRing))
+	}
+	id := identity{prefix: "dq"}
+	for i, opt := range opts {
+		if opt == nil {
+			panic(fmt.Sprintf("delayqueue: %s(%q): option %d is nil", call, name, i+1))
+		}
+		opt(&id)
+	}
+	st, ev := newStore(cli, id.prefix, name), new(events)
+	return producer{canceller: canceller{store: st, events: ev}, defaultRetries: 3, ids: newIDSource(),
+		batcher: batcher{store: st, events: ev, forgetOdds: defaultForgetOdds}}
 }
 
 // SendDelayMsg sends a message that is due after d, by the server's clock; zero or less

@@ -15,9 +15,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestWithoutContextGivesUp: calls without a context try for 10 s, and say what they wanted
+// TestSendWithoutContextGivesUp: calls without a context try for 10 s, and say what they wanted
 // and why it failed.
-func TestWithoutContextGivesUp(t *testing.T) {
+func TestSendWithoutContextGivesUp(t *testing.T) {
 	t.Parallel()
 	const limit = 10 * time.Second
 	for name, c := range map[string]struct {
@@ -62,9 +62,9 @@ func TestWithoutContextGivesUp(t *testing.T) {
 	}
 }
 
-// TestRepeatedSendIsNotReplicated: the repeat goes over another connection, on which WAIT alone
+// TestSendRepeatedIsNotReplicated: the repeat goes over another connection, on which WAIT alone
 // would confirm what no replica has.
-func TestRepeatedSendIsNotReplicated(t *testing.T) {
+func TestSendRepeatedIsNotReplicated(t *testing.T) {
 	t.Parallel()
 	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
 	host, port, _ := strings.Cut(primary.Addr(), ":")

@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -168,124 +165,8 @@ func TestStoredWithoutServer(t *testing.T) {
 	server.Restart(t)
 }
 
-// TestWhoLeftIsNotSent: who was told that his message is not stored finds it nowhere later, though others went with it.
-func TestWhoLeftIsNotSent(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
-	f.checkEmpty()
-	server.Kill()
-	q := NewPublisher(f.name, redisClient(t, server.Addr()))
-	stays := make(chan error)
-	go func() { _, err := q.Send(ctxB, "stays", inAnHour); stays <- err }()
-	var all sync.WaitGroup
-	var told [3]atomic.Int64
-	ctx := within(t, 300*time.Millisecond)
-	for range 200 {
-		all.Go(func() {
-			_, err := q.Send(ctx, "leaves", inAnHour)
-			told[f.fate(err)].Add(1)
-		})
-	}
-	all.Wait()
-	server.Restart(t)
-	if err := receive(t, "the one who stays", stays); err != nil {
-		t.Errorf("the one who stays: %v", err)
-	}
-	state := f.check()
-	if no, n := told[StoredNo].Load(), len(state.Messages); no != 200 || n != 1 {
-		t.Errorf("%d of 200 were told that their message is not stored, and %d are there, want all and 1", no, n)
-	}
-}
-
-// TestLeaveWhileDialling: a call that has no connection yet is not sent when it gets one after its callers have
-// left, and whoever stays is sent without them.
-func TestLeaveWhileDialling(t *testing.T) {
-	t.Parallel()
-	for name, stayers := range map[string]int{"all leave": 0, "one stays": 1} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			dialling, dial := make(chan struct{}, 100), make(chan struct{})
-			cli := redis.NewClient(&redis.Options{Addr: shared.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-				dialling <- struct{}{}
-				<-dial
-				return (&net.Dialer{}).DialContext(ctx, network, addr)
-			}})
-			t.Cleanup(func() { _ = cli.Close() })
-			q := f.queueOn(cli, nil)
-			ctx, cancel := context.WithCancel(ctxB)
-			left, stayed := make(chan error), make(chan error)
-			q.batcher.mu.Lock() // so that they go together
-			for range 2 {
-				go func() { _, err := q.Send(ctx, "leaves", inAnHour); left <- err }()
-			}
-			for range stayers {
-				go func() { _, err := q.Send(within(t, patience), "stays", inAnHour); stayed <- err }()
-			}
-			q.batcher.mu.Unlock()
-			receive(t, "somebody dials", dialling)
-			cancel()
-			for range 2 {
-				if err := receive(t, "who leaves returns", left); f.fate(err) != StoredNo {
-					t.Errorf("who leaves while a connection is made: %v", err)
-				}
-			}
-			close(dial)
-			for range stayers {
-				if err := receive(t, "who stays is sent", stayed); err != nil {
-					t.Error(err)
-				}
-			}
-			f.send(q, "after", inAnHour) // whatever was to come has come
-			eventually(t, "nothing of those who left", func() bool { return len(f.check().Messages) == stayers+1 })
-		})
-	}
-}
-
-// TestOnesTrouble: a message that the server refuses does not fail those that went with it.
-func TestOnesTrouble(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t, "--proto-max-bulk-len", "1mb")
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
-	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		return hearsRefusal{conn}, err
-	}})
-	t.Cleanup(func() { _ = cli.Close() })
-	q := f.queueOn(cli, nil)
-	large := strings.Repeat("x", 2<<20)
-	results, err := q.SendBatch(ctxB, []Outgoing{{"a", []MsgOption{inAnHour}}, {large, []MsgOption{inAnHour}}, {"b", []MsgOption{inAnHour}}})
-	if results[0].Err != nil || results[2].Err != nil || f.fate(results[1].Err) == StoredYes || err == nil {
-		t.Errorf("one too large: %v", err)
-	}
-	if err := f.cli.Set(ctxB, q.store.keys.key, "somebody else's", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	results, err = q.SendBatch(ctxB, []Outgoing{{"c", []MsgOption{inAnHour}}, {"keyed", []MsgOption{inAnHour, WithKey("k")}}, {"d", []MsgOption{inAnHour}}})
-	if results[0].Err != nil || results[2].Err != nil || !errors.Is(results[1].Err, ErrWrongType) || f.fate(results[1].Err) != StoredNo {
-		t.Errorf("one whose key hash is somebody else's: %v", err)
-	}
-	f.cli.Del(ctxB, q.store.keys.key)
-	if n := len(f.check().Messages); n != 4 {
-		t.Errorf("%d messages, want 4", n)
-	}
-}
-
-// A hearsRefusal is a connection whose server answers and closes it before it has read all: that the rest cannot
-// be written does not keep the client from reading the answer, as otherwise it does now and then.
-type hearsRefusal struct{ net.Conn }
-
-func (c hearsRefusal) Write(p []byte) (int, error) {
-	n, err := c.Conn.Write(p)
-	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		return len(p), nil
-	}
-	return n, err
-}
-
-// TestBatchError: the error of a large batch that failed is short, and each failure is in it.
-func TestBatchError(t *testing.T) {
+// TestSendBatchError: the error of a large batch that failed is short, and each failure is in it.
+func TestSendBatchError(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	batch := make([]Outgoing, 1000)

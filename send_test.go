@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-func TestBadMessageOptions(t *testing.T) {
+func TestSendBadOptions(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	q := f.queue(nil)
@@ -57,7 +55,7 @@ func TestBadMessageOptions(t *testing.T) {
 	f.checkEmpty()
 }
 
-func TestPayloads(t *testing.T) {
+func TestSendPayloads(t *testing.T) {
 	f := newFixture(t)
 	every := make([]byte, 256)
 	for i := range every {
@@ -130,7 +128,7 @@ func TestSendBatch(t *testing.T) {
 	}
 }
 
-func TestDuplicateKey(t *testing.T) {
+func TestSendDuplicateKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	q := f.queue(nil).WithHandler(func(_ context.Context, msg *Message) error {
@@ -168,7 +166,7 @@ func TestDuplicateKey(t *testing.T) {
 	}
 }
 
-func TestCancelledContext(t *testing.T) {
+func TestSendCancelled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
@@ -188,7 +186,7 @@ func TestCancelledContext(t *testing.T) {
 	}
 	f.checkEmpty()
 
-	// Under way: the server stands still, one caller leaves, the other one's message arrives.
+	// In flight: the server stands still, one caller withdraws, the other one's message arrives.
 	server.Pause()
 	ctx, cancel = context.WithCancelCause(context.Background())
 	left := make(chan error)
@@ -199,8 +197,8 @@ func TestCancelledContext(t *testing.T) {
 	}
 	time.AfterFunc(50*time.Millisecond, func() { cancel(stop) })
 	for range 4 {
-		if err := receive(t, "the one who leaves returns at once", left); !errors.Is(err, stop) {
-			t.Errorf("cancelled under way: %v", err)
+		if err := receive(t, "a withdrawn call returns at once", left); !errors.Is(err, stop) {
+			t.Errorf("cancelled in flight: %v", err)
 		}
 	}
 	server.Resume()
@@ -316,47 +314,6 @@ func redisClient(t *testing.T, addr string) *redis.Client {
 	cli := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { _ = cli.Close() })
 	return cli
-}
-
-// TestConcurrentSends: callers share script calls, and each gets its own outcome.
-func TestConcurrentSends(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	q := f.queue(nil)
-	inFlight, most := atomic.Int64{}, atomic.Int64{}
-	hookOwn(t, f.cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if !strings.HasPrefix(cmd.Name(), "eval") {
-			return next(ctx, cmd)
-		}
-		if n := inFlight.Add(1); n > most.Load() {
-			most.Store(n)
-		}
-		defer inFlight.Add(-1)
-		return next(ctx, cmd)
-	}))
-	var wg sync.WaitGroup
-	var dups tally
-	for i := range 64 {
-		wg.Go(func() {
-			for j := range 20 {
-				_, err := q.Send(context.Background(), "x", WithKey(fmt.Sprintf("%d", (i*20+j)/2)), WithDelay(time.Hour))
-				switch {
-				case errors.Is(err, ErrDuplicateKey):
-					dups.add("dup")
-				case err != nil:
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wg.Wait()
-	state := f.check()
-	if len(state.Pending) != 640 || dups.of("dup") != 640 {
-		t.Errorf("%d stored and %d refused, want 640 each", len(state.Pending), dups.of("dup"))
-	}
-	if n := most.Load(); n > maxInFlight {
-		t.Errorf("%d calls at a time, want at most %d", n, maxInFlight)
-	}
 }
 
 func TestWithReplicaAck(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The clients of these tests have no settings but their address: a fault of the line is the library's to
+// The clients of these tests have no settings but their address: a fault of the network is the library's to
 // notice, whatever the timeouts are.
 
 // soon is far above what must happen takes, and below the time in which attempts of the library try one dead
@@ -36,8 +36,8 @@ func warm(t *testing.T, cli *redis.Client, n int) {
 	all.Wait()
 }
 
-// TestHalfOpenLine: every pooled connection dies without a word; new ones work.
-func TestHalfOpenLine(t *testing.T) {
+// TestLinkHalfOpen: every pooled connection dies without a word; new ones work.
+func TestLinkHalfOpen(t *testing.T) {
 	t.Parallel()
 	for name, opt := range map[string]redis.Options{
 		"defaults":             {},
@@ -90,8 +90,8 @@ func TestHalfOpenLine(t *testing.T) {
 	}
 }
 
-// TestHungServer: a server that stands still for a while is no reason to hand out anything twice.
-func TestHungServer(t *testing.T) {
+// TestLinkHungServer: a server that stands still for a while is no reason to hand out anything twice.
+func TestLinkHungServer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
@@ -115,8 +115,8 @@ func TestHungServer(t *testing.T) {
 	}
 }
 
-// TestStrangersUseUpThePool: blocking calls of others on the same client keep neither sends nor consuming from going on.
-func TestStrangersUseUpThePool(t *testing.T) {
+// TestLinkBesideUsedUpPool: blocking calls of others on the same client keep neither sends nor consuming from going on.
+func TestLinkBesideUsedUpPool(t *testing.T) {
 	t.Parallel()
 	for name, opt := range map[string]redis.Options{
 		"waits":   {PoolSize: 10},
@@ -155,82 +155,8 @@ func TestStrangersUseUpThePool(t *testing.T) {
 	}
 }
 
-// TestPlainClientOfACluster: a repeat does not mend the wrong kind of client.
-func TestPlainClientOfACluster(t *testing.T) {
-	t.Parallel()
-	cli := redis.NewClient(&redis.Options{Addr: shared.Addr()})
-	defer cli.Close()
-	hookOwn(t, cli, commandHook(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
-		err := answer("MOVED 3999 127.0.0.1:6381")
-		cmd.SetErr(err)
-		return err
-	}))
-	if _, err := NewPublisher("q", cli).Send(context.Background(), "x"); !errors.Is(err, ErrClusterNode) || !strings.Contains(err.Error(), "redis.NewClusterClient") {
-		t.Errorf("Send: %v", err)
-	}
-}
-
-// answer is an error that Redis answers.
-type answer string
-
-func (a answer) Error() string { return string(a) }
-func (answer) RedisError()     {}
-
-// TestErrorCodes: the code is found wherever a server puts it.
-func TestErrorCodes(t *testing.T) {
-	t.Parallel()
-	const script = "ERR Error running script (call to f_60d0): @user_script:68: @user_script: 68: "
-	dial := &net.OpError{Op: "dial", Err: errBoom}
-	failing, fault := new(link), error(dial)
-	failing.dialErr.Store(&fault)
-	s := newStore(redis.NewClusterClient(&redis.ClusterOptions{}), "dq", "q")
-	for _, c := range []struct {
-		err                 error
-		transient, noEffect bool
-		explained           string
-	}{
-		{answer("READONLY You can't write against a read only replica."), true, true, "replica"},
-		{answer(script + "-READONLY You can't write against a read only replica. "), true, true, "replica"},
-		{answer("ERR READONLY You can't write"), true, true, "replica"},
-		{answer(script + "-NOREPLICAS Not enough good replicas to write."), true, true, ""},
-		{answer("NOREPLICAS Not enough good replicas to write."), true, true, ""},
-		{answer("LOADING Redis is loading the dataset in memory"), true, true, ""},
-		{answer("CLUSTERDOWN The cluster is down"), true, true, ""},
-		{answer("ERR max number of clients reached"), true, true, ""},
-		{answer("UNBLOCKED force unblock from blocking operation"), true, false, ""},
-		{answer("BUSY Redis is busy running a script."), true, true, ""},
-		{answer("BUSYGROUP Consumer Group name already exists"), false, false, ""},
-		{answer(script + "WRONGTYPE Operation against a key holding the wrong kind of value"), false, true, "belongs to another program"},
-		{answer("WRONGTYPE Operation against a key holding the wrong kind of value"), false, true, "belongs to another program"},
-		{answer(script + "-OOM command not allowed when used memory > 'maxmemory'."), false, true, ""},
-		{answer("NOPERM this user has no permissions to run the 'evalsha' command"), false, true, "permission"},
-		{answer("ERR ACL failure in script: User app has no permissions to run the 'zadd' command"), false, true, "permission"},
-		{answer(script + "The user executing the script can't run this command or subcommand"), false, true, "permission"},
-		{answer("ERR unauthenticated multibulk length"), false, false, "password"},
-		{answer("ERR value is not an integer"), false, false, ""},
-		{redis.ErrPoolExhausted, true, true, ""},
-		{redis.ErrPoolTimeout, true, true, ""},
-		{dial, true, true, ""},
-		{&net.OpError{Op: "read", Err: errBoom}, true, false, ""},
-		{&timeoutError{limit: time.Second, noConnection: true, link: failing}, true, true, "no connection within 1s: dial"},
-		{&timeoutError{limit: time.Second}, true, false, "no answer within 1s"},
-		{context.Canceled, false, false, ""},
-		{redis.ErrClosed, false, false, ""},
-	} {
-		if got := transient(c.err); got != c.transient {
-			t.Errorf("%v: may pass: %t", c.err, got)
-		}
-		if got := noEffect(c.err); got != c.noEffect {
-			t.Errorf("%v: changed nothing: %t", c.err, got)
-		}
-		if got := s.explain(c.err); !errors.Is(got, c.err) || !strings.Contains(got.Error(), c.explained) {
-			t.Errorf("%v is explained as %v", c.err, got)
-		}
-	}
-}
-
-// TestPlannedFailover: the old primary is alive, takes writes and answers for some 8 s after it was replaced.
-func TestPlannedFailover(t *testing.T) {
+// TestLinkPlannedFailover: the old primary is alive, takes writes and answers for some 8 s after it was replaced.
+func TestLinkPlannedFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t, 1, 3)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -256,8 +182,8 @@ func TestPlannedFailover(t *testing.T) {
 	}
 }
 
-// TestNoSentinelAnswers: an attempt has its bound, and the error the cause.
-func TestNoSentinelAnswers(t *testing.T) {
+// TestLinkNoSentinelAnswers: an attempt has its bound, and the error the cause.
+func TestLinkNoSentinelAnswers(t *testing.T) {
 	t.Parallel()
 	cli := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}, DialerRetries: 3}) // by default go-redis goes on for 17 s
 	defer cli.Close()
@@ -277,29 +203,11 @@ func TestNoSentinelAnswers(t *testing.T) {
 	}
 }
 
-// TestRefusals: only what the server itself says not to have done is certain not to be stored.
-func TestRefusals(t *testing.T) {
-	t.Parallel()
-	for text, refused := range map[string]bool{
-		"OOM command not allowed when used memory > 'maxmemory'.":                                                  true,
-		"ERR Protocol error: invalid bulk length":                                                                  true,
-		"ERR Error running script (call to f_60d0): @user_script:68: @user_script: 68: -READONLY You can't write.": true,
-		"UNBLOCKED force unblock from blocking operation, instance state changed":                                  false,
-		"upstream failure": false, // a proxy's: it may have passed the call on
-		"no upstream host": false,
-		"":                 false,
-	} {
-		if got := refusal(answer(text)); got != refused {
-			t.Errorf("%q: refused: %t", text, got)
-		}
-	}
-}
-
 // deadEnd is a network that swallows connections from some point on.
 type deadEnd struct {
 	on      atomic.Bool
 	dialing atomic.Int64
-	over    chan struct{} // ends what is under way, when the test does
+	ended   chan struct{} // closes when the test ends
 }
 
 func (d *deadEnd) dial(ctx context.Context, _, addr string) (net.Conn, error) {
@@ -311,20 +219,20 @@ func (d *deadEnd) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-d.over:
+	case <-d.ended:
 		return nil, net.ErrClosed
 	}
 }
 
-// TestNetworkThatSwallowsConnections: the log says so soon, though no dial has failed often, and
+// TestLinkDialsHang: the log says so soon, though no dial has failed often, and
 // a stop does not wait for the dials.
-func TestNetworkThatSwallowsConnections(t *testing.T) {
+func TestLinkDialsHang(t *testing.T) {
 	t.Parallel()
 	f, wire, _ := wired(t)
-	network := &deadEnd{over: make(chan struct{})}
+	network := &deadEnd{ended: make(chan struct{})}
 	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), Dialer: network.dial, DialTimeout: time.Second, DialerRetries: 1})
 	t.Cleanup(func() { _ = cli.Close() })
-	t.Cleanup(func() { close(network.over) })
+	t.Cleanup(func() { close(network.ended) })
 	q := f.queueOn(cli, func(string) bool { return true }).WithLease(500 * time.Millisecond)
 	done := q.StartConsume()
 	eventually(t, "it listens", func() bool { return q.current().wakeUps.answered.Load() > 0 || blockedClients(t, f) > 0 })
@@ -333,7 +241,51 @@ func TestNetworkThatSwallowsConnections(t *testing.T) {
 	eventually(t, "the log says so", func() bool { return f.log.count("cannot work with Redis") == 1 })
 	q.StopConsume()
 	receive(t, "done closes", done)
-	if network.dialing.Load() == 0 { // each takes dialTime
+	if network.dialing.Load() == 0 { // each takes dialTimeout
 		t.Error("the stop waited for all dials")
+	}
+}
+
+// TestLinkIsIdle: connections of the library's own are closed when nobody has used them for a while, and not before.
+func TestLinkIsIdle(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cli := redis.NewClient(&redis.Options{Addr: shared.Addr(), ClientName: strings.ReplaceAll(t.Name(), "/", "")})
+	t.Cleanup(func() { _ = cli.Close() })
+	connections := func() int {
+		list, err := f.cli.ClientList(ctxB).Result()
+		f.must(err)
+		return strings.Count(list, "name="+t.Name()+" ")
+	}
+	f.send(f.queueOn(cli, nil), "x", inAnHour)
+	if n := connections(); n != 1 {
+		t.Fatalf("%d connections, want 1", n)
+	}
+	l := linkOf(cli)
+	l.expire() // a call is under way
+	l.release()
+	l.expire() // it ended just now
+	if n := connections(); n != 1 {
+		t.Fatalf("%d connections after an expire that came too early", n)
+	}
+	links.mu.Lock()
+	l.lastUsed = l.lastUsed.Add(-linkIdle)
+	links.mu.Unlock()
+	l.expire()
+	eventually(t, "the connection is closed", func() bool { return connections() == 0 })
+	f.send(f.queueOn(cli, nil), "y", inAnHour) // over a new one
+}
+
+// TestLinkOfClosedClient: who has closed the client has closed the queue's connections too, if nothing consumes.
+func TestLinkOfClosedClient(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cli := redis.NewClient(&redis.Options{Addr: shared.Addr()})
+	q := f.queueOn(cli, nil)
+	f.must(cli.Close())
+	for name, err := range map[string]error{"Send": second(q.Send(ctxB, "x")), "Intercept": second(q.Intercept(ctxB, "x"))} {
+		if !errors.Is(err, redis.ErrClosed) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
