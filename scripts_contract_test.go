@@ -68,138 +68,19 @@ func TestScriptText(t *testing.T) {
 	}
 }
 
-// TestScriptWrongType: where one key of a queue belongs to another program, a script changes
+// A wrongTypeCase makes a call of a script.
+type wrongTypeCase struct {
+	script  *script
+	mayPass bool // some keys are not touched
+	build   func(r *rig) (call func() error)
+}
+
+// wrongType: where one key of a queue belongs to another program, a script changes
 // nothing at all, and the same call works once the key is gone.
-func TestScriptWrongType(t *testing.T) {
+func wrongType(t *testing.T, cases map[string]wrongTypeCase) {
+	t.Helper()
 	t.Parallel()
-	ctx := context.Background()
-	for name, c := range map[string]struct {
-		script  *script
-		mayPass bool // some keys are not touched
-		build   func(r *rig) (call func() error)
-	}{
-		"send": {script: sendScript, build: func(r *rig) func() error {
-			r.put(msg("old", time.Hour, keyed("old")))
-			c := newCaller()
-			c.next()
-			return func() error {
-				_, err := r.store.send(ctx, c, sendRequest{messages: []*sendMessage{msg("a", 0, keyed("k")), msg("b", 0)}})
-				return err
-			}
-		}},
-		"single": {script: singleScript, build: func(r *rig) func() error {
-			r.put(msg("old", time.Hour))
-			c := newCaller()
-			c.next()
-			return func() error {
-				_, err := r.store.send(ctx, c, sendRequest{messages: []*sendMessage{msg("a", 0)}})
-				return err
-			}
-		}},
-		"fetch": {script: fetchScript, build: func(r *rig) func() error {
-			everywhere(r)
-			c := newCaller()
-			c.next()
-			return func() error { _, err := r.store.fetch(ctx, c, fetchRequest{want: 10, settings: &r.with}); return err }
-		}},
-		"fetch, no lease ran out": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
-			r.hand(msg("a", 0), msg("b", 0))
-			r.done(ends(outcomeRetry, "a", 1, 0, "x"), ends(outcomeReady, "b", 0, 0, ""))
-			r.put(msg("c", 0))
-			r.at(2 * time.Second)
-			c := newCaller()
-			c.next()
-			return func() error { _, err := r.store.fetch(ctx, c, fetchRequest{want: 10, settings: &r.with}); return err }
-		}},
-		"fetch, an envelope is missing": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
-			r.put(msg("a", 0), msg("b", 0))
-			r.do("HDEL", r.keys.msg, idOf("a"))
-			c := newCaller()
-			c.next()
-			return func() error { _, err := r.store.fetch(ctx, c, fetchRequest{want: 10, settings: &r.with}); return err }
-		}},
-		"fetch, repeated": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
-			r.hand(msg("a", 0), msg("b", 0))
-			r.done(ends(outcomeReady, "b", 0, 0, ""))
-			r.put(msg("c", 0))
-			c := r.take("2:b c")
-			return func() error { _, err := r.store.fetch(ctx, c, fetchRequest{want: 10, settings: &r.with}); return err }
-		}},
-		"settle": {script: settleScript, build: func(r *rig) func() error {
-			everywhere(r)
-			r.hand(msg("p", 0), msg("q", 0), msg("r", 0), msg("s", 0), msg("t", 0, keyed("t")))
-			c := newCaller()
-			c.next()
-			return func() error {
-				outcomes := []settlement{ack("p"), ends(outcomeRetry, "q", 1, 0, "x"), ends(outcomeReady, "r", 0, 0, ""),
-					ends(outcomeGarbage, "s", 1, 0, "x"), ack("t", "t")}
-				_, err := r.store.settle(ctx, c, outcomes)
-				return err
-			}
-		}},
-		"settle, plain acks of which one is stale": {script: settleScript, mayPass: true, build: func(r *rig) func() error {
-			r.hand(msg("p", 0), msg("q", 0), msg("r", 0))
-			r.equal("cancel", r.cancel("id", idOf("q")), StateUnack)
-			c := newCaller()
-			c.next()
-			return func() error {
-				_, err := r.store.settle(ctx, c, []settlement{ack("p"), ack("q"), ack("r")})
-				return err
-			}
-		}},
-		"extend": {script: extendScript, build: func(r *rig) func() error {
-			r.hand(msg("a", 0))
-			return func() error {
-				_, err := r.store.extend(ctx, extendRequest{time.Hour, []string{idOf("a"), idOf("nobody")}})
-				return err
-			}
-		}},
-		"intercept by id": {script: interceptScript, build: func(r *rig) func() error {
-			r.put(msg("a", time.Hour, keyed("k")))
-			c := newCaller()
-			c.next()
-			return func() error {
-				_, err := r.store.intercept(ctx, c, interceptRequest{"id", idOf("a"), false})
-				return err
-			}
-		}},
-		"intercept by key": {script: interceptScript, build: func(r *rig) func() error {
-			r.put(msg("a", time.Hour, keyed("k")))
-			c := newCaller()
-			c.next()
-			return func() error { _, err := r.store.intercept(ctx, c, interceptRequest{"key", "k", false}); return err }
-		}},
-		"counts": {script: countsScript, mayPass: true, build: func(r *rig) func() error {
-			everywhere(r)
-			return func() error { _, err := r.store.counts(ctx); return err }
-		}},
-		"look": {script: lookScript, mayPass: true, build: func(r *rig) func() error {
-			r.hand(msg("a", 0, keyed("k")))
-			return func() error { _, err := r.store.look(ctx, "key", "k"); return err }
-		}},
-		"list": {script: listScripts[StatePending], build: func(r *rig) func() error {
-			r.put(msg("a", time.Hour))
-			return func() error {
-				_, err := r.store.list(ctx, listRequest{place{in: StatePending, from: "-inf", to: "+inf", part: "later"}, 10, mark{}})
-				return err
-			}
-		}},
-		"steer": {script: steerScript, build: func(r *rig) func() error {
-			everywhere(r)
-			c := newCaller()
-			c.next()
-			return func() error {
-				_, err := r.store.steer(ctx, c, steerRequest{what: "by", us: 1e6, marks: []mark{{tag: idOf("due")}, {tag: idOf("retry")}, {tag: idOf("ready")}}})
-				return err
-			}
-		}},
-		"pause": {script: pauseScript, build: func(r *rig) func() error {
-			everywhere(r)
-			c := newCaller()
-			c.next()
-			return func() error { return r.store.pause(ctx, c, forever) }
-		}},
-	} {
+	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			for _, i := range c.script.keys {
 				if !c.mayPass && slices.Contains([]string{"consumers", "history"}, structures[i]) {
@@ -209,7 +90,7 @@ func TestScriptWrongType(t *testing.T) {
 					onBoth(t, func(r *rig) {
 						call := c.build(r)
 						key := r.keys.all[i].(string)
-						aside := r.cli.Rename(ctx, key, "aside of "+r.name).Err() == nil
+						aside := r.cli.Rename(ctxB, key, "aside of "+r.name).Err() == nil
 						r.do("SET", key, "somebody else's")
 						before := r.contents()
 						err := call()
@@ -235,6 +116,145 @@ func TestScriptWrongType(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestScriptWrongTypeOfProducers: another program's key stops what a producer calls.
+func TestScriptWrongTypeOfProducers(t *testing.T) {
+	wrongType(t, map[string]wrongTypeCase{
+		"send": {script: sendScript, build: func(r *rig) func() error {
+			r.put(msg("old", time.Hour, keyed("old")))
+			c := newCaller()
+			c.next()
+			return func() error {
+				_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{msg("a", 0, keyed("k")), msg("b", 0)}})
+				return err
+			}
+		}},
+		"single": {script: singleScript, build: func(r *rig) func() error {
+			r.put(msg("old", time.Hour))
+			c := newCaller()
+			c.next()
+			return func() error {
+				_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{msg("a", 0)}})
+				return err
+			}
+		}},
+		"intercept by id": {script: interceptScript, build: func(r *rig) func() error {
+			r.put(msg("a", time.Hour, keyed("k")))
+			c := newCaller()
+			c.next()
+			return func() error {
+				_, err := r.store.intercept(ctxB, c, interceptRequest{"id", idOf("a"), false})
+				return err
+			}
+		}},
+		"intercept by key": {script: interceptScript, build: func(r *rig) func() error {
+			r.put(msg("a", time.Hour, keyed("k")))
+			c := newCaller()
+			c.next()
+			return func() error { _, err := r.store.intercept(ctxB, c, interceptRequest{"key", "k", false}); return err }
+		}},
+	})
+}
+
+// TestScriptWrongTypeOfConsumers: another program's key stops what a consumer calls.
+func TestScriptWrongTypeOfConsumers(t *testing.T) {
+	wrongType(t, map[string]wrongTypeCase{
+		"fetch": {script: fetchScript, build: func(r *rig) func() error {
+			everywhere(r)
+			c := newCaller()
+			c.next()
+			return func() error { _, err := r.store.fetch(ctxB, c, fetchRequest{want: 10, settings: &r.with}); return err }
+		}},
+		"fetch, no lease ran out": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
+			r.hand(msg("a", 0), msg("b", 0))
+			r.done(ends(outcomeRetry, "a", 1, 0, "x"), ends(outcomeReady, "b", 0, 0, ""))
+			r.put(msg("c", 0))
+			r.at(2 * time.Second)
+			c := newCaller()
+			c.next()
+			return func() error { _, err := r.store.fetch(ctxB, c, fetchRequest{want: 10, settings: &r.with}); return err }
+		}},
+		"fetch, an envelope is missing": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
+			r.put(msg("a", 0), msg("b", 0))
+			r.do("HDEL", r.keys.msg, idOf("a"))
+			c := newCaller()
+			c.next()
+			return func() error { _, err := r.store.fetch(ctxB, c, fetchRequest{want: 10, settings: &r.with}); return err }
+		}},
+		"fetch, repeated": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
+			r.hand(msg("a", 0), msg("b", 0))
+			r.done(ends(outcomeReady, "b", 0, 0, ""))
+			r.put(msg("c", 0))
+			c := r.take("2:b c")
+			return func() error { _, err := r.store.fetch(ctxB, c, fetchRequest{want: 10, settings: &r.with}); return err }
+		}},
+		"settle": {script: settleScript, build: func(r *rig) func() error {
+			everywhere(r)
+			r.hand(msg("p", 0), msg("q", 0), msg("r", 0), msg("s", 0), msg("t", 0, keyed("t")))
+			c := newCaller()
+			c.next()
+			return func() error {
+				outcomes := []settlement{ack("p"), ends(outcomeRetry, "q", 1, 0, "x"), ends(outcomeReady, "r", 0, 0, ""),
+					ends(outcomeGarbage, "s", 1, 0, "x"), ack("t", "t")}
+				_, err := r.store.settle(ctxB, c, outcomes)
+				return err
+			}
+		}},
+		"settle, plain acks of which one is stale": {script: settleScript, mayPass: true, build: func(r *rig) func() error {
+			r.hand(msg("p", 0), msg("q", 0), msg("r", 0))
+			r.equal("cancel", r.cancel("id", idOf("q")), StateUnack)
+			c := newCaller()
+			c.next()
+			return func() error {
+				_, err := r.store.settle(ctxB, c, []settlement{ack("p"), ack("q"), ack("r")})
+				return err
+			}
+		}},
+		"extend": {script: extendScript, build: func(r *rig) func() error {
+			r.hand(msg("a", 0))
+			return func() error {
+				_, err := r.store.extend(ctxB, extendRequest{time.Hour, []string{idOf("a"), idOf("nobody")}})
+				return err
+			}
+		}},
+	})
+}
+
+// TestScriptWrongTypeOfMonitors: another program's key stops what a monitor calls.
+func TestScriptWrongTypeOfMonitors(t *testing.T) {
+	wrongType(t, map[string]wrongTypeCase{
+		"counts": {script: countsScript, mayPass: true, build: func(r *rig) func() error {
+			everywhere(r)
+			return func() error { _, err := r.store.counts(ctxB); return err }
+		}},
+		"look": {script: lookScript, mayPass: true, build: func(r *rig) func() error {
+			r.hand(msg("a", 0, keyed("k")))
+			return func() error { _, err := r.store.look(ctxB, "key", "k"); return err }
+		}},
+		"list": {script: listScripts[StatePending], build: func(r *rig) func() error {
+			r.put(msg("a", time.Hour))
+			return func() error {
+				_, err := r.store.list(ctxB, listRequest{place{in: StatePending, from: "-inf", to: "+inf", part: "later"}, 10, mark{}})
+				return err
+			}
+		}},
+		"steer": {script: steerScript, build: func(r *rig) func() error {
+			everywhere(r)
+			c := newCaller()
+			c.next()
+			return func() error {
+				_, err := r.store.steer(ctxB, c, steerRequest{what: "by", us: 1e6, marks: []mark{{tag: idOf("due")}, {tag: idOf("retry")}, {tag: idOf("ready")}}})
+				return err
+			}
+		}},
+		"pause": {script: pauseScript, build: func(r *rig) func() error {
+			everywhere(r)
+			c := newCaller()
+			c.next()
+			return func() error { return r.store.pause(ctxB, c, forever) }
+		}},
+	})
 }
 
 // everywhere makes a state in which a fetch touches every structure: an expired lease, aged

@@ -180,3 +180,59 @@ func TestScriptManyOnTheirLastChance(t *testing.T) {
 		}
 	})
 }
+
+// TestScriptGraceAfterAnOutage: leases that ran out while nobody fetched are not lost before their consumers had time to renew them.
+func TestScriptGraceAfterAnOutage(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"grace after an outage": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.at(16 * time.Second)
+			r.put(msg("b", 0))
+			f := r.fetch(newCaller(), 1) // the first of any consumer since 0 s
+			r.equal("lost", f.lost, 0)
+			r.expect("unack a@10.000001s b@26.000001s")
+			r.tickTo(25 * time.Second)
+			r.extend("b")
+			r.tickTo(28500*time.Millisecond - time.Microsecond)
+			r.expect("unack a@10.000001s b@35s wake 28.5s")
+			r.tickTo(28500 * time.Millisecond)
+		}, "unack b@35s retry 2:a@28.5s~29s fail a=2/0/1@28.5s wake 28.5s~29s"},
+		"no grace within two thirds of a lease": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.at(4 * time.Second)
+			r.tick()
+			r.at(4*time.Second + r.with.lease*2/3)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
+		}, "retry 2:a@10.666666s~11.166666s fail a=2/0/1@10.666666s wake 10.666666s~11.166666s"},
+		"grace just beyond": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.at(4 * time.Second)
+			r.tick()
+			r.at(4*time.Second + r.with.lease*2/3 + time.Microsecond)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 0)
+		}, "unack a@10.000001s"},
+		"grace is for what ran out in the outage": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.at(8 * time.Second) // an outage that ended before the lease did
+			r.tick()
+			r.at(11 * time.Second)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		"who comes back gives the others time": {func(r *rig) {
+			c := r.hand(msg("a", 0))
+			r.at(r.with.lease/2 + time.Microsecond)
+			r.fetch(c, 0)
+			r.tickTo(17*time.Second + 500*time.Millisecond)
+			r.expect("unack a@10.000001s wake 17.500001s")
+			r.at(17*time.Second + 500001*time.Microsecond) // once only
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
+		}, "retry 2:a@17.500001s~18.000001s fail a=2/0/1@17.500001s wake 17.500001s~18.000001s"},
+		"no time for others within half a lease": {func(r *rig) {
+			c := r.hand(msg("a", 0))
+			r.at(r.with.lease / 2)
+			r.fetch(c, 0)
+			r.at(10*time.Second + 2*time.Microsecond)
+			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
+		}, "retry 2:a@10.000002s~10.500002s fail a=2/0/1@10.000002s wake 10.000002s~10.500002s"},
+	})
+}

@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// TestScriptSend: messages wait in pending until they are due, by the server's clock.
 func TestScriptSend(t *testing.T) {
-	ctx := context.Background()
 	runScripts(t, map[string]scriptCase{
 		"delay": {func(r *rig) {
 			r.equal("due from", r.send(newCaller(), msg("a", 1500*time.Millisecond)), sendReply{now: r.now})
@@ -27,6 +27,52 @@ func TestScriptSend(t *testing.T) {
 		"batch": {func(r *rig) {
 			r.put(msg("a", 3*time.Second), msg("b", 0), msg("c", 3*time.Second, keyed("k")), msgAt("d", 2*time.Second), msg("e", 0))
 		}, "pending b@0s e@0s d@2s a@3s c@3s key k=c wake 0s"},
+		"a full batch": {func(r *rig) {
+			var batch []*sendMessage
+			for i := range maxBatch {
+				batch = append(batch, msg("n"+strconv.Itoa(i), time.Duration(i)*time.Second, keyed("k"+strconv.Itoa(i%300))))
+			}
+			if out := r.send(newCaller(), batch...); len(out.refused) != maxBatch-300 {
+				r.t.Errorf("%d refused", len(out.refused))
+			}
+			s := r.read()
+			r.equal("messages, keys", []int{len(s.Messages), len(s.Keys)}, []int{300, 300})
+			for i := range 300 {
+				if state := r.intercept(newCaller(), "key", "k"+strconv.Itoa(i)); state == StateGone {
+					r.t.Errorf("message %d is gone", i)
+				}
+			}
+		}, "wake 0s"},
+		"envelope": {func(r *rig) {
+			m := msgAt("a", time.Second, keyed("k"), func(e *envelope) {
+				e.ttl, e.headers, e.payload = time.Minute, map[string]string{"h": "1", "": ""}, "\x00\xff"
+			})
+			r.put(m)
+			e := r.read().Messages[idOf("a")] // by the checker's own decoder
+			if e.Due != rigBase+1e6 || e.Key != "k" || e.Retries != 3 || e.TTL != 60e6 || e.Payload != "\x00\xff" || len(e.Headers) != 2 || e.Headers["h"] != "1" {
+				r.t.Errorf("envelope %+v", e)
+			}
+		}, "pending a@1s key k=a wake 1s"},
+		"big is the longest ever": {func(r *rig) {
+			want := strconv.Itoa(len(msg("b", 0, sized(3000)).text) + envelopeHead)
+			r.put(msg("a", time.Second, sized(2100)))
+			r.put(msg("b", time.Second, sized(3000)), msg("c", time.Second, sized(2050)))
+			r.equal("big", r.read().Fields["big"], want)
+			r.equal("intercept", r.intercept(newCaller(), "id", idOf("b")), StatePending)
+			r.put(msg("d", time.Second, sized(2999)))
+			r.equal("big", r.read().Fields["big"], want)
+		}, "pending a@1s c@1s d@1s wake 1s"},
+		"nothing is stored": {func(r *rig) {
+			r.put(msg("a", 5*time.Second, keyed("k")))
+			r.equal("refused", refused(r.send(newCaller(), msg("b", 0, keyed("k"), sized(3000)))), "0=a")
+			r.equal("big", r.read().Fields["big"], "")
+		}, "pending a@5s key k=a wake 5s"},
+	})
+}
+
+// TestScriptSendKeys: a key is of one message that lives.
+func TestScriptSendKeys(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
 		"key taken": {func(r *rig) {
 			r.put(msg("a", 5*time.Second, keyed("k")))
 			r.equal("refused", refused(r.send(newCaller(), msg("b", 0, keyed("k")), msg("c", time.Second), msg("d", 0, keyed("other")))), "0=a")
@@ -50,11 +96,12 @@ func TestScriptSend(t *testing.T) {
 			r.equal("intercept", r.intercept(newCaller(), "key", "\x00=1 \xff"), StateReady)
 			r.equal("intercept", r.intercept(newCaller(), "key", "\x00"), StateReady)
 		}, "wake 0s"},
-		"nothing is stored": {func(r *rig) {
-			r.put(msg("a", 5*time.Second, keyed("k")))
-			r.equal("refused", refused(r.send(newCaller(), msg("b", 0, keyed("k"), sized(3000)))), "0=a")
-			r.equal("big", r.read().Fields["big"], "")
-		}, "pending a@5s key k=a wake 5s"},
+	})
+}
+
+// TestScriptSendRepeated: a call that comes again says the same and stores nothing; an older one is refused.
+func TestScriptSendRepeated(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
 		"repeated": {func(r *rig) {
 			c, batch := newCaller(), []*sendMessage{msg("a", time.Second, keyed("k")), msg("b", 0, keyed("k")), msg("c", 3*time.Second)}
 			first := r.send(c, batch...)
@@ -91,7 +138,7 @@ func TestScriptSend(t *testing.T) {
 			r.send(c, msg("b", 2*time.Second, keyed("k")))
 			before := r.contents()
 			for _, m := range []*sendMessage{msg("a", time.Second), msg("c", 0)} {
-				_, err := r.store.send(ctx, older(c), sendRequest{messages: []*sendMessage{m}})
+				_, err := r.store.send(ctxB, older(c), sendRequest{messages: []*sendMessage{m}})
 				r.tooLate(err)
 			}
 			r.equal("contents", r.contents(), before)
@@ -101,7 +148,7 @@ func TestScriptSend(t *testing.T) {
 			c.n = 8
 			r.send(c, msg("a", time.Second))
 			r.send(c, msg("b", time.Second)) // 10, which as text is before 9
-			_, err := r.store.send(ctx, older(c), sendRequest{messages: []*sendMessage{msg("c", 0)}})
+			_, err := r.store.send(ctxB, older(c), sendRequest{messages: []*sendMessage{msg("c", 0)}})
 			r.tooLate(err)
 		}, "pending a@1s b@1s wake 1s"},
 		"callers do not mix": {func(r *rig) {
@@ -111,6 +158,12 @@ func TestScriptSend(t *testing.T) {
 			r.send(b, msg("b", time.Second))
 			r.sendAgain(a, msg("a", time.Second))
 		}, "pending a@1s b@1s wake 1s"},
+	})
+}
+
+// TestScriptSendArms: an alarm is armed for what is sooner than the others, and for nothing else.
+func TestScriptSendArms(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
 		"no alarm for what is later than the head": {func(r *rig) {
 			r.put(msg("a", 5*time.Second))
 			r.do("ZREM", r.keys.wake, "w") // somebody took it
@@ -121,41 +174,6 @@ func TestScriptSend(t *testing.T) {
 			r.do("ZREM", r.keys.wake, "w")
 			r.put(msg("b", 5*time.Second-time.Microsecond))
 		}, "pending b@4.999999s a@5s wake 4.999999s"},
-		"big is the longest ever": {func(r *rig) {
-			want := strconv.Itoa(len(msg("b", 0, sized(3000)).text) + envelopeHead)
-			r.put(msg("a", time.Second, sized(2100)))
-			r.put(msg("b", time.Second, sized(3000)), msg("c", time.Second, sized(2050)))
-			r.equal("big", r.read().Fields["big"], want)
-			r.equal("intercept", r.intercept(newCaller(), "id", idOf("b")), StatePending)
-			r.put(msg("d", time.Second, sized(2999)))
-			r.equal("big", r.read().Fields["big"], want)
-		}, "pending a@1s c@1s d@1s wake 1s"},
-		"envelope": {func(r *rig) {
-			m := msgAt("a", time.Second, keyed("k"), func(e *envelope) {
-				e.ttl, e.headers, e.payload = time.Minute, map[string]string{"h": "1", "": ""}, "\x00\xff"
-			})
-			r.put(m)
-			e := r.read().Messages[idOf("a")] // by the checker's own decoder
-			if e.Due != rigBase+1e6 || e.Key != "k" || e.Retries != 3 || e.TTL != 60e6 || e.Payload != "\x00\xff" || len(e.Headers) != 2 || e.Headers["h"] != "1" {
-				r.t.Errorf("envelope %+v", e)
-			}
-		}, "pending a@1s key k=a wake 1s"},
-		"a full batch": {func(r *rig) {
-			var batch []*sendMessage
-			for i := range maxBatch {
-				batch = append(batch, msg("n"+strconv.Itoa(i), time.Duration(i)*time.Second, keyed("k"+strconv.Itoa(i%300))))
-			}
-			if out := r.send(newCaller(), batch...); len(out.refused) != maxBatch-300 {
-				r.t.Errorf("%d refused", len(out.refused))
-			}
-			s := r.read()
-			r.equal("messages, keys", []int{len(s.Messages), len(s.Keys)}, []int{300, 300})
-			for i := range 300 {
-				if state := r.intercept(newCaller(), "key", "k"+strconv.Itoa(i)); state == StateGone {
-					r.t.Errorf("message %d is gone", i)
-				}
-			}
-		}, "wake 0s"},
 	})
 }
 

@@ -1,0 +1,215 @@
+package delayqueue
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sendDue sends n messages that are due.
+func sendDue(r *rig, prefix string, n int) {
+	var ms []*sendMessage
+	for i := range n {
+		ms = append(ms, msg(fmt.Sprintf("%s%04d", prefix, i), 0))
+	}
+	r.put(ms...)
+}
+
+// allEnd settles all that a fetch handed out.
+func allEnd(f fetchReply, kind outcomeKind) []settlement {
+	var all []settlement
+	for _, tag := range f.tags {
+		all = append(all, ends(kind, names(tag), 1, 0, ""))
+	}
+	return all
+}
+
+// TestScriptFetchBounds: what one call moves.
+func TestScriptFetchBounds(t *testing.T) {
+	t.Parallel()
+	const n = 2000
+	t.Run("moves", func(t *testing.T) {
+		onBoth(t, func(r *rig) {
+			sendDue(r, "g", n)
+			for range n / maxBatch {
+				r.done(allEnd(r.fetch(newCaller(), maxBatch), outcomeGarbage)...)
+			}
+			sendDue(r, "r", n)
+			for range n / maxBatch {
+				r.done(allEnd(r.fetch(newCaller(), maxBatch), outcomeRetry)...)
+			}
+			sendDue(r, "q", n)
+			for range n / maxBatch {
+				r.done(allEnd(r.fetch(newCaller(), maxBatch), outcomeReady)...)
+			}
+			sendDue(r, "u", n)
+			for range 4 { // out of ready first
+				if f := r.fetch(newCaller(), maxBatch); len(f.tags) != maxBatch {
+					r.t.Fatalf("fetched %d", len(f.tags))
+				}
+			}
+			s := r.read()
+			r.equal("before", []int{len(s.Pending), len(s.Ready), len(s.Unack), len(s.Retry), len(s.Garbage)}, []int{n, 0, n, n, n})
+			r.tickTo(9 * time.Second)
+			r.at(11 * time.Second)
+			r.with.garbageAge = time.Second
+			garbage := n
+			for call := 0; ; call++ {
+				f := r.fetch(newCaller(), maxBatch)
+				counts, err := r.store.counts(ctxB)
+				if err != nil {
+					r.t.Fatal(err)
+				}
+				aged := garbage - int(counts.Garbage)
+				garbage -= aged
+				if moved := len(f.tags) + f.lost + aged; moved > maxBatch || len(f.tags) < 300 || f.lost > 100 {
+					r.t.Fatalf("one call moved %d: %d handed out, %d lost, %d aged", moved, len(f.tags), f.lost, aged)
+				}
+				if f.next == 0 || f.next > f.now {
+					r.t.Fatalf("next is %v with more to do", r.since(f.next))
+				}
+				var acks []settlement
+				for _, tag := range f.tags {
+					acks = append(acks, ack(names(tag)))
+				}
+				slices.SortFunc(acks, func(a, b settlement) int { return a.number - b.number })
+				r.done(acks...)
+				if f.lost == 0 && aged == 0 {
+					r.equal("calls", call >= n/100, true)
+					break
+				}
+				many := make([]*sendMessage, 0, len(f.tags))
+				for i := range f.tags {
+					many = append(many, msg(fmt.Sprintf("%02d%03d", call, i), 0))
+				}
+				r.put(many...)
+			}
+			r.read()
+		})
+	})
+	t.Run("moves, with many on their last chance", func(t *testing.T) {
+		onBoth(t, func(r *rig) {
+			r.with.maxLosses = 2
+			sendDue(r, "l", 150)
+			f := r.fetch(newCaller(), maxBatch)
+			lasts := allEnd(f, outcomeRetry)
+			for i := range lasts {
+				lasts[i].failures, lasts[i].losses = 0, 1
+			}
+			r.done(lasts...)
+			r.at(time.Second)
+			r.equal("handed out, one alone", len(r.fetch(newCaller(), 1).tags), 1)
+			r.at(2 * time.Second)
+			sendDue(r, "p", maxBatch)
+			f = r.fetch(newCaller(), maxBatch)
+			aside := 0
+			for _, e := range r.read().Retry {
+				if e.Score > r.now {
+					aside++
+				}
+			}
+			r.equal("set some aside", aside > 0, true)
+			r.equal("moved", len(f.tags)+aside, maxBatch)
+			r.read()
+		})
+	})
+	t.Run("more is wanted than one call gives", func(t *testing.T) {
+		onBoth(t, func(r *rig) {
+			sendDue(r, "a", n)
+			r.equal("handed out", len(r.fetch(newCaller(), maxBatch).tags), maxBatch)
+		})
+	})
+}
+
+// TestScriptFetchSizes: how long the reply of one call gets.
+func TestScriptFetchSizes(t *testing.T) {
+	t.Parallel()
+	t.Run("size", func(t *testing.T) {
+		onBoth(t, func(r *rig) {
+			big := sized(225 << 10)
+			r.hand(msg("q1", 0, big), msg("q2", 0, big), msg("r1", 0, big), msg("r2", 0, big))
+			r.done(ends(outcomeReady, "q1", 0, 0, ""), ends(outcomeReady, "q2", 0, 0, ""), ends(outcomeRetry, "r1", 0, 0, ""), ends(outcomeRetry, "r2", 0, 0, ""))
+			for i := range 6 {
+				r.put(msg("p"+strconv.Itoa(i), 0, big))
+			}
+			r.at(time.Second)
+			var all []string
+			for {
+				f := r.fetch(newCaller(), 20)
+				size := 0
+				for _, e := range f.envelopes {
+					size += len(e)
+				}
+				if size > 1<<20 || len(f.tags) == 0 {
+					r.t.Fatalf("a reply of %d bytes, %s", size, handed(f))
+				}
+				all = append(all, strings.Fields(handed(f))...)
+				if f.next == 0 {
+					break
+				}
+				r.equal("next", f.next <= f.now, true)
+			}
+			r.equal("first", all[:2], []string{"2:q1", "2:q2"})
+			slices.Sort(all)
+			r.equal("handed out", strings.Join(all, " "), "2:q1 2:q2 2:r1 2:r2 p0 p1 p2 p3 p4 p5")
+			r.put(msg("huge", 0, sized(5<<19)), msg("small", 0))
+			r.equal("handed out", handed(r.fetch(newCaller(), 20)), "huge")
+			c := r.take("small")
+			r.equal("the repeat", handed(r.fetchAgain(c, 1)), "small")
+			// Of ready too: the rest stays in its order.
+			r.done(ends(outcomeReady, "huge", 0, 0, ""), ends(outcomeReady, "small", 0, 0, ""), ends(outcomeReady, "p2", 0, 0, ""))
+			r.equal("handed out", handed(r.fetch(newCaller(), 20)), "2:huge")
+			r.equal("handed out", handed(r.fetch(newCaller(), 20)), "2:small 2:p2")
+			r.read()
+		})
+	})
+	t.Run("size, with retries", func(t *testing.T) { // neither starves the other of room
+		onBoth(t, func(r *rig) {
+			for range 4 { // of each in turn, so as not to fetch what is not wanted yet
+				name := strconv.Itoa(int(r.now - rigBase))
+				r.hand(msg("r"+name, 0, sized(225<<10)))
+				r.done(ends(outcomeRetry, "r"+name, 1, 0, ""))
+				r.at(r.since(r.now) + time.Microsecond)
+			}
+			for i := range 4 {
+				r.put(msg("p"+strconv.Itoa(i), 0, sized(225<<10)))
+			}
+			r.at(2 * time.Second)
+			f := r.fetch(newCaller(), 20)
+			if n := len(f.fails); n == 0 || n == len(f.tags) {
+				r.t.Errorf("handed out %s with 4 of each due", handed(f))
+			}
+			r.read()
+		})
+	})
+	t.Run("size of the dead", func(t *testing.T) {
+		onBoth(t, func(r *rig) {
+			r.with.maxLosses = 1
+			var ms []*sendMessage
+			for i := range 12 {
+				ms = append(ms, msg(fmt.Sprintf("d%02d", i), 0, sized(225<<10)))
+			}
+			for part := range slices.Chunk(ms, 4) {
+				r.hand(part...)
+			}
+			r.tickTo(9 * time.Second)
+			r.at(11 * time.Second)
+			dead := 0
+			for dead < 12 {
+				f := r.fetch(newCaller(), 0)
+				if len(f.dead) == 0 || len(f.dead) > 5 {
+					r.t.Fatalf("%d dead in one reply", len(f.dead))
+				}
+				dead += len(f.dead)
+				if len(f.dead) != f.lost || (dead < 12) != (f.next != 0 && f.next <= f.now) {
+					r.t.Errorf("%d dead, %d lost, next %v", len(f.dead), f.lost, r.since(f.next))
+				}
+			}
+			r.equal("dead", dead, 12)
+			r.read()
+		})
+	})
+}
