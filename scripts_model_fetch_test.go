@@ -1,0 +1,317 @@
+package delayqueue
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+)
+
+func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
+	call, called := m.calls[c.id]
+	if called && call.n > c.n {
+		return errStale
+	}
+	repeat := called && call.n == c.n
+	out := fetchReply{now: m.now, tags: []string{}, envelopes: []string{}, agreed: m.agree()}
+	jitter := func(width int) int64 { // the script's own generator
+		seed = seed * 16807 % (1<<31 - 1)
+		return int64(float64(seed) / (1<<31 - 1) * float64(width))
+	}
+	if m.seen == 0 {
+		out.first = 1
+	}
+	if m.pause > m.now {
+		a.want = 0
+	}
+	if m.seen > m.now { // the clock was stepped back
+		m.seen, m.grace = 0, ""
+	}
+	// A repeat brings what is still held under the lease of the call that it repeats.
+	var ends int64
+	if repeat && call.answer != int64(0) {
+		for _, tag := range until(m.unack, call.answer.(int64), len(m.unack)) {
+			if m.unack[tag] == call.answer {
+				out.tags = append(out.tags, tag)
+			}
+		}
+		out.tags = m.fitting(out.tags, a)
+		ends = m.lend(out.tags)
+	}
+	m.shorten()
+	m.graceAfter(called, call.at)
+	m.seen = m.now
+
+	var expired []string
+	for _, tag := range until(m.unack, m.now, len(m.unack)) {
+		if len(expired) < 100 && !a.probe && m.lasts(m.unack[tag]) <= m.now {
+			expired = append(expired, tag)
+		}
+	}
+	for _, tag := range expired {
+		delete(m.unack, tag)
+		out.lost++
+		id := idIn(tag)
+		r := m.record(id)
+		r.delivery, r.losses, r.when = r.delivery+1, r.losses+1, m.now
+		if r.losses >= int(m.claims[1].value) {
+			r.text = ErrPoison.Error()
+			m.bury(id)
+			m.note(id, r)
+			out.dead = append(out.dead, deadMessage{id, m.msg[id], m.fail[id]})
+		} else {
+			m.note(id, r)
+			m.retry[tagOf(id, r.delivery)] = m.now + jitter(500_000*r.losses)
+		}
+	}
+
+	old, trimmed := m.aged(len(out.dead))
+	out.trimmed = len(trimmed)
+	for _, id := range slices.Concat(old, trimmed) {
+		m.forget(id)
+	}
+
+	if !repeat {
+		out.tags = append(out.tags, m.take(a, 500-len(expired)-len(old)-len(trimmed), jitter)...)
+		ends = m.lend(out.tags)
+	}
+	for _, tag := range out.tags {
+		out.envelopes = append(out.envelopes, m.msg[idIn(tag)])
+	}
+
+	if len(m.ready) > 0 {
+		out.next = m.now
+	}
+	for _, at := range []int64{head(m.pending), head(m.retry)} {
+		if at != 0 && (out.next == 0 || at < out.next) {
+			out.next = at
+		}
+	}
+	if out.next != 0 {
+		out.next = max(out.next, m.pause)
+	}
+	// A lease that its holder should have renewed is work as well, and so is more garbage.
+	for _, ends := range m.unack {
+		if at := m.lasts(ends); 2*(at-m.now) < m.lease() && (out.next == 0 || at < out.next) {
+			out.next = at
+		}
+	}
+	if len(old)+len(trimmed) >= 100 && (out.next == 0 || m.now < out.next) {
+		out.next = m.now
+	}
+	if out.next == 0 {
+		if m.armed != 0 {
+			m.wake, m.armed = 0, 0
+		}
+	} else if out.next != m.armed || out.next <= m.now || a.rearm {
+		m.wake, m.armed = out.next, out.next
+	}
+	if !repeat {
+		m.count("delivered", len(out.tags))
+	}
+	m.count("lost", out.lost)
+	m.count("garbage", len(out.dead))
+	m.keepHistory()
+	m.calls[c.id] = answered{c.n, ends, m.now}
+	return out
+}
+
+// take removes as many as are wanted of what is due: the ready ones first, then pending and retry, half and
+// half where both have more. It moves no more than room.
+func (m *model) take(a fetchRequest, room int, jitter func(int) int64) []string {
+	spread := int64(-1)
+	later := func() int64 {
+		if spread < 0 {
+			spread = min(int64(len(m.retry))*500, 60_000_000)
+		}
+		return ((m.now+jitter(int(spread)))/50_000 + 2) * 50_000
+	}
+	if a.holdsLastAttempt && a.want > 0 { // a consumer has one on its last chance at a time
+		for _, tag := range until(m.retry, m.now, 100) {
+			if m.lastChance(tag) {
+				m.retry[tag] = -later() // they are moved together
+				room--
+			}
+		}
+	}
+	for tag, at := range m.retry {
+		m.retry[tag] = max(at, -at)
+	}
+	n := max(0, min(a.want, room))
+	fromReady := m.ready[:min(len(m.ready), n)]
+	m.ready = m.ready[len(fromReady):]
+	n -= len(fromReady)
+	retry, pending := until(m.retry, m.now, n), until(m.pending, m.now, n)
+	r := min(len(retry), max(n-len(pending), (n+int(jitter(2)))/2))
+	pending = pending[:min(len(pending), n-r)]
+
+	var tags []string
+	for _, tag := range retry[:r] {
+		delete(m.retry, tag)
+	}
+	for _, tag := range slices.Concat(fromReady, retry[:r]) {
+		if m.lastChance(tag) {
+			if a.holdsLastAttempt {
+				m.retry[tag] = later()
+				continue
+			}
+			a.holdsLastAttempt = true
+		}
+		tags = append(tags, tag)
+	}
+	for _, tag := range pending {
+		delete(m.pending, tag)
+	}
+	return append(tags, pending...)
+}
+
+// aged is the garbage that is too old, and what is too much. Nobody looks at garbage where there
+// was none before this call, which buried some.
+func (m *model) aged(buried int) (old, trimmed []string) {
+	if len(m.garbage) == buried {
+		return nil, nil
+	}
+	if age := m.claims[2].value; age < unbounded {
+		old = until(m.garbage, m.now-age, 100)
+	}
+	if room := int(m.claims[3].value); room < unbounded {
+		n := min(len(m.garbage)-len(old)-room, 100-len(old))
+		trimmed = until(m.garbage, math.MaxInt64, len(old)+max(0, n))[len(old):]
+	}
+	return old, trimmed
+}
+
+// lend gives deliveries a lease end that no other has and the fetch before had not.
+func (m *model) lend(tags []string) int64 {
+	if len(tags) == 0 {
+		return 0
+	}
+	ends := m.renewal() + 1
+	for ends == m.lent || slices.Contains(slices.Collect(maps.Values(m.unack)), ends) {
+		ends += 2
+	}
+	m.lent = ends
+	for _, tag := range tags {
+		m.unack[tag] = ends
+	}
+	return ends
+}
+
+// renewal is the even lease end of what is renewed now.
+func (m *model) renewal() int64 { return (m.now + m.lease()) &^ 1 }
+
+// lease is the longest that a consumer asks for.
+func (m *model) lease() int64 {
+	if asked := m.with.lease.Microseconds(); asked > m.claims[0].value || m.forgotten(0) {
+		return asked
+	}
+	return m.claims[0].value
+}
+
+// forgotten: nobody has asked for that much in a lease.
+func (m *model) forgotten(i int) bool {
+	lease := m.claims[0].value
+	return m.now-m.claims[i].at > lease || m.claims[i].at-m.now > lease
+}
+
+// agree is what holds for all consumers once this one has asked.
+func (m *model) agree() fetchSettings {
+	m.settings = ""
+	for i, asked := range []int64{m.with.lease.Microseconds(), int64(m.with.maxLosses), cmp.Or(m.with.garbageAge.Microseconds(), unbounded),
+		cmp.Or(int64(m.with.garbageMax), unbounded)} {
+		if asked >= m.claims[i].value || m.forgotten(i) {
+			m.claims[i] = claim{asked, m.now}
+		}
+		m.settings += fmt.Sprintf("%d %d ", m.claims[i].value, m.claims[i].at)
+	}
+	return fetchSettings{lease: microseconds(m.claims[0].value), maxLosses: int(m.claims[1].value),
+		garbageAge: microseconds(m.claims[2].value % unbounded), garbageMax: int(m.claims[3].value % unbounded)}
+}
+
+// shorten bounds leases that end later than one from now could.
+func (m *model) shorten() {
+	all := until(m.unack, math.MaxInt64, len(m.unack))
+	for _, tag := range all[max(0, len(all)-100):] {
+		if m.unack[tag] > m.now+m.lease()+1000 {
+			m.unack[tag] = m.renewal()
+		}
+	}
+}
+
+// graceAfter gives leases that there are time where consumers may have been cut off: those that end up to `upto`
+// last until `till`.
+func (m *model) graceAfter(called bool, heard int64) {
+	lease := m.lease()
+	m.graces = []grace{{}}
+	var upto, till int64
+	for rest := strings.Fields(m.grace); len(rest) > 0; rest = rest[2:] {
+		_, _ = fmt.Sscan(rest[0]+" "+rest[1], &upto, &till)
+		if till <= m.now+2*lease {
+			m.graces = append(m.graces, grace{upto, till})
+		}
+	}
+	m.graces = m.graces[1:]
+	for len(m.graces) > 1 && m.graces[1].till <= m.now {
+		m.graces = m.graces[1:]
+	}
+	cutOff := called && 2*(m.now-heard) > lease
+	unseen := head(m.unack) != 0 && head(m.unack) <= m.now && 3*(m.now-m.seen) > 2*lease
+	if !cutOff && !unseen {
+		return
+	}
+	last := grace{}
+	if n := len(m.graces); n > 0 {
+		last = m.graces[n-1]
+	}
+	back := min(max(lease/2, 2_000_000), lease)
+	if 2*(m.now+back)+lease <= 2*last.till {
+		m.graces[len(m.graces)-1].upto = max(last.upto, m.now+back)
+	} else {
+		m.graces = append(m.graces, grace{max(m.now+back, last.upto+1), max(m.now+back+lease*3/4, last.till)})
+	}
+	m.grace = ""
+	for _, g := range m.graces {
+		m.grace += fmt.Sprintf(" %d %d", g.upto, g.till)
+	}
+	m.grace = m.grace[1:]
+}
+
+// lasts is until when a lease lasts that ends then.
+func (m *model) lasts(ends int64) int64 {
+	if n := len(m.graces); n == 0 || m.graces[n-1].till <= m.now {
+		return ends
+	}
+	for _, g := range m.graces {
+		if ends <= g.upto {
+			return g.till
+		}
+	}
+	return ends
+}
+
+// fitting gives back what has no room in the reply to a repeat.
+func (m *model) fitting(tags []string, a fetchRequest) []string {
+	bytes, total := cmp.Or(a.bytes, maxBatchBytes), 0
+	fit := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
+		size := len(m.msg[idIn(tag)])
+		if total+size > bytes {
+			return true
+		}
+		total += size
+		return false
+	})
+	if len(fit) == 0 && len(tags) > 0 {
+		fit = tags[:1]
+	}
+	for _, tag := range tags {
+		if !slices.Contains(fit, tag) {
+			delete(m.unack, tag)
+			r := m.record(idIn(tag))
+			m.note(idIn(tag), failRecord{r.delivery + 1, r.failures, r.losses, m.now, r.text})
+			m.ready = append(m.ready, tagOf(idIn(tag), r.delivery+1))
+		}
+	}
+	return fit
+}

@@ -1,0 +1,143 @@
+package delayqueue
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+)
+
+func (m *model) intercept(by, id string, running bool) any {
+	if by == "key" {
+		id = m.key[id]
+	}
+	if m.msg[id] == "" {
+		return interceptReply{}
+	}
+	tag, state := tagOf(id, m.record(id).delivery), StateReady
+	if due, ok := m.pending[tag]; ok && due > m.now {
+		state = StatePending
+	} else if _, ok := m.unack[tag]; ok {
+		state = StateUnack
+	} else if _, ok := m.retry[tag]; ok {
+		state = StateRetry
+	} else if _, ok := m.garbage[id]; ok {
+		state = StateGarbage
+	}
+	if state == StateUnack && !running {
+		return interceptReply{state, id}
+	}
+	m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
+	for _, set := range []map[string]int64{m.pending, m.unack, m.retry} {
+		delete(set, tag)
+	}
+	m.forget(id)
+	return interceptReply{state, id}
+}
+
+// found is where a delivery is, and its score there; only: in that structure alone.
+func (m *model) found(id, only string) (tag, place string, score int64) {
+	tag = tagOf(id, m.record(id).delivery)
+	for _, set := range []struct {
+		name string
+		of   map[string]int64
+		tag  string
+	}{{"pending", m.pending, tag}, {"unack", m.unack, tag}, {"garbage", m.garbage, id}, {"retry", m.retry, tag}} {
+		if at, ok := set.of[set.tag]; ok && (only == "" || only == set.name) {
+			return set.tag, set.name, at
+		}
+	}
+	if slices.Contains(m.ready, tag) && (only == "" || only == "ready") {
+		return tag, "ready", 0
+	}
+	return tag, "", 0
+}
+
+// steer moves or deletes what waits.
+func (m *model) steer(do steerRequest) any {
+	out := make([]steered, len(do.marks))
+	var first, nth int64
+	for i, listed := range do.marks {
+		id, _ := splitTag(listed.tag)
+		r := m.record(id)
+		tag, place, score := m.found(id, do.only)
+		if do.only != "" && (tag != listed.tag || listed.score != "" && listed.score != strconv.FormatInt(score, 10)) || m.msg[id] == "" {
+			place = ""
+		}
+		due := place == "ready" || (place == "pending" || place == "retry") && score <= m.now
+		out[i].state = max(0, State(slices.Index(stateNames[:], place)))
+		if due {
+			out[i].state = StateReady
+		}
+		deletes := do.what == "delete" || do.what == "cancel"
+		if place == "" || place == "unack" && do.what != "cancel" || place == "garbage" != (do.what == "requeue") && !deletes {
+			continue
+		}
+		e, err := decodeEnvelope(m.msg[id])
+		if err != nil {
+			panic(err)
+		}
+		if holder := m.key[e.key]; do.what == "requeue" && holder != "" {
+			out[i].holder = holder
+			continue
+		}
+		out[i].done = true
+		next := do.us + nth*do.step
+		if do.what == "by" {
+			next = do.us + max(score, 0)
+			if place == "ready" {
+				next = do.us + m.now
+			}
+		}
+		nth++
+		if next = min(next, forever); !deletes && next <= m.now && due {
+			out[i].stays = true
+			continue
+		}
+		next = max(next, m.now)
+		m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
+		delete(m.pending, tag)
+		delete(m.retry, tag)
+		delete(m.unack, tag)
+		if deletes {
+			m.forget(id)
+			continue
+		}
+		if place == "pending" {
+			m.pending[tag] = next
+			m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], next, m.msg[id][envelopeHead:])
+		} else {
+			m.retry[tagOf(id, max(r.delivery, 2))] = next
+		}
+		if place == "garbage" {
+			delete(m.garbage, id)
+			m.note(id, failRecord{delivery: r.delivery, when: m.now, text: r.text})
+			if e.key != "" {
+				m.key[e.key] = id
+			}
+		}
+		if first == 0 || next < first {
+			first = next
+		}
+	}
+	m.armLater(first)
+	return out
+}
+
+// setPause pauses until an instant, or, if that is not after now, goes on.
+func (m *model) setPause(until int64) any {
+	m.pause = 0
+	if until > m.now {
+		m.pause = until
+	}
+	var first int64
+	for _, at := range []int64{head(m.pending), head(m.retry)} {
+		if at != 0 && (first == 0 || at < first) {
+			first = at
+		}
+	}
+	if len(m.ready) > 0 && (first == 0 || m.now < first) {
+		first = m.now
+	}
+	m.armLater(first)
+	return nil
+}
