@@ -11,16 +11,16 @@ import (
 
 // This file attempts to send a batch until there is an answer, and knows of each message whether it may be stored.
 
-// A batch is the messages of one script call. One goroutine sends it: that alone writes the fields of the batch,
-// but for callers, and holds batcher.mu for it. Who withdraws reads them, and writes callers, under batcher.mu.
+// A batch is the messages of one script call. One goroutine sends it: that alone writes the fields of the batch, but
+// for awaited, and holds batcher.mu for it. Whoever withdraws a call reads them, and writes awaited, under batcher.mu.
 type batch struct {
 	items       []*batchItem
 	bytes       int            // of items, when the batch was made up
 	messages    []*sendMessage // of items, as the present attempt sends them
 	permit      *writePermit   // of the last attempt; nil before the first
 	maybeStored bool           // an attempt may have been carried out, nobody knows
-	callers     int            // messages whose callers have not withdrawn
-	deserted    chan struct{}  // closes when there are no more callers; nil: nobody waits for that
+	awaited     int            // messages whose calls are not withdrawn
+	deserted    chan struct{}  // closes when awaited is 0; nil: nobody waits for that
 
 	// Memory for a batch of one, in the same allocation.
 	oneItem     [1]*batchItem
@@ -45,15 +45,15 @@ func (b *batch) add(call *sendCall) (n int) {
 	return n
 }
 
-// withdraw notes that the caller of one message waits no more, with batcher.mu held, and says whether that message is
+// withdraw notes that the call of one message is withdrawn, with batcher.mu held, and says whether that message is
 // stored.
 func (b *batch) withdraw() Stored {
 	stored := StoredNo
 	if b.maybeStored || b.permit != nil && !b.permit.revoke() {
 		stored = StoredUnknown
 	}
-	b.callers--
-	if b.callers == 0 && b.deserted != nil {
+	b.awaited--
+	if b.awaited == 0 && b.deserted != nil {
 		close(b.deserted)
 	}
 	return stored
@@ -67,10 +67,10 @@ func (b *batcher) sendBatch(c *caller, batch *batch, attempt int) {
 	}
 }
 
-// waitToRetry waits d, or until all callers of a batch have withdrawn.
+// waitToRetry waits d, or until all calls with messages in a batch are withdrawn.
 func (b *batcher) waitToRetry(batch *batch, d time.Duration) {
 	b.mu.Lock()
-	if batch.callers == 0 {
+	if batch.awaited == 0 {
 		b.mu.Unlock()
 		return
 	}
@@ -90,7 +90,7 @@ func (b *batcher) waitToRetry(batch *batch, d time.Duration) {
 // attempt makes one attempt at a batch and says whether it was the last.
 func (b *batcher) attempt(c *caller, batch *batch) (done bool) {
 	if !b.prepare(c, batch) {
-		return true // all callers have withdrawn, with the errors of their contexts
+		return true // all calls are withdrawn, with the errors of their contexts
 	}
 	begun := time.Now()
 	reply, err := b.store.send(context.Background(), c, sendRequest{batch.messages, b.replicas, b.replicaTimeout})
@@ -120,7 +120,7 @@ func (b *batcher) attempt(c *caller, batch *batch) (done bool) {
 }
 
 // prepare makes a batch ready for its next attempt, and says whether anybody waits for it. While no attempt can have
-// been carried out, each is a new call, without the messages whose callers have withdrawn. From then on each repeats
+// been carried out, each is a new call, without the messages whose calls are withdrawn. From then on each repeats
 // the same call.
 func (b *batcher) prepare(c *caller, batch *batch) bool {
 	b.mu.Lock()
@@ -129,7 +129,7 @@ func (b *batcher) prepare(c *caller, batch *batch) bool {
 		batch.items = slices.DeleteFunc(batch.items, func(m *batchItem) bool { return m.call == nil })
 		c.next()
 	}
-	if batch.callers == 0 || len(batch.items) == 0 {
+	if batch.awaited == 0 || len(batch.items) == 0 {
 		return false
 	}
 	if batch.permit == nil {
@@ -151,7 +151,7 @@ func (b *batcher) batchOfOne(m *batchItem) *batch {
 	defer b.mu.Unlock()
 	one := &batch{items: []*batchItem{m}}
 	if m.call != nil {
-		one.callers = 1
+		one.awaited = 1
 	}
 	m.batch = one
 	return one
@@ -173,7 +173,7 @@ func (b *batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 	}
 }
 
-// complete gives each message of a batch its outcome.
+// complete gives each message of a batch its result.
 func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 	soonest := int64(math.MaxInt64)
 	answered := reply.now != 0
@@ -190,9 +190,9 @@ func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 			sent = append(sent, m.id)
 		}
 		if m.call == nil {
-			continue // its caller has withdrawn
+			continue // its call is withdrawn
 		}
-		b.setOutcome(m, reply, i, err)
+		b.setResult(m, reply, i, err)
 		m.call.left--
 		if m.call.left == 0 && m.call.done != nil {
 			close(m.call.done)
@@ -212,8 +212,8 @@ func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 	}
 }
 
-// setOutcome sets what became of message i of a batch, with mu held.
-func (b *batcher) setOutcome(m *batchItem, reply sendReply, i int, err error) {
+// setResult says what became of message i of a batch, with mu held.
+func (b *batcher) setResult(m *batchItem, reply sendReply, i int, err error) {
 	m.err = err
 	holder, refused := reply.refused[i]
 	switch {

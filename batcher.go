@@ -11,8 +11,8 @@ import (
 )
 
 // This file gathers the messages of concurrent sends into batches; batch.go sends a batch. While fewer than maxInFlight
-// batches are in flight, a send flushes at once, in its own goroutine if it has time for an attempt. Messages that
-// come later wait for the next batch.
+// batches are in flight, a send flushes at once, in its own goroutine if its context cannot end before an attempt does.
+// Messages that come later wait for the next batch.
 
 // A batcher brings the messages of one queue or publisher to Redis. It is safe for concurrent use.
 type batcher struct {
@@ -54,26 +54,26 @@ const (
 	firstForgetFactor = 1000
 )
 
-// A batchItem is one message in the batcher, and its outcome.
+// A batchItem is one message in the batcher, and its result.
 type batchItem struct {
 	sendMessage // does not change in the batcher
 
 	// Guarded by batcher.mu until the call is done.
-	call   *sendCall // nil: the message has its outcome, or its caller has withdrawn
+	call   *sendCall // nil: the message has its result, or its call is withdrawn
 	batch  *batch    // nil: it is in none yet
 	due    time.Time
 	stored Stored
 	err    error
 }
 
-// A sendCall is one call of a user, which waits for the outcomes of its messages.
+// A sendCall is one call of a user, which waits for the results of its messages.
 type sendCall struct {
 	ctx   context.Context // does not change
 	bytes int             // of its messages, sendBytes at most; does not change in the batcher
 
 	// Guarded by batcher.mu.
 	items []*batchItem  // that are in no batch yet; none: it waits no more, or is withdrawn
-	left  int           // items without an outcome
+	left  int           // items without a result
 	done  chan struct{} // closes when left is 0; nil: nobody waits for that
 }
 
@@ -92,7 +92,7 @@ func newLoneSend() *loneSend {
 	return l
 }
 
-// send sends the messages of a call, and returns when all have their outcomes.
+// send sends the messages of a call, and returns when all have their results.
 func (b *batcher) send(ctx context.Context, call *sendCall) {
 	items := call.items
 	if err := ended(ctx); err != nil {
@@ -142,7 +142,7 @@ func refuse(items []*batchItem, err error) {
 	}
 }
 
-// wait waits for the outcomes of a call's messages, or for the end of its context.
+// wait waits for the results of a call's messages, or for the end of its context.
 func (b *batcher) wait(call *sendCall, items []*batchItem) {
 	b.mu.Lock()
 	if call.left == 0 {
@@ -159,9 +159,9 @@ func (b *batcher) wait(call *sendCall, items []*batchItem) {
 	}
 }
 
-// withdraw gives the messages of a call that have no outcome the error of its context. What has not been written to a
-// connection never will be; of what has, nobody knows whether it is stored. Later outcomes are dropped, for the user
-// owns the results from here on.
+// withdraw gives the messages of a call that have no result the error of its context. What has not been written to a
+// connection never will be; of what has, nobody knows whether it is stored. Later results are dropped, for the
+// user owns the messages' results from here on.
 func (b *batcher) withdraw(call *sendCall, items []*batchItem) {
 	why := ended(call.ctx)
 	b.mu.Lock()
@@ -180,7 +180,7 @@ func (b *batcher) withdraw(call *sendCall, items []*batchItem) {
 	}
 	for _, m := range items {
 		if m.call == nil {
-			continue // it has its outcome
+			continue // it has its result
 		}
 		m.call, m.stored, m.err = nil, StoredNo, withLast(why, b.lastErr)
 		if m.batch != nil {
@@ -189,8 +189,7 @@ func (b *batcher) withdraw(call *sendCall, items []*batchItem) {
 	}
 }
 
-// flushInline makes the first attempt at a batch in the goroutine of a caller. Another goroutine does what is left to
-// do.
+// flushInline makes the first attempt at a batch in the goroutine of the send. Another goroutine does the rest.
 func (b *batcher) flushInline(batch *batch) {
 	c := processCallers.take()
 	done, forget := b.attempt(c, batch), b.drawForget()
@@ -219,7 +218,7 @@ func (b *batcher) flush(c *caller) {
 		if b.drawForget() {
 			b.forgetCallers()
 		}
-		runtime.Gosched() // callers whose messages are stored may send more: they go first, and share a batch
+		runtime.Gosched() // those whose messages are stored may send more: they go first, and share a batch
 	}
 	processCallers.put(c)
 }
@@ -275,7 +274,7 @@ func (b *batcher) takeBatch() *batch {
 			b.withdrawn--
 		}
 	}
-	next.callers = len(next.items)
+	next.awaited = len(next.items)
 	return next
 }
 

@@ -66,7 +66,7 @@ var processCallers callerPool
 // use.
 type callerPool struct {
 	mu   sync.Mutex
-	free []*caller
+	free []*caller // guarded by mu; the last used last
 }
 
 // take returns the caller that was used last, or a new one.

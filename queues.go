@@ -46,9 +46,9 @@ func Queues(ctx context.Context, cli redis.UniversalClient, opts ...QueueOption)
 				return
 			case q := <-found:
 				switch {
-				case q.over && q.err == nil:
+				case q.end && q.err == nil:
 					left--
-				case q.over:
+				case q.end:
 					left--
 					if !fail(q.err) {
 						return
@@ -122,7 +122,7 @@ func primaries(ctx context.Context, cli redis.UniversalClient) ([]*redis.Client,
 type foundQueue struct {
 	name string
 	err  error
-	over bool
+	end  bool
 }
 
 func scanQueues(ctx context.Context, node *redis.Client, prefix string, found chan<- foundQueue) {
@@ -146,7 +146,7 @@ func scanQueues(ctx context.Context, node *redis.Client, prefix string, found ch
 	if err != nil {
 		err = fmt.Errorf("%s: %w", node.Options().Addr, err)
 	}
-	say(foundQueue{err: err, over: true})
+	say(foundQueue{err: err, end: true})
 }
 
 // inCluster asks by HELLO, which every user may.
