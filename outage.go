@@ -9,15 +9,15 @@ import (
 // An outage logs the beginning and the end of a time without Redis, once each, whichever call notices. It is safe for
 // concurrent use.
 type outage struct {
-	log     *slog.Logger
-	mu      sync.Mutex
-	failing map[string]time.Time // kinds of calls that fail, each since its first failure
-	since   time.Time            // of the outage that is in the log; zero when there is none
-	last    error                // of the call that failed last
+	log *slog.Logger
+
+	mu      sync.Mutex           // guards the fields below
+	failing map[string]time.Time // kinds of calls that fail, each with the beginning of its first attempt that failed
+	since   time.Time            // beginning of the outage that is in the log; zero: there is none
+	last    error                // of the attempt that failed last
 }
 
-// outageAfter is how long a call fails before that is an outage: it may have met a connection of the
-// pool that has been dead for a while, or two.
+// outageAfter is how long a kind of call fails before that is an outage: a pool may hold a dead connection or two.
 const outageAfter = 150 * time.Millisecond
 
 // cause is the last error while a kind of call fails, and nil while all work.

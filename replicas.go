@@ -18,14 +18,14 @@ import (
 // A replicatedCall is a script call with a WAIT on either side, for one pipeline: on another connection
 // they would confirm nothing.
 type replicatedCall struct {
-	online  *redis.Cmd // how many replicas were there before; asking for none does not wait
+	online  *redis.Cmd // WAIT for no replica, which says how many there were before
 	script  *redis.StringSliceCmd
-	waiting *redis.Cmd
-	n       int
-	timeout time.Duration
+	waiting *redis.Cmd    // WAIT for n replicas
+	n       int           // replicas that are to confirm
+	timeout time.Duration // of waiting
 }
 
-// newReplicatedCall is of the words of a script call.
+// newReplicatedCall makes one of the words of a command that calls a script.
 func newReplicatedCall(ctx context.Context, script []any, n int, timeout time.Duration) *replicatedCall {
 	return &replicatedCall{
 		online: redis.NewCmd(ctx, "wait", 0, 0), script: redis.NewStringSliceCmd(ctx, script...), waiting: redis.NewCmd(ctx, "wait", n, max(timeout.Milliseconds(), 1)),

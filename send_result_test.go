@@ -142,6 +142,7 @@ func TestStoredWithoutServer(t *testing.T) {
 	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr(), // the connection of the first send serves the next, too
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}}))
 	q := f.queue(nil)
+	q.batcher.forgetOdds = 0 // forgetting would have that connection when the next send wants it
 	f.send(q, "first", inAnHour)
 	server.Pause()
 	_, err := q.Send(within(t, 3*time.Second), "hangs", inAnHour)
