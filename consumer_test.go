@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -29,6 +30,34 @@ func TestSnooze(t *testing.T) {
 		}
 	}
 	eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
+}
+
+// TestAgain: it is no failure, uses up no retry, and failures count anew.
+func TestAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	seen := make(chan Message, 10)
+	q := f.queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *Message) error {
+		seen <- *msg
+		switch {
+		case msg.Delivery == 10:
+			return nil
+		case msg.Delivery%3 == 0:
+			return fmt.Errorf("wrapped: %w", Again(-time.Second))
+		}
+		return errBoom
+	})
+	f.send(q, "poll", WithRetryCount(2))
+	q.StartConsume()
+	for i := range 10 {
+		if msg := receive(t, "it goes on", seen); msg.Delivery != i+1 || msg.Failures != i%3 {
+			t.Errorf("delivery %d with %d failures, want %d with %d", msg.Delivery, msg.Failures, i+1, i%3)
+		}
+	}
+	eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
+	if !errors.Is(Again(0), ErrSnoozed) {
+		t.Error("a middleware cannot tell it from a failure")
+	}
 }
 
 func TestMsgTTL(t *testing.T) {
@@ -222,8 +251,8 @@ func TestRetriesAndNewMessagesTakeTurns(t *testing.T) {
 	}
 }
 
-// TestManyLastChances: they pass one at a time, in a moment each, and without a busy loop.
-func TestManyLastChances(t *testing.T) {
+// TestLastChanceOfMany: they pass one at a time, in a moment each, and without a busy loop.
+func TestLastChanceOfMany(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	var got tally

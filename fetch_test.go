@@ -75,8 +75,8 @@ func slowClient(t *testing.T, server string, perSecond int) *redis.Client {
 	return cli
 }
 
-// TestRepliesThatTheLineIsTooSlowFor are asked for again with less in them.
-func TestRepliesThatTheLineIsTooSlowFor(t *testing.T) {
+// TestFetchOnASlowLine are asked for again with less in them.
+func TestFetchOnASlowLine(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const n = 300
@@ -104,8 +104,8 @@ func TestRepliesThatTheLineIsTooSlowFor(t *testing.T) {
 	}
 }
 
-// TestMessageThatDoesNotComeThrough: it counts losses and is poison in the end, and its neighbours go on.
-func TestMessageThatDoesNotComeThrough(t *testing.T) {
+// TestFetchOfAMessageThatDoesNotComeThrough: it counts losses and is poison in the end, and its neighbours go on.
+func TestFetchOfAMessageThatDoesNotComeThrough(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		size   int
@@ -158,8 +158,8 @@ func TestMessageThatDoesNotComeThrough(t *testing.T) {
 	}
 }
 
-// TestAnOutageIsNoLoss: replies that do not come for a while cost a message nothing.
-func TestAnOutageIsNoLoss(t *testing.T) {
+// TestFetchOutageIsNoLoss: replies that do not come for a while cost a message nothing.
+func TestFetchOutageIsNoLoss(t *testing.T) {
 	t.Parallel()
 	f, wire, _ := wired(t)
 	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: 100 * time.Millisecond})
@@ -190,8 +190,8 @@ func TestAnOutageIsNoLoss(t *testing.T) {
 	eventually(t, "all are acked", func() bool { return len(f.check().Messages) == 0 })
 }
 
-// TestReceiving: what a fetch asks for after replies that did not come through.
-func TestReceiving(t *testing.T) {
+// TestFetchBudget: what a fetch asks for after replies that did not come through.
+func TestFetchBudget(t *testing.T) {
 	timeout := &net.OpError{Op: "read", Err: context.DeadlineExceeded}
 	dial := &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
 	one, two := fetchReply{held: make([]heldMessage, 1)}, fetchReply{held: make([]heldMessage, 2)}
@@ -223,55 +223,4 @@ func TestReceiving(t *testing.T) {
 			t.Errorf("%s: asked for %v, want %v", name, asked, c.want)
 		}
 	}
-}
-
-func TestScriptFetchBudget(t *testing.T) {
-	three := func(r *rig) *caller {
-		return r.hand(msg("a", 0, sized(100)), msg("b", 0, sized(300)), msg("c", 0, sized(100)))
-	}
-	runScripts(t, map[string]scriptCase{
-		"what has no room goes back": {func(r *rig) {
-			c := three(r)
-			f := r.ask(c, fetchRequest{want: 3, bytes: 300})
-			r.equal("handed out", handed(f), "a c")
-			r.equal("next", f.next, f.now)
-			r.equal("again", handed(r.ask(c, fetchRequest{want: 3, bytes: 300})), "a c")
-			r.take("2:b")
-		}, "unack a@10.000001s c@10.000001s 2:b@10.000003s fail b=2/0/0@0s"},
-		"one is handed out alone": {func(r *rig) {
-			c := three(r)
-			r.equal("handed out", handed(r.ask(c, fetchRequest{want: 3, bytes: 1})), "a")
-		}, "ready 2:b 2:c unack a@10.000003s fail b=2/0/0@0s c=2/0/0@0s wake 0s"},
-		"a first call is bounded as well": {func(r *rig) {
-			r.put(msg("a", 0, sized(100)), msg("b", 0, sized(300)), msg("c", 0, sized(100)))
-			c := newCaller()
-			c.next()
-			r.equal("handed out", handed(r.ask(c, fetchRequest{want: 3, bytes: 300})), "a")
-		}, "pending b@0s c@0s unack a@10.000001s wake 0s"},
-		"what is held is said": {func(r *rig) {
-			r.with.maxLosses = 1
-			c := r.hand(msg("a", 0, keyed("k")), msg("b", 0, sized(300)))
-			f := r.ask(c, fetchRequest{want: 2, probe: true})
-			r.equal("handed out", handed(f), "")
-			for i := range f.held {
-				f.held[i].tag = names(f.held[i].tag)
-			}
-			r.equal("held", f.held, []heldMessage{{tag: "a", size: 23, key: "k"}, {tag: "b", size: 321}})
-			r.equal("then", handed(r.ask(c, fetchRequest{want: 2})), "a b")
-			c.next()
-			r.put(msg("c", 0))
-			f = r.ask(c, fetchRequest{want: 2, probe: true})
-			r.equal("of a new call", len(f.held)+len(f.tags), 0)
-		}, "pending c@0s unack a@10.000001s b@10.000001s key k=a wake 0s"},
-		"the dead have no room": {func(r *rig) {
-			r.with.maxLosses = 1
-			r.hand(msg("a", 0, sized(300), keyed("k")))
-			r.tickTo(9 * time.Second)
-			r.at(11 * time.Second)
-			c := newCaller()
-			c.next()
-			f := r.ask(c, fetchRequest{bytes: 100})
-			r.equal("dead", []any{len(f.dead), f.dead[0].envelope}, []any{1, ""})
-		}, "garbage a@11s fail a=2/0/1@11s!poison"},
-	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -275,4 +277,48 @@ func TestMiddlewareThatCallsItsQueue(t *testing.T) {
 	receive(t, "StartConsume returns", result)
 	f.send(q, "x")
 	receive(t, "it consumes", started)
+}
+
+// TestSlowGarbageHandler: what it is too slow for is dropped and counted, and settling goes on.
+func TestSlowGarbageHandler(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	entered, release := make(chan struct{}, 1), make(chan struct{})
+	var told atomic.Int64
+	q := f.queue(nil).WithConcurrent(4).WithFailureLevel(slog.LevelDebug).
+		WithHandler(func(context.Context, *Message) error { return ErrSkipRetry }).
+		WithGarbageHandler(func(context.Context, *Message, error) {
+			told.Add(1)
+			select {
+			case entered <- struct{}{}:
+			default:
+			}
+			<-release
+		})
+	done := q.StartConsume()
+	f.send(q, "first")
+	receive(t, "the garbage handler is at it", entered)
+	const n = maxNotices + 100
+	batch := make([]Outgoing, n)
+	if _, err := q.SendBatch(context.Background(), batch); err != nil {
+		t.Fatal(err)
+	}
+	dropped := func() (total int) {
+		for _, m := range regexp.MustCompile(`garbage handler is too slow.* messages=(\d+)`).FindAllStringSubmatch(f.log.String(), -1) {
+			k, err := strconv.Atoi(m[1])
+			if err != nil {
+				t.Fatal(err)
+			}
+			total += k
+		}
+		return total
+	}
+	eventually(t, "all are garbage", func() bool { return len(f.check().Garbage) == n+1 })
+	eventually(t, "the consumer knows it", func() bool { return q.current().leases.held.totals().deliveries == 0 && dropped() >= 100 })
+	q.StopConsume()
+	close(release)
+	receive(t, "the stop has waited for the rest", done)
+	if told.Load() != maxNotices+1 || dropped() != 100 {
+		t.Errorf("told of %d, %d are said to be dropped, want %d and 100", told.Load(), dropped(), maxNotices+1)
+	}
 }

@@ -283,7 +283,7 @@ func TestLinkOfClosedClient(t *testing.T) {
 	cli := redis.NewClient(&redis.Options{Addr: shared.Addr()})
 	q := f.queueOn(cli, nil)
 	f.must(cli.Close())
-	for name, err := range map[string]error{"Send": second(q.Send(ctxB, "x")), "Intercept": second(q.Intercept(ctxB, "x"))} {
+	for name, err := range map[string]error{"Send": failure(q.Send(ctxB, "x")), "Intercept": failure(q.Intercept(ctxB, "x"))} {
 		if !errors.Is(err, redis.ErrClosed) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -2,11 +2,8 @@ package delayqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"regexp"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -60,8 +57,8 @@ func TestLogOfFailures(t *testing.T) {
 	}
 }
 
-// TestVoidSettlementsAreOneLine: after a failover there may be hundreds.
-func TestVoidSettlementsAreOneLine(t *testing.T) {
+// TestLogOfVoidSettlements: after a failover there may be hundreds.
+func TestLogOfVoidSettlements(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	q := f.queue(func(string) bool { return true })
@@ -85,12 +82,15 @@ func TestVoidSettlementsAreOneLine(t *testing.T) {
 type panickyLog struct{ n *atomic.Int64 }
 
 func (h panickyLog) Enabled(context.Context, slog.Level) bool { return true }
+
 func (h panickyLog) Handle(context.Context, slog.Record) error {
 	h.n.Add(1)
 	panic("in Handle")
 }
+
 func (h panickyLog) WithAttrs([]slog.Attr) slog.Handler { panic("in WithAttrs") }
-func (h panickyLog) WithGroup(string) slog.Handler      { panic("in WithGroup") }
+
+func (h panickyLog) WithGroup(string) slog.Handler { panic("in WithGroup") }
 
 // TestLogThatPanics: a log that does ends nothing else.
 func TestLogThatPanics(t *testing.T) {
@@ -130,7 +130,8 @@ func TestLogThatPanics(t *testing.T) {
 // A limiterFunc is a client's limiter.
 type limiterFunc func() error
 
-func (f limiterFunc) Allow() error       { return f() }
+func (f limiterFunc) Allow() error { return f() }
+
 func (f limiterFunc) ReportResult(error) {}
 
 // TestClientThatPanics: what a client is made with is the user's code as well, and ends no more than the call.
@@ -149,9 +150,9 @@ func TestClientThatPanics(t *testing.T) {
 	defer cancel()
 	q := f.queueOn(cli, nil)
 	for name, err := range map[string]error{
-		"Send":         second(q.Send(ctx, "x")),
+		"Send":         failure(q.Send(ctx, "x")),
 		"SendDelayMsg": q.SendDelayMsg("x", time.Second),
-		"Intercept":    second(q.Intercept(ctx, "x")),
+		"Intercept":    failure(q.Intercept(ctx, "x")),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "panicked: in the limiter") {
 			t.Errorf("%s: %v", name, err)
@@ -159,78 +160,4 @@ func TestClientThatPanics(t *testing.T) {
 	}
 	calm.Store(true)
 	f.send(q, "x")
-}
-
-func second[T any](_ T, err error) error { return err }
-
-// TestSlowGarbageHandler: what it is too slow for is dropped and counted, and settling goes on.
-func TestSlowGarbageHandler(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	entered, release := make(chan struct{}, 1), make(chan struct{})
-	var told atomic.Int64
-	q := f.queue(nil).WithConcurrent(4).WithFailureLevel(slog.LevelDebug).
-		WithHandler(func(context.Context, *Message) error { return ErrSkipRetry }).
-		WithGarbageHandler(func(context.Context, *Message, error) {
-			told.Add(1)
-			select {
-			case entered <- struct{}{}:
-			default:
-			}
-			<-release
-		})
-	done := q.StartConsume()
-	f.send(q, "first")
-	receive(t, "the garbage handler is at it", entered)
-	const n = maxNotices + 100
-	batch := make([]Outgoing, n)
-	if _, err := q.SendBatch(context.Background(), batch); err != nil {
-		t.Fatal(err)
-	}
-	dropped := func() (total int) {
-		for _, m := range regexp.MustCompile(`garbage handler is too slow.* messages=(\d+)`).FindAllStringSubmatch(f.log.String(), -1) {
-			k, err := strconv.Atoi(m[1])
-			if err != nil {
-				t.Fatal(err)
-			}
-			total += k
-		}
-		return total
-	}
-	eventually(t, "all are garbage", func() bool { return len(f.check().Garbage) == n+1 })
-	eventually(t, "the consumer knows it", func() bool { return q.current().leases.held.totals().deliveries == 0 && dropped() >= 100 })
-	q.StopConsume()
-	close(release)
-	receive(t, "the stop has waited for the rest", done)
-	if told.Load() != maxNotices+1 || dropped() != 100 {
-		t.Errorf("told of %d, %d are said to be dropped, want %d and 100", told.Load(), dropped(), maxNotices+1)
-	}
-}
-
-// TestAgain: it is no failure, uses up no retry, and failures count anew.
-func TestAgain(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	seen := make(chan Message, 10)
-	q := f.queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *Message) error {
-		seen <- *msg
-		switch {
-		case msg.Delivery == 10:
-			return nil
-		case msg.Delivery%3 == 0:
-			return fmt.Errorf("wrapped: %w", Again(-time.Second))
-		}
-		return errBoom
-	})
-	f.send(q, "poll", WithRetryCount(2))
-	q.StartConsume()
-	for i := range 10 {
-		if msg := receive(t, "it goes on", seen); msg.Delivery != i+1 || msg.Failures != i%3 {
-			t.Errorf("delivery %d with %d failures, want %d with %d", msg.Delivery, msg.Failures, i+1, i%3)
-		}
-	}
-	eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
-	if !errors.Is(Again(0), ErrSnoozed) {
-		t.Error("a middleware cannot tell it from a failure")
-	}
 }

@@ -164,9 +164,9 @@ func TestOutageLog(t *testing.T) {
 	}
 }
 
-// TestMidRun covers a restart of Redis, dropped connections and SCRIPT FLUSH under load:
+// TestOutageUnderLoad covers a restart of Redis, dropped connections and SCRIPT FLUSH under load:
 // logged once, and consuming goes on by itself.
-func TestMidRun(t *testing.T) {
+func TestOutageUnderLoad(t *testing.T) {
 	t.Parallel()
 	const outage = 1500 * time.Millisecond // how long Redis is away
 	for name, c := range map[string]struct {

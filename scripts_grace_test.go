@@ -2,7 +2,6 @@ package delayqueue
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 )
@@ -119,65 +118,6 @@ func TestScriptGrace(t *testing.T) {
 			r.at(rigLease + time.Microsecond)
 			r.equal("agreed", r.fetch(newCaller(), 0).agreed, r.with)
 		}, ""},
-	})
-}
-
-// TestScriptManyOnTheirLastChance: a consumer that holds one of them looks at the others seldom, and one that is free
-// gets one soon.
-func TestScriptManyOnTheirLastChance(t *testing.T) {
-	t.Parallel()
-	const n = 1500
-	onBoth(t, func(r *rig) {
-		var ms []*sendMessage
-		for i := range n {
-			ms = append(ms, msg(fmt.Sprintf("m%04d", i), 0))
-		}
-		for part := range slices.Chunk(ms, maxBatch) {
-			r.hand(part...)
-			var lost []settlement
-			for _, m := range part {
-				lost = append(lost, settlement{tag: m.id, id: m.id, number: 1, kind: outcomeRetry, delay: time.Second, losses: 2})
-			}
-			r.done(lost...)
-		}
-		r.at(time.Second)
-		c, free := newCaller(), newCaller()
-		const seconds = 4
-		fetches, got := 0, 0
-		for end := r.now + seconds*1_000_000; r.now < end; fetches++ {
-			c.next()
-			f := r.ask(c, fetchRequest{want: 10, holdsLastAttempt: true})
-			if len(f.tags) > 0 {
-				r.t.Fatalf("handed out %s", handed(f))
-			}
-			now := r.since(r.now)
-			switch {
-			case f.next == 0:
-				r.at(now + time.Second)
-			case f.next <= f.now:
-				r.at(now + time.Millisecond)
-			default:
-				r.at(r.since(f.next))
-			}
-			if fetches%100 == 99 {
-				for range 10 { // half a second
-					f := r.fetch(free, 10)
-					if len(f.tags) > 0 {
-						got++
-						r.done(ack(names(f.tags[0])))
-						break
-					}
-					r.at(r.since(r.now) + 50*time.Millisecond)
-				}
-			}
-		}
-		r.t.Logf("%d fetches in %d s", fetches, seconds)
-		if perSecond := fetches / seconds; perSecond > 50 {
-			r.t.Errorf("%d fetches a second", perSecond)
-		}
-		if got < fetches/100 {
-			r.t.Errorf("a free consumer got %d of %d", got, fetches/100)
-		}
 	})
 }
 

@@ -25,8 +25,8 @@ func (f *fixture) forgetFetch(info *MessageInfo) {
 	f.must(err)
 }
 
-// TestAckAfterTheServerForgotTheFetch: what was handled is not delivered again, with a key or without; what failed is.
-func TestAckAfterTheServerForgotTheFetch(t *testing.T) {
+// TestSettleAfterTheServerForgotTheFetch: what was handled is not delivered again, with a key or without; what failed is.
+func TestSettleAfterTheServerForgotTheFetch(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		opts    []MsgOption
@@ -79,9 +79,9 @@ func TestAckAfterTheServerForgotTheFetch(t *testing.T) {
 	}
 }
 
-// TestUnreadableAnswerToASettlement: it is not asked for again for ever, for then no other settlement would get out;
+// TestSettleUnreadableReply: it is not asked for again for ever, for then no other settlement would get out;
 // and there is an error in the log.
-func TestUnreadableAnswerToASettlement(t *testing.T) {
+func TestSettleUnreadableReply(t *testing.T) {
 	t.Parallel()
 	f, wire, cli := wired(t)
 	var got tally

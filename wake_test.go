@@ -16,9 +16,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestHostRefusesBlocking: the queue says so once, and lives on the tick and on what its own
+// TestWakeUpsRefusedByTheHost: the queue says so once, and lives on the tick and on what its own
 // process sends.
-func TestHostRefusesBlocking(t *testing.T) {
+func TestWakeUpsRefusedByTheHost(t *testing.T) {
 	t.Parallel()
 	mini := miniredis.RunT(t)
 	mini.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
@@ -49,7 +49,7 @@ func TestHostRefusesBlocking(t *testing.T) {
 // unknownClient is a client of a kind that the library has never heard of.
 type unknownClient struct{ redis.UniversalClient }
 
-func TestUnknownKindOfClient(t *testing.T) {
+func TestWakeUpsOfAnUnknownClient(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	got := make(chan string, 1)
@@ -79,8 +79,8 @@ func TestWakeConnectionDrops(t *testing.T) {
 	receive(t, "the message arrives before the first tick", got)
 }
 
-// TestSaturatedConsumerLeavesTheAlarm: who has no free worker puts a marker back.
-func TestSaturatedConsumerLeavesTheAlarm(t *testing.T) {
+// TestWakeUpIsLeftBySaturatedConsumer: who has no free worker puts a marker back.
+func TestWakeUpIsLeftBySaturatedConsumer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	started, release := make(chan string, 4), make(chan struct{})
@@ -108,8 +108,8 @@ func TestSaturatedConsumerLeavesTheAlarm(t *testing.T) {
 	}
 }
 
-// TestStoppedConsumerHandsTheAlarmOn: who stops puts back the alarm that it holds.
-func TestStoppedConsumerHandsTheAlarmOn(t *testing.T) {
+// TestWakeUpIsPassedOnByStoppedConsumer: who stops puts back the alarm that it holds.
+func TestWakeUpIsPassedOnByStoppedConsumer(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	got := make(chan string, 4)
@@ -125,8 +125,8 @@ func TestStoppedConsumerHandsTheAlarmOn(t *testing.T) {
 	}
 }
 
-// TestNoHerd: an instant wakes one consumer, not all.
-func TestNoHerd(t *testing.T) {
+// TestWakeUpIsOfOneConsumer: an instant wakes one consumer, not all.
+func TestWakeUpIsOfOneConsumer(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
@@ -173,9 +173,9 @@ func infoNumber(t *testing.T, f *fixture, section, format string) (n int) {
 	return 0
 }
 
-// TestAnotherMarkerThanTheOneHeld: the message that the consumer held the alarm for is taken
+// TestWakeUpOtherThanTheOneHeld: the message that the consumer held the alarm for is taken
 // back; the marker for the next one comes to the same consumer, and is not thrown away.
-func TestAnotherMarkerThanTheOneHeld(t *testing.T) {
+func TestWakeUpOtherThanTheOneHeld(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	got := make(chan string, 2)
@@ -208,8 +208,8 @@ func (c noBlocking) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestProxyThatDropsBlockingCalls: it is said once, and what this process sends is on time.
-func TestProxyThatDropsBlockingCalls(t *testing.T) {
+// TestWakeUpsThroughProxyThatDropsBlockingCalls: it is said once, and what this process sends is on time.
+func TestWakeUpsThroughProxyThatDropsBlockingCalls(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	cli := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -257,8 +257,8 @@ func TestWakeConnectionIsSilent(t *testing.T) {
 	}
 }
 
-// TestNoRoomForTheListener: it does not hammer a server that has no room for its connection, and says why it has none.
-func TestNoRoomForTheListener(t *testing.T) {
+// TestWakeConnectionFindsNoRoom: it does not hammer a server that has no room for its connection, and says why it has none.
+func TestWakeConnectionFindsNoRoom(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	cli := redis.NewClient(&redis.Options{Addr: shared.Addr()})
