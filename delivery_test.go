@@ -36,14 +36,34 @@ func (f *fixture) score(key, tag string) (score float64) {
 	return score
 }
 
-// TestMessageOfANewerVersion is set aside for a consumer that can read it, and said to be.
+// TestMessageOfANewerVersion is set aside for a consumer that can read it, and said to be: for its version, or for a
+// field that must be understood.
 func TestMessageOfANewerVersion(t *testing.T) {
+	t.Parallel()
+	inFields := func(others map[byte]string) func(string) string {
+		return func(text string) string {
+			e, err := decodeEnvelope(text)
+			if err != nil && !errors.Is(err, errNewerVersion) {
+				t.Error(err)
+			}
+			e.payload = "newer"
+			return e.inFields(others)
+		}
+	}
+	version := func(v string) func(string) string { return func(text string) string { return v + text[1:] } }
+	t.Run("version", func(t *testing.T) { setAside(t, version("\x03"), version("\x01")) })
+	t.Run("field", func(t *testing.T) {
+		setAside(t, inFields(map[byte]string{200: "x"}), inFields(map[byte]string{100: "x"}))
+	})
+}
+
+func setAside(t *testing.T, newer, readable func(envelope string) string) {
 	t.Parallel()
 	f := newFixture(t)
 	got := make(chan string, 2)
 	q := f.queue(func(payload string) bool { got <- payload; return true })
 	info := f.send(q, "newer", WithRetryCount(0))
-	f.rewrite(q, info.ID, func(e string) string { return "\x02" + e[1:] })
+	f.rewrite(q, info.ID, newer)
 	q.StartConsume()
 	at := f.score(q.store.keys.retry, "2:"+info.ID)
 	record, err := f.cli.HGet(context.Background(), q.store.keys.fail, info.ID).Result()
@@ -64,7 +84,7 @@ func TestMessageOfANewerVersion(t *testing.T) {
 		t.Errorf("handled %q", p)
 	}
 	// The newer consumer, which reads it.
-	f.rewrite(q, info.ID, func(e string) string { return "\x01" + e[1:] })
+	f.rewrite(q, info.ID, readable)
 	if err := f.cli.ZAdd(context.Background(), q.store.keys.retry, redis.Z{Score: 1, Member: "2:" + info.ID}).Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +158,7 @@ func TestManyMessagesOfANewerVersion(t *testing.T) {
 	for i := range ids {
 		last = f.send(sender, "newer", WithKey(fmt.Sprint("key ", i))).ID
 		ids[i] = last
-		f.rewrite(q, last, func(e string) string { return "\x02" + e[1:] })
+		f.rewrite(q, last, func(e string) string { return "\x03" + e[1:] })
 	}
 	f.send(sender, "ours")
 	q.StartConsume()

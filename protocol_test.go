@@ -153,21 +153,28 @@ func TestProtocolExamples(t *testing.T) {
 		text, _, _ = strings.Cut(text, "\n```")
 		return text
 	}
-	var bytes []byte
-	for line := range strings.Lines(example("envelope")) {
-		digits, _, _ := strings.Cut(line, "  ")
-		part, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(digits), " ", ""))
-		if err != nil {
-			t.Fatal(err)
+	inHex := func(kind string) string {
+		var bytes []byte
+		for line := range strings.Lines(example(kind)) {
+			digits, _, _ := strings.Cut(line, "  ")
+			part, err := hex.DecodeString(strings.ReplaceAll(strings.TrimSpace(digits), " ", ""))
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes = append(bytes, part...)
 		}
-		bytes = append(bytes, part...)
+		return string(bytes)
 	}
+	bytes := inHex("envelope")
 	want := envelope{due: 1790000000000000, key: "order-42", retries: 3, ttl: 10 * time.Minute, headers: map[string]string{"trace": "7f3a"}, payload: "close"}
-	if e, err := decodeEnvelope(string(bytes)); err != nil || !reflect.DeepEqual(e, want) {
+	if e, err := decodeEnvelope(bytes); err != nil || !reflect.DeepEqual(e, want) {
 		t.Errorf("the envelope is %+v, %v", e, err)
 	}
-	if text := want.encode(when{us: want.due, absolute: true}); text != string(bytes) {
+	if text := want.encode(when{us: want.due, absolute: true}); text != bytes {
 		t.Errorf("the envelope is %x here, %x there", text, bytes)
+	}
+	if text, fields := want.inFields(nil), inHex("fields"); text != fields {
+		t.Errorf("in fields it is %x here, %x there", text, fields)
 	}
 	if r, err := parseFail(example("fail")); err != nil || r != (failRecord{3, 2, 0, 1790000061250000, "charge: the bank said no"}) {
 		t.Errorf("the fail record is %+v, %v", r, err)

@@ -91,11 +91,11 @@ func (m *model) send(batch []*sendMessage) any {
 			due = max(m.now, o.when.us)
 		}
 		m.pending[o.id] = due
-		tail := o.text
+		version, tail := byte(envelopeVersion), o.text
 		if o.when.absolute {
-			tail = o.text[envelopeHead:]
+			version, tail = o.text[0], o.text[envelopeHead:]
 		}
-		m.msg[o.id] = fmt.Sprintf("\x01%016d%s", due, tail)
+		m.msg[o.id] = fmt.Sprintf("%c%016d%s", version, due, tail)
 		if o.key != "" {
 			m.key[o.key] = o.id
 		}

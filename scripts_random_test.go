@@ -175,6 +175,10 @@ func (m *machine) sends(t *rapid.T) {
 			e.ttl, e.headers = time.Second, map[string]string{"h": e.payload}
 		}
 		batch[i] = &sendMessage{id: idOf(e.payload), key: e.key, when: due, text: e.encode(due)}
+		if due.absolute && rapid.Bool().Draw(t, "of version 2") {
+			e.due = due.us
+			batch[i].text = e.inFields(nil)
+		}
 	}
 	m.call(t, func(t *rapid.T, c caller) {
 		got, err := m.store.send(context.Background(), &c, sendRequest{messages: batch})

@@ -80,7 +80,7 @@ var company = []scenario{
 			t.strike(strike{}, func() {
 				id := uuid.Must(uuid.NewV7()).String()
 				due := fmt.Sprintf("%016d", time.Now().UnixMicro())
-				t.put(id, "\x02"+due+"\x00\x00what only it can read", due)
+				t.put(id, "\x02"+due+"\x00\x00\xff\x15what only it can read\x01\x00", due)
 				t.aside++
 				t.tolerated = append(t.tolerated, id)
 			})

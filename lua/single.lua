@@ -33,7 +33,7 @@ else
   due = tonumber(text)
   if due < now then
     due, text = now, string.format('%d', now)
-    envelope = '\1' .. text .. string.sub(envelope, 18)
+    envelope = string.sub(envelope, 1, 1) .. text .. string.sub(envelope, 18)
   end
 end
 local armed = tonumber(state[2])

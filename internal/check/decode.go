@@ -13,12 +13,18 @@ import (
 )
 
 const (
-	envelopeVersion = 1
-	dueDigits       = 16
-	maxKeyBytes     = 512
+	dueDigits   = 16
+	maxKeyBytes = 512
 
 	flagTTL     = 1 << 0
 	flagHeaders = 1 << 1
+
+	// Of version 2.
+	fieldPayload = 1
+	fieldHeaders = 2
+	fieldRetries = 3
+	fieldTTL     = 4
+	mustBeKnown  = 128
 )
 
 // decodeTag takes `<id>` or `<n>:<id>` apart. From a malformed tag it still
@@ -107,7 +113,7 @@ func decodeEnvelope(raw string) Envelope {
 }
 
 func (e *Envelope) decode(c cursor) error {
-	if err := e.decodeFront(&c); err != nil {
+	if err := e.decodeFront(&c, true); err != nil || e.Version == 2 {
 		return err
 	}
 	if e.Flags&flagHeaders != 0 {
@@ -119,15 +125,16 @@ func (e *Envelope) decode(c cursor) error {
 	return nil
 }
 
-// decodeFront reads what stands before headers and payload.
-func (e *Envelope) decodeFront(c *cursor) error {
+// decodeFront reads what stands before headers and payload; of version 2 all fields, or those that are there if c is not
+// the whole envelope.
+func (e *Envelope) decodeFront(c *cursor, whole bool) error {
 	version, err := c.take(1, "version")
 	if err != nil {
 		return err
 	}
 	e.Version = version[0]
-	if e.Version != envelopeVersion {
-		return fmt.Errorf("version is %d, want %d", e.Version, envelopeVersion)
+	if e.Version != 1 && e.Version != 2 {
+		return fmt.Errorf("version is %d, want 1 or 2", e.Version)
 	}
 
 	digits, err := c.take(dueDigits, "due")
@@ -152,6 +159,13 @@ func (e *Envelope) decodeFront(c *cursor) error {
 		return err
 	}
 
+	if e.Version == 2 {
+		return e.decodeFields(c, whole)
+	}
+	return e.decodeFlagged(c)
+}
+
+func (e *Envelope) decodeFlagged(c *cursor) error {
 	flags, err := c.take(1, "flags")
 	if err != nil {
 		return err
@@ -172,6 +186,56 @@ func (e *Envelope) decodeFront(c *cursor) error {
 		}
 	}
 	return nil
+}
+
+// decodeFields reads what version 2 has behind the key: fields of a type byte, a length and as many bytes, in falling
+// order of their types, the payload last.
+func (e *Envelope) decodeFields(c *cursor, whole bool) error {
+	for last := 256; last != fieldPayload; {
+		kind, value, err := c.field()
+		if err != nil {
+			if whole {
+				return err
+			}
+			return nil
+		}
+		if kind >= last || kind == 0 {
+			return fmt.Errorf("field %d stands behind field %d", kind, last)
+		}
+		last = kind
+		if err := e.decodeField(kind, &value); err != nil {
+			return err
+		}
+		if value != "" {
+			return fmt.Errorf("field %d has %d bytes too many", kind, len(value))
+		}
+	}
+	if *c != "" {
+		return fmt.Errorf("%d bytes stand behind its payload", len(*c))
+	}
+	return nil
+}
+
+func (e *Envelope) decodeField(kind int, value *cursor) (err error) {
+	switch {
+	case kind == fieldTTL:
+		if e.TTL, err = value.number("TTL"); err == nil && e.TTL == 0 {
+			err = errors.New("TTL is 0 though it has a field")
+		}
+	case kind == fieldRetries:
+		if e.Retries, err = value.number("retry count"); err == nil && e.Retries == 0 {
+			err = errors.New("retry count is 0 though it has a field")
+		}
+	case kind == fieldHeaders:
+		err = e.decodeHeaders(value)
+	case kind == fieldPayload:
+		e.Payload, *value = string(*value), ""
+	case kind >= mustBeKnown:
+		err = fmt.Errorf("field %d is not known, and must be", kind)
+	default:
+		*value = ""
+	}
+	return err
 }
 
 func (e *Envelope) decodeHeaders(c *cursor) error {
@@ -209,6 +273,16 @@ func (c *cursor) take(n int, what string) (string, error) {
 	taken := string((*c)[:n])
 	*c = (*c)[n:]
 	return taken, nil
+}
+
+// field reads a type byte, a length and as many bytes.
+func (c *cursor) field() (kind int, value cursor, err error) {
+	b, err := c.take(1, "type of a field")
+	if err != nil {
+		return 0, "", err
+	}
+	text, err := c.text("field")
+	return int(b[0]), cursor(text), err
 }
 
 // number reads a uvarint in its shortest form.

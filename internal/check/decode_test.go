@@ -3,6 +3,7 @@ package check
 import (
 	"maps"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 )
@@ -27,8 +28,8 @@ func TestDecodeEnvelope(t *testing.T) {
 	}
 
 	for _, c := range []struct{ name, raw, want string }{
-		{"version 0", "\x00" + good[1:], "version is 0, want 1"},
-		{"version 2", "\x02" + good[1:], "version is 2, want 1"},
+		{"version 0", "\x00" + good[1:], "version is 0, want 1 or 2"},
+		{"version 3", "\x03" + good[1:], "version is 3, want 1 or 2"},
 		{"due 0", encode(0, "", 0, 0), `due is "0000000000000000", want 16 digits in (0, 2^53)`},
 		{"due too large", encode(1<<53, "", 0, 0), `due is "9007199254740992", want 16 digits in (0, 2^53)`},
 		{"due padded with blanks", "\x01  10000000000000\x00\x00\x00\x00", `due is "  10000000000000", want 16 digits in (0, 2^53)`},
@@ -48,6 +49,43 @@ func TestDecodeEnvelope(t *testing.T) {
 				t.Errorf("problem %q, want %q", got, c.want)
 			}
 		})
+	}
+}
+
+func TestDecodeEnvelopeFields(t *testing.T) {
+	const head = "\x021700000000000000\x00\x01k"
+	good := head + "\x7f\x05other" + "\x04\x01\x05" + "\x03\x02\xac\x02" + "\x02\x05\x01\x01a\x01b" + "\x01\x04load"
+	want := Envelope{Version: 2, Due: 1_700_000_000_000_000, Key: "k", Retries: 300, TTL: 5, Payload: "load", Size: len(good), Headers: map[string]string{"a": "b"}}
+	if e := decodeEnvelope(good); !reflect.DeepEqual(e, want) {
+		t.Errorf("decoded %+v", e)
+	}
+	for n := range len(good) {
+		if e := decodeEnvelope(good[:n]); !strings.HasPrefix(e.Problem, "ends within its ") {
+			t.Errorf("cut at %d: problem %q", n, e.Problem)
+		}
+		if e := decodeHead(good[:n], len(good)); n > len(head) && (e.Problem != "" || e.Key != "k" || e.Size != len(good)) {
+			t.Errorf("the first %d bytes: %+v", n, e)
+		}
+	}
+	if e := decodeHead(head+"\x80\x00\x01", 1000); e.Problem != "field 128 is not known, and must be" {
+		t.Errorf("a head with a field that must be known: %+v", e)
+	}
+	for _, c := range []struct{ name, raw, want string }{
+		{"nothing", "", "ends within its type of a field: 0 bytes, want 1"},
+		{"no payload", "\x04\x01\x05", "ends within its type of a field: 0 bytes, want 1"},
+		{"more behind the payload", "\x01\x00x", "1 bytes stand behind its payload"},
+		{"rising types", "\x03\x01\x05\x04\x01\x05\x01\x00", "field 4 stands behind field 3"},
+		{"a type twice", "\x05\x00\x05\x00\x01\x00", "field 5 stands behind field 5"},
+		{"type 0", "\x05\x00\x00\x00", "field 0 stands behind field 5"},
+		{"retries 0", "\x03\x01\x00\x01\x00", "retry count is 0 though it has a field"},
+		{"TTL 0", "\x04\x01\x00\x01\x00", "TTL is 0 though it has a field"},
+		{"TTL and more", "\x04\x02\x05\x05\x01\x00", "field 4 has 1 bytes too many"},
+		{"a field that must be known", "\xff\x00\x01\x00", "field 255 is not known, and must be"},
+		{"a length that is too long", "\x01\x80\x00", "length of a field is not in its shortest form"},
+	} {
+		if got := decodeEnvelope(head + c.raw).Problem; got != c.want {
+			t.Errorf("%s: problem %q, want %q", c.name, got, c.want)
+		}
 	}
 }
 

@@ -222,16 +222,15 @@ func compareTags(a, b string) int {
 
 // decodeHead reads the head of an envelope of so many bytes: all but headers and payload.
 func decodeHead(head string, size int) Envelope {
-	if len(head) == size {
-		e := decodeEnvelope(head)
-		e.Headers, e.Payload = nil, ""
-		return e
+	e := decodeEnvelope(head)
+	if len(head) != size {
+		c := cursor(head)
+		e = Envelope{Size: size}
+		if err := e.decodeFront(&c, false); err != nil {
+			e.Problem = err.Error()
+		}
 	}
-	e := Envelope{Size: size}
-	c := cursor(head)
-	if err := e.decodeFront(&c); err != nil {
-		e.Problem = err.Error()
-	}
+	e.Headers, e.Payload = nil, ""
 	return e
 }
 
