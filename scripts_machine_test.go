@@ -119,9 +119,9 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 // same compares an answer, and all that Redis holds.
 func (m *machine) same(t *rapid.T, what string, got any, err error, want any) {
 	t.Helper()
-	if want == errStale {
-		if err == nil || !strings.HasPrefix(err.Error(), "DQSTALE") {
-			t.Errorf("%s, late: %v, want DQSTALE", what, err)
+	if refusal, ok := want.(error); ok {
+		if err == nil || !errors.Is(err, refusal) && !strings.HasPrefix(err.Error(), refusal.Error()) {
+			t.Errorf("%s: %v, want %v", what, err, refusal)
 		}
 	} else if err != nil {
 		t.Fatalf("%s: %v", what, err)

@@ -54,6 +54,9 @@ func (m *model) found(id, only string) (tag, place string, score int64) {
 
 // steer moves or deletes what waits.
 func (m *model) steer(do steerRequest) any {
+	if m.newer && do.only != "" {
+		return ErrUnknownLayout
+	}
 	out := make([]steered, len(do.marks))
 	var first, nth int64
 	for i, listed := range do.marks {

@@ -18,6 +18,7 @@ type model struct {
 	now   int64 // unix us
 	with  fetchSettings
 	calls map[string]answered // by caller
+	newer bool                // the layout is one that this version does not know
 
 	graces []grace // as of the last fetch
 	claims [4]claim
@@ -71,6 +72,9 @@ func (m *model) once(c caller, carryOut func() any) any {
 		return last.answer
 	}
 	answer := carryOut()
+	if _, refused := answer.(error); refused { // and forgotten
+		return answer
+	}
 	m.calls[c.id] = answered{c.n, answer, m.now}
 	return answer
 }

@@ -52,9 +52,11 @@ func (m *machine) sequence(t *rapid.T) {
 		m.who[i] = caller{id: "caller" + strconv.Itoa(i)}
 	}
 	t.Repeat(map[string]func(*rapid.T){
-		"again": m.again, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "intercept": m.intercepts,
+		"again": m.again, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "intercept": m.intercepts, "layout": m.layouts,
 		"marker": m.marker, "pass": m.pass, "pause": m.pauses, "send": m.sends, "settle": m.settles, "steer": m.steers, "ticks": m.ticks,
 	})
+	m.newer = true
+	m.layouts(t) // as this version knows it
 	s, err := check.Read(context.Background(), m.UniversalClient, "dq", m.store.queue)
 	if err != nil {
 		t.Fatal(err)
@@ -341,6 +343,18 @@ func (m *machine) intercepts(t *rapid.T) {
 		got, err := m.store.intercept(context.Background(), &c, interceptRequest{by, what, running})
 		m.same(t, "intercept", got, err, m.once(c, func() any { return m.intercept(by, what, running) }))
 	})
+}
+
+// layouts lets a newer version take over the queue, or give it back.
+func (m *machine) layouts(t *rapid.T) {
+	m.newer = !m.newer
+	err := m.UniversalClient.HDel(context.Background(), m.store.keys.state, "layout").Err()
+	if m.newer {
+		err = m.HSet(context.Background(), m.store.keys.state, "layout", "2").Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // pauses for some seconds, for ever, or not at all.
