@@ -61,8 +61,9 @@ func (sc *script) command(name, body string, keys *keys, args []any) []any {
 }
 
 // eval makes one attempt at a script call, whose reply newCmd's commands understand.
-func eval[C redis.Cmder](ctx context.Context, s *store, sc *script, args []any, newCmd func(context.Context, ...any) C) (cmd C, err error) {
-	err = s.attempt(ctx, s.levelOf(sc), args, 0, func(ctx context.Context, cli redis.UniversalClient) error {
+func eval[C redis.Cmder](ctx context.Context, s *store, sc *script, args []any, newCmd func(context.Context, ...any) C) (C, error) {
+	var cmd, none C
+	err := s.attempt(ctx, s.levelOf(sc), args, 0, func(ctx context.Context, cli redis.UniversalClient) error {
 		cmd = newCmd(ctx, sc.command("evalsha", sc.sha, s.keys, args)...)
 		err := s.process(ctx, cli, cmd)
 		if says(err, "NOSCRIPT") {
@@ -71,7 +72,10 @@ func eval[C redis.Cmder](ctx context.Context, s *store, sc *script, args []any, 
 		}
 		return err
 	})
-	return cmd, err
+	if err != nil {
+		return none, err // an attempt that is not waited for any longer may still set cmd
+	}
+	return cmd, nil
 }
 
 func (s *store) process(ctx context.Context, cli redis.UniversalClient, cmd redis.Cmder) error {
