@@ -188,7 +188,7 @@ func (s *store) callOver(ctx context.Context, l *link, call callFunc) error {
 			return err
 		}
 		s.reloadNodes(ctx, err)
-		s.nodeAddr.Store(&target)
+		s.nodeAddr.Store(&nodeAddr{target, time.Now()})
 	}
 }
 
@@ -198,21 +198,29 @@ func redirection(addr string, ok bool) (string, bool) {
 	return addr, ok && err == nil && host != ""
 }
 
+// A nodeAddr is the address of a Cluster's node. It is asked for again after linkAgeSentinel, for the client may ask
+// sentinels.
+type nodeAddr struct {
+	addr string
+	at   time.Time // when it was found
+}
+
 // findNode returns the address of the server that holds the queue, "" if there is only one server.
 func (s *store) findNode(ctx context.Context, l *link) (string, error) {
 	if _, ok := s.cli.(*redis.ClusterClient); !ok {
 		return "", nil
 	}
-	if addr := s.nodeAddr.Load(); addr != nil {
-		return *addr, nil
+	if known := s.nodeAddr.Load(); known != nil && time.Since(known.at) < linkAgeSentinel {
+		return known.addr, nil
 	}
 	found := make(chan string, 1)
 	err := await(ctx, func() error { // it asks a server if it knows none yet
 		node, err := s.node(ctx)
 		if err == nil {
 			l.learnOptions(node)
-			s.nodeAddr.Store(&node.Options().Addr)
-			found <- node.Options().Addr
+			addr := node.Options().Addr
+			s.nodeAddr.Store(&nodeAddr{addr, time.Now()})
+			found <- addr
 		}
 		return err
 	})

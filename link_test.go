@@ -289,3 +289,26 @@ func TestLinkOfClosedClient(t *testing.T) {
 		}
 	}
 }
+
+// TestLinkFollowsClusterClient: what a Cluster's client learns of a failover holds for the queue, though the old primary
+// goes on answering.
+func TestLinkFollowsClusterClient(t *testing.T) {
+	t.Parallel()
+	var holds atomic.Pointer[string]
+	moveTo := func(s *redistest.Server) { addr := s.Addr(); holds.Store(&addr) }
+	before, after := redistest.Start(t), redistest.Start(t)
+	moveTo(before)
+	cli := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: *holds.Load()}}}}, nil
+	}})
+	t.Cleanup(func() { _ = cli.Close() })
+	f := fixtureOn(t, after.Client(t))
+	p := NewPublisher(f.name, cli)
+	f.must(p.SendDelayMsg("before", time.Hour))
+	moveTo(after)
+	cli.ReloadState(ctxB)
+	eventually(t, "sends go to the new primary", func() bool {
+		f.must(p.SendDelayMsg("after", time.Hour))
+		return len(f.check().Messages) > 0
+	})
+}

@@ -24,7 +24,7 @@ type store struct {
 	attemptTimeout time.Duration // of an attempt, before it is doubled and without the time for its bytes
 	shared         sharedTimeout // of attempts that have little more than attemptTimeout
 
-	nodeAddr     atomic.Pointer[string] // of the Cluster's node that holds the queue; nil: not known
+	nodeAddr     atomic.Pointer[nodeAddr] // of the Cluster's node that holds the queue; nil: not known
 	timeoutLevel struct{ send, fetch, settle, extend, other timeoutLevel }
 }
 
