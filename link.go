@@ -281,7 +281,9 @@ func (l *link) ownerClosed() bool {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	return errors.Is(cli.WithTimeout(time.Second).Ping(ctx).Err(), redis.ErrClosed)
+	probe := cli.WithTimeout(time.Second)
+	probe.Options().Limiter = nil // it would count a failure
+	return errors.Is(probe.Ping(ctx).Err(), redis.ErrClosed)
 }
 
 // dialError is the error of the last dial; nil if that succeeded.

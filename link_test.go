@@ -312,3 +312,26 @@ func TestLinkFollowsClusterClient(t *testing.T) {
 		return len(f.check().Messages) > 0
 	})
 }
+
+// TestLinkTellsLimiterNothingOfItsOwn: the user's limiter hears of no failure when a connection is made.
+func TestLinkTellsLimiterNothingOfItsOwn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	limiter := new(countingLimiter)
+	cli := redis.NewClient(&redis.Options{Addr: shared.Addr(), Limiter: limiter})
+	t.Cleanup(func() { _ = cli.Close() })
+	f.send(f.queueOn(cli, nil), "x", inAnHour)
+	if n := limiter.ended.Load(); n != 0 {
+		t.Errorf("the limiter was told of %d calls whose context had ended", n)
+	}
+}
+
+type countingLimiter struct{ ended atomic.Int64 }
+
+func (*countingLimiter) Allow() error { return nil }
+
+func (l *countingLimiter) ReportResult(err error) {
+	if errors.Is(err, context.Canceled) {
+		l.ended.Add(1)
+	}
+}
