@@ -122,7 +122,7 @@ func (b *batcher) send(ctx context.Context, call *sendCall) {
 		return
 	}
 	b.inFlight++
-	if outlastsAttempt(ctx) && call.bytes <= inlineBytes {
+	if b.outlastsAttempt(ctx) && call.bytes <= inlineBytes {
 		batch := b.takeBatch()
 		b.mu.Unlock()
 		b.flushInline(batch)
@@ -133,8 +133,11 @@ func (b *batcher) send(ctx context.Context, call *sendCall) {
 	b.wait(call, items)
 }
 
-// outlastsAttempt says whether this context lasts as long as an attempt, whatever happens.
-func outlastsAttempt(ctx context.Context) bool { return ctx.Done() == nil || isShared(ctx) }
+// outlastsAttempt says whether this context, which has just begun, lasts as long as an attempt, whatever happens.
+func (b *batcher) outlastsAttempt(ctx context.Context) bool {
+	attempt := b.store.limit(b.store.timeoutLevel.send.n.Load(), sendBytes) + b.replicaTimeout
+	return ctx.Done() == nil || isShared(ctx) && attempt < noContextTimeout
+}
 
 func refuse(items []*batchItem, err error) {
 	for _, m := range items {
