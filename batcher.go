@@ -176,7 +176,7 @@ func (b *batcher) withdraw(call *sendCall, items []*batchItem) {
 		call.items = nil
 		b.waitingBytes -= call.bytes
 		b.withdrawn++
-		if b.withdrawn > 1000 && b.withdrawn > len(b.waiting)/2 {
+		if b.withdrawn > len(b.waiting)/2 { // their messages would be kept in memory
 			b.waiting = slices.DeleteFunc(b.waiting, func(c *sendCall) bool { return len(c.items) == 0 })
 			b.withdrawn = 0
 		}
@@ -233,6 +233,7 @@ func (b *batcher) endFlush() bool {
 	if len(b.waiting) > b.withdrawn {
 		return false
 	}
+	clear(b.waiting)
 	b.waiting, b.withdrawn = b.waiting[:0], 0
 	b.inFlight--
 	return true
