@@ -34,7 +34,8 @@ type DelayQueue struct {
 
 // NewQueue makes a queue on the Redis that cli talks to: a *redis.Client (Sentinel's
 // too) or a *redis.ClusterClient. Queues of one name and prefix, in any number
-// of processes, are one queue. The client stays the caller's to close, after the queue
+// of processes, are one queue. The queue makes connections of its own, with the client's options; hooks that were added
+// to the client do not see them. The client stays the caller's to close, after the queue
 // has stopped. callback may be nil if the queue only sends, or if WithHandler follows.
 //
 // It panics if the name is empty, holds { or }, or ends in a slash and digits (kept for the parts of a queue over
