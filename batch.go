@@ -160,7 +160,9 @@ func (b *batcher) batchOfOne(m *batchItem) *batch {
 // noteFailure notes that an attempt failed, and whether it may have been carried out.
 func (b *batcher) noteFailure(batch *batch, begun time.Time, err error, maybeStored bool) {
 	b.mu.Lock()
-	batch.maybeStored = batch.maybeStored || maybeStored
+	if batch.maybeStored = batch.maybeStored || maybeStored; !batch.maybeStored {
+		batch.permit = new(writePermit) // for withdraw: that of the attempt was used, though it was refused
+	}
 	b.lastErr = err
 	current := b.outage
 	if current == nil && transient(err) {

@@ -97,6 +97,12 @@ func TestStored(t *testing.T) {
 			_, err := scripted(f, answer("OOM command not allowed")).Send(ctxB, "x", inAnHour)
 			return err
 		}, StoredNo, 0, nil},
+		"refused until the context ends": {func(f *fixture) error {
+			server := redistest.Start(f.t, "--min-replicas-to-write", "1")
+			q := f.queueOn(server.Client(f.t), nil)
+			_, err := q.Send(q.batcher.untilFailure(), "x", inAnHour)
+			return err
+		}, StoredNo, 0, context.DeadlineExceeded},
 		"the reply is lost, and no other comes": {func(f *fixture) error {
 			hang := func(func() error) error { return io.EOF }
 			q := scripted(f, lost, hang, hang, hang, hang, hang, hang, hang, hang)
