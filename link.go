@@ -321,13 +321,23 @@ type asking struct{ *redis.Client }
 
 func (c asking) Process(ctx context.Context, cmd redis.Cmder) error {
 	pipe := c.Pipeline()
-	for _, each := range []redis.Cmder{redis.NewStatusCmd(ctx, "asking"), cmd} {
-		if err := pipe.Process(ctx, each); err != nil {
-			return err
-		}
+	if err := pipe.Process(ctx, cmd); err != nil {
+		return err
 	}
 	if _, err := pipe.Exec(ctx); cmd.Err() == nil {
 		return err
 	}
 	return cmd.Err()
+}
+
+func (c asking) Pipeline() redis.Pipeliner { return askingPipeline{c.Client.Pipeline()} }
+
+// askingPipeline has an ASKING before each of its commands, for which alone that holds.
+type askingPipeline struct{ redis.Pipeliner }
+
+func (p askingPipeline) Process(ctx context.Context, cmd redis.Cmder) error {
+	if err := p.Pipeliner.Process(ctx, redis.NewStatusCmd(ctx, "asking")); err != nil {
+		return err
+	}
+	return p.Pipeliner.Process(ctx, cmd)
 }

@@ -335,3 +335,57 @@ func (l *countingLimiter) ReportResult(err error) {
 		l.ended.Add(1)
 	}
 }
+
+// TestLinkAsksNodeOfMovingSlot: sends go on while the slot of a queue is on its way to another node, where its keys are
+// already, also those that replicas confirm.
+func TestLinkAsksNodeOfMovingSlot(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, 0)
+	cli := c.Client(t)
+	f := newFixture(t) // a queue that is moved cannot be checked
+	p := NewPublisher("moving", cli)
+	f.must(failure(p.Send(ctxB, "before", WithKey("k"), inAnHour))) // all keys that a send takes are there, else it is told TRYAGAIN
+	from, err := cli.MasterForKey(ctxB, p.store.keys.wake)
+	f.must(err)
+	moveKeys(f, from, otherPrimary(f, cli, from), p.store.keys)
+	p.batcher.replicaTimeout = 10 * time.Millisecond
+	for replicas, want := range []error{nil, ErrNotReplicated} { // there is no replica
+		p.batcher.replicas = replicas
+		if _, err := p.Send(within(t, patience), "while", inAnHour); !errors.Is(err, want) {
+			t.Errorf("%d replicas: %v", replicas, err)
+		}
+	}
+}
+
+// otherPrimary is a client of another primary than this one.
+func otherPrimary(f *fixture, cli *redis.ClusterClient, than *redis.Client) (other *redis.Client) {
+	f.t.Helper()
+	var mu sync.Mutex
+	f.must(cli.ForEachMaster(ctxB, func(_ context.Context, node *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if node.Options().Addr != than.Options().Addr {
+			other = node
+		}
+		return nil
+	}))
+	return other
+}
+
+// moveKeys begins to move a queue's slot to another node, and moves its keys.
+func moveKeys(f *fixture, from, to *redis.Client, k *keys) {
+	f.t.Helper()
+	slot, err := from.ClusterKeySlot(ctxB, k.wake).Result()
+	f.must(err)
+	name := func(node *redis.Client) string {
+		id, err := node.Do(ctxB, "cluster", "myid").Text()
+		f.must(err)
+		return id
+	}
+	f.must(to.Do(ctxB, "cluster", "setslot", slot, "importing", name(from)).Err())
+	f.must(from.Do(ctxB, "cluster", "setslot", slot, "migrating", name(to)).Err())
+	host, port, err := net.SplitHostPort(to.Options().Addr)
+	f.must(err)
+	args := []any{"migrate", host, port, "", 0, 5000, "keys"}
+	f.must(from.Do(ctxB, append(args, k.all...)...).Err())
+}
