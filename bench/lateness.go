@@ -152,7 +152,6 @@ func paced(perSecond int, over time.Duration) func(t *trial) error {
 func herd(consumers, perSecond int, over time.Duration) func(t *trial) error {
 	return func(t *trial) error {
 		n := int(float64(perSecond) * over.Seconds())
-		t.net.watch = true
 		stop, seen, err := t.startLate(consumers, n, over)
 		if err != nil {
 			return err
