@@ -11,9 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file makes one attempt at a call: it bounds the time and finds a connection. The bound is the library's own,
-// whatever the timeouts of the user's client are, for nothing else notices a connection that is dead. The next attempt
-// takes another connection.
+// This file makes one attempt at a call: it bounds the time and finds a connection. The bound is the library's own: a
+// second, or the ReadTimeout of the user's client if that is shorter. Nothing else notices a connection that is dead.
+// The next attempt takes another connection.
 
 const (
 	// attemptTimeout bounds an attempt, besides the time for its bytes. The client's ReadTimeout bounds it if that
@@ -126,6 +126,7 @@ func (s *store) attempt(ctx context.Context, t *timeoutLevel, args []any, extra 
 	if timedOut(err) {
 		t.raise(level)
 		carriedOut := errors.Is(err, errCarriedOut)
+		// go-redis returns the bare error only where it waited for a connection; a read that timed out is a net.Error.
 		err = &timeoutError{limit: limit.Round(time.Millisecond), noConnection: err == context.DeadlineExceeded, link: l}
 		if carriedOut {
 			err = fmt.Errorf("%w: %w", errCarriedOut, err)
@@ -146,8 +147,9 @@ func (s *store) bound(ctx context.Context, limit time.Duration) (context.Context
 }
 
 // dispatch makes a call over the link, or by a client that has none. bound ends with the attempt; ctx is the caller's
-// own. A call over the link takes no longer than bound, but does not notice the end of ctx. So another goroutine makes
-// it, unless ctx cannot end, or the store is a consumer's and bound is still short.
+// own. go-redis makes bound's deadline that of the connection, so a call over the link ends in time by itself, but it
+// does not notice that ctx is canceled. So another goroutine makes it, unless ctx cannot end, or the store is a
+// consumer's and bound is still short.
 func (s *store) dispatch(ctx, bound context.Context, l *link, level int32, call callFunc) (err error) {
 	defer contain(&err)
 	if l == nil {
@@ -198,8 +200,8 @@ func redirection(addr string, ok bool) (string, bool) {
 	return addr, ok && err == nil && host != ""
 }
 
-// A nodeAddr is the address of a Cluster's node. It is asked for again after linkAgeSentinel, for the client may ask
-// sentinels.
+// A nodeAddr is the address of a Cluster's node. It is asked for again after linkAgeSentinel, for the client may be a
+// NewFailoverClusterClient, whose sentinels replace the primary.
 type nodeAddr struct {
 	addr string
 	at   time.Time // when it was found

@@ -11,8 +11,8 @@ import (
 
 // This file attempts to send a batch until there is an answer, and knows of each message whether it may be stored.
 
-// A batch is the messages of one script call. One goroutine sends it: that alone writes the fields of the batch, but
-// for awaited, and holds batcher.mu for it. Whoever withdraws a call reads them, and writes awaited, under batcher.mu.
+// A batch is the messages of one script call. One goroutine sends it. It alone writes the fields but awaited, under
+// batcher.mu, and may read them without. Whoever withdraws a call reads them and writes awaited, under batcher.mu.
 type batch struct {
 	items       []*batchItem
 	bytes       int            // of items, when the batch was made up
@@ -45,8 +45,8 @@ func (b *batch) add(call *sendCall) (n int) {
 	return n
 }
 
-// withdraw notes that the call of one message is withdrawn, with batcher.mu held, and says whether that message is
-// stored.
+// withdraw notes that the call of one message is withdrawn, with batcher.mu held, and says what is known of that
+// message: that it is not stored, or nothing.
 func (b *batch) withdraw() Stored {
 	stored := StoredNo
 	if b.maybeStored || b.permit != nil && !b.permit.revoke() {
@@ -87,7 +87,8 @@ func (b *batcher) waitToRetry(batch *batch, d time.Duration) {
 	b.mu.Unlock()
 }
 
-// attempt makes one attempt at a batch and says whether it was the last.
+// attempt makes one attempt at a batch and says whether the batch is done. One that is refused for good is sent message
+// by message before it returns.
 func (b *batcher) attempt(c *caller, batch *batch) (done bool) {
 	if !b.prepare(c, batch) {
 		return true // all calls are withdrawn, with the errors of their contexts
@@ -161,7 +162,8 @@ func (b *batcher) batchOfOne(m *batchItem) *batch {
 func (b *batcher) noteFailure(batch *batch, begun time.Time, err error, maybeStored bool) {
 	b.mu.Lock()
 	if batch.maybeStored = batch.maybeStored || maybeStored; !batch.maybeStored {
-		batch.permit = new(writePermit) // for withdraw: that of the attempt was used, though it was refused
+		// The attempt used its permit and was refused; an unused one tells withdraw that nothing is stored.
+		batch.permit = new(writePermit)
 	}
 	b.lastErr = err
 	current := b.outage

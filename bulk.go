@@ -44,8 +44,8 @@ const (
 	PassedNew   Reason = "new"       // it came into its state after the call had begun
 	PassedKey   Reason = "key taken" // another live message has its key
 
-	// Whether the step that it was in was done, whose reply was lost, is forgotten after an hour: BulkRescheduleBy
-	// passes over what may have been shifted. The other calls look again.
+	// The reply to the step that it was in was lost, and Redis has forgotten after an hour whether that step was
+	// done: BulkRescheduleBy passes over what may have been shifted. The other calls look again.
 	PassedUnknown Reason = "unknown"
 )
 
@@ -247,9 +247,10 @@ func (m *Monitor) steerAs(ctx context.Context, o *operation, do steerRequest) (d
 
 // resume finds out whether the call that was cut off was carried out; if not, it never will be.
 func (m *Monitor) resume(ctx context.Context, o *operation, p place) error {
-	once := o.What == steerBy && !o.Dry // what is behind a Next that was continued has been moved, and would be again
+	// A Next that was continued before must not be continued again: it would shift the same messages twice.
+	once := o.What == steerBy && !o.Dry
 	if once && o.Doubt == nil {
-		o.N++ // a call that does nothing: who continued this Next before made it too, and others after it
+		o.N++ // an empty call, refused as stale if somebody has continued this Next already
 	}
 	if once || o.Doubt != nil {
 		done, err := m.steerAs(ctx, o, steerRequest{what: o.What})

@@ -17,7 +17,7 @@ type CallbackFunc = func(payload string) bool
 // A Handler handles a message. Its context ends when the delivery is lost or canceled (Cancel),
 // at the limit of WithMaxConsumeDuration, or when the context of Shutdown ends; context.Cause
 // says which. It returns nil to acknowledge the message, or an error: any of its own
-// (a failure), ErrSkipRetry, RetryAfter or Snooze.
+// (a failure), ErrSkipRetry, RetryAfter, Snooze or Again.
 type Handler = func(ctx context.Context, msg *Message) error
 
 // A DelayQueue sends messages and hands each to its callback when its time has come. All methods are safe for
@@ -35,8 +35,8 @@ type DelayQueue struct {
 // NewQueue makes a queue on the Redis that cli talks to: a *redis.Client (Sentinel's
 // too) or a *redis.ClusterClient. Queues of one name and prefix, in any number
 // of processes, are one queue. The queue makes connections of its own, with the client's options; hooks that were added
-// to the client do not see them. The client stays the caller's to close, after the queue
-// has stopped. callback may be nil if the queue only sends, or if WithHandler follows.
+// to the client do not see them. Events go over the client itself. The client stays the caller's to close, after the
+// queue has stopped. callback may be nil if the queue only sends, or if WithHandler follows.
 //
 // It panics if the name is empty, holds { or }, or ends in a slash and digits (kept for the parts of a queue over
 // several slots); if cli is nil, or if it is a *redis.Ring: while one of its servers is away a ring sends the

@@ -22,7 +22,7 @@ type delivery struct {
 	ttl         time.Duration
 	msg         Message
 	broken      error // why it cannot be handled
-	lastAttempt bool  // it is poison if it is lost
+	lastAttempt bool  // its last chance: it was lost before, and is poison if it is lost once more
 	bytes       int   // of its envelope
 	fetched     time.Time
 
@@ -124,7 +124,7 @@ func unfit(d *delivery, now serverTime) (o outcome, ok bool) {
 	o = outcome{d: d, kind: outcomeGarbage, failures: d.failures, losses: d.losses}
 	switch late := now.sub(serverTime(d.msg.Due.UnixMicro())); {
 	case errors.Is(d.broken, errNewerVersion) && d.number < newerDeliveries:
-		wait := 5 * time.Second * time.Duration(1+min(d.number/12, 11)) // a minute each, after ten
+		wait := 5 * time.Second * time.Duration(1+min(d.number/12, 11)) // 5 to 10 s; from the 132nd on 1 to 2 minutes
 		o.kind, o.delay, o.text = outcomeRetry, wait+rand.N(wait), d.broken.Error()
 		return o, true
 	case d.broken != nil:

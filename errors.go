@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What a handler may return besides nil and an error of its own.
+// What a handler may return besides nil and an error of its own. See also RetryAfter, Snooze and Again.
 var (
 	// ErrSkipRetry, returned or wrapped by a handler, sends the message straight
 	// to garbage, however many retries it has left.

@@ -20,7 +20,7 @@ const (
 // fit go back to the queue. A message that does not come through alone counts as lost.
 type replyBudget struct {
 	bytes     int  // for the next attempt; 0: only list what the call holds, which shows whether anything comes through
-	lost      int  // replies that did not come through
+	lost      int  // how far bytes is down: 0 nothing lost; 1 one reply was cut; 2 a small reply; more: only a list
 	listed    bool // a list has come through
 	lostAlone int  // replies of one message that did not come through after that
 }

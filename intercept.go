@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// A canceller takes messages back. It is safe for concurrent use.
+// A canceller takes back and reschedules messages that were sent. It is safe for concurrent use.
 type canceller struct {
 	store   *store
 	calls   limitedCalls

@@ -17,7 +17,7 @@ func (m *Monitor) WithOperator(name string) *Monitor {
 	return m
 }
 
-// reportTime is how long a Monitor tries to publish what it did. A failure is not reported, for nobody may listen.
+// reportTime is how long a Monitor tries to publish what it did. A failure is not reported: perhaps nobody listens.
 const reportTime = time.Second
 
 func (m *Monitor) publish(e Event) {

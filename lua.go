@@ -11,7 +11,8 @@ import (
 )
 
 // This file puts the scripts together of the files in lua/. A line "-- include arm" stands for the part arm.lua, and
-// KEYS.pending for the key of that name. Each script's own text says what it does, takes, returns (a flat list), costs and keeps.
+// KEYS.pending for the key of that name. Each script's own text says what it does, takes, returns (a flat list),
+// costs and keeps.
 
 //go:embed lua/*.lua
 var luaFiles embed.FS
@@ -70,8 +71,8 @@ func luaText(file string) string {
 
 var keyName = regexp.MustCompile(`KEYS\.\w+`)
 
-// newScript numbers the keys that a text names, in the order of structures, and writes KEYS[i] for each name: some hosts look for
-// that. It panics if no structure has such a name.
+// newScript numbers the keys that a text names, in the order of structures, and writes KEYS[i] for each name: some hosts
+// look for that. It panics if no structure has such a name.
 func newScript(text string) *script {
 	sc := &script{}
 	named, numbers := keyName.FindAllString(text, -1), map[string]string{}

@@ -35,7 +35,7 @@ func (w when) due(now int64) int64 {
 const (
 	minDelay   = time.Microsecond // what instants are counted in
 	maxDelay   = 150 * 365 * 24 * time.Hour
-	minSetting = time.Millisecond // of durations that are written down once, so that a tenth of that is no wish
+	minSetting = time.Millisecond // the least that a setting may be: what is shorter is a number without its unit
 	maxKey     = 512
 )
 

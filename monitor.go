@@ -54,7 +54,7 @@ func (s *canceller) failed(err error, format string, args ...any) error {
 	return fmt.Errorf("delayqueue: queue %q: %s: %w", s.store.queue, fmt.Sprintf(format, args...), err)
 }
 
-// there returns ErrNoQueue if the queue is not there: for who has found nothing in it.
+// there returns ErrNoQueue if the queue has no key in Redis. Calls that found nothing ask it.
 func (m *Monitor) there(ctx context.Context) error {
 	_, err := m.counts(ctx)
 	return err

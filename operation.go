@@ -62,7 +62,7 @@ func (o *operation) pass(why Reason, n int64) {
 	o.Result.Passed[why] += n
 }
 
-// A coldFilter is a Filter that keeps its bytes in JSON.
+// A coldFilter is a Filter for a cursor: its texts are bytes, for JSON would change a string that is not UTF-8.
 type coldFilter struct {
 	From, To             time.Time
 	Key, Contains, Error []byte
@@ -190,7 +190,7 @@ func (o *operation) places() (all []place) {
 	return all
 }
 
-// shifts is how much later it makes what is due, in us: not above 0: not at all.
+// shifts is by how many us it makes what is due later; 0 or less: what is due stays where it is.
 func (o *operation) shifts() int64 {
 	if o.What == steerAt {
 		return o.Us - o.Begun

@@ -153,8 +153,8 @@ func (q *DelayQueue) WithMiddleware(mw func(Handler) Handler) *DelayQueue {
 
 // WithBaseContext sets the parent of every handler's context, for values and tracing.
 // When it ends, handlers' contexts end, and nothing more is fetched: what no handler started goes to other
-// consumers, and so does what a handler fails with because its context ended, which is no failure. Stop the queue then. Default:
-// context.Background.
+// consumers, and so does what a handler fails with because its context ended, which is no failure.
+// Stop the queue then. Default: context.Background.
 func (q *DelayQueue) WithBaseContext(ctx context.Context) *DelayQueue {
 	return q.set("WithBaseContext", ctx != nil, "the context must not be nil", func(s *settings) { s.base = ctx })
 }
@@ -221,7 +221,8 @@ func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 
 // WithMaxLosses is how many times in a row a message may be lost with its consumer until it
 // counts as poison and goes to garbage. A consumer handles one message on its last chance at a
-// time, so that the one which kills its consumers does so alone. Default 3; at least 1; with 2 a single loss makes it the last chance.
+// time, so that the one which kills its consumers does so alone. Default 3; at least 1; with 2 a single loss makes it the
+// last chance.
 //
 // All consumers of a queue should ask for the same: the most that any of them asks for holds for all, and those that
 // ask for less say so in the log.

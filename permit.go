@@ -30,7 +30,7 @@ func (p *writePermit) use() error {
 	return errRevoked
 }
 
-// revoke says whether the permit is revoked, which it cannot be once it was used.
+// revoke revokes the permit unless it was used, and says whether it is revoked now.
 func (p *writePermit) revoke() bool {
 	return p.state.CompareAndSwap(permitUnused, permitRevoked) || p.state.Load() == permitRevoked
 }

@@ -44,7 +44,7 @@ type pollState struct {
 	nextPoll time.Time     // the latest instant for it
 	rtt      time.Duration // of fetches, a moving average; 0: not known yet
 	moreDue  bool          // something is due that was not fetched
-	heldWake serverTime    // the instant for which this consumer took the wake marker, and has to poll; 0: none
+	heldWake serverTime    // when to poll: the instant of the marker that was taken; without wake-ups the next known; 0: none
 	clock    serverTime    // what Redis's clock said …
 	clockAt  time.Time     // … at this instant of this machine's clock
 

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Publisher is the sending half of a queue, for a process that does not consume. It has
-// the sends of a DelayQueue, Intercept and Cancel, and is safe for concurrent use.
+// A Publisher is the sending half of a queue, for a process that does not consume. It sends, takes back (Intercept,
+// Cancel), reschedules, and reports events as a DelayQueue does, and is safe for concurrent use.
 type Publisher struct {
 	producer
 }

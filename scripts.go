@@ -14,7 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// This file and store.go are the only ones that talk to Redis. Here is one typed call for each script.
+// This file has one typed call for each script that sends, consumes or takes back; scripts_monitor.go has those for
+// looking and steering.
 
 // maxBatch is how many messages one script call moves at most, and maxBatchBytes where
 // a batch stops growing: both keep the server from being held for long.
@@ -147,7 +148,7 @@ func (s *store) forget(ctx context.Context) (int, error) {
 type fetchRequest struct {
 	want             int    // deliveries
 	rearm            bool   // set the alarm in any case
-	holdsLastAttempt bool   // the consumer holds a message that is poison if it is lost
+	holdsLastAttempt bool   // the consumer holds a message on its last chance: poison if it is lost once more
 	presence         string // what the consumer tells of itself; presenceLeaving; "": nothing new
 	bytes            int    // of envelopes that the reply may hold; 0: maxBatchBytes
 	probe            bool   // hand out nothing; of what a lost reply held, say only what it is
@@ -172,7 +173,7 @@ type fetchReply struct {
 	dead      []deadMessage
 	lost      int
 	dropped   int
-	trimmed   int
+	trimmed   int // overflow in PROTOCOL.md
 	first     int // 1 if no consumer has called before
 	agreed    fetchSettings
 	held      []heldMessage // of a lost reply, if no envelopes were asked for

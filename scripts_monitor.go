@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The typed calls of the scripts that only a Monitor uses.
+// This file has the typed calls of the scripts that look at a queue and steer it, and its events.
 
 // A countsReply is Counts, and what else is known of the queue.
 type countsReply struct {
@@ -189,8 +189,8 @@ type steerRequest struct {
 	what  string
 	us    int64
 	step  int64  // us by which each is due later than the one before
-	only  string // the structure that they are in; "": each is named by its id, and looked for
-	marks []mark // of each: its id, or its tag and score
+	only  string // "": each mark's tag is an id; "key": a caller's key; else the structure in which it is a tag
+	marks []mark
 }
 
 // steered is what became of one message.
@@ -315,8 +315,9 @@ func (s *store) history(ctx context.Context) (historyReply, error) {
 	return out, r.err("history")
 }
 
-// publish tells the Monitors of all machines. In a Cluster any node would do, but from one to the next
-// events overtake each other; so it is the queue's own, which a subscriber asks too.
+// publish tells the Monitors of all machines, over the user's client: an event that is late or lost delays no message.
+// In a Cluster any node would do, but from one to the next events overtake each other; so it is the queue's own, which a
+// subscriber asks too.
 func (s *store) publish(ctx context.Context, text []byte) error {
 	node, err := s.node(ctx)
 	if err != nil {

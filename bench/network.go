@@ -41,7 +41,7 @@ type countingConn struct {
 	writing atomic.Bool
 }
 
-// fetchWords are in each call of the library's fetch, the only one of its scripts that has twelve keys: their number.
+// fetchWords are in each call of the library's fetch, the only one called here that has twelve keys: their number.
 var fetchWords = []byte("\r\n$2\r\n12\r\n$")
 
 func (c *countingConn) Write(b []byte) (int, error) {

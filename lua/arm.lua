@@ -4,7 +4,8 @@
 -- gate(due, paused) is when what is due at an instant may be handed out: not before the end of a pause (state.pause).
 local function gate(due, paused) return math.max(due, whole(paused) or 0) end
 
--- sooner(due, before) says whether the alarm is to be set for an instant: before (state.armed) it was not set, or for a later one.
+-- sooner(due, before) says whether the alarm is to be set for an instant: before (state.armed) it was not set, or for a
+-- later one.
 local function sooner(due, before)
   before = whole(before) or 0
   return before == 0 or due < before

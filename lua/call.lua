@@ -8,7 +8,8 @@ local STALE = {err = 'DQSTALE a later call of this caller was carried out'}
 --   reply, at      this call was carried out at that instant: the reply was lost
 --   false          a later call was carried out: this one came too late for anybody to
 --                  wait for it, and must do nothing
--- Whoever gets a reply answers it again and changes nothing (fetch: nothing but leases).
+-- Whoever gets a reply answers it again and does not repeat what it did. (fetch leases those deliveries anew, or gives
+-- them back, and does the rest of a tick; send writes the record again.)
 local function recall(saved)
   if not saved then return nil end
   local n, at, reply = string.match(saved, '^(%d+) (%d+) (.*)$')

@@ -4,7 +4,8 @@
 -- ARGV: 1 lease us, then tag, id of each delivery
 -- Returns a list, one for each delivery: 0 renewed, 1 lost (the message lives on elsewhere),
 --       2 gone (the message is nowhere: intercepted, or deleted by somebody else)
--- Cost: 5 commands; O(log unack) for each delivery, and one command more for each that is not held. May come twice or late: it renews only what is held.
+-- Cost: 5 commands; O(log unack) for each delivery, and one command more for each that is not held.
+--       May come twice or late: it renews only what is held.
 -- Keeps: invariant 3 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, settings

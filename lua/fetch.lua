@@ -11,8 +11,8 @@
 --       12 what this consumer says of itself, for a Monitor; '-': it leaves; '': nothing new,
 --       13 bytes of envelopes that the reply may hold, but for a delivery that is alone in it; '0': hand out nothing,
 --       and, of the deliveries of a lost reply, say only what they are
--- Returns {now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, #given, #fails, #dead, #held,
---       given, fails, dead, held}
+-- Returns {now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, #given, #fails, #dead,
+--       #held, given, fails, dead, held}
 --       next: '0' or the instant of the next work, which is not after now if more is due;
 --       lost: leases that ran out; dropped: tags without an envelope; overflow: garbage deleted for want of room;
 --       first: 1 if no consumer has called since state was there; leaseUS to garbageMax: ARGV 4 to 7 as they hold for all;

@@ -1,5 +1,5 @@
--- Part of fetch: the alarm is set for the next instant. The same instant is set once, not once for each tick, for it wakes whoever
--- takes it; while more is due, it is set again and again, for it may have been taken.
+-- Part of fetch: sets the alarm for the next instant of work. The marker is set once for an instant, not with each tick,
+-- for whoever takes it wakes up. Only while more is due it is set with each call, for it may have been taken.
 local next = 0
 local function soonest(at) if at and (next == 0 or at < next) then next = math.max(at, 1) end end
 if (ready[1] or givenBack) and redis.call('LLEN', KEYS.ready) > 0 then soonest(now) end

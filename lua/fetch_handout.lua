@@ -1,5 +1,5 @@
 -- Part of fetch: the deliveries go out.
-local out, given = {}, {} -- what is returned: NUMBERS, tag and envelope of each delivery, and what is behind; the tags
+local out, given = {}, {} -- out: the reply, its NUMBERS first, then tag and envelope of each delivery; given: the tags
 local NUMBERS = 14
 for i = 1, NUMBERS do out[i] = 0 end
 local function give(tag, envelope)

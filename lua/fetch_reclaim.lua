@@ -1,6 +1,7 @@
 -- Part of fetch: what nobody renewed is taken back.
 
--- A lease's end is not believed beyond the longest that there is: the clock was stepped back since.
+-- A lease's end is not believed beyond the longest that there is: the clock was stepped back since. (lease() steps by
+-- 2 us past ends that are in use.)
 if furthest and furthest > now + leaseUS + 2 * MOVES then
   local far = redis.call('ZREVRANGEBYSCORE', KEYS.unack, '+inf', '(' .. us(now + leaseUS + 2 * MOVES), 'LIMIT', 0, SWEEP)
   local renewed, leases = now + leaseUS, {}
@@ -48,7 +49,7 @@ if leased and leased <= now and bytes > 0 then
     for i = 1, #rest do expired[#expired + 1] = rest[i] end
   end
   for i = 1, #expired do
-    if size > bytes / 4 then break end
+    if size > bytes / 4 then break end -- poison is in the reply, in a quarter of it or so; the rest with the next call
     local n, id = split(expired[i])
     moved = moved + 1
     redis.call('ZREM', KEYS.unack, expired[i])

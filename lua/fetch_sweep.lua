@@ -1,4 +1,4 @@
--- Part of fetch: what goes in time.
+-- Part of fetch: old callers are forgotten, and what was counted moves to history.
 
 -- Callers are forgotten, some at a time.
 local sweptBefore, page = whole(swept) or 0, cursor or '0'

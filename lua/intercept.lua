@@ -6,7 +6,8 @@
 --       'retry' or 'garbage'; the id is '' if it is gone. A message whose due instant has come is ready, although
 --       it leaves pending only when it is handed out.
 -- Cost: O(log n), and O(ready) if it is there, which is 2 ms in 50,000; it reads the envelope if any message has a key.
--- Keeps: invariants 1 and 6 of PROTOCOL.md; reads every key first. A running handler notices when its lease is to be renewed.
+-- Keeps: invariants 1 and 6 of PROTOCOL.md; reads every key first. A running handler notices when its
+--       lease is to be renewed.
 
 -- include head, call, score, envelope, locate, remove, erase
 local reply = recall(redis.call('HGET', KEYS.state, field))

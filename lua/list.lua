@@ -21,7 +21,7 @@ local function before(a, b) -- as Redis orders what has the same score: by bytes
   end
   return #a < #b
 end
--- place is how many come before the last one of the page before, and whether that is still there.
+-- place() is how many entries stand before the last one of the page before, and whether that one is still there.
 local function place()
   local low, high = redis.call('ZCOUNT', KEYS.place, '-inf', '(' .. score), redis.call('ZCOUNT', KEYS.place, '-inf', score)
   local ends = high

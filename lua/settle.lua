@@ -6,8 +6,9 @@
 --       delay us (retry), number of the delivery that follows, '<failures> <losses>', error text ('': as it was),
 --       '1' if the delivery failed
 -- Returns {now, trimmed, void}: how much garbage was deleted for want of room; '' or a list '<i> ' of outcomes (from 1,
---       acks before records) whose delivery was not held any more; they changed nothing. An ack counts although the message waits where it
---       was before that delivery (pending, retry): the server forgot the fetch, as in a failover, and it was handled.
+--       acks before records) whose delivery was not held any more; they changed nothing. An ack counts although the
+--       message waits where it was before that delivery (pending, retry): the server forgot the fetch, as in a
+--       failover, and it was handled.
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
 --       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.

@@ -1,14 +1,14 @@
--- single is send for one message of at most 2 KB without a key, which is what most processes send most of the
--- time. It does what send does for such a message, with the fewest commands, and leaves to send whatever is out of the ordinary.
+-- single is send for one message of at most 2 KB without a key, which is what most processes send most of the time. It
+-- does what send does for such a message, with the fewest commands, and leaves to send whatever is out of the ordinary.
 --
 -- KEYS: pending, msg, wake, state
 -- ARGV: 1 caller, 2 number of the call (as in call.lua), 3 delay us ('': the envelope has its own due instant), 4 id,
 --       5 envelope (after a delay: only the part behind its due instant)
 -- Returns now, unix us, or 0 if it did nothing: this call must be made by send.
 -- Cost: 5 commands, 6 if it sets the alarm; O(log pending).
--- Keeps: invariants 1, 6 and 9 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a send before anything is
---       stored. A key that somebody else has shows in the write that fails, which is then undone. Instants are written
---       by '%d' here, which takes a third of the time of us() and all servers of 64 bits do right.
+-- Keeps: invariants 1, 6 and 9 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a send
+--       before anything is stored. A key that somebody else has shows in the write that fails, which is then undone.
+--       Instants are written by '%d' here, which takes a third of the time of us() and all servers of 64 bits do right.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local field = 'call:' .. ARGV[1]
@@ -19,7 +19,7 @@ if state[4] and not (pause and pause <= now) then return 0 end -- one that is ov
 -- is no number that is left here.
 local last = state[1] and tonumber(string.sub(state[1], 1, -19))
 if state[1] and not (last and last < tonumber(ARGV[2])) then return 0 end -- a repeat, or too late
-local sent = tonumber(state[3] or 0) -- as tally.lua says
+local sent = tonumber(state[3] or 0) -- of state, as kinds.lua says
 if not (sent and sent >= 0 and sent < 1e15 and sent % 1 == 0) then return 0 end
 
 local due, text, envelope

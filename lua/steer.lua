@@ -13,7 +13,8 @@
 --       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: it did nothing.
 -- Cost: O(log n) for each, and O(ready) if it is there; at most 14 commands each. Reads the envelope of what is
 --       pending, deleted or requeued.
--- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full server lets the rest pass.
+-- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full
+--       server lets the rest pass.
 
 -- include head, call, layout, score, envelope, tag, failure, setfailure, locate, remove, erase
 local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
