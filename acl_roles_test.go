@@ -109,16 +109,21 @@ func (f *fixture) publishes(cli redis.UniversalClient) {
 	}
 	_, twice := p.Send(ctxB, "a", WithKey("k0"))
 	_, batch := p.SendBatch(ctxB, []Outgoing{{Payload: "a"}, {Payload: "b", Options: []MsgOption{WithSchedule(time.Now().Add(time.Hour))}}})
+	rescheduled := p.RescheduleKey(ctxB, "k1", time.Now().Add(time.Hour))
 	for what, err := range map[string]error{
-		"batch":     batch,
-		"intercept": failure(p.TryIntercept(infos[0])),
-		"by key":    failure(p.InterceptKey(ctxB, "k1")),
-		"cancel":    failure(p.Cancel(ctxB, infos[2].ID)),
-		"cancelled": failure(p.CancelKey(ctxB, "k3")),
+		"reschedule": rescheduled,
+		"batch":      batch,
+		"intercept":  failure(p.TryIntercept(infos[0])),
+		"by key":     failure(p.InterceptKey(ctxB, "k1")),
+		"cancel":     failure(p.Cancel(ctxB, infos[2].ID)),
+		"cancelled":  failure(p.CancelKey(ctxB, "k3")),
 	} {
 		if err != nil {
 			f.t.Errorf("publisher: %s: %v", what, err)
 		}
+	}
+	if err := p.Reschedule(ctxB, infos[2].ID, time.Now().Add(time.Hour)); !errors.Is(err, ErrNotFound) {
+		f.t.Errorf("publisher: reschedule of what is gone: %v", err)
 	}
 	if !errors.Is(twice, ErrDuplicateKey) {
 		f.t.Errorf("publisher: a key that is taken: %v", twice)

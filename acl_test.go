@@ -25,7 +25,7 @@ var (
 	changeScripts = []*script{steerScript, pauseScript, dropScript, interceptScript, sendScript, singleScript, forgetScript}
 
 	roles = []role{
-		{"publisher", []*script{sendScript, singleScript, forgetScript, interceptScript}, nil, ""},
+		{"publisher", []*script{sendScript, singleScript, forgetScript, interceptScript, steerScript}, nil, ""},
 		{"consumer", []*script{fetchScript, settleScript, extendScript}, nil, "bzpopmin"},
 		{"reader", readScripts, nil, "scan hscan subscribe unsubscribe ping"},
 		{
