@@ -44,9 +44,41 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	m.graceAfter(called, call.at)
 	m.seen = m.now
 
+	m.reclaim(&out, a.probe, jitter)
+	old, trimmed := m.aged(len(out.dead))
+	out.trimmed = len(trimmed)
+	for _, id := range slices.Concat(old, trimmed) {
+		m.forget(id)
+	}
+
+	if !repeat {
+		out.tags = append(out.tags, m.take(a, 500-out.lost-len(old)-len(trimmed), jitter)...)
+		ends = m.lend(out.tags)
+		m.count("delivered", len(out.tags))
+	}
+	for _, tag := range out.tags {
+		out.envelopes = append(out.envelopes, m.msg[idIn(tag)])
+	}
+	out.next = m.nextInstant(len(old) + len(trimmed))
+	if out.next == 0 {
+		if m.armed != 0 {
+			m.wake, m.armed = 0, 0
+		}
+	} else if out.next != m.armed || out.next <= m.now || a.rearm {
+		m.wake, m.armed = out.next, out.next
+	}
+	m.count("lost", out.lost)
+	m.count("garbage", len(out.dead))
+	m.keepHistory()
+	m.calls[c.id] = answered{c.n, ends, m.now}
+	return out
+}
+
+// reclaim takes back deliveries whose leases ran out, unless it is a probe.
+func (m *model) reclaim(out *fetchReply, probe bool, jitter func(int) int64) {
 	var expired []string
 	for _, tag := range until(m.unack, m.now, len(m.unack)) {
-		if len(expired) < 100 && !a.probe && m.lasts(m.unack[tag]) <= m.now {
+		if len(expired) < 100 && !probe && m.lasts(m.unack[tag]) <= m.now {
 			expired = append(expired, tag)
 		}
 	}
@@ -66,56 +98,31 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 			m.retry[tagOf(id, r.delivery)] = m.now + jitter(500_000*r.losses)
 		}
 	}
+}
 
-	old, trimmed := m.aged(len(out.dead))
-	out.trimmed = len(trimmed)
-	for _, id := range slices.Concat(old, trimmed) {
-		m.forget(id)
-	}
-
-	if !repeat {
-		out.tags = append(out.tags, m.take(a, 500-len(expired)-len(old)-len(trimmed), jitter)...)
-		ends = m.lend(out.tags)
-	}
-	for _, tag := range out.tags {
-		out.envelopes = append(out.envelopes, m.msg[idIn(tag)])
-	}
-
+// nextInstant is when a consumer must fetch next, 0: never, as long as nothing changes. A fetch deleted so much garbage.
+func (m *model) nextInstant(deleted int) (next int64) {
 	if len(m.ready) > 0 {
-		out.next = m.now
+		next = m.now
 	}
 	for _, at := range []int64{head(m.pending), head(m.retry)} {
-		if at != 0 && (out.next == 0 || at < out.next) {
-			out.next = at
+		if at != 0 && (next == 0 || at < next) {
+			next = at
 		}
 	}
-	if out.next != 0 {
-		out.next = max(out.next, m.pause)
+	if next != 0 {
+		next = max(next, m.pause)
 	}
 	// A lease that its holder should have renewed is work as well, and so is more garbage.
 	for _, ends := range m.unack {
-		if at := m.lasts(ends); 2*(at-m.now) < m.lease() && (out.next == 0 || at < out.next) {
-			out.next = at
+		if at := m.lasts(ends); 2*(at-m.now) < m.lease() && (next == 0 || at < next) {
+			next = at
 		}
 	}
-	if len(old)+len(trimmed) >= 100 && (out.next == 0 || m.now < out.next) {
-		out.next = m.now
+	if deleted >= 100 && (next == 0 || m.now < next) {
+		next = m.now
 	}
-	if out.next == 0 {
-		if m.armed != 0 {
-			m.wake, m.armed = 0, 0
-		}
-	} else if out.next != m.armed || out.next <= m.now || a.rearm {
-		m.wake, m.armed = out.next, out.next
-	}
-	if !repeat {
-		m.count("delivered", len(out.tags))
-	}
-	m.count("lost", out.lost)
-	m.count("garbage", len(out.dead))
-	m.keepHistory()
-	m.calls[c.id] = answered{c.n, ends, m.now}
-	return out
+	return next
 }
 
 // take removes as many as are wanted of what is due: the ready ones first, then pending and retry, half and
