@@ -19,7 +19,7 @@ import (
 )
 
 // leastPrivilege is what a user of the library needs, on the keys of its queue.
-const leastPrivilege = "+bzpopmin +eval +evalsha +expire +hdel +hexists +hget +hlen +hmget +hrandfield +hscan +hset +hstrlen +llen " +
+const leastPrivilege = "+bzpopmin +eval +evalsha +expire +hdel +hexists +hget +hlen +hmget +hrandfield +hscan +hset +hstrlen +llen +lpos " +
 	"+lrange +lrem +ltrim +rpush +time +wait +zadd +zcard +zcount +zmscore +zrange +zrangebyscore +zrem +zrevrangebyscore +zscore"
 
 // What others do, and who may do what.
