@@ -184,7 +184,7 @@ func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 	var sent []string
 	listIDs := answered && b.events.on()
 	b.mu.Lock()
-	ended := b.outage
+	over := b.outage
 	if answered {
 		b.lastErr, b.outage = nil, nil
 	}
@@ -207,8 +207,8 @@ func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 	if !answered {
 		return
 	}
-	if ended != nil {
-		ended.report("send", time.Time{}, nil)
+	if over != nil {
+		over.report("send", time.Time{}, nil)
 	}
 	b.events.tell(NewMessageEvent, len(sent), sent...)
 	if b.onStored != nil {

@@ -252,7 +252,7 @@ func (b *batcher) drawForget() bool {
 func (b *batcher) forgetCallers() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_, _ = b.store.forget(ctx)
+	_ = b.store.forget(ctx)
 }
 
 // takeBatch takes the next batch out of the calls that wait, with mu held. A call of which not all messages fit waits

@@ -159,7 +159,7 @@ func (m *Monitor) begin(ctx context.Context, o *operation) error {
 	}
 	o.Begun, o.Sent = queue.now, max(o.Sent, queue.now)
 	for _, p := range o.places() {
-		got, err := m.list(ctx, p, 0, mark{})
+		got, err := m.list(ctx, p, 0, spot{})
 		if err != nil {
 			return err
 		}
@@ -197,23 +197,23 @@ func (m *Monitor) step(ctx context.Context, o *operation, p place) error {
 	if ready {
 		limit = max(1, min(limit, readyWork/max(o.Left[o.Place], 1)))
 	}
-	got, err := m.list(ctx, p, limit, o.mark())
+	got, err := m.list(ctx, p, limit, o.spot())
 	if err != nil {
 		return err
 	}
-	marks, passed := o.wanted(got.entries, p)
+	targets, passed := o.wanted(got.entries, p)
 	if passed > 0 {
 		o.pass(PassedNew, passed)
 	}
 	gone := map[string]bool{} // tags that have left
 	if o.Dry {
-		o.Result.Done += int64(len(marks))
-	} else if len(marks) > 0 {
-		do := o.request(p, marks, len(got.entries))
+		o.Result.Done += int64(len(targets))
+	} else if len(targets) > 0 {
+		do := o.request(p, targets, len(got.entries))
 		o.N++
 		after := *o // as it is if this goes well
 		after.moveOn(&got, p, false, nil)
-		o.Doubt = &doubt{after.position, after.InPlace, after.Result.Looked, got.now, int64(len(marks))}
+		o.Doubt = &doubt{after.position, after.InPlace, after.Result.Looked, got.now, int64(len(targets))}
 		done, err := m.steerAs(ctx, o, do)
 		if err != nil {
 			return err
@@ -221,7 +221,7 @@ func (m *Monitor) step(ctx context.Context, o *operation, p place) error {
 		o.Doubt = nil
 		before := o.Result.Done
 		for i, d := range done {
-			gone[marks[i].tag] = o.count(d)
+			gone[targets[i].tag] = o.count(d)
 		}
 		if n := o.Result.Done - before; n > 0 { // an event a step, without ids: they may be thousands
 			m.tell(acts[o.What], int(n))
@@ -257,7 +257,7 @@ func (m *Monitor) resume(ctx context.Context, o *operation, p place) error {
 		if err != nil {
 			return err
 		}
-		forgotten, err := m.forgotten(ctx, o, p)
+		forgotten, err := m.stepForgotten(ctx, o, p)
 		if err != nil {
 			return err
 		}
@@ -280,13 +280,13 @@ func (m *Monitor) resume(ctx context.Context, o *operation, p place) error {
 	return nil
 }
 
-// forgotten says whether it is not known any more if the step in p was done that was cut off, and it must not be done
+// stepForgotten says whether it is not known any more if the step in p was done that was cut off, and it must not be done
 // twice. What has left ready is not met there again.
-func (m *Monitor) forgotten(ctx context.Context, o *operation, p place) (bool, error) {
+func (m *Monitor) stepForgotten(ctx context.Context, o *operation, p place) (bool, error) {
 	if o.Doubt == nil || o.What != steerBy || p.in == StateReady {
 		return false, nil
 	}
-	got, err := m.list(ctx, p, 0, mark{})
+	got, err := m.list(ctx, p, 0, spot{})
 	return got.now-o.Doubt.When >= time.Hour.Microseconds(), err
 }
 

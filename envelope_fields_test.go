@@ -97,14 +97,14 @@ func TestEnvelopeFieldsInScripts(t *testing.T) {
 			return done[0]
 		}
 		at := rigBase + (2 * time.Hour).Microseconds()
-		r.equal("by key", steer(steerRequest{what: "at", us: at, only: "key", marks: []mark{{tag: "kc"}}}), steered{state: StatePending, done: true})
+		r.equal("by key", steer(steerRequest{what: "at", us: at, only: "key", targets: []spot{{tag: "kc"}}}), steered{state: StatePending, done: true})
 		due("c", 2*time.Hour)
 		if found, err := r.store.look(context.Background(), "key", "kc"); err != nil || found.ID != idOf("c") || found.Broken != nil || found.Payload != "c" {
 			r.t.Errorf("by key: %+v, %v", found, err)
 		}
 		r.equal("handed out", len(r.fetch(newCaller(), 10).tags), 2)
 		r.done(ends(outcomeGarbage, "b", 1, 0, "x", "kb"))
-		r.equal("back from garbage", steer(steerRequest{what: "requeue", us: r.now, marks: []mark{{tag: idOf("b")}}}), steered{state: StateGarbage, done: true})
+		r.equal("back from garbage", steer(steerRequest{what: "requeue", us: r.now, targets: []spot{{tag: idOf("b")}}}), steered{state: StateGarbage, done: true})
 		r.equal("holder", r.read().Keys["kb"], idOf("b"))
 		r.equal("taken out", r.cancel("key", "kc"), StatePending)
 		r.equal("and its key", r.read().Keys["kc"], "")

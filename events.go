@@ -177,7 +177,7 @@ func (e *events) tell(code EventCode, n int, ids ...string) {
 }
 
 // tell tells the listeners of this process and, if this is a Monitor's, those everywhere.
-func (s *canceller) tell(code EventCode, n int, ids ...string) {
+func (s *steerer) tell(code EventCode, n int, ids ...string) {
 	s.events.tell(code, n, ids...)
 	if s.report != nil {
 		s.report(Event{Code: code, Time: time.Now(), Count: n, IDs: ids})

@@ -115,13 +115,13 @@ func FuzzReply(f *testing.F) {
 		if answers, err := s.extend(ctx, extendRequest{time.Second, []string{"a", "2:b"}}); !bad(err) && len(answers) != 2 {
 			t.Errorf("%v: %d answers for 2", reply, len(answers))
 		}
-		if got, err := s.intercept(ctx, &caller{}, interceptRequest{"id", "x", false}); !bad(err) && got.state.String() != reply[0] {
-			t.Errorf("%v is %v", reply, got.state)
+		if got, err := s.intercept(ctx, &caller{}, "id", "x", false); !bad(err) && got.State.String() != reply[0] {
+			t.Errorf("%v is %v", reply, got.State)
 		}
-		if done, err := s.steer(ctx, &caller{}, steerRequest{what: "at", marks: []mark{{tag: "a"}, {tag: "b"}}}); !bad(err) && len(done) != 2 {
+		if done, err := s.steer(ctx, &caller{}, steerRequest{what: "at", targets: []spot{{tag: "a"}, {tag: "b"}}}); !bad(err) && len(done) != 2 {
 			t.Errorf("%v: %d answers for 2", reply, len(done))
 		}
-		if got, err := s.list(ctx, listRequest{place{in: StatePending}, 10, mark{}}); !bad(err) && len(got.entries) > 10 {
+		if got, err := s.list(ctx, listRequest{place{in: StatePending}, 10, spot{}}); !bad(err) && len(got.entries) > 10 {
 			t.Errorf("%v: %d messages of 10", reply, len(got.entries))
 		}
 		for _, call := range []func() error{

@@ -58,11 +58,7 @@ func (m *Monitor) History(ctx context.Context, by Span, n int) ([]Tally, error) 
 	if by != Hourly && by != Daily {
 		return nil, m.failed(fmt.Errorf("%w: %d: use Hourly or Daily", ErrBadOption, by), "history")
 	}
-	var got historyReply
-	err := read(ctx, func() (err error) {
-		got, err = m.store.history(ctx)
-		return err
-	})
+	got, err := read(ctx, m.store.history)
 	if err != nil {
 		return nil, m.failed(err, "history")
 	}

@@ -115,7 +115,7 @@ func TestScriptUnknownLayout(t *testing.T) {
 	onBoth(t, func(r *rig) {
 		r.put(msg("a", time.Hour), msg("b", time.Hour))
 		steer := func(c *caller, name, only string) error {
-			_, err := r.store.steer(context.Background(), c, steerRequest{what: "delete", only: only, marks: []mark{{tag: idOf(name)}}})
+			_, err := r.store.steer(context.Background(), c, steerRequest{what: "delete", only: only, targets: []spot{{tag: idOf(name)}}})
 			return err
 		}
 		c := newCaller()

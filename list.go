@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 	"time"
 )
@@ -40,14 +41,14 @@ const pageSize = 100
 
 func (f *Filter) limit() int { return min(cmp.Or(max(f.Limit, 0), pageSize), maxBatch) }
 
-// bounds are the scores between which a filter wants messages, as ZCOUNT takes them.
-func (f *Filter) bounds() (from, to string) {
-	from, to = "-inf", "+inf"
+// bounds are the scores between which a filter wants messages, the upper one not included.
+func (f *Filter) bounds() (from, to int64) {
+	from, to = math.MinInt64, math.MaxInt64
 	if !f.From.IsZero() {
-		from = fmt.Sprint(f.From.UnixMicro())
+		from = f.From.UnixMicro()
 	}
 	if !f.To.IsZero() {
-		to = fmt.Sprint(f.To.UnixMicro())
+		to = f.To.UnixMicro() + 1
 	}
 	return from, to
 }
@@ -116,7 +117,7 @@ type position struct {
 	Tag   []byte `json:"t,omitempty"` // any bytes: not a string, which JSON would mend
 }
 
-func (p *position) mark() mark { return mark{p.Score, string(p.Tag)} }
+func (p *position) spot() spot { return spot{p.Score, string(p.Tag)} }
 
 // cursorOf makes a text of a position, of letters, digits, - and _ alone.
 func cursorOf(v any) (string, error) {
@@ -149,7 +150,7 @@ func (m *Monitor) page(ctx context.Context, state State, f Filter, cursor string
 	if at.Place < 0 || at.Place >= len(places) {
 		return nil, fmt.Errorf("%w %q", ErrBadCursor, cursor)
 	}
-	got, err := m.list(ctx, places[at.Place], f.limit(), at.mark())
+	got, err := m.list(ctx, places[at.Place], f.limit(), at.spot())
 	if err != nil {
 		return nil, err
 	}
@@ -169,25 +170,17 @@ func (m *Monitor) page(ctx context.Context, state State, f Filter, cursor string
 	return page, err
 }
 
-func (m *Monitor) list(ctx context.Context, p place, limit int, after mark) (got listReply, err error) {
-	err = read(ctx, func() error {
-		got, err = m.store.list(ctx, listRequest{p, limit, after})
-		return err
-	})
-	return got, err
+func (m *Monitor) list(ctx context.Context, p place, limit int, after spot) (listReply, error) {
+	return read(ctx, func(ctx context.Context) (listReply, error) { return m.store.list(ctx, listRequest{p, limit, after}) })
 }
 
 // places are the structures in which messages of a state wait.
 func (m *Monitor) places(state State, f Filter) ([]place, error) {
 	from, to := f.bounds()
 	switch state {
-	case StatePending:
+	case StatePending, StateRetry:
 		return []place{{in: state, state: state, from: from, to: to, part: "later"}}, nil
-	case StateRetry:
-		return []place{{in: state, state: state, from: from, to: to, part: "later"}}, nil
-	case StateUnack:
-		return []place{{in: state, state: state, from: from, to: to}}, nil
-	case StateGarbage:
+	case StateUnack, StateGarbage:
 		return []place{{in: state, state: state, from: from, to: to}}, nil
 	case StateReady:
 		return []place{

@@ -18,7 +18,7 @@ import (
 func TestListsOfForeignEntriesEnd(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
-		m := &Monitor{canceller: canceller{store: r.store, events: new(events)}}
+		m := &Monitor{steerer: steerer{store: r.store, events: new(events)}}
 		text := (&envelope{payload: "x"}).encode(when{us: rigBase, absolute: true})
 		add := func(key, member, score string) {
 			r.do("ZADD", key, score, member)

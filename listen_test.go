@@ -121,7 +121,7 @@ func TestJunkEvents(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	q := f.queue(nil)
-	m := &Monitor{canceller: canceller{store: q.store, events: q.events}}
+	m := &Monitor{steerer: steerer{store: q.store, events: q.events}}
 	heard := make(chan Event, 100)
 	sub, err := m.ListenEvent(ctxB, func(e Event) { heard <- e })
 	f.must(err)

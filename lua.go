@@ -38,7 +38,7 @@ var (
 var listScripts = func() map[State]*script {
 	all := map[State]*script{}
 	for state := StatePending; state <= StateGarbage; state++ {
-		all[state] = newScript(strings.ReplaceAll(luaText("list"), "KEYS.place", "KEYS."+stateWords[state]))
+		all[state] = newScript(strings.ReplaceAll(luaText("list"), "KEYS.place", "KEYS."+stateNames[state]))
 	}
 	return all
 }()

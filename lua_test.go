@@ -34,7 +34,7 @@ func TestScriptKeysAreKnown(t *testing.T) {
 // TestListScriptsShareAText: which structure is read is told by KEYS alone, so a server keeps one script.
 func TestListScriptsShareAText(t *testing.T) {
 	for state, sc := range listScripts {
-		if sc.text != listScripts[StatePending].text || structures[sc.keys[0]] != stateWords[state] {
+		if sc.text != listScripts[StatePending].text || structures[sc.keys[0]] != stateNames[state] {
 			t.Errorf("%s reads %s, with %s", state, structures[sc.keys[0]], sc.text)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 )
 
 // A Message is one delivery of a message, as a handler sees it. It belongs to the
@@ -45,6 +44,7 @@ const (
 	StateGarbage              // given up on
 )
 
+// stateNames are what scripts call the states. But for gone, structures have these names.
 var stateNames = [...]string{"gone", "pending", "ready", "unack", "retry", "garbage"}
 
 func (s State) String() string {
@@ -90,13 +90,7 @@ const maxErrorText = 1 << 10
 // errorText is what is kept of an error with the message: valid UTF-8, at most maxErrorText bytes.
 func errorText(err error) string {
 	text := strings.ToValidUTF8(fmt.Sprint(err), "\uFFFD")
-	if len(text) > maxErrorText {
-		text = text[:maxErrorText]
-		for !utf8.ValidString(text) {
-			text = text[:len(text)-1]
-		}
-	}
-	return text
+	return strings.ToValidUTF8(text[:min(len(text), maxErrorText)], "") // without the half of a character
 }
 
 func parseFail(s string) (failRecord, error) {

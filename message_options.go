@@ -39,8 +39,8 @@ const (
 	maxKey     = 512
 )
 
-// forgotten asks about a duration that looks like a number without its unit.
-func forgotten(d time.Duration) string {
+// unitHint asks about a duration that looks like a number without its unit.
+func unitHint(d time.Duration) string {
 	switch {
 	case d <= 0 || d >= minSetting:
 		return ""
@@ -69,7 +69,7 @@ func unitless(what string, d time.Duration) error {
 	if d == 0 || d.Abs() >= minDelay {
 		return nil
 	}
-	return fmt.Errorf("%w: %s %v: 0, or at least %v%s", ErrBadOption, what, d, minDelay, forgotten(d.Abs()))
+	return fmt.Errorf("%w: %s %v: 0, or at least %v%s", ErrBadOption, what, d, minDelay, unitHint(d.Abs()))
 }
 
 // roundUp is 1 if d is not whole microseconds: a message is never early.
@@ -149,7 +149,7 @@ func WithKey(key string) MsgOption {
 func WithMsgTTL(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d < time.Microsecond {
-			return fmt.Errorf("%w: WithMsgTTL(%v): must be at least 1µs%s", ErrBadOption, d, forgotten(d))
+			return fmt.Errorf("%w: WithMsgTTL(%v): must be at least 1µs%s", ErrBadOption, d, unitHint(d))
 		}
 		m.ttl = d
 		return nil

@@ -16,14 +16,14 @@ import (
 // reached, what only looks is tried until its context's deadline, or for 2 s if that has none; what changes
 // something is tried until its context ends, with the effect of once. The errors name the queue.
 type Monitor struct {
-	canceller
+	steerer
 	operator string
 }
 
 // NewMonitor makes a Monitor for the queue of this name. It panics as NewQueue does.
 func NewMonitor(name string, cli redis.UniversalClient, opts ...QueueOption) *Monitor {
 	s := newProducer("NewMonitor", name, cli, opts)
-	m := &Monitor{canceller: canceller{store: s.store, events: s.events}}
+	m := &Monitor{steerer: steerer{store: s.store, events: s.events}}
 	m.report = m.publish
 	return m
 }
@@ -41,16 +41,20 @@ var (
 const readFor = 2 * time.Second
 
 // read calls attempt until it succeeds, fails for good, or its time is over.
-func read(ctx context.Context, attempt func() error) error {
+func read[T any](ctx context.Context, attempt func(context.Context) (T, error)) (got T, err error) {
 	_, bounded := ctx.Deadline()
 	begun := time.Now()
-	return retry(ctx, nil, attempt, func(_ int, err error) bool {
+	err = retry(ctx, nil, func() (err error) {
+		got, err = attempt(ctx)
+		return err
+	}, func(_ int, err error) bool {
 		return transient(err) && (bounded || time.Since(begun) <= readFor)
 	})
+	return got, err
 }
 
 // failed says which call failed.
-func (s *canceller) failed(err error, format string, args ...any) error {
+func (s *steerer) failed(err error, format string, args ...any) error {
 	return fmt.Errorf("delayqueue: queue %q: %s: %w", s.store.queue, fmt.Sprintf(format, args...), err)
 }
 
@@ -86,11 +90,8 @@ func (m *Monitor) Counts(ctx context.Context) (Counts, error) {
 	return c.Counts, nil
 }
 
-func (m *Monitor) counts(ctx context.Context) (c countsReply, err error) {
-	err = read(ctx, func() error {
-		c, err = m.store.counts(ctx)
-		return err
-	})
+func (m *Monitor) counts(ctx context.Context) (countsReply, error) {
+	c, err := read(ctx, m.store.counts)
 	if err == nil && !c.used {
 		err = ErrNoQueue
 	}
@@ -161,11 +162,7 @@ func (m *Monitor) GetKey(ctx context.Context, key string) (*MessageStatus, error
 }
 
 func (m *Monitor) look(ctx context.Context, by, what string) (*MessageStatus, error) {
-	var found *MessageStatus
-	err := read(ctx, func() (err error) {
-		found, err = m.store.look(ctx, by, what)
-		return err
-	})
+	found, err := read(ctx, func(ctx context.Context) (*MessageStatus, error) { return m.store.look(ctx, by, what) })
 	if err == nil && found == nil {
 		err = cmp.Or(m.there(ctx), notFound(by, what))
 	}

@@ -3,9 +3,7 @@ package delayqueue
 import (
 	"errors"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -108,7 +106,7 @@ func (o *operation) cutOff(places []place, err error) *BulkResult {
 }
 
 // wanted are those of a page that match and are not new, and how many that match are.
-func (o *operation) wanted(entries []entry, p place) (marks []mark, isNew int64) {
+func (o *operation) wanted(entries []entry, p place) (targets []spot, isNew int64) {
 	f := o.Filter.hot()
 	for _, e := range entries {
 		switch {
@@ -116,10 +114,10 @@ func (o *operation) wanted(entries []entry, p place) (marks []mark, isNew int64)
 		case o.isNew(e.msg, p):
 			isNew++
 		default:
-			marks = append(marks, e.mark)
+			targets = append(targets, e.spot)
 		}
 	}
-	return marks, isNew
+	return targets, isNew
 }
 
 // isNew says whether a message came into its state after the call had begun.
@@ -135,18 +133,18 @@ func (o *operation) isNew(m *MessageStatus, p place) bool {
 }
 
 // request is what to do to these of a page of so many.
-func (o *operation) request(p place, marks []mark, looked int) steerRequest {
-	do := steerRequest{what: o.What, us: o.Us, only: stateWords[p.in], marks: marks}
+func (o *operation) request(p place, targets []spot, looked int) steerRequest {
+	do := steerRequest{what: o.What, us: o.Us, only: stateNames[p.in], targets: targets}
 	if p.state == StateUnack {
 		do.what = steerCancel
-		for i := range marks {
-			do.marks[i].score = "" // which each renewal changes
+		for i := range targets {
+			do.targets[i].score = "" // which each renewal changes
 		}
 	}
 	if o.Spread > 0 { // this page's share of the time, for those of it that match
 		share := float64(o.Spread) / float64(max(o.Result.Total, o.Result.Looked+int64(looked)))
 		do.us = max(o.Us, o.Begun) + int64(share*float64(o.Result.Looked))
-		do.step = int64(share * float64(looked) / float64(len(marks)))
+		do.step = int64(share * float64(looked) / float64(len(targets)))
 	}
 	return do
 }
@@ -155,18 +153,12 @@ func (o *operation) request(p place, marks []mark, looked int) steerRequest {
 // moved is met again where it has gone to: what leaves ready goes to retry, which has been gone through by then.
 func (o *operation) places() (all []place) {
 	in := func(s State) bool { return slices.Contains(o.States, s) }
-	from, to := int64(math.MinInt64), int64(math.MaxInt64)
-	if !o.Filter.From.IsZero() {
-		from = o.Filter.From.UnixMicro()
-	}
-	if !o.Filter.To.IsZero() {
-		to = o.Filter.To.UnixMicro() + 1
-	}
+	from, to := o.Filter.hot().bounds()
 	if in(StateUnack) {
-		all = append(all, place{in: StateUnack, state: StateUnack, from: scoreFrom(from), to: scoreTo(to)})
+		all = append(all, place{in: StateUnack, state: StateUnack, from: from, to: to})
 	}
 	if in(StateGarbage) {
-		all = append(all, place{in: StateGarbage, state: StateGarbage, from: scoreFrom(from), to: scoreTo(min(to, o.Begun+1))})
+		all = append(all, place{in: StateGarbage, state: StateGarbage, from: from, to: min(to, o.Begun+1)})
 	}
 	waiting := func(structure State) {
 		from, to := from, to
@@ -202,7 +194,7 @@ func (o *operation) shifts() int64 {
 func (o *operation) parts(all []place, p place, from, to int64) []place {
 	add := func(from, to int64) {
 		if from < to {
-			p.from, p.to = scoreFrom(from), scoreTo(to)
+			p.from, p.to = from, to
 			all = append(all, p)
 		}
 	}
@@ -224,19 +216,4 @@ func (o *operation) parts(all []place, p place, from, to int64) []place {
 		add(from, to)
 	}
 	return all
-}
-
-// scoreFrom and scoreTo are bounds as ZCOUNT takes them, the upper one not included.
-func scoreFrom(us int64) string {
-	if us == math.MinInt64 {
-		return "-inf"
-	}
-	return strconv.FormatInt(us, 10)
-}
-
-func scoreTo(us int64) string {
-	if us == math.MaxInt64 {
-		return "+inf"
-	}
-	return "(" + strconv.FormatInt(us, 10)
 }

@@ -186,7 +186,7 @@ func (q *DelayQueue) WithConcurrent(n int) *DelayQueue {
 // wait for it: it is the safety net under the wake-ups. Default 1 s; at least 10 ms. A consumer
 // polls at least every third of a lease in any case.
 func (q *DelayQueue) WithFetchInterval(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithFetchInterval(%v)", d), d >= 10*time.Millisecond, "must be at least 10ms"+forgotten(d), func(s *settings) { s.fetchInterval = d })
+	return q.set(fmt.Sprintf("WithFetchInterval(%v)", d), d >= 10*time.Millisecond, "must be at least 10ms"+unitHint(d), func(s *settings) { s.fetchInterval = d })
 }
 
 // WithFetchLimit bounds how many deliveries the consumer holds, settled ones not counted.
@@ -207,7 +207,7 @@ func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
 // on like that as WithConcurrent says; then there are no successors until some return, and the
 // log says so. Default 0: no limit; else at least 1 ms.
 func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d == 0 || d >= minSetting, "must be at least 1ms; 0 means no limit"+forgotten(d), func(s *settings) { s.limit = d })
+	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d == 0 || d >= minSetting, "must be at least 1ms; 0 means no limit"+unitHint(d), func(s *settings) { s.limit = d })
 }
 
 // WithLease is how long a dead consumer's deliveries stay its own. A live one renews every
@@ -216,7 +216,7 @@ func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
 // All consumers of a queue should ask for the same: the most that any of them asks for holds for all, and those that
 // ask for less say so in the log.
 func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithLease(%v)", d), d >= 100*time.Millisecond && d <= maxDelay, "must be at least 100ms, and at most 150 years"+forgotten(d), func(s *settings) { s.lease = d })
+	return q.set(fmt.Sprintf("WithLease(%v)", d), d >= 100*time.Millisecond && d <= maxDelay, "must be at least 100ms, and at most 150 years"+unitHint(d), func(s *settings) { s.lease = d })
 }
 
 // WithMaxLosses is how many times in a row a message may be lost with its consumer until it
@@ -268,7 +268,7 @@ func validWait(d time.Duration) bool { return d == 0 || d >= minSetting && d <= 
 // WithRetryDelays, WithRetryDelayFunc and RetryAfter override it, in that rising order. 0, or 1 ms
 // to 150 years.
 func (q *DelayQueue) WithNackRedeliveryDelay(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithNackRedeliveryDelay(%v)", d), validWait(d), waitRule+forgotten(d), func(s *settings) { s.nackDelay = &d })
+	return q.set(fmt.Sprintf("WithNackRedeliveryDelay(%v)", d), validWait(d), waitRule+unitHint(d), func(s *settings) { s.nackDelay = &d })
 }
 
 // WithRetryDelays lists the delays after the first, second, … failure; the last one
@@ -278,7 +278,7 @@ func (q *DelayQueue) WithRetryDelays(delays ...time.Duration) *DelayQueue {
 	ok, hint := len(delays) > 0, ""
 	for _, d := range delays {
 		if ok && !validWait(d) {
-			ok, hint = false, forgotten(d)
+			ok, hint = false, unitHint(d)
 		}
 	}
 	return q.set(fmt.Sprintf("WithRetryDelays(%v)", delays), ok, "needs at least one delay, and each "+waitRule+hint, func(s *settings) { s.retryDelays = slices.Clone(delays) })
@@ -297,7 +297,7 @@ func (q *DelayQueue) WithRetryDelayFunc(f func(failures int, err error, msg *Mes
 // All consumers of a queue should ask for the same: the most that any of them asks for holds for all, and those that
 // ask for less say so in the log.
 func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueue {
-	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), validWait(age) && max >= 0, "neither may be negative, an age is at least 1ms and at most 150 years; 0 means no bound"+forgotten(age), func(s *settings) { s.garbageAge, s.garbageMax = age, max })
+	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), validWait(age) && max >= 0, "neither may be negative, an age is at least 1ms and at most 150 years; 0 means no bound"+unitHint(age), func(s *settings) { s.garbageAge, s.garbageMax = age, max })
 }
 
 // WithFailureLevel sets the level at which a failure is logged that is followed by another delivery;

@@ -32,16 +32,14 @@ type Handling struct {
 // Consumers returns the consumers that are alive, the oldest first. One that was killed is taken for
 // alive until its lease has run out, or for 3 s if that is longer.
 func (m *Monitor) Consumers(ctx context.Context) ([]Consumer, error) {
-	var alive []Consumer
-	err := read(ctx, func() error {
-		alive = nil
+	alive, err := read(ctx, func(ctx context.Context) (alive []Consumer, err error) {
 		for c, err := range m.store.consumers(ctx) {
 			if err != nil {
-				return err
+				return nil, err
 			}
 			alive = append(alive, c)
 		}
-		return nil
+		return alive, nil
 	})
 	if err == nil && len(alive) == 0 {
 		err = m.there(ctx)

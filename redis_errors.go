@@ -14,17 +14,19 @@ import (
 
 // This file says what the error of an attempt means: whether it was carried out, and whether a repeat may succeed.
 
+// answerOf is the error that Redis answered with; "" if err is another.
+func answerOf(err error) string {
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	return answer.Error()
+}
+
 // says tells whether Redis answered with one of these codes. In an error from within a script the code
 // may stand in the middle: "ERR Error running script (call to f_…): @user_script:68: -READONLY …".
 func says(err error, codes ...string) bool {
-	if err == nil {
-		return false
-	}
-	var answer redis.Error
-	if !errors.As(err, &answer) {
-		return false
-	}
-	text := " " + strings.TrimPrefix(answer.Error(), "ERR ") + " "
+	text := " " + strings.TrimPrefix(answerOf(err), "ERR ") + " "
 	for _, code := range codes {
 		at := strings.Index(text, code+" ")
 		if at == 1 || at > 1 && (text[at-1] == '-' || text[at-2:at] == ": ") {
@@ -46,7 +48,7 @@ func transient(err error) bool {
 		return false
 	}
 	var netErr net.Error
-	return timedOut(err) || errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
 		says(err, "UNBLOCKED") || says(err, transientCodes...)
 }
@@ -65,18 +67,14 @@ func noEffect(err error) bool {
 	var op *net.OpError
 	var dns *net.DNSError
 	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns) ||
-		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
-		says(err, transientCodes...) || says(err, "WRONGTYPE", "NOAUTH", "WRONGPASS", "NOPERM", "OOM", "MISCONF") || denied(err)
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || refusal(err)
 }
 
 // denied tells what an ACL refuses. Up to 6.2 a refusal within a script has no code, from 7.0 on another one.
 func denied(err error) bool {
-	var answer redis.Error
-	if err == nil || !errors.As(err, &answer) {
-		return false
-	}
-	return says(err, "NOPERM") || strings.Contains(answer.Error(), "ACL failure in script") ||
-		strings.Contains(answer.Error(), "The user executing the script can't")
+	answer := answerOf(err)
+	return says(err, "NOPERM") || strings.Contains(answer, "ACL failure in script") ||
+		strings.Contains(answer, "The user executing the script can't")
 }
 
 // explain adds to an error what to do about it.
@@ -105,12 +103,8 @@ var errCarriedOut = errors.New("the replicas could not be asked")
 // refusal tells an answer of the server that says that a call was not carried out. A server's error begins with its
 // code in capitals; what does not is a proxy's, which may have passed the call on.
 func refusal(err error) bool {
-	var answer redis.Error
-	if !errors.As(err, &answer) || errors.Is(err, errCarriedOut) || says(err, "UNBLOCKED") {
-		return false
-	}
-	code, _, _ := strings.Cut(strings.TrimPrefix(answer.Error(), "-"), " ")
-	return code != "" && code == strings.ToUpper(code)
+	code, _, _ := strings.Cut(strings.TrimPrefix(answerOf(err), "-"), " ")
+	return code != "" && code == strings.ToUpper(code) && !says(err, "UNBLOCKED") && !errors.Is(err, errCarriedOut)
 }
 
 // concernsAll tells errors that no single message of a batch is the cause of.

@@ -53,7 +53,7 @@ func TestBadRepliesToProducers(t *testing.T) {
 		},
 		"intercept": {
 			func(s *store) error {
-				_, err := s.intercept(ctxB, newCaller(), interceptRequest{"id", "a", false})
+				_, err := s.intercept(ctxB, newCaller(), "id", "a", false)
 				return err
 			},
 			[][]string{list("gone", ""), list("pending", "a"), list("ready", "a"), list("unack", "a"), list("retry", "a"), list("garbage", "a")},
@@ -120,7 +120,7 @@ func TestBadRepliesToMonitors(t *testing.T) {
 		},
 		"list": {
 			func(s *store) error {
-				_, err := s.list(ctxB, listRequest{place{in: StatePending, state: StatePending}, 2, mark{}})
+				_, err := s.list(ctxB, listRequest{place{in: StatePending, state: StatePending}, 2, spot{}})
 				return err
 			},
 			[][]string{list("5", "0", "0"), list("5", "9", "1", "a", "6", "envelope", ""), list("5", "1", "1", "a", "1.5", "", ""), list("5", "1", "1", "a", "inf", "e", "")},
@@ -129,7 +129,7 @@ func TestBadRepliesToMonitors(t *testing.T) {
 		},
 		"steer": {
 			func(s *store) error {
-				_, err := s.steer(ctxB, newCaller(), steerRequest{what: "at", marks: []mark{{tag: "a"}, {tag: "b"}}})
+				_, err := s.steer(ctxB, newCaller(), steerRequest{what: "at", targets: []spot{{tag: "a"}, {tag: "b"}}})
 				return err
 			},
 			[][]string{list("5", "pending !gone"), list("5", "=c retry")},

@@ -134,14 +134,10 @@ func (r *reply) stored(n int) (sendReply, error) {
 	return out, r.err("send")
 }
 
-// forget forgets some callers that are heard of no more, and says how many.
-func (s *store) forget(ctx context.Context) (int, error) {
-	r, err := s.run(ctx, forgetScript, nil)
-	if err != nil {
-		return 0, err
-	}
-	n := r.number()
-	return n, r.err("forget")
+// forget forgets some callers that are heard of no more.
+func (s *store) forget(ctx context.Context) error {
+	_, err := s.run(ctx, forgetScript, nil)
+	return err
 }
 
 // A fetchRequest is what a poll asks for.
@@ -360,26 +356,15 @@ func (s *store) extend(ctx context.Context, q extendRequest) ([]leaseState, erro
 	return states, r.err("extend")
 }
 
-// An interceptRequest names a message that is to be taken out.
-type interceptRequest struct {
-	by, what string // "id" and its id, or "key" and its key
-	running  bool   // also if it is being handled
-}
-
-// An interceptReply says where the message was, and its id, "" if it is gone.
-type interceptReply struct {
-	state State
-	id    string
-}
-
-func (s *store) intercept(ctx context.Context, c *caller, q interceptRequest) (interceptReply, error) {
-	r, err := s.run(ctx, interceptScript, append(c.args(3), q.by, q.what, q.running))
+// intercept takes out a message, named by "id" and its id or by "key" and its key; with running also one that is being
+// handled. It does not fill in Intercepted.
+func (s *store) intercept(ctx context.Context, c *caller, by, what string, running bool) (got InterceptResult, err error) {
+	r, err := s.run(ctx, interceptScript, append(c.args(3), by, what, running))
 	if err != nil {
-		return interceptReply{}, err
+		return got, err
 	}
-	var got interceptReply
-	got.state = stateOf(r, r.text())
-	got.id = r.text()
+	got.State = stateOf(r, r.text())
+	got.ID = r.text()
 	return got, r.err("intercept")
 }
 

@@ -173,14 +173,14 @@ func (r *rig) cancel(by, what string) State {
 
 func (r *rig) takeOut(c *caller, by, what string, running bool) State {
 	r.t.Helper()
-	got, err := r.store.intercept(context.Background(), c, interceptRequest{by, what, running})
+	got, err := r.store.intercept(context.Background(), c, by, what, running)
 	if err != nil {
 		r.t.Fatalf("intercept: %v", err)
 	}
-	if (got.id == "") != (got.state == StateGone) || by == "id" && got.id != "" && got.id != what {
-		r.t.Errorf("%s %s is %s, with the id %q", by, what, got.state, got.id)
+	if (got.ID == "") != (got.State == StateGone) || by == "id" && got.ID != "" && got.ID != what {
+		r.t.Errorf("%s %s is %s, with the id %q", by, what, got.State, got.ID)
 	}
-	return got.state
+	return got.State
 }
 
 // tooLate wants the answer to a call that came after a later one.

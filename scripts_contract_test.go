@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -144,7 +145,7 @@ func TestScriptWrongTypeOfProducers(t *testing.T) {
 			c := newCaller()
 			c.next()
 			return func() error {
-				_, err := r.store.intercept(ctxB, c, interceptRequest{"id", idOf("a"), false})
+				_, err := r.store.intercept(ctxB, c, "id", idOf("a"), false)
 				return err
 			}
 		}},
@@ -152,7 +153,7 @@ func TestScriptWrongTypeOfProducers(t *testing.T) {
 			r.put(msg("a", time.Hour, keyed("k")))
 			c := newCaller()
 			c.next()
-			return func() error { _, err := r.store.intercept(ctxB, c, interceptRequest{"key", "k", false}); return err }
+			return func() error { _, err := r.store.intercept(ctxB, c, "key", "k", false); return err }
 		}},
 	})
 }
@@ -235,7 +236,7 @@ func TestScriptWrongTypeOfMonitors(t *testing.T) {
 		"list": {script: listScripts[StatePending], build: func(r *rig) func() error {
 			r.put(msg("a", time.Hour))
 			return func() error {
-				_, err := r.store.list(ctxB, listRequest{place{in: StatePending, from: "-inf", to: "+inf", part: "later"}, 10, mark{}})
+				_, err := r.store.list(ctxB, listRequest{place{in: StatePending, from: math.MinInt64, to: math.MaxInt64, part: "later"}, 10, spot{}})
 				return err
 			}
 		}},
@@ -244,7 +245,7 @@ func TestScriptWrongTypeOfMonitors(t *testing.T) {
 			c := newCaller()
 			c.next()
 			return func() error {
-				_, err := r.store.steer(ctxB, c, steerRequest{what: "by", us: 1e6, marks: []mark{{tag: idOf("due")}, {tag: idOf("retry")}, {tag: idOf("ready")}}})
+				_, err := r.store.steer(ctxB, c, steerRequest{what: "by", us: 1e6, targets: []spot{{tag: idOf("due")}, {tag: idOf("retry")}, {tag: idOf("ready")}}})
 				return err
 			}
 		}},

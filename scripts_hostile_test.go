@@ -44,11 +44,11 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 			return err
 		}},
 		{"steer", func() error {
-			_, err := r.store.steer(ctx, c, steerRequest{what: "by", us: 1, marks: []mark{{tag: idOf(name("b"))}}})
+			_, err := r.store.steer(ctx, c, steerRequest{what: "by", us: 1, targets: []spot{{tag: idOf(name("b"))}}})
 			return err
 		}},
 		{"intercept", func() error {
-			_, err := r.store.intercept(ctx, c, interceptRequest{"key", name("k"), true})
+			_, err := r.store.intercept(ctx, c, "key", name("k"), true)
 			return err
 		}},
 		{"pause", func() error { return r.store.pause(ctx, c, 0) }},

@@ -181,7 +181,7 @@ func TestScriptInterceptRepeated(t *testing.T) {
 			r.intercept(c, "id", idOf("a"))
 			r.intercept(c, "id", idOf("b"))
 			before := r.contents()
-			_, err := r.store.intercept(ctxB, older(c), interceptRequest{"id", idOf("c"), false})
+			_, err := r.store.intercept(ctxB, older(c), "id", idOf("c"), false)
 			r.tooLate(err)
 			r.equal("contents", r.contents(), before)
 		}, "pending c@1s wake 1s"},

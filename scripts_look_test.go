@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -45,23 +46,23 @@ func TestScriptList(t *testing.T) {
 			all = append(all, name)
 			r.put(msg(name, time.Duration(1+i/3)*time.Second))
 		}
-		p := place{in: StatePending, state: StatePending, from: "-inf", to: "+inf", part: "later"}
+		p := place{in: StatePending, state: StatePending, from: math.MinInt64, to: math.MaxInt64, part: "later"}
 		walk := func(p place, limit int, back, delete bool) (got []string) {
 			r.t.Helper()
 			p.back = back
-			for after, more := (mark{}), true; more; {
+			for after, more := (spot{}), true; more; {
 				page, err := r.store.list(context.Background(), listRequest{p, limit, after})
 				if err != nil {
 					r.t.Fatal(err)
 				}
 				more = page.more()
 				for _, e := range page.entries {
-					got, after = append(got, e.msg.Payload), e.mark
+					got, after = append(got, e.msg.Payload), e.spot
 				}
 				if delete {
 					c := newCaller()
 					c.next()
-					if _, err := r.store.steer(context.Background(), c, steerRequest{what: "delete", only: "pending", marks: []mark{after}}); err != nil {
+					if _, err := r.store.steer(context.Background(), c, steerRequest{what: "delete", only: "pending", targets: []spot{after}}); err != nil {
 						r.t.Fatal(err)
 					}
 				}
@@ -78,9 +79,9 @@ func TestScriptList(t *testing.T) {
 		r.equal("later", strings.Join(walk(p, 2, false, false), " "), "m6 m7 m8")
 		p.part = "due"
 		r.equal("due", strings.Join(walk(p, 2, false, false), " "), "m0 m1 m2 m3 m4 m5")
-		p.part, p.from, p.to = "", fmt.Sprint(rigBase+2_000_000), fmt.Sprint(rigBase+2_000_000)
+		p.part, p.from, p.to = "", rigBase+2_000_000, rigBase+2_000_001
 		r.equal("from and to", strings.Join(walk(p, 2, false, false), " "), "m3 m4 m5")
-		p.from, p.to = "-inf", "+inf"
+		p.from, p.to = math.MinInt64, math.MaxInt64
 		r.equal("while they are deleted", strings.Join(walk(p, 2, false, true), " "), strings.Join(all, " "))
 		r.equal("what is left, each page's last one deleted", strings.Join(walk(p, 9, true, false), " "), "m6 m4 m2 m0")
 	})

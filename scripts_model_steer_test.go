@@ -11,7 +11,7 @@ func (m *model) intercept(by, id string, running bool) any {
 		id = m.key[id]
 	}
 	if m.msg[id] == "" {
-		return interceptReply{}
+		return InterceptResult{}
 	}
 	tag, state := tagOf(id, m.record(id).delivery), StateReady
 	if due, ok := m.pending[tag]; ok && due > m.now {
@@ -24,14 +24,14 @@ func (m *model) intercept(by, id string, running bool) any {
 		state = StateGarbage
 	}
 	if state == StateUnack && !running {
-		return interceptReply{state, id}
+		return InterceptResult{State: state, ID: id}
 	}
 	m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
 	for _, set := range []map[string]int64{m.pending, m.unack, m.retry} {
 		delete(set, tag)
 	}
 	m.forget(id)
-	return interceptReply{state, id}
+	return InterceptResult{State: state, ID: id}
 }
 
 // found is where a delivery is, and its score there; only: in that structure alone.
@@ -57,9 +57,9 @@ func (m *model) steer(do steerRequest) any {
 	if m.newer && do.only != "" {
 		return ErrUnknownLayout
 	}
-	out := make([]steered, len(do.marks))
+	out := make([]steered, len(do.targets))
 	var first, nth int64
-	for i, listed := range do.marks {
+	for i, listed := range do.targets {
 		id, _ := splitTag(listed.tag)
 		r := m.record(id)
 		tag, place, score := m.found(id, do.only)

@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"iter"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,13 +92,8 @@ func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, erro
 	return m, nil
 }
 
-// stateWords are what scripts call the states. But for gone, structures have these names.
-var stateWords = [...]string{
-	StateGone: "gone", StatePending: "pending", StateReady: "ready", StateUnack: "unack", StateRetry: "retry", StateGarbage: "garbage",
-}
-
 func stateOf(r *reply, name string) State {
-	state := slices.Index(stateWords[:], name)
+	state := slices.Index(stateNames[:], name)
 	if state < 0 {
 		r.fail("state %q", name)
 		return StateGone
@@ -109,19 +105,19 @@ func stateOf(r *reply, name string) State {
 type place struct {
 	in       State  // the structure is called like the state
 	state    State  // of what is in it
-	from, to string // scores, as ZCOUNT takes them
+	from, to int64  // scores, the upper one not included
 	part     string // "due", "later", or "" for both
 	back     bool   // from its end
 }
 
-// mark is where a page ended: the score, as Redis writes it, and the tag of its last entry.
-type mark struct{ score, tag string }
+// A spot is where an entry stands: its score, as Redis writes it, and its tag. steer looks for what is there.
+type spot struct{ score, tag string }
 
 // A listRequest asks for a page of a place.
 type listRequest struct {
 	place
 	limit int
-	after mark // where the page before ended; zero: this is the first
+	after spot // where the page before ended; zero: this is the first
 }
 
 // A listReply is that page.
@@ -133,18 +129,24 @@ type listReply struct {
 
 // entry is what stands in a structure.
 type entry struct {
-	mark
+	spot
 	msg *MessageStatus // nil if somebody else has deleted it
 }
 
 func (l *listReply) more() bool { return l.left > len(l.entries) }
 
 func (s *store) list(ctx context.Context, q listRequest) (listReply, error) {
-	kind := "set"
+	kind, from, to := "set", "-inf", "+inf"
 	if q.in == StateReady {
 		kind = "list"
 	}
-	r, err := s.run(ctx, listScripts[q.in], []any{kind, q.limit, q.from, q.to, q.after.score, &q.after.tag, q.back, q.part})
+	if q.from != math.MinInt64 {
+		from = strconv.FormatInt(q.from, 10)
+	}
+	if q.to != math.MaxInt64 {
+		to = "(" + strconv.FormatInt(q.to, 10)
+	}
+	r, err := s.run(ctx, listScripts[q.in], []any{kind, q.limit, from, to, q.after.score, &q.after.tag, q.back, q.part})
 	if err != nil {
 		return listReply{}, err
 	}
@@ -153,7 +155,7 @@ func (s *store) list(ctx context.Context, q listRequest) (listReply, error) {
 	n := r.number()
 	for range min(n, q.limit) {
 		tag, score, text, record := r.text(), r.text(), r.text(), r.text()
-		e := entry{mark: mark{score, tag}}
+		e := entry{spot: spot{score, tag}}
 		if text != "" {
 			id, _ := splitTag(tag)
 			e.msg = statusOf(id, q.state, scoreInstant(score), text, record)
@@ -186,11 +188,11 @@ const (
 
 // A steerRequest is what is to be done, and to what.
 type steerRequest struct {
-	what  string
-	us    int64
-	step  int64  // us by which each is due later than the one before
-	only  string // "": each mark's tag is an id; "key": a caller's key; else the structure in which it is a tag
-	marks []mark
+	what    string
+	us      int64
+	step    int64  // us by which each is due later than the one before
+	only    string // "": each tag is an id; "key": a message key; else the structure in which it is a tag
+	targets []spot
 }
 
 // steered is what became of one message.
@@ -201,12 +203,12 @@ type steered struct {
 	holder string // of its key, if that is why it was not done
 }
 
-// steer says of each message what became of it. Without marks it says what this call did, if it was carried out
+// steer says of each message what became of it. Without targets it says what this call did, if it was carried out
 // already, and nothing if not; then it never will be.
 func (s *store) steer(ctx context.Context, c *caller, do steerRequest) ([]steered, error) {
-	args := append(c.args(4+2*len(do.marks)), do.what, do.us, do.step, do.only)
-	for i := range do.marks {
-		args = append(args, &do.marks[i].tag, &do.marks[i].score)
+	args := append(c.args(4+2*len(do.targets)), do.what, do.us, do.step, do.only)
+	for i := range do.targets {
+		args = append(args, &do.targets[i].tag, &do.targets[i].score)
 	}
 	r, err := s.run(ctx, steerScript, args)
 	if err != nil {
@@ -214,8 +216,8 @@ func (s *store) steer(ctx context.Context, c *caller, do steerRequest) ([]steere
 	}
 	r.int64()
 	words := strings.Fields(r.text())
-	if len(words) != len(do.marks) && do.marks != nil {
-		r.fail("%d answers for %d messages", len(words), len(do.marks))
+	if len(words) != len(do.targets) && do.targets != nil {
+		r.fail("%d answers for %d messages", len(words), len(do.targets))
 		return nil, r.err("steer")
 	}
 	out := make([]steered, len(words))

@@ -340,7 +340,7 @@ func (m *machine) intercepts(t *rapid.T) {
 	}
 	running := rapid.Bool().Draw(t, "also while it is being handled")
 	m.call(t, func(t *rapid.T, c caller) {
-		got, err := m.store.intercept(context.Background(), &c, interceptRequest{by, what, running})
+		got, err := m.store.intercept(context.Background(), &c, by, what, running)
 		m.same(t, "intercept", got, err, m.once(c, func() any { return m.intercept(by, what, running) }))
 	})
 }
@@ -384,12 +384,12 @@ func (m *machine) steers(t *rapid.T) {
 			continue
 		}
 		ids = append(ids, id)
-		at := mark{tag: id}
+		at := spot{tag: id}
 		if do.only != "" { // as a list would have found it, or before it has moved
 			tag, _, score := m.found(id, do.only)
 			at.tag, at.score = tag, rapid.SampledFrom([]string{strconv.FormatInt(score, 10), strconv.FormatInt(score, 10), "", "1"}).Draw(t, "score")
 		}
-		do.marks = append(do.marks, at)
+		do.targets = append(do.targets, at)
 	}
 	m.call(t, func(t *rapid.T, c caller) {
 		got, err := m.store.steer(context.Background(), &c, do)

@@ -29,7 +29,7 @@ type SendResult struct {
 // A producer is the half of a queue that sends and takes back. DelayQueue and Publisher embed it. It is safe for
 // concurrent use.
 type producer struct {
-	canceller
+	steerer
 	defaultRetries int
 	ids            idSource
 	batcher        batcher
@@ -54,7 +54,7 @@ func newProducer(call, name string, cli redis.UniversalClient, opts []QueueOptio
 		opt(&id)
 	}
 	st, ev := newStore(cli, id.prefix, name), new(events)
-	return producer{canceller: canceller{store: st, events: ev}, defaultRetries: 3, ids: newIDSource(),
+	return producer{steerer: steerer{store: st, events: ev}, defaultRetries: 3, ids: newIDSource(),
 		batcher: batcher{store: st, events: ev, forgetOdds: defaultForgetOdds}}
 }
 

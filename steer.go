@@ -38,22 +38,22 @@ func (e *StateError) Is(target error) bool {
 // means now. It keeps its id, key and failures. One that waits for a retry is delivered then; one that is due now
 // already keeps its place. It returns a *StateError (ErrWrongState) for a message that is being handled, is in
 // garbage, or is nowhere (ErrNotFound too).
-func (s *canceller) Reschedule(ctx context.Context, id string, t time.Time) error {
+func (s *steerer) Reschedule(ctx context.Context, id string, t time.Time) error {
 	return s.reschedule(ctx, "", id, t)
 }
 
 // RescheduleKey is Reschedule for the live message that has this key (WithKey).
-func (s *canceller) RescheduleKey(ctx context.Context, key string, t time.Time) error {
+func (s *steerer) RescheduleKey(ctx context.Context, key string, t time.Time) error {
 	return s.reschedule(ctx, "key", key, t)
 }
 
-func (s *canceller) reschedule(ctx context.Context, by, what string, t time.Time) error {
+func (s *steerer) reschedule(ctx context.Context, by, what string, t time.Time) error {
 	s.made()
 	w, err := scheduled(t)
 	if err != nil {
 		return s.failed(err, "reschedule %s", what)
 	}
-	return s.steerOne(ctx, steerRequest{what: steerAt, us: w.us, only: by, marks: []mark{{tag: what}}})
+	return s.steerOne(ctx, steerRequest{what: steerAt, us: w.us, only: by, targets: []spot{{tag: what}}})
 }
 
 // RescheduleBy is Reschedule by a duration, later or (if negative) earlier than it is due now. Less than 1µs either
@@ -93,16 +93,16 @@ func (m *Monitor) Delete(ctx context.Context, id string) error {
 var verbs = map[string]string{steerAt: "reschedule", steerBy: "reschedule", steerRequeue: "requeue", steerDelete: "delete", steerCancel: "delete"}
 
 func (m *Monitor) steerID(ctx context.Context, what string, us int64, id string) error {
-	return m.steerOne(ctx, steerRequest{what: what, us: us, marks: []mark{{tag: id}}})
+	return m.steerOne(ctx, steerRequest{what: what, us: us, targets: []spot{{tag: id}}})
 }
 
-func (s *canceller) steerOne(ctx context.Context, do steerRequest) error {
+func (s *steerer) steerOne(ctx context.Context, do steerRequest) error {
 	var done []steered
 	err := s.calls.call(ctx, func(c *caller) (err error) {
 		done, err = s.store.steer(ctx, c, do)
 		return err
 	})
-	name := do.marks[0].tag
+	name := do.targets[0].tag
 	if err != nil {
 		return s.failed(err, "%s %s", verbs[do.what], name)
 	}
@@ -130,7 +130,7 @@ func idsIn(do steerRequest) (ids []string) {
 	if do.only == "key" {
 		return nil
 	}
-	for _, m := range do.marks {
+	for _, m := range do.targets {
 		id, _ := splitTag(m.tag)
 		ids = append(ids, id)
 	}

@@ -21,8 +21,8 @@ local function before(a, b) -- as Redis orders what has the same score: by bytes
   end
   return #a < #b
 end
--- place() is how many entries stand before the last one of the page before, and whether that one is still there.
-local function place()
+-- rankOfLast() is how many entries stand before the last one of the page before, and whether that one is still there.
+local function rankOfLast()
   local low, high = redis.call('ZCOUNT', KEYS.place, '-inf', '(' .. score), redis.call('ZCOUNT', KEYS.place, '-inf', score)
   local ends = high
   while low < high do
@@ -48,7 +48,7 @@ else
   if ARGV[8] == 'due' then high = math.min(high, due - 1) end
   if ARGV[8] == 'later' then low = math.max(low, due) end
   if score ~= '' then
-    local rank, there = place()
+    local rank, there = rankOfLast()
     if back then high = math.min(high, rank - 1) else low = math.max(low, there and rank + 1 or rank) end
   end
   local n = math.min(limit, high - low + 1)
