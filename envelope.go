@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 //	key length 2 bytes, big endian
 //	key
 //
-// then in version 1, which is what is written:
+// then in version 1, which is written of a message that needs no more:
 //
 //	flags      1 byte: 1 = a TTL follows, 2 = headers follow
 //	retries    uvarint
@@ -27,18 +28,18 @@ import (
 //	headers    uvarint count, then for each a uvarint length and the bytes of its key and of its value, if flagged
 //	payload    the rest
 //
-// and in version 2, which is read and not yet written, fields to the end: a type byte, a uvarint length, and as many
-// bytes. Each type comes once, the higher ones first, and the payload, which is always there, comes last. Whoever does
-// not know a type of 128 or more leaves the message to others; it skips what it does not know of the lower ones. So
-// what messages need later takes a type and no other version.
+// and in version 2 fields to the end: a type byte, a uvarint length, and as many bytes. Each type comes once, the higher
+// ones first, and the payload, which is always there, comes last. Whoever does not know a type of 128 or more leaves the
+// message to others; it skips what it does not know of the lower ones. So what messages need later takes a type and no
+// other version.
 //
 // Version, due and key stay at these offsets in every version, for the scripts read
 // them; all else is read here alone.
 const (
-	envelopeVersion = 1 // that is written
-	fieldsVersion   = 2
-	dueDigits       = 16
-	envelopeHead    = 1 + dueDigits
+	flagsVersion  = 1
+	fieldsVersion = 2
+	dueDigits     = 16
+	envelopeHead  = 1 + dueDigits
 
 	flagTTL     = 1
 	flagHeaders = 2
@@ -48,32 +49,45 @@ const (
 	fieldRetries  = 3 // as in version 1; absent: 0
 	fieldTTL      = 4 // as in version 1; absent: none
 	fieldCritical = 128
+	fieldDeadline = 130 // 16 decimal digits, unix us; absent: none
+	fieldTimeout  = 131 // uvarint, us, 0: none; absent: the queue's own
 
 	// maxHeaders bounds what a few bytes of somebody else's making can cost a reader: a header without a name and
 	// a value is two bytes in an envelope, and a hundred in a map.
 	maxHeaders = 10_000
 )
 
+// noTimeout is the timeout of a message whose handler may run for ever.
+const noTimeout = -time.Microsecond
+
 type envelope struct {
-	due     int64 // unix us
-	key     string
-	retries int
-	ttl     time.Duration // 0: none
-	headers map[string]string
-	payload string
+	due      int64 // unix us
+	key      string
+	retries  int
+	ttl      time.Duration // 0: none
+	deadline int64         // unix us; 0: none
+	timeout  time.Duration // 0: the queue's own; or noTimeout
+	headers  map[string]string
+	payload  string
+}
+
+// version is the one that encode writes.
+func (e *envelope) version() byte {
+	if e.deadline != 0 || e.timeout != 0 {
+		return fieldsVersion
+	}
+	return flagsVersion
 }
 
 // encode makes an envelope that is due at w. After a delay, it leaves out version and due instant:
 // the script that stores it writes them.
 func (e *envelope) encode(w when) string {
-	var flags byte
+	const fieldHead = 1 + binary.MaxVarintLen64 // a type and a length
 	size := 2 + len(e.key) + 1 + binary.MaxVarintLen64 + len(e.payload)
 	if e.ttl > 0 {
-		flags |= flagTTL
 		size += binary.MaxVarintLen64
 	}
 	if len(e.headers) > 0 {
-		flags |= flagHeaders
 		size += binary.MaxVarintLen64
 		for k, v := range e.headers {
 			size += 2*binary.MaxVarintLen64 + len(k) + len(v)
@@ -82,36 +96,107 @@ func (e *envelope) encode(w when) string {
 	if w.absolute {
 		size += envelopeHead
 	}
-	var b strings.Builder
+	version := e.version()
+	if version == fieldsVersion {
+		size += 6*fieldHead + 3*dueDigits
+	}
+	var b envelopeWriter
 	b.Grow(size)
-	var scratch [max(binary.MaxVarintLen64, dueDigits)]byte
-	uvarint := func(n uint64) { b.Write(scratch[:binary.PutUvarint(scratch[:], n)]) }
-
 	if w.absolute {
-		b.WriteByte(envelopeVersion)
-		digits := strconv.AppendInt(scratch[:0], w.us, 10)
-		b.WriteString("0000000000000000"[:dueDigits-len(digits)])
-		b.Write(digits)
+		b.WriteByte(version)
+		b.instant(w.us)
 	}
 	b.WriteByte(byte(len(e.key) >> 8))
 	b.WriteByte(byte(len(e.key)))
 	b.WriteString(e.key)
-	b.WriteByte(flags)
-	uvarint(uint64(e.retries))
-	if flags&flagTTL != 0 {
-		uvarint(uint64(e.ttl / time.Microsecond))
+	if version == fieldsVersion {
+		e.writeFields(&b)
+	} else {
+		e.writeFlagged(&b)
 	}
-	if flags&flagHeaders != 0 {
-		uvarint(uint64(len(e.headers)))
-		for _, k := range slices.Sorted(maps.Keys(e.headers)) {
-			uvarint(uint64(len(k)))
-			b.WriteString(k)
-			uvarint(uint64(len(e.headers[k])))
-			b.WriteString(e.headers[k])
-		}
+	return b.String()
+}
+
+// writeFlagged writes what stands behind the key in version 1.
+func (e *envelope) writeFlagged(b *envelopeWriter) {
+	var flags byte
+	if e.ttl > 0 {
+		flags |= flagTTL
+	}
+	if len(e.headers) > 0 {
+		flags |= flagHeaders
+	}
+	b.WriteByte(flags)
+	b.uvarint(uint64(e.retries))
+	if e.ttl > 0 {
+		b.uvarint(uint64(e.ttl / time.Microsecond))
+	}
+	if len(e.headers) > 0 {
+		b.headers(e.headers)
 	}
 	b.WriteString(e.payload)
-	return b.String()
+}
+
+// writeFields writes what stands behind the key in version 2.
+func (e *envelope) writeFields(b *envelopeWriter) {
+	if e.timeout != 0 {
+		b.numberField(fieldTimeout, uint64(max(e.timeout, 0)/time.Microsecond))
+	}
+	if e.deadline != 0 {
+		b.WriteByte(fieldDeadline)
+		b.WriteByte(dueDigits)
+		b.instant(e.deadline)
+	}
+	if e.ttl > 0 {
+		b.numberField(fieldTTL, uint64(e.ttl/time.Microsecond))
+	}
+	if e.retries > 0 {
+		b.numberField(fieldRetries, uint64(e.retries))
+	}
+	if len(e.headers) > 0 {
+		var text envelopeWriter
+		text.headers(e.headers)
+		b.WriteByte(fieldHeaders)
+		b.text(text.String())
+	}
+	b.WriteByte(fieldPayload)
+	b.text(e.payload)
+}
+
+// An envelopeWriter writes the parts of an envelope one after the other.
+type envelopeWriter struct {
+	strings.Builder
+	scratch [max(binary.MaxVarintLen64, dueDigits)]byte
+}
+
+func (b *envelopeWriter) uvarint(n uint64) { b.Write(b.scratch[:binary.PutUvarint(b.scratch[:], n)]) }
+
+// instant writes unix us in dueDigits.
+func (b *envelopeWriter) instant(us int64) {
+	digits := strconv.AppendInt(b.scratch[:0], us, 10)
+	b.WriteString("0000000000000000"[:dueDigits-len(digits)])
+	b.Write(digits)
+}
+
+func (b *envelopeWriter) text(s string) {
+	b.uvarint(uint64(len(s)))
+	b.WriteString(s)
+}
+
+func (b *envelopeWriter) headers(headers map[string]string) {
+	b.uvarint(uint64(len(headers)))
+	for _, k := range slices.Sorted(maps.Keys(headers)) {
+		b.text(k)
+		b.text(headers[k])
+	}
+}
+
+// numberField writes a field of version 2 that is a number.
+func (b *envelopeWriter) numberField(kind byte, n uint64) {
+	value := binary.AppendUvarint(b.scratch[:0], n)
+	b.WriteByte(kind)
+	b.WriteByte(byte(len(value)))
+	b.Write(value)
 }
 
 var errBadEnvelope = errors.New("broken envelope")
@@ -124,17 +209,17 @@ func decodeEnvelope(s string) (envelope, error) {
 	if len(s) < envelopeHead+2 || s[0] == 0 {
 		return e, fmt.Errorf("%w: %d bytes", errBadEnvelope, len(s))
 	}
-	due, err := strconv.ParseUint(s[1:envelopeHead], 10, 63)
+	due, err := instantOf(s[1:envelopeHead])
 	if err != nil { // in every version there are digits
 		return e, fmt.Errorf("%w: due %q", errBadEnvelope, s[1:envelopeHead])
 	}
-	e.due = int64(due)
+	e.due = due
 	r := envelopeReader{s: s[envelopeHead:]}
 	hi, lo := r.byte(), r.byte()
 	e.key = r.take(uint64(hi)<<8 | uint64(lo))
 	head := e
 	switch {
-	case s[0] == envelopeVersion:
+	case s[0] == flagsVersion:
 		e.readFlagged(&r)
 	case s[0] == fieldsVersion:
 		err = e.readFields(&r)
@@ -155,7 +240,7 @@ func (e *envelope) readFlagged(r *envelopeReader) {
 	flags := r.byte()
 	e.retries = r.retries()
 	if flags&flagTTL != 0 {
-		e.ttl = r.ttl()
+		e.ttl = r.duration()
 	}
 	if flags&flagHeaders != 0 {
 		e.headers = r.headers()
@@ -174,11 +259,15 @@ func (e *envelope) readFields(r *envelopeReader) error {
 			r.bad = true
 			return nil
 		case kind == fieldTTL:
-			e.ttl = field.ttl()
+			e.ttl = field.duration()
 		case kind == fieldRetries:
 			e.retries = field.retries()
 		case kind == fieldHeaders:
 			e.headers = field.headers()
+		case kind == fieldDeadline:
+			e.deadline = field.instant()
+		case kind == fieldTimeout:
+			e.timeout = cmp.Or(field.duration(), noTimeout)
 		case kind == fieldPayload:
 			e.payload, field.s = field.s, ""
 		case kind >= fieldCritical:
@@ -231,7 +320,19 @@ func (r *envelopeReader) uvarint() uint64 {
 
 func (r *envelopeReader) retries() int { return int(min(r.uvarint(), math.MaxInt32)) }
 
-func (r *envelopeReader) ttl() time.Duration {
+func (r *envelopeReader) instant() int64 {
+	us, err := instantOf(r.take(dueDigits))
+	r.bad = r.bad || err != nil
+	return us
+}
+
+// instantOf reads the digits of an instant.
+func instantOf(digits string) (us int64, err error) {
+	n, err := strconv.ParseUint(digits, 10, 63)
+	return int64(n), err
+}
+
+func (r *envelopeReader) duration() time.Duration {
 	return time.Duration(min(r.uvarint(), math.MaxInt64/1000)) * time.Microsecond
 }
 

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// inFields is e in version 2, which nothing writes yet, with fields of other types.
+// inFields is e in version 2, with fields of other types.
 func (e *envelope) inFields(others map[byte]string) string {
 	fields := map[byte]string{fieldPayload: e.payload}
 	maps.Copy(fields, others)
@@ -23,6 +23,12 @@ func (e *envelope) inFields(others map[byte]string) string {
 	}
 	if e.ttl > 0 {
 		fields[fieldTTL] = string(binary.AppendUvarint(nil, uint64(e.ttl/time.Microsecond)))
+	}
+	if e.deadline != 0 {
+		fields[fieldDeadline] = fmt.Sprintf("%016d", e.deadline)
+	}
+	if e.timeout != 0 {
+		fields[fieldTimeout] = string(binary.AppendUvarint(nil, uint64(max(e.timeout, 0)/time.Microsecond)))
 	}
 	if len(e.headers) > 0 {
 		text := binary.AppendUvarint(nil, uint64(len(e.headers)))
@@ -58,6 +64,35 @@ func TestEnvelopeFields(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestEnvelopeVersions: version 2 is written of what version 1 cannot say, and of nothing else; messages of both share a batch.
+func TestEnvelopeVersions(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		limited := func(e *envelope) { e.timeout = time.Minute }
+		versions := map[string]byte{}
+		for i, batch := range [][]*sendMessage{
+			{msg("a", time.Second)}, // by single
+			{msg("b", time.Second, limited)},
+			{msgAt("c", time.Second, limited)},
+			{msg("d", time.Second), msg("e", time.Second, limited), msg("f", time.Second, limited, keyed("f")), msg("g", time.Second)},
+			{msgAt("h", time.Hour), msgAt("i", time.Hour, limited), msg("j", time.Hour), msg("k", 2*time.Hour, limited), msgAt("l", 0)},
+		} {
+			for _, m := range batch {
+				versions[m.id] = m.version
+			}
+			if runs := len((&sendRequest{messages: batch}).args(newCaller())) - 3 - 2*len(batch); runs != 3*[]int{1, 1, 1, 3, 4}[i] {
+				r.t.Errorf("batch %d has %d arguments for its runs", i, runs)
+			}
+			r.put(batch...)
+		}
+		for id, m := range r.read().Messages {
+			if m.Version != versions[id] || m.Problem != "" || (m.Version == 2) != (m.Timeout == 60e6) {
+				r.t.Errorf("%s: %+v, want version %d", names(id), m, versions[id])
+			}
+		}
+	})
 }
 
 // TestEnvelopeFieldsInScripts: scripts find due and key in version 2 where they are in version 1, and keep the version.
@@ -138,6 +173,11 @@ func TestEnvelopeFieldsBroken(t *testing.T) {
 		"headers and more":           "\x02\x06\x01\x01a\x01bc\x01\x00",
 		"fewer headers than said":    "\x02\x05\x02\x01a\x01b\x01\x00",
 		"a header longer than those": "\x02\x05\x01\x01a\x7fb\x01\x00",
+		"a deadline of 15 digits":    "\x82\x0f171720000000000\x01\x00",
+		"a deadline of 17 digits":    "\x82\x1117172000000000000\x01\x00",
+		"a deadline of letters":      "\x82\x10171720000000000x\x01\x00",
+		"a timeout without a number": "\x83\x00\x01\x00",
+		"a timeout and more":         "\x83\x02\x05\x05\x01\x00",
 	} {
 		if e, err := decodeEnvelope(head + raw); !errors.Is(err, errBadEnvelope) || !reflect.DeepEqual(e, envelope{}) {
 			t.Errorf("%s: %+v, %v", name, e, err)
@@ -147,22 +187,26 @@ func TestEnvelopeFieldsBroken(t *testing.T) {
 
 // FuzzEnvelopeFields: what is written in version 2 is read, and no part of it is.
 func FuzzEnvelopeFields(f *testing.F) {
-	f.Add(int64(1_717_200_000_000_000), "order-42", 3, int64(600e6), "trace", "7f3a", "close", byte(100), "other")
-	f.Add(int64(0), "", 0, int64(0), "", "", "", byte(128), "")
-	f.Add(int64(9_999_999_999_999_999), "\xff\x00", math.MaxInt32, int64(1), "", "x", "\x01\x00", byte(0), "")
-	f.Fuzz(func(t *testing.T, due int64, key string, retries int, ttl int64, name, value, payload string, kind byte, other string) {
-		e := envelope{due: min(max(due, 0), 9_999_999_999_999_999), key: key[:min(len(key), maxKey)], retries: min(max(retries, 0), math.MaxInt32),
-			ttl: microseconds(max(ttl, 0)), payload: payload}
+	const lastInstant = 9_999_999_999_999_999
+	f.Add(int64(1_717_200_000_000_000), "order-42", 3, int64(600e6), int64(0), int64(0), "trace", "7f3a", "close", byte(100), "other")
+	f.Add(int64(0), "", 0, int64(0), int64(1), int64(-1), "", "", "", byte(128), "")
+	f.Add(int64(lastInstant), "\xff\x00", math.MaxInt32, int64(1), int64(lastInstant), int64(math.MaxInt64), "", "x", "\x01\x00", byte(0), "")
+	f.Fuzz(func(t *testing.T, due int64, key string, retries int, ttl, deadline, timeout int64, name, value, payload string, kind byte, other string) {
+		e := envelope{due: min(max(due, 0), lastInstant), key: key[:min(len(key), maxKey)], retries: min(max(retries, 0), math.MaxInt32),
+			ttl: microseconds(max(ttl, 0)), deadline: min(max(deadline, 0), lastInstant), timeout: microseconds(max(timeout, 0)), payload: payload}
+		if timeout < 0 {
+			e.timeout = noTimeout
+		}
 		if name+value != "" {
 			e.headers = map[string]string{name: value}
 		}
 		var others map[byte]string
-		if kind > fieldTTL {
+		if kind > fieldTTL && kind != fieldDeadline && kind != fieldTimeout {
 			others = map[byte]string{kind: other}
 		}
 		raw := e.inFields(others)
 		got, err := decodeEnvelope(raw)
-		if kind >= fieldCritical {
+		if others != nil && kind >= fieldCritical {
 			if !errors.Is(err, errNewerVersion) || !reflect.DeepEqual(got, envelope{due: e.due, key: e.key}) {
 				t.Fatalf("with a field of type %d: %+v, %v", kind, got, err)
 			}
@@ -175,6 +219,16 @@ func FuzzEnvelopeFields(f *testing.F) {
 			if got, err := decodeEnvelope(raw[:n]); !errors.Is(err, errBadEnvelope) {
 				t.Fatalf("%d of %d bytes: %+v, %v", n, len(raw), got, err)
 			}
+		}
+		written := e.encode(when{us: e.due, absolute: true})
+		if got, err := decodeEnvelope(written); err != nil || !reflect.DeepEqual(got, e) || written[0] != e.version() {
+			t.Fatalf("written %x: %+v, %v; want %+v", written, got, err, e)
+		}
+		if e.version() == fieldsVersion && written != e.inFields(nil) {
+			t.Fatalf("written %x, want %x", written, e.inFields(nil))
+		}
+		if late := e.encode(when{us: 1}); late != written[envelopeHead:] {
+			t.Fatalf("after a delay %x, want %x", late, written[envelopeHead:])
 		}
 	})
 }

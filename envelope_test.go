@@ -26,17 +26,23 @@ func sampleEnvelopes() map[string]envelope {
 		headers["h"+strconv.Itoa(i)] = strconv.Itoa(i)
 	}
 	return map[string]envelope{
-		"least":          {due: 1},
-		"payload":        {due: 1_717_200_000_000_000, retries: 3, payload: "hello"},
-		"every byte":     {due: 1_717_200_000_000_000, key: all.String(), payload: all.String()},
-		"key":            {due: 9_999_999_999_999_999, key: "order-42", payload: "x"},
-		"longest key":    {due: 12, key: strings.Repeat("k", maxKey), retries: 1 << 20},
-		"most retries":   {due: 12, retries: math.MaxInt32, payload: "x"},
-		"ttl":            {due: 12, retries: 127, ttl: time.Microsecond},
-		"longest ttl":    {due: 12, retries: 128, ttl: math.MaxInt64 / 1000 * time.Microsecond, payload: "x"},
-		"headers":        {due: 12, headers: map[string]string{"trace": "1", "": "no name"}, payload: "x"},
-		"many headers":   {due: 12, headers: headers},
-		"all of it":      {due: 1_717_200_000_000_000, key: "k", retries: 300, ttl: time.Hour, headers: headers, payload: all.String()},
+		"least":           {due: 1},
+		"payload":         {due: 1_717_200_000_000_000, retries: 3, payload: "hello"},
+		"every byte":      {due: 1_717_200_000_000_000, key: all.String(), payload: all.String()},
+		"key":             {due: 9_999_999_999_999_999, key: "order-42", payload: "x"},
+		"longest key":     {due: 12, key: strings.Repeat("k", maxKey), retries: 1 << 20},
+		"most retries":    {due: 12, retries: math.MaxInt32, payload: "x"},
+		"ttl":             {due: 12, retries: 127, ttl: time.Microsecond},
+		"longest ttl":     {due: 12, retries: 128, ttl: math.MaxInt64 / 1000 * time.Microsecond, payload: "x"},
+		"headers":         {due: 12, headers: map[string]string{"trace": "1", "": "no name"}, payload: "x"},
+		"many headers":    {due: 12, headers: headers},
+		"all of it":       {due: 1_717_200_000_000_000, key: "k", retries: 300, ttl: time.Hour, headers: headers, payload: all.String()},
+		"deadline":        {due: 12, retries: 3, deadline: 1<<53 - 1},
+		"timeout":         {due: 12, retries: 3, timeout: time.Microsecond, payload: "x"},
+		"longest timeout": {due: 12, timeout: math.MaxInt64 / 1000 * time.Microsecond},
+		"no timeout":      {due: 12, retries: 3, timeout: noTimeout, payload: "x"},
+		"all fields": {due: 1_717_200_000_000_000, key: "fields", retries: 300, ttl: time.Hour, headers: headers, payload: all.String(),
+			deadline: 1_717_200_000_000_001, timeout: time.Minute},
 		"a long payload": {due: 1, payload: strings.Repeat("0123456789", 100_000)},
 	}
 }
@@ -73,7 +79,7 @@ func storesEnvelopes(r *rig, fields bool) {
 	for id, got := range r.read().Messages {
 		want := sent[id]
 		if got.Problem != "" || got.Due != want.due || got.Key != want.key || got.Retries != int64(want.retries) ||
-			got.TTL != want.ttl.Microseconds() || got.Payload != want.payload || !maps.Equal(got.Headers, want.headers) {
+			got.TTL != want.ttl.Microseconds() || got.Deadline != want.deadline || got.Timeout != want.timeout.Microseconds() || got.Payload != want.payload || !maps.Equal(got.Headers, want.headers) {
 			r.t.Errorf("stored %+v, want %+v", got, want)
 		}
 	}

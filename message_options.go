@@ -21,9 +21,6 @@ type when struct {
 	absolute bool
 }
 
-// alike says whether the send script can take two messages under one delay.
-func (w when) alike(other when) bool { return w == other || w.absolute && other.absolute }
-
 // due is the instant at which the send script makes a message due, in unix us as now is.
 func (w when) due(now int64) int64 {
 	if w.absolute {

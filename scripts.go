@@ -26,10 +26,16 @@ const (
 
 // A sendMessage is a message as it is sent.
 type sendMessage struct {
-	id   string
-	key  string
-	when when
-	text string // its envelope, as encode makes it
+	id      string
+	key     string
+	when    when
+	version byte   // of its envelope
+	text    string // its envelope, as encode makes it
+}
+
+// alike says whether the send script can take two messages in one run.
+func (m *sendMessage) alike(other *sendMessage) bool {
+	return m.when.absolute && other.when.absolute || m.when == other.when && m.version == other.version
 }
 
 // delay is what the scripts are told of it: nothing if it is absolute, for then it is in the envelope.
@@ -56,10 +62,10 @@ type sendReply struct {
 // singleBytes is how long a message may be that is sent by the script single.
 const singleBytes = 2048
 
-// single says whether that script is enough.
+// single says whether that script is enough, which writes version 1.
 func (q *sendRequest) single() bool {
 	m := q.messages[0]
-	return q.replicas == 0 && len(q.messages) == 1 && m.key == "" && len(m.text) <= singleBytes-envelopeHead
+	return q.replicas == 0 && len(q.messages) == 1 && m.key == "" && m.version == flagsVersion && len(m.text) <= singleBytes-envelopeHead
 }
 
 // send stores messages; it is one attempt of the caller's present call.
@@ -104,10 +110,10 @@ func (q *sendRequest) args(c *caller) []any {
 	args := append(make([]any, 0, 5+2*len(q.messages)), c.name(), c.number(), keyed)
 	for rest := q.messages; len(rest) > 0; {
 		n := 1
-		for n < len(rest) && rest[n].when.alike(rest[0].when) {
+		for n < len(rest) && rest[n].alike(rest[0]) {
 			n++
 		}
-		args = append(args, rest[0].delay(), n)
+		args = append(args, rest[0].delay(), n, rest[0].version)
 		for _, m := range rest[:n] {
 			args = append(args, &m.id, &m.text)
 		}

@@ -95,7 +95,7 @@ func (m *model) send(batch []*sendMessage) any {
 			due = max(m.now, o.when.us)
 		}
 		m.pending[o.id] = due
-		version, tail := byte(envelopeVersion), o.text
+		version, tail := o.version, o.text
 		if o.when.absolute {
 			version, tail = o.text[0], o.text[envelopeHead:]
 		}

@@ -176,7 +176,10 @@ func (m *machine) sends(t *rapid.T) {
 		if rapid.IntRange(0, 7).Draw(t, "more if 7") == 7 {
 			e.ttl, e.headers = time.Second, map[string]string{"h": e.payload}
 		}
-		batch[i] = &sendMessage{id: idOf(e.payload), key: e.key, when: due, text: e.encode(due)}
+		if rapid.IntRange(0, 7).Draw(t, "limits if 7") == 7 {
+			e.timeout, e.deadline = time.Second, m.now+8e6
+		}
+		batch[i] = &sendMessage{id: idOf(e.payload), key: e.key, when: due, version: e.version(), text: e.encode(due)}
 		if due.absolute && rapid.Bool().Draw(t, "of version 2") {
 			e.due = due.us
 			batch[i].text = e.inFields(nil)

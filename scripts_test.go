@@ -193,7 +193,7 @@ func draftOf(name string, w when, rest []func(*envelope)) *sendMessage {
 	for _, f := range rest {
 		f(&e)
 	}
-	return &sendMessage{id: idOf(name), key: e.key, when: w, text: e.encode(w)}
+	return &sendMessage{id: idOf(name), key: e.key, when: w, version: e.version(), text: e.encode(w)}
 }
 
 func keyed(key string) func(*envelope) { return func(e *envelope) { e.key = key } }

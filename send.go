@@ -178,7 +178,8 @@ func (p *producer) makeMessage(m *batchItem, payload string, d *draft, opts []Ms
 	if err := fits(size); err != nil {
 		return p.notMade(d, err)
 	}
-	m.id, m.when, m.text, m.key = p.ids.next(), d.when, d.encode(d.when), d.key
+	m.id, m.key, m.when = p.ids.next(), d.key, d.when
+	m.version, m.text = d.version(), d.encode(d.when)
 	return nil
 }
 

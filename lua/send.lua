@@ -2,8 +2,8 @@
 --
 -- KEYS: pending, msg, key, wake, state
 -- ARGV: 3 '1' if any message has a key; then runs of messages: delay us ('': each has its own
---       due instant), how many, and for each: id, envelope (what has a delay: only the part behind its
---       due instant)
+--       due instant), how many, version of their envelopes, and for each: id, envelope (what has a delay: only
+--       the part behind its due instant)
 -- Returns {now, refused}: now of the call that stored them; refused is '' or a list
 --       '<i>=<id> ', message i (from 1) was not stored, its key is held by id.
 -- Cost: O(log pending) per message; 6 commands a batch, 8 if it sets the alarm; one or two more for
@@ -32,14 +32,14 @@ big = whole(big) or SMALL
 local first, refused, longest = nil, '', big
 local run, n, stored = 4, 0, 0 -- where the run begins; messages seen; twice those stored
 while ARGV[run] do
-  local delay, last = tonumber(ARGV[run]), run + 2 * ARGV[run + 1]
+  local delay, last = tonumber(ARGV[run]), run + 1 + 2 * ARGV[run + 1]
   local due, text, head
   if delay then
     due = now + delay
     text = us(due)
-    head = '\1' .. text
+    head = string.char(tonumber(ARGV[run + 2])) .. text
   end
-  for i = run + 2, last, 2 do
+  for i = run + 3, last, 2 do
     local id, envelope = ARGV[i], ARGV[i + 1]
     local key, holder = '', false
     n = n + 1

@@ -96,7 +96,13 @@ type Envelope struct {
 	Payload string
 	Size    int // bytes of the whole envelope
 	Problem string
+
+	Deadline int64 // unix us; 0: none
+	Timeout  int64 // us; 0: the queue's own; NoTimeout
 }
+
+// NoTimeout is the timeout of a message whose handler may run for ever.
+const NoTimeout = -1
 
 // Fail is one decoded value of fail. With a Problem, the rest is not filled.
 type Fail struct {

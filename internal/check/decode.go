@@ -25,6 +25,9 @@ const (
 	fieldRetries = 3
 	fieldTTL     = 4
 	mustBeKnown  = 128
+
+	fieldDeadline = 130
+	fieldTimeout  = 131
 )
 
 // decodeTag takes `<id>` or `<n>:<id>` apart. From a malformed tag it still
@@ -137,13 +140,8 @@ func (e *Envelope) decodeFront(c *cursor, whole bool) error {
 		return fmt.Errorf("version is %d, want 1 or 2", e.Version)
 	}
 
-	digits, err := c.take(dueDigits, "due")
-	if err != nil {
+	if e.Due, err = c.instant("due"); err != nil {
 		return err
-	}
-	e.Due, err = decimal(strings.TrimLeft(digits, "0"))
-	if err != nil {
-		return fmt.Errorf("due is %q, want 16 digits in (0, 2^53)", digits)
 	}
 
 	k, err := c.take(2, "length of key")
@@ -230,6 +228,12 @@ func (e *Envelope) decodeField(kind int, value *cursor) (err error) {
 		err = e.decodeHeaders(value)
 	case kind == fieldPayload:
 		e.Payload, *value = string(*value), ""
+	case kind == fieldTimeout:
+		if e.Timeout, err = value.number("timeout"); e.Timeout == 0 {
+			e.Timeout = NoTimeout
+		}
+	case kind == fieldDeadline:
+		e.Deadline, err = value.instant("deadline")
 	case kind >= mustBeKnown:
 		err = fmt.Errorf("field %d is not known, and must be", kind)
 	default:
@@ -273,6 +277,19 @@ func (c *cursor) take(n int, what string) (string, error) {
 	taken := string((*c)[:n])
 	*c = (*c)[n:]
 	return taken, nil
+}
+
+// instant reads 16 digits.
+func (c *cursor) instant(what string) (int64, error) {
+	digits, err := c.take(dueDigits, what)
+	if err != nil {
+		return 0, err
+	}
+	us, err := decimal(strings.TrimLeft(digits, "0"))
+	if err != nil {
+		return 0, fmt.Errorf("%s is %q, want 16 digits in (0, 2^53)", what, digits)
+	}
+	return us, nil
 }
 
 // field reads a type byte, a length and as many bytes.

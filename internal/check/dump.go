@@ -32,9 +32,9 @@ func (s *State) Dump() string {
 	line("msg: %d", len(s.Messages))
 	for _, id := range sortedKeys(s.Messages) {
 		m := s.Messages[id]
-		line("  %s\tv%d\tdue %s\tkey %q\tflags %d\tretries %d\tttl %v\theaders %q\t%d bytes\t%s\t%s",
+		line("  %s\tv%d\tdue %s\tkey %q\tflags %d\tretries %d\tttl %v\tdeadline %s\ttimeout %v\theaders %q\t%d bytes\t%s\t%s",
 			text(id), m.Version, s.instant(m.Due), m.Key, m.Flags, m.Retries,
-			time.Duration(m.TTL)*time.Microsecond, m.Headers, m.Size, cut(m.Payload), m.Problem)
+			time.Duration(m.TTL)*time.Microsecond, s.instant(m.Deadline), time.Duration(m.Timeout)*time.Microsecond, m.Headers, m.Size, cut(m.Payload), m.Problem)
 	}
 	line("fail: %d", len(s.Fail))
 	for _, id := range sortedKeys(s.Fail) {
