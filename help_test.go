@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -34,7 +36,7 @@ func TestMain(m *testing.M) {
 	}
 	// Most tests wait for something most of the time; the default is one for each core.
 	flag.Parse()
-	if err := flag.Set("test.parallel", "12"); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(min(8*runtime.GOMAXPROCS(0), 32))); err != nil {
 		panic(err)
 	}
 	code := m.Run()

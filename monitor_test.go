@@ -308,6 +308,7 @@ func monitorPages(f *fixture, m *Monitor) {
 }
 
 func TestMonitorWithoutRedis(t *testing.T) {
+	t.Parallel()
 	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1})
 	defer cli.Close()
 	m := NewMonitor("nobody-there", cli)

@@ -38,6 +38,7 @@ func heldFor(t *testing.T, server *redistest.Server, name string, call func()) t
 // TestSendHold: no call of a send holds the server for more than twice what one plain HSET of 500 messages of 8 KB does,
 // however many messages and bytes are sent, keys or not.
 func TestSendHold(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
 	cli := redisClient(t, server.Addr())

@@ -25,6 +25,7 @@ func TestModel(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	t.Parallel()
 	var made atomic.Int64
 	t.Run("with", func(t *testing.T) {
 		for name, most := range map[string]int{"few": 4, "as few": 4, "many": maxBatch} {
