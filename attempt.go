@@ -101,22 +101,24 @@ type callFunc = func(ctx context.Context, cli redis.UniversalClient) error
 func (s *store) attempt(ctx context.Context, t *timeoutLevel, args []any, extra time.Duration, call callFunc) error {
 	level := t.n.Load()
 	limit := s.limit(level, sizeOf(args)) + extra
-	bound, cancel := s.bound(ctx, limit)
-	defer cancel()
 	l := s.link
 	if l == nil {
 		if l = linkOf(s.cli); l != nil {
 			defer l.release()
 		}
 	}
-	var began time.Time
+	var began *time.Time // when it had a connection; nil: nobody asks
 	if level > 0 {
-		began = time.Now()
+		at, inner := new(time.Time), call
+		began, call = at, func(ctx context.Context, cli redis.UniversalClient) error {
+			*at = time.Now()
+			return inner(ctx, cli)
+		}
 	}
-	err := s.dispatch(ctx, bound, l, level, call)
+	err := s.dispatch(ctx, l, level, limit, call)
 	if err == nil {
-		if level > 0 {
-			t.lower(level, time.Since(began), limit)
+		if began != nil {
+			t.lower(level, time.Since(*began), limit)
 		}
 		return nil
 	}
@@ -136,29 +138,42 @@ func (s *store) attempt(ctx context.Context, t *timeoutLevel, args []any, extra 
 	return s.explain(err)
 }
 
+// A boundFunc makes the context of an attempt, which begins now, of its caller's.
+type boundFunc = func(context.Context) (context.Context, context.CancelFunc)
+
 // bound is ctx with an end of its own. An attempt shares it with those that begin soon after, if it has little
 // more than attemptTimeout, is no consumer's, and no context ends it.
 func (s *store) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	least := s.attemptTimeout + s.attemptTimeout/10
-	if ctx != context.Background() || s.lease > 0 || limit > least {
+	if s.lease > 0 || limit > least || !lasts(ctx, least) {
 		return context.WithTimeout(ctx, limit)
 	}
 	return s.shared.context(least), func() {}
 }
 
-// dispatch makes a call over the link, or by a client that has none. bound ends with the attempt; ctx is the caller's
-// own. go-redis makes bound's deadline that of the connection, so a call over the link ends in time by itself, but it
-// does not notice that ctx is canceled. So another goroutine makes it, unless ctx cannot end, or the store is a
-// consumer's and bound is still short.
-func (s *store) dispatch(ctx, bound context.Context, l *link, level int32, call callFunc) (err error) {
+// lasts says whether nothing can end ctx before d has passed.
+func lasts(ctx context.Context, d time.Duration) bool {
+	if isShared(ctx) {
+		deadline, _ := ctx.Deadline()
+		return time.Until(deadline) > d
+	}
+	return ctx == context.Background()
+}
+
+// dispatch makes a call over the link, or by a client that has none. go-redis makes the deadline of a bound that of the
+// connection, so a call over the link ends in time by itself, but it does not notice that ctx is canceled. So another
+// goroutine makes it, unless nothing cancels ctx, or the store is a consumer's and limit is still short.
+func (s *store) dispatch(ctx context.Context, l *link, level int32, limit time.Duration, call callFunc) (err error) {
 	defer contain(&err)
 	if l == nil {
-		return await(bound, func() error { return call(bound, s.cli) })
+		ctx, cancel := s.bound(ctx, limit)
+		defer cancel()
+		return await(ctx, func() error { return call(ctx, s.cli) })
 	}
-	if ctx.Done() == nil || s.lease > 0 && level == 0 {
-		return s.callOver(bound, l, call)
+	if ctx.Done() == nil || isShared(ctx) || s.lease > 0 && level == 0 {
+		return s.callOver(ctx, l, limit, call)
 	}
-	return await(bound, func() error { return s.callOver(bound, l, call) })
+	return await(ctx, func() error { return s.callOver(ctx, l, limit, call) })
 }
 
 // contain makes an error of a panic in a part of the user's client, such as a dialer or a hook.
@@ -168,20 +183,21 @@ func contain(err *error) {
 	}
 }
 
-// callOver makes a call over a link, and follows a Cluster's redirections.
-func (s *store) callOver(ctx context.Context, l *link, call callFunc) error {
+// callOver makes a call over a link, and follows a Cluster's redirections, each within limit.
+func (s *store) callOver(ctx context.Context, l *link, limit time.Duration, call callFunc) error {
 	const redirections = 3
+	bound := func(ctx context.Context) (context.Context, context.CancelFunc) { return s.bound(ctx, limit) }
 	for n := 0; ; n++ {
-		addr, err := s.findNode(ctx, l)
+		addr, err := s.findNode(ctx, l, limit)
 		if err != nil {
 			return err
 		}
-		err = l.call(ctx, addr, call)
+		err = l.call(ctx, addr, bound, call)
 		if _, ok := s.cli.(*redis.ClusterClient); !ok || n == redirections {
 			return err
 		}
 		if target, ok := redirection(redis.IsAskError(err)); ok {
-			return l.call(ctx, target, func(ctx context.Context, cli redis.UniversalClient) error {
+			return l.call(ctx, target, bound, func(ctx context.Context, cli redis.UniversalClient) error {
 				return call(ctx, asking{cli.(*redis.Client)})
 			})
 		}
@@ -207,14 +223,16 @@ type nodeAddr struct {
 	at   time.Time // when it was found
 }
 
-// findNode returns the address of the server that holds the queue, "" if there is only one server.
-func (s *store) findNode(ctx context.Context, l *link) (string, error) {
+// findNode returns the address of the server that holds the queue, "" if there is only one server. It asks for up to limit.
+func (s *store) findNode(ctx context.Context, l *link, limit time.Duration) (string, error) {
 	if _, ok := s.cli.(*redis.ClusterClient); !ok {
 		return "", nil
 	}
 	if known := s.nodeAddr.Load(); known != nil && time.Since(known.at) < linkAgeSentinel {
 		return known.addr, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	found := make(chan string, 1)
 	err := await(ctx, func() error { // it asks a server if it knows none yet
 		node, err := s.node(ctx)
@@ -237,7 +255,7 @@ func (s *store) dedicated(ctx context.Context) (*redis.Client, error) {
 	if s.link == nil {
 		return nil, fmt.Errorf("%w: %T", errNoNode, s.cli)
 	}
-	addr, err := s.findNode(ctx, s.link)
+	addr, err := s.findNode(ctx, s.link, attemptTimeout)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func (b *batch) withdraw() Stored {
 // sendBatch makes attempts at a batch until there is an answer, or nobody waits for one. attempt is the number of the
 // first of them, from 1.
 func (b *batcher) sendBatch(c *caller, batch *batch, attempt int) {
-	for ; !b.attempt(c, batch); attempt++ {
+	for ; !b.attempt(context.Background(), c, batch); attempt++ {
 		b.waitToRetry(batch, backoff(attempt))
 	}
 }
@@ -88,16 +88,19 @@ func (b *batcher) waitToRetry(batch *batch, d time.Duration) {
 }
 
 // attempt makes one attempt at a batch and says whether the batch is done. One that is refused for good is sent message
-// by message before it returns.
-func (b *batcher) attempt(c *caller, batch *batch) (done bool) {
+// by message before it returns. It lasts no longer than ctx.
+func (b *batcher) attempt(ctx context.Context, c *caller, batch *batch) (done bool) {
 	if !b.prepare(c, batch) {
 		return true // all calls are withdrawn, with the errors of their contexts
 	}
 	begun := time.Now()
-	reply, err := b.store.send(context.Background(), c, sendRequest{batch.messages, b.replicas, b.replicaTimeout})
+	reply, err := b.store.send(ctx, c, sendRequest{batch.messages, b.replicas, b.replicaTimeout})
 	if err == nil || errors.Is(err, ErrNotReplicated) {
 		b.complete(batch, reply, err)
 		return true
+	}
+	if ctx.Err() != nil {
+		err = errAllInUse // else the attempt would have ended before
 	}
 	b.noteFailure(batch, begun, err, !batch.permit.revoke() && !refusal(err))
 	if stale(err) {
@@ -106,7 +109,7 @@ func (b *batcher) attempt(c *caller, batch *batch) (done bool) {
 			return false
 		}
 	}
-	if errors.Is(err, errRevoked) || transient(err) {
+	if errors.Is(err, errRevoked) || errors.Is(err, errAllInUse) || transient(err) {
 		return false
 	}
 	if len(batch.items) > 1 && !batch.maybeStored && !concernsAll(err) {

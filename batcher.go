@@ -125,7 +125,7 @@ func (b *batcher) send(ctx context.Context, call *sendCall) {
 	if b.outlastsAttempt(ctx) && call.bytes <= inlineBytes {
 		batch := b.takeBatch()
 		b.mu.Unlock()
-		b.flushInline(batch)
+		b.flushInline(ctx, batch)
 	} else {
 		b.mu.Unlock()
 		go b.flush(processCallers.take())
@@ -133,7 +133,8 @@ func (b *batcher) send(ctx context.Context, call *sendCall) {
 	b.wait(call, items)
 }
 
-// outlastsAttempt says whether this context, which has just begun, lasts as long as an attempt, whatever happens.
+// outlastsAttempt says whether this context, which has just begun, lasts as long as an attempt, unless that waits for a
+// connection of the link.
 func (b *batcher) outlastsAttempt(ctx context.Context) bool {
 	attempt := b.store.limit(b.store.timeoutLevel.send.n.Load(), sendBytes) + b.replicaTimeout
 	return ctx.Done() == nil || isShared(ctx) && attempt < noContextTimeout
@@ -192,10 +193,14 @@ func (b *batcher) withdraw(call *sendCall, items []*batchItem) {
 	}
 }
 
-// flushInline makes the first attempt at a batch in the goroutine of the send. Another goroutine does the rest.
-func (b *batcher) flushInline(batch *batch) {
+// flushInline makes the first attempt at a batch in the goroutine of the send, whose context is ctx. Another goroutine
+// does the rest.
+func (b *batcher) flushInline(ctx context.Context, batch *batch) {
+	if !isShared(ctx) {
+		ctx = context.Background() // it has no end
+	}
 	c := processCallers.take()
-	done, forget := b.attempt(c, batch), b.drawForget()
+	done, forget := b.attempt(ctx, c, batch), b.drawForget()
 	if done && !forget && b.endFlush() {
 		processCallers.put(c)
 		return

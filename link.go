@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -40,12 +41,21 @@ type link struct {
 }
 
 // A pool is the connections to one server. After a call that got no answer it is retired: later calls
-// go over a new pool, and the old one is closed when no call is in flight on it. Guarded by link.mu.
+// go over a new pool, and the old one is closed when no call is in flight on it.
 type pool struct {
-	cli      *redis.Client
-	addr     string
-	inFlight int // calls
-	retired  bool
+	cli       *redis.Client
+	addr      string
+	inFlight  chan struct{} // has an element for each call that may take a connection; it is full when all are in use
+	onRetired chan struct{} // closes when it is retired; link.mu guards that
+}
+
+func (p *pool) retired() bool {
+	select {
+	case <-p.onRetired:
+		return true
+	default:
+		return false
+	}
 }
 
 // links are those that are in use, by their clients.
@@ -138,12 +148,17 @@ func (l *link) close() {
 	}
 }
 
-// call makes a call over the connections to one server.
-func (l *link) call(ctx context.Context, addr string, call callFunc) error {
-	p := l.take(addr)
+// call makes a call over a connection to one server. While all are in use it waits, until ctx ends: that says nothing of
+// the server, so the time of the call, which bound limits, begins when there is one.
+func (l *link) call(ctx context.Context, addr string, bound boundFunc, call callFunc) error {
+	p, err := l.take(ctx, addr)
+	if err != nil {
+		return err
+	}
 	defer l.put(p)
-	err := call(ctx, p.cli)
-	if err != nil && losesTrust(err) {
+	ctx, cancel := bound(ctx)
+	defer cancel()
+	if err = call(ctx, p.cli); err != nil && losesTrust(err) {
 		l.distrust(p)
 	}
 	return err
@@ -155,28 +170,63 @@ func losesTrust(err error) bool {
 	return !errors.Is(err, context.Canceled) && !errors.As(err, &answer) || says(err, "READONLY")
 }
 
-// take returns the pool of a server for one call; put gives it back.
-func (l *link) take(addr string) *pool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	p := l.pools[addr]
-	if p == nil {
-		p = &pool{cli: redis.NewClient(l.options(addr)), addr: addr}
-		for _, hook := range l.hooks {
-			p.cli.AddHook(hook)
+// errAllInUse is of a call that has waited for a connection of the link until its context ended.
+var errAllInUse = fmt.Errorf("all %d connections to the server are in use", linkPool)
+
+// take returns the pool of a server for one call, as soon as that has a connection to spare; put gives it back. Who waits
+// the longest comes first.
+func (l *link) take(ctx context.Context, addr string) (*pool, error) {
+	for {
+		p, taken := l.tryTake(addr)
+		if taken {
+			return p, nil
 		}
-		if p.retired = l.closed; !l.closed {
-			l.pools[addr] = p
+		select {
+		case p.inFlight <- struct{}{}:
+			if !p.retired() {
+				return p, nil
+			}
+			l.put(p)
+		case <-p.onRetired: // calls on it may hang for long
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
-	p.inFlight++
+}
+
+// tryTake is take that does not wait.
+func (l *link) tryTake(addr string) (p *pool, taken bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p = l.pools[addr]; p == nil {
+		p = l.newPool(addr)
+	}
+	select {
+	case p.inFlight <- struct{}{}:
+		return p, true
+	default:
+		return p, false
+	}
+}
+
+// newPool makes a pool for a server, with mu held.
+func (l *link) newPool(addr string) *pool {
+	p := &pool{redis.NewClient(l.options(addr)), addr, make(chan struct{}, linkPool), make(chan struct{})}
+	for _, hook := range l.hooks {
+		p.cli.AddHook(hook)
+	}
+	if l.closed {
+		close(p.onRetired)
+	} else {
+		l.pools[addr] = p
+	}
 	return p
 }
 
 func (l *link) put(p *pool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	p.inFlight--
+	<-p.inFlight
 	p.closeIdle()
 }
 
@@ -184,7 +234,7 @@ func (l *link) put(p *pool) {
 func (l *link) distrust(p *pool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !p.retired {
+	if !p.retired() {
 		l.retire(p)
 	}
 }
@@ -192,13 +242,13 @@ func (l *link) distrust(p *pool) {
 // retire has a pool closed as soon as no call is in flight on it, with mu held.
 func (l *link) retire(p *pool) {
 	delete(l.pools, p.addr)
-	p.retired = true
+	close(p.onRetired)
 	p.closeIdle()
 }
 
 // closeIdle closes a retired pool if no call is in flight on it, with link.mu held.
 func (p *pool) closeIdle() {
-	if p.retired && p.inFlight == 0 {
+	if p.retired() && len(p.inFlight) == 0 {
 		_ = p.cli.Close() // nobody can use this error
 	}
 }

@@ -1,0 +1,125 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// crowd sends over one client from many publishers, each of which makes attempts of its own.
+type crowd struct {
+	f    *fixture
+	cli  *redis.Client
+	link *link
+}
+
+func newCrowd(f *fixture, addr string) *crowd {
+	cli := redis.NewClient(&redis.Options{Addr: addr})
+	f.t.Cleanup(func() { _ = cli.Close() })
+	c := &crowd{f, cli, linkOf(cli)}
+	f.t.Cleanup(c.link.release)
+	return c
+}
+
+// send has n publishers send one message each, by attempts of this timeout.
+func (c *crowd) send(n int, timeout time.Duration) (publishers []*Publisher, sent *sync.WaitGroup) {
+	sent = new(sync.WaitGroup)
+	for i := range n {
+		p := NewPublisher(c.f.name, c.cli)
+		p.store.attemptTimeout = timeout
+		publishers = append(publishers, p)
+		sent.Go(func() {
+			if _, err := p.Send(ctxB, fmt.Sprint(i), inAnHour); err != nil {
+				c.f.t.Error(err)
+			}
+		})
+	}
+	return publishers, sent
+}
+
+// pool is the pool of the link, and how many connections that has.
+func (c *crowd) pool() (p *pool, connections int) {
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	if p = c.link.pools[""]; p != nil {
+		connections = int(p.cli.PoolStats().TotalConns)
+	}
+	return p, connections
+}
+
+// TestLinkIsFull: who waits for a connection of the library's own makes no attempt meanwhile: nothing fails, the
+// connections stay, and there are no more of them. A call whose context ends meanwhile has changed nothing.
+func TestLinkIsFull(t *testing.T) {
+	t.Parallel()
+	f, wire, _ := wired(t)
+	c := newCrowd(f, wire.Addr())
+	wire.Freeze()
+	_, first := c.send(linkPool, time.Hour)
+	eventually(t, "all connections are in use", func() bool { _, n := c.pool(); return n == linkPool })
+	full, _ := c.pool()
+	waiting, rest := c.send(3*linkPool, minAttemptTimeout)
+	var late *SendError
+	_, err := NewPublisher(f.name, c.cli).Send(within(t, 4*minAttemptTimeout), "x")
+	if !errors.As(err, &late) || !errors.Is(err, context.DeadlineExceeded) || late.Stored != StoredNo {
+		t.Errorf("Send until its context ends: %v", err)
+	}
+	_, err = NewPublisher(f.name, c.cli).Intercept(within(t, 4*minAttemptTimeout), "x")
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Intercept until its context ends: %v", err)
+	}
+	p, l := NewPublisher(f.name, c.cli), newLoneSend()
+	f.must(p.makeMessage(&l.item, "x", &l.draft, nil))
+	p.batcher.send(new(sharedTimeout).context(4*minAttemptTimeout), &l.call) // as SendDelayMsg does
+	if err := p.sendError(&l.item); !errors.As(err, &late) || !errors.Is(err, errAllInUse) || late.Stored != StoredNo {
+		t.Errorf("SendDelayMsg until it gives up: %v", err)
+	}
+	failed := 0
+	for _, p := range waiting {
+		p.batcher.mu.Lock()
+		if p.batcher.lastErr != nil {
+			failed++
+		}
+		p.batcher.mu.Unlock()
+	}
+	if now, n := c.pool(); failed > 0 || now != full || n != linkPool {
+		t.Errorf("while they wait, %d of %d sends had failed attempts; %d connections, the same: %v", failed, len(waiting), n, now == full)
+	}
+	wire.Thaw()
+	first.Wait()
+	rest.Wait()
+	if n := len(f.check().Messages); n != 4*linkPool {
+		t.Errorf("%d messages are stored, want %d", n, 4*linkPool)
+	}
+}
+
+// TestLinkIsFullOfDeadConnections: once a call notices that its connection is dead, those that wait go over new ones,
+// whether or not the others have noticed it.
+func TestLinkIsFullOfDeadConnections(t *testing.T) {
+	t.Parallel()
+	f, wire, _ := wired(t)
+	c := newCrowd(f, wire.Addr())
+	wire.Freeze()
+	_, first := c.send(linkPool-1, time.Hour)
+	_, noticing := c.send(1, attemptTimeout)
+	eventually(t, "all connections are in use", func() bool { _, n := c.pool(); return n == linkPool })
+	_, rest := c.send(3*linkPool, attemptTimeout)
+	struck := time.Now()
+	wire.HalfOpen()
+	wire.Thaw()
+	noticing.Wait()
+	rest.Wait()
+	if took := time.Since(struck); took > soon {
+		t.Errorf("the sends took %v", took)
+	}
+	wire.Cut() // the others hear of it
+	wire.Mend()
+	first.Wait()
+	if n := len(f.check().Messages); n != 4*linkPool {
+		t.Errorf("%d messages are stored, want %d", n, 4*linkPool)
+	}
+}
