@@ -13,18 +13,18 @@ import (
 
 // A delivery is one message in the hands of a consumer. The fields of the first group do not change after decode.
 type delivery struct {
-	tag         string
-	id          string
-	key         string
-	number      int
-	failures    int
-	losses      int
-	ttl         time.Duration
-	msg         Message
-	broken      error // why it cannot be handled
-	lastAttempt bool  // its last chance: it was lost before, and is poison if it is lost once more
-	bytes       int   // of its envelope
-	fetched     time.Time
+	tag        string
+	id         string
+	key        string
+	number     int
+	failures   int
+	losses     int
+	ttl        time.Duration
+	msg        Message
+	broken     error // why it cannot be handled
+	lastChance bool  // its last chance: it was lost before, and is poison if it is lost once more
+	bytes      int   // of its envelope
+	fetched    time.Time
 
 	started atomicTime                              // when its handler did; set by its worker, read by presence
 	leased  atomicTime                              // when its lease began, or a moment earlier; set by decode and leases
@@ -101,7 +101,7 @@ func decode(got *fetchReply, maxLosses int, sentAt, answeredAt time.Time) []*del
 		}
 		d.broken = broken
 		d.leased.set(sentAt)
-		d.lastAttempt = record.losses > 0 && record.losses >= maxLosses-1
+		d.lastChance = record.losses > 0 && record.losses >= maxLosses-1
 		d.key, d.ttl, d.failures, d.losses = e.key, e.ttl, record.failures, record.losses
 		d.msg = e.message(d.id, d.number, record.failures)
 	}

@@ -69,7 +69,7 @@ const optionalAttempts = 3
 func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err error) {
 	p.caller.next()
 	held := p.leases.held.totals()
-	q.settings, q.holdsLastAttempt = &p.requested, held.lastAttempts > 0
+	q.settings, q.holdsLastChance = &p.requested, held.lastChances > 0
 	b := replyBudget{bytes: p.replyBytes}
 	if p.settings.maxBytes > 0 {
 		b.bytes = min(b.bytes, max(p.settings.maxBytes-held.bytes, 1))
@@ -162,7 +162,7 @@ func (p *poller) report(got *fetchReply, answeredAt time.Time) {
 	if n := p.dropped.add(got.dropped, answeredAt); n > 0 {
 		p.settings.log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue", slog.Int("tags", n))
 	}
-	p.settings.logTrimmed(got.trimmed)
+	p.settings.logOverflow(got.overflow)
 	p.events.tell(LostEvent, got.lost)
 }
 

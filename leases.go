@@ -100,16 +100,16 @@ type heldList struct {
 
 // heldSums are sums over deliveries.
 type heldSums struct {
-	deliveries   int
-	bytes        int // of their envelopes
-	lastAttempts int // of them, those that are poison if they are lost
+	deliveries  int
+	bytes       int // of their envelopes
+	lastChances int // of them, those that are poison if they are lost
 }
 
 func (s *heldSums) count(d *delivery, sign int) {
 	s.deliveries += sign
 	s.bytes += sign * d.bytes
-	if d.lastAttempt {
-		s.lastAttempts += sign
+	if d.lastChance {
+		s.lastChances += sign
 	}
 }
 

@@ -44,7 +44,7 @@ type pollState struct {
 	nextPoll time.Time     // the latest instant for it
 	rtt      time.Duration // of fetches, a moving average; 0: not known yet
 	moreDue  bool          // something is due that was not fetched
-	heldWake serverTime    // when to poll: the instant of the marker that was taken; without wake-ups the next known; 0: none
+	pollAt   serverTime    // when to poll: the instant of the marker that was taken; without wake-ups the next known; 0: none
 	clock    serverTime    // what Redis's clock said …
 	clockAt  time.Time     // … at this instant of this machine's clock
 
@@ -62,15 +62,15 @@ func (s *pollState) until(t serverTime, now time.Time) time.Duration {
 // idle is how long there is no reason to poll.
 func (s *pollState) idle(now time.Time, room int) time.Duration {
 	d := s.nextPoll.Sub(now)
-	if s.heldWake != 0 && room > 0 {
-		d = min(d, s.until(s.heldWake, now))
+	if s.pollAt != 0 && room > 0 {
+		d = min(d, s.until(s.pollAt, now))
 	}
 	return d
 }
 
 // due reports whether it is time to poll.
 func (s *pollState) due(now time.Time) bool {
-	return !now.Before(s.nextPoll) || s.heldWake != 0 && s.until(s.heldWake, now) <= 0
+	return !now.Before(s.nextPoll) || s.pollAt != 0 && s.until(s.pollAt, now) <= 0
 }
 
 // answered notes what the answer to a poll says of the queue. With rearm the poll has set the alarm for other consumers.
@@ -83,9 +83,9 @@ func (s *pollState) answered(clock, next serverTime, rearm bool, sentAt, answere
 	s.clock, s.clockAt = clock, sentAt.Add(rtt/2)
 	s.moreDue = next != 0 && next <= clock
 	if !s.wakeUps {
-		s.heldWake = next
-	} else if rearm || next != s.heldWake {
-		s.heldWake = 0 // handed on, served, or superseded by a marker that another takes
+		s.pollAt = next
+	} else if rearm || next != s.pollAt {
+		s.pollAt = 0 // handed on, served, or superseded by a marker that another takes
 	}
 }
 
@@ -95,8 +95,8 @@ func (s *pollState) hinted(at time.Time) {
 		return
 	}
 	due := s.clock + serverTime(at.Sub(s.clockAt).Microseconds())
-	if s.heldWake == 0 || due < s.heldWake {
-		s.heldWake = due
+	if s.pollAt == 0 || due < s.pollAt {
+		s.pollAt = due
 	}
 }
 
@@ -135,7 +135,7 @@ func (p *poller) step() {
 		s.waiting = true
 		p.wakeUps.requests <- struct{}{}
 	}
-	if room == 0 && s.heldWake != 0 && s.wakeUps {
+	if room == 0 && s.pollAt != 0 && s.wakeUps {
 		p.poll(true) // no worker will be free for it: another consumer gets the alarm
 		return
 	}
@@ -151,7 +151,7 @@ func (p *poller) step() {
 		if s.due(time.Now()) {
 			p.poll(false)
 		}
-	case s.heldWake = <-p.wakeUps.taken: // it replaces what was held: only the last marker counts
+	case s.pollAt = <-p.wakeUps.taken: // it replaces what was held: only the last marker counts
 		s.waiting = false
 		p.setWakeUps(true, nil)
 	case err := <-p.wakeUps.failed:
@@ -224,7 +224,7 @@ func (p *poller) poll(rearm bool) {
 		s.failures = 0
 		p.wakeUps.retryNow.send()
 	}
-	if s.wakeUps && s.waiting && !rearm && s.heldWake == 0 && !s.moreDue && s.missedWake(got.envelopes, serverTime(got.now)) {
+	if s.wakeUps && s.waiting && !rearm && s.pollAt == 0 && !s.moreDue && s.missedWake(got.envelopes, serverTime(got.now)) {
 		p.wakeUps.drop()
 	}
 	s.answered(serverTime(got.now), serverTime(got.next), rearm, sentAt, answeredAt)

@@ -29,7 +29,7 @@ func TestPollStateUntilIsBounded(t *testing.T) {
 func TestPollStateServesItsWake(t *testing.T) {
 	here := time.Now()
 	wake := serverStart + 3*serverSecond
-	s := pollState{interval: time.Minute, nextPoll: here.Add(time.Minute), clock: serverStart, clockAt: here, heldWake: wake, wakeUps: true}
+	s := pollState{interval: time.Minute, nextPoll: here.Add(time.Minute), clock: serverStart, clockAt: here, pollAt: wake, wakeUps: true}
 	if d := s.idle(here, 1); d != 3*time.Second {
 		t.Errorf("with room it waits %v", d)
 	}
@@ -53,8 +53,8 @@ func TestPollStateServesItsWake(t *testing.T) {
 	} {
 		after := s
 		after.answered(serverStart+2*serverSecond, c.next, c.rearm, here, here.Add(time.Millisecond))
-		if after.heldWake != c.held || after.moreDue != c.more {
-			t.Errorf("%s: it holds %d, more is due %v; want %d, %v", name, after.heldWake, after.moreDue, c.held, c.more)
+		if after.pollAt != c.held || after.moreDue != c.more {
+			t.Errorf("%s: it holds %d, more is due %v; want %d, %v", name, after.pollAt, after.moreDue, c.held, c.more)
 		}
 	}
 }
@@ -77,8 +77,8 @@ func TestPollStateWithoutWakeUps(t *testing.T) {
 			t.Errorf("it waits %v, want %v", s.idle(here, 1), c.want)
 		}
 	}
-	s.wakeUps, s.heldWake = true, 0
-	if s.hinted(here); s.heldWake != 0 {
+	s.wakeUps, s.pollAt = true, 0
+	if s.hinted(here); s.pollAt != 0 {
 		t.Error("with wake-ups it needs no hint")
 	}
 }

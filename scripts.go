@@ -148,12 +148,12 @@ func (s *store) forget(ctx context.Context) error {
 
 // A fetchRequest is what a poll asks for.
 type fetchRequest struct {
-	want             int    // deliveries
-	rearm            bool   // set the alarm in any case
-	holdsLastAttempt bool   // the consumer holds a message on its last chance: poison if it is lost once more
-	presence         string // what the consumer tells of itself; presenceLeaving; "": nothing new
-	bytes            int    // of envelopes that the reply may hold; 0: maxBatchBytes
-	probe            bool   // hand out nothing; of what a lost reply held, say only what it is
+	want            int    // deliveries
+	rearm           bool   // set the alarm in any case
+	holdsLastChance bool   // the consumer holds a message on its last chance: poison if it is lost once more
+	presence        string // what the consumer tells of itself; presenceLeaving; "": nothing new
+	bytes           int    // of envelopes that the reply may hold; 0: maxBatchBytes
+	probe           bool   // hand out nothing; of what a lost reply held, say only what it is
 
 	settings *fetchSettings
 }
@@ -175,7 +175,7 @@ type fetchReply struct {
 	dead      []deadMessage
 	lost      int
 	dropped   int
-	trimmed   int // overflow in PROTOCOL.md
+	overflow  int // overflow in PROTOCOL.md
 	first     int // 1 if no consumer has called before
 	agreed    fetchSettings
 	held      []heldMessage // of a lost reply, if no envelopes were asked for
@@ -200,7 +200,7 @@ func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchRepl
 	}
 	set := q.settings
 	args := append(c.args(11), q.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
-		q.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), q.holdsLastAttempt, q.presence, bytes)
+		q.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), q.holdsLastChance, q.presence, bytes)
 	r, err := s.run(ctx, fetchScript, args)
 	if err != nil {
 		return fetchReply{}, err
@@ -212,7 +212,7 @@ func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchRepl
 func (r *reply) fetched() (fetchReply, error) {
 	var got fetchReply
 	got.now, got.next = r.int64(), r.int64()
-	got.lost, got.dropped, got.trimmed, got.first = r.number(), r.number(), r.number(), r.number()
+	got.lost, got.dropped, got.overflow, got.first = r.number(), r.number(), r.number(), r.number()
 	got.agreed = r.agreed()
 	given, fails, dead, held := r.number(), r.number(), r.number(), r.number()
 	pairs := r.take(2 * min(given, maxBatch))
@@ -271,8 +271,8 @@ func (s *settlement) plain() bool { return s.kind == outcomeAck && s.number == 1
 
 // A settleReply is what a settle did besides.
 type settleReply struct {
-	void    []int // indices of the settlements whose delivery was not held any more
-	trimmed int   // garbage deleted for want of room
+	void     []int // indices of the settlements whose delivery was not held any more
+	overflow int   // garbage deleted for want of room
 }
 
 // settle ends deliveries.
@@ -301,7 +301,7 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 	}
 	r.int64()
 	got := settleReply{}
-	got.trimmed = r.number()
+	got.overflow = r.number()
 	if got.void = r.indices(len(all)); len(got.void) > 0 {
 		toCallers(got.void, all, plain)
 	}

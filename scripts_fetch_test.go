@@ -13,7 +13,7 @@ func TestScriptFetch(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"nothing there": {func(r *rig) {
 			f := r.fetch(newCaller(), 10)
-			if len(f.tags)+len(f.fails)+len(f.dead)+f.lost+f.dropped+f.trimmed != 0 || f.next != 0 {
+			if len(f.tags)+len(f.fails)+len(f.dead)+f.lost+f.dropped+f.overflow != 0 || f.next != 0 {
 				r.t.Errorf("fetched %+v", f)
 			}
 		}, ""},

@@ -118,7 +118,7 @@ func TestScriptLastChance(t *testing.T) {
 			for range 3 { // none is handed to who holds one
 				r.at(r.since(r.now) + time.Second)
 				c.next()
-				r.equal("handed out", handed(r.ask(c, fetchRequest{want: 10, holdsLastAttempt: true})), "")
+				r.equal("handed out", handed(r.ask(c, fetchRequest{want: 10, holdsLastChance: true})), "")
 				r.extend(names(f.tags[0]))
 			}
 			r.at(r.since(r.now) + time.Second)
@@ -192,7 +192,7 @@ func TestScriptLastChanceOfMany(t *testing.T) {
 		fetches, got := 0, 0
 		for end := r.now + seconds*1_000_000; r.now < end; fetches++ {
 			c.next()
-			f := r.ask(c, fetchRequest{want: 10, holdsLastAttempt: true})
+			f := r.ask(c, fetchRequest{want: 10, holdsLastChance: true})
 			if len(f.tags) > 0 {
 				r.t.Fatalf("handed out %s", handed(f))
 			}

@@ -46,7 +46,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 
 	m.reclaim(&out, a.probe, jitter)
 	old, trimmed := m.aged(len(out.dead))
-	out.trimmed = len(trimmed)
+	out.overflow = len(trimmed)
 	for _, id := range slices.Concat(old, trimmed) {
 		m.forget(id)
 	}
@@ -135,7 +135,7 @@ func (m *model) take(a fetchRequest, room int, jitter func(int) int64) []string 
 		}
 		return ((m.now+jitter(int(spread)))/50_000 + 2) * 50_000
 	}
-	if a.holdsLastAttempt && a.want > 0 { // a consumer has one on its last chance at a time
+	if a.holdsLastChance && a.want > 0 { // a consumer has one on its last chance at a time
 		for _, tag := range until(m.retry, m.now, 100) {
 			if m.lastChance(tag) {
 				m.retry[tag] = -later() // they are moved together
@@ -160,11 +160,11 @@ func (m *model) take(a fetchRequest, room int, jitter func(int) int64) []string 
 	}
 	for _, tag := range slices.Concat(fromReady, retry[:r]) {
 		if m.lastChance(tag) {
-			if a.holdsLastAttempt {
+			if a.holdsLastChance {
 				m.retry[tag] = later()
 				continue
 			}
-			a.holdsLastAttempt = true
+			a.holdsLastChance = true
 		}
 		tags = append(tags, tag)
 	}

@@ -206,7 +206,7 @@ func (m *model) settle(batch []settlement) any {
 		for _, id := range trimmed {
 			m.forget(id)
 		}
-		out.trimmed = len(trimmed)
+		out.overflow = len(trimmed)
 	}
 	return out
 }

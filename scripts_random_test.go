@@ -142,9 +142,9 @@ func (m *machine) ticks(t *rapid.T) {
 
 func (m *machine) ask(t *rapid.T) fetchRequest {
 	return fetchRequest{
-		want:             min(rapid.IntRange(0, 2*m.most).Draw(t, "want"), maxBatch), // at times all that it may
-		rearm:            rapid.Bool().Draw(t, "rearm"),
-		holdsLastAttempt: rapid.Bool().Draw(t, "holds one on its last chance"),
+		want:            min(rapid.IntRange(0, 2*m.most).Draw(t, "want"), maxBatch), // at times all that it may
+		rearm:           rapid.Bool().Draw(t, "rearm"),
+		holdsLastChance: rapid.Bool().Draw(t, "holds one on its last chance"),
 	}
 }
 

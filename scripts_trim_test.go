@@ -67,7 +67,7 @@ func TestScriptFetchTrims(t *testing.T) {
 			r.tick()
 			r.expect("garbage a@0s b@1s fail a=2/1/0@0s!x b=2/1/0@1s!x")
 			r.at(time.Minute)
-			r.equal("trimmed", r.fetch(newCaller(), 0).trimmed, 0)
+			r.equal("trimmed", r.fetch(newCaller(), 0).overflow, 0)
 		}, "garbage b@1s fail b=2/1/0@1s!x"},
 		"garbage for ever": {func(r *rig) {
 			r.hand(msg("a", 0))
@@ -84,11 +84,11 @@ func TestScriptFetchTrims(t *testing.T) {
 			}
 			r.do("HDEL", r.keys.state, "settings")                  // nobody asks for more any longer
 			r.with.garbageAge, r.with.garbageMax = 4*time.Second, 2 // two are too old, two more are too many
-			r.equal("trimmed", r.fetch(newCaller(), 0).trimmed, 2)
-			r.equal("trimmed", r.fetch(newCaller(), 0).trimmed, 0)
+			r.equal("trimmed", r.fetch(newCaller(), 0).overflow, 2)
+			r.equal("trimmed", r.fetch(newCaller(), 0).overflow, 0)
 			r.do("HDEL", r.keys.state, "settings")
 			r.with.garbageMax = 1
-			r.equal("trimmed", r.fetch(newCaller(), 0).trimmed, 1)
+			r.equal("trimmed", r.fetch(newCaller(), 0).overflow, 1)
 		}, "garbage g5@5s fail g5=2/1/0@5s"},
 		"much garbage over its room": {func(r *rig) {
 			var ms []*sendMessage

@@ -62,7 +62,7 @@ func (s *settler) run() {
 			}
 			return err
 		}, func(n int, err error) bool { return !errors.Is(err, ErrBadReply) || n < optionalAttempts })
-		s.settings.logTrimmed(done.trimmed)
+		s.settings.logOverflow(done.overflow)
 		s.finish(batch, done.void, err)
 	}
 }
@@ -124,8 +124,8 @@ func (s *settler) tell(batch []outcome, void []int) {
 	}
 }
 
-// logTrimmed logs that garbage was deleted for want of room.
-func (s *settings) logTrimmed(messages int) {
+// logOverflow logs that garbage was deleted for want of room.
+func (s *settings) logOverflow(messages int) {
 	if messages > 0 {
 		s.log.Warn("delayqueue: deleted garbage for want of room", slog.Int("messages", messages))
 	}

@@ -11,7 +11,7 @@ local function later()
   return us((math.floor((now + jitter(spread)) / 50000) + 2) * 50000)
 end
 
-if not repeated and holdsLastAttempt and want > 0 and retried and retried <= now then
+if not repeated and holdsLastChance and want > 0 and retried and retried <= now then
   local page, ids, deferred = redis.call('ZRANGEBYSCORE', KEYS.retry, '-inf', us(now), 'LIMIT', 0, SWEEP), {}, {}
   for i = 1, #page do
     local _, id = split(page[i])
@@ -19,7 +19,7 @@ if not repeated and holdsLastAttempt and want > 0 and retried and retried <= now
   end
   local records = ids[1] and redis.call('HMGET', KEYS.fail, unpack(ids)) or {}
   for i = 1, #page do
-    if lastAttempt(records[i]) then
+    if lastChance(records[i]) then
       moved = moved + 1
       deferred[#deferred + 1] = later()
       deferred[#deferred + 1] = page[i]

@@ -25,9 +25,9 @@ if picked[1] then
       j = j + 1
       record = records[j] or ''
     end
-    if not repeated and lastAttempt(record) then
-      deferred = holdsLastAttempt
-      holdsLastAttempt = true
+    if not repeated and lastChance(record) then
+      deferred = holdsLastChance
+      holdsLastChance = true
     end
     if not envelopes[i] then -- somebody else deleted it: drop what is left of the message
       dropped = dropped + 1

@@ -1,16 +1,17 @@
 -- Part of fetch: what is asked for, what is there, and what the steps have in common.
 local MOVES, SWEEP = 500, 100 -- how many messages a call moves; how many entries it looks at where it cleans up
 local want, bytes = tonumber(ARGV[3]), tonumber(ARGV[13])
-local holdsLastAttempt = ARGV[11] == '1'
+local holdsLastChance = ARGV[11] == '1'
 local seed = tonumber(ARGV[9])
 local function jitter(width) -- in [0, width)
   seed = seed * 16807 % 2147483647 -- Park and Miller's minimal standard generator, exact in a double
   return math.floor(seed / 2147483647 * width)
 end
 
+local FIELDS = 12 -- of state, before those of KINDS
 local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
   'pause', 'settings', 'dropped', 'counted', unpack(KINDS))
-local saved, armed, seen, grace, big, swept, cursor, lent, pause, settings, droppedBefore, counted = unpack(state, 1, 12)
+local saved, armed, seen, grace, big, swept, cursor, lent, pause, settings, droppedBefore, counted = unpack(state, 1, FIELDS)
 big = math.max(whole(big) or 0, 2048) -- what is not longer than that is not noted (send)
 local heard = saved and whole(string.match(saved, '^%d+ (%d+) ')) or now -- of this consumer, before
 local repeated = recall(saved) -- nil: the call is new; else the lease end of what its lost reply held, '' if nothing
@@ -21,7 +22,7 @@ if (whole(pause) or 0) > now or bytes == 0 then want = 0 end
 local values, agreement = agreed(settings, {tonumber(ARGV[4]), tonumber(ARGV[5]),
   ARGV[6] == '0' and CENTURY or tonumber(ARGV[6]), ARGV[7] == '0' and CENTURY or tonumber(ARGV[7])})
 local leaseUS, maxLosses, garbageAge, garbageMax = unpack(values)
-local function lastAttempt(record) -- is that the record of a message that is poison if it is lost once more?
+local function lastChance(record) -- is that the record of a message that is poison if it is lost once more?
   local _, losses = failure(record)
   return losses > 0 and losses >= maxLosses - 1
 end

@@ -20,7 +20,7 @@ end
 -- What was counted, by this call and by all since the tick before, goes to history: once a second at most.
 local counts, any, countedBefore = {0, repeated and 0 or #given, 0, 0, lost, #dead / 3}, false, whole(counted) or 0
 for i = 1, #KINDS do
-  counts[i] = counts[i] + (whole(state[12 + i]) or 0)
+  counts[i] = counts[i] + (whole(state[FIELDS + i]) or 0)
   any = any or counts[i] > 0
 end
 if any and (countedBefore > now or now - countedBefore >= 1000000) then
@@ -42,6 +42,6 @@ if any and (countedBefore > now or now - countedBefore >= 1000000) then
   end
 end
 for i = 1, #KINDS do
-  if us(counts[i]) ~= (state[12 + i] or '0') then mark(KINDS[i], us(counts[i])) end
+  if us(counts[i]) ~= (state[FIELDS + i] or '0') then mark(KINDS[i], us(counts[i])) end
 end
 if dropped > 0 then mark('dropped', us((whole(droppedBefore) or 0) + dropped)) end

@@ -5,7 +5,7 @@
 --       then records of 9: outcome ('ack', 'retry', 'ready' or 'garbage'), tag, id, key or '',
 --       delay us (retry), number of the delivery that follows, '<failures> <losses>', error text ('': as it was),
 --       '1' if the delivery failed
--- Returns {now, trimmed, void}: how much garbage was deleted for want of room; '' or a list '<i> ' of outcomes (from 1,
+-- Returns {now, overflow, void}: how much garbage was deleted for want of room; '' or a list '<i> ' of outcomes (from 1,
 --       acks before records) whose delivery was not held any more; they changed nothing. An ack counts although the
 --       message waits where it was before that delivery (pending, retry): the server forgot the fetch, as in a
 --       failover, and it was handled.
@@ -19,8 +19,8 @@ local saved, armed, ackedBefore, failedBefore, garbageBefore, settings =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings'), 1, 6)
 local reply, at = recall(saved)
 if reply then
-  local trimmed, void = string.match(reply, '^(%d+) (.*)$')
-  return {at, trimmed or reply, void or ''}
+  local overflow, void = string.match(reply, '^(%d+) (.*)$')
+  return {at, overflow or reply, void or ''}
 elseif reply == false then
   return STALE
 end
@@ -90,15 +90,15 @@ if #ARGV > 3 + plain then
 end
 
 -- Garbage is trimmed where it is buried, the oldest first. How much there may be is known while anybody consumes.
-local trimmed = 0
+local overflow = 0
 if dead > 0 then
   -- include settings
   local room = agreed(settings, {})[4]
   if room > 0 and room < CENTURY then
-    trimmed = math.max(0, math.min(redis.call('ZCARD', KEYS.garbage) - room, 500))
+    overflow = math.max(0, math.min(redis.call('ZCARD', KEYS.garbage) - room, 500))
   end
-  if trimmed > 0 then
-    local oldest = redis.call('ZRANGE', KEYS.garbage, 0, trimmed - 1)
+  if overflow > 0 then
+    local oldest = redis.call('ZRANGE', KEYS.garbage, 0, overflow - 1)
     redis.call('ZREM', KEYS.garbage, unpack(oldest))
     redis.call('HDEL', KEYS.msg, unpack(oldest))
     redis.call('HDEL', KEYS.fail, unpack(oldest))
@@ -113,5 +113,5 @@ if first then
   -- include arm
   if sooner(first, armed) then arm(first) end
 end
-remember(us(trimmed) .. ' ' .. void)
-return {us(now), us(trimmed), void}
+remember(us(overflow) .. ' ' .. void)
+return {us(now), us(overflow), void}
