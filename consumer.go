@@ -74,7 +74,6 @@ func (c *consumer) run() {
 	listening.Wait()
 	c.lifecycle.enterPhase("the wake-up to be handed on to other consumers")
 	c.poller.passWakeOn()
-	c.workers.releaseBuffered()
 	c.lifecycle.enterPhase("handlers")
 	c.workers.slots.await(&c.workers) // handlers finish, or their limit or Shutdown gives up on them
 	c.lifecycle.enterPhase("outcomes to be settled")
