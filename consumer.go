@@ -16,9 +16,9 @@ import (
 //	settler  sends outcomes, as many as have gathered during its last call
 //	notices  calls the garbage handler
 //
-// These handle what the poller gives them, and know of the queue only its settings, its lifecycle and its settler:
+// These handle what the poller gives them, and know of the queue only what a delivery carries, and its lifecycle:
 //
-//	workers  take from their buffer, call the handler, give an outcome to the settler
+//	workers  take from their buffer, call the handler, give an outcome to the delivery's settler
 type consumer struct {
 	settings  settings // a copy, which does not change
 	store     *store   // over the library's own connections
@@ -43,7 +43,7 @@ func startConsumer(s *store, settings settings, ev *events, slots *workerSlots) 
 		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
 		leases: &c.leases, notices: &c.notices, caller: newCaller(),
 	}
-	c.workers = workers{settings: &c.settings, lifecycle: c.lifecycle, slots: slots, settler: &c.settler, freed: freed}
+	c.workers = workers{settings: &c.settings, lifecycle: c.lifecycle, slots: slots, freed: freed}
 	requested := fetchSettings{lease: settings.lease, maxLosses: settings.maxLosses, garbageAge: settings.garbageAge, garbageMax: settings.garbageMax}
 	c.poller = poller{
 		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,

@@ -13,14 +13,11 @@ import (
 
 // A delivery is one message in the hands of a consumer. The fields of the first group do not change after decode.
 type delivery struct {
+	settler    *settler // of its queue, with the settings of that
 	tag        string
-	id         string
-	key        string
-	number     int
-	failures   int
+	msg        Message
 	losses     int
 	ttl        time.Duration
-	msg        Message
 	broken     error // why it cannot be handled
 	lastChance bool  // its last chance: it was lost before, and is poison if it is lost once more
 	bytes      int   // of its envelope
@@ -69,7 +66,7 @@ func (d *delivery) message() *Message {
 
 // released is the outcome of a delivery that counts neither as a failure nor as a loss.
 func (d *delivery) released() outcome {
-	return outcome{d: d, kind: outcomeReady, failures: d.failures, losses: d.losses}
+	return outcome{d: d, kind: outcomeReady, failures: d.msg.Failures, losses: d.losses}
 }
 
 func (d *delivery) attrs() slog.Attr { return d.msg.attrs() }
@@ -77,33 +74,32 @@ func (d *delivery) attrs() slog.Attr { return d.msg.attrs() }
 // attrsOf are those of several messages.
 func attrsOf(ds []*delivery) slog.Attr { return slog.Group("message", slog.Any("ids", idsOf(ds))) }
 
-func idsOf(ds []*delivery) []string { return mapped(ds, func(d **delivery) string { return (*d).id }) }
+func idsOf(ds []*delivery) []string { return mapped(ds, func(d **delivery) string { return (*d).msg.ID }) }
 
 func tagsOf(ds []*delivery) []string {
 	return mapped(ds, func(d **delivery) string { return (*d).tag })
 }
 
 // decode makes deliveries of the answer to a fetch.
-func decode(got *fetchReply, maxLosses int, sentAt, answeredAt time.Time) []*delivery {
+func decode(s *settler, got *fetchReply, maxLosses int, sentAt, answeredAt time.Time) []*delivery {
 	all := make([]delivery, len(got.tags))
 	ds := make([]*delivery, len(got.tags))
 	for i, tag := range got.tags {
-		d := &all[i]
-		ds[i] = d
-		var record failRecord
-		d.tag, d.fetched, d.bytes = tag, answeredAt, len(got.envelopes[i])
-		d.id, d.number = splitTag(tag)
 		e, broken := decodeEnvelope(got.envelopes[i])
+		var record failRecord
 		if i < len(got.fails) && got.fails[i] != "" {
 			var err error
 			record, err = parseFail(got.fails[i])
 			broken = errors.Join(broken, err)
 		}
-		d.broken = broken
-		d.leased.set(sentAt)
+		id, number := splitTag(tag)
+		d := &all[i]
+		ds[i] = d
+		d.settler, d.tag, d.msg = s, tag, e.message(id, number, record.failures)
+		d.losses, d.ttl, d.broken = record.losses, e.ttl, broken
 		d.lastChance = record.losses > 0 && record.losses >= maxLosses-1
-		d.key, d.ttl, d.failures, d.losses = e.key, e.ttl, record.failures, record.losses
-		d.msg = e.message(d.id, d.number, record.failures)
+		d.bytes, d.fetched = len(got.envelopes[i]), answeredAt
+		d.leased.set(sentAt)
 	}
 	return ds
 }
@@ -121,15 +117,15 @@ const newerDeliveries = 1000
 
 // unfit is the outcome of a delivery that no handler should see; ok is false for all others.
 func unfit(d *delivery, now serverTime) (o outcome, ok bool) {
-	o = outcome{d: d, kind: outcomeGarbage, failures: d.failures, losses: d.losses}
+	o = outcome{d: d, kind: outcomeGarbage, failures: d.msg.Failures, losses: d.losses}
 	switch late := now.sub(serverTime(d.msg.Due.UnixMicro())); {
-	case errors.Is(d.broken, errNewerVersion) && d.number < newerDeliveries:
-		wait := 5 * time.Second * time.Duration(1+min(d.number/12, 11)) // 5 to 10 s; from the 132nd on 1 to 2 minutes
+	case errors.Is(d.broken, errNewerVersion) && d.msg.Delivery < newerDeliveries:
+		wait := 5 * time.Second * time.Duration(1+min(d.msg.Delivery/12, 11)) // 5 to 10 s; from the 132nd on 1 to 2 minutes
 		o.kind, o.delay, o.text = outcomeRetry, wait+rand.N(wait), d.broken.Error()
 		return o, true
 	case d.broken != nil:
 		o.err = d.broken
-	case d.ttl > 0 && d.number == 1 && late > d.ttl:
+	case d.ttl > 0 && d.msg.Delivery == 1 && late > d.ttl:
 		o.err = fmt.Errorf("%w: %v past due, its limit is %v", ErrExpired, late, d.ttl)
 	default:
 		return o, false
@@ -141,15 +137,15 @@ func unfit(d *delivery, now serverTime) (o outcome, ok bool) {
 var errNotReceived = errors.New("the message does not come through")
 
 // notReceived is the outcome of a delivery whose message does not come through: a loss.
-func notReceived(h heldMessage, maxLosses int, answeredAt time.Time) outcome {
+func notReceived(s *settler, h heldMessage, maxLosses int, answeredAt time.Time) outcome {
 	record, err := parseFail(h.fail)
 	if err != nil {
 		record = failRecord{}
 	}
-	d := &delivery{tag: h.tag, key: h.key, failures: record.failures, losses: record.losses, fetched: answeredAt}
-	d.id, d.number = splitTag(h.tag)
-	d.msg = Message{ID: d.id, Key: h.key, Delivery: d.number, Failures: d.failures}
-	o := outcome{d: d, kind: outcomeRetry, failures: d.failures, losses: d.losses + 1, text: errNotReceived.Error()}
+	id, number := splitTag(h.tag)
+	d := &delivery{settler: s, tag: h.tag, losses: record.losses, fetched: answeredAt,
+		msg: Message{ID: id, Key: h.key, Delivery: number, Failures: record.failures}}
+	o := outcome{d: d, kind: outcomeRetry, failures: record.failures, losses: record.losses + 1, text: errNotReceived.Error()}
 	o.delay = time.Duration(min(o.losses, 12)) * (5*time.Second + rand.N(5*time.Second))
 	if o.losses >= maxLosses {
 		o.kind, o.err = outcomeGarbage, errors.Join(ErrPoison, errNotReceived)

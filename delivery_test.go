@@ -186,23 +186,25 @@ func TestManyMessagesOfANewerVersion(t *testing.T) {
 // delivery alone.
 func TestUnfit(t *testing.T) {
 	const now = serverTime(rigBase)
-	due := func(ago time.Duration) Message { return Message{Due: time.UnixMicro(rigBase).Add(-ago)} }
+	due := func(n int, ago time.Duration) Message {
+		return Message{Delivery: n, Due: time.UnixMicro(rigBase).Add(-ago)}
+	}
 	for name, c := range map[string]struct {
 		d      *delivery
 		unfit  bool
 		kind   outcomeKind
 		reason error
 	}{
-		"all is well":               {&delivery{number: 1, msg: due(0)}, false, 0, nil},
-		"broken":                    {&delivery{number: 1, broken: errBoom}, true, outcomeGarbage, errBoom},
-		"of a newer version":        {&delivery{number: newerDeliveries - 1, broken: errNewerVersion}, true, outcomeRetry, nil},
-		"of a newer version, again": {&delivery{number: newerDeliveries, broken: errNewerVersion}, true, outcomeGarbage, errNewerVersion},
-		"in time":                   {&delivery{number: 1, ttl: time.Second, msg: due(time.Second)}, false, 0, nil},
-		"too late":                  {&delivery{number: 1, ttl: time.Second, msg: due(time.Second + time.Microsecond)}, true, outcomeGarbage, ErrExpired},
-		"too late, but not first":   {&delivery{number: 2, ttl: time.Second, msg: due(time.Hour)}, false, 0, nil},
+		"all is well":               {&delivery{msg: due(1, 0)}, false, 0, nil},
+		"broken":                    {&delivery{msg: due(1, 0), broken: errBoom}, true, outcomeGarbage, errBoom},
+		"of a newer version":        {&delivery{msg: due(newerDeliveries-1, 0), broken: errNewerVersion}, true, outcomeRetry, nil},
+		"of a newer version, again": {&delivery{msg: due(newerDeliveries, 0), broken: errNewerVersion}, true, outcomeGarbage, errNewerVersion},
+		"in time":                   {&delivery{msg: due(1, time.Second), ttl: time.Second}, false, 0, nil},
+		"too late":                  {&delivery{msg: due(1, time.Second+time.Microsecond), ttl: time.Second}, true, outcomeGarbage, ErrExpired},
+		"too late, but not first":   {&delivery{msg: due(2, time.Hour), ttl: time.Second}, false, 0, nil},
 	} {
 		d := c.d
-		d.failures, d.losses = 2, 1
+		d.msg.Failures, d.losses = 2, 1
 		o, unfit := unfit(d, now)
 		if unfit != c.unfit {
 			t.Errorf("%s: unfit is %v", name, unfit)
@@ -223,8 +225,8 @@ func TestUnfit(t *testing.T) {
 func TestNotReceived(t *testing.T) {
 	for losses, want := range []outcomeKind{outcomeRetry, outcomeRetry, outcomeGarbage, outcomeGarbage} {
 		record := fmt.Sprintf("2 1 %d 1700000000000000 x", losses)
-		o := notReceived(heldMessage{tag: "2:" + idOf("a"), size: 5, fail: record, key: "k"}, 3, time.Now())
-		if o.kind != want || o.failures != 1 || o.losses != losses+1 || o.d.id != idOf("a") || o.d.number != 2 || o.d.key != "k" {
+		o := notReceived(nil, heldMessage{tag: "2:" + idOf("a"), size: 5, fail: record, key: "k"}, 3, time.Now())
+		if o.kind != want || o.failures != 1 || o.losses != losses+1 || o.d.msg.ID != idOf("a") || o.d.msg.Delivery != 2 || o.d.msg.Key != "k" {
 			t.Errorf("after %d losses: %+v of %+v", losses, o, o.d)
 		}
 		if errors.Is(o.err, ErrPoison) != (want == outcomeGarbage) {

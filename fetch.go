@@ -102,7 +102,7 @@ func (p *poller) accept(got *fetchReply, sentAt, answeredAt time.Time) {
 		p.notices.put(noticeOfPoison(dead))
 	}
 	for _, h := range got.held {
-		o := notReceived(h, p.agreed.maxLosses, answeredAt)
+		o := notReceived(p.settler, h, p.agreed.maxLosses, answeredAt)
 		p.settings.log.Error("delayqueue: a message does not come through: the line is too slow for it within a lease, or a limit of the server's cuts it",
 			o.d.attrs(), slog.Int("bytes", h.size), slog.Int("losses", o.losses))
 		p.leases.held.add(o.d)
@@ -111,7 +111,7 @@ func (p *poller) accept(got *fetchReply, sentAt, answeredAt time.Time) {
 	if len(got.tags) == 0 {
 		return
 	}
-	ds := decode(got, p.agreed.maxLosses, sentAt, answeredAt)
+	ds := decode(p.settler, got, p.agreed.maxLosses, sentAt, answeredAt)
 	p.leases.held.add(ds...)
 	if p.events.on() {
 		ids := idsOf(ds)

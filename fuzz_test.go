@@ -99,8 +99,8 @@ func FuzzReply(f *testing.F) {
 			}
 		}
 		if got, err := s.fetch(ctx, &caller{}, fetchRequest{settings: &fetchSettings{}}); !bad(err) {
-			for i, d := range decode(&got, 0, time.Time{}, time.Time{}) {
-				if d.tag != got.tags[i] || !strings.HasSuffix(d.tag, d.id) {
+			for i, d := range decode(nil, &got, 0, time.Time{}, time.Time{}) {
+				if d.tag != got.tags[i] || !strings.HasSuffix(d.tag, d.msg.ID) {
 					t.Errorf("%v: delivery %+v of %q", reply, d, got.tags[i])
 				}
 			}
@@ -155,16 +155,16 @@ func FuzzDelivery(f *testing.F) {
 		set.log = slog.New(slog.DiscardHandler)
 		s := &settler{settings: &set}
 		got := fetchReply{now: rigBase, tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record}}
-		d := decode(&got, maxLosses, time.Time{}, time.Time{})[0]
+		d := decode(s, &got, maxLosses, time.Time{}, time.Time{})[0]
 		if o, ok := unfit(d, serverTime(got.now)); ok {
 			s.settle(o)
 		} else {
-			(&workers{settings: &set, settler: s}).conclude(context.Background(), d, verdict{err: errBoom})
+			d.conclude(context.Background(), verdict{err: errBoom})
 		}
-		s.settle(notReceived(heldMessage{tag: tag, size: len(envelope), fail: record}, maxLosses, time.Time{}))
+		s.settle(notReceived(s, heldMessage{tag: tag, size: len(envelope), fail: record}, maxLosses, time.Time{}))
 		noticeOfPoison(deadMessage{tag, envelope, record})
 		for _, o := range s.outbox.some(10) {
-			if o.delay < 0 || o.delay > maxDelay || o.failures < 0 || o.losses < 0 || o.d.number < 1 {
+			if o.delay < 0 || o.delay > maxDelay || o.failures < 0 || o.losses < 0 || o.d.msg.Delivery < 1 {
 				t.Errorf("outcome %+v of %q, %q, %q", o, tag, envelope, record)
 			}
 		}

@@ -154,7 +154,7 @@ func TestLimitOfALostDelivery(t *testing.T) {
 	q := f.queue(nil).WithMaxConsumeDuration(time.Hour).WithHandler(func(context.Context, *Message) error { return nil })
 	q.StartConsume()
 	c := q.current()
-	d := &delivery{id: "x", tag: "x", number: 1}
+	d := &delivery{settler: &c.settler, tag: "x", msg: Message{ID: "x", Delivery: 1}}
 	c.leases.held.add(d)
 	c.workers.unhandled.Add(1)
 	w := &worker{workers: &c.workers}

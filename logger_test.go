@@ -67,7 +67,7 @@ func TestLogOfVoidSettlements(t *testing.T) {
 	var batch []outcome
 	var ds []*delivery
 	for _, id := range []string{"a", "b", "c"} {
-		d := &delivery{id: id, tag: id, number: 1}
+		d := &delivery{settler: &c.settler, tag: id, msg: Message{ID: id, Delivery: 1}}
 		ds, batch = append(ds, d), append(batch, outcome{d: d, kind: outcomeGarbage, err: errBoom})
 	}
 	c.leases.held.add(ds...)

@@ -124,7 +124,7 @@ func (p *poller) presence(now time.Time) string {
 func (ws *workers) handling(now time.Time) (all []handledMessage) {
 	for _, w := range ws.running.all() {
 		if d := w.serving.Load(); d != nil {
-			all = append(all, handledMessage{d.id, d.started.age(now).Microseconds()})
+			all = append(all, handledMessage{d.msg.ID, d.started.age(now).Microseconds()})
 		}
 	}
 	slices.SortFunc(all, func(a, b handledMessage) int { return cmp.Compare(b.Us, a.Us) })

@@ -159,9 +159,9 @@ func TestScriptRubbishRecords(t *testing.T) {
 		r.equal("lost", f.lost, len(rubbish)+3)
 		r.at(13 * time.Second)
 		f = r.fetch(newCaller(), maxBatch)
-		for _, d := range decode(&f, 0, time.Time{}, time.Time{}) {
-			if d.broken != nil || d.losses != 1 || d.failures != 0 {
-				r.t.Errorf("%s has %d losses and %d failures: %v", names(d.tag), d.losses, d.failures, d.broken)
+		for _, d := range decode(nil, &f, 0, time.Time{}, time.Time{}) {
+			if d.broken != nil || d.losses != 1 || d.msg.Failures != 0 {
+				r.t.Errorf("%s has %d losses and %d failures: %v", names(d.tag), d.losses, d.msg.Failures, d.broken)
 			}
 		}
 	})

@@ -244,7 +244,7 @@ func (m *model) extend(ds []*delivery) any {
 	for i, d := range ds {
 		if _, held := m.unack[d.tag]; held {
 			m.unack[d.tag] = m.renewal()
-		} else if answers[i] = leaseGone; m.msg[d.id] != "" {
+		} else if answers[i] = leaseGone; m.msg[d.msg.ID] != "" {
 			answers[i] = leaseLost
 		}
 	}

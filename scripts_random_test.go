@@ -202,15 +202,15 @@ func (m *machine) doFetch(t *rapid.T, c caller, a fetchRequest) {
 	before := m.places()
 	a.settings = &m.with
 	got, err := m.store.fetch(context.Background(), &c, a)
-	ds := decode(&got, 0, time.Time{}, time.Time{})
+	ds := decode(nil, &got, 0, time.Time{}, time.Time{})
 	got.fails = nil // they are in ds
 	m.same(t, "fetch", got, err, m.fetch(c, a, m.seed))
 	for _, d := range ds {
-		if r := m.record(d.id); d.broken != nil || d.number != r.delivery || d.failures != r.failures || d.losses != r.losses {
-			t.Fatalf("handed out %s with %d failures and %d losses, %v; its record is %+v", names(d.tag), d.failures, d.losses, d.broken, r)
+		if r := m.record(d.msg.ID); d.broken != nil || d.msg.Delivery != r.delivery || d.msg.Failures != r.failures || d.losses != r.losses {
+			t.Fatalf("handed out %s with %d failures and %d losses, %v; its record is %+v", names(d.tag), d.msg.Failures, d.losses, d.broken, r)
 		}
 		repeated := slices.ContainsFunc(m.given, func(old *delivery) bool { return old.tag == d.tag })
-		if d.number == 1 && d.msg.Due.UnixMicro() > m.now && !repeated { // since then the clock may have been stepped back
+		if d.msg.Delivery == 1 && d.msg.Due.UnixMicro() > m.now && !repeated { // since then the clock may have been stepped back
 			t.Fatalf("handed out %s at %d, before %d", names(d.tag), m.now, d.msg.Due.UnixMicro())
 		}
 	}
@@ -270,12 +270,12 @@ func (m *machine) settles(t *rapid.T) {
 	}
 	var batch []settlement
 	for i, d := range ds {
-		o := outcome{d: d, failures: d.failures, losses: d.losses}
+		o := outcome{d: d, failures: d.msg.Failures, losses: d.losses}
 		if i < 4 {
 			o.kind = outcomeKind(rapid.IntRange(0, 3).Draw(t, "outcome"))
 			o.delay = time.Duration(rapid.Int64Range(0, 5e6).Draw(t, "delay")) * time.Microsecond
 			if (o.kind == outcomeRetry || o.kind == outcomeGarbage) && rapid.Bool().Draw(t, "failed") {
-				o.failures, o.losses, o.text = d.failures+1, 0, "no"
+				o.failures, o.losses, o.text = d.msg.Failures+1, 0, "no"
 			}
 		}
 		batch = append(batch, o.settlement())

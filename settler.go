@@ -22,7 +22,7 @@ type outcome struct {
 // settlement is the part of an outcome that goes to Redis.
 func (o *outcome) settlement() settlement {
 	return settlement{
-		tag: o.d.tag, id: o.d.id, key: o.d.key, number: o.d.number, kind: o.kind, failed: o.failures > o.d.failures,
+		tag: o.d.tag, id: o.d.msg.ID, key: o.d.msg.Key, number: o.d.msg.Delivery, kind: o.kind, failed: o.failures > o.d.msg.Failures,
 		delay: o.delay, failures: o.failures, losses: o.losses, text: o.text,
 	}
 }
@@ -107,16 +107,16 @@ func (s *settler) tell(batch []outcome, void []int) {
 			continue
 		}
 		if o.kind == outcomeAck {
-			ids[AckEvent] = append(ids[AckEvent], o.d.id)
+			ids[AckEvent] = append(ids[AckEvent], o.d.msg.ID)
 		}
-		if o.failures > o.d.failures {
-			ids[NackEvent] = append(ids[NackEvent], o.d.id)
+		if o.failures > o.d.msg.Failures {
+			ids[NackEvent] = append(ids[NackEvent], o.d.msg.ID)
 			if o.kind == outcomeRetry {
-				ids[RetryEvent] = append(ids[RetryEvent], o.d.id)
+				ids[RetryEvent] = append(ids[RetryEvent], o.d.msg.ID)
 			}
 		}
 		if o.kind == outcomeGarbage {
-			ids[FinalFailedEvent] = append(ids[FinalFailedEvent], o.d.id)
+			ids[FinalFailedEvent] = append(ids[FinalFailedEvent], o.d.msg.ID)
 		}
 	}
 	for _, code := range slices.Sorted(maps.Keys(ids)) {

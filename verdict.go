@@ -38,12 +38,13 @@ func judge(err error) (v verdict) {
 }
 
 // conclude turns a verdict into an outcome and gives it to the settler, whatever the user's functions do.
-func (ws *workers) conclude(ctx context.Context, d *delivery, v verdict) {
-	o := outcome{d: d, failures: d.failures, err: v.err, text: v.text}
+func (d *delivery) conclude(ctx context.Context, v verdict) {
+	settings := d.settler.settings
+	o := outcome{d: d, failures: d.msg.Failures, err: v.err, text: v.text}
 	defer func() {
-		ws.settler.outbox.put(o)
+		d.settler.outbox.put(o)
 		if o.kind == outcomeRetry && !v.snooze {
-			ws.settings.log.Log(context.Background(), ws.settings.failureLevel, "delayqueue: a delivery failed: the next one follows", d.attrs(), slog.Int("failures", o.failures),
+			settings.log.Log(context.Background(), settings.failureLevel, "delayqueue: a delivery failed: the next one follows", d.attrs(), slog.Int("failures", o.failures),
 				slog.Int("max_retries", d.msg.MaxRetries), slog.Duration("in", o.delay), slog.String("error", o.text))
 		}
 	}()
@@ -67,9 +68,9 @@ func (ws *workers) conclude(ctx context.Context, d *delivery, v verdict) {
 		o.delay = min(*v.delay, maxDelay)
 	} else {
 		o.delay = defaultDelay(o.failures)
-		ws.settings.guard("retry delay function", d.attrs(), func() { o.delay = ws.settings.delayAfter(o.failures, v.err, d.message()) })
+		settings.guard("retry delay function", d.attrs(), func() { o.delay = settings.delayAfter(o.failures, v.err, d.message()) })
 	}
-	if ws.settings.onError != nil {
-		ws.settings.guard("error handler", d.attrs(), func() { ws.settings.onError(ctx, d.message(), v.err) })
+	if settings.onError != nil {
+		settings.guard("error handler", d.attrs(), func() { settings.onError(ctx, d.message(), v.err) })
 	}
 }

@@ -12,9 +12,9 @@ import (
 // concluded is the outcome of a delivery whose handler returned err, without a server.
 func concluded(settings settings, d *delivery, v verdict) outcome {
 	settings.log = slog.New(slog.DiscardHandler)
-	ws := &workers{settings: &settings, settler: &settler{settings: &settings}}
-	ws.conclude(context.Background(), d, v)
-	return ws.settler.outbox.all()[0]
+	d.settler = &settler{settings: &settings}
+	d.conclude(context.Background(), v)
+	return d.settler.outbox.all()[0]
 }
 
 // TestOutcomeOfAHandler: what a handler returns decides where its message goes, when, and with how many failures.
@@ -39,7 +39,7 @@ func TestOutcomeOfAHandler(t *testing.T) {
 		"ErrSkipRetry and Snooze":   {errors.Join(ErrSkipRetry, Snooze(time.Minute)), 0, outcome{kind: outcomeGarbage, failures: 1, text: "skip retry\nsnooze for 1m0s"}},
 		"an error without a text":   {errors.New(""), 3, outcome{kind: outcomeGarbage, failures: 4, text: "*errors.errorString"}},
 	} {
-		d := &delivery{failures: c.failures, losses: 2, msg: Message{MaxRetries: 3}}
+		d := &delivery{losses: 2, msg: Message{Failures: c.failures, MaxRetries: 3}}
 		got := concluded(settings{nackDelay: &nack}, d, judge(c.err))
 		if failed := got.failures > c.failures; (got.err != nil) != failed || failed && !errors.Is(got.err, c.err) {
 			t.Errorf("%s: the garbage handler would get %v", name, got.err)

@@ -49,7 +49,7 @@ func (w *worker) run() {
 
 // serve hands one delivery to the handler and settles it.
 func (w *worker) serve(d *delivery) {
-	settings := w.workers.settings
+	settings := d.settler.settings
 	ctx := settings.base
 	if settings.handle != nil {
 		var cancel context.CancelCauseFunc
@@ -89,11 +89,11 @@ func (w *worker) settle(ctx context.Context, d *delivery, v verdict, started boo
 	switch {
 	case d.claim(fateSettled):
 		defer ws.finished(took)
-		if !started || ws.settings.cutShort(d, v) {
-			ws.settler.outbox.put(d.released())
+		if !started || d.settler.settings.cutShort(d, v) {
+			d.settler.outbox.put(d.released())
 			return
 		}
-		ws.conclude(ctx, d, v)
+		d.conclude(ctx, v)
 	case d.fate.CompareAndSwap(fateLost, fateLeft): // from here on nobody replaces this worker
 		ws.finished(took)
 	default: // abandoned, and its slot given up
@@ -136,10 +136,10 @@ func (s *settings) call(ctx context.Context, d *delivery) (v verdict) {
 // expire ends a delivery whose handler has run for WithMaxConsumeDuration: it is a failure now, and a new worker
 // replaces the one whose callback may never return.
 func (ws *workers) expire(ctx context.Context, d *delivery) {
-	limit := ws.settings.limit
+	limit := d.settler.settings.limit
 	ws.abandon(d, ErrConsumeTimeout, limit, func() {
-		ws.settings.log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(), slog.Duration("limit", limit))
-		ws.conclude(ctx, d, verdict{err: fmt.Errorf("%w of %v", ErrConsumeTimeout, limit)})
+		d.settler.settings.log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(), slog.Duration("limit", limit))
+		d.conclude(ctx, verdict{err: fmt.Errorf("%w of %v", ErrConsumeTimeout, limit)})
 	})
 }
 
@@ -170,7 +170,7 @@ func (ws *workers) abandonAll() (n int) {
 	ws.lifecycle.force()
 	for _, w := range ws.running.all() {
 		d := w.serving.Load()
-		if d != nil && ws.abandon(d, ErrShutdown, 0, func() { ws.settler.outbox.put(d.released()) }) {
+		if d != nil && ws.abandon(d, ErrShutdown, 0, func() { d.settler.outbox.put(d.released()) }) {
 			n++
 		}
 	}

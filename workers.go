@@ -14,7 +14,6 @@ type workers struct {
 	settings  *settings
 	lifecycle *lifecycle
 	slots     *workerSlots
-	settler   *settler
 	freed     signal // sent when there may be room for more; the poller receives it
 
 	buffer    mailbox[*delivery] // fetched, not yet started; put by the poller, taken by workers
@@ -76,7 +75,7 @@ func (ws *workers) releaseBuffered() {
 
 // release gives back a delivery that no handler started.
 func (ws *workers) release(d *delivery) {
-	ws.settler.settle(d.released())
+	d.settler.settle(d.released())
 	ws.finished(0)
 }
 
