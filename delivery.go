@@ -29,7 +29,7 @@ type delivery struct {
 	overdue atomic.Bool                             // its lease ran out, as far as is known here, and its handler's context has ended; set by leases, read by its worker
 	cancel  atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
 
-	prev, next *delivery // of heldList
+	index int // in heldList
 }
 
 // The fate of a delivery changes once from open, and whoever changes it does what follows
@@ -74,7 +74,9 @@ func (d *delivery) attrs() slog.Attr { return d.msg.attrs() }
 // attrsOf are those of several messages.
 func attrsOf(ds []*delivery) slog.Attr { return slog.Group("message", slog.Any("ids", idsOf(ds))) }
 
-func idsOf(ds []*delivery) []string { return mapped(ds, func(d **delivery) string { return (*d).msg.ID }) }
+func idsOf(ds []*delivery) []string {
+	return mapped(ds, func(d **delivery) string { return (*d).msg.ID })
+}
 
 func tagsOf(ds []*delivery) []string {
 	return mapped(ds, func(d **delivery) string { return (*d).tag })

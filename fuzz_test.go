@@ -112,7 +112,7 @@ func FuzzReply(f *testing.F) {
 				}
 			}
 		}
-		if answers, err := s.extend(ctx, extendRequest{time.Second, []string{"a", "2:b"}}); !bad(err) && len(answers) != 2 {
+		if answers, err := s.extend(ctx, time.Second, []string{"a", "2:b"}); !bad(err) && len(answers) != 2 {
 			t.Errorf("%v: %d answers for 2", reply, len(answers))
 		}
 		if got, err := s.intercept(ctx, &caller{}, "id", "x", false); !bad(err) && got.State.String() != reply[0] {

@@ -44,7 +44,7 @@ func (l *leases) renew() error {
 	for ds := range slices.Chunk(l.held.all(), maxBatch) {
 		begun := time.Now()
 		ctx, cancel := context.WithTimeout(l.lifecycle.redisCtx, l.settings.lease/3) // so that the end of a lease is noticed
-		states, err := l.store.extend(ctx, extendRequest{l.settings.lease, tagsOf(ds)})
+		states, err := l.store.extend(ctx, l.settings.lease, tagsOf(ds))
 		cancel()
 		if err != nil {
 			return err
@@ -93,9 +93,9 @@ func (l *leases) remove(ds ...*delivery) {
 
 // A heldList is the deliveries that are held. The zero value is empty. It is safe for concurrent use.
 type heldList struct {
-	mu    sync.Mutex
-	first *delivery
-	sums  heldSums
+	mu   sync.Mutex
+	held []*delivery // each at its index
+	sums heldSums
 }
 
 // heldSums are sums over deliveries.
@@ -117,11 +117,8 @@ func (l *heldList) add(ds ...*delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range ds {
-		d.next = l.first
-		if l.first != nil {
-			l.first.prev = d
-		}
-		l.first = d
+		d.index = len(l.held)
+		l.held = append(l.held, d)
 		l.sums.count(d, 1)
 	}
 }
@@ -131,18 +128,13 @@ func (l *heldList) remove(ds ...*delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range ds {
-		if d.prev == nil && l.first != d {
+		if d.index >= len(l.held) || l.held[d.index] != d {
 			continue
 		}
-		if d.prev != nil {
-			d.prev.next = d.next
-		} else {
-			l.first = d.next
-		}
-		if d.next != nil {
-			d.next.prev = d.prev
-		}
-		d.prev, d.next = nil, nil
+		last := len(l.held) - 1
+		l.held[last].index = d.index
+		l.held[d.index], l.held[last] = l.held[last], nil
+		l.held = l.held[:last]
 		l.sums.count(d, -1)
 	}
 }
@@ -150,11 +142,7 @@ func (l *heldList) remove(ds ...*delivery) {
 func (l *heldList) all() []*delivery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ds := make([]*delivery, 0, l.sums.deliveries)
-	for d := l.first; d != nil; d = d.next {
-		ds = append(ds, d)
-	}
-	return ds
+	return slices.Clone(l.held)
 }
 
 func (l *heldList) totals() heldSums {

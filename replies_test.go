@@ -95,7 +95,7 @@ func TestBadRepliesToConsumers(t *testing.T) {
 		},
 		"extend": {
 			func(s *store) error {
-				_, err := s.extend(ctxB, extendRequest{time.Second, []string{"a", "b"}})
+				_, err := s.extend(ctxB, time.Second, []string{"a", "b"})
 				return err
 			},
 			[][]string{list("0", "2")},

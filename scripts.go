@@ -162,8 +162,8 @@ type fetchRequest struct {
 type fetchSettings struct {
 	lease      time.Duration
 	maxLosses  int
-	garbageAge time.Duration
-	garbageMax int
+	garbageAge time.Duration // 0: for ever
+	garbageMax int           // 0: any number
 }
 
 // A fetchReply is what a poll brought.
@@ -222,19 +222,13 @@ func (r *reply) fetched() (fetchReply, error) {
 	}
 	got.fails = r.take(fails)
 	for len(got.dead) < dead && r.bad == nil {
-		if d := r.take(3); d != nil {
-			got.dead = append(got.dead, deadMessage{d[0], d[1], d[2]})
-		}
+		got.dead = append(got.dead, deadMessage{r.text(), r.text(), r.text()})
 	}
 	if held < 0 {
 		r.fail("%d held", held)
 	}
 	for len(got.held) < held && r.bad == nil {
-		var h heldMessage
-		h.tag, h.size, h.fail, h.key = r.text(), r.number(), r.text(), r.text()
-		if r.bad == nil {
-			got.held = append(got.held, h)
-		}
+		got.held = append(got.held, heldMessage{r.text(), r.number(), r.text(), r.text()})
 	}
 	if err := r.err("fetch"); err != nil {
 		return fetchReply{}, err
@@ -277,59 +271,31 @@ type settleReply struct {
 
 // settle ends deliveries.
 func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settleReply, error) {
-	plain := 0
+	plain, acks := make([]int, 0, len(all)), make([]any, 0, len(all))
+	var others []int
+	var records []any
 	for i := range all {
-		if all[i].plain() {
-			plain++
-		}
-	}
-	args := append(c.args(1+plain+9*(len(all)-plain)), plain)
-	for i := range all {
-		if all[i].plain() {
-			args = append(args, &all[i].tag)
-		}
-	}
-	for i := range all {
-		if o := &all[i]; !o.plain() {
-			args = append(args, outcomeWords[o.kind], &o.tag, &o.id, &o.key, o.delay.Microseconds(),
+		if o := &all[i]; o.plain() {
+			plain, acks = append(plain, i), append(acks, &o.tag)
+		} else {
+			others = append(others, i)
+			records = append(records, outcomeWords[o.kind], &o.tag, &o.id, &o.key, o.delay.Microseconds(),
 				o.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), &o.text, o.failed)
 		}
 	}
-	r, err := s.run(ctx, settleScript, args)
+	r, err := s.run(ctx, settleScript, slices.Concat(c.args(0), []any{len(plain)}, acks, records))
 	if err != nil {
 		return settleReply{}, err
 	}
 	r.int64()
 	got := settleReply{}
 	got.overflow = r.number()
-	if got.void = r.indices(len(all)); len(got.void) > 0 {
-		toCallers(got.void, all, plain)
+	order := append(plain, others...) // of the script's indices
+	for _, i := range r.indices(len(all)) {
+		got.void = append(got.void, order[i])
 	}
+	slices.Sort(got.void)
 	return got, r.err("settle")
-}
-
-// toCallers makes indices in the caller's order of those in the script's, which has plain settlements first.
-func toCallers(indices []int, all []settlement, plain int) {
-	order := make([]int, len(all))
-	for i, p, o := 0, 0, plain; i < len(all); i++ {
-		if all[i].plain() {
-			order[p] = i
-			p++
-		} else {
-			order[o] = i
-			o++
-		}
-	}
-	for i, n := range indices {
-		indices[i] = order[n]
-	}
-	slices.Sort(indices)
-}
-
-// An extendRequest names deliveries whose leases are to be renewed.
-type extendRequest struct {
-	lease time.Duration
-	tags  []string
 }
 
 // leaseState is what extend says of a delivery.
@@ -341,19 +307,19 @@ const (
 	leaseGone               // its message is nowhere
 )
 
-// extend returns what became of each delivery.
-func (s *store) extend(ctx context.Context, q extendRequest) ([]leaseState, error) {
-	args := append(make([]any, 0, 1+2*len(q.tags)), q.lease.Microseconds())
-	ids := make([]string, len(q.tags))
-	for i := range q.tags {
-		ids[i], _ = splitTag(q.tags[i])
-		args = append(args, &q.tags[i], &ids[i])
+// extend renews the leases of deliveries, and returns what became of each.
+func (s *store) extend(ctx context.Context, lease time.Duration, tags []string) ([]leaseState, error) {
+	args := append(make([]any, 0, 1+2*len(tags)), lease.Microseconds())
+	ids := make([]string, len(tags))
+	for i := range tags {
+		ids[i], _ = splitTag(tags[i])
+		args = append(args, &tags[i], &ids[i])
 	}
 	r, err := s.run(ctx, extendScript, args)
 	if err != nil {
 		return nil, err
 	}
-	states := make([]leaseState, len(q.tags))
+	states := make([]leaseState, len(tags))
 	for i := range states {
 		if states[i] = leaseState(r.number()); states[i] < leaseRenewed || states[i] > leaseGone {
 			r.fail("answer %d", states[i])

@@ -145,7 +145,7 @@ func (r *rig) extend(names ...string) []leaseState {
 	for i, name := range names {
 		tags[i] = tagFor(name)
 	}
-	answers, err := r.store.extend(context.Background(), extendRequest{r.with.lease, tags})
+	answers, err := r.store.extend(context.Background(), r.with.lease, tags)
 	if err != nil {
 		r.t.Fatalf("extend: %v", err)
 	}

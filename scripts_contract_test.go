@@ -215,7 +215,7 @@ func TestScriptWrongTypeOfConsumers(t *testing.T) {
 		"extend": {script: extendScript, build: func(r *rig) func() error {
 			r.hand(msg("a", 0))
 			return func() error {
-				_, err := r.store.extend(ctxB, extendRequest{time.Hour, []string{idOf("a"), idOf("nobody")}})
+				_, err := r.store.extend(ctxB, time.Hour, []string{idOf("a"), idOf("nobody")})
 				return err
 			}
 		}},

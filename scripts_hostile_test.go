@@ -33,7 +33,7 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 		_, err := r.store.fetch(ctx, c, a)
 		try("fetch", err)
 	}
-	_, err := r.store.extend(ctx, extendRequest{r.with.lease, []string{idOf(name("a"))}})
+	_, err := r.store.extend(ctx, r.with.lease, []string{idOf(name("a"))})
 	try("extend", err)
 	for _, call := range []struct {
 		what string

@@ -295,7 +295,7 @@ func (m *machine) extends(t *rapid.T) {
 	if ds == nil {
 		return
 	}
-	got, err := m.store.extend(context.Background(), extendRequest{rigLease, tagsOf(ds)})
+	got, err := m.store.extend(context.Background(), rigLease, tagsOf(ds))
 	m.same(t, "extend", got, err, m.extend(ds))
 }
 
