@@ -44,12 +44,11 @@ func startConsumer(s *store, settings settings, ev *events, slots *workerSlots) 
 		leases: &c.leases, notices: &c.notices, caller: newCaller(),
 	}
 	c.workers = workers{settings: &c.settings, lifecycle: c.lifecycle, slots: slots, freed: freed}
-	requested := fetchSettings{lease: settings.lease, maxLosses: settings.maxLosses, garbageAge: settings.garbageAge, garbageMax: settings.garbageMax}
 	c.poller = poller{
 		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
 		workers: &c.workers, leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
 		freed: freed, hints: hints{changed: newSignal()}, caller: newCaller(),
-		requested: requested, agreed: requested, replyBytes: maxBatchBytes, since: time.Now(),
+		agreed: settings.fetchSettings, replyBytes: maxBatchBytes, since: time.Now(),
 		state: pollState{interval: min(settings.fetchInterval, settings.lease/3), wakeUps: true},
 	}
 	slots.assign(&c.workers)

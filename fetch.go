@@ -69,18 +69,17 @@ const optionalAttempts = 3
 func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err error) {
 	p.caller.next()
 	held := p.leases.held.totals()
-	q.settings, q.holdsLastChance = &p.requested, held.lastChances > 0
+	q.settings, q.holdsLastChance = &p.settings.fetchSettings, held.lastChances > 0
 	b := replyBudget{bytes: p.replyBytes}
 	if p.settings.maxBytes > 0 {
 		b.bytes = min(b.bytes, max(p.settings.maxBytes-held.bytes, 1))
 	}
 	carriedOut := false // an attempt was, perhaps
 	for done := false; !done && err == nil; done = b.answered(&got) {
-		err = p.lifecycle.retry("fetch", func() (err error) {
+		err = p.lifecycle.retry("fetch", p.caller, func() (err error) {
 			sentAt, q.bytes, q.probe = time.Now(), b.bytes, b.bytes == 0
 			if got, err = p.store.fetch(p.lifecycle.redisCtx, p.caller, q); err != nil {
 				b.failed(err)
-				p.caller.replaceIfStale(err, p.settings.log)
 			}
 			return err
 		}, func(n int, err error) bool {
@@ -154,9 +153,9 @@ func (p *poller) report(got *fetchReply, answeredAt time.Time) {
 	}
 	p.seenQueue = true
 	p.events.tell(VanishedEvent, got.dropped)
-	if got.agreed != p.agreed && got.agreed != p.requested {
+	if got.agreed != p.agreed && got.agreed != p.settings.fetchSettings {
 		p.settings.log.Warn("delayqueue: other consumers of this queue have other settings: the most that one of them asks for holds for all",
-			slog.Group("this", p.requested.attrs()...), slog.Group("all", got.agreed.attrs()...))
+			slog.Group("this", p.settings.fetchSettings.attrs()...), slog.Group("all", got.agreed.attrs()...))
 	}
 	p.agreed = got.agreed
 	if n := p.dropped.add(got.dropped, answeredAt); n > 0 {

@@ -38,6 +38,7 @@ func newLifecycle(lease time.Duration, log *slog.Logger, handling func() bool) *
 	l.forceCtx, l.force = context.WithCancel(context.Background())
 	l.drainTimer = time.AfterFunc(time.Hour, l.drained)
 	l.drainTimer.Stop()
+	l.enterPhase("a fetch to be answered")
 	return l
 }
 
@@ -80,16 +81,11 @@ func closed(c <-chan struct{}) bool {
 func (l *lifecycle) enterPhase(what string) { l.phase.Store(&what) }
 
 // waitingFor is what the end waits for, as a part of an error.
-func (l *lifecycle) waitingFor() string {
-	if what := l.phase.Load(); what != nil {
-		return "was still waiting for " + *what
-	}
-	return "was still waiting for a fetch to be answered"
-}
+func (l *lifecycle) waitingFor() string { return "was still waiting for " + *l.phase.Load() }
 
-// retry calls attempt, which calls Redis, until it succeeds, redisCtx ends, or again returns false. When a stop begins,
-// it asks again at once.
-func (l *lifecycle) retry(call string, attempt func() error, again func(n int, err error) bool) error {
+// retry calls attempt, which makes the caller's present call, until it succeeds, redisCtx ends, or again returns false.
+// When a stop begins, it asks again at once.
+func (l *lifecycle) retry(call string, c *caller, attempt func() error, again func(n int, err error) bool) error {
 	hurry := l.stopped
 	if l.stopping() {
 		hurry = nil
@@ -99,6 +95,8 @@ func (l *lifecycle) retry(call string, attempt func() error, again func(n int, e
 		err := attempt()
 		if l.report(call, begun, err); err == nil {
 			l.extendDrain()
+		} else {
+			c.replaceIfStale(err, l.outage.log)
 		}
 		return err
 	}, again)

@@ -43,15 +43,12 @@ type settings struct {
 	fetchLimit    int           // 0: as many as the workers need
 	maxBytes      int           // 0: any number
 	limit         time.Duration // 0: none
-	lease         time.Duration
-	maxLosses     int
-	garbageAge    time.Duration // 0: for ever
-	garbageMax    int           // 0: any number
-	nackDelay     *time.Duration
-	retryDelays   []time.Duration
-	retryDelay    func(failures int, err error, msg *Message) time.Duration
-	log           *slog.Logger
-	failureLevel  slog.Level // of a failure with retries left
+	fetchSettings
+	nackDelay    *time.Duration
+	retryDelays  []time.Duration
+	retryDelay   func(failures int, err error, msg *Message) time.Duration
+	log          *slog.Logger
+	failureLevel slog.Level // of a failure with retries left
 
 	handle Handler // middleware around handler or callback, made when a consumer starts; nil for a bare callback
 }
@@ -63,9 +60,7 @@ func defaultSettings(callback CallbackFunc) settings {
 		concurrency:   1,
 		fetchInterval: time.Second,
 		maxBytes:      64 << 20,
-		lease:         10 * time.Second,
-		maxLosses:     3,
-		garbageAge:    7 * 24 * time.Hour,
+		fetchSettings: fetchSettings{lease: 10 * time.Second, maxLosses: 3, garbageAge: 7 * 24 * time.Hour},
 		log:           contained(slog.Default()),
 	}
 }

@@ -27,8 +27,7 @@ type poller struct {
 	// The rest is for the poller's goroutine alone.
 	state      pollState
 	caller     *caller
-	requested  fetchSettings // what this consumer asks for
-	agreed     fetchSettings // what holds for all consumers of the queue
+	agreed     fetchSettings // as they hold for all consumers of the queue
 	replyBytes int           // how many bytes the next fetch asks for
 	since      time.Time     // when the consumer started
 	presenceAt time.Time     // when it last told of itself

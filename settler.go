@@ -56,10 +56,8 @@ func (s *settler) run() {
 		settlements := mapped(batch, (*outcome).settlement)
 		var done settleReply
 		s.caller.next()
-		err := s.lifecycle.retry("settle", func() (err error) {
-			if done, err = s.store.settle(s.lifecycle.redisCtx, s.caller, settlements); err != nil {
-				s.caller.replaceIfStale(err, s.settings.log)
-			}
+		err := s.lifecycle.retry("settle", s.caller, func() (err error) {
+			done, err = s.store.settle(s.lifecycle.redisCtx, s.caller, settlements)
 			return err
 		}, func(n int, err error) bool { return !errors.Is(err, ErrBadReply) || n < optionalAttempts })
 		s.settings.logOverflow(done.overflow)
