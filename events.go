@@ -173,7 +173,9 @@ func (e *events) tell(code EventCode, n int, ids ...string) {
 		return
 	}
 	event := Event{Code: code, Time: time.Now(), Count: n, IDs: ids}
-	e.subs.each(func(s *Subscription) { s.put(event) })
+	for _, s := range e.subs.all() {
+		s.put(event)
+	}
 }
 
 // tell tells the listeners of this process and, if this is a Monitor's, those everywhere.

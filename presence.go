@@ -96,11 +96,8 @@ func consumerOf(id, text string, now int64) (Consumer, bool) {
 }
 
 var hostname = sync.OnceValue(func() string {
-	name, err := os.Hostname()
-	if err != nil {
-		return "unknown"
-	}
-	return name
+	name, _ := os.Hostname()
+	return cmp.Or(name, "unknown")
 })
 
 // presence is what this consumer reports of itself; "" if it has done so within presenceInterval.
@@ -113,10 +110,7 @@ func (p *poller) presence(now time.Time) string {
 		Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(p.since).Microseconds(), Concurrency: p.settings.concurrency,
 		Handling: p.workers.handling(now),
 	}
-	text, err := json.Marshal(self)
-	if err != nil {
-		return "" // there is nothing in it that cannot be written
-	}
+	text, _ := json.Marshal(self) // there is nothing in it that cannot be written
 	return string(text)
 }
 

@@ -56,15 +56,6 @@ func (s *set[T]) all() []T {
 	return slices.Collect(maps.Keys(s.items))
 }
 
-// each calls f for every item; nobody adds or removes one meanwhile.
-func (s *set[T]) each(f func(T)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for item := range s.items {
-		f(item)
-	}
-}
-
 // A sharedTimeout makes contexts that end after some time, which is always the same, or up to a hundredth later. Contexts
 // that are made within that hundredth are one: to make one for each send is a fifth of what a send costs this process.
 // It is safe for concurrent use.
