@@ -265,34 +265,24 @@ func (b *batcher) forgetCallers() {
 func (b *batcher) takeBatch() *batch {
 	next := new(batch)
 	next.items = next.oneItem[:0]
-	for len(b.waiting) > 0 {
-		call := b.waiting[0]
+	taken := 0
+	for _, call := range b.waiting {
 		added := next.add(call)
-		more := len(call.items) > 0
-		if more && added == 0 {
+		if len(call.items) > 0 { // they do not fit
+			if added > 0 {
+				b.waiting = append(b.waiting, call)
+				taken++
+			}
 			break
 		}
-		b.popWaiting()
-		if more {
-			b.waiting = append(b.waiting, call)
-			break
-		}
+		taken++
 		if added > 0 {
 			b.waitingBytes -= call.bytes
 		} else {
 			b.withdrawn--
 		}
 	}
+	b.waiting = slices.Delete(b.waiting, 0, taken)
 	next.awaited = len(next.items)
 	return next
-}
-
-// popWaiting takes the first call off those that wait, with mu held.
-func (b *batcher) popWaiting() {
-	b.waiting[0] = nil
-	if len(b.waiting) == 1 {
-		b.waiting = b.waiting[:0] // its memory is used again
-		return
-	}
-	b.waiting = b.waiting[1:]
 }

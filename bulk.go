@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -89,7 +88,7 @@ func (m *Monitor) BulkReschedule(ctx context.Context, b Bulk, t time.Time) (*Bul
 
 // BulkRescheduleBy makes messages due so much later or (if negative) earlier than they are; see RescheduleBy.
 func (m *Monitor) BulkRescheduleBy(ctx context.Context, b Bulk, d time.Duration) (*BulkResult, error) {
-	if err := validShift(d); err != nil {
+	if err := validDelay("shift", d); err != nil {
 		return &BulkResult{}, m.failed(err, "reschedule")
 	}
 	return m.bulk(ctx, operation{What: steerBy, Us: d.Microseconds()}, b, StatePending, StateReady, StateRetry)
@@ -239,7 +238,7 @@ func (m *Monitor) steerAs(ctx context.Context, o *operation, do steerRequest) (d
 		done, err = m.store.steer(ctx, c, do)
 		return err
 	})
-	if err != nil && strings.Contains(err.Error(), "DQSTALE") {
+	if stale(err) {
 		err = fmt.Errorf("%w: it was continued from here already: use the Next of the last result", ErrBadCursor)
 	}
 	return done, err

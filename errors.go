@@ -7,12 +7,9 @@ import (
 	"time"
 )
 
-// What a handler may return besides nil and an error of its own. See also RetryAfter, Snooze and Again.
-var (
-	// ErrSkipRetry, returned or wrapped by a handler, sends the message straight
-	// to garbage, however many retries it has left.
-	ErrSkipRetry = errors.New("skip retry")
-)
+// ErrSkipRetry, returned or wrapped by a handler, sends the message straight to garbage, however many retries it has
+// left. See also RetryAfter, Snooze and Again.
+var ErrSkipRetry = errors.New("skip retry")
 
 // Why a delivery failed, as an error handler, a garbage handler and the record of
 // a message's last error see it.
@@ -104,12 +101,7 @@ const (
 
 var storedTexts = [...]string{"may or may not have been stored", "not stored", "stored"}
 
-func (s Stored) String() string {
-	if s < 0 || int(s) >= len(storedTexts) {
-		return fmt.Sprintf("Stored(%d)", int(s))
-	}
-	return storedTexts[s]
-}
+func (s Stored) String() string { return nameOf("Stored", int(s), storedTexts[:]) }
 
 // A SendError is the error of every send. It wraps why the send failed.
 type SendError struct {

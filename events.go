@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,12 +43,7 @@ const (
 var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted", "vanished",
 	"rescheduled", "requeued", "deleted", "paused", "resumed", "queue deleted", "gap"}
 
-func (c EventCode) String() string {
-	if c < NewMessageEvent || c > GapEvent {
-		return "EventCode(" + strconv.Itoa(int(c)) + ")"
-	}
-	return eventNames[c]
-}
+func (c EventCode) String() string { return nameOf("EventCode", int(c), eventNames[:]) }
 
 // An Event says that the same thing happened to some messages at once.
 type Event struct {

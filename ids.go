@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"bufio"
 	"crypto/rand"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"sync"
@@ -37,9 +38,6 @@ func sentAt(id string) int64 {
 	if err != nil || u.Version() != 7 {
 		return 0
 	}
-	var ms int64
-	for _, b := range u[:6] {
-		ms = ms<<8 | int64(b)
-	}
-	return ms*1000 + (int64(u[6]&0xf)<<8|int64(u[7]))<<8/1000
+	head := binary.BigEndian.Uint64(u[:8])
+	return int64(head>>16*1000 + head&0xfff<<8/1000)
 }

@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -57,28 +58,17 @@ func (m *Monitor) subscribe(ctx context.Context) (*redis.PubSub, error) {
 	if err := ended(ctx); err != nil {
 		return nil, err
 	}
-	type subscribed struct {
-		conn *redis.PubSub
-		err  error
+	conn := m.store.cli.Subscribe(ctx) // to nothing yet, for which it needs no connection
+	err := await(ctx, func() error {
+		_ = conn.Subscribe(context.WithoutCancel(ctx), m.store.keys.events) // if that fails Receive tries it again
+		_, err := conn.Receive(ctx)                                         // the confirmation
+		return err
+	})
+	if err == nil {
+		return conn, nil
 	}
-	result := make(chan subscribed, 1)
-	go func() {
-		conn := m.store.subscribe(context.WithoutCancel(ctx))
-		_, err := conn.Receive(ctx) // the confirmation
-		result <- subscribed{conn, err}
-	}()
-	drop := func(s subscribed) { _ = s.conn.Close() } // it is of no use
-	select {
-	case s := <-result:
-		if s.err != nil {
-			drop(s)
-			return nil, s.err
-		}
-		return s.conn, nil
-	case <-ctx.Done():
-		go func() { drop(<-result) }()
-		return nil, ended(ctx)
-	}
+	go func() { _ = conn.Close() }() // it waits for Subscribe
+	return nil, cmp.Or(ended(ctx), err)
 }
 
 // forward gives the subscription what is published, until conn is closed for good. A confirmation says that conn was

@@ -47,11 +47,14 @@ const (
 // stateNames are what scripts call the states. But for gone, structures have these names.
 var stateNames = [...]string{"gone", "pending", "ready", "unack", "retry", "garbage"}
 
-func (s State) String() string {
-	if s < 0 || int(s) >= len(stateNames) {
-		return "State(" + strconv.Itoa(int(s)) + ")"
+func (s State) String() string { return nameOf("State", int(s), stateNames[:]) }
+
+// nameOf is the name of a constant, or its type and number if it has none.
+func nameOf(kind string, n int, names []string) string {
+	if n < 0 || n >= len(names) || names[n] == "" {
+		return fmt.Sprintf("%s(%d)", kind, n)
 	}
-	return stateNames[s]
+	return names[n]
 }
 
 // InterceptResult says what Intercept or Cancel did.

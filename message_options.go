@@ -51,14 +51,19 @@ func unitHint(d time.Duration) string {
 var maxDue = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
 
 func delayed(d time.Duration) (when, error) {
-	if d > maxDelay {
-		return when{}, fmt.Errorf("%w: delay %v: at most %v (150 years)", ErrBadOption, d, maxDelay)
-	}
 	d = max(d, 0)
-	if err := unitless("delay", d); err != nil {
+	if err := validDelay("delay", d); err != nil {
 		return when{}, err
 	}
 	return when{us: d.Microseconds() + roundUp(d)}, nil
+}
+
+// validDelay refuses a duration that is too long, or a number without its unit.
+func validDelay(what string, d time.Duration) error {
+	if d > maxDelay {
+		return fmt.Errorf("%w: %s %v: at most %v (150 years)", ErrBadOption, what, d, maxDelay)
+	}
+	return unitless(what, d)
 }
 
 // unitless refuses a duration that is a number without its unit, which would mean now.

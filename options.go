@@ -218,9 +218,7 @@ func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
 // counts as poison and goes to garbage. A consumer handles one message on its last chance at a
 // time, so that the one which kills its consumers does so alone. Default 3; at least 1; with 2 a single loss makes it the
 // last chance.
-//
-// All consumers of a queue should ask for the same: the most that any of them asks for holds for all, and those that
-// ask for less say so in the log.
+// Consumers of a queue that ask for different ones: see WithLease.
 func (q *DelayQueue) WithMaxLosses(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxLosses(%d)", n), n > 0, "must be at least 1", func(s *settings) { s.maxLosses = n })
 }
@@ -288,9 +286,7 @@ func (q *DelayQueue) WithRetryDelayFunc(f func(failures int, err error, msg *Mes
 // WithGarbageRetention bounds garbage: messages older than age are deleted (0: never for
 // their age), and the oldest when there are more than max (0: any number); those are
 // counted in the log. Default 7 days, any number.
-//
-// All consumers of a queue should ask for the same: the most that any of them asks for holds for all, and those that
-// ask for less say so in the log.
+// Consumers of a queue that ask for different ones: see WithLease.
 func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), validWait(age) && max >= 0, "neither may be negative, an age is at least 1ms and at most 150 years; 0 means no bound"+unitHint(age), func(s *settings) { s.garbageAge, s.garbageMax = age, max })
 }

@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // This file has the typed calls of the scripts that look at a queue and steer it, and its events.
@@ -326,9 +324,4 @@ func (s *store) publish(ctx context.Context, text []byte) error {
 		return err
 	}
 	return node.Publish(ctx, s.keys.events, text).Err()
-}
-
-// subscribe hears what others publish.
-func (s *store) subscribe(ctx context.Context) *redis.PubSub {
-	return s.cli.Subscribe(ctx, s.keys.events)
 }

@@ -59,17 +59,10 @@ func (s *steerer) reschedule(ctx context.Context, by, what string, t time.Time) 
 // RescheduleBy is Reschedule by a duration, later or (if negative) earlier than it is due now. Less than 1µs either
 // way is an error, for it is a number without its unit.
 func (m *Monitor) RescheduleBy(ctx context.Context, id string, d time.Duration) error {
-	if err := validShift(d); err != nil {
+	if err := validDelay("shift", d); err != nil {
 		return m.failed(err, "reschedule %s", id)
 	}
 	return m.steerID(ctx, steerBy, d.Microseconds(), id)
-}
-
-func validShift(d time.Duration) error {
-	if d > maxDelay {
-		return fmt.Errorf("%w: %v: at most %v (150 years)", ErrBadOption, d, maxDelay)
-	}
-	return unitless("shift", d)
 }
 
 // RunNow makes a message due now; see Reschedule.
