@@ -1,7 +1,7 @@
 -- Shared by the scripts that look into envelopes: 1 byte version, 16 digits due instant, 2 bytes length of the key,
 -- the key, and what only Go reads.
 
--- keyof(envelope) is the caller's own name for a message, '' for none. It copies nothing but the key.
+-- keyof(envelope) is the message key, '' for none. It copies nothing but the key.
 local function keyof(envelope)
   local hi, lo = string.byte(envelope, 18, 19)
   if not lo or hi * 256 + lo == 0 then return '' end

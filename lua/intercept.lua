@@ -1,7 +1,7 @@
 -- intercept takes a message out, wherever it is; one that is being handled only if ARGV 5 says so.
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, state
--- ARGV: 3 'id' or 'key', 4 the id or the caller's key, 5 '1': also while it is being handled
+-- ARGV: 3 'id' or 'key', 4 the id or the message key, 5 '1': also while it is being handled
 -- Returns {the state it was in, its id}: 'gone', 'pending', 'ready', 'unack' (it stays, unless ARGV 5 says so),
 --       'retry' or 'garbage'; the id is '' if it is gone. A message whose due instant has come is ready, although
 --       it leaves pending only when it is handed out.

@@ -1,7 +1,7 @@
 -- look finds one message, wherever it is.
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key
--- ARGV: 1 'id' or 'key', 2 the id or the caller's key
+-- ARGV: 1 'id' or 'key', 2 the id or the message key
 -- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or ''}; at: due (pending), lease end
 --       (unack), next delivery (retry), time of death (garbage), '0' (ready); what is due is ready.
 -- Cost: O(log n), and O(ready) if it is there. Writes nothing.

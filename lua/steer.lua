@@ -4,7 +4,7 @@
 -- ARGV: 3 what: 'at' (due at that instant), 'by' (due so much later), 'requeue' (from garbage, due at that instant, as
 --       if it had never failed), 'delete', or 'cancel' (delete, also what is being handled); 4 us, of the first three;
 --       5 us by which each that is done is due later than the one before (at, requeue);
---       6 '': each is an id, to be found; 'key': each is a caller's key; else the structure in which each is a tag;
+--       6 '': each is an id, to be found; 'key': each is a message key; else the structure in which each is a tag;
 --       then pairs: id or key and '', or tag and the score that list gave it ('': any); at most 500, with at most 1 MB
 -- Returns {now, a word for each}: the state it was in, if it was done; '!<state>' if it is in a state in which
 --       this cannot be done, 'gone' and 'unack' among them, or is not where it was listed any more ('!gone');

@@ -3,7 +3,7 @@
 --
 -- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state
 -- ARGV: 'pending', 'ready', 'unack', 'retry' or 'garbage' and a tag: it has no envelope, drop it;
---       'key' and a caller's key: no live message has it, free it;
+--       'key' and a message key: no live message has it, free it;
 --       'place' and an id: its envelope is in no structure, bring it back;
 --       'record' and an id: its fail record belongs to no message, delete it;
 --       'alarm' and a member of wake: set it to the armed instant, or delete it; and so on, at most 100 of them.

@@ -146,7 +146,7 @@ var breakages = []breakage{
 	{"big by tostring", func(b *bed) { b.do("HSET", "state", "big", "1e+06") },
 		says(`state: field big is "1e+06", want digits only.`)},
 
-	// Callers' keys.
+	// Message keys.
 	{"key missing", func(b *bed) { b.do("HDEL", "key", "order-4") },
 		says(`key: key "order-4" of message ` + idUnack + ` is missing.`)},
 	{"key of another", func(b *bed) { b.do("HSET", "key", "order-4", idPending) },

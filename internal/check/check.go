@@ -53,7 +53,7 @@ type State struct {
 
 	Messages map[string]Envelope // by id
 	Fail     map[string]Fail     // by id
-	Keys     map[string]string   // caller's key -> id
+	Keys     map[string]string   // message key -> id
 	Wake     int64               // instant of the member "w" of wake, unix us; 0: none
 	Markers  []Marker            // every member of wake, "w" included
 	Fields   map[string]string   // the hash state

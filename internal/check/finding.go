@@ -4,7 +4,7 @@ package check
 type Finding struct {
 	Kind      Kind
 	Structure string // that it shows in
-	Item      string // in it: a tag, an id, a caller's key, a member or field, a whole key of Redis
+	Item      string // in it: a tag, an id, a message key, a member or field, a whole key of Redis
 	Text      string // the sentence of Breaches
 }
 

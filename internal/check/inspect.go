@@ -41,7 +41,7 @@ func Inspect(ctx context.Context, cli redis.UniversalClient, prefix, name string
 	return p.state, found, nil
 }
 
-// A suspect is something to be looked at once more: a message, an entry or a caller's key.
+// A suspect is something to be looked at once more: a message, an entry or a message key.
 type suspect struct{ id, tag, key string }
 
 // seldom is how many suspects are looked at in one call, if ready is short.

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// probeScript reads, at one instant, some messages, entries and callers' keys with what they depend on, the whole of
+// probeScript reads, at one instant, some messages, entries and message keys with what they depend on, the whole of
 // wake and state, and the heads of pending, retry and ready.
 //
 // KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state
