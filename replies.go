@@ -9,8 +9,9 @@ import (
 // A reply is what every script returns, a flat list of texts and numbers, read from front to
 // back. It remembers the first thing that is not what it should be.
 type reply struct {
-	rest []string
-	bad  error
+	rest   []string
+	bad    error
+	failed error // why there is no reply
 }
 
 func (r *reply) fail(format string, args ...any) {
@@ -19,8 +20,11 @@ func (r *reply) fail(format string, args ...any) {
 	}
 }
 
-// err is why this is not a reply of that script, once all of it should have been read.
+// err is why there is no reply, or why this is none of that script, once all of it should have been read.
 func (r *reply) err(script string) error {
+	if r.failed != nil {
+		return r.failed
+	}
 	if len(r.rest) > 0 {
 		r.fail("%d values too many", len(r.rest))
 	}

@@ -83,11 +83,7 @@ func (s *store) send(ctx context.Context, c *caller, q sendRequest) (sendReply, 
 			return sendReply{now: now}, err
 		}
 	}
-	r, err := s.run(ctx, sendScript, q.args(c))
-	if err != nil {
-		return sendReply{}, err
-	}
-	return r.stored(len(q.messages))
+	return s.run(ctx, sendScript, q.args(c)).stored(len(q.messages))
 }
 
 // sendSingle returns 0 if the script leaves the message to send.
@@ -142,8 +138,9 @@ func (r *reply) stored(n int) (sendReply, error) {
 
 // forget forgets some callers that are heard of no more.
 func (s *store) forget(ctx context.Context) error {
-	_, err := s.run(ctx, forgetScript, nil)
-	return err
+	r := s.run(ctx, forgetScript, nil)
+	r.number()
+	return r.err("forget")
 }
 
 // A fetchRequest is what a poll asks for.
@@ -201,11 +198,7 @@ func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchRepl
 	set := q.settings
 	args := append(c.args(11), q.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
 		q.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), q.holdsLastChance, q.presence, bytes)
-	r, err := s.run(ctx, fetchScript, args)
-	if err != nil {
-		return fetchReply{}, err
-	}
-	return r.fetched()
+	return s.run(ctx, fetchScript, args).fetched()
 }
 
 // fetched reads the reply of fetch.
@@ -283,10 +276,7 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 				o.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), &o.text, o.failed)
 		}
 	}
-	r, err := s.run(ctx, settleScript, slices.Concat(c.args(0), []any{len(plain)}, acks, records))
-	if err != nil {
-		return settleReply{}, err
-	}
+	r := s.run(ctx, settleScript, slices.Concat(c.args(0), []any{len(plain)}, acks, records))
 	r.int64()
 	got := settleReply{}
 	got.overflow = r.number()
@@ -315,10 +305,7 @@ func (s *store) extend(ctx context.Context, lease time.Duration, tags []string) 
 		ids[i], _ = splitTag(tags[i])
 		args = append(args, &tags[i], &ids[i])
 	}
-	r, err := s.run(ctx, extendScript, args)
-	if err != nil {
-		return nil, err
-	}
+	r := s.run(ctx, extendScript, args)
 	states := make([]leaseState, len(tags))
 	for i := range states {
 		if states[i] = leaseState(r.number()); states[i] < leaseRenewed || states[i] > leaseGone {
@@ -331,10 +318,7 @@ func (s *store) extend(ctx context.Context, lease time.Duration, tags []string) 
 // intercept takes out a message, named by "id" and its id or by "key" and its key; with running also one that is being
 // handled. It does not fill in Intercepted.
 func (s *store) intercept(ctx context.Context, c *caller, by, what string, running bool) (got InterceptResult, err error) {
-	r, err := s.run(ctx, interceptScript, append(c.args(3), by, what, running))
-	if err != nil {
-		return got, err
-	}
+	r := s.run(ctx, interceptScript, append(c.args(3), by, what, running))
 	got.State = stateOf(r, r.text())
 	got.ID = r.text()
 	return got, r.err("intercept")

@@ -21,10 +21,7 @@ type countsReply struct {
 }
 
 func (s *store) counts(ctx context.Context) (n countsReply, err error) {
-	r, err := s.run(ctx, countsScript, nil)
-	if err != nil {
-		return n, err
-	}
+	r := s.run(ctx, countsScript, nil)
 	n.now = r.int64()
 	n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage = r.int64(), r.int64(), r.int64(), r.int64(), r.int64()
 	if oldest := r.int64(); oldest > 0 {
@@ -63,9 +60,9 @@ func pausedUntil(us int64) (bool, time.Time) {
 
 // look returns nil if the message is nowhere.
 func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, error) {
-	r, err := s.run(ctx, lookScript, []any{by, what})
-	if err != nil || len(r.rest) == 0 {
-		return nil, err
+	r := s.run(ctx, lookScript, []any{by, what})
+	if len(r.rest) == 0 {
+		return nil, r.err("look")
 	}
 	r.int64()
 	id := r.text()
@@ -144,10 +141,7 @@ func (s *store) list(ctx context.Context, q listRequest) (listReply, error) {
 	if q.to != math.MaxInt64 {
 		to = "(" + strconv.FormatInt(q.to, 10)
 	}
-	r, err := s.run(ctx, listScripts[q.in], []any{kind, q.limit, from, to, q.after.score, &q.after.tag, q.back, q.part})
-	if err != nil {
-		return listReply{}, err
-	}
+	r := s.run(ctx, listScripts[q.in], []any{kind, q.limit, from, to, q.after.score, &q.after.tag, q.back, q.part})
 	var out listReply
 	out.now, out.left = r.int64(), r.number()
 	n := r.number()
@@ -208,10 +202,7 @@ func (s *store) steer(ctx context.Context, c *caller, do steerRequest) ([]steere
 	for i := range do.targets {
 		args = append(args, &do.targets[i].tag, &do.targets[i].score)
 	}
-	r, err := s.run(ctx, steerScript, args)
-	if err != nil {
-		return nil, err
-	}
+	r := s.run(ctx, steerScript, args)
 	r.int64()
 	words := strings.Fields(r.text())
 	if len(words) != len(do.targets) && do.targets != nil {
@@ -232,20 +223,14 @@ func (s *store) steer(ctx context.Context, c *caller, do steerRequest) ([]steere
 }
 
 func (s *store) pause(ctx context.Context, c *caller, until int64) error {
-	r, err := s.run(ctx, pauseScript, append(c.args(1), until))
-	if err != nil {
-		return err
-	}
+	r := s.run(ctx, pauseScript, append(c.args(1), until))
 	r.int64()
 	return r.err("pause")
 }
 
 // drop returns how many consumers are alive.
 func (s *store) drop(ctx context.Context, force bool) (int, error) {
-	r, err := s.run(ctx, dropScript, []any{force})
-	if err != nil {
-		return 0, err
-	}
+	r := s.run(ctx, dropScript, []any{force})
 	alive := r.number()
 	return alive, r.err("drop")
 }
@@ -259,11 +244,7 @@ func (s *store) consumers(ctx context.Context) iter.Seq2[Consumer, error] {
 		seen := map[string]bool{} // a page may name one again
 		cursor := "0"
 		for range consumersPages {
-			r, err := s.run(ctx, consumersScript, []any{cursor})
-			if err != nil {
-				yield(Consumer{}, err)
-				return
-			}
+			r := s.run(ctx, consumersScript, []any{cursor})
 			now := r.int64()
 			cursor = r.text()
 			for len(r.rest) > 0 && r.bad == nil {
@@ -293,10 +274,7 @@ type historyReply struct {
 }
 
 func (s *store) history(ctx context.Context) (historyReply, error) {
-	r, err := s.run(ctx, historyScript, nil)
-	if err != nil {
-		return historyReply{}, err
-	}
+	r := s.run(ctx, historyScript, nil)
 	out := historyReply{hours: map[int64]Tally{}, days: map[int64]Tally{}}
 	out.now = r.int64()
 	for len(r.rest) > 0 && r.bad == nil {

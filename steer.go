@@ -111,24 +111,16 @@ func (s *steerer) steerOne(ctx context.Context, do steerRequest) error {
 	case !one.done:
 		return s.failed(&StateError{Queue: s.store.queue, ID: name, State: one.state}, "%s", verbs[do.what])
 	}
-	s.tell(acts[do.what], 1, idsIn(do)...)
+	if do.only == "key" {
+		s.tell(acts[do.what], 1)
+	} else {
+		s.tell(acts[do.what], 1, name)
+	}
 	return nil
 }
 
 // acts are what is told of what steer does.
 var acts = map[string]EventCode{steerAt: RescheduledEvent, steerBy: RescheduledEvent, steerRequeue: RequeuedEvent, steerDelete: DeletedEvent, steerCancel: DeletedEvent}
-
-// idsIn are the ids of what is steered, none if they are not known.
-func idsIn(do steerRequest) (ids []string) {
-	if do.only == "key" {
-		return nil
-	}
-	for _, m := range do.targets {
-		id, _ := splitTag(m.tag)
-		ids = append(ids, id)
-	}
-	return ids
-}
 
 // Pause makes all consumers hand out nothing until Resume: they obey within a second. Handlers that
 // are running go on, and sends are accepted.

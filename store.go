@@ -85,13 +85,13 @@ func (s *store) process(ctx context.Context, cli redis.UniversalClient, cmd redi
 	return cli.Process(ctx, cmd)
 }
 
-// run makes one attempt at a script call that is answered with a flat list.
-func (s *store) run(ctx context.Context, sc *script, args []any) (*reply, error) {
+// run makes one attempt at a script call that is answered with a flat list. If it fails, the reply's err says so.
+func (s *store) run(ctx context.Context, sc *script, args []any) *reply {
 	cmd, err := eval(ctx, s, sc, args, redis.NewStringSliceCmd)
 	if err != nil {
-		return nil, err
+		return &reply{failed: err}
 	}
-	return &reply{rest: cmd.Val()}, nil
+	return &reply{rest: cmd.Val()}
 }
 
 // runOnReplicas is run that waits until n replicas have what the script wrote.
