@@ -23,6 +23,16 @@ while ARGV[1] ~= '1' and pages < 100 and (alive == 0 or size < 1048576) do
   if page.err or cursor == '0' then break end
 end
 if alive > 0 then return {alive} end
-redis.call('UNLINK', KEYS.pending, KEYS.ready, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.msg, KEYS.fail, KEYS.key,
-  KEYS.wake, KEYS.state, KEYS.consumers, KEYS.history)
+redis.call('UNLINK', KEYS.pending)
+redis.call('UNLINK', KEYS.ready)
+redis.call('UNLINK', KEYS.unack)
+redis.call('UNLINK', KEYS.retry)
+redis.call('UNLINK', KEYS.garbage)
+redis.call('UNLINK', KEYS.msg)
+redis.call('UNLINK', KEYS.fail)
+redis.call('UNLINK', KEYS.key)
+redis.call('UNLINK', KEYS.wake)
+redis.call('UNLINK', KEYS.state)
+redis.call('UNLINK', KEYS.consumers)
+redis.call('UNLINK', KEYS.history)
 return {alive}
