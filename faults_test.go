@@ -18,11 +18,6 @@ func wired(t *testing.T) (*fixture, *redistest.Wire, *redis.Client) {
 	wire := redistest.NewWire(t, shared.Addr())
 	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
 	t.Cleanup(func() { _ = cli.Close() })
-	for _, sc := range []*script{singleScript, sendScript, fetchScript, settleScript, extendScript, interceptScript} {
-		if err := f.cli.ScriptLoad(context.Background(), sc.text).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
 	return f, wire, cli
 }
 

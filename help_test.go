@@ -29,8 +29,7 @@ func TestMain(m *testing.M) {
 		childMain(spec)
 		return
 	}
-	var err error
-	if shared, err = redistest.Run(); err != nil {
+	if err := startShared(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -56,6 +55,24 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "output of the shared redis-server:\n"+shared.Output())
 	}
 	os.Exit(code)
+}
+
+// startShared starts the shared server, which knows every script: where a test looks for the call of one, it is by its sum.
+func startShared() error {
+	server, err := redistest.Run()
+	if err != nil {
+		return err
+	}
+	shared = server
+	cli := redis.NewClient(&redis.Options{Addr: shared.Addr()})
+	defer cli.Close()
+	for _, s := range everyScript {
+		if err := cli.ScriptLoad(context.Background(), s.text).Err(); err != nil {
+			shared.Close()
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
 }
 
 // patience is how long a test waits for what must happen; it is no measure of speed.
