@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -29,8 +28,7 @@ func (b *batcher) idle() bool {
 // TestBatcherLogsOutages: once when an outage has begun, once when it is over.
 func TestBatcherLogsOutages(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f, server := ownServer(t)
 	f.checkEmpty()
 	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1})
 	t.Cleanup(func() { _ = cli.Close() })
@@ -102,8 +100,7 @@ func TestBatcherConcurrentSends(t *testing.T) {
 // TestBatcherOneMessageRefused: a message that the server refuses does not fail those that went with it.
 func TestBatcherOneMessageRefused(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, "--proto-max-bulk-len", "1mb")
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f, server := ownServer(t, "--proto-max-bulk-len", "1mb")
 	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
 		return hearsRefusal{conn}, err
@@ -202,8 +199,7 @@ func TestBatcherSlowAttempts(t *testing.T) {
 // them is kept.
 func TestBatcherManyWithdraw(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f, server := ownServer(t)
 	f.checkEmpty()
 	server.Pause()
 	q := NewPublisher(f.name, redisClient(t, server.Addr()))
@@ -241,8 +237,7 @@ func TestBatcherManyWithdraw(t *testing.T) {
 // of its batch were sent.
 func TestWhoLeftIsNotSent(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f, server := ownServer(t)
 	f.checkEmpty()
 	server.Kill()
 	q := NewPublisher(f.name, redisClient(t, server.Addr()))

@@ -92,6 +92,12 @@ func newFixture(t testing.TB) *fixture {
 	return fixtureOn(t, redis.NewClient(&redis.Options{Addr: shared.Addr()}))
 }
 
+// ownServer makes a queue name on a server of its own, which the test may pause, kill and set up as it likes.
+func ownServer(t testing.TB, args ...string) (*fixture, *redistest.Server) {
+	server := redistest.Start(t, args...)
+	return fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()})), server
+}
+
 func fixtureOn(t testing.TB, cli redis.UniversalClient) *fixture {
 	f := &fixture{t: t, cli: cli, name: strings.ReplaceAll(t.Name(), "/", "_"), log: &logBuffer{}}
 	t.Cleanup(func() {

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -172,8 +171,7 @@ func TestInterceptByKeyFromAnotherProcess(t *testing.T) {
 // interceptions are under way at a time.
 func TestManyInterceptsShareCallers(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f, server := ownServer(t)
 	q := NewQueue(f.name, redisClient(t, server.Addr()), nil)
 	const n = 100
 	var infos []*MessageInfo

@@ -8,9 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
-	"github.com/redis/go-redis/v9"
 )
 
 // TestListsOfForeignEntriesEnd: whatever another program wrote, a list and a call for many come to their end, and
@@ -80,8 +77,7 @@ func TestListsOfForeignEntriesEnd(t *testing.T) {
 // than twice what one plain HSET of them takes.
 func TestStepsOfLargeMessagesAreShort(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f, server := ownServer(t)
 	cli, m, q := redisClient(t, server.Addr()), NewMonitor(f.name, f.cli), f.queue(nil)
 	payload := strings.Repeat("x", 8<<10)
 	plain := make([]any, 0, 1000)

@@ -53,8 +53,7 @@ func monitorTellsWhatPeopleDo(f *fixture, m *Monitor) {
 // something.
 func TestListenerIsToldOfGaps(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f, _ := ownServer(t)
 	m := NewMonitor(f.name, f.cli)
 	heard := make(chan Event, 100)
 	sub, err := m.ListenEvent(ctxB, func(e Event) { heard <- e })

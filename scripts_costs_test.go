@@ -160,8 +160,7 @@ func TestScriptCosts(t *testing.T) {
 // TestSendBatchCosts: 500 messages a script call.
 func TestSendBatchCosts(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f, server := ownServer(t)
 	q := f.queue(nil)
 	q.batcher.forgetOdds = 0
 	f.send(q, "first", WithDelay(time.Hour), WithKey("k")) // the script is loaded

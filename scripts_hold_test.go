@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
-	"github.com/redis/go-redis/v9"
 )
 
 // heldFor is how long the server worked on a command of this name, on average, during a call that makes no other.
@@ -39,8 +38,7 @@ func heldFor(t *testing.T, server *redistest.Server, name string, call func()) t
 // however many messages and bytes are sent, keys or not.
 func TestSendHold(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f, server := ownServer(t)
 	cli := redisClient(t, server.Addr())
 	const n, size = 500, 8 << 10
 	payload := strings.Repeat("x", size)

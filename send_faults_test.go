@@ -30,8 +30,7 @@ func TestSendWithoutContextGivesUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t)
-			f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+			f, server := ownServer(t)
 			cli := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1, ReadTimeout: limit / 10})
 			t.Cleanup(func() { _ = cli.Close() })
 			c.away(server)
@@ -117,8 +116,7 @@ func TestSendRepeatedIsNotReplicated(t *testing.T) {
 // changing places.
 func TestReadOnlyForAMoment(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f, server := ownServer(t)
 	admin := server.Client(t)
 	ctx := context.Background()
 	if err := admin.Do(ctx, "replicaof", "127.0.0.1", "1").Err(); err != nil {

@@ -168,8 +168,7 @@ func TestSendDuplicateKey(t *testing.T) {
 
 func TestSendCancelled(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f, server := ownServer(t)
 	q := f.queue(nil)
 	stop := errors.New("the user's own reason")
 

@@ -128,8 +128,7 @@ func TestWakeUpIsPassedOnByStoppedConsumer(t *testing.T) {
 // TestWakeUpIsOfOneConsumer: an instant wakes one consumer, not all.
 func TestWakeUpIsOfOneConsumer(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f, server := ownServer(t)
 	const consumers, messages = 16, 50
 	got := make(chan string, messages)
 	for range consumers {
@@ -237,8 +236,7 @@ func TestWakeUpsThroughProxyThatDropsBlockingCalls(t *testing.T) {
 // TestWakeConnectionIsSilent: one that brings nothing although messages come due is replaced long before it is noticed to be dead.
 func TestWakeConnectionIsSilent(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	f, server := ownServer(t)
 	wire := redistest.NewWire(t, server.Addr())
 	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
 	t.Cleanup(func() { _ = cli.Close() })
