@@ -135,7 +135,7 @@ func TestTicksWhileSomethingIsInUnack(t *testing.T) {
 		f.send(q, "lost")
 		dead := newCaller() // a consumer that takes it and is never heard of again
 		dead.next()
-		taken, err := q.store.fetch(context.Background(), dead, fetchRequest{want: 1, settings: &fetchSettings{lease: lease, maxLosses: 3}})
+		taken, err := f.calls().fetch(context.Background(), dead, fetchRequest{want: 1, settings: &fetchSettings{lease: lease, maxLosses: 3}})
 		if err != nil || len(taken.tags) != 1 {
 			t.Fatalf("%d taken: %v", len(taken.tags), err)
 		}
@@ -165,7 +165,7 @@ func TestPoisonIsTold(t *testing.T) {
 	fetch := func(want int) fetchReply {
 		t.Helper()
 		dying.next()
-		out, err := q.store.fetch(context.Background(), dying, fetchRequest{want: want, settings: &fetchSettings{lease: lease, maxLosses: 3}})
+		out, err := f.calls().fetch(context.Background(), dying, fetchRequest{want: want, settings: &fetchSettings{lease: lease, maxLosses: 3}})
 		if err != nil {
 			t.Fatal(err)
 		}

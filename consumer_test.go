@@ -271,7 +271,7 @@ func TestLastChanceOfMany(t *testing.T) {
 	fetch := func(want int) fetchReply {
 		t.Helper()
 		dying.next()
-		out, err := q.store.fetch(context.Background(), dying, fetchRequest{want: want, settings: set})
+		out, err := f.calls().fetch(context.Background(), dying, fetchRequest{want: want, settings: set})
 		if err != nil {
 			t.Fatal(err)
 		}

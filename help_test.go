@@ -132,6 +132,13 @@ func (f *fixture) queueOn(cli redis.UniversalClient, callback CallbackFunc) *Del
 	return q
 }
 
+// calls is for script calls that a test makes itself, once each: the answer may take as long as a test waits.
+func (f *fixture) calls() *store {
+	s := newStore(f.cli, "dq", f.name)
+	s.attemptTimeout = patience
+	return s
+}
+
 // client makes one more client of the shared server.
 func (f *fixture) client() *redis.Client { return shared.Client(f.t) }
 

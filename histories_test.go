@@ -284,7 +284,7 @@ func TestHistories(t *testing.T) {
 	lines[3].q.StartConsume()
 	stopSending()
 	reaches(t, "all is handled", 0, func() int {
-		c, err := newStore(f.cli, "dq", f.name).counts(ctx)
+		c, err := f.calls().counts(ctx)
 		f.must(err)
 		return -int(c.Pending + c.Ready + c.Unack + c.Retry)
 	})

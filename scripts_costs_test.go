@@ -143,6 +143,7 @@ func TestScriptCosts(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
 			r = &rig{store: newStore(cli, "dq", f.name), t: t, name: f.name, with: fetchSettings{lease: rigLease, maxLosses: 3}}
+			r.store.attemptTimeout = time.Minute
 			c.before()
 			spent := commands(t, cli, c.call)
 			calls, inside := spent["evalsha"], 0
