@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -18,9 +19,13 @@ type delivery struct {
 	msg        Message
 	losses     int
 	ttl        time.Duration
-	broken     error // why it cannot be handled
-	lastChance bool  // its last chance: it was lost before, and is poison if it is lost once more
-	bytes      int   // of its envelope
+	timeout    time.Duration // as in envelope
+	deadline   serverTime    // 0: none
+	expires    time.Time     // the deadline, by the clock of this process and not later; zero: none
+	lastError  string        // before this delivery, of a message with a deadline
+	broken     error         // why it cannot be handled
+	lastChance bool          // its last chance: it was lost before, and is poison if it is lost once more
+	bytes      int           // of its envelope
 	fetched    time.Time
 
 	started atomicTime                              // when its handler did; set by its worker, read by presence
@@ -64,9 +69,45 @@ func (d *delivery) message() *Message {
 	return &msg
 }
 
-// released is the outcome of a delivery that counts neither as a failure nor as a loss.
+// released is the outcome of a delivery that counts neither as a failure nor as a loss. What would come again after its
+// deadline is garbage.
 func (d *delivery) released() outcome {
-	return outcome{d: d, kind: outcomeReady, failures: d.msg.Failures, losses: d.losses}
+	o := outcome{d: d, kind: outcomeReady, failures: d.msg.Failures, losses: d.losses}
+	if d.expiredBy(time.Now()) {
+		o.expire(nil)
+	}
+	return o
+}
+
+// expiredBy reports whether the deadline has come at an instant.
+func (d *delivery) expiredBy(t time.Time) bool { return !d.expires.IsZero() && !t.Before(d.expires) }
+
+// pastDeadline is why a message is garbage whose deadline has come: ErrExpired around the last error; nil: the one before
+// this delivery, if there was any.
+func (d *delivery) pastDeadline(last error) error {
+	if before, again := strings.CutPrefix(d.lastError, ErrExpired.Error()); again && last == nil { // it was requeued
+		return fmt.Errorf("%w%s", ErrExpired, before)
+	}
+	deadline := time.UnixMicro(int64(d.deadline)).UTC().Format(time.RFC3339Nano)
+	switch {
+	case last != nil:
+		return fmt.Errorf("%w: no delivery after its deadline %s: %w", ErrExpired, deadline, last)
+	case d.lastError != "":
+		return fmt.Errorf("%w: no delivery after its deadline %s: %s", ErrExpired, deadline, d.lastError)
+	}
+	return fmt.Errorf("%w: no delivery after its deadline %s", ErrExpired, deadline)
+}
+
+// runLimit is how long a handler that starts now may run, 0: for ever, and why it is cut off then.
+func (d *delivery) runLimit(ofQueue time.Duration, now time.Time) (limit time.Duration, why error) {
+	limit = ofQueue
+	if d.timeout != 0 {
+		limit = max(d.timeout, 0)
+	}
+	if d.expires.IsZero() || limit > 0 && now.Add(limit).Before(d.expires) {
+		return limit, ErrConsumeTimeout
+	}
+	return max(d.expires.Sub(now), 1), ErrExpired
 }
 
 func (d *delivery) attrs() slog.Attr { return d.msg.attrs() }
@@ -102,6 +143,11 @@ func decode(s *settler, got *fetchReply, maxLosses int, sentAt, answeredAt time.
 		d.lastChance = record.losses > 0 && record.losses >= maxLosses-1
 		d.bytes, d.fetched = len(got.envelopes[i]), answeredAt
 		d.leased.set(sentAt)
+		d.timeout = e.timeout
+		if e.deadline != 0 {
+			d.deadline, d.lastError = serverTime(e.deadline), record.text
+			d.expires = sentAt.Add(d.deadline.sub(serverTime(got.now)))
+		}
 	}
 	return ds
 }
@@ -127,8 +173,10 @@ func unfit(d *delivery, now serverTime) (o outcome, ok bool) {
 		return o, true
 	case d.broken != nil:
 		o.err = d.broken
+	case d.deadline != 0 && now >= d.deadline:
+		o.err = d.pastDeadline(nil)
 	case d.ttl > 0 && d.msg.Delivery == 1 && late > d.ttl:
-		o.err = fmt.Errorf("%w: %v past due, its limit is %v", ErrExpired, late, d.ttl)
+		o.err = fmt.Errorf("%w before its first delivery: %v past due, its limit is %v", ErrExpired, late, d.ttl)
 	default:
 		return o, false
 	}

@@ -18,12 +18,13 @@ var (
 	ErrNacked = errors.New("callback returned false")
 	// ErrPanicked is wrapped by the error that stands for a panic in a handler.
 	ErrPanicked = errors.New("handler panicked")
-	// ErrConsumeTimeout is the failure of a handler that ran past
-	// WithMaxConsumeDuration, and the cause with which its context ended.
+	// ErrConsumeTimeout is the failure of a handler that ran past WithMaxConsumeDuration
+	// or its message's WithTimeout, and the cause with which its context ended.
 	ErrConsumeTimeout = errors.New("handler ran past its limit")
-	// ErrExpired is the reason of a message that could not be handed out within
-	// its WithMsgTTL.
-	ErrExpired = errors.New("message expired before its first delivery")
+	// ErrExpired is the reason of a message that could not be handed out within its
+	// WithMsgTTL, or whose WithDeadline came; then it wraps the last error. It is also the
+	// cause with which the context of a handler ends at the deadline.
+	ErrExpired = errors.New("message expired")
 	// ErrPoison is the reason of a message that was lost with its consumer as many
 	// times in a row as WithMaxLosses allows.
 	ErrPoison = errors.New("message was lost with its consumer too many times in a row")

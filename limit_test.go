@@ -163,7 +163,7 @@ func TestLimitOfALostDelivery(t *testing.T) {
 	if w.gone {
 		t.Error("the worker was replaced")
 	}
-	c.workers.expire(context.Background(), d)
+	c.workers.expire(context.Background(), d, time.Hour, ErrConsumeTimeout)
 	if n := q.slots.stuck; n != 0 {
 		t.Errorf("%d counted as abandoned", n)
 	}

@@ -146,8 +146,8 @@ func WithKey(key string) MsgOption {
 
 // WithMsgTTL bounds lateness: a message that could not be handed out for the first time
 // within d after its due instant goes to garbage (ErrExpired) instead. A message that was
-// handed out once is not bound by it, even if no handler started. d must be at least 1µs.
-// Default: none, a message waits for ever.
+// handed out once is not bound by it, even if no handler started (WithDeadline bounds that
+// too). d must be at least 1µs. Default: none, a message waits for ever.
 func WithMsgTTL(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d < time.Microsecond {
@@ -156,6 +156,52 @@ func WithMsgTTL(d time.Duration) MsgOption {
 		m.ttl = d
 		return nil
 	}
+}
+
+// WithTimeout is how long a handler of this message may run, in place of the queue's
+// WithMaxConsumeDuration: at least 1ms, at most 150 years; 0 means for any time.
+func WithTimeout(d time.Duration) MsgOption {
+	return func(m *draft) error {
+		if d != 0 && (d < minSetting || d > maxDelay) {
+			return fmt.Errorf("%w: WithTimeout(%v): must be at least 1ms and at most 150 years; 0 means no limit%s", ErrBadOption, d, unitHint(d))
+		}
+		if m.timeout = d.Truncate(time.Microsecond); d == 0 {
+			m.timeout = noTimeout
+		}
+		return nil
+	}
+}
+
+// WithDeadline ends what a message is good for at t, the caller's wall clock read as an
+// instant of the server's: from then on there is no delivery and no retry. A handler that is
+// at work at t is cut off, as by WithMaxConsumeDuration. What would come again at t or later
+// (after a failure, by Snooze or Again) goes to garbage at once, and what comes again although it
+// should not (its consumer died, or somebody rescheduled or requeued it) when it would be handed
+// out; the reason is ErrExpired around the last error.
+//
+// t must be after the instant at which the message is due, and before 2200. Default: none.
+func WithDeadline(t time.Time) MsgOption {
+	return func(m *draft) error {
+		if t.IsZero() {
+			return fmt.Errorf("%w: WithDeadline: the zero time: nobody has set it", ErrBadOption)
+		}
+		if !t.Before(maxDue) {
+			return fmt.Errorf("%w: WithDeadline(%v): must be before the year 2200", ErrBadOption, t)
+		}
+		m.deadline = max(t.UnixMicro(), 1)
+		return nil
+	}
+}
+
+// check refuses options that do not go together.
+func (m *draft) check() error {
+	if m.deadline != 0 {
+		if due := m.when.due(time.Now().UnixMicro()); m.deadline <= due {
+			return fmt.Errorf("%w: WithDeadline(%v): the message is due at %v (WithDelay, WithSchedule, or else now), and nothing is delivered from its deadline on",
+				ErrBadOption, time.UnixMicro(m.deadline), time.UnixMicro(due))
+		}
+	}
+	return nil
 }
 
 // WithHeader adds a header, which travels with the message and is not part of its payload. A message has at

@@ -126,6 +126,8 @@ type MessageStatus struct {
 	At time.Time
 
 	TTL       time.Duration // how long after Due its first delivery may begin (WithMsgTTL); 0: for ever
+	Deadline  time.Time     // from which on there is no delivery (WithDeadline); zero: none
+	Timeout   time.Duration // how long a handler may run (WithTimeout); 0: as the queue says; negative: for any time
 	Losses    int           // in a row
 	LastError string        // "" if there was none
 	EndedAt   time.Time     // when its last delivery ended; zero before the second one
@@ -146,7 +148,7 @@ func statusOf(id string, state State, at int64, text, record string) *MessageSta
 	}
 	return &MessageStatus{
 		Message: e.message(id, r.delivery, r.failures), State: state, At: instantTime(at),
-		TTL: e.ttl, Losses: r.losses, LastError: r.text, EndedAt: instantTime(r.when), Broken: err,
+		TTL: e.ttl, Deadline: instantTime(e.deadline), Timeout: e.timeout, Losses: r.losses, LastError: r.text, EndedAt: instantTime(r.when), Broken: err,
 	}
 }
 

@@ -118,6 +118,9 @@ func TestScriptCosts(t *testing.T) {
 		{"send, 100", hour, func() { send(due(100, 2*time.Hour)...) }, 6},
 		{"send, 1 that is the soonest", hour, func() { send(due(1, time.Minute)...) }, 6},
 		{"send, 100 that are the soonest", hour, func() { send(due(100, time.Minute)...) }, 8},
+		{"send, 1 with a deadline and a timeout", hour, func() {
+			send(msg("m", 2*time.Hour, func(e *envelope) { e.deadline, e.timeout = r.now+10e9, time.Second }))
+		}, 6},
 		{"send, 1 with a key", hour, func() { send(due(1, 2*time.Hour, "k")...) }, 6 + 1 + 1},
 		{"send, 100 with keys", hour, func() { send(due(100, 2*time.Hour, "k")...) }, 6 + 100 + 1},
 		{"fetch, idle, and says something", quiet, func() {

@@ -171,6 +171,9 @@ func (p *producer) makeMessage(m *batchItem, payload string, d *draft, opts []Ms
 			return p.notMade(d, err)
 		}
 	}
+	if err := d.check(); err != nil {
+		return p.notMade(d, err)
+	}
 	size := len(payload)
 	for k, v := range d.headers {
 		size += len(k) + len(v)

@@ -19,6 +19,12 @@ type outcome struct {
 	err      error         // last error, for the garbage handler
 }
 
+// expire makes an outcome garbage, for what would follow comes after the deadline. last is this delivery's error, if it has one.
+func (o *outcome) expire(last error) {
+	o.kind, o.delay, o.err = outcomeGarbage, 0, o.d.pastDeadline(last)
+	o.text = errorText(o.err)
+}
+
 // settlement is the part of an outcome that goes to Redis.
 func (o *outcome) settlement() settlement {
 	return settlement{

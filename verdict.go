@@ -56,6 +56,9 @@ func (d *delivery) conclude(ctx context.Context, v verdict) {
 		if v.resetFailures {
 			o.failures = 0
 		}
+		if d.expiredBy(time.Now().Add(o.delay)) {
+			o.expire(nil)
+		}
 		return
 	}
 	if o.text == "" {
@@ -69,6 +72,9 @@ func (d *delivery) conclude(ctx context.Context, v verdict) {
 	} else {
 		o.delay = defaultDelay(o.failures)
 		settings.guard("retry delay function", d.attrs(), func() { o.delay = settings.delayAfter(o.failures, v.err, d.message()) })
+	}
+	if o.kind == outcomeRetry && d.expiredBy(time.Now().Add(o.delay)) {
+		o.expire(v.err)
 	}
 	if settings.onError != nil {
 		settings.guard("error handler", d.attrs(), func() { settings.onError(ctx, d.message(), v.err) })

@@ -63,13 +63,13 @@ func (w *worker) serve(d *delivery) {
 	defer func() { w.settle(ctx, d, v, started, time.Since(start)) }()
 	d.started.set(start)
 	w.serving.Store(d)
-	// Shutdown's context or the base context has ended, or the delivery was lost in the buffer.
-	if w.workers.lifecycle.forceCtx.Err() != nil || settings.base.Err() != nil || d.fate.Load() != fateOpen || d.leaseOver(settings.lease, start) {
+	// Shutdown's context or the base context has ended, or the delivery was lost or has expired in the buffer.
+	if w.workers.lifecycle.forceCtx.Err() != nil || settings.base.Err() != nil || d.fate.Load() != fateOpen || d.leaseOver(settings.lease, start) || d.expiredBy(start) {
 		return
 	}
 	started = true
-	if settings.limit > 0 {
-		timer := time.AfterFunc(settings.limit, func() { w.workers.expire(ctx, d) })
+	if limit, why := d.runLimit(settings.limit, start); limit > 0 {
+		timer := time.AfterFunc(limit, func() { w.workers.expire(ctx, d, limit, why) })
 		defer timer.Stop()
 	}
 	v = settings.call(ctx, d)
@@ -133,13 +133,17 @@ func (s *settings) call(ctx context.Context, d *delivery) (v verdict) {
 	return v
 }
 
-// expire ends a delivery whose handler has run for WithMaxConsumeDuration: it is a failure now, and a new worker
-// replaces the one whose callback may never return.
-func (ws *workers) expire(ctx context.Context, d *delivery) {
-	limit := d.settler.settings.limit
-	ws.abandon(d, ErrConsumeTimeout, limit, func() {
-		d.settler.settings.log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(), slog.Duration("limit", limit))
-		d.conclude(ctx, verdict{err: fmt.Errorf("%w of %v", ErrConsumeTimeout, limit)})
+// expire ends a delivery whose handler has run for as long as it may, which is up to the message's deadline if why is
+// ErrExpired: it is a failure now, and a new worker replaces the one whose callback may never return.
+func (ws *workers) expire(ctx context.Context, d *delivery, limit time.Duration, why error) {
+	v := verdict{err: fmt.Errorf("%w of %v", ErrConsumeTimeout, limit)}
+	if why == ErrExpired {
+		v = verdict{err: d.pastDeadline(nil), skipRetry: true}
+	}
+	ws.abandon(d, why, limit, func() {
+		d.settler.settings.log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(),
+			slog.Duration("limit", limit), slog.Any("cause", why))
+		d.conclude(ctx, v)
 	})
 }
 

@@ -81,6 +81,12 @@ func printMessage(m *delayqueue.MessageStatus) {
 	if m.TTL > 0 {
 		row("ttl", brief(m.TTL)+", "+expiry(m))
 	}
+	row("deadline", at(m.Deadline))
+	if m.Timeout < 0 {
+		row("timeout", "none")
+	} else if m.Timeout > 0 {
+		row("timeout", brief(m.Timeout))
+	}
 	switch m.State {
 	case delayqueue.StateUnack:
 		row("lease ends", at(m.At))

@@ -118,6 +118,8 @@ type messageJSON struct {
 	Sent       *time.Time        `json:"sent,omitempty"` // by the sender's clock
 	Due        time.Time         `json:"due"`
 	TTL        float64           `json:"ttl_seconds,omitempty"`
+	Deadline   *time.Time        `json:"deadline,omitempty"`
+	Timeout    float64           `json:"timeout_seconds,omitempty"` // negative: none
 	At         *time.Time        `json:"at,omitempty"`
 	Delivery   int               `json:"delivery"`
 	Failures   int               `json:"failures"`
@@ -134,8 +136,11 @@ type messageJSON struct {
 
 func jsonOf(m *delayqueue.MessageStatus) messageJSON {
 	out := messageJSON{
-		ID: m.ID, Key: m.Key, State: m.State.String(), Sent: instant(sentAt(m.ID)), Due: utc(m.Due), TTL: m.TTL.Seconds(), At: instant(m.At), Delivery: m.Delivery, Failures: m.Failures,
+		ID: m.ID, Key: m.Key, State: m.State.String(), Sent: instant(sentAt(m.ID)), Due: utc(m.Due), TTL: m.TTL.Seconds(), Deadline: instant(m.Deadline), Timeout: m.Timeout.Seconds(), At: instant(m.At), Delivery: m.Delivery, Failures: m.Failures,
 		Losses: m.Losses, MaxRetries: m.MaxRetries, Headers: m.Headers, LastError: m.LastError, EndedAt: instant(m.EndedAt), Consumer: m.Consumer,
+	}
+	if m.Timeout < 0 {
+		out.Timeout = -1
 	}
 	if m.Broken != nil {
 		out.Unreadable = m.Broken.Error()
