@@ -44,7 +44,7 @@ func (l *timeoutLevel) lower(level int32, took, limit time.Duration) {
 
 func (s *store) levelOf(sc *script) *timeoutLevel {
 	switch sc {
-	case sendScript, singleScript:
+	case sendScript, singleScript, putScript:
 		return &s.timeoutLevel.send
 	case fetchScript:
 		return &s.timeoutLevel.fetch

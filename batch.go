@@ -21,6 +21,8 @@ type batch struct {
 	maybeStored bool           // an attempt may have been carried out, nobody knows
 	awaited     int            // messages whose calls are not withdrawn
 	deserted    chan struct{}  // closes when awaited is 0; nil: nobody waits for that
+	puts        bool           // put stores them, not send
+	rest        *sendCall      // of which the other messages wait until this batch is done
 
 	// Memory for a batch of one, in the same allocation.
 	oneItem     [1]*batchItem
@@ -28,11 +30,21 @@ type batch struct {
 	firstPermit writePermit
 }
 
+// most is how many messages fit.
+func (b *batch) most() int {
+	if b.puts {
+		return maxPut
+	}
+	return maxBatch
+}
+
 // add moves as many messages of a call into the batch as fit, with batcher.mu held, and says how many that are.
 func (b *batch) add(call *sendCall) (n int) {
 	for ; n < len(call.items); n++ {
 		m, count := call.items[n], len(b.items)+n
-		if count == maxBatch || count > 0 && b.bytes+len(m.text) > sendBytes {
+		if count == 0 {
+			b.puts = m.put != nil
+		} else if count == b.most() || b.bytes+len(m.text) > sendBytes || b.puts != (m.put != nil) {
 			break
 		}
 		b.bytes += len(m.text)
@@ -64,6 +76,19 @@ func (b *batch) withdraw() Stored {
 func (b *batcher) sendBatch(c *caller, batch *batch, attempt int) {
 	for ; !b.attempt(context.Background(), c, batch); attempt++ {
 		b.waitToRetry(batch, backoff(attempt))
+	}
+	b.resume(batch)
+}
+
+// resume lets the messages of a call wait that were to come after those in a batch, which is done.
+func (b *batcher) resume(batch *batch) {
+	if batch.rest == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if batch.rest.heldBack = false; len(batch.rest.items) > 0 {
+		b.waiting = append(b.waiting, batch.rest)
 	}
 }
 
@@ -192,14 +217,20 @@ func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 		b.lastErr, b.outage = nil, nil
 	}
 	for i, m := range batch.items {
-		soonest = min(soonest, m.when.due(reply.now))
-		if listIDs && reply.refused[i] == "" {
-			sent = append(sent, m.id)
+		var answer sendAnswer
+		if answered {
+			answer = reply.answer(i, &m.sendMessage)
+		}
+		if answered && answer.kind == answerStored {
+			soonest = min(soonest, answer.due)
+			if listIDs {
+				sent = append(sent, m.id)
+			}
 		}
 		if m.call == nil {
 			continue // its call is withdrawn
 		}
-		b.setResult(m, reply, i, err)
+		b.setResult(m, answer, answered, err)
 		m.call.left--
 		if m.call.left == 0 && m.call.done != nil {
 			close(m.call.done)
@@ -214,23 +245,25 @@ func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 		over.report("send", time.Time{}, nil)
 	}
 	b.events.tell(NewMessageEvent, len(sent), sent...)
-	if b.onStored != nil {
+	if b.onStored != nil && soonest < math.MaxInt64 {
 		b.onStored(time.Duration(soonest-reply.now) * time.Microsecond)
 	}
 }
 
-// setResult says what became of message i of a batch, with mu held.
-func (b *batcher) setResult(m *batchItem, reply sendReply, i int, err error) {
+// setResult says what became of a message whose batch was answered, or will not be, with mu held.
+func (b *batcher) setResult(m *batchItem, answer sendAnswer, answered bool, err error) {
 	m.err = err
-	holder, refused := reply.refused[i]
 	switch {
-	case refused:
-		m.stored, m.err = StoredNo, &DuplicateKeyError{Queue: b.store.queue, Key: m.key, ID: holder}
-	case reply.now != 0:
-		m.stored, m.due = StoredYes, time.UnixMicro(m.when.due(reply.now))
-	case m.batch.maybeStored:
+	case !answered && m.batch.maybeStored:
 		m.stored = StoredUnknown
-	default:
+	case !answered:
 		m.stored = StoredNo
+	case answer.kind == answerTaken:
+		m.stored, m.err = StoredNo, &DuplicateKeyError{Queue: b.store.queue, Key: m.key, ID: answer.holder}
+	case answer.kind == answerPassed:
+		m.stored = StoredNo
+		m.err = &SequenceError{Queue: b.store.queue, Name: m.put.sequence, N: m.put.number, Last: answer.last}
+	default:
+		m.stored, m.due = StoredYes, time.UnixMicro(answer.due)
 	}
 }

@@ -68,13 +68,15 @@ type batchItem struct {
 
 // A sendCall is one call of a user, which waits for the results of its messages.
 type sendCall struct {
-	ctx   context.Context // does not change
-	bytes int             // of its messages, sendBytes at most; does not change in the batcher
+	ctx     context.Context // does not change
+	bytes   int             // of its messages, sendBytes at most; does not change in the batcher
+	ordered bool            // no message before those ahead of it are done; does not change in the batcher
 
 	// Guarded by batcher.mu.
-	items []*batchItem  // that are in no batch yet; none: it waits no more, or is withdrawn
-	left  int           // items without a result
-	done  chan struct{} // closes when left is 0; nil: nobody waits for that
+	items    []*batchItem  // that are in no batch yet; none: it waits no more, or is withdrawn
+	left     int           // items without a result
+	heldBack bool          // the items follow upon those in a batch that is not done
+	done     chan struct{} // closes when left is 0; nil: nobody waits for that
 }
 
 // A loneSend is all that a call for one message needs, in one allocation.
@@ -106,6 +108,7 @@ func (b *batcher) send(ctx context.Context, call *sendCall) {
 	for _, m := range items {
 		m.call = call
 		call.bytes = min(call.bytes+len(m.text), sendBytes)
+		call.ordered = call.ordered || m.put != nil
 	}
 	b.mu.Lock()
 	if len(b.waiting)-b.withdrawn >= maxWaiting || b.waitingBytes >= maxWaitingBytes {
@@ -173,10 +176,12 @@ func (b *batcher) withdraw(call *sendCall, items []*batchItem) {
 	if call.left == 0 {
 		return
 	}
-	if len(call.items) > 0 { // it stays in waiting, where takeBatch passes over it
+	if len(call.items) > 0 {
 		call.items = nil
 		b.waitingBytes -= call.bytes
-		b.withdrawn++
+		if !call.heldBack { // it stays in waiting, where takeBatch passes over it
+			b.withdrawn++
+		}
 		if b.withdrawn > len(b.waiting)/2 { // their messages would be kept in memory
 			b.waiting = slices.DeleteFunc(b.waiting, func(c *sendCall) bool { return len(c.items) == 0 })
 			b.withdrawn = 0
@@ -201,6 +206,9 @@ func (b *batcher) flushInline(ctx context.Context, batch *batch) {
 	}
 	c := processCallers.take()
 	done, forget := b.attempt(ctx, c, batch), b.drawForget()
+	if done {
+		b.resume(batch)
+	}
 	if done && !forget && b.endFlush() {
 		processCallers.put(c)
 		return
@@ -261,7 +269,7 @@ func (b *batcher) forgetCallers() {
 }
 
 // takeBatch takes the next batch out of the calls that wait, with mu held. A call of which not all messages fit waits
-// again behind the others.
+// again behind the others, at once or, if its messages depend on their order, when the batch is done.
 func (b *batcher) takeBatch() *batch {
 	next := new(batch)
 	next.items = next.oneItem[:0]
@@ -269,7 +277,10 @@ func (b *batcher) takeBatch() *batch {
 	for _, call := range b.waiting {
 		added := next.add(call)
 		if len(call.items) > 0 { // they do not fit
-			if added > 0 {
+			if added > 0 && call.ordered {
+				next.rest, call.heldBack = call, true
+				taken++
+			} else if added > 0 {
 				b.waiting = append(b.waiting, call)
 				taken++
 			}

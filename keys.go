@@ -16,7 +16,7 @@ func validName(name string) bool {
 
 // keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.
 type keys struct {
-	pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history string
+	pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence string
 
 	events string // a channel
 
@@ -24,7 +24,8 @@ type keys struct {
 }
 
 // structures are what scripts call a queue's keys (KEYS.pending), in the order in which they take them.
-var structures = [...]string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "consumers", "history"}
+var structures = [...]string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "consumers", "history",
+	"sequence"}
 
 func keysOf(prefix, name string) keys {
 	base := "{" + prefix + ":" + name + "}:"
@@ -32,7 +33,8 @@ func keysOf(prefix, name string) keys {
 		pending: base + "pending", ready: base + "ready", unack: base + "unack", retry: base + "retry",
 		garbage: base + "garbage", msg: base + "msg", fail: base + "fail", key: base + "key",
 		wake: base + "wake", state: base + "state", consumers: base + "consumers", history: base + "history",
-		events: base + "events",
+		sequence: base + "sequence",
+		events:   base + "events",
 	}
 	for _, structure := range structures {
 		k.all = append(k.all, base+structure)

@@ -20,6 +20,7 @@ var luaFiles embed.FS
 var (
 	sendScript      = loadScript("send")
 	singleScript    = loadScript("single")
+	putScript       = loadScript("put")
 	forgetScript    = loadScript("forget")
 	fetchScript     = loadScript("fetch")
 	settleScript    = loadScript("settle")
@@ -32,6 +33,9 @@ var (
 	dropScript      = loadScript("drop")
 	consumersScript = loadScript("consumers")
 	historyScript   = loadScript("history")
+
+	sequencesScript    = loadScript("sequences")
+	dropSequenceScript = loadScript("dropsequence")
 )
 
 // listScripts are the script list for each structure that it can read. Their texts are the same.

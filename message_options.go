@@ -13,6 +13,7 @@ type draft struct {
 	envelope
 	when  when
 	fixed bool // the call itself says when
+	put   putOptions
 }
 
 // when says when a message is due: us after the server's now, or at that unix us if it is absolute.

@@ -279,3 +279,19 @@ func TestAnotherProgramSends(t *testing.T) {
 		r.read()
 	})
 }
+
+// TestRecipes: the code in docs/recipes.md stands so in an Example.
+func TestRecipes(t *testing.T) {
+	indent := regexp.MustCompile(`(?m)^\t+`)
+	examples := indent.ReplaceAllString(readText(t, "example_recipes_test.go"), "")
+	blocks := strings.Split(readText(t, "docs/recipes.md"), "\n```go\n")
+	for _, block := range blocks[1:] {
+		code, _, _ := strings.Cut(block, "```")
+		if !strings.Contains(examples, indent.ReplaceAllString(code, "")) {
+			t.Errorf("no Example has\n%s", code)
+		}
+	}
+	if len(blocks) < 2 {
+		t.Error("there are none")
+	}
+}

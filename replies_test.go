@@ -51,6 +51,15 @@ func TestBadRepliesToProducers(t *testing.T) {
 			[][]string{nil, list("OK"), list("5"), list("", ""), list("now", ""), list("5", "", ""),
 				list("5", "1"), list("5", "x=a"), list("5", "0=a"), list("5", "3=a"), list("5", "-1=a")},
 		},
+		"put": {
+			func(s *store) error {
+				_, err := s.send(ctxB, newCaller(), sendRequest{messages: []*sendMessage{numbered(msg("a", 0), "s", 1), numbered(msg("b", 0), "s", 2)}})
+				return err
+			},
+			[][]string{list("5", "+6 =a"), list("5", "#09223372036854775809 #18446744073709551615")},
+			[][]string{nil, list("5"), list("5", ""), list("5", "+6"), list("5", "+6 +7 +8"), list("5", "+6 +x"), list("5", "+6 #1"), list("5", "+6 ?"),
+				list("5", "+6 #18446744073709551616"), list("x", "+6 +7"), list("5", "+6 +7", "")},
+		},
 		"intercept": {
 			func(s *store) error {
 				_, err := s.intercept(ctxB, newCaller(), "id", "a", false)
@@ -134,6 +143,16 @@ func TestBadRepliesToMonitors(t *testing.T) {
 			},
 			[][]string{list("5", "pending !gone"), list("5", "=c retry")},
 			[][]string{nil, list("5"), list("5", ""), list("5", "pending"), list("5", "pending nowhere"), list("x", "pending pending"), list("5", "a b", "")},
+		},
+		"sequences": {
+			func(s *store) error { _, err := s.sequences(ctxB, "", "0"); return err },
+			[][]string{list("5", "0"), list("5", "7", "a", "09223372036854775809", "b", "somebody else's")},
+			[][]string{nil, list("5"), list("x", "0"), list("5", "0", "a")},
+		},
+		"dropsequence": {
+			func(s *store) error { _, err := s.dropSequence(ctxB, newCaller(), "a"); return err },
+			[][]string{list("0"), list("1")},
+			[][]string{nil, list("x"), list("2"), list("-1"), list("1", "")},
 		},
 		"pause": {
 			func(s *store) error { return s.pause(ctxB, newCaller(), 0) },

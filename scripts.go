@@ -29,8 +29,9 @@ type sendMessage struct {
 	id      string
 	key     string
 	when    when
-	version byte   // of its envelope
-	text    string // its envelope, as encode makes it
+	version byte        // of its envelope
+	text    string      // its envelope, as encode makes it
+	put     *putOptions // nil: send stores it, else put
 }
 
 // alike says whether the send script can take two messages in one run.
@@ -57,6 +58,7 @@ type sendRequest struct {
 type sendReply struct {
 	now     int64          // unix us of the call that stored it
 	refused map[int]string // index -> id of the message that holds the key
+	answers []sendAnswer   // of put: one for each message
 }
 
 // singleBytes is how long a message may be that is sent by the script single.
@@ -65,17 +67,21 @@ const singleBytes = 2048
 // single says whether that script is enough, which writes version 1.
 func (q *sendRequest) single() bool {
 	m := q.messages[0]
-	return q.replicas == 0 && len(q.messages) == 1 && m.key == "" && m.version == flagsVersion && len(m.text) <= singleBytes-envelopeHead
+	return q.replicas == 0 && len(q.messages) == 1 && m.put == nil && m.key == "" && m.version == flagsVersion && len(m.text) <= singleBytes-envelopeHead
 }
 
 // send stores messages; it is one attempt of the caller's present call.
 func (s *store) send(ctx context.Context, c *caller, q sendRequest) (sendReply, error) {
+	sc, args, read := sendScript, (*sendRequest).args, (*reply).stored
+	if q.messages[0].put != nil {
+		sc, args, read = putScript, (*sendRequest).putArgs, (*reply).put
+	}
 	if q.replicas > 0 {
-		r, err := s.runOnReplicas(ctx, sendScript, q.args(c), q.replicas, q.timeout)
+		r, err := s.runOnReplicas(ctx, sc, args(&q, c), q.replicas, q.timeout)
 		if err != nil && !errors.Is(err, ErrNotReplicated) {
 			return sendReply{}, err
 		}
-		out, bad := r.stored(len(q.messages))
+		out, bad := read(r, len(q.messages))
 		return out, errors.Join(bad, err)
 	}
 	if q.single() {
@@ -83,7 +89,7 @@ func (s *store) send(ctx context.Context, c *caller, q sendRequest) (sendReply, 
 			return sendReply{now: now}, err
 		}
 	}
-	return s.run(ctx, sendScript, q.args(c)).stored(len(q.messages))
+	return read(s.run(ctx, sc, args(&q, c)), len(q.messages))
 }
 
 // sendSingle returns 0 if the script leaves the message to send.

@@ -140,6 +140,16 @@ func TestScriptWrongTypeOfProducers(t *testing.T) {
 				return err
 			}
 		}},
+		"put": {script: putScript, build: func(r *rig) func() error {
+			r.put(msg("old", time.Hour, keyed("old")))
+			r.answers(newCaller(), numbered(msg("s", time.Hour), "s", 1))
+			c := newCaller()
+			c.next()
+			return func() error {
+				_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{numbered(msg("a", 0, keyed("k")), "s", 2), numbered(msg("b", 0), "t", 1)}})
+				return err
+			}
+		}},
 		"intercept by id": {script: interceptScript, build: func(r *rig) func() error {
 			r.put(msg("a", time.Hour, keyed("k")))
 			c := newCaller()
@@ -248,6 +258,16 @@ func TestScriptWrongTypeOfMonitors(t *testing.T) {
 				_, err := r.store.steer(ctxB, c, steerRequest{what: "by", us: 1e6, targets: []spot{{tag: idOf("due")}, {tag: idOf("retry")}, {tag: idOf("ready")}}})
 				return err
 			}
+		}},
+		"sequences": {script: sequencesScript, build: func(r *rig) func() error {
+			r.answers(newCaller(), numbered(msg("a", time.Hour), "s", 1))
+			return func() error { _, err := r.store.sequences(ctxB, "", "0"); return err }
+		}},
+		"dropsequence": {script: dropSequenceScript, build: func(r *rig) func() error {
+			r.answers(newCaller(), numbered(msg("a", time.Hour), "s", 1))
+			c := newCaller()
+			c.next()
+			return func() error { _, err := r.store.dropSequence(ctxB, c, "s"); return err }
 		}},
 		"pause": {script: pauseScript, build: func(r *rig) func() error {
 			everywhere(r)

@@ -76,6 +76,14 @@ func TestScriptCosts(t *testing.T) {
 		}
 		return ms
 	}
+	// puts makes n messages of one sequence.
+	puts := func(n int, keys ...string) []*sendMessage {
+		ms := due(n, time.Minute, keys[1:]...)
+		for i, m := range ms {
+			numbered(m, keys[0], int64(i))
+		}
+		return ms
+	}
 	hand := func(n int) { send(due(n, 0)...); fetch(n) }
 	acks := func(n int) (all []settlement) {
 		for i := range n {
@@ -123,6 +131,10 @@ func TestScriptCosts(t *testing.T) {
 		}, 6},
 		{"send, 1 with a key", hour, func() { send(due(1, 2*time.Hour, "k")...) }, 6 + 1 + 1},
 		{"send, 100 with keys", hour, func() { send(due(100, 2*time.Hour, "k")...) }, 6 + 100 + 1},
+		{"put, 1", hour, func() { send(puts(1, "s")...) }, 9 + 4 + 1},
+		{"put, 1 that is passed", func() { hour(); send(puts(1, "s")...) }, func() { send(puts(1, "s")...) }, 9 + 1},
+		{"put, 100 that are the soonest", hour, func() { send(puts(100, "s")...) }, 9 + 4*100 + 1},
+		{"put, 100 with keys", hour, func() { send(puts(100, "s", "k")...) }, 9 + 6*100 + 1},
 		{"fetch, idle, and says something", quiet, func() {
 			t.Helper()
 			c := newCaller()

@@ -28,6 +28,11 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 		try("send", err)
 	}
 	c.next()
+	for range 2 {
+		_, err := r.store.send(ctx, c, sendRequest{messages: []*sendMessage{numbered(msg(name("n"), time.Second), "s", int64(i)), numbered(msg(name("o"), 0), name("t"), 1)}})
+		try("put", err)
+	}
+	c.next()
 	for _, a := range []fetchRequest{{want: 10}, {want: 10, bytes: 1}, {probe: true}, {want: 10}} {
 		a.settings = &r.with
 		_, err := r.store.fetch(ctx, c, a)

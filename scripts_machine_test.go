@@ -62,7 +62,7 @@ local function put(list)
   for i = 1, #list do out[#out + 1] = list[i] end
 end
 for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.wake}) do put(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')) end
-for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.history}) do put(redis.call('HGETALL', key)) end
+for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.history}) do put(redis.call('HGETALL', key)) end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))
 for _, name in ipairs({'armed', 'seen', 'lent', 'pause', 'counted', 'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
 for _, name in ipairs({'grace', 'settings'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '' end
@@ -97,7 +97,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 			sets[i][tag] = r.int64()
 		}
 	}
-	var hashes [3]map[string]string
+	var hashes [4]map[string]string
 	for i := range hashes {
 		hashes[i] = map[string]string{}
 		for range r.number() / 2 {
@@ -111,7 +111,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		history[field] = r.text()
 	}
 	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"],
-		msg: hashes[0], fail: hashes[1], key: hashes[2], ready: r.take(r.number()),
+		msg: hashes[0], fail: hashes[1], key: hashes[2], sequence: hashes[3], ready: r.take(r.number()),
 		armed: r.int64(), seen: r.int64(), lent: r.int64(), pause: r.int64(), counted: r.int64(), history: history}
 	for i := range m.held.counts {
 		m.held.counts[i] = r.int64()

@@ -29,7 +29,7 @@ type model struct {
 type contents struct {
 	pending, unack, retry, garbage map[string]int64 // tag -> instant
 	ready                          []string
-	msg, fail, key                 map[string]string
+	msg, fail, key, sequence       map[string]string
 	wake                           int64 // instant on the marker; 0: somebody took it, or there is none
 
 	armed, seen, lent, pause, counted int64
@@ -61,7 +61,7 @@ func newModel(with fetchSettings) *model {
 
 func newContents() contents {
 	return contents{pending: map[string]int64{}, unack: map[string]int64{}, retry: map[string]int64{}, garbage: map[string]int64{},
-		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, history: map[string]string{}}
+		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, sequence: map[string]string{}, history: map[string]string{}}
 }
 
 // once carries out a call that is new, and repeats the answer to one that is not.
@@ -90,20 +90,8 @@ func (m *model) send(batch []*sendMessage) any {
 			out.refused[i] = holder
 			continue
 		}
-		due := m.now + o.when.us
-		if o.when.absolute {
-			due = max(m.now, o.when.us)
-		}
-		m.pending[o.id] = due
-		version, tail := o.version, o.text
-		if o.when.absolute {
-			version, tail = o.text[0], o.text[envelopeHead:]
-		}
-		m.msg[o.id] = fmt.Sprintf("%c%016d%s", version, due, tail)
-		if o.key != "" {
-			m.key[o.key] = o.id
-		}
-		m.count("sent", 1)
+		due := o.when.due(m.now)
+		m.storeAt(o, due)
 		if first == 0 || due < first {
 			first = due
 		}

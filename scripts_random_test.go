@@ -54,7 +54,7 @@ func (m *machine) sequence(t *rapid.T) {
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"again": m.again, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "intercept": m.intercepts, "layout": m.layouts,
-		"marker": m.marker, "pass": m.pass, "pause": m.pauses, "send": m.sends, "settle": m.settles, "steer": m.steers, "ticks": m.ticks,
+		"marker": m.marker, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles, "steer": m.steers, "ticks": m.ticks,
 	})
 	m.newer = true
 	m.layouts(t) // as this version knows it

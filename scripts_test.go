@@ -129,10 +129,10 @@ type namedScript struct {
 }
 
 var everyScript = []namedScript{
-	{sendScript, "send"}, {singleScript, "single"}, {forgetScript, "forget"}, {fetchScript, "fetch"}, {settleScript, "settle"},
+	{sendScript, "send"}, {singleScript, "single"}, {putScript, "put"}, {forgetScript, "forget"}, {fetchScript, "fetch"}, {settleScript, "settle"},
 	{extendScript, "extend"}, {interceptScript, "intercept"}, {countsScript, "counts"}, {lookScript, "look"},
 	{listScripts[StatePending], "list"}, {steerScript, "steer"}, {pauseScript, "pause"}, {dropScript, "drop"},
-	{consumersScript, "consumers"}, {historyScript, "history"},
+	{consumersScript, "consumers"}, {historyScript, "history"}, {sequencesScript, "sequences"}, {dropSequenceScript, "dropsequence"},
 }
 
 // at sets the server's clock.
@@ -222,7 +222,7 @@ func (r *rig) read() *check.State {
 }
 
 // text is the whole state in words: `pending a@1s ready 2:b unack c@10s retry 2:d@5s
-// garbage e@0s fail b=2/0/0@0s!text key k=a wake 1s dropped 1`; a failure record is
+// garbage e@0s fail b=2/0/0@0s!text key k=a sequence s=3 wake 1s dropped 1`; a failure record is
 // <delivery>/<failures>/<losses>@<when>, and `armed` stands for `wake` where somebody took
 // the marker. Callers' calls, grace, lane, big and times of calls have tests of their own.
 func (r *rig) text(s *check.State) string {
@@ -265,6 +265,12 @@ func (r *rig) text(s *check.State) string {
 		each = append(each, key+"="+names(s.Keys[key]))
 	}
 	list("key", each)
+	each = nil
+	for _, name := range slices.Sorted(maps.Keys(s.Sequences)) {
+		n, _ := sequenceNumber(s.Sequences[name])
+		each = append(each, fmt.Sprintf("%s=%d", name, n))
+	}
+	list("sequence", each)
 	if armed := s.Fields["armed"]; s.Wake != 0 {
 		list("wake", []string{r.since(s.Wake).String()})
 	} else if armed != "" && armed != "0" {

@@ -120,9 +120,19 @@ func (p *producer) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResul
 	infos := make([]MessageInfo, len(batch))
 	made := make([]*batchItem, 0, len(batch))
 	var d draft
+	var last map[string]int64 // of each sequence
 	for i := range batch {
 		d = draft{}
-		if results[i].Err = p.makeMessage(&items[i], batch[i].Payload, &d, batch[i].Options); results[i].Err == nil {
+		err := p.makeMessage(&items[i], batch[i].Payload, &d, batch[i].Options)
+		if put := items[i].put; err == nil && put != nil {
+			if last == nil {
+				last = make(map[string]int64)
+			}
+			if err = put.follows(last); err != nil {
+				items[i].id, err = "", p.notMade(&d, err)
+			}
+		}
+		if results[i].Err = err; err == nil {
 			made = append(made, &items[i])
 		}
 	}
@@ -183,6 +193,10 @@ func (p *producer) makeMessage(m *batchItem, payload string, d *draft, opts []Ms
 	}
 	m.id, m.key, m.when = p.ids.next(), d.key, d.when
 	m.version, m.text = d.version(), d.encode(d.when)
+	if d.put.wanted() {
+		put := d.put
+		m.put = &put
+	}
 	return nil
 }
 

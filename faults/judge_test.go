@@ -255,7 +255,7 @@ func TestJudgeLeftBehind(t *testing.T) {
 	judged(t, map[string]forgery{
 		"a breach": {
 			entries: append([]entry{accept}, done...), state: &check.State{Strays: []string{"rubbish"}},
-			want: "none of the twelve", counts: verdict{accepted: 1, handled: 1},
+			want: "none of those", counts: verdict{accepted: 1, handled: 1},
 		},
 		"a breach of the scenario's own making": {
 			entries: append([]entry{accept}, done...), state: &check.State{Strays: []string{"rubbish"}},

@@ -1,6 +1,6 @@
 -- drop deletes a queue. It does it again if it is sent again, so its caller does not repeat it.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence
 -- ARGV: 1 '1': although consumers are alive
 -- Returns {how many consumers are alive, or more}: if there are any, nothing was deleted. 0 if ARGV 1 says so.
 --       Or the error DQLAYOUT: the layout is not known, and nothing was deleted.
@@ -35,4 +35,5 @@ redis.call('UNLINK', KEYS.wake)
 redis.call('UNLINK', KEYS.state)
 redis.call('UNLINK', KEYS.consumers)
 redis.call('UNLINK', KEYS.history)
+redis.call('UNLINK', KEYS.sequence)
 return {alive}

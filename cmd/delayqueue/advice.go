@@ -53,6 +53,8 @@ var advices = map[check.Kind]advice{
 		byRepair + ": it frees the key.", true},
 	check.BadState: {"A field of what scripts remember is none that this version writes: a newer version runs, or another program writes there.",
 		"Upgrade this program, or HDEL the field if nothing newer runs.", false},
+	check.BadSequence: {"How far a sequence of numbered messages has come cannot be read. It counts as none: the next message is stored, whatever its number.",
+		otherHand + ".", false},
 	check.StrayAlarm: {"The alarm that wakes idle consumers is not as the queue set it. They look once a second all the same.",
 		byRepair + ": it sets the alarm as the queue did, and removes others.", true},
 	check.LateAlarm: {"Nobody would be woken in time for the next message. Consumers look once a second all the same, and the first look sets the alarm.",

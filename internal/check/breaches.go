@@ -3,6 +3,7 @@ package check
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -33,6 +34,7 @@ func (s *State) Findings() []Finding {
 	b.callersKeys()
 	b.stateFields()
 	b.alarm()
+	b.sequences()
 	b.lookers()
 	return b.found
 }
@@ -90,7 +92,7 @@ func (b *breaches) frame() {
 		}
 	}
 	for _, key := range b.Strays {
-		b.add(StrayKey, strings.TrimPrefix(key, b.Queue.Base()), key, "the key %q is none of the twelve of a queue", key)
+		b.add(StrayKey, strings.TrimPrefix(key, b.Queue.Base()), key, "the key %q is none of those of a queue", key)
 	}
 }
 
@@ -350,6 +352,16 @@ func (b *breaches) alarm() {
 		b.add(LateAlarm, "state", "armed", "armed is not set, but %s, so nobody would be woken", what)
 	case armed > first:
 		b.add(LateAlarm, "state", "armed", "armed is %d, but %s, so a sleeper would be woken late", armed, what)
+	}
+}
+
+// sequences looks at the numbers of sequences: invariant 12.
+func (b *breaches) sequences() {
+	for _, name := range sortedKeys(b.Sequences) {
+		digits := b.Sequences[name]
+		if _, err := strconv.ParseUint(digits, 10, 64); err != nil || len(digits) != 20 {
+			b.add(BadSequence, "sequence", name, "sequence %q is at %q, want 20 digits below 2^64", name, digits)
+		}
 	}
 }
 

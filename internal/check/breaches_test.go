@@ -45,7 +45,7 @@ var breakages = []breakage{
 	{"layout that is none", func(b *bed) { b.do("HSET", "state", "layout", "") },
 		says(`state: field layout is "", and only 1 is known here, so what looks wrong may be right.`)},
 	{"stray key", func(b *bed) { b.do("SET", "other", "x") }, func(b *bed) []string {
-		return []string{fmt.Sprintf(`other: the key %q is none of the twelve of a queue.`, b.q.Key("other"))}
+		return []string{fmt.Sprintf(`other: the key %q is none of those of a queue.`, b.q.Key("other"))}
 	}},
 
 	// One place for each message.
@@ -216,6 +216,18 @@ var breakages = []breakage{
 	{"counts", func(b *bed) { b.do("HSET", "state", "sent", "3", "garbage", "0", "counted", b.now) }, says()},
 	{"a count by tostring", func(b *bed) { b.do("HSET", "state", "sent", "3.0") },
 		says(`state: field sent is "3.0", want digits only.`)},
+
+	// Sequences.
+	{"sequences", func(b *bed) {
+		b.do("HSET", "sequence", "outbox", "09223372036854775850", "\xff", "18446744073709551615")
+	}, says()},
+	{"sequences of somebody else", func(b *bed) {
+		b.do("HSET", "sequence", "a", "42", "b", "18446744073709551616", "c", "-0000000000000000001")
+	}, says(
+		`sequence: sequence "a" is at "42", want 20 digits below 2^64.`,
+		`sequence: sequence "b" is at "18446744073709551616", want 20 digits below 2^64.`,
+		`sequence: sequence "c" is at "-0000000000000000001", want 20 digits below 2^64.`,
+	)},
 
 	// What Monitors alone read.
 	{"consumers and history expire", func(b *bed) {

@@ -58,12 +58,14 @@ type State struct {
 	Markers  []Marker            // every member of wake, "w" included
 	Fields   map[string]string   // the hash state
 
+	Sequences map[string]string // name -> digits
+
 	Consumers map[string]string // what each said of itself, by name
 	History   map[string]string // counters
 
 	TTLs      map[string]int64  // structure -> ms to live, of those that would expire
 	WrongType map[string]string // structure -> type found, of those that have another than they should
-	Strays    []string          // keys under the base that are none of the twelve
+	Strays    []string          // keys under the base that are none of the queue's
 }
 
 // Entry is one tag in pending, ready, unack, retry or garbage.

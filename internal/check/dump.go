@@ -54,6 +54,9 @@ func (s *State) Dump() string {
 	for _, field := range sortedKeys(s.Fields) {
 		line("  %s\t%s", text(field), cut(s.Fields[field]))
 	}
+	for _, name := range sortedKeys(s.Sequences) {
+		line("sequence %q at %s", name, cut(s.Sequences[name]))
+	}
 	for _, st := range structures {
 		if kind, ok := s.WrongType[st.name]; ok {
 			line("%s is a %s, want a %s", st.name, kind, st.kind)

@@ -34,6 +34,7 @@ const (
 	BadState      Kind = "bad state"       // a field
 	StrayAlarm    Kind = "stray alarm"
 	LateAlarm     Kind = "late alarm"   // or none
+	BadSequence   Kind = "bad sequence" // number
 	BadConsumer   Kind = "bad consumer" // entry
 	BadHistory    Kind = "bad history"  // field
 	Leftover      Kind = "leftover"     // in a queue that should be empty

@@ -242,6 +242,7 @@ func newState(q Queue) *State {
 		Fail:      map[string]Fail{},
 		Keys:      map[string]string{},
 		Fields:    map[string]string{},
+		Sequences: map[string]string{},
 		Consumers: map[string]string{},
 		History:   map[string]string{},
 		TTLs:      map[string]int64{},

@@ -118,7 +118,7 @@ func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {
 		return nil, fmt.Errorf("a look of %d parts", len(reply))
 	}
 	s := newState(p.state.Queue)
-	s.TTLs, s.Strays, s.Consumers, s.History = p.state.TTLs, p.state.Strays, p.state.Consumers, p.state.History
+	s.TTLs, s.Strays, s.Consumers, s.History, s.Sequences = p.state.TTLs, p.state.Strays, p.state.Consumers, p.state.History, p.state.Sequences
 	seconds, err := instantOf(reply[0])
 	if err != nil {
 		return nil, err

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// structures lists the twelve keys of a queue in the order of snapshotScript's
+// structures lists the keys of a queue in the order of snapshotScript's
 // KEYS, each with its type.
 var structures = []struct{ name, kind string }{
 	{"pending", "zset"},
@@ -25,13 +25,14 @@ var structures = []struct{ name, kind string }{
 	{"state", "hash"},
 	{"consumers", "hash"},
 	{"history", "hash"},
+	{"sequence", "hash"},
 }
 
 // snapshotScript reads a whole queue at one instant. A script and not a
 // MULTI, because a client of a Cluster routes TIME, which has no key, to a node
 // of its own choice; a script goes where its keys are.
 //
-// KEYS     the twelve keys of the queue
+// KEYS     the keys of the queue
 // ARGV     for each of them the type it must have, as TYPE names it
 // Returns  {seconds, microseconds, then for each key {type, PTTL, content}};
 // content is the reply of ZRANGE WITHSCORES, LRANGE or HGETALL,
@@ -184,6 +185,8 @@ func (s *State) fill(structure string, content []string) {
 				s.Consumers[field] = value
 			case "history":
 				s.History[field] = value
+			case "sequence":
+				s.Sequences[field] = value
 			}
 		}
 	}

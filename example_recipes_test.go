@@ -1,0 +1,62 @@
+package delayqueue_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// These are the recipes of docs/recipes.md.
+
+type outboxRow struct {
+	id      int64
+	payload string
+}
+
+// Rows of a table become messages, each once, however many relays send them and however often.
+func ExampleWithSequence() {
+	redisCli, end := embedded()
+	defer end()
+
+	rows := []outboxRow{{1, "order 41"}, {2, "order 42"}, {5, "order 43"}}
+	rowsAfter := func(id int64) (after []outboxRow) {
+		for _, row := range rows {
+			if row.id > id {
+				after = append(after, row)
+			}
+		}
+		return after
+	}
+	ctx := context.Background()
+	orders, monitor := delayqueue.NewPublisher("orders", redisCli), delayqueue.NewMonitor("orders", redisCli)
+	relay := func() error {
+		last, err := monitor.Sequence(ctx, "outbox") // where any relay has come
+		if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
+			return err
+		}
+		for _, row := range rowsAfter(last) {
+			_, err := orders.Send(ctx, row.payload, delayqueue.WithSequence("outbox", row.id))
+			if err != nil && !errors.Is(err, delayqueue.ErrSequence) { // another relay has sent this one
+				return err
+			}
+		}
+		return nil
+	}
+	for range 2 { // the second one finds nothing to do
+		if err := relay(); err != nil {
+			panic(err)
+		}
+	}
+	_, err := orders.Send(ctx, "order 42", delayqueue.WithSequence("outbox", 2))
+	var passed *delayqueue.SequenceError
+	if errors.As(err, &passed) {
+		fmt.Println("2 was sent: the outbox is at", passed.Last)
+	}
+	counts, err := monitor.Counts(ctx)
+	fmt.Println(counts.Ready, err)
+	// Output:
+	// 2 was sent: the outbox is at 5
+	// 3 <nil>
+}

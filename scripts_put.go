@@ -1,0 +1,136 @@
+package delayqueue
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// This file has the typed calls of put, which stores messages that are sent under a condition, and of the scripts for
+// sequences.
+
+// maxPut is how many messages one call of put takes.
+const maxPut = 100
+
+// putOptions are what a message asks for that put stores.
+type putOptions struct {
+	sequence string // its name; "": none
+	number   int64
+}
+
+// wanted says whether a message has any of them, so that send cannot store it.
+func (o *putOptions) wanted() bool { return o.sequence != "" }
+
+// follows refuses a number that is not greater than the last one of its sequence in the same batch, which it notes.
+func (o *putOptions) follows(last map[string]int64) error {
+	if o.sequence == "" {
+		return nil
+	}
+	if before, some := last[o.sequence]; some && o.number <= before {
+		return fmt.Errorf("%w: WithSequence(%q, %d): number %d stands before it in the same batch, which must rise", ErrBadOption, o.sequence, o.number, before)
+	}
+	last[o.sequence] = o.number
+	return nil
+}
+
+// putArgs are the arguments of put.
+func (q *sendRequest) putArgs(c *caller) []any {
+	args := append(make([]any, 0, 2+6*len(q.messages)), c.name(), c.number())
+	for _, m := range q.messages {
+		args = append(args, m.delay(), m.version, &m.id, &m.text, &m.put.sequence, sequenceDigits(m.put.number))
+	}
+	return args
+}
+
+// A sendAnswer is what became of one message.
+type sendAnswer struct {
+	kind   answerKind
+	due    int64  // unix us, if it is stored
+	holder string // id of the message that has its key
+	last   int64  // of its sequence
+}
+
+type answerKind int
+
+const (
+	answerStored answerKind = iota
+	answerTaken             // another message has its key
+	answerPassed            // its sequence has passed its number
+)
+
+// answer says what became of message i of a request, which is m.
+func (r *sendReply) answer(i int, m *sendMessage) sendAnswer {
+	if r.answers != nil {
+		return r.answers[i]
+	}
+	if holder, taken := r.refused[i]; taken {
+		return sendAnswer{kind: answerTaken, holder: holder}
+	}
+	return sendAnswer{due: m.when.due(r.now)}
+}
+
+// put reads the reply to a put of n messages.
+func (r *reply) put(n int) (sendReply, error) {
+	out := sendReply{now: r.int64()}
+	words := strings.Fields(r.text())
+	if len(words) != n {
+		r.fail("%d answers for %d messages", len(words), n)
+	}
+	for _, word := range words {
+		a, err := putAnswer(word[:1], word[1:])
+		if err != nil {
+			r.fail("answer %q", word)
+		}
+		out.answers = append(out.answers, a)
+	}
+	if err := r.err("put"); err != nil {
+		return sendReply{}, err
+	}
+	return out, nil
+}
+
+func putAnswer(kind, text string) (a sendAnswer, err error) {
+	switch kind {
+	case "+":
+		a.due, err = strconv.ParseInt(text, 10, 64)
+	case "=":
+		a.kind, a.holder = answerTaken, text
+	case "#":
+		a.kind = answerPassed
+		a.last, err = sequenceNumber(text)
+	default:
+		err = ErrBadReply
+	}
+	return a, err
+}
+
+// A sequencesReply is a page of sequences.
+type sequencesReply struct {
+	found  []Sequence
+	cursor string // "0": there is no other page
+}
+
+// sequences finds one sequence, or, without a name, a page of all.
+func (s *store) sequences(ctx context.Context, name, cursor string) (got sequencesReply, err error) {
+	r := s.run(ctx, sequencesScript, []any{&name, cursor})
+	r.int64()
+	got.cursor = r.text()
+	for len(r.rest) > 0 && r.bad == nil {
+		q := Sequence{Name: r.text()}
+		if q.Last, err = sequenceNumber(r.text()); err == nil { // else somebody else wrote it, and put takes it for none
+			got.found = append(got.found, q)
+		}
+	}
+	return got, r.err("sequences")
+}
+
+// dropSequence says whether there was one.
+func (s *store) dropSequence(ctx context.Context, c *caller, name string) (bool, error) {
+	r := s.run(ctx, dropSequenceScript, append(c.args(1), &name))
+	n := r.number()
+	if n < 0 || n > 1 {
+		r.fail("%d sequences", n)
+	}
+	return n == 1, r.err("dropsequence")
+}
