@@ -117,7 +117,7 @@ func (p *poller) accept(got *fetchReply, sentAt, answeredAt time.Time) {
 		p.events.tell(ReadyEvent, len(ids), ids...)
 		p.events.tell(DeliveredEvent, len(ids), ids...)
 	}
-	p.workers.put(p.setAside(ds, serverTime(got.now), answeredAt))
+	p.workers.put(p.setAside(ds, got.now, answeredAt))
 }
 
 // setAside settles the deliveries that no handler should see, and returns the others.

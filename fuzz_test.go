@@ -154,9 +154,9 @@ func FuzzDelivery(f *testing.F) {
 		set := defaultSettings(nil)
 		set.log = slog.New(slog.DiscardHandler)
 		s := &settler{settings: &set}
-		got := fetchReply{now: rigBase, tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record}}
+		got := fetchReply{now: serverTime(rigBase), tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record}}
 		d := decode(s, &got, maxLosses, time.Time{}, time.Time{})[0]
-		if o, ok := unfit(d, serverTime(got.now)); ok {
+		if o, ok := unfit(d, got.now); ok {
 			s.settle(o)
 		} else {
 			d.conclude(context.Background(), verdict{err: errBoom})

@@ -132,11 +132,11 @@ func (h *history) tell(ids []string, lease, end int64) {
 				panic(err)
 			}
 			for _, tag := range got.tags {
-				tell(tag, deed{what: didHandOut, at: got.now, until: got.now + lease})
+				tell(tag, deed{what: didHandOut, at: int64(got.now), until: int64(got.now) + lease})
 			}
 			for _, dead := range got.dead {
 				record, _ := parseFail(dead.fail)
-				tell(dead.id, deed{what: didDie, n: record.delivery - 1, at: got.now})
+				tell(dead.id, deed{what: didDie, n: record.delivery - 1, at: int64(got.now)})
 			}
 		case c.name == "settle":
 			plain, _ := strconv.Atoi(c.args[2])

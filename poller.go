@@ -68,9 +68,7 @@ func (s *pollState) idle(now time.Time, room int) time.Duration {
 }
 
 // due reports whether it is time to poll.
-func (s *pollState) due(now time.Time) bool {
-	return !now.Before(s.nextPoll) || s.pollAt != 0 && s.until(s.pollAt, now) <= 0
-}
+func (s *pollState) due(now time.Time) bool { return s.idle(now, 1) <= 0 }
 
 // answered notes what the answer to a poll says of the queue. With rearm the poll has set the alarm for other consumers.
 func (s *pollState) answered(clock, next serverTime, rearm bool, sentAt, answeredAt time.Time) {
@@ -223,10 +221,10 @@ func (p *poller) poll(rearm bool) {
 		s.failures = 0
 		p.wakeUps.retryNow.send()
 	}
-	if s.wakeUps && s.waiting && !rearm && s.pollAt == 0 && !s.moreDue && s.missedWake(got.envelopes, serverTime(got.now)) {
+	if s.wakeUps && s.waiting && !rearm && s.pollAt == 0 && !s.moreDue && s.missedWake(got.envelopes, got.now) {
 		p.wakeUps.drop()
 	}
-	s.answered(serverTime(got.now), serverTime(got.next), rearm, sentAt, answeredAt)
+	s.answered(got.now, got.next, rearm, sentAt, answeredAt)
 	p.accept(&got, sentAt, answeredAt)
 }
 

@@ -171,7 +171,7 @@ type fetchSettings struct {
 
 // A fetchReply is what a poll brought.
 type fetchReply struct {
-	now, next int64 // server's clock, unix us; next 0: nothing is waiting
+	now, next serverTime // next 0: nothing is waiting
 	tags      []string
 	envelopes []string
 	fails     []string // for each of the first tags, "" if there is none; the others, from pending, have none
@@ -210,7 +210,7 @@ func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchRepl
 // fetched reads the reply of fetch.
 func (r *reply) fetched() (fetchReply, error) {
 	var got fetchReply
-	got.now, got.next = r.int64(), r.int64()
+	got.now, got.next = serverTime(r.int64()), serverTime(r.int64())
 	got.lost, got.dropped, got.overflow, got.first = r.number(), r.number(), r.number(), r.number()
 	got.agreed = r.agreed()
 	given, fails, dead, held := r.number(), r.number(), r.number(), r.number()
@@ -332,10 +332,10 @@ func (s *store) intercept(ctx context.Context, c *caller, by, what string, runni
 
 // popWake blocks until the wake marker can be taken, on a client of its own, and
 // returns the instant that it stands for.
-func (s *store) popWake(ctx context.Context, own *redis.Client, block time.Duration) (int64, error) {
+func (s *store) popWake(ctx context.Context, own *redis.Client, block time.Duration) (serverTime, error) {
 	cmd := redis.NewZWithKeyCmd(ctx, "bzpopmin", &s.keys.wake, int64(block/time.Second))
 	if err := own.Process(ctx, cmd); err != nil {
 		return 0, err
 	}
-	return int64(cmd.Val().Score), nil // whole us, which a double holds
+	return serverTime(cmd.Val().Score), nil // whole us, which a double holds
 }

@@ -69,7 +69,7 @@ func TestScriptFetchBounds(t *testing.T) {
 					r.t.Fatalf("one call moved %d: %d handed out, %d lost, %d aged", moved, len(f.tags), f.lost, aged)
 				}
 				if f.next == 0 || f.next > f.now {
-					r.t.Fatalf("next is %v with more to do", r.since(f.next))
+					r.t.Fatalf("next is %v with more to do", r.since(int64(f.next)))
 				}
 				var acks []settlement
 				for _, tag := range f.tags {
@@ -205,7 +205,7 @@ func TestScriptFetchSizes(t *testing.T) {
 				}
 				dead += len(f.dead)
 				if len(f.dead) != f.lost || (dead < 12) != (f.next != 0 && f.next <= f.now) {
-					r.t.Errorf("%d dead, %d lost, next %v", len(f.dead), f.lost, r.since(f.next))
+					r.t.Errorf("%d dead, %d lost, next %v", len(f.dead), f.lost, r.since(int64(f.next)))
 				}
 			}
 			r.equal("dead", dead, 12)

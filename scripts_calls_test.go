@@ -63,15 +63,15 @@ func (r *rig) ask(c *caller, a fetchRequest) fetchReply {
 	if err != nil {
 		r.t.Fatalf("fetch: %v", err)
 	}
-	if f.now != r.now {
-		r.t.Errorf("fetch at %v says it is %v", r.since(r.now), r.since(f.now))
+	if f.now != serverTime(r.now) {
+		r.t.Errorf("fetch at %v says it is %v", r.since(r.now), r.since(int64(f.now)))
 	}
 	for i, tag := range f.tags {
 		if _, n := splitTag(tag); n > 1 && i >= len(f.fails) {
 			r.t.Errorf("%s has no record in %q", names(tag), f.fails)
 		}
-		if e, err := decodeEnvelope(f.envelopes[i]); err != nil || e.due > f.now {
-			r.t.Errorf("handed out %s at %v: %+v, %v", names(tag), r.since(f.now), e, err)
+		if e, err := decodeEnvelope(f.envelopes[i]); err != nil || e.due > int64(f.now) {
+			r.t.Errorf("handed out %s at %v: %+v, %v", names(tag), r.since(int64(f.now)), e, err)
 		}
 	}
 	return f

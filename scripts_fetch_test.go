@@ -22,12 +22,12 @@ func TestScriptFetch(t *testing.T) {
 			r.at(time.Second - time.Microsecond)
 			f := r.fetch(newCaller(), 10)
 			r.equal("handed out", handed(f), "")
-			r.equal("next", r.since(f.next), time.Second)
+			r.equal("next", r.since(int64(f.next)), time.Second)
 			r.expect("pending a@1s b@1.000001s wake 1s")
 			r.at(time.Second)
 			f = r.fetch(newCaller(), 10)
 			r.equal("handed out", handed(f), "a")
-			r.equal("next", r.since(f.next), time.Second+time.Microsecond)
+			r.equal("next", r.since(int64(f.next)), time.Second+time.Microsecond)
 		}, "pending b@1.000001s unack a@11.000001s wake 1.000001s"},
 		"retries are never early": {func(r *rig) {
 			r.hand(msg("a", 0))
@@ -38,20 +38,20 @@ func TestScriptFetch(t *testing.T) {
 			f := r.fetch(newCaller(), 1)
 			r.equal("handed out", handed(f), "2:a")
 			r.equal("record", f.records(), []string{fmt.Sprintf("2 1 0 %d boom", rigBase)})
-			r.equal("next", f.next, int64(0))
+			r.equal("next", f.next, serverTime(0))
 		}, "unack 2:a@11.000001s fail a=2/1/0@0s!boom"},
 		"less than what is due": {func(r *rig) {
 			r.put(msg("a", 2*time.Millisecond), msg("b", 3*time.Millisecond), msg("c", time.Millisecond), msg("d", 4*time.Millisecond))
 			r.at(10 * time.Millisecond)
 			f := r.fetch(newCaller(), 2)
 			r.equal("handed out", handed(f), "c a")
-			r.equal("next", r.since(f.next), 3*time.Millisecond)
+			r.equal("next", r.since(int64(f.next)), 3*time.Millisecond)
 			r.expect("pending b@3ms d@4ms unack a@10.010001s c@10.010001s wake 3ms")
 			for range 2 { // whoever takes the marker and leaves some behind sets it again
 				r.do("ZREM", r.keys.wake, "w")
 				f = r.fetch(newCaller(), 0)
 				r.equal("handed out", handed(f), "")
-				r.equal("next", r.since(f.next), 3*time.Millisecond)
+				r.equal("next", r.since(int64(f.next)), 3*time.Millisecond)
 				r.expect("pending b@3ms d@4ms unack a@10.010001s c@10.010001s wake 3ms")
 			}
 			r.take("b d")
@@ -87,7 +87,7 @@ func TestScriptFetchOrder(t *testing.T) {
 			r.put(msg("d", 0), msg("e", 0))
 			f := r.fetch(newCaller(), 2)
 			r.equal("handed out", handed(f), "2:c 2:a")
-			r.equal("next", r.since(f.next), time.Duration(0))
+			r.equal("next", r.since(int64(f.next)), time.Duration(0))
 			f = r.fetch(newCaller(), 2)
 			r.equal("handed out", handed(f), "2:b d")
 			r.equal("record", f.records(), []string{fmt.Sprintf("2 1 0 %d x", rigBase)})
@@ -97,7 +97,7 @@ func TestScriptFetchOrder(t *testing.T) {
 			r.done(ends(outcomeReady, "a", 0, 0, ""), ends(outcomeReady, "b", 0, 0, ""))
 			r.at(time.Second)
 			f := r.fetch(newCaller(), 1)
-			r.equal("next", r.since(f.next), time.Second)
+			r.equal("next", r.since(int64(f.next)), time.Second)
 		}, "ready 2:b unack 2:a@11.000001s fail a=2/0/0@0s b=2/0/0@0s wake 1s"},
 		"pending and retry share": {func(r *rig) {
 			dueInBoth(r, 6, 6)
@@ -179,7 +179,7 @@ func TestScriptFetchRepeated(t *testing.T) {
 			r.put(msg("a", 0))
 			f := r.fetchAgain(c, 2)
 			r.equal("the repeat", handed(f), "")
-			r.equal("next", r.since(f.next), time.Duration(0))
+			r.equal("next", r.since(int64(f.next)), time.Duration(0))
 		}, "pending a@0s wake 0s"},
 		"repeated with numbered ones": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0))
@@ -252,7 +252,7 @@ func TestScriptFetchArms(t *testing.T) {
 			r.tick()
 			r.expect("unack a@10.000001s")
 			r.at(5*time.Second + 2*time.Microsecond)
-			r.equal("next", r.since(r.fetch(newCaller(), 0).next), 10*time.Second+time.Microsecond)
+			r.equal("next", r.since(int64(r.fetch(newCaller(), 0).next)), 10*time.Second+time.Microsecond)
 		}, "unack a@10.000001s wake 10.000001s"},
 		"the same instant is armed once": {func(r *rig) {
 			r.put(msg("a", 5*time.Second))
@@ -264,12 +264,12 @@ func TestScriptFetchArms(t *testing.T) {
 			r.do("ZREM", r.keys.wake, "w")
 			c := newCaller()
 			c.next()
-			r.equal("next", r.since(r.ask(c, fetchRequest{rearm: true}).next), 5*time.Second)
+			r.equal("next", r.since(int64(r.ask(c, fetchRequest{rearm: true}).next)), 5*time.Second)
 		}, "pending a@5s wake 5s"},
 		"no empty marker is armed": {func(r *rig) {
 			c := newCaller()
 			c.next()
-			r.equal("next", r.ask(c, fetchRequest{rearm: true}).next, int64(0))
+			r.equal("next", r.ask(c, fetchRequest{rearm: true}).next, serverTime(0))
 		}, ""},
 	})
 }

@@ -19,8 +19,8 @@ func TestScriptLosses(t *testing.T) {
 			r.at(10*time.Second + time.Microsecond)
 			f := r.fetch(newCaller(), 0)
 			r.equal("lost", f.lost, 1)
-			if f.next < r.now || f.next >= r.now+500_000 {
-				r.t.Errorf("next is %v", r.since(f.next))
+			if f.next < serverTime(r.now) || f.next >= serverTime(r.now)+500_000 {
+				r.t.Errorf("next is %v", r.since(int64(f.next)))
 			}
 		}, "retry 2:a@10.000001s~10.500001s fail a=2/0/1@10.000001s key k=a wake 10.000001s~10.500001s"},
 		"the first loss keeps failures and error": {func(r *rig) {
@@ -203,7 +203,7 @@ func TestScriptLastChanceOfMany(t *testing.T) {
 			case f.next <= f.now:
 				r.at(now + time.Millisecond)
 			default:
-				r.at(r.since(f.next))
+				r.at(r.since(int64(f.next)))
 			}
 			if fetches%100 == 99 {
 				for range 10 { // half a second

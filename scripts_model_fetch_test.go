@@ -15,7 +15,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		return errStale
 	}
 	repeat := called && call.n == c.n
-	out := fetchReply{now: m.now, tags: []string{}, envelopes: []string{}, agreed: m.agree()}
+	out := fetchReply{now: serverTime(m.now), tags: []string{}, envelopes: []string{}, agreed: m.agree()}
 	jitter := func(width int) int64 { // the script's own generator
 		seed = seed * 16807 % (1<<31 - 1)
 		return int64(float64(seed) / (1<<31 - 1) * float64(width))
@@ -59,13 +59,14 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	for _, tag := range out.tags {
 		out.envelopes = append(out.envelopes, m.msg[idIn(tag)])
 	}
-	out.next = m.nextInstant(len(old) + len(trimmed))
-	if out.next == 0 {
+	next := m.nextInstant(len(old) + len(trimmed))
+	out.next = serverTime(next)
+	if next == 0 {
 		if m.armed != 0 {
 			m.wake, m.armed = 0, 0
 		}
-	} else if out.next != m.armed || out.next <= m.now || a.rearm {
-		m.wake, m.armed = out.next, out.next
+	} else if next != m.armed || next <= m.now || a.rearm {
+		m.wake, m.armed = next, next
 	}
 	m.count("lost", out.lost)
 	m.count("garbage", len(out.dead))

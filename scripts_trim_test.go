@@ -23,7 +23,7 @@ func TestScriptFetchDrops(t *testing.T) {
 			r.equal("dropped", f.dropped, 3)
 			f = r.fetch(newCaller(), 20)
 			r.equal("dropped again", f.dropped, 0)
-			r.equal("next", r.since(f.next), time.Hour)
+			r.equal("next", r.since(int64(f.next)), time.Hour)
 		}, "pending L@1h0m0s unack P@11.000001s 2:Q@11.000001s 2:R@11.000001s fail Q=2/1/0@0s!y R=2/1/0@0s!x wake 1h0m0s dropped 3"},
 		"rubbish tags": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0))

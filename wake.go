@@ -149,7 +149,7 @@ func (l *wakeListener) take() (serverTime, error) {
 	if errors.Is(err, redis.Nil) && time.Since(l.connectedAt) > wakeAge {
 		l.drop()
 	}
-	return serverTime(at), err
+	return at, err
 }
 
 // dial returns the connection, and makes it if there is none.
@@ -167,13 +167,12 @@ func (l *wakeListener) dial() (*redis.Client, error) {
 		return nil, err
 	}
 	l.mu.Lock()
-	if l.ctx.Err() != nil {
-		l.mu.Unlock()
-		_ = conn.Close() // never used
-		return nil, redis.ErrClosed
-	}
 	l.conn, l.connectedAt = conn, time.Now()
 	l.mu.Unlock()
+	if l.ctx.Err() != nil { // close may have seen none
+		l.drop()
+		return nil, redis.ErrClosed
+	}
 	// The first call makes the connection, which must take less time than BZPOPMIN may.
 	var answer redis.Error
 	if err := conn.Time(ctx).Err(); err != nil && !errors.As(err, &answer) {

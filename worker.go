@@ -38,7 +38,7 @@ func (w *worker) run() {
 		switch {
 		case !ok:
 			w.gone = true
-			ws.slots.release(ws)
+			ws.slots.release(ws, 0)
 		case ws.lifecycle.stopping():
 			ws.release(d)
 		default:
@@ -156,7 +156,7 @@ func (ws *workers) abandon(d *delivery, cause error, took time.Duration, settle 
 	}
 	d.cancelHandler(cause)
 	defer func() { // also if the user's error handler ends this goroutine
-		stuck, used := ws.slots.replace(ws) // until now the slot was ours, so the settler cannot have left
+		stuck, used := ws.slots.release(ws, 1) // until now the slot was ours, so the settler cannot have left
 		ws.finished(took)
 		if used < ws.settings.concurrency && !ws.lifecycle.stopping() {
 			ws.settings.log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",

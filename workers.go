@@ -130,27 +130,15 @@ func (s *workerSlots) fill() {
 	}
 }
 
-// release gives up a slot.
-func (s *workerSlots) release(ws *workers) {
+// release gives up the slot of a worker. runsOn is 1 if its callback runs on, else 0. It says how many callbacks do and
+// how many slots are in use.
+func (s *workerSlots) release(ws *workers, runsOn int) (stuck, used int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.free(ws)
-	s.fill()
-}
-
-func (s *workerSlots) free(ws *workers) {
 	s.used--
+	s.stuck += runsOn
 	ws.active.Add(-1)
 	s.left.Broadcast()
-}
-
-// replace gives up the slot of a worker whose callback runs on, and says how many callbacks do and how many slots are
-// in use.
-func (s *workerSlots) replace(ws *workers) (stuck, used int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stuck++
-	s.free(ws)
 	s.fill()
 	return s.stuck, s.used
 }

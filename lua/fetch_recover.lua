@@ -22,20 +22,19 @@ if repeated and repeated ~= '' then
       for _, part in ipairs({tags[i], redis.call('HSTRLEN', KEYS.msg, id), record, key}) do held[#held + 1] = part end
     end
   elseif #tags * big > bytes then
-    local fit, kept, total = {}, {}, 0
-    local function keep(tag) fit[#fit + 1], kept[tag] = tag, true end
+    local fit, rest, total = {}, {}, 0
     for i = 1, #tags do
       local _, id = split(tags[i])
       local length = redis.call('HSTRLEN', KEYS.msg, id)
       if total + length <= bytes then
         total = total + length
-        keep(tags[i])
+        fit[#fit + 1] = tags[i]
+      else
+        rest[#rest + 1] = tags[i]
       end
     end
-    if not fit[1] then keep(tags[1]) end
-    for i = 1, #tags do
-      if not kept[tags[i]] then giveBack(tags[i]) end
-    end
+    if not fit[1] then fit[1] = table.remove(rest, 1) end
+    for i = 1, #rest do giveBack(rest[i]) end
     tags = fit
   end
   if tags[1] then

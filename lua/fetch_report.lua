@@ -18,17 +18,13 @@ end
 remember(leaseEnd)
 
 -- The reply, as fetch.lua says.
-local first = seen and 0 or 1
 local numbers = {
-  us(now), us(next), lost, dropped, overflow, first, us(leaseUS), us(maxLosses), us(garbageAge), us(garbageMax),
+  us(now), us(next), lost, dropped, overflow, seen and 0 or 1, us(leaseUS), us(maxLosses), us(garbageAge), us(garbageMax),
   #given, #fails, #dead / 3, #held / 4,
 }
 for i = 1, NUMBERS do out[i] = numbers[i] end
-local function append(list)
+for _, list in ipairs({fails, dead, held}) do
   local n = #out
   for i = 1, #list do out[n + i] = list[i] end
 end
-append(fails)
-append(dead)
-append(held)
 return out
