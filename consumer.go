@@ -47,7 +47,7 @@ func startConsumer(s *store, settings settings, ev *events, slots *workerSlots) 
 	c.poller = poller{
 		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
 		workers: &c.workers, leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
-		freed: freed, hints: hints{changed: newSignal()}, caller: newCaller(),
+		freed: freed, hints: newHints(), caller: newCaller(),
 		agreed: settings.fetchSettings, replyBytes: maxBatchBytes, since: time.Now(),
 		state: pollState{interval: min(settings.fetchInterval, settings.lease/3), wakeUps: true},
 	}

@@ -88,7 +88,7 @@ func (s *pollState) answered(clock, next serverTime, rearm bool, sentAt, answere
 
 // hinted notes when a message is due that this process sent. With wake-ups that is not needed.
 func (s *pollState) hinted(at time.Time) {
-	if at.IsZero() || s.wakeUps {
+	if s.wakeUps {
 		return
 	}
 	due := s.clock + serverTime(at.Sub(s.clockAt).Microseconds())
@@ -162,8 +162,8 @@ func (p *poller) step() {
 	case err := <-p.wakeUps.unsupported:
 		p.setWakeUps(false, err)
 		p.poll(false)
-	case <-p.hints.changed:
-		s.hinted(p.hints.take())
+	case at := <-p.hints:
+		s.hinted(at)
 	}
 }
 

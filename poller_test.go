@@ -69,7 +69,6 @@ func TestPollStateWithoutWakeUps(t *testing.T) {
 		sent time.Time
 		want time.Duration
 	}{
-		{time.Time{}, 10 * time.Second},
 		{here.Add(20 * time.Second), 10 * time.Second},
 		{here.Add(5 * time.Second), 5 * time.Second},
 	} {

@@ -182,25 +182,19 @@ func (l *wakeListener) dial() (*redis.Client, error) {
 }
 
 // hints tell the poller when a message is due that this process sent. They are used while there are no wake-ups.
-type hints struct {
-	mu      sync.Mutex
-	at      time.Time // the earliest since take; zero: none
-	changed signal
-}
+type hints chan time.Time // cap 1: the earliest that was not received yet
 
-func (h *hints) put(at time.Time) {
-	h.mu.Lock()
-	if h.at.IsZero() || at.Before(h.at) {
-		h.at = at
+func newHints() hints { return make(hints, 1) }
+
+func (h hints) put(at time.Time) {
+	for {
+		select {
+		case h <- at:
+			return
+		case waiting := <-h:
+			if waiting.Before(at) {
+				at = waiting
+			}
+		}
 	}
-	h.mu.Unlock()
-	h.changed.send()
-}
-
-func (h *hints) take() time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	at := h.at
-	h.at = time.Time{}
-	return at
 }

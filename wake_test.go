@@ -282,3 +282,16 @@ func TestWakeConnectionFindsNoRoom(t *testing.T) {
 		t.Errorf("it waits %v in the end", d)
 	}
 }
+
+// TestHints: of those that nobody has received yet, the earliest is kept.
+func TestHints(t *testing.T) {
+	h, now := newHints(), time.Now()
+	for _, in := range []time.Duration{2, 1, 3} {
+		h.put(now.Add(in))
+	}
+	if at := <-h; !at.Equal(now.Add(1)) {
+		t.Errorf("the earliest is %v after now", at.Sub(now))
+	}
+	h.put(now)
+	receive(t, "one after that", h)
+}
