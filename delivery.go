@@ -188,10 +188,7 @@ var errNotReceived = errors.New("the message does not come through")
 
 // notReceived is the outcome of a delivery whose message does not come through: a loss.
 func notReceived(s *settler, h heldMessage, maxLosses int, answeredAt time.Time) outcome {
-	record, err := parseFail(h.fail)
-	if err != nil {
-		record = failRecord{}
-	}
+	record, _ := parseFail(h.fail) // a broken one counts nothing
 	id, number := splitTag(h.tag)
 	d := &delivery{settler: s, tag: h.tag, losses: record.losses, fetched: answeredAt,
 		msg: Message{ID: id, Key: h.key, Delivery: number, Failures: record.failures}}

@@ -329,13 +329,3 @@ func (s *store) intercept(ctx context.Context, c *caller, by, what string, runni
 	got.ID = r.text()
 	return got, r.err("intercept")
 }
-
-// popWake blocks until the wake marker can be taken, on a client of its own, and
-// returns the instant that it stands for.
-func (s *store) popWake(ctx context.Context, own *redis.Client, block time.Duration) (serverTime, error) {
-	cmd := redis.NewZWithKeyCmd(ctx, "bzpopmin", &s.keys.wake, int64(block/time.Second))
-	if err := own.Process(ctx, cmd); err != nil {
-		return 0, err
-	}
-	return serverTime(cmd.Val().Score), nil // whole us, which a double holds
-}

@@ -137,7 +137,7 @@ func refusesBlocking(err error) bool {
 	return says(err, "NOPERM", "unknown command", "unsupported command", "command not")
 }
 
-// take waits for one marker. The error redis.Nil means that none came in time.
+// take waits for one marker, and returns the instant that it stands for. The error redis.Nil means that none came in time.
 func (l *wakeListener) take() (serverTime, error) {
 	conn, err := l.dial()
 	if err != nil {
@@ -145,11 +145,14 @@ func (l *wakeListener) take() (serverTime, error) {
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, wakeBlock+wakeGrace)
 	defer cancel()
-	at, err := l.store.popWake(ctx, conn, wakeBlock)
-	if errors.Is(err, redis.Nil) && time.Since(l.connectedAt) > wakeAge {
-		l.drop()
+	cmd := redis.NewZWithKeyCmd(ctx, "bzpopmin", &l.store.keys.wake, int64(wakeBlock/time.Second))
+	if err := conn.Process(ctx, cmd); err != nil {
+		if errors.Is(err, redis.Nil) && time.Since(l.connectedAt) > wakeAge {
+			l.drop()
+		}
+		return 0, err
 	}
-	return at, err
+	return serverTime(cmd.Val().Score), nil // whole us, which a double holds
 }
 
 // dial returns the connection, and makes it if there is none.
