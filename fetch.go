@@ -53,10 +53,8 @@ func (b *replyBudget) answered(got *fetchReply) bool {
 
 // replyLost reports whether the server was reached and its reply did not come through.
 func replyLost(err error) bool {
-	if noEffect(err) {
-		return false
-	}
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || timedOut(err)
+	cut := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET)
+	return !noEffect(err) && (cut || timedOut(err))
 }
 
 // optionalAttempts is how many attempts are made at a call that need not succeed. One is too few, for the pool may hold
