@@ -96,7 +96,7 @@ func TestDecodedDeadline(t *testing.T) {
 	sent := time.Now()
 	deadline := rigBase + time.Minute.Microseconds()
 	e := envelope{due: 1, deadline: deadline, timeout: time.Second, payload: "x"}
-	got := fetchReply{now: rigBase, tags: []string{"2:" + idOf("a")}, envelopes: []string{e.encode(when{us: 1, absolute: true})}, fails: []string{"2 1 0 1 before"}}
+	got := fetchReply{now: serverTime(rigBase), tags: []string{"2:" + idOf("a")}, envelopes: []string{e.encode(when{us: 1, absolute: true})}, fails: []string{"2 1 0 1 before"}}
 	d := decode(nil, &got, 3, sent, sent.Add(time.Second))[0]
 	if d.deadline != serverTime(deadline) || !d.expires.Equal(sent.Add(time.Minute)) || d.lastError != "before" || d.timeout != time.Second || d.broken != nil {
 		t.Errorf("%+v", d)
