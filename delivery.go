@@ -146,7 +146,7 @@ func decode(s *settler, got *fetchReply, maxLosses int, sentAt, answeredAt time.
 		d.timeout = e.timeout
 		if e.deadline != 0 {
 			d.deadline, d.lastError = serverTime(e.deadline), record.text
-			d.expires = sentAt.Add(d.deadline.sub(serverTime(got.now)))
+			d.expires = sentAt.Add(d.deadline.sub(got.now))
 		}
 	}
 	return ds
