@@ -1,8 +1,6 @@
 package delayqueue
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -127,13 +125,7 @@ func (s *Subscription) serve(listener EventListener) {
 			go s.serve(listener)
 		}
 	}()
-	for {
-		select {
-		case <-s.quit:
-			done = true
-			return
-		default:
-		}
+	for !closed(s.quit) {
 		if one := s.take(1); len(one) > 0 {
 			listener(one[0])
 			continue
@@ -143,6 +135,7 @@ func (s *Subscription) serve(listener EventListener) {
 		case <-s.more:
 		}
 	}
+	done = true
 }
 
 // events tells the listeners of one process.
@@ -211,13 +204,7 @@ func (s *producer) EnableReport() *Subscription {
 	s.events.subs.add(sub)
 	go sub.serve(func(first Event) {
 		batch := append([]Event{first}, sub.take(reportMost-1)...)
-		ctx, cancel := context.WithTimeout(context.Background(), noContextTimeout)
-		defer cancel()
-		text, err := json.Marshal(batch)
-		if err == nil {
-			err = s.store.publish(ctx, text)
-		}
-		if err != nil {
+		if err := s.store.publish(noContextTimeout, batch); err != nil {
 			for _, e := range batch {
 				sub.missed.Add(e.Dropped + 1)
 			}

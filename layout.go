@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 )
 
 // ErrUnknownLayout: a newer version of this library writes the queue and may keep messages where this one does not look,
@@ -21,11 +20,4 @@ func checkLayout(layout string) error {
 			ErrUnknownLayout, layout)
 	}
 	return fmt.Errorf("%w: it is %s, and this version knows 1: upgrade this program", ErrUnknownLayout, layout)
-}
-
-// refusedLayout is the layout in a script's refusal.
-func refusedLayout(err error) string {
-	_, layout, _ := strings.Cut(err.Error(), "DQLAYOUT ")
-	layout, _, _ = strings.Cut(layout, " ")
-	return layout
 }

@@ -23,11 +23,7 @@ const reportTime = time.Second
 
 func (m *Monitor) publish(e Event) {
 	e.By = m.operator
-	ctx, cancel := context.WithTimeout(context.Background(), reportTime)
-	defer cancel()
-	if text, err := json.Marshal([]Event{e}); err == nil {
-		_ = m.store.publish(ctx, text)
-	}
+	_ = m.store.publish(reportTime, []Event{e})
 }
 
 // healthCheckInterval is how often a silent connection is tested. A broken one is noticed within two intervals.

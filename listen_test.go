@@ -126,9 +126,9 @@ func TestJunkEvents(t *testing.T) {
 	f.must(err)
 	defer sub.Stop()
 	for i := range 100 {
-		f.must(q.store.publish(ctxB, fmt.Appendf(nil, "junk %d", i)))
+		f.must(f.cli.Publish(ctxB, q.store.keys.events, fmt.Appendf(nil, "junk %d", i)).Err())
 	}
-	f.must(q.store.publish(ctxB, []byte(`[{"code":4,"count":1}]`)))
+	f.must(f.cli.Publish(ctxB, q.store.keys.events, `[{"code":4,"count":1}]`).Err())
 	if e := receive(t, "what can be read", heard); e.Code != AckEvent {
 		t.Errorf("%+v", e)
 	}

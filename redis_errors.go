@@ -82,7 +82,9 @@ func (s *store) explain(err error) error {
 	_, plain := s.cli.(*redis.Client)
 	switch {
 	case says(err, "DQLAYOUT"):
-		return checkLayout(refusedLayout(err))
+		_, layout, _ := strings.Cut(err.Error(), "DQLAYOUT ")
+		layout, _, _ = strings.Cut(layout, " ")
+		return checkLayout(layout)
 	case says(err, "WRONGTYPE"):
 		return fmt.Errorf("%w: remove that key or use another prefix or name: %w", ErrWrongType, err)
 	case says(err, "NOAUTH"), strings.Contains(err.Error(), "unauthenticated multibulk length"): // what it is called for a long command

@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"encoding/json"
 	"iter"
 	"math"
 	"slices"
@@ -296,7 +297,13 @@ func (s *store) history(ctx context.Context) (historyReply, error) {
 // publish tells the Monitors of all machines, over the user's client: an event that is late or lost delays no message.
 // In a Cluster any node would do, but from one to the next events overtake each other; so it is the queue's own, which a
 // subscriber asks too.
-func (s *store) publish(ctx context.Context, text []byte) error {
+func (s *store) publish(limit time.Duration, batch []Event) error {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	text, err := json.Marshal(batch)
+	if err != nil {
+		return err
+	}
 	node, err := s.node(ctx)
 	if err != nil {
 		return err

@@ -112,7 +112,7 @@ func (s *steerer) steerOne(ctx context.Context, do steerRequest) error {
 		return s.failed(&StateError{Queue: s.store.queue, ID: name, State: one.state}, "%s", verbs[do.what])
 	}
 	if do.only == "key" {
-		s.tell(acts[do.what], 1)
+		s.tell(acts[do.what], 1) // with an id that is not known
 	} else {
 		s.tell(acts[do.what], 1, name)
 	}
@@ -143,11 +143,11 @@ func (m *Monitor) pause(ctx context.Context, until int64) error {
 	if err != nil {
 		return m.failed(err, "pause or resume")
 	}
+	code := PausedEvent
 	if until == 0 {
-		m.tell(ResumedEvent, 0)
-	} else {
-		m.tell(PausedEvent, 0)
+		code = ResumedEvent
 	}
+	m.tell(code, 0)
 	return nil
 }
 

@@ -60,11 +60,7 @@ for i = 7, #ARGV, 2 do
   local due = place == 'ready' or (place == 'pending' or place == 'retry') and scored(score) <= now
   local where = not place and 'gone' or due and 'ready' or place
   local allowed = place and (place ~= 'unack' or what == 'cancel')
-  if what == 'requeue' then
-    allowed = allowed and place == 'garbage'
-  elseif not deletes then
-    allowed = allowed and place ~= 'garbage'
-  end
+  if not deletes then allowed = allowed and (place == 'garbage') == (what == 'requeue') end
   local key = allowed and envelope ~= '' and keyof(envelope) or ''
   local holder = what == 'requeue' and key ~= '' and redis.call('HGET', KEYS.key, key)
   if not allowed then
