@@ -29,7 +29,10 @@ func (s *store) counts(ctx context.Context) (n countsReply, err error) {
 		n.Behind = max(time.Duration(n.now-oldest)*time.Microsecond, 0)
 	}
 	n.NextDue = instantTime(r.int64())
-	n.Paused, n.PausedUntil = pausedUntil(r.int64())
+	pause := r.int64()
+	if n.Paused = pause > 0; pause < forever {
+		n.PausedUntil = instantTime(pause)
+	}
 	n.used = r.number() > 0 || n.Counts != (Counts{})
 	n.layout = r.text()
 	return n, r.err("counts")
@@ -51,13 +54,6 @@ const (
 
 // forever is the instant until which a queue is paused that is paused until Resume: the year 2200.
 var forever = maxDue.UnixMicro()
-
-func pausedUntil(us int64) (bool, time.Time) {
-	if us >= forever {
-		return true, time.Time{}
-	}
-	return us > 0, instantTime(us)
-}
 
 // look returns nil if the message is nowhere.
 func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, error) {
