@@ -30,7 +30,7 @@ func (l *leases) run(quit <-chan struct{}) {
 		err := l.renew()
 		l.lifecycle.report("extend", begun, err)
 		if err == nil {
-			wait, failures = interval, 0
+			wait, failures = max(interval-time.Since(begun), 0), 0
 			continue
 		}
 		l.cancelOverdue()

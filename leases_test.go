@@ -1,10 +1,45 @@
 package delayqueue
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 )
+
+// TestLeasesAreRenewedEveryThird: from the beginning of one renewal to that of the next, however slow the line is.
+func TestLeasesAreRenewedEveryThird(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cli := f.client()
+	const lease, roundTrip = 3 * time.Second, 300 * time.Millisecond
+	onTime := make(chan struct{}, 100)
+	var begun time.Time // of a renewal that succeeded; zero: the last one failed
+	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if len(cmd.Args()) < 2 || cmd.Args()[1] != extendScript.sha {
+			return next(ctx, cmd)
+		}
+		last := begun
+		if begun = time.Now(); !last.IsZero() && begun.Sub(last) < lease/3+roundTrip {
+			onTime <- struct{}{}
+		}
+		time.Sleep(roundTrip)
+		err := next(ctx, cmd)
+		if err != nil {
+			begun = time.Time{}
+		}
+		return err
+	}))
+	release := make(chan struct{})
+	q := f.queueOn(cli, func(string) bool { <-release; return true }).WithLease(lease)
+	f.send(q, "x")
+	q.StartConsume()
+	receive(t, "a renewal begins a third of a lease after the last one", onTime)
+	close(release)
+}
 
 // TestHeldList: after adds and removals in any order it has what is left, and the sums of that.
 func TestHeldList(t *testing.T) {
