@@ -237,7 +237,7 @@ func (s *store) findNode(ctx context.Context, l *link, limit time.Duration) (str
 	err := await(ctx, func() error { // it asks a server if it knows none yet
 		node, err := s.node(ctx)
 		if err == nil {
-			l.learnOptions(node)
+			l.learnNode(node)
 			addr := node.Options().Addr
 			s.nodeAddr.Store(&nodeAddr{addr, time.Now()})
 			found <- addr

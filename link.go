@@ -32,12 +32,12 @@ type link struct {
 
 	dialErr atomic.Pointer[error] // of the last dial; nil if that succeeded
 
-	mu            sync.Mutex          // guards the fields below, and the pools
-	serverOptions *redis.Options      // of one server; nil until one is known
-	pools         map[string]*pool    // by address; "" if there is one server only
-	closed        bool                // calls that nobody waits for may still be in flight
-	hooks         []redis.Hook        // of tests
-	onDedicated   func(*redis.Client) // of tests: is given each client that dedicated makes
+	mu          sync.Mutex          // guards the fields below
+	node        *redis.Client       // the user's of one server, of a Cluster the last that was found; nil until there is one
+	pools       map[string]*pool    // by address; "" if there is one server only
+	closed      bool                // calls that nobody waits for may still be in flight
+	hooks       []redis.Hook        // of tests
+	onDedicated func(*redis.Client) // of tests: is given each client that dedicated makes
 }
 
 // A pool is the connections to one server. After a call that got no answer it is retired: later calls
@@ -83,6 +83,7 @@ func linkOf(cli redis.UniversalClient) *link {
 	l := links.byClient[cli]
 	if l == nil {
 		l = &link{owner: cli, pools: map[string]*pool{}}
+		l.node, _ = cli.(*redis.Client)
 		links.byClient[cli] = l
 	}
 	l.users++
@@ -272,10 +273,11 @@ const (
 
 // options returns those of the user, changed for connections of the library's own, with mu held.
 func (l *link) options(addr string) *redis.Options {
-	if l.serverOptions == nil {
-		l.serverOptions = l.owner.(*redis.Client).Options() // findNode learns those of a Cluster
+	opt := *l.node.Options()
+	age := linkAge
+	if opt.Addr == sentinelAddr {
+		age = linkAgeSentinel
 	}
-	opt := *l.serverOptions
 	if addr != "" {
 		opt.Addr, opt.NodeAddress = addr, addr
 	}
@@ -285,10 +287,6 @@ func (l *link) options(addr string) *redis.Options {
 	opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = linkLimit, linkLimit, linkLimit
 	opt.PoolSize, opt.MaxConcurrentDials, opt.PoolFIFO = linkPool, linkPool, true
 	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
-	age := linkAge
-	if l.serverOptions.Addr == sentinelAddr {
-		age = linkAgeSentinel
-	}
 	opt.ConnMaxLifetime, opt.ConnMaxLifetimeJitter = age, age/5
 	opt.PipelineReadBufferSize, opt.PipelineWriteBufferSize = 0, 0
 	opt.ClientSideCache, opt.ClientSideCacheConfig, opt.PushNotificationProcessor = nil, nil, nil
@@ -320,21 +318,42 @@ func (l *link) dialer(dial func(context.Context, string, string) (net.Conn, erro
 }
 
 // ownerClosed says whether the user has closed the client. It is false if a consumer uses the link, which goes on until
-// it is stopped. Only a call shows that a client is closed; this one ends before it takes a connection.
+// it is stopped.
 func (l *link) ownerClosed() bool {
 	links.mu.Lock()
 	consumers := l.consumers
 	links.mu.Unlock()
-	cli, ok := l.owner.(*redis.Client)
-	if !ok || consumers > 0 {
+	l.mu.Lock()
+	node := l.node
+	l.mu.Unlock()
+	if consumers > 0 || !isClosed(node) {
 		return false
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
+	cluster, ok := l.owner.(*redis.ClusterClient)
+	if !ok {
+		return true
+	}
+	var open atomic.Bool // a node that has left the Cluster is closed as well
+	err := cluster.ForEachMaster(canceled, func(_ context.Context, node *redis.Client) error {
+		open.CompareAndSwap(false, !isClosed(node))
+		return nil
+	})
+	return err == nil && !open.Load()
+}
+
+// isClosed says whether a client is closed. Only a call shows that; this one ends before it takes a connection.
+func isClosed(cli *redis.Client) bool {
 	probe := cli.WithTimeout(time.Second)
 	probe.Options().Limiter = nil // it would count a failure
-	return errors.Is(probe.Ping(ctx).Err(), redis.ErrClosed)
+	return errors.Is(probe.Ping(canceled).Err(), redis.ErrClosed)
 }
+
+// canceled has ended.
+var canceled = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // dialError is the error of the last dial; nil if that succeeded.
 func (l *link) dialError() error {
@@ -344,13 +363,11 @@ func (l *link) dialError() error {
 	return nil
 }
 
-// learnOptions notes the options of a Cluster's servers.
-func (l *link) learnOptions(node *redis.Client) {
+// learnNode notes a Cluster's node, with the options of its servers.
+func (l *link) learnNode(node *redis.Client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.serverOptions == nil {
-		l.serverOptions = node.Options()
-	}
+	l.node = node
 }
 
 // dedicated makes a client with one connection, for blocking calls. The caller closes it.

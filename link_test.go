@@ -276,18 +276,52 @@ func TestLinkIsIdle(t *testing.T) {
 	f.send(f.queueOn(cli, nil), "y", inAnHour) // over a new one
 }
 
-// TestLinkOfClosedClient: who has closed the client has closed the queue's connections too, if nothing consumes.
+// TestLinkOfClosedClient: who has closed the client has closed the queue's connections too, as they are replaced, if
+// nothing consumes.
 func TestLinkOfClosedClient(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	cli := redis.NewClient(&redis.Options{Addr: shared.Addr()})
-	q := f.queueOn(cli, nil)
-	f.must(cli.Close())
-	for name, err := range map[string]error{"Send": failure(q.Send(ctxB, "x")), "Intercept": failure(q.Intercept(ctxB, "x"))} {
-		if !errors.Is(err, redis.ErrClosed) {
-			t.Errorf("%s: %v", name, err)
+	for name, cli := range map[string]redis.UniversalClient{
+		"client": f.client(), "client in use": f.client(), "Cluster in use": oneNodeCluster(t, shared.Addr),
+	} {
+		q, l := f.queueOn(cli, nil), linkOf(cli)
+		if strings.Contains(name, "in use") {
+			f.send(q, "x", inAnHour)
 		}
+		if _, ok := cli.(*redis.ClusterClient); ok {
+			left := f.client() // a node that has left the Cluster
+			f.must(left.Close())
+			l.learnNode(left)
+			renew(l)
+			f.send(q, "y", inAnHour)
+		}
+		f.must(cli.Close())
+		renew(l)
+		for call, err := range map[string]error{"Send": failure(q.Send(ctxB, "x")), "Intercept": failure(q.Intercept(ctxB, "x"))} {
+			if !errors.Is(err, redis.ErrClosed) {
+				t.Errorf("%s: %s: %v", name, call, err)
+			}
+		}
+		l.release()
 	}
+}
+
+// renew has later calls take new connections.
+func renew(l *link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.pools {
+		l.retire(p)
+	}
+}
+
+// oneNodeCluster makes the client of a Cluster of one node, as far as it knows.
+func oneNodeCluster(t *testing.T, addr func() string) *redis.ClusterClient {
+	cli := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: addr()}}}}, nil
+	}})
+	t.Cleanup(func() { _ = cli.Close() })
+	return cli
 }
 
 // TestLinkFollowsClusterClient: what a Cluster's client learns of a failover holds for the queue, though the old primary
@@ -298,10 +332,7 @@ func TestLinkFollowsClusterClient(t *testing.T) {
 	moveTo := func(s *redistest.Server) { addr := s.Addr(); holds.Store(&addr) }
 	before, after := redistest.Start(t), redistest.Start(t)
 	moveTo(before)
-	cli := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-		return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: *holds.Load()}}}}, nil
-	}})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := oneNodeCluster(t, func() string { return *holds.Load() })
 	f := fixtureOn(t, after.Client(t))
 	p := NewPublisher(f.name, cli)
 	f.must(p.SendDelayMsg("before", time.Hour))
