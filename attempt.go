@@ -138,9 +138,6 @@ func (s *store) attempt(ctx context.Context, t *timeoutLevel, args []any, extra 
 	return s.explain(err)
 }
 
-// A boundFunc makes the context of an attempt, which begins now, of its caller's.
-type boundFunc = func(context.Context) (context.Context, context.CancelFunc)
-
 // bound is ctx with an end of its own. An attempt shares it with those that begin soon after, if it has little
 // more than attemptTimeout, is no consumer's, and no context ends it.
 func (s *store) bound(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
@@ -186,19 +183,23 @@ func contain(err *error) {
 // callOver makes a call over a link, and follows a Cluster's redirections, each within limit.
 func (s *store) callOver(ctx context.Context, l *link, limit time.Duration, call callFunc) error {
 	const redirections = 3
-	bound := func(ctx context.Context) (context.Context, context.CancelFunc) { return s.bound(ctx, limit) }
+	bounded := func(ctx context.Context, cli redis.UniversalClient) error {
+		ctx, cancel := s.bound(ctx, limit)
+		defer cancel()
+		return call(ctx, cli)
+	}
 	for n := 0; ; n++ {
 		addr, err := s.findNode(ctx, l, limit)
 		if err != nil {
 			return err
 		}
-		err = l.call(ctx, addr, bound, call)
+		err = l.call(ctx, addr, bounded)
 		if _, ok := s.cli.(*redis.ClusterClient); !ok || n == redirections {
 			return err
 		}
 		if target, ok := redirection(redis.IsAskError(err)); ok {
-			return l.call(ctx, target, bound, func(ctx context.Context, cli redis.UniversalClient) error {
-				return call(ctx, asking{cli.(*redis.Client)})
+			return l.call(ctx, target, func(ctx context.Context, cli redis.UniversalClient) error {
+				return bounded(ctx, asking{cli.(*redis.Client)})
 			})
 		}
 		target, ok := redirection(redis.IsMovedError(err))
@@ -214,6 +215,32 @@ func (s *store) callOver(ctx context.Context, l *link, limit time.Duration, call
 func redirection(addr string, ok bool) (string, bool) {
 	host, _, err := net.SplitHostPort(addr)
 	return addr, ok && err == nil && host != ""
+}
+
+// asking is a client of a Cluster's node to which a slot is being moved: it takes a call only after ASKING.
+type asking struct{ *redis.Client }
+
+func (c asking) Process(ctx context.Context, cmd redis.Cmder) error {
+	pipe := c.Pipeline()
+	if err := pipe.Process(ctx, cmd); err != nil {
+		return err
+	}
+	if _, err := pipe.Exec(ctx); cmd.Err() == nil {
+		return err
+	}
+	return cmd.Err()
+}
+
+func (c asking) Pipeline() redis.Pipeliner { return askingPipeline{c.Client.Pipeline()} }
+
+// askingPipeline has an ASKING before each of its commands, for which alone that holds.
+type askingPipeline struct{ redis.Pipeliner }
+
+func (p askingPipeline) Process(ctx context.Context, cmd redis.Cmder) error {
+	if err := p.Pipeliner.Process(ctx, redis.NewStatusCmd(ctx, "asking")); err != nil {
+		return err
+	}
+	return p.Pipeliner.Process(ctx, cmd)
 }
 
 // A nodeAddr is the address of a Cluster's node. It is asked for again after linkAgeSentinel, for the client may be a

@@ -74,7 +74,12 @@ func linkable(cli redis.UniversalClient) bool {
 }
 
 // linkOf returns the link of a client for one call, which releases it; nil if the client can have none.
-func linkOf(cli redis.UniversalClient) *link {
+func linkOf(cli redis.UniversalClient) *link { return useLink(cli, 0) }
+
+// consumerLinkOf is linkOf for a consumer, which calls releaseByConsumer when it ends.
+func consumerLinkOf(cli redis.UniversalClient) *link { return useLink(cli, 1) }
+
+func useLink(cli redis.UniversalClient, consumers int) *link {
 	if !linkable(cli) {
 		return nil
 	}
@@ -87,6 +92,7 @@ func linkOf(cli redis.UniversalClient) *link {
 		links.byClient[cli] = l
 	}
 	l.users++
+	l.consumers += consumers
 	return l
 }
 
@@ -116,17 +122,6 @@ func (l *link) expire() {
 	}
 }
 
-// consumerLinkOf is linkOf for a consumer, which calls releaseByConsumer when it ends.
-func consumerLinkOf(cli redis.UniversalClient) *link {
-	l := linkOf(cli)
-	if l != nil {
-		links.mu.Lock()
-		defer links.mu.Unlock()
-		l.consumers++
-	}
-	return l
-}
-
 // releaseByConsumer gives back the link of a consumer. The last one closes it, unless another call has used it lately.
 func (l *link) releaseByConsumer() {
 	links.mu.Lock()
@@ -150,32 +145,27 @@ func (l *link) close() {
 }
 
 // call makes a call over a connection to one server. While all are in use it waits, until ctx ends: that says nothing of
-// the server, so the time of the call, which bound limits, begins when there is one.
-func (l *link) call(ctx context.Context, addr string, bound boundFunc, call callFunc) error {
+// the server, so the time that the call may take begins afterwards, in call.
+func (l *link) call(ctx context.Context, addr string, call callFunc) (err error) {
 	p, err := l.take(ctx, addr)
 	if err != nil {
 		return err
 	}
-	defer l.put(p)
-	ctx, cancel := bound(ctx)
-	defer cancel()
-	if err = call(ctx, p.cli); err != nil && losesTrust(err) {
-		l.distrust(p)
-	}
-	return err
+	defer func() { l.put(p, err) }()
+	return call(ctx, p.cli)
 }
 
 // losesTrust tells errors after which a connection is not trusted: no answer, or that of a primary that was replaced.
 func losesTrust(err error) bool {
 	var answer redis.Error
-	return !errors.Is(err, context.Canceled) && !errors.As(err, &answer) || says(err, "READONLY")
+	return err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, &answer) || says(err, "READONLY")
 }
 
 // errAllInUse is of a call that has waited for a connection of the link until its context ended.
 var errAllInUse = fmt.Errorf("all %d connections to the server are in use", linkPool)
 
-// take returns the pool of a server for one call, as soon as that has a connection to spare; put gives it back. Who waits
-// the longest comes first.
+// take returns the pool of a server for one call, as soon as that has a connection to spare. Who waits the longest comes
+// first.
 func (l *link) take(ctx context.Context, addr string) (*pool, error) {
 	for {
 		p, taken := l.tryTake(addr)
@@ -187,7 +177,7 @@ func (l *link) take(ctx context.Context, addr string) (*pool, error) {
 			if !p.retired() {
 				return p, nil
 			}
-			l.put(p)
+			l.put(p, nil)
 		case <-p.onRetired: // calls on it may hang for long
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -224,20 +214,15 @@ func (l *link) newPool(addr string) *pool {
 	return p
 }
 
-func (l *link) put(p *pool) {
+// put gives a pool back after a call with this error, which may retire it.
+func (l *link) put(p *pool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	<-p.inFlight
-	p.closeIdle()
-}
-
-// distrust has later calls use other connections than those of p.
-func (l *link) distrust(p *pool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !p.retired() {
+	if losesTrust(err) && !p.retired() {
 		l.retire(p)
 	}
+	p.closeIdle()
 }
 
 // retire has a pool closed as soon as no call is in flight on it, with mu held.
@@ -381,30 +366,4 @@ func (l *link) dedicated(addr string) *redis.Client {
 		l.onDedicated(cli)
 	}
 	return cli
-}
-
-// asking is a client of a Cluster's node to which a slot is being moved: it takes a call only after ASKING.
-type asking struct{ *redis.Client }
-
-func (c asking) Process(ctx context.Context, cmd redis.Cmder) error {
-	pipe := c.Pipeline()
-	if err := pipe.Process(ctx, cmd); err != nil {
-		return err
-	}
-	if _, err := pipe.Exec(ctx); cmd.Err() == nil {
-		return err
-	}
-	return cmd.Err()
-}
-
-func (c asking) Pipeline() redis.Pipeliner { return askingPipeline{c.Client.Pipeline()} }
-
-// askingPipeline has an ASKING before each of its commands, for which alone that holds.
-type askingPipeline struct{ redis.Pipeliner }
-
-func (p askingPipeline) Process(ctx context.Context, cmd redis.Cmder) error {
-	if err := p.Pipeliner.Process(ctx, redis.NewStatusCmd(ctx, "asking")); err != nil {
-		return err
-	}
-	return p.Pipeliner.Process(ctx, cmd)
 }

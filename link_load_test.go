@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -30,7 +31,7 @@ func newCrowd(f *fixture, addr string) *crowd {
 func (c *crowd) send(n int, timeout time.Duration) (publishers []*Publisher, sent *sync.WaitGroup) {
 	sent = new(sync.WaitGroup)
 	for i := range n {
-		p := NewPublisher(c.f.name, c.cli)
+		p := NewPublisher(c.f.name, c.cli).WithLogger(slog.New(slog.NewTextHandler(c.f.log, nil)))
 		p.store.attemptTimeout = timeout
 		publishers = append(publishers, p)
 		sent.Go(func() {

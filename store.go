@@ -45,7 +45,8 @@ func (s *store) release() {
 	}
 }
 
-// onceCmd switches off the client's own silent repeats: a repeat is the library's to make, under the same call number.
+// onceCmd switches off the silent repeats of a user's client: a repeat is the library's to make, under the same call
+// number. A link makes none.
 type onceCmd struct{ redis.Cmder }
 
 func (onceCmd) NoRetry() bool { return true }
@@ -60,29 +61,31 @@ func (sc *script) command(name, body string, keys *keys, args []any) []any {
 	return append(all, args...)
 }
 
+// evaluate calls the script by its hash, or by its text if the server does not know that.
+func (sc *script) evaluate(keys *keys, args []any, do func(command []any) error) error {
+	err := do(sc.command("evalsha", sc.sha, keys, args))
+	if says(err, "NOSCRIPT") {
+		err = do(sc.command("eval", sc.text, keys, args))
+	}
+	return err
+}
+
 // eval makes one attempt at a script call, whose reply newCmd's commands understand.
 func eval[C redis.Cmder](ctx context.Context, s *store, sc *script, args []any, newCmd func(context.Context, ...any) C) (C, error) {
 	var cmd, none C
 	err := s.attempt(ctx, s.levelOf(sc), args, 0, func(ctx context.Context, cli redis.UniversalClient) error {
-		cmd = newCmd(ctx, sc.command("evalsha", sc.sha, s.keys, args)...)
-		err := s.process(ctx, cli, cmd)
-		if says(err, "NOSCRIPT") {
-			cmd = newCmd(ctx, sc.command("eval", sc.text, s.keys, args)...)
-			err = s.process(ctx, cli, cmd)
-		}
-		return err
+		return sc.evaluate(s.keys, args, func(command []any) error {
+			cmd = newCmd(ctx, command...)
+			if linkable(s.cli) {
+				return cli.Process(ctx, cmd)
+			}
+			return cli.Process(ctx, onceCmd{cmd})
+		})
 	})
 	if err != nil {
 		return none, err // an attempt that is not waited for any longer may still set cmd
 	}
 	return cmd, nil
-}
-
-func (s *store) process(ctx context.Context, cli redis.UniversalClient, cmd redis.Cmder) error {
-	if !linkable(s.cli) { // it is the user's; a link does not repeat
-		cmd = onceCmd{cmd}
-	}
-	return cli.Process(ctx, cmd)
 }
 
 // run makes one attempt at a script call that is answered with a flat list. If it fails, the reply's err says so.
@@ -103,13 +106,10 @@ func (s *store) runOnReplicas(ctx context.Context, sc *script, args []any, n int
 	err := s.attempt(ctx, s.levelOf(sc), args, timeout, func(ctx context.Context, cli redis.UniversalClient) error {
 		begun := time.Now()
 		pipelined := func(limit time.Duration) error {
-			last = newReplicatedCall(ctx, sc.command("evalsha", sc.sha, s.keys, args), n, limit)
-			err := last.exec(ctx, cli.Pipeline())
-			if says(err, "NOSCRIPT") {
-				last = newReplicatedCall(ctx, sc.command("eval", sc.text, s.keys, args), n, limit)
-				err = last.exec(ctx, cli.Pipeline())
-			}
-			return err
+			return sc.evaluate(s.keys, args, func(command []any) error {
+				last = newReplicatedCall(ctx, command, n, limit)
+				return last.exec(ctx, cli.Pipeline())
+			})
 		}
 		err := pipelined(timeout)
 		if err == nil && last.early() {
