@@ -21,8 +21,8 @@
 --       dead: id, envelope ('' if there is no room for it) and fail record of each message that became poison;
 --       held: tag, bytes of the envelope, fail record, and, where one more loss makes it poison, its key or '', of each
 --       delivery of a lost reply
--- Cost: 13 commands when there is nothing to do, 3 more when the consumer says something, and, at most once a second,
---       2 when anything was counted (5 once an hour); O(log n) for each message, at most 500 of them.
+-- Cost: 12 commands when there is nothing to do, 13 while anything is handled, 3 more when the consumer says something,
+--       and, at most once a second, 2 when anything was counted (5 once an hour); O(log n) for each message, at most 500 of them.
 -- Keeps: invariants 1 to 7 and 9 of PROTOCOL.md. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass. A repeat whose reply may hold less than the call's gives back what does not fit.
 

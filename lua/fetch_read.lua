@@ -27,10 +27,10 @@ local function lastChance(record) -- is that the record of a message that is poi
   return losses > 0 and losses >= maxLosses - 1
 end
 
--- What is there. An empty queue costs one command for each structure, and one for the last lease.
+-- What is there. An empty queue costs one command for each structure.
 local function score(head) return scored(head[2]) end
 local leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES')) -- until then, the soonest
-local furthest = score(redis.call('ZRANGE', KEYS.unack, -1, -1, 'WITHSCORES'))
+local furthest = leased and score(redis.call('ZRANGE', KEYS.unack, -1, -1, 'WITHSCORES'))
 local oldest = score(redis.call('ZRANGE', KEYS.garbage, 0, 0, 'WITHSCORES'))
 local pended = score(redis.call('ZRANGE', KEYS.pending, 0, 0, 'WITHSCORES'))
 local retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES'))
