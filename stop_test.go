@@ -82,7 +82,7 @@ func TestStopHandsTheAlarmOnTwice(t *testing.T) {
 			var looks []look
 			hookOwn(t, f.cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 				if args := cmd.Args(); len(args) > 1 && args[1] == fetchScript.sha {
-					args = args[3+len(q.store.keys.all):]
+					args = args[3+args[2].(int):] // what follows the keys
 					mu.Lock()
 					looks = append(looks, look{args[2].(int), args[7].(bool)})
 					mu.Unlock()
