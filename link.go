@@ -158,7 +158,7 @@ func (l *link) call(ctx context.Context, addr string, call callFunc) (err error)
 // losesTrust tells errors after which a connection is not trusted: no answer, or that of a primary that was replaced.
 func losesTrust(err error) bool {
 	var answer redis.Error
-	return err != nil && !errors.Is(err, context.Canceled) && !errors.As(err, &answer) || says(err, "READONLY")
+	return !errors.Is(err, context.Canceled) && !errors.As(err, &answer) || says(err, "READONLY")
 }
 
 // errAllInUse is of a call that has waited for a connection of the link until its context ended.
@@ -219,7 +219,7 @@ func (l *link) put(p *pool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	<-p.inFlight
-	if losesTrust(err) && !p.retired() {
+	if err != nil && losesTrust(err) && !p.retired() {
 		l.retire(p)
 	}
 	p.closeIdle()
