@@ -63,7 +63,7 @@ type BulkResult struct {
 // and Next to go on from there; ErrUnknownLayout if a newer version of this library writes the queue. The same holds
 // for the other calls for many.
 func (m *Monitor) BulkDelete(ctx context.Context, b Bulk) (*BulkResult, error) {
-	return m.bulk(ctx, operation{What: steerDelete}, b, StatePending, StateReady, StateUnack, StateRetry, StateGarbage)
+	return m.bulk(ctx, operation{What: steerDelete}, b, StatePending, StateReady, StateUnack, StateRetry, StateGarbage, StateDone)
 }
 
 // BulkRequeue brings messages back from garbage, due now, with all their retries; see Requeue. One whose key

@@ -23,6 +23,7 @@ type delivery struct {
 	deadline   serverTime    // 0: none
 	expires    time.Time     // the deadline, by the clock of this process and not later; zero: none
 	lastError  string        // before this delivery, of a message with a deadline
+	retention  time.Duration // for how long it is kept once it is acked; 0: it is not
 	broken     error         // why it cannot be handled
 	lastChance bool          // its last chance: it was lost before, and is poison if it is lost once more
 	bytes      int           // of its envelope
@@ -33,6 +34,8 @@ type delivery struct {
 	fate    atomic.Int32                            // changed by worker, limit, leases, Shutdown: see below
 	overdue atomic.Bool                             // its lease ran out, as far as is known here, and its handler's context has ended; set by leases, read by its worker
 	cancel  atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
+
+	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by that worker
 
 	index int // in heldList
 }
@@ -139,7 +142,7 @@ func decode(s *settler, got *fetchReply, maxLosses int, sentAt, answeredAt time.
 		d := &all[i]
 		ds[i] = d
 		d.settler, d.tag, d.msg = s, tag, e.message(id, number, record.failures)
-		d.losses, d.ttl, d.broken = record.losses, e.ttl, broken
+		d.losses, d.ttl, d.retention, d.broken = record.losses, e.ttl, e.retention, broken
 		d.lastChance = record.losses > 0 && record.losses >= maxLosses-1
 		d.bytes, d.fetched = len(got.envelopes[i]), answeredAt
 		d.leased.set(sentAt)

@@ -44,13 +44,14 @@ const (
 	flagTTL     = 1
 	flagHeaders = 2
 
-	fieldPayload  = 1
-	fieldHeaders  = 2 // as in version 1; absent: none
-	fieldRetries  = 3 // as in version 1; absent: 0
-	fieldTTL      = 4 // as in version 1; absent: none
-	fieldCritical = 128
-	fieldDeadline = 130 // 16 decimal digits, unix us; absent: none
-	fieldTimeout  = 131 // uvarint, us, 0: none; absent: the queue's own
+	fieldPayload   = 1
+	fieldHeaders   = 2 // as in version 1; absent: none
+	fieldRetries   = 3 // as in version 1; absent: 0
+	fieldTTL       = 4 // as in version 1; absent: none
+	fieldCritical  = 128
+	fieldDeadline  = 130 // 16 decimal digits, unix us; absent: none
+	fieldTimeout   = 131 // uvarint, us, 0: none; absent: the queue's own
+	fieldRetention = 133 // uvarint, us; absent: none
 
 	// maxHeaders bounds what a few bytes of somebody else's making can cost a reader: a header without a name and
 	// a value is two bytes in an envelope, and a hundred in a map.
@@ -61,19 +62,20 @@ const (
 const noTimeout = -time.Microsecond
 
 type envelope struct {
-	due      int64 // unix us
-	key      string
-	retries  int
-	ttl      time.Duration // 0: none
-	deadline int64         // unix us; 0: none
-	timeout  time.Duration // 0: the queue's own; or noTimeout
-	headers  map[string]string
-	payload  string
+	due       int64 // unix us
+	key       string
+	retries   int
+	ttl       time.Duration // 0: none
+	deadline  int64         // unix us; 0: none
+	timeout   time.Duration // 0: the queue's own; or noTimeout
+	retention time.Duration // of what is done; 0: none
+	headers   map[string]string
+	payload   string
 }
 
 // version is the one that encode writes.
 func (e *envelope) version() byte {
-	if e.deadline != 0 || e.timeout != 0 {
+	if e.deadline != 0 || e.timeout != 0 || e.retention != 0 {
 		return fieldsVersion
 	}
 	return flagsVersion
@@ -139,6 +141,9 @@ func (e *envelope) writeFlagged(b *envelopeWriter) {
 
 // writeFields writes what stands behind the key in version 2.
 func (e *envelope) writeFields(b *envelopeWriter) {
+	if e.retention != 0 {
+		b.numberField(fieldRetention, uint64(e.retention/time.Microsecond))
+	}
 	if e.timeout != 0 {
 		b.numberField(fieldTimeout, uint64(max(e.timeout, 0)/time.Microsecond))
 	}
@@ -268,6 +273,8 @@ func (e *envelope) readFields(r *envelopeReader) error {
 			e.deadline = field.instant()
 		case kind == fieldTimeout:
 			e.timeout = cmp.Or(field.duration(), noTimeout)
+		case kind == fieldRetention:
+			e.retention = field.duration()
 		case kind == fieldPayload:
 			e.payload, field.s = field.s, ""
 		case kind >= fieldCritical:

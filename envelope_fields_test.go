@@ -24,6 +24,9 @@ func (e *envelope) inFields(others map[byte]string) string {
 	if e.ttl > 0 {
 		fields[fieldTTL] = string(binary.AppendUvarint(nil, uint64(e.ttl/time.Microsecond)))
 	}
+	if e.retention != 0 {
+		fields[fieldRetention] = string(binary.AppendUvarint(nil, uint64(e.retention/time.Microsecond)))
+	}
 	if e.deadline != 0 {
 		fields[fieldDeadline] = fmt.Sprintf("%016d", e.deadline)
 	}
@@ -201,7 +204,7 @@ func FuzzEnvelopeFields(f *testing.F) {
 			e.headers = map[string]string{name: value}
 		}
 		var others map[byte]string
-		if kind > fieldTTL && kind != fieldDeadline && kind != fieldTimeout {
+		if kind > fieldTTL && kind != fieldDeadline && kind != fieldTimeout && kind != fieldRetention {
 			others = map[byte]string{kind: other}
 		}
 		raw := e.inFields(others)

@@ -40,9 +40,10 @@ func sampleEnvelopes() map[string]envelope {
 		"deadline":        {due: 12, retries: 3, deadline: 1<<53 - 1},
 		"timeout":         {due: 12, retries: 3, timeout: time.Microsecond, payload: "x"},
 		"longest timeout": {due: 12, timeout: math.MaxInt64 / 1000 * time.Microsecond},
+		"retention":       {due: 12, retries: 3, retention: maxRetention, payload: "x"},
 		"no timeout":      {due: 12, retries: 3, timeout: noTimeout, payload: "x"},
 		"all fields": {due: 1_717_200_000_000_000, key: "fields", retries: 300, ttl: time.Hour, headers: headers, payload: all.String(),
-			deadline: 1_717_200_000_000_001, timeout: time.Minute},
+			deadline: 1_717_200_000_000_001, timeout: time.Minute, retention: time.Second},
 		"a long payload": {due: 1, payload: strings.Repeat("0123456789", 100_000)},
 	}
 }

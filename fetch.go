@@ -165,7 +165,7 @@ func (p *poller) report(got *fetchReply, answeredAt time.Time) {
 
 func (f fetchSettings) attrs() []any {
 	return []any{slog.Duration("lease", f.lease), slog.Int("max_losses", f.maxLosses),
-		slog.Duration("garbage_age", f.garbageAge), slog.Int("garbage_max", f.garbageMax)}
+		slog.Duration("garbage_age", f.garbageAge), slog.Int("garbage_max", f.garbageMax), slog.Int("done_max", f.doneMax)}
 }
 
 // A minuteCount adds up what is logged once a minute at most.

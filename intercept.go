@@ -11,6 +11,7 @@ type steerer struct {
 	calls   limitedCalls
 	timeout sharedTimeout // of calls without a context
 	events  *events
+	looker  looker      // of Await
 	report  func(Event) // tells the listeners of all processes what was done; nil: only those of this process are told
 }
 
@@ -39,7 +40,8 @@ func (s *steerer) TryIntercept(info *MessageInfo) (*InterceptResult, error) {
 
 // Intercept takes out the message with this id, also out of garbage, and says where it was: it is never
 // delivered again. One that is being handled is left alone, for its handler has begun: Intercepted is false and
-// State StateUnack; see Cancel. A message that is not there is a result (StateGone), not an error.
+// State StateUnack; see Cancel. So is one that is done (StateDone). A message that is not there is a result
+// (StateGone), not an error.
 //
 // A message that was intercepted may have been handled before, by a handler that failed or was lost.
 func (s *steerer) Intercept(ctx context.Context, id string) (*InterceptResult, error) {
@@ -74,7 +76,7 @@ func (s *steerer) intercept(ctx context.Context, verb, by, what string) (*Interc
 	if err != nil {
 		return nil, s.failed(err, "%s %s %s", verb, by, what)
 	}
-	r.Intercepted = r.State != StateGone && (running || r.State != StateUnack)
+	r.Intercepted = r.State != StateGone && r.State != StateDone && (running || r.State != StateUnack)
 	if r.Intercepted {
 		s.tell(InterceptedEvent, 1, r.ID)
 	}

@@ -178,7 +178,7 @@ func (m *Monitor) list(ctx context.Context, p place, limit int, after spot) (lis
 func (m *Monitor) places(state State, f Filter) ([]place, error) {
 	from, to := f.bounds()
 	switch state {
-	case StatePending, StateRetry:
+	case StatePending, StateRetry, StateDone:
 		return []place{{in: state, state: state, from: from, to: to, part: "later"}}, nil
 	case StateUnack, StateGarbage:
 		return []place{{in: state, state: state, from: from, to: to}}, nil

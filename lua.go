@@ -33,6 +33,7 @@ var (
 	dropScript      = loadScript("drop")
 	consumersScript = loadScript("consumers")
 	historyScript   = loadScript("history")
+	awaitScript     = loadScript("await")
 
 	sequencesScript    = loadScript("sequences")
 	dropSequenceScript = loadScript("dropsequence")
@@ -41,7 +42,7 @@ var (
 // listScripts are the script list for each structure that it can read. Their texts are the same.
 var listScripts = func() map[State]*script {
 	all := map[State]*script{}
-	for state := StatePending; state <= StateGarbage; state++ {
+	for state := StatePending; state <= StateDone; state++ {
 		all[state] = newScript(strings.ReplaceAll(luaText("list"), "KEYS.place", "KEYS."+stateNames[state]))
 	}
 	return all

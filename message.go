@@ -42,10 +42,11 @@ const (
 	StateUnack                // handed out, being handled
 	StateRetry                // failed, snoozed or lost, waiting for its next delivery
 	StateGarbage              // given up on
+	StateDone                 // acked, and kept to be looked at (WithRetention)
 )
 
 // stateNames are what scripts call the states. But for gone, structures have these names.
-var stateNames = [...]string{"gone", "pending", "ready", "unack", "retry", "garbage"}
+var stateNames = [...]string{"gone", "pending", "ready", "unack", "retry", "garbage", "done"}
 
 func (s State) String() string { return nameOf("State", int(s), stateNames[:]) }
 
@@ -59,8 +60,8 @@ func nameOf(kind string, n int, names []string) string {
 
 // InterceptResult says what Intercept or Cancel did.
 type InterceptResult struct {
-	// Intercepted: the message was taken out. False: there is none (StateGone), or it is being handled and
-	// Intercept left it alone (StateUnack).
+	// Intercepted: the message was taken out. False: there is none (StateGone), it was handled (StateDone), or it is
+	// being handled and Intercept left it alone (StateUnack).
 	Intercepted bool
 	State       State  // where the message was
 	ID          string // of the message; "" if there is none

@@ -35,6 +35,9 @@ const (
 	maxDelay   = 150 * 365 * 24 * time.Hour
 	minSetting = time.Millisecond // the least that a setting may be: what is shorter is a number without its unit
 	maxKey     = 512
+
+	minRetention = time.Second
+	maxRetention = 90 * 24 * time.Hour
 )
 
 // unitHint asks about a duration that looks like a number without its unit.
@@ -203,6 +206,20 @@ func (m *draft) check() error {
 		}
 	}
 	return nil
+}
+
+// WithRetention keeps the message for d after it was acked, to be looked at (StateDone) and awaited (Await) together
+// with what its handler said (SetResult). Its key is free as after any ack. Garbage is kept for as long as
+// WithGarbageRetention says, whatever d is. 1 s to 90 days; whole seconds are not needed. The queue keeps 100,000 such messages,
+// unless WithDoneLimit says otherwise. Default: an acked message is deleted at once.
+func WithRetention(d time.Duration) MsgOption {
+	return func(m *draft) error {
+		if d < minRetention || d > maxRetention {
+			return fmt.Errorf("%w: WithRetention(%v): %v to %v (90 days)%s", ErrBadOption, d, minRetention, maxRetention, unitHint(d))
+		}
+		m.retention = d
+		return nil
+	}
 }
 
 // WithHeader adds a header, which travels with the message and is not part of its payload. A message has at

@@ -72,6 +72,7 @@ type Counts struct {
 	Unack   int64 // being handled
 	Retry   int64
 	Garbage int64
+	Done    int64 // acked, and kept to be looked at (WithRetention)
 
 	Behind  time.Duration // how long the oldest ready message has been waiting; 0: none is
 	NextDue time.Time     // of what is pending or waits for a retry; zero: nothing is
@@ -122,7 +123,7 @@ type MessageStatus struct {
 	State   State
 
 	// At is when it is due (pending), when its next delivery is due (retry), when its lease ends
-	// (unack), or when it died (garbage). Of what is ready: since when it is (List), or zero (Get).
+	// (unack), when it died (garbage), or until when it is kept (done). Of what is ready: since when it is (List), or zero (Get).
 	At time.Time
 
 	TTL       time.Duration // how long after Due its first delivery may begin (WithMsgTTL); 0: for ever
@@ -130,6 +131,7 @@ type MessageStatus struct {
 	Timeout   time.Duration // how long a handler may run (WithTimeout); 0: as the queue says; negative: for any time
 	Losses    int           // in a row
 	LastError string        // "" if there was none
+	Result    string        // done: what its handler said (SetResult), "" if nothing (Get only)
 	EndedAt   time.Time     // when its last delivery ended; zero before the second one
 	Consumer  string        // unack: the ID of the Consumer that is handling it, "" if that is not known (Get only)
 	Broken    error         // its payload and headers cannot be read: a newer version of this library or another program wrote it

@@ -60,7 +60,7 @@ func defaultSettings(callback CallbackFunc) settings {
 		concurrency:   1,
 		fetchInterval: time.Second,
 		maxBytes:      64 << 20,
-		fetchSettings: fetchSettings{lease: 10 * time.Second, maxLosses: 3, garbageAge: 7 * 24 * time.Hour},
+		fetchSettings: fetchSettings{lease: 10 * time.Second, maxLosses: 3, garbageAge: 7 * 24 * time.Hour, doneMax: 100_000},
 		log:           contained(slog.Default()),
 	}
 }
@@ -289,6 +289,15 @@ func (q *DelayQueue) WithRetryDelayFunc(f func(failures int, err error, msg *Mes
 // Consumers of a queue that ask for different ones: see WithLease.
 func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), validWait(age) && max >= 0, "neither may be negative, an age is at least 1ms and at most 150 years; 0 means no bound"+unitHint(age), func(s *settings) { s.garbageAge, s.garbageMax = age, max })
+}
+
+// WithDoneLimit bounds how many messages the queue keeps that are done (WithRetention): when there are more, those are
+// deleted that would be the next to go, and the log says how many. Default 100,000; 0: any number.
+//
+// All consumers of a queue should ask for the same: the most that any of them asks for holds for all, and those that
+// ask for less say so in the log.
+func (q *DelayQueue) WithDoneLimit(n int) *DelayQueue {
+	return q.set(fmt.Sprintf("WithDoneLimit(%d)", n), n >= 0, "must not be negative; 0 means no bound", func(s *settings) { s.doneMax = n })
 }
 
 // WithFailureLevel sets the level at which a failure is logged that is followed by another delivery;

@@ -78,12 +78,16 @@ func (r *reply) indices(of int) (list []int) {
 
 // agreed reads the settings that hold for all consumers.
 func (r *reply) agreed() fetchSettings {
-	lease, losses, age, room := r.int64(), r.number(), r.int64(), r.number()
+	lease, losses, age, room, done := r.int64(), r.number(), r.int64(), r.number(), r.number()
 	if age >= unbounded {
 		age = 0
 	}
 	if room >= unbounded {
 		room = 0
 	}
-	return fetchSettings{lease: microseconds(lease), maxLosses: losses, garbageAge: microseconds(age), garbageMax: room}
+	if done >= unbounded {
+		done = 0
+	}
+	return fetchSettings{lease: microseconds(lease), maxLosses: losses, garbageAge: microseconds(age), garbageMax: room,
+		doneMax: done}
 }

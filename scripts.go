@@ -167,6 +167,7 @@ type fetchSettings struct {
 	maxLosses  int
 	garbageAge time.Duration // 0: for ever
 	garbageMax int           // 0: any number
+	doneMax    int           // 0: any number
 }
 
 // A fetchReply is what a poll brought.
@@ -202,8 +203,8 @@ func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchRepl
 		bytes = 0
 	}
 	set := q.settings
-	args := append(c.args(11), q.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
-		q.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), q.holdsLastChance, q.presence, bytes)
+	args := append(c.args(12), q.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
+		q.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), q.holdsLastChance, q.presence, bytes, set.doneMax)
 	return s.run(ctx, fetchScript, args).fetched()
 }
 
@@ -241,10 +242,10 @@ type settlement struct {
 	number       int // of the delivery
 	kind         outcomeKind
 	failed       bool          // it counts as a failure
-	delay        time.Duration // of outcomeRetry
+	delay        time.Duration // of outcomeRetry; of outcomeDone for how long it is kept
 	failures     int           // as they are from now on
 	losses       int           // in a row
-	text         string        // last error; "": as it was
+	text         string        // last error, "": as it was; of outcomeDone the result
 }
 
 type outcomeKind int
@@ -254,18 +255,20 @@ const (
 	outcomeRetry
 	outcomeReady
 	outcomeGarbage
+	outcomeDone // an ack, after which the message is kept to be looked at
 )
 
 // outcomeWords are what settle calls them.
-var outcomeWords = [...]any{outcomeAck: "ack", outcomeRetry: "retry", outcomeReady: "ready", outcomeGarbage: "garbage"}
+var outcomeWords = [...]any{outcomeAck: "ack", outcomeRetry: "retry", outcomeReady: "ready", outcomeGarbage: "garbage", outcomeDone: "done"}
 
 // plain settlements, nearly all, need nothing but the tag.
 func (s *settlement) plain() bool { return s.kind == outcomeAck && s.number == 1 && s.key == "" }
 
 // A settleReply is what a settle did besides.
 type settleReply struct {
-	void     []int // indices of the settlements whose delivery was not held any more
-	overflow int   // garbage deleted for want of room
+	void         []int // indices of the settlements whose delivery was not held any more
+	overflow     int   // garbage deleted for want of room
+	doneOverflow int   // done messages deleted for want of room
 }
 
 // settle ends deliveries.
@@ -285,7 +288,7 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 	r := s.run(ctx, settleScript, slices.Concat(c.args(0), []any{len(plain)}, acks, records))
 	r.int64()
 	got := settleReply{}
-	got.overflow = r.number()
+	got.overflow, got.doneOverflow = r.number(), r.number()
 	order := append(plain, others...) // of the script's indices
 	for _, i := range r.indices(len(all)) {
 		got.void = append(got.void, order[i])

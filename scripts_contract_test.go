@@ -202,12 +202,12 @@ func TestScriptWrongTypeOfConsumers(t *testing.T) {
 		}},
 		"settle": {script: settleScript, build: func(r *rig) func() error {
 			everywhere(r)
-			r.hand(msg("p", 0), msg("q", 0), msg("r", 0), msg("s", 0), msg("t", 0, keyed("t")))
+			r.hand(msg("p", 0), msg("q", 0), msg("r", 0), msg("s", 0), msg("t", 0, keyed("t")), msg("u", 0))
 			c := newCaller()
 			c.next()
 			return func() error {
 				outcomes := []settlement{ack("p"), ends(outcomeRetry, "q", 1, 0, "x"), ends(outcomeReady, "r", 0, 0, ""),
-					ends(outcomeGarbage, "s", 1, 0, "x"), ack("t", "t")}
+					ends(outcomeGarbage, "s", 1, 0, "x"), ack("t", "t"), kept("u", time.Hour, "v")}
 				_, err := r.store.settle(ctxB, c, outcomes)
 				return err
 			}
@@ -279,10 +279,10 @@ func TestScriptWrongTypeOfMonitors(t *testing.T) {
 }
 
 // everywhere makes a state in which a fetch touches every structure: an expired lease, aged
-// garbage, and due messages in ready, pending and retry, all of them with keys.
+// garbage, what is done and over, and due messages in ready, pending and retry, all of them with keys.
 func everywhere(r *rig) {
-	r.hand(msg("lost", 0, keyed("lost")), msg("dead", 0, keyed("dead")), msg("ready", 0, keyed("ready")), msg("retry", 0, keyed("retry")))
-	r.done(ends(outcomeGarbage, "dead", 1, 0, "x", "dead"), ends(outcomeRetry, "retry", 1, 0, "x"), ends(outcomeReady, "ready", 0, 0, ""))
+	r.hand(msg("done", 0, keyed("done")), msg("lost", 0, keyed("lost")), msg("dead", 0, keyed("dead")), msg("ready", 0, keyed("ready")), msg("retry", 0, keyed("retry")))
+	r.done(ends(outcomeGarbage, "dead", 1, 0, "x", "dead"), ends(outcomeRetry, "retry", 1, 0, "x"), ends(outcomeReady, "ready", 0, 0, ""), kept("done", 10*time.Second, "v", "done"))
 	r.put(msg("due", 0, keyed("due")))
 	r.tickTo(9 * time.Second)
 	r.at(11 * time.Second)

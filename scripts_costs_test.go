@@ -91,6 +91,12 @@ func TestScriptCosts(t *testing.T) {
 		}
 		return all
 	}
+	keptAll := func(n int, value string) (all []settlement) {
+		for i := range n {
+			all = append(all, kept(fmt.Sprint("m", i), time.Hour, value))
+		}
+		return all
+	}
 	keyedAcks := func(n int) []settlement {
 		all := acks(n)
 		for i := range all {
@@ -152,7 +158,12 @@ func TestScriptCosts(t *testing.T) {
 			if _, err := r.store.counts(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-		}, 14},
+		}, 15},
+		{"settle, 100 that are kept with a result", func() { hand(100) }, func() { r.done(keptAll(100, "v")...) }, 16 + 100*4},
+		{"settle, 1 that is kept without a result", func() { hand(1) }, func() { r.done(keptAll(1, "")...) }, 16 + 3},
+		{"fetch, idle, with 100 that are kept", func() { hand(100); r.done(keptAll(100, "v")...); quiet() }, func() { fetch(idle) }, 12},
+		{"await, 100 that are not there", hour, func() { r.awaits(100) }, 3 + 100},
+		{"await, 100 that are kept", func() { hand(100); r.done(keptAll(100, "v")...) }, func() { r.awaits(100) }, 3 + 300},
 		{"extend, 1", func() { hand(1) }, func() { r.extend(inHand(1)...) }, 5},
 		{"extend, 100", func() { hand(100) }, func() { r.extend(inHand(100)...) }, 5},
 	} {

@@ -45,7 +45,7 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 		do   func() error
 	}{
 		{"settle", func() error {
-			_, err := r.store.settle(ctx, c, []settlement{ack(name("a")), ends(outcomeRetry, name("b"), 1, 0, "x")})
+			_, err := r.store.settle(ctx, c, []settlement{kept(name("a"), time.Second, "v"), ends(outcomeRetry, name("b"), 1, 0, "x")})
 			return err
 		}},
 		{"steer", func() error {
@@ -65,12 +65,14 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 	try("counts", err)
 	_, err = r.store.look(ctx, "id", idOf(name("a")))
 	try("look", err)
+	_, err = r.store.await(ctx, []string{idOf(name("a")), idOf("d")})
+	try("await", err)
 	return errs
 }
 
 func TestScriptRubbishInState(t *testing.T) {
 	t.Parallel()
-	for _, field := range []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "pause", "settings", "dropped", "layout", "call:"} {
+	for _, field := range []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "pause", "settings", "dropped", "layout", "done", "call:"} {
 		t.Run(strings.TrimSuffix(field, ":"), func(t *testing.T) {
 			onBoth(t, func(r *rig) {
 				for i, value := range rubbish {
@@ -116,13 +118,14 @@ func TestScriptRubbishScores(t *testing.T) {
 	for _, score := range []string{"+inf", "-inf", "1.79e18", "9.1e15", "1.5", "0", "-5", "1e300"} {
 		t.Run(score, func(t *testing.T) {
 			onBoth(t, func(r *rig) {
-				r.hand(msg("u", 0), msg("q", 0), msg("g", 0))
-				r.done(ends(outcomeRetry, "q", 1, 0, "x"), ends(outcomeGarbage, "g", 1, 0, "x"))
+				r.hand(msg("u", 0), msg("q", 0), msg("g", 0), msg("d", 0))
+				r.done(kept("d", time.Minute, "v"), ends(outcomeRetry, "q", 1, 0, "x"), ends(outcomeGarbage, "g", 1, 0, "x"))
 				r.put(msg("p", 0))
 				r.do("ZADD", r.keys.pending, score, idOf("p"))
 				r.do("ZADD", r.keys.unack, score, idOf("u"))
 				r.do("ZADD", r.keys.retry, score, tagFor("2:q"))
 				r.do("ZADD", r.keys.garbage, score, idOf("g"))
+				r.do("ZADD", r.keys.done, score, idOf("d"))
 				r.do("ZADD", r.keys.wake, score, "w")
 				for _, err := range everyCall(r, newCaller(), 0) {
 					r.t.Error(err)

@@ -47,19 +47,28 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	m.reclaim(&out, a.probe, jitter)
 	old, trimmed := m.aged(len(out.dead))
 	out.overflow = len(trimmed)
-	for _, id := range slices.Concat(old, trimmed) {
+	swept := slices.Concat(old, trimmed)
+	if m.doneAt != 0 && m.doneAt <= m.now && len(swept) < 100 {
+		over := until(m.done, m.now, 100-len(swept))
+		for _, id := range over {
+			delete(m.done, id)
+		}
+		m.doneAt = head(m.done)
+		swept = append(swept, over...)
+	}
+	for _, id := range swept {
 		m.forget(id)
 	}
 
 	if !repeat {
-		out.tags = append(out.tags, m.take(a, 500-out.lost-len(old)-len(trimmed), jitter)...)
+		out.tags = append(out.tags, m.take(a, 500-out.lost-len(swept), jitter)...)
 		ends = m.lend(out.tags)
 		m.count("delivered", len(out.tags))
 	}
 	for _, tag := range out.tags {
 		out.envelopes = append(out.envelopes, m.msg[idIn(tag)])
 	}
-	next := m.nextInstant(len(old) + len(trimmed))
+	next := m.nextInstant(len(swept))
 	out.next = serverTime(next)
 	if next == 0 {
 		if m.armed != 0 {
@@ -91,7 +100,8 @@ func (m *model) reclaim(out *fetchReply, probe bool, jitter func(int) int64) {
 		r.delivery, r.losses, r.when = r.delivery+1, r.losses+1, m.now
 		if r.losses >= int(m.claims[1].value) {
 			r.text = ErrPoison.Error()
-			m.bury(id)
+			m.freeKey(id)
+			m.garbage[id] = m.now
 			m.note(id, r)
 			out.dead = append(out.dead, deadMessage{id, m.msg[id], m.fail[id]})
 		} else {
@@ -228,14 +238,15 @@ func (m *model) forgotten(i int) bool {
 func (m *model) agree() fetchSettings {
 	m.settings = ""
 	for i, asked := range []int64{m.with.lease.Microseconds(), int64(m.with.maxLosses), cmp.Or(m.with.garbageAge.Microseconds(), unbounded),
-		cmp.Or(int64(m.with.garbageMax), unbounded)} {
+		cmp.Or(int64(m.with.garbageMax), unbounded), cmp.Or(int64(m.with.doneMax), unbounded)} {
 		if asked >= m.claims[i].value || m.forgotten(i) {
 			m.claims[i] = claim{asked, m.now}
 		}
 		m.settings += fmt.Sprintf("%d %d ", m.claims[i].value, m.claims[i].at)
 	}
 	return fetchSettings{lease: microseconds(m.claims[0].value), maxLosses: int(m.claims[1].value),
-		garbageAge: microseconds(m.claims[2].value % unbounded), garbageMax: int(m.claims[3].value % unbounded)}
+		garbageAge: microseconds(m.claims[2].value % unbounded), garbageMax: int(m.claims[3].value % unbounded),
+		doneMax: int(m.claims[4].value % unbounded)}
 }
 
 // shorten bounds leases that end later than one from now could.

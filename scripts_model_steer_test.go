@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 )
 
 func (m *model) intercept(by, id string, running bool) any {
@@ -22,6 +23,10 @@ func (m *model) intercept(by, id string, running bool) any {
 		state = StateRetry
 	} else if _, ok := m.garbage[id]; ok {
 		state = StateGarbage
+	} else if until, ok := m.done[id]; ok && until > m.now {
+		return InterceptResult{State: StateDone, ID: id}
+	} else if ok {
+		return InterceptResult{}
 	}
 	if state == StateUnack && !running {
 		return InterceptResult{State: state, ID: id}
@@ -41,8 +46,8 @@ func (m *model) found(id, only string) (tag, place string, score int64) {
 		name string
 		of   map[string]int64
 		tag  string
-	}{{"pending", m.pending, tag}, {"unack", m.unack, tag}, {"garbage", m.garbage, id}, {"retry", m.retry, tag}} {
-		if at, ok := set.of[set.tag]; ok && (only == "" || only == set.name) {
+	}{{"pending", m.pending, tag}, {"unack", m.unack, tag}, {"garbage", m.garbage, id}, {"retry", m.retry, tag}, {"done", m.done, id}} {
+		if at, ok := set.of[set.tag]; ok && (only == "" || only == set.name) && (set.name != "done" || at > m.now) {
 			return set.tag, set.name, at
 		}
 	}
@@ -72,7 +77,7 @@ func (m *model) steer(do steerRequest) any {
 			out[i].state = StateReady
 		}
 		deletes := do.what == "delete" || do.what == "cancel"
-		if place == "" || place == "unack" && do.what != "cancel" || place == "garbage" != (do.what == "requeue") && !deletes {
+		if place == "" || place == "unack" && do.what != "cancel" || place == "garbage" != (do.what == "requeue") && !deletes || place == "done" && !deletes {
 			continue
 		}
 		e, err := decodeEnvelope(m.msg[id])
@@ -143,4 +148,23 @@ func (m *model) setPause(until int64) any {
 	}
 	m.armLater(first)
 	return nil
+}
+
+// await says what became of messages.
+func (m *model) await(ids []string) []Result {
+	out := make([]Result, len(ids))
+	for i, id := range ids {
+		out[i] = Result{ID: id, State: stateLive}
+		until, done := m.done[id]
+		died, dead := m.garbage[id]
+		switch r := m.record(id); {
+		case m.msg[id] == "" || done && until <= m.now:
+			out[i].State = StateGone
+		case done:
+			out[i].State, out[i].Value, out[i].At = StateDone, m.result[id], time.UnixMicro(r.when)
+		case dead:
+			out[i].State, out[i].Err, out[i].At = StateGarbage, r.text, time.UnixMicro(died)
+		}
+	}
+	return out
 }

@@ -21,19 +21,19 @@ type model struct {
 	newer bool                // the layout is one that this version does not know
 
 	graces []grace // as of the last fetch
-	claims [4]claim
+	claims [5]claim
 }
 
 // contents is what Redis holds of a queue, but for what shows in answers alone: the callers' last
 // calls, the longest envelope, and how far callers have been swept.
 type contents struct {
-	pending, unack, retry, garbage map[string]int64 // tag -> instant
-	ready                          []string
-	msg, fail, key, sequence       map[string]string
-	wake                           int64 // instant on the marker; 0: somebody took it, or there is none
+	pending, unack, retry, garbage, done map[string]int64 // tag -> instant
+	ready                                []string
+	msg, fail, key, sequence, result     map[string]string
+	wake                                 int64 // instant on the marker; 0: somebody took it, or there is none
 
-	armed, seen, lent, pause, counted int64
-	grace, settings                   string
+	armed, seen, lent, pause, counted, doneAt int64
+	grace, settings                           string
 
 	counts  [6]int64 // not yet in history
 	history map[string]string
@@ -61,6 +61,7 @@ func newModel(with fetchSettings) *model {
 
 func newContents() contents {
 	return contents{pending: map[string]int64{}, unack: map[string]int64{}, retry: map[string]int64{}, garbage: map[string]int64{},
+		done: map[string]int64{}, result: map[string]string{},
 		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, sequence: map[string]string{}, history: map[string]string{}}
 }
 
@@ -152,7 +153,7 @@ func (m *model) armLater(first int64) {
 func (m *model) settle(batch []settlement) any {
 	var void []int
 	var first int64
-	dead := 0
+	dead, kept := 0, 0
 	for i, o := range batch {
 		if !m.ends(o) {
 			void = append(void, i)
@@ -166,7 +167,8 @@ func (m *model) settle(batch []settlement) any {
 			m.forget(o.id)
 			continue
 		}
-		if o.text == "" {
+		value := o.text
+		if o.text == "" || o.kind == outcomeDone {
 			o.text = m.record(o.id).text
 		}
 		m.note(o.id, failRecord{o.number + 1, o.failures, o.losses, m.now, o.text})
@@ -175,7 +177,17 @@ func (m *model) settle(batch []settlement) any {
 		case outcomeGarbage:
 			dead++
 			m.count("garbage", 1)
-			m.bury(o.id)
+			m.freeKey(o.id)
+			m.garbage[o.id] = m.now
+			continue
+		case outcomeDone:
+			kept++
+			m.count("acked", 1)
+			m.freeKey(o.id)
+			m.done[o.id] = m.now + o.delay.Microseconds()
+			if value != "" {
+				m.result[o.id] = value
+			}
 			continue
 		case outcomeReady:
 			m.ready = append(m.ready, tagOf(o.id, o.number+1))
@@ -189,33 +201,45 @@ func (m *model) settle(batch []settlement) any {
 	}
 	m.arm(first)
 	out := settleReply{void: void}
-	if room := m.roomForGarbage(); dead > 0 && room > 0 {
-		trimmed := until(m.garbage, math.MaxInt64, min(len(m.garbage)-room, 500))
-		for _, id := range trimmed {
-			m.forget(id)
-		}
-		out.overflow = len(trimmed)
+	if dead > 0 {
+		out.overflow = m.trim(m.garbage, m.room(3))
+	}
+	if kept > 0 {
+		out.doneOverflow = m.trim(m.done, m.room(4))
+		m.doneAt = head(m.done)
 	}
 	return out
 }
 
-// roomForGarbage is how much there may be, as far as anybody has said so lately; 0 if that is not known or any number.
-func (m *model) roomForGarbage() int {
+// trim forgets the oldest of a set in which there is room for so many, and says how many those are.
+func (m *model) trim(set map[string]int64, room int) int {
+	if room == 0 {
+		return 0
+	}
+	oldest := until(set, math.MaxInt64, min(len(set)-room, 500))
+	for _, id := range oldest {
+		m.forget(id)
+	}
+	return len(oldest)
+}
+
+// room is how many a structure may hold, by a setting, as far as anybody has said so lately; 0 if that is not known or any number.
+func (m *model) room(setting int) int {
 	lease := m.claims[0].value
 	if m.forgotten(0) {
 		lease = 0
 	}
-	if since := m.now - m.claims[3].at; since > lease || since < -lease {
+	if since := m.now - m.claims[setting].at; since > lease || since < -lease {
 		return 0
 	}
-	return int(m.claims[3].value % unbounded)
+	return int(m.claims[setting].value % unbounded)
 }
 
 // ends takes a delivery from where it is held, and what was handled also from where it was before, if the server
 // forgot that it was handed out.
 func (m *model) ends(o settlement) bool {
 	places := []map[string]int64{m.unack, m.pending, m.retry}
-	if o.kind != outcomeAck {
+	if o.kind != outcomeAck && o.kind != outcomeDone {
 		places = places[:1]
 	}
 	for _, set := range places {
@@ -239,14 +263,15 @@ func (m *model) extend(ds []*delivery) any {
 	return answers
 }
 
-func (m *model) bury(id string) {
+func (m *model) freeKey(id string) {
 	maps.DeleteFunc(m.key, func(_, holder string) bool { return holder == id })
-	m.garbage[id] = m.now
 }
 
 func (m *model) forget(id string) {
-	m.bury(id)
+	m.freeKey(id)
 	delete(m.garbage, id)
+	delete(m.done, id)
+	delete(m.result, id)
 	delete(m.msg, id)
 	delete(m.fail, id)
 }

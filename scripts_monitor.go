@@ -24,7 +24,7 @@ type countsReply struct {
 func (s *store) counts(ctx context.Context) (n countsReply, err error) {
 	r := s.run(ctx, countsScript, nil)
 	n.now = r.int64()
-	n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage = r.int64(), r.int64(), r.int64(), r.int64(), r.int64()
+	n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Done = r.int64(), r.int64(), r.int64(), r.int64(), r.int64(), r.int64()
 	if oldest := r.int64(); oldest > 0 {
 		n.Behind = max(time.Duration(n.now-oldest)*time.Microsecond, 0)
 	}
@@ -66,6 +66,7 @@ func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, erro
 	state := stateOf(r, r.text())
 	at, text, record := r.int64(), r.text(), r.text()
 	m := statusOf(id, state, at, text, record)
+	m.Result = r.text()
 	if err := r.err("look"); err != nil {
 		return nil, err
 	}
@@ -82,6 +83,37 @@ func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, erro
 		}
 	}
 	return m, nil
+}
+
+// stateLive is what await says of a message that is still to be handled.
+const stateLive State = -1
+
+// await says what became of some messages, or of the first of them: StateDone, StateGarbage, StateGone or stateLive.
+func (s *store) await(ctx context.Context, ids []string) ([]Result, error) {
+	args := make([]any, len(ids))
+	for i := range ids {
+		args[i] = &ids[i]
+	}
+	r := s.run(ctx, awaitScript, args)
+	r.int64()
+	var out []Result
+	for len(r.rest) > 0 && r.bad == nil && len(out) < len(ids) {
+		result := Result{ID: ids[len(out)], State: stateLive}
+		if word := r.text(); word != "live" {
+			result.State = stateOf(r, word)
+		}
+		result.At = instantTime(r.int64())
+		if text := r.text(); result.State == StateDone {
+			result.Value = text
+		} else {
+			result.Err = text
+		}
+		out = append(out, result)
+	}
+	if len(out) == 0 && r.bad == nil {
+		r.fail("no answer for %d messages", len(ids))
+	}
+	return out, r.err("await")
 }
 
 func stateOf(r *reply, name string) State {

@@ -47,13 +47,13 @@ func TestModel(t *testing.T) {
 func (m *machine) sequence(t *rapid.T) {
 	m.delete()
 	m.model = newModel(fetchSettings{lease: rigLease, maxLosses: rapid.IntRange(1, 4).Draw(t, "losses"), garbageAge: time.Minute,
-		garbageMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room in garbage")})
+		garbageMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room in garbage"), doneMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")})
 	m.held, m.blind, m.sent, m.given, m.calls = newContents(), false, 0, nil, [4][]func(*rapid.T){}
 	for i := range m.who {
 		m.who[i] = caller{id: "caller" + strconv.Itoa(i)}
 	}
 	t.Repeat(map[string]func(*rapid.T){
-		"again": m.again, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "intercept": m.intercepts, "layout": m.layouts,
+		"again": m.again, "await": m.awaits, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "intercept": m.intercepts, "layout": m.layouts,
 		"marker": m.marker, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles, "steer": m.steers, "ticks": m.ticks,
 	})
 	m.newer = true
@@ -181,6 +181,9 @@ func (m *machine) sends(t *rapid.T) {
 		if rapid.IntRange(0, 7).Draw(t, "limits if 7") == 7 {
 			e.timeout, e.deadline = time.Second, m.now+8e6
 		}
+		if rapid.IntRange(0, 3).Draw(t, "kept if 3") == 3 {
+			e.retention = rapid.SampledFrom([]time.Duration{time.Second, 8 * time.Second, time.Minute}).Draw(t, "retention")
+		}
 		batch[i] = &sendMessage{id: idOf(e.payload), key: e.key, when: due, version: e.version(), text: e.encode(due)}
 		if due.absolute && rapid.Bool().Draw(t, "of version 2") {
 			e.due = due.us
@@ -230,7 +233,7 @@ func (m *machine) doFetch(t *rapid.T, c caller, a fetchRequest) {
 // places says where Redis has each message, and "" for one that is gone since it was last asked.
 func (m *machine) places() map[string]string {
 	places := map[string]string{}
-	for i, set := range []map[string]int64{m.held.pending, m.held.unack, m.held.garbage} {
+	for i, set := range []map[string]int64{m.held.pending, m.held.unack, m.held.garbage, m.held.done} {
 		for tag := range set {
 			places[idIn(tag)] = strconv.Itoa(i) + tag
 		}
@@ -278,6 +281,7 @@ func (m *machine) settles(t *rapid.T) {
 			if (o.kind == outcomeRetry || o.kind == outcomeGarbage) && rapid.Bool().Draw(t, "failed") {
 				o.failures, o.losses, o.text = d.msg.Failures+1, 0, "no"
 			}
+			o.result = rapid.SampledFrom([]string{"", "yes"}).Draw(t, "result")
 		}
 		batch = append(batch, o.settlement())
 	}
@@ -350,6 +354,16 @@ func (m *machine) intercepts(t *rapid.T) {
 	})
 }
 
+// awaits looks for some messages.
+func (m *machine) awaits(t *rapid.T) {
+	var ids []string
+	for range rapid.IntRange(1, min(m.most, 20)).Draw(t, "n") {
+		ids = append(ids, idOf(strconv.Itoa(m.sent+1-rapid.IntRange(0, min(m.sent, 3*m.most)).Draw(t, "back"))))
+	}
+	got, err := m.store.await(context.Background(), ids)
+	m.same(t, "await", got, err, m.await(ids))
+}
+
 // layouts lets a newer version take over the queue, or give it back.
 func (m *machine) layouts(t *rapid.T) {
 	m.newer = !m.newer
@@ -377,7 +391,7 @@ func (m *machine) steers(t *rapid.T) {
 	do := steerRequest{
 		what: rapid.SampledFrom([]string{"at", "by", "requeue", "delete", "cancel"}).Draw(t, "what"),
 		us:   rapid.Int64Range(-5e6, 8e6).Draw(t, "us"), step: rapid.Int64Range(0, 1000).Draw(t, "step"),
-		only: rapid.SampledFrom([]string{"", "", "pending", "garbage", "retry", "ready", "unack"}).Draw(t, "only"),
+		only: rapid.SampledFrom([]string{"", "", "pending", "garbage", "retry", "ready", "unack", "done"}).Draw(t, "only"),
 	}
 	if do.what != "by" {
 		do.us += m.now

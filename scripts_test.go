@@ -132,7 +132,7 @@ var everyScript = []namedScript{
 	{sendScript, "send"}, {singleScript, "single"}, {putScript, "put"}, {forgetScript, "forget"}, {fetchScript, "fetch"}, {settleScript, "settle"},
 	{extendScript, "extend"}, {interceptScript, "intercept"}, {countsScript, "counts"}, {lookScript, "look"},
 	{listScripts[StatePending], "list"}, {steerScript, "steer"}, {pauseScript, "pause"}, {dropScript, "drop"},
-	{consumersScript, "consumers"}, {historyScript, "history"}, {sequencesScript, "sequences"}, {dropSequenceScript, "dropsequence"},
+	{consumersScript, "consumers"}, {historyScript, "history"}, {awaitScript, "await"}, {sequencesScript, "sequences"}, {dropSequenceScript, "dropsequence"},
 }
 
 // at sets the server's clock.
@@ -222,7 +222,7 @@ func (r *rig) read() *check.State {
 }
 
 // text is the whole state in words: `pending a@1s ready 2:b unack c@10s retry 2:d@5s
-// garbage e@0s fail b=2/0/0@0s!text key k=a sequence s=3 wake 1s dropped 1`; a failure record is
+// garbage e@0s done f@1m0s result f=3 fail b=2/0/0@0s!text key k=a sequence s=3 wake 1s dropped 1`; a failure record is
 // <delivery>/<failures>/<losses>@<when>, and `armed` stands for `wake` where somebody took
 // the marker. Callers' calls, grace, lane, big and times of calls have tests of their own.
 func (r *rig) text(s *check.State) string {
@@ -248,6 +248,12 @@ func (r *rig) text(s *check.State) string {
 	scored("unack", s.Unack)
 	scored("retry", s.Retry)
 	scored("garbage", s.Garbage)
+	scored("done", s.Done)
+	each = nil
+	for _, id := range slices.Sorted(maps.Keys(s.Results)) {
+		each = append(each, fmt.Sprintf("%s=%d", names(id), s.Results[id]))
+	}
+	list("result", each)
 	each = nil
 	for _, id := range slices.Sorted(maps.Keys(s.Fail)) {
 		f := s.Fail[id]

@@ -16,6 +16,7 @@ type outcome struct {
 	failures int           // as they are from now on
 	losses   int           // in a row; a settled failure or a snooze ends the row
 	text     string        // last error, as it is kept
+	result   string        // of outcomeAck, what the handler said (SetResult)
 	err      error         // last error, for the garbage handler
 }
 
@@ -27,10 +28,14 @@ func (o *outcome) expire(last error) {
 
 // settlement is the part of an outcome that goes to Redis.
 func (o *outcome) settlement() settlement {
-	return settlement{
+	s := settlement{
 		tag: o.d.tag, id: o.d.msg.ID, key: o.d.msg.Key, number: o.d.msg.Delivery, kind: o.kind, failed: o.failures > o.d.msg.Failures,
 		delay: o.delay, failures: o.failures, losses: o.losses, text: o.text,
 	}
+	if o.kind == outcomeAck && o.d.retention > 0 {
+		s.kind, s.delay, s.text = outcomeDone, o.d.retention, o.result
+	}
+	return s
 }
 
 // A settler sends outcomes to Redis. What gathers during one call goes out with the next.
@@ -59,16 +64,39 @@ func (s *settler) run() {
 		if len(batch) == 0 {
 			return
 		}
-		settlements := mapped(batch, (*outcome).settlement)
-		var done settleReply
-		s.caller.next()
-		err := s.lifecycle.retry("settle", s.caller, func() (err error) {
-			done, err = s.store.settle(s.lifecycle.redisCtx, s.caller, settlements)
-			return err
-		}, func(n int, err error) bool { return !errors.Is(err, ErrBadReply) || n < optionalAttempts })
-		s.settings.logOverflow(done.overflow)
-		s.finish(batch, done.void, err)
+		for len(batch) > 0 {
+			n := fitting(batch)
+			s.send(batch[:n])
+			batch = batch[n:]
+		}
 	}
+}
+
+// fitting is how many outcomes go out with one call, because of the bytes of their results: one at least.
+func fitting(batch []outcome) int {
+	bytes := 0
+	for i := range batch {
+		if bytes += len(batch[i].result); bytes > maxBatchBytes && i > 0 {
+			return i
+		}
+	}
+	return len(batch)
+}
+
+// send sends outcomes with one call, until Redis answers or it is given up.
+func (s *settler) send(batch []outcome) {
+	settlements := mapped(batch, (*outcome).settlement)
+	var done settleReply
+	s.caller.next()
+	err := s.lifecycle.retry("settle", s.caller, func() (err error) {
+		done, err = s.store.settle(s.lifecycle.redisCtx, s.caller, settlements)
+		return err
+	}, func(n int, err error) bool { return !errors.Is(err, ErrBadReply) || n < optionalAttempts })
+	s.settings.logOverflow(done.overflow)
+	if done.doneOverflow > 0 {
+		s.settings.log.Warn("delayqueue: deleted done messages, with their results, for want of room", slog.Int("messages", done.doneOverflow))
+	}
+	s.finish(batch, done.void, err)
 }
 
 // finish ends deliveries whose outcomes Redis has, or that are given up with err, and reports them. Settlements with an

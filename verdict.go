@@ -49,8 +49,11 @@ func (d *delivery) conclude(ctx context.Context, v verdict) {
 		}
 	}()
 	switch {
-	case v.err == nil && !v.snooze:
-		return // an ack
+	case v.err == nil && !v.snooze: // an ack
+		if d.handling != nil {
+			o.result = d.handling.result
+		}
+		return
 	case v.snooze:
 		o.kind, o.delay = outcomeRetry, min(*v.delay, maxDelay)
 		if v.resetFailures {

@@ -55,6 +55,8 @@ func (w *worker) serve(d *delivery) {
 		var cancel context.CancelCauseFunc
 		ctx, cancel = context.WithCancelCause(ctx)
 		defer cancel(nil)
+		d.handling = &handling{Context: ctx}
+		ctx = d.handling
 		d.cancel.Store(&cancel)
 	}
 	start := time.Now()
@@ -83,6 +85,7 @@ var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", Err
 func (w *worker) settle(ctx context.Context, d *delivery, v verdict, started bool, took time.Duration) {
 	ws := w.workers
 	w.serving.Store(nil)
+	d.handling.end()
 	if !started {
 		took = 0
 	}
@@ -140,6 +143,7 @@ func (ws *workers) expire(ctx context.Context, d *delivery, limit time.Duration,
 	if why == ErrExpired {
 		v = verdict{err: d.pastDeadline(nil), skipRetry: true}
 	}
+	d.handling.end()
 	ws.abandon(d, why, limit, func() {
 		d.settler.settings.log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(),
 			slog.Duration("limit", limit), slog.Any("cause", why))

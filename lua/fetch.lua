@@ -1,7 +1,7 @@
 -- fetch is the whole tick of a consumer: it takes back what dead consumers held, ages out
--- garbage, hands out up to `want` deliveries, and sets the alarm for the next instant.
+-- garbage and what is done, hands out up to `want` deliveries, and sets the alarm for the next instant.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, done, result
 -- ARGV: 3 want (0 to 500), 4 lease us, 5 losses in a row that make a message poison,
 --       6 age us at which garbage is deleted (0: never), 7 how many garbage may hold (0: any number);
 --       4 to 7: the most that any consumer asks for holds for all,
@@ -10,12 +10,13 @@
 --       11 '1': this consumer holds a message on its last chance: it is poison if it is lost once more,
 --       12 what this consumer says of itself, for a Monitor; '-': it leaves; '': nothing new,
 --       13 bytes of envelopes that the reply may hold, but for a delivery that is alone in it; '0': hand out nothing,
---       and, of the deliveries of a lost reply, say only what they are
--- Returns {now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, #given, #fails, #dead,
---       #held, given, fails, dead, held}
+--       and, of the deliveries of a lost reply, say only what they are,
+--       14 how many done messages there may be (0: any number), as 4 to 7
+-- Returns {now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, doneMax, #given, #fails,
+--       #dead, #held, given, fails, dead, held}
 --       next: '0' or the instant of the next work, which is not after now if more is due;
 --       lost: leases that ran out; dropped: tags without an envelope; overflow: garbage deleted for want of room;
---       first: 1 if no consumer has called since state was there; leaseUS to garbageMax: ARGV 4 to 7 as they hold for all;
+--       first: 1 if no consumer has called since state was there; leaseUS to doneMax: ARGV 4 to 7 and 14 as they hold for all;
 --       given: tag and envelope of each delivery;
 --       fails: the fail record, '' for none, of the first of them; the others come from pending and have none;
 --       dead: id, envelope ('' if there is no room for it) and fail record of each message that became poison;

@@ -8,10 +8,10 @@ local function jitter(width) -- in [0, width)
   return math.floor(seed / 2147483647 * width)
 end
 
-local FIELDS = 12 -- of state, before those of KINDS
+local FIELDS = 13 -- of state, before those of KINDS
 local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
-  'pause', 'settings', 'dropped', 'counted', unpack(KINDS))
-local saved, armed, seen, grace, big, swept, cursor, lent, pause, settings, droppedBefore, counted = unpack(state, 1, FIELDS)
+  'pause', 'settings', 'dropped', 'counted', 'done', unpack(KINDS))
+local saved, armed, seen, grace, big, swept, cursor, lent, pause, settings, droppedBefore, counted, done = unpack(state, 1, FIELDS)
 big = math.max(whole(big) or 0, 2048) -- what is not longer than that is not noted (send)
 local heard = saved and whole(string.match(saved, '^%d+ (%d+) ')) or now -- of this consumer, before
 local repeated = recall(saved) -- nil: the call is new; else the lease end of what its lost reply held, '' if nothing
@@ -20,8 +20,9 @@ if repeated and not whole(repeated) then repeated = '' end
 if (whole(pause) or 0) > now or bytes == 0 then want = 0 end
 
 local values, agreement = agreed(settings, {tonumber(ARGV[4]), tonumber(ARGV[5]),
-  ARGV[6] == '0' and CENTURY or tonumber(ARGV[6]), ARGV[7] == '0' and CENTURY or tonumber(ARGV[7])})
-local leaseUS, maxLosses, garbageAge, garbageMax = unpack(values)
+  ARGV[6] == '0' and CENTURY or tonumber(ARGV[6]), ARGV[7] == '0' and CENTURY or tonumber(ARGV[7]),
+  ARGV[14] == '0' and CENTURY or tonumber(ARGV[14])})
+local leaseUS, maxLosses, garbageAge, garbageMax, doneMax = unpack(values)
 local function lastChance(record) -- is that the record of a message that is poison if it is lost once more?
   local _, losses = failure(record)
   return losses > 0 and losses >= maxLosses - 1
@@ -37,6 +38,8 @@ local retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES'))
 local ready = redis.call('LRANGE', KEYS.ready, 0, want) -- one more than wanted: is there more?
 guard(redis.call('ZCARD', KEYS.wake), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail))
 if leased and leased <= now then guard(redis.call('HLEN', KEYS.key)) end
+local overdue = done and done ~= '0' and (whole(done) or 0) <= now -- something done has been kept for as long as it is to be
+if overdue then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
 local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS.consumers, 1, 'WITHVALUES')
 
 redis.call('ZREM', KEYS.unack, '') -- the first write

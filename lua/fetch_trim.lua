@@ -1,4 +1,4 @@
--- Part of fetch: garbage that is too old or too much is deleted.
+-- Part of fetch: garbage that is too old or too much is deleted, and so is what is done and was kept for its time.
 local trimmed = {}
 if oldest and garbageAge < CENTURY and oldest <= now - garbageAge then
   trimmed = redis.call('ZRANGEBYSCORE', KEYS.garbage, '-inf', us(now - garbageAge), 'LIMIT', 0, SWEEP)
@@ -10,9 +10,18 @@ if oldest and garbageMax < CENTURY then
     for i, id in ipairs(redis.call('ZRANGE', KEYS.garbage, aged, aged + overflow - 1)) do trimmed[aged + i] = id end
   end
 end
+if trimmed[1] then redis.call('ZREM', KEYS.garbage, unpack(trimmed)) end
+if overdue and #trimmed < SWEEP then
+  local over = redis.call('ZRANGEBYSCORE', KEYS.done, '-inf', us(now), 'LIMIT', 0, SWEEP - #trimmed)
+  if over[1] then
+    redis.call('ZREM', KEYS.done, unpack(over))
+    redis.call('HDEL', KEYS.result, unpack(over))
+    for _, id in ipairs(over) do trimmed[#trimmed + 1] = id end
+  end
+  mark('done', us(score(redis.call('ZRANGE', KEYS.done, 0, 0, 'WITHSCORES')) or 0))
+end
 if trimmed[1] then
   moved = moved + #trimmed
-  redis.call('ZREM', KEYS.garbage, unpack(trimmed))
   redis.call('HDEL', KEYS.msg, unpack(trimmed))
   redis.call('HDEL', KEYS.fail, unpack(trimmed))
 end

@@ -1,9 +1,9 @@
 -- intercept takes a message out, wherever it is; one that is being handled only if ARGV 5 says so.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, state
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, state, done, result
 -- ARGV: 3 'id' or 'key', 4 the id or the message key, 5 '1': also while it is being handled
 -- Returns {the state it was in, its id}: 'gone', 'pending', 'ready', 'unack' (it stays, unless ARGV 5 says so),
---       'retry' or 'garbage'; the id is '' if it is gone. A message whose due instant has come is ready, although
+--       'retry', 'garbage' or 'done' (it stays); the id is '' if it is gone. A message whose due instant has come is ready, although
 --       it leaves pending only when it is handed out.
 -- Cost: O(log n), and O(ready) if it is there, which is 2 ms in 50,000; it reads the envelope if any message has a key.
 -- Keeps: invariants 1 and 6 of PROTOCOL.md; reads every key first. A running handler notices when its
@@ -18,7 +18,7 @@ elseif reply == false then
   return STALE
 end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
-  redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg))
+  redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg), redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result))
 local keyed = redis.call('HLEN', KEYS.key) > 0
 local id, key = ARGV[4], ''
 if ARGV[3] == 'key' then id = redis.call('HGET', KEYS.key, ARGV[4]) end
@@ -32,7 +32,7 @@ redis.call('ZREM', KEYS.unack, '') -- the first write
 local where, taken, score = nil, true, nil
 if found then
   where, score = locate(tag, id, '')
-  taken = where ~= 'unack' or ARGV[5] == '1'
+  taken = where ~= 'done' and (where ~= 'unack' or ARGV[5] == '1')
   if not where and remove('ready', tag, id) == 1 then
     where = 'ready'
   elseif where and taken then

@@ -1,7 +1,7 @@
 -- list reads a page of one structure, in order of time, from where the page before it ended.
 --
 -- KEYS: pending, msg, fail
---       (KEYS.place below: pending stands for ready, unack, retry or garbage if that is to be read)
+--       (KEYS.place below: pending stands for ready, unack, retry, garbage or done if that is to be read)
 -- ARGV: 1 'list' if it is ready, else 'set', 2 how many (0 to 500), 3 from and 4 to, as ZCOUNT takes them,
 --       5 score and 6 tag of the last one of the page before ('': this is the first page), 7 '1': backwards,
 --       8 'due': only what is due; 'later': only what is not; '': both

@@ -1,4 +1,4 @@
--- Shared by the scripts that look for one message. In garbage the id stands for it, elsewhere its tag.
+-- Shared by the scripts that look for one message. In garbage and done the id stands for it, elsewhere its tag.
 
 -- delivery(record) is the number of a message's delivery, by its fail record, and tagof(id, record) its tag.
 local function delivery(record)
@@ -21,4 +21,6 @@ local function locate(tag, id, only)
   if score then return 'retry', score end
   score = (only == '' or only == 'garbage') and redis.call('ZSCORE', KEYS.garbage, id)
   if score then return 'garbage', score end
+  score = (only == '' or only == 'done') and redis.call('ZSCORE', KEYS.done, id)
+  if score and scored(score) > now then return 'done', score end -- what is over is not deleted yet
 end

@@ -1,9 +1,10 @@
 -- look finds one message, wherever it is.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, done, result
 -- ARGV: 1 'id' or 'key', 2 the id or the message key
--- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or ''}; at: due (pending), lease end
---       (unack), next delivery (retry), time of death (garbage), '0' (ready); what is due is ready.
+-- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or '', result or ''}; at: due (pending), lease
+--       end (unack), next delivery (retry), time of death (garbage), until when it is kept (done; what is over is
+--       nowhere), '0' (ready); what is due is ready.
 -- Cost: O(log n), and O(ready) if it is there. Writes nothing.
 
 -- include head, score, envelope, locate
@@ -19,4 +20,5 @@ if (state == 'pending' or state == 'retry') and at <= now or not state and redis
   state, at = 'ready', 0
 end
 if not state then return {} end
-return {us(now), id, state, us(at), envelope, record or ''}
+local result = state == 'done' and redis.call('HGET', KEYS.result, id)
+return {us(now), id, state, us(at), envelope, record or '', result or ''}

@@ -6,5 +6,7 @@ local function remove(place, tag, id)
   if place == 'ready' then return redis.call('LREM', KEYS.ready, 1, tag) end
   if place == 'unack' then return redis.call('ZREM', KEYS.unack, tag) end
   if place == 'retry' then return redis.call('ZREM', KEYS.retry, tag) end
-  return redis.call('ZREM', KEYS.garbage, id)
+  if place == 'garbage' then return redis.call('ZREM', KEYS.garbage, id) end
+  redis.call('HDEL', KEYS.result, id)
+  return redis.call('ZREM', KEYS.done, id)
 end

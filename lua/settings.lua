@@ -1,5 +1,5 @@
 -- Shared by the scripts that go by what the consumers of a queue must agree on: their lease, the losses that make
--- a message poison, for how long garbage is kept, and how much. The most that any of them asks for holds for all.
+-- a message poison, for how long garbage is kept, how much of it, and how much that is done. The most that any of them asks for holds for all.
 -- state.settings is '<value> <when somebody asked for that much> ' for each; a value that nobody has asked for in a
 -- lease is forgotten.
 --
@@ -9,8 +9,8 @@ local CENTURY = 3155760000000000
 local function agreed(text, asked)
   local said, values, parts = {}, {}, {}
   for value, when in string.gmatch(text or '', '(%d+) (%d+) ') do said[#said + 1] = {whole(value), whole(when)} end
-  for i = 1, 4 do
-    local value, when, other = math.min(asked[i] or 0, CENTURY), now, #said == 4 and said[i]
+  for i = 1, 5 do
+    local value, when, other = math.min(asked[i] or 0, CENTURY), now, #said == 5 and said[i]
     if other and other[1] > value and other[1] <= CENTURY then
       local lease = i == 1 and other[1] or values[1]
       if math.abs(now - other[2]) <= lease then value, when = other[1], other[2] end

@@ -1,16 +1,18 @@
 -- settle ends a batch of deliveries, each with its own outcome.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result
 -- ARGV: 3 n, then the tags of n first deliveries without key that are acked,
---       then records of 9: outcome ('ack', 'retry', 'ready' or 'garbage'), tag, id, key or '',
---       delay us (retry), number of the delivery that follows, '<failures> <losses>', error text ('': as it was),
---       '1' if the delivery failed
--- Returns {now, overflow, void}: how much garbage was deleted for want of room; '' or a list '<i> ' of outcomes (from 1,
---       acks before records) whose delivery was not held any more; they changed nothing. An ack counts although the
---       message waits where it was before that delivery (pending, retry): the server forgot the fetch, as in a
---       failover, and it was handled.
+--       then records of 9: outcome ('ack', 'done', 'retry', 'ready' or 'garbage'), tag, id, key or '',
+--       delay us (retry) or for how long it is kept (done: an ack after which it stays to be looked at),
+--       number of the delivery that follows, '<failures> <losses>', error text ('': as it was) or the result (done;
+--       '': none), '1' if the delivery failed
+-- Returns {now, overflow, doneOverflow, void}: how much garbage, and how many done messages, were deleted for want of room;
+--       '' or a list '<i> ' of outcomes (from 1, acks before records) whose delivery was not held any more; they
+--       changed nothing. An ack counts although the message waits where it was before that delivery (pending, retry):
+--       the server forgot the fetch, as in a failover, and it was handled.
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
---       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages.
+--       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages;
+--       3 more where anything is done, and 6 where there is more of that than there may be.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call
@@ -19,8 +21,8 @@ local saved, armed, ackedBefore, failedBefore, garbageBefore, settings =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings'), 1, 6)
 local reply, at = recall(saved)
 if reply then
-  local overflow, void = string.match(reply, '^(%d+) (.*)$')
-  return {at, overflow or reply, void or ''}
+  local overflow, doneOverflow, void = string.match(reply, '^(%d+) (%d+) (.*)$')
+  return {at, overflow or reply, doneOverflow or '0', void or ''}
 elseif reply == false then
   return STALE
 end
@@ -28,9 +30,15 @@ guard(redis.call('ZCARD', KEYS.unack), redis.call('HLEN', KEYS.msg), redis.call(
 if #ARGV > 3 + plain then
   guard(redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.retry), redis.call('LLEN', KEYS.ready),
     redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.wake))
+  for i = 4 + plain, #ARGV, 9 do
+    if ARGV[i] == 'done' then
+      guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result))
+      break
+    end
+  end
 end
 
-local void, acked, failed, dead = '', plain, 0, 0
+local void, acked, failed, dead, kept = '', plain, 0, 0, 0
 local function isvoid(i) void = void .. us(i) .. ' ' end
 if plain > 0 then
   if redis.call('ZREM', KEYS.unack, unpack(ARGV, 4, 3 + plain)) == plain then
@@ -56,7 +64,7 @@ if #ARGV > 3 + plain then
   for i = 4 + plain, #ARGV, 9 do
     local outcome, tag, id, key, delay, n, counts, text, isfailure = unpack(ARGV, i, i + 8)
     local held = redis.call('ZREM', KEYS.unack, tag) == 1
-    if not held and outcome == 'ack' then -- the server may have forgotten the fetch
+    if not held and (outcome == 'ack' or outcome == 'done') then -- the server may have doneOverflow the fetch
       held = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
     end
     if not held then
@@ -67,12 +75,19 @@ if #ARGV > 3 + plain then
         acked = acked + 1
         erase(id, key)
       else
-        if text == '' then -- a release or a snooze keeps the last error
-          local _, _, before = failure(redis.call('HGET', KEYS.fail, id))
+        local value = text
+        if text == '' or outcome == 'done' then -- which keeps the last error, as a release or a snooze does
+          local _, _, before = failure(n ~= '2' and redis.call('HGET', KEYS.fail, id))
           text = before
         end
         setfailure(id, n, counts, text)
-        if outcome == 'garbage' then
+        if outcome == 'done' then
+          acked = acked + 1
+          kept = kept + 1
+          freekey(id, key)
+          redis.call('ZADD', KEYS.done, us(now + tonumber(delay)), id)
+          if value ~= '' then redis.call('HSET', KEYS.result, id, value) end
+        elseif outcome == 'garbage' then
           dead = dead + 1
           freekey(id, key)
           redis.call('ZADD', KEYS.garbage, us(now), id)
@@ -89,20 +104,32 @@ if #ARGV > 3 + plain then
   end
 end
 
--- Garbage is trimmed where it is buried, the oldest first. How much there may be is known while anybody consumes.
-local overflow = 0
-if dead > 0 then
-  -- include settings
-  local room = agreed(settings, {})[4]
-  if room > 0 and room < CENTURY then
-    overflow = math.max(0, math.min(redis.call('ZCARD', KEYS.garbage) - room, 500))
+-- Garbage and what is done are trimmed where they come in, the oldest first. How much there may be is known while
+-- anybody consumes.
+local overflow, doneOverflow = 0, 0
+if dead + kept > 0 then
+  -- include settings, score
+  local values = agreed(settings, {})
+  local function excess(there, room)
+    if room == 0 or room >= CENTURY then return 0 end
+    return math.max(0, math.min(there - room, 500))
   end
+  if dead > 0 then overflow = excess(redis.call('ZCARD', KEYS.garbage), values[4]) end
   if overflow > 0 then
     local oldest = redis.call('ZRANGE', KEYS.garbage, 0, overflow - 1)
     redis.call('ZREM', KEYS.garbage, unpack(oldest))
     redis.call('HDEL', KEYS.msg, unpack(oldest))
     redis.call('HDEL', KEYS.fail, unpack(oldest))
   end
+  if kept > 0 then doneOverflow = excess(redis.call('ZCARD', KEYS.done), values[5]) end
+  if doneOverflow > 0 then
+    local oldest = redis.call('ZRANGE', KEYS.done, 0, doneOverflow - 1)
+    redis.call('ZREM', KEYS.done, unpack(oldest))
+    redis.call('HDEL', KEYS.msg, unpack(oldest))
+    redis.call('HDEL', KEYS.fail, unpack(oldest))
+    redis.call('HDEL', KEYS.result, unpack(oldest))
+  end
+  if kept > 0 then mark('done', us(scored(redis.call('ZRANGE', KEYS.done, 0, 0, 'WITHSCORES')[2]))) end
 end
 
 local function count(kind, before, n) if n > 0 then mark(kind, us((whole(before) or 0) + n)) end end
@@ -113,5 +140,5 @@ if first then
   -- include arm
   if sooner(first, armed) then arm(first) end
 end
-remember(us(overflow) .. ' ' .. void)
-return {us(now), us(overflow), void}
+remember(us(overflow) .. ' ' .. us(doneOverflow) .. ' ' .. void)
+return {us(now), us(overflow), us(doneOverflow), void}

@@ -1,6 +1,6 @@
 -- steer moves or deletes messages, each wherever it waits, or only where a list has found it.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result
 -- ARGV: 3 what: 'at' (due at that instant), 'by' (due so much later), 'requeue' (from garbage, due at that instant, as
 --       if it had never failed), 'delete', or 'cancel' (delete, also what is being handled); 4 us, of the first three;
 --       5 us by which each that is done is due later than the one before (at, requeue);
@@ -28,7 +28,7 @@ local refusal = only ~= '' and unknown(layout) -- of calls for many
 if refusal then return refusal end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
-  redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake))
+  redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake), redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result))
 redis.call('ZREM', KEYS.unack, '') -- the first write
 
 local words, first, nth = {}, nil, 0
@@ -43,7 +43,7 @@ for i = 7, #ARGV, 2 do
   if only == '' then
     record = redis.call('HGET', KEYS.fail, id) or ''
     tag = tagof(id, record)
-  elseif only ~= 'garbage' then
+  elseif only ~= 'garbage' and only ~= 'done' then
     local _
     _, id = split(tag)
   end
@@ -60,7 +60,7 @@ for i = 7, #ARGV, 2 do
   local due = place == 'ready' or (place == 'pending' or place == 'retry') and scored(score) <= now
   local where = not place and 'gone' or due and 'ready' or place
   local allowed = place and (place ~= 'unack' or what == 'cancel')
-  if not deletes then allowed = allowed and (place == 'garbage') == (what == 'requeue') end
+  if not deletes then allowed = allowed and (place == 'garbage') == (what == 'requeue') and place ~= 'done' end
   local key = allowed and envelope ~= '' and keyof(envelope) or ''
   local holder = what == 'requeue' and key ~= '' and redis.call('HGET', KEYS.key, key)
   if not allowed then

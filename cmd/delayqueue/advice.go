@@ -43,6 +43,8 @@ var advices = map[check.Kind]advice{
 		otherHand + "; its next failure or loss writes the record anew.", false},
 	check.StrayRecord: {"A record of failures whose message is gone. It takes up memory.",
 		byRepair + ": it deletes the record.", true},
+	check.StrayResult: {"A result whose message is gone, or was not acked. It takes up memory.",
+		byRepair + ": it deletes the result.", true},
 	check.NoRecord: {"What is known of the failures of the message is gone: it will be delivered more often than its retries allow.",
 		"Nothing: its next failure or loss writes the record anew.", false},
 	check.WrongRecord: {"Record and entry of the message differ on its delivery number, so get, cancel and reschedule may not find it.",

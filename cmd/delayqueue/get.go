@@ -95,6 +95,8 @@ func printMessage(m *delayqueue.MessageStatus) {
 		row("next delivery", at(m.At))
 	case delayqueue.StateGarbage:
 		row("died", at(m.At))
+	case delayqueue.StateDone:
+		row("kept until", at(m.At))
 	}
 	row("delivery", fmt.Sprint(m.Delivery))
 	row("failures", fmt.Sprintf("%d of at most %d", m.Failures, m.MaxRetries+1))
@@ -108,6 +110,7 @@ func printMessage(m *delayqueue.MessageStatus) {
 		row("unreadable", paint(bad, m.Broken.Error()))
 	}
 	row("payload", m.Payload)
+	row("result", m.Result)
 	t.print()
 }
 
@@ -167,7 +170,7 @@ func (a *app) noMessage(ctx context.Context, m *delayqueue.Monitor, what string,
 	}
 	pipe := a.cli.Pipeline()
 	var found []*redis.StringSliceCmd
-	for _, structure := range []string{"pending", "unack", "retry", "garbage"} {
+	for _, structure := range []string{"pending", "unack", "retry", "garbage", "done"} {
 		found = append(found, pipe.ZRange(ctx, q.Key(structure), 0, near-1))
 	}
 	found = append(found, pipe.LRange(ctx, q.Key("ready"), 0, near-1))

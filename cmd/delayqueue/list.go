@@ -13,7 +13,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 )
 
-var stateNames = []string{"pending", "ready", "unack", "retry", "garbage"}
+var stateNames = []string{"pending", "ready", "unack", "retry", "garbage", "done"}
 
 func parseState(name string) (delayqueue.State, error) {
 	if name == "processing" { // as GetProcessingCount calls it
@@ -36,7 +36,7 @@ func (a *app) listCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls QUEUE STATE",
 		Short: "List the messages in a state, in order of their time",
-		Long: `ls lists the messages in a state (pending, ready, unack, retry or garbage) in order of their time, until --limit
+		Long: `ls lists the messages in a state (pending, ready, unack, retry, garbage or done) in order of their time, until --limit
 of them match. It looks at up to 100 messages in each call of Redis, and rests between them. Ctrl-C ends it with what it has
 found, and how to go on.`,
 		Example:           "  delayqueue ls orders garbage --error timeout --from -24h",
@@ -76,6 +76,7 @@ func (a *app) list(c *cobra.Command, m *delayqueue.Monitor, state delayqueue.Sta
 	t := newGrid("id", "key", map[delayqueue.State]string{
 		delayqueue.StatePending: "due", delayqueue.StateReady: "due", delayqueue.StateUnack: "lease end",
 		delayqueue.StateRetry: "next delivery", delayqueue.StateGarbage: "died",
+		delayqueue.StateDone: "kept until",
 	}[state], "delivery", "failures", "payload", "last error").numbers(4, 5)
 	count := 0
 	var err error

@@ -233,7 +233,7 @@ func tellCompletion(w *world) {
 		return words[1:]
 	}
 	for _, tt := range []struct{ args, want string }{
-		{"get|", "mails orders"}, {"get|or", "mails orders"}, {"ls|orders|", "garbage pending ready retry unack"}, {"get|orders|", ""},
+		{"get|", "mails orders"}, {"get|or", "mails orders"}, {"ls|orders|", "done garbage pending ready retry unack"}, {"get|orders|", ""},
 		{"stats|orders|", "mails"}, {"doctor|", "mails orders"}, {"send|", "mails orders"},
 	} {
 		if got := strings.Join(complete(strings.Split(tt.args, "|")...), " "); got != tt.want {

@@ -19,7 +19,7 @@ var repairLua string
 var repairScript = redis.NewScript(repairLua)
 
 // repairStructures are the KEYS of the script.
-var repairStructures = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state"}
+var repairStructures = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "done", "result"}
 
 // repairStep is how many things one call of the script mends.
 const repairStep = 100
@@ -34,14 +34,15 @@ type repair struct {
 // inWords is what each repair does.
 var inWords = map[string]string{
 	"pending": "drop from pending: ", "ready": "drop from ready: ", "unack": "drop from unack: ", "retry": "drop from retry: ",
-	"garbage": "drop from garbage: ", "key": "free key ", "place": "bring back message ", "record": "delete the record of message ",
-	"alarm": "set the alarm right: member ",
+	"garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ", "place": "bring back message ", "record": "delete the record of message ",
+	"result": "delete the result of message ",
+	"alarm":  "set the alarm right: member ",
 }
 
 // plan is what can be mended, in the order in which it must be: keys are freed before messages come back that have
 // them.
 func plan(s *check.State, found []check.Finding) []repair {
-	var tags, keys, places, records, alarms []repair
+	var tags, keys, places, records, results, alarms []repair
 	lost := map[string]bool{} // ids of the tags that are dropped
 	for _, f := range found {
 		switch f.Kind {
@@ -58,6 +59,8 @@ func plan(s *check.State, found []check.Finding) []repair {
 			}
 		case check.StrayRecord:
 			records = append(records, repair{What: "record", Item: f.Item})
+		case check.StrayResult:
+			results = append(results, repair{What: "result", Item: f.Item})
 		case check.StrayKeyEntry:
 			keys = append(keys, repair{What: "key", Item: f.Item})
 		case check.StrayAlarm:
@@ -71,7 +74,7 @@ func plan(s *check.State, found []check.Finding) []repair {
 	}
 	slices.SortFunc(keys, func(a, b repair) int { return strings.Compare(a.Item, b.Item) })
 	slices.SortStableFunc(tags, func(a, b repair) int { return strings.Compare(a.What, b.What) })
-	return slices.Compact(slices.Concat(tags, keys, places, records, alarms))
+	return slices.Compact(slices.Concat(tags, keys, places, records, results, alarms))
 }
 
 func describePlan(plan []repair, examples int) {

@@ -1,11 +1,12 @@
 -- repair mends what doctor found, each thing only if it is still wrong. It may be sent again: what is mended is
 -- not wrong any more.
 --
--- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state
--- ARGV: 'pending', 'ready', 'unack', 'retry' or 'garbage' and a tag: it has no envelope, drop it;
+-- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state, 11 done, 12 result
+-- ARGV: 'pending', 'ready', 'unack', 'retry', 'garbage' or 'done' and a tag: it has no envelope, drop it;
 --       'key' and a message key: no live message has it, free it;
 --       'place' and an id: its envelope is in no structure, bring it back;
 --       'record' and an id: its fail record belongs to no message, delete it;
+--       'result' and an id: its result belongs to no message that is done, delete it;
 --       'alarm' and a member of wake: set it to the armed instant, or delete it; and so on, at most 100 of them.
 -- Returns the error DQLAYOUT, and has done nothing, if state.layout is not known here; or a word for each: 'done'; 'sound': it was not wrong any more; 'garbage': it was brought back, to garbage, for
 --       another live message has its key.
@@ -31,6 +32,8 @@ redis.call('HLEN', KEYS[6])
 redis.call('HLEN', KEYS[7])
 redis.call('HLEN', KEYS[8])
 redis.call('ZCARD', KEYS[9])
+redis.call('ZCARD', KEYS[11])
+redis.call('HLEN', KEYS[12])
 redis.call('ZREM', KEYS[3], '') -- the first write
 
 local mend = {}
@@ -47,19 +50,21 @@ mend.ready = drop(function(tag) return redis.call('LREM', KEYS[2], 0, tag) end)
 mend.unack = drop(function(tag) return redis.call('ZREM', KEYS[3], tag) end)
 mend.retry = drop(function(tag) return redis.call('ZREM', KEYS[4], tag) end)
 mend.garbage = drop(function(tag) return redis.call('ZREM', KEYS[5], tag) end)
+mend.done = drop(function(tag) return redis.call('ZREM', KEYS[11], tag) end)
 
 function mend.key(key)
   local id = redis.call('HGET', KEYS[8], key)
   if not id then return 'sound' end
   local envelope = redis.call('HGET', KEYS[6], id)
-  if envelope and keyof(envelope) == key and not redis.call('ZSCORE', KEYS[5], id) then return 'sound' end
+  local live = envelope and not redis.call('ZSCORE', KEYS[5], id) and not redis.call('ZSCORE', KEYS[11], id)
+  if live and keyof(envelope) == key then return 'sound' end
   redis.call('HDEL', KEYS[8], key)
   return 'done'
 end
 
 local function placed(tag)
   return redis.call('ZSCORE', KEYS[1], tag) or redis.call('ZSCORE', KEYS[3], tag) or redis.call('ZSCORE', KEYS[4], tag)
-    or redis.call('ZSCORE', KEYS[5], tag) or redis.call('LPOS', KEYS[2], tag)
+    or redis.call('ZSCORE', KEYS[5], tag) or redis.call('ZSCORE', KEYS[11], tag) or redis.call('LPOS', KEYS[2], tag)
 end
 
 function mend.place(id)
@@ -86,6 +91,11 @@ end
 
 function mend.record(id)
   if redis.call('HEXISTS', KEYS[6], id) == 1 or redis.call('HDEL', KEYS[7], id) == 0 then return 'sound' end
+  return 'done'
+end
+
+function mend.result(id)
+  if redis.call('ZSCORE', KEYS[11], id) or redis.call('HDEL', KEYS[12], id) == 0 then return 'sound' end
   return 'done'
 end
 

@@ -147,6 +147,7 @@ type statsJSON struct {
 	Unack       int64      `json:"unack"`
 	Retry       int64      `json:"retry"`
 	Garbage     int64      `json:"garbage"`
+	Done        int64      `json:"done"`
 	Behind      float64    `json:"behind_seconds"`
 	NextDue     *time.Time `json:"next_due,omitempty"`
 	Paused      bool       `json:"paused"`
@@ -161,7 +162,7 @@ type statsErrorJSON struct {
 
 // printStats draws the table. Of more rows than most (0: any number) it says how many are not shown.
 func (a *app) printStats(out io.Writer, all []queueStats, columns, most int) error {
-	t := newGrid("queue", "pending", "ready", "unack", "retry", "garbage", "behind", "next due", "state").numbers(2, 3, 4, 5, 6, 7)
+	t := newGrid("queue", "pending", "ready", "unack", "retry", "garbage", "done", "behind", "next due", "state").numbers(2, 3, 4, 5, 6, 7, 8)
 	hidden := 0
 	if most > 0 && len(all) > most {
 		hidden = len(all) - most + 1
@@ -176,10 +177,10 @@ func (a *app) printStats(out io.Writer, all []queueStats, columns, most int) err
 				return err
 			}
 		case one.err != nil:
-			t.add(one.name, "?", "?", "?", "?", "?", "", "", paint(bad, a.trouble(one.err)))
+			t.add(one.name, "?", "?", "?", "?", "?", "?", "", "", paint(bad, a.trouble(one.err)))
 		case a.json:
 			err := printJSON(statsJSON{
-				one.name, n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Behind.Seconds(), instant(n.NextDue), n.Paused, instant(n.PausedUntil), one.consumers,
+				one.name, n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Done, n.Behind.Seconds(), instant(n.NextDue), n.Paused, instant(n.PausedUntil), one.consumers,
 			})
 			if err != nil {
 				return err
@@ -192,7 +193,7 @@ func (a *app) printStats(out io.Writer, all []queueStats, columns, most int) err
 			if n.Behind > 0 {
 				behind = paint(warn, brief(n.Behind))
 			}
-			t.add(one.name, n.Pending, number(n.Ready, warn), number(n.Unack, good), number(n.Retry, warn), number(n.Garbage, bad), behind, next, stateOf(&one))
+			t.add(one.name, n.Pending, number(n.Ready, warn), number(n.Unack, good), number(n.Retry, warn), number(n.Garbage, bad), n.Done, behind, next, stateOf(&one))
 		}
 	}
 	if a.json {

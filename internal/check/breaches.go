@@ -8,7 +8,7 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted"}
+var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done"}
 
 // callField begins the fields of state that hold a caller's last call.
 const callField = "call:"
@@ -32,6 +32,7 @@ func (s *State) Findings() []Finding {
 	b.messages()
 	b.failRecords()
 	b.callersKeys()
+	b.results()
 	b.stateFields()
 	b.alarm()
 	b.sequences()
@@ -96,7 +97,7 @@ func (b *breaches) frame() {
 	}
 }
 
-// tags looks at each entry of the five structures by itself, and notes in held
+// tags looks at each entry of the six structures by itself, and notes in held
 // which message it belongs to: invariants 1 to 3.
 func (b *breaches) tags() {
 	for _, p := range b.places() {
@@ -120,7 +121,7 @@ func (b *breaches) tags() {
 				b.add(WrongPlace, p.name, e.Tag, "message %s is at delivery %d, and only a first one may be here", e.ID, e.Delivery)
 			case p.name == "retry" && e.Delivery < 2:
 				b.add(WrongPlace, p.name, e.Tag, "message %s is at delivery 1, and only a later one may be here", e.ID)
-			case p.name == "garbage" && e.Tag != e.ID:
+			case (p.name == "garbage" || p.name == "done") && e.Tag != e.ID:
 				b.add(WrongPlace, p.name, e.Tag, "message %s is here under tag %q, want the id alone", e.ID, e.Tag)
 			}
 		}
@@ -139,7 +140,7 @@ func (b *breaches) messages() {
 			b.add(BadEnvelope, "msg", id, "the envelope of message %s is malformed: %s", id, env.Problem)
 		}
 		if len(b.held[id]) == 0 {
-			b.add(NoPlace, "msg", id, "message %s is in none of the five structures", id)
+			b.add(NoPlace, "msg", id, "message %s is in none of the six structures", id)
 		}
 	}
 	for _, id := range sortedKeys(b.held) {
@@ -176,16 +177,16 @@ func (b *breaches) failRecords() {
 		}
 		h := b.held[id][0]
 		f, ok := b.Fail[id]
-		live := h.place != "garbage"
+		live := isLive(h)
 		// A live message has ended all its deliveries but the current one; a
-		// dead one may have ended that as well.
+		// dead one may have ended that as well, and one that is done has.
 		ended := f.Delivery
 		if live {
 			ended--
 		}
 		switch {
 		case !ok && !live:
-			b.add(NoRecord, "fail", id, "message %s lies in garbage and has no record", id)
+			b.add(NoRecord, "fail", id, "message %s lies in %s and has no record", id, h.place)
 		case !ok && h.Delivery > 1:
 			b.add(NoRecord, "fail", id, "message %s is in %s at delivery %d and has no record", id, h.place, h.Delivery)
 		case !ok || f.Problem != "":
@@ -228,14 +229,29 @@ func (b *breaches) callersKeys() {
 		case env.Key != key:
 			b.add(StrayKeyEntry, "key", key, "key %q points at message %s, whose key is %q", key, id, env.Key)
 		case !b.live(id) && len(b.held[id]) > 0:
-			b.add(StrayKeyEntry, "key", key, "key %q points at message %s, which lies in garbage", key, id)
+			b.add(StrayKeyEntry, "key", key, "key %q points at message %s, which lies in %s", key, id, b.held[id][0].place)
 		}
 	}
 }
 
-// live tells whether the message is in a structure other than garbage.
-func (b *breaches) live(id string) bool {
-	return slices.ContainsFunc(b.held[id], func(h holding) bool { return h.place != "garbage" })
+// live tells whether the message is in a structure other than garbage and done.
+func (b *breaches) live(id string) bool { return slices.ContainsFunc(b.held[id], isLive) }
+
+func isLive(h holding) bool { return h.place != "garbage" && h.place != "done" }
+
+// results wants each of a message that is done, and the soonest end of those known: invariants 1 and 12.
+func (b *breaches) results() {
+	for _, id := range sortedKeys(b.Results) {
+		if !slices.ContainsFunc(b.held[id], func(h holding) bool { return h.place == "done" }) {
+			b.add(StrayResult, "result", id, "the result of %s belongs to no message that is done", id)
+		}
+		if size := b.Results[id]; size == 0 || size > maxResult {
+			b.add(BadState, "result", id, "the result of message %s has %d bytes, want 1 to %d", id, size, maxResult)
+		}
+	}
+	if until, ok := b.number("done"); ok && len(b.Done) > 0 && b.Done[0].Score > 0 && (until == 0 || until > b.Done[0].Score) {
+		b.add(BadState, "state", "done", "field done is %d, but done holds %q until %d, which nobody would delete in time", until, b.Done[0].Tag, b.Done[0].Score)
+	}
 }
 
 // small is how long an envelope may be that is not noted in big.

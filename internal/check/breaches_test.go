@@ -50,7 +50,7 @@ var breakages = []breakage{
 
 	// One place for each message.
 	{"lost", func(b *bed) { b.do("ZREM", "unack", idUnack) },
-		says(`msg: message ` + idUnack + ` is in none of the five structures.`)},
+		says(`msg: message ` + idUnack + ` is in none of the six structures.`)},
 	{"twice in ready", func(b *bed) { b.do("RPUSH", "ready", "2:"+idReady) },
 		says(`msg: message ` + idReady + ` is in 2 places, want 1: ready as "2:` + idReady + `", ready as "2:` + idReady + `".`)},
 	{"one tag in two structures", func(b *bed) { b.do("ZADD", "unack", b.now, "3:"+idRetry) },
@@ -229,6 +229,33 @@ var breakages = []breakage{
 		`sequence: sequence "c" is at "-0000000000000000001", want 20 digits below 2^64.`,
 	)},
 
+	// What is done.
+	{"done", func(b *bed) { b.done() }, says()},
+	{"done, and the next end is not known", func(b *bed) { b.done(); b.do("HSET", "state", "done", 0) }, func(b *bed) []string {
+		return []string{fmt.Sprintf("state: field done is 0, but done holds %q until %d, which nobody would delete in time.", idUnack, b.now+60*second)}
+	}},
+	{"done, and the next end is too late", func(b *bed) { b.done(); b.do("HSET", "state", "done", b.now+61*second) }, func(b *bed) []string {
+		return []string{fmt.Sprintf("state: field done is %d, but done holds %q until %d, which nobody would delete in time.", b.now+61*second, idUnack, b.now+60*second)}
+	}},
+	{"done without a record", func(b *bed) { b.done(); b.do("HDEL", "fail", idUnack) },
+		says(`fail: message ` + idUnack + ` lies in done and has no record.`)},
+	{"done without an envelope", func(b *bed) { b.done(); b.do("HDEL", "msg", idUnack) },
+		says(`done: tag "` + idUnack + `" of message ` + idUnack + ` has no envelope in msg.`)},
+	{"tag in done", func(b *bed) {
+		b.done()
+		b.do("ZREM", "done", idUnack)
+		b.do("ZADD", "done", b.now+60*second, "2:"+idUnack)
+	},
+		says(`done: message ` + idUnack + ` is here under tag "2:` + idUnack + `", want the id alone.`)},
+	{"done and handed out", func(b *bed) { b.done(); b.do("RPUSH", "ready", "2:"+idUnack); b.do("HSET", "key", "order-4", idUnack) },
+		says(`msg: message ` + idUnack + ` is in 2 places, want 1: ready as "2:` + idUnack + `", done as "` + idUnack + `".`)},
+	{"key of what is done", func(b *bed) { b.done(); b.do("HSET", "key", "order-4", idUnack) },
+		says(`key: key "order-4" points at message ` + idUnack + `, which lies in done.`)},
+	{"result of what is not done", func(b *bed) { b.do("HSET", "result", idRetry, "x") },
+		says(`result: the result of ` + idRetry + ` belongs to no message that is done.`)},
+	{"result of nothing", func(b *bed) { b.done(); b.do("HSET", "result", idUnack, "") },
+		says(`result: the result of message ` + idUnack + ` has 0 bytes, want 1 to 1048576.`)},
+
 	// What Monitors alone read.
 	{"consumers and history expire", func(b *bed) {
 		b.do("HSET", "consumers", "c", fmt.Sprintf("%d 10000000 {}", b.now))
@@ -255,6 +282,16 @@ func (b *bed) forget() {
 	b.do("HDEL", "msg", idPending, idPending2, idRetry)
 	b.do("HDEL", "fail", idRetry)
 	b.do("HDEL", "key", "order-1")
+}
+
+// done makes one message done.
+func (b *bed) done() {
+	b.do("ZREM", "unack", idUnack)
+	b.do("HDEL", "key", "order-4")
+	b.do("ZADD", "done", b.now+60*second, idUnack)
+	b.do("HSET", "fail", idUnack, fmt.Sprintf("2 0 0 %d ", b.now))
+	b.do("HSET", "result", idUnack, "42")
+	b.do("HSET", "state", "done", b.now+60*second)
 }
 
 func (b *bed) arm(us int64) {

@@ -45,15 +45,17 @@ type State struct {
 	Queue Queue
 	Now   int64 // the server's clock at the reading, unix us
 
-	Pending []Entry // in order of score, as are Unack, Retry and Garbage
+	Pending []Entry // in order of score, as are Unack, Retry, Garbage and Done
 	Ready   []Entry // in order of the list, head first; Score is 0
 	Unack   []Entry
 	Retry   []Entry
 	Garbage []Entry
+	Done    []Entry
 
 	Messages map[string]Envelope // by id
 	Fail     map[string]Fail     // by id
 	Keys     map[string]string   // message key -> id
+	Results  map[string]int      // id -> bytes
 	Wake     int64               // instant of the member "w" of wake, unix us; 0: none
 	Markers  []Marker            // every member of wake, "w" included
 	Fields   map[string]string   // the hash state
@@ -68,7 +70,7 @@ type State struct {
 	Strays    []string          // keys under the base that are none of the queue's
 }
 
-// Entry is one tag in pending, ready, unack, retry or garbage.
+// Entry is one tag in pending, ready, unack, retry, garbage or done.
 type Entry struct {
 	Tag          string
 	ID           string // "" if no id can be made out
@@ -101,6 +103,8 @@ type Envelope struct {
 
 	Deadline int64 // unix us; 0: none
 	Timeout  int64 // us; 0: the queue's own; NoTimeout
+
+	Retention int64 // us; 0: none
 }
 
 // NoTimeout is the timeout of a message whose handler may run for ever.
@@ -122,7 +126,7 @@ type place struct {
 	entries []Entry
 }
 
-// places lists the five structures in the order a message goes through them.
+// places lists the six structures in the order a message goes through them.
 func (s *State) places() []place {
 	return []place{
 		{"pending", s.Pending},
@@ -130,11 +134,12 @@ func (s *State) places() []place {
 		{"unack", s.Unack},
 		{"retry", s.Retry},
 		{"garbage", s.Garbage},
+		{"done", s.Done},
 	}
 }
 
 // Where names the structure that holds the message: "pending", "ready",
-// "unack", "retry" or "garbage", and "gone" if none does. Of several, which is
+// "unack", "retry", "garbage" or "done", and "gone" if none does. Of several, which is
 // a breach, it names the first in this order.
 func (s *State) Where(id string) string {
 	for _, p := range s.places() {

@@ -15,6 +15,7 @@ import (
 const (
 	dueDigits   = 16
 	maxKeyBytes = 512
+	maxResult   = 1 << 20
 
 	flagTTL     = 1 << 0
 	flagHeaders = 1 << 1
@@ -28,6 +29,8 @@ const (
 
 	fieldDeadline = 130
 	fieldTimeout  = 131
+
+	fieldRetention = 133
 )
 
 // decodeTag takes `<id>` or `<n>:<id>` apart. From a malformed tag it still
@@ -234,6 +237,10 @@ func (e *Envelope) decodeField(kind int, value *cursor) (err error) {
 		}
 	case kind == fieldDeadline:
 		e.Deadline, err = value.instant("deadline")
+	case kind == fieldRetention:
+		if e.Retention, err = value.number("retention"); err == nil && e.Retention == 0 {
+			err = errors.New("retention is 0 though it has a field")
+		}
 	case kind >= mustBeKnown:
 		err = fmt.Errorf("field %d is not known, and must be", kind)
 	default:

@@ -54,9 +54,9 @@ func TestDecodeEnvelope(t *testing.T) {
 
 func TestDecodeEnvelopeFields(t *testing.T) {
 	const head = "\x021700000000000000\x00\x01k"
-	good := head + "\x83\x01\x07" + "\x82\x101700000000000009" + "\x7f\x05other" + "\x04\x01\x05" + "\x03\x02\xac\x02" + "\x02\x05\x01\x01a\x01b" + "\x01\x04load"
+	good := head + "\x85\x01\x09" + "\x83\x01\x07" + "\x82\x101700000000000009" + "\x7f\x05other" + "\x04\x01\x05" + "\x03\x02\xac\x02" + "\x02\x05\x01\x01a\x01b" + "\x01\x04load"
 	want := Envelope{Version: 2, Due: 1_700_000_000_000_000, Key: "k", Retries: 300, TTL: 5, Payload: "load", Size: len(good), Headers: map[string]string{"a": "b"},
-		Deadline: 1_700_000_000_000_009, Timeout: 7}
+		Deadline: 1_700_000_000_000_009, Timeout: 7, Retention: 9}
 	if e := decodeEnvelope(good); !reflect.DeepEqual(e, want) {
 		t.Errorf("decoded %+v", e)
 	}
@@ -82,6 +82,7 @@ func TestDecodeEnvelopeFields(t *testing.T) {
 		{"TTL 0", "\x04\x01\x00\x01\x00", "TTL is 0 though it has a field"},
 		{"deadline 0", "\x82\x100000000000000000\x01\x00", `deadline is "0000000000000000", want 16 digits in (0, 2^53)`},
 		{"deadline cut short", "\x82\x03170\x01\x00", "ends within its deadline: 3 bytes, want 16"},
+		{"retention 0", "\x85\x01\x00\x01\x00", "retention is 0 though it has a field"},
 		{"timeout without a number", "\x83\x00\x01\x00", "ends within its timeout"},
 		{"TTL and more", "\x04\x02\x05\x05\x01\x00", "field 4 has 1 bytes too many"},
 		{"a field that must be known", "\xff\x00\x01\x00", "field 255 is not known, and must be"},

@@ -32,9 +32,9 @@ func (s *State) Dump() string {
 	line("msg: %d", len(s.Messages))
 	for _, id := range sortedKeys(s.Messages) {
 		m := s.Messages[id]
-		line("  %s\tv%d\tdue %s\tkey %q\tflags %d\tretries %d\tttl %v\tdeadline %s\ttimeout %v\theaders %q\t%d bytes\t%s\t%s",
+		line("  %s\tv%d\tdue %s\tkey %q\tflags %d\tretries %d\tttl %v\tdeadline %s\ttimeout %v\tkept %v\theaders %q\t%d bytes\t%s\t%s",
 			text(id), m.Version, s.instant(m.Due), m.Key, m.Flags, m.Retries,
-			time.Duration(m.TTL)*time.Microsecond, s.instant(m.Deadline), time.Duration(m.Timeout)*time.Microsecond, m.Headers, m.Size, cut(m.Payload), m.Problem)
+			time.Duration(m.TTL)*time.Microsecond, s.instant(m.Deadline), time.Duration(m.Timeout)*time.Microsecond, time.Duration(m.Retention)*time.Microsecond, m.Headers, m.Size, cut(m.Payload), m.Problem)
 	}
 	line("fail: %d", len(s.Fail))
 	for _, id := range sortedKeys(s.Fail) {
@@ -45,6 +45,10 @@ func (s *State) Dump() string {
 	line("key: %d", len(s.Keys))
 	for _, key := range sortedKeys(s.Keys) {
 		line("  %q\t%s", key, text(s.Keys[key]))
+	}
+	line("result: %d", len(s.Results))
+	for _, id := range sortedKeys(s.Results) {
+		line("  %s\t%d bytes", text(id), s.Results[id])
 	}
 	line("wake: %d", len(s.Markers))
 	for _, m := range s.Markers {

@@ -31,7 +31,8 @@ const (
 	WrongRecord   Kind = "wrong record"
 	NoKey         Kind = "key not held"    // by the message that has it
 	StrayKeyEntry Kind = "stray key entry" // of no live message with that key
-	BadState      Kind = "bad state"       // a field
+	StrayResult   Kind = "stray result"    // of no message that is done
+	BadState      Kind = "bad state"       // a field, or a result
 	StrayAlarm    Kind = "stray alarm"
 	LateAlarm     Kind = "late alarm"   // or none
 	BadSequence   Kind = "bad sequence" // number

@@ -87,9 +87,9 @@ func (p *pager) suspects(found []Finding) []suspect {
 	big := false
 	for _, f := range found {
 		switch f.Structure {
-		case "pending", "ready", "unack", "retry", "garbage":
+		case "pending", "ready", "unack", "retry", "garbage", "done":
 			all[suspect{id: decodeTag(f.Item).ID, tag: f.Item}] = true
-		case "msg", "fail":
+		case "msg", "fail", "result":
 			all[suspect{id: f.Item}] = true
 		case "key":
 			keys[f.Item] = true

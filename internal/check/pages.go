@@ -18,9 +18,9 @@ const (
 	headBytes   = 1 + dueDigits + 2 + maxKeyBytes + 1 + 3*10
 )
 
-// headsScript reads a page of msg, and of each envelope its head alone.
+// headsScript reads a page of msg or result, and of each value its head alone.
 //
-// KEYS     msg
+// KEYS     msg or result
 // ARGV     cursor of HSCAN, COUNT, bytes of a head
 // Returns  {cursor, then for each envelope: id, its bytes, its head}
 // Cost     O(COUNT), and the bytes of the envelopes
@@ -71,8 +71,8 @@ func (p *pager) read(ctx context.Context) error {
 		key := p.state.Queue.Key(st.name)
 		var err error
 		switch {
-		case st.name == "msg":
-			err = p.heads(ctx, key)
+		case st.name == "msg", st.name == "result":
+			err = p.heads(ctx, st.name, key)
 		case st.kind == "list":
 			err = p.list(ctx, key)
 		default:
@@ -107,8 +107,8 @@ func (p *pager) frame(ctx context.Context) error {
 	return nil
 }
 
-// heads reads msg. How many envelopes are in a page follows from how large those of the page before were.
-func (p *pager) heads(ctx context.Context, key string) error {
+// heads reads msg or result. How many values are in a page follows from how large those of the page before were.
+func (p *pager) heads(ctx context.Context, structure, key string) error {
 	cursor, count := "0", 10
 	for {
 		begun := time.Now()
@@ -128,7 +128,11 @@ func (p *pager) heads(ctx context.Context, key string) error {
 				return fmt.Errorf("unexpected part {%T, %T, %T} of a page", part[0], part[1], part[2])
 			}
 			size += int(bytes)
-			p.state.Messages[id] = decodeHead(head, int(bytes))
+			if structure == "result" {
+				p.state.Results[id] = int(bytes)
+			} else {
+				p.state.Messages[id] = decodeHead(head, int(bytes))
+			}
 		}
 		p.largest = max(p.largest, size)
 		cursor, _ = reply[0].(string)
@@ -200,7 +204,7 @@ func (p *pager) scan(ctx context.Context, structure, kind, key string) error {
 
 // order puts entries in the order of their scores, as a State has them.
 func (p *pager) order() {
-	for _, entries := range [][]Entry{p.state.Pending, p.state.Unack, p.state.Retry, p.state.Garbage} {
+	for _, entries := range [][]Entry{p.state.Pending, p.state.Unack, p.state.Retry, p.state.Garbage, p.state.Done} {
 		slices.SortStableFunc(entries, func(a, b Entry) int {
 			if a.Score != b.Score {
 				return int(min(max(a.Score-b.Score, -1), 1))
@@ -241,6 +245,7 @@ func newState(q Queue) *State {
 		Messages:  map[string]Envelope{},
 		Fail:      map[string]Fail{},
 		Keys:      map[string]string{},
+		Results:   map[string]int{},
 		Fields:    map[string]string{},
 		Sequences: map[string]string{},
 		Consumers: map[string]string{},

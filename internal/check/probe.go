@@ -10,12 +10,12 @@ import (
 // probeScript reads, at one instant, some messages, entries and message keys with what they depend on, the whole of
 // wake and state, and the heads of pending, retry and ready.
 //
-// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state
+// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result
 // ARGV     bytes of a head; then 'id', 'tag' or 'key' and what it is, any number of times
 // Returns  {seconds, microseconds, then for each part its name and two values:
 //
-//	'pending' … 'garbage', tag, score; 'msg', id, {bytes, head}; 'fail', id, record; 'key', key, id;
-//	'wake', member, score; 'state', field, value}
+//	'pending' … 'garbage', 'done', tag, score; 'msg', id, {bytes, head}; 'fail', id, record; 'key', key, id;
+//	'wake', member, score; 'state', field, value; 'result', id, bytes}
 //
 // Cost     O(log n) for each, O(ready) for each tag, O(wake) and O(state)
 // Keeps    every invariant: it writes nothing
@@ -39,6 +39,8 @@ local function tag(name)
       if score then add(names[i], name, score) end
     end
   end
+  local score = redis.call('ZSCORE', KEYS[11], name)
+  if score then add('done', name, score) end
 end
 local todo = {}
 local function key(name)
@@ -60,6 +62,7 @@ local function message(id)
     if n then tag(n .. ':' .. id) end
   end
   tag(id)
+  if redis.call('HEXISTS', KEYS[12], id) == 1 then add('result', id, redis.call('HSTRLEN', KEYS[12], id)) end
   if envelope then
     add('msg', id, {#envelope, string.sub(envelope, 1, bytes)})
     local hi, lo = string.byte(envelope, 18, 19)
@@ -69,7 +72,7 @@ end
 for i = 2, #ARGV, 2 do
   if ARGV[i] == 'id' then message(ARGV[i + 1]) elseif ARGV[i] == 'tag' then tag(ARGV[i + 1]) else key(ARGV[i + 1]) end
 end
-for _, i in ipairs({1, 4}) do
+for _, i in ipairs({1, 4, 11}) do
   local head = redis.call('ZRANGE', KEYS[i], 0, 0)
   if head[1] then
     tag(head[1])
@@ -90,7 +93,7 @@ return out
 `
 
 // probed are the KEYS of the script.
-var probed = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state"}
+var probed = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "done", "result"}
 
 // probe is a State that holds these alone. The frame and what is there for Monitors is as it was read before.
 func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {
@@ -156,6 +159,14 @@ func (s *State) take(part []any) error {
 			return fmt.Errorf("unexpected envelope {%T, %T} of a look", envelope[0], envelope[1])
 		}
 		s.Messages[strings.Clone(item)] = decodeHead(head, int(size))
+		return nil
+	}
+	if structure == "result" {
+		size, ok := part[2].(int64)
+		if !ok {
+			return fmt.Errorf("unexpected result %T of a look", part[2])
+		}
+		s.Results[strings.Clone(item)] = int(size)
 		return nil
 	}
 	value, ok := part[2].(string)

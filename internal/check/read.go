@@ -26,6 +26,8 @@ var structures = []struct{ name, kind string }{
 	{"consumers", "hash"},
 	{"history", "hash"},
 	{"sequence", "hash"},
+	{"done", "zset"},
+	{"result", "hash"},
 }
 
 // snapshotScript reads a whole queue at one instant. A script and not a
@@ -161,6 +163,8 @@ func (s *State) fill(structure string, content []string) {
 		s.Retry = append(s.Retry, scored(content)...)
 	case "garbage":
 		s.Garbage = append(s.Garbage, scored(content)...)
+	case "done":
+		s.Done = append(s.Done, scored(content)...)
 	case "wake":
 		for pair := range slices.Chunk(content, 2) {
 			m := Marker{Member: pair[0]}
@@ -179,6 +183,8 @@ func (s *State) fill(structure string, content []string) {
 				s.Fail[field] = decodeFail(value)
 			case "key":
 				s.Keys[field] = value
+			case "result":
+				s.Results[field] = len(value)
 			case "state":
 				s.Fields[field] = value
 			case "consumers":

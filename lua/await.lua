@@ -1,0 +1,33 @@
+-- await says what has become of messages whose results somebody waits for.
+--
+-- KEYS: garbage, msg, fail, done, result
+-- ARGV: ids, 1 to 500
+-- Returns {now, then for each, or for the first of them, if their results and errors are more than 1 MB: a word, us,
+--       text}: 'done', when it was acked, its result ('': none); 'garbage', when it died, its last error; 'gone', '0',
+--       '': it is nowhere, or done for longer than it was to be kept; 'live', '0', '': it is to be handled still.
+-- Cost: 3 commands, and 1 to 3 for each. Writes nothing.
+
+-- include head, score, failure
+local REPLY = 1048576
+local died, kept = redis.call('ZMSCORE', KEYS.garbage, unpack(ARGV)), redis.call('ZMSCORE', KEYS.done, unpack(ARGV))
+local out, size = {us(now)}, 0
+for i, id in ipairs(ARGV) do
+  local word, at, text = 'gone', 0, ''
+  if redis.call('HEXISTS', KEYS.msg, id) == 1 then
+    if kept[i] then
+      if scored(kept[i]) > now then
+        local _, _, _, when = failure(redis.call('HGET', KEYS.fail, id))
+        word, at, text = 'done', when or 0, redis.call('HGET', KEYS.result, id) or ''
+      end
+    elseif died[i] then
+      local _, _, last = failure(redis.call('HGET', KEYS.fail, id))
+      word, at, text = 'garbage', scored(died[i]), last
+    else
+      word = 'live'
+    end
+  end
+  size = size + #text
+  out[#out + 1], out[#out + 2], out[#out + 3] = word, us(at), text
+  if size > REPLY then break end
+end
+return out

@@ -1,0 +1,225 @@
+package delayqueue
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// A Result is what became of a message.
+type Result struct {
+	ID    string
+	State State     // StateDone or StateGarbage
+	Value string    // done: what the handler said whose delivery was acked (SetResult); "" if nothing
+	Err   string    // garbage: its last error
+	At    time.Time // when it was acked, or died, by the server's clock
+}
+
+// ErrNoResult: the message is nowhere. It was acked and not kept (WithRetention), or its time is over, or it was
+// taken out, or this queue never had it.
+var ErrNoResult = errors.New("no result: the message is gone, and was not kept (WithRetention) or is not kept any longer")
+
+// Await waits until a message is done or garbage, and says what became of it; both may have been before. It returns
+// ErrNoResult as soon as there is nothing to wait for: at once, if the message is nowhere. A message that is not kept when it is
+// acked (WithRetention) is waited for too; then it is nowhere.
+//
+// It looks at Redis again and again, so there is nothing that it could miss: first at once, then, as long as the message
+// waits or is being handled, after an eighth of the time that it has been waiting, at least 5 ms and at most a second.
+// That is how late it may be. One round trip is for up to 500 messages that are awaited with this DelayQueue, Publisher or
+// Monitor, of which there are at most 200 a second while no new ones come; Redis works a microsecond or so for each
+// message in it. While Redis cannot be reached it goes on, until ctx ends.
+//
+// A handler that waits for another message of its queue keeps a worker from handling it.
+func (s *steerer) Await(ctx context.Context, id string) (*Result, error) {
+	s.made()
+	r, err := s.looker.await(ctx, s.store, id, 0)
+	if err != nil {
+		return nil, s.failed(err, "await %s", id)
+	}
+	return r, nil
+}
+
+// callRetention is how long the message of a Call is kept when it is done: the caller looks each second.
+const callRetention = time.Minute
+
+// Call sends a message and waits for what becomes of it: Send and Await. Without WithRetention the message is kept for a
+// minute after it is acked, which leaves this caller so much time to find its result again after an outage.
+//
+// An error after the message was sent comes with a Result of which only ID is set, for an Await later: the message is
+// handled, whether anybody waits or not.
+func (p *producer) Call(ctx context.Context, payload string, opts ...MsgOption) (*Result, error) {
+	info, err := p.Send(ctx, payload, append([]MsgOption{WithRetention(callRetention)}, opts...)...)
+	if err != nil && info == nil { // one that too few replicas have is handled all the same
+		return nil, err
+	}
+	r, err := p.looker.await(ctx, p.store, info.ID, minLook)
+	if err != nil {
+		return &Result{ID: info.ID}, p.failed(err, "call %s", info.ID)
+	}
+	return r, nil
+}
+
+const (
+	minLook  = 5 * time.Millisecond
+	maxLook  = time.Second
+	lookPart = 8 // of the time that was waited
+
+	retryLook = 100 * time.Millisecond // after an error
+)
+
+// A looker looks for what is awaited, in one goroutine that is there as long as anything is.
+type looker struct {
+	mu      sync.Mutex // guards the fields below
+	waiting lookQueue
+	n       int                // how many are awaited; some more may be in waiting
+	end     context.CancelFunc // of the goroutine; nil: there is none
+	sooner  signal             // the first of waiting has changed
+}
+
+// awaited is one wait for a message.
+type awaited struct {
+	id     string
+	begun  time.Time
+	next   time.Time // when to look
+	left   bool      // nobody waits any more; guarded by looker.mu
+	answer chan awaitAnswer
+}
+
+type awaitAnswer struct {
+	result *Result
+	err    error
+}
+
+// await waits for a message, and looks for it first after a while.
+func (l *looker) await(ctx context.Context, s *store, id string, after time.Duration) (*Result, error) {
+	now := time.Now()
+	a := &awaited{id: id, begun: now, next: now.Add(after), answer: make(chan awaitAnswer, 1)}
+	l.add(a, s)
+	select {
+	case got := <-a.answer:
+		return got.result, got.err
+	case <-ctx.Done():
+	}
+	l.answer(a, nil, ended(ctx)) // unless it is answered by now
+	got := <-a.answer
+	return got.result, got.err
+}
+
+func (l *looker) add(a *awaited, s *store) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.n++
+	heap.Push(&l.waiting, a)
+	if l.end != nil {
+		l.sooner.send()
+		return
+	}
+	var ctx context.Context
+	ctx, l.end = context.WithCancel(context.Background())
+	l.sooner = newSignal()
+	go l.run(ctx, s, l.sooner)
+}
+
+// answer ends one wait. After the last one the goroutine ends.
+func (l *looker) answer(a *awaited, r *Result, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a.left {
+		return
+	}
+	a.left = true
+	a.answer <- awaitAnswer{r, err}
+	if l.n--; l.n == 0 {
+		l.end()
+		l.end, l.waiting = nil, nil
+	}
+}
+
+func (l *looker) run(ctx context.Context, s *store, sooner signal) {
+	for ctx.Err() == nil {
+		due, idle := l.due(ctx)
+		if len(due) > 0 {
+			l.look(ctx, s, due)
+			continue
+		}
+		timer := time.NewTimer(idle)
+		select {
+		case <-timer.C:
+		case <-sooner:
+		case <-ctx.Done():
+		}
+		timer.Stop()
+	}
+}
+
+// due takes what is to be looked at now out of waiting, or says how long there is nothing.
+func (l *looker) due(ctx context.Context) (due []*awaited, idle time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	for len(l.waiting) > 0 && len(due) < maxBatch && ctx.Err() == nil {
+		first := l.waiting[0]
+		if idle = first.next.Sub(now); idle > 0 && len(due) == 0 || idle > minLook {
+			break
+		}
+		if heap.Pop(&l.waiting); !first.left {
+			due = append(due, first)
+		}
+	}
+	return due, idle
+}
+
+// look asks for what is awaited, and answers what is not to be waited for any longer.
+func (l *looker) look(ctx context.Context, s *store, due []*awaited) {
+	ids := make([]string, len(due))
+	for i, a := range due {
+		ids[i] = a.id
+	}
+	got, err := s.await(ctx, ids)
+	final := err != nil && !transient(err)
+	now, least := time.Now(), minLook
+	if err != nil {
+		least = retryLook
+	}
+	var again []*awaited
+	for i, a := range due {
+		switch {
+		case final:
+			l.answer(a, nil, err)
+		case i < len(got) && got[i].State == StateGone:
+			l.answer(a, nil, ErrNoResult)
+		case i < len(got) && got[i].State != stateLive:
+			l.answer(a, &got[i], nil)
+		default:
+			again = append(again, a)
+			if a.next = now.Add(min(max(now.Sub(a.begun)/lookPart, least), maxLook)); err == nil && i >= len(got) {
+				a.next = now // there was no room for it in the reply
+			}
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ctx.Err() != nil {
+		return // nobody waits for these
+	}
+	for _, a := range again {
+		heap.Push(&l.waiting, a)
+	}
+}
+
+// A lookQueue is a heap: what is to be looked at first comes first.
+type lookQueue []*awaited
+
+func (q lookQueue) Len() int           { return len(q) }
+func (q lookQueue) Less(i, j int) bool { return q[i].next.Before(q[j].next) }
+func (q lookQueue) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
+func (q *lookQueue) Push(a any)        { *q = append(*q, a.(*awaited)) }
+func (q *lookQueue) Pop() any {
+	last := len(*q) - 1
+	a := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return a
+}

@@ -1,0 +1,219 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// echo answers with the payload, or fails for good.
+func echo(ctx context.Context, msg *Message) error {
+	if text, dies := strings.CutPrefix(msg.Payload, "die "); dies {
+		return fmt.Errorf("%w: %s", ErrSkipRetry, text)
+	}
+	return SetResult(ctx, "to "+msg.Payload)
+}
+
+func withTimeout(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestCall: the result is that of the message, or its last error.
+func TestCall(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil).WithHandler(echo).WithConcurrent(4)
+	q.StartConsume()
+	ctx := withTimeout(t)
+	before := time.Now()
+	r, err := q.Call(ctx, "me")
+	if err != nil || r.ID == "" || r.State != StateDone || r.Value != "to me" || r.Err != "" || r.At.Before(before.Add(-time.Minute)) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	s := f.status(NewMonitor(f.name, f.cli), r.ID)
+	if s.State != StateDone || s.Result != "to me" || s.Payload != "me" || !s.EndedAt.Equal(r.At) || s.At.Sub(s.EndedAt) != callRetention || s.Delivery != 2 {
+		t.Errorf("%+v", s)
+	}
+	for name, await := range map[string]func(context.Context, string) (*Result, error){
+		"the queue": q.Await, "a publisher": NewPublisher(f.name, f.cli).Await, "a monitor": NewMonitor(f.name, f.cli).Await,
+	} {
+		if again, err := await(ctx, r.ID); err != nil || *again != *r {
+			t.Errorf("%s: %+v, %v; want %+v", name, again, err, r)
+		}
+	}
+	dead, err := NewPublisher(f.name, f.cli).Call(ctx, "die young", WithRetention(time.Hour))
+	if err != nil || dead.State != StateGarbage || dead.Err != "skip retry: young" || dead.Value != "" || dead.At.IsZero() {
+		t.Errorf("%+v, %v", dead, err)
+	}
+	if r, err := q.Call(ctx, "x", WithRetention(time.Millisecond)); r != nil || !errors.Is(err, ErrBadOption) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+	defer cancel()
+	if r, err := q.Call(short, "late", inAnHour); !errors.Is(err, context.DeadlineExceeded) || r == nil || r.ID == "" || r.State != StateGone {
+		t.Errorf("%+v, %v", r, err)
+	} else if s := f.status(NewMonitor(f.name, f.cli), r.ID); s.State != StatePending {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestSetResult: the last one wins; what is not acked has none; outside a handler, and after it, it is an error.
+func TestSetResult(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var later context.Context
+	var failed atomic.Bool
+	q := f.queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(ctx context.Context, msg *Message) error {
+		switch msg.Payload {
+		case "twice":
+			f.must(SetResult(ctx, "first"))
+			f.must(SetResult(ctx, "last"))
+		case "none":
+		case "empty":
+			f.must(SetResult(ctx, "old"))
+			f.must(SetResult(ctx, ""))
+		case "largest":
+			f.must(SetResult(ctx, strings.Repeat("\x00", maxResult)))
+			if err := SetResult(ctx, strings.Repeat("x", maxResult+1)); !errors.Is(err, ErrResultTooLarge) {
+				t.Errorf("one byte too many: %v", err)
+			}
+		case "derived":
+			inner, cancel := context.WithCancel(context.WithoutCancel(ctx))
+			cancel()
+			f.must(SetResult(inner, "yes"))
+			later = ctx
+		case "fails first":
+			if !failed.Swap(true) {
+				f.must(SetResult(ctx, "of the failure"))
+				return errors.New("no")
+			}
+		case "not kept":
+			f.must(SetResult(ctx, "nobody asked"))
+		}
+		return nil
+	})
+	q.StartConsume()
+	ctx := withTimeout(t)
+	for payload, want := range map[string]string{"twice": "last", "none": "", "empty": "", "largest": strings.Repeat("\x00", maxResult), "derived": "yes", "fails first": ""} {
+		if r, err := q.Call(ctx, payload); err != nil || r.State != StateDone || r.Value != want {
+			t.Errorf("%s: %d bytes, %v", payload, len(r.Value), err)
+		}
+	}
+	if err := SetResult(later, "late"); !errors.Is(err, ErrNotHandling) {
+		t.Errorf("after the handler has returned: %v", err)
+	}
+	if err := SetResult(ctxB, "x"); !errors.Is(err, ErrNotHandling) {
+		t.Errorf("outside a handler: %v", err)
+	}
+	info := f.send(q, "not kept")
+	if r, err := q.Await(ctx, info.ID); r != nil || !errors.Is(err, ErrNoResult) {
+		t.Errorf("not kept: %+v, %v", r, err)
+	}
+}
+
+// TestSetResultOfMiddleware: a middleware sees what the handler is, and has the last word.
+func TestSetResultOfMiddleware(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil).WithHandler(echo).WithMiddleware(func(next Handler) Handler {
+		return func(ctx context.Context, msg *Message) error {
+			err := next(ctx, msg)
+			return errors.Join(err, SetResult(ctx, "wrapped"))
+		}
+	})
+	q.StartConsume()
+	if r, err := q.Call(withTimeout(t), "x"); err != nil || r.Value != "wrapped" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestResultOfAHandlerPastItsLimit: it is void, and what it says later is refused.
+func TestResultOfAHandlerPastItsLimit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	said := make(chan error, 1)
+	q := f.queue(nil).WithMaxConsumeDuration(10 * time.Millisecond).WithHandler(func(ctx context.Context, msg *Message) error {
+		f.must(SetResult(ctx, "early"))
+		<-ctx.Done()
+		eventually(t, "it is over", func() bool { return SetResult(ctx, "late") != nil })
+		said <- SetResult(ctx, "late")
+		return nil
+	})
+	q.StartConsume()
+	r, err := q.Call(withTimeout(t), "x", WithRetryCount(0))
+	if err != nil || r.State != StateGarbage || !strings.Contains(r.Err, ErrConsumeTimeout.Error()) || r.Value != "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if err := receive(t, "the handler returns", said); !errors.Is(err, ErrNotHandling) {
+		t.Error(err)
+	}
+}
+
+// TestDoneLimit: the queue keeps so many, and says in the log what had to go.
+func TestDoneLimit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil).WithHandler(echo).WithDoneLimit(2)
+	q.StartConsume()
+	ctx := withTimeout(t)
+	var ids []string
+	for i := range 4 {
+		r, err := q.Call(ctx, fmt.Sprint(i), WithRetention(time.Hour+time.Duration(i)*time.Minute))
+		f.must(err)
+		ids = append(ids, r.ID)
+	}
+	for i, id := range ids {
+		if r, err := q.Await(ctx, id); i < 2 && !errors.Is(err, ErrNoResult) || i >= 2 && (err != nil || r.Value != fmt.Sprint("to ", i)) {
+			t.Errorf("%d: %+v, %v", i, r, err)
+		}
+	}
+	if n := f.log.count("for want of room", "done"); n != 2 {
+		t.Errorf("%d lines in the log, want 2", n)
+	}
+}
+
+// TestLargeResults: results of 1 MB settle in calls of about 1 MB, and awaits get them in several.
+func TestLargeResults(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil).WithConcurrent(8).WithHandler(func(ctx context.Context, msg *Message) error {
+		return SetResult(ctx, strings.Repeat(msg.Payload, maxResult))
+	})
+	q.StartConsume()
+	ctx := withTimeout(t)
+	var all sync.WaitGroup
+	for i := range 24 {
+		payload := string(rune('a' + i))
+		all.Go(func() {
+			if r, err := q.Call(ctx, payload); err != nil || r.Value != strings.Repeat(payload, maxResult) {
+				t.Errorf("%s: %v", payload, err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestFittingResults: a settlement is of about 1 MB, but one of any size goes alone.
+func TestFittingResults(t *testing.T) {
+	of := func(sizes ...int) (batch []outcome) {
+		for _, n := range sizes {
+			batch = append(batch, outcome{result: strings.Repeat("x", n)})
+		}
+		return batch
+	}
+	for _, c := range []struct {
+		batch []outcome
+		want  int
+	}{{of(1, 2, 3), 3}, {of(maxResult), 1}, {of(maxResult, 0), 2}, {of(maxResult, 1), 1}, {of(0, maxResult, 1), 2}, {of(maxResult/2, maxResult/2, 1), 2}} {
+		if got := fitting(c.batch); got != c.want {
+			t.Errorf("%d of %d, want %d", got, len(c.batch), c.want)
+		}
+	}
+}

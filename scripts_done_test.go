@@ -1,0 +1,302 @@
+package delayqueue
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// kept is an ack of a message that is kept for d, with a result.
+func kept(name string, d time.Duration, value string, key ...string) settlement {
+	s := ends(outcomeDone, name, 0, 0, value, key...)
+	s.delay = d
+	return s
+}
+
+func retained(d time.Duration) func(*envelope) { return func(e *envelope) { e.retention = d } }
+
+// TestScriptSettleDone: an ack keeps the message with its result, in one step.
+func TestScriptSettleDone(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"with a result": {func(r *rig) {
+			r.hand(msg("a", 0, retained(time.Minute)), msg("b", 0))
+			r.at(2 * time.Second)
+			r.done(kept("a", time.Minute, "yes"), ack("b"))
+		}, "done a@1m2s result a=3 fail a=2/0/0@2s"},
+		"without one": {func(r *rig) {
+			r.hand(msg("a", 0, retained(time.Minute)))
+			r.done(kept("a", time.Minute, ""))
+		}, "done a@1m0s fail a=2/0/0@0s"},
+		"its key is free": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k"), retained(time.Minute)))
+			r.done(kept("a", time.Minute, "yes", "k"))
+			r.put(msg("b", time.Hour, keyed("k")))
+		}, "pending b@1h0m0s done a@1m0s result a=3 fail a=2/0/0@0s key k=b wake 1h0m0s"},
+		"its last error stays": {func(r *rig) {
+			r.hand(msg("a", 0, retained(time.Minute)))
+			r.done(ends(outcomeRetry, "a", 1, 0, "no"))
+			r.at(time.Second)
+			r.take("2:a")
+			o := kept("2:a", time.Minute, "yes")
+			o.failures = 1
+			r.done(o)
+		}, "done a@1m1s result a=3 fail a=3/1/0@1s!no"},
+		"of a delivery that the server forgot": {func(r *rig) {
+			r.hand(msg("a", 0, retained(time.Minute)))
+			r.do("ZREM", r.keys.unack, idOf("a"))
+			r.do("ZADD", r.keys.pending, r.now, idOf("a"))
+			r.do("ZADD", r.keys.wake, r.now, "w")
+			r.do("HSET", r.keys.state, "armed", r.now)
+			r.done(kept("a", time.Minute, "yes"))
+		}, "done a@1m0s result a=3 fail a=2/0/0@0s wake 0s"},
+		"twice, for the reply was lost": {func(r *rig) {
+			r.hand(msg("a", 0, retained(time.Minute)), msg("b", 0, retained(time.Minute)))
+			c := newCaller()
+			batch := []settlement{kept("a", time.Minute, "yes"), kept("b", time.Minute, "no"), kept("nobody", time.Minute, "x")}
+			r.equal("void", r.settle(c, batch...), []int{2})
+			r.at(time.Second)
+			r.equal("void, again", r.settleAgain(c, batch...), []int{2})
+		}, "done a@1m0s b@1m0s result a=3 b=2 fail a=2/0/0@0s b=2/0/0@0s"},
+		"of a delivery that is lost, nothing is kept": {func(r *rig) {
+			r.hand(msg("a", 0, retained(time.Minute)))
+			r.tickTo(9 * time.Second)
+			r.at(11 * time.Second)
+			r.tick()
+			r.at(12 * time.Second)
+			r.take("2:a")
+			r.equal("void", r.settle(newCaller(), kept("a", time.Minute, "of the first")), []int{0})
+			r.done(kept("2:a", time.Minute, "second"))
+			r.equal("void", r.settle(newCaller(), kept("a", time.Minute, "of the first")), []int{0})
+		}, "done a@1m12s result a=6 fail a=3/0/0@12s"},
+		"of a delivery that is canceled, nothing is kept": {func(r *rig) {
+			r.hand(msg("a", 0, retained(time.Minute)))
+			r.equal("was", r.cancel("id", idOf("a")), StateUnack)
+			r.equal("void", r.settle(newCaller(), kept("a", time.Minute, "yes")), []int{0})
+		}, ""},
+	})
+}
+
+// TestScriptDoneAge: what is done is deleted when its time is over, at most 100 with each fetch together with garbage.
+func TestScriptDoneAge(t *testing.T) {
+	many := func(r *rig, n int, d time.Duration) {
+		var ms []*sendMessage
+		var acks []settlement
+		for i := range n {
+			name := fmt.Sprint("m", i)
+			ms = append(ms, msg(name, 0, retained(d)))
+			acks = append(acks, kept(name, d, "v"))
+		}
+		r.hand(ms...)
+		r.done(acks...)
+	}
+	runScripts(t, map[string]scriptCase{
+		"not before": {func(r *rig) {
+			many(r, 2, time.Minute)
+			r.at(time.Minute - time.Microsecond)
+			r.tick()
+		}, "done m0@1m0s m1@1m0s result m0=1 m1=1 fail m0=2/0/0@0s m1=2/0/0@0s"},
+		"then": {func(r *rig) {
+			many(r, 2, time.Minute)
+			r.at(time.Minute)
+			r.tick()
+			r.equal("state.done", r.cli.HGet(ctxB, r.keys.state, "done").Val(), "0")
+		}, ""},
+		"the others stay": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0))
+			r.done(kept("a", time.Hour, "v"), kept("b", time.Minute, "v"))
+			r.at(time.Minute)
+			r.tick()
+			r.equal("state.done", r.cli.HGet(ctxB, r.keys.state, "done").Val(), fmt.Sprint(rigBase+time.Hour.Microseconds()))
+		}, "done a@1h0m0s result a=1 fail a=2/0/0@0s"},
+		"some at a time, and then at once": {func(r *rig) {
+			many(r, 250, time.Minute)
+			r.at(time.Minute)
+			for left := 150; left >= -50; left -= 100 {
+				f := r.fetch(newCaller(), 0)
+				r.equal("more at once", int64(f.next) == r.now, left > -50)
+				r.equal("left", r.cli.ZCard(ctxB, r.keys.done).Val(), int64(max(left, 0)))
+			}
+		}, ""},
+		"within one budget with garbage": {func(r *rig) {
+			r.with.garbageAge = time.Minute
+			many(r, 80, time.Minute)
+			var ms []*sendMessage
+			var dead []settlement
+			for i := range 70 {
+				ms = append(ms, msg(fmt.Sprint("g", i), 0))
+				dead = append(dead, ends(outcomeGarbage, fmt.Sprint("g", i), 1, 0, "x"))
+			}
+			r.hand(ms...)
+			r.done(dead...)
+			r.at(time.Minute)
+			r.tick()
+			r.equal("left", r.cli.ZCard(ctxB, r.keys.done).Val()+r.cli.ZCard(ctxB, r.keys.garbage).Val(), int64(50))
+			r.tick()
+		}, ""},
+		"whatever state.done says": {func(r *rig) {
+			many(r, 1, time.Minute)
+			r.at(time.Minute)
+			for _, value := range rubbish {
+				if len(value) > 15 && strings.Trim(value, "0123456789") == "" {
+					continue // the next that is done sets that right
+				}
+				r.do("HSET", r.keys.state, "done", value)
+				r.tick()
+				r.equal("state.done", r.cli.HGet(ctxB, r.keys.state, "done").Val(), "0")
+			}
+		}, ""},
+		"set right by the next that is done": {func(r *rig) {
+			many(r, 1, time.Minute)
+			r.do("HDEL", r.keys.state, "done")
+			r.hand(msg("a", 0))
+			r.done(kept("a", time.Hour, "v"))
+			r.at(time.Minute)
+			r.tick()
+		}, "done a@1h0m0s result a=1 fail a=2/0/0@0s"},
+	})
+}
+
+// TestScriptDoneLimit: the most that any consumer asks for holds; those go first that would be the next to go.
+func TestScriptDoneLimit(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"the soonest go": {func(r *rig) {
+			r.with.doneMax = 2
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
+			r.done(kept("a", time.Hour, "v"), kept("b", time.Minute, "v"))
+			got, err := r.store.settle(ctxB, after(newCaller()), []settlement{kept("c", 2*time.Hour, "v"), kept("d", time.Second, "v")})
+			r.equal("settled", got.doneOverflow, 2)
+			r.equal("error", err, nil)
+		}, "done a@1h0m0s c@2h0m0s result a=1 c=1 fail a=2/0/0@0s c=2/0/0@0s"},
+		"any number": {func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0))
+			r.done(kept("a", time.Hour, "v"), kept("b", time.Minute, "v"))
+		}, "done b@1m0s a@1h0m0s result a=1 b=1 fail a=2/0/0@0s b=2/0/0@0s"},
+		"not that of garbage": {func(r *rig) {
+			r.with.doneMax, r.with.garbageMax = 1, 2
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
+			r.done(kept("a", time.Hour, "v"), ends(outcomeGarbage, "b", 1, 0, "x"), ends(outcomeGarbage, "c", 1, 0, "x"), kept("d", 2*time.Hour, ""))
+		}, "garbage b@0s c@0s done d@2h0m0s fail b=2/1/0@0s!x c=2/1/0@0s!x d=2/0/0@0s"},
+	})
+}
+
+// after makes a new call of a caller.
+func after(c *caller) *caller {
+	c.next()
+	return c
+}
+
+// TestScriptDoneIsSeen: who looks for a message sees that it is done, and who steers cannot bring it back.
+func TestScriptDoneIsSeen(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		r.hand(msg("a", 0, keyed("k"), retained(time.Minute)), msg("b", 0, retained(time.Hour)))
+		r.at(2 * time.Second)
+		r.done(kept("a", time.Minute, "yes", "k"), kept("b", time.Hour, ""))
+		m, err := r.store.look(ctxB, "id", idOf("a"))
+		if err != nil || m.State != StateDone || m.Result != "yes" || r.since(m.At.UnixMicro()) != time.Minute+2*time.Second || r.since(m.EndedAt.UnixMicro()) != 2*time.Second {
+			r.t.Errorf("%+v, %v", m, err)
+		}
+		if m, err := r.store.look(ctxB, "key", "k"); m != nil || err != nil {
+			r.t.Errorf("by its key: %+v, %v", m, err)
+		}
+		n, err := r.store.counts(ctxB)
+		r.equal("counts", fmt.Sprint(n.Counts, err), fmt.Sprint(Counts{Done: 2}, nil))
+		before := r.text(r.read())
+		for _, running := range []bool{false, true} {
+			got, err := r.store.intercept(ctxB, after(newCaller()), "id", idOf("a"), running)
+			r.equal("intercepted", fmt.Sprint(got.State, names(got.ID), err), fmt.Sprint(StateDone, "a", nil))
+		}
+		for _, what := range []string{steerAt, steerBy, steerRequeue} {
+			for _, only := range []string{"", "done"} {
+				got, err := r.store.steer(ctxB, after(newCaller()), steerRequest{what: what, only: only, targets: targetsOf("a")})
+				r.equal(what, fmt.Sprint(got, err), fmt.Sprint([]steered{{state: StateDone}}, nil))
+			}
+		}
+		r.expect(before)
+		for _, only := range []string{"", "done"} {
+			r.deletes(only, map[string]string{"": "a", "done": "b"}[only])
+		}
+		r.expect("")
+	})
+}
+
+func targetsOf(name string) []spot { return []spot{{tag: idOf(name)}} }
+
+func (r *rig) deletes(only, name string) {
+	r.t.Helper()
+	got, err := r.store.steer(ctxB, after(newCaller()), steerRequest{what: steerDelete, only: only, targets: targetsOf(name)})
+	r.equal("delete", fmt.Sprint(got, err), fmt.Sprint([]steered{{state: StateDone, done: true}}, nil))
+}
+
+// TestScriptDoneIsOver: what is done and over is nowhere, also as long as nobody has deleted it.
+func TestScriptDoneIsOver(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		r.hand(msg("a", 0, retained(time.Minute)))
+		r.done(kept("a", time.Minute, "yes"))
+		r.at(time.Minute)
+		if m, err := r.store.look(ctxB, "id", idOf("a")); m != nil || err != nil {
+			r.t.Errorf("%+v, %v", m, err)
+		}
+		got, err := r.store.await(ctxB, []string{idOf("a")})
+		r.equal("await", fmt.Sprint(got, err), fmt.Sprint([]Result{{ID: idOf("a"), State: StateGone}}, nil))
+		n, err := r.store.counts(ctxB)
+		r.equal("counts", fmt.Sprint(n.Counts, err), fmt.Sprint(Counts{}, nil))
+		taken, err := r.store.intercept(ctxB, after(newCaller()), "id", idOf("a"), true)
+		r.equal("intercepted", fmt.Sprint(taken.State, err), fmt.Sprint(StateGone, nil))
+	})
+}
+
+// awaits asks for n messages.
+func (r *rig) awaits(n int) {
+	r.t.Helper()
+	var ids []string
+	for i := range n {
+		ids = append(ids, idOf(fmt.Sprint("m", i)))
+	}
+	if got, err := r.store.await(ctxB, ids); err != nil || len(got) != n {
+		r.t.Errorf("%d answers, %v", len(got), err)
+	}
+}
+
+// TestScriptAwait: what it says of each, and of how many.
+func TestScriptAwait(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		large := strings.Repeat("x", 600<<10)
+		r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
+		r.at(2 * time.Second)
+		r.done(kept("a", time.Minute, large), kept("b", time.Minute, large), ends(outcomeGarbage, "c", 1, 0, "no"), ends(outcomeReady, "d", 0, 0, ""))
+		r.put(msg("f", time.Hour))
+		ask := func(all ...string) string {
+			r.t.Helper()
+			var ids []string
+			for _, name := range all {
+				ids = append(ids, idOf(name))
+			}
+			got, err := r.store.await(context.Background(), ids)
+			if err != nil {
+				r.t.Error(err)
+			}
+			var words []string
+			for _, g := range got {
+				at := ""
+				if !g.At.IsZero() {
+					at = "@" + r.since(g.At.UnixMicro()).String()
+				}
+				words = append(words, fmt.Sprintf("%s=%d%s %d%s", names(g.ID), g.State, at, len(g.Value), g.Err))
+			}
+			return strings.Join(words, ", ")
+		}
+		r.equal("all", ask("nobody", "c", "d", "e", "f", "a", "a", "b", "c"),
+			"nobody=0 0, c=5@2s 0no, d=-1 0, e=-1 0, f=-1 0, a=6@2s 614400, a=6@2s 614400")
+		r.equal("the rest", ask("b", "c"), "b=6@2s 614400, c=5@2s 0no")
+		r.do("HDEL", r.keys.msg, idOf("b")) // somebody else did
+		r.equal("without an envelope", ask("b"), "b=0 0")
+		r.do("ZREM", r.keys.done, idOf("b"))
+		r.do("HDEL", r.keys.result, idOf("b"))
+		r.do("HDEL", r.keys.fail, idOf("b"))
+	})
+}
