@@ -209,7 +209,7 @@ func (b *batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 	soonest := int64(math.MaxInt64)
 	answered := reply.now != 0
-	var sent []string
+	var sent, moved []string
 	listIDs := answered && b.events.on()
 	b.mu.Lock()
 	over := b.outage
@@ -221,11 +221,15 @@ func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 		if answered {
 			answer = reply.answer(i, &m.sendMessage)
 		}
-		if answered && answer.kind == answerStored {
+		if answered && answer.due > 0 {
 			soonest = min(soonest, answer.due)
-			if listIDs {
-				sent = append(sent, m.id)
-			}
+		}
+		switch {
+		case !listIDs:
+		case answer.kind == answerStored:
+			sent = append(sent, m.id)
+		case answer.kind == answerKept && m.put.moves():
+			moved = append(moved, answer.holder)
 		}
 		if m.call == nil {
 			continue // its call is withdrawn
@@ -245,6 +249,7 @@ func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 		over.report("send", time.Time{}, nil)
 	}
 	b.events.tell(NewMessageEvent, len(sent), sent...)
+	b.events.tell(RescheduledEvent, len(moved), moved...)
 	if b.onStored != nil && soonest < math.MaxInt64 {
 		b.onStored(time.Duration(soonest-reply.now) * time.Microsecond)
 	}
@@ -263,6 +268,8 @@ func (b *batcher) setResult(m *batchItem, answer sendAnswer, answered bool, err 
 	case answer.kind == answerPassed:
 		m.stored = StoredNo
 		m.err = &SequenceError{Queue: b.store.queue, Name: m.put.sequence, N: m.put.number, Last: answer.last}
+	case answer.kind == answerKept:
+		m.stored, m.holder, m.due = StoredYes, answer.holder, time.UnixMicro(answer.due)
 	default:
 		m.stored, m.due = StoredYes, time.UnixMicro(answer.due)
 	}

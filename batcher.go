@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 	"runtime"
@@ -63,7 +64,13 @@ type batchItem struct {
 	batch  *batch    // nil: it is in none yet
 	due    time.Time
 	stored Stored
+	holder string // id of the message that is there in its place
 	err    error
+}
+
+// info names the message that is there.
+func (m *batchItem) info() MessageInfo {
+	return MessageInfo{ID: cmp.Or(m.holder, m.id), Key: m.key, Due: m.due, Existed: m.holder != ""}
 }
 
 // A sendCall is one call of a user, which waits for the results of its messages.

@@ -4,11 +4,35 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 )
 
 // These are the recipes of docs/recipes.md.
+
+// Each change replaces the message that waits, and puts it off.
+func ExampleWithKey_debounce() {
+	redisCli, end := embedded()
+	defer end()
+
+	ctx := context.Background()
+	index := delayqueue.NewPublisher("index", redisCli)
+	for _, document := range []string{"draft", "second draft", "final"} {
+		_, err := index.Send(ctx, document, delayqueue.WithKey("document-42", delayqueue.Replace), delayqueue.WithDelay(5*time.Second))
+		if err != nil {
+			panic(err)
+		}
+	}
+	monitor := delayqueue.NewMonitor("index", redisCli)
+	msg, err := monitor.GetKey(ctx, "document-42")
+	if err != nil {
+		panic(err)
+	}
+	counts, err := monitor.Counts(ctx)
+	fmt.Println(msg.Payload, msg.State, counts.Pending, err)
+	// Output: final pending 1 <nil>
+}
 
 type outboxRow struct {
 	id      int64

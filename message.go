@@ -29,6 +29,10 @@ type MessageInfo struct {
 	ID  string
 	Key string    // "" if it has none
 	Due time.Time // by the Redis server's clock
+
+	// Existed: this message was there before the send, had its key, and was kept, replaced or rescheduled (WithKey). Due
+	// is then for when it waits; of one that was kept, when it was or is due for the first time.
+	Existed bool
 }
 
 // A State says where a message is.

@@ -119,7 +119,7 @@ func (m *draft) setWhen(option string, w when, err error) error {
 	if m.fixed {
 		return fmt.Errorf("%w: %s: this call already says when; use Send or SendBatch", ErrBadOption, option)
 	}
-	m.when = w
+	m.when, m.put.timed = w, true
 	return err
 }
 
@@ -135,16 +135,18 @@ func WithRetryCount(n int) MsgOption {
 	}
 }
 
-// WithKey names the message (order-42). While a message with that key is live, a second
-// send is refused with ErrDuplicateKey; the key is free again once the message is
-// acked, intercepted or garbage. 1 to 512 bytes.
-func WithKey(key string) MsgOption {
-	return func(m *draft) error {
+// WithKey names the message (order-42), by 1 to 512 bytes. While a message with that key is live, a second send does
+// what on says: it is refused with ErrDuplicateKey (Refuse, the default), or keeps, replaces or reschedules the message
+// that is there. The key is free again once the message is acked, intercepted or garbage. A batch with one key
+// twice is two sends in order.
+func WithKey(key string, on ...Conflict) MsgOption {
+	return func(m *draft) (err error) {
 		if key == "" || len(key) > maxKey {
 			return fmt.Errorf("%w: WithKey: %d bytes: a key has 1 to %d", ErrBadOption, len(key), maxKey)
 		}
 		m.key = key
-		return nil
+		m.put.on, err = oneConflict("WithKey", on)
+		return err
 	}
 }
 

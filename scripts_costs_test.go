@@ -84,6 +84,12 @@ func TestScriptCosts(t *testing.T) {
 		}
 		return ms
 	}
+	all := func(c Conflict, ms []*sendMessage) []*sendMessage {
+		for _, m := range ms {
+			on(c, true, m)
+		}
+		return ms
+	}
 	hand := func(n int) { send(due(n, 0)...); fetch(n) }
 	acks := func(n int) (all []settlement) {
 		for i := range n {
@@ -138,10 +144,13 @@ func TestScriptCosts(t *testing.T) {
 		}, 6},
 		{"send, 1 with a key", hour, func() { send(due(1, 2*time.Hour, "k")...) }, 6 + 1 + 1},
 		{"send, 100 with keys", hour, func() { send(due(100, 2*time.Hour, "k")...) }, 6 + 100 + 1},
-		{"put, 1", hour, func() { send(puts(1, "s")...) }, 9 + 4 + 1},
-		{"put, 1 that is passed", func() { hour(); send(puts(1, "s")...) }, func() { send(puts(1, "s")...) }, 9 + 1},
-		{"put, 100 that are the soonest", hour, func() { send(puts(100, "s")...) }, 9 + 4*100 + 1},
-		{"put, 100 with keys", hour, func() { send(puts(100, "s", "k")...) }, 9 + 6*100 + 1},
+		{"put, 1", hour, func() { send(puts(1, "s")...) }, 15 + 4 + 1},
+		{"put, 1 that is passed", func() { hour(); send(puts(1, "s")...) }, func() { send(puts(1, "s")...) }, 15 + 1},
+		{"put, 100 that are the soonest", hour, func() { send(puts(100, "s")...) }, 15 + 4*100 + 1},
+		{"put, 100 with keys", hour, func() { send(puts(100, "s", "k")...) }, 15 + 6*100 + 1},
+		{"put, 1 that keeps another", func() { send(due(1, time.Minute, "k")...) }, func() { send(on(Keep, true, due(1, 0, "k")[0])) }, 15 + 2},
+		{"put, 100 that replace others", func() { send(due(100, time.Minute, "k")...) }, func() { send(all(Replace, due(100, time.Hour, "k"))...) }, 15 + 6*100},
+		{"put, 100 that reschedule others", func() { send(due(100, time.Minute, "k")...) }, func() { send(all(Reschedule, due(100, time.Hour, "k"))...) }, 15 + 6*100},
 		{"fetch, idle, and says something", quiet, func() {
 			t.Helper()
 			c := newCaller()

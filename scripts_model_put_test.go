@@ -3,19 +3,20 @@ package delayqueue
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"pgregory.net/rapid"
 )
 
-// put stores the messages one after the other.
+// put stores the messages one after the other, or does what they want instead.
 func (m *model) put(batch []*sendMessage) any {
 	out := sendReply{now: m.now}
 	var first int64
 	for _, o := range batch {
-		a := m.putOne(o)
-		if a.kind == answerStored && (first == 0 || a.due < first) {
-			first = a.due
+		a, wait := m.putOne(o)
+		if wait != 0 && (first == 0 || wait < first) {
+			first = wait
 		}
 		out.answers = append(out.answers, a)
 	}
@@ -23,21 +24,80 @@ func (m *model) put(batch []*sendMessage) any {
 	return out
 }
 
-func (m *model) putOne(o *sendMessage) sendAnswer {
+// putOne returns an answer, and for when something waits that did not before.
+func (m *model) putOne(o *sendMessage) (a sendAnswer, wait int64) {
 	if digits := m.sequence[o.put.sequence]; digits != "" {
 		if last, err := sequenceNumber(digits); err != nil || last >= o.put.number {
-			return sendAnswer{kind: answerPassed, last: last}
+			return sendAnswer{kind: answerPassed, last: last}, 0
 		}
 	}
-	if holder := m.key[o.key]; holder != "" {
-		return sendAnswer{kind: answerTaken, holder: holder}
+	holder := m.key[o.key]
+	switch {
+	case holder != "" && o.put.on == Refuse:
+		return sendAnswer{kind: answerTaken, holder: holder}, 0
+	case holder != "" && o.put.on == Keep:
+		a = sendAnswer{kind: answerKept, holder: holder, due: m.envelope(holder).due}
+	case holder != "":
+		a, wait = m.change(holder, o)
 	}
-	due := o.when.due(m.now)
-	m.storeAt(o, due)
+	if a.kind != answerKept {
+		wait = o.when.due(m.now)
+		a.due = wait
+		m.storeAt(o, wait)
+	}
 	if o.put.sequence != "" {
 		m.sequence[o.put.sequence] = sequenceDigits(o.put.number)
 	}
-	return sendAnswer{due: due}
+	return a, wait
+}
+
+func (m *model) envelope(id string) envelope {
+	e, err := decodeEnvelope(m.msg[id])
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
+// change makes a message that waits another one, or due at another time.
+func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
+	tag, place, score := m.found(id, "")
+	if place == "unack" {
+		e := m.envelope(id)
+		m.msg[id] = m.msg[id][:envelopeHead] + "\x00\x00" + m.msg[id][envelopeHead+2+len(e.key):]
+		return a, 0
+	}
+	if place == "ready" {
+		score = m.now
+	}
+	a = sendAnswer{kind: answerKept, holder: id, due: score}
+	due := o.when.due(m.now)
+	if moves := o.put.moves() && (score > m.now || due > m.now); moves {
+		a.due, wait = due, due
+		if place == "pending" {
+			m.pending[tag] = due
+			m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], due, m.msg[id][envelopeHead:])
+		} else {
+			m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
+			m.retry[tag] = due
+		}
+	}
+	if o.put.on == Replace {
+		at := m.envelope(id).due
+		if wait != 0 {
+			at = due
+		}
+		version, tail := o.version, o.text
+		if o.when.absolute {
+			version, tail = o.text[0], o.text[envelopeHead:]
+		}
+		m.msg[id] = fmt.Sprintf("%c%016d%s", version, at, tail)
+		if place != "pending" {
+			r := m.record(id)
+			m.note(id, failRecord{delivery: r.delivery, when: m.now, text: r.text})
+		}
+	}
+	return a, wait
 }
 
 // storeAt makes a message pending.
@@ -68,7 +128,8 @@ func (m *machine) puts(t *rapid.T) {
 		}
 		e.key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
 		batch[i] = &sendMessage{id: idOf(e.payload), key: e.key, when: due, text: e.encode(due), version: e.version()}
-		batch[i].put = &putOptions{sequence: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence"), number: rapid.Int64Range(-20, 20).Draw(t, "number")}
+		batch[i].put = &putOptions{sequence: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence"), number: rapid.Int64Range(-20, 20).Draw(t, "number"),
+			on: Conflict(rapid.IntRange(0, len(conflictNames)-1).Draw(t, "if its key is taken")), timed: rapid.Bool().Draw(t, "timed")}
 	}
 	m.call(t, func(t *rapid.T, c caller) {
 		got, err := m.store.send(context.Background(), &c, sendRequest{messages: batch})

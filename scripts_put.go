@@ -17,10 +17,15 @@ const maxPut = 100
 type putOptions struct {
 	sequence string // its name; "": none
 	number   int64
+	on       Conflict
+	timed    bool // it says when it is due
 }
 
 // wanted says whether a message has any of them, so that send cannot store it.
-func (o *putOptions) wanted() bool { return o.sequence != "" }
+func (o *putOptions) wanted() bool { return o.sequence != "" || o.on != Refuse }
+
+// moves says whether a message that is there in its place was made due at another instant.
+func (o *putOptions) moves() bool { return o.on == Reschedule || o.on == Replace && o.timed }
 
 // follows refuses a number that is not greater than the last one of its sequence in the same batch, which it notes.
 func (o *putOptions) follows(last map[string]int64) error {
@@ -36,9 +41,9 @@ func (o *putOptions) follows(last map[string]int64) error {
 
 // putArgs are the arguments of put.
 func (q *sendRequest) putArgs(c *caller) []any {
-	args := append(make([]any, 0, 2+6*len(q.messages)), c.name(), c.number())
+	args := append(make([]any, 0, 2+8*len(q.messages)), c.name(), c.number())
 	for _, m := range q.messages {
-		args = append(args, m.delay(), m.version, &m.id, &m.text, &m.put.sequence, sequenceDigits(m.put.number))
+		args = append(args, m.delay(), m.version, &m.id, &m.text, &m.put.sequence, sequenceDigits(m.put.number), conflictWords[m.put.on], m.put.timed)
 	}
 	return args
 }
@@ -46,7 +51,7 @@ func (q *sendRequest) putArgs(c *caller) []any {
 // A sendAnswer is what became of one message.
 type sendAnswer struct {
 	kind   answerKind
-	due    int64  // unix us, if it is stored
+	due    int64  // unix us, of the message that is there
 	holder string // id of the message that has its key
 	last   int64  // of its sequence
 }
@@ -57,6 +62,7 @@ const (
 	answerStored answerKind = iota
 	answerTaken             // another message has its key
 	answerPassed            // its sequence has passed its number
+	answerKept              // holder is there in its place, perhaps changed
 )
 
 // answer says what became of message i of a request, which is m.
@@ -96,6 +102,10 @@ func putAnswer(kind, text string) (a sendAnswer, err error) {
 		a.due, err = strconv.ParseInt(text, 10, 64)
 	case "=":
 		a.kind, a.holder = answerTaken, text
+	case "~":
+		a.kind = answerKept
+		text, a.holder, _ = strings.Cut(text, ":")
+		a.due, err = strconv.ParseInt(text, 10, 64)
 	case "#":
 		a.kind = answerPassed
 		a.last, err = sequenceNumber(text)

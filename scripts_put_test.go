@@ -14,13 +14,19 @@ func numbered(m *sendMessage, sequence string, n int64) *sendMessage {
 	return m
 }
 
+// on is a message that does this if its key is taken; timed: it says when it is due.
+func on(c Conflict, timed bool, m *sendMessage) *sendMessage {
+	m.put = &putOptions{on: c, timed: timed}
+	return m
+}
+
 // answers are those of a put, in the words of putAnswers.
 func (r *rig) answers(c *caller, ms ...*sendMessage) string {
 	r.t.Helper()
 	return r.inWords(r.send(c, ms...))
 }
 
-// inWords are `+<due>`, `=<holder>` or `#<last number>` of each message.
+// inWords are `+<due>`, `=<holder>`, `~<id of the one that is there>@<due>` or `#<last number>` of each message.
 func (r *rig) inWords(out sendReply) string {
 	var words []string
 	for _, a := range out.answers {
@@ -29,6 +35,8 @@ func (r *rig) inWords(out sendReply) string {
 			words = append(words, "+"+r.since(a.due).String())
 		case answerTaken:
 			words = append(words, "="+names(a.holder))
+		case answerKept:
+			words = append(words, fmt.Sprintf("~%s@%v", names(a.holder), r.since(a.due)))
 		case answerPassed:
 			words = append(words, fmt.Sprintf("#%d", a.last))
 		}

@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,7 +77,7 @@ func (p *producer) SendScheduleMsg(payload string, t time.Time, opts ...MsgOptio
 func (p *producer) sendAt(payload string, w when, err error, opts []MsgOption) error {
 	p.made()
 	l := newLoneSend()
-	l.draft.when, l.draft.fixed = w, true
+	l.draft.when, l.draft.fixed, l.draft.put.timed = w, true, true
 	if err != nil {
 		return p.notMade(&l.draft, err)
 	}
@@ -108,7 +109,8 @@ func (p *producer) Send(ctx context.Context, payload string, opts ...MsgOption) 
 	if err != nil && !errors.Is(err, ErrNotReplicated) {
 		return nil, err
 	}
-	return &MessageInfo{ID: m.id, Key: m.key, Due: m.due}, err
+	info := m.info()
+	return &info, err
 }
 
 // SendBatch sends messages with as few round trips as can be; it is not one transaction.
@@ -140,7 +142,7 @@ func (p *producer) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResul
 	var failed []error
 	for i := range batch {
 		if m := &items[i]; m.id != "" {
-			infos[i] = MessageInfo{ID: m.id, Key: m.key, Due: m.due}
+			infos[i] = m.info()
 			results[i] = SendResult{Info: &infos[i], Err: p.sendError(m)}
 		}
 		if results[i].Err != nil {
@@ -158,7 +160,7 @@ func (p *producer) sendError(m *batchItem) error {
 	if m.err == nil {
 		return nil
 	}
-	return &SendError{Queue: p.store.queue, ID: m.id, Key: m.key, Stored: m.stored, Err: m.err}
+	return &SendError{Queue: p.store.queue, ID: cmp.Or(m.holder, m.id), Key: m.key, Stored: m.stored, Err: m.err}
 }
 
 // notMade is the error of a message that gets no id.

@@ -1,21 +1,27 @@
--- put stores messages one after the other, each if that which its sender asks for holds: send is for all others.
+-- put stores messages one after the other, each as its sender wants it if its key is taken, or if its number was reached:
+-- send is for all others.
 --
--- KEYS: pending, msg, key, wake, state, sequence
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, sequence, done
 -- ARGV: 3 and on, for each message: delay us ('': the envelope has its own due instant), version of the envelope, id,
 --       envelope (after a delay: only the part behind its due instant), name of its sequence ('': none), its number in
---       that, 20 digits of it and 2^63
+--       that, 20 digits of it and 2^63, what becomes of a message that has its key ('refuse': of this one, 'keep',
+--       'replace', 'reschedule'), '1': its sender says when it is due
 -- Returns {now, an answer for each, with blanks between}: '+<due>' stored, due then; '=<id>' not stored, its key is held by
---       id; '#<digits>' not stored, the last number of the sequence is that.
--- Cost: 9 commands, 1 more to set the alarm; at most 6 of O(log pending) for each message, at most 100 of them.
--- Keeps: invariants 1, 6, 9 and 12 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a send
---       before anything is stored. What a message finds is what those before it have written.
+--       id; '#<digits>' not stored, the last number of the sequence is that; '~<due>:<id>' id had its key, and was kept,
+--       replaced or rescheduled, due then.
+-- Cost: 15 commands, 1 more to set the alarm; at most 6 of O(log pending) for each message, 14 for one whose key
+--       is taken, at most 100 of them; O(ready) if the message that has the key is there; reads that message.
+-- Keeps: invariants 1, 3, 4, 6, 9 and 12 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a
+--       send before anything is stored. What a message finds is what those before it have written.
 
--- include head, call, envelope, arm
-local EACH = 6 -- ARGV of a message
+-- include head, call, score, envelope, failure, setfailure, locate, arm
+local EACH = 8 -- ARGV of a message
 local saved, armed, big, pause, sent =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent'), 1, 5)
-guard(redis.call('ZCARD', KEYS.pending), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.key),
-  redis.call('ZCARD', KEYS.wake), redis.call('HLEN', KEYS.sequence))
+guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
+  redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
+  redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
+  redis.call('HLEN', KEYS.sequence), redis.call('ZCARD', KEYS.done))
 local reply, at = recall(saved)
 if reply then
   -- Written once more, so that a WAIT on this connection waits for it.
@@ -29,43 +35,102 @@ redis.call('ZADD', KEYS.pending, 'XX', 0, '') -- changes nothing
 
 local longest, first, stored = math.max(whole(big) or 0, 2048), nil, 0 -- what is not longer is not noted in big
 
--- dueof(delay, version, envelope) is when a message is due, that as text, and its whole envelope.
-local function dueof(delay, version, envelope)
-  if delay then
-    local text = us(now + delay)
-    return now + delay, text, string.char(tonumber(version)) .. text .. envelope
-  end
-  local text = string.sub(envelope, 2, 17)
-  local due = tonumber(text)
-  if due >= now then return due, text, envelope end
-  return now, us(now), redue(envelope, us(now))
+-- wait(due) notes that something waits for an instant, and write(id, envelope) that it is as long.
+local function wait(due) first = math.min(first or due, due) end
+local function write(id, envelope)
+  redis.call('HSET', KEYS.msg, id, envelope)
+  longest = math.max(longest, #envelope)
 end
 
--- lastof(name) is the last number of a sequence, as 20 digits; nil if it has none.
+-- complete(delay, version, envelope) is a whole envelope, and when it is due.
+local function complete(delay, version, envelope)
+  if delay then
+    return string.char(tonumber(version)) .. us(now + delay) .. envelope, now + delay
+  end
+  local due = tonumber(string.sub(envelope, 2, 17))
+  if due >= now then return envelope, due end
+  return redue(envelope, us(now)), now
+end
+
+-- lastof(name) is the last number of a sequence, as 20 digits, of which any two compare as texts; nil if it has none.
 local function lastof(name)
   local last = name ~= '' and redis.call('HGET', KEYS.sequence, name)
   return last and #last == 20 and string.match(last, '^%d+$') and last <= '18446744073709551615' and last or nil
 end
 
--- put stores a message, if it may be, and returns the answer.
-local function put(delay, version, id, envelope, name, number)
+-- store makes a new message pending.
+local function store(id, envelope, due, key)
+  if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
+  redis.call('ZADD', KEYS.pending, us(due), id)
+  write(id, envelope)
+  wait(due)
+  stored = stored + 1
+  return '+' .. us(due)
+end
+
+-- change makes a message that waits, and of which envelope is stored, another one, or due at another instant, if that
+-- is said. It returns when it is due; nil if the message does not wait, for it is nowhere, handled, or over.
+local function change(id, envelope, other, due, replaces, said)
+  local record = redis.call('HGET', KEYS.fail, id)
+  local tag = tagof(id, record)
+  local place, score = locate(tag, id, '')
+  if not place and redis.call('LPOS', KEYS.ready, tag) then place, score = 'ready', us(now) end
+  if place == 'unack' then -- the new one takes the key over: this one has none when it is handed out again
+    redis.call('HSET', KEYS.msg, id, string.sub(envelope, 1, 17) .. '\0\0' .. string.sub(envelope, 20 + #keyof(envelope)))
+  end
+  if place ~= 'pending' and place ~= 'retry' and place ~= 'ready' then return nil end
+  local before, digits = scored(score), string.sub(envelope, 2, 17)
+  local moves = said and not (before <= now and due <= now) -- what is next already keeps its place
+  if moves then
+    digits = us(due)
+    wait(due)
+    if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) end
+    if place == 'pending' then
+      redis.call('ZADD', KEYS.pending, digits, tag)
+    else
+      redis.call('ZADD', KEYS.retry, digits, tag)
+    end
+  end
+  if replaces then
+    write(id, redue(other, digits))
+    if place ~= 'pending' then
+      local _, _, text = failure(record)
+      setfailure(id, delivery(record), '0 0', text)
+    end
+  elseif moves and place == 'pending' then
+    write(id, redue(envelope, digits))
+  end
+  return moves and due or before
+end
+
+-- put stores a message, if it may be, or does what its sender wants instead, and returns the answer.
+local function put(delay, version, id, envelope, name, number, taken, says)
   local last = lastof(name)
   if last and last >= number then return '#' .. last end
-  local due, text, all = dueof(tonumber(delay), version, envelope)
-  local key = keyof(all)
-  if key ~= '' then
-    local holder = redis.call('HGET', KEYS.key, key)
+  local other, due = complete(tonumber(delay), version, envelope)
+  local key, answer = keyof(other), nil
+  local holder = key ~= '' and redis.call('HGET', KEYS.key, key)
+  if holder and taken == 'refuse' then
     -- A holder without an envelope is what somebody else left behind.
-    if holder and redis.call('HEXISTS', KEYS.msg, holder) == 1 then return '=' .. string.gsub(holder, '[^!-~]', '?') end
-    redis.call('HSET', KEYS.key, key, id)
+    if redis.call('HEXISTS', KEYS.msg, holder) == 1 then return '=' .. string.gsub(holder, '[^!-~]', '?') end
+  elseif holder then
+    local held = redis.call('HGET', KEYS.msg, holder)
+    if held and keyof(held) == key then -- else somebody else wrote that entry
+      if taken == 'keep' then
+        answer = us(whole(string.sub(held, 2, 17)) or now)
+      else
+        answer = change(holder, held, other, due, taken == 'replace', says == '1' or taken == 'reschedule')
+        answer = answer and us(answer)
+      end
+    end
   end
-  redis.call('ZADD', KEYS.pending, text, id)
-  redis.call('HSET', KEYS.msg, id, all)
+  if answer then
+    answer = '~' .. answer .. ':' .. string.gsub(holder, '[^!-~]', '?') -- somebody else may have written it
+  else
+    answer = store(id, other, due, key)
+  end
   if name ~= '' then redis.call('HSET', KEYS.sequence, name, number) end
-  longest = math.max(longest, #all)
-  first = math.min(first or due, due)
-  stored = stored + 1
-  return '+' .. text
+  return answer
 end
 
 local answers = {}
@@ -74,8 +139,8 @@ answers = table.concat(answers, ' ')
 if first then
   first = gate(first, pause)
   if sooner(first, armed) then arm(first) end
-  mark('sent', us((whole(sent) or 0) + stored))
 end
+if stored > 0 then mark('sent', us((whole(sent) or 0) + stored)) end
 if longest > math.max(whole(big) or 0, 2048) then mark('big', us(longest)) end
 remember(answers)
 return {us(now), answers}

@@ -1,0 +1,181 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestWithKeyConflict: what a send is told of the message that has its key.
+func TestWithKeyConflict(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q, m := f.queue(nil), NewMonitor(f.name, f.cli)
+	first := f.send(q, "first", inAnHour, WithKey("k", Keep))
+	if first.Existed || first.Key != "k" {
+		t.Errorf("the first: %+v", first)
+	}
+	existed := func(what string, info *MessageInfo, due time.Time, payload string) {
+		t.Helper()
+		if !info.Existed || info.ID != first.ID || info.Key != "k" || !info.Due.Equal(due) {
+			t.Errorf("%s: %+v, want %s, due %v", what, info, first.ID, due)
+		}
+		got, err := m.GetKey(ctxB, "k")
+		if err != nil || got.Payload != payload || !got.At.Equal(info.Due) {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+	existed("kept", f.send(q, "x", WithKey("k", Keep)), first.Due, "first")
+	replaced := f.send(q, "second", WithKey("k", Replace), WithHeader("a", "b"), WithRetryCount(7))
+	existed("replaced", replaced, first.Due, "second")
+	if got, err := m.Get(ctxB, first.ID); err != nil || got.Headers["a"] != "b" || got.MaxRetries != 7 {
+		t.Errorf("replaced: %+v, %v", got, err)
+	}
+	at := time.Now().Add(2 * time.Hour).Truncate(time.Microsecond)
+	existed("replaced, at an instant", f.send(q, "third", WithSchedule(at), WithKey("k", Replace)), at, "third")
+	existed("rescheduled", f.send(q, "x", WithSchedule(at.Add(time.Minute)), WithKey("k", Reschedule)), at.Add(time.Minute), "third")
+	f.must(q.SendScheduleMsg("fourth", at, WithKey("k", Replace)))
+	if got, err := m.GetKey(ctxB, "k"); err != nil || got.Payload != "fourth" || !got.At.Equal(at) || got.ID != first.ID {
+		t.Errorf("SendScheduleMsg: %+v, %v", got, err)
+	}
+	if _, err := q.Send(ctxB, "x", WithKey("k")); !errors.Is(err, ErrDuplicateKey) {
+		t.Errorf("refused: %v", err)
+	}
+	if n := len(f.check().Messages); n != 1 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+// TestWithKeyBadConflict: what cannot be meant is refused, and says why.
+func TestWithKeyBadConflict(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil)
+	for text, option := range map[string]MsgOption{
+		"Keep and Replace": WithKey("k", Keep, Replace), "Conflict(-1) is none": WithKey("k", -1), "Conflict(99) is none": WithKey("k", 99), "0 bytes": WithKey("", Keep),
+	} {
+		if _, err := q.Send(ctxB, "x", option); !errors.Is(err, ErrBadOption) || !strings.Contains(err.Error(), text) || f.fate(err) != StoredNo {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	f.checkEmpty()
+}
+
+// TestConflictEvents: a message that is made due at another time is told of as such, and nothing is told of what is kept.
+func TestConflictEvents(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil)
+	heard := make(chan Event, 100)
+	sub := q.ListenEvent(func(e Event) { heard <- e })
+	defer sub.Stop()
+	var id string
+	for _, send := range []struct {
+		on   Conflict
+		opts []MsgOption
+		code EventCode // 0: nothing
+	}{
+		{Keep, []MsgOption{inAnHour}, NewMessageEvent}, {Keep, nil, 0}, {Replace, nil, 0}, {Replace, []MsgOption{inAnHour}, RescheduledEvent},
+		{Reschedule, []MsgOption{inAnHour}, RescheduledEvent},
+	} {
+		info := f.send(q, "x", append(send.opts, WithKey("k", send.on))...)
+		if id = info.ID; send.code == 0 {
+			continue
+		}
+		if e := receive(t, "event", heard); e.Code != send.code || e.Count != 1 || e.IDs[0] != id {
+			t.Errorf("%v: %+v", send.on, e)
+		}
+	}
+	if n := len(heard); n > 0 {
+		t.Errorf("%d events more", n)
+	}
+}
+
+// TestDebounce: many senders of one key, from several producers, make one delivery, of what came last.
+func TestDebounce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	handled := make(chan Message, 1000)
+	q := f.queue(nil).WithHandler(func(_ context.Context, msg *Message) error { handled <- *msg; return nil }).WithConcurrent(8)
+	q.StartConsume()
+	producers := []*Publisher{NewPublisher(f.name, f.client()), NewPublisher(f.name, f.client()), NewPublisher(f.name, f.client())}
+	var ids sync.Map
+	var wg sync.WaitGroup
+	for i := range 64 {
+		wg.Go(func() {
+			for n := range 20 {
+				info, err := producers[i%len(producers)].Send(ctxB, fmt.Sprint(i, n), WithKey("k", Replace), inAnHour)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				ids.Store(info.ID, info.Existed)
+			}
+		})
+	}
+	wg.Wait()
+	last, err := producers[0].Send(ctxB, "last", WithKey("k", Replace), WithDelay(0))
+	f.must(err)
+	if msg := receive(t, "delivery", handled); msg.Payload != "last" || msg.ID != last.ID {
+		t.Errorf("%+v", msg)
+	}
+	f.drained()
+	if n := len(handled); n > 0 {
+		t.Errorf("%d deliveries more", n)
+	}
+	ids.Range(func(id, _ any) bool {
+		if id != last.ID {
+			t.Errorf("another message: %v", id)
+		}
+		return true
+	})
+}
+
+// TestReplaceWhileItIsHandled: the handler goes on undisturbed, and the change is handled too.
+func TestReplaceWhileItIsHandled(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{false, true} {
+		t.Run(fmt.Sprint("fails ", fails), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			begun, end := make(chan struct{}), make(chan struct{})
+			handled := make(chan Message, 10)
+			q := f.queue(nil).WithHandler(func(ctx context.Context, msg *Message) error {
+				if msg.Payload == "first" && msg.Delivery == 1 {
+					close(begun)
+					<-end
+					if ctx.Err() != nil {
+						t.Errorf("its context ended: %v", context.Cause(ctx))
+					}
+					if fails {
+						return errors.New("no")
+					}
+				}
+				handled <- *msg
+				return nil
+			}).WithConcurrent(2).WithRetryDelays(time.Millisecond)
+			q.StartConsume()
+			first := f.send(q, "first", WithKey("k"))
+			receive(t, "first is handled", begun)
+			second := f.send(q, "second", WithKey("k", Replace), inAnHour)
+			third := f.send(q, "third", WithKey("k", Replace), WithDelay(0))
+			if second.Existed || second.ID == first.ID || !third.Existed || third.ID != second.ID {
+				t.Errorf("%+v, %+v", second, third)
+			}
+			if msg := receive(t, "the change is handled", handled); msg.Payload != "third" || msg.Key != "k" {
+				t.Errorf("%+v", msg)
+			}
+			close(end)
+			key := map[bool]string{false: "k", true: ""}[fails]
+			if msg := receive(t, "first is handled", handled); msg.Payload != "first" || msg.Key != key || msg.ID != first.ID {
+				t.Errorf("%+v, want the key %q", msg, key)
+			}
+			f.drained()
+			f.checkEmpty()
+		})
+	}
+}

@@ -1,0 +1,280 @@
+package delayqueue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// holders make message a, which has the key k, be in some state.
+var holders = map[string]struct {
+	make func(r *rig)
+	text string // the state then
+}{
+	"nowhere": {func(*rig) {}, ""},
+	"pending": {func(r *rig) { r.put(msg("a", 5*time.Second, keyed("k"))) }, "pending a@5s key k=a wake 5s"},
+	"due":     {func(r *rig) { r.put(msg("a", 0, keyed("k"))) }, "pending a@0s key k=a wake 0s"},
+	"unack":   {func(r *rig) { r.hand(msg("a", 0, keyed("k"))) }, "unack a@10.000001s key k=a"},
+	"ready": {func(r *rig) {
+		r.hand(msg("a", 0, keyed("k")))
+		r.done(ends(outcomeReady, "a", 0, 0, ""))
+	}, "ready 2:a fail a=2/0/0@0s key k=a wake 0s"},
+	"retry": {func(r *rig) {
+		r.hand(msg("a", 0, keyed("k")))
+		r.done(ends(outcomeRetry, "a", 1, 0, "x"))
+	}, "retry 2:a@1s fail a=2/1/0@0s!x key k=a wake 1s"},
+	"garbage": {func(r *rig) {
+		r.hand(msg("a", 0, keyed("k")))
+		r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
+	}, "garbage a@0s fail a=2/1/0@0s!x"},
+	"done": {func(r *rig) {
+		r.hand(msg("a", 0, keyed("k")))
+		s := ack("a", "k")
+		s.kind, s.delay = outcomeDone, time.Hour
+		r.done(s)
+		r.do("HSET", r.keys.key, "k", idOf("a"))
+	}, ""},
+	"without an envelope":  {func(r *rig) { r.do("HSET", r.keys.key, "k", idOf("a")) }, ""},
+	"one with another key": {func(r *rig) { r.put(msg("a", 5*time.Second)); r.do("HSET", r.keys.key, "k", idOf("a")) }, "pending a@5s wake 5s"},
+}
+
+// TestScriptConflict: what a send does while its key is taken, and the whole state after; the same if its reply was
+// lost. b is sent with the key: after 3 s (timed), or without saying when.
+func TestScriptConflict(t *testing.T) {
+	t.Parallel()
+	const same = "as it was"
+	for holder, rows := range map[string][]struct {
+		on           Conflict
+		timed        bool
+		answer, want string
+		payload      string // of a
+	}{
+		"nowhere": {
+			{Keep, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+			{Replace, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+			{Replace, false, "+0s", "pending b@0s key k=b wake 0s", ""},
+			{Reschedule, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+		},
+		"pending": {
+			{Refuse, true, "=a", same, "a"},
+			{Keep, true, "~a@5s", same, "a"},
+			{Replace, true, "~a@3s", "pending a@3s key k=a wake 3s", "b"},
+			{Replace, false, "~a@5s", same, "b"},
+			{Reschedule, true, "~a@3s", "pending a@3s key k=a wake 3s", "a"},
+			{Reschedule, false, "~a@0s", "pending a@0s key k=a wake 0s", "a"},
+		},
+		"due": {
+			{Refuse, true, "=a", same, "a"},
+			{Keep, true, "~a@0s", same, "a"},
+			{Replace, true, "~a@3s", "pending a@3s key k=a wake 0s", "b"},
+			{Replace, false, "~a@0s", same, "b"},
+			{Reschedule, true, "~a@3s", "pending a@3s key k=a wake 0s", "a"},
+			{Reschedule, false, "~a@0s", same, "a"},
+		},
+		"unack": {
+			{Refuse, true, "=a", same, "a"},
+			{Keep, true, "~a@0s", same, "a"},
+			{Replace, true, "+3s", "pending b@3s unack a@10.000001s key k=b wake 3s", "a"},
+			{Replace, false, "+0s", "pending b@0s unack a@10.000001s key k=b wake 0s", "a"},
+			{Reschedule, true, "+3s", "pending b@3s unack a@10.000001s key k=b wake 3s", "a"},
+			{Reschedule, false, "+0s", "pending b@0s unack a@10.000001s key k=b wake 0s", "a"},
+		},
+		"ready": {
+			{Refuse, true, "=a", same, "a"},
+			{Keep, true, "~a@0s", same, "a"},
+			{Replace, true, "~a@3s", "retry 2:a@3s fail a=2/0/0@0s key k=a wake 0s", "b"},
+			{Replace, false, "~a@0s", same, "b"},
+			{Reschedule, true, "~a@3s", "retry 2:a@3s fail a=2/0/0@0s key k=a wake 0s", "a"},
+			{Reschedule, false, "~a@0s", same, "a"},
+		},
+		"retry": {
+			{Refuse, true, "=a", same, "a"},
+			{Keep, true, "~a@0s", same, "a"},
+			{Replace, true, "~a@3s", "retry 2:a@3s fail a=2/0/0@0s!x key k=a wake 1s", "b"},
+			{Replace, false, "~a@1s", "retry 2:a@1s fail a=2/0/0@0s!x key k=a wake 1s", "b"},
+			{Reschedule, true, "~a@3s", "retry 2:a@3s fail a=2/1/0@0s!x key k=a wake 1s", "a"},
+			{Reschedule, false, "~a@0s", "retry 2:a@0s fail a=2/1/0@0s!x key k=a wake 0s", "a"},
+		},
+		"garbage": {
+			{Refuse, true, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s", "a"},
+			{Keep, true, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s", "a"},
+			{Replace, true, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s", "a"},
+			{Reschedule, true, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s", "a"},
+		},
+		"done": {
+			{Replace, true, "+3s", "pending b@3s done a@1h0m0s fail a=2/0/0@0s key k=b wake 3s", "a"},
+			{Reschedule, true, "+3s", "pending b@3s done a@1h0m0s fail a=2/0/0@0s key k=b wake 3s", "a"},
+		},
+		"without an envelope": {
+			{Refuse, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+			{Keep, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+			{Replace, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+			{Reschedule, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+		},
+		"one with another key": {
+			{Keep, true, "+3s", "pending b@3s a@5s key k=b wake 3s", "a"},
+			{Replace, true, "+3s", "pending b@3s a@5s key k=b wake 3s", "a"},
+			{Reschedule, true, "+3s", "pending b@3s a@5s key k=b wake 3s", "a"},
+		},
+	} {
+		for _, row := range rows {
+			t.Run(fmt.Sprint(holder, " ", row.on, " ", row.timed), func(t *testing.T) {
+				onBoth(t, func(r *rig) {
+					holders[holder].make(r)
+					m := msg("b", 0, keyed("k"))
+					if row.timed {
+						m = msg("b", 3*time.Second, keyed("k"))
+					}
+					numbered(on(row.on, row.timed, m), "s", 1)
+					m.put.on, m.put.timed = row.on, row.timed
+					c := newCaller()
+					first := r.send(c, m)
+					r.equal("answer", r.inWords(first), row.answer)
+					want, passed := row.want, "#1"
+					if want == same {
+						want = holders[holder].text
+					}
+					if strings.HasPrefix(row.answer, "=") {
+						passed = row.answer // what was refused for its key has no number
+					} else {
+						want = withSequence(want)
+					}
+					r.expect(want)
+					r.equal("payload", r.read().Messages[idOf("a")].Payload, row.payload)
+					before := r.contents()
+					r.equal("the repeat", r.sendAgain(c, m), first)
+					r.equal("contents", r.contents(), before)
+					r.equal("another call", r.answers(newCaller(), m), passed)
+					r.comesOut()
+				})
+			})
+		}
+	}
+}
+
+// withSequence puts the sequence where the text of a state has it.
+func withSequence(text string) string {
+	before, after, _ := strings.Cut(text, " wake ")
+	text = before + " sequence s=1"
+	if after != "" {
+		text += " wake " + after
+	}
+	return text
+}
+
+// comesOut hands out and acks all that waits or is handled, and wants nothing to be left but garbage.
+func (r *rig) comesOut() {
+	r.t.Helper()
+	for range 10 {
+		r.at(r.since(r.now) + 7*time.Second)
+		f := r.fetch(newCaller(), 10)
+		for _, d := range decode(nil, &f, 0, time.Time{}, time.Time{}) {
+			r.done((&outcome{d: d}).settlement())
+		}
+	}
+	s := r.read()
+	r.equal("left", []int{len(s.Messages), len(s.Keys)}, []int{len(s.Garbage) + len(s.Done), 0})
+}
+
+// TestScriptTakeover: a message that a handler holds is not touched, whatever becomes of the two.
+func TestScriptTakeover(t *testing.T) {
+	second := func(r *rig) {
+		r.hand(msg("a", 0, keyed("k")))
+		r.equal("answer", r.answers(newCaller(), on(Replace, true, msg("b", 3*time.Second, keyed("k")))), "+3s")
+		r.equal("another", r.answers(newCaller(), on(Replace, true, msg("c", 4*time.Second, keyed("k")))), "~b@4s")
+	}
+	runScripts(t, map[string]scriptCase{
+		"it is acked": {func(r *rig) {
+			second(r)
+			r.done(ack("a", "k"))
+		}, "pending b@4s key k=b wake 3s"},
+		"it fails, and comes again without the key": {func(r *rig) {
+			second(r)
+			r.done(ends(outcomeRetry, "a", 1, 0, "x"))
+			r.at(time.Second)
+			f := r.fetch(newCaller(), 1)
+			ds := decode(nil, &f, 0, time.Time{}, time.Time{})
+			r.equal("delivery", []any{names(ds[0].tag), ds[0].msg.Key, ds[0].msg.Payload, ds[0].msg.Failures}, []any{"2:a", "", "a", 1})
+		}, "pending b@4s unack 2:a@11.000001s fail a=2/1/0@0s!x key k=b wake 4s"},
+		"the new one is handled first": {func(r *rig) {
+			second(r)
+			r.done(ends(outcomeRetry, "a", 1, 0, "x"))
+			r.equal("cancel", r.cancel("id", idOf("b")), StatePending)
+			r.equal("the key is free", r.answers(newCaller(), on(Keep, true, msg("d", 9*time.Second, keyed("k")))), "+9s")
+		}, "pending d@9s retry 2:a@1s fail a=2/1/0@0s!x key k=d wake 1s"},
+		"it is garbage": {func(r *rig) {
+			second(r)
+			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
+		}, "pending b@4s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s"},
+		"it is lost": {func(r *rig) {
+			second(r)
+			r.with.maxLosses = 1
+			r.tickTo(9 * time.Second)
+			r.at(11 * time.Second)
+			r.tick()
+		}, "pending b@4s garbage a@11s fail a=2/0/1@11s!poison key k=b wake 4s"},
+		"it is canceled": {func(r *rig) {
+			second(r)
+			r.equal("by its key", r.intercept(newCaller(), "key", "k"), StatePending)
+			r.equal("by its id", r.cancel("id", idOf("a")), StateUnack)
+		}, "wake 3s"},
+		"its reply was lost": {func(r *rig) {
+			r.put(msg("a", 0, keyed("k")))
+			c := r.take("a")
+			r.equal("answer", r.answers(newCaller(), on(Reschedule, true, msg("b", 3*time.Second, keyed("k")))), "+3s")
+			r.equal("again", handed(r.fetchAgain(c, 1)), "a")
+			r.done(ack("a"))
+		}, "pending b@3s key k=b wake 3s"},
+		"both are handled": {func(r *rig) {
+			second(r)
+			r.at(4 * time.Second)
+			r.take("b")
+			r.equal("a third one", r.answers(newCaller(), on(Replace, false, msg("d", 0, keyed("k")))), "+4s")
+			r.done(ack("a", "k"), ack("b", "k"))
+		}, "pending d@4s key k=d wake 4s"},
+	})
+}
+
+// TestScriptConflictBatch: a batch with one key again and again is as many sends in order.
+func TestScriptConflictBatch(t *testing.T) {
+	k := keyed("k")
+	runScripts(t, map[string]scriptCase{
+		"all policies": {func(r *rig) {
+			r.equal("answers", r.answers(newCaller(), on(Replace, true, msg("a", 5*time.Second, k)), on(Keep, true, msg("b", 0, k)), on(Replace, true, msg("c", 6*time.Second, k)),
+				on(Refuse, true, msg("d", 0, k)), on(Reschedule, true, msg("e", 7*time.Second, k)), on(Replace, false, msg("f", 0, k)), on(Keep, true, msg("g", 0))),
+				"+5s ~a@5s ~a@6s =a ~a@7s ~a@7s +0s")
+			r.equal("payload", r.read().Messages[idOf("a")].Payload, "f")
+		}, "pending g@0s a@7s key k=a wake 0s"},
+		"a larger one": {func(r *rig) {
+			r.answers(newCaller(), on(Replace, true, msg("a", 5*time.Second, k)))
+			long := on(Replace, true, msg("b", 5*time.Second, k, sized(5000)))
+			r.equal("answer", r.answers(newCaller(), long), "~a@5s")
+			s := r.read()
+			r.equal("big, sent", []string{s.Fields["big"], s.Fields["sent"]}, []string{fmt.Sprint(len(long.text) + envelopeHead), "1"})
+		}, "pending a@5s key k=a wake 5s"},
+		"an instant": {func(r *rig) {
+			r.answers(newCaller(), on(Replace, true, msgAt("a", 5*time.Second, k)))
+			r.equal("answers", r.answers(newCaller(), on(Replace, true, msgAt("b", 4*time.Second, k)), on(Replace, true, msgAt("c", -time.Hour, k))), "~a@4s ~a@0s")
+		}, "pending a@0s key k=a wake 0s"},
+		"while it is paused": {func(r *rig) {
+			r.put(msg("a", 5*time.Second, k))
+			c := newCaller()
+			c.next()
+			if err := r.store.pause(ctxB, c, r.now+9e6); err != nil {
+				r.t.Fatal(err)
+			}
+			r.equal("answer", r.answers(newCaller(), on(Reschedule, true, msg("b", 3*time.Second, k))), "~a@3s")
+		}, "pending a@3s key k=a wake 5s"},
+		"rubbish in place of scores": {func(r *rig) {
+			for _, score := range []string{"-inf", "+inf", "1.5", "-5", "9e15"} {
+				r.put(msg("a", 5*time.Second, k))
+				r.do("ZADD", r.keys.pending, score, idOf("a"))
+				for _, timed := range []bool{false, true} {
+					r.equal("kind", r.send(newCaller(), on(Replace, timed, msg("b", 3*time.Second, k))).answers[0].kind, answerKept)
+				}
+				r.equal("cancel", r.cancel("key", "k"), StatePending)
+			}
+		}, "wake 3s"},
+	})
+}
