@@ -183,23 +183,18 @@ func contain(err *error) {
 // callOver makes a call over a link, and follows a Cluster's redirections, each within limit.
 func (s *store) callOver(ctx context.Context, l *link, limit time.Duration, call callFunc) error {
 	const redirections = 3
-	bounded := func(ctx context.Context, cli redis.UniversalClient) error {
-		ctx, cancel := s.bound(ctx, limit)
-		defer cancel()
-		return call(ctx, cli)
-	}
 	for n := 0; ; n++ {
 		addr, err := s.findNode(ctx, l, limit)
 		if err != nil {
 			return err
 		}
-		err = l.call(ctx, addr, bounded)
+		err = s.callServer(ctx, l, addr, limit, call)
 		if _, ok := s.cli.(*redis.ClusterClient); !ok || n == redirections {
 			return err
 		}
 		if target, ok := redirection(redis.IsAskError(err)); ok {
-			return l.call(ctx, target, func(ctx context.Context, cli redis.UniversalClient) error {
-				return bounded(ctx, asking{cli.(*redis.Client)})
+			return s.callServer(ctx, l, target, limit, func(ctx context.Context, cli redis.UniversalClient) error {
+				return call(ctx, asking{cli.(*redis.Client)})
 			})
 		}
 		target, ok := redirection(redis.IsMovedError(err))
@@ -209,6 +204,19 @@ func (s *store) callOver(ctx context.Context, l *link, limit time.Duration, call
 		s.reloadNodes(ctx, err)
 		s.nodeAddr.Store(&nodeAddr{target, time.Now()})
 	}
+}
+
+// callServer makes a call over a connection to one server. While all are in use it waits, until ctx ends: that says
+// nothing of the server, so limit begins afterwards.
+func (s *store) callServer(ctx context.Context, l *link, addr string, limit time.Duration, call callFunc) (err error) {
+	p, err := l.take(ctx, addr)
+	if err != nil {
+		return err
+	}
+	defer func() { l.put(p, err) }()
+	ctx, cancel := s.bound(ctx, limit)
+	defer cancel()
+	return call(ctx, p.cli)
 }
 
 // redirection is the address that a Cluster's node redirects a call to, if it is one.

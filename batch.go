@@ -194,15 +194,19 @@ func (b *batcher) noteFailure(batch *batch, begun time.Time, err error, maybeSto
 		batch.permit = new(writePermit)
 	}
 	b.lastErr = err
-	current := b.outage
-	if current == nil && transient(err) {
-		current = &outage{log: b.events.logger().With(slog.String("queue", b.store.queue))}
-		b.outage = current
-	}
+	noted := b.outageNow()
 	b.mu.Unlock()
-	if current != nil && transient(err) {
-		current.report("send", begun, err)
+	if transient(err) {
+		noted.report("send", begun, err)
 	}
+}
+
+// outageNow is where outages are noted, with mu held.
+func (b *batcher) outageNow() *outage {
+	if b.outage == nil {
+		b.outage = &outage{log: b.events.logger().With(slog.String("queue", b.store.queue))}
+	}
+	return b.outage
 }
 
 // complete gives each message of a batch its result.
@@ -212,9 +216,9 @@ func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 	var sent, moved []string
 	listIDs := answered && b.events.on()
 	b.mu.Lock()
-	over := b.outage
+	noted := b.outageNow()
 	if answered {
-		b.lastErr, b.outage = nil, nil
+		b.lastErr = nil
 	}
 	for i, m := range batch.items {
 		var answer sendAnswer
@@ -245,9 +249,7 @@ func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 	if !answered {
 		return
 	}
-	if over != nil {
-		over.report("send", time.Time{}, nil)
-	}
+	noted.report("send", time.Time{}, nil)
 	b.events.tell(NewMessageEvent, len(sent), sent...)
 	b.events.tell(RescheduledEvent, len(moved), moved...)
 	if b.onStored != nil && soonest < math.MaxInt64 {

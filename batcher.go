@@ -33,7 +33,7 @@ type batcher struct {
 	waitingBytes int         // of the calls that wait and are not withdrawn
 	inFlight     int         // batches, or goroutines that flush
 	lastErr      error       // of the last attempt, if that failed
-	outage       *outage     // nil: nobody has noticed one
+	outage       *outage     // nil before the first answer
 }
 
 const (

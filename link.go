@@ -144,17 +144,6 @@ func (l *link) close() {
 	}
 }
 
-// call makes a call over a connection to one server. While all are in use it waits, until ctx ends: that says nothing of
-// the server, so the time that the call may take begins afterwards, in call.
-func (l *link) call(ctx context.Context, addr string, call callFunc) (err error) {
-	p, err := l.take(ctx, addr)
-	if err != nil {
-		return err
-	}
-	defer func() { l.put(p, err) }()
-	return call(ctx, p.cli)
-}
-
 // losesTrust tells errors after which a connection is not trusted: no answer, or that of a primary that was replaced.
 func losesTrust(err error) bool {
 	var answer redis.Error

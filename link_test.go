@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,7 +65,7 @@ func TestLinkHalfOpen(t *testing.T) {
 			q.StartConsume()
 			f.send(q, "long")
 			eventually(t, "a handler is at work", func() bool { return got.of("long") == 1 })
-			warm(t, cli, 12)
+			warm(t, cli, cmp.Or(opt.PoolSize, 12))
 			wire.HalfOpen()
 			struck := time.Now()
 			f.send(q, "after")

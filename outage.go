@@ -12,6 +12,7 @@ type outage struct {
 	log *slog.Logger
 
 	mu      sync.Mutex           // guards the fields below
+	worked  map[string]time.Time // kinds of calls, each with the instant of its last answer
 	failing map[string]time.Time // kinds of calls that fail, each with the beginning of its first attempt that failed
 	since   time.Time            // beginning of the outage that is in the log; zero: there is none
 	last    error                // of the attempt that failed last
@@ -34,7 +35,11 @@ func (o *outage) cause() error {
 func (o *outage) report(call string, begun time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.worked == nil {
+		o.worked, o.failing = make(map[string]time.Time), make(map[string]time.Time)
+	}
 	if err == nil {
+		o.worked[call] = time.Now()
 		delete(o.failing, call)
 		if len(o.failing) == 0 && !o.since.IsZero() {
 			o.log.Info("delayqueue: working with Redis again", slog.Duration("outage", time.Since(o.since)))
@@ -42,10 +47,10 @@ func (o *outage) report(call string, begun time.Time, err error) {
 		}
 		return
 	}
-	o.last = err
-	if o.failing == nil {
-		o.failing = make(map[string]time.Time)
+	if begun.Before(o.worked[call]) {
+		return // another attempt has got through since
 	}
+	o.last = err
 	since, ok := o.failing[call]
 	if !ok {
 		since = begun

@@ -16,6 +16,9 @@ import (
 
 // answerOf is the error that Redis answered with; "" if err is another.
 func answerOf(err error) string {
+	if err == nil {
+		return "" // without an allocation
+	}
 	var answer redis.Error
 	if !errors.As(err, &answer) {
 		return ""

@@ -72,6 +72,15 @@ func (q *sendRequest) single() bool {
 
 // send stores messages; it is one attempt of the caller's present call.
 func (s *store) send(ctx context.Context, c *caller, q sendRequest) (sendReply, error) {
+	if q.single() {
+		if now, err := s.sendSingle(ctx, c, q.messages[0]); err != nil || now > 0 {
+			return sendReply{now: now}, err
+		}
+	}
+	return s.sendMany(ctx, c, q)
+}
+
+func (s *store) sendMany(ctx context.Context, c *caller, q sendRequest) (sendReply, error) {
 	sc, args, read := sendScript, (*sendRequest).args, (*reply).stored
 	if q.messages[0].put != nil {
 		sc, args, read = putScript, (*sendRequest).putArgs, (*reply).put
@@ -83,11 +92,6 @@ func (s *store) send(ctx context.Context, c *caller, q sendRequest) (sendReply, 
 		}
 		out, bad := read(r, len(q.messages))
 		return out, errors.Join(bad, err)
-	}
-	if q.single() {
-		if now, err := s.sendSingle(ctx, c, q.messages[0]); err != nil || now > 0 {
-			return sendReply{now: now}, err
-		}
 	}
 	return read(s.run(ctx, sc, args(&q, c)), len(q.messages))
 }
