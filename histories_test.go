@@ -147,7 +147,7 @@ func (h *history) tell(ids []string, lease, end int64) {
 			}
 			var void []string
 			if answered {
-				void = strings.Fields(r.take(3)[2])
+				void = strings.Fields(r.take(4)[3])
 			}
 			for i, tag := range tags {
 				switch {

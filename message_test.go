@@ -82,7 +82,7 @@ func TestErrorText(t *testing.T) {
 
 func TestStateString(t *testing.T) {
 	for s, want := range map[State]string{StateGone: "gone", StatePending: "pending", StateReady: "ready", StateUnack: "unack", StateRetry: "retry",
-		StateGarbage: "garbage", 6: "State(6)", -1: "State(-1)", math.MaxInt: "State(9223372036854775807)"} {
+		StateGarbage: "garbage", StateDone: "done", 7: "State(7)", -1: "State(-1)", math.MaxInt: "State(9223372036854775807)"} {
 		if got := s.String(); got != want {
 			t.Errorf("%d is %q, want %q", int(s), got, want)
 		}

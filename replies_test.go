@@ -74,7 +74,7 @@ func TestBadRepliesToProducers(t *testing.T) {
 // TestBadRepliesToConsumers: so does what a consumer calls.
 func TestBadRepliesToConsumers(t *testing.T) {
 	fetchReply := func(i int, part string) []string {
-		reply := list("5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "1", "0", "1", "0", "a", "envelope", "id", "envelope", "fail")
+		reply := list("5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "1", "0", "1", "0", "a", "envelope", "id", "envelope", "fail")
 		if i >= 0 {
 			reply[i] = part
 		}
@@ -86,21 +86,22 @@ func TestBadRepliesToConsumers(t *testing.T) {
 				_, err := s.fetch(ctxB, newCaller(), fetchRequest{want: 1, settings: &fetchSettings{lease: time.Second, maxLosses: 3}})
 				return err
 			},
-			[][]string{fetchReply(-1, ""), fetchReply(1, "6"), list("5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "0", "0", "0")},
-			[][]string{nil, list("OK"), fetchReply(-1, "")[:18], fetchReply(-1, "")[:13], append(fetchReply(-1, ""), ""),
+			[][]string{fetchReply(-1, ""), fetchReply(1, "6"), list("5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "0", "0", "0", "0")},
+			[][]string{nil, list("OK"), fetchReply(-1, "")[:19], fetchReply(-1, "")[:14], append(fetchReply(-1, ""), ""),
 				fetchReply(0, "now"), fetchReply(0, ""), fetchReply(1, "x"), fetchReply(2, ""), fetchReply(3, "1.5"), fetchReply(4, "-"),
-				fetchReply(6, "x"),
-				fetchReply(10, "2"), fetchReply(10, "-1"), fetchReply(10, "9000000000000000000"), fetchReply(11, "1"), fetchReply(11, "-1"),
-				fetchReply(12, "2"), fetchReply(12, "0"), fetchReply(13, "1"), fetchReply(13, "-1")},
+				fetchReply(6, "x"), fetchReply(10, "x"),
+				fetchReply(11, "2"), fetchReply(11, "-1"), fetchReply(11, "9000000000000000000"), fetchReply(12, "1"), fetchReply(12, "-1"),
+				fetchReply(13, "2"), fetchReply(13, "0"), fetchReply(14, "1"), fetchReply(14, "-1")},
 		},
 		"settle": {
 			func(s *store) error {
 				_, err := s.settle(ctxB, newCaller(), []settlement{ack("a"), ends(outcomeRetry, "b", 1, 0, "x")})
 				return err
 			},
-			[][]string{list("5", "0", ""), list("5", "3", "1 2 ")},
-			[][]string{nil, list(""), list("5"), list("5", "0"), list("now", "0", ""), list("5", "0", "", ""), list("5", "x", ""), list("5", "0", "0"),
-				list("5", "0", "3"), list("5", "0", "1 -1"), list("5", "0", "1.0 ")},
+			[][]string{list("5", "0", "0", ""), list("5", "3", "4", "1 2 ")},
+			[][]string{nil, list(""), list("5"), list("5", "0"), list("5", "0", "0"), list("now", "0", "0", ""), list("5", "0", "0", "", ""),
+				list("5", "x", "0", ""), list("5", "0", "x", ""), list("5", "0", "0", "0"), list("5", "0", "0", "3"), list("5", "0", "0", "1 -1"),
+				list("5", "0", "0", "1.0 ")},
 		},
 		"extend": {
 			func(s *store) error {
@@ -118,14 +119,15 @@ func TestBadRepliesToMonitors(t *testing.T) {
 	takesGoodRepliesOnly(t, map[string]repliesCase{
 		"counts": {
 			func(s *store) error { _, err := s.counts(ctxB); return err },
-			[][]string{list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "1"), list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "")},
-			[][]string{nil, list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10"), list("1", "2", "x", "4", "5", "6", "7", "8", "9", "10", "1"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "1", "12")},
+			[][]string{list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1"), list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "")},
+			[][]string{nil, list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"), list("1", "2", "x", "4", "5", "6", "7", "8", "9", "10", "11", "1"),
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "13")},
 		},
 		"look": {
 			func(s *store) error { _, err := s.look(ctxB, "id", "a"); return err },
-			[][]string{nil, list("5", "a", "ready", "0", "envelope", ""), list("5", "a", "garbage", "6", "envelope", "x")},
-			[][]string{list("5"), list("5", "a", "nowhere", "0", "envelope", ""), list("5", "a", "ready", "x", "envelope", ""), list("5", "a", "ready", "0", "envelope", "", "odd")},
+			[][]string{nil, list("5", "a", "ready", "0", "envelope", "", ""), list("5", "a", "garbage", "6", "envelope", "x", ""), list("5", "a", "done", "6", "envelope", "", "result")},
+			[][]string{list("5"), list("5", "a", "nowhere", "0", "envelope", "", ""), list("5", "a", "ready", "x", "envelope", "", ""), list("5", "a", "ready", "0", "envelope", ""),
+				list("5", "a", "ready", "0", "envelope", "", "", "odd")},
 		},
 		"list": {
 			func(s *store) error {

@@ -64,7 +64,7 @@ if #ARGV > 3 + plain then
   for i = 4 + plain, #ARGV, 9 do
     local outcome, tag, id, key, delay, n, counts, text, isfailure = unpack(ARGV, i, i + 8)
     local held = redis.call('ZREM', KEYS.unack, tag) == 1
-    if not held and (outcome == 'ack' or outcome == 'done') then -- the server may have doneOverflow the fetch
+    if not held and (outcome == 'ack' or outcome == 'done') then -- the server may have forgotten the fetch
       held = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
     end
     if not held then
