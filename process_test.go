@@ -57,7 +57,7 @@ func childMain(text string) {
 		}
 		time.Sleep(spec.Handling)
 		report("end", msg.Payload, msg.Delivery)
-		return nil
+		return SetResult(ctx, fmt.Sprintf("%d end %s %d", os.Getpid(), msg.Payload, msg.Delivery)) // of messages that are kept
 	}).WithLease(spec.Lease).WithConcurrent(max(spec.Concurrent, 1)).WithMaxLosses(max(spec.MaxLosses, 1)).
 		WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	done := q.StartConsume()
