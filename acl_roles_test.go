@@ -122,6 +122,9 @@ func (f *fixture) publishes(cli redis.UniversalClient) {
 			f.t.Errorf("publisher: %s: %v", what, err)
 		}
 	}
+	if _, err := p.Await(ctxB, infos[2].ID); !errors.Is(err, ErrNoResult) {
+		f.t.Errorf("publisher: await what is gone: %v", err)
+	}
 	if err := p.Reschedule(ctxB, infos[2].ID, time.Now().Add(time.Hour)); !errors.Is(err, ErrNotFound) {
 		f.t.Errorf("publisher: reschedule of what is gone: %v", err)
 	}
@@ -134,7 +137,7 @@ func (f *fixture) publishes(cli redis.UniversalClient) {
 func (f *fixture) consumes(cli redis.UniversalClient) {
 	sender := NewPublisher(f.name, f.cli)
 	for _, payload := range []string{"fine", "fails once", "dies", "waits"} {
-		if _, err := sender.Send(ctxB, payload, WithKey("consumed "+payload)); err != nil {
+		if _, err := sender.Send(ctxB, payload, WithKey("consumed "+payload), WithRetention(time.Hour)); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -154,7 +157,7 @@ func (f *fixture) consumes(cli redis.UniversalClient) {
 			case <-ctx.Done():
 			}
 		}
-		return nil
+		return SetResult(ctx, "done")
 	})
 	done := q.StartConsume()
 	for range 6 { // one of the batch, and these, one of them twice
@@ -192,10 +195,11 @@ func (f *fixture) reads(cli redis.UniversalClient) {
 		"listen":    err,
 		"counts":    failure(m.Counts(ctxB)),
 		"get":       failure(m.Get(ctxB, garbage.Messages[0].ID)),
+		"await":     failure(m.Await(ctxB, garbage.Messages[0].ID)),
 		"consumers": failure(m.Consumers(ctxB)),
 		"history":   failure(m.History(ctxB, Hourly, 1)),
 	}
-	for _, state := range []State{StatePending, StateReady, StateUnack, StateRetry} {
+	for _, state := range []State{StatePending, StateReady, StateUnack, StateRetry, StateDone} {
 		checks["list "+state.String()] = failure(m.List(ctxB, state, Filter{Contains: "a"}, ""))
 	}
 	for what, err := range checks {
@@ -235,7 +239,7 @@ func (f *fixture) operates(cli redis.UniversalClient) {
 		{"resume", m.Resume(ctxB)},
 		{"bulk", failure(m.BulkRescheduleBy(ctxB, Bulk{}, time.Minute))},
 		{"delete", m.Delete(ctxB, dead)},
-		{"bulk delete", failure(m.BulkDelete(ctxB, Bulk{States: []State{StatePending, StateReady, StateRetry, StateGarbage}}))},
+		{"bulk delete", failure(m.BulkDelete(ctxB, Bulk{States: []State{StatePending, StateReady, StateRetry, StateGarbage, StateDone}}))},
 		{"delete queue", m.DeleteQueue(ctxB, true)},
 	} {
 		if step.err != nil {

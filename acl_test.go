@@ -21,11 +21,11 @@ type role struct {
 }
 
 var (
-	readScripts   = []*script{countsScript, lookScript, listScripts[StatePending], consumersScript, historyScript, sequencesScript}
+	readScripts   = []*script{countsScript, lookScript, listScripts[StatePending], consumersScript, historyScript, sequencesScript, awaitScript}
 	changeScripts = []*script{steerScript, pauseScript, dropScript, interceptScript, sendScript, singleScript, putScript, forgetScript, dropSequenceScript}
 
 	roles = []role{
-		{"publisher", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, steerScript}, nil, ""},
+		{"publisher", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, steerScript, awaitScript}, nil, ""},
 		{"consumer", []*script{fetchScript, settleScript, extendScript}, nil, "bzpopmin"},
 		{"reader", readScripts, nil, "scan hscan subscribe unsubscribe ping"},
 		{

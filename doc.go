@@ -33,9 +33,10 @@
 // # The life of a message
 //
 // A message is pending until it is due, ready until a consumer takes it, unacked while it is handled, and gone when it
-// is acked. After a failure, a snooze or a loss it waits for its next delivery (retry). One that was given up on is
-// garbage: no retry is left, the handler returned ErrSkipRetry, it was lost with its consumer too often, or its TTL or
-// deadline was over. README.md has a drawing. Intercept takes a message out of any of these but unacked, Cancel out of that as well.
+// is acked, unless WithRetention keeps it for a while with its result (done). After a failure, a snooze or a loss it
+// waits for its next delivery (retry). One that was given up on is garbage: no retry is left, the handler returned
+// ErrSkipRetry, it was lost with its consumer too often, or its TTL or deadline was over. README.md has a drawing.
+// Intercept takes a message out of any of these but unacked and done, Cancel out of unacked as well.
 //
 // # Keys
 //

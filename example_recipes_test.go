@@ -84,3 +84,39 @@ func ExampleWithSequence() {
 	// 2 was sent: the outbox is at 5
 	// 3 <nil>
 }
+
+// A caller waits for what the handler says.
+func ExampleDelayQueue_Call() {
+	redisCli, end := embedded()
+	defer end()
+
+	render := func(month string) (string, error) { return "the report of " + month, nil }
+	reports := delayqueue.NewQueue("reports", redisCli, nil)
+	reports.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		pdf, err := render(msg.Payload)
+		if err != nil {
+			return err // what was said is void
+		}
+		return delayqueue.SetResult(ctx, pdf)
+	})
+	done := reports.StartConsume()
+
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	wait := func() string {
+		result, err := reports.Call(ctx, "june", delayqueue.WithRetention(time.Hour))
+		switch {
+		case errors.Is(err, delayqueue.ErrNoResult):
+			return "taken back by somebody"
+		case err != nil:
+			return "ask again later for " + result.ID // ctx has ended: the message is handled all the same
+		case result.State == delayqueue.StateGarbage:
+			return "given up: " + result.Err
+		}
+		return result.Value
+	}
+	fmt.Println(wait())
+	reports.StopConsume()
+	<-done
+	// Output: the report of june
+}

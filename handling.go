@@ -59,11 +59,12 @@ func (h *handling) end() {
 // maxResult is how long a result may be.
 const maxResult = 1 << 20
 
-// SetResult sets the result of the delivery that a handler, or a middleware, has in hand; ctx is the handler's, or made
-// of it. Of several the last one wins. The result is kept, for Await and Monitor.Get, if and only if this delivery is
-// acked, in the same atomic step, and if the sender asked for that (WithRetention, Call); else it is dropped, which is no
-// error. A result of any bytes has at most 1 MB: ErrResultTooLarge, and what was set before stays. With another context, and after the
-// handler has returned, it returns ErrNotHandling. It is safe for concurrent use.
+// SetResult says the result of the delivery that a handler, or a middleware, has in hand; ctx is the handler's, or made
+// of it. Of several the last one wins. It is kept, for Await and Monitor.Get, if and only if this delivery is acked, in
+// the same atomic step, and the sender has asked for it (WithRetention, Call); else it is dropped, which is no error.
+//
+// A result is any bytes, at most 1 MB (ErrResultTooLarge: what was said before holds). With another context, and once
+// the handler has returned or was given up on at its limit, it returns ErrNotHandling. It is safe for concurrent use.
 func SetResult(ctx context.Context, value string) error {
 	if len(value) > maxResult {
 		return fmt.Errorf("delayqueue: SetResult: %w: %d bytes, at most %d", ErrResultTooLarge, len(value), maxResult)

@@ -19,7 +19,7 @@ func TestMonitorOfCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 0)
 	for name, test := range map[string]func(f *fixture, m *Monitor){
-		"counts": monitorCounts, "get": monitorGet, "list": monitorList, "pages": monitorPages,
+		"counts": monitorCounts, "get": monitorGet, "list": monitorList, "pages": monitorPages, "done": monitorSeesDone,
 		"steer one": monitorSteersOne, "requeue": monitorRequeues, "bulk of garbage": bulkOfGarbage, "bulk of pending": bulkOfPending, "bulk in every state": bulkInEveryState,
 		"pause": monitorPauses, "pause ends": monitorPauseEnds, "delete queue": monitorDeletesQueue,
 		"consumers": monitorConsumers, "history": monitorHistory, "queues": monitorQueues, "reports": monitorReports, "what people do": monitorTellsWhatPeopleDo,

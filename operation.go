@@ -123,7 +123,7 @@ func (o *operation) wanted(entries []entry, p place) (targets []spot, isNew int6
 // isNew says whether a message came into its state after the call had begun.
 func (o *operation) isNew(m *MessageStatus, p place) bool {
 	switch p.state {
-	case StateRetry, StateReady: // its record says since when
+	case StateRetry, StateReady, StateDone: // its record says since when
 		return m.EndedAt.UnixMicro() > o.Begun
 	case StatePending:
 		return sentAt(m.ID) > o.Sent
@@ -159,6 +159,9 @@ func (o *operation) places() (all []place) {
 	}
 	if in(StateGarbage) {
 		all = append(all, place{in: StateGarbage, state: StateGarbage, from: from, to: min(to, o.Begun+1)})
+	}
+	if in(StateDone) {
+		all = append(all, place{in: StateDone, state: StateDone, from: max(from, o.Begun+1), to: to})
 	}
 	waiting := func(structure State) {
 		from, to := from, to

@@ -78,6 +78,7 @@ func TestProgrammingMistakes(t *testing.T) {
 		"negative garbage age":      {func() { q().WithGarbageRetention(-1, 0) }, "0 means no bound"},
 		"garbage age too long":      {func() { q().WithGarbageRetention(math.MaxInt64, 0) }, "at most 150 years"},
 		"negative garbage max":      {func() { q().WithGarbageRetention(0, -1) }, "0 means no bound"},
+		"negative done limit":       {func() { q().WithDoneLimit(-1) }, "0 means no bound"},
 		"replica timeout 0":         {func() { q().WithReplicaAck(1, 0) }, "at least 1ms"},
 		"replica timeout too long":  {func() { q().WithReplicaAck(1, math.MaxInt64) }, "at most 150 years"},
 		"nil callback":              {func() { q().WithCallback(nil) }, "must not be nil"},

@@ -217,3 +217,58 @@ func TestFittingResults(t *testing.T) {
 		}
 	}
 }
+
+func TestDoneSeenByMonitor(t *testing.T) { onSharedServer(t, monitorSeesDone) }
+
+func monitorSeesDone(f *fixture, m *Monitor) {
+	q := f.queue(nil).WithHandler(echo).WithConcurrent(4)
+	q.StartConsume()
+	ctx := withTimeout(f.t)
+	var ids []string
+	for i := range 5 {
+		r, err := q.Call(ctx, fmt.Sprint("m", i), WithKey(fmt.Sprint("k", i)), WithRetention(time.Duration(i+1)*time.Hour))
+		f.must(err)
+		ids = append(ids, r.ID)
+	}
+	n, err := m.Counts(ctxB)
+	if err != nil || n != (Counts{Done: 5}) {
+		f.t.Errorf("%+v, %v", n, err)
+	}
+	var listed []string
+	for msg, err := range m.All(ctxB, StateDone, Filter{Limit: 2}) {
+		f.must(err)
+		if listed = append(listed, msg.ID); msg.State != StateDone || msg.Result != "" || msg.At.Sub(msg.EndedAt) != time.Duration(len(listed))*time.Hour {
+			f.t.Errorf("%+v", msg)
+		}
+	}
+	if fmt.Sprint(listed) != fmt.Sprint(ids) {
+		f.t.Errorf("listed %v, want %v", listed, ids)
+	}
+	if page, err := m.List(ctxB, StateDone, Filter{Key: "k3", To: time.Now().Add(5 * time.Hour)}, ""); err != nil || len(page.Messages) != 1 || page.Messages[0].ID != ids[3] {
+		f.t.Errorf("%+v, %v", page, err)
+	}
+	if _, err := m.GetKey(ctxB, "k0"); !errors.Is(err, ErrNotFound) {
+		f.t.Errorf("by its key: %v", err)
+	}
+	for what, err := range map[string]error{"run now": m.RunNow(ctxB, ids[0]), "reschedule": m.Reschedule(ctxB, ids[0], time.Now()), "requeue": m.Requeue(ctxB, ids[0])} {
+		var state *StateError
+		if !errors.As(err, &state) || state.State != StateDone {
+			f.t.Errorf("%s: %v", what, err)
+		}
+	}
+	if r, err := m.Cancel(ctxB, ids[0]); err != nil || *r != (InterceptResult{State: StateDone, ID: ids[0]}) {
+		f.t.Errorf("cancel: %+v, %v", r, err)
+	}
+	f.must(m.Delete(ctxB, ids[0]))
+	if _, err := m.Get(ctxB, ids[0]); !errors.Is(err, ErrNotFound) {
+		f.t.Errorf("deleted: %v", err)
+	}
+	got, err := m.BulkDelete(ctxB, Bulk{States: []State{StateDone}, Filter: Filter{Contains: "m2"}})
+	f.bulked("delete", got, err, 4, 1, nil)
+	if _, err := m.BulkRequeue(ctxB, Bulk{States: []State{StateDone}}); !errors.Is(err, ErrBadOption) {
+		f.t.Errorf("requeue: %v", err)
+	}
+	got, err = m.BulkDelete(ctxB, Bulk{States: []State{StateDone}})
+	f.bulked("delete all", got, err, 3, 3, nil)
+	f.checkEmpty()
+}

@@ -59,7 +59,7 @@ func TestCollector(t *testing.T) {
 		before := time.Now()
 		s.Play(t)
 		got := scenario.Eventually(t, read, map[string]float64{
-			"messages orders pending": 1, "messages orders ready": 0, "messages orders unack": 1, "messages orders retry": 0, "messages orders garbage": 2,
+			"messages orders pending": 1, "messages orders ready": 0, "messages orders unack": 1, "messages orders retry": 0, "messages orders garbage": 2, "messages orders done": 2,
 			"messages_sent_total orders": 7, "messages_delivered_total orders": 8, "messages_acked_total orders": 3,
 			"messages_failed_total orders": 3, "messages_lost_total orders": 0, "messages_dead_total orders": 2, "events_dropped_total orders": 0,
 			"handling_seconds ack orders": 3, "handling_seconds nack orders": 3, "handling_seconds snooze orders": 1, "lateness_seconds orders": 5,

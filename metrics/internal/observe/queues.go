@@ -74,6 +74,7 @@ func (r *Reading) Sizes() map[delayqueue.State]int64 {
 		delayqueue.StateUnack:   r.Counts.Unack,
 		delayqueue.StateRetry:   r.Counts.Retry,
 		delayqueue.StateGarbage: r.Counts.Garbage,
+		delayqueue.StateDone:    r.Counts.Done,
 	}
 }
 

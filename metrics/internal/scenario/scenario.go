@@ -70,7 +70,7 @@ func New(t testing.TB, name string, cli redis.UniversalClient) *Scenario {
 }
 
 // Play starts the consumer and sends 7 messages: of 8 deliveries 3 are acked, 3 fail, which
-// makes 2 messages garbage, 1 is snoozed and 1 held; 1 message is due in an hour.
+// makes 2 messages garbage, 1 is snoozed and 1 held; 1 message is due in an hour, and 2 are done.
 func (s *Scenario) Play(t testing.TB) {
 	t.Helper()
 	s.Queue.StartConsume()
@@ -83,7 +83,7 @@ func (s *Scenario) Play(t testing.TB) {
 		}
 	}
 	for _, delay := range []time.Duration{0, time.Millisecond, time.Hour} {
-		if err := s.Publisher.SendDelayMsg("ok", delay); err != nil {
+		if err := s.Publisher.SendDelayMsg("ok", delay, delayqueue.WithRetention(time.Hour)); err != nil {
 			t.Fatal(err)
 		}
 	}
