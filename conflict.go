@@ -1,6 +1,11 @@
 package delayqueue
 
-import "fmt"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+)
 
 // A Conflict says what a send does if another message has its key (WithKey).
 type Conflict int
@@ -46,4 +51,61 @@ func oneConflict(option string, on []Conflict) (Conflict, error) {
 		return Refuse, fmt.Errorf("%w: %s: %v is none of Refuse, Keep, Replace and Reschedule", ErrBadOption, option, on[0])
 	}
 	return on[0], nil
+}
+
+// How long a key may stay taken after an ack, and how long a message may be put off.
+const (
+	maxKeyHold = 365 * 24 * time.Hour
+	// latestUnknown stands in an envelope where put writes to when its message may be put off.
+	latestUnknown = 1
+)
+
+// WithPayloadKey makes the SHA-256 of the payload, in 64 hexadecimal digits, the key of the message, as WithKey does: two
+// messages with the same payload are one. Headers do not count.
+func WithPayloadKey(on ...Conflict) MsgOption {
+	return func(m *draft) (err error) {
+		m.key, m.put.payloadKey = "", true
+		m.put.on, err = oneConflict("WithPayloadKey", on)
+		return err
+	}
+}
+
+func payloadKey(payload string) string {
+	sum := sha256.Sum256([]byte(payload))
+	return hex.EncodeToString(sum[:])
+}
+
+// WithMaxWait bounds how long Replace and Reschedule put a message off: it is due no later than d after the first send
+// that says so, by the server's clock, however often later ones put it off. When it has been handed out, that begins anew.
+// A send without it is not bound, and one that replaces the message takes the bound off; what was sent without it, and is
+// rescheduled, keeps none. d is at least 1ms, and no less than the delay.
+func WithMaxWait(d time.Duration) MsgOption {
+	return func(m *draft) error {
+		if d < minSetting || d > maxDelay {
+			return fmt.Errorf("%w: WithMaxWait(%v): from %v to %v%s", ErrBadOption, d, minSetting, maxDelay, unitHint(d))
+		}
+		m.put.maxWait = d
+		return nil
+	}
+}
+
+// checkKey makes the key of a payload, and refuses options that lack another or contradict one.
+func (m *draft) checkKey() error {
+	switch {
+	case m.key == "" && m.put.payloadKey:
+		m.key = payloadKey(m.payload)
+	case m.key == "" && m.keyHold > 0:
+		return fmt.Errorf("%w: WithKeyHold(%v) without a key: use WithKey or WithPayloadKey", ErrBadOption, m.keyHold)
+	}
+	if m.put.maxWait == 0 {
+		return nil
+	}
+	if m.put.on != Replace && m.put.on != Reschedule {
+		return fmt.Errorf("%w: WithMaxWait(%v) of a message that puts off no other: use WithKey with Replace or Reschedule", ErrBadOption, m.put.maxWait)
+	}
+	if delay := microseconds(m.when.us); !m.when.absolute && delay > m.put.maxWait {
+		return fmt.Errorf("%w: WithMaxWait(%v) is less than the delay of %v", ErrBadOption, m.put.maxWait, delay)
+	}
+	m.latest = latestUnknown
+	return nil
 }

@@ -179,3 +179,97 @@ func TestReplaceWhileItIsHandled(t *testing.T) {
 		})
 	}
 }
+
+// TestWithMaxWait: what is put off again and again comes all the same, when the time is over that the first send gave it.
+func TestWithMaxWait(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	handled := make(chan Message, 100)
+	q := f.queue(nil).WithHandler(func(_ context.Context, msg *Message) error { handled <- *msg; return nil })
+	q.StartConsume()
+	ended := make(chan struct{})
+	const most = 500 * time.Millisecond
+	first := f.send(q, "0", WithKey("k", Replace), WithDelay(most), WithMaxWait(most))
+	go func() { // a stream that never stops, and that would put it off by an hour each time
+		defer close(ended)
+		for n := 1; ; n++ {
+			info, err := q.Send(ctxB, fmt.Sprint(n), WithKey("k", Replace), WithSchedule(time.Now().Add(time.Hour)), WithMaxWait(most))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if info.ID != first.ID { // the first was handed out
+				return
+			}
+			if !info.Due.Equal(first.Due) {
+				t.Errorf("due %v, want %v", info.Due, first.Due)
+			}
+		}
+	}()
+	if msg := receive(t, "it is handled", handled); msg.ID != first.ID || !msg.Due.Equal(first.Due) {
+		t.Errorf("%+v", msg)
+	}
+	receive(t, "the others are a message of their own", ended)
+	if msg := receive(t, "that is handled too", handled); msg.ID == first.ID {
+		t.Errorf("%+v", msg)
+	}
+	f.drained()
+}
+
+// TestConflictBadOptions: what needs another option, or contradicts one, is refused with an error that names both.
+func TestConflictBadOptions(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil)
+	for name, c := range map[string]struct {
+		options []MsgOption
+		texts   []string
+	}{
+		"no key":                {[]MsgOption{WithMaxWait(time.Minute)}, []string{"WithMaxWait(1m0s)", "WithKey"}},
+		"nothing is put off":    {[]MsgOption{WithKey("k"), WithMaxWait(time.Minute)}, []string{"WithMaxWait", "Replace or Reschedule"}},
+		"kept":                  {[]MsgOption{WithKey("k", Keep), WithMaxWait(time.Minute)}, []string{"WithMaxWait", "Replace or Reschedule"}},
+		"less than the delay":   {[]MsgOption{WithKey("k", Replace), WithDelay(2 * time.Minute), WithMaxWait(time.Minute)}, []string{"WithMaxWait(1m0s)", "delay of 2m0s"}},
+		"too short":             {[]MsgOption{WithKey("k", Replace), WithMaxWait(999 * time.Microsecond)}, []string{"WithMaxWait", "1ms"}},
+		"without a unit":        {[]MsgOption{WithKey("k", Replace), WithMaxWait(30)}, []string{"did you mean 30*time.Second"}},
+		"too long":              {[]MsgOption{WithKey("k", Replace), WithMaxWait(maxDelay + 1)}, []string{"WithMaxWait", maxDelay.String()}},
+		"two policies, no key":  {[]MsgOption{WithPayloadKey(Keep, Replace)}, []string{"WithPayloadKey", "Keep and Replace"}},
+		"a policy that is none": {[]MsgOption{WithPayloadKey(17)}, []string{"WithPayloadKey", "Conflict(17)"}},
+		"a negative hold":       {[]MsgOption{WithKey("k"), WithMaxWait(-time.Second)}, []string{"WithMaxWait(-1s)"}},
+	} {
+		_, err := q.Send(ctxB, "x", c.options...)
+		if !errors.Is(err, ErrBadOption) || f.fate(err) != StoredNo {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, text := range c.texts {
+			if !strings.Contains(err.Error(), text) {
+				t.Errorf("%s: %v, want it to say %q", name, err, text)
+			}
+		}
+	}
+	f.checkEmpty()
+}
+
+// TestWithPayloadKey: messages with one payload have one key.
+func TestWithPayloadKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil)
+	first := f.send(q, "hello", inAnHour, WithPayloadKey())
+	if first.Key != "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824" {
+		t.Errorf("key %q", first.Key)
+	}
+	if _, err := q.Send(ctxB, "hello", WithPayloadKey(), WithHeader("a", "b")); !errors.Is(err, ErrDuplicateKey) {
+		t.Errorf("the same payload: %v", err)
+	}
+	if info := f.send(q, "hello", WithPayloadKey(Keep)); !info.Existed || info.ID != first.ID {
+		t.Errorf("the same payload: %+v", info)
+	}
+	f.send(q, "hello!", inAnHour, WithPayloadKey())
+	if info := f.send(q, "hello", inAnHour, WithPayloadKey(), WithKey("k")); info.Key != "k" {
+		t.Errorf("the last one wins: %+v", info)
+	}
+	if info := f.send(q, "hello", inAnHour, WithKey("l"), WithPayloadKey(Keep)); !info.Existed || info.ID != first.ID {
+		t.Errorf("the last one wins: %+v", info)
+	}
+}

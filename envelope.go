@@ -48,9 +48,11 @@ const (
 	fieldHeaders   = 2 // as in version 1; absent: none
 	fieldRetries   = 3 // as in version 1; absent: 0
 	fieldTTL       = 4 // as in version 1; absent: none
+	fieldLatest    = 5 // 16 decimal digits, unix us, which put fills in; absent: none
 	fieldCritical  = 128
 	fieldDeadline  = 130 // 16 decimal digits, unix us; absent: none
 	fieldTimeout   = 131 // uvarint, us, 0: none; absent: the queue's own
+	fieldKeyHold   = 132 // uvarint, us; absent: none
 	fieldRetention = 133 // uvarint, us; absent: none
 
 	// maxHeaders bounds what a few bytes of somebody else's making can cost a reader: a header without a name and
@@ -66,8 +68,10 @@ type envelope struct {
 	key       string
 	retries   int
 	ttl       time.Duration // 0: none
+	latest    int64         // unix us at which it is due whoever puts it off; 0: none
 	deadline  int64         // unix us; 0: none
 	timeout   time.Duration // 0: the queue's own; or noTimeout
+	keyHold   time.Duration // for which its key stays taken once it is acked; 0: it does not
 	retention time.Duration // of what is done; 0: none
 	headers   map[string]string
 	payload   string
@@ -75,7 +79,7 @@ type envelope struct {
 
 // version is the one that encode writes.
 func (e *envelope) version() byte {
-	if e.deadline != 0 || e.timeout != 0 || e.retention != 0 {
+	if e.latest != 0 || e.keyHold != 0 || e.deadline != 0 || e.timeout != 0 || e.retention != 0 {
 		return fieldsVersion
 	}
 	return flagsVersion
@@ -100,7 +104,7 @@ func (e *envelope) encode(w when) string {
 	}
 	version := e.version()
 	if version == fieldsVersion {
-		size += 6*fieldHead + 3*dueDigits
+		size += 8*fieldHead + 4*dueDigits
 	}
 	var b envelopeWriter
 	b.Grow(size)
@@ -144,13 +148,17 @@ func (e *envelope) writeFields(b *envelopeWriter) {
 	if e.retention != 0 {
 		b.numberField(fieldRetention, uint64(e.retention/time.Microsecond))
 	}
+	if e.keyHold != 0 {
+		b.numberField(fieldKeyHold, uint64(e.keyHold/time.Microsecond))
+	}
 	if e.timeout != 0 {
 		b.numberField(fieldTimeout, uint64(max(e.timeout, 0)/time.Microsecond))
 	}
 	if e.deadline != 0 {
-		b.WriteByte(fieldDeadline)
-		b.WriteByte(dueDigits)
-		b.instant(e.deadline)
+		b.instantField(fieldDeadline, e.deadline)
+	}
+	if e.latest != 0 {
+		b.instantField(fieldLatest, e.latest)
 	}
 	if e.ttl > 0 {
 		b.numberField(fieldTTL, uint64(e.ttl/time.Microsecond))
@@ -181,6 +189,13 @@ func (b *envelopeWriter) instant(us int64) {
 	digits := strconv.AppendInt(b.scratch[:0], us, 10)
 	b.WriteString("0000000000000000"[:dueDigits-len(digits)])
 	b.Write(digits)
+}
+
+// instantField writes a field of version 2 that is an instant.
+func (b *envelopeWriter) instantField(kind byte, us int64) {
+	b.WriteByte(kind)
+	b.WriteByte(dueDigits)
+	b.instant(us)
 }
 
 func (b *envelopeWriter) text(s string) {
@@ -269,10 +284,14 @@ func (e *envelope) readFields(r *envelopeReader) error {
 			e.retries = field.retries()
 		case kind == fieldHeaders:
 			e.headers = field.headers()
+		case kind == fieldLatest:
+			e.latest = field.instant()
 		case kind == fieldDeadline:
 			e.deadline = field.instant()
 		case kind == fieldTimeout:
 			e.timeout = cmp.Or(field.duration(), noTimeout)
+		case kind == fieldKeyHold:
+			e.keyHold = field.duration()
 		case kind == fieldRetention:
 			e.retention = field.duration()
 		case kind == fieldPayload:

@@ -27,6 +27,12 @@ func (e *envelope) inFields(others map[byte]string) string {
 	if e.retention != 0 {
 		fields[fieldRetention] = string(binary.AppendUvarint(nil, uint64(e.retention/time.Microsecond)))
 	}
+	if e.keyHold != 0 {
+		fields[fieldKeyHold] = string(binary.AppendUvarint(nil, uint64(e.keyHold/time.Microsecond)))
+	}
+	if e.latest != 0 {
+		fields[fieldLatest] = fmt.Sprintf("%016d", e.latest)
+	}
 	if e.deadline != 0 {
 		fields[fieldDeadline] = fmt.Sprintf("%016d", e.deadline)
 	}
@@ -55,12 +61,12 @@ func (e *envelope) inFields(others map[byte]string) string {
 // read if its type is 128 or more.
 func TestEnvelopeFields(t *testing.T) {
 	for name, want := range sampleEnvelopes() {
-		for _, others := range []map[byte]string{nil, {5: "", 100: "x", 127: strings.Repeat("y", 300)}} {
+		for _, others := range []map[byte]string{nil, {6: "", 100: "x", 127: strings.Repeat("y", 300)}} {
 			if got, err := decodeEnvelope(want.inFields(others)); err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s, with %q besides: %+v, %v; want %+v", name, others, got, err, want)
 			}
 		}
-		for _, others := range []map[byte]string{{128: ""}, {255: "x", 5: ""}} {
+		for _, others := range []map[byte]string{{128: ""}, {255: "x", 6: ""}} {
 			got, err := decodeEnvelope(want.inFields(others))
 			if beside := (envelope{due: want.due, key: want.key}); !errors.Is(err, errNewerVersion) || !reflect.DeepEqual(got, beside) {
 				t.Errorf("%s, with %q besides: %+v, %v; want %+v and that it is newer", name, others, got, err, beside)
@@ -204,7 +210,7 @@ func FuzzEnvelopeFields(f *testing.F) {
 			e.headers = map[string]string{name: value}
 		}
 		var others map[byte]string
-		if kind > fieldTTL && kind != fieldDeadline && kind != fieldTimeout && kind != fieldRetention {
+		if kind > fieldLatest && kind != fieldDeadline && kind != fieldTimeout && kind != fieldKeyHold && kind != fieldRetention {
 			others = map[byte]string{kind: other}
 		}
 		raw := e.inFields(others)

@@ -40,6 +40,8 @@ func sampleEnvelopes() map[string]envelope {
 		"deadline":        {due: 12, retries: 3, deadline: 1<<53 - 1},
 		"timeout":         {due: 12, retries: 3, timeout: time.Microsecond, payload: "x"},
 		"longest timeout": {due: 12, timeout: math.MaxInt64 / 1000 * time.Microsecond},
+		"latest":          {due: 12, retries: 3, ttl: time.Hour, latest: 1<<53 - 1, key: "l"},
+		"key hold":        {due: 12, retries: 3, latest: 7, keyHold: maxKeyHold, key: "m", payload: "x"},
 		"retention":       {due: 12, retries: 3, retention: maxRetention, payload: "x"},
 		"no timeout":      {due: 12, retries: 3, timeout: noTimeout, payload: "x"},
 		"all fields": {due: 1_717_200_000_000_000, key: "fields", retries: 300, ttl: time.Hour, headers: headers, payload: all.String(),

@@ -19,7 +19,8 @@ func ExampleWithKey_debounce() {
 	ctx := context.Background()
 	index := delayqueue.NewPublisher("index", redisCli)
 	for _, document := range []string{"draft", "second draft", "final"} {
-		_, err := index.Send(ctx, document, delayqueue.WithKey("document-42", delayqueue.Replace), delayqueue.WithDelay(5*time.Second))
+		_, err := index.Send(ctx, document, delayqueue.WithKey("document-42", delayqueue.Replace),
+			delayqueue.WithDelay(5*time.Second), delayqueue.WithMaxWait(time.Minute))
 		if err != nil {
 			panic(err)
 		}

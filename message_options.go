@@ -144,7 +144,7 @@ func WithKey(key string, on ...Conflict) MsgOption {
 		if key == "" || len(key) > maxKey {
 			return fmt.Errorf("%w: WithKey: %d bytes: a key has 1 to %d", ErrBadOption, len(key), maxKey)
 		}
-		m.key = key
+		m.key, m.put.payloadKey = key, false
 		m.put.on, err = oneConflict("WithKey", on)
 		return err
 	}
@@ -201,6 +201,9 @@ func WithDeadline(t time.Time) MsgOption {
 
 // check refuses options that do not go together.
 func (m *draft) check() error {
+	if err := m.checkKey(); err != nil {
+		return err
+	}
 	if m.deadline != 0 {
 		if due := m.when.due(time.Now().UnixMicro()); m.deadline <= due {
 			return fmt.Errorf("%w: WithDeadline(%v): the message is due at %v (WithDelay, WithSchedule, or else now), and nothing is delivered from its deadline on",

@@ -278,3 +278,101 @@ func TestScriptConflictBatch(t *testing.T) {
 		}, "wake 3s"},
 	})
 }
+
+// TestScriptMaxWait: a message is due at the latest so long after the first send that says so, whoever puts it off.
+func TestScriptMaxWait(t *testing.T) {
+	const most = 10 * time.Second
+	put := func(name string, c Conflict, d time.Duration, rest ...func(*envelope)) *sendMessage {
+		return putOff(most, c, msg(name, d, append(rest, keyed("k"), bounded)...))
+	}
+	latest := func(r *rig) time.Duration { return r.since(r.read().Messages[idOf("a")].Latest) }
+	runScripts(t, map[string]scriptCase{
+		"replaced for ever": {func(r *rig) {
+			r.equal("the first", r.answers(newCaller(), put("a", Replace, 4*time.Second)), "+4s")
+			for _, step := range []struct {
+				at     time.Duration
+				answer string
+			}{{3 * time.Second, "~a@7s"}, {5 * time.Second, "~a@9s"}, {6*time.Second - 1000, "~a@9.999999s"}, {6 * time.Second, "~a@10s"}, {9 * time.Second, "~a@10s"},
+				{10 * time.Second, "~a@10s"}, {50 * time.Second, "~a@10s"}} {
+				r.at(step.at)
+				r.equal(step.at.String(), r.answers(newCaller(), put("b", Replace, 4*time.Second, func(e *envelope) { e.headers = map[string]string{"h": "v"} })), step.answer)
+				r.equal("latest", latest(r), most)
+			}
+			r.equal("payload", r.read().Messages[idOf("a")].Payload, "b")
+		}, "pending a@10s key k=a wake 4s"},
+		"rescheduled for ever": {func(r *rig) {
+			r.answers(newCaller(), put("a", Reschedule, 4*time.Second))
+			for at := time.Second; at < 20*time.Second; at += time.Second {
+				r.at(at)
+				r.answers(newCaller(), put("b", Reschedule, 4*time.Second))
+			}
+			r.equal("latest", latest(r), most)
+		}, "pending a@10s key k=a wake 4s"},
+		"instants": {func(r *rig) {
+			instant := func(name string, at time.Duration) *sendMessage {
+				return putOff(most, Replace, msgAt(name, at, keyed("k"), bounded))
+			}
+			r.equal("answers", r.answers(newCaller(), instant("a", time.Minute), instant("b", 4*time.Second), instant("c", time.Hour), instant("d", -time.Hour)), "+10s ~a@4s ~a@10s ~a@0s")
+			r.equal("latest", latest(r), most)
+		}, "pending a@0s key k=a wake 0s"},
+		"one that waits for a retry": {func(r *rig) {
+			r.answers(newCaller(), put("a", Replace, 0))
+			r.take("a")
+			r.at(8 * time.Second)
+			r.done(ends(outcomeRetry, "a", 1, 0, "x"))
+			r.equal("within the first ten seconds", r.answers(newCaller(), put("b", Replace, 4*time.Second)), "~a@10s")
+			r.at(11 * time.Second)
+			r.equal("which are over", r.answers(newCaller(), put("b", Replace, 4*time.Second)), "~a@15s")
+			r.equal("latest", latest(r), 21*time.Second)
+			r.at(19 * time.Second)
+			r.equal("those that follow", r.answers(newCaller(), put("c", Reschedule, 4*time.Second)), "~a@21s")
+			r.at(22 * time.Second)
+			r.equal("are over", r.answers(newCaller(), put("d", Reschedule, 4*time.Second)), "~a@26s")
+			r.equal("latest", latest(r), 32*time.Second)
+		}, "retry 2:a@26s fail a=2/0/0@11s!x key k=a wake 9s"},
+		"one that is handled": {func(r *rig) {
+			r.answers(newCaller(), put("a", Replace, 0))
+			r.take("a")
+			r.at(9 * time.Second)
+			r.equal("is left alone", r.answers(newCaller(), put("b", Replace, 4*time.Second)), "+13s")
+		}, "pending b@13s unack a@10.000001s key k=b wake 13s"},
+		"without, and with": {func(r *rig) {
+			r.put(msg("a", 4*time.Second, keyed("k")))
+			r.equal("rescheduled with", r.answers(newCaller(), put("b", Reschedule, 9*time.Second)), "~a@9s")
+			r.equal("no room", latest(r), -time.Duration(rigBase)*time.Microsecond)
+			r.at(time.Second)
+			r.equal("replaced with", r.answers(newCaller(), put("c", Replace, 9*time.Second)), "~a@10s")
+			r.equal("latest", latest(r), 11*time.Second)
+			r.equal("rescheduled without", r.answers(newCaller(), on(Reschedule, true, msg("d", time.Minute, keyed("k")))), "~a@11s")
+			r.equal("replaced without", r.answers(newCaller(), on(Replace, true, msg("e", time.Minute, keyed("k")))), "~a@1m1s")
+		}, "pending a@1m1s key k=a wake 4s"},
+		"behind fields that must be known": {func(r *rig) {
+			long := func(e *envelope) { e.timeout, e.retention, e.deadline, e.ttl = time.Hour, time.Hour, 1<<50, time.Hour }
+			r.equal("answers", r.answers(newCaller(), put("a", Replace, time.Second, long, sized(300)), put("b", Replace, time.Minute, long)), "+1s ~a@10s")
+			e := r.read().Messages[idOf("a")]
+			r.equal("fields", []int64{e.Timeout, e.Retention, e.TTL}, []int64{3600e6, 3600e6, 3600e6})
+		}, "pending a@10s key k=a wake 1s"},
+	})
+}
+
+// bounded makes room in an envelope for the instant to which a message may be put off.
+func bounded(e *envelope) { e.latest = latestUnknown }
+
+// TestScriptMaxWaitRubbish: an envelope that no version wrote is replaced, and stops nothing.
+func TestScriptMaxWaitRubbish(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		for _, fields := range []string{"", "\x05", "\x05\x10", "\x05\x10123", "\x05\x0f123456789012345", "\x05\x10xxxxxxxxxxxxxxxx", "\x05\x10               1", "\x84" + strings.Repeat("\xff", 20),
+			"\x84\xff\xff\xff\xff\x0f", strings.Repeat("\x85\x00", 1000), "\x80\x00\x81\x00\x05\x101717200000000000", "\x00\x00"} {
+			r.put(msg("a", 5*time.Second, keyed("k")))
+			r.do("HSET", r.keys.msg, idOf("a"), fmt.Sprintf("\x02%d\x00\x01k", r.now+5e6)+fields)
+			for _, c := range []Conflict{Reschedule, Replace} {
+				r.equal(fmt.Sprintf("%v of %q", c, fields), r.answers(newCaller(), putOff(10*time.Second, c, msg("b", 3*time.Second, keyed("k"), bounded))), "~a@3s")
+			}
+			if e := r.read().Messages[idOf("a")]; e.Problem != "" || e.Payload != "b" || e.Latest != r.now+10e6 {
+				r.t.Errorf("%q: %+v", fields, e)
+			}
+			r.equal("cancel", r.cancel("key", "k"), StatePending)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -42,13 +43,33 @@ func (m *model) putOne(o *sendMessage) (a sendAnswer, wait int64) {
 	}
 	if a.kind != answerKept {
 		wait = o.when.due(m.now)
+		if latest := m.latest(o); latest != 0 {
+			wait = min(wait, latest)
+		}
 		a.due = wait
 		m.storeAt(o, wait)
+		m.putLatest(o.id, m.latest(o))
 	}
 	if o.put.sequence != "" {
 		m.sequence[o.put.sequence] = sequenceDigits(o.put.number)
 	}
 	return a, wait
+}
+
+// latest is when a message is due at the latest that is sent now; 0: at any time.
+func (m *model) latest(o *sendMessage) int64 {
+	if o.put.maxWait == 0 {
+		return 0
+	}
+	return m.now + o.put.maxWait.Microseconds()
+}
+
+// putLatest writes that into an envelope which has room for it.
+func (m *model) putLatest(id string, latest int64) {
+	if e := m.envelope(id); latest != 0 && e.latest != 0 {
+		e.latest = latest
+		m.msg[id] = e.encode(when{us: e.due, absolute: true})
+	}
 }
 
 func (m *model) envelope(id string) envelope {
@@ -71,7 +92,14 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 		score = m.now
 	}
 	a = sendAnswer{kind: answerKept, holder: id, due: score}
-	due := o.when.due(m.now)
+	due, latest := o.when.due(m.now), m.latest(o)
+	limit := m.envelope(id).latest
+	if limit != 0 && (latest != 0 || o.put.on == Reschedule) && (place == "pending" || limit > m.now) {
+		latest = limit
+	}
+	if latest != 0 {
+		due = max(min(due, latest), m.now)
+	}
 	if moves := o.put.moves() && (score > m.now || due > m.now); moves {
 		a.due, wait = due, due
 		if place == "pending" {
@@ -80,6 +108,9 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 		} else {
 			m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
 			m.retry[tag] = due
+		}
+		if o.put.on == Reschedule {
+			m.putLatest(id, latest)
 		}
 	}
 	if o.put.on == Replace {
@@ -92,6 +123,7 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 			version, tail = o.text[0], o.text[envelopeHead:]
 		}
 		m.msg[id] = fmt.Sprintf("%c%016d%s", version, at, tail)
+		m.putLatest(id, latest)
 		if place != "pending" {
 			r := m.record(id)
 			m.note(id, failRecord{delivery: r.delivery, when: m.now, text: r.text})
@@ -127,9 +159,12 @@ func (m *machine) puts(t *rapid.T) {
 			due = when{us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), absolute: true}
 		}
 		e.key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
-		batch[i] = &sendMessage{id: idOf(e.payload), key: e.key, when: due, text: e.encode(due), version: e.version()}
-		batch[i].put = &putOptions{sequence: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence"), number: rapid.Int64Range(-20, 20).Draw(t, "number"),
+		put := &putOptions{sequence: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence"), number: rapid.Int64Range(-20, 20).Draw(t, "number"),
 			on: Conflict(rapid.IntRange(0, len(conflictNames)-1).Draw(t, "if its key is taken")), timed: rapid.Bool().Draw(t, "timed")}
+		if put.on >= Replace && rapid.Bool().Draw(t, "bounded") {
+			put.maxWait, e.latest = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "most"))*time.Microsecond, latestUnknown
+		}
+		batch[i] = &sendMessage{id: idOf(e.payload), key: e.key, when: due, text: e.encode(due), version: e.version(), put: put}
 	}
 	m.call(t, func(t *rapid.T, c caller) {
 		got, err := m.store.send(context.Background(), &c, sendRequest{messages: batch})

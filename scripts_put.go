@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // This file has the typed calls of put, which stores messages that are sent under a condition, and of the scripts for
@@ -15,14 +16,24 @@ const maxPut = 100
 
 // putOptions are what a message asks for that put stores.
 type putOptions struct {
-	sequence string // its name; "": none
-	number   int64
-	on       Conflict
-	timed    bool // it says when it is due
+	sequence   string // its name; "": none
+	number     int64
+	on         Conflict
+	payloadKey bool          // its key is to be made of its payload
+	timed      bool          // it says when it is due
+	maxWait    time.Duration // 0: none
 }
 
 // wanted says whether a message has any of them, so that send cannot store it.
 func (o *putOptions) wanted() bool { return o.sequence != "" || o.on != Refuse }
+
+// most is for how many us a message may be put off, as an argument.
+func (o *putOptions) most() any {
+	if o.maxWait == 0 {
+		return ""
+	}
+	return o.maxWait.Microseconds()
+}
 
 // moves says whether a message that is there in its place was made due at another instant.
 func (o *putOptions) moves() bool { return o.on == Reschedule || o.on == Replace && o.timed }
@@ -41,9 +52,9 @@ func (o *putOptions) follows(last map[string]int64) error {
 
 // putArgs are the arguments of put.
 func (q *sendRequest) putArgs(c *caller) []any {
-	args := append(make([]any, 0, 2+8*len(q.messages)), c.name(), c.number())
+	args := append(make([]any, 0, 2+9*len(q.messages)), c.name(), c.number())
 	for _, m := range q.messages {
-		args = append(args, m.delay(), m.version, &m.id, &m.text, &m.put.sequence, sequenceDigits(m.put.number), conflictWords[m.put.on], m.put.timed)
+		args = append(args, m.delay(), m.version, &m.id, &m.text, &m.put.sequence, sequenceDigits(m.put.number), conflictWords[m.put.on], m.put.timed, m.put.most())
 	}
 	return args
 }

@@ -20,6 +20,12 @@ func on(c Conflict, timed bool, m *sendMessage) *sendMessage {
 	return m
 }
 
+// putOff is a message that is put off for so long at most.
+func putOff(d time.Duration, c Conflict, m *sendMessage) *sendMessage {
+	m.put = &putOptions{on: c, timed: true, maxWait: d}
+	return m
+}
+
 // answers are those of a put, in the words of putAnswers.
 func (r *rig) answers(c *caller, ms ...*sendMessage) string {
 	r.t.Helper()

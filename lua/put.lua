@@ -5,7 +5,7 @@
 -- ARGV: 3 and on, for each message: delay us ('': the envelope has its own due instant), version of the envelope, id,
 --       envelope (after a delay: only the part behind its due instant), name of its sequence ('': none), its number in
 --       that, 20 digits of it and 2^63, what becomes of a message that has its key ('refuse': of this one, 'keep',
---       'replace', 'reschedule'), '1': its sender says when it is due
+--       'replace', 'reschedule'), '1': its sender says when it is due, us by which it may be put off ('': any time)
 -- Returns {now, an answer for each, with blanks between}: '+<due>' stored, due then; '=<id>' not stored, its key is held by
 --       id; '#<digits>' not stored, the last number of the sequence is that; '~<due>:<id>' id had its key, and was kept,
 --       replaced or rescheduled, due then.
@@ -15,7 +15,7 @@
 --       send before anything is stored. What a message finds is what those before it have written.
 
 -- include head, call, score, envelope, failure, setfailure, locate, arm
-local EACH = 8 -- ARGV of a message
+local EACH = 9 -- ARGV of a message
 local saved, armed, big, pause, sent =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent'), 1, 5)
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
@@ -52,6 +52,35 @@ local function complete(delay, version, envelope)
   return redue(envelope, us(now)), now
 end
 
+-- latestat(envelope) is where the digits begin of the instant to which a message may be put off; nil: it has none. In
+-- version 2, types fall from field to field.
+local function latestat(envelope)
+  local i, before = 20 + #keyof(envelope), 256
+  while string.byte(envelope, 1) == 2 do
+    local kind, size, scale = string.byte(envelope, i), 0, 1
+    if not kind or kind < 5 or kind >= before then return nil end
+    repeat -- a uvarint
+      i = i + 1
+      local digit = string.byte(envelope, i)
+      if not digit or scale > 1e12 then return nil end
+      size, scale = size + digit % 128 * scale, scale * 128
+    until digit < 128
+    i, before = i + 1, kind
+    if kind == 5 then return size == 16 and #envelope >= i + 15 and i or nil end
+    i = i + size
+  end
+end
+
+-- latestof(envelope) is that instant, and putlatest(envelope, latest) the envelope with another one.
+local function latestof(envelope)
+  local i = latestat(envelope)
+  return i and whole(string.sub(envelope, i, i + 15))
+end
+local function putlatest(envelope, latest)
+  local i = latestat(envelope)
+  return i and string.sub(envelope, 1, i - 1) .. us(latest) .. string.sub(envelope, i + 16) or envelope
+end
+
 -- lastof(name) is the last number of a sequence, as 20 digits, of which any two compare as texts; nil if it has none.
 local function lastof(name)
   local last = name ~= '' and redis.call('HGET', KEYS.sequence, name)
@@ -69,8 +98,9 @@ local function store(id, envelope, due, key)
 end
 
 -- change makes a message that waits, and of which envelope is stored, another one, or due at another instant, if that
--- is said. It returns when it is due; nil if the message does not wait, for it is nowhere, handled, or over.
-local function change(id, envelope, other, due, replaces, said)
+-- is said. It may be put off to latest (nil: to any time), or to what a send before said of it, until it is handed out.
+-- It returns when it is due; nil if the message does not wait, for it is nowhere, handled, or over.
+local function change(id, envelope, other, due, replaces, said, latest)
   local record = redis.call('HGET', KEYS.fail, id)
   local tag = tagof(id, record)
   local place, score = locate(tag, id, '')
@@ -79,6 +109,9 @@ local function change(id, envelope, other, due, replaces, said)
     redis.call('HSET', KEYS.msg, id, string.sub(envelope, 1, 17) .. '\0\0' .. string.sub(envelope, 20 + #keyof(envelope)))
   end
   if place ~= 'pending' and place ~= 'retry' and place ~= 'ready' then return nil end
+  local limit = latestof(envelope)
+  if limit and (latest or not replaces) and (place == 'pending' or limit > now) then latest = limit end
+  if latest then due = math.max(math.min(due, latest), now) end
   local before, digits = scored(score), string.sub(envelope, 2, 17)
   local moves = said and not (before <= now and due <= now) -- what is next already keeps its place
   if moves then
@@ -92,23 +125,25 @@ local function change(id, envelope, other, due, replaces, said)
     end
   end
   if replaces then
-    write(id, redue(other, digits))
+    write(id, redue(latest and putlatest(other, latest) or other, digits))
     if place ~= 'pending' then
       local _, _, text = failure(record)
       setfailure(id, delivery(record), '0 0', text)
     end
-  elseif moves and place == 'pending' then
-    write(id, redue(envelope, digits))
+  elseif moves then
+    local kept = latest and latest ~= limit and putlatest(envelope, latest) or envelope
+    if place == 'pending' then kept = redue(kept, digits) end
+    if kept ~= envelope then write(id, kept) end
   end
   return moves and due or before
 end
 
 -- put stores a message, if it may be, or does what its sender wants instead, and returns the answer.
-local function put(delay, version, id, envelope, name, number, taken, says)
+local function put(delay, version, id, envelope, name, number, taken, says, most)
   local last = lastof(name)
   if last and last >= number then return '#' .. last end
   local other, due = complete(tonumber(delay), version, envelope)
-  local key, answer = keyof(other), nil
+  local key, answer, latest = keyof(other), nil, tonumber(most) and now + most
   local holder = key ~= '' and redis.call('HGET', KEYS.key, key)
   if holder and taken == 'refuse' then
     -- A holder without an envelope is what somebody else left behind.
@@ -119,7 +154,7 @@ local function put(delay, version, id, envelope, name, number, taken, says)
       if taken == 'keep' then
         answer = us(whole(string.sub(held, 2, 17)) or now)
       else
-        answer = change(holder, held, other, due, taken == 'replace', says == '1' or taken == 'reschedule')
+        answer = change(holder, held, other, due, taken == 'replace', says == '1' or taken == 'reschedule', latest)
         answer = answer and us(answer)
       end
     end
@@ -127,6 +162,10 @@ local function put(delay, version, id, envelope, name, number, taken, says)
   if answer then
     answer = '~' .. answer .. ':' .. string.gsub(holder, '[^!-~]', '?') -- somebody else may have written it
   else
+    if latest then
+      due = math.min(due, latest)
+      other = redue(putlatest(other, latest), us(due))
+    end
     answer = store(id, other, due, key)
   end
   if name ~= '' then redis.call('HSET', KEYS.sequence, name, number) end

@@ -101,6 +101,8 @@ type Envelope struct {
 	Size    int // bytes of the whole envelope
 	Problem string
 
+	Latest   int64 // unix us; 0: none
+	KeyHold  int64 // us; 0: none
 	Deadline int64 // unix us; 0: none
 	Timeout  int64 // us; 0: the queue's own; NoTimeout
 

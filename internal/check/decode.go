@@ -27,6 +27,8 @@ const (
 	fieldTTL     = 4
 	mustBeKnown  = 128
 
+	fieldLatest   = 5
+	fieldKeyHold  = 132
 	fieldDeadline = 130
 	fieldTimeout  = 131
 
@@ -237,6 +239,12 @@ func (e *Envelope) decodeField(kind int, value *cursor) (err error) {
 		}
 	case kind == fieldDeadline:
 		e.Deadline, err = value.instant("deadline")
+	case kind == fieldLatest:
+		e.Latest, err = value.instant("latest instant")
+	case kind == fieldKeyHold:
+		if e.KeyHold, err = value.number("key hold"); err == nil && e.KeyHold == 0 {
+			err = errors.New("key hold is 0 though it has a field")
+		}
 	case kind == fieldRetention:
 		if e.Retention, err = value.number("retention"); err == nil && e.Retention == 0 {
 			err = errors.New("retention is 0 though it has a field")
