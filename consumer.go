@@ -31,7 +31,8 @@ type consumer struct {
 	workers   workers
 }
 
-func startConsumer(s *store, settings settings, ev *events, slots *workerSlots) *consumer {
+func startConsumer(p *producer, settings settings, slots *workerSlots) *consumer {
+	s, ev := p.store, p.events
 	c := &consumer{settings: settings, store: s.forConsumer(settings.lease)}
 	c.settings.log = settings.log.With(slog.String("queue", s.queue))
 	c.lifecycle = newLifecycle(settings.lease, c.settings.log, func() bool { return c.workers.unhandled.Load() > 0 })
@@ -41,7 +42,7 @@ func startConsumer(s *store, settings settings, ev *events, slots *workerSlots) 
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.settler = settler{
 		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
-		leases: &c.leases, notices: &c.notices, caller: newCaller(),
+		leases: &c.leases, notices: &c.notices, producer: p, caller: newCaller(),
 	}
 	c.workers = workers{settings: &c.settings, lifecycle: c.lifecycle, slots: slots, freed: freed}
 	c.poller = poller{

@@ -69,7 +69,7 @@ func (q *DelayQueue) start() *consumer {
 	defer q.mu.Unlock()
 	if q.consumer == nil || q.consumer.lifecycle.stopping() {
 		q.ending = slices.DeleteFunc(q.consumers(), (*consumer).ended)
-		q.consumer = startConsumer(q.store, settings, q.events, &q.slots)
+		q.consumer = startConsumer(&q.producer, settings, &q.slots)
 	}
 	return q.consumer
 }

@@ -35,7 +35,7 @@ type delivery struct {
 	overdue atomic.Bool                             // its lease ran out, as far as is known here, and its handler's context has ended; set by leases, read by its worker
 	cancel  atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
 
-	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by that worker
+	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by that worker and its limit
 
 	index int // in heldList
 }

@@ -36,10 +36,12 @@ const (
 
 	// GapEvent: this listener was cut off from Redis until now; it may have missed any number of events.
 	GapEvent
+
+	RefusedEvent // it was to follow another one (Then) and was not stored: its key is held
 )
 
 var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted", "vanished",
-	"rescheduled", "requeued", "deleted", "paused", "resumed", "queue deleted", "gap"}
+	"rescheduled", "requeued", "deleted", "paused", "resumed", "queue deleted", "gap", "refused"}
 
 func (c EventCode) String() string { return nameOf("EventCode", int(c), eventNames[:]) }
 

@@ -121,3 +121,61 @@ func ExampleDelayQueue_Call() {
 	<-done
 	// Output: the report of june
 }
+
+// A handler says what follows; it is sent if and only if the delivery is acked.
+func ExampleThen() {
+	redisCli, end := embedded()
+	defer end()
+
+	week := 20 * time.Millisecond // here
+	queue := delayqueue.NewQueue("orders", redisCli, nil)
+	queue.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		switch msg.Payload {
+		case "charge":
+			return delayqueue.Then(ctx, "ship")
+		case "ship":
+			return delayqueue.Then(ctx, "ask for a review", delayqueue.WithDelay(week))
+		}
+		return nil
+	})
+	queue.WithMiddleware(func(next delayqueue.Handler) delayqueue.Handler {
+		return func(ctx context.Context, msg *delayqueue.Message) error {
+			fmt.Println(msg.Payload)
+			if msg.Payload == "ask for a review" {
+				queue.StopConsume()
+			}
+			return next(ctx, msg)
+		}
+	})
+	if _, err := queue.Send(context.Background(), "charge"); err != nil {
+		panic(err)
+	}
+	<-queue.StartConsume()
+	// Output:
+	// charge
+	// ship
+	// ask for a review
+}
+
+// A code is of no use after five minutes, whoever was busy.
+func ExampleWithDeadline() {
+	redisCli, end := embedded()
+	defer end()
+
+	var queue *delayqueue.DelayQueue
+	queue = delayqueue.NewQueue("codes", redisCli, nil).
+		WithHandler(func(context.Context, *delayqueue.Message) error {
+			return delayqueue.RetryAfter(10*time.Minute, errors.New("the gateway is busy"))
+		}).
+		WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, err error) {
+			fmt.Println(msg.Payload, "has expired:", errors.Is(err, delayqueue.ErrExpired))
+			queue.StopConsume()
+		})
+	ctx := context.Background()
+	_, err := queue.Send(ctx, "code 4711", delayqueue.WithDeadline(time.Now().Add(5*time.Minute)), delayqueue.WithTimeout(10*time.Second))
+	if err != nil {
+		panic(err)
+	}
+	<-queue.StartConsume()
+	// Output: code 4711 has expired: true
+}

@@ -70,6 +70,8 @@ func FuzzReply(f *testing.F) {
 		{now, "1=" + idOf("a") + " 3=" + idOf("b") + " "},
 		{now, "4=a 0=b "},
 		{now, "1 2 "},
+		{now, "0", "2 ", "2=" + idOf("b") + " "},
+		{now, "0", "", "3=" + idOf("b") + " "},
 		{now, "4 0 -1 "},
 		{now, "0", "0", "0", "0", "1", "0", "0", "0"},
 		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "2", "1", "1", "0", "3:" + idOf("a"), idOf("b"), text, text, record, idOf("c"), text, record},
@@ -80,7 +82,7 @@ func FuzzReply(f *testing.F) {
 	} {
 		f.Add(strings.Join(reply, "\n"))
 	}
-	outcomes := []settlement{ack("a"), ends(outcomeGarbage, "2:b", 1, 0, "x", "key"), ends(outcomeRetry, "3:c", 0, 0, "")}
+	outcomes := []settlement{then(ack("a"), msg("x", 0), msg("y", 0, keyed("y"))), ends(outcomeGarbage, "2:b", 1, 0, "x", "key"), ends(outcomeRetry, "3:c", 0, 0, "")}
 	batch := []*sendMessage{msg("a", 0), msg("b", 0, keyed("k")), msg("c", time.Hour)}
 	f.Fuzz(func(t *testing.T, raw string) {
 		reply := strings.Split(raw, "\n")

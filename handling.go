@@ -17,9 +17,13 @@ var ErrResultTooLarge = errors.New("result too large")
 // delivery's settlement finds its way there.
 type handling struct {
 	context.Context
-	mu     sync.Mutex // guards the fields below
-	ended  bool
-	result string
+	d *delivery
+
+	mu          sync.Mutex // guards the fields below
+	ended       bool
+	result      string
+	follows     []*sendMessage // what is sent if the delivery is acked
+	followBytes int            // of their envelopes
 }
 
 type handlingKey struct{}
@@ -32,9 +36,14 @@ func (h *handling) Value(key any) any {
 	return h.Context.Value(key)
 }
 
-// say calls f, which notes what a handler says, if ctx is of a handler that is running.
-func say(ctx context.Context, f func(h *handling)) error {
+// handlingOf is the handling that a context is of, nil if it is of none.
+func handlingOf(ctx context.Context) *handling {
 	h, _ := ctx.Value(handlingKey{}).(*handling)
+	return h
+}
+
+// say calls f, which notes what a handler says, if the handler is running. h may be nil.
+func (h *handling) say(f func() error) error {
 	if h == nil {
 		return ErrNotHandling
 	}
@@ -43,8 +52,7 @@ func say(ctx context.Context, f func(h *handling)) error {
 	if h.ended {
 		return ErrNotHandling
 	}
-	f(h)
-	return nil
+	return f()
 }
 
 // end ends it: what the handler says from now on is refused. It may be nil.
@@ -69,8 +77,61 @@ func SetResult(ctx context.Context, value string) error {
 	if len(value) > maxResult {
 		return fmt.Errorf("delayqueue: SetResult: %w: %d bytes, at most %d", ErrResultTooLarge, len(value), maxResult)
 	}
-	if err := say(ctx, func(h *handling) { h.result = value }); err != nil {
+	h := handlingOf(ctx)
+	if err := h.say(func() error { h.result = value; return nil }); err != nil {
 		return fmt.Errorf("delayqueue: SetResult: %w", err)
+	}
+	return nil
+}
+
+// What a handler may say with Then.
+const (
+	maxFollows     = 100
+	maxFollowBytes = 1 << 20
+)
+
+// ErrTooMuchFollows: more than 100 messages, or 1 MB of them, would follow one message.
+var ErrTooMuchFollows = errors.New("too much follows one message: at most 100 messages, and 1 MB of them")
+
+// Then sends a message to the handler's own queue if and only if the delivery that the handler, or a middleware, has in
+// hand is acked, in the same atomic step: a handler that ran twice has one successor, and one that failed, snoozed, said
+// Again, or came too late has none. ctx is the handler's, or made of it. A handler may name up to 100 messages, of 1 MB
+// together; they are stored in that order. It is safe for concurrent use.
+//
+// Options are those of Send, but for WithSequence, WithMaxWait, and WithKey that does not refuse. A delay counts from the ack, which frees the key of the acked message for a successor. If
+// another live message has the successor's key at that instant, the ack stands and the successor is not stored: the
+// log has it as an error, with its key and the message that has that, and listeners get a RefusedEvent.
+//
+// The error, of which errors.Is finds ErrBadOption, ErrPayloadTooLarge, ErrTooMuchFollows, or ErrNotHandling with another
+// context and after the handler has returned, says that this message will not be sent; what was named before still
+// is. A successor does not wait for WithReplicaAck, and a full Redis takes it, as it takes the ack.
+func Then(ctx context.Context, payload string, opts ...MsgOption) error {
+	h := handlingOf(ctx)
+	if err := h.say(func() error { return nil }); err != nil {
+		return fmt.Errorf("delayqueue: Then: %w", err)
+	}
+	p := h.d.settler.producer
+	var m batchItem
+	d := new(draft)
+	if err := p.makeMessage(&m, payload, d, opts); err != nil {
+		return err
+	}
+	if m.put != nil {
+		what := "WithMaxWait, and WithKey that does not refuse,"
+		if m.put.sequence != "" {
+			what = "WithSequence"
+		}
+		return p.notMade(d, fmt.Errorf("%w: Then: %s is for sends", ErrBadOption, what))
+	}
+	err := h.say(func() error {
+		if len(h.follows) == maxFollows || h.followBytes+len(m.text) > maxFollowBytes {
+			return ErrTooMuchFollows
+		}
+		h.follows, h.followBytes = append(h.follows, &m.sendMessage), h.followBytes+len(m.text)
+		return nil
+	})
+	if err != nil {
+		return p.notMade(d, fmt.Errorf("Then: %w", err))
 	}
 	return nil
 }

@@ -142,6 +142,9 @@ func (h *history) tell(ids []string, lease, end int64) {
 			plain, _ := strconv.Atoi(c.args[2])
 			tags, kinds := slices.Clone(c.args[3:3+plain]), make([]outcomeKind, plain)
 			for o := range slices.Chunk(c.args[3+plain:], 9) {
+				if o[0] == "then" {
+					continue
+				}
 				tags = append(tags, o[1])
 				kinds = append(kinds, outcomeKind(slices.Index([]string{"ack", "retry", "ready", "garbage"}, o[0])))
 			}

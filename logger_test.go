@@ -71,7 +71,7 @@ func TestLogOfVoidSettlements(t *testing.T) {
 		ds, batch = append(ds, d), append(batch, outcome{d: d, kind: outcomeGarbage, err: errBoom})
 	}
 	c.leases.held.add(ds...)
-	c.settler.finish(batch, []int{0, 2}, nil)
+	c.settler.finish(batch, settleReply{void: []int{0, 2}}, nil)
 	if line := f.log.line(t, "came too late"); !strings.Contains(line, `messages=2 message.ids="[a c]"`) {
 		t.Error(line)
 	}

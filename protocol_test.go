@@ -188,7 +188,7 @@ func TestProtocolExamples(t *testing.T) {
 		}
 	}
 	codes := protocolSection(t, "## Events")
-	for code := NewMessageEvent; code <= GapEvent; code++ {
+	for code := NewMessageEvent; code <= RefusedEvent; code++ {
 		if !strings.Contains(codes, fmt.Sprintf("| %d |", code)) {
 			t.Errorf("the event %d (%v) is missing", code, code)
 		}

@@ -76,6 +76,23 @@ func (r *reply) indices(of int) (list []int) {
 	return list
 }
 
+// refused reads which of so many messages were not stored, and who holds the key of each: '<i>=<id> '.
+func (r *reply) refused(of int) (holders map[int]string) {
+	for _, pair := range strings.Fields(r.text()) {
+		text, holder, ok := strings.Cut(pair, "=")
+		i, err := strconv.Atoi(text)
+		if !ok || err != nil || i < 1 || i > of {
+			r.fail("refused %q of %d", pair, of)
+			return nil
+		}
+		if holders == nil {
+			holders = make(map[int]string)
+		}
+		holders[i-1] = holder
+	}
+	return holders
+}
+
 // agreed reads the settings that hold for all consumers.
 func (r *reply) agreed() fetchSettings {
 	lease, losses, age, room, done := r.int64(), r.number(), r.int64(), r.number(), r.number()

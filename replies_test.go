@@ -95,13 +95,14 @@ func TestBadRepliesToConsumers(t *testing.T) {
 		},
 		"settle": {
 			func(s *store) error {
-				_, err := s.settle(ctxB, newCaller(), []settlement{ack("a"), ends(outcomeRetry, "b", 1, 0, "x")})
+				_, err := s.settle(ctxB, newCaller(), []settlement{then(ack("a"), msg("c", 0), msg("d", 0)), ends(outcomeRetry, "b", 1, 0, "x")})
 				return err
 			},
-			[][]string{list("5", "0", "0", ""), list("5", "3", "4", "1 2 ")},
-			[][]string{nil, list(""), list("5"), list("5", "0"), list("5", "0", "0"), list("now", "0", "0", ""), list("5", "0", "0", "", ""),
-				list("5", "x", "0", ""), list("5", "0", "x", ""), list("5", "0", "0", "0"), list("5", "0", "0", "3"), list("5", "0", "0", "1 -1"),
-				list("5", "0", "0", "1.0 ")},
+			[][]string{list("5", "0", "0", "", ""), list("5", "3", "4", "1 2 ", "1=x 2=y ")},
+			[][]string{nil, list(""), list("5"), list("5", "0"), list("5", "0", "0"), list("5", "0", "0", ""), list("now", "0", "0", "", ""),
+				list("5", "0", "0", "", "", ""), list("5", "x", "0", "", ""), list("5", "0", "x", "", ""), list("5", "0", "0", "0", ""),
+				list("5", "0", "0", "3", ""), list("5", "0", "0", "1 -1", ""), list("5", "0", "0", "1.0 ", ""),
+				list("5", "0", "0", "", "3=x "), list("5", "0", "0", "", "0=x "), list("5", "0", "0", "", "1")},
 		},
 		"extend": {
 			func(s *store) error {

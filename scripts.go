@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -130,20 +130,11 @@ func (q *sendRequest) args(c *caller) []any {
 
 // stored reads the reply to a send of n messages.
 func (r *reply) stored(n int) (sendReply, error) {
-	var out sendReply
-	out.now = r.int64()
-	for _, pair := range strings.Fields(r.text()) {
-		text, holder, ok := strings.Cut(pair, "=")
-		i, err := strconv.Atoi(text)
-		if !ok || err != nil || i < 1 || i > n {
-			return sendReply{}, fmt.Errorf("%w: send: refused %q", ErrBadReply, pair)
-		}
-		if out.refused == nil {
-			out.refused = make(map[int]string)
-		}
-		out.refused[i-1] = holder
+	out := sendReply{now: r.int64(), refused: r.refused(n)}
+	if err := r.err("send"); err != nil {
+		return sendReply{}, err
 	}
-	return out, r.err("send")
+	return out, nil
 }
 
 // forget forgets some callers that are heard of no more.
@@ -245,11 +236,12 @@ type settlement struct {
 	tag, id, key string
 	number       int // of the delivery
 	kind         outcomeKind
-	failed       bool          // it counts as a failure
-	delay        time.Duration // of outcomeRetry; of outcomeDone for how long it is kept
-	failures     int           // as they are from now on
-	losses       int           // in a row
-	text         string        // last error, "": as it was; of outcomeDone the result
+	failed       bool           // it counts as a failure
+	delay        time.Duration  // of outcomeRetry; of outcomeDone for how long it is kept
+	failures     int            // as they are from now on
+	losses       int            // in a row
+	text         string         // last error, "": as it was; of outcomeDone the result
+	follows      []*sendMessage // of outcomeAck and outcomeDone: what is stored with it
 }
 
 type outcomeKind int
@@ -266,13 +258,23 @@ const (
 var outcomeWords = [...]any{outcomeAck: "ack", outcomeRetry: "retry", outcomeReady: "ready", outcomeGarbage: "garbage", outcomeDone: "done"}
 
 // plain settlements, nearly all, need nothing but the tag.
-func (s *settlement) plain() bool { return s.kind == outcomeAck && s.number == 1 && s.key == "" }
+func (s *settlement) plain() bool {
+	return s.kind == outcomeAck && s.number == 1 && s.key == "" && len(s.follows) == 0
+}
 
 // A settleReply is what a settle did besides.
 type settleReply struct {
+	now          int64 // unix us
 	void         []int // indices of the settlements whose delivery was not held any more
 	overflow     int   // garbage deleted for want of room
 	doneOverflow int   // done messages deleted for want of room
+	refused      []refusedFollower
+}
+
+// A refusedFollower was not stored with the ack that it follows.
+type refusedFollower struct {
+	settlement, follower int    // indices
+	holder               string // of its key
 }
 
 // settle ends deliveries.
@@ -280,6 +282,7 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 	plain, acks := make([]int, 0, len(all)), make([]any, 0, len(all))
 	var others []int
 	var records []any
+	var followers []refusedFollower // in the order of the script, none of them refused yet
 	for i := range all {
 		if o := &all[i]; o.plain() {
 			plain, acks = append(plain, i), append(acks, &o.tag)
@@ -287,17 +290,25 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 			others = append(others, i)
 			records = append(records, outcomeWords[o.kind], &o.tag, &o.id, &o.key, o.delay.Microseconds(),
 				o.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), &o.text, o.failed)
+			for j, m := range o.follows {
+				followers = append(followers, refusedFollower{settlement: i, follower: j})
+				records = append(records, "then", "", &m.id, &m.key, m.delay(), m.version, "", &m.text, "")
+			}
 		}
 	}
 	r := s.run(ctx, settleScript, slices.Concat(c.args(0), []any{len(plain)}, acks, records))
-	r.int64()
-	got := settleReply{}
+	got := settleReply{now: r.int64()}
 	got.overflow, got.doneOverflow = r.number(), r.number()
 	order := append(plain, others...) // of the script's indices
 	for _, i := range r.indices(len(all)) {
 		got.void = append(got.void, order[i])
 	}
 	slices.Sort(got.void)
+	refused := r.refused(len(followers))
+	for _, i := range slices.Sorted(maps.Keys(refused)) {
+		followers[i].holder = refused[i]
+		got.refused = append(got.refused, followers[i])
+	}
 	return got, r.err("settle")
 }
 

@@ -206,7 +206,7 @@ func TestScriptWrongTypeOfConsumers(t *testing.T) {
 			c := newCaller()
 			c.next()
 			return func() error {
-				outcomes := []settlement{ack("p"), ends(outcomeRetry, "q", 1, 0, "x"), ends(outcomeReady, "r", 0, 0, ""),
+				outcomes := []settlement{then(ack("p"), msg("next", time.Hour, keyed("next"))), ends(outcomeRetry, "q", 1, 0, "x"), ends(outcomeReady, "r", 0, 0, ""),
 					ends(outcomeGarbage, "s", 1, 0, "x"), ack("t", "t"), kept("u", time.Hour, "v")}
 				_, err := r.store.settle(ctxB, c, outcomes)
 				return err

@@ -130,6 +130,8 @@ func TestScriptCosts(t *testing.T) {
 		{"fetch, without a free worker", func() { hour(); quiet() }, func() { fetch(0) }, 12},
 		{"settle, 1 ack", func() { hand(1) }, func() { r.done(acks(1)...) }, 9},
 		{"settle, 100 acks", func() { hand(100) }, func() { r.done(acks(100)...) }, 9},
+		{"settle, 1 ack that a message follows", func() { hour(); hand(1) }, func() { r.done(then(acks(1)[0], due(1, 2*time.Hour)...)) }, 13 + 2 + 2 + 1},
+		{"settle, 1 ack that 10 with keys follow", func() { hour(); hand(1) }, func() { r.done(then(acks(1)[0], due(10, 2*time.Hour, "k")...)) }, 13 + 2 + 10*4 + 1},
 		// None of them looks through ready.
 		{"settle, 100 acks of which one is void", func() { hand(100); r.cancel("id", idOf("m7")) },
 			func() { r.equal("void", r.settle(newCaller(), acks(100)...), []int{7}) }, 8 + 100 + 100 + 99},

@@ -151,7 +151,8 @@ func (m *model) armLater(first int64) {
 }
 
 func (m *model) settle(batch []settlement) any {
-	var void []int
+	out := settleReply{now: m.now}
+	var void, acked []int
 	var first int64
 	dead, kept := 0, 0
 	for i, o := range batch {
@@ -165,6 +166,7 @@ func (m *model) settle(batch []settlement) any {
 		if o.kind == outcomeAck {
 			m.count("acked", 1)
 			m.forget(o.id)
+			acked = append(acked, i)
 			continue
 		}
 		value := o.text
@@ -181,6 +183,7 @@ func (m *model) settle(batch []settlement) any {
 			m.garbage[o.id] = m.now
 			continue
 		case outcomeDone:
+			acked = append(acked, i)
 			kept++
 			m.count("acked", 1)
 			m.freeKey(o.id)
@@ -199,8 +202,21 @@ func (m *model) settle(batch []settlement) any {
 			first = next
 		}
 	}
+	for _, i := range acked {
+		for j, next := range batch[i].follows {
+			if holder := m.key[next.key]; holder != "" {
+				out.refused = append(out.refused, refusedFollower{i, j, holder})
+				continue
+			}
+			due := next.when.due(m.now)
+			m.storeAt(next, due)
+			if first == 0 || due < first {
+				first = due
+			}
+		}
+	}
 	m.arm(first)
-	out := settleReply{void: void}
+	out.void = void
 	if dead > 0 {
 		out.overflow = m.trim(m.garbage, m.room(3))
 	}

@@ -164,36 +164,46 @@ func (m *machine) sends(t *rapid.T) {
 		return
 	}
 	batch := make([]*sendMessage, rapid.IntRange(1, m.most).Draw(t, "n"))
-	var due when
 	for i := range batch {
-		m.sent++
-		e := envelope{payload: strconv.Itoa(m.sent), retries: 3}
-		if i < 4 { // the others are like the fourth
-			due = when{us: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 8e6)).Draw(t, "delay")}
-			if rapid.IntRange(0, 3).Draw(t, "an instant if 3") == 3 {
-				due = when{us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), absolute: true}
-			}
-			e.key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
-		}
-		if rapid.IntRange(0, 7).Draw(t, "more if 7") == 7 {
-			e.ttl, e.headers = time.Second, map[string]string{"h": e.payload}
-		}
-		if rapid.IntRange(0, 7).Draw(t, "limits if 7") == 7 {
-			e.timeout, e.deadline = time.Second, m.now+8e6
-		}
-		if rapid.IntRange(0, 3).Draw(t, "kept if 3") == 3 {
-			e.retention = rapid.SampledFrom([]time.Duration{time.Second, 8 * time.Second, time.Minute}).Draw(t, "retention")
-		}
-		batch[i] = &sendMessage{id: idOf(e.payload), key: e.key, when: due, version: e.version(), text: e.encode(due)}
-		if due.absolute && rapid.Bool().Draw(t, "of version 2") {
-			e.due = due.us
-			batch[i].text = e.inFields(nil)
+		if i < 4 {
+			batch[i] = m.message(t, nil)
+		} else { // the others are like the fourth
+			batch[i] = m.message(t, &batch[3].when)
 		}
 	}
 	m.call(t, func(t *rapid.T, c caller) {
 		got, err := m.store.send(context.Background(), &c, sendRequest{messages: batch})
 		m.same(t, "send", got, err, m.once(c, func() any { return m.send(batch) }))
 	})
+}
+
+// message draws a message, which is due as like says, without a key, or as is drawn.
+func (m *machine) message(t *rapid.T, like *when) *sendMessage {
+	m.sent++
+	e := envelope{payload: strconv.Itoa(m.sent), retries: 3}
+	if like == nil {
+		like = &when{us: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 8e6)).Draw(t, "delay")}
+		if rapid.IntRange(0, 3).Draw(t, "an instant if 3") == 3 {
+			like = &when{us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), absolute: true}
+		}
+		e.key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
+	}
+	due := *like
+	if rapid.IntRange(0, 7).Draw(t, "more if 7") == 7 {
+		e.ttl, e.headers = time.Second, map[string]string{"h": e.payload}
+	}
+	if rapid.IntRange(0, 7).Draw(t, "limits if 7") == 7 {
+		e.timeout, e.deadline = time.Second, m.now+8e6
+	}
+	if rapid.IntRange(0, 3).Draw(t, "kept if 3") == 3 {
+		e.retention = rapid.SampledFrom([]time.Duration{time.Second, 8 * time.Second, time.Minute}).Draw(t, "retention")
+	}
+	made := &sendMessage{id: idOf(e.payload), key: e.key, when: due, version: e.version(), text: e.encode(due)}
+	if due.absolute && rapid.Bool().Draw(t, "of version 2") {
+		e.due = due.us
+		made.text = e.inFields(nil)
+	}
+	return made
 }
 
 func (m *machine) fetches(t *rapid.T) {
@@ -278,6 +288,11 @@ func (m *machine) settles(t *rapid.T) {
 		if i < 4 {
 			o.kind = outcomeKind(rapid.IntRange(0, 3).Draw(t, "outcome"))
 			o.delay = time.Duration(rapid.Int64Range(0, 5e6).Draw(t, "delay")) * time.Microsecond
+			if o.kind == outcomeAck {
+				for range rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "follow") {
+					o.follows = append(o.follows, m.message(t, nil))
+				}
+			}
 			if (o.kind == outcomeRetry || o.kind == outcomeGarbage) && rapid.Bool().Draw(t, "failed") {
 				o.failures, o.losses, o.text = d.msg.Failures+1, 0, "no"
 			}

@@ -242,7 +242,7 @@ func TestScriptSettleTrims(t *testing.T) {
 			for range 2 { // the repeat says the same, and deletes nothing
 				got, err := r.store.settle(ctxB, c, batch)
 				r.equal("error", err, nil)
-				r.equal("settled", got, settleReply{overflow: 2})
+				r.equal("settled", got, settleReply{now: r.now, overflow: 2})
 			}
 			r.put(msg("f", time.Hour, keyed("k")))
 		}, "pending f@1h0m1s unack e@10.000001s garbage c@1s d@1s fail c=2/1/0@1s!x d=2/1/0@1s!x key k=f wake 1h0m1s"},

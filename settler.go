@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"time"
 )
@@ -12,12 +13,13 @@ import (
 type outcome struct {
 	d        *delivery
 	kind     outcomeKind
-	delay    time.Duration // of outcomeRetry
-	failures int           // as they are from now on
-	losses   int           // in a row; a settled failure or a snooze ends the row
-	text     string        // last error, as it is kept
-	result   string        // of outcomeAck, what the handler said (SetResult)
-	err      error         // last error, for the garbage handler
+	delay    time.Duration  // of outcomeRetry
+	failures int            // as they are from now on
+	losses   int            // in a row; a settled failure or a snooze ends the row
+	text     string         // last error, as it is kept
+	result   string         // of outcomeAck, what the handler said (SetResult)
+	follows  []*sendMessage // of outcomeAck, what is sent with it (Then)
+	err      error          // last error, for the garbage handler
 }
 
 // expire makes an outcome garbage, for what would follow comes after the deadline. last is this delivery's error, if it has one.
@@ -30,7 +32,7 @@ func (o *outcome) expire(last error) {
 func (o *outcome) settlement() settlement {
 	s := settlement{
 		tag: o.d.tag, id: o.d.msg.ID, key: o.d.msg.Key, number: o.d.msg.Delivery, kind: o.kind, failed: o.failures > o.d.msg.Failures,
-		delay: o.delay, failures: o.failures, losses: o.losses, text: o.text,
+		delay: o.delay, failures: o.failures, losses: o.losses, text: o.text, follows: o.follows,
 	}
 	if o.kind == outcomeAck && o.d.retention > 0 {
 		s.kind, s.delay, s.text = outcomeDone, o.d.retention, o.result
@@ -46,6 +48,7 @@ type settler struct {
 	events    *events
 	leases    *leases
 	notices   *notices
+	producer  *producer        // of what follows a message
 	outbox    mailbox[outcome] // put by workers, the poller and Shutdown; taken by run
 	caller    *caller          // of run
 }
@@ -72,11 +75,17 @@ func (s *settler) run() {
 	}
 }
 
-// fitting is how many outcomes go out with one call, because of the bytes of their results: one at least.
+// fitting is how many outcomes go out with one call, because of their results and what follows them: one at least.
 func fitting(batch []outcome) int {
-	bytes := 0
+	messages, bytes := 0, 0
 	for i := range batch {
-		if bytes += len(batch[i].result); bytes > maxBatchBytes && i > 0 {
+		messages++
+		bytes += len(batch[i].result)
+		for _, m := range batch[i].follows {
+			messages++
+			bytes += len(m.text)
+		}
+		if i > 0 && (messages > maxBatch || bytes > maxBatchBytes) {
 			return i
 		}
 	}
@@ -96,12 +105,13 @@ func (s *settler) send(batch []outcome) {
 	if done.doneOverflow > 0 {
 		s.settings.log.Warn("delayqueue: deleted done messages, with their results, for want of room", slog.Int("messages", done.doneOverflow))
 	}
-	s.finish(batch, done.void, err)
+	s.finish(batch, done, err)
 }
 
 // finish ends deliveries whose outcomes Redis has, or that are given up with err, and reports them. Settlements with an
-// index in void had no effect: the delivery was lost, or the message canceled.
-func (s *settler) finish(batch []outcome, void []int, err error) {
+// index in done.void had no effect: the delivery was lost, or the message canceled.
+func (s *settler) finish(batch []outcome, done settleReply, err error) {
+	void := done.void
 	ds := mapped(batch, func(o *outcome) *delivery { return o.d })
 	s.leases.remove(ds...)
 	if err != nil {
@@ -128,6 +138,40 @@ func (s *settler) finish(batch []outcome, void []int, err error) {
 		}
 	}
 	s.notices.put(dead...)
+	s.followed(batch, done)
+}
+
+// followed reports what follows the messages of a batch.
+func (s *settler) followed(batch []outcome, done settleReply) {
+	refused := map[*sendMessage]bool{}
+	for _, r := range done.refused {
+		m := batch[r.settlement].follows[r.follower]
+		refused[m] = true
+		d := batch[r.settlement].d
+		s.settings.log.Error("delayqueue: what was to follow a message is not stored: its key is held by another one", d.attrs(),
+			slog.Group("follower", slog.String("id", m.id), slog.String("key", m.key)), slog.String("holder", r.holder))
+		s.events.tell(RefusedEvent, 1, m.id)
+	}
+	var stored []string
+	soonest := time.Duration(math.MaxInt64)
+	for i := range batch {
+		if slices.Contains(done.void, i) {
+			continue
+		}
+		for _, m := range batch[i].follows {
+			if !refused[m] {
+				stored = append(stored, m.id)
+				soonest = min(soonest, time.Duration(m.when.due(done.now)-done.now)*time.Microsecond)
+			}
+		}
+	}
+	if stored == nil {
+		return
+	}
+	s.events.tell(NewMessageEvent, len(stored), stored...)
+	if s.producer.batcher.onStored != nil {
+		s.producer.batcher.onStored(soonest)
+	}
 }
 
 // tell tells event listeners what became of deliveries.

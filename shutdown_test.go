@@ -192,7 +192,7 @@ func TestShutdownWhileAHandlerIsAboutToStart(t *testing.T) {
 	}})
 	q.mu.Lock()
 	q.settings.compose(f.name)
-	q.consumer = startConsumer(q.store, q.settings, q.events, &q.slots)
+	q.consumer = startConsumer(&q.producer, q.settings, &q.slots)
 	c = q.consumer
 	q.mu.Unlock()
 	info := f.send(q, "x")

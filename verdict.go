@@ -51,7 +51,7 @@ func (d *delivery) conclude(ctx context.Context, v verdict) {
 	switch {
 	case v.err == nil && !v.snooze: // an ack
 		if d.handling != nil {
-			o.result = d.handling.result
+			o.result, o.follows = d.handling.result, d.handling.follows
 		}
 		return
 	case v.snooze:

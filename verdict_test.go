@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"testing"
 	"time"
 )
@@ -48,7 +49,7 @@ func TestOutcomeOfAHandler(t *testing.T) {
 			t.Errorf("%s: it is of another delivery", name)
 		}
 		got.d, got.err = nil, nil
-		if got != c.want {
+		if !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}

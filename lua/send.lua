@@ -11,8 +11,7 @@
 -- Keeps: invariants 1, 6 and 9 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must
 --       refuse a send before anything is stored.
 
--- include head, call, envelope
-local SMALL = 2048 -- what is no longer than that is not noted in big
+-- include head, call, envelope, store
 local saved, armed, big, pause, sent =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent'), 1, 5)
 guard(redis.call('HLEN', KEYS.msg))
@@ -55,12 +54,10 @@ while ARGV[run] do
     end
     if keyed then key = keyof(envelope) end
     if key ~= '' then
-      holder = taken[key] or redis.call('HGET', KEYS.key, key)
-      -- A holder without an envelope is what somebody else left behind.
-      if holder and not taken[key] and redis.call('HEXISTS', KEYS.msg, holder) == 0 then holder = false end
+      holder = taken[key] or holderof(key)
     end
     if holder then
-      refused = refused .. n .. '=' .. string.gsub(holder, '[^!-~]', '?') .. ' ' -- somebody else may have written it
+      refused = refused .. refusal(n, holder)
     else
       if key ~= '' then
         taken[key] = id

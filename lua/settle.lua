@@ -5,14 +5,18 @@
 --       then records of 9: outcome ('ack', 'done', 'retry', 'ready' or 'garbage'), tag, id, key or '',
 --       delay us (retry) or for how long it is kept (done: an ack after which it stays to be looked at),
 --       number of the delivery that follows, '<failures> <losses>', error text ('': as it was) or the result (done;
---       '': none), '1' if the delivery failed
--- Returns {now, overflow, doneOverflow, void}: how much garbage, and how many done messages, were deleted for want of room;
---       '' or a list '<i> ' of outcomes (from 1, acks before records) whose delivery was not held any more; they
---       changed nothing. An ack counts although the message waits where it was before that delivery (pending, retry):
---       the server forgot the fetch, as in a failover, and it was handled.
+--       '': none), '1' if the delivery failed. After an ack, and a 'done', one of 'then' for each message that follows
+--       it, if it counts: 'then', '', id, key or '', delay us ('': the envelope has its due instant), version, '',
+--       envelope (after a delay: only the part behind its due instant), ''
+-- Returns {now, overflow, doneOverflow, void, refused}: how much garbage, and how many done messages, were deleted for
+--       want of room; '' or a list '<i> ' of outcomes (from 1, acks before records) whose delivery was not held any
+--       more; they changed nothing. An ack counts although the message waits where it was before that delivery
+--       (pending, retry): the server forgot the fetch, as in a failover, and it was handled. refused: '' or a list
+--       '<i>=<id> ', message i (from 1) of those that follow was not stored, its key is held by id.
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
 --       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages;
---       3 more where anything is done, and 6 where there is more of that than there may be.
+--       3 more where anything is done, and 6 where there is more of that than there may be;
+--       2 for each message that follows, 5 with a key, and 1 for all of them.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call
@@ -21,8 +25,8 @@ local saved, armed, ackedBefore, failedBefore, garbageBefore, settings =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings'), 1, 6)
 local reply, at = recall(saved)
 if reply then
-  local overflow, doneOverflow, void = string.match(reply, '^(%d+) (%d+) (.*)$')
-  return {at, overflow or reply, doneOverflow or '0', void or ''}
+  local overflow, doneOverflow, void, refused = string.match(reply, '^(%d+) (%d+) ([^;]*);?(.*)$')
+  return {at, overflow or reply, doneOverflow or '0', void or '', refused or ''}
 elseif reply == false then
   return STALE
 end
@@ -58,18 +62,26 @@ if plain > 0 then
   end
 end
 
-local first -- instant at which any of these is due again
+local first -- instant at which any of these is due again, or what follows is due
+local following, followers, refused = nil, 0, '' -- of acks that count, where in ARGV and its number of each; how many of all
 if #ARGV > 3 + plain then
   -- include failure, setfailure, erase
+  local outcomes, counts = plain, false -- so many so far; the last one was not void
   for i = 4 + plain, #ARGV, 9 do
-    local outcome, tag, id, key, delay, n, counts, text, isfailure = unpack(ARGV, i, i + 8)
-    local held = redis.call('ZREM', KEYS.unack, tag) == 1
+    local outcome, tag, id, key, delay, n, record, text, isfailure = unpack(ARGV, i, i + 8)
+    local held = outcome ~= 'then' and redis.call('ZREM', KEYS.unack, tag) == 1
     if not held and (outcome == 'ack' or outcome == 'done') then -- the server may have forgotten the fetch
       held = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
     end
-    if not held then
-      isvoid(plain + (i - 4 - plain) / 9 + 1)
+    if outcome == 'then' then
+      followers = followers + 1
+      following = following or {}
+      if counts then following[#following + 1] = {i, followers} end
     else
+      outcomes, counts = outcomes + 1, held
+      if not held then isvoid(outcomes) end
+    end
+    if held then
       if isfailure == '1' then failed = failed + 1 end
       if outcome == 'ack' then
         acked = acked + 1
@@ -80,7 +92,7 @@ if #ARGV > 3 + plain then
           local _, _, before = failure(n ~= '2' and redis.call('HGET', KEYS.fail, id))
           text = before
         end
-        setfailure(id, n, counts, text)
+        setfailure(id, n, record, text)
         if outcome == 'done' then
           acked = acked + 1
           kept = kept + 1
@@ -102,6 +114,10 @@ if #ARGV > 3 + plain then
       end
     end
   end
+end
+
+if following then
+  -- include settle_follow
 end
 
 -- Garbage and what is done are trimmed where they come in, the oldest first. How much there may be is known while
@@ -140,5 +156,5 @@ if first then
   -- include arm
   if sooner(first, armed) then arm(first) end
 end
-remember(us(overflow) .. ' ' .. us(doneOverflow) .. ' ' .. void)
-return {us(now), us(overflow), us(doneOverflow), void}
+remember(us(overflow) .. ' ' .. us(doneOverflow) .. ' ' .. void .. (refused ~= '' and ';' .. refused or ''))
+return {us(now), us(overflow), us(doneOverflow), void, refused}

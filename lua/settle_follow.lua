@@ -1,0 +1,27 @@
+-- Part of settle: what follows the acks that count is stored, in the order in which their handlers named it.
+-- include envelope, store
+local big, sent = unpack(redis.call('HMGET', KEYS.state, 'big', 'sent'), 1, 2)
+local longest, stored = math.max(whole(big) or 0, SMALL), 0
+for _, at in ipairs(following) do
+  local _, _, id, key, delay, version, _, envelope = unpack(ARGV, at[1], at[1] + 7)
+  local holder = key ~= '' and holderof(key)
+  if holder then
+    refused = refused .. refusal(at[2], holder)
+  else
+    local due
+    if delay == '' then
+      due = math.max(tonumber(string.sub(envelope, 2, 17)), now)
+      envelope = redue(envelope, us(due))
+    else
+      due = now + delay
+      envelope = string.char(tonumber(version)) .. us(due) .. envelope
+    end
+    redis.call('ZADD', KEYS.pending, us(due), id)
+    redis.call('HSET', KEYS.msg, id, envelope)
+    if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
+    stored, longest = stored + 1, math.max(longest, #envelope)
+    if not first or due < first then first = due end
+  end
+end
+if stored > 0 then mark('sent', us((whole(sent) or 0) + stored)) end
+if longest > math.max(whole(big) or 0, SMALL) then mark('big', us(longest)) end
