@@ -29,7 +29,7 @@ const (
 
 // A life is where a message is.
 type life struct {
-	state State // StateGone, StateUnack, StateGarbage, or StateReady for wherever it waits
+	state State // StateGone, StateUnack, StateGarbage, StateDone, or StateReady for wherever it waits
 	sent  bool
 	n     int   // number of the current or next delivery
 	until int64 // unix us: StateUnack is kept at least that long
@@ -45,9 +45,10 @@ func (l life) next(d deed) []life {
 		}
 	}
 	waits := func(n int) life { return life{state: StateReady, n: n} }
-	ended := map[outcomeKind]life{outcomeAck: {}, outcomeRetry: waits(d.n + 1), outcomeReady: waits(d.n + 1), outcomeGarbage: {state: StateGarbage}}[d.kind]
+	ended := map[outcomeKind]life{outcomeAck: {}, outcomeRetry: waits(d.n + 1), outcomeReady: waits(d.n + 1), outcomeGarbage: {state: StateGarbage},
+		outcomeDone: {state: StateDone}}[d.kind]
 	holds := l.state == StateUnack && l.n == d.n
-	over := l.sent && !holds && (l.n > d.n || l.state == StateGone || l.state == StateGarbage) // delivery n is
+	over := l.sent && !holds && (l.n > d.n || l.state == StateGone || l.state == StateGarbage || l.state == StateDone) // delivery n is
 	switch d.what {
 	case didSend:
 		may(!l.sent, waits(1))
@@ -74,7 +75,7 @@ func (l life) next(d deed) []life {
 	case didDie:
 		may(l.state == StateUnack && l.n == d.n && d.at >= l.until, life{state: StateGarbage})
 	case didIntercept:
-		may((l.state == StateGone) == (d.state == StateGone), life{})
+		may((l.state == StateGone) == (d.state == StateGone) && (l.state == StateDone) == (d.state == StateDone), map[bool]life{true: l}[l.state == StateDone])
 	case wasSeen:
 		may(l.state == d.state, l)
 	}

@@ -146,7 +146,7 @@ func (h *history) tell(ids []string, lease, end int64) {
 					continue
 				}
 				tags = append(tags, o[1])
-				kinds = append(kinds, outcomeKind(slices.Index([]string{"ack", "retry", "ready", "garbage"}, o[0])))
+				kinds = append(kinds, outcomeKind(slices.Index([]string{"ack", "retry", "ready", "garbage", "done"}, o[0])))
 			}
 			var void []string
 			if answered {
@@ -201,6 +201,7 @@ func TestHistories(t *testing.T) {
 		hookOwn(t, cli, h)
 		l.q = f.queueOn(cli, nil).WithConcurrent(4).WithLease(lease).WithNackRedeliveryDelay(10 * time.Millisecond).WithDefaultRetryCount(2)
 		l.q.WithHandler(func(ctx context.Context, msg *Message) error {
+			f.must(SetResult(ctx, strconv.Itoa(msg.Delivery)))
 			switch n, _ := strconv.Atoi(msg.Payload); {
 			case n%40 == 1 && msg.Delivery == 1:
 				if n%80 == 1 { // nobody cancels it
@@ -242,7 +243,11 @@ func TestHistories(t *testing.T) {
 			case <-pace.C:
 			}
 			from := h.now()
-			info, err := sender.Send(ctx, strconv.Itoa(n), WithDelay(rand.N(lease)))
+			opts := []MsgOption{WithDelay(rand.N(lease))}
+			if n%3 == 0 || n%40 == 1 {
+				opts = append(opts, WithRetention(time.Hour))
+			}
+			info, err := sender.Send(ctx, strconv.Itoa(n), opts...)
 			if err != nil {
 				t.Error(err)
 				return
@@ -332,6 +337,15 @@ func (h *history) judge(f *fixture, sent []string, lease time.Duration) {
 		}
 	}
 	f.t.Log(count)
+	m := NewMonitor(f.name, f.cli)
+	for _, e := range s.Done {
+		if msg := f.status(m, e.ID); msg.Result != strconv.Itoa(msg.Delivery-1) {
+			f.t.Errorf("message %s has the result of delivery %s, and delivery %d was acked", e.ID, msg.Result, msg.Delivery-1)
+		}
+	}
+	if len(s.Done) == 0 {
+		f.t.Error("no message was kept")
+	}
 	for _, what := range []what{didSend, didHandOut, mayHaveHanded, didSettle, wasVoid, didExtend, didIntercept, wasSeen} {
 		if count[what] == 0 {
 			f.t.Errorf("no message was %s", what)

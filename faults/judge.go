@@ -329,7 +329,7 @@ func (v *verdict) weighState(ev *evidence, stories []*story) {
 		if s.sent == nil {
 			continue
 		}
-		if where := ev.state.Where(s.sent.ID); where != "gone" && where != "garbage" {
+		if where := ev.state.Where(s.sent.ID); where != "gone" && where != "garbage" && where != "done" {
 			v.problem("%s: still in %s", s.payload, where)
 		}
 	}

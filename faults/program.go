@@ -73,6 +73,7 @@ type load struct {
 	Patience time.Duration // of a send
 	Replicas int           // of WithReplicaAck
 	Warm     int           // connections of its client that a program uses at once before it begins
+	Keep     time.Duration // of WithRetention; 0: without
 	Foreign  int           // goroutines of a consumer that block on its client for something else
 }
 
@@ -225,6 +226,9 @@ func sendStep(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o orde
 		payload := fmt.Sprintf("%s-%06d", o.Name, first+i)
 		batch[i].Payload = payload
 		batch[i].Options = append(batch[i].Options, delayqueue.WithDelay(rand.N(o.Load.MaxDelay)))
+		if o.Load.Keep > 0 {
+			batch[i].Options = append(batch[i].Options, delayqueue.WithRetention(o.Load.Keep))
+		}
 		if i == 0 {
 			batch[i].Options = append(batch[i].Options, delayqueue.WithKey(payload), delayqueue.WithHeader("from", o.Name))
 		}
@@ -260,6 +264,9 @@ func consume(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order
 	q.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		e := entry{Kind: started, Payload: msg.Payload, ID: msg.ID, Delivery: msg.Delivery, Failures: msg.Failures}
 		book.write(e)
+		if err := delayqueue.SetResult(ctx, resultOf(o.Name, msg.Delivery)); err != nil { // which is dropped unless it is kept
+			return err
+		}
 		e.Kind = ended
 		m := manners(msg.Payload)
 		takes := rand.N(2 * time.Millisecond)
