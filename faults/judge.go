@@ -38,6 +38,7 @@ type rules struct {
 	resume    time.Duration // from the end of a strike on all until a handler starts; 0: not asked
 	send      time.Duration // how long a send takes at most; 0: not asked
 	tolerated []string      // parts of breaches of the state that the scenario itself made
+	links     int           // messages that follow each one, after the other
 }
 
 // A verdict is what became of the messages.
@@ -99,6 +100,7 @@ func judge(ev evidence) *verdict {
 	entries := slices.Clone(ev.entries)
 	slices.SortStableFunc(entries, func(a, b entry) int { return int(a.At - b.At) })
 	stories := tell(entries, v)
+	v.link(&ev, stories)
 	for _, s := range stories {
 		v.weigh(&ev, s)
 	}

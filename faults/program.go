@@ -74,6 +74,7 @@ type load struct {
 	Replicas int           // of WithReplicaAck
 	Warm     int           // connections of its client that a program uses at once before it begins
 	Keep     time.Duration // of WithRetention; 0: without
+	Links    int           // messages that follow each one, after the other
 	Foreign  int           // goroutines of a consumer that block on its client for something else
 }
 
@@ -289,6 +290,12 @@ func consume(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order
 				e.Word, err = failed, errAgain
 			default:
 				e.Word = succeeded
+				if linkOf(msg.Payload) < o.Load.Links {
+					err = delayqueue.Then(ctx, msg.Payload+linkMark, delayqueue.WithDelay(rand.N(linkDelay)))
+				}
+				if err != nil {
+					e.Word = failed
+				}
 			}
 		case <-over:
 			e.Word, err = cutOff, context.Cause(ctx)
