@@ -35,7 +35,7 @@ type bulkFlags struct {
 
 func (b *bulkFlags) flags(c *cobra.Command, states, spread bool) {
 	if states {
-		c.Flags().StringSliceVar(&b.states, "state", nil, "with --all: those in these states (pending, ready, unack, retry, garbage)")
+		c.Flags().StringSliceVar(&b.states, "state", nil, "with --all: those in these states (pending, ready, unack, retry, garbage, done)")
 	}
 	if spread {
 		c.Flags().Var(&b.spread, "spread", "with --all: due evenly over this time, not all at once")
@@ -106,7 +106,7 @@ func sizeOf(n delayqueue.Counts, states []delayqueue.State) (total int64) {
 	for _, state := range states {
 		total += map[delayqueue.State]int64{
 			delayqueue.StatePending: n.Pending, delayqueue.StateReady: n.Ready, delayqueue.StateUnack: n.Unack,
-			delayqueue.StateRetry: n.Retry, delayqueue.StateGarbage: n.Garbage,
+			delayqueue.StateRetry: n.Retry, delayqueue.StateGarbage: n.Garbage, delayqueue.StateDone: n.Done,
 		}[state]
 	}
 	return total

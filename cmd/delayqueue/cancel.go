@@ -32,7 +32,7 @@ ready or waits for a retry, or for what is in the states that --state names. It 
 			if which.all {
 				return a.bulk(ctx, m, &which, bulkWork{
 					question: "Delete", doing: "deleting", did: "deleted", destructive: true, usual: live, start: m.BulkDelete,
-					can: append(live[:3:3], delayqueue.StateUnack, delayqueue.StateGarbage),
+					can: append(live[:3:3], delayqueue.StateUnack, delayqueue.StateGarbage, delayqueue.StateDone),
 				})
 			}
 			if err := a.ask("Take %s out of queue %q for good?", plural(len(args)-1, "message"), m.Name()); err != nil {

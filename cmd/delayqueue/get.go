@@ -18,7 +18,7 @@ import (
 )
 
 func (a *app) getCommand() *cobra.Command {
-	var byKey, raw bool
+	var byKey, raw, result bool
 	c := &cobra.Command{
 		Use:   "get QUEUE ID",
 		Short: "Show one message",
@@ -48,6 +48,11 @@ one that died last.`,
 			case raw:
 				_, err = os.Stdout.WriteString(msg.Payload)
 				return err
+			case result && msg.State != delayqueue.StateDone:
+				return fail(exitRefused, "message %s is %s: only what is done has a result", msg.ID, msg.State)
+			case result:
+				_, err = os.Stdout.WriteString(msg.Result)
+				return err
 			case a.json:
 				return printJSON(jsonOf(msg))
 			}
@@ -57,6 +62,7 @@ one that died last.`,
 	}
 	c.Flags().BoolVarP(&byKey, "key", "k", false, "ID is the key that the sender gave the message")
 	c.Flags().BoolVar(&raw, "payload", false, "print the payload alone, as it is")
+	c.Flags().BoolVar(&result, "result", false, "print the result of what is done alone, as it is")
 	return c
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -170,6 +171,27 @@ func tellGet(w *world) {
 	}
 	dead := w.kill("orders", "card refused", "x")[0]
 	w.contains(w.must("get", "orders", dead), "garbage", "card refused", "1 of at most 1", "died")
+
+	done := w.send("reports", "june", delayqueue.WithRetention(time.Hour))
+	w.consume("reports", func(ctx context.Context, m *delayqueue.Message) error {
+		return delayqueue.SetResult(ctx, "30 pages\xff")
+	})
+	w.until("a message is done", func() bool { return w.state("reports", done) == delayqueue.StateDone })
+	w.contains(w.must("get", "reports", done), "done", "kept until", "30 pages")
+	if kept := decode[messageJSON](w, w.must("get", "reports", done, "--json"))[0]; kept.State != "done" || string(kept.Result64) != "30 pages\xff" || kept.EndedAt == nil {
+		w.Errorf("get --json: %+v", kept)
+	}
+	if out := w.must("get", "reports", done, "--result"); out != "30 pages\xff" {
+		w.Errorf("get --result: %q", out)
+	}
+	w.contains(w.must("ls", "reports", "done"), done, "KEPT UNTIL", "june")
+	w.contains(w.must("stats", "reports"), "DONE")
+	if s := decode[statsJSON](w, w.must("stats", "reports", "--json"))[0]; s.Done != 1 {
+		w.Errorf("stats --json: %+v", s)
+	}
+	w.refused(exitRefused, "is pending: only what is done has a result", "get", "orders", id, "--result")
+	w.refused(exitRefused, "is done", "run", "reports", done)
+	w.contains(w.must("cancel", "reports", "--all", "--state", "done", "--yes"), "deleted 1 message")
 
 	typo := id[:10] + "0" + id[11:20] + "f" + id[21:]
 	if typo == id {

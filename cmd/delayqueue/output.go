@@ -129,6 +129,8 @@ type messageJSON struct {
 	Base64     []byte            `json:"payload_base64,omitempty"` // of a payload that is no text
 	Headers    map[string]string `json:"headers,omitempty"`
 	LastError  string            `json:"last_error,omitempty"`
+	Result     string            `json:"result,omitempty"`
+	Result64   []byte            `json:"result_base64,omitempty"` // of a result that is no text
 	EndedAt    *time.Time        `json:"ended_at,omitempty"`
 	Consumer   string            `json:"consumer,omitempty"`
 	Unreadable string            `json:"unreadable,omitempty"`
@@ -149,6 +151,11 @@ func jsonOf(m *delayqueue.MessageStatus) messageJSON {
 		out.Payload = &m.Payload
 	} else {
 		out.Base64 = []byte(m.Payload)
+	}
+	if utf8.ValidString(m.Result) {
+		out.Result = m.Result
+	} else {
+		out.Result64 = []byte(m.Result)
 	}
 	return out
 }
