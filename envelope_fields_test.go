@@ -206,6 +206,9 @@ func FuzzEnvelopeFields(f *testing.F) {
 		if timeout < 0 {
 			e.timeout = noTimeout
 		}
+		if kind%2 == 1 {
+			e.retention = e.ttl
+		}
 		if name+value != "" {
 			e.headers = map[string]string{name: value}
 		}

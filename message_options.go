@@ -216,7 +216,8 @@ func (m *draft) check() error {
 // WithRetention keeps the message for d after it was acked, to be looked at (StateDone) and awaited (Await) with what
 // its handler said (SetResult). Its key is free as after any ack. 1 s to 90 days. A queue keeps 100,000 such messages,
 // unless WithDoneLimit says otherwise; consumers delete those whose time is over. Garbage is kept for as long as
-// WithGarbageRetention says, whatever d is. Default: an acked message is deleted at once.
+// WithGarbageRetention says, whatever d is. All of it is in Redis's memory: results of 1 MB want a smaller limit.
+// Default: an acked message is deleted at once.
 func WithRetention(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d < minRetention || d > maxRetention {

@@ -309,3 +309,66 @@ func TestThousandCalls(t *testing.T) {
 		t.Errorf("%d are done", len(state.Done))
 	}
 }
+
+// TestAwaitOfAClosedClient: nobody waits for what cannot come back.
+func TestAwaitOfAClosedClient(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cli := redis.NewClient(&redis.Options{Addr: shared.Addr()})
+	q := f.queue(nil)
+	info := f.send(q, "x", inAnHour)
+	p := NewPublisher(f.name, cli)
+	got := f.awaiting(p, &p.looker, info.ID)
+	f.must(cli.Close())
+	if a := receive(t, "an answer", got); !errors.Is(a.err, redis.ErrClosed) {
+		t.Errorf("%+v, %v", a.result, a.err)
+	}
+}
+
+// TestCallNotReplicated: a message that no replica has is handled, and its result is there.
+func TestCallNotReplicated(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil).WithHandler(echo).WithReplicaAck(1, 10*time.Millisecond)
+	q.StartConsume()
+	if r, err := q.Call(withTimeout(t), "me"); err != nil || r.Value != "to me" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestManyAwaitOneMessage: each hears of it, at the cost of one call for all.
+func TestManyAwaitOneMessage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var looks atomic.Int64
+	hookOwn(t, f.cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if cmd.Args()[1] == awaitScript.sha || cmd.Args()[1] == awaitScript.text {
+			looks.Add(1)
+		}
+		return next(ctx, cmd)
+	}))
+	hold := make(chan struct{})
+	q := f.queue(nil).WithHandler(func(ctx context.Context, msg *Message) error { <-hold; return echo(ctx, msg) })
+	q.StartConsume()
+	info := f.send(q, "me", WithRetention(time.Hour))
+	ctx := withTimeout(t)
+	const many = 2000
+	var all sync.WaitGroup
+	for range many {
+		all.Go(func() {
+			if r, err := q.Await(ctx, info.ID); err != nil || r.Value != "to me" {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+	eventually(t, "all wait", func() bool {
+		q.looker.mu.Lock()
+		defer q.looker.mu.Unlock()
+		return q.looker.n == many
+	})
+	close(hold)
+	all.Wait()
+	if n := looks.Load(); n == 0 || n > many {
+		t.Errorf("%d round trips for %d", n, many)
+	}
+}
