@@ -98,9 +98,10 @@ var ErrTooMuchFollows = errors.New("too much follows one message: at most 100 me
 // Again, or came too late has none. ctx is the handler's, or made of it. A handler may name up to 100 messages, of 1 MB
 // together; they are stored in that order. It is safe for concurrent use.
 //
-// Options are those of Send, but for WithSequence, WithMaxWait, and WithKey that does not refuse. A delay counts from the ack, which frees the key of the acked message for a successor. If
-// another live message has the successor's key at that instant, the ack stands and the successor is not stored: the
-// log has it as an error, with its key and the message that has that, and listeners get a RefusedEvent.
+// Options are those of Send, but for WithSequence and WithKey with another policy than Refuse. A delay counts from the ack,
+// which frees the key of the acked message for a successor. If another live message has the successor's key at that instant,
+// the ack stands and the successor is not stored: the log has it as an error, with its key and the message that has it,
+// and listeners get a RefusedEvent.
 //
 // The error, of which errors.Is finds ErrBadOption, ErrPayloadTooLarge, ErrTooMuchFollows, or ErrNotHandling with another
 // context and after the handler has returned, says that this message will not be sent; what was named before still
@@ -117,9 +118,9 @@ func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 		return err
 	}
 	if m.put != nil {
-		what := "WithMaxWait, and WithKey that does not refuse,"
-		if m.put.sequence != "" {
-			what = "WithSequence"
+		what := "WithSequence"
+		if m.put.sequence == "" {
+			what = fmt.Sprintf("WithKey with %v", m.put.on)
 		}
 		return p.notMade(d, fmt.Errorf("%w: Then: %s is for sends", ErrBadOption, what))
 	}

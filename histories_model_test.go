@@ -14,6 +14,7 @@ type what string
 
 const (
 	didSend        what = "sent"
+	mayHaveSent    what = "perhaps sent" // it follows an ack that was perhaps not carried out
 	didHandOut     what = "handed out"
 	mayHaveHanded  what = "perhaps handed out" // by a fetch whose reply was lost
 	didSettle      what = "settled"
@@ -52,6 +53,9 @@ func (l life) next(d deed) []life {
 	switch d.what {
 	case didSend:
 		may(!l.sent, waits(1))
+	case mayHaveSent:
+		may(!l.sent, waits(1))
+		lives = append(lives, l)
 	case didHandOut:
 		may(l.state == StateReady && l.n == d.n, life{state: StateUnack, n: d.n, until: d.until})
 		may(l.state == StateUnack && l.n+1 == d.n && d.at >= l.until, life{state: StateUnack, n: d.n, until: d.until}) // after a loss

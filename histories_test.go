@@ -99,6 +99,26 @@ func replyOf(cmd redis.Cmder) []string {
 	return cmd.(*redis.StringSliceCmd).Val()
 }
 
+// records are those of a settle.
+func (c *recorded) records() [][]string {
+	plain, _ := strconv.Atoi(c.args[2])
+	return slices.Collect(slices.Chunk(c.args[3+plain:], 9))
+}
+
+// followers are the messages that follow others, stored or not.
+func (h *history) followers() (ids []string) {
+	for _, c := range h.calls {
+		if c.name == "settle" {
+			for _, o := range c.records() {
+				if o[0] == "then" {
+					ids = append(ids, o[2])
+				}
+			}
+		}
+	}
+	return ids
+}
+
 // tell makes deeds of the calls. One that nobody saw answered may have been carried out until end.
 func (h *history) tell(ids []string, lease, end int64) {
 	for _, c := range h.calls {
@@ -141,16 +161,21 @@ func (h *history) tell(ids []string, lease, end int64) {
 		case c.name == "settle":
 			plain, _ := strconv.Atoi(c.args[2])
 			tags, kinds := slices.Clone(c.args[3:3+plain]), make([]outcomeKind, plain)
-			for o := range slices.Chunk(c.args[3+plain:], 9) {
+			var void []string
+			if answered {
+				void = strings.Fields(r.take(4)[3])
+			}
+			for _, o := range c.records() {
 				if o[0] == "then" {
+					if !answered {
+						h.add(o[2], c.first, c.last, deed{what: mayHaveSent})
+					} else if !slices.Contains(void, strconv.Itoa(len(tags))) {
+						h.add(o[2], c.first, c.last, deed{what: didSend})
+					}
 					continue
 				}
 				tags = append(tags, o[1])
 				kinds = append(kinds, outcomeKind(slices.Index([]string{"ack", "retry", "ready", "garbage", "done"}, o[0])))
-			}
-			var void []string
-			if answered {
-				void = strings.Fields(r.take(4)[3])
 			}
 			for i, tag := range tags {
 				switch {
@@ -181,7 +206,7 @@ func (h *history) tell(ids []string, lease, end int64) {
 // TestHistories runs consumers with short leases on lines that lose replies and break, and wants
 // what was done to each message, by whom and when, to be a possible life of one: a delivery is held
 // by one consumer as long as its lease, one settlement of it counts, and what was accepted is
-// delivered until it is acked, intercepted or in garbage.
+// delivered until it is acked, intercepted or in garbage, and what follows it is sent if and only if it is acked.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	const lease = 500 * time.Millisecond
@@ -204,6 +229,7 @@ func TestHistories(t *testing.T) {
 			f.must(SetResult(ctx, strconv.Itoa(msg.Delivery)))
 			switch n, _ := strconv.Atoi(msg.Payload); {
 			case n%40 == 1 && msg.Delivery == 1:
+				f.must(Then(ctx, "follows what is void", WithRetention(time.Hour)))
 				if n%80 == 1 { // nobody cancels it
 					select {
 					case l.slow <- msg.ID:
@@ -218,6 +244,8 @@ func TestHistories(t *testing.T) {
 				return errBoom
 			case n%10 == 3 && msg.Delivery < 3:
 				return Snooze(10 * time.Millisecond)
+			case n%10 == 1 || n%10 == 5:
+				return Then(ctx, "follows "+msg.Payload, WithRetention(time.Hour))
 			}
 			return nil
 		})
@@ -309,6 +337,8 @@ func TestHistories(t *testing.T) {
 func (h *history) judge(f *fixture, sent []string, lease time.Duration) {
 	f.t.Helper()
 	end := h.now()
+	followers := h.followers()
+	sent = append(sent, followers...)
 	h.tell(sent, lease.Microseconds(), end)
 	s := f.check()
 	for _, id := range sent {
@@ -336,7 +366,7 @@ func (h *history) judge(f *fixture, sent []string, lease time.Duration) {
 			}
 		}
 	}
-	f.t.Log(count)
+	f.t.Log(count, len(followers), "followers")
 	m := NewMonitor(f.name, f.cli)
 	for _, e := range s.Done {
 		if msg := f.status(m, e.ID); msg.Result != strconv.Itoa(msg.Delivery-1) {

@@ -211,6 +211,7 @@ func TestThenRefuses(t *testing.T) {
 			check("bad option", Then(ctx, "x", WithTimeout(-1)), ErrBadOption, "WithTimeout")
 			check("deadline", Then(ctx, "x", WithDelay(time.Hour), WithDeadline(time.Now().Add(time.Minute))), ErrBadOption, "WithDeadline", "WithDelay")
 			check("sequence", Then(ctx, "x", WithSequence("s", 1)), ErrBadOption, "Then", "WithSequence")
+			check("policy", Then(ctx, "x", WithKey("k", Keep)), ErrBadOption, "Then", "WithKey", Keep.String())
 			check("nil option", Then(ctx, "x", nil), ErrBadOption)
 			check("another context", Then(context.Background(), "x"), ErrNotHandling, "Then")
 			check("the base context", Then(context.WithoutCancel(context.Background()), "x"), ErrNotHandling)

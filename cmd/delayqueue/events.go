@@ -80,7 +80,7 @@ func (a *app) printEvent(e delayqueue.Event) error {
 	case delayqueue.NackEvent, delayqueue.RetryEvent, delayqueue.InterceptedEvent, delayqueue.RescheduledEvent, delayqueue.RequeuedEvent,
 		delayqueue.DeletedEvent, delayqueue.PausedEvent, delayqueue.ResumedEvent:
 		colour = warn
-	case delayqueue.FinalFailedEvent, delayqueue.LostEvent, delayqueue.VanishedEvent, delayqueue.QueueDeletedEvent:
+	case delayqueue.FinalFailedEvent, delayqueue.LostEvent, delayqueue.VanishedEvent, delayqueue.QueueDeletedEvent, delayqueue.RefusedEvent:
 		colour = bad
 	case delayqueue.GapEvent:
 		say("%s  %s", clock(e.Time), paint(bad, "gap            cut off from Redis until now; events may have been missed"))
