@@ -203,6 +203,34 @@ func (h *history) tell(ids []string, lease, end int64) {
 	}
 }
 
+// historyHandler handles messages in all ways, as their numbers say. It tells slow of some that outlast a lease.
+func (f *fixture) historyHandler(lease time.Duration, slow chan<- string) Handler {
+	return func(ctx context.Context, msg *Message) error {
+		f.must(SetResult(ctx, strconv.Itoa(msg.Delivery)))
+		switch n, _ := strconv.Atoi(msg.Payload); {
+		case n%40 == 1 && msg.Delivery == 1:
+			f.must(Then(ctx, "follows what is void", WithRetention(time.Hour)))
+			if n%80 == 1 { // nobody cancels it
+				select {
+				case slow <- msg.ID:
+				default:
+				}
+			}
+			select {
+			case <-time.After(2 * lease):
+			case <-ctx.Done():
+			}
+		case n%10 == 2:
+			return errBoom
+		case n%10 == 3 && msg.Delivery < 3:
+			return Snooze(10 * time.Millisecond)
+		case n%10 == 1 || n%10 == 5:
+			return Then(ctx, "follows "+msg.Payload, WithRetention(time.Hour))
+		}
+		return nil
+	}
+}
+
 // TestHistories runs consumers with short leases on lines that lose replies and break, and wants
 // what was done to each message, by whom and when, to be a possible life of one: a delivery is held
 // by one consumer as long as its lease, one settlement of it counts, and what was accepted is
@@ -225,30 +253,7 @@ func TestHistories(t *testing.T) {
 		t.Cleanup(func() { _ = cli.Close() })
 		hookOwn(t, cli, h)
 		l.q = f.queueOn(cli, nil).WithConcurrent(4).WithLease(lease).WithNackRedeliveryDelay(10 * time.Millisecond).WithDefaultRetryCount(2)
-		l.q.WithHandler(func(ctx context.Context, msg *Message) error {
-			f.must(SetResult(ctx, strconv.Itoa(msg.Delivery)))
-			switch n, _ := strconv.Atoi(msg.Payload); {
-			case n%40 == 1 && msg.Delivery == 1:
-				f.must(Then(ctx, "follows what is void", WithRetention(time.Hour)))
-				if n%80 == 1 { // nobody cancels it
-					select {
-					case l.slow <- msg.ID:
-					default:
-					}
-				}
-				select {
-				case <-time.After(2 * lease):
-				case <-ctx.Done():
-				}
-			case n%10 == 2:
-				return errBoom
-			case n%10 == 3 && msg.Delivery < 3:
-				return Snooze(10 * time.Millisecond)
-			case n%10 == 1 || n%10 == 5:
-				return Then(ctx, "follows "+msg.Payload, WithRetention(time.Hour))
-			}
-			return nil
-		})
+		l.q.WithHandler(f.historyHandler(lease, l.slow))
 		return l
 	}
 	lines := []*line{connect(), connect(), connect()}
