@@ -169,6 +169,27 @@ func TestScriptDoneLimit(t *testing.T) {
 			r.equal("settled", got.doneOverflow, 2)
 			r.equal("error", err, nil)
 		}, "done a@1h0m0s c@2h0m0s result a=1 c=1 fail a=2/0/0@0s c=2/0/0@0s"},
+		"100 more than came in": {func(r *rig) {
+			var ms []*sendMessage
+			var acks []settlement
+			for i := range 300 {
+				ms = append(ms, msg(fmt.Sprint("m", i), 0))
+				acks = append(acks, kept(fmt.Sprint("m", i), time.Minute, "v"))
+			}
+			r.hand(ms...)
+			r.done(acks...)
+			r.with.doneMax = 10
+			r.tickTo(2 * r.with.lease) // nobody asks for any number any more
+			for _, left := range []int{200, 99, 10} {
+				r.hand(msg("a", 0))
+				r.done(kept("a", time.Hour, "v"))
+				r.equal("left", r.cli.ZCard(ctxB, r.keys.done).Val(), int64(left))
+				got, err := r.store.steer(ctxB, after(newCaller()), steerRequest{what: steerDelete, targets: targetsOf("a")})
+				r.equal("delete", fmt.Sprint(got, err), fmt.Sprint([]steered{{state: StateDone, done: true}}, nil))
+			}
+			r.at(2 * time.Minute)
+			r.tick()
+		}, ""},
 		"any number": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0))
 			r.done(kept("a", time.Hour, "v"), kept("b", time.Minute, "v"))

@@ -218,21 +218,21 @@ func (m *model) settle(batch []settlement) any {
 	m.arm(first)
 	out.void = void
 	if dead > 0 {
-		out.overflow = m.trim(m.garbage, m.room(3))
+		out.overflow = m.trim(m.garbage, m.room(3), 500)
 	}
 	if kept > 0 {
-		out.doneOverflow = m.trim(m.done, m.room(4))
+		out.doneOverflow = m.trim(m.done, m.room(4), kept+100)
 		m.doneAt = head(m.done)
 	}
 	return out
 }
 
-// trim forgets the oldest of a set in which there is room for so many, and says how many those are.
-func (m *model) trim(set map[string]int64, room int) int {
+// trim forgets the oldest of a set in which there is room for so many, at most some, and says how many those are.
+func (m *model) trim(set map[string]int64, room, most int) int {
 	if room == 0 {
 		return 0
 	}
-	oldest := until(set, math.MaxInt64, min(len(set)-room, 500))
+	oldest := until(set, math.MaxInt64, min(len(set)-room, most))
 	for _, id := range oldest {
 		m.forget(id)
 	}

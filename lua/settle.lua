@@ -15,7 +15,8 @@
 --       '<i>=<id> ', message i (from 1) of those that follow was not stored, its key is held by id.
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
 --       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages;
---       3 more where anything is done, and 6 where there is more of that than there may be;
+--       3 more where anything is done, and 6 where there is more of that than there may be: at most 100 messages more
+--       than came in;
 --       2 for each message that follows, 5 with a key, and 1 for all of them.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
@@ -126,18 +127,18 @@ local overflow, doneOverflow = 0, 0
 if dead + kept > 0 then
   -- include settings, score
   local values = agreed(settings, {})
-  local function excess(there, room)
+  local function excess(there, room, most)
     if room == 0 or room >= CENTURY then return 0 end
-    return math.max(0, math.min(there - room, 500))
+    return math.max(0, math.min(there - room, most))
   end
-  if dead > 0 then overflow = excess(redis.call('ZCARD', KEYS.garbage), values[4]) end
+  if dead > 0 then overflow = excess(redis.call('ZCARD', KEYS.garbage), values[4], 500) end
   if overflow > 0 then
     local oldest = redis.call('ZRANGE', KEYS.garbage, 0, overflow - 1)
     redis.call('ZREM', KEYS.garbage, unpack(oldest))
     redis.call('HDEL', KEYS.msg, unpack(oldest))
     redis.call('HDEL', KEYS.fail, unpack(oldest))
   end
-  if kept > 0 then doneOverflow = excess(redis.call('ZCARD', KEYS.done), values[5]) end
+  if kept > 0 then doneOverflow = excess(redis.call('ZCARD', KEYS.done), values[5], kept + 100) end -- each may have 1 MB
   if doneOverflow > 0 then
     local oldest = redis.call('ZRANGE', KEYS.done, 0, doneOverflow - 1)
     redis.call('ZREM', KEYS.done, unpack(oldest))
