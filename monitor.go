@@ -128,6 +128,7 @@ type MessageStatus struct {
 
 	TTL       time.Duration // how long after Due its first delivery may begin (WithMsgTTL); 0: for ever
 	Deadline  time.Time     // from which on there is no delivery (WithDeadline); zero: none
+	Retention time.Duration // how long it is kept once it is acked (WithRetention); 0: it is not
 	Timeout   time.Duration // how long a handler may run (WithTimeout); 0: as the queue says; negative: for any time
 	Losses    int           // in a row
 	LastError string        // "" if there was none
@@ -150,7 +151,7 @@ func statusOf(id string, state State, at int64, text, record string) *MessageSta
 	}
 	return &MessageStatus{
 		Message: e.message(id, r.delivery, r.failures), State: state, At: instantTime(at),
-		TTL: e.ttl, Deadline: instantTime(e.deadline), Timeout: e.timeout, Losses: r.losses, LastError: r.text, EndedAt: instantTime(r.when), Broken: err,
+		TTL: e.ttl, Deadline: instantTime(e.deadline), Timeout: e.timeout, Retention: e.retention, Losses: r.losses, LastError: r.text, EndedAt: instantTime(r.when), Broken: err,
 	}
 }
 

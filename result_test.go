@@ -118,6 +118,35 @@ func TestSetResult(t *testing.T) {
 	}
 }
 
+// TestResultAndThen: what an ack writes, it writes in one step.
+func TestResultAndThen(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(ctx context.Context, msg *Message) error {
+		if msg.Payload == "next" {
+			return nil
+		}
+		f.must(SetResult(ctx, fmt.Sprint("delivery ", msg.Delivery)))
+		f.must(Then(ctx, "next", inAnHour, WithKey("k"), WithRetention(time.Minute)))
+		if msg.Delivery == 1 {
+			return errBoom
+		}
+		return nil
+	})
+	q.StartConsume()
+	r, err := q.Call(withTimeout(t), "first", WithKey("k"))
+	if err != nil || r.Value != "delivery 2" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	next, err := NewMonitor(f.name, f.cli).GetKey(ctxB, "k")
+	if err != nil || next.Payload != "next" || next.State != StatePending || next.Retention != time.Minute {
+		t.Errorf("%+v, %v", next, err)
+	}
+	if s := f.check(); len(s.Done) != 1 || len(s.Pending) != 1 {
+		t.Errorf("%s", s.Dump())
+	}
+}
+
 // TestSetResultOfMiddleware: a middleware sees what the handler is, and has the last word.
 func TestSetResultOfMiddleware(t *testing.T) {
 	t.Parallel()

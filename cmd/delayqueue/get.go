@@ -93,6 +93,9 @@ func printMessage(m *delayqueue.MessageStatus) {
 	} else if m.Timeout > 0 {
 		row("timeout", brief(m.Timeout))
 	}
+	if m.Retention > 0 {
+		row("kept for", brief(m.Retention))
+	}
 	switch m.State {
 	case delayqueue.StateUnack:
 		row("lease ends", at(m.At))

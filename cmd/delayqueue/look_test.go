@@ -172,13 +172,14 @@ func tellGet(w *world) {
 	dead := w.kill("orders", "card refused", "x")[0]
 	w.contains(w.must("get", "orders", dead), "garbage", "card refused", "1 of at most 1", "died")
 
-	done := w.send("reports", "june", delayqueue.WithRetention(time.Hour))
+	done := strings.Fields(w.must("send", "reports", "june", "--keep", "1h", "--create"))[0]
+	w.contains(w.must("get", "reports", done), "kept for", "1h")
 	w.consume("reports", func(ctx context.Context, m *delayqueue.Message) error {
 		return delayqueue.SetResult(ctx, "30 pages\xff")
 	})
 	w.until("a message is done", func() bool { return w.state("reports", done) == delayqueue.StateDone })
 	w.contains(w.must("get", "reports", done), "done", "kept until", "30 pages")
-	if kept := decode[messageJSON](w, w.must("get", "reports", done, "--json"))[0]; kept.State != "done" || string(kept.Result64) != "30 pages\xff" || kept.EndedAt == nil {
+	if kept := decode[messageJSON](w, w.must("get", "reports", done, "--json"))[0]; kept.State != "done" || string(kept.Result64) != "30 pages\xff" || kept.EndedAt == nil || kept.Retention != 3600 {
 		w.Errorf("get --json: %+v", kept)
 	}
 	if out := w.must("get", "reports", done, "--result"); out != "30 pages\xff" {

@@ -120,6 +120,7 @@ type messageJSON struct {
 	TTL        float64           `json:"ttl_seconds,omitempty"`
 	Deadline   *time.Time        `json:"deadline,omitempty"`
 	Timeout    float64           `json:"timeout_seconds,omitempty"` // negative: none
+	Retention  float64           `json:"retention_seconds,omitempty"`
 	At         *time.Time        `json:"at,omitempty"`
 	Delivery   int               `json:"delivery"`
 	Failures   int               `json:"failures"`
@@ -138,7 +139,7 @@ type messageJSON struct {
 
 func jsonOf(m *delayqueue.MessageStatus) messageJSON {
 	out := messageJSON{
-		ID: m.ID, Key: m.Key, State: m.State.String(), Sent: instant(sentAt(m.ID)), Due: utc(m.Due), TTL: m.TTL.Seconds(), Deadline: instant(m.Deadline), Timeout: m.Timeout.Seconds(), At: instant(m.At), Delivery: m.Delivery, Failures: m.Failures,
+		ID: m.ID, Key: m.Key, State: m.State.String(), Sent: instant(sentAt(m.ID)), Due: utc(m.Due), TTL: m.TTL.Seconds(), Deadline: instant(m.Deadline), Timeout: m.Timeout.Seconds(), Retention: m.Retention.Seconds(), At: instant(m.At), Delivery: m.Delivery, Failures: m.Failures,
 		Losses: m.Losses, MaxRetries: m.MaxRetries, Headers: m.Headers, LastError: m.LastError, EndedAt: instant(m.EndedAt), Consumer: m.Consumer,
 	}
 	if m.Timeout < 0 {

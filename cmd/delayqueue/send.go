@@ -14,14 +14,14 @@ import (
 
 // sendFlags are the options of messages.
 type sendFlags struct {
-	delay, ttl durationFlag
-	at         whenFlag
-	key        string
-	headers    map[string]string
-	retries    int
-	lines      bool
-	fromLine   int
-	create     bool
+	delay, ttl, keep durationFlag
+	at               whenFlag
+	key              string
+	headers          map[string]string
+	retries          int
+	lines            bool
+	fromLine         int
+	create           bool
 }
 
 func (a *app) sendCommand() *cobra.Command {
@@ -44,6 +44,7 @@ not exist yet is made only with --create, for its name may be mistyped.`,
 	flags.StringToStringVar(&f.headers, "header", nil, "name=value, any number")
 	flags.IntVar(&f.retries, "retries", 3, "failures that are followed by another delivery")
 	flags.Var(&f.ttl, "ttl", "garbage if it could not be handed out so long after it was due")
+	flags.Var(&f.keep, "keep", "once it is acked, it can be looked at so long, with its result")
 	flags.BoolVar(&f.lines, "lines", false, "a message for each line of the input")
 	flags.IntVar(&f.fromLine, "from-line", 1, "with --lines: leave out the lines before this one")
 	flags.BoolVar(&f.create, "create", false, "also to a queue that does not exist yet")
@@ -111,6 +112,9 @@ func (f *sendFlags) options(c *cobra.Command) []delayqueue.MsgOption {
 	}
 	if c.Flags().Changed("ttl") {
 		options = append(options, delayqueue.WithMsgTTL(time.Duration(f.ttl)))
+	}
+	if c.Flags().Changed("keep") {
+		options = append(options, delayqueue.WithRetention(time.Duration(f.keep)))
 	}
 	for name, value := range f.headers {
 		options = append(options, delayqueue.WithHeader(name, value))
