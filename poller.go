@@ -160,6 +160,7 @@ func (p *poller) step() {
 			p.setWakeUps(false, err)
 		}
 	case err := <-p.wakeUps.unsupported:
+		p.listened = p.wakeUps.answered.Load() // what was answered before does not say that they work
 		p.setWakeUps(false, err)
 		p.poll(false)
 	case at := <-p.hints:

@@ -46,6 +46,25 @@ func TestWakeUpsRefusedByTheHost(t *testing.T) {
 	}
 }
 
+// TestWakeUpsRefusedFromNowOn: a marker that was taken before does not say that they work.
+func TestWakeUpsRefusedFromNowOn(t *testing.T) {
+	t.Parallel()
+	f, server := ownServer(t)
+	got := make(chan string, 2)
+	q := noTick(f.queueOn(server.Client(t), func(payload string) bool { got <- payload; return true }))
+	q.StartConsume()
+	eventually(t, "it listens", func() bool { return blockedClients(t, f) > 0 })
+	f.must(f.cli.Do(ctxB, "ACL", "SETUSER", "default", "-bzpopmin").Err())
+	f.send(f.queue(nil), "x", WithDelay(time.Second)) // so its marker is taken, and then the next is asked for
+	eventually(t, "it says so", func() bool { return f.log.count("cannot wait for wake-ups") == 1 })
+	receive(t, "what was woken for is served", got)
+	f.send(q, "y", WithDelay(30*time.Millisecond))
+	receive(t, "what this process sends is served before the first tick", got)
+	if f.log.count("wake-ups work again") != 0 {
+		t.Error("it says that they work again")
+	}
+}
+
 // unknownClient is a client of a kind that the library has never heard of.
 type unknownClient struct{ redis.UniversalClient }
 
