@@ -26,7 +26,6 @@ type delivery struct {
 	retention  time.Duration // for how long it is kept once it is acked; 0: it is not
 	broken     error         // why it cannot be handled
 	lastChance bool          // its last chance: it was lost before, and is poison if it is lost once more
-	bytes      int           // of its envelope
 	fetched    time.Time
 
 	started atomicTime                              // when its handler did; set by its worker, read by presence
@@ -38,6 +37,7 @@ type delivery struct {
 	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by that worker and its limit
 
 	index int // in heldList
+	bytes int // of its envelope, and of what its handler said; from add on guarded by heldList.mu
 }
 
 // The fate of a delivery changes once from open, and whoever changes it does what follows

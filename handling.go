@@ -55,13 +55,17 @@ func (h *handling) say(f func() error) error {
 	return f()
 }
 
-// end ends it: what the handler says from now on is refused. It may be nil.
-func (h *handling) end() {
-	if h != nil {
-		h.mu.Lock()
-		h.ended = true
-		h.mu.Unlock()
+// end ends it: what the handler says from now on is refused. It returns what was said, which it keeps no longer, for
+// what one fetch brought stays in memory together. It may be nil.
+func (h *handling) end() (result string, follows []*sendMessage) {
+	if h == nil {
+		return "", nil
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	result, follows = h.result, h.follows
+	h.ended, h.result, h.follows = true, "", nil
+	return result, follows
 }
 
 // maxResult is how long a result may be.
@@ -78,7 +82,13 @@ func SetResult(ctx context.Context, value string) error {
 		return fmt.Errorf("delayqueue: SetResult: %w: %d bytes, at most %d", ErrResultTooLarge, len(value), maxResult)
 	}
 	h := handlingOf(ctx)
-	if err := h.say(func() error { h.result = value; return nil }); err != nil {
+	err := h.say(func() error {
+		if h.d.retention > 0 {
+			h.result = value
+		}
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("delayqueue: SetResult: %w", err)
 	}
 	return nil

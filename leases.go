@@ -101,7 +101,7 @@ type heldList struct {
 // heldSums are sums over deliveries.
 type heldSums struct {
 	deliveries  int
-	bytes       int // of their envelopes
+	bytes       int // of their envelopes, and of what their handlers said (SetResult, Then)
 	lastChances int // of them, those that are poison if they are lost
 }
 
@@ -123,12 +123,25 @@ func (l *heldList) add(ds ...*delivery) {
 	}
 }
 
+// grow counts more bytes for a delivery, those of what its handler said, if it is in the list.
+func (l *heldList) grow(d *delivery, bytes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.has(d) {
+		d.bytes += bytes
+		l.sums.bytes += bytes
+	}
+}
+
+// has is for those that hold mu.
+func (l *heldList) has(d *delivery) bool { return d.index < len(l.held) && l.held[d.index] == d }
+
 // remove passes over deliveries that are not in the list.
 func (l *heldList) remove(ds ...*delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, d := range ds {
-		if d.index >= len(l.held) || l.held[d.index] != d {
+		if !l.has(d) {
 			continue
 		}
 		last := len(l.held) - 1

@@ -191,7 +191,8 @@ func (q *DelayQueue) WithFetchLimit(n int) *DelayQueue {
 }
 
 // WithMaxInFlightBytes bounds how many bytes of messages the consumer holds, settled ones not counted, but for one that
-// is larger. Default 64 MB; 0: no bound.
+// is larger. What handlers said (SetResult, Then) counts until it is settled: nothing is fetched meanwhile, but what was
+// fetched is handled. Default 64 MB; 0: no bound.
 func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxInFlightBytes(%d)", n), n >= 0, "must not be negative; 0 means no bound", func(s *settings) { s.maxBytes = n })
 }

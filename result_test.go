@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // echo answers with the payload, or fails for good.
@@ -241,6 +243,51 @@ func TestFittingResults(t *testing.T) {
 	}{{of(1, 2, 3), 3}, {of(maxResult), 1}, {of(maxResult, 0), 2}, {of(maxResult, 1), 1}, {of(0, maxResult, 1), 2}, {of(maxResult/2, maxResult/2, 1), 2}} {
 		if got := fitting(c.batch); got != c.want {
 			t.Errorf("%d of %d, want %d", got, len(c.batch), c.want)
+		}
+	}
+}
+
+// TestWhatHandlersSayInMemory: it counts as held until it is settled, a result that nobody asked for is dropped at once,
+// and a handling keeps nothing afterwards.
+func TestWhatHandlersSayInMemory(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const size = 100 << 10
+	said, settle := make(chan *handling, 20), make(chan struct{})
+	cli := f.client()
+	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if args := cmd.Args(); len(args) > 1 && args[1] == settleScript.sha {
+			<-settle
+		}
+		return next(ctx, cmd)
+	}))
+	q := f.queueOn(cli, nil).WithMaxInFlightBytes(3 * size).WithLease(time.Minute).WithHandler(func(ctx context.Context, msg *Message) error {
+		f.must(SetResult(ctx, strings.Repeat("x", size)))
+		if msg.Payload == "follows" {
+			f.must(Then(ctx, strings.Repeat("x", size), inAnHour))
+		}
+		said <- handlingOf(ctx)
+		return nil
+	})
+	q.StartConsume()
+	var all []*handling
+	handle := func(payload string, held int, opts ...MsgOption) {
+		t.Helper()
+		f.send(q, payload, opts...)
+		all = append(all, receive(t, "it is handled", said))
+		eventually(t, fmt.Sprint(held, " results are held"), func() bool { return q.current().leases.held.totals().bytes/size == held })
+	}
+	handle("not kept", 0)
+	handle("kept", 1, WithRetention(time.Hour))
+	handle("follows", 3, WithRetention(time.Hour))
+	if n := q.current().poller.room(); n != 0 {
+		t.Errorf("room for %d", n)
+	}
+	close(settle)
+	eventually(t, "no byte is held", func() bool { return q.current().leases.held.totals().bytes == 0 })
+	for i, h := range all {
+		if h.result != "" || h.follows != nil {
+			t.Errorf("%d keeps %d bytes and %d messages", i, len(h.result), len(h.follows))
 		}
 	}
 }

@@ -28,6 +28,15 @@ func (o *outcome) expire(last error) {
 	o.text = errorText(o.err)
 }
 
+// bytes are those of its result and of what follows it.
+func (o *outcome) bytes() int {
+	n := len(o.result)
+	for _, m := range o.follows {
+		n += len(m.text)
+	}
+	return n
+}
+
 // settlement is the part of an outcome that goes to Redis.
 func (o *outcome) settlement() settlement {
 	s := settlement{
@@ -79,12 +88,8 @@ func (s *settler) run() {
 func fitting(batch []outcome) int {
 	messages, bytes := 0, 0
 	for i := range batch {
-		messages++
-		bytes += len(batch[i].result)
-		for _, m := range batch[i].follows {
-			messages++
-			bytes += len(m.text)
-		}
+		messages += 1 + len(batch[i].follows)
+		bytes += batch[i].bytes()
 		if i > 0 && (messages > maxBatch || bytes > maxBatchBytes) {
 			return i
 		}

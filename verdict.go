@@ -17,6 +17,8 @@ type verdict struct {
 	snooze        bool           // no failure
 	resetFailures bool           // of a snooze: failures count from 0
 	delay         *time.Duration // the handler's own, of a snooze or a retry
+	result        string         // what the handler said with SetResult; counts if this is an ack
+	follows       []*sendMessage // and with Then
 }
 
 // judge reads a handler's error.
@@ -50,8 +52,9 @@ func (d *delivery) conclude(ctx context.Context, v verdict) {
 	}()
 	switch {
 	case v.err == nil && !v.snooze: // an ack
-		if d.handling != nil {
-			o.result, o.follows = d.handling.result, d.handling.follows
+		o.result, o.follows = v.result, v.follows
+		if n := o.bytes(); n > 0 {
+			d.settler.leases.held.grow(d, n)
 		}
 		return
 	case v.snooze:

@@ -85,7 +85,7 @@ var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", Err
 func (w *worker) settle(ctx context.Context, d *delivery, v verdict, started bool, took time.Duration) {
 	ws := w.workers
 	w.serving.Store(nil)
-	d.handling.end()
+	v.result, v.follows = d.handling.end()
 	if !started {
 		took = 0
 	}
@@ -143,7 +143,6 @@ func (ws *workers) expire(ctx context.Context, d *delivery, limit time.Duration,
 	if why == ErrExpired {
 		v = verdict{err: d.pastDeadline(nil), skipRetry: true}
 	}
-	d.handling.end()
 	ws.abandon(d, why, limit, func() {
 		d.settler.settings.log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(),
 			slog.Duration("limit", limit), slog.Any("cause", why))
@@ -158,6 +157,7 @@ func (ws *workers) abandon(d *delivery, cause error, took time.Duration, settle 
 	if !ours && !d.fate.CompareAndSwap(fateLost, fateAbandoned) {
 		return false
 	}
+	d.handling.end()
 	d.cancelHandler(cause)
 	defer func() { // also if the user's error handler ends this goroutine
 		stuck, used := ws.slots.release(ws, 1) // until now the slot was ours, so the settler cannot have left
