@@ -7,7 +7,7 @@
 -- field anew.
 local CENTURY = 3155760000000000
 local function agreed(text, asked)
-  local said, values, parts = {}, {}, {}
+  local said, values, parts, stamp = {}, {}, {}, ' ' .. us(now) .. ' '
   for value, when in string.gmatch(text or '', '(%d+) (%d+) ') do said[#said + 1] = {whole(value), whole(when)} end
   for i = 1, 5 do
     local value, when, other = math.min(asked[i] or 0, CENTURY), now, #said == 5 and said[i]
@@ -16,7 +16,7 @@ local function agreed(text, asked)
       if math.abs(now - other[2]) <= lease then value, when = other[1], other[2] end
     end
     values[i] = value
-    parts[i] = us(value) .. ' ' .. us(when) .. ' '
+    parts[i] = us(value) .. (when == now and stamp or ' ' .. us(when) .. ' ')
   end
   return values, table.concat(parts)
 end

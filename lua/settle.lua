@@ -157,5 +157,7 @@ if first then
   -- include arm
   if sooner(first, armed) then arm(first) end
 end
-remember(us(overflow) .. ' ' .. us(doneOverflow) .. ' ' .. void .. (refused ~= '' and ';' .. refused or ''))
-return {us(now), us(overflow), us(doneOverflow), void, refused}
+overflow = overflow > 0 and us(overflow) or '0'
+doneOverflow = doneOverflow > 0 and us(doneOverflow) or '0'
+remember(overflow .. ' ' .. doneOverflow .. ' ' .. void .. (refused ~= '' and ';' .. refused or ''))
+return {us(now), overflow, doneOverflow, void, refused}
