@@ -12,7 +12,7 @@ type Conflict int
 
 // What a send can do. While a handler has the other message, Replace and Reschedule leave that alone: the new message is
 // stored beside it and takes the key over, so the last change is not lost, and no handler is cut off. The older one, if it
-// comes back because it failed, has no key any more.
+// comes back because it failed, or its handler snoozes or says Again, has no key any more: it goes on beside the new one.
 const (
 	// Refuse: ErrDuplicateKey.
 	Refuse Conflict = iota
@@ -20,7 +20,7 @@ const (
 	Keep
 	// Replace makes the other message this one: payload, headers, options, and when it is due if this send says so (a
 	// delay or a schedule; SendDelayMsg and SendScheduleMsg always do). It keeps its id, and its place if it is due
-	// already and is to be due now; its failures are forgotten. MessageInfo names it, with Existed set.
+	// already and is to be due now (a WithMsgTTL then counts from when it was); its failures are forgotten. MessageInfo names it, with Existed set.
 	Replace
 	// Reschedule makes the other message due when this one would be, and changes nothing else of it. MessageInfo names
 	// it, with Existed set.

@@ -327,15 +327,31 @@ func TestScriptMaxWait(t *testing.T) {
 			r.at(19 * time.Second)
 			r.equal("those that follow", r.answers(newCaller(), put("c", Reschedule, 4*time.Second)), "~a@21s")
 			r.at(22 * time.Second)
-			r.equal("are over", r.answers(newCaller(), put("d", Reschedule, 4*time.Second)), "~a@26s")
-			r.equal("latest", latest(r), 32*time.Second)
-		}, "retry 2:a@26s fail a=2/0/0@11s!x key k=a wake 9s"},
+			r.equal("until it is handed out", r.answers(newCaller(), put("d", Reschedule, 4*time.Second)), "~a@21s")
+			r.at(50 * time.Second)
+			r.equal("however late", r.answers(newCaller(), put("e", Replace, 4*time.Second)), "~a@21s")
+			r.equal("latest", latest(r), 21*time.Second)
+		}, "retry 2:a@21s fail a=2/0/0@8s!x key k=a wake 9s"},
 		"one that is handled": {func(r *rig) {
 			r.answers(newCaller(), put("a", Replace, 0))
 			r.take("a")
 			r.at(9 * time.Second)
 			r.equal("is left alone", r.answers(newCaller(), put("b", Replace, 4*time.Second)), "+13s")
 		}, "pending b@13s unack a@10.000001s key k=b wake 13s"},
+		"one that stays due when it was": {func(r *rig) {
+			stays := func(name string) *sendMessage {
+				m := put(name, Replace, 0)
+				m.put.timed = false
+				return m
+			}
+			r.put(msg("a", time.Hour, keyed("k")))
+			r.equal("sooner", r.answers(newCaller(), stays("b")), "~a@10s")
+			r.at(time.Second)
+			r.equal("as it was", r.answers(newCaller(), stays("c")), "~a@10s")
+			r.equal("without", r.answers(newCaller(), on(Replace, false, msg("d", 0, keyed("k")))), "~a@10s")
+			r.at(50 * time.Second)
+			r.equal("due", r.answers(newCaller(), stays("e")), "~a@10s")
+		}, "pending a@10s key k=a wake 10s"},
 		"without, and with": {func(r *rig) {
 			r.put(msg("a", 4*time.Second, keyed("k")))
 			r.equal("rescheduled with", r.answers(newCaller(), put("b", Reschedule, 9*time.Second)), "~a@9s")

@@ -93,14 +93,20 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 	}
 	a = sendAnswer{kind: answerKept, holder: id, due: score}
 	due, latest := o.when.due(m.now), m.latest(o)
+	if !o.put.moves() {
+		due = score
+	}
 	limit := m.envelope(id).latest
-	if limit != 0 && (latest != 0 || o.put.on == Reschedule) && (place == "pending" || limit > m.now) {
-		latest = limit
+	if limit != 0 && (latest != 0 || o.put.on == Reschedule) {
+		since := latest != 0 && limit-o.put.maxWait.Microseconds() > m.record(id).when
+		if place == "pending" || limit > m.now || since {
+			latest = limit
+		}
 	}
 	if latest != 0 {
 		due = max(min(due, latest), m.now)
 	}
-	if moves := o.put.moves() && (score > m.now || due > m.now); moves {
+	if moves := (o.put.moves() || due < score) && (score > m.now || due > m.now); moves {
 		a.due, wait = due, due
 		if place == "pending" {
 			m.pending[tag] = due
@@ -126,7 +132,7 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 		m.putLatest(id, latest)
 		if place != "pending" {
 			r := m.record(id)
-			m.note(id, failRecord{delivery: r.delivery, when: m.now, text: r.text})
+			m.note(id, failRecord{delivery: r.delivery, when: r.when, text: r.text})
 		}
 	}
 	return a, wait

@@ -98,7 +98,7 @@ local function store(id, envelope, due, key)
 end
 
 -- change makes a message that waits, and of which envelope is stored, another one, or due at another instant, if that
--- is said. It may be put off to latest (nil: to any time), or to what a send before said of it, until it is handed out.
+-- is said. It is due by latest (nil: at any time), or by what a send before said of it, until it is handed out.
 -- It returns when it is due; nil if the message does not wait, for it is nowhere, handled, or over.
 local function change(id, envelope, other, due, replaces, said, latest)
   local record = redis.call('HGET', KEYS.fail, id)
@@ -109,11 +109,17 @@ local function change(id, envelope, other, due, replaces, said, latest)
     redis.call('HSET', KEYS.msg, id, string.sub(envelope, 1, 17) .. '\0\0' .. string.sub(envelope, 20 + #keyof(envelope)))
   end
   if place ~= 'pending' and place ~= 'retry' and place ~= 'ready' then return nil end
+  local _, _, text, ended = failure(record)
   local limit = latestof(envelope)
-  if limit and (latest or not replaces) and (place == 'pending' or limit > now) then latest = limit end
-  if latest then due = math.max(math.min(due, latest), now) end
+  if limit and (latest or not replaces) then
+    -- One that is over counts if it was said, as latest is now, since the last delivery ended.
+    local since = latest and ended and limit - (latest - now) > ended
+    if place == 'pending' or limit > now or since then latest = limit end
+  end
   local before, digits = scored(score), string.sub(envelope, 2, 17)
-  local moves = said and not (before <= now and due <= now) -- what is next already keeps its place
+  if not said then due = before end
+  if latest then due = math.max(math.min(due, latest), now) end
+  local moves = (said or due < before) and not (before <= now and due <= now) -- what is next already keeps its place
   if moves then
     digits = us(due)
     wait(due)
@@ -127,8 +133,7 @@ local function change(id, envelope, other, due, replaces, said, latest)
   if replaces then
     write(id, redue(latest and putlatest(other, latest) or other, digits))
     if place ~= 'pending' then
-      local _, _, text = failure(record)
-      setfailure(id, delivery(record), '0 0', text)
+      setfailure(id, delivery(record), '0 0', text, ended)
     end
   elseif moves then
     local kept = latest and latest ~= limit and putlatest(envelope, latest) or envelope
