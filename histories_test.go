@@ -207,15 +207,18 @@ func (h *history) tell(ids []string, lease, end int64) {
 func (f *fixture) historyHandler(lease time.Duration, slow chan<- string) Handler {
 	return func(ctx context.Context, msg *Message) error {
 		f.must(SetResult(ctx, strconv.Itoa(msg.Delivery)))
-		switch n, _ := strconv.Atoi(msg.Payload); {
-		case n%40 == 1 && msg.Delivery == 1:
-			f.must(Then(ctx, "follows what is void", WithRetention(time.Hour)))
-			if n%80 == 1 { // nobody cancels it
-				select {
-				case slow <- msg.ID:
-				default:
-				}
+		n, _ := strconv.Atoi(msg.Payload)
+		isSlow := n%40 == 1 && msg.Delivery == 1
+		if n%80 == 1 { // nobody cancels it
+			select {
+			case slow <- msg.ID: // it is waited for, at whatever delivery
+				isSlow = true
+			default:
 			}
+		}
+		switch {
+		case isSlow:
+			f.must(Then(ctx, "follows what is void", WithRetention(time.Hour)))
 			select {
 			case <-time.After(2 * lease):
 			case <-ctx.Done():
