@@ -57,11 +57,21 @@ func TestCall(t *testing.T) {
 	if r, err := q.Call(ctx, "x", WithRetention(time.Millisecond)); r != nil || !errors.Is(err, ErrBadOption) {
 		t.Errorf("%+v, %v", r, err)
 	}
-	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
-	if r, err := q.Call(short, "late", inAnHour); !errors.Is(err, context.DeadlineExceeded) || r == nil || r.ID == "" || r.State != StateGone {
-		t.Errorf("%+v, %v", r, err)
-	} else if s := f.status(NewMonitor(f.name, f.cli), r.ID); s.State != StatePending {
+	given, giveUp := context.WithCancel(ctx)
+	got := make(chan awaitAnswer)
+	go func() {
+		r, err := q.Call(given, "late", inAnHour)
+		got <- awaitAnswer{r, err}
+	}()
+	eventually(t, "it is sent and awaited", func() bool {
+		q.looker.mu.Lock()
+		defer q.looker.mu.Unlock()
+		return q.looker.n > 0
+	})
+	giveUp()
+	if a := receive(t, "it gives up", got); !errors.Is(a.err, context.Canceled) || a.result == nil || a.result.ID == "" || a.result.State != StateGone {
+		t.Errorf("%+v, %v", a.result, a.err)
+	} else if s := f.status(NewMonitor(f.name, f.cli), a.result.ID); s.State != StatePending {
 		t.Errorf("%+v", s)
 	}
 }

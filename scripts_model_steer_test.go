@@ -1,10 +1,13 @@
 package delayqueue
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 func (m *model) intercept(by, id string, running bool) any {
@@ -167,4 +170,14 @@ func (m *model) await(ids []string) []Result {
 		}
 	}
 	return out
+}
+
+// awaits looks for some messages.
+func (m *machine) awaits(t *rapid.T) {
+	var ids []string
+	for range rapid.IntRange(1, min(m.most, 20)).Draw(t, "n") {
+		ids = append(ids, idOf(strconv.Itoa(m.sent+1-rapid.IntRange(0, min(m.sent, 3*m.most)).Draw(t, "back"))))
+	}
+	got, err := m.store.await(context.Background(), ids)
+	m.same(t, "await", got, err, m.await(ids))
 }

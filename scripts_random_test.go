@@ -369,16 +369,6 @@ func (m *machine) intercepts(t *rapid.T) {
 	})
 }
 
-// awaits looks for some messages.
-func (m *machine) awaits(t *rapid.T) {
-	var ids []string
-	for range rapid.IntRange(1, min(m.most, 20)).Draw(t, "n") {
-		ids = append(ids, idOf(strconv.Itoa(m.sent+1-rapid.IntRange(0, min(m.sent, 3*m.most)).Draw(t, "back"))))
-	}
-	got, err := m.store.await(context.Background(), ids)
-	m.same(t, "await", got, err, m.await(ids))
-}
-
 // layouts lets a newer version take over the queue, or give it back.
 func (m *machine) layouts(t *rapid.T) {
 	m.newer = !m.newer

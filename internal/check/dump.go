@@ -46,10 +46,7 @@ func (s *State) Dump() string {
 	for _, key := range sortedKeys(s.Keys) {
 		line("  %q\t%s", key, text(s.Keys[key]))
 	}
-	line("result: %d", len(s.Results))
-	for _, id := range sortedKeys(s.Results) {
-		line("  %s\t%d bytes", text(id), s.Results[id])
-	}
+	line("result: %v", s.Results)
 	line("wake: %d", len(s.Markers))
 	for _, m := range s.Markers {
 		line("  %s\t%s\t%s", text(m.Member), s.instant(m.Score), m.Problem)
