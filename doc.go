@@ -18,6 +18,7 @@
 //     older delivery changes nothing.
 //   - A consumer that dies costs no retry. Its messages come back when its lease has run out.
 //   - A call whose reply was lost is repeated with the effect of once.
+//   - What a handler names with Then is sent if and only if its delivery is acked.
 //
 // # What is not
 //

@@ -147,8 +147,10 @@ func FuzzReply(f *testing.F) {
 func FuzzDelivery(f *testing.F) {
 	e := envelope{key: "k", retries: 3, ttl: time.Second, payload: "x"}
 	text := e.encode(when{us: 1, absolute: true})
+	limited := e
+	limited.deadline, limited.timeout = rigBase+1, noTimeout
 	for _, record := range []string{"", "2 0 0 1 no", "2 -5 0 1700000000000000 x", "2 2147483647 2147483647 9223372036854775807 ", "2 99999999999 1 1 "} {
-		for _, envelope := range []string{text, "\x03" + text[1:], e.inFields(map[byte]string{200: "x", 9: "y"}), e.inFields(nil), "", "foreign text of some length, which nobody can read"} {
+		for _, envelope := range []string{text, "\x03" + text[1:], e.inFields(map[byte]string{200: "x", 9: "y"}), e.inFields(nil), limited.encode(when{us: 1, absolute: true}), "", "foreign text of some length, which nobody can read"} {
 			f.Add("2:"+idOf("a"), envelope, record, 3)
 		}
 	}
