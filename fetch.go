@@ -63,7 +63,7 @@ const optionalAttempts = 3
 
 // fetch makes attempts at one call until Redis answers. After a stop it gives up when redisCtx ends, for what the call
 // may have handed out is lost by then, and sooner if the call cannot have handed out anything. sentAt is when the
-// attempt began that was answered.
+// attempt that was answered had a connection.
 func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err error) {
 	p.caller.next()
 	held := p.leases.held.totals()
@@ -75,11 +75,13 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 	carriedOut := false // an attempt was, perhaps
 	for done := false; !done && err == nil; done = b.answered(&got) {
 		err = p.lifecycle.retry("fetch", p.caller, func() (err error) {
-			sentAt, q.bytes, q.probe = time.Now(), b.bytes, b.bytes == 0
+			q.bytes, q.probe, q.began = b.bytes, b.bytes == 0, new(time.Time)
 			if got, err = p.store.fetch(p.lifecycle.redisCtx, p.caller, q); err != nil {
 				b.failed(err)
+				return err
 			}
-			return err
+			sentAt = *q.began
+			return nil
 		}, func(n int, err error) bool {
 			carriedOut = carriedOut || !noEffect(err)
 			return !p.lifecycle.stopping() || carriedOut && q.want > 0 || n < optionalAttempts

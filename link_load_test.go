@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -122,5 +124,38 @@ func TestLinkIsFullOfDeadConnections(t *testing.T) {
 	first.Wait()
 	if n := len(f.check().Messages); n != 4*linkPool {
 		t.Errorf("%d messages are stored, want %d", n, 4*linkPool)
+	}
+}
+
+// TestFetchWaitsForConnection: a lease, and what is left until a deadline, begin when the fetch has a connection.
+func TestFetchWaitsForConnection(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := newCrowd(f, shared.Addr())
+	for range linkPool {
+		if _, err := c.link.take(ctxB, ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full, _ := c.pool()
+	handled := make(chan *delivery, 1)
+	q := f.queueOn(c.cli, nil).WithHandler(func(ctx context.Context, _ *Message) error { handled <- handlingOf(ctx).d; return nil })
+	f.send(f.queue(nil), "x", WithDeadline(time.Now().Add(time.Hour)))
+	q.StartConsume()
+	eventually(t, "its fetch waits", func() bool {
+		stacks := make([]byte, 16<<20)
+		for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+			if strings.Contains(stack, "(*poller).fetch") && strings.Contains(stack, "(*link).take") {
+				return true
+			}
+		}
+		return false
+	})
+	free := time.Now()
+	for range linkPool {
+		c.link.put(full, nil)
+	}
+	if d := receive(t, "delivery", handled); d.leased.age(free) > 0 {
+		t.Errorf("its lease began %v too early", d.leased.age(free))
 	}
 }

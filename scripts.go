@@ -154,6 +154,7 @@ type fetchRequest struct {
 	probe           bool   // hand out nothing; of what a lost reply held, say only what it is
 
 	settings *fetchSettings
+	began    *time.Time // if not nil, is set to when the attempt has a connection, of one that fails perhaps later
 }
 
 // fetchSettings are what a consumer asks for; the most that any consumer of the queue asks for holds for all.
@@ -200,7 +201,12 @@ func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchRepl
 	set := q.settings
 	args := append(c.args(12), q.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
 		q.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), q.holdsLastChance, q.presence, bytes, set.doneMax)
-	return s.run(ctx, fetchScript, args).fetched()
+	return s.runAs(ctx, fetchScript, args, func(ctx context.Context, words ...any) *redis.StringSliceCmd {
+		if q.began != nil {
+			*q.began = time.Now()
+		}
+		return redis.NewStringSliceCmd(ctx, words...)
+	}).fetched()
 }
 
 // fetched reads the reply of fetch.

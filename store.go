@@ -90,7 +90,12 @@ func eval[C redis.Cmder](ctx context.Context, s *store, sc *script, args []any, 
 
 // run makes one attempt at a script call that is answered with a flat list. If it fails, the reply's err says so.
 func (s *store) run(ctx context.Context, sc *script, args []any) *reply {
-	cmd, err := eval(ctx, s, sc, args, redis.NewStringSliceCmd)
+	return s.runAs(ctx, sc, args, redis.NewStringSliceCmd)
+}
+
+// runAs is run with commands that newCmd makes, as soon as the attempt has a connection.
+func (s *store) runAs(ctx context.Context, sc *script, args []any, newCmd func(context.Context, ...any) *redis.StringSliceCmd) *reply {
+	cmd, err := eval(ctx, s, sc, args, newCmd)
 	if err != nil {
 		return &reply{failed: err}
 	}
