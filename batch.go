@@ -271,7 +271,7 @@ func (b *batcher) setResult(m *batchItem, answer sendAnswer, answered bool, err 
 		m.stored = StoredNo
 		m.err = &SequenceError{Queue: b.store.queue, Name: m.put.sequence, N: m.put.number, Last: answer.last}
 	case answer.kind == answerKept:
-		m.stored, m.holder, m.due = StoredYes, answer.holder, time.UnixMicro(answer.due)
+		m.stored, m.holder, m.due = StoredYes, answer.holder, instantTime(answer.due)
 	default:
 		m.stored, m.due = StoredYes, time.UnixMicro(answer.due)
 	}

@@ -234,7 +234,11 @@ func TestConflictBadOptions(t *testing.T) {
 		"too long":              {[]MsgOption{WithKey("k", Replace), WithMaxWait(maxDelay + 1)}, []string{"WithMaxWait", maxDelay.String()}},
 		"two policies, no key":  {[]MsgOption{WithPayloadKey(Keep, Replace)}, []string{"WithPayloadKey", "Keep and Replace"}},
 		"a policy that is none": {[]MsgOption{WithPayloadKey(17)}, []string{"WithPayloadKey", "Conflict(17)"}},
-		"a negative hold":       {[]MsgOption{WithKey("k"), WithMaxWait(-time.Second)}, []string{"WithMaxWait(-1s)"}},
+		"a hold without a key":  {[]MsgOption{WithKeyHold(time.Hour)}, []string{"WithKeyHold(1h0m0s)", "WithKey or WithPayloadKey"}},
+		"a short hold":          {[]MsgOption{WithKey("k"), WithKeyHold(999 * time.Microsecond)}, []string{"WithKeyHold", "1ms"}},
+		"a long hold":           {[]MsgOption{WithKey("k"), WithKeyHold(maxKeyHold + 1)}, []string{"WithKeyHold", "8760h0m0s"}},
+		"a hold without a unit": {[]MsgOption{WithKey("k"), WithKeyHold(3600)}, []string{"did you mean"}},
+		"a negative wait":       {[]MsgOption{WithKey("k"), WithMaxWait(-time.Second)}, []string{"WithMaxWait(-1s)"}},
 	} {
 		_, err := q.Send(ctxB, "x", c.options...)
 		if !errors.Is(err, ErrBadOption) || f.fate(err) != StoredNo {
@@ -272,4 +276,57 @@ func TestWithPayloadKey(t *testing.T) {
 	if info := f.send(q, "hello", inAnHour, WithKey("l"), WithPayloadKey(Keep)); !info.Existed || info.ID != first.ID {
 		t.Errorf("the last one wins: %+v", info)
 	}
+}
+
+// TestWithKeyHold: who sends again after the ack, within the time, is told of the message that was acked.
+func TestWithKeyHold(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var got tally
+	q, m := f.queue(func(payload string) bool { got.add(payload); return true }), NewMonitor(f.name, f.cli)
+	q.StartConsume()
+	hook := func(payload string, on Conflict) (*MessageInfo, error) {
+		return q.Send(ctxB, payload, WithKey("event-1", on), WithKeyHold(time.Hour))
+	}
+	first, err := hook("first", Keep)
+	f.must(err)
+	f.drained()
+	for range 3 {
+		if info, err := hook("again", Keep); err != nil || !info.Existed || info.ID != first.ID || !info.Due.IsZero() {
+			t.Errorf("%+v, %v", info, err)
+		}
+	}
+	for _, on := range []Conflict{Refuse, Replace, Reschedule} {
+		var dup *DuplicateKeyError
+		if _, err := hook("again", on); !errors.As(err, &dup) || dup.ID != first.ID || f.fate(err) != StoredNo || !strings.Contains(err.Error(), "WithKeyHold") {
+			t.Errorf("%v: %v", on, err)
+		}
+	}
+	if _, err := m.GetKey(ctxB, "event-1"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("get: %v", err)
+	}
+	if r, err := q.CancelKey(ctxB, "event-1"); err != nil || r.State != StateGone {
+		t.Errorf("cancel: %+v, %v", r, err)
+	}
+	if distinct, total := got.counts(); distinct != 1 || total != 1 {
+		t.Errorf("handled %v", got.n)
+	}
+}
+
+// TestKeyHoldEnds: the key of a message that failed for good is free at once, and that of an acked one when its time is over.
+func TestKeyHoldEnds(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(func(payload string) bool { return payload != "fails" })
+	q.StartConsume()
+	f.send(q, "fails", WithKey("a"), WithKeyHold(time.Hour), WithRetryCount(0))
+	eventually(t, "it is garbage", func() bool { return len(f.check().Garbage) == 1 })
+	f.send(q, "free", inAnHour, WithKey("a"))
+	f.send(q, "short", WithKey("b"), WithKeyHold(20*time.Millisecond))
+	eventually(t, "the key is free", func() bool {
+		_, err := q.Send(ctxB, "free", inAnHour, WithKey("b"))
+		return err == nil
+	})
+	f.send(q, "short", WithKey("c"), WithKeyHold(time.Millisecond))
+	eventually(t, "nothing is left of the holds", func() bool { s := f.check(); return len(s.Held) == 0 && len(s.Keys) == 2 })
 }

@@ -23,6 +23,7 @@ type delivery struct {
 	deadline   serverTime    // 0: none
 	expires    time.Time     // the deadline, by the clock of this process and not later; zero: none
 	lastError  string        // before this delivery, of a message with a deadline
+	keyHold    time.Duration // for which its key stays taken once it is acked; 0: it does not
 	retention  time.Duration // for how long it is kept once it is acked; 0: it is not
 	broken     error         // why it cannot be handled
 	lastChance bool          // its last chance: it was lost before, and is poison if it is lost once more
@@ -146,7 +147,7 @@ func decode(s *settler, got *fetchReply, maxLosses int, sentAt, answeredAt time.
 		d.lastChance = record.losses > 0 && record.losses >= maxLosses-1
 		d.bytes, d.fetched = len(got.envelopes[i]), answeredAt
 		d.leased.set(sentAt)
-		d.timeout = e.timeout
+		d.timeout, d.keyHold = e.timeout, e.keyHold
 		if e.deadline != 0 {
 			d.deadline, d.lastError = serverTime(e.deadline), record.text
 			d.expires = sentAt.Add(d.deadline.sub(got.now))

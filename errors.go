@@ -80,11 +80,11 @@ var errNewerVersion = errors.New("message was written by a newer version")
 type DuplicateKeyError struct {
 	Queue string
 	Key   string
-	ID    string // the live message that has the key
+	ID    string // the live message that has the key, or the acked one that keeps it (WithKeyHold)
 }
 
 func (e *DuplicateKeyError) Error() string {
-	return fmt.Sprintf("key %q is held by message %s: intercept that one first, or use another key", e.Key, e.ID)
+	return fmt.Sprintf("key %q is held by message %s, which is live or was acked and keeps it (WithKeyHold)", e.Key, e.ID)
 }
 
 // Is makes errors.Is(err, ErrDuplicateKey) true.

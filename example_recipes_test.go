@@ -35,6 +35,57 @@ func ExampleWithKey_debounce() {
 	// Output: final pending 1 <nil>
 }
 
+// The first of many is sent, and no other until five seconds after it was handled.
+func ExampleWithKeyHold_throttle() {
+	redisCli, end := embedded()
+	defer end()
+
+	ctx := context.Background()
+	alerts := delayqueue.NewPublisher("alerts", redisCli)
+	alert := func() error {
+		_, err := alerts.Send(ctx, "disk full on db-1", delayqueue.WithKey("disk-db-1"), delayqueue.WithKeyHold(5*time.Second))
+		if errors.Is(err, delayqueue.ErrDuplicateKey) {
+			err = nil // somebody was told
+		}
+		return err
+	}
+	for range 3 {
+		if err := alert(); err != nil {
+			panic(err)
+		}
+	}
+	counts, err := delayqueue.NewMonitor("alerts", redisCli).Counts(ctx)
+	fmt.Println(counts.Ready, err)
+	// Output: 1 <nil>
+}
+
+// A caller repeats its request, and the work is done once.
+func ExampleWithKeyHold_webhook() {
+	redisCli, end := embedded()
+	defer end()
+
+	ctx := context.Background()
+	worked := make(chan string, 2)
+	payments := delayqueue.NewQueue("payments", redisCli, func(body string) bool { worked <- body; return true })
+	webhook := func(eventID, body string) *delayqueue.MessageInfo {
+		info, err := payments.Send(ctx, body, delayqueue.WithKey(eventID, delayqueue.Keep), delayqueue.WithKeyHold(24*time.Hour))
+		if err != nil {
+			panic(err)
+		}
+		return info
+	}
+	first := webhook("evt_1", "paid")
+	done := payments.StartConsume()
+	fmt.Println("worked on", <-worked)
+	payments.StopConsume()
+	<-done // it is acked
+	again := webhook("evt_1", "paid")
+	fmt.Println(again.Existed, again.ID == first.ID, len(worked))
+	// Output:
+	// worked on paid
+	// true true 0
+}
+
 type outboxRow struct {
 	id      int64
 	payload string

@@ -74,6 +74,7 @@ func TestLinkAsksNodeOfMovingSlot(t *testing.T) {
 	f := newFixture(t) // a queue that is moved cannot be checked
 	p := NewPublisher("moving", cli)
 	f.must(failure(p.Send(ctxB, "before", WithKey("k"), inAnHour))) // all keys that a send takes are there, else it is told TRYAGAIN
+	f.must(cli.ZAdd(ctxB, p.store.keys.held, redis.Z{Score: 1, Member: "k"}).Err())
 	from, err := cli.MasterForKey(ctxB, p.store.keys.wake)
 	f.must(err)
 	moveKeys(f, from, otherPrimary(f, cli, from), p.store.keys)

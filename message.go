@@ -31,7 +31,8 @@ type MessageInfo struct {
 	Due time.Time // by the Redis server's clock
 
 	// Existed: this message was there before the send, had its key, and was kept, replaced or rescheduled (WithKey). Due
-	// is then for when it waits; of one that was kept, when it was or is due for the first time.
+	// is then for when it waits; of one that was kept, when it was or is due for the first time, and zero if it was acked
+	// and only keeps its key (WithKeyHold).
 	Existed bool
 }
 

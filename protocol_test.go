@@ -266,7 +266,7 @@ func TestAnotherProgramSends(t *testing.T) {
 		}
 		r.equal("reply", single(), r.now)
 		r.equal("reply to a repeat", single(), int64(0))
-		again := eval(sendScript.text, []string{key("pending"), key("msg"), key("key"), key("wake"), key("state")},
+		again := eval(sendScript.text, []string{key("pending"), key("msg"), key("key"), key("wake"), key("state"), key("held")},
 			caller, 1, "", 900000000, 1, 1, id, envelope)
 		r.equal("reply of send", again, []any{strconv.FormatInt(r.now, 10), ""})
 		r.equal("pending", len(r.read().Pending), 1)

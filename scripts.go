@@ -247,7 +247,16 @@ type settlement struct {
 	failures     int            // as they are from now on
 	losses       int            // in a row
 	text         string         // last error, "": as it was; of outcomeDone the result
+	hold         time.Duration  // of those two: for which its key stays taken
 	follows      []*sendMessage // of outcomeAck and outcomeDone: what is stored with it
+}
+
+// failedOrHold is the last argument of a record.
+func (s *settlement) failedOrHold() any {
+	if s.hold > 0 {
+		return s.hold.Microseconds()
+	}
+	return s.failed
 }
 
 type outcomeKind int
@@ -295,7 +304,7 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 		} else {
 			others = append(others, i)
 			records = append(records, outcomeWords[o.kind], &o.tag, &o.id, &o.key, o.delay.Microseconds(),
-				o.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), &o.text, o.failed)
+				o.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), &o.text, o.failedOrHold())
 			for j, m := range o.follows {
 				followers = append(followers, refusedFollower{settlement: i, follower: j})
 				records = append(records, "then", "", &m.id, &m.key, m.delay(), m.version, "", &m.text, "")

@@ -124,10 +124,11 @@ func TestScriptWrongTypeOfProducers(t *testing.T) {
 	wrongType(t, map[string]wrongTypeCase{
 		"send": {script: sendScript, build: func(r *rig) func() error {
 			r.put(msg("old", time.Hour, keyed("old")))
+			heldKey(r)
 			c := newCaller()
 			c.next()
 			return func() error {
-				_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{msg("a", 0, keyed("k")), msg("b", 0)}})
+				_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{msg("c", 0, keyed("l")), msg("d", 0, keyed("k")), msg("b", 0)}})
 				return err
 			}
 		}},
@@ -207,7 +208,7 @@ func TestScriptWrongTypeOfConsumers(t *testing.T) {
 			c.next()
 			return func() error {
 				outcomes := []settlement{then(ack("p"), msg("next", time.Hour, keyed("next"))), ends(outcomeRetry, "q", 1, 0, "x"), ends(outcomeReady, "r", 0, 0, ""),
-					ends(outcomeGarbage, "s", 1, 0, "x"), ack("t", "t"), kept("u", time.Hour, "v")}
+					ends(outcomeGarbage, "s", 1, 0, "x"), holding("t", time.Hour, "t"), kept("u", time.Hour, "v")}
 				_, err := r.store.settle(ctxB, c, outcomes)
 				return err
 			}
@@ -281,6 +282,9 @@ func TestScriptWrongTypeOfMonitors(t *testing.T) {
 // everywhere makes a state in which a fetch touches every structure: an expired lease, aged
 // garbage, what is done and over, and due messages in ready, pending and retry, all of them with keys.
 func everywhere(r *rig) {
+	r.do("HSET", r.keys.key, "held", "acked:"+idOf("held"))
+	r.do("ZADD", r.keys.held, fmt.Sprint(r.now+10_000_000), "held")
+	r.do("HSET", r.keys.state, "held", fmt.Sprint(r.now+10_000_000))
 	r.hand(msg("done", 0, keyed("done")), msg("lost", 0, keyed("lost")), msg("dead", 0, keyed("dead")), msg("ready", 0, keyed("ready")), msg("retry", 0, keyed("retry")))
 	r.done(ends(outcomeGarbage, "dead", 1, 0, "x", "dead"), ends(outcomeRetry, "retry", 1, 0, "x"), ends(outcomeReady, "ready", 0, 0, ""), kept("done", 10*time.Second, "v", "done"))
 	r.put(msg("due", 0, keyed("due")))

@@ -90,6 +90,18 @@ func TestScriptCosts(t *testing.T) {
 		}
 		return ms
 	}
+	over := func(n int) { // the holds of so many keys
+		for i := range n {
+			r.do("ZADD", r.keys.held, i+1, fmt.Sprint("k", i))
+		}
+		r.do("HSET", r.keys.state, "held", 1)
+	}
+	holds := func(all []settlement) []settlement {
+		for i := range all {
+			all[i].hold = time.Hour
+		}
+		return all
+	}
 	hand := func(n int) { send(due(n, 0)...); fetch(n) }
 	acks := func(n int) (all []settlement) {
 		for i := range n {
@@ -146,13 +158,21 @@ func TestScriptCosts(t *testing.T) {
 		}, 6},
 		{"send, 1 with a key", hour, func() { send(due(1, 2*time.Hour, "k")...) }, 6 + 1 + 1},
 		{"send, 100 with keys", hour, func() { send(due(100, 2*time.Hour, "k")...) }, 6 + 100 + 1},
-		{"put, 1", hour, func() { send(puts(1, "s")...) }, 15 + 4 + 1},
-		{"put, 1 that is passed", func() { hour(); send(puts(1, "s")...) }, func() { send(puts(1, "s")...) }, 15 + 1},
-		{"put, 100 that are the soonest", hour, func() { send(puts(100, "s")...) }, 15 + 4*100 + 1},
-		{"put, 100 with keys", hour, func() { send(puts(100, "s", "k")...) }, 15 + 6*100 + 1},
-		{"put, 1 that keeps another", func() { send(due(1, time.Minute, "k")...) }, func() { send(on(Keep, true, due(1, 0, "k")[0])) }, 15 + 2},
-		{"put, 100 that replace others", func() { send(due(100, time.Minute, "k")...) }, func() { send(all(Replace, due(100, time.Hour, "k"))...) }, 15 + 6*100},
-		{"put, 100 that reschedule others", func() { send(due(100, time.Minute, "k")...) }, func() { send(all(Reschedule, due(100, time.Hour, "k"))...) }, 15 + 6*100},
+		{"settle, 100 acks with keys", func() { send(due(100, 0, "k")...); fetch(100) }, func() { r.done(keyedAcks(100)...) }, 12 + 100*5},
+		{"settle, 100 acks with keys that stay taken", func() { send(due(100, 0, "k")...); fetch(100) }, func() { r.done(holds(keyedAcks(100))...) }, 13 + 100*7},
+		{"fetch, frees 100 keys", func() {
+			send(due(100, 0, "k")...)
+			fetch(100)
+			r.done(holds(keyedAcks(100))...)
+			over(100)
+		}, func() { fetch(idle) }, 12 + 2 + 5},
+		{"put, 1", hour, func() { send(puts(1, "s")...) }, 16 + 4 + 1},
+		{"put, 1 that is passed", func() { hour(); send(puts(1, "s")...) }, func() { send(puts(1, "s")...) }, 16 + 1},
+		{"put, 100 that are the soonest", hour, func() { send(puts(100, "s")...) }, 16 + 4*100 + 1},
+		{"put, 100 with keys", hour, func() { send(puts(100, "s", "k")...) }, 16 + 6*100 + 1},
+		{"put, 1 that keeps another", func() { send(due(1, time.Minute, "k")...) }, func() { send(on(Keep, true, due(1, 0, "k")[0])) }, 16 + 3},
+		{"put, 100 that replace others", func() { send(due(100, time.Minute, "k")...) }, func() { send(all(Replace, due(100, time.Hour, "k"))...) }, 16 + 7*100},
+		{"put, 100 that reschedule others", func() { send(due(100, time.Minute, "k")...) }, func() { send(all(Reschedule, due(100, time.Hour, "k"))...) }, 16 + 7*100},
 		{"fetch, idle, and says something", quiet, func() {
 			t.Helper()
 			c := newCaller()

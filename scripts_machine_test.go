@@ -62,10 +62,10 @@ local function put(list)
   out[#out + 1] = #list
   for i = 1, #list do out[#out + 1] = list[i] end
 end
-for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.wake, KEYS.done}) do put(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')) end
+for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.wake, KEYS.done, KEYS.held}) do put(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')) end
 for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result, KEYS.history}) do put(redis.call('HGETALL', key)) end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))
-for _, name in ipairs({'armed', 'seen', 'lent', 'pause', 'counted', 'done', 'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
+for _, name in ipairs({'armed', 'seen', 'lent', 'pause', 'counted', 'done', 'held', 'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
 for _, name in ipairs({'grace', 'settings'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '' end
 return out`)
 
@@ -94,7 +94,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		return held.Err()
 	}
 	r := reply{rest: held.Val()}
-	var sets [6]map[string]int64
+	var sets [7]map[string]int64
 	for i := range sets {
 		sets[i] = map[string]int64{}
 		for range r.number() / 2 {
@@ -115,9 +115,9 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		field := r.text()
 		history[field] = r.text()
 	}
-	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"], done: sets[5],
+	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"], done: sets[5], holds: sets[6],
 		msg: hashes[0], fail: hashes[1], key: hashes[2], sequence: hashes[3], result: hashes[4], ready: r.take(r.number()),
-		armed: r.int64(), seen: r.int64(), lent: r.int64(), pause: r.int64(), counted: r.int64(), doneAt: r.int64(), history: history}
+		armed: r.int64(), seen: r.int64(), lent: r.int64(), pause: r.int64(), counted: r.int64(), doneAt: r.int64(), holdAt: r.int64(), history: history}
 	for i := range m.held.counts {
 		m.held.counts[i] = r.int64()
 	}

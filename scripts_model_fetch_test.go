@@ -77,6 +77,15 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	} else if next != m.armed || next <= m.now || a.rearm {
 		m.wake, m.armed = next, next
 	}
+	if m.holdAt != 0 && m.holdAt <= m.now {
+		for _, key := range until(m.holds, m.now, 100) {
+			if strings.HasPrefix(m.key[key], "acked:") {
+				delete(m.key, key)
+			}
+			delete(m.holds, key)
+		}
+		m.holdAt = head(m.holds)
+	}
 	m.count("lost", out.lost)
 	m.count("garbage", len(out.dead))
 	m.keepHistory()

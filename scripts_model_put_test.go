@@ -32,9 +32,11 @@ func (m *model) putOne(o *sendMessage) (a sendAnswer, wait int64) {
 			return sendAnswer{kind: answerPassed, last: last}, 0
 		}
 	}
-	holder := m.key[o.key]
+	holder, acked := m.holder(o.key)
 	switch {
-	case holder != "" && o.put.on == Refuse:
+	case acked && o.put.on == Keep:
+		a = sendAnswer{kind: answerKept, holder: holder}
+	case acked, holder != "" && o.put.on == Refuse:
 		return sendAnswer{kind: answerTaken, holder: holder}, 0
 	case holder != "" && o.put.on == Keep:
 		a = sendAnswer{kind: answerKept, holder: holder, due: m.envelope(holder).due}
@@ -165,6 +167,9 @@ func (m *machine) puts(t *rapid.T) {
 			due = when{us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), absolute: true}
 		}
 		e.key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
+		if e.key != "" && rapid.Bool().Draw(t, "its key is held") {
+			e.keyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
+		}
 		put := &putOptions{sequence: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence"), number: rapid.Int64Range(-20, 20).Draw(t, "number"),
 			on: Conflict(rapid.IntRange(0, len(conflictNames)-1).Draw(t, "if its key is taken")), timed: rapid.Bool().Draw(t, "timed")}
 		if put.on >= Replace && rapid.Bool().Draw(t, "bounded") {

@@ -87,7 +87,7 @@ func (m *model) steer(do steerRequest) any {
 		if err != nil {
 			panic(err)
 		}
-		if holder := m.key[e.key]; do.what == "requeue" && holder != "" {
+		if holder, acked := m.holder(e.key); do.what == "requeue" && holder != "" && !acked {
 			out[i].holder = holder
 			continue
 		}

@@ -30,7 +30,9 @@ type contents struct {
 	pending, unack, retry, garbage, done map[string]int64 // tag -> instant
 	ready                                []string
 	msg, fail, key, sequence, result     map[string]string
-	wake                                 int64 // instant on the marker; 0: somebody took it, or there is none
+	holds                                map[string]int64 // message key -> until when an acked message keeps it
+	holdAt                               int64            // the first of these
+	wake                                 int64            // instant on the marker; 0: somebody took it, or there is none
 
 	armed, seen, lent, pause, counted, doneAt int64
 	grace, settings                           string
@@ -60,7 +62,7 @@ func newModel(with fetchSettings) *model {
 }
 
 func newContents() contents {
-	return contents{pending: map[string]int64{}, unack: map[string]int64{}, retry: map[string]int64{}, garbage: map[string]int64{},
+	return contents{holds: map[string]int64{}, pending: map[string]int64{}, unack: map[string]int64{}, retry: map[string]int64{}, garbage: map[string]int64{},
 		done: map[string]int64{}, result: map[string]string{},
 		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, sequence: map[string]string{}, history: map[string]string{}}
 }
@@ -80,11 +82,20 @@ func (m *model) once(c caller, carryOut func() any) any {
 	return answer
 }
 
+// holder is the message that has a key, or was acked and keeps it; "" if none does.
+func (m *model) holder(key string) (id string, acked bool) {
+	id, acked = strings.CutPrefix(m.key[key], "acked:")
+	if acked && m.holds[key] <= m.now {
+		return "", false
+	}
+	return id, acked
+}
+
 func (m *model) send(batch []*sendMessage) any {
 	out := sendReply{now: m.now}
 	var first int64
 	for i, o := range batch {
-		if holder := m.key[o.key]; holder != "" {
+		if holder, _ := m.holder(o.key); holder != "" {
 			if out.refused == nil {
 				out.refused = map[int]string{}
 			}
@@ -163,6 +174,12 @@ func (m *model) settle(batch []settlement) any {
 		if o.failed {
 			m.count("failed", 1)
 		}
+		if o.hold > 0 && m.key[o.key] == o.id {
+			m.key[o.key], m.holds[o.key] = "acked:"+o.id, m.now+o.hold.Microseconds()
+			if m.holdAt == 0 || m.holds[o.key] < m.holdAt {
+				m.holdAt = m.holds[o.key]
+			}
+		}
 		if o.kind == outcomeAck {
 			m.count("acked", 1)
 			m.forget(o.id)
@@ -204,7 +221,7 @@ func (m *model) settle(batch []settlement) any {
 	}
 	for _, i := range acked {
 		for j, next := range batch[i].follows {
-			if holder := m.key[next.key]; holder != "" {
+			if holder, _ := m.holder(next.key); holder != "" {
 				out.refused = append(out.refused, refusedFollower{i, j, holder})
 				continue
 			}

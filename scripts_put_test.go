@@ -42,7 +42,11 @@ func (r *rig) inWords(out sendReply) string {
 		case answerTaken:
 			words = append(words, "="+names(a.holder))
 		case answerKept:
-			words = append(words, fmt.Sprintf("~%s@%v", names(a.holder), r.since(a.due)))
+			word := "~" + names(a.holder)
+			if a.due > 0 {
+				word += "@" + r.since(a.due).String()
+			}
+			words = append(words, word)
 		case answerPassed:
 			words = append(words, fmt.Sprintf("#%d", a.last))
 		}

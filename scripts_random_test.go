@@ -198,6 +198,9 @@ func (m *machine) message(t *rapid.T, like *when) *sendMessage {
 	if rapid.IntRange(0, 3).Draw(t, "kept if 3") == 3 {
 		e.retention = rapid.SampledFrom([]time.Duration{time.Second, 8 * time.Second, time.Minute}).Draw(t, "retention")
 	}
+	if e.key != "" && rapid.Bool().Draw(t, "its key is held") {
+		e.keyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
+	}
 	made := &sendMessage{id: idOf(e.payload), key: e.key, when: due, version: e.version(), text: e.encode(due)}
 	if due.absolute && rapid.Bool().Draw(t, "of version 2") {
 		e.due = due.us

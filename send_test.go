@@ -284,6 +284,9 @@ func TestRedisRefuses(t *testing.T) {
 	}
 
 	for _, i := range sendScript.keys {
+		if structures[i] == "held" {
+			continue // it is read where an acked message has the key: TestScriptWrongTypeOfProducers
+		}
 		name := q.store.keys.all[i].(string)
 		if err := admin.Rename(ctx, name, "aside").Err(); err != nil && !strings.Contains(err.Error(), "no such key") {
 			t.Fatal(err)

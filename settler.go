@@ -43,6 +43,9 @@ func (o *outcome) settlement() settlement {
 		tag: o.d.tag, id: o.d.msg.ID, key: o.d.msg.Key, number: o.d.msg.Delivery, kind: o.kind, failed: o.failures > o.d.msg.Failures,
 		delay: o.delay, failures: o.failures, losses: o.losses, text: o.text, follows: o.follows,
 	}
+	if o.kind == outcomeAck && s.key != "" {
+		s.hold = o.d.keyHold
+	}
 	if o.kind == outcomeAck && o.d.retention > 0 {
 		s.kind, s.delay, s.text = outcomeDone, o.d.retention, o.result
 	}

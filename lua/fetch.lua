@@ -1,7 +1,7 @@
 -- fetch is the whole tick of a consumer: it takes back what dead consumers held, ages out
 -- garbage and what is done, hands out up to `want` deliveries, and sets the alarm for the next instant.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, done, result
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, done, result, held
 -- ARGV: 3 want (0 to 500), 4 lease us, 5 losses in a row that make a message poison,
 --       6 age us at which garbage is deleted (0: never), 7 how many garbage may hold (0: any number);
 --       4 to 7: the most that any consumer asks for holds for all,

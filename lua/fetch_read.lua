@@ -8,10 +8,11 @@ local function jitter(width) -- in [0, width)
   return math.floor(seed / 2147483647 * width)
 end
 
-local FIELDS = 13 -- of state, before those of KINDS
+local FIELDS = 14 -- of state, before those of KINDS
 local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
-  'pause', 'settings', 'dropped', 'counted', 'done', unpack(KINDS))
-local saved, armed, seen, grace, big, swept, cursor, lent, pause, settings, droppedBefore, counted, done = unpack(state, 1, FIELDS)
+  'pause', 'settings', 'dropped', 'counted', 'done', 'held', unpack(KINDS))
+local saved, armed, seen, grace, big, swept, cursor, lent, pause, settings, droppedBefore, counted, done, firstHold =
+  unpack(state, 1, FIELDS)
 big = math.max(whole(big) or 0, 2048) -- what is not longer than that is not noted (send)
 local heard = saved and whole(string.match(saved, '^%d+ (%d+) ')) or now -- of this consumer, before
 local repeated = recall(saved) -- nil: the call is new; else the lease end of what its lost reply held, '' if nothing
@@ -40,6 +41,8 @@ guard(redis.call('ZCARD', KEYS.wake), redis.call('HLEN', KEYS.msg), redis.call('
 if leased and leased <= now then guard(redis.call('HLEN', KEYS.key)) end
 local overdue = done and done ~= '0' and (whole(done) or 0) <= now -- something done has been kept for as long as it is to be
 if overdue then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
+local holdOver = firstHold and firstHold ~= '0' and (whole(firstHold) or 0) <= now -- a key has been taken for as long as it is to be
+if holdOver then guard(redis.call('ZCARD', KEYS.held), redis.call('HLEN', KEYS.key)) end
 local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS.consumers, 1, 'WITHVALUES')
 
 redis.call('ZREM', KEYS.unack, '') -- the first write

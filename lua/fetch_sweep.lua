@@ -1,4 +1,5 @@
--- Part of fetch: old callers are forgotten, and what was counted moves to history.
+-- Part of fetch: old callers are forgotten, keys that acked messages held are freed, and what was counted moves to
+-- history.
 
 -- Callers are forgotten, some at a time.
 local sweptBefore, page = whole(swept) or 0, cursor or '0'
@@ -15,6 +16,20 @@ if page ~= '0' or now - sweptBefore > 600000000 then
   if redis.call('HLEN', KEYS.msg) == 0 then redis.call('HDEL', KEYS.state, 'big') end
   mark('swept', us(now))
   mark('cursor', page[1])
+end
+
+-- Keys are freed, some at a time: those that no other message has taken over.
+if holdOver then
+  local over, free = redis.call('ZRANGEBYSCORE', KEYS.held, '-inf', us(now), 'LIMIT', 0, SWEEP), {}
+  if over[1] then
+    local holders = redis.call('HMGET', KEYS.key, unpack(over))
+    for i = 1, #over do
+      if holders[i] and string.sub(holders[i], 1, 6) == 'acked:' then free[#free + 1] = over[i] end
+    end
+    redis.call('ZREM', KEYS.held, unpack(over))
+    if free[1] then redis.call('HDEL', KEYS.key, unpack(free)) end
+  end
+  mark('held', us(score(redis.call('ZRANGE', KEYS.held, 0, 0, 'WITHSCORES')) or 0))
 end
 
 -- What was counted, by this call and by all since the tick before, goes to history: once a second at most.

@@ -1,27 +1,27 @@
 -- put stores messages one after the other, each as its sender wants it if its key is taken, or if its number was reached:
 -- send is for all others.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, sequence, done
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, sequence, done, held
 -- ARGV: 3 and on, for each message: delay us ('': the envelope has its own due instant), version of the envelope, id,
 --       envelope (after a delay: only the part behind its due instant), name of its sequence ('': none), its number in
 --       that, 20 digits of it and 2^63, what becomes of a message that has its key ('refuse': of this one, 'keep',
 --       'replace', 'reschedule'), '1': its sender says when it is due, us by which it may be put off ('': any time)
 -- Returns {now, an answer for each, with blanks between}: '+<due>' stored, due then; '=<id>' not stored, its key is held by
 --       id; '#<digits>' not stored, the last number of the sequence is that; '~<due>:<id>' id had its key, and was kept,
---       replaced or rescheduled, due then.
--- Cost: 15 commands, 1 more to set the alarm; at most 6 of O(log pending) for each message, 14 for one whose key
+--       replaced or rescheduled, due then ('0': it was acked, and keeps its key).
+-- Cost: 16 commands, 1 more to set the alarm; at most 6 of O(log pending) for each message, 16 for one whose key
 --       is taken, at most 100 of them; O(ready) if the message that has the key is there; reads that message.
 -- Keeps: invariants 1, 3, 4, 6, 9 and 12 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a
 --       send before anything is stored. What a message finds is what those before it have written.
 
--- include head, call, score, envelope, failure, setfailure, locate, arm
+-- include head, call, score, envelope, store, failure, setfailure, locate, arm
 local EACH = 9 -- ARGV of a message
 local saved, armed, big, pause, sent =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent'), 1, 5)
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
-  redis.call('HLEN', KEYS.sequence), redis.call('ZCARD', KEYS.done))
+  redis.call('HLEN', KEYS.sequence), redis.call('ZCARD', KEYS.done), redis.call('ZCARD', KEYS.held))
 local reply, at = recall(saved)
 if reply then
   -- Written once more, so that a WAIT on this connection waits for it.
@@ -33,7 +33,7 @@ elseif reply == false then
 end
 redis.call('ZADD', KEYS.pending, 'XX', 0, '') -- changes nothing
 
-local longest, first, stored = math.max(whole(big) or 0, 2048), nil, 0 -- what is not longer is not noted in big
+local longest, first, stored = math.max(whole(big) or 0, SMALL), nil, 0
 
 -- wait(due) notes that something waits for an instant, and write(id, envelope) that it is as long.
 local function wait(due) first = math.min(first or due, due) end
@@ -149,17 +149,19 @@ local function put(delay, version, id, envelope, name, number, taken, says, most
   if last and last >= number then return '#' .. last end
   local other, due = complete(tonumber(delay), version, envelope)
   local key, answer, latest = keyof(other), nil, tonumber(most) and now + most
-  local holder = key ~= '' and redis.call('HGET', KEYS.key, key)
-  if holder and taken == 'refuse' then
-    -- A holder without an envelope is what somebody else left behind.
-    if redis.call('HEXISTS', KEYS.msg, holder) == 1 then return '=' .. string.gsub(holder, '[^!-~]', '?') end
+  local holder, acked
+  if key ~= '' then holder, acked = holderof(key) end
+  if holder and (taken == 'refuse' or acked and taken ~= 'keep') then -- of one that is acked nothing waits
+    return '=' .. string.gsub(holder, '[^!-~]', '?')
+  elseif acked then
+    answer = '0'
   elseif holder then
-    local held = redis.call('HGET', KEYS.msg, holder)
-    if held and keyof(held) == key then -- else somebody else wrote that entry
+    local envelope = redis.call('HGET', KEYS.msg, holder)
+    if keyof(envelope) == key then -- else somebody else wrote that entry
       if taken == 'keep' then
-        answer = us(whole(string.sub(held, 2, 17)) or now)
+        answer = us(whole(string.sub(envelope, 2, 17)) or now)
       else
-        answer = change(holder, held, other, due, taken == 'replace', says == '1' or taken == 'reschedule', latest)
+        answer = change(holder, envelope, other, due, taken == 'replace', says == '1' or taken == 'reschedule', latest)
         answer = answer and us(answer)
       end
     end
@@ -185,6 +187,6 @@ if first then
   if sooner(first, armed) then arm(first) end
 end
 if stored > 0 then mark('sent', us((whole(sent) or 0) + stored)) end
-if longest > math.max(whole(big) or 0, 2048) then mark('big', us(longest)) end
+if longest > math.max(whole(big) or 0, SMALL) then mark('big', us(longest)) end
 remember(answers)
 return {us(now), answers}

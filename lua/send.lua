@@ -1,6 +1,6 @@
 -- send stores a batch of messages in pending. What is sent alone goes by single, for the most part.
 --
--- KEYS: pending, msg, key, wake, state
+-- KEYS: pending, msg, key, wake, state, held
 -- ARGV: 3 '1' if any message has a key; then runs of messages: delay us ('': each has its own
 --       due instant), how many, version of their envelopes, and for each: id, envelope (what has a delay: only
 --       the part behind its due instant)

@@ -1,11 +1,11 @@
 -- settle ends a batch of deliveries, each with its own outcome.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held
 -- ARGV: 3 n, then the tags of n first deliveries without key that are acked,
 --       then records of 9: outcome ('ack', 'done', 'retry', 'ready' or 'garbage'), tag, id, key or '',
 --       delay us (retry) or for how long it is kept (done: an ack after which it stays to be looked at),
 --       number of the delivery that follows, '<failures> <losses>', error text ('': as it was) or the result (done;
---       '': none), '1' if the delivery failed. After an ack, and a 'done', one of 'then' for each message that follows
+--       '': none), '1' if the delivery failed or, of an ack, us for which its key stays taken. After an ack, and a 'done', one of 'then' for each message that follows
 --       it, if it counts: 'then', '', id, key or '', delay us ('': the envelope has its due instant), version, '',
 --       envelope (after a delay: only the part behind its due instant), ''
 -- Returns {now, overflow, doneOverflow, void, refused}: how much garbage, and how many done messages, were deleted for
@@ -17,13 +17,14 @@
 --       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages;
 --       3 more where anything is done, and 6 where there is more of that than there may be: at most 100 messages more
 --       than came in;
---       2 for each message that follows, 5 with a key, and 1 for all of them.
+--       2 for each message that follows, 5 with a key, and 1 for all of them;
+--       3 for each ack whose key stays taken, and 1 for all of them.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call
 local plain = tonumber(ARGV[3])
-local saved, armed, ackedBefore, failedBefore, garbageBefore, settings =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings'), 1, 6)
+local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held'), 1, 7)
 local reply, at = recall(saved)
 if reply then
   local overflow, doneOverflow, void, refused = string.match(reply, '^(%d+) (%d+) ([^;]*);?(.*)$')
@@ -35,12 +36,12 @@ guard(redis.call('ZCARD', KEYS.unack), redis.call('HLEN', KEYS.msg), redis.call(
 if #ARGV > 3 + plain then
   guard(redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.retry), redis.call('LLEN', KEYS.ready),
     redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.wake))
+  local keeps, holds = false, false
   for i = 4 + plain, #ARGV, 9 do
-    if ARGV[i] == 'done' then
-      guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result))
-      break
-    end
+    keeps, holds = keeps or ARGV[i] == 'done', holds or #ARGV[i + 8] > 1
   end
+  if keeps then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
+  if holds then guard(redis.call('ZCARD', KEYS.held)) end
 end
 
 local void, acked, failed, dead, kept = '', plain, 0, 0, 0
@@ -64,6 +65,7 @@ if plain > 0 then
 end
 
 local first -- instant at which any of these is due again, or what follows is due
+local holdEnds -- the first end of a hold, if any begins
 local following, followers, refused = nil, 0, '' -- of acks that count, where in ARGV and its number of each; how many of all
 if #ARGV > 3 + plain then
   -- include failure, setfailure, erase
@@ -83,7 +85,16 @@ if #ARGV > 3 + plain then
       if not held then isvoid(outcomes) end
     end
     if held then
-      if isfailure == '1' then failed = failed + 1 end
+      if #isfailure > 1 then -- the key of an acked message stays taken
+        if redis.call('HGET', KEYS.key, key) == id then
+          local ends = now + tonumber(isfailure)
+          redis.call('HSET', KEYS.key, key, 'acked:' .. id)
+          redis.call('ZADD', KEYS.held, us(ends), key)
+          holdEnds = math.min(holdEnds or ends, ends)
+        end
+      elseif isfailure == '1' then
+        failed = failed + 1
+      end
       if outcome == 'ack' then
         acked = acked + 1
         erase(id, key)
@@ -150,6 +161,10 @@ if dead + kept > 0 then
 end
 
 local function count(kind, before, n) if n > 0 then mark(kind, us((whole(before) or 0) + n)) end end
+if holdEnds then
+  firstHold = whole(firstHold) or 0
+  if firstHold == 0 or holdEnds < firstHold then mark('held', us(holdEnds)) end
+end
 count('acked', ackedBefore, acked)
 count('failed', failedBefore, failed)
 count('garbage', garbageBefore, dead)

@@ -19,7 +19,7 @@ var repairLua string
 var repairScript = redis.NewScript(repairLua)
 
 // repairStructures are the KEYS of the script.
-var repairStructures = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "done", "result"}
+var repairStructures = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "done", "result", "held"}
 
 // repairStep is how many things one call of the script mends.
 const repairStep = 100

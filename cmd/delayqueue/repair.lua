@@ -1,7 +1,7 @@
 -- repair mends what doctor found, each thing only if it is still wrong. It may be sent again: what is mended is
 -- not wrong any more.
 --
--- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state, 11 done, 12 result
+-- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state, 11 done, 12 result, 13 held
 -- ARGV: 'pending', 'ready', 'unack', 'retry', 'garbage' or 'done' and a tag: it has no envelope, drop it;
 --       'key' and a message key: no live message has it, free it;
 --       'place' and an id: its envelope is in no structure, bring it back;
@@ -34,6 +34,7 @@ redis.call('HLEN', KEYS[8])
 redis.call('ZCARD', KEYS[9])
 redis.call('ZCARD', KEYS[11])
 redis.call('HLEN', KEYS[12])
+redis.call('ZCARD', KEYS[13])
 redis.call('ZREM', KEYS[3], '') -- the first write
 
 local mend = {}
@@ -54,7 +55,7 @@ mend.done = drop(function(tag) return redis.call('ZREM', KEYS[11], tag) end)
 
 function mend.key(key)
   local id = redis.call('HGET', KEYS[8], key)
-  if not id then return 'sound' end
+  if not id or string.sub(id, 1, 6) == 'acked:' and redis.call('ZSCORE', KEYS[13], key) then return 'sound' end
   local envelope = redis.call('HGET', KEYS[6], id)
   local live = envelope and not redis.call('ZSCORE', KEYS[5], id) and not redis.call('ZSCORE', KEYS[11], id)
   if live and keyof(envelope) == key then return 'sound' end

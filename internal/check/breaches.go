@@ -8,7 +8,7 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done"}
+var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done", "held"}
 
 // callField begins the fields of state that hold a caller's last call.
 const callField = "call:"
@@ -216,8 +216,21 @@ func (b *breaches) callersKeys() {
 			said[env.Key] = true
 		}
 	}
+	held := map[string]bool{}
+	for _, m := range b.Held {
+		held[m.Member] = true
+		if m.Problem != "" {
+			b.add(BadScore, "held", m.Member, "key %q has score %s", m.Member, m.Problem)
+		}
+	}
+	if until, ok := b.number("held"); ok && len(b.Held) > 0 && b.Held[0].Score > 0 && (until == 0 || until > b.Held[0].Score) {
+		b.add(BadState, "state", "held", "field held is %d, but key %q is held until %d, and nobody would free it in time", until, b.Held[0].Member, b.Held[0].Score)
+	}
 	for _, key := range sortedKeys(b.Keys) {
-		id := b.Keys[key]
+		id, acked := strings.CutPrefix(b.Keys[key], "acked:")
+		if acked && held[key] {
+			continue
+		}
 		env, ok := b.Messages[id]
 		switch {
 		case said[key]:

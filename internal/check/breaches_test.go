@@ -157,6 +157,16 @@ var breakages = []breakage{
 		says(`key: key "order-9" points at message ` + idRetry + `, which has no key.`)},
 	{"second key", func(b *bed) { b.do("HSET", "key", "order-9", idPending) },
 		says(`key: key "order-9" points at message ` + idPending + `, whose key is "order-1".`)},
+	{"a key that an acked message keeps", func(b *bed) { b.hold("order-9", b.now+second) }, says()},
+	{"for a time that is over", func(b *bed) { b.hold("order-9", b.now-second) }, says()},
+	{"that another message took over", func(b *bed) { b.hold("order-9", b.now+second); b.do("HDEL", "key", "order-9") }, says()},
+	{"a key that an acked message does not keep", func(b *bed) { b.do("HSET", "key", "order-9", "acked:"+idNobody) },
+		says(`key: key "order-9" points at ` + idNobody + `, which is no message.`)},
+	{"held, and the next end is not known", func(b *bed) { b.hold("order-9", b.now+second); b.do("HDEL", "state", "held") }, func(b *bed) []string {
+		return []string{fmt.Sprintf(`state: field held is 0, but key "order-9" is held until %d, and nobody would free it in time.`, b.now+second)}
+	}},
+	{"held for ever", func(b *bed) { b.hold("order-9", b.now+second); b.do("ZADD", "held", "+inf", "order-9") },
+		says(`held: key "order-9" has score inf, want an integer in (0, 2^53).`)},
 	{"key of garbage", func(b *bed) { b.do("HSET", "key", "order-6", idGarbage) },
 		says(`key: key "order-6" points at message ` + idGarbage + `, which lies in garbage.`)},
 
@@ -268,6 +278,13 @@ var breakages = []breakage{
 		`history: field "477000:sent", want <hours since 1970> or d<days since 1970>.`,
 		`history: field "d1" is "1 2 3 4 5", want a number of each of sent delivered acked failed lost garbage.`,
 	)},
+}
+
+// hold makes an acked message keep a key taken.
+func (b *bed) hold(key string, until int64) {
+	b.do("HSET", "key", key, "acked:"+idNobody)
+	b.do("ZADD", "held", until, key)
+	b.do("HSET", "state", "held", until)
 }
 
 // emptyReady takes the message out of ready without a trace.

@@ -56,6 +56,7 @@ type State struct {
 	Fail     map[string]Fail     // by id
 	Keys     map[string]string   // message key -> id
 	Results  map[string]int      // id -> bytes
+	Held     []Marker            // keys that acked messages keep taken, each until its score; in that order
 	Wake     int64               // instant of the member "w" of wake, unix us; 0: none
 	Markers  []Marker            // every member of wake, "w" included
 	Fields   map[string]string   // the hash state

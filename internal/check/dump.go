@@ -47,6 +47,7 @@ func (s *State) Dump() string {
 		line("  %q\t%s", key, text(s.Keys[key]))
 	}
 	line("result: %v", s.Results)
+	line("held: %v", s.Held)
 	line("wake: %d", len(s.Markers))
 	for _, m := range s.Markers {
 		line("  %s\t%s\t%s", text(m.Member), s.instant(m.Score), m.Problem)

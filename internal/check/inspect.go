@@ -91,7 +91,7 @@ func (p *pager) suspects(found []Finding) []suspect {
 			all[suspect{id: decodeTag(f.Item).ID, tag: f.Item}] = true
 		case "msg", "fail", "result":
 			all[suspect{id: f.Item}] = true
-		case "key":
+		case "key", "held":
 			keys[f.Item] = true
 			all[suspect{key: f.Item}] = true
 		case "state":

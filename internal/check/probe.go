@@ -8,13 +8,13 @@ import (
 )
 
 // probeScript reads, at one instant, some messages, entries and message keys with what they depend on, the whole of
-// wake and state, and the heads of pending, retry and ready.
+// wake and state, and the heads of pending, retry, ready and held.
 //
-// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result
+// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held
 // ARGV     bytes of a head; then 'id', 'tag' or 'key' and what it is, any number of times
 // Returns  {seconds, microseconds, then for each part its name and two values:
 //
-//	'pending' … 'garbage', 'done', tag, score; 'msg', id, {bytes, head}; 'fail', id, record; 'key', key, id;
+//	'pending' … 'garbage', 'done', tag, score; 'msg', id, {bytes, head}; 'fail', id, record; 'key', key, id; 'held', key, score;
 //	'wake', member, score; 'state', field, value; 'result', id, bytes}
 //
 // Cost     O(log n) for each, O(ready) for each tag, O(wake) and O(state)
@@ -47,6 +47,8 @@ local function key(name)
   if keys[name] then return end
   keys[name] = true
   local id = redis.call('HGET', KEYS[8], name)
+  local till = redis.call('ZSCORE', KEYS[13], name)
+  if till then add('held', name, till) end
   if id then
     add('key', name, id)
     todo[#todo + 1] = id
@@ -84,6 +86,8 @@ if head then
   tag(head)
   message(string.match(head, '([^:]*)$'))
 end
+local first = redis.call('ZRANGE', KEYS[13], 0, 0)
+if first[1] then key(first[1]) end
 while #todo > 0 do message(table.remove(todo)) end
 local marks = redis.call('ZRANGE', KEYS[9], 0, 999, 'WITHSCORES')
 for i = 1, #marks, 2 do add('wake', marks[i], marks[i + 1]) end
@@ -93,7 +97,7 @@ return out
 `
 
 // probed are the KEYS of the script.
-var probed = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "done", "result"}
+var probed = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "done", "result", "held"}
 
 // probe is a State that holds these alone. The frame and what is there for Monitors is as it was read before.
 func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {

@@ -28,6 +28,7 @@ var structures = []struct{ name, kind string }{
 	{"sequence", "hash"},
 	{"done", "zset"},
 	{"result", "hash"},
+	{"held", "zset"},
 }
 
 // snapshotScript reads a whole queue at one instant. A script and not a
@@ -165,6 +166,12 @@ func (s *State) fill(structure string, content []string) {
 		s.Garbage = append(s.Garbage, scored(content)...)
 	case "done":
 		s.Done = append(s.Done, scored(content)...)
+	case "held":
+		for pair := range slices.Chunk(content, 2) {
+			m := Marker{Member: pair[0]}
+			m.Score, m.Problem = decodeScore(pair[1])
+			s.Held = append(s.Held, m)
+		}
 	case "wake":
 		for pair := range slices.Chunk(content, 2) {
 			m := Marker{Member: pair[0]}
