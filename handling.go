@@ -106,7 +106,8 @@ var ErrTooMuchFollows = errors.New("too much follows one message: at most 100 me
 // Then sends a message to the handler's own queue if and only if the delivery that the handler, or a middleware, has in
 // hand is acked, in the same atomic step: a handler that ran twice has one successor, and one that failed, snoozed, said
 // Again, or came too late has none. ctx is the handler's, or made of it. A handler may name up to 100 messages, of 1 MB
-// together; they are stored in that order. It is safe for concurrent use.
+// together; they are stored in that order. What a middleware's earlier try has named follows too. It is safe for
+// concurrent use.
 //
 // Options are those of Send, but for WithSequence and WithKey with another policy than Refuse. A delay counts from the ack,
 // which frees the key of the acked message for a successor. If another live message has the successor's key at that instant,

@@ -294,6 +294,8 @@ func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueu
 
 // WithDoneLimit bounds how many messages the queue keeps that are done (WithRetention): when there are more, those are
 // deleted that would be the next to go, and the log says how many. Default 100,000; 0: any number.
+// So where messages that are kept for long fill it, what is kept for less goes as soon as it is acked: give a Call a
+// WithRetention as long as theirs.
 //
 // All consumers of a queue should ask for the same: the most that any of them asks for holds for all, and those that
 // ask for less say so in the log.

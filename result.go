@@ -77,6 +77,7 @@ type looker struct {
 	n       int                // how many are awaited; some more may be in waiting
 	end     context.CancelFunc // of the goroutine; nil: there is none
 	sooner  signal             // the first of waiting has changed
+	lastErr error              // of the last look, if that failed
 }
 
 // awaited is one wait for a message.
@@ -103,7 +104,10 @@ func (l *looker) await(ctx context.Context, s *store, id string, after time.Dura
 		return got.result, got.err
 	case <-ctx.Done():
 	}
-	l.answer(a, nil, ended(ctx)) // unless it is answered by now
+	l.mu.Lock()
+	last := l.lastErr
+	l.mu.Unlock()
+	l.answer(a, nil, withLast(ended(ctx), last)) // unless it is answered by now
 	got := <-a.answer
 	return got.result, got.err
 }
@@ -134,7 +138,7 @@ func (l *looker) answer(a *awaited, r *Result, err error) {
 	a.answer <- awaitAnswer{r, err}
 	if l.n--; l.n == 0 {
 		l.end()
-		l.end, l.waiting = nil, nil
+		l.end, l.waiting, l.lastErr = nil, nil, nil
 	}
 }
 
@@ -205,6 +209,7 @@ func (l *looker) look(ctx context.Context, s *store, due []*awaited) {
 	if ctx.Err() != nil {
 		return // nobody waits for these
 	}
+	l.lastErr = err
 	for _, a := range again {
 		heap.Push(&l.waiting, a)
 	}

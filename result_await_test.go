@@ -177,10 +177,17 @@ func TestAwaitThroughAnOutage(t *testing.T) {
 	receive(t, "the reply is dropped", struck)
 	// And without Redis for as long as the context.
 	wire.Cut()
-	ctx, cancel := context.WithTimeout(ctxB, 50*time.Millisecond)
-	defer cancel()
-	if r, err := caller.Await(ctx, info.ID); r != nil || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%+v, %v", r, err)
+	ctx, cancel := context.WithCancel(ctxB)
+	left := make(chan error, 1)
+	go func() { _, err := caller.Await(ctx, info.ID); left <- err }()
+	eventually(t, "it has failed to look", func() bool {
+		caller.looker.mu.Lock()
+		defer caller.looker.mu.Unlock()
+		return caller.looker.lastErr != nil
+	})
+	cancel()
+	if err := receive(t, "it leaves", left); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "last attempt") {
+		t.Error(err)
 	}
 	wire.Mend()
 }
