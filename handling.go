@@ -17,7 +17,8 @@ var ErrResultTooLarge = errors.New("result too large")
 // delivery's settlement finds its way there.
 type handling struct {
 	context.Context
-	d *delivery
+	producer *producer // of what follows
+	retained bool      // the message has a retention: its result is kept
 
 	mu          sync.Mutex // guards the fields below
 	ended       bool
@@ -83,7 +84,7 @@ func SetResult(ctx context.Context, value string) error {
 	}
 	h := handlingOf(ctx)
 	err := h.say(func() error {
-		if h.d.retention > 0 {
+		if h.retained {
 			h.result = value
 		}
 		return nil
@@ -122,7 +123,7 @@ func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 	if err := h.say(func() error { return nil }); err != nil {
 		return fmt.Errorf("delayqueue: Then: %w", err)
 	}
-	p := h.d.settler.producer
+	p := h.producer
 	var m batchItem
 	d := new(draft)
 	if err := p.makeMessage(&m, payload, d, opts); err != nil {

@@ -139,7 +139,8 @@ func TestFetchWaitsForConnection(t *testing.T) {
 	}
 	full, _ := c.pool()
 	handled := make(chan *delivery, 1)
-	q := f.queueOn(c.cli, nil).WithHandler(func(ctx context.Context, _ *Message) error { handled <- handlingOf(ctx).d; return nil })
+	q := f.queueOn(c.cli, nil)
+	q.WithHandler(func(context.Context, *Message) error { handled <- q.current().leases.held.all()[0]; return nil })
 	f.send(f.queue(nil), "x", WithDeadline(time.Now().Add(time.Hour)))
 	q.StartConsume()
 	eventually(t, "its fetch waits", func() bool {

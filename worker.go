@@ -55,7 +55,7 @@ func (w *worker) serve(d *delivery) {
 		var cancel context.CancelCauseFunc
 		ctx, cancel = context.WithCancelCause(ctx)
 		defer cancel(nil)
-		d.handling = &handling{Context: ctx, d: d}
+		d.handling = &handling{Context: ctx, producer: d.settler.producer, retained: d.retention > 0}
 		ctx = d.handling
 		d.cancel.Store(&cancel)
 	}
