@@ -20,7 +20,8 @@ const (
 	Keep
 	// Replace makes the other message this one: payload, headers, options, and when it is due if this send says so (a
 	// delay or a schedule; SendDelayMsg and SendScheduleMsg always do). It keeps its id, and its place if it is due
-	// already and is to be due now (a WithMsgTTL then counts from when it was); its failures are forgotten. MessageInfo names it, with Existed set.
+	// already and is to be due now (a WithMsgTTL then counts from when it was); its failures are forgotten. MessageInfo
+	// names it, with Existed set.
 	Replace
 	// Reschedule makes the other message due when this one would be, and changes nothing else of it. MessageInfo names
 	// it, with Existed set.

@@ -80,7 +80,7 @@ func TestConflictEvents(t *testing.T) {
 		code EventCode // 0: nothing
 	}{
 		{Keep, []MsgOption{inAnHour}, NewMessageEvent}, {Keep, nil, 0}, {Replace, nil, 0}, {Replace, []MsgOption{inAnHour}, RescheduledEvent},
-		{Reschedule, []MsgOption{inAnHour}, RescheduledEvent},
+		{Reschedule, []MsgOption{inAnHour}, RescheduledEvent}, {Replace, []MsgOption{WithMaxWait(time.Minute)}, RescheduledEvent},
 	} {
 		info := f.send(q, "x", append(send.opts, WithKey("k", send.on))...)
 		if id = info.ID; send.code == 0 {

@@ -95,7 +95,8 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 	}
 	a = sendAnswer{kind: answerKept, holder: id, due: score}
 	due, latest := o.when.due(m.now), m.latest(o)
-	if !o.put.moves() {
+	said := o.put.on == Reschedule || o.put.timed
+	if !said {
 		due = score
 	}
 	limit := m.envelope(id).latest
@@ -108,7 +109,7 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 	if latest != 0 {
 		due = max(min(due, latest), m.now)
 	}
-	if moves := (o.put.moves() || due < score) && (score > m.now || due > m.now); moves {
+	if moves := (said || due < score) && (score > m.now || due > m.now); moves {
 		a.due, wait = due, due
 		if place == "pending" {
 			m.pending[tag] = due

@@ -35,8 +35,10 @@ func (o *putOptions) most() any {
 	return o.maxWait.Microseconds()
 }
 
-// moves says whether a message that is there in its place was made due at another instant.
-func (o *putOptions) moves() bool { return o.on == Reschedule || o.on == Replace && o.timed }
+// moves says whether a message that is there in its place may have been made due at another instant.
+func (o *putOptions) moves() bool {
+	return o.on == Reschedule || o.on == Replace && (o.timed || o.maxWait > 0)
+}
 
 // follows refuses a number that is not greater than the last one of its sequence in the same batch, which it notes.
 func (o *putOptions) follows(last map[string]int64) error {

@@ -38,9 +38,9 @@ func (e *SequenceError) Is(target error) bool { return target == ErrSequence }
 // second one comes. Numbers need not follow one upon the other, and may be negative.
 //
 // A message that is refused for another reason, as for its key, does not count. The messages of a SendBatch
-// must rise in each sequence (ErrBadOption), and a call of which the outcome is not known may be repeated as it
-// is. What sends rows on must not pass over one that is not there yet: a number that is lower than the last comes too late
-// for ever.
+// must rise in each sequence (ErrBadOption); those behind one that is refused are stored all the same, and it comes too
+// late then. A call of which the outcome is not known may be repeated as it is. What sends rows on must not pass over one
+// that is not there yet: a number that is lower than the last comes too late for ever.
 //
 // A name is kept until Monitor.DropSequence, or DeleteQueue.
 func WithSequence(name string, n int64) MsgOption {
