@@ -178,8 +178,12 @@ func (p *poller) room() int {
 
 // limitRoom is the workers' room, or less, within the bounds of what a consumer may hold.
 func limitRoom(settings *settings, room, workers int, held heldSums) int {
-	if settings.maxBytes > 0 && held.bytes >= settings.maxBytes {
-		return 0
+	if settings.maxBytes > 0 && held.bytes > 0 {
+		left := settings.maxBytes - held.bytes
+		if left <= 0 {
+			return 0
+		}
+		room = min(room, max(left/(held.bytes/held.deliveries+1), 1)) // each may come to as much as what is held
 	}
 	if settings.fetchLimit > 0 {
 		room = min(room, settings.fetchLimit-held.deliveries)

@@ -136,8 +136,11 @@ func TestRoomIsLimited(t *testing.T) {
 		"much is not settled":       {settings{}, 10, heldSums{deliveries: 4 + 4*maxBatch}, 4},
 		"the fetch limit":           {settings{fetchLimit: 5}, 10, heldSums{deliveries: 2}, 3},
 		"the fetch limit is lower":  {settings{fetchLimit: 5}, 10, heldSums{deliveries: 9}, 0},
-		"bytes are left":            {settings{maxBytes: 100}, 10, heldSums{bytes: 99}, 10},
-		"all bytes are held":        {settings{maxBytes: 100}, 10, heldSums{bytes: 100}, 0},
+		"bytes are left":            {settings{maxBytes: 100}, 10, heldSums{deliveries: 3, bytes: 12}, 10},
+		"bytes for some are left":   {settings{maxBytes: 100}, 10, heldSums{deliveries: 3, bytes: 60}, 1},
+		"a byte is left":            {settings{maxBytes: 100}, 10, heldSums{deliveries: 1, bytes: 99}, 1},
+		"any number of bytes":       {settings{maxBytes: math.MaxInt}, 10, heldSums{deliveries: 3, bytes: 60}, 10},
+		"all bytes are held":        {settings{maxBytes: 100}, 10, heldSums{deliveries: 1, bytes: 100}, 0},
 		"the workers have no room":  {settings{}, 0, heldSums{}, 0},
 		"the fetch limit is higher": {settings{fetchLimit: 50}, 10, heldSums{deliveries: 2}, 10},
 	} {
