@@ -209,11 +209,15 @@ func (s *store) callOver(ctx context.Context, l *link, limit time.Duration, call
 // callServer makes a call over a connection to one server. While all are in use it waits, until ctx ends: that says
 // nothing of the server, so limit begins afterwards.
 func (s *store) callServer(ctx context.Context, l *link, addr string, limit time.Duration, call callFunc) (err error) {
-	p, err := l.take(ctx, addr)
+	of := producing
+	if s.lease > 0 {
+		of = consuming
+	}
+	p, err := l.take(ctx, addr, of)
 	if err != nil {
 		return err
 	}
-	defer func() { l.put(p, err) }()
+	defer func() { l.put(p, of, err) }()
 	ctx, cancel := s.bound(ctx, limit)
 	defer cancel()
 	return call(ctx, p.cli)

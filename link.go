@@ -45,9 +45,18 @@ type link struct {
 type pool struct {
 	cli       *redis.Client
 	addr      string
-	inFlight  chan struct{} // has an element for each call that may take a connection; it is full when all are in use
-	onRetired chan struct{} // closes when it is retired; link.mu guards that
+	inFlight  [sides]chan struct{} // has an element for each call that may take a connection; it is full when all are in use
+	onRetired chan struct{}        // closes when it is retired; link.mu guards that
 }
+
+// A side has connections that the other cannot use up: a lease is renewed in time however many sends wait.
+type side int
+
+const (
+	producing side = iota // and looking
+	consuming
+	sides
+)
 
 func (p *pool) retired() bool {
 	select {
@@ -155,18 +164,18 @@ var errAllInUse = fmt.Errorf("all %d connections to the server are in use", link
 
 // take returns the pool of a server for one call, as soon as that has a connection to spare. Who waits the longest comes
 // first.
-func (l *link) take(ctx context.Context, addr string) (*pool, error) {
+func (l *link) take(ctx context.Context, addr string, of side) (*pool, error) {
 	for {
-		p, taken := l.tryTake(addr)
+		p, taken := l.tryTake(addr, of)
 		if taken {
 			return p, nil
 		}
 		select {
-		case p.inFlight <- struct{}{}:
+		case p.inFlight[of] <- struct{}{}:
 			if !p.retired() {
 				return p, nil
 			}
-			l.put(p, nil)
+			l.put(p, of, nil)
 		case <-p.onRetired: // calls on it may hang for long
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -175,14 +184,14 @@ func (l *link) take(ctx context.Context, addr string) (*pool, error) {
 }
 
 // tryTake is take that does not wait.
-func (l *link) tryTake(addr string) (p *pool, taken bool) {
+func (l *link) tryTake(addr string, of side) (p *pool, taken bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if p = l.pools[addr]; p == nil {
 		p = l.newPool(addr)
 	}
 	select {
-	case p.inFlight <- struct{}{}:
+	case p.inFlight[of] <- struct{}{}:
 		return p, true
 	default:
 		return p, false
@@ -191,7 +200,10 @@ func (l *link) tryTake(addr string) (p *pool, taken bool) {
 
 // newPool makes a pool for a server, with mu held.
 func (l *link) newPool(addr string) *pool {
-	p := &pool{redis.NewClient(l.options(addr)), addr, make(chan struct{}, linkPool), make(chan struct{})}
+	p := &pool{cli: redis.NewClient(l.options(addr)), addr: addr, onRetired: make(chan struct{})}
+	for i := range p.inFlight {
+		p.inFlight[i] = make(chan struct{}, linkPool)
+	}
 	for _, hook := range l.hooks {
 		p.cli.AddHook(hook)
 	}
@@ -204,10 +216,10 @@ func (l *link) newPool(addr string) *pool {
 }
 
 // put gives a pool back after a call with this error, which may retire it.
-func (l *link) put(p *pool, err error) {
+func (l *link) put(p *pool, of side, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	<-p.inFlight
+	<-p.inFlight[of]
 	if err != nil && losesTrust(err) && !p.retired() {
 		l.retire(p)
 	}
@@ -223,13 +235,13 @@ func (l *link) retire(p *pool) {
 
 // closeIdle closes a retired pool if no call is in flight on it, with link.mu held.
 func (p *pool) closeIdle() {
-	if p.retired() && len(p.inFlight) == 0 {
+	if p.retired() && len(p.inFlight[producing])+len(p.inFlight[consuming]) == 0 {
 		_ = p.cli.Close() // nobody can use this error
 	}
 }
 
 const (
-	// linkPool is how many connections a link has to one server at most; they are made when they are needed.
+	// linkPool is how many connections a side of a link has to one server at most; they are made when they are needed.
 	linkPool = 64
 	// linkAge is how old a connection gets, give or take a fifth: it may lead to a primary that was replaced and does
 	// not know it.
@@ -259,7 +271,7 @@ func (l *link) options(addr string) *redis.Options {
 	opt.DialerRetries, opt.MaxRetries = 1, -1 // a repeat is the library's to make
 	opt.ContextTimeoutEnabled = true          // the context is what bounds a call
 	opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = linkLimit, linkLimit, linkLimit
-	opt.PoolSize, opt.MaxConcurrentDials, opt.PoolFIFO = linkPool, linkPool, true
+	opt.PoolSize, opt.MaxConcurrentDials, opt.PoolFIFO = int(sides)*linkPool, int(sides)*linkPool, true
 	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
 	opt.ConnMaxLifetime, opt.ConnMaxLifetimeJitter = age, age/5
 	opt.PipelineReadBufferSize, opt.PipelineWriteBufferSize = 0, 0

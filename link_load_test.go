@@ -133,7 +133,7 @@ func TestFetchWaitsForConnection(t *testing.T) {
 	f := newFixture(t)
 	c := newCrowd(f, shared.Addr())
 	for range linkPool {
-		if _, err := c.link.take(ctxB, ""); err != nil {
+		if _, err := c.link.take(ctxB, "", consuming); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -154,9 +154,40 @@ func TestFetchWaitsForConnection(t *testing.T) {
 	})
 	free := time.Now()
 	for range linkPool {
-		c.link.put(full, nil)
+		c.link.put(full, consuming, nil)
 	}
 	if d := receive(t, "delivery", handled); d.leased.age(free) > 0 {
 		t.Errorf("its lease began %v too early", d.leased.age(free))
 	}
+}
+
+// TestLinkFullOfSends: consumers go on while sends wait for connections.
+func TestLinkFullOfSends(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	c := newCrowd(f, shared.Addr())
+	for range linkPool {
+		if _, err := c.link.take(ctxB, "", producing); err != nil {
+			t.Fatal(err)
+		}
+	}
+	full, _ := c.pool()
+	waiting, sent := c.send(1, time.Hour)
+	eventually(t, "a send waits", func() bool {
+		b := &waiting[0].batcher
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.inFlight == 1
+	})
+	handled := make(chan string, 1)
+	q := f.queueOn(c.cli, nil).WithHandler(func(_ context.Context, msg *Message) error { handled <- msg.Payload; return nil })
+	f.send(f.queue(nil), "x")
+	q.StartConsume()
+	if got := receive(t, "a message is handled", handled); got != "x" {
+		t.Errorf("handled %q", got)
+	}
+	for range linkPool {
+		c.link.put(full, producing, nil)
+	}
+	sent.Wait()
 }

@@ -251,12 +251,13 @@ func TestLinkDialsHang(t *testing.T) {
 func TestLinkIsIdle(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	cli := redis.NewClient(&redis.Options{Addr: shared.Addr(), ClientName: strings.ReplaceAll(t.Name(), "/", "")})
+	name := fmt.Sprint(t.Name(), time.Now().UnixNano()) // a run before this one may have left connections
+	cli := redis.NewClient(&redis.Options{Addr: shared.Addr(), ClientName: name})
 	t.Cleanup(func() { _ = cli.Close() })
 	connections := func() int {
 		list, err := f.cli.ClientList(ctxB).Result()
 		f.must(err)
-		return strings.Count(list, "name="+t.Name()+" ")
+		return strings.Count(list, "name="+name+" ")
 	}
 	f.send(f.queueOn(cli, nil), "x", inAnHour)
 	if n := connections(); n != 1 {
