@@ -33,12 +33,7 @@ var conflictNames = [...]string{"Refuse", "Keep", "Replace", "Reschedule"}
 // conflictWords are what put calls them.
 var conflictWords = [...]any{Refuse: "refuse", Keep: "keep", Replace: "replace", Reschedule: "reschedule"}
 
-func (c Conflict) String() string {
-	if c < 0 || int(c) >= len(conflictNames) {
-		return fmt.Sprintf("Conflict(%d)", int(c))
-	}
-	return conflictNames[c]
-}
+func (c Conflict) String() string { return nameOf("Conflict", int(c), conflictNames[:]) }
 
 // oneConflict is what one send is to do.
 func oneConflict(option string, on []Conflict) (Conflict, error) {

@@ -84,7 +84,7 @@ type DuplicateKeyError struct {
 }
 
 func (e *DuplicateKeyError) Error() string {
-	return fmt.Sprintf("key %q is held by message %s, which is live or was acked and keeps it (WithKeyHold)", e.Key, e.ID)
+	return fmt.Sprintf("key %q is held by message %s, which is live, or was acked and keeps it for a while (WithKeyHold): intercept the live one first, wait, or use another key", e.Key, e.ID)
 }
 
 // Is makes errors.Is(err, ErrDuplicateKey) true.

@@ -151,7 +151,8 @@ func statusOf(id string, state State, at int64, text, record string) *MessageSta
 	}
 	return &MessageStatus{
 		Message: e.message(id, r.delivery, r.failures), State: state, At: instantTime(at),
-		TTL: e.ttl, Deadline: instantTime(e.deadline), Timeout: e.timeout, Retention: e.retention, Losses: r.losses, LastError: r.text, EndedAt: instantTime(r.when), Broken: err,
+		TTL: e.ttl, Deadline: instantTime(e.deadline), Timeout: e.timeout, Retention: e.retention,
+		Losses: r.losses, LastError: r.text, EndedAt: instantTime(r.when), Broken: err,
 	}
 }
 

@@ -318,3 +318,35 @@ func TestThenCutOff(t *testing.T) {
 		t.Errorf("%d messages", n)
 	}
 }
+
+// TestThenAfterShutdown: what a handler says that Shutdown has given up on is refused, and nothing of it is done.
+func TestThenAfterShutdown(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	started, late := make(chan struct{}), make(chan error, 2)
+	q := f.queue(nil).WithHandler(func(ctx context.Context, msg *Message) error {
+		f.must(Then(ctx, "in time"))
+		close(started)
+		<-ctx.Done()
+		late <- Then(ctx, "late")
+		late <- SetResult(ctx, "late")
+		return nil
+	})
+	info := f.send(q, "x", WithRetention(time.Hour))
+	q.StartConsume()
+	receive(t, "it handles", started)
+	over, end := context.WithCancel(ctxB)
+	end()
+	if err := q.Shutdown(over); err == nil {
+		t.Error("Shutdown with a handler at work returns nil")
+	}
+	for range 2 {
+		if err := receive(t, "it goes on", late); !errors.Is(err, ErrNotHandling) {
+			t.Errorf("said too late: %v", err)
+		}
+	}
+	eventually(t, "it is given back", func() bool { return f.where(info.ID) == "ready" })
+	if n := len(f.check().Messages); n != 1 {
+		t.Errorf("%d messages", n)
+	}
+}

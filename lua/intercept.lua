@@ -3,8 +3,8 @@
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, state, done, result
 -- ARGV: 3 'id' or 'key', 4 the id or the message key, 5 '1': also while it is being handled
 -- Returns {the state it was in, its id}: 'gone', 'pending', 'ready', 'unack' (it stays, unless ARGV 5 says so),
---       'retry', 'garbage' or 'done' (it stays); the id is '' if it is gone. A message whose due instant has come is ready, although
---       it leaves pending only when it is handed out.
+--       'retry', 'garbage' or 'done' (it stays); the id is '' if it is gone. A message whose due instant has come is
+--       ready, although it leaves pending only when it is handed out.
 -- Cost: O(log n), and O(ready) if it is there, which is 2 ms in 50,000; it reads the envelope if any message has a key.
 -- Keeps: invariants 1 and 6 of PROTOCOL.md; reads every key first. A running handler notices when its
 --       lease is to be renewed.
@@ -18,7 +18,8 @@ elseif reply == false then
   return STALE
 end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
-  redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg), redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result))
+  redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
+  redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result))
 local keyed = redis.call('HLEN', KEYS.key) > 0
 local id, key = ARGV[4], ''
 if ARGV[3] == 'key' then id = redis.call('HGET', KEYS.key, ARGV[4]) end

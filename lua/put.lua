@@ -14,7 +14,7 @@
 -- Keeps: invariants 1, 3, 4, 6, 9 and 12 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a
 --       send before anything is stored. What a message finds is what those before it have written.
 
--- include head, call, score, envelope, store, failure, setfailure, locate, arm
+-- include head, call, score, envelope, complete, store, failure, setfailure, locate, arm
 local EACH = 9 -- ARGV of a message
 local saved, armed, big, pause, sent =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent'), 1, 5)
@@ -22,15 +22,7 @@ guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.c
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
   redis.call('HLEN', KEYS.sequence), redis.call('ZCARD', KEYS.done), redis.call('ZCARD', KEYS.held))
-local reply, at = recall(saved)
-if reply then
-  -- Written once more, so that a WAIT on this connection waits for it.
-  redis.call('ZREM', KEYS.pending, '')
-  redis.call('HSET', KEYS.state, field, saved)
-  return {at, reply}
-elseif reply == false then
-  return STALE
-end
+-- include repeated
 redis.call('ZADD', KEYS.pending, 'XX', 0, '') -- changes nothing
 
 local longest, first, stored = math.max(whole(big) or 0, SMALL), nil, 0
@@ -40,16 +32,6 @@ local function wait(due) first = math.min(first or due, due) end
 local function write(id, envelope)
   redis.call('HSET', KEYS.msg, id, envelope)
   longest = math.max(longest, #envelope)
-end
-
--- complete(delay, version, envelope) is a whole envelope, and when it is due.
-local function complete(delay, version, envelope)
-  if delay then
-    return string.char(tonumber(version)) .. us(now + delay) .. envelope, now + delay
-  end
-  local due = tonumber(string.sub(envelope, 2, 17))
-  if due >= now then return envelope, due end
-  return redue(envelope, us(now)), now
 end
 
 -- latestat(envelope) is where the digits begin of the instant to which a message may be put off; nil: it has none. In
@@ -156,12 +138,12 @@ local function put(delay, version, id, envelope, name, number, taken, says, most
   elseif acked then
     answer = '0'
   elseif holder then
-    local envelope = redis.call('HGET', KEYS.msg, holder)
-    if keyof(envelope) == key then -- else somebody else wrote that entry
+    local theirs = redis.call('HGET', KEYS.msg, holder)
+    if keyof(theirs) == key then -- else somebody else wrote that entry
       if taken == 'keep' then
-        answer = us(whole(string.sub(envelope, 2, 17)) or now)
+        answer = us(whole(string.sub(theirs, 2, 17)) or now)
       else
-        answer = change(holder, envelope, other, due, taken == 'replace', says == '1' or taken == 'reschedule', latest)
+        answer = change(holder, theirs, other, due, taken == 'replace', says == '1' or taken == 'reschedule', latest)
         answer = answer and us(answer)
       end
     end

@@ -15,15 +15,7 @@
 local saved, armed, big, pause, sent =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent'), 1, 5)
 guard(redis.call('HLEN', KEYS.msg))
-local reply, at = recall(saved)
-if reply then
-  -- Written once more, so that a WAIT on this connection waits for it.
-  redis.call('ZREM', KEYS.pending, '')
-  redis.call('HSET', KEYS.state, field, saved)
-  return {at, reply}
-elseif reply == false then
-  return STALE
-end
+-- include repeated
 
 local keyed = ARGV[3] == '1'
 local adds, sets, claims, taken = {}, {}, {}, {}

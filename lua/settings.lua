@@ -1,5 +1,6 @@
 -- Shared by the scripts that go by what the consumers of a queue must agree on: their lease, the losses that make
--- a message poison, for how long garbage is kept, how much of it, and how much that is done. The most that any of them asks for holds for all.
+-- a message poison, for how long garbage is kept, how much of it, and how much that is done. The most that any of them
+-- asks for holds for all.
 -- state.settings is '<value> <when somebody asked for that much> ' for each; a value that nobody has asked for in a
 -- lease is forgotten.
 --

@@ -5,9 +5,10 @@
 --       then records of 9: outcome ('ack', 'done', 'retry', 'ready' or 'garbage'), tag, id, key or '',
 --       delay us (retry) or for how long it is kept (done: an ack after which it stays to be looked at),
 --       number of the delivery that follows, '<failures> <losses>', error text ('': as it was) or the result (done;
---       '': none), '1' if the delivery failed or, of an ack, us for which its key stays taken. After an ack, and a 'done', one of 'then' for each message that follows
---       it, if it counts: 'then', '', id, key or '', delay us ('': the envelope has its due instant), version, '',
---       envelope (after a delay: only the part behind its due instant), ''
+--       '': none), '1' if the delivery failed or, of an ack, us for which its key stays taken (1 ms at least). After an
+--       ack, and a 'done', one of 'then' for each message that follows it, if it counts: 'then', '', id, key or '', delay
+--       us ('': the envelope has its due instant), version, '', envelope (after a delay: only the part behind its due
+--       instant), ''
 -- Returns {now, overflow, doneOverflow, void, refused}: how much garbage, and how many done messages, were deleted for
 --       want of room; '' or a list '<i> ' of outcomes (from 1, acks before records) whose delivery was not held any
 --       more; they changed nothing. An ack counts although the message waits where it was before that delivery
@@ -71,7 +72,7 @@ if #ARGV > 3 + plain then
   -- include failure, setfailure, erase
   local outcomes, counts = plain, false -- so many so far; the last one was not void
   for i = 4 + plain, #ARGV, 9 do
-    local outcome, tag, id, key, delay, n, record, text, isfailure = unpack(ARGV, i, i + 8)
+    local outcome, tag, id, key, delay, n, record, text, more = unpack(ARGV, i, i + 8)
     local held = outcome ~= 'then' and redis.call('ZREM', KEYS.unack, tag) == 1
     if not held and (outcome == 'ack' or outcome == 'done') then -- the server may have forgotten the fetch
       held = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
@@ -85,14 +86,14 @@ if #ARGV > 3 + plain then
       if not held then isvoid(outcomes) end
     end
     if held then
-      if #isfailure > 1 then -- the key of an acked message stays taken
+      if #more > 1 then -- us: the key of an acked message stays taken
         if redis.call('HGET', KEYS.key, key) == id then
-          local ends = now + tonumber(isfailure)
+          local ends = now + tonumber(more)
           redis.call('HSET', KEYS.key, key, 'acked:' .. id)
           redis.call('ZADD', KEYS.held, us(ends), key)
           holdEnds = math.min(holdEnds or ends, ends)
         end
-      elseif isfailure == '1' then
+      elseif more == '1' then
         failed = failed + 1
       end
       if outcome == 'ack' then

@@ -1,5 +1,5 @@
 -- Part of settle: what follows the acks that count is stored, in the order in which their handlers named it.
--- include envelope, store
+-- include envelope, complete, store
 local big, sent = unpack(redis.call('HMGET', KEYS.state, 'big', 'sent'), 1, 2)
 local longest, stored = math.max(whole(big) or 0, SMALL), 0
 for _, at in ipairs(following) do
@@ -9,13 +9,7 @@ for _, at in ipairs(following) do
     refused = refused .. refusal(at[2], holder)
   else
     local due
-    if delay == '' then
-      due = math.max(tonumber(string.sub(envelope, 2, 17)), now)
-      envelope = redue(envelope, us(due))
-    else
-      due = now + delay
-      envelope = string.char(tonumber(version)) .. us(due) .. envelope
-    end
+    envelope, due = complete(tonumber(delay), version, envelope)
     redis.call('ZADD', KEYS.pending, us(due), id)
     redis.call('HSET', KEYS.msg, id, envelope)
     if key ~= '' then redis.call('HSET', KEYS.key, key, id) end

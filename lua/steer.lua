@@ -28,7 +28,8 @@ local refusal = only ~= '' and unknown(layout) -- of calls for many
 if refusal then return refusal end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
-  redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake), redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result))
+  redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
+  redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result))
 redis.call('ZREM', KEYS.unack, '') -- the first write
 
 local words, first, nth = {}, nil, 0
