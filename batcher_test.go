@@ -25,6 +25,17 @@ func (b *batcher) idle() bool {
 	return b.inFlight == 0
 }
 
+// nothingWaits waits until nothing is in flight, and then nothing may wait.
+func (f *fixture) nothingWaits(b *batcher) {
+	f.t.Helper()
+	eventually(f.t, "nothing is in flight", b.idle)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waitingBytes != 0 || len(b.waiting) != 0 || b.withdrawn != 0 {
+		f.t.Errorf("%d bytes, %d calls, %d withdrawn are left", b.waitingBytes, len(b.waiting), b.withdrawn)
+	}
+}
+
 // TestBatcherLogsOutages: once when an outage has begun, once when it is over.
 func TestBatcherLogsOutages(t *testing.T) {
 	t.Parallel()
@@ -163,11 +174,7 @@ func TestBatcherTooManyWaiting(t *testing.T) {
 	if n := len(f.check().Messages); n != 4 {
 		t.Errorf("%d messages, want 4", n)
 	}
-	eventually(t, "nothing waits or is in flight", func() bool {
-		q.batcher.mu.Lock()
-		defer q.batcher.mu.Unlock()
-		return q.batcher.waitingBytes == 0 && len(q.batcher.waiting) == 0 && q.batcher.inFlight == 0
-	})
+	f.nothingWaits(&q.batcher)
 }
 
 // TestBatcherSlowAttempts: a send without a context does not wait for an attempt that may take longer than it.

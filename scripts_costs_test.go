@@ -222,6 +222,7 @@ func TestScriptCostsOfFetches(t *testing.T) {
 			c.send(dueAlike(100, 0, "k")...)
 			c.fetch(100)
 			c.r.done(withHolds(keyedAcks(100))...)
+			c.quiet()
 			c.over(100)
 		}, func() { c.fetch(idleWant) }, 12 + 2 + 5},
 		{"fetch, idle, and says something", c.quiet, func() {

@@ -115,9 +115,7 @@ func TestSequenceOverBatches(t *testing.T) {
 	if len(s.Pending) != calls*each {
 		t.Errorf("%d are stored, want %d", len(s.Pending), calls*each)
 	}
-	if b := &q.batcher; b.waitingBytes != 0 || len(b.waiting) != 0 || b.withdrawn != 0 {
-		t.Errorf("%d bytes, %d calls, %d withdrawn are left", b.waitingBytes, len(b.waiting), b.withdrawn)
-	}
+	f.nothingWaits(&q.batcher)
 }
 
 // TestSequenceWithdrawn: of a call that ends while its first messages are in flight, the others are not stored.
@@ -158,9 +156,7 @@ func TestSequenceWithdrawn(t *testing.T) {
 	if n := len(f.check().Pending); n != maxPut {
 		t.Errorf("%d are stored, want %d", n, maxPut)
 	}
-	if b := &q.batcher; b.waitingBytes != 0 || len(b.waiting) != b.withdrawn {
-		t.Errorf("%d bytes, %d calls, %d withdrawn are left", b.waitingBytes, len(b.waiting), b.withdrawn)
-	}
+	f.nothingWaits(&q.batcher)
 	f.send(q, "after it", inAnHour, WithSequence("t", 1))
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -65,6 +66,9 @@ end
 return out
 `
 
+// readTimeout is how long a snapshot may take: it is as large as the queue.
+const readTimeout = time.Minute
+
 // Read takes one consistent snapshot of the queue, then looks for keys under
 // its base that do not belong there (on every master of a Cluster). It returns
 // an error only if Redis cannot be read; what is wrong with the content is for
@@ -76,6 +80,9 @@ func Read(ctx context.Context, cli redis.UniversalClient, prefix, name string) (
 	for _, st := range structures {
 		keys = append(keys, q.Key(st.name))
 		kinds = append(kinds, st.kind)
+	}
+	if one, ok := cli.(*redis.Client); ok {
+		cli = one.WithTimeout(readTimeout)
 	}
 	reply, err := cli.Eval(ctx, snapshotScript, keys, kinds...).Slice()
 	if err != nil {
