@@ -189,12 +189,15 @@ func TestLinkNoSentinelAnswers(t *testing.T) {
 	cli := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}, DialerRetries: 3}) // by default go-redis goes on for 17 s
 	defer cli.Close()
 	p := NewPublisher("q", cli)
-	l := linkOf(cli)
-	defer l.release()
+	noted := func() bool {
+		p.batcher.mu.Lock()
+		defer p.batcher.mu.Unlock()
+		return p.batcher.lastErr != nil && strings.Contains(p.batcher.lastErr.Error(), "sentinels")
+	}
 	deadline := make(chan struct{})
-	go func() { // an attempt has ended, and why its dial failed is known
+	go func() { // an attempt has ended, and why its dial failed is noted
 		defer close(deadline)
-		for begun := time.Now(); l.dialError() == nil && time.Since(begun) < patience; {
+		for begun := time.Now(); !noted() && time.Since(begun) < patience; {
 			time.Sleep(10 * time.Millisecond)
 		}
 	}()
