@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ type history struct {
 	began time.Time
 	calls map[string]*recorded
 	deeds map[string][]porcupine.Operation // by id
+
+	deliveries atomic.Int64
 }
 
 // recorded is a call of a script with all its attempts.
@@ -203,9 +206,10 @@ func (h *history) tell(ids []string, lease, end int64) {
 	}
 }
 
-// historyHandler handles messages in all ways, as their numbers say. It tells slow of some that outlast a lease.
-func (f *fixture) historyHandler(lease time.Duration, slow chan<- string) Handler {
+// handler handles messages in all ways, as their numbers say. It tells slow of some that outlast a lease.
+func (h *history) handler(f *fixture, lease time.Duration, slow chan<- string) Handler {
 	return func(ctx context.Context, msg *Message) error {
+		h.deliveries.Add(1)
 		f.must(SetResult(ctx, strconv.Itoa(msg.Delivery)))
 		n, _ := strconv.Atoi(msg.Payload)
 		isSlow := n%40 == 1 && msg.Delivery == 1
@@ -256,7 +260,7 @@ func TestHistories(t *testing.T) {
 		t.Cleanup(func() { _ = cli.Close() })
 		hookOwn(t, cli, h)
 		l.q = f.queueOn(cli, nil).WithConcurrent(4).WithLease(lease).WithNackRedeliveryDelay(10 * time.Millisecond).WithDefaultRetryCount(2)
-		l.q.WithHandler(f.historyHandler(lease, l.slow))
+		l.q.WithHandler(h.handler(f, lease, l.slow))
 		return l
 	}
 	lines := []*line{connect(), connect(), connect()}
@@ -273,10 +277,12 @@ func TestHistories(t *testing.T) {
 		pace := time.NewTicker(2 * time.Millisecond)
 		defer pace.Stop()
 		for n := 0; ; n++ {
-			select {
-			case <-over:
-				return
-			case <-pace.C:
+			for wait := true; wait; wait = int64(n) > h.deliveries.Load()+1000 { // a slow machine handles fewer than it sends
+				select {
+				case <-over:
+					return
+				case <-pace.C:
+				}
 			}
 			from := h.now()
 			opts := []MsgOption{WithDelay(rand.N(lease))}
