@@ -11,8 +11,11 @@ import (
 type Conflict int
 
 // What a send can do. While a handler has the other message, Replace and Reschedule leave that alone: the new message is
-// stored beside it and takes the key over, so the last change is not lost, and no handler is cut off. The older one, if it
-// comes back because it failed, or its handler snoozes or says Again, has no key any more: it goes on beside the new one.
+// stored beside it and takes the key over, so the last change is not lost, and no handler is cut off. The older one ends if
+// its handler returns nil, or says Again: it was handled well, and the new one goes on. If it was not handled, because it
+// failed, was snoozed, released or lost, it comes back without a key, beside the new one, until it is handled: a handler that
+// must not overwrite what is newer with it compares something of its own, such as a version in the payload. As a message
+// without a key it then comes again for as long as its handler says Again.
 const (
 	// Refuse: ErrDuplicateKey.
 	Refuse Conflict = iota

@@ -95,6 +95,57 @@ func TestConflictEvents(t *testing.T) {
 	}
 }
 
+// TestReplacedWhileItSaysAgain: of a job that comes again and again, and is replaced while its handler runs, the new one
+// alone goes on.
+func TestReplacedWhileItSaysAgain(t *testing.T) {
+	t.Parallel()
+	for _, on := range []Conflict{Replace, Reschedule} {
+		t.Run(on.String(), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			begun, end := make(chan struct{}), make(chan struct{})
+			got := make(chan Message, 1000)
+			var once sync.Once
+			q := f.queue(nil).WithConcurrent(4).WithHandler(func(_ context.Context, m *Message) error {
+				once.Do(func() { close(begun); <-end })
+				got <- *m
+				return Again(20 * time.Millisecond)
+			})
+			acked := make(chan Event, 100)
+			sub := q.ListenEvent(func(e Event) {
+				if e.Code == AckEvent {
+					acked <- e
+				}
+			})
+			defer sub.Stop()
+			old := f.send(q, "every minute", WithKey("job"))
+			q.StartConsume()
+			receive(t, "the first run", begun)
+			renewed := f.send(q, "every hour", WithKey("job", on))
+			if renewed.Existed || renewed.ID == old.ID {
+				t.Errorf("%+v", renewed)
+			}
+			close(end)
+			if e := receive(t, "ack", acked); e.IDs[0] != old.ID {
+				t.Errorf("acked %v, want %s", e.IDs, old.ID)
+			}
+			for runs := map[string]int{}; runs[renewed.ID] < 5; {
+				m := receive(t, "run", got)
+				if runs[m.ID]++; m.ID == old.ID && runs[m.ID] > 1 || m.ID == renewed.ID && m.Key != "job" {
+					t.Fatalf("run %d of %+v", runs[m.ID], m)
+				}
+			}
+			if _, err := q.CancelKey(ctxB, "job"); err != nil {
+				t.Error(err)
+			}
+			q.StopConsume()
+			if n := f.log.count("said Again ends", old.ID, "key=job"); n != 1 {
+				t.Errorf("%d lines in the log", n)
+			}
+		})
+	}
+}
+
 // TestDebounce: many senders of one key, from several producers, make one delivery, of what came last.
 func TestDebounce(t *testing.T) {
 	t.Parallel()

@@ -188,11 +188,13 @@ func (e *snoozeError) Unwrap() error { return ErrSnoozed }
 // had stay counted, however many snoozes lie between: for work that is done and comes again, there
 // is Again. A negative d counts as zero, more than 150 years as that. Less than 1µs is a number without its unit,
 // with which the message would come again and again without a pause: it makes a failure that says so (ErrBadOption).
+// If another send took its key over meanwhile, it comes again without a key.
 func Snooze(d time.Duration) error { return snooze("Snooze", d, false) }
 
 // Again makes a value for a handler to return when it has handled the message well and wants it
 // again, as who polls does: it is delivered again after d, which uses up no retry, and its failures
-// count from 0. For d the same holds as in Snooze.
+// count from 0. For d the same holds as in Snooze. If another send took its key over while it was handled
+// (Replace, Reschedule), that message goes on in its place, and this one ends as by an ack.
 func Again(d time.Duration) error { return snooze("Again", d, true) }
 
 func snooze(what string, d time.Duration, fresh bool) error {

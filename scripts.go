@@ -243,20 +243,25 @@ type settlement struct {
 	number       int // of the delivery
 	kind         outcomeKind
 	failed       bool           // it counts as a failure
-	delay        time.Duration  // of outcomeRetry; of outcomeDone for how long it is kept
+	delay        time.Duration  // of outcomeRetry and outcomeAgain; of outcomeDone for how long it is kept
 	failures     int            // as they are from now on
 	losses       int            // in a row
 	text         string         // last error, "": as it was; of outcomeDone the result
-	hold         time.Duration  // of those two: for which its key stays taken
+	hold         time.Duration  // of outcomeAck and outcomeDone: for which its key stays taken
+	retention    time.Duration  // of outcomeAgain: for which it is kept if it ends
 	follows      []*sendMessage // of outcomeAck and outcomeDone: what is stored with it
 }
 
-// failedOrHold is the last argument of a record.
-func (s *settlement) failedOrHold() any {
-	if s.hold > 0 {
+// more is the last argument of a record.
+func (s *settlement) more() any {
+	switch {
+	case s.hold > 0:
 		return s.hold.Microseconds()
+	case s.kind == outcomeAgain:
+		return s.retention.Microseconds()
+	default:
+		return s.failed
 	}
-	return s.failed
 }
 
 type outcomeKind int
@@ -266,11 +271,12 @@ const (
 	outcomeRetry
 	outcomeReady
 	outcomeGarbage
-	outcomeDone // an ack, after which the message is kept to be looked at
+	outcomeDone  // an ack, after which the message is kept to be looked at
+	outcomeAgain // a retry of what was handled well, and has a key: an ack if another message has taken that over
 )
 
 // outcomeWords are what settle calls them.
-var outcomeWords = [...]any{outcomeAck: "ack", outcomeRetry: "retry", outcomeReady: "ready", outcomeGarbage: "garbage", outcomeDone: "done"}
+var outcomeWords = [...]any{outcomeAck: "ack", outcomeRetry: "retry", outcomeReady: "ready", outcomeGarbage: "garbage", outcomeDone: "done", outcomeAgain: "again"}
 
 // plain settlements, nearly all, need nothing but the tag.
 func (s *settlement) plain() bool {
@@ -284,6 +290,7 @@ type settleReply struct {
 	overflow     int   // garbage deleted for want of room
 	doneOverflow int   // done messages deleted for want of room
 	refused      []refusedFollower
+	ended        []int // indices of those of outcomeAgain that were acks
 }
 
 // A refusedFollower was not stored with the ack that it follows.
@@ -304,7 +311,7 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 		} else {
 			others = append(others, i)
 			records = append(records, outcomeWords[o.kind], &o.tag, &o.id, &o.key, o.delay.Microseconds(),
-				o.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), &o.text, o.failedOrHold())
+				o.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), &o.text, o.more())
 			for j, m := range o.follows {
 				followers = append(followers, refusedFollower{settlement: i, follower: j})
 				records = append(records, "then", "", &m.id, &m.key, m.delay(), m.version, "", &m.text, "")
@@ -315,16 +322,23 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 	got := settleReply{now: r.int64()}
 	got.overflow, got.doneOverflow = r.number(), r.number()
 	order := append(plain, others...) // of the script's indices
-	for _, i := range r.indices(len(all)) {
-		got.void = append(got.void, order[i])
-	}
-	slices.Sort(got.void)
+	got.void = r.ordered(order)
 	refused := r.refused(len(followers))
 	for _, i := range slices.Sorted(maps.Keys(refused)) {
 		followers[i].holder = refused[i]
 		got.refused = append(got.refused, followers[i])
 	}
+	got.ended = r.ordered(order)
 	return got, r.err("settle")
+}
+
+// ordered reads a list of the script's indices, of which order has the caller's.
+func (r *reply) ordered(order []int) (list []int) {
+	for _, i := range r.indices(len(order)) {
+		list = append(list, order[i])
+	}
+	slices.Sort(list)
+	return list
 }
 
 // leaseState is what extend says of a delivery.

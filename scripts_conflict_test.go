@@ -177,65 +177,6 @@ func (r *rig) comesOut() {
 	r.equal("left", []int{len(s.Messages), len(s.Keys)}, []int{len(s.Garbage) + len(s.Done), 0})
 }
 
-// TestScriptTakeover: a message that a handler holds is not touched, whatever becomes of the two.
-func TestScriptTakeover(t *testing.T) {
-	second := func(r *rig) {
-		r.hand(msg("a", 0, keyed("k")))
-		r.equal("answer", r.answers(newCaller(), on(Replace, true, msg("b", 3*time.Second, keyed("k")))), "+3s")
-		r.equal("another", r.answers(newCaller(), on(Replace, true, msg("c", 4*time.Second, keyed("k")))), "~b@4s")
-	}
-	runScripts(t, map[string]scriptCase{
-		"it is acked": {func(r *rig) {
-			second(r)
-			r.done(ack("a", "k"))
-		}, "pending b@4s key k=b wake 3s"},
-		"it fails, and comes again without the key": {func(r *rig) {
-			second(r)
-			r.done(ends(outcomeRetry, "a", 1, 0, "x"))
-			r.at(time.Second)
-			f := r.fetch(newCaller(), 1)
-			ds := decode(nil, &f, 0, time.Time{}, time.Time{})
-			r.equal("delivery", []any{names(ds[0].tag), ds[0].msg.Key, ds[0].msg.Payload, ds[0].msg.Failures}, []any{"2:a", "", "a", 1})
-		}, "pending b@4s unack 2:a@11.000001s fail a=2/1/0@0s!x key k=b wake 4s"},
-		"the new one is handled first": {func(r *rig) {
-			second(r)
-			r.done(ends(outcomeRetry, "a", 1, 0, "x"))
-			r.equal("cancel", r.cancel("id", idOf("b")), StatePending)
-			r.equal("the key is free", r.answers(newCaller(), on(Keep, true, msg("d", 9*time.Second, keyed("k")))), "+9s")
-		}, "pending d@9s retry 2:a@1s fail a=2/1/0@0s!x key k=d wake 1s"},
-		"it is garbage": {func(r *rig) {
-			second(r)
-			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
-		}, "pending b@4s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s"},
-		"it is lost": {func(r *rig) {
-			second(r)
-			r.with.maxLosses = 1
-			r.tickTo(9 * time.Second)
-			r.at(11 * time.Second)
-			r.tick()
-		}, "pending b@4s garbage a@11s fail a=2/0/1@11s!poison key k=b wake 4s"},
-		"it is canceled": {func(r *rig) {
-			second(r)
-			r.equal("by its key", r.intercept(newCaller(), "key", "k"), StatePending)
-			r.equal("by its id", r.cancel("id", idOf("a")), StateUnack)
-		}, "wake 3s"},
-		"its reply was lost": {func(r *rig) {
-			r.put(msg("a", 0, keyed("k")))
-			c := r.take("a")
-			r.equal("answer", r.answers(newCaller(), on(Reschedule, true, msg("b", 3*time.Second, keyed("k")))), "+3s")
-			r.equal("again", handed(r.fetchAgain(c, 1)), "a")
-			r.done(ack("a"))
-		}, "pending b@3s key k=b wake 3s"},
-		"both are handled": {func(r *rig) {
-			second(r)
-			r.at(4 * time.Second)
-			r.take("b")
-			r.equal("a third one", r.answers(newCaller(), on(Replace, false, msg("d", 0, keyed("k")))), "+4s")
-			r.done(ack("a", "k"), ack("b", "k"))
-		}, "pending d@4s key k=d wake 4s"},
-	})
-}
-
 // TestScriptConflictBatch: a batch with one key again and again is as many sends in order.
 func TestScriptConflictBatch(t *testing.T) {
 	k := keyed("k")

@@ -237,6 +237,15 @@ func TestScriptCostsOfFetches(t *testing.T) {
 	})
 }
 
+// again hands out a message with a key, which another one may take over.
+func (c *costs) again(over bool) {
+	c.send(dueAlike(1, 0, "k")...)
+	c.fetch(1)
+	if over {
+		c.r.answers(newCaller(), on(Replace, true, msg("b", time.Hour, keyed("k0"))))
+	}
+}
+
 // TestScriptCostsOfSettlements: how many commands each takes, as the comment on its script says.
 func TestScriptCostsOfSettlements(t *testing.T) {
 	t.Parallel()
@@ -253,6 +262,8 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 			func() { c.r.equal("void", c.r.settle(newCaller(), keyedAcks(100)...), []int{7}) }, 12 + 99*5 + 3},
 		{"settle, 100 acks with keys", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) }, func() { c.r.done(keyedAcks(100)...) }, 12 + 100*5},
 		{"settle, 100 acks with keys that stay taken", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) }, func() { c.r.done(withHolds(keyedAcks(100))...) }, 13 + 100*7},
+		{"settle, 1 that says Again", func() { c.again(false) }, func() { c.r.done(again("m0", "k0")) }, 13 + 4},
+		{"settle, 1 that says Again, and whose key was taken over", func() { c.again(true) }, func() { c.r.done(again("m0", "k0")) }, 12 + 6},
 		{"settle, 100 that are kept with a result", func() { c.hand(100) }, func() { c.r.done(keptAll(100, "v")...) }, 16 + 100*4},
 		{"settle, 1 that is kept without a result", func() { c.hand(1) }, func() { c.r.done(keptAll(1, "")...) }, 16 + 3},
 	})

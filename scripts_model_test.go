@@ -174,6 +174,11 @@ func (m *model) settle(batch []settlement) any {
 		if o.failed {
 			m.count("failed", 1)
 		}
+		if o.kind == outcomeAgain {
+			if o = m.orAck(o); o.kind != outcomeRetry {
+				out.ended = append(out.ended, i)
+			}
+		}
 		if o.hold > 0 && m.key[o.key] == o.id {
 			m.key[o.key], m.holds[o.key] = "acked:"+o.id, m.now+o.hold.Microseconds()
 			if m.holdAt == 0 || m.holds[o.key] < m.holdAt {
@@ -242,6 +247,19 @@ func (m *model) settle(batch []settlement) any {
 		m.doneAt = head(m.done)
 	}
 	return out
+}
+
+// orAck makes an ack of what was handled well if its key was taken over, else a retry.
+func (m *model) orAck(o settlement) settlement {
+	switch {
+	case m.key[o.key] == o.id || m.envelope(o.id).key == o.key:
+		o.kind = outcomeRetry
+	case o.retention > 0:
+		o.kind, o.delay = outcomeDone, o.retention
+	default:
+		o.kind = outcomeAck
+	}
+	return o
 }
 
 // trim forgets the oldest of a set in which there is room for so many, at most some, and says how many those are.

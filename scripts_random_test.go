@@ -298,6 +298,8 @@ func (m *machine) settles(t *rapid.T) {
 			}
 			if (o.kind == outcomeRetry || o.kind == outcomeGarbage) && rapid.Bool().Draw(t, "failed") {
 				o.failures, o.losses, o.text = d.msg.Failures+1, 0, "no"
+			} else if o.kind == outcomeRetry && rapid.Bool().Draw(t, "again") {
+				o.again, o.failures, o.losses = true, 0, 0
 			}
 			o.result = rapid.SampledFrom([]string{"", "yes"}).Draw(t, "result")
 		}

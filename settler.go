@@ -14,6 +14,7 @@ type outcome struct {
 	d        *delivery
 	kind     outcomeKind
 	delay    time.Duration  // of outcomeRetry
+	again    bool           // of outcomeRetry: the message was handled well (Again)
 	failures int            // as they are from now on
 	losses   int            // in a row; a settled failure or a snooze ends the row
 	text     string         // last error, as it is kept
@@ -45,6 +46,9 @@ func (o *outcome) settlement() settlement {
 	}
 	if o.kind == outcomeAck && s.key != "" {
 		s.hold = o.d.keyHold
+	}
+	if o.kind == outcomeRetry && o.again && s.key != "" {
+		s.kind, s.retention = outcomeAgain, o.d.retention
 	}
 	if o.kind == outcomeAck && o.d.retention > 0 {
 		s.kind, s.delay, s.text = outcomeDone, o.d.retention, o.result
@@ -126,6 +130,10 @@ func (s *settler) finish(batch []outcome, done settleReply, err error) {
 		s.settings.log.Error("delayqueue: gave up settling: those of these messages that are not settled will be delivered again when their leases have run out",
 			slog.Any("error", err), attrsOf(ds))
 		return
+	}
+	for _, i := range done.ended {
+		batch[i].kind = outcomeAck
+		s.settings.log.Info("delayqueue: a message that said Again ends: another one has taken its key over", ds[i].attrs(), slog.String("key", ds[i].msg.Key))
 	}
 	if s.events.on() {
 		s.tell(batch, void)

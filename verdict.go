@@ -58,7 +58,7 @@ func (d *delivery) conclude(ctx context.Context, v verdict) {
 		}
 		return
 	case v.snooze:
-		o.kind, o.delay = outcomeRetry, min(*v.delay, maxDelay)
+		o.kind, o.delay, o.again = outcomeRetry, min(*v.delay, maxDelay), v.resetFailures
 		if v.resetFailures {
 			o.failures = 0
 		}

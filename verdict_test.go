@@ -36,7 +36,7 @@ func TestOutcomeOfAHandler(t *testing.T) {
 		"RetryAfter for ever":       {RetryAfter(1<<63-1, errBoom), 0, outcome{kind: outcomeRetry, delay: maxDelay, failures: 1, text: fmt.Sprintf("boom (retry after %v)", time.Duration(1<<63-1))}},
 		"Snooze":                    {Snooze(time.Minute), 3, outcome{kind: outcomeRetry, delay: time.Minute, failures: 3}},
 		"Snooze, wrapped":           {fmt.Errorf("%w", Snooze(time.Minute)), 3, outcome{kind: outcomeRetry, delay: time.Minute, failures: 3}},
-		"Again":                     {Again(time.Minute), 3, outcome{kind: outcomeRetry, delay: time.Minute}},
+		"Again":                     {Again(time.Minute), 3, outcome{kind: outcomeRetry, again: true, delay: time.Minute}},
 		"ErrSkipRetry and Snooze":   {errors.Join(ErrSkipRetry, Snooze(time.Minute)), 0, outcome{kind: outcomeGarbage, failures: 1, text: "skip retry\nsnooze for 1m0s"}},
 		"an error without a text":   {errors.New(""), 3, outcome{kind: outcomeGarbage, failures: 4, text: "*errors.errorString"}},
 	} {

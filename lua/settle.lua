@@ -2,24 +2,27 @@
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held
 -- ARGV: 3 n, then the tags of n first deliveries without key that are acked,
---       then records of 9: outcome ('ack', 'done', 'retry', 'ready' or 'garbage'), tag, id, key or '',
---       delay us (retry) or for how long it is kept (done: an ack after which it stays to be looked at),
+--       then records of 9: outcome ('ack', 'done', 'retry', 'again', 'ready' or 'garbage'), tag, id, key or '',
+--       delay us (retry, again) or for how long it is kept (done: an ack after which it stays to be looked at),
 --       number of the delivery that follows, '<failures> <losses>', error text ('': as it was) or the result (done;
---       '': none), '1' if the delivery failed or, of an ack, us for which its key stays taken (1 ms at least). After an
+--       '': none), '1' if the delivery failed or, of an ack, us for which its key stays taken (1 ms at least), or, of
+--       'again', us for which it is kept if it ends ('0': it is deleted). 'again' was handled well: it is a retry while
+--       the message has its key, and an ack if another send has taken that over (put). After an
 --       ack, and a 'done', one of 'then' for each message that follows it, if it counts: 'then', '', id, key or '', delay
 --       us ('': the envelope has its due instant), version, '', envelope (after a delay: only the part behind its due
 --       instant), ''
--- Returns {now, overflow, doneOverflow, void, refused}: how much garbage, and how many done messages, were deleted for
+-- Returns {now, overflow, doneOverflow, void, refused, ended}: how much garbage, and how many done messages, were deleted for
 --       want of room; '' or a list '<i> ' of outcomes (from 1, acks before records) whose delivery was not held any
 --       more; they changed nothing. An ack counts although the message waits where it was before that delivery
 --       (pending, retry): the server forgot the fetch, as in a failover, and it was handled. refused: '' or a list
---       '<i>=<id> ', message i (from 1) of those that follow was not stored, its key is held by id.
+--       '<i>=<id> ', message i (from 1) of those that follow was not stored, its key is held by id. ended: '' or a list
+--       '<i> ' of outcomes, as in void, that were 'again' and became acks.
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
 --       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages;
 --       3 more where anything is done, and 6 where there is more of that than there may be: at most 100 messages more
 --       than came in;
 --       2 for each message that follows, 5 with a key, and 1 for all of them;
---       3 for each ack whose key stays taken, and 1 for all of them.
+--       3 for each ack whose key stays taken, and 1 for all of them; 1 for each 'again', and 5 if its key was taken over.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call
@@ -28,8 +31,8 @@ local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHol
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held'), 1, 7)
 local reply, at = recall(saved)
 if reply then
-  local overflow, doneOverflow, void, refused = string.match(reply, '^(%d+) (%d+) ([^;]*);?(.*)$')
-  return {at, overflow or reply, doneOverflow or '0', void or '', refused or ''}
+  local overflow, doneOverflow, void, ended, refused = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?(.*)$')
+  return {at, overflow or reply, doneOverflow or '0', void or '', refused or '', ended or ''}
 elseif reply == false then
   return STALE
 end
@@ -39,13 +42,14 @@ if #ARGV > 3 + plain then
     redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.wake))
   local keeps, holds = false, false
   for i = 4 + plain, #ARGV, 9 do
-    keeps, holds = keeps or ARGV[i] == 'done', holds or #ARGV[i + 8] > 1
+    local long = #ARGV[i + 8] > 1
+    keeps, holds = keeps or ARGV[i] == 'done' or ARGV[i] == 'again' and long, holds or long
   end
   if keeps then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
   if holds then guard(redis.call('ZCARD', KEYS.held)) end
 end
 
-local void, acked, failed, dead, kept = '', plain, 0, 0, 0
+local void, ended, acked, failed, dead, kept = '', '', plain, 0, 0, 0
 local function isvoid(i) void = void .. us(i) .. ' ' end
 if plain > 0 then
   if redis.call('ZREM', KEYS.unack, unpack(ARGV, 4, 3 + plain)) == plain then
@@ -69,7 +73,12 @@ local first -- instant at which any of these is due again, or what follows is du
 local holdEnds -- the first end of a hold, if any begins
 local following, followers, refused = nil, 0, '' -- of acks that count, where in ARGV and its number of each; how many of all
 if #ARGV > 3 + plain then
-  -- include failure, setfailure, erase
+  -- include failure, setfailure, erase, envelope
+  -- overtaken(id, key) says whether another send has taken the key over that a message had when it was handed out.
+  local function overtaken(id, key)
+    local envelope = redis.call('HGET', KEYS.key, key) ~= id and redis.call('HGET', KEYS.msg, id)
+    return envelope and keyof(envelope) ~= key
+  end
   local outcomes, counts = plain, false -- so many so far; the last one was not void
   for i = 4 + plain, #ARGV, 9 do
     local outcome, tag, id, key, delay, n, record, text, more = unpack(ARGV, i, i + 8)
@@ -84,6 +93,12 @@ if #ARGV > 3 + plain then
     else
       outcomes, counts = outcomes + 1, held
       if not held then isvoid(outcomes) end
+    end
+    if held and outcome == 'again' then
+      if overtaken(id, key) then
+        outcome, delay, ended = more == '0' and 'ack' or 'done', more, ended .. us(outcomes) .. ' '
+      end
+      more = '0'
     end
     if held then
       if #more > 1 then -- us: the key of an acked message stays taken
@@ -175,5 +190,6 @@ if first then
 end
 overflow = overflow > 0 and us(overflow) or '0'
 doneOverflow = doneOverflow > 0 and us(doneOverflow) or '0'
-remember(overflow .. ' ' .. doneOverflow .. ' ' .. void .. (refused ~= '' and ';' .. refused or ''))
-return {us(now), overflow, doneOverflow, void, refused}
+local others = (ended .. refused) ~= '' and ';' .. ended .. ';' .. refused or ''
+remember(overflow .. ' ' .. doneOverflow .. ' ' .. void .. others)
+return {us(now), overflow, doneOverflow, void, refused, ended}
