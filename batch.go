@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"slices"
@@ -266,13 +267,22 @@ func (b *batcher) setResult(m *batchItem, answer sendAnswer, answered bool, err 
 	case !answered:
 		m.stored = StoredNo
 	case answer.kind == answerTaken:
-		m.stored, m.err = StoredNo, &DuplicateKeyError{Queue: b.store.queue, Key: m.key, ID: answer.holder}
+		m.stored, m.err = StoredNo, refusedFor(&DuplicateKeyError{Queue: b.store.queue, Key: m.key, ID: answer.holder}, err)
 	case answer.kind == answerPassed:
 		m.stored = StoredNo
-		m.err = &SequenceError{Queue: b.store.queue, Name: m.put.sequence, N: m.put.number, Last: answer.last}
+		m.err = refusedFor(&SequenceError{Queue: b.store.queue, Name: m.put.sequence, N: m.put.number, Last: answer.last}, err)
 	case answer.kind == answerKept:
 		m.stored, m.holder, m.due = StoredYes, answer.holder, instantTime(answer.due)
 	default:
 		m.stored, m.due = StoredYes, time.UnixMicro(answer.due)
 	}
+}
+
+// refusedFor is the error of a message that was refused for one that is there. replicated is nil, or says that too few
+// replicas have what the call read: a failover may forget that one, and the refused one is nowhere then.
+func refusedFor(refusal, replicated error) error {
+	if replicated == nil {
+		return refusal
+	}
+	return fmt.Errorf("%w (of what is there: %w)", refusal, replicated)
 }

@@ -50,7 +50,8 @@ var (
 	// a *DuplicateKeyError, which names the message.
 	ErrDuplicateKey = errors.New("a live message already has this key")
 	// ErrNotReplicated: the message was stored, but fewer replicas than WithReplicaAck
-	// asks for confirmed it in time. It will be delivered unless a failover loses it.
+	// asks for confirmed it in time. It will be delivered unless a failover loses it. Beside ErrDuplicateKey or
+	// ErrSequence it is about the message that this one was refused for.
 	ErrNotReplicated = errors.New("message was stored but not confirmed by enough replicas")
 	// ErrBadOption: a message option was nil, out of range or used where it has no meaning.
 	ErrBadOption = errors.New("bad message option")

@@ -3,7 +3,6 @@ package delayqueue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -95,8 +94,8 @@ func (p *producer) sendAt(payload string, w when, err error, opts []MsgOption) e
 // With a context that never ends it returns only when there is an answer.
 //
 // An error is a *SendError, which says whether the message was stored, and names its id. In it:
-// ErrBadOption, ErrDuplicateKey, ErrPayloadTooLarge, ErrTooManyWaiting, ErrWrongType, what Redis
-// answered, or ctx's error; and ErrNotReplicated, which alone comes with the info of the message, for
+// ErrBadOption, ErrDuplicateKey, ErrSequence, ErrPayloadTooLarge, ErrTooManyWaiting, ErrWrongType, what Redis
+// answered, or ctx's error; and ErrNotReplicated, which by itself comes with the info of the message, for
 // it was stored.
 func (p *producer) Send(ctx context.Context, payload string, opts ...MsgOption) (*MessageInfo, error) {
 	l := newLoneSend()
@@ -106,7 +105,7 @@ func (p *producer) Send(ctx context.Context, payload string, opts ...MsgOption) 
 	}
 	p.batcher.send(ctx, &l.call)
 	err := p.sendError(m)
-	if err != nil && !errors.Is(err, ErrNotReplicated) {
+	if err != nil && m.stored != StoredYes {
 		return nil, err
 	}
 	info := m.info()

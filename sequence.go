@@ -40,7 +40,10 @@ func (e *SequenceError) Is(target error) bool { return target == ErrSequence }
 // A message that is refused for another reason, as for its key, does not count. The messages of a SendBatch
 // must rise in each sequence (ErrBadOption); those behind one that is refused are stored all the same, and it comes too
 // late then. A call of which the outcome is not known may be repeated as it is. What sends rows on must not pass over one
-// that is not there yet: a number that is lower than the last comes too late for ever.
+// that is not there yet: a number that is lower than the last comes too late for ever. So does one that a failover
+// forgot, with its message, if the next number is sent all the same, as by a call that was under way. Where none may be
+// missing, send with WithReplicaAck, and a number only when the one before is confirmed: its send returned nil, or
+// ErrSequence without ErrNotReplicated.
 //
 // A name is kept until Monitor.DropSequence, or DeleteQueue.
 func WithSequence(name string, n int64) MsgOption {

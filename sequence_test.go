@@ -227,7 +227,8 @@ func TestSequenceOnAFullServer(t *testing.T) {
 	f.send(q, "after", inAnHour, WithSequence("s", 2))
 }
 
-// TestSequenceReplicated: who waits for replicas gets the same answers.
+// TestSequenceReplicated: who waits for replicas gets the same answers, and is told if what he was refused for is not
+// confirmed.
 func TestSequenceReplicated(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -236,8 +237,20 @@ func TestSequenceReplicated(t *testing.T) {
 	if !errors.Is(err, ErrNotReplicated) || info == nil {
 		t.Errorf("%+v, %v", info, err)
 	}
-	_, err = q.Send(ctxB, "a", inAnHour, WithSequence("s", 1))
+	info, err = q.Send(ctxB, "a", inAnHour, WithSequence("s", 1))
 	f.passed(err, "s", 1)
+	if !errors.Is(err, ErrNotReplicated) || info != nil {
+		t.Errorf("%+v, %v", info, err)
+	}
+	f.send(f.queue(nil), "b", inAnHour, WithKey("k"))
+	info, err = q.Send(ctxB, "b", inAnHour, WithKey("k"))
+	if !errors.Is(err, ErrNotReplicated) || !errors.Is(err, ErrDuplicateKey) || f.fate(err) != StoredNo || info != nil {
+		t.Errorf("a key that is taken: %+v, %v", info, err)
+	}
+	_, err = f.queue(nil).Send(ctxB, "a", inAnHour, WithSequence("s", 1))
+	if f.passed(err, "s", 1); errors.Is(err, ErrNotReplicated) {
+		t.Errorf("nobody asked for replicas: %v", err)
+	}
 }
 
 // TestMonitorSequences: each can be looked at, listed and dropped.

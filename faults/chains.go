@@ -108,18 +108,34 @@ func (v *verdict) weighFollower(ev *evidence, before, s *story) {
 	}
 	// Where Redis has forgotten an ack, it has forgotten what was sent with it: then the message is handled once more, and
 	// followed anew.
+	v.dropForgotten(ev, s, before.payload+" was followed")
+	s.adopt(ev)
+}
+
+// dropForgotten leaves a story the runs of the last of its messages. The ones before are such as Redis has forgotten; what
+// says of what there would have been two.
+func (v *verdict) dropForgotten(ev *evidence, s *story, what string) {
 	lastID := s.runs[len(s.runs)-1].start.ID
 	for i, r := range s.runs {
 		if r.start.ID == lastID {
 			s.runs = s.runs[i:]
-			break
+			return
+		}
+		next := s.runs[i+1]
+		if next.start.ID == r.start.ID {
+			continue
 		}
 		v.duplicated++
-		if next := s.runs[i+1]; !ev.forgot(r, next) {
-			v.problem("%s: %s was followed twice, by %s and %s", s.payload, before.payload, r.start.ID, next.start.ID)
+		if !ev.forgot(r, next) {
+			v.problem("%s: %s twice, by %s and %s", s.payload, what, r.start.ID, next.start.ID)
 		}
 	}
-	s.sent = &entry{Kind: sent, At: s.runs[0].start.At, Payload: s.payload, ID: lastID, Due: ev.server(s.runs[0].start.At)}
+}
+
+// adopt takes the first run for what tells that the message was accepted.
+func (s *story) adopt(ev *evidence) {
+	first := s.runs[0].start
+	s.sent = &entry{Kind: sent, At: first.At, Payload: s.payload, ID: first.ID, Due: ev.server(first.At)}
 }
 
 // lastSuccess is the last run that came to its end; nil: none did.
@@ -135,6 +151,6 @@ func (s *story) lastSuccess() *run {
 // forgot says whether Redis may have forgotten a run, and what came before it, when the next one began.
 func (ev *evidence) forgot(r, next run) bool {
 	return slices.ContainsFunc(ev.strikes, func(st strike) bool {
-		return (st.loses > 0 || st.wiped) && st.to >= r.start.At && st.from <= next.start.At
+		return st.who == "" && st.why != "" && st.to >= r.start.At && st.from <= next.start.At
 	})
 }

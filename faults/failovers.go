@@ -143,8 +143,21 @@ func killPrimary(loses time.Duration) func(t *trial) {
 				t.Fatal("the sentinels took the primary for dead before it was: the machine is too busy")
 			}
 			old.Kill()
+			for _, replica := range t.sentinel.Nodes[1:] {
+				replica.Resume()
+			}
 			t.awaitPromotion(old)
 		})
+	}
+}
+
+// detachReplicas keeps what is written from now on from the replicas of a Sentinel, until its primary is killed.
+func (t *trial) detachReplicas() {
+	for _, replica := range t.sentinel.Nodes[1:] {
+		replica.Pause() // it would be back at once
+	}
+	if err := t.sentinel.Nodes[0].Client(t).Do(t.ctx, "CLIENT", "KILL", "TYPE", "REPLICA").Err(); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -39,6 +39,7 @@ type rules struct {
 	send      time.Duration // how long a send takes at most; 0: not asked
 	tolerated []string      // parts of breaches of the state that the scenario itself made
 	links     int           // messages that follow each one, after the other
+	rows      int           // of each outbox, whose numbers are each one message
 }
 
 // A verdict is what became of the messages.
@@ -101,6 +102,7 @@ func judge(ev evidence) *verdict {
 	slices.SortStableFunc(entries, func(a, b entry) int { return int(a.At - b.At) })
 	stories := tell(entries, v)
 	v.link(&ev, stories)
+	v.number(&ev, stories)
 	for _, s := range stories {
 		v.weigh(&ev, s)
 	}
@@ -177,7 +179,7 @@ func (v *verdict) weigh(ev *evidence, s *story) {
 		if s.sent != nil && r.start.ID != s.sent.ID {
 			v.problem("%s: accepted as %s, handed out as %s", s.payload, s.sent.ID, r.start.ID)
 		}
-		if s.sent != nil && ev.server(r.start.At) < s.sent.Due {
+		if s.sent != nil && ev.server(r.start.At) < s.sent.Due && !ev.sentAnew(s.sent, r) {
 			v.early++
 			v.problem("%s: handed out %v early", s.payload, us(s.sent.Due-ev.server(r.start.At)))
 		}

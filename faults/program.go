@@ -28,6 +28,7 @@ type order struct {
 	Dir   string // of its ledger
 	Redis reach
 	Load  load
+	Begun int64 // unix us at which sending began
 }
 
 const (
@@ -63,28 +64,29 @@ func (r reach) client() redis.UniversalClient {
 
 // load is what is sent, and how it is handled.
 type load struct {
-	Messages int           // of all producers
-	Over     time.Duration // in which they are sent
-	MaxDelay time.Duration
-	Slow     time.Duration // what a slow handler takes at most
-	Lease    time.Duration
-	RunOn    bool // handlers run on when their contexts end
-	Workers  int
-	Patience time.Duration // of a send
-	Replicas int           // of WithReplicaAck
-	Warm     int           // connections of its client that a program uses at once before it begins
-	Keep     time.Duration // of WithRetention; 0: without
-	Links    int           // messages that follow each one, after the other
-	Foreign  int           // goroutines of a consumer that block on its client for something else
+	Messages  int // of all producers
+	Producers int
+	Over      time.Duration // in which they are sent
+	MaxDelay  time.Duration
+	Slow      time.Duration // what a slow handler takes at most
+	Lease     time.Duration
+	RunOn     bool // handlers run on when their contexts end
+	Workers   int
+	Patience  time.Duration // of a send
+	Replicas  int           // of WithReplicaAck
+	Warm      int           // connections of its client that a program uses at once before it begins
+	Keep      time.Duration // of WithRetention; 0: without
+	Links     int           // messages that follow each one, after the other
+	Foreign   int           // goroutines of a consumer that block on its client for something else
+	Rows      int           // of each outbox, which producers relay; 0: they send messages of their own
 }
 
 var usual = load{
-	Messages: 21_000, Over: 12 * time.Second, MaxDelay: 5 * time.Second, Slow: 500 * time.Millisecond,
+	Messages: 21_000, Producers: 2, Over: 12 * time.Second, MaxDelay: 5 * time.Second, Slow: 500 * time.Millisecond,
 	Lease: 1500 * time.Millisecond, Workers: 32, Patience: 20 * time.Second,
 }
 
 const (
-	producers   = 2
 	consumers   = 3
 	retries     = 3
 	retryDelay  = 200 * time.Millisecond
@@ -137,7 +139,12 @@ func serve(text string) error {
 	go func() { watch(ctx, book); close(watched) }()
 	switch o.Role {
 	case producer:
-		produce(ctx, q, book, o)
+		switch {
+		case o.Load.Rows > 0:
+			relay(ctx, q, delayqueue.NewMonitor(queue, cli), book, o)
+		default:
+			produce(ctx, q, book, o)
+		}
 	case consumer:
 		for range o.Load.Foreign {
 			go block(ctx, cli)
@@ -206,7 +213,7 @@ func produce(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order
 			}
 		})
 	}
-	share := o.Load.Messages / producers
+	share := o.Load.Messages / o.Load.Producers
 	begun := time.Now()
 	for n := 0; n < share && ctx.Err() == nil; n += step {
 		select {

@@ -9,7 +9,7 @@ import (
 func TestManners(t *testing.T) {
 	t.Parallel()
 	seen := map[manner]int{}
-	for i := range usual.Messages / producers {
+	for i := range usual.Messages / usual.Producers {
 		seen[manners(fmt.Sprintf("producer1-%06d", i))]++
 	}
 	for _, m := range []manner{{}, {slow: true}, {failures: 1}, {failures: 2}, {failures: retries + 1}, {givesUp: true}} {

@@ -77,10 +77,10 @@ const (
 // writeFaults writes the table of all faults.
 func writeFaults(dir string, rows []row, took time.Duration) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s, in %s. %d producer and %d consumer processes; of every 1,000 payloads 20 are slow, 52 fail, "+
+	fmt.Fprintf(&b, "\n%s, in %s. %d producer and %d consumer processes, unless a row says otherwise; of every 1,000 payloads 20 are slow, 52 fail, "+
 		"and 5 are given up on by their handlers, which counts as handled. Early is by the server's clock; a duplicate is a start that no "+
 		"failure of the handler explains. The longest gap is that between the starts of any two handlers while messages were sent, "+
-		"outages included.\n\n", about(), took.Round(time.Second), producers, consumers)
+		"outages included.\n\n", about(), took.Round(time.Second), usual.Producers, consumers)
 	fmt.Fprintf(&b, "| fault | %s | must hold, beyond nothing lost, nothing early, and nothing twice without a cause |\n|---|%s---|\n",
 		strings.Join(head, " | "), strings.Repeat("--:|", len(head)))
 	for _, r := range rows {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -47,6 +48,8 @@ type trial struct {
 	consumers []*program
 	producers []*program
 	started   int               // consumers
+	sending   int               // producers that were started
+	begun     int64             // unix us at which sending began
 	aside     int               // messages that stay in the queue for good
 	tolerated []string          // see rules
 	clock     func(int64) int64 // see evidence
@@ -117,8 +120,9 @@ func (t *trial) run() *verdict {
 		t.startConsumer()
 	}
 	t.await("every consumer works", settleLimit, func() bool { return t.books.count(standing) >= 2*consumers })
-	for i := range producers {
-		t.producers = append(t.producers, t.start(order{Role: producer, Name: producer + strconv.Itoa(i+1)}))
+	t.begun = time.Now().UnixMicro()
+	for range t.load.Producers {
+		t.startProducer()
 	}
 	sending := func() bool {
 		return slices.ContainsFunc(t.producers, func(p *program) bool { return !p.process.Ended() })
@@ -162,9 +166,7 @@ func (t *trial) run() *verdict {
 	if t.hit != nil && v.struck == 0 {
 		v.problem("the fault never struck")
 	}
-	if quits := t.books.count(quit); quits != consumers+producers {
-		v.problem("%d programs closed in good order, want %d", quits, consumers+producers)
-	}
+	t.wantQuits(v)
 	if crashes := t.logged("panic: ") + t.logged("fatal error: "); crashes > 0 {
 		v.problem("a program crashed")
 	}
@@ -189,6 +191,34 @@ func (t *trial) serve(s *redistest.Server) {
 func (t *trial) startConsumer() {
 	t.started++
 	t.consumers = append(t.consumers, t.start(order{Role: consumer, Name: consumer + strconv.Itoa(t.started)}))
+}
+
+// startProducer starts one more producer.
+func (t *trial) startProducer() {
+	t.sending++
+	t.producers = append(t.producers, t.start(order{Role: producer, Name: producer + strconv.Itoa(t.sending), Begun: t.begun}))
+}
+
+// killProducer kills a producer, and starts another in its place. One that has ended has nothing left to send.
+func (t *trial) killProducer() {
+	i := rand.IntN(len(t.producers))
+	p := t.producers[i]
+	t.strike(strike{who: p.name, killed: true}, p.process.Kill)
+	t.producers = slices.Delete(t.producers, i, i+1)
+	t.startProducer()
+}
+
+// wantQuits wants every program that was not killed to have closed all in good order.
+func (t *trial) wantQuits(v *verdict) {
+	closed := map[string]bool{}
+	for _, e := range t.books.all() {
+		closed[e.who] = closed[e.who] || e.Kind == quit
+	}
+	for _, p := range slices.Concat(t.consumers, t.producers) {
+		if !closed[p.name] {
+			v.problem("%s was not closed in good order", p.name)
+		}
+	}
 }
 
 // replace starts a consumer in place of one that has ended.

@@ -71,7 +71,7 @@ var wireFaults = []scenario{
 		},
 		hit: onConnections(func(t *trial) int {
 			n := t.wire.HalfOpen()
-			if most := warmed * (producers + consumers); n < most {
+			if most := warmed * (t.load.Producers + consumers); n < most {
 				t.Fatalf("there were %d connections, want %d", n, most)
 			}
 			return n
