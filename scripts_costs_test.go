@@ -259,7 +259,7 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 		{"settle, 100 acks of which one is void", func() { c.hand(100); c.r.cancel("id", idOf("m7")) },
 			func() { c.r.equal("void", c.r.settle(newCaller(), acksOf(100)...), []int{7}) }, 8 + 100 + 100 + 99},
 		{"settle, 100 acks with keys of which one is void", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100); c.r.cancel("key", "k7") },
-			func() { c.r.equal("void", c.r.settle(newCaller(), keyedAcks(100)...), []int{7}) }, 12 + 99*5 + 3},
+			func() { c.r.equal("void", c.r.settle(newCaller(), keyedAcks(100)...), []int{7}) }, 12 + 99*5 + 5},
 		{"settle, 100 acks with keys", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) }, func() { c.r.done(keyedAcks(100)...) }, 12 + 100*5},
 		{"settle, 100 acks with keys that stay taken", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) }, func() { c.r.done(withHolds(keyedAcks(100))...) }, 13 + 100*7},
 		{"settle, 1 that says Again", func() { c.again(false) }, func() { c.r.done(again("m0", "k0")) }, 13 + 4},

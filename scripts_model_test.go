@@ -293,8 +293,12 @@ func (m *model) ends(o settlement) bool {
 	if o.kind != outcomeAck && o.kind != outcomeDone {
 		places = places[:1]
 	}
-	for _, set := range places {
-		if _, there := set[o.tag]; there {
+	for i, set := range places {
+		at, there := set[o.tag]
+		if there && i > 0 && o.key != "" && at > m.now { // it was replaced since
+			return false
+		}
+		if there {
 			delete(set, o.tag)
 			return true
 		}

@@ -138,6 +138,14 @@ func TestScriptSettleVoid(t *testing.T) {
 	})
 }
 
+// forgot makes a first delivery one that the server forgot, as it may in a failover.
+func (r *rig) forgot(name string) {
+	r.t.Helper()
+	r.do("ZREM", r.keys.unack, idOf(name))
+	r.do("ZADD", r.keys.pending, r.now, idOf(name))
+	r.do("HSET", r.keys.state, "armed", r.now)
+}
+
 // TestScriptSettleForgottenFetch: where a failover undid the fetch, an ack counts all the same.
 func TestScriptSettleForgottenFetch(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
@@ -153,6 +161,37 @@ func TestScriptSettleForgottenFetch(t *testing.T) {
 			r.expect("pending b@0s armed 0s")
 			r.equal("void", r.settle(newCaller(), ack("a"), ack("c", "k"), ack("nobody")), []int{0, 1, 2})
 		}, "pending b@0s armed 0s"},
+		"after the server forgot the fetch, and it was replaced": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.forgot("a")
+			r.equal("answer", r.answers(newCaller(), on(Replace, true, msg("b", 3*time.Second, keyed("k")))), "~a@3s")
+			r.equal("void", r.settle(newCaller(), ack("a", "k")), []int{0})
+			r.equal("void", r.settle(newCaller(), kept("a", time.Hour, "v", "k")), []int{0})
+			r.equal("payload", r.read().Messages[idOf("a")].Payload, "b")
+			r.at(3 * time.Second)
+			r.take("a")
+			r.done(ack("a", "k"))
+		}, ""},
+		"after the server forgot the fetch of a later delivery, and it was replaced": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.done(ends(outcomeReady, "a", 0, 0, "", "k"))
+			r.take("2:a")
+			r.do("ZREM", r.keys.unack, tagFor("2:a"))
+			r.do("RPUSH", r.keys.ready, tagFor("2:a"))
+			r.do("HSET", r.keys.state, "armed", rigBase)
+			r.equal("answer", r.answers(newCaller(), on(Replace, true, msg("b", 3*time.Second, keyed("k")))), "~a@3s")
+			r.equal("void", r.settle(newCaller(), ack("2:a", "k")), []int{0})
+		}, "retry 2:a@3s fail a=2/0/0@0s key k=a armed 0s"},
+		"after the server forgot the fetch, and it was rescheduled without a key": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.forgot("a")
+			c := newCaller()
+			c.next()
+			if _, err := r.store.steer(ctxB, c, steerRequest{what: steerAt, us: r.now + 60e6, targets: []spot{{tag: idOf("a")}}}); err != nil {
+				r.t.Error(err)
+			}
+			r.done(ack("a"))
+		}, "armed 0s"},
 		"after the server forgot the fetch, and another has it": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0))
 			r.do("ZREM", r.keys.unack, idOf("a"), idOf("b"))

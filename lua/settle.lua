@@ -14,7 +14,8 @@
 -- Returns {now, overflow, doneOverflow, void, refused, ended}: how much garbage, and how many done messages, were deleted for
 --       want of room; '' or a list '<i> ' of outcomes (from 1, acks before records) whose delivery was not held any
 --       more; they changed nothing. An ack counts although the message waits where it was before that delivery
---       (pending, retry): the server forgot the fetch, as in a failover, and it was handled. refused: '' or a list
+--       (pending, retry): the server forgot the fetch, as in a failover, and it was handled (one with a key if it
+--       is due: else a send has replaced it since). refused: '' or a list
 --       '<i>=<id> ', message i (from 1) of those that follow was not stored, its key is held by id. ended: '' or a list
 --       '<i> ' of outcomes, as in void, that were 'again' and became acks.
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
@@ -73,7 +74,7 @@ local first -- instant at which any of these is due again, or what follows is du
 local holdEnds -- the first end of a hold, if any begins
 local following, followers, refused = nil, 0, '' -- of acks that count, where in ARGV and its number of each; how many of all
 if #ARGV > 3 + plain then
-  -- include failure, setfailure, erase, envelope
+  -- include failure, setfailure, erase, envelope, score
   -- overtaken(id, key) says whether another send has taken the key over that a message had when it was handed out.
   local function overtaken(id, key)
     local envelope = redis.call('HGET', KEYS.key, key) ~= id and redis.call('HGET', KEYS.msg, id)
@@ -84,7 +85,11 @@ if #ARGV > 3 + plain then
     local outcome, tag, id, key, delay, n, record, text, more = unpack(ARGV, i, i + 8)
     local held = outcome ~= 'then' and redis.call('ZREM', KEYS.unack, tag) == 1
     if not held and (outcome == 'ack' or outcome == 'done') then -- the server may have forgotten the fetch
-      held = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
+      local due = 0 -- later than now: by its key it has become another one since (put), which nobody has handled
+      if key ~= '' then
+        due = scored(redis.call('ZSCORE', KEYS.pending, tag)) or scored(redis.call('ZSCORE', KEYS.retry, tag)) or 0
+      end
+      held = due <= now and (redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1)
     end
     if outcome == 'then' then
       followers = followers + 1
