@@ -43,6 +43,20 @@ func (t *trial) killConsumer() {
 	t.replace(c)
 }
 
+// killNowAndThen kills what is next in turn if nothing was killed for a while.
+func (t *trial) killNowAndThen(kills ...func(t *trial)) {
+	const while = 500 * time.Millisecond
+	killed, last := 0, t.begun
+	for _, st := range t.strikes {
+		if st.killed {
+			killed, last = killed+1, st.to
+		}
+	}
+	if us(time.Now().UnixMicro()-last) > while {
+		kills[killed%len(kills)](t)
+	}
+}
+
 // freeze lets a consumer stand still until others have its messages.
 func (t *trial) freeze(c *program) {
 	t.strike(strike{who: c.name, why: "its consumer stood still"}, func() {

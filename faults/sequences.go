@@ -21,13 +21,8 @@ var sequences = []scenario{
 		setUp: wired(),
 		load:  relayed,
 		hit: func(t *trial) {
-			t.loseReply()
-			switch len(t.strikes) % 32 {
-			case 0:
-				t.killConsumer()
-			case 16:
-				t.killProducer()
-			}
+			t.loseReplyWithin(100 * time.Millisecond)
+			t.killNowAndThen((*trial).killConsumer, (*trial).killProducer)
 		},
 		every: 20 * time.Millisecond,
 		rules: rules{rows: rows},

@@ -153,11 +153,13 @@ func onConnections(hit func(*trial) int) func(*trial) {
 // loadScripts is how many scripts producers and consumers call: send, fetch, settle and extend.
 const loadScripts = 4
 
-// loseReply loses the reply of the script that has lost the fewest so far, or, if that does not come within three
-// seconds, of any: some are called seldom.
-func (t *trial) loseReply() {
+func (t *trial) loseReply() { t.loseReplyWithin(3 * time.Second) }
+
+// loseReplyWithin loses the reply of the script that has lost the fewest so far, or, if that does not come within d, of
+// any: some are called seldom.
+func (t *trial) loseReplyWithin(d time.Duration) {
 	var mu sync.Mutex
-	patience := time.Now().Add(3 * time.Second)
+	patience := time.Now().Add(d)
 	match := func(cmd []string) bool {
 		if len(cmd) < 3 || !strings.EqualFold(cmd[0], "EVALSHA") {
 			return false
