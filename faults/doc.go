@@ -1,7 +1,7 @@
 // Command faults stages what Redis, the network, the machine and the clock can break, under
 // load, and judges what became of every message. It starts its own servers on free ports.
 //
-//	go run .                every fault, about twelve minutes; writes ../docs/reliability.md
+//	go run .                every fault, about fifteen minutes; writes ../docs/reliability.md
 //	go run . -only 'kill'   some of them; nothing is written
 //	go run . -list          their names
 //	go run . -soak 20       faults at random for 20 minutes; writes the plot

@@ -39,6 +39,7 @@ type rules struct {
 	send      time.Duration // how long a send takes at most; 0: not asked
 	tolerated []string      // parts of breaches of the state that the scenario itself made
 	links     int           // messages that follow each one, after the other
+	maxWait   time.Duration // of changes; 0: producers send messages of their own
 	rows      int           // of each outbox, whose numbers are each one message
 }
 
@@ -88,7 +89,8 @@ type story struct {
 	payload string
 	sent    *entry // nil: never accepted
 	refused bool
-	runs    []run // in order of their starts
+	runs    []run    // in order of their starts
+	changes []*entry // of the payload of one message, by those who have its key; in no order
 }
 
 // aftermath is how long after the end of a handler a strike may still keep its settlement
@@ -103,6 +105,7 @@ func judge(ev evidence) *verdict {
 	stories := tell(entries, v)
 	v.link(&ev, stories)
 	v.number(&ev, stories)
+	stories = v.debounce(&ev, entries, stories)
 	for _, s := range stories {
 		v.weigh(&ev, s)
 	}
@@ -218,6 +221,9 @@ func (v *verdict) weigh(ev *evidence, s *story) {
 // weighAgain judges a run that follows others of the same message.
 func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
 	prev := before[len(before)-1]
+	if prev.word() == failed && len(s.changes) > 0 && (s.changedBetween(prev, r) || r.start.Failures == prev.start.Failures+1) {
+		return // it is due when who changes it says
+	}
 	if prev.word() == failed && r.start.Failures == prev.start.Failures+1 {
 		// Where two primaries handed it out, the first failure is the one that it is retried for.
 		soonest := prev.end.At + retryDelay.Microseconds()

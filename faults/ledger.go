@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -29,6 +30,13 @@ const (
 	cutOff    = "cut off" // its context ended first
 )
 
+// What a send did about a message that has its key.
+const (
+	stored    = "stored" // there was none
+	replaced  = "replaced"
+	postponed = "postponed" // it is due at another instant, and nothing else of it has changed
+)
+
 // An entry is one line of a ledger.
 type entry struct {
 	Kind     string `json:"k"`
@@ -38,7 +46,7 @@ type entry struct {
 	Due      int64  `json:"d,omitempty"` // unix us, by the server's clock
 	Delivery int    `json:"n,omitempty"`
 	Failures int    `json:"f,omitempty"`
-	Word     string `json:"w,omitempty"` // how it ended; the error of a send
+	Word     string `json:"w,omitempty"` // how it ended; the error of a send, or what it did about its key
 	Took     int64  `json:"l,omitempty"` // us that a send took
 	Count    int    `json:"c,omitempty"` // goroutines
 	Heap     uint64 `json:"h,omitempty"` // bytes
@@ -57,9 +65,9 @@ func openLedger(dir, who string) (ledger, error) {
 	return ledger{file}, err
 }
 
-// write adds an entry, dated now. A program that cannot write is of no use.
+// write adds an entry, dated now unless it is dated. A program that cannot write is of no use.
 func (l ledger) write(e entry) {
-	e.At = time.Now().UnixMicro()
+	e.At = cmp.Or(e.At, time.Now().UnixMicro())
 	line, err := json.Marshal(e)
 	if err == nil {
 		_, err = l.file.Write(append(line, '\n'))

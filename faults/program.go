@@ -78,6 +78,7 @@ type load struct {
 	Keep      time.Duration // of WithRetention; 0: without
 	Links     int           // messages that follow each one, after the other
 	Foreign   int           // goroutines of a consumer that block on its client for something else
+	Keys      int           // that producers send changes of; 0: they send messages of their own
 	Rows      int           // of each outbox, which producers relay; 0: they send messages of their own
 }
 
@@ -142,6 +143,8 @@ func serve(text string) error {
 		switch {
 		case o.Load.Rows > 0:
 			relay(ctx, q, delayqueue.NewMonitor(queue, cli), book, o)
+		case o.Load.Keys > 0:
+			edit(ctx, q, book, o)
 		default:
 			produce(ctx, q, book, o)
 		}

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// Debounce: all producers change the same documents, again and again. Each change replaces the message that waits (Replace)
+// or puts it off (Reschedule), up to WithMaxWait.
+var debounce = []scenario{
+	{
+		name: "debounce: consumers killed, replies lost",
+		holds: "four producers change 20 keys all the while: what is handled is the last change before, none is left unhandled, " +
+			"and none waits beyond WithMaxWait, a lease and a second for each consumer that it was lost with",
+		setUp: wired(),
+		load:  edited,
+		hit: func(t *trial) {
+			t.loseReplyWithin(100 * time.Millisecond)
+			t.killNowAndThen((*trial).killConsumer)
+		},
+		every: 20 * time.Millisecond,
+		rules: rules{maxWait: maxWait},
+	},
+}
+
+const (
+	documents = 20
+	editors   = 4
+	maxWait   = 600 * time.Millisecond
+	minQuiet  = 100 * time.Millisecond // without a change, after which one is handled; up to three times as much
+)
+
+func edited(l *load) {
+	l.Keys, l.Messages, l.Producers, l.Over = documents, 40*documents, editors, 9*time.Second
+}
+
+// edit changes all documents. Half of them have no quiet time at all.
+func edit(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order) {
+	end := time.UnixMicro(o.Begun).Add(o.Load.Over)
+	var all sync.WaitGroup
+	for i := range o.Load.Keys {
+		key := fmt.Sprintf("document%02d", i)
+		all.Go(func() {
+			for n := 0; time.Now().Before(end) && ctx.Err() == nil; n++ {
+				pause := rand.N(60 * time.Millisecond)
+				if i%2 == 0 && rand.IntN(30) == 0 {
+					pause = rand.N(2 * time.Second)
+				}
+				change(ctx, q, book, key, fmt.Sprintf("%s/%s-%05d", key, o.Name, n), o.Load.Patience)
+				select {
+				case <-ctx.Done():
+				case <-time.After(pause):
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// change sends one change of a document.
+func change(ctx context.Context, q *delayqueue.DelayQueue, book ledger, key, payload string, patience time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	e := entry{Kind: sent, Payload: payload, Word: replaced}
+	on := delayqueue.Replace
+	if rand.IntN(3) == 0 {
+		on, e.Word = delayqueue.Reschedule, postponed
+	}
+	begun := time.Now().UnixMicro()
+	info, err := q.Send(ctx, payload, delayqueue.WithKey(key, on), delayqueue.WithMaxWait(maxWait),
+		delayqueue.WithDelay(minQuiet+rand.N(2*minQuiet)))
+	e.At = time.Now().UnixMicro()
+	e.Took = e.At - begun
+	if err != nil {
+		e.Kind, e.Word = refused, err.Error()
+	} else if e.ID, e.Due = info.ID, info.Due.UnixMicro(); !info.Existed {
+		e.Word = stored
+	}
+	book.write(e)
+}
+
+// begun is when the send began that an entry is about.
+func (e *entry) begun() int64 { return e.At - e.Took }
+
+// after says that a send was carried out after another one, and before an instant.
+func (e *entry) after(other *entry, before int64) bool { return e.begun() > other.At && e.At < before }
+
+// debounce judges the changes of each message, and returns the stories of messages in place of those of payloads.
+func (v *verdict) debounce(ev *evidence, entries []entry, payloads []*story) []*story {
+	if ev.rules.maxWait == 0 {
+		return payloads
+	}
+	byID := map[string]*story{}
+	sends := map[string][]*entry{} // by id
+	var all []*story
+	of := func(e *entry) *story {
+		s := byID[e.ID]
+		if s == nil {
+			key, _, _ := strings.Cut(e.Payload, "/")
+			s = &story{payload: key + " as " + e.ID}
+			byID[e.ID], all = s, append(all, s)
+		}
+		return s
+	}
+	for i := range entries {
+		if e := &entries[i]; e.Kind == sent {
+			sends[e.ID] = append(sends[e.ID], e)
+			if s := of(e); e.Word != postponed {
+				s.changes = append(s.changes, e)
+			}
+		}
+	}
+	for _, p := range payloads {
+		for _, r := range p.runs {
+			s := of(&r.start)
+			s.runs = append(s.runs, r)
+			if p.sent == nil || p.sent.ID != r.start.ID || p.sent.Word == postponed {
+				v.problem("%s: handed out %s, which is no change of it", s.payload, p.payload)
+			}
+		}
+	}
+	for id, s := range byID {
+		slices.SortFunc(s.runs, func(a, b run) int { return cmp.Compare(a.start.At, b.start.At) })
+		v.weighChanges(ev, s)
+		v.weighWaits(ev, s, sends[id])
+	}
+	return all
+}
+
+// weighChanges wants what was handed out to be the last change before, and the last one of all to be handled.
+func (v *verdict) weighChanges(ev *evidence, s *story) {
+	handled := false // the last change
+	for _, r := range s.runs {
+		newest := true
+		for _, c := range s.changes {
+			if c.begun() > r.start.At {
+				newest = false
+			}
+			if c.Payload != r.start.Payload {
+				continue
+			}
+			for _, later := range s.changes {
+				if later.after(c, r.start.At) {
+					v.problem("%s: handed out %s, though %s came after it", s.payload, c.Payload, later.Payload)
+				}
+			}
+		}
+		handled = handled || newest && (r.word() == succeeded || ev.state.Where(r.start.ID) == "garbage")
+	}
+	if len(s.runs) > 0 && !handled {
+		v.problem("%s: its last change was not handled", s.payload)
+	}
+}
+
+// weighWaits wants a message to be handed out when its last send said, and to be put off no longer than it may be.
+func (v *verdict) weighWaits(ev *evidence, s *story, sends []*entry) {
+	if len(sends) == 0 {
+		return // weigh says so
+	}
+	first := slices.MinFunc(sends, func(a, b *entry) int { return cmp.Compare(a.At, b.At) })
+	accepted := *first
+	accepted.Due = 0
+	s.sent = &accepted
+	latest := first.At + ev.rules.maxWait.Microseconds()
+	deliveries := 0
+	for i, r := range s.runs {
+		if i == 0 {
+			s.sent.Due = min(latest, r.start.At) // weigh notes how late it was
+		}
+		if i == 0 && r.start.Delivery == 1 {
+			if due := soonest(sends, r.start.At); r.start.At < due {
+				v.early++
+				v.problem("%s: handed out %v early", s.payload, us(due-r.start.At))
+			}
+		}
+		// Each delivery before this one was lost with its consumer, unless its handler ended.
+		limit := us(latest) + time.Duration(r.start.Delivery-deliveries)*(ev.rules.lease+time.Second)
+		if over := us(r.start.At) - limit; over > 0 {
+			v.problem("%s: delivery %d was put off %v longer than it may be", s.payload, r.start.Delivery, over)
+		}
+		deliveries = r.start.Delivery
+		latest = r.until() + (retryDelay + ev.rules.maxWait).Microseconds()
+	}
+}
+
+// soonest is when a message is due that was handed out at an instant, by the soonest of its sends that may have been
+// the last one before.
+func soonest(sends []*entry, at int64) int64 {
+	due := int64(-1)
+	for _, e := range sends {
+		last := e.begun() <= at && !slices.ContainsFunc(sends, func(later *entry) bool { return later.after(e, at) })
+		if last && (due < 0 || e.Due < due) {
+			due = e.Due
+		}
+	}
+	return due
+}
+
+// changedBetween says whether a message may have been changed between two of its runs, which forgets its failures.
+func (s *story) changedBetween(prev, r run) bool {
+	return slices.ContainsFunc(s.changes, func(c *entry) bool { return c.At >= prev.until() && c.begun() <= r.start.At })
+}
