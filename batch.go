@@ -271,6 +271,9 @@ func (b *batcher) setResult(m *batchItem, answer sendAnswer, answered bool, err 
 	case answer.kind == answerPassed:
 		m.stored = StoredNo
 		m.err = refusedFor(&SequenceError{Queue: b.store.queue, Name: m.put.sequence, N: m.put.number, Last: answer.last}, err)
+	case answer.kind == answerStopped:
+		m.stored = StoredNo
+		m.err = &SequenceStoppedError{Queue: b.store.queue, Name: m.put.sequence, N: m.put.number, At: m.put.after}
 	case answer.kind == answerKept:
 		m.stored, m.holder, m.due = StoredYes, answer.holder, instantTime(answer.due)
 	default:

@@ -112,10 +112,7 @@ func TestBatcherConcurrentSends(t *testing.T) {
 func TestBatcherOneMessageRefused(t *testing.T) {
 	t.Parallel()
 	f, server := ownServer(t, "--proto-max-bulk-len", "1mb")
-	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
-		return hearsRefusal{conn}, err
-	}})
+	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: hearsRefusals})
 	t.Cleanup(func() { _ = cli.Close() })
 	q := f.queueOn(cli, nil)
 	large := strings.Repeat("x", 2<<20)
@@ -138,6 +135,12 @@ func TestBatcherOneMessageRefused(t *testing.T) {
 
 // A hearsRefusal is a connection whose server answers and closes it before it has read all: that the rest cannot
 // be written does not keep the client from reading the answer, as otherwise it does now and then.
+// hearsRefusals dials for a client whose connections are hearsRefusal.
+func hearsRefusals(ctx context.Context, network, addr string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+	return hearsRefusal{conn}, err
+}
+
 type hearsRefusal struct{ net.Conn }
 
 func (c hearsRefusal) Write(p []byte) (int, error) {

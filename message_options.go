@@ -200,6 +200,23 @@ func WithDeadline(t time.Time) MsgOption {
 	}
 }
 
+// apply applies options, all of them, for what stands behind a numbered message must know its number whatever is wrong with
+// it. It returns the first error.
+func (m *draft) apply(opts []MsgOption) (first error) {
+	for i, opt := range opts {
+		var err error
+		if opt == nil {
+			err = fmt.Errorf("%w: option %d is nil", ErrBadOption, i+1)
+		} else {
+			err = opt(m)
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
 // check refuses options that do not go together.
 func (m *draft) check() error {
 	if err := m.checkKey(); err != nil {

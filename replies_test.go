@@ -56,8 +56,8 @@ func TestBadRepliesToProducers(t *testing.T) {
 				_, err := s.send(ctxB, newCaller(), sendRequest{messages: []*sendMessage{numbered(msg("a", 0), "s", 1), numbered(msg("b", 0), "s", 2)}})
 				return err
 			},
-			[][]string{list("5", "+6 =a"), list("5", "#09223372036854775809 #18446744073709551615")},
-			[][]string{nil, list("5"), list("5", ""), list("5", "+6"), list("5", "+6 +7 +8"), list("5", "+6 +x"), list("5", "+6 #1"), list("5", "+6 ?"),
+			[][]string{list("5", "+6 =a"), list("5", "#09223372036854775809 #18446744073709551615"), list("5", "! !")},
+			[][]string{nil, list("5", "+6 !7"), list("5"), list("5", ""), list("5", "+6"), list("5", "+6 +7 +8"), list("5", "+6 +x"), list("5", "+6 #1"), list("5", "+6 ?"),
 				list("5", "+6 #18446744073709551616"), list("x", "+6 +7"), list("5", "+6 +7", "")},
 		},
 		"intercept": {

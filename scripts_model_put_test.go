@@ -32,6 +32,9 @@ func (m *model) putOne(o *sendMessage) (a sendAnswer, wait int64) {
 			return sendAnswer{kind: answerPassed, last: last}, 0
 		}
 	}
+	if o.put.behind && m.sequence[o.put.sequence] < sequenceDigits(o.put.after) {
+		return sendAnswer{kind: answerStopped}, 0
+	}
 	holder, acked := m.holder(o.key)
 	switch {
 	case acked && o.put.on == Keep:
@@ -173,6 +176,9 @@ func (m *machine) puts(t *rapid.T) {
 		}
 		put := &putOptions{sequence: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence"), number: rapid.Int64Range(-20, 20).Draw(t, "number"),
 			on: Conflict(rapid.IntRange(0, len(conflictNames)-1).Draw(t, "if its key is taken")), timed: rapid.Bool().Draw(t, "timed")}
+		if put.behind = put.sequence != "" && rapid.Bool().Draw(t, "behind another"); put.behind {
+			put.after = put.number - rapid.Int64Range(1, 5).Draw(t, "by so much")
+		}
 		if put.on >= Replace && rapid.Bool().Draw(t, "bounded") {
 			put.maxWait, e.latest = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "most"))*time.Microsecond, latestUnknown
 		}

@@ -18,6 +18,8 @@ const maxPut = 100
 type putOptions struct {
 	sequence   string // its name; "": none
 	number     int64
+	behind     bool  // another number of the sequence stands before it in the same SendBatch
+	after      int64 // that number
 	on         Conflict
 	payloadKey bool          // its key is to be made of its payload
 	timed      bool          // it says when it is due
@@ -40,23 +42,35 @@ func (o *putOptions) moves() bool {
 	return o.on == Reschedule || o.on == Replace && (o.timed || o.maxWait > 0)
 }
 
-// follows refuses a number that is not greater than the last one of its sequence in the same batch, which it notes.
+// follows notes which number stands before it in the same batch, of those that are in last by the name of their sequence,
+// and refuses one that is not greater.
 func (o *putOptions) follows(last map[string]int64) error {
 	if o.sequence == "" {
 		return nil
 	}
-	if before, some := last[o.sequence]; some && o.number <= before {
+	before, some := last[o.sequence]
+	if some && o.number <= before {
 		return fmt.Errorf("%w: WithSequence(%q, %d): number %d stands before it in the same batch, which must rise", ErrBadOption, o.sequence, o.number, before)
 	}
 	last[o.sequence] = o.number
+	o.behind, o.after = some, before
 	return nil
+}
+
+// digits are those of its number, and of the one that must have been reached.
+func (o *putOptions) digits() string {
+	digits := sequenceDigits(o.number)
+	if o.behind {
+		digits += sequenceDigits(o.after)
+	}
+	return digits
 }
 
 // putArgs are the arguments of put.
 func (q *sendRequest) putArgs(c *caller) []any {
 	args := append(make([]any, 0, 2+9*len(q.messages)), c.name(), c.number())
 	for _, m := range q.messages {
-		args = append(args, m.delay(), m.version, &m.id, &m.text, &m.put.sequence, sequenceDigits(m.put.number), conflictWords[m.put.on], m.put.timed, m.put.most())
+		args = append(args, m.delay(), m.version, &m.id, &m.text, &m.put.sequence, m.put.digits(), conflictWords[m.put.on], m.put.timed, m.put.most())
 	}
 	return args
 }
@@ -72,10 +86,11 @@ type sendAnswer struct {
 type answerKind int
 
 const (
-	answerStored answerKind = iota
-	answerTaken             // another message has its key
-	answerPassed            // its sequence has passed its number
-	answerKept              // holder is there in its place, perhaps changed
+	answerStored  answerKind = iota
+	answerTaken              // another message has its key
+	answerPassed             // its sequence has passed its number
+	answerStopped            // its sequence has not come to the number before it in its batch
+	answerKept               // holder is there in its place, perhaps changed
 )
 
 // answer says what became of message i of a request, which is m.
@@ -122,6 +137,10 @@ func putAnswer(kind, text string) (a sendAnswer, err error) {
 	case "#":
 		a.kind = answerPassed
 		a.last, err = sequenceNumber(text)
+	case "!":
+		if a.kind = answerStopped; text != "" {
+			err = ErrBadReply
+		}
 	default:
 		err = ErrBadReply
 	}

@@ -14,6 +14,12 @@ func numbered(m *sendMessage, sequence string, n int64) *sendMessage {
 	return m
 }
 
+// behind makes a numbered message one that stands behind another number in its batch.
+func behind(n int64, m *sendMessage) *sendMessage {
+	m.put.behind, m.put.after = true, n
+	return m
+}
+
 // on is a message that does this if its key is taken; timed: it says when it is due.
 func on(c Conflict, timed bool, m *sendMessage) *sendMessage {
 	m.put = &putOptions{on: c, timed: timed}
@@ -32,7 +38,7 @@ func (r *rig) answers(c *caller, ms ...*sendMessage) string {
 	return r.inWords(r.send(c, ms...))
 }
 
-// inWords are `+<due>`, `=<holder>`, `~<id of the one that is there>@<due>` or `#<last number>` of each message.
+// inWords are `+<due>`, `=<holder>`, `~<id of the one that is there>@<due>` `#<last number>` or `!` of each message.
 func (r *rig) inWords(out sendReply) string {
 	var words []string
 	for _, a := range out.answers {
@@ -47,6 +53,8 @@ func (r *rig) inWords(out sendReply) string {
 				word += "@" + r.since(a.due).String()
 			}
 			words = append(words, word)
+		case answerStopped:
+			words = append(words, "!")
 		case answerPassed:
 			words = append(words, fmt.Sprintf("#%d", a.last))
 		}
@@ -64,6 +72,24 @@ func TestScriptPutSequence(t *testing.T) {
 			r.equal("answers", r.answers(newCaller(), numbered(msg("a", time.Second), "s", 5)), "+1s")
 			r.equal("answers", r.answers(newCaller(), numbered(msg("b", 0), "s", 5), numbered(msg("c", 0), "s", 4), numbered(msg("d", 2*time.Second), "s", 6)), "#5 #5 +2s")
 		}, "pending a@1s d@2s sequence s=6 wake 1s"},
+		"behind one that is refused": {func(r *rig) {
+			r.put(msg("k", time.Hour, keyed("k")))
+			s := func(name string, n int64, rest ...func(*envelope)) *sendMessage {
+				return numbered(msg(name, time.Hour, rest...), "s", n)
+			}
+			c := newCaller()
+			batch := []*sendMessage{s("a", 1), behind(1, s("b", 2, keyed("k"))), behind(2, s("c", 3)), behind(3, s("d", 5)), numbered(msg("t", time.Hour), "t", 3)}
+			first := r.send(c, batch...)
+			r.equal("answers", r.inWords(first), "+1h0m0s =k ! ! +1h0m0s")
+			r.equal("a repeat", r.sendAgain(c, batch...), first)
+			r.equal("in the next call", r.answers(newCaller(), behind(5, s("e", 6))), "!")
+			r.equal("cancel", r.cancel("key", "k"), StatePending)
+			r.equal("another call", r.answers(newCaller(), batch...), "#1 +1h0m0s +1h0m0s +1h0m0s #3")
+			r.equal("what was reached before", r.answers(newCaller(), behind(4, s("f", 8)), behind(9, s("g", 10))), "+1h0m0s !")
+			r.equal("no number yet", r.answers(newCaller(), behind(math.MinInt64, numbered(msg("h", 0), "u", 0))), "!")
+			r.do("HSET", r.keys.sequence, "s", "rubbish")
+			r.equal("rubbish", r.answers(newCaller(), behind(4, s("i", 9)), s("j", 1), behind(1, s("l", 2))), "! +1h0m0s +1h0m0s")
+		}, "pending a@1h0m0s b@1h0m0s c@1h0m0s d@1h0m0s f@1h0m0s j@1h0m0s l@1h0m0s t@1h0m0s key k=b sequence s=2 t=3 wake 1h0m0s"},
 		"all of int64": {func(r *rig) {
 			last := int64(math.MinInt64)
 			for i, n := range []int64{math.MinInt64, math.MinInt64 + 1, -1 << 53, -1<<53 + 1, -10, -9, -1, 0, 1, 9, 10, 1 << 53, 1<<53 + 1, math.MaxInt64 - 1, math.MaxInt64} {

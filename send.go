@@ -125,12 +125,15 @@ func (p *producer) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResul
 	for i := range batch {
 		d = draft{}
 		err := p.makeMessage(&items[i], batch[i].Payload, &d, batch[i].Options)
-		if put := items[i].put; err == nil && put != nil {
+		if d.put.sequence != "" {
 			if last == nil {
 				last = make(map[string]int64)
 			}
-			if err = put.follows(last); err != nil {
-				items[i].id, err = "", p.notMade(&d, err)
+			put := d.put
+			if bad := put.follows(last); bad == nil {
+				items[i].put = &put // also of what is not sent: what stands behind it is not stored
+			} else if err == nil {
+				items[i], err = batchItem{}, p.notMade(&d, bad)
 			}
 		}
 		if results[i].Err = err; err == nil {
@@ -151,6 +154,7 @@ func (p *producer) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResul
 	if failed == nil {
 		return results, nil
 	}
+	findStops(items, results)
 	return results, &batchError{queue: p.store.queue, of: len(batch), failed: failed}
 }
 
@@ -171,16 +175,8 @@ func (p *producer) notMade(d *draft, err error) error {
 func (p *producer) makeMessage(m *batchItem, payload string, d *draft, opts []MsgOption) error {
 	p.made()
 	d.payload, d.retries = payload, p.defaultRetries
-	for i, opt := range opts {
-		var err error
-		if opt == nil {
-			err = fmt.Errorf("%w: option %d is nil", ErrBadOption, i+1)
-		} else {
-			err = opt(d)
-		}
-		if err != nil {
-			return p.notMade(d, err)
-		}
+	if err := d.apply(opts); err != nil {
+		return p.notMade(d, err)
 	}
 	if err := d.check(); err != nil {
 		return p.notMade(d, err)

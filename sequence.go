@@ -31,6 +31,47 @@ func (e *SequenceError) Error() string {
 // Is makes errors.Is(err, ErrSequence) true.
 func (e *SequenceError) Is(target error) bool { return target == ErrSequence }
 
+// ErrSequenceStopped: a message before this one in the same SendBatch, with a lower number of the same sequence, was not
+// stored, so this one was not either: that number would have come too late for ever. The error is a *SequenceStoppedError.
+var ErrSequenceStopped = errors.New("a lower number of the sequence in the same batch was not stored")
+
+// A SequenceStoppedError says where a sequence stopped in a SendBatch. errors.Is finds ErrSequenceStopped in it.
+type SequenceStoppedError struct {
+	Queue string
+	Name  string // of the sequence
+	N     int64  // of the message that was refused
+	At    int64  // of the first one before it in the batch that was not stored; its own error says why
+}
+
+func (e *SequenceStoppedError) Error() string {
+	return fmt.Sprintf("sequence %q: %d stands before %d in the same batch, and was not stored", e.Name, e.At, e.N)
+}
+
+// Is makes errors.Is(err, ErrSequenceStopped) true.
+func (e *SequenceStoppedError) Is(target error) bool { return target == ErrSequenceStopped }
+
+// findStops names in the errors of a batch's messages the number at which each sequence stopped.
+func findStops(items []batchItem, results []SendResult) {
+	var at map[string]int64
+	for i := range items {
+		put, err := items[i].put, results[i].Err
+		if err == nil || put == nil || put.sequence == "" || items[i].stored == StoredYes || errors.Is(err, ErrSequence) {
+			continue
+		}
+		first, some := at[put.sequence]
+		if stopped := (*SequenceStoppedError)(nil); errors.As(err, &stopped) {
+			if some {
+				stopped.At = first
+			}
+		} else if !some {
+			if at == nil {
+				at = make(map[string]int64)
+			}
+			at[put.sequence] = put.number
+		}
+	}
+}
+
 // WithSequence makes the message number n of the sequence of this name, a name of any 1 to 512 bytes, on this queue: it
 // is stored only if n is greater than the last number that was, in one step with that, and refused with ErrSequence
 // otherwise. So whoever sends what is numbered elsewhere (rows of an outbox, offsets of a log, the minutes of a
@@ -38,9 +79,10 @@ func (e *SequenceError) Is(target error) bool { return target == ErrSequence }
 // second one comes. Numbers need not follow one upon the other, and may be negative.
 //
 // A message that is refused for another reason, as for its key, does not count. The messages of a SendBatch
-// must rise in each sequence (ErrBadOption); those behind one that is refused are stored all the same, and it comes too
-// late then. A call of which the outcome is not known may be repeated as it is. What sends rows on must not pass over one
-// that is not there yet: a number that is lower than the last comes too late for ever. So does one that a failover
+// must rise in each sequence (ErrBadOption), and what stands behind one of the same sequence that is not stored, for
+// whatever reason but ErrSequence, is not stored either (ErrSequenceStopped). So a call of which the outcome is not known,
+// or that was refused in part, may be repeated as it is. What sends rows on one by one must not pass over one that is not
+// there yet, or was refused: a number that is lower than the last comes too late for ever. So does one that a failover
 // forgot, with its message, if the next number is sent all the same, as by a call that was under way. Where none may be
 // missing, send with WithReplicaAck, and a number only when the one before is confirmed: its send returned nil, or
 // ErrSequence without ErrNotReplicated.

@@ -88,6 +88,68 @@ func TestSequenceInBatch(t *testing.T) {
 	f.send(q, "a name of 512 bytes", inAnHour, WithSequence(strings.Repeat("\xff", 512), 1))
 }
 
+// TestSequenceStops: what stands behind a message that is not stored, in the same SendBatch and the same sequence, is not
+// stored either, and all of it may be sent again.
+func TestSequenceStops(t *testing.T) {
+	t.Parallel()
+	f, server := ownServer(t, "--proto-max-bulk-len", "1mb")
+	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: hearsRefusals})
+	t.Cleanup(func() { _ = cli.Close() })
+	q := f.queueOn(cli, nil)
+	f.send(q, "taken", inAnHour, WithKey("k"))
+	for name, row := range map[string]struct {
+		bad     []MsgOption // of number 2
+		payload string
+		err     error // nil: the server's
+	}{
+		"its key is taken":              {[]MsgOption{WithKey("k")}, "x", ErrDuplicateKey},
+		"a bad option behind":           {[]MsgOption{WithRetryCount(-1)}, "x", ErrBadOption},
+		"it has no key for a hold":      {[]MsgOption{WithKeyHold(time.Hour)}, "x", ErrBadOption},
+		"the server does not take that": {nil, strings.Repeat("x", 2<<20), nil},
+	} {
+		numbered := func(n int64, payload string, opts ...MsgOption) Outgoing {
+			return Outgoing{Payload: payload, Options: append(opts[:len(opts):len(opts)], inAnHour, WithSequence(name, n))}
+		}
+		batch := []Outgoing{numbered(1, "x"), numbered(2, row.payload, row.bad...), numbered(3, "x"), numbered(1, "falls"),
+			{Payload: "plain", Options: []MsgOption{inAnHour}}, numbered(5, "x"), numbered(6, "x", WithRetryCount(-1)), numbered(7, "x")}
+		for i := range int64(maxPut) { // in another call to Redis
+			batch = append(batch, numbered(8+i, "x"))
+		}
+		got, err := q.SendBatch(ctxB, batch)
+		for i, r := range got {
+			var stopped *SequenceStoppedError
+			is := errors.As(r.Err, &stopped)
+			switch {
+			case i == 0 || i == 4:
+				if r.Err != nil {
+					t.Errorf("%s: message %d: %v", name, i, r.Err)
+				}
+			case i == 1 || i == 3 || i == 6:
+				if r.Err == nil || is || f.fate(r.Err) == StoredYes || i == 1 && row.err != nil && (!errors.Is(r.Err, row.err) || f.fate(r.Err) != StoredNo) {
+					t.Errorf("%s: message %d: %v", name, i, r.Err)
+				}
+			case !is || !errors.Is(r.Err, ErrSequenceStopped) || f.fate(r.Err) != StoredNo || stopped.At != 2 || stopped.Name != name || stopped.Queue != f.name || stopped.N < 3:
+				t.Errorf("%s: message %d: %v", name, i, r.Err)
+			}
+		}
+		if want := fmt.Sprintf("sequence %q: 2 stands before 3", name); !errors.Is(err, ErrSequenceStopped) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		batch[1], batch[6] = numbered(2, "x"), numbered(6, "x")
+		got, _ = q.SendBatch(ctxB, append(batch[:3:3], batch[5:]...))
+		f.passed(got[0].Err, name, 1)
+		for i, r := range got[1:] {
+			if r.Err != nil {
+				t.Errorf("%s: sent again, message %d: %v", name, i+1, r.Err)
+			}
+		}
+	}
+	if n := len(f.check().Pending); n != 1+4*(8-1+maxPut) {
+		t.Errorf("%d are stored", n)
+	}
+	f.nothingWaits(&q.batcher)
+}
+
 // TestSequenceOverBatches: what one call sends in many batches arrives in its order, whatever else is sent.
 func TestSequenceOverBatches(t *testing.T) {
 	t.Parallel()

@@ -4,11 +4,12 @@
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, sequence, done, held
 -- ARGV: 3 and on, for each message: delay us ('': the envelope has its own due instant), version of the envelope, id,
 --       envelope (after a delay: only the part behind its due instant), name of its sequence ('': none), its number in
---       that, 20 digits of it and 2^63, what becomes of a message that has its key ('refuse': of this one, 'keep',
---       'replace', 'reschedule'), '1': its sender says when it is due, us by which it may be put off ('': any time)
+--       that, 20 digits of it and 2^63 (and behind them as many of a number that the sequence must have come to), what becomes of a
+--       message that has its key ('refuse': of this one, 'keep', 'replace', 'reschedule'), '1': its sender says when it is
+--       due, us by which it may be put off ('': any time)
 -- Returns {now, an answer for each, with blanks between}: '+<due>' stored, due then; '=<id>' not stored, its key is held by
---       id; '#<digits>' not stored, the last number of the sequence is that; '~<due>:<id>' id had its key, and was kept,
---       replaced or rescheduled, due then ('0': it was acked, and keeps its key).
+--       id; '#<digits>' not stored, the last number of the sequence is that; '!' not stored, the sequence has not come as
+--       far; '~<due>:<id>' id had its key, and was kept, replaced or rescheduled, due then ('0': it was acked, and keeps its key).
 -- Cost: 16 commands, 1 more to set the alarm; at most 6 of O(log pending) for each message, 16 for one whose key
 --       is taken, at most 100 of them; O(ready) if the message that has the key is there; reads that message.
 -- Keeps: invariants 1, 3, 4, 6, 9 and 12 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a
@@ -127,8 +128,10 @@ end
 
 -- put stores a message, if it may be, or does what its sender wants instead, and returns the answer.
 local function put(delay, version, id, envelope, name, number, taken, says, most)
-  local last = lastof(name)
+  local last, after = lastof(name), string.sub(number, 21)
+  number = string.sub(number, 1, 20)
   if last and last >= number then return '#' .. last end
+  if after ~= '' and not (last and last >= after) then return '!' end
   local other, due = complete(tonumber(delay), version, envelope)
   local key, answer, latest = keyof(other), nil, tonumber(most) and now + most
   local holder, acked
