@@ -14,14 +14,16 @@ import (
 
 // sendFlags are the options of messages.
 type sendFlags struct {
-	delay, ttl, keep durationFlag
-	at               whenFlag
-	key              string
-	headers          map[string]string
-	retries          int
-	lines            bool
-	fromLine         int
-	create           bool
+	delay, ttl, keep, timeout durationFlag
+	at, deadline              whenFlag
+	key                       string
+	policy                    conflictFlag
+	sequence                  sequenceFlag
+	headers                   map[string]string
+	retries                   int
+	lines                     bool
+	fromLine                  int
+	create                    bool
 }
 
 func (a *app) sendCommand() *cobra.Command {
@@ -41,9 +43,13 @@ not exist yet is made only with --create, for its name may be mistyped.`,
 	flags.VarP(&f.delay, "delay", "d", "due so long from now")
 	flags.Var(&f.at, "at", "due then")
 	flags.StringVarP(&f.key, "key", "k", "", "a name of your own; at most one live message of a queue has it")
+	flags.Var(&f.policy, "key-policy", "if the key is taken: refuse, or keep, replace or reschedule the message that has it")
+	flags.Var(&f.sequence, "sequence", "NAME=N: message N of this sequence, refused if it has come so far before")
 	flags.StringToStringVar(&f.headers, "header", nil, "name=value, any number")
 	flags.IntVar(&f.retries, "retries", 3, "failures that are followed by another delivery")
 	flags.Var(&f.ttl, "ttl", "garbage if it could not be handed out so long after it was due")
+	flags.Var(&f.timeout, "timeout", "a handler of it may run so long; 0: for any time")
+	flags.Var(&f.deadline, "deadline", "garbage then, unless it is done: no delivery, no retry")
 	flags.Var(&f.keep, "keep", "once it is acked, it can be looked at so long, with its result")
 	flags.BoolVar(&f.lines, "lines", false, "a message for each line of the input")
 	flags.IntVar(&f.fromLine, "from-line", 1, "with --lines: leave out the lines before this one")
@@ -57,13 +63,19 @@ func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
 	if f.fromLine < 1 || f.fromLine > 1 && !f.lines {
 		return fail(exitUsage, "--from-line goes with --lines, and the first line is 1")
 	}
-	if f.lines && (len(args) == 2 || f.key != "") {
-		return fail(exitUsage, "--lines reads its messages from the input, and a key is for one message alone")
+	if f.lines && (len(args) == 2 || f.key != "" || f.sequence.name != "") {
+		return fail(exitUsage, "--lines reads its messages from the input, and a key is for one message alone, as is a number")
+	}
+	if f.policy.Conflict != delayqueue.Refuse && f.key == "" {
+		return fail(exitUsage, "--key-policy goes with --key")
 	}
 	if len(args) == 1 && onTerminal(os.Stdin) {
 		return fail(exitUsage, "what shall be sent? Give a payload, or pipe it in")
 	}
 	if err := f.at.ahead("at", "--at now", justNow); err != nil {
+		return err
+	}
+	if err := f.deadline.ahead("deadline", "leave it out", 0); err != nil {
 		return err
 	}
 	err := a.queue(ctx, args[0])
@@ -108,7 +120,16 @@ func (f *sendFlags) options(c *cobra.Command) []delayqueue.MsgOption {
 		options = append(options, delayqueue.WithSchedule(f.at.Time))
 	}
 	if f.key != "" {
-		options = append(options, delayqueue.WithKey(f.key))
+		options = append(options, delayqueue.WithKey(f.key, f.policy.Conflict))
+	}
+	if f.sequence.name != "" {
+		options = append(options, delayqueue.WithSequence(f.sequence.name, f.sequence.number))
+	}
+	if c.Flags().Changed("timeout") {
+		options = append(options, delayqueue.WithTimeout(time.Duration(f.timeout)))
+	}
+	if c.Flags().Changed("deadline") {
+		options = append(options, delayqueue.WithDeadline(f.deadline.Time))
 	}
 	if c.Flags().Changed("ttl") {
 		options = append(options, delayqueue.WithMsgTTL(time.Duration(f.ttl)))
@@ -125,11 +146,19 @@ func (f *sendFlags) options(c *cobra.Command) []delayqueue.MsgOption {
 func (a *app) sayInfo(info *delayqueue.MessageInfo) error {
 	if a.json {
 		return printJSON(struct {
-			ID  string    `json:"id"`
-			Key string    `json:"key,omitempty"`
-			Due time.Time `json:"due"`
-		}{info.ID, info.Key, utc(info.Due)})
+			ID      string    `json:"id"`
+			Key     string    `json:"key,omitempty"`
+			Due     time.Time `json:"due,omitzero"`
+			Existed bool      `json:"existed,omitempty"`
+		}{info.ID, info.Key, utc(info.Due), info.Existed})
 	}
-	say("%s due %s", info.ID, at(info.Due))
+	switch {
+	case info.Existed && info.Due.IsZero():
+		say("%s has the key, and was acked", info.ID)
+	case info.Existed:
+		say("%s has the key, due %s", info.ID, at(info.Due))
+	default:
+		say("%s due %s", info.ID, at(info.Due))
+	}
 	return nil
 }
