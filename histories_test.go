@@ -213,7 +213,7 @@ func (h *history) handler(f *fixture, lease time.Duration, slow chan<- string) H
 		f.must(SetResult(ctx, strconv.Itoa(msg.Delivery)))
 		n, _ := strconv.Atoi(msg.Payload)
 		isSlow := n%40 == 1 && msg.Delivery == 1
-		if n%80 == 1 { // nobody cancels it
+		if n%20 == 1 { // nobody cancels it
 			select {
 			case slow <- msg.ID: // it is waited for, at whatever delivery
 				isSlow = true
@@ -298,7 +298,7 @@ func TestHistories(t *testing.T) {
 			sent = append(sent, info.ID)
 			if n%10 == 4 {
 				some := max(0, n-rand.IntN(200))
-				if some%80 == 1 {
+				if some%20 == 1 {
 					some--
 				}
 				id := sent[some]
