@@ -293,9 +293,10 @@ func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueu
 }
 
 // WithDoneLimit bounds how many messages the queue keeps that are done (WithRetention): when there are more, those are
-// deleted that would be the next to go, and the log says how many. Default 100,000; 0: any number.
-// So where messages that are kept for long fill it, what is kept for less goes as soon as it is acked: give a Call a
-// WithRetention as long as theirs.
+// deleted that would be the next to go, and the log says how many. Default 100,000; 0: any number. What was acked within
+// the last 5 s is deleted last, so that whoever waits for it (Call) finds it although messages that are kept for longer
+// have filled the queue; where all were acked since then, those that were acked first go, more or less. So a limit must
+// leave room for what is acked in some seconds. It bounds a number: 100,000 results of 1 MB are 100 GB.
 //
 // All consumers of a queue should ask for the same: the most that any of them asks for holds for all, and those that
 // ask for less say so in the log.

@@ -197,6 +197,29 @@ func TestResultOfAHandlerPastItsLimit(t *testing.T) {
 	}
 }
 
+// TestDoneLimitSparesCalls: where messages that are kept for long have filled the queue, a Call finds its result all the
+// same, and so does who awaits one of those that came last.
+func TestDoneLimitSparesCalls(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil).WithHandler(echo).WithDoneLimit(5)
+	q.StartConsume()
+	for i := range 6 {
+		if _, err := q.Await(ctxB, f.send(q, fmt.Sprint("kept ", i), WithRetention(24*time.Hour)).ID); err != nil {
+			t.Errorf("message %d: %v", i, err)
+		}
+	}
+	for i := range 5 {
+		payload := fmt.Sprint("call ", i)
+		if r, err := q.Call(ctxB, payload); err != nil || r.Value != "to "+payload {
+			t.Errorf("%+v, %v", r, err)
+		}
+	}
+	if n := len(f.check().Done); n != 5 {
+		t.Errorf("%d are kept", n)
+	}
+}
+
 // TestDoneLimit: the queue keeps so many, and says in the log what had to go.
 func TestDoneLimit(t *testing.T) {
 	t.Parallel()

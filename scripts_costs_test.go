@@ -265,6 +265,8 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 		{"settle, 1 that says Again", func() { c.again(false) }, func() { c.r.done(again("m0", "k0")) }, 13 + 4},
 		{"settle, 1 that says Again, and whose key was taken over", func() { c.again(true) }, func() { c.r.done(again("m0", "k0")) }, 12 + 6},
 		{"settle, 100 that are kept with a result", func() { c.hand(100) }, func() { c.r.done(keptAll(100, "v")...) }, 16 + 100*4},
+		{"settle, 1 that is kept where there is no room", func() { c.r.with.doneMax = 1; c.hand(2); c.r.done(keptAll(1, "v")...) },
+			func() { c.r.done(kept("m1", time.Minute, "")) }, 16 + 3 + 10},
 		{"settle, 1 that is kept without a result", func() { c.hand(1) }, func() { c.r.done(keptAll(1, "")...) }, 16 + 3},
 	})
 }

@@ -162,13 +162,57 @@ func TestScriptDoneAge(t *testing.T) {
 func TestScriptDoneLimit(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"the soonest go": {func(r *rig) {
-			r.with.doneMax = 2
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
-			r.done(kept("a", time.Hour, "v"), kept("b", time.Minute, "v"))
+			r.with.doneMax = 3
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
+			r.done(kept("a", time.Hour, "v"), kept("b", time.Minute, "v"), kept("e", 2*time.Minute, "v"))
+			r.at(5 * time.Second)
 			got, err := r.store.settle(ctxB, after(newCaller()), []settlement{kept("c", 2*time.Hour, "v"), kept("d", time.Second, "v")})
 			r.equal("settled", got.doneOverflow, 2)
 			r.equal("error", err, nil)
-		}, "done a@1h0m0s c@2h0m0s result a=1 c=1 fail a=2/0/0@0s c=2/0/0@0s"},
+		}, "done d@6s a@1h0m0s c@2h0m5s result a=1 c=1 d=1 fail a=2/0/0@0s c=2/0/0@5s d=2/0/0@5s"},
+		"not what was acked just now": {func(r *rig) {
+			r.with.doneMax = 3
+			for i := range 4 {
+				name := fmt.Sprint("l", i)
+				r.hand(msg(name, 0))
+				r.done(kept(name, time.Hour, ""))
+				r.at(r.since(r.now) + 2*time.Second)
+			}
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
+			r.expect("unack a@18.000001s b@18.000001s c@18.000001s d@18.000001s done l1@1h0m2s l2@1h0m4s l3@1h0m6s fail l1=2/0/0@2s l2=2/0/0@4s l3=2/0/0@6s")
+			r.done(kept("a", time.Minute, ""))
+			r.at(9 * time.Second)
+			r.done(kept("b", time.Minute, ""))
+			r.expect("unack c@18.000001s d@18.000001s done a@1m8s b@1m9s l3@1h0m6s fail a=2/0/0@8s b=2/0/0@9s l3=2/0/0@6s")
+			r.done(kept("c", 30*time.Second, ""))
+			r.expect("unack d@18.000001s done c@39s a@1m8s b@1m9s fail a=2/0/0@8s b=2/0/0@9s c=2/0/0@9s") // all just now: the first
+			r.at(13 * time.Second)
+			r.done(kept("d", 10*time.Second, ""))
+		}, "done d@23s c@39s b@1m9s fail b=2/0/0@9s c=2/0/0@9s d=2/0/0@13s"},
+		"more lengths than it looks for": {func(r *rig) {
+			r.with.doneMax = 6
+			var ms []*sendMessage
+			for i := range 6 {
+				ms = append(ms, msg(fmt.Sprint("l", i), 0))
+			}
+			r.hand(append(ms, msg("x", 0))...)
+			for i := 5; i >= 0; i-- { // the longest first: it stands behind what is looked for
+				r.done(kept(fmt.Sprint("l", i), time.Duration(i+1)*time.Minute, ""))
+				r.at(r.since(r.now) + 100*time.Millisecond)
+			}
+			r.done(kept("x", time.Hour, "")) // the first of the four that were found
+		}, "done l0@1m0.5s l1@2m0.4s l2@3m0.3s l4@5m0.1s l5@6m0s x@1h0m0.6s fail x=2/0/0@600ms l0=2/0/0@500ms l1=2/0/0@400ms l2=2/0/0@300ms l4=2/0/0@100ms l5=2/0/0@0s"},
+		"rubbish": {func(r *rig) {
+			r.with.doneMax = 2
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
+			r.done(kept("a", time.Minute, ""), kept("b", time.Minute, ""))
+			for _, record := range []string{"", "x", "2 0 0 99999999999999999999 x", "2 0 0 nan x"} {
+				r.do("HSET", r.keys.fail, idOf("a"), record, idOf("b"), record)
+				r.do("ZADD", r.keys.done, "inf", idOf("b"))
+			}
+			got, err := r.store.settle(ctxB, after(newCaller()), []settlement{kept("c", 2*time.Hour, ""), kept("d", time.Second, "")})
+			r.equal("settled", []any{got.doneOverflow, err}, []any{2, nil})
+		}, "done d@1s c@2h0m0s fail c=2/0/0@0s d=2/0/0@0s"},
 		"100 more than came in": {func(r *rig) {
 			var ms []*sendMessage
 			var acks []settlement

@@ -243,7 +243,12 @@ func (m *model) settle(batch []settlement) any {
 		out.overflow = m.trim(m.garbage, m.room(3), 500)
 	}
 	if kept > 0 {
-		out.doneOverflow = m.trim(m.done, m.room(4), kept+100)
+		if room := m.room(4); room > 0 && len(m.done) > room {
+			out.doneOverflow = min(len(m.done)-room, kept+100)
+			for _, id := range m.toGo(out.doneOverflow) {
+				m.forget(id)
+			}
+		}
 		m.doneAt = head(m.done)
 	}
 	return out

@@ -20,8 +20,8 @@
 --       '<i> ' of outcomes, as in void, that were 'again' and became acks.
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
 --       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages;
---       3 more where anything is done, and 6 where there is more of that than there may be: at most 100 messages more
---       than came in;
+--       3 more where anything is done, and where there is more of that than there may be 6, or up to 13 where some were
+--       acked just now: at most 100 messages more than came in, and the records of up to 4 times as many are read;
 --       2 for each message that follows, 5 with a key, and 1 for all of them;
 --       3 for each ack whose key stays taken, and 1 for all of them; 1 for each 'again', and 5 if its key was taken over.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
@@ -172,7 +172,8 @@ if dead + kept > 0 then
   end
   if kept > 0 then doneOverflow = excess(redis.call('ZCARD', KEYS.done), values[5], kept + 100) end -- each may have 1 MB
   if doneOverflow > 0 then
-    local oldest = redis.call('ZRANGE', KEYS.done, 0, doneOverflow - 1)
+    local oldest = {}
+    -- include settle_spare
     redis.call('ZREM', KEYS.done, unpack(oldest))
     redis.call('HDEL', KEYS.msg, unpack(oldest))
     redis.call('HDEL', KEYS.fail, unpack(oldest))
