@@ -62,7 +62,8 @@ const (
 // WithKeyHold keeps the key of the message taken for d after it is acked, by the server's clock: who sends it again within
 // that time, because a caller has repeated its request, say, is refused with ErrDuplicateKey, or gets the message that was
 // acked (Keep: Existed, and no Due). As nothing waits then, Replace and Reschedule are refused, too. A message that ends
-// otherwise, in garbage or taken out, frees its key at once, for its work was not done. d is from 1ms to 365 days.
+// otherwise, in garbage or taken out, frees its key at once, for its work was not done. What its own handler sends with Then
+// takes the key over. d is from 1ms to 365 days.
 func WithKeyHold(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d < minSetting || d > maxKeyHold {

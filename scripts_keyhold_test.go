@@ -129,6 +129,55 @@ func TestScriptKeyHold(t *testing.T) {
 	})
 }
 
+// TestScriptKeyHoldThen: what follows a message takes its key over though that keeps it taken; nobody else does.
+func TestScriptKeyHoldThen(t *testing.T) {
+	next := func(name string) *sendMessage { return msg(name, time.Minute, keyed("k")) }
+	runScripts(t, map[string]scriptCase{
+		"its own": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			void, refused := r.follows(then(holding("a", 5*time.Second, "k"), next("b"), next("c")))
+			r.equal("void, refused", []any{void, refused}, []any{[]int(nil), "0.1=b"})
+			r.tickTo(6 * time.Second) // frees nothing of b's
+			r.equal("state.held", r.read().Fields["held"], "0")
+		}, "pending b@1m0s key k=b wake 1m0s"},
+		"and holds it in its turn": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.follows(then(holding("a", 5*time.Second, "k"), msg("b", 0, keyed("k"))))
+			r.take("b")
+			r.done(holding("b", 3*time.Second, "k"))
+		}, "key k=acked:b held k@3s"},
+		"that of another, in one call": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")), msg("o", 0))
+			_, refused := r.follows(then(ack("o"), next("b")), holding("a", 5*time.Second, "k"))
+			r.equal("refused", refused, "0.0=a")
+		}, "key k=acked:a held k@5s"},
+		"one that held it before": {func(r *rig) {
+			heldKey(r)
+			r.hand(msg("o", 0))
+			_, refused := r.follows(then(ack("o"), next("b")))
+			r.equal("refused", refused, "0.0=a")
+		}, "key k=acked:a held k@5s"},
+		"which another has taken over": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.equal("answer", r.answers(newCaller(), on(Replace, true, msg("o", time.Hour, keyed("k")))), "+1h0m0s")
+			_, refused := r.follows(then(holding("a", 5*time.Second, "k"), next("b")))
+			r.equal("refused", refused, "0.0=o")
+		}, "pending o@1h0m0s key k=o wake 1h0m0s"},
+		"a void one": {func(r *rig) {
+			heldKey(r)
+			void, refused := r.follows(then(holding("a", 5*time.Second, "k"), next("b")))
+			r.equal("void, refused", []any{void, refused}, []any{[]int{0}, ""})
+		}, "key k=acked:a held k@5s"},
+		"what is kept": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			s := kept("a", time.Hour, "v", "k")
+			s.hold = 5 * time.Second
+			_, refused := r.follows(then(s, next("b")))
+			r.equal("refused", refused, "")
+		}, "pending b@1m0s done a@1h0m0s result a=1 fail a=2/0/0@0s key k=b wake 1m0s"},
+	})
+}
+
 // TestScriptKeyHoldRubbish: what somebody else wrote neither keeps a key for ever nor stops anything.
 func TestScriptKeyHoldRubbish(t *testing.T) {
 	t.Parallel()

@@ -226,7 +226,10 @@ func (m *model) settle(batch []settlement) any {
 	}
 	for _, i := range acked {
 		for j, next := range batch[i].follows {
-			if holder, _ := m.holder(next.key); holder != "" {
+			holder, held := m.holder(next.key)
+			if held && holder == batch[i].id {
+				delete(m.holds, next.key)
+			} else if holder != "" {
 				out.refused = append(out.refused, refusedFollower{i, j, holder})
 				continue
 			}

@@ -350,3 +350,28 @@ func TestThenAfterShutdown(t *testing.T) {
 		t.Errorf("%d messages", n)
 	}
 }
+
+// TestThenWithKeyHold: a chain of messages of one key goes on although each keeps that taken after its ack.
+func TestThenWithKeyHold(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	handled := make(chan string, 10)
+	q := f.queue(nil).WithHandler(func(ctx context.Context, m *Message) error {
+		handled <- m.Payload
+		if m.Payload == "3" {
+			return nil
+		}
+		return Then(ctx, string(m.Payload[0]+1), WithKey(m.Key), WithKeyHold(time.Hour))
+	})
+	q.StartConsume()
+	f.send(q, "1", WithKey("k"), WithKeyHold(time.Hour))
+	for _, want := range []string{"1", "2", "3"} {
+		if got := receive(t, "delivery", handled); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	eventually(t, "the last one is acked", func() bool { return len(f.check().Messages) == 0 })
+	if _, err := q.Send(ctxB, "4", WithKey("k")); !errors.Is(err, ErrDuplicateKey) {
+		t.Errorf("the key of the last one: %v", err)
+	}
+}

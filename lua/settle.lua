@@ -22,7 +22,7 @@
 --       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages;
 --       3 more where anything is done, and where there is more of that than there may be 6, or up to 13 where some were
 --       acked just now: at most 100 messages more than came in, and the records of up to 4 times as many are read;
---       2 for each message that follows, 5 with a key, and 1 for all of them;
+--       2 for each message that follows, 7 with a key, and 1 for all of them;
 --       3 for each ack whose key stays taken, and 1 for all of them; 1 for each 'again', and 5 if its key was taken over.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
@@ -72,7 +72,7 @@ end
 
 local first -- instant at which any of these is due again, or what follows is due
 local holdEnds -- the first end of a hold, if any begins
-local following, followers, refused = nil, 0, '' -- of acks that count, where in ARGV and its number of each; how many of all
+local following, followers, refused = nil, 0, '' -- of acks that count: where in ARGV, its number, and whom it follows; of all, how many
 if #ARGV > 3 + plain then
   -- include failure, setfailure, erase, envelope, score
   -- overtaken(id, key) says whether another send has taken the key over that a message had when it was handed out.
@@ -80,7 +80,7 @@ if #ARGV > 3 + plain then
     local envelope = redis.call('HGET', KEYS.key, key) ~= id and redis.call('HGET', KEYS.msg, id)
     return envelope and keyof(envelope) ~= key
   end
-  local outcomes, counts = plain, false -- so many so far; the last one was not void
+  local outcomes, counts = plain, nil -- so many so far; whose was the last one, nil if that was void
   for i = 4 + plain, #ARGV, 9 do
     local outcome, tag, id, key, delay, n, record, text, more = unpack(ARGV, i, i + 8)
     local held = outcome ~= 'then' and redis.call('ZREM', KEYS.unack, tag) == 1
@@ -94,9 +94,9 @@ if #ARGV > 3 + plain then
     if outcome == 'then' then
       followers = followers + 1
       following = following or {}
-      if counts then following[#following + 1] = {i, followers} end
+      if counts then following[#following + 1] = {i, followers, counts} end
     else
-      outcomes, counts = outcomes + 1, held
+      outcomes, counts = outcomes + 1, held and id
       if not held then isvoid(outcomes) end
     end
     if held and outcome == 'again' then

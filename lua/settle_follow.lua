@@ -4,7 +4,12 @@ local big, sent = unpack(redis.call('HMGET', KEYS.state, 'big', 'sent'), 1, 2)
 local longest, stored = math.max(whole(big) or 0, SMALL), 0
 for _, at in ipairs(following) do
   local _, _, id, key, delay, version, _, envelope = unpack(ARGV, at[1], at[1] + 7)
-  local holder = key ~= '' and holderof(key)
+  local holder, acked
+  if key ~= '' then holder, acked = holderof(key) end
+  if acked and holder == at[3] then -- the one that it follows keeps the key taken, and hands it over
+    redis.call('ZREM', KEYS.held, key)
+    holder = nil
+  end
   if holder then
     refused = refused .. refusal(at[2], holder)
   else
