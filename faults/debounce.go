@@ -29,6 +29,23 @@ var debounce = []scenario{
 		every: 20 * time.Millisecond,
 		rules: rules{maxWait: maxWait},
 	},
+	{
+		name:  "debounce: Sentinel: primary killed, WithReplicaAck(1)",
+		holds: "and the same of each change that returned nil, beside consumers that are killed",
+		setUp: sentinel,
+		load: func(l *load) {
+			longLease(l)
+			edited(l)
+			l.Replicas = 1
+		},
+		hit: func(t *trial) {
+			t.killConsumer()
+			t.failOver()
+			t.killConsumer()
+		},
+		times: 1,
+		rules: rules{maxWait: maxWait, resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+	},
 }
 
 const (
@@ -79,9 +96,13 @@ func change(ctx context.Context, q *delayqueue.DelayQueue, book ledger, key, pay
 		delayqueue.WithDelay(minQuiet+rand.N(2*minQuiet)))
 	e.At = time.Now().UnixMicro()
 	e.Took = e.At - begun
-	if err != nil {
+	if info != nil { // also if it is not confirmed
+		e.ID, e.Due = info.ID, info.Due.UnixMicro()
+	}
+	switch {
+	case err != nil:
 		e.Kind, e.Word = refused, err.Error()
-	} else if e.ID, e.Due = info.ID, info.Due.UnixMicro(); !info.Existed {
+	case !info.Existed:
 		e.Word = stored
 	}
 	book.write(e)
@@ -99,7 +120,7 @@ func (v *verdict) debounce(ev *evidence, entries []entry, payloads []*story) []*
 		return payloads
 	}
 	byID := map[string]*story{}
-	sends := map[string][]*entry{} // by id
+	sends, unsure := map[string][]*entry{}, map[string][]*entry{} // by id; unsure are those that are not confirmed
 	var all []*story
 	of := func(e *entry) *story {
 		s := byID[e.ID]
@@ -111,7 +132,9 @@ func (v *verdict) debounce(ev *evidence, entries []entry, payloads []*story) []*
 		return s
 	}
 	for i := range entries {
-		if e := &entries[i]; e.Kind == sent {
+		if e := &entries[i]; e.Kind == refused {
+			unsure[e.ID] = append(unsure[e.ID], e)
+		} else if e.Kind == sent {
 			sends[e.ID] = append(sends[e.ID], e)
 			if s := of(e); e.Word != postponed {
 				s.changes = append(s.changes, e)
@@ -122,7 +145,9 @@ func (v *verdict) debounce(ev *evidence, entries []entry, payloads []*story) []*
 		for _, r := range p.runs {
 			s := of(&r.start)
 			s.runs = append(s.runs, r)
-			if p.sent == nil || p.sent.ID != r.start.ID || p.sent.Word == postponed {
+			unknown := p.sent == nil && p.refused || p.sent != nil && ev.sentAnew(p.sent, r)
+			s.refused = s.refused || unknown
+			if !unknown && (p.sent == nil || p.sent.ID != r.start.ID || p.sent.Word == postponed) {
 				v.problem("%s: handed out %s, which is no change of it", s.payload, p.payload)
 			}
 		}
@@ -130,7 +155,7 @@ func (v *verdict) debounce(ev *evidence, entries []entry, payloads []*story) []*
 	for id, s := range byID {
 		slices.SortFunc(s.runs, func(a, b run) int { return cmp.Compare(a.start.At, b.start.At) })
 		v.weighChanges(ev, s)
-		v.weighWaits(ev, s, sends[id])
+		v.weighWaits(ev, s, sends[id], unsure[id])
 	}
 	return all
 }
@@ -161,7 +186,7 @@ func (v *verdict) weighChanges(ev *evidence, s *story) {
 }
 
 // weighWaits wants a message to be handed out when its last send said, and to be put off no longer than it may be.
-func (v *verdict) weighWaits(ev *evidence, s *story, sends []*entry) {
+func (v *verdict) weighWaits(ev *evidence, s *story, sends, unsure []*entry) {
 	if len(sends) == 0 {
 		return // weigh says so
 	}
@@ -176,13 +201,19 @@ func (v *verdict) weighWaits(ev *evidence, s *story, sends []*entry) {
 			s.sent.Due = min(latest, r.start.At) // weigh notes how late it was
 		}
 		if i == 0 && r.start.Delivery == 1 {
-			if due := soonest(sends, r.start.At); r.start.At < due {
+			anew := slices.ContainsFunc(sends, func(e *entry) bool { return ev.sentAnew(e, r) })
+			if due := soonest(sends, unsure, r.start.At); r.start.At < due && !anew {
 				v.early++
 				v.problem("%s: handed out %v early", s.payload, us(due-r.start.At))
 			}
 		}
 		// Each delivery before this one was lost with its consumer, unless its handler ended.
-		limit := us(latest) + time.Duration(r.start.Delivery-deliveries)*(ev.rules.lease+time.Second)
+		limit := us(latest) + time.Duration(max(r.start.Delivery-deliveries, 1))*(ev.rules.lease+time.Second)
+		for _, st := range ev.strikes {
+			if st.who == "" && st.why != "" && st.from < r.start.At && st.to > first.At {
+				limit += us(st.to-st.from) + ev.rules.resume // nothing is handed out
+			}
+		}
 		if over := us(r.start.At) - limit; over > 0 {
 			v.problem("%s: delivery %d was put off %v longer than it may be", s.payload, r.start.Delivery, over)
 		}
@@ -192,10 +223,10 @@ func (v *verdict) weighWaits(ev *evidence, s *story, sends []*entry) {
 }
 
 // soonest is when a message is due that was handed out at an instant, by the soonest of its sends that may have been
-// the last one before.
-func soonest(sends []*entry, at int64) int64 {
+// the last one before. Redis may have forgotten those that are unsure.
+func soonest(sends, unsure []*entry, at int64) int64 {
 	due := int64(-1)
-	for _, e := range sends {
+	for _, e := range slices.Concat(sends, unsure) {
 		last := e.begun() <= at && !slices.ContainsFunc(sends, func(later *entry) bool { return later.after(e, at) })
 		if last && (due < 0 || e.Due < due) {
 			due = e.Due

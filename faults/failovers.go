@@ -151,14 +151,16 @@ func killPrimary(loses time.Duration) func(t *trial) {
 	}
 }
 
-// detachReplicas keeps what is written from now on from the replicas of a Sentinel, until its primary is killed.
-func (t *trial) detachReplicas() {
+// failOver kills the primary of a Sentinel while its replicas do not have what was written last.
+func (t *trial) failOver() {
 	for _, replica := range t.sentinel.Nodes[1:] {
 		replica.Pause() // it would be back at once
 	}
 	if err := t.sentinel.Nodes[0].Client(t).Do(t.ctx, "CLIENT", "KILL", "TYPE", "REPLICA").Err(); err != nil {
 		t.Fatal(err)
 	}
+	t.wait(300 * time.Millisecond) // in which much is written
+	killPrimary(0)(t)
 }
 
 func (t *trial) awaitPromotion(old *redistest.Server) {

@@ -39,9 +39,7 @@ var sequences = []scenario{
 		hit: func(t *trial) {
 			t.killConsumer()
 			t.killProducer()
-			t.detachReplicas()
-			t.wait(300 * time.Millisecond) // in which messages are stored that the next primary will not have
-			killPrimary(0)(t)
+			t.failOver()
 			t.killProducer()
 			t.killConsumer()
 		},
