@@ -74,6 +74,17 @@ const (
 	soakPart   = "## Soak\n"
 )
 
+// besides says what rows are about that do not speak for themselves.
+const besides = `
+Some rows are about what messages can do beyond being sent and handled, under killed consumers, lost replies and a failover
+of Sentinel that forgets what was written last. *results*: what is kept is what the handler said whose delivery was acked.
+*chains*: what a handler names by ` + "`" + `Then` + "`" + ` follows the ack, once. *sequences*: four relays, which are killed too, send the same
+numbered rows of eight outboxes; each number is one message, and none is left out. So that a failover leaves out none, a
+relay sends with ` + "`" + `WithReplicaAck` + "`" + `, begins with the last number that is there, and goes on when that is confirmed.
+*debounce*: four producers replace and reschedule what waits under 20 keys; what is handed out is the last change before,
+the last of all is handled, and none is put off longer than ` + "`" + `WithMaxWait` + "`" + `, beyond what a lost consumer costs.
+`
+
 // writeFaults writes the table of all faults.
 func writeFaults(dir string, rows []row, took time.Duration) error {
 	var b strings.Builder
@@ -86,6 +97,7 @@ func writeFaults(dir string, rows []row, took time.Duration) error {
 	for _, r := range rows {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.name, strings.Join(r.cells(), " | "), r.holds)
 	}
+	b.WriteString(besides)
 	b.WriteString("\nWhy messages were lost by Redis, or handled twice:\n\n")
 	for _, r := range rows {
 		if r.lost > 0 {

@@ -115,15 +115,7 @@ func (t *trial) run() *verdict {
 		oneServer()(t)
 	}
 	memory := t.memory()
-	t.enter("starts programs")
-	for range consumers {
-		t.startConsumer()
-	}
-	t.await("every consumer works", settleLimit, func() bool { return t.books.count(standing) >= 2*consumers })
-	t.begun = time.Now().UnixMicro()
-	for range t.load.Producers {
-		t.startProducer()
-	}
+	t.startPrograms()
 	sending := func() bool {
 		return slices.ContainsFunc(t.producers, func(p *program) bool { return !p.process.Ended() })
 	}
@@ -174,6 +166,19 @@ func (t *trial) run() *verdict {
 		t.check(t, v)
 	}
 	return v
+}
+
+// startPrograms starts consumers, and producers when those work.
+func (t *trial) startPrograms() {
+	t.enter("starts programs")
+	for range consumers {
+		t.startConsumer()
+	}
+	t.await("every consumer works", settleLimit, func() bool { return t.books.count(standing) >= 2*consumers })
+	t.begun = time.Now().UnixMicro()
+	for range t.load.Producers {
+		t.startProducer()
+	}
 }
 
 // serve makes a server the one that programs use.
