@@ -90,8 +90,8 @@ func payloadKey(payload string) string {
 }
 
 // WithMaxWait bounds how long Replace and Reschedule put a message off: it is due no later than d after the first send
-// that says so, by the server's clock, however often later ones put it off. Once that is over and the message was handed
-// out, it begins anew. A send without it that replaces the message takes the bound off, and one that reschedules it is
+// that says so, by the server's clock, however often later ones put it off, and whether it was handed out meanwhile or not.
+// Once that is over and the message was handed out, it begins anew. A send without it that replaces the message takes the bound off, and one that reschedules it is
 // bound all the same; what was sent without it, and is rescheduled, keeps none. d is at least 1ms, and no less than the delay.
 func WithMaxWait(d time.Duration) MsgOption {
 	return func(m *draft) error {

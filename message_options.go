@@ -186,7 +186,9 @@ func WithTimeout(d time.Duration) MsgOption {
 // should not (its consumer died, or somebody rescheduled or requeued it) when it would be handed
 // out; the reason is ErrExpired around the last error.
 //
-// t must be after the instant at which the message is due, and before 2200. Default: none.
+// t must be after the instant at which the message is due, and before 2200. Of a Replace that does not say when, which
+// leaves the other message due when it was, only now is compared: if that is at t or later, it goes to garbage then.
+// Default: none.
 func WithDeadline(t time.Time) MsgOption {
 	return func(m *draft) error {
 		if t.IsZero() {

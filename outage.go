@@ -13,10 +13,17 @@ type outage struct {
 
 	mu      sync.Mutex           // guards the fields below
 	worked  map[string]time.Time // kinds of calls, each with the instant of its last answer
-	failing map[string]time.Time // kinds of calls that fail, each with the beginning of its first attempt that failed
+	failing map[string]failing   // kinds of calls that fail
 	since   time.Time            // beginning of the outage that is in the log; zero: there is none
 	last    error                // of the attempt that failed last
 }
+
+// failing is since when attempts at one kind of call have failed, and when the last one did.
+type failing struct{ since, last time.Time }
+
+// outageGap is how long after a failed attempt another one still belongs to the same outage. A call is tried again within
+// about a second; a send that was given up leaves it unknown whether Redis has been back since.
+const outageGap = 10 * time.Second
 
 // outageAfter is how long a kind of call fails before that is an outage: a pool may hold a dead connection or two.
 const outageAfter = 150 * time.Millisecond
@@ -36,7 +43,7 @@ func (o *outage) report(call string, begun time.Time, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.worked == nil {
-		o.worked, o.failing = make(map[string]time.Time), make(map[string]time.Time)
+		o.worked, o.failing = make(map[string]time.Time), make(map[string]failing)
 	}
 	if err == nil {
 		o.worked[call] = time.Now()
@@ -51,13 +58,14 @@ func (o *outage) report(call string, begun time.Time, err error) {
 		return // another attempt has got through since
 	}
 	o.last = err
-	since, ok := o.failing[call]
-	if !ok {
-		since = begun
-		o.failing[call] = since
+	f, ok := o.failing[call]
+	if !ok || begun.Sub(f.last) > outageGap {
+		f.since = begun
 	}
-	if o.since.IsZero() && time.Since(since) >= outageAfter {
-		o.since = since
+	f.last = time.Now()
+	o.failing[call] = f
+	if o.since.IsZero() && time.Since(f.since) >= outageAfter {
+		o.since = f.since
 		o.log.Error("delayqueue: cannot work with Redis, will go on trying", slog.String("call", call), slog.Any("error", err))
 	}
 }

@@ -167,6 +167,25 @@ func TestOutageLog(t *testing.T) {
 	}
 }
 
+// TestOutageAfterAGap: a send that failed once and was given up does not make an outage of one that fails hours later.
+func TestOutageAfterAGap(t *testing.T) {
+	log := new(logBuffer)
+	o := &outage{log: slog.New(slog.NewTextHandler(log, nil))}
+	fails := func(what string, since, last, begun time.Duration, outages int) {
+		t.Helper()
+		o.mu.Lock()
+		o.failing = map[string]failing{"send": {time.Now().Add(since), time.Now().Add(last)}}
+		o.mu.Unlock()
+		o.report("send", time.Now().Add(begun), errBoom)
+		if n := log.count("cannot work with Redis", "call=send"); n != outages {
+			t.Errorf("%s: %d outages", what, n)
+		}
+	}
+	o.report("send", time.Now(), nil)
+	fails("hours after it", -3*time.Hour, -3*time.Hour, time.Hour, 0) // it began in the future: no machine is slow enough
+	fails("at once", -time.Hour, 0, time.Second, 1)
+}
+
 // TestOutageUnderLoad covers a restart of Redis, dropped connections and SCRIPT FLUSH under load:
 // logged once, and consuming goes on by itself.
 func TestOutageUnderLoad(t *testing.T) {
