@@ -29,12 +29,19 @@ const (
 	// Reschedule makes the other message due when this one would be, and changes nothing else of it. MessageInfo names
 	// it, with Existed set.
 	Reschedule
+	// Append makes the other message, which was sent with Append too, a group: it gets this payload as a further part, and
+	// its handler all of them, as Message.Parts. It is due when this one would be if this send says so, as with Replace, and
+	// nothing else of it changes: headers and all other options are those of the first. One that is full (WithMaxParts) is
+	// due now and leaves its key to the next, as one does that a handler has; one that waits for a retry is appended to. Of a
+	// message that was sent without Append it is ErrDuplicateKey. A group that has left its key still goes by it
+	// (Message.Key), until it is acked, and also if its handler says Again. MessageInfo names the group, with Existed set.
+	Append
 )
 
-var conflictNames = [...]string{"Refuse", "Keep", "Replace", "Reschedule"}
+var conflictNames = [...]string{"Refuse", "Keep", "Replace", "Reschedule", "Append"}
 
 // conflictWords are what put calls them.
-var conflictWords = [...]any{Refuse: "refuse", Keep: "keep", Replace: "replace", Reschedule: "reschedule"}
+var conflictWords = [...]any{Refuse: "refuse", Keep: "keep", Replace: "replace", Reschedule: "reschedule", Append: "append"}
 
 func (c Conflict) String() string { return nameOf("Conflict", int(c), conflictNames[:]) }
 
@@ -47,7 +54,7 @@ func oneConflict(option string, on []Conflict) (Conflict, error) {
 		return Refuse, fmt.Errorf("%w: %s: %v and %v: a message has one of them", ErrBadOption, option, on[0], on[1])
 	}
 	if on[0] < 0 || int(on[0]) >= len(conflictNames) {
-		return Refuse, fmt.Errorf("%w: %s: %v is none of Refuse, Keep, Replace and Reschedule", ErrBadOption, option, on[0])
+		return Refuse, fmt.Errorf("%w: %s: %v is none of Refuse, Keep, Replace, Reschedule and Append", ErrBadOption, option, on[0])
 	}
 	return on[0], nil
 }
@@ -61,9 +68,9 @@ const (
 
 // WithKeyHold keeps the key of the message taken for d after it is acked, by the server's clock: who sends it again within
 // that time, because a caller has repeated its request, say, is refused with ErrDuplicateKey, or gets the message that was
-// acked (Keep: Existed, and no Due). As nothing waits then, Replace and Reschedule are refused, too. A message that ends
-// otherwise, in garbage or taken out, frees its key at once, for its work was not done. What its own handler sends with Then
-// takes the key over. d is from 1ms to 365 days.
+// acked (Keep: Existed, and no Due). As nothing waits then, Replace, Reschedule and Append are refused, too. A message that
+// ends otherwise, in garbage or taken out, frees its key at once, for its work was not done. What its own handler sends with
+// Then takes the key over. d is from 1ms to 365 days.
 func WithKeyHold(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d < minSetting || d > maxKeyHold {
@@ -89,10 +96,11 @@ func payloadKey(payload string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// WithMaxWait bounds how long Replace and Reschedule put a message off: it is due no later than d after the first send
+// WithMaxWait bounds how long Replace, Reschedule and Append put a message off: it is due no later than d after the first send
 // that says so, by the server's clock, however often later ones put it off, and whether it was handed out meanwhile or not.
-// Once that is over and the message was handed out, it begins anew. A send without it that replaces the message takes the bound off, and one that reschedules it is
-// bound all the same; what was sent without it, and is rescheduled, keeps none. d is at least 1ms, and no less than the delay.
+// Once that is over and the message was handed out, it begins anew. A send without it that replaces the message takes the
+// bound off, and one that reschedules it or appends to it is bound all the same; what was sent without it, and is
+// rescheduled or appended to, keeps none. d is at least 1ms, and no less than the delay.
 func WithMaxWait(d time.Duration) MsgOption {
 	return func(m *draft) error {
 		if d < minSetting || d > maxDelay {
@@ -111,11 +119,11 @@ func (m *draft) checkKey() error {
 	case m.key == "" && m.keyHold > 0:
 		return fmt.Errorf("%w: WithKeyHold(%v) without a key: use WithKey or WithPayloadKey", ErrBadOption, m.keyHold)
 	}
-	if m.put.maxWait == 0 {
-		return nil
+	if err := m.checkGroup(); err != nil || m.put.maxWait == 0 {
+		return err
 	}
-	if m.put.on != Replace && m.put.on != Reschedule {
-		return fmt.Errorf("%w: WithMaxWait(%v) of a message that puts off no other: use WithKey with Replace or Reschedule", ErrBadOption, m.put.maxWait)
+	if m.put.on < Replace {
+		return fmt.Errorf("%w: WithMaxWait(%v) of a message that puts off no other: use WithKey with Replace, Reschedule or Append", ErrBadOption, m.put.maxWait)
 	}
 	if delay := microseconds(m.when.us); !m.when.absolute && delay > m.put.maxWait {
 		return fmt.Errorf("%w: WithMaxWait(%v) is less than the delay of %v", ErrBadOption, m.put.maxWait, delay)

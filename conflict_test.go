@@ -277,8 +277,8 @@ func TestConflictBadOptions(t *testing.T) {
 		texts   []string
 	}{
 		"no key":                {[]MsgOption{WithMaxWait(time.Minute)}, []string{"WithMaxWait(1m0s)", "WithKey"}},
-		"nothing is put off":    {[]MsgOption{WithKey("k"), WithMaxWait(time.Minute)}, []string{"WithMaxWait", "Replace or Reschedule"}},
-		"kept":                  {[]MsgOption{WithKey("k", Keep), WithMaxWait(time.Minute)}, []string{"WithMaxWait", "Replace or Reschedule"}},
+		"nothing is put off":    {[]MsgOption{WithKey("k"), WithMaxWait(time.Minute)}, []string{"WithMaxWait", "Replace, Reschedule or Append"}},
+		"kept":                  {[]MsgOption{WithKey("k", Keep), WithMaxWait(time.Minute)}, []string{"WithMaxWait", "Replace, Reschedule or Append"}},
 		"less than the delay":   {[]MsgOption{WithKey("k", Replace), WithDelay(2 * time.Minute), WithMaxWait(time.Minute)}, []string{"WithMaxWait(1m0s)", "delay of 2m0s"}},
 		"too short":             {[]MsgOption{WithKey("k", Replace), WithMaxWait(999 * time.Microsecond)}, []string{"WithMaxWait", "1ms"}},
 		"without a unit":        {[]MsgOption{WithKey("k", Replace), WithMaxWait(30)}, []string{"did you mean 30*time.Second"}},

@@ -1,12 +1,14 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -69,7 +71,7 @@ func (d *delivery) cancelHandler(cause error) {
 // message is a copy for the user's code, which may do with it what it likes.
 func (d *delivery) message() *Message {
 	msg := d.msg
-	msg.Headers = maps.Clone(msg.Headers)
+	msg.Headers, msg.Parts = maps.Clone(msg.Headers), slices.Clone(msg.Parts)
 	return &msg
 }
 
@@ -139,13 +141,16 @@ func decode(s *settler, got *fetchReply, maxLosses int, sentAt, answeredAt time.
 			record, err = parseFail(got.fails[i])
 			broken = errors.Join(broken, err)
 		}
+		if broken == nil && (e.group.count > 0 || got.parts[i] != nil) {
+			broken = e.group.fill(got.parts[i])
+		}
 		id, number := splitTag(tag)
 		d := &all[i]
 		ds[i] = d
 		d.settler, d.tag, d.msg = s, tag, e.message(id, number, record.failures)
 		d.losses, d.ttl, d.retention, d.broken = record.losses, e.ttl, e.retention, broken
 		d.lastChance = record.losses > 0 && record.losses >= maxLosses-1
-		d.bytes, d.fetched = len(got.envelopes[i]), answeredAt
+		d.bytes, d.fetched = len(got.envelopes[i])+e.group.bytes, answeredAt
 		d.leased.set(sentAt)
 		d.timeout, d.keyHold = e.timeout, e.keyHold
 		if e.deadline != 0 {
@@ -158,7 +163,7 @@ func decode(s *settler, got *fetchReply, maxLosses int, sentAt, answeredAt time.
 
 func (e *envelope) message(id string, number, failures int) Message {
 	return Message{
-		ID: id, Key: e.key, Payload: e.payload, Headers: e.headers, Due: time.UnixMicro(e.due),
+		ID: id, Key: cmp.Or(e.key, e.group.key), Payload: e.payload, Parts: e.allParts(), Headers: e.headers, Due: time.UnixMicro(e.due),
 		Delivery: number, Failures: failures, MaxRetries: e.retries,
 	}
 }

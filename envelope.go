@@ -50,6 +50,7 @@ const (
 	fieldTTL       = 4 // as in version 1; absent: none
 	fieldLatest    = 5 // 16 decimal digits, unix us, which put fills in; absent: none
 	fieldCritical  = 128
+	fieldParts     = 129 // of a group: 4 digits, how many parts; 7, bytes of all but the first; the key that it had; absent: no group
 	fieldDeadline  = 130 // 16 decimal digits, unix us; absent: none
 	fieldTimeout   = 131 // uvarint, us, 0: none; absent: the queue's own
 	fieldKeyHold   = 132 // uvarint, us; absent: none
@@ -75,11 +76,12 @@ type envelope struct {
 	retention time.Duration // of what is done; 0: none
 	headers   map[string]string
 	payload   string
+	group     group
 }
 
 // version is the one that encode writes.
 func (e *envelope) version() byte {
-	if e.latest != 0 || e.keyHold != 0 || e.deadline != 0 || e.timeout != 0 || e.retention != 0 {
+	if e.group.count != 0 || e.latest != 0 || e.keyHold != 0 || e.deadline != 0 || e.timeout != 0 || e.retention != 0 {
 		return fieldsVersion
 	}
 	return flagsVersion
@@ -104,7 +106,7 @@ func (e *envelope) encode(w when) string {
 	}
 	version := e.version()
 	if version == fieldsVersion {
-		size += 8*fieldHead + 4*dueDigits
+		size += 9*fieldHead + 4*dueDigits
 	}
 	var b envelopeWriter
 	b.Grow(size)
@@ -156,6 +158,10 @@ func (e *envelope) writeFields(b *envelopeWriter) {
 	}
 	if e.deadline != 0 {
 		b.instantField(fieldDeadline, e.deadline)
+	}
+	if e.group.count != 0 {
+		b.WriteByte(fieldParts)
+		b.text(e.group.text())
 	}
 	if e.latest != 0 {
 		b.instantField(fieldLatest, e.latest)
@@ -286,6 +292,8 @@ func (e *envelope) readFields(r *envelopeReader) error {
 			e.headers = field.headers()
 		case kind == fieldLatest:
 			e.latest = field.instant()
+		case kind == fieldParts:
+			e.group = field.group()
 		case kind == fieldDeadline:
 			e.deadline = field.instant()
 		case kind == fieldTimeout:

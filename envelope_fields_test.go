@@ -33,6 +33,9 @@ func (e *envelope) inFields(others map[byte]string) string {
 	if e.latest != 0 {
 		fields[fieldLatest] = fmt.Sprintf("%016d", e.latest)
 	}
+	if e.group.count != 0 {
+		fields[fieldParts] = fmt.Sprintf("%04d%07d%s", e.group.count, e.group.bytes, e.group.key)
+	}
 	if e.deadline != 0 {
 		fields[fieldDeadline] = fmt.Sprintf("%016d", e.deadline)
 	}
@@ -209,11 +212,14 @@ func FuzzEnvelopeFields(f *testing.F) {
 		if kind%2 == 1 {
 			e.retention = e.ttl
 		}
+		if kind%3 == 1 {
+			e.group = group{count: 2 + e.retries%(maxParts-1), bytes: len(other), key: name}
+		}
 		if name+value != "" {
 			e.headers = map[string]string{name: value}
 		}
 		var others map[byte]string
-		if kind > fieldLatest && kind != fieldDeadline && kind != fieldTimeout && kind != fieldKeyHold && kind != fieldRetention {
+		if kind > fieldLatest && kind != fieldParts && kind != fieldDeadline && kind != fieldTimeout && kind != fieldKeyHold && kind != fieldRetention {
 			others = map[byte]string{kind: other}
 		}
 		raw := e.inFields(others)

@@ -96,9 +96,9 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 // accept handles the answer to a fetch.
 func (p *poller) accept(got *fetchReply, sentAt, answeredAt time.Time) {
 	p.report(got, answeredAt)
-	for _, dead := range got.dead {
+	for i, dead := range got.dead {
 		p.events.tell(FinalFailedEvent, 1, dead.id)
-		p.notices.put(noticeOfPoison(dead))
+		p.notices.put(noticeOfPoison(dead, got.parts[-1-i]))
 	}
 	for _, h := range got.held {
 		o := notReceived(p.settler, h, p.agreed.maxLosses, answeredAt)

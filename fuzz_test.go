@@ -149,8 +149,10 @@ func FuzzDelivery(f *testing.F) {
 	text := e.encode(when{us: 1, absolute: true})
 	limited := e
 	limited.deadline, limited.timeout = rigBase+1, noTimeout
+	grown := e
+	grown.group = group{count: 3, bytes: 2, key: "k"}
 	for _, record := range []string{"", "2 0 0 1 no", "2 -5 0 1700000000000000 x", "2 2147483647 2147483647 9223372036854775807 ", "2 99999999999 1 1 "} {
-		for _, envelope := range []string{text, "\x03" + text[1:], e.inFields(map[byte]string{200: "x", 9: "y"}), e.inFields(nil), limited.encode(when{us: 1, absolute: true}), "", "foreign text of some length, which nobody can read"} {
+		for _, envelope := range []string{text, "\x03" + text[1:], e.inFields(map[byte]string{200: "x", 9: "y"}), e.inFields(nil), limited.encode(when{us: 1, absolute: true}), grown.encode(when{us: 1, absolute: true}), "", "foreign text of some length, which nobody can read"} {
 			f.Add("2:"+idOf("a"), envelope, record, 3)
 		}
 	}
@@ -158,7 +160,7 @@ func FuzzDelivery(f *testing.F) {
 		set := defaultSettings(nil)
 		set.log = slog.New(slog.DiscardHandler)
 		s := &settler{settings: &set}
-		got := fetchReply{now: serverTime(rigBase), tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record}}
+		got := fetchReply{now: serverTime(rigBase), tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record}, parts: map[int][]string{0: {"a", "b"}}}
 		d := decode(s, &got, maxLosses, time.Time{}, time.Time{})[0]
 		if o, ok := unfit(d, got.now); ok {
 			s.settle(o)
@@ -166,7 +168,7 @@ func FuzzDelivery(f *testing.F) {
 			d.conclude(context.Background(), verdict{err: errBoom})
 		}
 		s.settle(notReceived(s, heldMessage{tag: tag, size: len(envelope), fail: record}, maxLosses, time.Time{}))
-		noticeOfPoison(deadMessage{tag, envelope, record})
+		noticeOfPoison(deadMessage{tag, envelope, record}, []string{record})
 		for _, o := range s.outbox.some(10) {
 			if o.delay < 0 || o.delay > maxDelay || o.failures < 0 || o.losses < 0 || o.d.msg.Delivery < 1 {
 				t.Errorf("outcome %+v of %q, %q, %q", o, tag, envelope, record)

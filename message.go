@@ -13,7 +13,8 @@ import (
 type Message struct {
 	ID      string            // UUIDv7, made by the sender, never used twice
 	Key     string            // the sender's own name for it (WithKey); "" if it has none
-	Payload string            // any bytes, unchanged
+	Payload string            // any bytes, unchanged; of a group its first part
+	Parts   []string          // of a group (Append): every payload, in the order of the sends, the first among them; else nil
 	Headers map[string]string // WithHeader; nil if there are none
 	Due     time.Time         // never handed out before this instant of the server's clock; retries do not change it
 
@@ -30,8 +31,8 @@ type MessageInfo struct {
 	Key string    // "" if it has none
 	Due time.Time // by the Redis server's clock
 
-	// Existed: this message was there before the send, had its key, and was kept, replaced or rescheduled (WithKey). Due
-	// is then for when it waits; of one that was kept, when it was or is due for the first time, and zero if it was acked
+	// Existed: this message was there before the send, had its key, and was kept, replaced, rescheduled or appended to
+	// (WithKey). Due is then for when it waits; of one that was kept, when it was or is due for the first time, and zero if it was acked
 	// and only keeps its key (WithKeyHold).
 	Existed bool
 }

@@ -130,6 +130,8 @@ type MessageStatus struct {
 	Deadline  time.Time     // from which on there is no delivery (WithDeadline); zero: none
 	Retention time.Duration // how long it is kept once it is acked (WithRetention); 0: it is not
 	Timeout   time.Duration // how long a handler may run (WithTimeout); 0: as the queue says; negative: for any time
+	PartCount int           // how many parts a group has (Append), of which Parts are read by Get alone; 0: it is none
+	PartBytes int           // and how many bytes they have
 	Losses    int           // in a row
 	LastError string        // "" if there was none
 	Result    string        // done: what its handler said (SetResult), "" if nothing (Get only)
@@ -149,10 +151,28 @@ func statusOf(id string, state State, at int64, text, record string) *MessageSta
 		}
 		err = errors.Join(err, rerr)
 	}
+	parts := 0
+	if e.group.count > 0 {
+		parts = len(e.payload) + e.group.bytes
+	}
+	msg := e.message(id, r.delivery, r.failures)
+	msg.Parts = nil
 	return &MessageStatus{
-		Message: e.message(id, r.delivery, r.failures), State: state, At: instantTime(at),
+		PartCount: e.group.count, PartBytes: parts,
+		Message: msg, State: state, At: instantTime(at),
 		TTL: e.ttl, Deadline: instantTime(e.deadline), Timeout: e.timeout, Retention: e.retention,
 		Losses: r.losses, LastError: r.text, EndedAt: instantTime(r.when), Broken: err,
+	}
+}
+
+// setParts takes those of a group, but the first.
+func (m *MessageStatus) setParts(parts []string) {
+	if m.Broken != nil || m.PartCount == 0 {
+		return
+	}
+	g := group{count: m.PartCount, bytes: m.PartBytes - len(m.Payload)}
+	if m.Broken = g.fill(parts); m.Broken == nil {
+		m.Parts = append([]string{m.Payload}, parts...)
 	}
 }
 

@@ -38,13 +38,16 @@ func (n *notices) put(dead ...deadLetterNotice) {
 	}
 }
 
-// noticeOfPoison is that of a message that became poison in a fetch.
-func noticeOfPoison(dead deadMessage) deadLetterNotice {
+// noticeOfPoison is that of a message that became poison in a fetch; parts are those of a group but for the first.
+func noticeOfPoison(dead deadMessage, parts []string) deadLetterNotice {
 	err := ErrPoison
 	record, perr := parseFail(dead.fail)
 	e, eerr := decodeEnvelope(dead.envelope)
 	if dead.envelope == "" { // there was no room for it in the reply
 		eerr = nil
+	}
+	if eerr == nil && e.group.count > 0 {
+		eerr = e.group.fill(parts)
 	}
 	if broken := errors.Join(perr, eerr); broken != nil {
 		err = fmt.Errorf("%w (%w)", err, broken)

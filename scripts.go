@@ -179,6 +179,8 @@ type fetchReply struct {
 	first     int // 1 if no consumer has called before
 	agreed    fetchSettings
 	held      []heldMessage // of a lost reply, if no envelopes were asked for
+
+	parts map[int][]string // of groups, but for the first of each; by index in tags, and by -1 - index in dead
 }
 
 type deadMessage struct{ id, envelope, fail string }
@@ -231,10 +233,30 @@ func (r *reply) fetched() (fetchReply, error) {
 	for len(got.held) < held && r.bad == nil {
 		got.held = append(got.held, heldMessage{r.text(), r.number(), r.text(), r.text()})
 	}
+	got.parts = r.parts(len(got.tags), len(got.dead))
 	if err := r.err("fetch"); err != nil {
 		return fetchReply{}, err
 	}
 	return got, nil
+}
+
+// parts reads those of groups, to the end of the reply.
+func (r *reply) parts(given, dead int) (parts map[int][]string) {
+	for len(r.rest) > 0 && r.bad == nil {
+		nth, n := r.number(), r.number()
+		if nth == 0 || nth > given || -nth > dead {
+			r.fail("parts of message %d", nth)
+			return nil
+		}
+		if parts == nil {
+			parts = map[int][]string{}
+		}
+		if nth > 0 {
+			nth--
+		}
+		parts[nth] = r.take(n)
+	}
+	return parts
 }
 
 // A settlement ends one delivery.
@@ -248,6 +270,7 @@ type settlement struct {
 	losses       int            // in a row
 	text         string         // last error, "": as it was; of outcomeDone the result
 	hold         time.Duration  // of outcomeAck and outcomeDone: for which its key stays taken
+	parts        int            // of those two: how many parts the handler had; 0: it is no group
 	retention    time.Duration  // of outcomeAgain: for which it is kept if it ends
 	follows      []*sendMessage // of outcomeAck and outcomeDone: what is stored with it
 }
@@ -280,7 +303,7 @@ var outcomeWords = [...]any{outcomeAck: "ack", outcomeRetry: "retry", outcomeRea
 
 // plain settlements, nearly all, need nothing but the tag.
 func (s *settlement) plain() bool {
-	return s.kind == outcomeAck && s.number == 1 && s.key == "" && len(s.follows) == 0
+	return s.kind == outcomeAck && s.number == 1 && s.key == "" && len(s.follows) == 0 && s.parts == 0
 }
 
 // A settleReply is what a settle did besides.
@@ -310,6 +333,9 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 			plain, acks = append(plain, i), append(acks, &o.tag)
 		} else {
 			others = append(others, i)
+			if o.parts > 0 {
+				records = append(records, "parts", "", &o.id, "", o.parts, "", "", "", "")
+			}
 			records = append(records, outcomeWords[o.kind], &o.tag, &o.id, &o.key, o.delay.Microseconds(),
 				o.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), &o.text, o.more())
 			for j, m := range o.follows {

@@ -143,7 +143,7 @@ func TestScriptWrongTypeOfProducers(t *testing.T) {
 		}},
 		"put": {script: putScript, build: func(r *rig) func() error {
 			r.put(msg("old", time.Hour, keyed("old")))
-			r.answers(newCaller(), numbered(msg("s", time.Hour), "s", 1))
+			r.answers(newCaller(), numbered(msg("s", time.Hour), "s", 1), part("g", time.Hour, 0), part("h", time.Hour, 0))
 			c := newCaller()
 			c.next()
 			return func() error {
@@ -152,7 +152,7 @@ func TestScriptWrongTypeOfProducers(t *testing.T) {
 			}
 		}},
 		"intercept by id": {script: interceptScript, build: func(r *rig) func() error {
-			r.put(msg("a", time.Hour, keyed("k")))
+			r.answers(newCaller(), part("a", time.Hour, 0), part("b", time.Hour, 0))
 			c := newCaller()
 			c.next()
 			return func() error {
@@ -161,7 +161,7 @@ func TestScriptWrongTypeOfProducers(t *testing.T) {
 			}
 		}},
 		"intercept by key": {script: interceptScript, build: func(r *rig) func() error {
-			r.put(msg("a", time.Hour, keyed("k")))
+			r.answers(newCaller(), part("a", time.Hour, 0), part("b", time.Hour, 0))
 			c := newCaller()
 			c.next()
 			return func() error { _, err := r.store.intercept(ctxB, c, "key", "k", false); return err }
@@ -287,6 +287,7 @@ func everywhere(r *rig) {
 	r.do("HSET", r.keys.state, "held", fmt.Sprint(r.now+10_000_000))
 	r.hand(msg("done", 0, keyed("done")), msg("lost", 0, keyed("lost")), msg("dead", 0, keyed("dead")), msg("ready", 0, keyed("ready")), msg("retry", 0, keyed("retry")))
 	r.done(ends(outcomeGarbage, "dead", 1, 0, "x", "dead"), ends(outcomeRetry, "retry", 1, 0, "x"), ends(outcomeReady, "ready", 0, 0, ""), kept("done", 10*time.Second, "v", "done"))
+	r.answers(newCaller(), part("group", 0, 0), part("grows", 0, 0))
 	r.put(msg("due", 0, keyed("due")))
 	r.tickTo(9 * time.Second)
 	r.at(11 * time.Second)

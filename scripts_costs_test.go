@@ -121,6 +121,15 @@ func (c *costs) over(n int) {
 	c.r.do("HSET", c.r.keys.state, "held", 1)
 }
 
+// group makes one of n parts.
+func (c *costs) group(n int, d time.Duration) {
+	var all []*sendMessage
+	for i := range n {
+		all = append(all, untimed(part(fmt.Sprint("g", i), d, 0)))
+	}
+	c.send(all...)
+}
+
 // dueAlike makes n messages that are due alike.
 func dueAlike(n int, d time.Duration, keys ...string) (ms []*sendMessage) {
 	for i := range n {
@@ -205,6 +214,9 @@ func TestScriptCostsOfSends(t *testing.T) {
 		{"put, 100 with keys", c.hour, func() { c.send(numberedAlike(100, "s", "k")...) }, 16 + 6*100 + 1},
 		{"put, 1 that keeps another", func() { c.send(dueAlike(1, time.Minute, "k")...) }, func() { c.send(on(Keep, true, dueAlike(1, 0, "k")[0])) }, 16 + 3},
 		{"put, 100 that replace others", func() { c.send(dueAlike(100, time.Minute, "k")...) }, func() { c.send(withPolicy(Replace, dueAlike(100, time.Hour, "k"))...) }, 16 + 7*100},
+		{"put, 1 that begins a group", c.hour, func() { c.send(part("m0", 2*time.Hour, 0)) }, 17 + 4},
+		{"put, 1 that is appended", func() { c.send(part("m0", time.Hour, 0)) }, func() { c.send(part("m1", 2*time.Hour, 0)) }, 17 + 8},
+		{"put, 1 that replaces a group of 100", func() { c.group(100, time.Hour) }, func() { c.send(on(Replace, true, msg("r", 2*time.Hour, keyed("k")))) }, 17 + 8},
 		{"put, 100 that reschedule others", func() { c.send(dueAlike(100, time.Minute, "k")...) }, func() { c.send(withPolicy(Reschedule, dueAlike(100, time.Hour, "k"))...) }, 16 + 7*100},
 	})
 }
@@ -233,6 +245,9 @@ func TestScriptCostsOfFetches(t *testing.T) {
 				c.r.t.Fatal(err)
 			}
 		}, 15},
+		{"fetch, a message", func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }, func() { c.fetch(1) }, 19},
+		{"fetch, a group of 100", func() { c.group(100, 0); c.fetch(0) }, func() { c.fetch(1) }, 19 + 2},
+		{"fetch, a message where there are groups", func() { c.group(100, time.Hour); c.fetch(0); c.send(dueAlike(1, 0)...) }, func() { c.fetch(1) }, 19 + 1},
 		{"fetch, idle, with 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, "v")...); c.quiet() }, func() { c.fetch(idleWant) }, 12},
 	})
 }
@@ -267,6 +282,8 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 		{"settle, 100 that are kept with a result", func() { c.hand(100) }, func() { c.r.done(keptAll(100, "v")...) }, 16 + 100*4},
 		{"settle, 1 that is kept where there is no room", func() { c.r.with.doneMax = 1; c.hand(2); c.r.done(keptAll(1, "v")...) },
 			func() { c.r.done(kept("m1", time.Minute, "")) }, 16 + 3 + 10},
+		{"settle, 1 ack of a group of 100", func() { c.group(100, 0); c.fetch(1) }, func() { c.r.done(groupOf(100, ack("g0", "k"))) }, 13 + 5 + 1},
+		{"settle, 1 ack where there are groups", func() { c.group(2, time.Hour); c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 9},
 		{"settle, 1 that is kept without a result", func() { c.hand(1) }, func() { c.r.done(keptAll(1, "")...) }, 16 + 3},
 	})
 }

@@ -68,6 +68,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	for _, tag := range out.tags {
 		out.envelopes = append(out.envelopes, m.msg[idIn(tag)])
 	}
+	out.parts = m.partsFor(&out)
 	next := m.nextInstant(len(swept))
 	out.next = serverTime(next)
 	if next == 0 {
@@ -323,7 +324,7 @@ func (m *model) lasts(ends int64) int64 {
 func (m *model) fitting(tags []string, a fetchRequest) []string {
 	bytes, total := cmp.Or(a.bytes, maxBatchBytes), 0
 	fit := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
-		size := len(m.msg[idIn(tag)])
+		size := m.weight(idIn(tag))
 		if total+size > bytes {
 			return true
 		}

@@ -43,17 +43,22 @@ func (m *model) putOne(o *sendMessage) (a sendAnswer, wait int64) {
 		return sendAnswer{kind: answerTaken, holder: holder}, 0
 	case holder != "" && o.put.on == Keep:
 		a = sendAnswer{kind: answerKept, holder: holder, due: m.envelope(holder).due}
+	case holder != "" && o.put.on == Append && m.envelope(holder).group.count == 0 && m.unack[holder] == 0 && m.unack[tagOf(holder, m.record(holder).delivery)] == 0:
+		return sendAnswer{kind: answerTaken, holder: holder}, 0
 	case holder != "":
 		a, wait = m.change(holder, o)
 	}
 	if a.kind != answerKept {
-		wait = o.when.due(m.now)
+		due := o.when.due(m.now)
 		if latest := m.latest(o); latest != 0 {
-			wait = min(wait, latest)
+			due = min(due, latest)
 		}
-		a.due = wait
-		m.storeAt(o, wait)
+		a.due = due
+		m.storeAt(o, due)
 		m.putLatest(o.id, m.latest(o))
+		if wait == 0 || due < wait {
+			wait = due
+		}
 	}
 	if o.put.sequence != "" {
 		m.sequence[o.put.sequence] = sequenceDigits(o.put.number)
@@ -89,8 +94,7 @@ func (m *model) envelope(id string) envelope {
 func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 	tag, place, score := m.found(id, "")
 	if place == "unack" {
-		e := m.envelope(id)
-		m.msg[id] = m.msg[id][:envelopeHead] + "\x00\x00" + m.msg[id][envelopeHead+2+len(e.key):]
+		m.keyless(id)
 		return a, 0
 	}
 	if place == "ready" {
@@ -98,12 +102,20 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 	}
 	a = sendAnswer{kind: answerKept, holder: id, due: score}
 	due, latest := o.when.due(m.now), m.latest(o)
-	said := o.put.on == Reschedule || o.put.timed
+	said, added, full := o.put.on == Reschedule || o.put.timed, true, false
+	if o.put.on == Append {
+		added, full = m.append(id, o)
+	}
+	if full {
+		delete(m.key, o.key)
+		m.keyless(id)
+		said, due, latest = true, m.now, 0
+	}
 	if !said {
 		due = score
 	}
 	limit := m.envelope(id).latest
-	if limit != 0 && (latest != 0 || o.put.on == Reschedule) {
+	if limit != 0 && (latest != 0 || o.put.on != Replace) {
 		since := latest != 0 && limit-o.put.maxWait.Microseconds() > m.record(id).when
 		if place == "pending" || limit > m.now || since {
 			latest = limit
@@ -121,9 +133,12 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 			m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
 			m.retry[tag] = due
 		}
-		if o.put.on == Reschedule {
+		if o.put.on != Replace && !full {
 			m.putLatest(id, latest)
 		}
+	}
+	if !added {
+		return sendAnswer{}, wait
 	}
 	if o.put.on == Replace {
 		at := m.envelope(id).due
@@ -134,6 +149,7 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 		if o.when.absolute {
 			version, tail = o.text[0], o.text[envelopeHead:]
 		}
+		m.dropParts(id)
 		m.msg[id] = fmt.Sprintf("%c%016d%s", version, at, tail)
 		m.putLatest(id, latest)
 		if place != "pending" {
@@ -181,6 +197,9 @@ func (m *machine) puts(t *rapid.T) {
 		}
 		if put.on >= Replace && rapid.Bool().Draw(t, "bounded") {
 			put.maxWait, e.latest = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "most"))*time.Microsecond, latestUnknown
+		}
+		if put.on == Append {
+			e.group.count, put.maxParts = 1, rapid.SampledFrom([]int{0, 2, 3, 5}).Draw(t, "parts")
 		}
 		batch[i] = &sendMessage{id: idOf(e.payload), key: e.key, when: due, text: e.encode(due), version: e.version(), put: put}
 	}

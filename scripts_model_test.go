@@ -30,6 +30,7 @@ type contents struct {
 	pending, unack, retry, garbage, done map[string]int64 // tag -> instant
 	ready                                []string
 	msg, fail, key, sequence, result     map[string]string
+	parts                                map[string]string
 	holds                                map[string]int64 // message key -> until when an acked message keeps it
 	holdAt                               int64            // the first of these
 	wake                                 int64            // instant on the marker; 0: somebody took it, or there is none
@@ -63,7 +64,7 @@ func newModel(with fetchSettings) *model {
 
 func newContents() contents {
 	return contents{holds: map[string]int64{}, pending: map[string]int64{}, unack: map[string]int64{}, retry: map[string]int64{}, garbage: map[string]int64{},
-		done: map[string]int64{}, result: map[string]string{},
+		done: map[string]int64{}, result: map[string]string{}, parts: map[string]string{},
 		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, sequence: map[string]string{}, history: map[string]string{}}
 }
 
@@ -298,7 +299,7 @@ func (m *model) room(setting int) int {
 // forgot that it was handed out.
 func (m *model) ends(o settlement) bool {
 	places := []map[string]int64{m.unack, m.pending, m.retry}
-	if o.kind != outcomeAck && o.kind != outcomeDone {
+	if o.kind != outcomeAck && o.kind != outcomeDone || o.parts > 0 && m.msg[o.id] != "" && m.envelope(o.id).group.count != o.parts {
 		places = places[:1]
 	}
 	for i, set := range places {
@@ -336,6 +337,7 @@ func (m *model) forget(id string) {
 	delete(m.done, id)
 	delete(m.result, id)
 	delete(m.msg, id)
+	m.dropParts(id)
 	delete(m.fail, id)
 }
 

@@ -65,8 +65,10 @@ func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, erro
 	id := r.text()
 	state := stateOf(r, r.text())
 	at, text, record := r.int64(), r.text(), r.text()
+	result := r.text()
 	m := statusOf(id, state, at, text, record)
-	m.Result = r.text()
+	m.Result = result
+	m.setParts(r.take(len(r.rest)))
 	if err := r.err("look"); err != nil {
 		return nil, err
 	}

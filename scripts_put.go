@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -24,6 +25,7 @@ type putOptions struct {
 	payloadKey bool          // its key is to be made of its payload
 	timed      bool          // it says when it is due
 	maxWait    time.Duration // 0: none
+	maxParts   int           // 0: as many as there may be
 }
 
 // wanted says whether a message has any of them, so that send cannot store it.
@@ -37,9 +39,17 @@ func (o *putOptions) most() any {
 	return o.maxWait.Microseconds()
 }
 
+// room is how many parts the message may have, as an argument.
+func (o *putOptions) room() any {
+	if o.on != Append {
+		return ""
+	}
+	return cmp.Or(o.maxParts, maxParts)
+}
+
 // moves says whether a message that is there in its place may have been made due at another instant.
 func (o *putOptions) moves() bool {
-	return o.on == Reschedule || o.on == Replace && (o.timed || o.maxWait > 0)
+	return o.on == Reschedule || o.on > Keep && (o.timed || o.maxWait > 0)
 }
 
 // follows notes which number stands before it in the same batch, of those that are in last by the name of their sequence,
@@ -68,9 +78,9 @@ func (o *putOptions) digits() string {
 
 // putArgs are the arguments of put.
 func (q *sendRequest) putArgs(c *caller) []any {
-	args := append(make([]any, 0, 2+9*len(q.messages)), c.name(), c.number())
+	args := append(make([]any, 0, 2+10*len(q.messages)), c.name(), c.number())
 	for _, m := range q.messages {
-		args = append(args, m.delay(), m.version, &m.id, &m.text, &m.put.sequence, m.put.digits(), conflictWords[m.put.on], m.put.timed, m.put.most())
+		args = append(args, m.delay(), m.version, &m.id, &m.text, &m.put.sequence, m.put.digits(), conflictWords[m.put.on], m.put.timed, m.put.most(), m.put.room())
 	}
 	return args
 }

@@ -44,10 +44,13 @@ func (o *outcome) settlement() settlement {
 		tag: o.d.tag, id: o.d.msg.ID, key: o.d.msg.Key, number: o.d.msg.Delivery, kind: o.kind, failed: o.failures > o.d.msg.Failures,
 		delay: o.delay, failures: o.failures, losses: o.losses, text: o.text, follows: o.follows,
 	}
+	if o.kind == outcomeAck {
+		s.parts = len(o.d.msg.Parts)
+	}
 	if o.kind == outcomeAck && s.key != "" {
 		s.hold = o.d.keyHold
 	}
-	if o.kind == outcomeRetry && o.again && s.key != "" {
+	if o.kind == outcomeRetry && o.again && s.key != "" && o.d.msg.Parts == nil { // a group goes on beside the next one
 		s.kind, s.retention = outcomeAgain, o.d.retention
 	}
 	if o.kind == outcomeAck && o.d.retention > 0 {
@@ -91,11 +94,12 @@ func (s *settler) run() {
 	}
 }
 
-// fitting is how many outcomes go out with one call, because of their results and what follows them: one at least.
+// fitting is how many outcomes go out with one call, because of their results, what follows them, and the parts that are
+// deleted with them: one at least.
 func fitting(batch []outcome) int {
 	messages, bytes := 0, 0
 	for i := range batch {
-		messages += 1 + len(batch[i].follows)
+		messages += 1 + len(batch[i].follows) + len(batch[i].d.msg.Parts)
 		bytes += batch[i].bytes()
 		if i > 0 && (messages > maxBatch || bytes > maxBatchBytes) {
 			return i

@@ -126,7 +126,7 @@ func (s *settings) call(ctx context.Context, d *delivery) (v verdict) {
 		}
 	}()
 	if s.handle == nil {
-		if !s.callback(d.msg.Payload) {
+		if !s.callEach(d) {
 			v.err = ErrNacked
 		}
 	} else {
@@ -134,6 +134,22 @@ func (s *settings) call(ctx context.Context, d *delivery) (v verdict) {
 	}
 	returned = true
 	return v
+}
+
+// callEach calls a bare callback, of a group with each part in turn, and reports whether all of them are consumed. Who has
+// lost the delivery meanwhile gets no more of it.
+func (s *settings) callEach(d *delivery) (consumed bool) {
+	if d.msg.Parts == nil {
+		return s.callback(d.msg.Payload)
+	}
+	consumed = true
+	for _, part := range d.msg.Parts {
+		if d.fate.Load() != fateOpen {
+			return false
+		}
+		consumed = s.callback(part) && consumed
+	}
+	return consumed
 }
 
 // expire ends a delivery whose handler has run for as long as it may, which is up to the message's deadline if why is

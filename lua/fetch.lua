@@ -1,7 +1,7 @@
 -- fetch is the whole tick of a consumer: it takes back what dead consumers held, ages out
 -- garbage and what is done, hands out up to `want` deliveries, and sets the alarm for the next instant.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, done, result, held
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, done, result, held, parts
 -- ARGV: 3 want (0 to 500), 4 lease us, 5 losses in a row that make a message poison,
 --       6 age us at which garbage is deleted (0: never), 7 how many garbage may hold (0: any number);
 --       4 to 7: the most that any consumer asks for holds for all,
@@ -9,11 +9,11 @@
 --       9 a random number from 1 to 2^31-2, 10 poison text,
 --       11 '1': this consumer holds a message on its last chance: it is poison if it is lost once more,
 --       12 what this consumer says of itself, for a Monitor; '-': it leaves; '': nothing new,
---       13 bytes of envelopes that the reply may hold, but for a delivery that is alone in it; '0': hand out nothing,
+--       13 bytes of messages that the reply may hold, but for a delivery that is alone in it; '0': hand out nothing,
 --       and, of the deliveries of a lost reply, say only what they are,
 --       14 how many done messages there may be (0: any number), as 4 to 7
 -- Returns {now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, doneMax, #given, #fails,
---       #dead, #held, given, fails, dead, held}
+--       #dead, #held, given, fails, dead, held, parts}
 --       next: '0' or the instant of the next work, which is not after now if more is due;
 --       lost: leases that ran out; dropped: tags without an envelope; overflow: garbage deleted for want of room;
 --       first: 1 if no consumer has called since state was there; leaseUS to doneMax: ARGV 4 to 7 and 14 as they hold for all;
@@ -21,13 +21,16 @@
 --       fails: the fail record, '' for none, of the first of them; the others come from pending and have none;
 --       dead: id, envelope ('' if there is no room for it) and fail record of each message that became poison;
 --       held: tag, bytes of the envelope, fail record, and, where one more loss makes it poison, its key or '', of each
---       delivery of a lost reply
+--       delivery of a lost reply;
+--       parts: of each group among those given, and among the dead, which one, from 1 (of the dead, from -1 down), how many
+--       parts it has but for the first, and these; 0 of them if any is missing
 -- Cost: 12 commands when there is nothing to do, 13 while anything is handled, 3 more when the consumer says something,
---       and, at most once a second, 2 when anything was counted (5 once an hour); O(log n) for each message, at most 500 of them.
+--       and, at most once a second, 2 when anything was counted (5 once an hour); O(log n) for each message, at most 500 of them; 1
+--       where there are groups, 1 more for each that is handed out, O(parts).
 -- Keeps: invariants 1 to 7 and 9 of PROTOCOL.md. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass. A repeat whose reply may hold less than the call's gives back what does not fit.
 
--- include head, call, score, kinds, settings, tag, failure, arm
+-- include head, call, score, kinds, settings, tag, failure, arm, parts
 
 -- The steps. fetch_read is what they have in common.
 -- include fetch_read, fetch_lease

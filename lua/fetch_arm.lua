@@ -17,7 +17,7 @@ if leased and leased <= inGrace then
   end
 end
 if over and over < now + leaseUS / 2 then soonest(over) end -- its holder should have renewed it
-if #trimmed >= SWEEP then soonest(now) end
+if more or #trimmed >= SWEEP then soonest(now) end
 
 local armedBefore = whole(armed) or 0
 if next == 0 then

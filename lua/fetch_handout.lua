@@ -6,6 +6,10 @@ local function give(tag, envelope)
   local n = #given + 1
   given[n] = tag
   out[NUMBERS + 2 * n - 1], out[NUMBERS + 2 * n] = tag, envelope
+  if string.byte(envelope, 1) == 2 then
+    local _, id = split(tag)
+    addparts(n, id, envelope)
+  end
 end
 local fails = {}
 if picked[1] then

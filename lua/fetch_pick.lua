@@ -22,7 +22,7 @@ if not repeated and (#picked + #pending) * big + size > bytes then
   local function truncate(tags, limit, least) -- to what has room, so many at least
     for i = 1, #tags do
       local _, id = split(tags[i])
-      local length = redis.call('HSTRLEN', KEYS.msg, id)
+      local length = weigh(id, limit)
       if size + length > limit and i > least then
         for j = #tags, i, -1 do tags[j] = nil end
         break

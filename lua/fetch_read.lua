@@ -8,10 +8,11 @@ local function jitter(width) -- in [0, width)
   return math.floor(seed / 2147483647 * width)
 end
 
-local FIELDS = 14 -- of state, before those of KINDS
+local FIELDS = 15 -- of state, before those of KINDS
 local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
-  'pause', 'settings', 'dropped', 'counted', 'done', 'held', unpack(KINDS))
-local saved, armed, seen, grace, big, swept, cursor, lent, pause, settings, droppedBefore, counted, done, firstHold =
+  'pause', 'settings', 'dropped', 'counted', 'done', 'held', 'parts', unpack(KINDS))
+local saved, armed, seen, grace, big, swept, cursor, lent, pause, settings, droppedBefore, counted, done, firstHold,
+  groups =
   unpack(state, 1, FIELDS)
 big = math.max(whole(big) or 0, 2048) -- what is not longer than that is not noted (send)
 local heard = saved and whole(string.match(saved, '^%d+ (%d+) ')) or now -- of this consumer, before
@@ -43,6 +44,7 @@ local overdue = done and done ~= '0' and (whole(done) or 0) <= now -- something 
 if overdue then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
 local holdOver = firstHold and firstHold ~= '0' and (whole(firstHold) or 0) <= now -- a key has been taken for as long as it is to be
 if holdOver then guard(redis.call('ZCARD', KEYS.held), redis.call('HLEN', KEYS.key)) end
+if groups then guard(redis.call('HLEN', KEYS.parts)) end
 local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS.consumers, 1, 'WITHVALUES')
 
 redis.call('ZREM', KEYS.unack, '') -- the first write
@@ -50,6 +52,25 @@ mark('seen', us(now))
 mark('settings', agreement)
 local leaseEnd = '' -- of what is handed out
 local lost, dropped, overflow, dead = 0, 0, 0, {} -- as they are reported
-local size = 0 -- bytes of envelopes read so far
+local size = 0 -- bytes of envelopes and parts read so far
 local moved = 0 -- messages so far
 local picked, fromReady, pending = {}, 0, {} -- from ready (so many, the first), retry or a lost reply; ids from pending
+local parts = {} -- of groups, as they are replied
+
+-- weigh(id, limit) is what a message counts in the reply; more than limit if it is more than that.
+local function weigh(id, limit)
+  local length = redis.call('HSTRLEN', KEYS.msg, id)
+  if not groups or length > limit then return length end
+  return weight(redis.call('HGET', KEYS.msg, id) or '')
+end
+
+-- addparts(nth, id, envelope) reads what a group has of parts, for the reply: '0' of them if any is missing.
+local function addparts(nth, id, envelope)
+  local n = partsof(envelope)
+  if n < 2 then return end
+  local values, there = redis.call('HMGET', KEYS.parts, unpack(partnames(id, n))), true
+  for i = 1, #values do there = there and values[i] end
+  local at = #parts
+  parts[at + 1], parts[at + 2] = us(nth), there and us(#values) or '0'
+  for i = 1, there and #values or 0 do parts[at + 2 + i] = values[i] end
+end

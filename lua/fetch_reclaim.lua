@@ -25,10 +25,11 @@ if leased and leased <= now and bytes > 0 then
       local envelope = redis.call('HGET', KEYS.msg, id)
       freekey(id, keyof(envelope))
       redis.call('ZADD', KEYS.garbage, us(now), id)
-      size = size + #envelope
+      size = size + weight(envelope)
       dead[#dead + 1] = id
       dead[#dead + 1] = size <= bytes and envelope or ''
       dead[#dead + 1] = record
+      if size <= bytes then addparts(-#dead / 3, id, envelope) end
     else
       -- Apart from those that it was lost with.
       local next = now + jitter(500000 * math.min(losses, 20))

@@ -23,7 +23,7 @@ local numbers = {
   #given, #fails, #dead / 3, #held / 4,
 }
 for i = 1, NUMBERS do out[i] = numbers[i] end
-for _, list in ipairs({fails, dead, held}) do
+for _, list in ipairs({fails, dead, held, parts}) do
   local n = #out
   for i = 1, #list do out[n + i] = list[i] end
 end

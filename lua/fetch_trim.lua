@@ -1,19 +1,30 @@
 -- Part of fetch: garbage that is too old or too much is deleted, and so is what is done and was kept for its time.
-local trimmed = {}
+local trimmed, more, clearAll = {}, false, nil -- more: there is more than one call may delete
+if groups and (oldest or overdue) then
+  -- include dropparts, clear
+  clearAll = clear
+end
 if oldest and garbageAge < CENTURY and oldest <= now - garbageAge then
   trimmed = redis.call('ZRANGEBYSCORE', KEYS.garbage, '-inf', us(now - garbageAge), 'LIMIT', 0, SWEEP)
 end
+local aged = #trimmed
 if oldest and garbageMax < CENTURY then
-  local aged = #trimmed
   overflow = math.max(0, math.min(redis.call('ZCARD', KEYS.garbage) - aged - garbageMax, SWEEP - aged))
   if overflow > 0 then
     for i, id in ipairs(redis.call('ZRANGE', KEYS.garbage, aged, aged + overflow - 1)) do trimmed[aged + i] = id end
   end
 end
-if trimmed[1] then redis.call('ZREM', KEYS.garbage, unpack(trimmed)) end
+if trimmed[1] then
+  if groups then
+    more = not clearAll(trimmed)
+    overflow = math.max(0, #trimmed - aged)
+  end
+  redis.call('ZREM', KEYS.garbage, unpack(trimmed))
+end
 if overdue and #trimmed < SWEEP then
   local over = redis.call('ZRANGEBYSCORE', KEYS.done, '-inf', us(now), 'LIMIT', 0, SWEEP - #trimmed)
   if over[1] then
+    if groups then more = not clearAll(over) or more end
     redis.call('ZREM', KEYS.done, unpack(over))
     redis.call('HDEL', KEYS.result, unpack(over))
     for _, id in ipairs(over) do trimmed[#trimmed + 1] = id end

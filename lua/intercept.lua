@@ -1,16 +1,18 @@
 -- intercept takes a message out, wherever it is; one that is being handled only if ARGV 5 says so.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, state, done, result
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, state, done, result, parts
 -- ARGV: 3 'id' or 'key', 4 the id or the message key, 5 '1': also while it is being handled
 -- Returns {the state it was in, its id}: 'gone', 'pending', 'ready', 'unack' (it stays, unless ARGV 5 says so),
 --       'retry', 'garbage' or 'done' (it stays); the id is '' if it is gone. A message whose due instant has come is
 --       ready, although it leaves pending only when it is handed out.
--- Cost: O(log n), and O(ready) if it is there, which is 2 ms in 50,000; it reads the envelope if any message has a key.
+-- Cost: O(log n), and O(ready) if it is there, which is 2 ms in 50,000; it reads the envelope if any message has a key or
+--       there are groups; O(parts).
 -- Keeps: invariants 1 and 6 of PROTOCOL.md; reads every key first. A running handler notices when its
 --       lease is to be renewed.
 
 -- include head, call, score, envelope, locate, remove, erase
-local reply = recall(redis.call('HGET', KEYS.state, field))
+local saved, groups = unpack(redis.call('HMGET', KEYS.state, field, 'parts'), 1, 2)
+local reply = recall(saved)
 if reply then
   local where, id = string.match(reply, '^(%a+) (.*)$')
   return {where or reply, id or ''}
@@ -20,10 +22,11 @@ end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result))
+if groups then guard(redis.call('HLEN', KEYS.parts)) end
 local keyed = redis.call('HLEN', KEYS.key) > 0
 local id, key = ARGV[4], ''
 if ARGV[3] == 'key' then id = redis.call('HGET', KEYS.key, ARGV[4]) end
-local envelope = id and keyed and redis.call('HGET', KEYS.msg, id)
+local envelope = id and (keyed or groups) and redis.call('HGET', KEYS.msg, id)
 if envelope then key = keyof(envelope) end
 local found = id and redis.call('HEXISTS', KEYS.msg, id) == 1
 if ARGV[3] == 'key' and key ~= ARGV[4] then found = false end -- somebody else wrote that entry
@@ -44,6 +47,10 @@ end
 if not where then
   where, id = 'gone', ''
 elseif taken then
+  if groups then
+    -- include parts, dropparts
+    dropparts(id, (partsof(envelope or '')))
+  end
   erase(id, key)
 end
 remember(where .. ' ' .. id)

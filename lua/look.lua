@@ -1,13 +1,14 @@
 -- look finds one message, wherever it is.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, done, result
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, done, result, parts
 -- ARGV: 1 'id' or 'key', 2 the id or the message key
--- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or '', result or ''}; at: due (pending), lease
+-- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or '', result or '', parts}; at: due (pending), lease
 --       end (unack), next delivery (retry), time of death (garbage), until when it is kept (done; what is over is
 --       nowhere), '0' (ready); what is due is ready.
--- Cost: O(log n), and O(ready) if it is there. Writes nothing.
+--       parts: those of a group, but the first; '' for one that is missing.
+-- Cost: O(log n), O(ready) if it is there, and O(parts). Writes nothing.
 
--- include head, score, envelope, locate
+-- include head, score, envelope, locate, parts
 local id = ARGV[2]
 if ARGV[1] == 'key' then id = redis.call('HGET', KEYS.key, id) end
 local envelope = id and redis.call('HGET', KEYS.msg, id)
@@ -21,4 +22,7 @@ if (state == 'pending' or state == 'retry') and at <= now or not state and redis
 end
 if not state then return {} end
 local result = state == 'done' and redis.call('HGET', KEYS.result, id)
-return {us(now), id, state, us(at), envelope, record or '', result or ''}
+local out, n = {us(now), id, state, us(at), envelope, record or '', result or ''}, partsof(envelope)
+local values = n > 1 and redis.call('HMGET', KEYS.parts, unpack(partnames(id, n))) or {}
+for i = 1, n - 1 do out[7 + i] = values[i] or '' end
+return out

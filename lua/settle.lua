@@ -1,13 +1,14 @@
 -- settle ends a batch of deliveries, each with its own outcome.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
 -- ARGV: 3 n, then the tags of n first deliveries without key that are acked,
 --       then records of 9: outcome ('ack', 'done', 'retry', 'again', 'ready' or 'garbage'), tag, id, key or '',
 --       delay us (retry, again) or for how long it is kept (done: an ack after which it stays to be looked at),
 --       number of the delivery that follows, '<failures> <losses>', error text ('': as it was) or the result (done;
 --       '': none), '1' if the delivery failed or, of an ack, us for which its key stays taken (1 ms at least), or, of
 --       'again', us for which it is kept if it ends ('0': it is deleted). 'again' was handled well: it is a retry while
---       the message has its key, and an ack if another send has taken that over (put). After an
+--       the message has its key, and an ack if another send has taken that over (put). Before an ack, and a 'done', of a
+--       group comes 'parts', '', id, '', how many parts its handler has, and four of ''. After an
 --       ack, and a 'done', one of 'then' for each message that follows it, if it counts: 'then', '', id, key or '', delay
 --       us ('': the envelope has its due instant), version, '', envelope (after a delay: only the part behind its due
 --       instant), ''
@@ -15,7 +16,7 @@
 --       want of room; '' or a list '<i> ' of outcomes (from 1, acks before records) whose delivery was not held any
 --       more; they changed nothing. An ack counts although the message waits where it was before that delivery
 --       (pending, retry): the server forgot the fetch, as in a failover, and it was handled (one with a key if it
---       is due: else a send has replaced it since). refused: '' or a list
+--       is due: else a send has replaced it since; and no group that was appended to since). refused: '' or a list
 --       '<i>=<id> ', message i (from 1) of those that follow was not stored, its key is held by id. ended: '' or a list
 --       '<i> ' of outcomes, as in void, that were 'again' and became acks.
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
@@ -23,13 +24,14 @@
 --       3 more where anything is done, and where there is more of that than there may be 6, or up to 13 where some were
 --       acked just now: at most 100 messages more than came in, and the records of up to 4 times as many are read;
 --       2 for each message that follows, 7 with a key, and 1 for all of them;
---       3 for each ack whose key stays taken, and 1 for all of them; 1 for each 'again', and 5 if its key was taken over.
+--       3 for each ack whose key stays taken, and 1 for all of them; 1 for each 'again', and 5 if its key was taken over;
+--       O(parts) for each ack of a group, and 1 for all of them.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call
 local plain = tonumber(ARGV[3])
-local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held'), 1, 7)
+local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold, groups =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held', 'parts'), 1, 8)
 local reply, at = recall(saved)
 if reply then
   local overflow, doneOverflow, void, ended, refused = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?(.*)$')
@@ -38,16 +40,22 @@ elseif reply == false then
   return STALE
 end
 guard(redis.call('ZCARD', KEYS.unack), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail), redis.call('ZCARD', KEYS.pending))
+local group -- what is done to groups, if there are any
 if #ARGV > 3 + plain then
   guard(redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.retry), redis.call('LLEN', KEYS.ready),
     redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.wake))
-  local keeps, holds = false, false
+  local keeps, holds, grown = false, false, groups
   for i = 4 + plain, #ARGV, 9 do
     local long = #ARGV[i + 8] > 1
     keeps, holds = keeps or ARGV[i] == 'done' or ARGV[i] == 'again' and long, holds or long
+    grown = grown or ARGV[i] == 'parts'
   end
   if keeps then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
   if holds then guard(redis.call('ZCARD', KEYS.held)) end
+  if grown then
+    guard(redis.call('HLEN', KEYS.parts))
+    -- include settle_groups
+  end
 end
 
 local void, ended, acked, failed, dead, kept = '', '', plain, 0, 0, 0
@@ -81,17 +89,22 @@ if #ARGV > 3 + plain then
     return envelope and keyof(envelope) ~= key
   end
   local outcomes, counts = plain, nil -- so many so far; whose was the last one, nil if that was void
+  local parts = nil -- of the next one, which is a group
   for i = 4 + plain, #ARGV, 9 do
     local outcome, tag, id, key, delay, n, record, text, more = unpack(ARGV, i, i + 8)
-    local held = outcome ~= 'then' and redis.call('ZREM', KEYS.unack, tag) == 1
-    if not held and (outcome == 'ack' or outcome == 'done') then -- the server may have forgotten the fetch
+    local settles = outcome ~= 'then' and outcome ~= 'parts'
+    local held = settles and redis.call('ZREM', KEYS.unack, tag) == 1
+    if not held and (outcome == 'ack' or outcome == 'done') and not (parts and group.grown(id, parts)) then
+      -- The server may have forgotten the fetch.
       local due = 0 -- later than now: by its key it has become another one since (put), which nobody has handled
       if key ~= '' then
         due = scored(redis.call('ZSCORE', KEYS.pending, tag)) or scored(redis.call('ZSCORE', KEYS.retry, tag)) or 0
       end
       held = due <= now and (redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1)
     end
-    if outcome == 'then' then
+    if outcome == 'parts' then
+      parts = tonumber(delay)
+    elseif outcome == 'then' then
       followers = followers + 1
       following = following or {}
       if counts then following[#following + 1] = {i, followers, counts} end
@@ -118,6 +131,7 @@ if #ARGV > 3 + plain then
       end
       if outcome == 'ack' then
         acked = acked + 1
+        if parts then group.drop(id, parts) end
         erase(id, key)
       else
         local value = text
@@ -146,6 +160,7 @@ if #ARGV > 3 + plain then
         end
       end
     end
+    if settles then parts = nil end
   end
 end
 
@@ -166,6 +181,7 @@ if dead + kept > 0 then
   if dead > 0 then overflow = excess(redis.call('ZCARD', KEYS.garbage), values[4], 500) end
   if overflow > 0 then
     local oldest = redis.call('ZRANGE', KEYS.garbage, 0, overflow - 1)
+    if group and not group.clear(oldest) then overflow = #oldest end
     redis.call('ZREM', KEYS.garbage, unpack(oldest))
     redis.call('HDEL', KEYS.msg, unpack(oldest))
     redis.call('HDEL', KEYS.fail, unpack(oldest))
@@ -174,6 +190,7 @@ if dead + kept > 0 then
   if doneOverflow > 0 then
     local oldest = {}
     -- include settle_spare
+    if group and not group.clear(oldest) then doneOverflow = #oldest end
     redis.call('ZREM', KEYS.done, unpack(oldest))
     redis.call('HDEL', KEYS.msg, unpack(oldest))
     redis.call('HDEL', KEYS.fail, unpack(oldest))

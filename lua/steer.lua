@@ -1,6 +1,6 @@
 -- steer moves or deletes messages, each wherever it waits, or only where a list has found it.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, parts
 -- ARGV: 3 what: 'at' (due at that instant), 'by' (due so much later), 'requeue' (from garbage, due at that instant, as
 --       if it had never failed), 'delete', or 'cancel' (delete, also what is being handled); 4 us, of the first three;
 --       5 us by which each that is done is due later than the one before (at, requeue);
@@ -11,8 +11,8 @@
 --       '=<id>' if that message holds its key now; '~<state>' if it was to be due now and is already: it stays in its
 --       place, done.
 --       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: it did nothing.
--- Cost: O(log n) for each, and O(ready) if it is there; at most 14 commands each. Reads the envelope of what is
---       pending, deleted or requeued.
+-- Cost: O(log n) for each, and O(ready) if it is there; at most 14 commands each, and O(parts) to delete it.
+--       Reads the envelope of what is pending, deleted or requeued.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full
 --       server lets the rest pass.
 
@@ -21,7 +21,7 @@ local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARG
 local bykey = only == 'key'
 if bykey then only = '' end
 local deletes = what == 'delete' or what == 'cancel'
-local saved, armed, pause, layout = unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout'), 1, 4)
+local saved, armed, pause, layout, groups = unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts'), 1, 5)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return STALE end
 local refusal = only ~= '' and unknown(layout) -- of calls for many
@@ -30,6 +30,12 @@ guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.c
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
   redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result))
+local drop -- deletes the parts of a group, if there are any
+if groups then
+  guard(redis.call('HLEN', KEYS.parts))
+  -- include parts, dropparts
+  drop = function(id, envelope) dropparts(id, (partsof(envelope))) end
+end
 redis.call('ZREM', KEYS.unack, '') -- the first write
 
 local words, first, nth = {}, nil, 0
@@ -70,6 +76,7 @@ for i = 7, #ARGV, 2 do
     where = '=' .. string.gsub(holder, '[^!-~]', '?') -- somebody else may have written it
   elseif deletes then
     remove(place, tag, id)
+    if drop then drop(id, envelope) end
     erase(id, key)
   else
     local next = arg + nth * step

@@ -19,7 +19,7 @@ var repairLua string
 var repairScript = redis.NewScript(repairLua)
 
 // repairStructures are the KEYS of the script.
-var repairStructures = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "done", "result", "held"}
+var repairStructures = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "done", "result", "held", "parts"}
 
 // repairStep is how many things one call of the script mends.
 const repairStep = 100
@@ -35,14 +35,14 @@ type repair struct {
 var inWords = map[string]string{
 	"pending": "drop from pending: ", "ready": "drop from ready: ", "unack": "drop from unack: ", "retry": "drop from retry: ",
 	"garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ", "place": "bring back message ", "record": "delete the record of message ",
-	"result": "delete the result of message ",
-	"alarm":  "set the alarm right: member ",
+	"result": "delete the result of message ", "part": "delete the part ",
+	"alarm": "set the alarm right: member ",
 }
 
 // plan is what can be mended, in the order in which it must be: keys are freed before messages come back that have
 // them.
 func plan(s *check.State, found []check.Finding) []repair {
-	var tags, keys, places, records, results, alarms []repair
+	var tags, keys, places, records, results, parts, alarms []repair
 	lost := map[string]bool{} // ids of the tags that are dropped
 	for _, f := range found {
 		switch f.Kind {
@@ -61,6 +61,10 @@ func plan(s *check.State, found []check.Finding) []repair {
 			records = append(records, repair{What: "record", Item: f.Item})
 		case check.StrayResult:
 			results = append(results, repair{What: "result", Item: f.Item})
+		case check.StrayPart:
+			if id, _, _ := strings.Cut(f.Item, ":"); s.Messages[id].Size == 0 {
+				parts = append(parts, repair{What: "part", Item: f.Item})
+			}
 		case check.StrayKeyEntry:
 			keys = append(keys, repair{What: "key", Item: f.Item})
 		case check.StrayAlarm:
@@ -74,7 +78,7 @@ func plan(s *check.State, found []check.Finding) []repair {
 	}
 	slices.SortFunc(keys, func(a, b repair) int { return strings.Compare(a.Item, b.Item) })
 	slices.SortStableFunc(tags, func(a, b repair) int { return strings.Compare(a.What, b.What) })
-	return slices.Compact(slices.Concat(tags, keys, places, records, results, alarms))
+	return slices.Compact(slices.Concat(tags, keys, places, records, results, parts, alarms))
 }
 
 func describePlan(plan []repair, examples int) {

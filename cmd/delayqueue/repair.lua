@@ -1,12 +1,13 @@
 -- repair mends what doctor found, each thing only if it is still wrong. It may be sent again: what is mended is
 -- not wrong any more.
 --
--- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state, 11 done, 12 result, 13 held
+-- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state, 11 done, 12 result, 13 held, 14 parts
 -- ARGV: 'pending', 'ready', 'unack', 'retry', 'garbage' or 'done' and a tag: it has no envelope, drop it;
 --       'key' and a message key: no live message has it, free it;
 --       'place' and an id: its envelope is in no structure, bring it back;
 --       'record' and an id: its fail record belongs to no message, delete it;
 --       'result' and an id: its result belongs to no message that is done, delete it;
+--       'part' and a field of parts: its message is gone, delete it;
 --       'alarm' and a member of wake: set it to the armed instant, or delete it; and so on, at most 100 of them.
 -- Returns the error DQLAYOUT, and has done nothing, if state.layout is not known here; or a word for each: 'done'; 'sound': it was not wrong any more; 'garbage': it was brought back, to garbage, for
 --       another live message has its key.
@@ -35,6 +36,7 @@ redis.call('ZCARD', KEYS[9])
 redis.call('ZCARD', KEYS[11])
 redis.call('HLEN', KEYS[12])
 redis.call('ZCARD', KEYS[13])
+redis.call('HLEN', KEYS[14])
 redis.call('ZREM', KEYS[3], '') -- the first write
 
 local mend = {}
@@ -97,6 +99,11 @@ end
 
 function mend.result(id)
   if redis.call('ZSCORE', KEYS[11], id) or redis.call('HDEL', KEYS[12], id) == 0 then return 'sound' end
+  return 'done'
+end
+
+function mend.part(field)
+  if redis.call('HEXISTS', KEYS[6], string.match(field, '^[^:]*')) == 1 or redis.call('HDEL', KEYS[14], field) == 0 then return 'sound' end
   return 'done'
 end
 

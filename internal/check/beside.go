@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// This file looks at what is beside the messages: sequences, and what is there for Monitors alone.
+// This file looks at what is beside the messages: parts, sequences, and what is there for Monitors alone.
 
 // sequences looks at the numbers of sequences: invariant 12.
 func (b *breaches) sequences() {
@@ -14,6 +14,36 @@ func (b *breaches) sequences() {
 		if _, err := strconv.ParseUint(digits, 10, 64); err != nil || len(digits) != 20 {
 			b.add(BadSequence, "sequence", name, "sequence %q is at %q, want 20 digits below 2^64", name, digits)
 		}
+	}
+}
+
+// parts holds parts against what the envelopes of groups say: invariant 1. Item is the field of a part that is stray, the
+// id of a group that lacks any.
+func (b *breaches) parts() {
+	there, bytes := map[string]int64{}, map[string]int64{}
+	for _, field := range sortedKeys(b.Parts) {
+		id, number, _ := strings.Cut(field, ":")
+		n, err := decimal(number)
+		if env, ok := b.Messages[id]; err != nil || n < 2 || ok && env.Problem == "" && n > env.Parts || !ok {
+			b.add(StrayPart, "parts", field, "part %q belongs to no group that counts it", field)
+			continue
+		}
+		there[id]++
+		bytes[id] += int64(b.Parts[field])
+	}
+	groups := 0
+	for _, id := range sortedKeys(b.Messages) {
+		env := b.Messages[id]
+		if env.Problem != "" || env.Parts < 2 {
+			continue
+		}
+		groups++
+		if there[id] != env.Parts-1 || bytes[id] != env.PartBytes {
+			b.add(LostParts, "parts", id, "group %s has %d parts, with %d bytes besides the first, and of these %d are there, with %d", id, env.Parts, env.PartBytes, there[id], bytes[id])
+		}
+	}
+	if flag, ok := b.number("parts"); ok && flag == 0 && groups > 0 {
+		b.add(BadState, "state", "parts", "field parts is not set, but there are %d groups with parts, which nobody would delete", groups)
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done", "held"}
+var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done", "held", "parts"}
 
 // callField begins the fields of state that hold a caller's last call.
 const callField = "call:"
@@ -32,6 +32,7 @@ func (s *State) Findings() []Finding {
 	b.failRecords()
 	b.callersKeys()
 	b.results()
+	b.parts()
 	b.stateFields()
 	b.alarm()
 	b.sequences()
@@ -55,6 +56,9 @@ func (s *State) leftovers() []string {
 	}
 	for _, key := range sortedKeys(s.Keys) {
 		b.add(Leftover, "key", key, "key %q of message %s is left over, want an empty queue", key, s.Keys[key])
+	}
+	for _, field := range sortedKeys(s.Parts) {
+		b.add(Leftover, "parts", field, "part %s is left over, want an empty queue", field)
 	}
 	return texts(b.found)
 }

@@ -265,6 +265,18 @@ var breakages = []breakage{
 		says(`result: the result of ` + idRetry + ` belongs to no message that is done.`)},
 	{"result of nothing", func(b *bed) { b.done(); b.do("HSET", "result", idUnack, "") },
 		says(`result: the result of message ` + idUnack + ` has 0 bytes, want 1 to 1048576.`)},
+	{"a group", func(b *bed) { b.group(2, 3, "2", "abc", "3", "") }, says()},
+	{"a group of one part", func(b *bed) { b.group(0, 0) }, says()},
+	{"parts of nothing", func(b *bed) { b.group(0, 0, "2", "x"); b.do("HSET", "parts", idNobody+":2", "x", "y", "z") }, says(
+		`parts: part "`+idNobody+`:2" belongs to no group that counts it.`,
+		`parts: part "`+idRetry+`:2" belongs to no group that counts it.`,
+		`parts: part "y" belongs to no group that counts it.`)},
+	{"a part that is missing", func(b *bed) { b.group(2, 3, "3", "abc") }, says(
+		`parts: group ` + idRetry + ` has 3 parts, with 3 bytes besides the first, and of these 1 are there, with 3.`)},
+	{"a part that is longer", func(b *bed) { b.group(2, 3, "2", "abc", "3", "d") }, says(
+		`parts: group ` + idRetry + ` has 3 parts, with 3 bytes besides the first, and of these 2 are there, with 4.`)},
+	{"a group that is not noted", func(b *bed) { b.group(2, 3, "2", "abc", "3", ""); b.do("HDEL", "state", "parts") }, says(
+		`state: field parts is not set, but there are 1 groups with parts, which nobody would delete.`)},
 
 	// What Monitors alone read.
 	{"consumers and history expire", func(b *bed) {
@@ -285,6 +297,15 @@ func (b *bed) hold(key string, until int64) {
 	b.do("HSET", "key", key, "acked:"+idNobody)
 	b.do("ZADD", "held", until, key)
 	b.do("HSET", "state", "held", until)
+}
+
+// group makes the message of retry a group with some more parts of so many bytes, of which these are there: number, text, ….
+func (b *bed) group(more, bytes int, parts ...string) {
+	b.do("HSET", "msg", idRetry, fmt.Sprintf("\x02%d\x00\x00\x81\x0b%04d%07d\x01\x01a", b.now-7*second, more+1, bytes))
+	b.do("HSET", "state", "parts", 1)
+	for pair := range slices.Chunk(parts, 2) {
+		b.do("HSET", "parts", idRetry+":"+pair[0], pair[1])
+	}
 }
 
 // emptyReady takes the message out of ready without a trace.

@@ -56,6 +56,7 @@ type State struct {
 	Fail     map[string]Fail     // by id
 	Keys     map[string]string   // message key -> id
 	Results  map[string]int      // id -> bytes
+	Parts    map[string]int      // <id>:<n> -> bytes, of groups
 	Held     []Marker            // keys that acked messages keep taken, each until its score; in that order
 	Wake     int64               // instant of the member "w" of wake, unix us; 0: none
 	Markers  []Marker            // every member of wake, "w" included
@@ -108,6 +109,10 @@ type Envelope struct {
 	Timeout  int64 // us; 0: the queue's own; NoTimeout
 
 	Retention int64 // us; 0: none
+
+	Parts     int64  // of a group, the payload among them; 0: it is none
+	PartBytes int64  // of all but that
+	GroupKey  string // that it had
 }
 
 // NoTimeout is the timeout of a message whose handler may run for ever.

@@ -31,6 +31,10 @@ const (
 	fieldKeyHold  = 132
 	fieldDeadline = 130
 	fieldTimeout  = 131
+	fieldParts    = 129
+	partsDigits   = 4
+	bytesDigits   = 7
+	maxParts      = 1000
 
 	fieldRetention = 133
 )
@@ -237,6 +241,8 @@ func (e *Envelope) decodeField(kind int, value *cursor) (err error) {
 		if e.Timeout, err = value.number("timeout"); e.Timeout == 0 {
 			e.Timeout = NoTimeout
 		}
+	case kind == fieldParts:
+		err = e.decodeParts(value)
 	case kind == fieldDeadline:
 		e.Deadline, err = value.instant("deadline")
 	case kind == fieldLatest:
@@ -255,6 +261,31 @@ func (e *Envelope) decodeField(kind int, value *cursor) (err error) {
 		*value = ""
 	}
 	return err
+}
+
+// decodeParts reads how many parts a group has, how many bytes all but the first have, and the key that it had.
+func (e *Envelope) decodeParts(c *cursor) (err error) {
+	for _, n := range []struct {
+		digits int
+		what   string
+		into   *int64
+	}{{partsDigits, "number of parts", &e.Parts}, {bytesDigits, "bytes of parts", &e.PartBytes}} {
+		text, err := c.take(n.digits, n.what)
+		if err != nil {
+			return err
+		}
+		if *n.into, err = decimal(cmp.Or(strings.TrimLeft(text, "0"), "0")); err != nil {
+			return fmt.Errorf("%s is %q, want %d digits", n.what, text, n.digits)
+		}
+	}
+	e.GroupKey, *c = string(*c), ""
+	if e.Parts < 1 || e.Parts > maxParts || e.Parts == 1 && e.PartBytes > 0 {
+		return fmt.Errorf("it has %d parts, with %d bytes besides the first; want 1 to %d", e.Parts, e.PartBytes, maxParts)
+	}
+	if len(e.GroupKey) > maxKeyBytes {
+		return fmt.Errorf("length of the key that it had is %d, want at most %d", len(e.GroupKey), maxKeyBytes)
+	}
+	return nil
 }
 
 func (e *Envelope) decodeHeaders(c *cursor) error {

@@ -47,6 +47,7 @@ func (s *State) Dump() string {
 		line("  %q\t%s", key, text(s.Keys[key]))
 	}
 	line("result: %v", s.Results)
+	line("parts: %v", s.Parts)
 	line("held: %v", s.Held)
 	line("wake: %d", len(s.Markers))
 	for _, m := range s.Markers {

@@ -32,6 +32,8 @@ const (
 	NoKey         Kind = "key not held"    // by the message that has it
 	StrayKeyEntry Kind = "stray key entry" // of no live message with that key
 	StrayResult   Kind = "stray result"    // of no message that is done
+	StrayPart     Kind = "stray part"      // of no group that counts it
+	LostParts     Kind = "lost parts"      // of a group
 	BadState      Kind = "bad state"       // a field, or a result
 	StrayAlarm    Kind = "stray alarm"
 	LateAlarm     Kind = "late alarm"   // or none

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -41,8 +42,8 @@ func Inspect(ctx context.Context, cli redis.UniversalClient, prefix, name string
 	return p.state, found, nil
 }
 
-// A suspect is something to be looked at once more: a message, an entry or a message key.
-type suspect struct{ id, tag, key string }
+// A suspect is something to be looked at once more: a message, an entry, a message key or a part.
+type suspect struct{ id, tag, key, part string }
 
 // seldom is how many suspects are looked at in one call, if ready is short.
 const seldom = 50
@@ -91,6 +92,12 @@ func (p *pager) suspects(found []Finding) []suspect {
 			all[suspect{id: decodeTag(f.Item).ID, tag: f.Item}] = true
 		case "msg", "fail", "result":
 			all[suspect{id: f.Item}] = true
+		case "parts":
+			id, _, _ := strings.Cut(f.Item, ":")
+			all[suspect{id: id}] = true
+			if f.Kind == StrayPart {
+				all[suspect{part: f.Item}] = true
+			}
 		case "key", "held":
 			keys[f.Item] = true
 			all[suspect{key: f.Item}] = true
@@ -122,7 +129,7 @@ func (p *pager) suspects(found []Finding) []suspect {
 		out = append(out, s)
 	}
 	slices.SortFunc(out, func(a, b suspect) int {
-		return compareTags(a.id+"\x00"+a.tag+"\x00"+a.key, b.id+"\x00"+b.tag+"\x00"+b.key)
+		return compareTags(a.id+"\x00"+a.tag+"\x00"+a.key+"\x00"+a.part, b.id+"\x00"+b.tag+"\x00"+b.key+"\x00"+b.part)
 	})
 	return out
 }

@@ -16,12 +16,12 @@ import (
 const (
 	pageEntries = 200     // at most, of one page
 	pageBytes   = 1 << 19 // of envelopes that the server goes through for one page, but for a single larger one
-	headBytes   = 1 + dueDigits + 2 + maxKeyBytes + 1 + 3*10
+	headBytes   = 1 + dueDigits + 2 + maxKeyBytes + 1 + 3*10 + 100
 )
 
-// headsScript reads a page of msg or result, and of each value its head alone.
+// headsScript reads a page of msg, result or parts, and of each value its head alone.
 //
-// KEYS     msg or result
+// KEYS     msg, result or parts
 // ARGV     cursor of HSCAN, COUNT, bytes of a head
 // Returns  {cursor, then for each envelope: id, its bytes, its head}
 // Cost     O(COUNT), and the bytes of the envelopes
@@ -72,7 +72,7 @@ func (p *pager) read(ctx context.Context) error {
 		key := p.state.Queue.Key(st.name)
 		var err error
 		switch {
-		case st.name == "msg", st.name == "result":
+		case st.name == "msg", st.name == "result", st.name == "parts":
 			err = p.heads(ctx, st.name, key)
 		case st.kind == "list":
 			err = p.list(ctx, key)
@@ -108,7 +108,7 @@ func (p *pager) frame(ctx context.Context) error {
 	return nil
 }
 
-// heads reads msg or result. How many values are in a page follows from how large those of the page before were.
+// heads reads msg, result or parts. How many values are in a page follows from how large those of the page before were.
 func (p *pager) heads(ctx context.Context, structure, key string) error {
 	cursor, count := "0", 10
 	for {
@@ -129,9 +129,12 @@ func (p *pager) heads(ctx context.Context, structure, key string) error {
 				return fmt.Errorf("unexpected part {%T, %T, %T} of a page", part[0], part[1], part[2])
 			}
 			size += int(bytes)
-			if structure == "result" {
+			switch structure {
+			case "result":
 				p.state.Results[id] = int(bytes)
-			} else {
+			case "parts":
+				p.state.Parts[id] = int(bytes)
+			default:
 				p.state.Messages[id] = decodeHead(head, int(bytes))
 			}
 		}
@@ -248,6 +251,7 @@ func newState(q Queue) *State {
 		Fail:      map[string]Fail{},
 		Keys:      map[string]string{},
 		Results:   map[string]int{},
+		Parts:     map[string]int{},
 		Fields:    map[string]string{},
 		Sequences: map[string]string{},
 		Consumers: map[string]string{},

@@ -10,12 +10,12 @@ import (
 // probeScript reads, at one instant, some messages, entries and message keys with what they depend on, the whole of
 // wake and state, and the heads of pending, retry, ready and held.
 //
-// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held
-// ARGV     bytes of a head; then 'id', 'tag' or 'key' and what it is, any number of times
+// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
+// ARGV     bytes of a head; then 'id', 'tag', 'key' or 'part' and what it is, any number of times
 // Returns  {seconds, microseconds, then for each part its name and two values:
 //
 //	'pending' … 'garbage', 'done', tag, score; 'msg', id, {bytes, head}; 'fail', id, record; 'key', key, id; 'held', key, score;
-//	'wake', member, score; 'state', field, value; 'result', id, bytes}
+//	'wake', member, score; 'state', field, value; 'result', id, bytes; 'parts', field, bytes}
 //
 // Cost     O(log n) for each, O(ready) for each tag, O(wake) and O(state)
 // Keeps    every invariant: it writes nothing
@@ -27,7 +27,22 @@ local out = {time[1], time[2]}
 local function add(name, item, value)
   out[#out + 1], out[#out + 2], out[#out + 3] = name, item, value
 end
-local tags, ids, keys = {}, {}, {}
+local tags, ids, keys, parts = {}, {}, {}, {}
+local function part(name)
+  if parts[name] then return end
+  parts[name] = true
+  if redis.call('HEXISTS', KEYS[14], name) == 1 then add('parts', name, redis.call('HSTRLEN', KEYS[14], name)) end
+end
+local function group(id, envelope) -- field 129 of version 2
+  local hi, lo = string.byte(envelope, 18, 19)
+  local i = string.byte(envelope, 1) == 2 and lo and 20 + hi * 256 + lo
+  while i and (string.byte(envelope, i) or 0) > 129 do -- fields of few bytes
+    i = i + 2 + (string.byte(envelope, i + 1) or 0)
+  end
+  if not i or string.byte(envelope, i) ~= 129 then return end
+  i = i + ((string.byte(envelope, i + 1) or 0) > 127 and 3 or 2)
+  for n = 2, tonumber(string.match(string.sub(envelope, i, i + 3), '^%d+$')) or 1 do part(id .. ':' .. n) end
+end
 local function tag(name)
   if tags[name] then return end
   tags[name] = true
@@ -67,12 +82,14 @@ local function message(id)
   if redis.call('HEXISTS', KEYS[12], id) == 1 then add('result', id, redis.call('HSTRLEN', KEYS[12], id)) end
   if envelope then
     add('msg', id, {#envelope, string.sub(envelope, 1, bytes)})
+    group(id, envelope)
     local hi, lo = string.byte(envelope, 18, 19)
     if lo and hi * 256 + lo > 0 then key(string.sub(envelope, 20, 19 + hi * 256 + lo)) end
   end
 end
 for i = 2, #ARGV, 2 do
-  if ARGV[i] == 'id' then message(ARGV[i + 1]) elseif ARGV[i] == 'tag' then tag(ARGV[i + 1]) else key(ARGV[i + 1]) end
+  local look = {id = message, tag = tag, key = key, part = part}
+  look[ARGV[i]](ARGV[i + 1])
 end
 for _, i in ipairs({1, 4, 11}) do
   local head = redis.call('ZRANGE', KEYS[i], 0, 0)
@@ -97,7 +114,7 @@ return out
 `
 
 // probed are the KEYS of the script.
-var probed = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "done", "result", "held"}
+var probed = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "done", "result", "held", "parts"}
 
 // probe is a State that holds these alone. The frame and what is there for Monitors is as it was read before.
 func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {
@@ -115,6 +132,9 @@ func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {
 		}
 		if s.key != "" {
 			args = append(args, "key", s.key)
+		}
+		if s.part != "" {
+			args = append(args, "part", s.part)
 		}
 	}
 	reply, err := p.cli.Eval(ctx, probeScript, keys, args...).Slice()
@@ -165,12 +185,16 @@ func (s *State) take(part []any) error {
 		s.Messages[strings.Clone(item)] = decodeHead(head, int(size))
 		return nil
 	}
-	if structure == "result" {
+	if structure == "result" || structure == "parts" {
 		size, ok := part[2].(int64)
 		if !ok {
-			return fmt.Errorf("unexpected result %T of a look", part[2])
+			return fmt.Errorf("unexpected %s %T of a look", structure, part[2])
 		}
-		s.Results[strings.Clone(item)] = int(size)
+		into := s.Results
+		if structure == "parts" {
+			into = s.Parts
+		}
+		into[strings.Clone(item)] = int(size)
 		return nil
 	}
 	value, ok := part[2].(string)

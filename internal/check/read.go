@@ -30,6 +30,7 @@ var structures = []struct{ name, kind string }{
 	{"done", "zset"},
 	{"result", "hash"},
 	{"held", "zset"},
+	{"parts", "hash"},
 }
 
 // snapshotScript reads a whole queue at one instant. A script and not a
@@ -199,6 +200,8 @@ func (s *State) fill(structure string, content []string) {
 				s.Keys[field] = value
 			case "result":
 				s.Results[field] = len(value)
+			case "parts":
+				s.Parts[field] = len(value)
 			case "state":
 				s.Fields[field] = value
 			case "consumers":

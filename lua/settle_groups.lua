@@ -1,0 +1,7 @@
+-- Part of settle: what is done to groups.
+-- include parts, dropparts, clear
+group = {
+  drop = dropparts,
+  clear = clear,
+  grown = function(id, n) return partsof(redis.call('HGET', KEYS.msg, id) or '') ~= n end, -- since it was handed out
+}

@@ -1,0 +1,356 @@
+package delayqueue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// grouped makes a message the first part of a group, if it is stored.
+func grouped(e *envelope) { e.group.count = 1 }
+
+// part is a message with the key k that is appended if there is a group; of so many parts at most, 0: as many as there may be.
+func part(name string, d time.Duration, most int, rest ...func(*envelope)) *sendMessage {
+	m := msg(name, d, append([]func(*envelope){keyed("k"), grouped}, rest...)...)
+	m.put = &putOptions{on: Append, timed: true, maxParts: most}
+	return m
+}
+
+// untimed is a message that does not say when it is due.
+func untimed(m *sendMessage) *sendMessage {
+	m.put.timed = false
+	return m
+}
+
+// partsFrom are the parts of what a fetch brings, for each message one after the other.
+func (r *rig) partsFrom(f fetchReply) string {
+	r.t.Helper()
+	var all []string
+	for _, d := range decode(nil, &f, 3, time.Time{}, time.Time{}) {
+		if d.broken != nil {
+			all = append(all, "broken")
+			continue
+		}
+		all = append(all, names(d.tag)+"="+strings.Join(d.msg.Parts, ","))
+	}
+	return strings.Join(all, " ")
+}
+
+// groupOf is an ack of a group of n parts.
+func groupOf(n int, s settlement) settlement {
+	s.parts = n
+	return s
+}
+
+// steers does something to one message, and says in which state it was.
+func (r *rig) steers(what string, us int64, name string) string {
+	r.t.Helper()
+	got, err := r.store.steer(ctxB, after(newCaller()), steerRequest{what: what, us: us, targets: targetsOf(name)})
+	if err != nil || !got[0].done {
+		r.t.Errorf("%s: %+v, %v", what, got, err)
+	}
+	return got[0].state.String()
+}
+
+// groupHolders make group a, which has the key k, be in some state.
+var groupHolders = map[string]struct {
+	make func(r *rig)
+	text string // the state then
+}{
+	"nowhere": {func(*rig) {}, ""},
+	"pending": {func(r *rig) { r.send(newCaller(), part("a", 5*time.Second, 0)) }, "pending a@5s key k=a wake 5s"},
+	"due":     {func(r *rig) { r.send(newCaller(), part("a", 0, 0)) }, "pending a@0s key k=a wake 0s"},
+	"unack":   {func(r *rig) { r.send(newCaller(), part("a", 0, 0)); r.take("a") }, "unack a@10.000001s key k=a"},
+	"ready": {func(r *rig) {
+		r.send(newCaller(), part("a", 0, 0))
+		r.take("a")
+		r.done(ends(outcomeReady, "a", 0, 0, ""))
+	}, "ready 2:a fail a=2/0/0@0s key k=a wake 0s"},
+	"retry": {func(r *rig) {
+		r.send(newCaller(), part("a", 0, 0))
+		r.take("a")
+		r.done(ends(outcomeRetry, "a", 1, 0, "x"))
+	}, "retry 2:a@1s fail a=2/1/0@0s!x key k=a wake 1s"},
+	"garbage": {func(r *rig) {
+		r.send(newCaller(), part("a", 0, 0))
+		r.take("a")
+		r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
+	}, "garbage a@0s fail a=2/1/0@0s!x"},
+	"done": {func(r *rig) {
+		r.send(newCaller(), part("a", 0, 0))
+		r.take("a")
+		s := groupOf(1, ack("a", "k"))
+		s.kind, s.delay = outcomeDone, time.Hour
+		r.done(s)
+	}, "done a@1h0m0s fail a=2/0/0@0s"},
+	"acked, and keeps its key": {func(r *rig) {
+		r.send(newCaller(), part("a", 0, 0))
+		r.take("a")
+		r.done(groupOf(1, holding("a", 5*time.Second, "k")))
+	}, "key k=acked:a held k@5s"},
+	"without an envelope":     {func(r *rig) { r.do("HSET", r.keys.key, "k", idOf("a")) }, ""},
+	"a message, and no group": {func(r *rig) { r.put(msg("a", 5*time.Second, keyed("k"))) }, "pending a@5s key k=a wake 5s"},
+}
+
+// TestScriptAppend: what a part does while its key is taken, and the whole state after; the same if its reply was lost. b
+// is sent with the key: after 3 s (timed), or without saying when.
+func TestScriptAppend(t *testing.T) {
+	t.Parallel()
+	const same = "as it was"
+	for holder, rows := range map[string][]struct {
+		timed        bool
+		most         int
+		answer, want string
+	}{
+		"nowhere": {{true, 0, "+3s", "pending b@3s key k=b wake 3s"}, {false, 0, "+0s", "pending b@0s key k=b wake 0s"}},
+		"pending": {
+			{true, 0, "~a@3s", "pending a@3s parts a:2=1 key k=a wake 3s"},
+			{false, 0, "~a@5s", "pending a@5s parts a:2=1 key k=a wake 5s"},
+			{true, 2, "~a@0s", "pending a@0s parts a:2=1 wake 0s"}, // full
+		},
+		"due": {
+			{true, 0, "~a@3s", "pending a@3s parts a:2=1 key k=a wake 0s"},
+			{false, 0, "~a@0s", "pending a@0s parts a:2=1 key k=a wake 0s"},
+			{true, 2, "~a@0s", "pending a@0s parts a:2=1 wake 0s"},
+		},
+		"unack": {
+			{true, 0, "+3s", "pending b@3s unack a@10.000001s key k=b wake 3s"},
+			{false, 2, "+0s", "pending b@0s unack a@10.000001s key k=b wake 0s"},
+		},
+		"ready": {
+			{true, 0, "~a@3s", "retry 2:a@3s parts a:2=1 fail a=2/0/0@0s key k=a wake 0s"},
+			{false, 0, "~a@0s", "ready 2:a parts a:2=1 fail a=2/0/0@0s key k=a wake 0s"},
+			{true, 2, "~a@0s", "ready 2:a parts a:2=1 fail a=2/0/0@0s wake 0s"},
+		},
+		"retry": {
+			{true, 0, "~a@3s", "retry 2:a@3s parts a:2=1 fail a=2/1/0@0s!x key k=a wake 1s"},
+			{false, 0, "~a@1s", "retry 2:a@1s parts a:2=1 fail a=2/1/0@0s!x key k=a wake 1s"},
+			{true, 2, "~a@0s", "retry 2:a@0s parts a:2=1 fail a=2/1/0@0s!x wake 0s"},
+		},
+		"garbage":                  {{true, 0, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s"}},
+		"done":                     {{true, 0, "+3s", "pending b@3s done a@1h0m0s fail a=2/0/0@0s key k=b wake 3s"}},
+		"acked, and keeps its key": {{true, 0, "=a", same}},
+		"without an envelope":      {{true, 0, "+3s", "pending b@3s key k=b wake 3s"}},
+		"a message, and no group":  {{true, 0, "=a", same}, {false, 2, "=a", same}},
+	} {
+		for _, row := range rows {
+			t.Run(fmt.Sprint(holder, " ", row.timed, " ", row.most), func(t *testing.T) {
+				onBoth(t, func(r *rig) {
+					groupHolders[holder].make(r)
+					m := part("b", 3*time.Second, row.most)
+					if !row.timed {
+						m = untimed(part("b", 0, row.most))
+					}
+					m.put.sequence, m.put.number = "s", 1
+					c := newCaller()
+					first := r.send(c, m)
+					r.equal("answer", r.inWords(first), row.answer)
+					want, passed := row.want, "#1"
+					if want == same {
+						want = groupHolders[holder].text
+					}
+					if strings.HasPrefix(row.answer, "=") {
+						passed = row.answer
+					} else {
+						want = withSequence(want)
+					}
+					r.expect(want)
+					before := r.contents()
+					r.equal("the repeat", r.sendAgain(c, m), first)
+					r.equal("contents", r.contents(), before)
+					r.equal("another call", r.answers(newCaller(), m), passed)
+					if !strings.HasPrefix(holder, "acked") {
+						r.comesOut()
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestScriptGroup: parts from the first send to each way out of a message.
+func TestScriptGroup(t *testing.T) {
+	grow := func(r *rig, d time.Duration, rest ...func(*envelope)) {
+		r.equal("answers", len(r.send(newCaller(), part("a", d, 0, rest...), part("b", d, 0), part("c", d, 0, sized(0))).answers), 3)
+	}
+	hand := func(r *rig, rest ...func(*envelope)) {
+		grow(r, 0, rest...)
+		r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "a=a,b,")
+	}
+	const there = "parts a:2=1 a:3=0 "
+	runScripts(t, map[string]scriptCase{
+		"ack":     {func(r *rig) { hand(r); r.done(groupOf(3, ack("a", "k"))) }, ""},
+		"release": {func(r *rig) { hand(r); r.done(ends(outcomeReady, "a", 0, 0, "")) }, "ready 2:a " + there + "fail a=2/0/0@0s key k=a wake 0s"},
+		"failure": {func(r *rig) { hand(r); r.done(ends(outcomeRetry, "a", 1, 0, "x")) }, "retry 2:a@1s " + there + "fail a=2/1/0@0s!x key k=a wake 1s"},
+		"garbage": {func(r *rig) { hand(r); r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k")) }, "garbage a@0s " + there + "fail a=2/1/0@0s!x"},
+		"garbage that is requeued": {func(r *rig) {
+			hand(r)
+			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
+			r.equal("requeue", r.steers("requeue", r.now, "a"), "garbage")
+			r.equal("appended", r.answers(newCaller(), untimed(part("d", 0, 0))), "~a@0s")
+			r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "2:a=a,b,,d")
+		}, "unack 2:a@10.000003s parts a:2=1 a:3=0 a:4=1 fail a=2/0/0@0s!x key k=a"},
+		"garbage that is too old": {func(r *rig) {
+			r.with.garbageAge = time.Second
+			hand(r)
+			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
+			r.at(2 * time.Second)
+			r.tick()
+		}, ""},
+		"garbage that is too much": {func(r *rig) {
+			r.with.garbageMax = 1
+			hand(r)
+			r.put(msg("x", 0))
+			r.take("x")
+			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
+			r.at(time.Second)
+			r.done(ends(outcomeGarbage, "x", 1, 0, "x"))
+		}, "garbage x@1s fail x=2/1/0@1s!x"},
+		"garbage that is too much for a tick": {func(r *rig) {
+			hand(r)
+			r.put(msg("x", 0))
+			r.take("x")
+			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
+			r.at(time.Second)
+			r.done(ends(outcomeGarbage, "x", 1, 0, "x"))
+			r.with.garbageMax = 1
+			r.at(time.Minute)
+			r.tick()
+		}, "garbage x@1s fail x=2/1/0@1s!x"},
+		"done": {func(r *rig) { hand(r); r.done(groupOf(3, kept("a", time.Minute, "v", "k"))) },
+			"done a@1m0s result a=1 " + there + "fail a=2/0/0@0s"},
+		"done, and over": {func(r *rig) {
+			hand(r)
+			r.done(groupOf(3, kept("a", time.Minute, "v", "k")))
+			r.at(2 * time.Minute)
+			r.tick()
+		}, ""},
+		"done, and too much": {func(r *rig) {
+			r.with.doneMax = 1
+			hand(r)
+			r.put(msg("x", 0))
+			r.take("x")
+			r.done(groupOf(3, kept("a", time.Minute, "v", "k")))
+			r.done(kept("x", time.Hour, "v"))
+		}, "done x@1h0m0s result x=1 fail x=2/0/0@0s"},
+		"intercepted": {func(r *rig) {
+			grow(r, time.Minute)
+			r.equal("state", r.intercept(newCaller(), "key", "k"), StatePending)
+		}, "wake 1m0s"},
+		"intercepted by its id": {func(r *rig) {
+			grow(r, time.Minute)
+			r.equal("state", r.intercept(newCaller(), "id", idOf("a")), StatePending)
+		}, "wake 1m0s"},
+		"canceled": {func(r *rig) { hand(r); r.equal("state", r.cancel("id", idOf("a")), StateUnack) }, ""},
+		"deleted":  {func(r *rig) { grow(r, time.Minute); r.equal("state", r.steers("delete", 0, "a"), "pending") }, "wake 1m0s"},
+		"deleted from garbage": {func(r *rig) {
+			hand(r)
+			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
+			r.equal("state", r.steers("delete", 0, "a"), "garbage")
+		}, ""},
+		"rescheduled": {func(r *rig) {
+			grow(r, time.Minute)
+			r.equal("answer", r.answers(newCaller(), on(Reschedule, true, msg("d", time.Second, keyed("k")))), "~a@1s")
+		},
+			"pending a@1s " + there + "key k=a wake 1s"},
+		"kept": {func(r *rig) {
+			grow(r, time.Minute)
+			r.equal("answer", r.answers(newCaller(), on(Keep, true, msg("d", time.Second, keyed("k")))), "~a@1m0s")
+		},
+			"pending a@1m0s " + there + "key k=a wake 1m0s"},
+		"replaced": {func(r *rig) {
+			grow(r, time.Minute)
+			r.equal("answer", r.answers(newCaller(), on(Replace, true, msg("d", time.Second, keyed("k")))), "~a@1s")
+			r.equal("no group any more", r.answers(newCaller(), part("e", time.Second, 0)), "=a")
+			r.at(time.Second)
+			r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "a=")
+		}, "unack a@11.000001s key k=a"},
+		"lost": {func(r *rig) {
+			hand(r)
+			r.tickTo(9 * time.Second)
+			r.at(11 * time.Second)
+			r.tick()
+		}, "retry 2:a@11s~11.5s " + there + "fail a=2/0/1@11s key k=a wake 11s~11.5s"},
+		"poison": {func(r *rig) {
+			hand(r)
+			r.with.maxLosses = 1
+			r.tickTo(9 * time.Second)
+			r.at(11 * time.Second)
+			f := r.fetch(newCaller(), 0)
+			notice := noticeOfPoison(f.dead[0], f.parts[-1])
+			r.equal("notice", []any{notice.msg.Parts, notice.err}, []any{[]string{"a", "b", ""}, ErrPoison})
+		}, "garbage a@11s " + there + "fail a=2/0/1@11s!poison"},
+		"fields on both sides": {func(r *rig) {
+			hand(r, func(e *envelope) {
+				e.timeout, e.retention, e.deadline, e.ttl, e.keyHold = time.Hour, time.Hour, rigBase+1e12, time.Hour, time.Hour
+				e.headers = map[string]string{"h": "v"}
+			})
+		}, "unack a@10.000001s " + there + "key k=a"},
+		"dropped": {func(r *rig) { grow(r, time.Minute); _, err := r.store.drop(ctxB, true); r.equal("error", err, nil) }, ""},
+	})
+}
+
+// TestScriptGroupFull: a group that is full goes, and keeps the key as its name; the next one has it.
+func TestScriptGroupFull(t *testing.T) {
+	long := strings.Repeat("x", 700<<10)
+	large := func(name string, n int, d time.Duration) *sendMessage { return part(name, d, 0, sized(n)) }
+	key := func(r *rig) string {
+		f := r.fetch(newCaller(), 1)
+		return decode(nil, &f, 3, time.Time{}, time.Time{})[0].msg.Key
+	}
+	runScripts(t, map[string]scriptCase{
+		"by number": {func(r *rig) {
+			r.equal("answers", r.answers(newCaller(), part("a", time.Minute, 3), part("b", time.Minute, 3), part("c", time.Minute, 3), part("d", time.Minute, 3)), "+1m0s ~a@1m0s ~a@0s +1m0s")
+			r.equal("its name", key(r), "k")
+		}, "pending d@1m0s unack a@10.000001s parts a:2=1 a:3=1 key k=d wake 1m0s"},
+		"by what a later one says": {func(r *rig) {
+			r.equal("answers", r.answers(newCaller(), part("a", time.Minute, 0), part("b", time.Minute, 0), part("c", time.Minute, 0), part("d", time.Minute, 2)), "+1m0s ~a@1m0s ~a@1m0s +1m0s")
+		}, "pending a@0s d@1m0s parts a:2=1 a:3=1 key k=d wake 0s"},
+		"by bytes": {func(r *rig) {
+			r.equal("answers", r.answers(newCaller(), large("a", 700<<10, time.Minute)), "+1m0s")
+			r.equal("no room", r.answers(newCaller(), large("b", 400<<10, time.Minute)), "+1m0s")
+			r.equal("room", r.answers(newCaller(), large("c", 600<<10, time.Minute)), "~b@1m0s")
+			r.equal("none is left", r.answers(newCaller(), large("d", 24<<10, time.Minute)), "~b@0s")
+			r.equal("the next", r.answers(newCaller(), part("e", time.Hour, 0)), "+1h0m0s")
+			f := r.fetch(newCaller(), 2)
+			r.equal("one at a time", len(f.tags), 1)
+			r.equal("payload", decode(nil, &f, 3, time.Time{}, time.Time{})[0].msg.Payload, long)
+		}, "pending b@0s e@1h0m0s unack a@10.000001s parts b:2=614400 b:3=24576 key k=e wake 0s"},
+		"while it waits for a retry": {func(r *rig) {
+			r.answers(newCaller(), part("a", 0, 0), untimed(part("b", 0, 0)))
+			r.take("a")
+			r.done(ends(outcomeRetry, "a", 1, 0, "x"))
+			r.equal("appended", r.answers(newCaller(), part("c", time.Minute, 3), part("d", time.Minute, 3)), "~a@0s +1m0s")
+			r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "2:a=a,b,c")
+		}, "pending d@1m0s unack 2:a@10.000003s parts a:2=1 a:3=1 fail a=2/1/0@0s!x key k=d wake 1m0s"},
+		"a key of 512 bytes": {func(r *rig) {
+			long := strings.Repeat("k", 512)
+			named := func(name string) *sendMessage {
+				m := msg(name, time.Minute, keyed(long), grouped)
+				m.put = &putOptions{on: Append, timed: true, maxParts: 2}
+				return m
+			}
+			r.equal("answers", r.answers(newCaller(), named("a"), named("b")), "+1m0s ~a@0s")
+			r.equal("its name", key(r), long)
+		}, "unack a@10.000001s parts a:2=1"},
+		"a key that was taken over": {func(r *rig) {
+			r.answers(newCaller(), part("a", 0, 0), untimed(part("b", 0, 0)))
+			r.take("a")
+			r.equal("the next", r.answers(newCaller(), part("c", time.Minute, 0)), "+1m0s")
+			r.done(ends(outcomeRetry, "a", 1, 0, "x"))
+			r.at(time.Second)
+			r.equal("its name", key(r), "k")
+			r.done(groupOf(2, ack("2:a", "k")))
+		}, "pending c@1m0s key k=c wake 1m0s"},
+		"while it is paused": {func(r *rig) {
+			c := newCaller()
+			c.next()
+			r.answers(newCaller(), part("a", time.Hour, 2))
+			if err := r.store.pause(ctxB, c, r.now+9e6); err != nil {
+				r.t.Fatal(err)
+			}
+			r.equal("full", r.answers(newCaller(), part("b", time.Hour, 2)), "~a@0s")
+		}, "pending a@0s parts a:2=1 wake 9s"},
+	})
+}
