@@ -62,6 +62,7 @@ func (w *world) breakIt() (later, now, failed, taken, lost string) {
 	w.do("HSET", "fail", nobody[:35]+"1", "2 0 0 5 ")
 	w.do("HSET", "key", "nobody's", nobody[:35]+"2")
 	w.do("HSET", "result", nobody[:35]+"3", "of nobody")
+	w.do("HSET", "parts", nobody[:35]+"5:2", "of nobody")
 	w.do("ZADD", "done", 5, nobody[:35]+"4")
 	w.do("HSET", "state", "done", 5)
 	w.do("ZADD", "wake", 5, "stray", 7, "w")
@@ -76,7 +77,7 @@ func tellDoctor(w *world) {
 	before := w.read()
 
 	r := w.run("doctor", "orders")
-	w.contains(r.out, "no place (4)", "no envelope (3)", "stray record (1)", "stray result (1)", "stray key entry (1)", "stray alarm (2)", lost, "what it means", "--repair mends it")
+	w.contains(r.out, "no place (4)", "no envelope (3)", "stray record (1)", "stray result (1)", "stray part (1)", "stray key entry (1)", "stray alarm (2)", lost, "what it means", "--repair mends it")
 	if r.code != exitUnsound {
 		w.Errorf("exit code %d, want %d", r.code, exitUnsound)
 	}
