@@ -262,6 +262,7 @@ func TestThenInBulk(t *testing.T) {
 	} {
 		batch := make([]outcome, 10)
 		for i := range batch {
+			batch[i].d = new(delivery)
 			for range c.follows {
 				batch[i].follows = append(batch[i].follows, &sendMessage{text: strings.Repeat("x", c.bytes)})
 			}
