@@ -266,7 +266,7 @@ func TestLargeResults(t *testing.T) {
 func TestFittingResults(t *testing.T) {
 	of := func(sizes ...int) (batch []outcome) {
 		for _, n := range sizes {
-			batch = append(batch, outcome{result: strings.Repeat("x", n)})
+			batch = append(batch, outcome{d: new(delivery), result: strings.Repeat("x", n)})
 		}
 		return batch
 	}
