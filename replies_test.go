@@ -126,9 +126,9 @@ func TestBadRepliesToMonitors(t *testing.T) {
 		},
 		"look": {
 			func(s *store) error { _, err := s.look(ctxB, "id", "a"); return err },
-			[][]string{nil, list("5", "a", "ready", "0", "envelope", "", ""), list("5", "a", "garbage", "6", "envelope", "x", ""), list("5", "a", "done", "6", "envelope", "", "result")},
-			[][]string{list("5"), list("5", "a", "nowhere", "0", "envelope", "", ""), list("5", "a", "ready", "x", "envelope", "", ""), list("5", "a", "ready", "0", "envelope", ""),
-				list("5", "a", "ready", "0", "envelope", "", "", "odd")},
+			[][]string{nil, list("5", "a", "ready", "0", "envelope", "", "", "0"), list("5", "a", "garbage", "6", "envelope", "x", "", "0"), list("5", "a", "done", "6", "envelope", "", "result", "1", "part")},
+			[][]string{list("5"), list("5", "a", "nowhere", "0", "envelope", "", "", "0"), list("5", "a", "ready", "x", "envelope", "", "", "0"), list("5", "a", "ready", "0", "envelope", ""),
+				list("5", "a", "ready", "0", "envelope", "", "", "odd"), list("5", "a", "ready", "0", "envelope", "", "", "0", "odd"), list("5", "a", "ready", "0", "envelope", "", "", "2", "odd")},
 		},
 		"list": {
 			func(s *store) error {

@@ -68,7 +68,7 @@ func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, erro
 	result := r.text()
 	m := statusOf(id, state, at, text, record)
 	m.Result = result
-	m.setParts(r.take(len(r.rest)))
+	m.setParts(r.take(r.number()))
 	if err := r.err("look"); err != nil {
 		return nil, err
 	}

@@ -2,10 +2,10 @@
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, done, result, parts
 -- ARGV: 1 'id' or 'key', 2 the id or the message key
--- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or '', result or '', parts}; at: due (pending), lease
+-- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or '', result or '', n, parts}; at: due (pending), lease
 --       end (unack), next delivery (retry), time of death (garbage), until when it is kept (done; what is over is
 --       nowhere), '0' (ready); what is due is ready.
---       parts: those of a group, but the first; '' for one that is missing.
+--       parts: those n of a group but the first; '' for one that is missing.
 -- Cost: O(log n), O(ready) if it is there, and O(parts). Writes nothing.
 
 -- include head, score, envelope, locate, parts
@@ -22,7 +22,8 @@ if (state == 'pending' or state == 'retry') and at <= now or not state and redis
 end
 if not state then return {} end
 local result = state == 'done' and redis.call('HGET', KEYS.result, id)
-local out, n = {us(now), id, state, us(at), envelope, record or '', result or ''}, partsof(envelope)
+local n = partsof(envelope)
+local out = {us(now), id, state, us(at), envelope, record or '', result or '', math.max(n - 1, 0)}
 local values = n > 1 and redis.call('HMGET', KEYS.parts, unpack(partnames(id, n))) or {}
-for i = 1, n - 1 do out[7 + i] = values[i] or '' end
+for i = 1, n - 1 do out[8 + i] = values[i] or '' end
 return out
