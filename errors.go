@@ -195,7 +195,8 @@ func Snooze(d time.Duration) error { return snooze("Snooze", d, false) }
 // Again makes a value for a handler to return when it has handled the message well and wants it
 // again, as who polls does: it is delivered again after d, which uses up no retry, and its failures
 // count from 0. For d the same holds as in Snooze. If another send took its key over while it was handled
-// (Replace, Reschedule), that message goes on in its place, and this one ends as by an ack.
+// (Replace, Reschedule), that message goes on in its place, and this one ends as by an ack, without a
+// result (SetResult) and without what was to follow it (Then).
 func Again(d time.Duration) error { return snooze("Again", d, true) }
 
 func snooze(what string, d time.Duration, fresh bool) error {

@@ -46,7 +46,8 @@ func (s *steerer) Await(ctx context.Context, id string) (*Result, error) {
 const callRetention = time.Minute
 
 // Call sends a message and waits for what becomes of it: Send and Await. Without a WithRetention of its own the message
-// is kept for a minute after it is acked: so long may Redis be away from this caller until its result is lost.
+// is kept for a minute after it is acked: so long may Redis be away from this caller until its result is lost; for
+// 5 s, where WithDoneLimit is reached.
 //
 // An error after the message was sent comes with a Result of which only ID is set, for an Await later: the message is
 // handled whether anybody waits or not. A message that too few replicas confirmed (WithReplicaAck) is waited for too.
