@@ -91,11 +91,16 @@ func change(ctx context.Context, q *delayqueue.DelayQueue, book ledger, key, pay
 	if rand.IntN(3) == 0 {
 		on, e.Word = delayqueue.Reschedule, postponed
 	}
-	begun := time.Now().UnixMicro()
+	begun := time.Now()
 	info, err := q.Send(ctx, payload, delayqueue.WithKey(key, on), delayqueue.WithMaxWait(maxWait),
 		delayqueue.WithDelay(minQuiet+rand.N(2*minQuiet)))
+	book.writeKeyed(e, begun, info, err)
+}
+
+// writeKeyed adds what came of a send that began then, to a key that others send to.
+func (l ledger) writeKeyed(e entry, begun time.Time, info *delayqueue.MessageInfo, err error) {
 	e.At = time.Now().UnixMicro()
-	e.Took = e.At - begun
+	e.Took = e.At - begun.UnixMicro()
 	if info != nil { // also if it is not confirmed
 		e.ID, e.Due = info.ID, info.Due.UnixMicro()
 	}
@@ -105,7 +110,7 @@ func change(ctx context.Context, q *delayqueue.DelayQueue, book ledger, key, pay
 	case !info.Existed:
 		e.Word = stored
 	}
-	book.write(e)
+	l.write(e)
 }
 
 // begun is when the send began that an entry is about.
@@ -114,8 +119,8 @@ func (e *entry) begun() int64 { return e.At - e.Took }
 // after says that a send was carried out after another one, and before an instant.
 func (e *entry) after(other *entry, before int64) bool { return e.begun() > other.At && e.At < before }
 
-// debounce judges the changes of each message, and returns the stories of messages in place of those of payloads.
-func (v *verdict) debounce(ev *evidence, entries []entry, payloads []*story) []*story {
+// keyed judges messages that others change or append to, and returns their stories in place of those of payloads.
+func (v *verdict) keyed(ev *evidence, entries []entry, payloads []*story) []*story {
 	if ev.rules.maxWait == 0 {
 		return payloads
 	}
@@ -154,7 +159,11 @@ func (v *verdict) debounce(ev *evidence, entries []entry, payloads []*story) []*
 	}
 	for id, s := range byID {
 		slices.SortFunc(s.runs, func(a, b run) int { return cmp.Compare(a.start.At, b.start.At) })
-		v.weighChanges(ev, s)
+		if ev.rules.parts > 0 {
+			v.weighParts(ev, s, unsure[id])
+		} else {
+			v.weighChanges(ev, s)
+		}
 		v.weighWaits(ev, s, sends[id], unsure[id])
 	}
 	return all

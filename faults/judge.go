@@ -40,6 +40,7 @@ type rules struct {
 	tolerated []string      // parts of breaches of the state that the scenario itself made
 	links     int           // messages that follow each one, after the other
 	maxWait   time.Duration // of changes; 0: producers send messages of their own
+	parts     int           // that a group may have; 0: nothing is appended to
 	rows      int           // of each outbox, whose numbers are each one message
 }
 
@@ -105,7 +106,7 @@ func judge(ev evidence) *verdict {
 	stories := tell(entries, v)
 	v.link(&ev, stories)
 	v.number(&ev, stories)
-	stories = v.debounce(&ev, entries, stories)
+	stories = v.keyed(&ev, entries, stories)
 	for _, s := range stories {
 		v.weigh(&ev, s)
 	}
@@ -394,7 +395,3 @@ func (v *verdict) weighProgress(ev *evidence, entries []entry) {
 
 // goroutineSlack is what an idle program's goroutines vary by: calls that are under way.
 const goroutineSlack = 8
-
-func us(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
-
-func clock(at int64) string { return time.UnixMicro(at).Format("15:04:05.000") }

@@ -34,22 +34,24 @@ const (
 const (
 	stored    = "stored" // there was none
 	replaced  = "replaced"
+	appended  = "appended"
 	postponed = "postponed" // it is due at another instant, and nothing else of it has changed
 )
 
 // An entry is one line of a ledger.
 type entry struct {
-	Kind     string `json:"k"`
-	At       int64  `json:"t"` // unix us
-	Payload  string `json:"p,omitempty"`
-	ID       string `json:"i,omitempty"`
-	Due      int64  `json:"d,omitempty"` // unix us, by the server's clock
-	Delivery int    `json:"n,omitempty"`
-	Failures int    `json:"f,omitempty"`
-	Word     string `json:"w,omitempty"` // how it ended; the error of a send, or what it did about its key
-	Took     int64  `json:"l,omitempty"` // us that a send took
-	Count    int    `json:"c,omitempty"` // goroutines
-	Heap     uint64 `json:"h,omitempty"` // bytes
+	Kind     string   `json:"k"`
+	At       int64    `json:"t"` // unix us
+	Payload  string   `json:"p,omitempty"`
+	Parts    []string `json:"a,omitempty"` // of a group
+	ID       string   `json:"i,omitempty"`
+	Due      int64    `json:"d,omitempty"` // unix us, by the server's clock
+	Delivery int      `json:"n,omitempty"`
+	Failures int      `json:"f,omitempty"`
+	Word     string   `json:"w,omitempty"` // how it ended; the error of a send, or what it did about its key
+	Took     int64    `json:"l,omitempty"` // us that a send took
+	Count    int      `json:"c,omitempty"` // goroutines
+	Heap     uint64   `json:"h,omitempty"` // bytes
 
 	who string // the program, which is the name of the file
 }

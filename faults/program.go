@@ -79,6 +79,7 @@ type load struct {
 	Links     int           // messages that follow each one, after the other
 	Foreign   int           // goroutines of a consumer that block on its client for something else
 	Keys      int           // that producers send changes of; 0: they send messages of their own
+	Parts     int           // that a group may have, which those keys are; 0: none is
 	Rows      int           // of each outbox, which producers relay; 0: they send messages of their own
 }
 
@@ -143,6 +144,8 @@ func serve(text string) error {
 		switch {
 		case o.Load.Rows > 0:
 			relay(ctx, q, delayqueue.NewMonitor(queue, cli), book, o)
+		case o.Load.Parts > 0:
+			appendParts(ctx, q, book, o)
 		case o.Load.Keys > 0:
 			edit(ctx, q, book, o)
 		default:
@@ -273,8 +276,9 @@ var errAgain = errors.New("not this time")
 func consume(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order) error {
 	q.WithLease(o.Load.Lease).WithConcurrent(o.Load.Workers).WithMaxLosses(maxLosses).WithNackRedeliveryDelay(retryDelay)
 	q.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		e := entry{Kind: started, Payload: msg.Payload, ID: msg.ID, Delivery: msg.Delivery, Failures: msg.Failures}
+		e := entry{Kind: started, Payload: msg.Payload, Parts: msg.Parts, ID: msg.ID, Delivery: msg.Delivery, Failures: msg.Failures}
 		book.write(e)
+		e.Parts = nil
 		if err := delayqueue.SetResult(ctx, resultOf(o.Name, msg.Delivery)); err != nil { // which is dropped unless it is kept
 			return err
 		}

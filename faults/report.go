@@ -34,6 +34,10 @@ func (r row) cells() []string {
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
+func us(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+func clock(at int64) string { return time.UnixMicro(at).Format("15:04:05.000") }
+
 // problemsShown is how many of the things that are wrong with one fault are printed.
 const problemsShown = 10
 
