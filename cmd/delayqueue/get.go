@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -118,7 +119,15 @@ func printMessage(m *delayqueue.MessageStatus) {
 	if m.Broken != nil {
 		row("unreadable", paint(bad, m.Broken.Error()))
 	}
-	row("payload", m.Payload)
+	if m.PartCount > 0 {
+		row("parts", fmt.Sprintf("%s, %s", plural(m.PartCount, "part"), plural(m.PartBytes, "byte")))
+	}
+	if len(m.Parts) == 0 {
+		row("payload", m.Payload)
+	}
+	for i, part := range m.Parts {
+		row("part "+strconv.Itoa(i+1), part)
+	}
 	row("result", m.Result)
 	t.print()
 }

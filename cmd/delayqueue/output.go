@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -128,6 +129,10 @@ type messageJSON struct {
 	MaxRetries int               `json:"max_retries"`
 	Payload    *string           `json:"payload,omitempty"`
 	Base64     []byte            `json:"payload_base64,omitempty"` // of a payload that is no text
+	PartCount  int               `json:"part_count,omitempty"`     // of a group; get has the parts
+	PartBytes  int               `json:"part_bytes,omitempty"`
+	Parts      []string          `json:"parts,omitempty"`
+	Parts64    [][]byte          `json:"parts_base64,omitempty"` // of parts of which one is no text
 	Headers    map[string]string `json:"headers,omitempty"`
 	LastError  string            `json:"last_error,omitempty"`
 	Result     string            `json:"result,omitempty"`
@@ -152,6 +157,14 @@ func jsonOf(m *delayqueue.MessageStatus) messageJSON {
 		out.Payload = &m.Payload
 	} else {
 		out.Base64 = []byte(m.Payload)
+	}
+	out.PartCount, out.PartBytes = m.PartCount, m.PartBytes
+	if !slices.ContainsFunc(m.Parts, func(part string) bool { return !utf8.ValidString(part) }) {
+		out.Parts = m.Parts
+	} else {
+		for _, part := range m.Parts {
+			out.Parts64 = append(out.Parts64, []byte(part))
+		}
 	}
 	if utf8.ValidString(m.Result) {
 		out.Result = m.Result

@@ -14,16 +14,16 @@ import (
 
 // sendFlags are the options of messages.
 type sendFlags struct {
-	delay, ttl, keep, timeout durationFlag
-	at, deadline              whenFlag
-	key                       string
-	policy                    conflictFlag
-	sequence                  sequenceFlag
-	headers                   map[string]string
-	retries                   int
-	lines                     bool
-	fromLine                  int
-	create                    bool
+	delay, ttl, keep, timeout, maxWait durationFlag
+	at, deadline                       whenFlag
+	key                                string
+	policy                             conflictFlag
+	sequence                           sequenceFlag
+	headers                            map[string]string
+	retries, maxParts                  int
+	lines                              bool
+	fromLine                           int
+	create                             bool
 }
 
 func (a *app) sendCommand() *cobra.Command {
@@ -43,7 +43,9 @@ not exist yet is made only with --create, for its name may be mistyped.`,
 	flags.VarP(&f.delay, "delay", "d", "due so long from now")
 	flags.Var(&f.at, "at", "due then")
 	flags.StringVarP(&f.key, "key", "k", "", "a name of your own; at most one live message of a queue has it")
-	flags.Var(&f.policy, "key-policy", "if the key is taken: refuse, or keep, replace or reschedule the message that has it")
+	flags.Var(&f.policy, "key-policy", "if the key is taken: refuse, or keep, replace, reschedule or append to the message that has it")
+	flags.Var(&f.maxWait, "max-wait", "with such a policy: put off no longer than that after the first")
+	flags.IntVar(&f.maxParts, "max-parts", 0, "with --key-policy append: so many parts are due now, and the next begins a message")
 	flags.Var(&f.sequence, "sequence", "NAME=N: message N of this sequence, refused if it has come so far before")
 	flags.StringToStringVar(&f.headers, "header", nil, "name=value, any number")
 	flags.IntVar(&f.retries, "retries", 3, "failures that are followed by another delivery")
@@ -121,6 +123,12 @@ func (f *sendFlags) options(c *cobra.Command) []delayqueue.MsgOption {
 	}
 	if f.key != "" {
 		options = append(options, delayqueue.WithKey(f.key, f.policy.Conflict))
+	}
+	if c.Flags().Changed("max-wait") {
+		options = append(options, delayqueue.WithMaxWait(time.Duration(f.maxWait)))
+	}
+	if c.Flags().Changed("max-parts") {
+		options = append(options, delayqueue.WithMaxParts(f.maxParts))
 	}
 	if f.sequence.name != "" {
 		options = append(options, delayqueue.WithSequence(f.sequence.name, f.sequence.number))

@@ -193,7 +193,7 @@ func (s *sequenceFlag) Set(text string) (err error) {
 // conflictFlag is what becomes of a message whose key is taken.
 type conflictFlag struct{ delayqueue.Conflict }
 
-var conflictNames = []string{"refuse", "keep", "replace", "reschedule"}
+var conflictNames = []string{"refuse", "keep", "replace", "reschedule", "append"}
 
 func (f *conflictFlag) String() string { return conflictNames[f.Conflict] }
 func (*conflictFlag) Type() string     { return "policy" }

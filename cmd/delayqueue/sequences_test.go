@@ -114,6 +114,23 @@ func tellConditions(w *world) {
 		w.Errorf("no limit: %+v, %v", m, err)
 	}
 
+	group := send("one", "--key", "g", "--key-policy", "append", "--max-wait", "2h")
+	w.refused(exitRefused, "is held by message "+group, "send", "orders", "x", "--key", "g")
+	for range 2 { // the third is full
+		if again := send("two\nand \xff", "--key", "g", "--key-policy", "append", "--max-parts", "3"); again != group {
+			w.Errorf("appended to %s, want %s", again, group)
+		}
+	}
+	w.contains(w.must("get", "orders", group), "parts     3 parts, 21 bytes", "part 1    one\n", "part 3    two and ")
+	if all := decode[messageJSON](w, w.must("get", "orders", group, "--json")); all[0].PartCount != 3 || string(all[0].Parts64[2]) != "two\nand \xff" {
+		w.Errorf("%+v", all)
+	}
+	if next := send("three", "--key", "g", "--key-policy", "append"); next == group {
+		w.Error("a full group was appended to")
+	}
+
+	w.refused(exitUsage, "WithMaxWait", "send", "orders", "x", "--max-wait", "1h")
+	w.refused(exitUsage, "WithMaxParts", "send", "orders", "x", "--key", "k", "--max-parts", "5")
 	w.refused(exitUsage, "--key-policy goes with --key", "send", "orders", "x", "--key-policy", "keep")
 	w.refused(exitUsage, `did you mean "replace"?`, "send", "orders", "x", "--key", "k", "--key-policy", "replase")
 	w.refused(exitUsage, "as in outbox=42", "send", "orders", "x", "--sequence", "outbox")
