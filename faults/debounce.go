@@ -56,7 +56,7 @@ const (
 )
 
 func edited(l *load) {
-	l.Keys, l.Messages, l.Producers, l.Over = documents, 40*documents, editors, 9*time.Second
+	l.Keys, l.Messages, l.Producers, l.Over = documents, 40*documents, editors, 7*time.Second
 }
 
 // edit changes all documents. Half of them have no quiet time at all.
@@ -126,6 +126,7 @@ func (v *verdict) keyed(ev *evidence, entries []entry, payloads []*story) []*sto
 	}
 	byID := map[string]*story{}
 	sends, unsure := map[string][]*entry{}, map[string][]*entry{} // by id; unsure are those that are not confirmed
+	anywhere := map[string]*entry{}                               // by payload
 	var all []*story
 	of := func(e *entry) *story {
 		s := byID[e.ID]
@@ -137,9 +138,14 @@ func (v *verdict) keyed(ev *evidence, entries []entry, payloads []*story) []*sto
 		return s
 	}
 	for i := range entries {
-		if e := &entries[i]; e.Kind == refused {
+		e := &entries[i]
+		if e.Kind != refused && e.Kind != sent {
+			continue
+		}
+		anywhere[e.Payload] = e
+		if e.Kind == refused {
 			unsure[e.ID] = append(unsure[e.ID], e)
-		} else if e.Kind == sent {
+		} else {
 			sends[e.ID] = append(sends[e.ID], e)
 			if s := of(e); e.Word != postponed {
 				s.changes = append(s.changes, e)
@@ -160,7 +166,7 @@ func (v *verdict) keyed(ev *evidence, entries []entry, payloads []*story) []*sto
 	for id, s := range byID {
 		slices.SortFunc(s.runs, func(a, b run) int { return cmp.Compare(a.start.At, b.start.At) })
 		if ev.rules.parts > 0 {
-			v.weighParts(ev, s, unsure[id])
+			v.weighParts(ev, s, anywhere)
 		} else {
 			v.weighChanges(ev, s)
 		}

@@ -33,6 +33,23 @@ var groups = []scenario{
 			}
 		},
 	},
+	{
+		name:  "groups: Sentinel: primary killed, WithReplicaAck(1)",
+		holds: "and the same of each part whose send returned nil, beside consumers that are killed",
+		setUp: sentinel,
+		load: func(l *load) {
+			longLease(l)
+			grouped(l)
+			l.Replicas = 1
+		},
+		hit: func(t *trial) {
+			t.killConsumer()
+			t.failOver()
+			t.killConsumer()
+		},
+		times: 1,
+		rules: rules{maxWait: maxWait, parts: groupParts, resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+	},
 }
 
 const (
@@ -109,11 +126,7 @@ func (e *entry) precedes(other *entry) bool {
 
 // weighParts wants each delivery of a group to have all parts that were sent to it by then, once and in order, and one that
 // had all of them to have been handled.
-func (v *verdict) weighParts(ev *evidence, s *story, unsure []*entry) {
-	sends := map[string]*entry{}
-	for _, e := range slices.Concat(s.changes, unsure) {
-		sends[e.Payload] = e
-	}
+func (v *verdict) weighParts(ev *evidence, s *story, sends map[string]*entry) {
 	handled := false // with all parts
 	for _, r := range s.runs {
 		has := map[string]bool{}
@@ -122,7 +135,7 @@ func (v *verdict) weighParts(ev *evidence, s *story, unsure []*entry) {
 			switch {
 			case has[part]:
 				v.problem("%s: part %s is there twice", s.payload, part)
-			case e == nil:
+			case e == nil, e.Kind == sent && e.ID != r.start.ID && !ev.sentAnew(e, r):
 				v.problem("%s: part %s was not sent to it", s.payload, part)
 			default:
 				for _, before := range r.start.Parts[:i] {

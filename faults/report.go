@@ -80,8 +80,8 @@ const (
 
 // besides says what rows are about that do not speak for themselves.
 const besides = `
-Some rows are about what messages can do beyond being sent and handled, under killed consumers, lost replies and, but for
-groups, a failover of Sentinel. In those of sequences and debounce it forgets what was written last. *results*: what is kept is what the handler said whose delivery was acked.
+Some rows are about what messages can do beyond being sent and handled, under killed consumers, lost replies and a failover
+of Sentinel, which forgets what was written last in those of sequences, debounce and groups. *results*: what is kept is what the handler said whose delivery was acked.
 *chains*: what a handler names by ` + "`" + `Then` + "`" + ` follows the ack, once. *sequences*: four relays, which are killed too, send the same
 numbered rows of eight outboxes; each number is one message, and none is left out. So that a failover leaves out none, a
 relay sends with ` + "`" + `WithReplicaAck` + "`" + `, begins with the last number that is there, and goes on when that is confirmed.

@@ -56,7 +56,7 @@ const (
 
 func relayed(l *load) {
 	l.Rows, l.Messages, l.Producers = rows, outboxes*rows, relays
-	l.Over, l.MaxDelay = 9*time.Second, 2*time.Second
+	l.Over, l.MaxDelay = 7*time.Second, 2*time.Second
 }
 
 // rowOf is the payload of a row.

@@ -119,6 +119,13 @@ func printMessage(m *delayqueue.MessageStatus) {
 	if m.Broken != nil {
 		row("unreadable", paint(bad, m.Broken.Error()))
 	}
+	payloadRows(m, row)
+	row("result", m.Result)
+	t.print()
+}
+
+// payloadRows shows a payload, or the parts of a group.
+func payloadRows(m *delayqueue.MessageStatus, row func(name string, value any)) {
 	if m.PartCount > 0 {
 		row("parts", fmt.Sprintf("%s, %s", plural(m.PartCount, "part"), plural(m.PartBytes, "byte")))
 	}
@@ -128,8 +135,6 @@ func printMessage(m *delayqueue.MessageStatus) {
 	for i, part := range m.Parts {
 		row("part "+strconv.Itoa(i+1), part)
 	}
-	row("result", m.Result)
-	t.print()
 }
 
 // sentAt is the instant in an id, by the sender's clock; zero for what is no UUIDv7.
