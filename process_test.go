@@ -28,6 +28,7 @@ type childSpec struct {
 	KillOn             string        // payload whose handler kills its own process by SIGKILL
 	HangOn             string        // payload whose handler waits until its context ends, or for ever
 	MaxLosses          int
+	Groups             *groupSpec
 }
 
 func childMain(text string) {
@@ -36,6 +37,10 @@ func childMain(text string) {
 		panic(err)
 	}
 	cli := redis.NewClient(&redis.Options{Addr: spec.Addr})
+	if spec.Groups != nil {
+		groupChild(spec, cli)
+		return
+	}
 	report := func(event string, payload string, delivery int) {
 		line := fmt.Sprintf("%d %s %s %d", os.Getpid(), event, payload, delivery)
 		if err := cli.RPush(context.Background(), spec.Events, line).Err(); err != nil {
