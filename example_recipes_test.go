@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -171,6 +172,36 @@ func ExampleDelayQueue_Call() {
 	reports.StopConsume()
 	<-done
 	// Output: the report of june
+}
+
+// Each comment is a part of the message that waits; its handler gets all of them.
+func ExampleWithKey_digest() {
+	redisCli, end := embedded()
+	defer end()
+
+	ctx := context.Background()
+	digests := delayqueue.NewQueue("digests", redisCli, nil)
+	mail := func(_ context.Context, reader, text string) error {
+		fmt.Println(reader, "gets", text)
+		digests.StopConsume()
+		return nil
+	}
+	for _, comment := range []string{"nice", "indeed", "I disagree"} {
+		_, err := digests.Send(ctx, comment, delayqueue.WithKey("reader-42", delayqueue.Append), delayqueue.WithMaxParts(100),
+			delayqueue.WithDelay(time.Minute), delayqueue.WithMaxWait(10*time.Minute))
+		if err != nil {
+			panic(err)
+		}
+	}
+	monitor := delayqueue.NewMonitor("digests", redisCli)
+	if err := monitor.RescheduleKey(ctx, "reader-42", time.Now()); err != nil { // a minute later
+		panic(err)
+	}
+	digests.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		return mail(ctx, msg.Key, strings.Join(msg.Parts, "; "))
+	})
+	<-digests.StartConsume()
+	// Output: reader-42 gets nice; indeed; I disagree
 }
 
 // A handler says what follows; it is sent if and only if the delivery is acked.
