@@ -46,9 +46,7 @@ func (s *State) Dump() string {
 	for _, key := range sortedKeys(s.Keys) {
 		line("  %q\t%s", key, text(s.Keys[key]))
 	}
-	line("result: %v", s.Results)
-	line("parts: %v", s.Parts)
-	line("held: %v", s.Held)
+	line("result: %v\nparts: %v\nheld: %v", s.Results, s.Parts, s.Held)
 	line("wake: %d", len(s.Markers))
 	for _, m := range s.Markers {
 		line("  %s\t%s\t%s", text(m.Member), s.instant(m.Score), m.Problem)

@@ -1,0 +1,119 @@
+package delayqueue
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// This file has the typed call of settle.
+
+// A settlement ends one delivery.
+type settlement struct {
+	tag, id, key string
+	number       int // of the delivery
+	kind         outcomeKind
+	failed       bool           // it counts as a failure
+	delay        time.Duration  // of outcomeRetry and outcomeAgain; of outcomeDone for how long it is kept
+	failures     int            // as they are from now on
+	losses       int            // in a row
+	text         string         // last error, "": as it was; of outcomeDone the result
+	hold         time.Duration  // of outcomeAck and outcomeDone: for which its key stays taken
+	parts        int            // of those two: how many parts the handler had; 0: it is no group
+	retention    time.Duration  // of outcomeAgain: for which it is kept if it ends
+	follows      []*sendMessage // of outcomeAck and outcomeDone: what is stored with it
+}
+
+// more is the last argument of a record.
+func (s *settlement) more() any {
+	switch {
+	case s.hold > 0:
+		return s.hold.Microseconds()
+	case s.kind == outcomeAgain:
+		return s.retention.Microseconds()
+	default:
+		return s.failed
+	}
+}
+
+type outcomeKind int
+
+const (
+	outcomeAck outcomeKind = iota
+	outcomeRetry
+	outcomeReady
+	outcomeGarbage
+	outcomeDone  // an ack, after which the message is kept to be looked at
+	outcomeAgain // a retry of what was handled well, and has a key: an ack if another message has taken that over
+)
+
+// outcomeWords are what settle calls them.
+var outcomeWords = [...]any{outcomeAck: "ack", outcomeRetry: "retry", outcomeReady: "ready", outcomeGarbage: "garbage", outcomeDone: "done", outcomeAgain: "again"}
+
+// plain settlements, nearly all, need nothing but the tag.
+func (s *settlement) plain() bool {
+	return s.kind == outcomeAck && s.number == 1 && s.key == "" && len(s.follows) == 0 && s.parts == 0
+}
+
+// A settleReply is what a settle did besides.
+type settleReply struct {
+	now          int64 // unix us
+	void         []int // indices of the settlements whose delivery was not held any more
+	overflow     int   // garbage deleted for want of room
+	doneOverflow int   // done messages deleted for want of room
+	refused      []refusedFollower
+	ended        []int // indices of those of outcomeAgain that were acks
+}
+
+// A refusedFollower was not stored with the ack that it follows.
+type refusedFollower struct {
+	settlement, follower int    // indices
+	holder               string // of its key
+}
+
+// settle ends deliveries.
+func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settleReply, error) {
+	plain, acks := make([]int, 0, len(all)), make([]any, 0, len(all))
+	var others []int
+	var records []any
+	var followers []refusedFollower // in the order of the script, none of them refused yet
+	for i := range all {
+		if o := &all[i]; o.plain() {
+			plain, acks = append(plain, i), append(acks, &o.tag)
+		} else {
+			others = append(others, i)
+			if o.parts > 0 {
+				records = append(records, "parts", "", &o.id, "", o.parts, "", "", "", "")
+			}
+			records = append(records, outcomeWords[o.kind], &o.tag, &o.id, &o.key, o.delay.Microseconds(),
+				o.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), &o.text, o.more())
+			for j, m := range o.follows {
+				followers = append(followers, refusedFollower{settlement: i, follower: j})
+				records = append(records, "then", "", &m.id, &m.key, m.delay(), m.version, "", &m.text, "")
+			}
+		}
+	}
+	r := s.run(ctx, settleScript, slices.Concat(c.args(0), []any{len(plain)}, acks, records))
+	got := settleReply{now: r.int64()}
+	got.overflow, got.doneOverflow = r.number(), r.number()
+	order := append(plain, others...) // of the script's indices
+	got.void = r.ordered(order)
+	refused := r.refused(len(followers))
+	for _, i := range slices.Sorted(maps.Keys(refused)) {
+		followers[i].holder = refused[i]
+		got.refused = append(got.refused, followers[i])
+	}
+	got.ended = r.ordered(order)
+	return got, r.err("settle")
+}
+
+// ordered reads a list of the script's indices, of which order has the caller's.
+func (r *reply) ordered(order []int) (list []int) {
+	for _, i := range r.indices(len(order)) {
+		list = append(list, order[i])
+	}
+	slices.Sort(list)
+	return list
+}
