@@ -216,10 +216,10 @@ func (v *verdict) weighWaits(ev *evidence, s *story, sends, unsure []*entry) {
 			s.sent.Due = min(latest, r.start.At) // weigh notes how late it was
 		}
 		if i == 0 && r.start.Delivery == 1 {
-			anew := slices.ContainsFunc(sends, func(e *entry) bool { return ev.sentAnew(e, r) })
-			if due := soonest(sends, unsure, r.start.At); r.start.At < due && !anew {
+			if last := soonest(sends, unsure, r.start.At); last != nil && r.start.At < last.Due && !ev.changedAnew(s, r) {
 				v.early++
-				v.problem("%s: handed out %v early", s.payload, us(due-r.start.At))
+				v.problem("%s: handed out %v early at %s, after %s was sent from %s to %s", s.payload, us(last.Due-r.start.At),
+					clock(r.start.At), last.Payload, clock(last.begun()), clock(last.At))
 			}
 		}
 		// Each delivery before this one was lost with its consumer, unless its handler ended.
@@ -237,17 +237,25 @@ func (v *verdict) weighWaits(ev *evidence, s *story, sends, unsure []*entry) {
 	}
 }
 
-// soonest is when a message is due that was handed out at an instant, by the soonest of its sends that may have been
-// the last one before. Redis may have forgotten those that are unsure.
-func soonest(sends, unsure []*entry, at int64) int64 {
-	due := int64(-1)
+// changedAnew says whether a send that was carried out twice may have changed a message the first time, when a run of it
+// began: its answer may name another message.
+func (ev *evidence) changedAnew(s *story, r run) bool {
+	key, _, _ := strings.Cut(s.payload, " ")
+	return slices.ContainsFunc(ev.entries, func(e entry) bool {
+		return (e.Kind == sent || e.Kind == refused) && strings.HasPrefix(e.Payload, key+"/") && ev.sentAnew(&e, r)
+	})
+}
+
+// soonest is, of the sends that may have been the last one before a message was handed out at an instant, the one that made
+// it due soonest. Redis may have forgotten those that are unsure.
+func soonest(sends, unsure []*entry, at int64) (found *entry) {
 	for _, e := range slices.Concat(sends, unsure) {
 		last := e.begun() <= at && !slices.ContainsFunc(sends, func(later *entry) bool { return later.after(e, at) })
-		if last && (due < 0 || e.Due < due) {
-			due = e.Due
+		if last && (found == nil || e.Due < found.Due) {
+			found = e
 		}
 	}
-	return due
+	return found
 }
 
 // changedBetween says whether a message may have been changed between two of its runs, which forgets its failures.
