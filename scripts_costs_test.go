@@ -110,8 +110,12 @@ func (c *costs) hand(n int) { c.send(dueAlike(n, 0)...); c.fetch(n) }
 // hour sends a message that waits, longer than the others, so that big stays as it is.
 func (c *costs) hour() { c.send(msg("waits", time.Hour, sized(200))) }
 
-// quiet is a first fetch: the sweep of old callers is due with that alone.
-func (c *costs) quiet() { c.fetch(idleWant) }
+// quiet is a first fetch: the sweep of old callers is due with that alone, and nothing is left to be moved to history, which
+// the next fetch would do if that is a second later.
+func (c *costs) quiet() {
+	c.fetch(idleWant)
+	c.r.do(append([]any{"HDEL", c.r.keys.state}, "sent", "delivered", "acked", "failed", "lost", "garbage")...)
+}
 
 // over makes the holds of n keys end.
 func (c *costs) over(n int) {
