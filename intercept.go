@@ -3,6 +3,8 @@ package delayqueue
 import (
 	"context"
 	"errors"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // A steerer takes back and reschedules messages that were sent. It is safe for concurrent use.
@@ -26,6 +28,13 @@ func (s *steerer) made() {
 func (s *steerer) Name() string {
 	s.made()
 	return s.store.queue
+}
+
+// Redis returns the client and the prefix with which the queue was made, for a module that keeps something of its own
+// beside it (schedule/).
+func (s *steerer) Redis() (cli redis.UniversalClient, prefix string) {
+	s.made()
+	return s.store.cli, s.store.prefix
 }
 
 // TryIntercept takes back a message that was sent, unless it is being handled; it gives up after 10 s

@@ -37,6 +37,7 @@ var (
 
 	sequencesScript    = loadScript("sequences")
 	dropSequenceScript = loadScript("dropsequence")
+	passSequenceScript = loadScript("passsequence")
 )
 
 // listScripts are the script list for each structure that it can read. Their texts are the same.

@@ -157,6 +157,11 @@ func TestBadRepliesToMonitors(t *testing.T) {
 			[][]string{list("0"), list("1")},
 			[][]string{nil, list("x"), list("2"), list("-1"), list("1", "")},
 		},
+		"passsequence": {
+			func(s *store) error { _, err := s.passSequence(ctxB, "a", 1); return err },
+			[][]string{list("09223372036854775809"), list("09223372036854775810")},
+			[][]string{nil, list("x"), list("1"), list("09223372036854775808"), list("09223372036854775809", "")},
+		},
 		"pause": {
 			func(s *store) error { return s.pause(ctxB, newCaller(), 0) },
 			[][]string{list("5")},

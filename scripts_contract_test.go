@@ -270,6 +270,10 @@ func TestScriptWrongTypeOfMonitors(t *testing.T) {
 			c.next()
 			return func() error { _, err := r.store.dropSequence(ctxB, c, "s"); return err }
 		}},
+		"passsequence": {script: passSequenceScript, build: func(r *rig) func() error {
+			r.answers(newCaller(), numbered(msg("a", time.Hour), "s", 1))
+			return func() error { _, err := r.store.passSequence(ctxB, "s", 2); return err }
+		}},
 		"pause": {script: pauseScript, build: func(r *rig) func() error {
 			everywhere(r)
 			c := newCaller()

@@ -186,3 +186,13 @@ func (s *store) dropSequence(ctx context.Context, c *caller, name string) (bool,
 	}
 	return n == 1, r.err("dropsequence")
 }
+
+// passSequence moves a sequence on to n, if it is not further, and says where it is.
+func (s *store) passSequence(ctx context.Context, name string, n int64) (int64, error) {
+	r := s.run(ctx, passSequenceScript, []any{&name, sequenceDigits(n)})
+	last, err := sequenceNumber(r.text())
+	if err != nil || last < n {
+		r.fail("the sequence is at %d, not %d", last, n)
+	}
+	return last, r.err("passsequence")
+}

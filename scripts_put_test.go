@@ -144,6 +144,25 @@ func TestScriptPutSequence(t *testing.T) {
 			c.next()
 			r.equal("dropped", drop(c), false)
 		}, "pending a@1s b@1s wake 1s"},
+		"passed without a message": {func(r *rig) {
+			pass := func(n, at int64) {
+				for range 2 {
+					last, err := r.store.passSequence(ctxB, "s", n)
+					r.equal("error", err, nil)
+					r.equal(fmt.Sprint("at, after ", n), last, at)
+				}
+			}
+			pass(math.MinInt64, math.MinInt64)
+			pass(5, 5)
+			pass(4, 5)
+			r.equal("answers", r.answers(newCaller(), numbered(msg("a", time.Second), "s", 5)), "#5")
+			r.equal("answers", r.answers(newCaller(), numbered(msg("a", time.Second), "s", 6)), "+1s")
+			pass(5, 6)
+			for _, value := range append(rubbish, "18446744073709551616") {
+				r.do("HSET", r.keys.sequence, "s", value)
+				pass(-1, -1)
+			}
+		}, "pending a@1s sequence s=-1 wake 1s"},
 		"rubbish counts as none": {func(r *rig) {
 			for i, value := range append(rubbish, "18446744073709551616", "99999999999999999999", "-0000000000000000001", "1.000000000000000000") {
 				r.do("HSET", r.keys.sequence, "s", value)

@@ -133,6 +133,7 @@ var everyScript = []namedScript{
 	{extendScript, "extend"}, {interceptScript, "intercept"}, {countsScript, "counts"}, {lookScript, "look"},
 	{listScripts[StatePending], "list"}, {steerScript, "steer"}, {pauseScript, "pause"}, {dropScript, "drop"},
 	{consumersScript, "consumers"}, {historyScript, "history"}, {awaitScript, "await"}, {sequencesScript, "sequences"}, {dropSequenceScript, "dropsequence"},
+	{passSequenceScript, "passsequence"},
 }
 
 // at sets the server's clock.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 )
 
@@ -90,11 +91,8 @@ func findStops(items []batchItem, results []SendResult) {
 // A name is kept until Monitor.DropSequence, or DeleteQueue.
 func WithSequence(name string, n int64) MsgOption {
 	return func(m *draft) error {
-		if name == "" || len(name) > maxSequence {
-			return fmt.Errorf("%w: WithSequence: %d bytes: a name has 1 to %d", ErrBadOption, len(name), maxSequence)
-		}
 		m.put.sequence, m.put.number = name, n
-		return nil
+		return checkSequence("WithSequence", name)
 	}
 }
 
@@ -186,6 +184,30 @@ func (m *Monitor) DropSequence(ctx context.Context, name string) error {
 	}
 	if err != nil {
 		return m.failed(err, "drop sequence %q", name)
+	}
+	return nil
+}
+
+// PassSequence moves a sequence on to n, as a message with that number would, but sends none: what has a number up to n
+// is refused from then on (WithSequence). It returns where the sequence is then: n, or further if it was further already,
+// for it never goes back. For a relay that begins at another place than the first one, and for what need not be sent.
+func (m *Monitor) PassSequence(ctx context.Context, name string, n int64) (last int64, err error) {
+	if err = checkSequence("PassSequence", name); err == nil {
+		err = repeat(ctx, math.MaxInt, func() (err error) {
+			last, err = m.store.passSequence(ctx, name, n)
+			return err
+		})
+	}
+	if err != nil {
+		return 0, m.failed(err, "pass sequence %q", name)
+	}
+	return last, nil
+}
+
+// checkSequence refuses what is no name of a sequence.
+func checkSequence(option, name string) error {
+	if name == "" || len(name) > maxSequence {
+		return fmt.Errorf("%w: %s: %d bytes: a name has 1 to %d", ErrBadOption, option, len(name), maxSequence)
 	}
 	return nil
 }

@@ -15,9 +15,10 @@ import (
 // A store calls the scripts of one queue, over the link of the user's client, or by the client itself if it can have no
 // link. It is safe for concurrent use.
 type store struct {
-	cli   redis.UniversalClient
-	queue string
-	keys  *keys
+	cli    redis.UniversalClient
+	queue  string
+	prefix string
+	keys   *keys
 
 	link           *link         // that a consumer's store holds; nil: each call takes the client's
 	lease          time.Duration // of a consumer; 0: the store is not a consumer's
@@ -30,7 +31,7 @@ type store struct {
 
 func newStore(cli redis.UniversalClient, prefix, name string) *store {
 	k := keysOf(prefix, name)
-	return &store{cli: cli, queue: name, keys: &k, attemptTimeout: attemptTimeoutFor(cli)}
+	return &store{cli: cli, queue: name, prefix: prefix, keys: &k, attemptTimeout: attemptTimeoutFor(cli)}
 }
 
 // forConsumer makes a store for a consumer, which has a lease to keep. Its caller releases it.

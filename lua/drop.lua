@@ -1,6 +1,6 @@
 -- drop deletes a queue. It does it again if it is sent again, so its caller does not repeat it.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done, result, held, parts
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done, result, held, parts, schedules
 -- ARGV: 1 '1': although consumers are alive
 -- Returns {how many consumers are alive, or more}: if there are any, nothing was deleted. 0 if ARGV 1 says so.
 --       Or the error DQLAYOUT: the layout is not known, and nothing was deleted.
@@ -38,6 +38,7 @@ redis.call('UNLINK', KEYS.history)
 redis.call('UNLINK', KEYS.sequence)
 redis.call('UNLINK', KEYS.done)
 redis.call('UNLINK', KEYS.held)
+redis.call('UNLINK', KEYS.schedules)
 redis.call('UNLINK', KEYS.result)
 redis.call('UNLINK', KEYS.parts)
 return {alive}

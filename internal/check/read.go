@@ -31,6 +31,7 @@ var structures = []struct{ name, kind string }{
 	{"result", "hash"},
 	{"held", "zset"},
 	{"parts", "hash"},
+	{"schedules", "hash"},
 }
 
 // snapshotScript reads a whole queue at one instant. A script and not a

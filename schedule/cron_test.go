@@ -1,0 +1,155 @@
+package schedule
+
+import (
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/robfig/cron/v3"
+)
+
+// a timing says when an entry is due.
+func mustCron(t *testing.T, text, zone string) *cronTiming {
+	t.Helper()
+	loc, err := time.LoadLocation(zone)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := parseCron(text, loc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+const written = "2006-01-02 15:04 -0700"
+
+// TestClocksThatChange: what comes after an instant, where clocks are changed.
+func TestClocksThatChange(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ cron, zone, after, want string }{
+		{"0 9 * * 1-5", "Europe/Berlin", "2026-03-27 09:00 +0100", "2026-03-30 09:00 +0200"},
+		{"30 2 * * *", "America/New_York", "2026-03-07 02:30 -0500", "2026-03-08 03:00 -0400, 2026-03-09 02:30 -0400"},
+		{"0,30 2 * * *", "America/New_York", "2026-03-07 02:30 -0500", "2026-03-08 03:00 -0400, 2026-03-09 02:00 -0400"},
+		{"0 2,3 * * *", "America/New_York", "2026-03-07 03:00 -0500", "2026-03-08 03:00 -0400, 2026-03-09 02:00 -0400"},
+		{"30 1 * * *", "America/New_York", "2026-10-31 01:30 -0400", "2026-11-01 01:30 -0400, 2026-11-02 01:30 -0500"},
+		{"30 * * * *", "America/New_York", "2026-11-01 00:30 -0400", "2026-11-01 01:30 -0400, 2026-11-01 01:30 -0500, 2026-11-01 02:30 -0500"},
+		{"30 */1 * * *", "America/New_York", "2026-03-08 01:30 -0500", "2026-03-08 03:30 -0400"},
+		{"30 0-2/1 * * *", "America/New_York", "2026-03-08 01:30 -0500", "2026-03-09 00:30 -0400"},
+		{"0 0 * * *", "Pacific/Apia", "2011-12-29 00:00 -1000", "2011-12-31 00:00 +1400"}, // the 30th did not exist
+		{"0 23 * * *", "America/Nuuk", "2024-03-29 23:00 -0200", "2024-03-31 00:00 -0100, 2024-03-31 23:00 -0100"},
+		{"30 1 * * *", "Australia/Lord_Howe", "2026-04-04 01:30 +1100", "2026-04-05 01:30 +1100, 2026-04-06 01:30 +1030"},
+		{"0,5 0 * * *", "America/St_Johns", "2010-11-06 00:05 -0230", "2010-11-07 00:00 -0230, 2010-11-07 00:05 -0330"}, // 0:01 was 23:01
+		{"30 23,0 * * *", "America/St_Johns", "2010-11-06 22:00 -0230", "2010-11-06 23:30 -0230, 2010-11-07 00:30 -0330"},
+		{"30 */1 * * *", "America/St_Johns", "2010-11-06 23:00 -0230", "2010-11-06 23:30 -0230, 2010-11-06 23:30 -0330, 2010-11-07 00:30 -0330"},
+		{"0 0 29 2 *", "", "2096-02-29 00:00 +0000", "2104-02-29 00:00 +0000"},
+		{"0 0 13 * 5", "", "2026-11-01 00:00 +0000", "2026-11-06 00:00 +0000, 2026-11-13 00:00 +0000, 2026-11-20 00:00 +0000"},
+		{"@weekly", "", "2026-11-22 00:00 +0000", "2026-11-29 00:00 +0000"},
+	} {
+		at, err := time.Parse(written, c.after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		timing := mustCron(t, c.cron, c.zone)
+		instant := at.Unix()
+		for want := range strings.SplitSeq(c.want, ", ") {
+			before := instant
+			instant, _ = timing.next(instant)
+			if got := time.Unix(instant, 0).In(timing.zone).Format(written); got != want {
+				t.Errorf("%q in %s: after %s comes %s, want %s", c.cron, c.zone, c.after, got, want)
+			}
+			if back, _ := timing.prev(instant); before != at.Unix() && back != before {
+				t.Errorf("%q in %s: before %s is %d, want %d", c.cron, c.zone, want, back, before)
+			}
+		}
+	}
+	count := 0
+	timing := mustCron(t, "*/15 * * * *", "America/New_York")
+	begin := time.Date(2026, 11, 1, 0, 0, 0, 0, timing.zone).Unix() - 1
+	end := time.Date(2026, 11, 2, 0, 0, 0, 0, timing.zone).Unix()
+	for at, _ := timing.next(begin); at < end; at, _ = timing.next(at) {
+		count++
+	}
+	if count != 100 {
+		t.Errorf("*/15 comes %d times in a day of 25 hours", count)
+	}
+}
+
+// TestAgreesWithRobfig: in a zone whose clocks are never changed, instants are those of robfig/cron.
+func TestAgreesWithRobfig(t *testing.T) {
+	t.Parallel()
+	field := func(low, high int) string {
+		a, b := low+rand.IntN(high-low+1), low+rand.IntN(high-low+1)
+		return []string{"*", strconv.Itoa(a), strconv.Itoa(min(a, b)) + "-" + strconv.Itoa(max(a, b)), "*/" + strconv.Itoa(1+rand.IntN(9)), strconv.Itoa(a) + "," + strconv.Itoa(b)}[rand.IntN(5)]
+	}
+	for range 1000 {
+		text := strings.Join([]string{field(0, 59), field(0, 23), field(1, 28), field(1, 12), field(0, 6)}, " ")
+		timing := mustCron(t, text, "Asia/Kolkata")
+		oracle, err := cron.ParseStandard(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := time.Unix(rand.Int64N(4e9), 0).In(timing.zone)
+		for range 5 {
+			want := oracle.Next(at)
+			got, found := timing.next(at.Unix())
+			if want.IsZero() || want.Sub(at) > searchDays*24*time.Hour {
+				break
+			}
+			if !found || got != want.Unix() {
+				t.Fatalf("%q after %v: %v, want %v", text, at, time.Unix(got, 0).In(timing.zone), want)
+			}
+			if before, _ := timing.prev(got + 1); before != got {
+				t.Fatalf("%q: the last one until %v is %v", text, want, time.Unix(before, 0).In(timing.zone))
+			}
+			at = want
+		}
+	}
+}
+
+func TestEveryTiming(t *testing.T) {
+	t.Parallel()
+	for _, e := range []everyTiming{{1, 0}, {3, 2}, {3600, 600}} {
+		for _, at := range []int64{-5, 0, 1, 2, 3, 3599, 3600, 4200, 1790000000} {
+			next, _ := e.next(at)
+			prev, _ := e.prev(at)
+			if next <= at || next > at+e.every || prev >= at || prev < at-e.every || floorDiv(next-e.offset, e.every)*e.every != next-e.offset {
+				t.Errorf("%+v: around %d are %d and %d", e, at, prev, next)
+			}
+		}
+	}
+}
+
+// TestBrokenCron: the error says where it breaks and what was expected.
+func TestBrokenCron(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                      "position 1: want the minute",
+		"0 9 * *":               "position 8: want the day of the week",
+		"0 25 * * *":            `position 3: hour "25": want 0 to 23`,
+		"0 9,x * * *":           `position 5: hour "x": want 0 to 23`,
+		"0 9,,10 * * *":         `position 5: hour "": want`,
+		" 0  9 32 * *":          `position 7: day of the month "32": want 1 to 31`,
+		"0 9 * FOO *":           `position 7: month "FOO": want 1 to 12 or JAN to DEC`,
+		"0 9 * * 7":             `position 9: day of the week "7": want 0 (Sunday) to 6 or SUN to SAT`,
+		"5-1 * * * *":           `position 1: minute "5-1"`,
+		"*/0 * * * *":           `position 1: minute "*/0"`,
+		"0 0 9 * * *":           `position 11: "*": want no more than five fields`,
+		"TZ=Asia/Tokyo * * * *": "position 1: \"TZ=Asia/Tokyo\": the zone of an entry is its Zone",
+		"@every 1h":             "position 1: want five fields, or @hourly",
+		"@daily * * * *":        "position 1",
+		"* * * * @daily":        "position 9",
+	} {
+		_, err := parseCron(text, time.UTC)
+		if !errors.Is(err, ErrBadEntry) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
+		}
+	}
+	never := mustCron(t, "0 0 30 2 *", "")
+	if at, found := never.next(1790000000); found {
+		t.Errorf("30 February is %d", at)
+	}
+}

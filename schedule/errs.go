@@ -1,0 +1,5 @@
+package schedule
+
+import "errors"
+
+var ErrBadEntry = errors.New("bad entry")
