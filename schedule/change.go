@@ -1,0 +1,127 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// This file changes entries. A change has three steps, and any replica can take the last two, since the record is open
+// until they are done: the record gets another generation; the sequence passes that, so nothing is stored for the
+// generation before any more; and what was sent ahead for that is taken back. Before they are done nothing is sent for the new one.
+
+// errSame: there is nothing to change.
+var errSame = errors.New("the same")
+
+// change makes the record of an entry what with makes of it. to is a copy of old, or empty if there is none.
+func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *record) error) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	for {
+		text, err := s.table.read(ctx, name)
+		if err != nil {
+			return err
+		}
+		now, err := s.table.look(ctx)
+		if err != nil {
+			return err
+		}
+		var old *record
+		if text != "" {
+			old, _ = readRecord(text) // what somebody else broke is replaced
+		}
+		if old != nil && old.Open {
+			if err := s.complete(ctx, name, text, old, now); err != nil {
+				return err
+			}
+			continue
+		}
+		to := new(record)
+		if old != nil {
+			*to = *old
+		}
+		if err := with(old, to); errors.Is(err, errSame) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if err := s.renew(ctx, name, old, to, now.us/1_000_000); err != nil {
+			return err
+		}
+		done, err := s.table.change(ctx, name, text, to.text())
+		if err != nil {
+			return err
+		}
+		if done {
+			err := s.complete(ctx, name, to.text(), to, now)
+			select {
+			case s.hurry <- struct{}{}:
+			default:
+			}
+			return err
+		}
+	}
+}
+
+// renew makes to the next generation of an entry, which begins now, and notes what may have been sent ahead for the last one.
+func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, now int64) error {
+	n, err := s.monitor.Sequence(ctx, sequenceOf(name))
+	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
+		return err
+	}
+	before, sent := split(max(n, 0)) // a name that was removed goes on where it was
+	if old != nil && old.Gen > before {
+		before, sent = old.Gen, 0
+	}
+	if before >= maxGen {
+		return fmt.Errorf("the sequence %q is at %d, which is not of this entry: Monitor.DropSequence", sequenceOf(name), n)
+	}
+	to.Gen, to.Since, to.Open, to.Void, to.Sent = before+1, now, true, nil, sent
+	if old != nil && old.sameTimes(to) { // what is due and not sent yet is the new generation's
+		to.Since = min(now, max(old.Since, sent, now-lateSeconds))
+	}
+	if old == nil || old.Gen != before || old.Paused || old.Overlap == Skip {
+		return nil // nothing was sent ahead
+	}
+	timing, err := old.timing()
+	if err != nil {
+		return nil // nothing was sent
+	}
+	for at, found := timing.next(now); found && at <= now+aheadSeconds+1; at, found = timing.next(at) {
+		to.Void = append(to.Void, at)
+	}
+	return nil
+}
+
+// complete takes the steps that are left of a change.
+func (s *Scheduler) complete(ctx context.Context, name, text string, r *record, now *reading) error {
+	if _, err := s.monitor.PassSequence(ctx, sequenceOf(name), number(r.Gen, 0)); err != nil {
+		return err
+	}
+	done := *r
+	done.Open, done.Void, done.Sent = false, nil, 0
+	for _, instant := range r.Void {
+		got, err := s.queue.InterceptKey(ctx, keyOf(name, r.Gen-1, instant))
+		if err != nil {
+			return err
+		}
+		// One that was handed out before it could be taken back has run, so the new generation does not run it again.
+		ran := got.State == delayqueue.StateUnack || instant <= now.now()/1_000_000 && instant <= r.Sent
+		if !got.Intercepted && ran {
+			done.Since = max(done.Since, instant)
+		}
+	}
+	to := done.text()
+	if r.Removed {
+		to = ""
+	}
+	_, err := s.table.change(ctx, name, text, to) // if another replica was faster, it has done all this
+	return err
+}
+
+// openFor is how long a change is left to who made it.
+const openFor = 2 * time.Second

@@ -1,0 +1,211 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// ErrBadEntry: an entry says what cannot be. The error around it says what, and what would be right.
+var ErrBadEntry = errors.New("bad entry")
+
+// An Entry says when a message is sent, and which. Either Cron or Every is set.
+type Entry struct {
+	// Name is the entry's, 1 to 200 bytes of text. Its sequence is schedule/<name>.
+	Name string
+
+	// Cron has five fields: minute, hour, day of the month, month, day of the week, each a number, a name, a range, a step
+	// or a list, or it is @hourly, @daily, @weekly, @monthly or @yearly. If days of the month and of the week are both
+	// said, either will do. A fixed hour comes once on each of its days, whatever the clocks do: in a gap at the first
+	// instant after it, and of a time that exists twice the first. An hour with * or a step follows real time.
+	Cron string
+
+	// Zone is where Cron is read, by its IANA name (Europe/Berlin). Default: UTC.
+	Zone string
+
+	// Every is an interval, at least a second and of whole seconds: the instants are its multiples since 1970 in UTC, plus
+	// Offset, which is less than Every. So all replicas agree on them.
+	Every, Offset time.Duration
+
+	// Payload is the message's.
+	Payload string
+
+	// Options are the message's: retries, TTL, timeout, retention, headers. Not a key, a sequence, a delay, a schedule or
+	// a deadline, which belong to one message. Without WithRetryCount, it is the default of the queue of the replica that
+	// sends it.
+	Options []delayqueue.MsgOption
+
+	// Overlap says what happens if the last message still lives. Default: Allow.
+	Overlap Overlap
+
+	// CatchUp is how many instants are sent after a time in which nobody could, the latest of them, oldest first. 0 means
+	// the default, 1; NoCatchUp none; at most 1,000. An instant of the last five seconds is not missed.
+	CatchUp int
+}
+
+// NoCatchUp is a CatchUp that sends none of the instants that were missed.
+const NoCatchUp = -1
+
+// Overlap says what an entry does at an instant at which its last message lives: it waits for its turn, is being handled, or
+// waits for a retry.
+type Overlap int
+
+const (
+	Allow Overlap = iota // send another one
+	Skip                 // send none for this instant. What is skipped is not made up for
+)
+
+var overlapNames = [...]string{"allow", "skip"}
+
+func (o Overlap) String() string {
+	if o < 0 || int(o) >= len(overlapNames) {
+		return fmt.Sprintf("Overlap(%d)", int(o))
+	}
+	return overlapNames[o]
+}
+
+// MarshalText makes it a word.
+func (o Overlap) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText reads that word.
+func (o *Overlap) UnmarshalText(text []byte) error {
+	for i, name := range overlapNames {
+		if string(text) == name {
+			*o = Overlap(i)
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: overlap %q: allow or skip", ErrBadEntry, text)
+}
+
+const (
+	maxName    = 200
+	maxCatchUp = 1000
+)
+
+func badEntry(name, format string, args ...any) error {
+	return fmt.Errorf("schedule: entry %q: %w: %s", name, ErrBadEntry, fmt.Sprintf(format, args...))
+}
+
+func checkName(name string) error {
+	switch {
+	case name == "" || len(name) > maxName:
+		return badEntry(name, "a name has 1 to %d bytes", maxName)
+	case !utf8.ValidString(name):
+		return badEntry(name, "the name is no UTF-8")
+	}
+	for _, r := range name {
+		if unicode.IsControl(r) {
+			return badEntry(name, "the name has a control character")
+		}
+	}
+	return nil
+}
+
+// plan checks an entry, and makes it what is stored.
+func (e *Entry) plan() (p plan, err error) {
+	if err := checkName(e.Name); err != nil {
+		return p, err
+	}
+	p = plan{Cron: e.Cron, Zone: e.Zone, Payload: []byte(e.Payload), Overlap: e.Overlap, CatchUp: e.CatchUp}
+	if p.CatchUp == 0 {
+		p.CatchUp = 1
+	}
+	switch {
+	case e.Every != 0 && e.Cron != "":
+		return p, badEntry(e.Name, "Every %v and Cron %q: one of them", e.Every, e.Cron)
+	case e.Every == 0 && e.Cron == "":
+		return p, badEntry(e.Name, "neither Cron nor Every is set")
+	case e.Cron == "" && (e.Every < time.Second || e.Every%time.Second != 0 || e.Every > maxEvery):
+		return p, badEntry(e.Name, "Every %v: whole seconds, from 1s to 10 years", e.Every)
+	case e.Offset < 0 || e.Offset%time.Second != 0 || e.Offset != 0 && e.Offset >= e.Every:
+		return p, badEntry(e.Name, "Offset %v: whole seconds, less than Every", e.Offset)
+	case p.CatchUp < NoCatchUp || p.CatchUp > maxCatchUp:
+		return p, badEntry(e.Name, "CatchUp %d: at most %d; NoCatchUp is none", e.CatchUp, maxCatchUp)
+	case e.Overlap != Allow && e.Overlap != Skip:
+		return p, badEntry(e.Name, "Overlap %v: Allow or Skip", e.Overlap)
+	}
+	p.Every, p.Offset = int64(e.Every/time.Second), int64(e.Offset/time.Second)
+	if p.Options, err = delayqueue.SettingsOf(e.Options...); err != nil {
+		return p, fmt.Errorf("schedule: entry %q: %w: %w", e.Name, ErrBadEntry, err)
+	}
+	for _, name := range [...]string{nameHeader, instantHeader} {
+		if _, taken := p.Options.Headers[name]; taken {
+			return p, badEntry(e.Name, "the header %q is this package's own", name)
+		}
+	}
+	if _, err := p.timing(); err != nil {
+		return p, fmt.Errorf("schedule: entry %q: %w", e.Name, err)
+	}
+	return p, nil
+}
+
+const maxEvery = 10 * 365 * 24 * time.Hour
+
+// A plan is an entry as it is stored, but for its name.
+type plan struct {
+	Cron    string                     `json:"cron,omitempty"`
+	Zone    string                     `json:"zone,omitempty"`
+	Every   int64                      `json:"every,omitempty"`  // s
+	Offset  int64                      `json:"offset,omitempty"` // s
+	Payload []byte                     `json:"payload,omitempty"`
+	Overlap Overlap                    `json:"overlap,omitempty"`
+	CatchUp int                        `json:"catchUp,omitempty"`
+	Options delayqueue.MessageSettings `json:"options,omitzero"`
+}
+
+// A timing says which instants an entry has, in unix seconds. It is safe for concurrent use.
+type timing interface {
+	next(after int64) (instant int64, found bool)
+	prev(before int64) (instant int64, found bool)
+}
+
+// timing checks what a plan says of time, since somebody else may have written it.
+func (p *plan) timing() (timing, error) {
+	zone, err := p.zone()
+	if err != nil {
+		return nil, err
+	}
+	if p.Cron == "" {
+		if p.Every < 1 || p.Every > int64(maxEvery/time.Second) || p.Offset < 0 || p.Offset >= p.Every {
+			return nil, fmt.Errorf("%w: every %d s, offset %d s", ErrBadEntry, p.Every, p.Offset)
+		}
+		return everyTiming{p.Every, p.Offset}, nil
+	}
+	timing, err := parseCron(p.Cron, zone)
+	if err != nil {
+		return nil, err
+	}
+	if _, comes := timing.next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Unix()); !comes {
+		return nil, fmt.Errorf("%w: cron %q never comes: no year has such a day", ErrBadEntry, p.Cron)
+	}
+	return timing, nil
+}
+
+func (p *plan) zone() (*time.Location, error) {
+	if p.Zone == "Local" {
+		return nil, fmt.Errorf(`%w: zone "Local" differs from machine to machine: name it (Europe/Berlin)`, ErrBadEntry)
+	}
+	zone, err := time.LoadLocation(p.Zone)
+	if err != nil {
+		return nil, fmt.Errorf(`%w: zone: %v: is that its IANA name (Europe/Berlin)? Where a machine has no zones, import _ "time/tzdata"`, ErrBadEntry, err)
+	}
+	return zone, nil
+}
+
+// entry is what the plan was made of.
+func (p *plan) entry(name string) Entry {
+	return Entry{
+		Name: name, Cron: p.Cron, Zone: p.Zone, Every: seconds(p.Every), Offset: seconds(p.Offset),
+		Payload: string(p.Payload), Options: p.Options.Options(), Overlap: p.Overlap, CatchUp: p.CatchUp,
+	}
+}
+
+func seconds(n int64) time.Duration {
+	return time.Duration(min(max(n, 0), math.MaxInt64/int64(time.Second))) * time.Second
+}

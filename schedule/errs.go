@@ -1,5 +1,0 @@
-package schedule
-
-import "errors"
-
-var ErrBadEntry = errors.New("bad entry")

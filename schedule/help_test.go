@@ -1,0 +1,210 @@
+package schedule
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// shared is the server of all tests that do not need one of their own.
+var shared *redistest.Server
+
+func TestMain(m *testing.M) {
+	if spec := os.Getenv(childEnv); spec != "" {
+		childMain(spec)
+		return
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil { // they wait most of the time
+		panic(err)
+	}
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	server, err := redistest.Run()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer server.Close()
+	shared = server
+	return m.Run()
+}
+
+// patience is how long a test waits for what must happen; it is no measure of speed.
+const patience = 30 * time.Second
+
+// A fixture is one test's queue.
+type fixture struct {
+	*testing.T
+	name string
+	cli  redis.UniversalClient
+	pub  *delayqueue.Publisher
+	mon  *delayqueue.Monitor
+	s    *Scheduler
+	log  *logBuffer
+}
+
+func newFixture(t *testing.T) *fixture { return fixtureOn(t, shared.Client(t)) }
+
+func fixtureOn(t *testing.T, cli redis.UniversalClient) *fixture {
+	f := &fixture{T: t, name: strings.ReplaceAll(t.Name(), "/", "-"), cli: cli, log: &logBuffer{}}
+	f.pub, f.mon = delayqueue.NewPublisher(f.name, cli), delayqueue.NewMonitor(f.name, cli)
+	f.s = f.replica()
+	t.Cleanup(func() { check.Assert(t, cli, "dq", f.name) })
+	return f
+}
+
+// replica is another Scheduler of the queue.
+func (f *fixture) replica() *Scheduler {
+	return New(f.pub).WithLogger(slog.New(slog.NewTextHandler(f.log, nil)))
+}
+
+func (f *fixture) ctx() context.Context { return f.Context() }
+
+func (f *fixture) must(err error) {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// run runs replicas until the test ends, or stop is called.
+func (f *fixture) run(replicas ...*Scheduler) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for _, s := range replicas {
+		wg.Go(func() { _ = s.Run(ctx) })
+	}
+	stop = func() { cancel(); wg.Wait() }
+	f.Cleanup(stop)
+	return stop
+}
+
+// until waits until cond holds.
+func (f *fixture) until(what string, cond func() bool) {
+	f.Helper()
+	for deadline := time.Now().Add(patience); !cond(); {
+		if time.Now().After(deadline) {
+			f.Fatalf("%s: not within %v; log:\n%s", what, patience, f.log)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// now is the server's time, in unix seconds.
+func (f *fixture) now() int64 {
+	f.Helper()
+	at, err := f.cli.Time(context.Background()).Result()
+	f.must(err)
+	return at.Unix()
+}
+
+// A ledger is what a consumer has got of the messages of a queue.
+type ledger struct {
+	mu  sync.Mutex
+	ids map[string]map[int64]map[string]bool // entry, instant, ids
+	all []*delayqueue.Message
+}
+
+func (l *ledger) note(msg *delayqueue.Message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	name, instant := Of(msg)
+	l.all = append(l.all, msg)
+	if instant.IsZero() {
+		return
+	}
+	if l.ids[name] == nil {
+		l.ids[name] = map[int64]map[string]bool{}
+	}
+	at := l.ids[name]
+	if at[instant.Unix()] == nil {
+		at[instant.Unix()] = map[string]bool{}
+	}
+	at[instant.Unix()][msg.ID] = true
+}
+
+// of are the instants of an entry that were run, and how many messages ran for one of them at most.
+func (l *ledger) of(name string) (instants map[int64]int, most int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	instants = map[int64]int{}
+	for at, ids := range l.ids[name] {
+		instants[at] = len(ids)
+		most = max(most, len(ids))
+	}
+	return instants, most
+}
+
+func (l *ledger) payloads() (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, msg := range l.all {
+		all = append(all, msg.Payload)
+	}
+	return all
+}
+
+// consume starts a consumer, which handles messages by handle if that is not nil.
+func (f *fixture) consume(handle delayqueue.Handler) *ledger {
+	l := &ledger{ids: map[string]map[int64]map[string]bool{}}
+	q := delayqueue.NewQueue(f.name, f.cli, nil).WithConcurrent(16).WithLogger(slog.New(slog.NewTextHandler(f.log, nil))).
+		WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+			l.note(msg)
+			if handle != nil {
+				return handle(ctx, msg)
+			}
+			return nil
+		})
+	q.StartConsume()
+	f.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := q.Shutdown(ctx); err != nil {
+			f.Error(err)
+		}
+	})
+	return l
+}
+
+// waiting are the due instants of what is pending.
+func (f *fixture) waiting() (due []int64) {
+	f.Helper()
+	for msg, err := range f.mon.All(f.ctx(), delayqueue.StatePending, delayqueue.Filter{}) {
+		f.must(err)
+		due = append(due, msg.Due.Unix())
+	}
+	return due
+}
+
+// logBuffer is a log that a test may read.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

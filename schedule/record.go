@@ -1,0 +1,164 @@
+package schedule
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A record is what Redis keeps of an entry: a value of the hash schedules, by its name.
+type record struct {
+	Gen     int64   `json:"gen"`               // its generation, from 1, rising with each change
+	Since   int64   `json:"since"`             // unix s: its instants come after this one
+	Paused  bool    `json:"paused,omitempty"`  // instants pass unnoticed
+	Removed bool    `json:"removed,omitempty"` // it is deleted once it is no longer open
+	Open    bool    `json:"open,omitempty"`    // the change is not complete: what was sent for the generation before may be there
+	Void    []int64 `json:"void,omitempty"`    // of an open one: instants that may have been sent so
+	Sent    int64   `json:"sent,omitempty"`    // of an open one: the last of them that had been
+	plan
+}
+
+func readRecord(text string) (*record, error) {
+	r := new(record)
+	if err := json.Unmarshal([]byte(text), r); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrBadEntry, err)
+	}
+	if r.Gen < 1 || r.Gen > maxGen || r.Since < 0 || r.Since > maxInstant || r.CatchUp < NoCatchUp || r.CatchUp > maxCatchUp {
+		return nil, fmt.Errorf("%w: generation %d since %d", ErrBadEntry, r.Gen, r.Since)
+	}
+	return r, nil
+}
+
+// sameTimes says whether two records run, and at the same instants.
+func (r *record) sameTimes(to *record) bool {
+	a, b := plan{Cron: r.Cron, Zone: r.Zone, Every: r.Every, Offset: r.Offset}, plan{Cron: to.Cron, Zone: to.Zone, Every: to.Every, Offset: to.Offset}
+	return !r.Paused && !r.Removed && !to.Paused && !to.Removed && (&record{plan: a}).text() == (&record{plan: b}).text()
+}
+
+func (r *record) text() string {
+	if r == nil {
+		return ""
+	}
+	text, err := json.Marshal(r)
+	if err != nil { // it is made of numbers, texts and bytes
+		panic(err)
+	}
+	return string(text)
+}
+
+// A number in a sequence is the generation of an entry, and the instant: what is sent for an entry as it was comes too
+// late as soon as the sequence has passed the next generation.
+const (
+	instantBits = 33
+	maxInstant  = 1<<instantBits - 1 // the year 2242
+	maxGen      = 1<<30 - 1
+)
+
+func number(gen, instant int64) int64 { return gen<<instantBits | instant }
+
+func split(number int64) (gen, instant int64) { return number >> instantBits, number & maxInstant }
+
+// sequenceOf is the sequence of an entry, and the key of its messages if it skips.
+func sequenceOf(name string) string { return "schedule/" + name }
+
+// keyOf is the key of a message that is sent ahead. No two entries have the same one: the name begins at the first slash.
+func keyOf(name string, gen, instant int64) string {
+	return fmt.Sprintf("schedule@%d.%d/%s", instant, gen, name)
+}
+
+// A table is the hash of a queue's entries. The field "" has a text that each change replaces.
+type table struct {
+	cli   redis.UniversalClient
+	key   string
+	clock func() time.Time // of this process: how long ago something was is all that it is asked for
+}
+
+// look asks for the server's time, and what tells whether something has changed since.
+//
+// KEYS: schedules
+// Returns {s, us, text of the last change, ” if there was none, history of the server: after a failover or restart it has another}
+// Cost: 3 commands. Writes nothing.
+var lookScript = redis.NewScript(`
+local time, info = redis.call('TIME'), redis.pcall('INFO', 'replication')
+local history = type(info) == 'string' and string.match(info, 'master_replid:(%w+)') or ''
+return {time[1], time[2], redis.call('HGET', KEYS[1], '') or '', history}`)
+
+// change replaces the record of an entry, if it is as the caller has read it. Sent again it does nothing more.
+//
+// KEYS: schedules
+// ARGV: 1 name, 2 record that is there (”: none), 3 record to be (”: none)
+// Returns 1, or 0: another one is there, and nothing was changed
+// Cost: 5 commands.
+var changeScript = redis.NewScript(`
+local is = redis.call('HGET', KEYS[1], ARGV[1]) or ''
+if is == ARGV[3] then return 1 end
+if is ~= ARGV[2] then return 0 end
+local time = redis.call('TIME')
+redis.call('HSET', KEYS[1], '', time[1] .. '.' .. time[2])
+if ARGV[3] == '' then
+  redis.call('HDEL', KEYS[1], ARGV[1])
+else
+  redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+end
+return 1`)
+
+// A reading is what look found, and when.
+type reading struct {
+	us      int64     // of the server
+	at      time.Time // of this process
+	clock   func() time.Time
+	version string
+	history string
+}
+
+// now is the server's time, in unix us, or a little before.
+func (r *reading) now() int64 { return r.us + r.clock().Sub(r.at).Microseconds() }
+
+func (t *table) look(ctx context.Context) (*reading, error) {
+	got, err := lookScript.Run(ctx, t.cli, []string{t.key}).StringSlice()
+	if err != nil || len(got) != 4 {
+		return nil, fmt.Errorf("look: %d parts: %w", len(got), err)
+	}
+	s, err1 := strconv.ParseInt(got[0], 10, 64)
+	us, err2 := strconv.ParseInt(got[1], 10, 64)
+	if err1 != nil || err2 != nil {
+		return nil, fmt.Errorf("look: time %q %q", got[0], got[1])
+	}
+	return &reading{us: s*1_000_000 + us, at: t.clock(), clock: t.clock, version: got[2], history: got[3]}, nil
+}
+
+func (t *table) change(ctx context.Context, name, is, to string) (done bool, err error) {
+	return changeScript.Run(ctx, t.cli, []string{t.key}, name, is, to).Bool()
+}
+
+// read returns the record of an entry; "" if there is none.
+func (t *table) read(ctx context.Context, name string) (string, error) {
+	text, err := t.cli.HGet(ctx, t.key, name).Result()
+	if err == redis.Nil {
+		err = nil
+	}
+	return text, err
+}
+
+// all returns all records, read in pages.
+func (t *table) all(ctx context.Context) (map[string]string, error) {
+	all := map[string]string{}
+	for cursor := uint64(0); ; {
+		page, next, err := t.cli.HScan(ctx, t.key, cursor, "", 500).Result()
+		if err != nil {
+			return nil, err
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			if page[i] != "" {
+				all[page[i]] = page[i+1]
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return all, nil
+		}
+	}
+}

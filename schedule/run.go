@@ -1,0 +1,244 @@
+package schedule
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	// lookEvery is how often a replica looks whether an entry has changed. What is sent ahead hides it, and all else that
+	// lasts less than aheadSeconds: a replica that dies, a failover, a slow machine.
+	lookEvery    = time.Second
+	aheadSeconds = 5
+
+	// lateSeconds is how long after its instant nothing is missed yet.
+	lateSeconds = 5
+
+	// rereadEvery is how often all entries are read although none has changed: somebody may have written them by hand.
+	rereadEvery = time.Minute
+
+	// callLimit is how long a round of calls may take before the loop looks again.
+	callLimit = 5 * time.Second
+)
+
+// An entry is what a replica knows of one.
+type entry struct {
+	name, text string
+	record
+	when  timing
+	zone  *time.Location
+	last  int64 // the instant up to which the entry is settled; -1: to be asked for
+	next  int64 // the instant after it
+	never bool  // there is none
+
+	// Of instants that were missed, those before from are not sent; that was found out at fromAt.
+	from, fromAt int64
+}
+
+// settled notes that an entry is settled up to an instant.
+func (e *entry) settled(instant int64) {
+	if e.last = max(e.last, instant); e.next <= e.last {
+		next, found := e.when.next(e.last)
+		e.next, e.never = next, !found || next > maxInstant
+	}
+}
+
+// A runner is one Run. One goroutine owns it.
+type runner struct {
+	*Scheduler
+	reading *reading          // the last one; nil: it failed
+	entries map[string]*entry // those that can be sent for
+	broken  map[string]string // the text of what was logged
+	version string            // of entries
+	history string            // of the server that the instants of entries were asked of
+	readAt  time.Time         // when all were read
+	failing bool              // the log knows
+}
+
+// Run sends the messages of all entries of the queue until ctx ends, and returns ctx's error. Every replica of a service
+// runs it; one is enough, and with several none is missed while one of them lives. It goes on through outages of Redis.
+// Without Run entries are kept, but nothing is sent.
+func (s *Scheduler) Run(ctx context.Context) error {
+	r := &runner{Scheduler: s, entries: map[string]*entry{}, broken: map[string]string{}}
+	var lookAt time.Time
+	for {
+		var err error
+		if time.Now().After(lookAt) {
+			lookAt = time.Now().Add(lookEvery)
+			r.reading, err = r.look(ctx)
+		}
+		if r.reading != nil {
+			err = r.sendDue(ctx)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil || r.reading != nil {
+			r.report(err)
+		}
+		wait := time.NewTimer(min(time.Until(lookAt), r.untilSkipping()))
+		select {
+		case <-ctx.Done():
+			wait.Stop()
+			return ctx.Err()
+		case <-s.hurry:
+			lookAt = time.Time{}
+		case <-wait.C:
+		}
+		wait.Stop()
+	}
+}
+
+// report logs the first of several failures, and the end of them.
+func (r *runner) report(err error) {
+	log := r.log.With(slog.String("queue", r.queue.Name()))
+	switch {
+	case err != nil && !r.failing:
+		log.Error("schedule: entries cannot be sent for now", slog.Any("error", err))
+	case err == nil && r.failing:
+		log.Info("schedule: entries are sent again")
+	}
+	r.failing = err != nil
+}
+
+// look finds out the server's time, and which entries there are, if that may have changed.
+func (r *runner) look(ctx context.Context) (*reading, error) {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	now, err := r.table.look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if now.history != r.history { // what it lost must be sent again
+		r.history = now.history
+		for _, e := range r.entries {
+			e.last = -1
+		}
+	}
+	if now.version != r.version || time.Since(r.readAt) > rereadEvery {
+		if err := r.readAll(ctx); err != nil {
+			return nil, err
+		}
+		r.version, r.readAt = now.version, time.Now()
+	}
+	if err := r.askLasts(ctx, now); err != nil {
+		return nil, err
+	}
+	return now, nil
+}
+
+// readAll reads all entries. Those that are open are completed if whoever changed them does not.
+func (r *runner) readAll(ctx context.Context) error {
+	all, err := r.table.all(ctx)
+	if err != nil {
+		return err
+	}
+	entries := make(map[string]*entry, len(all))
+	for name, text := range all {
+		if e := r.entries[name]; e != nil && e.text == text {
+			entries[name] = e
+			continue
+		}
+		e, err := newEntry(name, text)
+		if err != nil {
+			if r.broken[name] != text {
+				r.broken[name] = text
+				r.log.Error("schedule: an entry cannot be read, and is left alone", slog.String("queue", r.queue.Name()), slog.String("entry", name), slog.Any("error", err))
+			}
+			continue
+		}
+		entries[name] = e
+	}
+	r.entries = entries
+	for name := range r.broken {
+		if _, there := all[name]; !there {
+			delete(r.broken, name)
+		}
+	}
+	return nil
+}
+
+func newEntry(name, text string) (*entry, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	read, err := readRecord(text)
+	if err != nil {
+		return nil, err
+	}
+	e := &entry{name: name, text: text, record: *read, last: -1}
+	if e.when, err = e.timing(); err == nil {
+		e.zone, err = e.record.zone()
+	}
+	return e, err
+}
+
+// parallel is how many calls are made side by side.
+const parallel = 32
+
+// askLasts asks for the instants up to which entries are settled, of those of which that is not known, and completes what is open for long.
+func (r *runner) askLasts(ctx context.Context, now *reading) error {
+	var ask []*entry
+	for _, e := range r.entries {
+		if e.last < 0 && e.runs() || e.Open && now.us-e.Since*1_000_000 > openFor.Microseconds() {
+			ask = append(ask, e)
+		}
+	}
+	return side(ask, func(e *entry) error {
+		if e.Open {
+			return r.complete(ctx, e.name, e.text, &e.record, now)
+		}
+		last, err := r.last(ctx, e.name, &e.record)
+		if err != nil || last < 0 {
+			return err // it was changed: the next look shows that
+		}
+		e.last, e.next, e.from = max(last, e.Since), 0, 0
+		e.settled(e.last)
+		return nil
+	})
+}
+
+// runs says whether instants of the entry are sent.
+func (e *entry) runs() bool { return !e.Open && !e.Paused && !e.Removed && !e.never }
+
+// side calls do for each entry, some side by side, and returns the first error.
+func side(entries []*entry, do func(*entry) error) (first error) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	work := make(chan *entry)
+	for range min(parallel, len(entries)) {
+		wg.Go(func() {
+			for e := range work {
+				if err := do(e); err != nil {
+					mu.Lock()
+					if first == nil {
+						first = err
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	for _, e := range entries {
+		work <- e
+	}
+	close(work)
+	wg.Wait()
+	return first
+}
+
+// untilSkipping is how long until the next instant of an entry that skips: whether its last message lives is asked then, not before.
+func (r *runner) untilSkipping() time.Duration {
+	soonest := lookEvery
+	if r.reading == nil {
+		return soonest
+	}
+	for _, e := range r.entries {
+		if e.Overlap == Skip && e.runs() && e.last >= 0 {
+			soonest = min(soonest, time.Duration(e.next*1_000_000-r.reading.now())*time.Microsecond)
+		}
+	}
+	return max(soonest, time.Millisecond)
+}

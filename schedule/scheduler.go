@@ -1,0 +1,264 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/redis/go-redis/v9"
+)
+
+// A Queue is what entries send to: a *delayqueue.DelayQueue or a *delayqueue.Publisher.
+type Queue interface {
+	Name() string
+	Redis() (cli redis.UniversalClient, prefix string)
+	Send(ctx context.Context, payload string, opts ...delayqueue.MsgOption) (*delayqueue.MessageInfo, error)
+	SendBatch(ctx context.Context, batch []delayqueue.Outgoing) ([]delayqueue.SendResult, error)
+	InterceptKey(ctx context.Context, key string) (*delayqueue.InterceptResult, error)
+}
+
+// ErrNoEntry: there is no entry of this name.
+var ErrNoEntry = errors.New("no such entry")
+
+// A Scheduler has the entries of one queue. It is safe for concurrent use.
+type Scheduler struct {
+	queue   Queue
+	monitor *delayqueue.Monitor
+	table   table
+	log     *slog.Logger
+	hurry   chan struct{} // an entry was changed here: look now
+}
+
+// New makes the Scheduler of a queue, a *delayqueue.DelayQueue or a *delayqueue.Publisher.
+func New(queue Queue) *Scheduler {
+	cli, prefix := queue.Redis()
+	return &Scheduler{
+		queue: queue, monitor: delayqueue.NewMonitor(queue.Name(), cli, delayqueue.UseCustomPrefix(prefix)),
+		table: table{cli, "{" + prefix + ":" + queue.Name() + "}:schedules", time.Now},
+		log:   slog.Default(), hurry: make(chan struct{}, 1),
+	}
+}
+
+// WithLogger sets the log, which hears of outages and of broken entries, of each once. Default: slog.Default. Call it before Run.
+func (s *Scheduler) WithLogger(log *slog.Logger) *Scheduler {
+	if log == nil {
+		panic("schedule: WithLogger: the logger must not be nil; for silence use slog.DiscardHandler")
+	}
+	s.log = log
+	return s
+}
+
+func (s *Scheduler) failed(name, verb string, err error) error {
+	if err == nil || errors.Is(err, ErrBadEntry) && strings.HasPrefix(err.Error(), "schedule:") {
+		return err
+	}
+	return fmt.Errorf("schedule: queue %q: entry %q: %s: %w", s.queue.Name(), name, verb, err)
+}
+
+// Set adds an entry, or changes the one of this name. The same again changes nothing, so every replica may do it at its
+// start; of replicas that differ the last one wins. A change takes effect at once: what was sent ahead for the entry as
+// it was is taken back before Set returns. A paused entry stays so. The instants of a new or changed entry come after now.
+//
+// It returns ErrBadEntry for what cannot be, and tries each command of Redis as the queue's client does. After another error it is to be
+// called again: the entry may have been stored, and what was sent ahead may still be there until some replica's Run takes it back.
+func (s *Scheduler) Set(ctx context.Context, e Entry) error {
+	p, err := e.plan()
+	if err != nil {
+		return err
+	}
+	return s.failed(e.Name, "set", s.change(ctx, e.Name, func(old, to *record) error {
+		if old != nil && !old.Removed && (&record{plan: old.plan}).text() == (&record{plan: p}).text() {
+			return errSame
+		}
+		to.plan, to.Removed = p, false
+		return nil
+	}))
+}
+
+// Remove deletes an entry, and takes back what was sent ahead for it. What is due stays. It returns ErrNoEntry if there is none.
+func (s *Scheduler) Remove(ctx context.Context, name string) error {
+	return s.failed(name, "remove", s.change(ctx, name, func(old, to *record) error {
+		to.Removed = true
+		return there(old)
+	}))
+}
+
+// Pause stops an entry until Resume: its instants pass unnoticed. What was sent ahead is taken back, what is due stays.
+// It returns ErrNoEntry if there is none. That it is paused already is no error.
+func (s *Scheduler) Pause(ctx context.Context, name string) error {
+	return s.failed(name, "pause", s.change(ctx, name, func(old, to *record) error {
+		if old != nil && old.Paused {
+			return errSame
+		}
+		to.Paused = true
+		return there(old)
+	}))
+}
+
+// Resume ends a pause: the next instant is the first after now. That it is not paused is no error.
+func (s *Scheduler) Resume(ctx context.Context, name string) error {
+	return s.failed(name, "resume", s.change(ctx, name, func(old, to *record) error {
+		if old != nil && !old.Paused && !old.Removed {
+			return errSame
+		}
+		to.Paused = false
+		return there(old)
+	}))
+}
+
+func there(old *record) error {
+	if old == nil || old.Removed {
+		return ErrNoEntry
+	}
+	return nil
+}
+
+// RunNow sends the message of an entry now, paused or not, beside its instants. Of an entry that skips, ErrDuplicateKey
+// says that its last message lives.
+func (s *Scheduler) RunNow(ctx context.Context, name string) (*delayqueue.MessageInfo, error) {
+	r, err := s.find(ctx, name)
+	if err != nil {
+		return nil, s.failed(name, "run now", err)
+	}
+	opts := append(r.Options.Options(), delayqueue.WithHeader(nameHeader, name))
+	if r.Overlap == Skip {
+		opts = append(opts, delayqueue.WithKey(sequenceOf(name)))
+	}
+	info, err := s.queue.Send(ctx, string(r.Payload), opts...)
+	return info, s.failed(name, "run now", err)
+}
+
+// find reads an entry.
+func (s *Scheduler) find(ctx context.Context, name string) (*record, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	text, err := s.table.read(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if text == "" {
+		return nil, ErrNoEntry
+	}
+	r, err := readRecord(text)
+	if err == nil {
+		err = there(r)
+	}
+	return r, err
+}
+
+// Next returns the next n instants of an entry, at most 1,000, in its zone. Of a paused one they are those that it would have.
+func (s *Scheduler) Next(ctx context.Context, name string, n int) ([]time.Time, error) {
+	r, err := s.find(ctx, name)
+	if err != nil {
+		return nil, s.failed(name, "next", err)
+	}
+	now, err := s.table.look(ctx)
+	if err != nil {
+		return nil, s.failed(name, "next", err)
+	}
+	all, err := r.upcoming(now.us/1_000_000, n)
+	return all, s.failed(name, "next", err)
+}
+
+func (r *record) upcoming(now int64, n int) (all []time.Time, err error) {
+	timing, err := r.timing()
+	if err != nil {
+		return nil, err
+	}
+	zone, err := r.zone()
+	if err != nil {
+		return nil, err
+	}
+	for at := max(now, r.Since); len(all) < min(n, 1000); {
+		instant, found := timing.next(at)
+		if !found {
+			break
+		}
+		all, at = append(all, time.Unix(instant, 0).In(zone)), instant
+	}
+	return all, nil
+}
+
+// A Status is an entry, and where it stands.
+type Status struct {
+	Entry
+	Paused bool
+	Next   time.Time // in its zone; zero if it is paused
+	Last   time.Time // the last instant that was sent, skipped or passed over since its last change; zero if there was none. It may be ahead by five seconds
+	Broken error     // it cannot be read: another program wrote it; all but Name is zero then
+}
+
+// List returns all entries, by name.
+func (s *Scheduler) List(ctx context.Context) ([]Status, error) {
+	records, err := s.table.all(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("schedule: queue %q: list: %w", s.queue.Name(), err)
+	}
+	now, err := s.table.look(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("schedule: queue %q: list: %w", s.queue.Name(), err)
+	}
+	all := make([]Status, 0, len(records))
+	for name, text := range records {
+		r, err := readRecord(text)
+		var next []time.Time
+		if err == nil {
+			next, err = r.upcoming(now.us/1_000_000, 1)
+		}
+		switch {
+		case err != nil:
+			all = append(all, Status{Entry: Entry{Name: name}, Broken: err})
+		case !r.Removed:
+			one := Status{Entry: r.entry(name), Paused: r.Paused}
+			if !r.Paused && len(next) > 0 {
+				one.Next = next[0]
+			}
+			last, err := s.last(ctx, name, r)
+			if err != nil {
+				return nil, fmt.Errorf("schedule: queue %q: list: %w", s.queue.Name(), err)
+			}
+			if zone, err := r.zone(); err == nil && last > 0 {
+				one.Last = time.Unix(last, 0).In(zone)
+			}
+			all = append(all, one)
+		}
+	}
+	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// last is the instant to which the sequence of an entry has come in this generation; 0 if it has not, and -1 if it has
+// come to a later generation: r is not what is there.
+func (s *Scheduler) last(ctx context.Context, name string, r *record) (int64, error) {
+	n, err := s.monitor.Sequence(ctx, sequenceOf(name))
+	if errors.Is(err, delayqueue.ErrNotFound) {
+		return 0, nil
+	}
+	gen, instant := split(n)
+	switch {
+	case err != nil || gen < r.Gen:
+		return 0, err
+	case gen > r.Gen:
+		return -1, nil
+	}
+	return instant, nil
+}
+
+// The headers of a message that an entry sent.
+const (
+	nameHeader    = "schedule"
+	instantHeader = "schedule-instant" // RFC 3339, in the entry's zone
+)
+
+// Of says which entry sent a message, and for which instant: that is msg.Due unless the message was caught up. The instant
+// is zero if somebody ran the entry by hand, and name "" if no entry sent the message.
+func Of(msg *delayqueue.Message) (name string, instant time.Time) {
+	instant, _ = time.Parse(time.RFC3339, msg.Headers[instantHeader])
+	return msg.Headers[nameHeader], instant
+}

@@ -1,0 +1,149 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// pageSize is how many messages are sent in one call.
+const pageSize = 500
+
+// sendDue sends what is due, or will be soon, in rounds of one message for each entry: an instant is sent when the one before it
+// is settled. It returns the first error after which the rest is left to the next look.
+func (r *runner) sendDue(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	for {
+		due := r.due()
+		if len(due) == 0 {
+			return nil
+		}
+		for page := range slices.Chunk(due, pageSize) {
+			if err := r.sendPage(ctx, page); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// due are the entries that have something to send, the soonest first.
+func (r *runner) due() (due []*entry) {
+	now := r.reading.now() / 1_000_000
+	for _, e := range r.entries {
+		if !e.runs() || e.last < 0 {
+			continue
+		}
+		if e.next < now-lateSeconds && (e.next < e.from || now > e.fromAt+lateSeconds) {
+			e.from, e.fromAt = e.caughtUp(now), now
+			e.next = e.from
+		}
+		if e.next <= now || e.Overlap == Allow && e.next <= now+aheadSeconds {
+			due = append(due, e)
+		}
+	}
+	slices.SortFunc(due, func(a, b *entry) int { return int(a.next - b.next) })
+	return due
+}
+
+// caughtUp is the instant that comes next if those since the last one were missed: the first of the latest CatchUp of
+// them, or else the next that is to come.
+func (e *entry) caughtUp(now int64) int64 {
+	first, found := e.when.next(now)
+	if !found {
+		e.never = true
+	}
+	for range max(e.CatchUp, 0) {
+		before, found := e.when.prev(first)
+		if !found || before <= e.last {
+			break
+		}
+		first = before
+	}
+	return first
+}
+
+// sendPage sends one message for each of these entries.
+func (r *runner) sendPage(ctx context.Context, page []*entry) error {
+	now := r.reading.now() / 1_000_000
+	var sent, passed []*entry // passed: nothing is sent for this instant
+	var batch []delayqueue.Outgoing
+	for _, e := range page {
+		opts, fresh := e.options(now)
+		if !fresh {
+			passed = append(passed, e)
+			continue
+		}
+		sent, batch = append(sent, e), append(batch, delayqueue.Outgoing{Payload: string(e.Payload), Options: opts})
+	}
+	var results []delayqueue.SendResult
+	if len(batch) > 0 {
+		results, _ = r.queue.SendBatch(ctx, batch)
+	}
+	var failed error
+	for i, result := range results {
+		e := sent[i]
+		var far *delayqueue.SequenceError
+		switch err := result.Err; {
+		case err == nil, errors.Is(err, delayqueue.ErrNotReplicated):
+			e.settled(e.next)
+		case errors.As(err, &far):
+			if gen, instant := split(far.Last); gen == e.Gen {
+				e.settled(instant) // another replica was faster
+			} else {
+				e.last = -1 // it was changed: the next look shows that
+			}
+		case errors.Is(err, delayqueue.ErrDuplicateKey):
+			passed = append(passed, e) // its last message lives
+		case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, delayqueue.ErrPayloadTooLarge):
+			r.leave(e, err)
+		default: // it is not known, or was refused for now
+			failed = err
+		}
+	}
+	if err := side(passed, func(e *entry) error { return r.pass(ctx, e) }); err != nil {
+		return err
+	}
+	return failed
+}
+
+// options are those of the message of an entry's next instant; false if its TTL is over.
+func (e *entry) options(now int64) (opts []delayqueue.MsgOption, fresh bool) {
+	instant := time.Unix(e.next, 0)
+	settings := e.Options
+	if late := seconds(now - e.next); settings.TTL > 0 && late > 0 { // it counts from the instant, and the message is due now
+		if settings.TTL -= late; settings.TTL <= 0 {
+			return nil, false
+		}
+	}
+	key := keyOf(e.name, e.Gen, e.next)
+	if e.Overlap == Skip {
+		key = sequenceOf(e.name)
+	}
+	return append(settings.Options(), delayqueue.WithSchedule(instant), delayqueue.WithSequence(sequenceOf(e.name), number(e.Gen, e.next)),
+		delayqueue.WithKey(key), delayqueue.WithHeader(nameHeader, e.name), delayqueue.WithHeader(instantHeader, instant.In(e.zone).Format(time.RFC3339))), true
+}
+
+// pass settles the next instant of an entry without a message.
+func (r *runner) pass(ctx context.Context, e *entry) error {
+	last, err := r.monitor.PassSequence(ctx, sequenceOf(e.name), number(e.Gen, e.next))
+	if err != nil {
+		return err
+	}
+	if gen, instant := split(last); gen == e.Gen {
+		e.settled(instant)
+	} else {
+		e.last = -1
+	}
+	return nil
+}
+
+// leave leaves an entry alone that cannot be sent for.
+func (r *runner) leave(e *entry, err error) {
+	e.never = true
+	r.log.Error("schedule: an entry cannot be sent, and is left alone", slog.String("queue", r.queue.Name()), slog.String("entry", e.name), slog.Any("error", err))
+}
