@@ -272,7 +272,9 @@ func TestScriptWrongTypeOfMonitors(t *testing.T) {
 		}},
 		"passsequence": {script: passSequenceScript, build: func(r *rig) func() error {
 			r.answers(newCaller(), numbered(msg("a", time.Hour), "s", 1))
-			return func() error { _, err := r.store.passSequence(ctxB, "s", 2); return err }
+			c := newCaller()
+			c.next()
+			return func() error { _, _, err := r.store.passSequence(ctxB, c, "s", 2); return err }
 		}},
 		"pause": {script: pauseScript, build: func(r *rig) func() error {
 			everywhere(r)

@@ -187,12 +187,14 @@ func (s *store) dropSequence(ctx context.Context, c *caller, name string) (bool,
 	return n == 1, r.err("dropsequence")
 }
 
-// passSequence moves a sequence on to n, if it is not further, and says where it is.
-func (s *store) passSequence(ctx context.Context, name string, n int64) (int64, error) {
-	r := s.run(ctx, passSequenceScript, []any{&name, sequenceDigits(n)})
-	last, err := sequenceNumber(r.text())
-	if err != nil || last < n {
-		r.fail("the sequence is at %d, not %d", last, n)
+// passSequence moves a sequence on to n, if it is not further, and says where it was; false if there was none.
+func (s *store) passSequence(ctx context.Context, c *caller, name string, n int64) (before int64, was bool, err error) {
+	r := s.run(ctx, passSequenceScript, append(c.args(2), &name, sequenceDigits(n)))
+	digits := r.text()
+	if was = digits != ""; was {
+		if before, err = sequenceNumber(digits); err != nil {
+			r.fail("%v", err)
+		}
 	}
-	return last, r.err("passsequence")
+	return before, was, r.err("passsequence")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 )
 
@@ -189,19 +188,23 @@ func (m *Monitor) DropSequence(ctx context.Context, name string) error {
 }
 
 // PassSequence moves a sequence on to n, as a message with that number would, but sends none: what has a number up to n
-// is refused from then on (WithSequence). It returns where the sequence is then: n, or further if it was further already,
-// for it never goes back. For a relay that begins at another place than the first one, and for what need not be sent.
-func (m *Monitor) PassSequence(ctx context.Context, name string, n int64) (last int64, err error) {
+// is refused from then on (WithSequence). It never goes back. before is the last number until then; ErrNotFound if there was
+// none, and then the sequence is at n all the same. For a relay that begins at another place than the first one, and for
+// what need not be sent.
+func (m *Monitor) PassSequence(ctx context.Context, name string, n int64) (before int64, err error) {
 	if err = checkSequence("PassSequence", name); err == nil {
-		err = repeat(ctx, math.MaxInt, func() (err error) {
-			last, err = m.store.passSequence(ctx, name, n)
+		err = m.calls.call(ctx, func(c *caller) error {
+			last, was, err := m.store.passSequence(ctx, c, name, n)
+			if before = last; err == nil && !was {
+				err = ErrNotFound
+			}
 			return err
 		})
 	}
 	if err != nil {
 		return 0, m.failed(err, "pass sequence %q", name)
 	}
-	return last, nil
+	return before, nil
 }
 
 // checkSequence refuses what is no name of a sequence.

@@ -295,3 +295,21 @@ func TestSequenceDigits(t *testing.T) {
 		}
 	}
 }
+
+// TestPassSequence: a sequence passes numbers without a message.
+func TestPassSequence(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	m := NewMonitor(f.name, f.cli)
+	if _, err := m.PassSequence(ctxB, "s", 5); !errors.Is(err, ErrNotFound) {
+		t.Errorf("of none: %v", err)
+	}
+	if before, err := m.PassSequence(ctxB, "s", 7); before != 5 || err != nil {
+		t.Errorf("it was at %d, %v", before, err)
+	}
+	_, err := NewPublisher(f.name, f.cli).Send(ctxB, "x", WithSequence("s", 7))
+	f.passed(err, "s", 7)
+	if _, err := m.PassSequence(ctxB, "", 7); !errors.Is(err, ErrBadOption) {
+		t.Errorf("without a name: %v", err)
+	}
+}

@@ -34,8 +34,8 @@ func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *
 		if text != "" {
 			old, _ = readRecord(text) // what somebody else broke is replaced
 		}
-		if old != nil && old.Open {
-			if err := s.complete(ctx, name, text, old, now); err != nil {
+		if old != nil && old.Open != 0 {
+			if err := s.await(ctx, name, text, old, now); err != nil {
 				return err
 			}
 			continue
@@ -49,7 +49,7 @@ func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *
 		} else if err != nil {
 			return err
 		}
-		if err := s.renew(ctx, name, old, to, now.us/1_000_000); err != nil {
+		if err := s.renew(ctx, name, old, to, now.us); err != nil {
 			return err
 		}
 		done, err := s.table.change(ctx, name, text, to.text())
@@ -67,29 +67,53 @@ func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *
 	}
 }
 
+// await waits for who has changed an entry to complete that, or does it if that takes too long.
+func (s *Scheduler) await(ctx context.Context, name, text string, r *record, now *reading) error {
+	if r.deserted(now) {
+		return s.complete(ctx, name, text, r, now)
+	}
+	select {
+	case <-time.After(openFor / 100):
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+// openFor is how long a change is left to who made it. If two complete one at once, and it is just due, one may take an instant
+// for run that the other has taken back.
+const openFor = 2 * time.Second
+
+// deserted says whether whoever made a change seems not to complete it. A change from the future is of before the server's clock was
+// stepped back; one that is a little after a reading was made since.
+func (r *record) deserted(now *reading) bool {
+	age := now.us - r.Open
+	return r.Open != 0 && max(age, -age) > openFor.Microseconds()
+}
+
 // renew makes to the next generation of an entry, which begins now, and notes what may have been sent ahead for the last one.
-func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, now int64) error {
+func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us int64) error {
 	n, err := s.monitor.Sequence(ctx, sequenceOf(name))
 	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
 		return err
 	}
-	before, sent := split(max(n, 0)) // a name that was removed goes on where it was
-	if old != nil && old.Gen > before {
-		before, sent = old.Gen, 0
+	before, _ := split(max(n, 0)) // a name that was removed goes on where it was
+	if old != nil {
+		before = max(before, old.Gen)
 	}
 	if before >= maxGen {
 		return fmt.Errorf("the sequence %q is at %d, which is not of this entry: Monitor.DropSequence", sequenceOf(name), n)
 	}
-	to.Gen, to.Since, to.Open, to.Void, to.Sent = before+1, now, true, nil, sent
-	if old != nil && old.sameTimes(to) { // what is due and not sent yet is the new generation's
-		to.Since = min(now, max(old.Since, sent, now-lateSeconds))
+	now := us / 1_000_000
+	to.Gen, to.Since, to.Open, to.Void = before+1, now, us, nil
+	if old == nil || old.Paused {
+		return nil
 	}
-	if old == nil || old.Gen != before || old.Paused || old.Overlap == Skip {
-		return nil // nothing was sent ahead
+	if old.sameTimes(to) { // what is due and was not sent is for the new generation
+		to.Since = min(now, max(old.Since, now-lateSeconds))
 	}
 	timing, err := old.timing()
-	if err != nil {
-		return nil // nothing was sent
+	if err != nil || old.Overlap == Skip {
+		return nil // nothing was sent ahead
 	}
 	for at, found := timing.next(now); found && at <= now+aheadSeconds+1; at, found = timing.next(at) {
 		to.Void = append(to.Void, at)
@@ -99,19 +123,28 @@ func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, now
 
 // complete takes the steps that are left of a change.
 func (s *Scheduler) complete(ctx context.Context, name, text string, r *record, now *reading) error {
-	if _, err := s.monitor.PassSequence(ctx, sequenceOf(name), number(r.Gen, 0)); err != nil {
+	begun := r.Open / 1_000_000
+	before, err := s.monitor.PassSequence(ctx, sequenceOf(name), number(r.Gen, 0))
+	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
 		return err
 	}
+	gen, sent := split(max(before, 0))
+	switch {
+	case gen >= r.Gen: // somebody else has passed it: what was due is taken for sent
+		sent = now.now() / 1_000_000
+	case gen < r.Gen-1:
+		sent = 0
+	}
 	done := *r
-	done.Open, done.Void, done.Sent = false, nil, 0
+	done.Open, done.Void = 0, nil
+	done.Since = max(done.Since, min(sent, begun))
 	for _, instant := range r.Void {
 		got, err := s.queue.InterceptKey(ctx, keyOf(name, r.Gen-1, instant))
 		if err != nil {
 			return err
 		}
 		// One that was handed out before it could be taken back has run, so the new generation does not run it again.
-		ran := got.State == delayqueue.StateUnack || instant <= now.now()/1_000_000 && instant <= r.Sent
-		if !got.Intercepted && ran {
+		if !got.Intercepted && instant <= sent && instant <= now.now()/1_000_000 {
 			done.Since = max(done.Since, instant)
 		}
 	}
@@ -119,9 +152,6 @@ func (s *Scheduler) complete(ctx context.Context, name, text string, r *record, 
 	if r.Removed {
 		to = ""
 	}
-	_, err := s.table.change(ctx, name, text, to) // if another replica was faster, it has done all this
+	_, err = s.table.change(ctx, name, text, to) // if another replica was faster, it has done all this
 	return err
 }
-
-// openFor is how long a change is left to who made it.
-const openFor = 2 * time.Second

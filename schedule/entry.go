@@ -80,7 +80,7 @@ func (o *Overlap) UnmarshalText(text []byte) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: overlap %q: allow or skip", ErrBadEntry, text)
+	return fmt.Errorf("overlap %q: allow or skip", text)
 }
 
 const (

@@ -16,9 +16,8 @@ type record struct {
 	Since   int64   `json:"since"`             // unix s: its instants come after this one
 	Paused  bool    `json:"paused,omitempty"`  // instants pass unnoticed
 	Removed bool    `json:"removed,omitempty"` // it is deleted once it is no longer open
-	Open    bool    `json:"open,omitempty"`    // the change is not complete: what was sent for the generation before may be there
+	Open    int64   `json:"open,omitempty"`    // unix us of a change that is not complete: what was sent for the generation before may be there
 	Void    []int64 `json:"void,omitempty"`    // of an open one: instants that may have been sent so
-	Sent    int64   `json:"sent,omitempty"`    // of an open one: the last of them that had been
 	plan
 }
 

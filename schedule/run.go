@@ -2,9 +2,14 @@ package schedule
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue"
 )
 
 const (
@@ -143,7 +148,7 @@ func (r *runner) readAll(ctx context.Context) error {
 		}
 		e, err := newEntry(name, text)
 		if err != nil {
-			if r.broken[name] != text {
+			if was, logged := r.broken[name]; !logged || was != text {
 				r.broken[name] = text
 				r.log.Error("schedule: an entry cannot be read, and is left alone", slog.String("queue", r.queue.Name()), slog.String("entry", name), slog.Any("error", err))
 			}
@@ -178,30 +183,83 @@ func newEntry(name, text string) (*entry, error) {
 // parallel is how many calls are made side by side.
 const parallel = 32
 
-// askLasts asks for the instants up to which entries are settled, of those of which that is not known, and completes what is open for long.
+// askLasts asks for the instants up to which entries are settled, of those of which that is not known, and completes
+// what is open for long.
 func (r *runner) askLasts(ctx context.Context, now *reading) error {
-	var ask []*entry
+	var ask, open []*entry
 	for _, e := range r.entries {
-		if e.last < 0 && e.runs() || e.Open && now.us-e.Since*1_000_000 > openFor.Microseconds() {
+		switch {
+		case e.deserted(now):
+			open = append(open, e)
+		case e.last < 0 && e.runs():
 			ask = append(ask, e)
 		}
 	}
+	if err := side(open, func(e *entry) error { return r.complete(ctx, e.name, e.text, &e.record, now) }); err != nil {
+		return err
+	}
+	ask, err := r.askMany(ctx, ask)
+	if err != nil {
+		return err
+	}
 	return side(ask, func(e *entry) error {
-		if e.Open {
-			return r.complete(ctx, e.name, e.text, &e.record, now)
+		n, err := r.monitor.Sequence(ctx, sequenceOf(e.name))
+		if errors.Is(err, delayqueue.ErrNotFound) {
+			err = nil
 		}
-		last, err := r.last(ctx, e.name, &e.record)
-		if err != nil || last < 0 {
-			return err // it was changed: the next look shows that
+		if err == nil {
+			e.begin(n)
 		}
-		e.last, e.next, e.from = max(last, e.Since), 0, 0
-		e.settled(e.last)
-		return nil
+		return err
 	})
 }
 
+// askMany asks for those of many entries by the page, for as long as that is cheaper, and returns the rest.
+func (r *runner) askMany(ctx context.Context, ask []*entry) ([]*entry, error) {
+	left := make(map[string]*entry, len(ask))
+	for _, e := range ask {
+		left[sequenceOf(e.name)] = e
+	}
+	cursor := ""
+	for range len(ask) / 50 {
+		page, err := r.monitor.Sequences(ctx, cursor)
+		if errors.Is(err, delayqueue.ErrNotFound) {
+			page, err = &delayqueue.SequencePage{}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, q := range page.Sequences {
+			if e := left[q.Name]; e != nil {
+				delete(left, q.Name)
+				e.begin(q.Last)
+			}
+		}
+		if cursor = page.Next; cursor == "" { // the others have none
+			for _, e := range left {
+				e.begin(0)
+			}
+			return nil, nil
+		}
+	}
+	return slices.Collect(maps.Values(left)), nil
+}
+
+// begin notes the number at which the entry's sequence is.
+func (e *entry) begin(n int64) {
+	gen, instant := split(max(n, 0))
+	if gen > e.Gen {
+		return // it was changed: the next look shows that
+	}
+	if gen < e.Gen {
+		instant = 0
+	}
+	e.last, e.next, e.from = max(instant, e.Since), 0, 0
+	e.settled(e.last)
+}
+
 // runs says whether instants of the entry are sent.
-func (e *entry) runs() bool { return !e.Open && !e.Paused && !e.Removed && !e.never }
+func (e *entry) runs() bool { return e.Open == 0 && !e.Paused && !e.Removed && !e.never }
 
 // side calls do for each entry, some side by side, and returns the first error.
 func side(entries []*entry, do func(*entry) error) (first error) {

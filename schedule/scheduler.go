@@ -219,11 +219,12 @@ func (s *Scheduler) List(ctx context.Context) ([]Status, error) {
 			if !r.Paused && len(next) > 0 {
 				one.Next = next[0]
 			}
-			last, err := s.last(ctx, name, r)
-			if err != nil {
+			n, err := s.monitor.Sequence(ctx, sequenceOf(name))
+			if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
 				return nil, fmt.Errorf("schedule: queue %q: list: %w", s.queue.Name(), err)
 			}
-			if zone, err := r.zone(); err == nil && last > 0 {
+			gen, last := split(max(n, 0))
+			if zone, err := r.zone(); err == nil && gen == r.Gen && last > 0 {
 				one.Last = time.Unix(last, 0).In(zone)
 			}
 			all = append(all, one)
@@ -231,23 +232,6 @@ func (s *Scheduler) List(ctx context.Context) ([]Status, error) {
 	}
 	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
-}
-
-// last is the instant to which the sequence of an entry has come in this generation; 0 if it has not, and -1 if it has
-// come to a later generation: r is not what is there.
-func (s *Scheduler) last(ctx context.Context, name string, r *record) (int64, error) {
-	n, err := s.monitor.Sequence(ctx, sequenceOf(name))
-	if errors.Is(err, delayqueue.ErrNotFound) {
-		return 0, nil
-	}
-	gen, instant := split(n)
-	switch {
-	case err != nil || gen < r.Gen:
-		return 0, err
-	case gen > r.Gen:
-		return -1, nil
-	}
-	return instant, nil
 }
 
 // The headers of a message that an entry sent.

@@ -130,14 +130,14 @@ func (e *entry) options(now int64) (opts []delayqueue.MsgOption, fresh bool) {
 
 // pass settles the next instant of an entry without a message.
 func (r *runner) pass(ctx context.Context, e *entry) error {
-	last, err := r.monitor.PassSequence(ctx, sequenceOf(e.name), number(e.Gen, e.next))
-	if err != nil {
+	before, err := r.monitor.PassSequence(ctx, sequenceOf(e.name), number(e.Gen, e.next))
+	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
 		return err
 	}
-	if gen, instant := split(last); gen == e.Gen {
+	if gen, instant := split(max(before, 0)); gen > e.Gen {
+		e.last = -1 // it was changed: the next look shows that
+	} else if e.settled(e.next); gen == e.Gen {
 		e.settled(instant)
-	} else {
-		e.last = -1
 	}
 	return nil
 }

@@ -1,0 +1,308 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+)
+
+// onBoth tests on one server and on a Cluster.
+func onBoth(t *testing.T, test func(f *fixture)) {
+	t.Parallel()
+	t.Run("single", func(t *testing.T) { test(newFixture(t)) })
+	t.Run("cluster", func(t *testing.T) { test(fixtureOn(t, redistest.StartCluster(t, 3, 0).Client(t))) })
+}
+
+// TestRun: each instant makes one message, which says what it is, however many replicas run.
+func TestRun(t *testing.T) {
+	onBoth(t, func(f *fixture) {
+		got := f.consume(nil)
+		begun := f.now()
+		e := Entry{
+			Name: "a/b", Every: 2 * time.Second, Offset: time.Second, Zone: "Asia/Tokyo", Payload: "\xff",
+			Options: []delayqueue.MsgOption{delayqueue.WithRetryCount(7), delayqueue.WithHeader("x", "y")},
+		}
+		f.must(f.s.Set(f.ctx(), e))
+		f.run(f.s, f.replica(), f.replica())
+		f.until("three have run", func() bool { n, _ := got.of("a/b"); return len(n) >= 3 })
+		instants, most := got.of("a/b")
+		sorted := slices.Sorted(maps.Keys(instants))
+		if most != 1 || sorted[0] <= begun || sorted[2]-sorted[0] != 4 || sorted[0]%2 != 1 {
+			f.Errorf("ran at %v, at most %d times; set at %d", sorted, most, begun)
+		}
+		msg := got.all[0]
+		if name, at := Of(msg); name != "a/b" || at.After(msg.Due) || msg.Payload != "\xff" || msg.MaxRetries != 7 || msg.Headers["x"] != "y" ||
+			msg.Headers["schedule-instant"][19:] != "+09:00" {
+			f.Errorf("the message is %+v", msg)
+		}
+		all, err := f.s.List(f.ctx())
+		if err != nil || len(all) != 1 || all[0].Last.Unix() < sorted[0] || all[0].Next.Unix() <= f.now()-2 || all[0].Payload != "\xff" || all[0].Broken != nil {
+			f.Errorf("List: %+v, %v", all, err)
+		}
+	})
+}
+
+// TestChangedWhileDue: while an entry is changed again and again, by several at once, each of its instants makes one message.
+func TestChangedWhileDue(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got := f.consume(nil)
+	entries := []Entry{{Name: "a", Every: time.Second, CatchUp: 1000}, {Name: "b", Every: time.Second, CatchUp: 1000}}
+	for _, e := range entries {
+		f.must(f.s.Set(f.ctx(), e))
+	}
+	f.run(f.s, f.replica(), f.replica())
+	begun := f.now()
+	var wg sync.WaitGroup
+	for i := range 3 {
+		wg.Go(func() {
+			s := f.replica()
+			for n := 0; f.now() < begun+6; n++ {
+				e := entries[rand.IntN(2)]
+				e.Payload = fmt.Sprint(i, n)
+				if err := s.Set(f.ctx(), e); err != nil {
+					f.Error(err)
+				}
+				time.Sleep(rand.N(50 * time.Millisecond))
+			}
+		})
+	}
+	wg.Wait()
+	f.judge(got, entries)
+}
+
+// TestTakenBack: what was sent ahead is taken back when an entry is changed, paused or removed, and what a replica sends that has not
+// heard of it is refused.
+func TestTakenBack(t *testing.T) {
+	onBoth(t, func(f *fixture) {
+		const payload, other = "as it was", "as it is"
+		e := Entry{Name: "e", Every: 2 * time.Second, Payload: payload}
+		for what, change := range map[string]func() error{
+			"changed": func() error { e := e; e.Payload = other; return f.s.Set(f.ctx(), e) },
+			"paused":  func() error { return f.s.Pause(f.ctx(), "e") },
+			"removed": func() error { return f.s.Remove(f.ctx(), "e") },
+			"another time": func() error {
+				e := e
+				e.Every, e.Cron, e.Payload = 0, "0 0 1 1 *", other
+				return f.s.Set(f.ctx(), e)
+			},
+		} {
+			f.must(f.s.Set(f.ctx(), e))
+			f.must(f.s.Resume(f.ctx(), "e"))
+			stale := &runner{Scheduler: f.replica(), entries: map[string]*entry{}}
+			fresh := &runner{Scheduler: f.replica(), entries: map[string]*entry{}}
+			f.steps(stale)
+			f.must(stale.sendDue(f.ctx()))
+			if n := len(f.waiting()); n == 0 {
+				f.Fatalf("%s: nothing was sent ahead", what)
+			}
+			stale.entries["e"].last, stale.entries["e"].next = f.now(), f.now()+5 // as if it had sent nothing yet
+			f.must(change())
+			f.must(stale.sendDue(f.ctx()))
+			if n := len(f.waiting()); n != 0 && f.payloadsWaiting()[payload] > 0 {
+				f.Errorf("%s: %d wait, %v", what, n, f.payloadsWaiting())
+			}
+			f.steps(fresh)
+			f.must(fresh.sendDue(f.ctx()))
+			if n := f.payloadsWaiting(); n[payload] > 0 || (what == "changed") != (n[other] > 0) {
+				f.Errorf("%s: then %v wait", what, n)
+			}
+			if err := f.s.Remove(f.ctx(), "e"); err != nil && !errors.Is(err, ErrNoEntry) {
+				f.Error(err)
+			}
+			if n := f.cli.HLen(f.ctx(), f.s.table.key).Val(); n != 1 || len(f.waiting()) > 0 {
+				f.Errorf("%s: %d fields are left, and %d messages", what, n, len(f.waiting()))
+			}
+		}
+	})
+}
+
+// steps makes a runner look.
+func (f *fixture) steps(r *runner) {
+	f.Helper()
+	reading, err := r.look(f.ctx())
+	f.must(err)
+	r.reading = reading
+}
+
+func (f *fixture) payloadsWaiting() map[string]int {
+	f.Helper()
+	n := map[string]int{}
+	for msg, err := range f.mon.All(f.ctx(), delayqueue.StatePending, delayqueue.Filter{}) {
+		f.must(err)
+		n[msg.Payload]++
+	}
+	return n
+}
+
+// TestChangeThatWasCutOff: another replica takes back what was sent ahead if whoever changed the entry does not.
+func TestChangeThatWasCutOff(t *testing.T) {
+	t.Parallel()
+	for _, removed := range []bool{false, true} {
+		t.Run(fmt.Sprint(removed), func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			e := Entry{Name: "e", Every: 3 * time.Second, Payload: "before"}
+			f.must(f.s.Set(f.ctx(), e))
+			before := &runner{Scheduler: f.s, entries: map[string]*entry{}}
+			f.steps(before)
+			f.must(before.sendDue(f.ctx()))
+			text, err := f.s.table.read(f.ctx(), "e")
+			f.must(err)
+			old, err := readRecord(text)
+			f.must(err)
+			to := *old
+			to.Payload, to.Removed = []byte("after"), removed
+			f.must(f.s.renew(f.ctx(), "e", old, &to, f.now()*1_000_000))
+			for range 2 { // the reply is lost
+				if done, err := f.s.table.change(f.ctx(), "e", text, to.text()); !done || err != nil {
+					f.Fatal(done, err)
+				}
+			}
+			if done, _ := f.s.table.change(f.ctx(), "e", text, text+" "); done {
+				t.Error("it was changed although another one was there")
+			}
+			f.run(f.replica())
+			f.until("it is complete", func() bool {
+				text, err := f.s.table.read(f.ctx(), "e")
+				return err == nil && !strings.Contains(text, "open") && (text == "") == removed
+			})
+			if n := f.payloadsWaiting(); n["before"] > 0 {
+				t.Errorf("%v wait", n)
+			}
+		})
+	}
+}
+
+// TestSkip: while the last message lives none is sent, and what was skipped is not made up for.
+func TestSkip(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	release := make(chan struct{})
+	got := f.consume(func(ctx context.Context, msg *delayqueue.Message) error {
+		select {
+		case <-release:
+		case <-ctx.Done():
+		}
+		return nil
+	})
+	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, Overlap: Skip, CatchUp: 1000}))
+	f.run(f.s, f.replica(), f.replica())
+	f.until("one runs", func() bool { n, _ := got.of("e"); return len(n) == 1 })
+	first, _ := got.of("e")
+	begun := slices.Sorted(maps.Keys(first))[0]
+	f.until("some are skipped", func() bool {
+		n, err := f.mon.Sequence(f.ctx(), "schedule/e")
+		_, at := split(n)
+		return err == nil && at >= begun+3
+	})
+	if _, err := f.s.RunNow(f.ctx(), "e"); !errors.Is(err, delayqueue.ErrDuplicateKey) {
+		t.Errorf("run now: %v", err)
+	}
+	if n, _ := got.of("e"); len(n) != 1 {
+		t.Errorf("beside it ran %v", n)
+	}
+	close(release)
+	f.until("others run", func() bool { n, _ := got.of("e"); return len(n) >= 3 })
+	if instants, most := got.of("e"); most != 1 || instants[begun+1]+instants[begun+2]+instants[begun+3] > 0 {
+		t.Errorf("ran %v, at most %d", instants, most)
+	}
+}
+
+// TestCatchUp: of the instants that were missed, the latest are sent, the oldest first.
+func TestCatchUp(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	hourly := func(name string, catchUp int, opts ...delayqueue.MsgOption) Entry {
+		return Entry{Name: name, Every: time.Hour, Offset: 10 * time.Minute, CatchUp: catchUp, Options: opts}
+	}
+	want := map[string]int{"none": 0, "default": 1, "three": 3, "all": 24, "too late": 0, "in time": 3}
+	ttl := delayqueue.WithMsgTTL
+	now := f.now()
+	for _, e := range []Entry{
+		hourly("none", NoCatchUp), hourly("default", 0), hourly("three", 3), hourly("all", 1000),
+		hourly("too late", 2, ttl(time.Millisecond)), hourly("in time", 3, ttl(100*time.Hour)),
+	} {
+		e.Offset = time.Duration((now-60)%3600) * time.Second // the last one was a minute ago
+		f.must(f.s.Set(f.ctx(), e))
+		f.age(e.Name, 24*time.Hour)
+	}
+	got := f.consume(nil)
+	stop := f.run(f.s, f.replica())
+	f.until("they are caught up", func() bool { return len(got.payloads()) >= 1+3+24+3 })
+	f.until("those are passed that are too late", func() bool {
+		n, err := f.mon.Sequence(f.ctx(), "schedule/too late")
+		_, at := split(n)
+		return err == nil && at == now-60
+	})
+	stop()
+	for name, n := range want {
+		instants, most := got.of(name)
+		if len(instants) != n || most > 1 {
+			t.Errorf("%s: %d ran, at most %d for an instant, want %d", name, len(instants), most, n)
+		}
+		for i, at := range slices.Backward(slices.Sorted(maps.Keys(instants))) {
+			if want := now - 60 - int64(len(instants)-1-i)*3600; at != want {
+				t.Errorf("%s: %d ran, want %d", name, at, want)
+			}
+		}
+	}
+	list, err := f.s.List(f.ctx())
+	if err != nil || len(list) != len(want) {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// age makes an entry as old as if nobody had run since.
+func (f *fixture) age(name string, d time.Duration) {
+	f.Helper()
+	text, err := f.s.table.read(f.ctx(), name)
+	f.must(err)
+	r, err := readRecord(text)
+	f.must(err)
+	r.Since -= int64(d.Seconds())
+	if done, err := f.s.table.change(f.ctx(), name, text, r.text()); !done || err != nil {
+		f.Fatal(done, err)
+	}
+}
+
+// TestBrokenByOthers: what somebody else wrote is logged once and left alone, and the others go on.
+func TestBrokenByOthers(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got := f.consume(nil)
+	f.must(f.s.Set(f.ctx(), Entry{Name: "good", Every: time.Second}))
+	for i, text := range []string{"x", "{}", `{"gen":-1}`, `{"gen":1,"since":1}`, `{"gen":1,"since":1,"cron":"x"}`, `{"gen":1,"since":1,"every":-5}`,
+		`{"gen":1,"since":1,"every":5,"zone":"No/Where"}`, `{"gen":1,"since":1,"every":5,"catchUp":5000000}`, `{"gen":1,"since":1,"every":5,"overlap":"?"}`,
+		`{"gen":1,"since":1,"every":1,"options":{"ttl":-5}}`, `[]`, `null`, ""} {
+		f.must(f.cli.HSet(f.ctx(), f.s.table.key, fmt.Sprint("bad", i), text).Err())
+	}
+	f.must(f.cli.HSet(f.ctx(), f.s.table.key, "\x00", "x").Err())
+	f.run(f.s)
+	f.until("the good one runs", func() bool { n, _ := got.of("good"); return len(n) >= 3 })
+	f.must(f.s.Set(f.ctx(), Entry{Name: "bad0", Every: time.Second}))
+	f.until("what is put right runs", func() bool { n, _ := got.of("bad0"); return len(n) >= 1 })
+	log := f.log.String()
+	for i := range 13 {
+		if n := strings.Count(log, fmt.Sprintf("entry=bad%d ", i)); n != 1 {
+			t.Errorf("bad%d is logged %d times:\n%s", i, n, log)
+		}
+	}
+	all, err := f.s.List(f.ctx())
+	if err != nil || len(all) != 15 || all[2].Broken == nil || all[2].Name != "bad1" {
+		t.Errorf("List: %+v, %v", all, err)
+	}
+	if _, err := f.s.Next(f.ctx(), "bad1", 5); !errors.Is(err, ErrBadEntry) {
+		t.Errorf("Next: %v", err)
+	}
+}

@@ -1,0 +1,256 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestBadEntries: what cannot be is refused, with what would be right, and nothing is stored.
+func TestBadEntries(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for want, e := range map[string]Entry{
+		"a name has 1 to 200 bytes":                {Every: time.Second},
+		"has 1 to 200":                             {Name: strings.Repeat("x", 201), Every: time.Second},
+		"no UTF-8":                                 {Name: "\xff", Every: time.Second},
+		"control character":                        {Name: "a\n", Every: time.Second},
+		"neither Cron nor Every":                   {Name: "e"},
+		"one of them":                              {Name: "e", Every: time.Second, Cron: "* * * * *"},
+		"from 1s":                                  {Name: "e", Every: 999 * time.Millisecond},
+		"whole seconds, from 1s":                   {Name: "e", Every: 1500 * time.Millisecond},
+		"Every -1s":                                {Name: "e", Every: -time.Second},
+		"less than Every":                          {Name: "e", Every: time.Second, Offset: time.Second},
+		"Offset 1h0m0s":                            {Name: "e", Cron: "* * * * *", Offset: time.Hour},
+		`position 3: hour "25": want 0 to 23`:      {Name: "e", Cron: "0 25 * * *"},
+		"never comes":                              {Name: "e", Cron: "0 0 30 2 *"},
+		`import _ "time/tzdata"`:                   {Name: "e", Every: time.Second, Zone: "Europe/Belrin"},
+		"differs from machine to machine":          {Name: "e", Every: time.Second, Zone: "Local"},
+		"a key belongs to one message":             {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithKey("k")}},
+		"a sequence belongs to one message":        {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithSequence("k", 1)}},
+		"a delay or a schedule belongs":            {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithDelay(0)}},
+		"use WithMsgTTL":                           {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithDeadline(time.Now())}},
+		"option 1 is nil":                          {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{nil}},
+		`the header "schedule" is this package's`:  {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithHeader("schedule", "x")}},
+		"CatchUp 1001: at most 1000; NoCatchUp is": {Name: "e", Every: time.Second, CatchUp: 1001},
+		"CatchUp -2":                               {Name: "e", Every: time.Second, CatchUp: -2},
+		"Overlap(2): Allow or Skip":                {Name: "e", Every: time.Second, Overlap: 2},
+	} {
+		err := f.s.Set(f.ctx(), e)
+		if !errors.Is(err, ErrBadEntry) || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "schedule: ") != 1 {
+			t.Errorf("%+v: %v, want %s", e, err, want)
+		}
+	}
+	if n := f.cli.Exists(f.ctx(), f.s.table.key).Val(); n != 0 {
+		t.Error("something is stored")
+	}
+	_, errRun := f.s.RunNow(f.ctx(), "none")
+	_, errNext := f.s.Next(f.ctx(), "none", 5)
+	for _, err := range []error{f.s.Pause(f.ctx(), "none"), f.s.Resume(f.ctx(), "none"), f.s.Remove(f.ctx(), "none"), errRun, errNext} {
+		if !errors.Is(err, ErrNoEntry) || !strings.Contains(err.Error(), f.name) || !strings.Contains(err.Error(), `"none"`) {
+			t.Errorf("%v, want ErrNoEntry", err)
+		}
+	}
+}
+
+// TestSetAgain: the same entry again changes nothing, from many processes at once; another text makes another generation.
+func TestSetAgain(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	e := Entry{Name: "e", Cron: "0 9 * * 1-5", Zone: "Europe/Berlin", Payload: "x", Options: []delayqueue.MsgOption{delayqueue.WithHeader("a", "b"), delayqueue.WithHeader("c", "d")}}
+	var wg sync.WaitGroup
+	for range 64 {
+		wg.Go(func() {
+			if err := f.replica().Set(f.ctx(), e); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	text := func() string { text, _ := f.s.table.read(f.ctx(), "e"); return text }
+	first := text()
+	r, err := readRecord(first)
+	if err != nil || r.Gen != 1 || r.Open != 0 {
+		t.Fatalf("%s, %v", first, err)
+	}
+	f.must(f.s.Set(f.ctx(), e))
+	f.must(f.s.Resume(f.ctx(), "e"))
+	list, err := f.s.List(f.ctx())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	f.must(f.s.Set(f.ctx(), list[0].Entry)) // as it is listed
+	if text() != first {
+		t.Errorf("%s, want %s", text(), first)
+	}
+	f.must(f.s.Pause(f.ctx(), "e"))
+	f.must(f.s.Pause(f.ctx(), "e"))
+	f.must(f.s.Set(f.ctx(), e))
+	e.Payload = "y"
+	f.must(f.s.Set(f.ctx(), e))
+	if r, err := readRecord(text()); err != nil || !r.Paused || r.Gen != 3 || string(r.Payload) != "y" {
+		t.Errorf("%s, %v", text(), err)
+	}
+	f.must(f.s.Resume(f.ctx(), "e"))
+	f.must(f.s.Remove(f.ctx(), "e"))
+	f.must(f.s.Set(f.ctx(), e))
+	if r, err := readRecord(text()); err != nil || r.Paused || r.Gen != 6 { // it goes on where it was
+		t.Errorf("%s, %v", text(), err)
+	}
+}
+
+// TestNext: the next instants, in the entry's zone.
+func TestNext(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Cron: "30 9 * * *", Zone: "Asia/Kolkata"}))
+	at, err := f.s.Next(f.ctx(), "e", 5)
+	if err != nil || len(at) != 5 {
+		t.Fatal(at, err)
+	}
+	for i, one := range at {
+		if one.Format("15:04 -0700") != "09:30 +0530" || i > 0 && one.Sub(at[i-1]) != 24*time.Hour {
+			t.Errorf("%v", at)
+		}
+	}
+	if at[0].Unix() <= f.now()-1 {
+		t.Errorf("%v has been", at[0])
+	}
+}
+
+// TestRunNow: a message of the entry beside its instants, paused or not.
+func TestRunNow(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Cron: "0 0 1 1 *", Payload: "x"}))
+	f.must(f.s.Pause(f.ctx(), "e"))
+	got := f.consume(nil)
+	for range 2 {
+		if _, err := f.s.RunNow(f.ctx(), "e"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.until("they run", func() bool { return len(got.payloads()) == 2 })
+	if name, at := Of(got.all[0]); name != "e" || !at.IsZero() || got.all[0].Payload != "x" {
+		t.Errorf("%+v", got.all[0])
+	}
+}
+
+// TestQueueIsDeleted: entries go with the queue.
+func TestQueueIsDeleted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second}))
+	f.run(f.s)
+	f.until("it runs", func() bool { return len(f.waiting()) > 0 })
+	f.must(f.mon.DeleteQueue(f.ctx(), true))
+	if n := f.cli.Exists(f.ctx(), f.s.table.key).Val(); n != 0 {
+		t.Error("the entries are left")
+	}
+}
+
+// TestCost: with many entries and nothing due, a replica makes one round trip a second; what is due at once is sent in pages, once by whoever is first.
+func TestCost(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	wire := redistest.NewWire(t, server.Addr())
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
+	defer cli.Close()
+	f := fixtureOn(t, server.Client(t))
+	const many = 1000
+	pipe := f.cli.Pipeline()
+	for i := range many {
+		r := record{Gen: 1, Since: f.now(), plan: plan{Cron: "0 0 1 1 *", CatchUp: 1}}
+		if i%100 == 0 {
+			_, _ = pipe.Exec(f.ctx())
+		}
+		pipe.HSet(f.ctx(), f.s.table.key, fmt.Sprint("e", i), r.text())
+	}
+	_, err := pipe.Exec(f.ctx())
+	f.must(err)
+	f.run(New(delayqueue.NewPublisher(f.name, cli)))
+	quiet := func() int64 { // commands in three seconds
+		before := wire.Commands()
+		time.Sleep(3 * time.Second)
+		return wire.Commands() - before
+	}
+	f.until("only looks are left", func() bool { return quiet() <= 4 })
+	for range 2 {
+		if n := quiet(); n > 4 {
+			t.Errorf("%d round trips in 3 s", n)
+		}
+	}
+}
+
+// TestManyDueAtOnce: they are sent in pages, each once, by several replicas.
+func TestManyDueAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const many = 3000
+	at := f.now()
+	fields := map[string]any{}
+	for i := range many {
+		r := record{Gen: 1, Since: at, plan: plan{Every: 3600, Offset: (at + 3) % 3600, CatchUp: 1}}
+		fields[fmt.Sprint("e", i)] = r.text()
+	}
+	f.must(f.cli.HSet(f.ctx(), f.s.table.key, fields).Err())
+	f.run(f.s, f.replica())
+	f.until("all are there", func() bool {
+		c, err := f.mon.Counts(f.ctx())
+		return err == nil && c.Pending+c.Ready >= many
+	})
+	if c, err := f.mon.Counts(f.ctx()); err != nil || c.Pending+c.Ready != many {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// TestLostByTheServer: what a failover has lost, and with it the sequence, is sent again.
+func TestLostByTheServer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, server.Client(t))
+	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: 10 * time.Second}))
+	r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
+	f.until("one is sent ahead", func() bool {
+		f.steps(r)
+		f.must(r.sendDue(f.ctx()))
+		return len(f.waiting()) == 1
+	})
+	for msg, err := range f.mon.All(f.ctx(), delayqueue.StatePending, delayqueue.Filter{}) {
+		f.must(err)
+		f.must(f.mon.Delete(f.ctx(), msg.ID))
+	}
+	f.must(f.mon.DropSequence(f.ctx(), "schedule/e"))
+	f.must(f.cli.Do(f.ctx(), "replicaof", "127.0.0.1", "1").Err())
+	f.must(f.cli.Do(f.ctx(), "replicaof", "no", "one").Err())
+	f.steps(r)
+	f.must(r.sendDue(f.ctx()))
+	f.until("it is sent again", func() bool { c, err := f.mon.Counts(f.ctx()); return err == nil && c.Pending+c.Ready == 1 })
+}
+
+// TestOutage: it is in the log once, with its end, and nothing is missed.
+func TestOutage(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, server.Client(t))
+	got := f.consume(nil)
+	e := Entry{Name: "e", Every: time.Second, CatchUp: 1000}
+	f.must(f.s.Set(f.ctx(), e))
+	f.run(f.s)
+	f.until("it runs", func() bool { n, _ := got.of("e"); return len(n) > 0 })
+	server.Pause()
+	f.until("it is logged", func() bool { return strings.Contains(f.log.String(), "cannot be sent for now") })
+	server.Resume()
+	f.judge(got, []Entry{e})
+	f.until("its end is logged", func() bool { return strings.Contains(f.log.String(), "are sent again") })
+	if n := strings.Count(f.log.String(), "cannot be sent for now"); n > 2 { // judge has a replica of its own
+		t.Errorf("logged %d times:\n%s", n, f.log)
+	}
+}
