@@ -2,16 +2,17 @@
 NEWEST_GOREDIS ?= v9.23.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
-MODULES := . metrics examples/observed cmd/delayqueue bench faults
+MODULES := . metrics schedule examples/observed cmd/delayqueue bench faults
 
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: test test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus
+.PHONY: zones schedules test test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus
 
 test: redis prometheus
 	go test -race -shuffle=on ./...
 	cd metrics && go test -race -shuffle=on ./...
+	cd schedule && go test -race -shuffle=on ./...
 	cd examples/observed && go test -race -shuffle=on ./...
 	cd cmd/delayqueue && go test -race -shuffle=on ./...
 
@@ -39,6 +40,7 @@ lint: vulnerabilities
 	cd bench && go vet ./... && go run $(STATICCHECK) ./... && go test ./...
 	cd faults && go vet ./... && go run $(STATICCHECK) ./... && go test ./...
 	cd metrics && go vet ./... && go run $(STATICCHECK) ./...
+	cd schedule && go vet ./... && go run $(STATICCHECK) ./...
 	cd examples/observed && go vet ./... && go run $(STATICCHECK) ./...
 	cd cmd/delayqueue && go vet ./... && go run $(STATICCHECK) ./...
 
@@ -59,6 +61,14 @@ fuzz: redis
 	@for target in $$(grep -ho '^func Fuzz[A-Za-z]*' *_test.go | cut -c6-); do \
 		echo "$$target:"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) . || exit 1; \
 	done
+
+# Each half hour of ten years in every zone.
+zones:
+	cd schedule && go test -run '^TestEveryHalfHourOfEveryZone$$' -v -zones .
+
+# 16 replicas with 200 entries, killed and frozen at random for five minutes.
+schedules: redis
+	cd schedule && go test -run '^TestReplicasAreKilled$$' -v -timeout 15m -replicas 16 -entries 200 -for 5m .
 
 bench: redis
 	cd bench && go run .

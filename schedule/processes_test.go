@@ -27,6 +27,7 @@ type childSpec struct {
 
 var (
 	replicaCount = flag.Int("replicas", 4, "processes of TestReplicasAreKilled")
+	entryCount   = flag.Int("entries", 48, "entries of TestReplicasAreKilled")
 	replicaTime  = flag.Duration("for", 15*time.Second, "how long TestReplicasAreKilled goes on")
 )
 
@@ -78,7 +79,7 @@ func (f *fixture) child(spec childSpec) *redistest.Process {
 func TestReplicasAreKilled(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	entries := entriesOf(max(30, 12**replicaCount))
+	entries := entriesOf(*entryCount)
 	got := f.consume(nil)
 	for _, e := range entries {
 		f.must(f.s.Set(f.ctx(), e))

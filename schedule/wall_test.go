@@ -3,8 +3,8 @@ package schedule
 import (
 	"archive/zip"
 	"flag"
+	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -16,7 +16,11 @@ var allZones = flag.Bool("zones", false, "walk through all zones, not some of th
 
 // zoneNames are those of tzdata.
 func zoneNames(t *testing.T) (names []string) {
-	archive, err := zip.OpenReader(filepath.Join(runtime.GOROOT(), "lib", "time", "zoneinfo.zip"))
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, err := zip.OpenReader(filepath.Join(strings.TrimSpace(string(root)), "lib", "time", "zoneinfo.zip"))
 	if err != nil {
 		t.Fatal(err)
 	}
