@@ -43,7 +43,7 @@ func TestSettingsOf(t *testing.T) {
 	}
 	for name, opt := range map[string]MsgOption{
 		"nil": nil, "wrong": WithMsgTTL(-1), "key": WithKey("k"), "payload key": WithPayloadKey(), "hold": WithKeyHold(time.Hour),
-		"wait": WithMaxWait(time.Hour), "sequence": WithSequence("s", 1), "delay": WithDelay(0),
+		"wait": WithMaxWait(time.Hour), "parts": WithMaxParts(5), "sequence": WithSequence("s", 1), "delay": WithDelay(0),
 		"schedule": WithSchedule(time.Now()), "deadline": WithDeadline(time.Now()),
 	} {
 		if _, err := SettingsOf(opt); !errors.Is(err, ErrBadOption) {
