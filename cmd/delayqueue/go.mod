@@ -9,6 +9,7 @@ require (
 	github.com/creack/pty v1.1.24
 	github.com/dustin/go-humanize v1.1.0
 	github.com/go-delayqueue/delayqueue v0.0.0-00010101000000-000000000000
+	github.com/go-delayqueue/delayqueue/schedule v0.0.0-00010101000000-000000000000
 	github.com/google/uuid v1.6.0
 	github.com/guptarohit/asciigraph v0.10.0
 	github.com/hinshun/vt10x v0.0.0-20220301184237-5011da428d02
@@ -27,6 +28,7 @@ require (
 	github.com/prometheus/client_model v0.6.2 // indirect
 	github.com/prometheus/common v0.70.1 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
 	google.golang.org/protobuf v1.36.11 // indirect
 )
 
@@ -44,3 +46,5 @@ require (
 )
 
 replace github.com/go-delayqueue/delayqueue/metrics => ../../metrics
+
+replace github.com/go-delayqueue/delayqueue/schedule => ../../schedule

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -70,14 +71,18 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 	flags.StringVar(&a.operator, "operator", operator(), "who acts, as the listeners of events are told")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
+	periodic := a.scheduleCommand()
 	root.AddCommand(
 		a.statsCommand(), a.queuesCommand(), a.listCommand(), a.getCommand(), a.sendCommand(), a.cancelCommand(),
 		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(),
-		a.consumersCommand(), a.sequencesCommand(), a.historyCommand(), a.eventsCommand(), a.doctorCommand(), a.exporterCommand(), a.continueCommand(),
+		a.consumersCommand(), a.sequencesCommand(), a.schedulesCommand(), periodic, a.historyCommand(), a.eventsCommand(), a.doctorCommand(), a.exporterCommand(), a.continueCommand(),
 	)
-	for _, c := range root.Commands() {
+	for _, c := range slices.Concat(root.Commands(), periodic.Commands()) {
 		c.DisableFlagsInUseLine = false
 		work := c.RunE
+		if work == nil {
+			continue
+		}
 		c.RunE = func(c *cobra.Command, args []string) error {
 			a.started, a.command = true, c
 			if err := a.checkIdentity(); err != nil {

@@ -1,0 +1,29 @@
+package main
+
+import "strings"
+
+func init() { scenarios["schedules"] = tellSchedules }
+
+func tellSchedules(w *world) {
+	w.refused(exitNotFound, "no queue", "schedules", "reports")
+	w.contains(w.must("schedule", "set", "reports", "daily", "of the day", "--cron", "0 9 * * 1-5", "--zone", "Asia/Tokyo", "--skip", "--create"),
+		"schedule daily set; next", "09:00:00 +0900 JST")
+	w.must("schedule", "set", "reports", "tick", "x", "--every", "15m", "--offset", "5m", "--catch-up", "0", "--ttl", "1m", "--header", "a=b", "--json")
+	w.contains(w.must("schedules", "reports"), "daily", "0 9 * * 1-5", "Asia/Tokyo", "every 15m + 5m", "running")
+	w.contains(w.must("schedules", "reports", "--json"), `"name":"daily"`, `"overlap":"skip"`, `"every_seconds":900`, `"catch_up":0`)
+	next := w.must("schedule", "next", "reports", "daily")
+	if lines := strings.Split(strings.TrimSpace(next), "\n"); len(lines) != 5 || strings.Count(next, "09:00:00 +0900 JST (in ") != 5 {
+		w.Errorf("next:\n%s", next)
+	}
+	w.contains(w.must("schedule", "pause", "reports", "daily"), "schedule daily paused")
+	w.contains(w.must("schedules", "reports"), "paused")
+	w.contains(w.must("schedule", "run", "reports", "daily"), " due ")
+	w.refused(exitRefused, "key", "schedule", "run", "reports", "daily") // its last message lives
+	w.contains(w.must("schedule", "resume", "reports", "daily", "--json"), `"resumed":true`)
+	w.must("schedule", "rm", "reports", "daily")
+	w.refused(exitNotFound, "no such entry", "schedule", "rm", "reports", "daily")
+	w.refused(exitNotFound, "no such entry", "schedule", "next", "reports", "daily")
+	w.refused(exitUsage, `position 3: hour "25"`, "schedule", "set", "reports", "e", "x", "--cron", "0 25 * * *")
+	w.refused(exitUsage, "tzdata", "schedule", "set", "reports", "e", "x", "--every", "1m", "--zone", "No/Where")
+	w.sound("reports")
+}
