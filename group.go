@@ -70,8 +70,8 @@ func (e *envelope) allParts() []string {
 }
 
 // WithMaxParts says how many parts a group (Append) may have: with the n-th of them it is full, and so it is if a part finds
-// no room in 1 MB. A group that is full is due now, and its key is free for the next one, to which that part goes. What the
-// send says that adds a part holds. n is from 2 to 1,000, which is the default.
+// no room in 1 MB. A group that is full is due now (but for a retry, which waits for its time), and its key is free for the
+// next one, to which that part goes. What the send says that adds a part holds. n is from 2 to 1,000, which is the default.
 func WithMaxParts(n int) MsgOption {
 	return func(m *draft) error {
 		if n < minParts || n > maxParts {

@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -149,6 +150,35 @@ func TestScriptGroupBudget(t *testing.T) {
 		r.equal("a repeat in 400 KB", handed(r.ask(first, fetchRequest{want: 5, bytes: 400 << 10})), "a0")
 		s := r.read()
 		r.equal("big", s.Fields["big"], fmt.Sprint(s.Messages[idOf("a0")].Size+200<<10+3*256))
+	})
+}
+
+// TestScriptGroupOfMany: a group of as many parts as there may be comes, and goes.
+func TestScriptGroupOfMany(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		for i := range maxParts / maxPut {
+			var some []*sendMessage
+			for j := range maxPut {
+				some = append(some, untimed(part(fmt.Sprint("p", i*maxPut+j), time.Second, 0, sized(3))))
+			}
+			r.send(newCaller(), some...)
+		}
+		page, err := r.store.list(ctxB, listRequest{place{in: StatePending, from: math.MinInt64, to: math.MaxInt64}, 10, spot{}})
+		if err != nil || len(page.entries) != 1 || page.entries[0].msg.PartCount != maxParts || page.entries[0].msg.PartBytes != 3*maxParts {
+			r.t.Errorf("%+v, %v", page, err)
+		}
+		m, err := r.store.look(ctxB, "id", idOf("p0"))
+		if err != nil || len(m.Parts) != maxParts || m.Broken != nil || m.Key != "k" {
+			r.t.Errorf("%+v, %v", m, err)
+		}
+		r.at(time.Second)
+		f := r.fetch(newCaller(), 1)
+		if ds := decode(nil, &f, 3, time.Time{}, time.Time{}); len(ds) != 1 || len(ds[0].msg.Parts) != maxParts || ds[0].broken != nil {
+			r.t.Fatalf("%+v", ds)
+		}
+		r.equal("void", r.settle(newCaller(), groupOf(maxParts, ack("p0", "k"))), []int(nil))
+		r.expect("")
 	})
 }
 

@@ -119,14 +119,14 @@ func TestScriptAppend(t *testing.T) {
 			{false, 2, "+0s", "pending b@0s unack a@10.000001s key k=b wake 0s"},
 		},
 		"ready": {
-			{true, 0, "~a@3s", "retry 2:a@3s parts a:2=1 fail a=2/0/0@0s key k=a wake 0s"},
+			{true, 0, "~a@0s", "ready 2:a parts a:2=1 fail a=2/0/0@0s key k=a wake 0s"},
 			{false, 0, "~a@0s", "ready 2:a parts a:2=1 fail a=2/0/0@0s key k=a wake 0s"},
 			{true, 2, "~a@0s", "ready 2:a parts a:2=1 fail a=2/0/0@0s wake 0s"},
 		},
 		"retry": {
-			{true, 0, "~a@3s", "retry 2:a@3s parts a:2=1 fail a=2/1/0@0s!x key k=a wake 1s"},
+			{true, 0, "~a@1s", "retry 2:a@1s parts a:2=1 fail a=2/1/0@0s!x key k=a wake 1s"},
 			{false, 0, "~a@1s", "retry 2:a@1s parts a:2=1 fail a=2/1/0@0s!x key k=a wake 1s"},
-			{true, 2, "~a@0s", "retry 2:a@0s parts a:2=1 fail a=2/1/0@0s!x wake 0s"},
+			{true, 2, "~a@1s", "retry 2:a@1s parts a:2=1 fail a=2/1/0@0s!x wake 1s"},
 		},
 		"garbage":                  {{true, 0, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s"}},
 		"done":                     {{true, 0, "+3s", "pending b@3s done a@1h0m0s fail a=2/0/0@0s key k=b wake 3s"}},
@@ -321,9 +321,26 @@ func TestScriptGroupFull(t *testing.T) {
 			r.answers(newCaller(), part("a", 0, 0), untimed(part("b", 0, 0)))
 			r.take("a")
 			r.done(ends(outcomeRetry, "a", 1, 0, "x"))
-			r.equal("appended", r.answers(newCaller(), part("c", time.Minute, 3), part("d", time.Minute, 3)), "~a@0s +1m0s")
+			r.equal("appended", r.answers(newCaller(), part("c", time.Minute, 3), part("d", time.Minute, 3)), "~a@1s +1m0s")
+			r.at(time.Second)
 			r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "2:a=a,b,c")
-		}, "pending d@1m0s unack 2:a@10.000003s parts a:2=1 a:3=1 fail a=2/1/0@0s!x key k=d wake 1m0s"},
+		}, "pending d@1m0s unack 2:a@11.000001s parts a:2=1 a:3=1 fail a=2/1/0@0s!x key k=d wake 1m0s"},
+		"that waits for a retry, and was to wait no longer": {func(r *rig) {
+			bound := func(name string) *sendMessage {
+				m := part(name, 4*time.Second, 0, bounded)
+				m.put.maxWait = 5 * time.Second
+				return m
+			}
+			r.equal("answers", r.answers(newCaller(), bound("a"), bound("b")), "+4s ~a@4s")
+			r.at(3 * time.Second)
+			r.equal("bound", r.answers(newCaller(), bound("c")), "~a@5s")
+			r.at(5 * time.Second)
+			r.take("a")
+			s := ends(outcomeRetry, "a", 1, 0, "x")
+			s.delay = time.Hour
+			r.done(s)
+			r.equal("its time", r.answers(newCaller(), bound("d"), part("e", 0, 0)), "~a@1h0m5s ~a@1h0m5s")
+		}, "retry 2:a@1h0m5s parts a:2=1 a:3=1 a:4=1 a:5=1 fail a=2/1/0@5s!x key k=a wake 1h0m5s"},
 		"a key of 512 bytes": {func(r *rig) {
 			long := strings.Repeat("k", 512)
 			named := func(name string) *sendMessage {

@@ -106,16 +106,20 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 	if o.put.on == Append {
 		added, full = m.append(id, o)
 	}
+	movable := o.put.on != Append || place == "pending"
 	if full {
 		delete(m.key, o.key)
 		m.keyless(id)
 		said, due, latest = true, m.now, 0
 	}
+	if !movable {
+		said, latest = false, 0
+	}
 	if !said {
 		due = score
 	}
 	limit := m.envelope(id).latest
-	if limit != 0 && (latest != 0 || o.put.on != Replace) {
+	if limit != 0 && movable && (latest != 0 || o.put.on != Replace) {
 		since := latest != 0 && limit-o.put.maxWait.Microseconds() > m.record(id).when
 		if place == "pending" || limit > m.now || since {
 			latest = limit

@@ -11,7 +11,7 @@
 --       before although that has gone; but in ready, from the head if that has gone.
 -- Cost: O(log n) for the page and for each message; O(ready) in ready. Writes nothing.
 
--- include head, tag
+-- include head, tag, parts
 local REPLY = 1048576
 local limit, from, to, score, last, back = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7] == '1'
 local function before(a, b) -- as Redis orders what has the same score: by bytes
@@ -66,8 +66,9 @@ for i = 1, #page, 2 do
   size = size + redis.call('HSTRLEN', KEYS.msg, id)
   if size > REPLY and i > 1 then break end
   out[3] = out[3] + 1
-  out[#out + 1], out[#out + 2] = page[i], page[i + 1]
-  out[#out + 1] = redis.call('HGET', KEYS.msg, id) or ''
+  local envelope = redis.call('HGET', KEYS.msg, id) or ''
+  size = size + weight(envelope) - #envelope -- of a group, for whoever does something to all of them
+  out[#out + 1], out[#out + 2], out[#out + 3] = page[i], page[i + 1], envelope
   out[#out + 1] = redis.call('HGET', KEYS.fail, id) or ''
 end
 return out

@@ -95,7 +95,7 @@ local function put(delay, version, id, envelope, name, number, taken, says, most
         answer = us(whole(string.sub(theirs, 2, 17)) or now)
       else
         answer = change(holder, theirs, other, due, taken, says == '1' or taken == 'reschedule', latest, tonumber(room))
-        if answer == false then return '=' .. holder end -- a message that is no group
+        if answer == false then return '=' .. string.gsub(holder, '[^!-~]', '?') end -- it is no group
         answer = answer and us(answer)
       end
     end

@@ -32,7 +32,7 @@ end
 
 -- change makes a message that waits, and of which envelope is stored, another one, one part longer, or due at another
 -- instant, if that is said. It is due by latest (nil: at any time), or by what a send before said of it, until it is handed
--- out; a group that is full now. It returns when it is due; nil if the other is to be stored beside it, for the message is
+-- out; a group that is full now. A group that was handed out before stays due when it was. It returns when it is due; nil if the other is to be stored beside it, for the message is
 -- nowhere, handled, over, or has no room; false if it can have no parts.
 local function change(id, envelope, other, due, taken, said, latest, most)
   local record = redis.call('HGET', KEYS.fail, id)
@@ -50,9 +50,11 @@ local function change(id, envelope, other, due, taken, said, latest, most)
     redis.call('HDEL', KEYS.key, keyof(envelope))
     kept, due, said, latest = keyless(kept), now, true, nil
   end
+  local movable = taken ~= 'append' or place == 'pending'
+  if not movable then said, latest = false, nil end
   local _, _, text, ended = failure(record)
   local limit = latestof(envelope)
-  if limit and (latest or not replaces) then
+  if limit and movable and (latest or not replaces) then
     -- One that is over counts if it was said, as latest is now, since the last delivery ended.
     local since = latest and ended and limit - (latest - now) > ended
     if place == 'pending' or limit > now or since then latest = limit end
