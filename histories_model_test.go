@@ -63,6 +63,7 @@ func (l life) next(d deed) []life {
 		may(true, l)
 		may(l.state == StateReady, life{state: StateUnack, n: l.n})
 		may(l.state == StateUnack && d.until >= l.until, life{state: StateUnack, n: l.n + 1})
+		may(l.state == StateUnack && d.until >= l.until && l.n >= 3, life{state: StateGarbage}) // poison, of which that reply told
 		if !l.sent {
 			return []life{l}
 		}

@@ -388,7 +388,7 @@ func TestOutageIsNoRoundTrip(t *testing.T) {
 	time.Sleep(2 * time.Second) // the outage
 	send(200)
 	wire.Mend()
-	eventually(t, "the rest is handled", func() bool { return handled.Load() == 220 })
+	reaches(t, "the rest is handled", 220, func() int { return int(handled.Load()) })
 	if n, trip := most.Load(), time.Duration(longest.Load()); n > 60+4*int64(trip/(5*time.Millisecond)) {
 		t.Errorf("one worker of 5 ms held %d messages, with round trips of %v at most", n, trip)
 	}
