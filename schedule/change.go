@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -52,6 +53,9 @@ func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *
 		if err := s.renew(ctx, name, old, to, now.us); err != nil {
 			return err
 		}
+		if now.now()-now.us > (slackSeconds-10)*1_000_000 {
+			continue
+		}
 		done, err := s.table.change(ctx, name, text, to.text())
 		if err != nil {
 			return err
@@ -78,6 +82,9 @@ func (s *Scheduler) await(ctx context.Context, name, text string, r *record, now
 	}
 	return ctx.Err()
 }
+
+// slackSeconds is how long a change may take until it is stored. Until then replicas go on sending ahead.
+const slackSeconds = 60
 
 // openFor is how long a change is left to who made it. If two complete one at once, and it is just due, one may take an instant
 // for run that the other has taken back.
@@ -115,7 +122,7 @@ func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us 
 	if err != nil || old.Overlap == Skip {
 		return nil // nothing was sent ahead
 	}
-	for at, found := timing.next(now); found && at <= now+aheadSeconds+1; at, found = timing.next(at) {
+	for at, found := timing.next(now); found && at <= now+aheadSeconds+slackSeconds; at, found = timing.next(at) {
 		to.Void = append(to.Void, at)
 	}
 	return nil
@@ -129,23 +136,29 @@ func (s *Scheduler) complete(ctx context.Context, name, text string, r *record, 
 		return err
 	}
 	gen, sent := split(max(before, 0))
+	due := now.now()/1_000_000 + 2 // at most, for what now says may be a little before
 	switch {
-	case gen >= r.Gen: // somebody else has passed it: what was due is taken for sent
-		sent = now.now() / 1_000_000
+	case gen >= r.Gen: // somebody else has passed it, and did not complete it: what is due is taken for sent
+		sent, due = maxInstant, due-2
 	case gen < r.Gen-1:
 		sent = 0
 	}
 	done := *r
 	done.Open, done.Void = 0, nil
 	done.Since = max(done.Since, min(sent, begun))
-	for _, instant := range r.Void {
+	for _, instant := range slices.Backward(r.Void) {
+		if instant > sent {
+			continue
+		}
 		got, err := s.queue.InterceptKey(ctx, keyOf(name, r.Gen-1, instant))
 		if err != nil {
 			return err
 		}
-		// One that was handed out before it could be taken back has run, so the new generation does not run it again.
-		if !got.Intercepted && instant <= sent && instant <= now.now()/1_000_000 {
+		if !got.Intercepted && instant <= due {
+			// It was handed out before it could be taken back, so the new generation does not run it again, and those before it
+			// are due, and stay. Those after it were taken back: that is why the last one is the first.
 			done.Since = max(done.Since, instant)
+			break
 		}
 	}
 	to := done.text()

@@ -21,6 +21,7 @@ const childEnv = "SCHEDULE_TEST_CHILD"
 // A childSpec is what a replica does: it sets the entries, and runs them.
 type childSpec struct {
 	Addr, Queue string
+	Sentinels   []string // that know the primary, instead of Addr
 	Entries     int
 	ClockOff    time.Duration // how far its clock is from the right one
 }
@@ -46,7 +47,12 @@ func childMain(text string) {
 		panic(err)
 	}
 	cli := redis.NewClient(&redis.Options{Addr: spec.Addr})
-	s := New(delayqueue.NewPublisher(spec.Queue, cli))
+	queue := delayqueue.NewPublisher(spec.Queue, cli)
+	if len(spec.Sentinels) > 0 {
+		cli = redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.SentinelMaster, SentinelAddrs: spec.Sentinels})
+		queue = delayqueue.NewPublisher(spec.Queue, cli).WithReplicaAck(1, time.Second)
+	}
+	s := New(queue)
 	s.table.clock = func() time.Time { return time.Now().Add(spec.ClockOff) }
 	for _, e := range entriesOf(spec.Entries) {
 		if err := s.Set(context.Background(), e); err != nil {
@@ -79,36 +85,58 @@ func (f *fixture) child(spec childSpec) *redistest.Process {
 func TestReplicasAreKilled(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	entries := entriesOf(*entryCount)
+	f.killReplicas(childSpec{Addr: shared.Addr(), Queue: f.name, Entries: *entryCount}, *replicaTime, func() {})
+}
+
+// TestReplicasAreKilledOverAFailover: the same, and the primary dies.
+func TestReplicasAreKilledOverAFailover(t *testing.T) {
+	t.Parallel()
+	sentinel := redistest.StartSentinel(t, 1, 3)
+	f := fixtureOn(t, sentinel.Client(t))
+	f.pub.WithReplicaAck(1, time.Second)
+	f.killReplicas(childSpec{Sentinels: sentinel.Addrs(), Queue: f.name, Entries: 12}, *replicaTime, func() {
+		sentinel.Primary(f.ctx()).Kill()
+	})
+}
+
+// killReplicas kills and freezes replicas for a while, and does what is to happen half way.
+func (f *fixture) killReplicas(spec childSpec, d time.Duration, halfWay func()) {
+	f.Helper()
+	entries := entriesOf(spec.Entries)
 	got := f.consume(nil)
 	for _, e := range entries {
 		f.must(f.s.Set(f.ctx(), e))
 	}
-	spec := func(i int) childSpec {
-		return childSpec{shared.Addr(), f.name, len(entries), time.Duration(i%3-1) * 10 * time.Minute}
-	}
 	replicas := make([]*redistest.Process, *replicaCount)
-	for i := range replicas {
-		replicas[i] = f.child(spec(i))
+	start := func(i int) {
+		spec.ClockOff = time.Duration(i%3-1) * 10 * time.Minute
+		replicas[i] = f.child(spec)
 	}
-	kills, freezes := 0, 0
-	for end := time.Now().Add(*replicaTime); time.Now().Before(end); {
+	for i := range replicas {
+		start(i)
+	}
+	kills, freezes, begun := 0, 0, time.Now()
+	for end := begun.Add(d); time.Now().Before(end); {
+		if halfWay != nil && time.Since(begun) > d/2 {
+			halfWay()
+			halfWay = nil
+		}
 		i := rand.IntN(len(replicas))
 		if rand.IntN(2) == 0 {
 			replicas[i].Kill()
 			kills++
 			time.Sleep(rand.N(500 * time.Millisecond))
-			replicas[i] = f.child(spec(i))
+			start(i)
 		} else {
-			replicas[i].Pause()
 			freezes++
 			frozen := replicas[i]
+			frozen.Pause()
 			time.AfterFunc(rand.N(8*time.Second), frozen.Resume)
 		}
 		time.Sleep(rand.N(time.Second))
 	}
 	f.judge(got, entries)
-	t.Logf("%d processes, %d killed and %d frozen", len(replicas), kills, freezes)
+	f.Logf("%d processes, %d killed and %d frozen", len(replicas), kills, freezes)
 }
 
 // judge waits until the instants of now have run, and wants that each from the first one on has, with one message.
