@@ -35,8 +35,24 @@ func TestScriptGroupRaces(t *testing.T) {
 			r.answers(newCaller(), part("a", 0, 0), untimed(part("b", 0, 0)))
 			r.take("a")
 			forget(r, r.keys.pending, "a")
-			r.done(groupOf(2, ack("a", "k")))
-		}, "wake 0s"},
+			r.equal("void", r.settle(newCaller(), groupOf(2, ack("a", "k"))), []int{0})
+			r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "a=a,b")
+		}, "unack a@10.000003s parts a:2=1 key k=a"},
+		"the hand-out is forgotten, and a part, and another one comes": {func(r *rig) {
+			three := func(name string) *sendMessage { return part(name, time.Hour, 3) }
+			r.answers(newCaller(), three("a"), three("b"))
+			before := r.cli.HGet(ctxB, r.keys.msg, idOf("a")).Val()
+			r.answers(newCaller(), three("c"))
+			r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "a=a,b,c")
+			forget(r, r.keys.pending, "a")
+			r.do("ZADD", r.keys.pending, r.now+time.Hour.Microseconds(), idOf("a"))
+			r.do("HDEL", r.keys.parts, idOf("a")+":3")
+			r.do("HSET", r.keys.msg, idOf("a"), before)
+			r.do("HSET", r.keys.key, "k", idOf("a"))
+			r.equal("full again", r.answers(newCaller(), three("d")), "~a@0s")
+			r.equal("void", r.settle(newCaller(), groupOf(3, ack("a", "k"))), []int{0})
+			r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "a=a,b,d")
+		}, "unack a@10.000003s parts a:2=1 a:3=1"},
 		"the hand-out is forgotten, and the group grows": {func(r *rig) {
 			r.answers(newCaller(), part("a", 0, 0))
 			r.take("a")

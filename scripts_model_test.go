@@ -299,7 +299,7 @@ func (m *model) room(setting int) int {
 // forgot that it was handed out.
 func (m *model) ends(o settlement) bool {
 	places := []map[string]int64{m.unack, m.pending, m.retry}
-	if o.kind != outcomeAck && o.kind != outcomeDone || o.parts > 0 && m.msg[o.id] != "" && m.envelope(o.id).group.count != o.parts {
+	if o.kind != outcomeAck && o.kind != outcomeDone || o.parts > 0 {
 		places = places[:1]
 	}
 	for i, set := range places {

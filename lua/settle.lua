@@ -16,7 +16,7 @@
 --       want of room; '' or a list '<i> ' of outcomes (from 1, acks before records) whose delivery was not held any
 --       more; they changed nothing. An ack counts although the message waits where it was before that delivery
 --       (pending, retry): the server forgot the fetch, as in a failover, and it was handled (one with a key if it
---       is due: else a send has replaced it since; and no group that was appended to since). refused: '' or a list
+--       is due: else a send has replaced it since; and no group: it may have other parts by now). refused: '' or a list
 --       '<i>=<id> ', message i (from 1) of those that follow was not stored, its key is held by id. ended: '' or a list
 --       '<i> ' of outcomes, as in void, that were 'again' and became acks.
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
@@ -94,8 +94,8 @@ if #ARGV > 3 + plain then
     local outcome, tag, id, key, delay, n, record, text, more = unpack(ARGV, i, i + 8)
     local settles = outcome ~= 'then' and outcome ~= 'parts'
     local held = settles and redis.call('ZREM', KEYS.unack, tag) == 1
-    if not held and (outcome == 'ack' or outcome == 'done') and not (parts and group.grown(id, parts)) then
-      -- The server may have forgotten the fetch.
+    if not held and (outcome == 'ack' or outcome == 'done') and not parts then
+      -- The server may have forgotten the fetch. What waits as a group by now may have other parts than were handled.
       local due = 0 -- later than now: by its key it has become another one since (put), which nobody has handled
       if key ~= '' then
         due = scored(redis.call('ZSCORE', KEYS.pending, tag)) or scored(redis.call('ZSCORE', KEYS.retry, tag)) or 0
