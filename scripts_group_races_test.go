@@ -198,6 +198,27 @@ func TestScriptGroupOfMany(t *testing.T) {
 	})
 }
 
+// TestScriptGroupDoneLimit: where there are groups, as much of what is done goes as without, however long messages are.
+func TestScriptGroupDoneLimit(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		r.with.doneMax = 1
+		r.answers(newCaller(), part("g", time.Hour, 0), part("h", time.Hour, 0))
+		for range 2 {
+			var all []settlement
+			for i := range 4 {
+				name := fmt.Sprint("m", r.now%1000, i)
+				r.put(msg(name, 0, sized(600<<10)))
+				r.take(name)
+				all = append(all, kept(name, time.Hour, ""))
+			}
+			r.done(all...)
+			r.equal("done", len(r.read().Done), 1)
+			r.at(time.Second + time.Microsecond)
+		}
+	})
+}
+
 // TestScriptGroupBounds: no call deletes more than some thousand parts.
 func TestScriptGroupBounds(t *testing.T) {
 	t.Parallel()

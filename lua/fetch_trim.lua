@@ -1,7 +1,7 @@
 -- Part of fetch: garbage that is too old or too much is deleted, and so is what is done and was kept for its time.
 local trimmed, more, clearAll = {}, false, nil -- more: there is more than one call may delete
 if groups and (oldest or overdue) then
-  -- include dropparts, clear
+  -- include clear
   clearAll = clear
 end
 if oldest and garbageAge < CENTURY and oldest <= now - garbageAge then

@@ -40,10 +40,10 @@ local function partsof(envelope)
   return n, tonumber(bytes), i
 end
 
--- partnames(id, n) are the fields of parts that a group of n has.
-local function partnames(id, n)
+-- partnames(id, n, from) are the fields of parts that a group of n has, from 2 on or a later one.
+local function partnames(id, n, from)
   local names = {}
-  for i = 2, n do names[i - 1] = id .. ':' .. i end
+  for i = from or 2, n do names[#names + 1] = id .. ':' .. i end
   return names
 end
 
