@@ -165,6 +165,7 @@ func (v *verdict) keyed(ev *evidence, entries []entry, payloads []*story) []*sto
 	}
 	for id, s := range byID {
 		slices.SortFunc(s.runs, func(a, b run) int { return cmp.Compare(a.start.At, b.start.At) })
+		s.unsure = unsure[id]
 		if ev.rules.parts > 0 {
 			v.weighParts(ev, s, anywhere)
 		} else {
@@ -260,5 +261,5 @@ func soonest(sends, unsure []*entry, at int64) (found *entry) {
 
 // changedBetween says whether a message may have been changed between two of its runs, which forgets its failures.
 func (s *story) changedBetween(prev, r run) bool {
-	return slices.ContainsFunc(s.changes, func(c *entry) bool { return c.At >= prev.until() && c.begun() <= r.start.At })
+	return slices.ContainsFunc(slices.Concat(s.changes, s.unsure), func(c *entry) bool { return c.At >= prev.until() && c.begun() <= r.start.At })
 }

@@ -92,6 +92,7 @@ type story struct {
 	refused bool
 	runs    []run    // in order of their starts
 	changes []*entry // of the payload of one message, by those who have its key; in no order
+	unsure  []*entry // such that are not confirmed
 }
 
 // aftermath is how long after the end of a handler a strike may still keep its settlement
@@ -222,7 +223,7 @@ func (v *verdict) weigh(ev *evidence, s *story) {
 // weighAgain judges a run that follows others of the same message.
 func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
 	prev := before[len(before)-1]
-	if prev.word() == failed && len(s.changes) > 0 && (s.changedBetween(prev, r) || r.start.Failures == prev.start.Failures+1) {
+	if prev.word() == failed && len(s.changes) > 0 && (s.changedBetween(prev, r) || ev.changedAnew(s, r) || r.start.Failures == prev.start.Failures+1) {
 		return // it is due when who changes it says
 	}
 	if prev.word() == failed && r.start.Failures == prev.start.Failures+1 {

@@ -178,6 +178,7 @@ func (v *verdict) number(ev *evidence, stories []*story) {
 // answer is of the second time, and the run of the first.
 func (ev *evidence) sentAnew(e *entry, r run) bool {
 	return slices.ContainsFunc(ev.strikes, func(st strike) bool {
-		return st.who == "" && st.why != "" && r.start.At <= st.to && e.At-e.Took <= st.to && e.At >= st.from
+		underWay := e.begun() <= st.to && e.At >= st.from
+		return st.who == "" && st.why != "" && underWay && e.begun() <= r.start.At && r.start.At <= st.to
 	})
 }
