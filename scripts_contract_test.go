@@ -213,6 +213,16 @@ func TestScriptWrongTypeOfConsumers(t *testing.T) {
 				return err
 			}
 		}},
+		"settle, what follows has a key that stays taken": {script: settleScript, mayPass: true, build: func(r *rig) func() error {
+			heldKey(r)
+			r.hand(msg("p", 0))
+			c := newCaller()
+			c.next()
+			return func() error {
+				_, err := r.store.settle(ctxB, c, []settlement{then(ack("p"), msg("next", time.Hour, keyed("k")))})
+				return err
+			}
+		}},
 		"settle, plain acks of which one is stale": {script: settleScript, mayPass: true, build: func(r *rig) func() error {
 			r.hand(msg("p", 0), msg("q", 0), msg("r", 0))
 			r.equal("cancel", r.cancel("id", idOf("q")), StateUnack)

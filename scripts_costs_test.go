@@ -273,7 +273,7 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 		{"settle, 1 ack", func() { c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 9},
 		{"settle, 100 acks", func() { c.hand(100) }, func() { c.r.done(acksOf(100)...) }, 9},
 		{"settle, 1 ack that a message follows", func() { c.hour(); c.hand(1) }, func() { c.r.done(then(acksOf(1)[0], dueAlike(1, 2*time.Hour)...)) }, 13 + 2 + 2 + 1},
-		{"settle, 1 ack that 10 with keys follow", func() { c.hour(); c.hand(1) }, func() { c.r.done(then(acksOf(1)[0], dueAlike(10, 2*time.Hour, "k")...)) }, 13 + 2 + 10*4 + 1},
+		{"settle, 1 ack that 10 with keys follow", func() { c.hour(); c.hand(1) }, func() { c.r.done(then(acksOf(1)[0], dueAlike(10, 2*time.Hour, "k")...)) }, 13 + 2 + 10*4 + 2},
 		// None of them looks through ready.
 		{"settle, 100 acks of which one is void", func() { c.hand(100); c.r.cancel("id", idOf("m7")) },
 			func() { c.r.equal("void", c.r.settle(newCaller(), acksOf(100)...), []int{7}) }, 8 + 100 + 100 + 99},

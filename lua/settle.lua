@@ -23,7 +23,7 @@
 --       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages;
 --       3 more where anything is done, and where there is more of that than there may be 6, or up to 13 where some were
 --       acked just now: at most 100 messages more than came in, and the records of up to 4 times as many are read;
---       2 for each message that follows, 7 with a key, and 1 for all of them;
+--       2 for each message that follows, 7 with a key, and 1 for all of them, 2 if any has a key;
 --       3 for each ack whose key stays taken, and 1 for all of them; 1 for each 'again', and 5 if its key was taken over;
 --       O(parts) for each ack of a group, and 1 for all of them.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
@@ -47,7 +47,8 @@ if #ARGV > 3 + plain then
   local keeps, holds, grown = false, false, groups
   for i = 4 + plain, #ARGV, 9 do
     local long = #ARGV[i + 8] > 1
-    keeps, holds = keeps or ARGV[i] == 'done' or ARGV[i] == 'again' and long, holds or long
+    keeps = keeps or ARGV[i] == 'done' or ARGV[i] == 'again' and long
+    holds = holds or long or ARGV[i] == 'then' and ARGV[i + 3] ~= ''
     grown = grown or ARGV[i] == 'parts'
   end
   if keeps then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
