@@ -278,7 +278,7 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 		{"settle, 100 acks of which one is void", func() { c.hand(100); c.r.cancel("id", idOf("m7")) },
 			func() { c.r.equal("void", c.r.settle(newCaller(), acksOf(100)...), []int{7}) }, 8 + 100 + 100 + 99},
 		{"settle, 100 acks with keys of which one is void", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100); c.r.cancel("key", "k7") },
-			func() { c.r.equal("void", c.r.settle(newCaller(), keyedAcks(100)...), []int{7}) }, 12 + 99*5 + 5},
+			func() { c.r.equal("void", c.r.settle(newCaller(), keyedAcks(100)...), []int{7}) }, 12 + 99*5 + 3},
 		{"settle, 100 acks with keys", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) }, func() { c.r.done(keyedAcks(100)...) }, 12 + 100*5},
 		{"settle, 100 acks with keys that stay taken", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) }, func() { c.r.done(withHolds(keyedAcks(100))...) }, 13 + 100*7},
 		{"settle, 1 that says Again", func() { c.again(false) }, func() { c.r.done(again("m0", "k0")) }, 13 + 4},
@@ -286,7 +286,7 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 		{"settle, 100 that are kept with a result", func() { c.hand(100) }, func() { c.r.done(keptAll(100, "v")...) }, 16 + 100*4},
 		{"settle, 1 that is kept where there is no room", func() { c.r.with.doneMax = 1; c.hand(2); c.r.done(keptAll(1, "v")...) },
 			func() { c.r.done(kept("m1", time.Minute, "")) }, 16 + 3 + 10},
-		{"settle, 1 ack of a group of 100", func() { c.group(100, 0); c.fetch(1) }, func() { c.r.done(groupOf(100, ack("g0", "k"))) }, 13 + 5 + 1},
+		{"settle, 1 ack of a group of 100", func() { c.group(100, 0); c.fetch(1) }, func() { c.r.done(groupOf(100, ack("g0", "k"))) }, 13 + 5 + 2},
 		{"settle, 1 ack where there are groups", func() { c.group(2, time.Hour); c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 9},
 		{"settle, 1 that is kept without a result", func() { c.hand(1) }, func() { c.r.done(keptAll(1, "")...) }, 16 + 3},
 	})

@@ -53,6 +53,15 @@ func TestScriptGroupRaces(t *testing.T) {
 			r.equal("void", r.settle(newCaller(), groupOf(3, ack("a", "k"))), []int{0})
 			r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "a=a,b,d")
 		}, "unack a@10.000003s parts a:2=1 a:3=1"},
+		"the hand-out is forgotten, and the group grows and is handed out": {func(r *rig) {
+			r.answers(newCaller(), part("a", 0, 0))
+			r.take("a")
+			forget(r, r.keys.pending, "a")
+			r.equal("appended", r.answers(newCaller(), untimed(part("b", 0, 0))), "~a@0s")
+			r.take("a")
+			r.equal("void", r.settle(newCaller(), groupOf(1, ack("a", "k"))), []int{0})
+			r.done(groupOf(2, ack("a", "k")))
+		}, ""},
 		"the hand-out is forgotten, and the group grows": {func(r *rig) {
 			r.answers(newCaller(), part("a", 0, 0))
 			r.take("a")
@@ -136,7 +145,7 @@ func TestScriptGroupRubbish(t *testing.T) {
 				if err != nil || len(f.tags) != 1 {
 					r.t.Fatalf("%q: %+v, %v", fields, f, err)
 				}
-				r.done(groupOf(2, ack("a", "k")))
+				r.done(groupOf(3, ack("a", "k")))
 				r.do("DEL", r.keys.parts, r.keys.wake, r.keys.state, r.keys.key)
 			}
 		})

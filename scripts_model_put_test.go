@@ -100,6 +100,7 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 	if place == "ready" {
 		score = m.now
 	}
+	m.changed = true
 	a = sendAnswer{kind: answerKept, holder: id, due: score}
 	due, latest := o.when.due(m.now), m.latest(o)
 	said, added, full := o.put.on == Reschedule || o.put.timed, true, false

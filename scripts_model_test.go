@@ -15,10 +15,11 @@ import (
 // of that name should do, and answers what the typed call of that name should return.
 type model struct {
 	contents
-	now   int64 // unix us
-	with  fetchSettings
-	calls map[string]answered // by caller
-	newer bool                // the layout is one that this version does not know
+	now     int64 // unix us
+	with    fetchSettings
+	calls   map[string]answered // by caller
+	newer   bool                // the layout is one that this version does not know
+	changed bool                // some message that waits was changed by a send
 
 	graces []grace // as of the last fetch
 	claims [5]claim
@@ -298,16 +299,15 @@ func (m *model) room(setting int) int {
 // ends takes a delivery from where it is held, and what was handled also from where it was before, if the server
 // forgot that it was handed out.
 func (m *model) ends(o settlement) bool {
+	if o.parts > 0 && m.msg[o.id] != "" && m.envelope(o.id).group.count > o.parts { // another one has it, under the same tag
+		return false
+	}
 	places := []map[string]int64{m.unack, m.pending, m.retry}
-	if o.kind != outcomeAck && o.kind != outcomeDone || o.parts > 0 {
+	if m.changed && o.key != "" || o.parts > 0 || o.kind != outcomeAck && o.kind != outcomeDone { // it may be another one since
 		places = places[:1]
 	}
-	for i, set := range places {
-		at, there := set[o.tag]
-		if there && i > 0 && o.key != "" && at > m.now { // it was replaced since
-			return false
-		}
-		if there {
+	for _, set := range places {
+		if _, there := set[o.tag]; there {
 			delete(set, o.tag)
 			return true
 		}

@@ -161,6 +161,16 @@ func TestScriptSettleForgottenFetch(t *testing.T) {
 			r.expect("pending b@0s armed 0s")
 			r.equal("void", r.settle(newCaller(), ack("a"), ack("c", "k"), ack("nobody")), []int{0, 1, 2})
 		}, "pending b@0s armed 0s"},
+		"after the server forgot the fetch, and another message was replaced": {func(r *rig) {
+			r.put(msg("o", time.Hour, keyed("o")))
+			r.answers(newCaller(), on(Reschedule, true, msg("p", 0, keyed("o"))))
+			r.take("o")
+			r.done(ack("o", "o"))
+			r.tickTo(11 * time.Minute)
+			r.hand(msg("a", 0, keyed("k")))
+			r.forgot("a")
+			r.done(ack("a", "k")) // nothing was there meanwhile, so nothing is left that a send has changed
+		}, "armed 11m0s"},
 		"after the server forgot the fetch, and it was replaced": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
 			r.forgot("a")
@@ -169,9 +179,17 @@ func TestScriptSettleForgottenFetch(t *testing.T) {
 			r.equal("void", r.settle(newCaller(), kept("a", time.Hour, "v", "k")), []int{0})
 			r.equal("payload", r.read().Messages[idOf("a")].Payload, "b")
 			r.at(3 * time.Second)
+			r.equal("void, when it is due", r.settle(newCaller(), ack("a", "k")), []int{0})
 			r.take("a")
 			r.done(ack("a", "k"))
 		}, ""},
+		"after the server forgot the fetch, and it was replaced by what is due now": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.forgot("a")
+			r.equal("answer", r.answers(newCaller(), on(Replace, true, msg("b", 0, keyed("k")))), "~a@0s")
+			r.equal("void", r.settle(newCaller(), ack("a", "k")), []int{0})
+			r.equal("payload", r.read().Messages[idOf("a")].Payload, "b")
+		}, "pending a@0s key k=a armed 0s"},
 		"after the server forgot the fetch of a later delivery, and it was replaced": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
 			r.done(ends(outcomeReady, "a", 0, 0, "", "k"))

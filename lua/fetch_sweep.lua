@@ -13,7 +13,7 @@ if page ~= '0' or now - sweptBefore > 600000000 then
       redis.call('HDEL', KEYS.state, page[2][i])
     end
   end
-  if redis.call('HLEN', KEYS.msg) == 0 then redis.call('HDEL', KEYS.state, 'big', 'parts') end
+  if redis.call('HLEN', KEYS.msg) == 0 then redis.call('HDEL', KEYS.state, 'big', 'parts', 'changed') end
   mark('swept', us(now))
   mark('cursor', page[1])
 end

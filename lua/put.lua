@@ -19,8 +19,8 @@
 
 -- include head, call, score, envelope, complete, store, failure, setfailure, locate, arm, parts, dropparts
 local EACH = 10 -- ARGV of a message
-local saved, armed, big, pause, sent, groups =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent', 'parts'), 1, 6)
+local saved, armed, big, pause, sent, groups, changes =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent', 'parts', 'changed'), 1, 7)
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
@@ -32,7 +32,7 @@ if grouped then guard(redis.call('HLEN', KEYS.parts)) end
 redis.call('ZADD', KEYS.pending, 'XX', 0, '') -- changes nothing
 
 local longest, first, stored = math.max(whole(big) or 0, SMALL), nil, 0
-local grown = false -- something was appended
+local grown, changed = false, false -- something was appended; something that waits was changed
 
 -- wait(due) notes that something waits for an instant, and write(id, envelope) that it is as long.
 local function wait(due) first = math.min(first or due, due) end
@@ -123,5 +123,6 @@ end
 if stored > 0 then mark('sent', us((whole(sent) or 0) + stored)) end
 if longest > math.max(whole(big) or 0, SMALL) then mark('big', us(longest)) end
 if grown and not groups then mark('parts', '1') end
+if changed and not changes then mark('changed', '1') end
 remember(answers)
 return {us(now), answers}

@@ -15,8 +15,8 @@
 -- Returns {now, overflow, doneOverflow, void, refused, ended}: how much garbage, and how many done messages, were deleted for
 --       want of room; '' or a list '<i> ' of outcomes (from 1, acks before records) whose delivery was not held any
 --       more; they changed nothing. An ack counts although the message waits where it was before that delivery
---       (pending, retry): the server forgot the fetch, as in a failover, and it was handled (one with a key if it
---       is due: else a send has replaced it since; and no group: it may have other parts by now). refused: '' or a list
+--       (pending, retry): the server forgot the fetch, as in a failover, and it was handled (but for a group, and for
+--       one with a key where sends change messages that wait: it may be another one since). refused: '' or a list
 --       '<i>=<id> ', message i (from 1) of those that follow was not stored, its key is held by id. ended: '' or a list
 --       '<i> ' of outcomes, as in void, that were 'again' and became acks.
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
@@ -25,13 +25,13 @@
 --       acked just now: at most 100 messages more than came in, and the records of up to 4 times as many are read;
 --       2 for each message that follows, 7 with a key, and 1 for all of them, 2 if any has a key;
 --       3 for each ack whose key stays taken, and 1 for all of them; 1 for each 'again', and 5 if its key was taken over;
---       O(parts) for each ack of a group, and 1 for all of them.
+--       O(parts) for each ack of a group, 1 more, and 1 for all of them.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call
 local plain = tonumber(ARGV[3])
-local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold, groups =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held', 'parts'), 1, 8)
+local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold, groups, changed =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held', 'parts', 'changed'), 1, 9)
 local reply, at = recall(saved)
 if reply then
   local overflow, doneOverflow, void, ended, refused = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?(.*)$')
@@ -83,7 +83,7 @@ local first -- instant at which any of these is due again, or what follows is du
 local holdEnds -- the first end of a hold, if any begins
 local following, followers, refused = nil, 0, '' -- of acks that count: where in ARGV, its number, and whom it follows; of all, how many
 if #ARGV > 3 + plain then
-  -- include failure, setfailure, erase, envelope, score
+  -- include failure, setfailure, erase, envelope
   -- overtaken(id, key) says whether another send has taken the key over that a message had when it was handed out.
   local function overtaken(id, key)
     local envelope = redis.call('HGET', KEYS.key, key) ~= id and redis.call('HGET', KEYS.msg, id)
@@ -94,14 +94,10 @@ if #ARGV > 3 + plain then
   for i = 4 + plain, #ARGV, 9 do
     local outcome, tag, id, key, delay, n, record, text, more = unpack(ARGV, i, i + 8)
     local settles = outcome ~= 'then' and outcome ~= 'parts'
-    local held = settles and redis.call('ZREM', KEYS.unack, tag) == 1
-    if not held and (outcome == 'ack' or outcome == 'done') and not parts then
-      -- The server may have forgotten the fetch. What waits as a group by now may have other parts than were handled.
-      local due = 0 -- later than now: by its key it has become another one since (put), which nobody has handled
-      if key ~= '' then
-        due = scored(redis.call('ZSCORE', KEYS.pending, tag)) or scored(redis.call('ZSCORE', KEYS.retry, tag)) or 0
-      end
-      held = due <= now and (redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1)
+    -- The server may have forgotten the fetch. Then, if the group has grown, another one has it under the same tag.
+    local held = settles and not (parts and group.grown(id, parts)) and redis.call('ZREM', KEYS.unack, tag) == 1
+    if not held and (outcome == 'ack' or outcome == 'done') and not parts and not (changed and key ~= '') then
+      held = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
     end
     if outcome == 'parts' then
       parts = tonumber(delay)

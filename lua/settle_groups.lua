@@ -3,4 +3,5 @@
 group = {
   drop = dropparts,
   clear = clear,
+  grown = function(id, n) return partsof(redis.call('HGET', KEYS.msg, id) or '') > n end, -- since it was handed out
 }

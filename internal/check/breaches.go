@@ -7,7 +7,7 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done", "held", "parts"}
+var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done", "held", "parts", "changed"}
 
 // callField begins the fields of state that hold a caller's last call.
 const callField = "call:"
