@@ -33,9 +33,11 @@ const (
 	// its handler all of them, as Message.Parts. It is due when this one would be if this send says so, as with Replace, and
 	// nothing else of it changes: headers and all other options are those of the first. One that is full (WithMaxParts) is
 	// due now and leaves its key to the next, as one does that a handler has. One that waits for a retry is appended to, and
-	// stays due when it was, also if it is full. Of a
-	// message that was sent without Append it is ErrDuplicateKey. A group that has left its key still goes by it
-	// (Message.Key), until it is acked, and also if its handler says Again. MessageInfo names the group, with Existed set.
+	// stays due when it was, also if it is full. Of a message that was sent without Append it is ErrDuplicateKey. A group
+	// that has left its key still goes by it (Message.Key), until it is acked, and also if its handler says Again.
+	// MessageInfo names the group, with Existed set. A bare callback gets the parts one after the other, all within the time
+	// of one delivery (WithMaxConsumeDuration), and all again if it does not consume one of them. An append costs the server
+	// as much as the first part is long: let that be a small one.
 	Append
 )
 

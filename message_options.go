@@ -136,10 +136,10 @@ func WithRetryCount(n int) MsgOption {
 }
 
 // WithKey names the message (order-42), by 1 to 512 bytes. While a message with that key is live, a second send does
-// what on says: it is refused with ErrDuplicateKey (Refuse, the default), or keeps, replaces or reschedules the message
-// that is there. The key is free again once the message is acked (unless WithKeyHold keeps it taken for a while),
-// intercepted or garbage. A batch with one key twice is two sends in order. While a handler has the message, Replace and
-// Reschedule store the new one beside it, and that has the key: see Conflict.
+// what on says: it is refused with ErrDuplicateKey (Refuse, the default), or keeps, replaces, reschedules or appends to the
+// message that is there. The key is free again once the message is acked (unless WithKeyHold keeps it taken for a while),
+// intercepted or garbage. A batch with one key twice is two sends in order. While a handler has the message, Replace, Reschedule
+// and Append store the new one beside it, and that has the key: see Conflict.
 func WithKey(key string, on ...Conflict) MsgOption {
 	return func(m *draft) (err error) {
 		if key == "" || len(key) > maxKey {
