@@ -190,6 +190,12 @@ func TestScriptSettleForgottenFetch(t *testing.T) {
 			r.equal("void", r.settle(newCaller(), ack("a", "k")), []int{0})
 			r.equal("payload", r.read().Messages[idOf("a")].Payload, "b")
 		}, "pending a@0s key k=a armed 0s"},
+		"after the server forgot the fetch, and a part was refused": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			r.forgot("a")
+			r.equal("answer", r.answers(newCaller(), part("b", 0, 0)), "=a")
+			r.done(ack("a", "k"))
+		}, "armed 0s"},
 		"after the server forgot the fetch of a later delivery, and it was replaced": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
 			r.done(ends(outcomeReady, "a", 0, 0, "", "k"))

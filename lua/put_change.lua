@@ -41,12 +41,12 @@ local function change(id, envelope, other, due, taken, said, latest, most)
   if not place and redis.call('LPOS', KEYS.ready, tag) then place, score = 'ready', us(now) end
   if place == 'unack' then write(id, keyless(envelope)) end -- it has none when it is handed out again: the new one has it
   if place ~= 'pending' and place ~= 'retry' and place ~= 'ready' then return nil end
-  changed = true
   local kept, added, full, replaces = envelope, true, false, taken == 'replace'
   if taken == 'append' then
     kept, added, full = append(id, envelope, other, most)
     if kept == nil then return false end
   end
+  changed = true
   if full then
     redis.call('HDEL', KEYS.key, keyof(envelope))
     kept, due, said, latest = keyless(kept), now, true, nil
