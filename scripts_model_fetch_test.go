@@ -45,6 +45,9 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	m.seen = m.now
 
 	m.reclaim(&out, a.probe, jitter)
+	for i, d := range out.dead { // before one is deleted for want of room in garbage
+		m.addParts(&out, -1-i, d.id, d.envelope)
+	}
 	old, trimmed := m.aged(len(out.dead))
 	out.overflow = len(trimmed)
 	swept := slices.Concat(old, trimmed)
@@ -67,8 +70,8 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	}
 	for _, tag := range out.tags {
 		out.envelopes = append(out.envelopes, m.msg[idIn(tag)])
+		m.addParts(&out, len(out.envelopes)-1, idIn(tag), m.msg[idIn(tag)])
 	}
-	out.parts = m.partsFor(&out)
 	next := m.nextInstant(len(swept))
 	out.next = serverTime(next)
 	if next == 0 {

@@ -46,27 +46,18 @@ func (m *model) dropParts(id string) {
 	maps.DeleteFunc(m.parts, func(field, _ string) bool { return strings.HasPrefix(field, id+":") })
 }
 
-// partsFor are those of the deliveries and the poison of a fetch.
-func (m *model) partsFor(out *fetchReply) (parts map[int][]string) {
-	note := func(nth int, id, envelope string) {
-		e, err := decodeEnvelope(envelope)
-		if err != nil || e.group.count < 2 {
-			return
-		}
-		if parts == nil {
-			parts = map[int][]string{}
-		}
-		for n := 2; n <= e.group.count; n++ {
-			parts[nth] = append(parts[nth], m.parts[fmt.Sprint(id, ":", n)])
-		}
+// addParts adds those of a group to the reply of a fetch.
+func (m *model) addParts(out *fetchReply, nth int, id, envelope string) {
+	e, err := decodeEnvelope(envelope)
+	if err != nil || e.group.count < 2 {
+		return
 	}
-	for i, tag := range out.tags {
-		note(i, idIn(tag), out.envelopes[i])
+	if out.parts == nil {
+		out.parts = map[int][]string{}
 	}
-	for i, d := range out.dead {
-		note(-1-i, d.id, d.envelope)
+	for n := 2; n <= e.group.count; n++ {
+		out.parts[nth] = append(out.parts[nth], m.parts[fmt.Sprint(id, ":", n)])
 	}
-	return parts
 }
 
 // weight is what a message counts in a reply.
