@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"reflect"
 	"slices"
 	"strings"
@@ -12,8 +11,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 var ofGroup = WithKey("k", Append)
@@ -83,6 +80,35 @@ func TestGroupCallback(t *testing.T) {
 		t.Errorf("calls %q, want %q", got, want)
 	}
 	f.checkEmpty()
+}
+
+// TestGroupCallbackPastItsLimit: a bare callback that ran past its limit with one part gets no more of them in that delivery.
+func TestGroupCallbackPastItsLimit(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	calls, release := make(chan string, 100), make(chan struct{})
+	q := f.queue(func(payload string) bool {
+		calls <- payload
+		<-release
+		return true
+	}).WithMaxConsumeDuration(50 * time.Millisecond).WithNackRedeliveryDelay(time.Hour)
+	f.send(q, "a", ofGroup, inAnHour)
+	info := f.send(q, "b", ofGroup, WithDelay(0))
+	q.StartConsume()
+	receive(t, "the first part", calls)
+	eventually(t, "the delivery has failed", func() bool { return f.where(info.ID) == "retry" })
+	slots := q.current().workers.slots
+	stuck := func() int {
+		slots.mu.Lock()
+		defer slots.mu.Unlock()
+		return slots.stuck
+	}
+	eventually(t, "the callback runs on", func() bool { return stuck() == 1 })
+	close(release)
+	eventually(t, "its worker ends", func() bool { return stuck() == 0 })
+	if len(calls) > 0 {
+		t.Errorf("it was called again, with %q", <-calls)
+	}
 }
 
 // TestGroupBadOptions: what cannot be meant is refused, and says why.
@@ -169,16 +195,7 @@ func TestGroupRepliesLost(t *testing.T) {
 	var lost atomic.Int64
 	for i := range senders {
 		cli := f.client()
-		var n atomic.Int64
-		hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-			err := next(ctx, cmd)
-			if strings.HasPrefix(cmd.Name(), "eval") && n.Add(1)%(3+int64(i)) == 0 {
-				lost.Add(1)
-				err = io.EOF
-				cmd.SetErr(err)
-			}
-			return err
-		}))
+		loseReplies(t, cli, 3+int64(i), &lost)
 		p := NewPublisher(f.name, cli)
 		wg.Go(func() {
 			for n := range each {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -284,6 +286,20 @@ func (commandHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 
 func (h commandHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error { return h(ctx, cmd, next) }
+}
+
+// loseReplies loses the reply of every so many-th script call over the library's own connections beside a client.
+func loseReplies(t testing.TB, cli redis.UniversalClient, every int64, lost *atomic.Int64) {
+	var calls atomic.Int64
+	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		err := next(ctx, cmd)
+		if strings.HasPrefix(cmd.Name(), "eval") && calls.Add(1)%every == 0 {
+			lost.Add(1)
+			err = io.EOF
+			cmd.SetErr(err)
+		}
+		return err
+	}))
 }
 
 // hookOwn puts a hook between the library's own connections beside a client and their server.

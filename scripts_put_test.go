@@ -122,6 +122,20 @@ func TestScriptPutSequence(t *testing.T) {
 			r.at(1000 * time.Hour)
 			r.equal("answers", r.answers(newCaller(), numbered(msg("b", 0), "s", 1)), "#1")
 		}, "sequence s=1"},
+		"rubbish counts as none": {func(r *rig) {
+			for i, value := range append(rubbish, "18446744073709551616", "99999999999999999999", "-0000000000000000001", "1.000000000000000000") {
+				r.do("HSET", r.keys.sequence, "s", value)
+				name := fmt.Sprint("n", i)
+				r.equal(fmt.Sprintf("answer %q", value), r.answers(newCaller(), numbered(msg(name, time.Second), "s", math.MinInt64)), "+1s")
+				r.equal("cancel", r.cancel("id", idOf(name)), StatePending)
+			}
+		}, "sequence s=-9223372036854775808 wake 1s"},
+	})
+}
+
+// TestScriptSequenceWithoutMessages: a sequence is dropped, and passes numbers of which there is no message.
+func TestScriptSequenceWithoutMessages(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
 		"dropped": {func(r *rig) {
 			r.answers(newCaller(), numbered(msg("a", time.Second), "s", 5))
 			drop := func(c *caller) bool {
@@ -173,14 +187,6 @@ func TestScriptPutSequence(t *testing.T) {
 				pass(-1, nil)
 			}
 		}, "pending a@1s sequence s=-1 wake 1s"},
-		"rubbish counts as none": {func(r *rig) {
-			for i, value := range append(rubbish, "18446744073709551616", "99999999999999999999", "-0000000000000000001", "1.000000000000000000") {
-				r.do("HSET", r.keys.sequence, "s", value)
-				name := fmt.Sprint("n", i)
-				r.equal(fmt.Sprintf("answer %q", value), r.answers(newCaller(), numbered(msg(name, time.Second), "s", math.MinInt64)), "+1s")
-				r.equal("cancel", r.cancel("id", idOf(name)), StatePending)
-			}
-		}, "sequence s=-9223372036854775808 wake 1s"},
 	})
 }
 

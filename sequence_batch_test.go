@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 	"sync"
@@ -117,16 +116,7 @@ func TestSequenceBatchRelays(t *testing.T) {
 	var lost, stopped, ended atomic.Int64
 	for i := range relays {
 		cli, monitor := f.client(), NewMonitor(f.name, f.cli)
-		var n atomic.Int64
-		hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-			err := next(ctx, cmd)
-			if strings.HasPrefix(cmd.Name(), "eval") && n.Add(1)%(5+int64(i)) == 1 {
-				lost.Add(1)
-				err = io.EOF
-				cmd.SetErr(err)
-			}
-			return err
-		}))
+		loseReplies(t, cli, 5+int64(i), &lost)
 		p := NewPublisher(f.name, cli)
 		wg.Go(func() {
 			for try := 0; ; try++ {

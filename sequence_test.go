@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math"
 	"slices"
@@ -141,16 +140,7 @@ func TestSequenceManyRelays(t *testing.T) {
 	var lost atomic.Int64
 	for i := range relays {
 		cli := f.client()
-		var n atomic.Int64
-		hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-			err := next(ctx, cmd)
-			if strings.HasPrefix(cmd.Name(), "eval") && n.Add(1)%(7+int64(i)) == 0 {
-				lost.Add(1)
-				err = io.EOF
-				cmd.SetErr(err)
-			}
-			return err
-		}))
+		loseReplies(t, cli, 7+int64(i), &lost)
 		p := NewPublisher(f.name, cli)
 		wg.Go(func() {
 			for row := int64(1); row <= rows; {

@@ -6,11 +6,10 @@
 -- Cost: 4 commands.
 -- Keeps: invariants 6 and 12 of PROTOCOL.md.
 
--- include head, call
+-- include head, call, lastof
 local reply = recall(redis.call('HGET', KEYS.state, field))
 if reply then return {reply} elseif reply == false then return STALE end
-local last = redis.call('HGET', KEYS.sequence, ARGV[3])
-if not last or #last ~= 20 or not string.match(last, '^%d+$') or last > '18446744073709551615' then last = '' end
+local last = lastof(ARGV[3]) or ''
 if last < ARGV[4] then redis.call('HSET', KEYS.sequence, ARGV[3], ARGV[4]) end
 remember(last)
 return {last}

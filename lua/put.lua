@@ -17,7 +17,7 @@
 -- Keeps: invariants 1, 3, 4, 6, 9 and 12 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a
 --       send before anything is stored. What a message finds is what those before it have written.
 
--- include head, call, score, envelope, complete, store, failure, setfailure, locate, arm, parts, dropparts
+-- include head, call, score, envelope, complete, store, failure, setfailure, locate, arm, parts, dropparts, lastof
 local EACH = 10 -- ARGV of a message
 local saved, armed, big, pause, sent, groups, changes =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent', 'parts', 'changed'), 1, 7)
@@ -57,12 +57,6 @@ local function putlatest(envelope, latest)
   return i and string.sub(envelope, 1, i - 1) .. us(latest) .. string.sub(envelope, i + 16) or envelope
 end
 
--- lastof(name) is the last number of a sequence, as 20 digits, of which any two compare as texts; nil if it has none.
-local function lastof(name)
-  local last = name ~= '' and redis.call('HGET', KEYS.sequence, name)
-  return last and #last == 20 and string.match(last, '^%d+$') and last <= '18446744073709551615' and last or nil
-end
-
 -- store makes a new message pending.
 local function store(id, envelope, due, key)
   if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
@@ -76,7 +70,7 @@ end
 -- include put_change
 -- put stores a message, if it may be, or does what its sender wants instead, and returns the answer.
 local function put(delay, version, id, envelope, name, number, taken, says, most, room)
-  local last, after = lastof(name), string.sub(number, 21)
+  local last, after = name ~= '' and lastof(name), string.sub(number, 21)
   number = string.sub(number, 1, 20)
   if last and last >= number then return '#' .. last end
   if after ~= '' and not (last and last >= after) then return '!' end
