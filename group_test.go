@@ -55,44 +55,69 @@ func TestGroup(t *testing.T) {
 	f.checkEmpty()
 }
 
-// TestGroupCallback: a bare callback gets the parts one by one, and the delivery is consumed if it consumes all.
+// TestGroupCallback: a bare callback gets each part, and all again if it does not consume one, also with what makes a
+// handler of it.
 func TestGroupCallback(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	calls := make(chan string, 100)
-	var refused atomic.Bool
-	q := f.queue(func(payload string) bool {
-		calls <- payload
-		return payload != "b" || refused.Swap(true)
-	}).WithRetryDelays(time.Millisecond)
-	for _, payload := range []string{"a", "b", "c"} {
-		f.send(q, payload, ofGroup, inAnHour)
+	pass := func(next Handler) Handler { return next }
+	for name, with := range map[string]func(*DelayQueue){
+		"alone":             func(*DelayQueue) {},
+		"with a limit":      func(q *DelayQueue) { q.WithMaxConsumeDuration(time.Hour) },
+		"with a middleware": func(q *DelayQueue) { q.WithMiddleware(pass) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			calls := make(chan string, 100)
+			var refused atomic.Bool
+			q := f.queue(func(payload string) bool {
+				calls <- payload
+				return payload != "b" || refused.Swap(true)
+			}).WithRetryDelays(time.Millisecond)
+			with(q)
+			for _, payload := range []string{"a", "b", "c"} {
+				f.send(q, payload, ofGroup, inAnHour)
+			}
+			f.send(q, "d", ofGroup, WithDelay(0))
+			q.StartConsume()
+			f.drained()
+			close(calls)
+			var got []string
+			for payload := range calls {
+				got = append(got, payload)
+			}
+			if want := strings.Fields("a b c d a b c d"); !slices.Equal(got, want) {
+				t.Errorf("calls %q, want %q", got, want)
+			}
+			f.checkEmpty()
+		})
 	}
-	f.send(q, "d", ofGroup, WithDelay(0))
-	q.StartConsume()
-	f.drained()
-	close(calls)
-	var got []string
-	for payload := range calls {
-		got = append(got, payload)
-	}
-	if want := strings.Fields("a b c d a b c d"); !slices.Equal(got, want) {
-		t.Errorf("calls %q, want %q", got, want)
-	}
-	f.checkEmpty()
 }
 
 // TestGroupCallbackPastItsLimit: a bare callback that ran past its limit with one part gets no more of them in that delivery.
 func TestGroupCallbackPastItsLimit(t *testing.T) {
 	t.Parallel()
+	const limit = 50 * time.Millisecond
+	t.Run("queue's", func(t *testing.T) {
+		t.Parallel()
+		callbackPastItsLimit(t, func(q *DelayQueue) { q.WithMaxConsumeDuration(limit) }, WithRetryCount(3))
+	})
+	t.Run("message's", func(t *testing.T) {
+		t.Parallel()
+		callbackPastItsLimit(t, func(*DelayQueue) {}, WithTimeout(limit))
+	})
+}
+
+func callbackPastItsLimit(t *testing.T, limited func(*DelayQueue), own MsgOption) {
 	f := newFixture(t)
 	calls, release := make(chan string, 100), make(chan struct{})
 	q := f.queue(func(payload string) bool {
 		calls <- payload
 		<-release
 		return true
-	}).WithMaxConsumeDuration(50 * time.Millisecond).WithNackRedeliveryDelay(time.Hour)
-	f.send(q, "a", ofGroup, inAnHour)
+	}).WithNackRedeliveryDelay(time.Hour)
+	limited(q)
+	f.send(q, "a", ofGroup, inAnHour, own)
 	info := f.send(q, "b", ofGroup, WithDelay(0))
 	q.StartConsume()
 	receive(t, "the first part", calls)

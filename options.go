@@ -69,8 +69,8 @@ func defaultSettings(callback CallbackFunc) settings {
 func (s *settings) compose(queue string) {
 	s.handle = s.handler
 	if callback := s.callback; s.handle == nil && (len(s.middleware) > 0 || s.limit > 0) {
-		s.handle = func(_ context.Context, msg *Message) error {
-			if !callback(msg.Payload) {
+		s.handle = func(ctx context.Context, msg *Message) error {
+			if !callEach(callback, msg, func() bool { return ctx.Err() != nil }) {
 				return ErrNacked
 			}
 			return nil

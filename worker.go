@@ -126,7 +126,7 @@ func (s *settings) call(ctx context.Context, d *delivery) (v verdict) {
 		}
 	}()
 	if s.handle == nil {
-		if !s.callEach(d) {
+		if !callEach(s.callback, &d.msg, func() bool { return d.fate.Load() != fateOpen }) {
 			v.err = ErrNacked
 		}
 	} else {
@@ -136,18 +136,18 @@ func (s *settings) call(ctx context.Context, d *delivery) (v verdict) {
 	return v
 }
 
-// callEach calls a bare callback, of a group with each part in turn, and reports whether all of them are consumed. Who has
-// lost the delivery meanwhile gets no more of it.
-func (s *settings) callEach(d *delivery) (consumed bool) {
-	if d.msg.Parts == nil {
-		return s.callback(d.msg.Payload)
+// callEach calls a bare callback, of a group with each part in turn, and reports whether all of them are consumed. Once the
+// delivery is over, because it was lost or cut off, it gets no more of them.
+func callEach(callback CallbackFunc, msg *Message, over func() bool) (consumed bool) {
+	if msg.Parts == nil {
+		return callback(msg.Payload)
 	}
 	consumed = true
-	for _, part := range d.msg.Parts {
-		if d.fate.Load() != fateOpen {
+	for _, part := range msg.Parts {
+		if over() {
 			return false
 		}
-		consumed = s.callback(part) && consumed
+		consumed = callback(part) && consumed
 	}
 	return consumed
 }
