@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -32,6 +33,9 @@ type Scheduler struct {
 	table   table
 	log     *slog.Logger
 	hurry   chan struct{} // an entry was changed here: look now
+
+	mu   sync.Mutex
+	subs []*Subscription
 }
 
 // New makes the Scheduler of a queue, a *delayqueue.DelayQueue or a *delayqueue.Publisher.
@@ -44,7 +48,11 @@ func New(queue Queue) *Scheduler {
 	}
 }
 
-// WithLogger sets the log, which hears of outages and of broken entries, of each once. Default: slog.Default. Call it before Run.
+// Name is the name of the queue.
+func (s *Scheduler) Name() string { return s.queue.Name() }
+
+// WithLogger sets the log, which hears of outages and of broken entries, of each once. Default: slog.Default. Call it before
+// Run and ListenEvent.
 func (s *Scheduler) WithLogger(log *slog.Logger) *Scheduler {
 	if log == nil {
 		panic("schedule: WithLogger: the logger must not be nil; for silence use slog.DiscardHandler")

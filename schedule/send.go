@@ -70,12 +70,12 @@ func (e *entry) caughtUp(now int64) int64 {
 // sendPage sends one message for each of these entries.
 func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 	now := r.reading.now() / 1_000_000
-	var sent, passed []*entry // passed: nothing is sent for this instant
+	var sent, skipped, expired []*entry // of these two nothing is sent for this instant
 	var batch []delayqueue.Outgoing
 	for _, e := range page {
 		opts, fresh := e.options(now)
 		if !fresh {
-			passed = append(passed, e)
+			expired = append(expired, e)
 			continue
 		}
 		sent, batch = append(sent, e), append(batch, delayqueue.Outgoing{Payload: string(e.Payload), Options: opts})
@@ -89,8 +89,6 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 		e := sent[i]
 		var far *delayqueue.SequenceError
 		switch err := result.Err; {
-		case err == nil, errors.Is(err, delayqueue.ErrNotReplicated):
-			e.settled(e.next)
 		case errors.As(err, &far):
 			if gen, instant := split(far.Last); gen == e.Gen {
 				e.settled(instant) // another replica was faster
@@ -98,15 +96,20 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 				e.last = -1 // it was changed: the next look shows that
 			}
 		case errors.Is(err, delayqueue.ErrDuplicateKey):
-			passed = append(passed, e) // its last message lives
+			skipped = append(skipped, e) // its last message lives
+		case err == nil, errors.Is(err, delayqueue.ErrNotReplicated):
+			r.tellSent(e, result.Info, now)
+			e.settled(e.next)
 		case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, delayqueue.ErrPayloadTooLarge):
 			r.leave(e, err)
 		default: // it is not known, or was refused for now
 			failed = err
 		}
 	}
-	if err := side(passed, func(e *entry) error { return r.pass(ctx, e) }); err != nil {
-		return err
+	for code, passed := range map[EventCode][]*entry{SkippedEvent: skipped, ExpiredEvent: expired} {
+		if err := side(passed, func(e *entry) error { return r.pass(ctx, e, code) }); err != nil {
+			return err
+		}
 	}
 	return failed
 }
@@ -128,11 +131,14 @@ func (e *entry) options(now int64) (opts []delayqueue.MsgOption, fresh bool) {
 		delayqueue.WithKey(key), delayqueue.WithHeader(nameHeader, e.name), delayqueue.WithHeader(instantHeader, instant.In(e.zone).Format(time.RFC3339))), true
 }
 
-// pass settles the next instant of an entry without a message.
-func (r *runner) pass(ctx context.Context, e *entry) error {
+// pass settles the next instant of an entry without a message. code says why.
+func (r *runner) pass(ctx context.Context, e *entry, code EventCode) error {
 	before, err := r.monitor.PassSequence(ctx, sequenceOf(e.name), number(e.Gen, e.next))
 	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
 		return err
+	}
+	if before < number(e.Gen, e.next) { // else another replica was faster
+		r.tell(code, e, "", r.reading.now())
 	}
 	if gen, instant := split(max(before, 0)); gen > e.Gen {
 		e.last = -1 // it was changed: the next look shows that
