@@ -164,6 +164,9 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// What one counts, the other does: a *schedule.Scheduler.
+var _ promqueue.Scheduler = otelqueue.Scheduler(nil)
+
 // A queue that cannot be read is said to be so before Prometheus gives up on the page.
 func TestReadingEndsBeforeTheScrape(t *testing.T) {
 	at := regexp.MustCompile(`scrape_timeout: (\S+)`).FindStringSubmatch(read(t, "../examples/observed/prometheus.yml"))

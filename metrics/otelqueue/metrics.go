@@ -58,8 +58,11 @@ type Metrics struct {
 	process  messagingconv.ProcessDuration
 	reading  metric.Registration
 
+	instants        metric.Int64Counter
+	instantLateness metric.Float64Histogram
+
 	mu   sync.Mutex
-	subs map[string][]*delayqueue.Subscription
+	subs map[string][]observe.Subscription
 }
 
 // A total is a counter of messages and the operation that it counts.
@@ -89,7 +92,7 @@ func NewMetrics(cfg Config) (*Metrics, error) {
 	m := &Metrics{
 		queues: observe.Queues{Timeout: cfg.Timeout, Logger: cfg.Logger},
 		totals: map[delayqueue.EventCode]total{},
-		subs:   map[string][]*delayqueue.Subscription{},
+		subs:   map[string][]observe.Subscription{},
 	}
 	var errs []error
 	sent, err := messagingconv.NewClientSentMessages(meter)
@@ -113,6 +116,12 @@ func NewMetrics(cfg Config) (*Metrics, error) {
 	errs = append(errs, err)
 	m.lateness, err = meter.Float64Histogram("delayqueue.lateness", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(latenessBuckets...),
 		metric.WithDescription("From the due instant of a message to the start of its handler, on its first delivery."))
+	errs = append(errs, err)
+	m.instants, err = meter.Int64Counter("delayqueue.schedule.instants", metric.WithUnit("{instant}"),
+		metric.WithDescription("Instants of schedules that this process settled, by outcome: sent, caught up, skipped or expired."))
+	errs = append(errs, err)
+	m.instantLateness, err = meter.Float64Histogram("delayqueue.schedule.lateness", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(latenessBuckets...),
+		metric.WithDescription("From an instant of a schedule to when this process had its message stored; 0 if that was ahead of it."))
 	errs = append(errs, err, m.observe(meter))
 	return m, errors.Join(errs...)
 }
@@ -221,6 +230,33 @@ func (m *Metrics) InstrumentPublisher(p *delayqueue.Publisher) {
 	m.count(observe.Label(p.Name()), p.ListenEvent)
 }
 
+// A Scheduler is a *schedule.Scheduler, whose module this one does not need.
+type Scheduler interface {
+	Name() string // of its queue
+	ListenOutcome(listener func(outcome string, lateness time.Duration)) interface {
+		Stop()
+		Dropped() int64
+	}
+}
+
+// InstrumentSchedules counts the instants that this process sends for, or passes over. Call it once for a Scheduler.
+func (m *Metrics) InstrumentSchedules(s Scheduler) {
+	name := observe.Label(s.Name())
+	queue := metric.WithAttributeSet(attribute.NewSet(attributes(name)...))
+	count := func(outcome string, n int64) {
+		m.instants.Add(context.Background(), n, queue, metric.WithAttributes(attribute.String("delayqueue.outcome", outcome)))
+	}
+	for outcome := range observe.InstantOutcomes { // so that they are there before anything happens
+		count(outcome, 0)
+	}
+	m.listens(name, s.ListenOutcome(func(outcome string, late time.Duration) {
+		count(outcome, 1)
+		if observe.InstantOutcomes[outcome] {
+			m.instantLateness.Record(context.Background(), late.Seconds(), queue)
+		}
+	}))
+}
+
 func (m *Metrics) count(name string, listen func(delayqueue.EventListener) *delayqueue.Subscription) {
 	add := map[delayqueue.EventCode]func(int){}
 	for code, total := range m.totals {
@@ -228,11 +264,15 @@ func (m *Metrics) count(name string, listen func(delayqueue.EventListener) *dela
 		add[code] = func(n int) { total.Add(context.Background(), int64(n), attrs) }
 		add[code](0) // so that it is there before anything happens
 	}
-	sub := listen(func(e delayqueue.Event) {
+	m.listens(name, listen(func(e delayqueue.Event) {
 		if add := add[e.Code]; add != nil {
 			add(e.Count)
 		}
-	})
+	}))
+}
+
+// listens notes by what something is counted.
+func (m *Metrics) listens(name string, sub observe.Subscription) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.subs[name] = append(m.subs[name], sub)

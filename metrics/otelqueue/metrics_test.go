@@ -156,3 +156,18 @@ func TestRedisDoesNotAnswer(t *testing.T) {
 	server.Resume()
 	scenario.Eventually(t, read, map[string]float64{"delayqueue.up orders": 1, "delayqueue.messages pending orders": 0})
 }
+
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	m, read := newMetrics(t, Config{})
+	s := new(scenario.Scheduler)
+	m.InstrumentSchedules(s)
+	scenario.Eventually(t, read, map[string]float64{"delayqueue.schedule.instants sent orders": 0, "delayqueue.schedule.instants expired orders": 0})
+	for _, outcome := range []string{"sent", "sent", "caught up", "skipped", "expired"} {
+		s.Tell(outcome, time.Second)
+	}
+	scenario.Eventually(t, read, map[string]float64{
+		"delayqueue.schedule.instants sent orders": 2, "delayqueue.schedule.instants caught up orders": 1, "delayqueue.schedule.instants skipped orders": 1,
+		"delayqueue.schedule.instants expired orders": 1, "delayqueue.schedule.lateness orders": 3, "delayqueue.dropped.events orders": 3,
+	})
+}

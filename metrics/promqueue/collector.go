@@ -53,8 +53,11 @@ type Collector struct {
 	lateness *prometheus.HistogramVec
 	handling *prometheus.HistogramVec
 
+	instants        *prometheus.CounterVec
+	instantLateness *prometheus.HistogramVec
+
 	mu   sync.Mutex
-	subs map[string][]*delayqueue.Subscription
+	subs map[string][]observe.Subscription
 }
 
 // latenessBuckets are in seconds: a queue that keeps up is late by milliseconds, one that was down by hours.
@@ -70,7 +73,7 @@ func NewCollector(cfg Config) *Collector {
 	}
 	return &Collector{
 		queues: observe.Queues{Timeout: cfg.Timeout, Logger: cfg.Logger},
-		subs:   map[string][]*delayqueue.Subscription{},
+		subs:   map[string][]observe.Subscription{},
 		totals: map[delayqueue.EventCode]*prometheus.CounterVec{
 			delayqueue.NewMessageEvent:  total("messages_sent_total", "Messages that this process sent."),
 			delayqueue.DeliveredEvent:   total("messages_delivered_total", "Deliveries handed out to this process."),
@@ -88,6 +91,14 @@ func NewCollector(cfg Config) *Collector {
 			Namespace: "delayqueue", Name: "handling_seconds", Buckets: handlingBuckets,
 			Help: "How long a handler ran, by its outcome: ack, nack, snooze or void.",
 		}, []string{"queue", "outcome"}),
+		instants: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: "delayqueue", Name: "schedule_instants_total",
+			Help: "Instants of schedules that this process settled, by outcome: sent, caught up, skipped or expired.",
+		}, []string{"queue", "outcome"}),
+		instantLateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "delayqueue", Name: "schedule_lateness_seconds", Buckets: latenessBuckets,
+			Help: "From an instant of a schedule to when this process had its message stored; 0 if that was ahead of it.",
+		}, []string{"queue"}),
 	}
 }
 
@@ -122,16 +133,44 @@ func (c *Collector) InstrumentPublisher(p *delayqueue.Publisher) {
 	c.count(observe.Label(p.Name()), p.ListenEvent)
 }
 
+// A Scheduler is a *schedule.Scheduler, whose module this one does not need.
+type Scheduler interface {
+	Name() string // of its queue
+	ListenOutcome(listener func(outcome string, lateness time.Duration)) interface {
+		Stop()
+		Dropped() int64
+	}
+}
+
+// InstrumentSchedules counts the instants that this process sends for, or passes over. Call it once for a Scheduler.
+func (c *Collector) InstrumentSchedules(s Scheduler) {
+	label := observe.Label(s.Name())
+	lateness := c.instantLateness.WithLabelValues(label)
+	for outcome := range observe.InstantOutcomes { // so that they are there before anything happens
+		c.instants.WithLabelValues(label, outcome)
+	}
+	c.listens(label, s.ListenOutcome(func(outcome string, late time.Duration) {
+		c.instants.WithLabelValues(label, outcome).Inc()
+		if observe.InstantOutcomes[outcome] {
+			lateness.Observe(late.Seconds())
+		}
+	}))
+}
+
 func (c *Collector) count(label string, listen func(delayqueue.EventListener) *delayqueue.Subscription) {
 	counters := map[delayqueue.EventCode]prometheus.Counter{}
 	for code, total := range c.totals {
 		counters[code] = total.WithLabelValues(label)
 	}
-	sub := listen(func(e delayqueue.Event) {
+	c.listens(label, listen(func(e delayqueue.Event) {
 		if counter := counters[e.Code]; counter != nil {
 			counter.Add(float64(e.Count))
 		}
-	})
+	}))
+}
+
+// listens notes by what something is counted.
+func (c *Collector) listens(label string, sub observe.Subscription) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.subs[label] = append(c.subs[label], sub)
@@ -156,8 +195,9 @@ func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, total := range c.totals {
 		total.Describe(ch)
 	}
-	c.lateness.Describe(ch)
-	c.handling.Describe(ch)
+	for _, v := range c.vectors() {
+		v.Describe(ch)
+	}
 }
 
 // Collect is called at a scrape. A queue that cannot be read within the timeout has delayqueue_up 0.
@@ -194,8 +234,14 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for _, total := range c.totals {
 		total.Collect(ch)
 	}
-	c.lateness.Collect(ch)
-	c.handling.Collect(ch)
+	for _, v := range c.vectors() {
+		v.Collect(ch)
+	}
+}
+
+// vectors are those of this process that are no totals of messages.
+func (c *Collector) vectors() [4]prometheus.Collector {
+	return [...]prometheus.Collector{c.lateness, c.handling, c.instants, c.instantLateness}
 }
 
 func number(yes bool) float64 {

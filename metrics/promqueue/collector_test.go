@@ -245,3 +245,27 @@ func TestCanceledIsNoFailure(t *testing.T) {
 		"handling_seconds void orders": 1, "handling_seconds nack orders": 0, "messages_failed_total orders": 0,
 	})
 }
+
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	c := NewCollector(Config{})
+	s := new(scenario.Scheduler)
+	c.InstrumentSchedules(s)
+	read := func() map[string]float64 { return values(t, c) }
+	scenario.Eventually(t, read, map[string]float64{
+		"schedule_instants_total sent orders": 0, "schedule_instants_total expired orders": 0, "schedule_lateness_seconds orders": 0,
+	})
+	for _, outcome := range []string{"sent", "sent", "caught up", "skipped", "expired"} {
+		s.Tell(outcome, time.Second)
+	}
+	scenario.Eventually(t, read, map[string]float64{
+		"schedule_instants_total sent orders": 2, "schedule_instants_total caught up orders": 1, "schedule_instants_total skipped orders": 1,
+		"schedule_instants_total expired orders": 1, "schedule_lateness_seconds orders": 3, "events_dropped_total orders": 3,
+	})
+	if problems, err := testutil.CollectAndLint(c); err != nil || len(problems) > 0 {
+		t.Errorf("lint: %v, %v", problems, err)
+	}
+	if c.Close(); !s.Stopped {
+		t.Error("it listens after Close")
+	}
+}

@@ -119,3 +119,27 @@ func Eventually(t testing.TB, read func() map[string]float64, want map[string]fl
 		}
 	}
 }
+
+// A Scheduler is one whose instants a test makes up.
+type Scheduler struct {
+	Tell    func(outcome string, lateness time.Duration)
+	Stopped bool
+}
+
+// Name is a queue's.
+func (s *Scheduler) Name() string { return "orders" }
+
+// ListenOutcome has Tell tell the listener.
+func (s *Scheduler) ListenOutcome(listener func(string, time.Duration)) interface {
+	Stop()
+	Dropped() int64
+} {
+	s.Tell = listener
+	return s
+}
+
+// Stop ends that.
+func (s *Scheduler) Stop() { s.Stopped = true }
+
+// Dropped are more than none.
+func (s *Scheduler) Dropped() int64 { return 3 }
