@@ -1,0 +1,25 @@
+module github.com/go-delayqueue/delayqueue/examples/reports
+
+go 1.25.0
+
+replace (
+	github.com/go-delayqueue/delayqueue => ../..
+	github.com/go-delayqueue/delayqueue/schedule => ../../schedule
+)
+
+require (
+	github.com/alicebob/miniredis/v2 v2.40.0
+	github.com/go-delayqueue/delayqueue v0.0.0-00010101000000-000000000000
+	github.com/go-delayqueue/delayqueue/schedule v0.0.0-00010101000000-000000000000
+	github.com/redis/go-redis/v9 v9.22.0
+	go.uber.org/goleak v1.3.0
+)
+
+require (
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
+	golang.org/x/sys v0.30.0 // indirect
+)
