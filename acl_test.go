@@ -27,7 +27,11 @@ var (
 	roles = []role{
 		{"publisher", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, steerScript, awaitScript}, nil, ""},
 		{"consumer", []*script{fetchScript, settleScript, extendScript}, nil, "bzpopmin"},
-		{"reader", readScripts, nil, "scan hscan subscribe unsubscribe ping"},
+		{
+			"scheduler", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, countsScript, sequencesScript, passSequenceScript},
+			[]string{"schedule/record.go"}, "hscan hget",
+		},
+		{"reader", readScripts, nil, "scan hscan subscribe unsubscribe ping"}, // hscan: entries of schedules
 		{
 			"operator", slices.Concat(readScripts, changeScripts), []string{"internal/check/pages.go", "internal/check/probe.go", "cmd/delayqueue/repair.lua"},
 			"scan hscan subscribe unsubscribe ping publish type pttl zscan lrange zscore info", // those from type on for doctor

@@ -27,7 +27,7 @@ func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *
 		if err != nil {
 			return err
 		}
-		now, err := s.table.look(ctx)
+		now, err := s.table.look(ctx, false)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"strings"
 	"sync"
@@ -62,7 +63,8 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture { return fixtureOn(t, shared.Client(t)) }
 
 func fixtureOn(t *testing.T, cli redis.UniversalClient) *fixture {
-	f := &fixture{T: t, name: strings.ReplaceAll(t.Name(), "/", "-"), cli: cli, log: &logBuffer{}}
+	name := fmt.Sprintf("%s-%08x", strings.ReplaceAll(t.Name(), "/", "-"), rand.Uint32()) // -count runs a test again
+	f := &fixture{T: t, name: name, cli: cli, log: &logBuffer{}}
 	f.pub, f.mon = delayqueue.NewPublisher(f.name, cli), delayqueue.NewMonitor(f.name, cli)
 	f.s = f.replica()
 	t.Cleanup(func() { check.Assert(t, cli, "dq", f.name) })

@@ -79,17 +79,18 @@ type table struct {
 // look asks for the server's time, and what tells whether something has changed since.
 //
 // KEYS: schedules
-// Returns {s, us, text of the last change, ” if there was none, history of the server: after a failover or restart it has another}
-// Cost: 3 commands. Writes nothing.
+// ARGV: 1 '1': the history of the server is asked for, too
+// Returns {s, us, text of the last change, that history: after a failover or restart it has another}; empty texts for what there is not
+// Cost: 2 commands, and INFO. Writes nothing.
 var lookScript = redis.NewScript(`
-local time, info = redis.call('TIME'), redis.pcall('INFO', 'replication')
+local time, info = redis.call('TIME'), ARGV[1] == '1' and redis.pcall('INFO', 'replication')
 local history = type(info) == 'string' and string.match(info, 'master_replid:(%w+)') or ''
 return {time[1], time[2], redis.call('HGET', KEYS[1], '') or '', history}`)
 
 // change replaces the record of an entry, if it is as the caller has read it. Sent again it does nothing more.
 //
 // KEYS: schedules
-// ARGV: 1 name, 2 record that is there (”: none), 3 record to be (”: none)
+// ARGV: 1 name, 2 record that is there, 3 record to be; an empty text for none
 // Returns 1, or 0: another one is there, and nothing was changed
 // Cost: 5 commands.
 var changeScript = redis.NewScript(`
@@ -117,8 +118,8 @@ type reading struct {
 // now is the server's time, in unix us, or a little before.
 func (r *reading) now() int64 { return r.us + r.clock().Sub(r.at).Microseconds() }
 
-func (t *table) look(ctx context.Context) (*reading, error) {
-	got, err := lookScript.Run(ctx, t.cli, []string{t.key}).StringSlice()
+func (t *table) look(ctx context.Context, history bool) (*reading, error) {
+	got, err := lookScript.Run(ctx, t.cli, []string{t.key}, history).StringSlice()
 	if err != nil || len(got) != 4 {
 		return nil, fmt.Errorf("look: %d parts: %w", len(got), err)
 	}

@@ -2,14 +2,9 @@ package schedule
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
-
-	"github.com/go-delayqueue/delayqueue"
 )
 
 const (
@@ -112,7 +107,7 @@ func (r *runner) report(err error) {
 func (r *runner) look(ctx context.Context) (*reading, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	now, err := r.table.look(ctx)
+	now, err := r.table.look(ctx, true)
 	if err != nil {
 		return nil, err
 	}
@@ -198,51 +193,18 @@ func (r *runner) askLasts(ctx context.Context, now *reading) error {
 	if err := side(open, func(e *entry) error { return r.complete(ctx, e.name, e.text, &e.record, now) }); err != nil {
 		return err
 	}
-	ask, err := r.askMany(ctx, ask)
+	names := make([]string, 0, len(ask))
+	for _, e := range ask {
+		names = append(names, e.name)
+	}
+	lasts, err := r.lasts(ctx, names)
 	if err != nil {
 		return err
 	}
-	return side(ask, func(e *entry) error {
-		n, err := r.monitor.Sequence(ctx, sequenceOf(e.name))
-		if errors.Is(err, delayqueue.ErrNotFound) {
-			err = nil
-		}
-		if err == nil {
-			e.begin(n)
-		}
-		return err
-	})
-}
-
-// askMany asks for those of many entries by the page, for as long as that is cheaper, and returns the rest.
-func (r *runner) askMany(ctx context.Context, ask []*entry) ([]*entry, error) {
-	left := make(map[string]*entry, len(ask))
 	for _, e := range ask {
-		left[sequenceOf(e.name)] = e
+		e.begin(lasts[e.name])
 	}
-	cursor := ""
-	for range len(ask) / 50 {
-		page, err := r.monitor.Sequences(ctx, cursor)
-		if errors.Is(err, delayqueue.ErrNotFound) {
-			page, err = &delayqueue.SequencePage{}, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, q := range page.Sequences {
-			if e := left[q.Name]; e != nil {
-				delete(left, q.Name)
-				e.begin(q.Last)
-			}
-		}
-		if cursor = page.Next; cursor == "" { // the others have none
-			for _, e := range left {
-				e.begin(0)
-			}
-			return nil, nil
-		}
-	}
-	return slices.Collect(maps.Values(left)), nil
+	return nil
 }
 
 // begin notes the number at which the entry's sequence is.
@@ -261,15 +223,15 @@ func (e *entry) begin(n int64) {
 // runs says whether instants of the entry are sent.
 func (e *entry) runs() bool { return e.Open == 0 && !e.Paused && !e.Removed && !e.never }
 
-// side calls do for each entry, some side by side, and returns the first error.
-func side(entries []*entry, do func(*entry) error) (first error) {
+// side calls do for each of all, some side by side, and returns the first error.
+func side[T any](all []T, do func(T) error) (first error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
-	work := make(chan *entry)
-	for range min(parallel, len(entries)) {
+	work := make(chan T)
+	for range min(parallel, len(all)) {
 		wg.Go(func() {
-			for e := range work {
-				if err := do(e); err != nil {
+			for one := range work {
+				if err := do(one); err != nil {
 					mu.Lock()
 					if first == nil {
 						first = err
@@ -279,8 +241,8 @@ func side(entries []*entry, do func(*entry) error) (first error) {
 			}
 		})
 	}
-	for _, e := range entries {
-		work <- e
+	for _, one := range all {
+		work <- one
 	}
 	close(work)
 	wg.Wait()

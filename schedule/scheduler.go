@@ -3,10 +3,7 @@ package schedule
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -28,11 +25,10 @@ var ErrNoEntry = errors.New("no such entry")
 
 // A Scheduler has the entries of one queue. It is safe for concurrent use.
 type Scheduler struct {
-	queue   Queue
-	monitor *delayqueue.Monitor
-	table   table
-	log     *slog.Logger
-	hurry   chan struct{} // an entry was changed here: look now
+	looker
+	queue Queue
+	log   *slog.Logger
+	hurry chan struct{} // an entry was changed here: look now
 
 	mu   sync.Mutex
 	subs []*Subscription
@@ -42,9 +38,8 @@ type Scheduler struct {
 func New(queue Queue) *Scheduler {
 	cli, prefix := queue.Redis()
 	return &Scheduler{
-		queue: queue, monitor: delayqueue.NewMonitor(queue.Name(), cli, delayqueue.UseCustomPrefix(prefix)),
-		table: table{cli, "{" + prefix + ":" + queue.Name() + "}:schedules", time.Now},
-		log:   slog.Default(), hurry: make(chan struct{}, 1),
+		looker: newLooker(delayqueue.NewMonitor(queue.Name(), cli, delayqueue.UseCustomPrefix(prefix))),
+		queue:  queue, log: slog.Default(), hurry: make(chan struct{}, 1),
 	}
 }
 
@@ -59,13 +54,6 @@ func (s *Scheduler) WithLogger(log *slog.Logger) *Scheduler {
 	}
 	s.log = log
 	return s
-}
-
-func (s *Scheduler) failed(name, verb string, err error) error {
-	if err == nil || errors.Is(err, ErrBadEntry) && strings.HasPrefix(err.Error(), "schedule:") {
-		return err
-	}
-	return fmt.Errorf("schedule: queue %q: entry %q: %s: %w", s.queue.Name(), name, verb, err)
 }
 
 // Set adds an entry, or changes the one of this name. The same again changes nothing, so every replica may do it at its
@@ -139,107 +127,6 @@ func (s *Scheduler) RunNow(ctx context.Context, name string) (*delayqueue.Messag
 	}
 	info, err := s.queue.Send(ctx, string(r.Payload), opts...)
 	return info, s.failed(name, "run now", err)
-}
-
-// find reads an entry.
-func (s *Scheduler) find(ctx context.Context, name string) (*record, error) {
-	if err := checkName(name); err != nil {
-		return nil, err
-	}
-	text, err := s.table.read(ctx, name)
-	if err != nil {
-		return nil, err
-	}
-	if text == "" {
-		return nil, ErrNoEntry
-	}
-	r, err := readRecord(text)
-	if err == nil {
-		err = there(r)
-	}
-	return r, err
-}
-
-// Next returns the next n instants of an entry, at most 1,000, in its zone. Of a paused one they are those that it would have.
-func (s *Scheduler) Next(ctx context.Context, name string, n int) ([]time.Time, error) {
-	r, err := s.find(ctx, name)
-	if err != nil {
-		return nil, s.failed(name, "next", err)
-	}
-	now, err := s.table.look(ctx)
-	if err != nil {
-		return nil, s.failed(name, "next", err)
-	}
-	all, err := r.upcoming(now.us/1_000_000, n)
-	return all, s.failed(name, "next", err)
-}
-
-func (r *record) upcoming(now int64, n int) (all []time.Time, err error) {
-	timing, err := r.timing()
-	if err != nil {
-		return nil, err
-	}
-	zone, err := r.zone()
-	if err != nil {
-		return nil, err
-	}
-	for at := max(now, r.Since); len(all) < min(n, 1000); {
-		instant, found := timing.next(at)
-		if !found {
-			break
-		}
-		all, at = append(all, time.Unix(instant, 0).In(zone)), instant
-	}
-	return all, nil
-}
-
-// A Status is an entry, and where it stands.
-type Status struct {
-	Entry
-	Paused bool
-	Next   time.Time // in its zone; zero if it is paused
-	Last   time.Time // the last instant that was sent, skipped or passed over since its last change; zero if there was none. It may be ahead by five seconds
-	Broken error     // it cannot be read: another program wrote it; all but Name is zero then
-}
-
-// List returns all entries, by name.
-func (s *Scheduler) List(ctx context.Context) ([]Status, error) {
-	records, err := s.table.all(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("schedule: queue %q: list: %w", s.queue.Name(), err)
-	}
-	now, err := s.table.look(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("schedule: queue %q: list: %w", s.queue.Name(), err)
-	}
-	all := make([]Status, 0, len(records))
-	for name, text := range records {
-		r, err := readRecord(text)
-		var next []time.Time
-		if err == nil {
-			next, err = r.upcoming(now.us/1_000_000, 1)
-		}
-		switch {
-		case err != nil:
-			all = append(all, Status{Entry: Entry{Name: name}, Broken: err})
-		case !r.Removed:
-			one := Status{Entry: r.entry(name), Paused: r.Paused}
-			if !r.Paused && len(next) > 0 {
-				one.Next = next[0]
-			}
-			n, err := s.monitor.Sequence(ctx, sequenceOf(name))
-			if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
-				return nil, fmt.Errorf("schedule: queue %q: list: %w", s.queue.Name(), err)
-			}
-			gen, last := split(max(n, 0))
-			if zone, err := r.zone(); err == nil && gen == r.Gen && last > 0 {
-				one.Last = time.Unix(last, 0).In(zone)
-			}
-			all = append(all, one)
-		}
-	}
-	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
-	return all, nil
 }
 
 // The headers of a message that an entry sent.

@@ -179,14 +179,16 @@ func TestLeastPrivilege(t *testing.T) {
 	dead := w.kill("orders", "no", "b", "c")
 	w.do("ZREM", "pending", id)
 	w.contains(w.must("doctor", "orders", "--repair", "--yes"), "the queue is sound now")
+	w.must("schedule", "set", "orders", "daily", "x", "--cron", "0 9 * * *")
 	looks := [][]string{
 		{"stats"}, {"queues"}, {"ls", "orders", "retry"}, {"ls", "orders", "ready"}, {"get", "orders", id}, {"get", "orders", "k", "--key"},
-		{"consumers", "orders"}, {"history", "orders"},
+		{"consumers", "orders"}, {"history", "orders"}, {"schedules", "orders"}, {"schedule", "next", "orders", "daily"},
 	}
 	for _, args := range append(looks, [][]string{
 		{"send", "orders", "x", "-d", "1h"}, {"reschedule", "orders", id, "--by", "1h"}, {"reschedule", "orders", "--all", "--by", "1h"},
 		{"requeue", "orders", dead[0]}, {"purge", "orders", "--all", "--yes"}, {"run", "orders", id}, {"pause", "orders"}, {"doctor", "orders"}, {"resume", "orders"},
 		{"cancel", "orders", id, "--yes"}, {"cancel", "orders", "--all", "--yes"},
+		{"schedule", "pause", "orders", "daily"}, {"schedule", "resume", "orders", "daily"}, {"schedule", "run", "orders", "daily"},
 	}...) {
 		w.must(args...)
 	}

@@ -38,13 +38,13 @@ run them: schedule.Run of the library.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.scheduler(c.Context(), args[0], false)
+			m, err := a.monitor(c.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), oneCall)
 			defer cancel()
-			all, err := s.List(ctx)
+			all, err := schedule.List(ctx, m)
 			if err != nil {
 				return err
 			}
@@ -283,13 +283,13 @@ func (a *app) scheduleNextCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.scheduler(c.Context(), args[0], false)
+			m, err := a.monitor(c.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), oneCall)
 			defer cancel()
-			next, err := s.Next(ctx, args[1], 5)
+			next, err := schedule.Next(ctx, m, args[1], 5)
 			if err != nil {
 				return scheduleFailure(err)
 			}

@@ -1,6 +1,10 @@
 package main
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/go-delayqueue/delayqueue/schedule"
+)
 
 func init() { scenarios["schedules"] = tellSchedules }
 
@@ -11,6 +15,9 @@ func tellSchedules(w *world) {
 	w.must("schedule", "set", "reports", "tick", "x", "--every", "15m", "--offset", "5m", "--catch-up", "0", "--ttl", "1m", "--header", "a=b", "--json")
 	w.contains(w.must("schedules", "reports"), "daily", "0 9 * * 1-5", "Asia/Tokyo", "every 15m + 5m", "running")
 	w.contains(w.must("schedules", "reports", "--json"), `"name":"daily"`, `"overlap":"skip"`, `"every_seconds":900`, `"catch_up":0`)
+	if all, err := schedule.List(w.Context(), w.monitor("reports")); err != nil || len(all) != 2 || all[0].Payload != "of the day" {
+		w.Errorf("a Monitor with the prefix %s lists %+v, %v", w.prefix, all, err)
+	}
 	next := w.must("schedule", "next", "reports", "daily")
 	if lines := strings.Split(strings.TrimSpace(next), "\n"); len(lines) != 5 || strings.Count(next, "09:00:00 +0900 JST (in ") != 5 {
 		w.Errorf("next:\n%s", next)

@@ -1,0 +1,112 @@
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestListMany: a Monitor lists a thousand entries with the last instant of each in few calls, though other sequences stand between theirs.
+func TestListMany(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, server.Client(t))
+	const many = 1000
+	f.must(f.s.Set(f.ctx(), Entry{Name: "unsent", Every: time.Hour}))
+	fields := map[string]any{}
+	at := f.now() / 3600 * 3600
+	for i := range many {
+		r := record{Gen: 1, Since: at - 3600, plan: plan{Every: 3600, CatchUp: 1, Zone: "Asia/Tokyo"}}
+		fields[fmt.Sprint("e", i)] = r.text()
+	}
+	f.must(f.cli.HSet(f.ctx(), f.s.table.key, fields).Err())
+	for i := range many {
+		if i%10 == 0 {
+			_, err := f.mon.PassSequence(f.ctx(), fmt.Sprint("other", i), 5)
+			f.must(ignoreNew(err))
+		}
+		_, err := f.mon.PassSequence(f.ctx(), sequenceOf(fmt.Sprint("e", i)), number(1, at))
+		f.must(ignoreNew(err))
+	}
+	wire := redistest.NewWire(t, server.Addr())
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
+	defer cli.Close()
+	all, err := List(f.ctx(), delayqueue.NewMonitor(f.name, cli))
+	f.must(err)
+	if len(all) != many+1 {
+		t.Fatalf("%d entries", len(all))
+	}
+	for _, one := range all {
+		if unsent := one.Name == "unsent"; one.Last.IsZero() != unsent || !unsent && one.Last.Unix() != at || one.Next.Unix() <= at {
+			t.Errorf("%+v", one)
+		}
+	}
+	if n := wire.Commands(); n > many/10 {
+		t.Errorf("%d commands", n)
+	}
+}
+
+// ignoreNew is nil for a sequence that was not there.
+func ignoreNew(err error) error {
+	if errors.Is(err, delayqueue.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// TestListNone: a queue that has no key is told from one that has no entries.
+func TestListNone(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	if all, err := List(f.ctx(), f.mon); !errors.Is(err, delayqueue.ErrNoQueue) || len(all) != 0 {
+		t.Errorf("of no queue: %v, %v", all, err)
+	}
+	_, err := f.pub.Send(f.ctx(), "x")
+	f.must(err)
+	for range 2 {
+		if all, err := List(f.ctx(), f.mon); err != nil || len(all) != 0 {
+			t.Errorf("of none: %v, %v", all, err)
+		}
+		f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
+		f.must(f.s.Remove(f.ctx(), "e"))
+	}
+}
+
+// TestPrefix: entries of a queue with a prefix of its own are that queue's, and nobody else's.
+func TestPrefix(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const prefix = "app 1"
+	own := delayqueue.UseCustomPrefix(prefix)
+	t.Cleanup(func() { check.Assert(t, f.cli, prefix, f.name) })
+	mon := delayqueue.NewMonitor(f.name, f.cli, own)
+	for i, queue := range []Queue{delayqueue.NewPublisher(f.name, f.cli, own), delayqueue.NewQueue(f.name, f.cli, nil, own)} {
+		s := New(queue)
+		f.must(s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, Payload: fmt.Sprint(i)}))
+		f.run(s)
+		f.until("it is sent", func() bool {
+			c, err := mon.Counts(f.ctx())
+			return err == nil && c.Pending+c.Ready > 0
+		})
+		all, err := List(f.ctx(), mon)
+		if err != nil || len(all) != 1 || all[0].Payload != fmt.Sprint(i) {
+			t.Errorf("%+v, %v", all, err)
+		}
+		if next, err := Next(f.ctx(), mon, "e", 2); err != nil || len(next) != 2 {
+			t.Errorf("%v, %v", next, err)
+		}
+	}
+	if _, err := List(f.ctx(), f.mon); !errors.Is(err, delayqueue.ErrNoQueue) {
+		t.Errorf("the queue without the prefix: %v", err)
+	}
+	f.must(mon.DeleteQueue(f.ctx(), true))
+	if n := f.cli.Exists(f.ctx(), "{"+prefix+":"+f.name+"}:schedules").Val(); n != 0 {
+		t.Error("the entries are left")
+	}
+}
