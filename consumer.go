@@ -8,7 +8,7 @@ import (
 )
 
 // A consumer is one stretch of consuming a queue, from StartConsume until lifecycle.done closes. These parts belong to
-// the queue, and each is one goroutine:
+// the queue. The first two are a goroutine each, the others while they have something to do:
 //
 //	poller   fetches deliveries and gives them to the workers; waits until there is more
 //	wakeUps  waits for the wake marker
@@ -40,10 +40,12 @@ func startConsumer(p *producer, settings settings, slots *workerSlots) *consumer
 	freed := newSignal()
 	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, freed: freed}
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
+	c.notices.waiting.read = c.notices.run
 	c.settler = settler{
 		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
 		leases: &c.leases, notices: &c.notices, producer: p, caller: newCaller(),
 	}
+	c.settler.outbox.read = c.settler.run
 	c.workers = workers{settings: &c.settings, lifecycle: c.lifecycle, slots: slots, freed: freed}
 	c.poller = poller{
 		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
@@ -57,15 +59,11 @@ func startConsumer(p *producer, settings settings, slots *workerSlots) *consumer
 	return c
 }
 
-// run runs all parts until stop. Then it ends them in this order: nothing more is fetched, handlers finish, their
+// run polls and listens until stop. Then it ends all parts in this order: nothing more is fetched, handlers finish, their
 // outcomes are settled, leases are no longer renewed, and the garbage handler has been told.
 func (c *consumer) run() {
-	var listening, leasing, settling sync.WaitGroup
-	settled := make(chan struct{})
+	var listening sync.WaitGroup
 	listening.Go(c.wakeUps.run)
-	leasing.Go(func() { c.leases.run(settled) })
-	settling.Go(c.settler.run)
-	c.notices.running.Go(c.notices.run)
 	defer context.AfterFunc(c.settings.base, c.poller.freed.send)()
 
 	c.poller.run()
@@ -77,11 +75,9 @@ func (c *consumer) run() {
 	c.lifecycle.enterPhase("handlers")
 	c.workers.slots.await(&c.workers) // handlers finish, or their limit or Shutdown gives up on them
 	c.lifecycle.enterPhase("outcomes to be settled")
-	c.settler.outbox.close()
-	settling.Wait()
+	c.settler.close()
 	c.lifecycle.enterPhase("leases to be renewed")
-	close(settled)
-	leasing.Wait()
+	c.leases.close()
 	c.lifecycle.enterPhase("the garbage handler")
 	c.notices.close()
 	c.lifecycle.drainTimer.Stop()

@@ -104,14 +104,14 @@ func (p *poller) accept(got *fetchReply, sentAt, answeredAt time.Time) {
 		o := notReceived(p.settler, h, p.agreed.maxLosses, answeredAt)
 		p.settings.log.Error("delayqueue: a message does not come through: the line is too slow for it within a lease, or a limit of the server's cuts it",
 			o.d.attrs(), slog.Int("bytes", h.size), slog.Int("losses", o.losses))
-		p.leases.held.add(o.d)
+		p.leases.add(o.d)
 		p.settler.settle(o)
 	}
 	if len(got.tags) == 0 {
 		return
 	}
 	ds := decode(p.settler, got, p.agreed.maxLosses, sentAt, answeredAt)
-	p.leases.held.add(ds...)
+	p.leases.add(ds...)
 	if p.events.on() {
 		ids := idsOf(ds)
 		p.events.tell(ReadyEvent, len(ids), ids...)

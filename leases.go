@@ -8,35 +8,73 @@ import (
 	"time"
 )
 
-// leases are the deliveries that a consumer holds, from fetch to settlement. It renews their leases every third of one.
+// leases are the deliveries that a consumer holds, from fetch to settlement. It renews their leases every third of one, on
+// a goroutine that lasts as long as the renewal: while nothing is held there is none, and no timer.
 type leases struct {
 	settings  *settings
 	store     *store
 	lifecycle *lifecycle
 	held      heldList
 	freed     signal // sent when the consumer holds less; the poller receives it
+
+	mu       sync.Mutex     // guards the fields below
+	timer    *time.Timer    // calls tick; nil: nothing has been held yet
+	ticking  bool           // the timer is set, or a tick is under way
+	failures int            // renewals in a row that failed
+	closed   bool           // nothing is held any more
+	running  sync.WaitGroup // one while ticking; close waits for it
 }
 
-// run renews leases until quit closes.
-func (l *leases) run(quit <-chan struct{}) {
-	interval := l.settings.lease / 3
-	for wait, failures := interval, 0; ; {
-		select {
-		case <-quit:
-			return
-		case <-time.After(wait):
-		}
-		begun := time.Now()
-		err := l.renew()
-		l.lifecycle.report("extend", begun, err)
-		if err == nil {
-			wait, failures = max(interval-time.Since(begun), 0), 0
-			continue
-		}
-		l.cancelOverdue()
-		failures++
-		wait = min(backoff(failures), l.settings.lease/10) // soon after an outage the lease may be near its end
+// add takes what was fetched into the list of what is held.
+func (l *leases) add(ds ...*delivery) {
+	l.held.add(ds...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ticking || l.closed {
+		return
 	}
+	l.ticking = true
+	l.running.Add(1)
+	if wait := l.settings.lease / 3; l.timer == nil {
+		l.timer = time.AfterFunc(wait, l.tick)
+	} else {
+		l.timer.Reset(wait)
+	}
+}
+
+// tick renews leases, and sets the timer again unless nothing is held.
+func (l *leases) tick() {
+	begun := time.Now()
+	err := l.renew()
+	l.lifecycle.report("extend", begun, err)
+	if err != nil {
+		l.cancelOverdue()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed || err == nil && l.held.totals().deliveries == 0:
+		l.ticking, l.failures = false, 0
+		l.running.Done()
+	case err == nil:
+		l.failures = 0
+		l.timer.Reset(max(l.settings.lease/3-time.Since(begun), 0))
+	default:
+		l.failures++
+		l.timer.Reset(min(backoff(l.failures), l.settings.lease/10)) // soon after an outage the lease may be near its end
+	}
+}
+
+// close returns when no renewal is under way any more. Nothing may be held, or it is given up.
+func (l *leases) close() {
+	l.mu.Lock()
+	l.closed = true
+	if l.ticking && l.timer.Stop() {
+		l.ticking = false
+		l.running.Done()
+	}
+	l.mu.Unlock()
+	l.running.Wait()
 }
 
 // renew renews what is held, once.

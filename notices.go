@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 )
 
 // A deadLetterNotice is a message that went to garbage, for the garbage handler.
@@ -21,8 +20,7 @@ const maxNotices = 1000
 type notices struct {
 	settings  *settings
 	lifecycle *lifecycle
-	waiting   mailbox[deadLetterNotice] // put by the poller and the settler; taken by run
-	running   sync.WaitGroup            // run, which starts anew when the handler has ended its goroutine
+	waiting   mailbox[deadLetterNotice] // put by the poller and the settler; run is its reader
 }
 
 // put does not wait for the handler.
@@ -56,12 +54,12 @@ func noticeOfPoison(dead deadMessage, parts []string) deadLetterNotice {
 	return deadLetterNotice{&msg, record.failures, err}
 }
 
-// run calls the garbage handler until close, or until nobody waits for it any more.
+// run calls the garbage handler until there is nothing to tell it, or until nobody waits for it any more.
 func (n *notices) run() {
 	done := false
 	defer func() {
 		if !done { // the user's function has ended this goroutine
-			n.running.Go(n.run)
+			n.waiting.running.Go(n.run)
 		}
 	}()
 	for {
@@ -78,7 +76,7 @@ func (n *notices) run() {
 func (n *notices) close() {
 	n.waiting.close()
 	told := make(chan struct{})
-	go func() { n.running.Wait(); close(told) }()
+	go func() { n.waiting.running.Wait(); close(told) }()
 	select {
 	case <-told:
 	case <-n.lifecycle.forceCtx.Done():

@@ -68,7 +68,7 @@ type settler struct {
 	leases    *leases
 	notices   *notices
 	producer  *producer        // of what follows a message
-	outbox    mailbox[outcome] // put by workers, the poller and Shutdown; taken by run
+	outbox    mailbox[outcome] // put by workers, the poller and Shutdown; run is its reader
 	caller    *caller          // of run
 }
 
@@ -79,7 +79,13 @@ func (s *settler) settle(o outcome) {
 	}
 }
 
-// run sends outcomes until the outbox is closed and empty.
+// close returns when what is in the outbox is settled. Nothing more may be put in.
+func (s *settler) close() {
+	s.outbox.close()
+	s.outbox.running.Wait()
+}
+
+// run sends outcomes until there are none.
 func (s *settler) run() {
 	for {
 		batch := s.outbox.some(maxBatch)
