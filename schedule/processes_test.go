@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,10 +21,10 @@ const childEnv = "SCHEDULE_TEST_CHILD"
 
 // A childSpec is what a replica does: it sets the entries, and runs them.
 type childSpec struct {
-	Addr, Queue string
-	Sentinels   []string // that know the primary, instead of Addr
-	Entries     int
-	ClockOff    time.Duration // how far its clock is from the right one
+	Sentinels []string // that know the primary
+	Queue     string
+	Entries   int
+	ClockOff  time.Duration // how far its clock is from the right one
 }
 
 var (
@@ -46,17 +47,12 @@ func childMain(text string) {
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		panic(err)
 	}
-	cli := redis.NewClient(&redis.Options{Addr: spec.Addr})
-	queue := delayqueue.NewPublisher(spec.Queue, cli)
-	if len(spec.Sentinels) > 0 {
-		cli = redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.SentinelMaster, SentinelAddrs: spec.Sentinels})
-		queue = delayqueue.NewPublisher(spec.Queue, cli).WithReplicaAck(1, time.Second)
-	}
-	s := New(queue)
+	cli := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: redistest.SentinelMaster, SentinelAddrs: spec.Sentinels})
+	s := New(delayqueue.NewPublisher(spec.Queue, cli).WithReplicaAck(1, time.Second))
 	s.table.clock = func() time.Time { return time.Now().Add(spec.ClockOff) }
 	for _, e := range entriesOf(spec.Entries) {
-		if err := s.Set(context.Background(), e); err != nil {
-			panic(err)
+		for s.Set(context.Background(), e) != nil { // while there is no primary
+			time.Sleep(100 * time.Millisecond)
 		}
 	}
 	fmt.Println(s.Run(context.Background()))
@@ -73,40 +69,45 @@ func (f *fixture) child(spec childSpec) *redistest.Process {
 	f.must(err)
 	f.Cleanup(func() {
 		p.Kill()
-		if log, err := os.ReadFile(out.Name()); err == nil && len(log) > 0 {
-			f.Logf("a child says:\n%s", log)
+		log, err := os.ReadFile(out.Name())
+		if f.must(err); strings.Contains(string(log), "panic: ") || f.Failed() {
+			f.Errorf("a child says:\n%s", log)
 		}
 		out.Close()
 	})
 	return p
 }
 
-// TestReplicasAreKilled: processes with clocks 20 minutes apart are killed and frozen at random, and each instant makes one message.
+// TestReplicasAreKilled: processes with clocks 20 minutes apart are killed and frozen at random, half way the primary of Redis dies,
+// and each instant makes one message.
 func TestReplicasAreKilled(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.killReplicas(childSpec{Addr: shared.Addr(), Queue: f.name, Entries: *entryCount}, *replicaTime, func() {})
-}
-
-// TestReplicasAreKilledOverAFailover: the same, and the primary dies.
-func TestReplicasAreKilledOverAFailover(t *testing.T) {
-	t.Parallel()
-	sentinel := redistest.StartSentinel(t, 1, 3)
+	sentinel := redistest.StartSentinel(t, 2, 3)
 	f := fixtureOn(t, sentinel.Client(t))
 	f.pub.WithReplicaAck(1, time.Second)
-	f.killReplicas(childSpec{Sentinels: sentinel.Addrs(), Queue: f.name, Entries: 12}, *replicaTime, func() {
-		sentinel.Primary(f.ctx()).Kill()
-	})
-}
-
-// killReplicas kills and freezes replicas for a while, and does what is to happen half way.
-func (f *fixture) killReplicas(spec childSpec, d time.Duration, halfWay func()) {
-	f.Helper()
-	entries := entriesOf(spec.Entries)
+	entries := entriesOf(*entryCount)
 	got := f.consume(nil)
 	for _, e := range entries {
 		f.must(f.s.Set(f.ctx(), e))
 	}
+	from := f.now()
+	failedOver := make(chan time.Duration, 1)
+	time.AfterFunc(*replicaTime/2, func() {
+		old, begun := sentinel.Primary(f.ctx()), time.Now()
+		old.Kill()
+		for now := old; now == nil || now == old; now = sentinel.Primary(f.ctx()) {
+			time.Sleep(100 * time.Millisecond)
+		}
+		failedOver <- time.Since(begun)
+	})
+	kills, freezes := f.killReplicas(childSpec{Sentinels: sentinel.Addrs(), Queue: f.name, Entries: *entryCount}, *replicaTime)
+	f.Logf("%d processes, %d killed and %d frozen, and another primary after %v", *replicaCount, kills, freezes, <-failedOver)
+	f.judge(got, entries, from)
+}
+
+// killReplicas kills and freezes replicas at random for a while.
+func (f *fixture) killReplicas(spec childSpec, d time.Duration) (kills, freezes int) {
+	f.Helper()
 	replicas := make([]*redistest.Process, *replicaCount)
 	start := func(i int) {
 		spec.ClockOff = time.Duration(i%3-1) * 10 * time.Minute
@@ -115,12 +116,7 @@ func (f *fixture) killReplicas(spec childSpec, d time.Duration, halfWay func()) 
 	for i := range replicas {
 		start(i)
 	}
-	kills, freezes, begun := 0, 0, time.Now()
-	for end := begun.Add(d); time.Now().Before(end); {
-		if halfWay != nil && time.Since(begun) > d/2 {
-			halfWay()
-			halfWay = nil
-		}
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(rand.N(time.Second)) {
 		i := rand.IntN(len(replicas))
 		if rand.IntN(2) == 0 {
 			replicas[i].Kill()
@@ -133,36 +129,28 @@ func (f *fixture) killReplicas(spec childSpec, d time.Duration, halfWay func()) 
 			frozen.Pause()
 			time.AfterFunc(rand.N(8*time.Second), frozen.Resume)
 		}
-		time.Sleep(rand.N(time.Second))
 	}
-	f.judge(got, entries)
-	f.Logf("%d processes, %d killed and %d frozen", len(replicas), kills, freezes)
+	return kills, freezes
 }
 
-// judge waits until the instants of now have run, and wants that each from the first one on has, with one message.
-func (f *fixture) judge(got *ledger, entries []Entry) {
+// judge waits until the instants of now have run, and wants that each after from has, with one message.
+func (f *fixture) judge(got *ledger, entries []Entry, from int64) {
 	f.Helper()
 	f.run(f.replica()) // whoever is left
-	end := f.now()
-	total := 0
+	end, total := f.now(), 0
 	for _, e := range entries {
 		timing := everyTiming{int64(e.Every / time.Second), int64(e.Offset / time.Second)}
-		last, _ := timing.prev(end + 1)
-		var instants map[int64]int
-		var most, n int
-		f.until(fmt.Sprintf("%s ran at all instants until %d", e.Name, last), func() bool {
-			instants, most = got.of(e.Name)
-			first := last
-			for at := range instants {
-				first = min(first, at)
+		missing := func() (all []int64) {
+			instants, _ := got.of(e.Name)
+			for at, _ := timing.next(from); at <= end; at, _ = timing.next(at) {
+				if instants[at] == 0 {
+					all = append(all, at)
+				}
 			}
-			n = 1
-			for at := first; at < last && instants[at] > 0; at, _ = timing.next(at) {
-				n++
-			}
-			return instants[last] > 0 && n == int((last-first)/timing.every)+1
-		})
-		total += n
+			return all
+		}
+		f.until(fmt.Sprintf("%s ran at all instants from %d to %d", e.Name, from, end), func() bool { return len(missing()) == 0 })
+		instants, most := got.of(e.Name)
 		for at := range instants {
 			if before, _ := timing.prev(at + 1); before != at {
 				f.Errorf("%s ran at %d, which is none of its instants", e.Name, at)
@@ -171,6 +159,7 @@ func (f *fixture) judge(got *ledger, entries []Entry) {
 		if most != 1 {
 			f.Errorf("%s: %d messages ran for one instant", e.Name, most)
 		}
+		total += len(instants)
 	}
-	f.Logf("%d instants of %d entries", total, len(entries))
+	f.Logf("%d instants of %d entries, in %d deliveries", total, len(entries), len(got.payloads()))
 }

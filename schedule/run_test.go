@@ -78,7 +78,7 @@ func TestChangedWhileDue(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	f.judge(got, entries)
+	f.judge(got, entries, begun)
 }
 
 // TestTakenBack: what was sent ahead is taken back when an entry is changed, paused or removed, and what a replica sends that has not
