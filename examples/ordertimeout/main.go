@@ -2,7 +2,7 @@
 //
 // It shows a delayed message that is taken back: an order sends itself a message, keyed by
 // its number, and paying intercepts that message by its key, in whichever process. It also
-// shows what an at-least-once queue asks of a handler, and a graceful stop. Two processes
+// shows a typed payload, what an at-least-once queue asks of a handler, and a graceful stop. Two processes
 // that have one Redis serve the same orders.
 //
 //	go run ./examples/ordertimeout

@@ -137,7 +137,7 @@ func TestTimeoutOfPaidOrder(t *testing.T) {
 	path := i.create()
 	i.call("POST", path+"/pay", "", http.StatusOK)
 	id := strings.TrimPrefix(path, "/orders/")
-	if err := i.queue.SendDelayMsg(id, 0); err != nil {
+	if _, err := closeOrder.Send(t.Context(), i.queue, unpaid{id}); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the handler has seen it", func() bool { return strings.Contains(i.log.String(), "found it paid") })

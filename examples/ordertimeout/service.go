@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/typed"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -38,6 +39,13 @@ if redis.call('EXISTS', KEYS[1]) == 0 then return '' end
 redis.call('HSETNX', KEYS[1], 'state', ARGV[1])
 return redis.call('HGET', KEYS[1], 'state')`)
 
+// closeOrder is sent with every order, and due when that must be paid.
+var closeOrder = typed.Kind[unpaid]("close-order")
+
+type unpaid struct {
+	ID string `json:"id"`
+}
+
 // service keeps orders in Redis and their timeouts in a queue.
 type service struct {
 	cli     *redis.Client
@@ -48,8 +56,10 @@ type service struct {
 
 func newService(cli *redis.Client, timeout time.Duration, log *log.Logger) *service {
 	s := &service{cli: cli, timeout: timeout, log: log}
+	mux := typed.NewMux()
+	typed.Handle(mux, closeOrder, s.close)
 	s.queue = delayqueue.NewQueue(queueName, cli, nil).
-		WithHandler(s.close).
+		WithHandler(mux.Handler).
 		WithConcurrent(8).
 		// A timeout may not be given up on while Redis has a bad hour.
 		WithDefaultRetryCount(1000).
@@ -109,7 +119,7 @@ func (s *service) place(ctx context.Context, item string) (*order, error) {
 	}
 	// The key is what another process knows the message by. An instant and not a delay, so
 	// that what the client is told, what is stored and what happens are one.
-	_, err = s.queue.Send(ctx, id, delayqueue.WithKey("order-"+id), delayqueue.WithSchedule(closesAt))
+	_, err = closeOrder.Send(ctx, s.queue, unpaid{id}, delayqueue.WithKey("order-"+id), delayqueue.WithSchedule(closesAt))
 	if err != nil {
 		// The client will not hear of this order. If its timeout got through all the
 		// same, that finds nothing.
@@ -181,10 +191,10 @@ func (s *service) pay(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]string{"id": id, "state": paid})
 }
 
-// close is the handler of the queue. It may run more than once for an order, also while
+// close is the handler of closeOrder. It may run more than once for an order, also while
 // the order is being paid.
-func (s *service) close(ctx context.Context, msg *delayqueue.Message) error {
-	id := msg.Payload
+func (s *service) close(ctx context.Context, order unpaid, msg *delayqueue.Message) error {
+	id := order.ID
 	state, err := decide.Run(ctx, s.cli, []string{orderKey + id}, closed).Text()
 	switch {
 	case err != nil:

@@ -1,0 +1,176 @@
+package typed
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+type receipt struct{ Order, Cents int }
+
+var charge = CallKind[order, receipt]("charge")
+
+func TestCall(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		mux := f.mux(0)
+		HandleCall(mux, charge, func(_ context.Context, o order, msg *delayqueue.Message) (receipt, error) {
+			if msg.Failures == 0 {
+				return receipt{Cents: -1}, errors.New("not yet")
+			}
+			return receipt{o.ID, 100}, nil
+		})
+		q := f.consume(mux)
+		got, err := charge.Call(f.Context(), q, order{ID: 42})
+		if err != nil || got != (receipt{42, 100}) {
+			f.Error(got, err)
+		}
+		// Who has only the id awaits it, on any machine.
+		info, err := charge.Send(f.Context(), f.pub, order{ID: 43}, delayqueue.WithRetention(time.Minute))
+		must(f, info, err)
+		if got, err = charge.Await(f.Context(), f.mon, info.ID); err != nil || got.Order != 43 {
+			f.Error(got, err)
+		}
+		if got, err = charge.Await(f.Context(), f.pub, "nobody"); !errors.Is(err, delayqueue.ErrNoResult) {
+			f.Error(got, err)
+		}
+	})
+}
+
+func TestCallInAnotherCodec(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		g := gobbed(closeOrder).codec
+		charge := charge.WithCodec(g.marshal, g.unmarshal)
+		mux := f.mux(0)
+		HandleCall(mux, charge, func(_ context.Context, o order, msg *delayqueue.Message) (receipt, error) {
+			if strings.Contains(msg.Payload, `"id"`) {
+				f.Error("JSON: ", msg.Payload)
+			}
+			return receipt{o.ID, 100}, nil
+		})
+		f.consume(mux)
+		if got, err := charge.Call(f.Context(), f.pub, order{ID: 42}); err != nil || got != (receipt{42, 100}) {
+			f.Error(got, err)
+		}
+	})
+}
+
+// callFails calls, and returns the CallError.
+func (f *fixture) callFails(queue Queue, want error, texts ...string) *CallError {
+	f.Helper()
+	got, err := charge.Call(f.Context(), queue, order{ID: 42}, delayqueue.WithRetryCount(0), delayqueue.WithRetention(time.Minute))
+	var failed *CallError
+	if !errors.Is(err, want) || !errors.As(err, &failed) || failed.ID == "" || got != (receipt{}) {
+		f.Fatalf("%v, %v; want %v", got, err, want)
+	}
+	has(f, err.Error(), append(texts, failed.ID)...)
+	return failed
+}
+
+func TestCallThatIsGivenUpOn(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		mux := f.mux(0)
+		HandleCall(mux, charge, func(context.Context, order, *delayqueue.Message) (receipt, error) {
+			return receipt{1, 1}, errors.New("no such card")
+		})
+		f.consume(mux)
+		f.callFails(f.pub, ErrGarbage, `kind "charge"`, "no such card")
+	})
+}
+
+// A leaver sends what is called, and leaves.
+type leaver struct{ *delayqueue.Publisher }
+
+func (l leaver) Call(ctx context.Context, payload string, opts ...delayqueue.MsgOption) (*delayqueue.Result, error) {
+	info, err := l.Send(ctx, payload, opts...)
+	if err != nil {
+		return nil, err
+	}
+	ctx, leave := context.WithCancel(ctx)
+	leave()
+	_, err = l.Await(ctx, info.ID)
+	return &delayqueue.Result{ID: info.ID}, err
+}
+
+// The context ends before the work: the message is handled all the same, and awaited later.
+func TestCallThatIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		mux := f.mux(0)
+		left := make(chan struct{})
+		HandleCall(mux, charge, func(_ context.Context, o order, _ *delayqueue.Message) (receipt, error) {
+			<-left
+			return receipt{o.ID, 100}, nil
+		})
+		f.consume(mux)
+		failed := f.callFails(leaver{f.pub}, context.Canceled)
+		close(left)
+		if got, err := charge.Await(f.Context(), f.pub, failed.ID); err != nil || got.Order != 42 {
+			f.Error(got, err)
+		}
+	})
+}
+
+// A result that cannot be said is no reason to do the work again.
+func TestResultThatCannotBeSaid(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		large, never := CallKind[int, string]("large"), CallKind[int, chan int]("never")
+		mux := f.mux(0)
+		HandleCall(mux, large, func(context.Context, int, *delayqueue.Message) (string, error) {
+			return strings.Repeat("x", 1<<20), nil
+		})
+		HandleCall(mux, never, func(context.Context, int, *delayqueue.Message) (chan int, error) { return nil, nil })
+		f.consume(mux)
+		_, err := large.Call(f.Context(), f.pub, 1)
+		if !errors.Is(err, ErrGarbage) {
+			f.Fatal(err)
+		}
+		has(f, err.Error(), `kind "large"`, delayqueue.ErrResultTooLarge.Error())
+		if _, err = never.Call(f.Context(), f.pub, 1); !errors.Is(err, ErrGarbage) {
+			f.Fatal(err)
+		}
+		has(f, err.Error(), `kind "never"`, "encode chan int")
+		var failed *CallError
+		if errors.As(err, &failed); f.garbage(failed.ID).Failures != 1 {
+			f.Error("the work was done twice")
+		}
+	})
+}
+
+// The handler is of a version that says another result, or none.
+func TestResultThatDoesNotDecode(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		mux := f.mux(0)
+		HandleCall(mux, CallKind[order, string]("charge"), func(context.Context, order, *delayqueue.Message) (string, error) {
+			return "done", nil
+		})
+		f.consume(mux)
+		f.callFails(f.pub, ErrCodec, `kind "charge"`, "decode the result of message", "of 6 bytes as typed.receipt, at byte 6")
+	})
+}
+
+func TestCallsThatNeverReachTheirHandler(t *testing.T) {
+	t.Parallel()
+	m := quiet()
+	HandleCall(m, charge, func(context.Context, order, *delayqueue.Message) (receipt, error) {
+		t.Error("it was handled")
+		return receipt{}, nil
+	})
+	group := of("charge", "{}")
+	group.Parts = []string{"{}", "{}"}
+	for want, msg := range map[string]*delayqueue.Message{"a group of 2 parts": group, "of 1 bytes as typed.order": of("charge", "x")} {
+		err := m.Handler(t.Context(), msg)
+		if !errors.Is(err, delayqueue.ErrSkipRetry) || !errors.Is(err, ErrCodec) {
+			t.Fatal(err)
+		}
+		has(t, err.Error(), want)
+	}
+}

@@ -1,0 +1,65 @@
+package typed
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+)
+
+// ErrCodec: a value could not be encoded, or a payload or a result not be decoded. The error around it says which kind,
+// and why; of JSON also where.
+var ErrCodec = errors.New("bad value or payload")
+
+// A codec turns values into payloads and back.
+type codec struct {
+	marshal   func(v any) ([]byte, error)
+	unmarshal func(data []byte, v any) error
+}
+
+var jsonCodec = codec{json.Marshal, json.Unmarshal}
+
+func newCodec(marshal func(any) ([]byte, error), unmarshal func([]byte, any) error) codec {
+	if marshal == nil || unmarshal == nil {
+		panic("typed: WithCodec: a function is nil: it takes one to encode and one to decode")
+	}
+	return codec{marshal, unmarshal}
+}
+
+// encode makes a payload, or a result, of kind.
+func (c codec) encode(kind string, v any) (string, error) {
+	if p := reflect.ValueOf(v); p.Kind() == reflect.Pointer && p.IsNil() {
+		return "", fmt.Errorf("typed: kind %q: %w: encode: a nil %T", kind, ErrCodec, v)
+	}
+	data, err := c.marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("typed: kind %q: %w: encode %T: %w", kind, ErrCodec, v, err)
+	}
+	return string(data), nil
+}
+
+// decode reads what is a payload, or a result, of kind.
+func decode[T any](c codec, kind, what, text string) (v T, err error) {
+	target := any(&v)
+	if p := reflect.ValueOf(&v).Elem(); p.Kind() == reflect.Pointer {
+		p.Set(reflect.New(p.Type().Elem()))
+		target = p.Interface()
+	}
+	if err := c.unmarshal([]byte(text), target); err != nil {
+		return v, fmt.Errorf("typed: kind %q: %w: decode %s of %d bytes as %v%s: %w", kind, ErrCodec, what, len(text), reflect.TypeFor[T](), position(err), err)
+	}
+	return v, nil
+}
+
+// position says where an error of JSON is.
+func position(err error) string {
+	var syntax *json.SyntaxError
+	var mismatch *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		return fmt.Sprintf(", at byte %d", syntax.Offset)
+	case errors.As(err, &mismatch):
+		return fmt.Sprintf(", at byte %d", mismatch.Offset)
+	}
+	return ""
+}

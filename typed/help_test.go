@@ -1,0 +1,185 @@
+package typed
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+)
+
+// shared is the real server of all tests.
+var shared *redistest.Server
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil { // they wait most of the time
+		panic(err)
+	}
+	code := run(m)
+	if code == 0 {
+		err := goleak.Find()
+		for deadline := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(deadline); {
+			err = goleak.Find()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) int {
+	server, err := redistest.Run()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer server.Close()
+	shared = server
+	return m.Run()
+}
+
+// patience is how long a test waits for what must happen; it is no measure of speed.
+const patience = 30 * time.Second
+
+// A fixture is one test's queue.
+type fixture struct {
+	*testing.T
+	name string
+	cli  *redis.Client
+	pub  *delayqueue.Publisher
+	mon  *delayqueue.Monitor
+	log  *logBuffer
+}
+
+// onBoth runs a test on the embedded server and on a real one. The invariant checker reads what it leaves.
+func onBoth(t *testing.T, test func(f *fixture)) {
+	t.Helper()
+	for kind, addr := range map[string]func(t *testing.T) string{
+		"miniredis":    func(t *testing.T) string { return miniredis.RunT(t).Addr() },
+		"redis-server": func(*testing.T) string { return shared.Addr() },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			cli := redis.NewClient(&redis.Options{Addr: addr(t)})
+			f := &fixture{T: t, name: strings.ReplaceAll(t.Name(), "/", "-"), cli: cli, log: &logBuffer{}}
+			f.pub, f.mon = delayqueue.NewPublisher(f.name, cli), delayqueue.NewMonitor(f.name, cli)
+			t.Cleanup(func() {
+				check.Assert(t, cli, "dq", f.name)
+				if err := cli.Close(); err != nil {
+					t.Error(err)
+				}
+				if t.Failed() {
+					t.Logf("log:\n%s", f.log)
+				}
+			})
+			test(f)
+		})
+	}
+}
+
+// mux makes a Mux whose unknown kinds come back soon, and are given up on after a time of the test's.
+func (f *fixture) mux(hour time.Duration) *Mux {
+	m := NewMux().WithLogger(slog.New(slog.NewTextHandler(f.log, nil)))
+	m.hour, m.away = hour, 5*time.Millisecond
+	return m
+}
+
+// consume starts a consumer that is stopped at the end of the test.
+func (f *fixture) consume(mux *Mux) *delayqueue.DelayQueue {
+	q := delayqueue.NewQueue(f.name, f.cli, nil).WithHandler(mux.Handler).WithConcurrent(4).
+		WithRetryDelays(5 * time.Millisecond).WithLogger(slog.New(slog.NewTextHandler(f.log, nil)))
+	q.StartConsume()
+	f.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := q.Shutdown(ctx); err != nil {
+			f.Error(err)
+		}
+	})
+	return q
+}
+
+// must ends the test if there is an error.
+func must[T any](f *fixture, v T, err error) T {
+	f.Helper()
+	if err != nil {
+		f.Fatal(err)
+	}
+	return v
+}
+
+// receive waits for a value, or ends the test.
+func receive[T any](f *fixture, what string, c <-chan T) T {
+	f.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		f.Fatalf("did not happen within %v: %s", patience, what)
+		panic("unreachable")
+	}
+}
+
+// until waits until cond holds.
+func (f *fixture) until(what string, cond func() bool) {
+	f.Helper()
+	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			f.Fatalf("did not happen within %v: %s", patience, what)
+		}
+	}
+}
+
+// garbage waits until a message is garbage, and returns it.
+func (f *fixture) garbage(id string) (msg *delayqueue.MessageStatus) {
+	f.Helper()
+	f.until("message "+id+" is garbage", func() bool {
+		var err error
+		msg, err = f.mon.Get(f.Context(), id)
+		return err == nil && msg.State == delayqueue.StateGarbage
+	})
+	return msg
+}
+
+// has fails the test if a text lacks one of these.
+func has(t testing.TB, text string, all ...string) {
+	t.Helper()
+	for _, one := range all {
+		if !strings.Contains(text, one) {
+			t.Errorf("no %q in %q", one, text)
+		}
+	}
+}
+
+// logBuffer is a log that a test may read.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

@@ -1,0 +1,261 @@
+package typed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+func TestSendAndHandle(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		type handled struct {
+			order order
+			msg   *delayqueue.Message
+		}
+		got := make(chan handled, 1)
+		mux := f.mux(0)
+		Handle(mux, closeOrder, func(_ context.Context, o order, msg *delayqueue.Message) error {
+			got <- handled{o, msg}
+			return nil
+		})
+		// Whatever header the sender sets, the kind is that of the value.
+		info, err := closeOrder.Send(f.Context(), f.pub, order{42, "tea"}, delayqueue.WithKey("order-42"),
+			delayqueue.WithHeader("trace", "t1"), delayqueue.WithHeader(Header, "other"))
+		must(f, info, err)
+		f.consume(mux)
+		h := receive(f, "it is handled", got)
+		if h.order != (order{42, "tea"}) || h.msg.ID != info.ID || h.msg.Key != "order-42" || h.msg.Headers["trace"] != "t1" ||
+			h.msg.Headers[Header] != "close-order" || h.msg.Payload != `{"id":42,"item":"tea"}` {
+			f.Errorf("%+v %+v", h.order, h.msg)
+		}
+	})
+}
+
+func TestBatchOfKinds(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		remind := Kind[string]("remind")
+		got := make(chan string, 2)
+		mux := f.mux(0)
+		Handle(mux, closeOrder, func(_ context.Context, o order, _ *delayqueue.Message) error { got <- o.Item; return nil })
+		Handle(mux, remind, func(_ context.Context, s string, _ *delayqueue.Message) error { got <- s; return nil })
+		a, err := closeOrder.Outgoing(order{1, "tea"})
+		must(f, a, err)
+		b, err := remind.Outgoing("rent", delayqueue.WithDelay(time.Millisecond))
+		must(f, b, err)
+		results, err := f.pub.SendBatch(f.Context(), []delayqueue.Outgoing{a, b})
+		must(f, results, err)
+		f.consume(mux)
+		both := []string{receive(f, "one is handled", got), receive(f, "and the other", got)}
+		if slices.Sort(both); !slices.Equal(both, []string{"rent", "tea"}) {
+			f.Error(both)
+		}
+	})
+}
+
+// What does not encode stores nothing, and says so as every error of a send does.
+func TestWhatDoesNotEncodeIsNotSent(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		bad := CallKind[func(), int]("bad")
+		_, sent := bad.Send(f.Context(), f.pub, nil)
+		_, called := bad.Call(f.Context(), f.pub, nil)
+		for _, err := range []error{sent, called} {
+			var failed *delayqueue.SendError
+			if !errors.Is(err, ErrCodec) || !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo || failed.Queue != f.name {
+				f.Fatal(err)
+			}
+			has(f, err.Error(), `queue "`+f.name+`": send: not stored: typed: kind "bad": bad value or payload: encode func(): json: unsupported type`)
+		}
+		if _, err := f.mon.Counts(f.Context()); !errors.Is(err, delayqueue.ErrNoQueue) {
+			f.Error("something was stored: ", err)
+		}
+		_, err := closeOrder.Send(f.Context(), f.pub, order{}, delayqueue.WithRetryCount(-1))
+		if !errors.Is(err, delayqueue.ErrBadOption) {
+			f.Error(err)
+		}
+	})
+}
+
+// An undecodable payload is garbage after one delivery, whatever retries it has.
+func TestWhatDoesNotDecodeIsGarbage(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		mux := f.mux(0)
+		Handle(mux, closeOrder, func(context.Context, order, *delayqueue.Message) error {
+			f.Error("it was handled")
+			return nil
+		})
+		f.consume(mux)
+		info, err := f.pub.Send(f.Context(), `{"id": "x"}`, delayqueue.WithHeader(Header, "close-order"), delayqueue.WithRetryCount(9))
+		must(f, info, err)
+		msg := f.garbage(info.ID)
+		has(f, msg.LastError, `kind "close-order"`, "at byte 10", "Go struct field order.id")
+		if msg.Failures != 1 {
+			f.Errorf("%d failures", msg.Failures)
+		}
+	})
+}
+
+// While a version is rolled out, the old one meets a kind that only the new one knows.
+func TestRollingDeploy(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		old, next := f.mux(time.Hour), f.mux(time.Hour)
+		Handle(old, Kind[int]("old"), nothing)
+		f.consume(old)
+		info, err := closeOrder.Send(f.Context(), f.pub, order{ID: 42}, delayqueue.WithRetryCount(0))
+		must(f, info, err)
+		f.until("the old version has had it three times", func() bool {
+			msg, err := f.mon.Get(f.Context(), info.ID)
+			return err == nil && msg.Delivery > 3
+		})
+		got := make(chan *delayqueue.Message, 1)
+		Handle(next, closeOrder, func(_ context.Context, _ order, msg *delayqueue.Message) error { got <- msg; return nil })
+		f.consume(next)
+		if msg := receive(f, "the new version gets it", got); msg.Failures != 0 || msg.ID != info.ID {
+			f.Errorf("%+v", msg)
+		}
+	})
+}
+
+// The default: it comes back after five to ten seconds, and an hour is not over at once.
+func TestUnknownKindWaitsForItsTurn(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		f.consume(quiet())
+		info, err := closeOrder.Send(f.Context(), f.pub, order{}, delayqueue.WithRetryCount(0))
+		must(f, info, err)
+		var msg *delayqueue.MessageStatus
+		f.until("it waits", func() bool {
+			msg, err = f.mon.Get(f.Context(), info.ID)
+			return err == nil && msg.State == delayqueue.StateRetry
+		})
+		if away := msg.At.Sub(msg.EndedAt); away < comeBack || away > 2*comeBack || msg.Failures != 0 {
+			f.Errorf("comes back after %v, %d failures", away, msg.Failures)
+		}
+	})
+}
+
+// What nobody knows is garbage in the end: of a kind that has no handler, and of none.
+func TestUnknownKindIsGarbageInTheEnd(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		f.consume(f.mux(200 * time.Millisecond))
+		named, err := closeOrder.Send(f.Context(), f.pub, order{})
+		must(f, named, err)
+		none, err := f.pub.Send(f.Context(), "42")
+		must(f, none, err)
+		for id, want := range map[string]string{named.ID: `kind "close-order"`, none.ID: "the message has no kind"} {
+			msg := f.garbage(id)
+			has(f, msg.LastError, want, ErrUnknownKind.Error(), "for 200ms")
+			if lived := msg.EndedAt.Sub(msg.Due); lived < 200*time.Millisecond || msg.Delivery < leastTries {
+				f.Errorf("garbage after %v, %d deliveries", lived, msg.Delivery)
+			}
+		}
+	})
+}
+
+// Messages of the time before the kinds have a handler of their own.
+func TestHandleUntyped(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		got := make(chan string, 1)
+		mux := f.mux(50 * time.Millisecond)
+		mux.HandleUntyped(func(_ context.Context, msg *delayqueue.Message) error { got <- msg.Payload; return nil })
+		f.consume(mux)
+		info, err := f.pub.Send(f.Context(), "42")
+		must(f, info, err)
+		if s := receive(f, "it is handled", got); s != "42" {
+			f.Error(s)
+		}
+		// It has nothing to do with kinds that nobody knows.
+		info, err = closeOrder.Send(f.Context(), f.pub, order{})
+		must(f, info, err)
+		has(f, f.garbage(info.ID).LastError, `kind "close-order"`)
+	})
+}
+
+// What a handler returns means what it means to any Handler.
+func TestErrorsOfHandlers(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		got := make(chan int, 3)
+		mux := f.mux(0)
+		Handle(mux, closeOrder, func(_ context.Context, _ order, msg *delayqueue.Message) error {
+			got <- msg.Failures
+			switch msg.Delivery {
+			case 1:
+				return errors.New("once more")
+			case 2:
+				return delayqueue.Snooze(time.Millisecond)
+			}
+			return fmt.Errorf("%w: never", delayqueue.ErrSkipRetry)
+		})
+		f.consume(mux)
+		info, err := closeOrder.Send(f.Context(), f.pub, order{}, delayqueue.WithRetryCount(5))
+		must(f, info, err)
+		for _, want := range []int{0, 1, 1} {
+			if n := receive(f, "a delivery", got); n != want {
+				f.Errorf("%d failures, want %d", n, want)
+			}
+		}
+		has(f, f.garbage(info.ID).LastError, "never")
+	})
+}
+
+func TestChain(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		ship := Kind[int]("ship")
+		got := make(chan int, 1)
+		mux := f.mux(0)
+		Handle(mux, closeOrder, func(ctx context.Context, o order, _ *delayqueue.Message) error {
+			if err := Kind[chan int]("bad").Then(ctx, make(chan int)); !errors.Is(err, ErrCodec) {
+				f.Error(err)
+			}
+			return ship.Then(ctx, o.ID)
+		})
+		Handle(mux, ship, func(_ context.Context, id int, _ *delayqueue.Message) error { got <- id; return nil })
+		f.consume(mux)
+		info, err := closeOrder.Send(f.Context(), f.pub, order{ID: 42})
+		must(f, info, err)
+		if id := receive(f, "the next step", got); id != 42 {
+			f.Error(id)
+		}
+		if err := ship.Then(f.Context(), 1); !errors.Is(err, delayqueue.ErrNotHandling) {
+			f.Error(err)
+		}
+	})
+}
+
+// Parts that are sent one by one come together, decoded.
+func TestGroupOfSends(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		got := make(chan []order, 1)
+		mux := f.mux(0)
+		HandleGroup(mux, closeOrder, func(_ context.Context, all []order, msg *delayqueue.Message) error {
+			if len(msg.Parts) != len(all) {
+				f.Error(msg.Parts)
+			}
+			got <- all
+			return nil
+		})
+		for i := range 3 {
+			info, err := closeOrder.Send(f.Context(), f.pub, order{ID: i}, delayqueue.WithKey("digest", delayqueue.Append),
+				delayqueue.WithMaxParts(3), delayqueue.WithDelay(time.Hour))
+			must(f, info, err)
+		}
+		f.consume(mux)
+		if all := receive(f, "the group is handled", got); !slices.Equal(all, []order{{ID: 0}, {ID: 1}, {ID: 2}}) {
+			f.Error(all)
+		}
+	})
+}
