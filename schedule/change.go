@@ -33,7 +33,9 @@ func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *
 		}
 		var old *record
 		if text != "" {
-			old, _ = readRecord(text) // what somebody else broke is replaced
+			if old, err = readRecord(text); err != nil { // what somebody else broke can be replaced, and removed
+				old = &record{Paused: true, unreadable: err}
+			}
 		}
 		if old != nil && old.Open != 0 {
 			if err := s.await(ctx, name, text, old, now); err != nil {
@@ -42,7 +44,7 @@ func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *
 			continue
 		}
 		to := new(record)
-		if old != nil {
+		if old != nil && old.unreadable == nil {
 			*to = *old
 		}
 		if err := with(old, to); errors.Is(err, errSame) {

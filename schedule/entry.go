@@ -139,6 +139,11 @@ func (e *Entry) plan() (p plan, err error) {
 			return p, badEntry(e.Name, "the header %q is this package's own", name)
 		}
 	}
+	for name, value := range p.Options.Headers { // an entry is stored as JSON, which would change it without a word
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return p, badEntry(e.Name, "the header %q: %q is no UTF-8", name, value)
+		}
+	}
 	if _, err := p.timing(); err != nil {
 		return p, fmt.Errorf("schedule: entry %q: %w", e.Name, err)
 	}

@@ -19,6 +19,8 @@ type record struct {
 	Open    int64   `json:"open,omitempty"`    // unix us of a change that is not complete: what was sent for the generation before may be there
 	Void    []int64 `json:"void,omitempty"`    // of an open one: instants that may have been sent so
 	plan
+
+	unreadable error // why Redis's text is none
 }
 
 func readRecord(text string) (*record, error) {
@@ -142,6 +144,22 @@ func (t *table) read(ctx context.Context, name string) (string, error) {
 		err = nil
 	}
 	return text, err
+}
+
+// forget deletes the record of a name that no entry can have; why is returned if there is none.
+func (t *table) forget(ctx context.Context, name string, why error) error {
+	if name == "" { // the field of the version
+		return why
+	}
+	text, err := t.read(ctx, name)
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		return why
+	}
+	_, err = t.change(ctx, name, text, "")
+	return err
 }
 
 // all returns all records, read in pages.

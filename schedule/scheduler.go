@@ -77,9 +77,16 @@ func (s *Scheduler) Set(ctx context.Context, e Entry) error {
 }
 
 // Remove deletes an entry, and takes back what was sent ahead for it. What is due stays. It returns ErrNoEntry if there is none.
+// It also deletes what List calls broken, whatever its name; of that nothing is taken back.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
+	if err := checkName(name); err != nil {
+		return s.failed(name, "remove", s.table.forget(ctx, name, err))
+	}
 	return s.failed(name, "remove", s.change(ctx, name, func(old, to *record) error {
 		to.Removed = true
+		if old != nil && old.unreadable != nil {
+			return nil
+		}
 		return there(old)
 	}))
 }
@@ -88,11 +95,14 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 // It returns ErrNoEntry if there is none. That it is paused already is no error.
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	return s.failed(name, "pause", s.change(ctx, name, func(old, to *record) error {
-		if old != nil && old.Paused {
+		if err := there(old); err != nil {
+			return err
+		}
+		if old.Paused {
 			return errSame
 		}
 		to.Paused = true
-		return there(old)
+		return nil
 	}))
 }
 
@@ -111,7 +121,7 @@ func there(old *record) error {
 	if old == nil || old.Removed {
 		return ErrNoEntry
 	}
-	return nil
+	return old.unreadable
 }
 
 // RunNow sends the message of an entry now, paused or not, beside its instants. Of an entry that skips, ErrDuplicateKey

@@ -39,6 +39,7 @@ func TestBadEntries(t *testing.T) {
 		"use WithMsgTTL":                           {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithDeadline(time.Now())}},
 		"option 1 is nil":                          {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{nil}},
 		`the header "schedule" is this package's`:  {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithHeader("schedule", "x")}},
+		`header "a": "\xff" is no UTF-8`:           {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithHeader("a", "\xff")}},
 		"CatchUp 1001: at most 1000; NoCatchUp is": {Name: "e", Every: time.Second, CatchUp: 1001},
 		"CatchUp -2":                               {Name: "e", Every: time.Second, CatchUp: -2},
 		"Overlap(2): Allow or Skip":                {Name: "e", Every: time.Second, Overlap: 2},
@@ -253,5 +254,31 @@ func TestOutage(t *testing.T) {
 	f.until("its end is logged", func() bool { return strings.Contains(f.log.String(), "are sent again") })
 	if n := strings.Count(f.log.String(), "cannot be sent for now"); n > 2 { // judge has a replica of its own
 		t.Errorf("logged %d times:\n%s", n, f.log)
+	}
+}
+
+// TestBrokenEntries: what somebody else wrote can be replaced and removed, whatever its name, and not be paused.
+func TestBrokenEntries(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.must(f.s.Set(f.ctx(), Entry{Name: "good", Cron: "0 0 1 1 *"}))
+	const unnamable = "a\x1b[31m"
+	f.must(f.cli.HSet(f.ctx(), f.s.table.key, "bad", "x", "worse", "{}", unnamable, "x").Err())
+	for _, err := range []error{f.s.Pause(f.ctx(), "bad"), f.s.Resume(f.ctx(), "bad")} {
+		if !errors.Is(err, ErrBadEntry) {
+			t.Errorf("%v, want ErrBadEntry", err)
+		}
+	}
+	f.must(f.s.Set(f.ctx(), Entry{Name: "worse", Every: time.Hour}))
+	f.must(f.s.Remove(f.ctx(), "bad"))
+	f.must(f.s.Remove(f.ctx(), unnamable))
+	for _, name := range []string{"", "b\n"} {
+		if err := f.s.Remove(f.ctx(), name); !errors.Is(err, ErrBadEntry) {
+			t.Errorf("Remove(%q): %v, want ErrBadEntry", name, err)
+		}
+	}
+	all, err := f.s.List(f.ctx())
+	if err != nil || len(all) != 2 || all[0].Name != "good" || all[1].Name != "worse" || all[1].Broken != nil || all[1].Paused {
+		t.Errorf("%+v %v, want good and worse", all, err)
 	}
 }

@@ -108,7 +108,8 @@ func (a *app) saySchedules(all []schedule.Status) error {
 }
 
 func (a *app) scheduleCommand() *cobra.Command {
-	c := &cobra.Command{Use: "schedule", Short: "Add, change or steer a periodic message", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "schedule", Short: "Add, change or steer a periodic message", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }} // without it a wrong verb would be help, and no error
 	c.AddCommand(
 		a.scheduleSetCommand(),
 		a.scheduleVerb("rm", "Delete a periodic message", "removed", (*schedule.Scheduler).Remove),

@@ -30,6 +30,7 @@ func tellSchedules(w *world) {
 	w.must("schedule", "rm", "reports", "daily")
 	w.refused(exitNotFound, "no such entry", "schedule", "rm", "reports", "daily")
 	w.refused(exitNotFound, "no such entry", "schedule", "next", "reports", "daily")
+	w.refused(exitUsage, "unknown command", "schedule", "delete", "reports", "daily")
 	w.refused(exitUsage, `position 3: hour "25"`, "schedule", "set", "reports", "e", "x", "--cron", "0 25 * * *")
 	w.refused(exitUsage, "tzdata", "schedule", "set", "reports", "e", "x", "--every", "1m", "--zone", "No/Where")
 	w.sound("reports")
