@@ -121,9 +121,10 @@ func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us 
 		to.Since = min(now, max(old.Since, now-lateSeconds))
 	}
 	timing, err := old.timing()
-	if err != nil || old.Overlap == Skip {
-		return nil // nothing was sent ahead
+	if err != nil {
+		return nil
 	}
+	// Of an entry that skips nothing is sent ahead, but what is due until the change is stored is sent all the same.
 	for at, found := timing.next(now); found && at <= now+aheadSeconds+slackSeconds; at, found = timing.next(at) {
 		to.Void = append(to.Void, at)
 	}

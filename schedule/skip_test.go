@@ -1,0 +1,62 @@
+package schedule
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// setting changes an entry on a line that holds the reply of the first step: until release, the change is stored, and open.
+func (f *fixture) setting(e Entry) (release func() error) {
+	f.Helper()
+	wire := redistest.NewWire(f, shared.Addr())
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: patience})
+	f.Cleanup(func() { _ = cli.Close() })
+	struck, let := wire.HoldReply(func(cmd []string) bool { return len(cmd) > 1 && cmd[1] == changeScript.Hash() })
+	set := make(chan error, 1)
+	go func() { set <- New(delayqueue.NewPublisher(f.name, cli)).Set(f.ctx(), e) }()
+	select {
+	case <-struck:
+	case err := <-set:
+		f.Fatalf("Set ended: %v", err)
+	}
+	return func() error { let(); return <-set }
+}
+
+// TestChangedAtAnInstantThatSkips: what a replica that has not heard of a change sends while that is stored is not sent once more for the
+// entry as it is then.
+func TestChangedAtAnInstantThatSkips(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got := f.consume(nil)
+	e := Entry{Name: "e", Every: time.Second, Overlap: Skip, CatchUp: 1000, Payload: "before"}
+	f.must(f.s.Set(f.ctx(), e))
+	stale := &runner{Scheduler: f.replica(), entries: map[string]*entry{}}
+	f.steps(stale)
+	e.Payload = "after"
+	release := f.setting(e)
+	begun := f.now()
+	f.until("an instant has come since, and was sent for the entry as it was", func() bool {
+		f.must(stale.sendDue(f.ctx()))
+		n, _ := got.of("e")
+		for at := range n {
+			if at > begun {
+				return true
+			}
+		}
+		return false
+	})
+	f.must(release())
+	f.run(f.replica())
+	f.until("it runs as it is", func() bool {
+		payloads := got.payloads()
+		return payloads[len(payloads)-1] == "after"
+	})
+	instants, most := got.of("e")
+	if most != 1 {
+		t.Errorf("messages for each instant, changed at %d: %v", begun, instants)
+	}
+}
