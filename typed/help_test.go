@@ -3,6 +3,7 @@ package typed
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -56,7 +57,7 @@ func run(m *testing.M) int {
 // patience is how long a test waits for what must happen; it is no measure of speed.
 const patience = 30 * time.Second
 
-// A fixture is one test's queue.
+// A fixture is one test's queue, beside which there may be another one, with this after its name.
 type fixture struct {
 	*testing.T
 	name string
@@ -65,6 +66,8 @@ type fixture struct {
 	mon  *delayqueue.Monitor
 	log  *logBuffer
 }
+
+const also = "-also"
 
 // onBoth runs a test on the embedded server and on a real one. The invariant checker reads what it leaves.
 func onBoth(t *testing.T, test func(f *fixture)) {
@@ -79,7 +82,13 @@ func onBoth(t *testing.T, test func(f *fixture)) {
 			f := &fixture{T: t, name: strings.ReplaceAll(t.Name(), "/", "-"), cli: cli, log: &logBuffer{}}
 			f.pub, f.mon = delayqueue.NewPublisher(f.name, cli), delayqueue.NewMonitor(f.name, cli)
 			t.Cleanup(func() {
-				check.Assert(t, cli, "dq", f.name)
+				for _, name := range []string{f.name, f.name + also} {
+					check.Assert(t, cli, "dq", name)
+					f.until("the queue is deleted", func() bool { // a call is tried once
+						err := delayqueue.NewMonitor(name, cli).DeleteQueue(context.Background(), true)
+						return err == nil || errors.Is(err, delayqueue.ErrNoQueue)
+					})
+				}
 				if err := cli.Close(); err != nil {
 					t.Error(err)
 				}

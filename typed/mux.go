@@ -51,8 +51,8 @@ func (m *Mux) HandleUntyped(handler delayqueue.Handler) {
 
 // Handle sets the handler of a kind: one, whatever comes. It panics if the handler is nil, or the kind has one.
 //
-// Of a group (Append) the handler gets each part in turn, all of them in one delivery; when it returns an error for one, all of
-// them come again.
+// Of a group (Append) the handler gets each part in turn, all of them in one delivery, whose msg is the same; when it returns
+// an error for one, all of them come again.
 func Handle[T any](mux *Mux, kind KindOf[T], handler func(ctx context.Context, v T, msg *delayqueue.Message) error) {
 	mux.handle(kind.String(), handler == nil, func(ctx context.Context, msg *delayqueue.Message) error {
 		all, err := parts(kind, msg)

@@ -259,3 +259,67 @@ func TestGroupOfSends(t *testing.T) {
 		}
 	})
 }
+
+// A group of which one part does not decode is garbage as a whole: nothing of it is lost.
+func TestGroupThatDoesNotDecode(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		mux := f.mux(0)
+		HandleGroup(mux, closeOrder, func(context.Context, []order, *delayqueue.Message) error {
+			f.Error("it was handled")
+			return nil
+		})
+		var id string
+		for _, part := range []string{`{"id":1}`, "x", `{"id":3}`} {
+			info, err := f.pub.Send(f.Context(), part, delayqueue.WithHeader(Header, "close-order"), delayqueue.WithDelay(time.Hour),
+				delayqueue.WithKey("digest", delayqueue.Append), delayqueue.WithMaxParts(3))
+			id = must(f, info, err).ID
+		}
+		f.consume(mux)
+		msg := f.garbage(id)
+		has(f, msg.LastError, `kind "close-order"`, "part 2 of 3, of 1 bytes", "at byte 1")
+		if !slices.Equal(msg.Parts, []string{`{"id":1}`, "x", `{"id":3}`}) {
+			f.Error(msg.Parts)
+		}
+	})
+}
+
+// What Send says of two options that look at the payload alone.
+func TestOptionsThatKnowNoKinds(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		other := Kind[order]("other")
+		info, err := closeOrder.Send(f.Context(), f.pub, order{ID: 1}, delayqueue.WithPayloadKey(delayqueue.Keep))
+		first := must(f, info, err)
+		info, err = other.Send(f.Context(), f.pub, order{ID: 1}, delayqueue.WithPayloadKey(delayqueue.Keep))
+		if second := must(f, info, err); !second.Existed || second.ID != first.ID {
+			f.Errorf("%+v, %+v", first, second)
+		}
+		for _, k := range []KindOf[order]{closeOrder, other} {
+			info, err = k.Send(f.Context(), f.pub, order{ID: 2}, delayqueue.WithKey("digest", delayqueue.Append))
+			must(f, info, err)
+		}
+		msg, err := f.mon.Get(f.Context(), info.ID)
+		if must(f, msg, err).Headers[Header] != "close-order" || len(msg.Parts) != 2 {
+			f.Errorf("%+v", msg)
+		}
+	})
+}
+
+func TestQueuesShareAMux(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		got := make(chan int, 2)
+		mux := f.mux(0)
+		Handle(mux, closeOrder, func(_ context.Context, o order, _ *delayqueue.Message) error { got <- o.ID; return nil })
+		other := *f
+		other.name += also
+		for id, q := range []*delayqueue.DelayQueue{f.consume(mux), other.consume(mux)} {
+			info, err := closeOrder.Send(f.Context(), q, order{ID: id})
+			must(f, info, err)
+		}
+		if sum := receive(f, "one is handled", got) + receive(f, "and the other", got); sum != 1 {
+			f.Error(sum)
+		}
+	})
+}
