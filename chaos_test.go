@@ -15,14 +15,14 @@ func settledDown(t *testing.T, c *consumer) {
 	t.Helper()
 	<-c.lifecycle.done
 	eventually(t, "every count of the consumer is zero", func() bool {
-		return c.workers.unhandled.Load() == 0 && c.workers.running.size() == 0 && c.leases.held.totals() == heldSums{} && len(c.leases.held.all()) == 0
+		return c.member.unhandled() == 0 && c.leases.held.totals() == heldSums{} && len(c.leases.held.all()) == 0
 	})
-	slots := c.workers.slots
-	slots.mu.Lock()
-	defer slots.mu.Unlock()
-	if slots.used != 0 || slots.stuck != 0 {
-		t.Errorf("%d slots are in use, and %d callbacks stuck", slots.used, slots.stuck)
-	}
+	ws := c.member.workers
+	eventually(t, "every count of the workers is zero", func() bool {
+		ws.mu.Lock()
+		defer ws.mu.Unlock()
+		return ws.used == 0 && ws.stuck == 0 && ws.held == 0 && len(ws.running) == 0 && len(ws.filled) == 0 && len(ws.hungry) == 0
+	})
 }
 
 // TestChaos: limits, short leases, interceptions and impatient shutdowns all at once.

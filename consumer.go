@@ -16,9 +16,10 @@ import (
 //	settler  sends outcomes, as many as have gathered during its last call
 //	notices  calls the garbage handler
 //
-// These handle what the poller gives them, and know of the queue only what a delivery carries, and its lifecycle:
+// The workers handle what the poller gives them, and know of the queue only what a delivery carries. Several queues may share
+// them (Pool), so a consumer has a part of them:
 //
-//	workers  take from their buffer, call the handler, give an outcome to the delivery's settler
+//	member   what is fetched and waits for a worker, and how much the workers have room for
 type consumer struct {
 	settings  settings // a copy, which does not change
 	store     *store   // over the library's own connections
@@ -28,33 +29,32 @@ type consumer struct {
 	leases    leases
 	settler   settler
 	notices   notices
-	workers   workers
+	member    *member
 }
 
-func startConsumer(p *producer, settings settings, slots *workerSlots) *consumer {
+func startConsumer(p *producer, settings settings, join func(freed signal) *member) *consumer {
 	s, ev := p.store, p.events
 	c := &consumer{settings: settings, store: s.forConsumer(settings.lease)}
 	c.settings.log = settings.log.With(slog.String("queue", s.queue))
-	c.lifecycle = newLifecycle(settings.lease, c.settings.log, func() bool { return c.workers.unhandled.Load() > 0 })
+	c.lifecycle = newLifecycle(settings.lease, c.settings.log, func() bool { return c.member.unhandled() > 0 })
 	c.wakeUps = newWakeListener(c.store)
 	freed := newSignal()
+	c.member = join(freed)
 	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, freed: freed}
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.notices.waiting.read = c.notices.run
 	c.settler = settler{
 		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
-		leases: &c.leases, notices: &c.notices, producer: p, caller: newCaller(),
+		leases: &c.leases, notices: &c.notices, member: c.member, producer: p, caller: newCaller(),
 	}
 	c.settler.outbox.read = c.settler.run
-	c.workers = workers{settings: &c.settings, lifecycle: c.lifecycle, slots: slots, freed: freed}
 	c.poller = poller{
 		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
-		workers: &c.workers, leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
+		member: c.member, leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
 		freed: freed, hints: newHints(), caller: newCaller(),
 		agreed: settings.fetchSettings, replyBytes: maxBatchBytes, since: time.Now(),
 		state: pollState{interval: min(settings.fetchInterval, settings.lease/3), wakeUps: true},
 	}
-	slots.assign(&c.workers)
 	go c.run()
 	return c
 }
@@ -73,13 +73,14 @@ func (c *consumer) run() {
 	c.lifecycle.enterPhase("the wake-up to be handed on to other consumers")
 	c.poller.passWakeOn()
 	c.lifecycle.enterPhase("handlers")
-	c.workers.slots.await(&c.workers) // handlers finish, or their limit or Shutdown gives up on them
+	c.member.await() // handlers finish, or their limit or Shutdown gives up on them
 	c.lifecycle.enterPhase("outcomes to be settled")
 	c.settler.close()
 	c.lifecycle.enterPhase("leases to be renewed")
 	c.leases.close()
 	c.lifecycle.enterPhase("the garbage handler")
 	c.notices.close()
+	c.member.leave()
 	c.lifecycle.drainTimer.Stop()
 	c.lifecycle.endRedis()
 	c.store.release()
@@ -87,10 +88,7 @@ func (c *consumer) run() {
 }
 
 // stop begins the end of all parts, and returns at once.
-func (c *consumer) stop() {
-	c.lifecycle.stop()
-	c.workers.buffer.close() // idle workers leave
-}
+func (c *consumer) stop() { c.lifecycle.stop() }
 
 // ended reports whether consuming has ended.
 func (c *consumer) ended() bool { return closed(c.lifecycle.done) }

@@ -29,7 +29,7 @@ type DelayQueue struct {
 	settings settings
 	consumer *consumer   // the last one that was started, nil before the first
 	ending   []*consumer // those before it that may not have ended yet
-	slots    workerSlots
+	workers  workers
 }
 
 // NewQueue makes a queue on the Redis that cli talks to: a *redis.Client (Sentinel's
@@ -69,9 +69,14 @@ func (q *DelayQueue) start() *consumer {
 	defer q.mu.Unlock()
 	if q.consumer == nil || q.consumer.lifecycle.stopping() {
 		q.ending = slices.DeleteFunc(q.consumers(), (*consumer).ended)
-		q.consumer = startConsumer(&q.producer, settings, &q.slots)
+		q.consumer = startConsumer(&q.producer, settings, q.joinAlone(settings.concurrency))
 	}
 	return q.consumer
+}
+
+// joinAlone makes a consumer the only one that has workers of this DelayQueue, but for those that it follows.
+func (q *DelayQueue) joinAlone(workers int) func(signal) *member {
+	return func(freed signal) *member { q.workers.resize(workers); return q.workers.join(freed, 1, 0, 0) }
 }
 
 // servedBy is the key of a value in each handler's context. It names the queue whose handler that is.
@@ -132,7 +137,8 @@ func (q *DelayQueue) Shutdown(ctx context.Context) error {
 	why := consumers[0].lifecycle.waitingFor()
 	running := 0
 	for _, c := range consumers {
-		running += c.workers.abandonAll()
+		c.lifecycle.force()
+		running += c.member.abandonAll()
 	}
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
 	defer cancel()

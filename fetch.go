@@ -78,6 +78,7 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 			q.bytes, q.probe, q.began = b.bytes, b.bytes == 0, new(time.Time)
 			if got, err = p.store.fetch(p.lifecycle.redisCtx, p.caller, q); err != nil {
 				b.failed(err)
+				p.member.lapsed()
 				return err
 			}
 			sentAt = *q.began
@@ -117,7 +118,7 @@ func (p *poller) accept(got *fetchReply, sentAt, answeredAt time.Time) {
 		p.events.tell(ReadyEvent, len(ids), ids...)
 		p.events.tell(DeliveredEvent, len(ids), ids...)
 	}
-	p.workers.put(p.setAside(ds, got.now, answeredAt))
+	p.member.put(p.setAside(ds, got.now, answeredAt))
 }
 
 // setAside settles the deliveries that no handler should see, and returns the others.

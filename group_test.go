@@ -122,11 +122,10 @@ func callbackPastItsLimit(t *testing.T, limited func(*DelayQueue), own MsgOption
 	q.StartConsume()
 	receive(t, "the first part", calls)
 	eventually(t, "the delivery has failed", func() bool { return f.where(info.ID) == "retry" })
-	slots := q.current().workers.slots
 	stuck := func() int {
-		slots.mu.Lock()
-		defer slots.mu.Unlock()
-		return slots.stuck
+		q.workers.mu.Lock()
+		defer q.workers.mu.Unlock()
+		return q.workers.stuck
 	}
 	eventually(t, "the callback runs on", func() bool { return stuck() == 1 })
 	close(release)

@@ -66,6 +66,13 @@ func (l *lifecycle) stop() {
 // extendDrain gives Redis another lease.
 func (l *lifecycle) extendDrain() { l.redisDeadline.set(time.Now().Add(l.lease)) }
 
+// handed says that another outcome is to be settled.
+func (l *lifecycle) handed() {
+	if l.stopping() {
+		l.extendDrain()
+	}
+}
+
 func (l *lifecycle) stopping() bool { return closed(l.stopped) }
 
 func closed(c <-chan struct{}) bool {

@@ -156,16 +156,14 @@ func TestLimitOfALostDelivery(t *testing.T) {
 	c := q.current()
 	d := &delivery{settler: &c.settler, tag: "x", msg: Message{ID: "x", Delivery: 1}}
 	c.leases.held.add(d)
-	c.workers.unhandled.Add(1)
-	w := &worker{workers: &c.workers}
+	w := &worker{workers: &q.workers}
 	c.leases.lose(d, ErrDeliveryLost)
 	w.serve(d)
 	if w.gone {
 		t.Error("the worker was replaced")
 	}
-	c.workers.expire(context.Background(), d, time.Hour, ErrConsumeTimeout)
-	if n := q.slots.stuck; n != 0 {
-		t.Errorf("%d counted as abandoned", n)
+	if d.abandon(ErrConsumeTimeout, time.Hour, nil) {
+		t.Error("it counts as abandoned")
 	}
 	q.StopConsume()
 	settledDown(t, c)

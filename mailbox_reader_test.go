@@ -95,7 +95,7 @@ func TestIdleGoroutines(t *testing.T) {
 	q := f.queue(func(payload string) bool { return payload == "good" }).WithConcurrent(1).WithNackRedeliveryDelay(0).
 		WithGarbageHandler(func(_ context.Context, msg *Message, _ error) { garbage <- msg.Payload })
 	count := goroutines(t, func() { q.StartConsume() })
-	const idle = 3 // poller, wake listener, worker
+	const idle = 2 // poller, wake listener
 	eventually(t, "it is idle", func() bool { return count() == idle })
 	for range 2 {
 		f.send(q, "good")

@@ -369,7 +369,7 @@ func TestOutageIsNoRoundTrip(t *testing.T) {
 	}))
 	q := f.queueOn(cli, nil)
 	q.WithHandler(func(context.Context, *Message) error {
-		most.Store(max(most.Load(), q.current().workers.unhandled.Load()))
+		most.Store(max(most.Load(), int64(q.current().member.unhandled())))
 		time.Sleep(5 * time.Millisecond)
 		handled.Add(1)
 		return nil

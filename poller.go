@@ -14,13 +14,13 @@ type poller struct {
 	store     *store
 	lifecycle *lifecycle
 	events    *events
-	workers   *workers
+	member    *member
 	leases    *leases
 	settler   *settler
 	notices   *notices
 	wakeUps   *wakeListener
 
-	freed      signal      // sent by workers and leases: there may be room for more
+	freed      signal      // sent by workers, those who share them, and leases: there may be room for more
 	hints      hints       // put by senders of this process
 	wakeUpsOff atomic.Bool // the opposite of state.wakeUps; written by the poller, read by those senders
 
@@ -58,17 +58,22 @@ func (s *pollState) until(t serverTime, now time.Time) time.Duration {
 	return max(max(t, 0).sub(s.clock), 0) - now.Sub(s.clockAt)
 }
 
-// idle is how long there is no reason to poll.
-func (s *pollState) idle(now time.Time, room int) time.Duration {
+// hungry reports whether something is due, as far as is known.
+func (s *pollState) hungry(now time.Time) bool {
+	return s.moreDue || s.pollAt != 0 && s.until(s.pollAt, now) <= 0
+}
+
+// idle is how long there is no reason to poll. open says whether a worker may be free when something is due.
+func (s *pollState) idle(now time.Time, open bool) time.Duration {
 	d := s.nextPoll.Sub(now)
-	if s.pollAt != 0 && room > 0 {
+	if s.pollAt != 0 && open {
 		d = min(d, s.until(s.pollAt, now))
 	}
 	return d
 }
 
 // due reports whether it is time to poll.
-func (s *pollState) due(now time.Time) bool { return s.idle(now, 1) <= 0 }
+func (s *pollState) due(now time.Time) bool { return s.idle(now, true) <= 0 }
 
 // answered notes what the answer to a poll says of the queue. With rearm the poll has set the alarm for other consumers.
 func (s *pollState) answered(clock, next serverTime, rearm bool, sentAt, answeredAt time.Time) {
@@ -118,33 +123,36 @@ func (p *poller) run() {
 	for !p.lifecycle.stopping() {
 		p.step()
 	}
-	p.workers.releaseBuffered()
+	p.member.quit()
 }
 
 // step polls if there is a reason, or else waits for one event and handles it.
 func (p *poller) step() {
-	s, room := &p.state, p.room()
+	s, now := &p.state, time.Now()
+	limit := p.limit()
+	room := p.member.room(limit, s.hungry(now), s.rtt)
 	if room > 0 && s.moreDue {
 		p.poll(false)
 		return
 	}
-	if room > 0 && s.wakeUps && !s.waiting {
+	open := room > 0 || limit > 0 && !s.moreDue && p.member.open()
+	if open && s.wakeUps && !s.waiting {
 		s.waiting = true
 		p.wakeUps.requests <- struct{}{}
 	}
-	if room == 0 && s.pollAt != 0 && s.wakeUps {
-		p.poll(true) // no worker will be free for it: another consumer gets the alarm
+	if s.pollAt != 0 && s.wakeUps && (!open || room == 0 && s.hungry(now)) {
+		p.poll(true) // no worker is free for it: another consumer gets the alarm
 		return
 	}
-	idle := s.idle(time.Now(), room)
-	if at, ok := p.workers.staleAt(); ok {
+	idle := s.idle(now, open)
+	if at, ok := p.member.staleAt(); ok {
 		idle = min(idle, time.Until(at))
 	}
 	select {
 	case <-p.lifecycle.stopped:
 	case <-p.freed:
 	case <-time.After(idle):
-		p.workers.releaseStale()
+		p.member.releaseStale()
 		if s.due(time.Now()) {
 			p.poll(false)
 		}
@@ -168,16 +176,17 @@ func (p *poller) step() {
 	}
 }
 
-// room is how many deliveries to ask for now.
-func (p *poller) room() int {
+// limit is how many deliveries a fetch may ask for, if there are workers for them.
+func (p *poller) limit() int {
 	if p.settings.base.Err() != nil {
 		return 0 // handlers' contexts have ended
 	}
-	return limitRoom(p.settings, p.workers.room(p.state.rtt), int(p.workers.active.Load()), p.leases.held.totals())
+	return limitRoom(p.settings, p.member.atMost, p.leases.held.totals())
 }
 
-// limitRoom is the workers' room, or less, within the bounds of what a consumer may hold.
-func limitRoom(settings *settings, room, workers int, held heldSums) int {
+// limitRoom is how many more deliveries a consumer may hold.
+func limitRoom(settings *settings, workers int, held heldSums) int {
+	room := maxBatch
 	if settings.maxBytes > 0 && held.bytes > 0 {
 		left := settings.maxBytes - held.bytes
 		if left <= 0 {
@@ -188,7 +197,7 @@ func limitRoom(settings *settings, room, workers int, held heldSums) int {
 	if settings.fetchLimit > 0 {
 		room = min(room, settings.fetchLimit-held.deliveries)
 	}
-	return max(min(room, maxBatch, workers+4*maxBatch-held.deliveries), 0)
+	return max(min(room, workers+4*maxBatch-held.deliveries), 0)
 }
 
 // wakeUpsOffAfter is how often in a row the wake listener may fail while polls go through.
@@ -212,7 +221,9 @@ func (p *poller) setWakeUps(on bool, err error) {
 // poll fetches once. With rearm it also sets the alarm for whatever is due next, for other consumers to take.
 func (p *poller) poll(rearm bool) {
 	s, begun := &p.state, time.Now()
-	got, sentAt, err := p.fetch(fetchRequest{want: p.room(), rearm: rearm, presence: p.presence(begun)})
+	want := p.member.ask(p.limit(), s.hungry(begun), s.rtt)
+	defer p.member.answered()
+	got, sentAt, err := p.fetch(fetchRequest{want: want, rearm: rearm, presence: p.presence(begun)})
 	answeredAt := time.Now()
 	s.nextPoll = answeredAt.Add(s.interval - rand.N(s.interval/8+1)) // so that consumers do not fall into step
 	if err != nil {

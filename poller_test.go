@@ -30,10 +30,10 @@ func TestPollStateServesItsWake(t *testing.T) {
 	here := time.Now()
 	wake := serverStart + 3*serverSecond
 	s := pollState{interval: time.Minute, nextPoll: here.Add(time.Minute), clock: serverStart, clockAt: here, pollAt: wake, wakeUps: true}
-	if d := s.idle(here, 1); d != 3*time.Second {
+	if d := s.idle(here, true); d != 3*time.Second {
 		t.Errorf("with room it waits %v", d)
 	}
-	if d := s.idle(here, 0); d != time.Minute {
+	if d := s.idle(here, false); d != time.Minute {
 		t.Errorf("without room it waits %v", d)
 	}
 	if s.due(here.Add(2*time.Second)) || !s.due(here.Add(3*time.Second)) {
@@ -72,8 +72,8 @@ func TestPollStateWithoutWakeUps(t *testing.T) {
 		{here.Add(20 * time.Second), 10 * time.Second},
 		{here.Add(5 * time.Second), 5 * time.Second},
 	} {
-		if s.hinted(c.sent); s.idle(here, 1) != c.want {
-			t.Errorf("it waits %v, want %v", s.idle(here, 1), c.want)
+		if s.hinted(c.sent); s.idle(here, true) != c.want {
+			t.Errorf("it waits %v, want %v", s.idle(here, true), c.want)
 		}
 	}
 	s.wakeUps, s.pollAt = true, 0
@@ -116,7 +116,7 @@ func TestRoom(t *testing.T) {
 		"slow against the buffer":        {8, 0, maxBuffered / 2, time.Second, 8},
 		"a long round trip":              {8, 0, ms, time.Hour, 8 + maxBatch},
 	} {
-		if got := roomOf(c.workers, c.unhandled, c.each, c.rtt); got != c.want {
+		if got := roomOf(c.workers, c.unhandled, c.each, c.rtt, maxBatch/2); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}
@@ -144,7 +144,7 @@ func TestRoomIsLimited(t *testing.T) {
 		"the workers have no room":  {settings{}, 0, heldSums{}, 0},
 		"the fetch limit is higher": {settings{fetchLimit: 50}, 10, heldSums{deliveries: 2}, 10},
 	} {
-		if got := limitRoom(&c.set, c.room, 8, c.held); got != c.want {
+		if got := min(c.room, limitRoom(&c.set, 8, c.held)); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}

@@ -107,19 +107,17 @@ func (p *poller) presence(now time.Time) string {
 	}
 	p.presenceAt = now
 	self := presence{
-		Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(p.since).Microseconds(), Concurrency: p.settings.concurrency,
-		Handling: p.workers.handling(now),
+		Host: hostname(), PID: os.Getpid(), UpUs: now.Sub(p.since).Microseconds(), Concurrency: p.member.atMost,
+		Handling: p.member.handling(now),
 	}
 	text, _ := json.Marshal(self) // there is nothing in it that cannot be written
 	return string(text)
 }
 
 // handling is what is in the hands of handlers, the longest first.
-func (ws *workers) handling(now time.Time) (all []handledMessage) {
-	for _, w := range ws.running.all() {
-		if d := w.serving.Load(); d != nil {
-			all = append(all, handledMessage{d.msg.ID, d.started.age(now).Microseconds()})
-		}
+func (m *member) handling(now time.Time) (all []handledMessage) {
+	for _, d := range m.serving() {
+		all = append(all, handledMessage{d.msg.ID, d.started.age(now).Microseconds()})
 	}
 	slices.SortFunc(all, func(a, b handledMessage) int { return cmp.Compare(b.Us, a.Us) })
 	return all[:min(len(all), maxPresenceMessages)]

@@ -313,7 +313,7 @@ func TestWhatHandlersSayInMemory(t *testing.T) {
 	handle("not kept", 0)
 	handle("kept", 1, WithRetention(time.Hour))
 	handle("follows", 3, WithRetention(time.Hour))
-	if n := q.current().poller.room(); n != 0 {
+	if n := q.current().poller.limit(); n != 0 {
 		t.Errorf("room for %d", n)
 	}
 	close(settle)

@@ -67,6 +67,7 @@ type settler struct {
 	events    *events
 	leases    *leases
 	notices   *notices
+	member    *member
 	producer  *producer        // of what follows a message
 	outbox    mailbox[outcome] // put by workers, the poller and Shutdown; run is its reader
 	caller    *caller          // of run

@@ -187,12 +187,13 @@ func TestShutdownWhileAHandlerIsAboutToStart(t *testing.T) {
 	q.WithBaseContext(onDone{context.Background(), func() {
 		if looks.Add(1) > 1 {
 			c.stop()
-			c.workers.abandonAll()
+			c.lifecycle.force()
+			c.member.abandonAll()
 		}
 	}})
 	q.mu.Lock()
 	q.settings.compose(f.name)
-	q.consumer = startConsumer(&q.producer, q.settings, &q.slots)
+	q.consumer = startConsumer(&q.producer, q.settings, q.joinAlone(1))
 	c = q.consumer
 	q.mu.Unlock()
 	info := f.send(q, "x")

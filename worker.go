@@ -10,41 +10,39 @@ import (
 	"time"
 )
 
-// A worker serves deliveries one after the other until the buffer is closed, or until it is
-// replaced because its callback ran past its limit or past the end of Shutdown's context.
+// A worker serves deliveries one after the other until none waits, or until it is replaced because its callback ran past
+// its limit or past the end of Shutdown's context.
 type worker struct {
 	workers *workers
+	index   int                      // in workers.running; guarded by workers.mu
 	serving atomic.Pointer[delivery] // handed to the handler; stored by the worker, read by presence and Shutdown
-	gone    bool                     // its slot is given up; of its goroutine alone
+
+	// The rest is for its goroutine alone.
+	handled *member       // whose delivery has just ended
+	took    time.Duration // by its handler, 0 if it did not start
+	gone    bool          // it has been replaced
 }
 
-// start starts a worker that has a slot.
-func (ws *workers) start() {
-	w := &worker{workers: ws}
-	ws.running.add(w)
-	go w.run()
-}
-
-func (w *worker) run() {
-	ws := w.workers
+// run serves a delivery, and all that follow; nil means that another goroutine of this worker has ended.
+func (w *worker) run(d *delivery) {
+	left := false
 	defer func() {
-		ws.running.remove(w)
-		if !w.gone { // runtime.Goexit in the user's code ends this goroutine, and another takes over its slot
-			ws.start()
+		if !left { // runtime.Goexit in the user's code ends this goroutine, and another takes its place
+			go w.run(nil)
 		}
 	}()
-	for !w.gone {
-		d, ok := ws.buffer.one()
-		switch {
-		case !ok:
-			w.gone = true
-			ws.slots.release(ws, 0)
-		case ws.lifecycle.stopping():
-			ws.release(d)
-		default:
+	if d == nil {
+		d = w.workers.next(w)
+	}
+	for ; d != nil; d = w.workers.next(w) {
+		if m := d.settler.member; d.settler.lifecycle.stopping() {
+			m.release(d)
+			w.handled, w.took = m, 0
+		} else {
 			w.serve(d)
 		}
 	}
+	left = true
 }
 
 // serve hands one delivery to the handler and settles it.
@@ -66,12 +64,12 @@ func (w *worker) serve(d *delivery) {
 	d.started.set(start)
 	w.serving.Store(d)
 	// Shutdown's context or the base context has ended, or the delivery was lost or has expired in the buffer.
-	if w.workers.lifecycle.forceCtx.Err() != nil || settings.base.Err() != nil || d.fate.Load() != fateOpen || d.leaseOver(settings.lease, start) || d.expiredBy(start) {
+	if d.settler.lifecycle.forceCtx.Err() != nil || settings.base.Err() != nil || d.fate.Load() != fateOpen || d.leaseOver(settings.lease, start) || d.expiredBy(start) {
 		return
 	}
 	started = true
 	if limit, why := d.runLimit(settings.limit, start); limit > 0 {
-		timer := time.AfterFunc(limit, func() { w.workers.expire(ctx, d, limit, why) })
+		timer := time.AfterFunc(limit, func() { d.expire(ctx, limit, why) })
 		defer timer.Stop()
 	}
 	v = settings.call(ctx, d)
@@ -80,10 +78,9 @@ func (w *worker) serve(d *delivery) {
 var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", ErrPanicked)
 
 // settle is the only way out of serve. It is deferred, because the user's code may end the
-// goroutine. It gives the outcome to the settler before it counts the worker as free, so that nobody sees a free
+// goroutine. It gives the outcome to the settler before the worker counts as free, so that nobody sees a free
 // worker whose outcome is not queued yet.
 func (w *worker) settle(ctx context.Context, d *delivery, v verdict, started bool, took time.Duration) {
-	ws := w.workers
 	w.serving.Store(nil)
 	v.result, v.follows = d.handling.end()
 	if !started {
@@ -91,18 +88,23 @@ func (w *worker) settle(ctx context.Context, d *delivery, v verdict, started boo
 	}
 	switch {
 	case d.claim(fateSettled):
-		defer ws.finished(took)
+		defer w.ended(d, took)
 		if !started || d.settler.settings.cutShort(d, v) {
 			d.settler.outbox.put(d.released())
 			return
 		}
 		d.conclude(ctx, v)
 	case d.fate.CompareAndSwap(fateLost, fateLeft): // from here on nobody replaces this worker
-		ws.finished(took)
-	default: // abandoned, and its slot given up
+		w.ended(d, took)
+	default: // abandoned
 		w.gone = true
-		ws.slots.returned()
 	}
+}
+
+// ended notes that a delivery has its outcome, which is still to be settled.
+func (w *worker) ended(d *delivery, took time.Duration) {
+	w.handled, w.took = d.settler.member, took
+	d.settler.lifecycle.handed()
 }
 
 // cutShort reports whether a handler failed only because its context ended, and not because of the message: the base
@@ -154,12 +156,12 @@ func callEach(callback CallbackFunc, msg *Message, over func() bool) (consumed b
 
 // expire ends a delivery whose handler has run for as long as it may, which is up to the message's deadline if why is
 // ErrExpired: it is a failure now, and a new worker replaces the one whose callback may never return.
-func (ws *workers) expire(ctx context.Context, d *delivery, limit time.Duration, why error) {
+func (d *delivery) expire(ctx context.Context, limit time.Duration, why error) {
 	v := verdict{err: fmt.Errorf("%w of %v", ErrConsumeTimeout, limit)}
 	if why == ErrExpired {
 		v = verdict{err: d.pastDeadline(nil), skipRetry: true}
 	}
-	ws.abandon(d, why, limit, func() {
+	d.abandon(why, limit, func() {
 		d.settler.settings.log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(),
 			slog.Duration("limit", limit), slog.Any("cause", why))
 		d.conclude(ctx, v)
@@ -168,7 +170,7 @@ func (ws *workers) expire(ctx context.Context, d *delivery, limit time.Duration,
 
 // abandon ends the context of a running delivery, settles it unless it was lost, and
 // replaces its worker. It returns false if the delivery has ended already.
-func (ws *workers) abandon(d *delivery, cause error, took time.Duration, settle func()) bool {
+func (d *delivery) abandon(cause error, took time.Duration, settle func()) bool {
 	ours := d.claim(fateAbandoned)
 	if !ours && !d.fate.CompareAndSwap(fateLost, fateAbandoned) {
 		return false
@@ -176,11 +178,12 @@ func (ws *workers) abandon(d *delivery, cause error, took time.Duration, settle 
 	d.handling.end()
 	d.cancelHandler(cause)
 	defer func() { // also if the user's error handler ends this goroutine
-		stuck, used := ws.slots.release(ws, 1) // until now the slot was ours, so the settler cannot have left
-		ws.finished(took)
-		if used < ws.settings.concurrency && !ws.lifecycle.stopping() {
-			ws.settings.log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
-				slog.Int("running_on", stuck), slog.Int("workers", used))
+		lifecycle, m := d.settler.lifecycle, d.settler.member
+		lifecycle.handed()
+		stuck, left := m.replace(took) // until now the delivery was unhandled, so the settler cannot have left
+		if stuck > left && !lifecycle.stopping() {
+			d.settler.settings.log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
+				slog.Int("running_on", stuck), slog.Int("workers", left))
 		}
 	}()
 	if ours {
@@ -190,13 +193,23 @@ func (ws *workers) abandon(d *delivery, cause error, took time.Duration, settle 
 }
 
 // abandonAll ends the contexts of all running handlers, releases their messages, and returns how many there were.
-func (ws *workers) abandonAll() (n int) {
-	ws.lifecycle.force()
-	for _, w := range ws.running.all() {
-		d := w.serving.Load()
-		if d != nil && ws.abandon(d, ErrShutdown, 0, func() { d.settler.outbox.put(d.released()) }) {
+func (m *member) abandonAll() (n int) {
+	for _, d := range m.serving() {
+		if d.abandon(ErrShutdown, 0, func() { d.settler.outbox.put(d.released()) }) {
 			n++
 		}
 	}
 	return n
+}
+
+// serving is what is in the hands of handlers.
+func (m *member) serving() (ds []*delivery) {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	for _, w := range m.workers.running {
+		if d := w.serving.Load(); d != nil && d.settler.member == m {
+			ds = append(ds, d)
+		}
+	}
+	return ds
 }

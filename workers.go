@@ -1,164 +1,285 @@
 package delayqueue
 
 import (
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // maxBuffered is how long a fetched message may wait for a worker; then it is released to consumers that have one free.
 const maxBuffered = 100 * time.Millisecond
 
-// workers handle the deliveries of one consumer.
+// workers handle the deliveries of one DelayQueue or Pool, over all consumers that it has started: one that was stopped
+// keeps those that its handlers have, and the one that follows gets the others. A worker has a goroutine only while it
+// has a delivery.
+//
+// A worker whose callback runs on past its limit, or past the end of Shutdown's context, is replaced, unless twice as
+// many callbacks are under way as there are workers.
 type workers struct {
-	settings  *settings
-	lifecycle *lifecycle
-	slots     *workerSlots
-	freed     signal // sent when there may be room for more; the poller receives it
+	shared bool // several queues have them; does not change
+	strict bool // in the order of the queues; does not change while they consume
 
-	buffer    mailbox[*delivery] // fetched, not yet started; put by the poller, taken by workers
-	running   set[*worker]       // those with a goroutine, also if they have been replaced; read by presence and Shutdown
-	active    atomic.Int64       // workers that have a slot; written by slots, read by the poller
-	unhandled atomic.Int64       // deliveries in the buffer or in a handler; read by the poller and lifecycle
-	nsEach    atomic.Int64       // how long a delivery takes, a moving average; 0: not known yet; read by the poller
+	mu      sync.Mutex // guards the fields below, and those of members
+	size    int
+	used    int       // workers that have a delivery, but for those that were replaced
+	stuck   int       // callbacks that run on, in workers that were replaced
+	running []*worker // those with a goroutine, also if they have been replaced, each at its index
+	members []*member // of consumers that have not ended
+	filled  []*member // of them, those with something in their buffer
+	hungry  []*member // of them, those of which more is due than they hold
+	held    int       // deliveries of all members
+	clock   float64   // the highest pass at which a member took something
 }
 
-// room is how many deliveries the workers have room for.
-func (ws *workers) room(rtt time.Duration) int {
-	return roomOf(int(ws.active.Load()), int(ws.unhandled.Load()), time.Duration(ws.nsEach.Load()), rtt)
+// A member is a consumer's part of the workers.
+type member struct {
+	workers *workers
+	freed   signal // sent when there may be room for more; the poller receives it
+	weight  float64
+	atMost  int // workers
+	order   int // in the pool
+
+	// These are guarded by workers.mu.
+	buffer []*delivery   // fetched, not yet started
+	busy   int           // deliveries that have left the buffer, until they have an outcome
+	asked  int           // deliveries for which a fetch is under way
+	each   time.Duration // how long a delivery takes, a moving average; 0: not known yet
+	turn                 // see shares.go
+}
+
+func (ws *workers) resize(n int) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.size = n
+}
+
+// join makes a consumer one of those that share the workers, of which it may have atMost, 0: all.
+func (ws *workers) join(freed signal, weight, atMost, order int) *member {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if atMost == 0 {
+		atMost = ws.size
+	}
+	m := &member{workers: ws, freed: freed, weight: float64(weight), atMost: min(atMost, ws.size), order: order}
+	m.share = m.atMost
+	ws.members = append(ws.members, m)
+	return m
+}
+
+// quit says that a member takes nothing more, and releases what no worker has started.
+func (m *member) quit() {
+	m.workers.mu.Lock()
+	m.setHungry(false)
+	m.workers.mu.Unlock()
+	m.releaseBuffered()
+}
+
+// leave is the opposite of join, for a member that holds nothing any more.
+func (m *member) leave() {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	m.workers.members = without(m.workers.members, m)
+}
+
+// without returns a list without one item, whose order may change.
+func without[T comparable](items []T, item T) []T {
+	i := slices.Index(items, item)
+	if i < 0 {
+		return items
+	}
+	last := len(items) - 1
+	items[i] = items[last]
+	clear(items[last:])
+	return items[:last]
+}
+
+// allowed is how many deliveries may be handled at a time, with mu held.
+func (ws *workers) allowed() int { return min(ws.size, 2*ws.size-ws.stuck) }
+
+// holds is how many deliveries a member has or has asked for, with mu held.
+func (m *member) holds() int { return len(m.buffer) + m.busy + m.asked }
+
+// unhandled is how many deliveries are in the buffer or in a handler.
+func (m *member) unhandled() int {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	return len(m.buffer) + m.busy
+}
+
+// put gives deliveries to the workers.
+func (m *member) put(ds []*delivery) {
+	if len(ds) == 0 {
+		return
+	}
+	ws := m.workers
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	m.brought(len(ds))
+	if len(m.buffer) == 0 {
+		ws.filled = append(ws.filled, m)
+	}
+	m.buffer = append(m.buffer, ds...)
+	ws.fill()
+}
+
+// take takes n deliveries out of the buffer, with mu held.
+func (m *member) take(n int) []*delivery {
+	ds := m.buffer[:n:n]
+	m.buffer = m.buffer[n:]
+	m.busy += n
+	if len(m.buffer) == 0 {
+		m.buffer = nil
+		m.workers.filled = without(m.workers.filled, m)
+	}
+	return ds
+}
+
+// one takes the delivery that is to be handled next, nil if no worker may have any, with mu held.
+func (ws *workers) one() *delivery {
+	var next *member
+	for _, m := range ws.filled {
+		if m.busy < m.atMost && (next == nil || m.handledBefore(next)) {
+			next = m
+		}
+	}
+	if next == nil || ws.used >= ws.allowed() {
+		return nil
+	}
+	d := next.buffer[0]
+	next.buffer[0] = nil
+	next.take(1)
+	return d
+}
+
+// fill starts workers for what waits, with mu held.
+func (ws *workers) fill() {
+	for d := ws.one(); d != nil; d = ws.one() {
+		ws.used++
+		w := &worker{workers: ws, index: len(ws.running)}
+		ws.running = append(ws.running, w)
+		go w.run(d)
+	}
+}
+
+// next ends what a worker had, and gives it another delivery. nil means that the worker has left.
+func (ws *workers) next(w *worker) *delivery {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if m := w.handled; m != nil {
+		w.handled = nil
+		m.finish(w.took)
+	}
+	if w.gone {
+		ws.stuck--
+		ws.stuckChanged()
+		ws.fill()
+	} else {
+		ws.used--
+		if d := ws.one(); d != nil {
+			ws.used++
+			return d
+		}
+	}
+	last := len(ws.running) - 1
+	ws.running[last].index = w.index
+	ws.running[w.index], ws.running[last] = ws.running[last], nil
+	ws.running = ws.running[:last]
+	return nil
+}
+
+// replace gives up a worker whose callback runs on, and ends what it had. It says how many callbacks run on, and how
+// many workers there are left.
+func (m *member) replace(took time.Duration) (stuck, left int) {
+	ws := m.workers
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.used--
+	ws.stuck++
+	ws.stuckChanged()
+	m.finish(took)
+	ws.fill()
+	return ws.stuck, ws.allowed()
+}
+
+// stuckChanged tells all members that the number of workers may have changed, with mu held.
+func (ws *workers) stuckChanged() {
+	ws.divide()
+	for _, m := range ws.members {
+		m.freed.send()
+	}
+}
+
+// finish counts a delivery that has an outcome, with mu held. took is how long its handler ran, 0 if it did not.
+func (m *member) finish(took time.Duration) {
+	if took > 0 {
+		if m.each == 0 {
+			m.each = took
+		}
+		m.each = max(m.each+(took-m.each)/8, 1)
+	}
+	m.busy--
+	m.workers.held--
+	m.freed.send()
+	m.workers.wakeNext()
+}
+
+// staleAt is when the delivery that has waited longest in the buffer is to be released.
+func (m *member) staleAt() (at time.Time, ok bool) {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	if len(m.buffer) == 0 {
+		return at, false
+	}
+	return m.buffer[0].fetched.Add(maxBuffered), true
+}
+
+// releaseStale empties the buffer if something has waited in it for too long. Handlers are slow then, and nothing is
+// fetched ahead for a while.
+func (m *member) releaseStale() {
+	if at, ok := m.staleAt(); ok && !time.Now().Before(at) {
+		m.workers.mu.Lock()
+		m.each = maxBuffered
+		m.workers.mu.Unlock()
+		m.releaseBuffered()
+	}
+}
+
+// releaseBuffered releases what no worker has started.
+func (m *member) releaseBuffered() {
+	m.workers.mu.Lock()
+	ds := m.take(len(m.buffer))
+	m.workers.mu.Unlock()
+	for _, d := range ds {
+		m.release(d)
+		m.workers.mu.Lock()
+		m.finish(0)
+		m.workers.mu.Unlock()
+	}
+}
+
+// release gives back a delivery that no handler started.
+func (m *member) release(d *delivery) {
+	d.settler.settle(d.released())
+	d.settler.lifecycle.handed()
+}
+
+// await waits until nothing is in the buffer or in a handler, after the poller has ended.
+func (m *member) await() {
+	for m.unhandled() > 0 {
+		<-m.freed
+	}
 }
 
 // roomOf is one delivery for each free worker, and twice as many as all workers handle in a round trip, so that the
 // buffer lasts while the next fetch is under way. If handlers are slow compared with the network, or with how long a
-// delivery may wait in the buffer, nothing is fetched ahead.
-func roomOf(workers, unhandled int, each, rtt time.Duration) int {
+// delivery may wait in the buffer, nothing is fetched ahead. most bounds what is.
+func roomOf(workers, unhandled int, each, rtt time.Duration, most int) int {
 	ahead := 0
 	if each > 0 && each < maxBuffered/2 {
-		ahead = int(min(int64(workers)*int64(rtt)/int64(each), maxBatch/2))
+		ahead = int(min(int64(workers)*int64(rtt)/int64(each), int64(most)))
 	}
 	if workers == 0 || unhandled >= workers+ahead {
 		return 0
 	}
 	return workers + 2*ahead - unhandled
-}
-
-// put gives deliveries to the workers.
-func (ws *workers) put(ds []*delivery) {
-	ws.unhandled.Add(int64(len(ds)))
-	ws.buffer.put(ds...)
-}
-
-// staleAt is when the delivery that has waited longest in the buffer is to be released.
-func (ws *workers) staleAt() (at time.Time, ok bool) {
-	d, ok := ws.buffer.first()
-	if ok {
-		at = d.fetched.Add(maxBuffered)
-	}
-	return at, ok
-}
-
-// releaseStale empties the buffer if something has waited in it for too long. Handlers are slow then, and nothing is
-// fetched ahead for a while.
-func (ws *workers) releaseStale() {
-	if at, ok := ws.staleAt(); ok && !time.Now().Before(at) {
-		ws.nsEach.Store(int64(maxBuffered))
-		ws.releaseBuffered()
-	}
-}
-
-// releaseBuffered releases what no worker has started.
-func (ws *workers) releaseBuffered() {
-	for _, d := range ws.buffer.all() {
-		ws.release(d)
-	}
-}
-
-// release gives back a delivery that no handler started.
-func (ws *workers) release(d *delivery) {
-	d.settler.settle(d.released())
-	ws.finished(0)
-}
-
-// finished counts a delivery that has left the workers. took is how long its handler ran, 0 if it did not.
-func (ws *workers) finished(took time.Duration) {
-	if took > 0 {
-		each := ws.nsEach.Load()
-		if each == 0 {
-			each = int64(took)
-		}
-		ws.nsEach.Store(max(each+(int64(took)-each)/8, 1))
-	}
-	if ws.lifecycle.stopping() {
-		ws.lifecycle.extendDrain() // its outcome is still to be settled
-	}
-	ws.unhandled.Add(-1)
-	ws.freed.send()
-}
-
-// workerSlots bound the workers of all consumers of one DelayQueue together. A consumer that was stopped keeps its slots
-// until its handlers return, and the consumer that follows gets the slots that become free.
-//
-// A worker whose callback runs on past its limit, or past the end of Shutdown's context, is replaced, unless twice
-// WithConcurrent callbacks are under way.
-type workerSlots struct {
-	mu    sync.Mutex
-	left  sync.Cond // a worker has left its slot
-	owner *workers  // those that get free slots
-	used  int       // slots in use
-	stuck int       // callbacks that run on, in workers that were replaced
-}
-
-// assign gives slots to these workers from now on.
-func (s *workerSlots) assign(ws *workers) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.owner = ws
-	s.fill()
-}
-
-// fill starts as many workers as there are slots for, with mu held.
-func (s *workerSlots) fill() {
-	ws := s.owner
-	if ws.lifecycle.stopping() { // its consumer may be waiting until they have all left
-		return
-	}
-	for s.used < ws.settings.concurrency && s.used+s.stuck < 2*ws.settings.concurrency {
-		s.used++
-		ws.active.Add(1)
-		ws.start()
-		ws.freed.send()
-	}
-}
-
-// release gives up the slot of a worker. runsOn is 1 if its callback runs on, else 0. It says how many callbacks do and
-// how many slots are in use.
-func (s *workerSlots) release(ws *workers, runsOn int) (stuck, used int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.used--
-	s.stuck += runsOn
-	ws.active.Add(-1)
-	s.left.Broadcast()
-	s.fill()
-	return s.stuck, s.used
-}
-
-// returned says that a callback that ran on has returned.
-func (s *workerSlots) returned() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stuck--
-	s.fill()
-}
-
-// await waits until these workers, which were stopped, have no slot.
-func (s *workerSlots) await(ws *workers) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.left.L == nil {
-		s.left.L = &s.mu
-	}
-	for ws.active.Load() > 0 {
-		s.left.Wait()
-	}
 }

@@ -1,0 +1,273 @@
+package delayqueue
+
+import (
+	"math"
+	"time"
+)
+
+// This file decides which member of a Pool gets a worker that is free. A DelayQueue by itself is the only member, and gets
+// all.
+//
+// A member is hungry if more is due in its queue than it holds, as far as is known, and nothing but the want of a worker
+// keeps it from taking that. In a strict pool a member may take something only while none before it is hungry. Else
+// workers are divided among the hungry members by their weights. What does not come out even goes in turns: a
+// member's pass grows by 1/weight with each delivery that it asks for, and the lowest pass is next (C. A. Waldspurger,
+// W. E. Weihl, "Stride Scheduling", 1995).
+//
+// Seats are taken before the fetch, for all that it asks for, and given up after it, but for those that it brought.
+
+// lapseAfter is how long a fetch may take until its seats are given up, and nobody waits for its queue any longer: its
+// server may be away.
+const lapseAfter = 100 * time.Millisecond
+
+// A turn says when a member is next. It is guarded by workers.mu.
+type turn struct {
+	hungry   bool
+	fetching bool        // a fetch is under way
+	away     bool        // that fetch has failed, or takes long
+	waits    bool        // it was refused more because of another's fetch
+	share    int         // how many workers are its own while it is hungry
+	pass     float64     // in units of deliveries / weight
+	lapse    *time.Timer // of its fetch; nil before the first one in a pool of several
+}
+
+// room is how many deliveries a member may ask for; limit is what its queue has room for, and hungry whether more is due
+// there.
+func (m *member) room(limit int, hungry bool, rtt time.Duration) int {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	m.setHungry(hungry && limit > 0)
+	return min(m.grant(rtt), limit)
+}
+
+// ask takes seats for a fetch, which brought and answered give up again. It returns for how many deliveries.
+func (m *member) ask(limit int, hungry bool, rtt time.Duration) int {
+	ws := m.workers
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	m.setHungry(hungry && limit > 0)
+	m.asked = min(m.grant(rtt), limit)
+	ws.held += m.asked
+	ws.clock = max(ws.clock, m.pass)
+	m.pass += float64(m.asked) / m.weight
+	m.fetching = true
+	if ws.shared {
+		if m.lapse == nil {
+			m.lapse = time.AfterFunc(lapseAfter, m.lapsed)
+		} else {
+			m.lapse.Reset(lapseAfter)
+		}
+	}
+	ws.wakeNext()
+	return m.asked
+}
+
+// brought counts deliveries that a fetch has brought, with mu held.
+func (m *member) brought(n int) {
+	beyond := max(n-m.asked, 0) // their seats were given up
+	m.asked -= n - beyond
+	m.workers.held += beyond
+	m.pass += float64(beyond) / m.weight
+}
+
+// lapsed gives up the seats of a fetch that has failed, or takes long.
+func (m *member) lapsed() {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	if m.fetching {
+		m.away = true
+		m.giveUp()
+	}
+}
+
+// answered gives up the seats of a fetch for what it has not brought.
+func (m *member) answered() {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	m.fetching, m.away = false, false
+	if m.lapse != nil {
+		m.lapse.Stop()
+	}
+	m.giveUp()
+}
+
+// giveUp gives up seats that were taken, with mu held.
+func (m *member) giveUp() {
+	ws := m.workers
+	ws.held -= m.asked
+	m.pass -= float64(m.asked) / m.weight
+	m.asked = 0
+	for _, o := range ws.hungry {
+		if o.waits {
+			o.waits = false
+			o.freed.send()
+		}
+	}
+	ws.wakeNext()
+}
+
+// setHungry notes whether a member is hungry, with mu held.
+func (m *member) setHungry(hungry bool) {
+	if m.hungry == hungry {
+		return
+	}
+	ws := m.workers
+	m.hungry = hungry
+	if hungry { // what it did not use before is not made up for
+		m.pass = max(m.pass, ws.clock)
+		ws.hungry = append(ws.hungry, m)
+	} else {
+		ws.hungry = without(ws.hungry, m)
+	}
+	ws.divide()
+	if !hungry {
+		ws.wakeNext()
+	}
+}
+
+// divide divides the workers among the hungry members, with mu held. What one may not have because of its AtMost is for
+// the others.
+func (ws *workers) divide() {
+	left, weights := float64(ws.allowed()), 0.0
+	for _, m := range ws.hungry {
+		if m.share = -1; ws.strict {
+			m.share = m.atMost
+			continue
+		}
+		weights += m.weight
+	}
+	for again := true; again; {
+		again = false
+		for _, m := range ws.hungry {
+			if m.share < 0 && float64(m.atMost) < left*m.weight/weights {
+				m.share, again = m.atMost, true
+				left -= float64(m.atMost)
+				weights -= m.weight
+			}
+		}
+	}
+	for _, m := range ws.hungry {
+		if m.share < 0 {
+			m.share = min(int(math.Ceil(left*m.weight/weights-1e-9)), m.atMost)
+		}
+	}
+}
+
+// takes is how many workers a member has, or will have when its fetch is answered, with mu held. What it has fetched ahead
+// waits for one of those.
+func (m *member) takes() int {
+	if m.hungry {
+		return max(m.busy, min(m.holds(), m.share))
+	}
+	return m.holds()
+}
+
+// free is how many workers nobody has, with mu held.
+func (ws *workers) free() int {
+	n := ws.allowed() - ws.held
+	for _, m := range ws.hungry {
+		n += m.holds() - m.takes()
+	}
+	return max(n, 0)
+}
+
+// grant is how many deliveries a member may ask for, with mu held.
+func (m *member) grant(rtt time.Duration) int {
+	ws := m.workers
+	free := ws.free()
+	if !ws.shared {
+		own := min(m.takes(), m.atMost)
+		return roomOf(min(own+free, ws.allowed()), m.holds(), m.each, rtt, maxBatch/2)
+	}
+	if ws.strict {
+		return m.grantInOrder(free)
+	}
+	if !m.hungry { // this is a look: one delivery shows that there is more
+		if ws.nextHungry() != nil || free == 0 || m.holds() >= m.atMost {
+			return 0
+		}
+		return 1
+	}
+	weights := 0.0
+	for _, o := range ws.hungry {
+		weights += o.weight
+	}
+	lead := float64(ws.allowed())/weights + 1/m.weight
+	m.pass = max(m.pass, ws.clock-8*lead) // nor is what it could not use while it was hungry
+	for _, o := range ws.hungry {
+		switch {
+		case o == m || o.away:
+		case o.asked > 0 && o.pass+lead < m.pass:
+			m.waits = true
+			return 0
+		case o.mayTake() && o.pass < m.pass:
+			free = 0
+		}
+	}
+	most := float64(maxBatch/2) * m.weight / weights
+	return roomOf(min(m.takes()+free, m.share), m.holds(), m.each, rtt, int(most))
+}
+
+// grantInOrder is grant in a strict pool. Nothing is fetched ahead.
+func (m *member) grantInOrder(free int) int {
+	for _, o := range m.workers.hungry {
+		if o.order < m.order && !o.away && o.holds() < o.atMost {
+			return 0
+		}
+	}
+	if !m.hungry {
+		free = min(free, 1)
+	}
+	return max(min(free, m.atMost-m.holds()), 0)
+}
+
+// mayTake reports whether a member would take a free worker at once, with mu held.
+func (m *member) mayTake() bool { return m.hungry && !m.fetching && m.holds() < m.share }
+
+// nextHungry is the member that is to take a free worker, nil if none would, with mu held.
+func (ws *workers) nextHungry() *member {
+	var next *member
+	for _, m := range ws.hungry {
+		if m.mayTake() && (next == nil || m.before(next)) {
+			next = m
+		}
+	}
+	return next
+}
+
+func (m *member) before(o *member) bool {
+	if m.workers.strict {
+		return m.order < o.order
+	}
+	return m.pass < o.pass
+}
+
+// wakeNext wakes the poller of the member that is to take a free worker, with mu held.
+func (ws *workers) wakeNext() {
+	if len(ws.hungry) == 0 || ws.free() == 0 {
+		return
+	}
+	if m := ws.nextHungry(); m != nil {
+		m.freed.send()
+	}
+}
+
+// handledBefore reports whether what is in the buffer of a member is handled before that of another one, with mu held:
+// in the order in which it was asked for, as it were.
+func (m *member) handledBefore(o *member) bool {
+	if m.workers.strict {
+		return m.order < o.order
+	}
+	return m.start() < o.start()
+}
+
+// start is the member's pass before what is in its buffer.
+func (m *member) start() float64 { return m.pass - float64(len(m.buffer)+m.asked)/m.weight }
+
+// open reports whether a worker may become free for a member before one of its own does.
+func (m *member) open() bool {
+	ws := m.workers
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	return m.holds() < m.atMost && (ws.held > m.holds() || ws.shared && len(ws.hungry) > 0)
+}
