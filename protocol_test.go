@@ -283,7 +283,7 @@ func TestAnotherProgramSends(t *testing.T) {
 // TestRecipes: the code in docs/recipes.md stands so in an Example.
 func TestRecipes(t *testing.T) {
 	indent := regexp.MustCompile(`(?m)^\t+`)
-	examples := indent.ReplaceAllString(readText(t, "example_recipes_test.go"), "")
+	examples := indent.ReplaceAllString(readText(t, "example_recipes_test.go")+readText(t, "typed/example_recipes_test.go"), "")
 	blocks := strings.Split(readText(t, "docs/recipes.md"), "\n```go\n")
 	for _, block := range blocks[1:] {
 		code, _, _ := strings.Cut(block, "```")
