@@ -301,6 +301,29 @@ func (s *store) dedicated(ctx context.Context) (*redis.Client, error) {
 	return s.link.dedicated(addr), nil
 }
 
+// unblock interrupts a blocking call by CLIENT UNBLOCK. id is that of its connection, which was made at connectedAt.
+func (s *store) unblock(ctx context.Context, id int64, connectedAt time.Time) error {
+	other := false
+	err := s.attempt(ctx, &s.timeoutLevel.other, nil, 0, func(ctx context.Context, cli redis.UniversalClient) error {
+		conn := cli.(*redis.Client).Conn()
+		defer conn.Close()
+		if err := conn.Time(ctx).Err(); err != nil { // makes the connection, if there is none
+			return err
+		}
+		if other = !s.link.oneServerSince(connectedAt); other {
+			return nil
+		}
+		return conn.ClientUnblock(ctx, id).Err()
+	})
+	if other {
+		return errOtherServer
+	}
+	return err
+}
+
+// errOtherServer: this connection may not lead to the server of that one.
+var errOtherServer = errors.New("the server may be another one")
+
 // node is the user's client for the one server that holds the queue.
 func (s *store) node(ctx context.Context) (*redis.Client, error) {
 	switch cli := s.cli.(type) {

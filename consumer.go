@@ -3,15 +3,14 @@ package delayqueue
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 )
 
 // A consumer is one stretch of consuming a queue, from StartConsume until lifecycle.done closes. These parts belong to
-// the queue. The first two are a goroutine each, the others while they have something to do:
+// the queue. The poller is a goroutine, and so are the others while they have something to do:
 //
 //	poller   fetches deliveries and gives them to the workers; waits until there is more
-//	wakeUps  waits for the wake marker
+//	wakeUps  has the wake marker waited for, on a connection that is shared with other queues
 //	leases   renews what is held, every third of a lease
 //	settler  sends outcomes, as many as have gathered during its last call
 //	notices  calls the garbage handler
@@ -59,17 +58,14 @@ func startConsumer(p *producer, settings settings, join func(freed signal) *memb
 	return c
 }
 
-// run polls and listens until stop. Then it ends all parts in this order: nothing more is fetched, handlers finish, their
+// run polls until stop. Then it ends all parts in this order: nothing more is fetched, handlers finish, their
 // outcomes are settled, leases are no longer renewed, and the garbage handler has been told.
 func (c *consumer) run() {
-	var listening sync.WaitGroup
-	listening.Go(c.wakeUps.run)
 	defer context.AfterFunc(c.settings.base, c.poller.freed.send)()
 
 	c.poller.run()
-	c.lifecycle.enterPhase("the connection that waits for wake-ups to close")
+	c.lifecycle.enterPhase("the call that waits for wake-ups to end")
 	c.wakeUps.close()
-	listening.Wait()
 	c.lifecycle.enterPhase("the wake-up to be handed on to other consumers")
 	c.poller.passWakeOn()
 	c.lifecycle.enterPhase("handlers")

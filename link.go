@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +30,8 @@ type link struct {
 	expiry    *time.Timer // closes the link when it has been idle for a while; nil: it is not set
 
 	dialErr atomic.Pointer[error] // of the last dial; nil if that succeeded
+	server  lastServer
+	lines   wakeLines
 
 	mu          sync.Mutex          // guards the fields below
 	node        *redis.Client       // the user's of one server, of a Cluster the last that was found; nil until there is one
@@ -282,27 +283,6 @@ func (l *link) options(addr string) *redis.Options {
 	return &opt
 }
 
-// dialTimeout is how long a dial goes on, also when nobody waits for it any more: to learn why it fails.
-const dialTimeout = 5 * time.Second
-
-// dialer notes why dialling fails, for a call that has ended before its dial cannot say it.
-func (l *link) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		if l.ownerClosed() {
-			return nil, redis.ErrClosed
-		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
-		defer cancel()
-		conn, err := dial(ctx, network, addr)
-		if err == nil {
-			l.dialErr.Store(nil)
-		} else {
-			l.dialErr.Store(&err)
-		}
-		return conn, err
-	}
-}
-
 // ownerClosed says whether the user has closed the client. It is false if a consumer uses the link, which goes on until
 // it is stopped.
 func (l *link) ownerClosed() bool {
@@ -340,14 +320,6 @@ var canceled = func() context.Context {
 	cancel()
 	return ctx
 }()
-
-// dialError is the error of the last dial; nil if that succeeded.
-func (l *link) dialError() error {
-	if err := l.dialErr.Load(); err != nil {
-		return *err
-	}
-	return nil
-}
 
 // learnNode notes a Cluster's node, with the options of its servers.
 func (l *link) learnNode(node *redis.Client) {

@@ -138,7 +138,7 @@ func (p *poller) step() {
 	open := room > 0 || limit > 0 && !s.moreDue && p.member.open()
 	if open && s.wakeUps && !s.waiting {
 		s.waiting = true
-		p.wakeUps.requests <- struct{}{}
+		p.wakeUps.ask()
 	}
 	if s.pollAt != 0 && s.wakeUps && (!open || room == 0 && s.hungry(now)) {
 		p.poll(true) // no worker is free for it: another consumer gets the alarm
@@ -235,10 +235,10 @@ func (p *poller) poll(rearm bool) {
 	}
 	if sentAt.Sub(begun) > outageAfter { // the wake listener's connection may have suffered from the same
 		s.failures = 0
-		p.wakeUps.retryNow.send()
+		p.wakeUps.retry()
 	}
 	if s.wakeUps && s.waiting && !rearm && s.pollAt == 0 && !s.moreDue && s.missedWake(got.envelopes, got.now) {
-		p.wakeUps.drop()
+		p.wakeUps.drop(s.clockAt)
 	}
 	s.answered(got.now, got.next, rearm, sentAt, answeredAt)
 	p.accept(&got, sentAt, answeredAt)

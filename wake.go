@@ -1,119 +1,140 @@
 package delayqueue
 
 import (
-	"context"
-	"errors"
+	"fmt"
 	"math/rand/v2"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
-const (
-	// wakeBlock is how long one BZPOPMIN waits, and wakeGrace how late its answer may be: then a connection
-	// that is half open is noticed.
-	wakeBlock = 10 * time.Second
-	wakeGrace = 2 * time.Second
-	// wakeAge is how old a connection gets that brings nothing: it may lead to a primary that has been replaced.
-	wakeAge = time.Minute
-)
-
-// A wakeListener waits for the wake marker on a connection of its own. In the client's pool a
-// blocking call would outlive its context, and other calls would lack its connection. Closing the connection
-// interrupts the call.
+// A wakeListener waits for the wake marker of one queue, on a connection that it may share with other queues (wakeLine).
 //
 // It takes the marker only on request, one marker for each, so that a consumer without a free
 // worker leaves markers to others. The poller is the other end of its channels.
 type wakeListener struct {
-	store  *store
-	ctx    context.Context // ends with close
-	cancel context.CancelFunc
+	store *store
 
-	requests    chan struct{}   // cap 1: take one marker
-	retryNow    signal          // Redis is back
 	taken       chan serverTime // cap 1: the instant of a marker that was taken
 	failed      chan error      // cap 1: the connection failed, perhaps with a marker on it
 	unsupported chan error      // cap 1: this server or client cannot block; the error says why
-	answered    atomic.Int64    // how often waiting worked, marker or not; written by run, read by the poller
+	answered    atomic.Int64    // how often waiting worked, marker or not; written by the line, read by the poller
 
-	mu          sync.Mutex
-	conn        *redis.Client // nil while there is none, or after close; made by run, closed by anybody
-	connectedAt time.Time     // of conn; of run alone
+	// Guarded by mu of the link's wakeLines.
+	line     *wakeLine // nil before the first request, and when it has left
+	asking   bool      // a marker is to be taken for it
+	suspect  bool      // a call on its key, and perhaps on others, was refused: it is asked for alone
+	refusals int       // in a row, of calls on its key alone
+	resumeAt time.Time // not before then, after a refusal
 }
 
 func newWakeListener(s *store) *wakeListener {
-	l := &wakeListener{
-		store: s, requests: make(chan struct{}, 1), retryNow: newSignal(),
-		taken: make(chan serverTime, 1), failed: make(chan error, 1), unsupported: make(chan error, 1),
+	return &wakeListener{
+		store: s, taken: make(chan serverTime, 1), failed: make(chan error, 1), unsupported: make(chan error, 1),
 	}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	return l
 }
 
-// close interrupts the listener for good.
+// ask requests one marker. The next request is made when that has come, at the earliest.
+func (l *wakeListener) ask() {
+	if l.store.link == nil {
+		l.unsupported <- fmt.Errorf("%w: %T", errNoNode, l.store.cli)
+		return
+	}
+	lines := &l.store.link.lines
+	lines.mu.Lock()
+	defer lines.mu.Unlock()
+	if l.line == nil {
+		lines.join(l)
+	}
+	l.asking = true
+	if call := l.line.call; call == nil {
+		l.line.changed.send()
+	} else if !slices.Contains(call.listeners, l) {
+		l.line.interrupt(l.store)
+	}
+}
+
+// leavePatience is how long close waits for a call to be interrupted. Then it closes the connection.
+const leavePatience = 250 * time.Millisecond
+
+// close takes no marker any more: when it returns no call takes one for this listener.
 func (l *wakeListener) close() {
-	l.cancel() // ends a dial, and the question who holds the queue
-	l.drop()
-}
-
-// drop closes the connection; the next one may lead to another server.
-func (l *wakeListener) drop() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.conn != nil {
-		_ = l.conn.Close() // a connection that is thrown away has nothing to tell
-		l.conn = nil
+	if l.store.link == nil {
+		return
+	}
+	lines := &l.store.link.lines
+	lines.mu.Lock()
+	w := l.line
+	if w == nil {
+		lines.mu.Unlock()
+		return
+	}
+	call := w.call
+	if call != nil && !slices.Contains(call.listeners, l) {
+		call = nil
+	}
+	if last := lines.leave(l); last {
+		w.end()
+		lines.mu.Unlock()
+		<-w.ended
+		return
+	}
+	if call != nil {
+		w.interrupt(l.store)
+	}
+	lines.mu.Unlock()
+	if call == nil {
+		return
+	}
+	select {
+	case <-call.answered:
+	case <-time.After(leavePatience):
+		w.dropIn(call)
+		<-call.answered
 	}
 }
 
-// run serves requests until close.
-func (l *wakeListener) run() {
-	for {
-		select {
-		case <-l.ctx.Done():
-			return
-		case <-l.requests:
-		}
-		if !l.serve() {
-			return
-		}
+// drop closes the connection, if it is older than an instant; the next one may lead to another server.
+func (l *wakeListener) drop(before time.Time) {
+	lines := &l.store.link.lines
+	lines.mu.Lock()
+	defer lines.mu.Unlock()
+	if w := l.line; w != nil && w.connectedAt.Before(before) && w.call != nil && slices.Contains(w.call.listeners, l) {
+		w.drop()
 	}
 }
 
-// serve waits until it has taken one marker; false means that it never will.
-func (l *wakeListener) serve() bool {
-	for failures := 0; ; {
-		at, err := l.take()
-		switch {
-		case err == nil:
-			l.answered.Add(1)
-			l.taken <- at
-			return true
-		case l.ctx.Err() != nil:
-			return false
-		case errors.Is(err, redis.Nil): // none came in time
-			l.answered.Add(1)
-			failures = 0
-			continue
-		case errors.Is(err, errNoNode) || refusesBlocking(err):
-			l.unsupported <- err
-			return false
-		}
-		l.drop()
-		select {
-		case l.failed <- err:
-		default:
-		}
-		failures++
-		select {
-		case <-l.ctx.Done():
-			return false
-		case <-l.retryNow:
-			failures = 0
-		case <-time.After(wakeBackoff(failures)):
-		}
+// retry ends a wait after failures: Redis is back.
+func (l *wakeListener) retry() {
+	if l.store.link == nil {
+		return
+	}
+	lines := &l.store.link.lines
+	lines.mu.Lock()
+	defer lines.mu.Unlock()
+	if w := l.line; w != nil {
+		l.resumeAt = time.Time{}
+		w.retryNow.send()
+		w.changed.send()
+	}
+}
+
+// refused handles the answer to a call on this listener's key alone, which was refused, with lines.mu held.
+func (l *wakeListener) refused(err error) {
+	if refusesBlocking(err) {
+		l.asking = false
+		l.unsupported <- err
+		return
+	}
+	l.refusals++
+	l.resumeAt = time.Now().Add(wakeBackoff(l.refusals))
+	l.fail(err)
+}
+
+func (l *wakeListener) fail(err error) {
+	select {
+	case l.failed <- err:
+	default:
 	}
 }
 
@@ -135,53 +156,6 @@ func movedOn(err error) bool {
 // refusesBlocking reports whether a server answered that it does not offer BZPOPMIN, or not to this user.
 func refusesBlocking(err error) bool {
 	return says(err, "NOPERM", "unknown command", "unsupported command", "command not")
-}
-
-// take waits for one marker, and returns the instant that it stands for. The error redis.Nil means that none came in time.
-func (l *wakeListener) take() (serverTime, error) {
-	conn, err := l.dial()
-	if err != nil {
-		return 0, err
-	}
-	ctx, cancel := context.WithTimeout(l.ctx, wakeBlock+wakeGrace)
-	defer cancel()
-	cmd := redis.NewZWithKeyCmd(ctx, "bzpopmin", &l.store.keys.wake, int64(wakeBlock/time.Second))
-	if err := conn.Process(ctx, cmd); err != nil {
-		if errors.Is(err, redis.Nil) && time.Since(l.connectedAt) > wakeAge {
-			l.drop()
-		}
-		return 0, err
-	}
-	return serverTime(cmd.Val().Score), nil // whole us, which a double holds
-}
-
-// dial returns the connection, and makes it if there is none.
-func (l *wakeListener) dial() (*redis.Client, error) {
-	l.mu.Lock()
-	conn := l.conn
-	l.mu.Unlock()
-	if conn != nil {
-		return conn, nil
-	}
-	ctx, cancel := context.WithTimeout(l.ctx, attemptTimeout)
-	defer cancel()
-	conn, err := l.store.dedicated(ctx)
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	l.conn, l.connectedAt = conn, time.Now()
-	l.mu.Unlock()
-	if l.ctx.Err() != nil { // close may have seen none
-		l.drop()
-		return nil, redis.ErrClosed
-	}
-	// The first call makes the connection, which must take less time than BZPOPMIN may.
-	var answer redis.Error
-	if err := conn.Time(ctx).Err(); err != nil && !errors.As(err, &answer) {
-		return nil, err
-	}
-	return conn, nil
 }
 
 // hints tell the poller when a message is due that this process sent. They are used while there are no wake-ups.

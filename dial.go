@@ -1,0 +1,73 @@
+package delayqueue
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file makes the connections of a link, and notes what that says of the server.
+
+// dialTimeout is how long a dial goes on, also when nobody waits for it any more: to learn why it fails.
+const dialTimeout = 5 * time.Second
+
+// dialer notes why dialling fails, for a call that has ended before its dial cannot say it.
+func (l *link) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if l.ownerClosed() {
+			return nil, redis.ErrClosed
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
+		defer cancel()
+		conn, err := dial(ctx, network, addr)
+		if err == nil {
+			l.dialErr.Store(nil)
+			l.server.note(conn)
+		} else {
+			l.dialErr.Store(&err)
+		}
+		return conn, err
+	}
+}
+
+// dialError is the error of the last dial; nil if that succeeded.
+func (l *link) dialError() error {
+	if err := l.dialErr.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// A lastServer is the address of the server that a link dialled last. A name, a proxy or Sentinel may lead to one after the
+// other.
+type lastServer struct {
+	mu      sync.Mutex // guards the fields below
+	addr    string
+	changed time.Time // when it was another one; zero: never
+}
+
+func (s *lastServer) note(conn net.Conn) {
+	remote := conn.RemoteAddr()
+	if remote == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if addr := remote.String(); addr != s.addr {
+		if s.addr != "" {
+			s.changed = time.Now()
+		}
+		s.addr = addr
+	}
+}
+
+// oneServerSince says whether a connection that was made at an instant, and all that a pool has now, lead to one server.
+func (l *link) oneServerSince(at time.Time) bool {
+	l.server.mu.Lock()
+	defer l.server.mu.Unlock()
+	changed := l.server.changed
+	return changed.IsZero() || at.After(changed) && time.Since(changed) > linkAge+linkAge/5
+}
