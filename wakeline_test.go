@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -160,9 +161,13 @@ func TestWakeLineIsLeft(t *testing.T) {
 // TestWakeLineConnectionFails: each that has asked learns it, for a marker may have been lost, and the line goes on.
 func TestWakeLineConnectionFails(t *testing.T) {
 	t.Parallel()
-	f, wire, cli := wired(t)
+	f, server := ownServer(t)
+	wire := redistest.NewWire(t, server.Addr())
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
+	t.Cleanup(func() { _ = cli.Close() })
 	ls, mark := lineUp(f, cli, 3)
 	together(t, ls...)
+	eventually(t, "the call is there", func() bool { return blockedClients(t, f) == 1 })
 	struck := wire.DropReply(func(cmd []string) bool { return cmd[0] == "bzpopmin" })
 	lines := &ls[0].store.link.lines
 	lines.mu.Lock()
