@@ -8,9 +8,33 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/typed"
 )
 
 // These are the recipes of docs/recipes.md.
+
+// A kind is a name and a type; typed/ has Examples that run.
+func Example_typed() {
+	redisCli, end := embedded()
+	defer end()
+
+	type Order struct{ ID int64 }
+	var CloseOrder = typed.Kind[Order]("close-order")
+
+	closeIfUnpaid := func(context.Context, int64) error { return nil }
+	ctx := context.Background()
+	queue := delayqueue.NewQueue("orders", redisCli, nil)
+	mux := typed.NewMux()
+	typed.Handle(mux, CloseOrder, func(ctx context.Context, o Order, msg *delayqueue.Message) error {
+		return closeIfUnpaid(ctx, o.ID)
+	})
+	queue.WithHandler(mux.Handler)
+
+	_, err := CloseOrder.Send(ctx, queue, Order{ID: 42}, delayqueue.WithDelay(15*time.Minute))
+	if err != nil {
+		panic(err)
+	}
+}
 
 // Each change replaces the message that waits, and puts it off.
 func ExampleWithKey_debounce() {
