@@ -56,7 +56,7 @@ func (l *looker) List(ctx context.Context) ([]Status, error) {
 }
 
 func (l *looker) list(ctx context.Context) ([]Status, error) {
-	records, err := l.table.all(ctx)
+	records, err := l.table.all(ctx, 0)
 	if err == nil && len(records) == 0 {
 		_, err = l.monitor.Counts(ctx) // ErrNoQueue
 	}
@@ -99,7 +99,7 @@ func (l *looker) setLasts(ctx context.Context, all []Status, read map[string]*re
 	for name := range read {
 		names = append(names, name)
 	}
-	lasts, err := l.lasts(ctx, names)
+	lasts, err := l.lasts(ctx, names, 0)
 	if err != nil {
 		return err
 	}
@@ -117,15 +117,15 @@ func (l *looker) setLasts(ctx context.Context, all []Status, read map[string]*re
 }
 
 // lasts are the numbers at which the sequences of entries are, by the names of the entries; 0: there is none. They
-// are read by the page as long as that is cheaper than one by one.
-func (l *looker) lasts(ctx context.Context, names []string) (map[string]int64, error) {
+// are read by the page as long as that is cheaper than one by one. limit is how long one call may take; 0: as long as ctx.
+func (l *looker) lasts(ctx context.Context, names []string, limit time.Duration) (map[string]int64, error) {
 	lasts, left := make(map[string]int64, len(names)), make(map[string]bool, len(names))
 	for _, name := range names {
 		left[name] = true
 	}
 	cursor := ""
 	for range len(names) / 50 {
-		page, err := l.monitor.Sequences(ctx, cursor)
+		page, err := within(ctx, limit, func(ctx context.Context) (*delayqueue.SequencePage, error) { return l.monitor.Sequences(ctx, cursor) })
 		if errors.Is(err, delayqueue.ErrNotFound) {
 			return lasts, nil
 		}
@@ -148,7 +148,7 @@ func (l *looker) lasts(ctx context.Context, names []string) (map[string]int64, e
 		rest = append(rest, name)
 	}
 	return lasts, side(rest, func(name string) error {
-		n, err := l.monitor.Sequence(ctx, sequenceOf(name))
+		n, err := within(ctx, limit, func(ctx context.Context) (int64, error) { return l.monitor.Sequence(ctx, sequenceOf(name)) })
 		if errors.Is(err, delayqueue.ErrNotFound) {
 			return nil
 		}

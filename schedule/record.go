@@ -23,13 +23,16 @@ type record struct {
 	unreadable error // why Redis's text is none
 }
 
+// maxVoid is more than any change notes: each of them costs a call when the change is completed.
+const maxVoid = 1000
+
 func readRecord(text string) (*record, error) {
 	r := new(record)
 	if err := json.Unmarshal([]byte(text), r); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBadEntry, err)
 	}
-	if r.Gen < 1 || r.Gen > maxGen || r.Since < 0 || r.Since > maxInstant || r.CatchUp < NoCatchUp || r.CatchUp > maxCatchUp {
-		return nil, fmt.Errorf("%w: generation %d since %d", ErrBadEntry, r.Gen, r.Since)
+	if r.Gen < 1 || r.Gen > maxGen || r.Since < 0 || r.Since > maxInstant || r.CatchUp < NoCatchUp || r.CatchUp > maxCatchUp || len(r.Void) > maxVoid {
+		return nil, fmt.Errorf("%w: generation %d since %d, %d void", ErrBadEntry, r.Gen, r.Since, len(r.Void))
 	}
 	return r, nil
 }
@@ -137,13 +140,17 @@ func (t *table) change(ctx context.Context, name, is, to string) (done bool, err
 	return changeScript.Run(ctx, t.cli, []string{t.key}, name, is, to).Bool()
 }
 
-// read returns the record of an entry; "" if there is none.
+// read returns the record of an entry; "" if there is none. It is a script, as all else that reads: a client that may read from
+// replicas of the server (ReadOnly, RouteRandomly) sends a plain HGET or HSCAN to any of them.
+//
+// KEYS: schedules
+// ARGV: 1 name
+// Returns the record, or an empty text
+// Cost: 1 command. Writes nothing.
+var readScript = redis.NewScript(`return redis.call('HGET', KEYS[1], ARGV[1]) or ''`)
+
 func (t *table) read(ctx context.Context, name string) (string, error) {
-	text, err := t.cli.HGet(ctx, t.key, name).Result()
-	if err == redis.Nil {
-		err = nil
-	}
-	return text, err
+	return readScript.Run(ctx, t.cli, []string{t.key}, name).Text()
 }
 
 // forget deletes the record of a name that no entry can have; why is returned if there is none.
@@ -162,21 +169,71 @@ func (t *table) forget(ctx context.Context, name string, why error) error {
 	return err
 }
 
-// all returns all records, read in pages.
-func (t *table) all(ctx context.Context) (map[string]string, error) {
-	all := map[string]string{}
-	for cursor := uint64(0); ; {
-		page, next, err := t.cli.HScan(ctx, t.key, cursor, "", 500).Result()
+// page returns some fields.
+//
+// KEYS: schedules
+// ARGV: 1 cursor, 2 about how many
+// Returns {cursor, {name, record, ...}}
+// Cost: 1 command. Writes nothing.
+var pageScript = redis.NewScript(`return redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])`)
+
+const (
+	firstFields = 10
+	mostFields  = 1000
+	pageBytes   = 1 << 20 // about
+)
+
+// all returns all records, read in pages. limit is how long one of them may take; 0: as long as ctx.
+func (t *table) all(ctx context.Context, limit time.Duration) (map[string]string, error) {
+	all, fields := map[string]string{}, firstFields
+	for cursor := "0"; ; {
+		got, err := within(ctx, limit, func(ctx context.Context) ([]any, error) {
+			return pageScript.Run(ctx, t.cli, []string{t.key}, cursor, fields).Slice()
+		})
 		if err != nil {
 			return nil, err
 		}
+		next, page, err := readPage(got)
+		if err != nil {
+			return nil, err
+		}
+		bytes := 0
 		for i := 0; i+1 < len(page); i += 2 {
-			if page[i] != "" {
+			if bytes += len(page[i]) + len(page[i+1]); page[i] != "" {
 				all[page[i]] = page[i+1]
 			}
 		}
-		if cursor = next; cursor == 0 {
+		if cursor = next; cursor == "0" {
 			return all, nil
 		}
+		fields = max(1, min(fields*pageBytes/max(bytes, 1), mostFields))
 	}
+}
+
+func readPage(got []any) (cursor string, fields []string, err error) {
+	if len(got) == 2 {
+		var ok bool
+		var list []any
+		if cursor, ok = got[0].(string); ok {
+			list, ok = got[1].([]any)
+		}
+		for _, one := range list {
+			text, isText := one.(string)
+			fields, ok = append(fields, text), ok && isText
+		}
+		if ok {
+			return cursor, fields, nil
+		}
+	}
+	return "", nil, fmt.Errorf("page of entries: %.100v", got)
+}
+
+// within makes a call that may take so long; 0: as long as ctx.
+func within[T any](ctx context.Context, limit time.Duration, call func(context.Context) (T, error)) (T, error) {
+	if limit > 0 {
+		limited, cancel := context.WithTimeout(ctx, limit)
+		defer cancel()
+		ctx = limited
+	}
+	return call(ctx)
 }

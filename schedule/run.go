@@ -19,7 +19,8 @@ const (
 	// rereadEvery is how often all entries are read although none has changed: somebody may have written them by hand.
 	rereadEvery = time.Minute
 
-	// callLimit is how long a round of calls may take before the loop looks again.
+	// callLimit is how long a call for a look, and a round of sends, may take. A look has no limit: many entries, far from the server, take
+	// many pages.
 	callLimit = 5 * time.Second
 )
 
@@ -78,7 +79,11 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		if err != nil || r.reading != nil {
 			r.report(err)
 		}
-		wait := time.NewTimer(min(time.Until(lookAt), r.untilSkipping()))
+		pause := time.Until(lookAt)
+		if err == nil { // else a server that refuses would be asked without a pause
+			pause = min(pause, r.untilSkipping())
+		}
+		wait := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():
 			wait.Stop()
@@ -105,9 +110,7 @@ func (r *runner) report(err error) {
 
 // look finds out the server's time, and which entries there are, if that may have changed.
 func (r *runner) look(ctx context.Context) (*reading, error) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
-	defer cancel()
-	now, err := r.table.look(ctx, true)
+	now, err := within(ctx, callLimit, func(ctx context.Context) (*reading, error) { return r.table.look(ctx, true) })
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +119,9 @@ func (r *runner) look(ctx context.Context) (*reading, error) {
 		for _, e := range r.entries {
 			e.last = -1
 		}
+	}
+	if now.version == "" && r.version != "" {
+		r.log.Error("schedule: all entries are gone: Redis has lost its data, or the queue was deleted; nothing is sent until entries are set again", slog.String("queue", r.queue.Name()))
 	}
 	if now.version != r.version || time.Since(r.readAt) > rereadEvery {
 		if err := r.readAll(ctx); err != nil {
@@ -131,7 +137,7 @@ func (r *runner) look(ctx context.Context) (*reading, error) {
 
 // readAll reads all entries. Those that are open are completed if whoever changed them does not.
 func (r *runner) readAll(ctx context.Context) error {
-	all, err := r.table.all(ctx)
+	all, err := r.table.all(ctx, callLimit)
 	if err != nil {
 		return err
 	}
@@ -190,14 +196,20 @@ func (r *runner) askLasts(ctx context.Context, now *reading) error {
 			ask = append(ask, e)
 		}
 	}
-	if err := side(open, func(e *entry) error { return r.complete(ctx, e.name, e.text, &e.record, now) }); err != nil {
-		return err
-	}
+	_ = side(open, func(e *entry) error {
+		_, err := within(ctx, callLimit, func(ctx context.Context) (any, error) {
+			return nil, r.complete(ctx, e.name, e.text, &e.record, now)
+		})
+		if err != nil && ctx.Err() == nil {
+			r.leaveOpen(e, err)
+		}
+		return nil
+	})
 	names := make([]string, 0, len(ask))
 	for _, e := range ask {
 		names = append(names, e.name)
 	}
-	lasts, err := r.lasts(ctx, names)
+	lasts, err := r.lasts(ctx, names, callLimit)
 	if err != nil {
 		return err
 	}
@@ -205,6 +217,16 @@ func (r *runner) askLasts(ctx context.Context, now *reading) error {
 		e.begin(lasts[e.name])
 	}
 	return nil
+}
+
+// leaveOpen logs, once, that the change of an entry could not be completed. The next look tries again; the other entries go on.
+func (r *runner) leaveOpen(e *entry, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.broken[e.name] != e.text {
+		r.broken[e.name] = e.text
+		r.log.Error("schedule: the change of an entry cannot be completed", slog.String("queue", r.queue.Name()), slog.String("entry", e.name), slog.Any("error", err))
+	}
 }
 
 // begin notes the number at which the entry's sequence is.

@@ -1,0 +1,134 @@
+package schedule
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestReplicasAreNotRead: a client that may read from replicas of the server finds all entries: a cursor of one node means nothing to another.
+func TestReplicasAreNotRead(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 1, 2)
+	f := fixtureOn(t, cluster.Client(t))
+	const many = 3000
+	f.write(many)
+	cli := redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs(), RouteRandomly: true})
+	defer cli.Close()
+	s := New(delayqueue.NewPublisher(f.name, cli))
+	all, err := s.List(f.ctx())
+	if err != nil || len(all) != many {
+		t.Errorf("%d of %d entries, %v", len(all), many, err)
+	}
+	for i := range 50 {
+		name := fmt.Sprint("new", i)
+		f.must(s.Set(f.ctx(), Entry{Name: name, Every: time.Hour}))
+		if _, err := s.Next(f.ctx(), name, 1); err != nil {
+			t.Errorf("just after Set: %v", err)
+		}
+	}
+}
+
+// write writes many entries that have run, with their sequences.
+func (f *fixture) write(many int) {
+	f.Helper()
+	entries, numbers := map[string]any{"": "1"}, map[string]any{}
+	for i := range many {
+		name, r := fmt.Sprint("e", i), record{Gen: 1, Since: f.now(), plan: plan{Cron: "0 0 1 1 *", CatchUp: 1}}
+		entries[name], numbers[sequenceOf(name)] = r.text(), fmt.Sprintf("%020d", uint64(number(1, r.Since))^1<<63)
+	}
+	f.must(f.cli.HSet(f.ctx(), f.s.table.key, entries).Err())
+	f.must(f.cli.HSet(f.ctx(), strings.TrimSuffix(f.s.table.key, "schedules")+"sequence", numbers).Err())
+}
+
+// TestManyEntriesFarAway: a replica that needs longer to read all entries than a call may take sends all the same.
+func TestManyEntriesFarAway(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	wire := redistest.NewWire(t, server.Addr())
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
+	defer cli.Close()
+	f := fixtureOn(t, server.Client(t))
+	f.must(f.s.Set(f.ctx(), Entry{Name: "tick", Every: time.Second}))
+	const pages = 30
+	f.write(100 * pages)
+	got := f.consume(nil)
+	wire.SetDelay(callLimit/pages + 50*time.Millisecond)
+	f.run(New(delayqueue.NewPublisher(f.name, cli)).WithLogger(f.s.log))
+	f.until("it runs", func() bool { return len(got.payloads()) > 0 })
+}
+
+// TestRefusedAtOnce: a server that refuses what is due at once is asked once a second.
+func TestRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	wire := redistest.NewWire(t, server.Addr())
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
+	defer cli.Close()
+	f := fixtureOn(t, server.Client(t))
+	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, Overlap: Skip}))
+	f.must(f.cli.ConfigSet(f.ctx(), "maxmemory", "1").Err())
+	f.run(New(delayqueue.NewPublisher(f.name, cli)).WithLogger(f.s.log))
+	f.until("it is refused", func() bool { return strings.Contains(f.log.String(), "OOM") })
+	before, begun := wire.Commands(), time.Now()
+	time.Sleep(3 * time.Second)
+	if n, most := wire.Commands()-before, 5*time.Since(begun).Seconds()+20; float64(n) > most {
+		t.Errorf("%d commands in %v", n, time.Since(begun))
+	}
+	f.must(f.cli.ConfigSet(f.ctx(), "maxmemory", "0").Err())
+	got := f.consume(nil)
+	f.until("it runs", func() bool { return len(got.payloads()) > 0 })
+}
+
+// TestAllEntriesAreLost: that the server has lost all entries is in the log.
+func TestAllEntriesAreLost(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, server.Client(t))
+	e := Entry{Name: "e", Every: time.Second}
+	f.must(f.s.Set(f.ctx(), e))
+	f.run(f.s)
+	f.until("it runs", func() bool { return len(f.waiting()) > 0 })
+	f.must(f.cli.FlushAll(f.ctx()).Err())
+	f.until("it is logged", func() bool { return strings.Contains(f.log.String(), "all entries are gone") })
+	f.must(f.s.Set(f.ctx(), e))
+	f.until("it runs again", func() bool { return len(f.waiting()) > 0 })
+	if n := strings.Count(f.log.String(), "all entries are gone"); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+}
+
+// A stubborn queue takes nothing back.
+type stubborn struct{ *delayqueue.Publisher }
+
+func (stubborn) InterceptKey(context.Context, string) (*delayqueue.InterceptResult, error) {
+	return nil, errors.New("no")
+}
+
+// TestOpenForEver: a change that cannot be completed, and one that somebody else wrote and that would take for ever, are logged once, and the
+// others go on.
+func TestOpenForEver(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got := f.consume(nil)
+	f.must(f.s.Set(f.ctx(), Entry{Name: "good", Every: time.Second}))
+	_, err := f.mon.PassSequence(f.ctx(), sequenceOf("stuck"), number(4, maxInstant))
+	f.must(ignoreNew(err))
+	f.must(f.cli.HSet(f.ctx(), f.s.table.key,
+		"stuck", fmt.Sprintf(`{"gen":5,"since":1,"every":5,"open":1,"void":[%d]}`, f.now()+3600),
+		"huge", `{"gen":5,"since":1,"every":5,"open":1,"void":[1`+strings.Repeat(",1", maxVoid)+`]}`).Err())
+	f.run(New(stubborn{f.pub}).WithLogger(f.s.log))
+	f.until("the good one runs", func() bool { return len(got.payloads()) >= 4 })
+	for _, name := range []string{"stuck", "huge"} {
+		if n := strings.Count(f.log.String(), "entry="+name+" "); n != 1 {
+			t.Errorf("%s is logged %d times:\n%s", name, n, f.log)
+		}
+	}
+}
