@@ -117,8 +117,11 @@ func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us 
 	if old == nil || old.Paused {
 		return nil
 	}
-	if old.sameTimes(to) { // what is due and was not sent is for the new generation
-		to.Since = min(now, max(old.Since, now-lateSeconds))
+	if old.sameTimes(to) { // what was not sent is for the new generation, which makes up for it
+		to.Since = min(now, old.Since)
+		if old.CatchUp == NoCatchUp { // but not for what the one before has passed over
+			to.Since = min(now, max(old.Since, now-lateSeconds))
+		}
 	}
 	timing, err := old.timing()
 	if err != nil {

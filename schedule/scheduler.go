@@ -58,7 +58,8 @@ func (s *Scheduler) WithLogger(log *slog.Logger) *Scheduler {
 
 // Set adds an entry, or changes the one of this name. The same again changes nothing, so every replica may do it at its
 // start; of replicas that differ the last one wins. A change takes effect at once: what was sent ahead for the entry as
-// it was is taken back before Set returns. A paused entry stays so. The instants of a new or changed entry come after now.
+// it was is taken back before Set returns. A paused entry stays so. The instants of a new entry, and of one that gets other times, come
+// after now. One that keeps its times goes on where it was, and makes up for what nobody could send (CatchUp).
 //
 // It returns ErrBadEntry for what cannot be, and tries each command of Redis as the queue's client does. After another error it is to be
 // called again: the entry may have been stored, and what was sent ahead may still be there until some replica's Run takes it back.

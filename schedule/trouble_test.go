@@ -132,3 +132,73 @@ func TestOpenForEver(t *testing.T) {
 		}
 	}
 }
+
+// TestChangedAfterItWasMissed: an entry that is changed after nobody could send makes up for what was missed, as it is then, unless it gets other
+// times or was not to catch up.
+func TestChangedAfterItWasMissed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const before, after = "before", "after"
+	now := f.now()
+	change := map[string]func(*Entry){
+		"changed":   func(e *Entry) { e.Payload = after },
+		"two":       func(e *Entry) { e.Payload, e.CatchUp = after, 2 },
+		"skips":     func(e *Entry) { e.Payload, e.Overlap = after, Skip },
+		"retimed":   func(e *Entry) { e.Payload, e.Offset = after, (e.Offset+time.Minute)%time.Hour },
+		"now none":  func(e *Entry) { e.Payload, e.CatchUp = after, NoCatchUp },
+		"was none":  func(e *Entry) { e.Payload, e.CatchUp = after, 1 },
+		"as before": func(e *Entry) {},
+	}
+	want := map[string]int{"changed": 1, "two": 2, "skips": 1, "as before": 1}
+	for name, with := range change {
+		e := Entry{Name: name, Every: time.Hour, Offset: time.Duration((now-60)%3600) * time.Second, Payload: before} // the last one was a minute ago
+		if name == "was none" {
+			e.CatchUp = NoCatchUp
+		}
+		f.must(f.s.Set(f.ctx(), e))
+		f.age(name, 24*time.Hour)
+		_, err := f.mon.PassSequence(f.ctx(), sequenceOf(name), f.last(name, now-60-3*3600))
+		f.must(ignoreNew(err))
+		with(&e)
+		f.must(f.s.Set(f.ctx(), e))
+	}
+	got := f.consume(nil)
+	f.must(f.s.Set(f.ctx(), Entry{Name: "tick", Every: time.Second}))
+	f.run(f.s, f.replica())
+	f.until("they are caught up", func() bool {
+		n, _ := got.of("tick")
+		return len(n) >= 2 && len(got.payloads()) >= 2+5
+	})
+	for name := range change {
+		instants, most := got.of(name)
+		if len(instants) != want[name] || most > 1 {
+			t.Errorf("%s: ran at %v, want %d", name, instants, want[name])
+		}
+		for at := range instants {
+			if want := now - 60 - int64(want[name]-1)*3600; at < want || at > now {
+				t.Errorf("%s: ran at %v, the first should be %d", name, instants, want)
+			}
+		}
+	}
+	for _, msg := range got.messages() {
+		if name, _ := Of(msg); name != "tick" && name != "as before" && msg.Payload != after {
+			t.Errorf("%s ran as it was", name)
+		}
+	}
+}
+
+// last is the number at which the sequence of an entry is once an instant was sent.
+func (f *fixture) last(name string, instant int64) int64 {
+	f.Helper()
+	text, err := f.s.table.read(f.ctx(), name)
+	f.must(err)
+	r, err := readRecord(text)
+	f.must(err)
+	return number(r.Gen, instant)
+}
+
+func (l *ledger) messages() []*delayqueue.Message {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]*delayqueue.Message(nil), l.all...)
+}
