@@ -67,7 +67,7 @@ const optionalAttempts = 3
 func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err error) {
 	p.caller.next()
 	held := p.leases.held.totals()
-	q.settings, q.holdsLastChance = &p.settings.fetchSettings, held.lastChances > 0
+	q.settings, q.limits, q.holdsLastChance = &p.settings.fetchSettings, p.settings.limits, held.lastChances > 0
 	b := replyBudget{bytes: p.replyBytes}
 	if p.settings.maxBytes > 0 {
 		b.bytes = min(b.bytes, max(p.settings.maxBytes-held.bytes, 1))
@@ -159,6 +159,7 @@ func (p *poller) report(got *fetchReply, answeredAt time.Time) {
 			slog.Group("this", p.settings.fetchSettings.attrs()...), slog.Group("all", got.agreed.attrs()...))
 	}
 	p.agreed = got.agreed
+	p.reportLimits(got.limits)
 	if n := p.dropped.add(got.dropped, answeredAt); n > 0 {
 		p.settings.log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue", slog.Int("tags", n))
 	}

@@ -30,6 +30,7 @@ var (
 	lookScript      = loadScript("look")
 	steerScript     = loadScript("steer")
 	pauseScript     = loadScript("pause")
+	limitScript     = loadScript("limit")
 	dropScript      = loadScript("drop")
 	consumersScript = loadScript("consumers")
 	historyScript   = loadScript("history")

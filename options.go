@@ -44,6 +44,7 @@ type settings struct {
 	maxBytes      int           // 0: any number
 	limit         time.Duration // 0: none
 	fetchSettings
+	limits       Limits // of the whole queue
 	nackDelay    *time.Duration
 	retryDelays  []time.Duration
 	retryDelay   func(failures int, err error, msg *Message) time.Duration

@@ -28,6 +28,7 @@ type poller struct {
 	state      pollState
 	caller     *caller
 	agreed     fetchSettings // as they hold for all consumers of the queue
+	limits     agreedLimits  // that hold for all
 	replyBytes int           // how many bytes the next fetch asks for
 	since      time.Time     // when the consumer started
 	presenceAt time.Time     // when it last told of itself
@@ -130,7 +131,7 @@ func (p *poller) run() {
 func (p *poller) step() {
 	s, now := &p.state, time.Now()
 	limit := p.limit()
-	room := p.member.room(limit, s.hungry(now), s.rtt)
+	room := p.member.room(limit, s.hungry(now), p.ahead())
 	if room > 0 && s.moreDue {
 		p.poll(false)
 		return
@@ -184,6 +185,14 @@ func (p *poller) limit() int {
 	return limitRoom(p.settings, p.member.atMost, p.leases.held.totals())
 }
 
+// ahead is how long a fetch takes for which another one is made ahead.
+func (p *poller) ahead() time.Duration {
+	if p.limits.bounded {
+		return 0 // what is fetched ahead would count, and keep others from it
+	}
+	return p.state.rtt
+}
+
 // limitRoom is how many more deliveries a consumer may hold.
 func limitRoom(settings *settings, workers int, held heldSums) int {
 	room := maxBatch
@@ -221,7 +230,7 @@ func (p *poller) setWakeUps(on bool, err error) {
 // poll fetches once. With rearm it also sets the alarm for whatever is due next, for other consumers to take.
 func (p *poller) poll(rearm bool) {
 	s, begun := &p.state, time.Now()
-	want := p.member.ask(p.limit(), s.hungry(begun), s.rtt)
+	want := p.member.ask(p.limit(), s.hungry(begun), p.ahead())
 	defer p.member.answered()
 	got, sentAt, err := p.fetch(fetchRequest{want: want, rearm: rearm, presence: p.presence(begun)})
 	answeredAt := time.Now()
@@ -237,7 +246,7 @@ func (p *poller) poll(rearm bool) {
 		s.failures = 0
 		p.wakeUps.retry()
 	}
-	if s.wakeUps && s.waiting && !rearm && s.pollAt == 0 && !s.moreDue && s.missedWake(got.envelopes, got.now) {
+	if s.wakeUps && s.waiting && !rearm && !got.limits.bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.envelopes, got.now) {
 		p.wakeUps.drop(s.clockAt)
 	}
 	s.answered(got.now, got.next, rearm, sentAt, answeredAt)

@@ -29,6 +29,8 @@ type childSpec struct {
 	HangOn             string        // payload whose handler waits until its context ends, or for ever
 	MaxLosses          int
 	Groups             *groupSpec
+	QueueConcurrency   int // 0: any
+	Rate               int // a second; 0: any
 }
 
 func childMain(text string) {
@@ -65,6 +67,12 @@ func childMain(text string) {
 		return SetResult(ctx, fmt.Sprintf("%d end %s %d", os.Getpid(), msg.Payload, msg.Delivery)) // of messages that are kept
 	}).WithLease(spec.Lease).WithConcurrent(max(spec.Concurrent, 1)).WithMaxLosses(max(spec.MaxLosses, 1)).
 		WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	if spec.QueueConcurrency > 0 {
+		q.WithQueueConcurrency(spec.QueueConcurrency)
+	}
+	if spec.Rate > 0 {
+		q.WithRateLimit(spec.Rate, time.Second, 1)
+	}
 	done := q.StartConsume()
 	// The parent ends a child by closing its standard input.
 	var one [1]byte

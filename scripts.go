@@ -153,6 +153,7 @@ type fetchRequest struct {
 	probe           bool   // hand out nothing; of what a lost reply held, say only what it is
 
 	settings *fetchSettings
+	limits   Limits     // that the consumer asks for
 	began    *time.Time // if not nil, is set to when the attempt has a connection, of one that fails perhaps later
 }
 
@@ -177,6 +178,7 @@ type fetchReply struct {
 	overflow  int // overflow in PROTOCOL.md
 	first     int // 1 if no consumer has called before
 	agreed    fetchSettings
+	limits    agreedLimits
 	held      []heldMessage // of a lost reply, if no envelopes were asked for
 
 	parts map[int][]string // of groups, but for the first of each; by index in tags, and by -1 - index in dead
@@ -200,8 +202,8 @@ func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchRepl
 		bytes = 0
 	}
 	set := q.settings
-	args := append(c.args(12), q.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
-		q.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), q.holdsLastChance, q.presence, bytes, set.doneMax)
+	args := append(c.args(13), q.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
+		q.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), q.holdsLastChance, q.presence, bytes, set.doneMax, q.limits.text())
 	return s.runAs(ctx, fetchScript, args, func(ctx context.Context, words ...any) *redis.StringSliceCmd {
 		if q.began != nil {
 			*q.began = time.Now()
@@ -216,6 +218,7 @@ func (r *reply) fetched() (fetchReply, error) {
 	got.now, got.next = serverTime(r.int64()), serverTime(r.int64())
 	got.lost, got.dropped, got.overflow, got.first = r.number(), r.number(), r.number(), r.number()
 	got.agreed = r.agreed()
+	got.limits = r.limits()
 	given, fails, dead, held := r.number(), r.number(), r.number(), r.number()
 	pairs := r.take(2 * min(given, maxBatch))
 	got.tags, got.envelopes = make([]string, len(pairs)/2), make([]string, len(pairs)/2)

@@ -58,7 +58,7 @@ func (r *rig) fetchAgain(c *caller, want int) fetchReply {
 
 func (r *rig) ask(c *caller, a fetchRequest) fetchReply {
 	r.t.Helper()
-	a.settings = &r.with
+	a.settings, a.limits = &r.with, r.limits
 	f, err := r.store.fetch(context.Background(), c, a)
 	if err != nil {
 		r.t.Fatalf("fetch: %v", err)

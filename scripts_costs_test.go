@@ -99,7 +99,7 @@ func (c *costs) fetch(want int) {
 	c.r.t.Helper()
 	by := newCaller()
 	by.next()
-	if f, err := c.r.store.fetch(context.Background(), by, fetchRequest{want: want, settings: &c.r.with}); err != nil || len(f.tags) != want && want != idleWant {
+	if f, err := c.r.store.fetch(context.Background(), by, fetchRequest{want: want, settings: &c.r.with, limits: c.r.limits}); err != nil || len(f.tags) != want && want != idleWant {
 		c.r.t.Fatalf("fetched %d, want %d: %v", len(f.tags), want, err)
 	}
 }

@@ -74,7 +74,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	args := cmd.Args()
 	s := m.scripts[args[1].(string)]
 	if args[1] == fetchScript.sha || args[1] == fetchScript.text {
-		args[len(args)-6] = m.seed
+		args[len(args)-7] = m.seed
 	}
 	args[1] = s.sha
 	if cmd.Name() == "eval" {

@@ -55,12 +55,13 @@ func onBoth(t *testing.T, test func(r *rig)) {
 // instants are durations since its base.
 type rig struct {
 	*store
-	t    testing.TB
-	name string
-	now  int64          // the server's clock, unix us
-	set  func(us int64) // sets it
-	with fetchSettings  // of every fetch
-	tick func()         // a fetch of some consumer that hands out nothing
+	t      testing.TB
+	name   string
+	now    int64          // the server's clock, unix us
+	set    func(us int64) // sets it
+	with   fetchSettings  // of every fetch
+	limits Limits         // of every fetch
+	tick   func()         // a fetch of some consumer that hands out nothing
 }
 
 const (
@@ -131,7 +132,7 @@ type namedScript struct {
 var everyScript = []namedScript{
 	{sendScript, "send"}, {singleScript, "single"}, {putScript, "put"}, {forgetScript, "forget"}, {fetchScript, "fetch"}, {settleScript, "settle"},
 	{extendScript, "extend"}, {interceptScript, "intercept"}, {countsScript, "counts"}, {lookScript, "look"},
-	{listScripts[StatePending], "list"}, {steerScript, "steer"}, {pauseScript, "pause"}, {dropScript, "drop"},
+	{listScripts[StatePending], "list"}, {steerScript, "steer"}, {pauseScript, "pause"}, {limitScript, "limit"}, {dropScript, "drop"},
 	{consumersScript, "consumers"}, {historyScript, "history"}, {awaitScript, "await"}, {sequencesScript, "sequences"}, {dropSequenceScript, "dropsequence"},
 	{passSequenceScript, "passsequence"},
 }

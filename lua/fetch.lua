@@ -11,12 +11,14 @@
 --       12 what this consumer says of itself, for a Monitor; '-': it leaves; '': nothing new,
 --       13 bytes of messages that the reply may hold, but for a delivery that is alone in it; '0': hand out nothing,
 --       and, of the deliveries of a lost reply, say only what they are,
---       14 how many done messages there may be (0: any number), as 4 to 7
--- Returns {now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, doneMax, #given, #fails,
---       #dead, #held, given, fails, dead, held, parts}
+--       14 how many done messages there may be (0: any number), as 4 to 7,
+--       15 the limits of the queue that this consumer asks for: '<n> <us> <burst> <places>', 0 for each that it does not; '': none
+-- Returns {now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, doneMax, limits,
+--       #given, #fails, #dead, #held, given, fails, dead, held, parts}
 --       next: '0' or the instant of the next work, which is not after now if more is due;
 --       lost: leases that ran out; dropped: tags without an envelope; overflow: garbage deleted for want of room;
 --       first: 1 if no consumer has called since state was there; leaseUS to doneMax: ARGV 4 to 7 and 14 as they hold for all;
+--       limits: ARGV 15 as they hold for all, and '1' if a Monitor has set them, else '0'; '' if there are none;
 --       given: tag and envelope of each delivery;
 --       fails: the fail record, '' for none, of the first of them; the others come from pending and have none;
 --       dead: id, envelope ('' if there is no room for it) and fail record of each message that became poison;
@@ -26,7 +28,7 @@
 --       parts it has but for the first, and these; 0 of them if any is missing
 -- Cost: 12 commands when there is nothing to do, 13 while anything is handled, 3 more when the consumer says something,
 --       and, at most once a second, 2 when anything was counted (5 once an hour); O(log n) for each message, at most 500 of them; 1
---       where there are groups, 1 more for each that is handed out, O(parts).
+--       where there are groups, 1 more for each that is handed out, O(parts); 1 where the queue has limits, 2 with places.
 -- Keeps: invariants 1 to 7 and 9 of PROTOCOL.md. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass. A repeat whose reply may hold less than the call's gives back what does not fit.
 
@@ -38,6 +40,7 @@
 -- include fetch_grace
 -- include fetch_reclaim
 -- include fetch_trim
+-- include fetch_limit
 -- include fetch_defer
 -- include fetch_pick
 -- include fetch_handout

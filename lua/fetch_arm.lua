@@ -8,6 +8,16 @@ if picked[1] then retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSC
 soonest(pended)
 soonest(retried)
 if next ~= 0 then next = gate(next, pause) end
+local putOff, full -- when it would be without a limit, if that puts it off; it waits for a place
+if limit then
+  local taken = repeated and 0 or #given
+  limit.take(taken)
+  if next ~= 0 and next <= now and limit.free and limit.free <= taken then
+    putOff, next, full = next, 0, true
+  elseif next ~= 0 and limit.open > math.max(next, now) then
+    putOff, next = next, limit.open
+  end
+end
 
 local over = leased -- when the first lease is over, its grace included
 if leased and leased <= inGrace then
@@ -16,15 +26,24 @@ if leased and leased <= inGrace then
     if leased <= graces[i].upto and (not over or graces[i].till < over) then over = graces[i].till end
   end
 end
+if full then soonest(over or whole(leaseEnd) or now + leaseUS) end -- whoever has the place may be dead
 if over and over < now + leaseUS / 2 then soonest(over) end -- its holder should have renewed it
 if more or #trimmed >= SWEEP then soonest(now) end
 
-local armedBefore = whole(armed) or 0
 if next == 0 then
-  if armedBefore ~= 0 then
+  if marker ~= 0 then
     redis.call('ZREM', KEYS.wake, 'w')
     mark('armed', '0')
   end
-elseif next ~= armedBefore or next <= now or ARGV[8] == '1' then
+elseif next ~= marker or next <= now or ARGV[8] == '1' then
   arm(next)
+end
+if limit then
+  local first = math.min(putOff or next, next)
+  mark('armed', us(first))
+  if putOff then
+    mark('limited', table.concat({us(limit.since or now), us(first), us(limit.open), us(next), full and '1' or '0'}, ' '))
+  elseif limit.before ~= '' and not limit.idle then
+    mark('limited', '')
+  end
 end

@@ -1,6 +1,6 @@
 -- Part of fetch: the deliveries go out.
 local out, given = {}, {} -- out: the reply, its NUMBERS first, then tag and envelope of each delivery; given: the tags
-local NUMBERS = 15
+local NUMBERS = 16
 for i = 1, NUMBERS do out[i] = 0 end
 local function give(tag, envelope)
   local n = #given + 1

@@ -8,11 +8,11 @@ local function jitter(width) -- in [0, width)
   return math.floor(seed / 2147483647 * width)
 end
 
-local FIELDS = 15 -- of state, before those of KINDS
+local FIELDS = 16 -- of state, before those of KINDS
 local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
-  'pause', 'settings', 'dropped', 'counted', 'done', 'held', 'parts', unpack(KINDS))
+  'pause', 'settings', 'dropped', 'counted', 'done', 'held', 'parts', 'limits', unpack(KINDS))
 local saved, armed, seen, grace, big, swept, cursor, lent, pause, settings, droppedBefore, counted, done, firstHold,
-  groups =
+  groups, limits =
   unpack(state, 1, FIELDS)
 big = math.max(whole(big) or 0, 2048) -- what is not longer than that is not noted (send)
 local heard = saved and whole(string.match(saved, '^%d+ (%d+) ')) or now -- of this consumer, before

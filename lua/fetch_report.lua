@@ -20,7 +20,7 @@ remember(leaseEnd)
 -- The reply, as fetch.lua says.
 local numbers = {
   us(now), us(next), lost, dropped, overflow, seen and 0 or 1, us(leaseUS), us(maxLosses), us(garbageAge), us(garbageMax), us(doneMax),
-  #given, #fails, #dead / 3, #held / 4,
+  limit and not limit.idle and limit.text or '', #given, #fails, #dead / 3, #held / 4,
 }
 for i = 1, NUMBERS do out[i] = numbers[i] end
 for _, list in ipairs({fails, dead, held, parts}) do

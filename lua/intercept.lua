@@ -1,6 +1,6 @@
 -- intercept takes a message out, wherever it is; one that is being handled only if ARGV 5 says so.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, state, done, result, parts
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, parts
 -- ARGV: 3 'id' or 'key', 4 the id or the message key, 5 '1': also while it is being handled
 -- Returns {the state it was in, its id}: 'gone', 'pending', 'ready', 'unack' (it stays, unless ARGV 5 says so),
 --       'retry', 'garbage' or 'done' (it stays); the id is '' if it is gone. A message whose due instant has come is
@@ -11,7 +11,7 @@
 --       lease is to be renewed.
 
 -- include head, call, score, envelope, locate, remove, erase
-local saved, groups = unpack(redis.call('HMGET', KEYS.state, field, 'parts'), 1, 2)
+local saved, groups, limited = unpack(redis.call('HMGET', KEYS.state, field, 'parts', 'limited'), 1, 3)
 local reply = recall(saved)
 if reply then
   local where, id = string.match(reply, '^(%a+) (.*)$')
@@ -21,7 +21,7 @@ elseif reply == false then
 end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
-  redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result))
+  redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.wake))
 if groups then guard(redis.call('HLEN', KEYS.parts)) end
 local keyed = redis.call('HLEN', KEYS.key) > 0
 local id, key = ARGV[4], ''
@@ -52,6 +52,9 @@ elseif taken then
     dropparts(id, (partsof(envelope or '')))
   end
   erase(id, key)
+  if limited and where == 'unack' then
+    -- include freed
+  end
 end
 remember(where .. ' ' .. id)
 return {where, id}

@@ -25,13 +25,13 @@
 --       acked just now: at most 100 messages more than came in, and the records of up to 4 times as many are read;
 --       2 for each message that follows, 7 with a key, and 1 for all of them, 2 if any has a key;
 --       3 for each ack whose key stays taken, and 1 for all of them; 1 for each 'again', and 5 if its key was taken over;
---       O(parts) for each ack of a group, 1 more, and 1 for all of them.
+--       O(parts) for each ack of a group, 1 more, and 1 for all of them; 2 where what is due waits for a place.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call
 local plain = tonumber(ARGV[3])
-local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold, groups, changed =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held', 'parts', 'changed'), 1, 9)
+local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold, groups, changed, limited =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held', 'parts', 'changed', 'limited'), 1, 10)
 local reply, at = recall(saved)
 if reply then
   local overflow, doneOverflow, void, ended, refused = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?(.*)$')
@@ -40,6 +40,7 @@ elseif reply == false then
   return STALE
 end
 guard(redis.call('ZCARD', KEYS.unack), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail), redis.call('ZCARD', KEYS.pending))
+if limited then guard(redis.call('ZCARD', KEYS.wake)) end
 local group -- what is done to groups, if there are any
 if #ARGV > 3 + plain then
   guard(redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.retry), redis.call('LLEN', KEYS.ready),
@@ -207,6 +208,9 @@ count('garbage', garbageBefore, dead)
 if first then
   -- include arm
   if sooner(first, armed) then arm(first) end
+end
+if limited then
+  -- include freed
 end
 overflow = overflow > 0 and us(overflow) or '0'
 doneOverflow = doneOverflow > 0 and us(doneOverflow) or '0'

@@ -21,7 +21,8 @@ local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARG
 local bykey = only == 'key'
 if bykey then only = '' end
 local deletes = what == 'delete' or what == 'cancel'
-local saved, armed, pause, layout, groups = unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts'), 1, 5)
+local saved, armed, pause, layout, groups, limited =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limited'), 1, 6)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return STALE end
 local refusal = only ~= '' and unknown(layout) -- of calls for many
@@ -114,6 +115,9 @@ if first then
   -- include arm
   first = gate(first, pause)
   if sooner(first, armed) then arm(first) end
+end
+if limited and what == 'cancel' then
+  -- include freed
 end
 remember(said)
 return {us(now), said}

@@ -7,7 +7,7 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done", "held", "parts", "changed"}
+var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done", "held", "parts", "changed", "tat"}
 
 // callField begins the fields of state that hold a caller's last call.
 const callField = "call:"
@@ -268,7 +268,7 @@ func (b *breaches) stateFields() {
 				b.add(BadState, "state", field, "field %s is %v", field, err)
 			}
 		case field == "layout": // frame has looked
-		case field == "grace", field == "settings":
+		case field == "grace", field == "settings", field == "limits", field == "override", field == "throttled", field == "limited":
 			for i, part := range strings.Fields(value) {
 				if _, err := decimal(part); err != nil {
 					b.add(BadState, "state", field, "field %s: number %d is %v", field, i+1, err)
@@ -338,7 +338,7 @@ func (b *breaches) alarm() {
 	if !ok {
 		return
 	}
-	if b.Wake != 0 && b.Wake != armed {
+	if b.Wake != 0 && b.Wake != armed && b.Wake != b.putOff(armed) {
 		b.add(StrayAlarm, "wake", "w", "the marker stands at %d, but armed is %d", b.Wake, armed)
 	}
 
@@ -370,6 +370,27 @@ func (b *breaches) alarm() {
 	case armed > first:
 		b.add(LateAlarm, "state", "armed", "armed is %d, but %s, so a sleeper would be woken late", armed, what)
 	}
+}
+
+// putOff is where the marker stands while a limit puts off what is due at armed.
+func (b *breaches) putOff(armed int64) int64 {
+	n := numbers(b.Fields["limited"])
+	if len(n) != 5 || n[1] != armed {
+		return armed
+	}
+	return n[3]
+}
+
+// numbers are those of a field; nil if it holds anything else.
+func numbers(field string) (all []int64) {
+	for _, part := range strings.Fields(field) {
+		n, err := decimal(part)
+		if err != nil {
+			return nil
+		}
+		all = append(all, n)
+	}
+	return all
 }
 
 // counted is what history counts, and what state holds of it until the next tick.
