@@ -74,7 +74,7 @@ func TestBadRepliesToProducers(t *testing.T) {
 // TestBadRepliesToConsumers: so does what a consumer calls.
 func TestBadRepliesToConsumers(t *testing.T) {
 	fetchReply := func(i int, part string) []string {
-		reply := list("5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "1", "0", "1", "0", "a", "envelope", "id", "envelope", "fail")
+		reply := list("5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "", "1", "0", "1", "0", "a", "envelope", "id", "envelope", "fail")
 		if i >= 0 {
 			reply[i] = part
 		}
@@ -86,12 +86,12 @@ func TestBadRepliesToConsumers(t *testing.T) {
 				_, err := s.fetch(ctxB, newCaller(), fetchRequest{want: 1, settings: &fetchSettings{lease: time.Second, maxLosses: 3}})
 				return err
 			},
-			[][]string{fetchReply(-1, ""), fetchReply(1, "6"), list("5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "0", "0", "0", "0")},
-			[][]string{nil, list("OK"), fetchReply(-1, "")[:19], fetchReply(-1, "")[:14], append(fetchReply(-1, ""), ""),
+			[][]string{fetchReply(-1, ""), fetchReply(1, "6"), list("5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "10 1000000 3 5 1", "0", "0", "0", "0")},
+			[][]string{nil, list("OK"), fetchReply(-1, "")[:20], fetchReply(-1, "")[:15], append(fetchReply(-1, ""), ""),
 				fetchReply(0, "now"), fetchReply(0, ""), fetchReply(1, "x"), fetchReply(2, ""), fetchReply(3, "1.5"), fetchReply(4, "-"),
-				fetchReply(6, "x"), fetchReply(10, "x"),
-				fetchReply(11, "2"), fetchReply(11, "-1"), fetchReply(11, "9000000000000000000"), fetchReply(12, "1"), fetchReply(12, "-1"),
-				fetchReply(13, "2"), fetchReply(13, "0"), fetchReply(14, "1"), fetchReply(14, "-1")},
+				fetchReply(6, "x"), fetchReply(10, "x"), fetchReply(11, "1"), fetchReply(11, "1 2 3 4 5 6"),
+				fetchReply(12, "2"), fetchReply(12, "-1"), fetchReply(12, "9000000000000000000"), fetchReply(13, "1"), fetchReply(13, "-1"),
+				fetchReply(14, "2"), fetchReply(14, "0"), fetchReply(15, "1"), fetchReply(15, "-1")},
 		},
 		"settle": {
 			func(s *store) error {
