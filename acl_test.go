@@ -28,8 +28,8 @@ var (
 		{"publisher", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, steerScript, awaitScript}, nil, ""},
 		{"consumer", []*script{fetchScript, settleScript, extendScript}, nil, "bzpopmin"},
 		{
-			"scheduler", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, countsScript, sequencesScript, passSequenceScript},
-			[]string{"schedule/record.go"}, "hscan hget",
+			"scheduler", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, steerScript, countsScript, sequencesScript, passSequenceScript},
+			[]string{"schedule/record.go"}, "",
 		},
 		{"reader", readScripts, nil, "scan hscan subscribe unsubscribe ping"}, // hscan: entries of schedules
 		{

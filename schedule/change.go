@@ -10,9 +10,15 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 )
 
-// This file changes entries. A change has three steps, and any replica can take the last two, since the record is open
-// until they are done: the record gets another generation; the sequence passes that, so nothing is stored for the
-// generation before any more; and what was sent ahead for that is taken back. Before they are done nothing is sent for the new one.
+// This file changes entries. A change makes the record another generation, which leaves it open: nothing is sent for it
+// until it is complete, and any replica can complete it, at any point and several at once, for what each step finds does
+// not depend on who takes it:
+//
+//  1. fence: the sequence passes the generation before, so nothing is stored for that any more. Where it was stays in the
+//     number: that of the generation between the two, which is nobody's, and the last instant that was sent.
+//  2. decide: what was sent ahead is put off for long, the last instant first, up to one that is not there any more: that was
+//     handed out, and those before it stay. What was put off is not handed out, whoever looks.
+//  3. sweep: what was put off is deleted.
 
 // errSame: there is nothing to change.
 var errSame = errors.New("the same")
@@ -55,15 +61,15 @@ func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *
 		if err := s.renew(ctx, name, old, to, now.us); err != nil {
 			return err
 		}
-		if now.now()-now.us > (slackSeconds-10)*1_000_000 {
-			continue
-		}
-		done, err := s.table.change(ctx, name, text, to.text())
+		done, err := s.table.change(ctx, name, text, to.text(), now.us+(slackSeconds-10)*1_000_000)
 		if err != nil {
 			return err
 		}
 		if done {
 			err := s.complete(ctx, name, to.text(), to, now)
+			if err == nil {
+				err = s.awaitAll(ctx, name, to.Gen)
+			}
 			select {
 			case s.hurry <- struct{}{}:
 			default:
@@ -73,7 +79,7 @@ func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *
 	}
 }
 
-// await waits for who has changed an entry to complete that, or does it if that takes too long.
+// await waits for who completes a change, or does it if that takes too long.
 func (s *Scheduler) await(ctx context.Context, name, text string, r *record, now *reading) error {
 	if r.deserted(now) {
 		return s.complete(ctx, name, text, r, now)
@@ -85,12 +91,38 @@ func (s *Scheduler) await(ctx context.Context, name, text string, r *record, now
 	return ctx.Err()
 }
 
-// slackSeconds is how long a change may take until it is stored. Until then replicas go on sending ahead.
-const slackSeconds = 60
+// awaitAll waits until a change is complete: another replica may have been faster with a part of it.
+func (s *Scheduler) awaitAll(ctx context.Context, name string, gen int64) error {
+	for {
+		text, err := s.table.read(ctx, name)
+		if err != nil {
+			return err
+		}
+		r, err := readRecord(text)
+		if err != nil || r.Gen != gen || r.Open == 0 {
+			return nil
+		}
+		now, err := s.table.look(ctx, false)
+		if err != nil {
+			return err
+		}
+		if err := s.await(ctx, name, text, r, now); err != nil {
+			return err
+		}
+	}
+}
 
-// openFor is how long a change is left to who made it. If two complete one at once, and it is just due, one may take an instant
-// for run that the other has taken back.
-const openFor = 2 * time.Second
+const (
+	// slackSeconds is how long a change may take until it is stored. Until then replicas go on sending ahead.
+	slackSeconds = 60
+
+	// openFor is how long a change is left to who made it.
+	openFor = 2 * time.Second
+
+	// putOffFor is how long a message is put off that is to be deleted. Whoever does that does it in a moment, or another replica does, seconds
+	// later. If one that was put off is to stay after all, since whoever did that had slept over the change, it comes late.
+	putOffFor = time.Hour
+)
 
 // deserted says whether whoever made a change seems not to complete it. A change from the future is of before the server's clock was
 // stepped back; one that is a little after a reading was made since.
@@ -105,15 +137,16 @@ func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us 
 	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
 		return err
 	}
-	before, _ := split(max(n, 0)) // a name that was removed goes on where it was
+	gen, _ := split(max(n, 0)) // a name that was removed goes on where it was
 	if old != nil {
-		before = max(before, old.Gen)
+		gen = max(gen, old.Gen)
+		to.Old = old.Gen
 	}
-	if before >= maxGen {
+	if gen+2 > maxGen {
 		return fmt.Errorf("the sequence %q is at %d, which is not of this entry: Monitor.DropSequence", sequenceOf(name), n)
 	}
 	now := us / 1_000_000
-	to.Gen, to.Since, to.Open, to.Void = before+1, now, us, nil
+	to.Gen, to.Since, to.Open, to.Void, to.Decided = gen+2, now, us, nil, false
 	if old == nil || old.Paused {
 		return nil
 	}
@@ -134,43 +167,106 @@ func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us 
 	return nil
 }
 
-// complete takes the steps that are left of a change.
+// complete takes the steps that are left of a change. Those that another replica has taken first are left to that one.
 func (s *Scheduler) complete(ctx context.Context, name, text string, r *record, now *reading) error {
-	begun := r.Open / 1_000_000
-	before, err := s.monitor.PassSequence(ctx, sequenceOf(name), number(r.Gen, 0))
-	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
-		return err
-	}
-	gen, sent := split(max(before, 0))
-	due := now.now()/1_000_000 + 2 // at most, for what now says may be a little before
-	switch {
-	case gen >= r.Gen: // somebody else has passed it, and did not complete it: what is due is taken for sent
-		sent, due = maxInstant, due-2
-	case gen < r.Gen-1:
-		sent = 0
-	}
-	done := *r
-	done.Open, done.Void = 0, nil
-	done.Since = max(done.Since, min(sent, begun))
-	for _, instant := range slices.Backward(r.Void) {
-		if instant > sent {
-			continue
-		}
-		got, err := s.queue.InterceptKey(ctx, keyOf(name, r.Gen-1, instant))
+	if !r.Decided {
+		sent, err := s.fence(ctx, name, r)
 		if err != nil {
 			return err
 		}
-		if !got.Intercepted && instant <= due {
-			// It was handed out before it could be taken back, so the new generation does not run it again, and those before it
-			// are due, and stay. Those after it were taken back: that is why the last one is the first.
-			done.Since = max(done.Since, instant)
-			break
+		if r, err = s.decide(ctx, name, text, r, sent, now); r == nil || err != nil {
+			return err
+		}
+		text = r.text()
+	}
+	return s.sweep(ctx, name, text, r)
+}
+
+// fence makes all that is still sent for the generation before come too late. sent is the last instant that was.
+func (s *Scheduler) fence(ctx context.Context, name string, r *record) (sent int64, err error) {
+	n, err := s.monitor.Sequence(ctx, sequenceOf(name))
+	for {
+		if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
+			return 0, err
+		}
+		gen, instant := split(max(n, 0))
+		switch {
+		case gen == r.Gen-1: // it is done
+			return max(sent, instant), nil
+		case gen > r.Old: // somebody moved it by hand
+			return maxInstant, nil
+		case gen == r.Old:
+			sent = max(sent, instant)
+		}
+		var before int64
+		if before, err = s.monitor.PassSequence(ctx, sequenceOf(name), number(r.Gen-1, sent)); before == n {
+			n = number(r.Gen-1, sent)
+		} else {
+			n = before // which was stored in between
 		}
 	}
-	to := done.text()
-	if r.Removed {
-		to = ""
+}
+
+// decide finds out which instants have run, and puts off all others. It returns nil if another replica was faster.
+func (s *Scheduler) decide(ctx context.Context, name, text string, r *record, sent int64, now *reading) (*record, error) {
+	to := *r
+	to.Void, to.Decided = nil, true
+	to.Since = max(r.Since, min(sent, r.Open/1_000_000))
+	due := min(sent, now.now()/1_000_000+2) // at most, for what now says may be a little before
+	handedOut := false
+	for _, instant := range slices.Backward(r.Void) {
+		if instant > sent+aheadSeconds {
+			continue
+		}
+		to.Void = append(to.Void, instant)
+		if handedOut {
+			continue
+		}
+		if is, err := s.table.read(ctx, name); err != nil || is != text {
+			return nil, err // what is there is no more for us to put off
+		}
+		there, err := s.move(ctx, keyOf(name, r.Old, instant), time.UnixMicro(now.now()).Add(putOffFor))
+		if err != nil {
+			return nil, err
+		}
+		if handedOut = !there && instant <= due; handedOut {
+			to.Since = max(to.Since, instant)
+		}
 	}
-	_, err = s.table.change(ctx, name, text, to) // if another replica was faster, it has done all this
+	if done, err := s.table.change(ctx, name, text, to.text(), noLimit); err != nil || !done {
+		return nil, err
+	}
+	return &to, nil
+}
+
+// move makes the message with a key due at an instant, and says whether there is one that waits.
+func (s *Scheduler) move(ctx context.Context, key string, at time.Time) (there bool, err error) {
+	err = s.queue.RescheduleKey(ctx, key, at)
+	if errors.Is(err, delayqueue.ErrWrongState) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// sweep deletes what was put off, and closes the record. Of what stays, something may have been put off by another replica.
+func (s *Scheduler) sweep(ctx context.Context, name, text string, r *record) error {
+	for _, instant := range r.Void {
+		key, err := keyOf(name, r.Old, instant), error(nil)
+		if instant > r.Since {
+			_, err = s.queue.InterceptKey(ctx, key)
+		} else {
+			_, err = s.move(ctx, key, time.Unix(instant, 0))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	to := ""
+	if !r.Removed {
+		done := *r
+		done.Open, done.Old, done.Void, done.Decided = 0, 0, nil, false
+		to = done.text()
+	}
+	_, err := s.table.change(ctx, name, text, to, noLimit)
 	return err
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -153,10 +154,14 @@ func (l *ledger) of(name string) (instants map[int64]int, most int) {
 	return instants, most
 }
 
-func (l *ledger) payloads() (all []string) {
+func (l *ledger) messages() []*delayqueue.Message {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, msg := range l.all {
+	return slices.Clone(l.all)
+}
+
+func (l *ledger) payloads() (all []string) {
+	for _, msg := range l.messages() {
 		all = append(all, msg.Payload)
 	}
 	return all

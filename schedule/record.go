@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -12,12 +13,14 @@ import (
 
 // A record is what Redis keeps of an entry: a value of the hash schedules, by its name.
 type record struct {
-	Gen     int64   `json:"gen"`               // its generation, from 1, rising with each change
+	Gen     int64   `json:"gen"`               // its generation, rising by two or more with each change
 	Since   int64   `json:"since"`             // unix s: its instants come after this one
 	Paused  bool    `json:"paused,omitempty"`  // instants pass unnoticed
 	Removed bool    `json:"removed,omitempty"` // it is deleted once it is no longer open
 	Open    int64   `json:"open,omitempty"`    // unix us of a change that is not complete: what was sent for the generation before may be there
-	Void    []int64 `json:"void,omitempty"`    // of an open one: instants that may have been sent so
+	Old     int64   `json:"old,omitempty"`     // of an open one: that generation
+	Void    []int64 `json:"void,omitempty"`    // of an open one: instants that may have been sent for that
+	Decided bool    `json:"decided,omitempty"` // of an open one: Since is after what has run of them
 	plan
 
 	unreadable error // why Redis's text is none
@@ -95,14 +98,14 @@ return {time[1], time[2], redis.call('HGET', KEYS[1], '') or '', history}`)
 // change replaces the record of an entry, if it is as the caller has read it. Sent again it does nothing more.
 //
 // KEYS: schedules
-// ARGV: 1 name, 2 record that is there, 3 record to be; an empty text for none
-// Returns 1, or 0: another one is there, and nothing was changed
+// ARGV: 1 name, 2 record that is there, 3 record to be; an empty text for none. 4 unix us until which it may be done
+// Returns 1, or 0: another one is there, or it is later; then nothing was changed
 // Cost: 5 commands.
 var changeScript = redis.NewScript(`
 local is = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 if is == ARGV[3] then return 1 end
-if is ~= ARGV[2] then return 0 end
 local time = redis.call('TIME')
+if is ~= ARGV[2] or time[1] * 1000000 + time[2] > tonumber(ARGV[4]) then return 0 end
 redis.call('HSET', KEYS[1], '', time[1] .. '.' .. time[2])
 if ARGV[3] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])
@@ -136,8 +139,12 @@ func (t *table) look(ctx context.Context, history bool) (*reading, error) {
 	return &reading{us: s*1_000_000 + us, at: t.clock(), clock: t.clock, version: got[2], history: got[3]}, nil
 }
 
-func (t *table) change(ctx context.Context, name, is, to string) (done bool, err error) {
-	return changeScript.Run(ctx, t.cli, []string{t.key}, name, is, to).Bool()
+// noLimit is an instant until which a change may be stored that is always to come.
+const noLimit = math.MaxInt64 / 2
+
+// change replaces the record of an entry if it is as the caller has read it, until an instant in unix us.
+func (t *table) change(ctx context.Context, name, is, to string, until int64) (done bool, err error) {
+	return changeScript.Run(ctx, t.cli, []string{t.key}, name, is, to, until).Bool()
 }
 
 // read returns the record of an entry; "" if there is none. It is a script, as all else that reads: a client that may read from
@@ -165,7 +172,7 @@ func (t *table) forget(ctx context.Context, name string, why error) error {
 	if text == "" {
 		return why
 	}
-	_, err = t.change(ctx, name, text, "")
+	_, err = t.change(ctx, name, text, "", noLimit)
 	return err
 }
 

@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -34,6 +35,9 @@ type entry struct {
 	next  int64 // the instant after it
 	never bool  // there is none
 
+	resting *reading // until another reading nothing is sent: see settle
+	passed  int      // looks that found the sequence at a later generation
+
 	// Of instants that were missed, those before from are not sent; that was found out at fromAt.
 	from, fromAt int64
 }
@@ -51,7 +55,7 @@ type runner struct {
 	*Scheduler
 	reading *reading          // the last one; nil: it failed
 	entries map[string]*entry // those that can be sent for
-	broken  map[string]string // the text of what was logged
+	broken  map[string]string // what was logged: its text, or which change
 	version string            // of entries
 	history string            // of the server that the instants of entries were asked of
 	readAt  time.Time         // when all were read
@@ -214,7 +218,7 @@ func (r *runner) askLasts(ctx context.Context, now *reading) error {
 		return err
 	}
 	for _, e := range ask {
-		e.begin(lasts[e.name])
+		r.begin(e, lasts[e.name])
 	}
 	return nil
 }
@@ -223,17 +227,25 @@ func (r *runner) askLasts(ctx context.Context, now *reading) error {
 func (r *runner) leaveOpen(e *entry, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.broken[e.name] != e.text {
-		r.broken[e.name] = e.text
+	if change := fmt.Sprint("open ", e.Gen); r.broken[e.name] != change { // each step of it makes another text
+		r.broken[e.name] = change
 		r.log.Error("schedule: the change of an entry cannot be completed", slog.String("queue", r.queue.Name()), slog.String("entry", e.name), slog.Any("error", err))
 	}
 }
 
+// passedFor is after how many looks a sequence that is at a later generation is no change that is under way: the first one
+// after a change reads the entry anew.
+const passedFor = 3
+
 // begin notes the number at which the entry's sequence is.
-func (e *entry) begin(n int64) {
+func (r *runner) begin(e *entry, n int64) {
 	gen, instant := split(max(n, 0))
 	if gen > e.Gen {
-		return // it was changed: the next look shows that
+		if e.passed++; e.passed == passedFor {
+			r.log.Error("schedule: somebody has moved the sequence of an entry on, and nothing is sent for it until it is changed, or paused and resumed",
+				slog.String("queue", r.queue.Name()), slog.String("entry", e.name), slog.String("sequence", sequenceOf(e.name)), slog.Int64("at", n))
+		}
+		return
 	}
 	if gen < e.Gen {
 		instant = 0

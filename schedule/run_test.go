@@ -165,11 +165,11 @@ func TestChangeThatWasCutOff(t *testing.T) {
 			to.Payload, to.Removed = []byte("after"), removed
 			f.must(f.s.renew(f.ctx(), "e", old, &to, f.now()*1_000_000))
 			for range 2 { // the reply is lost
-				if done, err := f.s.table.change(f.ctx(), "e", text, to.text()); !done || err != nil {
+				if done, err := f.s.table.change(f.ctx(), "e", text, to.text(), noLimit); !done || err != nil {
 					f.Fatal(done, err)
 				}
 			}
-			if done, _ := f.s.table.change(f.ctx(), "e", text, text+" "); done {
+			if done, _ := f.s.table.change(f.ctx(), "e", text, text+" ", noLimit); done {
 				t.Error("it was changed although another one was there")
 			}
 			f.run(f.replica())
@@ -271,7 +271,7 @@ func (f *fixture) age(name string, d time.Duration) {
 	r, err := readRecord(text)
 	f.must(err)
 	r.Since -= int64(d.Seconds())
-	if done, err := f.s.table.change(f.ctx(), name, text, r.text()); !done || err != nil {
+	if done, err := f.s.table.change(f.ctx(), name, text, r.text(), noLimit); !done || err != nil {
 		f.Fatal(done, err)
 	}
 }

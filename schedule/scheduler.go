@@ -18,6 +18,7 @@ type Queue interface {
 	Send(ctx context.Context, payload string, opts ...delayqueue.MsgOption) (*delayqueue.MessageInfo, error)
 	SendBatch(ctx context.Context, batch []delayqueue.Outgoing) ([]delayqueue.SendResult, error)
 	InterceptKey(ctx context.Context, key string) (*delayqueue.InterceptResult, error)
+	RescheduleKey(ctx context.Context, key string, t time.Time) error
 }
 
 // ErrNoEntry: there is no entry of this name.

@@ -78,7 +78,7 @@ func TestSetAgain(t *testing.T) {
 	text := func() string { text, _ := f.s.table.read(f.ctx(), "e"); return text }
 	first := text()
 	r, err := readRecord(first)
-	if err != nil || r.Gen != 1 || r.Open != 0 {
+	if err != nil || r.Gen != 2 || r.Open != 0 {
 		t.Fatalf("%s, %v", first, err)
 	}
 	f.must(f.s.Set(f.ctx(), e))
@@ -96,13 +96,13 @@ func TestSetAgain(t *testing.T) {
 	f.must(f.s.Set(f.ctx(), e))
 	e.Payload = "y"
 	f.must(f.s.Set(f.ctx(), e))
-	if r, err := readRecord(text()); err != nil || !r.Paused || r.Gen != 3 || string(r.Payload) != "y" {
+	if r, err := readRecord(text()); err != nil || !r.Paused || r.Gen != 6 || string(r.Payload) != "y" {
 		t.Errorf("%s, %v", text(), err)
 	}
 	f.must(f.s.Resume(f.ctx(), "e"))
 	f.must(f.s.Remove(f.ctx(), "e"))
 	f.must(f.s.Set(f.ctx(), e))
-	if r, err := readRecord(text()); err != nil || r.Paused || r.Gen != 6 { // it goes on where it was
+	if r, err := readRecord(text()); err != nil || r.Paused || r.Gen != 11 { // it goes on where it was
 		t.Errorf("%s, %v", text(), err)
 	}
 }

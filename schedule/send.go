@@ -35,7 +35,7 @@ func (r *runner) sendDue(ctx context.Context) error {
 func (r *runner) due() (due []*entry) {
 	now := r.reading.now() / 1_000_000
 	for _, e := range r.entries {
-		if !e.runs() || e.last < 0 {
+		if !e.runs() || e.last < 0 || e.resting == r.reading {
 			continue
 		}
 		if e.next < now-lateSeconds && (e.next < e.from || now > e.fromAt+lateSeconds) {
@@ -91,7 +91,7 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 		switch err := result.Err; {
 		case errors.As(err, &far):
 			if gen, instant := split(far.Last); gen == e.Gen {
-				e.settled(instant) // another replica was faster
+				r.settle(e, instant, err) // another replica was faster
 			} else {
 				e.last = -1 // it was changed: the next look shows that
 			}
@@ -99,7 +99,7 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 			skipped = append(skipped, e) // its last message lives
 		case err == nil, errors.Is(err, delayqueue.ErrNotReplicated):
 			r.tellSent(e, result.Info, now)
-			e.settled(e.next)
+			r.settle(e, e.next, err)
 		case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, delayqueue.ErrPayloadTooLarge):
 			r.leave(e, err)
 		default: // it is not known, or was refused for now
@@ -112,6 +112,16 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 		}
 	}
 	return failed
+}
+
+// settle settles an instant whose message is there. Of one that is ahead, and that too few replicas of the server have, the message is sent again at
+// the next look, and the one after it not before: a failover that comes while that is sent could forget the first, and take the second all the same.
+func (r *runner) settle(e *entry, instant int64, err error) {
+	if errors.Is(err, delayqueue.ErrNotReplicated) && e.next > r.reading.now()/1_000_000+1 {
+		e.resting = r.reading
+		return
+	}
+	e.settled(instant)
 }
 
 // options are those of the message of an entry's next instant; false if its TTL is over.

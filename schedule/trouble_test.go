@@ -196,9 +196,3 @@ func (f *fixture) last(name string, instant int64) int64 {
 	f.must(err)
 	return number(r.Gen, instant)
 }
-
-func (l *ledger) messages() []*delayqueue.Message {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append([]*delayqueue.Message(nil), l.all...)
-}

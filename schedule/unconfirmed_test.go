@@ -1,0 +1,64 @@
+package schedule
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+)
+
+// TestForgottenUnconfirmed: what too few replicas have is sent again before what comes after it, so a failover that forgets the
+// first while the second is sent leaves out none.
+func TestForgottenUnconfirmed(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, server.Client(t))
+	f.pub.WithReplicaAck(1, time.Millisecond)
+	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, CatchUp: 1000}))
+	r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
+	ahead := func() bool { // one is there that is sent ahead, and is not confirmed
+		f.steps(r)
+		f.must(r.sendDue(f.ctx()))
+		return r.entries["e"].resting == r.reading
+	}
+	f.until("one rests", ahead)
+	first := r.entries["e"].next
+	f.must(r.sendDue(f.ctx())) // the same round, and the call could be under way while another server is promoted
+	there := func() bool {
+		_, err := f.mon.GetKey(f.ctx(), keyOf("e", r.entries["e"].Gen, first))
+		return err == nil
+	}
+	if last, _ := f.lastOf("e"); last != first || !there() {
+		t.Errorf("%d is not confirmed, and the sequence is at %d; there: %v", first, last, there())
+	}
+
+	// The other server has nothing of it.
+	for msg, err := range f.mon.All(f.ctx(), delayqueue.StatePending, delayqueue.Filter{}) {
+		f.must(err)
+		f.must(f.mon.Delete(f.ctx(), msg.ID))
+	}
+	f.must(f.mon.DropSequence(f.ctx(), "schedule/e"))
+	f.must(f.cli.Do(f.ctx(), "replicaof", "127.0.0.1", "1").Err())
+	f.must(f.cli.Do(f.ctx(), "replicaof", "no", "one").Err())
+	f.until("one rests again", ahead)
+	if !there() {
+		t.Errorf("%d is left out", first)
+	}
+}
+
+// TestNoReplicas: while no replica of the server confirms anything, each instant is sent all the same, once.
+func TestNoReplicas(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.pub.WithReplicaAck(1, time.Millisecond)
+	got := f.consume(nil)
+	entries := []Entry{{Name: "each", Every: time.Second, CatchUp: 1000}, {Name: "third", Every: 3 * time.Second, CatchUp: 1000}}
+	for _, e := range entries {
+		f.must(f.s.Set(f.ctx(), e))
+	}
+	from := f.now()
+	f.run(f.s)
+	f.until("some have run", func() bool { return f.now() > from+6 })
+	f.judge(got, entries, from)
+}
