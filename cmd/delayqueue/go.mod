@@ -12,6 +12,7 @@ require (
 	github.com/go-delayqueue/delayqueue/schedule v0.0.0-00010101000000-000000000000
 	github.com/google/uuid v1.6.0
 	github.com/guptarohit/asciigraph v0.10.0
+	github.com/hibiken/asynq v0.26.0
 	github.com/hinshun/vt10x v0.0.0-20220301184237-5011da428d02
 	github.com/jedib0t/go-pretty/v6 v6.8.3
 	github.com/redis/go-redis/v9 v9.22.0
@@ -20,6 +21,7 @@ require (
 	github.com/spf13/pflag v1.0.9
 	github.com/xhit/go-str2duration/v2 v2.2.0
 	golang.org/x/term v0.44.0
+	google.golang.org/protobuf v1.36.11
 )
 
 require (
@@ -29,7 +31,8 @@ require (
 	github.com/prometheus/common v0.70.1 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
-	google.golang.org/protobuf v1.36.11 // indirect
+	github.com/spf13/cast v1.10.0 // indirect
+	golang.org/x/time v0.14.0 // indirect
 )
 
 require (

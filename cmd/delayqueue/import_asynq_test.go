@@ -1,0 +1,417 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/typed"
+)
+
+func init() {
+	scenarios["import from asynq"] = tellImportAsynq
+	scenarios["import beside asynq's servers"] = tellImportBesideServers
+	scenarios["import cut off"] = tellImportCutOff
+	scenarios["import of rubbish"] = tellImportRubbish
+}
+
+// quiet is a log that nobody reads.
+type quiet struct{}
+
+func (quiet) Debug(...any) {}
+func (quiet) Info(...any)  {}
+func (quiet) Warn(...any)  {}
+func (quiet) Error(...any) {}
+func (quiet) Fatal(...any) {}
+
+// asynqWorld is a queue that asynq's own code fills.
+type asynqWorld struct {
+	*world
+	name string // of asynq's queue
+	in   *asynq.Client
+	look *asynq.Inspector
+}
+
+func newAsynqWorld(w *world) *asynqWorld {
+	return &asynqWorld{w, w.prefix, asynq.NewClientFromRedisClient(w.cli), asynq.NewInspectorFromRedisClient(w.cli)}
+}
+
+func (w *asynqWorld) enqueue(kind, payload string, opts ...asynq.Option) string {
+	w.Helper()
+	info, err := w.in.Enqueue(asynq.NewTask(kind, []byte(payload)), append(opts, asynq.Queue(w.name))...)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return info.ID
+}
+
+// serve runs asynq's server until stop is called.
+func (w *asynqWorld) serve(handle func(context.Context, *asynq.Task) error) (stop func()) {
+	w.Helper()
+	s := asynq.NewServerFromRedisClient(w.cli, asynq.Config{
+		Concurrency: 2, Queues: map[string]int{w.name: 1}, Logger: quiet{}, TaskCheckInterval: 10 * time.Millisecond,
+		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
+	})
+	if err := s.Start(asynq.HandlerFunc(handle)); err != nil {
+		w.Fatal(err)
+	}
+	return s.Shutdown
+}
+
+func (w *asynqWorld) info() *asynq.QueueInfo {
+	w.Helper()
+	info, err := w.look.GetQueueInfo(w.name)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return info
+}
+
+// fail makes asynq's server fail tasks, and waits until they are where failures go.
+func (w *asynqWorld) handleAll(fate map[string]error, there func(*asynq.QueueInfo) bool) {
+	w.Helper()
+	stop := w.serve(func(_ context.Context, t *asynq.Task) error { return fate[t.Type()] })
+	w.until("asynq has handled them", func() bool { return there(w.info()) })
+	stop()
+}
+
+func tellImportAsynq(world *world) {
+	w := newAsynqWorld(world)
+	w.refused(exitUsage, "from where?", "import", w.name)
+	w.refused(exitUsage, `did you mean "asynq"?`, "import", w.name, "--from", "async")
+	w.refused(exitNotFound, "asynq has no queue", "import", w.name, "--from", "asynq")
+
+	w.enqueue("fails", "a", asynq.MaxRetry(5), asynq.TaskID("retry-1"))
+	w.enqueue("dies", "b", asynq.MaxRetry(0))
+	w.enqueue("works", "c", asynq.Retention(time.Hour))
+	boom := errors.New("boom")
+	w.handleAll(map[string]error{"fails": boom, "dies": boom}, func(i *asynq.QueueInfo) bool { return i.Retry == 1 && i.Archived == 1 && i.Completed == 1 })
+	due := time.Now().Add(2 * time.Hour).Truncate(time.Second)
+	until := due.Add(time.Hour)
+	w.enqueue("order", `{"id":42}`)
+	w.enqueue("bytes", "\xff\x00\n", asynq.ProcessAt(due), asynq.TaskID("order-7"), asynq.Timeout(90*time.Second), asynq.Deadline(until), asynq.Retention(time.Hour))
+	w.enqueue("once", "d", asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour))
+	w.enqueue("late", "e", asynq.Deadline(time.Now().Add(-time.Minute)))
+	w.enqueue("grouped", "f", asynq.Group("g"))
+	w.enqueue("grouped", "g", asynq.Group("g"), asynq.ProcessIn(time.Hour))
+	if _, err := w.in.Enqueue(asynq.NewTaskWithHeaders("heads", nil, map[string]string{"tenant": "wile", "kind": "theirs"}), asynq.Queue(w.name)); err != nil {
+		w.Fatal(err)
+	}
+
+	left := "left 1: archived\nleft 1: completed\nleft 2: in a group\n"
+	args := []string{"import", w.name, "--from", "asynq", "--into", "orders"}
+	w.contains(w.must(append(args, "--dry-run")...), "would have moved 6 messages of asynq's queue "+w.name+" to queue orders\n"+left)
+	w.refused(exitNotFound, "no queue", "stats", "orders")
+	w.refused(exitUnconfirmed, `Move 7 messages of asynq's queue "`+w.name+`" to queue "orders"?`, args...)
+	w.contains(w.must(append(args, "--yes")...), "moved 6 messages of asynq's queue "+w.name+" to queue orders\n"+left)
+	w.contains(w.must(append(args, "--yes", "--json")...), `{"moved":0,"left":{"archived":1,"completed":1,"in a group":2}}`)
+	if i := w.info(); i.Pending != 0 || i.Retry != 0 || i.Scheduled != 1 || i.Archived != 1 || i.Completed != 1 || i.Aggregating != 1 {
+		w.Errorf("asynq has %+v", i)
+	}
+	w.enqueue("once", "d", asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour)) // the lock is free
+	w.moved("orders", due, until)
+	w.handled("orders")
+	w.sound("orders")
+}
+
+// moved looks at what came.
+func (w *asynqWorld) moved(queue string, due, until time.Time) {
+	w.Helper()
+	get := func(key string) *delayqueue.MessageStatus {
+		m, err := w.monitor(queue).GetKey(w.Context(), key)
+		if err != nil {
+			w.Fatal(err)
+		}
+		return m
+	}
+	m := get("order-7")
+	if m.Payload != "\xff\x00\n" || !m.Due.Equal(due) || m.Timeout != 90*time.Second || !m.Deadline.Equal(until) || m.Retention != time.Hour ||
+		m.MaxRetries != 25 || m.Headers["kind"] != "bytes" {
+		w.Errorf("%+v", m)
+	}
+	if m = get("retry-1"); m.MaxRetries != 4 || time.Until(m.Due) < 50*time.Minute || m.Headers["kind"] != "fails" || m.Timeout != 30*time.Minute {
+		w.Errorf("%+v", m)
+	}
+}
+
+// handled takes what is due, by handlers of the package typed.
+func (w *asynqWorld) handled(queue string) {
+	w.Helper()
+	type order struct{ ID int }
+	got := make(chan string, 10)
+	mux := typed.NewMux()
+	typed.Handle(mux, typed.Kind[order]("order"), func(_ context.Context, o order, m *delayqueue.Message) error {
+		got <- fmt.Sprint("order ", o.ID)
+		return nil
+	})
+	w.consume(queue, func(ctx context.Context, m *delayqueue.Message) error {
+		if m.Headers["kind"] == "order" {
+			return mux.Handler(ctx, m)
+		}
+		got <- fmt.Sprint(m.Headers["kind"], m.Headers["tenant"], m.Headers["asynq-kind"])
+		return nil
+	})
+	seen := map[string]bool{}
+	for range 2 {
+		seen[<-got] = true
+	}
+	if !seen["order 42"] || !seen["headswiletheirs"] {
+		w.Errorf("%v", seen)
+	}
+	w.until("what was late is garbage", func() bool { return w.counts(queue).Garbage == 1 })
+	for m, err := range w.monitor(queue).All(w.Context(), delayqueue.StateGarbage, delayqueue.Filter{}) {
+		if err != nil || m.Headers["kind"] != "late" || !strings.Contains(m.LastError, delayqueue.ErrExpired.Error()) {
+			w.Errorf("%+v, %v", m, err)
+		}
+	}
+}
+
+// Two imports at once, while asynq's servers take what they can and its client sends: each task is handled by one of both.
+func tellImportBesideServers(world *world) {
+	const n = 600
+	w := newAsynqWorld(world)
+	var mu sync.Mutex
+	by := map[string]int{} // how often, by either
+	count := func(payload string) {
+		mu.Lock()
+		defer mu.Unlock()
+		by[payload]++
+	}
+	for i := range n {
+		w.enqueue("t", fmt.Sprint(i), asynq.ProcessIn(time.Duration(i%3)*time.Second))
+	}
+	stop := w.serve(func(_ context.Context, t *asynq.Task) error {
+		count(string(t.Payload()))
+		time.Sleep(time.Millisecond)
+		return nil
+	})
+	defer stop()
+	w.send("orders", "extra", delayqueue.WithDelay(time.Hour))
+	w.consume("orders", func(_ context.Context, m *delayqueue.Message) error {
+		count(m.Payload)
+		return nil
+	})
+	var imports sync.WaitGroup
+	for range 2 {
+		imports.Go(func() {
+			if out, err := w.command("import", w.name, "--from", "asynq", "--into", "orders", "--yes").CombinedOutput(); err != nil {
+				w.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	imports.Wait()
+	w.until("all is handled", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(by) == n
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	for payload, times := range by {
+		if times != 1 {
+			w.Errorf("%s was handled %d times", payload, times)
+		}
+	}
+	if left, err := w.cli.ZCard(w.Context(), "asynq:{"+w.name+"}:delayqueue:"+w.prefix+":orders").Result(); left != 0 || err != nil {
+		w.Errorf("%d on the way, %v", left, err)
+	}
+}
+
+// importer is one that a test leads by the hand.
+func (w *asynqWorld) importer(into string) *importer {
+	im := &importer{
+		cli: w.cli, from: "asynq", target: w.prefix + ":" + into, theirs: &asynqQueue{cli: w.cli, name: w.name},
+		into: w.publisher(into), moved: func(int) {},
+	}
+	if err := im.begin(w.Context(), w.monitor(into)); err != nil {
+		w.Fatal(err)
+	}
+	return im
+}
+
+// unsettled is a queue of which nothing can be deleted.
+type unsettled struct{ foreignQueue }
+
+func (unsettled) settle(context.Context, string, []claim) error { return errors.New("cut off") }
+
+func tellImportCutOff(world *world) {
+	w := newAsynqWorld(world)
+	const n = 2*importStep + 50
+	for i := range n {
+		w.enqueue("t", fmt.Sprint(i), asynq.TaskID(fmt.Sprint("task-", i)), asynq.ProcessIn(time.Hour))
+	}
+	take := func(im *importer) {
+		s := im.theirs.structures(time.Now())[1]
+		page, err := im.page(w.Context(), s, 0)
+		if err != nil {
+			w.Fatal(err)
+		}
+		if k, err := im.claim(w.Context(), s, page); err != nil || k != importStep {
+			w.Fatal(k, err)
+		}
+		if k, err := im.claim(w.Context(), s, page); err != nil || k != 0 { // its reply was lost
+			w.Fatal(k, err)
+		}
+	}
+	// one is killed behind its claim, and one behind its send
+	take(w.importer("orders"))
+	im := w.importer("orders")
+	im.theirs = unsettled{im.theirs}
+	if err := im.forward(w.Context()); err == nil || im.Moved != importStep {
+		w.Fatal(im.importResult, err)
+	}
+	if k := w.counts("orders").Pending; k != importStep {
+		w.Errorf("%d are stored", k)
+	}
+	w.refused(exitRefused, `an import into queue "orders" (prefix "`+w.prefix+`") has 200 messages on the way: end it first, with --into orders --prefix `+w.prefix,
+		"import", w.name, "--from", "asynq", "--into", "others", "--yes")
+	// one stands still behind what it read, while another moves that
+	slow := w.importer("orders")
+	take(slow)
+	out := w.must("import", w.name, "--from", "asynq", "--into", "orders", "--yes")
+	w.contains(out, fmt.Sprintf("moved %d messages", n-importStep), "200 messages stored before")
+	if err := slow.run(w.Context()); err != nil || slow.Moved != 0 {
+		w.Error(slow.importResult, err)
+	}
+	seen := map[string]int{}
+	for m, err := range w.monitor("orders").All(w.Context(), delayqueue.StatePending, delayqueue.Filter{}) {
+		if err != nil {
+			w.Fatal(err)
+		}
+		seen[m.Payload+" "+m.Key]++
+	}
+	for i := range n {
+		if k := seen[fmt.Sprintf("%d task-%d", i, i)]; k != 1 {
+			w.Errorf("%d is there %d times", i, k)
+		}
+	}
+	w.sound("orders")
+}
+
+func tellImportRubbish(world *world) {
+	w := newAsynqWorld(world)
+	base := "asynq:{" + w.name + "}:"
+	w.enqueue("good", "a", asynq.TaskID("taken"))
+	w.enqueue("good", "b", asynq.ProcessIn(time.Hour))
+	w.send("orders", "mine", delayqueue.WithKey("taken"), delayqueue.WithDelay(time.Hour))
+	ctx := w.Context()
+	w.cli.RPush(ctx, base+"pending", "no such task", "no hash", "no message", "other id") // the oldest
+	w.cli.Set(ctx, base+"t:no hash", "x", 0)
+	w.cli.HSet(ctx, base+"t:no message", "msg", "\xff\xff\xff")
+	w.cli.HSet(ctx, base+"t:other id", "msg", "\x0a\x01x\x1a\x01y")
+	w.cli.ZAddArgs(ctx, base+"retry", redis.ZAddArgs{Members: []redis.Z{{Score: -5, Member: "minus"}}})
+	w.cli.HSet(ctx, base+"t:minus", "msg", "\x0a\x01x\x1a\x05minus")
+	w.cli.ZAddArgs(ctx, base+"scheduled", redis.ZAddArgs{Members: []redis.Z{{Score: 1e300, Member: "far"}}})
+	w.cli.HSet(ctx, base+"t:far", "msg", "\x0a\x01x\x1a\x03far")
+	for range 2 {
+		out := w.must("import", w.name, "--from", "asynq", "--into", "orders", "--yes")
+		w.contains(out, "left 1: ids without a message\n", "left 5: unreadable\n")
+	}
+	if n := w.counts("orders"); n.Pending != 2 {
+		w.Errorf("%+v", n)
+	}
+	if k, err := w.cli.LLen(ctx, base+"pending").Result(); k != 4 || err != nil {
+		w.Error(k, err)
+	}
+	w.enqueue("good", "c", asynq.ProcessIn(time.Hour))
+	w.cli.Del(ctx, base+"retry")
+	w.cli.Set(ctx, base+"retry", "x", 0)
+	w.refused(exitFailed, "WRONGTYPE", "import", w.name, "--from", "asynq", "--into", "orders", "--yes")
+	w.cli.Del(ctx, base+"retry", base+"delayqueue")
+	w.cli.Set(ctx, base+"delayqueue", "x", 0)
+	w.refused(exitFailed, "WRONGTYPE", "import", w.name, "--from", "asynq", "--into", "orders", "--yes")
+	w.cli.Del(ctx, base+"delayqueue") // and with it how far the numbers have come
+	w.enqueue("good", "d", asynq.ProcessIn(time.Hour))
+	w.must("import", w.name, "--from", "asynq", "--into", "orders", "--yes")
+	if n := w.counts("orders"); n.Pending != 4 {
+		w.Errorf("%+v", n)
+	}
+	w.sound("orders")
+}
+
+// The command does not depend on what it imports from.
+func TestReleasedWithoutAsynq(t *testing.T) {
+	out, err := exec.Command("go", "list", "-deps", ".").CombinedOutput()
+	if err != nil || strings.Contains(string(out), "hibiken") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// A server that is full refuses to store, so nothing may be taken either.
+func TestImportIntoFullServer(t *testing.T) {
+	s := redistest.Start(t)
+	w := newAsynqWorld(newWorld(t, "redis://"+s.Addr(), s.Client(t)))
+	w.enqueue("t", "a", asynq.ProcessIn(time.Hour))
+	w.send("orders", "makes the queue", delayqueue.WithDelay(time.Hour))
+	im := w.importer("orders")
+	w.cli.ConfigSet(t.Context(), "maxmemory", "1")
+	scheduled := im.theirs.structures(time.Now())[1]
+	page, err := im.page(t.Context(), scheduled, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := im.claim(t.Context(), scheduled, page); err == nil || !strings.Contains(err.Error(), "OOM") {
+		t.Error(n, err)
+	}
+	if i := w.info(); i.Scheduled != 1 {
+		t.Errorf("%+v", i)
+	}
+	w.cli.ConfigSet(t.Context(), "maxmemory", "0")
+	w.contains(w.must("import", w.name, "--from", "asynq", "--into", "orders", "--yes"), "moved 1 message of")
+}
+
+// What a server that died had in hand is moved a minute after the end of its lease, and not before.
+func TestImportOfWhatServersLeftBehind(t *testing.T) {
+	s := redistest.Start(t)
+	w := newAsynqWorld(newWorld(t, "redis://"+s.Addr(), s.Client(t)))
+	held, stay := make(chan struct{}), make(chan struct{})
+	w.enqueue("t", "a")
+	stop := w.serve(func(context.Context, *asynq.Task) error {
+		close(held)
+		<-stay
+		return nil
+	})
+	<-held
+	w.contains(w.must("import", w.name, "--from", "asynq", "--dry-run"), "would have moved 0 messages", "left 1: active")
+	lease := "asynq:{" + w.name + "}:lease"
+	for _, id := range w.cli.ZRange(t.Context(), lease, 0, -1).Val() {
+		w.cli.ZAdd(t.Context(), lease, redis.Z{Score: float64(time.Now().Add(-2 * asynqGrace).Unix()), Member: id})
+	}
+	w.contains(w.must("import", w.name, "--from", "asynq", "--yes"), "moved 1 message of")
+	close(stay)
+	stop()
+	if i := w.info(); i.Size != 0 || w.cli.ZCard(t.Context(), lease).Val() != 0 {
+		t.Errorf("%+v", i)
+	}
+}
+
+// With --follow the import goes on with what is sent, until it is interrupted.
+func TestImportFollows(t *testing.T) {
+	s := redistest.Start(t)
+	w := newAsynqWorld(newWorld(t, "redis://"+s.Addr(), s.Client(t)))
+	w.enqueue("t", "a", asynq.ProcessIn(time.Hour))
+	term := w.terminal("import", w.name, "--from", "asynq", "--into", "orders", "--follow")
+	term.sees(`Move 1 message of asynq's queue`)
+	term.types("y\r")
+	for i := range int64(3) {
+		w.until("it is moved", func() bool {
+			n, err := w.monitor("orders").Counts(t.Context())
+			return err == nil && n.Pending == i+1
+		})
+		w.enqueue("t", "more", asynq.ProcessIn(time.Hour))
+	}
+	w.until("the last is moved", func() bool { return w.counts("orders").Pending == 4 })
+	term.types(ctrlC)
+	term.ends(exitDone)
+	w.sound("orders")
+}
