@@ -17,7 +17,7 @@ type CallbackFunc = func(payload string) bool
 // A Handler handles a message. Its context ends when the delivery is lost or canceled (Cancel),
 // at the limit of WithMaxConsumeDuration, or when the context of Shutdown ends; context.Cause
 // says which. It returns nil to acknowledge the message, or an error: any of its own
-// (a failure), ErrSkipRetry, RetryAfter, Snooze or Again.
+// (a failure), ErrSkipRetry, RetryAfter, Snooze, Again or Throttle.
 type Handler = func(ctx context.Context, msg *Message) error
 
 // A DelayQueue sends messages and hands each to its callback when its time has come. All methods are safe for

@@ -8,7 +8,7 @@ import (
 )
 
 // ErrSkipRetry, returned or wrapped by a handler, sends the message straight to garbage, however many retries it has
-// left. See also RetryAfter, Snooze and Again.
+// left. See also RetryAfter, Snooze, Again and Throttle.
 var ErrSkipRetry = errors.New("skip retry")
 
 // Why a delivery failed, as an error handler, a garbage handler and the record of
@@ -172,17 +172,32 @@ func RetryAfter(d time.Duration, err error) error {
 }
 
 type snoozeError struct {
-	delay time.Duration
-	fresh bool // failures count anew
+	delay    time.Duration
+	fresh    bool  // failures count anew
+	throttle bool  // the whole queue waits
+	why      error // of a throttle; nil: none
 }
 
-func (e *snoozeError) Error() string { return fmt.Sprintf("snooze for %v", e.delay) }
+func (e *snoozeError) Error() string {
+	switch {
+	case e.why != nil:
+		return fmt.Sprintf("%v (throttle for %v)", e.why, e.delay)
+	case e.throttle:
+		return fmt.Sprintf("throttle for %v", e.delay)
+	}
+	return fmt.Sprintf("snooze for %v", e.delay)
+}
 
-// ErrSnoozed is what errors.Is finds in the values of Snooze and Again, for a Middleware to tell it from a failure.
+// ErrSnoozed is what errors.Is finds in the values of Snooze, Again and Throttle, for a Middleware to tell it from a failure.
 var ErrSnoozed = errors.New("snoozed")
 
-// Unwrap makes errors.Is(err, ErrSnoozed) true.
-func (e *snoozeError) Unwrap() error { return ErrSnoozed }
+// Unwrap makes errors.Is(err, ErrSnoozed) true, and finds what a throttle was for.
+func (e *snoozeError) Unwrap() []error {
+	if e.why == nil {
+		return []error{ErrSnoozed}
+	}
+	return []error{ErrSnoozed, e.why}
+}
 
 // Snooze makes a value for a handler to return when the message is simply not for
 // now: it is delivered again after d, which is no failure and uses up no retry. The failures that it
@@ -198,6 +213,23 @@ func Snooze(d time.Duration) error { return snooze("Snooze", d, false) }
 // (Replace, Reschedule), that message goes on in its place, and this one ends as by an ack, without a
 // result (SetResult) and without what was to follow it (Then).
 func Again(d time.Duration) error { return snooze("Again", d, true) }
+
+// maxThrottle is the longest that a queue is throttled at once.
+const maxThrottle = time.Hour
+
+// Throttle makes a value for a handler to return when nobody should go on for a while, as after a 429: the message is
+// delivered again after d, which is no failure and uses up no retry, and until then nothing of the queue is handed out, by
+// any consumer. What consumers have by then, their handlers finish. err says why; it may be nil. More than an hour is cut
+// to that: the next handler may say it again. A negative d counts as zero; less than 1µs is a number without its unit, and makes
+// a failure that says so (ErrBadOption). Of several handlers that say it, the longest holds. A message whose deadline comes
+// before is garbage, and throttles nothing.
+func Throttle(d time.Duration, err error) error {
+	d = min(max(d, 0), maxThrottle)
+	if slip := unitless("Throttle", d); slip != nil {
+		return errors.Join(slip, err)
+	}
+	return &snoozeError{delay: d, throttle: true, why: err}
+}
 
 func snooze(what string, d time.Duration, fresh bool) error {
 	d = max(d, 0)

@@ -367,3 +367,93 @@ func TestLimitsText(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// throttles is a settlement that holds for the whole queue.
+func throttles(name string, d time.Duration, text string) settlement {
+	s := ends(outcomeThrottle, name, 0, 0, text)
+	s.delay = d
+	return s
+}
+
+// TestScriptThrottle: nothing is handed out until a throttle is over, with limits and without; then all that may.
+func TestScriptThrottle(t *testing.T) {
+	const rest = "pending c@0s d@0s e@0s f@0s "
+	begin := func(r *rig) {
+		r.put(six()...)
+		r.gives(2, "a b", 0)
+		r.done(throttles("a", time.Second, "429"), ack("b"))
+	}
+	clean := func(r *rig) {
+		for _, field := range []string{"limits", "throttled", "limited"} {
+			r.equal(field, r.cli.HExists(ctxB, r.keys.state, field).Val(), false)
+		}
+	}
+	runScripts(t, map[string]scriptCase{
+		"nothing goes before": {func(r *rig) { begin(r); r.gives(10, "", time.Second) }, rest + "retry 2:a@1s fail a=2/0/0@0s!429 wake 1s"},
+		"and sends wake nobody": {func(r *rig) {
+			begin(r)
+			r.gives(10, "", time.Second)
+			r.do("DEL", r.keys.wake)
+			r.at(time.Millisecond)
+			r.put(msg("g", 0))
+		}, rest + "g@1ms retry 2:a@1s fail a=2/0/0@0s!429 armed 0s"},
+		"then all go, and nothing is left of it": {func(r *rig) {
+			begin(r)
+			r.at(time.Second)
+			r.equal("handed out", len(r.fetch(newCaller(), 10).tags), 5)
+			r.done(ack("2:a"), ack("c"), ack("d"), ack("e"), ack("f"))
+			clean(r)
+		}, ""},
+		"a shorter one changes nothing": {func(r *rig) {
+			begin(r)
+			r.hand()
+			r.do("HDEL", r.keys.state, "throttled")
+			r.gives(1, "c", 0)
+			r.gives(1, "d", 0)
+			r.done(throttles("c", time.Minute, ""))
+			r.done(throttles("d", time.Second, ""))
+			r.at(2 * time.Second)
+			r.gives(10, "", time.Minute)
+			r.do("DEL", r.keys.pending, r.keys.retry, r.keys.unack, r.keys.msg, r.keys.fail, r.keys.wake, r.keys.state)
+		}, ""},
+		"two hours are one": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.put(msg("b", 0))
+			r.done(throttles("a", 2*time.Hour, ""))
+			r.gives(1, "", time.Hour)
+		},
+			"pending b@0s retry 2:a@2h0m0s fail a=2/0/0@0s wake 1h0m0s"},
+		"a void one changes nothing": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.put(msg("b", 0))
+			r.cancel("id", idOf("a"))
+			r.equal("void", r.settle(newCaller(), throttles("a", time.Minute, "")), []int{0})
+			r.gives(1, "b", 0)
+		}, "unack b@10.000003s"},
+		"the clock is stepped back": {func(r *rig) {
+			r.put(msg("b", 0))
+			r.at(time.Hour)
+			r.gives(1, "b", 0)
+			r.put(msgAt("c", 0))
+			r.done(throttles("b", time.Minute, ""))
+			r.at(30 * time.Minute)
+			r.put(msg("d", 0))
+			r.gives(10, "d", time.Hour)
+		}, "pending c@1h0m0s unack d@30m10.000001s retry 2:b@1h1m0s fail b=2/0/0@1h0m0s wake 1h0m0s"},
+		"with limits": {limited(tenPerSecond, func(r *rig) {
+			begin(r)
+			r.gives(10, "", time.Second)
+			r.at(time.Second)
+			r.equal("handed out", len(r.fetch(newCaller(), 10).tags), 3)
+			r.do("DEL", r.keys.pending, r.keys.retry, r.keys.unack, r.keys.msg, r.keys.fail, r.keys.wake, r.keys.state)
+		}), ""},
+		"a repeat throttles once": {func(r *rig) {
+			r.hand(msg("a", 0))
+			c := newCaller()
+			r.settle(c, throttles("a", time.Second, ""))
+			r.at(2 * time.Second)
+			r.settleAgain(c, throttles("a", time.Second, ""))
+			r.gives(1, "2:a", 0)
+		}, "unack 2:a@12.000001s fail a=2/0/0@0s"},
+	})
+}

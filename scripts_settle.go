@@ -16,7 +16,7 @@ type settlement struct {
 	number       int // of the delivery
 	kind         outcomeKind
 	failed       bool           // it counts as a failure
-	delay        time.Duration  // of outcomeRetry and outcomeAgain; of outcomeDone for how long it is kept
+	delay        time.Duration  // of outcomeRetry, outcomeAgain and outcomeThrottle; of outcomeDone for how long it is kept
 	failures     int            // as they are from now on
 	losses       int            // in a row
 	text         string         // last error, "": as it was; of outcomeDone the result
@@ -45,12 +45,13 @@ const (
 	outcomeRetry
 	outcomeReady
 	outcomeGarbage
-	outcomeDone  // an ack, after which the message is kept to be looked at
-	outcomeAgain // a retry of what was handled well, and has a key: an ack if another message has taken that over
+	outcomeDone     // an ack, after which the message is kept to be looked at
+	outcomeAgain    // a retry of what was handled well, and has a key: an ack if another message has taken that over
+	outcomeThrottle // a retry before which nothing of the queue is handed out
 )
 
 // outcomeWords are what settle calls them.
-var outcomeWords = [...]any{outcomeAck: "ack", outcomeRetry: "retry", outcomeReady: "ready", outcomeGarbage: "garbage", outcomeDone: "done", outcomeAgain: "again"}
+var outcomeWords = [...]any{outcomeAck: "ack", outcomeRetry: "retry", outcomeReady: "ready", outcomeGarbage: "garbage", outcomeDone: "done", outcomeAgain: "again", outcomeThrottle: "throttle"}
 
 // plain settlements, nearly all, need nothing but the tag.
 func (s *settlement) plain() bool {

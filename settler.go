@@ -15,6 +15,7 @@ type outcome struct {
 	kind     outcomeKind
 	delay    time.Duration  // of outcomeRetry
 	again    bool           // of outcomeRetry: the message was handled well (Again)
+	throttle bool           // of outcomeRetry: nothing of the queue is handed out before (Throttle)
 	failures int            // as they are from now on
 	losses   int            // in a row; a settled failure or a snooze ends the row
 	text     string         // last error, as it is kept
@@ -52,6 +53,9 @@ func (o *outcome) settlement() settlement {
 	}
 	if o.kind == outcomeRetry && o.again && s.key != "" && o.d.msg.Parts == nil { // a group goes on beside the next one
 		s.kind, s.retention = outcomeAgain, o.d.retention
+	}
+	if o.kind == outcomeRetry && o.throttle {
+		s.kind = outcomeThrottle
 	}
 	if o.kind == outcomeAck && o.d.retention > 0 {
 		s.kind, s.delay, s.text = outcomeDone, o.d.retention, o.result

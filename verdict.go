@@ -16,6 +16,7 @@ type verdict struct {
 	skipRetry     bool           // to garbage
 	snooze        bool           // no failure
 	resetFailures bool           // of a snooze: failures count from 0
+	throttle      bool           // of a snooze: it holds for the whole queue
 	delay         *time.Duration // the handler's own, of a snooze or a retry
 	result        string         // what the handler said with SetResult; counts if this is an ack
 	follows       []*sendMessage // and with Then
@@ -32,7 +33,10 @@ func judge(err error) (v verdict) {
 	switch {
 	case v.skipRetry:
 	case errors.As(err, &snooze):
-		return verdict{snooze: true, resetFailures: snooze.fresh, delay: &snooze.delay}
+		v = verdict{snooze: true, resetFailures: snooze.fresh, throttle: snooze.throttle, delay: &snooze.delay}
+		if snooze.why != nil {
+			v.text = errorText(snooze.why)
+		}
 	case errors.As(err, &after):
 		v.delay = &after.delay
 	}
@@ -58,9 +62,12 @@ func (d *delivery) conclude(ctx context.Context, v verdict) {
 		}
 		return
 	case v.snooze:
-		o.kind, o.delay, o.again = outcomeRetry, min(*v.delay, maxDelay), v.resetFailures
+		o.kind, o.delay, o.again, o.throttle = outcomeRetry, min(*v.delay, maxDelay), v.resetFailures, v.throttle
 		if v.resetFailures {
 			o.failures = 0
+		}
+		if v.throttle {
+			settings.log.Info("delayqueue: a handler throttles the queue: nothing is handed out for a while", d.attrs(), slog.Duration("for", o.delay), slog.String("error", v.text))
 		}
 		if d.expiredBy(time.Now().Add(o.delay)) {
 			o.expire(nil)

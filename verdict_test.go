@@ -37,6 +37,10 @@ func TestOutcomeOfAHandler(t *testing.T) {
 		"Snooze":                    {Snooze(time.Minute), 3, outcome{kind: outcomeRetry, delay: time.Minute, failures: 3}},
 		"Snooze, wrapped":           {fmt.Errorf("%w", Snooze(time.Minute)), 3, outcome{kind: outcomeRetry, delay: time.Minute, failures: 3}},
 		"Again":                     {Again(time.Minute), 3, outcome{kind: outcomeRetry, again: true, delay: time.Minute}},
+		"Throttle":                  {Throttle(time.Minute, errBoom), 3, outcome{kind: outcomeRetry, throttle: true, delay: time.Minute, failures: 3, text: "boom"}},
+		"Throttle without a reason": {Throttle(time.Minute, nil), 3, outcome{kind: outcomeRetry, throttle: true, delay: time.Minute, failures: 3}},
+		"Throttle for too long":     {Throttle(24*time.Hour, nil), 0, outcome{kind: outcomeRetry, throttle: true, delay: time.Hour}},
+		"Throttle without a unit":   {Throttle(30, nil), 0, outcome{kind: outcomeRetry, delay: nack, failures: 1, text: fmt.Sprint(Throttle(30, nil))}},
 		"ErrSkipRetry and Snooze":   {errors.Join(ErrSkipRetry, Snooze(time.Minute)), 0, outcome{kind: outcomeGarbage, failures: 1, text: "skip retry\nsnooze for 1m0s"}},
 		"an error without a text":   {errors.New(""), 3, outcome{kind: outcomeGarbage, failures: 4, text: "*errors.errorString"}},
 	} {

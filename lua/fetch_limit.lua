@@ -39,7 +39,7 @@ if limits or (ARGV[15] or '') ~= '' then
   local said, till = string.match(throttled or '', '^(%d+) (%d+)$')
   said, till = whole(said), whole(till)
   -- What was said after now was said before the clock was stepped back.
-  if not till or said > now or till - said > 3600000000 or till < now then till = 0 end
+  if not till or said > now or till - said > 3600000000 or till <= now then till = 0 end
 
   limit = {before = '', open = till, free = nil, take = function() end}
   local since, floor, set = string.match(before or '', '^(%d+) (%d+) %d+ (%d+) [01]$')

@@ -2,12 +2,13 @@
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
 -- ARGV: 3 n, then the tags of n first deliveries without key that are acked,
---       then records of 9: outcome ('ack', 'done', 'retry', 'again', 'ready' or 'garbage'), tag, id, key or '',
---       delay us (retry, again) or for how long it is kept (done: an ack after which it stays to be looked at),
+--       then records of 9: outcome ('ack', 'done', 'retry', 'again', 'throttle', 'ready' or 'garbage'), tag, id,
+--       key or '', delay us (retry, again, throttle) or for how long it is kept (done: an ack after which it stays to be looked at),
 --       number of the delivery that follows, '<failures> <losses>', error text ('': as it was) or the result (done;
 --       '': none), '1' if the delivery failed or, of an ack, us for which its key stays taken (1 ms at least), or, of
 --       'again', us for which it is kept if it ends ('0': it is deleted). 'again' was handled well: it is a retry while
---       the message has its key, and an ack if another send has taken that over (put). Before an ack, and a 'done', of a
+--       the message has its key, and an ack if another send has taken that over (put). 'throttle' is a retry before which
+--       nothing else of the queue is handed out either, for an hour at most. Before an ack, and a 'done', of a
 --       group comes 'parts', '', id, '', how many parts its handler has, and four of ''. After an
 --       ack, and a 'done', one of 'then' for each message that follows it, if it counts: 'then', '', id, key or '', delay
 --       us ('': the envelope has its due instant), version, '', envelope (after a delay: only the part behind its due
@@ -25,7 +26,7 @@
 --       acked just now: at most 100 messages more than came in, and the records of up to 4 times as many are read;
 --       2 for each message that follows, 7 with a key, and 1 for all of them, 2 if any has a key;
 --       3 for each ack whose key stays taken, and 1 for all of them; 1 for each 'again', and 5 if its key was taken over;
---       O(parts) for each ack of a group, 1 more, and 1 for all of them; 2 where what is due waits for a place.
+--       O(parts) for each ack of a group, 1 more, and 1 for all of them; 2 where what is due waits for a place; 1 to throttle.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call
@@ -80,6 +81,7 @@ if plain > 0 then
   end
 end
 
+local throttle = 0 -- us for which nothing is handed out
 local first -- instant at which any of these is due again, or what follows is due
 local holdEnds -- the first end of a hold, if any begins
 local following, followers, refused = nil, 0, '' -- of acks that count: where in ARGV, its number, and whom it follows; of all, how many
@@ -153,6 +155,7 @@ if #ARGV > 3 + plain then
           first = now
         else
           local next = now + tonumber(delay)
+          if outcome == 'throttle' then throttle = math.max(throttle, next - now) end
           redis.call('ZADD', KEYS.retry, us(next), n .. ':' .. id)
           if not first or next < first then first = next end
         end
@@ -164,6 +167,9 @@ end
 
 if following then
   -- include settle_follow
+end
+if throttle > 0 then
+  -- include settle_throttle
 end
 
 -- Garbage and what is done are trimmed where they come in, the oldest first. How much there may be is known while
