@@ -10,8 +10,8 @@
 //
 //   - A program (program.go) is this binary again, as a producer or a consumer. Two producers
 //     send 20,000 messages with unique payloads, and three consumers handle them. In some
-//     scenarios producers are relays of the same outboxes (sequences.go), or change the same
-//     documents (debounce.go).
+//     scenarios producers are relays of the same outboxes (sequences.go), change the same
+//     documents (debounce.go), or are replicas that run the same schedules (schedules.go).
 //   - A ledger (ledger.go) is a file that one program appends to: each accepted send, each
 //     handler's start and end, on disk before the program goes on. It is outside Redis, and
 //     what a killed program has written stays.

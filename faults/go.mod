@@ -2,11 +2,15 @@ module github.com/go-delayqueue/delayqueue/faults
 
 go 1.25.0
 
-replace github.com/go-delayqueue/delayqueue => ../
+replace (
+	github.com/go-delayqueue/delayqueue => ../
+	github.com/go-delayqueue/delayqueue/schedule => ../schedule
+)
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/go-delayqueue/delayqueue v0.0.0-00010101000000-000000000000
+	github.com/go-delayqueue/delayqueue/schedule v0.0.0-00010101000000-000000000000
 	github.com/google/uuid v1.6.0
 	github.com/redis/go-redis/v9 v9.22.0
 	gonum.org/v1/plot v0.17.0
@@ -20,6 +24,7 @@ require (
 	github.com/ajstarks/svgo v0.0.0-20211024235047-1546f124cd8b // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/golang/freetype v0.0.0-20170609003504-e2365dfdc4a0 // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
 	golang.org/x/image v0.39.0 // indirect

@@ -42,6 +42,7 @@ type rules struct {
 	maxWait   time.Duration // of changes; 0: producers send messages of their own
 	parts     int           // that a group may have; 0: nothing is appended to
 	rows      int           // of each outbox, whose numbers are each one message
+	instants  []string      // of schedules, which are each one message
 }
 
 // A verdict is what became of the messages.
@@ -137,7 +138,7 @@ func tell(entries []entry, v *verdict) []*story {
 				v.problem("%s: accepted twice", e.Payload)
 			}
 			s.sent = e
-		case refused:
+		case refused, told:
 			s.refused = true
 		case started:
 			s.runs = append(s.runs, run{start: *e})
@@ -356,8 +357,8 @@ func (v *verdict) weighProgress(ev *evidence, entries []entry) {
 		switch e.Kind {
 		case started:
 			starts = append(starts, e.At)
-		case sent, refused:
-			if e.Kind == sent {
+		case sent, refused, told:
+			if e.Kind != refused {
 				lastSent = e.At
 			}
 			v.sending = max(v.sending, us(e.Took))

@@ -16,6 +16,7 @@ import (
 const (
 	sent     = "sent"     // Redis has accepted a message
 	refused  = "refused"  // a send returned an error: the message is there or not
+	told     = "told"     // a replica says that it has sent an instant: a failover may have forgotten it since
 	started  = "started"  // a handler begins
 	ended    = "ended"    // a handler is about to return Word
 	standing = "standing" // what a program takes up, twice a second

@@ -80,6 +80,7 @@ type load struct {
 	Foreign   int           // goroutines of a consumer that block on its client for something else
 	Keys      int           // that producers send changes of; 0: they send messages of their own
 	Parts     int           // that a group may have, which those keys are; 0: none is
+	Entries   int           // of schedules, which producers run; 0: they send messages of their own
 	Rows      int           // of each outbox, which producers relay; 0: they send messages of their own
 }
 
@@ -144,6 +145,8 @@ func serve(text string) error {
 		switch {
 		case o.Load.Rows > 0:
 			relay(ctx, q, delayqueue.NewMonitor(queue, cli), book, o)
+		case o.Load.Entries > 0:
+			replicate(ctx, q, book, o)
 		case o.Load.Parts > 0:
 			appendParts(ctx, q, book, o)
 		case o.Load.Keys > 0:
@@ -276,14 +279,15 @@ var errAgain = errors.New("not this time")
 func consume(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order) error {
 	q.WithLease(o.Load.Lease).WithConcurrent(o.Load.Workers).WithMaxLosses(maxLosses).WithNackRedeliveryDelay(retryDelay)
 	q.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		e := entry{Kind: started, Payload: msg.Payload, Parts: msg.Parts, ID: msg.ID, Delivery: msg.Delivery, Failures: msg.Failures}
+		payload := payloadOf(msg)
+		e := entry{Kind: started, Payload: payload, Parts: msg.Parts, ID: msg.ID, Delivery: msg.Delivery, Failures: msg.Failures}
 		book.write(e)
 		e.Parts = nil
 		if err := delayqueue.SetResult(ctx, resultOf(o.Name, msg.Delivery)); err != nil { // which is dropped unless it is kept
 			return err
 		}
 		e.Kind = ended
-		m := manners(msg.Payload)
+		m := manners(payload)
 		takes := rand.N(2 * time.Millisecond)
 		if m.slow {
 			takes = o.Load.Slow/2 + rand.N(o.Load.Slow/2)

@@ -81,13 +81,15 @@ const (
 // besides says what rows are about that do not speak for themselves.
 const besides = `
 Some rows are about what messages can do beyond being sent and handled, under killed consumers, lost replies and a failover
-of Sentinel, which forgets what was written last in those of sequences, debounce and groups. *results*: what is kept is what the handler said whose delivery was acked.
+of Sentinel, which forgets what was written last in those of sequences, debounce, groups and schedules. *results*: what is kept is what the handler said whose delivery was acked.
 *chains*: what a handler names by ` + "`" + `Then` + "`" + ` follows the ack, once. *sequences*: four relays, which are killed too, send the same
 numbered rows of eight outboxes; each number is one message, and none is left out. So that a failover leaves out none, a
 relay sends with ` + "`" + `WithReplicaAck` + "`" + `, begins with the last number that is there, and goes on when that is confirmed.
 *debounce*: four producers replace and reschedule what waits under 20 keys; what is handed out is the last change before,
 the last of all is handled, and none is put off longer than ` + "`" + `WithMaxWait` + "`" + `, beyond what a lost consumer costs. *groups*: they append
 to 10 groups; each part is in one message, once, in the order of the sends, and is handled with all others of it.
+*schedules*: four replicas, of which some are killed and one is frozen over the failover, run the same 60 entries; each instant is one
+message, and none is left out. What the promoted replica had not heard of is sent again, under the same instant.
 `
 
 // writeFaults writes the table of all faults.

@@ -149,9 +149,18 @@ func (r *relayer) send(ctx context.Context, numbers ...int64) bool {
 	return safe
 }
 
-// number wants each row to be one message, and lets what no relay lived to note count as sent.
+// number wants each row, and each instant of schedules, to be one message, and lets what no relay or replica lived to note count
+// as sent.
 func (v *verdict) number(ev *evidence, stories []*story) {
-	if ev.rules.rows == 0 {
+	wanted := slices.Clone(ev.rules.instants)
+	if ev.rules.rows > 0 {
+		for i := range outboxes {
+			for n := range int64(ev.rules.rows) {
+				wanted = append(wanted, rowOf(outboxName(i), n+1))
+			}
+		}
+	}
+	if len(wanted) == 0 {
 		return
 	}
 	messages := map[string]bool{}
@@ -160,16 +169,17 @@ func (v *verdict) number(ev *evidence, stories []*story) {
 		if len(s.runs) == 0 {
 			continue
 		}
-		v.dropForgotten(ev, s, "the row became a message")
-		if s.sent == nil {
+		v.dropForgotten(ev, s, "it became a message")
+		switch {
+		case len(ev.rules.instants) > 0:
+			v.adoptInstant(ev, s)
+		case s.sent == nil:
 			s.adopt(ev)
 		}
 	}
-	for i := range outboxes {
-		for n := range int64(ev.rules.rows) {
-			if row := rowOf(outboxName(i), n+1); !messages[row] {
-				v.problem("%s: left out", row)
-			}
+	for _, payload := range wanted {
+		if !messages[payload] {
+			v.problem("%s: left out", payload)
 		}
 	}
 }

@@ -44,7 +44,7 @@ func TestJudgeSequences(t *testing.T) {
 			counts: verdict{accepted: outboxes - 1, handled: outboxes - 1}},
 		"lost":           {entries: with([]entry{accept}), rules: numbered, want: "lost", counts: verdict{accepted: outboxes, handled: outboxes - 1, lost: 1}},
 		"accepted twice": {entries: with([]entry{accept, twice}, row1(1, idB, 1, succeeded)), rules: numbered, want: "accepted twice", counts: verdict{accepted: outboxes, handled: outboxes}},
-		"two messages": {entries: with([]entry{refuse}, handled, row1(4, idB, 1, succeeded)), rules: numbered, want: "the row became a message twice",
+		"two messages": {entries: with([]entry{refuse}, handled, row1(4, idB, 1, succeeded)), rules: numbered, want: "it became a message twice",
 			counts: verdict{accepted: outboxes, handled: outboxes, duplicated: 1}},
 		"two messages, for Redis forgot the first": {entries: with([]entry{refuse}, row1(0.5, idA, 1, failed), row1(1, idA, 2, succeeded), row1(4, idB, 1, succeeded)),
 			strikes: []strike{failover}, rules: numbered, counts: verdict{accepted: outboxes, handled: outboxes, duplicated: 1}},

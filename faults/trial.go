@@ -154,6 +154,9 @@ func (t *trial) run() *verdict {
 	}
 	rules := t.rules
 	rules.lease, rules.tolerated = t.load.Lease, append(rules.tolerated, t.tolerated...)
+	if n := t.load.Entries; n > 0 {
+		rules.instants = instantsOf(n, t.begun/1_000_000, (t.begun+t.load.Over.Microseconds())/1_000_000)
+	}
 	v := judge(evidence{entries: t.books.all(), strikes: t.strikes, state: state, rules: rules, clock: t.clock})
 	if t.hit != nil && v.struck == 0 {
 		v.problem("the fault never struck")

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/schedule"
+)
+
+// Schedules: all producers are replicas that run the same entries, whatever the others do. Each instant is one message.
+var schedules = []scenario{
+	{
+		name:  "schedules: replicas killed and frozen, Sentinel: primary killed, WithReplicaAck(1)",
+		holds: "four replicas run 60 entries of 1 to 3 s: each instant is one message, and none is left out",
+		setUp: func(t *trial) {
+			sentinel(t)
+			s := schedule.New(delayqueue.NewPublisher(queue, t.admin))
+			for _, e := range entriesOf(scheduled) {
+				if err := s.Set(t.ctx, e); err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+		load: func(l *load) {
+			longLease(l)
+			l.Entries, l.Producers, l.Over, l.Replicas = scheduled, 4, 12*time.Second, 1
+			l.Messages = len(instantsOf(scheduled, 0, int64(l.Over/time.Second)))
+		},
+		hit: func(t *trial) {
+			t.killProducer()
+			frozen := t.producers[0]
+			t.strike(strike{who: frozen.name}, frozen.process.Pause)
+			t.wait(time.Second)
+			t.killProducer() // perhaps the one that is frozen
+			t.failOver()
+			frozen.process.Resume()
+			t.killProducer()
+			t.killConsumer()
+		},
+		times: 1,
+		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+	},
+}
+
+// scheduled is how many entries there are.
+const scheduled = 60
+
+// entriesOf are n entries, of 1 to 3 seconds.
+func entriesOf(n int) (all []schedule.Entry) {
+	for i := range n {
+		every := time.Duration(1+i%3) * time.Second
+		all = append(all, schedule.Entry{Name: fmt.Sprintf("entry%02d", i), Every: every, Offset: every - time.Second, CatchUp: 1000})
+	}
+	return all
+}
+
+// instantsOf are the payloads of all instants of n entries after one second, up to another, both unix.
+func instantsOf(n int, after, last int64) (all []string) {
+	for _, e := range entriesOf(n) {
+		every, offset := int64(e.Every/time.Second), int64(e.Offset/time.Second)
+		for at := after + 1; at <= last; at++ {
+			if at%every == offset {
+				all = append(all, instantOf(e.Name, time.Unix(at, 0)))
+			}
+		}
+	}
+	return all
+}
+
+// instantOf is what stands in ledgers for the payload of the message of an instant.
+func instantOf(name string, at time.Time) string { return fmt.Sprintf("%s@%d", name, at.Unix()) }
+
+// payloadOf is what stands in ledgers for a message.
+func payloadOf(msg *delayqueue.Message) string {
+	if name, at := schedule.Of(msg); name != "" {
+		return instantOf(name, at)
+	}
+	return msg.Payload
+}
+
+// replicate runs all entries until ctx, or the time of the trial, is over. Each replica sets them first, as a service does at its start.
+func replicate(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order) {
+	ctx, cancel := context.WithDeadline(ctx, time.UnixMicro(o.Begun).Add(o.Load.Over))
+	defer cancel()
+	s := schedule.New(q)
+	defer s.ListenEvent(func(e schedule.Event) {
+		book.write(entry{Kind: told, Payload: instantOf(e.Entry, e.Instant), ID: e.ID, Word: e.Code.String()})
+	}).Stop()
+	for _, e := range entriesOf(o.Load.Entries) {
+		for s.Set(ctx, e) != nil && ctx.Err() == nil { // while there is no primary
+			select {
+			case <-ctx.Done():
+			case <-time.After(retryDelay):
+			}
+		}
+	}
+	_ = s.Run(ctx) // until ctx has ended
+}
+
+// instantAt is when the instant is that stands for a payload, in unix us; false: no entry has such a one.
+func instantAt(payload string) (us int64, found bool) {
+	name, text, _ := strings.Cut(payload, "@")
+	at, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, false
+	}
+	return at * 1_000_000, slices.Contains(instantsOf(scheduled, at-1, at), instantOf(name, time.Unix(at, 0)))
+}
+
+// adoptInstant takes the first run for what tells that the message of an instant was stored, which is due then.
+func (v *verdict) adoptInstant(ev *evidence, s *story) {
+	at, found := instantAt(s.payload)
+	if !found {
+		v.problem("%s: no entry has such an instant", s.payload)
+	}
+	s.adopt(ev)
+	s.sent.Due = at
+}
