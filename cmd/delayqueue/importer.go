@@ -55,8 +55,6 @@ type foreignMessage struct {
 type foreignQueue interface {
 	// base is what its keys begin with. Keys that begin with it are in one slot.
 	base() string
-	// find returns an error for a queue of which there is nothing.
-	find(ctx context.Context) error
 	structures(now time.Time) []structure
 	// load reads messages; due is when each is, and 0 for now.
 	load(ctx context.Context, now time.Time, claims []claim) ([]foreignMessage, error)
