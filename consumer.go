@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -52,7 +53,7 @@ func startConsumer(p *producer, settings settings, join func(freed signal) *memb
 		member: c.member, leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
 		freed: freed, hints: newHints(), caller: newCaller(),
 		agreed: settings.fetchSettings, limits: agreedLimits{Limits: settings.limits, bounded: settings.limits != (Limits{})}, replyBytes: maxBatchBytes, since: time.Now(),
-		state: pollState{interval: min(settings.fetchInterval, settings.lease/3), wakeUps: true},
+		state: pollState{interval: min(cmp.Or(settings.fetchInterval, tickInterval), settings.lease/3), wakeUps: true},
 	}
 	go c.run()
 	return c

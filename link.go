@@ -143,6 +143,13 @@ func (l *link) releaseByConsumer() {
 	}
 }
 
+// consumersNow is how many consumers use the link.
+func (l *link) consumersNow() int {
+	links.mu.Lock()
+	defer links.mu.Unlock()
+	return l.consumers
+}
+
 // close closes the link, with links.mu held and nobody using it.
 func (l *link) close() {
 	delete(links.byClient, l.owner)

@@ -39,7 +39,7 @@ type settings struct {
 	onError       func(context.Context, *Message, error)
 	onGarbage     func(context.Context, *Message, error)
 	concurrency   int
-	fetchInterval time.Duration
+	fetchInterval time.Duration // 0: tickInterval, or idleInterval
 	fetchLimit    int           // 0: as many as the workers need
 	maxBytes      int           // 0: any number
 	limit         time.Duration // 0: none
@@ -59,7 +59,6 @@ func defaultSettings(callback CallbackFunc) settings {
 		callback:      callback,
 		base:          context.Background(),
 		concurrency:   1,
-		fetchInterval: time.Second,
 		maxBytes:      64 << 20,
 		fetchSettings: fetchSettings{lease: 10 * time.Second, maxLosses: 3, garbageAge: 7 * 24 * time.Hour, doneMax: 100_000},
 		log:           contained(slog.Default()),
@@ -179,8 +178,12 @@ func (q *DelayQueue) WithConcurrent(n int) *DelayQueue {
 }
 
 // WithFetchInterval is the longest time between two polls of the queue. Messages do not
-// wait for it: it is the safety net under the wake-ups. Default 1 s; at least 10 ms. A consumer
+// wait for it: it is the safety net under the wake-ups. At least 10 ms. A consumer
 // polls at least every third of a lease in any case.
+//
+// By default it is 1 s. Where a process consumes more than three queues over one client, those that have nothing to do are
+// polled some three times a second together, and each at least every third of a lease and every 10 s: a message whose
+// wake-up is lost, with a consumer that is killed or a connection that breaks, may be that late.
 func (q *DelayQueue) WithFetchInterval(d time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithFetchInterval(%v)", d), d >= 10*time.Millisecond, "must be at least 10ms"+unitHint(d), func(s *settings) { s.fetchInterval = d })
 }

@@ -2,7 +2,6 @@ package delayqueue
 
 import (
 	"log/slog"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 )
@@ -32,6 +31,7 @@ type poller struct {
 	replyBytes int           // how many bytes the next fetch asks for
 	since      time.Time     // when the consumer started
 	presenceAt time.Time     // when it last told of itself
+	lookedAt   time.Time     // when it last looked at more than the alarm
 	listened   int64         // wakeUps.answered, at the last poll
 	seenQueue  bool          // a poll has been answered
 	dropped    minuteCount   // tags without a message
@@ -40,13 +40,14 @@ type poller struct {
 
 // pollState is what the poller knows of the queue and of its wake-ups. From that it decides when to poll.
 type pollState struct {
-	interval time.Duration // the longest time between two polls
-	nextPoll time.Time     // the latest instant for it
-	rtt      time.Duration // of fetches, a moving average; 0: not known yet
-	moreDue  bool          // something is due that was not fetched
-	pollAt   serverTime    // when to poll: the instant of the marker that was taken; without wake-ups the next known; 0: none
-	clock    serverTime    // what Redis's clock said …
-	clockAt  time.Time     // … at this instant of this machine's clock
+	interval  time.Duration // the longest time between two polls, unless the consumer is idle
+	idleTicks bool          // it is, and idleInterval is longer
+	nextPoll  time.Time     // the latest instant for the next poll
+	rtt       time.Duration // of fetches, a moving average; 0: not known yet
+	moreDue   bool          // something is due that was not fetched
+	pollAt    serverTime    // when to poll: the instant of the marker that was taken; without wake-ups the next known; 0: none
+	clock     serverTime    // what Redis's clock said …
+	clockAt   time.Time     // … at this instant of this machine's clock
 
 	wakeUps  bool // they work
 	waiting  bool // the wake listener is waiting for one
@@ -168,6 +169,7 @@ func (p *poller) step() {
 		if s.failures >= wakeUpsOffAfter { // although polls go through
 			p.setWakeUps(false, err)
 		}
+		s.hurry(time.Now())
 	case err := <-p.wakeUps.unsupported:
 		p.listened = p.wakeUps.answered.Load() // what was answered before does not say that they work
 		p.setWakeUps(false, err)
@@ -232,11 +234,14 @@ func (p *poller) poll(rearm bool) {
 	s, begun := &p.state, time.Now()
 	want := p.member.ask(p.limit(), s.hungry(begun), p.ahead())
 	defer p.member.answered()
-	got, sentAt, err := p.fetch(fetchRequest{want: want, rearm: rearm, presence: p.presence(begun)})
+	byAlarm := !rearm && p.byAlarm(begun)
+	got, sentAt, err := p.fetch(fetchRequest{want: want, rearm: rearm, byAlarm: byAlarm, presence: p.presence(begun)})
 	answeredAt := time.Now()
-	s.nextPoll = answeredAt.Add(s.interval - rand.N(s.interval/8+1)) // so that consumers do not fall into step
 	if err != nil {
 		return // it stops
+	}
+	if !byAlarm {
+		p.lookedAt = answeredAt
 	}
 	if listened := p.wakeUps.answered.Load(); listened != p.listened {
 		p.listened, s.failures = listened, 0
@@ -251,6 +256,7 @@ func (p *poller) poll(rearm bool) {
 	}
 	s.answered(got.now, got.next, rearm, sentAt, answeredAt)
 	p.accept(&got, sentAt, answeredAt)
+	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))
 }
 
 // passWakeOn sets the alarm for other consumers when this one has stopped. This one may have taken a marker that it will

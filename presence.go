@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// A Consumer is a DelayQueue that consumes, as it reports itself about once a second.
+// A Consumer is a DelayQueue that consumes, as it reports itself about once a second; where a process consumes more than
+// three queues over one client, an idle one does so every other poll (WithFetchInterval).
 type Consumer struct {
 	ID          string
 	Host        string
@@ -100,9 +101,13 @@ var hostname = sync.OnceValue(func() string {
 	return cmp.Or(name, "unknown")
 })
 
-// presence is what this consumer reports of itself; "" if it has done so within presenceInterval.
+// presence is what this consumer reports of itself; "" if it has done so lately.
 func (p *poller) presence(now time.Time) string {
-	if now.Sub(p.presenceAt) < presenceInterval {
+	every := presenceInterval
+	if p.state.idleTicks {
+		every = max(every, min(p.settings.lease/3, maxIdleInterval)) // it counts as alive for a lease
+	}
+	if now.Sub(p.presenceAt) < every {
 		return ""
 	}
 	p.presenceAt = now

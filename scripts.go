@@ -147,6 +147,7 @@ func (s *store) forget(ctx context.Context) error {
 type fetchRequest struct {
 	want            int    // deliveries
 	rearm           bool   // set the alarm in any case
+	byAlarm         bool   // the consumer is idle: go by the alarm where that can be
 	holdsLastChance bool   // the consumer holds a message on its last chance: poison if it is lost once more
 	presence        string // what the consumer tells of itself; presenceLeaving; "": nothing new
 	bytes           int    // of envelopes that the reply may hold; 0: maxBatchBytes
@@ -201,9 +202,14 @@ func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchRepl
 	if q.probe {
 		bytes = 0
 	}
-	set := q.settings
+	set, alarm := q.settings, 0
+	if q.rearm {
+		alarm = 1
+	} else if q.byAlarm {
+		alarm = 2
+	}
 	args := append(c.args(13), q.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
-		q.rearm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), q.holdsLastChance, q.presence, bytes, set.doneMax, q.limits.text())
+		alarm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), q.holdsLastChance, q.presence, bytes, set.doneMax, q.limits.text())
 	return s.runAs(ctx, fetchScript, args, func(ctx context.Context, words ...any) *redis.StringSliceCmd {
 		if q.began != nil {
 			*q.began = time.Now()

@@ -48,6 +48,7 @@ type costs struct {
 	server *redistest.Server
 	cli    *redis.Client
 	r      *rig
+	idle   *caller // of a consumer that goes by the alarm
 }
 
 // A costsRow is a call of one script, what makes it ready, and how many commands there are in it.
@@ -104,6 +105,15 @@ func (c *costs) fetch(want int) {
 	}
 }
 
+// byAlarm is a fetch of an idle consumer, after a first one.
+func (c *costs) byAlarm() {
+	c.r.t.Helper()
+	c.idle.next()
+	if _, err := c.r.store.fetch(context.Background(), c.idle, fetchRequest{want: idleWant, byAlarm: true, settings: &c.r.with}); err != nil {
+		c.r.t.Fatal(err)
+	}
+}
+
 // hand sends n messages and fetches them.
 func (c *costs) hand(n int) { c.send(dueAlike(n, 0)...); c.fetch(n) }
 
@@ -115,6 +125,13 @@ func (c *costs) hour() { c.send(msg("waits", time.Hour, sized(200))) }
 func (c *costs) quiet() {
 	c.fetch(idleWant)
 	c.r.do(append([]any{"HDEL", c.r.keys.state}, "sent", "delivered", "acked", "failed", "lost", "garbage")...)
+}
+
+// quietConsumer is quiet for a consumer that goes by the alarm from then on.
+func (c *costs) quietConsumer() {
+	c.idle = newCaller()
+	c.byAlarm()
+	c.quiet()
 }
 
 // over makes the holds of n keys end.
@@ -232,6 +249,9 @@ func TestScriptCostsOfFetches(t *testing.T) {
 	c.cost(t, []costsRow{
 		{"fetch, idle", c.quiet, func() { c.fetch(idleWant) }, 12},
 		{"fetch, while one is handled", func() { c.hand(1); c.quiet() }, func() { c.fetch(idleWant) }, 13},
+		{"fetch, idle, by the alarm", c.quietConsumer, c.byAlarm, 5},
+		{"fetch, by the alarm, with a message that waits", func() { c.hour(); c.quietConsumer() }, c.byAlarm, 5},
+		{"fetch, by the alarm, while one is handled", func() { c.hand(1); c.quietConsumer() }, c.byAlarm, 6},
 		{"fetch, with a message that waits", func() { c.hour(); c.quiet() }, func() { c.fetch(idleWant) }, 12},
 		{"fetch, without a free worker", func() { c.hour(); c.quiet() }, func() { c.fetch(0) }, 12},
 		{"fetch, frees 100 keys", func() {

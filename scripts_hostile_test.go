@@ -38,6 +38,11 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 		_, err := r.store.fetch(ctx, c, a)
 		try("fetch", err)
 	}
+	c.next()
+	for range 2 {
+		_, err := r.store.fetch(ctx, c, fetchRequest{want: 10, byAlarm: true, settings: &r.with})
+		try("fetch by the alarm", err)
+	}
 	_, err := r.store.extend(ctx, r.with.lease, []string{idOf(name("a"))})
 	try("extend", err)
 	for _, call := range []struct {

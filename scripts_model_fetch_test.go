@@ -40,6 +40,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		out.tags = m.fitting(out.tags, a)
 		ends = m.lend(out.tags)
 	}
+	byAlarm := a.byAlarm && !a.rearm && called && !repeat && m.quiet()
 	m.shorten()
 	m.graceAfter(called, call.at)
 	m.seen = m.now
@@ -48,7 +49,10 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	for i, d := range out.dead { // before one is deleted for want of room in garbage
 		m.addParts(&out, -1-i, d.id, d.envelope)
 	}
-	old, trimmed := m.aged(len(out.dead))
+	var old, trimmed []string
+	if !byAlarm {
+		old, trimmed = m.aged(len(out.dead))
+	}
 	out.overflow = len(trimmed)
 	swept := slices.Concat(old, trimmed)
 	if m.doneAt != 0 && m.doneAt <= m.now && len(swept) < 100 {
@@ -63,7 +67,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		m.forget(id)
 	}
 
-	if !repeat {
+	if !repeat && !byAlarm {
 		out.tags = append(out.tags, m.take(a, 500-out.lost-len(swept), jitter)...)
 		ends = m.lend(out.tags)
 		m.count("delivered", len(out.tags))
@@ -72,7 +76,10 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		out.envelopes = append(out.envelopes, m.msg[idIn(tag)])
 		m.addParts(&out, len(out.envelopes)-1, idIn(tag), m.msg[idIn(tag)])
 	}
-	next := m.nextInstant(len(swept))
+	next := m.armed
+	if !byAlarm {
+		next = m.nextInstant(len(swept))
+	}
 	out.next = serverTime(next)
 	if next == 0 {
 		if m.armed != 0 {
@@ -95,6 +102,17 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	m.keepHistory()
 	m.calls[c.id] = answered{c.n, ends, m.now}
 	return out
+}
+
+// quiet reports whether there is no work before the alarm, as far as a fetch that goes by it looks.
+func (m *model) quiet() bool {
+	over := func(at int64) bool { return at != 0 && at <= m.now }
+	for _, ends := range m.unack {
+		if 2*(ends-m.now) < m.lease() || ends > m.now+m.lease()+1000 {
+			return false
+		}
+	}
+	return !over(m.armed) && !over(m.doneAt) && !over(m.holdAt)
 }
 
 // reclaim takes back deliveries whose leases ran out, unless it is a probe.

@@ -145,6 +145,7 @@ func (m *machine) ask(t *rapid.T) fetchRequest {
 	return fetchRequest{
 		want:            min(rapid.IntRange(0, 2*m.most).Draw(t, "want"), maxBatch), // at times all that it may
 		rearm:           rapid.Bool().Draw(t, "rearm"),
+		byAlarm:         rapid.Bool().Draw(t, "by alarm"),
 		holdsLastChance: rapid.Bool().Draw(t, "holds one on its last chance"),
 	}
 }

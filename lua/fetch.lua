@@ -5,7 +5,8 @@
 -- ARGV: 3 want (0 to 500), 4 lease us, 5 losses in a row that make a message poison,
 --       6 age us at which garbage is deleted (0: never), 7 how many garbage may hold (0: any number);
 --       4 to 7: the most that any consumer asks for holds for all,
---       8 '1': set the alarm in any case, for the marker was taken by one who cannot serve it,
+--       8 '1': set the alarm in any case, for the marker was taken by one who cannot serve it; '2': this consumer holds
+--       nothing, waits for the marker, and called lately: go by the alarm where that can be (fetch_read),
 --       9 a random number from 1 to 2^31-2, 10 poison text,
 --       11 '1': this consumer holds a message on its last chance: it is poison if it is lost once more,
 --       12 what this consumer says of itself, for a Monitor; '-': it leaves; '': nothing new,
@@ -26,9 +27,10 @@
 --       delivery of a lost reply;
 --       parts: of each group among those given, and among the dead, which one, from 1 (of the dead, from -1 down), how many
 --       parts it has but for the first, and these; 0 of them if any is missing
--- Cost: 12 commands when there is nothing to do, 13 while anything is handled, 3 more when the consumer says something,
---       and, at most once a second, 2 when anything was counted (5 once an hour); O(log n) for each message, at most 500 of them; 1
---       where there are groups, 1 more for each that is handed out, O(parts); 1 where the queue has limits, 2 with places.
+-- Cost: 12 commands when there is nothing to do, 13 while anything is handled, 7 fewer when it goes by the alarm, 3 more
+--       when the consumer says something, and, at most once a second, 2 when anything was counted (5 once an hour); O(log n)
+--       for each message, at most 500 of them; 1 where there are groups, 1 more for each that is handed out, O(parts);
+--       1 where the queue has limits, 2 with places.
 -- Keeps: invariants 1 to 7 and 9 of PROTOCOL.md. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass. A repeat whose reply may hold less than the call's gives back what does not fit.
 

@@ -8,6 +8,7 @@ if picked[1] then retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSC
 soonest(pended)
 soonest(retried)
 if next ~= 0 then next = gate(next, pause) end
+if byAlarm then next = alarm end
 local putOff, full -- when it would be without a limit, if that puts it off; it waits for a place
 if limit then
   local taken = repeated and 0 or #given

@@ -34,17 +34,27 @@ end
 local function score(head) return scored(head[2]) end
 local leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES')) -- until then, the soonest
 local furthest = leased and score(redis.call('ZRANGE', KEYS.unack, -1, -1, 'WITHSCORES'))
-local oldest = score(redis.call('ZRANGE', KEYS.garbage, 0, 0, 'WITHSCORES'))
-local pended = score(redis.call('ZRANGE', KEYS.pending, 0, 0, 'WITHSCORES'))
-local retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES'))
-local ready = redis.call('LRANGE', KEYS.ready, 0, want) -- one more than wanted: is there more?
-guard(redis.call('ZCARD', KEYS.wake), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail))
-if leased and leased <= now then guard(redis.call('HLEN', KEYS.key)) end
 local overdue = done and done ~= '0' and (whole(done) or 0) <= now -- something done has been kept for as long as it is to be
-if overdue then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
 local holdOver = firstHold and firstHold ~= '0' and (whole(firstHold) or 0) <= now -- a key has been taken for as long as it is to be
+
+-- A tick of a consumer that is idle goes by the alarm: until its instant nothing is due in what is not read here. It looks
+-- at the first lease, for which the alarm is set in the second half of one only, and it does so in queues without limits.
+local alarm = whole(armed or '0')
+local byAlarm = ARGV[8] == '2' and saved and repeated == nil and alarm and (alarm == 0 or alarm > now)
+  and not (limits or (ARGV[15] or '') ~= '' or overdue or holdOver)
+  and not (leased and (leased < now + leaseUS / 2 or furthest > now + leaseUS + 2 * MOVES))
+local oldest, pended, retried, ready = nil, nil, nil, {}
+if not byAlarm then
+  oldest = score(redis.call('ZRANGE', KEYS.garbage, 0, 0, 'WITHSCORES'))
+  pended = score(redis.call('ZRANGE', KEYS.pending, 0, 0, 'WITHSCORES'))
+  retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES'))
+  ready = redis.call('LRANGE', KEYS.ready, 0, want) -- one more than wanted: is there more?
+  guard(redis.call('ZCARD', KEYS.wake), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail))
+  if groups then guard(redis.call('HLEN', KEYS.parts)) end
+end
+if leased and leased <= now then guard(redis.call('HLEN', KEYS.key)) end
+if overdue then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
 if holdOver then guard(redis.call('ZCARD', KEYS.held), redis.call('HLEN', KEYS.key)) end
-if groups then guard(redis.call('HLEN', KEYS.parts)) end
 local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS.consumers, 1, 'WITHVALUES')
 
 redis.call('ZREM', KEYS.unack, '') -- the first write

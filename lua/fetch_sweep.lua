@@ -5,7 +5,7 @@
 local sweptBefore, page = whole(swept) or 0, cursor or '0'
 if sweptBefore > now then sweptBefore = 0 end
 if not string.match(page, '^%d+$') or #page > 19 then page = '0' end
-if page ~= '0' or now - sweptBefore > 600000000 then
+if not byAlarm and (page ~= '0' or now - sweptBefore > 600000000) then
   -- include callers
   page = redis.call('HSCAN', KEYS.state, page, 'MATCH', 'call:*', 'COUNT', SWEEP)
   for i = 1, #page[2], 2 do

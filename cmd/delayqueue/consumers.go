@@ -27,8 +27,8 @@ func (a *app) consumersCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "consumers QUEUE",
 		Short: "Say who consumes, and what each is handling",
-		Long: `consumers lists who is alive, the oldest first, when each was last heard of (they say so once a second), and what each
-is handling, the longest first. One that was killed is taken for alive until its lease has run out.`,
+		Long: `consumers lists who is alive, the oldest first, when each was last heard of (they say so once a second,
+idle ones of a process with many queues every few seconds), and what each is handling, the longest first. One that was killed is taken for alive until its lease has run out.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
