@@ -84,7 +84,7 @@ func TestStopHandsTheAlarmOnTwice(t *testing.T) {
 				if args := cmd.Args(); len(args) > 1 && args[1] == fetchScript.sha {
 					args = args[3+args[2].(int):] // what follows the keys
 					mu.Lock()
-					looks = append(looks, look{args[2].(int), args[7].(bool)})
+					looks = append(looks, look{args[2].(int), args[7] == 1})
 					mu.Unlock()
 				}
 				return next(ctx, cmd)
