@@ -49,6 +49,19 @@ func TestScriptByAlarm(t *testing.T) {
 			r.do("ZREM", r.keys.wake, "w")
 			r.byAlarm(newCaller())
 		}, "pending a@1s wake 1s"},
+		"a queue with limits": {func(r *rig) {
+			r.put(msg("a", time.Second))
+			c := r.idleCaller()
+			r.do("HDEL", r.keys.state, "armed")
+			r.do("ZREM", r.keys.wake, "w")
+			r.limits.Concurrency = 1
+			r.byAlarm(c)
+			r.limits.Concurrency = 0
+			r.expect("pending a@1s wake 1s")
+			r.do("HDEL", r.keys.state, "armed")
+			r.do("ZREM", r.keys.wake, "w")
+			r.byAlarm(c) // that somebody has asked for
+		}, "pending a@1s wake 1s"},
 		"rubbish for an alarm": {func(r *rig) {
 			r.put(msg("a", time.Second))
 			c := r.idleCaller()
