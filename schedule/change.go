@@ -137,7 +137,10 @@ func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us 
 	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
 		return err
 	}
-	gen, _ := split(max(n, 0)) // a name that was removed goes on where it was
+	gen, sent := split(max(n, 0)) // a name that was removed goes on where it was
+	if old == nil || gen != old.Gen {
+		sent = 0
+	}
 	if old != nil {
 		gen = max(gen, old.Gen)
 		to.Old = old.Gen
@@ -161,10 +164,19 @@ func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us 
 		return nil
 	}
 	// Of an entry that skips nothing is sent ahead, but what is due until the change is stored is sent all the same.
-	for at, found := timing.next(now); found && at <= now+aheadSeconds+slackSeconds; at, found = timing.next(at) {
-		to.Void = append(to.Void, at)
+	to.Void = between(timing, now, now+aheadSeconds+slackSeconds)
+	if from := sent - 2*aheadSeconds; from > now+aheadSeconds { // the server's clock was stepped back since
+		to.Void = append(to.Void, between(timing, max(from, now+aheadSeconds+slackSeconds), sent)...)
 	}
 	return nil
+}
+
+// between are the instants after one, up to another.
+func between(when timing, after, to int64) (all []int64) {
+	for at, found := when.next(after); found && at <= to; at, found = when.next(at) {
+		all = append(all, at)
+	}
+	return all
 }
 
 // complete takes the steps that are left of a change. Those that another replica has taken first are left to that one.
@@ -212,7 +224,10 @@ func (s *Scheduler) decide(ctx context.Context, name, text string, r *record, se
 	to := *r
 	to.Void, to.Decided = nil, true
 	to.Since = max(r.Since, min(sent, r.Open/1_000_000))
-	due := min(sent, now.now()/1_000_000+2) // at most, for what now says may be a little before
+	due := min(sent, now.now()/1_000_000+slackSeconds) // what ran by a server whose clock was ahead was handed out, too
+	if sent == maxInstant {
+		due = now.now()/1_000_000 + 2 // at most, for what now says may be a little before
+	}
 	handedOut := false
 	for _, instant := range slices.Backward(r.Void) {
 		if instant > sent+aheadSeconds {
