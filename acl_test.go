@@ -22,7 +22,7 @@ type role struct {
 
 var (
 	readScripts   = []*script{countsScript, lookScript, listScripts[StatePending], consumersScript, historyScript, sequencesScript, awaitScript}
-	changeScripts = []*script{steerScript, pauseScript, dropScript, interceptScript, sendScript, singleScript, putScript, forgetScript, dropSequenceScript, passSequenceScript}
+	changeScripts = []*script{steerScript, pauseScript, limitScript, dropScript, interceptScript, sendScript, singleScript, putScript, forgetScript, dropSequenceScript, passSequenceScript}
 
 	roles = []role{
 		{"publisher", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, steerScript, awaitScript}, nil, ""},

@@ -161,6 +161,33 @@ func (m *Monitor) SetLimits(ctx context.Context, l Limits) (before Limits, err e
 	return before, nil
 }
 
+// QueueLimits are the limits of a queue, and who says so.
+type QueueLimits struct {
+	Asked Limits // the least that its consumers ask for, as far as is known
+	Set   Limits // with SetLimits
+}
+
+// InForce are those that hold.
+func (l QueueLimits) InForce() Limits {
+	all := l.Asked
+	if l.Set.rated() {
+		all.Rate, all.Per, all.Burst = l.Set.Rate, l.Set.Per, l.Set.Burst
+	}
+	if l.Set.Concurrency != 0 {
+		all.Concurrency = l.Set.Concurrency
+	}
+	return all
+}
+
+// Limits says which limits the queue has. Whether messages wait for them now, Counts says.
+func (m *Monitor) Limits(ctx context.Context) (QueueLimits, error) {
+	c, err := m.counts(ctx)
+	if err != nil {
+		return QueueLimits{}, m.failed(err, "limits")
+	}
+	return c.limits, nil
+}
+
 func (s *store) setLimits(ctx context.Context, c *caller, l Limits) (before Limits, err error) {
 	r := s.run(ctx, limitScript, append(c.args(1), l.text()))
 	r.int64()

@@ -79,6 +79,10 @@ type Counts struct {
 
 	Paused      bool
 	PausedUntil time.Time // zero: until Resume
+
+	Limited      bool      // what is ready waits for a limit of the queue or the end of a Throttle, and not for a consumer
+	LimitedSince time.Time // as far as is known
+	LimitedUntil time.Time // when the next may go; zero: with the next delivery that ends (WithQueueConcurrency)
 }
 
 // Counts is one script call of O(log n). It returns ErrNoQueue for a queue that has no key, as do the calls below

@@ -457,3 +457,53 @@ func TestScriptThrottle(t *testing.T) {
 		}, "unack 2:a@12.000001s fail a=2/0/0@0s"},
 	})
 }
+
+// TestScriptCountsLimits: what waits for a limit is told apart from what waits for a consumer.
+func TestScriptCountsLimits(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		want := func(what string, limited bool, since, until time.Duration) {
+			r.t.Helper()
+			got, err := r.store.counts(ctxB)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			at := func(d time.Duration) (t time.Time) {
+				if d >= 0 {
+					t = time.UnixMicro(rigBase).Add(d)
+				}
+				return t
+			}
+			c := got.Counts
+			if c.Limited != limited || !c.LimitedSince.Equal(at(since)) || !c.LimitedUntil.Equal(at(until)) {
+				r.t.Errorf("%s: %v since %v until %v", what, c.Limited, c.LimitedSince, c.LimitedUntil)
+			}
+		}
+		r.limits = Limits{Rate: 1, Per: 10 * time.Second, Burst: 1, Concurrency: 2}
+		want("nothing", false, -1, -1)
+		r.put(six()...)
+		want("nobody has looked", false, -1, -1)
+		r.gives(1, "a", 10*time.Second)
+		want("the rate", true, 0, 10*time.Second)
+		r.at(5 * time.Second)
+		r.gives(0, "", 10*time.Second)
+		want("still", true, 0, 10*time.Second)
+		r.extend("a")
+		r.at(10*time.Second + 999*time.Millisecond)
+		want("in a moment", true, 0, -1)
+		r.at(11 * time.Second)
+		want("nobody comes", false, -1, -1)
+		r.limits = Limits{Concurrency: 1}
+		r.extend("a")
+		r.at(21 * time.Second)
+		r.extend("a")
+		r.gives(1, "", 31*time.Second)
+		want("a place", true, 0, -1)
+		r.at(30 * time.Second)
+		want("still no place", true, 0, -1)
+		limits, err := r.store.counts(ctxB)
+		r.equal("limits", fmt.Sprint(limits.limits.InForce(), err), "1 at a time <nil>")
+		r.done(ack("a"))
+		want("freed", false, -1, -1)
+	})
+}

@@ -19,6 +19,7 @@ type countsReply struct {
 	now    int64  // the server's clock, unix us
 	used   bool   // it was ever used
 	layout string // as it stands in state; 1 if it does not
+	limits QueueLimits
 }
 
 func (s *store) counts(ctx context.Context) (n countsReply, err error) {
@@ -35,6 +36,9 @@ func (s *store) counts(ctx context.Context) (n countsReply, err error) {
 	}
 	n.used = r.number() > 0 || n.Counts != (Counts{})
 	n.layout = r.text()
+	n.limits = QueueLimits{Asked: limitsOf(strings.Fields(r.text())), Set: limitsOf(strings.Fields(r.text()))}
+	n.LimitedSince, n.LimitedUntil = instantTime(r.int64()), instantTime(r.int64())
+	n.Limited = !n.LimitedSince.IsZero()
 	return n, r.err("counts")
 }
 

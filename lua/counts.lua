@@ -1,10 +1,12 @@
 -- counts says how many messages are where, and how far behind the consumers are.
 --
 -- KEYS: pending, ready, unack, retry, garbage, fail, state, done
--- Returns {now, pending, ready, unack, retry, garbage, done, oldest, next, pause, fields, layout}: what is due counts as ready,
+-- Returns {now, pending, ready, unack, retry, garbage, done, oldest, next, pause, fields, layout, limits, override,
+--       since, open}: what is due counts as ready,
 --       wherever it waits; oldest: since when the oldest of these has been waiting; next: when the
 --       next of the others is due; pause: until when the queue is paused; each '0' if there is none; fields: in
---       state, which each queue has that was ever used; layout.
+--       state, which each queue has that was ever used; layout, limits, override: of state, '' if absent; since: since when a limit puts
+--       off what is ready, and open: when the next of it may go by time, '0' as those before.
 -- Cost: 13 to 17 commands of O(log n). Writes nothing.
 
 -- include head, score, tag, failure
@@ -23,17 +25,24 @@ if head then -- released: its record says when
 end
 next = soonest(next, score(redis.call('ZRANGE', KEYS.pending, due, due, 'WITHSCORES')))
 next = soonest(next, score(redis.call('ZRANGE', KEYS.retry, again, again, 'WITHSCORES')))
-local pause, layout = unpack(redis.call('HMGET', KEYS.state, 'pause', 'layout'), 1, 2)
+local pause, layout, limits, override, limited =
+  unpack(redis.call('HMGET', KEYS.state, 'pause', 'layout', 'limits', 'override', 'limited'), 1, 5)
 pause = whole(pause) or 0
 if pause <= now then pause = 0 end
+local unack = redis.call('ZCARD', KEYS.unack)
+local since, open, full = string.match(limited or '', '^(%d+) %d+ (%d+) %d+ ([01])$')
+since, open = whole(since) or 0, whole(open) or 0
+-- What the last fetch said holds while a place is waited for, and for a second after the next may go.
+if oldest == 0 or since > now or open <= now - 1000000 and (full == '0' or unack == 0) then since, open = 0, 0 end
+if open <= now then open = 0 end
 return {
   us(now),
   redis.call('ZCARD', KEYS.pending) - due,
   redis.call('LLEN', KEYS.ready) + due + again,
-  redis.call('ZCARD', KEYS.unack),
+  unack,
   redis.call('ZCARD', KEYS.retry) - again,
   redis.call('ZCARD', KEYS.garbage),
   redis.call('ZCOUNT', KEYS.done, '(' .. us(now), '+inf'), -- the others are not deleted yet
   us(oldest), us(next), us(pause),
-  redis.call('HLEN', KEYS.state), layout or '1',
+  redis.call('HLEN', KEYS.state), layout or '1', limits or '', override or '', us(since), us(open),
 }

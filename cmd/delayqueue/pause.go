@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/spf13/cobra"
 )
 
@@ -21,21 +22,17 @@ sends are accepted.`,
 			if err := until.ahead("until", "delayqueue resume ends a pause", 0); err != nil {
 				return err
 			}
-			m, err := a.monitor(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(c.Context(), oneCall)
-			defer cancel()
-			if until.IsZero() {
-				err = m.Pause(ctx)
-			} else {
-				err = m.PauseUntil(ctx, until.Time)
-			}
-			if err != nil {
-				return err
-			}
-			return a.sayPaused(m.Name(), true, until.Time)
+			return a.onQueue(c, args[0], func(ctx context.Context, m *delayqueue.Monitor) (err error) {
+				if until.IsZero() {
+					err = m.Pause(ctx)
+				} else {
+					err = m.PauseUntil(ctx, until.Time)
+				}
+				if err != nil {
+					return err
+				}
+				return a.sayPaused(m.Name(), true, until.Time)
+			})
 		},
 	}
 	c.Flags().Var(&until, "until", "go on by itself then")
@@ -49,16 +46,12 @@ func (a *app) resumeCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
-			m, err := a.monitor(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(c.Context(), oneCall)
-			defer cancel()
-			if err := m.Resume(ctx); err != nil {
-				return err
-			}
-			return a.sayPaused(m.Name(), false, time.Time{})
+			return a.onQueue(c, args[0], func(ctx context.Context, m *delayqueue.Monitor) error {
+				if err := m.Resume(ctx); err != nil {
+					return err
+				}
+				return a.sayPaused(m.Name(), false, time.Time{})
+			})
 		},
 	}
 }

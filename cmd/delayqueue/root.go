@@ -71,13 +71,13 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 	flags.StringVar(&a.operator, "operator", operator(), "who acts, as the listeners of events are told")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
-	periodic := a.scheduleCommand()
+	periodic, limits := a.scheduleCommand(), a.limitsCommand()
 	root.AddCommand(
 		a.statsCommand(), a.queuesCommand(), a.listCommand(), a.getCommand(), a.sendCommand(), a.cancelCommand(),
-		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(),
+		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(), limits,
 		a.consumersCommand(), a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic, a.historyCommand(), a.eventsCommand(), a.doctorCommand(), a.exporterCommand(), a.continueCommand(),
 	)
-	for _, c := range slices.Concat(root.Commands(), periodic.Commands()) {
+	for _, c := range slices.Concat(root.Commands(), periodic.Commands(), limits.Commands()) {
 		c.DisableFlagsInUseLine = false
 		work := c.RunE
 		if work == nil {

@@ -152,6 +152,9 @@ type statsJSON struct {
 	NextDue     *time.Time `json:"next_due,omitempty"`
 	Paused      bool       `json:"paused"`
 	PausedUntil *time.Time `json:"paused_until,omitempty"`
+	Limited     bool       `json:"limited"`
+	Since       *time.Time `json:"limited_since,omitempty"`
+	Until       *time.Time `json:"limited_until,omitempty"`
 	Consumers   int        `json:"consumers"`
 }
 
@@ -180,7 +183,8 @@ func (a *app) printStats(out io.Writer, all []queueStats, columns, most int) err
 			t.add(one.name, "?", "?", "?", "?", "?", "?", "", "", paint(bad, a.trouble(one.err)))
 		case a.json:
 			err := printJSON(statsJSON{
-				one.name, n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Done, n.Behind.Seconds(), instant(n.NextDue), n.Paused, instant(n.PausedUntil), one.consumers,
+				one.name, n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Done, n.Behind.Seconds(), instant(n.NextDue), n.Paused, instant(n.PausedUntil),
+				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), one.consumers,
 			})
 			if err != nil {
 				return err
@@ -215,6 +219,8 @@ func stateOf(one *queueStats) painted {
 		return paint(warn, "paused")
 	case n.Paused:
 		return paint(warn, "paused until "+at(n.PausedUntil))
+	case one.consumers > 0 && n.Limited:
+		return paint(good, "limited")
 	case one.consumers > 0:
 		return paint(good, "running")
 	case n.Ready+n.Unack > 0:

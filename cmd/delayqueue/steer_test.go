@@ -17,6 +17,7 @@ func init() {
 	scenarios["requeue"] = tellRequeue
 	scenarios["purge"] = tellPurge
 	scenarios["pause"] = tellPause
+	scenarios["limits"] = tellLimits
 	scenarios["consumers"] = tellConsumers
 	scenarios["events"] = tellEvents
 }
@@ -240,6 +241,23 @@ func tellPause(w *world) {
 	}
 	w.refused(exitNotFound, `did you mean "orders"?`, "pause", "oders")
 	w.refused(exitUsage, "is in the past: delayqueue resume ends a pause", "pause", "orders", "--until", "-1h")
+}
+
+func tellLimits(w *world) {
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	w.contains(w.must("limits", "orders"), "in force: no limit")
+	w.contains(w.must("limits", "set", "orders", "--rate", "100/1s", "--concurrency", "5"), "set before: no limit", "in force: 100 in 1s, burst 1, 5 at a time")
+	w.contains(w.must("limits", "set", "orders", "--rate", "50/1m", "--burst", "10"), "set before: 100 in 1s, burst 1, 5 at a time", "in force: 50 in 1m0s, burst 10")
+	if out := w.must("limits", "orders", "--json"); !strings.Contains(out, `"in_force":{"rate":50,"per_seconds":60,"burst":10}`) {
+		w.Error(out)
+	}
+	w.contains(w.must("limits", "clear", "orders"), "set before: 50 in 1m0s, burst 10", "in force: no limit")
+	w.refused(exitUsage, "say --rate, --concurrency or both", "limits", "set", "orders")
+	w.refused(exitUsage, "as in 100/1s", "limits", "set", "orders", "--rate", "100")
+	if r := w.run("limits", "set", "orders", "--concurrency", "-1"); r.code == 0 || !strings.Contains(r.err, "at least 1 at a time") {
+		w.Errorf("%+v", r)
+	}
+	w.refused(exitNotFound, `did you mean "orders"?`, "limits", "oders")
 }
 
 func tellConsumers(w *world) {

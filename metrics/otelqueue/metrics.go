@@ -72,9 +72,9 @@ type total struct {
 }
 
 type gauges struct {
-	up, messages, paused, consumers, workers metric.Int64ObservableGauge
-	oldestReady, nextDue, longestHandling    metric.Float64ObservableGauge
-	dropped                                  metric.Int64ObservableCounter
+	up, messages, paused, limited, consumers, workers metric.Int64ObservableGauge
+	oldestReady, nextDue, longestHandling             metric.Float64ObservableGauge
+	dropped                                           metric.Int64ObservableCounter
 }
 
 // processBuckets are those that the semantic conventions recommend for messaging.process.duration, and longer ones.
@@ -150,6 +150,7 @@ func (m *Metrics) observe(meter metric.Meter) error {
 		up:              whole("delayqueue.up", "1", "Whether the queue could be read: 1, or 0 and none of its other gauges."),
 		messages:        whole("delayqueue.messages", "{message}", "Messages in a state."),
 		paused:          whole("delayqueue.paused", "1", "Whether the queue is paused: 1 or 0."),
+		limited:         whole("delayqueue.limited", "1", "Whether what is ready waits for a limit of the queue and not for a consumer: 1 or 0."),
 		consumers:       whole("delayqueue.consumers", "{consumer}", "Consumers that are alive."),
 		workers:         whole("delayqueue.workers", "{worker}", "Deliveries that the consumers can handle at a time."),
 		oldestReady:     seconds("delayqueue.oldest_ready.age", "How long the oldest ready message has been waiting; 0 if none is."),
@@ -177,6 +178,7 @@ func (m *Metrics) read(ctx context.Context, o metric.Observer) error {
 			o.ObserveFloat64(g.nextDue, float64(due.UnixMicro())/1e6, queue)
 		}
 		o.ObserveInt64(g.paused, number(r.Counts.Paused), queue)
+		o.ObserveInt64(g.limited, number(r.Counts.Limited), queue)
 		o.ObserveInt64(g.consumers, int64(len(r.Consumers)), queue)
 		o.ObserveInt64(g.workers, int64(r.Workers()), queue)
 		o.ObserveFloat64(g.longestHandling, r.LongestHandling().Seconds(), queue)

@@ -107,7 +107,7 @@ func TestMetrics(t *testing.T) {
 			"delayqueue.dead.messages orders nack": 2, "delayqueue.dropped.events orders": 0,
 			"messaging.process.duration ack orders process": 3, "messaging.process.duration nack *errors.errorString orders process": 3,
 			"messaging.process.duration snooze orders process": 1, "delayqueue.lateness orders": 5,
-			"delayqueue.up orders": 1, "delayqueue.paused orders": 0, "delayqueue.oldest_ready.age orders": 0,
+			"delayqueue.up orders": 1, "delayqueue.paused orders": 0, "delayqueue.limited orders": 0, "delayqueue.oldest_ready.age orders": 0,
 		})
 		if in := time.UnixMicro(int64(got["delayqueue.next_due.timestamp orders"] * 1e6)).Sub(before); in < time.Hour || in > time.Hour+scenario.Patience {
 			t.Errorf("the next is due in %v", in)

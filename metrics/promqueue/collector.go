@@ -36,6 +36,7 @@ var (
 	oldestReadyAge  = desc("oldest_ready_age_seconds", "How long the oldest ready message has been waiting; 0 if none is.")
 	nextDue         = desc("next_due_timestamp_seconds", "When the next message is due that is not yet; none if nothing is pending or waits for a retry.")
 	paused          = desc("paused", "Whether the queue is paused: 1 or 0.")
+	limited         = desc("limited", "Whether what is ready waits for a limit of the queue and not for a consumer: 1 or 0.")
 	consumers       = desc("consumers", "Consumers that are alive.")
 	workers         = desc("workers", "Deliveries that the consumers can handle at a time.")
 	longestHandling = desc("longest_handling_seconds", "How long the oldest running handler has been running; 0 if none is.")
@@ -189,7 +190,7 @@ func (c *Collector) Close() {
 
 // Describe is called by a prometheus.Registerer.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{up, messages, oldestReadyAge, nextDue, paused, consumers, workers, longestHandling, eventsDropped} {
+	for _, d := range []*prometheus.Desc{up, messages, oldestReadyAge, nextDue, paused, limited, consumers, workers, longestHandling, eventsDropped} {
 		ch <- d
 	}
 	for _, total := range c.totals {
@@ -218,6 +219,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			gauge(nextDue, float64(due.UnixMicro())/1e6)
 		}
 		gauge(paused, number(r.Counts.Paused))
+		gauge(limited, number(r.Counts.Limited))
 		gauge(consumers, float64(len(r.Consumers)))
 		gauge(workers, float64(r.Workers()))
 		gauge(longestHandling, r.LongestHandling().Seconds())

@@ -63,7 +63,7 @@ func TestCollector(t *testing.T) {
 			"messages_sent_total orders": 7, "messages_delivered_total orders": 8, "messages_acked_total orders": 3,
 			"messages_failed_total orders": 3, "messages_lost_total orders": 0, "messages_dead_total orders": 2, "events_dropped_total orders": 0,
 			"handling_seconds ack orders": 3, "handling_seconds nack orders": 3, "handling_seconds snooze orders": 1, "lateness_seconds orders": 5,
-			"up orders": 1, "paused orders": 0, "oldest_ready_age_seconds orders": 0,
+			"up orders": 1, "paused orders": 0, "limited orders": 0, "oldest_ready_age_seconds orders": 0,
 		})
 		if in := time.UnixMicro(int64(got["next_due_timestamp_seconds orders"] * 1e6)).Sub(before); in < time.Hour || in > time.Hour+scenario.Patience {
 			t.Errorf("the next is due in %v", in)
