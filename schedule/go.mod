@@ -5,6 +5,7 @@ go 1.25.0
 replace github.com/go-delayqueue/delayqueue => ../
 
 require (
+	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/go-delayqueue/delayqueue v0.0.0-00010101000000-000000000000
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/robfig/cron/v3 v3.0.1
@@ -13,6 +14,7 @@ require (
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect
+	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
 	golang.org/x/sys v0.30.0 // indirect
 )

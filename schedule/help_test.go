@@ -189,15 +189,18 @@ func (f *fixture) consume(handle delayqueue.Handler) *ledger {
 	return l
 }
 
-// waiting are the due instants of what is pending.
+// waiting are the due instants of what is pending, and not due yet.
 func (f *fixture) waiting() (due []int64) {
 	f.Helper()
+	now := f.now()
 	for msg, err := range f.mon.All(f.ctx(), delayqueue.StatePending, delayqueue.Filter{}) {
 		if errors.Is(err, delayqueue.ErrNoQueue) {
 			return nil
 		}
 		f.must(err)
-		due = append(due, msg.Due.Unix())
+		if at := msg.Due.Unix(); at > now {
+			due = append(due, at)
+		}
 	}
 	return due
 }

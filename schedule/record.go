@@ -105,7 +105,7 @@ var changeScript = redis.NewScript(`
 local is = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 if is == ARGV[3] then return 1 end
 local time = redis.call('TIME')
-if is ~= ARGV[2] or time[1] * 1000000 + time[2] > tonumber(ARGV[4]) then return 0 end
+if is ~= ARGV[2] or tonumber(time[1]) * 1000000 + tonumber(time[2]) > tonumber(ARGV[4]) then return 0 end
 redis.call('HSET', KEYS[1], '', time[1] .. '.' .. time[2])
 if ARGV[3] == '' then
   redis.call('HDEL', KEYS[1], ARGV[1])

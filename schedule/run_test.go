@@ -135,12 +135,14 @@ func (f *fixture) steps(r *runner) {
 	r.reading = reading
 }
 
+// payloadsWaiting counts what is pending, and not due yet.
 func (f *fixture) payloadsWaiting() map[string]int {
 	f.Helper()
-	n := map[string]int{}
+	n, now := map[string]int{}, f.now()
 	for msg, err := range f.mon.All(f.ctx(), delayqueue.StatePending, delayqueue.Filter{}) {
-		f.must(err)
-		n[msg.Payload]++
+		if f.must(err); msg.Due.Unix() > now {
+			n[msg.Payload]++
+		}
 	}
 	return n
 }

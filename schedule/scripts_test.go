@@ -1,0 +1,154 @@
+package schedule
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// onServers tests on Redis and on miniredis.
+func onServers(t *testing.T, test func(f *fixture)) {
+	t.Parallel()
+	t.Run("redis", func(t *testing.T) { test(newFixture(t)) })
+	t.Run("miniredis", func(t *testing.T) {
+		cli := redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})
+		t.Cleanup(func() { _ = cli.Close() })
+		test(fixtureOn(t, cli))
+	})
+}
+
+// TestScriptsSentTwice: a script whose reply was lost, and that is sent again, has the effect of once.
+func TestScriptsSentTwice(t *testing.T) {
+	onServers(t, func(f *fixture) {
+		table := &f.s.table
+		change := func(name, is, to string, want bool) {
+			f.Helper()
+			for range 2 {
+				if done, err := table.change(f.ctx(), name, is, to, noLimit); done != want || err != nil {
+					f.Errorf("change %q from %q to %q: %v, %v; want %v", name, is, to, done, err, want)
+				}
+			}
+		}
+		version := func() string {
+			f.Helper()
+			now, err := table.look(f.ctx(), true)
+			f.must(err)
+			again, err := table.look(f.ctx(), false)
+			if err != nil || again.version != now.version || again.us < now.us || again.history != "" {
+				f.Errorf("look: %+v, then %+v, %v", now, again, err)
+			}
+			return now.version
+		}
+		if v := version(); v != "" {
+			f.Errorf("of nothing: version %q", v)
+		}
+		change("e", "x", "y", false) // there is none
+		change("e", "", "a\x00\xff", true)
+		first := version()
+		change("e", "", "b", false) // it is there
+		change("e", "b", "c", false)
+		if v := version(); v != first {
+			f.Errorf("nothing was changed, and the version is %q, %q before", v, first)
+		}
+		change("e", "a\x00\xff", "b", true)
+		change("f", "", "b", true)
+		if v := version(); v == first {
+			f.Errorf("the version is %q still", v)
+		}
+		for range 2 {
+			if text, err := table.read(f.ctx(), "e"); text != "b" || err != nil {
+				f.Errorf("read: %q, %v", text, err)
+			}
+			if all, err := table.all(f.ctx(), time.Minute); fmt.Sprint(all) != "map[e:b f:b]" || err != nil {
+				f.Errorf("all: %q, %v", all, err)
+			}
+		}
+		change("e", "b", "", true)
+		if text, err := table.read(f.ctx(), "e"); text != "" || err != nil {
+			f.Errorf("read what is removed: %q, %v", text, err)
+		}
+	})
+}
+
+// TestRubbishInTheKey: a key of another type is an error, which is logged once, and changes nothing; when it is gone, all is well again. So
+// is anything in the field of the version.
+func TestRubbishInTheKey(t *testing.T) {
+	onServers(t, func(f *fixture) {
+		e := Entry{Name: "e", Every: time.Second}
+		f.must(f.cli.Set(f.ctx(), f.s.table.key, "rubbish", 0).Err())
+		_, errList := f.s.List(f.ctx())
+		_, errNext := f.s.Next(f.ctx(), "e", 1)
+		for what, err := range map[string]error{"set": f.s.Set(f.ctx(), e), "remove": f.s.Remove(f.ctx(), "e"), "list": errList, "next": errNext} {
+			if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), f.name) {
+				f.Errorf("%s: %v", what, err)
+			}
+		}
+		f.run(f.s)
+		f.until("it is logged", func() bool { return strings.Contains(f.log.String(), "WRONGTYPE") })
+		if text := f.cli.Get(f.ctx(), f.s.table.key).Val(); text != "rubbish" {
+			f.Errorf("the key is %q", text)
+		}
+		f.must(f.cli.Del(f.ctx(), f.s.table.key).Err())
+		f.must(f.cli.HSet(f.ctx(), f.s.table.key, "", "\x00\xff rubbish", "other", "\xff").Err())
+		f.must(f.s.Set(f.ctx(), e))
+		f.must(f.cli.HSet(f.ctx(), f.s.table.key, "", "\x00\xff rubbish").Err())
+		got := f.consume(nil)
+		f.until("it runs", func() bool { n, _ := got.of("e"); return len(n) >= 3 })
+		if n := strings.Count(f.log.String(), "cannot be sent for now"); n != 1 {
+			f.Errorf("logged %d times:\n%s", n, f.log)
+		}
+	})
+}
+
+// TestReplyLost: whichever reply is lost while an entry is set, changed, paused, resumed and removed, each call has its effect, once, and
+// nothing is left.
+func TestReplyLost(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	wire := redistest.NewWire(t, shared.Addr())
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
+	defer cli.Close()
+	s := New(delayqueue.NewPublisher(f.name, cli))
+	e := Entry{Name: "e", Every: time.Second}
+	for nth, lost := 0, true; lost; nth++ {
+		seen := 0
+		struck := wire.CutReply(func(cmd []string) bool {
+			seen++
+			return seen > nth
+		})
+		e.Payload = "before"
+		f.must(s.Set(f.ctx(), e))
+		r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
+		f.steps(r)
+		f.must(r.sendDue(f.ctx()))
+		e.Payload = "after"
+		f.must(s.Set(f.ctx(), e))
+		if n := f.payloadsWaiting(); n["before"] > 0 {
+			t.Errorf("reply %d: %v wait", nth, n)
+		}
+		f.must(s.Pause(f.ctx(), "e"))
+		if r := f.record(); !r.Paused || r.Open != 0 || string(r.Payload) != "after" {
+			t.Errorf("reply %d: %+v", nth, r)
+		}
+		f.must(s.Resume(f.ctx(), "e"))
+		f.must(s.Remove(f.ctx(), "e"))
+		if n := f.cli.HLen(f.ctx(), f.s.table.key).Val(); n != 1 { // the version
+			t.Errorf("reply %d: %d fields are left", nth, n)
+		}
+		select {
+		case <-struck:
+		default:
+			lost = false
+		}
+		wire.Mend()
+		if nth == 1000 {
+			t.Fatal("there is no end of replies")
+		}
+	}
+}
