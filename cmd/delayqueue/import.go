@@ -102,6 +102,9 @@ func (a *app) importQueue(c *cobra.Command, name string, f *importFlags) error {
 	if err != nil {
 		return err
 	}
+	if theirs.base() == "{"+a.prefix+":"+f.into+"}:" {
+		return fail(exitUsage, "their keys and ours would be the same, %s…: take another --prefix than %s, here and in UseCustomPrefix", theirs.base(), a.prefix)
+	}
 	im := &importer{
 		cli: a.cli, from: f.from, target: a.prefix + ":" + f.into, theirs: theirs,
 		into: delayqueue.NewPublisher(f.into, a.cli, delayqueue.UseCustomPrefix(a.prefix)),

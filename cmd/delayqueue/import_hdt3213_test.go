@@ -94,6 +94,11 @@ func tellImportHdt(world *world) {
 	w.zadd("unack", running, now.Add(time.Hour))
 	w.push("ready", uuid.NewString()) // it has expired
 
+	cmd := w.command("import", w.q.name, "--from", "hdt3213", "--yes")
+	cmd.Args[len(cmd.Args)-1] = "dp" // the prefix
+	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != exitUsage || !strings.Contains(string(out), "would be the same") {
+		w.Errorf("into itself: %s", out)
+	}
 	args := []string{"import", w.q.name, "--from", "hdt3213", "--into", "orders"}
 	left := "left 1: handed out, or waiting after a failure\nleft 1: ids without a message\nleft 1: without a retry left\n"
 	w.contains(w.must(append(args, "--dry-run")...), "would have moved 5 messages of hdt3213's queue ", left)

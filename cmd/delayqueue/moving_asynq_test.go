@@ -1,0 +1,190 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/typed"
+)
+
+// The code of docs/from-asynq.md: before is asynq's, after is ours.
+
+type Mail struct{ User int }
+
+var errUnknownUser = errors.New("no such user")
+
+// A post sends mails.
+type post func(ctx context.Context, user int) error
+
+// before
+
+func enqueueMail(ctx context.Context, client *asynq.Client, user int) error {
+	payload, err := json.Marshal(Mail{User: user})
+	if err != nil {
+		return err
+	}
+	task := asynq.NewTask("email:welcome", payload, asynq.Queue("mails"))
+	_, err = client.EnqueueContext(ctx, task, asynq.TaskID(fmt.Sprint("welcome-", user)),
+		asynq.ProcessIn(15*time.Minute), asynq.MaxRetry(5), asynq.Timeout(time.Minute), asynq.Retention(24*time.Hour))
+	if errors.Is(err, asynq.ErrTaskIDConflict) {
+		return nil // it is on its way
+	}
+	return err
+}
+
+func asynqServer(redisCli redis.UniversalClient, send post) (*asynq.Server, *asynq.ServeMux) {
+	mux := asynq.NewServeMux()
+	mux.HandleFunc("email:welcome", func(ctx context.Context, t *asynq.Task) error {
+		var m Mail
+		if err := json.Unmarshal(t.Payload(), &m); err != nil {
+			return fmt.Errorf("%w: %w", asynq.SkipRetry, err)
+		}
+		err := send(ctx, m.User)
+		if errors.Is(err, errUnknownUser) {
+			return fmt.Errorf("%w: %w", asynq.SkipRetry, err)
+		}
+		if err == nil {
+			_, err = fmt.Fprint(t.ResultWriter(), "sent")
+		}
+		return err
+	})
+	server := asynq.NewServerFromRedisClient(redisCli, asynq.Config{Concurrency: 10, Queues: map[string]int{"mails": 1}})
+	return server, mux // server.Run(mux)
+}
+
+// after
+
+var Welcome = typed.Kind[Mail]("email:welcome")
+
+func sendMail(ctx context.Context, mails *delayqueue.Publisher, user int) error {
+	_, err := Welcome.Send(ctx, mails, Mail{User: user}, delayqueue.WithKey(fmt.Sprint("welcome-", user)),
+		delayqueue.WithDelay(15*time.Minute), delayqueue.WithRetryCount(5), delayqueue.WithTimeout(time.Minute), delayqueue.WithRetention(24*time.Hour))
+	if errors.Is(err, delayqueue.ErrDuplicateKey) {
+		return nil // it is on its way
+	}
+	return err
+}
+
+func mailQueue(redisCli redis.UniversalClient, send post) *delayqueue.DelayQueue {
+	mux := typed.NewMux()
+	typed.Handle(mux, Welcome, func(ctx context.Context, m Mail, msg *delayqueue.Message) error {
+		err := send(ctx, m.User)
+		if errors.Is(err, errUnknownUser) {
+			return fmt.Errorf("%w: %w", delayqueue.ErrSkipRetry, err)
+		}
+		if err == nil {
+			err = delayqueue.SetResult(ctx, "sent")
+		}
+		return err
+	})
+	queue := delayqueue.NewQueue("mails", redisCli, nil).WithHandler(mux.Handler).WithConcurrent(10).WithRetryDelayFunc(asynqDelay)
+	return queue // ctx, _ := signal.NotifyContext(…); queue.Run(ctx)
+}
+
+// asynqDelay is how long asynq waits after a failure, unless its RetryDelayFunc says otherwise.
+func asynqDelay(failures int, _ error, _ *delayqueue.Message) time.Duration {
+	n := float64(failures - 1) // asynq counts from 0
+	return time.Duration(math.Pow(n, 4)+15+float64(rand.IntN(30))*(n+1)) * time.Second
+}
+
+// after: periodic, unique, groups
+
+func otherHabits(ctx context.Context, queue *delayqueue.DelayQueue) error {
+	// asynq.Unique(time.Hour)
+	_, err := queue.Send(ctx, "rebuild", delayqueue.WithPayloadKey(), delayqueue.WithRetention(time.Hour))
+	// asynq.Group("user-42"), with GroupGracePeriod 10 s, GroupMaxDelay 1 min and GroupMaxSize 50
+	_, err2 := queue.Send(ctx, "liked", delayqueue.WithKey("user-42", delayqueue.Append),
+		delayqueue.WithDelay(10*time.Second), delayqueue.WithMaxWait(time.Minute), delayqueue.WithMaxParts(50))
+	return errors.Join(err, err2)
+}
+
+// after: Inspector
+
+func inspect(ctx context.Context, redisCli redis.UniversalClient) error {
+	mails := delayqueue.NewMonitor("mails", redisCli)
+	counts, err := mails.Counts(ctx) // GetQueueInfo
+	if err != nil {
+		return err
+	}
+	fmt.Println(counts.Pending, counts.Ready, counts.Unack, counts.Retry, counts.Garbage, counts.Done)
+	msg, err := mails.GetKey(ctx, "welcome-42") // GetTaskInfo
+	if err != nil {
+		return err
+	}
+	if err := mails.RunNow(ctx, msg.ID); err != nil { // RunTask
+		return err
+	}
+	if _, err := mails.BulkRequeue(ctx, delayqueue.Bulk{}); err != nil { // RunAllArchivedTasks
+		return err
+	}
+	_, err = mails.CancelKey(ctx, "welcome-42") // CancelProcessing, and no retry; InterceptKey: only if it is not running
+	return err
+}
+
+// TestMovedFromAsynq: what the code of the page before sent, the code of the page after handles.
+func TestMovedFromAsynq(t *testing.T) {
+	s := redistest.Start(t)
+	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
+	w.prefix = "dq" // the page's
+	ctx := t.Context()
+	client := asynq.NewClientFromRedisClient(w.cli)
+	for _, user := range []int{41, 42, 41} {
+		if err := enqueueMail(ctx, client, user); err != nil {
+			t.Fatal(err)
+		}
+	}
+	server, mux := asynqServer(w.cli, func(context.Context, int) error { return nil })
+	if err := server.Start(mux); err != nil {
+		t.Fatal(err)
+	}
+	server.Shutdown()
+	w.contains(w.must("import", "mails", "--from", "asynq", "--yes"), "moved 2 messages")
+	p := delayqueue.NewPublisher("mails", w.cli)
+	for _, user := range []int{42, 43} { // one of them is on its way
+		if err := sendMail(ctx, p, user); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := make(chan int, 10)
+	queue := mailQueue(w.cli, func(_ context.Context, user int) error {
+		got <- user
+		return nil
+	}).WithLogger(slog.New(slog.DiscardHandler))
+	mails := delayqueue.NewMonitor("mails", w.cli)
+	if r, err := mails.BulkRunNow(ctx, delayqueue.Bulk{States: []delayqueue.State{delayqueue.StatePending}}); err != nil || r.Done != 3 {
+		t.Fatal(r, err)
+	}
+	if err := otherHabits(ctx, queue); err != nil {
+		t.Fatal(err)
+	}
+	if err := inspect(ctx, w.cli); err != nil {
+		t.Fatal(err)
+	}
+	queue.StartConsume()
+	seen := map[int]int{}
+	for range 2 { // inspect has taken out 42
+		seen[<-got]++
+	}
+	if seen[41] != 1 || seen[43] != 1 {
+		t.Error(seen)
+	}
+	w.until("both are kept with their results", func() bool { return w.counts("mails").Done == 2 })
+	if err := queue.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if d := asynqDelay(1, nil, nil); d < 15*time.Second || d > 45*time.Second {
+		t.Error(d)
+	}
+}
