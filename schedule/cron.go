@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -147,6 +148,40 @@ func (c *cronTiming) nearest(from, step int64, better func(instant, best int64, 
 		}
 	}
 	return best, found
+}
+
+// latest is the first of the latest n instants between two. It looks at each day once: a thousand times prev are 25 ms if minutes follow upon each other.
+func (c *cronTiming) latest(before, after int64, n int) (int64, bool) {
+	if n < 1 {
+		return 0, false
+	}
+	var all []int64
+	rest := -1 // days that are still looked at once there are enough; see nearest
+	for day := floorDiv(before+offsetAt(c.zone, before), daySeconds) + 1; rest != 0 && (day+1)*daySeconds+farthest > after; day-- {
+		if rest > 0 {
+			rest--
+		}
+		if !c.onDay(day) {
+			continue
+		}
+		c.instants(day, func(instant int64) {
+			if after < instant && instant < before {
+				all = append(all, instant)
+			}
+		})
+		if rest < 0 && len(all) >= n {
+			slices.Sort(all)
+			if all = slices.Compact(all); len(all) >= n {
+				rest = 1
+			}
+		}
+	}
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if len(all) == 0 {
+		return 0, false
+	}
+	return all[max(len(all)-n, 0)], true
 }
 
 // instants are those of a day, in no order, and perhaps some twice.

@@ -153,3 +153,32 @@ func TestBrokenCron(t *testing.T) {
 		t.Errorf("30 February is %d", at)
 	}
 }
+
+// TestLatest: of the latest instants the first is where as many steps back lead.
+func TestLatest(t *testing.T) {
+	t.Parallel()
+	zones := []string{"UTC", "Pacific/Apia", "Australia/Lord_Howe", "Antarctica/Troll", "America/St_Johns", "Europe/Berlin", "Asia/Gaza", "America/Nuuk"}
+	pick := func(of ...string) string { return of[rand.IntN(len(of))] }
+	for range 500 {
+		zone := pick(zones...)
+		text := strings.Join([]string{pick("*", "0", "*/7", "0,30"), pick("*", "0", "2", "23,0", "*/5"), pick("*", "1", "30,31"), "*", pick("*", "1-5")}, " ")
+		timings := []timing{mustCron(t, text, zone), everyTiming{1 + rand.Int64N(5000), 0}}
+		before := rand.Int64N(2_000_000_000)
+		if _, end := time.Unix(before, 0).In(mustCron(t, text, zone).zone).ZoneBounds(); !end.IsZero() && rand.IntN(2) == 0 {
+			before = end.Unix() + rand.Int64N(2*daySeconds) - daySeconds
+		}
+		after, n := before-rand.Int64N(20*daySeconds), rand.IntN(60)
+		for _, timing := range timings {
+			want, at := int64(0), before
+			for range n {
+				if at, _ = timing.prev(at); at <= after {
+					break
+				}
+				want = at
+			}
+			if got, found := timing.latest(before, after, n); found != (want > 0) || found && got != want {
+				t.Fatalf("%s %s: the latest %d between %d and %d begin at %d, %v, want %d", text, zone, n, after, before, got, found, want)
+			}
+		}
+	}
+}

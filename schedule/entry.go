@@ -168,6 +168,7 @@ type plan struct {
 type timing interface {
 	next(after int64) (instant int64, found bool)
 	prev(before int64) (instant int64, found bool)
+	latest(before, after int64, n int) (first int64, found bool) // of the latest n between these two the first
 }
 
 // timing checks what a plan says of time, since somebody else may have written it.

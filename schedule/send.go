@@ -42,6 +42,9 @@ func (r *runner) due() (due []*entry) {
 			e.from, e.fromAt = e.caughtUp(now), now
 			e.next = e.from
 		}
+		if e.never {
+			continue
+		}
 		if e.next <= now || e.Overlap == Allow && e.next <= now+aheadSeconds {
 			due = append(due, e)
 		}
@@ -53,18 +56,12 @@ func (r *runner) due() (due []*entry) {
 // caughtUp is the instant that comes next if those since the last one were missed: the first of the latest CatchUp of
 // them, or else the next that is to come.
 func (e *entry) caughtUp(now int64) int64 {
-	first, found := e.when.next(now)
-	if !found {
-		e.never = true
+	next, found := e.when.next(now)
+	e.never = !found
+	if first, missed := e.when.latest(next, e.last, e.CatchUp); found && missed {
+		return first
 	}
-	for range max(e.CatchUp, 0) {
-		before, found := e.when.prev(first)
-		if !found || before <= e.last {
-			break
-		}
-		first = before
-	}
-	return first
+	return next
 }
 
 // sendPage sends one message for each of these entries.

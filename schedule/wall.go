@@ -93,3 +93,9 @@ func (e everyTiming) next(after int64) (int64, bool) {
 func (e everyTiming) prev(before int64) (int64, bool) {
 	return floorDiv(before-e.offset-1, e.every)*e.every + e.offset, true
 }
+
+func (e everyTiming) latest(before, after int64, n int) (int64, bool) {
+	last, _ := e.prev(before)
+	first, _ := e.next(after)
+	return max(first, last-int64(max(n, 1)-1)*e.every), n > 0 && first <= last
+}
