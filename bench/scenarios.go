@@ -82,6 +82,10 @@ func scenarios(quick bool) []scenario {
 		scenario{name: memName, kind: memoryTable, systems: systemNames, rounds: 1, measure: memory(200_000, 50_000)},
 		scenario{name: massName, kind: massTable, systems: except(nameAsynq), rounds: 3, measure: mass(1_000_000)},
 	)
+	for _, queues := range idleCounts {
+		all = append(all, scenario{name: idleQueuesName(queues), kind: idleTable, systems: []string{nameLibrary}, rounds: 1,
+			measure: idleQueues(queues, 3*pause)})
+	}
 	for _, fsync := range []string{"everysec", "always"} {
 		args := []string{"--appendonly", "yes", "--appendfsync", fsync}
 		all = append(all,

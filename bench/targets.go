@@ -81,6 +81,8 @@ func targets() []target {
 		{"idle: commands/s", 15, false, own(idleName, commandsSecond)},
 		{"idle: % of a core, server", 0.3, false, own(idleName, redisShare)},
 		{"idle: % of a core, client", 0.3, false, own(idleName, clientShare)},
+		{"idle: commands/s of 16 queues x those of one", 3, false, to(idleQueuesName(16), commandsSecond, idleName, nameLibrary)},
+		{"idle: commands/s of 1,000 queues x those of one", 250, false, to(idleQueuesName(1000), commandsSecond, idleName, nameLibrary)},
 		{"memory: bytes a message", 370, false, own(memName, bytesEach)},
 		{"backlog of 5 million: send's Redis CPU x that at 0", 1.5, false,
 			to(backlogName("send", most), redisCPU, backlogName("send", 0), nameLibrary)},
