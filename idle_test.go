@@ -140,6 +140,31 @@ func TestIdlePause(t *testing.T) {
 	receive(t, "it is handed out", handled)
 }
 
+// TestIdleLostWakeUp: a tick that goes by the alarm finds what is due although the marker is lost.
+func TestIdleLostWakeUp(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cli := f.client()
+	l := looksOf(t, cli)
+	handled := make(chan string, 1)
+	queues := f.siblings(8)
+	for _, g := range queues {
+		g.queueOn(cli, func(payload string) bool { handled <- payload; return true }).StartConsume()
+	}
+	for _, d := range []time.Duration{0, time.Second} {
+		l.rests(t, queues[0], 1500*time.Millisecond)
+		m, k := msg(fmt.Sprint("x", d), d), newStore(f.cli, "dq", queues[0].name).keys
+		sent := singleScript.command("evalsha", singleScript.sha, k, []any{"sender", d.Seconds() + 1, m.delay(), &m.id, &m.text})
+		_, err := f.cli.TxPipelined(ctxB, func(p redis.Pipeliner) error {
+			p.Do(ctxB, sent...)
+			p.ZRem(ctxB, k.wake, "w") // before anybody who waits is served
+			return nil
+		})
+		f.must(err)
+		receive(t, "it is handled", handled)
+	}
+}
+
 // TestIdleQueuesNoticeADeath: what a consumer held that is killed beside 16 idle queues of another process comes back at the end
 // of its lease.
 func TestIdleQueuesNoticeADeath(t *testing.T) {

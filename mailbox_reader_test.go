@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"log/slog"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -117,7 +118,7 @@ func TestManyIdleGoroutines(t *testing.T) {
 	queues := f.siblings(n)
 	count := goroutines(t, func() {
 		for _, g := range queues {
-			q := NewQueue(g.name, cli, func(string) bool { return true })
+			q := NewQueue(g.name, cli, func(string) bool { return true }).WithLogger(slog.New(slog.NewTextHandler(f.log, nil)))
 			stopped = append(stopped, q.StartConsume())
 			all = append(all, q)
 		}
