@@ -27,13 +27,15 @@ type machine struct {
 
 	// Of a sequence.
 	*model
-	held  contents // what Redis held after the last call
-	blind bool     // answers are compared, and not what Redis holds
-	seed  int64    // of the next fetch
-	calls [4][]func(t *rapid.T)
-	who   [4]caller
-	sent  int
-	given []*delivery // the newest first
+	limiting   bool     // there are limits
+	heldLimits []string // and what Redis held of them
+	held       contents // what Redis held after the last call
+	blind      bool     // answers are compared, and not what Redis holds
+	seed       int64    // of the next fetch
+	calls      [4][]func(t *rapid.T)
+	who        [4]caller
+	sent       int
+	given      []*delivery // the newest first
 }
 
 func newMachine(t *testing.T, most int, made *atomic.Int64) *machine {
@@ -66,7 +68,7 @@ for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.w
 for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result, KEYS.parts, KEYS.history}) do put(redis.call('HGETALL', key)) end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))
 for _, name in ipairs({'armed', 'seen', 'lent', 'pause', 'counted', 'done', 'held', 'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
-for _, name in ipairs({'grace', 'settings'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '' end
+for _, name in ipairs({'grace', 'settings', 'limits', 'override', 'tat', 'throttled', 'limited'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '' end
 return out`)
 
 // Process makes a script call.
@@ -122,6 +124,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		m.held.counts[i] = r.int64()
 	}
 	m.held.grace, m.held.settings = r.text(), r.text()
+	m.heldLimits = r.take(5)
 	return errors.Join(r.err("contents"), cmd.Err())
 }
 
@@ -139,6 +142,8 @@ func (m *machine) same(t *rapid.T, what string, got any, err error, want any) {
 	}
 	if m.blind {
 		m.held = m.model.contents
+	} else {
+		m.sameLimits(t, what, m.heldLimits)
 	}
 	expected := m.model.contents
 	m.held.ready = slices.Concat(m.held.ready) // nil if empty

@@ -20,6 +20,12 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		seed = seed * 16807 % (1<<31 - 1)
 		return int64(float64(seed) / (1<<31 - 1) * float64(width))
 	}
+	limit, agreed := m.agreeLimits(a.limits)
+	out.limits = agreed
+	marker := m.armed
+	if p := limit.before; p != (heldBack{}) && p.armed == marker {
+		marker = p.marker
+	}
 	if m.seen == 0 {
 		out.first = 1
 	}
@@ -40,7 +46,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		out.tags = m.fitting(out.tags, a)
 		ends = m.lend(out.tags)
 	}
-	byAlarm := a.byAlarm && !a.rearm && called && !repeat && m.quiet()
+	byAlarm := a.byAlarm && !a.rearm && called && !repeat && !limit.on && m.quiet()
 	m.shorten()
 	m.graceAfter(called, call.at)
 	m.seen = m.now
@@ -67,27 +73,35 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		m.forget(id)
 	}
 
+	a.want = m.bound(&limit, a.want)
+	leased := head(m.unack)
+	given := 0
 	if !repeat && !byAlarm {
 		out.tags = append(out.tags, m.take(a, 500-out.lost-len(swept), jitter)...)
 		ends = m.lend(out.tags)
 		m.count("delivered", len(out.tags))
+		given = len(out.tags)
 	}
 	for _, tag := range out.tags {
 		out.envelopes = append(out.envelopes, m.msg[idIn(tag)])
 		m.addParts(&out, len(out.envelopes)-1, idIn(tag), m.msg[idIn(tag)])
 	}
-	next := m.armed
+	next, off, full := m.armed, int64(0), false
 	if !byAlarm {
-		next = m.nextInstant(len(swept))
+		if next, off, full = m.limitNext(&limit, m.nextDue(), given); full {
+			next = m.firstOver(leased, ends)
+		}
+		next = m.nextInstant(next, len(swept))
 	}
 	out.next = serverTime(next)
 	if next == 0 {
-		if m.armed != 0 {
+		if marker != 0 {
 			m.wake, m.armed = 0, 0
 		}
-	} else if next != m.armed || next <= m.now || a.rearm {
+	} else if next != marker || next <= m.now || a.rearm {
 		m.wake, m.armed = next, next
 	}
+	m.noteLimit(&limit, next, off, full)
 	if m.holdAt != 0 && m.holdAt <= m.now {
 		for _, key := range until(m.holds, m.now, 100) {
 			if strings.HasPrefix(m.key[key], "acked:") {
@@ -142,8 +156,22 @@ func (m *model) reclaim(out *fetchReply, probe bool, jitter func(int) int64) {
 	}
 }
 
-// nextInstant is when a consumer must fetch next, 0: never, as long as nothing changes. A fetch deleted so much garbage.
-func (m *model) nextInstant(deleted int) (next int64) {
+// firstOver is when the first lease is over; leased: the soonest end before this fetch handed out what ends then.
+func (m *model) firstOver(leased, ends int64) int64 {
+	if leased == 0 {
+		return ends
+	}
+	over := m.lasts(leased)
+	if over != leased {
+		for _, at := range m.unack {
+			over = min(over, m.lasts(at))
+		}
+	}
+	return over
+}
+
+// nextDue is when something that waits may be handed out next, 0: nothing waits.
+func (m *model) nextDue() (next int64) {
 	if len(m.ready) > 0 {
 		next = m.now
 	}
@@ -155,6 +183,12 @@ func (m *model) nextInstant(deleted int) (next int64) {
 	if next != 0 {
 		next = max(next, m.pause)
 	}
+	return next
+}
+
+// nextInstant is when a consumer must fetch next, 0: never, as long as nothing changes; next is for what waits. A fetch deleted
+// so much garbage.
+func (m *model) nextInstant(next int64, deleted int) int64 {
 	// A lease that its holder should have renewed is work as well, and so is more garbage.
 	for _, ends := range m.unack {
 		if at := m.lasts(ends); 2*(at-m.now) < m.lease() && (next == 0 || at < next) {

@@ -39,6 +39,9 @@ func (m *model) intercept(by, id string, running bool) any {
 		delete(set, tag)
 	}
 	m.forget(id)
+	if state == StateUnack {
+		m.freed()
+	}
 	return InterceptResult{State: state, ID: id}
 }
 
@@ -131,6 +134,9 @@ func (m *model) steer(do steerRequest) any {
 		}
 	}
 	m.armLater(first)
+	if do.what == "cancel" {
+		m.freed()
+	}
 	return out
 }
 

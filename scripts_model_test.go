@@ -23,6 +23,7 @@ type model struct {
 
 	graces []grace // as of the last fetch
 	claims [5]claim
+	limits modelLimits
 }
 
 // contents is what Redis holds of a queue, but for what shows in answers alone: the callers' last
@@ -218,7 +219,10 @@ func (m *model) settle(batch []settlement) any {
 			continue
 		case outcomeReady:
 			m.ready = append(m.ready, tagOf(o.id, o.number+1))
-		case outcomeRetry:
+		case outcomeRetry, outcomeThrottle:
+			if o.kind == outcomeThrottle && o.delay > 0 {
+				m.throttle(o.delay)
+			}
 			next += o.delay.Microseconds()
 			m.retry[tagOf(o.id, o.number+1)] = next
 		}
@@ -243,6 +247,7 @@ func (m *model) settle(batch []settlement) any {
 		}
 	}
 	m.arm(first)
+	m.freed()
 	out.void = void
 	if dead > 0 {
 		out.overflow = m.trim(m.garbage, m.room(3), 500)

@@ -48,12 +48,13 @@ func (m *machine) sequence(t *rapid.T) {
 	m.delete()
 	m.model = newModel(fetchSettings{lease: rigLease, maxLosses: rapid.IntRange(1, 4).Draw(t, "losses"), garbageAge: time.Minute,
 		garbageMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room in garbage"), doneMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")})
+	m.limiting = rapid.Bool().Draw(t, "limits")
 	m.held, m.blind, m.sent, m.given, m.calls = newContents(), false, 0, nil, [4][]func(*rapid.T){}
 	for i := range m.who {
 		m.who[i] = caller{id: "caller" + strconv.Itoa(i)}
 	}
 	t.Repeat(map[string]func(*rapid.T){
-		"again": m.again, "await": m.awaits, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "intercept": m.intercepts, "layout": m.layouts,
+		"again": m.again, "await": m.awaits, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "intercept": m.intercepts, "layout": m.layouts, "limit": m.limit,
 		"marker": m.marker, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles, "steer": m.steers, "ticks": m.ticks,
 	})
 	m.newer = true
@@ -68,6 +69,8 @@ func (m *machine) sequence(t *rapid.T) {
 	m.model.with.garbageAge = time.Microsecond
 	m.who[0].n++
 	m.doPause(t, m.who[0], 0)
+	m.who[0].n++
+	m.doLimit(t, m.who[0], Limits{})
 	for round := 0; len(m.held.msg) > 0; round++ {
 		m.blind = round > 100 && len(m.held.msg) > 10 // there is one round for each message on its last chance
 		if round > 100+m.sent {
@@ -142,7 +145,12 @@ func (m *machine) ticks(t *rapid.T) {
 }
 
 func (m *machine) ask(t *rapid.T) fetchRequest {
+	var l Limits
+	if m.limiting && rapid.IntRange(0, 3).Draw(t, "asks for limits if not 0") > 0 {
+		l = drawLimits(t)
+	}
 	return fetchRequest{
+		limits:          l,
 		want:            min(rapid.IntRange(0, 2*m.most).Draw(t, "want"), maxBatch), // at times all that it may
 		rearm:           rapid.Bool().Draw(t, "rearm"),
 		byAlarm:         rapid.Bool().Draw(t, "by alarm"),
@@ -301,6 +309,8 @@ func (m *machine) settles(t *rapid.T) {
 				o.failures, o.losses, o.text = d.msg.Failures+1, 0, "no"
 			} else if o.kind == outcomeRetry && rapid.Bool().Draw(t, "again") {
 				o.again, o.failures, o.losses = true, 0, 0
+			} else if o.kind == outcomeRetry && m.limiting {
+				o.throttle = rapid.Bool().Draw(t, "throttle")
 			}
 			o.result = rapid.SampledFrom([]string{"", "yes"}).Draw(t, "result")
 		}

@@ -11,7 +11,7 @@
 --       lease is to be renewed.
 
 -- include head, call, score, envelope, locate, remove, erase
-local saved, groups, limited = unpack(redis.call('HMGET', KEYS.state, field, 'parts', 'limited'), 1, 3)
+local saved, groups, limited, armed = unpack(redis.call('HMGET', KEYS.state, field, 'parts', 'limited', 'armed'), 1, 4)
 local reply = recall(saved)
 if reply then
   local where, id = string.match(reply, '^(%a+) (.*)$')

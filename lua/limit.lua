@@ -7,7 +7,8 @@
 -- Keeps: invariants 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call
-local saved, limits, override, limited = unpack(redis.call('HMGET', KEYS.state, field, 'limits', 'override', 'limited'), 1, 4)
+local saved, limits, override, limited, armed =
+  unpack(redis.call('HMGET', KEYS.state, field, 'limits', 'override', 'limited', 'armed'), 1, 5)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return STALE end
 guard(redis.call('ZCARD', KEYS.wake))
@@ -16,10 +17,10 @@ if ARGV[3] ~= '' or limits then
   mark('override', ARGV[3])
   if not limits then mark('limits', '') end
 end
-local head = string.match(limited or '', '^(%d+ %d+ %d+) %d+ [01]$')
-if head then -- what is put off may go now
+local since, open = string.match(limited or '', '^(%d+) %d+ (%d+) %d+ [01]$')
+if since then -- what is put off may go now
   redis.call('ZADD', KEYS.wake, us(now), 'w')
-  mark('limited', head .. ' ' .. us(now) .. ' 0')
+  mark('limited', since .. ' ' .. us(whole(armed) or 0) .. ' ' .. open .. ' ' .. us(now) .. ' 0')
 end
 remember(override or '')
 return {us(now), override or ''}

@@ -213,7 +213,10 @@ count('failed', failedBefore, failed)
 count('garbage', garbageBefore, dead)
 if first then
   -- include arm
-  if sooner(first, armed) then arm(first) end
+  if sooner(first, armed) then
+    arm(first)
+    armed = us(first)
+  end
 end
 if limited then
   -- include freed
