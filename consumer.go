@@ -3,7 +3,10 @@ package delayqueue
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 )
 
@@ -53,7 +56,7 @@ func startConsumer(p *producer, settings settings, join func(freed signal) *memb
 		member: c.member, leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
 		freed: freed, hints: newHints(), caller: newCaller(),
 		agreed: settings.fetchSettings, limits: agreedLimits{Limits: settings.limits, bounded: settings.limits != (Limits{})}, replyBytes: maxBatchBytes, since: time.Now(),
-		state: pollState{interval: min(cmp.Or(settings.fetchInterval, tickInterval), settings.lease/3), wakeUps: true},
+		state: pollState{interval: min(cmp.Or(settings.fetchInterval, tickInterval), settings.lease/3), wakeUps: true, moreDue: c.member.workers.shared},
 	}
 	go c.run()
 	return c
@@ -89,3 +92,53 @@ func (c *consumer) stop() { c.lifecycle.stop() }
 
 // ended reports whether consuming has ended.
 func (c *consumer) ended() bool { return closed(c.lifecycle.done) }
+
+// releaseTime is how long Shutdown waits for releases to go out after ctx has ended.
+const releaseTime = time.Second
+
+// shutdown waits until consumers have ended, which were stopped. When ctx ends first it gives up on their handlers, and
+// says of each queue what it was waiting for.
+func shutdown(ctx context.Context, consumers []*consumer) error {
+	for _, c := range consumers {
+		select {
+		case <-c.lifecycle.done:
+		case <-ctx.Done():
+		}
+	}
+	left := slices.DeleteFunc(consumers, (*consumer).ended)
+	whys := make([]string, len(left))
+	running := map[*producer]int{}
+	for i, c := range left {
+		whys[i] = c.lifecycle.waitingFor()
+		c.lifecycle.force()
+		running[c.settler.producer] += c.member.abandonAll()
+	}
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+	defer cancel()
+	for _, c := range left {
+		if c.leases.held.totals().deliveries == 0 || c.lifecycle.outage.cause() != nil {
+			continue // nothing to release, or nobody to take it
+		}
+		select {
+		case <-c.lifecycle.done:
+		case <-limit.Done():
+		}
+	}
+	var errs []error
+	told := map[*producer]bool{}
+	for i, c := range left {
+		p := c.settler.producer
+		if told[p] { // the queue was started more than once
+			continue
+		}
+		told[p] = true
+		if n := running[p]; n > 0 {
+			whys[i] = fmt.Sprintf("%d handlers were still running", n)
+		}
+		if err := c.lifecycle.outage.cause(); err != nil {
+			whys[i] += fmt.Sprintf(" (without Redis: %v)", err)
+		}
+		errs = append(errs, fmt.Errorf("delayqueue: queue %q: shutdown: %s: %w", c.store.queue, whys[i], ended(ctx)))
+	}
+	return errors.Join(errs...)
+}

@@ -25,11 +25,12 @@ type Handler = func(ctx context.Context, msg *Message) error
 type DelayQueue struct {
 	producer
 
-	mu       sync.Mutex // guards settings, consumer and ending
+	mu       sync.Mutex // guards the fields below, but for workers
 	settings settings
+	pool     *Pool       // which it belongs to; nil: none
 	consumer *consumer   // the last one that was started, nil before the first
 	ending   []*consumer // those before it that may not have ended yet
-	workers  workers
+	workers  workers     // of consumers that do not run in a pool
 }
 
 // NewQueue makes a queue on the Redis that cli talks to: a *redis.Client (Sentinel's
@@ -55,28 +56,43 @@ func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().li
 func (q *DelayQueue) start() *consumer {
 	q.made()
 	q.mu.Lock()
-	c, settings := q.consumer, q.settings
+	c, pool := q.consumer, q.pool
 	q.mu.Unlock()
+	if pool != nil {
+		panic(fmt.Sprintf("delayqueue: queue %q is in a Pool: start that", q.store.queue))
+	}
 	if c != nil && !c.lifecycle.stopping() {
 		return c
 	}
+	settings := q.composed()
+	return q.startWith(settings, func(freed signal) *member {
+		q.workers.resize(settings.concurrency)
+		return q.workers.join(freed, 1, 0, 0)
+	})
+}
+
+// composed is the settings of a consumer. It calls the user's code.
+func (q *DelayQueue) composed() settings {
+	q.mu.Lock()
+	settings := q.settings
+	q.mu.Unlock()
 	if settings.callback == nil && settings.handler == nil {
 		panic(fmt.Sprintf("delayqueue: queue %q: StartConsume without a callback: give one to NewQueue, WithCallback or WithHandler", q.store.queue))
 	}
 	settings.compose(q.store.queue) // not under mu: the user's code may call this queue
 	settings.base = context.WithValue(settings.base, servedBy{q}, true)
+	return settings
+}
+
+// startWith starts a consumer, unless one consumes. join makes it one of those that share workers.
+func (q *DelayQueue) startWith(settings settings, join func(freed signal) *member) *consumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.consumer == nil || q.consumer.lifecycle.stopping() {
 		q.ending = slices.DeleteFunc(q.consumers(), (*consumer).ended)
-		q.consumer = startConsumer(&q.producer, settings, q.joinAlone(settings.concurrency))
+		q.consumer = startConsumer(&q.producer, settings, join)
 	}
 	return q.consumer
-}
-
-// joinAlone makes a consumer the only one that has workers of this DelayQueue, but for those that it follows.
-func (q *DelayQueue) joinAlone(workers int) func(signal) *member {
-	return func(freed signal) *member { q.workers.resize(workers); return q.workers.join(freed, 1, 0, 0) }
 }
 
 // servedBy is the key of a value in each handler's context. It names the queue whose handler that is.
@@ -108,9 +124,6 @@ func (q *DelayQueue) stopAll() []*consumer {
 	return q.consumers()
 }
 
-// releaseTime is how long Shutdown waits for releases to go out after ctx has ended.
-const releaseTime = time.Second
-
 // Shutdown is StopConsume that waits until consuming has ended. When ctx ends first, the
 // running handlers' contexts end (ErrShutdown), their messages are released, which takes a
 // second at most, and the error, which wraps ctx's, says what it was still waiting for. A queue that
@@ -125,39 +138,7 @@ func (q *DelayQueue) Shutdown(ctx context.Context) error {
 	if err := q.ownHandler(ctx, "Shutdown"); err != nil {
 		return err
 	}
-	for _, c := range consumers {
-		select {
-		case <-c.lifecycle.done:
-		case <-ctx.Done():
-		}
-	}
-	if consumers = slices.DeleteFunc(consumers, (*consumer).ended); len(consumers) == 0 {
-		return nil
-	}
-	why := consumers[0].lifecycle.waitingFor()
-	running := 0
-	for _, c := range consumers {
-		c.lifecycle.force()
-		running += c.member.abandonAll()
-	}
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
-	defer cancel()
-	for _, c := range consumers {
-		if c.leases.held.totals().deliveries == 0 || c.lifecycle.outage.cause() != nil {
-			continue // nothing to release, or nobody to take it
-		}
-		select {
-		case <-c.lifecycle.done:
-		case <-limit.Done():
-		}
-	}
-	if running > 0 {
-		why = fmt.Sprintf("%d handlers were still running", running)
-	}
-	if err := consumers[0].lifecycle.outage.cause(); err != nil {
-		why += fmt.Sprintf(" (without Redis: %v)", err)
-	}
-	return fmt.Errorf("delayqueue: queue %q: shutdown: %s: %w", q.store.queue, why, ended(ctx))
+	return shutdown(ctx, consumers)
 }
 
 // consumers are those that may not have ended, with mu held.

@@ -47,7 +47,8 @@
 //
 // # Concurrency
 //
-// All methods of DelayQueue, Publisher and Monitor are safe for concurrent use, except that
+// All methods of DelayQueue, Pool, Publisher and Monitor are safe for concurrent use, except that
 // settings (With…) belong before StartConsume and before the first send. Callbacks and
-// handlers are called from as many goroutines as WithConcurrent says.
+// handlers are called from as many goroutines as WithConcurrent says. Several queues can share one set of workers, by
+// weight or in order: see Pool.
 package delayqueue

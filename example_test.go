@@ -156,6 +156,28 @@ func ExampleDelayQueue_Shutdown() {
 	// Output: <nil>
 }
 
+// Critical before bulk: of 64 workers six tenths, and 48 that bulk never has.
+func ExampleNewPool() {
+	redisCli, end := embedded()
+	defer end()
+	handle := func(payload string) bool {
+		fmt.Println(payload)
+		return true
+	}
+	critical := delayqueue.NewQueue("critical", redisCli, handle)
+	normal := delayqueue.NewQueue("normal", redisCli, handle)
+	bulk := delayqueue.NewQueue("bulk", redisCli, handle)
+
+	pool := delayqueue.NewPool(64, // workers
+		delayqueue.Share{Queue: critical, Weight: 6},
+		delayqueue.Share{Queue: normal, Weight: 3},
+		delayqueue.Share{Queue: bulk, Weight: 1, AtMost: 16})
+	done := pool.StartConsume()
+	pool.StopConsume()
+	<-done
+	// Output:
+}
+
 // In a test time need not pass: the embedded server's clock is the queue's.
 func ExampleDelayQueue_tested() {
 	server, err := miniredis.Run()

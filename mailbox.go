@@ -67,23 +67,6 @@ func (m *mailbox[T]) some(n int) []T {
 	return m.cut(min(n, len(m.items)))
 }
 
-// all takes what is there.
-func (m *mailbox[T]) all() []T {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.cut(len(m.items))
-}
-
-// first returns the next item and leaves it inside.
-func (m *mailbox[T]) first() (item T, ok bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.items) == 0 {
-		return item, false
-	}
-	return m.items[0], true
-}
-
 // close ends the waiting for items: once the mailbox is empty, one and some return at once.
 func (m *mailbox[T]) close() {
 	m.mu.Lock()

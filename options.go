@@ -172,7 +172,7 @@ func (q *DelayQueue) WithGarbageHandler(f func(ctx context.Context, msg *Message
 }
 
 // WithConcurrent is how many deliveries this value handles at a time, those included that go on
-// after StopConsume. Default 1; at least 1.
+// after StopConsume. Default 1; at least 1. In a Pool it does not count: the pool's workers do.
 func (q *DelayQueue) WithConcurrent(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithConcurrent(%d)", n), n > 0, "needs at least 1 worker; to send only, use NewPublisher", func(s *settings) { s.concurrency = n })
 }

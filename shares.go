@@ -8,8 +8,8 @@ import (
 // This file decides which member of a Pool gets a worker that is free. A DelayQueue by itself is the only member, and gets
 // all.
 //
-// A member is hungry if more is due in its queue than it holds, as far as is known, and nothing but the want of a worker
-// keeps it from taking that. In a strict pool a member may take something only while none before it is hungry. Else
+// A member is hungry if more is due in its queue than it holds, or nobody knows yet, and nothing but the want of a worker
+// keeps it from taking that: not its own limits, nor a server that does not answer. In a strict pool a member may take something only while none before it is hungry. Else
 // workers are divided among the hungry members by their weights. What does not come out even goes in turns: a
 // member's pass grows by 1/weight with each delivery that it asks for, and the lowest pass is next (C. A. Waldspurger,
 // W. E. Weihl, "Stride Scheduling", 1995).
@@ -20,11 +20,13 @@ import (
 // server may be away.
 const lapseAfter = 100 * time.Millisecond
 
+// quickHandlers are those for which it is no matter that all workers are busy: each queue may fetch ahead.
+const quickHandlers = time.Millisecond
+
 // A turn says when a member is next. It is guarded by workers.mu.
 type turn struct {
 	hungry   bool
 	fetching bool        // a fetch is under way
-	away     bool        // that fetch has failed, or takes long
 	waits    bool        // it was refused more because of another's fetch
 	share    int         // how many workers are its own while it is hungry
 	pass     float64     // in units of deliveries / weight
@@ -53,9 +55,9 @@ func (m *member) ask(limit int, hungry bool, rtt time.Duration) int {
 	m.fetching = true
 	if ws.shared {
 		if m.lapse == nil {
-			m.lapse = time.AfterFunc(lapseAfter, m.lapsed)
+			m.lapse = time.AfterFunc(ws.lapseAfter, m.lapsed)
 		} else {
-			m.lapse.Reset(lapseAfter)
+			m.lapse.Reset(ws.lapseAfter)
 		}
 	}
 	ws.wakeNext()
@@ -75,7 +77,7 @@ func (m *member) lapsed() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
 	if m.fetching {
-		m.away = true
+		m.setHungry(false)
 		m.giveUp()
 	}
 }
@@ -84,7 +86,7 @@ func (m *member) lapsed() {
 func (m *member) answered() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
-	m.fetching, m.away = false, false
+	m.fetching = false
 	if m.lapse != nil {
 		m.lapse.Stop()
 	}
@@ -188,21 +190,28 @@ func (m *member) grant(rtt time.Duration) int {
 		}
 		return 1
 	}
-	weights := 0.0
+	weights, quick, others := 0.0, true, ws.held
 	for _, o := range ws.hungry {
 		weights += o.weight
+		quick = quick && o.each > 0 && o.each < quickHandlers
+		others -= o.holds()
 	}
 	lead := float64(ws.allowed())/weights + 1/m.weight
 	m.pass = max(m.pass, ws.clock-8*lead) // nor is what it could not use while it was hungry
 	for _, o := range ws.hungry {
-		switch {
-		case o == m || o.away:
-		case o.asked > 0 && o.pass+lead < m.pass:
+		if o == m || o.asked == 0 && !o.mayTake() {
+			continue
+		}
+		if o.pass+lead < m.pass {
 			m.waits = true
 			return 0
-		case o.mayTake() && o.pass < m.pass:
+		}
+		if o.asked == 0 && o.pass < m.pass {
 			free = 0
 		}
+	}
+	if quick && others < ws.allowed() { // the workers will be free in a moment
+		free = m.share
 	}
 	most := float64(maxBatch/2) * m.weight / weights
 	return roomOf(min(m.takes()+free, m.share), m.holds(), m.each, rtt, int(most))
@@ -211,7 +220,7 @@ func (m *member) grant(rtt time.Duration) int {
 // grantInOrder is grant in a strict pool. Nothing is fetched ahead.
 func (m *member) grantInOrder(free int) int {
 	for _, o := range m.workers.hungry {
-		if o.order < m.order && !o.away && o.holds() < o.atMost {
+		if o.order < m.order && o.holds() < o.atMost {
 			return 0
 		}
 	}

@@ -193,7 +193,10 @@ func TestShutdownWhileAHandlerIsAboutToStart(t *testing.T) {
 	}})
 	q.mu.Lock()
 	q.settings.compose(f.name)
-	q.consumer = startConsumer(&q.producer, q.settings, q.joinAlone(1))
+	q.consumer = startConsumer(&q.producer, q.settings, func(freed signal) *member {
+		q.workers.resize(1)
+		return q.workers.join(freed, 1, 0, 0)
+	})
 	c = q.consumer
 	q.mu.Unlock()
 	info := f.send(q, "x")

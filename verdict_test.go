@@ -15,7 +15,7 @@ func concluded(settings settings, d *delivery, v verdict) outcome {
 	settings.log = slog.New(slog.DiscardHandler)
 	d.settler = &settler{settings: &settings}
 	d.conclude(context.Background(), v)
-	return d.settler.outbox.all()[0]
+	return d.settler.outbox.some(1)[0]
 }
 
 // TestOutcomeOfAHandler: what a handler returns decides where its message goes, when, and with how many failures.

@@ -16,10 +16,11 @@ const maxBuffered = 100 * time.Millisecond
 // A worker whose callback runs on past its limit, or past the end of Shutdown's context, is replaced, unless twice as
 // many callbacks are under way as there are workers.
 type workers struct {
-	shared bool // several queues have them; does not change
-	strict bool // in the order of the queues; does not change while they consume
+	shared     bool          // several queues have them; does not change
+	lapseAfter time.Duration // as the constant; does not change
 
 	mu      sync.Mutex // guards the fields below, and those of members
+	strict  bool       // in the order of the queues
 	size    int
 	used    int       // workers that have a delivery, but for those that were replaced
 	stuck   int       // callbacks that run on, in workers that were replaced
@@ -63,6 +64,7 @@ func (ws *workers) join(freed signal, weight, atMost, order int) *member {
 	m := &member{workers: ws, freed: freed, weight: float64(weight), atMost: min(atMost, ws.size), order: order}
 	m.share = m.atMost
 	ws.members = append(ws.members, m)
+	m.setHungry(ws.shared) // until its queue has been asked
 	return m
 }
 
@@ -247,6 +249,7 @@ func (m *member) releaseStale() {
 // releaseBuffered releases what no worker has started.
 func (m *member) releaseBuffered() {
 	m.workers.mu.Lock()
+	m.pass -= float64(len(m.buffer)) / m.weight // it did not have its turn
 	ds := m.take(len(m.buffer))
 	m.workers.mu.Unlock()
 	for _, d := range ds {

@@ -1,0 +1,235 @@
+package delayqueue
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// A Share is a queue's part in a Pool.
+type Share struct {
+	// Queue has its own handler, retries, lease and limits, and may be on a client or server of its own.
+	Queue *DelayQueue
+
+	// Weight is the queue's part of the workers while other queues of the pool have something due as well, against their
+	// weights. Default (0): 1. It does nothing in a strict pool.
+	Weight int
+
+	// AtMost bounds how many workers the queue may have, also while the others are free: where handlers run for minutes,
+	// it keeps workers for the other queues. Default 0: no bound.
+	AtMost int
+}
+
+// A Pool is several queues that share one set of workers. While more is due than the workers get through, they are divided
+// among those queues that have something due, by weight, or in the order of the queues (Strict); what one queue
+// does not use the others may. All methods are safe for concurrent use.
+//
+// By weight, a queue of weight 6 beside ones of 3 and 1 has six tenths of the workers; what does not come out even, such
+// as the only worker of three queues, goes in turns, so that six of ten deliveries are that queue's. A handler that runs
+// is not interrupted: workers that a queue had while the others were idle come back as its handlers return (AtMost).
+//
+// A queue in a pool cannot be started alone: StartConsume and Run panic. Its StopConsume and Shutdown stop it alone, until
+// the pool has been stopped and started again. One queue's trouble (its server is away, a key is of a wrong type, it is
+// paused, its handler panics) does not hold up the others. WithConcurrent of a queue does not count in a pool.
+type Pool struct {
+	shares  []Share
+	workers workers
+
+	mu      sync.Mutex  // guards the fields below
+	current *poolRun    // the last one that was started, nil before the first
+	ending  []*consumer // those of runs before it that may not have ended yet
+}
+
+// A poolRun is one stretch of consuming all queues of a pool.
+type poolRun struct {
+	consumers []*consumer
+	done      chan struct{} // closed when all of them have ended
+}
+
+// NewPool makes a pool of so many workers for these queues. It panics if there is no worker or no queue; if a queue is nil,
+// there twice, in another pool, or consuming; or if a Weight or AtMost is negative.
+func NewPool(workers int, shares ...Share) *Pool {
+	refuse := func(format string, args ...any) { panic("delayqueue: NewPool: " + fmt.Sprintf(format, args...)) }
+	if workers < 1 {
+		refuse("%d workers: a pool needs at least 1", workers)
+	}
+	if len(shares) == 0 {
+		refuse("a pool needs at least 1 queue")
+	}
+	p := &Pool{shares: slices.Clone(shares)}
+	p.workers.size, p.workers.shared, p.workers.lapseAfter = workers, len(shares) > 1, lapseAfter
+	for i := range p.shares {
+		s := &p.shares[i]
+		if s.Queue == nil {
+			refuse("share %d: the queue must not be nil", i+1)
+		}
+		s.Queue.made()
+		name := s.Queue.store.queue
+		switch {
+		case slices.ContainsFunc(p.shares[:i], func(o Share) bool { return o.Queue == s.Queue }):
+			refuse("queue %q is there twice", name)
+		case s.Weight < 0:
+			refuse("queue %q: Weight %d: must be at least 1; 0 means 1", name, s.Weight)
+		case s.AtMost < 0:
+			refuse("queue %q: AtMost %d: must not be negative; 0 means no bound", name, s.AtMost)
+		}
+		s.Weight = max(s.Weight, 1)
+	}
+	for i, s := range p.shares {
+		if why := s.Queue.enter(p); why != "" {
+			for _, o := range p.shares[:i] {
+				o.Queue.enter(nil)
+			}
+			refuse("queue %q %s", s.Queue.store.queue, why)
+		}
+	}
+	return p
+}
+
+// enter puts the queue into a pool, or says why it cannot; nil takes it out again.
+func (q *DelayQueue) enter(p *Pool) (why string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case p != nil && q.pool != nil:
+		return "is in another pool"
+	case q.consumer != nil && !q.consumer.lifecycle.stopping():
+		return "is consuming: stop it first"
+	}
+	q.pool = p
+	return ""
+}
+
+// Strict makes the order of the queues count instead of their weights: a queue is asked only while none before it has
+// anything due, and nothing is fetched before a worker is free for it. So a message of the first queue gets the next
+// worker that becomes free, and a backlog of the first queue holds up all others. It panics while the pool consumes.
+func (p *Pool) Strict() *Pool {
+	p.made()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current != nil && !closed(p.current.done) {
+		panic("delayqueue: Strict while consuming: call it before StartConsume, or stop the pool first, and wait until it has ended")
+	}
+	p.workers.mu.Lock() // callbacks that run on still have workers
+	defer p.workers.mu.Unlock()
+	p.workers.strict = true
+	return p
+}
+
+func (p *Pool) made() {
+	if p == nil || p.shares == nil {
+		panic("delayqueue: this Pool was not made by NewPool")
+	}
+}
+
+// StartConsume begins to consume all queues and returns a channel that closes when consuming has ended for all of them,
+// after StopConsume or Shutdown. While the pool consumes it returns the same channel again; a stopped pool starts
+// anew. It panics if a queue has no callback or handler.
+func (p *Pool) StartConsume() (done <-chan struct{}) { return p.start().done }
+
+func (p *Pool) start() *poolRun {
+	p.made()
+	p.mu.Lock()
+	r := p.current
+	p.mu.Unlock()
+	if r != nil && !r.stopping() {
+		return r
+	}
+	settings := mapped(p.shares, func(s *Share) settings { return s.Queue.composed() }) // not under mu: the user's code may call this pool
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current != nil && !p.current.stopping() {
+		return p.current
+	}
+	p.ending = slices.DeleteFunc(p.consumers(), (*consumer).ended)
+	r = &poolRun{done: make(chan struct{})}
+	for i, s := range p.shares {
+		r.consumers = append(r.consumers, s.Queue.startWith(settings[i], func(freed signal) *member {
+			return p.workers.join(freed, s.Weight, s.AtMost, i)
+		}))
+	}
+	go func() {
+		for _, c := range r.consumers {
+			<-c.lifecycle.done
+		}
+		close(r.done)
+	}()
+	p.current = r
+	return r
+}
+
+// stopping reports whether all queues stop, or have ended.
+func (r *poolRun) stopping() bool {
+	return !slices.ContainsFunc(r.consumers, func(c *consumer) bool { return !c.lifecycle.stopping() })
+}
+
+// StopConsume is StopConsume of all queues: nothing more is fetched, and no further handler starts. It returns at once;
+// the channel of StartConsume closes when all of them have ended. Before the first start, and again, it does nothing.
+func (p *Pool) StopConsume() { p.stopAll() }
+
+// stopAll stops, and returns the consumers that may not have ended.
+func (p *Pool) stopAll() []*consumer {
+	p.made()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.current != nil {
+		for _, c := range p.current.consumers {
+			c.stop()
+		}
+	}
+	return p.consumers()
+}
+
+// consumers are those that may not have ended, with mu held.
+func (p *Pool) consumers() []*consumer {
+	if p.current == nil {
+		return nil
+	}
+	return append(slices.Clone(p.ending), p.current.consumers...)
+}
+
+// Shutdown is StopConsume that waits until consuming has ended for all queues. When ctx ends first, the
+// running handlers' contexts end (ErrShutdown), their messages are released, which takes a second at most, and the error,
+// which wraps ctx's, says what each queue that has not ended was still waiting for. A queue that holds no message, or has no Redis, is
+// not waited for beyond ctx.
+//
+// A handler cannot wait for itself: with a handler's own context, or one made of it, Shutdown stops the pool and returns
+// an error at once. With any other context it must not be called by a handler.
+func (p *Pool) Shutdown(ctx context.Context) error {
+	consumers := p.stopAll()
+	if err := p.ownHandler(ctx, "Shutdown"); err != nil {
+		return err
+	}
+	return shutdown(ctx, consumers)
+}
+
+// ownHandler returns an error if ctx is of a handler of this pool, which would wait for itself.
+func (p *Pool) ownHandler(ctx context.Context, call string) error {
+	for _, s := range p.shares {
+		if err := s.Queue.ownHandler(ctx, call); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Run consumes all queues until ctx ends, then stops as StopConsume does and waits for the running handlers, however long
+// they take; to bound that, use Shutdown. It returns nil, or an error at once if ctx is that of one of the pool's own
+// handlers.
+func (p *Pool) Run(ctx context.Context) error {
+	p.made()
+	if err := p.ownHandler(ctx, "Run"); err != nil {
+		return err
+	}
+	r := p.start()
+	select {
+	case <-ctx.Done():
+		for _, c := range r.consumers {
+			c.stop()
+		}
+	case <-r.done:
+	}
+	<-r.done
+	return nil
+}
