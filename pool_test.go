@@ -460,3 +460,86 @@ func TestPoolIsIdle(t *testing.T) {
 	}
 	eventually(t, "it is idle again", func() bool { return count() == idle })
 }
+
+// TestPoolLimitedQueue: a queue that may not go on for now, because of its own limits or those of the whole queue, is not waited for.
+func TestPoolLimitedQueue(t *testing.T) {
+	t.Parallel()
+	for name, limited := range map[string]func(q *DelayQueue){
+		"fetch limit":       func(q *DelayQueue) { q.WithFetchLimit(1) },
+		"bytes":             func(q *DelayQueue) { q.WithMaxInFlightBytes(1) },
+		"queue concurrency": func(q *DelayQueue) { q.WithQueueConcurrency(1) },
+		"rate":              func(q *DelayQueue) { q.WithRateLimit(1, time.Hour, 1) },
+		"ended context": func(q *DelayQueue) {
+			ctx, cancel := context.WithCancel(context.Background())
+			q.WithBaseContext(ctx).WithMiddleware(func(next Handler) Handler {
+				return func(ctx context.Context, msg *Message) error {
+					cancel()
+					return next(context.WithoutCancel(ctx), msg)
+				}
+			})
+		},
+	} {
+		for _, strict := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " ", strict), func(t *testing.T) {
+				fs, started, release, got := poolFixture(t, 2), make(chan struct{}, 10), make(chan struct{}), make(chan string, 10)
+				first := fs[0].queue(func(string) bool { started <- struct{}{}; <-release; return true })
+				second := fs[1].queue(func(payload string) bool { got <- payload; return true })
+				limited(first)
+				fs[0].backlog(first, 3)
+				p := poolOf(t, 3, Share{Queue: first, Weight: 100}, Share{Queue: second})
+				if strict {
+					p.Strict()
+				}
+				p.StartConsume()
+				receive(t, "the first has what it may", started)
+				for range 10 {
+					fs[1].send(second, "x")
+					receive(t, "the second goes on", got)
+				}
+				if n := len(started); n != 0 {
+					t.Errorf("%d more of the first run", n)
+				}
+				p.StopConsume()
+				close(release)
+			})
+		}
+	}
+}
+
+// TestPoolOfOne: its bounds and its order hold, too.
+func TestPoolOfOne(t *testing.T) {
+	t.Parallel()
+	for _, strict := range []bool{false, true} {
+		t.Run(fmt.Sprint(strict), func(t *testing.T) {
+			f, release, started := newFixture(t), make(chan struct{}), make(chan struct{}, 100)
+			q := f.queue(func(payload string) bool {
+				started <- struct{}{}
+				if payload == "slow" {
+					<-release
+				}
+				return true
+			})
+			f.backlog(q, 50)
+			p := poolOf(t, 8, Share{Queue: q, AtMost: 3})
+			if strict {
+				p.Strict()
+			}
+			p.StartConsume()
+			for range 50 {
+				receive(t, "it is handled", started)
+			}
+			for range 10 {
+				f.send(q, "slow")
+			}
+			for range 3 {
+				receive(t, "3 run", started)
+			}
+			eventually(t, "there is no room", func() bool { return q.current().member.room(maxBatch, true, time.Millisecond) == 0 })
+			if len(started) > 0 {
+				t.Errorf("%d more run", len(started))
+			}
+			p.StopConsume()
+			close(release)
+		})
+	}
+}

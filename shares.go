@@ -177,12 +177,11 @@ func (ws *workers) free() int {
 func (m *member) grant(rtt time.Duration) int {
 	ws := m.workers
 	free := ws.free()
-	if !ws.shared {
-		own := min(m.takes(), m.atMost)
-		return roomOf(min(own+free, ws.allowed()), m.holds(), m.each, rtt, maxBatch/2)
-	}
 	if ws.strict {
 		return m.grantInOrder(free)
+	}
+	if !ws.shared {
+		return roomOf(min(m.takes()+free, m.atMost, ws.allowed()), m.holds(), m.each, rtt, maxBatch/2)
 	}
 	if !m.hungry { // this is a look: one delivery shows that there is more
 		if ws.nextHungry() != nil || free == 0 || m.holds() >= m.atMost {
@@ -224,7 +223,7 @@ func (m *member) grantInOrder(free int) int {
 			return 0
 		}
 	}
-	if !m.hungry {
+	if !m.hungry && m.workers.shared {
 		free = min(free, 1)
 	}
 	return max(min(free, m.atMost-m.holds()), 0)
