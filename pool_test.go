@@ -134,7 +134,8 @@ func TestPoolShares(t *testing.T) {
 			p.StartConsume()
 			receive(t, "enough is handled", full)
 			for i, want := range []int64{6000, 3000, 1000} {
-				if n := handled[i].Load(); n < want*9/10-int64(workers) || n > want*11/10+int64(workers) {
+				// A slow machine releases some of what was fetched ahead; TestSharesByWeight is exact.
+				if n := handled[i].Load(); n < want*8/10-int64(workers) || n > want*12/10+int64(workers) {
 					t.Errorf("queue %d: %d handled, want about %d", i, n, want)
 				}
 			}
