@@ -185,3 +185,69 @@ func TestSequenceMovedByHand(t *testing.T) {
 		t.Errorf("logged %d times:\n%s", n, f.log)
 	}
 }
+
+// TestWhatIsDueStays: what is due already when an entry is paused, changed or removed runs, as it was.
+func TestWhatIsDueStays(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]func(f *fixture) error{
+		"paused":  func(f *fixture) error { return f.s.Pause(f.ctx(), "e") },
+		"removed": func(f *fixture) error { return f.s.Remove(f.ctx(), "e") },
+		"changed": func(f *fixture) error {
+			return f.s.Set(f.ctx(), Entry{Name: "e", Cron: "0 0 1 1 *", Payload: "as it is"})
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, Payload: "as it was"}))
+			r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
+			f.steps(r)
+			f.must(r.sendDue(f.ctx()))
+			first := r.entries["e"].last - aheadSeconds + 1
+			f.until("the first is due", func() bool { return f.now() > first })
+			f.must(change(f))
+			to := f.now()
+			got := f.consume(nil)
+			f.until("it runs", func() bool { n, _ := got.of("e"); return n[first] == 1 })
+			f.until("all that was due has run", func() bool { c, err := f.mon.Counts(f.ctx()); return err == nil && c.Ready+c.Unack == 0 })
+			for _, msg := range got.messages() {
+				if _, at := Of(msg); at.Unix() > to || msg.Payload != "as it was" {
+					t.Errorf("until %d: at %v ran one %s", to, at, msg.Payload)
+				}
+			}
+		})
+	}
+}
+
+// TestDue: what is sent when. Nothing is missed until five seconds after its instant, and what skips is sent at it.
+func TestDue(t *testing.T) {
+	t.Parallel()
+	const at = 3_600_000
+	none := int64(0)
+	for name, c := range map[string]struct {
+		overlap Overlap
+		catchUp int
+		now     int64
+		want    int64
+	}{
+		"five seconds ahead":     {Allow, 1, at - 5, at},
+		"further ahead":          {Allow, 1, at - 6, none},
+		"five seconds late":      {Allow, NoCatchUp, at + 5, at},
+		"missed":                 {Allow, NoCatchUp, at + 6, none},
+		"missed, and caught up":  {Allow, 1, at + 6, at},
+		"one skips, ahead":       {Skip, 1, at - 1, none},
+		"one skips, at its time": {Skip, 1, at, at},
+		"one skips, late":        {Skip, NoCatchUp, at + 5, at},
+		"the latest of three":    {Allow, 1, at + 2*3600 + 6, at + 2*3600},
+		"two of three":           {Allow, 2, at + 2*3600 + 6, at + 3600},
+	} {
+		e := &entry{name: "e", record: record{plan: plan{Every: 3600, CatchUp: c.catchUp, Overlap: c.overlap}}, when: everyTiming{3600, 0}}
+		e.settled(at - 3600)
+		clock := func() time.Time { return time.Unix(0, 0) }
+		r := &runner{entries: map[string]*entry{"e": e}, reading: &reading{us: c.now * 1_000_000, at: clock(), clock: clock}}
+		due := r.due()
+		if got := len(due) == 1; got != (c.want != none) || got && due[0].next != c.want {
+			t.Errorf("%s: %d, want %d", name, e.next, c.want)
+		}
+	}
+}

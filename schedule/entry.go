@@ -44,7 +44,8 @@ type Entry struct {
 	Overlap Overlap
 
 	// CatchUp is how many instants are sent after a time in which nobody could, the latest of them, oldest first. 0 means
-	// the default, 1; NoCatchUp none; at most 1,000. An instant of the last five seconds is not missed.
+	// the default, 1; NoCatchUp none; at most 1,000. An instant of the last five seconds is not missed. The messages are
+	// due when they are sent; Of says their instants.
 	CatchUp int
 }
 

@@ -259,6 +259,11 @@ func TestCatchUp(t *testing.T) {
 			}
 		}
 	}
+	for _, msg := range got.messages() {
+		if name, at := Of(msg); at.Unix() > now-60 || msg.Due.Unix() < now {
+			t.Errorf("%s: the message of %v, sent after %d, is due at %v", name, at, now, msg.Due)
+		}
+	}
 	list, err := f.s.List(f.ctx())
 	if err != nil || len(list) != len(want) {
 		t.Errorf("%+v, %v", list, err)

@@ -147,8 +147,9 @@ const (
 	instantHeader = "schedule-instant" // RFC 3339, in the entry's zone
 )
 
-// Of says which entry sent a message, and for which instant: that is msg.Due unless the message was caught up. The instant
-// is zero if somebody ran the entry by hand, and name "" if no entry sent the message.
+// Of says which entry sent a message, and for which instant: that is msg.Due, unless the message was sent later than that, as one that
+// is caught up; then msg.Due is when it was sent. The instant is zero if somebody ran the entry by hand, and name "" if no
+// entry sent the message.
 func Of(msg *delayqueue.Message) (name string, instant time.Time) {
 	instant, _ = time.Parse(time.RFC3339, msg.Headers[instantHeader])
 	return msg.Headers[nameHeader], instant
