@@ -81,7 +81,8 @@ type load struct {
 	Keys      int           // that producers send changes of; 0: they send messages of their own
 	Parts     int           // that a group may have, which those keys are; 0: none is
 	Entries   int           // of schedules, which producers run; 0: they send messages of their own
-	Rows      int           // of each outbox, which producers relay; 0: they send messages of their own
+	Limits    delayqueue.Limits
+	Rows      int // of each outbox, which producers relay; 0: they send messages of their own
 }
 
 var usual = load{
@@ -278,6 +279,9 @@ var errAgain = errors.New("not this time")
 // consume handles messages until ctx ends.
 func consume(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order) error {
 	q.WithLease(o.Load.Lease).WithConcurrent(o.Load.Workers).WithMaxLosses(maxLosses).WithNackRedeliveryDelay(retryDelay)
+	if l := o.Load.Limits; l.Rate > 0 {
+		q.WithRateLimit(l.Rate, l.Per, l.Burst).WithQueueConcurrency(l.Concurrency)
+	}
 	q.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		payload := payloadOf(msg)
 		e := entry{Kind: started, Payload: payload, Parts: msg.Parts, ID: msg.ID, Delivery: msg.Delivery, Failures: msg.Failures}

@@ -55,6 +55,7 @@ type trial struct {
 	clock     func(int64) int64 // see evidence
 	offset    *atomic.Int64     // of the embedded server's clock, ns
 	steps     []clockStep
+	readings  []reading       // of what was handed out
 	lost      map[string]int  // replies, by script
 	kept      map[string]bool // ids that Redis came back with last
 
