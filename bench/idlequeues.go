@@ -31,20 +31,7 @@ func idleQueues(n int, over time.Duration) func(t *trial) error {
 			defer func() { <-done }()
 			defer queue.StopConsume()
 		}
-		time.Sleep(over / 3) // until their ticks are as far apart as they get
-		if err := t.meter.start(t.ctx); err != nil {
-			return err
-		}
-		time.Sleep(over) // what each looks at in its rarest tick is in it
-		c, err := t.meter.stop(t.ctx)
-		if err != nil {
-			return err
-		}
-		seconds := c.wall.Seconds()
-		t.report(t.what.name, t.what.kind, figures{
-			commandsSecond: c.commands / seconds, tripsSecond: c.trips / seconds,
-			redisShare: 100 * c.redisCPU.Seconds() / seconds, clientShare: 100 * c.clientCPU.Seconds() / seconds,
-		})
-		return nil
+		// Until their ticks are as far apart as they get; then what each looks at in its rarest tick is in it.
+		return t.standStill(over/3, over)
 	}
 }

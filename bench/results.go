@@ -25,6 +25,8 @@ const (
 	redisShare     metric = "Redis CPU % of a core"
 	clientShare    metric = "client CPU % of a core"
 
+	offShare metric = "off its weight, worst, %"
+
 	holdMs    metric = "longest hold ms"
 	pingP99   metric = "PING p99 ms"
 	pingMax   metric = "PING max ms"

@@ -18,6 +18,9 @@ const (
 	herdName    = "herd, 64 idle consumers"
 	idleName    = "idle consumer"
 	memName     = "memory"
+	poolIdle    = "pool of 16 idle queues"
+	poolStrict  = "strict, the first queue's messages"
+	poolAtMost  = "at most, the first queue's messages"
 	massName    = "mass, 1 million due in a second"
 )
 
@@ -27,6 +30,13 @@ func lateName(consumers int) string {
 	}
 	return fmt.Sprintf("lateness, %d consumers", consumers)
 }
+
+func shareName(handling time.Duration) string {
+	return fmt.Sprintf("weights, handlers of %v", handling)
+}
+
+// handlings are how long the handlers take that share workers by weight.
+var handlings = []time.Duration{0, time.Millisecond, 10 * time.Millisecond}
 
 // lateConsumers are the numbers of consumers whose lateness is measured.
 var lateConsumers = []int{1, 16, 64}
@@ -79,12 +89,19 @@ func scenarios(quick bool) []scenario {
 	all = append(all,
 		scenario{name: herdName, kind: latenessTable, systems: []string{nameLibrary}, rounds: 3, measure: herd(64, 200, over/2)},
 		scenario{name: idleName, kind: idleTable, systems: except(nameFloor), rounds: 1, measure: idle(pause)},
+		scenario{name: poolIdle, kind: idleTable, systems: []string{nameLibrary}, rounds: 1, measure: idlePool(16, 3*pause)},
+		scenario{name: poolStrict, kind: poolTable, systems: []string{nameLibrary}, rounds: 1, measure: preferred(true, n/2)},
+		scenario{name: poolAtMost, kind: poolTable, systems: []string{nameLibrary}, rounds: 1, measure: preferred(false, n/2)},
 		scenario{name: memName, kind: memoryTable, systems: systemNames, rounds: 1, measure: memory(200_000, 50_000)},
 		scenario{name: massName, kind: massTable, systems: except(nameAsynq), rounds: 3, measure: mass(1_000_000)},
 	)
 	for _, queues := range idleCounts {
 		all = append(all, scenario{name: idleQueuesName(queues), kind: idleTable, systems: []string{nameLibrary}, rounds: 1,
 			measure: idleQueues(queues, 3*pause)})
+	}
+	for _, handling := range handlings {
+		all = append(all, scenario{name: shareName(handling), kind: poolTable, systems: []string{nameLibrary}, rounds: 1,
+			measure: shares(handling, over)})
 	}
 	for _, fsync := range []string{"everysec", "always"} {
 		args := []string{"--appendonly", "yes", "--appendfsync", fsync}

@@ -10,22 +10,27 @@ func idle(over time.Duration) func(t *trial) error {
 			return err
 		}
 		defer stop()
-		time.Sleep(time.Second) // until it has settled down
-		if err := t.meter.start(t.ctx); err != nil {
-			return err
-		}
-		time.Sleep(over)
-		c, err := t.meter.stop(t.ctx)
-		if err != nil {
-			return err
-		}
-		seconds := c.wall.Seconds()
-		t.report(t.what.name, t.what.kind, figures{
-			commandsSecond: c.commands / seconds, tripsSecond: c.trips / seconds,
-			redisShare: 100 * c.redisCPU.Seconds() / seconds, clientShare: 100 * c.clientCPU.Seconds() / seconds,
-		})
-		return nil
+		return t.standStill(time.Second, over)
 	}
+}
+
+// standStill reports what is used while nothing is to be done, once all has settled down.
+func (t *trial) standStill(settle, over time.Duration) error {
+	time.Sleep(settle)
+	if err := t.meter.start(t.ctx); err != nil {
+		return err
+	}
+	time.Sleep(over)
+	c, err := t.meter.stop(t.ctx)
+	if err != nil {
+		return err
+	}
+	seconds := c.wall.Seconds()
+	t.report(t.what.name, t.what.kind, figures{
+		commandsSecond: c.commands / seconds, tripsSecond: c.trips / seconds,
+		redisShare: 100 * c.redisCPU.Seconds() / seconds, clientShare: 100 * c.clientCPU.Seconds() / seconds,
+	})
+	return nil
 }
 
 // memory measures what a pending message takes on the server.

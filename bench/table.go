@@ -18,6 +18,7 @@ const (
 	memoryTable
 	massTable
 	backlogTable
+	poolTable
 	kinds
 )
 
@@ -35,6 +36,7 @@ var kindTitles = [kinds]string{
 	memoryTable:     "Server memory of a pending message with a 100-byte payload",
 	massTable:       "A million messages due in the same second",
 	backlogTable:    "Cost of a message while others are pending",
+	poolTable:       "Queues that share 16 workers",
 }
 
 var kindColumns = [kinds][]column{
@@ -60,6 +62,9 @@ var kindColumns = [kinds][]column{
 		{"messages/s", rate, ""}, {"x asynq", rate, nameAsynq}, {"x floor", rate, nameFloor},
 		{"Redis CPU us", redisCPU, ""}, {"x floor", redisCPU, nameFloor}, {"client CPU us", clientCPU, ""},
 		{"commands", commands, ""}, {"allocations", allocs, ""},
+	},
+	poolTable: {
+		{"off its weight, %", offShare, ""}, {"p50", lateP50, ""}, {"p99", lateP99, ""}, {"max", lateMax, ""}, {"messages/s", rate, ""},
 	},
 }
 
