@@ -74,6 +74,9 @@ func TestPoolBadInput(t *testing.T) {
 	q, taken, busy, broken := f.queue(acks), f.queue(acks), f.queue(acks), f.queue(nil)
 	NewPool(1, Share{Queue: taken})
 	busy.StartConsume()
+	runs := NewPool(1, Share{Queue: f.queue(acks)})
+	defer runs.StopConsume()
+	runs.StartConsume()
 	for name, c := range map[string]struct {
 		call func()
 		want string
@@ -89,6 +92,8 @@ func TestPoolBadInput(t *testing.T) {
 		"consuming":          {func() { NewPool(1, Share{Queue: q}, Share{Queue: busy}) }, "is consuming: stop it first"},
 		"started alone":      {func() { taken.StartConsume() }, "is in a Pool: start that"},
 		"run alone":          {func() { _ = taken.Run(context.Background()) }, "is in a Pool: start that"},
+		"strict too late":    {func() { runs.Strict() }, "Strict while consuming"},
+		"a setting too late": {func() { runs.shares[0].Queue.WithLease(time.Second) }, "while consuming"},
 		"no handler":         {func() { NewPool(1, Share{Queue: q}, Share{Queue: broken}).StartConsume() }, "StartConsume without a callback"},
 		"a pool of nobody's": {func() { new(Pool).StartConsume() }, "was not made by NewPool"},
 		"no pool":            {func() { (*Pool)(nil).StopConsume() }, "was not made by NewPool"},
