@@ -213,7 +213,10 @@ func (m *member) grant(rtt time.Duration) int {
 		free = m.share
 	}
 	most := float64(maxBatch/2) * m.weight / weights
-	return roomOf(min(m.takes()+free, m.share), m.holds(), m.each, rtt, int(most))
+	if wait := time.Duration(m.share) * rtt; m.each > 0 && wait < m.each && wait > m.each/16 {
+		rtt = m.each/time.Duration(max(m.share, 1)) + 1 // one is fetched ahead, or a small share would lose each round trip
+	}
+	return roomOf(min(m.takes()+free, m.share), m.holds(), m.each, rtt, max(int(most), 1))
 }
 
 // grantInOrder is grant in a strict pool. Nothing is fetched ahead.
