@@ -123,13 +123,16 @@ func (s *store) attempt(ctx context.Context, t *timeoutLevel, args []any, extra 
 		return nil
 	}
 	if ctx.Err() != nil {
+		if err == context.Canceled && s.lease > 0 { // go-redis returns it bare only where it waited for a connection
+			return fmt.Errorf("%w: %w", errNoConnection, ended(ctx))
+		}
 		return ended(ctx)
 	}
 	if timedOut(err) {
 		t.raise(level)
 		carriedOut := errors.Is(err, errCarriedOut)
 		// go-redis returns the bare error only where it waited for a connection; a read that timed out is a net.Error.
-		err = &timeoutError{limit: limit.Round(time.Millisecond), noConnection: err == context.DeadlineExceeded, link: l}
+		err = &timeoutError{limit: limit.Round(time.Millisecond), noConnection: err == context.DeadlineExceeded || noEffect(err), link: l}
 		if carriedOut {
 			err = fmt.Errorf("%w: %w", errCarriedOut, err)
 		}
@@ -137,6 +140,9 @@ func (s *store) attempt(ctx context.Context, t *timeoutLevel, args []any, extra 
 	s.reloadNodes(ctx, err)
 	return s.explain(err)
 }
+
+// errNoConnection is of a call that was ended before it had one.
+var errNoConnection = errors.New("no connection until then")
 
 // bound is ctx with an end of its own. An attempt shares it with those that begin soon after, if it has little
 // more than attemptTimeout, is no consumer's, and no context ends it.
@@ -217,7 +223,11 @@ func (s *store) callServer(ctx context.Context, l *link, addr string, limit time
 	if err != nil {
 		return err
 	}
-	defer func() { l.put(p, of, err) }()
+	var begun time.Time
+	if of == consuming {
+		begun = time.Now()
+	}
+	defer func() { l.put(p, of, begun, err) }()
 	ctx, cancel := s.bound(ctx, limit)
 	defer cancel()
 	return call(ctx, p.cli)

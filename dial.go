@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -23,13 +24,15 @@ func (l *link) dialer(dial func(context.Context, string, string) (net.Conn, erro
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
 		defer cancel()
 		conn, err := dial(ctx, network, addr)
-		if err == nil {
-			l.dialErr.Store(nil)
-			l.server.note(conn)
-		} else {
+		if err != nil {
 			l.dialErr.Store(&err)
+			return nil, err
 		}
-		return conn, err
+		if !errors.Is(l.dialError(), errServerFull) { // which only a handshake shows
+			l.dialErr.Store(nil)
+		}
+		l.server.note(conn)
+		return l.watch(conn), nil
 	}
 }
 

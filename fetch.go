@@ -72,11 +72,15 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 	if p.settings.maxBytes > 0 {
 		b.bytes = min(b.bytes, max(p.settings.maxBytes-held.bytes, 1))
 	}
-	carriedOut := false // an attempt was, perhaps
+	carriedOut, leaving := false, q.presence == presenceLeaving // an attempt was, perhaps
 	for done := false; !done && err == nil; done = b.answered(&got) {
 		err = p.lifecycle.retry("fetch", p.caller, func() (err error) {
 			q.bytes, q.probe, q.began = b.bytes, b.bytes == 0, new(time.Time)
-			if got, err = p.store.fetch(p.lifecycle.redisCtx, p.caller, q); err != nil {
+			ctx := p.lifecycle.pollCtx
+			if leaving || carriedOut {
+				ctx = p.lifecycle.redisCtx
+			}
+			if got, err = p.store.fetch(ctx, p.caller, q); err != nil {
 				b.failed(err)
 				p.member.lapsed()
 				return err
@@ -85,7 +89,7 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 			return nil
 		}, func(n int, err error) bool {
 			carriedOut = carriedOut || !noEffect(err)
-			return !p.lifecycle.stopping() || carriedOut && q.want > 0 || n < optionalAttempts
+			return !p.lifecycle.stopping() || carriedOut && q.want > 0 || leaving && n < optionalAttempts
 		})
 	}
 	if p.replyBytes = min(2*p.replyBytes, maxBatchBytes); b.lost > 0 {

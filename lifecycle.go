@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -27,6 +28,10 @@ type lifecycle struct {
 	redisDeadline atomicTime  // written by extendDrain, read by drainTimer
 	drainTimer    *time.Timer // started by stop; calls endRedis
 
+	// pollCtx ends with redisCtx, or when a stop begins: then nobody wants what a poll would bring.
+	pollCtx  context.Context
+	endPolls context.CancelFunc
+
 	// forceCtx ends when Shutdown's context has ended: then nobody waits for the user's code any longer.
 	forceCtx context.Context
 	force    context.CancelFunc
@@ -35,6 +40,7 @@ type lifecycle struct {
 func newLifecycle(lease time.Duration, log *slog.Logger, handling func() bool) *lifecycle {
 	l := &lifecycle{lease: lease, handling: handling, outage: outage{log: log}, stopped: make(chan struct{}), done: make(chan struct{})}
 	l.redisCtx, l.endRedis = context.WithCancel(context.Background())
+	l.pollCtx, l.endPolls = context.WithCancel(l.redisCtx)
 	l.forceCtx, l.force = context.WithCancel(context.Background())
 	l.drainTimer = time.AfterFunc(time.Hour, l.drained)
 	l.drainTimer.Stop()
@@ -60,6 +66,7 @@ func (l *lifecycle) stop() {
 		l.extendDrain()
 		l.drainTimer.Reset(l.lease)
 		close(l.stopped)
+		l.endPolls()
 	})
 }
 
@@ -109,9 +116,9 @@ func (l *lifecycle) retry(call string, c *caller, attempt func() error, again fu
 	}, again)
 }
 
-// report notes the result of an attempt at a call to Redis, unless the end of redisCtx ended that.
+// report notes the result of an attempt at a call to Redis, unless the end of redisCtx or pollCtx ended that.
 func (l *lifecycle) report(call string, begun time.Time, err error) {
-	if err == nil || l.redisCtx.Err() == nil {
+	if err == nil || l.redisCtx.Err() == nil && !errors.Is(err, context.Canceled) {
 		l.outage.report(call, begun, err)
 	}
 }

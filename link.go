@@ -30,12 +30,15 @@ type link struct {
 	expiry    *time.Timer // closes the link when it has been idle for a while; nil: it is not set
 
 	dialErr atomic.Pointer[error] // of the last dial; nil if that succeeded
+	open    atomic.Int64          // connections
 	server  lastServer
 	lines   wakeLines
 
-	mu          sync.Mutex          // guards the fields below
-	node        *redis.Client       // the user's of one server, of a Cluster the last that was found; nil until there is one
-	pools       map[string]*pool    // by address; "" if there is one server only
+	mu          sync.Mutex       // guards the fields below
+	node        *redis.Client    // the user's of one server, of a Cluster the last that was found; nil until there is one
+	pools       map[string]*pool // by address; "" if there is one server only
+	pace        pace             // of calls of consumers
+	room        serverRoom
 	closed      bool                // calls that nobody waits for may still be in flight
 	hooks       []redis.Hook        // of tests
 	onDedicated func(*redis.Client) // of tests: is given each client that dedicated makes
@@ -46,8 +49,13 @@ type link struct {
 type pool struct {
 	cli       *redis.Client
 	addr      string
-	inFlight  [sides]chan struct{} // has an element for each call that may take a connection; it is full when all are in use
+	inFlight  [sides]chan struct{} // has an element for each call that may take a connection, and for each that is kept; it is full when all are in use
 	onRetired chan struct{}        // closes when it is retired; link.mu guards that
+
+	// Guarded by link.mu.
+	kept    [sides]int // elements of inFlight that are no calls, so that there are fewer connections
+	refused [sides]int // of kept, those for which the server had no room
+	putAt   time.Time  // when a call of a consumer ended, or one connection more was allowed
 }
 
 // A side has connections that the other cannot use up: a lease is renewed in time however many sends wait.
@@ -156,6 +164,7 @@ func (l *link) close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
+	l.room.end()
 	for _, p := range l.pools {
 		l.retire(p)
 	}
@@ -164,7 +173,7 @@ func (l *link) close() {
 // losesTrust tells errors after which a connection is not trusted: no answer, or that of a primary that was replaced.
 func losesTrust(err error) bool {
 	var answer redis.Error
-	return !errors.Is(err, context.Canceled) && !errors.As(err, &answer) || says(err, "READONLY")
+	return !errors.Is(err, context.Canceled) && !errors.Is(err, errServerFull) && !errors.As(err, &answer) || says(err, "READONLY")
 }
 
 // errAllInUse is of a call that has waited for a connection of the link until its context ended.
@@ -183,7 +192,9 @@ func (l *link) take(ctx context.Context, addr string, of side) (*pool, error) {
 			if !p.retired() {
 				return p, nil
 			}
-			l.put(p, of, nil)
+			l.put(p, of, time.Time{}, nil)
+		case <-afterIf(of == consuming, stuckAfter):
+			l.widen(p)
 		case <-p.onRetired: // calls on it may hang for long
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -212,6 +223,10 @@ func (l *link) newPool(addr string) *pool {
 	for i := range p.inFlight {
 		p.inFlight[i] = make(chan struct{}, linkPool)
 	}
+	for range linkPool - l.pace.connections() {
+		p.inFlight[consuming] <- struct{}{}
+		p.kept[consuming]++
+	}
 	for _, hook := range l.hooks {
 		p.cli.AddHook(hook)
 	}
@@ -223,11 +238,28 @@ func (l *link) newPool(addr string) *pool {
 	return p
 }
 
-// put gives a pool back after a call with this error, which may retire it.
-func (l *link) put(p *pool, of side, err error) {
+// put gives a pool back after a call with this error, which may retire it. begun is when a call of a consumer began to use
+// it; zero: it did not.
+func (l *link) put(p *pool, of side, begun time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	<-p.inFlight[of]
+	if errors.Is(err, errServerFull) && !p.retired() {
+		p.kept[of]++
+		p.refused[of]++
+		l.probeLater()
+	} else {
+		<-p.inFlight[of]
+	}
+	if of == consuming {
+		now := time.Now()
+		p.putAt = now
+		if err == nil && !begun.IsZero() {
+			l.pace.note(now.Sub(begun))
+		}
+		for p.kept[of]-p.refused[of] > linkPool-l.pace.connections() {
+			p.free(of)
+		}
+	}
 	if err != nil && losesTrust(err) && !p.retired() {
 		l.retire(p)
 	}
@@ -243,7 +275,7 @@ func (l *link) retire(p *pool) {
 
 // closeIdle closes a retired pool if no call is in flight on it, with link.mu held.
 func (p *pool) closeIdle() {
-	if p.retired() && len(p.inFlight[producing])+len(p.inFlight[consuming]) == 0 {
+	if p.retired() && len(p.inFlight[producing])-p.kept[producing]+len(p.inFlight[consuming])-p.kept[consuming] == 0 {
 		_ = p.cli.Close() // nobody can use this error
 	}
 }
@@ -251,6 +283,10 @@ func (p *pool) closeIdle() {
 const (
 	// linkPool is how many connections a side of a link has to one server at most; they are made when they are needed.
 	linkPool = 64
+	// linkFew is how many consumers have if the server is near: more would not bring more through it. stuckAfter is when
+	// they get one more, if no call has ended for so long.
+	linkFew    = 6
+	stuckAfter = 250 * time.Millisecond
 	// linkAge is how old a connection gets, give or take a fifth: it may lead to a primary that was replaced and does
 	// not know it.
 	linkAge = 10 * time.Second
@@ -275,7 +311,7 @@ func (l *link) options(addr string) *redis.Options {
 	if addr != "" {
 		opt.Addr, opt.NodeAddress = addr, addr
 	}
-	opt.Dialer = l.dialer(opt.Dialer)
+	opt.Dialer, opt.OnConnect = l.dialer(opt.Dialer), l.onConnect(opt.OnConnect)
 	opt.DialerRetries, opt.MaxRetries = 1, -1 // a repeat is the library's to make
 	opt.ContextTimeoutEnabled = true          // the context is what bounds a call
 	opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = linkLimit, linkLimit, linkLimit

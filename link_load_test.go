@@ -55,6 +55,17 @@ func (c *crowd) pool() (p *pool, connections int) {
 	return p, connections
 }
 
+// fewKept lets consumers have all connections of the pool.
+func (c *crowd) fewKept() {
+	p, _ := c.link.tryTake("", consuming)
+	c.link.put(p, consuming, time.Time{}, nil)
+	c.link.mu.Lock()
+	defer c.link.mu.Unlock()
+	for p.kept[consuming] > 0 {
+		p.free(consuming)
+	}
+}
+
 // TestLinkIsFull: who waits for a connection of the library's own makes no attempt meanwhile: nothing fails, the
 // connections stay, and there are no more of them. A call whose context ends meanwhile has changed nothing.
 func TestLinkIsFull(t *testing.T) {
@@ -132,6 +143,7 @@ func TestFetchWaitsForConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	c := newCrowd(f, shared.Addr())
+	c.fewKept()
 	for range linkPool {
 		if _, err := c.link.take(ctxB, "", consuming); err != nil {
 			t.Fatal(err)
@@ -154,7 +166,7 @@ func TestFetchWaitsForConnection(t *testing.T) {
 	})
 	free := time.Now()
 	for range linkPool {
-		c.link.put(full, consuming, nil)
+		c.link.put(full, consuming, time.Time{}, nil)
 	}
 	if d := receive(t, "delivery", handled); d.leased.age(free) > 0 {
 		t.Errorf("its lease began %v too early", d.leased.age(free))
@@ -187,7 +199,7 @@ func TestLinkFullOfSends(t *testing.T) {
 		t.Errorf("handled %q", got)
 	}
 	for range linkPool {
-		c.link.put(full, producing, nil)
+		c.link.put(full, producing, time.Time{}, nil)
 	}
 	sent.Wait()
 }

@@ -267,7 +267,7 @@ func (p *poller) poll(rearm bool) {
 // the marker to that. When it has answered the first call it has noticed.
 func (p *poller) passWakeOn() {
 	for _, rearm := range []bool{false, true} {
-		if p.lifecycle.outage.cause() != nil {
+		if p.lifecycle.outage.cause() != nil || !p.seenQueue { // then it has asked for no marker
 			return
 		}
 		got, sentAt, err := p.fetch(fetchRequest{rearm: rearm, presence: presenceLeaving})

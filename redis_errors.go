@@ -51,7 +51,7 @@ func transient(err error) bool {
 		return false
 	}
 	var netErr net.Error
-	return errors.As(err, &netErr) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+	return errors.As(err, &netErr) || errors.Is(err, errServerFull) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, net.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
 		says(err, "UNBLOCKED") || says(err, transientCodes...)
 }
@@ -66,6 +66,9 @@ func noEffect(err error) bool {
 	var timeout *timeoutError
 	if errors.As(err, &timeout) {
 		return timeout.noConnection
+	}
+	if errors.Is(err, errNoConnection) || errors.Is(err, errServerFull) {
+		return true
 	}
 	var op *net.OpError
 	var dns *net.DNSError

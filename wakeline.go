@@ -31,13 +31,6 @@ const (
 	wakeAge = time.Minute
 )
 
-// wakeLines are the lines of one link. The zero value has none.
-type wakeLines struct {
-	mu        sync.Mutex // guards the fields below, and those of lines and listeners
-	all       []*wakeLine
-	noUnblock bool // the server, or what is before it, refuses CLIENT ID or CLIENT UNBLOCK
-}
-
 // A wakeLine is one connection on which queues wait for their wake markers, with one BZPOPMIN on the keys of all that
 // ask. Each call takes one marker at most, and the reply says whose. A queue that asks, or leaves, while a call is under
 // way interrupts that.
@@ -65,35 +58,6 @@ type wakeCall struct {
 	wait        time.Duration
 	interrupted bool          // somebody sees to that; guarded by lines.mu
 	answered    chan struct{} // closes when the call has ended
-}
-
-// join puts a listener on a line, with mu held: on one of its own while there are fewer than maxWakeLines.
-func (ls *wakeLines) join(l *wakeListener) {
-	_, shared := l.store.cli.(*redis.Client)
-	if shared && len(ls.all) == maxWakeLines {
-		l.line = slices.MinFunc(ls.all, func(a, b *wakeLine) int { return len(a.listeners) - len(b.listeners) })
-		l.line.listeners = append(l.line.listeners, l)
-		return
-	}
-	w := &wakeLine{lines: ls, changed: newSignal(), retryNow: newSignal(), ended: make(chan struct{})}
-	w.ctx, w.cancel = context.WithCancel(context.Background())
-	w.listeners = []*wakeListener{l}
-	if shared {
-		ls.all = append(ls.all, w)
-	}
-	l.line = w
-	go w.run()
-}
-
-// leave takes a listener off its line, with mu held, and says whether it was the last one there.
-func (ls *wakeLines) leave(l *wakeListener) (last bool) {
-	w := l.line
-	w.listeners = slices.DeleteFunc(w.listeners, func(other *wakeListener) bool { return other == l })
-	l.line, l.asking = nil, false
-	if last = len(w.listeners) == 0; last {
-		ls.all = slices.DeleteFunc(ls.all, func(other *wakeLine) bool { return other == w })
-	}
-	return last
 }
 
 // end ends a line that nobody is on, with lines.mu held.
@@ -130,11 +94,15 @@ func (w *wakeLine) run() {
 			continue
 		}
 		failures++
+		wait := wakeBackoff(failures)
+		if errors.Is(err, errServerFull) {
+			wait = roomBackoff(failures)
+		}
 		select {
 		case <-w.ctx.Done():
 		case <-w.retryNow:
 			failures = 0
-		case <-time.After(wakeBackoff(failures)):
+		case <-time.After(wait):
 		}
 	}
 }
@@ -170,7 +138,9 @@ func (w *wakeLine) take() error {
 	if err != nil {
 		w.lines.mu.Lock()
 		defer w.lines.mu.Unlock()
-		w.fail(w.listeners, err)
+		if !errors.Is(err, errServerFull) || !w.lines.merge(w) {
+			w.fail(w.listeners, err)
+		}
 		return err
 	}
 	call := w.begin()
@@ -345,13 +315,6 @@ func (w *wakeLine) keep(conn *redis.Client) {
 // refusesCommand reports whether a server answered that it does not offer a command, or not to this user.
 func refusesCommand(err error) bool {
 	return answerOf(err) != "" && !transient(err) && !says(err, "NOAUTH", "WRONGPASS")
-}
-
-// cannotUnblock has calls be brief from now on, for they cannot be interrupted.
-func (ls *wakeLines) cannotUnblock() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.noUnblock = true
 }
 
 // interrupt sees to it that the call ends, with lines.mu held. s is of whoever wants that.
