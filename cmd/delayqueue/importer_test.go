@@ -167,3 +167,43 @@ func TestImportFollows(t *testing.T) {
 	term.ends(exitDone)
 	w.sound("orders")
 }
+
+// Killed wherever it is, again and again: in the end each task was moved once.
+func TestImportKilled(t *testing.T) {
+	s := redistest.Start(t)
+	w := newAsynqWorld(newWorld(t, "redis://"+s.Addr(), s.Client(t)))
+	const n = 3000
+	for i := range n {
+		w.enqueue("t", fmt.Sprint(i), asynq.ProcessIn(time.Hour))
+	}
+	for moved := int64(0); moved < n/2; { // until so many have come
+		cmd := w.command("import", w.name, "--from", "asynq", "--into", "orders", "--yes")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		w.until("it goes on", func() bool {
+			c, err := w.monitor("orders").Counts(t.Context())
+			return err == nil && c.Pending > moved
+		})
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+		moved = w.counts("orders").Pending
+	}
+	w.must("import", w.name, "--from", "asynq", "--into", "orders", "--yes")
+	seen := map[string]int{}
+	for m, err := range w.monitor("orders").All(t.Context(), delayqueue.StatePending, delayqueue.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[m.Payload]++
+	}
+	for i := range n {
+		if seen[fmt.Sprint(i)] != 1 {
+			t.Errorf("%d is there %d times", i, seen[fmt.Sprint(i)])
+		}
+	}
+	if i := w.info(); i.Size != 0 {
+		t.Errorf("asynq has %+v", i)
+	}
+	w.sound("orders")
+}
