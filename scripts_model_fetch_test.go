@@ -156,20 +156,6 @@ func (m *model) reclaim(out *fetchReply, probe bool, jitter func(int) int64) {
 	}
 }
 
-// firstOver is when the first lease is over; leased: the soonest end before this fetch handed out what ends then.
-func (m *model) firstOver(leased, ends int64) int64 {
-	if leased == 0 {
-		return ends
-	}
-	over := m.lasts(leased)
-	if over != leased {
-		for _, at := range m.unack {
-			over = min(over, m.lasts(at))
-		}
-	}
-	return over
-}
-
 // nextDue is when something that waits may be handed out next, 0: nothing waits.
 func (m *model) nextDue() (next int64) {
 	if len(m.ready) > 0 {

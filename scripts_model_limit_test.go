@@ -134,6 +134,20 @@ func (m *model) limitNext(f *aFetchLimit, next int64, given int) (at int64, off 
 	return next, 0, false
 }
 
+// firstOver is when the first lease is over; leased: the soonest end before this fetch handed out what ends then.
+func (m *model) firstOver(leased, ends int64) int64 {
+	if leased == 0 {
+		return ends
+	}
+	over := m.lasts(leased)
+	if over != leased {
+		for _, at := range m.unack {
+			over = min(over, m.lasts(at))
+		}
+	}
+	return over
+}
+
 // noteLimit notes what is put off, once the marker stands at next.
 func (m *model) noteLimit(f *aFetchLimit, next, off int64, full bool) {
 	if !f.on {
