@@ -43,6 +43,7 @@ func startConsumer(p *producer, settings settings, join func(freed signal) *memb
 	c.wakeUps = newWakeListener(c.store)
 	freed := newSignal()
 	c.member = join(freed)
+	c.settings.logStuck(c.member.stuck())
 	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, freed: freed}
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.notices.waiting.read = c.notices.run

@@ -122,7 +122,10 @@ func (p *poller) accept(got *fetchReply, sentAt, answeredAt time.Time) {
 		p.events.tell(ReadyEvent, len(ids), ids...)
 		p.events.tell(DeliveredEvent, len(ids), ids...)
 	}
-	p.member.put(p.setAside(ds, got.now, answeredAt))
+	brought := len(ds)
+	ds = p.setAside(ds, got.now, answeredAt)
+	p.member.setAside(brought - len(ds))
+	p.member.put(ds)
 }
 
 // setAside settles the deliveries that no handler should see, and returns the others.

@@ -125,7 +125,7 @@ func callbackPastItsLimit(t *testing.T, limited func(*DelayQueue), own MsgOption
 	stuck := func() int {
 		q.workers.mu.Lock()
 		defer q.workers.mu.Unlock()
-		return q.workers.stuck
+		return q.workers.stuck[0]
 	}
 	eventually(t, "the callback runs on", func() bool { return stuck() == 1 })
 	close(release)

@@ -147,6 +147,34 @@ func TestLimitIsSettledBeforeDone(t *testing.T) {
 	}
 }
 
+// TestRestartBesideStuckCallbacks: a queue that is started again while so many callbacks of its former runs go on that it
+// has no worker says so, and goes on when one returns.
+func TestRestartBesideStuckCallbacks(t *testing.T) {
+	t.Parallel()
+	f, release, started := newFixture(t), make(chan struct{}), make(chan struct{}, 10)
+	q := f.queue(func(string) bool { started <- struct{}{}; <-release; return true }).WithConcurrent(1)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	f.send(q, "x")
+	for n := range 3 {
+		if logged := f.log.count("too many callbacks run on"); logged > 0 {
+			t.Errorf("after %d: %d in the log", n, logged)
+		}
+		q.StartConsume()
+		if n < 2 {
+			receive(t, "it hangs", started)
+			if err := q.Shutdown(ctx); err == nil {
+				t.Error("Shutdown did not give up")
+			}
+		}
+	}
+	if f.log.count("too many callbacks run on", "running_on=2", "workers=0") != 1 {
+		t.Error("it does not say that it has no worker")
+	}
+	close(release)
+	receive(t, "it goes on", started)
+}
+
 // TestLimitOfALostDelivery: the limit's timer fires just when the worker has left a lost delivery.
 func TestLimitOfALostDelivery(t *testing.T) {
 	t.Parallel()
@@ -159,7 +187,7 @@ func TestLimitOfALostDelivery(t *testing.T) {
 	w := &worker{workers: &q.workers}
 	c.leases.lose(d, ErrDeliveryLost)
 	w.serve(d)
-	if w.gone {
+	if w.replacedOf != nil {
 		t.Error("the worker was replaced")
 	}
 	if d.abandon(ErrConsumeTimeout, time.Hour, nil) {

@@ -204,8 +204,8 @@ func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
 // WithMaxConsumeDuration is how long a handler may run: then its context ends with
 // ErrConsumeTimeout and the delivery counts as a failure. A callback that cannot see the
 // context goes on running beside its successor, and its result is void. As many callbacks may run
-// on like that as WithConcurrent says; then there are no successors until some return, and the
-// log says so. Default 0: no limit; else at least 1 ms.
+// on like that as WithConcurrent says (in a Pool: as the queue may have workers); then there
+// are no successors until some return, and the log says so. Default 0: no limit; else at least 1 ms.
 func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d == 0 || d >= minSetting, "must be at least 1ms; 0 means no limit"+unitHint(d), func(s *settings) { s.limit = d })
 }

@@ -232,7 +232,7 @@ func (p *poller) setWakeUps(on bool, err error) {
 // poll fetches once. With rearm it also sets the alarm for whatever is due next, for other consumers to take.
 func (p *poller) poll(rearm bool) {
 	s, begun := &p.state, time.Now()
-	want := p.member.ask(p.limit(), s.hungry(begun), p.ahead())
+	want := p.member.ask(p.limit(), s.hungry(begun), p.ahead(), s.rtt)
 	defer p.member.answered()
 	byAlarm := !rearm && p.byAlarm(begun)
 	got, sentAt, err := p.fetch(fetchRequest{want: want, rearm: rearm, byAlarm: byAlarm, presence: p.presence(begun)})

@@ -1,10 +1,12 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -218,6 +220,94 @@ func TestPoolAtMost(t *testing.T) {
 	}
 	p.StopConsume()
 	close(release)
+}
+
+// TestPoolStuckCallbacks: callbacks of one queue that never return take workers from that queue alone.
+func TestPoolStuckCallbacks(t *testing.T) {
+	t.Parallel()
+	for _, atMost := range []int{0, 1} {
+		t.Run(fmt.Sprint(atMost), func(t *testing.T) {
+			fs, release, runs, got := poolFixture(t, 2), make(chan struct{}), atomic.Int64{}, make(chan string, 10)
+			hangs := fs[0].queue(func(string) bool { runs.Add(1); <-release; return true }).
+				WithMaxConsumeDuration(time.Millisecond).WithNackRedeliveryDelay(time.Hour)
+			other := fs[1].queue(func(payload string) bool { got <- payload; return true })
+			fs[0].backlog(hangs, 40)
+			p := poolOf(t, 4, Share{Queue: hangs, AtMost: atMost}, Share{Queue: other})
+			p.StartConsume()
+			want := 2 * int64(cmp.Or(atMost, 4))
+			eventually(t, "nothing replaces them any more", func() bool { return fs[0].log.count("too many callbacks run on", "workers=0") == 1 })
+			for range 10 {
+				fs[1].send(other, "x")
+				receive(t, "the other queue has a worker", got)
+			}
+			if n := runs.Load(); n != want {
+				t.Errorf("%d run on, want %d", n, want)
+			}
+			close(release)
+			eventually(t, "all of the first are handled, now that they return", func() bool { return runs.Load() == 40 })
+		})
+	}
+}
+
+// TestPoolFarServer: a queue whose fetches take over a tenth of a second gets workers beside one that is near.
+func TestPoolFarServer(t *testing.T) {
+	t.Parallel()
+	for _, strict := range []bool{false, true} {
+		t.Run(fmt.Sprint(strict), func(t *testing.T) {
+			t.Parallel()
+			fs, got := poolFixture(t, 2), make(chan struct{}, 100)
+			hookOwn(t, fs[0].cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if args := cmd.Args(); len(args) > 1 && args[1] == fetchScript.sha {
+					time.Sleep(150 * time.Millisecond)
+				}
+				return next(ctx, cmd)
+			}))
+			far := fs[0].queue(func(string) bool { got <- struct{}{}; return true })
+			near := fs[1].queue(func(string) bool { time.Sleep(300 * time.Millisecond); return true })
+			fs[0].backlog(far, 20)
+			fs[1].backlog(near, 500)
+			p := poolOf(t, 4, Share{Queue: far, Weight: 100}, Share{Queue: near})
+			if strict {
+				p.Strict()
+			}
+			p.workers.lapseAfter = lapseAfter
+			p.StartConsume()
+			for range 5 {
+				receive(t, "the far one is handled", got)
+			}
+		})
+	}
+}
+
+// TestPoolExpired: a backlog of expired messages does not hold up another queue.
+func TestPoolExpired(t *testing.T) {
+	t.Parallel()
+	fs, handled, garbage := poolFixture(t, 2), 0, make(chan int64, 1)
+	expired := fs[0].queue(acks)
+	good := fs[1].queue(func(string) bool {
+		if handled++; handled == 200 {
+			n, err := fs[0].cli.ZCard(context.Background(), fs[0].calls().keys.garbage).Result()
+			if err != nil {
+				t.Error(err)
+			}
+			garbage <- n
+		}
+		return true
+	})
+	const many = 4000
+	late := slices.Repeat([]Outgoing{{Options: []MsgOption{WithMsgTTL(time.Millisecond)}}}, maxBatch)
+	for range many / maxBatch {
+		if _, err := expired.SendBatch(context.Background(), late); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fs[1].backlog(good, 200)
+	p := poolOf(t, 1, Share{Queue: expired}, Share{Queue: good})
+	time.Sleep(200 * time.Millisecond) // until all are
+	p.StartConsume()
+	if n := receive(t, "the others are handled", garbage); n > many/2 {
+		t.Errorf("%d of %d expired ones were set aside before", n, many)
+	}
 }
 
 // TestPoolRestart: a pool that was stopped starts anew, also while handlers of its former run have workers.

@@ -17,8 +17,12 @@ import (
 // Seats are taken before the fetch, for all that it asks for, and given up after it, but for those that it brought.
 
 // lapseAfter is how long a fetch may take until its seats are given up, and nobody waits for its queue any longer: its
-// server may be away.
-const lapseAfter = 100 * time.Millisecond
+// server may be away. A queue whose fetches usually take long has three times that, up to maxLapse: else it would never
+// have a worker for what they bring.
+const (
+	lapseAfter = 100 * time.Millisecond
+	maxLapse   = time.Second
+)
 
 // quickHandlers are those for which it is no matter that all workers are busy: each queue may fetch ahead.
 const quickHandlers = time.Millisecond
@@ -42,22 +46,23 @@ func (m *member) room(limit int, hungry bool, rtt time.Duration) int {
 	return min(m.grant(rtt), limit)
 }
 
-// ask takes seats for a fetch, which brought and answered give up again. It returns for how many deliveries.
-func (m *member) ask(limit int, hungry bool, rtt time.Duration) int {
+// ask takes seats for a fetch, which brought and answered give up again. It returns for how many deliveries. ahead is how
+// long the fetch takes for which another one is made ahead, and usual how long fetches take.
+func (m *member) ask(limit int, hungry bool, ahead, usual time.Duration) int {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	m.setHungry(hungry && limit > 0)
-	m.asked = min(m.grant(rtt), limit)
+	m.asked = min(m.grant(ahead), limit)
 	ws.held += m.asked
 	ws.clock = max(ws.clock, m.pass)
 	m.pass += float64(m.asked) / m.weight
 	m.fetching = true
 	if ws.shared {
-		if m.lapse == nil {
-			m.lapse = time.AfterFunc(ws.lapseAfter, m.lapsed)
+		if after := max(ws.lapseAfter, min(3*usual, maxLapse)); m.lapse == nil {
+			m.lapse = time.AfterFunc(after, m.lapsed)
 		} else {
-			m.lapse.Reset(ws.lapseAfter)
+			m.lapse.Reset(after)
 		}
 	}
 	ws.wakeNext()
@@ -70,6 +75,14 @@ func (m *member) brought(n int) {
 	m.asked -= n - beyond
 	m.workers.held += beyond
 	m.pass += float64(beyond) / m.weight
+}
+
+// setAside counts deliveries that a fetch has brought and no handler sees. They were the member's turn: else one with a
+// backlog of them would be next for as long as that lasts.
+func (m *member) setAside(n int) {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	m.pass += float64(n) / m.weight
 }
 
 // lapsed gives up the seats of a fetch that has failed, or takes long.
@@ -130,10 +143,10 @@ func (m *member) setHungry(hungry bool) {
 // divide divides the workers among the hungry members, with mu held. What one may not have because of its AtMost is for
 // the others.
 func (ws *workers) divide() {
-	left, weights := float64(ws.allowed()), 0.0
+	left, weights := float64(ws.size), 0.0
 	for _, m := range ws.hungry {
 		if m.share = -1; ws.strict {
-			m.share = m.atMost
+			m.share = m.most()
 			continue
 		}
 		weights += m.weight
@@ -141,16 +154,16 @@ func (ws *workers) divide() {
 	for again := true; again; {
 		again = false
 		for _, m := range ws.hungry {
-			if m.share < 0 && float64(m.atMost) < left*m.weight/weights {
-				m.share, again = m.atMost, true
-				left -= float64(m.atMost)
+			if m.share < 0 && float64(m.most()) < left*m.weight/weights {
+				m.share, again = m.most(), true
+				left -= float64(m.most())
 				weights -= m.weight
 			}
 		}
 	}
 	for _, m := range ws.hungry {
 		if m.share < 0 {
-			m.share = min(int(math.Ceil(left*m.weight/weights-1e-9)), m.atMost)
+			m.share = min(int(math.Ceil(left*m.weight/weights-1e-9)), m.most())
 		}
 	}
 }
@@ -166,7 +179,7 @@ func (m *member) takes() int {
 
 // free is how many workers nobody has, with mu held.
 func (ws *workers) free() int {
-	n := ws.allowed() - ws.held
+	n := ws.size - ws.held
 	for _, m := range ws.hungry {
 		n += m.holds() - m.takes()
 	}
@@ -181,10 +194,10 @@ func (m *member) grant(rtt time.Duration) int {
 		return m.grantInOrder(free)
 	}
 	if !ws.shared {
-		return roomOf(min(m.takes()+free, m.atMost, ws.allowed()), m.holds(), m.each, rtt, maxBatch/2)
+		return roomOf(min(m.takes()+free, m.most(), ws.size), m.holds(), m.each, rtt, maxBatch/2)
 	}
 	if !m.hungry { // this is a look: one delivery shows that there is more
-		if ws.nextHungry() != nil || free == 0 || m.holds() >= m.atMost {
+		if ws.nextHungry() != nil || free == 0 || m.holds() >= m.most() {
 			return 0
 		}
 		return 1
@@ -195,7 +208,7 @@ func (m *member) grant(rtt time.Duration) int {
 		quick = quick && o.each > 0 && o.each < quickHandlers
 		others -= o.holds()
 	}
-	lead := float64(ws.allowed())/weights + 1/m.weight
+	lead := float64(ws.size)/weights + 1/m.weight
 	m.pass = max(m.pass, ws.clock-8*lead) // nor is what it could not use while it was hungry
 	for _, o := range ws.hungry {
 		if o == m || o.asked == 0 && !o.mayTake() {
@@ -209,7 +222,7 @@ func (m *member) grant(rtt time.Duration) int {
 			free = 0
 		}
 	}
-	if quick && others < ws.allowed() { // the workers will be free in a moment
+	if quick && others < ws.size { // the workers will be free in a moment
 		free = m.share
 	}
 	most := float64(maxBatch/2) * m.weight / weights
@@ -222,14 +235,14 @@ func (m *member) grant(rtt time.Duration) int {
 // grantInOrder is grant in a strict pool. Nothing is fetched ahead.
 func (m *member) grantInOrder(free int) int {
 	for _, o := range m.workers.hungry {
-		if o.order < m.order && o.holds() < o.atMost {
+		if o.order < m.order && o.holds() < o.most() {
 			return 0
 		}
 	}
 	if !m.hungry && m.workers.shared {
 		free = min(free, 1)
 	}
-	return max(min(free, m.atMost-m.holds()), 0)
+	return max(min(free, m.most()-m.holds()), 0)
 }
 
 // mayTake reports whether a member would take a free worker at once, with mu held.
@@ -280,5 +293,5 @@ func (m *member) open() bool {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return m.holds() < m.atMost && (ws.held > m.holds() || ws.shared && len(ws.hungry) > 0)
+	return m.holds() < m.most() && (ws.held > m.holds() || ws.shared && len(ws.hungry) > 0)
 }

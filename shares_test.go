@@ -23,6 +23,8 @@ type simulatedQueue struct {
 	*member
 	sim     *simulation
 	handler time.Duration
+	rtt     time.Duration      // of a fetch
+	expired bool               // no handler sees what a fetch brings
 	due     chan int           // cap 1: messages; < 0: without end
 	sent    signal             // a wake-up
 	away    chan chan struct{} // cap 1: the server does not answer before this closes
@@ -33,8 +35,8 @@ type simulatedQueue struct {
 
 // simulatedCounts say what a queue got.
 type simulatedCounts struct {
-	handled, running, most, released int
-	busy                             time.Duration // of all its workers together
+	handled, running, most, released, aside int
+	busy                                    time.Duration // of all its workers together
 }
 
 func simulate(t *testing.T, workerCount int, strict bool, run func(*simulation)) {
@@ -52,27 +54,30 @@ func simulate(t *testing.T, workerCount int, strict bool, run func(*simulation))
 			q.settler.lifecycle.drainTimer.Stop()
 		}
 		synctest.Wait()
-		if ws := s.ws; ws.used != 0 || ws.held != 0 || ws.stuck != 0 || len(ws.running)+len(ws.filled)+len(ws.hungry)+len(ws.members) != 0 {
+		if ws := s.ws; ws.used != 0 || ws.held != 0 || len(ws.stuck)+len(ws.running)+len(ws.filled)+len(ws.hungry)+len(ws.members) != 0 {
 			t.Errorf("something is left: %+v", ws)
 		}
 	})
 }
 
 // queue adds one, with so many messages due.
-func (s *simulation) queue(weight, atMost, due int, handler time.Duration) *simulatedQueue {
+func (s *simulation) queue(weight, atMost, due int, handler time.Duration, set ...func(*simulatedQueue)) *simulatedQueue {
 	freed := newSignal()
 	q := &simulatedQueue{
-		sim: s, handler: handler, due: make(chan int, 1), away: make(chan chan struct{}, 1), sent: newSignal(), counts: make(chan simulatedCounts, 1),
+		sim: s, handler: handler, rtt: 100 * time.Microsecond, due: make(chan int, 1), away: make(chan chan struct{}, 1), sent: newSignal(), counts: make(chan simulatedCounts, 1),
 		member: s.ws.join(freed, weight, atMost, len(s.queues)),
 	}
 	q.counts <- simulatedCounts{}
 	q.due <- due
-	set := defaultSettings(q.handle)
-	set.log = slog.New(slog.DiscardHandler)
-	q.settler = settler{settings: &set, member: q.member}
-	q.settler.lifecycle = newLifecycle(time.Hour, set.log, func() bool { return true })
+	settings := defaultSettings(q.handle)
+	settings.log = slog.New(slog.DiscardHandler)
+	q.settler = settler{settings: &settings, member: q.member}
+	q.settler.lifecycle = newLifecycle(time.Hour, settings.log, func() bool { return true })
 	q.settler.outbox.read = q.settle
 	s.queues = append(s.queues, q)
+	for _, f := range set {
+		f(q)
+	}
 	s.polling.Go(q.poll)
 	return q
 }
@@ -126,11 +131,10 @@ func (q *simulatedQueue) send(n int) {
 // poll does what a poller does.
 func (q *simulatedQueue) poll() {
 	defer q.quit()
-	const rtt = 100 * time.Microsecond
-	more := q.fetch(rtt, true)
+	more := q.fetch(true)
 	for !closed(q.sim.end) {
-		if q.room(maxBatch, more, rtt) > 0 && more {
-			more = q.fetch(rtt, more)
+		if q.room(maxBatch, more, q.rtt) > 0 && more {
+			more = q.fetch(more)
 			continue
 		}
 		idle := time.Second
@@ -141,16 +145,16 @@ func (q *simulatedQueue) poll() {
 		case <-q.sim.end:
 		case <-q.freed:
 		case <-q.sent:
-			more = q.fetch(rtt, more)
+			more = q.fetch(more)
 		case <-time.After(idle):
 			q.releaseStale()
-			more = q.fetch(rtt, more)
+			more = q.fetch(more)
 		}
 	}
 }
 
-func (q *simulatedQueue) fetch(rtt time.Duration, hungry bool) (more bool) {
-	n := q.ask(maxBatch, hungry, rtt)
+func (q *simulatedQueue) fetch(hungry bool) (more bool) {
+	n := q.ask(maxBatch, hungry, q.rtt, q.rtt)
 	defer q.answered()
 	select {
 	case back := <-q.away:
@@ -160,7 +164,7 @@ func (q *simulatedQueue) fetch(rtt time.Duration, hungry bool) (more bool) {
 		}
 	default:
 	}
-	time.Sleep(rtt)
+	time.Sleep(q.rtt)
 	q.sim.server <- struct{}{}
 	due := <-q.due
 	if due >= 0 {
@@ -171,6 +175,11 @@ func (q *simulatedQueue) fetch(rtt time.Duration, hungry bool) (more bool) {
 	time.Sleep(10*time.Microsecond + time.Duration(n)*2*time.Microsecond)
 	<-q.sim.server
 	time.Sleep(time.Duration(n) * time.Microsecond) // to decode it
+	if q.expired {
+		q.setAside(n)
+		q.count(func(c *simulatedCounts) { c.aside += n })
+		return due != 0
+	}
 	ds := make([]*delivery, n)
 	for i := range ds {
 		ds[i] = &delivery{settler: &q.settler, fetched: time.Now()}
@@ -326,6 +335,35 @@ func TestSharesWithoutAServer(t *testing.T) {
 			time.Sleep(time.Second)
 			if n := first.now().handled - before; n < 500 {
 				t.Errorf("strict %v: %d of the first queue handled after the outage", strict, n)
+			}
+		})
+	}
+}
+
+// TestSharesOfAFarServer: a queue whose fetches take longer than lapseAfter gets workers all the same, beside one that is
+// near and has handlers longer than what is fetched may wait.
+func TestSharesOfAFarServer(t *testing.T) {
+	for _, strict := range []bool{false, true} {
+		simulate(t, 4, strict, func(s *simulation) {
+			far := s.queue(100, 0, -1, 300*time.Millisecond, func(q *simulatedQueue) { q.rtt = 150 * time.Millisecond })
+			near := s.queue(1, 0, -1, 300*time.Millisecond)
+			time.Sleep(9 * time.Second)
+			if n := far.now().handled; n < 60 {
+				t.Errorf("strict %v: %d handled of 80, beside %d, and %d fetched for nothing", strict, n, near.now().handled, far.now().released)
+			}
+		})
+	}
+}
+
+// TestSharesOfTheExpired: a backlog that no handler sees does not hold up the other queue.
+func TestSharesOfTheExpired(t *testing.T) {
+	for _, workers := range []int{1, 8} {
+		simulate(t, workers, false, func(s *simulation) {
+			expired := s.queue(1, 0, -1, 0, func(q *simulatedQueue) { q.expired = true })
+			good := s.queue(1, 0, -1, 0)
+			time.Sleep(time.Second)
+			if a, n := expired.now().aside, good.now().handled; n < a/2 {
+				t.Errorf("%d workers: %d handled while %d expired ones were set aside", workers, n, a)
 			}
 		})
 	}

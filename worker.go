@@ -18,9 +18,9 @@ type worker struct {
 	serving atomic.Pointer[delivery] // handed to the handler; stored by the worker, read by presence and Shutdown
 
 	// The rest is for its goroutine alone.
-	handled *member       // whose delivery has just ended
-	took    time.Duration // by its handler, 0 if it did not start
-	gone    bool          // it has been replaced
+	handled    *member       // whose delivery has just ended
+	took       time.Duration // by its handler, 0 if it did not start
+	replacedOf *member       // it has been replaced, while it had a delivery of this one; nil: it has not
 }
 
 // run serves a delivery, and all that follow; nil means that another goroutine of this worker has ended.
@@ -97,7 +97,7 @@ func (w *worker) settle(ctx context.Context, d *delivery, v verdict, started boo
 	case d.fate.CompareAndSwap(fateLost, fateLeft): // from here on nobody replaces this worker
 		w.ended(d, took)
 	default: // abandoned
-		w.gone = true
+		w.replacedOf = d.settler.member
 	}
 }
 
@@ -181,15 +181,22 @@ func (d *delivery) abandon(cause error, took time.Duration, settle func()) bool 
 		lifecycle, m := d.settler.lifecycle, d.settler.member
 		lifecycle.handed()
 		stuck, left := m.replace(took) // until now the delivery was unhandled, so the settler cannot have left
-		if stuck > left && !lifecycle.stopping() {
-			d.settler.settings.log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
-				slog.Int("running_on", stuck), slog.Int("workers", left))
+		if !lifecycle.stopping() {
+			d.settler.settings.logStuck(stuck, left)
 		}
 	}()
 	if ours {
 		settle()
 	}
 	return true
+}
+
+// logStuck logs that there are fewer workers than there should be.
+func (s *settings) logStuck(stuck, left int) {
+	if stuck > left {
+		s.log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
+			slog.Int("running_on", stuck), slog.Int("workers", left))
+	}
 }
 
 // abandonAll ends the contexts of all running handlers, releases their messages, and returns how many there were.

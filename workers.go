@@ -14,7 +14,7 @@ const maxBuffered = 100 * time.Millisecond
 // has a delivery.
 //
 // A worker whose callback runs on past its limit, or past the end of Shutdown's context, is replaced, unless twice as
-// many callbacks are under way as there are workers.
+// many callbacks of its queue are under way as that may have workers. Then the queue has fewer, and other queues do not.
 type workers struct {
 	shared     bool          // several queues have them; does not change
 	lapseAfter time.Duration // as the constant; does not change
@@ -22,14 +22,14 @@ type workers struct {
 	mu      sync.Mutex // guards the fields below, and those of members
 	strict  bool       // in the order of the queues
 	size    int
-	used    int       // workers that have a delivery, but for those that were replaced
-	stuck   int       // callbacks that run on, in workers that were replaced
-	running []*worker // those with a goroutine, also if they have been replaced, each at its index
-	members []*member // of consumers that have not ended
-	filled  []*member // of them, those with something in their buffer
-	hungry  []*member // of them, those of which more is due than they hold
-	held    int       // deliveries of all members
-	clock   float64   // the highest pass at which a member took something
+	used    int         // workers that have a delivery, but for those that were replaced
+	running []*worker   // those with a goroutine, also if they have been replaced, each at its index
+	members []*member   // of consumers that have not ended
+	filled  []*member   // of them, those with something in their buffer
+	hungry  []*member   // of them, those of which more is due than they hold
+	held    int         // deliveries of all members
+	stuck   map[int]int // callbacks that run on, in workers that were replaced; by the order of their queue, over all its consumers
+	clock   float64     // the highest pass at which a member took something
 }
 
 // A member is a consumer's part of the workers.
@@ -37,7 +37,7 @@ type member struct {
 	workers *workers
 	freed   signal // sent when there may be room for more; the poller receives it
 	weight  float64
-	atMost  int // workers
+	atMost  int // workers; see most
 	order   int // in the pool
 
 	// These are guarded by workers.mu.
@@ -62,7 +62,7 @@ func (ws *workers) join(freed signal, weight, atMost, order int) *member {
 		atMost = ws.size
 	}
 	m := &member{workers: ws, freed: freed, weight: float64(weight), atMost: min(atMost, ws.size), order: order}
-	m.share = m.atMost
+	m.share = m.most()
 	ws.members = append(ws.members, m)
 	m.setHungry(ws.shared) // until its queue has been asked
 	return m
@@ -95,8 +95,9 @@ func without[T comparable](items []T, item T) []T {
 	return items[:last]
 }
 
-// allowed is how many deliveries may be handled at a time, with mu held.
-func (ws *workers) allowed() int { return min(ws.size, 2*ws.size-ws.stuck) }
+// most is how many workers a member may have, with mu held: fewer than atMost where too many of its queue's callbacks run
+// on.
+func (m *member) most() int { return max(min(m.atMost, 2*m.atMost-m.workers.stuck[m.order]), 0) }
 
 // holds is how many deliveries a member has or has asked for, with mu held.
 func (m *member) holds() int { return len(m.buffer) + m.busy + m.asked }
@@ -140,11 +141,11 @@ func (m *member) take(n int) []*delivery {
 func (ws *workers) one() *delivery {
 	var next *member
 	for _, m := range ws.filled {
-		if m.busy < m.atMost && (next == nil || m.handledBefore(next)) {
+		if m.busy < m.most() && (next == nil || m.handledBefore(next)) {
 			next = m
 		}
 	}
-	if next == nil || ws.used >= ws.allowed() {
+	if next == nil || ws.used >= ws.size {
 		return nil
 	}
 	d := next.buffer[0]
@@ -171,9 +172,8 @@ func (ws *workers) next(w *worker) *delivery {
 		w.handled = nil
 		m.finish(w.took)
 	}
-	if w.gone {
-		ws.stuck--
-		ws.stuckChanged()
+	if m := w.replacedOf; m != nil {
+		m.countStuck(-1)
 		ws.fill()
 	} else {
 		ws.used--
@@ -196,18 +196,31 @@ func (m *member) replace(took time.Duration) (stuck, left int) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.used--
-	ws.stuck++
-	ws.stuckChanged()
+	m.countStuck(1)
 	m.finish(took)
 	ws.fill()
-	return ws.stuck, ws.allowed()
+	return ws.stuck[m.order], m.most()
 }
 
-// stuckChanged tells all members that the number of workers may have changed, with mu held.
-func (ws *workers) stuckChanged() {
+// stuck says how many callbacks of the member's queue run on, and how many workers that leaves it.
+func (m *member) stuck() (stuck, left int) {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	return m.workers.stuck[m.order], m.most()
+}
+
+// countStuck counts callbacks that run on, with mu held, and tells all members: the number of workers may have changed.
+func (m *member) countStuck(n int) {
+	ws := m.workers
+	if ws.stuck == nil {
+		ws.stuck = make(map[int]int)
+	}
+	if ws.stuck[m.order] += n; ws.stuck[m.order] == 0 {
+		delete(ws.stuck, m.order)
+	}
 	ws.divide()
-	for _, m := range ws.members {
-		m.freed.send()
+	for _, o := range ws.members {
+		o.freed.send()
 	}
 }
 
