@@ -116,10 +116,10 @@ func (q *asynqQueue) left(ctx context.Context) (map[string]int64, error) {
 
 // A task's fields that are of use, by their numbers in asynq's message.
 type asynqTask struct {
-	kind, id, group                                       string // 1, 3, 14
-	payload                                               []byte // 2
-	headers                                               map[string]string
-	retry, retried, timeout, deadline, retention, unknown int64 // 5, 6, 8, 9, 12
+	kind, id, group                              string // 1, 3, 14
+	payload                                      []byte // 2
+	headers                                      map[string]string
+	retry, retried, timeout, deadline, retention int64 // 5, 6, 8, 9, 12
 }
 
 // decodeAsynq reads asynq's TaskMessage, as its asynq.proto says.
