@@ -136,6 +136,24 @@ func TestScriptRateOfARepeat(t *testing.T) {
 	}))
 }
 
+// TestScriptRateOfCenturies: a rate holds however long a full burst takes to come back.
+func TestScriptRateOfCenturies(t *testing.T) {
+	t.Parallel()
+	onBoth(t, limited(Limits{Rate: 1, Per: maxPer, Burst: 200}, func(r *rig) {
+		for i := range 402 {
+			r.put(msg(fmt.Sprint("m", i), 0))
+		}
+		given := 0
+		for range 3 {
+			given += len(r.fetch(newCaller(), 500).tags)
+		}
+		r.equal("handed out", given, 200)
+		r.at(maxPer)
+		r.equal("a year later", len(r.fetch(newCaller(), 500).tags), 1)
+		r.read()
+	}))
+}
+
 // TestScriptRateWhenTheClockIsStepped: by the time that there is no more of a burst goes, and nothing waits longer than for one.
 func TestScriptRateWhenTheClockIsStepped(t *testing.T) {
 	t.Parallel()

@@ -61,8 +61,8 @@ if limits or (ARGV[15] or '') ~= '' then
     want = math.max(math.min(want, limit.free), 0)
   end
   if rated(rate) then
-    local n, per, burst = rate[1], rate[2] * 1.0, rate[3] -- a float: newer Lua's integers overflow
-    local read = math.max(whole(tat) or 0, now)
+    local n, per, burst = rate[1] * 1.0, rate[2] * 1.0, rate[3] -- floats: newer Lua's integers overflow
+    local read = math.max(tonumber(string.match(tat or '', '^%d+$') or '') or 0, now) -- it may be centuries from now
     tat = math.min(read, now + math.ceil(burst * per / n)) -- more than that was of another limit, or of another time
     if tat < read then mark('tat', us(tat)) end
     local function room() return math.floor((burst * per - (tat - now) * n) / per) end
@@ -73,7 +73,9 @@ if limits or (ARGV[15] or '') ~= '' then
         tat = tat + math.ceil(k * per / n)
         mark('tat', us(tat))
       end
-      if room() < 1 then limit.open = math.max(limit.open, tat - math.floor((burst - 1) * per / n), now + 1) end
+      if room() < 1 then
+        limit.open = math.min(math.max(limit.open, tat - math.floor((burst - 1) * per / n), now + 1), 7258118400000000)
+      end
     end
   end
 end
