@@ -80,6 +80,7 @@ func limitsOf(words []string) (l Limits) {
 // WithRateLimit bounds how fast the whole queue is handed out, over all its consumers: n deliveries in each per, evenly
 // spaced, and up to burst at once where fewer went before. By the clock of the server, in no time t more than
 // burst + n*t/per are handed out. Each delivery counts that leaves the queue, retries, and those that come back unhandled, too.
+// What is handed out beyond its TTL or deadline comes to no handler, and does not count.
 // What must wait stays in the queue, and one consumer wakes when the next may go. At least one of n, and at most a
 // million a second; per at most 365 days; burst 1 to a million.
 //

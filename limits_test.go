@@ -115,6 +115,24 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
+// TestRateLimitOfMoreThanGoes: where more comes in than the rate lets out, what has expired takes nothing from what has not.
+func TestRateLimitOfMoreThanGoes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var handled atomic.Int64
+	q := f.queue(func(string) bool { handled.Add(1); return true }).WithRateLimit(20, time.Second, 1)
+	q.StartConsume()
+	keys, sender := newStore(f.cli, "dq", f.name).keys, f.queue(nil)
+	sends := func() { // the rate lets out 60 in six times their TTL
+		if f.cli.ZCard(ctxB, keys.pending).Val() < 60 {
+			f.send(sender, "x", WithMsgTTL(500*time.Millisecond))
+		}
+	}
+	reaches(t, "messages expire", 30, func() int { sends(); return int(f.cli.ZCard(ctxB, keys.garbage).Val()) })
+	before := handled.Load()
+	reaches(t, "others are handled meanwhile", int(before)+20, func() int { sends(); return int(handled.Load()) })
+}
+
 // TestQueueConcurrency: 200 messages through four consumers of eight workers: never more than five at a time, and all come.
 func TestQueueConcurrency(t *testing.T) {
 	t.Parallel()

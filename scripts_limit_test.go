@@ -136,6 +136,45 @@ func TestScriptRateOfARepeat(t *testing.T) {
 	}))
 }
 
+// TestScriptRateOfWhatIsOver: a delivery beyond its TTL or deadline comes to no handler, and takes nothing from the rate.
+func TestScriptRateOfWhatIsOver(t *testing.T) {
+	within := func(e *envelope) { e.ttl = time.Second }
+	expires := func(at time.Duration) func(e *envelope) {
+		return func(e *envelope) { e.deadline = rigBase + at.Microseconds() }
+	}
+	one := Limits{Rate: 1, Per: time.Minute, Burst: 1}
+	long := time.Second + 2*time.Microsecond
+	runScripts(t, map[string]scriptCase{
+		"all of it goes, and one more": {limited(one, func(r *rig) {
+			r.put(msg("a", 0, within), msg("b", 0, within, keyed("k")), msg("c", 0, within, expires(time.Hour)), msg("d", 0, expires(long)), msg("e", 0), msg("f", 0, within))
+			r.at(long)
+			for _, name := range []string{"a", "b", "c", "d"} {
+				r.gives(1, name, 0)
+			}
+			r.gives(1, "e", time.Minute+long)
+			r.gives(1, "", time.Minute+long)
+			r.done(ack("a"), ack("b", "k"), ack("c"), ack("d"), ack("e"))
+		}), "pending f@0s wake 1m1.000002s"},
+		"what is just within counts": {limited(one, func(r *rig) {
+			r.put(msg("a", 0, within), msg("b", 0))
+			r.at(time.Second)
+			r.gives(1, "a", time.Minute+time.Second)
+		}), "pending b@0s unack a@11.000001s wake 1m1s"},
+		"before a deadline, too": {limited(one, func(r *rig) {
+			r.put(msg("a", 0, expires(time.Second)), msg("b", 0))
+			r.at(time.Second - time.Microsecond)
+			r.gives(1, "a", time.Minute+time.Second-time.Microsecond)
+		}), "pending b@0s unack a@10.999999s wake 1m0.999999s"},
+		"a TTL is of the first delivery": {limited(Limits{Rate: 1, Per: time.Minute, Burst: 2}, func(r *rig) {
+			r.put(msg("a", 0, within), msg("b", 0))
+			r.gives(1, "a", 0)
+			r.done(ends(outcomeReady, "a", 0, 0, ""))
+			r.at(2 * time.Second)
+			r.gives(1, "2:a", time.Minute)
+		}), "pending b@0s unack 2:a@12.000001s fail a=2/0/0@0s wake 1m0s"},
+	})
+}
+
 // TestScriptRateOfCenturies: a rate holds however long a full burst takes to come back.
 func TestScriptRateOfCenturies(t *testing.T) {
 	t.Parallel()

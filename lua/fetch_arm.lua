@@ -12,7 +12,7 @@ if byAlarm then next = alarm end
 local putOff, full -- when it would be without a limit, if that puts it off; it waits for a place
 if limit then
   local taken = repeated and 0 or #given
-  limit.take(taken)
+  limit.take(repeated and 0 or taken - spared)
   if next ~= 0 and next <= now and limit.free and limit.free <= taken then
     putOff, next, full = next, 0, true
   elseif next ~= 0 and limit.open > math.max(next, now) then

@@ -1,11 +1,13 @@
 -- Part of fetch: the deliveries go out.
 local out, given = {}, {} -- out: the reply, its NUMBERS first, then tag and envelope of each delivery; given: the tags
+local spared = 0 -- of these, how many do not count for a rate
 local NUMBERS = 16
 for i = 1, NUMBERS do out[i] = 0 end
 local function give(tag, envelope)
   local n = #given + 1
   given[n] = tag
   out[NUMBERS + 2 * n - 1], out[NUMBERS + 2 * n] = tag, envelope
+  if limit and limit.spare((split(tag)), envelope) then spared = spared + 1 end
   if string.byte(envelope, 1) == 2 then
     local _, id = split(tag)
     addparts(n, id, envelope)

@@ -41,7 +41,7 @@ if limits or (ARGV[15] or '') ~= '' then
   -- What was said after now was said before the clock was stepped back.
   if not till or said > now or till - said > 3600000000 or till <= now then till = 0 end
 
-  limit = {before = '', open = till, free = nil, take = function() end}
+  limit = {before = '', open = till, free = nil, take = function() end, spare = function() return false end}
   local since, floor, set = string.match(before or '', '^(%d+) (%d+) %d+ (%d+) [01]$')
   if since then
     limit.since, limit.before = whole(since), before
@@ -76,6 +76,33 @@ if limits or (ARGV[15] or '') ~= '' then
       if room() < 1 then
         limit.open = math.min(math.max(limit.open, tat - math.floor((burst - 1) * per / n), now + 1), 7258118400000000)
       end
+    end
+    -- spare(n, envelope) says whether a delivery, the nth of its message, is beyond its deadline or TTL, and so comes to no
+    -- handler (unfit in Go): it does not count. What has expired would use up the rate of what has not.
+    function limit.spare(nth, envelope)
+      local deadline, size = fieldat(envelope, 130)
+      deadline = deadline and size == 16 and whole(string.sub(envelope, deadline, deadline + 15)) or 0
+      if deadline > 0 and deadline <= now then return true end
+      local due, hi, lo = whole(string.sub(envelope, 2, 17)), string.byte(envelope, 18, 19)
+      if nth > 1 or not due or not lo then return false end
+      local function uvarint(i) -- nil if there is none, and where it ends
+        local value, scale = 0, 1
+        while i do
+          local digit = string.byte(envelope, i)
+          if not digit or scale > 1e15 then return nil end
+          value, scale, i = value + digit % 128 * scale, scale * 128, i + 1
+          if digit < 128 then return value, i end
+        end
+      end
+      local ttl
+      if string.byte(envelope, 1) == 1 then
+        local at = 20 + hi * 256 + lo -- its flags, the first of which is that there is a TTL, and its retries
+        local _, after = uvarint(at + 1)
+        if (string.byte(envelope, at) or 0) % 2 == 1 then ttl = uvarint(after) end
+      else
+        ttl = uvarint(fieldat(envelope, 4))
+      end
+      return ttl and ttl > 0 and now - due > ttl or false
     end
   end
 end
