@@ -35,6 +35,7 @@ type recorded struct {
 	args        []string
 	first, last int64 // unix us
 	reply       []string
+	tries       int
 	lost        bool // an attempt was not answered
 }
 
@@ -81,6 +82,7 @@ func (h *history) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			c = &recorded{name: everyScript[i].name, args: args, first: from}
 			h.calls[call] = c
 		}
+		c.tries++
 		var refused redis.Error
 		if err == nil {
 			c.reply, c.last = replyOf(cmd), max(c.last, to)
