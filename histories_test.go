@@ -35,7 +35,7 @@ type recorded struct {
 	args        []string
 	first, last int64 // unix us
 	reply       []string
-	tries       int
+	tries       int  // attempts
 	lost        bool // an attempt was not answered
 }
 
@@ -82,6 +82,7 @@ func (h *history) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			c = &recorded{name: everyScript[i].name, args: args, first: from}
 			h.calls[call] = c
 		}
+		c.first = min(c.first, from)
 		c.tries++
 		var refused redis.Error
 		if err == nil {

@@ -124,7 +124,7 @@ func (l placesLife) next(d limitDeed, asked bounds) (bool, placesLife) {
 }
 
 // limitDeeds are those of the calls. end is after all of them.
-func (h *history) limitDeeds(t *testing.T, end int64) (all []limitDeed) {
+func (h *history) limitDeeds(t testing.TB, end int64) (all []limitDeed) {
 	const skew = 50_000 // us, by which the clocks of the test and the server may be apart
 	seen := map[string]bool{}
 	lostFrom, lease := end, int64(0) // since when a fetch may have handed out what nobody saw
