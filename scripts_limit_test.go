@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 )
