@@ -127,7 +127,7 @@ func (l placesLife) next(d limitDeed, asked bounds) (bool, placesLife) {
 func (h *history) limitDeeds(t testing.TB, end int64) (all []limitDeed) {
 	const skew = 50_000 // us, by which the clocks of the test and the server may be apart
 	seen := map[string]bool{}
-	lostFrom, lease := end, int64(0) // since when a fetch may have handed out what nobody saw
+	lostFrom, lease := end, time.Hour.Microseconds() // since when a fetch may have handed out what nobody saw, and for how long at least
 	for _, c := range h.calls {
 		r := reply{rest: c.reply}
 		from, to := c.first-skew, c.last+skew
@@ -145,7 +145,7 @@ func (h *history) limitDeeds(t testing.TB, end int64) (all []limitDeed) {
 				if to = int64(got.now); c.tries == 1 {
 					from = to
 				}
-				lease = max(lease, got.agreed.lease.Microseconds())
+				lease = min(lease, got.agreed.lease.Microseconds())
 			}
 			for _, tag := range got.tags {
 				seen[tag] = true
