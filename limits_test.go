@@ -173,6 +173,21 @@ func TestQueueConcurrency(t *testing.T) {
 	}
 }
 
+// TestQueueConcurrencyWithoutWakeUps: a consumer whose server refuses wake-ups notices the places that it frees itself.
+func TestQueueConcurrencyWithoutWakeUps(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.several(20)
+	var handled atomic.Int64
+	q := noTick(f.queueOn(unknownClient{f.cli}, func(string) bool { handled.Add(1); return true })).WithQueueConcurrency(2)
+	begun := time.Now()
+	q.StartConsume()
+	reaches(t, "messages are handled", 20, func() int { return int(handled.Load()) })
+	if took := time.Since(begun); took > 30*time.Second {
+		t.Errorf("that took %v", took)
+	}
+}
+
 // TestQueueConcurrencyWhenConsumersDie: what a killed consumer held is free when its leases have run out, not before; the
 // others go on meanwhile with what places there are.
 func TestQueueConcurrencyWhenConsumersDie(t *testing.T) {

@@ -28,6 +28,7 @@ type poller struct {
 	caller     *caller
 	agreed     fetchSettings // as they hold for all consumers of the queue
 	limits     agreedLimits  // that hold for all
+	heldAtPoll int           // deliveries, at the end of the last poll
 	replyBytes int           // how many bytes the next fetch asks for
 	since      time.Time     // when the consumer started
 	presenceAt time.Time     // when it last told of itself
@@ -153,6 +154,7 @@ func (p *poller) step() {
 	select {
 	case <-p.lifecycle.stopped:
 	case <-p.freed:
+		p.placeFreed()
 	case <-time.After(idle):
 		p.member.releaseStale()
 		if s.due(time.Now()) {
@@ -176,6 +178,15 @@ func (p *poller) step() {
 		p.poll(false)
 	case at := <-p.hints:
 		s.hinted(at)
+	}
+}
+
+// placeFreed makes the next poll come now if the queue bounds how many deliveries there are, fewer of them are here than at the
+// last poll, and no wake-up will say that another may go.
+func (p *poller) placeFreed() {
+	s := &p.state
+	if !s.wakeUps && s.pollAt != 0 && p.limits.Concurrency > 0 && p.leases.held.totals().deliveries < p.heldAtPoll {
+		s.pollAt = min(s.pollAt, s.clock)
 	}
 }
 
@@ -256,6 +267,7 @@ func (p *poller) poll(rearm bool) {
 	}
 	s.answered(got.now, got.next, rearm, sentAt, answeredAt)
 	p.accept(&got, sentAt, answeredAt)
+	p.heldAtPoll = p.leases.held.totals().deliveries
 	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))
 }
 
