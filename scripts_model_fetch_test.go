@@ -88,7 +88,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	}
 	next, off, full := m.armed, int64(0), false
 	if !byAlarm {
-		if next, off, full = m.limitNext(&limit, m.nextDue(), given); full {
+		if next, off, full = m.limitNext(&limit, m.nextDue(), given-m.spared(out.tags[:given])); full {
 			next = m.firstOver(leased, ends)
 		}
 		next = m.nextInstant(next, len(swept))

@@ -148,6 +148,18 @@ func (m *model) firstOver(leased, ends int64) int64 {
 	return over
 }
 
+// spared is how many of these come to no handler, for their time is over, and so do not count for a rate.
+func (m *model) spared(tags []string) (n int) {
+	for _, tag := range tags {
+		e, err := decodeEnvelope(m.msg[idIn(tag)])
+		_, number := splitTag(tag)
+		if err == nil && (e.deadline != 0 && m.now >= e.deadline || e.ttl > 0 && number == 1 && microseconds(m.now-e.due) > e.ttl) {
+			n++
+		}
+	}
+	return n
+}
+
 // noteLimit notes what is put off, once the marker stands at next.
 func (m *model) noteLimit(f *aFetchLimit, next, off int64, full bool) {
 	if !f.on {
