@@ -24,7 +24,6 @@ type limitDeed struct {
 
 const (
 	handedOut      = "handed out"
-	unseenOut      = "handed out by a lost reply" // as a later delivery shows
 	wasSettled     = "settled"
 	perhapsSettled = "perhaps settled"
 	renewedLease   = "renewed"
@@ -73,7 +72,7 @@ func (l rateLife) next(d limitDeed, asked bounds) (bool, rateLife) {
 		l.used = min(l.used, t*1000+(b.burst*b.us*1000+b.n-1)/b.n) // it waits for no longer than a full burst takes
 	case saidThrottle:
 		l.till = max(l.till, t+min(d.pause, time.Hour.Microseconds()))
-	case handedOut, unseenOut:
+	case handedOut:
 		b := l.set.over(asked)
 		takes, full := int64(len(d.tags))*b.us*1000/b.n, (b.burst*b.us*1000+b.n-1)/b.n
 		t = max(t, l.till, (l.used+takes-full+999)/1000)
@@ -96,7 +95,7 @@ func (l placesLife) next(d limitDeed, asked bounds) (bool, placesLife) {
 	case tookLimits:
 		ok = d.before == l.set
 		l.set = d.now
-	case handedOut, unseenOut:
+	case handedOut:
 		with := int64(len(d.tags))
 		for _, ends := range l.held {
 			if ends > d.to {
@@ -123,11 +122,10 @@ func (l placesLife) next(d limitDeed, asked bounds) (bool, placesLife) {
 	return ok, l
 }
 
-// limitDeeds are those of the calls. end is after all of them.
+// limitDeeds are those of the calls. end is after all of them. A fetch whose reply nobody ever saw counts as none, which leaves
+// most to the others.
 func (h *history) limitDeeds(t testing.TB, end int64) (all []limitDeed) {
 	const skew = 50_000 // us, by which the clocks of the test and the server may be apart
-	seen := map[string]bool{}
-	lostFrom, lease := end, time.Hour.Microseconds() // since when a fetch may have handed out what nobody saw, and for how long at least
 	for _, c := range h.calls {
 		r := reply{rest: c.reply}
 		from, to := c.first-skew, c.last+skew
@@ -145,15 +143,9 @@ func (h *history) limitDeeds(t testing.TB, end int64) (all []limitDeed) {
 				if to = int64(got.now); c.tries == 1 {
 					from = to
 				}
-				lease = min(lease, got.agreed.lease.Microseconds())
-			}
-			for _, tag := range got.tags {
-				seen[tag] = true
 			}
 			if len(got.tags) > 0 {
 				all = append(all, limitDeed{what: handedOut, from: from, to: to, tags: got.tags, ends: to + got.agreed.lease.Microseconds()})
-			} else if c.tries > 1 || c.reply == nil {
-				lostFrom = min(lostFrom, from)
 			}
 		case "settle":
 			all = append(all, c.endings(from, to)...)
@@ -166,15 +158,6 @@ func (h *history) limitDeeds(t testing.TB, end int64) (all []limitDeed) {
 		case "limit":
 			at := r.int64() // a repeat says that of the first
 			all = append(all, limitDeed{what: tookLimits, from: at, to: at, before: boundsOf(r.text()), now: boundsOf(c.args[2])})
-		}
-	}
-	for _, d := range slices.Clone(all) {
-		for _, tag := range d.tags {
-			for id, n := splitTag(tag); d.what == handedOut && n > 1; n-- {
-				if before := tagOf(id, n-1); !seen[before] {
-					all = append(all, limitDeed{what: unseenOut, from: lostFrom, to: d.to, tags: []string{before}, ends: lostFrom + lease})
-				}
-			}
 		}
 	}
 	return all
