@@ -56,7 +56,8 @@ func startConsumer(p *producer, settings settings, join func(freed signal) *memb
 		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
 		member: c.member, leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
 		freed: freed, hints: newHints(), caller: newCaller(),
-		agreed: settings.fetchSettings, limits: agreedLimits{Limits: settings.limits, bounded: settings.limits != (Limits{})}, replyBytes: maxBatchBytes, since: time.Now(),
+		agreed: settings.fetchSettings, limits: agreedLimits{Limits: settings.limits, bounded: settings.limits != (Limits{})},
+		replyBytes: maxBatchBytes, since: time.Now(),
 		state: pollState{interval: min(cmp.Or(settings.fetchInterval, tickInterval), settings.lease/3), wakeUps: true, moreDue: c.member.workers.shared},
 	}
 	go c.run()

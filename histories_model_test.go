@@ -1,5 +1,14 @@
 package delayqueue
 
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
 // A deed is one operation on a message.
 type deed struct {
 	what  what
@@ -85,4 +94,54 @@ func (l life) next(d deed) []life {
 		may(l.state == d.state, l)
 	}
 	return lives
+}
+
+// judge wants what was done to each message to be a possible life of one, and everything to have been done to some.
+func (h *history) judge(f *fixture, sent []string, lease time.Duration) {
+	f.t.Helper()
+	end := h.now()
+	followers := h.followers()
+	sent = append(sent, followers...)
+	h.tell(sent, lease.Microseconds(), end)
+	s := f.check()
+	for _, id := range sent {
+		h.add(id, end+1, end+1, deed{what: wasSeen, state: State(slices.Index(stateNames[:], s.Where(id)))})
+	}
+	model := (&porcupine.NondeterministicModel{
+		Init: func() []any { return []any{life{}} },
+		Step: func(state, input, _ any) (lives []any) {
+			for _, l := range state.(life).next(input.(deed)) {
+				lives = append(lives, l)
+			}
+			return lives
+		},
+	}).ToModel()
+	count := map[what]int{}
+	for id, ops := range h.deeds {
+		for _, op := range ops {
+			count[op.Input.(deed).what]++
+		}
+		if !porcupine.CheckOperations(model, ops) {
+			slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+			f.t.Errorf("message %s cannot have lived like this:", id)
+			for _, op := range ops {
+				f.t.Logf("%d to %d: %+v", op.Call-h.began.UnixMicro(), op.Return-h.began.UnixMicro(), op.Input)
+			}
+		}
+	}
+	f.t.Log(count, len(followers), "followers")
+	m := NewMonitor(f.name, f.cli)
+	for _, e := range s.Done {
+		if msg := f.status(m, e.ID); msg.Result != strconv.Itoa(msg.Delivery-1) {
+			f.t.Errorf("message %s has the result of delivery %s, and delivery %d was acked", e.ID, msg.Result, msg.Delivery-1)
+		}
+	}
+	if len(s.Done) == 0 {
+		f.t.Error("no message was kept")
+	}
+	for _, what := range []what{didSend, didHandOut, mayHaveHanded, didSettle, wasVoid, didExtend, didIntercept, wasSeen} {
+		if count[what] == 0 {
+			f.t.Errorf("no message was %s", what)
+		}
+	}
 }

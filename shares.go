@@ -8,11 +8,11 @@ import (
 // This file decides which member of a Pool gets a worker that is free. A DelayQueue by itself is the only member, and gets
 // all.
 //
-// A member is hungry if more is due in its queue than it holds, or nobody knows yet, and nothing but the want of a worker
-// keeps it from taking that: not its own limits, nor a server that does not answer. In a strict pool a member may take something only while none before it is hungry. Else
-// workers are divided among the hungry members by their weights. What does not come out even goes in turns: a
-// member's pass grows by 1/weight with each delivery that it asks for, and the lowest pass is next (C. A. Waldspurger,
-// W. E. Weihl, "Stride Scheduling", 1995).
+// A member is hungry if more is due in its queue than it holds, or nobody knows yet, and nothing but the want of a
+// worker keeps it from taking that: not its own limits, nor a server that does not answer. In a strict pool a member
+// may take something only while none before it is hungry. Else workers are divided among the hungry members by their
+// weights. What does not come out even goes in turns: a member's pass grows by 1/weight with each delivery that it asks
+// for, and the lowest pass is next (C. A. Waldspurger, W. E. Weihl, "Stride Scheduling", 1995).
 //
 // Seats are taken before the fetch, for all that it asks for, and given up after it, but for those that it brought.
 
