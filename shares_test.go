@@ -2,218 +2,9 @@ package delayqueue
 
 import (
 	"fmt"
-	"log/slog"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 )
-
-// A simulation is workers and their members in virtual time: the queues and their server are simulated, the rest is real.
-type simulation struct {
-	ws     *workers
-	server chan struct{} // it answers one fetch after the other
-	end    chan struct{}
-	queues []*simulatedQueue
-
-	polling sync.WaitGroup
-}
-
-type simulatedQueue struct {
-	*member
-	sim     *simulation
-	handler time.Duration
-	rtt     time.Duration      // of a fetch
-	expired bool               // no handler sees what a fetch brings
-	due     chan int           // cap 1: messages; < 0: without end
-	sent    signal             // a wake-up
-	away    chan chan struct{} // cap 1: the server does not answer before this closes
-
-	settler settler
-	counts  chan simulatedCounts // cap 1
-}
-
-// simulatedCounts say what a queue got.
-type simulatedCounts struct {
-	handled, running, most, released, aside int
-	busy                                    time.Duration // of all its workers together
-}
-
-func simulate(t *testing.T, workerCount int, strict bool, run func(*simulation)) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &simulation{ws: &workers{size: workerCount, strict: strict, shared: true, lapseAfter: lapseAfter}, server: make(chan struct{}, 1), end: make(chan struct{})}
-		run(s)
-		close(s.end)
-		s.polling.Wait()
-		for _, q := range s.queues {
-			for q.unhandled() > 0 {
-				<-q.freed
-			}
-			q.leave()
-			q.settler.close()
-			q.settler.lifecycle.drainTimer.Stop()
-		}
-		synctest.Wait()
-		if ws := s.ws; ws.used != 0 || ws.held != 0 || len(ws.stuck)+len(ws.running)+len(ws.filled)+len(ws.hungry)+len(ws.members) != 0 {
-			t.Errorf("something is left: %+v", ws)
-		}
-	})
-}
-
-// queue adds one, with so many messages due.
-func (s *simulation) queue(weight, atMost, due int, handler time.Duration, set ...func(*simulatedQueue)) *simulatedQueue {
-	freed := newSignal()
-	q := &simulatedQueue{
-		sim: s, handler: handler, rtt: 100 * time.Microsecond, due: make(chan int, 1), away: make(chan chan struct{}, 1), sent: newSignal(), counts: make(chan simulatedCounts, 1),
-		member: s.ws.join(freed, weight, atMost, len(s.queues)),
-	}
-	q.counts <- simulatedCounts{}
-	q.due <- due
-	settings := defaultSettings(q.handle)
-	settings.log = slog.New(slog.DiscardHandler)
-	q.settler = settler{settings: &settings, member: q.member}
-	q.settler.lifecycle = newLifecycle(time.Hour, settings.log, func() bool { return true })
-	q.settler.outbox.read = q.settle
-	s.queues = append(s.queues, q)
-	for _, f := range set {
-		f(q)
-	}
-	s.polling.Go(q.poll)
-	return q
-}
-
-func (q *simulatedQueue) count(change func(*simulatedCounts)) simulatedCounts {
-	c := <-q.counts
-	change(&c)
-	q.counts <- c
-	return c
-}
-
-func (q *simulatedQueue) now() simulatedCounts { return q.count(func(*simulatedCounts) {}) }
-
-func (q *simulatedQueue) handle(string) bool {
-	q.count(func(c *simulatedCounts) { c.running++; c.most = max(c.most, c.running) })
-	if q.handler > 0 {
-		select {
-		case <-time.After(q.handler):
-		case <-q.sim.end:
-		}
-	}
-	q.count(func(c *simulatedCounts) { c.running--; c.handled++; c.busy += q.handler })
-	return true
-}
-
-func (q *simulatedQueue) settle() {
-	for {
-		batch := q.settler.outbox.some(maxBatch)
-		if len(batch) == 0 {
-			return
-		}
-		for _, o := range batch {
-			if o.kind == outcomeReady {
-				q.count(func(c *simulatedCounts) { c.released++ })
-			}
-		}
-	}
-}
-
-// send sends n more messages; < 0: without end.
-func (q *simulatedQueue) send(n int) {
-	due := <-q.due
-	if n < 0 {
-		q.due <- -1
-	} else {
-		q.due <- due + n
-	}
-	q.sent.send()
-}
-
-// poll does what a poller does.
-func (q *simulatedQueue) poll() {
-	defer q.quit()
-	more := q.fetch(true)
-	for !closed(q.sim.end) {
-		if q.room(maxBatch, more, q.rtt) > 0 && more {
-			more = q.fetch(more)
-			continue
-		}
-		idle := time.Second
-		if at, ok := q.staleAt(); ok {
-			idle = min(idle, time.Until(at))
-		}
-		select {
-		case <-q.sim.end:
-		case <-q.freed:
-		case <-q.sent:
-			more = q.fetch(more)
-		case <-time.After(idle):
-			q.releaseStale()
-			more = q.fetch(more)
-		}
-	}
-}
-
-func (q *simulatedQueue) fetch(hungry bool) (more bool) {
-	n := q.ask(maxBatch, hungry, q.rtt, q.rtt)
-	defer q.answered()
-	select {
-	case back := <-q.away:
-		select {
-		case <-back:
-		case <-q.sim.end:
-		}
-	default:
-	}
-	time.Sleep(q.rtt)
-	q.sim.server <- struct{}{}
-	due := <-q.due
-	if due >= 0 {
-		n = min(n, due)
-		due -= n
-	}
-	q.due <- due
-	time.Sleep(10*time.Microsecond + time.Duration(n)*2*time.Microsecond)
-	<-q.sim.server
-	time.Sleep(time.Duration(n) * time.Microsecond) // to decode it
-	if q.expired {
-		q.setAside(n)
-		q.count(func(c *simulatedCounts) { c.aside += n })
-		return due != 0
-	}
-	ds := make([]*delivery, n)
-	for i := range ds {
-		ds[i] = &delivery{settler: &q.settler, fetched: time.Now()}
-		ds[i].leased.set(time.Now())
-	}
-	q.put(ds)
-	return due != 0
-}
-
-// parts is how much of 10 each queue has of a number.
-func (s *simulation) parts(number func(simulatedCounts) float64) (parts []float64) {
-	all := 0.0
-	for _, q := range s.queues {
-		parts = append(parts, number(q.now()))
-		all += parts[len(parts)-1]
-	}
-	for i := range parts {
-		parts[i] *= 10 / all
-	}
-	return parts
-}
-
-func handled(c simulatedCounts) float64    { return float64(c.handled) }
-func inHandlers(c simulatedCounts) float64 { return c.busy.Seconds() }
-
-// wantParts checks parts against weights, to a tenth.
-func wantParts(t *testing.T, parts []float64, weights ...float64) {
-	t.Helper()
-	for i, w := range weights {
-		if parts[i] < 0.9*w || parts[i] > 1.1*w {
-			t.Errorf("queue %d has %.2f of 10, want %v", i, parts[i], w)
-		}
-	}
-}
 
 // TestSharesByWeight: with something due everywhere, each queue's part is its weight's, whether handlers take no time or long,
 // and whether the workers are more than the weights or fewer.
@@ -237,6 +28,24 @@ func TestSharesByWeight(t *testing.T) {
 					if possible := float64(workers) * took.Seconds() / handler.Seconds(); float64(all) < 0.75*possible && handler > 0 {
 						t.Errorf("%d handled of %.0f", all, possible)
 					}
+				})
+			})
+		}
+	}
+}
+
+// TestSharesOverALine: the same where a fetch takes a part of what a handler does, so that a share of one or two workers
+// would be without a delivery for a part of its time.
+func TestSharesOverALine(t *testing.T) {
+	for _, workers := range []int{3, 10, 64} {
+		for _, rtt := range []time.Duration{300 * time.Microsecond, 500 * time.Microsecond} {
+			t.Run(fmt.Sprint(workers, " workers, fetches of ", rtt), func(t *testing.T) {
+				simulate(t, workers, false, func(s *simulation) {
+					for _, w := range []int{6, 3, 1} {
+						s.queue(w, 0, -1, time.Millisecond, func(q *simulatedQueue) { q.rtt = rtt })
+					}
+					time.Sleep(2 * time.Second)
+					wantParts(t, s.parts(handled), 6, 3, 1)
 				})
 			})
 		}
