@@ -2,10 +2,8 @@ module github.com/go-delayqueue/delayqueue/bench
 
 go 1.25.0
 
-replace github.com/go-delayqueue/delayqueue => ../
-
 require (
-	github.com/go-delayqueue/delayqueue v0.0.0-00010101000000-000000000000
+	github.com/go-delayqueue/delayqueue v0.1.0
 	github.com/google/uuid v1.6.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/redis/go-redis/v9 v9.22.0

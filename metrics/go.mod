@@ -2,10 +2,8 @@ module github.com/go-delayqueue/delayqueue/metrics
 
 go 1.25.0
 
-replace github.com/go-delayqueue/delayqueue => ../
-
 require (
-	github.com/go-delayqueue/delayqueue v0.0.0-00010101000000-000000000000
+	github.com/go-delayqueue/delayqueue v0.1.0
 	github.com/prometheus/client_golang v1.24.1
 	github.com/redis/go-redis/v9 v9.22.0
 	go.opentelemetry.io/otel v1.46.0

@@ -2,11 +2,9 @@ module github.com/go-delayqueue/delayqueue/schedule
 
 go 1.25.0
 
-replace github.com/go-delayqueue/delayqueue => ../
-
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
-	github.com/go-delayqueue/delayqueue v0.0.0-00010101000000-000000000000
+	github.com/go-delayqueue/delayqueue v0.1.0
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/robfig/cron/v3 v3.0.1
 )

@@ -2,14 +2,12 @@ module github.com/go-delayqueue/delayqueue/cmd/delayqueue
 
 go 1.25.0
 
-replace github.com/go-delayqueue/delayqueue => ../../
-
 require (
 	github.com/agnivade/levenshtein v1.2.2
 	github.com/creack/pty v1.1.24
 	github.com/dustin/go-humanize v1.1.0
-	github.com/go-delayqueue/delayqueue v0.0.0-00010101000000-000000000000
-	github.com/go-delayqueue/delayqueue/schedule v0.0.0-00010101000000-000000000000
+	github.com/go-delayqueue/delayqueue v0.1.0
+	github.com/go-delayqueue/delayqueue/schedule v0.1.0
 	github.com/google/uuid v1.6.0
 	github.com/guptarohit/asciigraph v0.10.0
 	github.com/hibiken/asynq v0.26.0
@@ -37,7 +35,7 @@ require (
 
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	github.com/go-delayqueue/delayqueue/metrics v0.0.0-00010101000000-000000000000
+	github.com/go-delayqueue/delayqueue/metrics v0.1.0
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/mattn/go-runewidth v0.0.16 // indirect
 	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
@@ -47,7 +45,3 @@ require (
 	golang.org/x/sys v0.47.0 // indirect
 	golang.org/x/text v0.40.0 // indirect
 )
-
-replace github.com/go-delayqueue/delayqueue/metrics => ../../metrics
-
-replace github.com/go-delayqueue/delayqueue/schedule => ../../schedule

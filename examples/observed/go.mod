@@ -2,14 +2,9 @@ module github.com/go-delayqueue/delayqueue/examples/observed
 
 go 1.25.0
 
-replace (
-	github.com/go-delayqueue/delayqueue => ../..
-	github.com/go-delayqueue/delayqueue/metrics => ../../metrics
-)
-
 require (
-	github.com/go-delayqueue/delayqueue v0.0.0-00010101000000-000000000000
-	github.com/go-delayqueue/delayqueue/metrics v0.0.0-00010101000000-000000000000
+	github.com/go-delayqueue/delayqueue v0.1.0
+	github.com/go-delayqueue/delayqueue/metrics v0.1.0
 	github.com/prometheus/client_golang v1.24.1
 )
 

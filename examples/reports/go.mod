@@ -2,15 +2,10 @@ module github.com/go-delayqueue/delayqueue/examples/reports
 
 go 1.25.0
 
-replace (
-	github.com/go-delayqueue/delayqueue => ../..
-	github.com/go-delayqueue/delayqueue/schedule => ../../schedule
-)
-
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
-	github.com/go-delayqueue/delayqueue v0.0.0-00010101000000-000000000000
-	github.com/go-delayqueue/delayqueue/schedule v0.0.0-00010101000000-000000000000
+	github.com/go-delayqueue/delayqueue v0.1.0
+	github.com/go-delayqueue/delayqueue/schedule v0.1.0
 	github.com/redis/go-redis/v9 v9.22.0
 	go.uber.org/goleak v1.3.0
 )
