@@ -21,7 +21,7 @@ type role struct {
 }
 
 var (
-	readScripts   = []*script{countsScript, lookScript, listScripts[StatePending], consumersScript, historyScript, sequencesScript, awaitScript}
+	readScripts   = []*script{countsScript, lookScript, listScripts[StatePending], consumersScript, historyScript, forecastScript, sequencesScript, awaitScript}
 	changeScripts = []*script{steerScript, pauseScript, limitScript, dropScript, interceptScript, sendScript, singleScript, putScript, forgetScript, dropSequenceScript, passSequenceScript}
 
 	roles = []role{

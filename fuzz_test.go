@@ -136,6 +136,7 @@ func FuzzReply(f *testing.F) {
 				return err
 			},
 			func() error { _, err := s.history(ctx); return err },
+			func() error { _, err := s.forecast(ctx, 0, time.Second, 3); return err },
 			func() error { return s.pause(ctx, &caller{}, 0) },
 		} {
 			bad(call())

@@ -34,6 +34,7 @@ var (
 	dropScript      = loadScript("drop")
 	consumersScript = loadScript("consumers")
 	historyScript   = loadScript("history")
+	forecastScript  = loadScript("forecast")
 	awaitScript     = loadScript("await")
 
 	sequencesScript    = loadScript("sequences")

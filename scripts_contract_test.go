@@ -261,6 +261,10 @@ func TestScriptWrongTypeOfMonitors(t *testing.T) {
 				return err
 			}
 		}},
+		"forecast": {script: forecastScript, build: func(r *rig) func() error {
+			r.put(msg("a", time.Hour))
+			return func() error { _, err := r.store.forecast(ctxB, 0, time.Minute, 3); return err }
+		}},
 		"steer": {script: steerScript, build: func(r *rig) func() error {
 			everywhere(r)
 			c := newCaller()

@@ -326,11 +326,19 @@ func TestScriptCostsOfOtherCalls(t *testing.T) {
 				c.r.t.Fatal(err)
 			}
 		}, 15},
+		{"forecast, 60 spans", func() { c.send(dueAlike(1, 24*time.Hour, "")...) }, func() { c.forecast(60) }, 3 + 61},
+		{"forecast, 500 spans of which the first holds all", func() { c.send(dueAlike(1, 0, "")...) }, func() { c.forecast(500) }, 3 + 1},
 		{"await, 100 that are not there", c.hour, func() { c.r.awaits(100) }, 3 + 100},
 		{"await, 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, "v")...) }, func() { c.r.awaits(100) }, 3 + 300},
 		{"extend, 1", func() { c.hand(1) }, func() { c.r.extend(tagsOfFirst(1)...) }, 5},
 		{"extend, 100", func() { c.hand(100) }, func() { c.r.extend(tagsOfFirst(100)...) }, 5},
 	})
+}
+
+func (c *costs) forecast(n int) {
+	if _, err := c.r.store.forecast(context.Background(), 0, time.Second, n); err != nil {
+		c.r.t.Fatal(err)
+	}
 }
 
 // TestSendBatchCosts: 500 messages a script call.
