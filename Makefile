@@ -3,15 +3,15 @@ NEWEST_GOREDIS ?= v9.23.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # All modules of this tree; go.work has the same.
-MODULES := . metrics schedule examples/observed examples/reports cmd/delayqueue bench faults
+MODULES := . metrics schedule examples/observed examples/reports cmd/delayqueue bench faults release
 
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: zones schedules test test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus
+.PHONY: api zones schedules test test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus
 
 test: redis prometheus
-	@set -e; for module in $(filter-out bench faults,$(MODULES)); do echo "$$module:"; (cd $$module && go test -race -shuffle=on ./...); done
+	@set -e; for module in $(filter-out bench faults release,$(MODULES)); do echo "$$module:"; (cd $$module && go test -race -shuffle=on ./...); done
 
 # The root package's tests with another go-redis; a workspace takes no other go.mod.
 test-goredis: export GOWORK = off
@@ -35,6 +35,11 @@ lint: vulnerabilities
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "not gofmt'd:"; echo "$$unformatted"; exit 1; fi
 	@set -e; for module in $(MODULES); do echo "$$module:"; (cd $$module && go vet ./... && go run $(STATICCHECK) ./...); done
 	@set -e; for module in bench faults; do (cd $$module && go test ./...); done
+	cd release && go run . check
+
+# What users can name, of each module; lint compares it.
+api:
+	cd release && go run . api
 
 # Known defects of what is called. Without the network there is no list of them: that is said, and is no failure.
 vulnerabilities:
