@@ -78,7 +78,7 @@ func startShared() error {
 }
 
 // patience is how long a test waits for what must happen; it is no measure of speed.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // fixture is one test's queue: a name of its own on a server, with a log that the test can read.
 type fixture struct {

@@ -48,7 +48,7 @@ func run(m *testing.M) int {
 }
 
 // patience is how long a test waits for what must happen; it is no measure of speed.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // A fixture is one test's queue.
 type fixture struct {

@@ -297,12 +297,13 @@ func tellDoctorBusy(w *world) {
 }
 
 func tellLarge(w *world) {
-	const large = 100_000
-	w.sendMany("orders", large+1, time.Hour)
+	const some, large = 20_000, 100_000
+	w.sendMany("orders", some, time.Hour)
 	t := w.terminal("doctor", "orders")
 	t.sees("reading") // in pages, so nobody is asked
 	t.ends(0)
 	t.sees("nothing is wrong with it")
+	w.sendMany("orders", large+1-some, time.Hour)
 
 	// A list that is interrupted keeps what it found, and says how to go on.
 	t = w.terminal("ls", "orders", "pending", "--contains", "p1", "--limit", "1000000", "--json")

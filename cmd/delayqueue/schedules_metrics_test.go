@@ -51,7 +51,7 @@ func TestSchedulesAreCounted(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
-	for end := time.Now().Add(30 * time.Second); instants()["sent"] < 3; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(deadline); instants()["sent"] < 3; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Errorf("counted are %v", instants())
 			break

@@ -14,9 +14,13 @@ import (
 )
 
 const (
-	clusterSlots       = 16384
-	clusterLimit       = 30 * time.Second // to form a cluster
-	clusterNodeTimeout = "1000"           // ms
+	clusterSlots = 16384
+	clusterLimit = 60 * time.Second // to form a cluster
+
+	// After how many ms without an answer nodes hold each other for failed. With replicas that is when a failover begins.
+	// Without, it only ends the service of all: the default, so that a busy machine is not taken for a dead one.
+	clusterNodeTimeout  = "1000"
+	nodeTimeoutNoBackup = "15000"
 )
 
 // Cluster is a Redis Cluster of real servers.
@@ -34,7 +38,7 @@ type Cluster struct {
 // share the slots evenly, and so many replicas of each. It returns when every
 // node says that the cluster is well, every replica has its primary's data and
 // a go-redis ClusterClient sees them all, which takes 2 to 3 seconds. Nodes
-// hold each other for failed after 1 second. A failover needs more than half
+// hold each other for failed after 1 second, without replicas after 15. A failover needs more than half
 // of the primaries alive, so three at least.
 //
 // Its nodes may be stopped, killed, paused and restarted one by one. At the
@@ -96,9 +100,13 @@ func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 // replicas to come. And primaries ping them each second rather than every 10: a
 // replica is not listed in CLUSTER SLOTS before its primary has sent something.
 func (c *Cluster) startNode(i int) (err error) {
+	timeout := clusterNodeTimeout
+	if c.replicas == 0 {
+		timeout = nodeTimeoutNoBackup
+	}
 	c.Nodes[i], err = Run(
 		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
-		"--cluster-node-timeout", clusterNodeTimeout, "--cluster-announce-ip", "127.0.0.1",
+		"--cluster-node-timeout", timeout, "--cluster-announce-ip", "127.0.0.1",
 		"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0",
 		"--repl-ping-replica-period", "1",
 	)

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	startLimit = 10 * time.Second // for a server to start and answer
+	startLimit = 30 * time.Second // for a server to start and answer
 	tailLines  = 60               // of the output in a failure
 )
 
