@@ -3,7 +3,7 @@ NEWEST_GOREDIS ?= v9.23.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # All modules of this tree; go.work has the same.
-MODULES := . metrics schedule examples/observed examples/reports cmd/delayqueue bench faults release
+MODULES := . metrics schedule web examples/observed examples/reports cmd/delayqueue bench faults release
 
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m

@@ -1,0 +1,101 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// cacheMost bounds how many values are kept.
+const cacheMost = 1000
+
+// A cache keeps what was read from Redis for some seconds, so that many open pages cost what one costs.
+type cache struct {
+	mu     sync.Mutex
+	kept   map[string]*cached
+	closed bool
+	wg     sync.WaitGroup
+}
+
+// A cached value is read, or being read.
+type cached struct {
+	until time.Time     // with the cache's lock
+	ready chan struct{} // closed when the rest is there
+	value any
+	err   error
+}
+
+// shared returns what get has returned for this key, not longer than keep ago. Who asks while it is read waits for the same. get has a
+// context of its own: it goes on for the others if the one who asked first has gone.
+func shared[T any](ctx context.Context, h *Handler, key string, keep time.Duration, get func(context.Context) (T, error)) (none T, err error) {
+	c, mine := h.cache.take(key)
+	if c == nil {
+		return none, errClosed
+	}
+	if mine {
+		go func() {
+			defer h.cache.wg.Done()
+			h.read(c, func(ctx context.Context) (any, error) { return get(ctx) })
+			h.cache.keep(c, keep)
+		}()
+	}
+	select {
+	case <-c.ready:
+	case <-ctx.Done():
+		return none, context.DeadlineExceeded
+	}
+	if c.err != nil {
+		return none, c.err
+	}
+	return c.value.(T), nil
+}
+
+// take finds a value, or notes that the caller reads it; nil after the end of the Handler.
+func (c *cache) take(key string) (one *cached, mine bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, false
+	}
+	if one := c.kept[key]; one != nil && (one.until.IsZero() || time.Now().Before(one.until)) {
+		return one, false
+	}
+	if c.kept == nil || len(c.kept) >= cacheMost { // who waits for one has it in hand
+		c.kept = map[string]*cached{}
+	}
+	one = &cached{ready: make(chan struct{})}
+	c.kept[key] = one
+	c.wg.Add(1)
+	return one, true
+}
+
+// keep notes until when a value counts. Errors are asked for anew, once a second.
+func (c *cache) keep(one *cached, keep time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if one.err != nil {
+		keep = time.Second
+	}
+	one.until = time.Now().Add(keep)
+}
+
+func (h *Handler) read(c *cached, get func(context.Context) (any, error)) {
+	ctx, cancel := context.WithTimeout(h.done, timeLimit)
+	defer cancel()
+	defer close(c.ready)
+	defer func() {
+		if bad := recover(); bad != nil {
+			c.err = fmt.Errorf("panic: %v", bad)
+		}
+	}()
+	c.value, c.err = get(ctx)
+}
+
+// stopped waits until nothing is read any more, after the end of the Handler.
+func (c *cache) stopped() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.wg.Wait()
+}

@@ -1,0 +1,154 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+const (
+	maxClients = 200              // open feeds
+	slowLimit  = 5 * time.Second  // for a client to take what it is sent
+	feedLimit  = 30 * time.Minute // after which it asks again, and is authorized again
+)
+
+// errClosed is what there is after Close.
+var errClosed = &httpError{http.StatusServiceUnavailable, "This page has been closed"}
+
+// clients are the open feeds.
+type clients struct {
+	mu     sync.Mutex
+	n      int
+	closed bool
+	wg     sync.WaitGroup
+}
+
+func (c *clients) enter() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n >= maxClients || c.closed {
+		return false
+	}
+	c.n++
+	c.wg.Add(1)
+	return true
+}
+
+func (c *clients) leave() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n--
+	c.wg.Done()
+}
+
+func (c *clients) stopped() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.wg.Wait()
+}
+
+// serveLive feeds a page by server-sent events: after each round what has changed of it, as HTML made here, by the ids of elements.
+// A client that does not take it in time is dropped, and asks again.
+func (h *Handler) serveLive(w http.ResponseWriter, r *request) error {
+	name := r.Arg("page")
+	route := h.routes[name]
+	if route == nil || len(route.live) == 0 {
+		return &httpError{http.StatusNotFound, "There is no such page"}
+	}
+	if err := r.admit(Look, route.queue); err != nil {
+		return err
+	}
+	if !h.clients.enter() {
+		return &httpError{http.StatusServiceUnavailable, "Too many pages are open"}
+	}
+	defer h.clients.leave()
+	defer h.poller.watch()()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold it back
+	limitWrite(w, slowLimit)
+	w.WriteHeader(http.StatusOK)
+	if err := http.NewResponseController(w).Flush(); err != nil {
+		h.log.Warn("delayqueue: pages cannot be kept up to date through this server's ResponseWriter", "error", err)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), feedLimit)
+	defer cancel()
+	defer context.AfterFunc(h.done, cancel)()
+	f := feed{h: h, w: w, r: r, route: route, sent: map[string]string{}}
+	for f.send(ctx) {
+	}
+	return nil
+}
+
+// A feed is one open page.
+type feed struct {
+	h     *Handler
+	w     http.ResponseWriter
+	r     *request
+	route *route
+	sent  map[string]string // by template
+}
+
+// A news is what one event says.
+type news struct {
+	At    time.Time         `json:"at"`              // of what it shows
+	Parts map[string]string `json:"parts,omitempty"` // HTML by id of the element
+	Error string            `json:"error,omitempty"` // why the page cannot be kept up to date now
+}
+
+// send makes one event and waits for the next snapshot. It reports whether to go on.
+func (f *feed) send(ctx context.Context) bool {
+	changed := f.h.poller.changed()
+	n, err := f.news(ctx)
+	if err != nil {
+		n = news{At: time.Now(), Error: f.r.lang.trouble(err)}
+	}
+	text, err := json.Marshal(n)
+	if err != nil || ctx.Err() != nil {
+		return false
+	}
+	limitWrite(f.w, slowLimit)
+	if _, err := fmt.Fprintf(f.w, "data: %s\n\n", text); err != nil {
+		return false
+	}
+	if http.NewResponseController(f.w).Flush() != nil {
+		return false
+	}
+	select {
+	case <-changed:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// news is what has changed since the last event.
+func (f *feed) news(ctx context.Context) (news, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeLimit)
+	defer cancel()
+	s, err := f.h.poller.snapshot(ctx)
+	if err != nil {
+		return news{}, err
+	}
+	p, err := f.h.load(ctx, f.r, f.route)
+	if err != nil {
+		return news{}, err
+	}
+	n := news{At: s.At, Parts: map[string]string{}}
+	for _, name := range f.route.live {
+		var out bytes.Buffer
+		if err := f.h.templates[p.lang.tag][f.route.file].ExecuteTemplate(&out, name, p); err != nil {
+			return news{}, err
+		}
+		if text := out.String(); text != f.sent[name] {
+			f.sent[name] = text
+			n.Parts[name] = text
+		}
+	}
+	return n, nil
+}

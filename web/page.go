@@ -1,0 +1,318 @@
+package web
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+const (
+	timeLimit  = 10 * time.Second // of a request but live; and for its reply to be taken
+	formLimit  = 1 << 20          // bytes
+	retryAfter = "5"              // seconds, if a page cannot be had now
+)
+
+// headers says what a browser may do with a page: run no script and take no style but ours, show it in no frame, keep
+// nothing. Its referrer goes nowhere else; "no-referrer" would make browsers send forms with Origin: null, which is refused.
+func headers(to http.Header) {
+	to.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	to.Set("Cache-Control", "no-store")
+	to.Set("X-Content-Type-Options", "nosniff")
+	to.Set("X-Frame-Options", "DENY")
+	to.Set("Referrer-Policy", "same-origin")
+	to.Set("Cross-Origin-Opener-Policy", "same-origin")
+	to.Set("Cross-Origin-Resource-Policy", "same-origin")
+}
+
+// An httpError is what somebody is told in place of a page.
+type httpError struct {
+	code int
+	text string // in English, a key of the catalogue
+}
+
+func (e *httpError) Error() string { return e.text }
+
+// errReadOnly is why nothing can be changed.
+var errReadOnly = &httpError{http.StatusForbidden, "This page is read-only"}
+
+// A request is one request for a page.
+type request struct {
+	*http.Request
+	h     *Handler
+	lang  *language
+	Queue string // of the query's q
+	Actor string // whom Authorize has named
+	query url.Values
+}
+
+func (h *Handler) newRequest(r *http.Request) *request {
+	query := r.URL.Query()
+	return &request{Request: r, h: h, lang: languageOf(r, query), Queue: query.Get("q"), query: query}
+}
+
+// Arg is a value of the query.
+func (r *request) Arg(name string) string { return r.query.Get(name) }
+
+// may returns why the request may not do this.
+func (r *request) may(do Action, queue string) (actor string, err error) {
+	ask := r.h.cfg.Authorize
+	if ask == nil && do != Look {
+		return "", errReadOnly
+	}
+	if ask == nil {
+		return "", nil
+	}
+	if actor, err = ask(r.Request, do, queue); err != nil {
+		return "", &httpError{http.StatusForbidden, err.Error()}
+	}
+	return actor, nil
+}
+
+// May is for templates, which show a form only to who may send it.
+func (r *request) May(do Action) bool {
+	_, err := r.may(do, r.Queue)
+	return err == nil
+}
+
+// Monitor is of the request's queue, in the name of its actor.
+func (r *request) Monitor() *delayqueue.Monitor {
+	m := r.h.newMonitor(r.Queue)
+	if r.Actor != "" {
+		m.WithOperator(r.Actor)
+	}
+	return m
+}
+
+// admit finds out whether the request may do this with its queue.
+func (r *request) admit(do Action, aboutQueue bool) (err error) {
+	if !aboutQueue {
+		r.Queue = ""
+	} else if !r.h.known(r.Queue) {
+		return &httpError{http.StatusNotFound, "There is no such queue"}
+	}
+	r.Actor, err = r.may(do, r.Queue)
+	return err
+}
+
+// known says whether there may be a queue of this name that is to be shown.
+func (h *Handler) known(name string) (ok bool) {
+	if len(h.cfg.Queues) > 0 {
+		return slices.Contains(h.cfg.Queues, name)
+	}
+	defer func() { ok = recover() == nil }()
+	h.newMonitor(name)
+	return true
+}
+
+// A page is what templates see.
+type page struct {
+	*request
+	Route  *route
+	Title  string // in the language of the page
+	Data   any
+	At     time.Time // when it was made
+	Notice string    // of the query's done: what has just been done
+}
+
+// Is says whether this is the page of that name, so its link is the current one.
+func (p *page) Is(name string) bool { return p.Route.name == name && p.Route.file != "" }
+
+// Lang is the page's language as browsers call it.
+func (p *page) Lang() string { return p.lang.tag }
+
+// Languages are those that the page can be had in.
+func (p *page) Languages() []*language { return languages }
+
+// Here is the address of this page with another value in its query.
+func (p *page) Here(name, value string) string {
+	query := url.Values{}
+	for key, values := range p.query {
+		query[key] = values
+	}
+	query.Set(name, value)
+	query.Del("done")
+	return link(p.Route.name, query)
+}
+
+// Feed is the address by which the page is kept up to date, "" if it is not.
+func (p *page) Feed() string {
+	if len(p.Route.live) == 0 {
+		return ""
+	}
+	query := url.Values{}
+	for key, values := range p.query {
+		query[key] = values
+	}
+	query.Set("page", p.Route.name)
+	query.Set("lang", p.lang.tag)
+	return link("live", query)
+}
+
+// link is the address of a page, relative to every other one.
+func link(name string, query url.Values) string {
+	if text := query.Encode(); text != "" {
+		return cmp.Or(name, "./") + "?" + text
+	}
+	return cmp.Or(name, "./")
+}
+
+// load reads what a page shows.
+func (h *Handler) load(ctx context.Context, r *request, route *route) (*page, error) {
+	data, err := route.load(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return &page{request: r, Route: route, Title: r.lang.say(route.title), Data: data, At: time.Now(), Notice: r.Arg("done")}, nil
+}
+
+func (h *Handler) servePage(w http.ResponseWriter, r *request, route *route) error {
+	if err := r.admit(Look, route.queue); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), timeLimit)
+	defer cancel()
+	p, err := h.load(ctx, r, route)
+	if err != nil {
+		return err
+	}
+	return h.render(w, p, route.file, http.StatusOK)
+}
+
+func (h *Handler) render(w http.ResponseWriter, p *page, file string, code int) error {
+	var out bytes.Buffer // so that what goes wrong half way is an error and not half a page
+	if err := h.templates[p.lang.tag][file].ExecuteTemplate(&out, "layout", p); err != nil {
+		return fmt.Errorf("delayqueue: page %s: %w", file, err)
+	}
+	p.lang.remember(w, p.request)
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Language", p.lang.tag)
+	w.Header().Set("Vary", "Accept-Language, Cookie")
+	limitWrite(w, timeLimit)
+	w.WriteHeader(code)
+	_, _ = w.Write(out.Bytes()) // who has gone needs no answer
+	return nil
+}
+
+// limitWrite bounds how long a client may take for a reply.
+func limitWrite(w http.ResponseWriter, limit time.Duration) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // where a writer cannot, its server's limit holds
+}
+
+// servePost does what a form asks, and goes back to a page.
+func (h *Handler) servePost(w http.ResponseWriter, r *request, route *route) error {
+	if err := h.csrf.Check(r.Request); err != nil {
+		return &httpError{http.StatusForbidden, "This form was sent from another site"}
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, formLimit)
+	if err := r.ParseForm(); err != nil {
+		return &httpError{http.StatusBadRequest, "This form cannot be read"}
+	}
+	if r.Queue == "" {
+		r.Queue = r.PostForm.Get("q")
+	}
+	if err := r.admit(route.act, route.queue); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), timeLimit)
+	defer cancel()
+	next, err := route.post(ctx, r)
+	if err != nil {
+		return err
+	}
+	redirect(w, next, http.StatusSeeOther)
+	return nil
+}
+
+// redirect goes to a relative address. http.Redirect would make it absolute by a path that a prefix may be missing from.
+func redirect(w http.ResponseWriter, to string, code int) {
+	w.Header().Set("Location", to)
+	w.WriteHeader(code)
+}
+
+// fail says why there is no page.
+func (h *Handler) fail(w http.ResponseWriter, r *request, err error) {
+	code, text := http.StatusBadGateway, ""
+	var known *httpError
+	switch {
+	case errors.As(err, &known):
+		code, text = known.code, r.lang.say(known.text)
+	case errors.Is(err, delayqueue.ErrNotFound):
+		code, text = http.StatusNotFound, r.lang.trouble(err)
+	case r.Context().Err() != nil: // nobody waits for it any more
+		code, text = 499, "gone"
+	case unreachable(err):
+		code, text = http.StatusGatewayTimeout, r.lang.trouble(err)
+	default:
+		text = r.lang.trouble(err)
+	}
+	if code >= 500 {
+		w.Header().Set("Retry-After", retryAfter)
+		h.log.Warn("delayqueue: a page could not be shown", "page", r.URL.Path, "queue", r.Queue, "error", err)
+	}
+	p := &page{request: r, Route: &route{name: "", title: "Queues"}, Title: r.lang.say("Something is in the way"), Data: text, At: time.Now()}
+	if err := h.render(w, p, "error", code); err != nil {
+		http.Error(w, text, code)
+	}
+}
+
+// contain makes an error of a panic, so that it is this page's alone.
+func (h *Handler) contain(w http.ResponseWriter, r *http.Request) {
+	bad := recover()
+	if bad == nil {
+		return
+	}
+	h.log.Error("delayqueue: a page panicked", "page", r.URL.Path, "panic", fmt.Sprint(bad), "stack", string(debug.Stack()))
+	if !w.(*onceWriter).begun {
+		http.Error(w, "Something went wrong: the log of the service says what.", http.StatusInternalServerError)
+	}
+}
+
+// A onceWriter knows whether a reply has begun.
+type onceWriter struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (w *onceWriter) WriteHeader(code int) {
+	w.begun = true
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *onceWriter) Write(b []byte) (int, error) {
+	w.begun = true
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *onceWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// trouble is an error in words.
+func (l *language) trouble(err error) string {
+	switch {
+	case errors.Is(err, delayqueue.ErrNoQueue):
+		return l.say("There is no such queue")
+	case errors.Is(err, delayqueue.ErrNotFound):
+		return l.say("There is no such message")
+	case unreachable(err):
+		return l.say("Redis does not answer")
+	}
+	return shown(strings.TrimPrefix(err.Error(), "delayqueue: "))
+}
+
+// unreachable says whether Redis was not to be had. The text of such an error has its address, which is nobody's business.
+func unreachable(err error) bool {
+	var network net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}

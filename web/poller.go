@@ -1,0 +1,298 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// This file has the one reader of a Handler. It reads all queues in rounds while somebody looks, and is not there otherwise.
+
+const (
+	interval   = 2 * time.Second  // between the starts of two rounds; longer if a round takes long
+	linger     = 15 * time.Second // how long it goes on after the last look
+	roundLimit = 5 * time.Second  // of a round
+	queueLimit = 2 * time.Second  // of a queue in it
+	atOnce     = 8                // queues that are read at a time
+	maxQueues  = 500              // that are shown, if they are not named
+
+	findLimit = 10 * time.Second // of looking for queues
+	findAgain = time.Minute      // from one look for queues to the next, and longer where that takes long
+	findFirst = 3 * time.Second  // how long the first round waits for it
+)
+
+// A snapshot is what a round has found. Nobody changes it.
+type snapshot struct {
+	At      time.Time // when the round began
+	Queues  []*look   // by name
+	Trouble error     // why queues may be missing
+	Hidden  bool      // there are more than maxQueues
+}
+
+// queue is what is known of one; nil if it is not among those that are read.
+func (s *snapshot) queue(name string) *look {
+	i, ok := slices.BinarySearchFunc(s.Queues, name, func(l *look, name string) int { return cmp.Compare(l.Name, name) })
+	if !ok {
+		return nil
+	}
+	return s.Queues[i]
+}
+
+// A look is what a round has found of one queue.
+type look struct {
+	Name      string
+	At        time.Time
+	Err       error // then there is nothing else
+	Counts    delayqueue.Counts
+	Consumers []delayqueue.Consumer
+	Hours     []delayqueue.Tally // the last 48, oldest first
+	Samples   []sample           // this round's is the last
+}
+
+// A poller reads. Its goroutine is there only while somebody looks.
+type poller struct {
+	h *Handler
+
+	mu       sync.Mutex
+	running  bool
+	closed   bool
+	watchers int       // open feeds
+	lastLook time.Time // by a request
+	current  *snapshot
+	next     chan struct{} // closed with the next snapshot
+	wg       sync.WaitGroup
+
+	// Of the goroutine alone.
+	monitors map[string]*delayqueue.Monitor
+	samples  map[string]*samples
+	found    finder
+}
+
+func newPoller(h *Handler) *poller {
+	p := &poller{h: h, next: make(chan struct{}), monitors: map[string]*delayqueue.Monitor{}, samples: map[string]*samples{}}
+	p.found.h = h
+	return p
+}
+
+// wake starts the goroutine if it is not there. It is called with mu.
+func (p *poller) wake() {
+	p.lastLook = time.Now()
+	if !p.running && !p.closed {
+		p.running = true
+		p.wg.Add(1)
+		go p.run()
+	}
+}
+
+// snapshot is the newest one, which is at most about as old as a round and an interval. It waits for one if need be.
+func (p *poller) snapshot(ctx context.Context) (*snapshot, error) {
+	for {
+		p.mu.Lock()
+		p.wake()
+		now, next := p.current, p.next
+		p.mu.Unlock()
+		if now != nil && time.Since(now.At) < 2*interval+roundLimit {
+			return now, nil
+		}
+		select {
+		case <-next:
+		case <-ctx.Done():
+			return nil, context.DeadlineExceeded
+		case <-p.h.done.Done():
+			return nil, errClosed
+		}
+	}
+}
+
+// watch keeps the poller going until the result is called.
+func (p *poller) watch() (leave func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watchers++
+	p.wake()
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.watchers--
+		p.lastLook = time.Now()
+	}
+}
+
+// changed is closed when there is a newer snapshot than the present one.
+func (p *poller) changed() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.next
+}
+
+// stopped waits until it has ended, after the end of the Handler.
+func (p *poller) stopped() {
+	p.mu.Lock()
+	p.closed = true // so that nobody starts it any more
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+// wanted says whether to go on; if not, the poller counts as gone.
+func (p *poller) wanted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.h.done.Err() == nil && (p.watchers > 0 || time.Since(p.lastLook) < linger) {
+		return true
+	}
+	p.running, p.current = false, nil // what comes later must not see old numbers
+	return false
+}
+
+func (p *poller) run() {
+	defer p.wg.Done()
+	for p.wanted() {
+		begun := time.Now()
+		s := p.round(begun)
+		p.mu.Lock()
+		p.current = s
+		close(p.next)
+		p.next = make(chan struct{})
+		p.mu.Unlock()
+		pause := time.NewTimer(max(interval-time.Since(begun), time.Since(begun)))
+		select {
+		case <-pause.C:
+		case <-p.h.done.Done():
+		}
+		pause.Stop()
+	}
+}
+
+// round reads all queues.
+func (p *poller) round(now time.Time) *snapshot {
+	s := &snapshot{At: now}
+	names := p.h.cfg.Queues
+	if len(names) == 0 {
+		names, s.Hidden, s.Trouble = p.found.names(now)
+	}
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	ctx, cancel := context.WithTimeout(p.h.done, roundLimit)
+	defer cancel()
+	s.Queues = make([]*look, len(names))
+	free := make(chan struct{}, atOnce)
+	var reading sync.WaitGroup
+	for i, name := range names {
+		m := p.monitors[name]
+		if m == nil {
+			m = p.h.newMonitor(name)
+			p.monitors[name] = m
+		}
+		free <- struct{}{}
+		reading.Go(func() {
+			defer func() { <-free }()
+			s.Queues[i] = read(ctx, m)
+		})
+	}
+	reading.Wait()
+	p.sample(s)
+	return s
+}
+
+// read reads one queue with three calls of bounded work.
+func read(ctx context.Context, m *delayqueue.Monitor) *look {
+	ctx, cancel := context.WithTimeout(ctx, queueLimit)
+	defer cancel()
+	l := &look{Name: m.Name(), At: time.Now()}
+	if l.Counts, l.Err = m.Counts(ctx); l.Err != nil {
+		return l
+	}
+	if l.Consumers, l.Err = m.Consumers(ctx); l.Err == nil {
+		l.Hours, l.Err = m.History(ctx, delayqueue.Hourly, 48)
+	}
+	return l
+}
+
+// sample adds what was found to what is remembered of each queue, and forgets queues that are gone.
+func (p *poller) sample(s *snapshot) {
+	old := p.samples
+	p.samples = make(map[string]*samples, len(s.Queues))
+	for _, l := range s.Queues {
+		known := old[l.Name]
+		if known == nil {
+			known = &samples{}
+		}
+		p.samples[l.Name] = known
+		if l.Err == nil {
+			l.Samples = known.add(l)
+		}
+	}
+	for name := range p.monitors {
+		if p.samples[name] == nil {
+			delete(p.monitors, name)
+		}
+	}
+}
+
+// A finder looks for queues, now and then.
+type finder struct {
+	h *Handler
+
+	mu      sync.Mutex
+	list    []string
+	hidden  bool
+	trouble error
+	looking chan struct{} // closed when the present look has ended; nil: nobody looks
+	again   time.Time     // when to look again
+	once    bool          // a look has ended
+}
+
+// names are those that are known now. It begins a look for others if it is time, which goes on beside the rounds.
+func (f *finder) names(now time.Time) ([]string, bool, error) {
+	f.mu.Lock()
+	if f.looking == nil && !now.Before(f.again) {
+		f.looking = make(chan struct{})
+		f.h.poller.wg.Go(f.find)
+	}
+	looking, once := f.looking, f.once
+	f.mu.Unlock()
+	if !once {
+		soon := time.NewTimer(findFirst)
+		defer soon.Stop()
+		select {
+		case <-looking:
+		case <-soon.C:
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.list), f.hidden, f.trouble
+}
+
+// find looks through the keyspace.
+func (f *finder) find() {
+	ctx, cancel := context.WithTimeout(f.h.done, findLimit)
+	defer cancel()
+	begun := time.Now()
+	var list []string
+	var trouble error
+	for name, err := range delayqueue.Queues(ctx, f.h.cli, delayqueue.UseCustomPrefix(f.h.cfg.Prefix)) {
+		if err != nil {
+			trouble = err
+		} else if list = append(list, name); len(list) > maxQueues {
+			break
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if trouble != nil { // what was there before may be there still
+		list = append(list, f.list...)
+	}
+	list = slices.Compact(slices.Sorted(slices.Values(list)))
+	f.hidden = len(list) > maxQueues
+	f.list, f.trouble, f.once = list[:min(len(list), maxQueues)], trouble, true
+	f.again = time.Now().Add(max(findAgain, 20*time.Since(begun)))
+	if len(list) == 0 {
+		f.again = time.Now().Add(2 * interval) // somebody has only just begun
+	}
+	close(f.looking)
+	f.looking = nil
+}

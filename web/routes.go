@@ -1,0 +1,73 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// A route is a page, or what a form of a page does. Its address is its name below the path where the Handler is, always
+// one level deep: then relative links are right under every path and behind every proxy. What it is about
+// stands in the query, where any name of a queue can be written.
+type route struct {
+	name  string // last part of the path; "" is the board
+	title string // in English, a key of the catalogue
+	queue bool   // it is about the queue of the query's q
+
+	// A page: template name.html of the folder templates with a template "content", of which load's result is .Data. load does bounded
+	// work and takes from Redis only what the snapshot or the cache has: it is called for each open page every 2 s, if live is set.
+	file string
+	load func(ctx context.Context, r *request) (any, error)
+	live []string // templates of the file that are sent again, each in place of the content of the element with that id
+
+	// What a form does: by POST, with Authorize asked for the action. It returns where to go then, as link does.
+	act  Action
+	post func(ctx context.Context, r *request) (next string, err error)
+}
+
+// allRoutes are the pages and actions. Each has a file of its own.
+func (h *Handler) allRoutes() []route {
+	return slices.Concat([]route{
+		{name: "", title: "Queues", file: "board", load: h.board, live: []string{"summary", "rows"}},
+	})
+}
+
+// ServeHTTP serves a page.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w = &onceWriter{ResponseWriter: w}
+	defer h.contain(w, r)
+	headers(w.Header())
+	if h.done.Err() != nil {
+		h.fail(w, h.newRequest(r), &httpError{http.StatusServiceUnavailable, "This page has been closed"})
+		return
+	}
+	name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
+	if asset := h.assets[name]; asset != nil {
+		asset.serve(w, r)
+		return
+	}
+	req := h.newRequest(r)
+	if seen, _, _ := strings.Cut(r.RequestURI, "?"); name == "" && seen != "" && !strings.HasSuffix(seen, "/") && !strings.Contains(seen, "://") {
+		redirect(w, seen[strings.LastIndexByte(seen, '/')+1:]+"/", http.StatusTemporaryRedirect) // links are relative to a folder
+		return
+	}
+	var err error
+	switch known := h.routes[name]; {
+	case name == "live" && isGet(r):
+		err = h.serveLive(w, req)
+	case known == nil:
+		err = &httpError{http.StatusNotFound, "There is no such page"}
+	case known.load != nil && isGet(r):
+		err = h.servePage(w, req, known)
+	case known.post != nil && r.Method == http.MethodPost:
+		err = h.servePost(w, req, known)
+	default:
+		err = &httpError{http.StatusMethodNotAllowed, "That is not how this page is asked"}
+	}
+	if err != nil {
+		h.fail(w, req, err)
+	}
+}
+
+func isGet(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }

@@ -1,0 +1,116 @@
+// Package web is a page about delay queues, for the person on call and for one who is merely curious.
+//
+//	page := web.New(redisClient, web.Config{})
+//	defer page.Close()
+//	mux.Handle("/queues/", page)
+//
+// It works under any path that ends in a slash, with http.StripPrefix or without, behind any proxy: all its links are
+// relative. Without Config.Authorize it changes nothing. docs/web.md says more.
+//
+// It may import the face of the library, go-redis and the standard library; what others need of a queue belongs into Monitor, not here.
+package web
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// An Action is what somebody wants to do with a queue.
+type Action string
+
+// The actions. Look is asked with queue "" for what is about no queue alone, and once for each queue on the board.
+const (
+	Look       Action = "look"
+	Pause      Action = "pause" // and resume
+	RunNow     Action = "run now"
+	Reschedule Action = "reschedule"
+	Requeue    Action = "requeue"
+	Cancel     Action = "cancel"
+	Delete     Action = "delete"
+)
+
+// Config is how a Handler works. The zero value is a page of all queues under the prefix dq that changes nothing.
+type Config struct {
+	// Prefix of the queues (delayqueue.UseCustomPrefix). Default dq.
+	Prefix string
+
+	// Queues are those that are shown, and no others. None: all that are found under the prefix, at most 500. They are
+	// looked for with SCAN once a minute at most, and only while somebody looks.
+	Queues []string
+
+	// Authorize says whether a request may do something with a queue, and in whose name. An error is a refusal (403) and
+	// its text is shown. It is called often, so it should be quick, and from several goroutines at once.
+	// nil: everybody who can reach the page may look, and nobody may change anything.
+	Authorize func(r *http.Request, do Action, queue string) (actor string, err error)
+
+	// Payload is what is shown in place of a message's payload, so that secrets are not. nil: the payload.
+	Payload func(queue string, m *delayqueue.MessageStatus) string
+
+	// Trace is the address of a trace, with {trace} where its id belongs. Empty: there is no link.
+	Trace string
+
+	// Logger is told of what goes wrong. Default slog.Default.
+	Logger *slog.Logger
+}
+
+// A Handler is the page. It is safe for concurrent use. It reads from Redis only while somebody looks, and then each
+// queue every 2 seconds, however many look.
+type Handler struct {
+	cli       redis.UniversalClient
+	cfg       Config
+	log       *slog.Logger
+	csrf      *http.CrossOriginProtection
+	routes    map[string]*route
+	templates templates
+	assets    map[string]*asset
+	poller    *poller
+	cache     cache
+	clients   clients
+
+	done context.Context // it ends with Close
+	end  context.CancelFunc
+}
+
+// New makes a page. It panics as delayqueue.NewMonitor does if the prefix or the name of a queue is none.
+func New(cli redis.UniversalClient, c Config) *Handler {
+	if cli == nil {
+		panic("delayqueue: web.New: no client")
+	}
+	h := &Handler{cli: cli, cfg: c, log: c.Logger, csrf: http.NewCrossOriginProtection()}
+	h.cfg.Prefix = cmp.Or(c.Prefix, "dq")
+	if h.log == nil {
+		h.log = slog.Default()
+	}
+	h.done, h.end = context.WithCancel(context.Background())
+	h.poller = newPoller(h)
+	for _, name := range c.Queues {
+		h.newMonitor(name)
+	}
+	h.newMonitor("x") // of the prefix
+	h.assets = loadAssets()
+	h.templates = h.loadTemplates()
+	h.routes = map[string]*route{}
+	for _, r := range h.allRoutes() {
+		h.routes[r.name] = &r
+	}
+	return h
+}
+
+// Close ends what pages are fed by, and waits until nothing more is read from Redis. A request that comes later is refused.
+func (h *Handler) Close() {
+	h.end()
+	h.poller.stopped()
+	h.clients.stopped()
+	h.cache.stopped()
+}
+
+// newMonitor panics if that is no name of a queue.
+func (h *Handler) newMonitor(name string) *delayqueue.Monitor {
+	return delayqueue.NewMonitor(name, h.cli, delayqueue.UseCustomPrefix(h.cfg.Prefix))
+}

@@ -1,0 +1,181 @@
+package web
+
+import (
+	"fmt"
+	"html/template"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// This file says things in the reader's language. The catalogue's keys are the English texts, their places are all %s. Each language has
+// a file of its own.
+
+// A language is one that pages can be had in.
+type language struct {
+	tag   string            // as browsers call it
+	Name  string            // as those call it who speak it
+	words map[string]string // by the English text; nil: English itself
+}
+
+// Tag is for templates.
+func (l *language) Tag() string { return l.tag }
+
+// languages are all; the first one is for whom nothing else is known.
+var languages = []*language{
+	{tag: "en", Name: "English"},
+	{tag: "zh", Name: "中文", words: chinese},
+}
+
+// langCookie keeps what somebody has chosen.
+const langCookie = "delayqueue_lang"
+
+func languageNamed(tag string) *language {
+	tag, _, _ = strings.Cut(strings.ToLower(strings.TrimSpace(tag)), "-")
+	for _, l := range languages {
+		if l.tag == tag {
+			return l
+		}
+	}
+	return nil
+}
+
+// languageOf is what the query says, or what was chosen before, or what the browser likes best.
+func languageOf(r *http.Request, query url.Values) *language {
+	if l := languageNamed(query.Get("lang")); l != nil {
+		return l
+	}
+	if cookie, err := r.Cookie(langCookie); err == nil {
+		if l := languageNamed(cookie.Value); l != nil {
+			return l
+		}
+	}
+	best, most := languages[0], 0.0
+	for i, part := range strings.SplitN(r.Header.Get("Accept-Language"), ",", 20) {
+		tag, weight, _ := strings.Cut(part, ";")
+		q := 1.0
+		if text, ok := strings.CutPrefix(strings.TrimSpace(weight), "q="); ok {
+			q, _ = strconv.ParseFloat(text, 64)
+		}
+		if l := languageNamed(tag); l != nil && q > most && i < 19 {
+			best, most = l, q
+		}
+	}
+	return best
+}
+
+// remember keeps what the query says, for the folder of these pages.
+func (l *language) remember(w http.ResponseWriter, r *request) {
+	if languageNamed(r.Arg("lang")) == l {
+		http.SetCookie(w, &http.Cookie{Name: langCookie, Value: l.tag, MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: r.TLS != nil})
+	}
+}
+
+// say is an English text in this language.
+func (l *language) say(english string, args ...any) string {
+	if text, ok := l.words[english]; ok {
+		english = text
+	}
+	if len(args) == 0 {
+		return english
+	}
+	return fmt.Sprintf(english, args...)
+}
+
+// number writes a whole number with commas, of any integer type.
+func (l *language) number(n any) string {
+	text := fmt.Sprint(n)
+	sign := ""
+	if strings.HasPrefix(text, "-") {
+		sign, text = "-", text[1:]
+	}
+	var out strings.Builder
+	for i, c := range text {
+		if i > 0 && (len(text)-i)%3 == 0 {
+			out.WriteByte(',')
+		}
+		out.WriteRune(c)
+	}
+	return sign + out.String()
+}
+
+// duration is as exact as one cares: two units at most.
+func (l *language) duration(d time.Duration) string {
+	d = d.Abs()
+	two := func(big time.Duration, bigWord string, small time.Duration, smallWord string) string {
+		n, rest := int(d/big), int(d%big/small)
+		if rest == 0 || n >= 10 {
+			return l.say(bigWord, strconv.Itoa(n))
+		}
+		return l.say(bigWord, strconv.Itoa(n)) + " " + l.say(smallWord, strconv.Itoa(rest))
+	}
+	const day = 24 * time.Hour
+	switch {
+	case d < time.Second:
+		return l.say("%s ms", strconv.Itoa(int(d.Milliseconds())))
+	case d < time.Minute:
+		return l.say("%s s", strconv.Itoa(int(d/time.Second)))
+	case d < time.Hour:
+		return two(time.Minute, "%s min", time.Second, "%s s")
+	case d < day:
+		return two(time.Hour, "%s h", time.Minute, "%s min")
+	}
+	return two(day, "%s d", time.Hour, "%s h")
+}
+
+// in is an instant as seen from now.
+func (l *language) in(t time.Time) string {
+	switch d := time.Until(t); {
+	case t.IsZero():
+		return "–"
+	case d >= time.Second:
+		return l.say("in %s", l.duration(d))
+	case d <= -time.Second:
+		return l.say("%s ago", l.duration(d))
+	}
+	return l.say("now")
+}
+
+// when is an instant as a <time>, in UTC; the script shows it in the reader's own zone.
+func (l *language) when(t time.Time) template.HTML {
+	if t.IsZero() {
+		return "–"
+	}
+	t = t.UTC()
+	layout := "2006-01-02 15:04:05"
+	if t.Format("2006-01-02") == time.Now().UTC().Format("2006-01-02") {
+		layout = "15:04:05"
+	}
+	return template.HTML(`<time datetime="` + t.Format("2006-01-02T15:04:05.000Z") + `">` + t.Format(layout) + ` UTC</time>`)
+}
+
+// percent writes a part of a hundred; less than 0 is unknown.
+func (l *language) percent(p float64) string {
+	switch {
+	case p < 0:
+		return "–"
+	case p == 0 || p >= 10:
+		return strconv.FormatFloat(p, 'f', 0, 64) + "%"
+	case p < 0.1:
+		return "<0.1%"
+	}
+	return strconv.FormatFloat(p, 'f', 1, 64) + "%"
+}
+
+// rate writes a number a second.
+func (l *language) rate(r rate) string {
+	switch n := r.PerSecond; {
+	case !r.Known:
+		return "–"
+	case n == 0:
+		return "0"
+	case n < 0.1:
+		return "<0.1"
+	case n < 10:
+		return strconv.FormatFloat(n, 'f', 1, 64)
+	default:
+		return l.number(int64(n + 0.5))
+	}
+}

@@ -1,0 +1,74 @@
+package web
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// texts are how the catalogue's keys stand in templates and in Go: t "…", say("…"), title: "…", &httpError{…, "…"}.
+var texts = map[string][]*regexp.Regexp{
+	".html": {regexp.MustCompile(`\bt ("(?:[^"\\]|\\.)*")`)},
+	".go": {regexp.MustCompile(`\bsay\(("(?:[^"\\]|\\.)*")`), regexp.MustCompile(`\btitle: +("(?:[^"\\]|\\.)+")`), regexp.MustCompile(`httpError\{[^,}]+, ("(?:[^"\\]|\\.)*")`),
+		regexp.MustCompile(`\btwo\(.*?("%s [^"]*").*?("%s [^"]*")`)},
+}
+
+// keys are all texts that this module says.
+func keys(t *testing.T) map[string]bool {
+	found := map[string]bool{}
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, pattern := range texts[filepath.Ext(path)] {
+			for _, match := range pattern.FindAllStringSubmatch(string(text), -1) {
+				for _, quoted := range match[1:] {
+					key, err := strconv.Unquote(quoted)
+					if err != nil {
+						t.Errorf("%s: %s: %v", path, quoted, err)
+					}
+					found[key] = true
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// TestLanguagesAreComplete: each text is there in each language, with as many places, and no language has texts that nobody says.
+func TestLanguagesAreComplete(t *testing.T) {
+	said := keys(t)
+	if len(said) < 20 {
+		t.Fatalf("found only %d texts", len(said))
+	}
+	for _, l := range languages {
+		if l.words == nil { // the keys themselves
+			continue
+		}
+		for key := range said {
+			text, ok := l.words[key]
+			if !ok {
+				t.Errorf("%s has no %q", l.tag, key)
+			} else if strings.Count(text, "%") != strings.Count(key, "%") || strings.Count(text, "%s") != strings.Count(key, "%s") {
+				t.Errorf("%s: %q has other places: %q", l.tag, key, text)
+			}
+		}
+		for key := range l.words {
+			if !said[key] {
+				t.Errorf("%s: nobody says %q", l.tag, key)
+			}
+		}
+	}
+}
