@@ -129,6 +129,19 @@ type page struct {
 // Is says whether this is the page of that name, so its link is the current one.
 func (p *page) Is(name string) bool { return p.Route.name == name && p.Route.file != "" }
 
+// A sibling is a page of the same queue.
+type sibling struct{ Name, Title string }
+
+// QueuePages are the pages of a queue that are in its navigation.
+func (p *page) QueuePages() (all []sibling) {
+	for _, name := range []string{"queue", "messages", "consumers", "schedules", "journal"} {
+		if r := p.h.routes[name]; r != nil {
+			all = append(all, sibling{name, p.lang.say(r.title)})
+		}
+	}
+	return all
+}
+
 // Lang is the page's language as browsers call it.
 func (p *page) Lang() string { return p.lang.tag }
 
@@ -305,6 +318,8 @@ func (l *language) trouble(err error) string {
 		return l.say("There is no such queue")
 	case errors.Is(err, delayqueue.ErrNotFound):
 		return l.say("There is no such message")
+	case errors.Is(err, delayqueue.ErrWrongType):
+		return l.say("a key of this queue belongs to another program (WRONGTYPE)")
 	case unreachable(err):
 		return l.say("Redis does not answer")
 	}

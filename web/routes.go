@@ -30,8 +30,11 @@ type route struct {
 func (h *Handler) allRoutes() []route {
 	return slices.Concat([]route{
 		{name: "", title: "Queues", file: "board", load: h.board, live: []string{"summary", "rows"}},
-	})
+	}, h.queueRoutes())
 }
+
+// About says whether a page is about a queue, whose other pages are offered then.
+func (r *route) About() bool { return r.queue }
 
 // ServeHTTP serves a page.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -14,9 +14,10 @@ const (
 
 // A sample is what is remembered of a look.
 type sample struct {
-	At    time.Time
-	Waits int64            // that are pending, ready, or wait for a retry
-	Hour  delayqueue.Tally // the present one
+	At     time.Time
+	Waits  int64            // that are pending, ready, or wait for a retry
+	Behind time.Duration    // of the oldest that is ready
+	Hour   delayqueue.Tally // the present one
 }
 
 // samples are those of a queue, oldest first.
@@ -24,8 +25,7 @@ type samples struct{ all []sample }
 
 // add returns all, which nobody changes any more.
 func (s *samples) add(l *look) []sample {
-	n := l.Counts
-	one := sample{At: l.At, Waits: n.Pending + n.Ready + n.Retry}
+	one := sample{At: l.At, Waits: l.Waits(), Behind: l.Counts.Behind}
 	if len(l.Hours) > 0 {
 		one.Hour = l.Hours[len(l.Hours)-1]
 	}

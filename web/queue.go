@@ -1,0 +1,210 @@
+package web
+
+import (
+	"context"
+	"html/template"
+	"net/http"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// The page of a queue: how it stands, what comes due, what was.
+
+const (
+	keepMinutes = 10 * time.Second // how long what was read of a queue is shown, besides the snapshot
+	keepHours   = time.Minute
+	keepDays    = time.Minute
+)
+
+// A queuePage is what it shows.
+type queuePage struct {
+	row
+	Tiles   []tile
+	Late    time.Duration // the most that was seen lately
+	Future  []*chart
+	Overdue int64
+	Beyond  int64 // due after the last bar
+	Spans   []span
+	Past    []*chart
+	Trouble string // why something is missing
+}
+
+// A tile is a count of messages in a state.
+type tile struct {
+	State delayqueue.State
+	Name  string
+	Count int64
+}
+
+// A span is what was counted in a stretch of time.
+type span struct {
+	Name    string
+	Tally   delayqueue.Tally
+	In, Out rate
+	Failing float64
+}
+
+func (h *Handler) queueRoutes() []route {
+	return []route{{name: "queue", title: "Overview", queue: true, file: "queue", load: h.queue, live: []string{"standing", "numbers", "future", "past"}}}
+}
+
+func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
+	q, err := h.look(ctx, r.Queue)
+	if err != nil {
+		return nil, err
+	}
+	p := &queuePage{row: r.lang.row(q)}
+	if q.Err != nil {
+		return p, nil
+	}
+	for _, s := range q.Samples {
+		p.Late = max(p.Late, s.Behind)
+	}
+	n := q.Counts
+	say := r.lang.say
+	p.Tiles = []tile{
+		{delayqueue.StatePending, say("not yet due"), n.Pending}, {delayqueue.StateReady, say("due, and waiting"), n.Ready},
+		{delayqueue.StateUnack, say("being handled"), n.Unack}, {delayqueue.StateRetry, say("wait for a retry"), n.Retry},
+		{delayqueue.StateGarbage, say("garbage"), n.Garbage}, {delayqueue.StateDone, say("done, and kept"), n.Done},
+	}
+	err = p.future(ctx, r)
+	if err == nil {
+		err = p.past(ctx, r)
+	}
+	if err != nil {
+		p.Trouble = r.lang.trouble(err)
+	}
+	return p, nil
+}
+
+// look is the newest one at a queue, be it on the board or not.
+func (h *Handler) look(ctx context.Context, name string) (*look, error) {
+	s, err := h.poller.snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	q := s.queue(name)
+	if q == nil {
+		q, err = shared(ctx, h, "look "+name, interval, func(ctx context.Context) (*look, error) { return read(ctx, h.newMonitor(name)), nil })
+	}
+	if err == nil && gone(q) {
+		err = &httpError{http.StatusNotFound, "There is no such queue"}
+	}
+	return q, err
+}
+
+// future is what comes due in the next hour and the next week.
+func (p *queuePage) future(ctx context.Context, r *request) error {
+	for _, f := range []struct {
+		key, title string
+		step       time.Duration
+		n          int
+		keep       time.Duration
+		axis       []string
+	}{
+		{"minutes ", r.lang.say("The next hour, minute by minute"), time.Minute, 60, keepMinutes,
+			[]string{r.lang.say("now"), r.lang.say("%s min", "15"), r.lang.say("%s min", "30"), r.lang.say("%s min", "45"), r.lang.say("%s h", "1")}},
+		{"hours ", r.lang.say("The next week, hour by hour"), time.Hour, 168, keepHours,
+			[]string{r.lang.say("now"), r.lang.say("%s d", "1"), r.lang.say("%s d", "2"), r.lang.say("%s d", "3"), r.lang.say("%s d", "4"), r.lang.say("%s d", "5"), r.lang.say("%s d", "6"), r.lang.say("%s d", "7")}},
+	} {
+		got, err := shared(ctx, r.h, f.key+r.Queue, f.keep, func(ctx context.Context) (*delayqueue.Forecast, error) {
+			return r.h.newMonitor(r.Queue).Forecast(ctx, time.Time{}, f.step, f.n)
+		})
+		if err != nil {
+			return err
+		}
+		p.Overdue, p.Beyond = got.Before.Pending+got.Before.Retry, got.After.Pending+got.After.Retry
+		c := &chart{Title: f.title, Axis: f.axis, Legend: []legend{{"first", r.lang.say("for the first time")}, {"second", r.lang.say("again, after a failure")}}}
+		for _, b := range got.Buckets {
+			c.bars = append(c.bars, bar{at: b.Start, stack: []int64{b.Pending, b.Retry}})
+		}
+		p.Future = append(p.Future, r.lang.draw(c))
+	}
+	return nil
+}
+
+// past is what was counted in the last two days and the last month.
+func (p *queuePage) past(ctx context.Context, r *request) error {
+	days, err := shared(ctx, r.h, "days "+r.Queue, keepDays, func(ctx context.Context) ([]delayqueue.Tally, error) {
+		return r.h.newMonitor(r.Queue).History(ctx, delayqueue.Daily, 30)
+	})
+	if err != nil {
+		return err
+	}
+	say := r.lang.say
+	p.Spans = []span{
+		spanOf(say("The last hour, about"), p.hour(), time.Hour),
+		spanOf(say("The last 24 hours"), sum(p.Hours[max(len(p.Hours)-24, 0):]), 24*time.Hour),
+		spanOf(say("The last 30 days"), sum(days), 30*24*time.Hour),
+	}
+	axis := func(unit string, all ...string) (out []string) {
+		for _, n := range all {
+			out = append(out, say("%s ago", say(unit, n)))
+		}
+		return append(out, say("now"))
+	}
+	hours := &chart{Title: say("Two days, hour by hour"), Axis: axis("%s h", "48", "36", "24", "12")}
+	month := &chart{Title: say("A month, day by day"), Axis: axis("%s d", "30", "20", "10")}
+	for c, tallies := range map[*chart][]delayqueue.Tally{hours: p.Hours, month: days} {
+		c.Legend = []legend{{"good", say("done")}, {"bad", say("failed or lost")}, {"sent", say("sent")}}
+		for _, t := range tallies {
+			c.bars = append(c.bars, bar{at: t.Start, stack: []int64{t.Acked, t.Failed + t.Lost}, line: t.Sent})
+		}
+		r.lang.draw(c)
+	}
+	p.Past = []*chart{hours, month}
+	return nil
+}
+
+func sum(all []delayqueue.Tally) (n delayqueue.Tally) {
+	for _, t := range all {
+		n = plus(n, t, 1)
+	}
+	return n
+}
+
+func spanOf(name string, n delayqueue.Tally, long time.Duration) span {
+	s := span{Name: name, Tally: n, Failing: -1}
+	s.In, s.Out = rate{float64(n.Sent) / long.Seconds(), true}, rate{float64(n.Acked+n.Garbage) / long.Seconds(), true}
+	if ended := n.Acked + n.Failed + n.Lost; ended > 0 {
+		s.Failing = 100 * float64(n.Failed+n.Lost) / float64(ended)
+	}
+	return s
+}
+
+// A chart is bars in a row, with its numbers in a table beside it.
+type chart struct {
+	ID     string // of its elements
+	Title  string
+	Axis   []string // below, evenly
+	Legend []legend
+	Most   int64 // the highest
+	Total  int64 // of all bars
+	SVG    template.HTML
+	Rows   []chartRow // those that are not 0
+
+	bars []bar
+}
+
+// A legend says what a colour means; the class is of the stylesheet.
+type legend struct{ Class, Text string }
+
+// A bar is numbers on each other, and perhaps one that a line goes through.
+type bar struct {
+	at    time.Time
+	stack []int64
+	line  int64
+}
+
+// A chartRow is a bar in numbers, in the order of the legend.
+type chartRow struct {
+	At     time.Time
+	Values []int64
+}
+
+// As gives a chart the id of its elements.
+func (c *chart) As(id string) *chart {
+	c.ID = id
+	return c
+}
