@@ -3,15 +3,19 @@ NEWEST_GOREDIS ?= v9.23.0
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.8.0
 # All modules of this tree; go.work has the same.
-MODULES := . metrics schedule web examples/observed examples/reports cmd/delayqueue bench faults release
+MODULES := . metrics schedule web web/browsertest examples/observed examples/reports cmd/delayqueue bench faults release
 
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: api zones schedules test test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus
+.PHONY: api zones schedules test test-web test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus chromium
 
 test: redis prometheus
-	@set -e; for module in $(filter-out bench faults release,$(MODULES)); do echo "$$module:"; (cd $$module && go test -race -shuffle=on ./...); done
+	@set -e; for module in $(filter-out web/browsertest bench faults release,$(MODULES)); do echo "$$module:"; (cd $$module && go test -race -shuffle=on ./...); done
+
+# The pages in a real browser.
+test-web: redis chromium
+	cd web/browsertest && go test -race -timeout 15m -v .
 
 # The root package's tests with another go-redis; a workspace takes no other go.mod.
 test-goredis: export GOWORK = off
@@ -88,3 +92,7 @@ redis:
 
 prometheus:
 	@.ci/install-prometheus
+
+chromium:
+	@.ci/install-chromium
+	@.ci/install-axe >/dev/null
