@@ -61,24 +61,33 @@ func (q *DelayQueue) start() *consumer {
 	if pool != nil {
 		panic(fmt.Sprintf("delayqueue: queue %q is in a Pool: start that", q.store.queue))
 	}
-	if c != nil && !c.lifecycle.stopping() {
+	if c != nil && !c.lifecycle.stopping() && c.settings.drain == nil {
 		return c
 	}
-	settings := q.composed()
-	return q.startWith(settings, func(freed signal) *member {
-		q.workers.resize(settings.concurrency)
-		return q.workers.join(freed, 1, 0, 0)
-	})
+	settings := q.composed("StartConsume")
+	if c = q.startWith(settings, q.joinAlone(settings)); c.settings.drain != nil {
+		panic(fmt.Sprintf("delayqueue: queue %q: StartConsume while Drain is at work: wait until it has returned, or stop the queue first", q.store.queue))
+	}
+	return c
 }
 
-// composed is the settings of a consumer. It calls the user's code.
-func (q *DelayQueue) composed() settings {
+// joinAlone makes a consumer one of those that share the queue's own workers.
+func (q *DelayQueue) joinAlone(settings settings) func(freed signal) *member {
+	return func(freed signal) *member {
+		q.workers.resize(settings.concurrency)
+		return q.workers.join(freed, 1, 0, 0)
+	}
+}
+
+// composed is the settings of a consumer, for call, with more middleware around all other. It calls the user's code.
+func (q *DelayQueue) composed(call string, around ...func(Handler) Handler) settings {
 	q.mu.Lock()
 	settings := q.settings
 	q.mu.Unlock()
 	if settings.callback == nil && settings.handler == nil {
-		panic(fmt.Sprintf("delayqueue: queue %q: StartConsume without a callback: give one to NewQueue, WithCallback or WithHandler", q.store.queue))
+		panic(fmt.Sprintf("delayqueue: queue %q: %s without a callback: give one to NewQueue, WithCallback or WithHandler", q.store.queue, call))
 	}
+	settings.middleware = append(around, settings.middleware...)
 	settings.compose(q.store.queue) // not under mu: the user's code may call this queue
 	settings.base = context.WithValue(settings.base, servedBy{q}, true)
 	return settings
@@ -88,12 +97,21 @@ func (q *DelayQueue) composed() settings {
 func (q *DelayQueue) startWith(settings settings, join func(freed signal) *member) *consumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.consumer == nil || q.consumer.lifecycle.stopping() {
-		q.ending = slices.DeleteFunc(q.consumers(), (*consumer).ended)
-		q.consumer = startConsumer(&q.producer, settings, join)
+	if q.consuming() {
+		return q.consumer
 	}
+	return q.startLocked(settings, join)
+}
+
+// startLocked starts a consumer, with mu held, while none consumes.
+func (q *DelayQueue) startLocked(settings settings, join func(freed signal) *member) *consumer {
+	q.ending = slices.DeleteFunc(q.consumers(), (*consumer).ended)
+	q.consumer = startConsumer(&q.producer, settings, join)
 	return q.consumer
 }
+
+// consuming reports whether the queue consumes, and does not stop, with mu held.
+func (q *DelayQueue) consuming() bool { return q.consumer != nil && !q.consumer.lifecycle.stopping() }
 
 // servedBy is the key of a value in each handler's context. It names the queue whose handler that is.
 type servedBy struct{ queue *DelayQueue }

@@ -14,7 +14,7 @@ func TestPrefixOnce(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
 		ErrSkipRetry, ErrNacked, ErrPanicked, ErrConsumeTimeout, ErrExpired, ErrPoison, ErrDeliveryLost, ErrCanceled, ErrShutdown,
-		ErrDuplicateKey, ErrNotReplicated, ErrBadOption, ErrPayloadTooLarge, ErrBadReply, ErrWrongType, ErrSnoozed, ErrWrongState,
+		ErrDuplicateKey, ErrNotReplicated, ErrBadOption, ErrPayloadTooLarge, ErrBadReply, ErrConsuming, ErrStopped, ErrWrongType, ErrSnoozed, ErrWrongState,
 		ErrConsumersAlive, ErrUnknownLayout, ErrBadCursor, errNewerVersion, errBadEnvelope, errNoNode, Snooze(time.Second), RetryAfter(time.Second, nil),
 	} {
 		if strings.Contains(err.Error(), "delayqueue") {

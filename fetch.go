@@ -67,7 +67,7 @@ const optionalAttempts = 3
 func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err error) {
 	p.caller.next()
 	held := p.leases.held.totals()
-	q.settings, q.limits, q.holdsLastChance = &p.settings.fetchSettings, p.settings.limits, held.lastChances > 0
+	q.settings, q.limits, q.holdsLastChance, q.seed = &p.settings.fetchSettings, p.settings.limits, held.lastChances > 0, p.settings.drain.seed()
 	b := replyBudget{bytes: p.replyBytes}
 	if p.settings.maxBytes > 0 {
 		b.bytes = min(b.bytes, max(p.settings.maxBytes-held.bytes, 1))
@@ -89,6 +89,9 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 			return nil
 		}, func(n int, err error) bool {
 			carriedOut = carriedOut || !noEffect(err)
+			if p.gaveUp(n, err) {
+				return false
+			}
 			return !p.lifecycle.stopping() || carriedOut && q.want > 0 || leaving && n < optionalAttempts
 		})
 	}

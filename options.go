@@ -50,6 +50,7 @@ type settings struct {
 	retryDelay   func(failures int, err error, msg *Message) time.Duration
 	log          *slog.Logger
 	failureLevel slog.Level // of a failure with retries left
+	drain        *drain     // of a consumer that ends when nothing is due; nil of all others
 
 	handle Handler // middleware around handler or callback, made when a consumer starts; nil for a bare callback
 }
@@ -99,9 +100,11 @@ func (s *settings) delayAfter(n int, err error, msg *Message) time.Duration {
 // defaultDelay is exponential backoff with equal jitter, half fixed and half at random.
 // https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
 func defaultDelay(n int) time.Duration {
-	d := min(time.Second<<min(max(n, 0), 30), 10*time.Minute)
+	d := longestDelay(n)
 	return d/2 + rand.N(d/2+1)
 }
+
+func longestDelay(n int) time.Duration { return min(time.Second<<min(max(n, 0), 30), 10*time.Minute) }
 
 // guard calls a function of the user's whose panic must not end the process.
 func (s *settings) guard(what string, message slog.Attr, f func()) {
@@ -121,7 +124,7 @@ func (q *DelayQueue) set(call string, ok bool, rule string, change func(*setting
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.consumer != nil && !q.consumer.lifecycle.stopping() {
+	if q.consuming() {
 		panic("delayqueue: " + call + " while consuming: call it before StartConsume, or stop the queue first")
 	}
 	change(&q.settings)

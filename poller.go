@@ -122,9 +122,13 @@ func (s *pollState) missedWake(envelopes []string, clock serverTime) bool {
 
 // run polls until the consumer stops.
 func (p *poller) run() {
-	p.poll(false)
+	if p.settings.drain == nil {
+		p.poll(false)
+	}
 	for !p.lifecycle.stopping() {
-		p.step()
+		if !p.drained() {
+			p.step()
+		}
 	}
 	p.member.quit()
 }
@@ -139,7 +143,7 @@ func (p *poller) step() {
 		return
 	}
 	open := room > 0 || limit > 0 && !s.moreDue && p.member.open()
-	if open && s.wakeUps && !s.waiting {
+	if open && s.wakeUps && !s.waiting && p.settings.drain == nil {
 		s.waiting = true
 		p.wakeUps.ask()
 	}
@@ -240,8 +244,9 @@ func (p *poller) setWakeUps(on bool, err error) {
 	}
 }
 
-// poll fetches once. With rearm it also sets the alarm for whatever is due next, for other consumers to take.
-func (p *poller) poll(rearm bool) {
+// poll fetches once, and returns how many deliveries that brought. With rearm it also sets the alarm for whatever is due
+// next, for other consumers to take.
+func (p *poller) poll(rearm bool) (brought int) {
 	s, begun := &p.state, time.Now()
 	want := p.member.ask(p.limit(), s.hungry(begun), p.ahead(), s.rtt)
 	defer p.member.answered()
@@ -249,7 +254,7 @@ func (p *poller) poll(rearm bool) {
 	got, sentAt, err := p.fetch(fetchRequest{want: want, rearm: rearm, byAlarm: byAlarm, presence: p.presence(begun)})
 	answeredAt := time.Now()
 	if err != nil {
-		return // it stops
+		return 0 // it stops
 	}
 	if !byAlarm {
 		p.lookedAt = answeredAt
@@ -269,6 +274,7 @@ func (p *poller) poll(rearm bool) {
 	p.accept(&got, sentAt, answeredAt)
 	p.heldAtPoll = p.leases.held.totals().deliveries
 	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))
+	return len(got.tags) + len(got.held)
 }
 
 // passWakeOn sets the alarm for other consumers when this one has stopped. This one may have taken a marker that it will
@@ -279,7 +285,7 @@ func (p *poller) poll(rearm bool) {
 // the marker to that. When it has answered the first call it has noticed.
 func (p *poller) passWakeOn() {
 	for _, rearm := range []bool{false, true} {
-		if p.lifecycle.outage.cause() != nil || !p.seenQueue { // then it has asked for no marker
+		if p.lifecycle.outage.cause() != nil || !p.seenQueue || rearm && p.settings.drain != nil { // then it has asked for no marker
 			return
 		}
 		got, sentAt, err := p.fetch(fetchRequest{rearm: rearm, presence: presenceLeaving})

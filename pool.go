@@ -94,7 +94,7 @@ func (q *DelayQueue) enter(p *Pool) (why string) {
 	switch {
 	case p != nil && q.pool != nil:
 		return "is in another pool"
-	case q.consumer != nil && !q.consumer.lifecycle.stopping():
+	case q.consuming():
 		return "is consuming: stop it first"
 	}
 	q.pool = p
@@ -136,7 +136,7 @@ func (p *Pool) start() *poolRun {
 	if r != nil && !r.stopping() {
 		return r
 	}
-	settings := mapped(p.shares, func(s *Share) settings { return s.Queue.composed() }) // not under mu: the user's code may call this pool
+	settings := mapped(p.shares, func(s *Share) settings { return s.Queue.composed("StartConsume") }) // not under mu: the user's code may call this pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.current != nil && !p.current.stopping() {

@@ -152,6 +152,7 @@ type fetchRequest struct {
 	presence        string // what the consumer tells of itself; presenceLeaving; "": nothing new
 	bytes           int    // of envelopes that the reply may hold; 0: maxBatchBytes
 	probe           bool   // hand out nothing; of what a lost reply held, say only what it is
+	seed            int32  // by which it chooses; 0: anything
 
 	settings *fetchSettings
 	limits   Limits     // that the consumer asks for
@@ -209,7 +210,7 @@ func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchRepl
 		alarm = 2
 	}
 	args := append(c.args(13), q.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
-		alarm, 1+rand.Int32N(1<<31-2), ErrPoison.Error(), q.holdsLastChance, q.presence, bytes, set.doneMax, q.limits.text())
+		alarm, cmp.Or(q.seed, 1+rand.Int32N(1<<31-2)), ErrPoison.Error(), q.holdsLastChance, q.presence, bytes, set.doneMax, q.limits.text())
 	return s.runAs(ctx, fetchScript, args, func(ctx context.Context, words ...any) *redis.StringSliceCmd {
 		if q.began != nil {
 			*q.began = time.Now()
