@@ -283,7 +283,10 @@ func TestAnotherProgramSends(t *testing.T) {
 // TestRecipes: the code in docs/recipes.md stands so in an Example.
 func TestRecipes(t *testing.T) {
 	indent := regexp.MustCompile(`(?m)^\t+`)
-	examples := indent.ReplaceAllString(readText(t, "example_recipes_test.go")+readText(t, "typed/example_recipes_test.go"), "")
+	var examples string
+	for _, name := range []string{"example_recipes_test.go", "example_services_test.go", "typed/example_recipes_test.go", "schedule/example_test.go", "metrics/otelqueue/example_test.go"} {
+		examples += indent.ReplaceAllString(readText(t, name), "")
+	}
 	blocks := strings.Split(readText(t, "docs/recipes.md"), "\n```go\n")
 	for _, block := range blocks[1:] {
 		code, _, _ := strings.Cut(block, "```")
