@@ -63,6 +63,7 @@ type poller struct {
 	watchers int       // open feeds
 	lastLook time.Time // by a request
 	current  *snapshot
+	rounds   int           // since New
 	next     chan struct{} // closed with the next snapshot
 	wg       sync.WaitGroup
 
@@ -154,7 +155,7 @@ func (p *poller) run() {
 		begun := time.Now()
 		s := p.round(begun)
 		p.mu.Lock()
-		p.current = s
+		p.current, p.rounds = s, p.rounds+1
 		close(p.next)
 		p.next = make(chan struct{})
 		p.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 const (
 	keepMinutes = 10 * time.Second // how long what was read of a queue is shown, besides the snapshot
 	keepHours   = time.Minute
-	keepDays    = time.Minute
+	keepDays    = 10 * time.Second
 )
 
 // A queuePage is what it shows.

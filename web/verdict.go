@@ -86,7 +86,13 @@ func (l *language) late(q *look) verdict {
 	return verdict{bad, l.say("%s behind, drains in %s", behind, l.duration(drains))}
 }
 
-func clock(t time.Time) string { return t.UTC().Format("15:04") }
+// clock is an instant in the middle of words, where the script does not make it the reader's own.
+func clock(t time.Time) string {
+	if t = t.UTC(); time.Until(t).Abs() > 12*time.Hour {
+		return t.Format("2006-01-02 15:04 UTC")
+	}
+	return t.Format("15:04 UTC")
+}
 
 // worstFirst sorts what the board shows.
 func worstFirst(rows []row) {

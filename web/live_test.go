@@ -1,0 +1,263 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// A listener is an open page.
+type listener struct {
+	f     *fixture
+	lines *bufio.Reader
+	close func()
+}
+
+func (f *fixture) listen(path string) *listener {
+	f.Helper()
+	ctx, cancel := context.WithCancel(f.Context())
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.http.URL+"/queues/"+path, nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	transport := &http.Transport{}
+	got, err := transport.RoundTrip(r)
+	if err != nil {
+		f.Fatal(err)
+	}
+	l := &listener{f: f, lines: bufio.NewReader(got.Body), close: func() {
+		cancel()
+		_ = got.Body.Close()
+		transport.CloseIdleConnections()
+	}}
+	f.Cleanup(l.close)
+	if kind := got.Header.Get("Content-Type"); got.StatusCode != http.StatusOK || kind != "text/event-stream" {
+		f.Fatalf("%s: %d %s", path, got.StatusCode, kind)
+	}
+	stop := time.AfterFunc(2*patience, cancel) // a test must not hang
+	f.Cleanup(func() { stop.Stop() })
+	return l
+}
+
+// next is the next event.
+func (l *listener) next() (n news) {
+	l.f.Helper()
+	for {
+		line, err := l.lines.ReadString('\n')
+		if err != nil {
+			l.f.Fatalf("the feed ended: %v", err)
+		}
+		if text, ok := strings.CutPrefix(line, "data: "); ok {
+			if err := json.Unmarshal([]byte(text), &n); err != nil {
+				l.f.Fatal(err)
+			}
+			return n
+		}
+	}
+}
+
+// until is the next event of which this is true.
+func (l *listener) until(ok func(news) bool) news {
+	l.f.Helper()
+	for {
+		if n := l.next(); ok(n) {
+			return n
+		}
+	}
+}
+
+func TestFeed(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.send("orders", "x", delayqueue.WithDelay(time.Hour))
+	l := f.listen("live?page=&lang=en")
+	first := l.next()
+	f.sees(first.Parts["rows"], ">orders<", "<span>1</span>")
+	f.sees(first.Parts["summary"], "Queues to look at: 1")
+	f.send("orders", "y", delayqueue.WithDelay(time.Hour))
+	then := l.until(func(n news) bool { return strings.Contains(n.Parts["rows"], "<span>2</span>") })
+	if !then.At.After(first.At) {
+		t.Error("what is new is not newer")
+	}
+	if _, ok := then.Parts["summary"]; ok {
+		t.Error("what has not changed is sent again")
+	}
+	f.sees(f.listen("live?page=queue&q=orders&lang=zh").next().Parts["standing"], "没有消费者")
+}
+
+// While Redis is away, an open page is told so, and shows no old numbers as fresh.
+func TestFeedWhileRedisIsAway(t *testing.T) {
+	f := newFixture(t, Config{Queues: []string{"orders"}})
+	f.send("orders", "x", delayqueue.WithDelay(time.Hour))
+	l := f.listen("live?page=")
+	f.sees(l.next().Parts["rows"], "<span>1</span>")
+	f.server.Pause()
+	gone := l.until(func(n news) bool { return strings.Contains(n.Parts["rows"], "Redis does not answer") })
+	f.lacks(gone.Parts["rows"], "<span>1</span>")
+	f.server.Resume()
+	l.until(func(n news) bool { return strings.Contains(n.Parts["rows"], "<span>1</span>") })
+}
+
+// A page says when it is no longer fed: what says so is there, and the script has what it needs.
+func TestPageCanTurnGrey(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.send("orders", "x")
+	f.sees(f.get("").body, `id="stale" role="status" hidden`, "This page has not been fed since {at}", `data-feed="live?`, `id="asof"><time datetime="`)
+	f.sees(f.get("style.css").body, ".old main")
+	f.sees(f.get("script.js").body, "classList.toggle('old'", "EventSource")
+}
+
+// Nothing is read while nobody looks.
+func TestPollerStops(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.send("orders", "x")
+	running := func() bool {
+		f.page.poller.mu.Lock()
+		defer f.page.poller.mu.Unlock()
+		return f.page.poller.running
+	}
+	if running() {
+		t.Error("it runs before anybody has looked")
+	}
+	l := f.listen("live?page=")
+	l.next()
+	if !running() {
+		t.Error("it does not run while somebody looks")
+	}
+	l.close()
+	for end := time.Now().Add(patience + linger); running(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it still runs though nobody looks")
+		}
+	}
+	before := f.calls()
+	time.Sleep(2 * interval)
+	if after := f.calls(); after != before {
+		t.Errorf("%d calls while nobody looked", after-before)
+	}
+	f.sees(f.get("").body, ">orders<") // and it starts again
+}
+
+// calls is how many commands clients have sent, scripts counted as one; those of this function do not count.
+func (f *fixture) calls() (n int64) {
+	f.Helper()
+	text, err := f.cli.Info(f.Context(), "commandstats").Result()
+	if err != nil {
+		f.Fatal(err)
+	}
+	for line := range strings.Lines(text) {
+		name, rest, _ := strings.Cut(strings.TrimSpace(line), ":calls=")
+		switch strings.TrimPrefix(name, "cmdstat_") {
+		case "evalsha", "eval", "evalsha_ro", "scan":
+			var calls int64
+			count, _, _ := strings.Cut(rest, ",")
+			for _, c := range count {
+				calls = 10*calls + int64(c-'0')
+			}
+			n += calls
+		}
+	}
+	return n
+}
+
+// rounds is how many the poller has made.
+func (f *fixture) rounds() int {
+	f.page.poller.mu.Lock()
+	defer f.page.poller.mu.Unlock()
+	return f.page.poller.rounds
+}
+
+// TestManyPagesCostWhatOneCosts counts script calls a round of the poller.
+func TestManyPagesCostWhatOneCosts(t *testing.T) {
+	f := newFixture(t, Config{})
+	for _, name := range []string{"orders", "mails", "reports"} {
+		f.send(name, "x", delayqueue.WithDelay(time.Hour))
+	}
+	rounds := func(l *listener) (cost float64) {
+		l.next()
+		begun, from := f.rounds(), f.calls()
+		for range 5 {
+			l.next()
+		}
+		return float64(f.calls()-from) / float64(f.rounds()-begun)
+	}
+	first := f.listen("live?page=queue&q=orders")
+	one := rounds(first)
+	var took atomic.Int64
+	for i := range 49 {
+		path := "live?page=queue&q=orders"
+		if i%2 == 0 {
+			path = "live?page=&lang=zh"
+		}
+		l := f.listen(path)
+		go func() {
+			for {
+				line, err := l.lines.ReadString('\n')
+				if err != nil {
+					return
+				}
+				if strings.HasPrefix(line, "data:") {
+					took.Add(1)
+				}
+			}
+		}()
+	}
+	all := rounds(first)
+	t.Logf("%.1f calls a round with one page, %.1f with 50, which took %d events", one, all, took.Load())
+	if took.Load() < 49 {
+		t.Errorf("the others took only %d events", took.Load())
+	}
+	if all > 1.5*one {
+		t.Errorf("%.1f calls a round with one page, %.1f with 50", one, all)
+	}
+}
+
+// Feeds are bounded, and one that is too many is told to come back.
+func TestFeedsAreBounded(t *testing.T) {
+	f := newFixture(t, Config{})
+	for range maxClients {
+		f.page.clients.enter()
+	}
+	got := f.get("live?page=")
+	if got.code != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
+		t.Errorf("%d %v", got.code, got.header)
+	}
+	for range maxClients {
+		f.page.clients.leave()
+	}
+	f.listen("live?page=").next()
+}
+
+// A client that takes nothing is dropped; Close ends the others, and waits for all.
+func TestCloseEndsFeeds(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.send("orders", "x")
+	l := f.listen("live?page=")
+	l.next()
+	f.page.Close()
+	for {
+		if _, err := l.lines.ReadString('\n'); err != nil {
+			break
+		}
+	}
+	if got := f.get(""); got.code != http.StatusServiceUnavailable {
+		t.Errorf("%d", got.code)
+	}
+	f.page.Close() // again is no harm
+}
+
+// A writer that cannot flush is no server's.
+func TestFeedIsOfAPageThatIsFed(t *testing.T) {
+	f := newFixture(t, Config{})
+	for _, path := range []string{"live", "live?page=nothing", "live?page=queue", "live?page=queue&q="} {
+		if got := f.get(path); path != "live" && got.code != http.StatusNotFound {
+			t.Errorf("%s: %d", path, got.code)
+		}
+	}
+}

@@ -1,0 +1,74 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+)
+
+// ErrNotLoopback: without Config.Authorize a page is served to this machine alone.
+var ErrNotLoopback = errors.New("delayqueue: web: this page has no Config.Authorize, so it is served at a loopback address only, as 127.0.0.1: anybody who could reach another one could read all queues")
+
+// Listen opens a port for Serve. It returns ErrNotLoopback for an address that other machines can reach, if there is no Config.Authorize.
+func (h *Handler) Listen(addr string) (net.Listener, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("delayqueue: web: %w", err)
+	}
+	if !local(l.Addr()) && h.cfg.Authorize == nil {
+		_ = l.Close() // nothing was accepted
+		return nil, fmt.Errorf("%w: %s", ErrNotLoopback, addr)
+	}
+	return l, nil
+}
+
+func local(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// Serve serves the page at the root of a listener until ctx ends, and closes the Handler then. It returns ErrNotLoopback as Listen does, and nil if it
+// ended because ctx did. At a loopback address it answers only to the names of this machine: another name that leads here is somebody
+// else's site, whose script would read the page.
+func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
+	if !local(l.Addr()) && h.cfg.Authorize == nil {
+		return ErrNotLoopback
+	}
+	var page http.Handler = h
+	if local(l.Addr()) {
+		page = h.onlyLocal()
+	}
+	server := &http.Server{Handler: page, ReadHeaderTimeout: timeLimit, ReadTimeout: 3 * timeLimit, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	ended := context.AfterFunc(ctx, func() {
+		h.Close() // the feeds end, which Shutdown would wait for
+		soon, cancel := context.WithTimeout(context.Background(), timeLimit)
+		defer cancel()
+		if server.Shutdown(soon) != nil {
+			_ = server.Close()
+		}
+	})
+	err := server.Serve(l)
+	if !ended() && errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	h.Close()
+	return fmt.Errorf("delayqueue: web: %w", err)
+}
+
+// onlyLocal refuses names that are not this machine's.
+func (h *Handler) onlyLocal() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		host, _, err := net.SplitHostPort(r.Host)
+		if err != nil {
+			host = r.Host
+		}
+		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			http.Error(w, "This page is at http://127.0.0.1 or http://localhost alone.", http.StatusMisdirectedRequest)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,68 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"testing"
+)
+
+func TestListenRefusesOtherMachines(t *testing.T) {
+	f := newFixture(t, Config{})
+	for _, addr := range []string{":0", "0.0.0.0:0"} {
+		if l, err := f.page.Listen(addr); !errors.Is(err, ErrNotLoopback) {
+			t.Errorf("%s: %v %v", addr, l, err)
+		}
+	}
+	open, err := net.Listen("tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	if err := f.page.Serve(f.Context(), open); !errors.Is(err, ErrNotLoopback) {
+		t.Errorf("%v", err)
+	}
+	may := New(f.cli, Config{Authorize: func(*http.Request, Action, string) (string, error) { return "ann", nil }})
+	defer may.Close()
+	l, err := may.Listen("0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+}
+
+func TestServe(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.send("orders", "x")
+	page := New(f.cli, Config{})
+	l, err := page.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(f.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- page.Serve(ctx, l) }()
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	for host, code := range map[string]int{"": 200, "localhost:1": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example": 421, "127.0.0.1.evil.example": 421} {
+		r, err := http.NewRequestWithContext(f.Context(), http.MethodGet, "http://"+l.Addr().String()+"/", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		got, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.Body.Close()
+		if got.StatusCode != code {
+			t.Errorf("host %q: %d", host, got.StatusCode)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
