@@ -21,7 +21,7 @@ func settledDown(t *testing.T, c *consumer) {
 	eventually(t, "every count of the workers is zero", func() bool {
 		ws.mu.Lock()
 		defer ws.mu.Unlock()
-		return ws.used == 0 && len(ws.stuck) == 0 && ws.held == 0 && len(ws.running) == 0 && len(ws.filled) == 0 && len(ws.hungry) == 0
+		return ws.used == 0 && len(ws.stuck) == 0 && ws.taken == 0 && len(ws.running) == 0 && len(ws.filled) == 0 && len(ws.hungry) == 0
 	})
 }
 

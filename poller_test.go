@@ -116,7 +116,7 @@ func TestRoom(t *testing.T) {
 		"slow against the buffer":        {8, 0, maxBuffered / 2, time.Second, 8},
 		"a long round trip":              {8, 0, ms, time.Hour, 8 + maxBatch},
 	} {
-		if got := roomOf(c.workers, c.unhandled, c.each, c.rtt, maxBatch/2); got != c.want {
+		if got := roomOf(c.workers, c.unhandled, aheadOf(float64(c.workers), c.each, c.rtt, maxBatch/2)); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
 	}

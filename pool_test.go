@@ -181,8 +181,8 @@ func TestPoolStrict(t *testing.T) {
 			t.Fatalf("it is of %s", name)
 		}
 		p.workers.mu.Lock()
-		if p.workers.held > 2 {
-			t.Errorf("%d are held by two workers", p.workers.held)
+		if held := p.workers.taken + len(first.current().member.buffer) + len(bulk.current().member.buffer); held > 2 {
+			t.Errorf("%d are held by two workers", held)
 		}
 		p.workers.mu.Unlock()
 	}

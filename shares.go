@@ -9,54 +9,59 @@ import (
 // all.
 //
 // A member is hungry if more is due in its queue than it holds, or nobody knows yet, and nothing but the want of a
-// worker keeps it from taking that: not its own limits, nor a server that does not answer. In a strict pool a member
-// may take something only while none before it is hungry. Else workers are divided among the hungry members by their
-// weights. What does not come out even goes in turns: a member's pass grows by 1/weight with each delivery that it asks
-// for, and the lowest pass is next (C. A. Waldspurger, W. E. Weihl, "Stride Scheduling", 1995).
+// worker keeps it from taking that: not its own limits, nor a server that does not answer. Each hungry member has a share
+// of the workers, by its weight.
 //
-// Seats are taken before the fetch, for all that it asks for, and given up after it, but for those that it brought.
+// A worker that is free is for the hungry member that has had the fewest deliveries for its weight (C. A. Waldspurger, W. E.
+// Weihl, "Stride Scheduling", 1995) and has not its share; in a strict pool, for the first in the order. If that has
+// fetched nothing yet the worker waits for its fetch, unless it can handle another's delivery meanwhile. Beyond that,
+// members fetch ahead what their shares handle during a fetch, and ask nobody.
 
-// lapseAfter is how long a fetch may take until its seats are given up, and nobody waits for its queue any longer: its
-// server may be away. A queue whose fetches usually take long has three times that, up to maxLapse: else it would never
-// have a worker for what they bring.
+// lapseAfter is how long a fetch may take until no worker waits for it any longer: its server may be away. A queue whose
+// fetches usually take long has three times that, up to maxLapse: else it would never have a worker for what they bring.
 const (
 	lapseAfter = 100 * time.Millisecond
 	maxLapse   = time.Second
 )
 
-// quickHandlers are those for which it is no matter that all workers are busy: each queue may fetch ahead.
-const quickHandlers = time.Millisecond
+// Of handlers that are quicker than quickHandlers, workers are no bound, but fetches are. So those are what is shared: a
+// queue that is ahead waits for the fetch of another, if that takes quickFetch at most, or four times its own.
+const (
+	quickHandlers = time.Millisecond
+	quickFetch    = 5 * time.Millisecond
+)
 
 // A turn says when a member is next. It is guarded by workers.mu.
 type turn struct {
 	hungry   bool
-	fetching bool        // a fetch is under way
-	waits    bool        // it was refused more because of another's fetch
-	share    int         // how many workers are its own while it is hungry
-	pass     float64     // in units of deliveries / weight
-	lapse    *time.Timer // of its fetch; nil before the first one in a pool of several
+	fetching bool          // a fetch is under way
+	seats    int           // workers that wait for it
+	rtt      time.Duration // how long it usually takes
+	part     float64       // how many workers are its own while it is hungry
+	share    int           // the same, rounded up
+	pass     float64       // deliveries / weight
+	lapse    *time.Timer   // of its fetch; nil before the first one in a pool of several
 }
 
 // room is how many deliveries a member may ask for; limit is what its queue has room for, and hungry whether more is due
-// there.
+// there. rtt is how long the fetch takes for which another one is made ahead.
 func (m *member) room(limit int, hungry bool, rtt time.Duration) int {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
 	m.setHungry(hungry && limit > 0)
-	return min(m.grant(rtt), limit)
+	return min(m.wants(rtt), limit)
 }
 
-// ask takes seats for a fetch, which brought and answered give up again. It returns for how many deliveries. ahead is how
-// long the fetch takes for which another one is made ahead, and usual how long fetches take.
+// ask is room for a fetch that begins, until answered. usual is how long fetches take.
 func (m *member) ask(limit int, hungry bool, ahead, usual time.Duration) int {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	m.setHungry(hungry && limit > 0)
-	m.asked = min(m.grant(ahead), limit)
-	ws.held += m.asked
-	ws.clock = max(ws.clock, m.pass)
-	m.pass += float64(m.asked) / m.weight
+	m.rtt = usual
+	n := min(m.wants(ahead), limit)
+	m.seats = max(min(m.mayHave()-m.busy-len(m.buffer), n), 0)
+	ws.taken += m.seats
 	m.fetching = true
 	if ws.shared {
 		if after := max(ws.lapseAfter, min(3*usual, maxLapse)); m.lapse == nil {
@@ -66,15 +71,7 @@ func (m *member) ask(limit int, hungry bool, ahead, usual time.Duration) int {
 		}
 	}
 	ws.wakeNext()
-	return m.asked
-}
-
-// brought counts deliveries that a fetch has brought, with mu held.
-func (m *member) brought(n int) {
-	beyond := max(n-m.asked, 0) // their seats were given up
-	m.asked -= n - beyond
-	m.workers.held += beyond
-	m.pass += float64(beyond) / m.weight
+	return n
 }
 
 // setAside counts deliveries that a fetch has brought and no handler sees. They were the member's turn: else one with a
@@ -85,17 +82,18 @@ func (m *member) setAside(n int) {
 	m.pass += float64(n) / m.weight
 }
 
-// lapsed gives up the seats of a fetch that has failed, or takes long.
+// lapsed says that a fetch has failed, or takes long: nobody waits for it.
 func (m *member) lapsed() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
 	if m.fetching {
+		m.leaveSeats()
 		m.setHungry(false)
-		m.giveUp()
+		m.workers.fill()
 	}
 }
 
-// answered gives up the seats of a fetch for what it has not brought.
+// answered says that a fetch has ended.
 func (m *member) answered() {
 	m.workers.mu.Lock()
 	defer m.workers.mu.Unlock()
@@ -103,22 +101,14 @@ func (m *member) answered() {
 	if m.lapse != nil {
 		m.lapse.Stop()
 	}
-	m.giveUp()
+	m.leaveSeats()
+	m.workers.fill()
 }
 
-// giveUp gives up seats that were taken, with mu held.
-func (m *member) giveUp() {
-	ws := m.workers
-	ws.held -= m.asked
-	m.pass -= float64(m.asked) / m.weight
-	m.asked = 0
-	for _, o := range ws.hungry {
-		if o.waits {
-			o.waits = false
-			o.freed.send()
-		}
-	}
-	ws.wakeNext()
+// leaveSeats gives up the workers that wait for a fetch, with mu held.
+func (m *member) leaveSeats() {
+	m.workers.taken -= m.seats
+	m.seats = 0
 }
 
 // setHungry notes whether a member is hungry, with mu held.
@@ -135,9 +125,7 @@ func (m *member) setHungry(hungry bool) {
 		ws.hungry = without(ws.hungry, m)
 	}
 	ws.divide()
-	if !hungry {
-		ws.wakeNext()
-	}
+	ws.fill()
 }
 
 // divide divides the workers among the hungry members, with mu held. What one may not have because of its AtMost is for
@@ -145,122 +133,134 @@ func (m *member) setHungry(hungry bool) {
 func (ws *workers) divide() {
 	left, weights := float64(ws.size), 0.0
 	for _, m := range ws.hungry {
-		if m.share = -1; ws.strict {
-			m.share = m.most()
+		if m.part = -1; ws.strict {
+			m.part = float64(m.most())
 			continue
 		}
 		weights += m.weight
 	}
+	ws.weights = weights
 	for again := true; again; {
 		again = false
 		for _, m := range ws.hungry {
-			if m.share < 0 && float64(m.most()) < left*m.weight/weights {
-				m.share, again = m.most(), true
-				left -= float64(m.most())
+			if most := float64(m.most()); m.part < 0 && most < left*m.weight/weights {
+				m.part, again = most, true
+				left -= most
 				weights -= m.weight
 			}
 		}
 	}
 	for _, m := range ws.hungry {
-		if m.share < 0 {
-			m.share = min(int(math.Ceil(left*m.weight/weights-1e-9)), m.most())
+		if m.part < 0 {
+			m.part = left * m.weight / weights
 		}
+		m.share = int(math.Ceil(m.part - 1e-9))
 	}
 }
 
-// takes is how many workers a member has, or will have when its fetch is answered, with mu held. What it has fetched ahead
-// waits for one of those.
-func (m *member) takes() int {
-	if m.hungry {
-		return max(m.busy, min(m.holds(), m.share))
-	}
-	return m.holds()
-}
-
-// free is how many workers nobody has, with mu held.
-func (ws *workers) free() int {
-	n := ws.size - ws.held
-	for _, m := range ws.hungry {
-		n += m.holds() - m.takes()
-	}
-	return max(n, 0)
-}
-
-// grant is how many deliveries a member may ask for, with mu held.
-func (m *member) grant(rtt time.Duration) int {
+// mayHave is how many workers a member may have, with mu held: those that no other has, or that are for another before it.
+func (m *member) mayHave() int {
 	ws := m.workers
-	free := ws.free()
-	if ws.strict {
-		return m.grantInOrder(free)
-	}
-	if !ws.shared {
-		return roomOf(min(m.takes()+free, m.most(), ws.size), m.holds(), m.each, rtt, maxBatch/2)
-	}
-	if !m.hungry { // this is a look: one delivery shows that there is more
-		if ws.nextHungry() != nil || free == 0 || m.holds() >= m.most() {
-			return 0
-		}
-		return 1
-	}
-	weights, quick, others := 0.0, true, ws.held
+	n, most := ws.size-ws.taken+m.busy+m.seats, m.most()
+	capped, spare := false, 0
 	for _, o := range ws.hungry {
-		weights += o.weight
-		quick = quick && o.each > 0 && o.each < quickHandlers
-		others -= o.holds()
-	}
-	lead := float64(ws.size)/weights + 1/m.weight
-	m.pass = max(m.pass, ws.clock-8*lead) // nor is what it could not use while it was hungry
-	for _, o := range ws.hungry {
-		if o == m || o.asked == 0 && !o.mayTake() {
+		if o == m {
 			continue
 		}
-		if o.pass+lead < m.pass {
-			m.waits = true
+		lacks := max(o.share-o.busy-o.seats, 0)
+		switch {
+		case m.waitsFor(o):
 			return 0
+		case m.isSooner(o):
+			n += o.seats
+			spare += lacks + o.seats
+		default:
+			capped = m.hungry
+			if o.before(m) {
+				n -= lacks
+			}
 		}
-		if o.asked == 0 && o.pass < m.pass {
-			free = 0
+		if o.isSooner(m) && m.before(o) {
+			n += o.busy
 		}
 	}
-	if quick && others < ws.size { // the workers will be free in a moment
-		free = m.share
+	if capped {
+		most = min(most, m.share+spare)
 	}
-	most := float64(maxBatch/2) * m.weight / weights
-	if wait := time.Duration(m.share) * rtt; m.each > 0 && wait < m.each && wait > m.each/16 {
-		rtt = m.each/time.Duration(max(m.share, 1)) + 1 // one is fetched ahead, or a small share would lose each round trip
-	}
-	return roomOf(min(m.takes()+free, m.share), m.holds(), m.each, rtt, max(int(most), 1))
+	return min(n, most)
 }
 
-// grantInOrder is grant in a strict pool. Nothing is fetched ahead.
-func (m *member) grantInOrder(free int) int {
-	for _, o := range m.workers.hungry {
-		if o.order < m.order && o.holds() < o.most() {
-			return 0
-		}
-	}
-	if !m.hungry && m.workers.shared {
-		free = min(free, 1)
-	}
-	return max(min(free, m.most()-m.holds()), 0)
+// isSooner reports whether a handler of the member returns before a fetch of another one is answered, with mu held.
+func (m *member) isSooner(o *member) bool {
+	return !m.workers.strict && m.each > 0 && m.each < max(o.rtt, quickHandlers)
 }
 
-// mayTake reports whether a member would take a free worker at once, with mu held.
-func (m *member) mayTake() bool { return m.hungry && !m.fetching && m.holds() < m.share }
+// waitsFor reports whether a member that is ahead of another one waits for its fetch, with mu held: both have quick
+// handlers.
+func (m *member) waitsFor(o *member) bool {
+	return len(o.buffer) == 0 && o.busy < o.most() && o.pass+m.lead() < m.pass && m.each < quickHandlers &&
+		o.each > 0 && o.each < quickHandlers && o.rtt <= max(quickFetch, 4*m.rtt)
+}
 
-// nextHungry is the member that is to take a free worker, nil if none would, with mu held.
-func (ws *workers) nextHungry() *member {
-	var next *member
+// lead is how far members may be apart because they take several deliveries at once, with mu held.
+func (m *member) lead() float64 {
+	return float64(m.workers.size)/max(m.workers.weights, m.weight) + 1/m.weight
+}
+
+// wants is how many deliveries a member may ask for, with mu held.
+func (m *member) wants(rtt time.Duration) int {
+	ws := m.workers
+	may, has := m.mayHave(), m.busy+len(m.buffer)
+	switch {
+	case !ws.shared:
+		return roomOf(may, has, aheadOf(float64(may), m.each+m.slower, rtt, maxBatch/2))
+	case !m.hungry: // this is a look: one delivery shows that there is more
+		if ws.first() != nil {
+			return 0
+		}
+		return max(min(may-has, 1), 0)
+	case ws.strict:
+		return roomOf(may, has, 0)
+	}
+	return roomOf(max(may, m.busy), has, m.ahead(rtt))
+}
+
+// ahead is how many deliveries a member fetches ahead, with mu held.
+func (m *member) ahead(rtt time.Duration) int {
+	each := m.each + m.slower
+	if m.part < 1 { // its next worker may be one of another
+		for _, o := range m.workers.hungry {
+			each = max(each, o.each)
+		}
+	}
+	if m.each == 0 || float64(each) >= min(m.part, 1)*float64(maxBuffered/2) {
+		return 0
+	}
+	most := maxBatch / 2.0
+	if m.each < quickHandlers {
+		most *= m.weight / m.workers.weights
+	}
+	n := aheadOf(m.part, m.each+m.slower, rtt, max(int(most), 1))
+	if rtt > m.each/16 {
+		n = max(n, 1) // or a small share would lose each round trip
+	}
+	return n
+}
+
+// first is the member that is to take a free worker, nil if none would, with mu held.
+func (ws *workers) first() *member {
+	var first *member
 	for _, m := range ws.hungry {
-		if m.mayTake() && (next == nil || m.before(next)) {
-			next = m
+		if !m.fetching && m.busy+len(m.buffer) < m.share && (first == nil || m.before(first)) {
+			first = m
 		}
 	}
-	return next
+	return first
 }
 
+// before reports whether a free worker is for the member rather than for another one, with mu held.
 func (m *member) before(o *member) bool {
-	if m.workers.strict {
+	if m.workers.strict || m.pass == o.pass {
 		return m.order < o.order
 	}
 	return m.pass < o.pass
@@ -268,30 +268,21 @@ func (m *member) before(o *member) bool {
 
 // wakeNext wakes the poller of the member that is to take a free worker, with mu held.
 func (ws *workers) wakeNext() {
-	if len(ws.hungry) == 0 || ws.free() == 0 {
+	if !ws.shared {
 		return
 	}
-	if m := ws.nextHungry(); m != nil {
+	if m := ws.first(); m != nil && m.mayHave() > m.busy+len(m.buffer) {
 		m.freed.send()
 	}
 }
 
-// handledBefore reports whether what is in the buffer of a member is handled before that of another one, with mu held:
-// in the order in which it was asked for, as it were.
-func (m *member) handledBefore(o *member) bool {
-	if m.workers.strict {
-		return m.order < o.order
-	}
-	return m.start() < o.start()
-}
-
-// start is the member's pass before what is in its buffer.
-func (m *member) start() float64 { return m.pass - float64(len(m.buffer)+m.asked)/m.weight }
+// over reports whether a member has its share, with mu held.
+func (m *member) over() bool { return m.hungry && m.busy >= m.share }
 
 // open reports whether a worker may become free for a member before one of its own does.
 func (m *member) open() bool {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	return m.holds() < m.most() && (ws.held > m.holds() || ws.shared && len(ws.hungry) > 0)
+	return m.busy+len(m.buffer) < m.most() && (ws.taken > m.busy+m.seats || ws.shared && len(ws.hungry) > 0)
 }

@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ type simulation struct {
 	server chan struct{} // it answers one fetch after the other
 	end    chan struct{}
 	queues []*simulatedQueue
+	uneven bool // handlers take that long on average
 
 	polling sync.WaitGroup
 }
@@ -53,7 +55,7 @@ func simulate(t *testing.T, workerCount int, strict bool, run func(*simulation))
 			q.settler.lifecycle.drainTimer.Stop()
 		}
 		synctest.Wait()
-		if ws := s.ws; ws.used != 0 || ws.held != 0 || len(ws.stuck)+len(ws.running)+len(ws.filled)+len(ws.hungry)+len(ws.members) != 0 {
+		if ws := s.ws; ws.used != 0 || ws.taken != 0 || len(ws.stuck)+len(ws.running)+len(ws.filled)+len(ws.hungry)+len(ws.members) != 0 {
 			t.Errorf("something is left: %+v", ws)
 		}
 	})
@@ -92,14 +94,20 @@ func (q *simulatedQueue) now() simulatedCounts { return q.count(func(*simulatedC
 
 func (q *simulatedQueue) handle(string) bool {
 	q.count(func(c *simulatedCounts) { c.running++; c.most = max(c.most, c.running) })
-	if q.handler > 0 {
-		select {
-		case <-time.After(q.handler):
-		case <-q.sim.end:
-		}
+	select {
+	case <-time.After(q.takes()):
+	case <-q.sim.end:
 	}
 	q.count(func(c *simulatedCounts) { c.running--; c.handled++; c.busy += q.handler })
 	return true
+}
+
+// takes is how long a handler takes.
+func (q *simulatedQueue) takes() time.Duration {
+	if q.sim.uneven {
+		return time.Duration(rand.ExpFloat64()*float64(q.handler)) + time.Microsecond
+	}
+	return max(q.handler, time.Microsecond)
 }
 
 func (q *simulatedQueue) settle() {

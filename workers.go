@@ -27,9 +27,10 @@ type workers struct {
 	members []*member   // of consumers that have not ended
 	filled  []*member   // of them, those with something in their buffer
 	hungry  []*member   // of them, those of which more is due than they hold
-	held    int         // deliveries of all members
+	taken   int         // those that have a delivery, or wait for a fetch
+	weights float64     // of the hungry
 	stuck   map[int]int // callbacks that run on, in workers that were replaced; by the order of their queue, over all its consumers
-	clock   float64     // the highest pass at which a member took something
+	clock   float64     // the highest pass at which a member had something handled
 }
 
 // A member is a consumer's part of the workers.
@@ -43,8 +44,8 @@ type member struct {
 	// These are guarded by workers.mu.
 	buffer []*delivery   // fetched, not yet started
 	busy   int           // deliveries that have left the buffer, until they have an outcome
-	asked  int           // deliveries for which a fetch is under way
 	each   time.Duration // how long a delivery takes, a moving average; 0: not known yet
+	slower time.Duration // to be added, for what is fetched ahead; see releaseStale
 	turn                 // see shares.go
 }
 
@@ -99,9 +100,6 @@ func without[T comparable](items []T, item T) []T {
 // on.
 func (m *member) most() int { return max(min(m.atMost, 2*m.atMost-m.workers.stuck[m.order]), 0) }
 
-// holds is how many deliveries a member has or has asked for, with mu held.
-func (m *member) holds() int { return len(m.buffer) + m.busy + m.asked }
-
 // unhandled is how many deliveries are in the buffer or in a handler.
 func (m *member) unhandled() int {
 	m.workers.mu.Lock()
@@ -117,11 +115,16 @@ func (m *member) put(ds []*delivery) {
 	ws := m.workers
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	m.brought(len(ds))
 	if len(m.buffer) == 0 {
 		ws.filled = append(ws.filled, m)
 	}
 	m.buffer = append(m.buffer, ds...)
+	m.pass = max(m.pass, ws.clock-8*m.lead()) // what it could not use for long is not made up for
+	for ; m.seats > 0 && len(m.buffer) > 0 && m.busy < m.most() && ws.used < ws.size; m.seats-- {
+		ws.taken--
+		ws.start(m.next())
+	}
+	m.leaveSeats()
 	ws.fill()
 }
 
@@ -130,6 +133,7 @@ func (m *member) take(n int) []*delivery {
 	ds := m.buffer[:n:n]
 	m.buffer = m.buffer[n:]
 	m.busy += n
+	m.workers.taken += n
 	if len(m.buffer) == 0 {
 		m.buffer = nil
 		m.workers.filled = without(m.workers.filled, m)
@@ -137,31 +141,47 @@ func (m *member) take(n int) []*delivery {
 	return ds
 }
 
-// one takes the delivery that is to be handled next, nil if no worker may have any, with mu held.
-func (ws *workers) one() *delivery {
-	var next *member
-	for _, m := range ws.filled {
-		if m.busy < m.most() && (next == nil || m.handledBefore(next)) {
-			next = m
-		}
-	}
-	if next == nil || ws.used >= ws.size {
-		return nil
-	}
-	d := next.buffer[0]
-	next.buffer[0] = nil
-	next.take(1)
+// next takes the delivery that is to be handled next out of the buffer, with mu held.
+func (m *member) next() *delivery {
+	m.workers.clock = max(m.workers.clock, m.pass)
+	m.pass += 1 / m.weight
+	d := m.buffer[0]
+	m.buffer[0] = nil
+	m.take(1)
 	return d
 }
 
-// fill starts workers for what waits, with mu held.
+// one takes the delivery for a worker that is free, nil if there is none that it may have, with mu held.
+func (ws *workers) one() *delivery {
+	if ws.used >= ws.size {
+		return nil
+	}
+	var next *member
+	for _, m := range ws.filled {
+		if m.busy < m.most() && (next == nil || m.over() == next.over() && m.before(next) || !m.over() && next.over()) {
+			next = m
+		}
+	}
+	if next == nil || ws.shared && next.mayHave() <= next.busy {
+		return nil
+	}
+	return next.next()
+}
+
+// fill starts workers for what waits, with mu held, and has what others are for fetched.
 func (ws *workers) fill() {
 	for d := ws.one(); d != nil; d = ws.one() {
-		ws.used++
-		w := &worker{workers: ws, index: len(ws.running)}
-		ws.running = append(ws.running, w)
-		go w.run(d)
+		ws.start(d)
 	}
+	ws.wakeNext()
+}
+
+// start starts a worker, with mu held.
+func (ws *workers) start(d *delivery) {
+	ws.used++
+	w := &worker{workers: ws, index: len(ws.running)}
+	ws.running = append(ws.running, w)
+	go w.run(d)
 }
 
 // next ends what a worker had, and gives it another delivery. nil means that the worker has left.
@@ -179,8 +199,10 @@ func (ws *workers) next(w *worker) *delivery {
 		ws.used--
 		if d := ws.one(); d != nil {
 			ws.used++
+			ws.wakeNext()
 			return d
 		}
+		ws.wakeNext()
 	}
 	last := len(ws.running) - 1
 	ws.running[last].index = w.index
@@ -231,11 +253,11 @@ func (m *member) finish(took time.Duration) {
 			m.each = took
 		}
 		m.each = max(m.each+(took-m.each)/8, 1)
+		m.slower -= (m.slower + 7) / 8
 	}
 	m.busy--
-	m.workers.held--
+	m.workers.taken--
 	m.freed.send()
-	m.workers.wakeNext()
 }
 
 // staleAt is when the delivery that has waited longest in the buffer is to be released.
@@ -253,7 +275,7 @@ func (m *member) staleAt() (at time.Time, ok bool) {
 func (m *member) releaseStale() {
 	if at, ok := m.staleAt(); ok && !time.Now().Before(at) {
 		m.workers.mu.Lock()
-		m.each = maxBuffered
+		m.slower = maxBuffered
 		m.workers.mu.Unlock()
 		m.releaseBuffered()
 	}
@@ -262,13 +284,13 @@ func (m *member) releaseStale() {
 // releaseBuffered releases what no worker has started.
 func (m *member) releaseBuffered() {
 	m.workers.mu.Lock()
-	m.pass -= float64(len(m.buffer)) / m.weight // it did not have its turn
 	ds := m.take(len(m.buffer))
 	m.workers.mu.Unlock()
 	for _, d := range ds {
 		m.release(d)
 		m.workers.mu.Lock()
 		m.finish(0)
+		m.workers.fill()
 		m.workers.mu.Unlock()
 	}
 }
@@ -286,16 +308,19 @@ func (m *member) await() {
 	}
 }
 
-// roomOf is one delivery for each free worker, and twice as many as all workers handle in a round trip, so that the
-// buffer lasts while the next fetch is under way. If handlers are slow compared with the network, or with how long a
-// delivery may wait in the buffer, nothing is fetched ahead. most bounds what is.
-func roomOf(workers, unhandled int, each, rtt time.Duration, most int) int {
-	ahead := 0
-	if each > 0 && each < maxBuffered/2 {
-		ahead = int(min(int64(workers)*int64(rtt)/int64(each), int64(most)))
-	}
-	if workers == 0 || unhandled >= workers+ahead {
+// roomOf is one delivery for each worker, and twice ahead, so that the buffer lasts while the next fetch is under way.
+func roomOf(workers, unhandled, ahead int) int {
+	if unhandled >= workers+ahead {
 		return 0
 	}
 	return workers + 2*ahead - unhandled
+}
+
+// aheadOf is how many deliveries workers handle in a round trip, most at most. If handlers are slow compared with the
+// network, or with how long a delivery may wait in the buffer, it is 0.
+func aheadOf(workers float64, each, rtt time.Duration, most int) int {
+	if each <= 0 || each >= maxBuffered/2 {
+		return 0
+	}
+	return int(min(workers*float64(rtt)/float64(each), float64(most)))
 }

@@ -1,0 +1,119 @@
+package delayqueue
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// far says how long the fetches of a queue take.
+func far(rtt time.Duration) func(*simulatedQueue) {
+	return func(q *simulatedQueue) { q.rtt = rtt }
+}
+
+// TestSharesBesideFar: a queue whose fetches take long takes nothing from one that is near, and has its share itself, or
+// what it can fetch.
+func TestSharesBesideFar(t *testing.T) {
+	for _, workers := range []int{1, 4, 64} {
+		for _, handler := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond} {
+			for _, rtt := range []time.Duration{20 * time.Millisecond, 60 * time.Millisecond} {
+				t.Run(fmt.Sprint(workers, " workers of ", handler, ", fetches of ", rtt), func(t *testing.T) {
+					simulate(t, workers, false, func(s *simulation) {
+						away, near := s.queue(1, 0, -1, handler, far(rtt)), s.queue(1, 0, -1, handler)
+						took := max(0.5, 50*handler.Seconds())
+						time.Sleep(time.Duration(took * float64(time.Second)))
+						fetched := 0.8 * maxBatch / 2 * took / rtt.Seconds() // so much can be
+						if handler == 0 {
+							if float64(near.now().handled) < 100_000*took || workers > 1 && float64(away.now().handled) < fetched/3 {
+								t.Errorf("%d of the far one, %d of the near one", away.now().handled, near.now().handled)
+							}
+							return
+						}
+						half := took / handler.Seconds() * float64(workers) / 2
+						if n := float64(near.now().handled); n < 0.9*half {
+							t.Errorf("near: %v handled, its share is %v", n, half)
+						}
+						if n := float64(away.now().handled); n < min(0.9*half, fetched) {
+							t.Errorf("far: %v handled, its share is %v, and it can fetch %v", n, half, fetched)
+						}
+					})
+				})
+			}
+		}
+	}
+}
+
+// TestSharesWithOneFar: of three queues the one in the middle is far, and what it cannot fetch the others have.
+func TestSharesWithOneFar(t *testing.T) {
+	for _, workers := range []int{1, 4, 64} {
+		for _, uneven := range []bool{false, true} {
+			t.Run(fmt.Sprint(workers, " workers, uneven ", uneven), func(t *testing.T) {
+				simulate(t, workers, false, func(s *simulation) {
+					s.uneven = uneven
+					first, away := s.queue(6, 0, -1, time.Millisecond), s.queue(3, 0, -1, time.Millisecond, far(20*time.Millisecond))
+					last := s.queue(1, 0, -1, time.Millisecond)
+					time.Sleep(2 * time.Second)
+					for i, q := range []*simulatedQueue{first, away, last} {
+						want := []float64{0.6, 0.3, 0.1}[i] * float64(workers) * 2000
+						if n := float64(q.now().handled); n < min(0.8*want, 0.8*maxBatch/2*2/q.rtt.Seconds()) {
+							t.Errorf("queue %d: %v handled, want %v", i, n, want)
+						}
+					}
+					if n := first.now().handled + away.now().handled + last.now().handled; float64(n) < 0.9*2000*float64(workers) {
+						t.Errorf("%d handled by %d workers", n, workers)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestSharesOfTheExpiredFar: nor does a far backlog that no handler sees hold up a near queue.
+func TestSharesOfTheExpiredFar(t *testing.T) {
+	for _, workers := range []int{1, 4} {
+		simulate(t, workers, false, func(s *simulation) {
+			s.queue(1, 0, -1, 0, far(20*time.Millisecond), func(q *simulatedQueue) { q.expired = true })
+			near := s.queue(1, 0, -1, time.Millisecond)
+			time.Sleep(5 * time.Second)
+			if n := near.now().handled; n < 4000*workers {
+				t.Errorf("%d handled by %d workers", n, workers)
+			}
+		})
+	}
+}
+
+// TestSharesBesideSlow: a queue with long handlers keeps its share from one with quick ones, far or near, and the other way round.
+func TestSharesBesideSlow(t *testing.T) {
+	for _, slow := range []time.Duration{100 * time.Microsecond, 20 * time.Millisecond} {
+		for _, quick := range []time.Duration{100 * time.Microsecond, 20 * time.Millisecond} {
+			t.Run(fmt.Sprint(slow, " and ", quick), func(t *testing.T) {
+				simulate(t, 16, false, func(s *simulation) {
+					s.queue(1, 0, -1, time.Second, far(slow))
+					s.queue(1, 0, -1, time.Millisecond, far(quick))
+					time.Sleep(10*time.Second + 200*time.Millisecond)
+					if a, b := s.queues[0].now(), s.queues[1].now(); a.busy < 70*time.Second || b.busy < 50*time.Second {
+						t.Errorf("%v in slow handlers, %v in quick ones, of 80 s each", a.busy, b.busy)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestSharesOfAHundred: a hundred queues have their shares, also of one worker.
+func TestSharesOfAHundred(t *testing.T) {
+	for _, workers := range []int{1, 4, 64} {
+		simulate(t, workers, false, func(s *simulation) {
+			for i := range 100 {
+				s.queue(1+i%2, 0, -1, 3*time.Millisecond)
+			}
+			time.Sleep(3 * time.Second)
+			for i, q := range s.queues {
+				want := 3000 / 3 * workers / 150 * (1 + i%2)
+				if n := q.now().handled; n < want*9/10-1 || n > want*11/10+3 {
+					t.Errorf("%d workers: queue %d: %d handled, want %d", workers, i, n, want)
+				}
+			}
+		})
+	}
+}
