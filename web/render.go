@@ -32,11 +32,11 @@ func (h *Handler) loadTemplates() templates {
 	}
 	for _, l := range languages {
 		base := template.Must(template.New("").Funcs(l.functions()).Funcs(template.FuncMap{"asset": h.assetAddress}).
-			ParseFS(templateFiles, "templates/layout.html", "templates/parts.html"))
+			ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/forms.html"))
 		all[l.tag] = map[string]*template.Template{}
 		for _, file := range files {
 			name := strings.TrimSuffix(path.Base(file), ".html")
-			if name != "layout" && name != "parts" {
+			if name != "layout" && name != "parts" && name != "forms" {
 				all[l.tag][name] = template.Must(template.Must(base.Clone()).ParseFS(templateFiles, file))
 			}
 		}
@@ -55,6 +55,8 @@ func (l *language) functions() template.FuncMap {
 		"percent": l.percent,
 		"rate":    l.rate,
 		"shown":   shown,
+		"visible": visible,
+		"stateof": l.state,
 		"link":    linkTo, // {{link "queue" "q" .Name}}
 		"spark":   l.spark,
 	}

@@ -35,7 +35,26 @@ type pageTest struct {
 }
 
 func pages(t *testing.T) []pageTest {
+	waits, err := shop.monitor("orders").GetKey(t.Context(), "order-199000")
+	if err != nil {
+		t.Fatal(err)
+	}
 	return []pageTest{
 		{"", map[string][]string{"en": {"orders", "mails", "no consumers", "cannot be read"}, "zh": {"orders", "没有消费者"}}},
+		{"queue?q=orders", map[string][]string{"en": {"What comes due"}}},
+		{"queue?q=reports", nil},
+		{"messages?q=orders", map[string][]string{"en": {"pending", "Run now"}, "zh": {"等待", "立即执行"}}},
+		{"messages?q=orders&state=garbage&error=stock", map[string][]string{"en": {"no stock left for item"}}},
+		{"messages?q=orders&text=c-55%22", map[string][]string{"en": {"its payload", "of 20", "go on"}, "zh": {"内容", "继续"}}},
+		{"messages?q=invoices&state=ready", nil},
+		{"message?q=orders&id=" + waits.ID, map[string][]string{"en": {"Where it is", `"order": 199000`, "region"}, "zh": {"它在哪里"}}},
+		{"message?q=orders&as=hex&id=" + waits.ID, nil},
+		{"message?q=orders&id=" + shop.garbage(t, 1)[0], map[string][]string{"en": {"Given up on", "Requeue"}, "zh": {"被放弃"}}},
+		{"consumers?q=orders", map[string][]string{"en": {"Last heard", "/ 8"}, "zh": {"最近上报"}}},
+		{"consumers?q=invoices", map[string][]string{"en": {"No consumer is alive"}, "zh": {"没有存活的消费者"}}},
+		{"schedules?q=reports", map[string][]string{"en": {"nightly", "Europe/Berlin", "this instant is skipped"}, "zh": {"跳过这一次"}}},
+		{"act?q=orders&do=delete&id=" + waits.ID, map[string][]string{"en": {"Type the queue's name"}, "zh": {"请输入队列名"}}},
+		{"act?q=orders&do=postpone&id=" + waits.ID, map[string][]string{"en": {"By how much"}}},
+		{"pause?q=reports", map[string][]string{"en": {"It is paused", "Resume"}, "zh": {"恢复"}}},
 	}
 }

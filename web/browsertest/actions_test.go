@@ -1,0 +1,136 @@
+package browsertest
+
+import (
+	"fmt"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+func (w *world) monitor(queue string) *delayqueue.Monitor { return delayqueue.NewMonitor(queue, w.cli) }
+
+// garbage are the ids of some dead orders.
+func (w *world) garbage(t *testing.T, n int) (ids []string) {
+	t.Helper()
+	page, err := w.monitor("orders").List(t.Context(), delayqueue.StateGarbage, delayqueue.Filter{Limit: n}, "")
+	if err != nil || len(page.Messages) < n {
+		t.Fatal(page, err)
+	}
+	for _, msg := range page.Messages {
+		ids = append(ids, msg.ID)
+	}
+	return ids
+}
+
+// is waits until a message is in a state.
+func (tb *tab) is(queue, id string, want delayqueue.State) {
+	tb.Helper()
+	tb.until(fmt.Sprintf("%s is %s", id, want), func() bool {
+		msg, err := shop.monitor(queue).Get(tb.ctx, id)
+		return err == nil && msg.State == want || err != nil && want == delayqueue.StateGone
+	})
+}
+
+// Each action, as a person does it: with script at a wide window, and without at a narrow one.
+func TestActions(t *testing.T) {
+	for _, l := range []look{{width: 1600, language: "en", script: true}, {width: 360, language: "en"}} {
+		t.Run(l.name(), func(t *testing.T) {
+			tb := newTab(t, l)
+			t.Run("one message", func(t *testing.T) { tb.oneMessage() })
+			t.Run("ticked", func(t *testing.T) { tb.ticked() })
+			t.Run("pause", func(t *testing.T) { tb.pauses() })
+		})
+	}
+}
+
+// sent puts a message into invoices, which nobody consumes.
+func (tb *tab) sent(payload string, opts ...delayqueue.MsgOption) string {
+	tb.Helper()
+	info, err := delayqueue.NewPublisher("invoices", shop.cli).Send(tb.ctx, payload, opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return info.ID
+}
+
+// oneMessage finds one from the board in two clicks, runs it and deletes another.
+func (tb *tab) oneMessage() {
+	key := fmt.Sprint("invoice-", time.Now().UnixNano())
+	id := tb.sent("a", delayqueue.WithDelay(time.Hour), delayqueue.WithKey(key))
+	tb.open(shop.url + "messages?q=invoices")
+	tb.fill(`input[name="text"]`, key)
+	tb.click(".search button")
+	tb.sees("main", "its key")
+	tb.click("tbody th a")
+	tb.sees("h1", id)
+	tb.click(`button[value="run"]`)
+	tb.sees("h1", "Run now: 1 messages")
+	tb.click(".ask button")
+	tb.sees("main", "1 made due now")
+	tb.is("invoices", id, delayqueue.StateReady)
+
+	tb.click(`button[value="delete"]`)
+	tb.sees("main", "Type the queue's name")
+	tb.fill(`input[name="confirm"]`, "invoice")
+	tb.click(".ask button")
+	tb.sees("main", "Nothing was done")
+	tb.until("the refusal", func() bool { return tb.expect("422") })
+	tb.is("invoices", id, delayqueue.StateReady)
+	tb.open(shop.url + "act?q=invoices&do=delete&id=" + id)
+	tb.fill(`input[name="confirm"]`, "invoices")
+	tb.click(".ask button")
+	tb.sees("main", "1 deleted")
+	tb.is("invoices", id, delayqueue.StateGone)
+}
+
+// ticked postpones two of three.
+func (tb *tab) ticked() {
+	mark := fmt.Sprint("mark-", time.Now().UnixNano())
+	var ids []string
+	for i := range 3 {
+		ids = append(ids, tb.sent(fmt.Sprint(mark, " ", i), delayqueue.WithDelay(time.Hour)))
+	}
+	tb.open(shop.url + "messages?q=invoices&state=pending&contains=" + url.QueryEscape(mark))
+	for _, id := range ids[:2] {
+		tb.click(`input[value="` + id + `"]`)
+	}
+	tb.click(`button[value="postpone"]`)
+	tb.sees("h1", "Postpone: 2 messages")
+	tb.click(".ask button")
+	tb.sees("main", "2 postponed")
+	for i, id := range ids {
+		msg, err := shop.monitor("invoices").Get(tb.ctx, id)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if postponed := msg.At.Sub(msg.Due) > time.Minute || time.Until(msg.At) > time.Hour+time.Minute; postponed != (i < 2) {
+			tb.Errorf("message %d is due at %v, was at %v", i, msg.At, msg.Due)
+		}
+	}
+}
+
+func (tb *tab) pauses() {
+	paused := func() delayqueue.Counts {
+		tb.Helper()
+		c, err := shop.monitor("invoices").Counts(tb.ctx)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return c
+	}
+	tb.open(shop.url + "pause?q=invoices")
+	tb.click(`button[value="pause"]`)
+	tb.sees("main", "The queue is paused")
+	if c := paused(); !c.Paused || c.PausedUntil.IsZero() {
+		tb.Errorf("%+v", c)
+	}
+	tb.open(shop.url + "pause?q=invoices")
+	tb.sees("main", "It is paused")
+	tb.click(`button[value="resume"]`)
+	tb.sees("main", "The queue goes on")
+	if paused().Paused {
+		tb.Error("it is paused still")
+	}
+}

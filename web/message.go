@@ -1,0 +1,186 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+func (h *Handler) messageRoutes() []route {
+	return []route{{name: "message", title: "Message", queue: true, file: "message", load: h.message}}
+}
+
+// A messageView is one message.
+type messageView struct {
+	*delayqueue.MessageStatus
+	Place   string // the state in words
+	Life    *life
+	Facts   []fact
+	Moments []moment // the oldest first
+	Headers []fact
+	Payload *payload
+	Trace   string // address
+	Holder  *delayqueue.Consumer
+	Since   time.Time // Holder handles it since then, if that is known
+	Verbs   []verb    // what may be done to it
+}
+
+// A fact is something with its name.
+type fact struct{ Name, Value string }
+
+// A moment is something that happened to a message, or will.
+type moment struct {
+	At   time.Time
+	What string
+	Text string // of somebody else's
+	Next bool   // it is to come
+}
+
+// message finds it by id, or by key.
+func (h *Handler) message(ctx context.Context, r *request) (any, error) {
+	m := r.Monitor()
+	var msg *delayqueue.MessageStatus
+	var err error
+	if id := r.Arg("id"); id != "" {
+		msg, err = m.Get(ctx, id)
+	} else {
+		msg, err = m.GetKey(ctx, r.Arg("key"))
+	}
+	if err != nil {
+		return nil, err
+	}
+	v := &messageView{
+		MessageStatus: msg, Place: r.lang.state(msg.State), Life: r.lang.life(msg.State), Facts: r.lang.factsOf(msg),
+		Moments: r.lang.momentsOf(msg, time.Now()), Headers: headersOf(msg), Payload: r.payloadOf(msg), Trace: h.traceOf(msg),
+	}
+	if msg.Consumer != "" {
+		if err := v.findHolder(ctx, m); err != nil {
+			return nil, err
+		}
+	}
+	v.Verbs = r.verbsFor(msg.State)
+	return v, nil
+}
+
+// findHolder finds out who handles it.
+func (v *messageView) findHolder(ctx context.Context, m *delayqueue.Monitor) error {
+	all, err := m.Consumers(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range all {
+		if c.ID != v.Consumer {
+			continue
+		}
+		v.Holder = &c
+		for _, h := range c.Handling {
+			if h.ID == v.ID {
+				v.Since = c.Seen.Add(-h.For)
+			}
+		}
+	}
+	return nil
+}
+
+// state is a state in words.
+func (l *language) state(s delayqueue.State) string {
+	switch s {
+	case delayqueue.StatePending:
+		return l.say("pending")
+	case delayqueue.StateReady:
+		return l.say("ready")
+	case delayqueue.StateUnack:
+		return l.say("being handled")
+	case delayqueue.StateRetry:
+		return l.say("retry")
+	case delayqueue.StateGarbage:
+		return l.say("garbage")
+	case delayqueue.StateDone:
+		return l.say("done")
+	}
+	return l.say("gone")
+}
+
+// factsOf are settings and counts, those that are not the default.
+func (l *language) factsOf(m *delayqueue.MessageStatus) []fact {
+	all := []fact{{l.say("Delivery"), l.number(m.Delivery)}, {l.say("Failures"), l.say("%s, with %s retries", l.number(m.Failures), l.number(m.MaxRetries))}}
+	add := func(there bool, name, value string) {
+		if there {
+			all = append(all, fact{name, value})
+		}
+	}
+	add(m.Losses > 0, l.say("Losses in a row"), l.number(m.Losses))
+	add(m.TTL > 0, l.say("May wait, once due"), l.duration(m.TTL))
+	add(m.Timeout > 0, l.say("A handler may run"), l.duration(m.Timeout))
+	add(m.Timeout < 0, l.say("A handler may run"), l.say("for any time"))
+	add(m.Retention > 0, l.say("Kept, once done"), l.duration(m.Retention))
+	add(m.PartCount > 0, l.say("Parts"), l.say("%s with %s bytes", l.number(m.PartCount), l.number(m.PartBytes)))
+	return all
+}
+
+// momentsOf is what is known of a message's past and future.
+func (l *language) momentsOf(m *delayqueue.MessageStatus, now time.Time) []moment {
+	var all []moment
+	add := func(at time.Time, what, text string) {
+		if !at.IsZero() {
+			all = append(all, moment{at, what, text, at.After(now)})
+		}
+	}
+	add(sentAt(m.ID), l.say("Sent, by the sender's clock"), "")
+	add(m.Due, l.say("Due for the first time"), "")
+	if m.LastError == "" {
+		add(m.EndedAt, l.say("A delivery ended"), "")
+	} else if m.State != delayqueue.StateGarbage {
+		add(m.EndedAt, l.say("Delivery %s failed", l.number(max(m.Delivery-1, 1))), m.LastError)
+	}
+	switch m.State {
+	case delayqueue.StateRetry:
+		add(m.At, l.say("Next delivery"), "")
+	case delayqueue.StateUnack:
+		add(m.At, l.say("Its lease ends, if it is not renewed"), "")
+	case delayqueue.StateGarbage:
+		add(m.At, l.say("Given up on"), m.LastError)
+	case delayqueue.StateDone:
+		add(m.At, l.say("Kept until then"), "")
+	}
+	add(m.Deadline, l.say("No delivery from then on"), "")
+	slices.SortStableFunc(all, func(a, b moment) int { return a.At.Compare(b.At) })
+	return all
+}
+
+// sentAt is the time in an id, which its sender made; zero if it has none.
+func sentAt(id string) time.Time {
+	digits := strings.ReplaceAll(id, "-", "")
+	if len(digits) != 32 || digits[12] != '7' { // of a UUIDv7 the first 48 bits are the time
+		return time.Time{}
+	}
+	ms, err := strconv.ParseInt(digits[:12], 16, 64)
+	if err != nil {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+func headersOf(m *delayqueue.MessageStatus) []fact {
+	var all []fact
+	for name, value := range m.Headers {
+		all = append(all, fact{name, value})
+	}
+	slices.SortFunc(all, func(a, b fact) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// traceOf is the address of the trace that sent a message, "" if there is none: that of its header traceparent.
+func (h *Handler) traceOf(m *delayqueue.MessageStatus) string {
+	parts := strings.Split(m.Headers["traceparent"], "-")
+	if h.cfg.Trace == "" || len(parts) < 4 || len(parts[1]) != 32 {
+		return ""
+	}
+	return strings.ReplaceAll(h.cfg.Trace, "{trace}", url.PathEscape(parts[1]))
+}

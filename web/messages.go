@@ -1,0 +1,247 @@
+package web
+
+import (
+	"context"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+func (h *Handler) messagesRoutes() []route {
+	return []route{{name: "messages", title: "Messages", queue: true, file: "messages", load: h.messages}}
+}
+
+const (
+	pageRows    = 50   // messages of a page
+	listBudget  = 2000 // that are looked at for one
+	budgetSpend = time.Second
+)
+
+// states are those in which messages are listed, in the order of the tabs.
+var states = []delayqueue.State{
+	delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateUnack, delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone,
+}
+
+func stateNamed(name string) delayqueue.State {
+	for _, s := range states {
+		if s.String() == name {
+			return s
+		}
+	}
+	return delayqueue.StateGone
+}
+
+// A selection is what the query of a page says about which messages are meant.
+type selection struct {
+	State  delayqueue.State // StateGone: all
+	Text   string           // anywhere
+	Filter delayqueue.Filter
+	Error  string // as Filter.Error
+	Like   string // a group of errors
+	Header string // name=text
+	query  url.Values
+}
+
+// selectionNames are those of the query that make a selection.
+var selectionNames = []string{"state", "text", "key", "contains", "error", "like", "header", "from", "to"}
+
+func (r *request) selection() (*selection, error) {
+	s := &selection{State: stateNamed(r.Arg("state")), Text: strings.TrimSpace(r.Arg("text")), query: url.Values{"q": {r.Queue}}}
+	for _, name := range selectionNames {
+		if value := r.Arg(name); value != "" {
+			s.query.Set(name, value)
+		}
+	}
+	s.Like, s.Header, s.Error = r.Arg("like"), r.Arg("header"), r.Arg("error")
+	s.Filter = delayqueue.Filter{Key: r.Arg("key"), Contains: r.Arg("contains"), Error: s.Error}
+	if s.Header != "" {
+		name, text, _ := strings.Cut(s.Header, "=")
+		s.Filter.Headers = map[string]string{strings.TrimSpace(name): strings.TrimSpace(text)}
+	}
+	if r.h.cfg.Payload != nil && s.Filter.Contains != "" {
+		return nil, &httpError{403, "Payloads cannot be searched here: the service hides them"}
+	}
+	for name, at := range map[string]*time.Time{"from": &s.Filter.From, "to": &s.Filter.To} {
+		text := r.Arg(name)
+		if text == "" {
+			continue
+		}
+		var err error
+		if *at, err = instantOf(text); err != nil {
+			return nil, &httpError{400, "That is no time: write it as 2006-01-02T15:04, in UTC"}
+		}
+	}
+	return s, nil
+}
+
+func instantOf(text string) (t time.Time, err error) {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err = time.Parse(layout, text); err == nil {
+			return t, nil
+		}
+	}
+	return t, err
+}
+
+// Narrow says whether not all messages of a state are meant.
+func (s *selection) Narrow() bool {
+	for _, name := range selectionNames[2:] {
+		if s.query.Has(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Link is the address of a page about these messages.
+func (s *selection) Link(page string, pairs ...string) string {
+	query := url.Values{}
+	for name, values := range s.query {
+		query[name] = values
+	}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		query.Set(pairs[i], pairs[i+1])
+	}
+	return link(page, query)
+}
+
+// Pairs are names and values for a form.
+func (s *selection) Pairs() (all []fact) {
+	for _, name := range selectionNames {
+		if value := s.query.Get(name); value != "" {
+			all = append(all, fact{name, value})
+		}
+	}
+	return all
+}
+
+// A listing is a page of messages.
+type listing struct {
+	*selection
+	Tabs    []tab
+	Rows    []messageRow
+	Verbs   []verb // for those that are ticked, and for all that match if it is no search
+	Looked  int64
+	Total   int64  // of a search; 0: it is none
+	Next    string // address of what follows
+	Go      string // why: a key of the catalogue
+	Hidden  bool   // payloads were not searched
+	Trouble string // what ended it early
+}
+
+// A tab is a state.
+type tab struct {
+	Name, Link string
+	Count      int64
+	Here       bool
+}
+
+// A messageRow is a message.
+type messageRow struct {
+	*delayqueue.MessageStatus
+	Place string // the state in words
+	Says  string // the beginning of its payload, or of its error if it has one
+	Found string // where the text was found
+}
+
+func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
+	s, err := r.selection()
+	if err != nil {
+		return nil, err
+	}
+	counts, err := shared(ctx, h, "counts\x00"+r.Queue, 2*time.Second, r.Monitor().Counts)
+	if err != nil {
+		return nil, err
+	}
+	if s.State == delayqueue.StateGone && s.Text == "" {
+		s.State = stateNamed(mostOf(counts))
+		s.query.Set("state", s.State.String())
+	}
+	l := &listing{selection: s, Tabs: r.tabs(s, counts)}
+	for _, v := range verbs {
+		if s.State == delayqueue.StateGone && r.May(v.Action) {
+			l.Verbs = append(l.Verbs, v)
+		}
+	}
+	if s.State != delayqueue.StateGone {
+		l.Verbs = r.verbsFor(s.State)
+	}
+	if s.Text != "" {
+		return l, r.search(ctx, l, counts)
+	}
+	return l, r.list(ctx, l)
+}
+
+// mostOf is the state that is shown if none is asked for: where something waits.
+func mostOf(c delayqueue.Counts) string {
+	switch {
+	case c.Pending > 0:
+		return "pending"
+	case c.Ready > 0:
+		return "ready"
+	case c.Retry > 0:
+		return "retry"
+	case c.Garbage > 0:
+		return "garbage"
+	}
+	return "pending"
+}
+
+func (r *request) tabs(s *selection, c delayqueue.Counts) (all []tab) {
+	for _, state := range states {
+		all = append(all, tab{r.lang.state(state), linkOf("messages", "q", r.Queue, "state", state.String()), totalOf(c, state), s.State == state})
+	}
+	return all
+}
+
+// list looks at messages until a page is full or its budget is spent.
+func (r *request) list(ctx context.Context, l *listing) error {
+	m, cursor := r.Monitor(), r.Arg("cursor")
+	f := l.Filter
+	f.Limit = pageRows
+	for end := time.Now().Add(budgetSpend); ; {
+		page, err := m.List(ctx, l.State, f, cursor)
+		if err != nil {
+			return err
+		}
+		l.Looked += int64(page.Looked)
+		for _, msg := range page.Messages {
+			l.Rows = append(l.Rows, r.row(msg))
+		}
+		cursor = page.Next
+		full := len(l.Rows) >= pageRows || !l.Narrow() && len(l.Rows) > 0
+		if cursor == "" || full || l.Looked >= listBudget || time.Now().After(end) {
+			break
+		}
+	}
+	if cursor != "" {
+		l.Next = l.Link("messages", "cursor", cursor)
+	}
+	return nil
+}
+
+const saysMost = 160 // bytes of a payload in a table
+
+func (r *request) row(m *delayqueue.MessageStatus) messageRow {
+	one := messageRow{MessageStatus: m, Place: r.lang.state(m.State), Says: m.LastError}
+	if one.Says == "" {
+		one.Says = m.Payload
+		if redact := r.h.cfg.Payload; redact != nil {
+			one.Says = redact(r.Queue, m)
+		}
+	}
+	if len(one.Says) > saysMost {
+		one.Says = strings.ToValidUTF8(one.Says[:saysMost], "") + "…"
+	}
+	return one
+}
+
+func linkOf(page string, pairs ...string) string {
+	query := url.Values{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		query.Set(pairs[i], pairs[i+1])
+	}
+	return link(page, query)
+}

@@ -1,0 +1,267 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/schedule"
+)
+
+// consume starts a consumer until the end of the test.
+func (f *fixture) consume(queue string, handle delayqueue.Handler) {
+	q := delayqueue.NewQueue(queue, f.cli, nil).WithHandler(handle).WithLogger(slog.New(slog.DiscardHandler)).WithFetchInterval(20 * time.Millisecond)
+	q.StartConsume()
+	f.Cleanup(q.StopConsume)
+}
+
+func (f *fixture) monitor(queue string) *delayqueue.Monitor {
+	return delayqueue.NewMonitor(queue, f.cli)
+}
+
+// sent puts a message into a queue and returns its id.
+func (f *fixture) sent(queue, payload string, opts ...delayqueue.MsgOption) string {
+	f.Helper()
+	info, err := delayqueue.NewPublisher(queue, f.cli).Send(f.Context(), payload, append(opts, delayqueue.WithRetryCount(0))...)
+	if err != nil {
+		f.Fatal(err)
+	}
+	return info.ID
+}
+
+// eventually waits.
+func (f *fixture) eventually(what string, done func() bool) {
+	f.Helper()
+	for end := time.Now().Add(patience); !done(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			f.Fatalf("not seen: %s", what)
+		}
+	}
+}
+
+// is waits until a message is in a state.
+func (f *fixture) is(queue, id string, want delayqueue.State) {
+	f.Helper()
+	f.eventually(fmt.Sprintf("%s is %s", id, want), func() bool {
+		m, err := f.monitor(queue).Get(f.Context(), id)
+		return err == nil && m.State == want || want == delayqueue.StateGone && err != nil
+	})
+}
+
+// address is that of a page with a query.
+func address(page string, pairs ...string) string { return linkOf(page, pairs...) }
+
+func TestMessagePage(t *testing.T) {
+	f := newFixture(t, Config{Trace: "https://traces.example/{trace}"})
+	id := f.sent("orders", `{"order":1}`, delayqueue.WithKey("k-1"), delayqueue.WithDelay(time.Hour), delayqueue.WithMsgTTL(time.Minute),
+		delayqueue.WithHeader("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), delayqueue.WithHeader("region", "eu"))
+	got := f.get(address("message", "q", "orders", "id", id))
+	f.sees(got.body, id, "k-1", "&#34;order&#34;: 1", "region", "place here", "May wait, once due", "1 min",
+		"https://traces.example/0af7651916cd43dd8448eb211c80319c", "Due for the first time")
+	f.lacks(got.body, "<form method=\"post\"", "Put it right")
+	f.sees(f.get(address("message", "q", "orders", "key", "k-1")).body, id)
+	f.sees(f.get(address("message", "q", "orders", "id", id, "as", "hex")).body, "7b 22 6f 72")
+	for _, gone := range []string{"x", "01890000-0000-7000-8000-000000000000"} {
+		if got := f.get(address("message", "q", "orders", "id", gone)); got.code != http.StatusNotFound {
+			t.Errorf("%s: %d", gone, got.code)
+		}
+	}
+}
+
+func TestMessageInHand(t *testing.T) {
+	f := newFixture(t, Config{})
+	free := make(chan struct{})
+	f.consume("orders", func(context.Context, *delayqueue.Message) error {
+		<-free
+		return fmt.Errorf("no luck")
+	})
+	id := f.sent("orders", "x")
+	f.eventually("its handler", func() bool {
+		return strings.Contains(f.get(address("message", "q", "orders", "id", id)).body, "Handled by process")
+	})
+	f.eventually("what the consumer does", func() bool { return strings.Contains(f.get(address("consumers", "q", "orders")).body, id) })
+	close(free)
+	f.is("orders", id, delayqueue.StateGarbage)
+	f.sees(f.get(address("message", "q", "orders", "id", id)).body, "no luck", "Given up on")
+	f.sees(f.get(address("messages", "q", "orders", "state", "garbage", "error", "luck")).body, id, "no luck")
+	f.lacks(f.get(address("messages", "q", "orders", "state", "garbage", "error", "other")).body, id)
+}
+
+// What Config.Payload hides is nowhere to be seen, and cannot be found out by searching for it.
+func TestPayloadIsHidden(t *testing.T) {
+	f := newFixture(t, Config{Payload: func(queue string, m *delayqueue.MessageStatus) string { return queue + " has a secret" }})
+	id := f.sent("orders", "card 4711", delayqueue.WithDelay(time.Hour))
+	for _, page := range []string{
+		address("message", "q", "orders", "id", id), address("message", "q", "orders", "id", id, "as", "hex"),
+		address("messages", "q", "orders"), address("messages", "q", "orders", "text", "4711"),
+	} {
+		got := f.get(page)
+		f.lacks(got.body, "card", "63 61 72 64")
+		if strings.Contains(page, "text=") {
+			f.lacks(got.body, id)
+			f.sees(got.body, "Payloads were not searched")
+		}
+	}
+	f.sees(f.get(address("message", "q", "orders", "id", id)).body, "orders has a secret", "stands in place")
+	if got := f.get(address("messages", "q", "orders", "state", "pending", "contains", "4711")); got.code != http.StatusForbidden {
+		t.Errorf("%d", got.code)
+	}
+}
+
+func TestSearch(t *testing.T) {
+	f := newFixture(t, Config{})
+	id := f.sent("orders", "the needle", delayqueue.WithKey("k-needle"), delayqueue.WithHeader("h", "v-needle"), delayqueue.WithDelay(30*time.Hour))
+	batch := make([]delayqueue.Outgoing, 25_000)
+	for i := range batch {
+		batch[i] = delayqueue.Outgoing{Payload: "hay", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour + time.Duration(i)*time.Second)}}
+	}
+	if _, err := delayqueue.NewPublisher("orders", f.cli).SendBatch(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	for text, in := range map[string]string{id: "its id", "k-needle": "its key"} {
+		f.sees(f.get(address("messages", "q", "orders", "text", text)).body, id, in)
+	}
+	looked := regexp.MustCompile(`Looked at ([\d,]+) of 25,001; <a href="([^"]+)"`)
+	for text, in := range map[string]string{"v-needle": "its header h", "the needle": "its payload"} {
+		page, pages := address("messages", "q", "orders", "text", text), 0
+		for ; pages < 30_000/searchPage; pages++ {
+			got := f.get(page)
+			if strings.Contains(got.body, id) {
+				f.sees(got.body, in)
+				break
+			}
+			onwards := looked.FindStringSubmatch(got.body)
+			if onwards == nil {
+				t.Fatalf("it ends without a find:\n%s", got.body)
+			}
+			page = strings.ReplaceAll(onwards[2], "&amp;", "&")
+		}
+		if pages == 0 {
+			t.Errorf("%s: it has no budget", text)
+		}
+	}
+	for _, cursor := range []string{"x", "9.0.", "0.x.", "-1.0."} {
+		if got := f.get(address("messages", "q", "orders", "text", "x", "cursor", cursor)); got.code != http.StatusBadRequest {
+			t.Errorf("%s: %d", cursor, got.code)
+		}
+	}
+}
+
+// Pages by cursor meet each message once.
+func TestPagesOfMessages(t *testing.T) {
+	f := newFixture(t, Config{})
+	want := map[string]bool{}
+	for i := range 120 {
+		want[f.sent("orders", fmt.Sprint(i), delayqueue.WithDelay(time.Hour))] = true
+	}
+	next := regexp.MustCompile(`<a href="([^"]+)" rel="next">`)
+	ids := regexp.MustCompile(`<code>([0-9a-f-]{36})</code>`)
+	for page, pages := address("messages", "q", "orders", "state", "pending"), 0; page != "" && pages < 10; pages++ {
+		got := f.get(page)
+		for _, id := range ids.FindAllStringSubmatch(got.body, -1) {
+			if !want[id[1]] {
+				t.Errorf("%s is there twice, or was never sent", id[1])
+			}
+			delete(want, id[1])
+		}
+		page = ""
+		if onwards := next.FindStringSubmatch(got.body); onwards != nil {
+			page = strings.ReplaceAll(onwards[1], "&amp;", "&")
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("%d were not met", len(want))
+	}
+}
+
+func TestSchedulesPage(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.send("reports", "x", delayqueue.WithDelay(time.Hour))
+	f.sees(f.get(address("schedules", "q", "reports")).body, "has no schedules")
+	s := schedule.New(delayqueue.NewPublisher("reports", f.cli))
+	for _, e := range []schedule.Entry{
+		{Name: "<b>nightly", Cron: "30 3 * * *", Zone: "Europe/Berlin", Payload: "x"}, {Name: "pulse", Every: time.Hour, Payload: "x", Overlap: schedule.Skip},
+	} {
+		if err := s.Set(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.eventually("both", func() bool {
+		body := f.get(address("schedules", "q", "reports")).body
+		return strings.Contains(body, "&lt;b&gt;nightly") && strings.Contains(body, "Europe/Berlin") && strings.Contains(body, "this instant is skipped") &&
+			strings.Count(body, "<li><time") == 2*nextInstants
+	})
+}
+
+// Whatever stands in a message is text.
+func TestHostileMessages(t *testing.T) {
+	queue := "a/../<script>alert('q')</script>\u202e?&x"
+	f := newFixture(t, Config{Authorize: func(*http.Request, Action, string) (string, error) { return "<i>ann", nil }})
+	hostile := "</pre><script>alert(1)</script>\u202e\x00\xff\xfe\"'"
+	var ids []string
+	for i, payload := range []string{hostile, hostile + strings.Repeat("<b>", 1<<20/3), `{"a":"</script>` + "\u202e" + `"}`, "[" + strings.Repeat("[", 1000)} {
+		id := f.sent(queue, payload, delayqueue.WithKey(fmt.Sprint(hostile, i)), delayqueue.WithHeader(hostile, hostile))
+		ids = append(ids, id)
+	}
+	f.consume(queue, func(context.Context, *delayqueue.Message) error { return fmt.Errorf("%s", hostile) })
+	for _, id := range ids {
+		f.is(queue, id, delayqueue.StateGarbage)
+	}
+	pages := []string{
+		address("messages", "q", queue, "state", "garbage"), address("messages", "q", queue, "text", "alert"), address("consumers", "q", queue),
+		address("schedules", "q", queue), address("pause", "q", queue), address("messages", "q", queue, "state", "garbage", "error", hostile, "key", hostile),
+		address("messages", "q", queue, "header", hostile+"="+hostile, "state", "pending"),
+	}
+	for _, id := range ids {
+		pages = append(pages, address("act", "q", queue, "do", "delete", "id", id))
+		for _, as := range []string{"", "text", "hex", "json"} {
+			pages = append(pages, address("message", "q", queue, "id", id, "as", as))
+		}
+		pages = append(pages, address("message", "q", queue, "id", id, "as", "text", "from", "65536"))
+	}
+	for _, page := range pages {
+		got := f.get(page)
+		if got.code != http.StatusOK {
+			t.Errorf("%s: %d", page, got.code)
+		}
+		values := regexp.MustCompile(`value="[^"]*"`) // what a field holds is sent back as it is
+		f.lacks(values.ReplaceAllString(strings.ReplaceAll(got.body, `<script src="script.js`, ""), ""), "<script", "<b>", "<i>ann", "\u202e", "\x00", "\xff", "</pre><")
+		if len(got.body) > 1<<20 {
+			t.Errorf("%s has %d bytes", page, len(got.body))
+		}
+	}
+}
+
+// No call to Redis asks for more than a page.
+func TestPagesAreBounded(t *testing.T) {
+	f := newFixture(t, Config{})
+	batch := make([]delayqueue.Outgoing, 3000)
+	for i := range batch {
+		batch[i] = delayqueue.Outgoing{Payload: "x", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
+	}
+	if _, err := delayqueue.NewPublisher("orders", f.cli).SendBatch(t.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	for page, most := range map[string]int{
+		address("messages", "q", "orders", "state", "pending"):                             pageRows,
+		address("messages", "q", "orders", "state", "pending", "key", "none"):              listBudget,
+		address("messages", "q", "orders", "text", "nothing has this", "state", "pending"): searchBudget,
+	} {
+		got := f.get(page)
+		if n := strings.Count(got.body, `name="id"`) + strings.Count(got.body, `<code>0`); n > most {
+			t.Errorf("%s shows %d", page, n)
+		}
+	}
+	got := f.get(address("messages", "q", "orders", "state", "pending", "key", "none"))
+	f.sees(got.body, "Looked at ", "go on")
+	if _, err := url.Parse(got.header.Get("Location")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,51 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// pauses are how long a queue can be paused for; 0: until somebody resumes it.
+var pauses = []time.Duration{15 * time.Minute, time.Hour, 4 * time.Hour, 12 * time.Hour, 24 * time.Hour, 0}
+
+// A pausing is what is known of a pause.
+type pausing struct {
+	delayqueue.Counts
+	Lengths []time.Duration
+}
+
+func (h *Handler) askPause(ctx context.Context, r *request) (any, error) {
+	if _, err := r.may(Pause, r.Queue); err != nil {
+		return nil, err
+	}
+	counts, err := r.Monitor().Counts(ctx)
+	return &pausing{counts, pauses}, err
+}
+
+// postPause pauses or resumes.
+func (h *Handler) postPause(ctx context.Context, r *request) (string, error) {
+	m, said, err := r.steering(), "", error(nil)
+	switch r.PostForm.Get("do") {
+	case "resume":
+		said, err = r.lang.say("The queue goes on"), m.Resume(ctx)
+	case "pause":
+		d, bad := time.ParseDuration(r.PostForm.Get("for"))
+		if bad != nil || !slices.Contains(pauses, d) {
+			return "", &httpError{http.StatusBadRequest, "Say for how long"}
+		}
+		said = r.lang.say("The queue is paused")
+		if d == 0 {
+			err = m.Pause(ctx)
+		} else {
+			err = m.PauseUntil(ctx, time.Now().Add(d))
+		}
+	default:
+		return "", errWhat
+	}
+	return link("queue", url.Values{"q": {r.Queue}, "done": {said}}), err
+}

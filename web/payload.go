@@ -1,0 +1,133 @@
+package web
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"net/url"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+const (
+	payloadShown = 64 << 10  // bytes of a payload on one page
+	jsonShown    = 256 << 10 // of one that is laid out as JSON
+	hexShown     = 8 << 10
+)
+
+// A payload is what is shown of one.
+type payload struct {
+	As       string // "json", "text" or "hex"
+	Text     string
+	Redacted bool // it stands for the payload, as Config.Payload says
+	Size     int  // of all, bytes
+	From, To int  // what is shown
+	Ways     []way
+	Before   string // addresses of what is before and behind; "" if nothing
+	Behind   string
+}
+
+// A way is how a payload can be looked at.
+type way struct {
+	Name, Link string
+	Here       bool
+}
+
+// payloadOf shows what the query asks for. What Config.Payload says stands in its place.
+func (r *request) payloadOf(m *delayqueue.MessageStatus) *payload {
+	text := m.Payload
+	if len(m.Parts) > 1 {
+		text = strings.Join(m.Parts, "\n")
+	}
+	redact := r.h.cfg.Payload
+	if redact != nil {
+		text = redact(r.Queue, m)
+	}
+	p := &payload{As: r.Arg("as"), Redacted: redact != nil, Size: len(text)}
+	var laidOut bytes.Buffer
+	isJSON := len(text) <= jsonShown && startsJSON(text) && utf8.ValidString(text) && json.Indent(&laidOut, []byte(text), "", "  ") == nil
+	if p.As != "text" && p.As != "hex" || p.As == "json" && !isJSON {
+		p.As = "json"
+		if !isJSON {
+			p.As = "text"
+		}
+		if !isJSON && !utf8.ValidString(text) {
+			p.As = "hex"
+		}
+	}
+	switch p.As {
+	case "json":
+		p.To, p.Text = len(text), visible(laidOut.String())
+	case "text":
+		p.cut(r, text, payloadShown)
+		p.Text = visible(text[p.From:p.To])
+	default:
+		p.cut(r, text, hexShown)
+		p.Text = hex.Dump([]byte(text[p.From:p.To]))
+	}
+	for _, as := range []string{"json", "text", "hex"} {
+		if as != "json" || isJSON {
+			p.Ways = append(p.Ways, way{as, r.with("as", as, "from", ""), as == p.As})
+		}
+	}
+	return p
+}
+
+// startsJSON: a number or a word alone is shown as text.
+func startsJSON(text string) bool {
+	text = strings.TrimLeft(text, " \t\r\n")
+	return strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[")
+}
+
+// cut chooses the part that the query's from asks for.
+func (p *payload) cut(r *request, text string, most int) {
+	from, err := strconv.Atoi(r.Arg("from"))
+	if err != nil || from < 0 || from >= len(text) {
+		from = 0
+	}
+	p.From, p.To = from, min(from+most, len(text))
+	if p.From > 0 {
+		p.Before = r.with("from", strconv.Itoa(max(p.From-most, 0)))
+	}
+	if p.To < len(text) {
+		p.Behind = r.with("from", strconv.Itoa(p.To))
+	}
+}
+
+// with is the address of the same page with other values in its query; "" takes one away.
+func (r *request) with(pairs ...string) string {
+	query := url.Values{}
+	for name, values := range r.query {
+		query[name] = values
+	}
+	query.Del("done")
+	for i := 0; i < len(pairs); i += 2 {
+		query.Set(pairs[i], pairs[i+1])
+		if pairs[i+1] == "" {
+			query.Del(pairs[i])
+		}
+	}
+	return link(r.page(), query)
+}
+
+// page is the name of the page that is asked for.
+func (r *request) page() string { return r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] }
+
+// visible is a text as it is, its lines too, with what has no look of its own made visible.
+func visible(text string) string {
+	var out strings.Builder
+	for i, c := range text {
+		switch {
+		case c == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)):
+			out.WriteString(`\x` + hex.EncodeToString([]byte{text[i]}))
+		case c != '\n' && c != '\t' && invisible(c):
+			out.WriteString(`\u` + strconv.FormatInt(int64(c)|1<<16, 16)[1:])
+		default:
+			out.WriteRune(c)
+		}
+	}
+	return out.String()
+}
