@@ -142,6 +142,9 @@ func (p *page) QueuePages() (all []sibling) {
 	return all
 }
 
+// Has says whether there is a page of this name.
+func (p *page) Has(name string) bool { return p.h.routes[name] != nil }
+
 // Lang is the page's language as browsers call it.
 func (p *page) Lang() string { return p.lang.tag }
 

@@ -27,7 +27,8 @@ type queuePage struct {
 	Beyond  int64 // due after the last bar
 	Spans   []span
 	Past    []*chart
-	Trouble string // why something is missing
+	Groups  *groups // of garbage; nil: there is none
+	Trouble string  // why something is missing
 }
 
 // A tile is a count of messages in a state.
@@ -46,7 +47,7 @@ type span struct {
 }
 
 func (h *Handler) queueRoutes() []route {
-	return []route{{name: "queue", title: "Overview", queue: true, file: "queue", load: h.queue, live: []string{"standing", "numbers", "future", "past"}}}
+	return []route{{name: "queue", title: "Overview", queue: true, file: "queue", load: h.queue, live: []string{"standing", "numbers", "future", "garbage", "past"}}}
 }
 
 func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
@@ -71,6 +72,9 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	err = p.future(ctx, r)
 	if err == nil {
 		err = p.past(ctx, r)
+	}
+	if err == nil {
+		err = p.grouped(ctx, r)
 	}
 	if err != nil {
 		p.Trouble = r.lang.trouble(err)

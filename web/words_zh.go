@@ -145,4 +145,15 @@ var chinese = map[string]string{
 	"If this machine is lost, so are the messages.": "若此机器丢失，消息也会丢失。",
 	"Connections":                                   "连接数",
 	"At the limit nobody else can connect. Raise maxclients.": "达到上限后无法再建立连接。请提高 maxclients。",
+
+	// Garbage.
+	"Garbage, by what went wrong":    "死信，按错误分组",
+	"Looked at the oldest %s of %s.": "已查看最早的 %s 条，共 %s 条。",
+	"Error":                          "错误",
+	"Messages":                       "消息",
+	"Until":                          "截止",
+	"no error is known":              "错误未知",
+	"Show them":                      "查看",
+	"Requeue them":                   "重新入队",
+	"Others: %s.":                    "其他：%s。",
 }
