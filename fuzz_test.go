@@ -137,7 +137,7 @@ func FuzzReply(f *testing.F) {
 			},
 			func() error { _, err := s.history(ctx); return err },
 			func() error { _, err := s.forecast(ctx, 0, time.Second, 3); return err },
-			func() error { return s.pause(ctx, &caller{}, 0) },
+			func() error { return s.pause(ctx, &caller{}, 0, onBehalf{}) },
 		} {
 			bad(call())
 		}

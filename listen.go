@@ -11,18 +11,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// WithOperator says in whose name the Monitor acts: it stands in the events that its calls tell (Event.By). Before
-// the first call. Default: none.
-func (m *Monitor) WithOperator(name string) *Monitor {
-	m.operator = name
-	return m
-}
-
 // reportTime is how long a Monitor tries to publish what it did. A failure is not reported: perhaps nobody listens.
 const reportTime = time.Second
 
 func (m *Monitor) publish(e Event) {
-	e.By = m.operator
+	e.By = m.who.by
 	_ = m.store.publish(reportTime, []Event{e})
 }
 

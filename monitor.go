@@ -17,7 +17,7 @@ import (
 // something is tried until its context ends, with the effect of once. The errors name the queue.
 type Monitor struct {
 	steerer
-	operator string
+	who onBehalf
 }
 
 // NewMonitor makes a Monitor for the queue of this name. It panics as NewQueue does.
@@ -79,6 +79,9 @@ type Counts struct {
 
 	Paused      bool
 	PausedUntil time.Time // zero: until Resume
+	PausedSince time.Time // zero: not known
+	PausedBy    string    // who said so last (WithOperator), and
+	PauseReason string    // why (WithReason); "" if that was not said
 
 	Limited      bool      // what is ready waits for a limit of the queue or the end of a Throttle, and not for a consumer
 	LimitedSince time.Time // as far as is known

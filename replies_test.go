@@ -164,7 +164,7 @@ func TestBadRepliesToMonitors(t *testing.T) {
 			[][]string{nil, list("x"), list("1"), list("09223372036854775809", "")},
 		},
 		"pause": {
-			func(s *store) error { return s.pause(ctxB, newCaller(), 0) },
+			func(s *store) error { return s.pause(ctxB, newCaller(), 0, onBehalf{}) },
 			[][]string{list("5")},
 			[][]string{nil, list("x"), list("5", "6")},
 		},

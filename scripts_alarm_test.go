@@ -87,7 +87,7 @@ func TestScriptByAlarm(t *testing.T) {
 			r.put(msg("a", time.Second))
 			paused := newCaller()
 			paused.next()
-			if err := r.store.pause(ctxB, paused, r.now+5e6); err != nil {
+			if err := r.store.pause(ctxB, paused, r.now+5e6, onBehalf{}); err != nil {
 				r.t.Fatal(err)
 			}
 			r.at(time.Second) // the alarm's

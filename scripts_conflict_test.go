@@ -202,7 +202,7 @@ func TestScriptConflictBatch(t *testing.T) {
 			r.put(msg("a", 5*time.Second, k))
 			c := newCaller()
 			c.next()
-			if err := r.store.pause(ctxB, c, r.now+9e6); err != nil {
+			if err := r.store.pause(ctxB, c, r.now+9e6, onBehalf{}); err != nil {
 				r.t.Fatal(err)
 			}
 			r.equal("answer", r.answers(newCaller(), on(Reschedule, true, msg("b", 3*time.Second, k))), "~a@3s")

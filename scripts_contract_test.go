@@ -294,7 +294,7 @@ func TestScriptWrongTypeOfMonitors(t *testing.T) {
 			everywhere(r)
 			c := newCaller()
 			c.next()
-			return func() error { return r.store.pause(ctxB, c, forever) }
+			return func() error { return r.store.pause(ctxB, c, forever, onBehalf{}) }
 		}},
 	})
 }

@@ -364,7 +364,7 @@ func TestScriptGroupFull(t *testing.T) {
 			c := newCaller()
 			c.next()
 			r.answers(newCaller(), part("a", time.Hour, 2))
-			if err := r.store.pause(ctxB, c, r.now+9e6); err != nil {
+			if err := r.store.pause(ctxB, c, r.now+9e6, onBehalf{}); err != nil {
 				r.t.Fatal(err)
 			}
 			r.equal("full", r.answers(newCaller(), part("b", time.Hour, 2)), "~a@0s")

@@ -61,7 +61,7 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 			_, err := r.store.intercept(ctx, c, "key", name("k"), true)
 			return err
 		}},
-		{"pause", func() error { return r.store.pause(ctx, c, 0) }},
+		{"pause", func() error { return r.store.pause(ctx, c, 0, onBehalf{}) }},
 	} {
 		c.next()
 		try(call.what, call.do())
@@ -77,7 +77,7 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 
 func TestScriptRubbishInState(t *testing.T) {
 	t.Parallel()
-	for _, field := range []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "pause", "settings", "dropped", "layout", "done", "changed", "call:"} {
+	for _, field := range []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "pause", "paused", "settings", "dropped", "layout", "done", "changed", "call:"} {
 		t.Run(strings.TrimSuffix(field, ":"), func(t *testing.T) {
 			onBoth(t, func(r *rig) {
 				for i, value := range rubbish {

@@ -113,7 +113,7 @@ func (r *rig) pause(until time.Duration) {
 	if c.next(); until > 0 {
 		us = rigBase + until.Microseconds()
 	}
-	if err := r.store.pause(context.Background(), c, us); err != nil {
+	if err := r.store.pause(context.Background(), c, us, onBehalf{}); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -68,7 +68,7 @@ for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.w
 for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result, KEYS.parts, KEYS.history}) do put(redis.call('HGETALL', key)) end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))
 for _, name in ipairs({'armed', 'seen', 'lent', 'pause', 'counted', 'done', 'held', 'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
-for _, name in ipairs({'grace', 'settings', 'limits', 'override', 'tat', 'throttled', 'limited'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '' end
+for _, name in ipairs({'paused', 'grace', 'settings', 'limits', 'override', 'tat', 'throttled', 'limited'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '' end
 return out`)
 
 // Process makes a script call.
@@ -123,7 +123,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	for i := range m.held.counts {
 		m.held.counts[i] = r.int64()
 	}
-	m.held.grace, m.held.settings = r.text(), r.text()
+	m.held.paused, m.held.grace, m.held.settings = r.text(), r.text(), r.text()
 	m.heldLimits = r.take(5)
 	return errors.Join(r.err("contents"), cmd.Err())
 }

@@ -141,10 +141,14 @@ func (m *model) steer(do steerRequest) any {
 }
 
 // setPause pauses until an instant, or, if that is not after now, goes on.
-func (m *model) setPause(until int64) any {
-	m.pause = 0
+func (m *model) setPause(until int64, who onBehalf) any {
+	var since int64
+	if _, err := fmt.Sscan(m.paused, &since); err != nil || m.pause <= m.now || since > m.now { // it begins, or the clock was stepped back
+		since = m.now
+	}
+	m.pause, m.paused = 0, ""
 	if until > m.now {
-		m.pause = until
+		m.pause, m.paused = until, fmt.Sprintf("%d %d %s\n%s", since, until, who.by, who.why)
 	}
 	var first int64
 	for _, at := range []int64{head(m.pending), head(m.retry)} {

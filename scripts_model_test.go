@@ -38,7 +38,7 @@ type contents struct {
 	wake                                 int64            // instant on the marker; 0: somebody took it, or there is none
 
 	armed, seen, lent, pause, counted, doneAt int64
-	grace, settings                           string
+	paused, grace, settings                   string
 
 	counts  [6]int64 // not yet in history
 	history map[string]string

@@ -39,6 +39,9 @@ func (s *store) counts(ctx context.Context) (n countsReply, err error) {
 	n.limits = QueueLimits{Asked: limitsOf(strings.Fields(r.text())), Set: limitsOf(strings.Fields(r.text()))}
 	n.LimitedSince, n.LimitedUntil = instantTime(r.int64()), instantTime(r.int64())
 	n.Limited = !n.LimitedSince.IsZero()
+	if said := r.text(); n.Paused {
+		n.PausedSince, n.PausedBy, n.PauseReason = pausedOf(said, pause, n.now)
+	}
 	return n, r.err("counts")
 }
 
@@ -257,8 +260,9 @@ func (s *store) steer(ctx context.Context, c *caller, do steerRequest) ([]steere
 	return out, r.err("steer")
 }
 
-func (s *store) pause(ctx context.Context, c *caller, until int64) error {
-	r := s.run(ctx, pauseScript, append(c.args(1), until))
+func (s *store) pause(ctx context.Context, c *caller, until int64, who onBehalf) error {
+	said := who.by + "\n" + who.why
+	r := s.run(ctx, pauseScript, append(c.args(2), until, &said))
 	r.int64()
 	return r.err("pause")
 }

@@ -225,7 +225,7 @@ func TestScriptPutState(t *testing.T) {
 		"not before the end of a pause": {func(r *rig) {
 			c := newCaller()
 			c.next()
-			if err := r.store.pause(ctxB, c, r.now+9e6); err != nil {
+			if err := r.store.pause(ctxB, c, r.now+9e6, onBehalf{}); err != nil {
 				r.t.Fatal(err)
 			}
 			r.answers(newCaller(), numbered(msg("a", time.Second), "s", 1))

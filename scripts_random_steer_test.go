@@ -36,12 +36,13 @@ func (m *machine) layouts(t *rapid.T) {
 // pauses for some seconds, for ever, or not at all.
 func (m *machine) pauses(t *rapid.T) {
 	until := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(m.now-1, m.now+4e6), rapid.Just(forever)).Draw(t, "until")
-	m.call(t, func(t *rapid.T, c caller) { m.doPause(t, c, until) })
+	who := onBehalf{rapid.SampledFrom([]string{"", "ann"}).Draw(t, "by"), rapid.SampledFrom([]string{"", "12 is full"}).Draw(t, "why")}
+	m.call(t, func(t *rapid.T, c caller) { m.doPause(t, c, until, who) })
 }
 
-func (m *machine) doPause(t *rapid.T, c caller, until int64) {
-	err := m.store.pause(context.Background(), &c, until)
-	m.same(t, "pause", nil, err, m.once(c, func() any { return m.setPause(until) }))
+func (m *machine) doPause(t *rapid.T, c caller, until int64, who onBehalf) {
+	err := m.store.pause(context.Background(), &c, until, who)
+	m.same(t, "pause", nil, err, m.once(c, func() any { return m.setPause(until, who) }))
 }
 
 func (m *machine) steers(t *rapid.T) {

@@ -68,7 +68,7 @@ func (m *machine) sequence(t *rapid.T) {
 	}
 	m.model.with.garbageAge = time.Microsecond
 	m.who[0].n++
-	m.doPause(t, m.who[0], 0)
+	m.doPause(t, m.who[0], 0, onBehalf{})
 	m.who[0].n++
 	m.doLimit(t, m.who[0], Limits{})
 	for round := 0; len(m.held.msg) > 0; round++ {

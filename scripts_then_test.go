@@ -136,7 +136,7 @@ func TestScriptThen(t *testing.T) {
 			r.hand(msg("a", 0))
 			c := newCaller()
 			c.next()
-			r.equal("paused", r.store.pause(ctxB, c, forever), nil)
+			r.equal("paused", r.store.pause(ctxB, c, forever, onBehalf{}), nil)
 			r.follows(then(ack("a"), msg("b", time.Second)))
 			r.at(2 * time.Second)
 			r.equal("handed out", len(r.fetch(newCaller(), 10).tags), 0)

@@ -139,7 +139,7 @@ func (m *Monitor) PauseUntil(ctx context.Context, t time.Time) error {
 func (m *Monitor) Resume(ctx context.Context) error { return m.pause(ctx, 0) }
 
 func (m *Monitor) pause(ctx context.Context, until int64) error {
-	err := m.calls.call(ctx, func(c *caller) error { return m.store.pause(ctx, c, until) })
+	err := m.calls.call(ctx, func(c *caller) error { return m.store.pause(ctx, c, until, m.who) })
 	if err != nil {
 		return m.failed(err, "pause or resume")
 	}

@@ -2,11 +2,12 @@
 --
 -- KEYS: pending, ready, unack, retry, garbage, fail, state, done
 -- Returns {now, pending, ready, unack, retry, garbage, done, oldest, next, pause, fields, layout, limits, override,
---       since, open}: what is due counts as ready,
+--       since, open, paused}: what is due counts as ready,
 --       wherever it waits; oldest: since when the oldest of these has been waiting; next: when the
 --       next of the others is due; pause: until when the queue is paused; each '0' if there is none; fields: in
 --       state, which each queue has that was ever used; layout, limits, override: of state, '' if absent; since: since when a limit puts
---       off what is ready, and open: when the next of it may go by time, '0' as those before.
+--       off what is ready, and open: when the next of it may go by time, '0' as those before; paused: of state,
+--       '' if absent.
 -- Cost: 13 to 17 commands of O(log n). Writes nothing.
 
 -- include head, score, tag, failure
@@ -25,8 +26,8 @@ if head then -- released: its record says when
 end
 next = soonest(next, score(redis.call('ZRANGE', KEYS.pending, due, due, 'WITHSCORES')))
 next = soonest(next, score(redis.call('ZRANGE', KEYS.retry, again, again, 'WITHSCORES')))
-local pause, layout, limits, override, limited =
-  unpack(redis.call('HMGET', KEYS.state, 'pause', 'layout', 'limits', 'override', 'limited'), 1, 5)
+local pause, layout, limits, override, limited, paused =
+  unpack(redis.call('HMGET', KEYS.state, 'pause', 'layout', 'limits', 'override', 'limited', 'paused'), 1, 6)
 pause = whole(pause) or 0
 if pause <= now then pause = 0 end
 local unack = redis.call('ZCARD', KEYS.unack)
@@ -45,4 +46,5 @@ return {
   redis.call('ZCOUNT', KEYS.done, '(' .. us(now), '+inf'), -- the others are not deleted yet
   us(oldest), us(next), us(pause),
   redis.call('HLEN', KEYS.state), layout or '1', limits or '', override or '', us(since), us(open),
+  paused or '',
 }

@@ -1,13 +1,13 @@
 -- pause makes consumers hand out nothing until an instant, or makes them go on.
 --
 -- KEYS: pending, ready, retry, wake, state
--- ARGV: 3 us until which; '0': go on
+-- ARGV: 3 us until which; '0': go on; 4 who says so, a newline, and why
 -- Returns {now}
 -- Cost: 10 commands of O(log n).
 -- Keeps: invariants 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call, score, arm
-local saved, armed = unpack(redis.call('HMGET', KEYS.state, field, 'armed'), 1, 2)
+local saved, armed, before, said = unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'paused'), 1, 4)
 local reply, at = recall(saved)
 if reply then return {at} elseif reply == false then return STALE end
 local pended = redis.call('ZRANGE', KEYS.pending, 0, 0, 'WITHSCORES')
@@ -20,10 +20,15 @@ local till, first = tonumber(ARGV[3]), scored(pended[2])
 if retried[2] and (not first or scored(retried[2]) < first) then first = scored(retried[2]) end
 if ready > 0 and (not first or now < first) then first = now end
 if till > now then
+  -- Since when: that of a pause that goes on is kept. What is said of another pause than the one in force counts for nothing.
+  local since, upto = string.match(said or '', '^(%d+) (%d+) ')
+  since = whole(since)
+  if not since or since > now or upto ~= before or (whole(before) or 0) <= now then since = now end
   mark('pause', us(till))
+  mark('paused', us(since) .. ' ' .. us(till) .. ' ' .. (ARGV[4] or ''))
   first = first and gate(first, us(till))
 else
-  redis.call('HDEL', KEYS.state, 'pause')
+  redis.call('HDEL', KEYS.state, 'pause', 'paused')
 end
 if first and sooner(first, armed) then arm(first) end
 remember('')

@@ -14,8 +14,8 @@ func (a *app) pauseCommand() *cobra.Command {
 		Use:   "pause QUEUE",
 		Short: "Hand out nothing until resume",
 		Long: `pause makes all consumers of a queue hand out nothing, within a second. Handlers that are running go on, and
-sends are accepted.`,
-		Example:           "  delayqueue pause orders --until 30m",
+sends are accepted. Who paused it and why is shown by stats.`,
+		Example:           "  delayqueue pause orders --until 30m --reason 'card provider down'",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {

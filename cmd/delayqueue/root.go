@@ -23,6 +23,7 @@ type app struct {
 	dialing
 	prefix    string
 	operator  string // who acts, as the events of others say
+	reason    string // why
 	json, yes bool
 
 	started bool // the command line was right
@@ -69,6 +70,7 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 	a.dialing.flags(flags)
 	flags.StringVar(&a.prefix, "prefix", "dq", "prefix of the queues (UseCustomPrefix)")
 	flags.StringVar(&a.operator, "operator", operator(), "who acts, as the listeners of events are told")
+	flags.StringVar(&a.reason, "reason", "", "why you act, for those who look at a pause")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	periodic, limits := a.scheduleCommand(), a.limitsCommand()
@@ -177,5 +179,5 @@ func (a *app) monitor(ctx context.Context, name string) (*delayqueue.Monitor, er
 }
 
 func (a *app) newMonitor(name string) *delayqueue.Monitor {
-	return delayqueue.NewMonitor(name, a.cli, delayqueue.UseCustomPrefix(a.prefix)).WithOperator(a.operator)
+	return delayqueue.NewMonitor(name, a.cli, delayqueue.UseCustomPrefix(a.prefix)).WithOperator(a.operator).WithReason(a.reason)
 }

@@ -152,6 +152,9 @@ type statsJSON struct {
 	NextDue     *time.Time `json:"next_due,omitempty"`
 	Paused      bool       `json:"paused"`
 	PausedUntil *time.Time `json:"paused_until,omitempty"`
+	PausedSince *time.Time `json:"paused_since,omitempty"`
+	PausedBy    string     `json:"paused_by,omitempty"`
+	PauseReason string     `json:"pause_reason,omitempty"`
 	Limited     bool       `json:"limited"`
 	Since       *time.Time `json:"limited_since,omitempty"`
 	Until       *time.Time `json:"limited_until,omitempty"`
@@ -184,6 +187,7 @@ func (a *app) printStats(out io.Writer, all []queueStats, columns, most int) err
 		case a.json:
 			err := printJSON(statsJSON{
 				one.name, n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Done, n.Behind.Seconds(), instant(n.NextDue), n.Paused, instant(n.PausedUntil),
+				instant(n.PausedSince), n.PausedBy, n.PauseReason,
 				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), one.consumers,
 			})
 			if err != nil {
@@ -215,10 +219,8 @@ func (a *app) printStats(out io.Writer, all []queueStats, columns, most int) err
 func stateOf(one *queueStats) painted {
 	n := one.counts
 	switch {
-	case n.Paused && n.PausedUntil.IsZero():
-		return paint(warn, "paused")
 	case n.Paused:
-		return paint(warn, "paused until "+at(n.PausedUntil))
+		return paint(warn, pauseOf(&n))
 	case one.consumers > 0 && n.Limited:
 		return paint(good, "limited")
 	case one.consumers > 0:
@@ -227,6 +229,21 @@ func stateOf(one *queueStats) painted {
 		return paint(bad, "no consumers")
 	}
 	return paint(warn, "no consumers")
+}
+
+// pauseOf is a pause in words.
+func pauseOf(n *delayqueue.Counts) string {
+	text := "paused"
+	if !n.PausedUntil.IsZero() {
+		text += " until " + at(n.PausedUntil)
+	}
+	if n.PausedBy != "" {
+		text += " by " + n.PausedBy
+	}
+	if n.PauseReason != "" {
+		text += ": " + n.PauseReason
+	}
+	return text
 }
 
 // trouble is an error in few words: the code that Redis answered, or what the program calls it.

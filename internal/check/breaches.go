@@ -9,6 +9,9 @@ import (
 // numberFields are the fields of state that hold one number; each may be absent.
 var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done", "held", "parts", "changed", "tat"}
 
+// maxPaused is how long the texts in the field paused may be.
+const maxPaused = 200 + 1 + 1000
+
 // callField begins the fields of state that hold a caller's last call.
 const callField = "call:"
 
@@ -273,6 +276,11 @@ func (b *breaches) stateFields() {
 				if _, err := decimal(part); err != nil {
 					b.add(BadState, "state", field, "field %s: number %d is %v", field, i+1, err)
 				}
+			}
+		case field == "paused":
+			parts := strings.SplitN(value, " ", 3)
+			if len(parts) < 3 || len(numbers(parts[0]+" "+parts[1])) != 2 || !strings.Contains(parts[2], "\n") || len(parts[2]) > maxPaused {
+				b.add(BadState, "state", field, "field paused is %q, want two instants, who says so, a newline and why, of at most %d bytes", value, maxPaused)
 			}
 		case strings.HasPrefix(field, callField):
 			if problem := callProblem(field, value); problem != "" {
