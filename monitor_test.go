@@ -124,11 +124,17 @@ func monitorCounts(f *fixture, m *Monitor) {
 	close(release)
 	eventually(f.t, "both wait for their retry", func() bool { return len(f.check().Retry) == 2 })
 	counts("after two failures", Counts{Pending: 1, Retry: 2, NextDue: far.Due})
+	since := func() time.Time {
+		var us int64
+		_, err := fmt.Sscan(f.check().Fields["paused"], &us)
+		f.must(err)
+		return time.UnixMicro(us)
+	}
 	f.must(m.Pause(ctxB))
-	counts("paused", Counts{Pending: 1, Retry: 2, NextDue: far.Due, Paused: true})
+	counts("paused", Counts{Pending: 1, Retry: 2, NextDue: far.Due, Paused: true, PausedSince: since()})
 	until := time.Now().Add(time.Hour).Truncate(time.Microsecond)
 	f.must(m.PauseUntil(ctxB, until))
-	counts("paused for an hour", Counts{Pending: 1, Retry: 2, NextDue: far.Due, Paused: true, PausedUntil: until})
+	counts("paused for an hour", Counts{Pending: 1, Retry: 2, NextDue: far.Due, Paused: true, PausedUntil: until, PausedSince: since()})
 	f.must(m.Resume(ctxB))
 	counts("resumed", Counts{Pending: 1, Retry: 2, NextDue: far.Due})
 }
