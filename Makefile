@@ -8,7 +8,7 @@ MODULES := . metrics schedule web web/browsertest examples/observed examples/rep
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: api zones schedules test test-web test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus chromium
+.PHONY: api tidy release test-release zones schedules test test-web test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus chromium
 
 test: redis prometheus
 	@set -e; for module in $(filter-out web/browsertest bench faults release,$(MODULES)); do echo "$$module:"; (cd $$module && go test -race -shuffle=on ./...); done
@@ -44,6 +44,18 @@ lint: vulnerabilities
 # What users can name, of each module; lint compares it.
 api:
 	cd release && go run . api
+
+# go mod tidy everywhere, with the siblings of this tree.
+tidy:
+	cd release && go run . tidy
+
+# A release in a copy of this tree, and who installs it from a module proxy, in fresh folders.
+test-release:
+	cd release && go test -race ./...
+
+# make release VERSION=v0.1.0 commits the versions and sets the tags; it pushes nothing. DRY=-n only shows it.
+release:
+	cd release && go run . $(DRY) tag $(VERSION)
 
 # Known defects of what is called. Without the network there is no list of them: that is said, and is no failure.
 vulnerabilities:

@@ -4,7 +4,7 @@
 //	go run . check               what lint wants of the modules, and the API against ../api
 //	go run . api                 writes ../api
 //	go run . tidy                go mod tidy in every module, with the siblings of this tree
-//	go run . tag -n v0.1.0       what a release would do
+//	go run . -n tag v0.1.0       what a release would do
 //	go run . tag v0.1.0          commits the versions and sets the tags; pushes nothing
 //	go run . proxy DIR           this tree as a module proxy: GOPROXY=file://DIR
 //

@@ -2,4 +2,9 @@ module github.com/go-delayqueue/delayqueue/release
 
 go 1.25.0
 
-require golang.org/x/mod v0.39.0
+require (
+	github.com/alicebob/miniredis/v2 v2.40.0
+	golang.org/x/mod v0.39.0
+)
+
+require github.com/yuin/gopher-lua v1.1.1 // indirect

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"strings"
 )
 
 func main() {
@@ -18,8 +17,9 @@ func main() {
 func command(args []string) error {
 	flags := flag.NewFlagSet("release", flag.ExitOnError)
 	dir := flags.String("tree", "..", "the top of the tree")
+	dry := flags.Bool("n", false, "tag: show what it would do")
 	flags.Usage = func() {
-		fmt.Fprintln(os.Stderr, "go run . [-tree DIR] check | api | tidy | tag [-n] VERSION | proxy DIR")
+		fmt.Fprintln(os.Stderr, "go run . [-tree DIR] check | api | tidy | [-n] tag VERSION | proxy DIR")
 	}
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -28,11 +28,21 @@ func command(args []string) error {
 	if err != nil {
 		return err
 	}
-	switch args := flags.Args(); strings.Join(args[:min(1, len(args))], "") {
-	case "check":
+	switch args = flags.Args(); {
+	case len(args) == 1 && args[0] == "check":
 		return t.check()
-	case "api":
+	case len(args) == 1 && args[0] == "api":
 		return t.writeAPI()
+	case len(args) == 1 && args[0] == "tidy":
+		_, err := t.tidy(true)
+		return err
+	case len(args) == 2 && args[0] == "tag":
+		if err := t.check(); err != nil {
+			return err
+		}
+		return t.tag(args[1], *dry, os.Stdout)
+	case len(args) == 2 && args[0] == "proxy":
+		return t.proxy(args[1])
 	}
 	flags.Usage()
 	os.Exit(2)

@@ -19,6 +19,13 @@ If that is meant: make api, commit api/ with the change, and say in CHANGELOG.md
 // check returns an error that says all that does not hold.
 func (t *tree) check() error {
 	wrong := slices.Concat(t.checkWork(), t.checkModules(), t.checkDocs())
+	untidy, err := t.tidy(false)
+	if err != nil {
+		return err
+	}
+	if untidy != nil {
+		wrong = append(wrong, "make tidy would change go.mod or go.sum of "+names(untidy))
+	}
 	changed, err := t.changedAPI()
 	if err != nil {
 		return err

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// commit writes a file of the tree and commits it.
+func (t *tree) commit(test *testing.T, name, text string) {
+	test.Helper()
+	if err := os.WriteFile(filepath.Join(t.dir, name), []byte(text), 0o644); err != nil {
+		test.Fatal(err)
+	}
+	t.must(test, "commit", "--quiet", "--all", "--message", name)
+}
+
+func (t *tree) must(test *testing.T, args ...string) string {
+	test.Helper()
+	out, err := t.git(args...)
+	if err != nil {
+		test.Fatal(err)
+	}
+	return out
+}
+
+// refuses checks that version is not made, and that the error says why.
+func (t *tree) refuses(test *testing.T, version, why string) {
+	test.Helper()
+	again, err := readTree(t.dir)
+	if err != nil {
+		test.Fatal(err)
+	}
+	before := t.must(test, "rev-parse", "HEAD") + t.must(test, "tag", "--list")
+	if err := again.tag(version, false, io.Discard); err == nil || !strings.Contains(err.Error(), why) {
+		test.Errorf("%s: %v; it should say %q", version, err, why)
+	}
+	if after := t.must(test, "rev-parse", "HEAD") + t.must(test, "tag", "--list"); after != before {
+		test.Errorf("%s was refused, and changed something:\n%s\n%s", version, before, after)
+	}
+}
+
+const changes = "# Changelog\n\n## Unreleased\n\n- This.\n"
+
+func TestTag(t *testing.T) {
+	here, err := readTree("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree, err := here.rehearse(t.TempDir(), "v0.1.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree.refuses(t, "v0.1.1", "says nothing under Unreleased")
+	if err := os.WriteFile(filepath.Join(tree.dir, "CHANGELOG.md"), []byte(changes), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	tree.refuses(t, "v0.1.1", "commit first")
+	tree.commit(t, "CHANGELOG.md", changes)
+	for version, why := range map[string]string{
+		"0.1.1": "not a version", "v0.1": "not a version", "v2.0.0": "paths that end with /v2",
+		"v0.1.0": "does not follow v0.1.0", "v0.0.9": "does not follow", "v0.3.0": "does not follow", "v0.1.2": "does not follow",
+	} {
+		tree.refuses(t, version, why)
+	}
+
+	api, err := os.ReadFile(tree.apiFile(tree.modules[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, rest, _ := strings.Cut(string(api), "\n")
+	tree.commit(t, "api/delayqueue.txt", rest)
+	tree.refuses(t, "v0.1.1", "its API lacks: "+first)
+
+	before := tree.must(t, "rev-parse", "HEAD") + tree.must(t, "tag", "--list")
+	if err := tree.tag("v0.2.0", true, io.Discard); err != nil {
+		t.Error("a dry run:", err)
+	}
+	if after := tree.must(t, "rev-parse", "HEAD") + tree.must(t, "tag", "--list"); after != before {
+		t.Error("a dry run changed something")
+	}
+
+	mod, err := os.ReadFile(filepath.Join(tree.dir, "schedule/go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tree.commit(t, "schedule/go.mod", string(mod)+"\nreplace github.com/go-delayqueue/delayqueue => ../\n")
+	tree.refuses(t, "v0.2.0", "has a replace")
+	tree.commit(t, "schedule/go.mod", string(mod))
+
+	if err := tree.tag("v0.2.0", false, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	sum, err := os.ReadFile(filepath.Join(tree.dir, "schedule/go.sum"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for version, want := range map[string]int{"v0.1.0": 0, "v0.2.0": 2} {
+		if n := strings.Count(string(sum), "github.com/go-delayqueue/delayqueue "+version); n != want {
+			t.Errorf("schedule/go.sum has %d sums of %s, want %d", n, version, want)
+		}
+	}
+	if released := tree.must(t, "tag", "--list", "*v0.2.0"); !strings.Contains(released, "cmd/delayqueue/v0.2.0") || strings.Contains(released, "bench") {
+		t.Errorf("tags: %s", released)
+	}
+
+	tree.must(t, "tag", "--delete", "schedule/v0.2.0")
+	tree.commit(t, "CHANGELOG.md", changes)
+	tree.refuses(t, "v0.3.0", "the last release is not whole: the root has v0.2.0, schedule has v0.1.0")
+}
