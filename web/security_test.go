@@ -195,6 +195,9 @@ var hostile = []string{
 	`{{.}}`, `</table></main>`, `../../etc/passwd`, `..`, `.`, `a/b?c#d&e=f`, "a b\nc", strings.Repeat("long", 5000), "<!--", "]]>", `%s%d%!`, "\u200b",
 }
 
+// fieldValues are what fields hold: it is sent back as it is.
+var fieldValues = regexp.MustCompile(`\bvalue="[^"]*"`)
+
 func TestHostileNamesStayText(t *testing.T) {
 	f := newFixture(t, Config{})
 	var names []string
@@ -218,7 +221,7 @@ func TestHostileNamesStayText(t *testing.T) {
 			if got.code == http.StatusInternalServerError {
 				t.Errorf("%.80q: %d %s", page, got.code, f.log.String())
 			}
-			f.lacks(got.body, "<script>", "<img src=x", "onmouseover='", `href="javascript`, "\u202e", "\x00", "\x1b", "\xff", "</table></main>")
+			f.lacks(fieldValues.ReplaceAllString(got.body, ""), "<script>", "<img src=x", "onmouseover='", `href="javascript`, "\u202e", "\x00", "\x1b", "\xff", "</table></main>")
 		}
 	}
 }
