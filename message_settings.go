@@ -20,7 +20,6 @@ type MessageSettings struct {
 // SettingsOf reads options. It returns ErrBadOption for one that is wrong, and for one that is of a single message, and
 // so cannot be kept for others: a key, a sequence, a delay, a schedule, a deadline.
 func SettingsOf(opts ...MsgOption) (MessageSettings, error) {
-	const notSaid = -1
 	d := draft{}
 	d.retries = notSaid
 	for i, opt := range opts {
@@ -43,13 +42,7 @@ func SettingsOf(opts ...MsgOption) (MessageSettings, error) {
 		}
 	}
 	s := MessageSettings{TTL: d.ttl, Retention: d.retention, Headers: maps.Clone(d.headers)}
-	if d.retries != notSaid {
-		s.Retries = &d.retries
-	}
-	if d.timeout != 0 {
-		timeout := max(d.timeout, 0)
-		s.Timeout = &timeout
-	}
+	s.Retries, s.Timeout = d.pointers()
 	return s, nil
 }
 
