@@ -51,4 +51,9 @@
 // settings (With…) belong before StartConsume and before the first send. Callbacks and
 // handlers are called from as many goroutines as WithConcurrent says. Several queues can share one set of workers, by
 // weight or in order: see Pool.
+//
+// # Beside this package
+//
+// typed/ has kinds of messages with Go types and a mux, schedule/ periodic messages, delayqueuetest/ a Redis inside a test whose clock
+// the test moves.
 package delayqueue

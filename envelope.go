@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	internal "github.com/go-delayqueue/delayqueue/internal/envelope"
 )
 
 // The envelope is what Redis keeps of a message, in the hash msg:
@@ -383,4 +385,12 @@ func (r *envelopeReader) headers() (headers map[string]string) {
 		headers[k] = r.take(r.uvarint())
 	}
 	return headers
+}
+
+func init() {
+	internal.Status = func(id, text string, parts []string) any {
+		m := statusOf(id, StateGone, 0, text, "")
+		m.setParts(parts)
+		return m
+	}
 }

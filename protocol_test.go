@@ -280,21 +280,27 @@ func TestAnotherProgramSends(t *testing.T) {
 	})
 }
 
-// TestRecipes: the code in docs/recipes.md stands so in an Example.
+// TestRecipes: the code in pages of docs stands so in Examples and tests.
 func TestRecipes(t *testing.T) {
 	indent := regexp.MustCompile(`(?m)^\t+`)
-	var examples string
-	for _, name := range []string{"example_recipes_test.go", "example_services_test.go", "typed/example_recipes_test.go", "schedule/example_test.go", "metrics/otelqueue/example_test.go"} {
-		examples += indent.ReplaceAllString(readText(t, name), "")
-	}
-	blocks := strings.Split(readText(t, "docs/recipes.md"), "\n```go\n")
-	for _, block := range blocks[1:] {
-		code, _, _ := strings.Cut(block, "```")
-		if !strings.Contains(examples, indent.ReplaceAllString(code, "")) {
-			t.Errorf("no Example has\n%s", code)
+	for page, files := range map[string][]string{
+		"docs/recipes.md": {"example_recipes_test.go", "example_services_test.go", "typed/example_recipes_test.go", "schedule/example_test.go", "metrics/otelqueue/example_test.go"},
+		"docs/testing.md": {"delayqueuetest/docs_test.go", "delayqueuetest/service_test.go"},
+	} {
+		var compiled string
+		for _, file := range files {
+			compiled += readText(t, file)
 		}
-	}
-	if len(blocks) < 2 {
-		t.Error("there are none")
+		compiled = indent.ReplaceAllString(compiled, "")
+		blocks := strings.Split(readText(t, page), "\n```go\n")
+		for _, block := range blocks[1:] {
+			code, _, _ := strings.Cut(block, "```")
+			if !strings.Contains(compiled, indent.ReplaceAllString(code, "")) {
+				t.Errorf("%s: none of %q has\n%s", page, files, code)
+			}
+		}
+		if len(blocks) < 2 {
+			t.Errorf("%s has none", page)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/clock"
 )
 
 // A Mux hands messages to the handlers of their kinds. Its zero value has none. It is safe for concurrent use.
@@ -153,7 +154,7 @@ func (m *Mux) Handler(ctx context.Context, msg *delayqueue.Message) error {
 	}
 	m.mu.RUnlock()
 	if handler == nil {
-		return m.unknown(kind, msg, time.Now())
+		return m.unknown(kind, msg, clock.Now(ctx))
 	}
 	return handler(ctx, msg)
 }

@@ -1,0 +1,71 @@
+package delayqueuetest_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/delayqueuetest"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+)
+
+// newRig makes a rig, of which the invariant checker reads all queues at the end.
+func newRig(t *testing.T, queues ...string) *delayqueuetest.Rig {
+	rig := delayqueuetest.New(t)
+	t.Cleanup(func() {
+		for _, name := range queues {
+			check.Assert(t, rig.Client(), "dq", name)
+		}
+	})
+	return rig
+}
+
+type sender interface {
+	Send(context.Context, string, ...delayqueue.MsgOption) (*delayqueue.MessageInfo, error)
+}
+
+func send(t testing.TB, q sender, payload string, opts ...delayqueue.MsgOption) *delayqueue.MessageInfo {
+	t.Helper()
+	info, err := q.Send(context.Background(), payload, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info
+}
+
+// fakeT is a test that may fail.
+type fakeT struct {
+	testing.TB
+	failure string
+}
+
+func (f *fakeT) Fatalf(format string, args ...any) {
+	f.failure = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// failureOf runs what is to end a test, and returns what that said.
+func failureOf(t *testing.T, do func(rig *delayqueuetest.Rig)) string {
+	t.Helper()
+	fake := &fakeT{TB: t}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		do(delayqueuetest.New(fake))
+	}()
+	<-ended
+	return fake.failure
+}
+
+// has fails the test if a text lacks one of these.
+func has(t testing.TB, text string, all ...string) {
+	t.Helper()
+	for _, one := range all {
+		if !strings.Contains(text, one) {
+			t.Errorf("no %q in %q", one, text)
+		}
+	}
+}

@@ -1,0 +1,222 @@
+package delayqueuetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/alicebob/miniredis/v2/server"
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/envelope"
+)
+
+// record is every message that was stored, as Redis was told to keep it.
+type record struct {
+	rig *Rig
+
+	mu       sync.Mutex // guards the fields below
+	messages []*sent    // in the order of the sends
+	byID     map[string]*sent
+}
+
+// sent is a message that was stored.
+type sent struct {
+	queue, id, envelope string
+	parts               []string // of a group, but for the first
+}
+
+// command sees each command before it is carried out, those of scripts, too.
+func (c *record) command(_ *server.Peer, cmd string, args ...string) bool {
+	if len(args) < 3 {
+		return false
+	}
+	queue, structure, _ := strings.Cut(args[0], "}:")
+	switch {
+	case strings.HasPrefix(cmd, "EVAL") && slices.EqualFunc(args[2:min(7, len(args))], awaitKeys, strings.HasSuffix):
+		signal(c.rig.awaited)
+	case cmd == "ZADD" && structure == "wake":
+		signal(c.rig.armed)
+	}
+	if cmd != "HSET" {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := 1; i+1 < len(args); i += 2 {
+		switch structure {
+		case "msg": // a hash, as parts are
+			c.store(queue+"}", args[i], args[i+1])
+		case "parts":
+			id, _, _ := strings.Cut(args[i], ":")
+			if m := c.byID[queue+"}"+id]; m != nil {
+				m.parts = append(m.parts, args[i+1])
+			}
+		}
+	}
+	return false
+}
+
+// awaitKeys are those of the script with which somebody waits for results.
+var awaitKeys = []string{":garbage", ":msg", ":fail", ":done", ":result"}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// store notes what is kept of a message from now on, with mu held.
+func (c *record) store(queue, id, text string) {
+	if m := c.byID[queue+id]; m != nil { // it was replaced, put off, or appended to
+		m.envelope = text
+		return
+	}
+	if c.byID == nil {
+		c.byID = make(map[string]*sent)
+	}
+	m := &sent{queue: queue, id: id, envelope: text}
+	c.byID[queue+id] = m
+	c.messages = append(c.messages, m)
+}
+
+// Sent is every message that was sent to a queue, in the order of the sends, whoever sent it: the test, the code under test, a handler
+// (Then). Each is as it is now: where it waits, or StateDone or StateGarbage, or StateGone when it was handled or taken out; then
+// it is as it was last sent, and Delivery says nothing. name is the queue's, of any prefix.
+func (r *Rig) Sent(name string) (all []*delayqueue.MessageStatus) {
+	r.t.Helper()
+	r.record.mu.Lock()
+	messages := slices.Clone(r.record.messages)
+	r.record.mu.Unlock()
+	for _, m := range messages {
+		prefix, found := prefixOf(m.queue, name)
+		if !found {
+			continue
+		}
+		now, err := r.monitor(prefix, name).Get(context.Background(), m.id)
+		if errors.Is(err, delayqueue.ErrNotFound) {
+			now, err = m.status(), nil
+		}
+		if err != nil {
+			r.t.Fatalf("delayqueuetest: %v", err)
+		}
+		all = append(all, now)
+	}
+	return all
+}
+
+func (m *sent) status() *delayqueue.MessageStatus {
+	return envelope.Status(m.id, m.envelope, m.parts).(*delayqueue.MessageStatus)
+}
+
+// prefixOf is the prefix in a hash tag, if that is of a queue of this name.
+func prefixOf(tag, name string) (prefix string, found bool) {
+	prefix, of, _ := strings.Cut(strings.Trim(tag, "{}"), ":")
+	return prefix, of == name
+}
+
+func (r *Rig) monitor(prefix, name string) *delayqueue.Monitor {
+	return delayqueue.NewMonitor(name, r.cli, delayqueue.UseCustomPrefix(prefix))
+}
+
+// Garbage is what a queue gave up on and still keeps (WithGarbageRetention), in the order in which it did. LastError says why.
+func (r *Rig) Garbage(name string) (all []*delayqueue.MessageStatus) {
+	r.t.Helper()
+	for _, prefix := range r.prefixes(name) {
+		all = append(all, r.list(prefix, name, delayqueue.StateGarbage)...)
+	}
+	return all
+}
+
+func (r *Rig) list(prefix, name string, state delayqueue.State) (all []*delayqueue.MessageStatus) {
+	r.t.Helper()
+	for msg, err := range r.monitor(prefix, name).All(context.Background(), state, delayqueue.Filter{}) {
+		if err != nil {
+			r.t.Fatalf("delayqueuetest: %v", err)
+		}
+		all = append(all, msg)
+	}
+	return all
+}
+
+// tags are the hash tags of all queues that have a key, in order.
+func (r *Rig) tags() (all []string) {
+	for _, key := range r.server.Keys() {
+		if tag, ok := strings.CutSuffix(key, ":state"); ok && strings.HasPrefix(tag, "{") {
+			all = append(all, tag)
+		}
+	}
+	return all
+}
+
+func (r *Rig) prefixes(name string) (all []string) {
+	for _, tag := range r.tags() {
+		if prefix, found := prefixOf(tag, name); found {
+			all = append(all, prefix)
+		}
+	}
+	return all
+}
+
+const mostShown = 20
+
+// RequireEmpty ends the test if one of these queues, or any at all if there are none, holds a message that waits, is being handled, or
+// is garbage, and says which. Done messages, which are kept to be looked at, do not count.
+func (r *Rig) RequireEmpty(names ...string) {
+	r.t.Helper()
+	var lines []string
+	for _, tag := range r.tags() {
+		prefix, name, _ := strings.Cut(strings.Trim(tag, "{}"), ":")
+		if len(names) > 0 && !slices.Contains(names, name) {
+			continue
+		}
+		for _, state := range []delayqueue.State{delayqueue.StateUnack, delayqueue.StateReady, delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateGarbage} {
+			for _, m := range r.list(prefix, name, state) {
+				lines = append(lines, fmt.Sprintf("queue %q: %s", name, r.describe(m)))
+			}
+		}
+	}
+	if lines == nil {
+		return
+	}
+	more := ""
+	if n := len(lines) - mostShown; n > 0 {
+		lines, more = lines[:mostShown], fmt.Sprintf("\n\t… and %d more", n)
+	}
+	r.t.Fatalf("delayqueuetest: at %s, not empty:\n\t%s%s", r.Now().UTC().Format(time.DateTime), strings.Join(lines, "\n\t"), more)
+}
+
+// describe says in a line what a message is and where.
+func (r *Rig) describe(m *delayqueue.MessageStatus) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s", m.State, short(m.Payload))
+	if m.Key != "" {
+		fmt.Fprintf(&b, " key %s", short(m.Key))
+	}
+	switch in := m.At.Sub(r.Now()); m.State {
+	case delayqueue.StatePending, delayqueue.StateRetry:
+		fmt.Fprintf(&b, ", due in %v", in)
+	case delayqueue.StateGarbage:
+		fmt.Fprintf(&b, ", for %v", -in)
+	}
+	if m.Failures > 0 {
+		fmt.Fprintf(&b, ", failures %d of %d", m.Failures, m.MaxRetries+1)
+	}
+	if m.LastError != "" {
+		fmt.Fprintf(&b, ": %s", short(m.LastError))
+	}
+	return b.String()
+}
+
+// short is a text as it is shown.
+func short(text string) string {
+	const most = 200
+	if len(text) > most {
+		return fmt.Sprintf("%q…", strings.ToValidUTF8(text[:most], ""))
+	}
+	return fmt.Sprintf("%q", text)
+}
