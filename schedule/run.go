@@ -70,7 +70,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	var lookAt time.Time
 	for {
 		var err error
-		if time.Now().After(lookAt) {
+		if !time.Now().Before(lookAt) {
 			lookAt = time.Now().Add(lookEvery)
 			r.reading, err = r.look(ctx)
 		}
