@@ -26,7 +26,11 @@ type Bulk struct {
 	// For BulkRequeue, BulkRunNow and BulkReschedule.
 	Spread time.Duration
 
-	// DryRun counts what would be done and changes nothing. It does not see whether a key is taken.
+	// Rate is to how many messages a second it is done at most; 0: as fast as the steps go.
+	Rate int
+
+	// DryRun counts what would be done and changes nothing. It does not see whether a key is taken. Once it is finished,
+	// BulkResult.Plan does later just what was counted.
 	DryRun bool
 
 	// Progress is called after each step. The call stops when it returns false, without an error. nil: nobody
@@ -40,7 +44,7 @@ type Reason string
 // The reasons.
 const (
 	PassedMoved Reason = "moved"     // it had left its state when its turn came: handed out, settled, moved or taken out
-	PassedNew   Reason = "new"       // it came into its state after the call had begun
+	PassedNew   Reason = "new"       // it came into its state after the call had begun, or was not counted by the dry run whose Plan this is
 	PassedKey   Reason = "key taken" // another live message has its key
 
 	// The reply to the step that it was in was lost, and Redis has forgotten after an hour whether that step was
@@ -55,6 +59,10 @@ type BulkResult struct {
 	Done   int64            // or, with DryRun, what would have been
 	Passed map[Reason]int64 // matched, but passed over
 	Next   string           // for BulkContinue; "" if it is finished
+
+	At     time.Time        `json:",omitzero"`  // the server's instant at which it began (of a Plan: its dry run): what came in later is passed over
+	Sample []*MessageStatus `json:",omitempty"` // DryRun: the first of those it would be done to, 10 at most; BulkContinue begins anew
+	Plan   string           `json:",omitempty"` // DryRun that is finished: for BulkCommit; "" if it was about too many that are being handled
 }
 
 // BulkDelete deletes messages. Of StateUnack, it takes them out and ends their handlers' contexts, as Cancel does.
@@ -98,23 +106,24 @@ func (m *Monitor) BulkRescheduleBy(ctx context.Context, b Bulk, d time.Duration)
 // that it was told. Of several results any Next will do, also one that was continued before; but of
 // BulkRescheduleBy, whose steps must not be done twice, such a one is refused with ErrBadCursor. See Bulk for progress.
 func (m *Monitor) BulkContinue(ctx context.Context, next string, progress func(*BulkResult) bool) (*BulkResult, error) {
-	var o operation
-	if err := readCursor(next, &o); err != nil {
+	o, err := m.readOperation(next)
+	if err == nil && (o.Planned || o.Place >= len(o.places())) {
+		err = fmt.Errorf("%w %q", ErrBadCursor, next)
+	}
+	if err != nil {
 		return &BulkResult{}, m.failed(err, "continue")
 	}
 	places := o.places()
-	if verbs[o.What] == "" || o.Place < 0 || o.Place >= len(places) || len(o.Left) != len(places) {
-		return &BulkResult{}, m.failed(fmt.Errorf("%w %q", ErrBadCursor, next), "continue")
-	}
-	if err := m.resume(ctx, &o, places[o.Place]); err != nil {
+	if err := m.resume(ctx, o, places[o.Place]); err != nil {
 		return o.cutOff(places, err), m.failed(err, "%s", verbs[o.What])
 	}
-	return m.operate(ctx, &o, progress)
+	return m.operate(ctx, o, progress)
 }
 
 // bulk begins.
 func (m *Monitor) bulk(ctx context.Context, o operation, b Bulk, can ...State) (*BulkResult, error) {
-	o.States, o.Filter, o.Dry, o.Spread, o.Caller = b.States, cold(b.Filter), b.DryRun, b.Spread.Microseconds(), newCaller().id
+	o.Queue, o.Caller = m.store.keys.state, newCaller().id
+	o.States, o.Filter, o.Dry, o.Spread, o.Rate = b.States, cold(b.Filter), b.DryRun, b.Spread.Microseconds(), b.Rate
 	err := o.valid(&b, can)
 	if err == nil {
 		err = m.begin(ctx, &o)
@@ -139,6 +148,9 @@ func (o *operation) valid(b *Bulk, can []State) error {
 	}
 	if err := unitless("Bulk.Spread", b.Spread); err != nil {
 		return err
+	}
+	if o.Rate < 0 {
+		return fmt.Errorf("%w: Bulk.Rate %d", ErrBadOption, o.Rate)
 	}
 	if o.Spread != 0 && (o.Spread < 0 || o.What == steerBy || o.What == steerDelete || o.Spread > maxDelay.Microseconds()) {
 		return fmt.Errorf("%w: Bulk.Spread %v", ErrBadOption, time.Duration(o.Spread)*time.Microsecond)
@@ -172,11 +184,19 @@ func (m *Monitor) begin(ctx context.Context, o *operation) error {
 func (m *Monitor) operate(ctx context.Context, o *operation, progress func(*BulkResult) bool) (*BulkResult, error) {
 	places := o.places()
 	for o.Place < len(places) {
+		if o.Frozen && o.room() == 0 {
+			o.position = position{Place: len(places)}
+			break
+		}
 		begun := time.Now()
-		if err := m.step(ctx, o, places[o.Place]); err != nil {
+		n, err := m.step(ctx, o, places[o.Place])
+		if err != nil {
 			return o.cutOff(places, err), m.failed(err, "%s", verbs[o.What])
 		}
 		rest := restAfter(begun)
+		if next := begun.Add(o.pace(n)); next.After(rest) {
+			rest = next
+		}
 		if progress != nil && !progress(o.result(places)) {
 			break
 		}
@@ -190,17 +210,17 @@ func (m *Monitor) operate(ctx context.Context, o *operation, progress func(*Bulk
 // readyWork bounds what one step costs in ready, where each message costs as much as the list is long.
 const readyWork = 100_000
 
-// step looks at one page and does to it what is to be done.
-func (m *Monitor) step(ctx context.Context, o *operation, p place) error {
+// step looks at one page and does to it what is to be done, to n messages.
+func (m *Monitor) step(ctx context.Context, o *operation, p place) (n int, err error) {
 	limit, ready := o.Filter.hot().limit(), p.in == StateReady
 	if ready {
 		limit = max(1, min(limit, readyWork/max(o.Left[o.Place], 1)))
 	}
 	got, err := m.list(ctx, p, limit, o.spot())
 	if err != nil {
-		return err
+		return 0, err
 	}
-	targets, passed := o.wanted(got.entries, p)
+	targets, passed := o.wanted(&got, p)
 	if passed > 0 {
 		o.pass(PassedNew, passed)
 	}
@@ -215,7 +235,7 @@ func (m *Monitor) step(ctx context.Context, o *operation, p place) error {
 		o.Doubt = &doubt{after.position, after.InPlace, after.Result.Looked, got.now, int64(len(targets))}
 		done, err := m.steerAs(ctx, o, do)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		o.Doubt = nil
 		before := o.Result.Done
@@ -227,7 +247,7 @@ func (m *Monitor) step(ctx context.Context, o *operation, p place) error {
 		}
 	}
 	o.moveOn(&got, p, ready, gone)
-	return nil
+	return len(targets), nil
 }
 
 // steerAs makes the operation's present call, again and again until Redis answers or ctx ends. It is no other call's

@@ -9,9 +9,11 @@ import (
 
 // An operation is what a call for many was told, and how far it has come: all that is needed to continue it.
 type operation struct {
+	Queue  string     `json:"queue"` // its key state
 	What   string     `json:"what"`
 	Us     int64      `json:"us,omitempty"`
 	Spread int64      `json:"spread,omitempty"` // us
+	Rate   int        `json:"rate,omitempty"`   // messages a second
 	Dry    bool       `json:"dry,omitempty"`
 	States []State    `json:"in"`
 	Filter coldFilter `json:"of"`
@@ -26,6 +28,10 @@ type operation struct {
 	Caller string `json:"by"`
 	N      int64  `json:"call"`            // number of its last call
 	Doubt  *doubt `json:"doubt,omitempty"` // whether that was carried out
+
+	frozen
+	names  map[string]bool // Names, once they are asked for
+	sample []*MessageStatus
 }
 
 // doubt is how far an operation has come if its last call, whose reply is lost, was carried out. In ready that is
@@ -90,8 +96,11 @@ func (c *coldFilter) hot() *Filter {
 func (o *operation) result(places []place) *BulkResult {
 	r := o.Result
 	r.Passed = maps.Clone(r.Passed)
+	r.At, r.Sample = instantTime(o.Begun), o.sample
 	if o.Place < len(places) {
 		r.Next, _ = cursorOf(o) // there is nothing in it that cannot be written
+	} else if o.Dry {
+		r.Plan = o.plan()
 	}
 	return &r
 }
@@ -105,16 +114,24 @@ func (o *operation) cutOff(places []place, err error) *BulkResult {
 	return r
 }
 
-// wanted are those of a page that match and are not new, and how many that match are.
-func (o *operation) wanted(entries []entry, p place) (targets []spot, isNew int64) {
-	f := o.Filter.hot()
-	for _, e := range entries {
+// wanted are those of a page that match and are not new, and how many that match are. It cuts the page off behind
+// the last that may be done at once.
+func (o *operation) wanted(page *listReply, p place) (targets []spot, isNew int64) {
+	f, most := o.Filter.hot(), o.room()
+	for i, e := range page.entries {
 		switch {
 		case e.msg == nil || !f.matches(e.msg):
-		case o.isNew(e.msg, p):
+		case o.isNew(e.msg, p) || !o.counted(e.tag):
 			isNew++
 		default:
 			targets = append(targets, e.spot)
+			if o.Dry {
+				o.note(e)
+			}
+		}
+		if len(targets) == most {
+			page.entries = page.entries[:i+1]
+			break
 		}
 	}
 	return targets, isNew
@@ -143,7 +160,7 @@ func (o *operation) request(p place, targets []spot, looked int) steerRequest {
 	}
 	if o.Spread > 0 { // this page's share of the time, for those of it that match
 		share := float64(o.Spread) / float64(max(o.Result.Total, o.Result.Looked+int64(looked)))
-		do.us = max(o.Us, o.Begun) + int64(share*float64(o.Result.Looked))
+		do.us = max(o.Us, o.Begun, o.Committed) + int64(share*float64(o.Result.Looked))
 		do.step = int64(share * float64(looked) / float64(len(targets)))
 	}
 	return do
@@ -209,6 +226,9 @@ func (o *operation) parts(all []place, p place, from, to int64) []place {
 		}
 		p.part = "later"
 		add(max(from, target+o.Spread+1), to)
+		if last := len(all) - 1; last >= 0 && all[last].part == p.part {
+			all[last].from = max(all[last].from, o.Committed+o.Spread+1) // what has come due since stays
+		}
 	case o.What == steerBy && o.Us > 0:
 		p.back = true
 		add(from, to)

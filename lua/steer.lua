@@ -2,14 +2,16 @@
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, parts
 -- ARGV: 3 what: 'at' (due at that instant), 'by' (due so much later), 'requeue' (from garbage, due at that instant, as
---       if it had never failed), 'delete', or 'cancel' (delete, also what is being handled); 4 us, of the first three;
+--       if it had never failed), 'delete', or 'cancel' (delete, also what is being handled), or 'claim' (the one caller
+--       may carry out what was counted at an instant, 55 minutes ago at most); 4 us, of the first three and the last;
 --       5 us by which each that is done is due later than the one before (at, requeue);
 --       6 '': each is an id, to be found; 'key': each is a message key; else the structure in which each is a tag;
---       then pairs: id or key and '', or tag and the score that list gave it ('': any); at most 500, with at most 1 MB
+--       then pairs: id or key and '', or tag and the score that list gave it ('': any); at most 500, with at most 1 MB;
+--       of 'claim' any word and ''
 -- Returns {now, a word for each}: the state it was in, if it was done; '!<state>' if it is in a state in which
 --       this cannot be done, 'gone' and 'unack' among them, or is not where it was listed any more ('!gone');
 --       '=<id>' if that message holds its key now; '~<state>' if it was to be due now and is already: it stays in its
---       place, done.
+--       place, done. Of 'claim' the word of who came first; '': it is too late.
 --       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: it did nothing.
 -- Cost: O(log n) for each, and O(ready) if it is there; at most 14 commands each, and O(parts) to delete it.
 --       Reads the envelope of what is pending, deleted or requeued.
@@ -38,6 +40,11 @@ if groups then
   drop = function(id, envelope) dropparts(id, (partsof(envelope))) end
 end
 redis.call('ZREM', KEYS.unack, '') -- the first write
+if what == 'claim' then
+  local word = now >= arg and now - arg < 3300000000 and ARGV[7] or '' -- who comes when this call is forgotten is late
+  remember(word)
+  return {us(now), word}
+end
 
 local words, first, nth = {}, nil, 0
 for i = 7, #ARGV, 2 do

@@ -30,6 +30,7 @@ var live = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, de
 type bulkFlags struct {
 	states []string
 	spread durationFlag
+	rate   int
 	dryRun bool
 }
 
@@ -40,7 +41,8 @@ func (b *bulkFlags) flags(c *cobra.Command, states, spread bool) {
 	if spread {
 		c.Flags().Var(&b.spread, "spread", "with --all: due evenly over this time, not all at once")
 	}
-	c.Flags().BoolVar(&b.dryRun, "dry-run", false, "with --all: say how many it would be, and change nothing")
+	c.Flags().IntVar(&b.rate, "rate", 0, "with --all: at most so many messages a second; 0: as fast as it goes")
+	c.Flags().BoolVar(&b.dryRun, "dry-run", false, "with --all: say how many it would be, with some of them, and change nothing")
 }
 
 // many is from how many messages on bulk work is asked about that destroys nothing.
@@ -70,7 +72,7 @@ func (a *app) bulk(ctx context.Context, m *delayqueue.Monitor, which *target, wo
 			return err
 		}
 	}
-	b := delayqueue.Bulk{States: states, Filter: which.filter(), Spread: time.Duration(which.spread), DryRun: which.dryRun}
+	b := delayqueue.Bulk{States: states, Filter: which.filter(), Spread: time.Duration(which.spread), Rate: which.rate, DryRun: which.dryRun}
 	did := work.did
 	if which.dryRun {
 		did = "would have " + work.did
@@ -160,6 +162,8 @@ type bulkJSON struct {
 	Looked int64                       `json:"looked"`
 	Passed map[delayqueue.Reason]int64 `json:"passed_over,omitempty"`
 	Next   string                      `json:"continue,omitempty"` // for delayqueue continue
+	Sample []string                    `json:"sample,omitempty"`   // ids
+	Plan   string                      `json:"plan,omitempty"`     // for delayqueue continue: to do just that
 }
 
 // inSentence says why messages were passed over.
@@ -170,7 +174,11 @@ var inSentence = map[delayqueue.Reason]string{
 
 func (a *app) sayBulk(m *delayqueue.Monitor, did string, r *delayqueue.BulkResult) error {
 	if a.json {
-		return printJSON(bulkJSON{r.Done, r.Looked, r.Passed, r.Next})
+		out := bulkJSON{Done: r.Done, Looked: r.Looked, Passed: r.Passed, Next: r.Next, Plan: r.Plan}
+		for _, msg := range r.Sample {
+			out.Sample = append(out.Sample, msg.ID)
+		}
+		return printJSON(out)
 	}
 	say("%s %s", did, plural(int(r.Done), "message"))
 	for _, reason := range []delayqueue.Reason{delayqueue.PassedKey, delayqueue.PassedMoved, delayqueue.PassedNew, delayqueue.PassedUnknown} {
@@ -178,27 +186,64 @@ func (a *app) sayBulk(m *delayqueue.Monitor, did string, r *delayqueue.BulkResul
 			say("passed over %s: %s", plural(int(n), "message"), inSentence[reason])
 		}
 	}
+	if len(r.Sample) > 0 {
+		t := newGrid("id", "key", "state", "payload", "last error")
+		for _, msg := range r.Sample {
+			t.add(msg.ID, msg.Key, msg.State, payloadOf(msg, 40), paint(bad, cut(msg.LastError, 40)))
+		}
+		t.print()
+	}
 	if r.Next != "" {
-		words := []string{"delayqueue", "continue", shellQuote(m.Name()), shellQuote(r.Next)}
-		a.command.Flags().Visit(connectionFlags(&words))
-		fmt.Fprintf(os.Stderr, "it was cut off; this goes on where it stopped, and does nothing twice:\n%s\n", strings.Join(words, " "))
+		fmt.Fprintf(os.Stderr, "it was cut off; this goes on where it stopped, and does nothing twice:\n%s\n", a.continuation(m, r.Next))
+	}
+	if r.Plan != "" && len(r.Plan) <= longPlan {
+		fmt.Fprintf(os.Stderr, "within 55 minutes, this does just that, once:\n%s\n", a.continuation(m, r.Plan))
 	}
 	return nil
+}
+
+// longPlan is how long a plan may be that is printed without --json: it names each of up to 1,000 messages.
+const longPlan = 2000
+
+// continuation is the command line that goes on with something.
+func (a *app) continuation(m *delayqueue.Monitor, token string) string {
+	words := []string{"delayqueue", "continue", shellQuote(m.Name()), shellQuote(token)}
+	a.command.Flags().Visit(connectionFlags(&words))
+	return strings.Join(words, " ")
 }
 
 func (a *app) continueCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "continue QUEUE TOKEN",
-		Short: "Go on with bulk work that was cut off",
+		Short: "Go on with bulk work that was cut off, or do what a dry run counted",
 		Long: `continue goes on with what --all was doing when it was interrupted or failed, exactly where it stopped: no message is
 steered twice, and what came in meanwhile is passed over. TOKEN is what was printed then. It holds the whole task. That
-of a reschedule --by from which it was continued already is refused: take the one that was printed last.`,
+of a reschedule --by from which it was continued already is refused: take the one that was printed last.
+
+If TOKEN is the plan that --dry-run printed, it does to the messages that were counted, and to no others, what was counted:
+within 55 minutes, and once. It asks as that command would.`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
 			m, err := a.monitor(c.Context(), args[0])
 			if err != nil {
 				return err
+			}
+			task, err := m.BulkTask(args[1])
+			if err != nil {
+				return err
+			}
+			if task.Planned {
+				if task.Action == "delete" || task.Counted > many {
+					err = a.ask("%s %s of queue %q, as counted at %s?", strings.ToUpper(task.Action[:1])+task.Action[1:], plural(int(task.Counted), "message"), m.Name(), at(task.At))
+				}
+				if err != nil {
+					return err
+				}
+				return a.watchBulk(c.Context(), m, "going on", "done to", task.Total,
+					func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
+						return m.BulkCommit(ctx, args[1], progress)
+					})
 			}
 			return a.watchBulk(c.Context(), m, "going on", "altogether, done to", 0,
 				func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {

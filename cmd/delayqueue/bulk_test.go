@@ -12,6 +12,7 @@ func init() {
 	scenarios["bulk in every state"] = tellBulkStates
 	scenarios["bulk asks"] = tellBulkAsks
 	scenarios["bulk goes on"] = tellBulkGoesOn
+	scenarios["bulk does what was counted"] = tellBulkPlan
 }
 
 // A backlog can be canceled, postponed and run as what is pending can.
@@ -21,7 +22,7 @@ func tellBulkStates(w *world) {
 		w.send("orders", fmt.Sprint("due ", i))
 		w.send("orders", fmt.Sprint("later ", i), delayqueue.WithDelay(time.Hour))
 	}
-	if got := w.must("cancel", "orders", "--all", "--dry-run"); got != "would have deleted 6 messages\n" {
+	if got := w.must("cancel", "orders", "--all", "--dry-run"); !strings.HasPrefix(got, "would have deleted 6 messages\n") || !strings.Contains(got, "later 2") {
 		w.Errorf("dry run: %q", got)
 	}
 	if n := w.counts("orders"); n.Ready != 3 || n.Pending != 3 || n.Garbage != 1 {
@@ -55,6 +56,23 @@ func tellBulkAsks(w *world) {
 	t.ends(0)
 	t.sees("rescheduled 101 messages")
 	w.refused(exitUsage, "bad cursor", "continue", "orders", "x")
+	w.sound("orders")
+}
+
+// What a dry run counted is done later, that and no more, once.
+func tellBulkPlan(w *world) {
+	w.sendMany("orders", 3, time.Hour)
+	plan := decode[bulkJSON](w, w.must("cancel", "orders", "--all", "--dry-run", "--json"))[0]
+	if plan.Done != 3 || len(plan.Sample) != 3 || plan.Plan == "" || plan.Next != "" {
+		w.Fatalf("counted %+v", plan)
+	}
+	w.contains(w.run("run", "orders", "--all", "--dry-run").err, "delayqueue continue orders ", "just that, once")
+	w.send("orders", "new", delayqueue.WithDelay(time.Hour))
+	w.refused(exitUnconfirmed, "Delete 3 messages", "continue", "orders", plan.Plan)
+	w.contains(w.must("continue", "orders", plan.Plan, "--yes"), "done to 3 messages")
+	w.refused(exitRefused, "count again", "continue", "orders", plan.Plan, "--yes")
+	w.contains(w.must("cancel", "orders", "--all", "--rate", "100", "--yes"), "deleted 1 message\n")
+	w.refused(exitUsage, "go with --all", "cancel", "orders", nobody, "--rate", "1")
 	w.sound("orders")
 }
 

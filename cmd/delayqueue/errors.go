@@ -33,7 +33,7 @@ const exitHelp = `Exit codes:
   2    the command line is wrong
   3    Redis cannot be reached, or its address is wrong
   4    there is no such queue, message or key
-  5    refused: a message is in the wrong state, its key is taken, its number was reached, consumers are alive, or a newer version writes the queue
+  5    refused: a message is in the wrong state, its key is taken, its number was reached, consumers are alive, a plan is over, or a newer version writes the queue
   6    not confirmed: the answer was no, or there was nobody to ask and no --yes
   7    doctor found something wrong
   130  interrupted; what can be continued says how`
@@ -66,7 +66,7 @@ func (a *app) explain(err error) (code int, text string) {
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted, "interrupted"
 	case errors.Is(err, delayqueue.ErrWrongState), errors.Is(err, delayqueue.ErrDuplicateKey), errors.Is(err, delayqueue.ErrSequence), errors.Is(err, delayqueue.ErrConsumersAlive),
-		errors.Is(err, delayqueue.ErrUnknownLayout):
+		errors.Is(err, delayqueue.ErrUnknownLayout), errors.Is(err, delayqueue.ErrPlanOver):
 		return exitRefused, text
 	case errors.Is(err, delayqueue.ErrNotFound):
 		return exitNotFound, text

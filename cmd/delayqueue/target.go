@@ -34,7 +34,7 @@ func (t *target) check(ids []string, state delayqueue.State) error {
 	switch {
 	case t.all && len(ids) > 0:
 		return fail(exitUsage, "give ids or --all, not both")
-	case !t.all && (t.any() || len(t.states) > 0 || t.dryRun || t.spread != 0):
+	case !t.all && (t.any() || len(t.states) > 0 || t.dryRun || t.spread != 0 || t.rate != 0):
 		return fail(exitUsage, "--from, --to, --state, --dry-run and what else says which messages and how go with --all")
 	case !t.all && len(ids) == 0:
 		return fail(exitUsage, "which messages? Give ids, or --all")
