@@ -198,6 +198,8 @@ func (f *fixture) reads(cli redis.UniversalClient) {
 		"await":     failure(m.Await(ctxB, garbage.Messages[0].ID)),
 		"consumers": failure(m.Consumers(ctxB)),
 		"history":   failure(m.History(ctxB, Hourly, 1)),
+		"find":      failure(m.Find(ctxB, "a", Find{}, "")),
+		"groups":    failure(m.ErrorGroups(ctxB, StateGarbage, Filter{}, 0, "")),
 		"forecast":  failure(m.Forecast(ctxB, time.Time{}, time.Minute, 60)),
 	}
 	for _, state := range []State{StatePending, StateReady, StateUnack, StateRetry, StateDone} {

@@ -15,12 +15,13 @@ import (
 
 // A Filter says which messages of a state are wanted, and how many at a time. The zero Filter wants all.
 type Filter struct {
-	From, To time.Time         // by MessageStatus.At (of what is ready: since when it is), both included; zero: any
-	Key      string            // it has exactly this key (WithKey), be it live or dead
-	Contains string            // in the payload
-	Headers  map[string]string // it has each of these, and its value contains this text
-	Error    string            // in the last error
-	Limit    int               // how many messages to look at for one page, at most 500; 0: 100
+	From, To  time.Time         // by MessageStatus.At (of what is ready: since when it is), both included; zero: any
+	Key       string            // it has exactly this key (WithKey), be it live or dead
+	Contains  string            // in the payload
+	Headers   map[string]string // it has each of these, and its value contains this text
+	Error     string            // in the last error
+	ErrorLike string            // what FoldError makes of the last error is exactly this (ErrorGroup.Pattern)
+	Limit     int               // how many messages to look at for one page, at most 500; 0: 100
 }
 
 func (f *Filter) matches(m *MessageStatus) bool {
@@ -31,6 +32,9 @@ func (f *Filter) matches(m *MessageStatus) bool {
 	}
 	at := m.At.UnixMicro()
 	if !f.From.IsZero() && at < f.From.UnixMicro() || !f.To.IsZero() && at > f.To.UnixMicro() {
+		return false
+	}
+	if f.ErrorLike != "" && f.ErrorLike != FoldError(m.LastError) {
 		return false
 	}
 	return (f.Key == "" || f.Key == m.Key) && strings.Contains(m.Payload, f.Contains) && strings.Contains(m.LastError, f.Error)

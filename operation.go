@@ -68,14 +68,14 @@ func (o *operation) pass(why Reason, n int64) {
 
 // A coldFilter is a Filter for a cursor: its texts are bytes, for JSON would change a string that is not UTF-8.
 type coldFilter struct {
-	From, To             time.Time
-	Key, Contains, Error []byte
-	Headers              [][2][]byte
-	Limit                int
+	From, To                        time.Time
+	Key, Contains, Error, ErrorLike []byte
+	Headers                         [][2][]byte
+	Limit                           int
 }
 
 func cold(f Filter) coldFilter {
-	c := coldFilter{From: f.From, To: f.To, Key: []byte(f.Key), Contains: []byte(f.Contains), Error: []byte(f.Error), Limit: f.Limit}
+	c := coldFilter{From: f.From, To: f.To, Key: []byte(f.Key), Contains: []byte(f.Contains), Error: []byte(f.Error), ErrorLike: []byte(f.ErrorLike), Limit: f.Limit}
 	for name, text := range f.Headers {
 		c.Headers = append(c.Headers, [2][]byte{[]byte(name), []byte(text)})
 	}
@@ -83,7 +83,7 @@ func cold(f Filter) coldFilter {
 }
 
 func (c *coldFilter) hot() *Filter {
-	f := &Filter{From: c.From, To: c.To, Key: string(c.Key), Contains: string(c.Contains), Error: string(c.Error), Limit: c.Limit}
+	f := &Filter{From: c.From, To: c.To, Key: string(c.Key), Contains: string(c.Contains), Error: string(c.Error), ErrorLike: string(c.ErrorLike), Limit: c.Limit}
 	for _, h := range c.Headers {
 		if f.Headers == nil {
 			f.Headers = map[string]string{}

@@ -157,6 +157,7 @@ type listRequest struct {
 type listReply struct {
 	now     int64
 	left    int // entries from here to the end, those of this page among them
+	bytes   int // of envelopes and records
 	entries []entry
 }
 
@@ -185,6 +186,7 @@ func (s *store) list(ctx context.Context, q listRequest) (listReply, error) {
 	n := r.number()
 	for range min(n, q.limit) {
 		tag, score, text, record := r.text(), r.text(), r.text(), r.text()
+		out.bytes += len(text) + len(record)
 		e := entry{spot: spot{score, tag}}
 		if text != "" {
 			id, _ := splitTag(tag)
