@@ -36,9 +36,8 @@ type Pool struct {
 	shares  []Share
 	workers workers
 
-	mu      sync.Mutex  // guards the fields below
-	current *poolRun    // the last one that was started, nil before the first
-	ending  []*consumer // those of runs before it that may not have ended yet
+	mu      sync.Mutex // guards the field below
+	current *poolRun   // the last one that was started, nil before the first
 }
 
 // A poolRun is one stretch of consuming all queues of a pool.
@@ -142,7 +141,6 @@ func (p *Pool) start() *poolRun {
 	if p.current != nil && !p.current.stopping() {
 		return p.current
 	}
-	p.ending = slices.DeleteFunc(p.consumers(), (*consumer).ended)
 	r = &poolRun{done: make(chan struct{})}
 	for i, s := range p.shares {
 		r.consumers = append(r.consumers, s.Queue.startWith(settings[i], func(freed signal) *member {
@@ -168,28 +166,19 @@ func (r *poolRun) stopping() bool {
 // the channel of StartConsume closes when all of them have ended. Before the first start, and again, it does nothing.
 func (p *Pool) StopConsume() { p.stopAll() }
 
-// stopAll stops, and returns the consumers that may not have ended.
-func (p *Pool) stopAll() []*consumer {
+// stopAll stops, and returns the consumers that may not have ended, of runs before the pool as well.
+func (p *Pool) stopAll() (all []*consumer) {
 	p.made()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.current != nil {
-		for _, c := range p.current.consumers {
-			c.stop()
-		}
+	for _, s := range p.shares {
+		all = append(all, s.Queue.stopAll()...)
 	}
-	return p.consumers()
+	return all
 }
 
-// consumers are those that may not have ended, with mu held.
-func (p *Pool) consumers() []*consumer {
-	if p.current == nil {
-		return nil
-	}
-	return append(slices.Clone(p.ending), p.current.consumers...)
-}
-
-// Shutdown is StopConsume that waits until consuming has ended for all queues. When ctx ends first, the
+// Shutdown is StopConsume that waits until consuming has ended for all queues, also what a queue began alone before it
+// entered the pool. When ctx ends first, the
 // running handlers' contexts end (ErrShutdown), their messages are released, which takes a second at most, and the error,
 // which wraps ctx's, says what each queue that has not ended was still waiting for. A queue that holds no message, or has no Redis, is
 // not waited for beyond ctx.

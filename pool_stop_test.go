@@ -127,3 +127,31 @@ func TestPoolShutdownWithoutAServer(t *testing.T) {
 		t.Errorf("it says %v", err)
 	}
 }
+
+// TestPoolShutdownWaitsForFormerRuns: handlers of a run that a queue had alone are waited for, whether the pool has started or not.
+func TestPoolShutdownWaitsForFormerRuns(t *testing.T) {
+	t.Parallel()
+	for _, starts := range []bool{false, true} {
+		t.Run(fmt.Sprint(starts), func(t *testing.T) {
+			f, started, release := newFixture(t), make(chan struct{}), make(chan struct{})
+			q := f.queue(func(string) bool { started <- struct{}{}; <-release; return true })
+			q.StartConsume()
+			info := f.send(q, "x")
+			receive(t, "it runs", started)
+			q.StopConsume()
+			p := poolOf(t, 1, Share{Queue: q})
+			if starts {
+				p.StartConsume()
+				p.StopConsume()
+				receive(t, "the pool's run ends", q.current().lifecycle.done)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			if err := p.Shutdown(ctx); err == nil || !strings.Contains(err.Error(), "1 handlers were still running") {
+				t.Errorf("it says %v", err)
+			}
+			eventually(t, "it is released", func() bool { return f.where(info.ID) == "ready" })
+			close(release)
+		})
+	}
+}
