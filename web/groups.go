@@ -40,7 +40,7 @@ type groups struct {
 }
 
 // differs is what may be another in each message of a group.
-var differs = regexp.MustCompile(`"[^"]*"|'[^']*'|\b[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}\b|\b[0-9a-fA-F]*[0-9][0-9a-fA-F]*\b|[0-9]+`)
+var differs = regexp.MustCompile(`"[^"]*"|'[^']*'|[0-9]+(?:[.:][0-9]+)+|\b[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}\b|\b[0-9a-fA-F]*[0-9][0-9a-fA-F]*\b|[0-9]+`)
 
 // fold is an error without what differs, and the longest part that does not.
 func fold(text string) (pattern, common string) {

@@ -18,6 +18,7 @@ func TestFold(t *testing.T) {
 		{`no customer "Ada"`, `no customer …`, "no customer"},
 		{"request 8a7f3c21 failed", "request … failed", "request"},
 		{"id 01a2038a-7034-7731-b87b-cccdbcf22000 is gone", "id … is gone", "is gone"},
+		{"dial tcp 10.0.0.7:443: connect: refused", "dial tcp …: connect: refused", ": connect: refused"},
 		{"dead beef", "dead beef", "dead beef"},
 	} {
 		if pattern, common := fold(c.text); pattern != c.pattern || common != c.common {

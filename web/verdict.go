@@ -44,10 +44,8 @@ func (l *language) verdict(q *look) verdict {
 	switch {
 	case q.Err != nil:
 		return verdict{critical, l.say("cannot be read: %s", l.trouble(q.Err))}
-	case n.Paused && n.PausedUntil.IsZero():
-		return verdict{warning, l.say("paused")}
 	case n.Paused:
-		return verdict{warning, l.say("paused until %s", clock(n.PausedUntil))}
+		return verdict{warning, l.pause(n)}
 	case workers == 0 && n.Ready+n.Unack > 0:
 		return verdict{critical, l.say("no consumers, %s behind", l.duration(n.Behind))}
 	case workers == 0 && n.Pending+n.Retry > 0:
@@ -66,6 +64,21 @@ func (l *language) verdict(q *look) verdict {
 		return verdict{notice, l.say("all workers are busy")}
 	}
 	return verdict{fine, l.say("fine")}
+}
+
+// pause says until when and why.
+func (l *language) pause(n delayqueue.Counts) string {
+	text := l.say("paused")
+	if !n.PausedUntil.IsZero() {
+		text = l.say("paused until %s", clock(n.PausedUntil))
+	}
+	switch {
+	case n.PauseReason != "":
+		return l.say("%s: %s", text, shown(n.PauseReason))
+	case n.PausedBy != "":
+		return l.say("%s, by %s", text, shown(n.PausedBy))
+	}
+	return text
 }
 
 // late is of a queue that is behind.

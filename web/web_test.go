@@ -167,3 +167,14 @@ func TestBoard(t *testing.T) {
 	}
 	f.sees(f.get("", header("Accept-Language", "fr, zh-CN;q=0.9, en;q=0.3")).body, "没有消费者", `lang="zh"`)
 }
+
+func TestVerdictOfAPause(t *testing.T) {
+	f := newFixture(t, Config{Queues: []string{"orders"}})
+	f.send("orders", "x")
+	m := delayqueue.NewMonitor("orders", f.cli).WithOperator("ann").WithReason("card <provider> down")
+	if err := m.PauseUntil(f.Context(), time.Now().Add(48*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	until := time.Now().Add(48 * time.Hour).UTC().Format("2006-01-02")
+	f.sees(f.get("queue?q=orders").body, "paused until "+until, "card &lt;provider&gt; down")
+}

@@ -156,4 +156,7 @@ var chinese = map[string]string{
 	"Show them":                      "查看",
 	"Requeue them":                   "重新入队",
 	"Others: %s.":                    "其他：%s。",
+
+	"%s: %s":    "%s：%s",
+	"%s, by %s": "%s（%s）",
 }
