@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -180,9 +181,13 @@ func (r *request) asked(form url.Values) (v *verb, ids []string, err error) {
 	return v, ids, err
 }
 
-// steering is a Monitor in the name of the actor.
+// steering is a Monitor in the name of the actor, with the reason of the form.
 func (r *request) steering() *delayqueue.Monitor {
-	return r.Monitor()
+	m := r.Monitor()
+	if reason := strings.TrimSpace(r.PostForm.Get("reason")); reason != "" {
+		m.WithReason(reason)
+	}
+	return m
 }
 
 // destroy returns an error unless the queue's name was typed.

@@ -144,4 +144,6 @@ var chineseWork = map[string]string{
 	"this instant is skipped":         "跳过这一次",
 	"another one is sent":             "再发一条",
 	"This queue has no schedules.":    "此队列没有定时计划。",
+	"Why, for the journal":            "原因（记入日志）",
+	"by %s":                           "由 %s",
 }

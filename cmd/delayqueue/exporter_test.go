@@ -36,9 +36,15 @@ func (e *exporting) text() string {
 
 func (w *world) exporter(args ...string) *exporting {
 	w.Helper()
+	return w.serving(append([]string{"exporter", "--listen", "127.0.0.1:0", "--discover", "50ms"}, args...)...)
+}
+
+// serving is the program with these arguments, which says where it listens.
+func (w *world) serving(args ...string) *exporting {
+	w.Helper()
 	e := &exporting{world: w}
 	ctx, cancel := context.WithCancel(context.Background())
-	all := w.command(append([]string{"exporter", "--listen", "127.0.0.1:0", "--discover", "50ms"}, args...)...)
+	all := w.command(args...)
 	cmd := exec.CommandContext(ctx, all.Path, all.Args[1:]...)
 	cmd.Env, cmd.Stderr = all.Env, e
 	if err := cmd.Start(); err != nil {
@@ -51,7 +57,7 @@ func (w *world) exporter(args ...string) *exporting {
 	return e
 }
 
-var listening = regexp.MustCompile(`listening on (http://\S+)`)
+var listening = regexp.MustCompile(`listening on (http://[^\s;]+)`)
 
 // page is what a scrape finds, "" if nothing.
 func (e *exporting) page() string {

@@ -8,6 +8,7 @@ require (
 	github.com/dustin/go-humanize v1.1.0
 	github.com/go-delayqueue/delayqueue v0.1.0
 	github.com/go-delayqueue/delayqueue/schedule v0.1.0
+	github.com/go-delayqueue/delayqueue/web v0.1.0
 	github.com/google/uuid v1.6.0
 	github.com/guptarohit/asciigraph v0.10.0
 	github.com/hibiken/asynq v0.26.0

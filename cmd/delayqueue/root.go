@@ -77,7 +77,7 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 	root.AddCommand(
 		a.statsCommand(), a.queuesCommand(), a.listCommand(), a.getCommand(), a.sendCommand(), a.cancelCommand(),
 		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(), limits,
-		a.consumersCommand(), a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic, a.historyCommand(), a.eventsCommand(), a.doctorCommand(), a.exporterCommand(), a.continueCommand(),
+		a.consumersCommand(), a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic, a.historyCommand(), a.eventsCommand(), a.doctorCommand(), a.exporterCommand(), a.webCommand(), a.continueCommand(),
 	)
 	for _, c := range slices.Concat(root.Commands(), periodic.Commands(), limits.Commands()) {
 		c.DisableFlagsInUseLine = false

@@ -5,6 +5,7 @@ go 1.25.0
 require (
 	github.com/go-delayqueue/delayqueue v0.1.0
 	github.com/go-delayqueue/delayqueue/metrics v0.1.0
+	github.com/go-delayqueue/delayqueue/web v0.1.0
 	github.com/prometheus/client_golang v1.24.1
 )
 
@@ -18,6 +19,8 @@ require (
 	github.com/prometheus/common v0.70.1 // indirect
 	github.com/prometheus/procfs v0.21.1 // indirect
 	github.com/redis/go-redis/v9 v9.22.0 // indirect
+	github.com/go-delayqueue/delayqueue/schedule v0.1.0 // indirect
+	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
 	go.uber.org/goleak v1.3.0

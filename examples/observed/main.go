@@ -1,8 +1,9 @@
-// Observed is a service with a /metrics page for Prometheus. It sends itself messages, some of
-// which fail, so that there is something to see.
+// Observed is a service with a page about its queue at /queues/, and a /metrics page for Prometheus. It sends itself
+// messages, some of which fail, so that there is something to see.
 //
 //	cd examples/observed
 //	go run .
+//	xdg-open http://127.0.0.1:8080/queues/
 //	curl http://127.0.0.1:8080/metrics
 //	prometheus --config.file=prometheus.yml --storage.tsdb.path=$(mktemp -d)
 //
@@ -29,6 +30,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/examples/internal/connect"
 	"github.com/go-delayqueue/delayqueue/metrics/promqueue"
+	"github.com/go-delayqueue/delayqueue/web"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
@@ -89,26 +91,41 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	registry.MustRegister(metrics)
 
 	mux := http.NewServeMux()
+	page := web.New(server.Client, web.Config{Authorize: onlyHere})
+	mux.Handle("/queues/", page)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	web := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(errs, "observed: ", 0)}
+	site := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(errs, "observed: ", 0)}
 	fmt.Fprintln(out, server.About)
-	fmt.Fprintf(out, "listening on %[1]s, one message every %[2]v; try\n\n  curl http://%[1]s/metrics\n\n", listener.Addr(), *every)
+	fmt.Fprintf(out, "listening on %[1]s, one message every %[2]v; try\n\n  http://%[1]s/queues/ in a browser\n  curl http://%[1]s/metrics\n\n", listener.Addr(), *every)
 
 	say := log.New(out, "", log.Ltime|log.Lmicroseconds)
 	queue.StartConsume()
 	served := make(chan error, 1)
-	go func() { served <- web.Serve(listener) }()
+	go func() { served <- site.Serve(listener) }()
 	code := 0
 	if err := produce(ctx, queue, *every, served, say); err != nil {
 		code = fail(1, err)
 	}
 	say.Print("stopping")
-	for _, stop := range []func(context.Context) error{queue.Shutdown, web.Shutdown} {
+	page.Close() // the feeds of open pages end, which Shutdown would wait for
+	for _, stop := range []func(context.Context) error{queue.Shutdown, site.Shutdown} {
 		if err := within(stop); err != nil {
 			code = fail(1, err)
 		}
 	}
 	return code
+}
+
+// onlyHere lets who uses this machine look and put things right, under a name of this machine: another one that leads here is
+// somebody else's site. A real service asks who somebody is.
+func onlyHere(r *http.Request, _ web.Action, _ string) (string, error) {
+	for _, addr := range []string{r.RemoteAddr, r.Host} {
+		host, _, err := net.SplitHostPort(addr)
+		if ip := net.ParseIP(host); err != nil || host != "localhost" && !ip.IsLoopback() {
+			return "", errors.New("this page is for who uses the machine that it runs on")
+		}
+	}
+	return "who runs the example", nil
 }
 
 func within(stop func(context.Context) error) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"math"
 	"net/http"
 	"os"
@@ -117,6 +118,46 @@ func TestPrometheus(t *testing.T) {
 		if r.State == "firing" && r.Name != "DelayQueueDeadMessages" {
 			t.Errorf("%s fires, and all is well", r.Name)
 		}
+	}
+}
+
+// The page shows the queue with its traffic, and lets who is here pause it; nobody else's site can.
+func TestPage(t *testing.T) {
+	at := start(t)
+	ask := func(method, path, host string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+at+"/queues/"+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if host != "" {
+			r.Host = host
+		}
+		answer, err := client.Transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.StatusCode, string(body)
+	}
+	for end := time.Now().Add(deadline); ; time.Sleep(10 * time.Millisecond) {
+		code, body := ask(http.MethodGet, "consumers?q=example-observed", "")
+		if code == http.StatusOK && strings.Contains(body, "Last heard") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%d %s", code, body)
+		}
+	}
+	if code, _ := ask(http.MethodGet, "", "evil.example:80"); code != http.StatusForbidden {
+		t.Errorf("as another site: %d", code)
+	}
+	if code, body := ask(http.MethodPost, "pause?q=example-observed", ""); code != http.StatusBadRequest { // it may, but says not what
+		t.Errorf("%d %s", code, body)
 	}
 }
 

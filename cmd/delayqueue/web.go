@@ -1,0 +1,60 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/go-delayqueue/delayqueue/web"
+)
+
+func (a *app) webCommand() *cobra.Command {
+	var listen string
+	var readOnly bool
+	c := &cobra.Command{
+		Use:   "web [QUEUE...]",
+		Short: "Serve a page about queues",
+		Long: `web serves a page about these queues, or all queues of the prefix, until Ctrl-C. At a loopback address, who uses this
+machine may look and put things right, in the name of --operator. Anywhere else it needs --read-only: everybody who can
+reach it may look then, and nobody may change anything. To let some people do so, mount the package web in a service.`,
+		Example:           "  delayqueue web --listen 127.0.0.1:9000",
+		ValidArgsFunction: a.completeQueue(),
+		RunE: func(c *cobra.Command, names []string) error {
+			for _, name := range names {
+				if err := validName(name); err != nil {
+					return err
+				}
+			}
+			if err := a.connect(c.Context()); err != nil {
+				return err
+			}
+			l, err := net.Listen("tcp", listen)
+			if err != nil {
+				return fail(exitFailed, "--listen: %v", err)
+			}
+			if at, ok := l.Addr().(*net.TCPAddr); !readOnly && (!ok || !at.IP.IsLoopback()) {
+				_ = l.Close() // nothing was accepted
+				return fail(exitUsage, "--listen %s: other machines can reach that: it needs --read-only", listen)
+			}
+			page := web.New(a.cli, web.Config{
+				Prefix: a.prefix, Queues: names, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+				Authorize: func(_ *http.Request, do web.Action, _ string) (string, error) {
+					if readOnly && do != web.Look {
+						return "", errors.New("this page is read-only")
+					}
+					return a.operator, nil
+				},
+			})
+			fmt.Fprintf(os.Stderr, "listening on http://%s/; Ctrl-C ends it\n", l.Addr())
+			return page.Serve(c.Context(), l)
+		},
+	}
+	c.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "where browsers find it, host:port")
+	c.Flags().BoolVar(&readOnly, "read-only", false, "nobody may change anything")
+	return c
+}

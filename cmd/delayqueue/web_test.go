@@ -1,0 +1,55 @@
+package main
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+)
+
+// post sends a form to the page, and returns the status.
+func (e *exporting) post(page string, form url.Values) int {
+	e.Helper()
+	at := listening.FindStringSubmatch(e.text())
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	answer, err := client.PostForm(at[1]+page, form)
+	if err != nil {
+		e.Fatal(err)
+	}
+	answer.Body.Close()
+	return answer.StatusCode
+}
+
+// The page shows queues as they come, and who uses this machine may put things right.
+func TestWeb(t *testing.T) {
+	s := redistest.Start(t)
+	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	paused := func() bool {
+		t.Helper()
+		c, err := w.monitor("orders").Counts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Paused
+	}
+	pause := url.Values{"q": {"orders"}, "do": {"pause"}, "for": {"0s"}}
+
+	looks := w.serving("web", "--listen", "127.0.0.1:0", "--read-only")
+	looks.sees("orders")
+	if code := looks.post("pause", pause); code != http.StatusForbidden || paused() {
+		t.Errorf("a page that is read-only: %d", code)
+	}
+	e := w.serving("web", "--listen", "127.0.0.1:0", "orders")
+	e.sees("orders")
+	if code := e.post("pause", pause); code != http.StatusSeeOther || !paused() {
+		t.Errorf("%d", code)
+	}
+	w.serving("web", "--listen", "0.0.0.0:0", "--read-only").sees("orders") // everybody may look
+	w.refused(exitUsage, "needs --read-only", "web", "--listen", "0.0.0.0:0")
+	w.refused(exitUsage, "is no name of a queue", "web", "{x}")
+	w.refused(exitFailed, "--listen:", "web", "--listen", "nowhere:x")
+}
