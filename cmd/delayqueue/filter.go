@@ -16,6 +16,7 @@ type selection struct {
 	contains  string
 	headers   map[string]string
 	errorText string
+	errorLike string
 }
 
 // flags; about is what happened to the messages between --from and --to.
@@ -27,6 +28,7 @@ func (s *selection) flags(c *cobra.Command, about string) {
 	f.StringVar(&s.contains, "contains", "", "only those with this text in the payload")
 	f.StringToStringVar(&s.headers, "header", nil, "only those with this text in a header, name=text")
 	f.StringVar(&s.errorText, "error", "", "only those with this text in the last error")
+	f.StringVar(&s.errorLike, "error-like", "", "only the group of this error, as errors prints it")
 }
 
 func (s *selection) ageFlag(c *cobra.Command) {
@@ -36,7 +38,7 @@ func (s *selection) ageFlag(c *cobra.Command) {
 
 // any says whether it leaves something out.
 func (s *selection) any() bool {
-	return !s.from.IsZero() || !s.to.IsZero() || !s.olderThan.IsZero() || s.key != "" || s.contains != "" || len(s.headers) > 0 || s.errorText != ""
+	return !s.from.IsZero() || !s.to.IsZero() || !s.olderThan.IsZero() || s.key != "" || s.contains != "" || len(s.headers) > 0 || s.errorText != "" || s.errorLike != ""
 }
 
 func (s *selection) filter() delayqueue.Filter {
@@ -44,7 +46,7 @@ func (s *selection) filter() delayqueue.Filter {
 	if !s.olderThan.IsZero() {
 		to = s.olderThan.Time
 	}
-	return delayqueue.Filter{From: s.from.Time, To: to, Key: s.key, Contains: s.contains, Headers: s.headers, Error: s.errorText}
+	return delayqueue.Filter{From: s.from.Time, To: to, Key: s.key, Contains: s.contains, Headers: s.headers, Error: s.errorText, ErrorLike: s.errorLike}
 }
 
 // check refuses bounds that nothing can lie between.
