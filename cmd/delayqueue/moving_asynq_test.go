@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/go-delayqueue/delayqueue/typed"
 )
 
@@ -110,6 +113,62 @@ func otherHabits(ctx context.Context, queue *delayqueue.DelayQueue) error {
 	return errors.Join(err, err2)
 }
 
+// before: queues by weight, a partner's limit, cron
+
+type RateLimitError struct{ RetryIn time.Duration }
+
+func (e *RateLimitError) Error() string { return "rate limited" }
+
+func asynqHabits(redisCli redis.UniversalClient) (*asynq.Server, *asynq.Scheduler, error) {
+	var limited *RateLimitError
+	server := asynq.NewServerFromRedisClient(redisCli, asynq.Config{
+		Concurrency: 10,
+		Queues:      map[string]int{"critical": 6, "default": 3, "low": 1},
+		IsFailure:   func(err error) bool { return !errors.As(err, &limited) },
+		RetryDelayFunc: func(n int, err error, task *asynq.Task) time.Duration {
+			if errors.As(err, &limited) {
+				return limited.RetryIn
+			}
+			return asynq.DefaultRetryDelayFunc(n, err, task)
+		},
+	})
+	scheduler := asynq.NewSchedulerFromRedisClient(redisCli, nil) // in one process only
+	_, err := scheduler.Register("CRON_TZ=Europe/Berlin 0 9 * * 1-5", asynq.NewTask("report:daily", []byte(`{}`)), asynq.Queue("low"))
+	return server, scheduler, err
+}
+
+// after: queues by weight, a partner's limit, cron
+
+func poolOfQueues(critical, normal, low *delayqueue.DelayQueue) *delayqueue.Pool {
+	low.WithRateLimit(100, time.Second, 10) // over all processes: then 429s are rare
+	return delayqueue.NewPool(10,
+		delayqueue.Share{Queue: critical, Weight: 6},
+		delayqueue.Share{Queue: normal, Weight: 3},
+		delayqueue.Share{Queue: low, Weight: 1}) // .Strict() is StrictPriority
+}
+
+func unlessLimited(next delayqueue.Handler) delayqueue.Handler { // WithMiddleware(unlessLimited)
+	return func(ctx context.Context, msg *delayqueue.Message) error {
+		err := next(ctx, msg)
+		var limited *RateLimitError
+		if errors.As(err, &limited) {
+			return delayqueue.Throttle(limited.RetryIn, err) // the whole queue waits, no retry used; Snooze: this message alone
+		}
+		return err
+	}
+}
+
+func reports(ctx context.Context, low *delayqueue.DelayQueue) error {
+	s := schedule.New(low)
+	if err := s.Set(ctx, schedule.Entry{
+		Name: "daily report", Cron: "0 9 * * 1-5", Zone: "Europe/Berlin",
+		Payload: "{}", Options: []delayqueue.MsgOption{delayqueue.WithHeader(typed.Header, "report:daily")},
+	}); err != nil {
+		return err
+	}
+	return s.Run(ctx) // on every replica
+}
+
 // after: Inspector
 
 func inspect(ctx context.Context, redisCli redis.UniversalClient) error {
@@ -186,5 +245,67 @@ func TestMovedFromAsynq(t *testing.T) {
 	}
 	if d := asynqDelay(1, nil, nil); d < 15*time.Second || d > 45*time.Second {
 		t.Error(d)
+	}
+}
+
+// TestMovedHabits: three queues share workers, one message is told to wait, and the schedule stands beside its queue.
+func TestMovedHabits(t *testing.T) {
+	s := redistest.Start(t)
+	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, _, err := asynqHabits(w.cli); err != nil {
+		t.Fatal(err)
+	}
+	handled := make(chan string, 10)
+	var queues []*delayqueue.DelayQueue
+	for _, name := range []string{"critical", "normal", "low"} {
+		var calls atomic.Int32
+		queues = append(queues, delayqueue.NewQueue(name, w.cli, nil).WithMiddleware(unlessLimited).
+			WithLogger(slog.New(slog.DiscardHandler)).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+			if calls.Add(1) == 1 {
+				return fmt.Errorf("partner: %w", &RateLimitError{RetryIn: 10 * time.Millisecond})
+			}
+			handled <- fmt.Sprint(name, " ", msg.Failures)
+			return nil
+		}))
+		if _, err := queues[len(queues)-1].Send(ctx, "{}"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool := poolOfQueues(queues[0], queues[1], queues[2])
+	pool.StartConsume()
+	var got []string
+	for range queues {
+		select {
+		case one := <-handled:
+			got = append(got, one)
+		case <-ctx.Done():
+			t.Fatal("handled until now: ", got)
+		}
+	}
+	slices.Sort(got)
+	if want := []string{"critical 0", "low 0", "normal 0"}; !slices.Equal(got, want) {
+		t.Errorf("handled, with failures: %v, want %v", got, want)
+	}
+	if err := pool.Shutdown(ctx); err != nil {
+		t.Fatal(err)
+	}
+	running, end := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- reports(running, queues[2]) }()
+	for {
+		entries, err := schedule.List(ctx, delayqueue.NewMonitor("low", w.cli))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(entries) == 1 && entries[0].Entry.Zone == "Europe/Berlin" {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	end()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
 	}
 }
