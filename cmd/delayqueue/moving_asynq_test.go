@@ -120,12 +120,12 @@ type RateLimitError struct{ RetryIn time.Duration }
 func (e *RateLimitError) Error() string { return "rate limited" }
 
 func asynqHabits(redisCli redis.UniversalClient) (*asynq.Server, *asynq.Scheduler, error) {
-	var limited *RateLimitError
 	server := asynq.NewServerFromRedisClient(redisCli, asynq.Config{
 		Concurrency: 10,
 		Queues:      map[string]int{"critical": 6, "default": 3, "low": 1},
-		IsFailure:   func(err error) bool { return !errors.As(err, &limited) },
+		IsFailure:   func(err error) bool { return !errors.As(err, new(*RateLimitError)) },
 		RetryDelayFunc: func(n int, err error, task *asynq.Task) time.Duration {
+			var limited *RateLimitError
 			if errors.As(err, &limited) {
 				return limited.RetryIn
 			}
