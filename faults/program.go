@@ -82,7 +82,8 @@ type load struct {
 	Parts     int           // that a group may have, which those keys are; 0: none is
 	Entries   int           // of schedules, which producers run; 0: they send messages of their own
 	Limits    delayqueue.Limits
-	Rows      int // of each outbox, which producers relay; 0: they send messages of their own
+	Pool      []int // the weights of the queues that consumers handle with a pool; nil: there is one queue
+	Rows      int   // of each outbox, which producers relay; 0: they send messages of their own
 }
 
 var usual = load{
@@ -136,14 +137,20 @@ func serve(text string) error {
 		return err
 	}
 	cli := o.Redis.client()
-	q := delayqueue.NewQueue(queue, cli, nil).WithDefaultRetryCount(retries).
-		WithReplicaAck(o.Load.Replicas, replicaWait).WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	queues := make([]*delayqueue.DelayQueue, max(len(o.Load.Pool), 1))
+	for i := range queues {
+		queues[i] = delayqueue.NewQueue(queueOf(i), cli, nil).WithDefaultRetryCount(retries).
+			WithReplicaAck(o.Load.Replicas, replicaWait).WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	}
+	q := queues[0]
 	warm(ctx, cli, o.Load.Warm)
 	watched := make(chan struct{})
 	go func() { watch(ctx, book); close(watched) }()
 	switch o.Role {
 	case producer:
 		switch {
+		case o.Load.Pool != nil:
+			produceAll(ctx, queues, book, o)
 		case o.Load.Rows > 0:
 			relay(ctx, q, delayqueue.NewMonitor(queue, cli), book, o)
 		case o.Load.Entries > 0:
@@ -159,7 +166,7 @@ func serve(text string) error {
 		for range o.Load.Foreign {
 			go block(ctx, cli)
 		}
-		err = consume(ctx, q, book, o)
+		err = consume(ctx, queues, book, o)
 	}
 	stop()
 	<-watched
@@ -277,7 +284,20 @@ func sendStep(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o orde
 var errAgain = errors.New("not this time")
 
 // consume handles messages until ctx ends.
-func consume(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order) error {
+func consume(ctx context.Context, queues []*delayqueue.DelayQueue, book ledger, o order) error {
+	for _, q := range queues {
+		handle(q, book, o)
+	}
+	consumer := consumerOf(queues, o.Load)
+	consumer.StartConsume()
+	<-ctx.Done()
+	limit, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	return consumer.Shutdown(limit)
+}
+
+// handle says how messages of a queue are handled.
+func handle(q *delayqueue.DelayQueue, book ledger, o order) {
 	q.WithLease(o.Load.Lease).WithConcurrent(o.Load.Workers).WithMaxLosses(maxLosses).WithNackRedeliveryDelay(retryDelay)
 	if l := o.Load.Limits; l.Rate > 0 {
 		q.WithRateLimit(l.Rate, l.Per, l.Burst).WithQueueConcurrency(l.Concurrency)
@@ -325,9 +345,4 @@ func consume(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order
 		book.write(e)
 		return err
 	})
-	q.StartConsume()
-	<-ctx.Done()
-	limit, cancel := context.WithTimeout(context.Background(), 15*time.Second)
-	defer cancel()
-	return q.Shutdown(limit)
 }

@@ -88,6 +88,7 @@ relay sends with ` + "`" + `WithReplicaAck` + "`" + `, begins with the last numb
 *debounce*: four producers replace and reschedule what waits under 20 keys; what is handed out is the last change before,
 the last of all is handled, and none is put off longer than ` + "`" + `WithMaxWait` + "`" + `, beyond what a lost consumer costs. *groups*: they append
 to 10 groups; each part is in one message, once, in the order of the sends, and is handled with all others of it.
+*pools*: each consumer handles three queues of weight 6, 3 and 1 with the same 32 workers; each queue is judged by itself.
 *schedules*: four replicas, of which some are killed and one is frozen over the failover, run the same 60 entries; each instant is one
 message, and none is left out. What the promoted replica had not heard of is sent again, under the same instant.
 `

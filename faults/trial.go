@@ -131,13 +131,17 @@ func (t *trial) run() *verdict {
 	t.enter("sends the rest")
 	t.await("all is sent", settleLimit+t.load.Over, func() bool { return !sending() })
 	t.enter("waits for the rest")
-	var state *check.State
+	var states []*check.State // of all queues
 	t.await("the queue is empty", settleLimit, func() bool {
-		state = t.read()
-		return state != nil && len(state.Pending)+len(state.Ready)+len(state.Unack)+len(state.Retry) == t.aside
+		states = t.readAll()
+		left := 0
+		for _, s := range states {
+			left += len(s.Pending) + len(s.Ready) + len(s.Unack) + len(s.Retry)
+		}
+		return states != nil && left == t.aside
 	})
 	t.await("the server's memory is back", settleLimit, func() bool {
-		return t.memory() <= memory+memorySlack+int64(len(state.Messages))*1024
+		return t.memory() <= memory+memorySlack+int64(len(states[0].Messages))*1024
 	})
 	t.wait(600 * time.Millisecond) // one more look at the consumers' goroutines
 	t.enter("stops")
@@ -147,7 +151,7 @@ func (t *trial) run() *verdict {
 	t.await("the consumers end", settleLimit, func() bool {
 		return !slices.ContainsFunc(t.consumers, func(p *program) bool { return !p.process.Ended() })
 	})
-	if state = t.read(); state == nil {
+	if states = t.readAll(); states == nil {
 		t.Fatal("the queue cannot be read")
 	}
 	if err := t.books.catchUp(); err != nil {
@@ -158,7 +162,10 @@ func (t *trial) run() *verdict {
 	if n := t.load.Entries; n > 0 {
 		rules.instants = instantsOf(n, t.begun/1_000_000, (t.begun+t.load.Over.Microseconds())/1_000_000)
 	}
-	v := judge(evidence{entries: t.books.all(), strikes: t.strikes, state: state, rules: rules, clock: t.clock})
+	v := &verdict{}
+	for i, state := range states {
+		v.add(judge(evidence{entries: t.entriesOf(i), strikes: t.strikes, state: state, rules: rules, clock: t.clock}))
+	}
 	if t.hit != nil && v.struck == 0 {
 		v.problem("the fault never struck")
 	}
@@ -301,10 +308,12 @@ func (t *trial) await(what string, limit time.Duration, ok func() bool) {
 }
 
 // read reads the queue, nil if that is not possible now.
-func (t *trial) read() *check.State {
+func (t *trial) read() *check.State { return t.readQueue(queue) }
+
+func (t *trial) readQueue(name string) *check.State {
 	ctx, cancel := context.WithTimeout(t.ctx, 5*time.Second)
 	defer cancel()
-	state, err := check.Read(ctx, t.admin, "dq", queue)
+	state, err := check.Read(ctx, t.admin, "dq", name)
 	if err != nil {
 		return nil
 	}
