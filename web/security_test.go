@@ -198,9 +198,6 @@ var hostile = []string{
 // fieldValues are what fields hold: it is sent back as it is.
 var fieldValues = regexp.MustCompile(`\bvalue="[^"]*"`)
 
-// fields are what forms send back, which must be as it was.
-var fields = regexp.MustCompile(`\svalue="[^"]*"`)
-
 func TestHostileNamesStayText(t *testing.T) {
 	f := newFixture(t, Config{})
 	var names []string
