@@ -191,6 +191,7 @@ func (f *fixture) reads(cli redis.UniversalClient) {
 	if buried != nil || len(garbage.Messages) == 0 {
 		f.t.Fatalf("reader: garbage: %+v, %v", garbage, buried)
 	}
+	_, _, inFlight := m.InFlight(ctxB, 1)
 	checks := map[string]error{
 		"listen":    err,
 		"counts":    failure(m.Counts(ctxB)),
@@ -198,6 +199,7 @@ func (f *fixture) reads(cli redis.UniversalClient) {
 		"await":     failure(m.Await(ctxB, garbage.Messages[0].ID)),
 		"consumers": failure(m.Consumers(ctxB)),
 		"history":   failure(m.History(ctxB, Hourly, 1)),
+		"in flight": inFlight,
 		"find":      failure(m.Find(ctxB, "a", Find{}, "")),
 		"groups":    failure(m.ErrorGroups(ctxB, StateGarbage, Filter{}, 0, "")),
 		"forecast":  failure(m.Forecast(ctxB, time.Time{}, time.Minute, 60)),

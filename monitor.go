@@ -143,7 +143,7 @@ type MessageStatus struct {
 	LastError string        // "" if there was none
 	Result    string        // done: what its handler said (SetResult), "" if nothing (Get only)
 	EndedAt   time.Time     // when its last delivery ended; zero before the second one
-	Consumer  string        // unack: the ID of the Consumer that is handling it, "" if that is not known (Get only)
+	Consumer  string        // unack: the ID of the Consumer that is handling it, "" if that is not known (Get and InFlight only)
 	Broken    error         // its payload and headers cannot be read: a newer version of this library or another program wrote it
 }
 

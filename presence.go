@@ -26,8 +26,9 @@ type Consumer struct {
 
 // Handling is a message in the hands of a handler.
 type Handling struct {
-	ID  string        // of the message
-	For time.Duration // until Consumer.Seen
+	ID    string        // of the message
+	For   time.Duration // until Consumer.Seen
+	Since time.Time     // by the server's clock
 }
 
 // Consumers returns the consumers that are alive, the oldest first. One that was killed is taken for
@@ -91,7 +92,8 @@ func consumerOf(id, text string, now int64) (Consumer, bool) {
 		ID: id, Host: s.Host, PID: s.PID, Since: instantTime(seen - max(s.UpUs, 0)), Seen: instantTime(seen), Concurrency: s.Concurrency,
 	}
 	for _, h := range s.Handling {
-		c.Handling = append(c.Handling, Handling{h.ID, time.Duration(min(max(h.Us, 0), forever)) * time.Microsecond})
+		us := min(max(h.Us, 0), forever)
+		c.Handling = append(c.Handling, Handling{h.ID, microseconds(us), instantTime(seen - us)})
 	}
 	return c, true
 }
