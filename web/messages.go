@@ -55,7 +55,7 @@ func (r *request) selection() (*selection, error) {
 		}
 	}
 	s.Like, s.Header, s.Error = r.Arg("like"), r.Arg("header"), r.Arg("error")
-	s.Filter = delayqueue.Filter{Key: r.Arg("key"), Contains: r.Arg("contains"), Error: s.Error}
+	s.Filter = delayqueue.Filter{Key: r.Arg("key"), Contains: r.Arg("contains"), Error: s.Error, ErrorLike: s.Like}
 	if s.Header != "" {
 		name, text, _ := strings.Cut(s.Header, "=")
 		s.Filter.Headers = map[string]string{strings.TrimSpace(name): strings.TrimSpace(text)}

@@ -176,6 +176,14 @@ func (p *page) Feed() string {
 	return link("live", query)
 }
 
+// Refresh is where the page goes by itself, "" if it stays.
+func (p *page) Refresh() string {
+	if data, ok := p.Data.(interface{ Refresh() string }); ok {
+		return data.Refresh()
+	}
+	return ""
+}
+
 // link is the address of a page, relative to every other one.
 func link(name string, query url.Values) string {
 	if text := query.Encode(); text != "" {

@@ -1,0 +1,119 @@
+package web
+
+import (
+	"fmt"
+	"html"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+var (
+	refreshTo = regexp.MustCompile(`content="0;url=([^"]+)"`)
+	planField = regexp.MustCompile(`name="plan" value="([^"]+)"`)
+)
+
+// counted counts until the plan is there.
+func (f *fixture) counted(page string) (plan, body string) {
+	f.Helper()
+	for range 1000 {
+		got := f.get(page)
+		if got.code != http.StatusOK {
+			f.Fatalf("%s: %d %s", page, got.code, got.body)
+		}
+		if onwards := refreshTo.FindStringSubmatch(got.body); onwards != nil {
+			page = html.UnescapeString(onwards[1])
+			continue
+		}
+		if plan := planField.FindStringSubmatch(got.body); plan != nil {
+			return plan[1], got.body
+		}
+		return "", got.body
+	}
+	f.Fatal("it counts for ever")
+	return "", ""
+}
+
+// finish does what is left, form by form.
+func (f *fixture) finish(plan string, more ...string) (said string) {
+	f.Helper()
+	for range 1000 {
+		got := f.ask(http.MethodPost, "plan", form(append([]string{"q", "orders", "plan", plan}, more...)...))
+		if got.code != http.StatusSeeOther {
+			f.Fatalf("%d %s", got.code, got.body)
+		}
+		next := f.get(got.header.Get("Location")).body
+		rest := planField.FindStringSubmatch(next)
+		if rest == nil {
+			return next
+		}
+		plan = rest[1]
+	}
+	f.Fatal("it goes on for ever")
+	return ""
+}
+
+// What matches is counted, shown, and done; what came after the count is left alone.
+func TestPlan(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	for i := range 30 {
+		f.sent("orders", fmt.Sprint("old ", i%2, " ", i), delayqueue.WithDelay(time.Hour))
+	}
+	f.sees(f.get(address("messages", "q", "orders", "state", "pending", "contains", "old 1")).body, "All that match:", `href="plan?`)
+	f.sees(f.get(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete")).body, "First they are counted")
+	plan, body := f.counted(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete", "count", "1"))
+	f.sees(body, "15 messages, as they were at", "Type the queue")
+	if n := strings.Count(body, "<li><a href=\"message?"); n != sampled {
+		t.Errorf("%d are shown", n)
+	}
+	later := f.sent("orders", "old 1 later", delayqueue.WithDelay(time.Hour))
+	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "confirm", "order")); got.code != http.StatusUnprocessableEntity {
+		t.Errorf("without the queue's name: %d", got.code)
+	}
+	if got := f.get("plan?" + form("q", "orders", "rest", plan, "confirm", "orders")); got.code != http.StatusBadRequest {
+		t.Errorf("by GET: %d", got.code)
+	}
+	f.sees(f.finish(plan, "confirm", "orders"), "15 deleted")
+	f.is("orders", later, delayqueue.StatePending)
+	if c, err := f.monitor("orders").Counts(t.Context()); err != nil || c.Pending != 16 {
+		t.Errorf("%+v %v", c, err)
+	}
+	for _, bad := range []string{form("q", "orders", "plan", "x"), form("q", "orders"), form("q", "mails", "plan", plan, "confirm", "mails")} {
+		if got := f.ask(http.MethodPost, "plan", bad); got.code != http.StatusBadRequest {
+			t.Errorf("%.60s: %d", bad, got.code)
+		}
+	}
+	plan, _ = f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count", "1"))
+	f.sees(f.finish(plan), "16 postponed")
+	if m, err := f.monitor("orders").Get(t.Context(), later); err != nil || time.Until(m.At) < 24*time.Hour {
+		t.Errorf("%v %v", m, err)
+	}
+	_, body = f.counted(address("plan", "q", "orders", "state", "garbage", "do", "requeue", "count", "1"))
+	f.sees(body, "0 messages, as they were at")
+}
+
+func TestPlanIsRefused(t *testing.T) {
+	may := true
+	f := newFixture(t, Config{Authorize: func(_ *http.Request, do Action, _ string) (string, error) {
+		if do == Look || may {
+			return "ann", nil
+		}
+		return "", fmt.Errorf("not you")
+	}})
+	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
+	plan, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1"))
+	may = false
+	for name, got := range map[string]reply{
+		"counting": f.get(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1")),
+		"doing":    f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "confirm", "orders")),
+	} {
+		if got.code != http.StatusForbidden {
+			t.Errorf("%s: %d", name, got.code)
+		}
+	}
+	f.is("orders", id, delayqueue.StatePending)
+}
