@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/check"
 )
 
 // Pools: each consumer handles several queues with the same workers. Each queue is judged by itself.
@@ -93,18 +92,6 @@ func consumerOf(queues []*delayqueue.DelayQueue, l load) interface {
 		shares = append(shares, delayqueue.Share{Queue: q, Weight: l.Pool[i]})
 	}
 	return delayqueue.NewPool(l.Workers, shares...)
-}
-
-// readAll reads all queues, nil if that is not possible now.
-func (t *trial) readAll() (all []*check.State) {
-	for i := range max(len(t.load.Pool), 1) {
-		state := t.readQueue(queueOf(i))
-		if state == nil {
-			return nil
-		}
-		all = append(all, state)
-	}
-	return all
 }
 
 // entriesOf are the entries that are of a queue; those that are of none are of the first.

@@ -157,6 +157,11 @@ func (t *trial) run() *verdict {
 	if err := t.books.catchUp(); err != nil {
 		t.Fatal(err)
 	}
+	return t.weigh(states)
+}
+
+// weigh judges what became of the messages, when all has ended.
+func (t *trial) weigh(states []*check.State) *verdict {
 	rules := t.rules
 	rules.lease, rules.tolerated = t.load.Lease, append(rules.tolerated, t.tolerated...)
 	if n := t.load.Entries; n > 0 {
@@ -305,32 +310,6 @@ func (t *trial) await(what string, limit time.Duration, ok func() bool) {
 		}
 		t.wait(poll)
 	}
-}
-
-// read reads the queue, nil if that is not possible now.
-func (t *trial) read() *check.State { return t.readQueue(queue) }
-
-func (t *trial) readQueue(name string) *check.State {
-	ctx, cancel := context.WithTimeout(t.ctx, 5*time.Second)
-	defer cancel()
-	state, err := check.Read(ctx, t.admin, "dq", name)
-	if err != nil {
-		return nil
-	}
-	return state
-}
-
-// counts says how many messages are where.
-func counts(s *check.State) string {
-	if s == nil {
-		return "the queue cannot be read"
-	}
-	worst := int64(0)
-	for _, e := range s.Retry {
-		worst = max(worst, s.Fail[e.ID].Losses)
-	}
-	return fmt.Sprintf("pending %d, ready %d, unack %d, retry %d with up to %d losses, garbage %d",
-		len(s.Pending), len(s.Ready), len(s.Unack), len(s.Retry), worst, len(s.Garbage))
 }
 
 // memory is what the server's data take, 0 where there is more than one server.
