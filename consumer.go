@@ -38,6 +38,9 @@ type consumer struct {
 func startConsumer(p *producer, settings settings, join func(freed signal) *member) *consumer {
 	s, ev := p.store, p.events
 	c := &consumer{settings: settings, store: s.forConsumer(settings.lease)}
+	if settings.drain != nil && settings.drain.stepped {
+		c.store.attemptTimeout = steppedAttempt
+	}
 	c.settings.log = settings.log.With(slog.String("queue", s.queue))
 	c.lifecycle = newLifecycle(settings.lease, c.settings.log, func() bool { return c.member.unhandled() > 0 })
 	c.wakeUps = newWakeListener(c.store)

@@ -110,6 +110,10 @@ func (s *settings) step(now func() time.Time) {
 // steppedSeed is what fetch chooses by at random where nothing is left to chance.
 const steppedSeed = 1
 
+// steppedAttempt is how long an attempt at a call may take where nothing is left to chance: a machine that is slow for a moment
+// is no reason to give a message up.
+const steppedAttempt = time.Minute
+
 // seed is what the next fetch chooses by; 0: anything.
 func (d *drain) seed() int32 {
 	if d != nil && d.stepped {
