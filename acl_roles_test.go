@@ -262,7 +262,7 @@ func (f *fixture) refusesReader(cli redis.UniversalClient) {
 	}
 	content := func() *check.State {
 		state := f.check()
-		state.Now = 0
+		state.Now, state.TTLs = 0, nil
 		return state
 	}
 	before := content()

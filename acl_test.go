@@ -21,8 +21,8 @@ type role struct {
 }
 
 var (
-	readScripts   = []*script{countsScript, lookScript, listScripts[StatePending], consumersScript, historyScript, forecastScript, sequencesScript, awaitScript}
-	changeScripts = []*script{steerScript, pauseScript, limitScript, dropScript, interceptScript, sendScript, singleScript, putScript, forgetScript, dropSequenceScript, passSequenceScript}
+	readScripts   = []*script{countsScript, lookScript, listScripts[StatePending], consumersScript, historyScript, forecastScript, sequencesScript, awaitScript, journalScript}
+	changeScripts = []*script{steerScript, pauseScript, limitScript, dropScript, interceptScript, sendScript, singleScript, putScript, forgetScript, dropSequenceScript, passSequenceScript, noteScript}
 
 	roles = []role{
 		{"publisher", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, steerScript, awaitScript}, nil, ""},

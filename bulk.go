@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -59,6 +60,7 @@ type BulkResult struct {
 	Done   int64            // or, with DryRun, what would have been
 	Passed map[Reason]int64 // matched, but passed over
 	Next   string           // for BulkContinue; "" if it is finished
+	Entry  string           // ID of its entry in the journal; "" if it has none
 
 	At     time.Time        `json:",omitzero"`  // the server's instant at which it began (of a Plan: its dry run): what came in later is passed over
 	Sample []*MessageStatus `json:",omitempty"` // DryRun: the first of those it would be done to, 10 at most; BulkContinue begins anew
@@ -181,7 +183,9 @@ func (m *Monitor) begin(ctx context.Context, o *operation) error {
 }
 
 // operate goes on until all is done, or it is stopped.
-func (m *Monitor) operate(ctx context.Context, o *operation, progress func(*BulkResult) bool) (*BulkResult, error) {
+func (m *Monitor) operate(ctx context.Context, o *operation, progress func(*BulkResult) bool) (r *BulkResult, err error) {
+	m.enter(ctx, o)
+	defer func() { r, err = m.leave(ctx, o, r, err) }()
 	places := o.places()
 	for o.Place < len(places) {
 		if o.Frozen && o.room() == 0 {
@@ -190,6 +194,9 @@ func (m *Monitor) operate(ctx context.Context, o *operation, progress func(*Bulk
 		}
 		begun := time.Now()
 		n, err := m.step(ctx, o, places[o.Place])
+		if err == nil {
+			err = m.heard(ctx, o)
+		}
 		if err != nil {
 			return o.cutOff(places, err), m.failed(err, "%s", verbs[o.What])
 		}
@@ -233,6 +240,11 @@ func (m *Monitor) step(ctx context.Context, o *operation, p place) (n int, err e
 		after := *o // as it is if this goes well
 		after.moveOn(&got, p, false, nil)
 		o.Doubt = &doubt{after.position, after.InPlace, after.Result.Looked, got.now, int64(len(targets))}
+		if err := m.ahead(ctx, o); err != nil {
+			o.N, o.Doubt = o.N-1, nil
+			o.pass(PassedNew, -passed)
+			return 0, err
+		}
 		done, err := m.steerAs(ctx, o, do)
 		if err != nil {
 			return 0, err
@@ -258,8 +270,8 @@ func (m *Monitor) steerAs(ctx context.Context, o *operation, do steerRequest) (d
 		done, err = m.store.steer(ctx, c, do)
 		return err
 	})
-	if stale(err) {
-		err = fmt.Errorf("%w: it was continued from here already: use the Next of the last result", ErrBadCursor)
+	if stale(err) || errors.Is(err, errTakenOver) {
+		err = errContinued
 	}
 	return done, err
 }
@@ -275,6 +287,9 @@ func (m *Monitor) resume(ctx context.Context, o *operation, p place) error {
 		done, err := m.steerAs(ctx, o, steerRequest{what: o.What})
 		if err != nil {
 			return err
+		}
+		if o.Doubt == nil && len(done) > 0 { // of a step that its process went on to
+			return fmt.Errorf("%w: a step was done since: use a later Next, as of its entry in the journal", ErrBadCursor)
 		}
 		forgotten, err := m.stepForgotten(ctx, o, p)
 		if err != nil {

@@ -129,7 +129,7 @@ func FuzzReply(f *testing.F) {
 		for _, call := range []func() error{
 			func() error { _, err := s.counts(ctx); return err },
 			func() error { _, err := s.look(ctx, "id", "a"); return err },
-			func() error { _, err := s.drop(ctx, false); return err },
+			func() error { _, _, err := s.drop(ctx, false); return err },
 			func() (err error) {
 				for _, err = range s.consumers(ctx) {
 				}

@@ -15,6 +15,8 @@ type steerer struct {
 	events  *events
 	looker  looker      // of Await
 	report  func(Event) // tells the listeners of all processes what was done; nil: only those of this process are told
+
+	record func(context.Context, journalRecord) // writes down what was done; nil: that is not written down
 }
 
 // made panics for a zero value, which has no Redis.
@@ -88,6 +90,11 @@ func (s *steerer) intercept(ctx context.Context, verb, by, what string) (*Interc
 	r.Intercepted = r.State != StateGone && r.State != StateDone && (running || r.State != StateUnack)
 	if r.Intercepted {
 		s.tell(InterceptedEvent, 1, r.ID)
+		act := ActIntercept
+		if running {
+			act = ActCancel
+		}
+		s.noted(ctx, journalRecord{Act: act, Target: what, Detail: "was " + r.State.String(), N: 1})
 	}
 	return &r, nil
 }

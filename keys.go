@@ -16,7 +16,7 @@ func validName(name string) bool {
 
 // keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.
 type keys struct {
-	pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done, result, held, parts, schedules string
+	pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done, result, held, parts, schedules, journal string
 
 	events string // a channel
 
@@ -25,7 +25,7 @@ type keys struct {
 
 // structures are what scripts call a queue's keys (KEYS.pending), in the order in which they take them.
 var structures = [...]string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "consumers", "history",
-	"sequence", "done", "result", "held", "parts", "schedules"}
+	"sequence", "done", "result", "held", "parts", "schedules", "journal"}
 
 func keysOf(prefix, name string) keys {
 	base := "{" + prefix + ":" + name + "}:"
@@ -34,8 +34,8 @@ func keysOf(prefix, name string) keys {
 		garbage: base + "garbage", msg: base + "msg", fail: base + "fail", key: base + "key",
 		wake: base + "wake", state: base + "state", consumers: base + "consumers", history: base + "history",
 		sequence: base + "sequence", done: base + "done", result: base + "result", held: base + "held", parts: base + "parts",
-		schedules: base + "schedules",
-		events:    base + "events",
+		schedules: base + "schedules", journal: base + "journal",
+		events: base + "events",
 	}
 	for _, structure := range structures {
 		k.all = append(k.all, base+structure)

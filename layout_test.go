@@ -135,7 +135,7 @@ func TestScriptUnknownLayout(t *testing.T) {
 			}
 		}
 		for _, force := range []bool{false, true} {
-			if _, err := r.store.drop(context.Background(), force); !errors.Is(err, ErrUnknownLayout) {
+			if _, _, err := r.store.drop(context.Background(), force); !errors.Is(err, ErrUnknownLayout) {
 				r.t.Errorf("drop: %v", err)
 			}
 		}

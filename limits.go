@@ -159,6 +159,7 @@ func (m *Monitor) SetLimits(ctx context.Context, l Limits) (before Limits, err e
 	if err != nil {
 		return before, m.failed(err, "set limits")
 	}
+	m.noted(ctx, journalRecord{Act: ActSetLimits, Detail: fmt.Sprintf("%v; before: %v", l, before)})
 	return before, nil
 }
 

@@ -36,6 +36,8 @@ var (
 	historyScript   = loadScript("history")
 	forecastScript  = loadScript("forecast")
 	awaitScript     = loadScript("await")
+	noteScript      = loadScript("note")
+	journalScript   = loadScript("journal")
 
 	sequencesScript    = loadScript("sequences")
 	dropSequenceScript = loadScript("dropsequence")

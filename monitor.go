@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,14 +18,15 @@ import (
 // something is tried until its context ends, with the effect of once. The errors name the queue.
 type Monitor struct {
 	steerer
-	who onBehalf
+	who        onBehalf
+	unwritable atomic.Bool // this user may not write the journal
 }
 
 // NewMonitor makes a Monitor for the queue of this name. It panics as NewQueue does.
 func NewMonitor(name string, cli redis.UniversalClient, opts ...QueueOption) *Monitor {
 	s := newProducer("NewMonitor", name, cli, opts)
 	m := &Monitor{steerer: steerer{store: s.store, events: s.events}}
-	m.report = m.publish
+	m.report, m.record = m.publish, m.done
 	return m
 }
 

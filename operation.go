@@ -32,6 +32,13 @@ type operation struct {
 	frozen
 	names  map[string]bool // Names, once they are asked for
 	sample []*MessageStatus
+
+	Who   string    `json:"who,omitempty"` // has begun it, and
+	Why   string    `json:"why,omitempty"`
+	Entry entryName `json:"entry"`
+	noted time.Time // when it was written down last
+	wrote string    // and then by the server
+	mute  bool      // it cannot be written down
 }
 
 // doubt is how far an operation has come if its last call, whose reply is lost, was carried out. In ready that is
@@ -63,7 +70,9 @@ func (o *operation) pass(why Reason, n int64) {
 	if o.Result.Passed == nil {
 		o.Result.Passed = map[Reason]int64{}
 	}
-	o.Result.Passed[why] += n
+	if o.Result.Passed[why] += n; o.Result.Passed[why] == 0 {
+		delete(o.Result.Passed, why)
+	}
 }
 
 // A coldFilter is a Filter for a cursor: its texts are bytes, for JSON would change a string that is not UTF-8.
@@ -95,7 +104,7 @@ func (c *coldFilter) hot() *Filter {
 
 func (o *operation) result(places []place) *BulkResult {
 	r := o.Result
-	r.Passed = maps.Clone(r.Passed)
+	r.Passed, r.Entry = maps.Clone(r.Passed), o.Entry.String()
 	r.At, r.Sample = instantTime(o.Begun), o.sample
 	if o.Place < len(places) {
 		r.Next, _ = cursorOf(o) // there is nothing in it that cannot be written

@@ -169,9 +169,19 @@ func TestBadRepliesToMonitors(t *testing.T) {
 			[][]string{nil, list("x"), list("5", "6")},
 		},
 		"drop": {
-			func(s *store) error { _, err := s.drop(ctxB, false); return err },
-			[][]string{list("0"), list("5")},
-			[][]string{nil, list("x"), list("5", "6")},
+			func(s *store) error { _, _, err := s.drop(ctxB, false); return err },
+			[][]string{list("0", "7"), list("5", "0")},
+			[][]string{nil, list("x", "0"), list("5"), list("5", "6", "7")},
+		},
+		"note": {
+			func(s *store) error { _, err := s.note(ctxB, &journalNote{}, 0); return err },
+			[][]string{list("5", "4", "runs", "5"), list("5", "0", "", "0"), list("5", "x", "somebody else's", "y")},
+			[][]string{nil, list("x", "4", "runs", "5"), list("5", "4", "runs"), list("5", "4", "runs", "5", "")},
+		},
+		"journal": {
+			func(s *store) error { _, err := s.journal(ctxB, journalRequest{}); return err },
+			[][]string{list("5", "0"), list("5", "1", "4", "a done 4 {}"), list("5", "", "x", "somebody else's")},
+			[][]string{nil, list("x", "0"), list("5"), list("5", "0", "4")},
 		},
 		"consumers": {
 			func(s *store) (err error) {

@@ -296,6 +296,24 @@ func TestScriptWrongTypeOfMonitors(t *testing.T) {
 			c.next()
 			return func() error { return r.store.pause(ctxB, c, forever, onBehalf{}) }
 		}},
+		"note": {script: noteScript, build: func(r *rig) func() error {
+			r.notes("a", journalDone, "", "{}")
+			return func() error {
+				_, err := r.store.note(ctxB, &journalNote{word: journalDone, token: tokenOf("b"), text: "{}", keep: time.Hour}, 0)
+				return err
+			}
+		}},
+		"note, again": {script: noteScript, build: func(r *rig) func() error {
+			made, _ := r.notes("a", journalRuns, "", "{}")
+			return func() error {
+				_, err := r.store.note(ctxB, &journalNote{word: journalStop, token: tokenOf("a"), made: made, keep: time.Hour}, 0)
+				return err
+			}
+		}},
+		"journal": {script: journalScript, build: func(r *rig) func() error {
+			r.notes("a", journalDone, "", "{}")
+			return func() error { _, err := r.store.journal(ctxB, journalRequest{limit: 1}); return err }
+		}},
 	})
 }
 

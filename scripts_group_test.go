@@ -287,7 +287,7 @@ func TestScriptGroup(t *testing.T) {
 				e.headers = map[string]string{"h": "v"}
 			})
 		}, "unack a@10.000001s " + there + "key k=a"},
-		"dropped": {func(r *rig) { grow(r, time.Minute); _, err := r.store.drop(ctxB, true); r.equal("error", err, nil) }, ""},
+		"dropped": {func(r *rig) { grow(r, time.Minute); _, _, err := r.store.drop(ctxB, true); r.equal("error", err, nil) }, ""},
 	})
 }
 

@@ -3,6 +3,8 @@ package delayqueue
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"slices"
@@ -218,6 +220,9 @@ const (
 	steerCancel  = "cancel" // delete, also what is being handled
 )
 
+// errTakenOver: somebody has asked whether this call was carried out before it was, so that it never will be.
+var errTakenOver = errors.New("another process goes on with this")
+
 // A steerRequest is what is to be done, and to what.
 type steerRequest struct {
 	what    string
@@ -246,7 +251,9 @@ func (s *store) steer(ctx context.Context, c *caller, do steerRequest) ([]steere
 	r.int64()
 	words := strings.Fields(r.text())
 	if len(words) != len(do.targets) && do.targets != nil {
-		r.fail("%d answers for %d messages", len(words), len(do.targets))
+		if r.fail("%d answers for %d messages", len(words), len(do.targets)); len(words) == 0 && r.failed == nil {
+			return nil, fmt.Errorf("%w: %w", errTakenOver, r.err("steer"))
+		}
 		return nil, r.err("steer")
 	}
 	out := make([]steered, len(words))
@@ -269,11 +276,11 @@ func (s *store) pause(ctx context.Context, c *caller, until int64, who onBehalf)
 	return r.err("pause")
 }
 
-// drop returns how many consumers are alive.
-func (s *store) drop(ctx context.Context, force bool) (int, error) {
+// drop returns how many consumers are alive, and how many messages were deleted.
+func (s *store) drop(ctx context.Context, force bool) (alive, messages int, err error) {
 	r := s.run(ctx, dropScript, []any{force})
-	alive := r.number()
-	return alive, r.err("drop")
+	alive, messages = r.number(), r.number()
+	return alive, messages, r.err("drop")
 }
 
 // consumersPages bounds how many pages of consumers are read, 25 on each.

@@ -134,7 +134,7 @@ var everyScript = []namedScript{
 	{extendScript, "extend"}, {interceptScript, "intercept"}, {countsScript, "counts"}, {lookScript, "look"},
 	{listScripts[StatePending], "list"}, {steerScript, "steer"}, {pauseScript, "pause"}, {limitScript, "limit"}, {dropScript, "drop"},
 	{consumersScript, "consumers"}, {historyScript, "history"}, {forecastScript, "forecast"}, {awaitScript, "await"}, {sequencesScript, "sequences"}, {dropSequenceScript, "dropsequence"},
-	{passSequenceScript, "passsequence"},
+	{passSequenceScript, "passsequence"}, {noteScript, "note"}, {journalScript, "journal"},
 }
 
 // at sets the server's clock.

@@ -184,6 +184,7 @@ func (m *Monitor) DropSequence(ctx context.Context, name string) error {
 	if err != nil {
 		return m.failed(err, "drop sequence %q", name)
 	}
+	m.noted(ctx, journalRecord{Act: ActDropSequence, Target: name})
 	return nil
 }
 
@@ -200,6 +201,9 @@ func (m *Monitor) PassSequence(ctx context.Context, name string, n int64) (befor
 			}
 			return err
 		})
+		if err == nil || errors.Is(err, ErrNotFound) {
+			m.noted(ctx, journalRecord{Act: ActPassSequence, Target: name, Detail: fmt.Sprintf("to %d", n)})
+		}
 	}
 	if err != nil {
 		return 0, m.failed(err, "pass sequence %q", name)

@@ -116,6 +116,7 @@ func (s *steerer) steerOne(ctx context.Context, do steerRequest) error {
 	} else {
 		s.tell(acts[do.what], 1, name)
 	}
+	s.noted(ctx, journalRecord{Act: actOf(do.what, do.us), Target: name, Detail: steerDetail(do.what, do.us), N: 1})
 	return nil
 }
 
@@ -143,11 +144,16 @@ func (m *Monitor) pause(ctx context.Context, until int64) error {
 	if err != nil {
 		return m.failed(err, "pause or resume")
 	}
-	code := PausedEvent
-	if until == 0 {
-		code = ResumedEvent
+	code, r := PausedEvent, journalRecord{Act: ActPause}
+	switch until {
+	case 0:
+		code, r.Act = ResumedEvent, ActResume
+	case forever:
+	default:
+		r.Detail = "until " + instantText(instantTime(until))
 	}
 	m.tell(code, 0)
+	m.noted(ctx, r)
 	return nil
 }
 
@@ -159,7 +165,7 @@ var ErrConsumersAlive = errors.New("consumers of this queue are alive")
 // ErrUnknownLayout, forced or not, if a newer version of this library writes the queue. It
 // is tried once: after an error of the network the queue may or may not have been deleted.
 func (m *Monitor) DeleteQueue(ctx context.Context, force bool) error {
-	alive, err := m.store.drop(ctx, force)
+	alive, messages, err := m.store.drop(ctx, force)
 	if err == nil && alive > 0 && !force {
 		err = fmt.Errorf("%w: %d: stop them, or force it", ErrConsumersAlive, alive)
 	}
@@ -167,5 +173,6 @@ func (m *Monitor) DeleteQueue(ctx context.Context, force bool) error {
 		return m.failed(err, "delete it")
 	}
 	m.tell(QueueDeletedEvent, 0)
+	m.noted(ctx, journalRecord{Act: ActDeleteQueue, N: int64(messages)})
 	return nil
 }

@@ -2,7 +2,8 @@
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done, result, held, parts, schedules
 -- ARGV: 1 '1': although consumers are alive
--- Returns {how many consumers are alive, or more}: if there are any, nothing was deleted. 0 if ARGV 1 says so.
+-- Returns {how many consumers are alive, or more; how many messages were deleted}: if there are any consumers, nothing was
+--       deleted, unless ARGV 1 says so, for which they are not looked for: 0. The journal stays.
 --       Or the error DQLAYOUT: the layout is not known, and nothing was deleted.
 -- Cost: O(consumers), 100 pages of 25 and about 1 MB of what they say; memory is freed in the background.
 
@@ -22,7 +23,9 @@ while ARGV[1] ~= '1' and pages < 100 and (alive == 0 or size < 1048576) do
   pages, cursor = pages + 1, page[1]
   if page.err or cursor == '0' then break end
 end
-if alive > 0 then return {alive} end
+if alive > 0 then return {alive, 0} end
+local messages = redis.pcall('HLEN', KEYS.msg)
+if type(messages) == 'table' then messages = 0 end
 redis.call('UNLINK', KEYS.pending)
 redis.call('UNLINK', KEYS.ready)
 redis.call('UNLINK', KEYS.unack)
@@ -41,4 +44,4 @@ redis.call('UNLINK', KEYS.held)
 redis.call('UNLINK', KEYS.schedules)
 redis.call('UNLINK', KEYS.result)
 redis.call('UNLINK', KEYS.parts)
-return {alive}
+return {alive, messages}

@@ -73,6 +73,7 @@ var advices = map[check.Kind]advice{
 		"Start a consumer; if one is alive, its log says why it does not fetch.", false},
 	evicts: {"When its memory is full, this server deletes keys of its own choice: messages, or a whole queue.",
 		"CONFIG SET maxmemory-policy noeviction: then a full server refuses sends, and loses nothing.", false},
+	check.BadJournal: {"An entry of the journal is none that this version writes. delayqueue journal passes over it.", "Nothing: it goes with the oldest entries.", false},
 	check.BadHistory: {"A counter is none that this version writes.",
 		"HDEL the field if nothing newer runs.", false},
 }

@@ -65,6 +65,8 @@ func (a *app) explain(err error) (code int, text string) {
 		return exitUsage, text + "\n" + a.usage()
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted, "interrupted"
+	case errors.Is(err, delayqueue.ErrBulkStopped):
+		return exitInterrupted, text
 	case errors.Is(err, delayqueue.ErrWrongState), errors.Is(err, delayqueue.ErrDuplicateKey), errors.Is(err, delayqueue.ErrSequence), errors.Is(err, delayqueue.ErrConsumersAlive),
 		errors.Is(err, delayqueue.ErrUnknownLayout), errors.Is(err, delayqueue.ErrPlanOver):
 		return exitRefused, text

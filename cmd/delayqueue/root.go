@@ -69,17 +69,17 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 	flags := root.PersistentFlags()
 	a.dialing.flags(flags)
 	flags.StringVar(&a.prefix, "prefix", "dq", "prefix of the queues (UseCustomPrefix)")
-	flags.StringVar(&a.operator, "operator", operator(), "who acts, as the listeners of events are told")
-	flags.StringVar(&a.reason, "reason", "", "why you act, for those who look at a pause")
+	flags.StringVar(&a.operator, "operator", operator(), "who acts, as the journal and the listeners of events are told")
+	flags.StringVar(&a.reason, "reason", "", "why you act, for the journal and for those who look at a pause")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
-	periodic, limits := a.scheduleCommand(), a.limitsCommand()
+	periodic, limits, journal := a.scheduleCommand(), a.limitsCommand(), a.journalCommand()
 	root.AddCommand(
 		a.statsCommand(), a.queuesCommand(), a.listCommand(), a.findCommand(), a.errorsCommand(), a.getCommand(), a.sendCommand(), a.cancelCommand(),
-		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(), limits,
+		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(), limits, journal,
 		a.consumersCommand(), a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic, a.historyCommand(), a.eventsCommand(), a.doctorCommand(), a.exporterCommand(), a.webCommand(), a.continueCommand(),
 	)
-	for _, c := range slices.Concat(root.Commands(), periodic.Commands(), limits.Commands()) {
+	for _, c := range slices.Concat(root.Commands(), periodic.Commands(), limits.Commands(), journal.Commands()) {
 		c.DisableFlagsInUseLine = false
 		work := c.RunE
 		if work == nil {

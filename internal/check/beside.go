@@ -1,6 +1,8 @@
 package check
 
 import (
+	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -47,8 +49,33 @@ func (b *breaches) parts() {
 	}
 }
 
+// journal looks at what was written down of acts: invariant 11.
+func (b *breaches) journal() {
+	if len(b.Journal) > maxJournal {
+		b.add(BadJournal, "journal", "", "it has %d entries, want at most %d", len(b.Journal), maxJournal)
+	}
+	for _, m := range b.Journal {
+		words := strings.SplitN(m.Member, " ", 4)
+		switch {
+		case m.Problem != "":
+			b.add(BadJournal, "journal", m.Member, "entry %.100q has score %s", m.Member, m.Problem)
+		case len(words) != 4 || len(words[0]) != 16 || !slices.Contains([]string{"done", "runs", "stop"}, words[1]) || numbers(words[2]) == nil || !json.Valid([]byte(words[3])):
+			b.add(BadJournal, "journal", m.Member, "entry %.100q is malformed, want <16 digits> done|runs|stop <us> <JSON>", m.Member)
+		case len(m.Member) > maxJournalEntry:
+			b.add(BadJournal, "journal", m.Member, "entry %.100q has %d bytes, want at most %d", m.Member, len(m.Member), maxJournalEntry)
+		}
+	}
+}
+
+// Bounds of the journal: entries, and bytes of each.
+const (
+	maxJournal      = 1000
+	maxJournalEntry = 80 << 10
+)
+
 // lookers looks at what is there for Monitors alone: invariant 11.
 func (b *breaches) lookers() {
+	b.journal()
 	for _, id := range sortedKeys(b.Consumers) {
 		if problem := callProblem(id, b.Consumers[id]); problem != "" {
 			b.add(BadConsumer, "consumers", id, "entry %q is malformed: %s", id, problem)

@@ -93,7 +93,7 @@ func (b *breaches) frame() {
 		if kind, wrong := b.WrongType[st.name]; wrong {
 			b.add(WrongType, st.name, st.name, "the key is a %s, want a %s, so the content of the queue was not checked", kind, st.kind)
 		}
-		forMonitors := st.name == "consumers" || st.name == "history"
+		forMonitors := st.name == "consumers" || st.name == "history" || st.name == "journal"
 		if _, ok := b.TTLs[st.name]; ok && !forMonitors { // the figure is in the dump
 			b.add(Expires, st.name, st.name, "the key has a time to live, and no message may expire by itself")
 		}

@@ -66,6 +66,7 @@ type State struct {
 
 	Consumers map[string]string // what each said of itself, by name
 	History   map[string]string // counters
+	Journal   []Marker          // what was done, the oldest first
 
 	TTLs      map[string]int64  // structure -> ms to live, of those that would expire
 	WrongType map[string]string // structure -> type found, of those that have another than they should

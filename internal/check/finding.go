@@ -40,6 +40,7 @@ const (
 	BadSequence   Kind = "bad sequence" // number
 	BadConsumer   Kind = "bad consumer" // entry
 	BadHistory    Kind = "bad history"  // field
+	BadJournal    Kind = "bad journal"  // member
 	Leftover      Kind = "leftover"     // in a queue that should be empty
 )
 

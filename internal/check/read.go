@@ -32,6 +32,7 @@ var structures = []struct{ name, kind string }{
 	{"held", "zset"},
 	{"parts", "hash"},
 	{"schedules", "hash"},
+	{"journal", "zset"},
 }
 
 // snapshotScript reads a whole queue at one instant. A script and not a
@@ -180,6 +181,12 @@ func (s *State) fill(structure string, content []string) {
 			m := Marker{Member: pair[0]}
 			m.Score, m.Problem = decodeScore(pair[1])
 			s.Held = append(s.Held, m)
+		}
+	case "journal":
+		for pair := range slices.Chunk(content, 2) {
+			m := Marker{Member: pair[0]}
+			m.Score, m.Problem = decodeScore(pair[1])
+			s.Journal = append(s.Journal, m)
 		}
 	case "wake":
 		for pair := range slices.Chunk(content, 2) {

@@ -1,0 +1,193 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// journal reads the whole journal, the newest first, and leaves out what differs from run to run.
+func (f *fixture) journal(m *Monitor) (all []JournalEntry) {
+	f.t.Helper()
+	last := time.Time{}
+	for cursor := ""; ; {
+		page, err := m.Journal(ctxB, 3, cursor)
+		f.must(err)
+		for _, e := range page.Entries {
+			one, err := m.JournalEntry(ctxB, e.ID)
+			if err != nil || !reflect.DeepEqual(*one, e) {
+				f.t.Errorf("entry %s by itself is %+v, %v; on the page %+v", e.ID, one, err, e)
+			}
+			if e.At.After(page.Now) || !last.IsZero() && e.At.After(last) {
+				f.t.Errorf("entry %+v is later than %v, or than now, %v", e, last, page.Now)
+			}
+			last = e.At
+			e.ID, e.At = "", time.Time{}
+			all = append(all, e)
+		}
+		if cursor = page.Next; cursor == "" {
+			return all
+		}
+	}
+}
+
+func (f *fixture) journalIs(m *Monitor, want ...JournalEntry) {
+	f.t.Helper()
+	got := f.journal(m)
+	for i := range max(len(got), len(want)) {
+		switch {
+		case i >= len(got):
+			f.t.Errorf("missing entry %+v", want[i])
+		case i >= len(want):
+			f.t.Errorf("entry %+v too many", got[i])
+		case !reflect.DeepEqual(got[i], want[i]):
+			f.t.Errorf("entry %+v, want %+v", got[i], want[i])
+		}
+	}
+}
+
+func TestJournal(t *testing.T) { onSharedServer(t, monitorWritesJournal) }
+
+// monitorWritesJournal: what a Monitor does is in the journal, with whom, why and what; what is refused is not.
+func monitorWritesJournal(f *fixture, m *Monitor) {
+	if _, err := m.Journal(ctxB, 0, ""); !errors.Is(err, ErrNoQueue) {
+		f.t.Errorf("journal of no queue: %v", err)
+	}
+	q := f.queue(nil)
+	a, b := f.send(q, "a", inAnHour, WithKey("of a")), f.send(q, "b", inAnHour)
+	f.journalIs(m)
+	ann, bob := NewMonitor(f.name, f.cli).WithOperator("ann").WithReason("a\nreason"), NewMonitor(f.name, f.cli).WithOperator("bob")
+	at := time.Date(2100, 1, 2, 3, 4, 5, 0, time.UTC)
+	f.must(ann.PauseUntil(ctxB, at))
+	f.must(ann.Pause(ctxB))
+	f.must(bob.Resume(ctxB))
+	f.must(ann.RescheduleKey(ctxB, "of a", at))
+	f.must(bob.RescheduleBy(ctxB, a.ID, -time.Minute))
+	f.must(m.RunNow(ctxB, b.ID))
+	f.must(q.Reschedule(ctxB, b.ID, at)) // by a program
+	for what, err := range map[string]error{"requeue": ann.Requeue(ctxB, b.ID), "delete": ann.Delete(ctxB, "nobody"), "sequence": ann.DropSequence(ctxB, "s"), "limits": failure(ann.SetLimits(ctxB, Limits{Rate: 1}))} {
+		if err == nil {
+			f.t.Errorf("%s was done", what)
+		}
+	}
+	f.must(ann.Delete(ctxB, a.ID))
+	f.must(failure(bob.Cancel(ctxB, b.ID)))
+	f.must(failure(bob.Cancel(ctxB, b.ID))) // it is gone
+	if _, err := bob.PassSequence(ctxB, "s", 7); !errors.Is(err, ErrNotFound) {
+		f.t.Error(err)
+	}
+	f.must(bob.DropSequence(ctxB, "s"))
+	f.must(failure(ann.SetLimits(ctxB, Limits{Concurrency: 5})))
+	dead := f.buried("dead")[0]
+	f.must(ann.Requeue(ctxB, dead))
+	f.must(failure(ann.Intercept(ctxB, dead)))
+	before := []JournalEntry{
+		{By: "ann", Reason: "a reason", Act: ActIntercept, Target: dead, Detail: "was retry", Messages: 1},
+		{By: "ann", Reason: "a reason", Act: ActRequeue, Target: dead, Messages: 1},
+		{By: "ann", Reason: "a reason", Act: ActSetLimits, Detail: "5 at a time; before: no limit"},
+		{By: "bob", Act: ActDropSequence, Target: "s"},
+		{By: "bob", Act: ActPassSequence, Target: "s", Detail: "to 7"},
+		{By: "bob", Act: ActCancel, Target: b.ID, Detail: "was pending", Messages: 1},
+		{By: "ann", Reason: "a reason", Act: ActDelete, Target: a.ID, Messages: 1},
+		{Act: ActRunNow, Target: b.ID, Messages: 1},
+		{By: "bob", Act: ActReschedule, Target: a.ID, Detail: "by -1m0s", Messages: 1},
+		{By: "ann", Reason: "a reason", Act: ActReschedule, Target: "of a", Detail: "due 2100-01-02T03:04:05Z", Messages: 1},
+		{By: "bob", Act: ActResume},
+		{By: "ann", Reason: "a reason", Act: ActPause},
+		{By: "ann", Reason: "a reason", Act: ActPause, Detail: "until 2100-01-02T03:04:05Z"},
+	}
+	f.journalIs(m, before...)
+	f.send(q, "c", inAnHour)
+	f.must(ann.DeleteQueue(ctxB, true))
+	f.journalIs(m, append([]JournalEntry{{By: "ann", Reason: "a reason", Act: ActDeleteQueue, Messages: 1}}, before...)...)
+	if ttl := f.cli.TTL(ctxB, keysOf("dq", f.name).journal).Val(); ttl > journalOutlives || ttl < journalOutlives-time.Hour {
+		f.t.Errorf("the journal of a deleted queue is kept for %v", ttl)
+	}
+	for what, err := range map[string]error{
+		"page": failure(m.Journal(ctxB, 201, "")), "less than none": failure(m.Journal(ctxB, -1, "")),
+		"cursor": failure(m.Journal(ctxB, 1, "x")), "another cursor": failure(m.Journal(ctxB, 1, "eyJwIjoxfQ")),
+	} {
+		if !errors.Is(err, ErrBadOption) && !errors.Is(err, ErrBadCursor) {
+			f.t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, id := range []string{"", "x", "5-x", "5-0123456789abcdef", "-5-0123456789abcdef"} {
+		if _, err := m.JournalEntry(ctxB, id); !errors.Is(err, ErrNotFound) {
+			f.t.Errorf("entry %q: %v", id, err)
+		}
+		if err := m.StopBulk(ctxB, id); !errors.Is(err, ErrNotFound) {
+			f.t.Errorf("stop %q: %v", id, err)
+		}
+	}
+}
+
+// TestJournalOnce: an entry whose reply is lost is written once; one that never gets there is in the log, with all that it
+// would say, and what was done stands.
+func TestJournalOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.send(f.queue(nil), "a", inAnHour)
+	cli := f.client()
+	lost, never := 2, false
+	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if args := cmd.Args(); len(args) < 2 || args[1] != noteScript.sha && args[1] != noteScript.text || lost == 0 {
+			return next(ctx, cmd)
+		}
+		if never {
+			return fmt.Errorf("not sent: %w", context.DeadlineExceeded)
+		}
+		if err := next(ctx, cmd); err != nil { // NOSCRIPT
+			return err
+		}
+		lost--
+		return fmt.Errorf("the reply is lost: %w", context.DeadlineExceeded)
+	}))
+	m := NewMonitor(f.name, cli).WithOperator("ann")
+	m.events.log.Store(slog.New(slog.NewTextHandler(f.log, nil)))
+	f.must(m.Pause(ctxB))
+	f.journalIs(NewMonitor(f.name, f.cli), JournalEntry{By: "ann", Act: ActPause})
+	lost, never = 1, true
+	f.must(m.WithReason("it is over").Resume(ctxB))
+	f.journalIs(NewMonitor(f.name, f.cli), JournalEntry{By: "ann", Act: ActPause})
+	for _, text := range []string{"is not in the journal", "act=resume", "by=ann", `reason="it is over"`} {
+		if f.log.count(text) == 0 {
+			t.Errorf("the log does not say %q:\n%s", text, f.log)
+		}
+	}
+}
+
+// TestJournalWithoutTheRight: who may not write the journal does what it may, and is told once.
+func TestJournalWithoutTheRight(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	f := fixtureOn(t, server.Client(t))
+	f.send(f.queue(nil), "a", inAnHour)
+	rule := "ACL SETUSER old on >secret ~* resetchannels &* +@all"
+	setUser(t, server.Client(t), strings.ReplaceAll(rule, "~*", "~{dq:"+f.name+"}:[a-ik-z]*")) // all of its keys but this one
+	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "old", Password: "secret"})
+	t.Cleanup(func() { _ = cli.Close() })
+	m := NewMonitor(f.name, cli)
+	m.events.log.Store(slog.New(slog.NewTextHandler(f.log, nil)))
+	f.must(m.Pause(ctxB))
+	f.must(m.Resume(ctxB))
+	got, err := m.BulkDelete(ctxB, Bulk{States: []State{StatePending}})
+	f.bulked("bulk", got, err, 1, 1, nil)
+	if got.Entry != "" {
+		t.Errorf("its entry is %s", got.Entry)
+	}
+	if n := f.log.count("is not in the journal"); n != 1 {
+		t.Errorf("it was said %d times:\n%s", n, f.log)
+	}
+	if n := len(refusals(t, server.Client(t))); n != 1 {
+		t.Errorf("%d refusals in ACL LOG", n)
+	}
+	f.journalIs(NewMonitor(f.name, f.cli))
+}

@@ -1,0 +1,44 @@
+-- note writes into the journal what somebody has done to the queue, or asks the one who runs a call for many to stop.
+--
+-- KEYS: journal
+-- ARGV: 1 what: 'done', 'begins' or 'runs' (a call for many), or 'stop' (ask for that), 2 token of the entry, in hexadecimal,
+--       3 us at which the entry was made ('': it is new), 4 us for which this call has been tried, 5 its text, '' of
+--       'stop', 6 s for which the journal is kept from now on, 7 of 'runs' and 'done', what this process was told last time of
+--       when it wrote; '': it has not
+-- Returns {now, us at which the entry was made, what it says, us when it was written}: 'done', 'runs', or 'stop' of one that
+--       runs and is asked to; of 'stop' what it said before; '' if there is no such entry to stop; 'taken' if another process
+--       has written since: it goes on with that call, and nothing was changed.
+-- Cost: 6 commands of O(log n), and those entries that were made in that us, or since the first try.
+--       What comes twice is written once. The first write is a ZREM: a full server lets the rest pass.
+
+-- include head, score
+local MOST = 1000 -- entries
+local what, token, made, text = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
+local from, to = made, made
+if made == '' then from, to = us(now - tonumber(ARGV[4]) - 1000000), '+inf' end
+local old, said, wrote, before = nil, '', us(now), '' -- the entry as it stands: what it says, when it was written, its text
+if made ~= '' or ARGV[4] ~= '0' then
+  local page = redis.call('ZRANGEBYSCORE', KEYS.journal, from, to, 'WITHSCORES')
+  for i = 1, #page, 2 do
+    local name, word, at, rest = string.match(page[i], '^(%x+) (%l+) (%d+) (.*)$')
+    if name == token then old, said, made, wrote, before = page[i], word, us(scored(page[i + 1])), at, rest end
+  end
+else
+  redis.call('ZCARD', KEYS.journal)
+end
+if what == 'stop' and not old then return {us(now), '0', '', '0'} end
+if old and what ~= 'stop' and ARGV[7] ~= '' and ARGV[7] ~= wrote and text ~= before then return {us(now), made, 'taken', wrote} end
+redis.call('ZREM', KEYS.journal, old or '') -- the first write
+if made == '' then made = us(now) end
+local word = what == 'begins' and 'runs' or what
+if what == 'stop' then
+  text = before
+  if said == 'done' then word = said end
+elseif what == 'runs' and said == 'stop' then
+  word = said
+end
+if what ~= 'stop' then wrote = us(now) end
+redis.call('ZADD', KEYS.journal, made, token .. ' ' .. word .. ' ' .. wrote .. ' ' .. text)
+redis.call('ZREMRANGEBYRANK', KEYS.journal, 0, -1 - MOST)
+redis.call('EXPIRE', KEYS.journal, ARGV[6])
+return {us(now), made, what == 'stop' and said or word, wrote}
