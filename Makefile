@@ -8,7 +8,7 @@ MODULES := . metrics schedule web web/browsertest examples/observed examples/rep
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: api tidy release test-release zones schedules test test-web test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus chromium
+.PHONY: api tidy release test-release zones schedules test test-web pictures test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus chromium
 
 test: redis prometheus
 	@set -e; for module in $(filter-out web/browsertest bench faults release,$(MODULES)); do echo "$$module:"; (cd $$module && go test -race -shuffle=on ./...); done
@@ -16,6 +16,10 @@ test: redis prometheus
 # The pages in a real browser.
 test-web: redis chromium
 	cd web/browsertest && go test -race -timeout 15m -v .
+
+# The pictures of the page in docs/.
+pictures: redis chromium
+	cd web/browsertest && go test -run '^TestPictures$$' -pictures "$(CURDIR)/docs" .
 
 # The root package's tests with another go-redis; a workspace takes no other go.mod.
 test-goredis: export GOWORK = off

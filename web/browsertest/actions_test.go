@@ -40,6 +40,7 @@ func TestActions(t *testing.T) {
 			tb := newTab(t, l)
 			t.Run("one message", func(t *testing.T) { tb.oneMessage() })
 			t.Run("ticked", func(t *testing.T) { tb.ticked() })
+			t.Run("all that match", func(t *testing.T) { tb.allThatMatch() })
 			t.Run("pause", func(t *testing.T) { tb.pauses() })
 		})
 	}
@@ -109,6 +110,26 @@ func (tb *tab) ticked() {
 			tb.Errorf("message %d is due at %v, was at %v", i, msg.At, msg.Due)
 		}
 	}
+}
+
+// allThatMatch deletes what was counted, and no more.
+func (tb *tab) allThatMatch() {
+	mark := fmt.Sprint("bulk-", time.Now().UnixNano())
+	var ids []string
+	for i := range 12 {
+		ids = append(ids, tb.sent(fmt.Sprint(mark, " ", i), delayqueue.WithDelay(time.Hour)))
+	}
+	tb.open(shop.url + "messages?q=invoices&state=pending&contains=" + url.QueryEscape(mark))
+	tb.click(".all a.danger")
+	tb.sees("main", "First they are counted")
+	tb.click(".ask button")
+	tb.sees("main", "12 messages, as they were at")
+	later := tb.sent(mark, delayqueue.WithDelay(time.Hour))
+	tb.fill(`input[name="confirm"]`, "invoices")
+	tb.click(".ask button")
+	tb.sees("main", "12 deleted")
+	tb.is("invoices", ids[0], delayqueue.StateGone)
+	tb.is("invoices", later, delayqueue.StatePending)
 }
 
 func (tb *tab) pauses() {

@@ -55,6 +55,8 @@ func pages(t *testing.T) []pageTest {
 		{"schedules?q=reports", map[string][]string{"en": {"nightly", "Europe/Berlin", "this instant is skipped"}, "zh": {"跳过这一次"}}},
 		{"act?q=orders&do=delete&id=" + waits.ID, map[string][]string{"en": {"Type the queue's name"}, "zh": {"请输入队列名"}}},
 		{"act?q=orders&do=postpone&id=" + waits.ID, map[string][]string{"en": {"By how much"}}},
+		{"plan?q=orders&state=garbage&error=stock&do=requeue", map[string][]string{"en": {"First they are counted"}}},
+		{"plan?q=orders&state=garbage&error=stock&do=delete&count=1", map[string][]string{"en": {"messages, as they were at", "Type the queue's name"}}},
 		{"pause?q=reports", map[string][]string{"en": {"It is paused", "Resume"}, "zh": {"恢复"}}},
 	}
 }
