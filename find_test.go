@@ -39,10 +39,11 @@ func findsInEveryState(f *fixture, m *Monitor) {
 		f.t.Errorf("in nothing: %v", err)
 	}
 	q := f.queue(nil)
-	f.buried("dead one", "dead two")
+	f.buried("dead one") // one after the other: they die in this order
+	f.buried("dead two")
 	pending := f.send(q, "pending needle", inAnHour, WithKey("needle")).ID
 	f.send(q, "due", WithHeader("trace", "a needle b"), WithHeader("other", "x"))
-	f.send(q, "about "+pending, inAnHour)
+	f.send(q, "the one "+pending, inAnHour)
 	search := func(what, text string, how Find, calls int, want ...string) {
 		f.t.Helper()
 		got, n := f.finds(m, text, how)
@@ -51,13 +52,13 @@ func findsInEveryState(f *fixture, m *Monitor) {
 		}
 	}
 	search("a key, and elsewhere", "needle", Find{}, 2, "pending needle in key", "due in headertrace")
-	search("an id, and elsewhere", pending, Find{}, 2, "pending needle in id", "about "+pending+" in payload")
+	search("an id, and elsewhere", pending, Find{}, 2, "pending needle in id", "the one "+pending+" in payload")
 	search("a text", "ead", Find{}, 1, "dead one in payload", "dead two in payload")
 	search("in an error", "no dead two", Find{}, 1, "dead two in error")
 	search("the key of a dead one", "key of dead two", Find{States: []State{StateGarbage}}, 1, "dead two in key")
 	search("no id", "01a0c447-4440-7c3e-9d41-6f0e8a2b4c55", Find{}, 1)
 	search("a live one's key among the dead", "needle", Find{States: []State{StateGarbage}}, 1)
-	search("one at a time", "e", Find{Limit: 1}, 6, "dead one in payload", "dead two in payload", "due in headertrace", "pending needle in payload", "about "+pending+" in payload")
+	search("one at a time", "e", Find{Limit: 1}, 6, "dead one in payload", "dead two in payload", "due in headertrace", "pending needle in payload", "the one "+pending+" in payload")
 	search("two looked at in a call", "ead", Find{Messages: 2}, 3, "dead one in payload", "dead two in payload")
 	search("little read in a call", "ead", Find{Bytes: 1, Messages: 1}, 6, "dead one in payload", "dead two in payload")
 	for what, call := range map[string]func() (*Found, error){
