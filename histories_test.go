@@ -26,6 +26,8 @@ type history struct {
 	deeds map[string][]porcupine.Operation // by id
 
 	deliveries atomic.Int64
+
+	carriedOut func(caller string) string // what the server has saved of the caller's last call; nil: it is not asked
 }
 
 // recorded is a call of a script with all its attempts.
@@ -34,8 +36,9 @@ type recorded struct {
 	args        []string
 	first, last int64 // unix us
 	reply       []string
-	tries       int  // attempts
-	lost        bool // an attempt was not answered
+	tries       int   // attempts
+	lost        bool  // an attempt was not answered
+	at          int64 // unix us, by the server's clock: when it was carried out; 0: not known
 }
 
 func (h *history) now() int64 { return h.began.UnixMicro() + time.Since(h.began).Microseconds() }
@@ -88,8 +91,19 @@ func (h *history) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			c.reply, c.last = replyOf(cmd), max(c.last, to)
 		} else if !errors.As(err, &refused) {
 			c.lost = true
+			h.askWhen(c)
 		}
 		return err
+	}
+}
+
+// askWhen asks the server when it carried out a call that it has not answered, with h.mu held. It may still do so later.
+func (h *history) askWhen(c *recorded) {
+	if h.carriedOut == nil || c.name == "extend" || c.at != 0 {
+		return
+	}
+	if words := strings.Fields(h.carriedOut(c.args[0])); len(words) > 1 && words[0] == c.args[1] {
+		c.at, _ = strconv.ParseInt(words[1], 10, 64)
 	}
 }
 

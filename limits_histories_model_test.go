@@ -144,8 +144,12 @@ func (h *history) limitDeeds(t testing.TB, end int64) (all []limitDeed) {
 					from = to
 				}
 			}
+			ends := to + got.agreed.lease.Microseconds()
+			if c.at != 0 {
+				from, to = c.at, c.at
+			}
 			if len(got.tags) > 0 {
-				all = append(all, limitDeed{what: handedOut, from: from, to: to, tags: got.tags, ends: to + got.agreed.lease.Microseconds()})
+				all = append(all, limitDeed{what: handedOut, from: from, to: to, tags: got.tags, ends: ends})
 			}
 		case "settle":
 			all = append(all, c.endings(from, to)...)
@@ -168,6 +172,9 @@ func (c *recorded) endings(from, to int64) (all []limitDeed) {
 	plain, _ := strconv.Atoi(c.args[2])
 	tags := slices.Clone(c.args[3 : 3+plain])
 	what, void, throttle := perhapsSettled, []string(nil), int64(0)
+	if c.at != 0 {
+		from, to = c.at, c.at
+	}
 	if c.reply != nil {
 		what, void = wasSettled, strings.Fields(c.reply[3])
 		from, _ = strconv.ParseInt(c.reply[0], 10, 64) // a repeat says that of the first

@@ -3,9 +3,12 @@ package delayqueue
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,9 +19,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// mostSteps bounds what is done to judge a history, whatever the machine's speed: some fifty times what one takes.
+const mostSteps = 150_000
+
 // possible wants the deeds that are about something to be a possible life of it.
-func possible[L any](t testing.TB, name string, first L, same func(a, b L) bool, step func(L, limitDeed) (bool, L), all []limitDeed, about ...string) {
-	t.Helper()
+func possible[L any](name string, first L, same func(a, b L) bool, step func(L, limitDeed) (bool, L), all []limitDeed, about ...string) (steps int, err error) {
 	var ops []porcupine.Operation
 	for _, d := range all {
 		if slices.Contains(about, d.what) {
@@ -27,10 +32,13 @@ func possible[L any](t testing.TB, name string, first L, same func(a, b L) bool,
 	}
 	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
 	reached := 0 // how far any order of the deeds came
-	verdict := porcupine.CheckOperationsTimeout(porcupine.Model{
+	ok := porcupine.CheckOperations(porcupine.Model{
 		Init:  func() any { return first },
 		Equal: func(a, b any) bool { return same(a.(L), b.(L)) },
 		Step: func(state, input, _ any) (bool, any) {
+			if steps++; steps > mostSteps {
+				return false, state
+			}
 			d := input.(limitDeed)
 			ok, l := step(state.(L), d)
 			if i, found := slices.BinarySearchFunc(ops, d.from, func(op porcupine.Operation, at int64) int { return cmp.Compare(op.Call, at) }); ok && found {
@@ -38,16 +46,73 @@ func possible[L any](t testing.TB, name string, first L, same func(a, b L) bool,
 			}
 			return ok, l
 		},
-	}, ops, patience)
-	if verdict == porcupine.Unknown { // a machine that stands still leaves many orders; one that is possible may be the last
-		t.Logf("%s: not judged within %v", name, patience)
+	}, ops)
+	if ok {
+		return steps, nil
 	}
-	if verdict != porcupine.Illegal {
-		return
-	}
-	t.Errorf("%s: a consumer that keeps to it cannot have done this:", name)
+	var text strings.Builder
 	for _, op := range ops[max(0, reached-30):min(reached+3, len(ops))] {
-		t.Logf("%d to %d: %+v", op.Call-ops[0].Call, op.Return-ops[0].Call, op.Input)
+		fmt.Fprintf(&text, "\n%d to %d: %+v", op.Call-ops[0].Call, op.Return-ops[0].Call, op.Input)
+	}
+	if steps > mostSteps {
+		return steps, fmt.Errorf("%s: %w%v", name, errNotJudged, &text)
+	}
+	return steps, fmt.Errorf("%s: %w:%v", name, errCannotBe, &text)
+}
+
+var (
+	errCannotBe  = errors.New("a consumer that keeps to it cannot have done this")
+	errNotJudged = errors.New("not judged: of too many deeds it is not known when they were done")
+)
+
+// judgeLimits wants deeds of consumers that ask for some limits to be possible.
+func judgeLimits(t testing.TB, asked bounds, all []limitDeed) error {
+	n, rate := possible("rate", rateLife{}, func(a, b rateLife) bool { return a == b },
+		func(l rateLife, d limitDeed) (bool, rateLife) { return l.next(d, asked) }, all, handedOut, tookLimits, saidThrottle)
+	k, places := possible("places", placesLife{held: map[string]int64{}}, func(a, b placesLife) bool { return a.set == b.set && maps.Equal(a.held, b.held) },
+		func(l placesLife, d limitDeed) (bool, placesLife) { return l.next(d, asked) }, all,
+		handedOut, wasSettled, perhapsSettled, renewedLease, tookLimits)
+	t.Logf("%d deeds judged in %d and %d steps", len(all), n, k)
+	return errors.Join(rate, places)
+}
+
+// TestLimitsJudge: histories that can be, that cannot, and that nobody can judge in time.
+func TestLimitsJudge(t *testing.T) {
+	t.Parallel()
+	asked := bounds{n: 10, us: 1_000_000, burst: 3, places: 4}
+	out := func(from, to int64, tags ...string) limitDeed {
+		return limitDeed{what: handedOut, from: from, to: to, tags: tags, ends: to + 10_000_000}
+	}
+	ended := func(at int64, tags ...string) limitDeed {
+		return limitDeed{what: wasSettled, from: at, to: at, tags: tags}
+	}
+	set := limitDeed{what: tookLimits, from: 2, to: 2, now: bounds{n: 1_000_000, us: 1_000_000, burst: 100_000, places: 100_000}}
+	unknown := []limitDeed{set}
+	for i := range int64(40) {
+		unknown = append(unknown, out(3, 1000+i, fmt.Sprint("u", i)))
+	}
+	for name, c := range map[string]struct {
+		deeds []limitDeed
+		want  error
+	}{
+		"a burst":                    {[]limitDeed{out(1, 1, "a", "b", "c"), out(100_001, 100_001, "d")}, nil},
+		"more than a burst":          {[]limitDeed{out(1, 1, "a", "b", "c"), out(2, 2, "d")}, errCannotBe},
+		"too soon":                   {[]limitDeed{out(1, 1, "a", "b", "c"), out(100_000, 100_000, "d")}, errCannotBe},
+		"at some time":               {[]limitDeed{out(1, 1, "a", "b", "c"), out(2, 100_001, "d")}, nil},
+		"more than there are places": {[]limitDeed{out(1, 1, "a", "b", "c"), out(300_001, 300_001, "d", "e")}, errCannotBe},
+		"in a place that is free":    {[]limitDeed{out(1, 1, "a", "b", "c"), ended(300_000, "a"), out(300_001, 300_001, "d", "e")}, nil},
+		"in one that was free later": {[]limitDeed{out(1, 1, "a", "b", "c"), ended(300_002, "a"), out(300_001, 300_001, "d", "e")}, errCannotBe},
+		"after a lease":              {[]limitDeed{out(1, 1, "a", "b", "c"), out(10_000_001, 10_000_001, "d", "e")}, nil},
+		"other limits":               {[]limitDeed{out(1, 1, "a", "b", "c"), set, out(200_000, 200_000, "d", "e", "f")}, nil},
+		"during a throttle":          {[]limitDeed{{what: saidThrottle, from: 1, to: 1, pause: 1_000_000}, out(1_000_000, 1_000_000, "a")}, errCannotBe},
+		"who knows when":             {append(unknown, ended(2000, "never handed out")), errNotJudged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := judgeLimits(t, asked, c.deeds); !errors.Is(err, c.want) || c.want == nil && err != nil {
+				t.Errorf("%v, want %v", err, c.want)
+			}
+		})
 	}
 }
 
@@ -136,6 +201,7 @@ func TestLimitsHistories(t *testing.T) {
 	t.Parallel()
 	f := &limitsRun{fixture: newFixture(t), free: make(chan struct{}), asked: Limits{Rate: 300, Per: time.Second, Burst: 20, Concurrency: 6},
 		h: &history{began: time.Now(), calls: map[string]*recorded{}}}
+	f.h.carriedOut = func(caller string) string { return f.cli.HGet(ctxB, f.calls().keys.state, "call:"+caller).Val() }
 	release := sync.OnceFunc(func() { close(f.free) })
 	defer release()
 	cli := f.client()
@@ -210,12 +276,9 @@ func (f *limitsRun) judge() {
 	t.Helper()
 	f.check()
 	all := f.h.limitDeeds(t, f.h.now())
-	asked := boundsOf(f.asked.text())
-	possible(t, "rate", rateLife{}, func(a, b rateLife) bool { return a == b },
-		func(l rateLife, d limitDeed) (bool, rateLife) { return l.next(d, asked) }, all, handedOut, tookLimits, saidThrottle)
-	possible(t, "places", placesLife{held: map[string]int64{}}, func(a, b placesLife) bool { return a.set == b.set && maps.Equal(a.held, b.held) },
-		func(l placesLife, d limitDeed) (bool, placesLife) { return l.next(d, asked) }, all,
-		handedOut, wasSettled, perhapsSettled, renewedLease, tookLimits)
+	if err := judgeLimits(t, boundsOf(f.asked.text()), all); err != nil {
+		t.Error(err)
+	}
 	count := map[string]int{}
 	for _, d := range all {
 		count[d.what]++
