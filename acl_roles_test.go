@@ -241,6 +241,7 @@ func (f *fixture) operates(cli redis.UniversalClient) {
 		{"run now", m.RunNow(ctxB, sent.ID)},
 		{"intercept", failure(p.InterceptKey(ctxB, "by hand"))},
 		{"limits", failure(m.SetLimits(ctxB, Limits{Concurrency: 5}))},
+		{"unthrottle", failure(m.Unthrottle(ctxB))},
 		{"pause", m.PauseUntil(ctxB, time.Now().Add(time.Hour))},
 		{"resume", m.Resume(ctxB)},
 		{"bulk", failure(m.BulkRescheduleBy(ctxB, Bulk{}, time.Minute))},

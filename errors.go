@@ -222,7 +222,7 @@ const maxThrottle = time.Hour
 // any consumer. What consumers have by then, their handlers finish. err says why; it may be nil. More than an hour is cut
 // to that: the next handler may say it again. A negative d counts as zero; less than 1µs is a number without its unit, and makes
 // a failure that says so (ErrBadOption). Of several handlers that say it, the longest holds. A message whose deadline comes
-// before is garbage, and throttles nothing.
+// before is garbage, and throttles nothing. Monitor.Unthrottle lifts it.
 func Throttle(d time.Duration, err error) error {
 	d = min(max(d, 0), maxThrottle)
 	if slip := unitless("Throttle", d); slip != nil {

@@ -163,6 +163,19 @@ func (m *Monitor) SetLimits(ctx context.Context, l Limits) (before Limits, err e
 	return before, nil
 }
 
+// Unthrottle lifts what a handler has said with Throttle, and reports whether there was anything to lift. What was put off may
+// go at once, as far as limits allow; the message whose handler said it stays due when that said: RunNow brings it sooner.
+func (m *Monitor) Unthrottle(ctx context.Context) (lifted bool, err error) {
+	err = m.calls.call(ctx, func(c *caller) (err error) {
+		lifted, err = m.store.liftThrottle(ctx, c)
+		return err
+	})
+	if err != nil {
+		return false, m.failed(err, "unthrottle")
+	}
+	return lifted, nil
+}
+
 // QueueLimits are the limits of a queue, and who says so.
 type QueueLimits struct {
 	Asked Limits // the least that its consumers ask for, as far as is known
@@ -195,4 +208,11 @@ func (s *store) setLimits(ctx context.Context, c *caller, l Limits) (before Limi
 	r.int64()
 	before = limitsOf(strings.Fields(r.text()))
 	return before, r.err("limit")
+}
+
+func (s *store) liftThrottle(ctx context.Context, c *caller) (lifted bool, err error) {
+	r := s.run(ctx, limitScript, append(c.args(1), "lift"))
+	r.int64()
+	lifted = r.text() != ""
+	return lifted, r.err("limit")
 }

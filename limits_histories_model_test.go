@@ -20,6 +20,7 @@ type limitDeed struct {
 	ends        int64    // unix us: those are held at least that long
 	before, now bounds   // of tookLimits
 	pause       int64    // us, of saidThrottle
+	was         bool     // of liftedThrottle: there was one
 }
 
 const (
@@ -29,6 +30,7 @@ const (
 	renewedLease   = "renewed"
 	tookLimits     = "limits set"
 	saidThrottle   = "throttled"
+	liftedThrottle = "throttle lifted"
 )
 
 // bounds are limits: n in so many us and a burst, and places; each part 0 for none.
@@ -72,6 +74,11 @@ func (l rateLife) next(d limitDeed, asked bounds) (bool, rateLife) {
 		l.used = min(l.used, t*1000+(b.burst*b.us*1000+b.n-1)/b.n) // it waits for no longer than a full burst takes
 	case saidThrottle:
 		l.till = max(l.till, t+min(d.pause, time.Hour.Microseconds()))
+	case liftedThrottle: // of one that nobody saw said, nothing is known
+		if !d.was && l.till > t {
+			return false, l
+		}
+		l.till = 0
 	case handedOut:
 		b := l.set.over(asked)
 		takes, full := int64(len(d.tags))*b.us*1000/b.n, (b.burst*b.us*1000+b.n-1)/b.n
@@ -161,6 +168,10 @@ func (h *history) limitDeeds(t testing.TB, end int64) (all []limitDeed) {
 			}
 		case "limit":
 			at := r.int64() // a repeat says that of the first
+			if c.args[2] == "lift" {
+				all = append(all, limitDeed{what: liftedThrottle, from: at, to: at, was: r.text() != ""})
+				continue
+			}
 			all = append(all, limitDeed{what: tookLimits, from: at, to: at, before: boundsOf(r.text()), now: boundsOf(c.args[2])})
 		}
 	}

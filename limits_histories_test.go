@@ -68,7 +68,7 @@ var (
 // judgeLimits wants deeds of consumers that ask for some limits to be possible.
 func judgeLimits(t testing.TB, asked bounds, all []limitDeed) error {
 	n, rate := possible("rate", rateLife{}, func(a, b rateLife) bool { return a == b },
-		func(l rateLife, d limitDeed) (bool, rateLife) { return l.next(d, asked) }, all, handedOut, tookLimits, saidThrottle)
+		func(l rateLife, d limitDeed) (bool, rateLife) { return l.next(d, asked) }, all, handedOut, tookLimits, saidThrottle, liftedThrottle)
 	k, places := possible("places", placesLife{held: map[string]int64{}}, func(a, b placesLife) bool { return a.set == b.set && maps.Equal(a.held, b.held) },
 		func(l placesLife, d limitDeed) (bool, placesLife) { return l.next(d, asked) }, all,
 		handedOut, wasSettled, perhapsSettled, renewedLease, tookLimits)
@@ -87,6 +87,8 @@ func TestLimitsJudge(t *testing.T) {
 		return limitDeed{what: wasSettled, from: at, to: at, tags: tags}
 	}
 	set := limitDeed{what: tookLimits, from: 2, to: 2, now: bounds{n: 1_000_000, us: 1_000_000, burst: 100_000, places: 100_000}}
+	throttle := limitDeed{what: saidThrottle, from: 1, to: 1, pause: 1_000_000}
+	lifts := func(at int64, was bool) limitDeed { return limitDeed{what: liftedThrottle, from: at, to: at, was: was} }
 	unknown := []limitDeed{set}
 	for i := range int64(40) {
 		unknown = append(unknown, out(3, 1000+i, fmt.Sprint("u", i)))
@@ -105,6 +107,10 @@ func TestLimitsJudge(t *testing.T) {
 		"after a lease":              {[]limitDeed{out(1, 1, "a", "b", "c"), out(10_000_001, 10_000_001, "d", "e")}, nil},
 		"other limits":               {[]limitDeed{out(1, 1, "a", "b", "c"), set, out(200_000, 200_000, "d", "e", "f")}, nil},
 		"during a throttle":          {[]limitDeed{{what: saidThrottle, from: 1, to: 1, pause: 1_000_000}, out(1_000_000, 1_000_000, "a")}, errCannotBe},
+		"lifted":                     {[]limitDeed{throttle, lifts(2, true), out(3, 3, "a")}, nil},
+		"lifted later":               {[]limitDeed{throttle, out(2, 2, "a"), lifts(3, true)}, errCannotBe},
+		"none, and it held":          {[]limitDeed{throttle, lifts(2, false)}, errCannotBe},
+		"none, and it was over":      {[]limitDeed{throttle, lifts(1_000_002, false)}, nil},
 		"who knows when":             {append(unknown, ended(2000, "never handed out")), errNotJudged},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,7 +161,7 @@ func (f *limitsRun) consumer(every int64, with func(*DelayQueue) *DelayQueue) *l
 		}
 		switch {
 		case n%25 == 7 && msg.Delivery == 1:
-			return Throttle(20*time.Millisecond, errBoom)
+			return Throttle(50*time.Millisecond, errBoom)
 		case n%10 == 2:
 			return errBoom
 		case n%10 == 3 && msg.Delivery < 3:
@@ -194,7 +200,7 @@ func (f *limitsRun) handled() {
 	})
 }
 
-// TestLimitsHistories runs consumers of one queue with limits, which a Monitor changes meanwhile and handlers throttle, on
+// TestLimitsHistories runs consumers of one queue with limits, which a Monitor changes meanwhile, and handlers throttle, which it lifts, on
 // lines that lose replies and break, and wants what they did to be possible for one that keeps to the limits by itself: by
 // the server's clock never more handed out than the rate allows, and never more at a time than there are places.
 func TestLimitsHistories(t *testing.T) {
@@ -231,6 +237,20 @@ func TestLimitsHistories(t *testing.T) {
 	}
 	stopSetting := meanwhile(100*time.Millisecond, func(n int) { set(others[n%len(others)]) })
 	defer stopSetting()
+	lifted := make(chan struct{}, 1)
+	stopLifting := meanwhile(40*time.Millisecond, func(int) {
+		was, err := m.Unthrottle(ctxB)
+		if err != nil {
+			t.Error(err)
+		}
+		if was {
+			select {
+			case lifted <- struct{}{}:
+			default:
+			}
+		}
+	})
+	defer stopLifting()
 
 	for _, l := range lines {
 		for _, s := range []*script{fetchScript, settleScript} {
@@ -250,9 +270,11 @@ func TestLimitsHistories(t *testing.T) {
 	lines[1].Cut()                // for good, as if it were killed
 	lines = append(lines, f.consumer(10, short))
 	receive(t, "it handles something slow", lines[3].slow)
+	receive(t, "a throttle is lifted", lifted)
 	release()
 	stopSending()
 	stopSetting()
+	stopLifting()
 	set(Limits{})
 	f.handled()
 	for _, l := range lines {
@@ -281,13 +303,15 @@ func (f *limitsRun) judge() {
 	}
 	count := map[string]int{}
 	for _, d := range all {
-		count[d.what]++
+		if count[d.what]++; d.was {
+			count["of a throttle that held"]++
+		}
 		if d.what == handedOut && d.from < d.to {
 			count["handed out by a repeat"]++
 		}
 	}
 	t.Log(count)
-	for _, what := range []string{handedOut, wasSettled, renewedLease, tookLimits, saidThrottle} {
+	for _, what := range []string{handedOut, wasSettled, renewedLease, tookLimits, saidThrottle, "of a throttle that held"} {
 		if count[what] == 0 {
 			t.Errorf("nothing was %s", what)
 		}

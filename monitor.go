@@ -88,6 +88,8 @@ type Counts struct {
 	Limited      bool      // what is ready waits for a limit of the queue or the end of a Throttle, and not for a consumer
 	LimitedSince time.Time // as far as is known
 	LimitedUntil time.Time // when the next may go; zero: with the next delivery that ends (WithQueueConcurrency)
+
+	ThrottledUntil time.Time // a handler has returned Throttle: nothing is handed out before that, unless Unthrottle is called; zero: none has
 }
 
 // Counts is one script call of O(log n). It returns ErrNoQueue for a queue that has no key, as do the calls below

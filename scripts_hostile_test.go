@@ -62,6 +62,7 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 			return err
 		}},
 		{"pause", func() error { return r.store.pause(ctx, c, 0, onBehalf{}) }},
+		{"lift", func() error { return failure(r.store.liftThrottle(ctx, c)) }},
 	} {
 		c.next()
 		try(call.what, call.do())

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // TestScriptRubbishInLimits: nothing there raises, nor stops the queue.
@@ -58,6 +60,20 @@ func TestScriptCostsOfLimits(t *testing.T) {
 				c.r.t.Fatal(err)
 			}
 		}, 6},
+		{"lift", with(Limits{}, func() {
+			c.send(dueAlike(4, 0)...)
+			c.fetch(3)
+			said := acksOf(1)[0]
+			said.kind, said.delay = outcomeThrottle, time.Hour
+			c.r.done(said)
+			c.quiet()
+		}), func() {
+			by := newCaller()
+			by.next()
+			if _, err := c.r.store.liftThrottle(ctxB, by); err != nil {
+				c.r.t.Fatal(err)
+			}
+		}, 7},
 	})
 }
 
@@ -161,6 +177,144 @@ func TestScriptThrottle(t *testing.T) {
 			r.settleAgain(c, throttles("a", time.Second, ""))
 			r.gives(1, "2:a", 0)
 		}, "unack 2:a@12.000001s fail a=2/0/0@0s"},
+	})
+}
+
+// lift lifts a throttle, twice as if the reply was lost, and says whether there was one.
+func (r *rig) lift() (lifted bool) {
+	r.t.Helper()
+	c := newCaller()
+	c.next()
+	for i := range 2 {
+		got, err := r.store.liftThrottle(ctxB, c)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if i > 0 {
+			r.equal("the repeat", got, lifted)
+		}
+		lifted = got
+	}
+	return lifted
+}
+
+// TestScriptUnthrottle: what a throttle puts off goes at once, within limits, and one consumer wakes for it.
+func TestScriptUnthrottle(t *testing.T) {
+	begin := func(r *rig, over time.Duration) {
+		r.put(six()...)
+		r.gives(2, "a b", 0)
+		r.done(throttles("a", over, ""), ack("b"))
+		r.gives(10, "", over)
+		r.do("DEL", r.keys.wake) // a consumer has it
+		r.at(time.Second)
+	}
+	lifted := func(r *rig, want bool, wakes any) {
+		r.t.Helper()
+		r.equal("lifted", r.lift(), want)
+		r.equal("throttled", r.cli.HExists(ctxB, r.keys.state, "throttled").Val(), false)
+		got, err := r.cli.ZScore(ctxB, r.keys.wake, "w").Result()
+		if wakes == nil {
+			r.equal("wakes nobody", err, redis.Nil)
+		} else {
+			r.equal("wakes", got, float64(rigBase+wakes.(time.Duration).Microseconds()))
+		}
+	}
+	runScripts(t, map[string]scriptCase{
+		"all go": {func(r *rig) {
+			begin(r, time.Hour)
+			lifted(r, true, time.Second)
+			r.gives(10, "c d e f", time.Hour)
+			r.equal("once more", r.lift(), false)
+			for _, field := range []string{"limits", "throttled", "limited"} {
+				r.equal(field, r.cli.HExists(ctxB, r.keys.state, field).Val(), false)
+			}
+		}, "unack c@11.000001s d@11.000001s e@11.000001s f@11.000001s retry 2:a@1h0m0s fail a=2/0/0@0s wake 1h0m0s"},
+		"as many as the rate allows": {limited(Limits{Rate: 1, Per: time.Minute, Burst: 3}, func(r *rig) {
+			begin(r, time.Hour)
+			lifted(r, true, time.Second)
+			r.gives(10, "c", time.Minute)
+		}), "pending d@0s e@0s f@0s unack c@11.000001s retry 2:a@1h0m0s fail a=2/0/0@0s wake 1m0s"},
+		"what a rate puts off waits on": {limited(Limits{Rate: 1, Per: time.Minute, Burst: 1}, func(r *rig) {
+			r.put(six()...)
+			r.gives(10, "a", time.Minute)
+			r.do("DEL", r.keys.wake)
+			lifted(r, false, nil)
+			r.done(ack("a"))
+			r.equal("limited", r.cli.HGet(ctxB, r.keys.state, "limited").Val() != "", true)
+		}), "pending b@0s c@0s d@0s e@0s f@0s armed 0s"},
+		"one that is over": {func(r *rig) { begin(r, time.Second); lifted(r, false, nil) }, "pending c@0s d@0s e@0s f@0s retry 2:a@1s fail a=2/0/0@0s armed 0s"},
+		"the clock is stepped back": {func(r *rig) {
+			begin(r, time.Hour)
+			r.at(-time.Minute)
+			lifted(r, false, nil)
+			r.do("DEL", r.keys.pending, r.keys.retry, r.keys.msg, r.keys.fail, r.keys.state)
+		}, ""},
+		"before anybody has looked": {func(r *rig) {
+			r.put(six()...)
+			r.gives(1, "a", 0)
+			r.done(throttles("a", time.Hour, ""))
+			lifted(r, true, time.Duration(0))
+			r.gives(1, "b", 0)
+		}, "pending c@0s d@0s e@0s f@0s unack b@10.000003s retry 2:a@1h0m0s fail a=2/0/0@0s wake 0s"},
+		"said once more after that": {func(r *rig) {
+			begin(r, time.Hour)
+			lifted(r, true, time.Second)
+			r.gives(1, "c", 0)
+			r.done(throttles("c", time.Minute, ""))
+			r.gives(10, "", time.Minute+time.Second)
+		}, "pending d@0s e@0s f@0s retry 2:c@1m1s 2:a@1h0m0s fail a=2/0/0@0s c=2/0/0@1s wake 1m1s"},
+		"a queue that is not used": {func(r *rig) { lifted(r, false, nil) }, ""},
+		"a later call was carried out": {func(r *rig) {
+			r.hand(msg("a", 0))
+			late := newCaller()
+			late.n = 2
+			_, err := r.store.liftThrottle(ctxB, late)
+			r.equal("the later one", err, nil)
+			early := *late
+			early.n = 1
+			r.done(throttles("a", time.Hour, ""))
+			_, err = r.store.liftThrottle(ctxB, &early)
+			r.equal("refused", says(err, "DQSTALE"), true)
+			r.equal("throttled", r.cli.HExists(ctxB, r.keys.state, "throttled").Val(), true)
+		}, "retry 2:a@1h0m0s fail a=2/0/0@0s wake 1h0m0s"},
+	})
+}
+
+// TestScriptCountsThrottle: until when a queue is throttled, also while nothing waits for that.
+func TestScriptCountsThrottle(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		until := func(want time.Duration) {
+			r.t.Helper()
+			got, err := r.store.counts(ctxB)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			if want == 0 {
+				r.equal("none", got.ThrottledUntil.IsZero(), true)
+			} else {
+				r.equal("until", r.since(got.ThrottledUntil.UnixMicro()), want)
+			}
+		}
+		r.hand(msg("a", 0))
+		until(0)
+		r.done(throttles("a", time.Minute, ""))
+		until(time.Minute)
+		r.at(time.Minute - time.Microsecond)
+		until(time.Minute)
+		r.at(time.Minute)
+		until(0)
+		r.at(-time.Second)
+		until(0)
+		r.at(time.Second)
+		until(time.Minute)
+		r.lift()
+		until(0)
+		for _, rubbish := range append([]string{"1 2 3", "7258118400000000 7258118400000001"}, rubbish...) {
+			r.do("HSET", r.keys.state, "throttled", rubbish)
+			until(0)
+			r.equal("lifted", r.lift(), false)
+		}
 	})
 }
 

@@ -196,7 +196,7 @@ func (m *model) freed() {
 // throttle holds back the queue.
 func (m *model) throttle(d time.Duration) {
 	ends := m.now + min(d, maxThrottle).Microseconds()
-	if l := &m.limits; l.from > m.now || l.till < ends {
+	if l := &m.limits; l.from > m.now || l.till <= m.now || l.till < ends {
 		l.from, l.till = m.now, ends
 	}
 	m.limits.there = true
@@ -208,11 +208,25 @@ func (m *model) setLimits(to Limits) any {
 	if to != (Limits{}) || l.there {
 		l.set, l.there = to, true
 	}
-	if p := &l.putOff; *p != (heldBack{}) {
+	m.mayGoNow()
+	return before
+}
+
+// mayGoNow wakes one for what a limit puts off.
+func (m *model) mayGoNow() {
+	if p := &m.limits.putOff; *p != (heldBack{}) {
 		m.wake = m.now
 		p.armed, p.marker, p.full = m.armed, m.now, 0
 	}
-	return before
+}
+
+func (m *model) liftThrottle() any {
+	l := &m.limits
+	lifted := l.till > m.now && l.from <= m.now
+	if l.from, l.till = 0, 0; lifted {
+		m.mayGoNow()
+	}
+	return lifted
 }
 
 // drawLimits are some that let each of a sequence's messages out in time.
@@ -229,6 +243,13 @@ func drawLimits(t *rapid.T) (l Limits) {
 // limit sets limits, as a Monitor does.
 func (m *machine) limit(t *rapid.T) {
 	if !m.limiting {
+		return
+	}
+	if rapid.IntRange(0, 2).Draw(t, "lifts a throttle if 0") == 0 {
+		m.call(t, func(t *rapid.T, c caller) {
+			got, err := m.store.liftThrottle(context.Background(), &c)
+			m.same(t, "lift", got, err, m.once(c, func() any { return m.liftThrottle() }))
+		})
 		return
 	}
 	l := drawLimits(t)

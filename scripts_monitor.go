@@ -41,6 +41,7 @@ func (s *store) counts(ctx context.Context) (n countsReply, err error) {
 	n.limits = QueueLimits{Asked: limitsOf(strings.Fields(r.text())), Set: limitsOf(strings.Fields(r.text()))}
 	n.LimitedSince, n.LimitedUntil = instantTime(r.int64()), instantTime(r.int64())
 	n.Limited = !n.LimitedSince.IsZero()
+	n.ThrottledUntil = instantTime(r.int64())
 	if said := r.text(); n.Paused {
 		n.PausedSince, n.PausedBy, n.PauseReason = pausedOf(said, pause, n.now)
 	}

@@ -2,15 +2,15 @@
 --
 -- KEYS: pending, ready, unack, retry, garbage, fail, state, done
 -- Returns {now, pending, ready, unack, retry, garbage, done, oldest, next, pause, fields, layout, limits, override,
---       since, open, paused}: what is due counts as ready,
+--       since, open, throttled, paused}: what is due counts as ready,
 --       wherever it waits; oldest: since when the oldest of these has been waiting; next: when the
 --       next of the others is due; pause: until when the queue is paused; each '0' if there is none; fields: in
 --       state, which each queue has that was ever used; layout, limits, override: of state, '' if absent; since: since when a limit puts
---       off what is ready, and open: when the next of it may go by time, '0' as those before; paused: of state,
---       '' if absent.
+--       off what is ready, open: when the next of it may go by time, and throttled: until when a handler has throttled the
+--       queue, '0' as those before; paused: of state, '' if absent.
 -- Cost: 13 to 17 commands of O(log n). Writes nothing.
 
--- include head, score, tag, failure
+-- include head, score, tag, failure, throttled
 local due = redis.call('ZCOUNT', KEYS.pending, '-inf', us(now))
 local again = redis.call('ZCOUNT', KEYS.retry, '-inf', us(now))
 local oldest, next = 0, 0
@@ -26,8 +26,8 @@ if head then -- released: its record says when
 end
 next = soonest(next, score(redis.call('ZRANGE', KEYS.pending, due, due, 'WITHSCORES')))
 next = soonest(next, score(redis.call('ZRANGE', KEYS.retry, again, again, 'WITHSCORES')))
-local pause, layout, limits, override, limited, paused =
-  unpack(redis.call('HMGET', KEYS.state, 'pause', 'layout', 'limits', 'override', 'limited', 'paused'), 1, 6)
+local pause, layout, limits, override, limited, throttled, paused =
+  unpack(redis.call('HMGET', KEYS.state, 'pause', 'layout', 'limits', 'override', 'limited', 'throttled', 'paused'), 1, 7)
 pause = whole(pause) or 0
 if pause <= now then pause = 0 end
 local unack = redis.call('ZCARD', KEYS.unack)
@@ -45,6 +45,6 @@ return {
   redis.call('ZCARD', KEYS.garbage),
   redis.call('ZCOUNT', KEYS.done, '(' .. us(now), '+inf'), -- the others are not deleted yet
   us(oldest), us(next), us(pause),
-  redis.call('HLEN', KEYS.state), layout or '1', limits or '', override or '', us(since), us(open),
+  redis.call('HLEN', KEYS.state), layout or '1', limits or '', override or '', us(since), us(open), us(throttledUntil(throttled)),
   paused or '',
 }

@@ -36,11 +36,8 @@ if limits or (ARGV[15] or '') ~= '' then
   if rated(set) then rate = set end
   if set[4] > 0 then crowd = set end
 
-  local said, till = string.match(throttled or '', '^(%d+) (%d+)$')
-  said, till = whole(said), whole(till)
-  -- What was said after now was said before the clock was stepped back.
-  if not till or said > now or till - said > 3600000000 or till <= now then till = 0 end
-
+  -- include throttled
+  local till = throttledUntil(throttled)
   limit = {before = '', open = till, free = nil, take = function() end, spare = function() return false end}
   local since, floor, set = string.match(before or '', '^(%d+) (%d+) %d+ (%d+) [01]$')
   if since then

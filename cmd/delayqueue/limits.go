@@ -16,14 +16,14 @@ func (a *app) limitsCommand() *cobra.Command {
 		Use:   "limits QUEUE",
 		Short: "Show how fast a queue may go, and set it",
 		Long: `limits shows the limits of a whole queue, over all its consumers: those that consumers ask for, and those that were set here,
-which go before them.`,
+which go before them; and until when a handler has throttled it, which lift ends.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
 			return a.onQueue(c, args[0], func(ctx context.Context, m *delayqueue.Monitor) error { return a.sayLimits(ctx, m) })
 		},
 	}
-	c.AddCommand(a.setLimitsCommand(), a.clearLimitsCommand())
+	c.AddCommand(a.setLimitsCommand(), a.clearLimitsCommand(), a.liftCommand())
 	return c
 }
 
@@ -90,6 +90,33 @@ func (a *app) clearLimitsCommand() *cobra.Command {
 	}
 }
 
+func (a *app) liftCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "lift QUEUE",
+		Short: "Lift what a handler has said with Throttle",
+		Long: `lift makes a queue go on that a handler has throttled, as far as its limits allow. The message whose handler said it stays due
+when that said; delayqueue reschedule brings it sooner.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeQueue(),
+		RunE: func(c *cobra.Command, args []string) error {
+			return a.onQueue(c, args[0], func(ctx context.Context, m *delayqueue.Monitor) error {
+				lifted, err := m.Unthrottle(ctx)
+				if err != nil {
+					return err
+				}
+				switch {
+				case a.json:
+				case lifted:
+					say("%s is throttled no more", m.Name())
+				default:
+					say("%s was not throttled", m.Name())
+				}
+				return a.sayLimits(ctx, m)
+			})
+		},
+	}
+}
+
 func (a *app) setLimits(c *cobra.Command, queue string, l delayqueue.Limits) error {
 	return a.onQueue(c, queue, func(ctx context.Context, m *delayqueue.Monitor) error {
 		before, err := m.SetLimits(ctx, l)
@@ -129,9 +156,13 @@ func (a *app) sayLimits(ctx context.Context, m *delayqueue.Monitor) error {
 			Set     limitsJSON `json:"set"`
 			InForce limitsJSON `json:"in_force"`
 			Limited bool       `json:"limited"`
-		}{m.Name(), in(l.Asked), in(l.Set), in(l.InForce()), n.Limited})
+			Until   *time.Time `json:"throttled_until,omitempty"`
+		}{m.Name(), in(l.Asked), in(l.Set), in(l.InForce()), n.Limited, instant(n.ThrottledUntil)})
 	}
 	say("consumers of %s ask for %v; set here: %v; in force: %v", m.Name(), l.Asked, l.Set, l.InForce())
+	if !n.ThrottledUntil.IsZero() {
+		say("a handler has throttled it until %s (delayqueue limits lift %s)", at(n.ThrottledUntil), m.Name())
+	}
 	if n.Limited {
 		waiting := fmt.Sprintf("%s ready, limited since %s", plural(int(n.Ready), "message"), at(n.LimitedSince))
 		if !n.LimitedUntil.IsZero() {

@@ -158,6 +158,7 @@ type statsJSON struct {
 	Limited     bool       `json:"limited"`
 	Since       *time.Time `json:"limited_since,omitempty"`
 	Until       *time.Time `json:"limited_until,omitempty"`
+	Throttled   *time.Time `json:"throttled_until,omitempty"`
 	Consumers   int        `json:"consumers"`
 }
 
@@ -188,7 +189,7 @@ func (a *app) printStats(out io.Writer, all []queueStats, columns, most int) err
 			err := printJSON(statsJSON{
 				one.name, n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Done, n.Behind.Seconds(), instant(n.NextDue), n.Paused, instant(n.PausedUntil),
 				instant(n.PausedSince), n.PausedBy, n.PauseReason,
-				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), one.consumers,
+				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), instant(n.ThrottledUntil), one.consumers,
 			})
 			if err != nil {
 				return err
@@ -221,6 +222,8 @@ func stateOf(one *queueStats) painted {
 	switch {
 	case n.Paused:
 		return paint(warn, pauseOf(&n))
+	case one.consumers > 0 && !n.ThrottledUntil.IsZero():
+		return paint(warn, "throttled until "+at(n.ThrottledUntil))
 	case one.consumers > 0 && n.Limited:
 		return paint(good, "limited")
 	case one.consumers > 0:

@@ -263,6 +263,19 @@ func tellLimits(w *world) {
 		w.Errorf("%+v", r)
 	}
 	w.refused(exitNotFound, `did you mean "orders"?`, "limits", "oders")
+
+	w.contains(w.must("limits", "lift", "orders"), "orders was not throttled", "in force: no limit")
+	w.send("orders", "429")
+	w.consume("orders", func(context.Context, *delayqueue.Message) error { return delayqueue.Throttle(time.Hour, nil) })
+	w.until("it is throttled", func() bool { return !w.counts("orders").ThrottledUntil.IsZero() })
+	w.contains(w.must("limits", "orders"), "a handler has throttled it until", "delayqueue limits lift orders")
+	w.contains(w.must("limits", "orders", "--json"), `"throttled_until":"2`)
+	w.contains(w.must("stats", "orders"), "throttled until")
+	w.contains(w.must("stats", "orders", "--json"), `"throttled_until":"2`)
+	w.contains(w.must("limits", "lift", "orders"), "orders is throttled no more")
+	if out := w.must("limits", "lift", "orders", "--json"); strings.Contains(out, "throttled") {
+		w.Error(out)
+	}
 }
 
 func tellConsumers(w *world) {
