@@ -123,7 +123,7 @@ func (s *store) attempt(ctx context.Context, t *timeoutLevel, args []any, extra 
 		return nil
 	}
 	if ctx.Err() != nil {
-		if err == context.Canceled && s.lease > 0 { // go-redis returns it bare only where it waited for a connection
+		if err == context.Canceled && s.lease > 0 || errors.Is(err, errUnheard) { // go-redis returns it bare only where it waited for a connection
 			return fmt.Errorf("%w: %w", errNoConnection, ended(ctx))
 		}
 		return ended(ctx)
@@ -132,7 +132,7 @@ func (s *store) attempt(ctx context.Context, t *timeoutLevel, args []any, extra 
 		t.raise(level)
 		carriedOut := errors.Is(err, errCarriedOut)
 		// go-redis returns the bare error only where it waited for a connection; a read that timed out is a net.Error.
-		err = &timeoutError{limit: limit.Round(time.Millisecond), noConnection: err == context.DeadlineExceeded || noEffect(err), link: l}
+		err = &timeoutError{limit: limit.Round(time.Millisecond), noConnection: err == context.DeadlineExceeded || noEffect(err), unheard: errors.Is(err, errUnheard), link: l}
 		if carriedOut {
 			err = fmt.Errorf("%w: %w", errCarriedOut, err)
 		}
@@ -143,6 +143,10 @@ func (s *store) attempt(ctx context.Context, t *timeoutLevel, args []any, extra 
 
 // errNoConnection is of a call that was ended before it had one.
 var errNoConnection = errors.New("no connection until then")
+
+// errUnheard is of a call for which there was no connection that was ready for calls: a server that is frozen takes
+// connections, and answers nothing.
+var errUnheard = errors.New("the server has not answered on a new connection")
 
 // bound is ctx with an end of its own. An attempt shares it with those that begin soon after, if it has little
 // more than attemptTimeout, is no consumer's, and no context ends it.
@@ -165,7 +169,7 @@ func lasts(ctx context.Context, d time.Duration) bool {
 
 // dispatch makes a call over the link, or by a client that has none. go-redis makes the deadline of a bound that of the
 // connection, so a call over the link ends in time by itself, but it does not notice that ctx is canceled. So another
-// goroutine makes it, unless nothing cancels ctx, or the store is a consumer's and limit is still short.
+// goroutine makes it, unless nothing cancels ctx, or the store is a consumer's, which ends slowly, and limit is still short.
 func (s *store) dispatch(ctx context.Context, l *link, level int32, limit time.Duration, call callFunc) (err error) {
 	defer contain(&err)
 	if l == nil {
@@ -173,10 +177,19 @@ func (s *store) dispatch(ctx context.Context, l *link, level int32, limit time.D
 		defer cancel()
 		return await(ctx, func() error { return call(ctx, s.cli) })
 	}
-	if ctx.Done() == nil || isShared(ctx) || s.lease > 0 && level == 0 {
-		return s.callOver(ctx, l, limit, call)
+	_, ends := ctx.(silenceCtx)
+	if ctx.Done() == nil || isShared(ctx) || s.lease > 0 && level == 0 && !ends {
+		return s.callOver(ctx, l, limit, nil, call)
 	}
-	return await(ctx, func() error { return s.callOver(ctx, l, limit, call) })
+	var over *atomic.Pointer[pool] // where the call is; nil: nobody asks
+	if s.lease > 0 {
+		over = new(atomic.Pointer[pool])
+	}
+	err = await(ctx, func() error { return s.callOver(ctx, l, limit, over, call) })
+	if over != nil && err == errUnanswered && over.Load() != nil && !over.Load().reached.Load() {
+		return errUnheard // nor will it get there: onConnect sees that ctx has ended
+	}
+	return err
 }
 
 // contain makes an error of a panic in a part of the user's client, such as a dialer or a hook.
@@ -187,19 +200,19 @@ func contain(err *error) {
 }
 
 // callOver makes a call over a link, and follows a Cluster's redirections, each within limit.
-func (s *store) callOver(ctx context.Context, l *link, limit time.Duration, call callFunc) error {
+func (s *store) callOver(ctx context.Context, l *link, limit time.Duration, over *atomic.Pointer[pool], call callFunc) error {
 	const redirections = 3
 	for n := 0; ; n++ {
 		addr, err := s.findNode(ctx, l, limit)
 		if err != nil {
 			return err
 		}
-		err = s.callServer(ctx, l, addr, limit, call)
+		err = s.callServer(ctx, l, addr, limit, over, call)
 		if _, ok := s.cli.(*redis.ClusterClient); !ok || n == redirections {
 			return err
 		}
 		if target, ok := redirection(redis.IsAskError(err)); ok {
-			return s.callServer(ctx, l, target, limit, func(ctx context.Context, cli redis.UniversalClient) error {
+			return s.callServer(ctx, l, target, limit, over, func(ctx context.Context, cli redis.UniversalClient) error {
 				return call(ctx, asking{cli.(*redis.Client)})
 			})
 		}
@@ -214,7 +227,7 @@ func (s *store) callOver(ctx context.Context, l *link, limit time.Duration, call
 
 // callServer makes a call over a connection to one server. While all are in use it waits, until ctx ends: that says
 // nothing of the server, so limit begins afterwards.
-func (s *store) callServer(ctx context.Context, l *link, addr string, limit time.Duration, call callFunc) (err error) {
+func (s *store) callServer(ctx context.Context, l *link, addr string, limit time.Duration, over *atomic.Pointer[pool], call callFunc) (err error) {
 	of := producing
 	if s.lease > 0 {
 		of = consuming
@@ -228,9 +241,15 @@ func (s *store) callServer(ctx context.Context, l *link, addr string, limit time
 		begun = time.Now()
 	}
 	defer func() { l.put(p, of, begun, err) }()
+	if over != nil {
+		over.Store(p)
+	}
 	ctx, cancel := s.bound(ctx, limit)
 	defer cancel()
-	return call(ctx, p.cli)
+	if err = call(ctx, p.cli); err != nil && !p.reached.Load() && timedOut(err) {
+		return fmt.Errorf("%w: %w", errUnheard, err)
+	}
+	return err
 }
 
 // redirection is the address that a Cluster's node redirects a call to, if it is one.

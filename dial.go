@@ -3,8 +3,11 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -25,6 +28,9 @@ func (l *link) dialer(dial func(context.Context, string, string) (net.Conn, erro
 		defer cancel()
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) {
+				err = fmt.Errorf("%w: %w", errHungUp, err)
+			}
 			l.dialErr.Store(&err)
 			return nil, err
 		}
@@ -35,6 +41,9 @@ func (l *link) dialer(dial func(context.Context, string, string) (net.Conn, erro
 		return l.watch(conn), nil
 	}
 }
+
+// errHungUp is of a connection that is encrypted, on which a server that has no room for it says nothing of that.
+var errHungUp = errors.New("the server hung up before the connection was made: it may have reached maxclients, or speak no TLS")
 
 // dialError is the error of the last dial; nil if that succeeded.
 func (l *link) dialError() error {

@@ -77,7 +77,9 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 		err = p.lifecycle.retry("fetch", p.caller, func() (err error) {
 			q.bytes, q.probe, q.began = b.bytes, b.bytes == 0, new(time.Time)
 			ctx := p.lifecycle.pollCtx
-			if leaving || carriedOut {
+			if leaving {
+				ctx = p.leaveCtx
+			} else if carriedOut {
 				ctx = p.lifecycle.redisCtx
 			}
 			if got, err = p.store.fetch(ctx, p.caller, q); err != nil {
@@ -92,7 +94,7 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 			if p.gaveUp(n, err) {
 				return false
 			}
-			return !p.lifecycle.stopping() || carriedOut && q.want > 0 || leaving && n < optionalAttempts
+			return !p.lifecycle.stopping() || carriedOut && q.want > 0 || leaving && n < optionalAttempts && p.leaveCtx.Err() == nil
 		})
 	}
 	if p.replyBytes = min(2*p.replyBytes, maxBatchBytes); b.lost > 0 {

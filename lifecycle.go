@@ -122,3 +122,33 @@ func (l *lifecycle) report(call string, begun time.Time, err error) {
 		l.outage.report(call, begun, err)
 	}
 }
+
+// silentAfter is when a server counts as silent that has not answered any consumer on a link.
+const silentAfter = 750 * time.Millisecond
+
+// A silenceCtx ends when a server counts as silent. A call is not waited for after that, however short it is.
+type silenceCtx struct{ context.Context }
+
+// untilSilent is ctx until the server counts as silent, silentAfter from now at the earliest.
+func (l *link) untilSilent(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	begun := time.Now()
+	var look func()
+	look = func() {
+		last := begun
+		if l != nil {
+			l.mu.Lock()
+			if l.answeredAt.After(last) {
+				last = l.answeredAt
+			}
+			l.mu.Unlock()
+		}
+		if left := silentAfter - time.Since(last); left <= 0 {
+			cancel()
+		} else if ctx.Err() == nil {
+			time.AfterFunc(left, look)
+		}
+	}
+	time.AfterFunc(silentAfter, look)
+	return silenceCtx{ctx}, cancel
+}

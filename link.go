@@ -38,6 +38,7 @@ type link struct {
 	node        *redis.Client    // the user's of one server, of a Cluster the last that was found; nil until there is one
 	pools       map[string]*pool // by address; "" if there is one server only
 	pace        pace             // of calls of consumers
+	answeredAt  time.Time        // when one of those was answered last
 	room        serverRoom
 	closed      bool                // calls that nobody waits for may still be in flight
 	hooks       []redis.Hook        // of tests
@@ -51,6 +52,7 @@ type pool struct {
 	addr      string
 	inFlight  [sides]chan struct{} // has an element for each call that may take a connection, and for each that is kept; it is full when all are in use
 	onRetired chan struct{}        // closes when it is retired; link.mu guards that
+	reached   atomic.Bool          // a connection of it was ready for calls; until then none has come to a server
 
 	// Guarded by link.mu.
 	kept    [sides]int // elements of inFlight that are no calls, so that there are fewer connections
@@ -219,7 +221,10 @@ func (l *link) tryTake(addr string, of side) (p *pool, taken bool) {
 
 // newPool makes a pool for a server, with mu held.
 func (l *link) newPool(addr string) *pool {
-	p := &pool{cli: redis.NewClient(l.options(addr)), addr: addr, onRetired: make(chan struct{})}
+	p := &pool{addr: addr, onRetired: make(chan struct{})}
+	opt := l.options(addr)
+	opt.OnConnect = p.onConnect(opt.OnConnect)
+	p.cli = redis.NewClient(opt)
 	for i := range p.inFlight {
 		p.inFlight[i] = make(chan struct{}, linkPool)
 	}
@@ -253,6 +258,9 @@ func (l *link) put(p *pool, of side, begun time.Time, err error) {
 	if of == consuming {
 		now := time.Now()
 		p.putAt = now
+		if err == nil {
+			l.answeredAt = now
+		}
 		if err == nil && !begun.IsZero() {
 			l.pace.note(now.Sub(begun))
 		}

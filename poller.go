@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"context"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -26,17 +27,18 @@ type poller struct {
 	// The rest is for the poller's goroutine alone.
 	state      pollState
 	caller     *caller
-	agreed     fetchSettings // as they hold for all consumers of the queue
-	limits     agreedLimits  // that hold for all
-	heldAtPoll int           // deliveries, at the end of the last poll
-	replyBytes int           // how many bytes the next fetch asks for
-	since      time.Time     // when the consumer started
-	presenceAt time.Time     // when it last told of itself
-	lookedAt   time.Time     // when it last looked at more than the alarm
-	listened   int64         // wakeUps.answered, at the last poll
-	seenQueue  bool          // a poll has been answered
-	dropped    minuteCount   // tags without a message
-	newer      minuteCount   // messages of a newer version
+	leaveCtx   context.Context // of what passWakeOn asks
+	agreed     fetchSettings   // as they hold for all consumers of the queue
+	limits     agreedLimits    // that hold for all
+	heldAtPoll int             // deliveries, at the end of the last poll
+	replyBytes int             // how many bytes the next fetch asks for
+	since      time.Time       // when the consumer started
+	presenceAt time.Time       // when it last told of itself
+	lookedAt   time.Time       // when it last looked at more than the alarm
+	listened   int64           // wakeUps.answered, at the last poll
+	seenQueue  bool            // a poll has been answered
+	dropped    minuteCount     // tags without a message
+	newer      minuteCount     // messages of a newer version
 }
 
 // pollState is what the poller knows of the queue and of its wake-ups. From that it decides when to poll.
@@ -282,8 +284,11 @@ func (p *poller) poll(rearm bool) (brought int) {
 // poll once in their interval.
 //
 // It does so twice. As long as the server has not noticed that the wake listener's connection is closed, it may give
-// the marker to that. When it has answered the first call it has noticed.
+// the marker to that. When it has answered the first call it has noticed. A server that answers nobody is not waited for.
 func (p *poller) passWakeOn() {
+	var cancel context.CancelFunc
+	p.leaveCtx, cancel = p.store.link.untilSilent(p.lifecycle.redisCtx)
+	defer cancel()
 	for _, rearm := range []bool{false, true} {
 		if p.lifecycle.outage.cause() != nil || !p.seenQueue || rearm && p.settings.drain != nil { // then it has asked for no marker
 			return

@@ -65,9 +65,9 @@ func timedOut(err error) bool {
 func noEffect(err error) bool {
 	var timeout *timeoutError
 	if errors.As(err, &timeout) {
-		return timeout.noConnection
+		return timeout.noConnection || timeout.unheard
 	}
-	if errors.Is(err, errNoConnection) || errors.Is(err, errServerFull) {
+	if errors.Is(err, errNoConnection) || errors.Is(err, errUnheard) || errors.Is(err, errHungUp) || errors.Is(err, errServerFull) {
 		return true
 	}
 	var op *net.OpError
@@ -124,12 +124,16 @@ func concernsAll(err error) bool {
 type timeoutError struct {
 	limit        time.Duration
 	noConnection bool  // it got none
+	unheard      bool  // it got none that was ready for calls
 	link         *link // knows, perhaps only later, why dialling failed
 }
 
 func (e *timeoutError) Error() string {
 	what := "no answer within"
-	if e.noConnection {
+	switch {
+	case e.unheard:
+		what = "no answer on a new connection within"
+	case e.noConnection:
 		what = "no connection within"
 	}
 	if cause := e.Unwrap(); cause != nil {

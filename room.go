@@ -141,6 +141,17 @@ func (l *link) onConnect(users func(context.Context, *redis.Conn) error) func(co
 	}
 }
 
+// onConnect notes that a connection is ready, and makes no call over it that nobody waits for any more.
+func (p *pool) onConnect(then func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
+	return func(ctx context.Context, conn *redis.Conn) error {
+		p.reached.Store(true)
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return then(ctx, conn)
+	}
+}
+
 // errServerFull: the server refuses connections.
 var errServerFull = errors.New("the server has no room for another connection")
 
