@@ -107,3 +107,27 @@ func TestUnthrottle(t *testing.T) {
 	receive(t, "the one that was refused", handled)
 	f.must(q.Shutdown(ctxB))
 }
+
+// TestPlaceOfAnotherWithoutWakeUps: where wake-ups do not work, a place that another consumer frees is seen at the next tick.
+func TestPlaceOfAnotherWithoutWakeUps(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	got, free := make(chan string, 1), make(chan struct{})
+	one := f.queueOn(unknownClient{f.cli}, func(string) bool { got <- "one"; <-free; return true }).WithQueueConcurrency(1)
+	f.several(1)
+	one.StartConsume()
+	receive(t, "it has the place", got)
+	f.several(1)
+	other := f.queueOn(unknownClient{f.cli}, func(string) bool { got <- "other"; return true }).WithQueueConcurrency(1)
+	other.StartConsume()
+	m := NewMonitor(f.name, f.cli)
+	eventually(t, "it waits for the place", func() bool { c, err := m.Counts(ctxB); return err == nil && c.Limited && c.Ready == 1 })
+	one.StopConsume() // it will not take the next one itself
+	close(free)
+	if by := receive(t, "the place is taken", got); by != "other" {
+		t.Errorf("taken by %s", by)
+	}
+	for _, q := range []*DelayQueue{one, other} {
+		f.must(q.Shutdown(ctxB))
+	}
+}

@@ -145,10 +145,10 @@ func (l *link) onConnect(users func(context.Context, *redis.Conn) error) func(co
 func (p *pool) onConnect(then func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, conn *redis.Conn) error {
 		p.reached.Store(true)
-		if err := ctx.Err(); err != nil {
+		if err := then(ctx, conn); err != nil {
 			return err
 		}
-		return then(ctx, conn)
+		return ctx.Err()
 	}
 }
 

@@ -71,6 +71,8 @@ var advices = map[check.Kind]advice{
 		"Start a consumer, or see why those that ran have ended; delayqueue consumers lists those that are alive.", false},
 	deadLease: {"A consumer died with these messages in its hands. They are handed out again by the next fetch of any consumer, and none fetches.",
 		"Start a consumer; if one is alive, its log says why it does not fetch.", false},
+	throttled: {"A handler says Throttle for all consumers, an hour at most each time, and nothing is handed out meanwhile. It has been said again and again, or for much.",
+		"See why handlers say it (their logs name the error); delayqueue limits lift ends it at once.", false},
 	evicts: {"When its memory is full, this server deletes keys of its own choice: messages, or a whole queue.",
 		"CONFIG SET maxmemory-policy noeviction: then a full server refuses sends, and loses nothing.", false},
 	check.BadJournal: {"An entry of the journal is none that this version writes. delayqueue journal passes over it.", "Nothing: it goes with the oldest entries.", false},

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"regexp"
 	"slices"
@@ -229,6 +230,10 @@ func tellDoctorStandstill(w *world) {
 	if r.code != exitUnsound {
 		w.Errorf("exit code %d", r.code)
 	}
+	w.do("ZADD", "pending", time.Now().Add(-2*time.Hour).UnixMicro(), id)
+	w.do("HSET", "state", "throttled", fmt.Sprintf("%d %d", time.Now().Add(-time.Minute).UnixMicro(), time.Now().Add(10*time.Minute).UnixMicro()))
+	w.contains(w.run("doctor", "orders").out, "throttled for long (1)", "has waited for 2h", "delayqueue limits lift ends it")
+	w.do("HDEL", "state", "throttled")
 	w.do("ZREM", "pending", id)
 	w.do("ZADD", "unack", time.Now().Add(-25*time.Hour).UnixMicro(), id)
 	w.contains(w.run("doctor", "orders").out, "lease long over (1)", "message "+id+" ended 25h")
@@ -330,7 +335,7 @@ func TestEveryFindingIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := []check.Kind{noConsumer, deadLease, evicts}
+	own := []check.Kind{noConsumer, deadLease, evicts, throttled}
 	for _, k := range own {
 		if a := advices[k]; a.means == "" || a.do == "" || a.repair {
 			t.Errorf("%q: %+v", k, a)

@@ -16,7 +16,11 @@ const (
 	noConsumer check.Kind = "due, and no consumer"
 	deadLease  check.Kind = "lease long over"
 	evicts     check.Kind = "server evicts"
+	throttled  check.Kind = "throttled for long"
 )
+
+// longThrottled is how long what is due has waited when a Throttle, which lasts for an hour at most, was said again and again.
+const longThrottled = time.Hour
 
 // longOver is how long after its end a lease shows that nobody fetches: consumers that live take it back within
 // seconds.
@@ -33,6 +37,9 @@ func (a *app) standstill(ctx context.Context, q check.Queue, s *check.State) (fo
 		alive, cerr := m.Consumers(ctx)
 		if err == nil && cerr == nil && len(alive) == 0 && counts.Ready > 0 && !counts.Paused {
 			add(noConsumer, "ready", q.Name, "%s due, the oldest for %s, and no consumer is alive", plural(int(counts.Ready), "message")+are(counts.Ready), brief(counts.Behind))
+		}
+		if err == nil && !counts.Paused && !counts.ThrottledUntil.IsZero() && counts.Behind > longThrottled {
+			add(throttled, "state", q.Name, "handlers have throttled the queue until %s, and the oldest message that is due has waited for %s", at(counts.ThrottledUntil), brief(counts.Behind))
 		}
 		for _, e := range s.Unack {
 			if over := time.Duration(s.Now-e.Score) * time.Microsecond; e.Score > 0 && over > longOver && a.stillHeld(ctx, q, e) {
