@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// frozen starts a server of a test's own, and returns a client of it that has a name.
-func frozen(t *testing.T) (f *fixture, cli *redis.Client, freeze, thaw func()) {
+// freezable starts a server of a test's own, and returns a client of it that has a name.
+func freezable(t *testing.T) (f *fixture, cli *redis.Client, freeze, thaw func()) {
 	f, server := ownServer(t)
 	cli = redis.NewClient(&redis.Options{Addr: server.Addr(), ClientName: "frozen"})
 	t.Cleanup(func() { _ = cli.Close() })
@@ -26,7 +26,7 @@ func noLease(q *DelayQueue) *DelayQueue { return q.WithLease(time.Hour).WithFetc
 // connections and answers nothing.
 func TestStopAtFrozenServer(t *testing.T) {
 	t.Parallel()
-	f, cli, freeze, thaw := frozen(t)
+	f, cli, freeze, thaw := freezable(t)
 	var all []*DelayQueue
 	for range 100 {
 		all = append(all, noLease(f.queueOn(cli, func(string) bool { return true })))
@@ -52,7 +52,7 @@ func TestStopAtFrozenServer(t *testing.T) {
 // takes nothing when the server goes on. A send says that it is not stored.
 func TestStopWhenNothingWasEverAnswered(t *testing.T) {
 	t.Parallel()
-	f, cli, freeze, thaw := frozen(t)
+	f, cli, freeze, thaw := freezable(t)
 	info := f.send(f.queue(nil), "stays")
 	freeze()
 	thawed := false
