@@ -57,6 +57,7 @@ func (l *language) functions() template.FuncMap {
 		"shown":   shown,
 		"visible": visible,
 		"stateof": l.state,
+		"act":     l.act,
 		"link":    linkTo, // {{link "queue" "q" .Name}}
 		"spark":   l.spark,
 	}

@@ -1,0 +1,94 @@
+package web
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+func (h *Handler) journalRoutes() []route {
+	return []route{{name: "journal", title: "Journal", queue: true, file: "journal", load: h.journal, live: []string{"entries"}}}
+}
+
+const journalRows = 50
+
+// A journalView is a page of the journal.
+type journalView struct {
+	Rows []journalRow // the newest first
+	Next string       // address of the older ones
+}
+
+// A journalRow is an entry.
+type journalRow struct {
+	delayqueue.JournalEntry
+	Phase string // of a job, in words
+}
+
+func (h *Handler) journal(ctx context.Context, r *request) (any, error) {
+	cursor := r.Arg("cursor")
+	page, err := shared(ctx, h, "journal\x00"+r.Queue+"\x00"+cursor, 2*time.Second, func(ctx context.Context) (*delayqueue.JournalPage, error) {
+		return r.Monitor().Journal(ctx, journalRows, cursor)
+	})
+	if err != nil {
+		return nil, err
+	}
+	v := &journalView{}
+	for _, entry := range page.Entries {
+		one := journalRow{JournalEntry: entry}
+		if b := entry.Bulk; b != nil {
+			one.Phase = r.lang.phase(b.Phase, b.Phase == delayqueue.BulkRunning && page.Now.Sub(b.Updated) > silentJob)
+		}
+		v.Rows = append(v.Rows, one)
+	}
+	if page.Next != "" {
+		v.Next = linkOf("journal", "q", r.Queue, "cursor", page.Next)
+	}
+	return v, nil
+}
+
+// act is what somebody did, in words.
+func (l *language) act(a delayqueue.Act) string {
+	switch a {
+	case "pause":
+		return l.say("pause")
+	case "resume":
+		return l.say("resume")
+	case "reschedule":
+		return l.say("reschedule")
+	case "run now":
+		return l.say("run now")
+	case "requeue":
+		return l.say("requeue")
+	case "delete":
+		return l.say("delete")
+	case "cancel":
+		return l.say("cancel")
+	case "set limits":
+		return l.say("set limits")
+	case "delete queue":
+		return l.say("delete the queue")
+	case "stop":
+		return l.say("stop a job")
+	case "continue":
+		return l.say("go on with a job")
+	}
+	return shown(string(a))
+}
+
+// silentJob is how long one that runs may say nothing; after that its process is gone.
+const silentJob = time.Minute
+
+func (l *language) phase(p delayqueue.BulkPhase, silent bool) string {
+	switch {
+	case silent:
+		return l.say("cut off: the process that ran it is gone")
+	case p == delayqueue.BulkRunning:
+		return l.say("running")
+	case p == delayqueue.BulkFinished:
+		return l.say("finished")
+	case p == delayqueue.BulkStopped:
+		return l.say("stopped")
+	}
+	return l.say("failed")
+}
