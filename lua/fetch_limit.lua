@@ -9,7 +9,7 @@
 -- by the rate; full: '1': it waits for a place, and who frees one sets the alarm (freed). The marker stands at the second us,
 -- while armed is the first us, that of what is put off: so what comes later does not set the alarm once more.
 local limit -- nil: nothing bounds the queue but its workers
-local marker = whole(armed) or 0 -- what it was set for last
+local marker = alarm or 0 -- what it was set for last
 if limits or (ARGV[15] or '') ~= '' then
   local tat, throttled, before, override =
     unpack(redis.call('HMGET', KEYS.state, 'tat', 'throttled', 'limited', 'override'), 1, 4)
