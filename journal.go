@@ -175,7 +175,7 @@ func (l *journalLine) entry() (e JournalEntry, ok bool) {
 // What one message's or one queue's call does is done first, and is written down then, by a second call: if that
 // cannot be done, the act stands, its result is returned, and the log has an error with all that the entry would say. A
 // call for many is written down before it touches anything. What failed or was refused is not in the journal, nor
-// what publishers do.
+// what publishers do, nor a PassSequence without WithOperator, for programs do that.
 func (m *Monitor) Journal(ctx context.Context, limit int, cursor string) (*JournalPage, error) {
 	page, err := m.journalPage(ctx, limit, cursor)
 	if err == nil && len(page.Entries) == 0 && cursor == "" {

@@ -84,6 +84,7 @@ func monitorWritesJournal(f *fixture, m *Monitor) {
 	if _, err := bob.PassSequence(ctxB, "s", 7); !errors.Is(err, ErrNotFound) {
 		f.t.Error(err)
 	}
+	f.must(failure(m.PassSequence(ctxB, "s", 8))) // by a program
 	f.must(bob.DropSequence(ctxB, "s"))
 	f.must(failure(ann.SetLimits(ctxB, Limits{Concurrency: 5})))
 	dead := f.buried("dead")[0]

@@ -201,7 +201,7 @@ func (m *Monitor) PassSequence(ctx context.Context, name string, n int64) (befor
 			}
 			return err
 		})
-		if err == nil || errors.Is(err, ErrNotFound) {
+		if m.who.by != "" && (err == nil || errors.Is(err, ErrNotFound)) { // else it is a program's, as a scheduler's
 			m.noted(ctx, journalRecord{Act: ActPassSequence, Target: name, Detail: fmt.Sprintf("to %d", n)})
 		}
 	}
