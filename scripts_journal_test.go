@@ -187,6 +187,7 @@ func TestScriptNoteTaken(t *testing.T) {
 		r.equal("goes on", mine.said, journalRuns)
 		repeated := note(journalRuns, mine.made, "1", "5", time.Second) // its reply, with when it was written, was lost
 		r.equal("repeated", repeated.said, journalRuns)
+		r.equal("as written first", repeated.wrote, mine.wrote)
 		r.equal("asked to stop", note(journalStop, mine.made, "", "", 0).said, journalRuns)
 		mine = note(journalRuns, mine.made, "2", repeated.wrote, 0)
 		r.equal("is told", mine.said, journalStop)

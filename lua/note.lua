@@ -28,8 +28,6 @@ else
 end
 if what == 'stop' and not old then return {us(now), '0', '', '0'} end
 if old and what ~= 'stop' and ARGV[7] ~= '' and ARGV[7] ~= wrote and text ~= before then return {us(now), made, 'taken', wrote} end
-redis.call('ZREM', KEYS.journal, old or '') -- the first write
-if made == '' then made = us(now) end
 local word = what == 'begins' and 'runs' or what
 if what == 'stop' then
   text = before
@@ -37,6 +35,10 @@ if what == 'stop' then
 elseif what == 'runs' and said == 'stop' then
   word = said
 end
+-- It is there: of two tries that were both carried out, in whatever order, each answers the same.
+if old and what ~= 'stop' and said == word and text == before then return {us(now), made, word, wrote} end
+redis.call('ZREM', KEYS.journal, old or '') -- the first write
+if made == '' then made = us(now) end
 if what ~= 'stop' then wrote = us(now) end
 redis.call('ZADD', KEYS.journal, made, token .. ' ' .. word .. ' ' .. wrote .. ' ' .. text)
 redis.call('ZREMRANGEBYRANK', KEYS.journal, 0, -1 - MOST)
