@@ -31,6 +31,7 @@ const (
 	ActIntercept    Act = "intercept"
 	ActCancel       Act = "cancel"
 	ActSetLimits    Act = "set limits"
+	ActUnthrottle   Act = "lift throttle"
 	ActDropSequence Act = "drop sequence"
 	ActPassSequence Act = "pass sequence"
 	ActDeleteQueue  Act = "delete queue"

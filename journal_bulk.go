@@ -151,7 +151,8 @@ func (m *Monitor) heard(ctx context.Context, o *operation) error {
 	return m.ahead(ctx, o)
 }
 
-// noteBulk writes down how the call stands, and returns what its entry says.
+// noteBulk writes down how the call stands, and returns what its entry says. While Redis cannot be reached, a call that goes on
+// waits for it, as it would with its next step: else nobody saw how it goes on, nor could stop it. Its end is written down briefly.
 func (m *Monitor) noteBulk(ctx context.Context, o *operation, word journalWord, phase BulkPhase, failure error) (said journalWord) {
 	if o.Dry || o.mute {
 		return word
@@ -165,8 +166,17 @@ func (m *Monitor) noteBulk(ctx context.Context, o *operation, word journalWord, 
 		b.Error = errorText(failure)
 	}
 	record := &journalRecord{By: o.Who, Why: o.Why, Act: actOf(o.What, o.Us), Detail: o.detail(), N: r.Done, Bulk: b}
+	if word == journalDone {
+		brief, cancel := briefly(ctx)
+		defer cancel()
+		ctx = brief
+	}
 	got, err := m.writeDown(ctx, record, journalNote{word: word, token: o.Entry.Token, made: o.Entry.Made, keep: journalKept, wrote: o.wrote})
 	o.noted = time.Now()
+	if err != nil && ctx.Err() != nil && word == journalRuns {
+		o.wrote = "" // perhaps it was written all the same; the call ends here, and leave says so
+		return word
+	}
 	if err != nil {
 		m.missing(record, err)
 		o.mute = true // and it goes on all the same

@@ -302,3 +302,36 @@ func TestJournalOfALostStep(t *testing.T) {
 	}
 	f.checkEmpty()
 }
+
+// TestJournalOfBulkAfterAnOutage: a call for many that finds no Redis for a while is seen and stopped after that as before.
+func TestJournalOfBulkAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.pendingAt(6)
+	cli, bob := f.client(), NewMonitor(f.name, f.cli)
+	away, refused := time.Time{}, 0
+	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if args := cmd.Args(); len(args) > 1 && (args[1] == noteScript.sha || args[1] == noteScript.text) && !away.IsZero() && time.Since(away) < journalTime+time.Second/2 {
+			refused++
+			return fmt.Errorf("away: %w", context.DeadlineExceeded)
+		}
+		return next(ctx, cmd)
+	}))
+	got, err := NewMonitor(f.name, cli).BulkDelete(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 2}, Progress: func(r *BulkResult) bool {
+		if r.Done == 2 {
+			away = time.Now()
+		} else {
+			f.must(bob.StopBulk(ctxB, r.Entry))
+		}
+		return true
+	}})
+	if !errors.Is(err, ErrBulkStopped) || got.Done != 4 || refused == 0 {
+		t.Errorf("after %d refusals: %+v, %v", refused, got, err)
+	}
+	if one := f.entryOf(bob); one.Bulk.Phase != BulkStopped || one.Messages != 4 || one.Bulk.Next != got.Next {
+		t.Errorf("%+v, %+v", one, one.Bulk)
+	}
+	got, err = bob.BulkContinue(ctxB, got.Next, nil)
+	f.bulked("continued", got, err, 6, 6, nil)
+	f.checkEmpty()
+}

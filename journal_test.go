@@ -87,12 +87,17 @@ func monitorWritesJournal(f *fixture, m *Monitor) {
 	f.must(failure(m.PassSequence(ctxB, "s", 8))) // by a program
 	f.must(bob.DropSequence(ctxB, "s"))
 	f.must(failure(ann.SetLimits(ctxB, Limits{Concurrency: 5})))
+	f.must(failure(ann.Unthrottle(ctxB))) // there was none
+	now := time.Now().UnixMicro()
+	f.must(f.cli.HSet(ctxB, keysOf("dq", f.name).state, "throttled", fmt.Sprint(now-60_000_000, " ", now+1800_000_000)).Err())
+	f.must(failure(ann.Unthrottle(ctxB)))
 	dead := f.buried("dead")[0]
 	f.must(ann.Requeue(ctxB, dead))
 	f.must(failure(ann.Intercept(ctxB, dead)))
 	before := []JournalEntry{
 		{By: "ann", Reason: "a reason", Act: ActIntercept, Target: dead, Detail: "was retry", Messages: 1},
 		{By: "ann", Reason: "a reason", Act: ActRequeue, Target: dead, Messages: 1},
+		{By: "ann", Reason: "a reason", Act: ActUnthrottle},
 		{By: "ann", Reason: "a reason", Act: ActSetLimits, Detail: "5 at a time; before: no limit"},
 		{By: "bob", Act: ActDropSequence, Target: "s"},
 		{By: "bob", Act: ActPassSequence, Target: "s", Detail: "to 7"},

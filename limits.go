@@ -173,6 +173,9 @@ func (m *Monitor) Unthrottle(ctx context.Context) (lifted bool, err error) {
 	if err != nil {
 		return false, m.failed(err, "unthrottle")
 	}
+	if lifted {
+		m.noted(ctx, journalRecord{Act: ActUnthrottle})
+	}
 	return lifted, nil
 }
 
