@@ -3,7 +3,6 @@ package delayqueue
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -110,12 +109,11 @@ func (m *Monitor) atOnce(ctx context.Context, at *finding, text string, states [
 		if by == "id" && uuid.Validate(text) != nil {
 			continue
 		}
-		msg, err := m.look(ctx, by, text)
+		msg, err := read(ctx, func(ctx context.Context) (*MessageStatus, error) { return m.store.look(ctx, by, text) })
 		switch {
-		case errors.Is(err, ErrNotFound):
 		case err != nil:
 			return err
-		case slices.Contains(states, msg.State) && !slices.Contains(at.Given, msg.ID):
+		case msg != nil && slices.Contains(states, msg.State) && !slices.Contains(at.Given, msg.ID):
 			at.Given = append(at.Given, msg.ID)
 			found.Matches = append(found.Matches, Match{MessageStatus: msg, In: by})
 		}
