@@ -293,11 +293,13 @@ func (m *Monitor) done(ctx context.Context, r journalRecord) {
 	if r.Act == ActDeleteQueue {
 		keep = journalOutlives
 	}
+	ctx, cancel := briefly(ctx)
+	defer cancel()
 	_, err := m.writeDown(ctx, &r, journalNote{word: journalDone, token: newToken(), keep: keep})
 	m.missing(&r, err)
 }
 
-// writeDown fills in whose act it is.
+// writeDown fills in whose act it is, and writes until Redis answers or ctx ends.
 func (m *Monitor) writeDown(ctx context.Context, r *journalRecord, n journalNote) (got journalAnswer, err error) {
 	if m.unwritable.Load() {
 		return got, errUnwritable
@@ -311,9 +313,12 @@ func (m *Monitor) writeDown(ctx context.Context, r *journalRecord, n journalNote
 		return got, err
 	}
 	n.text = string(text)
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), journalTime)
-	defer cancel()
 	return m.write(ctx, &n)
+}
+
+// briefly is the context for what has been done: see journalTime.
+func briefly(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), journalTime)
 }
 
 // errUnwritable: this user may not write the journal, which was logged.
