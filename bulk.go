@@ -280,6 +280,11 @@ func (m *Monitor) steerAs(ctx context.Context, o *operation, do steerRequest) (d
 func (m *Monitor) resume(ctx context.Context, o *operation, p place) error {
 	// A Next that was continued before must not be continued again: it would shift the same messages twice.
 	once := o.What == steerBy && !o.Dry
+	if once {
+		if err := m.continuedLongAgo(ctx, o); err != nil {
+			return err
+		}
+	}
 	if once && o.Doubt == nil {
 		o.N++ // an empty call, refused as stale if somebody has continued this Next already
 	}

@@ -151,6 +151,30 @@ func (m *Monitor) heard(ctx context.Context, o *operation) error {
 	return m.ahead(ctx, o)
 }
 
+// callsKnown is for how long Redis surely remembers a caller's last call, which it does for an hour.
+const callsKnown = 50 * time.Minute
+
+// continuedLongAgo returns errContinued if a call was continued from here so long ago that its steps are forgotten, by its entry.
+func (m *Monitor) continuedLongAgo(ctx context.Context, o *operation) error {
+	if o.Entry.Made == "" {
+		return nil
+	}
+	got, err := m.readJournal(ctx, journalRequest{limit: 1, after: o.Entry, alone: true})
+	if ctx.Err() != nil || transient(err) {
+		return err
+	}
+	for _, line := range got.entries { // none: nobody knows
+		e, ok := line.entry()
+		if !ok || e.Bulk == nil || instantTime(got.now).Sub(e.Bulk.Updated) < callsKnown {
+			continue
+		}
+		if there, err := m.readOperation(e.Bulk.Next); e.Bulk.Phase == BulkFinished || err == nil && there.N > o.N {
+			return errContinued
+		}
+	}
+	return nil
+}
+
 // noteBulk writes down how the call stands, and returns what its entry says. While Redis cannot be reached, a call that goes on
 // waits for it, as it would with its next step: else nobody saw how it goes on, nor could stop it. Its end is written down briefly.
 func (m *Monitor) noteBulk(ctx context.Context, o *operation, word journalWord, phase BulkPhase, failure error) (said journalWord) {

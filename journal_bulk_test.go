@@ -309,17 +309,21 @@ func TestJournalOfBulkAfterAnOutage(t *testing.T) {
 	f := newFixture(t)
 	f.pendingAt(6)
 	cli, bob := f.client(), NewMonitor(f.name, f.cli)
-	away, refused := time.Time{}, 0
+	away, since, refused := false, time.Time{}, 0
 	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if args := cmd.Args(); len(args) > 1 && (args[1] == noteScript.sha || args[1] == noteScript.text) && !away.IsZero() && time.Since(away) < journalTime+time.Second/2 {
-			refused++
-			return fmt.Errorf("away: %w", context.DeadlineExceeded)
+		if args := cmd.Args(); len(args) > 1 && (args[1] == noteScript.sha || args[1] == noteScript.text) && away {
+			if refused++; refused == 1 {
+				since = time.Now()
+			}
+			if away = time.Since(since) < journalTime+time.Second/2; away {
+				return fmt.Errorf("away: %w", context.DeadlineExceeded)
+			}
 		}
 		return next(ctx, cmd)
 	}))
 	got, err := NewMonitor(f.name, cli).BulkDelete(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 2}, Progress: func(r *BulkResult) bool {
 		if r.Done == 2 {
-			away = time.Now()
+			away = true
 		} else {
 			f.must(bob.StopBulk(ctxB, r.Entry))
 		}
@@ -334,4 +338,46 @@ func TestJournalOfBulkAfterAnOutage(t *testing.T) {
 	got, err = bob.BulkContinue(ctxB, got.Next, nil)
 	f.bulked("continued", got, err, 6, 6, nil)
 	f.checkEmpty()
+}
+
+// TestJournalContinuedLongAgo: what must not be done twice is not, also when Redis has forgotten who has done it; the Next of the
+// entry goes on.
+func TestJournalContinuedLongAgo(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const n = 9
+	base, m, k := f.pendingAt(n), NewMonitor(f.name, f.cli), keysOf("dq", f.name)
+	once := func(*BulkResult) bool { return false }
+	forget := func() {
+		for field := range f.cli.HGetAll(ctxB, k.state).Val() {
+			if strings.HasPrefix(field, "call:") {
+				f.must(f.cli.HDel(ctxB, k.state, field).Err())
+			}
+		}
+		for _, z := range f.cli.ZRangeWithScores(ctxB, k.journal, 0, -1).Val() {
+			words := strings.SplitN(z.Member.(string), " ", 4)
+			f.must(f.cli.ZRem(ctxB, k.journal, z.Member).Err())
+			words[2] = fmt.Sprint(time.Now().Add(-time.Hour).UnixMicro())
+			f.must(f.cli.ZAdd(ctxB, k.journal, redis.Z{Score: z.Score, Member: strings.Join(words, " ")}).Err())
+		}
+	}
+	refused := func(what, next string) {
+		t.Helper()
+		if got, err := m.BulkContinue(ctxB, next, nil); !errors.Is(err, ErrBadCursor) || got.Next != "" {
+			t.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+	first, err := m.BulkRescheduleBy(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 3}, Progress: once}, 5*time.Second)
+	f.must(err)
+	forget()
+	second, err := m.BulkContinue(ctxB, first.Next, once)
+	f.must(err)
+	forget()
+	refused("continued, and stopped again", first.Next)
+	last, err := m.BulkContinue(ctxB, f.entryOf(m).Bulk.Next, nil)
+	f.bulked("continued", last, err, n, n, nil)
+	forget()
+	refused("finished", first.Next)
+	refused("finished", second.Next)
+	f.shifted(m, base, 5*time.Second)
 }
