@@ -194,7 +194,7 @@ func (m *Monitor) operate(ctx context.Context, o *operation, progress func(*Bulk
 		}
 		begun := time.Now()
 		n, err := m.step(ctx, o, places[o.Place])
-		if err == nil {
+		if err == nil && o.Place < len(places) {
 			err = m.heard(ctx, o)
 		}
 		if err != nil {
@@ -239,7 +239,7 @@ func (m *Monitor) step(ctx context.Context, o *operation, p place) (n int, err e
 		o.N++
 		after := *o // as it is if this goes well
 		after.moveOn(&got, p, false, nil)
-		o.Doubt = &doubt{after.position, after.InPlace, after.Result.Looked, got.now, int64(len(targets))}
+		o.Doubt = &doubt{after.position, after.InPlace, after.Result.Looked, got.now, int64(len(targets)), passed}
 		if err := m.ahead(ctx, o); err != nil {
 			o.N, o.Doubt = o.N-1, nil
 			o.pass(PassedNew, -passed)
@@ -303,7 +303,11 @@ func (m *Monitor) resume(ctx context.Context, o *operation, p place) error {
 		if o.Doubt != nil && len(done) == 0 && forgotten {
 			o.pass(PassedUnknown, o.Doubt.Wanted)
 		}
-		if o.Doubt != nil && (len(done) > 0 || forgotten) {
+		switch {
+		case o.Doubt == nil:
+		case len(done) == 0 && !forgotten: // they are looked at once more
+			o.pass(PassedNew, -o.Doubt.New)
+		default:
 			o.position, o.InPlace, o.Result.Looked = o.Doubt.At, o.Doubt.InPlace, o.Doubt.Looked
 			for _, d := range done {
 				o.count(d)

@@ -49,6 +49,7 @@ type doubt struct {
 	Looked  int64
 	When    int64 // us of the server, before that call
 	Wanted  int64 // messages in it
+	New     int64 `json:",omitempty"` // that were passed over beside them
 }
 
 // count notes what became of one message, and says whether that has left its place.

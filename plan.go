@@ -141,7 +141,7 @@ func (m *Monitor) readOperation(text string) (*operation, error) {
 	if err := readCursor(text, o); err != nil {
 		return nil, err
 	}
-	if places := o.places(); verbs[o.What] == "" || o.Queue != m.store.keys.state || o.Rate < 0 || o.Place < 0 || o.Place > len(places) || len(o.Left) != len(places) {
+	if places := o.places(); verbs[o.What] == "" || o.Queue != m.store.keys.state || o.Rate < 0 || o.Place < 0 || o.Place > len(places) || o.Doubt != nil && o.Doubt.At.Place < 0 || len(o.Left) != len(places) {
 		return nil, fmt.Errorf("%w %q", ErrBadCursor, text)
 	}
 	return o, nil
