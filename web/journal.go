@@ -66,6 +66,14 @@ func (l *language) act(a delayqueue.Act) string {
 		return l.say("cancel")
 	case "set limits":
 		return l.say("set limits")
+	case "lift throttle":
+		return l.say("lift a throttle")
+	case "intercept":
+		return l.say("take back")
+	case "drop sequence":
+		return l.say("drop a sequence")
+	case "pass sequence":
+		return l.say("move a sequence on")
 	case "delete queue":
 		return l.say("delete the queue")
 	case "stop":
