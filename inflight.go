@@ -20,7 +20,8 @@ type InFlight struct {
 const mostInFlight = 5000
 
 // InFlight returns what is being handled, what a handler has had for longest first, and what nobody says that he has last: at
-// most so many (1 to 5,000). There are more if it says so; then it has looked at the 5,000 whose leases end first.
+// most so many (1 to 5,000). There are more if it says so; then it has looked at the 5,000 whose leases end
+// first, or at fewer if these have 64 MB.
 func (m *Monitor) InFlight(ctx context.Context, most int) (all []InFlight, more bool, err error) {
 	if most < 1 || most > mostInFlight {
 		return nil, false, m.failed(fmt.Errorf("%w: %d messages: 1 to %d", ErrBadOption, most, mostInFlight), "in flight")
