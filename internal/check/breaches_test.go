@@ -288,6 +288,20 @@ var breakages = []breakage{
 		b.do("EXPIRE", "consumers", 100)
 		b.do("EXPIRE", "history", 100)
 	}, says()},
+	{"journal", func(b *bed) {
+		b.do("ZADD", "journal", b.now, fmt.Sprintf(`0f3a61c2d4e5b697 runs %d {"act":"delete"}`, b.now))
+		b.do("EXPIRE", "journal", 100)
+	}, says()},
+	{"journal of something else", func(b *bed) {
+		b.do("ZADD", "journal", 6, "x", 5, "0f3a61c2d4e5b697 done 6 {")
+	}, says(
+		`journal: entry "0f3a61c2d4e5b697 done 6 {" is malformed, want <16 digits> done|runs|stop <us> <JSON>.`,
+		`journal: entry "x" is malformed, want <16 digits> done|runs|stop <us> <JSON>.`)},
+	{"journal without an end", func(b *bed) {
+		for i := range maxJournal + 2 {
+			b.do("ZADD", "journal", i+1, fmt.Sprintf(`%016x done %d {}`, i, i+1))
+		}
+	}, says(`journal: it has 1002 entries, want at most 1000.`)},
 	{"history of something else", func(b *bed) { b.do("HSET", "history", "477000:sent", "1", "d1", "1 2 3 4 5", "2", "1 2 3 4 5 6.0") }, says(
 		`history: field "2" is "1 2 3 4 5 6.0", want a number of each of sent delivered acked failed lost garbage.`,
 		`history: field "477000:sent", want <hours since 1970> or d<days since 1970>.`,

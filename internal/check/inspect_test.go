@@ -32,6 +32,21 @@ func TestInspectFindsTheSame(t *testing.T) {
 	})
 }
 
+// What is written anew while pages are read is no entry too many.
+func TestInspectJournalThatChanges(t *testing.T) {
+	cli := redistest.Start(t).Client(t)
+	b := build(t, cli, "dq")
+	p := &pager{cli: cli, state: newState(b.q)}
+	for i := range maxJournal {
+		b.do("ZADD", "journal", i, fmt.Sprintf(`%016x done %d {}`, i, i))
+		p.state.Journal = append(p.state.Journal, Marker{Member: fmt.Sprintf(`%016x done %d {}`, i, i), Score: int64(i)})
+	}
+	p.state.Journal = append(p.state.Journal, Marker{Member: `0000000000000000 runs 0 {}`})
+	if err := p.journal(t.Context(), b.q.Key("journal")); err != nil || len(p.state.Journal) != maxJournal || p.state.Journal[1].Score != 1 {
+		t.Errorf("%d entries, %v", len(p.state.Journal), err)
+	}
+}
+
 // No page goes through more than a bounded number of bytes, and reading ends.
 func TestInspectPages(t *testing.T) {
 	cli := redistest.Start(t).Client(t) // the embedded server takes no heed of COUNT

@@ -79,6 +79,9 @@ func (p *pager) read(ctx context.Context) error {
 		default:
 			err = p.scan(ctx, st.name, st.kind, key)
 		}
+		if st.name == "journal" && err == nil {
+			err = p.journal(ctx, key)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", st.name, err)
 		}
@@ -204,6 +207,18 @@ func (p *pager) scan(ctx context.Context, structure, kind, key string) error {
 			return err
 		}
 	}
+}
+
+// journal takes out the oldest entries if there are more than at one instant: each step of a call for many writes one anew.
+func (p *pager) journal(ctx context.Context, key string) error {
+	slices.SortStableFunc(p.state.Journal, func(a, b Marker) int { return cmp.Compare(a.Score, b.Score) })
+	n := len(p.state.Journal)
+	if n <= maxJournal {
+		return nil
+	}
+	there, err := p.cli.ZCard(ctx, key).Result()
+	p.state.Journal = p.state.Journal[max(0, n-int(there)):]
+	return err
 }
 
 // order puts entries in the order of their scores, as a State has them.

@@ -146,6 +146,7 @@ func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {
 	}
 	s := newState(p.state.Queue)
 	s.TTLs, s.Strays, s.Consumers, s.History, s.Sequences = p.state.TTLs, p.state.Strays, p.state.Consumers, p.state.History, p.state.Sequences
+	s.Journal = p.state.Journal
 	seconds, err := instantOf(reply[0])
 	if err != nil {
 		return nil, err
