@@ -198,6 +198,18 @@ func (r *request) destroy(v *verb) error {
 	return nil
 }
 
+// lacks returns an error if that would take out a message that is not being handled, which is Delete, and the request may not.
+func (r *request) lacks(ctx context.Context, m *delayqueue.Monitor, v *verb, id string) error {
+	if v.Action != Cancel || r.May(Delete) {
+		return nil
+	}
+	msg, err := m.Get(ctx, id)
+	if err == nil && !slices.Contains(v.States, msg.State) {
+		err = &delayqueue.StateError{Queue: m.Name(), ID: id, State: msg.State}
+	}
+	return err
+}
+
 // postAct does it to each message that was ticked. One to which it cannot be done ends nothing.
 func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 	v, ids, err := r.asked(r.PostForm)
@@ -213,7 +225,10 @@ func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 	}
 	m, done, first := r.steering(), 0, error(nil)
 	for _, id := range ids {
-		err := v.one(ctx, m, id, by)
+		err := r.lacks(ctx, m, v, id)
+		if err == nil {
+			err = v.one(ctx, m, id, by)
+		}
 		if err == nil {
 			done++
 			continue

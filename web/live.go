@@ -13,14 +13,15 @@ import (
 const (
 	maxClients = 200              // open feeds
 	slowLimit  = 5 * time.Second  // for a client to take what it is sent
-	feedLimit  = 30 * time.Minute // after which it asks again, and is authorized again
+	feedLimit  = 30 * time.Minute // after which it asks again
 )
 
 // errClosed is what there is after Close.
 var errClosed = &httpError{http.StatusServiceUnavailable, "This page has been closed"}
 
-// clients are the open feeds.
+// clients are those that are at something, as the open feeds.
 type clients struct {
+	most   int
 	mu     sync.Mutex
 	n      int
 	closed bool
@@ -30,7 +31,7 @@ type clients struct {
 func (c *clients) enter() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.n >= maxClients || c.closed {
+	if c.n >= c.most || c.closed {
 		return false
 	}
 	c.n++
@@ -104,6 +105,9 @@ type news struct {
 // send makes one event and waits for the next snapshot. It reports whether to go on.
 func (f *feed) send(ctx context.Context) bool {
 	changed := f.h.poller.changed()
+	if f.r.admit(Look, f.route.queue) != nil { // not any more; who asks again is told why
+		return false
+	}
 	n, err := f.news(ctx)
 	if err != nil {
 		n = news{At: time.Now(), Error: f.r.lang.trouble(err)}

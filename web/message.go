@@ -3,7 +3,7 @@ package web
 import (
 	"cmp"
 	"context"
-	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,11 +176,14 @@ func headersOf(m *delayqueue.MessageStatus) []fact {
 	return all
 }
 
+// traceID is what one may be: anything else would be the sender's part of an address.
+var traceID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+
 // traceOf is the address of the trace that sent a message, "" if there is none: that of its header traceparent.
 func (h *Handler) traceOf(m *delayqueue.MessageStatus) string {
 	parts := strings.Split(m.Headers["traceparent"], "-")
-	if h.cfg.Trace == "" || len(parts) < 4 || len(parts[1]) != 32 {
+	if h.cfg.Trace == "" || len(parts) < 4 || !traceID.MatchString(parts[1]) {
 		return ""
 	}
-	return strings.ReplaceAll(h.cfg.Trace, "{trace}", url.PathEscape(parts[1]))
+	return strings.ReplaceAll(h.cfg.Trace, "{trace}", parts[1])
 }

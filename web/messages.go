@@ -54,14 +54,19 @@ func (r *request) selection() (*selection, error) {
 			s.query.Set(name, value)
 		}
 	}
-	s.Like, s.Header, s.Error = r.Arg("like"), r.Arg("header"), r.Arg("error")
+	for _, name := range []string{"error", "like"} { // where a form has written line ends its own way
+		if value := strings.ReplaceAll(r.Arg(name), "\r\n", "\n"); value != "" {
+			s.query.Set(name, value)
+		}
+	}
+	s.Like, s.Header, s.Error = s.query.Get("like"), r.Arg("header"), s.query.Get("error")
 	s.Filter = delayqueue.Filter{Key: r.Arg("key"), Contains: r.Arg("contains"), Error: s.Error, ErrorLike: s.Like}
 	if s.Header != "" {
 		name, text, _ := strings.Cut(s.Header, "=")
 		s.Filter.Headers = map[string]string{strings.TrimSpace(name): strings.TrimSpace(text)}
 	}
 	if r.h.cfg.Payload != nil && s.Filter.Contains != "" {
-		return nil, &httpError{403, "Payloads cannot be searched here: the service hides them"}
+		return nil, errHidden
 	}
 	for name, at := range map[string]*time.Time{"from": &s.Filter.From, "to": &s.Filter.To} {
 		text := r.Arg(name)
@@ -138,7 +143,7 @@ type tab struct {
 	Here       bool
 }
 
-// A messageRow is a message.
+// A messageRow is a message, without what may be large.
 type messageRow struct {
 	*delayqueue.MessageStatus
 	Place string // the state in words
@@ -225,7 +230,9 @@ func (r *request) list(ctx context.Context, l *listing) error {
 const saysMost = 160 // bytes of a payload in a table
 
 func (r *request) row(m *delayqueue.MessageStatus) messageRow {
-	one := messageRow{MessageStatus: m, Place: r.lang.state(m.State), Says: m.LastError}
+	kept := &delayqueue.MessageStatus{State: m.State, At: m.At}
+	kept.ID, kept.Key, kept.Failures = strings.Clone(m.ID), strings.Clone(m.Key), m.Failures
+	one := messageRow{MessageStatus: kept, Place: r.lang.state(m.State), Says: m.LastError}
 	if one.Says == "" {
 		one.Says = m.Payload
 		if redact := r.h.cfg.Payload; redact != nil {
@@ -235,6 +242,7 @@ func (r *request) row(m *delayqueue.MessageStatus) messageRow {
 	if len(one.Says) > saysMost {
 		one.Says = strings.ToValidUTF8(one.Says[:saysMost], "") + "…"
 	}
+	one.Says = strings.Clone(one.Says)
 	return one
 }
 

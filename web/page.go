@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -99,10 +101,10 @@ func (r *request) Monitor() *delayqueue.Monitor {
 func (r *request) admit(do Action, aboutQueue bool) (err error) {
 	if !aboutQueue {
 		r.Queue = ""
-	} else if !r.h.known(r.Queue) {
-		return &httpError{http.StatusNotFound, "There is no such queue"}
 	}
-	r.Actor, err = r.may(do, r.Queue)
+	if r.Actor, err = r.may(do, r.Queue); err == nil && aboutQueue && !r.h.known(r.Queue) {
+		err = &httpError{http.StatusNotFound, "There is no such queue"}
+	}
 	return err
 }
 
@@ -194,6 +196,10 @@ func link(name string, query url.Values) string {
 
 // load reads what a page shows.
 func (h *Handler) load(ctx context.Context, r *request, route *route) (*page, error) {
+	if !h.work.enter() {
+		return nil, errClosed
+	}
+	defer h.work.leave()
 	data, err := route.load(ctx, r)
 	if err != nil {
 		return nil, err
@@ -207,7 +213,11 @@ func (h *Handler) servePage(w http.ResponseWriter, r *request, route *route) err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeLimit)
 	defer cancel()
+	defer context.AfterFunc(h.done, cancel)()
 	p, err := h.load(ctx, r, route)
+	if err != nil && h.done.Err() != nil {
+		return errClosed
+	}
 	if err != nil {
 		return err
 	}
@@ -251,7 +261,13 @@ func (h *Handler) servePost(w http.ResponseWriter, r *request, route *route) err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), timeLimit)
 	defer cancel()
-	next, err := route.post(ctx, r)
+	if !h.work.enter() {
+		return errClosed
+	}
+	next, err := func() (string, error) {
+		defer h.work.leave()
+		return route.post(ctx, r)
+	}()
 	if err != nil {
 		return err
 	}
@@ -334,11 +350,15 @@ func (l *language) trouble(err error) string {
 	case unreachable(err):
 		return l.say("Redis does not answer")
 	}
-	return shown(strings.TrimPrefix(err.Error(), "delayqueue: "))
+	return shown(serverAddress.ReplaceAllString(strings.TrimPrefix(err.Error(), "delayqueue: "), "…"))
 }
+
+// serverAddress is where a server is, or its socket.
+var serverAddress = regexp.MustCompile(`(?:\[[0-9a-fA-F:.%]+\]|[0-9A-Za-z_.-]+):[0-9]{1,5}\b|/\S+\.sock\b`)
 
 // unreachable says whether Redis was not to be had. The text of such an error has its address, which is nobody's business.
 func unreachable(err error) bool {
 	var network net.Error
-	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	var certificate *tls.CertificateVerificationError
+	return errors.As(err, &certificate) || errors.Is(err, context.DeadlineExceeded) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }

@@ -2,9 +2,15 @@ package web
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,6 +31,11 @@ const stepSpend = 5 * time.Second
 // rates are those that a job can have, messages a second; 0: as fast as its steps go.
 var rates = []int{0, 10, 100, 1000}
 
+var (
+	errUnread = &httpError{http.StatusBadRequest, "That plan cannot be read: count again"}
+	errHidden = &httpError{http.StatusForbidden, "Payloads cannot be searched here: the service hides them"}
+)
+
 // A planning is what has been counted.
 type planning struct {
 	*verb
@@ -38,6 +49,7 @@ type planning struct {
 	onwards string
 	Rest    string // what is left of one that was begun, a Next
 	Task    *delayqueue.BulkTask
+	Seal    string // of Rest, if the queue's name was typed for it
 }
 
 // Refresh is where the page goes by itself, for the next second of counting; "" if it stays.
@@ -75,7 +87,8 @@ func (h *Handler) plan(ctx context.Context, r *request) (any, error) {
 			return nil, err
 		}
 	}
-	p.Rate, _ = strconv.Atoi(r.Arg("rate"))
+	rate, _ := strconv.Atoi(r.Arg("rate"))
+	p.Rate = max(rate, 0)
 	if p.Result, err = r.count(ctx, p); err != nil {
 		return nil, err
 	}
@@ -86,13 +99,66 @@ func (h *Handler) plan(ctx context.Context, r *request) (any, error) {
 func (r *request) rest(token string) (any, error) {
 	task, err := r.Monitor().BulkTask(token)
 	if err != nil {
-		return nil, &httpError{http.StatusBadRequest, "That plan cannot be read: count again"}
+		return nil, errUnread
 	}
 	if task.DryRun || task.Planned {
 		return nil, errWhat
 	}
 	v, err := r.taskVerb(task)
-	return &planning{verb: v, Rest: token, Task: task}, err
+	p := &planning{verb: v, Rest: token, Task: task}
+	if r.sealed(task, r.query) {
+		p.Seal = r.seal(task)
+	}
+	return p, err
+}
+
+// Chosen is what a task that was begun is about.
+func (p *planning) Chosen() []fact { return chosen(p.Task) }
+
+// chosen says which messages a task is about, and how it goes about it.
+func chosen(t *delayqueue.BulkTask) (all []fact) {
+	add := func(name, value string) {
+		if value != "" {
+			all = append(all, fact{name, value})
+		}
+	}
+	for _, s := range t.States {
+		add("state", s.String())
+	}
+	add("key", t.Filter.Key)
+	add("contains", t.Filter.Contains)
+	add("error", t.Filter.Error)
+	add("like", t.Filter.ErrorLike)
+	for _, name := range slices.Sorted(maps.Keys(t.Filter.Headers)) {
+		add("header", name+"="+t.Filter.Headers[name])
+	}
+	if !t.Filter.From.IsZero() {
+		add("from", t.Filter.From.UTC().Format(time.RFC3339Nano))
+	}
+	if !t.Filter.To.IsZero() {
+		add("to", t.Filter.To.UTC().Format(time.RFC3339Nano))
+	}
+	for name, d := range map[string]time.Duration{"by": t.By, "spread": t.Spread} { // no task has both
+		if d != 0 {
+			add(name, d.String())
+		}
+	}
+	if t.Rate > 0 {
+		add("rate", strconv.Itoa(t.Rate))
+	}
+	return all
+}
+
+// seal is what the forms of a job carry once the queue's name was typed for it, so that it is typed once: who makes up a job for
+// somebody else to go on with has none. Another process asks for the name again.
+func (r *request) seal(task *delayqueue.BulkTask) string {
+	mac := hmac.New(sha256.New, r.h.secret)
+	fmt.Fprintf(mac, "%q %q %q %d %d", r.Queue, task.Action, chosen(task), task.At.UnixMicro(), task.Counted)
+	return hex.EncodeToString(mac.Sum(nil))
+}
+
+func (r *request) sealed(task *delayqueue.BulkTask, form url.Values) bool {
+	return !task.Planned && hmac.Equal([]byte(form.Get("seal")), []byte(r.seal(task)))
 }
 
 // count begins a dry run, or goes on with the query's.
@@ -100,19 +166,19 @@ func (r *request) count(ctx context.Context, p *planning) (*delayqueue.BulkResul
 	m := r.Monitor()
 	end := time.Now().Add(budgetSpend)
 	enough := func(*delayqueue.BulkResult) bool { return time.Now().Before(end) }
+	asked := &delayqueue.BulkTask{States: []delayqueue.State{p.State}, Filter: p.Filter, By: p.By, Rate: p.Rate}
 	if next := r.Arg("next"); next != "" {
 		task, err := m.BulkTask(next)
 		if err != nil {
-			return nil, err
+			return nil, errUnread
 		}
-		if !task.DryRun { // a GET changes nothing
+		// A GET changes nothing, and what is counted is what the page says.
+		if !task.DryRun || task.Planned || verbOf(task.Action, p.State) != p.verb || !slices.Equal(chosen(task), chosen(asked)) {
 			return nil, errWhat
 		}
 		return m.BulkContinue(ctx, next, enough)
 	}
-	return p.many(ctx, m, delayqueue.Bulk{
-		States: []delayqueue.State{p.State}, Filter: p.Filter, DryRun: true, Rate: max(p.Rate, 0), Progress: enough,
-	}, p.By)
+	return p.many(ctx, m, delayqueue.Bulk{States: asked.States, Filter: p.Filter, DryRun: true, Rate: p.Rate, Progress: enough}, p.By)
 }
 
 // setShown finds the first ten, whose ids the address carries while the counting goes on.
@@ -151,20 +217,36 @@ func (r *request) setShown(ctx context.Context, p *planning) error {
 // taskVerbs are the names of what a BulkTask does.
 var taskVerbs = map[string]string{"run now": "run", "reschedule by": "postpone", "requeue": "requeue", "delete": "delete"}
 
-// taskVerb is what a plan, or the rest of a job, does; the request must be allowed to.
-func (r *request) taskVerb(task *delayqueue.BulkTask) (*verb, error) {
-	v := verbNamed(taskVerbs[task.Action])
-	if v == nil {
-		return nil, errWhat // it was begun with other means
+// verbOf is what a task of that action does to messages in a state; nil if that was begun with other means.
+func verbOf(action string, in delayqueue.State) *verb {
+	name := taskVerbs[action]
+	if name == "delete" && in == delayqueue.StateUnack {
+		name = "cancel"
+	}
+	if v := verbNamed(name); v != nil && slices.Contains(v.States, in) {
+		return v
+	}
+	return nil
+}
+
+// taskVerb is what a plan, or the rest of a job, does; the request must be allowed to do that to each state that it is about. Who
+// sends it may have made it up.
+func (r *request) taskVerb(task *delayqueue.BulkTask) (v *verb, err error) {
+	if r.h.cfg.Payload != nil && task.Filter.Contains != "" {
+		return nil, errHidden
 	}
 	for _, state := range task.States {
-		if v.Destroys && state == delayqueue.StateUnack {
-			v = verbNamed("cancel")
+		if v = verbOf(task.Action, state); v == nil || task.By < 0 {
+			return nil, errWhat
+		}
+		if r.Actor, err = r.may(v.Action, r.Queue); err != nil {
+			return nil, err
 		}
 	}
-	var err error
-	r.Actor, err = r.may(v.Action, r.Queue)
-	return v, err
+	if v == nil {
+		return nil, errWhat
+	}
+	return v, nil
 }
 
 // postPlan begins a job.
@@ -172,13 +254,13 @@ func (h *Handler) postPlan(ctx context.Context, r *request) (string, error) {
 	token := r.PostForm.Get("plan")
 	task, err := r.Monitor().BulkTask(token)
 	if err != nil {
-		return "", &httpError{http.StatusBadRequest, "That plan cannot be read: count again"}
+		return "", errUnread
 	}
-	if task.DryRun || len(task.States) == 0 {
+	if task.DryRun {
 		return "", errWhat
 	}
 	v, err := r.taskVerb(task)
-	if err == nil && task.Planned {
+	if err == nil && !r.sealed(task, r.PostForm) {
 		err = r.destroy(v)
 	}
 	if err != nil {
@@ -186,7 +268,7 @@ func (h *Handler) postPlan(ctx context.Context, r *request) (string, error) {
 	}
 	m := r.steering()
 	end := time.Now().Add(stepSpend)
-	enough := func(*delayqueue.BulkResult) bool { return time.Now().Before(end) }
+	enough := func(*delayqueue.BulkResult) bool { return time.Now().Before(end) && h.done.Err() == nil }
 	var result *delayqueue.BulkResult
 	if task.Planned {
 		result, err = m.BulkCommit(ctx, token, enough)
@@ -195,7 +277,11 @@ func (h *Handler) postPlan(ctx context.Context, r *request) (string, error) {
 	}
 	switch {
 	case result != nil && result.Next != "" && (err == nil || result.Done > 0):
-		return link("plan", url.Values{"q": {r.Queue}, "rest": {result.Next}}), nil
+		to := url.Values{"q": {r.Queue}, "rest": {result.Next}}
+		if rest, err := m.BulkTask(result.Next); err == nil && v.Destroys {
+			to.Set("seal", r.seal(rest))
+		}
+		return link("plan", to), nil
 	case err != nil:
 		return "", err
 	}

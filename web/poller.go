@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -199,10 +200,15 @@ func (p *poller) round(now time.Time) *snapshot {
 }
 
 // read reads one queue with three calls of bounded work.
-func read(ctx context.Context, m *delayqueue.Monitor) *look {
+func read(ctx context.Context, m *delayqueue.Monitor) (l *look) {
 	ctx, cancel := context.WithTimeout(ctx, queueLimit)
 	defer cancel()
-	l := &look{Name: m.Name(), At: time.Now()}
+	l = &look{Name: m.Name(), At: time.Now()}
+	defer func() {
+		if bad := recover(); bad != nil {
+			*l = look{Name: l.Name, At: l.At, Err: fmt.Errorf("panic: %v", bad)}
+		}
+	}()
 	if l.Counts, l.Err = m.Counts(ctx); l.Err != nil {
 		return l
 	}

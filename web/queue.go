@@ -27,8 +27,8 @@ type queuePage struct {
 	Beyond  int64 // due after the last bar
 	Spans   []span
 	Past    []*chart
-	Groups  *groups // of garbage; nil: there is none
-	Trouble string  // why something is missing
+	Groups  *delayqueue.ErrorGroups // of garbage; nil: there is none
+	Trouble string                  // why something is missing
 }
 
 // A tile is a count of messages in a state.

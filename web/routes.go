@@ -57,7 +57,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var err error
 	switch known := h.routes[name]; {
-	case name == "live" && isGet(r):
+	case name == "live" && r.Method == http.MethodGet:
 		err = h.serveLive(w, req)
 	case known == nil:
 		err = &httpError{http.StatusNotFound, "There is no such page"}

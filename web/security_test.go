@@ -143,7 +143,7 @@ func TestForms(t *testing.T) {
 		{"from nowhere", "POST", "trap?q=orders", "x=1", []func(*http.Request){ann, header("Origin", "null")}, 403, 0},
 		{"from here", "POST", "trap?q=orders", "x=1", []func(*http.Request){ann, header("Sec-Fetch-Site", "same-origin")}, 303, 1},
 		{"too large", "POST", "trap?q=orders", "x=" + strings.Repeat("x", formLimit), []func(*http.Request){ann}, 400, 0},
-		{"no queue", "POST", "trap", "x=1", []func(*http.Request){ann}, 404, 0},
+		{"no queue", "POST", "trap", "x=1", []func(*http.Request){ann}, 403, 0},
 	} {
 		*struck = 0
 		got := f.ask(c.method, c.path, c.form, c.edit...)

@@ -42,7 +42,9 @@ func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 		page = h.onlyLocal()
 	}
 	server := &http.Server{Handler: page, ReadHeaderTimeout: timeLimit, ReadTimeout: 3 * timeLimit, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	finished := make(chan struct{})
 	ended := context.AfterFunc(ctx, func() {
+		defer close(finished)
 		h.Close() // the feeds end, which Shutdown would wait for
 		soon, cancel := context.WithTimeout(context.Background(), timeLimit)
 		defer cancel()
@@ -51,8 +53,11 @@ func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 		}
 	})
 	err := server.Serve(l)
-	if !ended() && errors.Is(err, http.ErrServerClosed) {
-		return nil
+	if !ended() {
+		<-finished // requests that are at work still
+		if errors.Is(err, http.ErrServerClosed) {
+			return nil
+		}
 	}
 	h.Close()
 	return fmt.Errorf("delayqueue: web: %w", err)

@@ -13,7 +13,9 @@ package web
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"log/slog"
+	"math"
 	"net/http"
 
 	"github.com/redis/go-redis/v9"
@@ -71,7 +73,9 @@ type Handler struct {
 	assets    map[string]*asset
 	poller    *poller
 	cache     cache
-	clients   clients
+	clients   clients // feeds
+	work      clients // what is read or done for other requests
+	secret    []byte  // of seals
 
 	done context.Context // it ends with Close
 	end  context.CancelFunc
@@ -82,7 +86,8 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 	if cli == nil {
 		panic("delayqueue: web.New: no client")
 	}
-	h := &Handler{cli: cli, cfg: c, log: c.Logger, csrf: http.NewCrossOriginProtection()}
+	h := &Handler{cli: cli, cfg: c, log: c.Logger, csrf: http.NewCrossOriginProtection(), secret: []byte(rand.Text())}
+	h.clients.most, h.work.most = maxClients, math.MaxInt
 	h.cfg.Prefix = cmp.Or(c.Prefix, "dq")
 	if h.log == nil {
 		h.log = slog.Default()
@@ -102,11 +107,13 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 	return h
 }
 
-// Close ends what pages are fed by, and waits until nothing more is read from Redis. A request that comes later is refused.
+// Close ends what pages are fed by, and waits until nothing more is read from Redis or done there: some seconds at most, for a form that
+// is at work. A request that comes later is refused.
 func (h *Handler) Close() {
 	h.end()
 	h.poller.stopped()
 	h.clients.stopped()
+	h.work.stopped()
 	h.cache.stopped()
 }
 

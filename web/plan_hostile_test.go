@@ -1,0 +1,165 @@
+package web
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// Plans, and what is left of jobs, come from addresses and forms: whoever sends them may have made them up.
+
+// forged is a token with other fields.
+func (f *fixture) forged(token string, fields map[string]any) string {
+	f.Helper()
+	text, err := base64.RawURLEncoding.DecodeString(token)
+	all := map[string]json.RawMessage{}
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	for name, value := range fields {
+		if err == nil {
+			all[name], err = json.Marshal(value)
+		}
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+	if text, err = json.Marshal(all); err != nil {
+		f.Fatal(err)
+	}
+	return base64.RawURLEncoding.EncodeToString(text)
+}
+
+// cutOff is the Next of a call that deletes all in these states of orders, and has done nothing yet. It needs two messages.
+func (f *fixture) cutOff(states []delayqueue.State, dry bool) string {
+	f.Helper()
+	b := delayqueue.Bulk{States: states, DryRun: dry, Progress: func(*delayqueue.BulkResult) bool { return false }}
+	b.Limit, b.Contains = 1, "nobody has this"
+	r, err := f.monitor("orders").BulkDelete(f.Context(), b)
+	if err != nil || r.Next == "" {
+		f.Fatalf("%+v %v", r, err)
+	}
+	return f.forged(r.Next, map[string]any{"of": map[string]any{}, "s": "", "t": nil, "n": 0})
+}
+
+// To take out what is being handled is no right to delete what waits.
+func TestPlanOfSeveralStatesNeedsAllRights(t *testing.T) {
+	f := newFixture(t, Config{Authorize: func(_ *http.Request, do Action, _ string) (string, error) {
+		if do == Look || do == Cancel {
+			return "ann", nil
+		}
+		return "", fmt.Errorf("not you")
+	}})
+	a, b := f.sent("orders", "a", delayqueue.WithDelay(time.Hour)), f.sent("orders", "b", delayqueue.WithDelay(time.Hour))
+	for _, states := range [][]delayqueue.State{{delayqueue.StatePending}, {delayqueue.StateUnack, delayqueue.StatePending}, {delayqueue.StatePending, delayqueue.StateUnack}} {
+		if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", f.cutOff(states, false), "confirm", "orders")); got.code != http.StatusForbidden {
+			t.Errorf("%v: %d %s", states, got.code, got.body)
+		}
+	}
+	for _, id := range []string{a, b} {
+		f.is("orders", id, delayqueue.StatePending)
+		if got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "cancel", "id", id, "confirm", "orders")); got.code != http.StatusConflict {
+			t.Errorf("one by one: %d", got.code)
+		}
+		f.is("orders", id, delayqueue.StatePending)
+	}
+}
+
+// Who is led to the rest of a job sees what it is about, and destroys nothing without typing the queue's name; once is enough.
+func TestRestOfAJobIsTyped(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	a, b := f.sent("orders", "a", delayqueue.WithDelay(time.Hour)), f.sent("orders", "b", delayqueue.WithDelay(time.Hour))
+	next := f.cutOff([]delayqueue.State{delayqueue.StatePending}, false)
+	f.sees(f.get(address("plan", "q", "orders", "rest", next)).body, ">pending<", "Type the queue", "Go on")
+	task, err := f.monitor("orders").BulkTask(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seal := (&request{h: f.page, Queue: "orders"}).seal(task)
+	other := *task
+	other.Filter.Contains = "x"
+	for what, bad := range map[string]string{
+		"nothing": "", "rubbish": "x", "of another job": (&request{h: f.page, Queue: "orders"}).seal(&other), "of another queue": (&request{h: f.page, Queue: "mails"}).seal(task),
+	} {
+		if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", next, "seal", bad)); got.code != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d", what, got.code)
+		}
+		f.sees(f.get(address("plan", "q", "orders", "rest", next, "seal", bad)).body, "Type the queue")
+	}
+	f.is("orders", a, delayqueue.StatePending)
+	f.lacks(f.get(address("plan", "q", "orders", "rest", next, "seal", seal)).body, "Type the queue")
+	f.sees(f.finish(next, "seal", seal), "2 deleted")
+	f.is("orders", a, delayqueue.StateGone)
+	f.is("orders", b, delayqueue.StateGone)
+
+	f.sent("orders", "c", delayqueue.WithDelay(time.Hour))
+	plan, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1"))
+	if task, err = f.monitor("orders").BulkTask(plan); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "seal", (&request{h: f.page, Queue: "orders"}).seal(task))); got.code != http.StatusUnprocessableEntity {
+		t.Errorf("a plan that was not begun: %d", got.code)
+	}
+}
+
+// What is counted is what the page says that it counts.
+func TestCountIsOfWhatThePageSays(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
+	f.sent("orders", "b", delayqueue.WithDelay(time.Hour))
+	next := f.cutOff([]delayqueue.State{delayqueue.StatePending}, true)
+	page := func(pairs ...string) reply {
+		return f.get(address("plan", append([]string{"q", "orders", "count", "1", "next", next}, pairs...)...))
+	}
+	if got := page("do", "delete", "state", "pending"); got.code != http.StatusOK {
+		t.Errorf("%d %s", got.code, got.body)
+	}
+	for _, other := range [][]string{
+		{"do", "delete", "state", "garbage"}, {"do", "run", "state", "pending"}, {"do", "delete", "state", "pending", "contains", "b"},
+		{"do", "delete", "state", "pending", "key", "k"}, {"do", "delete", "state", "pending", "header", "x=y"}, {"do", "delete", "state", "pending", "rate", "10"},
+		{"do", "delete", "state", "pending", "from", "2026-01-01"}, {"do", "delete", "state", "pending", "like", "x"},
+	} {
+		if got := page(other...); got.code != http.StatusBadRequest {
+			t.Errorf("%v: %d", other, got.code)
+		}
+	}
+	if got := f.get(address("plan", "q", "orders", "count", "1", "next", "rubbish", "do", "delete", "state", "pending")); got.code != http.StatusBadRequest {
+		t.Errorf("rubbish: %d", got.code)
+	}
+}
+
+// A payload that is hidden cannot be found out by asking how many have this or that in it.
+func TestHiddenPayloadsCannotBeGuessed(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed, Payload: func(string, *delayqueue.MessageStatus) string { return "hidden" }})
+	id := f.sent("orders", "a secret", delayqueue.WithDelay(time.Hour), delayqueue.WithKey("k"))
+	f.sent("orders", "another", delayqueue.WithDelay(time.Hour))
+	guess := map[string]any{"of": map[string]any{"Contains": []byte("secret")}}
+	pending := []delayqueue.State{delayqueue.StatePending}
+	dry, next := f.forged(f.cutOff(pending, true), guess), f.forged(f.cutOff(pending, false), guess)
+	for what, got := range map[string]reply{
+		"filter":  f.get(address("messages", "q", "orders", "state", "pending", "contains", "secret")),
+		"plan":    f.get(address("plan", "q", "orders", "do", "delete", "state", "pending", "count", "1", "contains", "secret")),
+		"count":   f.get(address("plan", "q", "orders", "do", "delete", "state", "pending", "count", "1", "next", dry)),
+		"rest":    f.get(address("plan", "q", "orders", "rest", next)),
+		"of jobs": f.ask(http.MethodPost, "plan", form("q", "orders", "plan", next, "confirm", "orders")),
+	} {
+		if got.code != http.StatusForbidden && got.code != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", what, got.code, got.body)
+		}
+	}
+	f.is("orders", id, delayqueue.StatePending)
+	for _, page := range []string{
+		address("messages", "q", "orders", "state", "pending"), address("messages", "q", "orders", "text", "secret"), address("messages", "q", "orders", "text", id),
+		address("message", "q", "orders", "id", id), address("message", "q", "orders", "key", "k", "as", "hex"), address("act", "q", "orders", "do", "run", "id", id),
+	} {
+		if got := f.get(page).body; strings.Contains(strings.ReplaceAll(got, `value="secret"`, ""), "secret") && !strings.Contains(page, "text=secret") {
+			t.Errorf("%s shows it", page)
+		}
+	}
+}
