@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -250,6 +251,61 @@ func TestCloseEndsFeeds(t *testing.T) {
 		t.Errorf("%d", got.code)
 	}
 	f.page.Close() // again is no harm
+}
+
+// Who may not look any more is not fed any more.
+func TestFeedIsAuthorizedAnew(t *testing.T) {
+	var gone atomic.Bool
+	f := newFixture(t, Config{Authorize: func(*http.Request, Action, string) (string, error) {
+		if gone.Load() {
+			return "", errors.New("no")
+		}
+		return "ann", nil
+	}})
+	f.send("orders", "x")
+	l := f.listen("live?page=queue&q=orders")
+	l.next()
+	gone.Store(true)
+	for {
+		if _, err := l.lines.ReadString('\n'); err != nil {
+			break
+		}
+	}
+	f.send("orders", "x")
+	if got := f.get("live?page=queue&q=orders"); got.code != http.StatusForbidden {
+		t.Errorf("%d", got.code)
+	}
+}
+
+// Close waits for a form that is at work, and ends a page that is.
+func TestCloseWaitsForRequests(t *testing.T) {
+	f := newFixture(t, Config{Authorize: func(*http.Request, Action, string) (string, error) { return "ann", nil }})
+	begun, ended := make(chan struct{}, 2), atomic.Int32{}
+	f.page.routes["slow"] = &route{name: "slow", file: "health", act: Look,
+		load: func(ctx context.Context, _ *request) (any, error) {
+			begun <- struct{}{}
+			<-ctx.Done()
+			ended.Add(1)
+			return nil, ctx.Err()
+		},
+		post: func(context.Context, *request) (string, error) {
+			begun <- struct{}{}
+			<-f.page.done.Done()
+			ended.Add(1)
+			return "./", nil
+		}}
+	codes := make(chan int, 2)
+	go func() { codes <- f.get("slow").code }()
+	go func() { codes <- f.ask(http.MethodPost, "slow", "x=1").code }()
+	<-begun
+	<-begun
+	f.page.Close()
+	if n := ended.Load(); n != 2 {
+		t.Errorf("%d of 2 have ended", n)
+	}
+	if a, b := <-codes, <-codes; a+b != http.StatusSeeOther+http.StatusServiceUnavailable {
+		t.Errorf("%d, %d", a, b)
+	}
 }
 
 func TestFeedIsOfAPageThatIsFed(t *testing.T) {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"html"
 	"net/http"
@@ -282,6 +283,58 @@ func TestMounts(t *testing.T) {
 		for _, found := range regexp.MustCompile(`(?:href|src|action|data-feed)="([^"]*)"`).FindAllStringSubmatch(w.Body.String(), -1) {
 			if strings.HasPrefix(found[1], "/") || strings.Contains(found[1], "//") {
 				t.Errorf("%s has the link %q, which is not relative", path, found[1])
+			}
+		}
+	}
+}
+
+// An error of Redis itself names the server, too.
+func TestRefusalsHideRedis(t *testing.T) {
+	f := newFixture(t, Config{})
+	if err := f.cli.Do(f.Context(), "ACL", "SETUSER", "default", "-scan").Err(); err != nil {
+		t.Fatal(err)
+	}
+	got := f.get("").body
+	f.sees(got, "NOPERM", "may be incomplete")
+	f.lacks(got, f.server.Addr(), "127.0.0.1", "localhost:")
+	for text, want := range map[string]string{
+		"delayqueue: MOVED 866 10.1.2.3:6379":                                "MOVED 866 …",
+		"redis: all sentinels are unreachable: dial tcp [fe80::1]:26379: no": "redis: all sentinels are unreachable: dial tcp …: no",
+		"dial unix /run/redis/a.sock: permission denied":                     "dial unix …: permission denied",
+		"redis-0.prod.internal:6379: LOADING":                                "…: LOADING",
+		"not a time: 12 of 13":                                               "not a time: 12 of 13",
+	} {
+		if got := languages[0].trouble(errors.New(text)); got != want {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+	if got := languages[0].trouble(&tls.CertificateVerificationError{Err: errors.New("valid for redis.internal")}); strings.Contains(got, "internal") {
+		t.Error(got)
+	}
+}
+
+// Only what is a trace becomes a part of its address.
+func TestTraceIsOne(t *testing.T) {
+	h := &Handler{cfg: Config{Trace: "https://traces.example/?id={trace}"}}
+	for id, want := range map[string]string{
+		"0af7651916cd43dd8448eb211c80319c": "https://traces.example/?id=0af7651916cd43dd8448eb211c80319c",
+		"0af7651916cd43dd8448eb211c803&x=": "", "../../../../../../../../../../xx": "", strings.Repeat("a", 33): "", "": "",
+	} {
+		m := &delayqueue.MessageStatus{}
+		m.Headers = map[string]string{"traceparent": "00-" + id + "-b7ad6b7169203331-01"}
+		if got := h.traceOf(m); got != want {
+			t.Errorf("%q: %q", id, got)
+		}
+	}
+}
+
+// Who may look at nothing does not learn which queues there are.
+func TestNamesAreNobodysBusiness(t *testing.T) {
+	f := newFixture(t, Config{Queues: []string{"orders"}, Authorize: func(*http.Request, Action, string) (string, error) { return "", errors.New("no") }})
+	for _, q := range []string{"orders", "mails", "", "{}"} {
+		for _, page := range []string{"queue?q=", "live?page=queue&q="} {
+			if got := f.get(page + url.QueryEscape(q)); got.code != http.StatusForbidden {
+				t.Errorf("%s%s: %d", page, q, got.code)
 			}
 		}
 	}
