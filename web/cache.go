@@ -7,13 +7,17 @@ import (
 	"time"
 )
 
-// cacheMost bounds how many values are kept.
-const cacheMost = 1000
+// How many values are kept, and how long all their keys may be: a queue's name stands in them, and anybody can make one up.
+const (
+	cacheMost = 1000
+	cacheKeys = 1 << 20 // bytes
+)
 
 // A cache keeps what was read from Redis for some seconds, so that many open pages cost what one costs.
 type cache struct {
 	mu     sync.Mutex
 	kept   map[string]*cached
+	keys   int // bytes of them
 	closed bool
 	wg     sync.WaitGroup
 }
@@ -61,8 +65,11 @@ func (c *cache) take(key string) (one *cached, mine bool) {
 	if one := c.kept[key]; one != nil && (one.until.IsZero() || time.Now().Before(one.until)) {
 		return one, false
 	}
-	if c.kept == nil || len(c.kept) >= cacheMost { // who waits for one has it in hand
-		c.kept = map[string]*cached{}
+	if c.kept == nil || len(c.kept) >= cacheMost || c.keys+len(key) > cacheKeys { // who waits for one has it in hand
+		c.kept, c.keys = map[string]*cached{}, 0
+	}
+	if c.kept[key] == nil {
+		c.keys += len(key)
 	}
 	one = &cached{ready: make(chan struct{})}
 	c.kept[key] = one

@@ -2,6 +2,8 @@ package web
 
 import (
 	"context"
+	"errors"
+	"regexp"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -25,17 +27,32 @@ type journalRow struct {
 	Phase string // of a job, in words
 }
 
+// payloadWanted is the part of an entry's detail that says what the payloads of its messages contain.
+var payloadWanted = regexp.MustCompile(`payload "(?:[^"\\]|\\.)*"`)
+
 func (h *Handler) journal(ctx context.Context, r *request) (any, error) {
-	cursor := r.Arg("cursor")
-	page, err := shared(ctx, h, "journal\x00"+r.Queue+"\x00"+cursor, 2*time.Second, func(ctx context.Context) (*delayqueue.JournalPage, error) {
-		return r.Monitor().Journal(ctx, journalRows, cursor)
-	})
+	read := func(ctx context.Context) (*delayqueue.JournalPage, error) {
+		return r.Monitor().Journal(ctx, journalRows, r.Arg("cursor"))
+	}
+	var page *delayqueue.JournalPage
+	var err error
+	if r.Arg("cursor") == "" {
+		page, err = shared(ctx, h, "journal\x00"+r.Queue, 2*time.Second, read)
+	} else { // which anybody can make up: it is not kept
+		page, err = read(ctx)
+	}
+	if errors.Is(err, delayqueue.ErrBadCursor) {
+		err = errNoPage
+	}
 	if err != nil {
 		return nil, err
 	}
 	v := &journalView{}
 	for _, entry := range page.Entries {
 		one := journalRow{JournalEntry: entry}
+		if h.cfg.Payload != nil && entry.Bulk != nil {
+			one.Detail = payloadWanted.ReplaceAllString(entry.Detail, "payload …")
+		}
 		if b := entry.Bulk; b != nil {
 			one.Phase = r.lang.phase(b.Phase, b.Phase == delayqueue.BulkRunning && page.Now.Sub(b.Updated) > silentJob)
 		}

@@ -2,6 +2,8 @@ package web
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
@@ -201,6 +203,8 @@ func (r *request) tabs(s *selection, c delayqueue.Counts) (all []tab) {
 	return all
 }
 
+var errNoPage = &httpError{http.StatusBadRequest, "There is no such page"}
+
 // list looks at messages until a page is full or its budget is spent.
 func (r *request) list(ctx context.Context, l *listing) error {
 	m, cursor := r.Monitor(), r.Arg("cursor")
@@ -208,6 +212,9 @@ func (r *request) list(ctx context.Context, l *listing) error {
 	f.Limit = pageRows
 	for end := time.Now().Add(budgetSpend); ; {
 		page, err := m.List(ctx, l.State, f, cursor)
+		if errors.Is(err, delayqueue.ErrBadCursor) {
+			return errNoPage
+		}
 		if err != nil {
 			return err
 		}
