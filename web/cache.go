@@ -2,7 +2,9 @@ package web
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -87,13 +89,16 @@ func (c *cache) keep(one *cached, keep time.Duration) {
 	one.until = time.Now().Add(keep)
 }
 
+var errPanic = errors.New("something went wrong: the log of the service says what")
+
 func (h *Handler) read(c *cached, get func(context.Context) (any, error)) {
 	ctx, cancel := context.WithTimeout(h.done, timeLimit)
 	defer cancel()
 	defer close(c.ready)
 	defer func() {
 		if bad := recover(); bad != nil {
-			c.err = fmt.Errorf("panic: %v", bad)
+			h.log.Error("delayqueue: a page panicked", "panic", fmt.Sprint(bad), "stack", string(debug.Stack()))
+			c.err = errPanic
 		}
 	}()
 	c.value, c.err = get(ctx)

@@ -105,7 +105,7 @@ type news struct {
 // send makes one event and waits for the next snapshot. It reports whether to go on.
 func (f *feed) send(ctx context.Context) bool {
 	changed := f.h.poller.changed()
-	if f.r.admit(Look, f.route.queue) != nil { // not any more; who asks again is told why
+	if _, err := f.r.may(Look, f.r.Queue); err != nil { // not any more; who asks again is told why
 		return false
 	}
 	n, err := f.news(ctx)
