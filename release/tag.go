@@ -122,8 +122,18 @@ func (t *tree) mayBreak(last, version string) error {
 			continue
 		}
 		name, err2 := filepath.Rel(t.dir, t.apiFile(m))
-		was, err3 := t.git("show", last+":"+filepath.ToSlash(name))
-		if err := errors.Join(err, err2, err3); err != nil {
+		if err := errors.Join(err, err2); err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		if there, err := t.git("ls-tree", "--name-only", last, "--", name); err != nil || there == "" {
+			if err != nil {
+				return err
+			}
+			continue // the module is new
+		}
+		was, err := t.git("show", last+":"+name)
+		if err != nil {
 			return err
 		}
 		for _, line := range compare(was+"\n", string(is)) {

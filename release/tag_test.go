@@ -82,6 +82,11 @@ func TestTag(t *testing.T) {
 		t.Error("a dry run changed something")
 	}
 
+	// A module whose listing is new takes nothing away.
+	tree.must(t, "tag", "--force", "v0.1.0", tree.must(t, "commit-tree", "-m", "without api", tree.must(t, "rev-parse", "HEAD:api")))
+	if err := tree.tag("v0.1.1", true, io.Discard); err != nil {
+		t.Error("with a new module:", err)
+	}
 	mod, err := os.ReadFile(filepath.Join(tree.dir, "schedule/go.mod"))
 	if err != nil {
 		t.Fatal(err)
