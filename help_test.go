@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	if code == 0 {
 		// A closed go-redis pool that could not dial looks at itself once a second.
 		err := goleak.Find()
-		for deadline := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); {
 			err = goleak.Find()
 		}
 		if err != nil {

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	code := run(m)
 	if code == 0 {
 		err := goleak.Find()
-		for deadline := time.Now().Add(5 * time.Second); err != nil && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); {
 			err = goleak.Find()
 		}
 		if err != nil {
