@@ -161,7 +161,7 @@ func ExamplePool_tenants() {
 	pool := delayqueue.NewPool(64, shares...)
 	done := pool.StartConsume()
 	for small := delayqueue.NewMonitor("invoices-small", redisCli); ; {
-		if n, err := small.Counts(context.Background()); err == nil && n.Ready+n.Unack == 0 {
+		if n, err := small.Counts(context.Background()); err == nil && n.Pending+n.Ready+n.Unack == 0 {
 			break
 		}
 		time.Sleep(time.Millisecond)
