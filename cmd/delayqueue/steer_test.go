@@ -334,7 +334,7 @@ func tellEvents(w *world) {
 	w.must("pause", "orders", "--operator", "ann")
 	t.sees("by ann")
 	w.must("resume", "orders", "--operator", "bob\x1b[31m")
-	t.sees("by bob·[31m")
+	t.sees("by bob [31m")
 	t.types(ctrlC)
 	t.ends(0)
 
