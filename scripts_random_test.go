@@ -358,10 +358,14 @@ func (m *machine) forgets(t *rapid.T) {
 		} else {
 			c.pending[tag] = at
 		}
-		if c.armed == 0 || at < c.armed {
-			c.armed = at
+		switch p := m.limits.putOff; {
+		case c.armed == 0 || at < c.armed:
+			c.armed, c.wake = at, at
+		case p != (heldBack{}) && p.armed == c.armed: // it waits for a limit, as what was due before it
+			c.wake = p.marker
+		default:
+			c.wake = c.armed
 		}
-		c.wake = c.armed
 	}
 	for _, args := range [][]any{
 		{"zrem", m.store.keys.unack, tag}, {"zadd", key, at, tag}, {"zadd", m.store.keys.wake, m.wake, "w"}, {"hset", m.store.keys.state, "armed", m.armed},
