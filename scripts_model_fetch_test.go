@@ -102,6 +102,9 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		m.wake, m.armed = next, next
 	}
 	m.noteLimit(&limit, next, off, full)
+	if !byAlarm {
+		m.sweep()
+	}
 	if m.holdAt != 0 && m.holdAt <= m.now {
 		for _, key := range until(m.holds, m.now, 100) {
 			if strings.HasPrefix(m.key[key], "acked:") {
@@ -116,6 +119,15 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	m.keepHistory()
 	m.calls[c.id] = answered{c.n, ends, m.now}
 	return out
+}
+
+// sweep is what a fetch does every ten minutes: in a queue without messages nothing is left that a send has changed.
+func (m *model) sweep() {
+	if since := m.now - m.swept; since >= 0 && since <= 600e6 {
+		return
+	}
+	m.swept = m.now
+	m.changed = m.changed && len(m.msg) > 0
 }
 
 // quiet reports whether there is no work before the alarm, as far as a fetch that goes by it looks.

@@ -20,6 +20,7 @@ type model struct {
 	calls   map[string]answered // by caller
 	newer   bool                // the layout is one that this version does not know
 	changed bool                // some message that waits was changed by a send
+	swept   int64               // when a fetch last forgot callers
 
 	graces []grace // as of the last fetch
 	claims [5]claim
