@@ -43,6 +43,7 @@ func says(err error, codes ...string) bool {
 var transientCodes = []string{
 	"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "MOVED", "ASK", "NOREPLICAS",
 	"max number of clients reached",
+	"Script killed by user", // which the server does only before it has written anything
 }
 
 // transient tells errors after which a repeat of the same call may succeed.

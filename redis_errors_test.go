@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -40,6 +41,7 @@ func TestRedisErrorCodes(t *testing.T) {
 		{answer("ERR max number of clients reached"), true, true, ""},
 		{answer("UNBLOCKED force unblock from blocking operation"), true, false, ""},
 		{answer("BUSY Redis is busy running a script."), true, true, ""},
+		{answer(script + "Script killed by user with SCRIPT KILL..."), true, true, ""},
 		{answer("BUSYGROUP Consumer Group name already exists"), false, true, ""},
 		{answer(script + "WRONGTYPE Operation against a key holding the wrong kind of value"), false, true, "belongs to another program"},
 		{answer("WRONGTYPE Operation against a key holding the wrong kind of value"), false, true, "belongs to another program"},
@@ -86,6 +88,32 @@ func TestRedisErrorRefusal(t *testing.T) {
 		if got := refusal(answer(text)); got != refused {
 			t.Errorf("%q: refused: %t", text, got)
 		}
+	}
+}
+
+// TestRedisErrorScriptKilled: whoever finds the server busy may kill the script of a queue, which is made anew.
+func TestRedisErrorScriptKilled(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--lua-time-limit", "20")
+	store := newStore(s.Client(t), "dq", "q")
+	killed := make(chan error, 1)
+	go func() {
+		sc := &script{text: "while true do end", sha: strings.Repeat("0", 40)}
+		for {
+			err := store.run(context.Background(), sc, nil).err("endless")
+			if !timedOut(err) && !says(err, "BUSY") { // it was not killed in time
+				killed <- err
+				return
+			}
+		}
+	}()
+	admin := s.Client(t)
+	eventually(t, "it is killed", func() bool {
+		_ = admin.ScriptKill(context.Background()).Err()
+		return len(killed) == 1
+	})
+	if err := <-killed; !says(err, "Script killed by user") || !transient(err) || !noEffect(err) {
+		t.Errorf("%v: may pass: %t; changed nothing: %t", err, transient(err), noEffect(err))
 	}
 }
 
