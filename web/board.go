@@ -2,16 +2,18 @@ package web
 
 import (
 	"context"
+
+	"github.com/go-delayqueue/delayqueue/internal/health"
 )
 
 // The board has a row for each queue, the worst first.
 
 // A row is what it shows of one.
 type row struct {
-	*look
+	*health.Look
 	Verdict       verdict
-	In, Out       rate
-	Failing       float64
+	In, Out       health.Rate
+	Failing       health.Percent
 	Busy, Workers int
 	Garbage       int64 // that came in the last hour
 }
@@ -20,7 +22,7 @@ type row struct {
 type board struct {
 	*snapshot
 	Rows  []row
-	Level level // of the worst
+	Level health.Level // of the worst
 	Words string
 	Mend  string // why queues may be missing
 }
@@ -31,26 +33,25 @@ func (h *Handler) board(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	b := &board{snapshot: s}
-	for _, q := range s.Queues {
+	for _, q := range health.WorstFirst(s.Queues) {
 		if _, err := r.may(Look, q.Name); err == nil {
 			b.Rows = append(b.Rows, r.lang.row(q))
 		}
 	}
-	worstFirst(b.Rows)
 	b.judge(r.lang)
 	return b, nil
 }
 
 // row is of one queue.
-func (l *language) row(q *look) row {
-	out := row{look: q, Verdict: l.verdict(q), Failing: -1}
+func (l *language) row(q *health.Look) row {
+	out := row{Look: q, Verdict: l.verdict(q), Failing: -1}
 	if q.Err != nil {
 		return out
 	}
-	out.In, out.Out = q.rates()
-	out.Failing = q.failing()
-	out.Busy, out.Workers = q.workers()
-	out.Garbage = q.hour().Garbage
+	out.In, out.Out = q.Rates()
+	out.Failing = health.Failing(q.LastHour())
+	out.Busy, out.Workers = q.Workers()
+	out.Garbage = q.LastHour().Garbage
 	return out
 }
 
@@ -60,15 +61,15 @@ func (b *board) judge(l *language) {
 	for _, r := range b.Rows {
 		b.Level = max(b.Level, r.Verdict.Level)
 		switch r.Verdict.Level {
-		case critical:
+		case health.Critical:
 			bad++
-		case warning:
+		case health.Warning:
 			worth++
 		}
 	}
 	if b.Trouble != nil {
 		b.Mend = l.trouble(b.Trouble)
-		b.Level = max(b.Level, warning)
+		b.Level = max(b.Level, health.Warning)
 	}
 	switch {
 	case len(b.Rows) == 0 && b.Trouble == nil:
@@ -83,6 +84,3 @@ func (b *board) judge(l *language) {
 		b.Words = l.say("All is well")
 	}
 }
-
-// Waits is how many messages are to be delivered.
-func (q *look) Waits() int64 { return q.Counts.Pending + q.Counts.Ready + q.Counts.Retry }

@@ -5,6 +5,8 @@ import (
 	"html/template"
 	"strings"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/health"
 )
 
 // Charts are SVG that is made here, without a style of its own: the stylesheet has their colours. Each has its numbers in words, too.
@@ -14,7 +16,7 @@ const (
 )
 
 // spark draws how many messages waited while somebody looked, up to five minutes.
-func (l *language) spark(samples []sample) template.HTML {
+func (l *language) spark(samples []health.Sample) template.HTML {
 	if len(samples) == 0 {
 		return ""
 	}

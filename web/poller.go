@@ -3,12 +3,12 @@ package web
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/health"
 )
 
 // This file has the one reader of a Handler. It reads all queues in rounds while somebody looks, and is not there otherwise.
@@ -28,30 +28,19 @@ const (
 
 // A snapshot is what a round has found. Nobody changes it.
 type snapshot struct {
-	At      time.Time // when the round began
-	Queues  []*look   // by name
-	Trouble error     // why queues may be missing
-	Hidden  bool      // there are more than maxQueues
+	At      time.Time      // when the round began
+	Queues  []*health.Look // by name
+	Trouble error          // why queues may be missing
+	Hidden  bool           // there are more than maxQueues
 }
 
 // queue is what is known of one; nil if it is not among those that are read.
-func (s *snapshot) queue(name string) *look {
-	i, ok := slices.BinarySearchFunc(s.Queues, name, func(l *look, name string) int { return cmp.Compare(l.Name, name) })
+func (s *snapshot) queue(name string) *health.Look {
+	i, ok := slices.BinarySearchFunc(s.Queues, name, func(l *health.Look, name string) int { return cmp.Compare(l.Name, name) })
 	if !ok {
 		return nil
 	}
 	return s.Queues[i]
-}
-
-// A look is what a round has found of one queue.
-type look struct {
-	Name      string
-	At        time.Time
-	Err       error // then there is nothing else
-	Counts    delayqueue.Counts
-	Consumers []delayqueue.Consumer
-	Hours     []delayqueue.Tally // the last 48, oldest first
-	Samples   []sample           // this round's is the last
 }
 
 // A poller reads. Its goroutine is there only while somebody looks.
@@ -70,12 +59,12 @@ type poller struct {
 
 	// Of the goroutine alone.
 	monitors map[string]*delayqueue.Monitor
-	samples  map[string]*samples
+	watcher  health.Watcher
 	found    finder
 }
 
 func newPoller(h *Handler) *poller {
-	p := &poller{h: h, next: make(chan struct{}), monitors: map[string]*delayqueue.Monitor{}, samples: map[string]*samples{}}
+	p := &poller{h: h, next: make(chan struct{}), monitors: map[string]*delayqueue.Monitor{}, watcher: health.Watcher{Limit: queueLimit, AtOnce: atOnce}}
 	p.found.h = h
 	return p
 }
@@ -179,64 +168,17 @@ func (p *poller) round(now time.Time) *snapshot {
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	ctx, cancel := context.WithTimeout(p.h.done, roundLimit)
 	defer cancel()
-	s.Queues = make([]*look, len(names))
-	free := make(chan struct{}, atOnce)
-	var reading sync.WaitGroup
+	known := p.monitors
+	p.monitors = make(map[string]*delayqueue.Monitor, len(names))
+	monitors := make([]*delayqueue.Monitor, len(names))
 	for i, name := range names {
-		m := p.monitors[name]
-		if m == nil {
-			m = p.h.newMonitor(name)
-			p.monitors[name] = m
+		if monitors[i] = known[name]; monitors[i] == nil {
+			monitors[i] = p.h.newMonitor(name)
 		}
-		free <- struct{}{}
-		reading.Go(func() {
-			defer func() { <-free }()
-			s.Queues[i] = read(ctx, m)
-		})
+		p.monitors[name] = monitors[i]
 	}
-	reading.Wait()
-	p.sample(s)
+	s.Queues = p.watcher.Read(ctx, monitors)
 	return s
-}
-
-// read reads one queue with three calls of bounded work.
-func read(ctx context.Context, m *delayqueue.Monitor) (l *look) {
-	ctx, cancel := context.WithTimeout(ctx, queueLimit)
-	defer cancel()
-	l = &look{Name: m.Name(), At: time.Now()}
-	defer func() {
-		if bad := recover(); bad != nil {
-			*l = look{Name: l.Name, At: l.At, Err: fmt.Errorf("panic: %v", bad)}
-		}
-	}()
-	if l.Counts, l.Err = m.Counts(ctx); l.Err != nil {
-		return l
-	}
-	if l.Consumers, l.Err = m.Consumers(ctx); l.Err == nil {
-		l.Hours, l.Err = m.History(ctx, delayqueue.Hourly, 48)
-	}
-	return l
-}
-
-// sample adds what was found to what is remembered of each queue, and forgets queues that are gone.
-func (p *poller) sample(s *snapshot) {
-	old := p.samples
-	p.samples = make(map[string]*samples, len(s.Queues))
-	for _, l := range s.Queues {
-		known := old[l.Name]
-		if known == nil {
-			known = &samples{}
-		}
-		p.samples[l.Name] = known
-		if l.Err == nil {
-			l.Samples = known.add(l)
-		}
-	}
-	for name := range p.monitors {
-		if p.samples[name] == nil {
-			delete(p.monitors, name)
-		}
-	}
 }
 
 // A finder looks for queues, now and then.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/health"
 )
 
 // The page of a queue: how it stands, what comes due, what was.
@@ -42,8 +43,8 @@ type tile struct {
 type span struct {
 	Name    string
 	Tally   delayqueue.Tally
-	In, Out rate
-	Failing float64
+	In, Out health.Rate
+	Failing health.Percent
 }
 
 func (h *Handler) queueRoutes() []route {
@@ -83,14 +84,14 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 }
 
 // look is the newest one at a queue, be it on the board or not.
-func (h *Handler) look(ctx context.Context, name string) (*look, error) {
+func (h *Handler) look(ctx context.Context, name string) (*health.Look, error) {
 	s, err := h.poller.snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
 	q := s.queue(name)
 	if q == nil {
-		q, err = shared(ctx, h, "look "+name, interval, func(ctx context.Context) (*look, error) { return read(ctx, h.newMonitor(name)), nil })
+		q, err = shared(ctx, h, "look "+name, interval, func(ctx context.Context) (*health.Look, error) { return health.Read(ctx, h.newMonitor(name)), nil })
 	}
 	if err == nil && gone(q) {
 		err = &httpError{http.StatusNotFound, "There is no such queue"}
@@ -138,9 +139,9 @@ func (p *queuePage) past(ctx context.Context, r *request) error {
 	}
 	say := r.lang.say
 	p.Spans = []span{
-		spanOf(say("The last hour, about"), p.hour(), time.Hour),
-		spanOf(say("The last 24 hours"), sum(p.Hours[max(len(p.Hours)-24, 0):]), 24*time.Hour),
-		spanOf(say("The last 30 days"), sum(days), 30*24*time.Hour),
+		spanOf(say("The last hour, about"), p.LastHour(), time.Hour),
+		spanOf(say("The last 24 hours"), health.Sum(p.Hours[max(len(p.Hours)-24, 0):]), 24*time.Hour),
+		spanOf(say("The last 30 days"), health.Sum(days), 30*24*time.Hour),
 	}
 	axis := func(unit string, all ...string) (out []string) {
 		for _, n := range all {
@@ -161,20 +162,8 @@ func (p *queuePage) past(ctx context.Context, r *request) error {
 	return nil
 }
 
-func sum(all []delayqueue.Tally) (n delayqueue.Tally) {
-	for _, t := range all {
-		n = plus(n, t, 1)
-	}
-	return n
-}
-
 func spanOf(name string, n delayqueue.Tally, long time.Duration) span {
-	s := span{Name: name, Tally: n, Failing: -1}
-	s.In, s.Out = rate{float64(n.Sent) / long.Seconds(), true}, rate{float64(n.Acked+n.Garbage) / long.Seconds(), true}
-	if ended := n.Acked + n.Failed + n.Lost; ended > 0 {
-		s.Failing = 100 * float64(n.Failed+n.Lost) / float64(ended)
-	}
-	return s
+	return span{name, n, health.RateOf(n.Sent, long), health.RateOf(n.Acked+n.Garbage, long), health.Failing(n)}
 }
 
 // A chart is bars in a row, with its numbers in a table beside it.

@@ -52,7 +52,6 @@ func (l *language) functions() template.FuncMap {
 		"dur":     l.duration, // 4 min
 		"in":      l.in,       // in 4 min, 4 min ago
 		"when":    l.when,     // a <time>, which the script shows in the reader's zone
-		"percent": l.percent,
 		"rate":    l.rate,
 		"shown":   shown,
 		"visible": visible,

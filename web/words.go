@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/health"
 )
 
 // This file says things in the reader's language. The catalogue's keys are the English texts, their places are all %s. Each language has
@@ -151,31 +153,10 @@ func (l *language) when(t time.Time) template.HTML {
 	return template.HTML(`<time datetime="` + t.Format("2006-01-02T15:04:05.000Z") + `">` + t.Format(layout) + ` UTC</time>`)
 }
 
-// percent writes a part of a hundred; less than 0 is unknown.
-func (l *language) percent(p float64) string {
-	switch {
-	case p < 0:
-		return "–"
-	case p == 0 || p >= 10:
-		return strconv.FormatFloat(p, 'f', 0, 64) + "%"
-	case p < 0.1:
-		return "<0.1%"
-	}
-	return strconv.FormatFloat(p, 'f', 1, 64) + "%"
-}
-
 // rate writes a number a second.
-func (l *language) rate(r rate) string {
-	switch n := r.PerSecond; {
-	case !r.Known:
-		return "–"
-	case n == 0:
-		return "0"
-	case n < 0.1:
-		return "<0.1"
-	case n < 10:
-		return strconv.FormatFloat(n, 'f', 1, 64)
-	default:
-		return l.number(int64(n + 0.5))
+func (l *language) rate(r health.Rate) string {
+	if r.PerSecond >= 1000 {
+		return l.number(int64(r.PerSecond + 0.5))
 	}
+	return r.String()
 }

@@ -28,3 +28,9 @@ func (a *app) completeQueue(second ...string) func(*cobra.Command, []string, str
 		}), only
 	}
 }
+
+// completeQueues completes any number of queues.
+func (a *app) completeQueues(c *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
+	names, only := a.completeQueue()(c, nil, part)
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(args, name) }), only
+}

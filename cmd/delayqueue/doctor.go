@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/health"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -26,7 +27,7 @@ func (a *app) doctorCommand() *cobra.Command {
 library: what is wrong, what it means, and what to do. It writes nothing, no call holds Redis for more than some
 milliseconds, and it rests between calls as long as they took, so it may be asked while the queue is in use; what looks
 wrong it looks at once more. It finds too what breaks no invariant and still stands still: due messages and leases
-long over with nobody consuming, and a server that may evict messages, where it tells.
+long over with nobody consuming, and a server in trouble, where it tells.
 
 --repair says what it would do, asks, and then does it in small steps, each of which looks again before it writes, so
 consumers may go on meanwhile. It mends only what is safe: entries that name no message are dropped, messages that
@@ -59,9 +60,10 @@ The exit code is 7 if something is wrong, after a repair if something that it co
 
 // diagnosis is what --json prints.
 type diagnosis struct {
-	Queue    string        `json:"queue"`
-	At       time.Time     `json:"at"` // by the server's clock
-	Messages int           `json:"messages"`
+	Queue    string    `json:"queue"`
+	At       time.Time `json:"at"` // by the server's clock
+	Messages int       `json:"messages"`
+	verdictJSON
 	Findings []findingJSON `json:"findings"`
 	Repairs  []repair      `json:"repairs,omitempty"` // planned, or done if there is a result
 	Left     *int          `json:"left,omitempty"`    // findings after the repair
@@ -95,13 +97,15 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, examples in
 	if err != nil {
 		return err
 	}
-	found := append(broken, a.standstill(ctx, q, s)...)
-	d := diagnosis{Queue: q.Name, At: time.UnixMicro(s.Now).UTC(), Messages: len(s.Messages), Findings: []findingJSON{}}
+	l := health.Read(ctx, a.newMonitor(q.Name))
+	found := append(broken, a.standstill(ctx, q, s, l)...)
+	d := diagnosis{Queue: q.Name, At: time.UnixMicro(s.Now).UTC(), Messages: len(s.Messages), verdictJSON: a.verdictJSON(l), Findings: []findingJSON{}}
 	for _, f := range found {
 		advice := advices[f.Kind]
 		d.Findings = append(d.Findings, findingJSON{f.Kind, f.Structure, f.Item, f.Text, advice.means, advice.do, advice.repair})
 	}
 	if !a.json {
+		say("verdict: %s", a.verdict(l))
 		describe(q, found, examples)
 	}
 	left := len(found)

@@ -226,14 +226,11 @@ func tellDoctorStandstill(w *world) {
 	w.contains(w.must("doctor", "orders"), "nothing is wrong with it") // it is paused, and so it is meant to wait
 	w.must("resume", "orders")
 	r := w.run("doctor", "orders")
-	w.contains(r.out, "due, and no consumer (1)", "1 message is due", "Start a consumer")
+	w.contains(r.out, "due, and no consumer (1)", "no consumers, ", "Start a consumer")
 	if r.code != exitUnsound {
 		w.Errorf("exit code %d", r.code)
 	}
-	w.do("ZADD", "pending", time.Now().Add(-2*time.Hour).UnixMicro(), id)
-	w.do("HSET", "state", "throttled", fmt.Sprintf("%d %d", time.Now().Add(-time.Minute).UnixMicro(), time.Now().Add(10*time.Minute).UnixMicro()))
-	w.contains(w.run("doctor", "orders").out, "throttled for long (1)", "has waited for 2h", "delayqueue limits lift ends it")
-	w.do("HDEL", "state", "throttled")
+	w.throttledForLong()
 	w.do("ZREM", "pending", id)
 	w.do("ZADD", "unack", time.Now().Add(-25*time.Hour).UnixMicro(), id)
 	w.contains(w.run("doctor", "orders").out, "lease long over (1)", "message "+id+" ended 25h")
@@ -248,12 +245,27 @@ func tellDoctorStandstill(w *world) {
 	w.sound("orders")
 }
 
+// throttledForLong: handlers of a queue that has consumers say so again and again.
+func (w *world) throttledForLong() {
+	key := func(name string) string { return "{" + w.prefix + ":slow}:" + name }
+	w.consumeNothing("slow")
+	for _, args := range [][]any{
+		{"HSET", key("state"), "throttled", fmt.Sprintf("%d %d", time.Now().Add(-time.Minute).UnixMicro(), time.Now().Add(10*time.Minute).UnixMicro())},
+		{"ZADD", key("pending"), time.Now().Add(-2 * time.Hour).UnixMicro(), w.send("slow", "a", delayqueue.WithDelay(time.Hour))},
+	} {
+		if err := w.cli.Do(w.Context(), args...).Err(); err != nil {
+			w.Fatal(err)
+		}
+	}
+	w.contains(w.run("doctor", "slow").out, "throttled for long (1)", "and 2h", "delayqueue limits lift ends it")
+}
+
 // A server that may evict is said to.
 func TestDoctorEviction(t *testing.T) {
 	s := redistest.Start(t, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
 	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
 	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
-	w.contains(w.run("doctor", "orders").out, "server evicts (1)", "allkeys-lru", "noeviction")
+	w.contains(w.run("doctor", "orders").out, "server in trouble (1)", "Eviction: allkeys-lru", "noeviction")
 	if err := w.cli.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -335,7 +347,7 @@ func TestEveryFindingIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := []check.Kind{noConsumer, deadLease, evicts, throttled}
+	own := []check.Kind{noConsumer, deadLease, unwell, throttled}
 	for _, k := range own {
 		if a := advices[k]; a.means == "" || a.do == "" || a.repair {
 			t.Errorf("%q: %+v", k, a)

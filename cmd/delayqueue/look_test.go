@@ -65,11 +65,11 @@ func tellStats(w *world) {
 	w.consumeNothing("orders")
 	t = w.terminal("stats")
 	t.ends(0)
-	w.contains(t.all(), "\x1b[32mrunning\x1b[0m")
+	w.contains(t.all(), "\x1b[32mfine\x1b[0m")
 	w.env = []string{"NO_COLOR=1"}
 	t = w.terminal("stats")
 	t.ends(0)
-	w.contains(t.all(), "running")
+	w.contains(t.all(), "fine")
 	if strings.Contains(t.all(), "\x1b[3") {
 		w.Errorf("NO_COLOR, and yet: %q", t.all())
 	}
@@ -94,13 +94,13 @@ func tellWatch(w *world) {
 	if err := w.monitor("orders").Resume(w.Context()); err != nil {
 		w.Fatal(err)
 	}
-	t.sees("running")
+	t.sees("fine")
 	if strings.Contains(t.screen.String(), "(in ") {
 		w.Errorf("the longer line shows behind the shorter one:\n%s", t.screen.String())
 	}
 	t.types(ctrlC)
 	t.ends(0)
-	t.sees("running") // what was seen last stays
+	t.sees("fine") // what was seen last stays
 	if !strings.HasSuffix(t.all()[:strings.LastIndex(t.all(), "QUEUE")], mainScreen+"\x1b[2m") {
 		w.Errorf("the last frame is not on the main screen: %q", t.all())
 	}

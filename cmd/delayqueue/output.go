@@ -16,6 +16,7 @@ import (
 
 var (
 	good  = text.Colors{text.FgGreen}
+	noted = text.Colors{text.FgCyan}
 	warn  = text.Colors{text.FgYellow}
 	bad   = text.Colors{text.FgRed}
 	faint = text.Colors{text.Faint}

@@ -75,7 +75,7 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	periodic, limits, journal := a.scheduleCommand(), a.limitsCommand(), a.journalCommand()
 	root.AddCommand(
-		a.statsCommand(), a.queuesCommand(), a.listCommand(), a.findCommand(), a.errorsCommand(), a.getCommand(), a.sendCommand(), a.cancelCommand(),
+		a.statsCommand(), a.topCommand(), a.queuesCommand(), a.listCommand(), a.findCommand(), a.errorsCommand(), a.getCommand(), a.sendCommand(), a.cancelCommand(),
 		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(), limits, journal,
 		a.consumersCommand(), a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic, a.historyCommand(), a.eventsCommand(), a.doctorCommand(), a.exporterCommand(), a.webCommand(), a.continueCommand(),
 	)

@@ -3,17 +3,15 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/health"
 )
 
 func (a *app) statsCommand() *cobra.Command {
@@ -23,14 +21,11 @@ func (a *app) statsCommand() *cobra.Command {
 		Use:   "stats [QUEUE...]",
 		Short: "Say how many messages are where, and how far behind a queue is",
 		Long: `stats says for each queue (all queues of the prefix if none is named, as they are found at the start) how many
-messages are where, how long the oldest ready one has been waiting (BEHIND), when the next is due, and whether
-anybody consumes (STATE). Two calls of Redis for each queue, of O(log n) work whatever the backlog. A queue that cannot be
-read has a row that says why, the others are shown, and the exit code is not 0.`,
-		Example: "  delayqueue stats orders --watch",
-		ValidArgsFunction: func(c *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
-			names, only := a.completeQueue()(c, nil, part)
-			return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(args, name) }), only
-		},
+messages are where, how long the oldest ready one has been waiting (BEHIND), when the next is due, and what to think of
+it (STATE). Three calls of Redis for each queue, of O(log n) work whatever the backlog. A queue that cannot be read has a
+row that says why, the others are shown, and the exit code is not 0.`,
+		Example:           "  delayqueue stats orders --watch",
+		ValidArgsFunction: a.completeQueues,
 		RunE: func(c *cobra.Command, names []string) error {
 			ctx := c.Context()
 			if every <= 0 {
@@ -40,39 +35,16 @@ read has a row that says why, the others are shown, and the exit code is not 0.`
 			if err != nil {
 				return err
 			}
+			b := &board{app: a, monitors: monitors, missing: missing, print: a.printStats, every: time.Duration(every), watcher: newWatcher()}
 			if watch {
-				return a.watchStats(ctx, monitors, missing, time.Duration(every))
+				return b.watch(ctx)
 			}
-			return a.stats(ctx, monitors, missing)
+			return b.once(ctx)
 		},
 	}
 	c.Flags().BoolVarP(&watch, "watch", "w", false, "go on until interrupted, in place on a terminal")
 	c.Flags().VarP(&every, "interval", "n", "how often --watch looks")
 	return c
-}
-
-// stats prints the table once. The first error decides on the exit code; all were said.
-func (a *app) stats(ctx context.Context, monitors []*delayqueue.Monitor, missing error) error {
-	all := a.readStats(ctx, monitors)
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if err := a.printStats(os.Stdout, all, width(), 0); err != nil {
-		return err
-	}
-	if missing != nil {
-		return missing
-	}
-	for _, one := range all {
-		if one.err != nil {
-			code, text := a.explain(one.err)
-			if a.json {
-				text = ""
-			}
-			return &failure{code, text}
-		}
-	}
-	return nil
 }
 
 // monitors are for the queues of these names, or for all that can be found; missing says which servers could not be
@@ -105,41 +77,6 @@ func (a *app) monitors(ctx context.Context, names []string) (all []*delayqueue.M
 	return all, missing, nil
 }
 
-// queueStats is what is known of a queue.
-type queueStats struct {
-	name      string
-	counts    delayqueue.Counts
-	consumers int
-	err       error
-}
-
-// atOnce is how many queues are asked at a time.
-const atOnce = 32
-
-// readStats asks each queue for itself, so one that does not answer holds up no other.
-func (a *app) readStats(ctx context.Context, monitors []*delayqueue.Monitor) []queueStats {
-	all := make([]queueStats, len(monitors))
-	free := make(chan struct{}, atOnce)
-	var asked sync.WaitGroup
-	for i, m := range monitors {
-		asked.Go(func() {
-			free <- struct{}{}
-			defer func() { <-free }()
-			soon, cancel := context.WithTimeout(ctx, patience)
-			defer cancel()
-			one := queueStats{name: m.Name()}
-			if one.counts, one.err = m.Counts(soon); one.err == nil {
-				var alive []delayqueue.Consumer
-				alive, one.err = m.Consumers(soon)
-				one.consumers = len(alive)
-			}
-			all[i] = one
-		})
-	}
-	asked.Wait()
-	return all
-}
-
 type statsJSON struct {
 	Queue       string     `json:"queue"`
 	Pending     int64      `json:"pending"`
@@ -160,6 +97,7 @@ type statsJSON struct {
 	Until       *time.Time `json:"limited_until,omitempty"`
 	Throttled   *time.Time `json:"throttled_until,omitempty"`
 	Consumers   int        `json:"consumers"`
+	verdictJSON
 }
 
 type statsErrorJSON struct {
@@ -168,32 +106,23 @@ type statsErrorJSON struct {
 }
 
 // printStats draws the table. Of more rows than most (0: any number) it says how many are not shown.
-func (a *app) printStats(out io.Writer, all []queueStats, columns, most int) error {
+func (a *app) printStats(out io.Writer, all []*health.Look, columns, most int) error {
 	t := newGrid("queue", "pending", "ready", "unack", "retry", "garbage", "done", "behind", "next due", "state").numbers(2, 3, 4, 5, 6, 7, 8)
-	hidden := 0
-	if most > 0 && len(all) > most {
-		hidden = len(all) - most + 1
-		all = all[:len(all)-hidden]
-	}
+	all, hidden := withRoom(all, most)
 	for _, one := range all {
-		n := one.counts
+		n := one.Counts
 		switch {
-		case one.err != nil && a.json:
-			_, text := a.explain(one.err)
-			if err := printJSON(statsErrorJSON{one.name, text}); err != nil {
-				return err
-			}
-		case one.err != nil:
-			t.add(one.name, "?", "?", "?", "?", "?", "?", "", "", paint(bad, a.trouble(one.err)))
 		case a.json:
-			err := printJSON(statsJSON{
-				one.name, n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Done, n.Behind.Seconds(), instant(n.NextDue), n.Paused, instant(n.PausedUntil),
+			err := a.printLook(one, statsJSON{
+				one.Name, n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Done, n.Behind.Seconds(), instant(n.NextDue), n.Paused, instant(n.PausedUntil),
 				instant(n.PausedSince), n.PausedBy, n.PauseReason,
-				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), instant(n.ThrottledUntil), one.consumers,
+				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), instant(n.ThrottledUntil), len(one.Consumers), a.verdictJSON(one),
 			})
 			if err != nil {
 				return err
 			}
+		case one.Err != nil:
+			t.add(one.Name, "?", "?", "?", "?", "?", "?", "", "", a.verdict(one))
 		default:
 			next, behind := "", painted("")
 			if !n.NextDue.IsZero() {
@@ -202,51 +131,13 @@ func (a *app) printStats(out io.Writer, all []queueStats, columns, most int) err
 			if n.Behind > 0 {
 				behind = paint(warn, brief(n.Behind))
 			}
-			t.add(one.name, n.Pending, number(n.Ready, warn), number(n.Unack, good), number(n.Retry, warn), number(n.Garbage, bad), n.Done, behind, next, stateOf(&one))
+			t.add(one.Name, n.Pending, number(n.Ready, warn), number(n.Unack, good), number(n.Retry, warn), number(n.Garbage, bad), n.Done, behind, next, a.verdict(one))
 		}
 	}
 	if a.json {
 		return nil
 	}
-	text := t.render(columns)
-	if hidden > 0 {
-		text += "\n" + faint.Sprintf("… and %s for which there is no room: name some, or make the window higher", plural(hidden, "queue"))
-	}
-	_, err := fmt.Fprintln(out, text)
-	return err
-}
-
-// stateOf is green only for a queue that somebody serves.
-func stateOf(one *queueStats) painted {
-	n := one.counts
-	switch {
-	case n.Paused:
-		return paint(warn, pauseOf(&n))
-	case one.consumers > 0 && !n.ThrottledUntil.IsZero():
-		return paint(warn, "throttled until "+at(n.ThrottledUntil))
-	case one.consumers > 0 && n.Limited:
-		return paint(good, "limited")
-	case one.consumers > 0:
-		return paint(good, "running")
-	case n.Ready+n.Unack > 0:
-		return paint(bad, "no consumers")
-	}
-	return paint(warn, "no consumers")
-}
-
-// pauseOf is a pause in words.
-func pauseOf(n *delayqueue.Counts) string {
-	text := "paused"
-	if !n.PausedUntil.IsZero() {
-		text += " until " + at(n.PausedUntil)
-	}
-	if n.PausedBy != "" {
-		text += " by " + n.PausedBy
-	}
-	if n.PauseReason != "" {
-		text += ": " + n.PauseReason
-	}
-	return text
+	return printWhole(out, t, columns, hidden)
 }
 
 // trouble is an error in few words: the code that Redis answered, or what the program calls it.

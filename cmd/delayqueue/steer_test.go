@@ -236,7 +236,7 @@ func tellPause(w *world) {
 	}
 	w.contains(w.must("stats", "orders"), "paused until ")
 	w.must("pause", "orders", "--operator", "ann", "--reason", "cards are\x1b[31m down")
-	w.contains(w.must("stats", "orders"), "paused by ann: cards are [31m down")
+	w.contains(w.must("stats", "orders"), "paused, by ann: cards are [31m down")
 	if s := decode[statsJSON](w, w.must("stats", "orders", "--json"))[0]; s.PausedBy != "ann" || s.PauseReason != "cards are [31m down" || s.PausedSince == nil {
 		w.Errorf("stats --json: %+v", s)
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,10 +61,11 @@ const deadline = 2 * time.Minute // of what must happen; no measure of speed
 // world is a server and a prefix of the test's own.
 type world struct {
 	*testing.T
-	url    string
-	cli    redis.UniversalClient
-	prefix string
-	env    []string
+	url     string
+	cli     redis.UniversalClient
+	prefix  string
+	env     []string
+	columns int // of terminals; 0: 150
 }
 
 // scenarios are told on one server and on a Cluster.
@@ -273,10 +275,10 @@ type terminal struct {
 
 func (w *world) terminal(args ...string) *terminal {
 	w.Helper()
-	const rows, columns = 40, 150
+	rows, columns := 40, cmp.Or(w.columns, 150)
 	t := &terminal{w: w, cmd: w.command(args...), screen: vt10x.New(vt10x.WithSize(columns, rows)), ended: make(chan struct{})}
 	var err error
-	if t.tty, err = pty.StartWithSize(t.cmd, &pty.Winsize{Rows: rows, Cols: columns}); err != nil {
+	if t.tty, err = pty.StartWithSize(t.cmd, &pty.Winsize{Rows: uint16(rows), Cols: uint16(columns)}); err != nil {
 		w.Fatal(err)
 	}
 	go func() {

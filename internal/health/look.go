@@ -1,0 +1,195 @@
+// Package health judges queues, and the servers that keep them, by what Monitor and INFO say: one set of rules for all that
+// show them to people, the command line and the web page, each of which writes the words in its own way. It imports the face alone.
+package health
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+const (
+	keepFor     = 5 * time.Minute // how long samples are kept
+	rateFor     = time.Minute     // over which rates are counted
+	rateAtLeast = time.Second
+)
+
+// A Look is what was seen of a queue at an instant.
+type Look struct {
+	Name      string
+	At        time.Time
+	Err       error // then there is nothing else
+	Counts    delayqueue.Counts
+	Consumers []delayqueue.Consumer
+	Hours     []delayqueue.Tally // the last 48, oldest first
+	Samples   []Sample           // of a Watcher: oldest first, this look's is the last
+}
+
+// A Sample is what is remembered of a look.
+type Sample struct {
+	At     time.Time
+	Waits  int64            // that are pending, ready, or wait for a retry
+	Behind time.Duration    // of the oldest that is ready
+	Hour   delayqueue.Tally // the present one
+}
+
+// Read looks at a queue, by three calls of bounded work.
+func Read(ctx context.Context, m *delayqueue.Monitor) (l *Look) {
+	l = &Look{Name: m.Name(), At: time.Now()}
+	defer func() {
+		if bad := recover(); bad != nil {
+			*l = Look{Name: l.Name, At: l.At, Err: fmt.Errorf("panic: %v", bad)}
+		}
+	}()
+	if l.Counts, l.Err = m.Counts(ctx); l.Err != nil {
+		return l
+	}
+	if l.Consumers, l.Err = m.Consumers(ctx); l.Err == nil {
+		l.Hours, l.Err = m.History(ctx, delayqueue.Hourly, 48)
+	}
+	return l
+}
+
+// A Watcher looks at queues again and again, and remembers five minutes of it. One goroutine has it.
+type Watcher struct {
+	Limit   time.Duration // for each queue
+	AtOnce  int           // queues that are read at a time
+	samples map[string][]Sample
+}
+
+// Read looks at all queues, each for itself, so one that does not answer holds up no other. It forgets what it knows of others.
+func (w *Watcher) Read(ctx context.Context, monitors []*delayqueue.Monitor) []*Look {
+	all := make([]*Look, len(monitors))
+	free := make(chan struct{}, w.AtOnce)
+	var reading sync.WaitGroup
+	for i, m := range monitors {
+		free <- struct{}{}
+		reading.Go(func() {
+			defer func() { <-free }()
+			soon, cancel := context.WithTimeout(ctx, w.Limit)
+			defer cancel()
+			all[i] = Read(soon, m)
+		})
+	}
+	reading.Wait()
+	old := w.samples
+	w.samples = make(map[string][]Sample, len(all))
+	for _, l := range all {
+		l.Samples = old[l.Name]
+		if l.Err == nil {
+			l.Samples = l.sampled(l.Samples)
+		}
+		w.samples[l.Name] = l.Samples
+	}
+	return all
+}
+
+// sampled are those before this look and its own; nobody changes them any more.
+func (l *Look) sampled(before []Sample) []Sample {
+	kept := make([]Sample, 0, len(before)+1)
+	for _, old := range before {
+		if l.At.Sub(old.At) <= keepFor {
+			kept = append(kept, old)
+		}
+	}
+	one := Sample{At: l.At, Waits: l.Waits(), Behind: l.Counts.Behind}
+	if len(l.Hours) > 0 {
+		one.Hour = l.Hours[len(l.Hours)-1]
+	}
+	return append(kept, one)
+}
+
+// WorstFirst are the looks in the order of a board.
+func WorstFirst(all []*Look) []*Look {
+	return slices.SortedStableFunc(slices.Values(all), func(a, b *Look) int {
+		return cmp.Or(cmp.Compare(b.Judge().Level, a.Judge().Level), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+// Waits is how many messages are to be delivered.
+func (l *Look) Waits() int64 { return l.Counts.Pending + l.Counts.Ready + l.Counts.Retry }
+
+// Workers says how many of how many are busy.
+func (l *Look) Workers() (busy, all int) {
+	for _, c := range l.Consumers {
+		busy += min(len(c.Handling), c.Concurrency)
+		all += c.Concurrency
+	}
+	return busy, all
+}
+
+// Rates say how many messages come in and go out a second, over the last minute or as long as somebody has looked.
+func (l *Look) Rates() (in, out Rate) {
+	for _, s := range l.Samples {
+		took := l.At.Sub(s.At)
+		if took > rateFor {
+			continue
+		}
+		if took < rateAtLeast {
+			break
+		}
+		n := l.since(s)
+		return RateOf(n.Sent, took), RateOf(n.Acked+n.Garbage, took)
+	}
+	return Rate{}, Rate{}
+}
+
+// since is what was counted from a sample on.
+func (l *Look) since(s Sample) (n delayqueue.Tally) {
+	for _, hour := range l.Hours {
+		if !hour.Start.Before(s.Hour.Start) {
+			n = plus(n, hour, 1)
+		}
+	}
+	return plus(n, s.Hour, -1)
+}
+
+// LastHour is what was counted in it: in the present one, and of the one before a share as long as is missing.
+func (l *Look) LastHour() (n delayqueue.Tally) {
+	if len(l.Hours) == 0 {
+		return n
+	}
+	n = l.Hours[len(l.Hours)-1]
+	if len(l.Hours) > 1 {
+		n = plus(n, l.Hours[len(l.Hours)-2], 1-min(max(float64(l.At.Sub(n.Start))/float64(time.Hour), 0), 1))
+	}
+	return n
+}
+
+// Sum adds tallies.
+func Sum(all []delayqueue.Tally) (n delayqueue.Tally) {
+	for _, t := range all {
+		n = plus(n, t, 1)
+	}
+	return n
+}
+
+func plus(a, b delayqueue.Tally, times float64) delayqueue.Tally {
+	part := func(n int64) int64 {
+		if times == 1 {
+			return n
+		}
+		return int64(math.Round(float64(n) * times))
+	}
+	a.Sent += part(b.Sent)
+	a.Delivered += part(b.Delivered)
+	a.Acked += part(b.Acked)
+	a.Failed += part(b.Failed)
+	a.Lost += part(b.Lost)
+	a.Garbage += part(b.Garbage)
+	return a
+}
+
+// Failing is how many of a hundred deliveries that were counted failed or were lost; less than 0 if there were none.
+func Failing(n delayqueue.Tally) Percent {
+	if ended := n.Acked + n.Failed + n.Lost; ended > 0 {
+		return Percent(100 * float64(n.Failed+n.Lost) / float64(ended))
+	}
+	return -1
+}

@@ -1,0 +1,112 @@
+package health
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// english writes a text as plainly as may be.
+func english(t Text) string {
+	return t.In(func(s string) string { return s }, func(arg any) string {
+		if at, ok := arg.(time.Time); ok {
+			return at.UTC().Format("15:04")
+		}
+		return fmt.Sprint(arg)
+	})
+}
+
+// TestJudge: each situation has its verdict, which is that of whoever asks.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 22, 6, 30, 0, 0, time.UTC)
+	seven := now.Add(30 * time.Minute)
+	hour := func(sent, acked, failed int64) []delayqueue.Tally {
+		return []delayqueue.Tally{{Start: now.Truncate(time.Hour), Sent: sent, Acked: acked, Failed: failed}}
+	}
+	idle := []delayqueue.Consumer{{Concurrency: 2}}
+	busy := []delayqueue.Consumer{{Concurrency: 1, Handling: []delayqueue.Handling{{ID: "a"}, {ID: "b"}}}}
+	before := func(sent, acked int64) []Sample {
+		return []Sample{{At: now.Add(-time.Hour)}, {At: now.Add(-10 * time.Second), Hour: delayqueue.Tally{Start: now.Truncate(time.Hour), Sent: sent, Acked: acked}}}
+	}
+	for _, c := range []struct {
+		look  Look
+		level Level
+		code  Code
+		text  string
+	}{
+		{Look{Err: errors.New("no answer")}, Critical, Unreadable, "cannot be read: no answer"},
+		{Look{Counts: delayqueue.Counts{Paused: true, Ready: 5, Behind: time.Hour}}, Warning, Paused, "paused"},
+		{Look{Counts: delayqueue.Counts{Paused: true, PausedUntil: seven, PauseReason: "card provider down"}}, Warning, Paused, "paused until 07:00: card provider down"},
+		{Look{Counts: delayqueue.Counts{Paused: true, PausedUntil: seven, PausedBy: "ann"}}, Warning, Paused, "paused until 07:00, by ann"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: 4 * time.Minute}}, Critical, NoConsumers, "no consumers, 4m0s behind"},
+		{Look{Counts: delayqueue.Counts{Unack: 1}}, Critical, NoConsumers, "no consumers"},
+		{Look{Counts: delayqueue.Counts{Retry: 1}}, Warning, NoConsumers, "no consumers"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, ThrottledUntil: seven}, Consumers: idle}, Notice, Throttled, "throttled until 07:00"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, ThrottledUntil: seven, Behind: 2 * time.Hour}, Consumers: idle}, Warning, Throttled, "throttled until 07:00, and 2h0m0s behind"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, LimitedSince: now, Behind: time.Hour}, Consumers: idle}, Notice, Limited, "waits for its limit since 06:30"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: 6 * time.Second}, Consumers: busy}, Warning, Behind, "6s behind"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: 2 * time.Minute}, Consumers: busy}, Critical, Behind, "2m0s behind"},
+		{Look{Counts: delayqueue.Counts{Ready: 60, Behind: 2 * time.Minute}, Consumers: busy, Hours: hour(100, 110, 0), Samples: before(90, 80)}, Critical, Behind, "2m0s behind, drains in 30s"},
+		{Look{Counts: delayqueue.Counts{Ready: 60, Behind: 6 * time.Second}, Consumers: busy, Hours: hour(100, 100, 0), Samples: before(90, 90)}, Critical, Behind, "6s behind, and it grows"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: time.Second}, Consumers: idle, Hours: hour(9, 4, 5)}, Critical, Failed, "56% of deliveries fail"},
+		{Look{Consumers: idle, Hours: hour(9, 9, 1)}, Warning, Failed, "10% of deliveries fail"},
+		{Look{Consumers: idle, Hours: hour(9, 91, 9)}, Fine, Well, "fine"},
+		{Look{Counts: delayqueue.Counts{Garbage: 3, Done: 2}}, Quiet, Empty, "empty, no consumers"},
+		{Look{Counts: delayqueue.Counts{Ready: 1}, Consumers: busy}, Notice, Busy, "all workers are busy"},
+		{Look{Consumers: busy}, Fine, Well, "fine"},
+	} {
+		c.look.At = now
+		if v := c.look.Judge(); v.Level != c.level || v.Code != c.code || english(v.Text) != c.text {
+			t.Errorf("%s %q: %q, want %s %q: %q", v.Level, v.Code, english(v.Text), c.level, c.code, c.text)
+		}
+	}
+}
+
+func TestWorstFirst(t *testing.T) {
+	t.Parallel()
+	fine := []delayqueue.Consumer{{Concurrency: 1}}
+	var names []string
+	for _, l := range WorstFirst([]*Look{{Name: "c", Consumers: fine}, {Name: "b", Consumers: fine}, {Name: "quiet"}, {Name: "z", Err: errors.New("x")}}) {
+		names = append(names, l.Name)
+	}
+	if got := strings.Join(names, " "); got != "z b c quiet" {
+		t.Error(got)
+	}
+}
+
+// TestLastHour takes of the hour before as much as the present one lacks.
+func TestLastHour(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)
+	l := Look{At: start.Add(15 * time.Minute), Hours: []delayqueue.Tally{{Start: start.Add(-time.Hour), Sent: 100, Failed: 2}, {Start: start, Sent: 7}}}
+	if n := l.LastHour(); n.Sent != 82 || n.Failed != 2 {
+		t.Errorf("%+v", n)
+	}
+	if n := (&Look{}).LastHour(); n != (delayqueue.Tally{}) {
+		t.Errorf("%+v", n)
+	}
+	if in, out := l.Rates(); in.Known || out.Known {
+		t.Errorf("rates of one look: %v %v", in, out)
+	}
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	for want, got := range map[string]fmt.Stringer{
+		"–": Percent(-1), "0%": Percent(0), "<0.1%": Percent(.05), "1.5%": Percent(1.5), "56%": Percent(55.6),
+		"0": Rate{0, true}, "<0.1": Rate{.01, true}, "2.5": Rate{2.5, true}, "1235": Rate{1234.6, true},
+		"95 B": Bytes(95), "2.0 GB": Bytes(2 << 30), "12 MB": Bytes(12 << 20),
+	} {
+		if got.String() != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if english(Text{}) != "" || (Rate{}).String() != "–" {
+		t.Error("nothing is something")
+	}
+}
