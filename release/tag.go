@@ -54,16 +54,23 @@ func (t *tree) tag(version string, dryRun bool, out io.Writer) error {
 		fmt.Fprintln(out, "nothing is changed here")
 		return nil
 	}
+	head, err := t.git("rev-parse", "HEAD")
+	if err != nil {
+		return err
+	}
 	if _, err := t.git("fetch", "--quiet", "--no-tags", dir, "HEAD"); err != nil {
 		return err
 	}
 	if _, err := t.git("merge", "--quiet", "--ff-only", "FETCH_HEAD"); err != nil {
 		return err
 	}
+	fetch := []string{"fetch", "--quiet", "--atomic", dir}
 	for _, tag := range tags {
-		if _, err := t.git("fetch", "--quiet", dir, "refs/tags/"+tag+":refs/tags/"+tag); err != nil {
-			return err
-		}
+		fetch = append(fetch, "refs/tags/"+tag+":refs/tags/"+tag)
+	}
+	if _, err := t.git(fetch...); err != nil {
+		_, undone := t.git("reset", "--quiet", "--keep", head)
+		return errors.Join(err, undone)
 	}
 	fmt.Fprintf(out, "not pushed yet: git push --atomic origin HEAD %s\n", strings.Join(tags, " "))
 	return nil

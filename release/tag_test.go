@@ -95,6 +95,10 @@ func TestTag(t *testing.T) {
 	tree.refuses(t, "v0.2.0", "has a replace")
 	tree.commit(t, "schedule/go.mod", string(mod))
 
+	const inTheWay = "cmd/delayqueue/v0.2.0/draft" // of the last tag to be set
+	tree.must(t, "tag", inTheWay)
+	tree.refuses(t, "v0.2.0", "cmd/delayqueue/v0.2.0")
+	tree.must(t, "tag", "--delete", inTheWay)
 	if err := tree.tag("v0.2.0", false, io.Discard); err != nil {
 		t.Fatal(err)
 	}
