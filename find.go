@@ -13,16 +13,17 @@ import (
 
 // A Find says where Monitor.Find looks, and how much it does in one call. The zero Find looks everywhere.
 type Find struct {
-	States   []State // none: garbage, retry, unack, ready, pending and done, in this order
-	Messages int     // how many are looked at in one call; 0: 10,000; at most 100,000
-	Bytes    int     // and how much of them is read, about; 0: 16 MB
-	Limit    int     // how many may be found in one call; 0: 100; at most 500
+	States    []State // none: garbage, retry, unack, ready, pending and done, in this order
+	Messages  int     // how many are looked at in one call; 0: 10,000; at most 100,000
+	Bytes     int     // and how much of them is read, about; 0: 16 MB
+	Limit     int     // how many may be found in one call; 0: 100; at most 500
+	NoPayload bool    // what payloads contain is not found: for who may not know it, and must not be able to guess it
 }
 
 // A Match is a message that was found, and where the text stands in it.
 type Match struct {
 	*MessageStatus
-	In     string // "id" or "key", which it is; "header", "payload" or "error", which it is in
+	In     string // "id", which it is; "key", which it is or is in; "header", "payload" or "error", which it is in
 	Header string // the name of that header
 }
 
@@ -35,7 +36,7 @@ type Found struct {
 }
 
 // Find looks for a text: the message of this id or key first, at once and without a look at any other; then, with Next as the
-// cursor, in each message of the states: its key, and what its headers, payload (of a group the first part) or last error
+// cursor, in each message of the states: its id, and what its key, headers, payload (of a group the first part) or last error
 // contain. A call looks at no more than f says, in pages, with pauses as long as the pages took. Beside an error it returns
 // what was found until then, and Next.
 //
@@ -82,7 +83,7 @@ func (m *Monitor) find(ctx context.Context, text string, f Find, cursor string) 
 	if len(found.Matches) == 0 {
 		limit := min(cmp.Or(max(f.Limit, 0), pageSize), maxBatch)
 		err = at.goOn(ctx, m, places, min(cmp.Or(max(f.Messages, 0), 10_000), 100_000), cmp.Or(max(f.Bytes, 0), 16<<20), func(msg *MessageStatus) bool {
-			if in, header := where(msg, text); in != "" && !slices.Contains(at.Given, msg.ID) {
+			if in, header := where(msg, text, f.NoPayload); in != "" && !slices.Contains(at.Given, msg.ID) {
 				found.Matches = append(found.Matches, Match{msg, in, header})
 			}
 			return len(found.Matches) < limit
@@ -122,11 +123,11 @@ func (m *Monitor) atOnce(ctx context.Context, at *finding, text string, states [
 }
 
 // where says where a text stands in a message; "" if nowhere.
-func where(m *MessageStatus, text string) (in, header string) {
+func where(m *MessageStatus, text string, noPayload bool) (in, header string) {
 	switch {
 	case m.ID == text:
 		return "id", ""
-	case m.Key == text:
+	case strings.Contains(m.Key, text):
 		return "key", ""
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
@@ -135,7 +136,7 @@ func where(m *MessageStatus, text string) (in, header string) {
 		}
 	}
 	switch {
-	case strings.Contains(m.Payload, text):
+	case !noPayload && strings.Contains(m.Payload, text):
 		return "payload", ""
 	case strings.Contains(m.LastError, text):
 		return "error", ""

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -53,14 +55,15 @@ func findsInEveryState(f *fixture, m *Monitor) {
 	}
 	search("a key, and elsewhere", "needle", Find{}, 2, "pending needle in key", "due in headertrace")
 	search("an id, and elsewhere", pending, Find{}, 2, "pending needle in id", "the one "+pending+" in payload")
-	search("a text", "ead", Find{}, 1, "dead one in payload", "dead two in payload")
+	search("a text", "ead", Find{}, 1, "dead one in key", "dead two in key")
+	search("in a payload", "he one", Find{}, 1, "the one "+pending+" in payload")
 	search("in an error", "no dead two", Find{}, 1, "dead two in error")
 	search("the key of a dead one", "key of dead two", Find{States: []State{StateGarbage}}, 1, "dead two in key")
 	search("no id", "01a0c447-4440-7c3e-9d41-6f0e8a2b4c55", Find{}, 1)
 	search("a live one's key among the dead", "needle", Find{States: []State{StateGarbage}}, 1)
-	search("one at a time", "e", Find{Limit: 1}, 6, "dead one in payload", "dead two in payload", "due in headertrace", "pending needle in payload", "the one "+pending+" in payload")
-	search("two looked at in a call", "ead", Find{Messages: 2}, 3, "dead one in payload", "dead two in payload")
-	search("little read in a call", "ead", Find{Bytes: 1, Messages: 1}, 6, "dead one in payload", "dead two in payload")
+	search("one at a time", "e", Find{Limit: 1}, 6, "dead one in key", "dead two in key", "due in headertrace", "pending needle in key", "the one "+pending+" in payload")
+	search("two looked at in a call", "ead", Find{Messages: 2}, 3, "dead one in key", "dead two in key")
+	search("little read in a call", "ead", Find{Bytes: 1, Messages: 1}, 6, "dead one in key", "dead two in key")
 	for what, call := range map[string]func() (*Found, error){
 		"nothing":        func() (*Found, error) { return m.Find(ctxB, "", Find{}, "") },
 		"nowhere":        func() (*Found, error) { return m.Find(ctxB, "x", Find{States: []State{StateGone}}, "") },
@@ -70,6 +73,30 @@ func findsInEveryState(f *fixture, m *Monitor) {
 		if got, err := call(); got == nil || !errors.Is(err, ErrBadOption) && !errors.Is(err, ErrBadCursor) {
 			f.t.Errorf("%s: %+v, %v", what, got, err)
 		}
+	}
+}
+
+// TestFindTellsNoPayload: who may not know payloads learns nothing from a guess, not how much was looked at either.
+func TestFindTellsNoPayload(t *testing.T) { onSharedServer(t, findsNoPayload) }
+
+func findsNoPayload(f *fixture, m *Monitor) {
+	q := f.queue(nil)
+	for range 5 {
+		f.send(q, "card 4711", inAnHour, WithKey(uuid.NewString()), WithHeader("h", "v 4711"))
+	}
+	for _, how := range []Find{{NoPayload: true}, {NoPayload: true, Limit: 1}, {NoPayload: true, Messages: 2}} {
+		for _, cursor := range []string{"", "eyJsIjoxLCJuIjo1fQ"} {
+			right, err := m.Find(ctxB, "card 4711", how, cursor)
+			f.must(err)
+			wrong, err := m.Find(ctxB, "card 4712", how, cursor)
+			f.must(err)
+			if !reflect.DeepEqual(right, wrong) || len(right.Matches) > 0 {
+				f.t.Errorf("%+v: a right guess tells %+v, a wrong one %+v", how, right, wrong)
+			}
+		}
+	}
+	if got, _ := f.finds(m, "v 4711", Find{NoPayload: true}); len(got) != 5 || got[0] != "card 4711 in headerh" {
+		f.t.Errorf("%q", got)
 	}
 }
 

@@ -176,7 +176,7 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 		l.Verbs = r.verbsFor(s.State)
 	}
 	if s.Text != "" {
-		return l, r.search(ctx, l, counts)
+		return l, r.search(ctx, l)
 	}
 	return l, r.list(ctx, l)
 }
@@ -259,4 +259,11 @@ func linkOf(page string, pairs ...string) string {
 		query.Set(pairs[i], pairs[i+1])
 	}
 	return link(page, query)
+}
+
+func totalOf(c delayqueue.Counts, s delayqueue.State) int64 {
+	return map[delayqueue.State]int64{
+		delayqueue.StatePending: c.Pending, delayqueue.StateReady: c.Ready, delayqueue.StateUnack: c.Unack,
+		delayqueue.StateRetry: c.Retry, delayqueue.StateGarbage: c.Garbage, delayqueue.StateDone: c.Done,
+	}[s]
 }

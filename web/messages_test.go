@@ -109,6 +109,12 @@ func TestPayloadIsHidden(t *testing.T) {
 			f.sees(got.body, "Payloads were not searched")
 		}
 	}
+	guess := func(text string) string {
+		return strings.ReplaceAll(f.get(address("messages", "q", "orders", "text", text)).body, text, "…")
+	}
+	if right, wrong := guess("4711"), guess("4712"); right != wrong {
+		t.Errorf("a right guess tells:\n%s\nand a wrong one:\n%s", right, wrong)
+	}
 	f.sees(f.get(address("message", "q", "orders", "id", id)).body, "orders has a secret", "stands in place")
 	if got := f.get(address("messages", "q", "orders", "state", "pending", "contains", "4711")); got.code != http.StatusForbidden {
 		t.Errorf("%d", got.code)
