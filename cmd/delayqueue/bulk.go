@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,24 +64,41 @@ func (a *app) bulk(ctx context.Context, m *delayqueue.Monitor, which *target, wo
 		return err
 	}
 	total := sizeOf(n, states)
-	if !which.dryRun && (work.destructive || total > many) {
-		hint := ""
-		if total > many {
-			hint = " (--dry-run counts first.)"
-		}
-		if err := a.ask("%s %s of queue %q?%s", work.question, which.which(total, namesOf(states)), m.Name(), hint); err != nil {
-			return err
-		}
-	}
 	b := delayqueue.Bulk{States: states, Filter: which.filter(), Spread: time.Duration(which.spread), Rate: which.rate, DryRun: which.dryRun}
-	did := work.did
-	if which.dryRun {
-		did = "would have " + work.did
-	}
-	return a.watchBulk(ctx, m, work.doing, did, total, func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
+	start := func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
 		b.Progress = progress
 		return work.start(ctx, b)
-	})
+	}
+	did := work.did
+	switch {
+	case which.dryRun:
+		did = "would have " + work.did
+	case !work.destructive && total <= many:
+	case a.yes || !onTerminal(os.Stdin):
+		if err := a.ask("%s %s of queue %q? (--dry-run counts first.)", work.question, which.which(total, namesOf(states)), m.Name()); err != nil {
+			return err
+		}
+	default:
+		b.DryRun = true
+		counted, err := a.runBulk(ctx, "counting", total, start)
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil || counted.Done == 0 {
+			return cmp.Or(err, a.sayBulk(m, did, counted))
+		}
+		saySample(counted)
+		if err := a.ask("%s %s of queue %q?", work.question, plural(int(counted.Done), "message"), m.Name()); err != nil {
+			return err
+		}
+		b.DryRun = false
+		if total = counted.Done; counted.Plan != "" {
+			start = func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
+				return m.BulkCommit(ctx, counted.Plan, progress)
+			}
+		}
+	}
+	return a.watchBulk(ctx, m, work.doing, did, total, start)
 }
 
 // statesOf are the states that --all means.
@@ -125,11 +143,11 @@ func namesOf(states []delayqueue.State) string {
 	return strings.Join(names, "")
 }
 
-// watchBulk shows how bulk work goes on, and says how to continue what was cut off. An interrupt stops it between
-// two steps.
-func (a *app) watchBulk(ctx context.Context, m *delayqueue.Monitor, doing, did string, total int64,
-	work func(context.Context, func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error),
-) error {
+// bulkCall is bulk work with a progress function.
+type bulkCall = func(context.Context, func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error)
+
+// runBulk shows how bulk work goes on. An interrupt stops it between two steps.
+func (a *app) runBulk(ctx context.Context, doing string, total int64, work bulkCall) (*delayqueue.BulkResult, error) {
 	steps, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	watchdog := time.AfterFunc(stuck, func() { cancel(context.DeadlineExceeded) })
@@ -145,6 +163,12 @@ func (a *app) watchBulk(ctx context.Context, m *delayqueue.Monitor, doing, did s
 	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(steps), context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer for %s: %w", brief(stuck), context.DeadlineExceeded)
 	}
+	return r, err
+}
+
+// watchBulk runs bulk work, and says what it did, and how to continue what was cut off.
+func (a *app) watchBulk(ctx context.Context, m *delayqueue.Monitor, doing, did string, total int64, work bulkCall) error {
+	r, err := a.runBulk(ctx, doing, total, work)
 	if err := a.sayBulk(m, did, r); err != nil {
 		return err
 	}
@@ -186,13 +210,7 @@ func (a *app) sayBulk(m *delayqueue.Monitor, did string, r *delayqueue.BulkResul
 			say("passed over %s: %s", plural(int(n), "message"), inSentence[reason])
 		}
 	}
-	if len(r.Sample) > 0 {
-		t := newGrid("id", "key", "state", "payload", "last error")
-		for _, msg := range r.Sample {
-			t.add(msg.ID, msg.Key, msg.State, payloadOf(msg, 40), paint(bad, cut(msg.LastError, 40)))
-		}
-		t.print()
-	}
+	saySample(r)
 	if r.Next != "" {
 		fmt.Fprintf(os.Stderr, "it was cut off; this goes on where it stopped, and does nothing twice:\n%s\n", a.continuation(m, r.Next))
 	}
@@ -202,14 +220,24 @@ func (a *app) sayBulk(m *delayqueue.Monitor, did string, r *delayqueue.BulkResul
 	return nil
 }
 
+// saySample shows some of what a dry run counted.
+func saySample(r *delayqueue.BulkResult) {
+	if len(r.Sample) == 0 {
+		return
+	}
+	t := newGrid("id", "key", "state", "payload", "last error")
+	for _, msg := range r.Sample {
+		t.add(msg.ID, msg.Key, msg.State, payloadOf(msg, 40), paint(bad, cut(msg.LastError, 40)))
+	}
+	t.print()
+}
+
 // longPlan is how long a plan may be that is printed without --json: it names each of up to 1,000 messages.
 const longPlan = 2000
 
 // continuation is the command line that goes on with something.
 func (a *app) continuation(m *delayqueue.Monitor, token string) string {
-	words := []string{"delayqueue", "continue", shellQuote(m.Name()), shellQuote(token)}
-	a.command.Flags().Visit(connectionFlags(&words))
-	return strings.Join(words, " ")
+	return a.connected("continue " + shellQuote(m.Name()) + " " + shellQuote(token))
 }
 
 func (a *app) continueCommand() *cobra.Command {

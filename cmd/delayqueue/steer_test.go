@@ -97,11 +97,14 @@ func tellCancel(w *world) {
 	w.refused(exitUsage, "not both", "cancel", "orders", a, "--all", "--yes")
 	w.refused(exitUsage, "Give ids, or --all", "cancel", "orders", "--yes")
 	t = w.terminal("cancel", "orders", "--all", "--contains", "p1")
-	t.sees(`Delete what matches of 1,200 messages that are pending, ready or retry of queue "orders"?`)
+	t.sees(`Delete 600 messages of queue "orders"?`)
+	w.contains(t.all(), "counting", "/1200)", "pending  p1") // some of them
+	late := w.send("orders", "p1 came later", delayqueue.WithDelay(time.Hour))
 	t.types("yes\r")
 	t.ends(0)
 	t.sees("deleted 600 messages")
-	w.contains(t.all(), "deleting", "/1200)")
+	w.contains(t.all(), "deleting")
+	w.contains(w.must("cancel", "orders", late, "--yes"), "was pending") // it was not counted
 	if got := w.must("cancel", "orders", "--all", "--yes", "--json"); got != "{\"done\":600,\"looked\":600}\n" {
 		w.Errorf("all: %q", got)
 	}
@@ -196,7 +199,7 @@ func tellPurge(w *world) {
 	w.refused(exitRefused, "is pending", "purge", "orders", waiting, "--yes")
 	w.contains(w.must("purge", "orders", dead[1], "--yes"), dead[1]+" deleted (was garbage)")
 	t := w.terminal("purge", "orders", "--all")
-	t.sees("Delete all of 2 messages that are garbage")
+	t.sees(`Delete 2 messages of queue "orders"?`)
 	t.types("y\r")
 	t.ends(0)
 	t.sees("deleted 2 messages")

@@ -24,7 +24,7 @@ words, how many messages wait to be delivered, how many come in and go out a sec
 the last hour failed, how many of all workers are busy, and how long the oldest message that is due has waited. The worst is
 the first. Three calls of Redis for each queue, every --interval.
 
-With --once, with --json or where the output is no terminal it looks twice, so that there are rates, and prints that. A queue that cannot be
+With --once, with --json or where the output is no terminal it looks twice within a second, so that there are rates, and prints that. A queue that cannot be
 read has a row that says why, the others are shown, and the exit code is not 0.`,
 		Example:           "  delayqueue top\n  delayqueue top --json | jq 'select(.level == \"critical\")'",
 		ValidArgsFunction: a.completeQueues,
@@ -41,7 +41,7 @@ read has a row that says why, the others are shown, and the exit code is not 0.`
 				return b.watch(c.Context())
 			}
 			b.watcher.Read(c.Context(), monitors)
-			rest(c.Context(), max(b.every, time.Second)) // rates are of a second at least
+			rest(c.Context(), time.Second) // rates are of that at least
 			return b.once(c.Context())
 		},
 	}
