@@ -2,10 +2,8 @@ package delayqueue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -104,24 +102,6 @@ func (m *Monitor) BulkRescheduleBy(ctx context.Context, b Bulk, d time.Duration)
 	return m.bulk(ctx, operation{What: steerBy, Us: d.Microseconds()}, b, StatePending, StateReady, StateRetry)
 }
 
-// BulkContinue goes on with a call for many that was cut off; next is the Next of its result, which holds all else
-// that it was told. Of several results any Next will do, also one that was continued before; but of
-// BulkRescheduleBy, whose steps must not be done twice, such a one is refused with ErrBadCursor. See Bulk for progress.
-func (m *Monitor) BulkContinue(ctx context.Context, next string, progress func(*BulkResult) bool) (*BulkResult, error) {
-	o, err := m.readOperation(next)
-	if err == nil && (o.Planned || o.Place >= len(o.places())) {
-		err = fmt.Errorf("%w %q", ErrBadCursor, next)
-	}
-	if err != nil {
-		return &BulkResult{}, m.failed(err, "continue")
-	}
-	places := o.places()
-	if err := m.resume(ctx, o, places[o.Place]); err != nil {
-		return o.cutOff(places, err), m.failed(err, "%s", verbs[o.What])
-	}
-	return m.operate(ctx, o, progress)
-}
-
 // bulk begins.
 func (m *Monitor) bulk(ctx context.Context, o operation, b Bulk, can ...State) (*BulkResult, error) {
 	o.Queue, o.Caller = m.store.keys.state, newCaller().id
@@ -171,22 +151,39 @@ func (m *Monitor) begin(ctx context.Context, o *operation) error {
 		return err
 	}
 	o.Begun, o.Sent = queue.now, max(o.Sent, queue.now)
+	var ends []int64
 	for _, p := range o.places() {
-		got, err := m.list(ctx, p, 0, spot{})
+		p.back = p.in != StateReady
+		got, err := m.list(ctx, p, 1, spot{}) // the last one
 		if err != nil {
 			return err
 		}
+		ends = append(ends, endOf(&got))
 		o.Left = append(o.Left, got.left)
 		o.Result.Total += int64(got.left)
 	}
+	o.Ends = ends
 	return nil
+}
+
+// endOf is the score at which a place ended.
+func endOf(got *listReply) int64 {
+	if len(got.entries) == 0 {
+		return math.MinInt64
+	}
+	return scoreInstant(got.entries[0].score)
 }
 
 // operate goes on until all is done, or it is stopped.
 func (m *Monitor) operate(ctx context.Context, o *operation, progress func(*BulkResult) bool) (r *BulkResult, err error) {
-	m.enter(ctx, o)
-	defer func() { r, err = m.leave(ctx, o, r, err) }()
 	places := o.places()
+	if err := m.enter(ctx, o); err != nil {
+		return o.cutOff(places, err), m.failed(err, "%s", verbs[o.What])
+	}
+	defer func() { r, err = m.leave(ctx, o, r, err) }()
+	if err := m.settleDoubt(ctx, o, places); err != nil {
+		return o.cutOff(places, err), m.failed(err, "%s", verbs[o.What])
+	}
 	for o.Place < len(places) {
 		if o.Frozen && o.room() == 0 {
 			o.position = position{Place: len(places)}
@@ -262,84 +259,11 @@ func (m *Monitor) step(ctx context.Context, o *operation, p place) (n int, err e
 	return len(targets), nil
 }
 
-// steerAs makes the operation's present call, again and again until Redis answers or ctx ends. It is no other call's
-// caller, so that who continues the operation can tell whether it was carried out.
-func (m *Monitor) steerAs(ctx context.Context, o *operation, do steerRequest) (done []steered, err error) {
-	c := &caller{id: o.Caller, n: o.N}
-	err = repeat(ctx, math.MaxInt, func() error {
-		done, err = m.store.steer(ctx, c, do)
-		return err
-	})
-	if stale(err) || errors.Is(err, errTakenOver) {
-		err = errContinued
-	}
-	return done, err
-}
-
-// resume finds out whether the call that was cut off was carried out; if not, it never will be.
-func (m *Monitor) resume(ctx context.Context, o *operation, p place) error {
-	// A Next that was continued before must not be continued again: it would shift the same messages twice.
-	once := o.What == steerBy && !o.Dry
-	if once {
-		if err := m.continuedLongAgo(ctx, o); err != nil {
-			return err
-		}
-	}
-	if once && o.Doubt == nil {
-		o.N++ // an empty call, refused as stale if somebody has continued this Next already
-	}
-	if once || o.Doubt != nil {
-		done, err := m.steerAs(ctx, o, steerRequest{what: o.What})
-		if err != nil {
-			return err
-		}
-		if o.Doubt == nil && len(done) > 0 { // of a step that its process went on to
-			return fmt.Errorf("%w: a step was done since: use a later Next, as of its entry in the journal", ErrBadCursor)
-		}
-		forgotten, err := m.stepForgotten(ctx, o, p)
-		if err != nil {
-			return err
-		}
-		if o.Doubt != nil && len(done) == 0 && forgotten {
-			o.pass(PassedUnknown, o.Doubt.Wanted)
-		}
-		switch {
-		case o.Doubt == nil:
-		case len(done) == 0 && !forgotten: // they are looked at once more
-			o.pass(PassedNew, -o.Doubt.New)
-		default:
-			o.position, o.InPlace, o.Result.Looked = o.Doubt.At, o.Doubt.InPlace, o.Doubt.Looked
-			for _, d := range done {
-				o.count(d)
-			}
-		}
-		o.Doubt = nil
-	}
-	if once {
-		o.N += rand.Int64N(1 << 20) // so that of two who continue at once, none takes the other's answer for its own
-	} else {
-		o.Caller, o.N = newCaller().id, 0 // this Next may be continued more than once: each time with calls of its own
-	}
-	return nil
-}
-
-// stepForgotten says whether it is not known any more if the step in p was done that was cut off, and it must not be done
-// twice. What has left ready is not met there again.
-func (m *Monitor) stepForgotten(ctx context.Context, o *operation, p place) (bool, error) {
-	if o.Doubt == nil || o.What != steerBy || p.in == StateReady {
-		return false, nil
-	}
-	got, err := m.list(ctx, p, 0, spot{})
-	return got.now-o.Doubt.When >= time.Hour.Microseconds(), err
-}
-
 // moveOn notes where the next page begins.
 func (o *operation) moveOn(got *listReply, p place, ready bool, gone map[string]bool) {
 	o.Result.Looked += int64(len(got.entries))
 	o.InPlace += len(got.entries)
-	// New ones come in behind the end of ready, and leases that are renewed go to the end of unack.
-	endless := o.InPlace > 2*o.Left[o.Place]+1000 && (ready || p.state == StateUnack)
-	if !got.more() || len(got.entries) == 0 || endless {
+	if !got.more() || len(got.entries) == 0 || o.over(got, p, ready) {
 		o.position, o.InPlace = position{Place: o.Place + 1}, 0
 		return
 	}
@@ -349,4 +273,19 @@ func (o *operation) moveOn(got *listReply, p place, ready bool, gone map[string]
 			return
 		}
 	}
+}
+
+// over says whether a place was gone through although there is more in it: what comes in behind the end is not looked at, however
+// fast it comes. New ones come in behind the end of ready, and leases that are renewed go to the end of unack. Elsewhere what was
+// there may have been put behind what was the end; so it is looked for until a page has none of it.
+func (o *operation) over(got *listReply, p place, ready bool) bool {
+	many := o.InPlace > 2*o.Left[o.Place]+1000
+	if ready || p.state == StateUnack {
+		return many
+	}
+	last := got.entries[len(got.entries)-1]
+	if p.back || scoreInstant(last.score) <= o.Ends[o.Place] {
+		return false
+	}
+	return many || !slices.ContainsFunc(got.entries, func(e entry) bool { return e.msg != nil && !o.isNew(e.msg, p) })
 }

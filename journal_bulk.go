@@ -94,24 +94,35 @@ func (f *Filter) words() string {
 	return strings.Join(words, ", ")
 }
 
-// enter makes sure that the call has its entry, which says that it runs. Who continues it has an entry of its own.
-func (m *Monitor) enter(ctx context.Context, o *operation) {
+// enter makes sure that the call has its entry, which says that it runs. Who continues it has an entry of its own. It returns
+// errContinued to all but the first of those who continue it from the same state of its entry.
+func (m *Monitor) enter(ctx context.Context, o *operation) error {
 	if o.Dry {
-		return
+		return nil
 	}
-	if o.Entry.Made != "" {
+	isNew := o.Entry.Made == ""
+	if isNew {
+		o.who, o.Entry.Token = m.who, newToken()
+	}
+	if o.again && o.once() && o.Claim == "" {
+		o.Claim = claimed + newToken()
+	}
+	if m.noteBulk(ctx, o, journalBegins, BulkRunning, nil) == journalTaken {
+		return errContinued
+	}
+	if o.mute && o.Claim != "" { // the entry's belongs to whom may write there
+		o.Claim = claimed + newToken()
+	}
+	if o.again && !isNew {
 		m.done(ctx, journalRecord{Act: ActContinueBulk, Target: o.Entry.String(), Detail: string(actOf(o.What, o.Us))})
-	} else {
-		o.Who, o.Why, o.Entry.Token = m.who.by, m.who.why, newToken()
 	}
-	m.noteBulk(ctx, o, journalBegins, BulkRunning, nil)
+	return nil
 }
 
-// leave writes down how the call has ended here. Of one that another process goes on with that is not for us to say.
+// leave writes down how the call has ended here. Of one that another process goes on with that is not for us to say, if its entry knows.
 func (m *Monitor) leave(ctx context.Context, o *operation, r *BulkResult, err error) (*BulkResult, error) {
 	said := journalDone
 	switch {
-	case errors.Is(err, ErrBadCursor):
 	case err == nil && r.Next == "":
 		said = m.noteBulk(ctx, o, journalDone, BulkFinished, nil)
 	case err == nil, errors.Is(err, ErrBulkStopped), ctx.Err() != nil:
@@ -151,30 +162,6 @@ func (m *Monitor) heard(ctx context.Context, o *operation) error {
 	return m.ahead(ctx, o)
 }
 
-// callsKnown is for how long Redis surely remembers a caller's last call, which it does for an hour.
-const callsKnown = 50 * time.Minute
-
-// continuedLongAgo returns errContinued if a call was continued from here so long ago that its steps are forgotten, by its entry.
-func (m *Monitor) continuedLongAgo(ctx context.Context, o *operation) error {
-	if o.Entry.Made == "" {
-		return nil
-	}
-	got, err := m.readJournal(ctx, journalRequest{limit: 1, after: o.Entry, alone: true})
-	if ctx.Err() != nil || transient(err) {
-		return err
-	}
-	for _, line := range got.entries { // none: nobody knows
-		e, ok := line.entry()
-		if !ok || e.Bulk == nil || instantTime(got.now).Sub(e.Bulk.Updated) < callsKnown {
-			continue
-		}
-		if there, err := m.readOperation(e.Bulk.Next); e.Bulk.Phase == BulkFinished || err == nil && there.N > o.N {
-			return errContinued
-		}
-	}
-	return nil
-}
-
 // noteBulk writes down how the call stands, and returns what its entry says. While Redis cannot be reached, a call that goes on
 // waits for it, as it would with its next step: else nobody saw how it goes on, nor could stop it. Its end is written down briefly.
 func (m *Monitor) noteBulk(ctx context.Context, o *operation, word journalWord, phase BulkPhase, failure error) (said journalWord) {
@@ -183,13 +170,13 @@ func (m *Monitor) noteBulk(ctx context.Context, o *operation, word journalWord, 
 	}
 	r := o.result(o.places())
 	b := &bulkRecord{Phase: phase, Total: r.Total, Looked: r.Looked, Passed: r.Passed, Next: r.Next}
-	if len(b.Next) > maxEntryNext {
+	if len(b.Next) > maxEntryNext || errors.Is(failure, ErrBadCursor) {
 		b.Next = ""
 	}
 	if failure != nil {
 		b.Error = errorText(failure)
 	}
-	record := &journalRecord{By: o.Who, Why: o.Why, Act: actOf(o.What, o.Us), Detail: o.detail(), N: r.Done, Bulk: b}
+	record := &journalRecord{By: o.who.by, Why: o.who.why, Act: actOf(o.What, o.Us), Detail: o.detail(), N: r.Done, Bulk: b}
 	if word == journalDone {
 		brief, cancel := briefly(ctx)
 		defer cancel()
@@ -206,6 +193,8 @@ func (m *Monitor) noteBulk(ctx context.Context, o *operation, word journalWord, 
 		o.mute = true // and it goes on all the same
 		return word
 	}
-	o.Entry.Made, o.wrote = got.made, got.wrote
+	if got.said != journalTaken { // else what it wrote last stays so, and it writes there no more
+		o.Entry.Made, o.wrote = got.made, got.wrote
+	}
 	return got.said
 }

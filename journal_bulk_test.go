@@ -90,9 +90,12 @@ func journalOfBulk(f *fixture, m *Monitor) {
 	if one := f.entryOf(m); one.Act != ActReschedule || !strings.HasSuffix(one.Detail, "; by 1s") || one.Bulk.Phase != BulkStopped || one.Bulk.Next == "" {
 		f.t.Errorf("canceled: %+v, %+v", one, one.Bulk)
 	}
-	f.must(f.cli.Do(ctxB, "DEL", keysOf("dq", f.name).msg).Err())
-	f.must(f.cli.Do(ctxB, "SET", keysOf("dq", f.name).msg, "x").Err())
-	if _, err = m.BulkDelete(ctxB, Bulk{States: []State{StatePending}}); !errors.Is(err, ErrWrongType) {
+	_, err = m.BulkDelete(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 3}, Progress: func(*BulkResult) bool {
+		f.must(f.cli.Do(ctxB, "DEL", keysOf("dq", f.name).msg).Err())
+		f.must(f.cli.Do(ctxB, "SET", keysOf("dq", f.name).msg, "x").Err())
+		return true
+	}})
+	if !errors.Is(err, ErrWrongType) {
 		f.t.Errorf("with a key of somebody else: %v", err)
 	}
 	if one := f.entryOf(m); one.Bulk.Phase != BulkFailed || !strings.Contains(one.Bulk.Error, "WRONGTYPE") {
@@ -380,39 +383,4 @@ func TestJournalContinuedLongAgo(t *testing.T) {
 	refused("finished", first.Next)
 	refused("finished", second.Next)
 	f.shifted(m, base, 5*time.Second)
-}
-
-// TestPassedOnce: what a step passed over that its process has died in is passed over once.
-func TestPassedOnce(t *testing.T) {
-	t.Parallel()
-	for _, arrives := range []bool{false, true} {
-		t.Run(fmt.Sprintf("arrives %v", arrives), func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			f.pendingAt(3)
-			m := NewMonitor(f.name, f.cli)
-			dry, err := m.BulkDelete(ctxB, Bulk{States: []State{StatePending}, DryRun: true})
-			plan := f.planned("all", dry, err, 3)
-			f.send(f.queue(nil), "new", WithDelay(time.Minute))
-			_ = m.Delete(ctxB, "nobody")                                             // so that the server knows the script
-			left := f.dies(2, arrives, func(ctx context.Context, m *Monitor) error { // the first call begins the plan
-				_, err := m.BulkCommit(ctx, plan, nil)
-				return err
-			})
-			forged := &operation{}
-			f.must(readCursor(left.Bulk.Next, forged))
-			forged.Doubt.At.Place = -1
-			text, err := cursorOf(forged)
-			f.must(err)
-			if got, err := m.BulkContinue(ctxB, text, nil); !errors.Is(err, ErrBadCursor) {
-				t.Errorf("forged: %+v, %v", got, err)
-			}
-			got, err := m.BulkContinue(ctxB, left.Bulk.Next, nil)
-			if err != nil || got.Done != 3 || got.Looked != 4 || len(got.Passed) != 1 || got.Passed[PassedNew] != 1 || got.Next != "" {
-				t.Errorf("continued: %+v, %v", got, err)
-			}
-			f.must(failure(m.BulkDelete(ctxB, Bulk{States: []State{StatePending}})))
-			f.checkEmpty()
-		})
-	}
 }

@@ -19,7 +19,8 @@ type operation struct {
 	Filter coldFilter `json:"of"`
 	Begun  int64      `json:"begun"` // us of the server
 	Sent   int64      `json:"sent"`  // us; what has a later time in its id was sent after the call had begun
-	Left   []int      `json:"left"`  // how many there were in each place
+	Left   []int      `json:"left"`  // how many there were in each place, and
+	Ends   []int64    `json:"ends"`  // the score of the last one
 
 	position
 	InPlace int        `json:"n,omitempty"` // looked at there
@@ -33,9 +34,10 @@ type operation struct {
 	names  map[string]bool // Names, once they are asked for
 	sample []*MessageStatus
 
-	Who   string    `json:"who,omitempty"` // has begun it, and
-	Why   string    `json:"why,omitempty"`
 	Entry entryName `json:"entry"`
+	Claim string    `json:"claim,omitempty"` // whose it is to continue, of once
+	who   onBehalf  // who has begun it, and why, as its entry says
+	again bool      // it is continued
 	noted time.Time // when it was written down last
 	wrote string    // and then by the server
 	mute  bool      // it cannot be written down

@@ -98,13 +98,17 @@ var ErrPlanOver = errors.New("this plan is over: count again")
 // BulkCommit does what a dry run has counted; plan is the Plan of its result, and holds all else that the dry run was told. It touches
 // no more messages than were counted, each of which was there at BulkResult.At, was not handed out since, and matches still. Of
 // up to 1,000 it knows which were counted; of more, one may take the place of another that a sender replaced or a person moved since. It
-// can be begun once, within 55 minutes; else it returns ErrPlanOver. BulkContinue goes on with the Next of its results. See Bulk for progress.
+// can be begun once, within 55 minutes; else it returns ErrPlanOver. BulkContinue goes on with the Next of its last result. See Bulk for progress.
 func (m *Monitor) BulkCommit(ctx context.Context, plan string, progress func(*BulkResult) bool) (*BulkResult, error) {
 	o, err := m.readOperation(plan)
 	if err == nil && !o.Planned {
 		err = fmt.Errorf("%w %q", ErrBadCursor, plan)
 	}
-	if err == nil {
+	if err == nil { // who has made it up may claim nothing else in it
+		o.position, o.InPlace, o.Doubt, o.Result, o.Entry, o.Claim = position{}, 0, nil, BulkResult{}, entryName{}, ""
+		for _, n := range o.Left {
+			o.Result.Total += int64(n)
+		}
 		err = m.claim(ctx, o)
 	}
 	if err != nil {
@@ -119,7 +123,7 @@ func (m *Monitor) claim(ctx context.Context, o *operation) error {
 	c, word, now := &caller{id: o.Caller, n: o.N}, newCaller().id, int64(0)
 	whose := ""
 	err := repeat(ctx, math.MaxInt, func() (err error) {
-		now, whose, err = m.store.claim(ctx, c, o.Begun, word)
+		now, whose, err = m.store.claim(ctx, c, max(o.Begun, 1), word)
 		return err
 	})
 	if stale(err) || err == nil && whose != word {
@@ -129,6 +133,8 @@ func (m *Monitor) claim(ctx context.Context, o *operation) error {
 	return err
 }
 
+// claim makes a call that says whose this caller's work is, and returns the word of who made it first. counted is the instant of the
+// server at which that was counted, less than 55 minutes ago; 0: at any time.
 func (s *store) claim(ctx context.Context, c *caller, counted int64, word string) (now int64, whose string, err error) {
 	r := s.run(ctx, steerScript, append(c.args(6), "claim", counted, 0, "claim", word, ""))
 	now, whose = r.int64(), r.text()
@@ -141,7 +147,7 @@ func (m *Monitor) readOperation(text string) (*operation, error) {
 	if err := readCursor(text, o); err != nil {
 		return nil, err
 	}
-	if places := o.places(); verbs[o.What] == "" || o.Queue != m.store.keys.state || o.Rate < 0 || o.Place < 0 || o.Place > len(places) || o.Doubt != nil && o.Doubt.At.Place < 0 || len(o.Left) != len(places) {
+	if places := o.places(); verbs[o.What] == "" || o.Queue != m.store.keys.state || o.Rate < 0 || o.Place < 0 || o.Place > len(places) || o.Doubt != nil && o.Doubt.At.Place < 0 || len(o.Left) != len(places) || len(o.Ends) != len(places) {
 		return nil, fmt.Errorf("%w %q", ErrBadCursor, text)
 	}
 	return o, nil

@@ -199,6 +199,24 @@ func TestScriptNoteTaken(t *testing.T) {
 		r.equal("the entry", r.journaled(1), "a:runs:3")
 		r.equal("the other goes on", note(journalDone, mine.made, "5", other.wrote, 0).said, journalDone)
 		r.equal("the entry in the end", r.journaled(1), "a:done:5")
+		one := note(journalBegins, mine.made, "6", "", 0)
+		begins := func(text string, tried time.Duration) journalAnswer { // without a second between, even within one us
+			r.t.Helper()
+			got, err := r.store.note(ctxB, &journalNote{word: journalBegins, token: tokenOf("a"), made: mine.made, text: text, wrote: one.wrote, keep: time.Hour}, tried)
+			r.equal("error", err, nil)
+			return got
+		}
+		first := begins("7", 0)
+		r.equal("the first of two who begin", first.said, journalRuns)
+		if first.wrote == one.wrote {
+			r.t.Errorf("two writes at %s", one.wrote)
+		}
+		for _, tried := range []time.Duration{0, time.Second} {
+			r.equal("the second", begins("8", tried).said, journalTaken)
+		}
+		r.equal("the entry of the first", r.journaled(1), "a:runs:7")
+		r.equal("asked to stop", note(journalStop, mine.made, "", "", 0).said, journalRuns)
+		r.equal("a repeat after that", note(journalBegins, mine.made, "7", one.wrote, time.Second).said, journalStop)
 		r.read()
 	})
 }

@@ -224,6 +224,9 @@ const (
 // errTakenOver: somebody has asked whether this call was carried out before it was, so that it never will be.
 var errTakenOver = errors.New("another process goes on with this")
 
+// claimed is what the word of who continues a call for many begins with: no answer about a message does.
+const claimed = "#"
+
 // A steerRequest is what is to be done, and to what.
 type steerRequest struct {
 	what    string
@@ -251,6 +254,9 @@ func (s *store) steer(ctx context.Context, c *caller, do steerRequest) ([]steere
 	r := s.run(ctx, steerScript, args)
 	r.int64()
 	words := strings.Fields(r.text())
+	if len(words) > 0 && strings.HasPrefix(words[0], claimed) {
+		return nil, errTakenOver
+	}
 	if len(words) != len(do.targets) && do.targets != nil {
 		if r.fail("%d answers for %d messages", len(words), len(do.targets)); len(words) == 0 && r.failed == nil {
 			return nil, fmt.Errorf("%w: %w", errTakenOver, r.err("steer"))

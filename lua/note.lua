@@ -3,8 +3,8 @@
 -- KEYS: journal
 -- ARGV: 1 what: 'done', 'begins' or 'runs' (a call for many), or 'stop' (ask for that), 2 token of the entry, in hexadecimal,
 --       3 us at which the entry was made ('': it is new), 4 us for which this call has been tried, 5 its text, '' of
---       'stop', 6 s for which the journal is kept from now on, 7 of 'runs' and 'done', what this process was told last time of
---       when it wrote; '': it has not
+--       'stop', 6 s for which the journal is kept from now on, 7 what this process was told last time of when it wrote, or
+--       of 'begins' what it has read; '': nothing
 -- Returns {now, us at which the entry was made, what it says, us when it was written}: 'done', 'runs', or 'stop' of one that
 --       runs and is asked to; of 'stop' what it said before; '' if there is no such entry to stop; 'taken' if another process
 --       has written since: it goes on with that call, and nothing was changed.
@@ -32,14 +32,17 @@ local word = what == 'begins' and 'runs' or what
 if what == 'stop' then
   text = before
   if said == 'done' then word = said end
-elseif what == 'runs' and said == 'stop' then
+elseif said == 'stop' and (what == 'runs' or ARGV[4] ~= '0' and text == before) then
   word = said
 end
 -- It is there: of two tries that were both carried out, in whatever order, each answers the same.
 if old and what ~= 'stop' and said == word and text == before then return {us(now), made, word, wrote} end
 redis.call('ZREM', KEYS.journal, old or '') -- the first write
 if made == '' then made = us(now) end
-if what ~= 'stop' then wrote = us(now) end
+if what ~= 'stop' then -- no two writes have the same us, by which who has come first is known
+  local last = old and tonumber(wrote) or 0
+  wrote = us(last >= now and last - now < 1000000 and last + 1 or now)
+end
 redis.call('ZADD', KEYS.journal, made, token .. ' ' .. word .. ' ' .. wrote .. ' ' .. text)
 redis.call('ZREMRANGEBYRANK', KEYS.journal, 0, -1 - MOST)
 redis.call('EXPIRE', KEYS.journal, ARGV[6])

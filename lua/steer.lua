@@ -3,7 +3,7 @@
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, parts
 -- ARGV: 3 what: 'at' (due at that instant), 'by' (due so much later), 'requeue' (from garbage, due at that instant, as
 --       if it had never failed), 'delete', or 'cancel' (delete, also what is being handled), or 'claim' (the one caller
---       may carry out what was counted at an instant, 55 minutes ago at most); 4 us, of the first three and the last;
+--       may carry out what was counted at an instant, 55 minutes ago at most; 0: at any time); 4 us, of the first three and the last;
 --       5 us by which each that is done is due later than the one before (at, requeue);
 --       6 '': each is an id, to be found; 'key': each is a message key; else the structure in which each is a tag;
 --       then pairs: id or key and '', or tag and the score that list gave it ('': any); at most 500, with at most 1 MB;
@@ -41,7 +41,7 @@ if groups then
 end
 redis.call('ZREM', KEYS.unack, '') -- the first write
 if what == 'claim' then
-  local word = now >= arg and now - arg < 3300000000 and ARGV[7] or '' -- who comes when this call is forgotten is late
+  local word = (arg == 0 or now >= arg and now - arg < 3300000000) and ARGV[7] or '' -- who comes when this call is forgotten is late
   remember(word)
   return {us(now), word}
 end
