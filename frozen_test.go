@@ -1,10 +1,12 @@
 package delayqueue
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,6 +48,28 @@ func TestStopAtFrozenServer(t *testing.T) {
 		receive(t, "it has stopped", d)
 	}
 	t.Logf("stopped in %v", time.Since(begun))
+}
+
+// TestStopAtFrozenServerWithoutALink: neither does one over a client of a kind that tells no options, of which the library has no
+// connections of its own.
+func TestStopAtFrozenServerWithoutALink(t *testing.T) {
+	t.Parallel()
+	f, cli, freeze, thaw := freezable(t)
+	var answered atomic.Int64
+	cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		err := next(ctx, cmd)
+		if err == nil && strings.HasPrefix(cmd.Name(), "eval") {
+			answered.Add(1)
+		}
+		return err
+	}))
+	q := noLease(f.queueOn(unknownClient{cli}, func(string) bool { return true }))
+	done := q.StartConsume()
+	eventually(t, "it has fetched once, and again without wake-ups", func() bool { return answered.Load() == 2 })
+	freeze()
+	defer thaw()
+	q.StopConsume()
+	receive(t, "it has stopped", done)
 }
 
 // TestStopWhenNothingWasEverAnswered: a fetch for which no connection was ready has taken nothing, so nothing is waited for, and it

@@ -143,7 +143,8 @@ func (p *poller) reportLimits(now agreedLimits) {
 
 // SetLimits sets limits of the queue that go before those that its consumers ask for, until they are set anew, and
 // returns those that were set before. A rate and a concurrency are set each by itself: one that is 0 leaves to consumers what
-// they ask for, so Limits{} takes back what was set. Consumers obey with the next delivery.
+// they ask for, so Limits{} takes back what was set. Consumers obey with the next delivery that is handed out; what they have by
+// then they finish.
 func (m *Monitor) SetLimits(ctx context.Context, l Limits) (before Limits, err error) {
 	switch {
 	case l.rated() && !l.validRate():

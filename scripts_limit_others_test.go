@@ -256,6 +256,24 @@ func TestScriptUnthrottle(t *testing.T) {
 			lifted(r, true, time.Duration(0))
 			r.gives(1, "b", 0)
 		}, "pending c@0s d@0s e@0s f@0s unack b@10.000003s retry 2:a@1h0m0s fail a=2/0/0@0s wake 0s"},
+		"beside a pause that ends after it": {func(r *rig) {
+			begin(r, time.Hour)
+			r.pause(2 * time.Hour)
+			lifted(r, true, time.Second)
+			r.gives(10, "", 2*time.Hour)
+			r.pause(0)
+			r.gives(10, "c d e f", time.Hour)
+		}, "unack c@11.000001s d@11.000001s e@11.000001s f@11.000001s retry 2:a@1h0m0s fail a=2/0/0@0s wake 1h0m0s"},
+		"beside a pause that ends before it": {func(r *rig) {
+			begin(r, time.Hour)
+			r.pause(2 * time.Hour)
+			r.gives(10, "", 2*time.Hour)
+			r.pause(0)
+			r.gives(10, "", time.Hour)
+			r.do("DEL", r.keys.wake)
+			lifted(r, true, time.Second)
+			r.gives(10, "c d e f", time.Hour)
+		}, "unack c@11.000001s d@11.000001s e@11.000001s f@11.000001s retry 2:a@1h0m0s fail a=2/0/0@0s wake 1h0m0s"},
 		"said once more after that": {func(r *rig) {
 			begin(r, time.Hour)
 			lifted(r, true, time.Second)
