@@ -222,7 +222,7 @@ func TestHostileMessages(t *testing.T) {
 	}
 	pages := []string{
 		address("messages", "q", queue, "state", "garbage"), address("messages", "q", queue, "text", "alert"), address("consumers", "q", queue),
-		address("schedules", "q", queue), address("pause", "q", queue), address("messages", "q", queue, "state", "garbage", "error", hostile, "key", hostile),
+		address("schedules", "q", queue), address("pause", "q", queue), address("limits", "q", queue), address("messages", "q", queue, "state", "garbage", "error", hostile, "key", hostile),
 		address("messages", "q", queue, "header", hostile+"="+hostile, "state", "pending"),
 	}
 	for _, id := range ids {

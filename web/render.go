@@ -59,6 +59,10 @@ func (l *language) functions() template.FuncMap {
 		"act":     l.act,
 		"link":    linkTo, // {{link "queue" "q" .Name}}
 		"spark":   l.spark,
+		"exact":   l.exact,
+
+		"ratelimit":   l.rateLimit, // of delayqueue.Limits, "" for none
+		"placeslimit": l.placesLimit,
 	}
 }
 

@@ -35,6 +35,7 @@ const (
 	Requeue    Action = "requeue"
 	Cancel     Action = "cancel"
 	Delete     Action = "delete"
+	SetLimits  Action = "set limits" // and lift a throttle
 )
 
 // Config is how a Handler works. The zero value is a page of all queues under the prefix dq that changes nothing.

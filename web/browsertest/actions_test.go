@@ -42,6 +42,7 @@ func TestActions(t *testing.T) {
 			t.Run("ticked", func(t *testing.T) { tb.ticked() })
 			t.Run("all that match", func(t *testing.T) { tb.allThatMatch() })
 			t.Run("pause", func(t *testing.T) { tb.pauses() })
+			t.Run("limits", func(t *testing.T) { tb.setsLimits() })
 		})
 	}
 }
@@ -153,5 +154,32 @@ func (tb *tab) pauses() {
 	tb.sees("main", "The queue goes on")
 	if paused().Paused {
 		tb.Error("it is paused still")
+	}
+}
+
+// setsLimits sets a rate from the page of the queue, sees it there, and takes it back.
+func (tb *tab) setsLimits() {
+	set := func() delayqueue.Limits {
+		tb.Helper()
+		l, err := shop.monitor("invoices").Limits(tb.ctx)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return l.Set
+	}
+	tb.open(shop.url + "queue?q=invoices")
+	tb.click(`.doings a[href^="limits"]`)
+	tb.sees("h1", "Limits")
+	tb.fill(`input[name="rate"]`, "100")
+	tb.fill(`input[name="burst"]`, "10")
+	tb.click(`button[value="set"]`)
+	tb.sees("main", "Set: 100 in 1 s, at most 10 at once. Before: none")
+	if l := set(); l != (delayqueue.Limits{Rate: 100, Per: time.Second, Burst: 10}) {
+		tb.Errorf("%+v", l)
+	}
+	tb.click(`button[value="clear"]`)
+	tb.sees("main", "Taken back: 100 in 1 s")
+	if l := set(); l != (delayqueue.Limits{}) {
+		tb.Errorf("%+v", l)
 	}
 }

@@ -58,6 +58,7 @@ func pages(t *testing.T) []pageTest {
 		{"plan?q=orders&state=garbage&error=stock&do=requeue", map[string][]string{"en": {"First they are counted"}}},
 		{"plan?q=orders&state=garbage&error=stock&do=delete&count=1", map[string][]string{"en": {"messages, as they were at", "Type the queue's name"}}},
 		{"journal?q=reports", map[string][]string{"en": {"bob", "pause"}, "zh": {"暂停"}}},
+		{"limits?q=reports", map[string][]string{"en": {"Consumers ask for", "Set them"}, "zh": {"消费者要求", "设置"}}},
 		{"pause?q=reports", map[string][]string{"en": {"It is paused", "Resume"}, "zh": {"恢复"}}},
 	}
 }

@@ -1,0 +1,133 @@
+package web
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// The page of a queue's limits. Who may look sees them; its forms are for who may set them.
+
+func (h *Handler) limitsRoutes() []route {
+	return []route{{name: "limits", title: "Limits", queue: true, file: "limits", load: h.limits, act: SetLimits, post: h.postLimits}}
+}
+
+// pers are the times for which a rate can be set.
+var pers = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
+
+// A limitsView is what the page shows.
+type limitsView struct {
+	delayqueue.QueueLimits
+	Counts delayqueue.Counts
+	Pers   []time.Duration // that of the rate that is set is among them
+}
+
+func (h *Handler) limits(ctx context.Context, r *request) (any, error) {
+	m := r.Monitor()
+	counts, err := m.Counts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := m.Limits(ctx)
+	v := &limitsView{limits, counts, slices.Clone(pers)}
+	if per := limits.Set.Per; per != 0 && !slices.Contains(pers, per) {
+		v.Pers = append(v.Pers, per)
+	}
+	return v, err
+}
+
+// rateLimit and placesLimit write one of both, "" for none.
+func (l *language) rateLimit(of delayqueue.Limits) string {
+	if of.Rate == 0 {
+		return ""
+	}
+	return l.say("%s in %s, at most %s at once", l.number(of.Rate), l.exact(of.Per), l.number(of.Burst))
+}
+
+func (l *language) placesLimit(of delayqueue.Limits) string {
+	if of.Concurrency == 0 {
+		return ""
+	}
+	return l.say("%s at a time", l.number(of.Concurrency))
+}
+
+// limitWords writes all.
+func (l *language) limitWords(of delayqueue.Limits) string {
+	words := slices.DeleteFunc([]string{l.rateLimit(of), l.placesLimit(of)}, func(text string) bool { return text == "" })
+	return cmp.Or(strings.Join(words, "; "), l.say("none"))
+}
+
+// exact writes a time of which nothing is left out.
+func (l *language) exact(d time.Duration) string {
+	if d < time.Second && d%time.Millisecond != 0 || d >= time.Second && d%time.Second != 0 || d > time.Hour && d%time.Minute != 0 || d > 24*time.Hour && d%time.Hour != 0 {
+		return d.String()
+	}
+	return l.duration(d)
+}
+
+// errLimits: a form asks for limits that cannot be.
+var errLimits = &httpError{http.StatusBadRequest, "Nothing was set: a rate is at least 1 and at most a million a second, a burst 1 to a million, a concurrency at least 1"}
+
+// limitsOf reads a form. What is empty is left to consumers; a rate without a burst has one of 1.
+func limitsOf(form url.Values) (l delayqueue.Limits, err error) {
+	number := func(name string) int {
+		text := strings.TrimSpace(form.Get(name))
+		if text == "" {
+			return 0
+		}
+		n, bad := strconv.Atoi(text)
+		if bad != nil || n < 1 {
+			err = errLimits
+		}
+		return n
+	}
+	l = delayqueue.Limits{Rate: number("rate"), Burst: number("burst"), Concurrency: number("concurrency")}
+	if l.Rate != 0 {
+		l.Burst = cmp.Or(l.Burst, 1)
+		per, bad := time.ParseDuration(form.Get("per"))
+		if l.Per = per; bad != nil {
+			err = errLimits
+		}
+	}
+	return l, err
+}
+
+// postLimits sets limits, takes back what was set, or lifts a throttle.
+func (h *Handler) postLimits(ctx context.Context, r *request) (string, error) {
+	var before, l delayqueue.Limits
+	var said string
+	var err error
+	m := r.steering()
+	switch r.PostForm.Get("do") {
+	case "set":
+		if l, err = limitsOf(r.PostForm); err != nil {
+			return "", err
+		}
+		before, err = m.SetLimits(ctx, l)
+		said = r.lang.say("Set: %s. Before: %s", r.lang.limitWords(l), r.lang.limitWords(before))
+	case "clear":
+		before, err = m.SetLimits(ctx, l)
+		said = r.lang.say("Taken back: %s", r.lang.limitWords(before))
+	case "lift":
+		var lifted bool
+		if lifted, err = m.Unthrottle(ctx); lifted {
+			said = r.lang.say("What was put off goes on, as far as limits allow")
+		} else {
+			said = r.lang.say("It was not throttled any more")
+		}
+	default:
+		return "", errWhat
+	}
+	if errors.Is(err, delayqueue.ErrBadOption) {
+		err = errLimits
+	}
+	return link("limits", url.Values{"q": {r.Queue}, "done": {said}}), err
+}

@@ -1,0 +1,106 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// An operator sees what limits a queue has, sets them, and takes them back; the journal has who and why.
+func TestLimits(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	f.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	post := func(pairs ...string) reply {
+		return f.ask(http.MethodPost, "limits", form(append([]string{"q", "orders"}, pairs...)...))
+	}
+	set := func(want delayqueue.Limits) {
+		t.Helper()
+		l, err := f.monitor("orders").Limits(t.Context())
+		if err != nil || l.Set != want {
+			t.Errorf("%+v is set, want %+v; %v", l.Set, want, err)
+		}
+	}
+	page := address("limits", "q", "orders")
+	f.sees(f.get("queue?q=orders").body, `href="limits?q=orders"`)
+	f.lacks(f.get(page).body, "Take back what was set", "Lift the throttle")
+	for _, bad := range [][]string{
+		{"do", "set", "rate", "0", "per", "1s"}, {"do", "set", "rate", "-1", "per", "1s"}, {"do", "set", "rate", "x", "per", "1s"}, {"do", "set", "rate", "9", "per", "soon"},
+		{"do", "set", "rate", "9"}, {"do", "set", "rate", "9", "per", "-1s"}, {"do", "set", "rate", "9999999", "per", "1s"}, {"do", "set", "burst", "5", "per", "1s"},
+		{"do", "set", "rate", "9", "per", "1s", "burst", "0"}, {"do", "set", "rate", "9", "per", "1s", "burst", "1000001"}, {"do", "set", "concurrency", "0"},
+		{"do", "set", "concurrency", "2147483648"}, {"do", "set", "concurrency", "99999999999999999999"}, {"do", "x"}, {},
+	} {
+		if got := post(bad...); got.code != http.StatusBadRequest {
+			t.Errorf("%v: %d", bad, got.code)
+		}
+	}
+	set(delayqueue.Limits{})
+	got := post("do", "set", "rate", "100", "per", "1s", "burst", "10", "concurrency", " 5 ", "reason", "partner asks us to")
+	f.sees(f.get(got.header.Get("Location")).body, "Set: 100 in 1 s, at most 10 at once; 5 at a time. Before: none", ">100 in 1 s, at most 10 at once<", ">5 at a time<", "Take back what was set")
+	set(delayqueue.Limits{Rate: 100, Per: time.Second, Burst: 10, Concurrency: 5})
+	f.sees(f.get(page+"&lang=zh").body, "100 条 / 1 秒", "撤销手动设置")
+	post("do", "set", "rate", "7", "per", "24h0m0s", "burst", "")
+	set(delayqueue.Limits{Rate: 7, Per: 24 * time.Hour, Burst: 1})
+	if _, err := f.monitor("orders").SetLimits(t.Context(), delayqueue.Limits{Rate: 1, Per: 90*time.Minute + time.Second, Burst: 1}); err != nil {
+		t.Fatal(err)
+	}
+	f.sees(f.get(page).body, `<option value="1h30m1s" selected>1h30m1s</option>`) // of others it stays as it is
+	got = post("do", "clear")
+	f.sees(f.get(got.header.Get("Location")).body, "Taken back: 1 in 1h30m1s")
+	set(delayqueue.Limits{})
+	f.eventually("it is in the journal", func() bool {
+		body := f.get(address("journal", "q", "orders")).body
+		return strings.Contains(body, "partner asks us to") && strings.Count(body, ">ann<") == 3 && strings.Contains(body, "set limits")
+	})
+}
+
+// A throttle is lifted, by who may.
+func TestLiftThrottle(t *testing.T) {
+	f := newFixture(t, Config{Authorize: func(r *http.Request, do Action, queue string) (string, error) {
+		if user := r.Header.Get("X-User"); do == Look || do == SetLimits && user == "ann" {
+			return user, nil
+		}
+		return "", errors.New("not you")
+	}})
+	ann, bob := header("X-User", "ann"), header("X-User", "bob")
+	f.sent("orders", "429")
+	f.consume("orders", func(context.Context, *delayqueue.Message) error {
+		return delayqueue.Throttle(time.Hour, errors.New("429"))
+	})
+	throttled := func() bool {
+		c, err := f.monitor("orders").Counts(t.Context())
+		return err == nil && !c.ThrottledUntil.IsZero()
+	}
+	f.eventually("it is throttled", throttled)
+	page, lift := address("limits", "q", "orders"), form("q", "orders", "do", "lift", "reason", "they are back")
+	f.sees(f.get(page, ann).body, "A handler has throttled it", "Lift the throttle", "Set them")
+	body := f.get(page, bob).body
+	f.sees(body, "A handler has throttled it", "Consumers ask for")
+	f.lacks(body, "Lift the throttle", "Set them", "<form method")
+	for name, got := range map[string]reply{
+		"by bob":            f.ask(http.MethodPost, "limits", lift, bob),
+		"from another site": f.ask(http.MethodPost, "limits", lift, ann, header("Sec-Fetch-Site", "cross-site")),
+	} {
+		if got.code != http.StatusForbidden || !throttled() {
+			t.Errorf("%s: %d", name, got.code)
+		}
+	}
+	if f.get("limits?"+lift, ann); !throttled() {
+		t.Error("lifted by GET")
+	}
+	got := f.ask(http.MethodPost, "limits", lift, ann)
+	f.sees(f.get(got.header.Get("Location"), ann).body, "What was put off goes on")
+	if throttled() {
+		t.Error("it is throttled still")
+	}
+	got = f.ask(http.MethodPost, "limits", lift, ann)
+	f.sees(f.get(got.header.Get("Location"), ann).body, "It was not throttled any more")
+	f.eventually("it is in the journal, once", func() bool {
+		body := f.get(address("journal", "q", "orders"), ann).body
+		return strings.Count(body, "they are back") == 1 && strings.Contains(body, "lift a throttle")
+	})
+}
