@@ -11,11 +11,11 @@ FUZZTIME ?= 1m
 .PHONY: api tidy release test-release zones schedules test test-web pictures test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus chromium
 
 test: redis prometheus
-	@set -e; for module in $(filter-out web/browsertest bench faults release,$(MODULES)); do echo "$$module:"; (cd $$module && go test -race -shuffle=on ./...); done
+	@set -e; for module in $(filter-out web/browsertest bench faults release,$(MODULES)); do echo "$$module:"; (cd $$module && go test -race -shuffle=on -timeout 30m ./...); done
 
 # The pages in a real browser.
 test-web: redis chromium
-	cd web/browsertest && go test -race -timeout 15m -v .
+	cd web/browsertest && go test -race -timeout 30m -v .
 
 # The pictures of the page in docs/.
 pictures: redis chromium
@@ -28,7 +28,7 @@ test-goredis: redis
 	cp go.mod go.sum "$$other"; \
 	go get -modfile="$$other/go.mod" github.com/redis/go-redis/v9@$(NEWEST_GOREDIS); \
 	go list -modfile="$$other/go.mod" -m github.com/redis/go-redis/v9; \
-	go test -race -shuffle=on -modfile="$$other/go.mod" .
+	go test -race -shuffle=on -timeout 30m -modfile="$$other/go.mod" .
 
 # What came out since: may fail for reasons that are not ours.
 test-goredis-latest:
@@ -72,7 +72,7 @@ vulnerabilities:
 	done
 
 model: redis
-	go test -run '^TestModel$$' -v -model.calls 200000 .
+	go test -run '^TestModel$$' -v -timeout 30m -model.calls 200000 .
 
 fuzz: redis
 	@for target in $$(grep -ho '^func Fuzz[A-Za-z]*' *_test.go | cut -c6-); do \
