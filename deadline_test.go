@@ -12,7 +12,7 @@ import (
 
 // expiring is a delivery of a message whose deadline is so far away.
 func expiring(in time.Duration, lastError string) *delivery {
-	return &delivery{losses: 2, lastError: lastError, msg: Message{Delivery: 2, Failures: 1, MaxRetries: 3},
+	return &delivery{losses: 2, errors: lastError, msg: Message{Delivery: 2, Failures: 1, MaxRetries: 3},
 		deadline: serverTime(rigBase) + serverTime(in.Microseconds()), expires: time.Now().Add(in)}
 }
 
@@ -98,7 +98,7 @@ func TestDecodedDeadline(t *testing.T) {
 	e := envelope{due: 1, deadline: deadline, timeout: time.Second, payload: "x"}
 	got := fetchReply{now: serverTime(rigBase), tags: []string{"2:" + idOf("a")}, envelopes: []string{e.encode(when{us: 1, absolute: true})}, fails: []string{"2 1 0 1 before"}}
 	d := decode(nil, &got, 3, sent, sent.Add(time.Second))[0]
-	if d.deadline != serverTime(deadline) || !d.expires.Equal(sent.Add(time.Minute)) || d.lastError != "before" || d.timeout != time.Second || d.broken != nil {
+	if d.deadline != serverTime(deadline) || !d.expires.Equal(sent.Add(time.Minute)) || d.errors != "before" || d.timeout != time.Second || d.broken != nil {
 		t.Errorf("%+v", d)
 	}
 	for _, c := range []struct {

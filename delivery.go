@@ -24,7 +24,7 @@ type delivery struct {
 	timeout    time.Duration // as in envelope
 	deadline   serverTime    // 0: none
 	expires    time.Time     // the deadline, by the clock of this process and not later; zero: none
-	lastError  string        // before this delivery, of a message with a deadline
+	errors     string        // of its record, before this delivery
 	keyHold    time.Duration // for which its key stays taken once it is acked; 0: it does not
 	retention  time.Duration // for how long it is kept once it is acked; 0: it is not
 	broken     error         // why it cannot be handled
@@ -91,15 +91,16 @@ func (d *delivery) expiredBy(t time.Time) bool { return !d.expires.IsZero() && !
 // pastDeadline is why a message is garbage whose deadline has come: ErrExpired around the last error; nil: the one before
 // this delivery, if there was any.
 func (d *delivery) pastDeadline(last error) error {
-	if before, again := strings.CutPrefix(d.lastError, ErrExpired.Error()); again && last == nil { // it was requeued
+	lastError := lastError(d.errors)
+	if before, again := strings.CutPrefix(lastError, ErrExpired.Error()); again && last == nil { // it was requeued
 		return fmt.Errorf("%w%s", ErrExpired, before)
 	}
 	deadline := time.UnixMicro(int64(d.deadline)).UTC().Format(time.RFC3339Nano)
 	switch {
 	case last != nil:
 		return fmt.Errorf("%w: no delivery after its deadline %s: %w", ErrExpired, deadline, last)
-	case d.lastError != "":
-		return fmt.Errorf("%w: no delivery after its deadline %s: %s", ErrExpired, deadline, d.lastError)
+	case lastError != "":
+		return fmt.Errorf("%w: no delivery after its deadline %s: %s", ErrExpired, deadline, lastError)
 	}
 	return fmt.Errorf("%w: no delivery after its deadline %s", ErrExpired, deadline)
 }
@@ -148,13 +149,13 @@ func decode(s *settler, got *fetchReply, maxLosses int, sentAt, answeredAt time.
 		d := &all[i]
 		ds[i] = d
 		d.settler, d.tag, d.msg = s, tag, e.message(id, number, record.failures)
-		d.losses, d.ttl, d.retention, d.broken = record.losses, e.ttl, e.retention, broken
+		d.losses, d.errors, d.ttl, d.retention, d.broken = record.losses, record.errors, e.ttl, e.retention, broken
 		d.lastChance = record.losses > 0 && record.losses >= maxLosses-1
 		d.bytes, d.fetched = len(got.envelopes[i])+e.group.bytes, answeredAt
 		d.leased.set(sentAt)
 		d.timeout, d.keyHold = e.timeout, e.keyHold
 		if e.deadline != 0 {
-			d.deadline, d.lastError = serverTime(e.deadline), record.text
+			d.deadline = serverTime(e.deadline)
 			d.expires = sentAt.Add(d.deadline.sub(got.now))
 		}
 	}
@@ -178,7 +179,7 @@ func unfit(d *delivery, now serverTime) (o outcome, ok bool) {
 	switch late := now.sub(serverTime(d.msg.Due.UnixMicro())); {
 	case errors.Is(d.broken, errNewerVersion) && d.msg.Delivery < newerDeliveries:
 		wait := 5 * time.Second * time.Duration(1+min(d.msg.Delivery/12, 11)) // 5 to 10 s; from the 132nd on 1 to 2 minutes
-		o.kind, o.delay, o.text = outcomeRetry, wait+rand.N(wait), d.broken.Error()
+		o.kind, o.delay, o.text = outcomeRetry, wait+rand.N(wait), errorText(d.broken)
 		return o, true
 	case d.broken != nil:
 		o.err = d.broken
@@ -199,7 +200,7 @@ var errNotReceived = errors.New("the message does not come through")
 func notReceived(s *settler, h heldMessage, maxLosses int, answeredAt time.Time) outcome {
 	record, _ := parseFail(h.fail) // a broken one counts nothing
 	id, number := splitTag(h.tag)
-	d := &delivery{settler: s, tag: h.tag, losses: record.losses, fetched: answeredAt,
+	d := &delivery{settler: s, tag: h.tag, losses: record.losses, errors: record.errors, fetched: answeredAt,
 		msg: Message{ID: id, Key: h.key, Delivery: number, Failures: record.failures}}
 	o := outcome{d: d, kind: outcomeRetry, failures: record.failures, losses: record.losses + 1, text: errNotReceived.Error()}
 	o.delay = time.Duration(min(o.losses, 12)) * (5*time.Second + rand.N(5*time.Second))

@@ -175,3 +175,37 @@ func TestErrorWithoutText(t *testing.T) {
 		t.Errorf("last error %q", text)
 	}
 }
+
+// TestLastErrors: the last five of seven failures, whatever is in their texts, wherever one looks.
+func TestLastErrors(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	long := strings.Repeat("x", 3*maxErrorText)
+	texts := []string{"gone", "gone, too", "with\nlines\tand blanks  ", "not UTF-8: \xff", "1 2 \x1e3 4 of another", long + "6", long + "7"}
+	q := f.queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, m *Message) error { return errors.New(texts[m.Delivery-1]) })
+	begun := f.cli.Time(ctxB).Val()
+	info := f.send(q, "work", WithKey("k"), WithRetryCount(6))
+	q.StartConsume()
+	m := NewMonitor(f.name, f.cli)
+	eventually(t, "it has died", func() bool { return f.status(m, info.ID).State == StateGarbage })
+	wants := []string{long[:maxErrorText], long[:maxOlderText], "1 2  3 4 of another", "not UTF-8: \uFFFD", "with\nlines\tand blanks  "}
+	page, err := m.List(ctxB, StateGarbage, Filter{Error: "xx"}, "")
+	if err != nil || len(page.Messages) != 1 {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	for _, got := range []*MessageStatus{f.status(m, info.ID), page.Messages[0]} {
+		if len(got.LastErrors) != len(wants) || got.LastError != wants[0] {
+			t.Fatalf("%+v", got)
+		}
+		last := f.cli.Time(ctxB).Val()
+		for i, e := range got.LastErrors {
+			if e.Text != wants[i] || e.Delivery != 7-i || e.At.After(last) || e.At.Before(begun) {
+				t.Errorf("error %d: %+v", i, e)
+			}
+			last = e.At
+		}
+	}
+	if page, err := m.List(ctxB, StateGarbage, Filter{Error: "another"}, ""); err != nil || len(page.Messages) != 0 { // not the last one
+		t.Errorf("%+v, %v", page, err)
+	}
+}

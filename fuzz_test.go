@@ -19,7 +19,7 @@ var fourNumbers = regexp.MustCompile(`^([0-9]+ ){4}`)
 var tooLarge = regexp.MustCompile(`^([0-9]+ ){0,3}[0-9]{10,} `)
 
 func FuzzFail(f *testing.F) {
-	for _, raw := range []string{"", "2 0 0 1717200000000000 ", "3 1 2 1717200000000000 a b  c\n", "2 0 x 1 ", "2  0 0 1 ", "-1 +1 0 1 x", "99999999999999999999 0 0 1 "} {
+	for _, raw := range []string{"", "2 0 0 1717200000000000 ", "3 1 2 1717200000000000 a b  c\n", "2 0 x 1 ", "2  0 0 1 ", "3 2 0 1 \x1e5 2 b\x1e4 1 a", "3 2 0 1 \x1e\x1e5", "-1 +1 0 1 x", "99999999999999999999 0 0 1 "} {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
@@ -30,9 +30,14 @@ func FuzzFail(f *testing.F) {
 		if err != nil {
 			return
 		}
-		written := fmt.Sprintf("%d %d %d %d %s", r.delivery, r.failures, r.losses, r.when, r.text)
-		if again, err := parseFail(written); err != nil || again != r || !strings.HasSuffix(raw, " "+r.text) {
+		written := fmt.Sprintf("%d %d %d %d %s", r.delivery, r.failures, r.losses, r.when, r.errors)
+		if again, err := parseFail(written); err != nil || again != r || !strings.HasSuffix(raw, " "+r.errors) {
 			t.Fatalf("%q is %+v, and written anew %+v, %v", raw, r, again, err)
+		}
+		more := errorMark + "7 " + withError(r.delivery, "new", r.errors)
+		all := keptErrors(more, 9)
+		if n := min(len(keptErrors(r.errors, 9)), maxErrors-1); len(all) != n+1 || all[0] != (KeptError{time.UnixMicro(7), r.delivery, "new"}) || len(more) > 1100 {
+			t.Fatalf("%q with one more is %q, %+v", raw, more, all)
 		}
 	})
 }

@@ -87,39 +87,6 @@ func splitTag(tag string) (id string, n int) {
 	return id, n
 }
 
-// A failRecord is the hash fail's entry for a message: `<delivery> <failures> <losses> <when> <error>`.
-type failRecord struct {
-	delivery, failures, losses int
-	when                       int64 // unix us
-	text                       string
-}
-
-// maxErrorText bounds the error text that is kept with a message.
-const maxErrorText = 1 << 10
-
-// errorText is what is kept of an error with the message: valid UTF-8, at most maxErrorText bytes.
-func errorText(err error) string {
-	text := strings.ToValidUTF8(fmt.Sprint(err), "\uFFFD")
-	return strings.ToValidUTF8(text[:min(len(text), maxErrorText)], "") // without the half of a character
-}
-
-func parseFail(s string) (failRecord, error) {
-	var r failRecord
-	fields := strings.SplitN(s, " ", 5)
-	if len(fields) != 5 {
-		return r, fmt.Errorf("broken fail record %q", s)
-	}
-	var numbers [4]int64
-	for i := range numbers {
-		n, err := strconv.ParseUint(fields[i], 10, 63) // no sign
-		if err != nil || i < 3 && n > math.MaxInt32 {
-			return r, fmt.Errorf("broken fail record %q", s)
-		}
-		numbers[i] = int64(n)
-	}
-	return failRecord{int(numbers[0]), int(numbers[1]), int(numbers[2]), numbers[3], fields[4]}, nil
-}
-
 // microseconds is a duration of so many, as long as one can be.
 func microseconds(us int64) time.Duration {
 	return time.Duration(min(max(us, math.MinInt64/1000), math.MaxInt64/1000)) * time.Microsecond

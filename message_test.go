@@ -1,12 +1,9 @@
 package delayqueue
 
 import (
-	"errors"
 	"math"
 	"strconv"
-	"strings"
 	"testing"
-	"unicode/utf8"
 )
 
 func TestTag(t *testing.T) {
@@ -37,47 +34,6 @@ func FuzzTag(f *testing.F) {
 			t.Fatalf("%q is delivery %d of %q, whose tag is %q", tag, n, id, tagOf(id, n))
 		}
 	})
-}
-
-func TestFail(t *testing.T) {
-	for raw, want := range map[string]failRecord{
-		"2 0 0 1717200000000000 ":              {delivery: 2, when: 1_717_200_000_000_000},
-		"3 1 2 1717200000000000 boom":          {3, 1, 2, 1_717_200_000_000_000, "boom"},
-		"12 11 0 1717200000000000  a b  c\n\"": {12, 11, 0, 1_717_200_000_000_000, " a b  c\n\""},
-		"1 0 0 1 1 2 3":                        {1, 0, 0, 1, "1 2 3"},
-	} {
-		if got, err := parseFail(raw); err != nil || got != want {
-			t.Errorf("%q is %+v, %v; want %+v", raw, got, err, want)
-		}
-	}
-	for _, raw := range []string{"", " ", "2", "2 0 0 1717200000000000", "x 0 0 1 ", "2 x 0 1 ", "2 0 x 1 ", "2 0 0 x ", "2  0 0 1 ",
-		"2 0 0 1.7172e+15 boom", "2.5 0 0 1 ", "99999999999999999999 0 0 1 "} {
-		if got, err := parseFail(raw); err == nil {
-			t.Errorf("%q is %+v, want an error", raw, got)
-		}
-	}
-}
-
-func TestErrorText(t *testing.T) {
-	for name, c := range map[string]struct{ text, want string }{
-		"empty":                  {"", ""},
-		"plain":                  {"boom", "boom"},
-		"many bytes to a letter": {"größer → 語", "größer → 語"},
-		"not UTF-8":              {"a\xff\xfeb\x00", "a\uFFFDb\x00"},
-		"half a letter":          {"a\xe8\xaa", "a\uFFFD"},
-		"as long as allowed":     {strings.Repeat("x", maxErrorText), strings.Repeat("x", maxErrorText)},
-		"too long":               {strings.Repeat("x", maxErrorText+1), strings.Repeat("x", maxErrorText)},
-		"cut within a letter":    {strings.Repeat("語", maxErrorText), strings.Repeat("語", maxErrorText/3)},
-		"cut behind a letter":    {"x" + strings.Repeat("語", maxErrorText), "x" + strings.Repeat("語", maxErrorText/3)},
-		"long and not UTF-8":     {strings.Repeat("\xff", 5) + strings.Repeat("é", 2*maxErrorText), "\uFFFD" + strings.Repeat("é", (maxErrorText-3)/2)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := errorText(errors.New(c.text))
-			if got != c.want || !utf8.ValidString(got) || len(got) > maxErrorText {
-				t.Errorf("%d bytes %.60q, want %d bytes %.60q", len(got), got, len(c.want), c.want)
-			}
-		})
-	}
 }
 
 func TestStateString(t *testing.T) {

@@ -137,18 +137,19 @@ type MessageStatus struct {
 	// (unack), when it died (garbage), or until when it is kept (done). Of what is ready: since when it is (List), or zero (Get).
 	At time.Time
 
-	TTL       time.Duration // how long after Due its first delivery may begin (WithMsgTTL); 0: for ever
-	Deadline  time.Time     // from which on there is no delivery (WithDeadline); zero: none
-	Retention time.Duration // how long it is kept once it is acked (WithRetention); 0: it is not
-	Timeout   time.Duration // how long a handler may run (WithTimeout); 0: as the queue says; negative: for any time
-	PartCount int           // how many parts a group has (Append), of which Parts are read by Get alone; 0: it is none
-	PartBytes int           // and how many bytes they have
-	Losses    int           // in a row
-	LastError string        // "" if there was none
-	Result    string        // done: what its handler said (SetResult), "" if nothing (Get only)
-	EndedAt   time.Time     // when its last delivery ended; zero before the second one
-	Consumer  string        // unack: the ID of the Consumer that is handling it, "" if that is not known (Get and InFlight only)
-	Broken    error         // its payload and headers cannot be read: a newer version of this library or another program wrote it
+	TTL        time.Duration // how long after Due its first delivery may begin (WithMsgTTL); 0: for ever
+	Deadline   time.Time     // from which on there is no delivery (WithDeadline); zero: none
+	Retention  time.Duration // how long it is kept once it is acked (WithRetention); 0: it is not
+	Timeout    time.Duration // how long a handler may run (WithTimeout); 0: as the queue says; negative: for any time
+	PartCount  int           // how many parts a group has (Append), of which Parts are read by Get alone; 0: it is none
+	PartBytes  int           // and how many bytes they have
+	Losses     int           // in a row
+	LastError  string        // the first of LastErrors; "" if there was none
+	LastErrors []KeptError   // why deliveries ended that were not acked: the newest first, at most five
+	Result     string        // done: what its handler said (SetResult), "" if nothing (Get only)
+	EndedAt    time.Time     // when its last delivery ended; zero before the second one
+	Consumer   string        // unack: the ID of the Consumer that is handling it, "" if that is not known (Get and InFlight only)
+	Broken     error         // its payload and headers cannot be read: a newer version of this library or another program wrote it
 }
 
 // statusOf reads an envelope and a fail record.
@@ -162,6 +163,7 @@ func statusOf(id string, state State, at int64, text, record string) *MessageSta
 		}
 		err = errors.Join(err, rerr)
 	}
+	kept := keptErrors(r.errors, maxErrors)
 	parts := 0
 	if e.group.count > 0 {
 		parts = len(e.payload) + e.group.bytes
@@ -172,7 +174,7 @@ func statusOf(id string, state State, at int64, text, record string) *MessageSta
 		PartCount: e.group.count, PartBytes: parts,
 		Message: msg, State: state, At: instantTime(at),
 		TTL: e.ttl, Deadline: instantTime(e.deadline), Timeout: e.timeout, Retention: e.retention,
-		Losses: r.losses, LastError: r.text, EndedAt: instantTime(r.when), Broken: err,
+		Losses: r.losses, LastError: lastError(r.errors), LastErrors: kept, EndedAt: instantTime(r.when), Broken: err,
 	}
 }
 

@@ -176,8 +176,10 @@ func TestProtocolExamples(t *testing.T) {
 	if text, fields := want.inFields(nil), inHex("fields"); text != fields {
 		t.Errorf("in fields it is %x here, %x there", text, fields)
 	}
-	if r, err := parseFail(example("fail")); err != nil || r != (failRecord{3, 2, 0, 1790000061250000, "charge: the bank said no"}) {
-		t.Errorf("the fail record is %+v, %v", r, err)
+	r, err := parseFail(strings.ReplaceAll(example("fail"), "␞", errorMark))
+	errors := []KeptError{{time.UnixMicro(1790000061250000), 2, "charge: the bank said no"}, {time.UnixMicro(1790000001000000), 1, "charge: no answer"}}
+	if all := keptErrors(r.errors, 5); err != nil || r != (failRecord{3, 2, 0, 1790000061250000, r.errors}) || !reflect.DeepEqual(all, errors) {
+		t.Errorf("the fail record is %+v, %+v, %v", r, all, err)
 	}
 	if c, alive := consumerOf("c", example("consumer"), 1790000000000000); !alive || c.Host != "web-3" || len(c.Handling) != 1 {
 		t.Errorf("the consumer is %+v, %v", c, alive)

@@ -121,7 +121,7 @@ func TestScriptByAlarmLeases(t *testing.T) {
 			}
 			r.at(10*time.Second + time.Microsecond)
 			r.equal("lost", r.byAlarm(c).lost, 1)
-		}, "retry 2:a@10.000001s~10.5s fail a=2/0/1@10.000001s wake 10.000001s~10.5s"},
+		}, "retry 2:a@10.000001s~10.5s fail a=2/0/1@10.000001s!lost wake 10.000001s~10.5s"},
 		"at its end, after ticks for a minute": {func(r *rig) {
 			c := r.idleCaller()
 			for at := time.Duration(0); at < time.Minute; at += 10 * time.Second / 3 {
@@ -136,7 +136,7 @@ func TestScriptByAlarmLeases(t *testing.T) {
 			r.at(r.since(r.now) + time.Microsecond)
 			r.byAlarm(c)
 			r.equal("lost", len(r.read().Retry), 1)
-		}, "retry 2:a@60s~70.5s fail a=2/0/1@60s~70.5s wake 60s~70.5s"},
+		}, "retry 2:a@60s~70.5s fail a=2/0/1@60s~70.5s!lost wake 60s~70.5s"},
 		"a lease that a clock made too long": {func(r *rig) {
 			c := r.idleCaller()
 			r.hand(msg("a", 0))

@@ -22,7 +22,7 @@ func TestScriptClockStepsBackUnderLeases(t *testing.T) {
 			r.expect("unack a@19s wake 19s")
 			r.at(19 * time.Second)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@19s~19.5s fail a=2/0/1@19s wake 19s~19.5s"},
+		}, "retry 2:a@19s~19.5s fail a=2/0/1@19s!lost wake 19s~19.5s"},
 		"a lease from before it is not believed for longer than one from now": {func(r *rig) {
 			r.put(msg("a", 0))
 			r.at(clockAhead)
@@ -33,7 +33,7 @@ func TestScriptClockStepsBackUnderLeases(t *testing.T) {
 			r.tickTo(9 * time.Second)
 			r.at(11 * time.Second)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s!lost wake 11s~11.5s"},
 		"a lease from before it is renewed to the new time": {func(r *rig) {
 			r.put(msg("a", 0))
 			r.at(clockAhead)
@@ -44,7 +44,7 @@ func TestScriptClockStepsBackUnderLeases(t *testing.T) {
 			r.tickTo(9 * time.Second)
 			r.at(11 * time.Second)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s!lost wake 11s~11.5s"},
 		"a lease from before it can be settled": {func(r *rig) {
 			r.put(msg("a", 0), msg("b", 0))
 			r.at(clockAhead)
@@ -79,7 +79,7 @@ func TestScriptClockStepsBackUnderGrace(t *testing.T) {
 			r.tickTo(10 * time.Second)
 			r.at(11 * time.Second)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s!lost wake 11s~11.5s"},
 		"grace for what ran out in it": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.do("HSET", r.keys.state, "seen", rigBase+clockAhead.Microseconds())
@@ -89,7 +89,7 @@ func TestScriptClockStepsBackUnderGrace(t *testing.T) {
 			r.tickTo(23 * time.Second)
 			r.at(23500 * time.Millisecond)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@23.5s~24s fail a=2/0/1@23.5s wake 23.5s~24s"},
+		}, "retry 2:a@23.5s~24s fail a=2/0/1@23.5s!lost wake 23.5s~24s"},
 		"no grace of a time that comes again": {func(r *rig) {
 			c := r.hand(msg("a", 0))
 			r.at(clockAhead)

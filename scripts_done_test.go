@@ -69,7 +69,7 @@ func TestScriptSettleDone(t *testing.T) {
 			r.equal("void", r.settle(newCaller(), kept("a", time.Minute, "of the first")), []int{0})
 			r.done(kept("2:a", time.Minute, "second"))
 			r.equal("void", r.settle(newCaller(), kept("a", time.Minute, "of the first")), []int{0})
-		}, "done a@1m12s result a=6 fail a=3/0/0@12s"},
+		}, "done a@1m12s result a=6 fail a=3/0/0@12s!lost"},
 		"of a delivery that is canceled, nothing is kept": {func(r *rig) {
 			r.hand(msg("a", 0, retained(time.Minute)))
 			r.equal("was", r.cancel("id", idOf("a")), StateUnack)

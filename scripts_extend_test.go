@@ -37,7 +37,7 @@ func TestScriptExtend(t *testing.T) {
 			r.hand(msg("a", 0))
 			r.tickTo9(11 * time.Second)
 			r.equal("answers", r.extend("a"), []leaseState{leaseLost})
-		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s!lost wake 11s~11.5s"},
 		"ran out, not yet noticed": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.at(time.Minute)

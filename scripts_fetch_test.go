@@ -37,7 +37,7 @@ func TestScriptFetch(t *testing.T) {
 			r.at(time.Second)
 			f := r.fetch(newCaller(), 1)
 			r.equal("handed out", handed(f), "2:a")
-			r.equal("record", f.records(), []string{fmt.Sprintf("2 1 0 %d boom", rigBase)})
+			r.equal("record", f.records(), []string{fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 boom", rigBase)})
 			r.equal("next", f.next, serverTime(0))
 		}, "unack 2:a@11.000001s fail a=2/1/0@0s!boom"},
 		"less than what is due": {func(r *rig) {
@@ -90,7 +90,7 @@ func TestScriptFetchOrder(t *testing.T) {
 			r.equal("next", r.since(int64(f.next)), time.Duration(0))
 			f = r.fetch(newCaller(), 2)
 			r.equal("handed out", handed(f), "2:b d")
-			r.equal("record", f.records(), []string{fmt.Sprintf("2 1 0 %d x", rigBase)})
+			r.equal("record", f.records(), []string{fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 x", rigBase)})
 		}, "pending e@0s unack d@10.000001s 2:b@10.000001s 2:a@10.000003s 2:c@10.000003s fail a=2/0/0@0s b=2/1/0@0s!x c=2/0/0@0s wake 0s"},
 		"only ready is left": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0))
@@ -209,7 +209,7 @@ func TestScriptFetchRepeated(t *testing.T) {
 			r.take("2:a")
 			f := r.fetchAgain(c, 1)
 			r.equal("the repeat", handed(f), "")
-		}, "unack 2:a@22.000001s fail a=2/0/1@11s"},
+		}, "unack 2:a@22.000001s fail a=2/0/1@11s!lost"},
 		"repeated when the leases ran out unnoticed": {func(r *rig) {
 			c := r.hand(msg("a", 0))
 			r.tickTo(9 * time.Second)

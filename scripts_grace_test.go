@@ -76,7 +76,7 @@ func TestScriptGrace(t *testing.T) {
 			r.at(29500*time.Millisecond - time.Microsecond)
 			r.equal("lost", r.fetch(d, 0).lost, 0)
 			r.extend("alive")
-		}, "unack alive@39.499998s retry 2:dead@20.5s~21s fail dead=2/0/1@20.5s wake 20.5s~21s"},
+		}, "unack alive@39.499998s retry 2:dead@20.5s~21s fail dead=2/0/1@20.5s!lost wake 20.5s~21s"},
 		"a lease that ends later than all find back is not kept longer": {func(r *rig) {
 			c := newCaller()
 			r.fetch(c, 0)
@@ -87,7 +87,7 @@ func TestScriptGrace(t *testing.T) {
 			r.tickTo(16 * time.Second)
 			r.at(16*time.Second + time.Microsecond)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@16.000001s~16.500001s fail a=2/0/1@16.000001s wake 16.000001s~16.500001s"},
+		}, "retry 2:a@16.000001s~16.500001s fail a=2/0/1@16.000001s!lost wake 16.000001s~16.500001s"},
 		"the longest lease in use holds for all": {func(r *rig) {
 			long, short := newCaller(), newCaller()
 			r.fetch(long, 0) // asks for 10 s
@@ -136,14 +136,14 @@ func TestScriptGraceAfterAnOutage(t *testing.T) {
 			r.tickTo(28500*time.Millisecond - time.Microsecond)
 			r.expect("unack a@10.000001s b@35s wake 28.5s")
 			r.tickTo(28500 * time.Millisecond)
-		}, "unack b@35s retry 2:a@28.5s~29s fail a=2/0/1@28.5s wake 28.5s~29s"},
+		}, "unack b@35s retry 2:a@28.5s~29s fail a=2/0/1@28.5s!lost wake 28.5s~29s"},
 		"no grace within two thirds of a lease": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.at(4 * time.Second)
 			r.tick()
 			r.at(4*time.Second + r.with.lease*2/3)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@10.666666s~11.166666s fail a=2/0/1@10.666666s wake 10.666666s~11.166666s"},
+		}, "retry 2:a@10.666666s~11.166666s fail a=2/0/1@10.666666s!lost wake 10.666666s~11.166666s"},
 		"grace just beyond": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.at(4 * time.Second)
@@ -157,7 +157,7 @@ func TestScriptGraceAfterAnOutage(t *testing.T) {
 			r.tick()
 			r.at(11 * time.Second)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s!lost wake 11s~11.5s"},
 		"who comes back gives the others time": {func(r *rig) {
 			c := r.hand(msg("a", 0))
 			r.at(r.with.lease/2 + time.Microsecond)
@@ -166,13 +166,13 @@ func TestScriptGraceAfterAnOutage(t *testing.T) {
 			r.expect("unack a@10.000001s wake 17.500001s")
 			r.at(17*time.Second + 500001*time.Microsecond) // once only
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@17.500001s~18.000001s fail a=2/0/1@17.500001s wake 17.500001s~18.000001s"},
+		}, "retry 2:a@17.500001s~18.000001s fail a=2/0/1@17.500001s!lost wake 17.500001s~18.000001s"},
 		"no time for others within half a lease": {func(r *rig) {
 			c := r.hand(msg("a", 0))
 			r.at(r.with.lease / 2)
 			r.fetch(c, 0)
 			r.at(10*time.Second + 2*time.Microsecond)
 			r.equal("lost", r.fetch(newCaller(), 0).lost, 1)
-		}, "retry 2:a@10.000002s~10.500002s fail a=2/0/1@10.000002s wake 10.000002s~10.500002s"},
+		}, "retry 2:a@10.000002s~10.500002s fail a=2/0/1@10.000002s!lost wake 10.000002s~10.500002s"},
 	})
 }

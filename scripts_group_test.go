@@ -271,7 +271,7 @@ func TestScriptGroup(t *testing.T) {
 			r.tickTo(9 * time.Second)
 			r.at(11 * time.Second)
 			r.tick()
-		}, "retry 2:a@11s~11.5s " + there + "fail a=2/0/1@11s key k=a wake 11s~11.5s"},
+		}, "retry 2:a@11s~11.5s " + there + "fail a=2/0/1@11s!lost key k=a wake 11s~11.5s"},
 		"poison": {func(r *rig) {
 			hand(r)
 			r.with.maxLosses = 1

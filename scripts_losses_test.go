@@ -22,13 +22,13 @@ func TestScriptLosses(t *testing.T) {
 			if f.next < serverTime(r.now) || f.next >= serverTime(r.now)+500_000 {
 				r.t.Errorf("next is %v", r.since(int64(f.next)))
 			}
-		}, "retry 2:a@10.000001s~10.500001s fail a=2/0/1@10.000001s key k=a wake 10.000001s~10.500001s"},
+		}, "retry 2:a@10.000001s~10.500001s fail a=2/0/1@10.000001s!lost key k=a wake 10.000001s~10.500001s"},
 		"the first loss keeps failures and error": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.done(ends(outcomeReady, "a", 1, 0, "x y"))
 			r.take("2:a")
 			r.tickTo(11 * time.Second)
-		}, "retry 3:a@11s~11.5s fail a=3/1/1@11s!x_y wake 11s~11.5s"},
+		}, "retry 3:a@11s~11.5s fail a=3/1/1@11s!lost wake 11s~11.5s"},
 		"several lost together come back apart": {func(r *rig) {
 			var ms []*sendMessage
 			for i := range 40 {
@@ -54,7 +54,7 @@ func TestScriptLosses(t *testing.T) {
 		"the second loss": {func(r *rig) {
 			lostTwice(r, "a")
 			r.equal("lost at", r.since(r.now), 22500*time.Millisecond)
-		}, "retry 3:a@22.5s~23.5s fail a=3/0/2@22.5s wake 22.5s~23.5s"},
+		}, "retry 3:a@22.5s~23.5s fail a=3/0/2@22.5s!lost wake 22.5s~23.5s"},
 		"a failure ends the row": {func(r *rig) {
 			r.hand(msg("a", 0))
 			f := loseAgain(r, fetchReply{tags: []string{idOf("a")}})
@@ -64,7 +64,7 @@ func TestScriptLosses(t *testing.T) {
 			r.take("3:a")
 			r.tickTo(at + 11*time.Second)
 			lost := at + 11*time.Second
-			r.expect(fmt.Sprintf("retry 4:a@%v~%v fail a=4/1/1@%v!boom wake %v~%v", lost, lost+500*time.Millisecond, lost, lost, lost+500*time.Millisecond))
+			r.expect(fmt.Sprintf("retry 4:a@%v~%v fail a=4/1/1@%v!lost wake %v~%v", lost, lost+500*time.Millisecond, lost, lost, lost+500*time.Millisecond))
 			r.equal("intercept", r.intercept(newCaller(), "id", idOf("a")), StateRetry)
 			r.tick()
 		}, ""},
@@ -236,8 +236,8 @@ func TestScriptPoison(t *testing.T) {
 			r.tickTo(r.since(r.now) + 9*time.Second)
 			r.at(r.since(r.now) + 2*time.Second)
 			f = r.fetch(newCaller(), 5)
-			record := fmt.Sprintf("4 0 3 %d %s", r.now, ErrPoison.Error())
-			if len(f.dead) != 1 || f.dead[0].id != idOf("a") || f.dead[0].fail != record || !strings.HasSuffix(f.dead[0].envelope, "\x03a") {
+			record := fmt.Sprintf("4 0 3 %d \x1e%[1]d 3 %s\x1e", r.now, ErrPoison)
+			if len(f.dead) != 1 || f.dead[0].id != idOf("a") || !strings.HasPrefix(f.dead[0].fail, record) || !strings.HasSuffix(f.dead[0].envelope, "\x03a") {
 				r.t.Errorf("dead %q, want record %q", f.dead, record)
 			}
 			r.equal("lost", f.lost, 1)

@@ -154,9 +154,13 @@ func (m *model) reclaim(out *fetchReply, probe bool, jitter func(int) int64) {
 		out.lost++
 		id := idIn(tag)
 		r := m.record(id)
-		r.delivery, r.losses, r.when = r.delivery+1, r.losses+1, m.now
-		if r.losses >= int(m.claims[1].value) {
-			r.text = ErrPoison.Error()
+		r.losses++
+		poison, text := r.losses >= int(m.claims[1].value), lostText
+		if poison {
+			text = ErrPoison.Error()
+		}
+		r.errors = m.withError(r.delivery, text, r.errors, maxErrorText)
+		if r.delivery, r.when = r.delivery+1, m.now; poison {
 			m.freeKey(id)
 			m.garbage[id] = m.now
 			m.note(id, r)
@@ -371,29 +375,4 @@ func (m *model) lasts(ends int64) int64 {
 		}
 	}
 	return ends
-}
-
-// fitting gives back what has no room in the reply to a repeat.
-func (m *model) fitting(tags []string, a fetchRequest) []string {
-	bytes, total := cmp.Or(a.bytes, maxBatchBytes), 0
-	fit := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
-		size := m.weight(idIn(tag))
-		if total+size > bytes {
-			return true
-		}
-		total += size
-		return false
-	})
-	if len(fit) == 0 && len(tags) > 0 {
-		fit = tags[:1]
-	}
-	for _, tag := range tags {
-		if !slices.Contains(fit, tag) {
-			delete(m.unack, tag)
-			r := m.record(idIn(tag))
-			m.note(idIn(tag), failRecord{r.delivery + 1, r.failures, r.losses, m.now, r.text})
-			m.ready = append(m.ready, tagOf(idIn(tag), r.delivery+1))
-		}
-	}
-	return fit
 }

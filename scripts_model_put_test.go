@@ -159,7 +159,7 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 		m.putLatest(id, latest)
 		if place != "pending" {
 			r := m.record(id)
-			m.note(id, failRecord{delivery: r.delivery, when: r.when, text: r.text})
+			m.note(id, failRecord{delivery: r.delivery, when: r.when, errors: r.errors})
 		}
 	}
 	return a, wait

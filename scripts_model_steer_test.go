@@ -124,7 +124,7 @@ func (m *model) steer(do steerRequest) any {
 		}
 		if place == "garbage" {
 			delete(m.garbage, id)
-			m.note(id, failRecord{delivery: r.delivery, when: m.now, text: r.text})
+			m.note(id, failRecord{delivery: r.delivery, when: m.now, errors: r.errors})
 			if e.key != "" {
 				m.key[e.key] = id
 			}
@@ -176,7 +176,7 @@ func (m *model) await(ids []string) []Result {
 		case done:
 			out[i].State, out[i].Value, out[i].At = StateDone, m.result[id], time.UnixMicro(r.when)
 		case dead:
-			out[i].State, out[i].Err, out[i].At = StateGarbage, r.text, time.UnixMicro(died)
+			out[i].State, out[i].Err, out[i].At = StateGarbage, lastError(r.errors), time.UnixMicro(died)
 		}
 	}
 	return out

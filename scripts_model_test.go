@@ -195,11 +195,11 @@ func (m *model) settle(batch []settlement) any {
 			acked = append(acked, i)
 			continue
 		}
-		value := o.text
-		if o.text == "" || o.kind == outcomeDone {
-			o.text = m.record(o.id).text
+		value, errors := o.text, m.record(o.id).errors
+		if o.text != "" && o.kind != outcomeDone {
+			errors = m.withError(o.number, o.text, errors, maxOlderText)
 		}
-		m.note(o.id, failRecord{o.number + 1, o.failures, o.losses, m.now, o.text})
+		m.note(o.id, failRecord{o.number + 1, o.failures, o.losses, m.now, errors})
 		next := m.now
 		switch o.kind {
 		case outcomeGarbage:
@@ -345,25 +345,6 @@ func (m *model) forget(id string) {
 	delete(m.msg, id)
 	m.dropParts(id)
 	delete(m.fail, id)
-}
-
-// record is what is known of earlier deliveries; delivery is the current one.
-func (m *model) record(id string) failRecord {
-	r, err := parseFail(m.fail[id])
-	if err != nil {
-		return failRecord{delivery: 1}
-	}
-	return r
-}
-
-func (m *model) note(id string, r failRecord) {
-	m.fail[id] = fmt.Sprintf("%d %d %d %d %s", r.delivery, r.failures, r.losses, r.when, r.text)
-}
-
-// lastChance: one more loss would make it poison.
-func (m *model) lastChance(tag string) bool {
-	losses := m.record(idIn(tag)).losses
-	return losses > 0 && losses >= int(m.claims[1].value)-1
 }
 
 func idIn(tag string) string { return tag[len(tag)-len(idHead)-12:] }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -306,7 +307,8 @@ func (m *machine) settles(t *rapid.T) {
 				}
 			}
 			if (o.kind == outcomeRetry || o.kind == outcomeGarbage) && rapid.Bool().Draw(t, "failed") {
-				o.failures, o.losses, o.text = d.msg.Failures+1, 0, "no"
+				o.failures, o.losses = d.msg.Failures+1, 0
+				o.text = rapid.SampledFrom([]string{"no", "1 2\n", strings.Repeat("語", 300)}).Draw(t, "error")
 			} else if o.kind == outcomeRetry && rapid.Bool().Draw(t, "again") {
 				o.again, o.failures, o.losses = true, 0, 0
 			} else if o.kind == outcomeRetry && m.limiting {

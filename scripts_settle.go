@@ -19,11 +19,20 @@ type settlement struct {
 	delay        time.Duration  // of outcomeRetry, outcomeAgain and outcomeThrottle; of outcomeDone for how long it is kept
 	failures     int            // as they are from now on
 	losses       int            // in a row
-	text         string         // last error, "": as it was; of outcomeDone the result
+	text         string         // error, "": they are as they were; of outcomeDone the result
+	errors       string         // of the record before
 	hold         time.Duration  // of outcomeAck and outcomeDone: for which its key stays taken
 	parts        int            // of those two: how many parts the handler had; 0: it is no group
 	retention    time.Duration  // of outcomeAgain: for which it is kept if it ends
 	follows      []*sendMessage // of outcomeAck and outcomeDone: what is stored with it
+}
+
+// said is the error as settle takes it, with those that are kept beside it, or the result.
+func (s *settlement) said() any {
+	if s.text == "" || s.kind == outcomeDone {
+		return &s.text
+	}
+	return withError(s.number, s.text, s.errors)
 }
 
 // more is the last argument of a record.
@@ -89,7 +98,7 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 				records = append(records, "parts", "", &o.id, "", o.parts, "", "", "", "")
 			}
 			records = append(records, outcomeWords[o.kind], &o.tag, &o.id, &o.key, o.delay.Microseconds(),
-				o.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), &o.text, o.more())
+				o.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), o.said(), o.more())
 			for j, m := range o.follows {
 				followers = append(followers, refusedFollower{settlement: i, follower: j})
 				records = append(records, "then", "", &m.id, &m.key, m.delay(), m.version, "", &m.text, "")

@@ -70,7 +70,7 @@ func TestScriptSettle(t *testing.T) {
 			r.done(ends(outcomeReady, "a", 1, 0, "\x00 %s\n 9 \"é"))
 			f := r.fetch(newCaller(), 1)
 			record, err := parseFail(f.fails[0])
-			if err != nil || record.text != "\x00 %s\n 9 \"é" {
+			if err != nil || lastError(record.errors) != "\x00 %s\n 9 \"é" {
 				r.t.Errorf("record %+v, %v", record, err)
 			}
 			r.done(ack("2:a"))
@@ -126,7 +126,7 @@ func TestScriptSettleVoid(t *testing.T) {
 			r.tickTo9(11 * time.Second)
 			r.equal("void", r.settle(newCaller(), ack("a")), []int{0})
 			r.equal("void", r.settle(newCaller(), ends(outcomeRetry, "a", 1, 0, "x")), []int{0})
-		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s wake 11s~11.5s"},
+		}, "retry 2:a@11s~11.5s fail a=2/0/1@11s!lost wake 11s~11.5s"},
 		"of an intercepted message": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0, keyed("k")), msg("c", 0))
 			for _, name := range []string{"a", "b", "c"} {

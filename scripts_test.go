@@ -265,9 +265,13 @@ func (r *rig) text(s *check.State) string {
 	for _, id := range slices.Sorted(maps.Keys(s.Fail)) {
 		f := s.Fail[id]
 		word := fmt.Sprintf("%s=%d/%d/%d@%v", names(id), f.Delivery, f.Failures, f.Losses, r.since(f.When))
-		if f.Error == ErrPoison.Error() {
+		switch f.Error {
+		case "":
+		case ErrPoison.Error():
 			word += "!poison"
-		} else if f.Error != "" {
+		case lostText:
+			word += "!lost"
+		default:
 			word += "!" + strings.ReplaceAll(f.Error, " ", "_")
 		}
 		each = append(each, word)
@@ -316,6 +320,11 @@ func (r *rig) expect(want string) {
 }
 
 func sameWord(got, want string) bool {
+	got, gotError, _ := strings.Cut(got, "!")
+	want, wantError, _ := strings.Cut(want, "!")
+	if gotError != wantError {
+		return false
+	}
 	lo, hi, ranged := strings.Cut(want, "~")
 	if !ranged {
 		return got == want

@@ -19,7 +19,7 @@ func TestScriptFetchDrops(t *testing.T) {
 			r.at(time.Second)
 			f := r.fetch(newCaller(), 20)
 			r.equal("handed out", handed(f), "2:R 2:Q P")
-			r.equal("records", f.records(), []string{fmt.Sprintf("2 1 0 %d x", rigBase), fmt.Sprintf("2 1 0 %d y", rigBase)})
+			r.equal("records", f.records(), []string{fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 x", rigBase), fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 y", rigBase)})
 			r.equal("dropped", f.dropped, 3)
 			f = r.fetch(newCaller(), 20)
 			r.equal("dropped again", f.dropped, 0)
@@ -36,7 +36,7 @@ func TestScriptFetchDrops(t *testing.T) {
 			r.at(time.Second)
 			f := r.fetch(newCaller(), 20)
 			r.equal("handed out", handed(f), "2:a 2:b c")
-			r.equal("records", f.fails, []string{fmt.Sprintf("2 1 0 %d x", rigBase), fmt.Sprintf("2 1 0 %d y", rigBase)})
+			r.equal("records", f.fails, []string{fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 x", rigBase), fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 y", rigBase)})
 			r.equal("dropped", f.dropped, 10)
 		}, "unack c@11.000001s 2:a@11.000001s 2:b@11.000001s fail a=2/1/0@0s!x b=2/1/0@0s!y dropped 10"},
 		"expired tags without envelope": {func(r *rig) {
@@ -50,7 +50,7 @@ func TestScriptFetchDrops(t *testing.T) {
 			f := r.fetch(newCaller(), 0)
 			r.equal("lost, dropped", []int{f.lost, f.dropped}, []int{1, 2})
 			r.equal("dropped again", r.fetch(newCaller(), 0).dropped, 0)
-		}, "retry 2:c@11s~11.5s fail c=2/0/1@11s wake 11s~11.5s dropped 2"},
+		}, "retry 2:c@11s~11.5s fail c=2/0/1@11s!lost wake 11s~11.5s dropped 2"},
 	})
 }
 

@@ -18,7 +18,7 @@ type outcome struct {
 	throttle bool           // of outcomeRetry: nothing of the queue is handed out before (Throttle)
 	failures int            // as they are from now on
 	losses   int            // in a row; a settled failure or a snooze ends the row
-	text     string         // last error, as it is kept
+	text     string         // error, as it is kept; "": none
 	result   string         // of outcomeAck, what the handler said (SetResult)
 	follows  []*sendMessage // of outcomeAck, what is sent with it (Then)
 	err      error          // last error, for the garbage handler
@@ -43,7 +43,10 @@ func (o *outcome) bytes() int {
 func (o *outcome) settlement() settlement {
 	s := settlement{
 		tag: o.d.tag, id: o.d.msg.ID, key: o.d.msg.Key, number: o.d.msg.Delivery, kind: o.kind, failed: o.failures > o.d.msg.Failures,
-		delay: o.delay, failures: o.failures, losses: o.losses, text: o.text, follows: o.follows,
+		delay: o.delay, failures: o.failures, losses: o.losses, text: o.text, errors: o.d.errors, follows: o.follows,
+	}
+	if o.kind == outcomeRetry && !s.failed && o.losses <= o.d.losses && o.text == lastError(o.d.errors) {
+		s.text = "" // what is put off for the same reason again and again leaves the errors before it
 	}
 	if o.kind == outcomeAck {
 		s.parts = len(o.d.msg.Parts)

@@ -20,8 +20,9 @@ for i, id in ipairs(ARGV) do
         word, at, text = 'done', when or 0, redis.call('HGET', KEYS.result, id) or ''
       end
     elseif died[i] then
-      local _, _, last = failure(redis.call('HGET', KEYS.fail, id))
-      word, at, text = 'garbage', scored(died[i]), last
+      local _, _, errors = failure(redis.call('HGET', KEYS.fail, id))
+      local last = string.match(errors, '^\30([^\30]*)')
+      word, at, text = 'garbage', scored(died[i]), last and (string.match(last, '^%d+ %d+ (.*)$') or last) or errors
     else
       word = 'live'
     end

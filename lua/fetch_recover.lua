@@ -5,9 +5,9 @@ if repeated and repeated ~= '' then
   -- include setfailure
   local function giveBack(tag)
     local n, id = split(tag)
-    local failures, losses, text = failure(redis.call('HGET', KEYS.fail, id))
+    local failures, losses, errors = failure(redis.call('HGET', KEYS.fail, id))
     redis.call('ZREM', KEYS.unack, tag)
-    setfailure(id, us(n + 1), us(failures) .. ' ' .. us(losses), text)
+    setfailure(id, us(n + 1), us(failures) .. ' ' .. us(losses), errors)
     redis.call('RPUSH', KEYS.ready, us(n + 1) .. ':' .. id)
     givenBack = true
   end

@@ -53,7 +53,7 @@ local function change(id, envelope, other, due, taken, said, latest, most)
   end
   local movable = taken ~= 'append' or place == 'pending'
   if not movable then said, latest = false, nil end
-  local _, _, text, ended = failure(record)
+  local _, _, errors, ended = failure(record)
   local limit = latestof(envelope)
   if limit and movable and (latest or not replaces) then
     -- One that is over counts if it was said, as latest is now, since the last delivery ended.
@@ -78,7 +78,7 @@ local function change(id, envelope, other, due, taken, said, latest, most)
     dropparts(id, (partsof(envelope)))
     write(id, redue(latest and putlatest(other, latest) or other, digits))
     if place ~= 'pending' then
-      setfailure(id, delivery(record), '0 0', text, ended)
+      setfailure(id, delivery(record), '0 0', errors, ended)
     end
   else
     if moves and latest and latest ~= limit then kept = putlatest(kept, latest) end

@@ -4,8 +4,8 @@
 -- ARGV: 3 n, then the tags of n first deliveries without key that are acked,
 --       then records of 9: outcome ('ack', 'done', 'retry', 'again', 'throttle', 'ready' or 'garbage'), tag, id,
 --       key or '', delay us (retry, again, throttle) or for how long it is kept (done: an ack after which it stays to be looked at),
---       number of the delivery that follows, '<failures> <losses>', error text ('': as it was) or the result (done;
---       '': none), '1' if the delivery failed or, of an ack, us for which its key stays taken (1 ms at least), or, of
+--       number of the delivery that follows, '<failures> <losses>', error ('': they are as they were) as
+--       '<delivery> <text>', with the errors of the record before behind it, or the result (done; '': none), '1' if the delivery failed or, of an ack, us for which its key stays taken (1 ms at least), or, of
 --       'again', us for which it is kept if it ends ('0': it is deleted). 'again' was handled well: it is a retry while
 --       the message has its key, and an ack if another send has taken that over (put). 'throttle' is a retry before which
 --       nothing else of the queue is handed out either, for an hour at most. Before an ack, and a 'done', of a
@@ -135,9 +135,11 @@ if #ARGV > 3 + plain then
         erase(id, key)
       else
         local value = text
-        if text == '' or outcome == 'done' then -- which keeps the last error, as a release or a snooze does
+        if text == '' or outcome == 'done' then -- which keeps the errors, as a release or a snooze does
           local _, _, before = failure(n ~= '2' and redis.call('HGET', KEYS.fail, id))
           text = before
+        else
+          text = '\30' .. us(now) .. ' ' .. text
         end
         setfailure(id, n, record, text)
         if outcome == 'done' then

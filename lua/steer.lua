@@ -102,11 +102,11 @@ for i = 7, #ARGV, 2 do
         if place == 'ready' or place == 'garbage' then remove(place, tag, id) end
         if place == 'garbage' then
           record = record or redis.call('HGET', KEYS.fail, id)
-          local _, _, text = failure(record)
+          local _, _, errors = failure(record)
           local n = delivery(record)
           if n == '1' then n = '2' end
           tag = n .. ':' .. id
-          setfailure(id, n, '0 0', text)
+          setfailure(id, n, '0 0', errors)
           if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
         end
         redis.call('ZADD', KEYS.retry, us(next), tag)

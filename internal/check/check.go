@@ -119,16 +119,6 @@ type Envelope struct {
 // NoTimeout is the timeout of a message whose handler may run for ever.
 const NoTimeout = -1
 
-// Fail is one decoded value of fail. With a Problem, the rest is not filled.
-type Fail struct {
-	Delivery int64
-	Failures int64
-	Losses   int64 // in a row
-	When     int64 // unix us
-	Error    string
-	Problem  string
-}
-
 // place is one structure that holds tags, by name.
 type place struct {
 	name    string

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -43,7 +44,7 @@ func TestRead(t *testing.T) {
 		if want := []Entry{{Tag: "2:" + idReady, ID: idReady, Delivery: 2}}; !slices.Equal(s.Ready, want) {
 			t.Errorf("ready is %+v, want %+v", s.Ready, want)
 		}
-		if want := (Fail{Delivery: 3, Failures: 1, Losses: 1, When: b.now - second, Error: "handler said no"}); s.Fail[idRetry] != want {
+		if want := (Fail{Delivery: 3, Failures: 1, Losses: 1, When: b.now - second, Error: "handler said no", Errors: []FailError{{Text: "handler said no"}}}); !reflect.DeepEqual(s.Fail[idRetry], want) {
 			t.Errorf("fail is %+v, want %+v", s.Fail[idRetry], want)
 		}
 		if got := s.Messages[idRetry].Payload; got != "\x00\xff" {

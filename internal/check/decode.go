@@ -373,28 +373,4 @@ func (c *cursor) text(what string) (string, error) {
 	return c.take(int(min(n, math.MaxInt32)), what)
 }
 
-// decodeFail reads `<delivery> <failures> <losses> <when> <last error text>`.
-func decodeFail(raw string) Fail {
-	parts := strings.SplitN(raw, " ", 5)
-	if len(parts) != 5 {
-		return Fail{Problem: fmt.Sprintf("%q has %d parts, want 5", raw, len(parts))}
-	}
-	var numbers [4]int64
-	for i, what := range []string{"delivery number", "number of failures", "number of losses", "instant"} {
-		n, err := decimal(parts[i])
-		if err != nil {
-			return Fail{Problem: "its " + what + " is " + err.Error()}
-		}
-		numbers[i] = n
-	}
-	f := Fail{Delivery: numbers[0], Failures: numbers[1], Losses: numbers[2], When: numbers[3], Error: parts[4]}
-	switch {
-	case f.Delivery == 0:
-		return Fail{Problem: "its delivery number is 0, want 1 or more"}
-	case f.When == 0 && (f.Failures > 0 || f.Losses > 0 || f.Error != ""):
-		return Fail{Problem: "its instant is 0 though there was a failure, a loss or an error"}
-	}
-	return f
-}
-
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
