@@ -151,6 +151,7 @@ func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us 
 	now := us / 1_000_000
 	to.Gen, to.Since, to.Open, to.Void, to.Decided = gen+2, now, us, nil, false
 	if old == nil || old.Paused {
+		to.Passed = old.passed(now)
 		return nil
 	}
 	if old.sameTimes(to) { // what was not sent is for the new generation, which makes up for it

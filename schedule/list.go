@@ -26,10 +26,18 @@ func newLooker(m *delayqueue.Monitor) looker {
 // A Status is an entry, and where it stands.
 type Status struct {
 	Entry
-	Paused bool
-	Next   time.Time // in its zone; zero if it is paused
-	Last   time.Time // the last instant that was sent, skipped or passed over since its last change, in its zone; zero if there was none. It may be ahead by five seconds
-	Broken error     // it cannot be read: another program wrote it; all but Name is zero then
+	Paused  bool
+	Next    time.Time // in its zone; zero if it is paused
+	Last    time.Time // the last instant that was sent, skipped or passed over since its last change, in its zone; zero if there was none. It may be ahead by five seconds
+	Skipped Skipped   // since it was set first, about
+	Broken  error     // it cannot be read: another program wrote it; all but Name is zero then
+}
+
+// Skipped are instants of an entry that have no message. An entry that is removed begins anew.
+type Skipped struct {
+	Overlap int64 // while the last message lived (Skip)
+	Missed  int64 // nobody ran the entry in time: beyond CatchUp, or beyond the TTL; of a Cron at most 1,000 at a time
+	Paused  int64 // while it was paused; of a Cron at most 1,000 of each pause
 }
 
 // List returns all entries of a queue, by name, to somebody who may only look: what a user of Redis needs is the line of
@@ -70,6 +78,9 @@ func (l *looker) list(ctx context.Context) ([]Status, error) {
 	read := map[string]*record{}
 	all := make([]Status, 0, len(records))
 	for name, text := range records {
+		if strings.HasPrefix(name, skipsOf("")) {
+			continue
+		}
 		r, err := readRecord(text)
 		var next []time.Time
 		if err == nil {
@@ -79,7 +90,8 @@ func (l *looker) list(ctx context.Context) ([]Status, error) {
 		case err != nil:
 			all = append(all, Status{Entry: Entry{Name: name}, Broken: err})
 		case !r.Removed:
-			one := Status{Entry: r.entry(name), Paused: r.Paused}
+			one := Status{Entry: r.entry(name), Paused: r.Paused, Skipped: readSkips(records[skipsOf(name)])}
+			one.Skipped.Paused = r.passed(now.us / 1_000_000)
 			if !r.Paused && len(next) > 0 {
 				one.Next = next[0]
 			}

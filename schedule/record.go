@@ -15,7 +15,8 @@ import (
 type record struct {
 	Gen     int64   `json:"gen"`               // its generation, rising by two or more with each change
 	Since   int64   `json:"since"`             // unix s: its instants come after this one
-	Paused  bool    `json:"paused,omitempty"`  // instants pass unnoticed
+	Paused  bool    `json:"paused,omitempty"`  // instants pass
+	Passed  int64   `json:"passed,omitempty"`  // in pauses that have ended
 	Removed bool    `json:"removed,omitempty"` // it is deleted once it is no longer open
 	Open    int64   `json:"open,omitempty"`    // unix us of a change that is not complete: what was sent for the generation before may be there
 	Old     int64   `json:"old,omitempty"`     // of an open one: that generation
@@ -34,7 +35,7 @@ func readRecord(text string) (*record, error) {
 	if err := json.Unmarshal([]byte(text), r); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBadEntry, err)
 	}
-	if r.Gen < 1 || r.Gen > maxGen || r.Since < 0 || r.Since > maxInstant || r.CatchUp < NoCatchUp || r.CatchUp > maxCatchUp || len(r.Void) > maxVoid {
+	if r.Gen < 1 || r.Gen > maxGen || r.Passed < 0 || r.Since < 0 || r.Since > maxInstant || r.CatchUp < NoCatchUp || r.CatchUp > maxCatchUp || len(r.Void) > maxVoid {
 		return nil, fmt.Errorf("%w: generation %d since %d, %d void", ErrBadEntry, r.Gen, r.Since, len(r.Void))
 	}
 	return r, nil
@@ -57,6 +58,29 @@ func (r *record) text() string {
 	return string(text)
 }
 
+// passed is how many instants have passed in pauses until now.
+func (r *record) passed(now int64) int64 {
+	if r == nil || r.unreadable != nil {
+		return 0
+	}
+	if !r.Paused {
+		return r.Passed
+	}
+	when, err := r.timing()
+	if err != nil {
+		return r.Passed
+	}
+	return r.Passed + count(when, r.Since, now+1)
+}
+
+// readSkips reads what look has counted; what is not that counts as nothing.
+func readSkips(text string) (s Skipped) {
+	if n, err := fmt.Sscanf(text, "%d %d", &s.Overlap, &s.Missed); n != 2 || err != nil || s.Overlap < 0 || s.Missed < 0 {
+		return Skipped{}
+	}
+	return s
+}
+
 // A number in a sequence is the generation of an entry, and the instant: what is sent for an entry as it was comes too
 // late as soon as the sequence has passed the next generation.
 const (
@@ -77,20 +101,45 @@ func keyOf(name string, gen, instant int64) string {
 	return fmt.Sprintf("schedule@%d.%d/%s", instant, gen, name)
 }
 
-// A table is the hash of a queue's entries. The field "" has a text that each change replaces.
+// A table is the hash of a queue's entries. The field "" has a text that each change replaces. The field of skipsOf counts what an entry
+// has skipped: two numbers, and which instant was counted last.
 type table struct {
 	cli   redis.UniversalClient
 	key   string
 	clock func() time.Time // of this process: how long ago something was is all that it is asked for
 }
 
-// look asks for the server's time, and what tells whether something has changed since.
+// skipsOf is that field: no entry has such a name.
+func skipsOf(name string) string { return "\x00skipped/" + name }
+
+// A skip is what a replica has not sent for, and no other either.
+type skip struct {
+	name            string
+	number          int64 // of the instant that was settled with it
+	overlap, missed int64
+}
+
+// mostSkips is how many are told in one look.
+const mostSkips = 100
+
+// look asks for the server's time, and what tells whether something has changed since. It takes along what was skipped: what was counted
+// last for an entry is not counted again, so it may be sent again.
 //
 // KEYS: schedules
-// ARGV: 1 '1': the history of the server is asked for, too
+// ARGV: 1 '1': the history of the server is asked for, too. Then of each skip: name, number, overlap, missed
 // Returns {s, us, text of the last change, that history: after a failover or restart it has another}; empty texts for what there is not
-// Cost: 2 commands, and INFO. Writes nothing.
+// Cost: 2 commands, and INFO; of each skip 3. Writes nothing without skips; a server that is full counts none.
 var lookScript = redis.NewScript(`
+for i = 2, #ARGV - 3, 4 do
+  if redis.call('HGET', KEYS[1], ARGV[i]) then
+    local field = '\0skipped/' .. ARGV[i]
+    local overlap, missed, last = string.match(redis.call('HGET', KEYS[1], field) or '', '^(%d+) (%d+) (%d+)$')
+    if last ~= ARGV[i + 1] then
+      overlap, missed = (tonumber(overlap) or 0) + tonumber(ARGV[i + 2]), (tonumber(missed) or 0) + tonumber(ARGV[i + 3])
+      redis.pcall('HSET', KEYS[1], field, string.format('%.0f %.0f ', overlap, missed) .. ARGV[i + 1])
+    end
+  end
+end
 local time, info = redis.call('TIME'), ARGV[1] == '1' and redis.pcall('INFO', 'replication')
 local history = type(info) == 'string' and string.match(info, 'master_replid:(%w+)') or ''
 return {time[1], time[2], redis.call('HGET', KEYS[1], '') or '', history}`)
@@ -108,7 +157,7 @@ local time = redis.call('TIME')
 if is ~= ARGV[2] or tonumber(time[1]) * 1000000 + tonumber(time[2]) > tonumber(ARGV[4]) then return 0 end
 redis.call('HSET', KEYS[1], '', time[1] .. '.' .. time[2])
 if ARGV[3] == '' then
-  redis.call('HDEL', KEYS[1], ARGV[1])
+  redis.call('HDEL', KEYS[1], ARGV[1], '\0skipped/' .. ARGV[1])
 else
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 end
@@ -126,8 +175,12 @@ type reading struct {
 // now is the server's time, in unix us, or a little before.
 func (r *reading) now() int64 { return r.us + r.clock().Sub(r.at).Microseconds() }
 
-func (t *table) look(ctx context.Context, history bool) (*reading, error) {
-	got, err := lookScript.Run(ctx, t.cli, []string{t.key}, history).StringSlice()
+func (t *table) look(ctx context.Context, history bool, skips ...skip) (*reading, error) {
+	args := []any{history}
+	for _, s := range skips {
+		args = append(args, s.name, s.number, s.overlap, s.missed)
+	}
+	got, err := lookScript.Run(ctx, t.cli, []string{t.key}, args...).StringSlice()
 	if err != nil || len(got) != 4 {
 		return nil, fmt.Errorf("look: %d parts: %w", len(got), err)
 	}
@@ -190,7 +243,7 @@ const (
 	pageBytes   = 1 << 20 // about
 )
 
-// all returns all records, read in pages. limit is how long one of them may take; 0: as long as ctx.
+// all returns all fields but the one of the version, read in pages: records, and what skipsOf names. limit is how long one of them may take; 0: as long as ctx.
 func (t *table) all(ctx context.Context, limit time.Duration) (map[string]string, error) {
 	all, fields := map[string]string{}, firstFields
 	for cursor := "0"; ; {

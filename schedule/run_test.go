@@ -214,10 +214,51 @@ func TestSkip(t *testing.T) {
 	if n, _ := got.of("e"); len(n) != 1 {
 		t.Errorf("beside it ran %v", n)
 	}
+	f.until("they are counted", func() bool { return f.skipped("e").Overlap >= 3 })
 	close(release)
 	f.until("others run", func() bool { n, _ := got.of("e"); return len(n) >= 3 })
 	if instants, most := got.of("e"); most != 1 || instants[begun+1]+instants[begun+2]+instants[begun+3] > 0 {
 		t.Errorf("ran %v, at most %d", instants, most)
+	}
+}
+
+// skipped is what List says that an entry has skipped.
+func (f *fixture) skipped(name string) Skipped {
+	f.Helper()
+	list, err := f.s.List(f.ctx())
+	f.must(err)
+	i := slices.IndexFunc(list, func(s Status) bool { return s.Name == name })
+	if i < 0 {
+		f.Fatalf("there is no %s: %+v", name, list)
+	}
+	return list[i].Skipped
+}
+
+// TestSkippedInPauses: they count while the pause lasts, and after it; not those after it.
+func TestSkippedInPauses(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	e := Entry{Name: "e", Every: time.Second}
+	f.must(f.s.Set(f.ctx(), e))
+	f.must(f.s.Pause(f.ctx(), "e"))
+	paused := f.now()
+	f.until("some have passed", func() bool { return f.skipped("e").Paused >= 2 })
+	e.Payload = "changed in the pause"
+	f.must(f.s.Set(f.ctx(), e))
+	f.must(f.s.Resume(f.ctx(), "e"))
+	n := f.skipped("e").Paused
+	if most := f.now() - paused + 1; n < 2 || n > most {
+		t.Errorf("%d have passed, of at most %d", n, most)
+	}
+	now := f.now()
+	f.until("two seconds are over", func() bool { return f.now() > now+2 })
+	if after := f.skipped("e"); after != (Skipped{Paused: n}) {
+		t.Errorf("%+v, want %d", after, n)
+	}
+	f.must(f.s.Remove(f.ctx(), "e"))
+	f.must(f.s.Set(f.ctx(), e))
+	if begun := f.skipped("e"); begun != (Skipped{}) {
+		t.Errorf("a new one has %+v", begun)
 	}
 }
 
@@ -246,6 +287,12 @@ func TestCatchUp(t *testing.T) {
 		n, err := f.mon.Sequence(f.ctx(), "schedule/too late")
 		_, at := split(n)
 		return err == nil && at == now-60
+	})
+	wantSkips := map[string]Skipped{"default": {Missed: 23}, "three": {Missed: 21}, "too late": {Missed: 24}, "in time": {Missed: 21}}
+	f.until("what was left out is counted", func() bool {
+		list, err := f.s.List(f.ctx())
+		f.must(err)
+		return !slices.ContainsFunc(list, func(s Status) bool { return s.Skipped != wantSkips[s.Name] })
 	})
 	stop()
 	for name, n := range want {

@@ -76,6 +76,55 @@ func TestScriptsSentTwice(t *testing.T) {
 	})
 }
 
+// TestSkipsSentTwice: what a look takes along counts once, for an entry that is there, and goes with it.
+func TestSkipsSentTwice(t *testing.T) {
+	onServers(t, func(f *fixture) {
+		table := &f.s.table
+		f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
+		told := func(want Skipped, skips ...skip) {
+			f.Helper()
+			for range 2 {
+				_, err := table.look(f.ctx(), true, skips...)
+				f.must(err)
+				if got := f.skipped("e"); got != want {
+					f.Errorf("%+v: %+v, want %+v", skips, got, want)
+				}
+			}
+		}
+		told(Skipped{})
+		told(Skipped{Overlap: 1}, skip{"e", number(3, 10), 1, 0}, skip{"gone", number(3, 10), 1, 0})
+		told(Skipped{Overlap: 2, Missed: 7}, skip{"e", number(3, 11), 1, 7})
+		for _, rubbish := range []string{"", "x", "1 2", "-1 2 3", "1 2 3 4", "9e999 1 1", "1.5 2 3", "\x00\xff"} {
+			f.must(f.cli.HSet(f.ctx(), table.key, skipsOf("e"), rubbish).Err())
+			if _, err := f.s.List(f.ctx()); err != nil {
+				f.Errorf("%q: %v", rubbish, err)
+			}
+			told(Skipped{Missed: 5}, skip{"e", number(maxGen, 12), 0, 5})
+		}
+		f.must(f.cli.HSet(f.ctx(), table.key, skipsOf("e"), strings.Repeat("9", 400)+" 1 1").Err())
+		_, err := table.look(f.ctx(), true, skip{"e", 5, 1, 1})
+		f.must(err)
+		f.must(f.s.Remove(f.ctx(), "e"))
+		if fields := f.cli.HKeys(f.ctx(), table.key).Val(); len(fields) != 1 || fields[0] != "" {
+			f.Errorf("%q are left", fields)
+		}
+	})
+}
+
+// TestSkipsOnAFullServer: one that has no memory left counts none, and looks go on.
+func TestSkipsOnAFullServer(t *testing.T) {
+	t.Parallel()
+	f := fixtureOn(t, redistest.Start(t).Client(t))
+	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
+	f.must(f.cli.ConfigSet(f.ctx(), "maxmemory", "1").Err())
+	_, err := f.s.table.look(f.ctx(), true, skip{"e", 5, 1, 1})
+	f.must(err)
+	if got := f.skipped("e"); got != (Skipped{}) {
+		t.Errorf("it has memory: %+v", got)
+	}
+	f.must(f.cli.ConfigSet(f.ctx(), "maxmemory", "0").Err())
+}
+
 // TestRubbishInTheKey: a key of another type is an error, which is logged once, and changes nothing; when it is gone, all is well again. So
 // is anything in the field of the version.
 func TestRubbishInTheKey(t *testing.T) {

@@ -96,6 +96,7 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 			skipped = append(skipped, e) // its last message lives
 		case err == nil, errors.Is(err, delayqueue.ErrNotReplicated):
 			r.tellSent(e, result.Info, now)
+			r.skipped(e, 0, 0)
 			r.settle(e, e.next, err)
 		case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, delayqueue.ErrPayloadTooLarge):
 			r.leave(e, err)
@@ -146,6 +147,11 @@ func (r *runner) pass(ctx context.Context, e *entry, code EventCode) error {
 	}
 	if before < number(e.Gen, e.next) { // else another replica was faster
 		r.tell(code, e, "", r.reading.now())
+		if code == SkippedEvent {
+			r.skipped(e, 1, 0)
+		} else {
+			r.skipped(e, 0, 1)
+		}
 	}
 	if gen, instant := split(max(before, 0)); gen > e.Gen {
 		e.last = -1 // it was changed: the next look shows that
@@ -153,6 +159,19 @@ func (r *runner) pass(ctx context.Context, e *entry, code EventCode) error {
 		e.settled(instant)
 	}
 	return nil
+}
+
+// mostSkipsKept is how many skips are kept while Redis cannot be told.
+const mostSkipsKept = 10_000
+
+// skipped notes what the next instant of an entry, which this replica has settled, left out: itself, or what nobody ran before it.
+func (r *runner) skipped(e *entry, overlap, missed int64) {
+	if e.next == e.from {
+		missed += count(e.when, e.last, e.next)
+	}
+	if overlap+missed > 0 && len(r.skips) < mostSkipsKept {
+		r.skips = append(r.skips, skip{e.name, number(e.Gen, e.next), overlap, missed})
+	}
 }
 
 // leave leaves an entry alone that cannot be sent for.

@@ -83,6 +83,20 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
+// mostCounted is how many instants are counted one by one.
+const mostCounted = 1000
+
+// count is how many instants lie between two others: at most mostCounted where that is no division.
+func count(when timing, after, before int64) (n int64) {
+	if e, even := when.(everyTiming); even {
+		return max(floorDiv(before-1-e.offset, e.every)-floorDiv(after-e.offset, e.every), 0)
+	}
+	for at, found := when.next(after); found && at < before && n < mostCounted; at, found = when.next(at) {
+		n++
+	}
+	return n
+}
+
 // An everyTiming is the multiples of an interval since 1970, and an offset.
 type everyTiming struct{ every, offset int64 } // s
 

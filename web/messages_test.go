@@ -199,9 +199,13 @@ func TestSchedulesPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := f.cli.HSet(t.Context(), "{dq:reports}:schedules", "\x00skipped/pulse", "1234 5 1").Err(); err != nil {
+		t.Fatal(err)
+	}
 	f.eventually("both", func() bool {
 		body := f.get(address("schedules", "q", "reports")).body
 		return strings.Contains(body, "&lt;b&gt;nightly") && strings.Contains(body, "Europe/Berlin") && strings.Contains(body, "this instant is skipped") &&
+			strings.Contains(body, "1,234: the last message still lived") && strings.Contains(body, "5: nobody ran them") &&
 			strings.Count(body, "<li><time") == 2*nextInstants
 	})
 }

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 	_ "time/tzdata" // a machine may have no zones
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -33,8 +35,9 @@ func (a *app) schedulesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schedules QUEUE",
 		Short: "Show periodic messages",
-		Long: `schedules lists the entries of a queue that send a message again and again, with their next instants. Some process must
-run them: schedule.Run of the library.`,
+		Long: `schedules lists the entries of a queue that send a message again and again, with their next instants, and how many instants have no
+message, and why: the last message lived (overlap), nobody ran them in time (missed), a pause. Some process must run
+them: schedule.Run of the library.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -54,26 +57,30 @@ run them: schedule.Run of the library.`,
 }
 
 type scheduleJSON struct {
-	Name    string     `json:"name"`
-	Cron    string     `json:"cron,omitempty"`
-	Zone    string     `json:"zone,omitempty"`
-	Every   float64    `json:"every_seconds,omitempty"`
-	Offset  float64    `json:"offset_seconds,omitempty"`
-	Overlap string     `json:"overlap"`
-	CatchUp int        `json:"catch_up"`
-	Paused  bool       `json:"paused"`
-	Next    *time.Time `json:"next,omitempty"`
-	Last    *time.Time `json:"last,omitempty"`
-	Broken  string     `json:"unreadable,omitempty"`
+	Name           string     `json:"name"`
+	Cron           string     `json:"cron,omitempty"`
+	Zone           string     `json:"zone,omitempty"`
+	Every          float64    `json:"every_seconds,omitempty"`
+	Offset         float64    `json:"offset_seconds,omitempty"`
+	Overlap        string     `json:"overlap"`
+	CatchUp        int        `json:"catch_up"`
+	Paused         bool       `json:"paused"`
+	Next           *time.Time `json:"next,omitempty"`
+	Last           *time.Time `json:"last,omitempty"`
+	SkippedOverlap int64      `json:"skipped_overlap"`
+	SkippedMissed  int64      `json:"skipped_missed"`
+	SkippedPaused  int64      `json:"skipped_paused"`
+	Broken         string     `json:"unreadable,omitempty"`
 }
 
 func (a *app) saySchedules(all []schedule.Status) error {
-	g := newGrid("schedule", "when", "zone", "next", "last", "state")
+	g := newGrid("schedule", "when", "zone", "next", "last", "skipped", "state")
 	for _, s := range all {
 		if a.json {
 			out := scheduleJSON{
 				Name: s.Name, Cron: s.Cron, Zone: s.Zone, Every: s.Every.Seconds(), Offset: s.Offset.Seconds(),
 				Overlap: s.Overlap.String(), CatchUp: max(s.CatchUp, 0), Paused: s.Paused, Next: instant(s.Next), Last: instant(s.Last),
+				SkippedOverlap: s.Skipped.Overlap, SkippedMissed: s.Skipped.Missed, SkippedPaused: s.Skipped.Paused,
 			}
 			if s.Broken != nil {
 				out.Broken = s.Broken.Error()
@@ -96,7 +103,7 @@ func (a *app) saySchedules(all []schedule.Status) error {
 				when += " + " + brief(s.Offset)
 			}
 		}
-		g.add(s.Name, when, cmp.Or(s.Zone, "UTC"), at(s.Next), at(s.Last), state)
+		g.add(s.Name, when, cmp.Or(s.Zone, "UTC"), at(s.Next), at(s.Last), skippedOf(s.Skipped), state)
 	}
 	if !a.json && len(all) > 0 {
 		g.print()
@@ -105,6 +112,20 @@ func (a *app) saySchedules(all []schedule.Status) error {
 		fmt.Fprintln(os.Stderr, plural(len(all), "schedule"))
 	}
 	return nil
+}
+
+// skippedOf says how many instants have no message, and why.
+func skippedOf(s schedule.Skipped) string {
+	var parts []string
+	for _, one := range []struct {
+		n   int64
+		why string
+	}{{s.Overlap, "overlap"}, {s.Missed, "missed"}, {s.Paused, "paused"}} {
+		if one.n > 0 {
+			parts = append(parts, humanize.Comma(one.n)+" "+one.why)
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 func (a *app) scheduleCommand() *cobra.Command {

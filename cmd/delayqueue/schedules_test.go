@@ -24,6 +24,7 @@ func tellSchedules(w *world) {
 	}
 	w.contains(w.must("schedule", "pause", "reports", "daily"), "schedule daily paused")
 	w.contains(w.must("schedules", "reports"), "paused")
+	w.contains(w.must("schedules", "reports", "--json"), `"skipped_overlap":0,"skipped_missed":0,"skipped_paused":`)
 	w.contains(w.must("schedule", "run", "reports", "daily"), " due ")
 	w.refused(exitRefused, "key", "schedule", "run", "reports", "daily") // its last message lives
 	w.contains(w.must("schedule", "resume", "reports", "daily", "--json"), `"resumed":true`)
