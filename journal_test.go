@@ -197,3 +197,25 @@ func TestJournalWithoutTheRight(t *testing.T) {
 	}
 	f.journalIs(NewMonitor(f.name, f.cli))
 }
+
+// TestJournalEntryIsAtItsLargest: texts of which JSON makes six times as much are within the bound of the checker.
+func TestJournalEntryIsAtItsLargest(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	m := NewMonitor(f.name, f.cli).WithOperator(strings.Repeat("<", maxBy)).WithReason(strings.Repeat("&", maxWhy))
+	all := map[Reason]int64{}
+	for _, reason := range []Reason{PassedMoved, PassedNew, PassedKey, PassedUnknown} {
+		all[reason] = 1 << 53
+	}
+	b := &bulkRecord{Phase: BulkFinished, Total: 1 << 53, Looked: 1 << 53, Passed: all, Next: strings.Repeat("x", maxEntryNext), Error: strings.Repeat("\x01", maxErrorText)}
+	r := journalRecord{By: m.who.by, Why: m.who.why, Act: ActReschedule, Target: strings.Repeat(">", maxTarget), Detail: strings.Repeat("<", maxDetail), N: 1 << 53, Bulk: b}
+	_, err := m.writeDown(ctxB, &r, journalNote{word: journalDone, token: newToken(), keep: journalKept})
+	f.must(err)
+	if s := f.check(); len(s.Journal) != 1 || len(s.Journal[0].Member) < 90_000 {
+		t.Errorf("%d entries", len(s.Journal))
+	}
+	page, err := m.Journal(ctxB, 0, "")
+	if err != nil || len(page.Entries) != 1 || page.Entries[0].Bulk.Next != b.Next || page.Entries[0].Detail != r.Detail {
+		t.Errorf("it is read otherwise: %v", err)
+	}
+}

@@ -137,6 +137,35 @@ func TestScriptNoteMost(t *testing.T) {
 	})
 }
 
+// TestScriptCostsOfTheJournal: a page loads little more than it returns, however large entries are.
+func TestScriptCostsOfTheJournal(t *testing.T) {
+	t.Parallel()
+	c := newCosts(t)
+	entries := func(n, bytes int) func() {
+		return func() {
+			for i := range n {
+				c.r.notes(strconv.Itoa(i), journalDone, "", `"`+strings.Repeat("x", bytes)+`"`)
+			}
+		}
+	}
+	page := func(want int, q journalRequest) func() {
+		return func() {
+			got, err := c.r.store.journal(ctxB, q)
+			if err != nil || len(got.entries) != want {
+				c.r.t.Errorf("%d entries, want %d; %v", len(got.entries), want, err)
+			}
+		}
+	}
+	c.cost(t, []costsRow{
+		{"nothing", entries(0, 0), page(0, journalRequest{limit: 50}), 1 + 1},
+		{"few", entries(3, 1), page(3, journalRequest{limit: 50}), 1 + 1},
+		{"a page of 15", entries(99, 1), page(15, journalRequest{limit: 15}), 1 + 1},
+		{"a page of 200", entries(300, 1), page(200, journalRequest{limit: 200}), 1 + 13},
+		{"large ones", entries(40, 64<<10), page(15, journalRequest{limit: 40}), 1 + 1},
+		{"one", entries(9, 1), page(0, journalRequest{limit: 1, after: entryName{"5", tokenOf("x")}, alone: true}), 1 + 2},
+	})
+}
+
 // TestScriptNoteRubbish: what another program has written there stops nothing.
 func TestScriptNoteRubbish(t *testing.T) {
 	t.Parallel()

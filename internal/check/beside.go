@@ -67,10 +67,10 @@ func (b *breaches) journal() {
 	}
 }
 
-// Bounds of the journal: entries, and bytes of each.
+// Bounds of the journal: entries, and bytes of each: a next of 64 KB, and 4.2 KB of texts, which JSON may write as six times that.
 const (
 	maxJournal      = 1000
-	maxJournalEntry = 80 << 10
+	maxJournalEntry = 96 << 10
 )
 
 // lookers looks at what is there for Monitors alone: invariant 11.
