@@ -10,7 +10,8 @@ import (
 //
 // A member is hungry if more is due in its queue than it holds, or nobody knows yet, and nothing but the want of a
 // worker keeps it from taking that: not its own limits, nor a server that does not answer. Each hungry member has a share
-// of the workers, by its weight.
+// of the workers, by its weight, but no more than its fetches keep busy. Beyond its share a member takes nothing of
+// another's: workers whose handlers begin to hang would not come back.
 //
 // A worker that is free is for the hungry member that has had the fewest deliveries for its weight (C. A. Waldspurger, W. E.
 // Weihl, "Stride Scheduling", 1995) and has not its share; in a strict pool, for the first in the order. If that has
@@ -37,6 +38,9 @@ type turn struct {
 	fetching bool          // a fetch is under way
 	seats    int           // workers that wait for it
 	rtt      time.Duration // how long it usually takes
+	spent    time.Duration // in the last some hundred handlers
+	ended    int           // how many those are
+	feeds    float64       // how many workers its fetches keep busy, at most all
 	part     float64       // how many workers are its own while it is hungry
 	share    int           // the same, rounded up
 	pass     float64       // deliveries / weight
@@ -59,6 +63,10 @@ func (m *member) ask(limit int, hungry bool, ahead, usual time.Duration) int {
 	defer ws.mu.Unlock()
 	m.setHungry(hungry && limit > 0)
 	m.rtt = usual
+	if feeds := m.feedsNow(); feeds != m.feeds {
+		m.feeds = feeds
+		ws.divide()
+	}
 	n := min(m.wants(ahead), limit)
 	m.seats = max(min(m.mayHave()-m.busy-len(m.buffer), n), 0)
 	ws.taken += m.seats
@@ -128,8 +136,8 @@ func (m *member) setHungry(hungry bool) {
 	ws.fill()
 }
 
-// divide divides the workers among the hungry members, with mu held. What one may not have because of its AtMost is for
-// the others.
+// divide divides the workers among the hungry members, with mu held. What one may not have because of its AtMost, or
+// cannot keep busy, is for the others.
 func (ws *workers) divide() {
 	left, weights := float64(ws.size), 0.0
 	for _, m := range ws.hungry {
@@ -143,7 +151,7 @@ func (ws *workers) divide() {
 	for again := true; again; {
 		again = false
 		for _, m := range ws.hungry {
-			if most := float64(m.most()); m.part < 0 && most < left*m.weight/weights {
+			if most := min(float64(m.most()), m.feeds); m.part < 0 && most < left*m.weight/weights {
 				m.part, again = most, true
 				left -= most
 				weights -= m.weight
@@ -159,10 +167,11 @@ func (ws *workers) divide() {
 }
 
 // mayHave is how many workers a member may have, with mu held: those that no other has, or that are for another before it.
+// Beyond its share it leaves the other hungry ones theirs.
 func (m *member) mayHave() int {
 	ws := m.workers
 	n, most := ws.size-ws.taken+m.busy+m.seats, m.most()
-	capped, spare := false, 0
+	soon, kept := 0, 0.0
 	for _, o := range ws.hungry {
 		if o == m {
 			continue
@@ -173,21 +182,19 @@ func (m *member) mayHave() int {
 			return 0
 		case m.isSooner(o):
 			n += o.seats
-			spare += lacks + o.seats
-		default:
-			capped = m.hungry
-			if o.before(m) {
-				n -= lacks
+			if o.each > 0 {
+				kept += max(o.part-float64(o.busy), 0)
 			}
+		case o.before(m):
+			n -= lacks
+		default:
+			kept += max(o.part-float64(o.busy+o.seats), 0)
 		}
 		if o.isSooner(m) && m.before(o) {
-			n += o.busy
+			soon += o.busy
 		}
 	}
-	if capped {
-		most = min(most, m.share+spare)
-	}
-	return min(n, most)
+	return min(most, max(min(n+soon, m.own()), n-int(math.Ceil(kept-1e-9))))
 }
 
 // isSooner reports whether a handler of the member returns before a fetch of another one is answered, with mu held.
@@ -198,7 +205,7 @@ func (m *member) isSooner(o *member) bool {
 // waitsFor reports whether a member that is ahead of another one waits for its fetch, with mu held: both have quick
 // handlers.
 func (m *member) waitsFor(o *member) bool {
-	return len(o.buffer) == 0 && o.busy < o.most() && o.pass+m.lead() < m.pass && m.each < quickHandlers &&
+	return len(o.buffer) == 0 && o.busy < o.share && o.pass+m.lead() < m.pass && m.each < quickHandlers &&
 		o.each > 0 && o.each < quickHandlers && o.rtt <= max(quickFetch, 4*m.rtt)
 }
 
@@ -247,6 +254,19 @@ func (m *member) ahead(rtt time.Duration) int {
 	return n
 }
 
+// feedsNow is feeds by what is known of the member's handlers and fetches, with mu held.
+func (m *member) feedsNow() float64 {
+	all := float64(m.workers.size)
+	if m.ended == 0 || m.rtt == 0 {
+		return all
+	}
+	each := m.spent / time.Duration(m.ended)
+	if each >= maxBuffered/2 { // nothing is fetched ahead
+		return all
+	}
+	return min(all, 1+maxBatch/2*float64(max(each, quickHandlers))/float64(m.rtt))
+}
+
 // first is the member that is to take a free worker, nil if none would, with mu held.
 func (ws *workers) first() *member {
 	var first *member
@@ -277,7 +297,18 @@ func (ws *workers) wakeNext() {
 }
 
 // over reports whether a member has its share, with mu held.
-func (m *member) over() bool { return m.hungry && m.busy >= m.share }
+func (m *member) over() bool { return m.busy >= m.own() }
+
+// own is a member's share, or what that would be if it were hungry, with mu held.
+func (m *member) own() int {
+	if ws := m.workers; !m.hungry {
+		if ws.strict || !ws.shared {
+			return m.most()
+		}
+		return int(math.Ceil(float64(ws.size) * m.weight / (ws.weights + m.weight)))
+	}
+	return m.share
+}
 
 // open reports whether a worker may become free for a member before one of its own does.
 func (m *member) open() bool {

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,6 +27,7 @@ type simulatedQueue struct {
 	handler time.Duration
 	rtt     time.Duration      // of a fetch
 	expired bool               // no handler sees what a fetch brings
+	hangs   atomic.Bool        // its handlers that begin now, until the end
 	due     chan int           // cap 1: messages; < 0: without end
 	sent    signal             // a wake-up
 	away    chan chan struct{} // cap 1: the server does not answer before this closes
@@ -104,6 +106,9 @@ func (q *simulatedQueue) handle(string) bool {
 
 // takes is how long a handler takes.
 func (q *simulatedQueue) takes() time.Duration {
+	if q.hangs.Load() {
+		return time.Hour
+	}
 	if q.sim.uneven {
 		return time.Duration(rand.ExpFloat64()*float64(q.handler)) + time.Microsecond
 	}
@@ -220,4 +225,11 @@ func wantParts(t *testing.T, parts []float64, weights ...float64) {
 			t.Errorf("queue %d has %.2f of 10, want %v", i, parts[i], w)
 		}
 	}
+}
+
+// handledIn waits, and is how many the queue has handled meanwhile.
+func (q *simulatedQueue) handledIn(took time.Duration) int {
+	before := q.now().handled
+	time.Sleep(took)
+	return q.now().handled - before
 }

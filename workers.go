@@ -63,7 +63,7 @@ func (ws *workers) join(freed signal, weight, atMost, order int) *member {
 		atMost = ws.size
 	}
 	m := &member{workers: ws, freed: freed, weight: float64(weight), atMost: min(atMost, ws.size), order: order}
-	m.share = m.most()
+	m.feeds, m.share = float64(ws.size), m.most()
 	ws.members = append(ws.members, m)
 	m.setHungry(ws.shared) // until its queue has been asked
 	return m
@@ -254,6 +254,10 @@ func (m *member) finish(took time.Duration) {
 		}
 		m.each = max(m.each+(took-m.each)/8, 1)
 		m.slower -= (m.slower + 7) / 8
+		m.spent += took
+		if m.ended++; m.ended == 512 {
+			m.spent, m.ended = m.spent/2, m.ended/2
+		}
 	}
 	m.busy--
 	m.workers.taken--
