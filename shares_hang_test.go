@@ -17,7 +17,7 @@ func TestSharesBesideHanging(t *testing.T) {
 					simulate(t, workers, false, func(s *simulation) {
 						broken, well := s.queue(1, 0, -1, handler, far(rtts[0])), s.queue(1, 0, -1, handler, far(rtts[1]))
 						took := 10*time.Millisecond + 5*rtts[1] + 5*handler
-						time.Sleep(took)
+						time.Sleep(took + 4*rtts[0]) // in the beginning nobody knows anything
 						before := well.handledIn(took)
 						broken.hangs.Store(true)
 						time.Sleep(took + 4*rtts[0])
