@@ -134,10 +134,13 @@ func (l *language) momentsOf(m *delayqueue.MessageStatus, now time.Time) []momen
 	}
 	add(sentAt(m.ID), l.say("Sent, by the sender's clock"), "")
 	add(m.Due, l.say("Due for the first time"), "")
-	if m.LastError == "" {
+	for _, e := range m.LastErrors {
+		if e.Delivery > 0 {
+			add(e.At, l.say("Delivery %s went wrong", l.number(e.Delivery)), "")
+		}
+	}
+	if len(m.LastErrors) == 0 || !m.LastErrors[0].At.Equal(m.EndedAt) {
 		add(m.EndedAt, l.say("A delivery ended"), "")
-	} else if m.State != delayqueue.StateGarbage {
-		add(m.EndedAt, l.say("Delivery %s failed", l.number(max(m.Delivery-1, 1))), m.LastError)
 	}
 	switch m.State {
 	case delayqueue.StateRetry:

@@ -29,7 +29,7 @@ func (f *fixture) monitor(queue string) *delayqueue.Monitor {
 // sent puts a message into a queue and returns its id.
 func (f *fixture) sent(queue, payload string, opts ...delayqueue.MsgOption) string {
 	f.Helper()
-	info, err := delayqueue.NewPublisher(queue, f.cli).Send(f.Context(), payload, append(opts, delayqueue.WithRetryCount(0))...)
+	info, err := delayqueue.NewPublisher(queue, f.cli).Send(f.Context(), payload, append([]delayqueue.MsgOption{delayqueue.WithRetryCount(0)}, opts...)...)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -92,6 +92,20 @@ func TestMessageInHand(t *testing.T) {
 	f.sees(f.get(address("message", "q", "orders", "id", id)).body, "no luck", "Given up on")
 	f.sees(f.get(address("messages", "q", "orders", "state", "garbage", "error", "luck")).body, id, "no luck")
 	f.lacks(f.get(address("messages", "q", "orders", "state", "garbage", "error", "other")).body, id)
+}
+
+// The last five errors of a message, each with its delivery and its instant, stay text in both languages, whatever hides payloads.
+func TestErrorsOfMessage(t *testing.T) {
+	f := newFixture(t, Config{Payload: func(string, *delayqueue.MessageStatus) string { return "hidden" }})
+	f.consume("orders", func(_ context.Context, m *delayqueue.Message) error {
+		return delayqueue.RetryAfter(time.Millisecond, fmt.Errorf("try %d:\n<script>\u202e\xff", m.Delivery))
+	})
+	id := f.sent("orders", "x", delayqueue.WithRetryCount(6))
+	f.is("orders", id, delayqueue.StateGarbage)
+	body := f.get(address("message", "q", "orders", "id", id)).body
+	f.sees(body, "Last errors", "Delivery 7 <time", "Delivery 3 <time", "try 7:\n&lt;script&gt;\\u202e\uFFFD", "try 3:\n", "Delivery 3 went wrong", "Given up on")
+	f.lacks(body, "try 2:", "<script>", "A delivery ended")
+	f.sees(f.get(address("message", "q", "orders", "id", id, "lang", "zh")).body, "最近的错误", "第 7 次派发 <time", "第 3 次派发出错")
 }
 
 // What Config.Payload hides is nowhere to be seen, and cannot be found out by searching for it.

@@ -112,6 +112,9 @@ func printMessage(m *delayqueue.MessageStatus) {
 	row("failures", fmt.Sprintf("%d of at most %d", m.Failures, m.MaxRetries+1))
 	row("losses", fmt.Sprint(m.Losses))
 	row("last error", paint(bad, m.LastError))
+	for _, e := range m.LastErrors[min(len(m.LastErrors), 1):] {
+		row("before that", paint(bad, errorLine(e)))
+	}
 	row("last delivery", at(m.EndedAt))
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		row("header "+name, m.Headers[name])
@@ -122,6 +125,14 @@ func printMessage(m *delayqueue.MessageStatus) {
 	payloadRows(m, row)
 	row("result", m.Result)
 	t.print()
+}
+
+// errorLine is an error that is not the last one, with which delivery it ended, and when, as far as that is known.
+func errorLine(e delayqueue.KeptError) string {
+	if e.Delivery == 0 || e.At.IsZero() {
+		return e.Text
+	}
+	return fmt.Sprintf("delivery %d, %s: %s", e.Delivery, at(e.At), e.Text)
 }
 
 // payloadRows shows a payload, or the parts of a group.

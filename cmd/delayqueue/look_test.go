@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -171,6 +173,17 @@ func tellGet(w *world) {
 	}
 	dead := w.kill("orders", "card refused", "x")[0]
 	w.contains(w.must("get", "orders", dead), "garbage", "card refused", "1 of at most 1", "died")
+
+	twice := w.kill("twice", "card\x1b refused", "x")[0]
+	w.must("requeue", "twice", twice)
+	w.consume("twice", func(context.Context, *delayqueue.Message) error { return errors.New("no such card") })
+	w.until("it died again", func() bool { return w.state("twice", twice) == delayqueue.StateGarbage })
+	if out := w.must("get", "twice", twice); !regexp.MustCompile(`last error +no such card\nbefore that +delivery 1, .* ago\): card.* refused\n`).MatchString(out) || strings.Contains(out, "\x1b") {
+		w.Errorf("get: %q", out)
+	}
+	if got := decode[messageJSON](w, w.must("get", "twice", twice, "--json"))[0].LastErrors; len(got) != 2 || got[0].Error != "no such card" || got[1].Delivery != 1 || got[1].At == nil {
+		w.Errorf("get --json: %+v", got)
+	}
 
 	done := strings.Fields(w.must("send", "reports", "june", "--keep", "1h", "--create"))[0]
 	w.contains(w.must("get", "reports", done), "kept for", "1h")

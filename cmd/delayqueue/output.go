@@ -136,11 +136,19 @@ type messageJSON struct {
 	Parts64    [][]byte          `json:"parts_base64,omitempty"` // of parts of which one is no text
 	Headers    map[string]string `json:"headers,omitempty"`
 	LastError  string            `json:"last_error,omitempty"`
+	LastErrors []errorJSON       `json:"last_errors,omitempty"` // the newest first
 	Result     string            `json:"result,omitempty"`
 	Result64   []byte            `json:"result_base64,omitempty"` // of a result that is no text
 	EndedAt    *time.Time        `json:"ended_at,omitempty"`
 	Consumer   string            `json:"consumer,omitempty"`
 	Unreadable string            `json:"unreadable,omitempty"`
+}
+
+// errorJSON is why a delivery ended.
+type errorJSON struct {
+	At       *time.Time `json:"at,omitempty"`
+	Delivery int        `json:"delivery,omitempty"`
+	Error    string     `json:"error"`
 }
 
 func jsonOf(m *delayqueue.MessageStatus) messageJSON {
@@ -150,6 +158,9 @@ func jsonOf(m *delayqueue.MessageStatus) messageJSON {
 	}
 	if m.Timeout < 0 {
 		out.Timeout = -1
+	}
+	for _, e := range m.LastErrors {
+		out.LastErrors = append(out.LastErrors, errorJSON{instant(e.At), e.Delivery, e.Text})
 	}
 	if m.Broken != nil {
 		out.Unreadable = m.Broken.Error()

@@ -78,8 +78,11 @@ function mend.place(id)
   local holder = key ~= '' and redis.call('HGET', KEYS[8], key)
   if holder and holder ~= id and redis.call('HEXISTS', KEYS[6], holder) == 1 then
     redis.call('ZADD', KEYS[5], us(now), id)
+    local errors = text or ''
+    if errors ~= '' and string.sub(errors, 1, 1) ~= '\30' then errors = '\30' .. '0 0 ' .. errors end
+    errors = string.match(errors, '^(' .. string.rep('\30[^\30]*', 4) .. ')\30') or errors -- five with this one
     redis.call('HSET', KEYS[7], id, (n or '1') .. ' ' .. (failures or '0') .. ' ' .. (losses or '0') .. ' ' .. us(now) ..
-      ' found in no structure by doctor, and message ' .. holder .. ' has its key')
+      ' \30' .. us(now) .. ' 0 found in no structure by doctor, and message ' .. holder .. ' has its key' .. errors)
     return 'garbage'
   end
   -- A delivery of its own, so that whoever may hold an older one cannot settle it; never before it is due.

@@ -79,7 +79,9 @@ func (f *Fail) decodeErrors(raw string) (problem string) {
 		case len(words[2]) > longest:
 			return fmt.Sprintf("error %d has %d bytes, want at most %d", i+1, len(words[2]), longest)
 		}
-		after = n
+		if n != 0 {
+			after = n
+		}
 		f.Errors = append(f.Errors, FailError{At: at, Delivery: n, Text: words[2]})
 	}
 	f.Error = f.Errors[0].Text

@@ -106,7 +106,7 @@ func build(t testing.TB, cli redis.UniversalClient, prefix string) *bed {
 	b.do("HSET", "fail",
 		idReady, fmt.Sprintf("2 0 0 %d ", now-second),
 		idRetry, fmt.Sprintf("3 1 1 %d handler said no", now-second),
-		idGarbage, fmt.Sprintf("4 4 0 %[1]d \x1e%[1]d 3 boom\x1e0 0 boom, too", now-5*second),
+		idGarbage, fmt.Sprintf("4 4 0 %[1]d \x1e%[1]d 3 boom\x1e0 0 boom, too\x1e%[1]d 1 boom", now-5*second),
 		idGarbage1, fmt.Sprintf("1 0 0 %d too late", now-4*second))
 	b.do("HSET", "key", "order-1", idPending, "order-4", idUnack)
 	b.do("ZADD", "wake", now, "w")
