@@ -61,7 +61,7 @@ func (m *Monitor) findEntry(ctx context.Context, o *operation, kept bool) error 
 		return err
 	}
 	for _, line := range got.entries { // none: nobody knows
-		e, ok := line.entry()
+		e, ok := line.entry(got.now)
 		if !ok || e.Bulk == nil {
 			continue
 		}

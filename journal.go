@@ -67,9 +67,9 @@ const (
 type BulkState struct {
 	Phase BulkPhase
 	// Updated is when the process that runs it said so last, by the server's clock: before each step, and after a second without
-	// one. A call that runs and has not said anything for a minute has probably ended with its process. It can be continued;
-	// if its process lives after all, one of the two is refused (ErrBadCursor), and nothing is done twice.
+	// one; Silent is how long ago that was.
 	Updated   time.Time
+	Silent    time.Duration
 	Total     int64 // these are as in BulkResult
 	Looked    int64
 	Passed    map[Reason]int64
@@ -77,6 +77,10 @@ type BulkState struct {
 	Error     string // why it failed
 	StopAsked bool   // by StopBulk, while it runs
 }
+
+// Interrupted says whether a call that runs has not said anything for a minute: it has probably ended with its process. It can be
+// continued; if its process lives after all, one of the two is refused (ErrBadCursor), and nothing is done twice.
+func (b *BulkState) Interrupted() bool { return b.Phase == BulkRunning && b.Silent > time.Minute }
 
 // A JournalPage is a part of the journal, the newest entry first.
 type JournalPage struct {
@@ -143,8 +147,8 @@ type bulkRecord struct {
 	Error  string           `json:"error,omitempty"`
 }
 
-// entry reads a line of the journal; ok is false of what another program wrote.
-func (l *journalLine) entry() (e JournalEntry, ok bool) {
+// entry reads a line of the journal as it was at now, us; ok is false of what another program wrote.
+func (l *journalLine) entry(now int64) (e JournalEntry, ok bool) {
 	words := strings.SplitN(l.line, " ", 4)
 	at := scoreInstant(l.made)
 	if len(words) != 4 {
@@ -165,6 +169,7 @@ func (l *journalLine) entry() (e JournalEntry, ok bool) {
 			Phase: BulkPhase(oneLine(string(b.Phase), maxBy)), Updated: instantTime(updated), Total: b.Total, Looked: b.Looked, Passed: b.Passed, Next: b.Next,
 			Error: oneLine(b.Error, maxErrorText), StopAsked: journalWord(words[1]) == journalStop,
 		}
+		e.Bulk.Silent = max(instantTime(now).Sub(e.Bulk.Updated), 0)
 	}
 	return e, true
 }
@@ -208,7 +213,7 @@ func (m *Monitor) journalPage(ctx context.Context, limit int, cursor string) (*J
 	}
 	page := &JournalPage{Now: instantTime(got.now)}
 	for _, line := range got.entries {
-		if e, ok := line.entry(); ok {
+		if e, ok := line.entry(got.now); ok {
 			page.Entries = append(page.Entries, e)
 		}
 	}
@@ -229,7 +234,7 @@ func (m *Monitor) JournalEntry(ctx context.Context, id string) (*JournalEntry, e
 		var got journalReply
 		got, err = m.readJournal(ctx, journalRequest{limit: 1, after: name, alone: true})
 		for _, line := range got.entries {
-			if e, ok := line.entry(); ok {
+			if e, ok := line.entry(got.now); ok {
 				return &e, nil
 			}
 		}

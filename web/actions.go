@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -210,6 +211,20 @@ func (r *request) lacks(ctx context.Context, m *delayqueue.Monitor, v *verb, id 
 	return err
 }
 
+// whyCode is for notice; what the page has no words for is logged.
+func (h *Handler) whyCode(err error, queue string) string {
+	switch {
+	case errors.Is(err, delayqueue.ErrNotFound):
+		return "gone"
+	case errors.Is(err, delayqueue.ErrWrongState):
+		return "state"
+	case errors.Is(err, delayqueue.ErrDuplicateKey):
+		return "key"
+	}
+	h.log.Warn("delayqueue: something was not done to all messages that were ticked", "queue", queue, "error", err)
+	return "other"
+}
+
 // postAct does it to each message that was ticked. One to which it cannot be done ends nothing.
 func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 	v, ids, err := r.asked(r.PostForm)
@@ -243,11 +258,11 @@ func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 	if done == 0 && first != nil && (len(ids) == 1 || unreachable(first)) {
 		return "", &httpError{http.StatusConflict, r.lang.trouble(first)}
 	}
-	said := r.lang.say(v.Did, r.lang.number(done))
+	to := notice(url.Values{"q": {r.Queue}}, v.Name, int64(done))
 	if passed := len(ids) - done; passed > 0 {
-		said += "; " + r.lang.say("%s passed over: %s", r.lang.number(passed), r.lang.trouble(first))
+		to.Set("passed", strconv.Itoa(passed))
+		to.Set("why", h.whyCode(first, r.Queue))
 	}
-	to := url.Values{"q": {r.Queue}, "done": {said}}
 	if len(ids) == 1 && !v.Destroys {
 		to.Set("id", ids[0])
 		return link("message", to), nil

@@ -25,6 +25,7 @@ type journalView struct {
 type journalRow struct {
 	delayqueue.JournalEntry
 	Phase string // of a job, in words
+	Job   string // its address
 }
 
 // payloadWanted is the part of an entry's detail that says what the payloads of its messages contain.
@@ -54,7 +55,7 @@ func (h *Handler) journal(ctx context.Context, r *request) (any, error) {
 			one.Detail = payloadWanted.ReplaceAllString(entry.Detail, "payload …")
 		}
 		if b := entry.Bulk; b != nil {
-			one.Phase = r.lang.phase(b.Phase, b.Phase == delayqueue.BulkRunning && page.Now.Sub(b.Updated) > silentJob)
+			one.Phase, one.Job = r.lang.phase(b), jobLink(r.Queue, entry.ID)
 		}
 		v.Rows = append(v.Rows, one)
 	}
@@ -101,18 +102,18 @@ func (l *language) act(a delayqueue.Act) string {
 	return shown(string(a))
 }
 
-// silentJob is how long one that runs may say nothing; after that its process is gone.
-const silentJob = time.Minute
-
-func (l *language) phase(p delayqueue.BulkPhase, silent bool) string {
+// phase is how a job stands, in words.
+func (l *language) phase(b *delayqueue.BulkState) string {
 	switch {
-	case silent:
-		return l.say("cut off: the process that ran it is gone")
-	case p == delayqueue.BulkRunning:
+	case b.Interrupted():
+		return l.say("interrupted, its process is not heard of any more")
+	case b.Phase == delayqueue.BulkRunning && b.StopAsked:
+		return l.say("running, asked to stop")
+	case b.Phase == delayqueue.BulkRunning:
 		return l.say("running")
-	case p == delayqueue.BulkFinished:
+	case b.Phase == delayqueue.BulkFinished:
 		return l.say("finished")
-	case p == delayqueue.BulkStopped:
+	case b.Phase == delayqueue.BulkStopped:
 		return l.say("stopped")
 	}
 	return l.say("failed")

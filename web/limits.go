@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -103,25 +104,21 @@ func limitsOf(form url.Values) (l delayqueue.Limits, err error) {
 // postLimits sets limits, takes back what was set, or lifts a throttle.
 func (h *Handler) postLimits(ctx context.Context, r *request) (string, error) {
 	var before, l delayqueue.Limits
-	var said string
-	var err error
-	m := r.steering()
-	switch r.PostForm.Get("do") {
+	did, err := r.PostForm.Get("do"), error(nil)
+	m, to := r.steering(), url.Values{"q": {r.Queue}}
+	switch did {
 	case "set":
 		if l, err = limitsOf(r.PostForm); err != nil {
 			return "", err
 		}
 		before, err = m.SetLimits(ctx, l)
-		said = r.lang.say("Set: %s. Before: %s", r.lang.limitWords(l), r.lang.limitWords(before))
+		to.Set("limits", limitNumbers(l))
 	case "clear":
 		before, err = m.SetLimits(ctx, l)
-		said = r.lang.say("Taken back: %s", r.lang.limitWords(before))
 	case "lift":
 		var lifted bool
-		if lifted, err = m.Unthrottle(ctx); lifted {
-			said = r.lang.say("What was put off goes on, as far as limits allow")
-		} else {
-			said = r.lang.say("It was not throttled any more")
+		if lifted, err = m.Unthrottle(ctx); !lifted {
+			did = "lifted"
 		}
 	default:
 		return "", errWhat
@@ -129,5 +126,24 @@ func (h *Handler) postLimits(ctx context.Context, r *request) (string, error) {
 	if errors.Is(err, delayqueue.ErrBadOption) {
 		err = errLimits
 	}
-	return link("limits", url.Values{"q": {r.Queue}, "done": {said}}), err
+	if did == "set" || did == "clear" {
+		to.Set("before", limitNumbers(before))
+	}
+	to.Set("done", did)
+	return link("limits", to), err
+}
+
+// limitNumbers are limits in an address, for said.
+func limitNumbers(l delayqueue.Limits) string {
+	return fmt.Sprintf("%d.%d.%d.%d", l.Rate, l.Per.Microseconds(), l.Burst, l.Concurrency)
+}
+
+// numbersOf reads them; what is none counts as no limits.
+func numbersOf(text string) (l delayqueue.Limits) {
+	var us int64
+	if _, err := fmt.Sscanf(text, "%d.%d.%d.%d", &l.Rate, &us, &l.Burst, &l.Concurrency); err != nil {
+		return delayqueue.Limits{}
+	}
+	l.Per = time.Duration(us) * time.Microsecond
+	return l
 }

@@ -125,7 +125,7 @@ type page struct {
 	Title  string // in the language of the page
 	Data   any
 	At     time.Time // when it was made
-	Notice string    // of the query's done: what has just been done
+	Notice string    // what has just been done
 }
 
 // Is says whether this is the page of that name, so its link is the current one.
@@ -160,7 +160,7 @@ func (p *page) Here(name, value string) string {
 		query[key] = values
 	}
 	query.Set(name, value)
-	query.Del("done")
+	forget(query)
 	return link(p.Route.name, query)
 }
 
@@ -186,6 +186,12 @@ func (p *page) Refresh() string {
 	return ""
 }
 
+// Again says whether who has no script is to ask for the page once more by itself.
+func (p *page) Again() bool {
+	data, ok := p.Data.(interface{ Again() bool })
+	return ok && data.Again()
+}
+
 // link is the address of a page, relative to every other one.
 func link(name string, query url.Values) string {
 	if text := query.Encode(); text != "" {
@@ -204,7 +210,7 @@ func (h *Handler) load(ctx context.Context, r *request, route *route) (*page, er
 	if err != nil {
 		return nil, err
 	}
-	return &page{request: r, Route: route, Title: r.lang.say(route.title), Data: data, At: time.Now(), Notice: r.Arg("done")}, nil
+	return &page{request: r, Route: route, Title: r.lang.say(route.title), Data: data, At: time.Now(), Notice: r.said()}, nil
 }
 
 func (h *Handler) servePage(w http.ResponseWriter, r *request, route *route) error {

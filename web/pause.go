@@ -29,16 +29,15 @@ func (h *Handler) askPause(ctx context.Context, r *request) (any, error) {
 
 // postPause pauses or resumes.
 func (h *Handler) postPause(ctx context.Context, r *request) (string, error) {
-	m, said, err := r.steering(), "", error(nil)
-	switch r.PostForm.Get("do") {
+	m, did, err := r.steering(), r.PostForm.Get("do"), error(nil)
+	switch did {
 	case "resume":
-		said, err = r.lang.say("The queue goes on"), m.Resume(ctx)
+		err = m.Resume(ctx)
 	case "pause":
 		d, bad := time.ParseDuration(r.PostForm.Get("for"))
 		if bad != nil || !slices.Contains(pauses, d) {
 			return "", &httpError{http.StatusBadRequest, "Say for how long"}
 		}
-		said = r.lang.say("The queue is paused")
 		if d == 0 {
 			err = m.Pause(ctx)
 		} else {
@@ -47,5 +46,5 @@ func (h *Handler) postPause(ctx context.Context, r *request) (string, error) {
 	default:
 		return "", errWhat
 	}
-	return link("queue", url.Values{"q": {r.Queue}, "done": {said}}), err
+	return link("queue", url.Values{"q": {r.Queue}, "done": {did}}), err
 }

@@ -103,7 +103,7 @@ func (r *request) with(pairs ...string) string {
 	for name, values := range r.query {
 		query[name] = values
 	}
-	query.Del("done")
+	forget(query)
 	for i := 0; i < len(pairs); i += 2 {
 		query.Set(pairs[i], pairs[i+1])
 		if pairs[i+1] == "" {

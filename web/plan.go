@@ -2,11 +2,7 @@ package web
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
@@ -18,15 +14,11 @@ import (
 )
 
 // What is done to all messages that match: first they are counted, in steps of a second that change nothing and whose whole state is in
-// the address; then what was counted, and no more, is done in steps of some seconds, each of them a form: what is left is in the form too, so
-// any process can go on, and who goes on with nothing has stopped it.
+// the address; then what was counted, and no more, is done by a job.
 
 func (h *Handler) planRoutes() []route {
 	return []route{{name: "plan", title: "All that match", queue: true, file: "plan", load: h.plan, act: Look, post: h.postPlan}} // post asks for more
 }
-
-// stepSpend is how long one form works.
-const stepSpend = 5 * time.Second
 
 // rates are those that a job can have, messages a second; 0: as fast as its steps go.
 var rates = []int{0, 10, 100, 1000}
@@ -41,15 +33,11 @@ type planning struct {
 	*verb
 	*selection
 	Rates   []int
-	Begun   bool
 	Result  *delayqueue.BulkResult // nil: not begun
 	Shown   []*delayqueue.MessageStatus
 	By      time.Duration
 	Rate    int
 	onwards string
-	Rest    string // what is left of one that was begun, a Next
-	Task    *delayqueue.BulkTask
-	Seal    string // of Rest, if the queue's name was typed for it
 }
 
 // Refresh is where the page goes by itself, for the next second of counting; "" if it stays.
@@ -65,9 +53,6 @@ func (p *planning) Onwards() string { return p.onwards }
 
 // plan counts for a second.
 func (h *Handler) plan(ctx context.Context, r *request) (any, error) {
-	if rest := r.Arg("rest"); rest != "" {
-		return r.rest(rest)
-	}
 	s, err := r.selection()
 	if err != nil {
 		return nil, err
@@ -94,26 +79,6 @@ func (h *Handler) plan(ctx context.Context, r *request) (any, error) {
 	}
 	return p, r.setShown(ctx, p)
 }
-
-// rest shows how far one is that was begun. It does nothing.
-func (r *request) rest(token string) (any, error) {
-	task, err := r.Monitor().BulkTask(token)
-	if err != nil {
-		return nil, errUnread
-	}
-	if task.DryRun || task.Planned {
-		return nil, errWhat
-	}
-	v, err := r.taskVerb(task)
-	p := &planning{verb: v, Rest: token, Task: task}
-	if r.sealed(task, r.query) {
-		p.Seal = r.seal(task)
-	}
-	return p, err
-}
-
-// Chosen is what a task that was begun is about.
-func (p *planning) Chosen() []fact { return chosen(p.Task) }
 
 // chosen says which messages a task is about, and how it goes about it.
 func chosen(t *delayqueue.BulkTask) (all []fact) {
@@ -147,18 +112,6 @@ func chosen(t *delayqueue.BulkTask) (all []fact) {
 		add("rate", strconv.Itoa(t.Rate))
 	}
 	return all
-}
-
-// seal is what the forms of a job carry once the queue's name was typed for it, so that it is typed once: who makes up a job for
-// somebody else to go on with has none. Another process asks for the name again.
-func (r *request) seal(task *delayqueue.BulkTask) string {
-	mac := hmac.New(sha256.New, r.h.secret)
-	fmt.Fprintf(mac, "%q %q %q %d %d", r.Queue, task.Action, chosen(task), task.At.UnixMicro(), task.Counted)
-	return hex.EncodeToString(mac.Sum(nil))
-}
-
-func (r *request) sealed(task *delayqueue.BulkTask, form url.Values) bool {
-	return !task.Planned && hmac.Equal([]byte(form.Get("seal")), []byte(r.seal(task)))
 }
 
 // count begins a dry run, or goes on with the query's.
@@ -229,7 +182,7 @@ func verbOf(action string, in delayqueue.State) *verb {
 	return nil
 }
 
-// taskVerb is what a plan, or the rest of a job, does; the request must be allowed to do that to each state that it is about. Who
+// taskVerb is what a plan does; the request must be allowed to do that to each state that it is about. Who
 // sends it may have made it up.
 func (r *request) taskVerb(task *delayqueue.BulkTask) (v *verb, err error) {
 	if r.h.cfg.Payload != nil && task.Filter.Contains != "" {
@@ -250,41 +203,31 @@ func (r *request) taskVerb(task *delayqueue.BulkTask) (v *verb, err error) {
 }
 
 // postPlan begins a job.
-func (h *Handler) postPlan(ctx context.Context, r *request) (string, error) {
+func (h *Handler) postPlan(_ context.Context, r *request) (string, error) {
 	token := r.PostForm.Get("plan")
 	task, err := r.Monitor().BulkTask(token)
 	if err != nil {
 		return "", errUnread
 	}
-	if task.DryRun {
+	if !task.Planned {
 		return "", errWhat
 	}
 	v, err := r.taskVerb(task)
-	if err == nil && !r.sealed(task, r.PostForm) {
+	if err == nil {
 		err = r.destroy(v)
 	}
 	if err != nil {
 		return "", err
 	}
 	m := r.steering()
-	end := time.Now().Add(stepSpend)
-	enough := func(*delayqueue.BulkResult) bool { return time.Now().Before(end) && h.done.Err() == nil }
-	var result *delayqueue.BulkResult
-	if task.Planned {
-		result, err = m.BulkCommit(ctx, token, enough)
-	} else {
-		result, err = m.BulkContinue(ctx, token, enough)
-	}
-	switch {
-	case result != nil && result.Next != "" && (err == nil || result.Done > 0):
-		to := url.Values{"q": {r.Queue}, "rest": {result.Next}}
-		if rest, err := m.BulkTask(result.Next); err == nil && v.Destroys {
-			to.Set("seal", r.seal(rest))
-		}
-		return link("plan", to), nil
-	case err != nil:
+	begun, err := h.startJob(r.Queue, func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
+		return m.BulkCommit(ctx, token, progress)
+	})
+	if err != nil {
 		return "", err
 	}
-	said := r.lang.say(v.Did, r.lang.number(result.Done))
-	return link("messages", url.Values{"q": {r.Queue}, "state": {task.States[0].String()}, "done": {said}}), nil
+	if begun.Entry == "" { // it is over, and in no journal
+		return link("messages", notice(url.Values{"q": {r.Queue}, "state": {task.States[0].String()}}, v.Name, begun.Done)), nil
+	}
+	return jobLink(r.Queue, begun.Entry), nil
 }

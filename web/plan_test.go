@@ -38,22 +38,32 @@ func (f *fixture) counted(page string) (plan, body string) {
 	return "", ""
 }
 
-// finish does what is left, form by form.
-func (f *fixture) finish(plan string, more ...string) (said string) {
+// finish begins what was counted, and waits until the job has ended.
+func (f *fixture) finish(plan string, more ...string) (page string) {
 	f.Helper()
-	for range 1000 {
-		got := f.ask(http.MethodPost, "plan", form(append([]string{"q", "orders", "plan", plan}, more...)...))
-		if got.code != http.StatusSeeOther {
-			f.Fatalf("%d %s", got.code, got.body)
-		}
-		next := f.get(got.header.Get("Location")).body
-		rest := planField.FindStringSubmatch(next)
-		if rest == nil {
-			return next
-		}
-		plan = rest[1]
+	return f.ended(f.begin(plan, more...))
+}
+
+// begin returns the address of the job.
+func (f *fixture) begin(plan string, more ...string) string {
+	f.Helper()
+	got := f.ask(http.MethodPost, "plan", form(append([]string{"q", "orders", "plan", plan}, more...)...))
+	if to := got.header.Get("Location"); got.code == http.StatusSeeOther && strings.HasPrefix(to, "job?") {
+		return to
 	}
-	f.Fatal("it goes on for ever")
+	f.Fatalf("%d %s %s", got.code, got.header.Get("Location"), got.body)
+	return ""
+}
+
+// ended waits for the end of a job.
+func (f *fixture) ended(job string) (page string) {
+	f.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if page = f.get(job).body; !strings.Contains(page, "running") {
+			return page
+		}
+	}
+	f.Fatalf("it goes on for ever: %s", page)
 	return ""
 }
 
@@ -74,11 +84,14 @@ func TestPlan(t *testing.T) {
 	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "confirm", "order")); got.code != http.StatusUnprocessableEntity {
 		t.Errorf("without the queue's name: %d", got.code)
 	}
-	if got := f.get("plan?" + form("q", "orders", "rest", plan, "confirm", "orders")); got.code != http.StatusBadRequest {
+	if got := f.get("plan?" + form("q", "orders", "plan", plan, "confirm", "orders")); got.code != http.StatusBadRequest {
 		t.Errorf("by GET: %d", got.code)
 	}
-	f.sees(f.finish(plan, "confirm", "orders"), "15 deleted")
+	f.sees(f.finish(plan, "confirm", "orders"), "finished: 15 done")
 	f.is("orders", later, delayqueue.StatePending)
+	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "confirm", "orders")); got.code != http.StatusConflict || !strings.Contains(got.body, "somebody has begun it") {
+		t.Errorf("begun twice: %d %s", got.code, got.body)
+	}
 	if c, err := f.monitor("orders").Counts(t.Context()); err != nil || c.Pending != 16 {
 		t.Errorf("%+v %v", c, err)
 	}
@@ -88,7 +101,7 @@ func TestPlan(t *testing.T) {
 		}
 	}
 	plan, _ = f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count", "1"))
-	f.sees(f.finish(plan), "16 postponed")
+	f.sees(f.finish(plan), "finished: 16 done")
 	if m, err := f.monitor("orders").Get(t.Context(), later); err != nil || time.Until(m.At) < 24*time.Hour {
 		t.Errorf("%v %v", m, err)
 	}

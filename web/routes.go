@@ -30,7 +30,7 @@ type route struct {
 func (h *Handler) allRoutes() []route {
 	return slices.Concat([]route{
 		{name: "", title: "Queues", file: "board", load: h.board, live: []string{"summary", "rows"}},
-	}, h.queueRoutes(), h.healthRoutes(), h.messagesRoutes(), h.messageRoutes(), h.actionRoutes(), h.limitsRoutes(), h.planRoutes(), h.journalRoutes(), h.consumerRoutes(), h.scheduleRoutes())
+	}, h.queueRoutes(), h.healthRoutes(), h.messagesRoutes(), h.messageRoutes(), h.actionRoutes(), h.limitsRoutes(), h.planRoutes(), h.jobRoutes(), h.journalRoutes(), h.consumerRoutes(), h.scheduleRoutes())
 }
 
 // About says whether a page is about a queue, whose other pages are offered then.

@@ -13,7 +13,6 @@ package web
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"log/slog"
 	"math"
 	"net/http"
@@ -76,7 +75,7 @@ type Handler struct {
 	cache     cache
 	clients   clients // feeds
 	work      clients // what is read or done for other requests
-	secret    []byte  // of seals
+	jobs      clients // that run
 
 	done context.Context // it ends with Close
 	end  context.CancelFunc
@@ -87,8 +86,8 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 	if cli == nil {
 		panic("delayqueue: web.New: no client")
 	}
-	h := &Handler{cli: cli, cfg: c, log: c.Logger, csrf: http.NewCrossOriginProtection(), secret: []byte(rand.Text())}
-	h.clients.most, h.work.most = maxClients, math.MaxInt
+	h := &Handler{cli: cli, cfg: c, log: c.Logger, csrf: http.NewCrossOriginProtection()}
+	h.clients.most, h.work.most, h.jobs.most = maxClients, math.MaxInt, maxJobs
 	h.cfg.Prefix = cmp.Or(c.Prefix, "dq")
 	if h.log == nil {
 		h.log = slog.Default()
@@ -108,13 +107,14 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 	return h
 }
 
-// Close ends what pages are fed by, and waits until nothing more is read from Redis or done there: some seconds at most, for a form that
-// is at work. A request that comes later is refused.
+// Close ends what pages are fed by, and the jobs that run here, and waits until nothing more is read from Redis or done there: some
+// seconds at most. A request that comes later is refused; another process can go on with those jobs.
 func (h *Handler) Close() {
 	h.end()
 	h.poller.stopped()
 	h.clients.stopped()
 	h.work.stopped()
+	h.jobs.stopped()
 	h.cache.stopped()
 }
 

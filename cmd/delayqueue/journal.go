@@ -77,7 +77,7 @@ func (a *app) journal(ctx context.Context, m *delayqueue.Monitor, most int) erro
 				}
 				continue
 			}
-			t.add(at(e.At), e.By, actOf(e, page.Now), onWhat(e), e.Messages, e.Reason)
+			t.add(at(e.At), e.By, actOf(e), onWhat(e), e.Messages, e.Reason)
 		}
 		if most, cursor = most-len(page.Entries), page.Next; cursor == "" {
 			break
@@ -103,17 +103,14 @@ func journalOf(e *delayqueue.JournalEntry) journalJSON {
 	return out
 }
 
-// silence is after how long a job that runs is taken for dead.
-const silence = time.Minute
-
 // actOf is what was done, and of a job how it stands.
-func actOf(e *delayqueue.JournalEntry, now time.Time) string {
+func actOf(e *delayqueue.JournalEntry) string {
 	b := e.Bulk
 	switch {
 	case b == nil:
 		return string(e.Act)
-	case b.Phase == delayqueue.BulkRunning && now.Sub(b.Updated) > silence:
-		return string(e.Act) + ", not heard of for " + brief(now.Sub(b.Updated))
+	case b.Interrupted():
+		return string(e.Act) + ", not heard of for " + brief(b.Silent)
 	case b.Phase == delayqueue.BulkFailed:
 		return string(e.Act) + ", failed: " + b.Error
 	case b.StopAsked:

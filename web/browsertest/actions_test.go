@@ -128,7 +128,7 @@ func (tb *tab) allThatMatch() {
 	later := tb.sent(mark, delayqueue.WithDelay(time.Hour))
 	tb.fill(`input[name="confirm"]`, "invoices")
 	tb.click(".ask button")
-	tb.sees("main", "12 deleted")
+	tb.sees("main", "finished: 12 done")
 	tb.is("invoices", ids[0], delayqueue.StateGone)
 	tb.is("invoices", later, delayqueue.StatePending)
 }

@@ -2,6 +2,8 @@ package browsertest
 
 import (
 	"testing"
+
+	"github.com/go-delayqueue/delayqueue"
 )
 
 // looks are those with which each page is looked at.
@@ -39,6 +41,12 @@ func pages(t *testing.T) []pageTest {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stopped := delayqueue.Bulk{States: []delayqueue.State{delayqueue.StatePending}, Progress: func(*delayqueue.BulkResult) bool { return false }}
+	stopped.Limit, stopped.Contains = 1, "nobody has this"
+	job, err := shop.monitor("orders").BulkDelete(t.Context(), stopped)
+	if err != nil {
+		t.Fatal(err)
+	}
 	return []pageTest{
 		{"", map[string][]string{"en": {"orders", "mails", "no consumers", "cannot be read"}, "zh": {"orders", "没有消费者"}}},
 		{"queue?q=orders", map[string][]string{"en": {"What comes due"}}},
@@ -59,6 +67,7 @@ func pages(t *testing.T) []pageTest {
 		{"plan?q=orders&state=garbage&error=stock&do=delete&count=1", map[string][]string{"en": {"messages, as they were at", "Type the queue's name"}}},
 		{"journal?q=reports", map[string][]string{"en": {"bob", "pause"}, "zh": {"暂停"}}},
 		{"limits?q=reports", map[string][]string{"en": {"Consumers ask for", "Set them"}, "zh": {"消费者要求", "设置"}}},
+		{"job?q=orders&id=" + job.Entry, map[string][]string{"en": {"stopped", "Go on", "Type the queue's name"}, "zh": {"已停止", "继续"}}},
 		{"pause?q=reports", map[string][]string{"en": {"It is paused", "Resume"}, "zh": {"恢复"}}},
 	}
 }

@@ -1,0 +1,313 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// slowly begins a job that does 20 messages a second, of 400, and returns its address.
+func (f *fixture) slowly(do string) (job string) {
+	f.Helper()
+	var batch []delayqueue.Outgoing
+	for i := range 400 {
+		batch = append(batch, delayqueue.Outgoing{Payload: fmt.Sprint(i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}})
+	}
+	if _, err := delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch); err != nil {
+		f.Fatal(err)
+	}
+	plan, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", do, "by", "1h0m0s", "count", "1", "rate", "20"))
+	return f.begin(plan, "confirm", "orders", "reason", "a <b>test</b>")
+}
+
+func idOf(job string) string {
+	to, err := url.Parse(job)
+	if err != nil {
+		return ""
+	}
+	return to.Query().Get("id")
+}
+
+// onJob sends a form of a job's page.
+func (f *fixture) onJob(job, do string, more ...string) reply {
+	f.Helper()
+	return f.ask(http.MethodPost, "job", form(append([]string{"q", "orders", "id", idOf(job), "do", do}, more...)...))
+}
+
+func (f *fixture) pending() int64 {
+	f.Helper()
+	c, err := f.monitor("orders").Counts(f.Context())
+	if err != nil {
+		f.Fatal(err)
+	}
+	return c.Pending
+}
+
+// A job is seen, stopped and gone on with from any process; it is the same one, and touches what was counted.
+func TestJob(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{Authorize: allowed})
+	job := f.slowly("delete")
+	f.sees(f.get(job).body, "running", "of 400", "a &lt;b&gt;test&lt;/b&gt;", ">ann<", `value="stop"`, `<noscript><meta http-equiv="refresh"`, "20 a second")
+	f.send("orders", "later", delayqueue.WithDelay(time.Minute))
+	first := f.page
+	f.serve(Config{Authorize: allowed}) // another process
+	f.sees(f.get(job).body, "running", `value="stop"`)
+	f.sees(f.get(address("journal", "q", "orders")).body, `href="job?`, "running", "of 400", ">delete<")
+	if got := f.onJob(job, "continue", "confirm", "orders"); got.code != http.StatusConflict {
+		t.Errorf("gone on with while it runs: %d", got.code)
+	}
+	if got := f.onJob(job, "stop"); got.code != http.StatusSeeOther || got.header.Get("Location") != job {
+		t.Errorf("%d %s", got.code, got.body)
+	}
+	body := f.ended(job)
+	f.sees(body, "stopped", "Go on", "Type the queue")
+	f.lacks(body, `value="stop"`, "<noscript>")
+	if n := f.pending(); n < 2 || n > 381 {
+		t.Errorf("%d are left", n)
+	}
+	if got := f.onJob(job, "stop"); got.code != http.StatusConflict {
+		t.Errorf("stopped twice: %d", got.code)
+	}
+	if got := f.onJob(job, "continue"); got.code != http.StatusUnprocessableEntity {
+		t.Errorf("gone on with without the queue's name: %d", got.code)
+	}
+	if got := f.onJob(job, "continue", "confirm", "orders"); got.code != http.StatusSeeOther {
+		t.Errorf("%d %s", got.code, got.body)
+	}
+	first.Close() // it runs here now
+	f.page.Close()
+	f.serve(Config{Authorize: allowed})
+	f.sees(f.get(job).body, "stopped")
+	if got := f.onJob(job, "continue", "confirm", "orders"); got.code != http.StatusSeeOther {
+		t.Errorf("after the end of its process: %d %s", got.code, got.body)
+	}
+	f.sees(f.ended(job), "finished: 400 done")
+	if n := f.pending(); n != 1 {
+		t.Errorf("%d are left", n)
+	}
+	if got := f.onJob(job, "continue", "confirm", "orders"); got.code != http.StatusConflict {
+		t.Errorf("gone on with what has finished: %d", got.code)
+	}
+}
+
+// silenced makes a job's entry as old as if its process had died an hour ago.
+func (f *fixture) silenced(job string) {
+	f.Helper()
+	key := "{dq:orders}:journal"
+	made, token, _ := strings.Cut(idOf(job), "-")
+	for _, z := range f.cli.ZRangeWithScores(f.Context(), key, 0, -1).Val() {
+		words := strings.SplitN(z.Member.(string), " ", 4)
+		if fmt.Sprintf("%.0f", z.Score) != made || words[0] != token {
+			continue
+		}
+		words[1], words[2] = "runs", fmt.Sprint(time.Now().Add(-time.Hour).UnixMicro())
+		words[3] = strings.Replace(words[3], `"is":"stopped"`, `"is":"running"`, 1)
+		if err := errors.Join(f.cli.ZRem(f.Context(), key, z.Member).Err(), f.cli.ZAdd(f.Context(), key, redis.Z{Score: z.Score, Member: strings.Join(words, " ")}).Err()); err != nil {
+			f.Fatal(err)
+		}
+		return
+	}
+	f.Fatalf("no %s in the journal", job)
+}
+
+// A job whose process has died says so, and goes on elsewhere, each message once.
+func TestJobIsInterrupted(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{Authorize: allowed})
+	job := f.slowly("postpone")
+	f.page.Close()
+	f.silenced(job)
+	f.serve(Config{Authorize: allowed})
+	body := f.get(job).body
+	f.sees(body, "interrupted", "Go on")
+	f.lacks(body, `value="stop"`, "<noscript>", "Type the queue")
+	if got := f.onJob(job, "continue"); got.code != http.StatusSeeOther {
+		t.Fatalf("%d %s", got.code, got.body)
+	}
+	f.sees(f.ended(job), "finished: 400 done")
+	for m, err := range f.monitor("orders").All(t.Context(), delayqueue.StatePending, delayqueue.Filter{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shift := m.At.Sub(m.Due); shift > time.Minute || time.Until(m.At) < time.Hour+30*time.Minute || time.Until(m.At) > 2*time.Hour {
+			t.Errorf("%s is due at %v", m.ID, m.At)
+		}
+	}
+}
+
+// Who may not do what a job does neither stops it nor goes on with it; what is no job is not found.
+func TestJobIsRefused(t *testing.T) {
+	f := newFixture(t, Config{Authorize: func(r *http.Request, do Action, _ string) (string, error) {
+		if do == Look || do == RunNow || r.Header.Get("X-User") == "ann" {
+			return "ann", nil
+		}
+		return "", errors.New("not you")
+	}})
+	ann := header("X-User", "ann")
+	if err := f.monitor("orders").Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	page, err := f.monitor("orders").Journal(t.Context(), 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"", "x", "5-0123456789abcdef", page.Entries[0].ID, strings.Repeat("9", 1<<16)} {
+		if got := f.get(address("job", "q", "orders", "id", id), ann); got.code != http.StatusNotFound {
+			t.Errorf("%.40s: %d", id, got.code)
+		}
+		if got := f.ask(http.MethodPost, "job", form("q", "orders", "id", id, "do", "stop"), ann); got.code != http.StatusNotFound {
+			t.Errorf("stop %.40s: %d", id, got.code)
+		}
+	}
+	f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
+	f.sent("orders", "b", delayqueue.WithDelay(time.Hour))
+	b := delayqueue.Bulk{States: []delayqueue.State{delayqueue.StatePending}, Progress: func(*delayqueue.BulkResult) bool { return false }}
+	b.Limit = 1
+	r, err := f.monitor("orders").BulkDelete(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := jobLink("orders", r.Entry)
+	body := f.get(job).body
+	f.sees(body, "stopped")
+	f.lacks(body, "<form", r.Next)
+	for _, do := range []string{"stop", "continue"} {
+		if got := f.onJob(job, do, "confirm", "orders"); got.code != http.StatusForbidden {
+			t.Errorf("%s: %d", do, got.code)
+		}
+	}
+	if got := f.ask(http.MethodPost, "job", form("q", "orders", "id", r.Entry, "do", "x"), ann); got.code != http.StatusBadRequest {
+		t.Errorf("nothing: %d", got.code)
+	}
+	if got := f.ask(http.MethodPost, "job", form("q", "orders", "id", r.Entry, "do", "continue", "confirm", "orders"), ann, header("Sec-Fetch-Site", "cross-site")); got.code != http.StatusForbidden {
+		t.Errorf("from another site: %d", got.code)
+	}
+	if n := f.pending(); n != 1 {
+		t.Errorf("%d are left", n)
+	}
+	f.serve(Config{Authorize: allowed, Payload: func(string, *delayqueue.MessageStatus) string { return "hidden" }})
+	b.Contains = "b"
+	if r, err = f.monitor("orders").BulkDelete(t.Context(), b); err == nil && r.Next != "" {
+		t.Errorf("%+v", r)
+	}
+	f.lacks(f.get(jobLink("orders", r.Entry)).body, "&#34;b&#34;", "Go on")
+}
+
+// A process runs four at most, whatever they do; one that panics is its own trouble; Close ends them.
+func TestJobsAreBounded(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	step := func(progress func(*delayqueue.BulkResult) bool) bool {
+		return progress(&delayqueue.BulkResult{Entry: "x"})
+	}
+	if _, err := f.page.startJob("orders", func(context.Context, func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
+		panic("boom")
+	}); !errors.Is(err, errPanic) {
+		t.Errorf("%v", err)
+	}
+	ended := make(chan error, maxJobs)
+	free := make(chan struct{})
+	lasts := func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
+		step(progress)
+		select {
+		case <-ctx.Done():
+		case <-free:
+			panic("later")
+		}
+		if step(progress) {
+			ended <- errors.New("it goes on")
+		}
+		ended <- ctx.Err()
+		return &delayqueue.BulkResult{Entry: "x"}, ctx.Err()
+	}
+	start := func() error {
+		t.Helper()
+		_, err := f.page.startJob("orders", lasts)
+		return err
+	}
+	for range maxJobs {
+		if err := start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := start(); !errors.Is(err, errJobs) {
+		t.Errorf("one more: %v", err)
+	}
+	plan := func() reply {
+		f.send("orders", "a", delayqueue.WithDelay(time.Hour))
+		plan, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "run", "count", "1"))
+		return f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan))
+	}
+	if got := plan(); got.code != http.StatusServiceUnavailable || !strings.Contains(got.body, "Four jobs run here") {
+		t.Errorf("%d %s", got.code, got.body)
+	}
+	free <- struct{}{}
+	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		if err := start(); err == nil {
+			break
+		} else if time.Now().After(end) {
+			t.Fatal("no place is free: ", err)
+		}
+	}
+	f.page.Close()
+	for range maxJobs {
+		select {
+		case err := <-ended:
+			if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		default:
+			t.Error("Close has not waited for one")
+		}
+	}
+	if err := start(); !errors.Is(err, errClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+	f.sees(f.log.String(), "boom", "later")
+}
+
+// Without a journal nobody could stop a job: it ends with its first step, and says so.
+func TestJobWithoutJournal(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	if err := f.cli.Set(f.Context(), "{dq:orders}:journal", "of another program", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 150 {
+		f.send("orders", fmt.Sprint(i), delayqueue.WithDelay(time.Hour))
+	}
+	plan, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "run", "count", "1"))
+	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan)); got.code != http.StatusConflict || !strings.Contains(got.body, "the journal cannot be written") {
+		t.Errorf("%d %s", got.code, got.body)
+	}
+	if n := f.pending(); n < 50 || n == 150 {
+		t.Errorf("%d are left", n)
+	}
+}
+
+// What was done is said in the page's words, whatever the address says.
+func TestNotice(t *testing.T) {
+	f := newFixture(t, Config{Queues: []string{"orders"}})
+	f.send("orders", "a")
+	page := func(pairs ...string) string {
+		return f.get(address("queue", append([]string{"q", "orders"}, pairs...)...)).body
+	}
+	f.sees(page("done", "delete", "n", "12000", "passed", "3", "why", "state"), "12,000 deleted; 3 passed over: it is in a state")
+	f.sees(page("done", "pause"), "The queue is paused")
+	f.sees(page("done", "run", "n", "1", "passed", "1", "why", "call 0800 now"), "1 made due now; 1 passed over: the log")
+	for _, made := range [][]string{
+		{"done", "All is lost: call 0800 now"}, {"done", "delete", "n", "call 0800 now"}, {"done", "delete", "n", "-5"}, {"done", "delete"},
+		{"done", "run", "n", "1", "passed", "call 0800 now"},
+	} {
+		body := page(made...)
+		f.lacks(strings.Split(body, "<main")[1], "0800", "passed over", "-5")
+	}
+}

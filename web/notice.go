@@ -1,0 +1,75 @@
+package web
+
+import (
+	"net/url"
+	"strconv"
+)
+
+// What has just been done is said once, on the page that follows. Its address holds a word and numbers, from which the sentence is made
+// here: whoever makes up an address makes up no sentence.
+
+// notice is the query of a page that says that something was done, to so many.
+func notice(query url.Values, code string, done int64) url.Values {
+	query.Set("done", code)
+	query.Set("n", strconv.FormatInt(done, 10))
+	return query
+}
+
+// forget takes it away again.
+func forget(query url.Values) {
+	for _, name := range []string{"done", "n", "passed", "why", "limits", "before"} {
+		query.Del(name)
+	}
+}
+
+// said is the sentence of the query, "" if there is none.
+func (r *request) said() string {
+	l := r.lang
+	switch r.Arg("done") {
+	case "":
+		return ""
+	case "pause":
+		return l.say("The queue is paused")
+	case "resume":
+		return l.say("The queue goes on")
+	case "set":
+		return l.say("Set: %s. Before: %s", l.limitWords(numbersOf(r.Arg("limits"))), l.limitWords(numbersOf(r.Arg("before"))))
+	case "clear":
+		return l.say("Taken back: %s", l.limitWords(numbersOf(r.Arg("before"))))
+	case "lift":
+		return l.say("What was put off goes on, as far as limits allow")
+	case "lifted":
+		return l.say("It was not throttled any more")
+	}
+	v, n := verbNamed(r.Arg("done")), numberOf(r.Arg("n"))
+	if v == nil || n < 0 {
+		return ""
+	}
+	said := l.say(v.Did, l.number(n))
+	if passed := numberOf(r.Arg("passed")); passed > 0 {
+		said += "; " + l.say("%s passed over: %s", l.number(passed), l.whyPassed(r.Arg("why")))
+	}
+	return said
+}
+
+// numberOf is -1 for what is none.
+func numberOf(text string) int64 {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// whyPassed is why something was not done to the first message that was passed over.
+func (l *language) whyPassed(code string) string {
+	switch code {
+	case "gone":
+		return l.say("it is not there any more")
+	case "state":
+		return l.say("it is in a state in which this cannot be done")
+	case "key":
+		return l.say("another message has its key now")
+	}
+	return l.say("the log of the service says why")
+}
