@@ -1,6 +1,8 @@
 package delayqueue
 
 import (
+	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -108,4 +110,43 @@ func TestPauseReason(t *testing.T) {
 			f.t.Errorf("resumed: %+v, %v", n, err)
 		}
 	})
+}
+
+// TestPauseFor: a pause of so long ends by the server's clock, whatever that of its caller, and once, however often it is sent.
+func TestPauseFor(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		c := newCaller()
+		c.next()
+		want := r.now + 9e6
+		for range 3 {
+			until, err := r.store.pauseFor(ctxB, c, 9e6, onBehalf{"ann", "why"})
+			r.equal("error", err, nil)
+			r.equal("until", until, want)
+			r.at(r.since(r.now) + time.Second)
+		}
+		n, err := r.store.counts(ctxB)
+		r.equal("error", err, nil)
+		r.equal("paused until", n.PausedUntil.UnixMicro(), want)
+		r.equal("by", n.PausedBy, "ann")
+		c.next()
+		until, err := r.store.pauseFor(ctxB, c, math.MaxInt64/2, onBehalf{})
+		r.equal("error", err, nil)
+		r.equal("at most", until, forever)
+	})
+	f := newFixture(t)
+	m := NewMonitor(f.name, f.cli)
+	f.send(f.queue(nil), "a", inAnHour)
+	for _, bad := range []time.Duration{0, -time.Second, 30, maxDelay + 1} {
+		if err := m.PauseFor(ctxB, bad); !errors.Is(err, ErrBadOption) {
+			t.Errorf("for %d: %v", bad, err)
+		}
+	}
+	f.must(m.PauseFor(ctxB, time.Hour))
+	n, err := m.Counts(ctxB)
+	f.must(err)
+	if all := f.journal(m); !n.Paused || len(all) != 1 || all[0].Detail != "until "+instantText(n.PausedUntil) {
+		t.Errorf("%+v, %+v", n, all)
+	}
+	f.must(m.Resume(ctxB))
 }

@@ -283,6 +283,14 @@ func (s *store) pause(ctx context.Context, c *caller, until int64, who onBehalf)
 	return r.err("pause")
 }
 
+// pauseFor pauses for so many us by the server's clock, and returns until when.
+func (s *store) pauseFor(ctx context.Context, c *caller, us int64, who onBehalf) (until int64, err error) {
+	said := who.by + "\n" + who.why
+	r := s.run(ctx, pauseScript, append(c.args(3), us, &said, true))
+	until = min(r.int64()+us, forever)
+	return until, r.err("pause")
+}
+
 // drop returns how many consumers are alive, and how many messages were deleted.
 func (s *store) drop(ctx context.Context, force bool) (alive, messages int, err error) {
 	r := s.run(ctx, dropScript, []any{force})

@@ -136,11 +136,31 @@ func (m *Monitor) PauseUntil(ctx context.Context, t time.Time) error {
 	return m.pause(ctx, w.us)
 }
 
+// PauseFor is Pause for so long, by the server's clock.
+func (m *Monitor) PauseFor(ctx context.Context, d time.Duration) error {
+	err := validDelay("pause", d)
+	if err == nil && d <= 0 {
+		err = fmt.Errorf("%w: a pause of %v", ErrBadOption, d)
+	}
+	var until int64
+	if err == nil {
+		err = m.calls.call(ctx, func(c *caller) (err error) {
+			until, err = m.store.pauseFor(ctx, c, d.Microseconds(), m.who)
+			return err
+		})
+	}
+	return m.paused(ctx, until, err)
+}
+
 // Resume ends a pause.
 func (m *Monitor) Resume(ctx context.Context) error { return m.pause(ctx, 0) }
 
 func (m *Monitor) pause(ctx context.Context, until int64) error {
-	err := m.calls.call(ctx, func(c *caller) error { return m.store.pause(ctx, c, until, m.who) })
+	return m.paused(ctx, until, m.calls.call(ctx, func(c *caller) error { return m.store.pause(ctx, c, until, m.who) }))
+}
+
+// paused tells of a pause until then, or of its end.
+func (m *Monitor) paused(ctx context.Context, until int64, err error) error {
 	if err != nil {
 		return m.failed(err, "pause or resume")
 	}

@@ -1,8 +1,8 @@
 -- pause makes consumers hand out nothing until an instant, or makes them go on.
 --
 -- KEYS: pending, ready, retry, wake, state
--- ARGV: 3 us until which; '0': go on; 4 who says so, a newline, and why
--- Returns {now}
+-- ARGV: 3 us until which; '0': go on; 4 who says so, a newline, and why; 5 '1': 3 is how many us from now on
+-- Returns {now}, of a repeat when it was carried out
 -- Cost: 10 commands of O(log n).
 -- Keeps: invariants 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
@@ -17,6 +17,7 @@ guard(redis.call('ZCARD', KEYS.wake))
 redis.call('ZREM', KEYS.pending, '') -- the first write
 
 local till, first = tonumber(ARGV[3]), scored(pended[2])
+if ARGV[5] == '1' then till = math.min(now + till, 7258118400000000) end -- year 2200
 if retried[2] and (not first or scored(retried[2]) < first) then first = scored(retried[2]) end
 if ready > 0 and (not first or now < first) then first = now end
 if till > now then

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 
 const (
 	maxClients = 200              // open feeds
+	maxTheirs  = 64               // of one visitor
 	slowLimit  = 5 * time.Second  // for a client to take what it is sent
 	feedLimit  = 30 * time.Minute // after which it asks again
 )
@@ -24,6 +26,7 @@ type clients struct {
 	most   int
 	mu     sync.Mutex
 	n      int
+	theirs map[string]int // of each visitor, if that is bounded
 	closed bool
 	wg     sync.WaitGroup
 }
@@ -53,6 +56,46 @@ func (c *clients) stopped() {
 	c.wg.Wait()
 }
 
+// enterOne is enter for one visitor, who may be at so many; leave it with leaveOne.
+func (c *clients) enterOne(who string, most int) (ok, theirs bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.theirs[who] >= most {
+		return false, true
+	}
+	if c.n >= c.most || c.closed {
+		return false, false
+	}
+	if c.theirs == nil {
+		c.theirs = map[string]int{}
+	}
+	c.n++
+	c.theirs[who]++
+	c.wg.Add(1)
+	return true, true
+}
+
+func (c *clients) leaveOne(who string) {
+	c.mu.Lock()
+	if c.theirs[who]--; c.theirs[who] <= 0 {
+		delete(c.theirs, who)
+	}
+	c.mu.Unlock()
+	c.leave()
+}
+
+// visitor is who asks: the actor, or the machine if Authorize names nobody.
+func (r *request) visitor() string {
+	if r.Actor != "" {
+		return "actor " + r.Actor
+	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return "at " + host
+}
+
 // serveLive feeds a page by server-sent events: after each round what has changed of it, as HTML made here, by the ids of elements.
 // A client that does not take it in time is dropped, and asks again.
 func (h *Handler) serveLive(w http.ResponseWriter, r *request) error {
@@ -64,10 +107,15 @@ func (h *Handler) serveLive(w http.ResponseWriter, r *request) error {
 	if err := r.admit(Look, route.queue); err != nil {
 		return err
 	}
-	if !h.clients.enter() {
+	who := r.visitor()
+	ok, theirs := h.clients.enterOne(who, maxTheirs)
+	switch {
+	case !ok && theirs:
+		return &httpError{http.StatusTooManyRequests, "You have too many pages open: close some"}
+	case !ok:
 		return &httpError{http.StatusServiceUnavailable, "Too many pages are open"}
 	}
-	defer h.clients.leave()
+	defer h.clients.leaveOne(who)
 	defer h.poller.watch()()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold it back

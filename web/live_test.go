@@ -235,6 +235,41 @@ func TestFeedsAreBounded(t *testing.T) {
 	f.listen("live?page=").next()
 }
 
+// One visitor cannot take the feeds of all others.
+func TestFeedsOfOneAreBounded(t *testing.T) {
+	f := newFixture(t, Config{Authorize: func(r *http.Request, _ Action, _ string) (string, error) { return r.Header.Get("X-User"), nil }})
+	here := (&request{Request: &http.Request{RemoteAddr: "127.0.0.1:5"}}).visitor()
+	for range maxTheirs {
+		for _, who := range []string{here, "actor ann"} {
+			if ok, _ := f.page.clients.enterOne(who, maxTheirs); !ok {
+				t.Fatal(who)
+			}
+		}
+	}
+	for _, who := range []string{"", "ann"} {
+		if got := f.get("live?page=", header("X-User", who)); got.code != http.StatusTooManyRequests || !strings.Contains(got.body, "You have too many pages open") {
+			t.Errorf("%q: %d %s", who, got.code, got.body)
+		}
+	}
+	if ok, _ := f.page.clients.enterOne("actor bob", maxTheirs); !ok {
+		t.Error("another one")
+	}
+	f.page.clients.leaveOne("actor bob")
+	f.page.clients.leaveOne(here)
+	f.listen("live?page=").next()
+	for range maxTheirs {
+		f.page.clients.leaveOne("actor ann")
+	}
+	for range maxTheirs - 1 {
+		f.page.clients.leaveOne(here)
+	}
+	f.page.clients.mu.Lock()
+	defer f.page.clients.mu.Unlock()
+	if n := len(f.page.clients.theirs); n > 1 {
+		t.Errorf("%d visitors are remembered", n)
+	}
+}
+
 // A client that takes nothing is dropped; Close ends the others, and waits for all.
 func TestCloseEndsFeeds(t *testing.T) {
 	f := newFixture(t, Config{})

@@ -41,7 +41,7 @@ func (h *Handler) postPause(ctx context.Context, r *request) (string, error) {
 		if d == 0 {
 			err = m.Pause(ctx)
 		} else {
-			err = m.PauseUntil(ctx, time.Now().Add(d))
+			err = m.PauseFor(ctx, d)
 		}
 	default:
 		return "", errWhat

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,15 +33,15 @@ func local(addr net.Addr) bool {
 }
 
 // Serve serves the page at the root of a listener until ctx ends, and closes the Handler then. It returns ErrNotLoopback as Listen does, and nil if it
-// ended because ctx did. At a loopback address it answers only to the names of this machine: another name that leads here is somebody
-// else's site, whose script would read the page.
+// ended because ctx did. At a loopback address it answers only to the names of this machine and Config.Hosts: another name that leads here is
+// somebody else's site, whose script would read the page. Elsewhere it does so if there are Config.Hosts.
 func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	if !local(l.Addr()) && h.cfg.Authorize == nil {
 		return ErrNotLoopback
 	}
 	var page http.Handler = h
-	if local(l.Addr()) {
-		page = h.onlyLocal()
+	if loopback := local(l.Addr()); loopback || len(h.cfg.Hosts) > 0 {
+		page = h.named(loopback)
 	}
 	server := &http.Server{Handler: page, ReadHeaderTimeout: timeLimit, ReadTimeout: 3 * timeLimit, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
 	finished := make(chan struct{})
@@ -63,17 +65,26 @@ func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("delayqueue: web: %w", err)
 }
 
-// onlyLocal refuses names that are not this machine's.
-func (h *Handler) onlyLocal() http.Handler {
+// named refuses names that are not this machine's, or none of Config.Hosts.
+func (h *Handler) named(loopback bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		host, _, err := net.SplitHostPort(r.Host)
-		if err != nil {
-			host = r.Host
-		}
-		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			http.Error(w, "This page is at http://127.0.0.1 or http://localhost alone.", http.StatusMisdirectedRequest)
+		if !h.answers(r.Host, loopback) {
+			limitWrite(w, timeLimit)
+			http.Error(w, "This page does not answer to that name: it is at the address of its machine, at http://localhost, and at the names that it was given.", http.StatusMisdirectedRequest)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// answers says whether a name is the page's. An address is no name, which somebody else could lead here; at loopback it has to be one of there.
+func (h *Handler) answers(host string, loopback bool) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if ip := net.ParseIP(strings.Trim(host, "[]")); ip != nil {
+		return ip.IsLoopback() || !loopback
+	}
+	return host == "localhost" || slices.ContainsFunc(h.cfg.Hosts, func(name string) bool { return strings.EqualFold(name, host) })
 }

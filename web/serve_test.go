@@ -32,6 +32,26 @@ func TestListenRefusesOtherMachines(t *testing.T) {
 	l.Close()
 }
 
+// Another name that leads here is another site's, unless it is one of the page's.
+func TestHosts(t *testing.T) {
+	open, named, both := &Handler{}, &Handler{cfg: Config{Hosts: []string{"Queues.example"}}}, []bool{true, false}
+	for _, c := range []struct {
+		host          string
+		page          *Handler
+		here, outside bool
+	}{
+		{"127.0.0.1:80", open, true, true}, {"[::1]:80", open, true, true}, {"[::1]", open, true, true}, {"localhost", open, true, true}, {"LOCALHOST.:80", open, true, true},
+		{"10.0.0.1", open, false, true}, {"[fd00::1]:80", open, false, true}, {"queues.example:80", open, false, false}, {"", open, false, false},
+		{"queues.example", named, true, true}, {"queues.example.:80", named, true, true}, {"evil.example", named, false, false}, {"queues.example.evil", named, false, false},
+	} {
+		for _, loopback := range both {
+			if got, want := c.page.answers(c.host, loopback), loopback && c.here || !loopback && c.outside; got != want {
+				t.Errorf("%q, at loopback %v: %v", c.host, loopback, got)
+			}
+		}
+	}
+}
+
 func TestServe(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.send("orders", "x")

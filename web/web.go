@@ -51,6 +51,11 @@ type Config struct {
 	// nil: everybody who can reach the page may look, and nobody may change anything.
 	Authorize func(r *http.Request, do Action, queue string) (actor string, err error)
 
+	// Hosts are the names by which browsers may ask for a page that Serve serves, beside addresses and localhost. None: at a loopback
+	// address no others, elsewhere all. Where Authorize asks for no credentials, name them: another site that
+	// leads its name to this machine could read the page through the browser of who can reach it.
+	Hosts []string
+
 	// Payload is what is shown in place of a message's payload, so that secrets are not. nil: the payload.
 	Payload func(queue string, m *delayqueue.MessageStatus) string
 

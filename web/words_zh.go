@@ -13,16 +13,17 @@ var chinese = map[string]string{
 	"Something is in the way": "出了点问题",
 
 	// What is wrong.
-	"This page has been closed":            "本页面已关闭",
-	"There is no such page":                "没有这个页面",
-	"There is no such queue":               "没有这个队列",
-	"There is no such message":             "没有这条消息",
-	"That is not how this page is asked":   "不能这样请求本页面",
-	"This page is read-only":               "本页面为只读",
-	"This form was sent from another site": "此表单来自其他网站",
-	"This form cannot be read":             "无法读取此表单",
-	"Redis does not answer":                "Redis 没有响应",
-	"Too many pages are open":              "打开的页面太多",
+	"This page has been closed":                "本页面已关闭",
+	"There is no such page":                    "没有这个页面",
+	"There is no such queue":                   "没有这个队列",
+	"There is no such message":                 "没有这条消息",
+	"That is not how this page is asked":       "不能这样请求本页面",
+	"This page is read-only":                   "本页面为只读",
+	"This form was sent from another site":     "此表单来自其他网站",
+	"This form cannot be read":                 "无法读取此表单",
+	"Redis does not answer":                    "Redis 没有响应",
+	"Too many pages are open":                  "打开的页面太多",
+	"You have too many pages open: close some": "您打开的页面太多：请关闭一些",
 
 	// Lengths of time.
 	"%s ms":  "%s 毫秒",

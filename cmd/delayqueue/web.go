@@ -16,12 +16,14 @@ import (
 func (a *app) webCommand() *cobra.Command {
 	var listen string
 	var readOnly bool
+	var hosts []string
 	c := &cobra.Command{
 		Use:   "web [QUEUE...]",
 		Short: "Serve a page about queues",
 		Long: `web serves a page about these queues, or all queues of the prefix, until Ctrl-C. At a loopback address, who uses this
 machine may look and put things right, in the name of --operator. Anywhere else it needs --read-only: everybody who can
-reach it may look then, and nobody may change anything. To let some people do so, mount the package web in a service.`,
+reach it may look then, and nobody may change anything. It answers to addresses, localhost, the name of this machine and
+those of --host: a site that leads another name here could read it through a browser that can reach it. To let some people do so, mount the package web in a service.`,
 		Example:           "  delayqueue web --listen 127.0.0.1:9000",
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, names []string) error {
@@ -42,7 +44,7 @@ reach it may look then, and nobody may change anything. To let some people do so
 				return fail(exitUsage, "--listen %s: other machines can reach that: it needs --read-only", listen)
 			}
 			page := web.New(a.cli, web.Config{
-				Prefix: a.prefix, Queues: names, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+				Prefix: a.prefix, Queues: names, Hosts: withHostname(hosts), Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 				Authorize: func(_ *http.Request, do web.Action, _ string) (string, error) {
 					if readOnly && do != web.Look {
 						return "", errors.New("this page is read-only")
@@ -55,6 +57,16 @@ reach it may look then, and nobody may change anything. To let some people do so
 		},
 	}
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "where browsers find it, host:port")
+	c.Flags().StringSliceVar(&hosts, "host", nil, "other names by which browsers ask for it")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "nobody may change anything")
 	return c
+}
+
+// withHostname adds the name of this machine, if it has one.
+func withHostname(hosts []string) []string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		name = "localhost" // so that there are names, and no others are answered
+	}
+	return append(hosts, name)
 }

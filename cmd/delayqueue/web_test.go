@@ -23,6 +23,22 @@ func (e *exporting) post(page string, form url.Values) int {
 	return answer.StatusCode
 }
 
+// named asks for the page by another name, and returns the status.
+func (e *exporting) named(host string) int {
+	e.Helper()
+	r, err := http.NewRequestWithContext(e.Context(), http.MethodGet, listening.FindStringSubmatch(e.text())[1], nil)
+	if err != nil {
+		e.Fatal(err)
+	}
+	r.Host = host
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		e.Fatal(err)
+	}
+	answer.Body.Close()
+	return answer.StatusCode
+}
+
 // The page shows queues as they come, and who uses this machine may put things right.
 func TestWeb(t *testing.T) {
 	s := redistest.Start(t)
@@ -48,7 +64,13 @@ func TestWeb(t *testing.T) {
 	if code := e.post("pause", pause); code != http.StatusSeeOther || !paused() {
 		t.Errorf("%d", code)
 	}
-	w.serving("web", "--listen", "0.0.0.0:0", "--read-only").sees("orders") // everybody may look
+	everybody := w.serving("web", "--listen", "0.0.0.0:0", "--read-only", "--host", "queues.example")
+	everybody.sees("orders")
+	for host, want := range map[string]int{"queues.example:80": http.StatusOK, "evil.example": http.StatusMisdirectedRequest} {
+		if code := everybody.named(host); code != want {
+			t.Errorf("as %s: %d", host, code)
+		}
+	}
 	w.refused(exitUsage, "needs --read-only", "web", "--listen", "0.0.0.0:0")
 	w.refused(exitUsage, "is no name of a queue", "web", "{x}")
 	w.refused(exitFailed, "--listen:", "web", "--listen", "nowhere:x")
