@@ -107,7 +107,7 @@ func useLink(cli redis.UniversalClient, consumers int) *link {
 	defer links.mu.Unlock()
 	l := links.byClient[cli]
 	if l == nil {
-		l = &link{owner: cli, pools: map[string]*pool{}}
+		l = &link{owner: cli, pools: map[string]*pool{}, room: serverRoom{before: map[string][sides]int{}}}
 		l.node, _ = cli.(*redis.Client)
 		links.byClient[cli] = l
 	}
@@ -229,9 +229,9 @@ func (l *link) newPool(addr string) *pool {
 		p.inFlight[i] = make(chan struct{}, linkPool)
 	}
 	for range linkPool - l.pace.connections() {
-		p.inFlight[consuming] <- struct{}{}
-		p.kept[consuming]++
+		p.keep(consuming)
 	}
+	l.refuseAsBefore(p)
 	for _, hook := range l.hooks {
 		p.cli.AddHook(hook)
 	}
@@ -249,7 +249,7 @@ func (l *link) put(p *pool, of side, begun time.Time, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if errors.Is(err, errServerFull) && !p.retired() {
-		p.kept[of]++
+		p.kept[of]++ // the element of this call
 		p.refused[of]++
 		l.probeLater()
 	} else {
@@ -277,6 +277,7 @@ func (l *link) put(p *pool, of side, begun time.Time, err error) {
 // retire has a pool closed as soon as no call is in flight on it, with mu held.
 func (l *link) retire(p *pool) {
 	delete(l.pools, p.addr)
+	l.room.before[p.addr] = p.refused
 	close(p.onRetired)
 	p.closeIdle()
 }

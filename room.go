@@ -52,11 +52,12 @@ func (p *pace) connections() int {
 	return min(int(fastest/pacePer), linkPool)
 }
 
-// widen allows consumers one connection more if none of their calls has ended for a while.
+// widen allows consumers one connection more if none of their calls has ended for a while, and the server has room for those
+// that they may have.
 func (l *link) widen(p *pool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if p.kept[consuming] > p.refused[consuming] && time.Since(p.putAt) >= stuckAfter {
+	if p.kept[consuming] > 0 && p.refused[consuming] == 0 && time.Since(p.putAt) >= stuckAfter {
 		p.putAt = time.Now()
 		p.free(consuming)
 	}
@@ -66,6 +67,25 @@ func (l *link) widen(p *pool) {
 func (p *pool) free(of side) {
 	p.kept[of]--
 	<-p.inFlight[of]
+}
+
+// keep takes a place from calls that the pool has to spare.
+func (p *pool) keep(of side) {
+	p.inFlight[of] <- struct{}{}
+	p.kept[of]++
+}
+
+// refuseAsBefore leaves places of a new pool empty that were empty in the one before, but for one of each side, with link.mu held: a
+// pool is retired for each call that is not answered in time, and the server has no more room for the next one.
+func (l *link) refuseAsBefore(p *pool) {
+	for of, n := range l.room.before[p.addr] {
+		for range min(n, linkPool-p.kept[of]-1) {
+			p.keep(side(of))
+			p.refused[of]++
+			l.probeLater()
+		}
+	}
+	delete(l.room.before, p.addr)
 }
 
 // afterIf is time.After if it is wanted.
@@ -80,8 +100,9 @@ func afterIf(wanted bool, d time.Duration) <-chan time.Time {
 // its place empty, so that the others share what there is. Then one place at a time is filled again: after a connection
 // was made, or a backoff after the last refusal.
 type serverRoom struct {
-	refusals int         // in a row
-	probe    *time.Timer // fills a place; nil: none is empty
+	refusals int                   // in a row
+	probe    *time.Timer           // fills a place; nil: none is empty
+	before   map[string][sides]int // places that were empty when the last pool of a server was retired
 }
 
 // roomBackoff is how long to wait after so many refusals in a row.
