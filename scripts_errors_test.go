@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// ending fetches a delivery, the only one there is, and ends it as its consumer would; its failures are those that come in addition.
+// ending fetches a delivery, the only one there is, and ends it as its consumer would; o.failures are one or none.
 func (r *rig) ending(o outcome) settlement {
 	r.t.Helper()
 	got := r.fetch(newCaller(), 1)

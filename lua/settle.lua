@@ -5,8 +5,8 @@
 --       then records of 9: outcome ('ack', 'done', 'retry', 'again', 'throttle', 'ready' or 'garbage'), tag, id,
 --       key or '', delay us (retry, again, throttle) or for how long it is kept (done: an ack after which it stays to be looked at),
 --       number of the delivery that follows, '<failures> <losses>', error ('': they are as they were) as
---       '<delivery> <text>', with the errors of the record before behind it, or the result (done; '': none), '1' if the delivery failed or, of an ack, us for which its key stays taken (1 ms at least), or, of
---       'again', us for which it is kept if it ends ('0': it is deleted). 'again' was handled well: it is a retry while
+--       '<delivery> <text>', with the errors of the record before behind it, or the result (done; '': none), '1' if the
+--       delivery failed or, of an ack, us for which its key stays taken (1 ms at least), or, of 'again', us for which it is kept if it ends ('0': it is deleted). 'again' was handled well: it is a retry while
 --       the message has its key, and an ack if another send has taken that over (put). 'throttle' is a retry before which
 --       nothing else of the queue is handed out either, for an hour at most. Before an ack, and a 'done', of a
 --       group comes 'parts', '', id, '', how many parts its handler has, and four of ''. After an

@@ -98,14 +98,22 @@ func TestMessageInHand(t *testing.T) {
 func TestErrorsOfMessage(t *testing.T) {
 	f := newFixture(t, Config{Payload: func(string, *delayqueue.MessageStatus) string { return "hidden" }})
 	f.consume("orders", func(_ context.Context, m *delayqueue.Message) error {
-		return delayqueue.RetryAfter(time.Millisecond, fmt.Errorf("try %d:\n<script>\u202e\xff", m.Delivery))
+		return delayqueue.RetryAfter(time.Millisecond, fmt.Errorf("try %d:\n<script>\u202e\xff", m.Failures+1))
 	})
 	id := f.sent("orders", "x", delayqueue.WithRetryCount(6))
 	f.is("orders", id, delayqueue.StateGarbage)
-	body := f.get(address("message", "q", "orders", "id", id)).body
-	f.sees(body, "Last errors", "Delivery 7 <time", "Delivery 3 <time", "try 7:\n&lt;script&gt;\\u202e\uFFFD", "try 3:\n", "Delivery 3 went wrong", "Given up on")
+	m, err := f.monitor("orders").Get(f.Context(), id)
+	if err != nil || len(m.LastErrors) != 5 {
+		f.Fatalf("%+v, %v", m, err)
+	}
+	body, zh := f.get(address("message", "q", "orders", "id", id)).body, f.get(address("message", "q", "orders", "id", id, "lang", "zh")).body
+	f.sees(body, "Last errors", "try 7:\n&lt;script&gt;\\u202e\uFFFD", "Given up on")
 	f.lacks(body, "try 2:", "<script>", "A delivery ended")
-	f.sees(f.get(address("message", "q", "orders", "id", id, "lang", "zh")).body, "最近的错误", "第 7 次派发 <time", "第 3 次派发出错")
+	f.sees(zh, "最近的错误")
+	for _, e := range m.LastErrors {
+		f.sees(body, fmt.Sprintf("Delivery %d <time", e.Delivery), fmt.Sprintf("Delivery %d went wrong", e.Delivery))
+		f.sees(zh, fmt.Sprintf("第 %d 次派发 <time", e.Delivery), fmt.Sprintf("第 %d 次派发出错", e.Delivery))
+	}
 }
 
 // What Config.Payload hides is nowhere to be seen, and cannot be found out by searching for it.

@@ -178,10 +178,10 @@ func tellGet(w *world) {
 	w.must("requeue", "twice", twice)
 	w.consume("twice", func(context.Context, *delayqueue.Message) error { return errors.New("no such card") })
 	w.until("it died again", func() bool { return w.state("twice", twice) == delayqueue.StateGarbage })
-	if out := w.must("get", "twice", twice); !regexp.MustCompile(`last error +no such card\nbefore that +delivery 1, .* ago\): card.* refused\n`).MatchString(out) || strings.Contains(out, "\x1b") {
+	if out := w.must("get", "twice", twice); !regexp.MustCompile(`last error +no such card\nbefore that +delivery \d+, .* ago\): card.* refused\n`).MatchString(out) || strings.Contains(out, "\x1b") {
 		w.Errorf("get: %q", out)
 	}
-	if got := decode[messageJSON](w, w.must("get", "twice", twice, "--json"))[0].LastErrors; len(got) != 2 || got[0].Error != "no such card" || got[1].Delivery != 1 || got[1].At == nil {
+	if got := decode[messageJSON](w, w.must("get", "twice", twice, "--json"))[0].LastErrors; len(got) != 2 || got[0].Error != "no such card" || got[1].Delivery < 1 || got[1].At == nil {
 		w.Errorf("get --json: %+v", got)
 	}
 
