@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/go-delayqueue/delayqueue"
 )
 
@@ -56,6 +58,28 @@ func TestLimits(t *testing.T) {
 		body := f.get(address("journal", "q", "orders")).body
 		return strings.Contains(body, "partner asks us to") && strings.Count(body, ">ann<") == 3 && strings.Contains(body, "set limits")
 	})
+}
+
+// What waits for a limit is told apart from what nobody gets to, however long it has been waiting.
+func TestVerdictOfALimit(t *testing.T) {
+	f := newFixture(t, Config{Queues: []string{"orders"}})
+	if _, err := f.monitor("orders").SetLimits(t.Context(), delayqueue.Limits{Concurrency: 1}); err != nil {
+		t.Fatal(err)
+	}
+	end := make(chan struct{})
+	f.consume("orders", func(context.Context, *delayqueue.Message) error { <-end; return nil })
+	defer close(end)
+	f.is("orders", f.sent("orders", "a"), delayqueue.StateUnack)
+	id := f.sent("orders", "b")
+	if err := f.cli.ZAdd(t.Context(), "{dq:orders}:pending", redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMicro()), Member: id}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	f.eventually("it waits for the limit", func() bool { c, err := f.monitor("orders").Counts(t.Context()); return err == nil && c.Limited })
+	for _, page := range []string{"", "queue?q=orders"} {
+		f.eventually("the page says so", func() bool { return strings.Contains(f.get(page).body, "waits for its limit since") })
+		f.lacks(f.get(page).body, " behind<")
+	}
+	f.sees(f.get(address("limits", "q", "orders", "lang", "zh")).body, "有消息因限流等待")
 }
 
 // A throttle is lifted, by who may.

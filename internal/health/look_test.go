@@ -49,6 +49,7 @@ func TestJudge(t *testing.T) {
 		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, ThrottledUntil: seven}, Consumers: idle}, Notice, Throttled, "throttled until 07:00"},
 		{Look{Counts: delayqueue.Counts{Ready: 1, ThrottledUntil: seven, Behind: 2 * time.Hour}, Consumers: idle}, Warning, Throttled, "throttled until 07:00, and 2h0m0s behind"},
 		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, LimitedSince: now, Behind: time.Hour}, Consumers: idle}, Notice, Limited, "waits for its limit since 06:30"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, LimitedSince: now, Behind: time.Hour}, Consumers: idle, Hours: hour(9, 4, 5)}, Critical, Failed, "56% of deliveries fail"},
 		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: 6 * time.Second}, Consumers: busy}, Warning, Behind, "6s behind"},
 		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: 2 * time.Minute}, Consumers: busy}, Critical, Behind, "2m0s behind"},
 		{Look{Counts: delayqueue.Counts{Ready: 60, Behind: 2 * time.Minute}, Consumers: busy, Hours: hour(100, 110, 0), Samples: before(90, 80)}, Critical, Behind, "2m0s behind, drains in 30s"},

@@ -72,14 +72,14 @@ func (l *Look) Judge() Verdict {
 		return Verdict{Warning, Throttled, say("throttled until %s, and %s behind", n.ThrottledUntil, n.Behind)}
 	case !n.ThrottledUntil.IsZero():
 		return Verdict{Notice, Throttled, say("throttled until %s", n.ThrottledUntil)}
-	case n.Limited:
-		return Verdict{Notice, Limited, say("waits for its limit since %s", n.LimitedSince)}
-	case n.Behind > lateAfter:
+	case n.Behind > lateAfter && !n.Limited:
 		return l.late()
 	case failing >= failingMuch:
 		return Verdict{Critical, Failed, say("%s of deliveries fail", failing)}
 	case failing >= failingSome:
 		return Verdict{Warning, Failed, say("%s of deliveries fail", failing)}
+	case n.Limited:
+		return Verdict{Notice, Limited, say("waits for its limit since %s", n.LimitedSince)}
 	case workers == 0:
 		return Verdict{Quiet, Empty, say("empty, no consumers")}
 	case busy == workers && n.Ready > 0:
