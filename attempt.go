@@ -344,7 +344,7 @@ func (s *store) unblock(ctx context.Context, id int64, connectedAt time.Time) er
 		}
 		return conn.ClientUnblock(ctx, id).Err()
 	})
-	if other {
+	if err == nil && other { // after an error the call may still be under way
 		return errOtherServer
 	}
 	return err

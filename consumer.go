@@ -73,10 +73,11 @@ func (c *consumer) run() {
 	defer context.AfterFunc(c.settings.base, c.poller.freed.send)()
 
 	c.poller.run()
+	begun := time.Now()
 	c.lifecycle.enterPhase("the call that waits for wake-ups to end")
 	c.wakeUps.close()
 	c.lifecycle.enterPhase("the wake-up to be handed on to other consumers")
-	c.poller.passWakeOn()
+	c.poller.passWakeOn(begun)
 	c.lifecycle.enterPhase("handlers")
 	c.member.await() // handlers finish, or their limit or Shutdown gives up on them
 	c.lifecycle.enterPhase("outcomes to be settled")

@@ -25,13 +25,15 @@ func freezable(t *testing.T) (f *fixture, cli *redis.Client, freeze, thaw func()
 func noLease(q *DelayQueue) *DelayQueue { return q.WithLease(time.Hour).WithFetchInterval(time.Hour) }
 
 // TestStopAtFrozenServer: queues that have nothing in hand stop without waiting for a lease at a server that takes
-// connections and answers nothing.
+// connections and answers nothing, nor for the end of any call.
 func TestStopAtFrozenServer(t *testing.T) {
 	t.Parallel()
 	f, cli, freeze, thaw := freezable(t)
 	var all []*DelayQueue
 	for range 100 {
-		all = append(all, noLease(f.queueOn(cli, func(string) bool { return true })))
+		q := noLease(f.queueOn(cli, func(string) bool { return true }))
+		q.store.attemptTimeout = time.Hour // nor for the end of an attempt
+		all = append(all, q)
 	}
 	var done []<-chan struct{}
 	for _, q := range all {

@@ -126,13 +126,12 @@ func (l *lifecycle) report(call string, begun time.Time, err error) {
 // silentAfter is when a server counts as silent that has not answered any consumer on a link.
 const silentAfter = 750 * time.Millisecond
 
-// A silenceCtx ends when a server counts as silent. A call is not waited for after that, however short it is.
+// A silenceCtx is of calls that are not waited for after its end, however short they are.
 type silenceCtx struct{ context.Context }
 
-// untilSilent is ctx until the server counts as silent, silentAfter from now at the earliest.
-func (l *link) untilSilent(ctx context.Context) (context.Context, context.CancelFunc) {
+// untilSilent is ctx until the server counts as silent: it has answered nothing since begun, nor to a call that is made now.
+func (l *link) untilSilent(ctx context.Context, begun time.Time) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	begun := time.Now()
 	var look func()
 	look = func() {
 		last := begun
@@ -149,6 +148,6 @@ func (l *link) untilSilent(ctx context.Context) (context.Context, context.Cancel
 			time.AfterFunc(left, look)
 		}
 	}
-	time.AfterFunc(silentAfter, look)
+	time.AfterFunc(max(silentAfter-time.Since(begun), silentAfter/3), look)
 	return silenceCtx{ctx}, cancel
 }

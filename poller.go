@@ -284,10 +284,11 @@ func (p *poller) poll(rearm bool) (brought int) {
 // poll once in their interval.
 //
 // It does so twice. As long as the server has not noticed that the wake listener's connection is closed, it may give
-// the marker to that. When it has answered the first call it has noticed. A server that answers nobody is not waited for.
-func (p *poller) passWakeOn() {
+// the marker to that. When it has answered the first call it has noticed. A server that answers nobody is not waited for;
+// begun is when the stop began.
+func (p *poller) passWakeOn(begun time.Time) {
 	var cancel context.CancelFunc
-	p.leaveCtx, cancel = p.store.link.untilSilent(p.lifecycle.redisCtx)
+	p.leaveCtx, cancel = p.store.link.untilSilent(p.lifecycle.redisCtx, begun)
 	defer cancel()
 	for _, rearm := range []bool{false, true} {
 		if p.lifecycle.outage.cause() != nil || !p.seenQueue || rearm && p.settings.drain != nil { // then it has asked for no marker

@@ -332,7 +332,7 @@ const unblockTries = 5
 // unblock ends a call by CLIENT UNBLOCK, or by closing the connection.
 func (w *wakeLine) unblock(s *store, call *wakeCall, id int64, connectedAt time.Time) {
 	for n := 1; n <= unblockTries && id != 0; n++ {
-		err := s.unblock(w.ctx, id, connectedAt)
+		err := s.unblock(silenceCtx{w.ctx}, id, connectedAt)
 		if errors.Is(err, errOtherServer) {
 			break
 		}
