@@ -107,18 +107,21 @@ func TestSharesBesideSlow(t *testing.T) {
 	}
 }
 
-// TestSharesOfAHundred: a hundred queues have their shares, also of one worker.
-func TestSharesOfAHundred(t *testing.T) {
-	for _, workers := range []int{1, 4, 64} {
-		simulate(t, workers, false, func(s *simulation) {
-			for i := range 100 {
+// TestSharesOfMany: a hundred queues have their shares, also of one worker, and a thousand.
+func TestSharesOfMany(t *testing.T) {
+	for _, c := range []struct {
+		queues, workers int
+		took            time.Duration
+	}{{100, 1, 3 * time.Second}, {100, 4, 3 * time.Second}, {100, 64, time.Second}, {1000, 64, time.Second}} {
+		simulate(t, c.workers, false, func(s *simulation) {
+			for i := range c.queues {
 				s.queue(1+i%2, 0, -1, 3*time.Millisecond)
 			}
-			time.Sleep(3 * time.Second)
+			time.Sleep(c.took)
 			for i, q := range s.queues {
-				want := 3000 / 3 * workers / 150 * (1 + i%2)
-				if n := q.now().handled; n < want*9/10-1 || n > want*11/10+3 {
-					t.Errorf("%d workers: queue %d: %d handled, want %d", workers, i, n, want)
+				want := int(c.took/(3*time.Millisecond)) * c.workers * (1 + i%2) / (c.queues * 3 / 2)
+				if n := q.now().handled; n < want*9/10-2 || n > want*11/10+3 {
+					t.Errorf("%d queues, %d workers: queue %d: %d handled, want %d", c.queues, c.workers, i, n, want)
 				}
 			}
 		})
