@@ -17,11 +17,15 @@ type Tally struct {
 	Failed    int64 // deliveries that failed
 	Lost      int64 // deliveries whose lease ran out
 	Garbage   int64 // messages that went to garbage
+
+	Started     int64         // messages that were handed out for the first time, and
+	Lateness    time.Duration // how long after they were due, the mean; exact to a millisecond, as is
+	MaxLateness time.Duration // the greatest
 }
 
-// tallyOf reads the six numbers of an hour or a day; what is not that counts as nothing.
+// tallyOf reads the numbers of an hour or a day; what is not that counts as nothing.
 func tallyOf(text string) Tally {
-	var n [6]int64
+	var n [9]int64
 	fields := strings.Fields(text)
 	if len(fields) != len(n) {
 		return Tally{}
@@ -32,7 +36,12 @@ func tallyOf(text string) Tally {
 			return Tally{}
 		}
 	}
-	return Tally{Sent: n[0], Delivered: n[1], Acked: n[2], Failed: n[3], Lost: n[4], Garbage: n[5]}
+	t := Tally{Sent: n[0], Delivered: n[1], Acked: n[2], Failed: n[3], Lost: n[4], Garbage: n[5], Started: n[6]}
+	if t.Started > 0 {
+		t.Lateness = min(time.Duration(n[7]/t.Started), maxDelay/time.Millisecond)*time.Millisecond + time.Duration(n[7]%t.Started)*time.Millisecond/time.Duration(t.Started)
+	}
+	t.MaxLateness = min(time.Duration(n[8]), maxDelay/time.Millisecond) * time.Millisecond
+	return t
 }
 
 // A Span is the length of time that a Tally counts.

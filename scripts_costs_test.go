@@ -125,7 +125,7 @@ func (c *costs) hour() { c.send(msg("waits", time.Hour, sized(200))) }
 // the next fetch would do if that is a second later.
 func (c *costs) quiet() {
 	c.fetch(idleWant)
-	c.r.do(append([]any{"HDEL", c.r.keys.state}, "sent", "delivered", "acked", "failed", "lost", "garbage")...)
+	c.r.do(append([]any{"HDEL", c.r.keys.state}, "sent", "delivered", "acked", "failed", "lost", "garbage", "started", "late", "latest")...)
 }
 
 // quietConsumer is quiet for a consumer that goes by the alarm from then on.

@@ -38,18 +38,55 @@ func TestHistoryIsExact(t *testing.T) {
 		r.equal("history holds", len(r.read().History), 0)
 		r.fetch(consumer, 4)
 		r.fetchAgain(consumer, 4)
-		want("handed out", Tally{Sent: 4, Delivered: 4})
+		want("handed out", Tally{Sent: 4, Delivered: 4, Started: 4})
 		batch := []settlement{ack("a"), ends(outcomeRetry, "b", 1, 0, "x"), ends(outcomeGarbage, "c", 1, 0, "x")}
 		r.settle(settler, batch...)
 		r.settleAgain(settler, batch...)
-		want("settled", Tally{Sent: 4, Delivered: 4, Acked: 1, Failed: 2, Garbage: 1})
+		want("settled", Tally{Sent: 4, Delivered: 4, Acked: 1, Failed: 2, Garbage: 1, Started: 4})
 		r.tickTo(9 * time.Second)
 		r.at(11 * time.Second)
 		r.tick() // d is lost
-		all := Tally{Sent: 4, Delivered: 4, Acked: 1, Failed: 2, Lost: 1, Garbage: 2}
+		all := Tally{Sent: 4, Delivered: 4, Acked: 1, Failed: 2, Lost: 1, Garbage: 2, Started: 4}
 		want("lost", all)
 		r.equal("what state holds yet", r.read().Fields["sent"], "0")
-		r.equal("history holds", r.read().History, map[string]string{fmt.Sprint(hour): "4 4 1 2 1 2", fmt.Sprint("d", day): "4 4 1 2 1 2"})
+		r.equal("history holds", r.read().History, map[string]string{fmt.Sprint(hour): "4 4 1 2 1 2 4 0 0", fmt.Sprint("d", day): "4 4 1 2 1 2 4 0 0"})
+	})
+}
+
+// TestHistoryOfLateness: of first deliveries alone, once, by the due instants of their envelopes.
+func TestHistoryOfLateness(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		hour := rigBase / time.Hour.Microseconds()
+		want := func(what string, started int64, mean, most time.Duration) {
+			r.t.Helper()
+			n := r.history().hours[hour]
+			r.equal(what, Tally{Started: n.Started, Lateness: n.Lateness, MaxLateness: n.MaxLateness}, Tally{Started: started, Lateness: mean, MaxLateness: most})
+		}
+		c := newCaller()
+		r.send(newCaller(), msg("a", 2*time.Second), msg("b", 4*time.Second))
+		r.at(3 * time.Second)
+		r.fetch(c, 1)
+		want("one second late", 1, time.Second, time.Second)
+		r.fetchAgain(c, 1)
+		want("asked again", 1, time.Second, time.Second)
+		r.settle(newCaller(), ends(outcomeRetry, "a", 1, 0, "x"))
+		r.at(7 * time.Second)
+		r.fetch(c, 5)
+		want("another three, and a second delivery", 2, 2*time.Second, 3*time.Second)
+		r.send(newCaller(), msg("c", 0))
+		r.fetch(c, 1)
+		r.tick()
+		want("one in time, and moved", 3, 4*time.Second/3, 3*time.Second)
+		for _, envelope := range []string{"", "\x01", "\x01nan             x", "\x01-100000000000000"} {
+			r.do("HSET", r.keys.msg, idOf("f"), envelope)
+			r.do("ZADD", r.keys.pending, rigBase, idOf("f"))
+			c.next()
+			if _, err := r.store.fetch(ctxB, c, fetchRequest{want: 5, settings: &r.with}); err != nil {
+				r.t.Fatal(err)
+			}
+		}
+		want("those that say no instant count as in time", 7, 4*time.Second/7, 3*time.Second)
 	})
 }
 
@@ -95,7 +132,7 @@ func TestHistoryOfRubbish(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
 		hour := rigBase / time.Hour.Microseconds()
-		for _, rubbish := range []string{"", "x", "nan", "inf", "-1", "1e3", "1.5", "1 2 3 4 5", "1 2 3 4 5 x", "99999999999999999999999999 1 1 1 1 1"} {
+		for _, rubbish := range []string{"", "x", "nan", "inf", "-1", "1e3", "1.5", "1 2 3 4 5", "1 2 3 4 5 6 7 8 x", "99999999999999999999999999 1 1 1 1 1 1 1 1"} {
 			r.do("HSET", r.keys.history, fmt.Sprint(hour), rubbish)
 			for _, field := range append([]string{"counted"}, counted...) {
 				r.do("HSET", r.keys.state, field, rubbish)

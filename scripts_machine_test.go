@@ -67,7 +67,7 @@ end
 for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.wake, KEYS.done, KEYS.held}) do put(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES')) end
 for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result, KEYS.parts, KEYS.history}) do put(redis.call('HGETALL', key)) end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))
-for _, name in ipairs({'armed', 'seen', 'lent', 'pause', 'counted', 'done', 'held', 'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
+for _, name in ipairs({'armed', 'seen', 'lent', 'pause', 'counted', 'done', 'held', 'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage', 'started', 'late', 'latest'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
 for _, name in ipairs({'paused', 'grace', 'settings', 'limits', 'override', 'tat', 'throttled', 'limited'}) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '' end
 return out`)
 

@@ -80,6 +80,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		out.tags = append(out.tags, m.take(a, 500-out.lost-len(swept), jitter)...)
 		ends = m.lend(out.tags)
 		m.count("delivered", len(out.tags))
+		m.countLate(out.tags)
 		given = len(out.tags)
 	}
 	for _, tag := range out.tags {

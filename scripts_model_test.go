@@ -41,7 +41,7 @@ type contents struct {
 	armed, seen, lent, pause, counted, doneAt int64
 	paused, grace, settings                   string
 
-	counts  [6]int64 // not yet in history
+	counts  [9]int64 // not yet in history
 	history map[string]string
 }
 
@@ -117,22 +117,40 @@ func (m *model) send(batch []*sendMessage) any {
 }
 
 // counted is what is counted, in the order of history's numbers.
-var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage"}
+var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage", "started", "late", "latest"}
 
 func (m *model) count(what string, n int) { m.counts[slices.Index(counted, what)] += int64(n) }
 
+// countLate counts how late messages are handed out for the first time, in ms.
+func (m *model) countLate(tags []string) {
+	var late, latest int64
+	for _, tag := range tags {
+		if id := idIn(tag); id == tag {
+			due, _ := strconv.ParseInt(m.msg[id][1:17], 10, 64)
+			late, latest = late+max(m.now-due, 0), max(latest, m.now-due)
+			m.count("started", 1)
+		}
+	}
+	m.count("late", int(late+500)/1000)
+	last := &m.counts[len(m.counts)-1]
+	*last = max(*last, (latest+500)/1000)
+}
+
 // keepHistory moves what was counted to this hour's field and this day's, once a second at most.
 func (m *model) keepHistory() {
-	if m.counts == ([6]int64{}) || m.counted <= m.now && m.now-m.counted < 1_000_000 {
+	if m.counts == ([9]int64{}) || m.counted <= m.now && m.now-m.counted < 1_000_000 {
 		return
 	}
 	hour, day := m.now/3_600_000_000, m.now/86_400_000_000
 	_, old := m.history[fmt.Sprint(hour)]
 	for _, span := range []string{fmt.Sprint(hour), fmt.Sprint("d", day)} {
-		var sums [6]int64
-		_, _ = fmt.Sscan(m.history[span], &sums[0], &sums[1], &sums[2], &sums[3], &sums[4], &sums[5])
-		for i, n := range m.counts {
-			sums[i] += n
+		sums := m.counts
+		for i, text := range strings.Fields(m.history[span]) {
+			if n, _ := strconv.ParseInt(text, 10, 64); counted[i] == "latest" {
+				sums[i] = max(sums[i], n)
+			} else {
+				sums[i] += n
+			}
 		}
 		m.history[span] = strings.Trim(fmt.Sprint(sums), "[]")
 	}
@@ -147,7 +165,7 @@ func (m *model) keepHistory() {
 			return err != nil || at > now || at <= now-most
 		})
 	}
-	m.counts, m.counted = [6]int64{}, m.now
+	m.counts, m.counted = [9]int64{}, m.now
 }
 
 // arm sets the alarm for work that is sooner than what it is set for.

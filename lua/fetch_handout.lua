@@ -1,5 +1,6 @@
 -- Part of fetch: the deliveries go out.
 local out, given = {}, {} -- out: the reply, its NUMBERS first, then tag and envelope of each delivery; given: the tags
+local started, late, latest = 0, 0, 0 -- messages for the first time; how long after their instants, us: together, and the latest
 local spared = 0 -- of these, how many do not count for a rate
 local NUMBERS = 16
 for i = 1, NUMBERS do out[i] = 0 end
@@ -53,6 +54,8 @@ if pending[1] then
   for i = 1, #pending do
     if envelopes[i] then
       give(pending[i], envelopes[i])
+      local lateness = math.max(now - (whole(string.sub(envelopes[i], 2, 17)) or now), 0)
+      started, late, latest = started + 1, late + lateness, math.max(latest, lateness)
     else
       dropped = dropped + 1
       redis.call('HDEL', KEYS.fail, pending[i])

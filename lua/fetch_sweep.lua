@@ -33,9 +33,11 @@ if holdOver then
 end
 
 -- What was counted, by this call and by all since the tick before, goes to history: once a second at most.
-local counts, any, countedBefore = {0, repeated and 0 or #given, 0, 0, lost, #dead / 3}, false, whole(counted) or 0
+local function ms(n) return math.floor(n / 1000 + 0.5) end
+local counts, any, countedBefore =
+  {0, repeated and 0 or #given, 0, 0, lost, #dead / 3, started, ms(late), ms(latest)}, false, whole(counted) or 0
 for i = 1, #KINDS do
-  counts[i] = counts[i] + (whole(state[FIELDS + i]) or 0)
+  counts[i] = merged(i, counts[i], whole(state[FIELDS + i]) or 0)
   any = any or counts[i] > 0
 end
 if any and (countedBefore > now or now - countedBefore >= 1000000) then
@@ -52,7 +54,7 @@ if any and (countedBefore > now or now - countedBefore >= 1000000) then
       end
       if old[1] then redis.pcall('HDEL', KEYS.history, unpack(old)) end
     end
-    counts = {0, 0, 0, 0, 0, 0}
+    counts = {0, 0, 0, 0, 0, 0, 0, 0, 0}
     mark('counted', us(now))
   end
 end

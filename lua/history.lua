@@ -2,7 +2,7 @@
 --
 -- KEYS: state, history
 -- Returns {now, then for each hour ('<hours since 1970>') and each day ('d<days since 1970>') in which anything was
---       counted: its name, 'sent delivered acked failed lost garbage' as numbers}; the present ones in any case
+--       counted: its name, the numbers of KINDS}; the present ones in any case
 -- Cost: 3 commands of at most 78 fields, whatever else is in there. Writes nothing.
 
 -- include head, kinds, tally

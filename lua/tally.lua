@@ -1,12 +1,12 @@
 -- Shared by the scripts that move and read history, which has a field for each hour ('<hours since 1970>') and one for each
--- day ('d<days since 1970>'), with the six numbers of KINDS in this order.
+-- day ('d<days since 1970>'), with the numbers of KINDS in this order.
 local HOURS, DAYS = 48, 30 -- how far history goes back
 local hour, day = math.floor(now / 3600000000), math.floor(now / 86400000000)
 
--- tally(text, numbers) is a field of history with six numbers added; what is not understood counts as nothing.
+-- tally(text, numbers) is a field of history with the numbers added; what is not understood counts as nothing.
 local function tally(text, numbers)
-  local sums = {string.match(text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')}
-  for i = 1, #KINDS do sums[i] = us((whole(sums[i]) or 0) + numbers[i]) end
+  local sums = {string.match(text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')}
+  for i = 1, #KINDS do sums[i] = us(merged(i, whole(sums[i]) or 0, numbers[i])) end
   return table.concat(sums, ' ')
 end
 

@@ -111,6 +111,8 @@ var chinese = map[string]string{
 	"Handed out":                                                   "投递",
 	"Done":                                                         "完成",
 	"Failed":                                                       "失败",
+	"Late, on average":                                             "平均延迟",
+	"Late, at most":                                                "最大延迟",
 	"Lost":                                                         "丢失",
 	"%s: %s in all, at most %s at a time; the table below has the numbers": "%s：共 %s，单格最多 %s；具体数字见下表",
 	"%s in all, at most %s": "共 %s，最多 %s",

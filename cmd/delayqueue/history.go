@@ -18,7 +18,8 @@ func (a *app) historyCommand() *cobra.Command {
 		Use:   "history QUEUE",
 		Short: "Draw what was sent, handled and failed by hour or day",
 		Long: `history draws what was counted in each of the last 48 hours, in local time, or of the last 30 days, which are
-those of UTC. The last one is not over yet.`,
+those of UTC. The last one is not over yet. LATE is how long after they were due messages were handed out for
+the first time, on average, AT MOST the longest.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -53,6 +54,7 @@ func printTallies(tallies []delayqueue.Tally) error {
 	for _, t := range tallies {
 		err := printJSON(map[string]any{
 			"start": t.Start, "sent": t.Sent, "delivered": t.Delivered, "acked": t.Acked, "failed": t.Failed, "lost": t.Lost, "garbage": t.Garbage,
+			"started": t.Started, "lateness_seconds": t.Lateness.Seconds(), "max_lateness_seconds": t.MaxLateness.Seconds(),
 		})
 		if err != nil {
 			return err
@@ -70,7 +72,7 @@ func drawTallies(tallies []delayqueue.Tally, days bool) {
 	if days {
 		layout, axis, since, local = "2006-01-02", "01-02", "day (UTC)", time.Time.UTC
 	}
-	t := newGrid(since, "sent", "delivered", "acked", "failed", "lost", "garbage").numbers(2, 3, 4, 5, 6, 7)
+	t := newGrid(since, "sent", "delivered", "acked", "failed", "lost", "garbage", "late", "at most").numbers(2, 3, 4, 5, 6, 7, 8, 9)
 	rows := 0
 	for _, n := range tallies {
 		sent, acked, failed = append(sent, float64(n.Sent)), append(acked, float64(n.Acked)), append(failed, float64(n.Failed+n.Lost))
@@ -78,7 +80,7 @@ func drawTallies(tallies []delayqueue.Tally, days bool) {
 			continue
 		}
 		rows++
-		t.add(local(n.Start).Format(layout), n.Sent, n.Delivered, number(n.Acked, good), number(n.Failed, warn), number(n.Lost, warn), number(n.Garbage, bad))
+		t.add(local(n.Start).Format(layout), n.Sent, n.Delivered, number(n.Acked, good), number(n.Failed, warn), number(n.Lost, warn), number(n.Garbage, bad), brief(n.Lateness), brief(n.MaxLateness))
 	}
 	if rows == 0 {
 		say("nothing happened from %s on", local(tallies[0].Start).Format(layout))

@@ -402,4 +402,4 @@ func numbers(field string) (all []int64) {
 }
 
 // counted is what history counts, and what state holds of it until the next tick.
-var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage"}
+var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage", "started", "late", "latest"}

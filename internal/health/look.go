@@ -183,6 +183,11 @@ func plus(a, b delayqueue.Tally, times float64) delayqueue.Tally {
 	a.Failed += part(b.Failed)
 	a.Lost += part(b.Lost)
 	a.Garbage += part(b.Garbage)
+	if began := part(b.Started); began > 0 {
+		a.Lateness = time.Duration((float64(a.Lateness)*float64(a.Started) + float64(b.Lateness)*float64(began)) / float64(a.Started+began))
+		a.MaxLateness = max(a.MaxLateness, b.MaxLateness)
+	}
+	a.Started += part(b.Started)
 	return a
 }
 

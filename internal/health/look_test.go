@@ -88,6 +88,10 @@ func TestLastHour(t *testing.T) {
 	if n := l.LastHour(); n.Sent != 82 || n.Failed != 2 {
 		t.Errorf("%+v", n)
 	}
+	late := Sum([]delayqueue.Tally{{}, {Started: 3, Lateness: time.Second, MaxLateness: 2 * time.Second}, {Started: 1, Lateness: 5 * time.Second, MaxLateness: 5 * time.Second}, {}})
+	if late != (delayqueue.Tally{Started: 4, Lateness: 2 * time.Second, MaxLateness: 5 * time.Second}) {
+		t.Errorf("%+v", late)
+	}
 	if n := (&Look{}).LastHour(); n != (delayqueue.Tally{}) {
 		t.Errorf("%+v", n)
 	}
