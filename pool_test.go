@@ -217,6 +217,30 @@ func TestPoolAtMost(t *testing.T) {
 	close(release)
 }
 
+// TestPoolAtMostIsOfEachPool: two pools with an AtMost handle twice as many at a time, whatever WithConcurrent says.
+func TestPoolAtMostIsOfEachPool(t *testing.T) {
+	t.Parallel()
+	f, release := newFixture(t), make(chan struct{})
+	var running atomic.Int64
+	queue := func(concurrent int) *DelayQueue {
+		return f.queueOn(f.client(), func(string) bool { running.Add(1); <-release; return true }).WithConcurrent(concurrent)
+	}
+	for _, concurrent := range []int{1, 100} {
+		poolOf(t, 8, Share{Queue: queue(concurrent), AtMost: 3}).StartConsume()
+	}
+	f.backlog(f.queue(nil), 50)
+	eventually(t, "both have as many as they may", func() bool { return running.Load() == 6 })
+	all, err := NewMonitor(f.name, f.cli).Consumers(ctxB)
+	if f.must(err); len(all) != 2 || all[0].Concurrency != 3 || all[1].Concurrency != 3 {
+		t.Errorf("%+v", all)
+	}
+	if n := running.Load(); n != 6 {
+		t.Errorf("%d run", n)
+	}
+	close(release)
+	f.drained()
+}
+
 // TestPoolMarkers: while the other queue has all workers, what comes due costs a queue few calls, and it knows then.
 func TestPoolMarkers(t *testing.T) {
 	t.Parallel()
