@@ -175,6 +175,7 @@ func (m *Monitor) page(ctx context.Context, state State, f Filter, cursor string
 }
 
 func (m *Monitor) list(ctx context.Context, p place, limit int, after spot) (listReply, error) {
+	p.most = m.most
 	return read(ctx, func(ctx context.Context) (listReply, error) { return m.store.list(ctx, listRequest{p, limit, after}) })
 }
 

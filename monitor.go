@@ -19,6 +19,7 @@ import (
 type Monitor struct {
 	steerer
 	who        onBehalf
+	most       int         // bytes that are read of a message; 0: any number
 	unwritable atomic.Bool // this user may not write the journal
 }
 
@@ -30,8 +31,17 @@ func NewMonitor(name string, cli redis.UniversalClient, opts ...QueueOption) *Mo
 	return m
 }
 
+// WithReadLimit makes the Monitor read no message of more than so many bytes, which may be 511 MB: of a larger one only its id, state and
+// failures are known, and its Broken is ErrNotRead. Before the first call. Default: none.
+func (m *Monitor) WithReadLimit(bytes int) *Monitor {
+	m.most = max(bytes, 0)
+	return m
+}
+
 // What looks at a queue returns these, wrapped.
 var (
+	// ErrNotRead: a message has more bytes than WithReadLimit allows. In MessageStatus.Broken.
+	ErrNotRead = errors.New("too large to be read here")
 	// ErrNotFound: there is no such message. From the calls for one message.
 	ErrNotFound = errors.New("not found")
 	// ErrNoQueue: the queue has no key in Redis. Nothing was ever sent to it and it has had no consumer, or it was
@@ -201,7 +211,7 @@ func (m *Monitor) GetKey(ctx context.Context, key string) (*MessageStatus, error
 }
 
 func (m *Monitor) look(ctx context.Context, by, what string) (*MessageStatus, error) {
-	found, err := read(ctx, func(ctx context.Context) (*MessageStatus, error) { return m.store.look(ctx, by, what) })
+	found, err := read(ctx, func(ctx context.Context) (*MessageStatus, error) { return m.store.lookWithin(ctx, by, what, m.most) })
 	if err == nil && found == nil {
 		err = cmp.Or(m.there(ctx), notFound(by, what))
 	}

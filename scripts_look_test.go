@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -85,4 +86,61 @@ func TestScriptList(t *testing.T) {
 		r.equal("while they are deleted", strings.Join(walk(p, 2, false, true), " "), strings.Join(all, " "))
 		r.equal("what is left, each page's last one deleted", strings.Join(walk(p, 9, true, false), " "), "m6 m4 m2 m0")
 	})
+}
+
+// TestScriptReadLimit: of what is larger than is wanted no more is read than how large it is; what is not, is read.
+func TestScriptReadLimit(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		for i, name := range []string{"small", strings.Repeat("large", 400)} {
+			m := msg(name, time.Duration(1+i)*time.Second)
+			r.put(m)
+		}
+		large := idOf(strings.Repeat("large", 400))
+		for most, read := range map[int]bool{0: true, 1000: false, 1 << 20: true, -5: true} {
+			got, err := r.store.lookWithin(ctxB, "id", large, most)
+			if err != nil || got == nil || got.State != StatePending || got.ID != large || errors.Is(got.Broken, ErrNotRead) == read || (got.Payload == "") == read {
+				r.t.Errorf("within %d: %+v, %v", most, got, err)
+			}
+			p := place{in: StatePending, state: StatePending, from: math.MinInt64, to: math.MaxInt64, most: most}
+			page, err := r.store.list(ctxB, listRequest{p, 10, spot{}})
+			if err != nil || len(page.entries) != 2 || page.entries[0].msg.Payload != "small" || errors.Is(page.entries[1].msg.Broken, ErrNotRead) == read || page.entries[1].msg.ID != large {
+				r.t.Errorf("a list within %d: %+v, %v", most, page, err)
+			}
+		}
+		// What another program wrote is no such answer, nor more than text.
+		for _, text := range []string{"\x00large 5", "\x00large x", "\x00large " + strings.Repeat("9", 500)} {
+			r.do("HSET", r.keys.msg, large, text)
+			for _, most := range []int{0, 400, 1000} {
+				got, err := r.store.lookWithin(ctxB, "id", large, most)
+				if err != nil || got == nil || got.Broken == nil || most == 0 && errors.Is(got.Broken, ErrNotRead) {
+					r.t.Errorf("%.20q within %d: %+v, %v", text, most, got, err)
+				}
+			}
+		}
+		r.do("HDEL", r.keys.msg, large)
+		r.do("ZREM", r.keys.pending, large)
+		r.do("HDEL", r.keys.msg, large)
+	})
+}
+
+// TestReadLimit: a key finds what is large, and a call for many does it too.
+func TestReadLimit(t *testing.T) { onSharedServer(t, readsWithin) }
+
+func readsWithin(f *fixture, m *Monitor) {
+	m.WithReadLimit(10_000)
+	large := f.send(f.queue(nil), strings.Repeat("x", 20_000), inAnHour, WithKey("k")).ID
+	for what, get := range map[string]func() (*MessageStatus, error){
+		"id": func() (*MessageStatus, error) { return m.Get(ctxB, large) }, "key": func() (*MessageStatus, error) { return m.GetKey(ctxB, "k") },
+	} {
+		if got, err := get(); err != nil || got.ID != large || got.Payload != "" || !errors.Is(got.Broken, ErrNotRead) {
+			f.t.Errorf("by %s: %+v, %v", what, got, err)
+		}
+	}
+	if page, err := m.List(ctxB, StatePending, Filter{}, ""); err != nil || len(page.Messages) != 1 || !errors.Is(page.Messages[0].Broken, ErrNotRead) {
+		f.t.Errorf("%+v, %v", page, err)
+	}
+	got, err := m.BulkDelete(ctxB, Bulk{States: []State{StatePending}})
+	f.bulked("delete", got, err, 1, 1, nil)
+	f.checkEmpty()
 }

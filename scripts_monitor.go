@@ -67,7 +67,32 @@ var forever = maxDue.UnixMicro()
 
 // look returns nil if the message is nowhere.
 func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, error) {
-	r := s.run(ctx, lookScript, []any{by, what})
+	return s.lookWithin(ctx, by, what, 0)
+}
+
+// unread says whether an envelope stands for one that is larger than what is read, and how large that is.
+func unread(text string) (size int64, large bool) {
+	digits, large := strings.CutPrefix(text, "\x00large ")
+	if large {
+		size, _ = strconv.ParseInt(digits, 10, 64) // 0 of what is none, which nobody writes
+	}
+	return size, large
+}
+
+// withoutEnvelope is what is known of a message that is too large to be read.
+func withoutEnvelope(id string, state State, at int64, size int64, record string) *MessageStatus {
+	m := statusOf(id, state, at, "", record)
+	m.Broken = fmt.Errorf("%w: %d bytes", ErrNotRead, size)
+	return m
+}
+
+// lookWithin is look that reads no message of more than so many bytes; 0: of any number.
+func (s *store) lookWithin(ctx context.Context, by, what string, most int) (*MessageStatus, error) {
+	args := []any{by, what}
+	if most > 0 {
+		args = append(args, most)
+	}
+	r := s.run(ctx, lookScript, args)
 	if len(r.rest) == 0 {
 		return nil, r.err("look")
 	}
@@ -77,6 +102,9 @@ func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, erro
 	at, text, record := r.int64(), r.text(), r.text()
 	result := r.text()
 	m := statusOf(id, state, at, text, record)
+	if size, large := unread(text); large && most > 0 {
+		m = withoutEnvelope(id, state, at, size, record)
+	}
 	m.Result = result
 	m.setParts(r.take(r.number()))
 	if err := r.err("look"); err != nil {
@@ -144,6 +172,7 @@ type place struct {
 	from, to int64  // scores, the upper one not included
 	part     string // "due", "later", or "" for both
 	back     bool   // from its end
+	most     int    // bytes of a message that are read; 0: any number
 }
 
 // A spot is where an entry stands: its score, as Redis writes it, and its tag. steer looks for what is there.
@@ -183,7 +212,11 @@ func (s *store) list(ctx context.Context, q listRequest) (listReply, error) {
 	if q.to != math.MaxInt64 {
 		to = "(" + strconv.FormatInt(q.to, 10)
 	}
-	r := s.run(ctx, listScripts[q.in], []any{kind, q.limit, from, to, q.after.score, &q.after.tag, q.back, q.part})
+	args := []any{kind, q.limit, from, to, q.after.score, &q.after.tag, q.back, q.part}
+	if q.most > 0 {
+		args = append(args, q.most)
+	}
+	r := s.run(ctx, listScripts[q.in], args)
 	var out listReply
 	out.now, out.left = r.int64(), r.number()
 	n := r.number()
@@ -193,7 +226,11 @@ func (s *store) list(ctx context.Context, q listRequest) (listReply, error) {
 		e := entry{spot: spot{score, tag}}
 		if text != "" {
 			id, _ := splitTag(tag)
-			e.msg = statusOf(id, q.state, scoreInstant(score), text, record)
+			if size, large := unread(text); large && q.most > 0 {
+				e.msg = withoutEnvelope(id, q.state, scoreInstant(score), size, record)
+			} else {
+				e.msg = statusOf(id, q.state, scoreInstant(score), text, record)
+			}
 			if kind == "list" { // its record says since when it is there
 				e.msg.At = e.msg.EndedAt
 			}

@@ -4,15 +4,16 @@
 --       (KEYS.place below: pending stands for ready, unack, retry, garbage or done if that is to be read)
 -- ARGV: 1 'list' if it is ready, else 'set', 2 how many (0 to 500), 3 from and 4 to, as ZCOUNT takes them,
 --       5 score and 6 tag of the last one of the page before ('': this is the first page), 7 '1': backwards,
---       8 'due': only what is due; 'later': only what is not; '': both
+--       8 'due': only what is due; 'later': only what is not; '': both; 9 how many bytes are read of one at most; '' or none: all
 -- Returns {now, left, looked, then for each looked at: tag, score as it is ('0' in ready), envelope or '', fail record
 --       or ''}. left: how many there are from here to the end, those of this page among them. Fewer than asked for: it
 --       is the last page, or the next one would make it more than 1 MB. It goes on behind the last one of the page
---       before although that has gone; but in ready, from the head if that has gone.
+--       before although that has gone; but in ready, from the head if that has gone. The envelope of one that is larger is as in look.
 -- Cost: O(log n) for the page and for each message; O(ready) in ready. Writes nothing.
 
 -- include head, tag, parts
 local REPLY = 1048576
+local most = tonumber(ARGV[9] or '')
 local limit, from, to, score, last, back = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7] == '1'
 local function before(a, b) -- as Redis orders what has the same score: by bytes
   for i = 1, math.min(#a, #b) do
@@ -63,11 +64,15 @@ end
 local out, size = {us(now), math.max(high - low + 1, 0), 0}, 0
 for i = 1, #page, 2 do
   local _, id = split(page[i])
-  size = size + redis.call('HSTRLEN', KEYS.msg, id)
+  local length, envelope = redis.call('HSTRLEN', KEYS.msg, id), nil
+  if most and length > most then envelope, length = '\0large ' .. us(length), 0 end
+  size = size + length
   if size > REPLY and i > 1 then break end
   out[3] = out[3] + 1
-  local envelope = redis.call('HGET', KEYS.msg, id) or ''
-  size = size + weight(envelope) - #envelope -- of a group, for whoever does something to all of them
+  if not envelope then
+    envelope = redis.call('HGET', KEYS.msg, id) or ''
+    size = size + weight(envelope) - #envelope -- of a group, for whoever does something to all of them
+  end
   out[#out + 1], out[#out + 2], out[#out + 3] = page[i], page[i + 1], envelope
   out[#out + 1] = redis.call('HGET', KEYS.fail, id) or ''
 end

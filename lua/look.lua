@@ -1,18 +1,23 @@
 -- look finds one message, wherever it is.
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, done, result, parts
--- ARGV: 1 'id' or 'key', 2 the id or the message key
+-- ARGV: 1 'id' or 'key', 2 the id or the message key, 3 how many bytes are read of it at most; '' or none: all
 -- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or '', result or '', n, parts}; at: due (pending), lease
 --       end (unack), next delivery (retry), time of death (garbage), until when it is kept (done; what is over is
 --       nowhere), '0' (ready); what is due is ready.
---       parts: those n of a group but the first; '' for one that is missing.
+--       parts: those n of a group but the first; '' for one that is missing. Of one that is larger, parts and all, the envelope is a
+--       zero byte, 'large ' and how many bytes it has, and n is 0; its key entry is believed.
 -- Cost: O(log n), O(ready) if it is there, and O(parts). Writes nothing.
 
 -- include head, score, envelope, locate, parts
 local id = ARGV[2]
 if ARGV[1] == 'key' then id = redis.call('HGET', KEYS.key, id) end
-local envelope = id and redis.call('HGET', KEYS.msg, id)
-if not envelope or ARGV[1] == 'key' and keyof(envelope) ~= ARGV[2] then return {} end
+local most = tonumber(ARGV[3] or '')
+local size = most and id and redis.call('HSTRLEN', KEYS.msg, id) or 0
+local envelope = id and (most and size > most and '' or redis.call('HGET', KEYS.msg, id))
+if not envelope or ARGV[1] == 'key' and envelope ~= '' and keyof(envelope) ~= ARGV[2] then return {} end
+if most and envelope ~= '' then size = weight(envelope) end
+local large = most and size > most
 local record = redis.call('HGET', KEYS.fail, id)
 local tag = tagof(id, record)
 local state, at = locate(tag, id, '')
@@ -22,8 +27,8 @@ if (state == 'pending' or state == 'retry') and at <= now or not state and redis
 end
 if not state then return {} end
 local result = state == 'done' and redis.call('HGET', KEYS.result, id)
-local n = partsof(envelope)
-local out = {us(now), id, state, us(at), envelope, record or '', result or '', math.max(n - 1, 0)}
+local n = large and 1 or partsof(envelope)
+local out = {us(now), id, state, us(at), large and '\0large ' .. us(size) or envelope, record or '', result or '', math.max(n - 1, 0)}
 local values = n > 1 and redis.call('HMGET', KEYS.parts, unpack(partnames(id, n))) or {}
 for i = 1, n - 1 do out[8 + i] = values[i] or '' end
 return out

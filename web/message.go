@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"context"
+	"errors"
 	"regexp"
 	"slices"
 	"strconv"
@@ -29,6 +30,7 @@ type messageView struct {
 	Holder  *delayqueue.Consumer
 	Since   time.Time // Holder handles it since then, if that is known
 	Verbs   []verb    // what may be done to it
+	Large   bool      // too large to be read here
 }
 
 // A fact is something with its name.
@@ -64,7 +66,7 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 			return nil, err
 		}
 	}
-	v.Verbs = r.verbsFor(msg.State)
+	v.Verbs, v.Large = r.verbsFor(msg.State), errors.Is(msg.Broken, delayqueue.ErrNotRead)
 	return v, nil
 }
 

@@ -246,6 +246,9 @@ func (r *request) row(m *delayqueue.MessageStatus) messageRow {
 			one.Says = redact(r.Queue, m)
 		}
 	}
+	if errors.Is(m.Broken, delayqueue.ErrNotRead) {
+		one.Says = r.lang.say("too large to be read here")
+	}
 	if len(one.Says) > saysMost {
 		one.Says = strings.ToValidUTF8(one.Says[:saysMost], "") + "…"
 	}

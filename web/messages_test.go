@@ -296,3 +296,11 @@ func TestPagesAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A page reads no message that is larger than it may show.
+func TestLargeMessageIsNotRead(t *testing.T) {
+	f := newFixture(t, Config{})
+	id := f.sent("orders", strings.Repeat("x", maxRead+1), delayqueue.WithDelay(time.Hour))
+	f.sees(f.get(address("message", "q", "orders", "id", id)).body, "too large for this page", id)
+	f.sees(f.get(address("messages", "q", "orders", "state", "pending")).body, "too large to be read here", id)
+}

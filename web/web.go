@@ -123,7 +123,10 @@ func (h *Handler) Close() {
 	h.cache.stopped()
 }
 
+// maxRead is how many bytes of a message a page reads; one may have 511 MB.
+const maxRead = 8 << 20
+
 // newMonitor panics if that is no name of a queue.
 func (h *Handler) newMonitor(name string) *delayqueue.Monitor {
-	return delayqueue.NewMonitor(name, h.cli, delayqueue.UseCustomPrefix(h.cfg.Prefix))
+	return delayqueue.NewMonitor(name, h.cli, delayqueue.UseCustomPrefix(h.cfg.Prefix)).WithReadLimit(maxRead)
 }
