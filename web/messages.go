@@ -21,6 +21,11 @@ const (
 	budgetSpend = time.Second
 )
 
+// longestLink bounds what a selection takes in an address, of which a proxy may pass on 8 KB.
+const longestLink = 4000 // bytes
+
+var errLong = &httpError{http.StatusBadRequest, "That is too long to look for: an address has no room for it. A part of it will do"}
+
 // states are those in which messages are listed, in the order of the tabs.
 var states = []delayqueue.State{
 	delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateUnack, delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone,
@@ -69,6 +74,9 @@ func (r *request) selection() (*selection, error) {
 	}
 	if r.h.cfg.Payload != nil && s.Filter.Contains != "" {
 		return nil, errHidden
+	}
+	if len(s.query.Encode()) > longestLink {
+		return nil, errLong
 	}
 	for name, at := range map[string]*time.Time{"from": &s.Filter.From, "to": &s.Filter.To} {
 		text := r.Arg(name)

@@ -304,3 +304,20 @@ func TestLargeMessageIsNotRead(t *testing.T) {
 	f.sees(f.get(address("message", "q", "orders", "id", id)).body, "too large for this page", id)
 	f.sees(f.get(address("messages", "q", "orders", "state", "pending")).body, "too large to be read here", id)
 }
+
+// What is looked for fits into an address that proxies pass on; else a sentence says so.
+func TestLongSelectionIsRefused(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	f.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	for _, name := range []string{"key", "contains", "error", "like", "header", "text"} {
+		for _, page := range []string{"messages", "plan"} {
+			got := f.get(address(page, "q", "orders", "state", "pending", "do", "run", name, strings.Repeat("x", 5000)))
+			if got.code != http.StatusBadRequest || !strings.Contains(got.body, "too long to look for") {
+				t.Errorf("%s of %s: %d", name, page, got.code)
+			}
+			if got := f.get(address(page, "q", "orders", "state", "pending", "do", "run", name, strings.Repeat("é", 500))); got.code != http.StatusOK && name != "text" {
+				t.Errorf("%s of %s: %d", name, page, got.code)
+			}
+		}
+	}
+}
