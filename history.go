@@ -38,7 +38,7 @@ func tallyOf(text string) Tally {
 	}
 	t := Tally{Sent: n[0], Delivered: n[1], Acked: n[2], Failed: n[3], Lost: n[4], Garbage: n[5], Started: n[6]}
 	if t.Started > 0 {
-		t.Lateness = min(time.Duration(n[7]/t.Started), maxDelay/time.Millisecond)*time.Millisecond + time.Duration(n[7]%t.Started)*time.Millisecond/time.Duration(t.Started)
+		t.Lateness = time.Duration(min(float64(n[7])/float64(t.Started)*float64(time.Millisecond), float64(maxDelay)))
 	}
 	t.MaxLateness = min(time.Duration(n[8]), maxDelay/time.Millisecond) * time.Millisecond
 	return t

@@ -240,8 +240,8 @@ func TestSkippedInPauses(t *testing.T) {
 	f := newFixture(t)
 	e := Entry{Name: "e", Every: time.Second}
 	f.must(f.s.Set(f.ctx(), e))
-	f.must(f.s.Pause(f.ctx(), "e"))
 	paused := f.now()
+	f.must(f.s.Pause(f.ctx(), "e"))
 	f.until("some have passed", func() bool { return f.skipped("e").Paused >= 2 })
 	e.Payload = "changed in the pause"
 	f.must(f.s.Set(f.ctx(), e))

@@ -31,8 +31,8 @@ func (a *app) findCommand() *cobra.Command {
 		Use:   "find [QUEUE] TEXT",
 		Short: "Look for a text in all messages",
 		Long: `find looks for an id, or a text in keys, headers, payloads (of groups the first part) and last errors of all messages,
-the dead first, until --limit are found. It reads the queue in small pages and rests between them as long as they took. Ctrl-C ends it with what it has
-found, and how to go on.
+the dead first, until --limit are found. It reads the queue in small pages and rests between them as long as they took.
+Ctrl-C ends it with what it has found, and how to go on.
 
 Without QUEUE it looks in all queues of the prefix, at 10,000 messages of each, and says where there are more.`,
 		Example:           "  delayqueue find orders order-42\n  delayqueue find order-42",
@@ -89,7 +89,8 @@ func (a *app) find(c *cobra.Command, m *delayqueue.Monitor, text string, how del
 }
 
 // findIn goes on until so many are found, and, if most is not 0, until it has looked at so many.
-func (a *app) findIn(ctx context.Context, m *delayqueue.Monitor, text string, how delayqueue.Find, limit int, cursor string, most int64) (*delayqueue.Found, error) {
+func (a *app) findIn(ctx context.Context, m *delayqueue.Monitor, text string, how delayqueue.Find, limit int, cursor string, most int64,
+) (*delayqueue.Found, error) {
 	all := &delayqueue.Found{}
 	for {
 		begun := time.Now()
@@ -164,7 +165,9 @@ func (a *app) findEverywhere(c *cobra.Command, text string, how delayqueue.Find,
 
 // eachQueue looks in all queues, shows what was found, and says how far it looked: in which there is more, and which could not be
 // read. The first error is its own.
-func (a *app) eachQueue(c *cobra.Command, look func(context.Context, *delayqueue.Monitor) (looked, total int64, more string, err error), show func() error) error {
+func (a *app) eachQueue(c *cobra.Command,
+	look func(context.Context, *delayqueue.Monitor) (looked, total int64, more string, err error), show func() error,
+) error {
 	monitors, wrong, err := a.monitors(c.Context(), nil)
 	if err != nil {
 		return err

@@ -24,8 +24,8 @@ words, how many messages wait to be delivered, how many come in and go out a sec
 the last hour failed, how many of all workers are busy, and how long the oldest message that is due has waited. The worst is
 the first. Three calls of Redis for each queue, every --interval.
 
-With --once, with --json or where the output is no terminal it looks twice within a second, so that there are rates, and prints that. A queue that cannot be
-read has a row that says why, the others are shown, and the exit code is not 0.`,
+With --once, with --json or where the output is no terminal it looks twice, a second apart, so that there are rates, and
+prints that. A queue that cannot be read has a row that says why, the others are shown, and the exit code is not 0.`,
 		Example:           "  delayqueue top\n  delayqueue top --json | jq 'select(.level == \"critical\")'",
 		ValidArgsFunction: a.completeQueues,
 		RunE: func(c *cobra.Command, names []string) error {
