@@ -18,15 +18,15 @@ func TestThrottleLeavesWhatWasFetched(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	keys := newStore(f.cli, "dq", f.name).keys
-	var got tally // ids, which are the tags of first deliveries
+	var got tally
 	fetched := make(chan []string, 1)
 	q := noTick(f.queue(nil))
 	throttled := false // of the only worker
 	q.WithHandler(func(_ context.Context, msg *Message) error {
 		if held := q.current().leases.held.totals().deliveries; held > 10 && !throttled {
-			if ids := f.cli.ZRange(ctxB, keys.unack, 0, -1).Val(); len(ids) > 1 {
+			if tags := f.cli.ZRange(ctxB, keys.unack, 0, -1).Val(); len(tags) > 1 {
 				throttled = true
-				fetched <- ids
+				fetched <- tags
 				return Throttle(time.Hour, errBoom)
 			}
 		}
@@ -34,28 +34,29 @@ func TestThrottleLeavesWhatWasFetched(t *testing.T) {
 		return nil
 	})
 	q.StartConsume()
-	var ids []string
+	var tags []string
 	eventually(t, "a handler throttles the queue when more is fetched", func() bool {
 		f.several(500)
 		select {
-		case ids = <-fetched:
+		case tags = <-fetched:
 		default:
 		}
-		return ids != nil
+		return tags != nil
 	})
 	eventually(t, "nothing is with the consumer", func() bool { return f.cli.ZCard(ctxB, keys.unack).Val() == 0 })
 	if c, err := NewMonitor(f.name, f.cli).Counts(ctxB); err != nil || c.ThrottledUntil.IsZero() || c.Retry != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}
 	s, where := f.check(), map[string]int{}
-	for _, id := range ids {
+	for _, tag := range tags {
+		id, _ := splitTag(tag)
 		if got.of(id) == 1 {
 			where["handled"]++
 		} else {
 			where[s.Where(id)]++
 		}
 	}
-	if t.Logf("of %d that were fetched: %v", len(ids), where); where["retry"] != 1 || where["handled"]+where["ready"] != len(ids)-1 {
+	if t.Logf("of %d that were fetched: %v", len(tags), where); where["retry"] != 1 || where["handled"]+where["ready"] != len(tags)-1 {
 		t.Error("want one in retry, and the others handled, or back")
 	}
 }
