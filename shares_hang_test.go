@@ -16,7 +16,7 @@ func TestSharesBesideHanging(t *testing.T) {
 				t.Run(fmt.Sprint(workers, " workers of ", handler, ", fetches of ", rtts), func(t *testing.T) {
 					simulate(t, workers, false, func(s *simulation) {
 						broken, well := s.queue(1, 0, -1, handler, far(rtts[0])), s.queue(1, 0, -1, handler, far(rtts[1]))
-						took := 10*time.Millisecond + 5*rtts[1] + 5*handler
+						took := 5*time.Millisecond + 4*rtts[1] + 5*handler
 						time.Sleep(took + 4*rtts[0]) // in the beginning nobody knows anything
 						before := well.handledIn(took)
 						broken.hangs.Store(true)
