@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -186,6 +188,22 @@ func statusOf(id string, state State, at int64, text, record string) *MessageSta
 		TTL: e.ttl, Deadline: instantTime(e.deadline), Timeout: e.timeout, Retention: e.retention,
 		Losses: r.losses, LastError: lastError(r.errors), LastErrors: kept, EndedAt: instantTime(r.when), Broken: err,
 	}
+}
+
+// unread says whether an envelope stands for one that is larger than what is read, and how large that is.
+func unread(text string) (size int64, large bool) {
+	digits, large := strings.CutPrefix(text, "\x00large ")
+	if large {
+		size, _ = strconv.ParseInt(digits, 10, 64) // 0 of what is none, which nobody writes
+	}
+	return size, large
+}
+
+// withoutEnvelope is what is known of a message that is too large to be read.
+func withoutEnvelope(id string, state State, at int64, size int64, record string) *MessageStatus {
+	m := statusOf(id, state, at, "", record)
+	m.Broken = fmt.Errorf("%w: %d bytes", ErrNotRead, size)
+	return m
 }
 
 // setParts takes those of a group, but the first.

@@ -70,22 +70,6 @@ func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, erro
 	return s.lookWithin(ctx, by, what, 0)
 }
 
-// unread says whether an envelope stands for one that is larger than what is read, and how large that is.
-func unread(text string) (size int64, large bool) {
-	digits, large := strings.CutPrefix(text, "\x00large ")
-	if large {
-		size, _ = strconv.ParseInt(digits, 10, 64) // 0 of what is none, which nobody writes
-	}
-	return size, large
-}
-
-// withoutEnvelope is what is known of a message that is too large to be read.
-func withoutEnvelope(id string, state State, at int64, size int64, record string) *MessageStatus {
-	m := statusOf(id, state, at, "", record)
-	m.Broken = fmt.Errorf("%w: %d bytes", ErrNotRead, size)
-	return m
-}
-
 // lookWithin is look that reads no message of more than so many bytes; 0: of any number.
 func (s *store) lookWithin(ctx context.Context, by, what string, most int) (*MessageStatus, error) {
 	args := []any{by, what}
