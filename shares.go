@@ -203,9 +203,9 @@ func (m *member) isSooner(o *member) bool {
 }
 
 // waitsFor reports whether a member that is ahead of another one waits for its fetch, with mu held: both have quick
-// handlers.
+// handlers. In a strict pool it does not: the other one leaves the worker to it.
 func (m *member) waitsFor(o *member) bool {
-	return len(o.buffer) == 0 && o.busy < o.share && o.pass+m.lead() < m.pass && m.each < quickHandlers &&
+	return !m.workers.strict && len(o.buffer) == 0 && o.busy < o.share && o.pass+m.lead() < m.pass && m.each < quickHandlers &&
 		o.each > 0 && o.each < quickHandlers && o.rtt <= max(quickFetch, 4*m.rtt)
 }
 

@@ -207,3 +207,20 @@ func TestSharesInOrder(t *testing.T) {
 		}
 	})
 }
+
+// TestSharesInOrderOfQuickHandlers: the same where both queues' handlers take less than a millisecond: the first one does not wait for
+// the second, which gets nothing.
+func TestSharesInOrderOfQuickHandlers(t *testing.T) {
+	for _, workers := range []int{1, 4, 64} {
+		simulate(t, workers, true, func(s *simulation) {
+			first, second := s.queue(1, 0, 0, 0), s.queue(1, 0, -1, 0)
+			time.Sleep(100 * time.Millisecond)
+			first.send(-1)
+			time.Sleep(50 * time.Millisecond)
+			before := second.now().handled
+			if n := first.handledIn(200 * time.Millisecond); n < 1000 || second.now().handled > before {
+				t.Errorf("%d workers: %d of the first handled, and %d of the second", workers, n, second.now().handled-before)
+			}
+		})
+	}
+}
