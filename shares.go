@@ -191,7 +191,7 @@ func (m *member) mayHave() int {
 			kept += max(o.part-float64(o.busy+o.seats), 0)
 		}
 		if o.isSooner(m) && m.before(o) {
-			soon += o.busy
+			soon += o.busy + o.seats // or two that wait for their fetches in turn would keep it from its own
 		}
 	}
 	return min(most, max(min(n+soon, m.own()), n-int(math.Ceil(kept-1e-9))))

@@ -134,3 +134,21 @@ func TestSharesOfMany(t *testing.T) {
 		})
 	}
 }
+
+// TestSharesOfOneBesideFar: two queues whose handlers are quicker than their fetches do not keep the only worker from the others by
+// waiting for those fetches in turn.
+func TestSharesOfOneBesideFar(t *testing.T) {
+	simulate(t, 1, false, func(s *simulation) {
+		const away = 30 * time.Millisecond
+		s.queue(6, 0, -1, 0, far(away))
+		s.queue(3, 0, -1, 100*time.Millisecond, far(away))
+		s.queue(6, 0, -1, 0, far(away))
+		s.queue(1, 0, -1, 100*time.Millisecond, far(time.Millisecond))
+		time.Sleep(time.Minute)
+		for i, want := range []int{600, 300, 600, 100} {
+			if n := s.queues[i].now().handled; n < want/2 {
+				t.Errorf("queue %d has handled %d, want about %d", i, n, want)
+			}
+		}
+	})
+}
