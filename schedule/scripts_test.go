@@ -111,6 +111,41 @@ func TestSkipsSentTwice(t *testing.T) {
 	})
 }
 
+// TestSkipsOfAnEntryAreOne: entries are passed side by side, and what an entry has skipped between two looks is told as one, so a look
+// that is sent twice counts it once.
+func TestSkipsOfAnEntryAreOne(t *testing.T) {
+	f := newFixture(t)
+	r := &runner{Scheduler: f.s}
+	var all []*entry
+	for i := range 40 {
+		name := fmt.Sprint("e", i)
+		f.must(f.s.Set(f.ctx(), Entry{Name: name, Every: time.Hour}))
+		all = append(all, &entry{name: name, record: record{Gen: 1}, when: everyTiming{every: 10}, last: 100, next: 110})
+	}
+	for instant := range 3 {
+		f.must(side(all, func(e *entry) error {
+			e.next = 110 + 10*int64(instant)
+			r.skipped(e, 1, 0)
+			r.skipped(e, 1, 0) // it rests, and is settled again
+			return nil
+		}))
+	}
+	if len(r.skips) != len(all) {
+		t.Errorf("%d skips of %d entries", len(r.skips), len(all))
+	}
+	for range 2 { // the reply is lost
+		_, err := f.s.table.look(f.ctx(), true, r.skips...)
+		f.must(err)
+	}
+	list, err := f.s.List(f.ctx())
+	f.must(err)
+	for _, s := range list {
+		if s.Skipped != (Skipped{Overlap: 3}) {
+			t.Errorf("%s: %+v", s.Name, s.Skipped)
+		}
+	}
+}
+
 // TestSkipsOnAFullServer: one that has no memory left counts none, and looks go on.
 func TestSkipsOnAFullServer(t *testing.T) {
 	t.Parallel()

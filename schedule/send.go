@@ -164,13 +164,23 @@ func (r *runner) pass(ctx context.Context, e *entry, code EventCode) error {
 // mostSkipsKept is how many skips are kept while Redis cannot be told.
 const mostSkipsKept = 10_000
 
-// skipped notes what the next instant of an entry, which this replica has settled, left out: itself, or what nobody ran before it.
+// skipped notes what the next instant of an entry, which this replica has settled, left out: itself, or what nobody ran before it. An
+// entry has one skip at a time, for look knows by the last one what it has counted.
 func (r *runner) skipped(e *entry, overlap, missed int64) {
 	if e.next == e.from {
 		missed += count(e.when, e.last, e.next)
 	}
-	if overlap+missed > 0 && len(r.skips) < mostSkipsKept {
-		r.skips = append(r.skips, skip{e.name, number(e.Gen, e.next), overlap, missed})
+	one := skip{e.name, number(e.Gen, e.next), overlap, missed}
+	r.mu.Lock() // entries are passed side by side
+	defer r.mu.Unlock()
+	at := slices.IndexFunc(r.skips, func(s skip) bool { return s.name == e.name })
+	switch {
+	case overlap+missed == 0 || at < 0 && len(r.skips) >= mostSkipsKept || at >= 0 && r.skips[at].number == one.number:
+	case at < 0:
+		r.skips = append(r.skips, one)
+	default:
+		one.overlap, one.missed = one.overlap+r.skips[at].overlap, one.missed+r.skips[at].missed
+		r.skips[at] = one
 	}
 }
 
