@@ -141,13 +141,13 @@ func (s *store) claim(ctx context.Context, c *caller, counted int64, word string
 	return now, whose, r.err("steer")
 }
 
-// readOperation reads a Next or a Plan.
+// readOperation reads a Next or a Plan. Of a dry run there is no step in doubt, which would be asked for by a call that writes, and no plan.
 func (m *Monitor) readOperation(text string) (*operation, error) {
 	o := &operation{}
 	if err := readCursor(text, o); err != nil {
 		return nil, err
 	}
-	if places := o.places(); verbs[o.What] == "" || o.Queue != m.store.keys.state || o.Rate < 0 || o.Place < 0 || o.Place > len(places) || o.Doubt != nil && o.Doubt.At.Place < 0 || len(o.Left) != len(places) || len(o.Ends) != len(places) {
+	if places := o.places(); verbs[o.What] == "" || o.Queue != m.store.keys.state || o.Rate < 0 || o.Place < 0 || o.Place > len(places) || o.Doubt != nil && (o.Dry || o.Doubt.At.Place < 0) || o.Dry && o.Planned || len(o.Left) != len(places) || len(o.Ends) != len(places) {
 		return nil, fmt.Errorf("%w %q", ErrBadCursor, text)
 	}
 	return o, nil

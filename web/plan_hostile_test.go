@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -94,6 +95,17 @@ func TestCountIsOfWhatThePageSays(t *testing.T) {
 	} {
 		if got := page(other...); got.code != http.StatusBadRequest {
 			t.Errorf("%v: %d", other, got.code)
+		}
+	}
+	doubt := map[string]any{"doubt": map[string]any{"At": map[string]any{}}}
+	for _, made := range []map[string]any{doubt, {"plan": true}} { // it would be asked for by a call that writes
+		before := f.cli.HGetAll(f.Context(), "{dq:orders}:state").Val()
+		token := f.forged(next, made)
+		if got := f.get(address("plan", "q", "orders", "count", "1", "next", token, "do", "delete", "state", "pending")); got.code != http.StatusBadRequest {
+			t.Errorf("%v: %d", made, got.code)
+		}
+		if after := f.cli.HGetAll(f.Context(), "{dq:orders}:state").Val(); !maps.Equal(before, after) {
+			t.Errorf("%v: a GET has made %v of %v", made, after, before)
 		}
 	}
 	if got := f.get(address("plan", "q", "orders", "count", "1", "next", "rubbish", "do", "delete", "state", "pending")); got.code != http.StatusBadRequest {
