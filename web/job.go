@@ -33,6 +33,7 @@ type jobView struct {
 	Stops    bool   // the request may stop it
 	GoesOn   bool   // it may go on with it
 	Destroys bool
+	Trouble  string // why it failed
 	Passed   []fact // why, how many
 }
 
@@ -49,7 +50,7 @@ func (h *Handler) job(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &jobView{JournalEntry: e, Phase: r.lang.phase(e.Bulk)}
+	v := &jobView{JournalEntry: e, Phase: r.lang.phase(e.Bulk), Trouble: serverAddress.ReplaceAllString(e.Bulk.Error, "…")}
 	v.Runs = e.Bulk.Phase == delayqueue.BulkRunning && !e.Bulk.Interrupted()
 	v.Stops = v.Runs && !e.Bulk.StopAsked && r.mayStop(e) == nil
 	if !v.Runs && e.Bulk.Next != "" {

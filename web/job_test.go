@@ -201,6 +201,25 @@ func TestJobIsRefused(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	f.lacks(f.get(jobLink("orders", r.Entry)).body, "&#34;b&#34;", "Go on")
+	b.Key, b.Contains = strings.Repeat("k", 200), "secret"+strings.Repeat("\x00", 194) // written, that is longer than a detail
+	if r, err = f.monitor("orders").BulkDelete(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{jobLink("orders", r.Entry), address("journal", "q", "orders")} {
+		f.lacks(f.get(address).body, "secret")
+	}
+}
+
+// Why a job has failed is said, but not where Redis is.
+func TestJobThatFailed(t *testing.T) {
+	f := newFixture(t, Config{})
+	entry := fmt.Sprintf(`0123456789abcdef done %d {"act":"delete","n":1,"bulk":{"is":"failed","of":2,"looked":1,"error":"dial tcp 10.1.2.3:6379: <refused>"}}`, time.Now().UnixMicro())
+	if err := f.cli.ZAdd(f.Context(), "{dq:orders}:journal", redis.Z{Score: 1_700_000_000_000_000, Member: entry}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	body := f.get(address("job", "q", "orders", "id", "1700000000000000-0123456789abcdef")).body
+	f.sees(body, "failed", "dial tcp …: &lt;refused&gt;")
+	f.lacks(body, "10.1.2.3", "6379", "<form")
 }
 
 // A process runs four at most, whatever they do; one that panics is its own trouble; Close ends them.

@@ -25,7 +25,7 @@ var (
 	errUnseen  = &httpError{http.StatusConflict, "It was stopped after its first step: the journal cannot be written, so nobody could see or stop it"}
 	errBegun   = &httpError{http.StatusConflict, "What was counted is an hour old, or somebody has begun it: look into the journal, or count again"}
 	errGoesOn  = &httpError{http.StatusConflict, "Somebody goes on with this job: look at it again"}
-	errNotDone = &httpError{http.StatusGatewayTimeout, "It has not begun, for Redis does not answer"}
+	errNotDone = &httpError{http.StatusGatewayTimeout, "It was stopped, for Redis does not answer in time: the journal says whether it has begun"}
 )
 
 // A jobCall is BulkCommit or BulkContinue, of something.
@@ -58,7 +58,7 @@ func (h *Handler) startJob(queue string, call jobCall) (*delayqueue.BulkResult, 
 	case first := <-begun:
 		return first.result, jobTrouble(first.err)
 	case <-late.C:
-		cancel() // what is refused does not begin later
+		cancel() // so that it does not go on later
 		return nil, errNotDone
 	}
 }

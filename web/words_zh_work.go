@@ -224,8 +224,8 @@ var chineseWork = map[string]string{
 	"Nobody has done anything to this queue by hand, as far as is known.": "据所知，无人手动操作过此队列。",
 	"failed": "失败",
 
-	"It has not begun, for Redis does not answer": "没有开始：Redis 没有响应",
-	"another message has its key now":             "另一条消息占用了它的键",
+	"It was stopped, for Redis does not answer in time: the journal says whether it has begun": "已停止：Redis 没有及时响应；是否已经开始，请看操作日志",
+	"another message has its key now": "另一条消息占用了它的键",
 	"It goes on when this page is closed. Every process of the page and the command delayqueue show it, and stop it.": "关闭本页后它会继续运行。本页面的每个进程和 delayqueue 命令都能显示并停止它。",
 	"the log of the service says why":                  "原因见服务日志",
 	"came in after this had begun, or was not counted": "在开始之后才到来，或未被计入",
