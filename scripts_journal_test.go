@@ -126,6 +126,17 @@ func TestScriptNoteMost(t *testing.T) {
 		if len(pages) != 1000 || len(seen) != 1000 || !seen["1009:done:{}"] || seen["9:done:{}"] {
 			r.t.Errorf("%d entries on the pages, %d of them different", len(pages), len(seen))
 		}
+		old := pages[len(pages)-1]
+		bulk := strconv.FormatInt(r.now-int64(time.Hour/time.Microsecond), 10) // of a call that still runs, and was pushed out
+		if at, said := r.notes("b", journalRuns, bulk, "7"); at != bulk || said != journalRuns {
+			r.t.Errorf("it was made at %s, want %s; %s", at, bulk, said)
+		}
+		if all := r.journaled(200); !strings.HasSuffix(all, " b:runs:7") || strings.Contains(all, " "+old+" ") || len(strings.Fields(all)) != 1000 {
+			r.t.Errorf("what runs is not among the 1,000: …%s", all[len(all)-40:])
+		}
+		if _, said := r.notes("b", journalStop, bulk, ""); said != journalRuns {
+			r.t.Errorf("stopped: %q", said)
+		}
 		r.do("DEL", r.keys.journal)
 		for i := range 30 { // each of 64 KB
 			r.notes(strconv.Itoa(i), journalDone, "", strings.Repeat("x", 64<<10))

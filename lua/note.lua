@@ -43,7 +43,7 @@ if what ~= 'stop' then -- no two writes have the same us, by which who has come 
   local last = old and tonumber(wrote) or 0
   wrote = us(last >= now and last - now < 1000000 and last + 1 or now)
 end
+redis.call('ZREMRANGEBYRANK', KEYS.journal, 0, -MOST) -- before it is added: of a call that runs it may be older than all that is kept
 redis.call('ZADD', KEYS.journal, made, token .. ' ' .. word .. ' ' .. wrote .. ' ' .. text)
-redis.call('ZREMRANGEBYRANK', KEYS.journal, 0, -1 - MOST)
 redis.call('EXPIRE', KEYS.journal, ARGV[6])
 return {us(now), made, what == 'stop' and said or word, wrote}
