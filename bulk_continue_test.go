@@ -196,6 +196,12 @@ func TestPlanMadeUp(t *testing.T) {
 	f.must(err)
 	got, err := m.BulkCommit(ctxB, text, nil)
 	f.bulked("commit", got, err, 5, 5, nil)
+	forged.States = slices.Repeat(forged.States, 100_000) // each of which is asked about
+	text, err = cursorOf(forged)
+	f.must(err)
+	if _, err := m.BulkTask(text); !errors.Is(err, ErrBadCursor) {
+		t.Errorf("of states without number: %v", err)
+	}
 	if all := f.journal(m); len(all) != 2 || all[1].Act != ActPause {
 		t.Errorf("%+v", all)
 	}

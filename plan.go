@@ -147,10 +147,22 @@ func (m *Monitor) readOperation(text string) (*operation, error) {
 	if err := readCursor(text, o); err != nil {
 		return nil, err
 	}
-	if places := o.places(); verbs[o.What] == "" || o.Queue != m.store.keys.state || o.Rate < 0 || o.Place < 0 || o.Place > len(places) || o.Doubt != nil && (o.Dry || o.Doubt.At.Place < 0) || o.Dry && o.Planned || len(o.Left) != len(places) || len(o.Ends) != len(places) {
+	if o.Queue != m.store.keys.state || !o.possible() {
 		return nil, fmt.Errorf("%w %q", ErrBadCursor, text)
 	}
 	return o, nil
+}
+
+// possible says whether it may be one that was begun here, not one that somebody has made up.
+func (o *operation) possible() bool {
+	if verbs[o.What] == "" || o.Rate < 0 || o.Dry && o.Planned || len(o.States) > len(stateNames) {
+		return false
+	}
+	if o.Doubt != nil && (o.Dry || o.Doubt.At.Place < 0) {
+		return false
+	}
+	places := len(o.places())
+	return o.Place >= 0 && o.Place <= places && len(o.Left) == places && len(o.Ends) == places
 }
 
 // A BulkTask is what a Plan or a Next is about, for who wants to know before it is carried out.

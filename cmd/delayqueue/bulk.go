@@ -87,15 +87,17 @@ func (a *app) bulk(ctx context.Context, m *delayqueue.Monitor, which *target, wo
 		if err != nil || counted.Done == 0 {
 			return cmp.Or(err, a.sayBulk(m, did, counted))
 		}
+		if counted.Plan == "" {
+			return fail(exitUnconfirmed, "more than 1,000 match, and some may be in a handler: what was counted cannot be held to. "+
+				"Do that part by itself (--state unack), or all of it uncounted (--yes)")
+		}
 		saySample(counted)
 		if err := a.ask("%s %s of queue %q?", work.question, plural(int(counted.Done), "message"), m.Name()); err != nil {
 			return err
 		}
-		b.DryRun = false
-		if total = counted.Done; counted.Plan != "" {
-			start = func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
-				return m.BulkCommit(ctx, counted.Plan, progress)
-			}
+		total = counted.Done
+		start = func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
+			return m.BulkCommit(ctx, counted.Plan, progress)
 		}
 	}
 	return a.watchBulk(ctx, m, work.doing, did, total, start)

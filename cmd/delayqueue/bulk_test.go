@@ -56,6 +56,10 @@ func tellBulkAsks(w *world) {
 	t.ends(0)
 	t.sees("rescheduled 101 messages")
 	w.refused(exitUsage, "bad cursor", "continue", "orders", "x")
+	w.sendMany("orders", 1001, time.Hour)
+	t = w.terminal("cancel", "orders", "--all", "--state", "pending", "--state", "unack")
+	t.sees("more than 1,000 match")
+	t.ends(exitUnconfirmed)
 	w.sound("orders")
 }
 
