@@ -67,7 +67,7 @@ func TestStopAtFrozenServerWithoutALink(t *testing.T) {
 	}))
 	q := noLease(f.queueOn(unknownClient{cli}, func(string) bool { return true }))
 	done := q.StartConsume()
-	eventually(t, "it has fetched once, and again without wake-ups", func() bool { return answered.Load() == 2 })
+	eventually(t, "it has fetched once, and again without wake-ups", func() bool { return answered.Load() >= 2 })
 	freeze()
 	defer thaw()
 	q.StopConsume()

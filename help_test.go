@@ -35,6 +35,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+	journalTime = patience / 2 // what is not in the journal is so for another reason than a slow machine
 	// Most tests wait for something most of the time; the default is one for each core.
 	flag.Parse()
 	if err := flag.Set("test.parallel", strconv.Itoa(min(8*runtime.GOMAXPROCS(0), 32))); err != nil {

@@ -282,8 +282,8 @@ func (m *Monitor) write(ctx context.Context, n *journalNote) (got journalAnswer,
 	return got, err
 }
 
-// journalTime is how long it is tried to write down what was done, beyond the end of the act's own context.
-const journalTime = 2 * time.Second
+// journalTime is how long it is tried to write down what was done, beyond the end of the act's own context. Only tests change it.
+var journalTime = 2 * time.Second
 
 // noted writes down what was done, if this is a Monitor's.
 func (s *steerer) noted(ctx context.Context, r journalRecord) {

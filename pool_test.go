@@ -40,6 +40,13 @@ func poolOf(t *testing.T, workers int, shares ...Share) *Pool {
 	return p
 }
 
+// unhurried is a queue none of whose calls and leases end because the machine is slow: a queue whose fetch has failed is not hungry, and
+// leaves its workers to the others of its pool.
+func unhurried(q *DelayQueue) *DelayQueue {
+	q.store.attemptTimeout = time.Hour
+	return q.WithLease(time.Hour)
+}
+
 // backlog sends n messages.
 func (f *fixture) backlog(q *DelayQueue, n int) {
 	f.t.Helper()
@@ -120,7 +127,7 @@ func TestPoolShares(t *testing.T) {
 			var all atomic.Int64
 			var shares []Share
 			for i, f := range fs {
-				q := f.queue(func(string) bool {
+				q := unhurried(f.queue(func(string) bool {
 					if n := all.Add(1); n <= enough {
 						handled[i].Add(1)
 						if n == enough {
@@ -128,7 +135,7 @@ func TestPoolShares(t *testing.T) {
 						}
 					}
 					return true
-				})
+				}))
 				f.backlog(q, enough*8/10)
 				shares = append(shares, Share{Queue: q, Weight: []int{6, 3, 1}[i]})
 			}
@@ -224,7 +231,7 @@ func TestPoolAtMostIsOfEachPool(t *testing.T) {
 	f, release := newFixture(t), make(chan struct{})
 	var running atomic.Int64
 	queue := func(concurrent int) *DelayQueue {
-		return f.queueOn(f.client(), func(string) bool { running.Add(1); <-release; return true }).WithConcurrent(concurrent)
+		return f.queueOn(f.client(), func(string) bool { running.Add(1); <-release; return true }).WithConcurrent(concurrent).WithLease(time.Hour)
 	}
 	for _, concurrent := range []int{1, 100} {
 		poolOf(t, 8, Share{Queue: queue(concurrent), AtMost: 3}).StartConsume()

@@ -46,17 +46,17 @@ func TestPoolBesideHanging(t *testing.T) {
 	t.Parallel()
 	fs, release, begun, handled := poolFixture(t, 2), make(chan struct{}), atomic.Int64{}, atomic.Int64{}
 	defer close(release)
-	hangs := fs[0].queue(func(string) bool {
+	hangs := unhurried(fs[0].queue(func(string) bool {
 		if begun.Add(1) > 100 && handled.Load() >= 10 {
 			<-release
 		}
 		return true
-	})
-	other := fs[1].queue(func(string) bool { handled.Add(1); return true })
-	fs[0].backlog(hangs, 3000)
-	fs[1].backlog(other, 6000)
+	}))
+	other := unhurried(fs[1].queue(func(string) bool { handled.Add(1); return true }))
+	fs[0].backlog(hangs, 2000)
+	fs[1].backlog(other, 4*maxBatch) // no more than it may hold: one that waits for its settlements is not hungry either
 	poolOf(t, 4, Share{Queue: hangs}, Share{Queue: other}).StartConsume()
-	eventually(t, "the other queue is handled, although half of the workers hang", func() bool { return handled.Load() >= 5000 })
+	eventually(t, "the other queue is handled, although half of the workers hang", func() bool { return handled.Load() >= 2*maxBatch })
 }
 
 // TestPoolFarServer: a queue whose fetches take over a tenth of a second gets workers beside one that is near.

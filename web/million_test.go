@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,7 +68,13 @@ func (f *fixture) fill(queue string, n int) (id string) {
 		}
 		id, batch = sent[len(sent)-1].Info.ID, batch[:0]
 	}
-	f.consume(queue, func(ctx context.Context, m *delayqueue.Message) error { return errors.New("no answer") })
+	q := delayqueue.NewQueue(queue, f.cli, nil).WithLogger(slog.New(slog.DiscardHandler)).
+		WithHandler(func(context.Context, *delayqueue.Message) error { return errors.New("no answer") })
+	ended := q.StartConsume()
+	defer func() { // its fetches are none of a page's
+		q.StopConsume()
+		<-ended
+	}()
 	f.eventually("the garbage is there", func() bool {
 		counts, err := f.monitor(queue).Counts(f.Context())
 		return err == nil && counts.Garbage == int64(min(n, 4_000))

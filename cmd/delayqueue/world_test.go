@@ -124,9 +124,12 @@ func (w *world) sendMany(queue string, n int, delay time.Duration) {
 }
 
 // consume starts a consumer that ends with the test.
-func (w *world) consume(queue string, handler delayqueue.Handler) *delayqueue.DelayQueue {
+func (w *world) consume(queue string, handler delayqueue.Handler, set ...func(*delayqueue.DelayQueue)) *delayqueue.DelayQueue {
 	q := delayqueue.NewQueue(queue, w.cli, nil, delayqueue.UseCustomPrefix(w.prefix)).
 		WithHandler(handler).WithRetryDelays(time.Hour).WithLogger(slog.New(slog.DiscardHandler))
+	for _, f := range set {
+		f(q)
+	}
 	done := q.StartConsume()
 	w.Cleanup(func() {
 		q.StopConsume()
@@ -138,7 +141,9 @@ func (w *world) consume(queue string, handler delayqueue.Handler) *delayqueue.De
 // consumeNothing starts a consumer of a queue in which nothing is due, and waits until it is heard of.
 func (w *world) consumeNothing(queue string) {
 	w.Helper()
-	w.consume(queue, func(context.Context, *delayqueue.Message) error { return nil })
+	w.consume(queue, func(context.Context, *delayqueue.Message) error { return nil }, func(q *delayqueue.DelayQueue) {
+		q.WithLease(time.Minute) // for which it is heard of, however slow the machine is
+	})
 	w.until("the consumer is heard of", func() bool {
 		alive, err := w.monitor(queue).Consumers(w.Context())
 		return err == nil && len(alive) == 1
