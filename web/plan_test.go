@@ -59,7 +59,8 @@ func (f *fixture) begin(plan string, more ...string) string {
 func (f *fixture) ended(job string) (page string) {
 	f.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if page = f.get(job).body; !strings.Contains(page, "running") {
+		got := f.get(job)
+		if page = got.body; got.code == http.StatusOK && !strings.Contains(page, "running") {
 			return page
 		}
 	}
