@@ -35,7 +35,8 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	journalTime = patience / 2 // what is not in the journal is so for another reason than a slow machine
+	// What is not in the journal, or was not read, is so for another reason than a slow machine.
+	journalTime, readFor = patience/2, patience/2
 	// Most tests wait for something most of the time; the default is one for each core.
 	flag.Parse()
 	if err := flag.Set("test.parallel", strconv.Itoa(min(8*runtime.GOMAXPROCS(0), 32))); err != nil {

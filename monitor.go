@@ -51,8 +51,8 @@ var (
 	ErrNoQueue = fmt.Errorf("queue %w: it has no key here: is that its name, its prefix, its Redis?", ErrNotFound)
 )
 
-// readFor is how long a call that changes nothing is tried, if its context has no deadline.
-const readFor = 2 * time.Second
+// readFor is how long a call that changes nothing is tried, if its context has no deadline. Only tests change it.
+var readFor = 2 * time.Second
 
 // read calls attempt until it succeeds, fails for good, or its time is over.
 func read[T any](ctx context.Context, attempt func(context.Context) (T, error)) (got T, err error) {
