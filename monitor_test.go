@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -318,6 +319,7 @@ func TestMonitorWithoutRedis(t *testing.T) {
 	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1})
 	defer cli.Close()
 	m := NewMonitor("nobody-there", cli)
+	var all sync.WaitGroup
 	for what, call := range map[string]func() error{
 		"count":  func() error { _, err := m.GetReadyCount(ctxB); return err },
 		"get":    func() error { _, err := m.Get(ctxB, idOf("a")); return err },
@@ -329,8 +331,11 @@ func TestMonitorWithoutRedis(t *testing.T) {
 			return m.RunNow(ctx, idOf("a"))
 		},
 	} {
-		if err := call(); err == nil || !strings.Contains(err.Error(), `"nobody-there"`) {
-			t.Errorf("%s: error %v", what, err)
-		}
+		all.Go(func() {
+			if err := call(); err == nil || !strings.Contains(err.Error(), `"nobody-there"`) {
+				t.Errorf("%s: error %v", what, err)
+			}
+		})
 	}
+	all.Wait()
 }

@@ -23,7 +23,7 @@ type listener struct {
 
 func (f *fixture) listen(path string) *listener {
 	f.Helper()
-	ctx, cancel := context.WithCancel(f.Context())
+	ctx, cancel := context.WithCancel(f.T.Context())
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.http.URL+"/queues/"+path, nil)
 	if err != nil {
 		f.Fatal(err)

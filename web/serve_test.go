@@ -60,7 +60,7 @@ func TestServe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(f.Context())
+	ctx, cancel := context.WithCancel(f.T.Context())
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- page.Serve(ctx, l) }()

@@ -43,6 +43,13 @@ func newFixture(t *testing.T, c Config) *fixture {
 	return f
 }
 
+// Context has an end, until which a Monitor's read is tried: without one it is given up on after two seconds.
+func (f *fixture) Context() context.Context {
+	ctx, cancel := context.WithTimeout(f.T.Context(), patience)
+	f.Cleanup(cancel)
+	return ctx
+}
+
 // serve mounts a page of its own at /queues/.
 func (f *fixture) serve(c Config) {
 	if c.Logger == nil {
@@ -91,7 +98,7 @@ type reply struct {
 // ask asks for a page below /queues/; edit may change the request.
 func (f *fixture) ask(method, path, form string, edit ...func(*http.Request)) reply {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	ctx, cancel := context.WithTimeout(f.T.Context(), patience)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, f.http.URL+"/queues/"+path, strings.NewReader(form))
 	if err != nil {

@@ -68,6 +68,13 @@ type world struct {
 	columns int // of terminals; 0: 150
 }
 
+// Context has an end, until which a Monitor's read is tried: without one it is given up on after two seconds.
+func (w *world) Context() context.Context {
+	ctx, cancel := context.WithTimeout(w.T.Context(), deadline)
+	w.Cleanup(cancel)
+	return ctx
+}
+
 // scenarios are told on one server and on a Cluster.
 var scenarios = map[string]func(w *world){}
 
