@@ -106,7 +106,7 @@ func (f *fixture) schedules(s *Scheduler) {
 		f.must(s.Set(f.ctx(), e))
 	}
 	before, _ := f.lastOf("tick")
-	ctx, stop := context.WithCancel(f.ctx())
+	ctx, stop := context.WithCancel(f.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx) }()
 	for _, name := range []string{"tick", "skips"} {

@@ -77,7 +77,12 @@ func (f *fixture) replica() *Scheduler {
 	return New(f.pub).WithLogger(slog.New(slog.NewTextHandler(f.log, nil)))
 }
 
-func (f *fixture) ctx() context.Context { return f.Context() }
+// ctx has an end, until which a Monitor's read is tried: without one it is given up on after two seconds.
+func (f *fixture) ctx() context.Context {
+	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	f.Cleanup(cancel)
+	return ctx
+}
 
 func (f *fixture) must(err error) {
 	f.Helper()
