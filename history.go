@@ -19,7 +19,7 @@ type Tally struct {
 	Garbage   int64 // messages that went to garbage
 
 	Started     int64         // messages that were handed out for the first time, and
-	Lateness    time.Duration // how long after they were due, the mean; exact to a millisecond, as is
+	Lateness    time.Duration // how long after they were due, the mean: of many at a time, of 16 of them; to a millisecond, as is
 	MaxLateness time.Duration // the greatest
 }
 

@@ -87,6 +87,16 @@ func TestHistoryOfLateness(t *testing.T) {
 			}
 		}
 		want("those that say no instant count as in time", 7, 4*time.Second/7, 3*time.Second)
+		for i := range 40 { // 14 of them are asked: every third, and the last for itself
+			r.send(newCaller(), msg(fmt.Sprint("many ", i), time.Duration(i)*time.Second))
+		}
+		r.at(47 * time.Second)
+		r.fetch(c, 40)
+		late := 4 * time.Second
+		for i := range 40 {
+			late += time.Duration(40-i/3*3) * time.Second
+		}
+		want("forty, in order of their instants", 47, late/47, 40*time.Second)
 	})
 }
 
