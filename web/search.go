@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	searchBudget = 20_000 // messages that are looked at for one page
+	searchBudget = 10_000 // messages that are looked at for one page
 	searchPage   = 500    // of which so many are read at a time
 )
 
