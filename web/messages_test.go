@@ -17,8 +17,7 @@ import (
 
 // consume starts a consumer until the end of the test.
 func (f *fixture) consume(queue string, handle delayqueue.Handler) {
-	q := delayqueue.NewQueue(queue, f.cli, nil).WithHandler(handle).WithLogger(slog.New(slog.DiscardHandler)).WithFetchInterval(20 * time.Millisecond).
-		WithLease(time.Minute) // for which it is heard of, however slow the machine is
+	q := delayqueue.NewQueue(queue, f.cli, nil).WithHandler(handle).WithLogger(slog.New(slog.DiscardHandler)).WithFetchInterval(20 * time.Millisecond)
 	q.StartConsume()
 	f.Cleanup(q.StopConsume)
 }
