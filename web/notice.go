@@ -15,9 +15,9 @@ func notice(query url.Values, code string, done int64) url.Values {
 	return query
 }
 
-// forget takes it away again.
+// forget takes it away again, and how far something was counted.
 func forget(query url.Values) {
-	for _, name := range []string{"done", "n", "passed", "why", "limits", "before"} {
+	for _, name := range []string{"done", "n", "passed", "why", "limits", "before", "next", "s"} {
 		query.Del(name)
 	}
 }

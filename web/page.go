@@ -178,14 +178,6 @@ func (p *page) Feed() string {
 	return link("live", query)
 }
 
-// Refresh is where the page goes by itself, "" if it stays.
-func (p *page) Refresh() string {
-	if data, ok := p.Data.(interface{ Refresh() string }); ok {
-		return data.Refresh()
-	}
-	return ""
-}
-
 // Again says whether who has no script is to ask for the page once more by itself.
 func (p *page) Again() bool {
 	data, ok := p.Data.(interface{ Again() bool })
@@ -250,7 +242,7 @@ func limitWrite(w http.ResponseWriter, limit time.Duration) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // where a writer cannot, its server's limit holds
 }
 
-// servePost does what a form asks, and goes back to a page.
+// servePost does what a form asks, and goes back to a page; or it shows the form's own.
 func (h *Handler) servePost(w http.ResponseWriter, r *request, route *route) error {
 	if err := h.csrf.Check(r.Request); err != nil {
 		return &httpError{http.StatusForbidden, "This form was sent from another site"}
@@ -276,6 +268,9 @@ func (h *Handler) servePost(w http.ResponseWriter, r *request, route *route) err
 	}()
 	if err != nil {
 		return err
+	}
+	if next == "" {
+		return h.servePage(w, r, route)
 	}
 	redirect(w, next, http.StatusSeeOther)
 	return nil

@@ -14,7 +14,7 @@ import (
 )
 
 // What is done to all messages that match: first they are counted, in steps of a second that change nothing and whose whole state is in
-// the address; then what was counted, and no more, is done by a job.
+// the form that asks for the next one, since an address has no room for it; then what was counted, and no more, is done by a job.
 
 func (h *Handler) planRoutes() []route {
 	return []route{{name: "plan", title: "All that match", queue: true, file: "plan", load: h.plan, act: Look, post: h.postPlan}} // post asks for more
@@ -37,19 +37,8 @@ type planning struct {
 	Shown   []*delayqueue.MessageStatus
 	By      time.Duration
 	Rate    int
-	onwards string
+	Onwards []fact // fields of the form that asks for the next second of counting; the script sends it
 }
-
-// Refresh is where the page goes by itself, for the next second of counting; "" if it stays.
-func (p *planning) Refresh() string {
-	if p.onwards == "" {
-		return ""
-	}
-	return "0;url=" + p.onwards
-}
-
-// Onwards is that address, for who has such things turned off.
-func (p *planning) Onwards() string { return p.onwards }
 
 // plan counts for a second.
 func (h *Handler) plan(ctx context.Context, r *request) (any, error) {
@@ -117,7 +106,7 @@ func chosen(t *delayqueue.BulkTask) (all []fact) {
 // count begins a dry run, or goes on with the query's.
 func (r *request) count(ctx context.Context, p *planning) (*delayqueue.BulkResult, error) {
 	m := r.Monitor()
-	end := time.Now().Add(budgetSpend)
+	end := time.Now().Add(r.h.spend)
 	enough := func(*delayqueue.BulkResult) bool { return time.Now().Before(end) }
 	asked := &delayqueue.BulkTask{States: []delayqueue.State{p.State}, Filter: p.Filter, By: p.By, Rate: p.Rate}
 	if next := r.Arg("next"); next != "" {
@@ -125,7 +114,7 @@ func (r *request) count(ctx context.Context, p *planning) (*delayqueue.BulkResul
 		if err != nil {
 			return nil, errUnread
 		}
-		// A GET changes nothing, and what is counted is what the page says.
+		// Counting changes nothing, and what is counted is what the page says.
 		if !task.DryRun || task.Planned || verbOf(task.Action, p.State) != p.verb || !slices.Equal(chosen(task), chosen(asked)) {
 			return nil, errWhat
 		}
@@ -134,7 +123,7 @@ func (r *request) count(ctx context.Context, p *planning) (*delayqueue.BulkResul
 	return p.many(ctx, m, delayqueue.Bulk{States: asked.States, Filter: p.Filter, DryRun: true, Rate: p.Rate, Progress: enough}, p.By)
 }
 
-// setShown finds the first ten, whose ids the address carries while the counting goes on.
+// setShown finds the first ten, whose ids the form carries while the counting goes on.
 func (r *request) setShown(ctx context.Context, p *planning) error {
 	ids := r.query["s"]
 	for _, msg := range p.Result.Sample {
@@ -144,13 +133,10 @@ func (r *request) setShown(ctx context.Context, p *planning) error {
 	}
 	ids = ids[:min(len(ids), sampled)]
 	if p.Result.Next != "" {
-		query := url.Values{}
-		for name, values := range r.query {
-			query[name] = values
+		p.Onwards = append(p.Pairs(), fact{"do", p.Name}, fact{"by", r.Arg("by")}, fact{"rate", r.Arg("rate")}, fact{"count", "1"}, fact{"next", p.Result.Next})
+		for _, id := range ids {
+			p.Onwards = append(p.Onwards, fact{"s", id})
 		}
-		query.Set("next", p.Result.Next)
-		query["s"] = ids
-		p.onwards = link("plan", query)
 		return nil
 	}
 	m := r.Monitor()
@@ -202,8 +188,12 @@ func (r *request) taskVerb(task *delayqueue.BulkTask) (v *verb, err error) {
 	return v, nil
 }
 
-// postPlan begins a job.
+// postPlan begins a job, or goes on with counting, which is no more than a look.
 func (h *Handler) postPlan(_ context.Context, r *request) (string, error) {
+	if r.PostForm.Has("count") {
+		r.query = r.PostForm
+		return "", nil
+	}
 	token := r.PostForm.Get("plan")
 	task, err := r.Monitor().BulkTask(token)
 	if err != nil {

@@ -13,20 +13,30 @@ import (
 )
 
 var (
-	refreshTo = regexp.MustCompile(`content="0;url=([^"]+)"`)
-	planField = regexp.MustCompile(`name="plan" value="([^"]+)"`)
+	onwards     = regexp.MustCompile(`(?s)<form method="post" action="plan" data-onwards>.*?</form>`)
+	hiddenField = regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)">`)
+	planField   = regexp.MustCompile(`name="plan" value="([^"]+)"`)
 )
+
+// onwardsOf is the form that goes on with counting, "" if a page has none.
+func onwardsOf(page string) string {
+	var pairs []string
+	for _, field := range hiddenField.FindAllStringSubmatch(onwards.FindString(page), -1) {
+		pairs = append(pairs, field[1], html.UnescapeString(field[2]))
+	}
+	return form(pairs...)
+}
 
 // counted counts until the plan is there.
 func (f *fixture) counted(page string) (plan, body string) {
 	f.Helper()
+	got := f.get(page)
 	for range 1000 {
-		got := f.get(page)
 		if got.code != http.StatusOK {
 			f.Fatalf("%s: %d %s", page, got.code, got.body)
 		}
-		if onwards := refreshTo.FindStringSubmatch(got.body); onwards != nil {
-			page = html.UnescapeString(onwards[1])
+		if more := onwardsOf(got.body); more != "" {
+			got = f.ask(http.MethodPost, "plan", more)
 			continue
 		}
 		if plan := planField.FindStringSubmatch(got.body); plan != nil {

@@ -21,7 +21,8 @@ type route struct {
 	load func(ctx context.Context, r *request) (any, error)
 	live []string // templates of the file that are sent again, each in place of the content of the element with that id
 
-	// What a form does: by POST, with Authorize asked for the action. It returns where to go then, as link does.
+	// What a form does: by POST, with Authorize asked for the action. It returns where to go then, as link does; "": nowhere, load has
+	// the page, of the request's query.
 	act  Action
 	post func(ctx context.Context, r *request) (next string, err error)
 }

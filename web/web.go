@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -78,9 +79,10 @@ type Handler struct {
 	assets    map[string]*asset
 	poller    *poller
 	cache     cache
-	clients   clients // feeds
-	work      clients // what is read or done for other requests
-	jobs      clients // that run
+	clients   clients       // feeds
+	work      clients       // what is read or done for other requests
+	jobs      clients       // that run
+	spend     time.Duration // on counting, for one page
 
 	done context.Context // it ends with Close
 	end  context.CancelFunc
@@ -93,7 +95,7 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 	}
 	h := &Handler{cli: cli, cfg: c, log: c.Logger, csrf: http.NewCrossOriginProtection()}
 	h.clients.most, h.work.most, h.jobs.most = maxClients, math.MaxInt, maxJobs
-	h.cfg.Prefix = cmp.Or(c.Prefix, "dq")
+	h.cfg.Prefix, h.spend = cmp.Or(c.Prefix, "dq"), budgetSpend
 	if h.log == nil {
 		h.log = slog.Default()
 	}

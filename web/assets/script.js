@@ -69,6 +69,7 @@ function hush() {
 }
 
 local(document);
+document.querySelector('form[data-onwards]')?.submit();
 if (body.dataset.feed) {
   const at = document.querySelector('#asof time');
   if (at) asOf = new Date(at.dateTime);
