@@ -28,6 +28,7 @@ type verb struct {
 	Title      string // a key of the catalogue
 	Did        string // that it was done, with how often
 	Action     Action
+	Tasks      []string           // what a delayqueue.BulkTask and an Act call it
 	States     []delayqueue.State // of what it can be done to
 	Destroys   bool               // who does it has to type the queue's name
 	NeedsDelay bool               // it needs to know how much later
@@ -38,7 +39,7 @@ type verb struct {
 
 var verbs = []verb{
 	{
-		Name: "run", Title: "Run now", Did: "%s made due now", Action: RunNow,
+		Name: "run", Title: "Run now", Did: "%s made due now", Action: RunNow, Tasks: []string{"run now"},
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry},
 		one: func(ctx context.Context, m *delayqueue.Monitor, id string, _ time.Duration) error {
 			return m.RunNow(ctx, id)
@@ -47,7 +48,7 @@ var verbs = []verb{
 			return m.BulkRunNow(ctx, b)
 		},
 	}, {
-		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, NeedsDelay: true,
+		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, NeedsDelay: true, Tasks: []string{"reschedule by", "reschedule"},
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry},
 		one: func(ctx context.Context, m *delayqueue.Monitor, id string, by time.Duration) error {
 			return m.RescheduleBy(ctx, id, by)
@@ -56,7 +57,7 @@ var verbs = []verb{
 			return m.BulkRescheduleBy(ctx, b, by)
 		},
 	}, {
-		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue,
+		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue, Tasks: []string{"requeue"},
 		States: []delayqueue.State{delayqueue.StateGarbage},
 		one: func(ctx context.Context, m *delayqueue.Monitor, id string, _ time.Duration) error {
 			return m.Requeue(ctx, id)
@@ -65,14 +66,14 @@ var verbs = []verb{
 			return m.BulkRequeue(ctx, b)
 		},
 	}, {
-		Name: "cancel", Title: "Cancel", Did: "%s cancelled", Action: Cancel, Destroys: true,
+		Name: "cancel", Title: "Cancel", Did: "%s cancelled", Action: Cancel, Destroys: true, Tasks: []string{"delete"},
 		States: []delayqueue.State{delayqueue.StateUnack},
 		one:    cancelOne,
 		many: func(ctx context.Context, m *delayqueue.Monitor, b delayqueue.Bulk, _ time.Duration) (*delayqueue.BulkResult, error) {
 			return m.BulkDelete(ctx, b)
 		},
 	}, {
-		Name: "delete", Title: "Delete", Did: "%s deleted", Action: Delete, Destroys: true,
+		Name: "delete", Title: "Delete", Did: "%s deleted", Action: Delete, Destroys: true, Tasks: []string{"delete"},
 		States: []delayqueue.State{
 			delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone,
 		},

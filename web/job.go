@@ -1,7 +1,6 @@
 package web
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -54,9 +53,9 @@ func (h *Handler) job(ctx context.Context, r *request) (any, error) {
 	v.Runs = e.Bulk.Phase == delayqueue.BulkRunning && !e.Bulk.Interrupted()
 	v.Stops = v.Runs && !e.Bulk.StopAsked && r.mayStop(e) == nil
 	if !v.Runs && e.Bulk.Next != "" {
-		task, err := r.goingOn(e)
+		do, err := r.goingOn(e)
 		if v.GoesOn = err == nil; v.GoesOn {
-			v.Destroys = destroys(task)
+			v.Destroys = do.Destroys
 		}
 	}
 	for _, why := range slices.Sorted(maps.Keys(e.Bulk.Passed)) {
@@ -86,56 +85,33 @@ func (r *request) entry(ctx context.Context, id string) (*delayqueue.JournalEntr
 	return e, nil
 }
 
-// rights are what a task needs, one for each state that it is about; nil if it is none that this page knows.
-func rights(t *delayqueue.BulkTask) (all []Action) {
-	for _, s := range t.States {
-		do := map[string]Action{"requeue": Requeue, "run now": RunNow, "reschedule": Reschedule, "reschedule by": Reschedule, "delete": Delete}[t.Action]
-		if do == Delete && s == delayqueue.StateUnack {
-			do = Cancel
-		}
-		if do == "" {
-			return nil
-		}
-		all = append(all, do)
-	}
-	return all
-}
-
-func destroys(t *delayqueue.BulkTask) bool { return t.Action == "delete" }
-
-// mayDo finds out whether the request may do that to each state that it is about.
-func (r *request) mayDo(t *delayqueue.BulkTask) (err error) {
-	all := rights(t)
-	if all == nil {
-		return errWhat
-	}
-	for _, do := range all {
-		if r.Actor, err = r.may(do, r.Queue); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // goingOn is what is left of a job, if the request may go on with it.
-func (r *request) goingOn(e *delayqueue.JournalEntry) (*delayqueue.BulkTask, error) {
+func (r *request) goingOn(e *delayqueue.JournalEntry) (*verb, error) {
 	task, err := r.Monitor().BulkTask(e.Bulk.Next)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, errNoToken
-	case r.h.cfg.Payload != nil && task.Filter.Contains != "":
-		return nil, errHidden
 	}
-	return task, r.mayDo(task)
+	if err := r.guesses(task); err != nil {
+		return nil, err
+	}
+	return r.taskVerb(task)
 }
 
-// mayStop: who may do what a job does may stop it.
+// mayStop: who may do what a job does may stop it. Where the journal does not say to which states it does that, to any state will do.
 func (r *request) mayStop(e *delayqueue.JournalEntry) (err error) {
 	if task, err := r.Monitor().BulkTask(e.Bulk.Next); err == nil {
-		return r.mayDo(task)
+		_, err = r.taskVerb(task)
+		return err
 	}
-	do := map[delayqueue.Act]Action{delayqueue.ActRequeue: Requeue, delayqueue.ActRunNow: RunNow, delayqueue.ActReschedule: Reschedule}[e.Act]
-	r.Actor, err = r.may(cmp.Or(do, Delete), r.Queue)
+	err = errWhat
+	for _, v := range verbs {
+		if !slices.Contains(v.Tasks, string(e.Act)) {
+			continue
+		}
+		if r.Actor, err = r.may(v.Action, r.Queue); err == nil {
+			break
+		}
+	}
 	return err
 }
 
@@ -178,9 +154,9 @@ func (r *request) continueJob(e *delayqueue.JournalEntry) error {
 	if e.Bulk.Phase == delayqueue.BulkFinished {
 		return errEnded
 	}
-	task, err := r.goingOn(e)
-	if err == nil && destroys(task) && r.PostForm.Get("confirm") != r.Queue {
-		err = errUntyped
+	v, err := r.goingOn(e)
+	if err == nil {
+		err = r.destroy(v)
 	}
 	if err != nil {
 		return err

@@ -153,32 +153,26 @@ func (r *request) setShown(ctx context.Context, p *planning) error {
 	return nil
 }
 
-// taskVerbs are the names of what a BulkTask does.
-var taskVerbs = map[string]string{"run now": "run", "reschedule by": "postpone", "requeue": "requeue", "delete": "delete"}
-
-// verbOf is what a task of that action does to messages in a state; nil if that was begun with other means.
+// verbOf is what a task of that action does to messages in a state; nil if that is nothing that can be done here.
 func verbOf(action string, in delayqueue.State) *verb {
-	name := taskVerbs[action]
-	if name == "delete" && in == delayqueue.StateUnack {
-		name = "cancel"
+	i := slices.IndexFunc(verbs, func(v verb) bool { return slices.Contains(v.Tasks, action) && slices.Contains(v.States, in) })
+	if i < 0 {
+		return nil
 	}
-	if v := verbNamed(name); v != nil && slices.Contains(v.States, in) {
-		return v
-	}
-	return nil
+	return &verbs[i]
 }
 
-// taskVerb is what a plan does; the request must be allowed to do that to each state that it is about. Who
-// sends it may have made it up.
+// taskVerb is what a task does, of a plan or of a job; the request must be allowed to do that to each state that it is about. Who
+// sends it may have made it up. What may make messages due earlier is to run them, too.
 func (r *request) taskVerb(task *delayqueue.BulkTask) (v *verb, err error) {
-	if r.h.cfg.Payload != nil && task.Filter.Contains != "" {
-		return nil, errHidden
-	}
 	for _, state := range task.States {
-		if v = verbOf(task.Action, state); v == nil || task.By < 0 {
+		if v = verbOf(task.Action, state); v == nil {
 			return nil, errWhat
 		}
-		if r.Actor, err = r.may(v.Action, r.Queue); err != nil {
+		if r.Actor, err = r.may(v.Action, r.Queue); err == nil && v.Action == Reschedule && task.By <= 0 {
+			r.Actor, err = r.may(RunNow, r.Queue)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -186,6 +180,14 @@ func (r *request) taskVerb(task *delayqueue.BulkTask) (v *verb, err error) {
 		return nil, errWhat
 	}
 	return v, nil
+}
+
+// guesses returns an error if a task says by what it touches what is in payloads that are hidden.
+func (r *request) guesses(task *delayqueue.BulkTask) error {
+	if r.h.cfg.Payload != nil && task.Filter.Contains != "" {
+		return errHidden
+	}
+	return nil
 }
 
 // postPlan begins a job, or goes on with counting, which is no more than a look.
@@ -201,6 +203,9 @@ func (h *Handler) postPlan(_ context.Context, r *request) (string, error) {
 	}
 	if !task.Planned {
 		return "", errWhat
+	}
+	if err := r.guesses(task); err != nil {
+		return "", err
 	}
 	v, err := r.taskVerb(task)
 	if err == nil {
