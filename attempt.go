@@ -123,7 +123,8 @@ func (s *store) attempt(ctx context.Context, t *timeoutLevel, args []any, extra 
 		return nil
 	}
 	if ctx.Err() != nil {
-		if err == context.Canceled && s.lease > 0 || errors.Is(err, errUnheard) { // go-redis returns it bare only where it waited for a connection
+		// go-redis returns it bare only where it waited for a connection
+		if err == context.Canceled && s.lease > 0 || errors.Is(err, errUnheard) {
 			return fmt.Errorf("%w: %w", errNoConnection, ended(ctx))
 		}
 		return ended(ctx)
@@ -132,7 +133,8 @@ func (s *store) attempt(ctx context.Context, t *timeoutLevel, args []any, extra 
 		t.raise(level)
 		carriedOut := errors.Is(err, errCarriedOut)
 		// go-redis returns the bare error only where it waited for a connection; a read that timed out is a net.Error.
-		err = &timeoutError{limit: limit.Round(time.Millisecond), noConnection: err == context.DeadlineExceeded || noEffect(err), unheard: errors.Is(err, errUnheard), link: l}
+		err = &timeoutError{limit: limit.Round(time.Millisecond), noConnection: err == context.DeadlineExceeded || noEffect(err),
+			unheard: errors.Is(err, errUnheard), link: l}
 		if carriedOut {
 			err = fmt.Errorf("%w: %w", errCarriedOut, err)
 		}
@@ -227,7 +229,8 @@ func (s *store) callOver(ctx context.Context, l *link, limit time.Duration, over
 
 // callServer makes a call over a connection to one server. While all are in use it waits, until ctx ends: that says
 // nothing of the server, so limit begins afterwards.
-func (s *store) callServer(ctx context.Context, l *link, addr string, limit time.Duration, over *atomic.Pointer[pool], call callFunc) (err error) {
+func (s *store) callServer(ctx context.Context, l *link, addr string, limit time.Duration,
+	over *atomic.Pointer[pool], call callFunc) (err error) {
 	of := producing
 	if s.lease > 0 {
 		of = consuming

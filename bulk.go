@@ -60,7 +60,8 @@ type BulkResult struct {
 	Next   string           // for BulkContinue; "" if it is finished
 	Entry  string           // ID of its entry in the journal; "" if it has none
 
-	At     time.Time        `json:",omitzero"`  // the server's instant at which it began (of a Plan: its dry run): what came in later is passed over
+	// At is the server's instant at which it began, of a Plan its dry run: what came in later is passed over.
+	At     time.Time        `json:",omitzero"`
 	Sample []*MessageStatus `json:",omitempty"` // DryRun: the first of those it would be done to, 10 at most; BulkContinue begins anew
 	Plan   string           `json:",omitempty"` // DryRun that is finished: for BulkCommit; "" if it was about too many that are being handled
 }

@@ -126,7 +126,8 @@ func (m *draft) checkKey() error {
 		return err
 	}
 	if m.put.on < Replace {
-		return fmt.Errorf("%w: WithMaxWait(%v) of a message that puts off no other: use WithKey with Replace, Reschedule or Append", ErrBadOption, m.put.maxWait)
+		return fmt.Errorf("%w: WithMaxWait(%v) of a message that puts off no other: use WithKey with Replace, Reschedule or Append",
+			ErrBadOption, m.put.maxWait)
 	}
 	if delay := microseconds(m.when.us); !m.when.absolute && delay > m.put.maxWait {
 		return fmt.Errorf("%w: WithMaxWait(%v) is less than the delay of %v", ErrBadOption, m.put.maxWait, delay)

@@ -61,7 +61,8 @@ func startConsumer(p *producer, settings settings, join func(freed signal) *memb
 		freed: freed, hints: newHints(), caller: newCaller(),
 		agreed: settings.fetchSettings, limits: agreedLimits{Limits: settings.limits, bounded: settings.limits != (Limits{})},
 		replyBytes: maxBatchBytes, since: time.Now(),
-		state: pollState{interval: min(cmp.Or(settings.fetchInterval, tickInterval), settings.lease/3), wakeUps: true, moreDue: c.member.workers.shared},
+		state: pollState{interval: min(cmp.Or(settings.fetchInterval, tickInterval), settings.lease/3), wakeUps: true,
+			moreDue: c.member.workers.shared},
 	}
 	go c.run()
 	return c

@@ -66,7 +66,8 @@ func (q *DelayQueue) start() *consumer {
 	}
 	settings := q.composed("StartConsume")
 	if c = q.startWith(settings, q.joinAlone(settings)); c.settings.drain != nil {
-		panic(fmt.Sprintf("delayqueue: queue %q: StartConsume while Drain is at work: wait until it has returned, or stop the queue first", q.store.queue))
+		panic(fmt.Sprintf("delayqueue: queue %q: StartConsume while Drain is at work: wait until it has returned, or stop the queue first",
+			q.store.queue))
 	}
 	return c
 }
@@ -121,7 +122,8 @@ func (q *DelayQueue) ownHandler(ctx context.Context, call string) error {
 	if ctx.Value(servedBy{q}) == nil {
 		return nil
 	}
-	return fmt.Errorf("delayqueue: queue %q: %s: called by one of its own handlers, for which it would wait: call StopConsume, or %s elsewhere", q.store.queue, call, call)
+	return fmt.Errorf("delayqueue: queue %q: %[2]s: called by one of its own handlers, for which it would wait: "+
+		"call StopConsume, or %[2]s elsewhere", q.store.queue, call)
 }
 
 // StopConsume stops consuming and returns at once: nothing more is fetched, no further

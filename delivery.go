@@ -34,7 +34,7 @@ type delivery struct {
 	started atomicTime                              // when its handler did; set by its worker, read by presence
 	leased  atomicTime                              // when its lease began, or a moment earlier; set by decode and leases
 	fate    atomic.Int32                            // changed by worker, limit, leases, Shutdown: see below
-	overdue atomic.Bool                             // its lease ran out, as far as is known here, and its handler's context has ended; set by leases, read by its worker
+	overdue atomic.Bool                             // its lease ran out, as far as is known here; set by leases, read by its worker
 	cancel  atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
 
 	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by that worker and its limit

@@ -45,7 +45,8 @@ func Describe(opts ...MsgOption) Description {
 	m.retries = notSaid
 	err := m.apply(opts)
 	d := Description{
-		Timed: m.put.timed, Key: m.key, PayloadKey: m.put.payloadKey, OnConflict: m.put.on, KeyHold: m.keyHold, MaxWait: m.put.maxWait, MaxParts: m.put.maxParts,
+		Timed: m.put.timed, Key: m.key, PayloadKey: m.put.payloadKey, OnConflict: m.put.on, KeyHold: m.keyHold,
+		MaxWait: m.put.maxWait, MaxParts: m.put.maxParts,
 		Sequence: m.put.sequence, Number: m.put.number, TTL: m.ttl, Deadline: instantTime(m.deadline), Retention: m.retention,
 		Headers: maps.Clone(m.headers), Err: err,
 	}

@@ -18,8 +18,11 @@ import (
 // dialTimeout is how long a dial goes on, also when nobody waits for it any more: to learn why it fails.
 const dialTimeout = 5 * time.Second
 
+// A dialFunc is what redis.Options calls a Dialer.
+type dialFunc = func(ctx context.Context, network, addr string) (net.Conn, error)
+
 // dialer notes why dialling fails, for a call that has ended before its dial cannot say it.
-func (l *link) dialer(dial func(context.Context, string, string) (net.Conn, error)) func(context.Context, string, string) (net.Conn, error) {
+func (l *link) dialer(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if l.ownerClosed() {
 			return nil, redis.ErrClosed

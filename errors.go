@@ -72,7 +72,8 @@ var (
 )
 
 // errRing is why a *redis.Ring is refused.
-var errRing = errors.New("a redis.Ring moves keys to another server while one is away, and messages that were accepted there are lost when it is back: use one server, Sentinel or a Cluster")
+var errRing = errors.New("a redis.Ring moves keys to another server while one is away, " +
+	"and messages that were accepted there are lost when it is back: use one server, Sentinel or a Cluster")
 
 // errNewerVersion: the message was written by a newer version of the library.
 var errNewerVersion = errors.New("message was written by a newer version")
@@ -85,7 +86,8 @@ type DuplicateKeyError struct {
 }
 
 func (e *DuplicateKeyError) Error() string {
-	return fmt.Sprintf("key %q is held by message %s, which is live, or was acked and keeps it for a while (WithKeyHold): intercept the live one first, wait, or use another key", e.Key, e.ID)
+	return fmt.Sprintf("key %q is held by message %s, which is live, or was acked and keeps it for a while (WithKeyHold): "+
+		"intercept the live one first, wait, or use another key", e.Key, e.ID)
 }
 
 // Is makes errors.Is(err, ErrDuplicateKey) true.

@@ -67,7 +67,8 @@ const optionalAttempts = 3
 func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err error) {
 	p.caller.next()
 	held := p.leases.held.totals()
-	q.settings, q.limits, q.holdsLastChance, q.seed = &p.settings.fetchSettings, p.settings.limits, held.lastChances > 0, p.settings.drain.seed()
+	q.settings, q.limits, q.holdsLastChance, q.seed = &p.settings.fetchSettings, p.settings.limits,
+		held.lastChances > 0, p.settings.drain.seed()
 	b := replyBudget{bytes: p.replyBytes}
 	if p.settings.maxBytes > 0 {
 		b.bytes = min(b.bytes, max(p.settings.maxBytes-held.bytes, 1))
@@ -112,7 +113,8 @@ func (p *poller) accept(got *fetchReply, sentAt, answeredAt time.Time) {
 	}
 	for _, h := range got.held {
 		o := notReceived(p.settler, h, p.agreed.maxLosses, answeredAt)
-		p.settings.log.Error("delayqueue: a message does not come through: the line is too slow for it within a lease, or a limit of the server's cuts it",
+		p.settings.log.Error("delayqueue: a message does not come through: the line is too slow for it within a lease, "+
+			"or a limit of the server's cuts it",
 			o.d.attrs(), slog.Int("bytes", h.size), slog.Int("losses", o.losses))
 		p.leases.add(o.d)
 		p.settler.settle(o)
@@ -145,7 +147,8 @@ func (p *poller) setAside(ds []*delivery, clock serverTime, answeredAt time.Time
 		if o.kind == outcomeRetry {
 			newer++
 		} else if d.broken != nil {
-			p.settings.log.Error("delayqueue: a broken message goes to garbage: another program writes to this queue", d.attrs(), slog.Any("error", d.broken))
+			p.settings.log.Error("delayqueue: a broken message goes to garbage: another program writes to this queue",
+				d.attrs(), slog.Any("error", d.broken))
 		}
 		p.settler.settle(o)
 	}
@@ -158,10 +161,12 @@ func (p *poller) setAside(ds []*delivery, clock serverTime, answeredAt time.Time
 // report logs, and tells event listeners, what a fetch says of the queue.
 func (p *poller) report(got *fetchReply, answeredAt time.Time) {
 	if got.lost > 0 {
-		p.settings.log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", got.lost), slog.Int("poison", len(got.dead)))
+		p.settings.log.Warn("delayqueue: leases ran out: their consumers died or were cut off", slog.Int("messages", got.lost),
+			slog.Int("poison", len(got.dead)))
 	}
 	if got.first == 1 && p.seenQueue {
-		p.settings.log.Error("delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, or a failover that lost them")
+		p.settings.log.Error("delayqueue: keys of this queue have vanished: a flush, an eviction policy other than noeviction, " +
+			"or a failover that lost them")
 		p.events.tell(VanishedEvent, 1)
 	}
 	p.seenQueue = true
@@ -173,7 +178,8 @@ func (p *poller) report(got *fetchReply, answeredAt time.Time) {
 	p.agreed = got.agreed
 	p.reportLimits(got.limits)
 	if n := p.dropped.add(got.dropped, answeredAt); n > 0 {
-		p.settings.log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue", slog.Int("tags", n))
+		p.settings.log.Error("delayqueue: dropped tags without a message: another program, or an eviction policy, deletes from this queue",
+			slog.Int("tags", n))
 	}
 	p.settings.logOverflow(got.overflow)
 	p.events.tell(LostEvent, got.lost)

@@ -82,7 +82,8 @@ func (m *Monitor) find(ctx context.Context, text string, f Find, cursor string) 
 	var err error
 	if len(found.Matches) == 0 {
 		limit := min(cmp.Or(max(f.Limit, 0), pageSize), maxBatch)
-		err = at.goOn(ctx, m, places, min(cmp.Or(max(f.Messages, 0), 10_000), 100_000), cmp.Or(max(f.Bytes, 0), 16<<20), func(msg *MessageStatus) bool {
+		messages, bytes := min(cmp.Or(max(f.Messages, 0), 10_000), 100_000), cmp.Or(max(f.Bytes, 0), 16<<20)
+		err = at.goOn(ctx, m, places, messages, bytes, func(msg *MessageStatus) bool {
 			if in, header := where(msg, text, f.NoPayload); in != "" && !slices.Contains(at.Given, msg.ID) {
 				found.Matches = append(found.Matches, Match{msg, in, header})
 			}

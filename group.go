@@ -55,7 +55,8 @@ func (g *group) fill(parts []string) error {
 		bytes += len(part)
 	}
 	if len(parts) != max(g.count-1, 0) || bytes != g.bytes {
-		return fmt.Errorf("%w: of %d with %d bytes, besides the first, %d with %d are there", errPartsMissing, g.count-1, g.bytes, len(parts), bytes)
+		return fmt.Errorf("%w: of %d with %d bytes, besides the first, %d with %d are there", errPartsMissing,
+			g.count-1, g.bytes, len(parts), bytes)
 	}
 	g.parts = parts
 	return nil
@@ -86,7 +87,8 @@ func WithMaxParts(n int) MsgOption {
 func (m *draft) checkGroup() error {
 	switch {
 	case m.put.on != Append && m.put.maxParts > 0:
-		return fmt.Errorf("%w: WithMaxParts(%d) of a message that is no part: use WithKey or WithPayloadKey with Append", ErrBadOption, m.put.maxParts)
+		return fmt.Errorf("%w: WithMaxParts(%d) of a message that is no part: use WithKey or WithPayloadKey with Append",
+			ErrBadOption, m.put.maxParts)
 	case m.put.on != Append:
 		return nil
 	case len(m.payload) > maxGroupBytes:

@@ -129,8 +129,8 @@ type ErrorGroups struct {
 const maxGroups = 1000
 
 // ErrorGroups counts the messages of StateGarbage or StateRetry that match f by their last errors, digits, ids and quoted
-// parts folded (FoldError). A call looks at budget messages (0: 10,000; at most 100,000), and 64 MB of them, in pages, with pauses as long as the
-// pages took; cursor is "" for the first call, and then the Next of the one before, whose groups Merge puts together. Beside
+// parts folded (FoldError). A call looks at budget messages (0: 10,000; at most 100,000), and 64 MB of them, in pages, with pauses as
+// long as the pages took; cursor is "" for the first call, and then the Next of the one before, whose groups Merge puts together. Beside
 // an error it returns what was counted until then, and Next.
 func (m *Monitor) ErrorGroups(ctx context.Context, state State, f Filter, budget int, cursor string) (*ErrorGroups, error) {
 	got, err := m.errorGroups(ctx, state, f, budget, cursor)

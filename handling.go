@@ -112,8 +112,8 @@ var ErrTooMuchFollows = errors.New("too much follows one message: at most 100 me
 //
 // Options are those of Send, but for WithSequence and WithKey with another policy than Refuse. A delay counts from the ack,
 // which frees the key of the acked message for a successor; one that stays taken (WithKeyHold) goes to its own successor, too.
-// If the successor's key is taken at that instant by another message, the ack stands and the successor is not stored: the log has it as an error, with its key and the message
-// that has it, and listeners get a RefusedEvent.
+// If the successor's key is taken at that instant by another message, the ack stands and the successor is not stored: the log has it
+// as an error, with its key and the message that has it, and listeners get a RefusedEvent.
 //
 // The error, of which errors.Is finds ErrBadOption, ErrPayloadTooLarge, ErrTooMuchFollows, or ErrNotHandling with another
 // context and after the handler has returned, says that this message will not be sent; what was named before still

@@ -166,7 +166,8 @@ func (l *journalLine) entry(now int64) (e JournalEntry, ok bool) {
 	}
 	if b := r.Bulk; b != nil {
 		e.Bulk = &BulkState{
-			Phase: BulkPhase(oneLine(string(b.Phase), maxBy)), Updated: instantTime(updated), Total: b.Total, Looked: b.Looked, Passed: b.Passed, Next: b.Next,
+			Phase: BulkPhase(oneLine(string(b.Phase), maxBy)), Updated: instantTime(updated), Total: b.Total, Looked: b.Looked,
+			Passed: b.Passed, Next: b.Next,
 			Error: oneLine(b.Error, maxErrorText), StopAsked: journalWord(words[1]) == journalStop,
 		}
 		e.Bulk.Silent = max(instantTime(now).Sub(e.Bulk.Updated), 0)
@@ -340,5 +341,6 @@ func (m *Monitor) missing(r *journalRecord, err error) {
 		text += ": this user may not write it, and what this Monitor does next will not be there either"
 	}
 	m.events.logger().Error(text, slog.String("queue", m.store.queue), slog.String("act", string(r.Act)), slog.String("by", m.who.by),
-		slog.String("reason", m.who.why), slog.String("target", r.Target), slog.String("detail", r.Detail), slog.Int64("messages", r.N), slog.Any("error", err))
+		slog.String("reason", m.who.why), slog.String("target", r.Target), slog.String("detail", r.Detail),
+		slog.Int64("messages", r.N), slog.Any("error", err))
 }

@@ -138,7 +138,8 @@ func (m *Monitor) leave(ctx context.Context, o *operation, r *BulkResult, err er
 }
 
 // errContinued: it is another process's now.
-var errContinued = fmt.Errorf("%w: it was continued from here already, or still goes on elsewhere: use the Next of the last result", ErrBadCursor)
+var errContinued = fmt.Errorf("%w: it was continued from here already, or still goes on elsewhere: use the Next of the last result",
+	ErrBadCursor)
 
 // ahead writes down the step that comes next, whose call is in doubt until it is answered: who continues the call if this
 // process dies finds out whether it was carried out. It returns ErrBulkStopped if that is asked for, and ErrBadCursor if another

@@ -6,7 +6,8 @@ import (
 )
 
 // nameRule says what a queue may be called. One queue over several slots will lie under a name for each part.
-const nameRule = "a name needs at least one character and none of { }, and must not end in a slash and digits, which is kept for the parts of a queue"
+const nameRule = "a name needs at least one character and none of { }, and must not end in a slash and digits, " +
+	"which is kept for the parts of a queue"
 
 var partName = regexp.MustCompile(`/[0-9]+$`)
 
@@ -16,7 +17,8 @@ func validName(name string) bool {
 
 // keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.
 type keys struct {
-	pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done, result, held, parts, schedules, journal string
+	pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done, result, held,
+	parts, schedules, journal string
 
 	events string // a channel
 

@@ -107,7 +107,8 @@ func (l *leases) lose(d *delivery, cause error) {
 		return
 	}
 	l.remove(d)
-	l.settings.log.Warn("delayqueue: a delivery is not ours any more: its handler's context ends and its result is void", d.attrs(), slog.Any("cause", cause))
+	l.settings.log.Warn("delayqueue: a delivery is not ours any more: its handler's context ends and its result is void",
+		d.attrs(), slog.Any("cause", cause))
 	d.cancelHandler(cause)
 }
 

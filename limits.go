@@ -35,7 +35,8 @@ func ratePer(per time.Duration) time.Duration {
 }
 
 func (l *Limits) validRate() bool {
-	return l.Rate > 0 && l.Burst > 0 && l.Burst <= maxRate && l.Per >= time.Microsecond && l.Per <= maxPer && int64(l.Rate) <= l.Per.Microseconds()
+	return l.Rate > 0 && l.Burst > 0 && l.Burst <= maxRate && l.Per >= time.Microsecond && l.Per <= maxPer &&
+		int64(l.Rate) <= l.Per.Microseconds()
 }
 
 func (l *Limits) rated() bool { return l.Rate != 0 || l.Per != 0 || l.Burst != 0 }
@@ -97,7 +98,8 @@ func (q *DelayQueue) WithRateLimit(n int, per time.Duration, burst int) *DelayQu
 // this one's own. Nothing is locked: what a dead consumer held is free when its leases have run out. At least 1, and at most
 // 2,147,483,647. Consumers of a queue that ask for different ones: see WithRateLimit; the least holds.
 func (q *DelayQueue) WithQueueConcurrency(n int) *DelayQueue {
-	return q.set(fmt.Sprintf("WithQueueConcurrency(%d)", n), validConcurrency(n), concurrencyRule, func(s *settings) { s.limits.Concurrency = n })
+	return q.set(fmt.Sprintf("WithQueueConcurrency(%d)", n), validConcurrency(n), concurrencyRule,
+		func(s *settings) { s.limits.Concurrency = n })
 }
 
 const concurrencyRule = "needs at least 1 at a time; to stop the queue, use Monitor.Pause"
@@ -137,7 +139,8 @@ func (p *poller) reportLimits(now agreedLimits) {
 	case now.byMonitor:
 		p.settings.log.Info("delayqueue: a Monitor has set limits of this queue", here, all)
 	default:
-		p.settings.log.Warn("delayqueue: other consumers of this queue ask for other limits: the least that one of them asks for holds for all", here, all)
+		p.settings.log.Warn("delayqueue: other consumers of this queue ask for other limits: the least that one of them asks for holds for all",
+			here, all)
 	}
 }
 

@@ -50,7 +50,7 @@ type link struct {
 type pool struct {
 	cli       *redis.Client
 	addr      string
-	inFlight  [sides]chan struct{} // has an element for each call that may take a connection, and for each that is kept; it is full when all are in use
+	inFlight  [sides]chan struct{} // an element for each call that may take a connection, and for each that is kept
 	onRetired chan struct{}        // closes when it is retired; link.mu guards that
 	reached   atomic.Bool          // a connection of it was ready for calls; until then none has come to a server
 

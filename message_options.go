@@ -226,7 +226,8 @@ func (m *draft) check() error {
 	}
 	if m.deadline != 0 {
 		if due := m.when.due(time.Now().UnixMicro()); m.deadline <= due {
-			return fmt.Errorf("%w: WithDeadline(%v): the message is due at %v (WithDelay, WithSchedule, or else now), and nothing is delivered from its deadline on",
+			return fmt.Errorf("%w: WithDeadline(%v): the message is due at %v (WithDelay, WithSchedule, or else now), "+
+				"and nothing is delivered from its deadline on",
 				ErrBadOption, time.UnixMicro(m.deadline), time.UnixMicro(due))
 		}
 	}

@@ -34,7 +34,8 @@ func SettingsOf(opts ...MsgOption) (MessageSettings, error) {
 		one  bool
 		what string
 	}{
-		{d.key != "" || d.put.payloadKey || d.keyHold != 0 || d.put.maxWait != 0 || d.put.maxParts != 0, "a key"}, {d.put.sequence != "", "a sequence"},
+		{d.key != "" || d.put.payloadKey || d.keyHold != 0 || d.put.maxWait != 0 || d.put.maxParts != 0, "a key"},
+		{d.put.sequence != "", "a sequence"},
 		{d.put.timed, "a delay or a schedule"}, {d.deadline != 0, "a deadline (use WithMsgTTL)"},
 	} {
 		if of.one {

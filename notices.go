@@ -26,13 +26,15 @@ type notices struct {
 // put does not wait for the handler.
 func (n *notices) put(dead ...deadLetterNotice) {
 	for _, d := range dead {
-		n.settings.log.Error("delayqueue: gave up on a message: it is in garbage", d.msg.attrs(), slog.Int("failures", d.failures), slog.Any("error", d.err))
+		n.settings.log.Error("delayqueue: gave up on a message: it is in garbage", d.msg.attrs(),
+			slog.Int("failures", d.failures), slog.Any("error", d.err))
 	}
 	if n.settings.onGarbage == nil {
 		return
 	}
 	if dropped := n.waiting.putAtMost(maxNotices, dead...); dropped > 0 {
-		n.settings.log.Warn("delayqueue: the garbage handler is too slow: it is not told of some messages, which are in garbage all the same", slog.Int("messages", dropped))
+		n.settings.log.Warn("delayqueue: the garbage handler is too slow: it is not told of some messages, which are in garbage all the same",
+			slog.Int("messages", dropped))
 	}
 }
 

@@ -87,7 +87,8 @@ type coldFilter struct {
 }
 
 func cold(f Filter) coldFilter {
-	c := coldFilter{From: f.From, To: f.To, Key: []byte(f.Key), Contains: []byte(f.Contains), Error: []byte(f.Error), ErrorLike: []byte(f.ErrorLike), Limit: f.Limit}
+	c := coldFilter{From: f.From, To: f.To, Key: []byte(f.Key), Contains: []byte(f.Contains), Error: []byte(f.Error),
+		ErrorLike: []byte(f.ErrorLike), Limit: f.Limit}
 	for name, text := range f.Headers {
 		c.Headers = append(c.Headers, [2][]byte{[]byte(name), []byte(text)})
 	}
@@ -95,7 +96,8 @@ func cold(f Filter) coldFilter {
 }
 
 func (c *coldFilter) hot() *Filter {
-	f := &Filter{From: c.From, To: c.To, Key: string(c.Key), Contains: string(c.Contains), Error: string(c.Error), ErrorLike: string(c.ErrorLike), Limit: c.Limit}
+	f := &Filter{From: c.From, To: c.To, Key: string(c.Key), Contains: string(c.Contains), Error: string(c.Error),
+		ErrorLike: string(c.ErrorLike), Limit: c.Limit}
 	for _, h := range c.Headers {
 		if f.Headers == nil {
 			f.Headers = map[string]string{}

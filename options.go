@@ -177,7 +177,8 @@ func (q *DelayQueue) WithGarbageHandler(f func(ctx context.Context, msg *Message
 // WithConcurrent is how many deliveries this value handles at a time, those included that go on
 // after StopConsume. Default 1; at least 1. In a Pool it does not count: the pool's workers do.
 func (q *DelayQueue) WithConcurrent(n int) *DelayQueue {
-	return q.set(fmt.Sprintf("WithConcurrent(%d)", n), n > 0, "needs at least 1 worker; to send only, use NewPublisher", func(s *settings) { s.concurrency = n })
+	return q.set(fmt.Sprintf("WithConcurrent(%d)", n), n > 0, "needs at least 1 worker; to send only, use NewPublisher",
+		func(s *settings) { s.concurrency = n })
 }
 
 // WithFetchInterval is the longest time between two polls of the queue. Messages do not
@@ -188,20 +189,23 @@ func (q *DelayQueue) WithConcurrent(n int) *DelayQueue {
 // polled some three times a second together, and each at least every third of a lease and every 10 s: a message whose
 // wake-up is lost, with a consumer that is killed or a connection that breaks, may be that late.
 func (q *DelayQueue) WithFetchInterval(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithFetchInterval(%v)", d), d >= 10*time.Millisecond, "must be at least 10ms"+unitHint(d), func(s *settings) { s.fetchInterval = d })
+	return q.set(fmt.Sprintf("WithFetchInterval(%v)", d), d >= 10*time.Millisecond, "must be at least 10ms"+unitHint(d),
+		func(s *settings) { s.fetchInterval = d })
 }
 
 // WithFetchLimit bounds how many deliveries the consumer holds, settled ones not counted.
 // Default 0: one for each free worker, and what they get through in a round trip.
 func (q *DelayQueue) WithFetchLimit(n int) *DelayQueue {
-	return q.set(fmt.Sprintf("WithFetchLimit(%d)", n), n >= 0, "must not be negative; 0 means as many as the workers need", func(s *settings) { s.fetchLimit = n })
+	return q.set(fmt.Sprintf("WithFetchLimit(%d)", n), n >= 0, "must not be negative; 0 means as many as the workers need",
+		func(s *settings) { s.fetchLimit = n })
 }
 
 // WithMaxInFlightBytes bounds how many bytes of messages the consumer holds, settled ones not counted, but for one that
 // is larger. What handlers said (SetResult, Then) counts until it is settled: nothing is fetched meanwhile, but what was
 // fetched is handled. Default 64 MB; 0: no bound.
 func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
-	return q.set(fmt.Sprintf("WithMaxInFlightBytes(%d)", n), n >= 0, "must not be negative; 0 means no bound", func(s *settings) { s.maxBytes = n })
+	return q.set(fmt.Sprintf("WithMaxInFlightBytes(%d)", n), n >= 0, "must not be negative; 0 means no bound",
+		func(s *settings) { s.maxBytes = n })
 }
 
 // WithMaxConsumeDuration is how long a handler may run: then its context ends with
@@ -210,7 +214,8 @@ func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
 // on like that as WithConcurrent says (in a Pool: as the queue may have workers); then there
 // are no successors until some return, and the log says so. Default 0: no limit; else at least 1 ms.
 func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d == 0 || d >= minSetting, "must be at least 1ms; 0 means no limit"+unitHint(d), func(s *settings) { s.limit = d })
+	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d == 0 || d >= minSetting,
+		"must be at least 1ms; 0 means no limit"+unitHint(d), func(s *settings) { s.limit = d })
 }
 
 // WithLease is how long a dead consumer's deliveries stay its own. A live one renews every
@@ -219,7 +224,8 @@ func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
 // All consumers of a queue should ask for the same: the most that any of them asks for holds for all, and those that
 // ask for less say so in the log.
 func (q *DelayQueue) WithLease(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithLease(%v)", d), d >= 100*time.Millisecond && d <= maxDelay, "must be at least 100ms, and at most 150 years"+unitHint(d), func(s *settings) { s.lease = d })
+	return q.set(fmt.Sprintf("WithLease(%v)", d), d >= 100*time.Millisecond && d <= maxDelay,
+		"must be at least 100ms, and at most 150 years"+unitHint(d), func(s *settings) { s.lease = d })
 }
 
 // WithMaxLosses is how many times in a row a message may be lost with its consumer until it
@@ -250,7 +256,8 @@ func (q *DelayQueue) WithDefaultRetryCount(n int) *DelayQueue {
 // one that was planned, may promote one that had not confirmed. Where no accepted message may be lost, let n be
 // the number of all replicas; sends fail then while one of them is away.
 func (q *DelayQueue) WithReplicaAck(n int, timeout time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithReplicaAck(%d, %v)", n, timeout), validReplicaAck(n, timeout), replicaAckRule, func(*settings) { q.batcher.replicas, q.batcher.replicaTimeout = n, timeout })
+	return q.set(fmt.Sprintf("WithReplicaAck(%d, %v)", n, timeout), validReplicaAck(n, timeout), replicaAckRule,
+		func(*settings) { q.batcher.replicas, q.batcher.replicaTimeout = n, timeout })
 }
 
 const replicaAckRule = "n must not be negative, and the timeout at least 1ms and at most 150 years"
@@ -282,7 +289,8 @@ func (q *DelayQueue) WithRetryDelays(delays ...time.Duration) *DelayQueue {
 			ok, hint = false, unitHint(d)
 		}
 	}
-	return q.set(fmt.Sprintf("WithRetryDelays(%v)", delays), ok, "needs at least one delay, and each "+waitRule+hint, func(s *settings) { s.retryDelays = slices.Clone(delays) })
+	return q.set(fmt.Sprintf("WithRetryDelays(%v)", delays), ok, "needs at least one delay, and each "+waitRule+hint,
+		func(s *settings) { s.retryDelays = slices.Clone(delays) })
 }
 
 // WithRetryDelayFunc computes the delay after a failure: failures counts this one, from 1.
@@ -296,7 +304,9 @@ func (q *DelayQueue) WithRetryDelayFunc(f func(failures int, err error, msg *Mes
 // counted in the log. Default 7 days, any number.
 // Consumers of a queue that ask for different ones: see WithLease.
 func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueue {
-	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), validWait(age) && max >= 0, "neither may be negative, an age is at least 1ms and at most 150 years; 0 means no bound"+unitHint(age), func(s *settings) { s.garbageAge, s.garbageMax = age, max })
+	return q.set(fmt.Sprintf("WithGarbageRetention(%v, %d)", age, max), validWait(age) && max >= 0,
+		"neither may be negative, an age is at least 1ms and at most 150 years; 0 means no bound"+unitHint(age),
+		func(s *settings) { s.garbageAge, s.garbageMax = age, max })
 }
 
 // WithDoneLimit bounds how many messages the queue keeps that are done (WithRetention): when there are more, those are

@@ -16,7 +16,7 @@ type frozen struct {
 	Frozen    bool   `json:"frozen,omitempty"`  // it is of a plan
 	Counted   int64  `json:"counted,omitempty"` // the most that may be done
 	Committed int64  `json:"from,omitempty"`    // us of the server, when it was begun
-	Names     []byte `json:"names,omitempty"`   // of a dry run or its plan: which messages were counted, 8 bytes each; none if they were too many
+	Names     []byte `json:"names,omitempty"`   // of a dry run or its plan: what was counted, 8 bytes a message; none if too many
 	TooMany   bool   `json:"many,omitempty"`    // they were
 }
 
@@ -98,7 +98,8 @@ var ErrPlanOver = errors.New("this plan is over: count again")
 // BulkCommit does what a dry run has counted; plan is the Plan of its result, and holds all else that the dry run was told. It touches
 // no more messages than were counted, each of which was there at BulkResult.At, was not handed out since, and matches still. Of
 // up to 1,000 it knows which were counted; of more, one may take the place of another that a sender replaced or a person moved since. It
-// can be begun once, within 55 minutes; else it returns ErrPlanOver. BulkContinue goes on with the Next of its last result. See Bulk for progress.
+// can be begun once, within 55 minutes; else it returns ErrPlanOver. BulkContinue goes on with the Next of its
+// last result. See Bulk for progress.
 func (m *Monitor) BulkCommit(ctx context.Context, plan string, progress func(*BulkResult) bool) (*BulkResult, error) {
 	o, err := m.readOperation(plan)
 	if err == nil && !o.Planned {
@@ -141,7 +142,8 @@ func (s *store) claim(ctx context.Context, c *caller, counted int64, word string
 	return now, whose, r.err("steer")
 }
 
-// readOperation reads a Next or a Plan. Of a dry run there is no step in doubt, which would be asked for by a call that writes, and no plan.
+// readOperation reads a Next or a Plan. Of a dry run there is no plan, and no step in doubt:
+// that would be asked for by a call that writes.
 func (m *Monitor) readOperation(text string) (*operation, error) {
 	o := &operation{}
 	if err := readCursor(text, o); err != nil {

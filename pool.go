@@ -135,7 +135,8 @@ func (p *Pool) start() *poolRun {
 	if r != nil && !r.stopping() {
 		return r
 	}
-	settings := mapped(p.shares, func(s *Share) settings { return s.Queue.composed("StartConsume") }) // not under mu: the user's code may call this pool
+	// not under mu: the user's code may call this pool
+	settings := mapped(p.shares, func(s *Share) settings { return s.Queue.composed("StartConsume") })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.current != nil && !p.current.stopping() {

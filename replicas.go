@@ -28,8 +28,9 @@ type replicatedCall struct {
 // newReplicatedCall makes one of the words of a command that calls a script.
 func newReplicatedCall(ctx context.Context, script []any, n int, timeout time.Duration) *replicatedCall {
 	return &replicatedCall{
-		online: redis.NewCmd(ctx, "wait", 0, 0), script: redis.NewStringSliceCmd(ctx, script...), waiting: redis.NewCmd(ctx, "wait", n, max(timeout.Milliseconds(), 1)),
-		n: n, timeout: timeout,
+		online: redis.NewCmd(ctx, "wait", 0, 0), script: redis.NewStringSliceCmd(ctx, script...),
+		waiting: redis.NewCmd(ctx, "wait", n, max(timeout.Milliseconds(), 1)),
+		n:       n, timeout: timeout,
 	}
 }
 

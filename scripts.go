@@ -66,7 +66,8 @@ const singleBytes = 2048
 // single says whether that script is enough, which writes version 1.
 func (q *sendRequest) single() bool {
 	m := q.messages[0]
-	return q.replicas == 0 && len(q.messages) == 1 && m.put == nil && m.key == "" && m.version == flagsVersion && len(m.text) <= singleBytes-envelopeHead
+	return q.replicas == 0 && len(q.messages) == 1 && m.put == nil && m.key == "" && m.version == flagsVersion &&
+		len(m.text) <= singleBytes-envelopeHead
 }
 
 // send stores messages; it is one attempt of the caller's present call.

@@ -60,7 +60,8 @@ func (o *putOptions) follows(last map[string]int64) error {
 	}
 	before, some := last[o.sequence]
 	if some && o.number <= before {
-		return fmt.Errorf("%w: WithSequence(%q, %d): number %d stands before it in the same batch, which must rise", ErrBadOption, o.sequence, o.number, before)
+		return fmt.Errorf("%w: WithSequence(%q, %d): number %d stands before it in the same batch, which must rise", ErrBadOption,
+			o.sequence, o.number, before)
 	}
 	last[o.sequence] = o.number
 	o.behind, o.after = some, before
@@ -80,7 +81,8 @@ func (o *putOptions) digits() string {
 func (q *sendRequest) putArgs(c *caller) []any {
 	args := append(make([]any, 0, 2+10*len(q.messages)), c.name(), c.number())
 	for _, m := range q.messages {
-		args = append(args, m.delay(), m.version, &m.id, &m.text, &m.put.sequence, m.put.digits(), conflictWords[m.put.on], m.put.timed, m.put.most(), m.put.room())
+		args = append(args, m.delay(), m.version, &m.id, &m.text, &m.put.sequence, m.put.digits(), conflictWords[m.put.on],
+			m.put.timed, m.put.most(), m.put.room())
 	}
 	return args
 }

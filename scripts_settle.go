@@ -60,7 +60,8 @@ const (
 )
 
 // outcomeWords are what settle calls them.
-var outcomeWords = [...]any{outcomeAck: "ack", outcomeRetry: "retry", outcomeReady: "ready", outcomeGarbage: "garbage", outcomeDone: "done", outcomeAgain: "again", outcomeThrottle: "throttle"}
+var outcomeWords = [...]any{outcomeAck: "ack", outcomeRetry: "retry", outcomeReady: "ready", outcomeGarbage: "garbage",
+	outcomeDone: "done", outcomeAgain: "again", outcomeThrottle: "throttle"}
 
 // plain settlements, nearly all, need nothing but the tag.
 func (s *settlement) plain() bool {

@@ -80,8 +80,8 @@ func findStops(items []batchItem, results []SendResult) {
 //
 // A message that is refused for another reason, as for its key, does not count. The messages of a SendBatch
 // must rise in each sequence (ErrBadOption of those that do not), and what stands behind one of the same sequence that is
-// not stored, for whatever other reason but ErrSequence, is not stored either (ErrSequenceStopped). So a call of which the outcome is not known,
-// or that was refused in part, may be repeated as it is. What sends rows on one by one must not pass over one that is not
+// not stored, for whatever other reason but ErrSequence, is not stored either (ErrSequenceStopped). So a call of which the outcome is
+// not known, or that was refused in part, may be repeated as it is. What sends rows on one by one must not pass over one that is not
 // there yet, or was refused: a number that is lower than the last comes too late for ever. So does one that a failover
 // forgot, with its message, if the next number is sent all the same, as by a call that was under way. Where none may be
 // missing, send with WithReplicaAck, and a number only when the one before is confirmed: its send returned nil, or

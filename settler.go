@@ -145,13 +145,15 @@ func (s *settler) finish(batch []outcome, done settleReply, err error) {
 	ds := mapped(batch, func(o *outcome) *delivery { return o.d })
 	s.leases.remove(ds...)
 	if err != nil {
-		s.settings.log.Error("delayqueue: gave up settling: those of these messages that are not settled will be delivered again when their leases have run out",
+		s.settings.log.Error("delayqueue: gave up settling: those of these messages that are not settled "+
+			"will be delivered again when their leases have run out",
 			slog.Any("error", err), attrsOf(ds))
 		return
 	}
 	for _, i := range done.ended {
 		batch[i].kind = outcomeAck
-		s.settings.log.Info("delayqueue: a message that said Again ends: another one has taken its key over", ds[i].attrs(), slog.String("key", ds[i].msg.Key))
+		s.settings.log.Info("delayqueue: a message that said Again ends: another one has taken its key over", ds[i].attrs(),
+			slog.String("key", ds[i].msg.Key))
 	}
 	if s.events.on() {
 		s.tell(batch, void)

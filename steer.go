@@ -83,7 +83,8 @@ func (m *Monitor) Delete(ctx context.Context, id string) error {
 }
 
 // verbs are what steer does, in words.
-var verbs = map[string]string{steerAt: "reschedule", steerBy: "reschedule", steerRequeue: "requeue", steerDelete: "delete", steerCancel: "delete"}
+var verbs = map[string]string{steerAt: "reschedule", steerBy: "reschedule", steerRequeue: "requeue",
+	steerDelete: "delete", steerCancel: "delete"}
 
 func (m *Monitor) steerID(ctx context.Context, what string, us int64, id string) error {
 	return m.steerOne(ctx, steerRequest{what: what, us: us, targets: []spot{{tag: id}}})
@@ -121,7 +122,8 @@ func (s *steerer) steerOne(ctx context.Context, do steerRequest) error {
 }
 
 // acts are what is told of what steer does.
-var acts = map[string]EventCode{steerAt: RescheduledEvent, steerBy: RescheduledEvent, steerRequeue: RequeuedEvent, steerDelete: DeletedEvent, steerCancel: DeletedEvent}
+var acts = map[string]EventCode{steerAt: RescheduledEvent, steerBy: RescheduledEvent, steerRequeue: RequeuedEvent,
+	steerDelete: DeletedEvent, steerCancel: DeletedEvent}
 
 // Pause makes all consumers hand out nothing until Resume: they obey within a second. Handlers that
 // are running go on, and sends are accepted.

@@ -50,7 +50,8 @@ func (d *delivery) conclude(ctx context.Context, v verdict) {
 	defer func() {
 		d.settler.outbox.put(o)
 		if o.kind == outcomeRetry && !v.snooze {
-			settings.log.Log(context.Background(), settings.failureLevel, "delayqueue: a delivery failed: the next one follows", d.attrs(), slog.Int("failures", o.failures),
+			settings.log.Log(context.Background(), settings.failureLevel, "delayqueue: a delivery failed: the next one follows", d.attrs(),
+				slog.Int("failures", o.failures),
 				slog.Int("max_retries", d.msg.MaxRetries), slog.Duration("in", o.delay), slog.String("error", o.text))
 		}
 	}()
@@ -67,7 +68,8 @@ func (d *delivery) conclude(ctx context.Context, v verdict) {
 			o.failures = 0
 		}
 		if v.throttle {
-			settings.log.Info("delayqueue: a handler throttles the queue: nothing is handed out for a while", d.attrs(), slog.Duration("for", o.delay), slog.String("error", v.text))
+			settings.log.Info("delayqueue: a handler throttles the queue: nothing is handed out for a while", d.attrs(),
+				slog.Duration("for", o.delay), slog.String("error", v.text))
 		}
 		if d.expiredBy(time.Now().Add(o.delay)) {
 			o.expire(nil)

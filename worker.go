@@ -64,7 +64,8 @@ func (w *worker) serve(d *delivery) {
 	d.started.set(start)
 	w.serving.Store(d)
 	// Shutdown's context or the base context has ended, or the delivery was lost or has expired in the buffer.
-	if d.settler.lifecycle.forceCtx.Err() != nil || settings.base.Err() != nil || d.fate.Load() != fateOpen || d.leaseOver(settings.lease, start) || d.expiredBy(start) {
+	if d.settler.lifecycle.forceCtx.Err() != nil || settings.base.Err() != nil || d.fate.Load() != fateOpen ||
+		d.leaseOver(settings.lease, start) || d.expiredBy(start) {
 		return
 	}
 	started = true

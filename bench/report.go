@@ -17,10 +17,12 @@ var kindNotes = [kinds]string{
 		"consumers and 200 messages a second. asynq keeps whole seconds and looks every five.",
 	idleTable:   "Commands include those inside scripts.",
 	memoryTable: "`used_memory`, per message.",
-	massTable:   "The longest time that anything held the server (`SLOWLOG`, `LATENCY`), and how long the PINGs of another process took meanwhile.",
+	massTable: "The longest time that anything held the server (`SLOWLOG`, `LATENCY`), " +
+		"and how long the PINGs of another process took meanwhile.",
 	poolTable: "`weights` are 6, 3 and 1, with a backlog in each queue; shown is the queue whose part of what was handled in ten " +
-		"seconds is furthest off. The others have 200 messages a second in a first queue, with their lateness in ms, beside a second one with more " +
-		"than the workers can do: handlers of 1 ms in a strict pool (messages/s: the second queue's), or handlers that do not end and at most 12 of them.",
+		"seconds is furthest off. The others have 200 messages a second in a first queue, with their lateness in ms, " +
+		"beside a second one with more than the workers can do: handlers of 1 ms in a strict pool (messages/s: the second queue's), " +
+		"or handlers that do not end and at most 12 of them.",
 	backlogTable: "The pending messages are due at random instants of the next day. Those sent here are due in an hour, or also at random, " +
 		"in batches of 500 (asynq: singly); the drain is that of 64 workers. Measured after Redis has finished growing its hash tables.",
 }
@@ -42,7 +44,8 @@ func writeReport(dir string, a about, res *results, tables []table) error {
 	if a.quick {
 		command = "cd bench && go run . -quick"
 	}
-	fmt.Fprintf(&b, "# Benchmarks\n\nWritten by `%s` on %s, in %s. Medians; each measurement on a server of its own, the systems in turns.\n\n",
+	fmt.Fprintf(&b, "# Benchmarks\n\nWritten by `%s` on %s, in %s. Medians; each measurement on a server of its own, "+
+		"the systems in turns.\n\n",
 		command, a.when.UTC().Format("2006-01-02"), a.took.Round(time.Second))
 	if a.quick {
 		b.WriteString("**A quick run: small numbers, one round. It shows that all works and proves nothing.**\n\n")

@@ -94,7 +94,8 @@ func benchServers(ctx context.Context, b *bench, dir string) error {
 	if b.quick {
 		return nil
 	}
-	text := fmt.Sprintf("%s\nWritten by `make bench-servers` on %s, in %s, on %s. Packages of Debian's suites, each with the C library of its own. "+
+	text := fmt.Sprintf("%s\nWritten by `make bench-servers` on %s, in %s, on %s. "+
+		"Packages of Debian's suites, each with the C library of its own. "+
 		"`send alone` is one goroutine; `batches` are of 500; the drain has 64 workers.\n\n%s",
 		serversPart, begun.UTC().Format("2006-01-02"), time.Since(begun).Round(time.Second), processor(), t.markdown())
 	return replaceServers(filepath.Join(dir, "benchmarks.md"), text)

@@ -174,7 +174,8 @@ func (r *Rig) RequireEmpty(names ...string) {
 		if len(names) > 0 && !slices.Contains(names, name) {
 			continue
 		}
-		for _, state := range []delayqueue.State{delayqueue.StateUnack, delayqueue.StateReady, delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateGarbage} {
+		for _, state := range []delayqueue.State{delayqueue.StateUnack, delayqueue.StateReady, delayqueue.StatePending,
+			delayqueue.StateRetry, delayqueue.StateGarbage} {
 			for _, m := range r.list(prefix, name, state) {
 				lines = append(lines, fmt.Sprintf("queue %q: %s", name, r.describe(m)))
 			}

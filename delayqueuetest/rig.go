@@ -80,7 +80,7 @@ func NewAt(t testing.TB, start time.Time) *Rig {
 	}
 	r.server.ClockTTL(true)
 	if r.bubble {
-		time.Sleep(time.Until(start))
+		time.Sleep(time.Until(start)) // of the bubble's time: it takes none, and a context from outside the bubble would stop that time
 	} else {
 		r.set(start.Truncate(time.Microsecond))
 	}
@@ -304,7 +304,8 @@ func (r *Rig) drain(q *rigged) (handled int) {
 		}
 		if !hinted && time.Since(begun) > hintAfter {
 			hinted = true
-			r.t.Logf("delayqueuetest: a handler of queue %q has run for %v: does it wait for a message of its own queue, or of one that is not in the rig? One message of a queue is handled at a time",
+			r.t.Logf("delayqueuetest: a handler of queue %q has run for %v: "+
+				"does it wait for a message of its own queue, or of one that is not in the rig? One message of a queue is handled at a time",
 				q.Name(), hintAfter)
 		}
 	}
@@ -318,9 +319,11 @@ func (q *rigged) why(err error) string {
 	case errors.Is(err, delayqueue.ErrConsuming):
 		return fmt.Sprintf("queue %q is started, or in a Pool: in a rig Advance consumes, so leave that out in the test", q.Name())
 	case q.endless != "":
-		return fmt.Sprintf("queue %q has handled %d messages at one instant, the last with payload %s: does a handler ask for more and more, with no delay?", q.Name(), q.atOnce, short(q.endless))
+		return fmt.Sprintf("queue %q has handled %d messages at one instant, the last with payload %s: "+
+			"does a handler ask for more and more, with no delay?", q.Name(), q.atOnce, short(q.endless))
 	case strings.Contains(err.Error(), "without a callback"):
-		return fmt.Sprintf("queue %q has no handler: call its WithHandler; for what only sends, make a Publisher with the rig's Client()", q.Name())
+		return fmt.Sprintf("queue %q has no handler: call its WithHandler; for what only sends, make a Publisher with the rig's Client()",
+			q.Name())
 	}
 	return err.Error()
 }

@@ -261,5 +261,6 @@ func soonest(sends, unsure []*entry, at int64) (found *entry) {
 
 // changedBetween says whether a message may have been changed between two of its runs, which forgets its failures.
 func (s *story) changedBetween(prev, r run) bool {
-	return slices.ContainsFunc(slices.Concat(s.changes, s.unsure), func(c *entry) bool { return c.At >= prev.until() && c.begun() <= r.start.At })
+	return slices.ContainsFunc(slices.Concat(s.changes, s.unsure),
+		func(c *entry) bool { return c.At >= prev.until() && c.begun() <= r.start.At })
 }

@@ -224,7 +224,8 @@ func (v *verdict) weigh(ev *evidence, s *story) {
 // weighAgain judges a run that follows others of the same message.
 func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
 	prev := before[len(before)-1]
-	if prev.word() == failed && len(s.changes) > 0 && (s.changedBetween(prev, r) || ev.changedAnew(s, r) || r.start.Failures == prev.start.Failures+1) {
+	if prev.word() == failed && len(s.changes) > 0 &&
+		(s.changedBetween(prev, r) || ev.changedAnew(s, r) || r.start.Failures == prev.start.Failures+1) {
 		return // it is due when who changes it says
 	}
 	if prev.word() == failed && r.start.Failures == prev.start.Failures+1 {
@@ -325,7 +326,8 @@ func (v *verdict) inGarbage(ev *evidence, s *story) bool {
 		if len(holders) >= maxLosses { // no need to guess who had it in a buffer
 			kills = slices.DeleteFunc(kills, func(k string) bool { who, _, _ := strings.Cut(k, " "); return !slices.Contains(holders, who) })
 		}
-		v.poison = append(v.poison, fmt.Sprintf("%s: poison, started in %s; killed: %s", s.payload, strings.Join(holders, ", "), strings.Join(kills, ", ")))
+		v.poison = append(v.poison, fmt.Sprintf("%s: poison, started in %s; killed: %s", s.payload,
+			strings.Join(holders, ", "), strings.Join(kills, ", ")))
 		return len(kills) >= maxLosses
 	}
 	return s.count(len(s.runs), gaveUp) > 0 || s.count(len(s.runs), failed) > retries

@@ -58,7 +58,8 @@ func printTable(out io.Writer, rows []row, verbose bool) {
 			for _, line := range append(r.doubles, r.poison...) {
 				fmt.Fprintf(out, "%s: %s\n", r.name, line)
 			}
-			fmt.Fprintf(out, "%s: latest first start %v after due, resumed within %v, back from a kill within %v, longest send %v\n", r.name, r.late, r.resumed, r.comeback, r.sending)
+			fmt.Fprintf(out, "%s: latest first start %v after due, resumed within %v, back from a kill within %v, longest send %v\n", r.name,
+				r.late, r.resumed, r.comeback, r.sending)
 		}
 		for i, p := range r.problems {
 			if i == problemsShown {
@@ -81,13 +82,14 @@ const (
 // besides says what rows are about that do not speak for themselves.
 const besides = `
 Some rows are about what messages can do beyond being sent and handled, under killed consumers, lost replies and a failover
-of Sentinel, which forgets what was written last in those of sequences, debounce, groups and schedules. *results*: what is kept is what the handler said whose delivery was acked.
-*chains*: what a handler names by ` + "`" + `Then` + "`" + ` follows the ack, once. *sequences*: four relays, which are killed too, send the same
+of Sentinel, which forgets what was written last in those of sequences, debounce, groups and schedules.
+*results*: what is kept is what the handler said whose delivery was acked. *chains*: what a handler names by ` + "`" + `Then` + "`" + `
+follows the ack, once. *sequences*: four relays, which are killed too, send the same
 numbered rows of eight outboxes; each number is one message, and none is left out. So that a failover leaves out none, a
 relay sends with ` + "`" + `WithReplicaAck` + "`" + `, begins with the last number that is there, and goes on when that is confirmed.
 *debounce*: four producers replace and reschedule what waits under 20 keys; what is handed out is the last change before,
-the last of all is handled, and none is put off longer than ` + "`" + `WithMaxWait` + "`" + `, beyond what a lost consumer costs. *groups*: they append
-to 10 groups; each part is in one message, once, in the order of the sends, and is handled with all others of it.
+the last of all is handled, and none is put off longer than ` + "`" + `WithMaxWait` + "`" + `, beyond what a lost consumer costs.
+*groups*: they append to 10 groups; each part is in one message, once, in the order of the sends, and is handled with all others of it.
 *pools*: each consumer handles three queues of weight 6, 3 and 1 with the same 32 workers; each queue is judged by itself.
 *schedules*: four replicas, of which some are killed and one is frozen over the failover, run the same 60 entries; each instant is one
 message, and none is left out. What the promoted replica had not heard of is sent again, under the same instant.
@@ -96,7 +98,8 @@ message, and none is left out. What the promoted replica had not heard of is sen
 // writeFaults writes the table of all faults.
 func writeFaults(dir string, rows []row, took time.Duration) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s, in %s. %d producer and %d consumer processes, unless a row says otherwise; of every 1,000 payloads 20 are slow, 52 fail, "+
+	fmt.Fprintf(&b, "\n%s, in %s. %d producer and %d consumer processes, unless a row says otherwise; "+
+		"of every 1,000 payloads 20 are slow, 52 fail, "+
 		"and 5 are given up on by their handlers, which counts as handled. Early is by the server's clock; a duplicate is a start that no "+
 		"failure of the handler explains. The longest gap is that between the starts of any two handlers while messages were sent, "+
 		"outages included.\n\n", about(), took.Round(time.Second), usual.Producers, consumers)
@@ -118,7 +121,8 @@ func writeFaults(dir string, rows []row, took time.Duration) error {
 			fmt.Fprintf(&b, "- %s: %s.\n", r.name, p)
 		}
 	}
-	fmt.Fprintf(&b, "\nThe user of least privilege, for a queue called orders:\n\n```\nACL SETUSER app on >secret resetchannels ~{dq:orders}:* %s\n```\n", leastPrivilege)
+	fmt.Fprintf(&b, "\nThe user of least privilege, for a queue called orders:\n\n```\n"+
+		"ACL SETUSER app on >secret resetchannels ~{dq:orders}:* %s\n```\n", leastPrivilege)
 	return writePart(dir, faultsPart, b.String())
 }
 

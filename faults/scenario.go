@@ -35,4 +35,5 @@ func wired(args ...string) func(t *trial) {
 }
 
 // scenarios are all rows, in the order of the table.
-var scenarios = slices.Concat(consumerFaults, redisFaults, wireFaults, failovers, refusals, company, clocks, results, chains, sequences, debounce, groups, schedules, limits, pools)
+var scenarios = slices.Concat(consumerFaults, redisFaults, wireFaults, failovers, refusals, company, clocks, results, chains, sequences,
+	debounce, groups, schedules, limits, pools)

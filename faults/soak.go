@@ -64,8 +64,10 @@ func soak(ctx context.Context, minutes int, out string) error {
 		return fmt.Errorf("%d things are wrong", len(v.problems))
 	}
 	const file = "soak.svg"
-	text := fmt.Sprintf("\n%s. %v, %d messages a second, one of these at random every 3 to 5 s: a consumer killed, a consumer frozen past its lease, "+
-		"Redis killed and started again (appendfsync always), SCRIPT FLUSH, a reply lost, connections cut, frozen, slow, byte by byte, half open, or "+
+	text := fmt.Sprintf("\n%s. %v, %d messages a second, one of these at random every 3 to 5 s: "+
+		"a consumer killed, a consumer frozen past its lease, "+
+		"Redis killed and started again (appendfsync always), SCRIPT FLUSH, a reply lost, connections cut, frozen, slow, byte by byte, "+
+		"half open, or "+
 		"closed on one side.\n\n| %s |\n|%s\n| %s |\n\nDuplicates: %s.\n\n![memory, goroutines, backlog and lateness over time](%s)\n",
 		about(), length, soakRate, strings.Join(head, " | "), strings.Repeat("--:|", len(head)), strings.Join(rows[0].cells(), " | "),
 		strings.Join(v.causes, ", or "), file)

@@ -1,6 +1,7 @@
 -- drop deletes a queue. It does it again if it is sent again, so its caller does not repeat it.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done, result, held, parts, schedules
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done,
+--       result, held, parts, schedules
 -- ARGV: 1 '1': although consumers are alive
 -- Returns {how many consumers are alive, or more; how many messages were deleted}: if there are any consumers, nothing was
 --       deleted, unless ARGV 1 says so, for which they are not looked for: 0. The journal stays.

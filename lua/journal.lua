@@ -14,7 +14,8 @@ local upto, passed = '+inf', 0
 if last ~= '' then upto, passed = last, redis.call('ZCOUNT', KEYS.journal, last, last) end
 local from, left = 0, most + passed + 1
 while left > 0 do
-  local page = redis.call('ZREVRANGEBYSCORE', KEYS.journal, upto, alone and last or '-inf', 'WITHSCORES', 'LIMIT', from, math.min(left, CHUNK))
+  local page = redis.call('ZREVRANGEBYSCORE', KEYS.journal, upto, alone and last or '-inf', 'WITHSCORES', 'LIMIT', from,
+    math.min(left, CHUNK))
   for i = 1, #page, 2 do
     local name = string.match(page[i], '^(%x+) ') or ''
     from = from + 1

@@ -32,8 +32,9 @@ end
 
 -- change makes a message that waits, and of which envelope is stored, another one, one part longer, or due at another
 -- instant, if that is said. It is due by latest (nil: at any time), or by what a send before said of it, until it is handed
--- out; a group that is full now. A group that was handed out before stays due when it was. It returns when it is due; nil if the other is to be stored beside it, for the message is
--- nowhere, handled, over, or has no room; false if it can have no parts.
+-- out; a group that is full is due now. A group that was handed out before stays due when it was. It returns when it is due;
+-- nil if the other is to be stored beside it, for the message is nowhere, handled, over, or has no room; false if it can
+-- have no parts.
 local function change(id, envelope, other, due, taken, said, latest, most)
   local record = redis.call('HGET', KEYS.fail, id)
   local tag = tagof(id, record)

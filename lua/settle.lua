@@ -6,9 +6,10 @@
 --       key or '', delay us (retry, again, throttle) or for how long it is kept (done: an ack after which it stays to be looked at),
 --       number of the delivery that follows, '<failures> <losses>', error ('': they are as they were) as
 --       '<delivery> <text>', with the errors of the record before behind it, or the result (done; '': none), '1' if the
---       delivery failed or, of an ack, us for which its key stays taken (1 ms at least), or, of 'again', us for which it is kept if it ends ('0': it is deleted). 'again' was handled well: it is a retry while
---       the message has its key, and an ack if another send has taken that over (put). 'throttle' is a retry before which
---       nothing else of the queue is handed out either, for an hour at most. Before an ack, and a 'done', of a
+--       delivery failed or, of an ack, us for which its key stays taken (1 ms at least), or, of 'again', us for which it
+--       is kept if it ends ('0': it is deleted). 'again' was handled well: it is a retry while the message has its key,
+--       and an ack if another send has taken that over (put). 'throttle' is a retry before which nothing else of the
+--       queue is handed out either, for an hour at most. Before an ack, and a 'done', of a
 --       group comes 'parts', '', id, '', how many parts its handler has, and four of ''. After an
 --       ack, and a 'done', one of 'then' for each message that follows it, if it counts: 'then', '', id, key or '', delay
 --       us ('': the envelope has its due instant), version, '', envelope (after a delay: only the part behind its due
@@ -32,7 +33,8 @@
 -- include head, call
 local plain = tonumber(ARGV[3])
 local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold, groups, changed, limited =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held', 'parts', 'changed', 'limited'), 1, 10)
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held',
+    'parts', 'changed', 'limited'), 1, 10)
 local reply, at = recall(saved)
 if reply then
   local overflow, doneOverflow, void, ended, refused = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?(.*)$')

@@ -119,8 +119,8 @@ const (
 	// openFor is how long a change is left to who made it.
 	openFor = 2 * time.Second
 
-	// putOffFor is how long a message is put off that is to be deleted. Whoever does that does it in a moment, or another replica does, seconds
-	// later. If one that was put off is to stay after all, since whoever did that had slept over the change, it comes late.
+	// putOffFor is how long a message is put off that is to be deleted. Whoever does that does it in a moment, or another replica does,
+	// seconds later. If one that was put off is to stay after all, since whoever did that had slept over the change, it comes late.
 	putOffFor = time.Hour
 )
 

@@ -39,7 +39,8 @@ func parseCron(text string, zone *time.Location) (*cronTiming, error) {
 	if strings.HasPrefix(whole, "@") {
 		named, known := cronNames[strings.ToLower(whole)]
 		if !known {
-			return nil, fmt.Errorf("%w: cron %q: position 1: want five fields, or @hourly, @daily, @weekly, @monthly or @yearly; of an interval say Every", ErrBadEntry, text)
+			return nil, fmt.Errorf("%w: cron %q: position 1: want five fields, or @hourly, @daily, @weekly, @monthly or @yearly; "+
+				"of an interval say Every", ErrBadEntry, text)
 		}
 		whole = named
 	} else if err := checkCron(text); err != nil {
@@ -150,7 +151,8 @@ func (c *cronTiming) nearest(from, step int64, better func(instant, best int64, 
 	return best, found
 }
 
-// latest is the first of the latest n instants between two. It looks at each day once: a thousand times prev are 25 ms if minutes follow upon each other.
+// latest is the first of the latest n instants between two. It looks at each day once: a thousand times prev are 25 ms if
+// minutes follow upon each other.
 func (c *cronTiming) latest(before, after int64, n int) (int64, bool) {
 	if n < 1 {
 		return 0, false

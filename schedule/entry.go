@@ -200,7 +200,8 @@ func (p *plan) zone() (*time.Location, error) {
 	}
 	zone, err := time.LoadLocation(p.Zone)
 	if err != nil {
-		return nil, fmt.Errorf(`%w: zone: %v: is that its IANA name (Europe/Berlin)? Where a machine has no zones, import _ "time/tzdata"`, ErrBadEntry, err)
+		return nil, fmt.Errorf(`%w: zone: %v: is that its IANA name (Europe/Berlin)? Where a machine has no zones, import _ "time/tzdata"`,
+			ErrBadEntry, err)
 	}
 	return zone, nil
 }

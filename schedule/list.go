@@ -26,11 +26,13 @@ func newLooker(m *delayqueue.Monitor) looker {
 // A Status is an entry, and where it stands.
 type Status struct {
 	Entry
-	Paused  bool
-	Next    time.Time // in its zone; zero if it is paused
-	Last    time.Time // the last instant that was sent, skipped or passed over since its last change, in its zone; zero if there was none. It may be ahead by five seconds
-	Skipped Skipped   // since it was set first, about
-	Broken  error     // it cannot be read: another program wrote it; all but Name is zero then
+	Paused bool
+	Next   time.Time // in its zone; zero if it is paused
+	// Last is the last instant that was sent, skipped or passed over since its last change, in its zone. It may be ahead by
+	// five seconds. Zero if there was none.
+	Last    time.Time
+	Skipped Skipped // since it was set first, about
+	Broken  error   // it cannot be read: another program wrote it; all but Name is zero then
 }
 
 // Skipped are instants of an entry that have no message. An entry that is removed begins anew.

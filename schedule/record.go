@@ -18,7 +18,7 @@ type record struct {
 	Paused  bool    `json:"paused,omitempty"`  // instants pass
 	Passed  int64   `json:"passed,omitempty"`  // in pauses that have ended
 	Removed bool    `json:"removed,omitempty"` // it is deleted once it is no longer open
-	Open    int64   `json:"open,omitempty"`    // unix us of a change that is not complete: what was sent for the generation before may be there
+	Open    int64   `json:"open,omitempty"`    // unix us of a change that is not complete: messages of the generation before may be there
 	Old     int64   `json:"old,omitempty"`     // of an open one: that generation
 	Void    []int64 `json:"void,omitempty"`    // of an open one: instants that may have been sent for that
 	Decided bool    `json:"decided,omitempty"` // of an open one: Since is after what has run of them
@@ -35,7 +35,8 @@ func readRecord(text string) (*record, error) {
 	if err := json.Unmarshal([]byte(text), r); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrBadEntry, err)
 	}
-	if r.Gen < 1 || r.Gen > maxGen || r.Passed < 0 || r.Since < 0 || r.Since > maxInstant || r.CatchUp < NoCatchUp || r.CatchUp > maxCatchUp || len(r.Void) > maxVoid {
+	if r.Gen < 1 || r.Gen > maxGen || r.Passed < 0 || r.Since < 0 || r.Since > maxInstant || r.CatchUp < NoCatchUp ||
+		r.CatchUp > maxCatchUp || len(r.Void) > maxVoid {
 		return nil, fmt.Errorf("%w: generation %d since %d, %d void", ErrBadEntry, r.Gen, r.Since, len(r.Void))
 	}
 	return r, nil
@@ -43,7 +44,8 @@ func readRecord(text string) (*record, error) {
 
 // sameTimes says whether two records run, and at the same instants.
 func (r *record) sameTimes(to *record) bool {
-	a, b := plan{Cron: r.Cron, Zone: r.Zone, Every: r.Every, Offset: r.Offset}, plan{Cron: to.Cron, Zone: to.Zone, Every: to.Every, Offset: to.Offset}
+	a, b := plan{Cron: r.Cron, Zone: r.Zone, Every: r.Every, Offset: r.Offset},
+		plan{Cron: to.Cron, Zone: to.Zone, Every: to.Every, Offset: to.Offset}
 	return !r.Paused && !r.Removed && !to.Paused && !to.Removed && (&record{plan: a}).text() == (&record{plan: b}).text()
 }
 
@@ -243,7 +245,8 @@ const (
 	pageBytes   = 1 << 20 // about
 )
 
-// all returns all fields but the one of the version, read in pages: records, and what skipsOf names. limit is how long one of them may take; 0: as long as ctx.
+// all returns all fields but the one of the version, read in pages: records, and what skipsOf names. limit is how long one page may take;
+// 0: as long as ctx allows.
 func (t *table) all(ctx context.Context, limit time.Duration) (map[string]string, error) {
 	all, fields := map[string]string{}, firstFields
 	for cursor := "0"; ; {

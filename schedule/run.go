@@ -133,7 +133,8 @@ func (r *runner) look(ctx context.Context) (*reading, error) {
 		}
 	}
 	if now.version == "" && r.version != "" {
-		r.log.Error("schedule: all entries are gone: Redis has lost its data, or the queue was deleted; nothing is sent until entries are set again", slog.String("queue", r.queue.Name()))
+		r.log.Error("schedule: all entries are gone: Redis has lost its data, or the queue was deleted; "+
+			"nothing is sent until entries are set again", slog.String("queue", r.queue.Name()))
 	}
 	if now.version != r.version || time.Since(r.readAt) > rereadEvery {
 		if err := r.readAll(ctx); err != nil {
@@ -166,7 +167,8 @@ func (r *runner) readAll(ctx context.Context) error {
 		if err != nil {
 			if was, logged := r.broken[name]; !logged || was != text {
 				r.broken[name] = text
-				r.log.Error("schedule: an entry cannot be read, and is left alone", slog.String("queue", r.queue.Name()), slog.String("entry", name), slog.Any("error", err))
+				r.log.Error("schedule: an entry cannot be read, and is left alone", slog.String("queue", r.queue.Name()),
+					slog.String("entry", name), slog.Any("error", err))
 			}
 			continue
 		}
@@ -240,7 +242,8 @@ func (r *runner) leaveOpen(e *entry, err error) {
 	defer r.mu.Unlock()
 	if change := fmt.Sprint("open ", e.Gen); r.broken[e.name] != change { // each step of it makes another text
 		r.broken[e.name] = change
-		r.log.Error("schedule: the change of an entry cannot be completed", slog.String("queue", r.queue.Name()), slog.String("entry", e.name), slog.Any("error", err))
+		r.log.Error("schedule: the change of an entry cannot be completed", slog.String("queue", r.queue.Name()),
+			slog.String("entry", e.name), slog.Any("error", err))
 	}
 }
 
@@ -253,7 +256,8 @@ func (r *runner) begin(e *entry, n int64) {
 	gen, instant := split(max(n, 0))
 	if gen > e.Gen {
 		if e.passed++; e.passed == passedFor {
-			r.log.Error("schedule: somebody has moved the sequence of an entry on, and nothing is sent for it until it is changed, or paused and resumed",
+			r.log.Error("schedule: somebody has moved the sequence of an entry on, and nothing is sent for it "+
+				"until it is changed, or paused and resumed",
 				slog.String("queue", r.queue.Name()), slog.String("entry", e.name), slog.String("sequence", sequenceOf(e.name)), slog.Int64("at", n))
 		}
 		return

@@ -112,8 +112,9 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 	return failed
 }
 
-// settle settles an instant whose message is there. Of one that is ahead, and that too few replicas of the server have, the message is sent again at
-// the next look, and the one after it not before: a failover that comes while that is sent could forget the first, and take the second all the same.
+// settle settles an instant whose message is there. Of one that is ahead, and that too few replicas of the server have, the message is
+// sent again at the next look, and the one after it not before: a failover that comes while that is sent could forget the first, and
+// take the second all the same.
 func (r *runner) settle(e *entry, instant int64, err error) {
 	if errors.Is(err, delayqueue.ErrNotReplicated) && e.next > r.reading.now()/1_000_000+1 {
 		e.resting = r.reading
@@ -136,7 +137,8 @@ func (e *entry) options(now int64) (opts []delayqueue.MsgOption, fresh bool) {
 		key = sequenceOf(e.name)
 	}
 	return append(settings.Options(), delayqueue.WithSchedule(instant), delayqueue.WithSequence(sequenceOf(e.name), number(e.Gen, e.next)),
-		delayqueue.WithKey(key), delayqueue.WithHeader(nameHeader, e.name), delayqueue.WithHeader(instantHeader, instant.In(e.zone).Format(time.RFC3339))), true
+		delayqueue.WithKey(key), delayqueue.WithHeader(nameHeader, e.name),
+		delayqueue.WithHeader(instantHeader, instant.In(e.zone).Format(time.RFC3339))), true
 }
 
 // pass settles the next instant of an entry without a message. code says why.
@@ -187,5 +189,6 @@ func (r *runner) skipped(e *entry, overlap, missed int64) {
 // leave leaves an entry alone that cannot be sent for.
 func (r *runner) leave(e *entry, err error) {
 	e.never = true
-	r.log.Error("schedule: an entry cannot be sent, and is left alone", slog.String("queue", r.queue.Name()), slog.String("entry", e.name), slog.Any("error", err))
+	r.log.Error("schedule: an entry cannot be sent, and is left alone", slog.String("queue", r.queue.Name()),
+		slog.String("entry", e.name), slog.Any("error", err))
 }

@@ -46,7 +46,8 @@ func decode[T any](c codec, kind, what, text string) (v T, err error) {
 		target = p.Interface()
 	}
 	if err := c.unmarshal([]byte(text), target); err != nil {
-		return v, fmt.Errorf("typed: kind %q: %w: decode %s of %d bytes as %v%s: %w", kind, ErrCodec, what, len(text), reflect.TypeFor[T](), position(err), err)
+		return v, fmt.Errorf("typed: kind %q: %w: decode %s of %d bytes as %v%s: %w", kind, ErrCodec, what, len(text),
+			reflect.TypeFor[T](), position(err), err)
 	}
 	return v, nil
 }

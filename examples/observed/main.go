@@ -96,7 +96,8 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	site := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ErrorLog: log.New(errs, "observed: ", 0)}
 	fmt.Fprintln(out, server.About)
-	fmt.Fprintf(out, "listening on %[1]s, one message every %[2]v; try\n\n  http://%[1]s/queues/ in a browser\n  curl http://%[1]s/metrics\n\n", listener.Addr(), *every)
+	fmt.Fprintf(out, "listening on %[1]s, one message every %[2]v; try\n\n"+
+		"  http://%[1]s/queues/ in a browser\n  curl http://%[1]s/metrics\n\n", listener.Addr(), *every)
 
 	say := log.New(out, "", log.Ltime|log.Lmicroseconds)
 	queue.StartConsume()

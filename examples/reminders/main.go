@@ -46,7 +46,8 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	name := flags.String("name", "example-reminders", "name of the queue; programs with one name share it")
 	resume := flags.Bool("resume", false, "read nothing, go on with what waits (so it does if standard input is a terminal)")
 	flags.Usage = func() {
-		fmt.Fprint(errs, "usage: reminders [flags] [file]\n\nEach line of the file, or of standard input, is a time and a text:\n", forms, "\nFlags:\n")
+		fmt.Fprint(errs, "usage: reminders [flags] [file]\n\nEach line of the file, or of standard input, is a time and a text:\n", forms,
+			"\nFlags:\n")
 		flags.PrintDefaults()
 	}
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {

@@ -42,7 +42,8 @@ func start(ctx context.Context, set *settings, redisAddr string, out, errs io.Wr
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, program, "-"+childFlag, "-name", set.queue, "-cron", set.cron, "-zone", set.zone, "-every", set.every.String())
+	cmd := exec.CommandContext(ctx, program, "-"+childFlag, "-name", set.queue, "-cron", set.cron, "-zone", set.zone,
+		"-every", set.every.String())
 	cmd.Env = append(os.Environ(), "REDIS_ADDR="+redisAddr)
 	cmd.Stdout, cmd.Stderr = out, errs
 	in, err := cmd.StdinPipe()

@@ -41,7 +41,8 @@ func (b *breaches) parts() {
 		}
 		groups++
 		if there[id] != env.Parts-1 || bytes[id] != env.PartBytes {
-			b.add(LostParts, "parts", id, "group %s has %d parts, with %d bytes besides the first, and of these %d are there, with %d", id, env.Parts, env.PartBytes, there[id], bytes[id])
+			b.add(LostParts, "parts", id, "group %s has %d parts, with %d bytes besides the first, and of these %d are there, with %d", id,
+				env.Parts, env.PartBytes, there[id], bytes[id])
 		}
 	}
 	if flag, ok := b.number("parts"); ok && flag == 0 && groups > 0 {
@@ -59,7 +60,8 @@ func (b *breaches) journal() {
 		switch {
 		case m.Problem != "":
 			b.add(BadJournal, "journal", m.Member, "entry %.100q has score %s", m.Member, m.Problem)
-		case len(words) != 4 || len(words[0]) != 16 || !slices.Contains([]string{"done", "runs", "stop"}, words[1]) || numbers(words[2]) == nil || !json.Valid([]byte(words[3])):
+		case len(words) != 4 || len(words[0]) != 16 || !slices.Contains([]string{"done", "runs", "stop"}, words[1]) ||
+			numbers(words[2]) == nil || !json.Valid([]byte(words[3])):
 			b.add(BadJournal, "journal", m.Member, "entry %.100q is malformed, want <16 digits> done|runs|stop <us> <JSON>", m.Member)
 		case len(m.Member) > maxJournalEntry:
 			b.add(BadJournal, "journal", m.Member, "entry %.100q has %d bytes, want at most %d", m.Member, len(m.Member), maxJournalEntry)

@@ -7,7 +7,8 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done", "held", "parts", "changed", "tat"}
+var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done",
+	"held", "parts", "changed", "tat"}
 
 // maxPaused is how long the texts in the field paused may be.
 const maxPaused = 200 + 1 + 1000
@@ -201,7 +202,8 @@ func (b *breaches) failRecords() {
 		case live && h.Delivery != f.Delivery:
 			b.add(WrongRecord, "fail", id, "message %s is in %s at delivery %d, but its record says %d", id, h.place, h.Delivery, f.Delivery)
 		case f.Failures+f.Losses > ended:
-			b.add(WrongRecord, "fail", id, "the record of message %s counts %d failures and %d losses in %d ended deliveries", id, f.Failures, f.Losses, ended)
+			b.add(WrongRecord, "fail", id, "the record of message %s counts %d failures and %d losses in %d ended deliveries",
+				id, f.Failures, f.Losses, ended)
 		}
 	}
 }
@@ -230,7 +232,8 @@ func (b *breaches) callersKeys() {
 		}
 	}
 	if until, ok := b.number("held"); ok && len(b.Held) > 0 && b.Held[0].Score > 0 && (until == 0 || until > b.Held[0].Score) {
-		b.add(BadState, "state", "held", "field held is %d, but key %q is held until %d, and nobody would free it in time", until, b.Held[0].Member, b.Held[0].Score)
+		b.add(BadState, "state", "held", "field held is %d, but key %q is held until %d, and nobody would free it in time", until,
+			b.Held[0].Member, b.Held[0].Score)
 	}
 	for _, key := range sortedKeys(b.Keys) {
 		id, acked := strings.CutPrefix(b.Keys[key], "acked:")
@@ -280,7 +283,8 @@ func (b *breaches) stateFields() {
 		case field == "paused":
 			parts := strings.SplitN(value, " ", 3)
 			if len(parts) < 3 || len(numbers(parts[0]+" "+parts[1])) != 2 || !strings.Contains(parts[2], "\n") || len(parts[2]) > maxPaused {
-				b.add(BadState, "state", field, "field paused is %q, want two instants, who says so, a newline and why, of at most %d bytes", value, maxPaused)
+				b.add(BadState, "state", field, "field paused is %q, want two instants, who says so, a newline and why, of at most %d bytes",
+					value, maxPaused)
 			}
 		case strings.HasPrefix(field, callField):
 			if problem := callProblem(field, value); problem != "" {

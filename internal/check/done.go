@@ -13,6 +13,7 @@ func (b *breaches) results() {
 		}
 	}
 	if until, ok := b.number("done"); ok && len(b.Done) > 0 && b.Done[0].Score > 0 && (until == 0 || until > b.Done[0].Score) {
-		b.add(BadState, "state", "done", "field done is %d, but done holds %q until %d, which nobody would delete in time", until, b.Done[0].Tag, b.Done[0].Score)
+		b.add(BadState, "state", "done", "field done is %d, but done holds %q until %d, which nobody would delete in time", until,
+			b.Done[0].Tag, b.Done[0].Score)
 	}
 }

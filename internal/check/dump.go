@@ -34,7 +34,8 @@ func (s *State) Dump() string {
 		m := s.Messages[id]
 		line("  %s\tv%d\tdue %s\tkey %q\tflags %d\tretries %d\tttl %v\tdeadline %s\ttimeout %v\tkept %v\theaders %q\t%d bytes\t%s\t%s",
 			text(id), m.Version, s.instant(m.Due), m.Key, m.Flags, m.Retries,
-			time.Duration(m.TTL)*time.Microsecond, s.instant(m.Deadline), time.Duration(m.Timeout)*time.Microsecond, time.Duration(m.Retention)*time.Microsecond, m.Headers, m.Size, cut(m.Payload), m.Problem)
+			time.Duration(m.TTL)*time.Microsecond, s.instant(m.Deadline), time.Duration(m.Timeout)*time.Microsecond,
+			time.Duration(m.Retention)*time.Microsecond, m.Headers, m.Size, cut(m.Payload), m.Problem)
 	}
 	line("fail: %d", len(s.Fail))
 	for _, id := range sortedKeys(s.Fail) {

@@ -223,7 +223,9 @@ func (p *pager) journal(ctx context.Context, key string) error {
 
 // order puts entries in the order of their scores, as a State has them.
 func (p *pager) order() {
-	slices.SortStableFunc(p.state.Held, func(a, b Marker) int { return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Member, b.Member)) })
+	slices.SortStableFunc(p.state.Held, func(a, b Marker) int {
+		return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Member, b.Member))
+	})
 	for _, entries := range [][]Entry{p.state.Pending, p.state.Unack, p.state.Retry, p.state.Garbage, p.state.Done} {
 		slices.SortStableFunc(entries, func(a, b Entry) int {
 			if a.Score != b.Score {

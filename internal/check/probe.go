@@ -114,7 +114,8 @@ return out
 `
 
 // probed are the KEYS of the script.
-var probed = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "done", "result", "held", "parts"}
+var probed = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state",
+	"done", "result", "held", "parts"}
 
 // probe is a State that holds these alone. The frame and what is there for Monitors is as it was read before.
 func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {

@@ -102,25 +102,29 @@ func NewMetrics(cfg Config) (*Metrics, error) {
 	errs = append(errs, err)
 	m.totals[delayqueue.DeliveredEvent] = total{delivered.Inst(), "receive"}
 	for code, counted := range map[delayqueue.EventCode]struct{ name, operation, description string }{
-		delayqueue.AckEvent:         {"acked", "ack", "Messages that this process acknowledged."},
-		delayqueue.NackEvent:        {"failed", "nack", "Deliveries that failed in this process."},
-		delayqueue.LostEvent:        {"lost", "receive", "Deliveries of any consumer whose lease ran out, as this process found."},
-		delayqueue.VanishedEvent:    {"vanished", "receive", "Messages that this process found gone from Redis though nobody took them out; 1 for a whole queue."},
+		delayqueue.AckEvent:  {"acked", "ack", "Messages that this process acknowledged."},
+		delayqueue.NackEvent: {"failed", "nack", "Deliveries that failed in this process."},
+		delayqueue.LostEvent: {"lost", "receive", "Deliveries of any consumer whose lease ran out, as this process found."},
+		delayqueue.VanishedEvent: {"vanished", "receive",
+			"Messages that this process found gone from Redis though nobody took them out; 1 for a whole queue."},
 		delayqueue.FinalFailedEvent: {"dead", "nack", "Messages that this process gave up on: they went to garbage."},
 	} {
-		counter, err := meter.Int64Counter("delayqueue."+counted.name+".messages", metric.WithUnit("{message}"), metric.WithDescription(counted.description))
+		counter, err := meter.Int64Counter("delayqueue."+counted.name+".messages", metric.WithUnit("{message}"),
+			metric.WithDescription(counted.description))
 		errs = append(errs, err)
 		m.totals[code] = total{counter, counted.operation}
 	}
 	m.process, err = messagingconv.NewProcessDuration(meter, metric.WithExplicitBucketBoundaries(processBuckets...))
 	errs = append(errs, err)
-	m.lateness, err = meter.Float64Histogram("delayqueue.lateness", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(latenessBuckets...),
+	m.lateness, err = meter.Float64Histogram("delayqueue.lateness", metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries(latenessBuckets...),
 		metric.WithDescription("From the due instant of a message to the start of its handler, on its first delivery."))
 	errs = append(errs, err)
 	m.instants, err = meter.Int64Counter("delayqueue.schedule.instants", metric.WithUnit("{instant}"),
 		metric.WithDescription("Instants of schedules that this process settled, by outcome: sent, caught up, skipped or expired."))
 	errs = append(errs, err)
-	m.instantLateness, err = meter.Float64Histogram("delayqueue.schedule.lateness", metric.WithUnit("s"), metric.WithExplicitBucketBoundaries(latenessBuckets...),
+	m.instantLateness, err = meter.Float64Histogram("delayqueue.schedule.lateness", metric.WithUnit("s"),
+		metric.WithExplicitBucketBoundaries(latenessBuckets...),
 		metric.WithDescription("From an instant of a schedule to when this process had its message stored; 0 if that was ahead of it."))
 	errs = append(errs, err, m.observe(meter))
 	return m, errors.Join(errs...)
@@ -147,14 +151,15 @@ func (m *Metrics) observe(meter metric.Meter) error {
 	errs = append(errs, err)
 	all = append(all, dropped)
 	m.gauges = gauges{
-		up:              whole("delayqueue.up", "1", "Whether the queue could be read: 1, or 0 and none of its other gauges."),
-		messages:        whole("delayqueue.messages", "{message}", "Messages in a state."),
-		paused:          whole("delayqueue.paused", "1", "Whether the queue is paused: 1 or 0."),
-		limited:         whole("delayqueue.limited", "1", "Whether what is ready waits for a limit of the queue and not for a consumer: 1 or 0."),
-		consumers:       whole("delayqueue.consumers", "{consumer}", "Consumers that are alive."),
-		workers:         whole("delayqueue.workers", "{worker}", "Deliveries that the consumers can handle at a time."),
-		oldestReady:     seconds("delayqueue.oldest_ready.age", "How long the oldest ready message has been waiting; 0 if none is."),
-		nextDue:         seconds("delayqueue.next_due.timestamp", "When the next message is due that is not yet, in seconds since 1970; none if nothing is pending or waits for a retry."),
+		up:          whole("delayqueue.up", "1", "Whether the queue could be read: 1, or 0 and none of its other gauges."),
+		messages:    whole("delayqueue.messages", "{message}", "Messages in a state."),
+		paused:      whole("delayqueue.paused", "1", "Whether the queue is paused: 1 or 0."),
+		limited:     whole("delayqueue.limited", "1", "Whether what is ready waits for a limit of the queue and not for a consumer: 1 or 0."),
+		consumers:   whole("delayqueue.consumers", "{consumer}", "Consumers that are alive."),
+		workers:     whole("delayqueue.workers", "{worker}", "Deliveries that the consumers can handle at a time."),
+		oldestReady: seconds("delayqueue.oldest_ready.age", "How long the oldest ready message has been waiting; 0 if none is."),
+		nextDue: seconds("delayqueue.next_due.timestamp",
+			"When the next message is due that is not yet, in seconds since 1970; none if nothing is pending or waits for a retry."),
 		longestHandling: seconds("delayqueue.longest_handling.duration", "How long the oldest running handler has been running; 0 if none is."),
 		dropped:         dropped,
 	}
@@ -171,7 +176,8 @@ func (m *Metrics) read(ctx context.Context, o metric.Observer) error {
 			continue
 		}
 		for state, n := range r.Sizes() {
-			o.ObserveInt64(g.messages, n, metric.WithAttributes(append(attributes(r.Queue), attribute.String("delayqueue.state", state.String()))...))
+			o.ObserveInt64(g.messages, n, metric.WithAttributes(append(attributes(r.Queue),
+				attribute.String("delayqueue.state", state.String()))...))
 		}
 		o.ObserveFloat64(g.oldestReady, r.Counts.Behind.Seconds(), queue)
 		if due := r.Counts.NextDue; !due.IsZero() {

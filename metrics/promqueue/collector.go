@@ -31,16 +31,18 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // What is read at a scrape is the same in whichever process reads it.
 var (
-	up              = desc("up", "Whether the queue could be read: 1, or 0 and none of its other gauges.")
-	messages        = desc("messages", "Messages in a state.", "state")
-	oldestReadyAge  = desc("oldest_ready_age_seconds", "How long the oldest ready message has been waiting; 0 if none is.")
-	nextDue         = desc("next_due_timestamp_seconds", "When the next message is due that is not yet; none if nothing is pending or waits for a retry.")
+	up             = desc("up", "Whether the queue could be read: 1, or 0 and none of its other gauges.")
+	messages       = desc("messages", "Messages in a state.", "state")
+	oldestReadyAge = desc("oldest_ready_age_seconds", "How long the oldest ready message has been waiting; 0 if none is.")
+	nextDue        = desc("next_due_timestamp_seconds",
+		"When the next message is due that is not yet; none if nothing is pending or waits for a retry.")
 	paused          = desc("paused", "Whether the queue is paused: 1 or 0.")
 	limited         = desc("limited", "Whether what is ready waits for a limit of the queue and not for a consumer: 1 or 0.")
 	consumers       = desc("consumers", "Consumers that are alive.")
 	workers         = desc("workers", "Deliveries that the consumers can handle at a time.")
 	longestHandling = desc("longest_handling_seconds", "How long the oldest running handler has been running; 0 if none is.")
-	eventsDropped   = desc("events_dropped_total", "Events of this process that were not counted because they came too fast; a total is too low by their messages.")
+	eventsDropped   = desc("events_dropped_total",
+		"Events of this process that were not counted because they came too fast; a total is too low by their messages.")
 )
 
 // A Collector is a prometheus.Collector for any number of queues. It is safe for concurrent use.
@@ -76,12 +78,13 @@ func NewCollector(cfg Config) *Collector {
 		queues: observe.Queues{Timeout: cfg.Timeout, Logger: cfg.Logger},
 		subs:   map[string][]observe.Subscription{},
 		totals: map[delayqueue.EventCode]*prometheus.CounterVec{
-			delayqueue.NewMessageEvent:  total("messages_sent_total", "Messages that this process sent."),
-			delayqueue.DeliveredEvent:   total("messages_delivered_total", "Deliveries handed out to this process."),
-			delayqueue.AckEvent:         total("messages_acked_total", "Messages that this process acknowledged."),
-			delayqueue.NackEvent:        total("messages_failed_total", "Deliveries that failed in this process."),
-			delayqueue.LostEvent:        total("messages_lost_total", "Deliveries of any consumer whose lease ran out, as this process found."),
-			delayqueue.VanishedEvent:    total("messages_vanished_total", "Messages that this process found gone from Redis though nobody took them out; 1 for a whole queue."),
+			delayqueue.NewMessageEvent: total("messages_sent_total", "Messages that this process sent."),
+			delayqueue.DeliveredEvent:  total("messages_delivered_total", "Deliveries handed out to this process."),
+			delayqueue.AckEvent:        total("messages_acked_total", "Messages that this process acknowledged."),
+			delayqueue.NackEvent:       total("messages_failed_total", "Deliveries that failed in this process."),
+			delayqueue.LostEvent:       total("messages_lost_total", "Deliveries of any consumer whose lease ran out, as this process found."),
+			delayqueue.VanishedEvent: total("messages_vanished_total",
+				"Messages that this process found gone from Redis though nobody took them out; 1 for a whole queue."),
 			delayqueue.FinalFailedEvent: total("messages_dead_total", "Messages that this process gave up on: they went to garbage."),
 		},
 		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -190,7 +193,8 @@ func (c *Collector) Close() {
 
 // Describe is called by a prometheus.Registerer.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{up, messages, oldestReadyAge, nextDue, paused, limited, consumers, workers, longestHandling, eventsDropped} {
+	for _, d := range []*prometheus.Desc{up, messages, oldestReadyAge, nextDue, paused, limited, consumers, workers,
+		longestHandling, eventsDropped} {
 		ch <- d
 	}
 	for _, total := range c.totals {

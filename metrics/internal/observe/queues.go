@@ -103,7 +103,8 @@ func (q *Queues) Add(monitors ...*delayqueue.Monitor) {
 	for _, m := range monitors {
 		for _, other := range q.list {
 			if other.monitor.Name() == m.Name() {
-				panic(fmt.Sprintf("delayqueue: Watch: queue %q is watched already: give queues of one name but several prefixes metrics of their own", m.Name()))
+				panic(fmt.Sprintf("delayqueue: Watch: queue %q is watched already: "+
+					"give queues of one name but several prefixes metrics of their own", m.Name()))
 			}
 		}
 		q.list = append(q.list, &queue{monitor: m})
