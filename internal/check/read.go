@@ -199,27 +199,32 @@ func (s *State) fill(structure string, content []string) {
 		}
 	default:
 		for pair := range slices.Chunk(content, 2) {
-			switch field, value := pair[0], pair[1]; structure {
-			case "msg":
-				s.Messages[field] = decodeEnvelope(value)
-			case "fail":
-				s.Fail[field] = decodeFail(value)
-			case "key":
-				s.Keys[field] = value
-			case "result":
-				s.Results[field] = len(value)
-			case "parts":
-				s.Parts[field] = len(value)
-			case "state":
-				s.Fields[field] = value
-			case "consumers":
-				s.Consumers[field] = value
-			case "history":
-				s.History[field] = value
-			case "sequence":
-				s.Sequences[field] = value
-			}
+			s.setField(structure, pair[0], pair[1])
 		}
+	}
+}
+
+// setField adds a field of a hash.
+func (s *State) setField(structure, field, value string) {
+	switch structure {
+	case "msg":
+		s.Messages[field] = decodeEnvelope(value)
+	case "fail":
+		s.Fail[field] = decodeFail(value)
+	case "key":
+		s.Keys[field] = value
+	case "result":
+		s.Results[field] = len(value)
+	case "parts":
+		s.Parts[field] = len(value)
+	case "state":
+		s.Fields[field] = value
+	case "consumers":
+		s.Consumers[field] = value
+	case "history":
+		s.History[field] = value
+	case "sequence":
+		s.Sequences[field] = value
 	}
 }
 
