@@ -141,7 +141,8 @@ func (f *fixture) consumes(cli redis.UniversalClient) {
 			f.t.Fatal(err)
 		}
 	}
-	q := f.queueOn(cli, nil).WithLease(2*time.Second).WithConcurrent(4).WithNackRedeliveryDelay(time.Millisecond).WithGarbageRetention(time.Hour, 1)
+	q := f.queueOn(cli, nil).WithLease(2*time.Second).WithConcurrent(4).WithNackRedeliveryDelay(time.Millisecond).
+		WithGarbageRetention(time.Hour, 1)
 	defer q.EnableReport().Stop()
 	handled := make(chan string, 100)
 	q.WithHandler(func(ctx context.Context, msg *Message) error {
@@ -274,7 +275,8 @@ func (f *fixture) refusesReader(cli redis.UniversalClient) {
 	} {
 		if err == nil {
 			f.t.Errorf("a reader may %s", what)
-		} else if text := err.Error(); !strings.Contains(text, "NOPERM") && !strings.Contains(text, "ACL failure") && !strings.Contains(text, "can't run this command") {
+		} else if text := err.Error(); !strings.Contains(text, "NOPERM") && !strings.Contains(text, "ACL failure") &&
+			!strings.Contains(text, "can't run this command") {
 			f.t.Errorf("a reader's %s: %v: not the refusal of an ACL", what, err)
 		}
 	}

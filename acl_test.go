@@ -21,19 +21,23 @@ type role struct {
 }
 
 var (
-	readScripts   = []*script{countsScript, lookScript, listScripts[StatePending], consumersScript, historyScript, forecastScript, sequencesScript, awaitScript, journalScript}
-	changeScripts = []*script{steerScript, pauseScript, limitScript, dropScript, interceptScript, sendScript, singleScript, putScript, forgetScript, dropSequenceScript, passSequenceScript, noteScript}
+	readScripts = []*script{countsScript, lookScript, listScripts[StatePending], consumersScript, historyScript, forecastScript,
+		sequencesScript, awaitScript, journalScript}
+	changeScripts = []*script{steerScript, pauseScript, limitScript, dropScript, interceptScript, sendScript, singleScript, putScript,
+		forgetScript, dropSequenceScript, passSequenceScript, noteScript}
 
 	roles = []role{
 		{"publisher", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, steerScript, awaitScript}, nil, ""},
 		{"consumer", []*script{fetchScript, settleScript, extendScript}, nil, "bzpopmin"},
 		{
-			"scheduler", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, steerScript, countsScript, sequencesScript, passSequenceScript},
+			"scheduler", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, steerScript, countsScript,
+				sequencesScript, passSequenceScript},
 			[]string{"schedule/record.go"}, "",
 		},
 		{"reader", readScripts, nil, "scan hscan subscribe unsubscribe ping"}, // hscan: entries of schedules
 		{
-			"operator", slices.Concat(readScripts, changeScripts), []string{"internal/check/pages.go", "internal/check/probe.go", "cmd/delayqueue/repair.lua"},
+			"operator", slices.Concat(readScripts, changeScripts),
+			[]string{"internal/check/pages.go", "internal/check/probe.go", "cmd/delayqueue/repair.lua"},
 			"scan hscan subscribe unsubscribe ping publish type pttl zscan lrange zscore info", // those from type on for doctor
 		},
 	}

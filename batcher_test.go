@@ -123,7 +123,8 @@ func TestBatcherOneMessageRefused(t *testing.T) {
 	if err := f.cli.Set(ctxB, q.store.keys.key, "somebody else's", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	results, err = q.SendBatch(ctxB, []Outgoing{{"c", []MsgOption{inAnHour}}, {"keyed", []MsgOption{inAnHour, WithKey("k")}}, {"d", []MsgOption{inAnHour}}})
+	results, err = q.SendBatch(ctxB, []Outgoing{{"c", []MsgOption{inAnHour}}, {"keyed", []MsgOption{inAnHour, WithKey("k")}},
+		{"d", []MsgOption{inAnHour}}})
 	if results[0].Err != nil || results[2].Err != nil || !errors.Is(results[1].Err, ErrWrongType) || f.fate(results[1].Err) != StoredNo {
 		t.Errorf("one whose key hash is somebody else's: %v", err)
 	}

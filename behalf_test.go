@@ -22,7 +22,8 @@ func TestOneLine(t *testing.T) {
 		}
 	}
 	m := (&Monitor{}).WithOperator(strings.Repeat("é", 500)).WithReason(strings.Repeat("世", 1000))
-	if by, why := m.who.by, m.who.why; len(by) > maxBy || len(by) < maxBy-3 || len(why) > maxWhy || len(why) < maxWhy-3 || !utf8.ValidString(by+why) {
+	if by, why := m.who.by, m.who.why; len(by) > maxBy || len(by) < maxBy-3 || len(why) > maxWhy ||
+		len(why) < maxWhy-3 || !utf8.ValidString(by+why) {
 		t.Errorf("%d bytes by whom, %d why", len(by), len(why))
 	}
 }
@@ -35,7 +36,8 @@ func TestScriptPauseSays(t *testing.T) {
 			r.t.Helper()
 			got, err := r.store.counts(ctxB)
 			r.equal(what+": error", err, nil)
-			want := Counts{Paused: true, PausedSince: time.UnixMicro(rigBase).Add(since), PausedUntil: time.UnixMicro(rigBase).Add(until), PausedBy: by, PauseReason: why}
+			want := Counts{Paused: true, PausedSince: time.UnixMicro(rigBase).Add(since), PausedUntil: time.UnixMicro(rigBase).Add(until),
+				PausedBy: by, PauseReason: why}
 			r.equal(what, got.Counts, want)
 		}
 		c := newCaller()
@@ -75,14 +77,16 @@ func TestScriptPauseRubbish(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
 		until := strconv.FormatInt(rigBase+60e6, 10)
-		for i, value := range append(rubbish, "5 "+until, "5 "+until+" \xff\x1b[31m\nwhy\nmore\x00", until+" "+until+" a\nb", "-5 "+until+" a\nb", "5 "+until+" "+strings.Repeat("x", 5000)) {
+		for i, value := range append(rubbish, "5 "+until, "5 "+until+" \xff\x1b[31m\nwhy\nmore\x00", until+" "+until+" a\nb",
+			"-5 "+until+" a\nb", "5 "+until+" "+strings.Repeat("x", 5000)) {
 			c := newCaller()
 			c.next()
 			r.equal("pause", r.store.pause(ctxB, c, rigBase+60e6, onBehalf{}), nil)
 			r.do("HSET", r.keys.state, "paused", value)
 			got, err := r.store.counts(ctxB)
 			text := got.PausedBy + got.PauseReason
-			if err != nil || !got.Paused || !utf8.ValidString(text) || strings.ContainsAny(text, "\x1b\n\x00") || len(text) > maxBy+maxWhy || got.PausedSince.After(time.UnixMicro(r.now)) {
+			if err != nil || !got.Paused || !utf8.ValidString(text) || strings.ContainsAny(text, "\x1b\n\x00") || len(text) > maxBy+maxWhy ||
+				got.PausedSince.After(time.UnixMicro(r.now)) {
 				r.t.Errorf("%d: %+v, %v", i, got.Counts, err)
 			}
 			c.next()

@@ -199,7 +199,10 @@ func TestBulkTouchesEachOnce(t *testing.T) {
 	}
 	f.buried(payloads...)
 	var again tally
-	q := f.queue(nil).WithConcurrent(8).WithHandler(func(_ context.Context, msg *Message) error { again.add(msg.Payload); return ErrSkipRetry })
+	q := f.queue(nil).WithConcurrent(8).WithHandler(func(_ context.Context, msg *Message) error {
+		again.add(msg.Payload)
+		return ErrSkipRetry
+	})
 	q.StartConsume()
 	got, err := m.BulkRequeue(ctxB, Bulk{Filter: Filter{Limit: 2}, Progress: func(r *BulkResult) bool {
 		eventually(t, "those that were brought back have died again", func() bool { _, total := again.counts(); return total >= int(r.Done) })

@@ -56,7 +56,8 @@ func TestWithKeyBadConflict(t *testing.T) {
 	f := newFixture(t)
 	q := f.queue(nil)
 	for text, option := range map[string]MsgOption{
-		"Keep and Replace": WithKey("k", Keep, Replace), "Conflict(-1) is none": WithKey("k", -1), "Conflict(99) is none": WithKey("k", 99), "0 bytes": WithKey("", Keep),
+		"Keep and Replace": WithKey("k", Keep, Replace), "Conflict(-1) is none": WithKey("k", -1), "Conflict(99) is none": WithKey("k", 99),
+		"0 bytes": WithKey("", Keep),
 	} {
 		if _, err := q.Send(ctxB, "x", option); !errors.Is(err, ErrBadOption) || !strings.Contains(err.Error(), text) || f.fate(err) != StoredNo {
 			t.Errorf("%q: %v", text, err)
@@ -276,10 +277,12 @@ func TestConflictBadOptions(t *testing.T) {
 		options []MsgOption
 		texts   []string
 	}{
-		"no key":                {[]MsgOption{WithMaxWait(time.Minute)}, []string{"WithMaxWait(1m0s)", "WithKey"}},
-		"nothing is put off":    {[]MsgOption{WithKey("k"), WithMaxWait(time.Minute)}, []string{"WithMaxWait", "Replace, Reschedule or Append"}},
-		"kept":                  {[]MsgOption{WithKey("k", Keep), WithMaxWait(time.Minute)}, []string{"WithMaxWait", "Replace, Reschedule or Append"}},
-		"less than the delay":   {[]MsgOption{WithKey("k", Replace), WithDelay(2 * time.Minute), WithMaxWait(time.Minute)}, []string{"WithMaxWait(1m0s)", "delay of 2m0s"}},
+		"no key":             {[]MsgOption{WithMaxWait(time.Minute)}, []string{"WithMaxWait(1m0s)", "WithKey"}},
+		"nothing is put off": {[]MsgOption{WithKey("k"), WithMaxWait(time.Minute)}, []string{"WithMaxWait", "Replace, Reschedule or Append"}},
+		"kept": {[]MsgOption{WithKey("k", Keep), WithMaxWait(time.Minute)},
+			[]string{"WithMaxWait", "Replace, Reschedule or Append"}},
+		"less than the delay": {[]MsgOption{WithKey("k", Replace), WithDelay(2 * time.Minute), WithMaxWait(time.Minute)},
+			[]string{"WithMaxWait(1m0s)", "delay of 2m0s"}},
 		"too short":             {[]MsgOption{WithKey("k", Replace), WithMaxWait(999 * time.Microsecond)}, []string{"WithMaxWait", "1ms"}},
 		"without a unit":        {[]MsgOption{WithKey("k", Replace), WithMaxWait(30)}, []string{"did you mean 30*time.Second"}},
 		"too long":              {[]MsgOption{WithKey("k", Replace), WithMaxWait(maxDelay + 1)}, []string{"WithMaxWait", maxDelay.String()}},
@@ -349,7 +352,8 @@ func TestWithKeyHold(t *testing.T) {
 	}
 	for _, on := range []Conflict{Refuse, Replace, Reschedule} {
 		var dup *DuplicateKeyError
-		if _, err := hook("again", on); !errors.As(err, &dup) || dup.ID != first.ID || f.fate(err) != StoredNo || !strings.Contains(err.Error(), "WithKeyHold") {
+		if _, err := hook("again", on); !errors.As(err, &dup) || dup.ID != first.ID || f.fate(err) != StoredNo ||
+			!strings.Contains(err.Error(), "WithKeyHold") {
 			t.Errorf("%v: %v", on, err)
 		}
 	}

@@ -204,7 +204,8 @@ func TestSettingsOfOtherConsumers(t *testing.T) {
 	eventually(t, "the one that asks for most has looked", func() bool { return f.check().Fields["settings"] != "" })
 	f.queue(func(string) bool { close(started); <-release; return true }).WithLease(300 * time.Millisecond).WithConcurrent(2).StartConsume()
 	eventually(t, "the other says so", func() bool { return f.log.count("other consumers of this queue have other settings") == 1 })
-	if text := f.log.String(); !strings.Contains(text, "this.lease=300ms") || !strings.Contains(text, "all.lease=20s") || !strings.Contains(text, "all.max_losses=5") {
+	if text := f.log.String(); !strings.Contains(text, "this.lease=300ms") || !strings.Contains(text, "all.lease=20s") ||
+		!strings.Contains(text, "all.max_losses=5") {
 		t.Errorf("it says %s", text)
 	}
 	close(release)

@@ -28,21 +28,25 @@ func TestOutcomeAndDeadline(t *testing.T) {
 		failures  int
 		text      string // is in what is kept
 	}{
-		"ack":                         {nil, -time.Hour, "before", outcomeAck, 1, ""},
-		"failure, in time":            {errBoom, time.Hour, "before", outcomeRetry, 2, "boom"},
-		"failure, too late":           {errBoom, time.Second, "before", outcomeGarbage, 2, "message expired: no delivery after its deadline 2024-06-01T00:00:01Z: boom"},
-		"RetryAfter, in time":         {RetryAfter(time.Minute, errBoom), time.Hour, "", outcomeRetry, 2, "boom"},
-		"RetryAfter, too late":        {RetryAfter(2*time.Hour, errBoom), time.Hour, "", outcomeGarbage, 2, ": boom (retry after 2h0m0s)"},
-		"RetryAfter, for ever":        {RetryAfter(1<<63-1, errBoom), time.Hour, "", outcomeGarbage, 2, "boom"},
-		"Snooze, in time":             {Snooze(time.Minute), time.Hour, "before", outcomeRetry, 1, ""},
-		"Snooze, too late":            {Snooze(2 * time.Hour), time.Hour, "before", outcomeGarbage, 1, "message expired: no delivery after its deadline 2024-06-01T01:00:00Z: before"},
-		"Snooze, nothing has failed":  {Snooze(2 * time.Hour), time.Hour, "", outcomeGarbage, 1, "Z"},
-		"Snooze, expired before that": {Snooze(2 * time.Hour), time.Hour, "message expired: no delivery after its deadline x: y", outcomeGarbage, 1, "message expired: no delivery after its deadline x: y"},
-		"Again, in time":              {Again(time.Minute), time.Hour, "before", outcomeRetry, 0, ""},
-		"Again, too late":             {Again(2 * time.Hour), time.Hour, "before", outcomeGarbage, 0, ": before"},
+		"ack":              {nil, -time.Hour, "before", outcomeAck, 1, ""},
+		"failure, in time": {errBoom, time.Hour, "before", outcomeRetry, 2, "boom"},
+		"failure, too late": {errBoom, time.Second, "before", outcomeGarbage, 2,
+			"message expired: no delivery after its deadline 2024-06-01T00:00:01Z: boom"},
+		"RetryAfter, in time":  {RetryAfter(time.Minute, errBoom), time.Hour, "", outcomeRetry, 2, "boom"},
+		"RetryAfter, too late": {RetryAfter(2*time.Hour, errBoom), time.Hour, "", outcomeGarbage, 2, ": boom (retry after 2h0m0s)"},
+		"RetryAfter, for ever": {RetryAfter(1<<63-1, errBoom), time.Hour, "", outcomeGarbage, 2, "boom"},
+		"Snooze, in time":      {Snooze(time.Minute), time.Hour, "before", outcomeRetry, 1, ""},
+		"Snooze, too late": {Snooze(2 * time.Hour), time.Hour, "before", outcomeGarbage, 1,
+			"message expired: no delivery after its deadline 2024-06-01T01:00:00Z: before"},
+		"Snooze, nothing has failed": {Snooze(2 * time.Hour), time.Hour, "", outcomeGarbage, 1, "Z"},
+		"Snooze, expired before that": {Snooze(2 * time.Hour), time.Hour, "message expired: no delivery after its deadline x: y", outcomeGarbage,
+			1, "message expired: no delivery after its deadline x: y"},
+		"Again, in time":  {Again(time.Minute), time.Hour, "before", outcomeRetry, 0, ""},
+		"Again, too late": {Again(2 * time.Hour), time.Hour, "before", outcomeGarbage, 0, ": before"},
 	} {
 		o := concluded(settings{nackDelay: &nack}, expiring(c.in, c.lastError), judge(c.err))
-		if o.kind != c.kind || o.failures != c.failures || !strings.Contains(o.text, c.text) || (o.kind == outcomeGarbage) != errors.Is(o.err, ErrExpired) || o.losses != 0 {
+		if o.kind != c.kind || o.failures != c.failures || !strings.Contains(o.text, c.text) ||
+			(o.kind == outcomeGarbage) != errors.Is(o.err, ErrExpired) || o.losses != 0 {
 			t.Errorf("%s: %+v", name, o)
 		}
 		if o.kind == outcomeGarbage && (o.delay != 0 || o.text != errorText(o.err) || errors.Is(c.err, errBoom) != errors.Is(o.err, errBoom)) {
@@ -96,16 +100,19 @@ func TestDecodedDeadline(t *testing.T) {
 	sent := time.Now()
 	deadline := rigBase + time.Minute.Microseconds()
 	e := envelope{due: 1, deadline: deadline, timeout: time.Second, payload: "x"}
-	got := fetchReply{now: serverTime(rigBase), tags: []string{"2:" + idOf("a")}, envelopes: []string{e.encode(when{us: 1, absolute: true})}, fails: []string{"2 1 0 1 before"}}
+	got := fetchReply{now: serverTime(rigBase), tags: []string{"2:" + idOf("a")}, envelopes: []string{e.encode(when{us: 1, absolute: true})},
+		fails: []string{"2 1 0 1 before"}}
 	d := decode(nil, &got, 3, sent, sent.Add(time.Second))[0]
-	if d.deadline != serverTime(deadline) || !d.expires.Equal(sent.Add(time.Minute)) || d.errors != "before" || d.timeout != time.Second || d.broken != nil {
+	if d.deadline != serverTime(deadline) || !d.expires.Equal(sent.Add(time.Minute)) || d.errors != "before" ||
+		d.timeout != time.Second || d.broken != nil {
 		t.Errorf("%+v", d)
 	}
 	for _, c := range []struct {
 		now   int64
 		unfit bool
 	}{{deadline - 1, false}, {deadline, true}, {deadline + 1, true}} {
-		if o, unfit := unfit(d, serverTime(c.now)); unfit != c.unfit || unfit && (o.kind != outcomeGarbage || o.failures != 1 || !errors.Is(o.err, ErrExpired) || !strings.HasSuffix(o.text, ": before")) {
+		if o, unfit := unfit(d, serverTime(c.now)); unfit != c.unfit ||
+			unfit && (o.kind != outcomeGarbage || o.failures != 1 || !errors.Is(o.err, ErrExpired) || !strings.HasSuffix(o.text, ": before")) {
 			t.Errorf("at %d: %+v", c.now-deadline, o)
 		}
 	}
@@ -145,14 +152,16 @@ func TestDeadline(t *testing.T) {
 		if got.msg.ID != id || !errors.Is(got.err, ErrExpired) || wraps != nil && !errors.Is(got.err, wraps) {
 			t.Errorf("%s: %+v, %v", what, got.msg, got.err)
 		}
-		if record := f.check().Fail[id]; f.where(id) != "garbage" || record.Failures != failures || !strings.HasPrefix(record.Error, "message expired: no delivery after its deadline") {
+		if record := f.check().Fail[id]; f.where(id) != "garbage" || record.Failures != failures ||
+			!strings.HasPrefix(record.Error, "message expired: no delivery after its deadline") {
 			t.Errorf("%s: %s, %+v", what, f.where(id), record)
 		}
 	}
 	soon := time.Now().Add(50 * time.Millisecond)
 	late := f.send(q, "late", WithDeadline(soon))
 	inTime := f.send(q, "in time", WithDeadline(time.Now().Add(time.Hour)), WithKey("k"))
-	if m, err := NewMonitor(f.name, f.cli).Get(context.Background(), late.ID); err != nil || !m.Deadline.Equal(soon.Truncate(time.Microsecond)) || m.Timeout != 0 {
+	if m, err := NewMonitor(f.name, f.cli).Get(context.Background(), late.ID); err != nil ||
+		!m.Deadline.Equal(soon.Truncate(time.Microsecond)) || m.Timeout != 0 {
 		t.Errorf("%+v, %v; want the deadline %v", m, err, soon)
 	}
 	<-time.After(time.Until(soon.Add(time.Millisecond)))
@@ -312,7 +321,8 @@ func TestLimitsBadOptions(t *testing.T) {
 		"in the past":            {[]MsgOption{WithDeadline(now.Add(-time.Second))}, []string{"WithDeadline", "now"}},
 		"before 1970":            {[]MsgOption{WithDeadline(time.Unix(-5, 0))}, []string{"WithDeadline"}},
 		"before its delay":       {[]MsgOption{WithDeadline(now.Add(time.Minute)), WithDelay(time.Hour)}, []string{"WithDeadline", "WithDelay"}},
-		"before its schedule":    {[]MsgOption{WithSchedule(now.Add(time.Hour)), WithDeadline(now.Add(time.Hour))}, []string{"WithDeadline", "WithSchedule"}},
+		"before its schedule": {[]MsgOption{WithSchedule(now.Add(time.Hour)), WithDeadline(now.Add(time.Hour))},
+			[]string{"WithDeadline", "WithSchedule"}},
 	} {
 		_, err := q.Send(context.Background(), "x", c.opts...)
 		failed := new(SendError)

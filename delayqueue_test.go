@@ -185,7 +185,8 @@ func TestQueuesShareNothing(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	type queueID struct{ prefix, name string }
-	ids := []queueID{{"dq", f.name}, {"other", f.name}, {"dq", f.name + "-and-more"}, {"dq", f.name + ":pending"}, {"dq", "x:" + f.name}, {"dq_x", f.name}}
+	ids := []queueID{{"dq", f.name}, {"other", f.name}, {"dq", f.name + "-and-more"}, {"dq", f.name + ":pending"},
+		{"dq", "x:" + f.name}, {"dq_x", f.name}}
 	var got tally
 	for i, id := range ids {
 		q := NewQueue(id.name, f.cli, func(payload string) bool {

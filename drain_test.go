@@ -146,7 +146,8 @@ func TestDrainRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	q.StartConsume()
-	if _, err := q.Drain(context.Background()); !errors.Is(err, ErrConsuming) || !strings.HasPrefix(err.Error(), `delayqueue: queue "`+f.name+`": `) {
+	if _, err := q.Drain(context.Background()); !errors.Is(err, ErrConsuming) ||
+		!strings.HasPrefix(err.Error(), `delayqueue: queue "`+f.name+`": `) {
 		t.Errorf("while it consumes: %v", err)
 	}
 	q.StopConsume()

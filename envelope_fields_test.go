@@ -144,14 +144,17 @@ func TestEnvelopeFieldsInScripts(t *testing.T) {
 			return done[0]
 		}
 		at := rigBase + (2 * time.Hour).Microseconds()
-		r.equal("by key", steer(steerRequest{what: "at", us: at, only: "key", targets: []spot{{tag: "kc"}}}), steered{state: StatePending, done: true})
+		r.equal("by key", steer(steerRequest{what: "at", us: at, only: "key", targets: []spot{{tag: "kc"}}}),
+			steered{state: StatePending, done: true})
 		due("c", 2*time.Hour)
-		if found, err := r.store.look(context.Background(), "key", "kc"); err != nil || found.ID != idOf("c") || found.Broken != nil || found.Payload != "c" {
+		if found, err := r.store.look(context.Background(), "key", "kc"); err != nil || found.ID != idOf("c") ||
+			found.Broken != nil || found.Payload != "c" {
 			r.t.Errorf("by key: %+v, %v", found, err)
 		}
 		r.equal("handed out", len(r.fetch(newCaller(), 10).tags), 2)
 		r.done(ends(outcomeGarbage, "b", 1, 0, "x", "kb"))
-		r.equal("back from garbage", steer(steerRequest{what: "requeue", us: r.now, targets: []spot{{tag: idOf("b")}}}), steered{state: StateGarbage, done: true})
+		r.equal("back from garbage", steer(steerRequest{what: "requeue", us: r.now, targets: []spot{{tag: idOf("b")}}}),
+			steered{state: StateGarbage, done: true})
 		r.equal("holder", r.read().Keys["kb"], idOf("b"))
 		r.equal("taken out", r.cancel("key", "kc"), StatePending)
 		r.equal("and its key", r.read().Keys["kc"], "")
@@ -203,7 +206,8 @@ func FuzzEnvelopeFields(f *testing.F) {
 	f.Add(int64(1_717_200_000_000_000), "order-42", 3, int64(600e6), int64(0), int64(0), "trace", "7f3a", "close", byte(100), "other")
 	f.Add(int64(0), "", 0, int64(0), int64(1), int64(-1), "", "", "", byte(128), "")
 	f.Add(int64(lastInstant), "\xff\x00", math.MaxInt32, int64(1), int64(lastInstant), int64(math.MaxInt64), "", "x", "\x01\x00", byte(0), "")
-	f.Fuzz(func(t *testing.T, due int64, key string, retries int, ttl, deadline, timeout int64, name, value, payload string, kind byte, other string) {
+	f.Fuzz(func(t *testing.T, due int64, key string, retries int, ttl, deadline, timeout int64, name, value,
+		payload string, kind byte, other string) {
 		e := envelope{due: min(max(due, 0), lastInstant), key: key[:min(len(key), maxKey)], retries: min(max(retries, 0), math.MaxInt32),
 			ttl: microseconds(max(ttl, 0)), deadline: min(max(deadline, 0), lastInstant), timeout: microseconds(max(timeout, 0)), payload: payload}
 		if timeout < 0 {
@@ -219,7 +223,8 @@ func FuzzEnvelopeFields(f *testing.F) {
 			e.headers = map[string]string{name: value}
 		}
 		var others map[byte]string
-		if kind > fieldLatest && kind != fieldParts && kind != fieldDeadline && kind != fieldTimeout && kind != fieldKeyHold && kind != fieldRetention {
+		if kind > fieldLatest && kind != fieldParts && kind != fieldDeadline && kind != fieldTimeout &&
+			kind != fieldKeyHold && kind != fieldRetention {
 			others = map[byte]string{kind: other}
 		}
 		raw := e.inFields(others)

@@ -44,9 +44,10 @@ func sampleEnvelopes() map[string]envelope {
 		"latest":          {due: 12, retries: 3, ttl: time.Hour, latest: 1<<53 - 1, key: "l"},
 		"key hold":        {due: 12, retries: 3, latest: 7, keyHold: maxKeyHold, key: "m", payload: "x"},
 		"group":           {due: 12, retries: 3, key: "g", group: group{count: 1}, payload: "x"},
-		"full group":      {due: 12, retries: 3, group: group{count: maxParts, bytes: 5, key: strings.Repeat("k", maxKey)}, latest: 7, deadline: 8, payload: "x"},
-		"retention":       {due: 12, retries: 3, retention: maxRetention, payload: "x"},
-		"no timeout":      {due: 12, retries: 3, timeout: noTimeout, payload: "x"},
+		"full group": {due: 12, retries: 3, group: group{count: maxParts, bytes: 5, key: strings.Repeat("k", maxKey)},
+			latest: 7, deadline: 8, payload: "x"},
+		"retention":  {due: 12, retries: 3, retention: maxRetention, payload: "x"},
+		"no timeout": {due: 12, retries: 3, timeout: noTimeout, payload: "x"},
 		"all fields": {due: 1_717_200_000_000_000, key: "fields", retries: 300, ttl: time.Hour, headers: headers, payload: all.String(),
 			deadline: 1_717_200_000_000_001, timeout: time.Minute, retention: time.Second},
 		"a long payload": {due: 1, payload: strings.Repeat("0123456789", 100_000)},
@@ -89,7 +90,8 @@ func storesEnvelopes(r *rig, fields bool) {
 	for id, got := range r.read().Messages {
 		want := sent[id]
 		if got.Problem != "" || got.Due != want.due || got.Key != want.key || got.Retries != int64(want.retries) ||
-			got.TTL != want.ttl.Microseconds() || got.Deadline != want.deadline || got.Timeout != want.timeout.Microseconds() || got.Parts != int64(want.group.count) || got.PartBytes != int64(want.group.bytes) || got.GroupKey != want.group.key ||
+			got.TTL != want.ttl.Microseconds() || got.Deadline != want.deadline || got.Timeout != want.timeout.Microseconds() ||
+			got.Parts != int64(want.group.count) || got.PartBytes != int64(want.group.bytes) || got.GroupKey != want.group.key ||
 			got.Payload != want.payload || !maps.Equal(got.Headers, want.headers) {
 			r.t.Errorf("stored %+v, want %+v", got, want)
 		}

@@ -14,8 +14,10 @@ func TestPrefixOnce(t *testing.T) {
 	t.Parallel()
 	for _, err := range []error{
 		ErrSkipRetry, ErrNacked, ErrPanicked, ErrConsumeTimeout, ErrExpired, ErrPoison, ErrDeliveryLost, ErrCanceled, ErrShutdown,
-		ErrDuplicateKey, ErrNotReplicated, ErrBadOption, ErrPayloadTooLarge, ErrBadReply, ErrConsuming, ErrStopped, ErrWrongType, ErrSnoozed, ErrWrongState,
-		ErrConsumersAlive, ErrUnknownLayout, ErrBadCursor, errNewerVersion, errBadEnvelope, errNoNode, Snooze(time.Second), RetryAfter(time.Second, nil),
+		ErrDuplicateKey, ErrNotReplicated, ErrBadOption, ErrPayloadTooLarge, ErrBadReply, ErrConsuming, ErrStopped,
+		ErrWrongType, ErrSnoozed, ErrWrongState,
+		ErrConsumersAlive, ErrUnknownLayout, ErrBadCursor, errNewerVersion, errBadEnvelope, errNoNode, Snooze(time.Second),
+		RetryAfter(time.Second, nil),
 	} {
 		if strings.Contains(err.Error(), "delayqueue") {
 			t.Errorf("%q has a prefix of its own", err)

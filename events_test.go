@@ -29,7 +29,8 @@ func monitorReports(f *fixture, m *Monitor) {
 		if want == ReadyEvent {
 			q.StartConsume()
 		}
-		if e := receive(f.t, want.String(), heard); e.Code != want || e.Count != 1 || !slices.Equal(e.IDs, []string{info.ID}) || time.Since(e.Time) > patience {
+		if e := receive(f.t, want.String(), heard); e.Code != want || e.Count != 1 || !slices.Equal(e.IDs, []string{info.ID}) ||
+			time.Since(e.Time) > patience {
 			f.t.Errorf("%+v, want %s", e, want)
 		}
 	}
@@ -90,11 +91,13 @@ func TestLostEvent(t *testing.T) {
 	defer q.ListenEvent(func(e Event) { heard <- e }).Stop()
 	info := f.send(q, "x")
 	s := newStore(f.cli, "dq", f.name)
-	if _, err := s.fetch(ctxB, &caller{id: "dies", n: 1}, fetchRequest{want: 1, settings: &fetchSettings{lease: time.Second, maxLosses: 1}}); err != nil {
+	if _, err := s.fetch(ctxB, &caller{id: "dies", n: 1},
+		fetchRequest{want: 1, settings: &fetchSettings{lease: time.Second, maxLosses: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	q.StartConsume()
-	for _, want := range []Event{{Code: NewMessageEvent, IDs: []string{info.ID}}, {Code: LostEvent}, {Code: FinalFailedEvent, IDs: []string{info.ID}}} {
+	for _, want := range []Event{{Code: NewMessageEvent, IDs: []string{info.ID}}, {Code: LostEvent},
+		{Code: FinalFailedEvent, IDs: []string{info.ID}}} {
 		if e := receive(t, want.Code.String(), heard); e.Code != want.Code || e.Count != 1 || !slices.Equal(e.IDs, want.IDs) {
 			t.Errorf("%+v, want %+v", e, want)
 		}

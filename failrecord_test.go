@@ -43,7 +43,8 @@ func TestErrorText(t *testing.T) {
 		"too long":               {strings.Repeat("x", maxErrorText+1), strings.Repeat("x", maxErrorText)},
 		"cut within a letter":    {strings.Repeat("語", maxErrorText), strings.Repeat("語", maxErrorText/3)},
 		"cut behind a letter":    {"x" + strings.Repeat("語", maxErrorText), "x" + strings.Repeat("語", maxErrorText/3)},
-		"long and not UTF-8":     {strings.Repeat("\xff", 5) + strings.Repeat("é", 2*maxErrorText), "\uFFFD" + strings.Repeat("é", (maxErrorText-3)/2)},
+		"long and not UTF-8": {strings.Repeat("\xff", 5) + strings.Repeat("é", 2*maxErrorText),
+			"\uFFFD" + strings.Repeat("é", (maxErrorText-3)/2)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := errorText(errors.New(c.text))

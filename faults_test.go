@@ -134,7 +134,8 @@ func TestSettleReplyLost(t *testing.T) {
 			q.StopConsume()
 			receive(t, "it stops", done)
 			record := f.check().Fail[info.ID]
-			if wantFailures := map[string]int64{"retry": 1, "garbage": 1}[name]; record.Failures != wantFailures || want != "gone" && record.Delivery != 2 {
+			if wantFailures := map[string]int64{"retry": 1, "garbage": 1}[name]; record.Failures != wantFailures ||
+				want != "gone" && record.Delivery != 2 {
 				t.Errorf("record %+v", record)
 			}
 			if f.log.count("came too late") != 0 {

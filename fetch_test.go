@@ -142,7 +142,8 @@ func TestFetchOfAMessageThatDoesNotComeThrough(t *testing.T) {
 			if err := receive(t, "it is given up", deaths); !errors.Is(err, ErrPoison) || !strings.Contains(err.Error(), "come through") {
 				t.Errorf("given up for %v", err)
 			}
-			if err := direct.ConfigSet(context.Background(), "client-output-buffer-limit", "normal 0 0 0").Err(); err != nil { // for this test's own look
+			// for this test's own look
+			if err := direct.ConfigSet(context.Background(), "client-output-buffer-limit", "normal 0 0 0").Err(); err != nil {
 				t.Fatal(err)
 			}
 			if where := f.where(big.ID); where != "garbage" {
@@ -165,7 +166,8 @@ func TestFetchOutageIsNoLoss(t *testing.T) {
 	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: 100 * time.Millisecond})
 	t.Cleanup(func() { _ = cli.Close() })
 	got := make(chan *Message, 3)
-	q := f.queueOn(cli, nil).WithMaxLosses(1).WithConcurrent(3).WithHandler(func(_ context.Context, msg *Message) error { got <- msg; return nil })
+	q := f.queueOn(cli, nil).WithMaxLosses(1).WithConcurrent(3).
+		WithHandler(func(_ context.Context, msg *Message) error { got <- msg; return nil })
 	for range 3 {
 		f.send(f.queue(nil), "x")
 	}
@@ -202,9 +204,10 @@ func TestFetchBudget(t *testing.T) {
 		"a slow line": {[]any{dial, timeout, timeout, timeout, timeout, two, timeout, one, dial, timeout, one},
 			[]int{maxBatchBytes, smallReply, 0, 0, 0, 1, 0, 1, 1, 0, -1}},
 		"a connection that was cut": {[]any{io.EOF, dial, fetchReply{}}, []int{maxBatchBytes, maxBatchBytes, -1}},
-		"connections that are cut":  {[]any{io.EOF, io.EOF, io.EOF, one, io.EOF, one, io.EOF, one}, []int{maxBatchBytes, smallReply, 0, 1, 0, 1, 0, -1}},
-		"nothing was handed out":    {[]any{timeout, timeout, fetchReply{}}, []int{smallReply, 0, -1}},
-		"less comes through":        {[]any{timeout, fetchReply{}}, []int{smallReply, -1}},
+		"connections that are cut": {[]any{io.EOF, io.EOF, io.EOF, one, io.EOF, one, io.EOF, one},
+			[]int{maxBatchBytes, smallReply, 0, 1, 0, 1, 0, -1}},
+		"nothing was handed out": {[]any{timeout, timeout, fetchReply{}}, []int{smallReply, 0, -1}},
+		"less comes through":     {[]any{timeout, fetchReply{}}, []int{smallReply, -1}},
 	} {
 		b := replyBudget{bytes: maxBatchBytes}
 		var asked []int

@@ -61,7 +61,8 @@ func findsInEveryState(f *fixture, m *Monitor) {
 	search("the key of a dead one", "key of dead two", Find{States: []State{StateGarbage}}, 1, "dead two in key")
 	search("no id", "01a0c447-4440-7c3e-9d41-6f0e8a2b4c55", Find{}, 1)
 	search("a live one's key among the dead", "needle", Find{States: []State{StateGarbage}}, 1)
-	search("one at a time", "e", Find{Limit: 1}, 6, "dead one in key", "dead two in key", "due in headertrace", "pending needle in key", "the one "+pending+" in payload")
+	search("one at a time", "e", Find{Limit: 1}, 6, "dead one in key", "dead two in key", "due in headertrace", "pending needle in key",
+		"the one "+pending+" in payload")
 	search("two looked at in a call", "ead", Find{Messages: 2}, 3, "dead one in key", "dead two in key")
 	search("little read in a call", "ead", Find{Bytes: 1, Messages: 1}, 6, "dead one in key", "dead two in key")
 	for what, call := range map[string]func() (*Found, error){
@@ -190,11 +191,13 @@ func groupsErrors(f *fixture, m *Monitor) {
 	var words []string
 	for _, g := range whole.Groups {
 		words = append(words, fmt.Sprint(g.Count, " ", g.Pattern))
-		if last := f.status(m, g.ID); last.LastError != g.Error || !last.At.Equal(g.Last) || g.First.After(g.Last) || !slices.Contains(ids, g.ID) {
+		if last := f.status(m, g.ID); last.LastError != g.Error || !last.At.Equal(g.Last) || g.First.After(g.Last) ||
+			!slices.Contains(ids, g.ID) {
 			f.t.Errorf("%+v, of which the last is %+v", g, last)
 		}
 	}
-	if want := []string{"3 skip retry: no card #", "2 skip retry: no stock '…'", "1 skip retry: no stock"}; !slices.Equal(words, want) || whole.Looked != 6 || whole.Total != 6 || whole.Next != "" {
+	if want := []string{"3 skip retry: no card #", "2 skip retry: no stock '…'", "1 skip retry: no stock"}; !slices.Equal(words, want) ||
+		whole.Looked != 6 || whole.Total != 6 || whole.Next != "" {
 		f.t.Errorf("%q, %+v; want %q", words, whole, want)
 	}
 	parts := &ErrorGroups{}
@@ -210,7 +213,8 @@ func groupsErrors(f *fixture, m *Monitor) {
 	if a, b := asJSON(f.t, whole), asJSON(f.t, parts); a != b {
 		f.t.Errorf("in parts %s\nat once %s", b, a)
 	}
-	got, err := m.BulkDelete(ctxB, Bulk{States: []State{StateGarbage}, Filter: Filter{ErrorLike: whole.Groups[1].Pattern, Limit: 2}, DryRun: true})
+	got, err := m.BulkDelete(ctxB, Bulk{States: []State{StateGarbage},
+		Filter: Filter{ErrorLike: whole.Groups[1].Pattern, Limit: 2}, DryRun: true})
 	got, err = m.BulkCommit(ctxB, f.planned("a group", got, err, 2), nil)
 	if err != nil || got.Done != 2 {
 		f.t.Errorf("%+v, %v", got, err)

@@ -40,7 +40,8 @@ func TestScriptForecast(t *testing.T) {
 			}
 		}
 		at := func(d time.Duration) string { return fmt.Sprint(rigBase + d.Microseconds()) }
-		add(r.keys.pending, at(-time.Microsecond), at(0), at(time.Second-time.Microsecond), at(time.Second), at(2*time.Second-time.Microsecond), at(2*time.Second), "+inf")
+		add(r.keys.pending, at(-time.Microsecond), at(0), at(time.Second-time.Microsecond), at(time.Second),
+			at(2*time.Second-time.Microsecond), at(2*time.Second), "+inf")
 		add(r.keys.retry, "-inf", at(-time.Hour), at(time.Second), at(time.Second)+".5", "1e300")
 		got := counted("from now on", 0, time.Second, 2, 1, 2, 2, 0, 2, 2, 2, 1)
 		for i, start := range []time.Time{got.Buckets[0].Start, got.Buckets[1].Start, got.After.Start} {
@@ -69,7 +70,8 @@ func TestForecast(t *testing.T) {
 	f.send(q, "later", WithDelay(90*time.Minute))
 	got, err := m.Forecast(ctxB, time.Time{}, time.Hour, 3)
 	f.must(err)
-	if want := []int64{1, 0, 0, 0, 1, 0, 0, 0, 0, 0}; !slices.Equal(got.dues(), want) || got.Buckets[0].Start != got.At || got.Step != time.Hour {
+	if want := []int64{1, 0, 0, 0, 1, 0, 0, 0, 0, 0}; !slices.Equal(got.dues(), want) ||
+		got.Buckets[0].Start != got.At || got.Step != time.Hour {
 		t.Errorf("%+v, want %v", got, want)
 	}
 	early, err := m.Forecast(ctxB, time.Unix(-1, 0), time.Hour, 1)
@@ -81,7 +83,8 @@ func TestForecast(t *testing.T) {
 		from time.Time
 		step time.Duration
 		n    int
-	}{{step: 30, n: 1}, {step: -time.Hour, n: 1}, {n: 1}, {step: math.MaxInt64, n: 1}, {step: time.Hour}, {step: time.Hour, n: maxBuckets + 1}, {maxDue, time.Hour, 1}} {
+	}{{step: 30, n: 1}, {step: -time.Hour, n: 1}, {n: 1}, {step: math.MaxInt64, n: 1}, {step: time.Hour},
+		{step: time.Hour, n: maxBuckets + 1}, {maxDue, time.Hour, 1}} {
 		if _, err := m.Forecast(ctxB, bad.from, bad.step, bad.n); !errors.Is(err, ErrBadOption) {
 			t.Errorf("%+v: %v", bad, err)
 		}

@@ -19,7 +19,8 @@ var fourNumbers = regexp.MustCompile(`^([0-9]+ ){4}`)
 var tooLarge = regexp.MustCompile(`^([0-9]+ ){0,3}[0-9]{10,} `)
 
 func FuzzFail(f *testing.F) {
-	for _, raw := range []string{"", "2 0 0 1717200000000000 ", "3 1 2 1717200000000000 a b  c\n", "2 0 x 1 ", "2  0 0 1 ", "3 2 0 1 \x1e5 2 b\x1e4 1 a", "3 2 0 1 \x1e\x1e5", "-1 +1 0 1 x", "99999999999999999999 0 0 1 "} {
+	for _, raw := range []string{"", "2 0 0 1717200000000000 ", "3 1 2 1717200000000000 a b  c\n", "2 0 x 1 ", "2  0 0 1 ",
+		"3 2 0 1 \x1e5 2 b\x1e4 1 a", "3 2 0 1 \x1e\x1e5", "-1 +1 0 1 x", "99999999999999999999 0 0 1 "} {
 		f.Add(raw)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
@@ -36,7 +37,8 @@ func FuzzFail(f *testing.F) {
 		}
 		more := errorMark + "7 " + withError(r.delivery, "new", r.errors)
 		all := keptErrors(more, 9)
-		if n := min(len(keptErrors(r.errors, 9)), maxErrors-1); len(all) != n+1 || all[0] != (KeptError{time.UnixMicro(7), r.delivery, "new"}) || len(more) > 1100 {
+		if n := min(len(keptErrors(r.errors, 9)), maxErrors-1); len(all) != n+1 ||
+			all[0] != (KeptError{time.UnixMicro(7), r.delivery, "new"}) || len(more) > 1100 {
 			t.Fatalf("%q with one more is %q, %+v", raw, more, all)
 		}
 	})
@@ -79,7 +81,8 @@ func FuzzReply(f *testing.F) {
 		{now, "0", "", "3=" + idOf("b") + " "},
 		{now, "4 0 -1 "},
 		{now, "0", "0", "0", "0", "1", "0", "0", "0"},
-		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "2", "1", "1", "0", "3:" + idOf("a"), idOf("b"), text, text, record, idOf("c"), text, record},
+		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "2", "1", "1", "0", "3:" + idOf("a"), idOf("b"), text, text,
+			record, idOf("c"), text, record},
 		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "2", "1", "1", "0", "3:" + idOf("a"), idOf("b"), text},
 		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "0", "0", "0", "1", "3:" + idOf("a"), "5", record, "k"},
 		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "-1", "99999999999999999999", "x"},
@@ -87,7 +90,8 @@ func FuzzReply(f *testing.F) {
 	} {
 		f.Add(strings.Join(reply, "\n"))
 	}
-	outcomes := []settlement{then(ack("a"), msg("x", 0), msg("y", 0, keyed("y"))), ends(outcomeGarbage, "2:b", 1, 0, "x", "key"), ends(outcomeRetry, "3:c", 0, 0, "")}
+	outcomes := []settlement{then(ack("a"), msg("x", 0), msg("y", 0, keyed("y"))), ends(outcomeGarbage, "2:b", 1, 0, "x", "key"),
+		ends(outcomeRetry, "3:c", 0, 0, "")}
 	batch := []*sendMessage{msg("a", 0), msg("b", 0, keyed("k")), msg("c", time.Hour)}
 	f.Fuzz(func(t *testing.T, raw string) {
 		reply := strings.Split(raw, "\n")
@@ -157,8 +161,11 @@ func FuzzDelivery(f *testing.F) {
 	limited.deadline, limited.timeout = rigBase+1, noTimeout
 	grown := e
 	grown.group = group{count: 3, bytes: 2, key: "k"}
-	for _, record := range []string{"", "2 0 0 1 no", "2 -5 0 1700000000000000 x", "2 2147483647 2147483647 9223372036854775807 ", "2 99999999999 1 1 "} {
-		for _, envelope := range []string{text, "\x03" + text[1:], e.inFields(map[byte]string{200: "x", 9: "y"}), e.inFields(nil), limited.encode(when{us: 1, absolute: true}), grown.encode(when{us: 1, absolute: true}), "", "foreign text of some length, which nobody can read"} {
+	for _, record := range []string{"", "2 0 0 1 no", "2 -5 0 1700000000000000 x",
+		"2 2147483647 2147483647 9223372036854775807 ", "2 99999999999 1 1 "} {
+		for _, envelope := range []string{text, "\x03" + text[1:], e.inFields(map[byte]string{200: "x", 9: "y"}), e.inFields(nil),
+			limited.encode(when{us: 1, absolute: true}), grown.encode(when{us: 1, absolute: true}), "",
+			"foreign text of some length, which nobody can read"} {
 			f.Add("2:"+idOf("a"), envelope, record, 3)
 		}
 	}
@@ -166,7 +173,8 @@ func FuzzDelivery(f *testing.F) {
 		set := defaultSettings(nil)
 		set.log = slog.New(slog.DiscardHandler)
 		s := &settler{settings: &set}
-		got := fetchReply{now: serverTime(rigBase), tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record}, parts: map[int][]string{0: {"a", "b"}}}
+		got := fetchReply{now: serverTime(rigBase), tags: []string{tag}, envelopes: []string{envelope}, fails: []string{record},
+			parts: map[int][]string{0: {"a", "b"}}}
 		d := decode(s, &got, maxLosses, time.Time{}, time.Time{})[0]
 		if o, ok := unfit(d, got.now); ok {
 			s.settle(o)

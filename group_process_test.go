@@ -33,7 +33,8 @@ func groupChild(spec childSpec, cli *redis.Client) {
 			wg.Go(func() {
 				sender := spec.Groups.From + i
 				for n := range spec.Groups.Each {
-					_, err := p.Send(context.Background(), fmt.Sprint(sender, " ", n), WithKey(fmt.Sprint("group-", sender%groupCount), Append), WithMaxParts(100),
+					_, err := p.Send(context.Background(), fmt.Sprint(sender, " ", n),
+						WithKey(fmt.Sprint("group-", sender%groupCount), Append), WithMaxParts(100),
 						WithDelay(20*time.Millisecond), WithMaxWait(200*time.Millisecond), WithRetention(time.Hour), WithRetryCount(1000))
 					if err != nil {
 						log.Error("send", slog.Any("error", err))
@@ -45,7 +46,8 @@ func groupChild(spec childSpec, cli *redis.Client) {
 		wg.Wait()
 		return
 	}
-	q := NewQueue(spec.Name, cli, nil).WithLease(spec.Lease).WithConcurrent(spec.Concurrent).WithMaxLosses(1000).WithRetryDelays(10 * time.Millisecond).
+	q := NewQueue(spec.Name, cli, nil).WithLease(spec.Lease).WithConcurrent(spec.Concurrent).WithMaxLosses(1000).
+		WithRetryDelays(10 * time.Millisecond).
 		WithHandler(func(ctx context.Context, msg *Message) error {
 			time.Sleep(spec.Handling)
 			if msg.Delivery == 1 && len(msg.Parts)%3 == 0 {
@@ -66,7 +68,8 @@ func TestGroupsInProcesses(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const senders, each = 64, 157
-	consumer := childSpec{Addr: shared.Addr(), Name: f.name, Lease: time.Second, Concurrent: 4, Handling: 20 * time.Millisecond, Groups: &groupSpec{}}
+	consumer := childSpec{Addr: shared.Addr(), Name: f.name, Lease: time.Second, Concurrent: 4,
+		Handling: 20 * time.Millisecond, Groups: &groupSpec{}}
 	consumers := []*child{startChild(t, consumer), startChild(t, consumer)}
 	var sending []*child
 	for i := range 3 {

@@ -34,12 +34,14 @@ func TestGroup(t *testing.T) {
 			t.Fatalf("part %d: %+v", i, r.Info)
 		}
 	}
-	if e, err := q.Send(ctxB, "last", ofGroup, WithMaxParts(251), inAnHour); err != nil || e.ID != results[0].Info.ID || e.Due.After(time.Now().Add(time.Minute)) {
+	if e, err := q.Send(ctxB, "last", ofGroup, WithMaxParts(251), inAnHour); err != nil || e.ID != results[0].Info.ID ||
+		e.Due.After(time.Now().Add(time.Minute)) {
 		t.Errorf("%+v, %v, want it to be full and due", e, err)
 	}
 	q.StartConsume()
 	msg := receive(t, "delivery", handled)
-	if !reflect.DeepEqual(msg.Parts, append(want, "last")) || msg.Payload != "0" || msg.Key != "k" || msg.Headers["h"] != "first" || msg.MaxRetries != 3 {
+	if !reflect.DeepEqual(msg.Parts, append(want, "last")) || msg.Payload != "0" || msg.Key != "k" ||
+		msg.Headers["h"] != "first" || msg.MaxRetries != 3 {
 		t.Errorf("%+v", msg)
 	}
 	f.drained()
@@ -151,7 +153,8 @@ func TestGroupBadOptions(t *testing.T) {
 		"less than none": {[]MsgOption{ofGroup, WithMaxParts(-1)}, []string{"WithMaxParts(-1)"}},
 		"two policies":   {[]MsgOption{WithKey("k", Append, Replace)}, []string{"Append and Replace"}},
 		"an empty key":   {[]MsgOption{WithKey("", Append)}, []string{"0 bytes"}},
-		"a short wait":   {[]MsgOption{ofGroup, WithDelay(time.Hour), WithMaxWait(time.Minute)}, []string{"WithMaxWait(1m0s)", "delay of 1h0m0s"}},
+		"a short wait": {[]MsgOption{ofGroup, WithDelay(time.Hour), WithMaxWait(time.Minute)},
+			[]string{"WithMaxWait(1m0s)", "delay of 1h0m0s"}},
 	} {
 		_, err := q.Send(ctxB, "x", c.options...)
 		if !errors.Is(err, ErrBadOption) || f.fate(err) != StoredNo {
@@ -167,7 +170,8 @@ func TestGroupBadOptions(t *testing.T) {
 	if _, err := q.Send(ctxB, large+"x", ofGroup); !errors.Is(err, ErrPayloadTooLarge) || f.fate(err) != StoredNo {
 		t.Errorf("a part of more than 1 MB: %v", err)
 	}
-	if err := Then(&handling{Context: ctxB, producer: &q.producer}, "x", ofGroup); !errors.Is(err, ErrBadOption) || !strings.Contains(err.Error(), "Append") {
+	if err := Then(&handling{Context: ctxB, producer: &q.producer}, "x", ofGroup); !errors.Is(err, ErrBadOption) ||
+		!strings.Contains(err.Error(), "Append") {
 		t.Errorf("Then: %v", err)
 	}
 	f.checkEmpty()
@@ -194,7 +198,8 @@ func TestGroupStatus(t *testing.T) {
 	f.send(q, "none", inAnHour)
 	got, err := m.Get(ctxB, id)
 	f.must(err)
-	if !reflect.DeepEqual(got.Parts, []string{"a", "", "ccc"}) || got.PartCount != 3 || got.PartBytes != 4 || got.Payload != "a" || got.Broken != nil {
+	if !reflect.DeepEqual(got.Parts, []string{"a", "", "ccc"}) || got.PartCount != 3 || got.PartBytes != 4 ||
+		got.Payload != "a" || got.Broken != nil {
 		t.Errorf("%+v", got)
 	}
 	page, err := m.List(ctxB, StatePending, Filter{}, "")

@@ -226,7 +226,8 @@ func TestMiddlewareBaseContextAndMessage(t *testing.T) {
 			got <- msg
 			return nil
 		})
-	info := f.send(q, "payload", WithKey("k"), WithHeader("trace", "1"), WithHeader("other", ""), WithRetryCount(5), WithDelay(time.Millisecond))
+	info := f.send(q, "payload", WithKey("k"), WithHeader("trace", "1"), WithHeader("other", ""),
+		WithRetryCount(5), WithDelay(time.Millisecond))
 	q.StartConsume()
 	msg := receive(t, "it arrives", got)
 	if msg.ID != info.ID || msg.Key != "k" || msg.Payload != "payload" || msg.MaxRetries != 5 || msg.Delivery != 1 || msg.Failures != 0 ||

@@ -46,11 +46,13 @@ func TestInFlight(t *testing.T) {
 	for i, payload := range []string{"first", "second", "lost"} {
 		one := all[i]
 		known := payload != "lost"
-		if one.Payload != payload || one.State != StateUnack || (one.Holder != nil) != known || (one.Consumer != "") != known || one.Since.IsZero() == known || time.Until(one.At) < 0 {
+		if one.Payload != payload || one.State != StateUnack || (one.Holder != nil) != known || (one.Consumer != "") != known ||
+			one.Since.IsZero() == known || time.Until(one.At) < 0 {
 			t.Errorf("%d: %+v; want %s", i, one, payload)
 		}
 	}
-	if h := all[0].Holder; all[0].Since.After(all[1].Since) || h.ID != all[1].Consumer || h.Handling[0].Since != h.Seen.Add(-h.Handling[0].For) || all[0].Since.After(first.Add(time.Minute)) {
+	if h := all[0].Holder; all[0].Since.After(all[1].Since) || h.ID != all[1].Consumer ||
+		h.Handling[0].Since != h.Seen.Add(-h.Handling[0].For) || all[0].Since.After(first.Add(time.Minute)) {
 		t.Errorf("%+v", h)
 	}
 	if some, more, err := m.InFlight(ctxB, 2); err != nil || !more || len(some) != 2 || some[0].Payload != "first" {

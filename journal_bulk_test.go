@@ -54,7 +54,8 @@ func journalOfBulk(f *fixture, m *Monitor) {
 		one, err := m.JournalEntry(ctxB, r.Entry)
 		f.must(err)
 		b := one.Bulk
-		if one.By != "ann" || one.Reason != "why" || one.Act != ActDelete || one.Detail != `what is pending; payload "1"` || b.Phase != BulkRunning || b.Total != 10 || b.Next == "" || b.StopAsked {
+		if one.By != "ann" || one.Reason != "why" || one.Act != ActDelete || one.Detail != `what is pending; payload "1"` ||
+			b.Phase != BulkRunning || b.Total != 10 || b.Next == "" || b.StopAsked {
 			f.t.Errorf("while it runs: %+v, %+v", one, b)
 		}
 		return true
@@ -64,21 +65,24 @@ func journalOfBulk(f *fixture, m *Monitor) {
 	if len(f.journal(m)) != 1 || steps != 4 {
 		f.t.Errorf("after %d steps: %+v", steps, f.journal(m))
 	}
-	if one := f.entryOf(m); one.Messages != 1 || one.Bulk.Phase != BulkFinished || one.Bulk.Looked != 10 || one.Bulk.Next != "" || one.Bulk.Error != "" {
+	if one := f.entryOf(m); one.Messages != 1 || one.Bulk.Phase != BulkFinished || one.Bulk.Looked != 10 ||
+		one.Bulk.Next != "" || one.Bulk.Error != "" {
 		f.t.Errorf("finished: %+v, %+v", one, one.Bulk)
 	}
 	few.Contains, few.Spread, few.Progress = "", time.Hour, func(*BulkResult) bool { return false }
 	at := time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 	got, err = m.BulkReschedule(ctxB, few, at)
 	f.must(err)
-	if one := f.entryOf(m); one.Detail != "what is pending; due 2100-01-01T00:00:00Z; spread over 1h0m0s" || one.Messages != 3 || one.Bulk.Phase != BulkStopped || one.Bulk.Next != got.Next {
+	if one := f.entryOf(m); one.Detail != "what is pending; due 2100-01-01T00:00:00Z; spread over 1h0m0s" || one.Messages != 3 ||
+		one.Bulk.Phase != BulkStopped || one.Bulk.Next != got.Next {
 		f.t.Errorf("stopped by its Progress: %+v, %+v", one, one.Bulk)
 	}
 	bob := NewMonitor(f.name, f.cli).WithOperator("bob")
 	again, err := bob.BulkContinue(ctxB, f.entryOf(m).Bulk.Next, nil)
 	f.bulked("continued", again, err, 9, 9, nil)
 	all := f.journal(m)
-	if len(all) != 3 || again.Entry != got.Entry || all[0].Act != ActContinueBulk || all[0].By != "bob" || all[0].Target != got.Entry || all[1].By != "ann" || all[1].Bulk.Phase != BulkFinished || all[1].Messages != 9 {
+	if len(all) != 3 || again.Entry != got.Entry || all[0].Act != ActContinueBulk || all[0].By != "bob" || all[0].Target != got.Entry ||
+		all[1].By != "ann" || all[1].Bulk.Phase != BulkFinished || all[1].Messages != 9 {
 		f.t.Errorf("continued: %+v", all)
 	}
 	f.pendingAt(4)
@@ -87,7 +91,8 @@ func journalOfBulk(f *fixture, m *Monitor) {
 	if _, err = m.BulkRescheduleBy(ctx, few, time.Second); !errors.Is(err, context.Canceled) {
 		f.t.Errorf("canceled: %v", err)
 	}
-	if one := f.entryOf(m); one.Act != ActReschedule || !strings.HasSuffix(one.Detail, "; by 1s") || one.Bulk.Phase != BulkStopped || one.Bulk.Next == "" {
+	if one := f.entryOf(m); one.Act != ActReschedule || !strings.HasSuffix(one.Detail, "; by 1s") ||
+		one.Bulk.Phase != BulkStopped || one.Bulk.Next == "" {
 		f.t.Errorf("canceled: %+v, %+v", one, one.Bulk)
 	}
 	_, err = m.BulkDelete(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 3}, Progress: func(*BulkResult) bool {
@@ -151,14 +156,15 @@ func TestStopBulkThatFindsNothing(t *testing.T) {
 	f.pendingAt(10)
 	m, bob := NewMonitor(f.name, f.cli), NewMonitor(f.name, f.cli)
 	var seen time.Time
-	_, err := m.BulkDelete(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 1, Contains: "x"}, Progress: func(r *BulkResult) bool {
-		if seen.IsZero() {
-			f.must(bob.StopBulk(ctxB, r.Entry))
-			seen = time.Now()
-		}
-		eventually(t, "a second passes", func() bool { return time.Since(seen) > time.Second })
-		return true
-	}})
+	_, err := m.BulkDelete(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 1, Contains: "x"},
+		Progress: func(r *BulkResult) bool {
+			if seen.IsZero() {
+				f.must(bob.StopBulk(ctxB, r.Entry))
+				seen = time.Now()
+			}
+			eventually(t, "a second passes", func() bool { return time.Since(seen) > time.Second })
+			return true
+		}})
 	if !errors.Is(err, ErrBulkStopped) {
 		t.Errorf("%v", err)
 	}
@@ -324,14 +330,15 @@ func TestJournalOfBulkAfterAnOutage(t *testing.T) {
 		}
 		return next(ctx, cmd)
 	}))
-	got, err := NewMonitor(f.name, cli).BulkDelete(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 2}, Progress: func(r *BulkResult) bool {
-		if r.Done == 2 {
-			away = true
-		} else {
-			f.must(bob.StopBulk(ctxB, r.Entry))
-		}
-		return true
-	}})
+	got, err := NewMonitor(f.name, cli).BulkDelete(ctxB,
+		Bulk{States: []State{StatePending}, Filter: Filter{Limit: 2}, Progress: func(r *BulkResult) bool {
+			if r.Done == 2 {
+				away = true
+			} else {
+				f.must(bob.StopBulk(ctxB, r.Entry))
+			}
+			return true
+		}})
 	if !errors.Is(err, ErrBulkStopped) || got.Done != 4 || refused == 0 {
 		t.Errorf("after %d refusals: %+v, %v", refused, got, err)
 	}

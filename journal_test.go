@@ -85,7 +85,8 @@ func monitorWritesJournal(f *fixture, m *Monitor) {
 	f.must(bob.RescheduleBy(ctxB, a.ID, -time.Minute))
 	f.must(m.RunNow(ctxB, b.ID))
 	f.must(q.Reschedule(ctxB, b.ID, at)) // by a program
-	for what, err := range map[string]error{"requeue": ann.Requeue(ctxB, b.ID), "delete": ann.Delete(ctxB, "nobody"), "sequence": ann.DropSequence(ctxB, "s"), "limits": failure(ann.SetLimits(ctxB, Limits{Rate: 1}))} {
+	for what, err := range map[string]error{"requeue": ann.Requeue(ctxB, b.ID), "delete": ann.Delete(ctxB, "nobody"),
+		"sequence": ann.DropSequence(ctxB, "s"), "limits": failure(ann.SetLimits(ctxB, Limits{Rate: 1}))} {
 		if err == nil {
 			f.t.Errorf("%s was done", what)
 		}
@@ -219,8 +220,10 @@ func TestJournalEntryIsAtItsLargest(t *testing.T) {
 	for _, reason := range []Reason{PassedMoved, PassedNew, PassedKey, PassedUnknown} {
 		all[reason] = 1 << 53
 	}
-	b := &bulkRecord{Phase: BulkFinished, Total: 1 << 53, Looked: 1 << 53, Passed: all, Next: strings.Repeat("x", maxEntryNext), Error: strings.Repeat("\x01", maxErrorText)}
-	r := journalRecord{By: m.who.by, Why: m.who.why, Act: ActReschedule, Target: strings.Repeat(">", maxTarget), Detail: strings.Repeat("<", maxDetail), N: 1 << 53, Bulk: b}
+	b := &bulkRecord{Phase: BulkFinished, Total: 1 << 53, Looked: 1 << 53, Passed: all, Next: strings.Repeat("x", maxEntryNext),
+		Error: strings.Repeat("\x01", maxErrorText)}
+	r := journalRecord{By: m.who.by, Why: m.who.why, Act: ActReschedule, Target: strings.Repeat(">", maxTarget),
+		Detail: strings.Repeat("<", maxDetail), N: 1 << 53, Bulk: b}
 	_, err := m.writeDown(ctxB, &r, journalNote{word: journalDone, token: newToken(), keep: journalKept})
 	f.must(err)
 	if s := f.check(); len(s.Journal) != 1 || len(s.Journal[0].Member) < 90_000 {

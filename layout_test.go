@@ -34,8 +34,10 @@ func TestUnknownLayout(t *testing.T) {
 		"by force":         func() error { return m.DeleteQueue(ctxB, true) },
 	}
 	before := f.check()
-	for layout, why := range map[string]string{"2": "it is 2, and this version knows 1: upgrade", "17": "it is 17, and", "": "no version writes", "0": "no version writes",
-		"01": "no version writes", "x": `is "x", which no version`, "1.0": "no version", "1\r\n+OK": "no version", strings.Repeat("9", 400): "no version"} {
+	for layout, why := range map[string]string{"2": "it is 2, and this version knows 1: upgrade", "17": "it is 17, and",
+		"": "no version writes", "0": "no version writes",
+		"01": "no version writes", "x": `is "x", which no version`, "1.0": "no version", "1\r\n+OK": "no version",
+		strings.Repeat("9", 400): "no version"} {
 		f.must(f.cli.HSet(ctxB, q.store.keys.state, "layout", layout).Err())
 		for name, call := range calls {
 			err := call()
@@ -46,7 +48,8 @@ func TestUnknownLayout(t *testing.T) {
 	}
 	f.must(f.cli.HDel(ctxB, q.store.keys.state, "layout").Err())
 	after := f.check()
-	for name, pair := range map[string][2]any{"pending": {before.Pending, after.Pending}, "garbage": {before.Garbage, after.Garbage}, "messages": {before.Messages, after.Messages}} {
+	for name, pair := range map[string][2]any{"pending": {before.Pending, after.Pending}, "garbage": {before.Garbage, after.Garbage},
+		"messages": {before.Messages, after.Messages}} {
 		if !reflect.DeepEqual(pair[0], pair[1]) {
 			t.Errorf("%s were %v, are %v", name, pair[0], pair[1])
 		}

@@ -67,7 +67,8 @@ func TestHeldList(t *testing.T) {
 		}
 	}
 	all := l.all()
-	if missing := slices.DeleteFunc(slices.Clone(want), func(d *delivery) bool { return slices.Contains(all, d) }); len(missing) > 0 || len(all) != len(want) {
+	if missing := slices.DeleteFunc(slices.Clone(want), func(d *delivery) bool { return slices.Contains(all, d) }); len(missing) > 0 ||
+		len(all) != len(want) {
 		t.Errorf("it holds %d, want %d, and lacks %d", len(all), len(want), len(missing))
 	}
 	if l.remove(want...); len(l.all()) > 0 || l.totals() != (heldSums{}) {

@@ -70,7 +70,8 @@ func TestLimitsOfAPausedQueue(t *testing.T) {
 	var handled atomic.Int64
 	cli := f.client()
 	book.of(t, cli)
-	q := f.queueOn(cli, func(string) bool { handled.Add(1); return true }).WithRateLimit(limit.Rate, limit.Per, limit.Burst).WithConcurrent(100)
+	q := f.queueOn(cli, func(string) bool { handled.Add(1); return true }).
+		WithRateLimit(limit.Rate, limit.Per, limit.Burst).WithConcurrent(100)
 	m := NewMonitor(f.name, f.cli)
 	server := func() int64 { at, err := f.cli.Time(ctxB).Result(); f.must(err); return at.UnixMicro() }
 	f.several(10)
@@ -79,7 +80,8 @@ func TestLimitsOfAPausedQueue(t *testing.T) {
 	f.must(m.Pause(ctxB))
 	paused := server()
 	f.several(60)
-	eventually(t, "the rate would have saved up more than a burst", func() bool { return server() > paused+3*int64(limit.Burst)*limit.Per.Microseconds()/int64(limit.Rate) })
+	eventually(t, "the rate would have saved up more than a burst",
+		func() bool { return server() > paused+3*int64(limit.Burst)*limit.Per.Microseconds()/int64(limit.Rate) })
 	resumed := server()
 	f.must(m.Resume(ctxB))
 	reaches(t, "the others are handled", 70, func() int { return int(handled.Load()) })

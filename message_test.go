@@ -8,7 +8,8 @@ import (
 
 func TestTag(t *testing.T) {
 	const id = "0190f3a0-0000-7000-8000-000000000001"
-	for n, want := range map[int]string{1: id, 2: "2:" + id, 9: "9:" + id, 10: "10:" + id, 12345: "12345:" + id, 999_999_999: "999999999:" + id} {
+	for n, want := range map[int]string{1: id, 2: "2:" + id, 9: "9:" + id, 10: "10:" + id, 12345: "12345:" + id,
+		999_999_999: "999999999:" + id} {
 		if tag := tagOf(id, n); tag != want {
 			t.Errorf("delivery %d is %q, want %q", n, tag, want)
 		}
@@ -16,7 +17,8 @@ func TestTag(t *testing.T) {
 			t.Errorf("%q is delivery %d of %q", want, got, gotID)
 		}
 	}
-	for _, tag := range []string{":" + id, "1:" + id, "0:" + id, "-2:" + id, "+2:" + id, "02:" + id, "x:" + id, "2.0:" + id, " 2:" + id, "2 :" + id,
+	for _, tag := range []string{":" + id, "1:" + id, "0:" + id, "-2:" + id, "+2:" + id, "02:" + id, "x:" + id,
+		"2.0:" + id, " 2:" + id, "2 :" + id,
 		"1e3:" + id, "0x2:" + id, "2_0:" + id, "1000000000:" + id, "2:", ":"} {
 		if id, n := splitTag(tag); id != tag || n != 1 {
 			t.Errorf("%q is delivery %d of %q, want the first of one with that name", tag, n, id)
@@ -37,7 +39,8 @@ func FuzzTag(f *testing.F) {
 }
 
 func TestStateString(t *testing.T) {
-	for s, want := range map[State]string{StateGone: "gone", StatePending: "pending", StateReady: "ready", StateUnack: "unack", StateRetry: "retry",
+	for s, want := range map[State]string{StateGone: "gone", StatePending: "pending", StateReady: "ready",
+		StateUnack: "unack", StateRetry: "retry",
 		StateGarbage: "garbage", StateDone: "done", 7: "State(7)", -1: "State(-1)", math.MaxInt: "State(9223372036854775807)"} {
 		if got := s.String(); got != want {
 			t.Errorf("%d is %q, want %q", int(s), got, want)

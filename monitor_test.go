@@ -21,9 +21,11 @@ func TestMonitorOfCluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3, 0)
 	for name, test := range map[string]func(f *fixture, m *Monitor){
 		"counts": monitorCounts, "get": monitorGet, "list": monitorList, "pages": monitorPages, "done": monitorSeesDone,
-		"steer one": monitorSteersOne, "requeue": monitorRequeues, "bulk of garbage": bulkOfGarbage, "bulk of pending": bulkOfPending, "bulk in every state": bulkInEveryState,
-		"pause": monitorPauses, "pause ends": monitorPauseEnds, "delete queue": monitorDeletesQueue,
-		"consumers": monitorConsumers, "history": monitorHistory, "queues": monitorQueues, "reports": monitorReports, "what people do": monitorTellsWhatPeopleDo,
+		"steer one": monitorSteersOne, "requeue": monitorRequeues, "bulk of garbage": bulkOfGarbage, "bulk of pending": bulkOfPending,
+		"bulk in every state": bulkInEveryState,
+		"pause":               monitorPauses, "pause ends": monitorPauseEnds, "delete queue": monitorDeletesQueue,
+		"consumers": monitorConsumers, "history": monitorHistory, "queues": monitorQueues, "reports": monitorReports,
+		"what people do": monitorTellsWhatPeopleDo,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -88,7 +90,8 @@ func monitorCounts(f *fixture, m *Monitor) {
 		for name, c := range map[string]struct {
 			get  func(context.Context) (int64, error)
 			want int64
-		}{"pending": {m.GetPendingCount, want.Pending}, "ready": {m.GetReadyCount, want.Ready}, "processing": {m.GetProcessingCount, want.Unack}} {
+		}{"pending": {m.GetPendingCount, want.Pending}, "ready": {m.GetReadyCount, want.Ready},
+			"processing": {m.GetProcessingCount, want.Unack}} {
 			if n, err := c.get(ctxB); err != nil || n != c.want {
 				f.t.Errorf("%s: %d %s, %v; want %d", what, n, name, err, c.want)
 			}

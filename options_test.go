@@ -207,7 +207,8 @@ func TestDelayed(t *testing.T) {
 func TestForgottenUnit(t *testing.T) {
 	f := newFixture(t)
 	err := f.queue(nil).SendDelayMsg("x", 15)
-	if !errors.Is(err, ErrBadOption) || !strings.Contains(err.Error(), "15ns") || !strings.Contains(err.Error(), "did you mean 15*time.Second?") {
+	if !errors.Is(err, ErrBadOption) || !strings.Contains(err.Error(), "15ns") ||
+		!strings.Contains(err.Error(), "did you mean 15*time.Second?") {
 		t.Errorf("a delay of 15: %v", err)
 	}
 	f.checkEmpty()
@@ -217,7 +218,8 @@ func TestForgottenUnit(t *testing.T) {
 func TestForgottenUnitInHandler(t *testing.T) {
 	for what, err := range map[string]error{"Snooze 30ns": Snooze(30), "Again 30ns": Again(30), "RetryAfter 30ns": RetryAfter(30, errBoom)} {
 		v := judge(err)
-		if v.snooze || v.delay != nil || !errors.Is(v.err, ErrBadOption) || !strings.Contains(v.text, what) || !strings.Contains(v.text, "did you mean 30*time.Second?") {
+		if v.snooze || v.delay != nil || !errors.Is(v.err, ErrBadOption) || !strings.Contains(v.text, what) ||
+			!strings.Contains(v.text, "did you mean 30*time.Second?") {
 			t.Errorf("%s: %+v", what, v)
 		}
 	}
@@ -257,7 +259,8 @@ func TestScheduled(t *testing.T) {
 		{time.Date(290000, 1, 1, 0, 0, 0, 0, time.UTC), ""},
 		{time.Unix(math.MaxInt64/2, 0), ""},
 	} {
-		if w, err := scheduled(c.t); err == nil && (strconv.FormatInt(w.us, 10) != c.want || !w.absolute) || (c.want == "") != errors.Is(err, ErrBadOption) {
+		if w, err := scheduled(c.t); err == nil && (strconv.FormatInt(w.us, 10) != c.want || !w.absolute) ||
+			(c.want == "") != errors.Is(err, ErrBadOption) {
 			t.Errorf("schedule %v: %+v, %v; want %s", c.t, w, err, c.want)
 		}
 	}

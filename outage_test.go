@@ -158,7 +158,8 @@ func TestOutageLog(t *testing.T) {
 		{"send", long, io.EOF, 2, 1, true},
 	} {
 		o.report(step.call, step.begun, step.err)
-		if begins, ends := log.count("cannot work with Redis"), log.count("working with Redis again"); begins != step.begins || ends != step.ends {
+		if begins, ends := log.count("cannot work with Redis"),
+			log.count("working with Redis again"); begins != step.begins || ends != step.ends {
 			t.Errorf("step %d: %d and %d lines, want %d and %d", i, begins, ends, step.begins, step.ends)
 		}
 		if (o.cause() != nil) != step.failing {
@@ -258,7 +259,8 @@ func TestOutageUnderLoad(t *testing.T) {
 			// An attempt without an answer in time is an outage too, of a machine that stands still.
 			const away, slow = "cannot work with Redis", "within "
 			all, ofSends := f.log.count(away), f.log.count(away, "call=send")
-			if all < 2*c.outages || ofSends < c.outages || all-f.log.count(away, slow) > 2*c.outages || ofSends-f.log.count(away, "call=send", slow) > c.outages {
+			if all < 2*c.outages || ofSends < c.outages || all-f.log.count(away, slow) > 2*c.outages ||
+				ofSends-f.log.count(away, "call=send", slow) > c.outages {
 				t.Errorf("%d outages in the log, %d of them of sends, want %d of sends and as many of the consumer", all, ofSends, c.outages)
 			}
 			if _, total := got.counts(); total != n {

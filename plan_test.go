@@ -18,7 +18,8 @@ import (
 // planned wants a dry run to have counted so many, and returns its plan.
 func (f *fixture) planned(what string, got *BulkResult, err error, count int64) string {
 	f.t.Helper()
-	if err != nil || got.Done != count || got.Next != "" || got.Plan == "" || got.At.IsZero() || len(got.Sample) != min(int(count), maxSample) {
+	if err != nil || got.Done != count || got.Next != "" || got.Plan == "" || got.At.IsZero() ||
+		len(got.Sample) != min(int(count), maxSample) {
 		f.t.Fatalf("%s: %+v, %v; want %d counted", what, got, err, count)
 	}
 	return got.Plan
@@ -34,7 +35,8 @@ func planTouchesWhatWasCounted(f *fixture, m *Monitor) {
 	f.send(q, "stays x", inAnHour)
 	f.send(q, "changes x", inAnHour, WithKey("changes"))
 	late := f.send(q, "later x", WithDelay(9*time.Hour)).ID
-	b := Bulk{States: []State{StatePending, StateReady, StateRetry, StateGarbage}, Filter: Filter{To: time.Now().Add(2 * time.Hour)}, DryRun: true}
+	b := Bulk{States: []State{StatePending, StateReady, StateRetry, StateGarbage},
+		Filter: Filter{To: time.Now().Add(2 * time.Hour)}, DryRun: true}
 	got, err := m.BulkDelete(ctxB, b)
 	all := f.planned("all but one", got, err, 6)
 	for _, payload := range []string{"dead x", "gone x", "brought x", "waits", "stays x", "changes x"} {
@@ -47,7 +49,8 @@ func planTouchesWhatWasCounted(f *fixture, m *Monitor) {
 	some := f.planned("some", got, err, 5)
 	task, err := m.BulkTask(some)
 	f.must(err)
-	if !task.Planned || task.Counted != 5 || task.Action != "delete" || task.Filter.Contains != "x" || !task.At.Equal(got.At) || task.Looked != 0 {
+	if !task.Planned || task.Counted != 5 || task.Action != "delete" || task.Filter.Contains != "x" ||
+		!task.At.Equal(got.At) || task.Looked != 0 {
 		f.t.Errorf("the task is %+v", task)
 	}
 

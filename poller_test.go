@@ -86,7 +86,8 @@ func TestPollStateWithoutWakeUps(t *testing.T) {
 func TestPollStateMissedWake(t *testing.T) {
 	s := pollState{clock: serverStart}
 	for due, want := range map[serverTime]bool{
-		serverStart: false, serverStart + serverSecond: true, serverStart + 3*serverSecond: false, serverStart + 2*serverSecond - 100_000: false, serverStart + 2*serverSecond - 100_001: true,
+		serverStart: false, serverStart + serverSecond: true, serverStart + 3*serverSecond: false, serverStart + 2*serverSecond - 100_000: false,
+		serverStart + 2*serverSecond - 100_001: true,
 	} {
 		e := envelope{payload: "x"}
 		text := e.encode(when{us: int64(due), absolute: true})

@@ -83,7 +83,8 @@ func TestPoolShutdown(t *testing.T) {
 	cancel()
 	err := p.Shutdown(ctx)
 	for _, f := range fs[:2] {
-		if want := fmt.Sprintf("delayqueue: queue %q: shutdown: 1 handlers were still running: ", f.name); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), want) {
+		if want := fmt.Sprintf("delayqueue: queue %q: shutdown: 1 handlers were still running: ", f.name); !errors.Is(err, context.Canceled) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("it says %v, want %s", err, want)
 		}
 	}

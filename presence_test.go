@@ -34,7 +34,8 @@ func monitorConsumers(f *fixture, m *Monitor) {
 	host, _ := os.Hostname()
 	ids := []string{c.Handling[0].ID, c.Handling[1].ID}
 	slices.Sort(ids)
-	if c.Host != host || c.PID != os.Getpid() || c.Concurrency != 3 || !slices.Equal(ids, []string{a.ID, b.ID}) || c.Since.Before(begun.Add(-time.Second)) ||
+	if c.Host != host || c.PID != os.Getpid() || c.Concurrency != 3 || !slices.Equal(ids, []string{a.ID, b.ID}) ||
+		c.Since.Before(begun.Add(-time.Second)) ||
 		c.Since.After(c.Seen) || c.Handling[0].For < c.Handling[1].For || c.Handling[1].For < 0 || c.Handling[0].For > time.Since(begun) {
 		f.t.Errorf("%+v", c)
 	}

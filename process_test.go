@@ -243,7 +243,8 @@ func TestPoisonDoesNotTakeNeighboursAlong(t *testing.T) {
 		t.Errorf("poison was handed out %d times, want 3", len(got))
 	}
 	record := f.check().Fail[poison]
-	if record.Losses != 3 || record.Failures != 0 || record.Error != ErrPoison.Error() || len(record.Errors) != 3 || record.Errors[1].Text != lostText {
+	if record.Losses != 3 || record.Failures != 0 || record.Error != ErrPoison.Error() || len(record.Errors) != 3 ||
+		record.Errors[1].Text != lostText {
 		t.Errorf("record of the poison message: %+v", record)
 	}
 	for _, beside := range []string{"beside-1", "beside-2", "beside-3"} {
@@ -276,7 +277,8 @@ func TestFrozenConsumerAcksTooLate(t *testing.T) {
 	}
 	frozen.signal(syscall.SIGCONT)
 	eventually(t, "the frozen handler's context ends", func() bool { return len(find(f.events(list), "cause=", "work")) == 1 })
-	if cause := find(f.events(list), "cause=", "work")[0].what; !strings.Contains(cause, strings.ReplaceAll(ErrDeliveryLost.Error(), " ", "_")) {
+	if cause := find(f.events(list), "cause=", "work")[0].what; !strings.Contains(cause,
+		strings.ReplaceAll(ErrDeliveryLost.Error(), " ", "_")) {
 		t.Errorf("its cause is %s", cause)
 	}
 	// Its handler has returned nil: an ack that must change nothing.

@@ -78,7 +78,8 @@ func TestProtocolFields(t *testing.T) {
 	scripts, checker := protocolSection(t, "## Scripts"), readText(t, "internal/check/breaches.go")
 	words := luaWords(readText(t, "lua/*.lua"))
 	for _, word := range words {
-		spoken := strings.Contains(scripts, "'"+word+"'") || word == "w" || word == "d" || word == "number" || word == "table" // of wake, history, Lua
+		// of wake, history, Lua
+		spoken := strings.Contains(scripts, "'"+word+"'") || word == "w" || word == "d" || word == "number" || word == "table"
 		if !spoken && !slices.Contains(fields, word) {
 			t.Errorf("%q stands in lua/, and neither in the fields of state nor in the scripts of PROTOCOL.md", word)
 		}
@@ -166,7 +167,8 @@ func TestProtocolExamples(t *testing.T) {
 		return string(bytes)
 	}
 	bytes := inHex("envelope")
-	want := envelope{due: 1790000000000000, key: "order-42", retries: 3, ttl: 10 * time.Minute, headers: map[string]string{"trace": "7f3a"}, payload: "close"}
+	want := envelope{due: 1790000000000000, key: "order-42", retries: 3, ttl: 10 * time.Minute,
+		headers: map[string]string{"trace": "7f3a"}, payload: "close"}
 	if e, err := decodeEnvelope(bytes); err != nil || !reflect.DeepEqual(e, want) {
 		t.Errorf("the envelope is %+v, %v", e, err)
 	}
@@ -177,8 +179,10 @@ func TestProtocolExamples(t *testing.T) {
 		t.Errorf("in fields it is %x here, %x there", text, fields)
 	}
 	r, err := parseFail(strings.ReplaceAll(example("fail"), "␞", errorMark))
-	errors := []KeptError{{time.UnixMicro(1790000061250000), 2, "charge: the bank said no"}, {time.UnixMicro(1790000001000000), 1, "charge: no answer"}}
-	if all := keptErrors(r.errors, 5); err != nil || r != (failRecord{3, 2, 0, 1790000061250000, r.errors}) || !reflect.DeepEqual(all, errors) {
+	errors := []KeptError{{time.UnixMicro(1790000061250000), 2, "charge: the bank said no"},
+		{time.UnixMicro(1790000001000000), 1, "charge: no answer"}}
+	if all := keptErrors(r.errors, 5); err != nil || r != (failRecord{3, 2, 0, 1790000061250000, r.errors}) ||
+		!reflect.DeepEqual(all, errors) {
 		t.Errorf("the fail record is %+v, %+v, %v", r, all, err)
 	}
 	if c, alive := consumerOf("c", example("consumer"), 1790000000000000); !alive || c.Host != "web-3" || len(c.Handling) != 1 {
@@ -286,7 +290,8 @@ func TestAnotherProgramSends(t *testing.T) {
 func TestRecipes(t *testing.T) {
 	indent := regexp.MustCompile(`(?m)^\t+`)
 	for page, files := range map[string][]string{
-		"docs/recipes.md": {"example_recipes_test.go", "example_services_test.go", "typed/example_recipes_test.go", "schedule/example_test.go", "metrics/otelqueue/example_test.go"},
+		"docs/recipes.md": {"example_recipes_test.go", "example_services_test.go", "typed/example_recipes_test.go", "schedule/example_test.go",
+			"metrics/otelqueue/example_test.go"},
 		"docs/testing.md": {"delayqueuetest/docs_test.go", "delayqueuetest/service_test.go"},
 	} {
 		var compiled string

@@ -127,7 +127,8 @@ func TestRedisErrorPlainClientOfACluster(t *testing.T) {
 		cmd.SetErr(err)
 		return err
 	}))
-	if _, err := NewPublisher("q", cli).Send(context.Background(), "x"); !errors.Is(err, ErrClusterNode) || !strings.Contains(err.Error(), "redis.NewClusterClient") {
+	if _, err := NewPublisher("q", cli).Send(context.Background(), "x"); !errors.Is(err, ErrClusterNode) ||
+		!strings.Contains(err.Error(), "redis.NewClusterClient") {
 		t.Errorf("Send: %v", err)
 	}
 }

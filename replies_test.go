@@ -57,7 +57,8 @@ func TestBadRepliesToProducers(t *testing.T) {
 				return err
 			},
 			[][]string{list("5", "+6 =a"), list("5", "#09223372036854775809 #18446744073709551615"), list("5", "! !")},
-			[][]string{nil, list("5", "+6 !7"), list("5"), list("5", ""), list("5", "+6"), list("5", "+6 +7 +8"), list("5", "+6 +x"), list("5", "+6 #1"), list("5", "+6 ?"),
+			[][]string{nil, list("5", "+6 !7"), list("5"), list("5", ""), list("5", "+6"), list("5", "+6 +7 +8"), list("5", "+6 +x"),
+				list("5", "+6 #1"), list("5", "+6 ?"),
 				list("5", "+6 #18446744073709551616"), list("x", "+6 +7"), list("5", "+6 +7", "")},
 		},
 		"intercept": {
@@ -74,7 +75,8 @@ func TestBadRepliesToProducers(t *testing.T) {
 // TestBadRepliesToConsumers: so does what a consumer calls.
 func TestBadRepliesToConsumers(t *testing.T) {
 	fetchReply := func(i int, part string) []string {
-		reply := list("5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "", "1", "0", "1", "0", "a", "envelope", "id", "envelope", "fail")
+		reply := list("5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "", "1", "0", "1", "0", "a",
+			"envelope", "id", "envelope", "fail")
 		if i >= 0 {
 			reply[i] = part
 		}
@@ -86,7 +88,8 @@ func TestBadRepliesToConsumers(t *testing.T) {
 				_, err := s.fetch(ctxB, newCaller(), fetchRequest{want: 1, settings: &fetchSettings{lease: time.Second, maxLosses: 3}})
 				return err
 			},
-			[][]string{fetchReply(-1, ""), fetchReply(1, "6"), list("5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "10 1000000 3 5 1", "0", "0", "0", "0")},
+			[][]string{fetchReply(-1, ""), fetchReply(1, "6"),
+				list("5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "10 1000000 3 5 1", "0", "0", "0", "0")},
 			[][]string{nil, list("OK"), fetchReply(-1, "")[:20], fetchReply(-1, "")[:15], append(fetchReply(-1, ""), ""),
 				fetchReply(0, "now"), fetchReply(0, ""), fetchReply(1, "x"), fetchReply(2, ""), fetchReply(3, "1.5"), fetchReply(4, "-"),
 				fetchReply(6, "x"), fetchReply(10, "x"), fetchReply(11, "1"), fetchReply(11, "1 2 3 4 5 6"),
@@ -100,9 +103,12 @@ func TestBadRepliesToConsumers(t *testing.T) {
 			},
 			[][]string{list("5", "0", "0", "", "", ""), list("5", "3", "4", "1 2 ", "1=x 2=y ", "2 ")},
 			[][]string{nil, list(""), list("5"), list("5", "0"), list("5", "0", "0"), list("5", "0", "0", ""), list("5", "0", "0", "", ""),
-				list("now", "0", "0", "", "", ""), list("5", "0", "0", "", "", "", ""), list("5", "x", "0", "", "", ""), list("5", "0", "x", "", "", ""),
-				list("5", "0", "0", "0", "", ""), list("5", "0", "0", "3", "", ""), list("5", "0", "0", "1 -1", "", ""), list("5", "0", "0", "1.0 ", "", ""),
-				list("5", "0", "0", "", "3=x ", ""), list("5", "0", "0", "", "0=x ", ""), list("5", "0", "0", "", "1", ""), list("5", "0", "0", "", "", "3 ")},
+				list("now", "0", "0", "", "", ""), list("5", "0", "0", "", "", "", ""), list("5", "x", "0", "", "", ""),
+				list("5", "0", "x", "", "", ""),
+				list("5", "0", "0", "0", "", ""), list("5", "0", "0", "3", "", ""), list("5", "0", "0", "1 -1", "", ""),
+				list("5", "0", "0", "1.0 ", "", ""),
+				list("5", "0", "0", "", "3=x ", ""), list("5", "0", "0", "", "0=x ", ""), list("5", "0", "0", "", "1", ""),
+				list("5", "0", "0", "", "", "3 ")},
 		},
 		"extend": {
 			func(s *store) error {
@@ -120,24 +126,32 @@ func TestBadRepliesToMonitors(t *testing.T) {
 	takesGoodRepliesOnly(t, map[string]repliesCase{
 		"counts": {
 			func(s *store) error { _, err := s.counts(ctxB); return err },
-			[][]string{list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", ""), list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "", "x", "1 1 1 1", "5", "6", "7", "x")},
-			[][]string{nil, list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"), list("1", "2", "x", "4", "5", "6", "7", "8", "9", "10", "11", "1"),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "13"), list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "x", "0", "0", ""),
-				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0"), list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "x", ""),
+			[][]string{list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", ""),
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "", "x", "1 1 1 1", "5", "6", "7", "x")},
+			[][]string{nil, list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"),
+				list("1", "2", "x", "4", "5", "6", "7", "8", "9", "10", "11", "1"),
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "13"),
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "x", "0", "0", ""),
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0"),
+				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "x", ""),
 				list("1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11", "1", "", "", "0", "0", "0", "", "1")},
 		},
 		"look": {
 			func(s *store) error { _, err := s.look(ctxB, "id", "a"); return err },
-			[][]string{nil, list("5", "a", "ready", "0", "envelope", "", "", "0"), list("5", "a", "garbage", "6", "envelope", "x", "", "0"), list("5", "a", "done", "6", "envelope", "", "result", "1", "part")},
-			[][]string{list("5"), list("5", "a", "nowhere", "0", "envelope", "", "", "0"), list("5", "a", "ready", "x", "envelope", "", "", "0"), list("5", "a", "ready", "0", "envelope", ""),
-				list("5", "a", "ready", "0", "envelope", "", "", "odd"), list("5", "a", "ready", "0", "envelope", "", "", "0", "odd"), list("5", "a", "ready", "0", "envelope", "", "", "2", "odd")},
+			[][]string{nil, list("5", "a", "ready", "0", "envelope", "", "", "0"), list("5", "a", "garbage", "6", "envelope", "x", "", "0"),
+				list("5", "a", "done", "6", "envelope", "", "result", "1", "part")},
+			[][]string{list("5"), list("5", "a", "nowhere", "0", "envelope", "", "", "0"), list("5", "a", "ready", "x", "envelope", "", "", "0"),
+				list("5", "a", "ready", "0", "envelope", ""),
+				list("5", "a", "ready", "0", "envelope", "", "", "odd"), list("5", "a", "ready", "0", "envelope", "", "", "0", "odd"),
+				list("5", "a", "ready", "0", "envelope", "", "", "2", "odd")},
 		},
 		"list": {
 			func(s *store) error {
 				_, err := s.list(ctxB, listRequest{place{in: StatePending, state: StatePending}, 2, spot{}})
 				return err
 			},
-			[][]string{list("5", "0", "0"), list("5", "9", "1", "a", "6", "envelope", ""), list("5", "1", "1", "a", "1.5", "", ""), list("5", "1", "1", "a", "inf", "e", "")},
+			[][]string{list("5", "0", "0"), list("5", "9", "1", "a", "6", "envelope", ""), list("5", "1", "1", "a", "1.5", "", ""),
+				list("5", "1", "1", "a", "inf", "e", "")},
 			[][]string{nil, list("5"), list("5", "0"), list("5", "1", "1", "a", "6", "envelope"), list("5", "0", "0", "a"),
 				list("5", "3", "3", "a", "6", "", "", "b", "6", "", "", "c", "6", "", "")},
 		},
@@ -147,7 +161,8 @@ func TestBadRepliesToMonitors(t *testing.T) {
 				return err
 			},
 			[][]string{list("5", "pending !gone"), list("5", "=c retry")},
-			[][]string{nil, list("5"), list("5", ""), list("5", "pending"), list("5", "pending nowhere"), list("x", "pending pending"), list("5", "a b", "")},
+			[][]string{nil, list("5"), list("5", ""), list("5", "pending"), list("5", "pending nowhere"),
+				list("x", "pending pending"), list("5", "a b", "")},
 		},
 		"sequences": {
 			func(s *store) error { _, err := s.sequences(ctxB, "", "0"); return err },

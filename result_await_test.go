@@ -275,7 +275,8 @@ func TestThousandCalls(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const calls = 1000
-	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: f.eventList(), Lease: time.Second, Concurrent: 8, Handling: 5 * time.Millisecond, MaxLosses: 100}
+	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: f.eventList(), Lease: time.Second, Concurrent: 8,
+		Handling: 5 * time.Millisecond, MaxLosses: 100}
 	children := []*child{startChild(t, spec), startChild(t, spec)}
 	p := NewPublisher(f.name, f.cli)
 	ctx, cancel := context.WithTimeout(ctxB, 5*patience)

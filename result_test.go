@@ -40,7 +40,8 @@ func TestCall(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	s := f.status(NewMonitor(f.name, f.cli), r.ID)
-	if s.State != StateDone || s.Result != "to me" || s.Payload != "me" || !s.EndedAt.Equal(r.At) || s.At.Sub(s.EndedAt) != callRetention || s.Delivery != 2 {
+	if s.State != StateDone || s.Result != "to me" || s.Payload != "me" || !s.EndedAt.Equal(r.At) ||
+		s.At.Sub(s.EndedAt) != callRetention || s.Delivery != 2 {
 		t.Errorf("%+v", s)
 	}
 	for name, await := range map[string]func(context.Context, string) (*Result, error){
@@ -69,7 +70,8 @@ func TestCall(t *testing.T) {
 		return q.looker.n > 0
 	})
 	giveUp()
-	if a := receive(t, "it gives up", got); !errors.Is(a.err, context.Canceled) || a.result == nil || a.result.ID == "" || a.result.State != StateGone {
+	if a := receive(t, "it gives up", got); !errors.Is(a.err, context.Canceled) || a.result == nil || a.result.ID == "" ||
+		a.result.State != StateGone {
 		t.Errorf("%+v, %v", a.result, a.err)
 	} else if s := f.status(NewMonitor(f.name, f.cli), a.result.ID); s.State != StatePending {
 		t.Errorf("%+v", s)
@@ -113,7 +115,8 @@ func TestSetResult(t *testing.T) {
 	})
 	q.StartConsume()
 	ctx := withTimeout(t)
-	for payload, want := range map[string]string{"twice": "last", "none": "", "empty": "", "largest": strings.Repeat("\x00", maxResult), "derived": "yes", "fails first": ""} {
+	for payload, want := range map[string]string{"twice": "last", "none": "", "empty": "", "largest": strings.Repeat("\x00", maxResult),
+		"derived": "yes", "fails first": ""} {
 		if r, err := q.Call(ctx, payload); err != nil || r.State != StateDone || r.Value != want {
 			t.Errorf("%s: %d bytes, %v", payload, len(r.Value), err)
 		}
@@ -273,7 +276,8 @@ func TestFittingResults(t *testing.T) {
 	for _, c := range []struct {
 		batch []outcome
 		want  int
-	}{{of(1, 2, 3), 3}, {of(maxResult), 1}, {of(maxResult, 0), 2}, {of(maxResult, 1), 1}, {of(0, maxResult, 1), 2}, {of(maxResult/2, maxResult/2, 1), 2}} {
+	}{{of(1, 2, 3), 3}, {of(maxResult), 1}, {of(maxResult, 0), 2}, {of(maxResult, 1), 1}, {of(0, maxResult, 1), 2},
+		{of(maxResult/2, maxResult/2, 1), 2}} {
 		if got := fitting(c.batch); got != c.want {
 			t.Errorf("%d of %d, want %d", got, len(c.batch), c.want)
 		}
@@ -344,20 +348,23 @@ func monitorSeesDone(f *fixture, m *Monitor) {
 	var listed []string
 	for msg, err := range m.All(ctxB, StateDone, Filter{Limit: 2}) {
 		f.must(err)
-		if listed = append(listed, msg.ID); msg.State != StateDone || msg.Result != "" || msg.At.Sub(msg.EndedAt) != time.Duration(len(listed))*time.Hour {
+		if listed = append(listed, msg.ID); msg.State != StateDone || msg.Result != "" ||
+			msg.At.Sub(msg.EndedAt) != time.Duration(len(listed))*time.Hour {
 			f.t.Errorf("%+v", msg)
 		}
 	}
 	if fmt.Sprint(listed) != fmt.Sprint(ids) {
 		f.t.Errorf("listed %v, want %v", listed, ids)
 	}
-	if page, err := m.List(ctxB, StateDone, Filter{Key: "k3", To: time.Now().Add(5 * time.Hour)}, ""); err != nil || len(page.Messages) != 1 || page.Messages[0].ID != ids[3] {
+	if page, err := m.List(ctxB, StateDone, Filter{Key: "k3", To: time.Now().Add(5 * time.Hour)}, ""); err != nil ||
+		len(page.Messages) != 1 || page.Messages[0].ID != ids[3] {
 		f.t.Errorf("%+v, %v", page, err)
 	}
 	if _, err := m.GetKey(ctxB, "k0"); !errors.Is(err, ErrNotFound) {
 		f.t.Errorf("by its key: %v", err)
 	}
-	for what, err := range map[string]error{"run now": m.RunNow(ctxB, ids[0]), "reschedule": m.Reschedule(ctxB, ids[0], time.Now()), "requeue": m.Requeue(ctxB, ids[0])} {
+	for what, err := range map[string]error{"run now": m.RunNow(ctxB, ids[0]), "reschedule": m.Reschedule(ctxB, ids[0], time.Now()),
+		"requeue": m.Requeue(ctxB, ids[0])} {
 		var state *StateError
 		if !errors.As(err, &state) || state.State != StateDone {
 			f.t.Errorf("%s: %v", what, err)

@@ -131,7 +131,8 @@ func TestScriptFetchSizes(t *testing.T) {
 		onBoth(t, func(r *rig) {
 			big := sized(225 << 10)
 			r.hand(msg("q1", 0, big), msg("q2", 0, big), msg("r1", 0, big), msg("r2", 0, big))
-			r.done(ends(outcomeReady, "q1", 0, 0, ""), ends(outcomeReady, "q2", 0, 0, ""), ends(outcomeRetry, "r1", 0, 0, ""), ends(outcomeRetry, "r2", 0, 0, ""))
+			r.done(ends(outcomeReady, "q1", 0, 0, ""), ends(outcomeReady, "q2", 0, 0, ""), ends(outcomeRetry, "r1", 0, 0, ""),
+				ends(outcomeRetry, "r2", 0, 0, ""))
 			for i := range 6 {
 				r.put(msg("p"+strconv.Itoa(i), 0, big))
 			}

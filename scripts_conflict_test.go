@@ -35,8 +35,9 @@ var holders = map[string]struct {
 		r.done(s)
 		r.do("HSET", r.keys.key, "k", idOf("a"))
 	}, ""},
-	"without an envelope":  {func(r *rig) { r.do("HSET", r.keys.key, "k", idOf("a")) }, ""},
-	"one with another key": {func(r *rig) { r.put(msg("a", 5*time.Second)); r.do("HSET", r.keys.key, "k", idOf("a")) }, "pending a@5s wake 5s"},
+	"without an envelope": {func(r *rig) { r.do("HSET", r.keys.key, "k", idOf("a")) }, ""},
+	"one with another key": {func(r *rig) { r.put(msg("a", 5*time.Second)); r.do("HSET", r.keys.key, "k", idOf("a")) },
+		"pending a@5s wake 5s"},
 }
 
 // TestScriptConflict: what a send does while its key is taken, and the whole state after; the same if its reply was
@@ -182,8 +183,10 @@ func TestScriptConflictBatch(t *testing.T) {
 	k := keyed("k")
 	runScripts(t, map[string]scriptCase{
 		"all policies": {func(r *rig) {
-			r.equal("answers", r.answers(newCaller(), on(Replace, true, msg("a", 5*time.Second, k)), on(Keep, true, msg("b", 0, k)), on(Replace, true, msg("c", 6*time.Second, k)),
-				on(Refuse, true, msg("d", 0, k)), on(Reschedule, true, msg("e", 7*time.Second, k)), on(Replace, false, msg("f", 0, k)), on(Keep, true, msg("g", 0))),
+			r.equal("answers", r.answers(newCaller(), on(Replace, true, msg("a", 5*time.Second, k)), on(Keep, true, msg("b", 0, k)),
+				on(Replace, true, msg("c", 6*time.Second, k)),
+				on(Refuse, true, msg("d", 0, k)), on(Reschedule, true, msg("e", 7*time.Second, k)), on(Replace, false, msg("f", 0, k)),
+				on(Keep, true, msg("g", 0))),
 				"+5s ~a@5s ~a@6s =a ~a@7s ~a@7s +0s")
 			r.equal("payload", r.read().Messages[idOf("a")].Payload, "f")
 		}, "pending g@0s a@7s key k=a wake 0s"},
@@ -196,7 +199,8 @@ func TestScriptConflictBatch(t *testing.T) {
 		}, "pending a@5s key k=a wake 5s"},
 		"an instant": {func(r *rig) {
 			r.answers(newCaller(), on(Replace, true, msgAt("a", 5*time.Second, k)))
-			r.equal("answers", r.answers(newCaller(), on(Replace, true, msgAt("b", 4*time.Second, k)), on(Replace, true, msgAt("c", -time.Hour, k))), "~a@4s ~a@0s")
+			r.equal("answers", r.answers(newCaller(), on(Replace, true, msgAt("b", 4*time.Second, k)),
+				on(Replace, true, msgAt("c", -time.Hour, k))), "~a@4s ~a@0s")
 		}, "pending a@0s key k=a wake 0s"},
 		"while it is paused": {func(r *rig) {
 			r.put(msg("a", 5*time.Second, k))
@@ -233,10 +237,12 @@ func TestScriptMaxWait(t *testing.T) {
 			for _, step := range []struct {
 				at     time.Duration
 				answer string
-			}{{3 * time.Second, "~a@7s"}, {5 * time.Second, "~a@9s"}, {6*time.Second - 1000, "~a@9.999999s"}, {6 * time.Second, "~a@10s"}, {9 * time.Second, "~a@10s"},
+			}{{3 * time.Second, "~a@7s"}, {5 * time.Second, "~a@9s"}, {6*time.Second - 1000, "~a@9.999999s"},
+				{6 * time.Second, "~a@10s"}, {9 * time.Second, "~a@10s"},
 				{10 * time.Second, "~a@10s"}, {50 * time.Second, "~a@10s"}} {
 				r.at(step.at)
-				r.equal(step.at.String(), r.answers(newCaller(), put("b", Replace, 4*time.Second, func(e *envelope) { e.headers = map[string]string{"h": "v"} })), step.answer)
+				r.equal(step.at.String(), r.answers(newCaller(),
+					put("b", Replace, 4*time.Second, func(e *envelope) { e.headers = map[string]string{"h": "v"} })), step.answer)
 				r.equal("latest", latest(r), most)
 			}
 			r.equal("payload", r.read().Messages[idOf("a")].Payload, "b")
@@ -253,7 +259,8 @@ func TestScriptMaxWait(t *testing.T) {
 			instant := func(name string, at time.Duration) *sendMessage {
 				return putOff(most, Replace, msgAt(name, at, keyed("k"), bounded))
 			}
-			r.equal("answers", r.answers(newCaller(), instant("a", time.Minute), instant("b", 4*time.Second), instant("c", time.Hour), instant("d", -time.Hour)), "+10s ~a@4s ~a@10s ~a@0s")
+			r.equal("answers", r.answers(newCaller(), instant("a", time.Minute), instant("b", 4*time.Second), instant("c", time.Hour),
+				instant("d", -time.Hour)), "+10s ~a@4s ~a@10s ~a@0s")
 			r.equal("latest", latest(r), most)
 		}, "pending a@0s key k=a wake 0s"},
 		"one that waits for a retry": {func(r *rig) {
@@ -305,7 +312,8 @@ func TestScriptMaxWait(t *testing.T) {
 		}, "pending a@1m1s key k=a wake 4s"},
 		"behind fields that must be known": {func(r *rig) {
 			long := func(e *envelope) { e.timeout, e.retention, e.deadline, e.ttl = time.Hour, time.Hour, 1<<50, time.Hour }
-			r.equal("answers", r.answers(newCaller(), put("a", Replace, time.Second, long, sized(300)), put("b", Replace, time.Minute, long)), "+1s ~a@10s")
+			r.equal("answers", r.answers(newCaller(), put("a", Replace, time.Second, long, sized(300)), put("b", Replace, time.Minute, long)),
+				"+1s ~a@10s")
 			e := r.read().Messages[idOf("a")]
 			r.equal("fields", []int64{e.Timeout, e.Retention, e.TTL}, []int64{3600e6, 3600e6, 3600e6})
 		}, "pending a@10s key k=a wake 1s"},
@@ -319,12 +327,14 @@ func bounded(e *envelope) { e.latest = latestUnknown }
 func TestScriptMaxWaitRubbish(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
-		for _, fields := range []string{"", "\x05", "\x05\x10", "\x05\x10123", "\x05\x0f123456789012345", "\x05\x10xxxxxxxxxxxxxxxx", "\x05\x10               1", "\x84" + strings.Repeat("\xff", 20),
+		for _, fields := range []string{"", "\x05", "\x05\x10", "\x05\x10123", "\x05\x0f123456789012345", "\x05\x10xxxxxxxxxxxxxxxx",
+			"\x05\x10               1", "\x84" + strings.Repeat("\xff", 20),
 			"\x84\xff\xff\xff\xff\x0f", strings.Repeat("\x85\x00", 1000), "\x80\x00\x81\x00\x05\x101717200000000000", "\x00\x00"} {
 			r.put(msg("a", 5*time.Second, keyed("k")))
 			r.do("HSET", r.keys.msg, idOf("a"), fmt.Sprintf("\x02%d\x00\x01k", r.now+5e6)+fields)
 			for _, c := range []Conflict{Reschedule, Replace} {
-				r.equal(fmt.Sprintf("%v of %q", c, fields), r.answers(newCaller(), putOff(10*time.Second, c, msg("b", 3*time.Second, keyed("k"), bounded))), "~a@3s")
+				r.equal(fmt.Sprintf("%v of %q", c, fields), r.answers(newCaller(),
+					putOff(10*time.Second, c, msg("b", 3*time.Second, keyed("k"), bounded))), "~a@3s")
 			}
 			if e := r.read().Messages[idOf("a")]; e.Problem != "" || e.Payload != "b" || e.Latest != r.now+10e6 {
 				r.t.Errorf("%q: %+v", fields, e)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -103,7 +101,8 @@ func (c *costs) fetch(want int) {
 	c.r.t.Helper()
 	by := newCaller()
 	by.next()
-	if f, err := c.r.store.fetch(context.Background(), by, fetchRequest{want: want, settings: &c.r.with, limits: c.r.limits}); err != nil || len(f.tags) != want && want != idleWant {
+	if f, err := c.r.store.fetch(context.Background(), by, fetchRequest{want: want, settings: &c.r.with, limits: c.r.limits}); err != nil ||
+		len(f.tags) != want && want != idleWant {
 		c.r.t.Fatalf("fetched %d, want %d: %v", len(f.tags), want, err)
 	}
 }
@@ -236,12 +235,16 @@ func TestScriptCostsOfSends(t *testing.T) {
 		{"put, 1 that is passed", func() { c.hour(); c.send(numberedAlike(1, "s")...) }, func() { c.send(numberedAlike(1, "s")...) }, 16 + 1},
 		{"put, 100 that are the soonest", c.hour, func() { c.send(numberedAlike(100, "s")...) }, 16 + 4*100 + 1},
 		{"put, 100 with keys", c.hour, func() { c.send(numberedAlike(100, "s", "k")...) }, 16 + 6*100 + 1},
-		{"put, 1 that keeps another", func() { c.send(dueAlike(1, time.Minute, "k")...) }, func() { c.send(on(Keep, true, dueAlike(1, 0, "k")[0])) }, 16 + 3},
-		{"put, 100 that replace others", func() { c.send(dueAlike(100, time.Minute, "k")...) }, func() { c.send(withPolicy(Replace, dueAlike(100, time.Hour, "k"))...) }, 16 + 7*100},
+		{"put, 1 that keeps another", func() { c.send(dueAlike(1, time.Minute, "k")...) },
+			func() { c.send(on(Keep, true, dueAlike(1, 0, "k")[0])) }, 16 + 3},
+		{"put, 100 that replace others", func() { c.send(dueAlike(100, time.Minute, "k")...) },
+			func() { c.send(withPolicy(Replace, dueAlike(100, time.Hour, "k"))...) }, 16 + 7*100},
 		{"put, 1 that begins a group", c.hour, func() { c.send(part("m0", 2*time.Hour, 0)) }, 17 + 4},
 		{"put, 1 that is appended", func() { c.send(part("m0", time.Hour, 0)) }, func() { c.send(part("m1", 2*time.Hour, 0)) }, 17 + 8},
-		{"put, 1 that replaces a group of 100", func() { c.group(100, time.Hour) }, func() { c.send(on(Replace, true, msg("r", 2*time.Hour, keyed("k")))) }, 17 + 8},
-		{"put, 100 that reschedule others", func() { c.send(dueAlike(100, time.Minute, "k")...) }, func() { c.send(withPolicy(Reschedule, dueAlike(100, time.Hour, "k"))...) }, 16 + 7*100},
+		{"put, 1 that replaces a group of 100", func() { c.group(100, time.Hour) },
+			func() { c.send(on(Replace, true, msg("r", 2*time.Hour, keyed("k")))) }, 17 + 8},
+		{"put, 100 that reschedule others", func() { c.send(dueAlike(100, time.Minute, "k")...) },
+			func() { c.send(withPolicy(Reschedule, dueAlike(100, time.Hour, "k"))...) }, 16 + 7*100},
 	})
 }
 
@@ -274,8 +277,10 @@ func TestScriptCostsOfFetches(t *testing.T) {
 		}, 15},
 		{"fetch, a message", func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }, func() { c.fetch(1) }, 19},
 		{"fetch, a group of 100", func() { c.group(100, 0); c.fetch(0) }, func() { c.fetch(1) }, 19 + 2},
-		{"fetch, a message where there are groups", func() { c.group(100, time.Hour); c.fetch(0); c.send(dueAlike(1, 0)...) }, func() { c.fetch(1) }, 19 + 1},
-		{"fetch, idle, with 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, "v")...); c.quiet() }, func() { c.fetch(idleWant) }, 12},
+		{"fetch, a message where there are groups", func() { c.group(100, time.Hour); c.fetch(0); c.send(dueAlike(1, 0)...) },
+			func() { c.fetch(1) }, 19 + 1},
+		{"fetch, idle, with 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, "v")...); c.quiet() },
+			func() { c.fetch(idleWant) }, 12},
 	})
 }
 
@@ -295,21 +300,26 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 	c.cost(t, []costsRow{
 		{"settle, 1 ack", func() { c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 9},
 		{"settle, 100 acks", func() { c.hand(100) }, func() { c.r.done(acksOf(100)...) }, 9},
-		{"settle, 1 ack that a message follows", func() { c.hour(); c.hand(1) }, func() { c.r.done(then(acksOf(1)[0], dueAlike(1, 2*time.Hour)...)) }, 13 + 2 + 2 + 1},
-		{"settle, 1 ack that 10 with keys follow", func() { c.hour(); c.hand(1) }, func() { c.r.done(then(acksOf(1)[0], dueAlike(10, 2*time.Hour, "k")...)) }, 13 + 2 + 10*4 + 2},
+		{"settle, 1 ack that a message follows", func() { c.hour(); c.hand(1) },
+			func() { c.r.done(then(acksOf(1)[0], dueAlike(1, 2*time.Hour)...)) }, 13 + 2 + 2 + 1},
+		{"settle, 1 ack that 10 with keys follow", func() { c.hour(); c.hand(1) },
+			func() { c.r.done(then(acksOf(1)[0], dueAlike(10, 2*time.Hour, "k")...)) }, 13 + 2 + 10*4 + 2},
 		// None of them looks through ready.
 		{"settle, 100 acks of which one is void", func() { c.hand(100); c.r.cancel("id", idOf("m7")) },
 			func() { c.r.equal("void", c.r.settle(newCaller(), acksOf(100)...), []int{7}) }, 8 + 100 + 100 + 99},
 		{"settle, 100 acks with keys of which one is void", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100); c.r.cancel("key", "k7") },
 			func() { c.r.equal("void", c.r.settle(newCaller(), keyedAcks(100)...), []int{7}) }, 12 + 99*5 + 3},
-		{"settle, 100 acks with keys", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) }, func() { c.r.done(keyedAcks(100)...) }, 12 + 100*5},
-		{"settle, 100 acks with keys that stay taken", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) }, func() { c.r.done(withHolds(keyedAcks(100))...) }, 13 + 100*7},
+		{"settle, 100 acks with keys", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) },
+			func() { c.r.done(keyedAcks(100)...) }, 12 + 100*5},
+		{"settle, 100 acks with keys that stay taken", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) },
+			func() { c.r.done(withHolds(keyedAcks(100))...) }, 13 + 100*7},
 		{"settle, 1 that says Again", func() { c.again(false) }, func() { c.r.done(again("m0", "k0")) }, 13 + 4},
 		{"settle, 1 that says Again, and whose key was taken over", func() { c.again(true) }, func() { c.r.done(again("m0", "k0")) }, 12 + 6},
 		{"settle, 100 that are kept with a result", func() { c.hand(100) }, func() { c.r.done(keptAll(100, "v")...) }, 16 + 100*4},
 		{"settle, 1 that is kept where there is no room", func() { c.r.with.doneMax = 1; c.hand(2); c.r.done(keptAll(1, "v")...) },
 			func() { c.r.done(kept("m1", time.Minute, "")) }, 16 + 3 + 10},
-		{"settle, 1 ack of a group of 100", func() { c.group(100, 0); c.fetch(1) }, func() { c.r.done(groupOf(100, ack("g0", "k"))) }, 13 + 5 + 2},
+		{"settle, 1 ack of a group of 100", func() { c.group(100, 0); c.fetch(1) },
+			func() { c.r.done(groupOf(100, ack("g0", "k"))) }, 13 + 5 + 2},
 		{"settle, 1 ack where there are groups", func() { c.group(2, time.Hour); c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 9},
 		{"settle, 1 that is kept without a result", func() { c.hand(1) }, func() { c.r.done(keptAll(1, "")...) }, 16 + 3},
 	})
@@ -341,57 +351,5 @@ func TestScriptCostsOfOtherCalls(t *testing.T) {
 func (c *costs) forecast(n int) {
 	if _, err := c.r.store.forecast(context.Background(), 0, time.Second, n); err != nil {
 		c.r.t.Fatal(err)
-	}
-}
-
-// TestSendBatchCosts: 500 messages a script call.
-func TestSendBatchCosts(t *testing.T) {
-	t.Parallel()
-	f, server := ownServer(t)
-	q := f.queue(nil)
-	q.batcher.forgetOdds = 0
-	f.send(q, "first", WithDelay(time.Hour), WithKey("k")) // the script is loaded
-	spent := commands(t, redisClient(t, server.Addr()), func() {
-		if _, err := q.SendBatch(context.Background(), make([]Outgoing, 1200)); err != nil {
-			t.Fatal(err)
-		}
-	})
-	if spent["evalsha"] != 3 || spent["eval"] != 0 {
-		t.Errorf("1,200 messages took %d script calls, want 3: %v", spent["evalsha"]+spent["eval"], spent)
-	}
-	if n := len(f.check().Messages); n != 1201 {
-		t.Errorf("%d messages stored, want 1,201", n)
-	}
-}
-
-// TestConcurrentSendsShareCalls: 64 callers need a third of the calls that one after the other
-// would, or fewer.
-func TestConcurrentSendsShareCalls(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	q := f.queue(nil)
-	var calls atomic.Int64
-	hookOwn(t, f.cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if strings.HasPrefix(cmd.Name(), "eval") {
-			calls.Add(1)
-		}
-		return next(ctx, cmd)
-	}))
-	const callers, each = 64, 50
-	var all sync.WaitGroup
-	for range callers {
-		all.Go(func() {
-			for range each {
-				if err := q.SendDelayMsg("x", time.Hour); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	all.Wait()
-	n := calls.Load() // before the check's
-	state := f.check()
-	if len(state.Pending) != callers*each || n == 0 || n > callers*each/3 {
-		t.Errorf("%d messages took %d calls, want %d in at most %d", len(state.Pending), n, callers*each, callers*each/3)
 	}
 }

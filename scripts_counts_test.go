@@ -32,7 +32,8 @@ func TestScriptCounts(t *testing.T) {
 		r.done(ends(outcomeReady, "a", 0, 0, ""), ends(outcomeRetry, "b", 1, 0, ""))
 		want("released and failed", Counts{Pending: 3, Ready: 1, Retry: 1, NextDue: at(3 * time.Second)})
 		r.at(3*time.Second - time.Microsecond)
-		want("waiting since it was released", Counts{Pending: 3, Ready: 1, Retry: 1, Behind: 900*time.Millisecond - time.Microsecond, NextDue: at(3 * time.Second)})
+		want("waiting since it was released", Counts{Pending: 3, Ready: 1, Retry: 1, Behind: 900*time.Millisecond - time.Microsecond,
+			NextDue: at(3 * time.Second)})
 		r.at(4 * time.Second)
 		want("retry due", Counts{Pending: 1, Ready: 4, Behind: 1900 * time.Millisecond, NextDue: at(time.Hour)})
 		r.equal("handed out", len(r.fetch(newCaller(), 10).tags), 4)

@@ -179,7 +179,8 @@ func TestScriptDoneLimit(t *testing.T) {
 				r.at(r.since(r.now) + 2*time.Second)
 			}
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
-			r.expect("unack a@18.000001s b@18.000001s c@18.000001s d@18.000001s done l1@1h0m2s l2@1h0m4s l3@1h0m6s fail l1=2/0/0@2s l2=2/0/0@4s l3=2/0/0@6s")
+			r.expect("unack a@18.000001s b@18.000001s c@18.000001s d@18.000001s done l1@1h0m2s l2@1h0m4s l3@1h0m6s fail l1=2/0/0@2s l2=2/0/0@4s " +
+				"l3=2/0/0@6s")
 			r.done(kept("a", time.Minute, ""))
 			r.at(9 * time.Second)
 			r.done(kept("b", time.Minute, ""))
@@ -201,7 +202,8 @@ func TestScriptDoneLimit(t *testing.T) {
 				r.at(r.since(r.now) + 100*time.Millisecond)
 			}
 			r.done(kept("x", time.Hour, "")) // the first of the four that were found
-		}, "done l0@1m0.5s l1@2m0.4s l2@3m0.3s l4@5m0.1s l5@6m0s x@1h0m0.6s fail x=2/0/0@600ms l0=2/0/0@500ms l1=2/0/0@400ms l2=2/0/0@300ms l4=2/0/0@100ms l5=2/0/0@0s"},
+		}, "done l0@1m0.5s l1@2m0.4s l2@3m0.3s l4@5m0.1s l5@6m0s x@1h0m0.6s fail x=2/0/0@600ms l0=2/0/0@500ms l1=2/0/0@400ms l2=2/0/0@300ms " +
+			"l4=2/0/0@100ms l5=2/0/0@0s"},
 		"rubbish": {func(r *rig) {
 			r.with.doneMax = 2
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
@@ -260,7 +262,8 @@ func TestScriptDoneIsSeen(t *testing.T) {
 		r.at(2 * time.Second)
 		r.done(kept("a", time.Minute, "yes", "k"), kept("b", time.Hour, ""))
 		m, err := r.store.look(ctxB, "id", idOf("a"))
-		if err != nil || m.State != StateDone || m.Result != "yes" || r.since(m.At.UnixMicro()) != time.Minute+2*time.Second || r.since(m.EndedAt.UnixMicro()) != 2*time.Second {
+		if err != nil || m.State != StateDone || m.Result != "yes" || r.since(m.At.UnixMicro()) != time.Minute+2*time.Second ||
+			r.since(m.EndedAt.UnixMicro()) != 2*time.Second {
 			r.t.Errorf("%+v, %v", m, err)
 		}
 		if m, err := r.store.look(ctxB, "key", "k"); m != nil || err != nil {
@@ -333,7 +336,8 @@ func TestScriptAwait(t *testing.T) {
 		large := strings.Repeat("x", 600<<10)
 		r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
 		r.at(2 * time.Second)
-		r.done(kept("a", time.Minute, large), kept("b", time.Minute, large), ends(outcomeGarbage, "c", 1, 0, "no"), ends(outcomeReady, "d", 0, 0, ""))
+		r.done(kept("a", time.Minute, large), kept("b", time.Minute, large), ends(outcomeGarbage, "c", 1, 0, "no"),
+			ends(outcomeReady, "d", 0, 0, ""))
 		r.put(msg("f", time.Hour))
 		ask := func(all ...string) string {
 			r.t.Helper()

@@ -89,7 +89,8 @@ func TestScriptErrors(t *testing.T) {
 		"what adds none": {func(r *rig) {
 			r.put(msg("a", 0, keyed("k")))
 			r.done(r.failed("no"))
-			for _, o := range []outcome{{kind: outcomeReady}, {kind: outcomeRetry}, {kind: outcomeRetry, again: true}, {kind: outcomeRetry, throttle: true},
+			for _, o := range []outcome{{kind: outcomeReady}, {kind: outcomeRetry}, {kind: outcomeRetry, again: true},
+				{kind: outcomeRetry, throttle: true},
 				{kind: outcomeRetry, throttle: true, text: "no"}} {
 				r.at(r.since(r.now) + time.Second)
 				r.done(r.ending(o))
@@ -171,8 +172,10 @@ func TestScriptErrorsAreBounded(t *testing.T) {
 // TestScriptErrorsOfAnotherProgram: a record of any bytes stops no script, and is read as far as it says something.
 func TestScriptErrorsOfAnotherProgram(t *testing.T) {
 	t.Parallel()
-	rows := []string{"\x1e", "\x1e\x1e\x1e\x1e\x1e\x1e\x1e", "\x1ex", "\x1e1 2", "\x1e1 2 ", "\x1e-1 -2 x", "\x1e1 2 x\x1e", "a\x1eb", "\xff\x1e\xff\x00",
-		strings.Repeat("\x1e1 1 x", 10), strings.Repeat("x", 5000), "\x1e1 1 " + strings.Repeat("\x80", 5000), "\x1e" + strings.Repeat("9", 40) + " 1 x"}
+	rows := []string{"\x1e", "\x1e\x1e\x1e\x1e\x1e\x1e\x1e", "\x1ex", "\x1e1 2", "\x1e1 2 ", "\x1e-1 -2 x", "\x1e1 2 x\x1e",
+		"a\x1eb", "\xff\x1e\xff\x00",
+		strings.Repeat("\x1e1 1 x", 10), strings.Repeat("x", 5000), "\x1e1 1 " + strings.Repeat("\x80", 5000),
+		"\x1e" + strings.Repeat("9", 40) + " 1 x"}
 	onBoth(t, func(r *rig) {
 		r.put(msg("a", 0))
 		for _, raw := range slices.Concat(rows, rubbish) {

@@ -133,8 +133,10 @@ func TestScriptGroupRubbish(t *testing.T) {
 	}
 	t.Run("envelopes", func(t *testing.T) {
 		onBoth(t, func(r *rig) {
-			for _, fields := range []string{"", "\x81", "\x81\x0b", "\x81\x0b0002", "\x81\x0b00020000000", "\x81\x0b99999999999", "\x81\x0b00000000000", "\x81\x0bxxxxxxxxxxx", "\x81\x0b 002      1",
-				"\x81\x0300a", "\x84" + strings.Repeat("\xff", 20), strings.Repeat("\x85\x00", 1000), "\x81\x0b00020000001\x01\xff", "\x81\x0b00020000001\x01\x01a"} {
+			for _, fields := range []string{"", "\x81", "\x81\x0b", "\x81\x0b0002", "\x81\x0b00020000000", "\x81\x0b99999999999",
+				"\x81\x0b00000000000", "\x81\x0bxxxxxxxxxxx", "\x81\x0b 002      1",
+				"\x81\x0300a", "\x84" + strings.Repeat("\xff", 20), strings.Repeat("\x85\x00", 1000), "\x81\x0b00020000001\x01\xff",
+				"\x81\x0b00020000001\x01\x01a"} {
 				r.put(msg("a", 0, keyed("k")))
 				r.do("HSET", r.keys.state, "parts", "1")
 				r.do("HSET", r.keys.msg, idOf("a"), fmt.Sprintf("\x02%d\x00\x01k", r.now)+fields)

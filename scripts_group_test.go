@@ -180,9 +180,11 @@ func TestScriptGroup(t *testing.T) {
 	}
 	const there = "parts a:2=1 a:3=0 "
 	runScripts(t, map[string]scriptCase{
-		"ack":     {func(r *rig) { hand(r); r.done(groupOf(3, ack("a", "k"))) }, ""},
-		"release": {func(r *rig) { hand(r); r.done(ends(outcomeReady, "a", 0, 0, "")) }, "ready 2:a " + there + "fail a=2/0/0@0s key k=a wake 0s"},
-		"failure": {func(r *rig) { hand(r); r.done(ends(outcomeRetry, "a", 1, 0, "x")) }, "retry 2:a@1s " + there + "fail a=2/1/0@0s!x key k=a wake 1s"},
+		"ack": {func(r *rig) { hand(r); r.done(groupOf(3, ack("a", "k"))) }, ""},
+		"release": {func(r *rig) { hand(r); r.done(ends(outcomeReady, "a", 0, 0, "")) },
+			"ready 2:a " + there + "fail a=2/0/0@0s key k=a wake 0s"},
+		"failure": {func(r *rig) { hand(r); r.done(ends(outcomeRetry, "a", 1, 0, "x")) },
+			"retry 2:a@1s " + there + "fail a=2/1/0@0s!x key k=a wake 1s"},
 		"garbage": {func(r *rig) { hand(r); r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k")) }, "garbage a@0s " + there + "fail a=2/1/0@0s!x"},
 		"garbage that is requeued": {func(r *rig) {
 			hand(r)
@@ -301,11 +303,13 @@ func TestScriptGroupFull(t *testing.T) {
 	}
 	runScripts(t, map[string]scriptCase{
 		"by number": {func(r *rig) {
-			r.equal("answers", r.answers(newCaller(), part("a", time.Minute, 3), part("b", time.Minute, 3), part("c", time.Minute, 3), part("d", time.Minute, 3)), "+1m0s ~a@1m0s ~a@0s +1m0s")
+			r.equal("answers", r.answers(newCaller(), part("a", time.Minute, 3), part("b", time.Minute, 3), part("c", time.Minute, 3),
+				part("d", time.Minute, 3)), "+1m0s ~a@1m0s ~a@0s +1m0s")
 			r.equal("its name", key(r), "k")
 		}, "pending d@1m0s unack a@10.000001s parts a:2=1 a:3=1 key k=d wake 1m0s"},
 		"by what a later one says": {func(r *rig) {
-			r.equal("answers", r.answers(newCaller(), part("a", time.Minute, 0), part("b", time.Minute, 0), part("c", time.Minute, 0), part("d", time.Minute, 2)), "+1m0s ~a@1m0s ~a@1m0s +1m0s")
+			r.equal("answers", r.answers(newCaller(), part("a", time.Minute, 0), part("b", time.Minute, 0), part("c", time.Minute, 0),
+				part("d", time.Minute, 2)), "+1m0s ~a@1m0s ~a@1m0s +1m0s")
 		}, "pending a@0s d@1m0s parts a:2=1 a:3=1 key k=d wake 0s"},
 		"by bytes": {func(r *rig) {
 			r.equal("answers", r.answers(newCaller(), large("a", 700<<10, time.Minute)), "+1m0s")

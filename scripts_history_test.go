@@ -49,7 +49,8 @@ func TestHistoryIsExact(t *testing.T) {
 		all := Tally{Sent: 4, Delivered: 4, Acked: 1, Failed: 2, Lost: 1, Garbage: 2, Started: 4}
 		want("lost", all)
 		r.equal("what state holds yet", r.read().Fields["sent"], "0")
-		r.equal("history holds", r.read().History, map[string]string{fmt.Sprint(hour): "4 4 1 2 1 2 4 0 0", fmt.Sprint("d", day): "4 4 1 2 1 2 4 0 0"})
+		r.equal("history holds", r.read().History, map[string]string{fmt.Sprint(hour): "4 4 1 2 1 2 4 0 0",
+			fmt.Sprint("d", day): "4 4 1 2 1 2 4 0 0"})
 	})
 }
 
@@ -61,7 +62,8 @@ func TestHistoryOfLateness(t *testing.T) {
 		want := func(what string, started int64, mean, most time.Duration) {
 			r.t.Helper()
 			n := r.history().hours[hour]
-			r.equal(what, Tally{Started: n.Started, Lateness: n.Lateness, MaxLateness: n.MaxLateness}, Tally{Started: started, Lateness: mean, MaxLateness: most})
+			r.equal(what, Tally{Started: n.Started, Lateness: n.Lateness, MaxLateness: n.MaxLateness},
+				Tally{Started: started, Lateness: mean, MaxLateness: most})
 		}
 		c := newCaller()
 		r.send(newCaller(), msg("a", 2*time.Second), msg("b", 4*time.Second))
@@ -142,7 +144,8 @@ func TestHistoryOfRubbish(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
 		hour := rigBase / time.Hour.Microseconds()
-		for _, rubbish := range []string{"", "x", "nan", "inf", "-1", "1e3", "1.5", "1 2 3 4 5", "1 2 3 4 5 6 7 8 x", "99999999999999999999999999 1 1 1 1 1 1 1 1"} {
+		for _, rubbish := range []string{"", "x", "nan", "inf", "-1", "1e3", "1.5", "1 2 3 4 5", "1 2 3 4 5 6 7 8 x",
+			"99999999999999999999999999 1 1 1 1 1 1 1 1"} {
 			r.do("HSET", r.keys.history, fmt.Sprint(hour), rubbish)
 			for _, field := range append([]string{"counted"}, counted...) {
 				r.do("HSET", r.keys.state, field, rubbish)

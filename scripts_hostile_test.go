@@ -29,7 +29,8 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 	}
 	c.next()
 	for range 2 {
-		_, err := r.store.send(ctx, c, sendRequest{messages: []*sendMessage{numbered(msg(name("n"), time.Second), "s", int64(i)), numbered(msg(name("o"), 0), name("t"), 1)}})
+		_, err := r.store.send(ctx, c, sendRequest{messages: []*sendMessage{numbered(msg(name("n"), time.Second), "s", int64(i)),
+			numbered(msg(name("o"), 0), name("t"), 1)}})
 		try("put", err)
 	}
 	c.next()
@@ -78,7 +79,8 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 
 func TestScriptRubbishInState(t *testing.T) {
 	t.Parallel()
-	for _, field := range []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "pause", "paused", "settings", "dropped", "layout", "done", "changed", "call:"} {
+	for _, field := range []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "pause", "paused", "settings", "dropped",
+		"layout", "done", "changed", "call:"} {
 		t.Run(strings.TrimSuffix(field, ":"), func(t *testing.T) {
 			onBoth(t, func(r *rig) {
 				for i, value := range rubbish {
@@ -246,7 +248,8 @@ func TestForeignHolderOfAKey(t *testing.T) {
 	for _, holder := range []string{"a b", " ", "\n", "\u00a0", "1=2 3=4", "\xff"} {
 		f.must(f.cli.HSet(ctxB, k.key, "taken", holder, "key of dead", holder).Err())
 		f.must(f.cli.HSet(ctxB, k.msg, holder, "x").Err())
-		got, err := q.SendBatch(ctxB, []Outgoing{{Payload: "free", Options: []MsgOption{inAnHour}}, {Payload: "not", Options: []MsgOption{WithKey("taken")}}})
+		got, err := q.SendBatch(ctxB, []Outgoing{{Payload: "free", Options: []MsgOption{inAnHour}},
+			{Payload: "not", Options: []MsgOption{WithKey("taken")}}})
 		if !errors.Is(err, ErrDuplicateKey) || got[0].Err != nil || !errors.Is(got[1].Err, ErrDuplicateKey) {
 			t.Errorf("%q: %v, %v", holder, got[0].Err, got[1].Err)
 		}

@@ -131,7 +131,8 @@ func TestScriptNoteMost(t *testing.T) {
 		if at, said := r.notes("b", journalRuns, bulk, "7"); at != bulk || said != journalRuns {
 			r.t.Errorf("it was made at %s, want %s; %s", at, bulk, said)
 		}
-		if all := r.journaled(200); !strings.HasSuffix(all, " b:runs:7") || strings.Contains(all, " "+old+" ") || len(strings.Fields(all)) != 1000 {
+		if all := r.journaled(200); !strings.HasSuffix(all, " b:runs:7") || strings.Contains(all, " "+old+" ") ||
+			len(strings.Fields(all)) != 1000 {
 			r.t.Errorf("what runs is not among the 1,000: …%s", all[len(all)-40:])
 		}
 		if _, said := r.notes("b", journalStop, bulk, ""); said != journalRuns {
@@ -181,7 +182,8 @@ func TestScriptCostsOfTheJournal(t *testing.T) {
 func TestScriptNoteRubbish(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
-		members := append(rubbish, "0123456789abcdef runs 5", "0123456789abcdef runs x {}", "0123456789abcdef runs 5 {", "0123456789abcdef  5 {}", `0123456789abcdef runs 5 {"bulk":{},"n":-1}`)
+		members := append(rubbish, "0123456789abcdef runs 5", "0123456789abcdef runs x {}", "0123456789abcdef runs 5 {",
+			"0123456789abcdef  5 {}", `0123456789abcdef runs 5 {"bulk":{},"n":-1}`)
 		for i, member := range members {
 			for _, score := range []string{"5", "+inf", "-inf", "1.5", strconv.FormatInt(r.now, 10)} {
 				r.do("ZADD", r.keys.journal, score, member)
@@ -218,7 +220,8 @@ func TestScriptNoteTaken(t *testing.T) {
 		note := func(word journalWord, made, text, wrote string, tried time.Duration) journalAnswer {
 			r.t.Helper()
 			r.at(r.since(r.now) + time.Second)
-			got, err := r.store.note(ctxB, &journalNote{word: word, token: tokenOf("a"), made: made, text: text, wrote: wrote, keep: time.Hour}, tried)
+			got, err := r.store.note(ctxB, &journalNote{word: word, token: tokenOf("a"), made: made, text: text,
+				wrote: wrote, keep: time.Hour}, tried)
 			r.equal("error", err, nil)
 			return got
 		}
@@ -242,7 +245,8 @@ func TestScriptNoteTaken(t *testing.T) {
 		one := note(journalBegins, mine.made, "6", "", 0)
 		begins := func(text string, tried time.Duration) journalAnswer { // without a second between, even within one us
 			r.t.Helper()
-			got, err := r.store.note(ctxB, &journalNote{word: journalBegins, token: tokenOf("a"), made: mine.made, text: text, wrote: one.wrote, keep: time.Hour}, tried)
+			got, err := r.store.note(ctxB, &journalNote{word: journalBegins, token: tokenOf("a"), made: mine.made, text: text,
+				wrote: one.wrote, keep: time.Hour}, tried)
 			r.equal("error", err, nil)
 			return got
 		}

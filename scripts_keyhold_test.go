@@ -192,7 +192,8 @@ func TestScriptKeyHoldRubbish(t *testing.T) {
 		}
 		r.do("HSET", r.keys.key, "k", "acked:", "l", "acked:x y")
 		r.do("ZADD", r.keys.held, r.now+1e6, "l")
-		r.equal("answers", r.answers(newCaller(), on(Keep, true, msg("n", time.Second, keyed("k"))), on(Keep, true, msg("o", time.Second, keyed("l")))), "+1s ~x?y")
+		r.equal("answers", r.answers(newCaller(), on(Keep, true, msg("n", time.Second, keyed("k"))),
+			on(Keep, true, msg("o", time.Second, keyed("l")))), "+1s ~x?y")
 		r.equal("cancel", r.cancel("key", "k"), StatePending)
 		for _, value := range rubbish {
 			r.do("HSET", r.keys.state, "held", value)

@@ -12,8 +12,10 @@ import (
 // TestScriptRubbishInLimits: nothing there raises, nor stops the queue.
 func TestScriptRubbishInLimits(t *testing.T) {
 	t.Parallel()
-	more := []string{"0 0 0 0 0 0", "1 1 1 1 1 1", "1 1 1 1", "1 0 1 0", "5 1000000 0 0", "7258118400000000 7258118400000000 7258118400000000 1 1 1",
-		"1 7258118400000000 7258118400000000 0 0 0", "1 7258118400000000 1 7258118400000000 0 1", "1717200000000000 1717200000000000", "1 2 3 4 1", "0 0 0 0 1",
+	more := []string{"0 0 0 0 0 0", "1 1 1 1 1 1", "1 1 1 1", "1 0 1 0", "5 1000000 0 0",
+		"7258118400000000 7258118400000000 7258118400000000 1 1 1",
+		"1 7258118400000000 7258118400000000 0 0 0", "1 7258118400000000 1 7258118400000000 0 1",
+		"1717200000000000 1717200000000000", "1 2 3 4 1", "0 0 0 0 1",
 		"1717200000000000 1717200000000000 7258118400000000 7258118400000000 1"}
 	for _, field := range []string{"limits", "override", "tat", "throttled", "limited"} {
 		for name, l := range map[string]Limits{"none": {}, "both": {Rate: 100, Per: time.Second, Burst: 10, Concurrency: 100}} {
@@ -242,7 +244,8 @@ func TestScriptUnthrottle(t *testing.T) {
 			r.done(ack("a"))
 			r.equal("limited", r.cli.HGet(ctxB, r.keys.state, "limited").Val() != "", true)
 		}), "pending b@0s c@0s d@0s e@0s f@0s armed 0s"},
-		"one that is over": {func(r *rig) { begin(r, time.Second); lifted(r, false, nil) }, "pending c@0s d@0s e@0s f@0s retry 2:a@1s fail a=2/0/0@0s armed 0s"},
+		"one that is over": {func(r *rig) { begin(r, time.Second); lifted(r, false, nil) },
+			"pending c@0s d@0s e@0s f@0s retry 2:a@1s fail a=2/0/0@0s armed 0s"},
 		"the clock is stepped back": {func(r *rig) {
 			begin(r, time.Hour)
 			r.at(-time.Minute)

@@ -147,7 +147,8 @@ func TestScriptRateOfWhatIsOver(t *testing.T) {
 	long := time.Second + 2*time.Microsecond
 	runScripts(t, map[string]scriptCase{
 		"all of it goes, and one more": {limited(one, func(r *rig) {
-			r.put(msg("a", 0, within), msg("b", 0, within, keyed("k")), msg("c", 0, within, expires(time.Hour)), msg("d", 0, expires(long)), msg("e", 0), msg("f", 0, within))
+			r.put(msg("a", 0, within), msg("b", 0, within, keyed("k")), msg("c", 0, within, expires(time.Hour)), msg("d", 0, expires(long)),
+				msg("e", 0), msg("f", 0, within))
 			r.at(long)
 			for _, name := range []string{"a", "b", "c", "d"} {
 				r.gives(1, name, 0)
@@ -225,11 +226,14 @@ func TestScriptConcurrency(t *testing.T) {
 		r.do("DEL", r.keys.wake) // a consumer has it
 	}
 	runScripts(t, map[string]scriptCase{
-		"full":                             {limited(three, begin), "pending d@0s e@0s f@0s " + rest + "armed 0s"},
-		"full, and more comes":             {limited(three, func(r *rig) { begin(r); r.at(time.Second); r.put(msg("g", 0)) }), "pending d@0s e@0s f@0s g@1s " + rest + "armed 0s"},
-		"looked at again":                  {limited(three, func(r *rig) { begin(r); r.gives(10, "", 10*time.Second+time.Microsecond) }), "pending d@0s e@0s f@0s " + rest + "armed 0s"},
-		"all have gone":                    {limited(three, func(r *rig) { r.put(six()[:3]...); r.gives(10, "a b c", 0) }), rest},
-		"one may go, and none asks for it": {limited(three, func(r *rig) { r.put(six()...); r.gives(2, "a b", 0) }), "pending c@0s d@0s e@0s f@0s unack a@10.000001s b@10.000001s wake 0s"},
+		"full": {limited(three, begin), "pending d@0s e@0s f@0s " + rest + "armed 0s"},
+		"full, and more comes": {limited(three, func(r *rig) { begin(r); r.at(time.Second); r.put(msg("g", 0)) }),
+			"pending d@0s e@0s f@0s g@1s " + rest + "armed 0s"},
+		"looked at again": {limited(three, func(r *rig) { begin(r); r.gives(10, "", 10*time.Second+time.Microsecond) }),
+			"pending d@0s e@0s f@0s " + rest + "armed 0s"},
+		"all have gone": {limited(three, func(r *rig) { r.put(six()[:3]...); r.gives(10, "a b c", 0) }), rest},
+		"one may go, and none asks for it": {limited(three, func(r *rig) { r.put(six()...); r.gives(2, "a b", 0) }),
+			"pending c@0s d@0s e@0s f@0s unack a@10.000001s b@10.000001s wake 0s"},
 		"settled": {limited(three, func(r *rig) {
 			begin(r)
 			r.at(time.Second)
@@ -253,7 +257,8 @@ func TestScriptConcurrency(t *testing.T) {
 			"pending d@0s e@0s f@0s unack a@10.000001s c@10.000001s wake 0s"},
 		"canceled by a bulk": {limited(three, func(r *rig) { begin(r); r.equal("was", r.steers(steerCancel, 0, "b"), "unack") }),
 			"pending d@0s e@0s f@0s unack a@10.000001s c@10.000001s wake 0s"},
-		"not canceled": {limited(three, func(r *rig) { begin(r); r.intercept(newCaller(), "id", idOf("b")) }), "pending d@0s e@0s f@0s " + rest + "armed 0s"},
+		"not canceled": {limited(three, func(r *rig) { begin(r); r.intercept(newCaller(), "id", idOf("b")) }),
+			"pending d@0s e@0s f@0s " + rest + "armed 0s"},
 		"its consumer is dead": {limited(three, func(r *rig) {
 			begin(r)
 			r.tickTo(10 * time.Second)

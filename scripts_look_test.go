@@ -63,7 +63,8 @@ func TestScriptList(t *testing.T) {
 				if delete {
 					c := newCaller()
 					c.next()
-					if _, err := r.store.steer(context.Background(), c, steerRequest{what: "delete", only: "pending", targets: []spot{after}}); err != nil {
+					if _, err := r.store.steer(context.Background(), c,
+						steerRequest{what: "delete", only: "pending", targets: []spot{after}}); err != nil {
 						r.t.Fatal(err)
 					}
 				}
@@ -99,12 +100,14 @@ func TestScriptReadLimit(t *testing.T) {
 		large := idOf(strings.Repeat("large", 400))
 		for most, read := range map[int]bool{0: true, 1000: false, 1 << 20: true, -5: true} {
 			got, err := r.store.lookWithin(ctxB, "id", large, most)
-			if err != nil || got == nil || got.State != StatePending || got.ID != large || errors.Is(got.Broken, ErrNotRead) == read || (got.Payload == "") == read {
+			if err != nil || got == nil || got.State != StatePending || got.ID != large || errors.Is(got.Broken, ErrNotRead) == read ||
+				(got.Payload == "") == read {
 				r.t.Errorf("within %d: %+v, %v", most, got, err)
 			}
 			p := place{in: StatePending, state: StatePending, from: math.MinInt64, to: math.MaxInt64, most: most}
 			page, err := r.store.list(ctxB, listRequest{p, 10, spot{}})
-			if err != nil || len(page.entries) != 2 || page.entries[0].msg.Payload != "small" || errors.Is(page.entries[1].msg.Broken, ErrNotRead) == read || page.entries[1].msg.ID != large {
+			if err != nil || len(page.entries) != 2 || page.entries[0].msg.Payload != "small" ||
+				errors.Is(page.entries[1].msg.Broken, ErrNotRead) == read || page.entries[1].msg.ID != large {
 				r.t.Errorf("a list within %d: %+v, %v", most, page, err)
 			}
 		}
@@ -137,7 +140,8 @@ func readsWithin(f *fixture, m *Monitor) {
 			f.t.Errorf("by %s: %+v, %v", what, got, err)
 		}
 	}
-	if page, err := m.List(ctxB, StatePending, Filter{}, ""); err != nil || len(page.Messages) != 1 || !errors.Is(page.Messages[0].Broken, ErrNotRead) {
+	if page, err := m.List(ctxB, StatePending, Filter{}, ""); err != nil || len(page.Messages) != 1 ||
+		!errors.Is(page.Messages[0].Broken, ErrNotRead) {
 		f.t.Errorf("%+v, %v", page, err)
 	}
 	got, err := m.BulkDelete(ctxB, Bulk{States: []State{StatePending}})

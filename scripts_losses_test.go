@@ -64,7 +64,8 @@ func TestScriptLosses(t *testing.T) {
 			r.take("3:a")
 			r.tickTo(at + 11*time.Second)
 			lost := at + 11*time.Second
-			r.expect(fmt.Sprintf("retry 4:a@%v~%v fail a=4/1/1@%v!lost wake %v~%v", lost, lost+500*time.Millisecond, lost, lost, lost+500*time.Millisecond))
+			r.expect(fmt.Sprintf("retry 4:a@%v~%v fail a=4/1/1@%v!lost wake %v~%v", lost, lost+500*time.Millisecond, lost,
+				lost, lost+500*time.Millisecond))
 			r.equal("intercept", r.intercept(newCaller(), "id", idOf("a")), StateRetry)
 			r.tick()
 		}, ""},
@@ -237,7 +238,8 @@ func TestScriptPoison(t *testing.T) {
 			r.at(r.since(r.now) + 2*time.Second)
 			f = r.fetch(newCaller(), 5)
 			record := fmt.Sprintf("4 0 3 %d \x1e%[1]d 3 %s\x1e", r.now, ErrPoison)
-			if len(f.dead) != 1 || f.dead[0].id != idOf("a") || !strings.HasPrefix(f.dead[0].fail, record) || !strings.HasSuffix(f.dead[0].envelope, "\x03a") {
+			if len(f.dead) != 1 || f.dead[0].id != idOf("a") || !strings.HasPrefix(f.dead[0].fail, record) ||
+				!strings.HasSuffix(f.dead[0].envelope, "\x03a") {
 				r.t.Errorf("dead %q, want record %q", f.dead, record)
 			}
 			r.equal("lost", f.lost, 1)

@@ -232,7 +232,9 @@ func (m *model) liftThrottle() any {
 // drawLimits are some that let each of a sequence's messages out in time.
 func drawLimits(t *rapid.T) (l Limits) {
 	if rapid.Bool().Draw(t, "a rate") {
-		l.Rate, l.Per, l.Burst = rapid.SampledFrom([]int{1, 3, 7}).Draw(t, "n"), rapid.SampledFrom([]time.Duration{7 * time.Microsecond, 100 * time.Millisecond, time.Second}).Draw(t, "per"), rapid.IntRange(1, 5).Draw(t, "burst")
+		l.Rate, l.Per, l.Burst = rapid.SampledFrom([]int{1, 3, 7}).Draw(t, "n"),
+			rapid.SampledFrom([]time.Duration{7 * time.Microsecond, 100 * time.Millisecond, time.Second}).Draw(t, "per"),
+			rapid.IntRange(1, 5).Draw(t, "burst")
 	}
 	if rapid.Bool().Draw(t, "places") {
 		l.Concurrency = rapid.IntRange(1, 6).Draw(t, "so many")

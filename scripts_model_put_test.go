@@ -43,7 +43,8 @@ func (m *model) putOne(o *sendMessage) (a sendAnswer, wait int64) {
 		return sendAnswer{kind: answerTaken, holder: holder}, 0
 	case holder != "" && o.put.on == Keep:
 		a = sendAnswer{kind: answerKept, holder: holder, due: m.envelope(holder).due}
-	case holder != "" && o.put.on == Append && m.envelope(holder).group.count == 0 && m.unack[holder] == 0 && m.unack[tagOf(holder, m.record(holder).delivery)] == 0:
+	case holder != "" && o.put.on == Append && m.envelope(holder).group.count == 0 && m.unack[holder] == 0 &&
+		m.unack[tagOf(holder, m.record(holder).delivery)] == 0:
 		return sendAnswer{kind: answerTaken, holder: holder}, 0
 	case holder != "":
 		a, wait = m.change(holder, o)
@@ -195,8 +196,9 @@ func (m *machine) puts(t *rapid.T) {
 		if e.key != "" && rapid.Bool().Draw(t, "its key is held") {
 			e.keyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
 		}
-		put := &putOptions{sequence: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence"), number: rapid.Int64Range(-20, 20).Draw(t, "number"),
-			on: Conflict(rapid.IntRange(0, len(conflictNames)-1).Draw(t, "if its key is taken")), timed: rapid.Bool().Draw(t, "timed")}
+		put := &putOptions{sequence: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence"),
+			number: rapid.Int64Range(-20, 20).Draw(t, "number"),
+			on:     Conflict(rapid.IntRange(0, len(conflictNames)-1).Draw(t, "if its key is taken")), timed: rapid.Bool().Draw(t, "timed")}
 		if put.behind = put.sequence != "" && rapid.Bool().Draw(t, "behind another"); put.behind {
 			put.after = put.number - rapid.Int64Range(1, 5).Draw(t, "by so much")
 		}

@@ -83,7 +83,8 @@ func (m *model) steer(do steerRequest) any {
 			out[i].state = StateReady
 		}
 		deletes := do.what == "delete" || do.what == "cancel"
-		if place == "" || place == "unack" && do.what != "cancel" || place == "garbage" != (do.what == "requeue") && !deletes || place == "done" && !deletes {
+		if place == "" || place == "unack" && do.what != "cancel" || place == "garbage" != (do.what == "requeue") && !deletes ||
+			place == "done" && !deletes {
 			continue
 		}
 		e, err := decodeEnvelope(m.msg[id])

@@ -66,9 +66,11 @@ func newModel(with fetchSettings) *model {
 }
 
 func newContents() contents {
-	return contents{holds: map[string]int64{}, pending: map[string]int64{}, unack: map[string]int64{}, retry: map[string]int64{}, garbage: map[string]int64{},
+	return contents{holds: map[string]int64{}, pending: map[string]int64{}, unack: map[string]int64{},
+		retry: map[string]int64{}, garbage: map[string]int64{},
 		done: map[string]int64{}, result: map[string]string{}, parts: map[string]string{},
-		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, sequence: map[string]string{}, history: map[string]string{}}
+		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, sequence: map[string]string{},
+		history: map[string]string{}}
 }
 
 // once carries out a call that is new, and repeats the answer to one that is not.

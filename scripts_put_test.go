@@ -66,11 +66,13 @@ func (r *rig) inWords(out sendReply) string {
 func TestScriptPutSequence(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"rising": {func(r *rig) {
-			r.equal("answers", r.answers(newCaller(), numbered(msg("a", time.Second), "s", 1), numbered(msgAt("b", -time.Hour), "s", 2), numbered(msg("c", 0), "s", 7)), "+1s +0s +0s")
+			r.equal("answers", r.answers(newCaller(), numbered(msg("a", time.Second), "s", 1), numbered(msgAt("b", -time.Hour), "s", 2),
+				numbered(msg("c", 0), "s", 7)), "+1s +0s +0s")
 		}, "pending b@0s c@0s a@1s sequence s=7 wake 0s"},
 		"passed": {func(r *rig) {
 			r.equal("answers", r.answers(newCaller(), numbered(msg("a", time.Second), "s", 5)), "+1s")
-			r.equal("answers", r.answers(newCaller(), numbered(msg("b", 0), "s", 5), numbered(msg("c", 0), "s", 4), numbered(msg("d", 2*time.Second), "s", 6)), "#5 #5 +2s")
+			r.equal("answers", r.answers(newCaller(), numbered(msg("b", 0), "s", 5), numbered(msg("c", 0), "s", 4),
+				numbered(msg("d", 2*time.Second), "s", 6)), "#5 #5 +2s")
 		}, "pending a@1s d@2s sequence s=6 wake 1s"},
 		"behind one that is refused": {func(r *rig) {
 			r.put(msg("k", time.Hour, keyed("k")))
@@ -78,7 +80,8 @@ func TestScriptPutSequence(t *testing.T) {
 				return numbered(msg(name, time.Hour, rest...), "s", n)
 			}
 			c := newCaller()
-			batch := []*sendMessage{s("a", 1), behind(1, s("b", 2, keyed("k"))), behind(2, s("c", 3)), behind(3, s("d", 5)), numbered(msg("t", time.Hour), "t", 3)}
+			batch := []*sendMessage{s("a", 1), behind(1, s("b", 2, keyed("k"))), behind(2, s("c", 3)), behind(3, s("d", 5)),
+				numbered(msg("t", time.Hour), "t", 3)}
 			first := r.send(c, batch...)
 			r.equal("answers", r.inWords(first), "+1h0m0s =k ! ! +1h0m0s")
 			r.equal("a repeat", r.sendAgain(c, batch...), first)
@@ -92,7 +95,8 @@ func TestScriptPutSequence(t *testing.T) {
 		}, "pending a@1h0m0s b@1h0m0s c@1h0m0s d@1h0m0s f@1h0m0s j@1h0m0s l@1h0m0s t@1h0m0s key k=b sequence s=2 t=3 wake 1h0m0s"},
 		"all of int64": {func(r *rig) {
 			last := int64(math.MinInt64)
-			for i, n := range []int64{math.MinInt64, math.MinInt64 + 1, -1 << 53, -1<<53 + 1, -10, -9, -1, 0, 1, 9, 10, 1 << 53, 1<<53 + 1, math.MaxInt64 - 1, math.MaxInt64} {
+			for i, n := range []int64{math.MinInt64, math.MinInt64 + 1, -1 << 53, -1<<53 + 1, -10, -9, -1, 0, 1, 9, 10, 1 << 53, 1<<53 + 1,
+				math.MaxInt64 - 1, math.MaxInt64} {
 				name := fmt.Sprint("n", i)
 				if n != math.MinInt64 {
 					r.equal("the one before", r.answers(newCaller(), numbered(msg("x"+name, 0), "s", last)), fmt.Sprintf("#%d", last))
@@ -104,12 +108,14 @@ func TestScriptPutSequence(t *testing.T) {
 			}
 		}, "sequence s=9223372036854775807 wake 1s"},
 		"each name has its own": {func(r *rig) {
-			r.equal("answers", r.answers(newCaller(), numbered(msg("a", 0), "s", 5), numbered(msg("b", 0), "t", 1), numbered(msg("c", 0), "\x00 =#", 1)), "+0s +0s +0s")
+			r.equal("answers", r.answers(newCaller(), numbered(msg("a", 0), "s", 5), numbered(msg("b", 0), "t", 1),
+				numbered(msg("c", 0), "\x00 =#", 1)), "+0s +0s +0s")
 			r.equal("answers", r.answers(newCaller(), numbered(msg("d", 0), "t", 1), numbered(msg("e", 0), "\x00 =#", 1)), "#1 #1")
 		}, "pending a@0s b@0s c@0s sequence \x00 =#=1 s=5 t=1 wake 0s"},
 		"a key that is taken": {func(r *rig) {
 			r.put(msg("a", time.Second, keyed("k")))
-			r.equal("answers", r.answers(newCaller(), numbered(msg("b", 0, keyed("k")), "s", 1), numbered(msg("c", 0, keyed("l")), "s", 2), numbered(msg("d", 0, keyed("l")), "s", 3)), "=a +0s =c")
+			r.equal("answers", r.answers(newCaller(), numbered(msg("b", 0, keyed("k")), "s", 1), numbered(msg("c", 0, keyed("l")), "s", 2),
+				numbered(msg("d", 0, keyed("l")), "s", 3)), "=a +0s =c")
 		}, "pending c@0s a@1s key k=a l=c sequence s=2 wake 0s"},
 		"passed, and its key is taken": {func(r *rig) {
 			r.answers(newCaller(), numbered(msg("a", time.Second, keyed("k")), "s", 1))
@@ -195,7 +201,8 @@ func TestScriptPutRepeated(t *testing.T) {
 	runScripts(t, map[string]scriptCase{"": {func(r *rig) {
 		r.put(msg("old", time.Hour, keyed("k")))
 		c := newCaller()
-		batch := []*sendMessage{numbered(msg("a", time.Second), "s", 1), numbered(msg("b", 0, keyed("k")), "s", 2), numbered(msg("c", 0), "t", -3)}
+		batch := []*sendMessage{numbered(msg("a", time.Second), "s", 1), numbered(msg("b", 0, keyed("k")), "s", 2),
+			numbered(msg("c", 0), "t", -3)}
 		first := r.send(c, batch...)
 		r.equal("answers", r.inWords(first), "+1s =old +0s")
 		r.equal("another call", r.answers(newCaller(), numbered(msg("d", 0), "s", 1)), "#1")

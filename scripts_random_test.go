@@ -48,15 +48,18 @@ func TestModel(t *testing.T) {
 func (m *machine) sequence(t *rapid.T) {
 	m.delete()
 	m.model = newModel(fetchSettings{lease: rigLease, maxLosses: rapid.IntRange(1, 4).Draw(t, "losses"), garbageAge: time.Minute,
-		garbageMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room in garbage"), doneMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")})
+		garbageMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room in garbage"),
+		doneMax:    rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")})
 	m.limiting = rapid.Bool().Draw(t, "limits")
 	m.held, m.blind, m.sent, m.given, m.calls = newContents(), false, 0, nil, [4][]func(*rapid.T){}
 	for i := range m.who {
 		m.who[i] = caller{id: "caller" + strconv.Itoa(i)}
 	}
 	t.Repeat(map[string]func(*rapid.T){
-		"again": m.again, "await": m.awaits, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "intercept": m.intercepts, "layout": m.layouts, "limit": m.limit,
-		"marker": m.marker, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles, "steer": m.steers, "ticks": m.ticks,
+		"again": m.again, "await": m.awaits, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "intercept": m.intercepts,
+		"layout": m.layouts, "limit": m.limit,
+		"marker": m.marker, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles,
+		"steer": m.steers, "ticks": m.ticks,
 	})
 	m.newer = true
 	m.layouts(t) // as this version knows it
@@ -370,7 +373,8 @@ func (m *machine) forgets(t *rapid.T) {
 		}
 	}
 	for _, args := range [][]any{
-		{"zrem", m.store.keys.unack, tag}, {"zadd", key, at, tag}, {"zadd", m.store.keys.wake, m.wake, "w"}, {"hset", m.store.keys.state, "armed", m.armed},
+		{"zrem", m.store.keys.unack, tag}, {"zadd", key, at, tag}, {"zadd", m.store.keys.wake, m.wake, "w"},
+		{"hset", m.store.keys.state, "armed", m.armed},
 	} {
 		if err := m.UniversalClient.Do(context.Background(), args...).Err(); err != nil {
 			t.Fatal(err)

@@ -49,7 +49,8 @@ func TestScriptSend(t *testing.T) {
 			})
 			r.put(m)
 			e := r.read().Messages[idOf("a")] // by the checker's own decoder
-			if e.Due != rigBase+1e6 || e.Key != "k" || e.Retries != 3 || e.TTL != 60e6 || e.Payload != "\x00\xff" || len(e.Headers) != 2 || e.Headers["h"] != "1" {
+			if e.Due != rigBase+1e6 || e.Key != "k" || e.Retries != 3 || e.TTL != 60e6 || e.Payload != "\x00\xff" ||
+				len(e.Headers) != 2 || e.Headers["h"] != "1" {
 				r.t.Errorf("envelope %+v", e)
 			}
 		}, "pending a@1s key k=a wake 1s"},
@@ -78,7 +79,8 @@ func TestScriptSendKeys(t *testing.T) {
 			r.equal("refused", refused(r.send(newCaller(), msg("b", 0, keyed("k")), msg("c", time.Second), msg("d", 0, keyed("other")))), "0=a")
 		}, "pending d@0s c@1s a@5s key k=a other=d wake 0s"},
 		"key twice in a batch": {func(r *rig) {
-			r.equal("refused", refused(r.send(newCaller(), msg("a", time.Second, keyed("k")), msg("b", 0, keyed("k")), msg("c", 2*time.Second, keyed("k")))), "1=a 2=a")
+			r.equal("refused", refused(r.send(newCaller(), msg("a", time.Second, keyed("k")), msg("b", 0, keyed("k")),
+				msg("c", 2*time.Second, keyed("k")))), "1=a 2=a")
 		}, "pending a@1s key k=a wake 1s"},
 		"key whose holder has no envelope": {func(r *rig) {
 			r.do("HSET", r.keys.key, "k", idOf("x"))
@@ -87,11 +89,14 @@ func TestScriptSendKeys(t *testing.T) {
 		"key held in unack, ready and retry, free in garbage": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("1")), msg("b", 0, keyed("2")), msg("c", 0, keyed("3")), msg("d", 0, keyed("4")))
 			r.done(ends(outcomeReady, "b", 0, 0, "", "2"), ends(outcomeRetry, "c", 1, 0, "x", "3"), ends(outcomeGarbage, "d", 1, 0, "x", "4"))
-			out := r.send(newCaller(), msg("e", 5*time.Second, keyed("1")), msg("f", 5*time.Second, keyed("2")), msg("g", 5*time.Second, keyed("3")), msg("h", 5*time.Second, keyed("4")))
+			out := r.send(newCaller(), msg("e", 5*time.Second, keyed("1")), msg("f", 5*time.Second, keyed("2")),
+				msg("g", 5*time.Second, keyed("3")), msg("h", 5*time.Second, keyed("4")))
 			r.equal("refused", refused(out), "0=a 1=b 2=c")
-		}, "pending h@5s ready 2:b unack a@10.000001s retry 2:c@1s garbage d@0s fail b=2/0/0@0s c=2/1/0@0s!x d=2/1/0@0s!x key 1=a 2=b 3=c 4=h wake 0s"},
+		}, "pending h@5s ready 2:b unack a@10.000001s retry 2:c@1s garbage d@0s fail b=2/0/0@0s c=2/1/0@0s!x d=2/1/0@0s!x key 1=a 2=b 3=c 4=h " +
+			"wake 0s"},
 		"key of any bytes": {func(r *rig) {
-			r.equal("refused", refused(r.send(newCaller(), msg("a", 0, keyed("\x00=1 \xff")), msg("b", 0, keyed("\x00=1 \xff")), msg("c", 0, keyed("\x00")))), "1=a")
+			r.equal("refused", refused(r.send(newCaller(), msg("a", 0, keyed("\x00=1 \xff")), msg("b", 0, keyed("\x00=1 \xff")),
+				msg("c", 0, keyed("\x00")))), "1=a")
 			r.done() // no outcomes: nothing changes
 			r.equal("intercept", r.intercept(newCaller(), "key", "\x00=1 \xff"), StateReady)
 			r.equal("intercept", r.intercept(newCaller(), "key", "\x00"), StateReady)

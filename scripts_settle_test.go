@@ -82,7 +82,8 @@ func TestScriptSettle(t *testing.T) {
 		}, "ready 2:e unack g@10.000001s retry 2:c@1s garbage d@0s fail c=2/1/0@0s!x d=2/1/0@0s!y e=2/0/0@0s key 2=e wake 0s"},
 		"in any order": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0, keyed("k")), msg("c", 0), msg("d", 0))
-			void := r.settle(newCaller(), ends(outcomeRetry, "x", 1, 0, ""), ack("a"), ends(outcomeRetry, "b", 1, 0, "", "k"), ack("y"), ack("c"), ack("z", "k"))
+			void := r.settle(newCaller(), ends(outcomeRetry, "x", 1, 0, ""), ack("a"), ends(outcomeRetry, "b", 1, 0, "", "k"),
+				ack("y"), ack("c"), ack("z", "k"))
 			r.equal("void", void, []int{0, 3, 5})
 		}, "unack d@10.000001s retry 2:b@1s fail b=2/1/0@0s key k=b wake 1s"},
 		"a key that points elsewhere stays": {func(r *rig) {
@@ -101,7 +102,8 @@ func TestScriptSettleVoid(t *testing.T) {
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
 			r.done(ack("c"), ends(outcomeReady, "d", 0, 0, ""))
 			void := r.settle(newCaller(), ack("a"), ack("c"), ack("d"), ack("nobody"), ack("b"),
-				ends(outcomeRetry, "d", 1, 0, "x"), ends(outcomeRetry, "e", 1, 0, "x"), ends(outcomeGarbage, "c", 1, 0, "x"), ends(outcomeReady, "2:d", 0, 0, ""))
+				ends(outcomeRetry, "d", 1, 0, "x"), ends(outcomeRetry, "e", 1, 0, "x"), ends(outcomeGarbage, "c", 1, 0, "x"),
+				ends(outcomeReady, "2:d", 0, 0, ""))
 			r.equal("void", void, []int{1, 2, 3, 5, 7, 8})
 		}, "ready 2:d retry 2:e@1s fail d=2/0/0@0s e=2/1/0@0s!x wake 0s"},
 		"the same delivery twice in a batch": {func(r *rig) {
@@ -248,7 +250,8 @@ func TestScriptSettleRepeated(t *testing.T) {
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
 			r.done(ack("e"))
 			c := newCaller()
-			batch := []settlement{ack("a"), ack("e"), ends(outcomeRetry, "b", 1, 0, "x"), ends(outcomeReady, "c", 0, 0, ""), ends(outcomeGarbage, "d", 1, 0, "x")}
+			batch := []settlement{ack("a"), ack("e"), ends(outcomeRetry, "b", 1, 0, "x"), ends(outcomeReady, "c", 0, 0, ""),
+				ends(outcomeGarbage, "d", 1, 0, "x")}
 			r.equal("void", r.settle(c, batch...), []int{1})
 			r.expect("ready 2:c retry 2:b@1s garbage d@0s fail b=2/1/0@0s!x c=2/0/0@0s d=2/1/0@0s!x wake 0s")
 			r.at(time.Second)
@@ -300,7 +303,8 @@ func TestScriptSettleTrims(t *testing.T) {
 			r.done(ends(outcomeGarbage, "a", 1, 0, "x"))
 			r.at(time.Second)
 			c := newCaller()
-			batch := []settlement{ends(outcomeGarbage, "b", 1, 0, "x"), ends(outcomeGarbage, "c", 1, 0, "x"), ends(outcomeGarbage, "d", 1, 0, "x", "k")}
+			batch := []settlement{ends(outcomeGarbage, "b", 1, 0, "x"), ends(outcomeGarbage, "c", 1, 0, "x"),
+				ends(outcomeGarbage, "d", 1, 0, "x", "k")}
 			c.next()
 			for range 2 { // the repeat says the same, and deletes nothing
 				got, err := r.store.settle(ctxB, c, batch)

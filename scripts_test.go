@@ -130,10 +130,12 @@ type namedScript struct {
 }
 
 var everyScript = []namedScript{
-	{sendScript, "send"}, {singleScript, "single"}, {putScript, "put"}, {forgetScript, "forget"}, {fetchScript, "fetch"}, {settleScript, "settle"},
+	{sendScript, "send"}, {singleScript, "single"}, {putScript, "put"}, {forgetScript, "forget"},
+	{fetchScript, "fetch"}, {settleScript, "settle"},
 	{extendScript, "extend"}, {interceptScript, "intercept"}, {countsScript, "counts"}, {lookScript, "look"},
 	{listScripts[StatePending], "list"}, {steerScript, "steer"}, {pauseScript, "pause"}, {limitScript, "limit"}, {dropScript, "drop"},
-	{consumersScript, "consumers"}, {historyScript, "history"}, {forecastScript, "forecast"}, {awaitScript, "await"}, {sequencesScript, "sequences"}, {dropSequenceScript, "dropsequence"},
+	{consumersScript, "consumers"}, {historyScript, "history"}, {forecastScript, "forecast"}, {awaitScript, "await"},
+	{sequencesScript, "sequences"}, {dropSequenceScript, "dropsequence"},
 	{passSequenceScript, "passsequence"}, {noteScript, "note"}, {journalScript, "journal"},
 }
 
@@ -224,8 +226,8 @@ func (r *rig) read() *check.State {
 }
 
 // text is the whole state in words: `pending a@1s ready 2:b unack c@10s retry 2:d@5s
-// garbage e@0s done f@1m0s result f=3 parts g:2=5 fail b=2/0/0@0s!text key k=a sequence s=3 held k@5s wake 1s dropped 1`; a failure record is
-// <delivery>/<failures>/<losses>@<when>, and `armed` stands for `wake` where somebody took
+// garbage e@0s done f@1m0s result f=3 parts g:2=5 fail b=2/0/0@0s!text key k=a sequence s=3 held k@5s wake 1s dropped 1`; a failure
+// record is <delivery>/<failures>/<losses>@<when>, and `armed` stands for `wake` where somebody took
 // the marker. Callers' calls, grace, lane, big and times of calls have tests of their own.
 func (r *rig) text(s *check.State) string {
 	var words []string

@@ -63,7 +63,8 @@ func TestScriptThen(t *testing.T) {
 		"in order, of both versions": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.at(time.Second)
-			r.follows(then(ack("a"), msg("b", time.Second), msg("c", time.Second, limited), msgAt("d", 2*time.Second, limited), msgAt("e", 2*time.Second)))
+			r.follows(then(ack("a"), msg("b", time.Second), msg("c", time.Second, limited),
+				msgAt("d", 2*time.Second, limited), msgAt("e", 2*time.Second)))
 			for name, version := range map[string]byte{"b": 1, "c": 2, "d": 2, "e": 1} {
 				if e := r.read().Messages[idOf(name)]; e.Version != version || e.Payload != name || (e.Timeout != 0) != (version == 2) {
 					r.t.Errorf("%s: %+v", name, e)
@@ -98,7 +99,8 @@ func TestScriptThen(t *testing.T) {
 		}, "pending c@1s d@1s key K=c k=d wake 1s"},
 		"beside plain acks, and failures": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("o", 0, keyed("k")))
-			void, refused := r.follows(ends(outcomeRetry, "a", 1, 0, "x"), ack("b"), then(ack("c"), msg("d", 2*time.Second), msg("e", 0, keyed("k"))), ack("z"))
+			void, refused := r.follows(ends(outcomeRetry, "a", 1, 0, "x"), ack("b"),
+				then(ack("c"), msg("d", 2*time.Second), msg("e", 0, keyed("k"))), ack("z"))
 			r.equal("void", void, []int{3})
 			r.equal("refused", refused, "2.1=o")
 		}, "pending d@2s unack o@10.000001s retry 2:a@1s fail a=2/1/0@0s!x key k=o wake 1s"},

@@ -13,7 +13,8 @@ func TestScriptFetchDrops(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"tags without envelope": {func(r *rig) {
 			r.hand(msg("r", 0), msg("R", 0), msg("q", 0), msg("Q", 0))
-			r.done(ends(outcomeReady, "r", 0, 0, ""), ends(outcomeReady, "R", 1, 0, "x"), ends(outcomeRetry, "q", 1, 0, ""), ends(outcomeRetry, "Q", 1, 0, "y"))
+			r.done(ends(outcomeReady, "r", 0, 0, ""), ends(outcomeReady, "R", 1, 0, "x"), ends(outcomeRetry, "q", 1, 0, ""),
+				ends(outcomeRetry, "Q", 1, 0, "y"))
 			r.put(msg("p", 0), msg("P", 0), msg("L", time.Hour))
 			r.do("HDEL", r.keys.msg, idOf("r"), idOf("p"), idOf("q"))
 			r.at(time.Second)
@@ -116,7 +117,8 @@ func TestScriptFetchSweeps(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"old callers are forgotten": {func(r *rig) {
 			call := func(age time.Duration) string { return fmt.Sprintf("3 %d ", r.now-age.Microseconds()) }
-			r.do("HSET", r.keys.state, "call:old", call(time.Hour+time.Microsecond), "call:fresh", call(time.Hour), "call:broken", "?", "call:ahead", call(-2*time.Hour))
+			r.do("HSET", r.keys.state, "call:old", call(time.Hour+time.Microsecond), "call:fresh", call(time.Hour), "call:broken", "?",
+				"call:ahead", call(-2*time.Hour))
 			r.tick()
 			fields := r.read().Fields
 			r.equal("old, broken, from the future", fields["call:old"]+fields["call:broken"]+fields["call:ahead"], "")

@@ -25,8 +25,9 @@ func TestSendWithoutContextGivesUp(t *testing.T) {
 		back func(s *redistest.Server, t testing.TB)
 		text string // of the last attempt's error
 	}{
-		"nobody listens":   {(*redistest.Server).Kill, (*redistest.Server).Restart, "connection refused"},
-		"the server hangs": {(*redistest.Server).Pause, func(s *redistest.Server, _ testing.TB) { s.Resume() }, "no answer"}, // within 4s, perhaps on a new connection
+		"nobody listens": {(*redistest.Server).Kill, (*redistest.Server).Restart, "connection refused"},
+		// within 4s, perhaps on a new connection
+		"the server hangs": {(*redistest.Server).Pause, func(s *redistest.Server, _ testing.TB) { s.Resume() }, "no answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -86,10 +87,12 @@ func TestSendRepeatedIsNotReplicated(t *testing.T) {
 	struck := wire.DropReply(redistest.Script(sendScript.sha))
 	info, err := q.Send(context.Background(), "not replicated", WithDelay(time.Hour), WithKey("k"))
 	receive(t, "the reply is dropped", struck)
-	if !errors.Is(err, ErrNotReplicated) || info == nil || !strings.Contains(err.Error(), "0 of 1") || !strings.Contains(err.Error(), info.ID) {
+	if !errors.Is(err, ErrNotReplicated) || info == nil || !strings.Contains(err.Error(), "0 of 1") ||
+		!strings.Contains(err.Error(), info.ID) {
 		t.Fatalf("the repeated send: %+v, %v; want ErrNotReplicated, 0 of 1, with the id", info, err)
 	}
-	if state := f.check(); len(state.Pending) != 2 || state.Where(info.ID) != "pending" || state.Messages[info.ID].Due != info.Due.UnixMicro() {
+	if state := f.check(); len(state.Pending) != 2 || state.Where(info.ID) != "pending" ||
+		state.Messages[info.ID].Due != info.Due.UnixMicro() {
 		t.Errorf("the message is not there once, as %+v:\n%s", info, state.Dump())
 	}
 

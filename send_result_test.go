@@ -190,7 +190,8 @@ func TestSendBatchError(t *testing.T) {
 	f.send(q, "holder", WithKey("k"), inAnHour)
 	_, err := q.SendBatch(ctxB, batch)
 	text := fmt.Sprint(err)
-	if len(text) > 1000 || !strings.Contains(text, "1000 of 1000 messages failed") || !strings.HasSuffix(text, "; and 997 more") || strings.Count(text, "delayqueue") != 1 {
+	if len(text) > 1000 || !strings.Contains(text, "1000 of 1000 messages failed") || !strings.HasSuffix(text, "; and 997 more") ||
+		strings.Count(text, "delayqueue") != 1 {
 		t.Errorf("%d bytes: %.2000s", len(text), text)
 	}
 	var dup *DuplicateKeyError

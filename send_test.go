@@ -254,7 +254,8 @@ func TestRedisRefuses(t *testing.T) {
 		t.Helper()
 		q := f.queue(nil)
 		_, err := q.Send(q.batcher.untilFailure(), "refused") // a replica is asked to its end
-		if err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), f.name) || !strings.Contains(err.Error(), "message 0") {
+		if err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), f.name) ||
+			!strings.Contains(err.Error(), "message 0") {
 			t.Errorf("%s: send returned %v; want %q, the queue and the id", what, err, text)
 		}
 		if target != nil && !errors.Is(err, target) {
@@ -339,7 +340,8 @@ func TestWithReplicaAck(t *testing.T) {
 	host, port, _ := strings.Cut(primary.Addr(), ":")
 	replica := redistest.Start(t, "--replicaof", host, port).Client(t)
 	q.WithReplicaAck(1, patience)
-	results, err := q.SendBatch(context.Background(), []Outgoing{{Payload: "a", Options: []MsgOption{WithDelay(time.Hour)}}, {Payload: "b", Options: []MsgOption{WithDelay(time.Hour)}}})
+	results, err := q.SendBatch(context.Background(),
+		[]Outgoing{{Payload: "a", Options: []MsgOption{WithDelay(time.Hour)}}, {Payload: "b", Options: []MsgOption{WithDelay(time.Hour)}}})
 	if err != nil {
 		t.Fatalf("with a replica: %v", err)
 	}

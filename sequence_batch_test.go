@@ -80,14 +80,17 @@ func TestSequenceStops(t *testing.T) {
 					t.Errorf("%s: message %d: %v", name, i, r.Err)
 				}
 			case i == 1 || i == 3 || i == 6:
-				if r.Err == nil || is || f.fate(r.Err) == StoredYes || i == 1 && row.err != nil && (!errors.Is(r.Err, row.err) || f.fate(r.Err) != StoredNo) {
+				if r.Err == nil || is || f.fate(r.Err) == StoredYes ||
+					i == 1 && row.err != nil && (!errors.Is(r.Err, row.err) || f.fate(r.Err) != StoredNo) {
 					t.Errorf("%s: message %d: %v", name, i, r.Err)
 				}
-			case !is || !errors.Is(r.Err, ErrSequenceStopped) || f.fate(r.Err) != StoredNo || stopped.At != 2 || stopped.Name != name || stopped.Queue != f.name || stopped.N < 3:
+			case !is || !errors.Is(r.Err, ErrSequenceStopped) || f.fate(r.Err) != StoredNo || stopped.At != 2 || stopped.Name != name ||
+				stopped.Queue != f.name || stopped.N < 3:
 				t.Errorf("%s: message %d: %v", name, i, r.Err)
 			}
 		}
-		if want := fmt.Sprintf("sequence %q: 2 stands before 3", name); !errors.Is(err, ErrSequenceStopped) || !strings.Contains(err.Error(), want) {
+		if want := fmt.Sprintf("sequence %q: 2 stands before 3", name); !errors.Is(err, ErrSequenceStopped) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		batch[1], batch[6] = numbered(2, "x"), numbered(6, "x")
@@ -160,6 +163,7 @@ func TestSequenceBatchRelays(t *testing.T) {
 		}
 	}
 	if len(seen) != rows+1 || lost.Load() == 0 || stopped.Load() == 0 || ended.Load() == 0 {
-		t.Errorf("%d rows of %d; %d replies were lost, %d batches stopped, %d contexts ended", len(seen)-1, rows, lost.Load(), stopped.Load(), ended.Load())
+		t.Errorf("%d rows of %d; %d replies were lost, %d batches stopped, %d contexts ended", len(seen)-1, rows, lost.Load(),
+			stopped.Load(), ended.Load())
 	}
 }

@@ -253,7 +253,8 @@ func TestMonitorSequences(t *testing.T) {
 	}
 	f.must(m.DropSequence(ctxB, "name 5"))
 	_, err := m.Sequence(ctxB, "name 5")
-	for what, err := range map[string]error{"dropped": err, "dropped again": m.DropSequence(ctxB, "name 5"), "a bad name": m.DropSequence(ctxB, "")} {
+	for what, err := range map[string]error{"dropped": err, "dropped again": m.DropSequence(ctxB, "name 5"),
+		"a bad name": m.DropSequence(ctxB, "")} {
 		if !errors.Is(err, ErrNotFound) || errors.Is(err, ErrNoQueue) || !strings.Contains(err.Error(), f.name) {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -44,7 +44,8 @@ type simulatedCounts struct {
 
 func simulate(t *testing.T, workerCount int, strict bool, run func(*simulation)) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &simulation{ws: &workers{size: workerCount, strict: strict, shared: true, lapseAfter: lapseAfter}, server: make(chan struct{}, 1), end: make(chan struct{})}
+		s := &simulation{ws: &workers{size: workerCount, strict: strict, shared: true, lapseAfter: lapseAfter},
+			server: make(chan struct{}, 1), end: make(chan struct{})}
 		run(s)
 		close(s.end)
 		s.polling.Wait()
@@ -67,7 +68,8 @@ func simulate(t *testing.T, workerCount int, strict bool, run func(*simulation))
 func (s *simulation) queue(weight, atMost, due int, handler time.Duration, set ...func(*simulatedQueue)) *simulatedQueue {
 	freed := newSignal()
 	q := &simulatedQueue{
-		sim: s, handler: handler, rtt: 100 * time.Microsecond, due: make(chan int, 1), away: make(chan chan struct{}, 1), sent: newSignal(), counts: make(chan simulatedCounts, 1),
+		sim: s, handler: handler, rtt: 100 * time.Microsecond, due: make(chan int, 1), away: make(chan chan struct{}, 1), sent: newSignal(),
+		counts: make(chan simulatedCounts, 1),
 		member: s.ws.join(freed, weight, atMost, len(s.queues)),
 	}
 	q.counts <- simulatedCounts{}

@@ -55,7 +55,8 @@ func monitorSteersOne(f *fixture, m *Monitor) {
 	}
 	at := time.Now().Add(2 * time.Second).Truncate(time.Microsecond)
 	f.must(m.Reschedule(ctxB, a.ID, at))
-	if msg := receive(f.t, "it comes at its new time, woken by the alarm", handled); msg.ID != a.ID || !msg.Due.Equal(at) || time.Now().Before(at) {
+	if msg := receive(f.t, "it comes at its new time, woken by the alarm", handled); msg.ID != a.ID ||
+		!msg.Due.Equal(at) || time.Now().Before(at) {
 		f.t.Errorf("handled %+v at %v, want it at %v", msg, time.Now(), at)
 	}
 	b := f.send(q, "fails", inAnHour)
@@ -135,14 +136,18 @@ func monitorRequeues(f *fixture, m *Monitor) {
 		f.t.Errorf("requeue of one whose key another holds: %v", err)
 	}
 	f.must(m.Requeue(ctxB, ids[0]))
-	if s := f.status(m, ids[0]); s.State != StateReady || s.Failures != 0 || s.Losses != 0 || s.LastError != "skip retry: no a" || s.Delivery != 2 {
+	if s := f.status(m, ids[0]); s.State != StateReady || s.Failures != 0 || s.Losses != 0 ||
+		s.LastError != "skip retry: no a" || s.Delivery != 2 {
 		f.t.Errorf("brought back: %+v", s)
 	}
 	if s, err := m.GetKey(ctxB, "key of a"); err != nil || s == nil || s.ID != ids[0] {
 		f.t.Errorf("its key finds %+v, %v", s, err)
 	}
 	failures := make(chan int, 10)
-	q := f.queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *Message) error { failures <- msg.Failures; return errBoom })
+	q := f.queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *Message) error {
+		failures <- msg.Failures
+		return errBoom
+	})
 	q.StartConsume()
 	for want := range 4 {
 		if n := receive(f.t, "all its retries", failures); n != want {

@@ -56,7 +56,8 @@ func TestMinuteCount(t *testing.T) {
 		n     int
 		want  int
 	}{
-		{0, 0, 0}, {0, 3, 3}, {time.Second, 2, 0}, {59 * time.Second, 4, 0}, {time.Minute, 0, 6}, {61 * time.Second, 1, 0}, {3 * time.Minute, 0, 1},
+		{0, 0, 0}, {0, 3, 3}, {time.Second, 2, 0}, {59 * time.Second, 4, 0}, {time.Minute, 0, 6},
+		{61 * time.Second, 1, 0}, {3 * time.Minute, 0, 1},
 		{9 * time.Minute, 0, 0},
 	} {
 		if got := c.add(step.n, start.Add(step.after)); got != step.want {

@@ -43,7 +43,8 @@ func TestThen(t *testing.T) {
 			for _, e := range s.Pending {
 				m := s.Messages[e.ID]
 				payloads = append(payloads, m.Payload)
-				if m.Payload == "first" && (s.Keys["k"] != e.ID || m.Retries != 7 || m.Headers["h"] != "v") || m.Payload == "second" && (m.Timeout != 60e6 || m.Retries != 3) {
+				if m.Payload == "first" && (s.Keys["k"] != e.ID || m.Retries != 7 || m.Headers["h"] != "v") ||
+					m.Payload == "second" && (m.Timeout != 60e6 || m.Retries != 3) {
 					t.Errorf("%+v", m)
 				}
 			}
@@ -209,7 +210,8 @@ func TestThenRefuses(t *testing.T) {
 			ctx, cancel := context.WithTimeout(ctx, time.Hour)
 			defer cancel()
 			check("bad option", Then(ctx, "x", WithTimeout(-1)), ErrBadOption, "WithTimeout")
-			check("deadline", Then(ctx, "x", WithDelay(time.Hour), WithDeadline(time.Now().Add(time.Minute))), ErrBadOption, "WithDeadline", "WithDelay")
+			check("deadline", Then(ctx, "x", WithDelay(time.Hour), WithDeadline(time.Now().Add(time.Minute))),
+				ErrBadOption, "WithDeadline", "WithDelay")
 			check("sequence", Then(ctx, "x", WithSequence("s", 1)), ErrBadOption, "Then", "WithSequence")
 			check("policy", Then(ctx, "x", WithKey("k", Keep)), ErrBadOption, "Then", "WithKey", Keep.String())
 			check("nil option", Then(ctx, "x", nil), ErrBadOption)

@@ -170,7 +170,8 @@ func TestReport(t *testing.T) {
 }
 
 func TestFigure(t *testing.T) {
-	for v, want := range map[float64]string{0: "0", 0.01234: "0.0123", 0.5: "0.50", 12.34: "12.3", 123.4: "123", 1234567: "1,234,567", -1234: "-1,234"} {
+	for v, want := range map[float64]string{0: "0", 0.01234: "0.0123", 0.5: "0.50", 12.34: "12.3", 123.4: "123",
+		1234567: "1,234,567", -1234: "-1,234"} {
 		if got := figure(v); got != want {
 			t.Errorf("figure(%v) = %q, want %q", v, got, want)
 		}

@@ -42,7 +42,8 @@ func TestBubble(t *testing.T) {
 		if n != len(want) || !slices.Equal(at, want) {
 			t.Errorf("%d handled at %v, want %v", n, at, want)
 		}
-		if got := rig.Garbage("q"); len(got) != 2 || !got[0].At.Equal(start.Add(61*time.Minute+time.Second)) || !got[1].At.Equal(start.Add(130*time.Minute)) || rig.Now().Sub(start) != 181*time.Minute {
+		if got := rig.Garbage("q"); len(got) != 2 || !got[0].At.Equal(start.Add(61*time.Minute+time.Second)) ||
+			!got[1].At.Equal(start.Add(130*time.Minute)) || rig.Now().Sub(start) != 181*time.Minute {
 			t.Errorf("at %v: %+v", rig.Now().Sub(start), got)
 		}
 	})

@@ -81,7 +81,8 @@ func TestByTheWallClock(t *testing.T) {
 			return ctx.Err()
 		})
 		tomorrow := time.Now().AddDate(0, 0, 1)
-		if _, err := queue.Send(t.Context(), "x", delayqueue.WithSchedule(tomorrow), delayqueue.WithTimeout(time.Minute), delayqueue.WithRetryCount(0)); err != nil {
+		if _, err := queue.Send(t.Context(), "x", delayqueue.WithSchedule(tomorrow), delayqueue.WithTimeout(time.Minute),
+			delayqueue.WithRetryCount(0)); err != nil {
 			t.Fatal(err)
 		}
 		rig.Advance(48 * time.Hour)

@@ -58,7 +58,8 @@ func TestFailures(t *testing.T) {
 			send(t, q, "now")
 			rig.RequireEmpty("other", "q")
 		}, []string{
-			`queue "q": ready "now"`, `queue "q": pending "later", due in 1h0m0s`, `queue "q": retry "waits" key "k", due in 59s, failures 1 of 4: "it is closed"`,
+			`queue "q": ready "now"`, `queue "q": pending "later", due in 1h0m0s`,
+			`queue "q": retry "waits" key "k", due in 59s, failures 1 of 4: "it is closed"`,
 			`queue "q": garbage "garbage", for 1s, failures 1 of 4: "skip retry"`,
 		}},
 		"not empty, many": {func(rig *delayqueuetest.Rig) {

@@ -70,7 +70,8 @@ type world struct {
 }
 
 func newWorld(t testing.TB, queue *delayqueue.DelayQueue, cli redis.UniversalClient) *world {
-	w := &world{t: t, queue: queue, monitor: delayqueue.NewMonitor(queue.Name(), cli), scripts: map[string]*script{}, seen: map[string][]string{}, ids: map[string]string{}}
+	w := &world{t: t, queue: queue, monitor: delayqueue.NewMonitor(queue.Name(), cli), scripts: map[string]*script{},
+		seen: map[string][]string{}, ids: map[string]string{}}
 	queue.WithHandler(w.handle).WithRetryDelays(0, 2*time.Millisecond).WithLogger(slog.New(slog.DiscardHandler)).
 		WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, err error) {
 			w.mu.Lock()

@@ -86,7 +86,8 @@ func TestOrder(t *testing.T) {
 		return got
 	}
 	first := run(t)
-	want := []string{"1s a:sends #1", "1s b:now #1", "2s a:slow 1 #1", "2s a:slow 2 #1", "2s a:x #1", "2s a:fails #1", "2s a:panics #1", "2s a:default #1",
+	want := []string{"1s a:sends #1", "1s b:now #1", "2s a:slow 1 #1", "2s a:slow 2 #1", "2s a:x #1", "2s a:fails #1",
+		"2s a:panics #1", "2s a:default #1",
 		"2s a:in a second #1", "2s b:slow 1 #1"}
 	if len(first) != 3+6+6+1+3+3+1 || !slices.Equal(first[:len(want)], want) {
 		t.Errorf("%d: %q", len(first), first)
@@ -265,7 +266,8 @@ func TestClock(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2031, 3, 30, 1, 30, 0, 0, time.UTC)
 	rig := delayqueuetest.NewAt(t, start)
-	q := rig.Queue("q", delayqueue.UseCustomPrefix("mine")).WithHandler(func(context.Context, *delayqueue.Message) error { return delayqueue.ErrSkipRetry })
+	q := rig.Queue("q", delayqueue.UseCustomPrefix("mine")).
+		WithHandler(func(context.Context, *delayqueue.Message) error { return delayqueue.ErrSkipRetry })
 	if err := q.SendScheduleMsg("x", start.Add(24*time.Hour)); err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +277,8 @@ func TestClock(t *testing.T) {
 	if n := rig.Advance(time.Microsecond); n != 1 || !rig.Now().Equal(start.Add(24*time.Hour)) {
 		t.Errorf("%d when it is due, at %v", n, rig.Now())
 	}
-	if sent, garbage := rig.Sent("q"), rig.Garbage("q"); len(sent) != 1 || len(garbage) != 1 || !sent[0].Due.Equal(rig.Now()) || !garbage[0].At.Equal(rig.Now()) {
+	if sent, garbage := rig.Sent("q"), rig.Garbage("q"); len(sent) != 1 || len(garbage) != 1 || !sent[0].Due.Equal(rig.Now()) ||
+		!garbage[0].At.Equal(rig.Now()) {
 		t.Errorf("%+v, %+v", sent, garbage)
 	}
 }

@@ -39,7 +39,8 @@ func TestJudgeChains(t *testing.T) {
 			want: "followed twice", counts: verdict{accepted: 2, handled: 2, duplicated: 1},
 		},
 		"followed anew, for the first was forgotten": {
-			entries: chain([]entry{starts(2, "c1", 1, 0), ends(2.1, "c1", 1, succeeded)}, link(2.2, idB, "c1", 1, succeeded), again, link(4.2, idA, "c2", 1, succeeded)),
+			entries: chain([]entry{starts(2, "c1", 1, 0), ends(2.1, "c1", 1, succeeded)}, link(2.2, idB, "c1", 1, succeeded), again,
+				link(4.2, idA, "c2", 1, succeeded)),
 			strikes: []strike{failover}, rules: lossy, counts: verdict{accepted: 2, handled: 2, duplicated: 2},
 		},
 		"followed after a failure": {
@@ -47,7 +48,8 @@ func TestJudgeChains(t *testing.T) {
 			rules: linked, want: "never handled to its end", counts: verdict{accepted: 1, handled: 1},
 		},
 		"followed before it ended": {
-			entries: chain(done, link(1.05, idB, "c1", 1, succeeded)), rules: linked, want: "before a had ended", counts: verdict{accepted: 2, handled: 2},
+			entries: chain(done, link(1.05, idB, "c1", 1, succeeded)), rules: linked, want: "before a had ended",
+			counts: verdict{accepted: 2, handled: 2},
 		},
 		"follows garbage": {
 			entries: chain(done, link(2, idB, "c1", 1, succeeded)), state: inGarbage("boom"), rules: linked,
@@ -57,8 +59,10 @@ func TestJudgeChains(t *testing.T) {
 			entries: chain(done, link(2, idB, "c1", 1, cutOff)), rules: linked, want: "lost", counts: verdict{accepted: 2, handled: 1, lost: 1},
 		},
 		"still there": {
-			entries: chain(done, link(2, idB, "c1", 1, succeeded)), rules: linked, want: "still in pending", counts: verdict{accepted: 2, handled: 2},
-			state: &check.State{Pending: []check.Entry{{Tag: idB, ID: idB, Delivery: 1, Score: sec(1)}}, Messages: map[string]check.Envelope{idB: {Version: 1, Due: sec(1)}}},
+			entries: chain(done, link(2, idB, "c1", 1, succeeded)), rules: linked, want: "still in pending",
+			counts: verdict{accepted: 2, handled: 2},
+			state: &check.State{Pending: []check.Entry{{Tag: idB, ID: idB, Delivery: 1, Score: sec(1)}},
+				Messages: map[string]check.Envelope{idB: {Version: 1, Due: sec(1)}}},
 		},
 	})
 }

@@ -263,7 +263,8 @@ func TestJudgeLeftBehind(t *testing.T) {
 		},
 		"left behind": {
 			entries: append(done, accept), want: "in pending",
-			state:  &check.State{Pending: []check.Entry{{Tag: idA, ID: idA, Delivery: 1, Score: sec(1)}}, Messages: map[string]check.Envelope{idA: {Version: 1, Due: sec(1)}}},
+			state: &check.State{Pending: []check.Entry{{Tag: idA, ID: idA, Delivery: 1, Score: sec(1)}},
+				Messages: map[string]check.Envelope{idA: {Version: 1, Due: sec(1)}}},
 			counts: verdict{accepted: 1, handled: 1},
 		},
 		"goroutines": {

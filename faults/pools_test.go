@@ -8,7 +8,8 @@ import (
 // TestVerdictsOfAPool: each queue's entries are judged by themselves, and what is of none by the first alone.
 func TestVerdictsOfAPool(t *testing.T) {
 	books := &books{counts: map[string]int{}, entries: []entry{
-		{Kind: sent, Payload: "producer1/1-000000"}, {Kind: sent, Payload: "producer1/2-000000"}, {Kind: quit}, {Kind: sent, Payload: "producer2/2-000000"},
+		{Kind: sent, Payload: "producer1/1-000000"}, {Kind: sent, Payload: "producer1/2-000000"}, {Kind: quit},
+		{Kind: sent, Payload: "producer2/2-000000"},
 	}}
 	tr := &trial{books: books, load: load{Pool: []int{2, 1}}}
 	if n := []int{len(tr.entriesOf(0)), len(tr.entriesOf(1))}; !slices.Equal(n, []int{2, 2}) {
@@ -17,7 +18,8 @@ func TestVerdictsOfAPool(t *testing.T) {
 	v := &verdict{}
 	v.add(&verdict{struck: 3, accepted: 2, handled: 1, lost: 1, late: 5, gap: 1, causes: []string{"a"}, problems: []string{"x"}})
 	v.add(&verdict{struck: 3, accepted: 4, handled: 4, late: 2, gap: 7, causes: []string{"a", "b"}})
-	if v.struck != 3 || v.accepted != 6 || v.handled != 5 || v.lost != 1 || v.late != 5 || v.gap != 7 || len(v.causes) != 2 || len(v.problems) != 1 {
+	if v.struck != 3 || v.accepted != 6 || v.handled != 5 || v.lost != 1 || v.late != 5 || v.gap != 7 ||
+		len(v.causes) != 2 || len(v.problems) != 1 {
 		t.Errorf("together they are %+v", v)
 	}
 }

@@ -20,7 +20,8 @@ func TestWriteParts(t *testing.T) {
 		}
 		return string(text)
 	}
-	rows := []row{{&scenario{name: "some fault", holds: "all"}, &verdict{struck: 3, accepted: 20_000, handled: 20_000, gap: 1500 * time.Millisecond}}}
+	rows := []row{{&scenario{name: "some fault", holds: "all"},
+		&verdict{struck: 3, accepted: 20_000, handled: 20_000, gap: 1500 * time.Millisecond}}}
 	for _, write := range []func() error{
 		func() error { return writePart(dir, soakPart, "\nsoak one\n") },
 		func() error { return writeFaults(dir, rows, time.Minute) },
@@ -31,7 +32,8 @@ func TestWriteParts(t *testing.T) {
 		}
 	}
 	text := read()
-	for _, want := range []string{documentHead, "\n## Faults\n", "| some fault | 3 | 20000 | 20000 | 0 | 0 | 0 | 1.50 s | all |\n", "\n## Soak\n\nsoak two\n"} {
+	for _, want := range []string{documentHead, "\n## Faults\n",
+		"| some fault | 3 | 20000 | 20000 | 0 | 0 | 0 | 1.50 s | all |\n", "\n## Soak\n\nsoak two\n"} {
 		if strings.Count(text, want) != 1 {
 			t.Errorf("%q is there %d times", want, strings.Count(text, want))
 		}

@@ -126,7 +126,8 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	exprs := alerts(t)
-	rows := regexp.MustCompile("(?m)^\\| `(\\w+)` \\| `([\\w.]+)` \\| `(\\S+)` \\| .+ \\| (.+) \\|$").FindAllStringSubmatch(read(t, "README.md"), -1)
+	rows := regexp.MustCompile("(?m)^\\| `(\\w+)` \\| `([\\w.]+)` \\| `(\\S+)` \\| .+ \\| (.+) \\|$").
+		FindAllStringSubmatch(read(t, "README.md"), -1)
 	for _, row := range rows {
 		prom, otel, unit, said := row[1], row[2], row[3], alertName.FindAllString(row[4], -1)
 		if !names[prom] {

@@ -64,7 +64,8 @@ func TestReleaseInAProxy(t *testing.T) {
 	for _, m := range u.released.released() {
 		t.Run("zip of "+m.dir, func(t *testing.T) { u.looksInto(t, m) })
 	}
-	programs := map[string][]string{".": {"core.go", "typed.go"}, "schedule": {"schedule.go"}, "metrics": {"prometheus.go", "opentelemetry.go"}, "web": {"web.go"}}
+	programs := map[string][]string{".": {"core.go", "typed.go"}, "schedule": {"schedule.go"},
+		"metrics": {"prometheus.go", "opentelemetry.go"}, "web": {"web.go"}}
 	for _, m := range u.released.released() {
 		if programs[m.dir] == nil && m.dir != "cmd/delayqueue" {
 			t.Errorf("no program in testdata/try uses %s", m.path)

@@ -111,7 +111,8 @@ func TestTag(t *testing.T) {
 			t.Errorf("schedule/go.sum has %d sums of %s, want %d", n, version, want)
 		}
 	}
-	if released := tree.must(t, "tag", "--list", "*v0.2.0"); !strings.Contains(released, "cmd/delayqueue/v0.2.0") || strings.Contains(released, "bench") {
+	if released := tree.must(t, "tag", "--list", "*v0.2.0"); !strings.Contains(released, "cmd/delayqueue/v0.2.0") ||
+		strings.Contains(released, "bench") {
 		t.Errorf("tags: %s", released)
 	}
 

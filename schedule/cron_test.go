@@ -83,7 +83,8 @@ func TestAgreesWithRobfig(t *testing.T) {
 	t.Parallel()
 	field := func(low, high int) string {
 		a, b := low+rand.IntN(high-low+1), low+rand.IntN(high-low+1)
-		return []string{"*", strconv.Itoa(a), strconv.Itoa(min(a, b)) + "-" + strconv.Itoa(max(a, b)), "*/" + strconv.Itoa(1+rand.IntN(9)), strconv.Itoa(a) + "," + strconv.Itoa(b)}[rand.IntN(5)]
+		return []string{"*", strconv.Itoa(a), strconv.Itoa(min(a, b)) + "-" + strconv.Itoa(max(a, b)), "*/" + strconv.Itoa(1+rand.IntN(9)),
+			strconv.Itoa(a) + "," + strconv.Itoa(b)}[rand.IntN(5)]
 	}
 	for range 1000 {
 		text := strings.Join([]string{field(0, 59), field(0, 23), field(1, 28), field(1, 12), field(0, 6)}, " ")
@@ -157,11 +158,13 @@ func TestBrokenCron(t *testing.T) {
 // TestLatest: of the latest instants the first is where as many steps back lead.
 func TestLatest(t *testing.T) {
 	t.Parallel()
-	zones := []string{"UTC", "Pacific/Apia", "Australia/Lord_Howe", "Antarctica/Troll", "America/St_Johns", "Europe/Berlin", "Asia/Gaza", "America/Nuuk"}
+	zones := []string{"UTC", "Pacific/Apia", "Australia/Lord_Howe", "Antarctica/Troll", "America/St_Johns",
+		"Europe/Berlin", "Asia/Gaza", "America/Nuuk"}
 	pick := func(of ...string) string { return of[rand.IntN(len(of))] }
 	for range 500 {
 		zone := pick(zones...)
-		text := strings.Join([]string{pick("*", "0", "*/7", "0,30"), pick("*", "0", "2", "23,0", "*/5"), pick("*", "1", "30,31"), "*", pick("*", "1-5")}, " ")
+		text := strings.Join([]string{pick("*", "0", "*/7", "0,30"), pick("*", "0", "2", "23,0", "*/5"),
+			pick("*", "1", "30,31"), "*", pick("*", "1-5")}, " ")
 		timings := []timing{mustCron(t, text, zone), everyTiming{1 + rand.Int64N(5000), 0}}
 		before := 100_000_000 + rand.Int64N(2_000_000_000) // no entry is before 1970
 		if _, end := time.Unix(before, 0).In(mustCron(t, text, zone).zone).ZoneBounds(); !end.IsZero() && rand.IntN(2) == 0 {

@@ -57,7 +57,8 @@ func TestEvents(t *testing.T) {
 	})
 	now := f.now()
 	const zone = "Asia/Tokyo"
-	hourly := Entry{Every: time.Hour, Offset: time.Duration((now-60)%3600) * time.Second, Zone: zone, CatchUp: 3} // the last one was a minute ago
+	// the last one was a minute ago
+	hourly := Entry{Every: time.Hour, Offset: time.Duration((now-60)%3600) * time.Second, Zone: zone, CatchUp: 3}
 	for _, name := range []string{"missed", "too late"} {
 		e := hourly
 		if e.Name = name; name == "too late" {

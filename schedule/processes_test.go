@@ -37,7 +37,8 @@ var (
 func entriesOf(n int) (all []Entry) {
 	for i := range n {
 		every := time.Duration(1+i%3) * time.Second
-		all = append(all, Entry{Name: fmt.Sprint("entry", i), Every: every, Offset: time.Duration(i%2) * (every - time.Second), Payload: fmt.Sprint(i), CatchUp: 1000})
+		all = append(all, Entry{Name: fmt.Sprint("entry", i), Every: every, Offset: time.Duration(i%2) * (every - time.Second),
+			Payload: fmt.Sprint(i), CatchUp: 1000})
 	}
 	return all
 }

@@ -94,7 +94,8 @@ func TestEveryHalfHourOfEveryZone(t *testing.T) {
 			}
 		})
 	}
-	nasty := []string{"Australia/Lord_Howe", "America/Nuuk", "Africa/Casablanca", "Antarctica/Troll", "Asia/Gaza", "America/Havana", "Asia/Beirut", "Pacific/Apia"}
+	nasty := []string{"Australia/Lord_Howe", "America/Nuuk", "Africa/Casablanca", "Antarctica/Troll", "Asia/Gaza", "America/Havana",
+		"Asia/Beirut", "Pacific/Apia"}
 	n := 0
 	for i, name := range append(nasty, zoneNames(t)...) {
 		if *allZones || i < len(nasty) || i%60 == 0 {

@@ -120,7 +120,8 @@ func TestUnknownForAnHour(t *testing.T) {
 		msg := of("new", "")
 		msg.Due, msg.Delivery = base.Add(tt.due), tt.tries
 		err := m.unknown("new", msg, base.Add(tt.now))
-		if !errors.Is(err, ErrUnknownKind) || errors.Is(err, delayqueue.ErrSkipRetry) != tt.over || errors.Is(err, delayqueue.ErrSnoozed) == tt.over {
+		if !errors.Is(err, ErrUnknownKind) || errors.Is(err, delayqueue.ErrSkipRetry) != tt.over ||
+			errors.Is(err, delayqueue.ErrSnoozed) == tt.over {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
@@ -197,7 +198,8 @@ func TestImports(t *testing.T) {
 		for _, one := range parsed.Imports {
 			n++
 			path := strings.Trim(one.Path.Value, `"`)
-			if strings.Contains(strings.Split(path, "/")[0], ".") && path != "github.com/go-delayqueue/delayqueue" && path != "github.com/go-delayqueue/delayqueue/internal/clock" {
+			if strings.Contains(strings.Split(path, "/")[0], ".") && path != "github.com/go-delayqueue/delayqueue" &&
+				path != "github.com/go-delayqueue/delayqueue/internal/clock" {
 				t.Errorf("%s imports %s", file.Name(), path)
 			}
 		}

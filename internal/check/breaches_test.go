@@ -177,9 +177,11 @@ var breakages = []breakage{
 	{"that another message took over", func(b *bed) { b.hold("order-9", b.now+second); b.do("HDEL", "key", "order-9") }, says()},
 	{"a key that an acked message does not keep", func(b *bed) { b.do("HSET", "key", "order-9", "acked:"+idNobody) },
 		says(`key: key "order-9" points at ` + idNobody + `, which is no message.`)},
-	{"held, and the next end is not known", func(b *bed) { b.hold("order-9", b.now+second); b.do("HDEL", "state", "held") }, func(b *bed) []string {
-		return []string{fmt.Sprintf(`state: field held is 0, but key "order-9" is held until %d, and nobody would free it in time.`, b.now+second)}
-	}},
+	{"held, and the next end is not known", func(b *bed) { b.hold("order-9", b.now+second); b.do("HDEL", "state", "held") },
+		func(b *bed) []string {
+			return []string{fmt.Sprintf(`state: field held is 0, but key "order-9" is held until %d, and nobody would free it in time.`,
+				b.now+second)}
+		}},
 	{"held for ever", func(b *bed) { b.hold("order-9", b.now+second); b.do("ZADD", "held", "+inf", "order-9") },
 		says(`held: key "order-9" has score inf, want an integer in (0, 2^53).`)},
 	{"key of garbage", func(b *bed) { b.do("HSET", "key", "order-6", idGarbage) },
@@ -199,7 +201,8 @@ var breakages = []breakage{
 	{"not armed, ready", func(b *bed) { b.do("DEL", "wake"); b.do("HDEL", "state", "armed") },
 		says(`state: armed is not set, but ready holds tag "2:` + idReady + `", so nobody would be woken.`)},
 	{"armed 0, retry first", func(b *bed) { b.emptyReady(); b.do("DEL", "wake"); b.do("HSET", "state", "armed", 0) }, func(b *bed) []string {
-		return []string{fmt.Sprintf(`state: armed is not set, but retry holds tag "3:%s" for %d, so nobody would be woken.`, idRetry, b.now+30*second)}
+		return []string{fmt.Sprintf(`state: armed is not set, but retry holds tag "3:%s" for %d, so nobody would be woken.`, idRetry,
+			b.now+30*second)}
 	}},
 	{"marker, but not armed", func(b *bed) {
 		b.emptyReady()
@@ -212,17 +215,20 @@ var breakages = []breakage{
 	}},
 	{"armed for retry", func(b *bed) { b.emptyReady(); b.arm(b.now + 30*second) }, says()},
 	{"armed after retry", func(b *bed) { b.emptyReady(); b.arm(b.now + 30*second + 1) }, func(b *bed) []string {
-		return []string{fmt.Sprintf(`state: armed is %d, but retry holds tag "3:%s" for %d, so a sleeper would be woken late.`, b.now+30*second+1, idRetry, b.now+30*second)}
+		return []string{fmt.Sprintf(`state: armed is %d, but retry holds tag "3:%s" for %d, so a sleeper would be woken late.`,
+			b.now+30*second+1, idRetry, b.now+30*second)}
 	}},
 	{"armed after pending", func(b *bed) {
 		b.emptyReady()
 		b.do("ZADD", "retry", b.now+90*second, "3:"+idRetry)
 		b.arm(b.now + 60*second + 1)
 	}, func(b *bed) []string {
-		return []string{fmt.Sprintf(`state: armed is %d, but pending holds tag "%s" for %d, so a sleeper would be woken late.`, b.now+60*second+1, idPending, b.now+60*second)}
+		return []string{fmt.Sprintf(`state: armed is %d, but pending holds tag "%s" for %d, so a sleeper would be woken late.`,
+			b.now+60*second+1, idPending, b.now+60*second)}
 	}},
 	{"armed in the future though ready", func(b *bed) { b.arm(b.now + 20*second) }, func(b *bed) []string {
-		return []string{fmt.Sprintf(`state: armed is %d, but ready holds tag "2:%s", so a sleeper would be woken late.`, b.now+20*second, idReady)}
+		return []string{fmt.Sprintf(`state: armed is %d, but ready holds tag "2:%s", so a sleeper would be woken late.`,
+			b.now+20*second, idReady)}
 	}},
 	{"armed by tostring", func(b *bed) { b.do("HSET", "state", "armed", "1.7e+15") },
 		says(`state: field armed is "1.7e+15", want digits only.`)},
@@ -257,10 +263,12 @@ var breakages = []breakage{
 	// What is done.
 	{"done", func(b *bed) { b.done() }, says()},
 	{"done, and the next end is not known", func(b *bed) { b.done(); b.do("HSET", "state", "done", 0) }, func(b *bed) []string {
-		return []string{fmt.Sprintf("state: field done is 0, but done holds %q until %d, which nobody would delete in time.", idUnack, b.now+60*second)}
+		return []string{fmt.Sprintf("state: field done is 0, but done holds %q until %d, which nobody would delete in time.", idUnack,
+			b.now+60*second)}
 	}},
 	{"done, and the next end is too late", func(b *bed) { b.done(); b.do("HSET", "state", "done", b.now+61*second) }, func(b *bed) []string {
-		return []string{fmt.Sprintf("state: field done is %d, but done holds %q until %d, which nobody would delete in time.", b.now+61*second, idUnack, b.now+60*second)}
+		return []string{fmt.Sprintf("state: field done is %d, but done holds %q until %d, which nobody would delete in time.",
+			b.now+61*second, idUnack, b.now+60*second)}
 	}},
 	{"done without a record", func(b *bed) { b.done(); b.do("HDEL", "fail", idUnack) },
 		says(`fail: message ` + idUnack + ` lies in done and has no record.`)},

@@ -44,7 +44,8 @@ func TestRead(t *testing.T) {
 		if want := []Entry{{Tag: "2:" + idReady, ID: idReady, Delivery: 2}}; !slices.Equal(s.Ready, want) {
 			t.Errorf("ready is %+v, want %+v", s.Ready, want)
 		}
-		if want := (Fail{Delivery: 3, Failures: 1, Losses: 1, When: b.now - second, Error: "handler said no", Errors: []FailError{{Text: "handler said no"}}}); !reflect.DeepEqual(s.Fail[idRetry], want) {
+		if want := (Fail{Delivery: 3, Failures: 1, Losses: 1, When: b.now - second, Error: "handler said no",
+			Errors: []FailError{{Text: "handler said no"}}}); !reflect.DeepEqual(s.Fail[idRetry], want) {
 			t.Errorf("fail is %+v, want %+v", s.Fail[idRetry], want)
 		}
 		if got := s.Messages[idRetry].Payload; got != "\x00\xff" {
@@ -155,7 +156,8 @@ func TestAssertUnreadable(t *testing.T) {
 	server.SetError("LOADING not yet")
 	for _, assert := range []func(testing.TB, redis.UniversalClient, string, string) *State{Assert, AssertEmpty} {
 		r := &recorder{TB: t}
-		if s := assert(r, cli, "dq", "q"); s != nil || len(r.fatals) != 1 || !strings.Contains(r.fatals[0], "check: reading queue dq:q: LOADING") {
+		if s := assert(r, cli, "dq", "q"); s != nil || len(r.fatals) != 1 ||
+			!strings.Contains(r.fatals[0], "check: reading queue dq:q: LOADING") {
 			t.Errorf("state %v, %q", s, r.fatals)
 		}
 	}

@@ -97,7 +97,8 @@ func build(t testing.TB, cli redis.UniversalClient, prefix string) *bed {
 	b.do("ZADD", "garbage", now-5*second, idGarbage, now-4*second, idGarbage1)
 	b.do("HSET", "msg",
 		idPending, encode(due, "order-1", 0, 3, "pay 1"),
-		idPending2, encode(due+second, "", 3, 300, 5_000_000, 2, 1, "a", 1, "b", 0, 3, "xyz", "a payload of some more than forty bytes, to be cut"),
+		idPending2, encode(due+second, "", 3, 300, 5_000_000, 2, 1, "a", 1, "b", 0, 3, "xyz",
+			"a payload of some more than forty bytes, to be cut"),
 		idReady, encode(now-9*second, "", 0, 3, "pay 3"),
 		idUnack, encode(now-8*second, "order-4", 0, 0, ""),
 		idRetry, encode(now-7*second, "", 0, 3, "\x00\xff"),

@@ -70,7 +70,8 @@ func TestInspectPages(t *testing.T) {
 	if err != nil || len(found) != 0 || len(s.Messages) != n+7 || len(s.Pending) != n+2 {
 		t.Errorf("%v, %d messages, %d pending, %v", texts(found), len(s.Messages), len(s.Pending), err)
 	}
-	if e := s.Messages[fmt.Sprintf("0190f3a0-0000-7000-8000-%012x", 0x1000)]; e.Problem != "" || e.Size <= size || e.Payload != "" || e.Retries != 3 {
+	if e := s.Messages[fmt.Sprintf("0190f3a0-0000-7000-8000-%012x", 0x1000)]; e.Problem != "" || e.Size <= size ||
+		e.Payload != "" || e.Retries != 3 {
 		t.Errorf("head of an envelope: %d bytes, retries %d, %q", e.Size, e.Retries, e.Problem)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

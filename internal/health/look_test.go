@@ -31,7 +31,8 @@ func TestJudge(t *testing.T) {
 	idle := []delayqueue.Consumer{{Concurrency: 2}}
 	busy := []delayqueue.Consumer{{Concurrency: 1, Handling: []delayqueue.Handling{{ID: "a"}, {ID: "b"}}}}
 	before := func(sent, acked int64) []Sample {
-		return []Sample{{At: now.Add(-time.Hour)}, {At: now.Add(-10 * time.Second), Hour: delayqueue.Tally{Start: now.Truncate(time.Hour), Sent: sent, Acked: acked}}}
+		return []Sample{{At: now.Add(-time.Hour)}, {At: now.Add(-10 * time.Second),
+			Hour: delayqueue.Tally{Start: now.Truncate(time.Hour), Sent: sent, Acked: acked}}}
 	}
 	for _, c := range []struct {
 		look  Look
@@ -41,20 +42,28 @@ func TestJudge(t *testing.T) {
 	}{
 		{Look{Err: errors.New("no answer")}, Critical, Unreadable, "cannot be read: no answer"},
 		{Look{Counts: delayqueue.Counts{Paused: true, Ready: 5, Behind: time.Hour}}, Warning, Paused, "paused"},
-		{Look{Counts: delayqueue.Counts{Paused: true, PausedUntil: seven, PauseReason: "card provider down"}}, Warning, Paused, "paused until 07:00: card provider down"},
+		{Look{Counts: delayqueue.Counts{Paused: true, PausedUntil: seven, PauseReason: "card provider down"}}, Warning, Paused,
+			"paused until 07:00: card provider down"},
 		{Look{Counts: delayqueue.Counts{Paused: true, PausedUntil: seven, PausedBy: "ann"}}, Warning, Paused, "paused until 07:00, by ann"},
 		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: 4 * time.Minute}}, Critical, NoConsumers, "no consumers, 4m0s behind"},
 		{Look{Counts: delayqueue.Counts{Unack: 1}}, Critical, NoConsumers, "no consumers"},
 		{Look{Counts: delayqueue.Counts{Retry: 1}}, Warning, NoConsumers, "no consumers"},
-		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, ThrottledUntil: seven}, Consumers: idle}, Notice, Throttled, "throttled until 07:00"},
-		{Look{Counts: delayqueue.Counts{Ready: 1, ThrottledUntil: seven, Behind: 2 * time.Hour}, Consumers: idle}, Warning, Throttled, "throttled until 07:00, and 2h0m0s behind"},
-		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, LimitedSince: now, Behind: time.Hour}, Consumers: idle}, Notice, Limited, "waits for its limit since 06:30"},
-		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, LimitedSince: now, Behind: time.Hour}, Consumers: idle, Hours: hour(9, 4, 5)}, Critical, Failed, "56% of deliveries fail"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, ThrottledUntil: seven}, Consumers: idle}, Notice,
+			Throttled, "throttled until 07:00"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, ThrottledUntil: seven, Behind: 2 * time.Hour}, Consumers: idle}, Warning, Throttled,
+			"throttled until 07:00, and 2h0m0s behind"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, LimitedSince: now, Behind: time.Hour}, Consumers: idle}, Notice, Limited,
+			"waits for its limit since 06:30"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, Limited: true, LimitedSince: now, Behind: time.Hour}, Consumers: idle, Hours: hour(9, 4, 5)},
+			Critical, Failed, "56% of deliveries fail"},
 		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: 6 * time.Second}, Consumers: busy}, Warning, Behind, "6s behind"},
 		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: 2 * time.Minute}, Consumers: busy}, Critical, Behind, "2m0s behind"},
-		{Look{Counts: delayqueue.Counts{Ready: 60, Behind: 2 * time.Minute}, Consumers: busy, Hours: hour(100, 110, 0), Samples: before(90, 80)}, Critical, Behind, "2m0s behind, drains in 30s"},
-		{Look{Counts: delayqueue.Counts{Ready: 60, Behind: 6 * time.Second}, Consumers: busy, Hours: hour(100, 100, 0), Samples: before(90, 90)}, Critical, Behind, "6s behind, and it grows"},
-		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: time.Second}, Consumers: idle, Hours: hour(9, 4, 5)}, Critical, Failed, "56% of deliveries fail"},
+		{Look{Counts: delayqueue.Counts{Ready: 60, Behind: 2 * time.Minute}, Consumers: busy, Hours: hour(100, 110, 0), Samples: before(90, 80)},
+			Critical, Behind, "2m0s behind, drains in 30s"},
+		{Look{Counts: delayqueue.Counts{Ready: 60, Behind: 6 * time.Second}, Consumers: busy, Hours: hour(100, 100, 0), Samples: before(90, 90)},
+			Critical, Behind, "6s behind, and it grows"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, Behind: time.Second}, Consumers: idle, Hours: hour(9, 4, 5)}, Critical,
+			Failed, "56% of deliveries fail"},
 		{Look{Consumers: idle, Hours: hour(9, 9, 1)}, Warning, Failed, "10% of deliveries fail"},
 		{Look{Consumers: idle, Hours: hour(9, 91, 9)}, Fine, Well, "fine"},
 		{Look{Counts: delayqueue.Counts{Garbage: 3, Done: 2}}, Quiet, Empty, "empty, no consumers"},
@@ -72,7 +81,8 @@ func TestWorstFirst(t *testing.T) {
 	t.Parallel()
 	fine := []delayqueue.Consumer{{Concurrency: 1}}
 	var names []string
-	for _, l := range WorstFirst([]*Look{{Name: "c", Consumers: fine}, {Name: "b", Consumers: fine}, {Name: "quiet"}, {Name: "z", Err: errors.New("x")}}) {
+	for _, l := range WorstFirst([]*Look{{Name: "c", Consumers: fine}, {Name: "b", Consumers: fine}, {Name: "quiet"},
+		{Name: "z", Err: errors.New("x")}}) {
 		names = append(names, l.Name)
 	}
 	if got := strings.Join(names, " "); got != "z b c quiet" {
@@ -84,11 +94,13 @@ func TestWorstFirst(t *testing.T) {
 func TestLastHour(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)
-	l := Look{At: start.Add(15 * time.Minute), Hours: []delayqueue.Tally{{Start: start.Add(-time.Hour), Sent: 100, Failed: 2}, {Start: start, Sent: 7}}}
+	l := Look{At: start.Add(15 * time.Minute), Hours: []delayqueue.Tally{{Start: start.Add(-time.Hour), Sent: 100, Failed: 2},
+		{Start: start, Sent: 7}}}
 	if n := l.LastHour(); n.Sent != 82 || n.Failed != 2 {
 		t.Errorf("%+v", n)
 	}
-	late := Sum([]delayqueue.Tally{{}, {Started: 3, Lateness: time.Second, MaxLateness: 2 * time.Second}, {Started: 1, Lateness: 5 * time.Second, MaxLateness: 5 * time.Second}, {}})
+	late := Sum([]delayqueue.Tally{{}, {Started: 3, Lateness: time.Second, MaxLateness: 2 * time.Second},
+		{Started: 1, Lateness: 5 * time.Second, MaxLateness: 5 * time.Second}, {}})
 	if late != (delayqueue.Tally{Started: 4, Lateness: 2 * time.Second, MaxLateness: 5 * time.Second}) {
 		t.Errorf("%+v", late)
 	}

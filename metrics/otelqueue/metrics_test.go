@@ -94,8 +94,9 @@ func TestMetrics(t *testing.T) {
 		m.Instrument(s.Queue)
 		m.InstrumentPublisher(s.Publisher)
 		scenario.Eventually(t, read, map[string]float64{
-			"delayqueue.up orders": 1, "delayqueue.consumers orders": 0, "messaging.client.sent.messages orders send": 0, "delayqueue.lost.messages orders receive": 0,
-			"delayqueue.messages ready idle": 0,
+			"delayqueue.up orders": 1, "delayqueue.consumers orders": 0, "messaging.client.sent.messages orders send": 0,
+			"delayqueue.lost.messages orders receive": 0,
+			"delayqueue.messages ready idle":          0,
 		})
 		before := time.Now()
 		s.Play(t)
@@ -109,7 +110,8 @@ func TestMetrics(t *testing.T) {
 			"messaging.process.duration snooze orders process": 1, "delayqueue.lateness orders": 5,
 			"delayqueue.up orders": 1, "delayqueue.paused orders": 0, "delayqueue.limited orders": 0, "delayqueue.oldest_ready.age orders": 0,
 		})
-		if in := time.UnixMicro(int64(got["delayqueue.next_due.timestamp orders"] * 1e6)).Sub(before); in < time.Hour || in > time.Hour+scenario.Patience {
+		if in := time.UnixMicro(int64(got["delayqueue.next_due.timestamp orders"] * 1e6)).Sub(before); in < time.Hour ||
+			in > time.Hour+scenario.Patience {
 			t.Errorf("the next is due in %v", in)
 		}
 		if _, ok := got["delayqueue.next_due.timestamp idle"]; ok {
@@ -129,7 +131,8 @@ func TestMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		got = scenario.Eventually(t, read, map[string]float64{
-			"delayqueue.paused orders": 1, "delayqueue.paused idle": 0, "delayqueue.messages ready orders": 1, "delayqueue.acked.messages orders ack": 4,
+			"delayqueue.paused orders": 1, "delayqueue.paused idle": 0, "delayqueue.messages ready orders": 1,
+			"delayqueue.acked.messages orders ack": 4,
 		})
 		if age := got["delayqueue.oldest_ready.age orders"]; age <= 0 || age > scenario.Patience.Seconds() {
 			t.Errorf("the oldest ready message waits for %v s", age)
@@ -162,12 +165,14 @@ func TestSchedules(t *testing.T) {
 	m, read := newMetrics(t, Config{})
 	s := new(scenario.Scheduler)
 	m.InstrumentSchedules(s)
-	scenario.Eventually(t, read, map[string]float64{"delayqueue.schedule.instants sent orders": 0, "delayqueue.schedule.instants expired orders": 0})
+	scenario.Eventually(t, read, map[string]float64{"delayqueue.schedule.instants sent orders": 0,
+		"delayqueue.schedule.instants expired orders": 0})
 	for _, outcome := range []string{"sent", "sent", "caught up", "skipped", "expired"} {
 		s.Tell(outcome, time.Second)
 	}
 	scenario.Eventually(t, read, map[string]float64{
-		"delayqueue.schedule.instants sent orders": 2, "delayqueue.schedule.instants caught up orders": 1, "delayqueue.schedule.instants skipped orders": 1,
+		"delayqueue.schedule.instants sent orders": 2, "delayqueue.schedule.instants caught up orders": 1,
+		"delayqueue.schedule.instants skipped orders": 1,
 		"delayqueue.schedule.instants expired orders": 1, "delayqueue.schedule.lateness orders": 3, "delayqueue.dropped.events orders": 3,
 	})
 }

@@ -26,7 +26,8 @@ type traced struct {
 
 // handle sends a message from within a producer's span, if there is to be one, and waits until the spans of its
 // deliveries have ended.
-func handle(t *testing.T, base context.Context, producer bool, handler func(*delayqueue.Message) error, deliveries int) (sent trace.SpanContext, spans []sdktrace.ReadOnlySpan, seen []traced) {
+func handle(t *testing.T, base context.Context, producer bool, handler func(*delayqueue.Message) error,
+	deliveries int) (sent trace.SpanContext, spans []sdktrace.ReadOnlySpan, seen []traced) {
 	t.Helper()
 	recorder := tracetest.NewSpanRecorder()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
@@ -40,7 +41,8 @@ func handle(t *testing.T, base context.Context, producer bool, handler func(*del
 		Propagator:     propagation.NewCompositeTextMapPropagator(propagation.TraceContext{}, propagation.Baggage{}),
 	})
 	calls := make(chan traced, deliveries)
-	q := delayqueue.NewQueue("orders", redistest.Start(t).Client(t), nil).WithBaseContext(base).WithNackRedeliveryDelay(0).WithDefaultRetryCount(deliveries - 1).
+	q := delayqueue.NewQueue("orders", redistest.Start(t).Client(t), nil).WithBaseContext(base).WithNackRedeliveryDelay(0).
+		WithDefaultRetryCount(deliveries - 1).
 		WithMiddleware(tracing.Middleware("orders")).
 		WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 			calls <- traced{trace.SpanContextFromContext(ctx), baggage.FromContext(ctx).Member("tenant").Value()}
@@ -98,7 +100,8 @@ func TestSpanIsLinkedToTheSenders(t *testing.T) {
 		if span.Name() != "process orders" || span.SpanKind() != trace.SpanKindConsumer {
 			t.Errorf("span %q of kind %v", span.Name(), span.SpanKind())
 		}
-		if links := span.Links(); len(links) != 1 || links[0].SpanContext.TraceID() != sent.TraceID() || links[0].SpanContext.SpanID() != sent.SpanID() {
+		if links := span.Links(); len(links) != 1 || links[0].SpanContext.TraceID() != sent.TraceID() ||
+			links[0].SpanContext.SpanID() != sent.SpanID() {
 			t.Errorf("links %v, want one to %v", links, sent)
 		}
 		if span.Parent().IsValid() || span.SpanContext().TraceID() == sent.TraceID() {
@@ -110,7 +113,8 @@ func TestSpanIsLinkedToTheSenders(t *testing.T) {
 		outcome := []string{"nack", "ack"}[i]
 		want := map[attribute.Key]string{
 			"messaging.system": "delayqueue", "messaging.destination.name": "orders", "messaging.operation.name": "process",
-			"messaging.operation.type": "process", "messaging.message.id": id, "delayqueue.delivery": []string{"1", "2"}[i], "delayqueue.outcome": outcome,
+			"messaging.operation.type": "process", "messaging.message.id": id, "delayqueue.delivery": []string{"1", "2"}[i],
+			"delayqueue.outcome": outcome,
 		}
 		if outcome == "nack" {
 			want["error.type"] = "*errors.errorString"
@@ -127,7 +131,8 @@ func TestSpanIsLinkedToTheSenders(t *testing.T) {
 				t.Errorf("attribute %s = %q, want %q", k, got[k], v)
 			}
 		}
-		if status := span.Status(); (status.Code == codes.Error) != (outcome == "nack") || (outcome == "nack" && status.Description != "not yet") {
+		if status := span.Status(); (status.Code == codes.Error) != (outcome == "nack") ||
+			(outcome == "nack" && status.Description != "not yet") {
 			t.Errorf("delivery %d: status %v", i+1, status)
 		}
 	}
@@ -136,8 +141,10 @@ func TestSpanIsLinkedToTheSenders(t *testing.T) {
 // A message that was sent outside of any span is handled in one all the same, whose parent is the base context's.
 func TestSpanWithoutSender(t *testing.T) {
 	t.Parallel()
-	ambient := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
-	_, spans, _ := handle(t, trace.ContextWithSpanContext(context.Background(), ambient), false, func(*delayqueue.Message) error { return delayqueue.Snooze(time.Hour) }, 1)
+	ambient := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2},
+		TraceFlags: trace.FlagsSampled})
+	_, spans, _ := handle(t, trace.ContextWithSpanContext(context.Background(), ambient), false,
+		func(*delayqueue.Message) error { return delayqueue.Snooze(time.Hour) }, 1)
 	if links := spans[0].Links(); len(links) != 0 {
 		t.Errorf("links %v", links)
 	}

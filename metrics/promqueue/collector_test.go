@@ -59,13 +59,15 @@ func TestCollector(t *testing.T) {
 		before := time.Now()
 		s.Play(t)
 		got := scenario.Eventually(t, read, map[string]float64{
-			"messages orders pending": 1, "messages orders ready": 0, "messages orders unack": 1, "messages orders retry": 0, "messages orders garbage": 2, "messages orders done": 2,
+			"messages orders pending": 1, "messages orders ready": 0, "messages orders unack": 1, "messages orders retry": 0,
+			"messages orders garbage": 2, "messages orders done": 2,
 			"messages_sent_total orders": 7, "messages_delivered_total orders": 8, "messages_acked_total orders": 3,
 			"messages_failed_total orders": 3, "messages_lost_total orders": 0, "messages_dead_total orders": 2, "events_dropped_total orders": 0,
 			"handling_seconds ack orders": 3, "handling_seconds nack orders": 3, "handling_seconds snooze orders": 1, "lateness_seconds orders": 5,
 			"up orders": 1, "paused orders": 0, "limited orders": 0, "oldest_ready_age_seconds orders": 0,
 		})
-		if in := time.UnixMicro(int64(got["next_due_timestamp_seconds orders"] * 1e6)).Sub(before); in < time.Hour || in > time.Hour+scenario.Patience {
+		if in := time.UnixMicro(int64(got["next_due_timestamp_seconds orders"] * 1e6)).Sub(before); in < time.Hour ||
+			in > time.Hour+scenario.Patience {
 			t.Errorf("the next is due in %v", in)
 		}
 		if _, ok := got["next_due_timestamp_seconds idle"]; ok {
@@ -86,7 +88,8 @@ func TestCollector(t *testing.T) {
 			t.Fatal(err)
 		}
 		got = scenario.Eventually(t, read, map[string]float64{
-			"messages orders ready": 1, "messages orders unack": 0, "messages_acked_total orders": 4, "lateness_seconds orders": 6, "handling_seconds ack orders": 4,
+			"messages orders ready": 1, "messages orders unack": 0, "messages_acked_total orders": 4, "lateness_seconds orders": 6,
+			"handling_seconds ack orders": 4,
 		})
 		if age := got["oldest_ready_age_seconds orders"]; age <= 0 || age > scenario.Patience.Seconds() {
 			t.Errorf("the oldest ready message waits for %v s", age)
@@ -111,7 +114,8 @@ func TestLost(t *testing.T) {
 	far := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: 100 * time.Millisecond, WriteTimeout: 100 * time.Millisecond})
 	t.Cleanup(func() { _ = far.Close() })
 	started := make(chan struct{})
-	cutOff := delayqueue.NewQueue("orders", far, func(string) bool { close(started); return true }).WithLease(500 * time.Millisecond).WithLogger(slog.New(slog.DiscardHandler))
+	cutOff := delayqueue.NewQueue("orders", far, func(string) bool { close(started); return true }).WithLease(500 * time.Millisecond).
+		WithLogger(slog.New(slog.DiscardHandler))
 	cutOff.WithMiddleware(func(next delayqueue.Handler) delayqueue.Handler {
 		return func(ctx context.Context, msg *delayqueue.Message) error {
 			wire.Freeze()
@@ -133,7 +137,8 @@ func TestLost(t *testing.T) {
 	}
 	done := finder.StartConsume()
 	scenario.Eventually(t, func() map[string]float64 { return values(t, c) },
-		map[string]float64{"messages_lost_total orders": 1, "messages_delivered_total orders": 1, "messages_acked_total orders": 1, "lateness_seconds orders": 0, "handling_seconds ack orders": 1})
+		map[string]float64{"messages_lost_total orders": 1, "messages_delivered_total orders": 1, "messages_acked_total orders": 1,
+			"lateness_seconds orders": 0, "handling_seconds ack orders": 1})
 	finder.StopConsume()
 	<-done
 	wire.Thaw()
