@@ -182,7 +182,11 @@ func (m *Monitor) operate(ctx context.Context, o *operation, progress func(*Bulk
 		return o.cutOff(places, err), m.failed(err, "%s", verbs[o.What])
 	}
 	defer func() { r, err = m.leave(ctx, o, r, err) }()
-	if err := m.settleDoubt(ctx, o, places); err != nil {
+	err = m.settleDoubt(ctx, o, places)
+	if err == nil {
+		err = m.goesOn(ctx, o)
+	}
+	if err != nil {
 		return o.cutOff(places, err), m.failed(err, "%s", verbs[o.What])
 	}
 	for o.Place < len(places) {

@@ -81,7 +81,7 @@ func (f *fixture) continuedAtOnce(journal bool, k int64, after bool) {
 	all := f.journal(m)
 	last := all[len(all)-1]
 	goesOn := slices.ContainsFunc(all, func(e JournalEntry) bool { return e.Act == ActContinueBulk && e.By == who })
-	if !goesOn || len(all) > 3 || last.By != "cid" || last.Bulk.Phase != BulkFinished || last.Messages != 9 {
+	if !goesOn || len(all) != 2 || last.By != "cid" || last.Bulk.Phase != BulkFinished || last.Messages != 9 {
 		f.t.Errorf("%+v, %+v", all, last.Bulk)
 	}
 }

@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,14 +95,14 @@ func (f *Filter) words() string {
 	return strings.Join(words, ", ")
 }
 
-// enter makes sure that the call has its entry, which says that it runs. Who continues it has an entry of its own. It returns
-// errContinued to all but the first of those who continue it from the same state of its entry.
+// enter makes sure that the call has its entry, which says that it runs. It returns errContinued to all but the first of
+// those who continue it from the same state of its entry.
 func (m *Monitor) enter(ctx context.Context, o *operation) error {
 	if o.Dry {
 		return nil
 	}
-	isNew := o.Entry.Made == ""
-	if isNew {
+	o.found = o.Entry.Made != ""
+	if !o.found {
 		o.who, o.Entry.Token = m.who, newToken()
 	}
 	if o.again && o.once() && o.Claim == "" {
@@ -113,9 +114,19 @@ func (m *Monitor) enter(ctx context.Context, o *operation) error {
 	if o.mute && o.Claim != "" { // the entry's belongs to whom may write there
 		o.Claim = claimed + newToken()
 	}
-	if o.again && !isNew {
-		m.done(ctx, journalRecord{Act: ActContinueBulk, Target: o.Entry.String(), Detail: string(actOf(o.What, o.Us))})
+	return nil
+}
+
+// goesOn writes down that somebody continues the call of a found entry, once that is certain: of two who have claimed what is left with
+// the same word, the first to write into the entry does.
+func (m *Monitor) goesOn(ctx context.Context, o *operation) error {
+	if !o.again || !o.found {
+		return nil
 	}
+	if err := m.ahead(ctx, o); err != nil || ctx.Err() != nil {
+		return cmp.Or(err, ctx.Err())
+	}
+	m.done(ctx, journalRecord{Act: ActContinueBulk, Target: o.Entry.String(), Detail: string(actOf(o.What, o.Us))})
 	return nil
 }
 

@@ -38,6 +38,7 @@ type operation struct {
 	Claim string    `json:"claim,omitempty"` // whose it is to continue, of once
 	who   onBehalf  // who has begun it, and why, as its entry says
 	again bool      // it is continued
+	found bool      // its entry was there before
 	noted time.Time // when it was written down last
 	wrote string    // and then by the server
 	mute  bool      // it cannot be written down
