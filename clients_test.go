@@ -17,7 +17,7 @@ func works(t *testing.T, f *fixture, cli redis.UniversalClient) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	handled, ended := make(chan string, 4), make(chan error, 1)
-	q := noTick(f.queueOn(cli, nil)).WithLease(time.Minute).WithConcurrent(2).WithNackRedeliveryDelay(20 * time.Millisecond).
+	q := unhurried(noTick(f.queueOn(cli, nil))).WithConcurrent(2).WithNackRedeliveryDelay(20 * time.Millisecond).
 		WithHandler(func(ctx context.Context, msg *Message) error {
 			handled <- fmt.Sprint(msg.Payload, " ", msg.Failures)
 			switch {

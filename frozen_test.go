@@ -128,7 +128,7 @@ func TestServerHangsUpOnTLS(t *testing.T) {
 	t.Cleanup(func() { _ = cli.Close() })
 	q := f.queueOn(cli, func(string) bool { return true })
 	done := q.StartConsume()
-	_, err = q.Send(within(t, 3*time.Second), "x")
+	_, err = q.Send(q.batcher.untilFailure(), "x")
 	var failed *SendError
 	if !errors.As(err, &failed) || failed.Stored != StoredNo || !strings.Contains(err.Error(), "maxclients") {
 		t.Errorf("Send: %v", err)

@@ -99,7 +99,7 @@ func (l life) next(d deed) []life {
 // judge wants what was done to each message to be a possible life of one, and everything to have been done to some.
 func (h *history) judge(f *fixture, sent []string, lease time.Duration) {
 	f.t.Helper()
-	end := h.now()
+	end := h.end()
 	followers := h.followers()
 	sent = append(sent, followers...)
 	h.tell(sent, lease.Microseconds(), end)

@@ -23,6 +23,7 @@ type history struct {
 	mu    sync.Mutex
 	began time.Time
 	calls map[string]*recorded
+	over  bool                             // no more calls are noted
 	deeds map[string][]porcupine.Operation // by id
 
 	deliveries atomic.Int64
@@ -75,6 +76,9 @@ func (h *history) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		if h.over {
+			return err
+		}
 		call := strings.Join(args[:2], " ") // caller and number
 		if everyScript[i].script == extendScript {
 			call = strconv.Itoa(len(h.calls))
@@ -95,6 +99,14 @@ func (h *history) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return err
 	}
+}
+
+// end has no more calls noted, and says when that was: attempts that were given up may outlast their consumers.
+func (h *history) end() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.over = true
+	return h.now()
 }
 
 // askWhen asks the server when it carried out a call that it has not answered, with h.mu held. It may still do so later.

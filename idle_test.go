@@ -108,10 +108,10 @@ func TestIdleQueuesTickRarely(t *testing.T) {
 	}
 	close(release)
 	l.rests(t, queues[0], 2500*time.Millisecond)
-	consumers, err := NewMonitor(queues[0].name, f.cli).Consumers(ctxB)
-	if err != nil || len(consumers) != 1 {
-		t.Errorf("alive: %v, %v", consumers, err)
-	}
+	eventually(t, "it is alive", func() bool {
+		consumers, err := NewMonitor(queues[0].name, f.cli).Consumers(ctxB)
+		return err == nil && len(consumers) == 1
+	})
 }
 
 // TestIdlePause: a pause rules an idle consumer with its next fetch, and its end wakes one.

@@ -297,7 +297,7 @@ func (f *limitsRun) judge() {
 	t := f.t
 	t.Helper()
 	f.check()
-	all := f.h.limitDeeds(t, f.h.now())
+	all := f.h.limitDeeds(t, f.h.end())
 	if err := judgeLimits(t, boundsOf(f.asked.text()), all); err != nil {
 		t.Error(err)
 	}

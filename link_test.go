@@ -19,9 +19,10 @@ import (
 // The clients of these tests have no settings but their address: a fault of the network is the library's to
 // notice, whatever the timeouts are.
 
-// soon is far above what must happen takes, and below the time in which attempts of the library try one dead
-// connection after the other, which is doubled each time. Some of the clients would wait for an hour by themselves.
-const soon = 10 * time.Second
+// soon is far above what must happen takes, pauses of the machine included, and below the time in which attempts of the
+// library try six dead connections one after the other, which is doubled each time: 63 s. Some of the clients would wait for
+// an hour by themselves.
+const soon = 40 * time.Second
 
 // warm makes a client hold n idle connections.
 func warm(t *testing.T, cli *redis.Client, n int) {
@@ -56,7 +57,7 @@ func TestLinkHalfOpen(t *testing.T) {
 			t.Cleanup(func() { _ = cli.Close() })
 			var got tally
 			release := make(chan struct{})
-			q := f.queueOn(cli, nil).WithConcurrent(2).WithHandler(func(ctx context.Context, msg *Message) error {
+			q := f.queueOn(cli, nil).WithLease(time.Minute).WithConcurrent(2).WithHandler(func(ctx context.Context, msg *Message) error {
 				if got.add(msg.Payload); msg.Payload == "long" {
 					<-release
 				}
@@ -156,11 +157,11 @@ func TestLinkBesideUsedUpPool(t *testing.T) {
 	}
 }
 
-// TestLinkPlannedFailover: the old primary is alive, takes writes and answers for some 8 s after it was replaced.
+// TestLinkPlannedFailover: the old primary is alive, takes writes and answers for some 8 s after it was replaced; here for ever.
 func TestLinkPlannedFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t, 1, 3)
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
 	f := fixtureOn(t, s.Client(t))
 	var got tally
@@ -168,6 +169,7 @@ func TestLinkPlannedFailover(t *testing.T) {
 	q.StartConsume()
 	f.send(q, "before")
 	eventually(t, "it is handled", func() bool { return got.of("before") > 0 })
+	f.must(s.Nodes[0].Client(t).Do(ctx, "ACL", "SETUSER", "default", "-slaveof", "-replicaof").Err())
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Addrs()[0]})
 	defer sentinel.Close()
 	if err := sentinel.Failover(ctx, redistest.SentinelMaster).Err(); err != nil {
@@ -177,9 +179,8 @@ func TestLinkPlannedFailover(t *testing.T) {
 	f.send(f.queueOn(s.Nodes[1].Client(t), nil), "after")
 	eventually(t, "it is handled", func() bool { return got.of("after") > 0 })
 	role, err := s.Nodes[0].Client(t).Do(ctx, "role").Slice()
-	f.must(err)
-	if role[0] != "master" {
-		t.Errorf("the new primary was found when the old one had become a %v", role[0])
+	if f.must(err); role[0] != "master" {
+		t.Errorf("the old primary has become a %v", role[0])
 	}
 }
 
@@ -234,7 +235,7 @@ func TestLinkDialsHang(t *testing.T) {
 	t.Parallel()
 	f, wire, _ := wired(t)
 	network := &deadEnd{ended: make(chan struct{})}
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), Dialer: network.dial, DialTimeout: time.Second, DialerRetries: 1})
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), Dialer: network.dial, DialTimeout: time.Hour, DialerRetries: 1})
 	t.Cleanup(func() { _ = cli.Close() })
 	t.Cleanup(func() { close(network.ended) })
 	q := f.queueOn(cli, func(string) bool { return true }).WithLease(500 * time.Millisecond)
@@ -242,11 +243,11 @@ func TestLinkDialsHang(t *testing.T) {
 	eventually(t, "it listens", func() bool { return q.current().wakeUps.answered.Load() > 0 || blockedClients(t, f) > 0 })
 	network.on.Store(true)
 	wire.Cut()
-	eventually(t, "the log says so", func() bool { return f.log.count("cannot work with Redis") == 1 })
+	eventually(t, "the log says so", func() bool { return f.log.count("cannot work with Redis") > 0 })
 	eventually(t, "a dial hangs", func() bool { return network.dialing.Load() > 0 }) // a slow machine may have logged that before
 	q.StopConsume()
 	receive(t, "done closes", done)
-	if network.dialing.Load() == 0 { // each takes dialTimeout
+	if network.dialing.Load() == 0 { // each takes DialTimeout
 		t.Error("the stop waited for all dials")
 	}
 }
@@ -264,9 +265,7 @@ func TestLinkIsIdle(t *testing.T) {
 		return strings.Count(list, "name="+name+" ")
 	}
 	f.send(f.queueOn(cli, nil), "x", inAnHour)
-	if n := connections(); n != 1 {
-		t.Fatalf("%d connections, want 1", n)
-	}
+	eventually(t, "it has one connection", func() bool { return connections() == 1 }) // where attempts ended in vain, there were more
 	l := linkOf(cli)
 	l.expire() // a call is under way
 	l.release()

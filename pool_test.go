@@ -163,7 +163,7 @@ func TestPoolStrict(t *testing.T) {
 		return func(string) bool { started <- name; <-release; return true }
 	}
 	fetches := countFetches(t, fs[0])
-	first, bulk := fs[0].queue(handle("first")).WithFetchInterval(10*time.Millisecond), fs[1].queue(handle("bulk"))
+	first, bulk := unhurried(fs[0].queue(handle("first"))).WithFetchInterval(10*time.Millisecond), unhurried(fs[1].queue(handle("bulk")))
 	fs[1].backlog(bulk, 100)
 	p := poolOf(t, 2, Share{Queue: first}, Share{Queue: bulk}).Strict()
 	p.StartConsume()
@@ -276,11 +276,11 @@ func TestPoolMarkers(t *testing.T) {
 			if n := fetches.Load() - before; n > 20+2*int64(time.Since(begun).Seconds()) {
 				t.Errorf("%d fetches", n)
 			}
-			p.workers.mu.Lock()
-			if !first.current().member.hungry {
-				t.Error("the pool does not know that something is due")
-			}
-			p.workers.mu.Unlock()
+			eventually(t, "the pool knows that something is due", func() bool {
+				p.workers.mu.Lock()
+				defer p.workers.mu.Unlock()
+				return first.current().member.hungry
+			})
 			release <- struct{}{}
 			receive(t, "it gets a worker", got)
 			p.StopConsume()

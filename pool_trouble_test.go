@@ -93,8 +93,8 @@ func TestPoolFarServer(t *testing.T) {
 func TestPoolExpired(t *testing.T) {
 	t.Parallel()
 	fs, handled, garbage := poolFixture(t, 2), 0, make(chan int64, 1)
-	expired := fs[0].queue(acks)
-	good := fs[1].queue(func(string) bool {
+	expired := unhurried(fs[0].queue(acks))
+	good := unhurried(fs[1].queue(func(string) bool {
 		if handled++; handled == 200 {
 			n, err := fs[0].cli.ZCard(context.Background(), fs[0].calls().keys.garbage).Result()
 			if err != nil {
@@ -103,7 +103,7 @@ func TestPoolExpired(t *testing.T) {
 			garbage <- n
 		}
 		return true
-	})
+	}))
 	const many = 4000
 	late := slices.Repeat([]Outgoing{{Options: []MsgOption{WithMsgTTL(time.Millisecond)}}}, maxBatch)
 	for range many / maxBatch {
@@ -173,8 +173,9 @@ func TestPoolTrouble(t *testing.T) {
 				p.StartConsume()
 				f.send(first, "x")
 				receive(t, "the first works", got)
-				for early := true; early; {
-					const delay = 300 * time.Millisecond
+				delay := 300 * time.Millisecond
+				for early := true; early; delay *= 2 {
+					eventually(t, "nothing is in hand that the trouble could strike", func() bool { return len(f.check().Messages) == 0 })
 					sent := time.Now()
 					f.send(first, "x", WithDelay(delay))
 					c.begin(f, server)
@@ -188,7 +189,7 @@ func TestPoolTrouble(t *testing.T) {
 					if name := receive(t, "the second goes on", got); name != "second" {
 						t.Errorf("it is handled by the %s", name)
 					}
-					time.Sleep(30 * time.Millisecond) // so that the first is due meanwhile
+					time.Sleep(delay / 10) // so that the first is due meanwhile
 				}
 				c.end(f, server)
 				if name := receive(t, "the first goes on", got); name != "first" {

@@ -18,6 +18,7 @@ func tenants(f *fixture, cli redis.UniversalClient, n int, got func(name string)
 		name := fmt.Sprintf("%s-%d", f.name, i)
 		q := noTick(NewQueue(name, cli, func(string) bool { got(name); return true })).WithLogger(slog.New(slog.NewTextHandler(f.log, nil)))
 		all = append(all, q)
+		q.store.attemptTimeout = time.Hour // a slow machine is no reason for a second connection
 		q.StartConsume()
 	}
 	f.t.Cleanup(func() {
