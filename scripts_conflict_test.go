@@ -40,118 +40,128 @@ var holders = map[string]struct {
 		"pending a@5s wake 5s"},
 }
 
+// A conflictRow is a send of b with a key that somebody holds: after 3 s (timed), or without saying when.
+type conflictRow struct {
+	on           Conflict
+	timed        bool
+	answer, want string
+	payload      string // of a, afterwards
+}
+
+// asItWas is wanted where a send changes nothing.
+const asItWas = "as it was"
+
+// conflictRows are such sends, by who holds the key.
+var conflictRows = map[string][]conflictRow{
+	"nowhere": {
+		{Keep, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+		{Replace, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+		{Replace, false, "+0s", "pending b@0s key k=b wake 0s", ""},
+		{Reschedule, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+	},
+	"pending": {
+		{Refuse, true, "=a", asItWas, "a"},
+		{Keep, true, "~a@5s", asItWas, "a"},
+		{Replace, true, "~a@3s", "pending a@3s key k=a wake 3s", "b"},
+		{Replace, false, "~a@5s", asItWas, "b"},
+		{Reschedule, true, "~a@3s", "pending a@3s key k=a wake 3s", "a"},
+		{Reschedule, false, "~a@0s", "pending a@0s key k=a wake 0s", "a"},
+	},
+	"due": {
+		{Refuse, true, "=a", asItWas, "a"},
+		{Keep, true, "~a@0s", asItWas, "a"},
+		{Replace, true, "~a@3s", "pending a@3s key k=a wake 0s", "b"},
+		{Replace, false, "~a@0s", asItWas, "b"},
+		{Reschedule, true, "~a@3s", "pending a@3s key k=a wake 0s", "a"},
+		{Reschedule, false, "~a@0s", asItWas, "a"},
+	},
+	"unack": {
+		{Refuse, true, "=a", asItWas, "a"},
+		{Keep, true, "~a@0s", asItWas, "a"},
+		{Replace, true, "+3s", "pending b@3s unack a@10.000001s key k=b wake 3s", "a"},
+		{Replace, false, "+0s", "pending b@0s unack a@10.000001s key k=b wake 0s", "a"},
+		{Reschedule, true, "+3s", "pending b@3s unack a@10.000001s key k=b wake 3s", "a"},
+		{Reschedule, false, "+0s", "pending b@0s unack a@10.000001s key k=b wake 0s", "a"},
+	},
+	"ready": {
+		{Refuse, true, "=a", asItWas, "a"},
+		{Keep, true, "~a@0s", asItWas, "a"},
+		{Replace, true, "~a@3s", "retry 2:a@3s fail a=2/0/0@0s key k=a wake 0s", "b"},
+		{Replace, false, "~a@0s", asItWas, "b"},
+		{Reschedule, true, "~a@3s", "retry 2:a@3s fail a=2/0/0@0s key k=a wake 0s", "a"},
+		{Reschedule, false, "~a@0s", asItWas, "a"},
+	},
+	"retry": {
+		{Refuse, true, "=a", asItWas, "a"},
+		{Keep, true, "~a@0s", asItWas, "a"},
+		{Replace, true, "~a@3s", "retry 2:a@3s fail a=2/0/0@0s!x key k=a wake 1s", "b"},
+		{Replace, false, "~a@1s", "retry 2:a@1s fail a=2/0/0@0s!x key k=a wake 1s", "b"},
+		{Reschedule, true, "~a@3s", "retry 2:a@3s fail a=2/1/0@0s!x key k=a wake 1s", "a"},
+		{Reschedule, false, "~a@0s", "retry 2:a@0s fail a=2/1/0@0s!x key k=a wake 0s", "a"},
+	},
+	"garbage": {
+		{Refuse, true, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s", "a"},
+		{Keep, true, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s", "a"},
+		{Replace, true, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s", "a"},
+		{Reschedule, true, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s", "a"},
+	},
+	"done": {
+		{Replace, true, "+3s", "pending b@3s done a@1h0m0s fail a=2/0/0@0s key k=b wake 3s", "a"},
+		{Reschedule, true, "+3s", "pending b@3s done a@1h0m0s fail a=2/0/0@0s key k=b wake 3s", "a"},
+	},
+	"without an envelope": {
+		{Refuse, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+		{Keep, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+		{Replace, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+		{Reschedule, true, "+3s", "pending b@3s key k=b wake 3s", ""},
+	},
+	"one with another key": {
+		{Keep, true, "+3s", "pending b@3s a@5s key k=b wake 3s", "a"},
+		{Replace, true, "+3s", "pending b@3s a@5s key k=b wake 3s", "a"},
+		{Reschedule, true, "+3s", "pending b@3s a@5s key k=b wake 3s", "a"},
+	},
+}
+
 // TestScriptConflict: what a send does while its key is taken, and the whole state after; the same if its reply was
 // lost. b is sent with the key: after 3 s (timed), or without saying when.
 func TestScriptConflict(t *testing.T) {
 	t.Parallel()
-	const same = "as it was"
-	for holder, rows := range map[string][]struct {
-		on           Conflict
-		timed        bool
-		answer, want string
-		payload      string // of a
-	}{
-		"nowhere": {
-			{Keep, true, "+3s", "pending b@3s key k=b wake 3s", ""},
-			{Replace, true, "+3s", "pending b@3s key k=b wake 3s", ""},
-			{Replace, false, "+0s", "pending b@0s key k=b wake 0s", ""},
-			{Reschedule, true, "+3s", "pending b@3s key k=b wake 3s", ""},
-		},
-		"pending": {
-			{Refuse, true, "=a", same, "a"},
-			{Keep, true, "~a@5s", same, "a"},
-			{Replace, true, "~a@3s", "pending a@3s key k=a wake 3s", "b"},
-			{Replace, false, "~a@5s", same, "b"},
-			{Reschedule, true, "~a@3s", "pending a@3s key k=a wake 3s", "a"},
-			{Reschedule, false, "~a@0s", "pending a@0s key k=a wake 0s", "a"},
-		},
-		"due": {
-			{Refuse, true, "=a", same, "a"},
-			{Keep, true, "~a@0s", same, "a"},
-			{Replace, true, "~a@3s", "pending a@3s key k=a wake 0s", "b"},
-			{Replace, false, "~a@0s", same, "b"},
-			{Reschedule, true, "~a@3s", "pending a@3s key k=a wake 0s", "a"},
-			{Reschedule, false, "~a@0s", same, "a"},
-		},
-		"unack": {
-			{Refuse, true, "=a", same, "a"},
-			{Keep, true, "~a@0s", same, "a"},
-			{Replace, true, "+3s", "pending b@3s unack a@10.000001s key k=b wake 3s", "a"},
-			{Replace, false, "+0s", "pending b@0s unack a@10.000001s key k=b wake 0s", "a"},
-			{Reschedule, true, "+3s", "pending b@3s unack a@10.000001s key k=b wake 3s", "a"},
-			{Reschedule, false, "+0s", "pending b@0s unack a@10.000001s key k=b wake 0s", "a"},
-		},
-		"ready": {
-			{Refuse, true, "=a", same, "a"},
-			{Keep, true, "~a@0s", same, "a"},
-			{Replace, true, "~a@3s", "retry 2:a@3s fail a=2/0/0@0s key k=a wake 0s", "b"},
-			{Replace, false, "~a@0s", same, "b"},
-			{Reschedule, true, "~a@3s", "retry 2:a@3s fail a=2/0/0@0s key k=a wake 0s", "a"},
-			{Reschedule, false, "~a@0s", same, "a"},
-		},
-		"retry": {
-			{Refuse, true, "=a", same, "a"},
-			{Keep, true, "~a@0s", same, "a"},
-			{Replace, true, "~a@3s", "retry 2:a@3s fail a=2/0/0@0s!x key k=a wake 1s", "b"},
-			{Replace, false, "~a@1s", "retry 2:a@1s fail a=2/0/0@0s!x key k=a wake 1s", "b"},
-			{Reschedule, true, "~a@3s", "retry 2:a@3s fail a=2/1/0@0s!x key k=a wake 1s", "a"},
-			{Reschedule, false, "~a@0s", "retry 2:a@0s fail a=2/1/0@0s!x key k=a wake 0s", "a"},
-		},
-		"garbage": {
-			{Refuse, true, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s", "a"},
-			{Keep, true, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s", "a"},
-			{Replace, true, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s", "a"},
-			{Reschedule, true, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s", "a"},
-		},
-		"done": {
-			{Replace, true, "+3s", "pending b@3s done a@1h0m0s fail a=2/0/0@0s key k=b wake 3s", "a"},
-			{Reschedule, true, "+3s", "pending b@3s done a@1h0m0s fail a=2/0/0@0s key k=b wake 3s", "a"},
-		},
-		"without an envelope": {
-			{Refuse, true, "+3s", "pending b@3s key k=b wake 3s", ""},
-			{Keep, true, "+3s", "pending b@3s key k=b wake 3s", ""},
-			{Replace, true, "+3s", "pending b@3s key k=b wake 3s", ""},
-			{Reschedule, true, "+3s", "pending b@3s key k=b wake 3s", ""},
-		},
-		"one with another key": {
-			{Keep, true, "+3s", "pending b@3s a@5s key k=b wake 3s", "a"},
-			{Replace, true, "+3s", "pending b@3s a@5s key k=b wake 3s", "a"},
-			{Reschedule, true, "+3s", "pending b@3s a@5s key k=b wake 3s", "a"},
-		},
-	} {
+	for holder, rows := range conflictRows {
 		for _, row := range rows {
 			t.Run(fmt.Sprint(holder, " ", row.on, " ", row.timed), func(t *testing.T) {
-				onBoth(t, func(r *rig) {
-					holders[holder].make(r)
-					m := msg("b", 0, keyed("k"))
-					if row.timed {
-						m = msg("b", 3*time.Second, keyed("k"))
-					}
-					numbered(on(row.on, row.timed, m), "s", 1)
-					m.put.on, m.put.timed = row.on, row.timed
-					c := newCaller()
-					first := r.send(c, m)
-					r.equal("answer", r.inWords(first), row.answer)
-					want, passed := row.want, "#1"
-					if want == same {
-						want = holders[holder].text
-					}
-					if strings.HasPrefix(row.answer, "=") {
-						passed = row.answer // what was refused for its key has no number
-					} else {
-						want = withSequence(want)
-					}
-					r.expect(want)
-					r.equal("payload", r.read().Messages[idOf("a")].Payload, row.payload)
-					before := r.contents()
-					r.equal("the repeat", r.sendAgain(c, m), first)
-					r.equal("contents", r.contents(), before)
-					r.equal("another call", r.answers(newCaller(), m), passed)
-					r.comesOut()
-				})
+				onBoth(t, func(r *rig) { row.check(r, holder) })
 			})
 		}
 	}
+}
+
+func (row conflictRow) check(r *rig, holder string) {
+	holders[holder].make(r)
+	m := msg("b", 0, keyed("k"))
+	if row.timed {
+		m = msg("b", 3*time.Second, keyed("k"))
+	}
+	numbered(on(row.on, row.timed, m), "s", 1)
+	m.put.on, m.put.timed = row.on, row.timed
+	c := newCaller()
+	first := r.send(c, m)
+	r.equal("answer", r.inWords(first), row.answer)
+	want, passed := row.want, "#1"
+	if want == asItWas {
+		want = holders[holder].text
+	}
+	if strings.HasPrefix(row.answer, "=") {
+		passed = row.answer // what was refused for its key has no number
+	} else {
+		want = withSequence(want)
+	}
+	r.expect(want)
+	r.equal("payload", r.read().Messages[idOf("a")].Payload, row.payload)
+	before := r.contents()
+	r.equal("the repeat", r.sendAgain(c, m), first)
+	r.equal("contents", r.contents(), before)
+	r.equal("another call", r.answers(newCaller(), m), passed)
+	r.comesOut()
 }
 
 // withSequence puts the sequence where the text of a state has it.

@@ -97,7 +97,6 @@ var groupHolders = map[string]struct {
 // is sent with the key: after 3 s (timed), or without saying when.
 func TestScriptAppend(t *testing.T) {
 	t.Parallel()
-	const same = "as it was"
 	for holder, rows := range map[string][]struct {
 		timed        bool
 		most         int
@@ -130,9 +129,9 @@ func TestScriptAppend(t *testing.T) {
 		},
 		"garbage":                  {{true, 0, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s"}},
 		"done":                     {{true, 0, "+3s", "pending b@3s done a@1h0m0s fail a=2/0/0@0s key k=b wake 3s"}},
-		"acked, and keeps its key": {{true, 0, "=a", same}},
+		"acked, and keeps its key": {{true, 0, "=a", asItWas}},
 		"without an envelope":      {{true, 0, "+3s", "pending b@3s key k=b wake 3s"}},
-		"a message, and no group":  {{true, 0, "=a", same}, {false, 2, "=a", same}},
+		"a message, and no group":  {{true, 0, "=a", asItWas}, {false, 2, "=a", asItWas}},
 	} {
 		for _, row := range rows {
 			t.Run(fmt.Sprint(holder, " ", row.timed, " ", row.most), func(t *testing.T) {
@@ -147,7 +146,7 @@ func TestScriptAppend(t *testing.T) {
 					first := r.send(c, m)
 					r.equal("answer", r.inWords(first), row.answer)
 					want, passed := row.want, "#1"
-					if want == same {
+					if want == asItWas {
 						want = groupHolders[holder].text
 					}
 					if strings.HasPrefix(row.answer, "=") {
@@ -169,25 +168,31 @@ func TestScriptAppend(t *testing.T) {
 	}
 }
 
-// TestScriptGroup: parts from the first send to each way out of a message.
+// growGroup sends a group of three parts, a, b and an empty one.
+func growGroup(r *rig, d time.Duration, rest ...func(*envelope)) {
+	r.equal("answers", len(r.send(newCaller(), part("a", d, 0, rest...), part("b", d, 0), part("c", d, 0, sized(0))).answers), 3)
+}
+
+// handGroup sends that group and hands it out.
+func handGroup(r *rig, rest ...func(*envelope)) {
+	growGroup(r, 0, rest...)
+	r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "a=a,b,")
+}
+
+// restThere are the parts of that group, besides the first.
+const restThere = "parts a:2=1 a:3=0 "
+
+// TestScriptGroup: parts from the first send to each end of a delivery, and beyond.
 func TestScriptGroup(t *testing.T) {
-	grow := func(r *rig, d time.Duration, rest ...func(*envelope)) {
-		r.equal("answers", len(r.send(newCaller(), part("a", d, 0, rest...), part("b", d, 0), part("c", d, 0, sized(0))).answers), 3)
-	}
-	hand := func(r *rig, rest ...func(*envelope)) {
-		grow(r, 0, rest...)
-		r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "a=a,b,")
-	}
-	const there = "parts a:2=1 a:3=0 "
 	runScripts(t, map[string]scriptCase{
-		"ack": {func(r *rig) { hand(r); r.done(groupOf(3, ack("a", "k"))) }, ""},
-		"release": {func(r *rig) { hand(r); r.done(ends(outcomeReady, "a", 0, 0, "")) },
-			"ready 2:a " + there + "fail a=2/0/0@0s key k=a wake 0s"},
-		"failure": {func(r *rig) { hand(r); r.done(ends(outcomeRetry, "a", 1, 0, "x")) },
-			"retry 2:a@1s " + there + "fail a=2/1/0@0s!x key k=a wake 1s"},
-		"garbage": {func(r *rig) { hand(r); r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k")) }, "garbage a@0s " + there + "fail a=2/1/0@0s!x"},
+		"ack": {func(r *rig) { handGroup(r); r.done(groupOf(3, ack("a", "k"))) }, ""},
+		"release": {func(r *rig) { handGroup(r); r.done(ends(outcomeReady, "a", 0, 0, "")) },
+			"ready 2:a " + restThere + "fail a=2/0/0@0s key k=a wake 0s"},
+		"failure": {func(r *rig) { handGroup(r); r.done(ends(outcomeRetry, "a", 1, 0, "x")) },
+			"retry 2:a@1s " + restThere + "fail a=2/1/0@0s!x key k=a wake 1s"},
+		"garbage": {func(r *rig) { handGroup(r); r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k")) }, "garbage a@0s " + restThere + "fail a=2/1/0@0s!x"},
 		"garbage that is requeued": {func(r *rig) {
-			hand(r)
+			handGroup(r)
 			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
 			r.equal("requeue", r.steers("requeue", r.now, "a"), "garbage")
 			r.equal("appended", r.answers(newCaller(), untimed(part("d", 0, 0))), "~a@0s")
@@ -195,14 +200,14 @@ func TestScriptGroup(t *testing.T) {
 		}, "unack 2:a@10.000003s parts a:2=1 a:3=0 a:4=1 fail a=2/0/0@0s!x key k=a"},
 		"garbage that is too old": {func(r *rig) {
 			r.with.garbageAge = time.Second
-			hand(r)
+			handGroup(r)
 			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
 			r.at(2 * time.Second)
 			r.tick()
 		}, ""},
 		"garbage that is too much": {func(r *rig) {
 			r.with.garbageMax = 1
-			hand(r)
+			handGroup(r)
 			r.put(msg("x", 0))
 			r.take("x")
 			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
@@ -210,7 +215,7 @@ func TestScriptGroup(t *testing.T) {
 			r.done(ends(outcomeGarbage, "x", 1, 0, "x"))
 		}, "garbage x@1s fail x=2/1/0@1s!x"},
 		"garbage that is too much for a tick": {func(r *rig) {
-			hand(r)
+			handGroup(r)
 			r.put(msg("x", 0))
 			r.take("x")
 			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
@@ -220,76 +225,87 @@ func TestScriptGroup(t *testing.T) {
 			r.at(time.Minute)
 			r.tick()
 		}, "garbage x@1s fail x=2/1/0@1s!x"},
-		"done": {func(r *rig) { hand(r); r.done(groupOf(3, kept("a", time.Minute, "v", "k"))) },
-			"done a@1m0s result a=1 " + there + "fail a=2/0/0@0s"},
+		"done": {func(r *rig) { handGroup(r); r.done(groupOf(3, kept("a", time.Minute, "v", "k"))) },
+			"done a@1m0s result a=1 " + restThere + "fail a=2/0/0@0s"},
 		"done, and over": {func(r *rig) {
-			hand(r)
+			handGroup(r)
 			r.done(groupOf(3, kept("a", time.Minute, "v", "k")))
 			r.at(2 * time.Minute)
 			r.tick()
 		}, ""},
 		"done, and too much": {func(r *rig) {
 			r.with.doneMax = 1
-			hand(r)
+			handGroup(r)
 			r.put(msg("x", 0))
 			r.take("x")
 			r.done(groupOf(3, kept("a", time.Minute, "v", "k")))
 			r.done(kept("x", time.Hour, "v"))
 		}, "done x@1h0m0s result x=1 fail x=2/0/0@0s"},
-		"intercepted": {func(r *rig) {
-			grow(r, time.Minute)
-			r.equal("state", r.intercept(newCaller(), "key", "k"), StatePending)
-		}, "wake 1m0s"},
-		"intercepted by its id": {func(r *rig) {
-			grow(r, time.Minute)
-			r.equal("state", r.intercept(newCaller(), "id", idOf("a")), StatePending)
-		}, "wake 1m0s"},
-		"canceled": {func(r *rig) { hand(r); r.equal("state", r.cancel("id", idOf("a")), StateUnack) }, ""},
-		"deleted":  {func(r *rig) { grow(r, time.Minute); r.equal("state", r.steers("delete", 0, "a"), "pending") }, "wake 1m0s"},
-		"deleted from garbage": {func(r *rig) {
-			hand(r)
-			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
-			r.equal("state", r.steers("delete", 0, "a"), "garbage")
-		}, ""},
-		"rescheduled": {func(r *rig) {
-			grow(r, time.Minute)
-			r.equal("answer", r.answers(newCaller(), on(Reschedule, true, msg("d", time.Second, keyed("k")))), "~a@1s")
-		},
-			"pending a@1s " + there + "key k=a wake 1s"},
-		"kept": {func(r *rig) {
-			grow(r, time.Minute)
-			r.equal("answer", r.answers(newCaller(), on(Keep, true, msg("d", time.Second, keyed("k")))), "~a@1m0s")
-		},
-			"pending a@1m0s " + there + "key k=a wake 1m0s"},
-		"replaced": {func(r *rig) {
-			grow(r, time.Minute)
-			r.equal("answer", r.answers(newCaller(), on(Replace, true, msg("d", time.Second, keyed("k")))), "~a@1s")
-			r.equal("no group any more", r.answers(newCaller(), part("e", time.Second, 0)), "=a")
-			r.at(time.Second)
-			r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "a=")
-		}, "unack a@11.000001s key k=a"},
 		"lost": {func(r *rig) {
-			hand(r)
+			handGroup(r)
 			r.tickTo(9 * time.Second)
 			r.at(11 * time.Second)
 			r.tick()
-		}, "retry 2:a@11s~11.5s " + there + "fail a=2/0/1@11s!lost key k=a wake 11s~11.5s"},
+		}, "retry 2:a@11s~11.5s " + restThere + "fail a=2/0/1@11s!lost key k=a wake 11s~11.5s"},
 		"poison": {func(r *rig) {
-			hand(r)
+			handGroup(r)
 			r.with.maxLosses = 1
 			r.tickTo(9 * time.Second)
 			r.at(11 * time.Second)
 			f := r.fetch(newCaller(), 0)
 			notice := noticeOfPoison(f.dead[0], f.parts[-1])
 			r.equal("notice", []any{notice.msg.Parts, notice.err}, []any{[]string{"a", "b", ""}, ErrPoison})
-		}, "garbage a@11s " + there + "fail a=2/0/1@11s!poison"},
+		}, "garbage a@11s " + restThere + "fail a=2/0/1@11s!poison"},
 		"fields on both sides": {func(r *rig) {
-			hand(r, func(e *envelope) {
+			handGroup(r, func(e *envelope) {
 				e.timeout, e.retention, e.deadline, e.ttl, e.keyHold = time.Hour, time.Hour, rigBase+1e12, time.Hour, time.Hour
 				e.headers = map[string]string{"h": "v"}
 			})
-		}, "unack a@10.000001s " + there + "key k=a"},
-		"dropped": {func(r *rig) { grow(r, time.Minute); _, _, err := r.store.drop(ctxB, true); r.equal("error", err, nil) }, ""},
+		}, "unack a@10.000001s " + restThere + "key k=a"},
+	})
+}
+
+// TestScriptGroupChanged: parts from the first send to each call that changes or deletes the message without a delivery, and
+// to those that take it out of a handler's hands or of garbage.
+func TestScriptGroupChanged(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"intercepted": {func(r *rig) {
+			growGroup(r, time.Minute)
+			r.equal("state", r.intercept(newCaller(), "key", "k"), StatePending)
+		}, "wake 1m0s"},
+		"intercepted by its id": {func(r *rig) {
+			growGroup(r, time.Minute)
+			r.equal("state", r.intercept(newCaller(), "id", idOf("a")), StatePending)
+		}, "wake 1m0s"},
+		"canceled": {func(r *rig) { handGroup(r); r.equal("state", r.cancel("id", idOf("a")), StateUnack) }, ""},
+		"deleted":  {func(r *rig) { growGroup(r, time.Minute); r.equal("state", r.steers("delete", 0, "a"), "pending") }, "wake 1m0s"},
+		"deleted from garbage": {func(r *rig) {
+			handGroup(r)
+			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))
+			r.equal("state", r.steers("delete", 0, "a"), "garbage")
+		}, ""},
+		"rescheduled": {func(r *rig) {
+			growGroup(r, time.Minute)
+			r.equal("answer", r.answers(newCaller(), on(Reschedule, true, msg("d", time.Second, keyed("k")))), "~a@1s")
+		},
+			"pending a@1s " + restThere + "key k=a wake 1s"},
+		"kept": {func(r *rig) {
+			growGroup(r, time.Minute)
+			r.equal("answer", r.answers(newCaller(), on(Keep, true, msg("d", time.Second, keyed("k")))), "~a@1m0s")
+		},
+			"pending a@1m0s " + restThere + "key k=a wake 1m0s"},
+		"replaced": {func(r *rig) {
+			growGroup(r, time.Minute)
+			r.equal("answer", r.answers(newCaller(), on(Replace, true, msg("d", time.Second, keyed("k")))), "~a@1s")
+			r.equal("no group any more", r.answers(newCaller(), part("e", time.Second, 0)), "=a")
+			r.at(time.Second)
+			r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "a=")
+		}, "unack a@11.000001s key k=a"},
+		"dropped": {func(r *rig) {
+			growGroup(r, time.Minute)
+			_, _, err := r.store.drop(ctxB, true)
+			r.equal("error", err, nil)
+		}, ""},
 	})
 }
 

@@ -19,18 +19,20 @@ func heldKey(r *rig) {
 	r.done(holding("a", 5*time.Second, "k"))
 }
 
+// resend sends b with the key k and this policy, and says what came of it.
+func resend(r *rig, c Conflict) string {
+	return r.answers(newCaller(), on(c, true, msg("b", time.Minute, keyed("k"))))
+}
+
 // TestScriptKeyHold: after an ack a key stays taken, and is free afterwards, whether a fetch has looked or not.
 func TestScriptKeyHold(t *testing.T) {
-	again := func(c Conflict) func(r *rig) string {
-		return func(r *rig) string { return r.answers(newCaller(), on(c, true, msg("b", time.Minute, keyed("k")))) }
-	}
 	runScripts(t, map[string]scriptCase{
 		"while it is held": {func(r *rig) {
 			heldKey(r)
 			r.at(5*time.Second - time.Microsecond)
 			r.equal("send", refused(r.send(newCaller(), msg("b", 0, keyed("k")), msg("c", time.Minute, keyed("l")))), "0=a")
 			for c, want := range map[Conflict]string{Refuse: "=a", Keep: "~a", Replace: "=a", Reschedule: "=a"} {
-				r.equal(c.String(), again(c)(r), want)
+				r.equal(c.String(), resend(r, c), want)
 			}
 			r.equal("intercept", r.intercept(newCaller(), "key", "k"), StateGone)
 			r.equal("cancel", r.cancel("key", "k"), StateGone)
@@ -42,7 +44,7 @@ func TestScriptKeyHold(t *testing.T) {
 		"it is over": {func(r *rig) {
 			heldKey(r)
 			r.at(5 * time.Second)
-			r.equal("keep", again(Keep)(r), "+1m5s")
+			r.equal("keep", resend(r, Keep), "+1m5s")
 		}, "pending b@1m5s key k=b held k@5s wake 1m5s"},
 		"it is over, for send": {func(r *rig) {
 			heldKey(r)
@@ -62,6 +64,12 @@ func TestScriptKeyHold(t *testing.T) {
 			m.put.on = Keep
 			r.equal("kept", r.answers(newCaller(), m, m), "~a #2")
 		}, "key k=acked:a sequence s=2 held k@5s"},
+	})
+}
+
+// TestScriptKeyHoldSettled: for which settlements a key stays taken, and who takes it over.
+func TestScriptKeyHoldSettled(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
 		"its settlement is repeated": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
 			c := newCaller()
@@ -82,7 +90,7 @@ func TestScriptKeyHold(t *testing.T) {
 		}, "retry 2:a@1s garbage b@0s fail a=2/1/0@0s!x b=2/1/0@0s!x key k=a wake 1s"},
 		"another has the key": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
-			r.equal("answer", again(Replace)(r), "+1m0s")
+			r.equal("answer", resend(r, Replace), "+1m0s")
 			r.done(holding("a", 5*time.Second, "k"))
 		}, "pending b@1m0s key k=b wake 1m0s"},
 		"the other is acked too": {func(r *rig) {
@@ -96,9 +104,9 @@ func TestScriptKeyHold(t *testing.T) {
 			s := kept("a", 2*time.Second, "v", "k")
 			s.hold = 5 * time.Second
 			r.done(s)
-			r.equal("keep", again(Keep)(r), "~a")
+			r.equal("keep", resend(r, Keep), "~a")
 			r.tickTo(4 * time.Second)
-			r.equal("keep", again(Keep)(r), "~a")
+			r.equal("keep", resend(r, Keep), "~a")
 		}, "key k=acked:a held k@5s"},
 		"kept for longer than held": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
@@ -106,7 +114,7 @@ func TestScriptKeyHold(t *testing.T) {
 			s.hold = 5 * time.Second
 			r.done(s)
 			r.at(5 * time.Second)
-			r.equal("keep", again(Keep)(r), "+1m5s")
+			r.equal("keep", resend(r, Keep), "+1m5s")
 		}, "pending b@1m5s done a@1h0m0s result a=1 fail a=2/0/0@0s key k=b held k@5s wake 1m5s"},
 		"what is requeued takes it over": {func(r *rig) {
 			r.hand(msg("g", 0, keyed("k")))

@@ -35,7 +35,7 @@ func (r *rig) follows(all ...settlement) (void []int, refusals string) {
 	return first.void, strings.Join(words, " ")
 }
 
-// TestScriptThen: what follows an ack is stored with it, once, if the ack counts.
+// TestScriptThen: what follows an ack is stored with it, once, due when it says.
 func TestScriptThen(t *testing.T) {
 	none := []int(nil)
 	limited := func(e *envelope) { e.timeout = time.Minute }
@@ -76,27 +76,27 @@ func TestScriptThen(t *testing.T) {
 			r.hand(msg("a", 0))
 			r.follows(then(ack("a"), msg("b", time.Minute)))
 		}, "pending b@1m0s x@1h0m0s wake 1m0s"},
-		"the key of the acked message is free": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			_, refused := r.follows(then(ack("a", "k"), msg("b", time.Second, keyed("k")), msg("c", time.Second, keyed("k")), msg("d", time.Second)))
-			r.equal("refused", refused, "0.1=b")
-		}, "pending b@1s d@1s key k=b wake 1s"},
-		"the key of another one is not": {func(r *rig) {
-			r.hand(msg("a", 0), msg("o", 0, keyed("k")))
-			void, refused := r.follows(then(ack("a"), msg("b", time.Second, keyed("k")), msg("c", time.Second, keyed("K"))))
-			r.equal("void", void, none)
-			r.equal("refused", refused, "0.0=o")
-		}, "pending c@1s unack o@10.000001s key K=c k=o wake 1s"},
-		"a key that was left behind": {func(r *rig) {
+		"while the queue is paused": {func(r *rig) {
 			r.hand(msg("a", 0))
-			r.do("HSET", r.keys.key, "k", "somebody else's")
-			r.follows(then(ack("a"), msg("b", time.Second, keyed("k"))))
-		}, "pending b@1s key k=b wake 1s"},
-		"the key that another ack of the call frees": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")), msg("b", 0, keyed("K")))
-			_, refused := r.follows(then(ack("a", "k"), msg("c", time.Second, keyed("K"))), then(ack("b", "K"), msg("d", time.Second, keyed("k"))))
-			r.equal("refused", refused, "")
-		}, "pending c@1s d@1s key K=c k=d wake 1s"},
+			c := newCaller()
+			c.next()
+			r.equal("paused", r.store.pause(ctxB, c, forever, onBehalf{}), nil)
+			r.follows(then(ack("a"), msg("b", time.Second)))
+			r.at(2 * time.Second)
+			r.equal("handed out", len(r.fetch(newCaller(), 10).tags), 0)
+		}, "pending b@1s wake 1539144h0m0s"},
+		"a long one is noted": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.follows(then(ack("a"), msg("b", time.Second, sized(5000))))
+			r.equal("big", r.read().Fields["big"], fmt.Sprint(r.read().Messages[idOf("b")].Size))
+		}, "pending b@1s wake 1s"},
+	})
+}
+
+// TestScriptThenCounts: what follows an ack is stored if that ack counts, and only then.
+func TestScriptThenCounts(t *testing.T) {
+	none := []int(nil)
+	runScripts(t, map[string]scriptCase{
 		"beside plain acks, and failures": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("o", 0, keyed("k")))
 			void, refused := r.follows(ends(outcomeRetry, "a", 1, 0, "x"), ack("b"),
@@ -134,20 +134,34 @@ func TestScriptThen(t *testing.T) {
 			_, refused := r.follows(then(kept("a", time.Hour, "result", "k"), msg("b", time.Second, keyed("k"))))
 			r.equal("refused", refused, "")
 		}, "pending b@1s done a@1h0m0s result a=6 fail a=2/0/0@0s key k=b wake 1s"},
-		"while the queue is paused": {func(r *rig) {
+	})
+}
+
+// TestScriptThenKeys: what follows an ack may have the key that the ack frees, and none that another message has.
+func TestScriptThenKeys(t *testing.T) {
+	none := []int(nil)
+	runScripts(t, map[string]scriptCase{
+		"the key of the acked message is free": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")))
+			_, refused := r.follows(then(ack("a", "k"), msg("b", time.Second, keyed("k")), msg("c", time.Second, keyed("k")), msg("d", time.Second)))
+			r.equal("refused", refused, "0.1=b")
+		}, "pending b@1s d@1s key k=b wake 1s"},
+		"the key of another one is not": {func(r *rig) {
+			r.hand(msg("a", 0), msg("o", 0, keyed("k")))
+			void, refused := r.follows(then(ack("a"), msg("b", time.Second, keyed("k")), msg("c", time.Second, keyed("K"))))
+			r.equal("void", void, none)
+			r.equal("refused", refused, "0.0=o")
+		}, "pending c@1s unack o@10.000001s key K=c k=o wake 1s"},
+		"a key that was left behind": {func(r *rig) {
 			r.hand(msg("a", 0))
-			c := newCaller()
-			c.next()
-			r.equal("paused", r.store.pause(ctxB, c, forever, onBehalf{}), nil)
-			r.follows(then(ack("a"), msg("b", time.Second)))
-			r.at(2 * time.Second)
-			r.equal("handed out", len(r.fetch(newCaller(), 10).tags), 0)
-		}, "pending b@1s wake 1539144h0m0s"},
-		"a long one is noted": {func(r *rig) {
-			r.hand(msg("a", 0))
-			r.follows(then(ack("a"), msg("b", time.Second, sized(5000))))
-			r.equal("big", r.read().Fields["big"], fmt.Sprint(r.read().Messages[idOf("b")].Size))
-		}, "pending b@1s wake 1s"},
+			r.do("HSET", r.keys.key, "k", "somebody else's")
+			r.follows(then(ack("a"), msg("b", time.Second, keyed("k"))))
+		}, "pending b@1s key k=b wake 1s"},
+		"the key that another ack of the call frees": {func(r *rig) {
+			r.hand(msg("a", 0, keyed("k")), msg("b", 0, keyed("K")))
+			_, refused := r.follows(then(ack("a", "k"), msg("c", time.Second, keyed("K"))), then(ack("b", "K"), msg("d", time.Second, keyed("k"))))
+			r.equal("refused", refused, "")
+		}, "pending c@1s d@1s key K=c k=d wake 1s"},
 	})
 }
 
