@@ -58,7 +58,7 @@ type BulkResult struct {
 	Done   int64            // or, with DryRun, what would have been
 	Passed map[Reason]int64 // matched, but passed over
 	Next   string           // for BulkContinue; "" if it is finished
-	Entry  string           // ID of its entry in the journal; "" if it has none
+	Entry  string           // ID of its entry in the journal; "" if it has none, or cannot write there any more
 
 	// At is the server's instant at which it began, of a Plan its dry run: what came in later is passed over.
 	At     time.Time        `json:",omitzero"`

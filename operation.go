@@ -110,7 +110,10 @@ func (c *coldFilter) hot() *Filter {
 
 func (o *operation) result(places []place) *BulkResult {
 	r := o.Result
-	r.Passed, r.Entry = maps.Clone(r.Passed), o.Entry.String()
+	r.Passed = maps.Clone(r.Passed)
+	if !o.mute {
+		r.Entry = o.Entry.String()
+	}
 	r.At, r.Sample = instantTime(o.Begun), o.sample
 	if o.Place < len(places) {
 		r.Next, _ = cursorOf(o) // there is nothing in it that cannot be written

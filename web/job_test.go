@@ -319,6 +319,34 @@ func TestJobWithoutJournal(t *testing.T) {
 	}
 }
 
+// A job that can write into the journal no more stops as well, and the log says why.
+func TestJobLosesJournal(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{Authorize: allowed})
+	job := f.slowly("delete", "1") // for longer than this takes
+	const journal, aside = "{dq:orders}:journal", "{dq:orders}:aside"
+	if _, err := f.cli.TxPipelined(f.Context(), func(p redis.Pipeliner) error {
+		p.Rename(f.Context(), journal, aside)
+		p.Set(f.Context(), journal, "of another program", 0)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(patience); !strings.Contains(f.log.String(), errUnseen.Error()); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it goes on unseen: ", f.log.String())
+		}
+	}
+	if n := f.pending(); n == 0 {
+		t.Error("it has done all")
+	}
+	if err := f.cli.Rename(f.Context(), aside, journal).Err(); err != nil {
+		t.Fatal(err)
+	}
+	f.silenced(job)
+	f.sees(f.get(job).body, "interrupted")
+}
+
 // What was done is said in the page's words, whatever the address says.
 func TestNotice(t *testing.T) {
 	f := newFixture(t, Config{Queues: []string{"orders"}})

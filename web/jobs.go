@@ -22,7 +22,7 @@ const (
 
 var (
 	errJobs    = &httpError{http.StatusServiceUnavailable, "Four jobs run here already, and no process runs more: wait until one has ended, or stop one"}
-	errUnseen  = &httpError{http.StatusConflict, "It was stopped after its first step: the journal cannot be written, so nobody could see or stop it"}
+	errUnseen  = &httpError{http.StatusConflict, "It was stopped: the journal cannot be written, so nobody could see or stop it"}
 	errBegun   = &httpError{http.StatusConflict, "What was counted is an hour old, or somebody has begun it: look into the journal, or count again"}
 	errGoesOn  = &httpError{http.StatusConflict, "Somebody goes on with this job: look at it again"}
 	errNotDone = &httpError{http.StatusGatewayTimeout, "It was stopped, for Redis does not answer in time: the journal says whether it has begun"}
