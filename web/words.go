@@ -3,6 +3,7 @@ package web
 import (
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -28,7 +29,16 @@ func (l *language) Tag() string { return l.tag }
 // languages are all; the first one is for whom nothing else is known.
 var languages = []*language{
 	{tag: "en", Name: "English"},
-	{tag: "zh", Name: "中文", words: chinese},
+	{tag: "zh", Name: "中文", words: catalogue(chinese, chineseWork)},
+}
+
+// catalogue is one that is written in parts.
+func catalogue(parts ...map[string]string) map[string]string {
+	all := map[string]string{}
+	for _, part := range parts {
+		maps.Copy(all, part)
+	}
+	return all
 }
 
 // langCookie keeps what somebody has chosen.

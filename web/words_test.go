@@ -67,6 +67,9 @@ func TestLanguagesAreComplete(t *testing.T) {
 				t.Errorf("%s: %q has other places: %q", l.tag, key, text)
 			}
 		}
+		if l.tag == "zh" && len(l.words) != len(chinese)+len(chineseWork) {
+			t.Errorf("some of %s stand in both its parts", l.tag)
+		}
 		for key := range l.words {
 			if !said[key] {
 				t.Errorf("%s: nobody says %q", l.tag, key)

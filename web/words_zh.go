@@ -1,6 +1,6 @@
 package web
 
-// chinese is the catalogue in simplified Chinese.
+// chinese is the catalogue in simplified Chinese, but for chineseWork.
 var chinese = map[string]string{
 	// The frame.
 	"Skip to the content":                   "跳到正文",
@@ -66,7 +66,6 @@ var chinese = map[string]string{
 	"In a second":                 "每秒流入",
 	"Out a second":                "每秒流出",
 	"Failing":                     "失败率",
-	"Busy":                        "忙碌",
 	"New garbage":                 "新增死信",
 	"Next due":                    "下次到期",
 	"no numbers":                  "没有数据",
@@ -80,9 +79,7 @@ var chinese = map[string]string{
 	"Overview":            "概览",
 	"not yet due":         "未到期",
 	"due, and waiting":    "已到期，等待处理",
-	"being handled":       "处理中",
 	"wait for a retry":    "等待重试",
-	"garbage":             "死信",
 	"done, and kept":      "已完成并保留",
 	"Nothing is known of this queue as long as it cannot be read.": "队列无法读取期间，没有任何数据。",
 	"Something could not be read: %s":                              "部分内容无法读取：%s",
@@ -103,7 +100,6 @@ var chinese = map[string]string{
 	"The last hour, about":                                         "最近约一小时",
 	"The last 24 hours":                                            "最近 24 小时",
 	"The last 30 days":                                             "最近 30 天",
-	"done":                                                         "完成",
 	"failed or lost":                                               "失败或丢失",
 	"sent":                                                         "发送",
 	"Rates":                                                        "速率",
@@ -155,8 +151,6 @@ var chinese = map[string]string{
 	"Garbage, by what went wrong":    "死信，按错误分组",
 	"Looked at the oldest %s of %s.": "已查看最早的 %s 条，共 %s 条。",
 	"Error":                          "错误",
-	"Messages":                       "消息",
-	"Until":                          "截止",
 	"no error is known":              "错误未知",
 	"Show them":                      "查看",
 	"Requeue them":                   "重新入队",

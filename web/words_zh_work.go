@@ -1,9 +1,5 @@
 package web
 
-import "maps"
-
-func init() { maps.Copy(chinese, chineseWork) }
-
 // chineseWork is the part of the catalogue that is about messages, and about what is done to them.
 var chineseWork = map[string]string{
 	"pending":       "等待",
