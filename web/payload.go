@@ -68,9 +68,9 @@ func (r *request) payloadOf(m *delayqueue.MessageStatus) *payload {
 		p.cut(r, text, hexShown)
 		p.Text = hex.Dump([]byte(text[p.From:p.To]))
 	}
-	for _, as := range []string{"json", "text", "hex"} {
-		if as != "json" || isJSON {
-			p.Ways = append(p.Ways, way{as, r.with("as", as, "from", ""), as == p.As})
+	for _, as := range []fact{{"JSON", "json"}, {r.lang.say("text"), "text"}, {r.lang.say("hex"), "hex"}} {
+		if as.Value != "json" || isJSON {
+			p.Ways = append(p.Ways, way{as.Name, r.with("as", as.Value, "from", ""), as.Value == p.As})
 		}
 	}
 	return p

@@ -32,6 +32,7 @@ var (
 type planning struct {
 	*verb
 	*selection
+	Chosen  []fact // the selection in words
 	Rates   []int
 	Result  *delayqueue.BulkResult // nil: not begun
 	Shown   []*delayqueue.MessageStatus
@@ -46,7 +47,7 @@ func (h *Handler) plan(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &planning{verb: verbNamed(r.Arg("do")), selection: s, Rates: rates}
+	p := &planning{verb: verbNamed(r.Arg("do")), selection: s, Chosen: r.lang.selected(s), Rates: rates}
 	if p.verb == nil || s.State == delayqueue.StateGone || s.Text != "" {
 		return nil, errWhat
 	}
@@ -67,6 +68,32 @@ func (h *Handler) plan(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	return p, r.setShown(ctx, p)
+}
+
+// selected says in words which messages are meant.
+func (l *language) selected(s *selection) (all []fact) {
+	for _, one := range s.Pairs() {
+		switch one.Name {
+		case "state":
+			one = fact{l.say("State"), l.state(s.State)}
+		case "key":
+			one.Name = l.say("Key")
+		case "contains":
+			one.Name = l.say("Payload contains")
+		case "error":
+			one.Name = l.say("Error contains")
+		case "like":
+			one.Name = l.say("With errors like")
+		case "header":
+			one.Name = l.say("Header (name=text)")
+		case "from":
+			one.Name = l.say("From (UTC)")
+		case "to":
+			one.Name = l.say("To (UTC)")
+		}
+		all = append(all, one)
+	}
+	return all
 }
 
 // chosen says which messages a task is about, and how it goes about it.

@@ -58,6 +58,8 @@ var chineseWork = map[string]string{
 	"Put it right":                "处置",
 	"Headers":                     "消息头",
 	"Payload":                     "内容",
+	"text":                        "文本",
+	"hex":                         "十六进制",
 	"Result":                      "结果",
 	"Its trace":                   "它的链路追踪",
 	"It cannot be read: %s":       "无法读取：%s",

@@ -1,0 +1,151 @@
+package web
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/schedule"
+)
+
+var (
+	action     = regexp.MustCompile(`(?s)\{\{.*?\}\}`)
+	tag        = regexp.MustCompile(`(?s)<[^>]*>`)
+	saidByAttr = regexp.MustCompile(`\b(?:aria-label|title|placeholder|alt|data-label|data-silent)="([^"]*)"`)
+	word       = regexp.MustCompile(`[A-Za-z]{2,}`)
+)
+
+// Templates hold no words of their own: each is of the catalogue.
+func TestTemplatesHaveNoWords(t *testing.T) {
+	files, err := filepath.Glob("templates/*.html")
+	if err != nil || len(files) < 10 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		page := action.ReplaceAllString(string(text), " ")
+		said := tag.ReplaceAllString(page, " ")
+		for _, attr := range saidByAttr.FindAllStringSubmatch(page, -1) {
+			said += " " + attr[1]
+		}
+		for _, english := range word.FindAllString(said, -1) {
+			if english != "delayqueue" { // the brand
+				t.Errorf("%s says %q itself", file, english)
+			}
+		}
+	}
+}
+
+// sameInAll are words that are written the same in all languages.
+var sameInAll = []string{"delayqueue", "English", "UTC", "Redis", "AOF", "JSON", "Config", "Queues", "maxmemory", "policy", "noeviction", "appendonly", "yes", "maxclients", "Throttle", "KB", "MB", "GB", "TB"}
+
+// notWords are ids, the place of a time in a text for the script, and what a server is.
+var notWords = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\{at\}|\b(redis|valkey|redict|kvrocks) [0-9]\S*`)
+
+// englishOf are the English words that a page says itself, not in a text of somebody else's or an id.
+func englishOf(t *testing.T, page string) (found []string) {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(page))
+	d.Strict, d.AutoClose, d.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
+	foreign := 0 // elements that are open, from the one on that is not ours
+	look := func(text string) {
+		for _, w := range word.FindAllString(notWords.ReplaceAllString(text, ""), -1) {
+			if !slices.Contains(sameInAll, w) {
+				found = append(found, strings.TrimSpace(text))
+				return
+			}
+		}
+	}
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return found
+		}
+		if err != nil {
+			t.Fatalf("%v:\n%s", err, page)
+		}
+		switch token := token.(type) {
+		case xml.StartElement:
+			other := slices.Contains([]string{"code", "pre", "bdi", "time", "title"}, token.Name.Local)
+			for _, attr := range token.Attr {
+				other = other || attr.Name.Local == "class" && slices.Contains(strings.Fields(attr.Value), "foreign")
+			}
+			if foreign > 0 || other {
+				foreign++
+				continue
+			}
+			for _, attr := range token.Attr {
+				if slices.Contains([]string{"aria-label", "placeholder", "data-label", "data-silent"}, attr.Name.Local) {
+					look(attr.Value)
+				}
+			}
+		case xml.EndElement:
+			foreign = max(foreign-1, 0)
+		case xml.CharData:
+			if foreign == 0 {
+				look(string(token))
+			}
+		}
+	}
+}
+
+// No English is left on a Chinese page, beside what others have written.
+func TestChinesePagesAreChinese(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	id := f.sent("1", `{"1":1}`, delayqueue.WithDelay(time.Hour), delayqueue.WithKey("1"), delayqueue.WithHeader("1", "1"))
+	s := schedule.New(delayqueue.NewPublisher("1", f.cli))
+	for _, e := range []schedule.Entry{{Name: "1", Cron: "30 3 * * *", Payload: "1"}, {Name: "2", Every: time.Hour, Payload: "1", Overlap: schedule.Skip}} {
+		if err := s.Set(t.Context(), e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m := f.monitor("1").WithOperator("1").WithReason("1")
+	_, limited := m.SetLimits(t.Context(), delayqueue.Limits{Rate: 1, Per: time.Second, Burst: 1})
+	if err := errors.Join(limited, m.PauseFor(t.Context(), time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	pages := append(f.pagesOf("1"), "nothing", "message?q=1&id=2")
+	for i, act := range []delayqueue.Act{delayqueue.ActRunNow, delayqueue.ActReschedule, delayqueue.ActRequeue, delayqueue.ActDelete, delayqueue.ActUnthrottle, delayqueue.ActStopBulk} {
+		phase := []string{"running", "finished", "stopped", "failed"}[i%4]
+		at := 1_700_000_000_000_000 + i
+		entry := fmt.Sprintf(`0123456789abcdef runs %d {"act":%q,"n":1,"bulk":{"is":%q,"of":2,"looked":1,"passed":{"moved":1,"new":1,"key taken":1,"unknown":1}}}`, time.Now().UnixMicro(), act, phase)
+		if err := f.cli.ZAdd(t.Context(), "{dq:1}:journal", redis.Z{Score: float64(at), Member: entry}).Err(); err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, address("job", "q", "1", "id", fmt.Sprintf("%d-0123456789abcdef", at)))
+	}
+	for _, v := range verbs {
+		pages = append(pages, address("act", "q", "1", "id", id, "do", v.Name))
+		for _, state := range v.States {
+			pages = append(pages, address("messages", "q", "1", "state", state.String()), address("plan", "q", "1", "do", v.Name, "state", state.String(),
+				"key", "1", "contains", "1", "error", "1", "like", "1", "header", "1=1", "from", "2026-01-02", "to", "2026-01-02T15:04"))
+		}
+	}
+	pages = append(pages, address("message", "q", "1", "id", id), address("messages", "q", "1", "text", "1"), address("queue", "q", "1", "done", "set", "limits", "1.1000000.1.1"),
+		address("plan", "q", "1", "do", "postpone", "state", "pending", "count", "1", "by", "1h0m0s"), address("plan", "q", "1", "do", "delete", "state", "pending", "count", "1", "key", "1"))
+	for _, page := range pages {
+		got := f.get(page, header("Accept-Language", "zh"))
+		f.sees(got.body, `lang="zh"`)
+		for _, english := range englishOf(t, got.body) {
+			t.Errorf("%s (%d) says %q", page, got.code, english)
+		}
+	}
+	if got := f.get("", header("Accept-Language", "en")); got.code != http.StatusOK || len(englishOf(t, got.body)) < 10 {
+		t.Errorf("this finds no English: %q", englishOf(t, got.body))
+	}
+}
