@@ -266,32 +266,58 @@ func (h *history) handler(f *fixture, lease time.Duration, slow chan<- string) H
 	}
 }
 
+// sends sends messages, and cancels some, until over is closed; it returns the IDs.
+func (h *history) sends(f *fixture, over <-chan struct{}) (sent []string) {
+	ctx, q := context.Background(), f.queue(nil)
+	pace := time.NewTicker(2 * time.Millisecond)
+	defer pace.Stop()
+	for n := 0; ; n++ {
+		for wait := true; wait; wait = int64(n) > h.deliveries.Load()+1000 { // a slow machine handles fewer than it sends
+			select {
+			case <-over:
+				return sent
+			case <-pace.C:
+			}
+		}
+		from := h.now()
+		opts := []MsgOption{WithDelay(rand.N(histLease).Truncate(time.Microsecond))} // less is taken for a slip
+		if n%3 == 0 || n%40 == 1 {
+			opts = append(opts, WithRetention(time.Hour))
+		}
+		info, err := q.Send(ctx, strconv.Itoa(n), opts...)
+		if err != nil {
+			f.t.Error(err)
+			return sent
+		}
+		h.add(info.ID, from, h.now(), deed{what: didSend})
+		sent = append(sent, info.ID)
+		if n%10 == 4 {
+			some := max(0, n-rand.IntN(200))
+			if some%20 == 1 {
+				some--
+			}
+			id := sent[some]
+			from = h.now()
+			result, err := q.Cancel(ctx, id)
+			if err != nil {
+				f.t.Error(err)
+				return sent
+			}
+			h.add(id, from, h.now(), deed{what: didIntercept, state: result.State})
+		}
+	}
+}
+
 // TestHistories runs consumers with short leases on lines that lose replies and break, and wants
 // what was done to each message, by whom and when, to be a possible life of one: a delivery is held
 // by one consumer as long as its lease, one settlement of it counts, and what was accepted is
 // delivered until it is acked, intercepted or in garbage, and what follows it is sent if and only if it is acked.
 func TestHistories(t *testing.T) {
 	t.Parallel()
-	const lease = time.Second
 	ctx := context.Background()
 	f := newFixture(t)
 	h := &history{began: time.Now(), calls: map[string]*recorded{}, deeds: map[string][]porcupine.Operation{}}
-
-	type line struct {
-		*redistest.Wire
-		q    *DelayQueue
-		slow chan string // what a handler has begun that outlasts a lease
-	}
-	connect := func() *line {
-		l := &line{Wire: redistest.NewWire(t, shared.Addr()), slow: make(chan string)}
-		cli := redis.NewClient(&redis.Options{Addr: l.Addr()})
-		t.Cleanup(func() { _ = cli.Close() })
-		hookOwn(t, cli, h)
-		l.q = f.queueOn(cli, nil).WithConcurrent(4).WithLease(lease).WithNackRedeliveryDelay(10 * time.Millisecond).WithDefaultRetryCount(2)
-		l.q.WithHandler(h.handler(f, lease, l.slow))
-		return l
-	}
-	lines := []*line{connect(), connect(), connect()}
+	lines := []*histLine{h.connect(f), h.connect(f), h.connect(f)}
 	for _, l := range lines {
 		l.q.StartConsume()
 	}
@@ -300,79 +326,19 @@ func TestHistories(t *testing.T) {
 	over, senders := make(chan struct{}), sync.WaitGroup{}
 	stopSending := sync.OnceFunc(func() { close(over); senders.Wait() })
 	defer stopSending()
-	sender := f.queue(nil)
-	senders.Go(func() {
-		pace := time.NewTicker(2 * time.Millisecond)
-		defer pace.Stop()
-		for n := 0; ; n++ {
-			for wait := true; wait; wait = int64(n) > h.deliveries.Load()+1000 { // a slow machine handles fewer than it sends
-				select {
-				case <-over:
-					return
-				case <-pace.C:
-				}
-			}
-			from := h.now()
-			opts := []MsgOption{WithDelay(rand.N(lease).Truncate(time.Microsecond))} // less is taken for a slip
-			if n%3 == 0 || n%40 == 1 {
-				opts = append(opts, WithRetention(time.Hour))
-			}
-			info, err := sender.Send(ctx, strconv.Itoa(n), opts...)
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			h.add(info.ID, from, h.now(), deed{what: didSend})
-			sent = append(sent, info.ID)
-			if n%10 == 4 {
-				some := max(0, n-rand.IntN(200))
-				if some%20 == 1 {
-					some--
-				}
-				id := sent[some]
-				from = h.now()
-				result, err := sender.Cancel(ctx, id)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				h.add(id, from, h.now(), deed{what: didIntercept, state: result.State})
-			}
-		}
-	})
+	senders.Go(func() { sent = h.sends(f, over) })
 
 	for _, l := range lines {
 		for _, s := range []*script{fetchScript, settleScript, extendScript} {
 			receive(t, "a reply is lost", l.DropReply(redistest.Script(s.sha)))
 		}
 	}
-	// takenOver cuts a line, and reports whether others have taken over what it held: something, unless that was settled just then.
-	takenOver := func(l *line) bool {
-		receive(t, "it handles something slow", l.slow)
-		losses := f.log.count("leases ran out")
-		l.Cut()
-		for end := time.Now().Add(8 * lease); f.log.count("leases ran out") == losses; time.Sleep(lease / 50) {
-			if time.Now().After(end) {
-				return false
-			}
-		}
-		return true
-	}
-	for range 2 { // cut off past a lease, and back
-		late := f.log.count("not ours any more") + f.log.count("came too late")
-		for tries := 1; !takenOver(lines[0]); tries++ {
-			if lines[0].Mend(); tries == 5 {
-				t.Fatal("others do not take over")
-			}
-		}
-		lines[0].Mend()
-		eventually(t, "it learns that it was too late", func() bool {
-			return f.log.count("not ours any more")+f.log.count("came too late") > late
-		})
+	for range 2 {
+		lines[0].comesBack(f)
 	}
 	receive(t, "it handles something slow", lines[1].slow)
 	lines[1].Cut() // for good, as if it were killed
-	lines = append(lines, connect())
+	lines = append(lines, h.connect(f))
 	lines[3].q.StartConsume()
 	stopSending()
 	reaches(t, "all is handled", 0, func() int {
@@ -386,5 +352,5 @@ func TestHistories(t *testing.T) {
 		}
 	}
 
-	h.judge(f, sent, lease)
+	h.judge(f, sent, histLease)
 }
