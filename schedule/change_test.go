@@ -73,7 +73,7 @@ func (f *fixture) stopChange(q *tired, sleeps, consumed bool) {
 	}
 	before := &runner{Scheduler: f.s, entries: map[string]*entry{}}
 	f.steps(before)
-	f.must(before.sendDue(f.ctx()))
+	f.sends(before)
 
 	e.Payload = "as it is"
 	if sleeps {
@@ -202,7 +202,7 @@ func TestWhatIsDueStays(t *testing.T) {
 			f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, Payload: "as it was"}))
 			r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
 			f.steps(r)
-			f.must(r.sendDue(f.ctx()))
+			f.sends(r)
 			first := r.entries["e"].last - aheadSeconds + 1
 			f.until("the first is due", func() bool { return f.now() > first })
 			f.must(change(f))

@@ -184,7 +184,13 @@ func TestRubbishInTheKey(t *testing.T) {
 		f.must(f.cli.HSet(f.ctx(), f.s.table.key, "", "\x00\xff rubbish").Err())
 		got := f.consume(nil)
 		f.until("it runs", func() bool { n, _ := got.of("e"); return len(n) >= 3 })
-		if n := strings.Count(f.log.String(), "cannot be sent for now"); n != 1 {
+		n := 0
+		for line := range strings.Lines(f.log.String()) {
+			if strings.Contains(line, "cannot be sent for now") && strings.Contains(line, "WRONGTYPE") { // a slow machine has other reasons
+				n++
+			}
+		}
+		if n != 1 {
 			f.Errorf("logged %d times:\n%s", n, f.log)
 		}
 	})
@@ -210,7 +216,7 @@ func TestReplyLost(t *testing.T) {
 		f.must(s.Set(f.ctx(), e))
 		r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
 		f.steps(r)
-		f.must(r.sendDue(f.ctx()))
+		f.sends(r)
 		e.Payload = "after"
 		f.must(s.Set(f.ctx(), e))
 		if n := f.payloadsWaiting(); n["before"] > 0 {

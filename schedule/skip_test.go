@@ -40,7 +40,7 @@ func TestChangedAtAnInstantThatSkips(t *testing.T) {
 	release := f.setting(e)
 	begun := f.now()
 	f.until("an instant has come since, and was sent for the entry as it was", func() bool {
-		f.must(stale.sendDue(f.ctx()))
+		f.sends(stale)
 		n, _ := got.of("e")
 		for at := range n {
 			if at > begun {

@@ -14,14 +14,14 @@ func (f *fixture) ahead(d time.Duration) {
 	r := &runner{Scheduler: f.replica(), entries: map[string]*entry{}}
 	f.steps(r)
 	r.reading.us += d.Microseconds()
-	f.must(r.sendDue(f.ctx()))
+	f.sends(r)
 	n := len(f.waiting())
 	if n == 0 {
 		f.Fatal("nothing was sent ahead")
 	}
 	r = &runner{Scheduler: f.replica(), entries: map[string]*entry{}}
 	f.steps(r)
-	f.must(r.sendDue(f.ctx()))
+	f.sends(r)
 	if d > patience && len(f.waiting()) > n { // else it may have come there
 		f.Errorf("%d wait, and %d did before the step", len(f.waiting()), n)
 	}

@@ -19,12 +19,12 @@ func TestForgottenUnconfirmed(t *testing.T) {
 	r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
 	ahead := func() bool { // one is there that is sent ahead, and is not confirmed
 		f.steps(r)
-		f.must(r.sendDue(f.ctx()))
+		f.sends(r)
 		return r.entries["e"].resting == r.reading
 	}
 	f.until("one rests", ahead)
 	first := r.entries["e"].next
-	f.must(r.sendDue(f.ctx())) // the same round, and the call could be under way while another server is promoted
+	f.sends(r) // the same round, and the call could be under way while another server is promoted
 	there := func() bool {
 		_, err := f.mon.GetKey(f.ctx(), keyOf("e", r.entries["e"].Gen, first))
 		return err == nil
