@@ -15,12 +15,11 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { exampletest.Main(m) }
 
 const deadline = time.Minute // of what must happen; no measure of speed
 
@@ -149,7 +148,8 @@ func TestTimeoutOfPaidOrder(t *testing.T) {
 // The order is made in one process and paid in another, which never saw its message.
 func TestTwoInstances(t *testing.T) {
 	addr := miniredis.RunT(t).Addr()
-	a, b := newInstance(t, addr, 2*time.Second), newInstance(t, addr, 2*time.Second)
+	const timeout = 8 * time.Second // longer than paying takes, also where the machine has other things to do
+	a, b := newInstance(t, addr, timeout), newInstance(t, addr, timeout)
 	first, second := a.create(), b.create()
 	b.call("POST", first+"/pay", "", http.StatusOK)
 	if !strings.Contains(b.log.String(), "its timeout was pending and is taken back") {

@@ -7,10 +7,9 @@ import (
 	"testing"
 
 	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { exampletest.Main(m) }
 
 var row = regexp.MustCompile(`(?m)(critical|normal|bulk) +weight \d  [█·]+ (\d+)  handled +(\d+)  left +(\d+)`)
 

@@ -5,10 +5,10 @@ import (
 	"regexp"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { exampletest.Main(m) }
 
 func TestRun(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")

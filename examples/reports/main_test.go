@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"go.uber.org/goleak"
 
 	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
 )
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "-"+childFlag {
 		main()
 	}
-	goleak.VerifyTestMain(m)
+	exampletest.Main(m)
 }
 
 // A program runs until the end of a test.

@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
-	"go.uber.org/goleak"
+	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { exampletest.Main(m) }
 
 func TestOpenEmbedded(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")
