@@ -27,7 +27,7 @@ func TestAct(t *testing.T) {
 	a, b, c := f.sent("orders", "a", delayqueue.WithDelay(time.Hour)), f.sent("orders", "b", delayqueue.WithDelay(time.Hour)), f.sent("orders", "c", delayqueue.WithDelay(time.Hour))
 	due := func(id string) time.Time {
 		t.Helper()
-		m, err := f.monitor("orders").Get(t.Context(), id)
+		m, err := f.monitor("orders").Get(f.Context(), id)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -98,7 +98,7 @@ func TestActIsRefused(t *testing.T) {
 		t.Errorf("by ann: %d %s", got.code, got.body)
 	}
 	f.is("orders", id, delayqueue.StateReady)
-	if c, err := f.monitor("orders").Counts(t.Context()); err != nil || c.Paused {
+	if c, err := f.monitor("orders").Counts(f.Context()); err != nil || c.Paused {
 		t.Error("it is paused", err)
 	}
 	f.serve(Config{})
@@ -115,7 +115,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	counts := func() delayqueue.Counts {
 		t.Helper()
-		c, err := f.monitor("orders").Counts(t.Context())
+		c, err := f.monitor("orders").Counts(f.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -102,7 +102,7 @@ func (c *cache) keep(one *cached, keep time.Duration) {
 var errPanic = errors.New("something went wrong: the log of the service says what")
 
 func (h *Handler) read(c *cached, get func(context.Context) (any, error)) {
-	ctx, cancel := context.WithTimeout(h.done, timeLimit)
+	ctx, cancel := context.WithTimeout(h.done, h.bounds.request)
 	defer cancel()
 	defer close(c.ready)
 	defer func() {

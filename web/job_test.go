@@ -88,7 +88,7 @@ func TestJob(t *testing.T) {
 	f.page.Close()
 	f.serve(Config{Authorize: allowed})
 	f.sees(f.get(job).body, "stopped")
-	if _, err := f.monitor("orders").BulkDelete(t.Context(), delayqueue.Bulk{
+	if _, err := f.monitor("orders").BulkDelete(f.Context(), delayqueue.Bulk{
 		States: []delayqueue.State{delayqueue.StatePending}, Filter: delayqueue.Filter{From: time.Now().Add(30 * time.Minute)},
 	}); err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestJobIsInterrupted(t *testing.T) {
 		t.Fatalf("%d %s", got.code, got.body)
 	}
 	f.sees(f.ended(job), "finished: 400 done")
-	for m, err := range f.monitor("orders").All(t.Context(), delayqueue.StatePending, delayqueue.Filter{}) {
+	for m, err := range f.monitor("orders").All(f.Context(), delayqueue.StatePending, delayqueue.Filter{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,10 +159,10 @@ func TestJobIsRefused(t *testing.T) {
 		return "", errors.New("not you")
 	}})
 	ann := header("X-User", "ann")
-	if err := f.monitor("orders").Pause(t.Context()); err != nil {
+	if err := f.monitor("orders").Pause(f.Context()); err != nil {
 		t.Fatal(err)
 	}
-	page, err := f.monitor("orders").Journal(t.Context(), 1, "")
+	page, err := f.monitor("orders").Journal(f.Context(), 1, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +178,7 @@ func TestJobIsRefused(t *testing.T) {
 	f.sent("orders", "b", delayqueue.WithDelay(time.Hour))
 	b := delayqueue.Bulk{States: []delayqueue.State{delayqueue.StatePending}, Progress: func(*delayqueue.BulkResult) bool { return false }}
 	b.Limit = 1
-	r, err := f.monitor("orders").BulkDelete(t.Context(), b)
+	r, err := f.monitor("orders").BulkDelete(f.Context(), b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,12 +202,12 @@ func TestJobIsRefused(t *testing.T) {
 	}
 	f.serve(Config{Authorize: allowed, Payload: func(string, *delayqueue.MessageStatus) string { return "hidden" }})
 	b.Contains = "b"
-	if r, err = f.monitor("orders").BulkDelete(t.Context(), b); err == nil && r.Next != "" {
+	if r, err = f.monitor("orders").BulkDelete(f.Context(), b); err == nil && r.Next != "" {
 		t.Errorf("%+v", r)
 	}
 	f.lacks(f.get(jobLink("orders", r.Entry)).body, "&#34;b&#34;", "Go on")
 	b.Key, b.Contains = strings.Repeat("k", 200), "secret"+strings.Repeat("\x00", 194) // written, that is longer than a detail
-	if r, err = f.monitor("orders").BulkDelete(t.Context(), b); err != nil {
+	if r, err = f.monitor("orders").BulkDelete(f.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	for _, address := range []string{jobLink("orders", r.Entry), address("journal", "q", "orders")} {

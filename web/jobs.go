@@ -15,10 +15,7 @@ import (
 // What is done to all messages that match runs in the background of the process that its form was sent to. All that is known of such a
 // job is in its entry of the journal, where every process reads how it goes on, stops it, and goes on with it.
 
-const (
-	maxJobs    = 4               // that run in one process
-	beginLimit = 8 * time.Second // in which one has to do its first step
-)
+const maxJobs = 4 // that run in one process
 
 var (
 	errJobs    = &httpError{http.StatusServiceUnavailable, "Four jobs run here already, and no process runs more: wait until one has ended, or stop one"}
@@ -52,7 +49,7 @@ func (h *Handler) startJob(queue string, call jobCall) (*delayqueue.BulkResult, 
 		defer cancel()
 		h.runJob(ctx, queue, call, begun)
 	}()
-	late := time.NewTimer(beginLimit)
+	late := time.NewTimer(h.bounds.begin)
 	defer late.Stop()
 	select {
 	case first := <-begun:

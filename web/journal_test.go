@@ -30,7 +30,7 @@ func TestJournalHidesPayloads(t *testing.T) {
 	f.sent("orders", `my "secret" card`, delayqueue.WithDelay(time.Hour), delayqueue.WithKey("k"))
 	b := delayqueue.Bulk{States: []delayqueue.State{delayqueue.StatePending}}
 	b.Contains, b.Key = `my "secret" card`, "k"
-	if _, err := f.monitor("orders").BulkRunNow(t.Context(), b); err != nil {
+	if _, err := f.monitor("orders").BulkRunNow(f.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	got := f.get(address("journal", "q", "orders")).body

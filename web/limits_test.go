@@ -22,7 +22,7 @@ func TestLimits(t *testing.T) {
 	}
 	set := func(want delayqueue.Limits) {
 		t.Helper()
-		l, err := f.monitor("orders").Limits(t.Context())
+		l, err := f.monitor("orders").Limits(f.Context())
 		if err != nil || l.Set != want {
 			t.Errorf("%+v is set, want %+v; %v", l.Set, want, err)
 		}
@@ -47,7 +47,7 @@ func TestLimits(t *testing.T) {
 	f.sees(f.get(page+"&lang=zh").body, "100 条 / 1 秒", "撤销手动设置")
 	post("do", "set", "rate", "7", "per", "24h0m0s", "burst", "")
 	set(delayqueue.Limits{Rate: 7, Per: 24 * time.Hour, Burst: 1})
-	if _, err := f.monitor("orders").SetLimits(t.Context(), delayqueue.Limits{Rate: 1, Per: 90*time.Minute + time.Second, Burst: 1}); err != nil {
+	if _, err := f.monitor("orders").SetLimits(f.Context(), delayqueue.Limits{Rate: 1, Per: 90*time.Minute + time.Second, Burst: 1}); err != nil {
 		t.Fatal(err)
 	}
 	f.sees(f.get(page).body, `<option value="1h30m1s" selected>1h30m1s</option>`) // of others it stays as it is
@@ -63,7 +63,7 @@ func TestLimits(t *testing.T) {
 // What waits for a limit is told apart from what nobody gets to, however long it has been waiting.
 func TestVerdictOfALimit(t *testing.T) {
 	f := newFixture(t, Config{Queues: []string{"orders"}})
-	if _, err := f.monitor("orders").SetLimits(t.Context(), delayqueue.Limits{Concurrency: 1}); err != nil {
+	if _, err := f.monitor("orders").SetLimits(f.Context(), delayqueue.Limits{Concurrency: 1}); err != nil {
 		t.Fatal(err)
 	}
 	end := make(chan struct{})
@@ -71,10 +71,10 @@ func TestVerdictOfALimit(t *testing.T) {
 	defer close(end)
 	f.is("orders", f.sent("orders", "a"), delayqueue.StateUnack)
 	id := f.sent("orders", "b")
-	if err := f.cli.ZAdd(t.Context(), "{dq:orders}:pending", redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMicro()), Member: id}).Err(); err != nil {
+	if err := f.cli.ZAdd(f.Context(), "{dq:orders}:pending", redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMicro()), Member: id}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	f.eventually("it waits for the limit", func() bool { c, err := f.monitor("orders").Counts(t.Context()); return err == nil && c.Limited })
+	f.eventually("it waits for the limit", func() bool { c, err := f.monitor("orders").Counts(f.Context()); return err == nil && c.Limited })
 	for _, page := range []string{"", "queue?q=orders"} {
 		f.eventually("the page says so", func() bool { return strings.Contains(f.get(page).body, "waits for its limit since") })
 		f.lacks(f.get(page).body, " behind<")
@@ -96,7 +96,7 @@ func TestLiftThrottle(t *testing.T) {
 		return delayqueue.Throttle(time.Hour, errors.New("429"))
 	})
 	throttled := func() bool {
-		c, err := f.monitor("orders").Counts(t.Context())
+		c, err := f.monitor("orders").Counts(f.Context())
 		return err == nil && !c.ThrottledUntil.IsZero()
 	}
 	f.eventually("it is throttled", throttled)

@@ -181,7 +181,7 @@ func (f *feed) send(ctx context.Context) bool {
 
 // news is what has changed since the last event.
 func (f *feed) news(ctx context.Context) (news, error) {
-	ctx, cancel := context.WithTimeout(ctx, timeLimit)
+	ctx, cancel := context.WithTimeout(ctx, f.h.bounds.request)
 	defer cancel()
 	s, err := f.h.poller.snapshot(ctx)
 	if err != nil {

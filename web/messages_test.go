@@ -150,7 +150,7 @@ func TestSearch(t *testing.T) {
 	for i := range batch {
 		batch[i] = delayqueue.Outgoing{Payload: "hay", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour + time.Duration(i)*time.Second)}}
 	}
-	if _, err := delayqueue.NewPublisher("orders", f.cli).SendBatch(t.Context(), batch); err != nil {
+	if _, err := delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
 	for text, in := range map[string]string{id: "its id", "k-needle": "its key"} {
@@ -217,11 +217,11 @@ func TestSchedulesPage(t *testing.T) {
 	for _, e := range []schedule.Entry{
 		{Name: "<b>nightly", Cron: "30 3 * * *", Zone: "Europe/Berlin", Payload: "x"}, {Name: "pulse", Every: time.Hour, Payload: "x", Overlap: schedule.Skip},
 	} {
-		if err := s.Set(t.Context(), e); err != nil {
+		if err := s.Set(f.Context(), e); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := f.cli.HSet(t.Context(), "{dq:reports}:schedules", "\x00skipped/pulse", "1234 5 1").Err(); err != nil {
+	if err := f.cli.HSet(f.Context(), "{dq:reports}:schedules", "\x00skipped/pulse", "1234 5 1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	f.eventually("both", func() bool {
@@ -277,7 +277,7 @@ func TestPagesAreBounded(t *testing.T) {
 	for i := range batch {
 		batch[i] = delayqueue.Outgoing{Payload: "x", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
 	}
-	if _, err := delayqueue.NewPublisher("orders", f.cli).SendBatch(t.Context(), batch); err != nil {
+	if _, err := delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch); err != nil {
 		t.Fatal(err)
 	}
 	for page, most := range map[string]int{

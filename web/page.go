@@ -209,7 +209,7 @@ func (h *Handler) servePage(w http.ResponseWriter, r *request, route *route) err
 	if err := r.admit(Look, route.queue); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), timeLimit)
+	ctx, cancel := context.WithTimeout(r.Context(), h.bounds.request)
 	defer cancel()
 	defer context.AfterFunc(h.done, cancel)()
 	p, err := h.load(ctx, r, route)
@@ -257,7 +257,7 @@ func (h *Handler) servePost(w http.ResponseWriter, r *request, route *route) err
 	if err := r.admit(route.act, route.queue); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), timeLimit)
+	ctx, cancel := context.WithTimeout(r.Context(), h.bounds.request)
 	defer cancel()
 	if !h.work.enter() {
 		return errClosed

@@ -103,7 +103,7 @@ func TestPlan(t *testing.T) {
 	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "confirm", "orders")); got.code != http.StatusConflict || !strings.Contains(got.body, "somebody has begun it") {
 		t.Errorf("begun twice: %d %s", got.code, got.body)
 	}
-	if c, err := f.monitor("orders").Counts(t.Context()); err != nil || c.Pending != 16 {
+	if c, err := f.monitor("orders").Counts(f.Context()); err != nil || c.Pending != 16 {
 		t.Errorf("%+v %v", c, err)
 	}
 	for _, bad := range []string{form("q", "orders", "plan", "x"), form("q", "orders"), form("q", "mails", "plan", plan, "confirm", "mails")} {
@@ -113,7 +113,7 @@ func TestPlan(t *testing.T) {
 	}
 	plan, _ = f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count", "1"))
 	f.sees(f.finish(plan), "finished: 16 done")
-	if m, err := f.monitor("orders").Get(t.Context(), later); err != nil || time.Until(m.At) < 24*time.Hour {
+	if m, err := f.monitor("orders").Get(f.Context(), later); err != nil || time.Until(m.At) < 24*time.Hour {
 		t.Errorf("%v %v", m, err)
 	}
 	_, body = f.counted(address("plan", "q", "orders", "state", "garbage", "do", "requeue", "count", "1"))

@@ -14,16 +14,13 @@ import (
 // This file has the one reader of a Handler. It reads all queues in rounds while somebody looks, and is not there otherwise.
 
 const (
-	interval   = 2 * time.Second  // between the starts of two rounds; longer if a round takes long
-	linger     = 15 * time.Second // how long it goes on after the last look
-	roundLimit = 5 * time.Second  // of a round
-	queueLimit = 2 * time.Second  // of a queue in it
-	atOnce     = 8                // queues that are read at a time
-	maxQueues  = 500              // that are shown, if they are not named
+	interval  = 2 * time.Second  // between the starts of two rounds; longer if a round takes long
+	linger    = 15 * time.Second // how long it goes on after the last look
+	atOnce    = 8                // queues that are read at a time
+	maxQueues = 500              // that are shown, if they are not named
 
 	findLimit = 10 * time.Second // of looking for queues
 	findAgain = time.Minute      // from one look for queues to the next, and longer where that takes long
-	findFirst = 3 * time.Second  // how long the first round waits for it
 )
 
 // A snapshot is what a round has found. Nobody changes it.
@@ -64,7 +61,7 @@ type poller struct {
 }
 
 func newPoller(h *Handler) *poller {
-	p := &poller{h: h, next: make(chan struct{}), monitors: map[string]*delayqueue.Monitor{}, watcher: health.Watcher{Limit: queueLimit, AtOnce: atOnce}}
+	p := &poller{h: h, next: make(chan struct{}), monitors: map[string]*delayqueue.Monitor{}, watcher: health.Watcher{AtOnce: atOnce}}
 	p.found.h = h
 	return p
 }
@@ -86,7 +83,7 @@ func (p *poller) snapshot(ctx context.Context) (*snapshot, error) {
 		p.wake()
 		now, next := p.current, p.next
 		p.mu.Unlock()
-		if now != nil && time.Since(now.At) < 2*interval+roundLimit {
+		if now != nil && time.Since(now.At) < 2*interval+p.h.bounds.round {
 			return now, nil
 		}
 		select {
@@ -166,7 +163,7 @@ func (p *poller) round(now time.Time) *snapshot {
 		names, s.Hidden, s.Trouble = p.found.names(now)
 	}
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	ctx, cancel := context.WithTimeout(p.h.done, roundLimit)
+	ctx, cancel := context.WithTimeout(p.h.done, p.h.bounds.round)
 	defer cancel()
 	known := p.monitors
 	p.monitors = make(map[string]*delayqueue.Monitor, len(names))
@@ -177,6 +174,7 @@ func (p *poller) round(now time.Time) *snapshot {
 		}
 		p.monitors[name] = monitors[i]
 	}
+	p.watcher.Limit = p.h.bounds.queue
 	s.Queues = p.watcher.Read(ctx, monitors)
 	return s
 }
@@ -204,7 +202,7 @@ func (f *finder) names(now time.Time) ([]string, bool, error) {
 	looking, once := f.looking, f.once
 	f.mu.Unlock()
 	if !once {
-		soon := time.NewTimer(findFirst)
+		soon := time.NewTimer(f.h.bounds.find)
 		defer soon.Stop()
 		select {
 		case <-looking:

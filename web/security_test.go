@@ -230,6 +230,7 @@ func TestHostileNamesStayText(t *testing.T) {
 // Redis's address and password are nobody's business.
 func TestErrorsHideRedis(t *testing.T) {
 	f := newFixture(t, Config{Queues: []string{"orders"}})
+	f.page.bounds.round, f.page.bounds.queue = usualBounds.round, usualBounds.queue
 	f.server.Stop()
 	got := f.get("")
 	f.sees(got.body, ">orders<", "Redis does not answer")

@@ -83,10 +83,22 @@ type Handler struct {
 	work      clients       // what is read or done for other requests
 	jobs      clients       // that run
 	spend     time.Duration // on counting, for one page
+	bounds    bounds
 
 	done context.Context // it ends with Close
 	end  context.CancelFunc
 }
+
+// bounds are how long something may take. Only tests change them.
+type bounds struct {
+	request time.Duration // of a page or a form; and of what is kept for some seconds
+	round   time.Duration // of the poller
+	queue   time.Duration // of a queue in it
+	find    time.Duration // that the first round waits for the names of queues
+	begin   time.Duration // in which a job has to do its first step
+}
+
+var usualBounds = bounds{request: timeLimit, round: 5 * time.Second, queue: 2 * time.Second, find: 3 * time.Second, begin: 8 * time.Second}
 
 // New makes a page. It panics as delayqueue.NewMonitor does if the prefix or the name of a queue is none.
 func New(cli redis.UniversalClient, c Config) *Handler {
@@ -95,7 +107,7 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 	}
 	h := &Handler{cli: cli, cfg: c, log: c.Logger, csrf: http.NewCrossOriginProtection()}
 	h.clients.most, h.work.most, h.jobs.most = maxClients, math.MaxInt, maxJobs
-	h.cfg.Prefix, h.spend = cmp.Or(c.Prefix, "dq"), budgetSpend
+	h.cfg.Prefix, h.spend, h.bounds = cmp.Or(c.Prefix, "dq"), budgetSpend, usualBounds
 	if h.log == nil {
 		h.log = slog.Default()
 	}
