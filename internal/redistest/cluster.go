@@ -15,7 +15,7 @@ import (
 
 const (
 	clusterSlots = 16384
-	clusterLimit = 60 * time.Second // to form a cluster
+	clusterLimit = 2 * time.Minute // to form a cluster
 
 	// After how many ms without an answer nodes hold each other for failed. With replicas that is when a failover begins.
 	// Without, it only ends the service of all: the default, so that a busy machine is not taken for a dead one.

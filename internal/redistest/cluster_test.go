@@ -11,7 +11,7 @@ import (
 
 func TestClusterServesAndFailsOver(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	c := StartCluster(t, 3, 1)
 	if len(c.Nodes) != 6 {

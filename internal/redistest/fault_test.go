@@ -73,7 +73,7 @@ func TestDropReplyInPipeline(t *testing.T) {
 				t.Fatalf("command %d: %v, want %d", i, cmd, want)
 			}
 		}
-		if !until(5*time.Second, func() bool {
+		if !until(time.Minute, func() bool {
 			n, _ := s.Client(t).Get(ctx, "n").Int()
 			return n == 49+50+49
 		}) {

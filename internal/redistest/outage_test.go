@@ -153,14 +153,14 @@ func TestHangUp(t *testing.T) {
 	if _, err := conn.Write([]byte("INCR n\r\n")); err != nil {
 		t.Fatal(err)
 	}
-	if !until(5*time.Second, func() bool { return s.Client(t).Get(ctx, "n").Val() == "1" }) {
+	if !until(time.Minute, func() bool { return s.Client(t).Get(ctx, "n").Val() == "1" }) {
 		t.Fatal("what the client sent afterwards was lost")
 	}
 }
 
 func TestTrickle(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	_, w, cli := wired(t, 3)
 	w.SetTrickle(true)

@@ -16,7 +16,7 @@ const SentinelMaster = "main"
 
 // sentinelLimit is how long sentinels have to find each other, which they do by a message
 // every 2 seconds.
-const sentinelLimit = 60 * time.Second
+const sentinelLimit = 2 * time.Minute
 
 // Sentinel is a primary with replicas, and the sentinels that promote one of them when it fails.
 type Sentinel struct {

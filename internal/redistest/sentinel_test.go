@@ -8,7 +8,7 @@ import (
 
 func TestSentinelServesAndFailsOver(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	s := StartSentinel(t, 2, 3)
 	if len(s.Nodes) != 3 || len(s.Sentinels) != 3 {
@@ -37,10 +37,10 @@ func TestSentinelServesAndFailsOver(t *testing.T) {
 
 	// A replica takes over from a dead primary, data included, and the client follows.
 	s.Nodes[0].Kill()
-	if !until(30*time.Second, func() bool { p := s.Primary(ctx); return p != nil && p != s.Nodes[0] }) {
+	if !until(time.Minute, func() bool { p := s.Primary(ctx); return p != nil && p != s.Nodes[0] }) {
 		t.Fatal("no failover")
 	}
-	if !until(30*time.Second, func() bool { return cli.Set(ctx, "after", "w", 0).Err() == nil }) {
+	if !until(time.Minute, func() bool { return cli.Set(ctx, "after", "w", 0).Err() == nil }) {
 		t.Fatal("the client does not follow")
 	}
 	if v, err := cli.Get(ctx, "k").Result(); v != "v" {
@@ -50,7 +50,7 @@ func TestSentinelServesAndFailsOver(t *testing.T) {
 	// The old primary comes back as a replica.
 	s.Nodes[0].Restart(t)
 	old := s.Nodes[0].Client(t)
-	if !until(30*time.Second, func() bool { return old.Get(ctx, "after").Val() == "w" }) {
+	if !until(time.Minute, func() bool { return old.Get(ctx, "after").Val() == "w" }) {
 		t.Fatal("the old primary does not follow the new one")
 	}
 }

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	startLimit = 30 * time.Second // for a server to start and answer
-	tailLines  = 60               // of the output in a failure
+	startLimit = time.Minute // for a server to start and answer
+	tailLines  = 60          // of the output in a failure
 )
 
 // errPortTaken says that somebody else listens on the port.
@@ -53,7 +53,7 @@ type Server struct {
 // data over Restart, over Kill too; by default it comes back empty.
 //
 // The test fails at once if there is no redis-server, or if it has not
-// answered after 10 seconds.
+// answered after a minute.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
 	s, err := Run(args...)
@@ -147,7 +147,7 @@ func (s *Server) Kill() {
 // Restart starts the server again, on its old port and directory and with its
 // old arguments, and returns when it answers. One that still runs is stopped
 // first, as by Stop. While the port is in use it tries again. The test fails
-// if the server has not answered after 10 seconds.
+// if the server has not answered after a minute.
 func (s *Server) Restart(t testing.TB) {
 	t.Helper()
 	if err := s.restart(); err != nil {

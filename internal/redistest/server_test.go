@@ -102,7 +102,7 @@ func TestRestartWaitsForThePort(t *testing.T) {
 	restarted := make(chan error, 1)
 	go func() { restarted <- s.restart() }()
 	// The port's holder goes once a server has failed on it.
-	if !until(10*time.Second, func() bool {
+	if !until(startLimit, func() bool {
 		data, err := os.ReadFile(s.logFile())
 		return err == nil && strings.Contains(string(data), "in use")
 	}) {

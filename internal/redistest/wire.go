@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	dialLimit   = 5 * time.Second // for the upstream to accept
-	listenLimit = 5 * time.Second // for a wire's port to be free again
+	dialLimit   = time.Minute // for the upstream to accept
+	listenLimit = time.Minute // for a wire's port to be free again
 )
 
 // Wire is a TCP proxy between clients and one server, with faults that a test

@@ -13,10 +13,9 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
-	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { scenario.Main(m) }
 
 // newMetrics makes Metrics, and a function that collects them: their values by name and attributes, the
 // count of a histogram.
@@ -148,13 +147,17 @@ func TestRedisDoesNotAnswer(t *testing.T) {
 	scenario.Eventually(t, read, map[string]float64{"delayqueue.up orders": 1})
 	server.Pause()
 	t.Cleanup(server.Resume)
-	start := time.Now()
-	got := read()
-	if took := time.Since(start); took > 2*time.Second { // a client alone would wait for its read timeout, 3 s, thrice
-		t.Errorf("a collection took %v", took)
+	fastest := scenario.Patience // one of some, so that a busy machine is no slow collection
+	for range 4 {
+		start := time.Now()
+		got := read()
+		fastest = min(fastest, time.Since(start))
+		if _, ok := got["delayqueue.messages pending orders"]; ok || got["delayqueue.up orders"] != 0 {
+			t.Errorf("no answer, but %v", got)
+		}
 	}
-	if _, ok := got["delayqueue.messages pending orders"]; ok || got["delayqueue.up orders"] != 0 {
-		t.Errorf("no answer, but %v", got)
+	if fastest > 2*time.Second { // a client alone would wait for its read timeout, 3 s, thrice
+		t.Errorf("a collection took %v", fastest)
 	}
 	server.Resume()
 	scenario.Eventually(t, read, map[string]float64{"delayqueue.up orders": 1, "delayqueue.messages pending orders": 0})

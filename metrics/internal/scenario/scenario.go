@@ -4,19 +4,39 @@ package scenario
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
 )
 
-// Workers is the concurrency of a scenario's consumer.
-const Workers = 4
+// Workers is the concurrency of a scenario's consumer: one for each message, so that none is released because it waits for a worker.
+const Workers = 8
 
 // Patience is how long something may take that must happen; no measure of speed.
-const Patience = 20 * time.Second
+const Patience = time.Minute
+
+// Main runs the tests of a package, and then finds goroutines that are left when they have had time to end.
+func Main(m *testing.M) {
+	code := m.Run()
+	if code == 0 {
+		err := goleak.Find()
+		for end := time.Now().Add(Patience); err != nil && time.Now().Before(end); {
+			err = goleak.Find()
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
 
 // Servers are those that everything is tested on.
 func Servers(t *testing.T, test func(*testing.T, redis.UniversalClient)) {
@@ -36,6 +56,7 @@ type Scenario struct {
 // New makes a queue; the test instruments it before Play.
 func New(t testing.TB, name string, cli redis.UniversalClient) *Scenario {
 	held := make(chan struct{})
+	var snoozed atomic.Bool
 	s := &Scenario{
 		Name:      name,
 		Monitor:   delayqueue.NewMonitor(name, cli),
@@ -49,7 +70,7 @@ func New(t testing.TB, name string, cli redis.UniversalClient) *Scenario {
 				return errors.New("no")
 			case msg.Payload == "panic":
 				panic("no")
-			case msg.Payload == "snooze" && msg.Delivery == 1:
+			case msg.Payload == "snooze" && snoozed.CompareAndSwap(false, true):
 				return delayqueue.Snooze(time.Millisecond)
 			case msg.Payload == "hold":
 				select {
