@@ -22,21 +22,35 @@ sends are accepted. Who paused it and why is shown by stats.`,
 			if err := until.ahead("until", "delayqueue resume ends a pause", 0); err != nil {
 				return err
 			}
-			return a.onQueue(c, args[0], func(ctx context.Context, m *delayqueue.Monitor) (err error) {
-				if until.IsZero() {
-					err = m.Pause(ctx)
-				} else {
-					err = m.PauseUntil(ctx, until.Time)
-				}
+			return a.onQueue(c, args[0], func(ctx context.Context, m *delayqueue.Monitor) error {
+				end, err := pause(ctx, m, &until)
 				if err != nil {
 					return err
 				}
-				return a.sayPaused(m.Name(), true, until.Time)
+				return a.sayPaused(m.Name(), true, end)
 			})
 		},
 	}
-	c.Flags().Var(&until, "until", "go on by itself then")
+	c.Flags().Var(&until, "until", "go on by itself then, or after so long")
 	return c
+}
+
+// pause pauses, for so long by the server's clock if that is what was said, and returns when the pause ends; zero: with resume.
+func pause(ctx context.Context, m *delayqueue.Monitor, until *whenFlag) (end time.Time, err error) {
+	if until.IsZero() {
+		return end, m.Pause(ctx)
+	}
+	d, err := parseDuration(until.text)
+	if err != nil {
+		return until.Time, m.PauseUntil(ctx, until.Time)
+	}
+	if err := m.PauseFor(ctx, d); err != nil {
+		return end, err
+	}
+	if c, err := m.Counts(ctx); err == nil && !c.PausedUntil.IsZero() {
+		return c.PausedUntil, nil
+	}
+	return until.Time, nil // about then: it is paused, and what is said of it is no reason to fail
 }
 
 func (a *app) resumeCommand() *cobra.Command {

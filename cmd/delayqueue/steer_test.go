@@ -231,11 +231,17 @@ func tellPause(w *world) {
 		w.Errorf("counts: %+v", n)
 	}
 	w.contains(w.must("stats", "orders"), "paused")
-	if out := w.must("pause", "orders", "--until", "1h", "--json"); decode[map[string]any](w, out)[0]["paused_until"] == nil {
-		w.Errorf("pause --json: %s", out)
+	type paused struct {
+		Until time.Time `json:"paused_until"`
 	}
-	if n := w.counts("orders"); !n.Paused || time.Until(n.PausedUntil) < 59*time.Minute {
-		w.Errorf("counts: %+v", n)
+	out := w.must("pause", "orders", "--until", "1h", "--json") // by the server's clock, whose instant is said
+	if n := w.counts("orders"); !n.Paused || time.Until(n.PausedUntil) < 55*time.Minute || !n.PausedUntil.Equal(decode[paused](w, out)[0].Until) {
+		w.Errorf("counts: %+v; said: %s", n, out)
+	}
+	then := time.Now().Add(2 * time.Hour).Truncate(time.Second)
+	w.must("pause", "orders", "--until", then.Format(time.RFC3339))
+	if n := w.counts("orders"); !n.PausedUntil.Equal(then) {
+		w.Errorf("until %v: %+v", then, n)
 	}
 	w.contains(w.must("stats", "orders"), "paused until ")
 	w.must("pause", "orders", "--operator", "ann", "--reason", "cards are\x1b[31m down")
