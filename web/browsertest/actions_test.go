@@ -1,6 +1,7 @@
 package browsertest
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"testing"
@@ -14,7 +15,9 @@ func (w *world) monitor(queue string) *delayqueue.Monitor { return delayqueue.Ne
 // garbage are the ids of some dead orders.
 func (w *world) garbage(t *testing.T, n int) (ids []string) {
 	t.Helper()
-	page, err := w.monitor("orders").List(t.Context(), delayqueue.StateGarbage, delayqueue.Filter{Limit: n}, "")
+	ctx, cancel := context.WithTimeout(t.Context(), deadline) // without one it is tried for two seconds
+	defer cancel()
+	page, err := w.monitor("orders").List(ctx, delayqueue.StateGarbage, delayqueue.Filter{Limit: n}, "")
 	if err != nil || len(page.Messages) < n {
 		t.Fatal(page, err)
 	}

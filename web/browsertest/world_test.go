@@ -173,8 +173,10 @@ func (w *world) orders() error {
 		return nil
 	})
 	m := delayqueue.NewMonitor("orders", w.cli)
-	for end := time.Now().Add(deadline); ; time.Sleep(50 * time.Millisecond) {
-		c, err := m.Counts(w.ctx)
+	ctx, cancel := context.WithTimeout(w.ctx, 10*deadline)
+	defer cancel()
+	for end := time.Now().Add(5 * deadline); ; time.Sleep(50 * time.Millisecond) {
+		c, err := m.Counts(ctx)
 		if err != nil || c.Garbage >= dead || time.Now().After(end) {
 			return cmp.Or(err, enough(c.Garbage >= dead, "orders has %d in garbage", c.Garbage))
 		}
