@@ -141,7 +141,7 @@ func (f *fixture) consumes(cli redis.UniversalClient) {
 			f.t.Fatal(err)
 		}
 	}
-	q := f.queueOn(cli, nil).WithLease(2*time.Second).WithConcurrent(4).WithNackRedeliveryDelay(time.Millisecond).
+	q := f.queueOn(cli, nil).WithLease(6*time.Second).WithConcurrent(4).WithNackRedeliveryDelay(time.Millisecond).
 		WithGarbageRetention(time.Hour, 1)
 	defer q.EnableReport().Stop()
 	handled := make(chan string, 100)
@@ -154,7 +154,7 @@ func (f *fixture) consumes(cli redis.UniversalClient) {
 			return ErrSkipRetry
 		case msg.Payload == "waits":
 			select { // until its lease has been renewed twice
-			case <-time.After(1500 * time.Millisecond):
+			case <-time.After(4500 * time.Millisecond):
 			case <-ctx.Done():
 			}
 		}

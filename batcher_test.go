@@ -71,7 +71,7 @@ func TestBatcherLogsOutages(t *testing.T) {
 func TestBatcherConcurrentSends(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	q := f.queue(nil)
+	q := unhurried(f.queue(nil)) // an attempt that is given up may overlap with the next one
 	inFlight, most := atomic.Int64{}, atomic.Int64{}
 	hookOwn(t, f.cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if !strings.HasPrefix(cmd.Name(), "eval") {

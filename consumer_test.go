@@ -64,7 +64,7 @@ func TestMsgTTL(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	deaths, got := make(chan error, 1), make(chan string, 3)
-	const ttl = 3 * time.Second
+	const ttl = 8 * time.Second
 	q := f.queue(nil).WithNackRedeliveryDelay(ttl + time.Millisecond).
 		WithGarbageHandler(func(_ context.Context, _ *Message, err error) { deaths <- err }).
 		WithHandler(func(_ context.Context, msg *Message) error {
@@ -240,7 +240,10 @@ func TestRetriesAndNewMessagesTakeTurns(t *testing.T) {
 	q.StopConsume()
 	receive(t, "it stops", done)
 	failing.Store(false)
-	eventually(t, "the retries are due", func() bool { s := f.check(); return s.Retry[39].Score < s.Now })
+	eventually(t, "the retries are due", func() bool {
+		s := f.check()
+		return len(s.Retry) == 0 || s.Retry[len(s.Retry)-1].Score < s.Now // on a slow machine some were, and are ready
+	})
 	send("new")
 	q.WithConcurrent(1).StartConsume()
 	for range 40 {

@@ -157,7 +157,7 @@ func TestDeadline(t *testing.T) {
 			t.Errorf("%s: %s, %+v", what, f.where(id), record)
 		}
 	}
-	soon := time.Now().Add(50 * time.Millisecond)
+	soon := time.Now().Add(4 * time.Second) // a deadline that has passed is refused
 	late := f.send(q, "late", WithDeadline(soon))
 	inTime := f.send(q, "in time", WithDeadline(time.Now().Add(time.Hour)), WithKey("k"))
 	if m, err := NewMonitor(f.name, f.cli).Get(context.Background(), late.ID); err != nil ||
@@ -188,7 +188,7 @@ func TestDeadline(t *testing.T) {
 	}
 
 	for start := false; !start; { // on a machine that stands still it comes too late for its handler
-		cut := f.send(q, "blocks", WithDeadline(time.Now().Add(time.Second)))
+		cut := f.send(q, "blocks", WithDeadline(time.Now().Add(3*time.Second)))
 		select {
 		case <-handled:
 			start = true

@@ -86,12 +86,11 @@ func TestListenEvent(t *testing.T) {
 func TestLostEvent(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	q := f.queue(func(string) bool { return true }).WithLease(time.Second).WithMaxLosses(1)
+	q := unhurried(f.queue(func(string) bool { return true })).WithMaxLosses(1)
 	heard := make(chan Event, 100)
 	defer q.ListenEvent(func(e Event) { heard <- e }).Stop()
 	info := f.send(q, "x")
-	s := newStore(f.cli, "dq", f.name)
-	if _, err := s.fetch(ctxB, &caller{id: "dies", n: 1},
+	if _, err := f.calls().fetch(ctxB, &caller{id: "dies", n: 1},
 		fetchRequest{want: 1, settings: &fetchSettings{lease: time.Second, maxLosses: 1}}); err != nil {
 		t.Fatal(err)
 	}

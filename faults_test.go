@@ -150,7 +150,7 @@ func TestExtendReplyLost(t *testing.T) {
 	f, wire, cli := wired(t)
 	release := make(chan struct{})
 	started := make(chan int, 2)
-	q := f.queueOn(cli, nil).WithLease(6 * time.Second).WithHandler(func(ctx context.Context, msg *Message) error {
+	q := f.queueOn(cli, nil).WithLease(24 * time.Second).WithHandler(func(ctx context.Context, msg *Message) error {
 		started <- msg.Delivery
 		select {
 		case <-release:
@@ -160,7 +160,7 @@ func TestExtendReplyLost(t *testing.T) {
 		return nil
 	})
 	renewal := wire.DropReply(redistest.Script(extendScript.sha))
-	repeat := wire.DropReply(redistest.Script(extendScript.sha)) // soon after: the lease has 4 s left
+	repeat := wire.DropReply(redistest.Script(extendScript.sha)) // soon after: the lease has 16 s left
 	q.StartConsume()
 	f.send(q, "x")
 	receive(t, "it starts", started)
@@ -195,7 +195,7 @@ func TestInterceptReplyLost(t *testing.T) {
 func TestStopWithALongHandler(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	const lease = 3 * time.Second
+	const lease = 9 * time.Second // a pause of the machine is shorter than what is left after a third of it
 	started := make(chan struct{}, 2)
 	handler := func(ctx context.Context, _ *Message) error {
 		started <- struct{}{}

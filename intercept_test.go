@@ -104,7 +104,7 @@ func TestCancelOfARunningMessage(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			started, cause := make(chan struct{}, 2), make(chan error, 1)
-			const lease = 3 * time.Second
+			const lease = 12 * time.Second
 			q := f.queue(nil).WithLease(lease).WithHandler(func(ctx context.Context, _ *Message) error {
 				started <- struct{}{}
 				<-ctx.Done()

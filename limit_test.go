@@ -14,7 +14,7 @@ func TestLimitThatACallbackCannotSee(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
 	var stuck, quick atomic.Int64
-	q := f.queue(nil).WithConcurrent(2).WithMaxConsumeDuration(50 * time.Millisecond).WithLease(3 * time.Second).
+	q := f.queue(nil).WithConcurrent(2).WithMaxConsumeDuration(50 * time.Millisecond).WithLease(time.Minute).
 		WithNackRedeliveryDelay(time.Hour).WithCallback(func(payload string) bool {
 		if payload == "stuck" {
 			stuck.Add(1)
@@ -90,7 +90,7 @@ func TestLimitWhenTheSettlementIsVoid(t *testing.T) {
 			<-release
 		}
 		return true
-	}).WithMaxConsumeDuration(2 * time.Second)
+	}).WithMaxConsumeDuration(8 * time.Second).WithLease(time.Minute) // no renewal notices the cancellation first
 	q.StartConsume()
 	info := f.send(q, "stuck", WithRetryCount(0))
 	receive(t, "it starts", entered)

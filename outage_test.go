@@ -81,17 +81,17 @@ func TestStoodStill(t *testing.T) {
 		return err
 	}))
 	var got tally
-	consumer := func(name string, cli redis.UniversalClient) *DelayQueue {
-		return f.queueOn(cli, nil).WithLease(2 * time.Second).WithHandler(func(_ context.Context, msg *Message) error {
+	consumer := func(name string, cli redis.UniversalClient, lease time.Duration) *DelayQueue {
+		return f.queueOn(cli, nil).WithLease(lease).WithHandler(func(_ context.Context, msg *Message) error {
 			got.add(fmt.Sprintf("%s, %s, delivery %d", msg.Payload, name, msg.Delivery))
 			return nil
 		})
 	}
 	f.send(f.queue(nil), "x")
-	frozen := consumer("frozen", cli)
+	frozen := consumer("frozen", cli, 2*time.Second)
 	frozen.StartConsume()
 	receive(t, "it stands still with the fetch's reply", struck)
-	consumer("other", f.client()).StartConsume()
+	consumer("other", f.client(), time.Minute).StartConsume()
 	eventually(t, "the other has handled it", func() bool { return got.of("x, other, delivery 2") == 1 })
 	close(release)
 	eventually(t, "the frozen one gives it up", func() bool { return f.log.count("came too late") == 1 })
@@ -191,24 +191,23 @@ func TestOutageAfterAGap(t *testing.T) {
 // logged once, and consuming goes on by itself.
 func TestOutageUnderLoad(t *testing.T) {
 	t.Parallel()
-	const outage = 1500 * time.Millisecond // how long Redis is away
 	for name, c := range map[string]struct {
-		fault   func(ctx context.Context, server *redistest.Server, wire *redistest.Wire, admin *redis.Client)
+		fault   func(server *redistest.Server, wire *redistest.Wire, admin *redis.Client, noticed func())
 		outages int
 	}{
-		"Redis restarts": {func(_ context.Context, server *redistest.Server, _ *redistest.Wire, _ *redis.Client) {
+		"Redis restarts": {func(server *redistest.Server, _ *redistest.Wire, _ *redis.Client, noticed func()) {
 			server.Kill()
-			time.Sleep(outage)
+			noticed()
 			server.Restart(t)
 		}, 1},
-		"connections drop": {func(_ context.Context, _ *redistest.Server, wire *redistest.Wire, _ *redis.Client) {
+		"connections drop": {func(_ *redistest.Server, wire *redistest.Wire, _ *redis.Client, noticed func()) {
 			wire.Cut()
-			time.Sleep(outage)
+			noticed()
 			wire.Mend()
 		}, 1},
-		"SCRIPT FLUSH": {func(ctx context.Context, _ *redistest.Server, _ *redistest.Wire, admin *redis.Client) {
+		"SCRIPT FLUSH": {func(_ *redistest.Server, _ *redistest.Wire, admin *redis.Client, _ func()) {
 			for range 5 {
-				if err := admin.ScriptFlush(ctx).Err(); err != nil {
+				if err := admin.ScriptFlush(ctxB).Err(); err != nil {
 					t.Error(err)
 				}
 				time.Sleep(20 * time.Millisecond)
@@ -217,7 +216,6 @@ func TestOutageUnderLoad(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx := context.Background()
 			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 			wire := redistest.NewWire(t, server.Addr())
 			f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
@@ -232,7 +230,7 @@ func TestOutageUnderLoad(t *testing.T) {
 				return nil
 			})
 			q.StartConsume()
-			const n = 400
+			const n, away = 400, "cannot work with Redis"
 			var accepted atomic.Int64
 			sent := make(chan struct{})
 			go func() {
@@ -245,7 +243,11 @@ func TestOutageUnderLoad(t *testing.T) {
 				}
 			}()
 			reaches(t, "half is sent", n/2+1, func() int { return int(accepted.Load()) })
-			c.fault(ctx, server, wire, server.Client(t))
+			c.fault(server, wire, server.Client(t), func() {
+				eventually(t, "what sends and what consumes have noticed", func() bool {
+					return f.log.count(away, "call=send") >= c.outages && f.log.count(away) >= 2*c.outages
+				})
+			})
 			reaches(t, "all sends return", n, func() int { return int(accepted.Load()) })
 			receive(t, "the sender ends", sent)
 			f.drained()
@@ -254,10 +256,10 @@ func TestOutageUnderLoad(t *testing.T) {
 			}
 			// What sends and what consumes each say it.
 			eventually(t, "the ends are in the log", func() bool {
-				return f.log.count("working with Redis again") == max(2*c.outages, f.log.count("cannot work with Redis"))
+				return f.log.count("working with Redis again") == max(2*c.outages, f.log.count(away))
 			})
 			// An attempt without an answer in time is an outage too, of a machine that stands still.
-			const away, slow = "cannot work with Redis", "within "
+			const slow = "within "
 			all, ofSends := f.log.count(away), f.log.count(away, "call=send")
 			if all < 2*c.outages || ofSends < c.outages || all-f.log.count(away, slow) > 2*c.outages ||
 				ofSends-f.log.count(away, "call=send", slow) > c.outages {

@@ -175,7 +175,7 @@ func TestConsumerKilledWhileHandling(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	list := f.eventList()
-	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: list, Lease: 2 * time.Second, HangOn: "work", MaxLosses: 3}
+	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: list, Lease: 8 * time.Second, HangOn: "work", MaxLosses: 3}
 	first, q := startChild(t, spec), f.queue(nil)
 	info := f.send(q, "work")
 	eventually(t, "the first process handles it", func() bool { return len(find(f.events(list), "start", "work")) == 1 })
@@ -200,7 +200,7 @@ func TestKilledConsumerRestartedAlone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	list := f.eventList()
-	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: list, Lease: 2 * time.Second, HangOn: "work", MaxLosses: 3}
+	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: list, Lease: 6 * time.Second, HangOn: "work", MaxLosses: 3}
 	first, q := startChild(t, spec), f.queue(nil)
 	f.send(q, "work", WithRetryCount(0))
 	eventually(t, "the first process handles it", func() bool { return len(find(f.events(list), "start", "work")) == 1 })
@@ -220,7 +220,7 @@ func TestPoisonDoesNotTakeNeighboursAlong(t *testing.T) {
 	f := newFixture(t)
 	list := f.eventList()
 	spec := childSpec{
-		Addr: shared.Addr(), Name: f.name, Events: list, Lease: time.Second,
+		Addr: shared.Addr(), Name: f.name, Events: list, Lease: 6 * time.Second,
 		Concurrent: 4, Handling: 100 * time.Millisecond, KillOn: "poison", MaxLosses: 3,
 	}
 	q := f.queue(nil)
@@ -262,7 +262,7 @@ func TestFrozenConsumerAcksTooLate(t *testing.T) {
 	frozen := startChild(t, spec)
 	release := make(chan struct{})
 	handled := make(chan *Message, 2)
-	q := f.queue(nil).WithLease(spec.Lease).WithHandler(func(_ context.Context, msg *Message) error {
+	q := f.queue(nil).WithLease(time.Minute).WithHandler(func(_ context.Context, msg *Message) error {
 		handled <- msg
 		<-release
 		return nil
@@ -302,7 +302,7 @@ func TestFrozenConsumerWhoseMessageIsAcked(t *testing.T) {
 	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: list, Lease: 2 * time.Second, HangOn: "work", MaxLosses: 3}
 	frozen := startChild(t, spec)
 	deliveries := make(chan int, 2)
-	q := f.queue(nil).WithLease(spec.Lease).WithHandler(func(_ context.Context, msg *Message) error {
+	q := f.queue(nil).WithLease(time.Minute).WithHandler(func(_ context.Context, msg *Message) error {
 		deliveries <- msg.Delivery
 		return nil
 	})
@@ -362,8 +362,8 @@ func TestPoisonWithLongHandlers(t *testing.T) {
 	f := newFixture(t)
 	list := f.eventList()
 	spec := childSpec{
-		Addr: shared.Addr(), Name: f.name, Events: list, Lease: time.Second,
-		Concurrent: 6, Handling: 1500 * time.Millisecond, KillOn: "poison", MaxLosses: 3,
+		Addr: shared.Addr(), Name: f.name, Events: list, Lease: 4 * time.Second,
+		Concurrent: 6, Handling: 5 * time.Second, KillOn: "poison", MaxLosses: 3,
 	}
 	batch := []Outgoing{{Payload: "poison"}}
 	for i := range 3 {

@@ -102,7 +102,7 @@ func TestAwaitWhatIsRemoved(t *testing.T) {
 		t.Parallel()
 		f := newFixture(t)
 		started := make(chan struct{})
-		q := f.queue(nil).WithLease(time.Second).WithHandler(func(ctx context.Context, msg *Message) error {
+		q := f.queue(nil).WithLease(6 * time.Second).WithHandler(func(ctx context.Context, msg *Message) error {
 			close(started)
 			<-ctx.Done()
 			return SetResult(ctx, "too late")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -109,8 +110,8 @@ func TestStored(t *testing.T) {
 			return err
 		}, StoredNo, 0, context.DeadlineExceeded},
 		"the reply is lost, and no other comes": {func(f *fixture) error {
-			hang := func(func() error) error { return io.EOF }
-			q := scripted(f, lost, hang, hang, hang, hang, hang, hang, hang, hang)
+			hang := []func(func() error) error{func(func() error) error { return io.EOF }}
+			q := scripted(f, append([]func(func() error) error{lost}, slices.Repeat(hang, 1000)...)...)
 			_, err := q.Send(q.batcher.untilFailure(), "x", inAnHour)
 			return err
 		}, StoredUnknown, 1, context.DeadlineExceeded},

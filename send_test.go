@@ -160,9 +160,10 @@ func TestSendDuplicateKey(t *testing.T) {
 				t.Fatalf("intercept: %+v, %v", r, err)
 			}
 		} else {
-			q.StartConsume()
+			done := q.StartConsume()
 			eventually(t, end, func() bool { w := f.where(first.ID); return w == "gone" || w == "garbage" })
 			q.StopConsume()
+			receive(t, "it stops", done)
 		}
 	}
 	if _, err := keyed("after garbage", WithDelay(time.Hour)); err != nil {
