@@ -1,0 +1,90 @@
+package browsertest
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+var (
+	jobDone = regexp.MustCompile(`([0-9,]+) done; looked at`)
+	looked  = regexp.MustCompile(`looked at ([0-9,]+) of`)
+)
+
+// number is the first that a text has of a pattern, -1 if it has none.
+func (tb *tab) number(pattern *regexp.Regexp) int {
+	text, _ := tb.peek("main") // while one page gives way to the next there is none
+	found := pattern.FindStringSubmatch(text)
+	if found == nil {
+		return -1
+	}
+	n, err := strconv.Atoi(strings.ReplaceAll(found[1], ",", ""))
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+// The page of a job that takes minutes shows how far it is and that somebody else has stopped it, without being asked for again.
+func TestJobIsFollowed(t *testing.T) {
+	tb := newTab(t, look{width: 1600, language: "en", script: true})
+	mark := fmt.Sprint("slow-", time.Now().UnixNano())
+	if err := shop.batch("invoices", 400, func(int) delayqueue.Outgoing {
+		return delayqueue.Outgoing{Payload: mark, Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	tb.open(shop.url + "plan?q=invoices&state=pending&do=postpone&by=1h0m0s&rate=1&count=1&contains=" + url.QueryEscape(mark))
+	tb.sees("main", "400 messages, as they were at")
+	tb.click(".ask button")
+	tb.sees("main", "running")
+	here, err := url.Parse(js[string](tb, "window.isThisPage = true, location.href"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := func() error { return shop.monitor("invoices").StopBulk(context.Background(), here.Query().Get("id")) }
+	defer func() { _ = stop() }() // of a test that has failed
+	first := tb.number(jobDone)
+	tb.until("how it goes on", func() bool { return tb.number(jobDone) > first+1 })
+	if err := stop(); err != nil {
+		t.Fatal(err)
+	}
+	tb.sees("main", "stopped")
+	tb.sees("main", "Go on")
+	if !js[bool](tb, "window.isThisPage === true") {
+		t.Error("it was loaded again")
+	}
+}
+
+// A count of tens of thousands, of which a page shows what it has come to in a second, goes on by itself, and without script by a button.
+func TestCountGoesOn(t *testing.T) {
+	for _, script := range []bool{true, false} {
+		l := look{width: 1600, language: "en", script: script}
+		t.Run(l.name(), func(t *testing.T) {
+			tb := newTab(t, l)
+			soon := time.Now().Add(30 * time.Minute).UTC().Format("2006-01-02T15:04")
+			tb.open(shop.url + "plan?q=orders&state=pending&do=delete&contains=nobody+has+this&to=" + url.QueryEscape(soon))
+			tb.click(".ask button")
+			first := -1
+			over := func() bool { // on a fast machine with the first page
+				text, _ := tb.peek("main")
+				return strings.Contains(text, "0 messages, as they were at")
+			}
+			tb.until("some of it", func() bool {
+				first = tb.number(looked)
+				return first >= 0 || over()
+			})
+			if first >= 0 && !script {
+				tb.click("form[data-onwards] button")
+			}
+			tb.until("more of it", func() bool { return tb.number(looked) > first || over() })
+		})
+	}
+}
