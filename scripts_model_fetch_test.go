@@ -35,15 +35,9 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	if m.seen > m.now { // the clock was stepped back
 		m.seen, m.grace = 0, ""
 	}
-	// A repeat brings what is still held under the lease of the call that it repeats.
 	var ends int64
 	if repeat && call.answer != int64(0) {
-		for _, tag := range until(m.unack, call.answer.(int64), len(m.unack)) {
-			if m.unack[tag] == call.answer {
-				out.tags = append(out.tags, tag)
-			}
-		}
-		out.tags = m.fitting(out.tags, a)
+		out.tags = m.fitting(m.heldUntil(call.answer.(int64)), a)
 		ends = m.lend(out.tags)
 	}
 	byAlarm := a.byAlarm && !a.rearm && called && !repeat && !limit.on && m.quiet()
@@ -55,29 +49,14 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	for i, d := range out.dead { // before one is deleted for want of room in garbage
 		m.addParts(&out, -1-i, d.id, d.envelope)
 	}
-	var old, trimmed []string
-	if !byAlarm {
-		old, trimmed = m.aged(len(out.dead))
-	}
-	out.overflow = len(trimmed)
-	swept := slices.Concat(old, trimmed)
-	if m.doneAt != 0 && m.doneAt <= m.now && len(swept) < 100 {
-		over := until(m.done, m.now, 100-len(swept))
-		for _, id := range over {
-			delete(m.done, id)
-		}
-		m.doneAt = head(m.done)
-		swept = append(swept, over...)
-	}
-	for _, id := range swept {
-		m.forget(id)
-	}
+	var swept int
+	swept, out.overflow = m.sweepMessages(len(out.dead), byAlarm)
 
 	a.want = m.bound(&limit, a.want)
 	leased := head(m.unack)
 	given := 0
 	if !repeat && !byAlarm {
-		out.tags = append(out.tags, m.take(a, 500-out.lost-len(swept), jitter)...)
+		out.tags = append(out.tags, m.take(a, 500-out.lost-swept, jitter)...)
 		ends = m.lend(out.tags)
 		m.count("delivered", len(out.tags))
 		m.countLate(out.tags)
@@ -92,7 +71,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		if next, off, full = m.limitNext(&limit, m.nextDue(), given-m.spared(out.tags[:given])); full {
 			next = m.firstOver(leased, ends)
 		}
-		next = m.nextInstant(next, len(swept))
+		next = m.nextInstant(next, swept)
 	}
 	out.next = serverTime(next)
 	if next == 0 {
@@ -106,20 +85,59 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	if !byAlarm {
 		m.sweep()
 	}
-	if m.holdAt != 0 && m.holdAt <= m.now {
-		for _, key := range until(m.holds, m.now, 100) {
-			if strings.HasPrefix(m.key[key], "acked:") {
-				delete(m.key, key)
-			}
-			delete(m.holds, key)
-		}
-		m.holdAt = head(m.holds)
-	}
+	m.freeKeys()
 	m.count("lost", out.lost)
 	m.count("garbage", len(out.dead))
 	m.keepHistory()
 	m.calls[c.id] = answered{c.n, ends, m.now}
 	return out
+}
+
+// heldUntil is what is held under one lease. That is what a repeat brings: the lease is of the call that it repeats.
+func (m *model) heldUntil(ends int64) []string {
+	tags := []string{}
+	for _, tag := range until(m.unack, ends, len(m.unack)) {
+		if m.unack[tag] == ends {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
+// sweepMessages deletes what is too old, too much or over, where so many have just died: how many, and how many of those
+// were too much.
+func (m *model) sweepMessages(dead int, byAlarm bool) (swept, overflow int) {
+	var old, trimmed []string
+	if !byAlarm {
+		old, trimmed = m.aged(dead)
+	}
+	gone := slices.Concat(old, trimmed)
+	if m.doneAt != 0 && m.doneAt <= m.now && len(gone) < 100 {
+		over := until(m.done, m.now, 100-len(gone))
+		for _, id := range over {
+			delete(m.done, id)
+		}
+		m.doneAt = head(m.done)
+		gone = append(gone, over...)
+	}
+	for _, id := range gone {
+		m.forget(id)
+	}
+	return len(gone), len(trimmed)
+}
+
+// freeKeys frees the keys whose holds are over.
+func (m *model) freeKeys() {
+	if m.holdAt == 0 || m.holdAt > m.now {
+		return
+	}
+	for _, key := range until(m.holds, m.now, 100) {
+		if strings.HasPrefix(m.key[key], "acked:") {
+			delete(m.key, key)
+		}
+		delete(m.holds, key)
+	}
+	m.holdAt = head(m.holds)
 }
 
 // sweep is what a fetch does every ten minutes: in a queue without messages nothing is left that a send has changed.
