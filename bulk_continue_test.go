@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// continuedBy runs bob's BulkContinue just before the k-th call that ann's own makes, or after it, and says how both ended; struck: there was
-// such a call.
+// continuedBy runs bob's BulkContinue just before the k-th call that ann's own makes, or after it, and says how both ended; struck:
+// there was such a call.
 func (f *fixture) continuedBy(next string, k int64, after bool) (ann, bob error, struck bool) {
 	f.t.Helper()
 	cli := f.client()
@@ -38,8 +38,8 @@ func (f *fixture) continuedBy(next string, k int64, after bool) (ann, bob error,
 	return ann, bob, struck
 }
 
-// TestBulkContinuedAtOnce: of two who go on from the same Next at the same moment, whichever their calls fall between, one does, each message
-// is shifted once, and both say so; with the journal and without.
+// TestBulkContinuedAtOnce: of two who go on from the same Next at the same moment, whichever their calls fall between, one does, each
+// message is shifted once, and both say so; with the journal and without.
 func TestBulkContinuedAtOnce(t *testing.T) {
 	t.Parallel()
 	for _, journal := range []bool{true, false} {
@@ -60,7 +60,8 @@ func (f *fixture) continuedAtOnce(journal bool, k int64, after bool) {
 	if !journal {
 		f.must(f.cli.Set(ctxB, own, "x", 0).Err()) // of another program
 	}
-	first, err := m.BulkRescheduleBy(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 3}, Progress: func(*BulkResult) bool { return false }}, 5*time.Second)
+	first, err := m.BulkRescheduleBy(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 3},
+		Progress: func(*BulkResult) bool { return false }}, 5*time.Second)
 	f.must(err)
 	ann, bob, struck := f.continuedBy(first.Next, k, after)
 	if !struck && k < 4 {
@@ -86,7 +87,8 @@ func (f *fixture) continuedAtOnce(journal bool, k int64, after bool) {
 	}
 }
 
-// TestBulkContinueLosesReplies: one who goes on and whose every second reply is lost, or whose process dies between two calls, can be followed.
+// TestBulkContinueLosesReplies: one who goes on and whose every second reply is lost, or whose process dies between two calls, can be
+// followed.
 func TestBulkContinueLosesReplies(t *testing.T) {
 	t.Parallel()
 	for k := int64(1); k <= 10; k++ {
@@ -138,7 +140,8 @@ func TestContinuedInItsOwnName(t *testing.T) {
 	f.pendingAt(9)
 	ann, bob := NewMonitor(f.name, f.cli).WithOperator("ann").WithReason("why"), NewMonitor(f.name, f.cli).WithOperator("bob")
 	begin := func(d time.Duration) *BulkResult {
-		got, err := ann.BulkRescheduleBy(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 3}, Progress: func(*BulkResult) bool { return false }}, d)
+		got, err := ann.BulkRescheduleBy(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 3},
+			Progress: func(*BulkResult) bool { return false }}, d)
 		f.must(err)
 		return got
 	}
@@ -148,7 +151,8 @@ func TestContinuedInItsOwnName(t *testing.T) {
 	pause, err := ann.Journal(ctxB, 2, "")
 	f.must(err)
 	before := f.journal(ann)
-	for what, entry := range map[string]string{"another call": other.Entry, "no call": pause.Entries[1].ID, "nothing": "5-0123456789abcdef", "rubbish": "+inf-x"} {
+	for what, entry := range map[string]string{"another call": other.Entry, "no call": pause.Entries[1].ID,
+		"nothing": "5-0123456789abcdef", "rubbish": "+inf-x"} {
 		made, token, _ := strings.Cut(entry, "-")
 		forged := map[string]any{}
 		f.must(readCursor(one.Next, &forged))

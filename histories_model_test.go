@@ -55,8 +55,9 @@ func (l life) next(d deed) []life {
 		}
 	}
 	waits := func(n int) life { return life{state: StateReady, n: n} }
-	ended := map[outcomeKind]life{outcomeAck: {}, outcomeRetry: waits(d.n + 1), outcomeReady: waits(d.n + 1), outcomeGarbage: {state: StateGarbage},
-		outcomeDone: {state: StateDone}}[d.kind]
+	ended := map[outcomeKind]life{outcomeAck: {}, outcomeRetry: waits(d.n + 1), outcomeReady: waits(d.n + 1),
+		outcomeGarbage: {state: StateGarbage},
+		outcomeDone:    {state: StateDone}}[d.kind]
 	holds := l.state == StateUnack && l.n == d.n
 	over := l.sent && !holds && (l.n > d.n || l.state == StateGone || l.state == StateGarbage || l.state == StateDone) // delivery n is
 	switch d.what {
@@ -89,7 +90,8 @@ func (l life) next(d deed) []life {
 	case didDie:
 		may(l.state == StateUnack && l.n == d.n && d.at >= l.until, life{state: StateGarbage})
 	case didIntercept:
-		may((l.state == StateGone) == (d.state == StateGone) && (l.state == StateDone) == (d.state == StateDone), map[bool]life{true: l}[l.state == StateDone])
+		may((l.state == StateGone) == (d.state == StateGone) && (l.state == StateDone) == (d.state == StateDone),
+			map[bool]life{true: l}[l.state == StateDone])
 	case wasSeen:
 		may(l.state == d.state, l)
 	}

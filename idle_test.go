@@ -203,13 +203,14 @@ func TestUntilTick(t *testing.T) {
 		change    func(p *poller, got *fetchReply)
 		most      time.Duration
 	}{
-		"alone":                 {1, nil, time.Second},
-		"three":                 {3, nil, time.Second},
-		"six":                   {6, nil, 2 * time.Second},
-		"sixteen":               {16, nil, lease / 3},
-		"a thousand":            {1000, nil, lease / 3},
-		"with a long lease":     {1000, func(p *poller, _ *fetchReply) { p.settings.lease = time.Hour }, maxIdleInterval},
-		"with a short lease":    {16, func(p *poller, _ *fetchReply) { p.settings.lease, p.state.interval = time.Second, time.Second/3 }, time.Second / 3},
+		"alone":             {1, nil, time.Second},
+		"three":             {3, nil, time.Second},
+		"six":               {6, nil, 2 * time.Second},
+		"sixteen":           {16, nil, lease / 3},
+		"a thousand":        {1000, nil, lease / 3},
+		"with a long lease": {1000, func(p *poller, _ *fetchReply) { p.settings.lease = time.Hour }, maxIdleInterval},
+		"with a short lease": {16, func(p *poller, _ *fetchReply) { p.settings.lease, p.state.interval = time.Second, time.Second/3 },
+			time.Second / 3},
 		"with an interval":      {16, func(p *poller, _ *fetchReply) { p.settings.fetchInterval = time.Second }, time.Second},
 		"without wake-ups":      {16, func(p *poller, _ *fetchReply) { p.state.wakeUps = false }, time.Second},
 		"after a failure":       {16, func(p *poller, _ *fetchReply) { p.state.failures = 1 }, time.Second},
@@ -221,7 +222,8 @@ func TestUntilTick(t *testing.T) {
 		"the next comes late":   {16, func(_ *poller, got *fetchReply) { got.next = serverStart + 60*serverSecond }, lease / 3},
 	} {
 		p := &poller{
-			settings: &settings{fetchSettings: fetchSettings{lease: lease}, base: context.Background()}, store: &store{link: &link{consumers: c.consumers}}, leases: &leases{},
+			settings: &settings{fetchSettings: fetchSettings{lease: lease}, base: context.Background()},
+			store:    &store{link: &link{consumers: c.consumers}}, leases: &leases{},
 			state: pollState{interval: time.Second, wakeUps: true, clock: serverStart, clockAt: now},
 		}
 		got := &fetchReply{now: serverStart}

@@ -23,7 +23,8 @@ import (
 const mostSteps = 150_000
 
 // possible wants the deeds that are about something to be a possible life of it.
-func possible[L any](name string, first L, same func(a, b L) bool, step func(L, limitDeed) (bool, L), all []limitDeed, about ...string) (steps int, err error) {
+func possible[L any](name string, first L, same func(a, b L) bool, step func(L, limitDeed) (bool, L), all []limitDeed,
+	about ...string) (steps int, err error) {
 	var ops []porcupine.Operation
 	for _, d := range all {
 		if slices.Contains(about, d.what) {
@@ -41,7 +42,8 @@ func possible[L any](name string, first L, same func(a, b L) bool, step func(L, 
 			}
 			d := input.(limitDeed)
 			ok, l := step(state.(L), d)
-			if i, found := slices.BinarySearchFunc(ops, d.from, func(op porcupine.Operation, at int64) int { return cmp.Compare(op.Call, at) }); ok && found {
+			if i, found := slices.BinarySearchFunc(ops, d.from,
+				func(op porcupine.Operation, at int64) int { return cmp.Compare(op.Call, at) }); ok && found {
 				reached = max(reached, i)
 			}
 			return ok, l
@@ -69,7 +71,8 @@ var (
 func judgeLimits(t testing.TB, asked bounds, all []limitDeed) error {
 	n, rate := possible("rate", rateLife{}, func(a, b rateLife) bool { return a == b },
 		func(l rateLife, d limitDeed) (bool, rateLife) { return l.next(d, asked) }, all, handedOut, tookLimits, saidThrottle, liftedThrottle)
-	k, places := possible("places", placesLife{held: map[string]int64{}}, func(a, b placesLife) bool { return a.set == b.set && maps.Equal(a.held, b.held) },
+	k, places := possible("places", placesLife{held: map[string]int64{}},
+		func(a, b placesLife) bool { return a.set == b.set && maps.Equal(a.held, b.held) },
 		func(l placesLife, d limitDeed) (bool, placesLife) { return l.next(d, asked) }, all,
 		handedOut, wasSettled, perhapsSettled, renewedLease, tookLimits)
 	t.Logf("%d deeds judged in %d and %d steps", len(all), n, k)
@@ -106,12 +109,13 @@ func TestLimitsJudge(t *testing.T) {
 		"in one that was free later": {[]limitDeed{out(1, 1, "a", "b", "c"), ended(300_002, "a"), out(300_001, 300_001, "d", "e")}, errCannotBe},
 		"after a lease":              {[]limitDeed{out(1, 1, "a", "b", "c"), out(10_000_001, 10_000_001, "d", "e")}, nil},
 		"other limits":               {[]limitDeed{out(1, 1, "a", "b", "c"), set, out(200_000, 200_000, "d", "e", "f")}, nil},
-		"during a throttle":          {[]limitDeed{{what: saidThrottle, from: 1, to: 1, pause: 1_000_000}, out(1_000_000, 1_000_000, "a")}, errCannotBe},
-		"lifted":                     {[]limitDeed{throttle, lifts(2, true), out(3, 3, "a")}, nil},
-		"lifted later":               {[]limitDeed{throttle, out(2, 2, "a"), lifts(3, true)}, errCannotBe},
-		"none, and it held":          {[]limitDeed{throttle, lifts(2, false)}, errCannotBe},
-		"none, and it was over":      {[]limitDeed{throttle, lifts(1_000_002, false)}, nil},
-		"who knows when":             {append(unknown, ended(2000, "never handed out")), errNotJudged},
+		"during a throttle": {[]limitDeed{{what: saidThrottle, from: 1, to: 1, pause: 1_000_000}, out(1_000_000, 1_000_000, "a")},
+			errCannotBe},
+		"lifted":                {[]limitDeed{throttle, lifts(2, true), out(3, 3, "a")}, nil},
+		"lifted later":          {[]limitDeed{throttle, out(2, 2, "a"), lifts(3, true)}, errCannotBe},
+		"none, and it held":     {[]limitDeed{throttle, lifts(2, false)}, errCannotBe},
+		"none, and it was over": {[]limitDeed{throttle, lifts(1_000_002, false)}, nil},
+		"who knows when":        {append(unknown, ended(2000, "never handed out")), errNotJudged},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

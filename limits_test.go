@@ -99,7 +99,8 @@ func TestRateLimit(t *testing.T) {
 	for range 3 {
 		cli := f.client()
 		book.of(t, cli)
-		q := f.queueOn(cli, func(string) bool { handled.Add(1); return true }).WithConcurrent(16).WithRateLimit(limit.Rate, limit.Per, limit.Burst)
+		q := f.queueOn(cli, func(string) bool { handled.Add(1); return true }).WithConcurrent(16).
+			WithRateLimit(limit.Rate, limit.Per, limit.Burst)
 		unhurried(q).StartConsume() // the reply to a repeat does not say when the first attempt handed out
 	}
 	reaches(t, "messages are handled", messages, func() int { return int(handled.Load()) })
@@ -288,8 +289,10 @@ func TestBadLimits(t *testing.T) {
 		}
 	}
 	const rate, concurrency = "at least 1 and at most a million a second", "at least 1 at a time"
-	for _, l := range []Limits{{0, time.Second, 1, 0}, {-1, time.Second, 1, 0}, {1, 0, 1, 0}, {1, -1, 1, 0}, {1, 100, 1, 0}, {1, time.Second, 0, 0},
-		{1, time.Second, -1, 0}, {1, time.Second, maxRate + 1, 0}, {2, time.Microsecond, 1, 0}, {maxRate + 1, time.Second, 1, 0}, {1, maxPer + 1, 1, 0}} {
+	for _, l := range []Limits{{0, time.Second, 1, 0}, {-1, time.Second, 1, 0}, {1, 0, 1, 0}, {1, -1, 1, 0},
+		{1, 100, 1, 0}, {1, time.Second, 0, 0},
+		{1, time.Second, -1, 0}, {1, time.Second, maxRate + 1, 0}, {2, time.Microsecond, 1, 0},
+		{maxRate + 1, time.Second, 1, 0}, {1, maxPer + 1, 1, 0}} {
 		panics(rate, func() { q.WithRateLimit(l.Rate, l.Per, l.Burst) })
 		if _, err := m.SetLimits(ctxB, l); !errors.Is(err, ErrBadOption) || !strings.Contains(fmt.Sprint(err), rate) {
 			t.Errorf("%+v: %v", l, err)
@@ -298,7 +301,8 @@ func TestBadLimits(t *testing.T) {
 	panics("did you mean 10*time.Second?", func() { q.WithRateLimit(1, 10, 1) })
 	for _, n := range []int{0, -1, 1 << 31} {
 		panics(concurrency, func() { q.WithQueueConcurrency(n) })
-		if _, err := m.SetLimits(ctxB, Limits{Concurrency: n}); n != 0 && (!errors.Is(err, ErrBadOption) || !strings.Contains(fmt.Sprint(err), concurrency)) {
+		if _, err := m.SetLimits(ctxB, Limits{Concurrency: n}); n != 0 &&
+			(!errors.Is(err, ErrBadOption) || !strings.Contains(fmt.Sprint(err), concurrency)) {
 			t.Errorf("%d: %v", n, err)
 		}
 	}

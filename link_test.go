@@ -190,7 +190,9 @@ func TestLinkPlannedFailover(t *testing.T) {
 // TestLinkNoSentinelAnswers: an attempt has its bound, and the error the cause.
 func TestLinkNoSentinelAnswers(t *testing.T) {
 	t.Parallel()
-	cli := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary", SentinelAddrs: []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}, DialerRetries: 3}) // by default go-redis goes on for 17 s
+	// by default go-redis goes on for 17 s
+	cli := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary",
+		SentinelAddrs: []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}, DialerRetries: 3})
 	defer cli.Close()
 	p := NewPublisher("q", cli)
 	noted := func() bool {

@@ -161,7 +161,8 @@ func TestFullServerIsNotDialledMore(t *testing.T) {
 	for range 2 {
 		l.retire(p)
 		p = l.newPool("")
-		if p.refused != [sides]int{linkPool - 1, 3} || p.kept != [sides]int{linkPool - 1, linkPool - linkFew + 3} || len(p.inFlight[consuming]) != p.kept[consuming] {
+		if p.refused != [sides]int{linkPool - 1, 3} || p.kept != [sides]int{linkPool - 1, linkPool - linkFew + 3} ||
+			len(p.inFlight[consuming]) != p.kept[consuming] {
 			t.Errorf("the next pool has %d places that are empty, of %d that are kept", p.refused, p.kept)
 		}
 		if l.room.probe == nil {

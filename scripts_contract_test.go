@@ -89,7 +89,8 @@ func TestScriptWrongTypeOfProducers(t *testing.T) {
 			c := newCaller()
 			c.next()
 			return func() error {
-				_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{numbered(msg("a", 0, keyed("k")), "s", 2), numbered(msg("b", 0), "t", 1)}})
+				_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{numbered(msg("a", 0, keyed("k")), "s", 2),
+					numbered(msg("b", 0), "t", 1)}})
 				return err
 			}
 		}},
@@ -149,7 +150,8 @@ func TestScriptWrongTypeOfConsumers(t *testing.T) {
 			c := newCaller()
 			c.next()
 			return func() error {
-				outcomes := []settlement{then(ack("p"), msg("next", time.Hour, keyed("next"))), ends(outcomeRetry, "q", 1, 0, "x"), ends(outcomeReady, "r", 0, 0, ""),
+				outcomes := []settlement{then(ack("p"), msg("next", time.Hour, keyed("next"))), ends(outcomeRetry, "q", 1, 0, "x"),
+					ends(outcomeReady, "r", 0, 0, ""),
 					ends(outcomeGarbage, "s", 1, 0, "x"), holding("t", time.Hour, "t"), kept("u", time.Hour, "v")}
 				_, err := r.store.settle(ctxB, c, outcomes)
 				return err
@@ -212,7 +214,8 @@ func TestScriptWrongTypeOfMonitors(t *testing.T) {
 			c := newCaller()
 			c.next()
 			return func() error {
-				_, err := r.store.steer(ctxB, c, steerRequest{what: "by", us: 1e6, targets: []spot{{tag: idOf("due")}, {tag: idOf("retry")}, {tag: idOf("ready")}}})
+				_, err := r.store.steer(ctxB, c, steerRequest{what: "by", us: 1e6,
+					targets: []spot{{tag: idOf("due")}, {tag: idOf("retry")}, {tag: idOf("ready")}}})
 				return err
 			}
 		}},
@@ -265,8 +268,10 @@ func everywhere(r *rig) {
 	r.do("HSET", r.keys.key, "held", "acked:"+idOf("held"))
 	r.do("ZADD", r.keys.held, fmt.Sprint(r.now+10_000_000), "held")
 	r.do("HSET", r.keys.state, "held", fmt.Sprint(r.now+10_000_000))
-	r.hand(msg("done", 0, keyed("done")), msg("lost", 0, keyed("lost")), msg("dead", 0, keyed("dead")), msg("ready", 0, keyed("ready")), msg("retry", 0, keyed("retry")))
-	r.done(ends(outcomeGarbage, "dead", 1, 0, "x", "dead"), ends(outcomeRetry, "retry", 1, 0, "x"), ends(outcomeReady, "ready", 0, 0, ""), kept("done", 10*time.Second, "v", "done"))
+	r.hand(msg("done", 0, keyed("done")), msg("lost", 0, keyed("lost")), msg("dead", 0, keyed("dead")), msg("ready", 0, keyed("ready")),
+		msg("retry", 0, keyed("retry")))
+	r.done(ends(outcomeGarbage, "dead", 1, 0, "x", "dead"), ends(outcomeRetry, "retry", 1, 0, "x"), ends(outcomeReady, "ready", 0, 0, ""),
+		kept("done", 10*time.Second, "v", "done"))
 	r.answers(newCaller(), part("group", 0, 0), part("grows", 0, 0))
 	r.put(msg("due", 0, keyed("due")))
 	r.tickTo(9 * time.Second)

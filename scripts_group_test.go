@@ -190,7 +190,8 @@ func TestScriptGroup(t *testing.T) {
 			"ready 2:a " + restThere + "fail a=2/0/0@0s key k=a wake 0s"},
 		"failure": {func(r *rig) { handGroup(r); r.done(ends(outcomeRetry, "a", 1, 0, "x")) },
 			"retry 2:a@1s " + restThere + "fail a=2/1/0@0s!x key k=a wake 1s"},
-		"garbage": {func(r *rig) { handGroup(r); r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k")) }, "garbage a@0s " + restThere + "fail a=2/1/0@0s!x"},
+		"garbage": {func(r *rig) { handGroup(r); r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k")) },
+			"garbage a@0s " + restThere + "fail a=2/1/0@0s!x"},
 		"garbage that is requeued": {func(r *rig) {
 			handGroup(r)
 			r.done(ends(outcomeGarbage, "a", 1, 0, "x", "k"))

@@ -39,7 +39,8 @@ func TestScriptText(t *testing.T) {
 			aside := err == nil && i >= 1 && i <= len(keys) && slices.Contains([]string{"consumers", "history"}, keys[i-1])
 			undone := script.script == singleScript // after a write that fails
 			whosever := script.script == dropScript // it deletes somebody else's key with the others
-			if call[1] != "call" && !(call[1] == "pcall" && (aside || undone || whosever)) || err != nil || i < 1 || i > len(keys) || call[3] != fmt.Sprintf("KEYS[%d]", i) {
+			if call[1] != "call" && !(call[1] == "pcall" && (aside || undone || whosever)) || err != nil || i < 1 || i > len(keys) ||
+				call[3] != fmt.Sprintf("KEYS[%d]", i) {
 				t.Errorf("%s: %s: want redis.call (for Monitors, pcall) with KEYS[1] to KEYS[%d]", script.name, call[0], len(keys))
 			}
 			used[i] = true

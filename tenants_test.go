@@ -67,7 +67,8 @@ func TestWakeUpIsPassedOnByStoppedTenant(t *testing.T) {
 			struck, release := wire.HoldReply(holds)
 			f.send(beside, "first") // so that there is a next call
 			receive(t, "it is handled", got)
-			other := noTick(NewQueue(stopped.store.queue, f.cli, func(string) bool { got <- "other"; return true })).WithLogger(slog.New(slog.NewTextHandler(f.log, nil)))
+			other := noTick(NewQueue(stopped.store.queue, f.cli, func(string) bool { got <- "other"; return true })).
+				WithLogger(slog.New(slog.NewTextHandler(f.log, nil)))
 			f.send(other, "x", WithDelay(time.Second))
 			receive(t, "the reply is held", struck)
 			done := stopped.StartConsume()

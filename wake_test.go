@@ -209,7 +209,8 @@ func TestWakeUpOtherThanTheOneHeld(t *testing.T) {
 	}
 	c := newCaller() // another consumer's tick, which has no free worker
 	c.next()
-	if _, err := f.calls().fetch(context.Background(), c, fetchRequest{want: 0, settings: &fetchSettings{lease: time.Minute, maxLosses: 3}}); err != nil {
+	if _, err := f.calls().fetch(context.Background(), c,
+		fetchRequest{want: 0, settings: &fetchSettings{lease: time.Minute, maxLosses: 3}}); err != nil {
 		t.Fatal(err)
 	}
 	if p := receive(t, "the second one arrives before the first tick", got); p != "second" {

@@ -28,7 +28,8 @@ func (t *tree) rehearse(dir, version string) (*tree, error) {
 		}
 	}
 	// Whatever the changelog says by now, and whoever is here.
-	if err := os.WriteFile(filepath.Join(dir, "CHANGELOG.md"), []byte("# Changelog\n\n## [Unreleased]\n\n- A rehearsal.\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "CHANGELOG.md"),
+		[]byte("# Changelog\n\n## [Unreleased]\n\n- A rehearsal.\n"), 0o644); err != nil {
 		return nil, err
 	}
 	copied, err := readTree(dir)

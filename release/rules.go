@@ -108,7 +108,8 @@ func (t *tree) checkModules() []string {
 	if err := errors.Join(err, err2); err != nil {
 		wrong = append(wrong, err.Error())
 	} else if all != own {
-		wrong = append(wrong, fmt.Sprintf("a module requires %s %s, the root %s: the oldest that is supported is no longer tested", redis, strings.TrimSpace(all), strings.TrimSpace(own)))
+		wrong = append(wrong, fmt.Sprintf("a module requires %s %s, the root %s: the oldest that is supported is no longer tested", redis,
+			strings.TrimSpace(all), strings.TrimSpace(own)))
 	}
 	return wrong
 }
@@ -127,7 +128,8 @@ func (t *tree) checkDocs() []string {
 		if _, err := os.Stat(t.file(m, "README.md")); err != nil {
 			wrong = append(wrong, m.dir+" has no README.md")
 		}
-		undocumented, err := run(filepath.Join(t.dir, m.dir), nil, "go", "list", "-f", `{{if and .GoFiles (not .Doc)}}{{.ImportPath}}{{end}}`, "./...")
+		undocumented, err := run(filepath.Join(t.dir, m.dir), nil, "go", "list", "-f",
+			`{{if and .GoFiles (not .Doc)}}{{.ImportPath}}{{end}}`, "./...")
 		if err != nil {
 			wrong = append(wrong, err.Error())
 		}

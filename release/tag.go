@@ -316,7 +316,8 @@ func setSums(name, path string, sums []string) error {
 	if err != nil && !os.IsNotExist(err) {
 		return err
 	}
-	lines := slices.DeleteFunc(slices.Collect(strings.Lines(string(text))), func(line string) bool { return strings.HasPrefix(line, path+" ") })
+	lines := slices.DeleteFunc(slices.Collect(strings.Lines(string(text))),
+		func(line string) bool { return strings.HasPrefix(line, path+" ") })
 	at := slices.IndexFunc(lines, func(line string) bool { return strings.Fields(line)[0] > path })
 	if at < 0 {
 		at = len(lines)

@@ -46,7 +46,8 @@ func TestRun(t *testing.T) {
 			f.Errorf("the message is %+v", msg)
 		}
 		all, err := f.s.List(f.ctx())
-		if err != nil || len(all) != 1 || all[0].Last.Unix() < sorted[0] || all[0].Next.Unix() <= f.now()-2 || all[0].Payload != "\xff" || all[0].Broken != nil {
+		if err != nil || len(all) != 1 || all[0].Last.Unix() < sorted[0] || all[0].Next.Unix() <= f.now()-2 ||
+			all[0].Payload != "\xff" || all[0].Broken != nil {
 			f.Errorf("List: %+v, %v", all, err)
 		}
 	})
@@ -310,7 +311,8 @@ func TestCatchUp(t *testing.T) {
 	})
 	wantSkips := map[string]Skipped{"default": {Missed: 23}, "three": {Missed: 21}, "too late": {Missed: 24}, "in time": {Missed: 21}}
 	f.until("what was left out is counted", func() bool {
-		if strings.Contains(f.log.String(), "entries cannot be sent for now") { // a call of five seconds was cut off, and who has counted is not known
+		// a call of five seconds was cut off, and who has counted is not known
+		if strings.Contains(f.log.String(), "entries cannot be sent for now") {
 			return true
 		}
 		list, err := f.s.List(f.ctx())
@@ -359,8 +361,10 @@ func TestBrokenByOthers(t *testing.T) {
 	f := newFixture(t)
 	got := f.consume(nil)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "good", Every: time.Second}))
-	for i, text := range []string{"x", "{}", `{"gen":-1}`, `{"gen":1,"since":1}`, `{"gen":1,"since":1,"cron":"x"}`, `{"gen":1,"since":1,"every":-5}`,
-		`{"gen":1,"since":1,"every":5,"zone":"No/Where"}`, `{"gen":1,"since":1,"every":5,"catchUp":5000000}`, `{"gen":1,"since":1,"every":5,"overlap":"?"}`,
+	for i, text := range []string{"x", "{}", `{"gen":-1}`, `{"gen":1,"since":1}`, `{"gen":1,"since":1,"cron":"x"}`,
+		`{"gen":1,"since":1,"every":-5}`,
+		`{"gen":1,"since":1,"every":5,"zone":"No/Where"}`, `{"gen":1,"since":1,"every":5,"catchUp":5000000}`,
+		`{"gen":1,"since":1,"every":5,"overlap":"?"}`,
 		`{"gen":1,"since":1,"every":1,"options":{"ttl":-5}}`, `[]`, `null`, ""} {
 		f.must(f.cli.HSet(f.ctx(), f.s.table.key, fmt.Sprint("bad", i), text).Err())
 	}

@@ -18,31 +18,35 @@ func TestBadEntries(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	for want, e := range map[string]Entry{
-		"a name has 1 to 200 bytes":                {Every: time.Second},
-		"has 1 to 200":                             {Name: strings.Repeat("x", 201), Every: time.Second},
-		"no UTF-8":                                 {Name: "\xff", Every: time.Second},
-		"control character":                        {Name: "a\n", Every: time.Second},
-		"neither Cron nor Every":                   {Name: "e"},
-		"one of them":                              {Name: "e", Every: time.Second, Cron: "* * * * *"},
-		"from 1s":                                  {Name: "e", Every: 999 * time.Millisecond},
-		"whole seconds, from 1s":                   {Name: "e", Every: 1500 * time.Millisecond},
-		"Every -1s":                                {Name: "e", Every: -time.Second},
-		"less than Every":                          {Name: "e", Every: time.Second, Offset: time.Second},
-		"Offset 1h0m0s":                            {Name: "e", Cron: "* * * * *", Offset: time.Hour},
-		`position 3: hour "25": want 0 to 23`:      {Name: "e", Cron: "0 25 * * *"},
-		"never comes":                              {Name: "e", Cron: "0 0 30 2 *"},
-		`import _ "time/tzdata"`:                   {Name: "e", Every: time.Second, Zone: "Europe/Belrin"},
-		"differs from machine to machine":          {Name: "e", Every: time.Second, Zone: "Local"},
-		"a key belongs to one message":             {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithKey("k")}},
-		"a sequence belongs to one message":        {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithSequence("k", 1)}},
-		"a delay or a schedule belongs":            {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithDelay(0)}},
-		"use WithMsgTTL":                           {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithDeadline(time.Now())}},
-		"option 1 is nil":                          {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{nil}},
-		`the header "schedule" is this package's`:  {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithHeader("schedule", "x")}},
-		`header "a": "\xff" is no UTF-8`:           {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithHeader("a", "\xff")}},
+		"a name has 1 to 200 bytes":           {Every: time.Second},
+		"has 1 to 200":                        {Name: strings.Repeat("x", 201), Every: time.Second},
+		"no UTF-8":                            {Name: "\xff", Every: time.Second},
+		"control character":                   {Name: "a\n", Every: time.Second},
+		"neither Cron nor Every":              {Name: "e"},
+		"one of them":                         {Name: "e", Every: time.Second, Cron: "* * * * *"},
+		"from 1s":                             {Name: "e", Every: 999 * time.Millisecond},
+		"whole seconds, from 1s":              {Name: "e", Every: 1500 * time.Millisecond},
+		"Every -1s":                           {Name: "e", Every: -time.Second},
+		"less than Every":                     {Name: "e", Every: time.Second, Offset: time.Second},
+		"Offset 1h0m0s":                       {Name: "e", Cron: "* * * * *", Offset: time.Hour},
+		`position 3: hour "25": want 0 to 23`: {Name: "e", Cron: "0 25 * * *"},
+		"never comes":                         {Name: "e", Cron: "0 0 30 2 *"},
+		`import _ "time/tzdata"`:              {Name: "e", Every: time.Second, Zone: "Europe/Belrin"},
+		"differs from machine to machine":     {Name: "e", Every: time.Second, Zone: "Local"},
+		"a key belongs to one message":        {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithKey("k")}},
+		"a sequence belongs to one message": {Name: "e", Every: time.Second,
+			Options: []delayqueue.MsgOption{delayqueue.WithSequence("k", 1)}},
+		"a delay or a schedule belongs": {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithDelay(0)}},
+		"use WithMsgTTL": {Name: "e", Every: time.Second,
+			Options: []delayqueue.MsgOption{delayqueue.WithDeadline(time.Now())}},
+		"option 1 is nil": {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{nil}},
+		`the header "schedule" is this package's`: {Name: "e", Every: time.Second,
+			Options: []delayqueue.MsgOption{delayqueue.WithHeader("schedule", "x")}},
+		`header "a": "\xff" is no UTF-8`: {Name: "e", Every: time.Second,
+			Options: []delayqueue.MsgOption{delayqueue.WithHeader("a", "\xff")}},
 		"CatchUp 1001: at most 1000; NoCatchUp is": {Name: "e", Every: time.Second, CatchUp: 1001},
-		"CatchUp -2":                               {Name: "e", Every: time.Second, CatchUp: -2},
-		"Overlap(2): Allow or Skip":                {Name: "e", Every: time.Second, Overlap: 2},
+		"CatchUp -2":                {Name: "e", Every: time.Second, CatchUp: -2},
+		"Overlap(2): Allow or Skip": {Name: "e", Every: time.Second, Overlap: 2},
 	} {
 		err := f.s.Set(f.ctx(), e)
 		if !errors.Is(err, ErrBadEntry) || !strings.Contains(err.Error(), want) || strings.Count(err.Error(), "schedule: ") != 1 {
@@ -65,7 +69,8 @@ func TestBadEntries(t *testing.T) {
 func TestSetAgain(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	e := Entry{Name: "e", Cron: "0 9 * * 1-5", Zone: "Europe/Berlin", Payload: "x", Options: []delayqueue.MsgOption{delayqueue.WithHeader("a", "b"), delayqueue.WithHeader("c", "d")}}
+	e := Entry{Name: "e", Cron: "0 9 * * 1-5", Zone: "Europe/Berlin", Payload: "x",
+		Options: []delayqueue.MsgOption{delayqueue.WithHeader("a", "b"), delayqueue.WithHeader("c", "d")}}
 	var wg sync.WaitGroup
 	for range 64 {
 		wg.Go(func() {
@@ -159,7 +164,8 @@ func TestQueueIsDeleted(t *testing.T) {
 	}
 }
 
-// TestCost: with many entries and nothing due, a replica makes one round trip a second; what is due at once is sent in pages, once by whoever is first.
+// TestCost: with many entries and nothing due, a replica makes one round trip a second; what is due at once is sent in pages, once by
+// whoever is first.
 func TestCost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -168,7 +168,8 @@ func TestRubbishInTheKey(t *testing.T) {
 		f.must(f.cli.Set(f.ctx(), f.s.table.key, "rubbish", 0).Err())
 		_, errList := f.s.List(f.ctx())
 		_, errNext := f.s.Next(f.ctx(), "e", 1)
-		for what, err := range map[string]error{"set": f.s.Set(f.ctx(), e), "remove": f.s.Remove(f.ctx(), "e"), "list": errList, "next": errNext} {
+		for what, err := range map[string]error{"set": f.s.Set(f.ctx(), e), "remove": f.s.Remove(f.ctx(), "e"),
+			"list": errList, "next": errNext} {
 			if err == nil || !strings.Contains(err.Error(), "WRONGTYPE") || !strings.Contains(err.Error(), f.name) {
 				f.Errorf("%s: %v", what, err)
 			}

@@ -13,7 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestReplicasAreNotRead: a client that may read from replicas of the server finds all entries: a cursor of one node means nothing to another.
+// TestReplicasAreNotRead: a client that may read from replicas of the server finds all entries: a cursor of one node means nothing to
+// another.
 func TestReplicasAreNotRead(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 1, 2)
@@ -112,8 +113,8 @@ func (stubborn) InterceptKey(context.Context, string) (*delayqueue.InterceptResu
 	return nil, errors.New("no")
 }
 
-// TestOpenForEver: a change that cannot be completed, and one that somebody else wrote and that would take for ever, are logged once, and the
-// others go on.
+// TestOpenForEver: a change that cannot be completed, and one that somebody else wrote and that would take for ever, are logged once,
+// and the others go on.
 func TestOpenForEver(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -133,8 +134,8 @@ func TestOpenForEver(t *testing.T) {
 	}
 }
 
-// TestChangedAfterItWasMissed: an entry that is changed after nobody could send makes up for what was missed, as it is then, unless it gets other
-// times or was not to catch up.
+// TestChangedAfterItWasMissed: an entry that is changed after nobody could send makes up for what was missed, as it is then, unless it
+// gets other times or was not to catch up.
 func TestChangedAfterItWasMissed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -151,7 +152,8 @@ func TestChangedAfterItWasMissed(t *testing.T) {
 	}
 	want := map[string]int{"changed": 1, "two": 2, "skips": 1, "as before": 1}
 	for name, with := range change {
-		e := Entry{Name: name, Every: time.Hour, Offset: time.Duration((now-60)%3600) * time.Second, Payload: before} // the last one was a minute ago
+		// the last one was a minute ago
+		e := Entry{Name: name, Every: time.Hour, Offset: time.Duration((now-60)%3600) * time.Second, Payload: before}
 		if name == "was none" {
 			e.CatchUp = NoCatchUp
 		}

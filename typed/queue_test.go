@@ -72,7 +72,8 @@ func TestWhatDoesNotEncodeIsNotSent(t *testing.T) {
 			if !errors.Is(err, ErrCodec) || !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo || failed.Queue != f.name {
 				f.Fatal(err)
 			}
-			has(f, err.Error(), `queue "`+f.name+`": send: not stored: typed: kind "bad": bad value or payload: encode func(): json: unsupported type`)
+			has(f, err.Error(), `queue "`+f.name+`": send: not stored: typed: kind "bad": bad value or payload: `+
+				`encode func(): json: unsupported type`)
 		}
 		f.until("nothing was stored", func() bool { // a call is tried for two seconds
 			_, err := f.mon.Counts(f.Context())

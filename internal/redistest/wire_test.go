@@ -41,7 +41,8 @@ func wired(t *testing.T, protocol int) (*Server, *Wire, *redis.Client) {
 func onWire(t *testing.T, w *Wire, protocol int) *redis.Client {
 	t.Helper()
 	cli := redis.NewClient(&redis.Options{
-		Addr: w.Addr(), Protocol: protocol, MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+		Addr: w.Addr(), Protocol: protocol, MaxRetries: -1, DialerRetries: 1, DialTimeout: time.Minute,
+		ReadTimeout: time.Minute, WriteTimeout: time.Minute,
 	})
 	t.Cleanup(func() { _ = cli.Close() })
 	return cli
