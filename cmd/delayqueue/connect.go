@@ -21,9 +21,6 @@ const (
 	passwordFrom = "REDIS_PASSWORD"
 )
 
-// patience is how long a server may take to answer the first call.
-const patience = 5 * time.Second
-
 // nodeTimeout is how long one node of a Cluster may take to answer.
 const nodeTimeout = patience / 3
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -23,7 +22,6 @@ type search struct {
 const (
 	scanPage  = 1000
 	hintPages = 100 // for a hint alone: 100,000 keys
-	hintTime  = 2 * time.Second
 )
 
 // run says which servers could not be searched, and whether all keys of the others were looked at. One server

@@ -292,6 +292,10 @@ func tellDoctorBusy(w *world) {
 		times[m.ID]++
 		return nil
 	})
+	w.until("the consumer is heard of", func() bool {
+		alive, err := w.monitor("orders").Consumers(w.Context())
+		return err == nil && len(alive) == 1
+	})
 	var runs sync.WaitGroup
 	for range 3 { // at once, each by what it saw
 		runs.Go(func() {
@@ -321,7 +325,7 @@ func tellLarge(w *world) {
 	const some, large = 20_000, 100_000
 	w.sendMany("orders", some, time.Hour)
 	t := w.terminal("doctor", "orders")
-	t.sees("reading") // in pages, so nobody is asked
+	t.wrote("reading") // in pages, so nobody is asked
 	t.ends(0)
 	t.sees("nothing is wrong with it")
 	w.sendMany("orders", large+1-some, time.Hour)
@@ -335,7 +339,7 @@ func tellLarge(w *world) {
 
 	// Bulk work stops between two steps, says how far it came, and can be called again.
 	t = w.terminal("cancel", "orders", "--all", "--yes")
-	t.sees("deleting")
+	t.wrote("deleting")
 	t.types(ctrlC)
 	t.ends(exitInterrupted)
 	left := int(w.counts("orders").Pending)

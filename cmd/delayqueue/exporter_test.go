@@ -92,7 +92,7 @@ func TestExporter(t *testing.T) {
 	e.sees(`delayqueue_consumers{queue="orders"} 0`)
 	w.send("mails", "a", delayqueue.WithDelay(time.Hour))
 	e.sees(`delayqueue_messages{queue="mails",state="pending"} 1`)
-	if err := w.monitor("mails").DeleteQueue(t.Context(), false); err != nil {
+	if err := w.monitor("mails").DeleteQueue(w.Context(), false); err != nil {
 		t.Fatal(err)
 	}
 	w.until("it is forgotten", func() bool { return !strings.Contains(e.page(), "mails") })
@@ -108,6 +108,7 @@ func TestExporter(t *testing.T) {
 func TestExporterBeforeRedis(t *testing.T) {
 	s := redistest.Start(t)
 	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
+	w.usual = true
 	s.Stop()
 	e := w.exporter("orders")
 	w.until("it says that nobody answers", func() bool { return strings.Contains(e.text(), "nothing answers at") })

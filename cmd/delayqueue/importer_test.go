@@ -108,11 +108,11 @@ func TestImportIntoFullServer(t *testing.T) {
 	im := w.importer("orders")
 	w.cli.ConfigSet(t.Context(), "maxmemory", "1")
 	scheduled := im.theirs.structures(time.Now())[1]
-	page, err := im.page(t.Context(), scheduled, 0)
+	page, err := im.page(w.Context(), scheduled, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n, err := im.claim(t.Context(), scheduled, page); err == nil || !strings.Contains(err.Error(), "OOM") {
+	if n, err := im.claim(w.Context(), scheduled, page); err == nil || !strings.Contains(err.Error(), "OOM") {
 		t.Error(n, err)
 	}
 	if i := w.info(); i.Scheduled != 1 {
@@ -157,7 +157,7 @@ func TestImportFollows(t *testing.T) {
 	term.types("y\r")
 	for i := range int64(3) {
 		w.until("it is moved", func() bool {
-			n, err := w.monitor("orders").Counts(t.Context())
+			n, err := w.monitor("orders").Counts(w.Context())
 			return err == nil && n.Pending == i+1
 		})
 		w.enqueue("t", "more", asynq.ProcessIn(time.Hour))
@@ -182,7 +182,7 @@ func TestImportKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.until("it goes on", func() bool {
-			c, err := w.monitor("orders").Counts(t.Context())
+			c, err := w.monitor("orders").Counts(w.Context())
 			return err == nil && c.Pending > moved
 		})
 		_ = cmd.Process.Kill()
@@ -191,7 +191,7 @@ func TestImportKilled(t *testing.T) {
 	}
 	w.must("import", w.name, "--from", "asynq", "--into", "orders", "--yes")
 	seen := map[string]int{}
-	for m, err := range w.monitor("orders").All(t.Context(), delayqueue.StatePending, delayqueue.Filter{}) {
+	for m, err := range w.monitor("orders").All(w.Context(), delayqueue.StatePending, delayqueue.Filter{}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -94,6 +94,7 @@ func tellQuoting(w *world) {
 func TestClusterNodeThatHangs(t *testing.T) {
 	c := redistest.StartCluster(t, 3, 0)
 	w := newWorld(t, "redis+cluster://"+strings.Join(c.Addrs(), ","), c.Client(t))
+	w.usual = true
 	var queues []string
 	for i := range 12 { // of each node some
 		queues = append(queues, fmt.Sprintf("queue%02d", i))

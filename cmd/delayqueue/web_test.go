@@ -46,7 +46,7 @@ func TestWeb(t *testing.T) {
 	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
 	paused := func() bool {
 		t.Helper()
-		c, err := w.monitor("orders").Counts(t.Context())
+		c, err := w.monitor("orders").Counts(w.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -27,8 +27,8 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 )
 
-// binary is the program, built as the tests are.
-var binary string
+// binary is the program, built as the tests are, but with more patience; usual is the one with its own, for tests of servers that are away.
+var binary, usual string
 
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
@@ -40,8 +40,8 @@ func testMain(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(dir)
-	binary = filepath.Join(dir, "delayqueue")
-	args := []string{"build", "-o", binary}
+	binary, usual = filepath.Join(dir, "delayqueue"), filepath.Join(dir, "usual")
+	args := []string{"build"}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "-race" && s.Value == "true" {
@@ -49,9 +49,11 @@ func testMain(m *testing.M) int {
 			}
 		}
 	}
-	if out, err := exec.Command("go", append(args, ".")...).CombinedOutput(); err != nil {
-		fmt.Printf("go build: %v\n%s", err, out)
-		return 1
+	for path, tags := range map[string]string{binary: "-tags=patient", usual: "-tags="} {
+		if out, err := exec.Command("go", append(args, tags, "-o", path, ".")...).CombinedOutput(); err != nil {
+			fmt.Printf("go build: %v\n%s", err, out)
+			return 1
+		}
 	}
 	return m.Run()
 }
@@ -65,7 +67,8 @@ type world struct {
 	cli     redis.UniversalClient
 	prefix  string
 	env     []string
-	columns int // of terminals; 0: 150
+	columns int  // of terminals; 0: 150
+	usual   bool // the program has no more patience than it has by itself
 }
 
 // Context has an end, until which a Monitor's read is tried: without one it is given up on after two seconds.
@@ -211,7 +214,11 @@ func (w *world) until(what string, is func() bool) {
 }
 
 func (w *world) command(args ...string) *exec.Cmd {
-	cmd := exec.Command(binary, args...)
+	path := binary
+	if w.usual {
+		path = usual
+	}
+	cmd := exec.Command(path, args...)
 	cmd.Env = append(os.Environ(), "REDIS_URL="+w.url, "NO_COLOR=", "TERM=xterm", "TZ=UTC", "GORACE=atexit_sleep_ms=0")
 	cmd.Env = append(cmd.Env, w.env...)
 	cmd.Args = append(cmd.Args, "--prefix", w.prefix)
@@ -323,6 +330,16 @@ func (t *terminal) sees(text string) {
 	for end := time.Now().Add(deadline); !strings.Contains(t.screen.String(), text); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.w.Fatalf("%q is not on the screen:\n%s\nall that was written: %q", text, t.screen.String(), t.all())
+		}
+	}
+}
+
+// wrote waits until this has been written, be it on the screen still or not.
+func (t *terminal) wrote(text string) {
+	t.w.Helper()
+	for end := time.Now().Add(deadline); !strings.Contains(t.all(), text); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.w.Fatalf("%q was not written: %q", text, t.all())
 		}
 	}
 }
