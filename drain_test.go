@@ -345,8 +345,8 @@ func TestDrainWithCallbacksThatRunOn(t *testing.T) {
 		}
 		handled.Store(payload, true)
 		return true
-	}).WithMaxConsumeDuration(20 * time.Millisecond)
-	f.send(q, "hangs", WithRetryCount(0))
+	})
+	f.send(q, "hangs", WithRetryCount(0), WithTimeout(20*time.Millisecond))
 	f.send(q, "after")
 	if n := f.drain(q); n != 2 {
 		t.Errorf("%d handled", n)

@@ -93,13 +93,18 @@ type fixture struct {
 // newFixture makes a queue name on the shared server. When the test and the queues that it
 // started have ended, the invariant checker reads the whole state, and the keys are deleted.
 func newFixture(t testing.TB) *fixture {
-	return fixtureOn(t, redis.NewClient(&redis.Options{Addr: shared.Addr()}))
+	return fixtureOn(t, patientClient(shared.Addr()))
+}
+
+// patientClient makes a client that waits for an answer as long as a test does. The library's own attempts have their second.
+func patientClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: patience})
 }
 
 // ownServer makes a queue name on a server of its own, which the test may pause, kill and set up as it likes.
 func ownServer(t testing.TB, args ...string) (*fixture, *redistest.Server) {
 	server := redistest.Start(t, args...)
-	return fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()})), server
+	return fixtureOn(t, patientClient(server.Addr())), server
 }
 
 func fixtureOn(t testing.TB, cli redis.UniversalClient) *fixture {

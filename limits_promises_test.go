@@ -70,7 +70,7 @@ func TestLimitsOfAPausedQueue(t *testing.T) {
 	var handled atomic.Int64
 	cli := f.client()
 	book.of(t, cli)
-	q := f.queueOn(cli, func(string) bool { handled.Add(1); return true }).
+	q := unhurried(f.queueOn(cli, func(string) bool { handled.Add(1); return true })).
 		WithRateLimit(limit.Rate, limit.Per, limit.Burst).WithConcurrent(100)
 	m := NewMonitor(f.name, f.cli)
 	server := func() int64 { at, err := f.cli.Time(ctxB).Result(); f.must(err); return at.UnixMicro() }

@@ -19,7 +19,7 @@ func TestThrottle(t *testing.T) {
 	for range 2 {
 		cli := f.client()
 		book.of(t, cli)
-		f.queueOn(cli, nil).WithHandler(func(_ context.Context, msg *Message) error {
+		unhurried(f.queueOn(cli, nil)).WithHandler(func(_ context.Context, msg *Message) error {
 			if msg.Payload == "429" && msg.Delivery == 1 {
 				throttled.Add(1)
 				return fmt.Errorf("the partner says: %w", Throttle(pause, errBoom))

@@ -104,7 +104,7 @@ func TestManyConsumers(t *testing.T) {
 	f := fixtureOn(t, onServer)
 	m := NewMonitor(f.name, onServer)
 	waits := f.send(f.queue(nil), "waits", inAnHour)
-	s := newStore(onServer, "dq", f.name)
+	s := f.calls()
 	r := &rig{store: s, t: t, name: f.name, with: fetchSettings{lease: time.Hour, maxLosses: 3}}
 	held := f.send(f.queue(nil), "held")
 	if got, err := s.fetch(ctxB, &caller{id: "c", n: 1}, fetchRequest{want: 1, settings: &r.with}); err != nil || len(got.tags) != 1 {

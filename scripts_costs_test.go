@@ -59,7 +59,8 @@ type costsRow struct {
 func newCosts(t *testing.T) *costs {
 	t.Helper()
 	server := redistest.Start(t)
-	c := &costs{server: server, cli: redisClient(t, server.Addr())}
+	c := &costs{server: server, cli: patientClient(server.Addr())}
+	t.Cleanup(func() { _ = c.cli.Close() })
 	for _, script := range everyScript {
 		if err := c.cli.ScriptLoad(context.Background(), script.text).Err(); err != nil {
 			t.Fatal(err)

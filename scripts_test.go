@@ -75,10 +75,10 @@ func newRig(t testing.TB, embedded bool) *rig {
 	var cli *redis.Client
 	if embedded {
 		server := miniredis.RunT(t)
-		cli = redis.NewClient(&redis.Options{Addr: server.Addr()})
+		cli = patientClient(server.Addr())
 		r.set = func(us int64) { server.SetTime(time.UnixMicro(us)) }
 	} else {
-		cli = redis.NewClient(&redis.Options{Addr: shared.Addr()})
+		cli = patientClient(shared.Addr())
 		clock := "clock of " + r.name
 		r.set = func(us int64) {
 			sec, frac := us/1e6, us%1e6

@@ -170,7 +170,7 @@ func TestScriptThenWhenRedisIsFull(t *testing.T) {
 	t.Parallel()
 	f, server := ownServer(t)
 	admin := server.Client(t)
-	s := newStore(f.cli, "dq", f.name)
+	s := f.calls()
 	c, settler := newCaller(), newCaller()
 	c.next()
 	settler.next()

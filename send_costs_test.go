@@ -15,7 +15,7 @@ import (
 func TestSendBatchCosts(t *testing.T) {
 	t.Parallel()
 	f, server := ownServer(t)
-	q := f.queue(nil)
+	q := unhurried(f.queue(nil))
 	q.batcher.forgetOdds = 0
 	f.send(q, "first", WithDelay(time.Hour), WithKey("k")) // the script is loaded
 	spent := commands(t, redisClient(t, server.Addr()), func() {
