@@ -273,7 +273,7 @@ func TestBulkContinues(t *testing.T) {
 		cancel()
 		return fmt.Errorf("the reply is lost: %w", context.DeadlineExceeded)
 	}))
-	broken := NewMonitor(f.name, cli)
+	broken := unhurriedMonitor(f.name, cli)
 	got, err := broken.BulkRescheduleBy(ctx, Bulk{Filter: Filter{Limit: 3}}, 1500*time.Millisecond)
 	for calls := 0; err != nil && calls < 10*n; calls++ {
 		if !errors.Is(err, context.Canceled) || got.Next == "" {

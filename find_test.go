@@ -126,7 +126,7 @@ func TestFindIsCutOff(t *testing.T) {
 		}
 		return next(c, cmd)
 	}))
-	got, err := NewMonitor(f.name, cli).Find(ctx, "m", Find{Limit: 500, States: []State{StatePending}}, "")
+	got, err := unhurriedMonitor(f.name, cli).Find(ctx, "m", Find{Limit: 500, States: []State{StatePending}}, "")
 	if !errors.Is(err, context.Canceled) || len(got.Matches) != walkPage || got.Looked != walkPage || got.Total != n || got.Next == "" {
 		t.Fatalf("%d found, %+v, %v", len(got.Matches), got, err)
 	}

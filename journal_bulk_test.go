@@ -193,7 +193,7 @@ func (f *fixture) dies(k int, arrives bool, call func(ctx context.Context, m *Mo
 		}
 		return next(c, cmd)
 	}))
-	if err := call(ctx, NewMonitor(f.name, cli).WithOperator("ann")); err == nil {
+	if err := call(ctx, unhurriedMonitor(f.name, cli).WithOperator("ann")); err == nil {
 		f.t.Fatal("it did not die")
 	}
 	return f.entryOf(NewMonitor(f.name, f.cli))
@@ -330,7 +330,7 @@ func TestJournalOfBulkAfterAnOutage(t *testing.T) {
 		}
 		return next(ctx, cmd)
 	}))
-	got, err := NewMonitor(f.name, cli).BulkDelete(ctxB,
+	got, err := unhurriedMonitor(f.name, cli).BulkDelete(ctxB,
 		Bulk{States: []State{StatePending}, Filter: Filter{Limit: 2}, Progress: func(r *BulkResult) bool {
 			if r.Done == 2 {
 				away = true

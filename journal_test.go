@@ -169,7 +169,7 @@ func TestJournalOnce(t *testing.T) {
 		lost--
 		return fmt.Errorf("the reply is lost: %w", context.DeadlineExceeded)
 	}))
-	m := NewMonitor(f.name, cli).WithOperator("ann")
+	m := unhurriedMonitor(f.name, cli).WithOperator("ann")
 	m.events.log.Store(slog.New(slog.NewTextHandler(f.log, nil)))
 	f.must(m.Pause(ctxB))
 	f.journalIs(NewMonitor(f.name, f.cli), JournalEntry{By: "ann", Act: ActPause})

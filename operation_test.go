@@ -40,7 +40,7 @@ func TestBulkContinuesLate(t *testing.T) {
 				cancel()
 				return fmt.Errorf("the reply is lost: %w", context.DeadlineExceeded)
 			}))
-			got, err := NewMonitor(f.name, cli).BulkRescheduleBy(ctx, Bulk{Filter: Filter{Limit: 3}}, -time.Second)
+			got, err := unhurriedMonitor(f.name, cli).BulkRescheduleBy(ctx, Bulk{Filter: Filter{Limit: 3}}, -time.Second)
 			if !errors.Is(err, context.Canceled) || got.Done != 3 {
 				t.Fatalf("%+v, %v", got, err)
 			}

@@ -47,6 +47,14 @@ func unhurried(q *DelayQueue) *DelayQueue {
 	return q.WithLease(time.Hour)
 }
 
+// unhurriedMonitor is a Monitor none of whose attempts is given up and repeated because the machine is slow: the hooks of tests count
+// them, and are not made for two at a time.
+func unhurriedMonitor(name string, cli redis.UniversalClient) *Monitor {
+	m := NewMonitor(name, cli)
+	m.store.attemptTimeout = time.Hour
+	return m
+}
+
 // backlog sends n messages.
 func (f *fixture) backlog(q *DelayQueue, n int) {
 	f.t.Helper()
