@@ -160,7 +160,8 @@ func (r *request) setShown(ctx context.Context, p *planning) error {
 	}
 	ids = ids[:min(len(ids), sampled)]
 	if p.Result.Next != "" {
-		p.Onwards = append(p.Pairs(), fact{"do", p.Name}, fact{"by", r.Arg("by")}, fact{"rate", r.Arg("rate")}, fact{"count", "1"}, fact{"next", p.Result.Next})
+		p.Onwards = append(p.Pairs(), fact{"do", p.Name}, fact{"by", r.Arg("by")}, fact{"rate", r.Arg("rate")}, fact{"count", "1"})
+		p.Onwards = append(p.Onwards, fact{"next", p.Result.Next})
 		for _, id := range ids {
 			p.Onwards = append(p.Onwards, fact{"s", id})
 		}

@@ -33,7 +33,8 @@ func TestLongCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.page.spend = 0 // one step a page
-	got, pages, longest, first := f.get(address("plan", "q", "orders", "state", "pending", "contains", "some", "do", "delete", "rate", "1000", "count", "1")), 0, 0, ""
+	got := f.get(address("plan", "q", "orders", "state", "pending", "contains", "some", "do", "delete", "rate", "1000", "count", "1"))
+	pages, longest, first := 0, 0, ""
 	for ; got.code == http.StatusOK; pages++ {
 		for _, link := range links.FindAllStringSubmatch(got.body, -1) {
 			if address := html.UnescapeString(link[1]); len(address) > longestLink {

@@ -50,7 +50,8 @@ func TestRightsOfTasks(t *testing.T) {
 			}}}
 			return (&request{h: h, Queue: "orders"}).taskVerb(task)
 		}
-		if v, err := with(every); len(c.needs) == 0 && !errors.Is(err, errWhat) || len(c.needs) > 0 && (err != nil || !slices.Contains(v.Tasks, c.action)) {
+		v, err := with(every)
+		if len(c.needs) == 0 && !errors.Is(err, errWhat) || len(c.needs) > 0 && (err != nil || !slices.Contains(v.Tasks, c.action)) {
 			t.Errorf("%+v: %v, %v", c, v, err)
 		}
 		if _, err := with(c.needs); len(c.needs) > 0 && err != nil {
@@ -93,7 +94,8 @@ func TestStopWithoutNext(t *testing.T) {
 	}})
 	id := 1_700_000_000_000_000
 	for act, want := range map[delayqueue.Act][]Action{
-		delayqueue.ActDelete: {Cancel, Delete}, delayqueue.ActRequeue: {Requeue}, delayqueue.ActRunNow: {RunNow}, delayqueue.ActReschedule: {Reschedule}, "unheard of": nil,
+		delayqueue.ActDelete: {Cancel, Delete}, delayqueue.ActRequeue: {Requeue}, delayqueue.ActRunNow: {RunNow},
+		delayqueue.ActReschedule: {Reschedule}, "unheard of": nil,
 	} {
 		for _, right = range []Action{Pause, RunNow, Reschedule, Requeue, Cancel, Delete, SetLimits} {
 			id++

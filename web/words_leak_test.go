@@ -52,7 +52,8 @@ func TestTemplatesHaveNoWords(t *testing.T) {
 }
 
 // sameInAll are words that are written the same in all languages.
-var sameInAll = []string{"delayqueue", "English", "UTC", "Redis", "AOF", "JSON", "Config", "Queues", "maxmemory", "policy", "noeviction", "appendonly", "yes", "maxclients", "Throttle", "KB", "MB", "GB", "TB"}
+var sameInAll = []string{"delayqueue", "English", "UTC", "Redis", "AOF", "JSON", "Config", "Queues", "Throttle", "KB", "MB", "GB", "TB",
+	"maxmemory", "policy", "noeviction", "appendonly", "yes", "maxclients"}
 
 // notWords are ids, the place of a time in a text for the script, and what a server is.
 var notWords = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\{at\}|\b(redis|valkey|redict|kvrocks) [0-9]\S*`)
@@ -109,7 +110,9 @@ func TestChinesePagesAreChinese(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	id := f.sent("1", `{"1":1}`, delayqueue.WithDelay(time.Hour), delayqueue.WithKey("1"), delayqueue.WithHeader("1", "1"))
 	s := schedule.New(delayqueue.NewPublisher("1", f.cli))
-	for _, e := range []schedule.Entry{{Name: "1", Cron: "30 3 * * *", Payload: "1"}, {Name: "2", Every: time.Hour, Payload: "1", Overlap: schedule.Skip}} {
+	for _, e := range []schedule.Entry{
+		{Name: "1", Cron: "30 3 * * *", Payload: "1"}, {Name: "2", Every: time.Hour, Payload: "1", Overlap: schedule.Skip},
+	} {
 		if err := s.Set(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
@@ -120,10 +123,13 @@ func TestChinesePagesAreChinese(t *testing.T) {
 		t.Fatal(err)
 	}
 	pages := append(f.pagesOf("1"), "nothing", "message?q=1&id=2")
-	for i, act := range []delayqueue.Act{delayqueue.ActRunNow, delayqueue.ActReschedule, delayqueue.ActRequeue, delayqueue.ActDelete, delayqueue.ActUnthrottle, delayqueue.ActStopBulk} {
+	for i, act := range []delayqueue.Act{
+		delayqueue.ActRunNow, delayqueue.ActReschedule, delayqueue.ActRequeue, delayqueue.ActDelete, delayqueue.ActUnthrottle, delayqueue.ActStopBulk,
+	} {
 		phase := []string{"running", "finished", "stopped", "failed"}[i%4]
 		at := 1_700_000_000_000_000 + i
-		entry := fmt.Sprintf(`0123456789abcdef runs %d {"act":%q,"n":1,"bulk":{"is":%q,"of":2,"looked":1,"passed":{"moved":1,"new":1,"key taken":1,"unknown":1}}}`, time.Now().UnixMicro(), act, phase)
+		entry := fmt.Sprintf(`0123456789abcdef runs %d {"act":%q,"n":1,"bulk":{"is":%q,"of":2,"looked":1,`+
+			`"passed":{"moved":1,"new":1,"key taken":1,"unknown":1}}}`, time.Now().UnixMicro(), act, phase)
 		if err := f.cli.ZAdd(t.Context(), "{dq:1}:journal", redis.Z{Score: float64(at), Member: entry}).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -136,8 +142,10 @@ func TestChinesePagesAreChinese(t *testing.T) {
 				"key", "1", "contains", "1", "error", "1", "like", "1", "header", "1=1", "from", "2026-01-02", "to", "2026-01-02T15:04"))
 		}
 	}
-	pages = append(pages, address("message", "q", "1", "id", id), address("messages", "q", "1", "text", "1"), address("queue", "q", "1", "done", "set", "limits", "1.1000000.1.1"),
-		address("plan", "q", "1", "do", "postpone", "state", "pending", "count", "1", "by", "1h0m0s"), address("plan", "q", "1", "do", "delete", "state", "pending", "count", "1", "key", "1"))
+	pages = append(pages, address("message", "q", "1", "id", id), address("messages", "q", "1", "text", "1"),
+		address("queue", "q", "1", "done", "set", "limits", "1.1000000.1.1"),
+		address("plan", "q", "1", "do", "postpone", "state", "pending", "count", "1", "by", "1h0m0s"),
+		address("plan", "q", "1", "do", "delete", "state", "pending", "count", "1", "key", "1"))
 	for _, page := range pages {
 		got := f.get(page, header("Accept-Language", "zh"))
 		f.sees(got.body, `lang="zh"`)
