@@ -46,6 +46,7 @@ var conflictNames = [...]string{"Refuse", "Keep", "Replace", "Reschedule", "Appe
 // conflictWords are what put calls them.
 var conflictWords = [...]any{Refuse: "refuse", Keep: "keep", Replace: "replace", Reschedule: "reschedule", Append: "append"}
 
+// String is the name of the constant, as in "Replace".
 func (c Conflict) String() string { return nameOf("Conflict", int(c), conflictNames[:]) }
 
 // oneConflict is what one send is to do.

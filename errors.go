@@ -80,8 +80,8 @@ var errNewerVersion = errors.New("message was written by a newer version")
 
 // A DuplicateKeyError says which message has the key. errors.Is finds ErrDuplicateKey in it.
 type DuplicateKeyError struct {
-	Queue string
-	Key   string
+	Queue string // its name
+	Key   string // that the message was sent with
 	ID    string // the live message that has the key, or the acked one that keeps it (WithKeyHold)
 }
 
@@ -105,17 +105,19 @@ const (
 
 var storedTexts = [...]string{"may or may not have been stored", "not stored", "stored"}
 
+// String says it in words, as in "not stored".
 func (s Stored) String() string { return nameOf("Stored", int(s), storedTexts[:]) }
 
 // A SendError is the error of every send. It wraps why the send failed.
 type SendError struct {
-	Queue  string
+	Queue  string // its name
 	ID     string // of the message; "" if it was not made, because of a bad option for one
 	Key    string // its key; "" if it has none
-	Stored Stored
-	Err    error
+	Stored Stored // what is known of the message
+	Err    error  // why the send failed
 }
 
+// Error names the queue, the message and what is known of it.
 func (e *SendError) Error() string { return fmt.Sprintf("delayqueue: queue %q: %s", e.Queue, e.text()) }
 
 func (e *SendError) text() string {
@@ -125,6 +127,7 @@ func (e *SendError) text() string {
 	return fmt.Sprintf("send message %s: %v: %v", e.ID, e.Stored, e.Err)
 }
 
+// Unwrap returns Err.
 func (e *SendError) Unwrap() error { return e.Err }
 
 // A batchError is the error of a SendBatch.

@@ -43,6 +43,7 @@ const (
 var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted", "vanished",
 	"rescheduled", "requeued", "deleted", "paused", "resumed", "queue deleted", "gap", "refused"}
 
+// String names the event for a log, as in "ack" or "final failure".
 func (c EventCode) String() string { return nameOf("EventCode", int(c), eventNames[:]) }
 
 // An Event says that the same thing happened to some messages at once.

@@ -8,9 +8,9 @@ import (
 
 // A Due is how many messages come due in a span of time.
 type Due struct {
-	Start   time.Time
-	Pending int64 // for the first time
-	Retry   int64 // again
+	Start   time.Time // of the span, which lasts Forecast.Step
+	Pending int64     // for the first time
+	Retry   int64     // again
 }
 
 // A Forecast says how much comes due when, by what is in the queue now: what is handed out, sent, moved or fails meanwhile

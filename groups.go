@@ -111,8 +111,8 @@ func foldNumbers(out *strings.Builder, text string, n int) int {
 
 // An ErrorGroup is those messages whose last errors are alike.
 type ErrorGroup struct {
-	Pattern     string // what FoldError makes of them: as Filter.ErrorLike it selects just this group
-	Count       int64
+	Pattern     string    // what FoldError makes of them: as Filter.ErrorLike it selects just this group
+	Count       int64     // messages
 	First, Last time.Time // when they died, or their last delivery ended
 	ID, Error   string    // of the last one
 }

@@ -10,17 +10,17 @@ import (
 
 // A Tally is what was counted in an hour or a day.
 type Tally struct {
-	Start     time.Time // in UTC
-	Sent      int64
-	Delivered int64 // deliveries handed out
-	Acked     int64
-	Failed    int64 // deliveries that failed
-	Lost      int64 // deliveries whose lease ran out
-	Garbage   int64 // messages that went to garbage
+	Start     time.Time // of the hour or day, in UTC
+	Sent      int64     // messages that were accepted
+	Delivered int64     // deliveries handed out
+	Acked     int64     // deliveries that were acknowledged
+	Failed    int64     // deliveries that failed
+	Lost      int64     // deliveries whose lease ran out
+	Garbage   int64     // messages that went to garbage
 
-	Started     int64         // messages that were handed out for the first time, and
-	Lateness    time.Duration // how long after they were due, the mean: of many at a time, of 16 of them; to a millisecond, as is
-	MaxLateness time.Duration // the greatest
+	Started     int64         // messages that were handed out for the first time
+	Lateness    time.Duration // how long after they were due, in the mean, to a millisecond; of many at a time 16 are looked at
+	MaxLateness time.Duration // the longest of these times, to a millisecond
 }
 
 // tallyOf reads the numbers of an hour or a day; what is not that counts as nothing.

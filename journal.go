@@ -41,11 +41,11 @@ const (
 
 // A JournalEntry is one act, or one call for many.
 type JournalEntry struct {
-	ID       string    // of the entry
-	At       time.Time // when it was done, or had begun, by the server's clock
-	By       string    // who (WithOperator), and
-	Reason   string    // why (WithReason); "" if that was not said
-	Act      Act
+	ID       string     // of the entry
+	At       time.Time  // when it was done, or had begun, by the server's clock
+	By       string     // who (WithOperator), and
+	Reason   string     // why (WithReason); "" if that was not said
+	Act      Act        // what
 	Target   string     // the id or key of a message, the name of a sequence, or the ID of another entry
 	Detail   string     // in words: until when, by how much, which messages
 	Messages int64      // that were touched, until now
@@ -70,12 +70,12 @@ type BulkState struct {
 	// one; Silent is how long ago that was.
 	Updated   time.Time
 	Silent    time.Duration
-	Total     int64 // these are as in BulkResult
-	Looked    int64
-	Passed    map[Reason]int64
-	Next      string // for BulkContinue, of this or any other process; "" if it is finished
-	Error     string // why it failed
-	StopAsked bool   // by StopBulk, while it runs
+	Total     int64            // as BulkResult.Total
+	Looked    int64            // as BulkResult.Looked
+	Passed    map[Reason]int64 // as BulkResult.Passed
+	Next      string           // for BulkContinue, of this or any other process; "" if it is finished
+	Error     string           // why it failed
+	StopAsked bool             // by StopBulk, while it runs
 }
 
 // Interrupted says whether a call that runs has not said anything for a minute: it has probably ended with its process. It can be

@@ -54,6 +54,7 @@ const (
 // stateNames are what scripts call the states. But for gone, structures have these names.
 var stateNames = [...]string{"gone", "pending", "ready", "unack", "retry", "garbage", "done"}
 
+// String names the state, as in "pending"; StateUnack is "unack".
 func (s State) String() string { return nameOf("State", int(s), stateNames[:]) }
 
 // nameOf is the name of a constant, or its type and number if it has none.

@@ -81,17 +81,17 @@ func (m *Monitor) there(ctx context.Context) error {
 // Counts says how many messages of a queue are where. What is due counts as ready wherever it
 // waits, so Pending and Retry are only what is not yet due.
 type Counts struct {
-	Pending int64
-	Ready   int64
+	Pending int64 // not due yet
+	Ready   int64 // due, wherever they wait
 	Unack   int64 // being handled
-	Retry   int64
-	Garbage int64
+	Retry   int64 // failed, snoozed or lost, and not due yet
+	Garbage int64 // given up on
 	Done    int64 // acked, and kept to be looked at (WithRetention)
 
 	Behind  time.Duration // how long the oldest ready message has been waiting; 0: none is
 	NextDue time.Time     // of what is pending or waits for a retry; zero: nothing is
 
-	Paused      bool
+	Paused      bool      // nothing is handed out (Monitor.Pause)
 	PausedUntil time.Time // zero: until Resume
 	PausedSince time.Time // zero: not known
 	PausedBy    string    // who said so last (WithOperator), and

@@ -169,20 +169,20 @@ func (o *operation) possible() bool {
 
 // A BulkTask is what a Plan or a Next is about, for who wants to know before it is carried out.
 type BulkTask struct {
-	Action  string // "delete", "requeue", "run now", "reschedule" or "reschedule by"
-	States  []State
-	Filter  Filter
+	Action  string        // "delete", "requeue", "run now", "reschedule" or "reschedule by"
+	States  []State       // as Bulk.States
+	Filter  Filter        // as Bulk.Filter
 	To      time.Time     // reschedule: until when
 	By      time.Duration // reschedule by: how much later
-	Spread  time.Duration
-	Rate    int
-	DryRun  bool
-	Planned bool      // it is a Plan
-	At      time.Time // as BulkResult.At
-	Total   int64     // as BulkResult.Total
-	Counted int64     // of a Plan, begun or not: the most that is done
-	Looked  int64
-	Done    int64
+	Spread  time.Duration // as Bulk.Spread
+	Rate    int           // as Bulk.Rate: messages a second; 0: as fast as the steps go
+	DryRun  bool          // as Bulk.DryRun
+	Planned bool          // it is a Plan
+	At      time.Time     // as BulkResult.At
+	Total   int64         // as BulkResult.Total
+	Counted int64         // of a Plan, begun or not: the most that is done
+	Looked  int64         // as BulkResult.Looked
+	Done    int64         // as BulkResult.Done
 }
 
 // BulkTask reads a Plan or a Next of this queue, of whatever age; else it returns ErrBadCursor.

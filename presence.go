@@ -15,12 +15,12 @@ import (
 // A Consumer is a DelayQueue that consumes, as it reports itself about once a second; where a process consumes more than
 // three queues over one client, an idle one does so every other poll (WithFetchInterval).
 type Consumer struct {
-	ID          string
-	Host        string
-	PID         int
-	Since       time.Time // by the server's clock
-	Seen        time.Time // when it reported this
-	Concurrency int
+	ID          string     // another one with each start
+	Host        string     // os.Hostname
+	PID         int        // of its process
+	Since       time.Time  // by the server's clock
+	Seen        time.Time  // when it reported this
+	Concurrency int        // how many deliveries it handles at a time
 	Handling    []Handling // the longest first; at most 100
 }
 

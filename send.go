@@ -15,8 +15,8 @@ const noContextTimeout = 10 * time.Second
 
 // An Outgoing is one message of a SendBatch.
 type Outgoing struct {
-	Payload string
-	Options []MsgOption
+	Payload string      // any bytes
+	Options []MsgOption // as those of Send; nil: none
 }
 
 // A SendResult says what became of one message of a SendBatch: Info is set unless the

@@ -18,7 +18,7 @@ var ErrSequence = errors.New("the sequence has passed this number")
 
 // A SequenceError says how far a sequence has come. errors.Is finds ErrSequence in it.
 type SequenceError struct {
-	Queue string
+	Queue string // its name
 	Name  string // of the sequence
 	N     int64  // of the message that was refused
 	Last  int64  // of the last message that was stored
@@ -37,7 +37,7 @@ var ErrSequenceStopped = errors.New("a lower number of the sequence in the same 
 
 // A SequenceStoppedError says where a sequence stopped in a SendBatch. errors.Is finds ErrSequenceStopped in it.
 type SequenceStoppedError struct {
-	Queue string
+	Queue string // its name
 	Name  string // of the sequence
 	N     int64  // of the message that was refused
 	At    int64  // of the first one before it in the batch that was not stored; its own error says why
@@ -108,8 +108,8 @@ func sequenceNumber(digits string) (int64, error) {
 
 // A Sequence is how far the numbered messages of one name have come.
 type Sequence struct {
-	Name string
-	Last int64 // the greatest number that was stored
+	Name string // as WithSequence has it
+	Last int64  // the greatest number that was stored
 }
 
 // A SequencePage is a part of a list.

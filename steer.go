@@ -12,10 +12,10 @@ var ErrWrongState = errors.New("message is in the wrong state")
 
 // A StateError says in which state a message is. errors.Is finds ErrWrongState in it, and ErrNotFound if it is gone.
 type StateError struct {
-	Queue string
+	Queue string // its name
 	ID    string // that it was looked for by; "" if it was by its key
-	Key   string
-	State State // that it is in
+	Key   string // that it was looked for by; "" if it was by its ID
+	State State  // that it is in
 }
 
 func (e *StateError) Error() string {

@@ -63,6 +63,7 @@ const (
 
 var overlapNames = [...]string{"allow", "skip"}
 
+// String is "allow" or "skip".
 func (o Overlap) String() string {
 	if o < 0 || int(o) >= len(overlapNames) {
 		return fmt.Sprintf("Overlap(%d)", int(o))

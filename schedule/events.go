@@ -25,6 +25,7 @@ const (
 
 var eventNames = [...]string{"", "sent", "caught up", "skipped", "expired"}
 
+// String names the event for a log, as in "caught up".
 func (c EventCode) String() string {
 	if c < 1 || int(c) >= len(eventNames) {
 		return fmt.Sprintf("EventCode(%d)", int(c))
@@ -34,7 +35,7 @@ func (c EventCode) String() string {
 
 // An Event says what became of an instant of an entry.
 type Event struct {
-	Code     EventCode
+	Code     EventCode     // what
 	Time     time.Time     // by the clock of this process
 	Entry    string        // its name
 	Instant  time.Time     // in the zone of the entry

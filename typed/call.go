@@ -17,6 +17,7 @@ type CallError struct {
 	Err error  // ErrGarbage, ErrCodec, delayqueue.ErrNoResult, ctx's error, or what Redis answered
 }
 
+// Error is that of Err.
 func (e *CallError) Error() string { return e.Err.Error() }
 
 // Unwrap returns Err.

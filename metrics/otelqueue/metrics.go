@@ -38,9 +38,9 @@ const (
 
 // Config is how Metrics and Tracing work. The zero value takes what package otel has at that moment.
 type Config struct {
-	MeterProvider  metric.MeterProvider
-	TracerProvider trace.TracerProvider
-	Propagator     propagation.TextMapPropagator
+	MeterProvider  metric.MeterProvider          // default: otel.GetMeterProvider
+	TracerProvider trace.TracerProvider          // default: otel.GetTracerProvider
+	Propagator     propagation.TextMapPropagator // default: otel.GetTextMapPropagator
 
 	Timeout time.Duration // of reading the queues at a collection. Default 3 s
 	Logger  *slog.Logger  // is told when a queue cannot be read, and when it can be again. Default slog.Default
