@@ -142,7 +142,7 @@ func TestFetchedAheadIsGivenToOthers(t *testing.T) {
 		t.Error("the idle consumer got none")
 	}
 	close(release)
-	eventually(t, "all are settled", func() bool { return len(f.check().Messages) == 0 })
+	f.drained()
 }
 
 func TestGarbageRetention(t *testing.T) {
@@ -188,7 +188,7 @@ func TestFetchedAheadIsGivenBackOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.StartConsume()
-	eventually(t, "the quick ones are through", func() bool { return len(f.check().Messages) == 0 })
+	f.drained()
 	f.send(q, "slow")
 	receive(t, "the slow one starts", started)
 	if _, err := q.SendBatch(context.Background(), quick); err != nil {
@@ -204,7 +204,7 @@ func TestFetchedAheadIsGivenBackOnce(t *testing.T) {
 		}
 	}
 	close(release)
-	eventually(t, "all are through", func() bool { return len(f.check().Messages) == 0 })
+	f.drained()
 }
 
 // TestRetriesAndNewMessagesTakeTurns, with one worker, whose fetches are for one message each.
@@ -291,7 +291,7 @@ func TestLastChanceOfMany(t *testing.T) {
 		eventually(t, "all are lost", func() bool { fetch(0); return len(f.check().Retry) == n })
 	}
 	q.StartConsume()
-	eventually(t, "all pass", func() bool { return len(f.check().Messages) == 0 })
+	f.drained()
 	if distinct, total := got.counts(); distinct != n || total != n {
 		t.Errorf("%d handled %d times, want %d once", distinct, total, n)
 	}

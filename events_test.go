@@ -127,7 +127,7 @@ func TestListenerThatIsSlowOrPanics(t *testing.T) {
 	for i := range n {
 		f.send(q, fmt.Sprint(i))
 	}
-	eventually(t, "all are handled while the listener hangs", func() bool { return handled.Load() == n })
+	reaches(t, "all are handled while the listener hangs", n, func() int { return int(handled.Load()) })
 	close(release)
 	if slow.Dropped() == 0 {
 		t.Error("nothing was dropped")

@@ -94,8 +94,8 @@ func TestFetchOnASlowLine(t *testing.T) {
 		return nil
 	})
 	q.StartConsume()
-	eventually(t, "all are handled", func() bool { distinct, _ := got.counts(); return distinct == n })
-	eventually(t, "all are settled", func() bool { return len(f.check().Messages) == 0 })
+	reaches(t, "messages are handled", n, func() int { distinct, _ := got.counts(); return distinct })
+	f.drained()
 	if _, total := got.counts(); total != n {
 		t.Errorf("handled %d times, want %d", total, n)
 	}

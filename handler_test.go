@@ -67,7 +67,7 @@ func TestSlowHandlersByDefault(t *testing.T) {
 	for range batch {
 		receive(t, "the next one of 500 messages of 100 ms on 4 workers", handled)
 	}
-	eventually(t, "all are settled", func() bool { return len(f.check().Messages) == 0 })
+	f.drained()
 	if _, total := got.counts(); total != 500 {
 		t.Errorf("handled %d times, want 500", total)
 	}

@@ -56,7 +56,7 @@ func TestPoolBesideHanging(t *testing.T) {
 	fs[0].backlog(hangs, 2000)
 	fs[1].backlog(other, 4*maxBatch) // no more than it may hold: one that waits for its settlements is not hungry either
 	poolOf(t, 4, Share{Queue: hangs}, Share{Queue: other}).StartConsume()
-	eventually(t, "the other queue is handled, although half of the workers hang", func() bool { return handled.Load() >= 2*maxBatch })
+	reaches(t, "the other queue is handled, although half of the workers hang", 2*maxBatch, func() int { return int(handled.Load()) })
 }
 
 // TestPoolFarServer: a queue whose fetches take over a tenth of a second gets workers beside one that is near.

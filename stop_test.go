@@ -185,7 +185,7 @@ func TestStopConsumeReleasesWhatNoHandlerStarted(t *testing.T) {
 	eventually(t, "another consumer has the 48 at once", func() bool { return got.of("slow") == 48 })
 	close(release)
 	receive(t, "done closes", done)
-	eventually(t, "everything is settled", func() bool { return len(f.check().Messages) == 0 })
+	f.drained()
 }
 
 // nobody is a client that no server answers.
