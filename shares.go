@@ -166,8 +166,8 @@ func (ws *workers) divide() {
 	}
 }
 
-// mayHave is how many workers a member may have, with mu held: those that no other has, or that are for another before it.
-// Beyond its share it leaves the other hungry ones theirs.
+// mayHave is how many workers a member may have now, its own included, with mu held: n, those that no other member has,
+// less what is for another before it. Beyond its share it leaves the other hungry members theirs: kept.
 func (m *member) mayHave() int {
 	ws := m.workers
 	n, most := ws.size-ws.taken+m.busy+m.seats, m.most()
@@ -178,23 +178,26 @@ func (m *member) mayHave() int {
 		}
 		lacks := max(o.share-o.busy-o.seats, 0)
 		switch {
-		case m.waitsFor(o):
+		case m.waitsFor(o): // which is behind, and answered in a moment
 			return 0
-		case m.isSooner(o):
+		case m.isSooner(o): // it may use those that wait for the fetch of o: they are back when that is answered
 			n += o.seats
-			if o.each > 0 {
+			if o.each > 0 { // else nobody knows what o needs
 				kept += max(o.part-float64(o.busy), 0)
 			}
-		case o.before(m):
+		case o.before(m): // what o lacks of its share is for o first
 			n -= lacks
-		default:
+		default: // it is for m first, but only up to the share of m
 			kept += max(o.part-float64(o.busy+o.seats), 0)
 		}
 		if o.isSooner(m) && m.before(o) {
-			soon += o.busy + o.seats // or two that wait for their fetches in turn would keep it from its own
+			// These are back when the fetch of m is answered, so m asks for them now: else two whose fetches take turns would
+			// keep it from its share.
+			soon += o.busy + o.seats
 		}
 	}
-	return min(most, max(min(n+soon, m.own()), n-int(math.Ceil(kept-1e-9))))
+	within, beyond := min(n+soon, m.own()), n-int(math.Ceil(kept-1e-9)) // its share
+	return min(most, max(within, beyond))
 }
 
 // isSooner reports whether a handler of the member returns before a fetch of another one is answered, with mu held.
