@@ -82,6 +82,15 @@ func TestCompare(t *testing.T) {
 	}
 }
 
+func TestImprove(t *testing.T) {
+	best := ratios{}
+	best.improve(ratios{"a": 2, "b": 1})
+	best.improve(ratios{"a": 1, "b": 2})
+	if best["a"] != 1 || best["b"] != 1 {
+		t.Error(best)
+	}
+}
+
 // sample results, of two systems in two rows.
 func someResults() *results {
 	res := &results{}

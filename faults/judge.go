@@ -59,10 +59,7 @@ type verdict struct {
 	doubles  []string      // each duplicate, explained
 	causes   []string      // of the duplicates, each once
 	problems []string
-}
-
-func (v *verdict) problem(format string, args ...any) {
-	v.problems = append(v.problems, fmt.Sprintf(format, args...))
+	slow     int // of problems: that something took long, and nothing else
 }
 
 // A run is one start of a handler, with its end.
@@ -193,7 +190,7 @@ func (v *verdict) weigh(ev *evidence, s *story) {
 			late := us(ev.server(r.start.At) - s.sent.Due)
 			v.late = max(v.late, late)
 			if ev.rules.late > 0 && late > ev.rules.late {
-				v.problem("%s: stuck for %v after it was due, want at most %v", s.payload, late, ev.rules.late)
+				v.tooSlow("%s: stuck for %v after it was due, want at most %v", s.payload, late, ev.rules.late)
 			}
 		}
 		if n := s.count(i, failed); r.start.Failures > n {
@@ -266,7 +263,7 @@ func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
 	back := us(r.start.At - st.from)
 	v.comeback = max(v.comeback, back)
 	if limit := ev.rules.lease + time.Second; back > limit {
-		v.problem("%s: came back %v after the kill, want within %v", what, back, limit)
+		v.tooSlow("%s: came back %v after the kill, want within %v", what, back, limit)
 	}
 }
 
@@ -365,7 +362,7 @@ func (v *verdict) weighProgress(ev *evidence, entries []entry) {
 			}
 			v.sending = max(v.sending, us(e.Took))
 			if ev.rules.send > 0 && us(e.Took) > ev.rules.send {
-				v.problem("%s: %s after %v, want within %v", e.Payload, e.Kind, us(e.Took), ev.rules.send)
+				v.tooSlow("%s: %s after %v, want within %v", e.Payload, e.Kind, us(e.Took), ev.rules.send)
 			}
 		case standing:
 			if _, ok := first[e.who]; !ok {
@@ -392,7 +389,7 @@ func (v *verdict) weighProgress(ev *evidence, entries []entry) {
 		took := us(starts[i] - st.to)
 		v.resumed = max(v.resumed, took)
 		if ev.rules.resume > 0 && took > ev.rules.resume {
-			v.problem("%v without a handler's start after the strike at %s, want at most %v", took, clock(st.from), ev.rules.resume)
+			v.tooSlow("%v without a handler's start after the strike at %s, want at most %v", took, clock(st.from), ev.rules.resume)
 		}
 	}
 }

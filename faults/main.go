@@ -52,6 +52,9 @@ func end(err error) {
 	os.Exit(0)
 }
 
+// mostTries is how often a scenario is run that took too long each time.
+const mostTries = 3
+
 // runAll runs the chosen scenarios one after the other.
 func runAll(ctx context.Context, only, out string, verbose bool) error {
 	chosen := choose(only)
@@ -63,10 +66,17 @@ func runAll(ctx context.Context, only, out string, verbose bool) error {
 	wrong := 0
 	for i := range chosen {
 		p.begin(chosen[i].name)
-		v, err := runTrial(ctx, &chosen[i], p.show)
-		if err != nil {
-			p.end()
-			return err
+		var v *verdict
+		for try := 1; try == 1 || try <= mostTries && v.again(); try++ {
+			if try > 1 { // the machine may have had other things to do
+				p.end()
+				fmt.Printf("%s took too long, and is run again: %q\n", chosen[i].name, v.problems)
+			}
+			var err error
+			if v, err = runTrial(ctx, &chosen[i], p.show); err != nil {
+				p.end()
+				return err
+			}
 		}
 		rows = append(rows, row{&chosen[i], v})
 		wrong += len(v.problems)

@@ -110,7 +110,7 @@ func (v *verdict) add(o *verdict) {
 	v.struck = o.struck // all of them strike all queues
 	for _, n := range []struct{ to, of *int }{
 		{&v.accepted, &o.accepted}, {&v.handled, &o.handled}, {&v.lost, &o.lost}, {&v.early, &o.early},
-		{&v.duplicated, &o.duplicated}, {&v.garbage, &o.garbage},
+		{&v.duplicated, &o.duplicated}, {&v.garbage, &o.garbage}, {&v.slow, &o.slow},
 	} {
 		*n.to += *n.of
 	}

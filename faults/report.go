@@ -159,3 +159,16 @@ func about() string {
 	return fmt.Sprintf("%s, %d cores, %s/%s, %s, %s", time.Now().UTC().Format("2006-01-02"), runtime.NumCPU(),
 		runtime.GOOS, runtime.GOARCH, server, strings.Replace(runtime.Version(), "go", "Go ", 1))
 }
+
+func (v *verdict) problem(format string, args ...any) {
+	v.problems = append(v.problems, fmt.Sprintf(format, args...))
+}
+
+// tooSlow is a problem that may be this machine's.
+func (v *verdict) tooSlow(format string, args ...any) {
+	v.problem(format, args...)
+	v.slow++
+}
+
+// again says whether a trial is to be made once more: nothing is wrong with it but that something took long.
+func (v *verdict) again() bool { return v.slow > 0 && len(v.problems) == v.slow }

@@ -48,3 +48,17 @@ func TestWriteParts(t *testing.T) {
 		t.Errorf("written again it differs:\n%s", again)
 	}
 }
+
+// A trial is made again if nothing is wrong with it but that something took long.
+func TestAgain(t *testing.T) {
+	v := &verdict{}
+	if v.again() {
+		t.Error("a good one")
+	}
+	if v.tooSlow("slow"); !v.again() {
+		t.Error("a slow one is not")
+	}
+	if v.problem("lost"); v.again() {
+		t.Error("one that has lost something")
+	}
+}
