@@ -14,7 +14,7 @@ import (
 // works sends, consumes, retries and takes back through a client, with wake-ups alone.
 func works(t *testing.T, f *fixture, cli redis.UniversalClient) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	defer cancel()
 	handled, ended := make(chan string, 4), make(chan error, 1)
 	q := unhurried(noTick(f.queueOn(cli, nil))).WithConcurrent(2).WithNackRedeliveryDelay(20 * time.Millisecond).

@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // childEnv, when set, makes the test binary a consumer: tests over real processes start
@@ -38,7 +36,7 @@ func childMain(text string) {
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		panic(err)
 	}
-	cli := redis.NewClient(&redis.Options{Addr: spec.Addr})
+	cli := patientClient(spec.Addr) // a report that is repeated would be there twice
 	if spec.Groups != nil {
 		groupChild(spec, cli)
 		return

@@ -21,8 +21,9 @@ func echo(ctx context.Context, msg *Message) error {
 	return SetResult(ctx, "to "+msg.Payload)
 }
 
+// withTimeout is a context for all that a test does.
 func withTimeout(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
 	t.Cleanup(cancel)
 	return ctx
 }
