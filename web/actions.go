@@ -48,7 +48,8 @@ var verbs = []verb{
 			return m.BulkRunNow(ctx, b)
 		},
 	}, {
-		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, NeedsDelay: true, Tasks: []string{"reschedule by", "reschedule"},
+		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, NeedsDelay: true,
+		Tasks:  []string{"reschedule by", "reschedule"},
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry},
 		one: func(ctx context.Context, m *delayqueue.Monitor, id string, by time.Duration) error {
 			return m.RescheduleBy(ctx, id, by)

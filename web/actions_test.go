@@ -24,7 +24,8 @@ func allowed(*http.Request, Action, string) (string, error) { return "ann", nil 
 
 func TestAct(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	a, b, c := f.sent("orders", "a", delayqueue.WithDelay(time.Hour)), f.sent("orders", "b", delayqueue.WithDelay(time.Hour)), f.sent("orders", "c", delayqueue.WithDelay(time.Hour))
+	a, b, c := f.sent("orders", "a", delayqueue.WithDelay(time.Hour)), f.sent("orders", "b", delayqueue.WithDelay(time.Hour)),
+		f.sent("orders", "c", delayqueue.WithDelay(time.Hour))
 	due := func(id string) time.Time {
 		t.Helper()
 		m, err := f.monitor("orders").Get(f.Context(), id)
@@ -50,7 +51,8 @@ func TestAct(t *testing.T) {
 	f.is("orders", b, delayqueue.StateReady)
 
 	for _, name := range []string{"", "order", "orders "} {
-		if got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "delete", "id", c, "confirm", name)); got.code != http.StatusUnprocessableEntity {
+		if got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "delete", "id", c, "confirm",
+			name)); got.code != http.StatusUnprocessableEntity {
 			t.Errorf("deleted after %q was typed: %d", name, got.code)
 		}
 	}
@@ -60,8 +62,10 @@ func TestAct(t *testing.T) {
 	f.is("orders", c, delayqueue.StateGone)
 
 	for _, bad := range []string{
-		form("q", "orders", "do", "explode", "id", a), form("q", "orders", "do", "run"), form("q", "orders", "do", "postpone", "id", a, "by", "1s"),
-		form("q", "orders", "do", "requeue", "id", a), form("q", "orders", "do", "run", "id", a) + strings.Repeat("&id=x", 10) + strings.Repeat("&id=", 2000),
+		form("q", "orders", "do", "explode", "id", a), form("q", "orders", "do", "run"),
+		form("q", "orders", "do", "postpone", "id", a, "by", "1s"),
+		form("q", "orders", "do", "requeue", "id", a), form("q", "orders", "do", "run", "id", a) + strings.Repeat("&id=x", 10) +
+			strings.Repeat("&id=", 2000),
 	} {
 		if got := f.ask(http.MethodPost, "act", bad); got.code < 400 && !strings.Contains(got.header.Get("Location"), "passed") {
 			t.Errorf("%.80s: %d %s", bad, got.code, got.header.Get("Location"))

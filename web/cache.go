@@ -34,7 +34,8 @@ type cached struct {
 
 // shared returns what get has returned for this key, not longer than keep ago. Who asks while it is read waits for the same. get has a
 // context of its own: it goes on for the others if the one who asked first has gone.
-func shared[T any](ctx context.Context, h *Handler, key string, keep time.Duration, get func(context.Context) (T, error)) (none T, err error) {
+func shared[T any](ctx context.Context, h *Handler, key string, keep time.Duration,
+	get func(context.Context) (T, error)) (none T, err error) {
 	c, mine := h.cache.take(key)
 	if c == nil {
 		return none, errClosed

@@ -41,8 +41,10 @@ func (l *language) spark(samples []health.Sample) template.HTML {
 		fmt.Fprintf(&line, "%c%.1f %.1f", "ML"[min(i, 1)], x(s.At), y(s.Waits))
 	}
 	words := l.say("What waits, in the last %s: from %s to %s", l.duration(end.Sub(first.At)), l.number(first.Waits), l.number(last.Waits))
-	return template.HTML(fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s"><path class="area" d="%sL%.1f %d L%.1f %d Z"/><path class="line" d="%s"/><circle cx="%.1f" cy="%.1f" r="2"/></svg>`,
-		sparkWide, sparkHigh, sparkWide, sparkHigh, template.HTMLEscapeString(words), line.String(), x(end), sparkHigh, x(first.At), sparkHigh, line.String(), x(end), y(last.Waits)))
+	return template.HTML(fmt.Sprintf(`<svg class="spark" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+
+		`<path class="area" d="%sL%.1f %d L%.1f %d Z"/><path class="line" d="%s"/><circle cx="%.1f" cy="%.1f" r="2"/></svg>`,
+		sparkWide, sparkHigh, sparkWide, sparkHigh, template.HTMLEscapeString(words), line.String(), x(end), sparkHigh, x(first.At), sparkHigh,
+		line.String(), x(end), y(last.Waits)))
 }
 
 // draw makes the picture of a chart, and its table. The bars are 100 units high and 10 wide; the page stretches them.
@@ -65,7 +67,8 @@ func (l *language) draw(c *chart) *chart {
 	}
 	words := l.say("%s: %s in all, at most %s at a time; the table below has the numbers", c.Title, l.number(c.Total), l.number(c.Most))
 	var out, line strings.Builder
-	fmt.Fprintf(&out, `<svg class="bars" viewBox="0 0 %d 100" preserveAspectRatio="none" role="img" aria-label="%s">`, 10*len(c.bars), template.HTMLEscapeString(words))
+	fmt.Fprintf(&out, `<svg class="bars" viewBox="0 0 %d 100" preserveAspectRatio="none" role="img" aria-label="%s">`, 10*len(c.bars),
+		template.HTMLEscapeString(words))
 	height := func(n int64) float64 { return 98 * float64(n) / float64(max(c.Most, 1)) }
 	for i, b := range c.bars {
 		y := 100.0
@@ -83,7 +86,8 @@ func (l *language) draw(c *chart) *chart {
 			tip += " · " + c.Legend[len(b.stack)].Text + " " + l.number(b.line)
 			fmt.Fprintf(&line, "%c%d %.1f", "ML"[min(i, 1)], 10*i+5, 100-height(b.line))
 		}
-		fmt.Fprintf(&out, `<g><title>%s</title><rect class="room" x="%d" y="0" width="10" height="100"/>%s</g>`, template.HTMLEscapeString(tip), 10*i, rects.String())
+		fmt.Fprintf(&out, `<g><title>%s</title><rect class="room" x="%d" y="0" width="10" height="100"/>%s</g>`,
+			template.HTMLEscapeString(tip), 10*i, rects.String())
 	}
 	if lined {
 		fmt.Fprintf(&out, `<path class="%s" d="%s"/>`, c.Legend[2].Class, line.String())

@@ -39,7 +39,8 @@ func (h *Handler) healthRoutes() []route {
 func (h *Handler) health(ctx context.Context, r *request) (any, error) {
 	all, err := shared(ctx, h, "health", keepHealth, func(ctx context.Context) ([]health.Info, error) { return health.Infos(ctx, h.cli) })
 	if err != nil && redis.HasErrorPrefix(err, "NOPERM") {
-		return &healthPage{verdict: verdict{health.Notice, r.lang.say("The Redis user of this page may not ask how the server is. +info lets it.")}}, nil
+		return &healthPage{verdict: verdict{health.Notice,
+			r.lang.say("The Redis user of this page may not ask how the server is. +info lets it.")}}, nil
 	}
 	if err != nil {
 		return nil, err

@@ -14,7 +14,8 @@ import (
 )
 
 func (h *Handler) jobRoutes() []route {
-	return []route{{name: "job", title: "Job", queue: true, file: "job", load: h.job, live: []string{"state"}, act: Look, post: h.postJob}} // post asks for more
+	// post asks for more
+	return []route{{name: "job", title: "Job", queue: true, file: "job", load: h.job, live: []string{"state"}, act: Look, post: h.postJob}}
 }
 
 var (

@@ -57,7 +57,8 @@ func TestJob(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{Authorize: allowed})
 	job := f.slowly("delete", "4") // for longer than this takes
-	f.sees(f.get(job).body, "running", "of 400", "a &lt;b&gt;test&lt;/b&gt;", ">ann<", `value="stop"`, `<noscript><meta http-equiv="refresh"`, "4 a second")
+	f.sees(f.get(job).body, "running", "of 400", "a &lt;b&gt;test&lt;/b&gt;", ">ann<", `value="stop"`,
+		`<noscript><meta http-equiv="refresh"`, "4 a second")
 	f.send("orders", "later", delayqueue.WithDelay(20*time.Minute)) // not due before the end, and not what is deleted below
 	first := f.page
 	f.serve(Config{Authorize: allowed}) // another process
@@ -117,7 +118,8 @@ func (f *fixture) silenced(job string) {
 		}
 		words[1], words[2] = "runs", fmt.Sprint(time.Now().Add(-time.Hour).UnixMicro())
 		words[3] = strings.Replace(words[3], `"is":"stopped"`, `"is":"running"`, 1)
-		if err := errors.Join(f.cli.ZRem(f.Context(), key, z.Member).Err(), f.cli.ZAdd(f.Context(), key, redis.Z{Score: z.Score, Member: strings.Join(words, " ")}).Err()); err != nil {
+		if err := errors.Join(f.cli.ZRem(f.Context(), key, z.Member).Err(),
+			f.cli.ZAdd(f.Context(), key, redis.Z{Score: z.Score, Member: strings.Join(words, " ")}).Err()); err != nil {
 			f.Fatal(err)
 		}
 		return
@@ -194,7 +196,8 @@ func TestJobIsRefused(t *testing.T) {
 	if got := f.ask(http.MethodPost, "job", form("q", "orders", "id", r.Entry, "do", "x"), ann); got.code != http.StatusBadRequest {
 		t.Errorf("nothing: %d", got.code)
 	}
-	if got := f.ask(http.MethodPost, "job", form("q", "orders", "id", r.Entry, "do", "continue", "confirm", "orders"), ann, header("Sec-Fetch-Site", "cross-site")); got.code != http.StatusForbidden {
+	if got := f.ask(http.MethodPost, "job", form("q", "orders", "id", r.Entry, "do", "continue", "confirm", "orders"), ann,
+		header("Sec-Fetch-Site", "cross-site")); got.code != http.StatusForbidden {
 		t.Errorf("from another site: %d", got.code)
 	}
 	if n := f.pending(); n != 1 {
@@ -311,7 +314,8 @@ func TestJobWithoutJournal(t *testing.T) {
 		f.send("orders", fmt.Sprint(i), delayqueue.WithDelay(time.Hour))
 	}
 	plan, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "run", "count", "1"))
-	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan)); got.code != http.StatusConflict || !strings.Contains(got.body, "the journal cannot be written") {
+	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan)); got.code != http.StatusConflict ||
+		!strings.Contains(got.body, "the journal cannot be written") {
 		t.Errorf("%d %s", got.code, got.body)
 	}
 	if n := f.pending(); n < 50 || n == 150 {

@@ -20,7 +20,8 @@ func TestJournal(t *testing.T) {
 	f.finish(plan, "confirm", "orders")
 	f.eventually("all three", func() bool {
 		body := f.get(address("journal", "q", "orders")).body
-		return strings.Contains(body, "&lt;b&gt;card provider down") && strings.Contains(body, id) && strings.Contains(body, "finished") && strings.Count(body, ">ann<") == 3
+		return strings.Contains(body, "&lt;b&gt;card provider down") && strings.Contains(body, id) && strings.Contains(body, "finished") &&
+			strings.Count(body, ">ann<") == 3
 	})
 }
 

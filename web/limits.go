@@ -68,7 +68,8 @@ func (l *language) limitWords(of delayqueue.Limits) string {
 
 // exact writes a time of which nothing is left out.
 func (l *language) exact(d time.Duration) string {
-	if d < time.Second && d%time.Millisecond != 0 || d >= time.Second && d%time.Second != 0 || d > time.Hour && d%time.Minute != 0 || d > 24*time.Hour && d%time.Hour != 0 {
+	if d < time.Second && d%time.Millisecond != 0 || d >= time.Second && d%time.Second != 0 || d > time.Hour && d%time.Minute != 0 ||
+		d > 24*time.Hour && d%time.Hour != 0 {
 		return d.String()
 	}
 	return l.duration(d)

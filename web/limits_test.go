@@ -31,9 +31,12 @@ func TestLimits(t *testing.T) {
 	f.sees(f.get("queue?q=orders").body, `href="limits?q=orders"`)
 	f.lacks(f.get(page).body, "Take back what was set", "Lift the throttle")
 	for _, bad := range [][]string{
-		{"do", "set", "rate", "0", "per", "1s"}, {"do", "set", "rate", "-1", "per", "1s"}, {"do", "set", "rate", "x", "per", "1s"}, {"do", "set", "rate", "9", "per", "soon"},
-		{"do", "set", "rate", "9"}, {"do", "set", "rate", "9", "per", "-1s"}, {"do", "set", "rate", "9999999", "per", "1s"}, {"do", "set", "burst", "5", "per", "1s"},
-		{"do", "set", "rate", "9", "per", "1s", "burst", "0"}, {"do", "set", "rate", "9", "per", "1s", "burst", "1000001"}, {"do", "set", "concurrency", "0"},
+		{"do", "set", "rate", "0", "per", "1s"}, {"do", "set", "rate", "-1", "per", "1s"}, {"do", "set", "rate", "x", "per", "1s"},
+		{"do", "set", "rate", "9", "per", "soon"},
+		{"do", "set", "rate", "9"}, {"do", "set", "rate", "9", "per", "-1s"}, {"do", "set", "rate", "9999999", "per", "1s"},
+		{"do", "set", "burst", "5", "per", "1s"},
+		{"do", "set", "rate", "9", "per", "1s", "burst", "0"}, {"do", "set", "rate", "9", "per", "1s", "burst", "1000001"},
+		{"do", "set", "concurrency", "0"},
 		{"do", "set", "concurrency", "2147483648"}, {"do", "set", "concurrency", "99999999999999999999"}, {"do", "x"}, {},
 	} {
 		if got := post(bad...); got.code != http.StatusBadRequest {
@@ -42,12 +45,14 @@ func TestLimits(t *testing.T) {
 	}
 	set(delayqueue.Limits{})
 	got := post("do", "set", "rate", "100", "per", "1s", "burst", "10", "concurrency", " 5 ", "reason", "partner asks us to")
-	f.sees(f.get(got.header.Get("Location")).body, "Set: 100 in 1 s, at most 10 at once; 5 at a time. Before: none", ">100 in 1 s, at most 10 at once<", ">5 at a time<", "Take back what was set")
+	f.sees(f.get(got.header.Get("Location")).body, "Set: 100 in 1 s, at most 10 at once; 5 at a time. Before: none",
+		">100 in 1 s, at most 10 at once<", ">5 at a time<", "Take back what was set")
 	set(delayqueue.Limits{Rate: 100, Per: time.Second, Burst: 10, Concurrency: 5})
 	f.sees(f.get(page+"&lang=zh").body, "100 条 / 1 秒", "撤销手动设置")
 	post("do", "set", "rate", "7", "per", "24h0m0s", "burst", "")
 	set(delayqueue.Limits{Rate: 7, Per: 24 * time.Hour, Burst: 1})
-	if _, err := f.monitor("orders").SetLimits(f.Context(), delayqueue.Limits{Rate: 1, Per: 90*time.Minute + time.Second, Burst: 1}); err != nil {
+	if _, err := f.monitor("orders").SetLimits(f.Context(),
+		delayqueue.Limits{Rate: 1, Per: 90*time.Minute + time.Second, Burst: 1}); err != nil {
 		t.Fatal(err)
 	}
 	f.sees(f.get(page).body, `<option value="1h30m1s" selected>1h30m1s</option>`) // of others it stays as it is
@@ -71,7 +76,8 @@ func TestVerdictOfALimit(t *testing.T) {
 	defer close(end)
 	f.is("orders", f.sent("orders", "a"), delayqueue.StateUnack)
 	id := f.sent("orders", "b")
-	if err := f.cli.ZAdd(f.Context(), "{dq:orders}:pending", redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMicro()), Member: id}).Err(); err != nil {
+	if err := f.cli.ZAdd(f.Context(), "{dq:orders}:pending", redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMicro()), Member: id}).
+		Err(); err != nil {
 		t.Fatal(err)
 	}
 	f.eventually("it waits for the limit", func() bool { c, err := f.monitor("orders").Counts(f.Context()); return err == nil && c.Limited })

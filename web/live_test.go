@@ -110,7 +110,8 @@ func TestFeedWhileRedisIsAway(t *testing.T) {
 func TestPageCanTurnGrey(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.send("orders", "x")
-	f.sees(f.get("").body, `id="stale" role="status" hidden`, "This page has not been fed since {at}", `data-feed="live?`, `id="asof"><time datetime="`)
+	f.sees(f.get("").body, `id="stale" role="status" hidden`, "This page has not been fed since {at}", `data-feed="live?`,
+		`id="asof"><time datetime="`)
 	f.sees(f.get("style.css").body, ".old main")
 	f.sees(f.get("script.js").body, "classList.toggle('old'", "EventSource")
 }
@@ -247,7 +248,8 @@ func TestFeedsOfOneAreBounded(t *testing.T) {
 		}
 	}
 	for _, who := range []string{"", "ann"} {
-		if got := f.get("live?page=", header("X-User", who)); got.code != http.StatusTooManyRequests || !strings.Contains(got.body, "You have too many pages open") {
+		if got := f.get("live?page=", header("X-User", who)); got.code != http.StatusTooManyRequests ||
+			!strings.Contains(got.body, "You have too many pages open") {
 			t.Errorf("%q: %d %s", who, got.code, got.body)
 		}
 	}

@@ -111,7 +111,8 @@ func (l *language) state(s delayqueue.State) string {
 
 // factsOf are settings and counts, those that are not the default.
 func (l *language) factsOf(m *delayqueue.MessageStatus) []fact {
-	all := []fact{{l.say("Delivery"), l.number(m.Delivery)}, {l.say("Failures"), l.say("%s, with %s retries", l.number(m.Failures), l.number(m.MaxRetries))}}
+	all := []fact{{l.say("Delivery"), l.number(m.Delivery)},
+		{l.say("Failures"), l.say("%s, with %s retries", l.number(m.Failures), l.number(m.MaxRetries))}}
 	add := func(there bool, name, value string) {
 		if there {
 			all = append(all, fact{name, value})

@@ -28,7 +28,8 @@ var errLong = &httpError{http.StatusBadRequest, "That is too long to look for: a
 
 // states are those in which messages are listed, in the order of the tabs.
 var states = []delayqueue.State{
-	delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateUnack, delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone,
+	delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateUnack, delayqueue.StateRetry,
+	delayqueue.StateGarbage, delayqueue.StateDone,
 }
 
 func stateNamed(name string) delayqueue.State {
@@ -206,7 +207,8 @@ func mostOf(c delayqueue.Counts) string {
 
 func (r *request) tabs(s *selection, c delayqueue.Counts) (all []tab) {
 	for _, state := range states {
-		all = append(all, tab{r.lang.state(state), linkOf("messages", "q", r.Queue, "state", state.String()), totalOf(c, state), s.State == state})
+		all = append(all, tab{r.lang.state(state), linkOf("messages", "q", r.Queue, "state", state.String()),
+			totalOf(c, state), s.State == state})
 	}
 	return all
 }

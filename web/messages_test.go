@@ -17,7 +17,8 @@ import (
 
 // consume starts a consumer until the end of the test.
 func (f *fixture) consume(queue string, handle delayqueue.Handler) {
-	q := delayqueue.NewQueue(queue, f.cli, nil).WithHandler(handle).WithLogger(slog.New(slog.DiscardHandler)).WithFetchInterval(20 * time.Millisecond)
+	q := delayqueue.NewQueue(queue, f.cli, nil).WithHandler(handle).WithLogger(slog.New(slog.DiscardHandler)).
+		WithFetchInterval(20 * time.Millisecond)
 	q.StartConsume()
 	f.Cleanup(q.StopConsume)
 }
@@ -29,7 +30,8 @@ func (f *fixture) monitor(queue string) *delayqueue.Monitor {
 // sent puts a message into a queue and returns its id.
 func (f *fixture) sent(queue, payload string, opts ...delayqueue.MsgOption) string {
 	f.Helper()
-	info, err := delayqueue.NewPublisher(queue, f.cli).Send(f.Context(), payload, append([]delayqueue.MsgOption{delayqueue.WithRetryCount(0)}, opts...)...)
+	info, err := delayqueue.NewPublisher(queue, f.cli).
+		Send(f.Context(), payload, append([]delayqueue.MsgOption{delayqueue.WithRetryCount(0)}, opts...)...)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -145,10 +147,12 @@ func TestPayloadIsHidden(t *testing.T) {
 
 func TestSearch(t *testing.T) {
 	f := newFixture(t, Config{})
-	id := f.sent("orders", "the needle", delayqueue.WithKey("k-needle"), delayqueue.WithHeader("h", "v-needle"), delayqueue.WithDelay(30*time.Hour))
+	id := f.sent("orders", "the needle", delayqueue.WithKey("k-needle"), delayqueue.WithHeader("h", "v-needle"),
+		delayqueue.WithDelay(30*time.Hour))
 	batch := make([]delayqueue.Outgoing, 25_000)
 	for i := range batch {
-		batch[i] = delayqueue.Outgoing{Payload: "hay", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour + time.Duration(i)*time.Second)}}
+		batch[i] = delayqueue.Outgoing{Payload: "hay", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour +
+			time.Duration(i)*time.Second)}}
 	}
 	if _, err := delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch); err != nil {
 		t.Fatal(err)
@@ -215,7 +219,8 @@ func TestSchedulesPage(t *testing.T) {
 	f.sees(f.get(address("schedules", "q", "reports")).body, "has no schedules")
 	s := schedule.New(delayqueue.NewPublisher("reports", f.cli))
 	for _, e := range []schedule.Entry{
-		{Name: "<b>nightly", Cron: "30 3 * * *", Zone: "Europe/Berlin", Payload: "x"}, {Name: "pulse", Every: time.Hour, Payload: "x", Overlap: schedule.Skip},
+		{Name: "<b>nightly", Cron: "30 3 * * *", Zone: "Europe/Berlin", Payload: "x"},
+		{Name: "pulse", Every: time.Hour, Payload: "x", Overlap: schedule.Skip},
 	} {
 		if err := s.Set(f.Context(), e); err != nil {
 			t.Fatal(err)
@@ -226,7 +231,8 @@ func TestSchedulesPage(t *testing.T) {
 	}
 	f.eventually("both", func() bool {
 		body := f.get(address("schedules", "q", "reports")).body
-		return strings.Contains(body, "&lt;b&gt;nightly") && strings.Contains(body, "Europe/Berlin") && strings.Contains(body, "this instant is skipped") &&
+		return strings.Contains(body, "&lt;b&gt;nightly") && strings.Contains(body, "Europe/Berlin") &&
+			strings.Contains(body, "this instant is skipped") &&
 			strings.Contains(body, "1,234: the last message still lived") && strings.Contains(body, "5: nobody ran them") &&
 			strings.Count(body, "<li><time") == 2*nextInstants
 	})
@@ -238,7 +244,8 @@ func TestHostileMessages(t *testing.T) {
 	f := newFixture(t, Config{Authorize: func(*http.Request, Action, string) (string, error) { return "<i>ann", nil }})
 	hostile := "</pre><script>alert(1)</script>\u202e\x00\xff\xfe\"'"
 	var ids []string
-	for i, payload := range []string{hostile, hostile + strings.Repeat("<b>", 1<<20/3), `{"a":"</script>` + "\u202e" + `"}`, "[" + strings.Repeat("[", 1000)} {
+	for i, payload := range []string{hostile, hostile + strings.Repeat("<b>", 1<<20/3), `{"a":"</script>` + "\u202e" + `"}`,
+		"[" + strings.Repeat("[", 1000)} {
 		id := f.sent(queue, payload, delayqueue.WithKey(fmt.Sprint(hostile, i)), delayqueue.WithHeader(hostile, hostile))
 		ids = append(ids, id)
 	}
@@ -248,7 +255,8 @@ func TestHostileMessages(t *testing.T) {
 	}
 	pages := []string{
 		address("messages", "q", queue, "state", "garbage"), address("messages", "q", queue, "text", "alert"), address("consumers", "q", queue),
-		address("schedules", "q", queue), address("pause", "q", queue), address("limits", "q", queue), address("messages", "q", queue, "state", "garbage", "error", hostile, "key", hostile),
+		address("schedules", "q", queue), address("pause", "q", queue), address("limits", "q", queue),
+		address("messages", "q", queue, "state", "garbage", "error", hostile, "key", hostile),
 		address("messages", "q", queue, "header", hostile+"="+hostile, "state", "pending"),
 	}
 	for _, id := range ids {
@@ -263,7 +271,8 @@ func TestHostileMessages(t *testing.T) {
 		if got.code != http.StatusOK {
 			t.Errorf("%s: %d", page, got.code)
 		}
-		f.lacks(fieldValues.ReplaceAllString(strings.ReplaceAll(got.body, `<script src="script.js`, ""), ""), "<script", "<b>", "<i>ann", "\u202e", "\x00", "\xff", "</pre><")
+		f.lacks(fieldValues.ReplaceAllString(strings.ReplaceAll(got.body, `<script src="script.js`, ""), ""), "<script", "<b>", "<i>ann",
+			"\u202e", "\x00", "\xff", "</pre><")
 		if len(got.body) > 1<<20 {
 			t.Errorf("%s has %d bytes", page, len(got.body))
 		}
@@ -315,7 +324,8 @@ func TestLongSelectionIsRefused(t *testing.T) {
 			if got.code != http.StatusBadRequest || !strings.Contains(got.body, "too long to look for") {
 				t.Errorf("%s of %s: %d", name, page, got.code)
 			}
-			if got := f.get(address(page, "q", "orders", "state", "pending", "do", "run", name, strings.Repeat("é", 500))); got.code != http.StatusOK && name != "text" {
+			if got := f.get(address(page, "q", "orders", "state", "pending", "do", "run", name,
+				strings.Repeat("é", 500))); got.code != http.StatusOK && name != "text" {
 				t.Errorf("%s of %s: %d", name, page, got.code)
 			}
 		}

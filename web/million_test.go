@@ -18,7 +18,8 @@ import (
 
 var million = flag.Int("million", 5_000, "how many messages TestMillion has")
 
-// TestMillion: a page of a large queue takes some scripts, and not more for more messages. It prints how long they take, of which 0 is less than 1 ms.
+// TestMillion: a page of a large queue takes some scripts, and not more for more messages. It prints how long they take, of which 0 is
+// less than 1 ms.
 func TestMillion(t *testing.T) {
 	f := newFixture(t, Config{})
 	id := f.fill("large", *million)
@@ -55,7 +56,8 @@ func (f *fixture) fill(queue string, n int) (id string) {
 	p := delayqueue.NewPublisher(queue, f.cli)
 	var batch []delayqueue.Outgoing
 	for i := range n {
-		o := delayqueue.Outgoing{Payload: "payload-" + strconv.Itoa(i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Duration(1+i%72) * time.Hour)}}
+		o := delayqueue.Outgoing{Payload: "payload-" + strconv.Itoa(i),
+			Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Duration(1+i%72) * time.Hour)}}
 		if i < 4_000 {
 			o.Options = []delayqueue.MsgOption{delayqueue.WithRetryCount(0)}
 		}
@@ -90,7 +92,8 @@ type cost struct {
 
 func (f *fixture) cost(page string) (c cost) {
 	f.Helper()
-	for _, args := range [][]any{{"CONFIG", "SET", "slowlog-log-slower-than", "1000", "slowlog-max-len", "10000"}, {"CONFIG", "RESETSTAT"}, {"SLOWLOG", "RESET"}} {
+	for _, args := range [][]any{{"CONFIG", "SET", "slowlog-log-slower-than", "1000", "slowlog-max-len", "10000"},
+		{"CONFIG", "RESETSTAT"}, {"SLOWLOG", "RESET"}} {
 		if err := f.cli.Do(f.Context(), args...).Err(); err != nil {
 			f.Fatal(err)
 		}

@@ -17,7 +17,8 @@ import (
 // the form that asks for the next one, since an address has no room for it; then what was counted, and no more, is done by a job.
 
 func (h *Handler) planRoutes() []route {
-	return []route{{name: "plan", title: "All that match", queue: true, file: "plan", load: h.plan, act: Look, post: h.postPlan}} // post asks for more
+	// post asks for more
+	return []route{{name: "plan", title: "All that match", queue: true, file: "plan", load: h.plan, act: Look, post: h.postPlan}}
 }
 
 // rates are those that a job can have, messages a second; 0: as fast as its steps go.

@@ -58,18 +58,21 @@ func TestPlanOfSeveralStatesNeedsAllRights(t *testing.T) {
 		return "", fmt.Errorf("not you")
 	}})
 	a, b := f.sent("orders", "a", delayqueue.WithDelay(time.Hour)), f.sent("orders", "b", delayqueue.WithDelay(time.Hour))
-	for _, states := range [][]delayqueue.State{{delayqueue.StatePending}, {delayqueue.StateUnack, delayqueue.StatePending}, {delayqueue.StatePending, delayqueue.StateUnack}} {
+	for _, states := range [][]delayqueue.State{{delayqueue.StatePending}, {delayqueue.StateUnack, delayqueue.StatePending},
+		{delayqueue.StatePending, delayqueue.StateUnack}} {
 		plan := f.forged(f.cutOff(states, false), map[string]any{"plan": true, "frozen": true, "counted": 9})
 		if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "confirm", "orders")); got.code != http.StatusForbidden {
 			t.Errorf("%v: %d %s", states, got.code, got.body)
 		}
-		if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", f.cutOff(states, false), "confirm", "orders")); got.code != http.StatusBadRequest {
+		if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", f.cutOff(states, false), "confirm",
+			"orders")); got.code != http.StatusBadRequest {
 			t.Errorf("%v, what is left of a job: %d %s", states, got.code, got.body)
 		}
 	}
 	for _, id := range []string{a, b} {
 		f.is("orders", id, delayqueue.StatePending)
-		if got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "cancel", "id", id, "confirm", "orders")); got.code != http.StatusConflict {
+		if got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "cancel", "id", id, "confirm",
+			"orders")); got.code != http.StatusConflict {
 			t.Errorf("one by one: %d", got.code)
 		}
 		f.is("orders", id, delayqueue.StatePending)
@@ -90,7 +93,8 @@ func TestCountIsOfWhatThePageSays(t *testing.T) {
 	}
 	for _, other := range [][]string{
 		{"do", "delete", "state", "garbage"}, {"do", "run", "state", "pending"}, {"do", "delete", "state", "pending", "contains", "b"},
-		{"do", "delete", "state", "pending", "key", "k"}, {"do", "delete", "state", "pending", "header", "x=y"}, {"do", "delete", "state", "pending", "rate", "10"},
+		{"do", "delete", "state", "pending", "key", "k"}, {"do", "delete", "state", "pending", "header", "x=y"},
+		{"do", "delete", "state", "pending", "rate", "10"},
 		{"do", "delete", "state", "pending", "from", "2026-01-01"}, {"do", "delete", "state", "pending", "like", "x"},
 	} {
 		if got := page(other...); got.code != http.StatusBadRequest {
@@ -101,14 +105,16 @@ func TestCountIsOfWhatThePageSays(t *testing.T) {
 	for _, made := range []map[string]any{doubt, {"plan": true}} { // it would be asked for by a call that writes
 		before := f.cli.HGetAll(f.Context(), "{dq:orders}:state").Val()
 		token := f.forged(next, made)
-		if got := f.get(address("plan", "q", "orders", "count", "1", "next", token, "do", "delete", "state", "pending")); got.code != http.StatusBadRequest {
+		if got := f.get(address("plan", "q", "orders", "count", "1", "next", token, "do", "delete", "state",
+			"pending")); got.code != http.StatusBadRequest {
 			t.Errorf("%v: %d", made, got.code)
 		}
 		if after := f.cli.HGetAll(f.Context(), "{dq:orders}:state").Val(); !maps.Equal(before, after) {
 			t.Errorf("%v: a GET has made %v of %v", made, after, before)
 		}
 	}
-	if got := f.get(address("plan", "q", "orders", "count", "1", "next", "rubbish", "do", "delete", "state", "pending")); got.code != http.StatusBadRequest {
+	if got := f.get(address("plan", "q", "orders", "count", "1", "next", "rubbish", "do", "delete", "state",
+		"pending")); got.code != http.StatusBadRequest {
 		t.Errorf("rubbish: %d", got.code)
 	}
 }
@@ -133,10 +139,13 @@ func TestHiddenPayloadsCannotBeGuessed(t *testing.T) {
 	}
 	f.is("orders", id, delayqueue.StatePending)
 	for _, page := range []string{
-		address("messages", "q", "orders", "state", "pending"), address("messages", "q", "orders", "text", "secret"), address("messages", "q", "orders", "text", id),
-		address("message", "q", "orders", "id", id), address("message", "q", "orders", "key", "k", "as", "hex"), address("act", "q", "orders", "do", "run", "id", id),
+		address("messages", "q", "orders", "state", "pending"), address("messages", "q", "orders", "text", "secret"),
+		address("messages", "q", "orders", "text", id),
+		address("message", "q", "orders", "id", id), address("message", "q", "orders", "key", "k", "as", "hex"),
+		address("act", "q", "orders", "do", "run", "id", id),
 	} {
-		if got := f.get(page).body; strings.Contains(strings.ReplaceAll(got, `value="secret"`, ""), "secret") && !strings.Contains(page, "text=secret") {
+		if got := f.get(page).body; strings.Contains(strings.ReplaceAll(got, `value="secret"`, ""), "secret") &&
+			!strings.Contains(page, "text=secret") {
 			t.Errorf("%s shows it", page)
 		}
 	}

@@ -92,7 +92,8 @@ func TestPlan(t *testing.T) {
 		t.Errorf("%d are shown", n)
 	}
 	later := f.sent("orders", "old 1 later", delayqueue.WithDelay(time.Hour))
-	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "confirm", "order")); got.code != http.StatusUnprocessableEntity {
+	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "confirm",
+		"order")); got.code != http.StatusUnprocessableEntity {
 		t.Errorf("without the queue's name: %d", got.code)
 	}
 	if got := f.get("plan?" + form("q", "orders", "plan", plan, "confirm", "orders")); got.code != http.StatusBadRequest {
@@ -100,7 +101,8 @@ func TestPlan(t *testing.T) {
 	}
 	f.sees(f.finish(plan, "confirm", "orders"), "finished: 15 done")
 	f.is("orders", later, delayqueue.StatePending)
-	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "confirm", "orders")); got.code != http.StatusConflict || !strings.Contains(got.body, "somebody has begun it") {
+	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "confirm", "orders")); got.code != http.StatusConflict ||
+		!strings.Contains(got.body, "somebody has begun it") {
 		t.Errorf("begun twice: %d %s", got.code, got.body)
 	}
 	if c, err := f.monitor("orders").Counts(f.Context()); err != nil || c.Pending != 16 {

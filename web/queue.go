@@ -48,7 +48,8 @@ type span struct {
 }
 
 func (h *Handler) queueRoutes() []route {
-	return []route{{name: "queue", title: "Overview", queue: true, file: "queue", load: h.queue, live: []string{"standing", "numbers", "future", "garbage", "past"}}}
+	return []route{{name: "queue", title: "Overview", queue: true, file: "queue", load: h.queue,
+		live: []string{"standing", "numbers", "future", "garbage", "past"}}}
 }
 
 func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
@@ -91,7 +92,10 @@ func (h *Handler) look(ctx context.Context, name string) (*health.Look, error) {
 	}
 	q := s.queue(name)
 	if q == nil {
-		q, err = shared(ctx, h, "look "+name, interval, func(ctx context.Context) (*health.Look, error) { return health.Read(ctx, h.newMonitor(name)), nil })
+		q, err = shared(ctx, h, "look "+name, interval, func(ctx context.Context) (*health.Look,
+			error) {
+			return health.Read(ctx, h.newMonitor(name)), nil
+		})
 	}
 	if err == nil && gone(q) {
 		err = &httpError{http.StatusNotFound, "There is no such queue"}
@@ -109,9 +113,11 @@ func (p *queuePage) future(ctx context.Context, r *request) error {
 		axis       []string
 	}{
 		{"minutes ", r.lang.say("The next hour, minute by minute"), time.Minute, 60, keepMinutes,
-			[]string{r.lang.say("now"), r.lang.say("%s min", "15"), r.lang.say("%s min", "30"), r.lang.say("%s min", "45"), r.lang.say("%s h", "1")}},
+			[]string{r.lang.say("now"), r.lang.say("%s min", "15"), r.lang.say("%s min", "30"),
+				r.lang.say("%s min", "45"), r.lang.say("%s h", "1")}},
 		{"hours ", r.lang.say("The next week, hour by hour"), time.Hour, 168, keepHours,
-			[]string{r.lang.say("now"), r.lang.say("%s d", "1"), r.lang.say("%s d", "2"), r.lang.say("%s d", "3"), r.lang.say("%s d", "4"), r.lang.say("%s d", "5"), r.lang.say("%s d", "6"), r.lang.say("%s d", "7")}},
+			[]string{r.lang.say("now"), r.lang.say("%s d", "1"), r.lang.say("%s d", "2"), r.lang.say("%s d", "3"), r.lang.say("%s d", "4"),
+				r.lang.say("%s d", "5"), r.lang.say("%s d", "6"), r.lang.say("%s d", "7")}},
 	} {
 		got, err := shared(ctx, r.h, f.key+r.Queue, f.keep, func(ctx context.Context) (*delayqueue.Forecast, error) {
 			return r.h.newMonitor(r.Queue).Forecast(ctx, time.Time{}, f.step, f.n)
@@ -120,7 +126,8 @@ func (p *queuePage) future(ctx context.Context, r *request) error {
 			return err
 		}
 		p.Overdue, p.Beyond = got.Before.Pending+got.Before.Retry, got.After.Pending+got.After.Retry
-		c := &chart{Title: f.title, Axis: f.axis, Legend: []legend{{"first", r.lang.say("for the first time")}, {"second", r.lang.say("again, after a failure")}}}
+		c := &chart{Title: f.title, Axis: f.axis, Legend: []legend{{"first", r.lang.say("for the first time")},
+			{"second", r.lang.say("again, after a failure")}}}
 		for _, b := range got.Buckets {
 			c.bars = append(c.bars, bar{at: b.Start, stack: []int64{b.Pending, b.Retry}})
 		}

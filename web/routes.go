@@ -31,7 +31,8 @@ type route struct {
 func (h *Handler) allRoutes() []route {
 	return slices.Concat([]route{
 		{name: "", title: "Queues", file: "board", load: h.board, live: []string{"summary", "rows"}},
-	}, h.queueRoutes(), h.healthRoutes(), h.messagesRoutes(), h.messageRoutes(), h.actionRoutes(), h.limitsRoutes(), h.planRoutes(), h.jobRoutes(), h.journalRoutes(), h.consumerRoutes(), h.scheduleRoutes())
+	}, h.queueRoutes(), h.healthRoutes(), h.messagesRoutes(), h.messageRoutes(), h.actionRoutes(), h.limitsRoutes(), h.planRoutes(),
+		h.jobRoutes(), h.journalRoutes(), h.consumerRoutes(), h.scheduleRoutes())
 }
 
 // About says whether a page is about a queue, whose other pages are offered then.
@@ -52,7 +53,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req := h.newRequest(r)
-	if seen, _, _ := strings.Cut(r.RequestURI, "?"); name == "" && seen != "" && !strings.HasSuffix(seen, "/") && !strings.Contains(seen, "://") {
+	if seen, _, _ := strings.Cut(r.RequestURI, "?"); name == "" && seen != "" && !strings.HasSuffix(seen, "/") &&
+		!strings.Contains(seen, "://") {
 		redirect(w, seen[strings.LastIndexByte(seen, '/')+1:]+"/", http.StatusTemporaryRedirect) // links are relative to a folder
 		return
 	}

@@ -74,7 +74,8 @@ func TestAssets(t *testing.T) {
 		}
 		got := f.get(address[1])
 		f.sees(got.header.Get("Cache-Control"), "immutable")
-		if tag := got.header.Get("ETag"); got.code != http.StatusOK || len(got.body) == 0 || f.get(name, header("If-None-Match", tag)).code != http.StatusNotModified {
+		if tag := got.header.Get("ETag"); got.code != http.StatusOK || len(got.body) == 0 ||
+			f.get(name, header("If-None-Match", tag)).code != http.StatusNotModified {
 			t.Errorf("%s: %d, ETag %q", name, got.code, tag)
 		}
 		f.sees(f.get(name).header.Get("Cache-Control"), "no-cache")
@@ -192,8 +193,10 @@ func TestOnlyNamedQueues(t *testing.T) {
 
 // hostile are texts that want to be more than that.
 var hostile = []string{
-	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`, "\u202egnp.exe", "a\x00b\x1b[31mred", "\xff\xfe\x80",
-	`{{.}}`, `</table></main>`, `../../etc/passwd`, `..`, `.`, `a/b?c#d&e=f`, "a b\nc", strings.Repeat("long", 5000), "<!--", "]]>", `%s%d%!`, "\u200b",
+	`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onmouseover='alert(1)`, `javascript:alert(1)`, "\u202egnp.exe",
+	"a\x00b\x1b[31mred", "\xff\xfe\x80",
+	`{{.}}`, `</table></main>`, `../../etc/passwd`, `..`, `.`, `a/b?c#d&e=f`, "a b\nc", strings.Repeat("long", 5000),
+	"<!--", "]]>", `%s%d%!`, "\u200b",
 }
 
 // fieldValues are what fields hold: it is sent back as it is.
@@ -211,7 +214,8 @@ func TestHostileNamesStayText(t *testing.T) {
 		f.send(name, text, delayqueue.WithHeader("x", text))
 	}
 	board := f.get("").body
-	f.lacks(board, "<script>", "<img src=x", "onmouseover='", `href="javascript`, "\u202e", "\x00", "\x1b", "\xff", "</table></main>", "\u200b")
+	f.lacks(board, "<script>", "<img src=x", "onmouseover='", `href="javascript`, "\u202e", "\x00", "\x1b",
+		"\xff", "</table></main>", "\u200b")
 	for _, name := range names {
 		address := link("queue", url.Values{"q": {name}})
 		if !strings.Contains(html.UnescapeString(board), `href="`+address+`"`) {
@@ -222,7 +226,8 @@ func TestHostileNamesStayText(t *testing.T) {
 			if got.code == http.StatusInternalServerError {
 				t.Errorf("%.80q: %d %s", page, got.code, f.log.String())
 			}
-			f.lacks(fieldValues.ReplaceAllString(got.body, ""), "<script>", "<img src=x", "onmouseover='", `href="javascript`, "\u202e", "\x00", "\x1b", "\xff", "</table></main>")
+			f.lacks(fieldValues.ReplaceAllString(got.body, ""), "<script>", "<img src=x", "onmouseover='", `href="javascript`, "\u202e", "\x00",
+				"\x1b", "\xff", "</table></main>")
 		}
 	}
 }
@@ -309,7 +314,8 @@ func TestRefusalsHideRedis(t *testing.T) {
 			t.Errorf("%q: %q", text, got)
 		}
 	}
-	if got := languages[0].trouble(&tls.CertificateVerificationError{Err: errors.New("valid for redis.internal")}); strings.Contains(got, "internal") {
+	if got := languages[0].trouble(&tls.CertificateVerificationError{Err: errors.New("valid for redis.internal")}); strings.Contains(got,
+		"internal") {
 		t.Error(got)
 	}
 }
@@ -331,7 +337,8 @@ func TestTraceIsOne(t *testing.T) {
 
 // Who may look at nothing does not learn which queues there are.
 func TestNamesAreNobodysBusiness(t *testing.T) {
-	f := newFixture(t, Config{Queues: []string{"orders"}, Authorize: func(*http.Request, Action, string) (string, error) { return "", errors.New("no") }})
+	f := newFixture(t, Config{Queues: []string{"orders"},
+		Authorize: func(*http.Request, Action, string) (string, error) { return "", errors.New("no") }})
 	for _, q := range []string{"orders", "mails", "", "{}"} {
 		for _, page := range []string{"queue?q=", "live?page=queue&q="} {
 			if got := f.get(page + url.QueryEscape(q)); got.code != http.StatusForbidden {

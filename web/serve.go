@@ -12,7 +12,8 @@ import (
 )
 
 // ErrNotLoopback: without Config.Authorize a page is served to this machine alone.
-var ErrNotLoopback = errors.New("delayqueue: web: this page has no Config.Authorize, so it is served at a loopback address only, as 127.0.0.1: anybody who could reach another one could read all queues")
+var ErrNotLoopback = errors.New("delayqueue: web: this page has no Config.Authorize, so it is served at a loopback address only, " +
+	"as 127.0.0.1: anybody who could reach another one could read all queues")
 
 // Listen opens a port for Serve. It returns ErrNotLoopback for an address that other machines can reach, if there is no Config.Authorize.
 func (h *Handler) Listen(addr string) (net.Listener, error) {
@@ -32,9 +33,9 @@ func local(addr net.Addr) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// Serve serves the page at the root of a listener until ctx ends, and closes the Handler then. It returns ErrNotLoopback as Listen does, and nil if it
-// ended because ctx did. At a loopback address it answers only to the names of this machine and Config.Hosts: another name that leads here is
-// somebody else's site, whose script would read the page. Elsewhere it does so if there are Config.Hosts.
+// Serve serves the page at the root of a listener until ctx ends, and closes the Handler then. It returns ErrNotLoopback as Listen
+// does, and nil if it ended because ctx did. At a loopback address it answers only to the names of this machine and Config.Hosts:
+// another name that leads here is somebody else's site, whose script would read the page. Elsewhere it does so if there are Config.Hosts.
 func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	if !local(l.Addr()) && h.cfg.Authorize == nil {
 		return ErrNotLoopback
@@ -43,7 +44,8 @@ func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	if loopback := local(l.Addr()); loopback || len(h.cfg.Hosts) > 0 {
 		page = h.named(loopback)
 	}
-	server := &http.Server{Handler: page, ReadHeaderTimeout: timeLimit, ReadTimeout: 3 * timeLimit, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	server := &http.Server{Handler: page, ReadHeaderTimeout: timeLimit, ReadTimeout: 3 * timeLimit,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
 	finished := make(chan struct{})
 	ended := context.AfterFunc(ctx, func() {
 		defer close(finished)
@@ -70,14 +72,16 @@ func (h *Handler) named(loopback bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.answers(r.Host, loopback) {
 			limitWrite(w, timeLimit)
-			http.Error(w, "This page does not answer to that name: it is at the address of its machine, at http://localhost, and at the names that it was given.", http.StatusMisdirectedRequest)
+			http.Error(w, "This page does not answer to that name: it is at the address of its machine, "+
+				"at http://localhost, and at the names that it was given.", http.StatusMisdirectedRequest)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-// answers says whether a name is the page's. An address is no name, which somebody else could lead here; at loopback it has to be one of there.
+// answers says whether a name is the page's. An address is no name, which somebody else could lead here; at loopback it has to be one
+// of there.
 func (h *Handler) answers(host string, loopback bool) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

@@ -40,9 +40,11 @@ func TestHosts(t *testing.T) {
 		page          *Handler
 		here, outside bool
 	}{
-		{"127.0.0.1:80", open, true, true}, {"[::1]:80", open, true, true}, {"[::1]", open, true, true}, {"localhost", open, true, true}, {"LOCALHOST.:80", open, true, true},
+		{"127.0.0.1:80", open, true, true}, {"[::1]:80", open, true, true}, {"[::1]", open, true, true}, {"localhost", open, true, true},
+		{"LOCALHOST.:80", open, true, true},
 		{"10.0.0.1", open, false, true}, {"[fd00::1]:80", open, false, true}, {"queues.example:80", open, false, false}, {"", open, false, false},
-		{"queues.example", named, true, true}, {"queues.example.:80", named, true, true}, {"evil.example", named, false, false}, {"queues.example.evil", named, false, false},
+		{"queues.example", named, true, true}, {"queues.example.:80", named, true, true}, {"evil.example", named, false, false},
+		{"queues.example.evil", named, false, false},
 	} {
 		for _, loopback := range both {
 			if got, want := c.page.answers(c.host, loopback), loopback && c.here || !loopback && c.outside; got != want {
@@ -66,7 +68,8 @@ func TestServe(t *testing.T) {
 	go func() { ended <- page.Serve(ctx, l) }()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	for host, code := range map[string]int{"": 200, "localhost:1": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example": 421, "127.0.0.1.evil.example": 421} {
+	for host, code := range map[string]int{"": 200, "localhost:1": 200, "127.0.0.1": 200, "[::1]:80": 200, "evil.example": 421,
+		"127.0.0.1.evil.example": 421} {
 		r, err := http.NewRequestWithContext(f.Context(), http.MethodGet, "http://"+l.Addr().String()+"/", nil)
 		if err != nil {
 			t.Fatal(err)

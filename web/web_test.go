@@ -185,7 +185,8 @@ func TestBoard(t *testing.T) {
 		t.Fatalf("%d %s", got.code, got.body)
 	}
 	f.sees(got.body, ">orders<", "<span>3</span>", ">mails<", "no consumers", ">bad<", "cannot be read", "WRONGTYPE")
-	if bad, mails, orders := strings.Index(got.body, ">bad<"), strings.Index(got.body, ">mails<"), strings.Index(got.body, ">orders<"); bad > mails || mails > orders {
+	if bad, mails, orders := strings.Index(got.body, ">bad<"), strings.Index(got.body, ">mails<"),
+		strings.Index(got.body, ">orders<"); bad > mails || mails > orders {
 		t.Error("not the worst first")
 	}
 	f.sees(f.get("", header("Accept-Language", "fr, zh-CN;q=0.9, en;q=0.3")).body, "没有消费者", `lang="zh"`)

@@ -81,7 +81,8 @@ func languageOf(r *http.Request, query url.Values) *language {
 // remember keeps what the query says, for the folder of these pages.
 func (l *language) remember(w http.ResponseWriter, r *request) {
 	if languageNamed(r.Arg("lang")) == l {
-		http.SetCookie(w, &http.Cookie{Name: langCookie, Value: l.tag, MaxAge: 365 * 24 * 3600, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: r.TLS != nil})
+		http.SetCookie(w, &http.Cookie{Name: langCookie, Value: l.tag, MaxAge: 365 * 24 * 3600, HttpOnly: true,
+			SameSite: http.SameSiteLaxMode, Secure: r.TLS != nil})
 	}
 }
 

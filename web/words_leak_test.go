@@ -124,7 +124,8 @@ func TestChinesePagesAreChinese(t *testing.T) {
 	}
 	pages := append(f.pagesOf("1"), "nothing", "message?q=1&id=2")
 	for i, act := range []delayqueue.Act{
-		delayqueue.ActRunNow, delayqueue.ActReschedule, delayqueue.ActRequeue, delayqueue.ActDelete, delayqueue.ActUnthrottle, delayqueue.ActStopBulk,
+		delayqueue.ActRunNow, delayqueue.ActReschedule, delayqueue.ActRequeue, delayqueue.ActDelete,
+		delayqueue.ActUnthrottle, delayqueue.ActStopBulk,
 	} {
 		phase := []string{"running", "finished", "stopped", "failed"}[i%4]
 		at := 1_700_000_000_000_000 + i
@@ -138,8 +139,9 @@ func TestChinesePagesAreChinese(t *testing.T) {
 	for _, v := range verbs {
 		pages = append(pages, address("act", "q", "1", "id", id, "do", v.Name))
 		for _, state := range v.States {
-			pages = append(pages, address("messages", "q", "1", "state", state.String()), address("plan", "q", "1", "do", v.Name, "state", state.String(),
-				"key", "1", "contains", "1", "error", "1", "like", "1", "header", "1=1", "from", "2026-01-02", "to", "2026-01-02T15:04"))
+			pages = append(pages, address("messages", "q", "1", "state", state.String()),
+				address("plan", "q", "1", "do", v.Name, "state", state.String(),
+					"key", "1", "contains", "1", "error", "1", "like", "1", "header", "1=1", "from", "2026-01-02", "to", "2026-01-02T15:04"))
 		}
 	}
 	pages = append(pages, address("message", "q", "1", "id", id), address("messages", "q", "1", "text", "1"),

@@ -13,7 +13,8 @@ import (
 // texts are how the catalogue's keys stand in templates and in Go: t "…", say("…"), title: "…", &httpError{…, "…"}.
 var texts = map[string][]*regexp.Regexp{
 	".html": {regexp.MustCompile(`\bt ("(?:[^"\\]|\\.)*")`)},
-	".go": {regexp.MustCompile(`\bsay\(("(?:[^"\\]|\\.)*")`), regexp.MustCompile(`\b(?:title|Title|Did): +("(?:[^"\\]|\\.)+")`), regexp.MustCompile(`httpError\{[^,}]+, ("(?:[^"\\]|\\.)*")`),
+	".go": {regexp.MustCompile(`\bsay\(("(?:[^"\\]|\\.)*")`), regexp.MustCompile(`\b(?:title|Title|Did): +("(?:[^"\\]|\\.)+")`),
+		regexp.MustCompile(`httpError\{[^,}]+, ("(?:[^"\\]|\\.)*")`),
 		regexp.MustCompile(`\btwo\(.*?("%s [^"]*").*?("%s [^"]*")`)},
 }
 

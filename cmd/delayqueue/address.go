@@ -69,7 +69,8 @@ func (r *address) tls() bool { return strings.HasPrefix(r.Scheme, "rediss") }
 
 var (
 	plainScheme = regexp.MustCompile(`^[a-z][a-z+.-]{0,20}$`)
-	plainHosts  = regexp.MustCompile(`^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?)*(/[0-9]{0,3})?$`)
+	plainHosts  = regexp.MustCompile(`^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?` +
+		`(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?)*(/[0-9]{0,3})?$`)
 )
 
 // server is the hosts and the database of what stands behind "://" in something that is no address: "" if they

@@ -19,16 +19,20 @@ import (
 // Whatever was typed in place of an address, no part of a password is shown.
 func TestPasswordsAreNeverShown(t *testing.T) {
 	t.Setenv(fromEnv, "")
-	for _, password := range []string{"s3cret", "s3/cr3t", "s3?cr3t", "s3#cr3t", "s3@cr3t", "s3:cr3t", "s3%cr3t", "s3,cr3t", "s3=cr3t&", "6379/s3cret"} {
+	for _, password := range []string{"s3cret", "s3/cr3t", "s3?cr3t", "s3#cr3t", "s3@cr3t", "s3:cr3t", "s3%cr3t",
+		"s3,cr3t", "s3=cr3t&", "6379/s3cret"} {
 		for _, form := range []string{
 			"default:P@host", ":P@host", "P@host", "redis:P@host", "redis:/:P@host", "redis//:P@host", "://:P@host", "redis:default:P@host:6379",
 			"reds://default:P@host", "reds://:P@host:1", "redis+clutser://u:P@a,b", "https://u:P@host", "nothing://u:P@host",
-			"redis://:P@", "redis://u:P@:6379", "redis://u:P@host:port", "redis://u:P@host:1:2", "redis://:P@a:1,b:2", "redis://:P@[::1", "redis://:P@host/x",
-			"redis://P@host", "redis://P:@host", "redis://:P@127.0.0.1:1", "rediss://u:P@127.0.0.1:1/0", "redis+cluster://u:P@127.0.0.1:1,127.0.0.1:1",
+			"redis://:P@", "redis://u:P@:6379", "redis://u:P@host:port", "redis://u:P@host:1:2", "redis://:P@a:1,b:2",
+			"redis://:P@[::1", "redis://:P@host/x",
+			"redis://P@host", "redis://P:@host", "redis://:P@127.0.0.1:1", "rediss://u:P@127.0.0.1:1/0",
+			"redis+cluster://u:P@127.0.0.1:1,127.0.0.1:1",
 			"redis+cluster://u:P@127.0.0.1:1/3", "redis+sentinel://u:P@127.0.0.1:1?master=m", "redis+sentinel://u:P@127.0.0.1:1",
 			"redis+sentinel://127.0.0.1:1?master=m&password=P", "redis+sentinel://127.0.0.1:1?master=m&sentinel_password=P",
 			"redis+sentinel://127.0.0.1:1?password=P", "redis://127.0.0.1:1?password=P", "redis://127.0.0.1:1?sentinel_password=P",
-			"reds://127.0.0.1:1?password=P", "127.0.0.1:1?password=P", "redis://127.0.0.1:1/0?password=P&spee=1", "unix://u:P@/nothing.sock", "unix://u:P@",
+			"reds://127.0.0.1:1?password=P", "127.0.0.1:1?password=P", "redis://127.0.0.1:1/0?password=P&spee=1",
+			"unix://u:P@/nothing.sock", "unix://u:P@",
 			"redis://u:P", "redis://127.0.0.1:1#P", "redis://u:1/P@host", "redis://u:1?P@host", "redis://u:1#P@host", "redis://a:1,u:P@b:2",
 		} {
 			if password == "s3@cr3t" && !strings.Contains(form, "@") && strings.Contains(form, ":P") {
@@ -40,7 +44,8 @@ func TestPasswordsAreNeverShown(t *testing.T) {
 			said := []string{}
 			if err == nil {
 				_, err = d.client(false)
-				said = append(said, d.unreachable(errors.New("NOAUTH wanted")), d.unreachable(errors.New("refused")), d.address.shown(), d.address.as("cluster"),
+				said = append(said, d.unreachable(errors.New("NOAUTH wanted")), d.unreachable(errors.New("refused")),
+					d.address.shown(), d.address.as("cluster"),
 					d.address.as(""), d.address.secretless())
 			}
 			if err != nil {

@@ -14,7 +14,8 @@ const (
 )
 
 var advices = map[check.Kind]advice{
-	check.UnknownLayout: {"A newer version of the library writes this queue, and what is there that this program does not know looks wrong to it. Nothing else that is said here need be a fault.",
+	check.UnknownLayout: {"A newer version of the library writes this queue, and what is there that this program does not know looks wrong " +
+		"to it. Nothing else that is said here need be a fault.",
 		"Upgrade this program: this one repairs nothing here. If nothing newer runs, another program wrote the field: HDEL it.", false},
 	check.WrongType: {"The key holds another type of value, so every call of the queue fails, and nothing else could be checked.",
 		otherHand + "; rename or delete the key, or use another prefix.", false},
@@ -26,14 +27,17 @@ var advices = map[check.Kind]advice{
 		otherHand + ". " + byRepair + ": it removes the entry, unless its end is the id of a message.", true},
 	check.BadScore: {"The instant of the entry is none that the library writes, so the message comes too early, too late or never.",
 		"delayqueue reschedule gives a message that is pending or waits for a retry a new instant; for others, remove the entry.", false},
-	check.NoEnvelope: {"The payload is gone: evicted, or deleted by somebody. The message is lost; a consumer that comes upon the entry drops it.",
+	check.NoEnvelope: {"The payload is gone: evicted, or deleted by somebody. The message is lost; a consumer that comes upon the entry " +
+		"drops it.",
 		"Use maxmemory-policy noeviction. " + byRepair + ": it drops the entry.", true},
 	check.WrongPlace: {"The message is in a structure in which its delivery number has no business. It is handed out all the same.",
 		otherHand + "; delayqueue cancel takes the message out, then send it anew.", false},
 	check.BadEnvelope: {"The message cannot be read: a newer version of the library wrote it, or another program. Consumers put it off.",
 		"Upgrade the consumers; if none can read it, delayqueue cancel takes it out.", false},
-	check.NoPlace: {"A message that was accepted and never settled is in no structure, so it would never be handed out: somebody deleted or evicted a structure.",
-		byRepair + ": it brings the message back to retry, under a new delivery number, due when it was due or now (it may have been handled, as after a loss); " +
+	check.NoPlace: {"A message that was accepted and never settled is in no structure, so it would never be handed out: somebody deleted " +
+		"or evicted a structure.",
+		byRepair + ": it brings the message back to retry, under a new delivery number, due when it was due or now (it may have been handled, " +
+			"as after a loss); " +
 			"to garbage if another live message has its key. One that cannot be read is left alone.", true},
 	check.ManyPlaces: {"The message is in several structures, so it may be handled more than once at a time.",
 		otherHand + "; delayqueue cancel takes it out of each place, one call for each.", false},
@@ -47,7 +51,8 @@ var advices = map[check.Kind]advice{
 		byRepair + ": it deletes the result.", true},
 	check.StrayPart: {"A part of a group that is gone, or does not count it. It takes up memory.",
 		byRepair + ": it deletes the part, if its message is gone.", true},
-	check.LostParts: {"Parts of a group are gone or others than they should be: evicted, or deleted by somebody. Consumers take the group for broken: it goes to garbage.",
+	check.LostParts: {"Parts of a group are gone or others than they should be: evicted, or deleted by somebody. Consumers take the group " +
+		"for broken: it goes to garbage.",
 		"Use maxmemory-policy noeviction. " + otherHand + ".", false},
 	check.NoRecord: {"What is known of the failures of the message is gone: it will be delivered more often than its retries allow.",
 		"Nothing: its next failure or loss writes the record anew.", false},
@@ -57,25 +62,32 @@ var advices = map[check.Kind]advice{
 		"Nothing, if no other is sent before it is settled; else delayqueue cancel takes out the one that is too many.", false},
 	check.StrayKeyEntry: {"A message key is taken by no live message that has it: sends with it may be refused.",
 		byRepair + ": it frees the key.", true},
-	check.BadState: {"A field of what scripts remember is none that this version writes: a newer version runs, or another program writes there.",
+	check.BadState: {"A field of what scripts remember is none that this version writes: a newer version runs, or another program writes " +
+		"there.",
 		"Upgrade this program, or HDEL the field if nothing newer runs.", false},
-	check.BadSequence: {"How far a sequence of numbered messages has come cannot be read. It counts as none: the next message is stored, whatever its number.",
+	check.BadSequence: {"How far a sequence of numbered messages has come cannot be read. It counts as none: the next message is stored, " +
+		"whatever its number.",
 		otherHand + ".", false},
-	check.StrayAlarm: {"The alarm that wakes idle consumers is not as the queue set it. They look all the same, every half minute at the latest.",
+	check.StrayAlarm: {"The alarm that wakes idle consumers is not as the queue set it. They look all the same, every half minute at the " +
+		"latest.",
 		byRepair + ": it sets the alarm as the queue did, and removes others.", true},
-	check.LateAlarm: {"Nobody would be woken in time for the next message. Consumers look all the same, every half minute at the latest, and the first look sets the alarm.",
+	check.LateAlarm: {"Nobody would be woken in time for the next message. Consumers look all the same, every half minute at the latest, " +
+		"and the first look sets the alarm.",
 		"Nothing, if consumers are alive (delayqueue consumers).", false},
 	check.BadConsumer: {"An entry of a consumer cannot be read. It goes by itself, or a newer version wrote it.",
 		"Nothing.", false},
 	noConsumer: {"Messages are due and nobody is alive to handle them, so they wait.",
 		"Start a consumer, or see why those that ran have ended; delayqueue consumers lists those that are alive.", false},
-	deadLease: {"A consumer died with these messages in its hands. They are handed out again by the next fetch of any consumer, and none fetches.",
+	deadLease: {"A consumer died with these messages in its hands. They are handed out again by the next fetch of any consumer, and none " +
+		"fetches.",
 		"Start a consumer; if one is alive, its log says why it does not fetch.", false},
-	throttled: {"A handler says Throttle for all consumers, an hour at most each time, and nothing is handed out meanwhile. It has been said again and again, or for much.",
+	throttled: {"A handler says Throttle for all consumers, an hour at most each time, and nothing is handed out meanwhile. It has been " +
+		"said again and again, or for much.",
 		"See why handlers say it (their logs name the error); delayqueue limits lift ends it at once.", false},
 	unwell: {"What the server says of itself endangers messages, or keeps them from being sent or handled.",
 		"See to the server: the finding says what is wrong with it, and what to set.", false},
-	check.BadJournal: {"An entry of the journal is none that this version writes. delayqueue journal passes over it.", "Nothing: it goes with the oldest entries.", false},
+	check.BadJournal: {"An entry of the journal is none that this version writes. delayqueue journal passes over it.",
+		"Nothing: it goes with the oldest entries.", false},
 	check.BadHistory: {"A counter is none that this version writes.",
 		"HDEL the field if nothing newer runs.", false},
 }

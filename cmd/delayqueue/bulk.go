@@ -75,7 +75,8 @@ func (a *app) bulk(ctx context.Context, m *delayqueue.Monitor, which *target, wo
 		did = "would have " + work.did
 	case !work.destructive && total <= many:
 	case a.yes || !onTerminal(os.Stdin):
-		if err := a.ask("%s %s of queue %q? (--dry-run counts first.)", work.question, which.which(total, namesOf(states)), m.Name()); err != nil {
+		if err := a.ask("%s %s of queue %q? (--dry-run counts first.)", work.question,
+			which.which(total, namesOf(states)), m.Name()); err != nil {
 			return err
 		}
 	default:
@@ -195,7 +196,8 @@ type bulkJSON struct {
 // inSentence says why messages were passed over.
 var inSentence = map[delayqueue.Reason]string{
 	delayqueue.PassedMoved: "left before its turn came", delayqueue.PassedNew: "came in after this had begun",
-	delayqueue.PassedKey: "another message has its key now", delayqueue.PassedUnknown: "was in the step that was cut off; whether it was done is forgotten after an hour",
+	delayqueue.PassedKey:     "another message has its key now",
+	delayqueue.PassedUnknown: "was in the step that was cut off; whether it was done is forgotten after an hour",
 }
 
 func (a *app) sayBulk(m *delayqueue.Monitor, did string, r *delayqueue.BulkResult) error {
@@ -265,7 +267,8 @@ within 55 minutes, and once. It asks as that command would.`,
 			}
 			if task.Planned {
 				if task.Action == "delete" || task.Counted > many {
-					err = a.ask("%s %s of queue %q, as counted at %s?", strings.ToUpper(task.Action[:1])+task.Action[1:], plural(int(task.Counted), "message"), m.Name(), at(task.At))
+					err = a.ask("%s %s of queue %q, as counted at %s?", strings.ToUpper(task.Action[:1])+task.Action[1:],
+						plural(int(task.Counted), "message"), m.Name(), at(task.At))
 				}
 				if err != nil {
 					return err

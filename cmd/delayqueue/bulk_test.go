@@ -22,7 +22,8 @@ func tellBulkStates(w *world) {
 		w.send("orders", fmt.Sprint("due ", i))
 		w.send("orders", fmt.Sprint("later ", i), delayqueue.WithDelay(time.Hour))
 	}
-	if got := w.must("cancel", "orders", "--all", "--dry-run"); !strings.HasPrefix(got, "would have deleted 6 messages\n") || !strings.Contains(got, "later 2") {
+	if got := w.must("cancel", "orders", "--all", "--dry-run"); !strings.HasPrefix(got, "would have deleted 6 messages\n") ||
+		!strings.Contains(got, "later 2") {
 		w.Errorf("dry run: %q", got)
 	}
 	if n := w.counts("orders"); n.Ready != 3 || n.Pending != 3 || n.Garbage != 1 {
@@ -102,7 +103,8 @@ func tellBulkGoesOn(w *world) {
 	if got := shifted(w); got != n {
 		w.Errorf("%d were shifted, want %d", got, n)
 	}
-	for msg, err := range w.monitor("orders").All(w.Context(), delayqueue.StatePending, delayqueue.Filter{From: time.Now().Add(8 * time.Hour), Limit: 500}) {
+	for msg, err := range w.monitor("orders").All(w.Context(), delayqueue.StatePending,
+		delayqueue.Filter{From: time.Now().Add(8 * time.Hour), Limit: 500}) {
 		w.Fatalf("shifted twice: %+v %v", msg, err)
 	}
 	w.sound("orders")
@@ -110,7 +112,8 @@ func tellBulkGoesOn(w *world) {
 
 func shifted(w *world) int64 {
 	w.Helper()
-	r, err := w.monitor("orders").BulkRunNow(w.Context(), delayqueue.Bulk{DryRun: true, Filter: delayqueue.Filter{From: time.Now().Add(2 * time.Hour), Limit: 500}})
+	r, err := w.monitor("orders").BulkRunNow(w.Context(),
+		delayqueue.Bulk{DryRun: true, Filter: delayqueue.Filter{From: time.Now().Add(2 * time.Hour), Limit: 500}})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -98,7 +98,8 @@ func (d *dialing) readCertificates() error {
 		return nil
 	}
 	if !d.address.tls() {
-		return fail(exitUsage, "--cacert, --cert and --cert-key are for TLS: did you mean %s?", "rediss"+strings.TrimPrefix(d.address.shown(), "redis"))
+		return fail(exitUsage, "--cacert, --cert and --cert-key are for TLS: did you mean %s?",
+			"rediss"+strings.TrimPrefix(d.address.shown(), "redis"))
 	}
 	if (d.certFile == "") != (d.keyFile == "") {
 		return fail(exitUsage, "--cert and --cert-key go together")

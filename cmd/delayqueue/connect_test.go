@@ -50,7 +50,8 @@ func TestParseAddress(t *testing.T) {
 func TestParseWhen(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
 	for text, want := range map[string]time.Time{
-		"now": now, "15m": now.Add(15 * time.Minute), "-2h": now.Add(-2 * time.Hour), "7d": now.AddDate(0, 0, 7), "1d12h": now.Add(36 * time.Hour),
+		"now": now, "15m": now.Add(15 * time.Minute), "-2h": now.Add(-2 * time.Hour), "7d": now.AddDate(0, 0, 7),
+		"1d12h":                now.Add(36 * time.Hour),
 		"2026-03-02T10:00:00Z": time.Date(2026, 3, 2, 10, 0, 0, 0, time.UTC),
 		"2026-03-02 10:00":     time.Date(2026, 3, 2, 10, 0, 0, 0, time.Local),
 		"2026-03-02":           time.Date(2026, 3, 2, 0, 0, 0, 0, time.Local),
@@ -78,7 +79,8 @@ func TestAddressesThatDoNotAnswer(t *testing.T) {
 	w.refused(exitNoRedis, "wants another user or password", "queues", "--redis", "redis://"+s.Addr())
 	w.refused(exitNoRedis, "wants another user or password", "queues", "--redis", "redis://:wrong@"+s.Addr())
 	w.refused(exitNoRedis, "did you mean redis://xxxxx@"+s.Addr()+"?", "queues", "--redis", "redis://127.0.0.1:1")
-	w.refused(exitNoRedis, "is one server and no Cluster: did you mean redis://xxxxx@"+s.Addr()+"?", "queues", "--redis", "redis+cluster://:secret@"+s.Addr())
+	w.refused(exitNoRedis, "is one server and no Cluster: did you mean redis://xxxxx@"+s.Addr()+"?", "queues", "--redis",
+		"redis+cluster://:secret@"+s.Addr())
 	w.refused(exitNoRedis, "a Cluster has no database 3", "queues", "--redis", "redis+cluster://:secret@"+s.Addr()+"/3")
 	w.refused(exitNoRedis, "unexpected option: spee", "queues", "--redis", w.url+"?spee=1")
 	w.refused(exitUsage, "is no name of a queue", "stats", "{x}")
@@ -146,8 +148,10 @@ func TestSentinel(t *testing.T) {
 	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
 	w.contains(w.must("stats", "orders"), "no consumers")
 	w.refused(exitNoRedis, `Add ?master=<name>: did you mean "main"?`, "stats", "orders", "--redis", "redis+sentinel://"+addrs)
-	w.refused(exitNoRedis, `is a sentinel: use redis+sentinel://`+s.Addrs()[0]+`?master=<name>: did you mean "main"?`, "stats", "--redis", "redis://"+s.Addrs()[0])
-	w.refused(exitNoRedis, `the sentinels know no primary mian: did you mean "main"?`, "stats", "orders", "--redis", "redis+sentinel://"+addrs+"?master=mian")
+	w.refused(exitNoRedis, `is a sentinel: use redis+sentinel://`+s.Addrs()[0]+`?master=<name>: did you mean "main"?`, "stats",
+		"--redis", "redis://"+s.Addrs()[0])
+	w.refused(exitNoRedis, `the sentinels know no primary mian: did you mean "main"?`, "stats", "orders", "--redis",
+		"redis+sentinel://"+addrs+"?master=mian")
 }
 
 // users makes those of docs/acl.md.
@@ -189,7 +193,8 @@ func TestLeastPrivilege(t *testing.T) {
 	}
 	for _, args := range append(looks, [][]string{
 		{"send", "orders", "x", "-d", "1h"}, {"reschedule", "orders", id, "--by", "1h"}, {"reschedule", "orders", "--all", "--by", "1h"},
-		{"requeue", "orders", dead[0]}, {"purge", "orders", "--all", "--yes"}, {"run", "orders", id}, {"pause", "orders"}, {"doctor", "orders"}, {"resume", "orders"},
+		{"requeue", "orders", dead[0]}, {"purge", "orders", "--all", "--yes"}, {"run", "orders", id}, {"pause", "orders"},
+		{"doctor", "orders"}, {"resume", "orders"},
 		{"cancel", "orders", id, "--yes"}, {"cancel", "orders", "--all", "--yes"},
 		{"schedule", "pause", "orders", "daily"}, {"schedule", "resume", "orders", "daily"}, {"schedule", "run", "orders", "daily"},
 	}...) {
@@ -211,7 +216,8 @@ func TestLeastPrivilege(t *testing.T) {
 		}
 	}
 	w.contains(w.must("get", "orders", "k", "--key"), id)
-	if r := w.run("pause", "orders"); r.code == 0 || !strings.Contains(strings.ToLower(r.err), "can't run this command") && !strings.Contains(r.err, "NOPERM") {
+	if r := w.run("pause", "orders"); r.code == 0 || !strings.Contains(strings.ToLower(r.err), "can't run this command") &&
+		!strings.Contains(r.err, "NOPERM") {
 		t.Errorf("a reader pauses: %+v", r)
 	}
 	w.url = "redis://operator:secret@" + s.Addr()

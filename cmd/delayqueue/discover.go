@@ -124,7 +124,8 @@ func (a *app) noQueue(ctx context.Context, name, seen string) error {
 	case err == nil && !whole:
 		hint = fmt.Sprintf(", nor one like it among the first %d keys", hintPages*scanPage)
 	}
-	return fail(exitNotFound, "there is no queue %q under the prefix %q%s%s", name, a.prefix, seen, cmp.Or(hint, ": delayqueue queues lists them"))
+	return fail(exitNotFound, "there is no queue %q under the prefix %q%s%s", name, a.prefix, seen,
+		cmp.Or(hint, ": delayqueue queues lists them"))
 }
 
 // globEscape makes Redis take a text as it is in a pattern.

@@ -99,7 +99,8 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, examples in
 	}
 	l := health.Read(ctx, a.newMonitor(q.Name))
 	found := append(broken, a.standstill(ctx, q, s, l)...)
-	d := diagnosis{Queue: q.Name, At: time.UnixMicro(s.Now).UTC(), Messages: len(s.Messages), verdictJSON: a.verdictJSON(l), Findings: []findingJSON{}}
+	d := diagnosis{Queue: q.Name, At: time.UnixMicro(s.Now).UTC(), Messages: len(s.Messages),
+		verdictJSON: a.verdictJSON(l), Findings: []findingJSON{}}
 	for _, f := range found {
 		advice := advices[f.Kind]
 		d.Findings = append(d.Findings, findingJSON{f.Kind, f.Structure, f.Item, f.Text, advice.means, advice.do, advice.repair})

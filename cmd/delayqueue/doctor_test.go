@@ -79,7 +79,8 @@ func tellDoctor(w *world) {
 	before := w.read()
 
 	r := w.run("doctor", "orders")
-	w.contains(r.out, "no place (4)", "no envelope (3)", "stray record (1)", "stray result (1)", "stray part (1)", "stray key entry (1)", "stray alarm (2)", lost, "what it means", "--repair mends it")
+	w.contains(r.out, "no place (4)", "no envelope (3)", "stray record (1)", "stray result (1)", "stray part (1)", "stray key entry (1)",
+		"stray alarm (2)", lost, "what it means", "--repair mends it")
 	if r.code != exitUnsound {
 		w.Errorf("exit code %d, want %d", r.code, exitUnsound)
 	}
@@ -105,7 +106,8 @@ func tellDoctor(w *world) {
 	t.sees("the queue is sound now")
 	w.contains(t.all(), "1 message went to garbage, for another live message has the key")
 	s := w.sound("orders")
-	if got := s.Fail[taken].Errors; len(got) != 5 || !strings.Contains(got[0].Text, "found in no structure") || got[4].Text != "earlier" || s.Fail[failed].Error != "no" {
+	if got := s.Fail[taken].Errors; len(got) != 5 || !strings.Contains(got[0].Text, "found in no structure") || got[4].Text != "earlier" ||
+		s.Fail[failed].Error != "no" {
 		w.Errorf("errors %+v, %+v", got, s.Fail[failed])
 	}
 	for id, want := range map[string]string{later: "retry", now: "retry", failed: "retry", taken: "garbage", lost: "gone"} {
@@ -254,7 +256,8 @@ func (w *world) throttledForLong() {
 	key := func(name string) string { return "{" + w.prefix + ":slow}:" + name }
 	w.consumeNothing("slow")
 	for _, args := range [][]any{
-		{"HSET", key("state"), "throttled", fmt.Sprintf("%d %d", time.Now().Add(-time.Minute).UnixMicro(), time.Now().Add(10*time.Minute).UnixMicro())},
+		{"HSET", key("state"), "throttled", fmt.Sprintf("%d %d", time.Now().Add(-time.Minute).UnixMicro(),
+			time.Now().Add(10*time.Minute).UnixMicro())},
 		{"ZADD", key("pending"), time.Now().Add(-2 * time.Hour).UnixMicro(), w.send("slow", "a", delayqueue.WithDelay(time.Hour))},
 	} {
 		if err := w.cli.Do(w.Context(), args...).Err(); err != nil {

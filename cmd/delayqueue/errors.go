@@ -67,7 +67,8 @@ func (a *app) explain(err error) (code int, text string) {
 		return exitInterrupted, "interrupted"
 	case errors.Is(err, delayqueue.ErrBulkStopped):
 		return exitInterrupted, text
-	case errors.Is(err, delayqueue.ErrWrongState), errors.Is(err, delayqueue.ErrDuplicateKey), errors.Is(err, delayqueue.ErrSequence), errors.Is(err, delayqueue.ErrConsumersAlive),
+	case errors.Is(err, delayqueue.ErrWrongState), errors.Is(err, delayqueue.ErrDuplicateKey), errors.Is(err, delayqueue.ErrSequence),
+		errors.Is(err, delayqueue.ErrConsumersAlive),
 		errors.Is(err, delayqueue.ErrUnknownLayout), errors.Is(err, delayqueue.ErrPlanOver):
 		return exitRefused, text
 	case errors.Is(err, delayqueue.ErrNotFound):

@@ -38,7 +38,8 @@ func (s *selection) ageFlag(c *cobra.Command) {
 
 // any says whether it leaves something out.
 func (s *selection) any() bool {
-	return !s.from.IsZero() || !s.to.IsZero() || !s.olderThan.IsZero() || s.key != "" || s.contains != "" || len(s.headers) > 0 || s.errorText != "" || s.errorLike != ""
+	return !s.from.IsZero() || !s.to.IsZero() || !s.olderThan.IsZero() || s.key != "" || s.contains != "" || len(s.headers) > 0 ||
+		s.errorText != "" || s.errorLike != ""
 }
 
 func (s *selection) filter() delayqueue.Filter {
@@ -46,7 +47,8 @@ func (s *selection) filter() delayqueue.Filter {
 	if !s.olderThan.IsZero() {
 		to = s.olderThan.Time
 	}
-	return delayqueue.Filter{From: s.from.Time, To: to, Key: s.key, Contains: s.contains, Headers: s.headers, Error: s.errorText, ErrorLike: s.errorLike}
+	return delayqueue.Filter{From: s.from.Time, To: to, Key: s.key, Contains: s.contains, Headers: s.headers,
+		Error: s.errorText, ErrorLike: s.errorLike}
 }
 
 // check refuses bounds that nothing can lie between.

@@ -57,7 +57,8 @@ func tellEverywhere(w *world) {
 	w.contains(w.run("errors", "--state", "retry").err, "looked at 0 of 0 in 3 queues")
 	w.refused(exitUsage, "has no errors", "errors", "--state", "done")
 	w.sendMany("big", manyQueues+1, time.Hour)
-	w.contains(w.run("find", "nothing").err, "looked at 10004 of 10005 in 4 queues", "there is more in 1 queue", "delayqueue find big nothing --cursor ")
+	w.contains(w.run("find", "nothing").err, "looked at 10004 of 10005 in 4 queues", "there is more in 1 queue",
+		"delayqueue find big nothing --cursor ")
 	for _, args := range [][]any{{"SET", "{" + w.prefix + ":bad}:garbage", "x"}, {"HSET", "{" + w.prefix + ":bad}:state", "x", "1"}} {
 		if err := w.cli.Do(w.Context(), args...).Err(); err != nil {
 			w.Fatal(err)

@@ -80,7 +80,8 @@ func drawTallies(tallies []delayqueue.Tally, days bool) {
 			continue
 		}
 		rows++
-		t.add(local(n.Start).Format(layout), n.Sent, n.Delivered, number(n.Acked, good), number(n.Failed, warn), number(n.Lost, warn), number(n.Garbage, bad), brief(n.Lateness), brief(n.MaxLateness))
+		t.add(local(n.Start).Format(layout), n.Sent, n.Delivered, number(n.Acked, good), number(n.Failed, warn), number(n.Lost, warn),
+			number(n.Garbage, bad), brief(n.Lateness), brief(n.MaxLateness))
 	}
 	if rows == 0 {
 		say("nothing happened from %s on", local(tallies[0].Start).Format(layout))

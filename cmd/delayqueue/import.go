@@ -45,9 +45,10 @@ in a group is left, and counted.
 Of github.com/hdt3213/delayqueue it moves what is pending, ready and to be retried, and what was handed out and is to come
 again by now: payload, time, and the retries that are left. What was handed out a moment ago is left: once its consumer has
 finished or was stopped, the same command moves what remains.`,
-		Example: "  delayqueue import default --from asynq --into orders --dry-run\n  delayqueue import default --from asynq --into orders --follow",
-		Args:    cobra.ExactArgs(1),
-		RunE:    func(c *cobra.Command, args []string) error { return a.importQueue(c, args[0], &f) },
+		Example: "  delayqueue import default --from asynq --into orders --dry-run\n" +
+			"  delayqueue import default --from asynq --into orders --follow",
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return a.importQueue(c, args[0], &f) },
 	}
 	c.Flags().StringVar(&f.from, "from", "", "the library: "+strings.Join(libraries, " or "))
 	c.Flags().StringVar(&f.into, "into", "", "the queue of ours (default: of the same name)")
@@ -103,7 +104,8 @@ func (a *app) importQueue(c *cobra.Command, name string, f *importFlags) error {
 		return err
 	}
 	if theirs.base() == "{"+a.prefix+":"+f.into+"}:" {
-		return fail(exitUsage, "their keys and ours would be the same, %s…: take another --prefix than %s, here and in UseCustomPrefix", theirs.base(), a.prefix)
+		return fail(exitUsage, "their keys and ours would be the same, %s…: take another --prefix than %s, here and in UseCustomPrefix",
+			theirs.base(), a.prefix)
 	}
 	im := &importer{
 		cli: a.cli, from: f.from, target: a.prefix + ":" + f.into, theirs: theirs,

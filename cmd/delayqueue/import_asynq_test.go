@@ -91,16 +91,19 @@ func tellImportAsynq(world *world) {
 	w.enqueue("dies", "b", asynq.MaxRetry(0))
 	w.enqueue("works", "c", asynq.Retention(time.Hour))
 	boom := errors.New("boom")
-	w.handleAll(map[string]error{"fails": boom, "dies": boom}, func(i *asynq.QueueInfo) bool { return i.Retry == 1 && i.Archived == 1 && i.Completed == 1 })
+	w.handleAll(map[string]error{"fails": boom, "dies": boom},
+		func(i *asynq.QueueInfo) bool { return i.Retry == 1 && i.Archived == 1 && i.Completed == 1 })
 	due := time.Now().Add(2 * time.Hour).Truncate(time.Second)
 	until := due.Add(time.Hour)
 	w.enqueue("order", `{"id":42}`)
-	w.enqueue("bytes", "\xff\x00\n", asynq.ProcessAt(due), asynq.TaskID("order-7"), asynq.Timeout(90*time.Second), asynq.Deadline(until), asynq.Retention(time.Hour))
+	w.enqueue("bytes", "\xff\x00\n", asynq.ProcessAt(due), asynq.TaskID("order-7"), asynq.Timeout(90*time.Second),
+		asynq.Deadline(until), asynq.Retention(time.Hour))
 	w.enqueue("once", "d", asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour))
 	w.enqueue("late", "e", asynq.Deadline(time.Now().Add(-time.Minute)))
 	w.enqueue("grouped", "f", asynq.Group("g"))
 	w.enqueue("grouped", "g", asynq.Group("g"), asynq.ProcessIn(time.Hour))
-	if _, err := w.in.Enqueue(asynq.NewTaskWithHeaders("heads", nil, map[string]string{"tenant": "wile", "kind": "theirs"}), asynq.Queue(w.name)); err != nil {
+	if _, err := w.in.Enqueue(asynq.NewTaskWithHeaders("heads", nil, map[string]string{"tenant": "wile", "kind": "theirs"}),
+		asynq.Queue(w.name)); err != nil {
 		w.Fatal(err)
 	}
 
@@ -135,7 +138,8 @@ func (w *asynqWorld) moved(queue string, due, until time.Time) {
 		m.MaxRetries != 25 || m.Headers["kind"] != "bytes" {
 		w.Errorf("%+v", m)
 	}
-	if m = get("retry-1"); m.MaxRetries != 4 || time.Until(m.Due) < 50*time.Minute || m.Headers["kind"] != "fails" || m.Timeout != 30*time.Minute {
+	if m = get("retry-1"); m.MaxRetries != 4 || time.Until(m.Due) < 50*time.Minute || m.Headers["kind"] != "fails" ||
+		m.Timeout != 30*time.Minute {
 		w.Errorf("%+v", m)
 	}
 }

@@ -107,7 +107,9 @@ func (q *hdtQueue) load(ctx context.Context, _ time.Time, claims []claim) ([]for
 	}
 	var other []foreignText
 	if q.prefix != hdtPrefix {
-		if other, err = readEach(ctx, q.cli, claims, func(p redis.Pipeliner, id string) *redis.StringCmd { return p.Get(ctx, q.sought(id)) }); err != nil {
+		if other, err = readEach(ctx, q.cli, claims, func(p redis.Pipeliner, id string) *redis.StringCmd {
+			return p.Get(ctx, q.sought(id))
+		}); err != nil {
 			return found, err
 		}
 	}

@@ -119,7 +119,8 @@ func tellImportHdt(world *world) {
 	if !dues["later"].Equal(due) || dues["now"].After(time.Now().Add(time.Second)) {
 		w.Error(dues)
 	}
-	want := []string{w.q.base() + "delayqueue", w.q.payload(running), w.q.payload(worn), w.q.base() + "ready", w.q.base() + "retry:cnt", w.q.base() + "unack"}
+	want := []string{w.q.base() + "delayqueue", w.q.payload(running), w.q.payload(worn), w.q.base() + "ready",
+		w.q.base() + "retry:cnt", w.q.base() + "unack"}
 	slices.Sort(want)
 	if got := w.keys(); !slices.Equal(got, want) {
 		w.Errorf("%q, want %q", got, want)

@@ -14,7 +14,8 @@ type foreignText struct {
 }
 
 // readEach reads a text for each of them, in one round trip. Its own error is of the call as a whole.
-func readEach(ctx context.Context, cli redis.UniversalClient, claims []claim, read func(redis.Pipeliner, string) *redis.StringCmd) ([]foreignText, error) {
+func readEach(ctx context.Context, cli redis.UniversalClient, claims []claim,
+	read func(redis.Pipeliner, string) *redis.StringCmd) ([]foreignText, error) {
 	cmds := make([]*redis.StringCmd, len(claims))
 	_, _ = cli.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its error
 		for i, c := range claims {

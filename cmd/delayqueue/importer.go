@@ -118,7 +118,8 @@ func (im *importer) begin(ctx context.Context, m *delayqueue.Monitor) error {
 	for _, other := range others {
 		if n, err := im.cli.ZCard(ctx, im.numbers()+":"+other).Result(); err != nil || n > 0 && other != im.target {
 			prefix, name, _ := strings.Cut(other, ":")
-			return errors.Join(err, fail(exitRefused, "an import into queue %q (prefix %q) has %s on the way: end it first, with --into %s --prefix %s",
+			return errors.Join(err, fail(exitRefused, "an import into queue %q (prefix %q) has %s on the way: end it first, with --into %s "+
+				"--prefix %s",
 				name, prefix, plural(int(n), "message"), shellQuote(name), shellQuote(prefix)))
 		}
 	}

@@ -66,7 +66,8 @@ func tellImportCutOff(world *world) {
 	if k := w.counts("orders").Pending; k != importStep {
 		w.Errorf("%d are stored", k)
 	}
-	w.refused(exitRefused, `an import into queue "orders" (prefix "`+w.prefix+`") has 200 messages on the way: end it first, with --into orders --prefix `+w.prefix,
+	w.refused(exitRefused, `an import into queue "orders" (prefix "`+w.prefix+
+		`") has 200 messages on the way: end it first, with --into orders --prefix `+w.prefix,
 		"import", w.name, "--from", "asynq", "--into", "others", "--yes")
 	// one stands still behind what it read, while another moves that
 	slow := w.importer("orders")

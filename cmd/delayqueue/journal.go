@@ -96,7 +96,8 @@ func (a *app) journalPage(ctx context.Context, m *delayqueue.Monitor, limit int,
 }
 
 func journalOf(e *delayqueue.JournalEntry) journalJSON {
-	out := journalJSON{ID: e.ID, At: e.At, By: e.By, Act: string(e.Act), Target: e.Target, Detail: e.Detail, Reason: e.Reason, Messages: e.Messages}
+	out := journalJSON{ID: e.ID, At: e.At, By: e.By, Act: string(e.Act), Target: e.Target, Detail: e.Detail,
+		Reason: e.Reason, Messages: e.Messages}
 	if b := e.Bulk; b != nil {
 		out.Job, out.Looked, out.Total, out.Updated, out.Next, out.Error = string(b.Phase), b.Looked, b.Total, instant(b.Updated), b.Next, b.Error
 	}
@@ -133,9 +134,10 @@ func onWhat(e *delayqueue.JournalEntry) string {
 
 func (a *app) journalStopCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "stop QUEUE JOB",
-		Short:             "Ask what works on many messages elsewhere to stop",
-		Long:              "stop asks the process that runs a job (JOB is its name in the journal) to stop before its next step. continue goes on with it.",
+		Use:   "stop QUEUE JOB",
+		Short: "Ask what works on many messages elsewhere to stop",
+		Long: "stop asks the process that runs a job (JOB is its name in the journal) to stop before its next step. continue " +
+			"goes on with it.",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {

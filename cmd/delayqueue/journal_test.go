@@ -16,9 +16,11 @@ func tellJournal(w *world) {
 	w.must("pause", "orders", "--operator", "ann", "--reason", "cards are\x1b[31m down", "--until", "2h")
 	w.must("resume", "orders", "--operator", "bob")
 	w.must("run", "orders", "--all", "--yes", "--operator", "bob", "--reason", "a test")
-	w.contains(w.must("journal", "orders"), "ann", "pause", "cards are [31m down", "until 20", "bob", "resume", "run now, finished", "what is pending", "2")
+	w.contains(w.must("journal", "orders"), "ann", "pause", "cards are [31m down", "until 20", "bob", "resume",
+		"run now, finished", "what is pending", "2")
 	all := decode[journalJSON](w, w.must("journal", "orders", "--json"))
-	if len(all) != 3 || all[0].Act != "run now" || all[0].Job != "finished" || all[0].Messages != 2 || all[0].Reason != "a test" || all[2].By != "ann" {
+	if len(all) != 3 || all[0].Act != "run now" || all[0].Job != "finished" || all[0].Messages != 2 ||
+		all[0].Reason != "a test" || all[2].By != "ann" {
 		w.Errorf("journal --json: %+v", all)
 	}
 	if out := w.must("journal", "orders", "--limit", "1"); strings.Contains(out, "ann") {

@@ -171,7 +171,8 @@ func (a *app) saySent(c *cobra.Command, s *sending, failed error) error {
 			s.next, s.next+s.doubt-1, s.next, s.next+s.doubt)
 		return nil
 	}
-	fmt.Fprintf(os.Stderr, "the lines before %d were sent; to go on with the same input: %s\n", s.next, again(c, "from-line", fmt.Sprint(s.next)))
+	fmt.Fprintf(os.Stderr, "the lines before %d were sent; to go on with the same input: %s\n", s.next,
+		again(c, "from-line", fmt.Sprint(s.next)))
 	return nil
 }
 

@@ -51,11 +51,13 @@ func tellLinesGoOn(w *world) {
 	}
 	_ = cmd.Wait() // its code is looked at here
 	want := fmt.Sprintf("--from-line %d", 2*batchLines+1)
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || out.String() != "sent 1,000 messages\n" || !strings.Contains(errs.String(), want) ||
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || out.String() != "sent 1,000 messages\n" ||
+		!strings.Contains(errs.String(), want) ||
 		!strings.Contains(errs.String(), "--delay 2h") {
 		w.Errorf("%d %q %q, want %s", code, out.String(), errs.String(), want)
 	}
-	if r := w.runWith(someLines(n), "send", "orders", "--lines", "--delay", "2h", "--from-line", fmt.Sprint(2*batchLines+1), "--json"); r.code != 0 || r.out != "{\"sent\":200}\n" {
+	if r := w.runWith(someLines(n), "send", "orders", "--lines", "--delay", "2h", "--from-line", fmt.Sprint(2*batchLines+1),
+		"--json"); r.code != 0 || r.out != "{\"sent\":200}\n" {
 		w.Errorf("%+v", r)
 	}
 	seen := map[string]int{}
@@ -102,7 +104,8 @@ func TestLineThatIsRefused(t *testing.T) {
 	var far sending
 	bad := []delayqueue.MsgOption{delayqueue.WithDelay(-1), delayqueue.WithRetryCount(-1)}
 	err := far.send(t.Context(), w.publisher("orders"), numbered{first: 1, texts: []string{"a", "b"}}, bad)
-	if err != nil || far.sent != 0 || far.next != 3 || len(far.refused) != 2 || !strings.Contains(far.refused[1].Error(), "line 2 was not sent") {
+	if err != nil || far.sent != 0 || far.next != 3 || len(far.refused) != 2 ||
+		!strings.Contains(far.refused[1].Error(), "line 2 was not sent") {
 		t.Errorf("%+v %v", far, err)
 	}
 }

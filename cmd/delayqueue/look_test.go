@@ -134,7 +134,8 @@ func tellList(w *world) {
 	r := w.run("ls", "orders", "pending", "--json", "--limit", "4", "--header", "tenant=wile")
 	first := decode[messageJSON](w, r.out)
 	cursor = cursorOf(r.err)
-	second := decode[messageJSON](w, w.must("ls", "orders", "pending", "--json", "--limit", "100", "--header", "tenant=wile", "--cursor", cursor))
+	second := decode[messageJSON](w, w.must("ls", "orders", "pending", "--json", "--limit", "100", "--header",
+		"tenant=wile", "--cursor", cursor))
 	all := append(first, second...)
 	if len(first) != 4 || len(all) != 15 {
 		w.Fatalf("%d and %d messages of the tenant, want 4 and 11", len(first), len(second))
@@ -162,10 +163,12 @@ func cursorOf(text string) string {
 }
 
 func tellGet(w *world) {
-	id := w.send("orders", "to pay: \xff", delayqueue.WithKey("order-42"), delayqueue.WithDelay(time.Hour), delayqueue.WithHeader("tenant", "acme"))
+	id := w.send("orders", "to pay: \xff", delayqueue.WithKey("order-42"), delayqueue.WithDelay(time.Hour),
+		delayqueue.WithHeader("tenant", "acme"))
 	w.contains(w.must("get", "orders", id), id, "order-42", "pending", "header tenant", "acme", "0 of at most 4")
 	got := decode[messageJSON](w, w.must("get", "orders", "order-42", "--key", "--json"))[0]
-	if got.ID != id || got.Key != "order-42" || string(got.Base64) != "to pay: \xff" || got.Payload != nil || got.At == nil || !got.At.Equal(got.Due) {
+	if got.ID != id || got.Key != "order-42" || string(got.Base64) != "to pay: \xff" || got.Payload != nil ||
+		got.At == nil || !got.At.Equal(got.Due) {
 		w.Errorf("get --json: %+v", got)
 	}
 	if out := w.must("get", "orders", id, "--payload"); out != "to pay: \xff" {
@@ -181,7 +184,8 @@ func tellGet(w *world) {
 	if out := w.must("get", "twice", twice); !regexp.MustCompile(`last error +no such card\nbefore that +delivery \d+, .* ago\): card.* refused\n`).MatchString(out) || strings.Contains(out, "\x1b") {
 		w.Errorf("get: %q", out)
 	}
-	if got := decode[messageJSON](w, w.must("get", "twice", twice, "--json"))[0].LastErrors; len(got) != 2 || got[0].Error != "no such card" || got[1].Delivery < 1 || got[1].At == nil {
+	if got := decode[messageJSON](w, w.must("get", "twice", twice, "--json"))[0].LastErrors; len(got) != 2 ||
+		got[0].Error != "no such card" || got[1].Delivery < 1 || got[1].At == nil {
 		w.Errorf("get --json: %+v", got)
 	}
 
@@ -192,7 +196,8 @@ func tellGet(w *world) {
 	})
 	w.until("a message is done", func() bool { return w.state("reports", done) == delayqueue.StateDone })
 	w.contains(w.must("get", "reports", done), "done", "kept until", "30 pages")
-	if kept := decode[messageJSON](w, w.must("get", "reports", done, "--json"))[0]; kept.State != "done" || string(kept.Result64) != "30 pages\xff" || kept.EndedAt == nil || kept.Retention != 3600 {
+	if kept := decode[messageJSON](w, w.must("get", "reports", done, "--json"))[0]; kept.State != "done" ||
+		string(kept.Result64) != "30 pages\xff" || kept.EndedAt == nil || kept.Retention != 3600 {
 		w.Errorf("get --json: %+v", kept)
 	}
 	if out := w.must("get", "reports", done, "--result"); out != "30 pages\xff" {
@@ -217,12 +222,14 @@ func tellGet(w *world) {
 	w.refused(exitNotFound, "it was handled, taken back or deleted", "get", "orders", "01890000-0000-7000-8000-000000000000")
 	w.refused(exitNotFound, "is the key of message "+id, "get", "orders", "order-42")
 	w.refused(exitNotFound, `has the key "oder-42": did you mean "order-42"?`, "get", "orders", "oder-42", "--key")
-	w.refused(exitNotFound, `no dead message of queue "orders" has the key "order-42": that of message `+id+", which is pending", "requeue", "orders", "order-42", "--key")
+	w.refused(exitNotFound, `no dead message of queue "orders" has the key "order-42": that of message `+id+", which is pending", "requeue",
+		"orders", "order-42", "--key")
 	w.must("purge", "orders", "--all", "--yes")
 	buried := w.send("orders", "x", delayqueue.WithKey("order-43"), delayqueue.WithRetryCount(0))
 	w.kill("orders", "card refused", "y")
 	w.until("message is garbage", func() bool { return w.state("orders", buried) == delayqueue.StateGarbage })
-	w.refused(exitNotFound, `no live message of queue "orders" has the key "order-43": that of message `+buried+", which is garbage", "run", "orders", "order-43", "--key")
+	w.refused(exitNotFound, `no live message of queue "orders" has the key "order-43": that of message `+buried+", which is garbage", "run",
+		"orders", "order-43", "--key")
 	if full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0); err == nil { // of Linux
 		for _, args := range [][]string{{"get", "orders", id, "--payload"}, {"get", "orders", id, "--json"}, {"get", "orders", id}, {"stats"}} {
 			cmd := w.command(args...)
@@ -244,7 +251,8 @@ func tellHostile(w *world) {
 	for _, args := range [][]string{{"get", "orders", id}, {"ls", "orders", "pending"}} {
 		t := w.terminal(args...)
 		t.ends(0)
-		if raw := t.all(); strings.Contains(raw, "\x1b]0") || strings.Contains(raw, "\x1b[2J") || strings.Contains(raw, "\x1b[31m") || !strings.Contains(raw, "load") {
+		if raw := t.all(); strings.Contains(raw, "\x1b]0") || strings.Contains(raw, "\x1b[2J") || strings.Contains(raw, "\x1b[31m") ||
+			!strings.Contains(raw, "load") {
 			w.Errorf("%q: %q", args, raw)
 		}
 	}

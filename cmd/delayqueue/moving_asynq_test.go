@@ -73,7 +73,8 @@ var Welcome = typed.Kind[Mail]("email:welcome")
 
 func sendMail(ctx context.Context, mails *delayqueue.Publisher, user int) error {
 	_, err := Welcome.Send(ctx, mails, Mail{User: user}, delayqueue.WithKey(fmt.Sprint("welcome-", user)),
-		delayqueue.WithDelay(15*time.Minute), delayqueue.WithRetryCount(5), delayqueue.WithTimeout(time.Minute), delayqueue.WithRetention(24*time.Hour))
+		delayqueue.WithDelay(15*time.Minute), delayqueue.WithRetryCount(5), delayqueue.WithTimeout(time.Minute),
+		delayqueue.WithRetention(24*time.Hour))
 	if errors.Is(err, delayqueue.ErrDuplicateKey) {
 		return nil // it is on its way
 	}

@@ -153,7 +153,9 @@ type errorJSON struct {
 
 func jsonOf(m *delayqueue.MessageStatus) messageJSON {
 	out := messageJSON{
-		ID: m.ID, Key: m.Key, State: m.State.String(), Sent: instant(sentAt(m.ID)), Due: utc(m.Due), TTL: m.TTL.Seconds(), Deadline: instant(m.Deadline), Timeout: m.Timeout.Seconds(), Retention: m.Retention.Seconds(), At: instant(m.At), Delivery: m.Delivery, Failures: m.Failures,
+		ID: m.ID, Key: m.Key, State: m.State.String(), Sent: instant(sentAt(m.ID)), Due: utc(m.Due), TTL: m.TTL.Seconds(),
+		Deadline: instant(m.Deadline), Timeout: m.Timeout.Seconds(), Retention: m.Retention.Seconds(), At: instant(m.At),
+		Delivery: m.Delivery, Failures: m.Failures,
 		Losses: m.Losses, MaxRetries: m.MaxRetries, Headers: m.Headers, LastError: m.LastError, EndedAt: instant(m.EndedAt), Consumer: m.Consumer,
 	}
 	if m.Timeout < 0 {

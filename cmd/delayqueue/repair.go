@@ -19,7 +19,8 @@ var repairLua string
 var repairScript = redis.NewScript(repairLua)
 
 // repairStructures are the KEYS of the script.
-var repairStructures = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "done", "result", "held", "parts"}
+var repairStructures = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state",
+	"done", "result", "held", "parts"}
 
 // repairStep is how many things one call of the script mends.
 const repairStep = 100
@@ -34,7 +35,8 @@ type repair struct {
 // inWords is what each repair does.
 var inWords = map[string]string{
 	"pending": "drop from pending: ", "ready": "drop from ready: ", "unack": "drop from unack: ", "retry": "drop from retry: ",
-	"garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ", "place": "bring back message ", "record": "delete the record of message ",
+	"garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ", "place": "bring back message ",
+	"record": "delete the record of message ",
 	"result": "delete the result of message ", "part": "delete the part ",
 	"alarm": "set the alarm right: member ",
 }

@@ -21,7 +21,8 @@ func (a *app) rescheduleCommand() *cobra.Command {
 		Long: `reschedule makes messages due at another time. They keep their ids, keys and failures; one that waits for a retry
 is delivered then. A message that is being handled or lies in garbage is refused. --all is for what is pending, ready or
 waits for a retry, or for what is in the states that --state names; it asks if that may be more than 100 messages.`,
-		Example:           "  delayqueue reschedule orders --all --to 2h --by 6h\n  delayqueue reschedule orders --all --state ready --at now --spread 1h",
+		Example: "  delayqueue reschedule orders --all --to 2h --by 6h\n  delayqueue reschedule orders --all --state ready --at now " +
+			"--spread 1h",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -75,9 +75,11 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	periodic, limits, journal := a.scheduleCommand(), a.limitsCommand(), a.journalCommand()
 	root.AddCommand(
-		a.statsCommand(), a.topCommand(), a.queuesCommand(), a.listCommand(), a.findCommand(), a.errorsCommand(), a.getCommand(), a.sendCommand(), a.cancelCommand(),
+		a.statsCommand(), a.topCommand(), a.queuesCommand(), a.listCommand(), a.findCommand(), a.errorsCommand(), a.getCommand(),
+		a.sendCommand(), a.cancelCommand(),
 		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(), limits, journal,
-		a.consumersCommand(), a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic, a.historyCommand(), a.eventsCommand(), a.doctorCommand(), a.exporterCommand(), a.webCommand(), a.continueCommand(),
+		a.consumersCommand(), a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic, a.historyCommand(), a.eventsCommand(),
+		a.doctorCommand(), a.exporterCommand(), a.webCommand(), a.continueCommand(),
 	)
 	for _, c := range slices.Concat(root.Commands(), periodic.Commands(), limits.Commands(), journal.Commands()) {
 		c.DisableFlagsInUseLine = false
@@ -167,7 +169,8 @@ func (a *app) queue(ctx context.Context, name string) error {
 // refusesKey: the user may not touch the keys of a queue of this name.
 func refusesKey(err error) bool {
 	text := strings.ToLower(err.Error())
-	return strings.Contains(text, "noperm") && strings.Contains(text, "key") || strings.Contains(text, "acl failure") && strings.Contains(text, "key")
+	return strings.Contains(text, "noperm") && strings.Contains(text, "key") ||
+		strings.Contains(text, "acl failure") && strings.Contains(text, "key")
 }
 
 // monitor is for a queue that exists.

@@ -15,8 +15,9 @@ import (
 func TestBrief(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"0s": 0, "7ms": 7 * time.Millisecond, "1s": 999 * time.Millisecond, "1.5s": 1500 * time.Millisecond, "59.9s": 59900 * time.Millisecond,
-		"1m": 59990 * time.Millisecond, "1m30s": 90 * time.Second, "2m10s": 130 * time.Second, "10m": 10 * time.Minute, "50m20s": 3020 * time.Second,
-		"1h": time.Hour, "1h10s": time.Hour + 10*time.Second, "10h10m10s": 10*time.Hour + 10*time.Minute + 10*time.Second,
+		"1m": 59990 * time.Millisecond, "1m30s": 90 * time.Second, "2m10s": 130 * time.Second, "10m": 10 * time.Minute,
+		"50m20s": 3020 * time.Second,
+		"1h":     time.Hour, "1h10s": time.Hour + 10*time.Second, "10h10m10s": 10*time.Hour + 10*time.Minute + 10*time.Second,
 		"47h59m50s": 48*time.Hour - 10*time.Second, "2d": 48 * time.Hour, "2d3h": 51*time.Hour + 20*time.Minute, "-1m30s": -90 * time.Second,
 		"106751d23h": math.MaxInt64,
 	} {
@@ -30,7 +31,8 @@ func TestBrief(t *testing.T) {
 }
 
 var hostile = []string{
-	"", "plain", "two words", "it's", `back\slash`, "$(touch /tmp/owned)", "`id`", "a\nb", "\x1b[2J", "\x7f", "\xff\xfe", "é", "a\u202eb", "-x", "!!",
+	"", "plain", "two words", "it's", `back\slash`, "$(touch /tmp/owned)", "`id`", "a\nb", "\x1b[2J", "\x7f",
+	"\xff\xfe", "é", "a\u202eb", "-x", "!!",
 	"'; rm -rf x; '", "\u0085", "\x00"[:0],
 }
 
@@ -70,7 +72,8 @@ func TestEscapeJSON(t *testing.T) {
 
 // No instant that Redis can hold ends the output.
 func TestInstantsForJSON(t *testing.T) {
-	for _, at := range []time.Time{{}, time.UnixMicro(math.MaxInt64), time.UnixMicro(math.MinInt64), time.UnixMicro(1 << 53), time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)} {
+	for _, at := range []time.Time{{}, time.UnixMicro(math.MaxInt64), time.UnixMicro(math.MinInt64), time.UnixMicro(1 << 53),
+		time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC)} {
 		if _, err := json.Marshal(instant(at)); err != nil {
 			t.Errorf("%v: %v", at.Unix(), err)
 		}

@@ -10,9 +10,11 @@ func init() { scenarios["schedules"] = tellSchedules }
 
 func tellSchedules(w *world) {
 	w.refused(exitNotFound, "no queue", "schedules", "reports")
-	w.contains(w.must("schedule", "set", "reports", "daily", "of the day", "--cron", "0 9 * * 1-5", "--zone", "Asia/Tokyo", "--skip", "--create"),
+	w.contains(w.must("schedule", "set", "reports", "daily", "of the day", "--cron", "0 9 * * 1-5", "--zone",
+		"Asia/Tokyo", "--skip", "--create"),
 		"schedule daily set; next", "09:00:00 +0900 JST")
-	w.must("schedule", "set", "reports", "tick", "x", "--every", "15m", "--offset", "5m", "--catch-up", "0", "--ttl", "1m", "--header", "a=b", "--json")
+	w.must("schedule", "set", "reports", "tick", "x", "--every", "15m", "--offset", "5m", "--catch-up", "0", "--ttl",
+		"1m", "--header", "a=b", "--json")
 	w.contains(w.must("schedules", "reports"), "daily", "0 9 * * 1-5", "Asia/Tokyo", "every 15m + 5m", "running")
 	w.contains(w.must("schedules", "reports", "--json"), `"name":"daily"`, `"overlap":"skip"`, `"every_seconds":900`, `"catch_up":0`)
 	if all, err := schedule.List(w.Context(), w.monitor("reports")); err != nil || len(all) != 2 || all[0].Payload != "of the day" {

@@ -122,7 +122,8 @@ func tellConditions(w *world) {
 		}
 	}
 	w.contains(w.must("get", "orders", group), "parts     3 parts, 21 bytes", "part 1    one\n", "part 3    two and ")
-	if all := decode[messageJSON](w, w.must("get", "orders", group, "--json")); all[0].PartCount != 3 || string(all[0].Parts64[2]) != "two\nand \xff" {
+	if all := decode[messageJSON](w, w.must("get", "orders", group, "--json")); all[0].PartCount != 3 ||
+		string(all[0].Parts64[2]) != "two\nand \xff" {
 		w.Errorf("%+v", all)
 	}
 	if next := send("three", "--key", "g", "--key-policy", "append"); next == group {

@@ -27,7 +27,8 @@ const longOver = time.Minute
 // standstill looks for that. What it may not read it leaves out.
 func (a *app) standstill(ctx context.Context, q check.Queue, s *check.State, l *health.Look) (found []check.Finding) {
 	add := func(kind check.Kind, structure, item, format string, args ...any) {
-		found = append(found, check.Finding{Kind: kind, Structure: structure, Item: item, Text: structure + ": " + fmt.Sprintf(format, args...) + "."})
+		found = append(found, check.Finding{Kind: kind, Structure: structure, Item: item,
+			Text: structure + ": " + fmt.Sprintf(format, args...) + "."})
 	}
 	if len(s.WrongType) == 0 {
 		switch v := l.Judge(); {

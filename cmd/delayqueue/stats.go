@@ -114,7 +114,8 @@ func (a *app) printStats(out io.Writer, all []*health.Look, columns, most int) e
 		switch {
 		case a.json:
 			err := a.printLook(one, statsJSON{
-				one.Name, n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Done, n.Behind.Seconds(), instant(n.NextDue), n.Paused, instant(n.PausedUntil),
+				one.Name, n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Done, n.Behind.Seconds(), instant(n.NextDue),
+				n.Paused, instant(n.PausedUntil),
 				instant(n.PausedSince), n.PausedBy, n.PauseReason,
 				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), instant(n.ThrottledUntil), len(one.Consumers), a.verdictJSON(one),
 			})
@@ -131,7 +132,8 @@ func (a *app) printStats(out io.Writer, all []*health.Look, columns, most int) e
 			if n.Behind > 0 {
 				behind = paint(warn, brief(n.Behind))
 			}
-			t.add(one.Name, n.Pending, number(n.Ready, warn), number(n.Unack, good), number(n.Retry, warn), number(n.Garbage, bad), n.Done, behind, next, a.verdict(one))
+			t.add(one.Name, n.Pending, number(n.Ready, warn), number(n.Unack, good), number(n.Retry, warn), number(n.Garbage, bad), n.Done,
+				behind, next, a.verdict(one))
 		}
 	}
 	if a.json {

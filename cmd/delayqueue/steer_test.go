@@ -24,12 +24,14 @@ func init() {
 
 func tellSend(w *world) {
 	w.refused(exitNotFound, "--create makes it", "send", "orders", "a")
-	id, _, _ := strings.Cut(w.must("send", "orders", "a", "--create", "--delay", "1d", "--key", "k", "--header", "x=1,y=2", "--retries", "7", "--ttl", "1h"), " ")
+	id, _, _ := strings.Cut(w.must("send", "orders", "a", "--create", "--delay", "1d", "--key", "k", "--header", "x=1,y=2",
+		"--retries", "7", "--ttl", "1h"), " ")
 	m, err := w.monitor("orders").Get(w.Context(), id)
 	if err != nil || m == nil {
 		w.Fatal(m, err)
 	}
-	if m.Payload != "a" || m.Key != "k" || m.Headers["x"] != "1" || m.Headers["y"] != "2" || m.MaxRetries != 7 || time.Until(m.Due) < 23*time.Hour {
+	if m.Payload != "a" || m.Key != "k" || m.Headers["x"] != "1" || m.Headers["y"] != "2" || m.MaxRetries != 7 ||
+		time.Until(m.Due) < 23*time.Hour {
 		w.Errorf("sent %+v", m)
 	}
 	w.refused(exitRefused, `key "k" is held by message `+id, "send", "orders", "b", "--key", "k")
@@ -45,7 +47,8 @@ func tellSend(w *world) {
 	for i := range 7000 {
 		fmt.Fprintln(&lines, i)
 	}
-	if r := w.runWith(lines.String(), "send", "orders", "--lines", "-d", "1d"); r.code != 0 || r.out != "sent 7,000 messages\n" || r.err != "" {
+	if r := w.runWith(lines.String(), "send", "orders", "--lines", "-d", "1d"); r.code != 0 ||
+		r.out != "sent 7,000 messages\n" || r.err != "" {
 		w.Errorf("lines: %+v", r)
 	}
 	if n := w.counts("orders").Pending; n != 7002 {
@@ -88,7 +91,8 @@ func tellCancel(w *world) {
 	a, b := w.send("orders", "a", delayqueue.WithDelay(time.Hour)), w.send("orders", "b", delayqueue.WithDelay(time.Hour))
 	r := w.run("cancel", "orders", a, id, b, "--yes", "--json")
 	all := decode[outcome](w, r.out)
-	if r.code != exitNotFound || len(all) != 3 || !all[0].Done || all[1].Done || !all[2].Done || all[1].Error == "" || all[0].Was != "pending" {
+	if r.code != exitNotFound || len(all) != 3 || !all[0].Done || all[1].Done || !all[2].Done ||
+		all[1].Error == "" || all[0].Was != "pending" {
 		w.Errorf("several: %d %+v", r.code, all)
 	}
 
@@ -167,7 +171,8 @@ func tellRequeue(w *world) {
 	if out := w.must("requeue", "orders", "--all", "--older-than", "1h"); out != "brought back 0 messages\n" {
 		w.Errorf("by age: %q", out)
 	}
-	w.refused(exitUsage, "--from 1h is in the future, and nothing has died then: did you mean --from -1h?", "requeue", "orders", "--all", "--from", "1h")
+	w.refused(exitUsage, "--from 1h is in the future, and nothing has died then: did you mean --from -1h?", "requeue",
+		"orders", "--all", "--from", "1h")
 	w.refused(exitUsage, "--from -1h is after --to -2h", "requeue", "orders", "--all", "--from", "-1h", "--to", "-2h")
 	if n := w.counts("orders"); n.Ready != 3 || n.Garbage != 1 {
 		w.Errorf("counts: %+v", n)
@@ -235,7 +240,8 @@ func tellPause(w *world) {
 		Until time.Time `json:"paused_until"`
 	}
 	out := w.must("pause", "orders", "--until", "1h", "--json") // by the server's clock, whose instant is said
-	if n := w.counts("orders"); !n.Paused || time.Until(n.PausedUntil) < 55*time.Minute || !n.PausedUntil.Equal(decode[paused](w, out)[0].Until) {
+	if n := w.counts("orders"); !n.Paused || time.Until(n.PausedUntil) < 55*time.Minute ||
+		!n.PausedUntil.Equal(decode[paused](w, out)[0].Until) {
 		w.Errorf("counts: %+v; said: %s", n, out)
 	}
 	then := time.Now().Add(2 * time.Hour).Truncate(time.Second)
@@ -246,7 +252,8 @@ func tellPause(w *world) {
 	w.contains(w.must("stats", "orders"), "paused until ")
 	w.must("pause", "orders", "--operator", "ann", "--reason", "cards are\x1b[31m down")
 	w.contains(w.must("stats", "orders"), "paused, by ann: cards are [31m down")
-	if s := decode[statsJSON](w, w.must("stats", "orders", "--json"))[0]; s.PausedBy != "ann" || s.PauseReason != "cards are [31m down" || s.PausedSince == nil {
+	if s := decode[statsJSON](w, w.must("stats", "orders", "--json"))[0]; s.PausedBy != "ann" ||
+		s.PauseReason != "cards are [31m down" || s.PausedSince == nil {
 		w.Errorf("stats --json: %+v", s)
 	}
 	w.contains(w.must("resume", "orders"), "goes on")
@@ -260,8 +267,10 @@ func tellPause(w *world) {
 func tellLimits(w *world) {
 	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
 	w.contains(w.must("limits", "orders"), "in force: no limit")
-	w.contains(w.must("limits", "set", "orders", "--rate", "100/1s", "--concurrency", "5"), "set before: no limit", "in force: 100 in 1s, burst 1, 5 at a time")
-	w.contains(w.must("limits", "set", "orders", "--rate", "50/1m", "--burst", "10"), "set before: 100 in 1s, burst 1, 5 at a time", "in force: 50 in 1m0s, burst 10")
+	w.contains(w.must("limits", "set", "orders", "--rate", "100/1s", "--concurrency", "5"), "set before: no limit",
+		"in force: 100 in 1s, burst 1, 5 at a time")
+	w.contains(w.must("limits", "set", "orders", "--rate", "50/1m", "--burst", "10"), "set before: 100 in 1s, burst 1, 5 at a time",
+		"in force: 50 in 1m0s, burst 10")
 	if out := w.must("limits", "orders", "--json"); !strings.Contains(out, `"in_force":{"rate":50,"per_seconds":60,"burst":10}`) {
 		w.Error(out)
 	}

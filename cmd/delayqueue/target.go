@@ -54,7 +54,8 @@ type outcome struct {
 }
 
 // each does something to each message, and says so. It goes on after an error and returns the first.
-func (a *app) each(ctx context.Context, m *delayqueue.Monitor, names []string, find finder, did string, work func(context.Context, string) (was string, err error)) error {
+func (a *app) each(ctx context.Context, m *delayqueue.Monitor, names []string, find finder, did string,
+	work func(context.Context, string) (was string, err error)) error {
 	var first error
 	for _, name := range names {
 		if ctx.Err() != nil {
@@ -88,7 +89,8 @@ func (a *app) each(ctx context.Context, m *delayqueue.Monitor, names []string, f
 	return first
 }
 
-func (a *app) one(ctx context.Context, m *delayqueue.Monitor, name string, find finder, work func(context.Context, string) (string, error)) (string, error) {
+func (a *app) one(ctx context.Context, m *delayqueue.Monitor, name string, find finder,
+	work func(context.Context, string) (string, error)) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, oneCall)
 	defer cancel()
 	id, err := find(ctx, name)

@@ -38,7 +38,8 @@ func certificates(t *testing.T) (ca, cert, key string) {
 	}
 	template := func(serial int64, authority bool) *x509.Certificate {
 		return &x509.Certificate{
-			SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: strconv.FormatInt(serial, 10)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
+			SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: strconv.FormatInt(serial, 10)}, NotBefore: time.Now().Add(-time.Hour),
+			NotAfter: time.Now().Add(24 * time.Hour),
 			KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, BasicConstraintsValid: true, IsCA: authority,
 			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		}
@@ -66,7 +67,8 @@ func TestTLS(t *testing.T) {
 	}
 	port := strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
 	free.Close()
-	s := redistest.Start(t, "--tls-port", port, "--tls-ca-cert-file", ca, "--tls-cert-file", cert, "--tls-key-file", key, "--tls-auth-clients", "yes")
+	s := redistest.Start(t, "--tls-port", port, "--tls-ca-cert-file", ca, "--tls-cert-file", cert, "--tls-key-file",
+		key, "--tls-auth-clients", "yes")
 	w := newWorld(t, "rediss://127.0.0.1:"+port, s.Client(t))
 	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
 	w.refused(exitNoRedis, "certificate", "queues")

@@ -75,7 +75,8 @@ func (a *app) printTop(out io.Writer, all []*health.Look, columns, most int) err
 		switch {
 		case a.json:
 			err := a.printLook(one, topJSON{
-				one.Name, one.Waits(), known(in.PerSecond, in.Known), known(gone.PerSecond, gone.Known), known(float64(failing), failing >= 0), busy, workers,
+				one.Name, one.Waits(), known(in.PerSecond, in.Known), known(gone.PerSecond, gone.Known),
+				known(float64(failing), failing >= 0), busy, workers,
 				one.Counts.Behind.Seconds(), one.LastHour().Garbage, instant(one.Counts.NextDue), a.verdictJSON(one),
 			})
 			if err != nil {

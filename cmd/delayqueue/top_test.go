@@ -25,7 +25,8 @@ func tellTop(w *world) {
 	}
 	w.contains(out, "VERDICT", "IN/S", "no consumers, ", "by ", "nobody knows until when", "fine", "0/")
 	all := decode[topJSON](w, w.must("top", "--json", "-n", "1s"))
-	if len(all) != 3 || all[0].Queue != "alone" || all[0].Level != "critical" || all[0].Code != "no consumers" || all[0].Waits != 1 || all[0].In == nil || all[0].Behind <= 0 ||
+	if len(all) != 3 || all[0].Queue != "alone" || all[0].Level != "critical" || all[0].Code != "no consumers" || all[0].Waits != 1 ||
+		all[0].In == nil || all[0].Behind <= 0 ||
 		all[2].Verdict != "fine" || all[2].Workers == 0 || all[2].Failing != nil {
 		w.Errorf("top --json: %+v", all)
 	}

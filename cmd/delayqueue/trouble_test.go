@@ -113,7 +113,8 @@ func TestClusterNodeThatHangs(t *testing.T) {
 		t.Errorf("%d queues, %+v", shown, r)
 	}
 	r = w.run(append([]string{"stats"}, queues...)...)
-	if got := strings.Count(r.out, "no consumers"); r.code != exitNoRedis || got != shown || strings.Count(r.out, "no answer") != len(queues)-shown {
+	if got := strings.Count(r.out, "no consumers"); r.code != exitNoRedis || got != shown ||
+		strings.Count(r.out, "no answer") != len(queues)-shown {
 		t.Errorf("%d queues, want %d: %+v", got, shown, r)
 	}
 	r = w.run("queues")

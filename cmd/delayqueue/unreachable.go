@@ -27,7 +27,8 @@ func (d *dialing) unreachable(err error) string {
 	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"), strings.Contains(text, "AUTH <password> called without"):
 		return said(r.shown() + " wants " + d.credentials(sentinel) + " (" + text + ")")
 	case strings.Contains(text, "NOPERM"):
-		return said(r.shown() + " refuses this user: it needs what docs/acl.md lists, in a Cluster +cluster|slots and +command too (" + text + ")")
+		return said(r.shown() + " refuses this user: it needs what docs/acl.md lists, in a Cluster +cluster|slots and +command too (" +
+			text + ")")
 	case sentinel:
 		if opt, perr := redis.ParseFailoverURL(r.plain()); perr == nil {
 			d.secure(opt.TLSConfig)

@@ -235,7 +235,8 @@ func (tb *tab) click(selector string) {
 func (tb *tab) fill(selector, text string) {
 	tb.Helper()
 	tb.soon("fill "+selector, chromedp.WaitVisible(selector, chromedp.ByQuery),
-		chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q).value = ""`, selector), nil), chromedp.SendKeys(selector, text, chromedp.ByQuery))
+		chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q).value = ""`, selector), nil),
+		chromedp.SendKeys(selector, text, chromedp.ByQuery))
 }
 
 // soon does what waits for an element.

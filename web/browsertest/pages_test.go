@@ -41,7 +41,8 @@ func pages(t *testing.T) []pageTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stopped := delayqueue.Bulk{States: []delayqueue.State{delayqueue.StatePending}, Progress: func(*delayqueue.BulkResult) bool { return false }}
+	stopped := delayqueue.Bulk{States: []delayqueue.State{delayqueue.StatePending},
+		Progress: func(*delayqueue.BulkResult) bool { return false }}
 	stopped.Limit, stopped.Contains = 1, "nobody has this"
 	job, err := shop.monitor("orders").BulkDelete(ctx, stopped)
 	if err != nil {
@@ -64,7 +65,8 @@ func pages(t *testing.T) []pageTest {
 		{"act?q=orders&do=delete&id=" + waits.ID, map[string][]string{"en": {"Type the queue's name"}, "zh": {"请输入队列名"}}},
 		{"act?q=orders&do=postpone&id=" + waits.ID, map[string][]string{"en": {"By how much"}}},
 		{"plan?q=orders&state=garbage&error=stock&do=requeue", map[string][]string{"en": {"First they are counted"}}},
-		{"plan?q=orders&state=garbage&error=stock&do=delete&count=1", map[string][]string{"en": {"messages, as they were at", "Type the queue's name"}}},
+		{"plan?q=orders&state=garbage&error=stock&do=delete&count=1",
+			map[string][]string{"en": {"messages, as they were at", "Type the queue's name"}}},
 		{"journal?q=reports", map[string][]string{"en": {"bob", "pause"}, "zh": {"暂停"}}},
 		{"limits?q=reports", map[string][]string{"en": {"Consumers ask for", "Set them"}, "zh": {"消费者要求", "设置"}}},
 		{"job?q=orders&id=" + job.Entry, map[string][]string{"en": {"stopped", "Go on", "Type the queue's name"}, "zh": {"已停止", "继续"}}},

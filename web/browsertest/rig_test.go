@@ -14,8 +14,10 @@ func TestTabHears(t *testing.T) {
 			http.Redirect(w, r, "/done", http.StatusSeeOther)
 			return
 		}
-		_, _ = w.Write([]byte(`<!doctype html><html lang="en"><title>x</title><link rel="icon" href="data:,"><main><h1>` + r.URL.Path + r.FormValue("a") +
-			`</h1><form method="post"><label>a <input name="a"></label><button>go</button></form></main><script>alert(1)</script>`)) // nobody waits if it fails
+		_, _ = w.Write([]byte(`<!doctype html><html lang="en"><title>x</title><link rel="icon" href="data:,"><main><h1>` +
+			r.URL.Path + r.FormValue("a") +
+			// nobody waits if it fails
+			`</h1><form method="post"><label>a <input name="a"></label><button>go</button></form></main><script>alert(1)</script>`))
 	}))
 	defer server.Close()
 	for _, script := range []bool{true, false} {
