@@ -7,7 +7,6 @@ require (
 	github.com/go-delayqueue/delayqueue v0.1.0
 	github.com/go-delayqueue/delayqueue/schedule v0.1.0
 	github.com/redis/go-redis/v9 v9.22.0
-	go.uber.org/goleak v1.3.0
 )
 
 require (
@@ -16,5 +15,6 @@ require (
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
 	golang.org/x/sys v0.30.0 // indirect
 )
