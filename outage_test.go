@@ -21,7 +21,7 @@ import (
 func TestOutageAlmostAsLongAsTheLease(t *testing.T) {
 	t.Parallel()
 	f, wire, _ := wired(t)
-	const lease = 3 * time.Second
+	const lease = 9 * time.Second // much more than a call takes on a slow machine
 	var runs tally
 	release := make(chan struct{})
 	handler := func(_ context.Context, msg *Message) error {
@@ -309,7 +309,7 @@ func TestOutageLongerThanTheLease(t *testing.T) {
 	f, wire, _ := wired(t)
 	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), DialerRetries: 1})
 	t.Cleanup(func() { _ = cli.Close() })
-	const lease = 2 * time.Second
+	const lease = 6 * time.Second // much more than a call takes on a slow machine
 	var runs tally
 	release, causes := make(chan struct{}), make(chan error, 4)
 	handler := func(ctx context.Context, msg *Message) error {
