@@ -17,7 +17,7 @@ import (
 func TestThousandQueues(t *testing.T) {
 	t.Parallel()
 	f, server := ownServer(t)
-	const n, most = 1000, 2 * 20 // on a slow machine some are replaced while they are made
+	const n = 1000
 	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), ClientName: "tenants"})
 	t.Cleanup(func() { _ = cli.Close() })
 	highest := 0
@@ -58,6 +58,10 @@ func TestThousandQueues(t *testing.T) {
 	for _, q := range queues {
 		count()
 		f.must(q.Shutdown(within(t, patience)))
+	}
+	most := 20
+	if strings.Contains(f.log.String(), "cannot w") { // work with Redis, or wait for wake-ups: a slow machine replaced some
+		most *= 2
 	}
 	if highest > most {
 		t.Errorf("there were %d connections, want at most %d", highest, most)
