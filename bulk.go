@@ -107,6 +107,8 @@ func (m *Monitor) BulkRescheduleBy(ctx context.Context, b Bulk, d time.Duration)
 func (m *Monitor) bulk(ctx context.Context, o operation, b Bulk, can ...State) (*BulkResult, error) {
 	o.Queue, o.Caller = m.store.keys.state, newCaller().id
 	o.States, o.Filter, o.Dry, o.Spread, o.Rate = b.States, cold(b.Filter), b.DryRun, b.Spread.Microseconds(), b.Rate
+	ctx, cancel := o.untilDone(ctx)
+	defer cancel()
 	err := o.valid(&b, can)
 	if err == nil {
 		err = m.begin(ctx, &o)
@@ -115,6 +117,15 @@ func (m *Monitor) bulk(ctx context.Context, o operation, b Bulk, can ...State) (
 		return &BulkResult{}, m.failed(err, "%s", verbs[o.What])
 	}
 	return m.operate(ctx, &o, b.Progress)
+}
+
+// untilDone is the context of a call for many. What it reads to change something is tried as long as the changes are, and not for
+// readFor.
+func (o *operation) untilDone(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, bounded := ctx.Deadline(); bounded || o.Dry {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, maxDelay)
 }
 
 func (o *operation) valid(b *Bulk, can []State) error {

@@ -27,6 +27,8 @@ func (m *Monitor) BulkContinue(ctx context.Context, next string, progress func(*
 		return &BulkResult{}, m.failed(err, "continue")
 	}
 	o.again = true
+	ctx, cancel := o.untilDone(ctx)
+	defer cancel()
 	if err := m.findEntry(ctx, o, len(next) <= maxEntryNext); err != nil {
 		return o.cutOff(o.places(), err), m.failed(err, "%s", verbs[o.What])
 	}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -356,5 +357,42 @@ func TestBulkContinuesOnce(t *testing.T) {
 		if want := base.Add(time.Duration(i+5) * time.Second); !msg.Due.Equal(want) {
 			t.Errorf("%d is due %v after it should be", i, msg.Due.Sub(want))
 		}
+	}
+}
+
+// TestBulkOutlastsAnOutage: what a call for many reads is tried as long as what it changes, without a deadline too. A dry run is
+// a look. It runs alone, for it changes readFor.
+func TestBulkOutlastsAnOutage(t *testing.T) {
+	defer func(before time.Duration) { readFor = before }(readFor)
+	f, wire, cli := wired(t)
+	const n = 7
+	for range n {
+		f.send(f.queue(nil), "x", WithDelay(time.Hour))
+	}
+	m := NewMonitor(f.name, cli)
+	readFor = 0
+	wire.Cut()
+	if _, err := m.BulkDelete(ctxB, Bulk{States: []State{StatePending}, DryRun: true}); err == nil {
+		t.Error("a dry run went on for long")
+	}
+	var mends sync.WaitGroup
+	defer mends.Wait()
+	outage := func() {
+		wire.Cut()
+		mends.Add(1)
+		time.AfterFunc(300*time.Millisecond, func() { defer mends.Done(); wire.Mend() })
+	}
+	outage()
+	steps := 0
+	r, err := m.BulkDelete(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 3}, Progress: func(*BulkResult) bool {
+		steps++
+		outage()
+		return steps == 1
+	}})
+	if err == nil {
+		r, err = m.BulkContinue(ctxB, r.Next, nil)
+	}
+	if err != nil || r.Done != n || steps != 2 || len(f.check().Messages) != 0 {
+		t.Errorf("%d of %d are deleted after %d steps: %v", r.Done, n, steps, err)
 	}
 }

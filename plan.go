@@ -115,6 +115,8 @@ func (m *Monitor) BulkCommit(ctx context.Context, plan string, progress func(*Bu
 	if err != nil {
 		return &BulkResult{}, m.failed(err, "commit")
 	}
+	ctx, cancel := o.untilDone(ctx)
+	defer cancel()
 	return m.operate(ctx, o, progress)
 }
 

@@ -15,12 +15,7 @@ import (
 // What is done to all messages that match runs in the background of the process that its form was sent to. All that is known of such a
 // job is in its entry of the journal, where every process reads how it goes on, stops it, and goes on with it.
 
-const (
-	maxJobs = 4 // that run in one process
-	// jobLimit is longer than any job. In a context without an end, what a job reads would be given up on after two seconds, and so
-	// a short outage of Redis would end it.
-	jobLimit = 365 * 24 * time.Hour
-)
+const maxJobs = 4 // that run in one process
 
 var (
 	errJobs    = &httpError{http.StatusServiceUnavailable, "Four jobs run here already, and no process runs more: wait until one has ended, or stop one"}
@@ -47,7 +42,7 @@ func (h *Handler) startJob(queue string, call jobCall) (*delayqueue.BulkResult, 
 		}
 		return nil, errJobs
 	}
-	ctx, cancel := context.WithTimeout(h.done, jobLimit)
+	ctx, cancel := context.WithCancel(h.done)
 	begun := make(chan firstStep, 1)
 	go func() {
 		defer h.jobs.leave()
