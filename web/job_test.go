@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -106,7 +107,9 @@ func TestJob(t *testing.T) {
 	}
 }
 
-// silenced makes a job's entry as old as if its process had died an hour ago.
+var nextField = regexp.MustCompile(`"next":"([^"]*)"`)
+
+// silenced makes a job's entry as old as if its process had died an hour ago, and what is left of the job fast.
 func (f *fixture) silenced(job string) {
 	f.Helper()
 	key := "{dq:orders}:journal"
@@ -118,6 +121,9 @@ func (f *fixture) silenced(job string) {
 		}
 		words[1], words[2] = "runs", fmt.Sprint(time.Now().Add(-time.Hour).UnixMicro())
 		words[3] = strings.Replace(words[3], `"is":"stopped"`, `"is":"running"`, 1)
+		if next := nextField.FindStringSubmatch(words[3]); next != nil {
+			words[3] = strings.Replace(words[3], next[1], f.forged(next[1], map[string]any{"rate": 1000}), 1)
+		}
 		if err := errors.Join(f.cli.ZRem(f.Context(), key, z.Member).Err(),
 			f.cli.ZAdd(f.Context(), key, redis.Z{Score: z.Score, Member: strings.Join(words, " ")}).Err()); err != nil {
 			f.Fatal(err)
@@ -131,7 +137,7 @@ func (f *fixture) silenced(job string) {
 func TestJobIsInterrupted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{Authorize: allowed})
-	job := f.slowly("postpone", "20")
+	job := f.slowly("postpone", "1") // for longer than this takes
 	f.page.Close()
 	f.silenced(job)
 	f.serve(Config{Authorize: allowed})
@@ -302,6 +308,39 @@ func TestJobsAreBounded(t *testing.T) {
 		t.Errorf("after Close: %v", err)
 	}
 	f.sees(f.log.String(), "boom", "later")
+}
+
+// What a job reads is asked for until Redis is back, be it away for longer than a read without an end is tried.
+func TestJobOutlastsOutage(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, Config{})
+	f.send("orders", "a")
+	away, read := make(chan struct{}), make(chan error, 1)
+	if _, err := f.page.startJob("orders", func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
+		progress(&delayqueue.BulkResult{Entry: "x"})
+		<-away
+		_, err := f.monitor("orders").Counts(ctx)
+		read <- err
+		return &delayqueue.BulkResult{Entry: "x"}, err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.server.Stop()
+	close(away)
+	select {
+	case err := <-read:
+		t.Fatalf("it has given up: %v", err)
+	case <-time.After(5 * time.Second): // of which a slow machine makes more
+	}
+	f.server.Restart(t)
+	select {
+	case err := <-read:
+		if err != nil && !errors.Is(err, delayqueue.ErrNoQueue) { // it came back empty
+			t.Error(err)
+		}
+	case <-time.After(patience):
+		t.Error("it does not go on")
+	}
 }
 
 // Without a journal nobody could stop a job: it ends with its first step, and says so.
