@@ -113,13 +113,13 @@ func TestChinesePagesAreChinese(t *testing.T) {
 	for _, e := range []schedule.Entry{
 		{Name: "1", Cron: "30 3 * * *", Payload: "1"}, {Name: "2", Every: time.Hour, Payload: "1", Overlap: schedule.Skip},
 	} {
-		if err := s.Set(t.Context(), e); err != nil {
+		if err := s.Set(f.Context(), e); err != nil {
 			t.Fatal(err)
 		}
 	}
 	m := f.monitor("1").WithOperator("1").WithReason("1")
-	_, limited := m.SetLimits(t.Context(), delayqueue.Limits{Rate: 1, Per: time.Second, Burst: 1})
-	if err := errors.Join(limited, m.PauseFor(t.Context(), time.Hour)); err != nil {
+	_, limited := m.SetLimits(f.Context(), delayqueue.Limits{Rate: 1, Per: time.Second, Burst: 1})
+	if err := errors.Join(limited, m.PauseFor(f.Context(), time.Hour)); err != nil {
 		t.Fatal(err)
 	}
 	pages := append(f.pagesOf("1"), "nothing", "message?q=1&id=2")
@@ -131,7 +131,7 @@ func TestChinesePagesAreChinese(t *testing.T) {
 		at := 1_700_000_000_000_000 + i
 		entry := fmt.Sprintf(`0123456789abcdef runs %d {"act":%q,"n":1,"bulk":{"is":%q,"of":2,"looked":1,`+
 			`"passed":{"moved":1,"new":1,"key taken":1,"unknown":1}}}`, time.Now().UnixMicro(), act, phase)
-		if err := f.cli.ZAdd(t.Context(), "{dq:1}:journal", redis.Z{Score: float64(at), Member: entry}).Err(); err != nil {
+		if err := f.cli.ZAdd(f.Context(), "{dq:1}:journal", redis.Z{Score: float64(at), Member: entry}).Err(); err != nil {
 			t.Fatal(err)
 		}
 		pages = append(pages, address("job", "q", "1", "id", fmt.Sprintf("%d-0123456789abcdef", at)))
