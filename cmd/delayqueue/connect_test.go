@@ -73,7 +73,6 @@ func TestAddressesThatDoNotAnswer(t *testing.T) {
 	locked := redis.NewClient(&redis.Options{Addr: s.Addr(), Password: "secret"})
 	defer locked.Close()
 	w := newWorld(t, "redis://:secret@"+s.Addr(), locked)
-	w.usual = true
 	w.send("orders", "a")
 	w.contains(w.must("queues"), "orders")
 	w.refused(exitNoRedis, "wants another user or password", "queues", "--redis", "redis://"+s.Addr())

@@ -108,7 +108,6 @@ func TestExporter(t *testing.T) {
 func TestExporterBeforeRedis(t *testing.T) {
 	s := redistest.Start(t)
 	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
-	w.usual = true
 	s.Stop()
 	e := w.exporter("orders")
 	w.until("it says that nobody answers", func() bool { return strings.Contains(e.text(), "nothing answers at") })
