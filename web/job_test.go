@@ -310,39 +310,6 @@ func TestJobsAreBounded(t *testing.T) {
 	f.sees(f.log.String(), "boom", "later")
 }
 
-// What a job reads is asked for until Redis is back, be it away for longer than a read without an end is tried.
-func TestJobOutlastsOutage(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, Config{})
-	f.send("orders", "a")
-	away, read := make(chan struct{}), make(chan error, 1)
-	if _, err := f.page.startJob("orders", func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
-		progress(&delayqueue.BulkResult{Entry: "x"})
-		<-away
-		_, err := f.monitor("orders").Counts(ctx)
-		read <- err
-		return &delayqueue.BulkResult{Entry: "x"}, err
-	}); err != nil {
-		t.Fatal(err)
-	}
-	f.server.Stop()
-	close(away)
-	select {
-	case err := <-read:
-		t.Fatalf("it has given up: %v", err)
-	case <-time.After(5 * time.Second): // of which a slow machine makes more
-	}
-	f.server.Restart(t)
-	select {
-	case err := <-read:
-		if err != nil && !errors.Is(err, delayqueue.ErrNoQueue) { // it came back empty
-			t.Error(err)
-		}
-	case <-time.After(patience):
-		t.Error("it does not go on")
-	}
-}
-
 // Without a journal nobody could stop a job: it ends with its first step, and says so.
 func TestJobWithoutJournal(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
