@@ -214,8 +214,11 @@ func TestManyPagesCostWhatOneCosts(t *testing.T) {
 	}
 	f.eventually("the others are fed", func() bool { return took.Load() >= 49 })
 	all := cost()
+	for n := 1; n < 10 && all > 1.5*one; n++ { // a slow machine makes a call twice, and one of a round that is under way counts
+		all = min(all, cost())
+	}
 	t.Logf("%.1f calls a round with one page, %.1f with 50, which took %d events", one, all, took.Load())
-	if all > 3*one { // a call that a slow machine makes twice, and one of a round that is under way, count for nothing
+	if all > 1.5*one {
 		t.Errorf("%.1f calls a round with one page, %.1f with 50", one, all)
 	}
 }
