@@ -134,8 +134,7 @@ func TestTagsWithoutMessages(t *testing.T) {
 			vanished.Add(int64(e.Count))
 		}
 	}).Stop()
-	q.store.attemptTimeout = time.Hour // a reply that is lost tells nobody what was dropped
-	q.WithConcurrent(10).WithLease(2 * time.Second).StartConsume()
+	q.WithConcurrent(10).WithLease(16 * time.Second).StartConsume() // an attempt has a quarter of it; a lost reply tells nobody
 	receive(t, "the rest goes on", got)
 	eventually(t, "events count all four", func() bool { return vanished.Load() == 4 })
 	eventually(t, "all four are counted", func() bool {

@@ -240,7 +240,7 @@ func TestLinkDialsHang(t *testing.T) {
 	t.Parallel()
 	f, wire, _ := wired(t)
 	network := &deadEnd{ended: make(chan struct{})}
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), Dialer: network.dial, DialTimeout: time.Hour, DialerRetries: 1})
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), Dialer: network.dial, DialerRetries: 1})
 	t.Cleanup(func() { _ = cli.Close() })
 	t.Cleanup(func() { close(network.ended) })
 	q := f.queueOn(cli, func(string) bool { return true }).WithLease(500 * time.Millisecond)
@@ -252,7 +252,7 @@ func TestLinkDialsHang(t *testing.T) {
 	eventually(t, "a dial hangs", func() bool { return network.dialing.Load() > 0 }) // a slow machine may have logged that before
 	q.StopConsume()
 	receive(t, "done closes", done)
-	if network.dialing.Load() == 0 { // each takes DialTimeout
+	if network.dialing.Load() == 0 { // each takes dialTimeout
 		t.Error("the stop waited for all dials")
 	}
 }

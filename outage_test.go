@@ -233,10 +233,11 @@ func TestOutageUnderLoad(t *testing.T) {
 			const n, away = 400, "cannot work with Redis"
 			var accepted atomic.Int64
 			sent := make(chan struct{})
+			ctx := within(t, 5*patience)
 			go func() {
 				defer close(sent)
 				for i := range n {
-					if err := q.SendDelayMsg(strconv.Itoa(i), time.Duration(i%50)*time.Millisecond); err != nil {
+					if _, err := q.Send(ctx, strconv.Itoa(i), WithDelay(time.Duration(i%50)*time.Millisecond)); err != nil {
 						t.Errorf("send %d: %v", i, err)
 					}
 					accepted.Add(1)

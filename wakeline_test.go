@@ -292,7 +292,10 @@ func TestWakeLineWithoutUnblock(t *testing.T) {
 				case <-ls[i].failed: // of an earlier call
 				default:
 				}
-				for taken := false; !taken; {
+				for tries, taken := 1, false; !taken; tries++ {
+					if tries > 20 {
+						t.Fatal("the connection fails again and again")
+					}
 					mark(i, at) // again if the connection has failed because the machine is slow: that loses one
 					select {
 					case <-ls[i].taken:

@@ -59,7 +59,8 @@ type verdict struct {
 	doubles  []string      // each duplicate, explained
 	causes   []string      // of the duplicates, each once
 	problems []string
-	slow     int // of problems: that something took long, and nothing else
+	slow     int      // of problems: that something took long, and nothing else
+	before   []string // problems of the tries before, which took too long
 }
 
 // A run is one start of a handler, with its end.

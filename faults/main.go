@@ -67,10 +67,12 @@ func runAll(ctx context.Context, only, out string, verbose bool) error {
 	for i := range chosen {
 		p.begin(chosen[i].name)
 		var v *verdict
+		var before []string
 		for try := 1; try == 1 || try <= mostTries && v.again(); try++ {
 			if try > 1 { // the machine may have had other things to do
 				p.end()
 				fmt.Printf("%s took too long, and is run again: %q\n", chosen[i].name, v.problems)
+				before = append(before, v.problems...)
 			}
 			var err error
 			if v, err = runTrial(ctx, &chosen[i], p.show); err != nil {
@@ -78,6 +80,7 @@ func runAll(ctx context.Context, only, out string, verbose bool) error {
 				return err
 			}
 		}
+		v.before = before
 		rows = append(rows, row{&chosen[i], v})
 		wrong += len(v.problems)
 	}

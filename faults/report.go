@@ -117,6 +117,9 @@ func writeFaults(dir string, rows []row, took time.Duration) error {
 		if r.duplicated > 0 {
 			fmt.Fprintf(&b, "- %s: %d handled twice: %s.\n", r.name, r.duplicated, strings.Join(r.causes, ", or "))
 		}
+		for _, p := range r.before {
+			fmt.Fprintf(&b, "- %s: run again, for it took too long, of this machine or not: %s.\n", r.name, p)
+		}
 		for _, p := range r.poison {
 			fmt.Fprintf(&b, "- %s: %s.\n", r.name, p)
 		}

@@ -179,7 +179,7 @@ func (tb *tab) open(url string, texts ...string) {
 		if answer.Status == 200 && len(missing) == 0 {
 			return
 		}
-		if answer.Status != 200 && answer.Status < 500 || time.Now().After(end) {
+		if answer.Status != 200 && answer.Status <= 500 || time.Now().After(end) { // 500 is of a page that panics
 			tb.Fatalf("%s: status %d, without %q:\n%.3000s", url, answer.Status, missing, tb.text("body"))
 		}
 		time.Sleep(time.Second)

@@ -49,7 +49,11 @@ func TestJobIsFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop := func() error { return shop.monitor("invoices").StopBulk(context.Background(), here.Query().Get("id")) }
+	stop := func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), deadline)
+		defer cancel()
+		return shop.monitor("invoices").StopBulk(ctx, here.Query().Get("id"))
+	}
 	defer func() { _ = stop() }() // of a test that has failed
 	first := tb.number(jobDone)
 	tb.until("how it goes on", func() bool { return tb.number(jobDone) > first+1 })
