@@ -21,7 +21,7 @@ func TestWriteParts(t *testing.T) {
 		return string(text)
 	}
 	rows := []row{{&scenario{name: "some fault", holds: "all"},
-		&verdict{struck: 3, accepted: 20_000, handled: 20_000, gap: 1500 * time.Millisecond}}}
+		&verdict{struck: 3, accepted: 20_000, handled: 20_000, gap: 1500 * time.Millisecond, before: []string{"stuck for 9s"}}}}
 	for _, write := range []func() error{
 		func() error { return writePart(dir, soakPart, "\nsoak one\n") },
 		func() error { return writeFaults(dir, rows, time.Minute) },
@@ -33,7 +33,8 @@ func TestWriteParts(t *testing.T) {
 	}
 	text := read()
 	for _, want := range []string{documentHead, "\n## Faults\n",
-		"| some fault | 3 | 20000 | 20000 | 0 | 0 | 0 | 1.50 s | all |\n", "\n## Soak\n\nsoak two\n"} {
+		"| some fault | 3 | 20000 | 20000 | 0 | 0 | 0 | 1.50 s | all |\n",
+		"\n- some fault: run again, for it took too long, of this machine or not: stuck for 9s.\n", "\n## Soak\n\nsoak two\n"} {
 		if strings.Count(text, want) != 1 {
 			t.Errorf("%q is there %d times", want, strings.Count(text, want))
 		}
