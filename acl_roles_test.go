@@ -232,10 +232,18 @@ func (f *fixture) operates(cli redis.UniversalClient) {
 	if err != nil {
 		f.t.Fatalf("operator: send: %v", err)
 	}
+	ends := time.Now().Add(time.Hour).UnixMicro()
+	for _, err := range []error{f.cli.HSet(ctxB, m.store.keys.key, "held", "acked:x").Err(), f.cli.HSet(ctxB, m.store.keys.state, "held", ends).Err(),
+		f.cli.ZAdd(ctxB, m.store.keys.held, redis.Z{Score: float64(ends), Member: "held"}).Err()} {
+		if err != nil {
+			f.t.Fatal(err)
+		}
+	}
 	for _, step := range []struct {
 		what string
 		err  error
 	}{
+		{"release a key", m.ReleaseKey(ctxB, "held")},
 		{"requeue", m.Requeue(ctxB, dead)},
 		{"reschedule", m.Reschedule(ctxB, dead, time.Now().Add(time.Hour))},
 		{"reschedule by", m.RescheduleBy(ctxB, sent.ID, time.Minute)},

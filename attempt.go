@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -14,48 +13,6 @@ import (
 // This file makes one attempt at a call: it bounds the time and finds a connection. The bound is the library's own: a
 // second, or the ReadTimeout of the user's client if that is shorter. Nothing else notices a connection that is dead.
 // The next attempt takes another connection.
-
-const (
-	// attemptTimeout bounds an attempt, besides the time for its bytes. The client's ReadTimeout bounds it if that
-	// is shorter, and for a consumer a quarter of a lease.
-	attemptTimeout = time.Second
-	// minAttemptTimeout is the least that these come to.
-	minAttemptTimeout = 50 * time.Millisecond
-	// maxAttemptTimeout is where it stops being doubled, which it is after each attempt that was too short.
-	maxAttemptTimeout = 30 * time.Second
-	// maxConsumerAttemptTimeout is where it stops for a consumer, or at a lease if that is longer.
-	maxConsumerAttemptTimeout = 5 * time.Second
-	// attemptBytesPerSecond is the speed that a connection is expected to have.
-	attemptBytesPerSecond = 1 << 20
-)
-
-// A timeoutLevel is how often the time of attempts at one kind of call has been doubled.
-type timeoutLevel struct{ n atomic.Int32 }
-
-// raise notes that an attempt was not answered in time. Of all that began at this level it counts one.
-func (l *timeoutLevel) raise(level int32) { l.n.CompareAndSwap(level, level+1) }
-
-// lower notes that an attempt was answered, if half its time would have been enough.
-func (l *timeoutLevel) lower(level int32, took, limit time.Duration) {
-	if took < limit/2 {
-		l.n.CompareAndSwap(level, level-1)
-	}
-}
-
-func (s *store) levelOf(sc *script) *timeoutLevel {
-	switch sc {
-	case sendScript, singleScript, putScript:
-		return &s.timeoutLevel.send
-	case fetchScript:
-		return &s.timeoutLevel.fetch
-	case settleScript:
-		return &s.timeoutLevel.settle
-	case extendScript:
-		return &s.timeoutLevel.extend
-	default:
-		return &s.timeoutLevel.other
-	}
-}
 
 // attemptTimeoutFor is the attemptTimeout of this client.
 func attemptTimeoutFor(cli redis.UniversalClient) time.Duration {
@@ -70,16 +27,6 @@ func attemptTimeoutFor(cli redis.UniversalClient) time.Duration {
 		return min(attemptTimeout, readTimeout)
 	}
 	return attemptTimeout
-}
-
-// limit is how long an attempt with so many bytes may take.
-func (s *store) limit(level int32, bytes int) time.Duration {
-	level = min(level, 10)
-	limit, transfer := max(s.attemptTimeout, minAttemptTimeout)<<level, time.Duration(bytes)*time.Second/attemptBytesPerSecond<<level
-	if s.lease > 0 {
-		return min(limit+transfer, max(s.lease, maxConsumerAttemptTimeout))
-	}
-	return min(limit, maxAttemptTimeout) + transfer
 }
 
 func sizeOf(args []any) (n int) {
@@ -98,57 +45,37 @@ func sizeOf(args []any) (n int) {
 type callFunc = func(ctx context.Context, cli redis.UniversalClient) error
 
 // attempt makes one attempt at a call. extra is how long the server may take for it.
-func (s *store) attempt(ctx context.Context, t *timeoutLevel, args []any, extra time.Duration, call callFunc) error {
-	level := t.n.Load()
-	limit := s.limit(level, sizeOf(args)) + extra
+func (s *store) attempt(ctx context.Context, args []any, extra time.Duration, call callFunc) error {
 	l := s.link
 	if l == nil {
 		if l = linkOf(s.cli); l != nil {
 			defer l.release()
 		}
 	}
-	var began *time.Time // when it had a connection; nil: nobody asks
-	if level > 0 {
-		at, inner := new(time.Time), call
-		began, call = at, func(ctx context.Context, cli redis.UniversalClient) error {
-			*at = time.Now()
-			return inner(ctx, cli)
-		}
-	}
-	err := s.dispatch(ctx, l, level, limit, call)
+	err := s.dispatch(ctx, l, effort{sizeOf(args), extra, call})
 	if err == nil {
-		if began != nil {
-			t.lower(level, time.Since(*began), limit)
-		}
 		return nil
 	}
 	if ctx.Err() != nil {
-		// go-redis returns it bare only where it waited for a connection
-		if err == context.Canceled && s.lease > 0 || errors.Is(err, errUnheard) {
-			return fmt.Errorf("%w: %w", errNoConnection, ended(ctx))
+		if errors.Is(err, errAllInUse) {
+			return err
 		}
 		return ended(ctx)
 	}
-	if timedOut(err) {
-		t.raise(level)
-		carriedOut := errors.Is(err, errCarriedOut)
-		// go-redis returns the bare error only where it waited for a connection; a read that timed out is a net.Error.
-		err = &timeoutError{limit: limit.Round(time.Millisecond), noConnection: err == context.DeadlineExceeded || noEffect(err),
-			unheard: errors.Is(err, errUnheard), link: l}
-		if carriedOut {
-			err = fmt.Errorf("%w: %w", errCarriedOut, err)
-		}
-	}
-	s.reloadNodes(ctx, err)
+	s.askWhereItIs(ctx, l, err)
 	return s.explain(err)
 }
 
-// errNoConnection is of a call that was ended before it had one.
-var errNoConnection = errors.New("no connection until then")
-
-// errUnheard is of a call for which there was no connection that was ready for calls: a server that is frozen takes
-// connections, and answers nothing.
-var errUnheard = errors.New("the server has not answered on a new connection")
+// late is the error of an attempt that was not answered in time: err, what is known of its connection, and how long it took.
+func late(err error, l *link, p *pool, took time.Duration) error {
+	if err == nil || !timedOut(err) {
+		return err
+	}
+	// go-redis returns the bare error only where it waited for a connection; a read that timed out is a net.Error.
+	t := &timeoutError{limit: took.Round(time.Millisecond), noConnection: err == context.DeadlineExceeded || noEffect(err), link: l}
+	t.unheard = p != nil && !p.reached.Load()
+	return t
+}
 
 // bound is ctx with an end of its own. An attempt shares it with those that begin soon after, if it has little
 // more than attemptTimeout, is no consumer's, and no context ends it.
@@ -169,27 +96,17 @@ func lasts(ctx context.Context, d time.Duration) bool {
 	return ctx == context.Background()
 }
 
-// dispatch makes a call over the link, or by a client that has none. go-redis makes the deadline of a bound that of the
-// connection, so a call over the link ends in time by itself, but it does not notice that ctx is canceled. So another
-// goroutine makes it, unless nothing cancels ctx, or the store is a consumer's, which ends slowly, and limit is still short.
-func (s *store) dispatch(ctx context.Context, l *link, level int32, limit time.Duration, call callFunc) (err error) {
+// dispatch makes a call over the link, or by a client that has none.
+func (s *store) dispatch(ctx context.Context, l *link, e effort) (err error) {
 	defer contain(&err)
-	if l == nil {
-		ctx, cancel := s.bound(ctx, limit)
-		defer cancel()
-		return await(ctx, func() error { return call(ctx, s.cli) })
+	if l != nil {
+		return s.callOver(ctx, l, e)
 	}
-	_, ends := ctx.(silenceCtx)
-	if ctx.Done() == nil || isShared(ctx) || s.lease > 0 && level == 0 && !ends {
-		return s.callOver(ctx, l, limit, nil, call)
-	}
-	var over *atomic.Pointer[pool] // where the call is; nil: nobody asks
-	if s.lease > 0 {
-		over = new(atomic.Pointer[pool])
-	}
-	err = await(ctx, func() error { return s.callOver(ctx, l, limit, over, call) })
-	if over != nil && err == errUnanswered && over.Load() != nil && !over.Load().reached.Load() {
-		return errUnheard // nor will it get there: onConnect sees that ctx has ended
+	begun := time.Now()
+	err = s.apart(ctx, &s.promptness, e, func() bool { return true }, func(error) {},
+		func(ctx context.Context) error { return e.call(ctx, s.cli) })
+	if ctx.Err() == nil {
+		err = late(err, nil, nil, time.Since(begun))
 	}
 	return err
 }
@@ -201,36 +118,38 @@ func contain(err *error) {
 	}
 }
 
-// callOver makes a call over a link, and follows a Cluster's redirections, each within limit.
-func (s *store) callOver(ctx context.Context, l *link, limit time.Duration, over *atomic.Pointer[pool], call callFunc) error {
+// callOver makes a call over a link, and follows a Cluster's redirections, each within the bounds of an attempt.
+func (s *store) callOver(ctx context.Context, l *link, e effort) error {
 	const redirections = 3
 	for n := 0; ; n++ {
-		addr, err := s.findNode(ctx, l, limit)
+		addr, err := s.findNode(ctx, l)
 		if err != nil {
 			return err
 		}
-		err = s.callServer(ctx, l, addr, limit, over, call)
-		if _, ok := s.cli.(*redis.ClusterClient); !ok || n == redirections {
+		err = s.callServer(ctx, l, addr, e)
+		cluster, ok := s.cli.(*redis.ClusterClient)
+		if !ok || n == redirections {
 			return err
 		}
 		if target, ok := redirection(redis.IsAskError(err)); ok {
-			return s.callServer(ctx, l, target, limit, over, func(ctx context.Context, cli redis.UniversalClient) error {
+			call := e.call
+			e.call = func(ctx context.Context, cli redis.UniversalClient) error {
 				return call(ctx, asking{cli.(*redis.Client)})
-			})
+			}
+			return s.callServer(ctx, l, target, e)
 		}
 		target, ok := redirection(redis.IsMovedError(err))
 		if !ok {
 			return err
 		}
-		s.reloadNodes(ctx, err)
-		s.nodeAddr.Store(&nodeAddr{target, time.Now()})
+		cluster.ReloadState(ctx)
+		s.nodeAddr.Store(&nodeAddr{addr: target, at: time.Now(), not: addr})
 	}
 }
 
 // callServer makes a call over a connection to one server. While all are in use it waits, until ctx ends: that says
-// nothing of the server, so limit begins afterwards.
-func (s *store) callServer(ctx context.Context, l *link, addr string, limit time.Duration,
-	over *atomic.Pointer[pool], call callFunc) (err error) {
+// nothing of the server, so the bounds of the attempt begin afterwards.
+func (s *store) callServer(ctx context.Context, l *link, addr string, e effort) error {
 	of := producing
 	if s.lease > 0 {
 		of = consuming
@@ -239,18 +158,45 @@ func (s *store) callServer(ctx context.Context, l *link, addr string, limit time
 	if err != nil {
 		return err
 	}
-	var begun time.Time
-	if of == consuming {
-		begun = time.Now()
+	begun := time.Now()
+	if s.plain(ctx, p, e) {
+		err = s.callPlainly(ctx, p, e, func(err error) { l.put(p, of, begun, err) })
+		return late(err, l, p, time.Since(begun))
 	}
-	defer func() { l.put(p, of, begun, err) }()
-	if over != nil {
-		over.Store(p)
+	reads := p.reads.Load()
+	heard := func() bool {
+		return p.reached.Load() && (e.extra == 0 || p.uncounted.Load() || p.reads.Load() != reads)
 	}
-	ctx, cancel := s.bound(ctx, limit)
+	put := func(err error) { l.put(p, of, begun, err) }
+	err = s.apart(ctx, p.promptness, e, heard, put, func(ctx context.Context) error { return e.call(ctx, p.cli) })
+	if ctx.Err() != nil {
+		return err
+	}
+	if losesTrust(err) {
+		l.distrust(p) // it is not put back yet if nobody waits for the attempt any more
+	}
+	return late(err, l, p, time.Since(begun))
+}
+
+// plain says whether a call can be made in this goroutine. go-redis makes the deadline of a context that of the
+// connection, so a call ends in time by itself, but it does not notice that a context is canceled. So another goroutine
+// makes the call, unless nothing cancels ctx, or the store is a consumer's, which ends slowly. Another goroutine makes it
+// also if the server was silent or slow lately, and if the server may take its time: what is on its way for long is
+// listened to, and a connection that is dead is noticed sooner.
+func (s *store) plain(ctx context.Context, p *pool, e effort) bool {
+	_, ends := ctx.(silenceCtx)
+	return !p.promptness.uneasy.Load() && e.extra == 0 && (ctx.Done() == nil || isShared(ctx) || s.lease > 0 && !ends)
+}
+
+// callPlainly makes a call in this goroutine, and puts the pool back.
+func (s *store) callPlainly(ctx context.Context, p *pool, e effort, put func(err error)) (err error) {
+	defer func() { put(err) }()
+	defer contain(&err)
+	b := p.promptness.bounds(s, e)
+	ctx, cancel := s.bound(ctx, b.whole)
 	defer cancel()
-	if err = call(ctx, p.cli); err != nil && !p.reached.Load() && timedOut(err) {
-		return fmt.Errorf("%w: %w", errUnheard, err)
+	if err = e.call(ctx, p.cli); err != nil && timedOut(err) {
+		p.promptness.inVain(b, p.reached.Load())
 	}
 	return err
 }
@@ -287,46 +233,12 @@ func (p askingPipeline) Process(ctx context.Context, cmd redis.Cmder) error {
 	return p.Pipeliner.Process(ctx, cmd)
 }
 
-// A nodeAddr is the address of a Cluster's node. It is asked for again after linkAgeSentinel, for the client may be a
-// NewFailoverClusterClient, whose sentinels replace the primary.
-type nodeAddr struct {
-	addr string
-	at   time.Time // when it was found
-}
-
-// findNode returns the address of the server that holds the queue, "" if there is only one server. It asks for up to limit.
-func (s *store) findNode(ctx context.Context, l *link, limit time.Duration) (string, error) {
-	if _, ok := s.cli.(*redis.ClusterClient); !ok {
-		return "", nil
-	}
-	if known := s.nodeAddr.Load(); known != nil && time.Since(known.at) < linkAgeSentinel {
-		return known.addr, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	found := make(chan string, 1)
-	err := await(ctx, func() error { // it asks a server if it knows none yet
-		node, err := s.node(ctx)
-		if err == nil {
-			l.learnNode(node)
-			addr := node.Options().Addr
-			s.nodeAddr.Store(&nodeAddr{addr, time.Now()})
-			found <- addr
-		}
-		return err
-	})
-	if err != nil {
-		return "", err
-	}
-	return <-found, nil
-}
-
 // dedicated makes a client with one connection to the server that holds the queue. The caller closes it.
-func (s *store) dedicated(ctx context.Context) (*redis.Client, error) {
+func (s *store) dedicated(ctx context.Context) (*dedicatedClient, error) {
 	if s.link == nil {
 		return nil, fmt.Errorf("%w: %T", errNoNode, s.cli)
 	}
-	addr, err := s.findNode(ctx, s.link, attemptTimeout)
+	addr, err := s.findNode(ctx, s.link)
 	if err != nil {
 		return nil, err
 	}
@@ -336,7 +248,7 @@ func (s *store) dedicated(ctx context.Context) (*redis.Client, error) {
 // unblock interrupts a blocking call by CLIENT UNBLOCK. id is that of its connection, which was made at connectedAt.
 func (s *store) unblock(ctx context.Context, id int64, connectedAt time.Time) error {
 	other := false
-	err := s.attempt(ctx, &s.timeoutLevel.other, nil, 0, func(ctx context.Context, cli redis.UniversalClient) error {
+	err := s.attempt(ctx, nil, 0, func(ctx context.Context, cli redis.UniversalClient) error {
 		conn := cli.(*redis.Client).Conn()
 		defer conn.Close()
 		if err := conn.Time(ctx).Err(); err != nil { // makes the connection, if there is none
@@ -355,27 +267,3 @@ func (s *store) unblock(ctx context.Context, id int64, connectedAt time.Time) er
 
 // errOtherServer: this connection may not lead to the server of that one.
 var errOtherServer = errors.New("the server may be another one")
-
-// node is the user's client for the one server that holds the queue.
-func (s *store) node(ctx context.Context) (*redis.Client, error) {
-	switch cli := s.cli.(type) {
-	case *redis.Client:
-		return cli, nil
-	case *redis.ClusterClient:
-		return cli.MasterForKey(ctx, s.keys.wake)
-	default:
-		return nil, fmt.Errorf("%w: %T", errNoNode, s.cli)
-	}
-}
-
-// errNoNode: the client is of a kind that does not say which server holds a key.
-var errNoNode = errors.New("this kind of client does not say which server holds a key")
-
-// reloadNodes has a Cluster's client ask again which server holds what, after an error that may come of a failover. By
-// itself it calls a dead primary until its next reload, which may be a minute away.
-func (s *store) reloadNodes(ctx context.Context, err error) {
-	if cluster, ok := s.cli.(*redis.ClusterClient); ok && transient(err) {
-		s.nodeAddr.Store(nil)
-		cluster.ReloadState(ctx)
-	}
-}

@@ -75,8 +75,9 @@ func (b *batch) withdraw() Stored {
 // sendBatch makes attempts at a batch until there is an answer, or nobody waits for one. attempt is the number of the
 // first of them, from 1.
 func (b *batcher) sendBatch(c *caller, batch *batch, attempt int) {
-	for ; !b.attempt(context.Background(), c, batch); attempt++ {
-		b.waitToRetry(batch, backoff(attempt))
+	for begun := time.Now(); !b.attempt(context.Background(), c, batch); begun = time.Now() {
+		b.waitToRetry(batch, backoff(attempt)-time.Since(begun))
+		attempt++
 	}
 	b.resume(batch)
 }
@@ -122,11 +123,10 @@ func (b *batcher) attempt(ctx context.Context, c *caller, batch *batch) (done bo
 	begun := time.Now()
 	reply, err := b.store.send(ctx, c, sendRequest{batch.messages, b.replicas, b.replicaTimeout})
 	if err == nil || errors.Is(err, ErrNotReplicated) {
-		b.complete(batch, reply, err)
+		if b.complete(batch, reply, err); len(batch.items) > 0 {
+			return b.attempt(ctx, c, batch) // no retry: the call has done what one may
+		}
 		return true
-	}
-	if ctx.Err() != nil {
-		err = errAllInUse // else the attempt would have ended before
 	}
 	b.noteFailure(batch, begun, err, !batch.permit.revoke() && !refusal(err))
 	if stale(err) {
@@ -175,6 +175,17 @@ func (b *batcher) prepare(c *caller, batch *batch) bool {
 	return true
 }
 
+// goOn makes what is left of a batch a call of its own, of which nothing is sent yet, with batcher.mu held.
+func (b *batch) goOn(left []*batchItem) {
+	b.items, b.awaited, b.maybeStored = left, 0, false
+	for _, m := range left {
+		if m.call != nil {
+			b.awaited++
+		}
+	}
+	b.permit = new(writePermit)
+}
+
 // batchOfOne makes a batch of one message of another.
 func (b *batcher) batchOfOne(m *batchItem) *batch {
 	b.mu.Lock()
@@ -210,8 +221,12 @@ func (b *batcher) outageNow() *outage {
 	return b.outage
 }
 
-// complete gives each message of a batch its result.
+// complete gives each message of a batch its result. Those that the reply says nothing of stay in the batch.
 func (b *batcher) complete(batch *batch, reply sendReply, err error) {
+	items := batch.items
+	if reply.answers != nil {
+		items = items[:len(reply.answers)]
+	}
 	soonest := int64(math.MaxInt64)
 	answered := reply.now != 0
 	var sent, moved []string
@@ -221,7 +236,7 @@ func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 	if answered {
 		b.lastErr = nil
 	}
-	for i, m := range batch.items {
+	for i, m := range items {
 		var answer sendAnswer
 		if answered {
 			answer = reply.answer(i, &m.sendMessage)
@@ -246,6 +261,7 @@ func (b *batcher) complete(batch *batch, reply sendReply, err error) {
 		}
 		m.call = nil
 	}
+	batch.goOn(batch.items[len(items):])
 	b.mu.Unlock()
 	if !answered {
 		return
@@ -267,7 +283,7 @@ func (b *batcher) setResult(m *batchItem, answer sendAnswer, answered bool, err 
 	case !answered:
 		m.stored = StoredNo
 	case answer.kind == answerTaken:
-		m.stored, m.err = StoredNo, refusedFor(&DuplicateKeyError{Queue: b.store.queue, Key: m.key, ID: answer.holder}, err)
+		m.stored, m.err = StoredNo, refusedFor(&DuplicateKeyError{Queue: b.store.queue, Key: m.key, ID: answer.holder, Held: answer.held}, err)
 	case answer.kind == answerPassed:
 		m.stored = StoredNo
 		m.err = refusedFor(&SequenceError{Queue: b.store.queue, Name: m.put.sequence, N: m.put.number, Last: answer.last}, err)

@@ -146,8 +146,7 @@ func (b *batcher) send(ctx context.Context, call *sendCall) {
 // outlastsAttempt says whether this context, which has just begun, lasts as long as an attempt, unless that waits for a
 // connection of the link.
 func (b *batcher) outlastsAttempt(ctx context.Context) bool {
-	attempt := b.store.limit(b.store.timeoutLevel.send.n.Load(), sendBytes) + b.replicaTimeout
-	return ctx.Done() == nil || isShared(ctx) && attempt < noContextTimeout
+	return ctx.Done() == nil || isShared(ctx) && b.replicaTimeout < noContextTimeout/4
 }
 
 func refuse(items []*batchItem, err error) {

@@ -184,20 +184,17 @@ func TestBatcherTooManyWaiting(t *testing.T) {
 // TestBatcherSlowAttempts: a send without a context does not wait for an attempt that may take longer than it.
 func TestBatcherSlowAttempts(t *testing.T) {
 	for name, c := range map[string]struct {
-		level    int32
 		replicas time.Duration
 		ctx      func(p *Publisher) context.Context
 		want     bool
 	}{
 		"at first":               {ctx: func(p *Publisher) context.Context { return p.timeout.context(noContextTimeout) }, want: true},
-		"after many timeouts":    {level: 4, ctx: func(p *Publisher) context.Context { return p.timeout.context(noContextTimeout) }},
 		"replicas have a minute": {replicas: time.Minute, ctx: func(p *Publisher) context.Context { return p.timeout.context(noContextTimeout) }},
-		"a context without end":  {level: 4, ctx: func(*Publisher) context.Context { return ctxB }, want: true},
+		"a context without end":  {ctx: func(*Publisher) context.Context { return ctxB }, want: true},
 		"a context that may end": {ctx: func(*Publisher) context.Context { return within(t, time.Hour) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := NewPublisher("q", redisClient(t, "127.0.0.1:1"))
-			p.store.timeoutLevel.send.n.Store(c.level)
 			p.batcher.replicaTimeout = c.replicas
 			if got := p.batcher.outlastsAttempt(c.ctx(p)); got != c.want {
 				t.Errorf("outlasts an attempt: %v", got)

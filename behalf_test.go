@@ -32,6 +32,7 @@ func TestOneLine(t *testing.T) {
 func TestScriptPauseSays(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
+		r.do("HSET", r.keys.state, "sent", "0") // there is such a queue
 		said := func(what string, since, until time.Duration, by, why string) {
 			r.t.Helper()
 			got, err := r.store.counts(ctxB)
@@ -63,7 +64,8 @@ func TestScriptPauseSays(t *testing.T) {
 		pause(4*time.Hour, "ann", "")
 		said("after it was over", 3*time.Hour+time.Second, 4*time.Hour, "ann", "")
 		r.read()
-		pause(-time.Hour, "ann", "")
+		c.next()
+		r.equal("resume", r.store.pause(ctxB, c, 0, onBehalf{"ann", ""}), nil)
 		got, err = r.store.counts(ctxB)
 		r.equal("resumed", got.Counts, Counts{})
 		r.equal("error", err, nil)
@@ -76,6 +78,7 @@ func TestScriptPauseSays(t *testing.T) {
 func TestScriptPauseRubbish(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
+		r.do("HSET", r.keys.state, "sent", "0") // there is such a queue
 		until := strconv.FormatInt(rigBase+60e6, 10)
 		for i, value := range append(rubbish, "5 "+until, "5 "+until+" \xff\x1b[31m\nwhy\nmore\x00", until+" "+until+" a\nb",
 			"-5 "+until+" a\nb", "5 "+until+" "+strings.Repeat("x", 5000)) {
@@ -104,6 +107,7 @@ func TestScriptPauseRubbish(t *testing.T) {
 func TestPauseReason(t *testing.T) {
 	onSharedServer(t, func(f *fixture, m *Monitor) {
 		begun := time.Now().Add(-time.Minute)
+		f.send(f.queue(nil), "x", inAnHour)
 		f.must(m.WithOperator("ann\n").WithReason("deploy").PauseUntil(ctxB, time.Now().Add(time.Hour)))
 		n, err := m.Counts(ctxB)
 		if err != nil || n.PausedBy != "ann" || n.PauseReason != "deploy" || n.PausedSince.Before(begun) || n.PausedUntil.IsZero() {
@@ -120,6 +124,7 @@ func TestPauseReason(t *testing.T) {
 func TestPauseFor(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
+		r.do("HSET", r.keys.state, "sent", "0") // there is such a queue
 		c := newCaller()
 		c.next()
 		want := r.now + 9e6

@@ -32,8 +32,8 @@ type Bulk struct {
 	// BulkResult.Plan does later just what was counted.
 	DryRun bool
 
-	// Progress is called after each step. The call stops when it returns false, without an error. nil: nobody
-	// is told.
+	// Progress is called after each step. The call stops when it returns false, without an error. A panic in it is the
+	// caller's; the journal says that the call has stopped. nil: nobody is told.
 	Progress func(*BulkResult) bool
 }
 
@@ -44,7 +44,7 @@ type Reason string
 const (
 	PassedMoved Reason = "moved"     // it had left its state when its turn came: handed out, settled, moved or taken out
 	PassedNew   Reason = "new"       // it came into its state after the call had begun, or was not counted by the dry run whose Plan this is
-	PassedKey   Reason = "key taken" // another live message has its key
+	PassedKey   Reason = "key taken" // another live message has its key, or an acked one keeps it
 
 	// The reply to the step that it was in was lost, and Redis has forgotten after an hour whether that step was
 	// done: BulkRescheduleBy passes over what may have been shifted. The other calls look again.
@@ -192,7 +192,12 @@ func (m *Monitor) operate(ctx context.Context, o *operation, progress func(*Bulk
 	if err := m.enter(ctx, o); err != nil {
 		return o.cutOff(places, err), m.failed(err, "%s", verbs[o.What])
 	}
-	defer func() { r, err = m.leave(ctx, o, r, err) }()
+	defer func() {
+		if r == nil { // Progress panicked, or ended this goroutine, and that goes on: the call has stopped, and can be continued
+			r = o.result(places)
+		}
+		r, err = m.leave(ctx, o, r, err)
+	}()
 	err = m.settleDoubt(ctx, o, places)
 	if err == nil {
 		err = m.goesOn(ctx, o)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -394,5 +395,41 @@ func TestBulkOutlastsAnOutage(t *testing.T) {
 	}
 	if err != nil || r.Done != n || steps != 2 || len(f.check().Messages) != 0 {
 		t.Errorf("%d of %d are deleted after %d steps: %v", r.Done, n, steps, err)
+	}
+}
+
+// TestBulkWithAWildProgress: a Progress that panics, or ends its goroutine, does so to its caller, and the journal says that the
+// call has stopped.
+func TestBulkWithAWildProgress(t *testing.T) {
+	for name, c := range map[string]struct {
+		progress func(*BulkResult) bool
+		want     any
+	}{
+		"panics": {func(*BulkResult) bool { panic("mine") }, "mine"},
+		"ends":   {func(*BulkResult) bool { runtime.Goexit(); return true }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			for range 3 {
+				f.send(f.queue(nil), "x", inAnHour)
+			}
+			m, end := NewMonitor(f.name, f.cli), make(chan any, 1)
+			go func() {
+				defer func() { end <- recover() }()
+				_, _ = m.BulkDelete(ctxB, Bulk{States: []State{StatePending}, Filter: Filter{Limit: 1}, Progress: c.progress})
+			}()
+			if got := receive(t, "it ends", end); got != c.want {
+				t.Errorf("the caller recovers %v", got)
+			}
+			entry := f.entryOf(m)
+			if entry.Bulk.Phase != BulkStopped || entry.Messages != 1 || entry.Bulk.Next == "" {
+				t.Errorf("the journal: %+v, %+v", entry, entry.Bulk)
+			}
+			got, err := m.BulkContinue(ctxB, entry.Bulk.Next, nil)
+			f.must(err)
+			if got.Done != 3 {
+				t.Errorf("continued: %+v", got)
+			}
+		})
 	}
 }

@@ -17,7 +17,7 @@ type caller struct {
 	id     string
 	arg    any // id as an argument; nil: not made yet
 	n      int64
-	permit *writePermit // of the send that is made; nil: none is needed
+	permit *writePermit // of the attempt that is made; nil: none is needed
 }
 
 func newCaller() *caller { return &caller{id: strings.ReplaceAll(uuid.NewString(), "-", "")} }
@@ -46,7 +46,7 @@ func (c *caller) number() any {
 func (c *caller) next() { c.n++ }
 
 func (c *caller) args(extra int) []any {
-	return append(make([]any, 0, 2+extra), c.name(), c.n)
+	return append(make([]any, 0, 2+extra), c.name(), c.number())
 }
 
 // replaceIfStale makes c a new caller if another program has overwritten what state remembers of its last call. With

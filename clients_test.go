@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -101,19 +103,90 @@ func TestClientOptions(t *testing.T) {
 	}
 }
 
+// wrapped is a client of the user's own type.
+type wrapped struct{ redis.UniversalClient }
+
+// answers is a hook that answers in place of a server.
+type answers struct{ err func(cmd redis.Cmder) error }
+
+func (a answers) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a answers) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(_ context.Context, cmd redis.Cmder) error { return a.err(cmd) }
+}
+
+func (a answers) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// TestClientThatPretends: a client with a hook that is its server is refused, with a word for the package that is for tests, and
+// nothing reaches the address in its options. A hook that looks on, or keeps commands for another reason, is none.
+func TestClientThatPretends(t *testing.T) {
+	t.Parallel()
+	unexpected := func(cmd redis.Cmder) error { return fmt.Errorf("call to cmd '%v' was not expected", cmd.Args()) }
+	broken := func(redis.Cmder) error { return errors.New("circuit breaker is open") }
+	var hooks atomic.Int64
+	watching := commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		hooks.Add(1)
+		return next(ctx, cmd)
+	})
+	for name, c := range map[string]struct {
+		hook    redis.Hook
+		refused bool
+	}{
+		"a mock": {answers{unexpected}, true}, "a stub": {answers{func(redis.Cmder) error { return nil }}, true},
+		"a stub without data": {answers{func(redis.Cmder) error { return redis.Nil }}, true},
+		"a circuit breaker":   {answers{broken}, false}, "one that looks on": {watching, false},
+		"one that panics": {answers{func(redis.Cmder) error { panic("no") }}, false},
+	} {
+		var dialled atomic.Int64
+		dial := func(context.Context, string, string) (net.Conn, error) { dialled.Add(1); return nil, errBoom }
+		one := redis.NewClient(&redis.Options{Addr: "nowhere:1", Dialer: dial})
+		many := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"nowhere:1"}, Dialer: dial})
+		one.AddHook(c.hook)
+		many.AddHook(c.hook)
+		for _, cli := range []redis.UniversalClient{one, many} {
+			func() {
+				defer func() {
+					said := fmt.Sprint(recover())
+					if refused := strings.Contains(said, "NewPublisher") && strings.Contains(said, "delayqueuetest"); refused != c.refused {
+						t.Errorf("%s, %T: %s", name, cli, said)
+					}
+				}()
+				NewPublisher("q", cli)
+			}()
+			if err := cli.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := dialled.Load(); n != 0 {
+			t.Errorf("%s: %d connections", name, n)
+		}
+	}
+	if hooks.Load() == 0 {
+		t.Error("the hooks have not been asked")
+	}
+}
+
 // TestRing: a ring would strand accepted messages on the wrong server.
 func TestRing(t *testing.T) {
 	t.Parallel()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": shared.Addr()}})
 	defer ring.Close()
 	for name, make := range map[string]func(){
-		"NewQueue":     func() { NewQueue("q", ring, nil) },
-		"NewPublisher": func() { NewPublisher("q", ring) },
-		"NewMonitor":   func() { NewMonitor("q", ring) },
+		"NewQueue":               func() { NewQueue("q", ring, nil) },
+		"NewPublisher":           func() { NewPublisher("q", ring) },
+		"NewMonitor":             func() { NewMonitor("q", ring) },
+		"in a wrapper, NewQueue": func() { NewQueue("q", struct{ *redis.Ring }{ring}, nil) },
+		"deeper, NewPublisher":   func() { NewPublisher("q", &struct{ wrapped }{wrapped{ring}}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
-				if text := fmt.Sprint(recover()); !strings.Contains(text, name) || !strings.Contains(text, "use one server, Sentinel or a Cluster") {
+				_, call, wrapped := strings.Cut(name, ", ")
+				if !wrapped {
+					call = name
+				}
+				if text := fmt.Sprint(recover()); !strings.Contains(text, call) || !strings.Contains(text, "use one server, Sentinel or a Cluster") {
 					t.Errorf("panics with %q", text)
 				}
 			}()

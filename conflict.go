@@ -10,12 +10,12 @@ import (
 // A Conflict says what a send does if another message has its key (WithKey).
 type Conflict int
 
-// What a send can do. While a handler has the other message, Replace and Reschedule leave that alone: the new message is
-// stored beside it and takes the key over, so the last change is not lost, and no handler is cut off. The older one ends if
-// its handler returns nil, or says Again: it was handled well, and the new one goes on. If it was not handled, because it
-// failed, was snoozed, released or lost, it comes back without a key, beside the new one, until it is handled: a handler that
-// must not overwrite what is newer with it compares something of its own, such as a version in the payload. As a message
-// without a key it then comes again for as long as its handler says Again.
+// What a send can do. While a handler has the other message, Replace and Reschedule store the new message beside that one
+// and give it the key, and the handler goes on. The older delivery is superseded: whatever becomes of it, its message ends
+// as by an ack, and never comes again. That holds for a failure, a loss, a release, Snooze and Again, and past its deadline
+// as well. Listeners are told of a SupersededEvent in place of any other end, and History counts it as Superseded. Two
+// handlers of one key may run at the same time: a handler that must not overwrite what a newer one wrote compares something
+// of its own, such as a version in the payload.
 const (
 	// Refuse: ErrDuplicateKey.
 	Refuse Conflict = iota
@@ -23,21 +23,24 @@ const (
 	Keep
 	// Replace makes the other message this one: payload, headers, options, and when it is due if this send says so (a
 	// delay or a schedule; SendDelayMsg and SendScheduleMsg always do). It keeps its id, and its place if it is due
-	// already and is to be due now (a WithMsgTTL then counts from when it was); its failures are forgotten. MessageInfo
+	// already and is to be due now, but its WithMsgTTL counts from this send; its failures are forgotten. MessageInfo
 	// names it, with Existed set.
 	Replace
-	// Reschedule makes the other message due when this one would be, and changes nothing else of it. MessageInfo names
-	// it, with Existed set.
+	// Reschedule makes the other message due when this one would be, and changes nothing else of it; its WithMsgTTL counts
+	// from then, or from this send. MessageInfo names it, with Existed set.
 	Reschedule
 	// Append makes the other message, which was sent with Append too, a group: it gets this payload as a further part, and
 	// its handler all of them, as Message.Parts. It is due when this one would be if this send says so, as with Replace, and
 	// nothing else of it changes: headers and all other options are those of the first. One that is full (WithMaxParts) is
-	// due now and leaves its key to the next, as one does that a handler has. One that waits for a retry is appended to, and
-	// stays due when it was, also if it is full. Of a message that was sent without Append it is ErrDuplicateKey. A group
+	// due now and leaves its key to the next, as one does that a handler has: such a group lives on until it is handled, because
+	// its parts exist nowhere else. One that waits for a retry is appended to, and
+	// stays due when it was, also if it is full. A group that has expired (WithMsgTTL, WithDeadline)
+	// leaves its key as well. Of a message that was sent without Append it is ErrDuplicateKey, also while that is handled. A group
 	// that has left its key still goes by it (Message.Key), until it is acked, and also if its handler says Again.
 	// MessageInfo names the group, with Existed set. A bare callback gets the parts one after the other, all within the time
 	// of one delivery (WithMaxConsumeDuration), and all again if it does not consume one of them. An append costs the server
-	// as much as the first part is long: let that be a small one.
+	// as much as the first part is long: let that be a small one. Replace and Reschedule cost it as much as the other message is
+	// long, and all three take a round trip for each half a megabyte of those.
 	Append
 )
 
@@ -66,7 +69,7 @@ func oneConflict(option string, on []Conflict) (Conflict, error) {
 // How long a key may stay taken after an ack, and how long a message may be put off.
 const (
 	maxKeyHold = 365 * 24 * time.Hour
-	// latestUnknown stands in an envelope where put writes to when its message may be put off.
+	// latestUnknown stands in an envelope where put writes to when its message may be put off, or from when its TTL counts.
 	latestUnknown = 1
 )
 
@@ -74,11 +77,12 @@ const (
 // that time, because a caller has repeated its request, say, is refused with ErrDuplicateKey, or gets the message that was
 // acked (Keep: Existed, and no Due). As nothing waits then, Replace, Reschedule and Append are refused, too. A message that
 // ends otherwise, in garbage or taken out, frees its key at once, for its work was not done. What its own handler sends with
-// Then takes the key over. d is from 1ms to 365 days.
+// Then gets the key, which stays taken behind that one too, for what is left of the time. Nothing that a Monitor does frees it
+// but ReleaseKey: Requeue is refused as a send is. d is from 1ms to 365 days.
 func WithKeyHold(d time.Duration) MsgOption {
 	return func(m *draft) error {
-		if d < minSetting || d > maxKeyHold {
-			return fmt.Errorf("%w: WithKeyHold(%v): from %v to %v%s", ErrBadOption, d, minSetting, maxKeyHold, unitHint(d))
+		if d < minDuration || d > maxKeyHold {
+			return fmt.Errorf("%w: WithKeyHold(%v): from %v to %v%s", ErrBadOption, d, minDuration, maxKeyHold, unitHint(d))
 		}
 		m.keyHold = d
 		return nil
@@ -107,8 +111,8 @@ func payloadKey(payload string) string {
 // rescheduled or appended to, keeps none. d is at least 1ms, and no less than the delay.
 func WithMaxWait(d time.Duration) MsgOption {
 	return func(m *draft) error {
-		if d < minSetting || d > maxDelay {
-			return fmt.Errorf("%w: WithMaxWait(%v): from %v to %v%s", ErrBadOption, d, minSetting, maxDelay, unitHint(d))
+		if d < minDuration || d > maxDelay {
+			return fmt.Errorf("%w: WithMaxWait(%v): from %v to %v%s", ErrBadOption, d, minDuration, maxDelay, unitHint(d))
 		}
 		m.put.maxWait = d
 		return nil
@@ -117,11 +121,14 @@ func WithMaxWait(d time.Duration) MsgOption {
 
 // checkKey makes the key of a payload, and refuses options that lack another or contradict one.
 func (m *draft) checkKey() error {
-	switch {
-	case m.key == "" && m.put.payloadKey:
+	if m.key == "" && m.put.payloadKey {
 		m.key = payloadKey(m.payload)
-	case m.key == "" && m.keyHold > 0:
+	}
+	if m.key == "" && m.keyHold > 0 {
 		return fmt.Errorf("%w: WithKeyHold(%v) without a key: use WithKey or WithPayloadKey", ErrBadOption, m.keyHold)
+	}
+	if m.key != "" && m.ttl > 0 {
+		m.since = latestUnknown
 	}
 	if err := m.checkGroup(); err != nil || m.put.maxWait == 0 {
 		return err

@@ -112,10 +112,10 @@ func TestReplacedWhileItSaysAgain(t *testing.T) {
 				got <- *m
 				return Again(20 * time.Millisecond)
 			})
-			acked := make(chan Event, 100)
+			ended := make(chan Event, 100)
 			sub := q.ListenEvent(func(e Event) {
-				if e.Code == AckEvent {
-					acked <- e
+				if e.Code == SupersededEvent {
+					ended <- e
 				}
 			})
 			defer sub.Stop()
@@ -127,8 +127,8 @@ func TestReplacedWhileItSaysAgain(t *testing.T) {
 				t.Errorf("%+v", renewed)
 			}
 			close(end)
-			if e := receive(t, "ack", acked); e.IDs[0] != old.ID {
-				t.Errorf("acked %v, want %s", e.IDs, old.ID)
+			if e := receive(t, "the end of the first", ended); e.IDs[0] != old.ID {
+				t.Errorf("superseded %v, want %s", e.IDs, old.ID)
 			}
 			for runs := map[string]int{}; runs[renewed.ID] < 5; {
 				m := receive(t, "run", got)
@@ -140,9 +140,7 @@ func TestReplacedWhileItSaysAgain(t *testing.T) {
 				t.Error(err)
 			}
 			q.StopConsume()
-			if n := f.log.count("said Again ends", old.ID, "key=job"); n != 1 {
-				t.Errorf("%d lines in the log", n)
-			}
+			f.log.says(t, 1, "another send took its key", old.ID, "key=job")
 		})
 	}
 }
@@ -210,6 +208,13 @@ func TestReplaceWhileItIsHandled(t *testing.T) {
 				handled <- *msg
 				return nil
 			}).WithConcurrent(2).WithRetryDelays(time.Millisecond)
+			ended := make(chan Event, 100)
+			sub := q.ListenEvent(func(e Event) {
+				if e.Code == SupersededEvent {
+					ended <- e
+				}
+			})
+			defer sub.Stop()
 			q.StartConsume()
 			first := f.send(q, "first", WithKey("k"))
 			receive(t, "first is handled", begun)
@@ -222,12 +227,14 @@ func TestReplaceWhileItIsHandled(t *testing.T) {
 				t.Errorf("%+v", msg)
 			}
 			close(end)
-			key := map[bool]string{false: "k", true: ""}[fails]
-			if msg := receive(t, "first is handled", handled); msg.Payload != "first" || msg.Key != key || msg.ID != first.ID {
-				t.Errorf("%+v, want the key %q", msg, key)
+			if e := receive(t, "the end of first", ended); e.Count != 1 || e.IDs[0] != first.ID {
+				t.Errorf("%+v, want %s", e, first.ID)
 			}
 			f.drained()
 			f.checkEmpty()
+			if want := map[bool]int{true: 0, false: 1}[fails]; len(handled) != want {
+				t.Errorf("%d more were handled, want %d", len(handled), want)
+			}
 		})
 	}
 }

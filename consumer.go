@@ -46,7 +46,6 @@ func startConsumer(p *producer, settings settings, join func(freed signal) *memb
 	c.wakeUps = newWakeListener(c.store)
 	freed := newSignal()
 	c.member = join(freed)
-	c.settings.logStuck(c.member.stuck())
 	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, freed: freed}
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.notices.waiting.read = c.notices.run
@@ -73,6 +72,7 @@ func startConsumer(p *producer, settings settings, join func(freed signal) *memb
 func (c *consumer) run() {
 	defer context.AfterFunc(c.settings.base, c.poller.freed.send)()
 
+	c.settings.logStuck(c.member.stuck()) // here, for startConsumer is called with the queue's mu held
 	c.poller.run()
 	begun := time.Now()
 	c.lifecycle.enterPhase("the call that waits for wake-ups to end")

@@ -74,8 +74,9 @@ func TestMsgTTL(t *testing.T) {
 			}
 			return nil
 		})
-	late := f.send(q, "late", WithMsgTTL(time.Microsecond))
+	late := f.send(q, "late", WithMsgTTL(time.Millisecond))
 	f.send(q, "fails once", WithMsgTTL(ttl), WithDelay(100*time.Millisecond)) // only its first delivery is bounded
+	eventually(t, "the late one is late", func() bool { return time.Since(late.Due) > 2*time.Millisecond })
 	q.StartConsume()
 	if err := receive(t, "the late one dies", deaths); !errors.Is(err, ErrExpired) {
 		t.Errorf("died of %v", err)

@@ -196,9 +196,7 @@ func TestDeadline(t *testing.T) {
 		case <-deaths:
 		}
 	}
-	if n := f.log.count("ran past its limit", "cause=\"message expired\""); n != 1 {
-		t.Errorf("%d lines say so", n)
-	}
+	f.log.says(t, 1, "ran past its limit", "cause=\"message expired\"")
 }
 
 // TestDeadlineRace: handlers that return at about the deadline are counted once, as acked or as garbage.

@@ -14,9 +14,9 @@ import (
 // it again. A panic is a failure too.
 type CallbackFunc = func(payload string) bool
 
-// A Handler handles a message. Its context ends when the delivery is lost or canceled (Cancel),
-// at the limit of WithMaxConsumeDuration, or when the context of Shutdown ends; context.Cause
-// says which. It returns nil to acknowledge the message, or an error: any of its own
+// A Handler handles a message. Its context has a Deadline if the handler may not run for any time
+// (WithMaxConsumeDuration, WithTimeout, WithDeadline), and ends there with context.DeadlineExceeded. It is canceled
+// before that if the delivery is lost or canceled (Cancel), or when the context of Shutdown ends. context.Cause says which. It returns nil to acknowledge the message, or an error: any of its own
 // (a failure), ErrSkipRetry, RetryAfter, Snooze, Again or Throttle.
 type Handler = func(ctx context.Context, msg *Message) error
 
@@ -39,9 +39,16 @@ type DelayQueue struct {
 // to the client do not see them. Events go over the client itself. The client stays the caller's to close, after the
 // queue has stopped. callback may be nil if the queue only sends, or if WithHandler follows.
 //
-// It panics if the name is empty, holds { or }, or ends in a slash and digits (kept for the parts of a queue over
-// several slots); if cli is nil, or if it is a *redis.Ring: while one of its servers is away a ring sends the
-// queue's messages to another, where nobody looks for them afterwards.
+// What dials in place of the client (an SSH tunnel, a proxy) belongs into Options.Dialer: a hook that dials is passed over
+// as well. A client of another type, such as one that embeds a redis.UniversalClient, is used as it is, by the commands
+// that it has. Then consumers get no wake-ups, so what other processes send is up to a second late (WithFetchInterval);
+// WithReplicaAck and Queues fail, and a call may wait for as long as the client does.
+//
+// It panics if the name is empty, is no UTF-8, holds {, } or control characters, begins or ends with a blank, or ends in a
+// slash and digits (kept for the parts of a queue over several slots). It panics if cli is nil, and for two kinds of clients:
+//   - a *redis.Ring, or what embeds one: while one of its servers is away a ring sends the queue's messages to another,
+//     where nobody looks for them afterwards;
+//   - one whose hooks answer in place of a server, as redismock's do: for tests there is the package delayqueuetest.
 func NewQueue(name string, cli redis.UniversalClient, callback CallbackFunc, opts ...QueueOption) *DelayQueue {
 	q := &DelayQueue{producer: newProducer("NewQueue", name, cli, opts), settings: defaultSettings(callback)}
 	q.batcher.onStored = q.hint

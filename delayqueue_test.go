@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"testing"
@@ -77,7 +78,7 @@ func TestZeroNegativeAndPast(t *testing.T) {
 		"negative delay":  func() error { return q.SendDelayMsg("b", -time.Hour) },
 		"past schedule":   func() error { return q.SendScheduleMsg("c", time.Now().Add(-time.Hour)) },
 		"before 1970":     func() error { return q.SendScheduleMsg("d", time.Unix(-1, 0)) },
-		"a day of old":    func() error { return q.SendScheduleMsg("e", time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)) },
+		"a day of old":    func() error { return q.SendScheduleMsg("e", time.Date(1970, 1, 2, 0, 0, 0, 0, time.UTC)) },
 		"smallest delay":  func() error { return q.SendDelayMsg("f", -1<<63) },
 		"Send, no option": func() error { _, err := q.Send(context.Background(), "g"); return err },
 	} {
@@ -90,6 +91,12 @@ func TestZeroNegativeAndPast(t *testing.T) {
 		if newest.Score < before || newest.Score > state.Now {
 			t.Errorf("%s: due at %d, want now: between %d and %d", name, newest.Score, before, state.Now)
 		}
+	}
+	if err := q.SendScheduleMsg("h", time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)); !errors.Is(err, ErrBadOption) {
+		t.Errorf("the year 1: %v, want ErrBadOption", err)
+	}
+	if n := len(f.check().Messages); n != 7 {
+		t.Errorf("%d messages, want 7", n)
 	}
 	var got tally
 	q.WithCallback(func(payload string) bool { got.add(payload); return true }).StartConsume()

@@ -21,6 +21,7 @@ type delivery struct {
 	msg        Message
 	losses     int
 	ttl        time.Duration
+	since      serverTime    // from which that counts, if it is after the due instant
 	timeout    time.Duration // as in envelope
 	deadline   serverTime    // 0: none
 	expires    time.Time     // the deadline, by the clock of this process and not later; zero: none
@@ -153,7 +154,7 @@ func decode(s *settler, got *fetchReply, maxLosses int, sentAt, answeredAt time.
 		d.lastChance = record.losses > 0 && record.losses >= maxLosses-1
 		d.bytes, d.fetched = len(got.envelopes[i])+e.group.bytes, answeredAt
 		d.leased.set(sentAt)
-		d.timeout, d.keyHold = e.timeout, e.keyHold
+		d.timeout, d.keyHold, d.since = e.timeout, e.keyHold, serverTime(e.since)
 		if e.deadline != 0 {
 			d.deadline = serverTime(e.deadline)
 			d.expires = sentAt.Add(d.deadline.sub(got.now))
@@ -176,7 +177,7 @@ const newerDeliveries = 1000
 // unfit is the outcome of a delivery that no handler should see; ok is false for all others.
 func unfit(d *delivery, now serverTime) (o outcome, ok bool) {
 	o = outcome{d: d, kind: outcomeGarbage, failures: d.msg.Failures, losses: d.losses}
-	switch late := now.sub(serverTime(d.msg.Due.UnixMicro())); {
+	switch late := now.sub(max(serverTime(d.msg.Due.UnixMicro()), d.since)); {
 	case errors.Is(d.broken, errNewerVersion) && d.msg.Delivery < newerDeliveries:
 		wait := 5 * time.Second * time.Duration(1+min(d.msg.Delivery/12, 11)) // 5 to 10 s; from the 132nd on 1 to 2 minutes
 		o.kind, o.delay, o.text = outcomeRetry, wait+rand.N(wait), errorText(d.broken)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -44,6 +45,44 @@ func (l *link) dialer(dial dialFunc) dialFunc {
 		return l.watch(conn), nil
 	}
 }
+
+// ownerClosed says whether the user has closed the client. It is false if a consumer uses the link, which goes on until
+// it is stopped.
+func (l *link) ownerClosed() bool {
+	links.mu.Lock()
+	consumers := l.consumers
+	links.mu.Unlock()
+	l.mu.Lock()
+	node := l.node
+	l.mu.Unlock()
+	if consumers > 0 || !isClosed(node) {
+		return false
+	}
+	cluster, ok := l.owner.(*redis.ClusterClient)
+	if !ok {
+		return true
+	}
+	var open atomic.Bool // a node that has left the Cluster is closed as well
+	err := cluster.ForEachMaster(canceled, func(_ context.Context, node *redis.Client) error {
+		open.CompareAndSwap(false, !isClosed(node))
+		return nil
+	})
+	return err == nil && !open.Load()
+}
+
+// isClosed says whether a client is closed. Only a call shows that; this one ends before it takes a connection.
+func isClosed(cli *redis.Client) bool {
+	probe := cli.WithTimeout(time.Second)
+	probe.Options().Limiter = nil // it would count a failure
+	return errors.Is(probe.Ping(canceled).Err(), redis.ErrClosed)
+}
+
+// canceled has ended.
+var canceled = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // errHungUp is of a connection that is encrypted, on which a server that has no room for it says nothing of that.
 var errHungUp = errors.New("the server hung up before the connection was made: it may have reached maxclients, or speak no TLS")
@@ -85,4 +124,56 @@ func (l *link) oneServerSince(at time.Time) bool {
 	defer l.server.mu.Unlock()
 	changed := l.server.changed
 	return changed.IsZero() || at.After(changed) && time.Since(changed) > linkAge+linkAge/5
+}
+
+// A dedicatedClient has one connection.
+type dedicatedClient struct {
+	*redis.Client
+
+	mu    sync.Mutex // guards the fields below
+	conn  net.Conn   // nil: it has made none
+	isCut bool
+}
+
+// cut ends what the client does, and lets it make no connection any more.
+func (c *dedicatedClient) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isCut = true
+	if c.conn != nil {
+		_ = c.conn.Close() // a connection that is thrown away has nothing to tell
+	}
+}
+
+// dialer notes the client's connection.
+func (c *dedicatedClient) dialer(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.isCut {
+			_ = conn.Close() // as in cut
+			return nil, net.ErrClosed
+		}
+		c.conn = conn
+		return conn, nil
+	}
+}
+
+// dedicated makes a client with one connection, for blocking calls. The caller closes it.
+func (l *link) dedicated(addr string) *dedicatedClient {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := new(dedicatedClient)
+	opt := l.options(addr)
+	opt.PoolSize, opt.MaxConcurrentDials, opt.ConnMaxLifetime = 1, 1, 0
+	opt.Dialer = c.dialer(opt.Dialer)
+	c.Client = redis.NewClient(opt)
+	if l.onDedicated != nil {
+		l.onDedicated(c.Client)
+	}
+	return c
 }

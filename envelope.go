@@ -51,6 +51,7 @@ const (
 	fieldRetries   = 3 // as in version 1; absent: 0
 	fieldTTL       = 4 // as in version 1; absent: none
 	fieldLatest    = 5 // 16 decimal digits, unix us, which put fills in; absent: none
+	fieldSince     = 6 // 16 decimal digits, unix us, from which the TTL counts if that is after due: put fills them in; absent: due
 	fieldCritical  = 128
 	fieldParts     = 129 // of a group: 4 digits, how many parts; 7, bytes of all but the first; the key that it had; absent: no group
 	fieldDeadline  = 130 // 16 decimal digits, unix us; absent: none
@@ -71,6 +72,7 @@ type envelope struct {
 	key       string
 	retries   int
 	ttl       time.Duration // 0: none
+	since     int64         // unix us from which the TTL counts, if that is after due; 0: none
 	latest    int64         // unix us at which it is due whoever puts it off; 0: none
 	deadline  int64         // unix us; 0: none
 	timeout   time.Duration // 0: the queue's own; or noTimeout
@@ -83,7 +85,7 @@ type envelope struct {
 
 // version is the one that encode writes.
 func (e *envelope) version() byte {
-	if e.group.count != 0 || e.latest != 0 || e.keyHold != 0 || e.deadline != 0 || e.timeout != 0 || e.retention != 0 {
+	if e.group.count != 0 || e.since != 0 || e.latest != 0 || e.keyHold != 0 || e.deadline != 0 || e.timeout != 0 || e.retention != 0 {
 		return fieldsVersion
 	}
 	return flagsVersion
@@ -108,7 +110,7 @@ func (e *envelope) encode(w when) string {
 	}
 	version := e.version()
 	if version == fieldsVersion {
-		size += 9*fieldHead + 4*dueDigits
+		size += 10*fieldHead + 5*dueDigits
 	}
 	var b envelopeWriter
 	b.Grow(size)
@@ -164,6 +166,9 @@ func (e *envelope) writeFields(b *envelopeWriter) {
 	if e.group.count != 0 {
 		b.WriteByte(fieldParts)
 		b.text(e.group.text())
+	}
+	if e.since != 0 {
+		b.instantField(fieldSince, e.since)
 	}
 	if e.latest != 0 {
 		b.instantField(fieldLatest, e.latest)
@@ -292,6 +297,8 @@ func (e *envelope) readFields(r *envelopeReader) error {
 			e.retries = field.retries()
 		case kind == fieldHeaders:
 			e.headers = field.headers()
+		case kind == fieldSince:
+			e.since = field.instant()
 		case kind == fieldLatest:
 			e.latest = field.instant()
 		case kind == fieldParts:

@@ -30,6 +30,9 @@ func (e *envelope) inFields(others map[byte]string) string {
 	if e.keyHold != 0 {
 		fields[fieldKeyHold] = string(binary.AppendUvarint(nil, uint64(e.keyHold/time.Microsecond)))
 	}
+	if e.since != 0 {
+		fields[fieldSince] = fmt.Sprintf("%016d", e.since)
+	}
 	if e.latest != 0 {
 		fields[fieldLatest] = fmt.Sprintf("%016d", e.latest)
 	}
@@ -64,12 +67,12 @@ func (e *envelope) inFields(others map[byte]string) string {
 // read if its type is 128 or more.
 func TestEnvelopeFields(t *testing.T) {
 	for name, want := range sampleEnvelopes() {
-		for _, others := range []map[byte]string{nil, {6: "", 100: "x", 127: strings.Repeat("y", 300)}} {
+		for _, others := range []map[byte]string{nil, {7: "", 100: "x", 127: strings.Repeat("y", 300)}} {
 			if got, err := decodeEnvelope(want.inFields(others)); err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("%s, with %q besides: %+v, %v; want %+v", name, others, got, err, want)
 			}
 		}
-		for _, others := range []map[byte]string{{128: ""}, {255: "x", 6: ""}} {
+		for _, others := range []map[byte]string{{128: ""}, {255: "x", 7: ""}} {
 			got, err := decodeEnvelope(want.inFields(others))
 			if beside := (envelope{due: want.due, key: want.key}); !errors.Is(err, errNewerVersion) || !reflect.DeepEqual(got, beside) {
 				t.Errorf("%s, with %q besides: %+v, %v; want %+v and that it is newer", name, others, got, err, beside)
@@ -216,6 +219,9 @@ func FuzzEnvelopeFields(f *testing.F) {
 		if kind%2 == 1 {
 			e.retention = e.ttl
 		}
+		if kind%5 == 1 {
+			e.since, e.latest = e.deadline, e.deadline
+		}
 		if kind%3 == 1 {
 			e.group = group{count: 2 + e.retries%(maxParts-1), bytes: len(other), key: name}
 		}
@@ -223,7 +229,7 @@ func FuzzEnvelopeFields(f *testing.F) {
 			e.headers = map[string]string{name: value}
 		}
 		var others map[byte]string
-		if kind > fieldLatest && kind != fieldParts && kind != fieldDeadline && kind != fieldTimeout &&
+		if kind > fieldSince && kind != fieldParts && kind != fieldDeadline && kind != fieldTimeout &&
 			kind != fieldKeyHold && kind != fieldRetention {
 			others = map[byte]string{kind: other}
 		}

@@ -41,6 +41,7 @@ func sampleEnvelopes() map[string]envelope {
 		"deadline":        {due: 12, retries: 3, deadline: 1<<53 - 1},
 		"timeout":         {due: 12, retries: 3, timeout: time.Microsecond, payload: "x"},
 		"longest timeout": {due: 12, timeout: math.MaxInt64 / 1000 * time.Microsecond},
+		"since":           {due: 12, retries: 3, ttl: time.Hour, since: 1<<53 - 1, latest: 9, key: "s"},
 		"latest":          {due: 12, retries: 3, ttl: time.Hour, latest: 1<<53 - 1, key: "l"},
 		"key hold":        {due: 12, retries: 3, latest: 7, keyHold: maxKeyHold, key: "m", payload: "x"},
 		"group":           {due: 12, retries: 3, key: "g", group: group{count: 1}, payload: "x"},
@@ -109,7 +110,7 @@ func TestEnvelopeOfSend(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := f.check().Messages[info.ID]
-	want := check.Envelope{Version: 1, Due: info.Due.UnixMicro(), Key: info.Key, Flags: flagTTL | flagHeaders, TTL: 90e6,
+	want := check.Envelope{Version: 2, Due: info.Due.UnixMicro(), Key: info.Key, TTL: 90e6, Since: latestUnknown,
 		Headers: map[string]string{"a": "1", "b": ""}, Retries: 7, Payload: "\x00payload\xff", Size: got.Size}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("stored %+v, want %+v", got, want)

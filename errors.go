@@ -66,14 +66,11 @@ var (
 	// program is writing under the queue's prefix and name.
 	ErrWrongType = errors.New("a key of the queue belongs to another program")
 	// ErrClusterNode: the client is a plain *redis.Client, and the Redis that it talks to is a node of a
-	// Cluster. It takes a *redis.ClusterClient; redis.NewUniversalClient makes one if it is given more than
+	// Cluster, which does not hold the slot of this queue. Queues whose slots it holds work, until a slot is moved. A
+	// Cluster takes a *redis.ClusterClient; redis.NewUniversalClient makes one if it is given more than
 	// one address, or IsClusterMode.
 	ErrClusterNode = errors.New("this Redis is a node of a Cluster: use redis.NewClusterClient")
 )
-
-// errRing is why a *redis.Ring is refused.
-var errRing = errors.New("a redis.Ring moves keys to another server while one is away, " +
-	"and messages that were accepted there are lost when it is back: use one server, Sentinel or a Cluster")
 
 // errNewerVersion: the message was written by a newer version of the library.
 var errNewerVersion = errors.New("message was written by a newer version")
@@ -83,15 +80,36 @@ type DuplicateKeyError struct {
 	Queue string // its name
 	Key   string // that the message was sent with
 	ID    string // the live message that has the key, or the acked one that keeps it (WithKeyHold)
+	Held  bool   // that one was acked, and keeps the key
 }
 
 func (e *DuplicateKeyError) Error() string {
-	return fmt.Sprintf("key %q is held by message %s, which is live, or was acked and keeps it for a while (WithKeyHold): "+
-		"intercept the live one first, wait, or use another key", e.Key, e.ID)
+	if e.Held {
+		return fmt.Sprintf("key %q is held by message %s, which was acked and keeps it for a while (WithKeyHold): "+
+			"wait, release the key (Monitor.ReleaseKey), or use another one", e.Key, e.ID)
+	}
+	return fmt.Sprintf("key %q is held by message %s, which is live: intercept that one first, or use another key", e.Key, e.ID)
 }
 
 // Is makes errors.Is(err, ErrDuplicateKey) true.
 func (e *DuplicateKeyError) Is(target error) bool { return target == ErrDuplicateKey }
+
+// A KeyHeldError says that no live message has a key, because one that was acked keeps it taken (WithKeyHold). errors.Is finds
+// ErrNotFound in it.
+type KeyHeldError struct {
+	Queue string    // its name
+	Key   string    // that was looked for
+	ID    string    // of the acked message
+	Until time.Time // the key stays taken, by the server's clock
+}
+
+func (e *KeyHeldError) Error() string {
+	return fmt.Sprintf("no live message has key %q: it is held until %s by message %s, which was acked (WithKeyHold)", e.Key,
+		e.Until.UTC().Format(time.RFC3339), e.ID)
+}
+
+// Is makes errors.Is(err, ErrNotFound) true.
+func (e *KeyHeldError) Is(target error) bool { return target == ErrNotFound }
 
 // Stored says what is known of a message whose send failed.
 type Stored int
@@ -164,7 +182,7 @@ func (e *retryAfterError) Unwrap() error { return e.err }
 
 // RetryAfter makes an error for a handler to return: a failure like any other, but
 // the next delivery, if a retry is left, comes after d instead of the queue's own
-// delay. A negative d counts as zero; a nil err is allowed. Less than 1µs is a number without its unit: the failure
+// delay. A negative d counts as zero; a nil err is allowed. Less than 1ms is a number without its unit: the failure
 // says so, and the delay is the queue's own.
 func RetryAfter(d time.Duration, err error) error {
 	if err == nil {
@@ -207,16 +225,15 @@ func (e *snoozeError) Unwrap() []error {
 // Snooze makes a value for a handler to return when the message is simply not for
 // now: it is delivered again after d, which is no failure and uses up no retry. The failures that it
 // had stay counted, however many snoozes lie between: for work that is done and comes again, there
-// is Again. A negative d counts as zero, more than 150 years as that. Less than 1µs is a number without its unit,
+// is Again. A negative d counts as zero, more than 150 years as that. Less than 1ms is a number without its unit,
 // with which the message would come again and again without a pause: it makes a failure that says so (ErrBadOption).
-// If another send took its key over meanwhile, it comes again without a key.
+// If another send took its key while it was handled (Replace, Reschedule), the message ends: see Conflict.
 func Snooze(d time.Duration) error { return snooze("Snooze", d, false) }
 
 // Again makes a value for a handler to return when it has handled the message well and wants it
 // again, as who polls does: it is delivered again after d, which uses up no retry, and its failures
-// count from 0. For d the same holds as in Snooze. If another send took its key over while it was handled
-// (Replace, Reschedule), that message goes on in its place, and this one ends as by an ack, without a
-// result (SetResult) and without what was to follow it (Then).
+// count from 0. For d the same holds as in Snooze. If another send took its key while it was handled
+// (Replace, Reschedule), that message goes on in its place, and this one ends: see Conflict.
 func Again(d time.Duration) error { return snooze("Again", d, true) }
 
 // maxThrottle is the longest that a queue is throttled at once.
@@ -225,7 +242,7 @@ const maxThrottle = time.Hour
 // Throttle makes a value for a handler to return when nobody should go on for a while, as after a 429: the message is
 // delivered again after d, which is no failure and uses up no retry, and until then nothing of the queue is handed out, by
 // any consumer. What consumers have by then, their handlers finish. err says why; it may be nil. More than an hour is cut
-// to that: the next handler may say it again. A negative d counts as zero; less than 1µs is a number without its unit, and makes
+// to that: the next handler may say it again. A negative d counts as zero; less than 1ms is a number without its unit, and makes
 // a failure that says so (ErrBadOption). Of several handlers that say it, the longest holds. A message whose deadline comes
 // before is garbage, and throttles nothing. Monitor.Unthrottle lifts it.
 func Throttle(d time.Duration, err error) error {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/userlog"
 )
 
 // An EventCode says what happened to messages.
@@ -38,10 +40,12 @@ const (
 	GapEvent
 
 	RefusedEvent // it was to follow another one (Then) and was not stored: its key is held
+
+	SupersededEvent // it has ended, as by an ack, because another send took its key while it was handled (Replace, Reschedule)
 )
 
 var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted", "vanished",
-	"rescheduled", "requeued", "deleted", "paused", "resumed", "queue deleted", "gap", "refused"}
+	"rescheduled", "requeued", "deleted", "paused", "resumed", "queue deleted", "gap", "refused", "superseded"}
 
 // String names the event for a log, as in "ack" or "final failure".
 func (c EventCode) String() string { return nameOf("EventCode", int(c), eventNames[:]) }
@@ -143,15 +147,15 @@ func (s *Subscription) serve(listener EventListener) {
 
 // events tells the listeners of one process.
 type events struct {
-	log  atomic.Pointer[slog.Logger] // nil: slog.Default
+	log  atomic.Pointer[slog.Logger] // contained; nil: slog.Default, as it is when it is needed first
 	subs set[*Subscription]
 }
 
 func (e *events) logger() *slog.Logger {
-	if log := e.log.Load(); log != nil {
-		return log
+	if e.log.Load() == nil {
+		e.log.CompareAndSwap(nil, userlog.Contain(slog.Default()))
 	}
-	return contained(slog.Default())
+	return e.log.Load()
 }
 
 // on reports whether anybody listens. If nobody does, that is all an event costs.
@@ -200,7 +204,7 @@ func (s *producer) ListenEvent(listener EventListener) *Subscription {
 const reportMost = 100
 
 // EnableReport tells the events of this process to every Monitor that listens, on any machine, over
-// Redis's pub/sub, until Stop of what it returns. What Redis does not take within 10 s is dropped and counted.
+// Redis's pub/sub, until Stop of what it returns. Call it once: two of them tell each event twice. What Redis does not take within 10 s is dropped and counted.
 func (s *producer) EnableReport() *Subscription {
 	s.made()
 	sub := s.events.subscription()

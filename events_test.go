@@ -156,3 +156,20 @@ func TestSnoozed(t *testing.T) {
 		t.Errorf("%v is no snooze, or %v is one", err, errBoom)
 	}
 }
+
+// TestReportOverAClientOfItsOwnType: a client of the user's own type publishes by its own command.
+func TestReportOverAClientOfItsOwnType(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	heard := make(chan Event, 10)
+	listener, err := NewMonitor(f.name, f.cli).ListenEvent(ctxB, func(e Event) { heard <- e })
+	f.must(err)
+	defer listener.Stop()
+	p := NewPublisher(f.name, wrapped{f.cli})
+	sub := p.EnableReport()
+	defer sub.Stop()
+	f.must(p.SendDelayMsg("x", time.Hour))
+	if e := receive(t, "it is heard", heard); e.Code != NewMessageEvent || sub.Dropped() != 0 {
+		t.Errorf("%+v, %d dropped", e, sub.Dropped())
+	}
+}

@@ -9,11 +9,13 @@ import (
 	"unicode/utf8"
 )
 
-// A failRecord is the hash fail's entry for a message: `<delivery> <failures> <losses> <when> <errors>`.
+// A failRecord is the hash fail's entry for a message: `<delivery> <failures> <losses> <when> <errors>`. The mark of a
+// delivery that is superseded (superseded.lua) stands before the errors.
 type failRecord struct {
 	delivery, failures, losses int
 	when                       int64  // unix us
 	errors                     string // as they stand there: keptErrors reads them
+	superseded                 bool
 }
 
 func parseFail(s string) (failRecord, error) {
@@ -30,7 +32,8 @@ func parseFail(s string) (failRecord, error) {
 		}
 		numbers[i] = int64(n)
 	}
-	return failRecord{int(numbers[0]), int(numbers[1]), int(numbers[2]), numbers[3], fields[4]}, nil
+	errors, superseded := strings.CutPrefix(fields[4], supersededMark)
+	return failRecord{int(numbers[0]), int(numbers[1]), int(numbers[2]), numbers[3], errors, superseded}, nil
 }
 
 // A KeptError says why a delivery of a message ended: with a failure, a loss, or in garbage. The last five are kept with the
@@ -42,10 +45,11 @@ type KeptError struct {
 }
 
 const (
-	errorMark    = "\x1e"  // before each error of a record
-	maxErrors    = 5       // of a record
-	maxErrorText = 1 << 10 // bytes of the newest
-	maxOlderText = 200     // of those before it
+	supersededMark = "\x1f"  // before the errors of a record
+	errorMark      = "\x1e"  // before each error of a record
+	maxErrors      = 5       // of a record
+	maxErrorText   = 1 << 10 // bytes of the newest
+	maxOlderText   = 200     // of those before it
 )
 
 // errorText is what is kept of an error with the message: valid UTF-8, at most maxErrorText bytes.

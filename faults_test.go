@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -265,4 +267,49 @@ func TestCluster(t *testing.T) {
 	}
 	send(50, 60)
 	eventually(t, "consuming goes on after the failover", func() bool { n, _ := got.counts(); return n == 60 })
+}
+
+// TestClusterPrimaryFrozen: a primary that stands still is no reason to wait for it when its replica has been promoted, though
+// the client may still take it for the one that holds the queue.
+func TestClusterPrimaryFrozen(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, 1)
+	f := fixtureOn(t, cluster.Client(t))
+	var got tally
+	q := f.queue(func(payload string) bool { got.add(payload); return true })
+	q.StartConsume()
+	f.send(q, "before")
+	eventually(t, "it is handled", func() bool { return got.of("before") == 1 })
+	owner, err := q.store.node(ctxB)
+	f.must(err)
+	frozen := slices.IndexFunc(cluster.Nodes, func(n *redistest.Server) bool { return n.Addr() == owner.Options().Addr })
+	cluster.Nodes[frozen].Pause()
+	defer cluster.Nodes[frozen].Resume()
+	if _, err := q.Send(within(t, patience), "while"); err != nil {
+		t.Error(err)
+	}
+	eventually(t, "consuming goes on", func() bool { return got.of("while") == 1 })
+	p := NewPublisher(f.name, f.cli)
+	l := linkOf(f.cli)
+	defer l.release()
+	p.store.nodeAddr.Store(&nodeAddr{addr: owner.Options().Addr, at: time.Now()})
+	p.store.askWhereItIs(ctxB, l, io.EOF)
+	known := p.store.nodeAddr.Load()
+	if promoted := cluster.Nodes[frozen+3].Addr(); known == nil || known.addr != promoted || known.not != owner.Options().Addr {
+		t.Fatalf("it takes %+v for the node that holds the queue, want %s", known, promoted)
+	}
+	stale := *known
+	stale.at, stale.not = time.Time{}, f.clusterSays(p.store)
+	p.store.nodeAddr.Store(&stale)
+	if addr, err := p.store.findNode(ctxB, l); addr != known.addr || err != nil {
+		t.Errorf("what another node said holds no longer than the client's map: %s, %v", addr, err)
+	}
+}
+
+// clusterSays is who holds a queue as the client knows it.
+func (f *fixture) clusterSays(s *store) string {
+	f.t.Helper()
+	node, err := s.node(ctxB)
+	f.must(err)
+	return node.Options().Addr
 }

@@ -74,9 +74,12 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 		b.bytes = min(b.bytes, max(p.settings.maxBytes-held.bytes, 1))
 	}
 	carriedOut, leaving := false, q.presence == presenceLeaving // an attempt was, perhaps
+	var permit *writePermit                                     // of the last attempt
 	for done := false; !done && err == nil; done = b.answered(&got) {
 		err = p.lifecycle.retry("fetch", p.caller, func() (err error) {
 			q.bytes, q.probe, q.began = b.bytes, b.bytes == 0, new(time.Time)
+			permit = &writePermit{call: p.caller.n}
+			p.caller.permit = permit
 			ctx := p.lifecycle.pollCtx
 			if leaving {
 				ctx = p.leaveCtx
@@ -91,7 +94,7 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 			sentAt = *q.began
 			return nil
 		}, func(n int, err error) bool {
-			carriedOut = carriedOut || !noEffect(err)
+			carriedOut = carriedOut || !permit.revoke() && !refusal(err)
 			if p.gaveUp(n, err) {
 				return false
 			}
@@ -183,6 +186,11 @@ func (p *poller) report(got *fetchReply, answeredAt time.Time) {
 	}
 	p.settings.logOverflow(got.overflow)
 	p.events.tell(LostEvent, got.lost)
+	if got.replaced > 0 {
+		p.settings.log.Info("delayqueue: messages end whose deliveries were lost: while they were handled other sends took their keys",
+			slog.Int("messages", got.replaced))
+		p.events.tell(SupersededEvent, got.replaced)
+	}
 }
 
 func (f fetchSettings) attrs() []any {

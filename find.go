@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -113,7 +114,7 @@ func (m *Monitor) atOnce(ctx context.Context, at *finding, text string, states [
 		}
 		msg, err := read(ctx, func(ctx context.Context) (*MessageStatus, error) { return m.store.look(ctx, by, text) })
 		switch {
-		case err != nil:
+		case err != nil && !errors.Is(err, ErrNotFound): // a key may be held, and no message has it
 			return err
 		case msg != nil && slices.Contains(states, msg.State) && !slices.Contains(at.Given, msg.ID):
 			at.Given = append(at.Given, msg.ID)

@@ -34,8 +34,8 @@ func (m *Monitor) Forecast(ctx context.Context, from time.Time, step time.Durati
 	err := unitless("step", step)
 	switch {
 	case err != nil:
-	case step < time.Millisecond || step > maxDelay || n < 1 || n > maxBuckets:
-		err = fmt.Errorf("%w: %d spans of %v: 1 to %d, of %v or more", ErrBadOption, n, step, maxBuckets, time.Millisecond)
+	case step < minDuration || step > maxDelay || n < 1 || n > maxBuckets:
+		err = fmt.Errorf("%w: %d spans of %v: 1 to %d, of %v or more", ErrBadOption, n, step, maxBuckets, minDuration)
 	case !from.IsZero():
 		first, err = scheduled(from)
 		first.us = max(first.us, 1) // 0: now

@@ -19,7 +19,7 @@ var fourNumbers = regexp.MustCompile(`^([0-9]+ ){4}`)
 var tooLarge = regexp.MustCompile(`^([0-9]+ ){0,3}[0-9]{10,} `)
 
 func FuzzFail(f *testing.F) {
-	for _, raw := range []string{"", "2 0 0 1717200000000000 ", "3 1 2 1717200000000000 a b  c\n", "2 0 x 1 ", "2  0 0 1 ",
+	for _, raw := range []string{"", "2 0 0 1717200000000000 ", "3 1 2 1717200000000000 a b  c\n", "2 0 x 1 ", "2  0 0 1 ", "2 0 0 1 \x1f", "2 0 0 1 \x1f\x1fno",
 		"3 2 0 1 \x1e5 2 b\x1e4 1 a", "3 2 0 1 \x1e\x1e5", "-1 +1 0 1 x", "99999999999999999999 0 0 1 "} {
 		f.Add(raw)
 	}
@@ -31,8 +31,12 @@ func FuzzFail(f *testing.F) {
 		if err != nil {
 			return
 		}
-		written := fmt.Sprintf("%d %d %d %d %s", r.delivery, r.failures, r.losses, r.when, r.errors)
-		if again, err := parseFail(written); err != nil || again != r || !strings.HasSuffix(raw, " "+r.errors) {
+		errors := r.errors
+		if r.superseded {
+			errors = supersededMark + errors
+		}
+		written := fmt.Sprintf("%d %d %d %d %s", r.delivery, r.failures, r.losses, r.when, errors)
+		if again, err := parseFail(written); err != nil || again != r || !strings.HasSuffix(raw, " "+errors) {
 			t.Fatalf("%q is %+v, and written anew %+v, %v", raw, r, again, err)
 		}
 		more := errorMark + "7 " + withError(r.delivery, "new", r.errors)

@@ -130,8 +130,8 @@ const maxGroups = 1000
 
 // ErrorGroups counts the messages of StateGarbage or StateRetry that match f by their last errors, digits, ids and quoted
 // parts folded (FoldError). A call looks at budget messages (0: 10,000; at most 100,000), and 64 MB of them, in pages, with pauses as
-// long as the pages took; cursor is "" for the first call, and then the Next of the one before, whose groups Merge puts together. Beside
-// an error it returns what was counted until then, and Next.
+// long as the pages took, the earliest first unless f says otherwise; cursor is "" for the first call, and then, with the same filter, the
+// Next of the one before, whose groups Merge puts together. Beside an error it returns what was counted until then, and Next.
 func (m *Monitor) ErrorGroups(ctx context.Context, state State, f Filter, budget int, cursor string) (*ErrorGroups, error) {
 	got, err := m.errorGroups(ctx, state, f, budget, cursor)
 	if err != nil {
@@ -149,6 +149,7 @@ func (m *Monitor) errorGroups(ctx context.Context, state State, f Filter, budget
 	if err != nil {
 		return g, err
 	}
+	f.turn(places)
 	var at walk
 	if cursor != "" {
 		if err := readCursor(cursor, &at); err != nil || at.Place != 0 {

@@ -96,9 +96,7 @@ func TestPanicsUseUpNoWorker(t *testing.T) {
 		t.Errorf("handled %q", p)
 	}
 	eventually(t, "8 failures wait for their retry", func() bool { return len(f.check().Retry) == 8 })
-	if n := f.log.count("delayqueue: handler panicked"); n != 8 {
-		t.Errorf("%d panics in the log, want 8", n)
-	}
+	f.log.says(t, 8, "delayqueue: handler panicked")
 }
 
 // TestPanicNil: where GODEBUG makes recover return nil for it, it is a failure all the same.

@@ -50,10 +50,16 @@ func (h *handling) say(f func() error) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.ended {
+	if h.ended || h.pastLimit() {
 		return ErrNotHandling
 	}
 	return f()
+}
+
+// pastLimit: the context has ended by its deadline. The delivery is over then, a moment before the worker notes it.
+func (h *handling) pastLimit() bool {
+	cause := context.Cause(h.Context)
+	return cause == ErrConsumeTimeout || cause == ErrExpired
 }
 
 // end ends it: what the handler says from now on is refused. It returns what was said, which it keeps no longer, for

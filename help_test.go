@@ -251,6 +251,16 @@ func (l *logBuffer) count(texts ...string) (n int) {
 	return n
 }
 
+// says waits until n lines of the log hold all these texts, and complains of more. A line may be written a moment after what it
+// tells of has been seen.
+func (l *logBuffer) says(t testing.TB, n int, texts ...string) {
+	t.Helper()
+	reaches(t, fmt.Sprintf("the log says %q", texts), n, func() int { return l.count(texts...) })
+	if got := l.count(texts...); got > n {
+		t.Errorf("the log says %q %d times, want %d:\n%s", texts, got, n, l)
+	}
+}
+
 // tally counts how often each payload was handled.
 type tally struct {
 	mu sync.Mutex

@@ -280,7 +280,7 @@ func (h *history) sends(f *fixture, over <-chan struct{}) (sent []string) {
 			}
 		}
 		from := h.now()
-		opts := []MsgOption{WithDelay(rand.N(histLease).Truncate(time.Microsecond))} // less is taken for a slip
+		opts := []MsgOption{WithDelay(rand.N(histLease).Truncate(time.Millisecond))} // less is taken for a slip
 		if n%3 == 0 || n%40 == 1 {
 			opts = append(opts, WithRetention(time.Hour))
 		}

@@ -18,6 +18,10 @@ type Tally struct {
 	Lost      int64     // deliveries whose lease ran out
 	Garbage   int64     // messages that went to garbage
 
+	// Superseded: messages that ended because, while they were handled, another send took their keys (Replace, Reschedule).
+	// They count neither as acked nor as garbage, whatever became of the delivery.
+	Superseded int64
+
 	Started     int64         // messages that were handed out for the first time
 	Lateness    time.Duration // how long after they were due, in the mean, to a millisecond; of many at a time 16 are looked at
 	MaxLateness time.Duration // the longest of these times, to a millisecond
@@ -25,7 +29,7 @@ type Tally struct {
 
 // tallyOf reads the numbers of an hour or a day; what is not that counts as nothing.
 func tallyOf(text string) Tally {
-	var n [9]int64
+	var n [10]int64
 	fields := strings.Fields(text)
 	if len(fields) != len(n) {
 		return Tally{}
@@ -36,11 +40,11 @@ func tallyOf(text string) Tally {
 			return Tally{}
 		}
 	}
-	t := Tally{Sent: n[0], Delivered: n[1], Acked: n[2], Failed: n[3], Lost: n[4], Garbage: n[5], Started: n[6]}
+	t := Tally{Sent: n[0], Delivered: n[1], Acked: n[2], Failed: n[3], Lost: n[4], Garbage: n[5], Superseded: n[6], Started: n[7]}
 	if t.Started > 0 {
-		t.Lateness = time.Duration(min(float64(n[7])/float64(t.Started)*float64(time.Millisecond), float64(maxDelay)))
+		t.Lateness = time.Duration(min(float64(n[8])/float64(t.Started)*float64(time.Millisecond), float64(maxDelay)))
 	}
-	t.MaxLateness = min(time.Duration(n[8]), maxDelay/time.Millisecond) * time.Millisecond
+	t.MaxLateness = min(time.Duration(n[9]), maxDelay/time.Millisecond) * time.Millisecond
 	return t
 }
 

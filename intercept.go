@@ -52,14 +52,16 @@ func (s *steerer) TryIntercept(info *MessageInfo) (*InterceptResult, error) {
 // Intercept takes out the message with this id, also out of garbage, and says where it was: it is never
 // delivered again. One that is being handled is left alone, for its handler has begun: Intercepted is false and
 // State StateUnack; see Cancel. So is one that is done (StateDone). A message that is not there is a result
-// (StateGone), not an error.
+// (StateGone), not an error. Two slips are errors: what is no id (ErrNotFound), and a queue that does not exist
+// (ErrNoQueue).
 //
 // A message that was intercepted may have been handled before, by a handler that failed or was lost.
 func (s *steerer) Intercept(ctx context.Context, id string) (*InterceptResult, error) {
 	return s.intercept(ctx, "intercept", "id", id)
 }
 
-// InterceptKey is Intercept for the live message that has this key (WithKey).
+// InterceptKey is Intercept for the live message that has this key (WithKey). One whose key another send took while it was
+// handled (Replace, Reschedule) ends by itself.
 func (s *steerer) InterceptKey(ctx context.Context, key string) (*InterceptResult, error) {
 	return s.intercept(ctx, "intercept", "key", key)
 }
@@ -84,6 +86,9 @@ func (s *steerer) intercept(ctx context.Context, verb, by, what string) (*Interc
 		r, err = s.store.intercept(ctx, c, by, what, running)
 		return err
 	})
+	if err == nil && r.State == StateGone && by == "id" && !anID(what) { // else a key in its place passes for what was handled
+		err = notFound(by, what)
+	}
 	if err != nil {
 		return nil, s.failed(err, "%s %s %s", verb, by, what)
 	}

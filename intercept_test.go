@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -78,7 +79,15 @@ func TestTryIntercept(t *testing.T) {
 	t.Run("gone", func(t *testing.T) {
 		f := newFixture(t)
 		q := f.queue(nil)
-		intercepted(t, f, q, &MessageInfo{ID: "never sent"}, StateGone)
+		if _, err := q.TryIntercept(&MessageInfo{ID: "never sent"}); !errors.Is(err, ErrNoQueue) {
+			t.Errorf("of no queue: %v, want ErrNoQueue", err)
+		}
+		f.checkEmpty()
+		f.send(q, "x", inAnHour)
+		intercepted(t, f, q, &MessageInfo{ID: uuid.NewString()}, StateGone)
+		if _, err := q.TryIntercept(&MessageInfo{ID: "never sent"}); err == nil || !strings.Contains(err.Error(), "no id") {
+			t.Errorf("of what is no id: %v", err)
+		}
 		if _, err := q.TryIntercept(nil); err == nil {
 			t.Error("TryIntercept(nil) is no error")
 		}

@@ -28,12 +28,21 @@ const (
 	ActRunNow       Act = "run now"
 	ActRequeue      Act = "requeue"
 	ActDelete       Act = "delete"
+	ActReleaseKey   Act = "release key"
 	ActIntercept    Act = "intercept"
 	ActCancel       Act = "cancel"
 	ActSetLimits    Act = "set limits"
 	ActUnthrottle   Act = "lift throttle"
 	ActDropSequence Act = "drop sequence"
 	ActPassSequence Act = "pass sequence"
+
+	// Of entries of schedules (the module schedule/), whose name is the target.
+	ActSetSchedule    Act = "set schedule"
+	ActPauseSchedule  Act = "pause schedule"
+	ActResumeSchedule Act = "resume schedule"
+	ActRemoveSchedule Act = "remove schedule"
+	ActRunSchedule    Act = "run schedule"
+
 	ActDeleteQueue  Act = "delete queue"
 	ActStopBulk     Act = "stop"     // somebody asked a call for many to stop
 	ActContinueBulk Act = "continue" // somebody goes on with one
@@ -291,6 +300,12 @@ func (s *steerer) noted(ctx context.Context, r journalRecord) {
 	if s.record != nil {
 		s.record(ctx, r)
 	}
+}
+
+// Note writes into the journal what was done to the queue by other means than a Monitor, as the entries of its schedules are changed
+// (schedule/): target names what it was done to, detail says how. If it cannot be written down, the log says so: see Journal.
+func (m *Monitor) Note(ctx context.Context, act Act, target, detail string) {
+	m.done(ctx, journalRecord{Act: act, Target: target, Detail: detail})
 }
 
 // done writes down what was done, if it can: see Journal.

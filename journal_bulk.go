@@ -25,6 +25,8 @@ func actOf(what string, us int64) Act {
 		return ActRequeue
 	case what == steerDelete:
 		return ActDelete
+	case what == steerRelease:
+		return ActReleaseKey
 	default:
 		return ActReschedule
 	}

@@ -3,16 +3,24 @@ package delayqueue
 import (
 	"regexp"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
-// nameRule says what a queue may be called. One queue over several slots will lie under a name for each part.
-const nameRule = "a name needs at least one character and none of { }, and must not end in a slash and digits, " +
-	"which is kept for the parts of a queue"
+// nameRule says what a queue may be called: what a person can read, copy and type, so that two names that look alike are one.
+// One queue over several slots will lie under a name for each part.
+const nameRule = "a name is UTF-8, needs at least one character, none of { } and no control characters, begins and ends with " +
+	"no blank, and must not end in a slash and digits, which is kept for the parts of a queue"
 
 var partName = regexp.MustCompile(`/[0-9]+$`)
 
 func validName(name string) bool {
-	return name != "" && !strings.ContainsAny(name, "{}") && !partName.MatchString(name)
+	return name != "" && !strings.ContainsAny(name, "{}") && !partName.MatchString(name) && legible(name)
+}
+
+// legible says whether a name has no characters that nobody sees.
+func legible(name string) bool {
+	return utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl) && strings.TrimSpace(name) == name
 }
 
 // keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.

@@ -26,7 +26,7 @@ type Limits struct {
 const (
 	maxRate  = 1_000_000 // a second, and maxBurst
 	maxPer   = 365 * 24 * time.Hour
-	rateRule = "needs a rate of at least 1 and at most a million a second, a time of 1µs to 365 days, and a burst of 1 to a million"
+	rateRule = "needs a rate of at least 1 and at most a million a second, a time of 1ms to 365 days, and a burst of 1 to a million"
 )
 
 // ratePer is a time as the scripts know it: in whole us, and not shorter than it is.
@@ -35,7 +35,7 @@ func ratePer(per time.Duration) time.Duration {
 }
 
 func (l *Limits) validRate() bool {
-	return l.Rate > 0 && l.Burst > 0 && l.Burst <= maxRate && l.Per >= time.Microsecond && l.Per <= maxPer &&
+	return l.Rate > 0 && l.Burst > 0 && l.Burst <= maxRate && l.Per >= minDuration && l.Per <= maxPer &&
 		int64(l.Rate) <= l.Per.Microseconds()
 }
 
@@ -83,7 +83,7 @@ func limitsOf(words []string) (l Limits) {
 // burst + n*t/per are handed out. Each delivery counts that leaves the queue, retries, and those that come back unhandled, too.
 // What is handed out beyond its TTL or deadline comes to no handler, and does not count.
 // What must wait stays in the queue, and one consumer wakes when the next may go. At least one of n, and at most a
-// million a second; per at most 365 days; burst 1 to a million.
+// million a second; per 1ms to 365 days; burst 1 to a million.
 //
 // All consumers of a queue should say the same: the slowest that any of them asks for holds for all, until nobody has asked
 // for it in a lease, and who asks for another says so in the log. What Monitor.SetLimits has set goes before it.
@@ -111,18 +111,21 @@ type agreedLimits struct {
 	Limits
 	byMonitor bool // has set some of them
 	bounded   bool // by any, or throttled
+	left      int  // how many more may be handed out now, as far as two fetches reach
 }
 
 // limits reads them.
 func (r *reply) limits() (l agreedLimits) {
 	words := strings.Fields(r.text())
-	if len(words) != 0 && len(words) != 5 {
+	if len(words) != 0 && len(words) != 6 {
 		r.fail("limits %q", words)
 		return l
 	}
 	l.Limits = limitsOf(words)
-	l.bounded = len(words) == 5
-	l.byMonitor = l.bounded && words[4] == "1"
+	if l.bounded = len(words) == 6; l.bounded {
+		l.byMonitor = words[4] == "1"
+		l.left, _ = strconv.Atoi(words[5])
+	}
 	return l
 }
 

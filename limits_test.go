@@ -126,7 +126,12 @@ func TestRateLimitOfMoreThanGoes(t *testing.T) {
 	keys, sender := newStore(f.cli, "dq", f.name).keys, f.queue(nil)
 	sends := func() { // the rate lets out 60 in six times their TTL
 		if f.cli.ZCard(ctxB, keys.pending).Val() < 60 {
-			f.send(sender, "x", WithMsgTTL(500*time.Millisecond))
+			batch := make([]Outgoing, 20)
+			for i := range batch {
+				batch[i].Options = []MsgOption{WithMsgTTL(500 * time.Millisecond)}
+			}
+			_, err := sender.SendBatch(ctxB, batch)
+			f.must(err)
 		}
 	}
 	reaches(t, "messages expire", 30, func() int { sends(); return int(f.cli.ZCard(ctxB, keys.garbage).Val()) })
@@ -306,5 +311,5 @@ func TestBadLimits(t *testing.T) {
 			t.Errorf("%d: %v", n, err)
 		}
 	}
-	q.WithRateLimit(maxRate, time.Second, maxRate).WithRateLimit(1, time.Microsecond, 1).WithQueueConcurrency(1)
+	q.WithRateLimit(maxRate, time.Second, maxRate).WithRateLimit(1, time.Millisecond, 1).WithQueueConcurrency(1)
 }

@@ -53,9 +53,7 @@ func TestThrottle(t *testing.T) {
 			t.Errorf("%s has failed %d times", msg.Payload, msg.Failures)
 		}
 	}
-	if n := f.log.count("a handler throttles the queue", "for=1s", "error=boom"); n != 1 {
-		t.Errorf("%d lines", n)
-	}
+	f.log.says(t, 1, "a handler throttles the queue", "for=1s", "error=boom")
 }
 
 // TestUnthrottle: who waits for the end of a throttle goes on at once when it is lifted, without a tick, also where the reply is lost.
@@ -79,6 +77,7 @@ func TestUnthrottle(t *testing.T) {
 			t.Errorf("lifted: %v, %v", lifted, err)
 		}
 	}
+	f.send(q, "later", inAnHour) // so that there is such a queue
 	for range 3 {
 		unthrottle(false)
 	}

@@ -37,8 +37,9 @@ type link struct {
 	mu          sync.Mutex       // guards the fields below
 	node        *redis.Client    // the user's of one server, of a Cluster the last that was found; nil until there is one
 	pools       map[string]*pool // by address; "" if there is one server only
-	pace        pace             // of calls of consumers
-	answeredAt  time.Time        // when one of those was answered last
+	promptness  map[string]*promptness
+	pace        pace      // of calls of consumers
+	answeredAt  time.Time // when one of those was answered last
 	room        serverRoom
 	closed      bool                // calls that nobody waits for may still be in flight
 	hooks       []redis.Hook        // of tests
@@ -48,11 +49,14 @@ type link struct {
 // A pool is the connections to one server. After a call that got no answer it is retired: later calls
 // go over a new pool, and the old one is closed when no call is in flight on it.
 type pool struct {
-	cli       *redis.Client
-	addr      string
-	inFlight  [sides]chan struct{} // an element for each call that may take a connection, and for each that is kept
-	onRetired chan struct{}        // closes when it is retired; link.mu guards that
-	reached   atomic.Bool          // a connection of it was ready for calls; until then none has come to a server
+	cli        *redis.Client
+	addr       string
+	inFlight   [sides]chan struct{} // an element for each call that may take a connection, and for each that is kept
+	onRetired  chan struct{}        // closes when it is retired; link.mu guards that
+	reached    atomic.Bool          // a connection of it was ready for calls; until then none has come to a server
+	reads      atomic.Int64         // of its connections that brought something
+	uncounted  atomic.Bool          // a connection of it does not count them
+	promptness *promptness          // of all pools to this server
 
 	// Guarded by link.mu.
 	kept    [sides]int // elements of inFlight that are no calls, so that there are fewer connections
@@ -107,7 +111,8 @@ func useLink(cli redis.UniversalClient, consumers int) *link {
 	defer links.mu.Unlock()
 	l := links.byClient[cli]
 	if l == nil {
-		l = &link{owner: cli, pools: map[string]*pool{}, room: serverRoom{before: map[string][sides]int{}}}
+		l = &link{owner: cli, pools: map[string]*pool{}, promptness: map[string]*promptness{},
+			room: serverRoom{before: map[string][sides]int{}}}
 		l.node, _ = cli.(*redis.Client)
 		links.byClient[cli] = l
 	}
@@ -123,20 +128,26 @@ func (l *link) release() {
 	l.users--
 	l.lastUsed = time.Now()
 	if l.users == 0 && l.expiry == nil {
-		l.expiry = time.AfterFunc(linkIdle, l.expire)
+		l.expiry = time.AfterFunc(linkLook, l.expire)
 	}
 }
 
-// expire closes the link if it has been idle for linkIdle.
+// expire closes the link if it has been idle for linkIdle, or for linkLook and the user has closed the client: a program
+// that makes a client for each of its jobs would keep the connections of thousands.
 func (l *link) expire() {
+	closed := l.ownerClosed()
 	links.mu.Lock()
 	defer links.mu.Unlock()
 	idle := time.Since(l.lastUsed)
+	most := linkIdle
+	if closed {
+		most = linkLook
+	}
 	switch {
 	case l.users > 0:
 		l.expiry = nil
-	case idle < linkIdle:
-		l.expiry.Reset(linkIdle - idle)
+	case idle < most:
+		l.expiry.Reset(min(linkIdle-idle, linkLook))
 	default:
 		l.close()
 	}
@@ -175,7 +186,7 @@ func (l *link) close() {
 // losesTrust tells errors after which a connection is not trusted: no answer, or that of a primary that was replaced.
 func losesTrust(err error) bool {
 	var answer redis.Error
-	return !errors.Is(err, context.Canceled) && !errors.Is(err, errServerFull) && !errors.As(err, &answer) || says(err, "READONLY")
+	return err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, errLeft) && !errors.Is(err, errServerFull) && !errors.As(err, &answer) || says(err, "READONLY")
 }
 
 // errAllInUse is of a call that has waited for a connection of the link until its context ended.
@@ -199,7 +210,7 @@ func (l *link) take(ctx context.Context, addr string, of side) (*pool, error) {
 			l.widen(p)
 		case <-p.onRetired: // calls on it may hang for long
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return nil, fmt.Errorf("%w (%w)", errAllInUse, ctx.Err())
 		}
 	}
 }
@@ -221,9 +232,13 @@ func (l *link) tryTake(addr string, of side) (p *pool, taken bool) {
 
 // newPool makes a pool for a server, with mu held.
 func (l *link) newPool(addr string) *pool {
-	p := &pool{addr: addr, onRetired: make(chan struct{})}
+	p := &pool{addr: addr, onRetired: make(chan struct{}), promptness: l.promptness[addr]}
+	if p.promptness == nil {
+		p.promptness = new(promptness)
+		l.promptness[addr] = p.promptness
+	}
 	opt := l.options(addr)
-	opt.OnConnect = p.onConnect(opt.OnConnect)
+	opt.OnConnect, opt.Dialer = p.onConnect(opt.OnConnect), p.dialer(opt.Dialer)
 	p.cli = redis.NewClient(opt)
 	for i := range p.inFlight {
 		p.inFlight[i] = make(chan struct{}, linkPool)
@@ -274,6 +289,15 @@ func (l *link) put(p *pool, of side, begun time.Time, err error) {
 	p.closeIdle()
 }
 
+// distrust retires a pool, unless it is retired.
+func (l *link) distrust(p *pool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !p.retired() {
+		l.retire(p)
+	}
+}
+
 // retire has a pool closed as soon as no call is in flight on it, with mu held.
 func (l *link) retire(p *pool) {
 	delete(l.pools, p.addr)
@@ -304,8 +328,9 @@ const (
 	linkAgeSentinel = time.Second
 	// sentinelAddr is the address in the options of every client that asks sentinels (go-redis 9.22).
 	sentinelAddr = "FailoverClient"
-	// linkIdle is how long a link stays open unused.
+	// linkIdle is how long a link stays open unused, and linkLook how often it looks meanwhile whether its client is closed.
 	linkIdle = 10 * time.Second
+	linkLook = time.Second
 	// linkLimit bounds what no context bounds, such as a handshake that nobody waits for any more.
 	linkLimit = time.Minute
 )
@@ -335,60 +360,9 @@ func (l *link) options(addr string) *redis.Options {
 	return &opt
 }
 
-// ownerClosed says whether the user has closed the client. It is false if a consumer uses the link, which goes on until
-// it is stopped.
-func (l *link) ownerClosed() bool {
-	links.mu.Lock()
-	consumers := l.consumers
-	links.mu.Unlock()
-	l.mu.Lock()
-	node := l.node
-	l.mu.Unlock()
-	if consumers > 0 || !isClosed(node) {
-		return false
-	}
-	cluster, ok := l.owner.(*redis.ClusterClient)
-	if !ok {
-		return true
-	}
-	var open atomic.Bool // a node that has left the Cluster is closed as well
-	err := cluster.ForEachMaster(canceled, func(_ context.Context, node *redis.Client) error {
-		open.CompareAndSwap(false, !isClosed(node))
-		return nil
-	})
-	return err == nil && !open.Load()
-}
-
-// isClosed says whether a client is closed. Only a call shows that; this one ends before it takes a connection.
-func isClosed(cli *redis.Client) bool {
-	probe := cli.WithTimeout(time.Second)
-	probe.Options().Limiter = nil // it would count a failure
-	return errors.Is(probe.Ping(canceled).Err(), redis.ErrClosed)
-}
-
-// canceled has ended.
-var canceled = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
 // learnNode notes a Cluster's node, with the options of its servers.
 func (l *link) learnNode(node *redis.Client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.node = node
-}
-
-// dedicated makes a client with one connection, for blocking calls. The caller closes it.
-func (l *link) dedicated(addr string) *redis.Client {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	opt := l.options(addr)
-	opt.PoolSize, opt.MaxConcurrentDials, opt.ConnMaxLifetime = 1, 1, 0
-	cli := redis.NewClient(opt)
-	if l.onDedicated != nil {
-		l.onDedicated(cli)
-	}
-	return cli
 }

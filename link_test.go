@@ -316,6 +316,38 @@ func TestLinkOfClosedClient(t *testing.T) {
 	}
 }
 
+// TestLinkOfClosedClientIsClosedSoon: the connections of a queue whose client is closed are not kept for as long as those of
+// one that is idle, so that a program may make a client for each of its jobs.
+func TestLinkOfClosedClientIsClosedSoon(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cli := redis.NewClient(&redis.Options{Addr: shared.Addr()})
+	f.must(NewPublisher(f.name, cli).SendDelayMsg("x", time.Hour))
+	links.mu.Lock()
+	l := links.byClient[cli]
+	links.mu.Unlock()
+	look := func() (open bool) {
+		links.mu.Lock()
+		l.lastUsed = time.Now().Add(-linkLook)
+		links.mu.Unlock()
+		l.expire()
+		links.mu.Lock()
+		defer links.mu.Unlock()
+		return links.byClient[cli] == l
+	}
+	// What a publisher does beside its first send, for which nobody waits, uses the link too.
+	eventually(t, "nothing uses the link", func() bool {
+		links.mu.Lock()
+		defer links.mu.Unlock()
+		return l.users == 0
+	})
+	if !look() {
+		t.Error("the link of an open client was closed")
+	}
+	f.must(cli.Close())
+	eventually(t, "the link of a closed client is closed", func() bool { return !look() })
+}
+
 // renew has later calls take new connections.
 func renew(l *link) {
 	l.mu.Lock()

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -22,6 +23,9 @@ type Filter struct {
 	Error     string            // in the last error
 	ErrorLike string            // what FoldError makes of the last error is exactly this (ErrorGroup.Pattern)
 	Limit     int               // how many messages to look at for one page, at most 500; 0: 100
+
+	// LatestFirst turns the order of List, All and ErrorGroups round. Calls for many ignore it: they have an order of their own.
+	LatestFirst bool
 }
 
 func (f *Filter) matches(m *MessageStatus) bool {
@@ -57,6 +61,17 @@ func (f *Filter) bounds() (from, to int64) {
 	return from, to
 }
 
+// turn puts places into the order that the filter asks for.
+func (f *Filter) turn(places []place) {
+	if !f.LatestFirst {
+		return
+	}
+	slices.Reverse(places)
+	for i := range places {
+		places[i].back = true
+	}
+}
+
 // A Page is a part of a list.
 type Page struct {
 	Messages []*MessageStatus // may be fewer than asked for, even none, while Next is not ""
@@ -67,8 +82,8 @@ type Page struct {
 // ErrBadCursor: that is no cursor of a Page, or no Next of a BulkResult.
 var ErrBadCursor = errors.New("bad cursor")
 
-// List returns a page of the messages in a state, in order of their time; cursor is "" for the
-// first page, and then the Next of the page before. It looks at as many messages as the filter's Limit
+// List returns a page of the messages in a state, in order of their time, the earliest first unless the filter says otherwise; cursor
+// is "" for the first page, and then the Next of the page before, with the same filter. It looks at as many messages as the filter's Limit
 // says, or at fewer if they are large, and returns those that match, so a page may be empty although others follow.
 //
 // Messages move while they are listed: one that changes its state or its time between two
@@ -151,6 +166,7 @@ func (m *Monitor) page(ctx context.Context, state State, f Filter, cursor string
 	if err != nil {
 		return nil, err
 	}
+	f.turn(places)
 	if at.Place < 0 || at.Place >= len(places) {
 		return nil, fmt.Errorf("%w %q", ErrBadCursor, cursor)
 	}

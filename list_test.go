@@ -21,6 +21,7 @@ func TestListsOfForeignEntriesEnd(t *testing.T) {
 			r.do("ZADD", key, score, member)
 			r.do("HSET", r.keys.msg, member, text)
 		}
+		r.do("HSET", r.keys.state, "sent", "0") // there is such a queue
 		const n = 200
 		for i := range n { // more than a page at one score that is no whole number
 			add(r.keys.pending, fmt.Sprintf("fraction %03d", i), fmt.Sprint(rigBase+1_000_000)+".25")
@@ -69,6 +70,53 @@ func TestListsOfForeignEntriesEnd(t *testing.T) {
 			if got, err := call(); err != nil || got.Next != "" || got.Looked > 4*n {
 				r.t.Errorf("%s: %+v, %v", what, got, err)
 			}
+		}
+	})
+}
+
+// TestListsTurnRound: the latest first is the earliest first read from its end, for each state and size of a page, and what goes between
+// two pages is neither missed nor met twice.
+func TestListsTurnRound(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		m := &Monitor{steerer: steerer{store: r.store, events: new(events)}}
+		text := (&envelope{payload: "x"}).encode(when{us: rigBase, absolute: true})
+		for i := range int64(17) {
+			for key, score := range map[string]int64{
+				r.keys.pending: rigBase - 8 + i, r.keys.retry: rigBase - 2 + i/3, r.keys.garbage: rigBase + i/5,
+			} {
+				tag := fmt.Sprintf("%s %02d", key[len(key)-3:], i)
+				r.do("ZADD", key, fmt.Sprint(score), tag)
+				r.do("HSET", r.keys.msg, tag, text)
+			}
+			r.do("HSET", r.keys.msg, fmt.Sprint("ready ", i), text)
+			r.do("RPUSH", r.keys.ready, fmt.Sprint("2:ready ", i))
+		}
+		all := func(state State, f Filter) (ids []string) {
+			for msg, err := range m.All(ctxB, state, f) {
+				if err != nil {
+					r.t.Fatal(err)
+				}
+				ids = append(ids, msg.ID)
+			}
+			return ids
+		}
+		for _, state := range []State{StatePending, StateReady, StateRetry, StateGarbage} {
+			for _, limit := range []int{1, 3, 17, 100} {
+				earliest, latest := all(state, Filter{Limit: limit}), all(state, Filter{Limit: limit, LatestFirst: true})
+				slices.Reverse(latest)
+				if len(earliest) == 0 || !slices.Equal(earliest, latest) {
+					r.t.Errorf("%s by %d: %q, turned round %q", state, limit, earliest, latest)
+				}
+			}
+		}
+		page, err := m.List(ctxB, StateGarbage, Filter{Limit: 4, LatestFirst: true}, "")
+		if err != nil || len(page.Messages) != 4 {
+			r.t.Fatal(page, err)
+		}
+		r.do("ZREM", r.keys.garbage, page.Messages[3].ID)
+		if page, err = m.List(ctxB, StateGarbage, Filter{LatestFirst: true}, page.Next); err != nil || len(page.Messages) != 13 {
+			r.t.Errorf("after the one that has gone: %+v, %v", page, err)
 		}
 	})
 }

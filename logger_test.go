@@ -2,19 +2,23 @@ package delayqueue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/userlog"
 	"github.com/redis/go-redis/v9"
 )
 
 // line is the one line of the log that holds a text.
 func (l *logBuffer) line(t *testing.T, text string) string {
 	t.Helper()
+	l.says(t, 1, text)
 	var found []string
 	for _, line := range strings.Split(l.String(), "\n") {
 		if strings.Contains(line, text) {
@@ -121,9 +125,78 @@ func TestLogThatPanics(t *testing.T) {
 	if told.Load() == 0 {
 		t.Error("nothing was to be logged")
 	}
-	log := contained(slog.New(panickyLog{&told}))
+	log := userlog.Contain(slog.New(panickyLog{&told}))
 	if err := log.WithGroup("g").With("a", 1).Handler().Handle(context.Background(), slog.Record{}); err == nil {
 		t.Error("a lost record is no error")
+	}
+}
+
+// TestPublisherLogThatPanics: an outage, which a Publisher logs in goroutines of its own, ends no more than the sends, and a
+// panic in WithAttrs leaves no lock behind.
+func TestPublisherLogThatPanics(t *testing.T) {
+	t.Parallel()
+	var told atomic.Int64
+	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	t.Cleanup(func() { _ = cli.Close() })
+	p := NewPublisher("q", cli).WithLogger(slog.New(panickyLog{&told}))
+	for begun := time.Now(); told.Load() == 0 && time.Since(begun) < patience; {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*outageAfter)
+		if _, err := p.Send(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a send without Redis: %v", err)
+		}
+		cancel()
+	}
+	if told.Load() == 0 {
+		t.Error("nothing was to be logged")
+	}
+}
+
+// wildLog does with each record what it is told to.
+type wildLog struct {
+	slog.Handler
+	act func()
+}
+
+func (h wildLog) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h wildLog) Handle(context.Context, slog.Record) error { h.act(); return nil }
+
+func (h wildLog) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+// TestLogThatEndsOrHangs: what is settled while the log's handler ends its goroutine, hangs, or calls the queue, is settled,
+// and so is what comes after it.
+func TestLogThatEndsOrHangs(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var q atomic.Pointer[DelayQueue]
+	for name, act := range map[string]func(){
+		"ends": runtime.Goexit, "hangs": func() { <-ctx.Done() },
+		"calls back": func() { q.Load().WithFailureLevel(slog.LevelInfo) }, // which takes the queue's lock, and panics
+	} {
+		f := newFixture(t)
+		f.name += strings.ReplaceAll(name, " ", "_")
+		handled := make(chan string, 10)
+		queue := f.queue(nil).WithLogger(slog.New(wildLog{act: act})).WithHandler(func(_ context.Context, msg *Message) error {
+			handled <- msg.Payload
+			if msg.Payload == "bad" {
+				return ErrSkipRetry
+			}
+			return nil
+		})
+		q.Store(queue)
+		done := queue.StartConsume()
+		for _, payload := range []string{"bad", "good", "bad", "good"} {
+			f.send(queue, payload)
+			if got := receive(t, name+": it is handled", handled); got != payload {
+				t.Errorf("%s: handled %q", name, got)
+			}
+		}
+		f.must(queue.Shutdown(ctx))
+		receive(t, name+": it has ended", done)
+		if state := f.check(); len(state.Unack) != 0 || len(state.Garbage) != 2 {
+			t.Errorf("%s: %d in unack, %d in garbage", name, len(state.Unack), len(state.Garbage))
+		}
 	}
 }
 

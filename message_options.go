@@ -31,10 +31,11 @@ func (w when) due(now int64) int64 {
 }
 
 const (
-	minDelay   = time.Microsecond // what instants are counted in
-	maxDelay   = 150 * 365 * 24 * time.Hour
-	minSetting = time.Millisecond // the least that a setting may be: what is shorter is a number without its unit
-	maxKey     = 512
+	// minDuration is the least that a user may say, if not 0: delays, TTLs, holds, timeouts, pauses, settings. A shorter
+	// one is a number without its unit: time.Duration(3600) is 3.6 µs, and would mean at once. Every new duration keeps to it.
+	minDuration = time.Millisecond
+	maxDelay    = 150 * 365 * 24 * time.Hour
+	maxKey      = 512
 
 	minRetention = time.Second
 	maxRetention = 90 * 24 * time.Hour
@@ -43,16 +44,21 @@ const (
 // unitHint asks about a duration that looks like a number without its unit.
 func unitHint(d time.Duration) string {
 	switch {
-	case d <= 0 || d >= minSetting:
+	case d <= 0 || d >= minDuration:
 		return ""
 	case d < 1000:
 		return fmt.Sprintf(": did you mean %d*time.Second?", d)
 	default:
-		return fmt.Sprintf(": did you mean %d*time.Millisecond?", d)
+		return fmt.Sprintf(": did you mean %d*time.Second, or %[1]d*time.Millisecond?", d)
 	}
 }
 
-var maxDue = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+// Instants that a message may mean. What is far before 1970 is a number that wrapped, as time.Unix(math.MaxInt64, 0) does,
+// which is meant as for ever and would be now.
+var (
+	minDue = time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC)
+	maxDue = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+)
 
 func delayed(d time.Duration) (when, error) {
 	d = max(d, 0)
@@ -72,10 +78,10 @@ func validDelay(what string, d time.Duration) error {
 
 // unitless refuses a duration that is a number without its unit, which would mean now.
 func unitless(what string, d time.Duration) error {
-	if d == 0 || d.Abs() >= minDelay {
+	if d == 0 || d.Abs() >= minDuration {
 		return nil
 	}
-	return fmt.Errorf("%w: %s %v: 0, or at least %v%s", ErrBadOption, what, d, minDelay, unitHint(d.Abs()))
+	return fmt.Errorf("%w: %s %v: 0, or at least %v%s", ErrBadOption, what, d, minDuration, unitHint(d.Abs()))
 }
 
 // roundUp is 1 if d is not whole microseconds: a message is never early.
@@ -93,6 +99,9 @@ func scheduled(t time.Time) (when, error) {
 	if !t.Before(maxDue) {
 		return when{}, fmt.Errorf("%w: schedule %v: must be before the year 2200", ErrBadOption, t)
 	}
+	if t.Before(minDue) {
+		return when{}, fmt.Errorf("%w: schedule %v: before 1900, which no message means: has its number of seconds wrapped?", ErrBadOption, t)
+	}
 	if t.Before(time.Unix(0, 0)) {
 		return when{absolute: true}, nil
 	}
@@ -100,16 +109,16 @@ func scheduled(t time.Time) (when, error) {
 }
 
 // WithDelay makes the message due after d, by the server's clock. Zero or less means
-// now; more than 150 years is an error, and so is less than 1µs, which is a number
-// without its unit. For Send and SendBatch; an error elsewhere.
+// now. More than 150 years is an error. So is less than 1ms, which is a number without its
+// unit; for an instant there is WithSchedule. For Send and SendBatch; an error elsewhere.
 func WithDelay(d time.Duration) MsgOption {
 	w, err := delayed(d)
 	return func(m *draft) error { return m.setWhen("WithDelay", w, err) }
 }
 
 // WithSchedule makes the message due at t, the caller's wall clock read as an instant of
-// the server's. The past, and any time before 1970, means now; 2200 or later is an
-// error, and so is the zero time. For Send and SendBatch; an error elsewhere.
+// the server's. The past means now. 2200 or later is an error, and so is what is before
+// 1900: the zero time, or a number that wrapped. For Send and SendBatch; an error elsewhere.
 func WithSchedule(t time.Time) MsgOption {
 	w, err := scheduled(t)
 	return func(m *draft) error { return m.setWhen("WithSchedule", w, err) }
@@ -154,11 +163,12 @@ func WithKey(key string, on ...Conflict) MsgOption {
 // WithMsgTTL bounds lateness: a message that could not be handed out for the first time
 // within d after its due instant goes to garbage (ErrExpired) instead. A message that was
 // handed out once is not bound by it, even if no handler started (WithDeadline bounds that
-// too). d must be at least 1µs. Default: none, a message waits for ever.
+// too). A send that replaces or reschedules the message starts the time anew (WithKey). d must be at least 1ms.
+// Default: none, a message waits for ever.
 func WithMsgTTL(d time.Duration) MsgOption {
 	return func(m *draft) error {
-		if d < time.Microsecond {
-			return fmt.Errorf("%w: WithMsgTTL(%v): must be at least 1µs%s", ErrBadOption, d, unitHint(d))
+		if d < minDuration {
+			return fmt.Errorf("%w: WithMsgTTL(%v): must be at least 1ms%s", ErrBadOption, d, unitHint(d))
 		}
 		m.ttl = d
 		return nil
@@ -166,10 +176,10 @@ func WithMsgTTL(d time.Duration) MsgOption {
 }
 
 // WithTimeout is how long a handler of this message may run, in place of the queue's
-// WithMaxConsumeDuration: at least 1ms, at most 150 years; 0 means for any time.
+// WithMaxConsumeDuration, and like that the Deadline of its context: at least 1ms, at most 150 years; 0 means for any time.
 func WithTimeout(d time.Duration) MsgOption {
 	return func(m *draft) error {
-		if d != 0 && (d < minSetting || d > maxDelay) {
+		if d != 0 && (d < minDuration || d > maxDelay) {
 			return fmt.Errorf("%w: WithTimeout(%v): must be at least 1ms and at most 150 years; 0 means no limit%s", ErrBadOption, d, unitHint(d))
 		}
 		if m.timeout = d.Truncate(time.Microsecond); d == 0 {
@@ -194,8 +204,8 @@ func WithDeadline(t time.Time) MsgOption {
 		if t.IsZero() {
 			return fmt.Errorf("%w: WithDeadline: the zero time: nobody has set it", ErrBadOption)
 		}
-		if !t.Before(maxDue) {
-			return fmt.Errorf("%w: WithDeadline(%v): must be before the year 2200", ErrBadOption, t)
+		if !t.Before(maxDue) || t.Before(minDue) {
+			return fmt.Errorf("%w: WithDeadline(%v): must be before the year 2200, and not before 1900", ErrBadOption, t)
 		}
 		m.deadline = max(t.UnixMicro(), 1)
 		return nil

@@ -47,7 +47,9 @@ var (
 	// ErrNotFound: there is no such message. From the calls for one message.
 	ErrNotFound = errors.New("not found")
 	// ErrNoQueue: the queue has no key in Redis. Nothing was ever sent to it and it has had no consumer, or it was
-	// deleted, or its name, its prefix or the address of Redis is misspelt. It wraps ErrNotFound.
+	// deleted, or its name, its prefix or the address of Redis is misspelt. What is to change something of it returns
+	// ErrNoQueue too, and makes no key: Pause, SetLimits, Intercept, Cancel, Reschedule, Requeue, Delete, DeleteQueue. It
+	// wraps ErrNotFound.
 	ErrNoQueue = fmt.Errorf("queue %w: it has no key here: is that its name, its prefix, its Redis?", ErrNotFound)
 )
 
@@ -158,6 +160,7 @@ type MessageStatus struct {
 	Losses     int           // in a row
 	LastError  string        // the first of LastErrors; "" if there was none
 	LastErrors []KeptError   // why deliveries ended that were not acked: the newest first, at most five
+	Superseded bool          // unack: another send took its key (Replace, Reschedule), so it ends, whatever its handler says
 	Result     string        // done: what its handler said (SetResult), "" if nothing (Get only)
 	EndedAt    time.Time     // when its last delivery ended; zero before the second one
 	Consumer   string        // unack: the ID of the Consumer that is handling it, "" if that is not known (Get and InFlight only)
@@ -187,6 +190,7 @@ func statusOf(id string, state State, at int64, text, record string) *MessageSta
 		Message: msg, State: state, At: instantTime(at),
 		TTL: e.ttl, Deadline: instantTime(e.deadline), Timeout: e.timeout, Retention: e.retention,
 		Losses: r.losses, LastError: lastError(r.errors), LastErrors: kept, EndedAt: instantTime(r.when), Broken: err,
+		Superseded: r.superseded,
 	}
 }
 
@@ -222,8 +226,8 @@ func (m *Monitor) Get(ctx context.Context, id string) (*MessageStatus, error) {
 	return m.look(ctx, "id", id)
 }
 
-// GetKey finds the live message that has this key. It returns ErrNotFound if there is none. One that is dead has no
-// key any more: list garbage with Filter.Key.
+// GetKey finds the live message that has this key. It returns ErrNotFound if there is none; then a *KeyHeldError says until when
+// and by which message the key is held, if it is (WithKeyHold). One that is dead has no key any more: list garbage with Filter.Key.
 func (m *Monitor) GetKey(ctx context.Context, key string) (*MessageStatus, error) {
 	return m.look(ctx, "key", key)
 }
@@ -239,9 +243,12 @@ func (m *Monitor) look(ctx context.Context, by, what string) (*MessageStatus, er
 	return found, nil
 }
 
+// anID reports whether a text can be the id of a message. Each call by id that finds nothing asks it.
+func anID(text string) bool { return uuid.Validate(text) == nil }
+
 // notFound says what else it may be if it is no id.
 func notFound(by, what string) error {
-	if by == "id" && uuid.Validate(what) != nil {
+	if by == "id" && !anID(what) {
 		return fmt.Errorf("%w: that is no id, which Send returns: if it is a key (WithKey), use the method whose name ends in Key", ErrNotFound)
 	}
 	return ErrNotFound

@@ -342,3 +342,80 @@ func TestMonitorWithoutRedis(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// TestNoQueue: a call that is to change something of a queue that does not exist says so, and makes no key, whoever calls.
+func TestNoQueue(t *testing.T) {
+	f := newFixture(t)
+	m, p, id := NewMonitor(f.name, f.cli), NewPublisher(f.name, f.cli), NewPublisher(f.name, f.cli).ids.next()
+	calls := map[string]func() error{
+		"Intercept":          func() error { return failure(p.Intercept(ctxB, id)) },
+		"TryIntercept":       func() error { return failure(p.TryIntercept(&MessageInfo{ID: id})) },
+		"InterceptKey":       func() error { return failure(p.InterceptKey(ctxB, "order-42")) },
+		"Cancel":             func() error { return failure(m.Cancel(ctxB, id)) },
+		"CancelKey":          func() error { return failure(p.CancelKey(ctxB, "order-42")) },
+		"Reschedule":         func() error { return p.Reschedule(ctxB, id, time.Now()) },
+		"RescheduleKey":      func() error { return p.RescheduleKey(ctxB, "order-42", time.Now()) },
+		"RescheduleBy":       func() error { return m.RescheduleBy(ctxB, id, time.Hour) },
+		"RunNow":             func() error { return m.RunNow(ctxB, id) },
+		"Requeue":            func() error { return m.Requeue(ctxB, id) },
+		"Delete":             func() error { return m.Delete(ctxB, id) },
+		"Pause":              func() error { return m.Pause(ctxB) },
+		"PauseFor":           func() error { return m.PauseFor(ctxB, time.Hour) },
+		"PauseUntil":         func() error { return m.PauseUntil(ctxB, time.Now().Add(time.Hour)) },
+		"Resume":             func() error { return m.Resume(ctxB) },
+		"SetLimits":          func() error { return failure(m.SetLimits(ctxB, Limits{Concurrency: 1})) },
+		"Unthrottle":         func() error { return failure(m.Unthrottle(ctxB)) },
+		"DropSequence":       func() error { return m.DropSequence(ctxB, "rows") },
+		"DeleteQueue":        func() error { return m.DeleteQueue(ctxB, false) },
+		"DeleteQueue, force": func() error { return m.DeleteQueue(ctxB, true) },
+		"BulkDelete":         func() error { return failure(m.BulkDelete(ctxB, Bulk{States: []State{StatePending}})) },
+		"BulkRequeue":        func() error { return failure(m.BulkRequeue(ctxB, Bulk{})) },
+		"Counts":             func() error { return failure(m.Counts(ctxB)) },
+		"Get":                func() error { return failure(m.Get(ctxB, id)) },
+		"GetKey":             func() error { return failure(m.GetKey(ctxB, "order-42")) },
+	}
+	for name, call := range calls {
+		if err := call(); !errors.Is(err, ErrNoQueue) || !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if n := f.cli.Exists(ctxB, keyNames(m.store.keys)...).Val(); n != 0 {
+			t.Fatalf("%s made %d keys", name, n)
+		}
+	}
+	f.send(f.queue(nil), "x", inAnHour)
+	if r, err := p.TryIntercept(&MessageInfo{ID: id}); err != nil || r.State != StateGone {
+		t.Errorf("an unknown id of a queue that exists: %+v, %v", r, err)
+	}
+	if r, err := p.InterceptKey(ctxB, "order-42"); err != nil || r.State != StateGone {
+		t.Errorf("an unknown key of a queue that exists: %+v, %v", r, err)
+	}
+}
+
+func keyNames(k *keys) (names []string) {
+	for _, key := range k.all {
+		names = append(names, key.(string))
+	}
+	return names
+}
+
+// TestKeyForAnID: each call by id says so if what it is given is none, and cannot be found.
+func TestKeyForAnID(t *testing.T) {
+	f := newFixture(t)
+	m, q := NewMonitor(f.name, f.cli), f.queue(nil)
+	f.send(q, "42", WithKey("order-42"), inAnHour)
+	for name, err := range map[string]error{
+		"Intercept": failure(q.Intercept(ctxB, "order-42")), "Cancel": failure(q.Cancel(ctxB, "order-42")),
+		"TryIntercept": failure(q.TryIntercept(&MessageInfo{ID: "order-42"})),
+		"Reschedule":   q.Reschedule(ctxB, "order-42", time.Now()), "Get": failure(m.Get(ctxB, "order-42")),
+		"RunNow": m.RunNow(ctxB, "order-42"), "RescheduleBy": m.RescheduleBy(ctxB, "order-42", time.Hour),
+		"Requeue": m.Requeue(ctxB, "order-42"), "Delete": m.Delete(ctxB, "order-42"),
+		"Await": failure(q.Await(ctxB, "order-42")),
+	} {
+		if !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "use the method whose name ends in Key") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if n := len(f.check().Pending); n != 1 {
+		t.Errorf("%d wait", n)
+	}
+}

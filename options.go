@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/userlog"
 )
 
 // ---- At creation ----
@@ -20,10 +22,11 @@ type identity struct{ prefix string }
 
 // UseCustomPrefix puts the queue's keys under {p:name} instead of {dq:name}. Queues of
 // different prefixes share nothing. It panics if p is empty or holds {, } or a colon, which ends
-// a prefix: names may hold colons.
+// a prefix (names may hold colons), and if it is no UTF-8, holds control characters, or begins or ends with a blank.
 func UseCustomPrefix(p string) QueueOption {
-	if p == "" || strings.ContainsAny(p, "{}:") {
-		panic(fmt.Sprintf("delayqueue: UseCustomPrefix(%q): a prefix needs at least one character and none of { } :", p))
+	if p == "" || strings.ContainsAny(p, "{}:") || !legible(p) {
+		panic(fmt.Sprintf("delayqueue: UseCustomPrefix(%q): a prefix is UTF-8, needs at least one character, none of { } : and no "+
+			"control characters, and begins and ends with no blank", p))
 	}
 	return func(id *identity) { id.prefix = p }
 }
@@ -62,7 +65,7 @@ func defaultSettings(callback CallbackFunc) settings {
 		concurrency:   1,
 		maxBytes:      64 << 20,
 		fetchSettings: fetchSettings{lease: 10 * time.Second, maxLosses: 3, garbageAge: 7 * 24 * time.Hour, doneMax: 100_000},
-		log:           contained(slog.Default()),
+		log:           userlog.Contain(slog.Default()),
 	}
 }
 
@@ -88,7 +91,12 @@ func (s *settings) compose(queue string) {
 func (s *settings) delayAfter(n int, err error, msg *Message) time.Duration {
 	switch {
 	case s.retryDelay != nil:
-		return min(max(s.retryDelay(n, err, msg), 0), maxDelay)
+		d := min(max(s.retryDelay(n, err, msg), 0), maxDelay)
+		if err := unitless("WithRetryDelayFunc: its result", d); err != nil {
+			s.log.Error("delayqueue: a retry delay is a number without its unit: the default delay is used", slog.Any("error", err))
+			return defaultDelay(n)
+		}
+		return d
 	case len(s.retryDelays) > 0:
 		return s.retryDelays[min(n, len(s.retryDelays))-1]
 	case s.nackDelay != nil:
@@ -178,8 +186,11 @@ func (q *DelayQueue) WithGarbageHandler(f func(ctx context.Context, msg *Message
 // after StopConsume. Default 1; at least 1. In a Pool it does not count: the pool's workers do.
 func (q *DelayQueue) WithConcurrent(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithConcurrent(%d)", n), n > 0, "needs at least 1 worker; to send only, use NewPublisher",
-		func(s *settings) { s.concurrency = n })
+		func(s *settings) { s.concurrency = min(n, maxWorkers) })
 }
+
+// maxWorkers is as good as no bound, and what is reckoned with it fits into an int everywhere.
+const maxWorkers = 1 << 28
 
 // WithFetchInterval is the longest time between two polls of the queue. Messages do not
 // wait for it: it is the safety net under the wake-ups. At least 10 ms. A consumer
@@ -208,13 +219,13 @@ func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
 		func(s *settings) { s.maxBytes = n })
 }
 
-// WithMaxConsumeDuration is how long a handler may run: then its context ends with
-// ErrConsumeTimeout and the delivery counts as a failure. A callback that cannot see the
+// WithMaxConsumeDuration is how long a handler may run. That is the Deadline of its context, which ends
+// then (context.DeadlineExceeded, with the cause ErrConsumeTimeout), and the delivery counts as a failure. A callback that cannot see the
 // context goes on running beside its successor, and its result is void. As many callbacks may run
 // on like that as WithConcurrent says (in a Pool: as the queue may have workers); then there
 // are no successors until some return, and the log says so. Default 0: no limit; else at least 1 ms.
 func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
-	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d == 0 || d >= minSetting,
+	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d == 0 || d >= minDuration,
 		"must be at least 1ms; 0 means no limit"+unitHint(d), func(s *settings) { s.limit = d })
 }
 
@@ -254,7 +265,8 @@ func (q *DelayQueue) WithDefaultRetryCount(n int) *DelayQueue {
 //
 // It is the replica that becomes the primary that counts: with n below the number of replicas, a failover, also
 // one that was planned, may promote one that had not confirmed. Where no accepted message may be lost, let n be
-// the number of all replicas; sends fail then while one of them is away.
+// the number of all replicas; sends fail then while one of them is away. A replica that has confirmed and then restarts,
+// without persistence or with an older copy, has forgotten: promoted before it has synced, it loses what it confirmed.
 func (q *DelayQueue) WithReplicaAck(n int, timeout time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithReplicaAck(%d, %v)", n, timeout), validReplicaAck(n, timeout), replicaAckRule,
 		func(*settings) { q.batcher.replicas, q.batcher.replicaTimeout = n, timeout })
@@ -263,13 +275,13 @@ func (q *DelayQueue) WithReplicaAck(n int, timeout time.Duration) *DelayQueue {
 const replicaAckRule = "n must not be negative, and the timeout at least 1ms and at most 150 years"
 
 func validReplicaAck(n int, timeout time.Duration) bool {
-	return n == 0 || n > 0 && timeout >= minSetting && timeout <= maxDelay
+	return n == 0 || n > 0 && timeout >= minDuration && timeout <= maxDelay
 }
 
 const waitRule = "must be 0, or at least 1ms and at most 150 years"
 
 // validWait is true of a setting that says how long something waits.
-func validWait(d time.Duration) bool { return d == 0 || d >= minSetting && d <= maxDelay }
+func validWait(d time.Duration) bool { return d == 0 || d >= minDuration && d <= maxDelay }
 
 // WithNackRedeliveryDelay is how long every failed message waits for its next delivery.
 // Default: exponential with jitter, 1 to 2 s after the first failure, doubling to 10 minutes.
@@ -294,7 +306,8 @@ func (q *DelayQueue) WithRetryDelays(delays ...time.Duration) *DelayQueue {
 }
 
 // WithRetryDelayFunc computes the delay after a failure: failures counts this one, from 1.
-// A negative result counts as 0, and more than 150 years as that. It may be called from several workers at once.
+// A negative result counts as 0, and more than 150 years as that. Of less than 1ms, which is a number without its unit,
+// the log says so, and the default delay is used. It may be called from several workers at once.
 func (q *DelayQueue) WithRetryDelayFunc(f func(failures int, err error, msg *Message) time.Duration) *DelayQueue {
 	return q.set("WithRetryDelayFunc", f != nil, "the function must not be nil", func(s *settings) { s.retryDelay = f })
 }
@@ -312,8 +325,9 @@ func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueu
 // WithDoneLimit bounds how many messages the queue keeps that are done (WithRetention): when there are more, those are
 // deleted that would be the next to go, and the log says how many. Default 100,000; 0: any number. What was acked within
 // the last 5 s is deleted last, so that whoever waits for it (Call) finds it although messages that are kept for longer
-// have filled the queue; where all were acked since then, those that were acked first go, more or less. So a limit must
-// leave room for what is acked in some seconds. It bounds a number: 100,000 results of 1 MB are 100 GB.
+// have filled the queue. Where all were acked since then, those that were acked first go, more or less, whether they were read or
+// not: a result is there until n more messages are done. A caller looks a second after the ack at the latest, so n must be more
+// than are acked in some seconds. It bounds a number: 100,000 results of 1 MB are 100 GB.
 //
 // All consumers of a queue should ask for the same: the most that any of them asks for holds for all, and those that
 // ask for less say so in the log.
@@ -327,11 +341,11 @@ func (q *DelayQueue) WithFailureLevel(level slog.Level) *DelayQueue {
 	return q.set("WithFailureLevel", true, "", func(s *settings) { s.failureLevel = level })
 }
 
-// WithLogger sets the log. A panic in its handler loses what it was to write, and nothing else.
-// Default: slog.Default, as it is when the queue is made.
+// WithLogger sets the log. Its handler may panic, hang or call this queue: it loses what it was to write, and nothing
+// else. What it hangs over is written when it goes on, up to 1,000 records. Default: slog.Default, as it is when the queue is made.
 func (q *DelayQueue) WithLogger(log *slog.Logger) *DelayQueue {
 	return q.set("WithLogger", log != nil, "the logger must not be nil; for silence use slog.DiscardHandler", func(s *settings) {
-		s.log = contained(log)
+		s.log = userlog.Contain(log)
 		q.events.log.Store(s.log)
 	})
 }

@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"strconv"
@@ -38,6 +39,14 @@ func TestProgrammingMistakes(t *testing.T) {
 		"empty name":                {func() { NewQueue("", cli, ok) }, "name"},
 		"name with {":               {func() { NewQueue("a{b", cli, ok) }, "none of { }"},
 		"name with }":               {func() { NewQueue("a}b", cli, ok) }, "none of { }"},
+		"name with a line's end":    {func() { NewQueue("orders\n", cli, ok) }, "no control characters"},
+		"name with NUL":             {func() { NewPublisher("or\x00ders", cli) }, "no control characters"},
+		"name with a C1 control":    {func() { NewMonitor("or\u0085ders", cli) }, "no control characters"},
+		"name with a blank":         {func() { NewQueue(" orders", cli, ok) }, "no blank"},
+		"name with a wide blank":    {func() { NewQueue("orders\u3000", cli, ok) }, "no blank"},
+		"name of no characters":     {func() { NewQueue("h\xff", cli, ok) }, "UTF-8"},
+		"prefix with a line's end":  {func() { UseCustomPrefix("dq\n") }, "no control characters"},
+		"prefix with a blank":       {func() { UseCustomPrefix("dq ") }, "no blank"},
 		"name of a part":            {func() { NewQueue("a/12", cli, ok) }, "a slash and digits"},
 		"publisher, name of a part": {func() { NewPublisher("a/b/0", cli) }, "a slash and digits"},
 		"monitor, name of a part":   {func() { NewMonitor("/1", cli) }, "a slash and digits"},
@@ -60,7 +69,7 @@ func TestProgrammingMistakes(t *testing.T) {
 		"negative fetch limit":      {func() { q().WithFetchLimit(-1) }, "must not be negative"},
 		"negative consume duration": {func() { q().WithMaxConsumeDuration(-1) }, "0 means no limit"},
 		"consume duration, no unit": {func() { q().WithMaxConsumeDuration(30) }, "did you mean 30*time.Second?"},
-		"consume duration, in ms":   {func() { q().WithMaxConsumeDuration(1500) }, "did you mean 1500*time.Millisecond?"},
+		"consume duration, in ms":   {func() { q().WithMaxConsumeDuration(1500) }, "did you mean 1500*time.Second, or 1500*time.Millisecond?"},
 		"lease, no unit":            {func() { q().WithLease(60) }, "did you mean 60*time.Second?"},
 		"lease too long":            {func() { q().WithLease(math.MaxInt64) }, "at most 150 years"},
 		"negative lease":            {func() { q().WithLease(-1) }, "at least 100ms"},
@@ -187,9 +196,10 @@ func TestDelayed(t *testing.T) {
 		-time.Nanosecond:             0,
 		0:                            0,
 		time.Nanosecond:              -1,
-		999 * time.Nanosecond:        -1,
-		time.Microsecond:             1,
-		time.Microsecond + 1:         2,
+		3600:                         -1,
+		time.Millisecond - 1:         -1,
+		time.Millisecond:             1000,
+		time.Millisecond + 1:         1001,
 		time.Second - 1:              1000000,
 		1500 * time.Microsecond:      1500,
 		maxDelay - time.Nanosecond:   4730400000000000,
@@ -203,30 +213,58 @@ func TestDelayed(t *testing.T) {
 	}
 }
 
-// TestForgottenUnit: a delay that is a number without its unit says so.
+// TestForgottenUnit: a duration that is a number without its unit is refused by every call that takes one, and nothing is stored.
 func TestForgottenUnit(t *testing.T) {
 	f := newFixture(t)
-	err := f.queue(nil).SendDelayMsg("x", 15)
-	if !errors.Is(err, ErrBadOption) || !strings.Contains(err.Error(), "15ns") ||
-		!strings.Contains(err.Error(), "did you mean 15*time.Second?") {
-		t.Errorf("a delay of 15: %v", err)
+	q, m := f.queue(nil), NewMonitor(f.name, f.cli)
+	send := func(opts ...MsgOption) error { _, err := q.Send(ctxB, "x", opts...); return err }
+	bulk := func(call func() (*BulkResult, error)) error { _, err := call(); return err }
+	for _, n := range []time.Duration{1, 15, 900, 1000, 3600, 30_000, 86_400, 604_800, 900_000, time.Millisecond - 1} {
+		hint := fmt.Sprintf("did you mean %d*time.Second", n)
+		for name, err := range map[string]error{
+			"SendDelayMsg": q.SendDelayMsg("x", n), "WithDelay": send(WithDelay(n)), "WithMsgTTL": send(WithMsgTTL(n)),
+			"WithTimeout": send(WithTimeout(n)), "WithRetention": send(WithRetention(n)), "WithKeyHold": send(WithKey("k"), WithKeyHold(n)),
+			"WithMaxWait": send(WithKey("k", Replace), WithMaxWait(n)),
+			"PauseFor":    m.PauseFor(ctxB, n), "RescheduleBy": m.RescheduleBy(ctxB, "x", n), "earlier": m.RescheduleBy(ctxB, "x", -n),
+			"Spread":        bulk(func() (*BulkResult, error) { return m.BulkRunNow(ctxB, Bulk{Spread: n}) }),
+			"shift of many": bulk(func() (*BulkResult, error) { return m.BulkRescheduleBy(ctxB, Bulk{}, n) }),
+			"SetLimits":     func() error { _, err := m.SetLimits(ctxB, Limits{Rate: 1, Per: n, Burst: 1}); return err }(),
+			"Forecast":      func() error { _, err := m.Forecast(ctxB, time.Time{}, n, 1); return err }(),
+		} {
+			if !errors.Is(err, ErrBadOption) || !strings.Contains(err.Error(), hint) {
+				t.Errorf("%s with %d: %v", name, n, err)
+			}
+		}
 	}
 	f.checkEmpty()
 }
 
+// TestForgottenUnitOfARetryDelay: a function that returns a number without its unit does not make failures follow each other
+// at once.
+func TestForgottenUnitOfARetryDelay(t *testing.T) {
+	f := newFixture(t)
+	q := f.queue(nil).WithRetryDelayFunc(func(int, error, *Message) time.Duration { return 3600 })
+	if d := q.settings.delayAfter(1, errBoom, &Message{}); d < time.Second || d > 2*time.Second {
+		t.Errorf("the next delivery is due after %v", d)
+	}
+	f.log.line(t, "a number without its unit")
+}
+
 // TestForgottenUnitInHandler: what a handler returns with such a number is a failure, not a message that comes again at once.
 func TestForgottenUnitInHandler(t *testing.T) {
-	for what, err := range map[string]error{"Snooze 30ns": Snooze(30), "Again 30ns": Again(30), "RetryAfter 30ns": RetryAfter(30, errBoom)} {
+	for what, err := range map[string]error{"Snooze 30ns": Snooze(30), "Again 30ns": Again(30), "RetryAfter 30ns": RetryAfter(30, errBoom),
+		"Throttle 30ns": Throttle(30, nil), "Snooze 3.6µs": Snooze(3600), "Again 3.6µs": Again(3600),
+		"RetryAfter 3.6µs": RetryAfter(3600, errBoom), "Throttle 3.6µs": Throttle(3600, errBoom)} {
 		v := judge(err)
 		if v.snooze || v.delay != nil || !errors.Is(v.err, ErrBadOption) || !strings.Contains(v.text, what) ||
-			!strings.Contains(v.text, "did you mean 30*time.Second?") {
+			!strings.Contains(v.text, "did you mean 3") {
 			t.Errorf("%s: %+v", what, v)
 		}
 	}
 	if err := RetryAfter(30, errBoom); !errors.Is(err, errBoom) {
 		t.Errorf("the handler's own error is not in it: %v", err)
 	}
-	for _, err := range []error{Snooze(0), Snooze(-1), Again(0), Again(-1), Snooze(time.Microsecond)} {
+	for _, err := range []error{Snooze(0), Snooze(-1), Again(0), Again(-1), Snooze(time.Millisecond)} {
 		if v := judge(err); !v.snooze || *v.delay < 0 {
 			t.Errorf("%v: %+v", err, v)
 		}
@@ -242,8 +280,11 @@ func TestScheduled(t *testing.T) {
 	}{
 		{time.Time{}, ""},
 		{time.Time{}.In(east), ""},
-		{time.Unix(math.MinInt64/2, 0), "0"},
-		{time.Date(-290000, 1, 1, 0, 0, 0, 0, time.UTC), "0"},
+		{time.Unix(math.MaxInt64, 0), ""}, // which wraps
+		{time.Unix(math.MinInt64/2, 0), ""},
+		{time.Date(-290000, 1, 1, 0, 0, 0, 0, time.UTC), ""},
+		{time.Date(1900, 1, 1, 0, 0, 0, -1, time.UTC), ""},
+		{time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC), "0"},
 		{time.Unix(0, -1), "0"},
 		{time.Unix(0, 0), "0"},
 		{time.Unix(0, 1), "1"},

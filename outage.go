@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"time"
@@ -40,6 +41,13 @@ func (o *outage) cause() error {
 
 // report notes the result of an attempt at a call. begun is when that attempt began.
 func (o *outage) report(call string, begun time.Time, err error) {
+	if level, text, attrs := o.note(call, begun, err); text != "" {
+		o.log.LogAttrs(context.Background(), level, text, attrs...) // not under mu: it is the user's
+	}
+}
+
+// note notes it, and says what is to be logged; a text of "": nothing.
+func (o *outage) note(call string, begun time.Time, err error) (level slog.Level, text string, attrs []slog.Attr) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.worked == nil {
@@ -49,13 +57,13 @@ func (o *outage) report(call string, begun time.Time, err error) {
 		o.worked[call] = time.Now()
 		delete(o.failing, call)
 		if len(o.failing) == 0 && !o.since.IsZero() {
-			o.log.Info("delayqueue: working with Redis again", slog.Duration("outage", time.Since(o.since)))
+			text, attrs = "delayqueue: working with Redis again", []slog.Attr{slog.Duration("outage", time.Since(o.since))}
 			o.since = time.Time{}
 		}
-		return
+		return slog.LevelInfo, text, attrs
 	}
 	if begun.Before(o.worked[call]) {
-		return // another attempt has got through since
+		return level, "", nil // another attempt has got through since
 	}
 	o.last = err
 	f, ok := o.failing[call]
@@ -66,6 +74,7 @@ func (o *outage) report(call string, begun time.Time, err error) {
 	o.failing[call] = f
 	if o.since.IsZero() && time.Since(f.since) >= outageAfter {
 		o.since = f.since
-		o.log.Error("delayqueue: cannot work with Redis, will go on trying", slog.String("call", call), slog.Any("error", err))
+		text, attrs = "delayqueue: cannot work with Redis, will go on trying", []slog.Attr{slog.String("call", call), slog.Any("error", err)}
 	}
+	return slog.LevelError, text, attrs
 }

@@ -1,12 +1,12 @@
 package delayqueue
 
 import (
-	"errors"
+	"fmt"
 	"strconv"
 	"sync/atomic"
 )
 
-// A writePermit permits one attempt at a send to be written to a connection, until it is revoked. Whoever revokes it
+// A writePermit permits one attempt at a call to be written to a connection, until it is revoked. Whoever revokes it
 // before it was used knows that the attempt had no effect and will have none, however late it gets a connection.
 // It is safe for concurrent use.
 type writePermit struct {
@@ -20,7 +20,7 @@ const (
 	permitRevoked
 )
 
-var errRevoked = errors.New("nobody waits for this attempt any more")
+var errRevoked = fmt.Errorf("%w, and nothing of it was written", errLeft)
 
 // use returns errRevoked if the permit is revoked. It may be used again.
 func (p *writePermit) use() error {

@@ -37,6 +37,7 @@ type poller struct {
 	lookedAt   time.Time       // when it last looked at more than the alarm
 	listened   int64           // wakeUps.answered, at the last poll
 	seenQueue  bool            // a poll has been answered
+	yielding   yielding        // to other users of the server
 	dropped    minuteCount     // tags without a message
 	newer      minuteCount     // messages of a newer version
 }
@@ -201,13 +202,18 @@ func (p *poller) limit() int {
 	if p.settings.base.Err() != nil {
 		return 0 // handlers' contexts have ended
 	}
-	return limitRoom(p.settings, p.member.atMost, p.leases.held.totals())
+	limit := min(limitRoom(p.settings, p.member.atMost, p.leases.held.totals()), p.yielding.most())
+	if p.limits.bounded {
+		limit = min(limit, max(p.member.atMost, p.limits.left/2))
+	}
+	return limit
 }
 
-// ahead is how long a fetch takes for which another one is made ahead.
+// ahead is how long a fetch takes for which another one is made ahead. What is fetched ahead counts for the limits of the queue, and
+// keeps others from it. So that is done only while these leave room for twice the workers, and up to half of it (limit).
 func (p *poller) ahead() time.Duration {
-	if p.limits.bounded {
-		return 0 // what is fetched ahead would count, and keep others from it
+	if p.limits.bounded && p.limits.left < 2*p.member.atMost {
+		return 0
 	}
 	return p.state.rtt
 }
@@ -273,6 +279,7 @@ func (p *poller) poll(rearm bool) (brought int) {
 		p.wakeUps.drop(s.clockAt)
 	}
 	s.answered(got.now, got.next, rearm, sentAt, answeredAt)
+	p.yielding.answered(sentAt, got.now, answeredAt)
 	p.accept(&got, sentAt, answeredAt)
 	p.heldAtPoll = p.leases.held.totals().deliveries
 	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))

@@ -57,7 +57,7 @@ func NewPool(workers int, shares ...Share) *Pool {
 		refuse("a pool needs at least 1 queue")
 	}
 	p := &Pool{shares: slices.Clone(shares)}
-	p.workers.size, p.workers.shared, p.workers.lapseAfter = workers, len(shares) > 1, lapseAfter
+	p.workers.size, p.workers.shared, p.workers.lapseAfter = min(workers, maxWorkers), len(shares) > 1, lapseAfter
 	for i := range p.shares {
 		s := &p.shares[i]
 		if s.Queue == nil {
@@ -100,9 +100,9 @@ func (q *DelayQueue) enter(p *Pool) (why string) {
 	return ""
 }
 
-// Strict makes the order of the queues count instead of their weights: a queue is asked only while none before it has
-// anything due, and nothing is fetched before a worker is free for it. So a message of the first queue gets the next
-// worker that becomes free, and a backlog of the first queue holds up all others. It panics while the pool consumes.
+// Strict makes the order of the queues count instead of their weights: a worker that is free takes the first message in the
+// order of the queues. So a message of the first queue gets the next worker that becomes free, and a backlog of the
+// first queue holds up all others. It panics while the pool consumes.
 func (p *Pool) Strict() *Pool {
 	p.made()
 	p.mu.Lock()

@@ -181,7 +181,7 @@ func TestProtocolExamples(t *testing.T) {
 	r, err := parseFail(strings.ReplaceAll(example("fail"), "␞", errorMark))
 	errors := []KeptError{{time.UnixMicro(1790000061250000), 2, "charge: the bank said no"},
 		{time.UnixMicro(1790000001000000), 1, "charge: no answer"}}
-	if all := keptErrors(r.errors, 5); err != nil || r != (failRecord{3, 2, 0, 1790000061250000, r.errors}) ||
+	if all := keptErrors(r.errors, 5); err != nil || r != (failRecord{3, 2, 0, 1790000061250000, r.errors, false}) ||
 		!reflect.DeepEqual(all, errors) {
 		t.Errorf("the fail record is %+v, %+v, %v", r, all, err)
 	}
@@ -194,7 +194,7 @@ func TestProtocolExamples(t *testing.T) {
 		}
 	}
 	codes := protocolSection(t, "## Events")
-	for code := NewMessageEvent; code <= RefusedEvent; code++ {
+	for code := NewMessageEvent; code <= SupersededEvent; code++ {
 		if !strings.Contains(codes, fmt.Sprintf("| %d |", code)) {
 			t.Errorf("the event %d (%v) is missing", code, code)
 		}

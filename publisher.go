@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/userlog"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -30,13 +31,14 @@ func (p *Publisher) WithDefaultRetryCount(n int) *Publisher {
 	return p
 }
 
-// WithLogger sets the log, which hears of outages while sending. Default: slog.Default. Call it before the first send.
+// WithLogger sets the log, which hears of outages while sending; see DelayQueue.WithLogger. Default: slog.Default. Call it
+// before the first send.
 func (p *Publisher) WithLogger(log *slog.Logger) *Publisher {
 	if log == nil {
 		panic("delayqueue: WithLogger: the logger must not be nil; for silence use slog.DiscardHandler")
 	}
 	p.made()
-	p.events.log.Store(log)
+	p.events.log.Store(userlog.Contain(log))
 	return p
 }
 

@@ -68,7 +68,7 @@ func noEffect(err error) bool {
 	if errors.As(err, &timeout) {
 		return timeout.noConnection || timeout.unheard
 	}
-	if errors.Is(err, errNoConnection) || errors.Is(err, errUnheard) || errors.Is(err, errHungUp) || errors.Is(err, errServerFull) {
+	if errors.Is(err, errHungUp) || errors.Is(err, errServerFull) {
 		return true
 	}
 	var op *net.OpError
@@ -84,6 +84,9 @@ func denied(err error) bool {
 		strings.Contains(answer, "The user executing the script can't")
 }
 
+// errPast is of a pause until an instant that is not after the server's now.
+var errPast = fmt.Errorf("%w: that instant is over, by the server's clock: to end a pause, use Resume", ErrBadOption)
+
 // explain adds to an error what to do about it.
 func (s *store) explain(err error) error {
 	_, plain := s.cli.(*redis.Client)
@@ -92,6 +95,10 @@ func (s *store) explain(err error) error {
 		_, layout, _ := strings.Cut(err.Error(), "DQLAYOUT ")
 		layout, _, _ = strings.Cut(layout, " ")
 		return checkLayout(layout)
+	case says(err, "DQNOQUEUE"):
+		return ErrNoQueue
+	case says(err, "DQPAST"):
+		return errPast
 	case says(err, "WRONGTYPE"):
 		return fmt.Errorf("%w: remove that key or use another prefix or name: %w", ErrWrongType, err)
 	case says(err, "NOAUTH"), strings.Contains(err.Error(), "unauthenticated multibulk length"): // what it is called for a long command
@@ -99,7 +106,11 @@ func (s *store) explain(err error) error {
 	case plain && says(err, "MOVED", "ASK"):
 		return fmt.Errorf("%w: %w", ErrClusterNode, err)
 	case says(err, "READONLY"):
-		return fmt.Errorf("the server is a replica: if it is not about to become the primary, the client has a wrong address: %w", err)
+		return fmt.Errorf("the server is a replica: if it is not about to become the primary, the client has a wrong address, "+
+			"or asks the sentinels for replicas (ReplicaOnly): %w", err)
+	case says(err, "TRYAGAIN"):
+		return fmt.Errorf("the slot of the queue is being moved to another node (resharding), and its keys are partly here and partly there: "+
+			"calls go on when all have moved: %w", err)
 	case denied(err):
 		return fmt.Errorf("the Redis user lacks a permission, see Requirements in the README: %w", err)
 	}

@@ -31,13 +31,14 @@ func TestRedisErrorCodes(t *testing.T) {
 		transient, noEffect bool
 		explained           string
 	}{
-		{answer("READONLY You can't write against a read only replica."), true, true, "replica"},
+		{answer("READONLY You can't write against a read only replica."), true, true, "ReplicaOnly"},
 		{answer(script + "-READONLY You can't write against a read only replica. "), true, true, "replica"},
 		{answer("ERR READONLY You can't write"), true, true, "replica"},
 		{answer(script + "-NOREPLICAS Not enough good replicas to write."), true, true, ""},
 		{answer("NOREPLICAS Not enough good replicas to write."), true, true, ""},
 		{answer("LOADING Redis is loading the dataset in memory"), true, true, ""},
 		{answer("CLUSTERDOWN The cluster is down"), true, true, ""},
+		{answer("TRYAGAIN Multiple keys request during rehashing of slot"), true, true, "resharding"},
 		{answer("ERR max number of clients reached"), true, true, ""},
 		{answer("UNBLOCKED force unblock from blocking operation"), true, false, ""},
 		{answer("BUSY Redis is busy running a script."), true, true, ""},

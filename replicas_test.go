@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -143,4 +144,47 @@ func TestConfirmationsThatAreSure(t *testing.T) {
 	if _, err := q.Send(ctxB, "a", WithDelay(time.Hour)); !errors.Is(err, ErrNotReplicated) || !strings.Contains(err.Error(), "1 of 2") {
 		t.Errorf("with too few replicas: %v", err)
 	}
+}
+
+// TestRepeatWaitsAgain: a send whose confirmation may be that of a replica that loads is repeated with the whole time for the
+// replicas, however long the first attempt took.
+func TestRepeatWaitsAgain(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	startReplica(t, primary)
+	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
+	f.send(f.queue(nil).WithReplicaAck(1, patience), "first", inAnHour) // waits for the replica
+	const timeout = 200 * time.Millisecond
+	var waits []any
+	hookOwn(t, f.cli, pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+		err := next(ctx, cmds)
+		if cmds[len(cmds)-1].Name() != "wait" { // a new connection says what it is
+			return err
+		}
+		if waits = append(waits, cmds[len(cmds)-1].Args()[2]); len(waits) == 1 {
+			cmds[0].(*redis.Cmd).SetVal(int64(0)) // no replica was there before
+			cmds[2].(*redis.Cmd).SetVal(int64(1))
+			time.Sleep(timeout + 50*time.Millisecond)
+		}
+		return err
+	}))
+	q := f.queue(nil).WithReplicaAck(1, timeout)
+	if _, err := q.Send(ctxB, "x", inAnHour); err != nil && !strings.Contains(err.Error(), "within 200ms") {
+		t.Error(err)
+	}
+	if len(waits) < 2 || waits[1] != timeout.Milliseconds() {
+		t.Errorf("WAIT was called with %v", waits)
+	}
+	if n := len(f.check().Messages); n != 2 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+// pipelineHook is a hook around pipelines alone.
+type pipelineHook func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
+
+func (pipelineHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error { return h(ctx, cmds, next) }
 }

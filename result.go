@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 )
@@ -36,31 +37,56 @@ var ErrNoResult = errors.New("no result: the message is gone, and was not kept (
 func (s *steerer) Await(ctx context.Context, id string) (*Result, error) {
 	s.made()
 	r, err := s.looker.await(ctx, s.store, id, 0)
+	if errors.Is(err, ErrNoResult) && !anID(id) {
+		err = fmt.Errorf("%w: %w", ErrNoResult, notFound("id", id))
+	}
 	if err != nil {
 		return nil, s.failed(err, "await %s", id)
 	}
 	return r, nil
 }
 
+// Why a Call onto a key that was taken (Keep, Reschedule, Append) has no result. ErrNoResult is in the error, too.
+var (
+	// ErrHandledBefore: the message that keeps the key (WithKeyHold) was handled before this call, and its result is not kept
+	// any longer.
+	ErrHandledBefore = errors.New("the message that keeps the key was handled before")
+	// ErrOtherMessage: the message that had the key came to its end, or was taken out, and its result is not kept: its own sender
+	// says for how long that is (WithRetention).
+	ErrOtherMessage = errors.New("another send made the message that had the key, and did not have its result kept so long")
+)
+
 // callRetention is how long the message of a Call is kept when it is done: the caller looks each second.
 const callRetention = time.Minute
 
 // Call sends a message and waits for what becomes of it: Send and Await. Without a WithRetention of its own the message
-// is kept for a minute after it is acked: so long may Redis be away from this caller until its result is lost; for
-// 5 s, where WithDoneLimit is reached.
+// is kept for a minute after it is acked: so long may Redis be away from this caller until its result is lost. What was read
+// keeps its place for that time, too. Where WithDoneLimit is reached, as is told there, a result may be gone before the caller has
+// looked: ErrNoResult.
+//
+// If the key of the message is taken (Keep, Reschedule, Append), Call waits for the message that has it, whose own sender has
+// said whether its result is kept: ErrOtherMessage or ErrHandledBefore if it is not.
 //
 // An error after the message was sent comes with a Result of which only ID is set, for an Await later: the message is
-// handled whether anybody waits or not. A message that too few replicas confirmed (WithReplicaAck) is waited for too.
+// handled whether anybody waits or not. A message that too few replicas confirmed (WithReplicaAck) is waited for too; if that
+// fails, ErrNotReplicated is in the error.
 func (p *producer) Call(ctx context.Context, payload string, opts ...MsgOption) (*Result, error) {
 	info, err := p.Send(ctx, payload, append([]MsgOption{WithRetention(callRetention)}, opts...)...)
 	if err != nil && info == nil { // one that too few replicas have is handled all the same
 		return nil, err
 	}
-	r, err := p.looker.await(ctx, p.store, info.ID, minLook)
-	if err != nil {
-		return &Result{ID: info.ID}, p.failed(err, "call %s", info.ID)
+	r, failed := p.looker.await(ctx, p.store, info.ID, minLook)
+	if failed == nil {
+		return r, nil
 	}
-	return r, nil
+	if errors.Is(failed, ErrNoResult) && info.Existed {
+		why := ErrOtherMessage
+		if info.Due.IsZero() { // it was acked
+			why = ErrHandledBefore
+		}
+		failed = fmt.Errorf("%w: %w", why, failed)
+	}
+	return &Result{ID: info.ID}, errors.Join(p.failed(failed, "call %s", info.ID), err)
 }
 
 const (

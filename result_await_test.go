@@ -344,6 +344,62 @@ func TestCallNotReplicated(t *testing.T) {
 	}
 }
 
+// TestCallSaysAllThatFailed: that too few replicas confirmed the message is said beside why there is no result.
+func TestCallSaysAllThatFailed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	p := NewPublisher(f.name, f.cli).WithReplicaAck(1, 10*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	r, err := p.Call(ctx, "me")
+	if !errors.Is(err, ErrNotReplicated) || !errors.Is(err, context.DeadlineExceeded) || r == nil || r.ID == "" {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// TestCallOntoATakenKey: a call that finds its key taken gets the result of the message that has it, or an error that says that
+// another send did not have it kept, or that all was done before.
+func TestCallOntoATakenKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil).WithHandler(echo)
+	q.StartConsume()
+	ctx := withTimeout(t)
+	for _, on := range []Conflict{Keep, Reschedule, Append} {
+		key, first := on.String(), on
+		if first == Reschedule {
+			first = Keep
+		}
+		for _, kept := range []bool{true, false} {
+			opts := []MsgOption{WithKey(key, first), WithDelay(50 * time.Millisecond)}
+			if kept {
+				opts = append(opts, WithRetention(time.Hour))
+			}
+			plain := f.send(q, "plain", opts...)
+			r, err := q.Call(ctx, "me", WithKey(key, on))
+			switch {
+			case kept && (err != nil || r.ID != plain.ID || r.Value != "to plain"):
+				t.Errorf("%v: %+v, %v", on, r, err)
+			case !kept && (!errors.Is(err, ErrOtherMessage) || !errors.Is(err, ErrNoResult) || r.ID != plain.ID):
+				t.Errorf("%v, of which the result is not kept: %+v, %v", on, r, err)
+			}
+		}
+	}
+	held := []MsgOption{WithKey("held", Keep), WithKeyHold(time.Hour), WithRetention(time.Second)}
+	first, err := q.Call(ctx, "me", held...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := q.Call(ctx, "me", held...); err != nil || *again != *first {
+		t.Errorf("%+v, %v", again, err)
+	}
+	f.must(f.cli.HSet(ctx, q.store.keys.state, "done", 1).Err()) // its time is over
+	f.must(f.cli.ZAdd(ctx, q.store.keys.done, redis.Z{Score: 1, Member: first.ID}).Err())
+	if again, err := q.Call(ctx, "me", held...); !errors.Is(err, ErrHandledBefore) || !errors.Is(err, ErrNoResult) || again.ID != first.ID {
+		t.Errorf("%+v, %v", again, err)
+	}
+}
+
 // TestManyAwaitOneMessage: each hears of it, at the cost of one call for all.
 func TestManyAwaitOneMessage(t *testing.T) {
 	t.Parallel()

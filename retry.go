@@ -9,7 +9,7 @@ import (
 )
 
 // retry calls attempt until it succeeds, ctx ends, or again returns false for the number of attempts and the last error.
-// Between attempts it waits a backoff. The close of hurry, which may be nil, cuts one such wait short, and again is asked
+// From the beginning of an attempt to that of the next there is a backoff at least. The close of hurry, which may be nil, cuts one such wait short, and again is asked
 // once more then.
 func retry(ctx context.Context, hurry <-chan struct{}, attempt func() error, again func(n int, err error) bool) error {
 	var last error
@@ -17,6 +17,7 @@ func retry(ctx context.Context, hurry <-chan struct{}, attempt func() error, aga
 		if err := ended(ctx); err != nil {
 			return withLast(err, last)
 		}
+		begun := time.Now()
 		err := attempt()
 		switch {
 		case err == nil:
@@ -28,7 +29,7 @@ func retry(ctx context.Context, hurry <-chan struct{}, attempt func() error, aga
 		}
 		last = err
 		select {
-		case <-time.After(backoff(n)):
+		case <-time.After(backoff(n) - time.Since(begun)):
 		case <-ctx.Done():
 		case <-hurry:
 			if hurry = nil; !again(n, err) {

@@ -169,7 +169,26 @@ func (p *pool) onConnect(then func(context.Context, *redis.Conn) error) func(con
 		if err := then(ctx, conn); err != nil {
 			return err
 		}
+		if isLeft(ctx) {
+			return errLeft
+		}
 		return ctx.Err()
+	}
+}
+
+// errLeft is of an attempt that has a connection when nobody waits for it any more.
+var errLeft = errors.New("nobody waits for this attempt any more")
+
+// dialer counts what the pool's connections bring.
+func (p *pool) dialer(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if c, ok := conn.(*watchedConn); ok {
+			c.reads = &p.reads
+		} else {
+			p.uncounted.Store(true)
+		}
+		return conn, err
 	}
 }
 
@@ -191,7 +210,8 @@ func (e fullError) Is(target error) bool { return target == errServerFull }
 type watchedConn struct {
 	net.Conn
 	link   *link
-	heard  atomic.Bool // the server has answered
+	reads  *atomic.Int64 // is counted when it brings something; nil: nobody asks
+	heard  atomic.Bool   // the server has answered
 	closed atomic.Bool
 	full   atomic.Pointer[error] // the server has refused it; nil: not known
 }
@@ -212,6 +232,9 @@ func (c *watchedConn) SyscallConn() (syscall.RawConn, error) {
 
 func (c *watchedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	if c.reads != nil && n > 0 {
+		c.reads.Add(1)
+	}
 	if c.heard.Load() {
 		return n, err
 	}

@@ -57,7 +57,7 @@ type sendRequest struct {
 type sendReply struct {
 	now     int64          // unix us of the call that stored it
 	refused map[int]string // index -> id of the message that holds the key
-	answers []sendAnswer   // of put: one for each message
+	answers []sendAnswer   // of put: one for each message, or for the first of them; the others are to be sent by another call
 }
 
 // singleBytes is how long a message may be that is sent by the script single.
@@ -178,6 +178,7 @@ type fetchReply struct {
 	dead      []deadMessage
 	lost      int
 	dropped   int
+	replaced  int // messages that ended because the deliveries that were lost, or of a lost reply, had been superseded
 	overflow  int // overflow in PROTOCOL.md
 	first     int // 1 if no consumer has called before
 	agreed    fetchSettings
@@ -228,6 +229,7 @@ func (r *reply) fetched() (fetchReply, error) {
 	got.agreed = r.agreed()
 	got.limits = r.limits()
 	given, fails, dead, held := r.number(), r.number(), r.number(), r.number()
+	got.replaced = r.number()
 	pairs := r.take(2 * min(given, maxBatch))
 	got.tags, got.envelopes = make([]string, len(pairs)/2), make([]string, len(pairs)/2)
 	for i := range got.tags {
@@ -237,8 +239,8 @@ func (r *reply) fetched() (fetchReply, error) {
 	for len(got.dead) < dead && r.bad == nil {
 		got.dead = append(got.dead, deadMessage{r.text(), r.text(), r.text()})
 	}
-	if held < 0 {
-		r.fail("%d held", held)
+	if held < 0 || got.replaced < 0 {
+		r.fail("%d held, %d replaced", held, got.replaced)
 	}
 	for len(got.held) < held && r.bad == nil {
 		got.held = append(got.held, heldMessage{r.text(), r.number(), r.text(), r.text()})

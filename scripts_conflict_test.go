@@ -78,10 +78,10 @@ var conflictRows = map[string][]conflictRow{
 	"unack": {
 		{Refuse, true, "=a", asItWas, "a"},
 		{Keep, true, "~a@0s", asItWas, "a"},
-		{Replace, true, "+3s", "pending b@3s unack a@10.000001s key k=b wake 3s", "a"},
-		{Replace, false, "+0s", "pending b@0s unack a@10.000001s key k=b wake 0s", "a"},
-		{Reschedule, true, "+3s", "pending b@3s unack a@10.000001s key k=b wake 3s", "a"},
-		{Reschedule, false, "+0s", "pending b@0s unack a@10.000001s key k=b wake 0s", "a"},
+		{Replace, true, "+3s", "pending b@3s unack a@10.000001s fail a=1/0/0@superseded key k=b wake 3s", "a"},
+		{Replace, false, "+0s", "pending b@0s unack a@10.000001s fail a=1/0/0@superseded key k=b wake 0s", "a"},
+		{Reschedule, true, "+3s", "pending b@3s unack a@10.000001s fail a=1/0/0@superseded key k=b wake 3s", "a"},
+		{Reschedule, false, "+0s", "pending b@0s unack a@10.000001s fail a=1/0/0@superseded key k=b wake 0s", "a"},
 	},
 	"ready": {
 		{Refuse, true, "=a", asItWas, "a"},
@@ -93,7 +93,7 @@ var conflictRows = map[string][]conflictRow{
 	},
 	"retry": {
 		{Refuse, true, "=a", asItWas, "a"},
-		{Keep, true, "~a@0s", asItWas, "a"},
+		{Keep, true, "~a@1s", asItWas, "a"},
 		{Replace, true, "~a@3s", "retry 2:a@3s fail a=2/0/0@0s!x key k=a wake 1s", "b"},
 		{Replace, false, "~a@1s", "retry 2:a@1s fail a=2/0/0@0s!x key k=a wake 1s", "b"},
 		{Reschedule, true, "~a@3s", "retry 2:a@3s fail a=2/1/0@0s!x key k=a wake 1s", "a"},
@@ -115,8 +115,7 @@ var conflictRows = map[string][]conflictRow{
 		{Replace, true, "+3s", "pending b@3s key k=b wake 3s", ""},
 		{Reschedule, true, "+3s", "pending b@3s key k=b wake 3s", ""},
 	},
-	"one with another key": {
-		{Keep, true, "+3s", "pending b@3s a@5s key k=b wake 3s", "a"},
+	"one with another key": { // Refuse and Keep believe the entry: they do not read the envelope
 		{Replace, true, "+3s", "pending b@3s a@5s key k=b wake 3s", "a"},
 		{Reschedule, true, "+3s", "pending b@3s a@5s key k=b wake 3s", "a"},
 	},
@@ -295,7 +294,7 @@ func TestScriptMaxWait(t *testing.T) {
 			r.take("a")
 			r.at(9 * time.Second)
 			r.equal("is left alone", r.answers(newCaller(), put("b", Replace, 4*time.Second)), "+13s")
-		}, "pending b@13s unack a@10.000001s key k=b wake 13s"},
+		}, "pending b@13s unack a@10.000001s fail a=1/0/0@superseded key k=b wake 13s"},
 		"one that stays due when it was": {func(r *rig) {
 			stays := func(name string) *sendMessage {
 				m := put(name, Replace, 0)

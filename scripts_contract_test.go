@@ -62,204 +62,256 @@ func wrongType(t *testing.T, cases map[string]wrongTypeCase) {
 }
 
 // TestScriptWrongTypeOfProducers: another program's key stops what a producer calls.
-func TestScriptWrongTypeOfProducers(t *testing.T) {
-	wrongType(t, map[string]wrongTypeCase{
-		"send": {script: sendScript, build: func(r *rig) func() error {
-			r.put(msg("old", time.Hour, keyed("old")))
-			heldKey(r)
-			c := newCaller()
-			c.next()
-			return func() error {
-				_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{msg("c", 0, keyed("l")), msg("d", 0, keyed("k")), msg("b", 0)}})
-				return err
-			}
-		}},
-		"single": {script: singleScript, build: func(r *rig) func() error {
-			r.put(msg("old", time.Hour))
-			c := newCaller()
-			c.next()
-			return func() error {
-				_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{msg("a", 0)}})
-				return err
-			}
-		}},
-		"put": {script: putScript, build: func(r *rig) func() error {
-			r.put(msg("old", time.Hour, keyed("old")))
-			r.answers(newCaller(), numbered(msg("s", time.Hour), "s", 1), part("g", time.Hour, 0), part("h", time.Hour, 0))
-			c := newCaller()
-			c.next()
-			return func() error {
-				_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{numbered(msg("a", 0, keyed("k")), "s", 2),
-					numbered(msg("b", 0), "t", 1)}})
-				return err
-			}
-		}},
-		"intercept by id": {script: interceptScript, build: func(r *rig) func() error {
-			r.answers(newCaller(), part("a", time.Hour, 0), part("b", time.Hour, 0))
-			c := newCaller()
-			c.next()
-			return func() error {
-				_, err := r.store.intercept(ctxB, c, "id", idOf("a"), false)
-				return err
-			}
-		}},
-		"intercept by key": {script: interceptScript, build: func(r *rig) func() error {
-			r.answers(newCaller(), part("a", time.Hour, 0), part("b", time.Hour, 0))
-			c := newCaller()
-			c.next()
-			return func() error { _, err := r.store.intercept(ctxB, c, "key", "k", false); return err }
-		}},
-	})
+func TestScriptWrongTypeOfProducers(t *testing.T) { wrongType(t, producersCalls) }
+
+var producersCalls = map[string]wrongTypeCase{
+	"send": {script: sendScript, build: func(r *rig) func() error {
+		r.put(msg("old", time.Hour, keyed("old")))
+		heldKey(r)
+		c := newCaller()
+		c.next()
+		return func() error {
+			_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{msg("c", 0, keyed("l")), msg("d", 0, keyed("k")), msg("b", 0)}})
+			return err
+		}
+	}},
+	"single": {script: singleScript, build: func(r *rig) func() error {
+		r.put(msg("old", time.Hour))
+		c := newCaller()
+		c.next()
+		return func() error {
+			_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{msg("a", 0)}})
+			return err
+		}
+	}},
+	"put": {script: putScript, build: func(r *rig) func() error {
+		r.put(msg("old", time.Hour, keyed("old")))
+		r.answers(newCaller(), numbered(msg("s", time.Hour), "s", 1), part("g", time.Hour, 0), part("h", time.Hour, 0))
+		c := newCaller()
+		c.next()
+		return func() error {
+			_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{numbered(msg("a", 0, keyed("k")), "s", 2),
+				numbered(msg("b", 0), "t", 1)}})
+			return err
+		}
+	}},
+	"put, onto others": {script: putScript, mayPass: true, build: func(r *rig) func() error {
+		everywhere(r)
+		r.answers(newCaller(), part("p", time.Hour, 0), on(Replace, true, msg("q", time.Hour, keyed("q"))))
+		c := after(newCaller())
+		return func() error {
+			_, err := r.store.send(ctxB, c, sendRequest{messages: []*sendMessage{part("r", time.Hour, 2),
+				on(Replace, true, msg("s", 0, keyed("q"))), on(Reschedule, true, msg("t", 0, keyed("ready"))),
+				on(Keep, true, msg("u", 0, keyed("held"))), on(Replace, true, msg("v", 0, keyed("k")))}})
+			return err
+		}
+	}},
+	"intercept by id": {script: interceptScript, build: func(r *rig) func() error {
+		r.answers(newCaller(), part("a", time.Hour, 0), part("b", time.Hour, 0))
+		c := newCaller()
+		c.next()
+		return func() error {
+			_, err := r.store.intercept(ctxB, c, "id", idOf("a"), false)
+			return err
+		}
+	}},
+	"intercept by key": {script: interceptScript, build: func(r *rig) func() error {
+		r.answers(newCaller(), part("a", time.Hour, 0), part("b", time.Hour, 0))
+		c := newCaller()
+		c.next()
+		return func() error { _, err := r.store.intercept(ctxB, c, "key", "k", false); return err }
+	}},
 }
 
 // TestScriptWrongTypeOfConsumers: another program's key stops what a consumer calls.
-func TestScriptWrongTypeOfConsumers(t *testing.T) {
-	wrongType(t, map[string]wrongTypeCase{
-		"fetch": {script: fetchScript, build: func(r *rig) func() error {
-			everywhere(r)
-			c := newCaller()
-			c.next()
-			return func() error { _, err := r.store.fetch(ctxB, c, fetchRequest{want: 10, settings: &r.with}); return err }
-		}},
-		"fetch, no lease ran out": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
-			r.hand(msg("a", 0), msg("b", 0))
-			r.done(ends(outcomeRetry, "a", 1, 0, "x"), ends(outcomeReady, "b", 0, 0, ""))
-			r.put(msg("c", 0))
-			r.at(2 * time.Second)
-			c := newCaller()
-			c.next()
-			return func() error { _, err := r.store.fetch(ctxB, c, fetchRequest{want: 10, settings: &r.with}); return err }
-		}},
-		"fetch, an envelope is missing": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
-			r.put(msg("a", 0), msg("b", 0))
-			r.do("HDEL", r.keys.msg, idOf("a"))
-			c := newCaller()
-			c.next()
-			return func() error { _, err := r.store.fetch(ctxB, c, fetchRequest{want: 10, settings: &r.with}); return err }
-		}},
-		"fetch, repeated": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
-			r.hand(msg("a", 0), msg("b", 0))
-			r.done(ends(outcomeReady, "b", 0, 0, ""))
-			r.put(msg("c", 0))
-			c := r.take("2:b c")
-			return func() error { _, err := r.store.fetch(ctxB, c, fetchRequest{want: 10, settings: &r.with}); return err }
-		}},
-		"settle": {script: settleScript, build: func(r *rig) func() error {
-			everywhere(r)
-			r.hand(msg("p", 0), msg("q", 0), msg("r", 0), msg("s", 0), msg("t", 0, keyed("t")), msg("u", 0))
-			c := newCaller()
-			c.next()
-			return func() error {
-				outcomes := []settlement{then(ack("p"), msg("next", time.Hour, keyed("next"))), ends(outcomeRetry, "q", 1, 0, "x"),
-					ends(outcomeReady, "r", 0, 0, ""),
-					ends(outcomeGarbage, "s", 1, 0, "x"), holding("t", time.Hour, "t"), kept("u", time.Hour, "v")}
-				_, err := r.store.settle(ctxB, c, outcomes)
-				return err
-			}
-		}},
-		"settle, what follows has a key that stays taken": {script: settleScript, mayPass: true, build: func(r *rig) func() error {
-			heldKey(r)
-			r.hand(msg("p", 0))
-			c := newCaller()
-			c.next()
-			return func() error {
-				_, err := r.store.settle(ctxB, c, []settlement{then(ack("p"), msg("next", time.Hour, keyed("k")))})
-				return err
-			}
-		}},
-		"settle, plain acks of which one is stale": {script: settleScript, mayPass: true, build: func(r *rig) func() error {
-			r.hand(msg("p", 0), msg("q", 0), msg("r", 0))
-			r.equal("cancel", r.cancel("id", idOf("q")), StateUnack)
-			c := newCaller()
-			c.next()
-			return func() error {
-				_, err := r.store.settle(ctxB, c, []settlement{ack("p"), ack("q"), ack("r")})
-				return err
-			}
-		}},
-		"extend": {script: extendScript, build: func(r *rig) func() error {
-			r.hand(msg("a", 0))
-			return func() error {
-				_, err := r.store.extend(ctxB, time.Hour, []string{idOf("a"), idOf("nobody")})
-				return err
-			}
-		}},
-	})
+func TestScriptWrongTypeOfConsumers(t *testing.T) { wrongType(t, consumersCalls) }
+
+var consumersCalls = map[string]wrongTypeCase{
+	"fetch": {script: fetchScript, build: func(r *rig) func() error {
+		everywhere(r)
+		c := newCaller()
+		c.next()
+		return func() error {
+			_, err := r.store.fetch(ctxB, c, fetchRequest{want: 10, seed: 7, settings: &r.with})
+			return err
+		}
+	}},
+	"fetch, no lease ran out": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
+		r.hand(msg("a", 0), msg("b", 0))
+		r.done(ends(outcomeRetry, "a", 1, 0, "x"), ends(outcomeReady, "b", 0, 0, ""))
+		r.put(msg("c", 0))
+		r.at(2 * time.Second)
+		c := newCaller()
+		c.next()
+		return func() error {
+			_, err := r.store.fetch(ctxB, c, fetchRequest{want: 10, seed: 7, settings: &r.with})
+			return err
+		}
+	}},
+	"fetch, an envelope is missing": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
+		r.put(msg("a", 0), msg("b", 0))
+		r.do("HDEL", r.keys.msg, idOf("a"))
+		c := newCaller()
+		c.next()
+		return func() error {
+			_, err := r.store.fetch(ctxB, c, fetchRequest{want: 10, seed: 7, settings: &r.with})
+			return err
+		}
+	}},
+	"fetch, repeated": {script: fetchScript, mayPass: true, build: func(r *rig) func() error {
+		r.hand(msg("a", 0), msg("b", 0))
+		r.done(ends(outcomeReady, "b", 0, 0, ""))
+		r.put(msg("c", 0))
+		c := r.take("2:b c")
+		return func() error {
+			_, err := r.store.fetch(ctxB, c, fetchRequest{want: 10, seed: 7, settings: &r.with})
+			return err
+		}
+	}},
+	"settle": {script: settleScript, build: func(r *rig) func() error {
+		everywhere(r)
+		r.hand(msg("p", 0), msg("q", 0), msg("r", 0), msg("s", 0), msg("t", 0, keyed("t")), msg("u", 0))
+		c := newCaller()
+		c.next()
+		return func() error {
+			outcomes := []settlement{then(ack("p"), msg("next", time.Hour, keyed("next"))), ends(outcomeRetry, "q", 1, 0, "x"),
+				ends(outcomeReady, "r", 0, 0, ""),
+				ends(outcomeGarbage, "s", 1, 0, "x"), holding("t", time.Hour, "t"), kept("u", time.Hour, "v")}
+			_, err := r.store.settle(ctxB, c, outcomes)
+			return err
+		}
+	}},
+	"settle, what follows has a key that stays taken": {script: settleScript, mayPass: true, build: func(r *rig) func() error {
+		heldKey(r)
+		r.hand(msg("p", 0))
+		c := newCaller()
+		c.next()
+		return func() error {
+			_, err := r.store.settle(ctxB, c, []settlement{then(ack("p"), msg("next", time.Hour, keyed("k")))})
+			return err
+		}
+	}},
+	"settle, plain acks of which one is stale": {script: settleScript, mayPass: true, build: func(r *rig) func() error {
+		r.hand(msg("p", 0), msg("q", 0), msg("r", 0))
+		r.equal("cancel", r.cancel("id", idOf("q")), StateUnack)
+		c := newCaller()
+		c.next()
+		return func() error {
+			_, err := r.store.settle(ctxB, c, []settlement{ack("p"), ack("q"), ack("r")})
+			return err
+		}
+	}},
+	"extend": {script: extendScript, build: func(r *rig) func() error {
+		r.hand(msg("a", 0))
+		return func() error {
+			_, err := r.store.extend(ctxB, time.Hour, []string{idOf("a"), idOf("nobody")})
+			return err
+		}
+	}},
 }
 
 // TestScriptWrongTypeOfMonitors: another program's key stops what a monitor calls.
-func TestScriptWrongTypeOfMonitors(t *testing.T) {
-	wrongType(t, map[string]wrongTypeCase{
-		"counts": {script: countsScript, mayPass: true, build: func(r *rig) func() error {
-			everywhere(r)
-			return func() error { _, err := r.store.counts(ctxB); return err }
-		}},
-		"look": {script: lookScript, mayPass: true, build: func(r *rig) func() error {
-			r.hand(msg("a", 0, keyed("k")))
-			return func() error { _, err := r.store.look(ctxB, "key", "k"); return err }
-		}},
-		"list": {script: listScripts[StatePending], build: func(r *rig) func() error {
-			r.put(msg("a", time.Hour))
-			return func() error {
-				_, err := r.store.list(ctxB, listRequest{place{in: StatePending, from: math.MinInt64, to: math.MaxInt64, part: "later"}, 10, spot{}})
-				return err
-			}
-		}},
-		"forecast": {script: forecastScript, build: func(r *rig) func() error {
-			r.put(msg("a", time.Hour))
-			return func() error { _, err := r.store.forecast(ctxB, 0, time.Minute, 3); return err }
-		}},
-		"steer": {script: steerScript, build: func(r *rig) func() error {
-			everywhere(r)
-			c := newCaller()
-			c.next()
-			return func() error {
-				_, err := r.store.steer(ctxB, c, steerRequest{what: "by", us: 1e6,
-					targets: []spot{{tag: idOf("due")}, {tag: idOf("retry")}, {tag: idOf("ready")}}})
-				return err
-			}
-		}},
-		"sequences": {script: sequencesScript, build: func(r *rig) func() error {
-			r.answers(newCaller(), numbered(msg("a", time.Hour), "s", 1))
-			return func() error { _, err := r.store.sequences(ctxB, "", "0"); return err }
-		}},
-		"dropsequence": {script: dropSequenceScript, build: func(r *rig) func() error {
-			r.answers(newCaller(), numbered(msg("a", time.Hour), "s", 1))
-			c := newCaller()
-			c.next()
-			return func() error { _, err := r.store.dropSequence(ctxB, c, "s"); return err }
-		}},
-		"passsequence": {script: passSequenceScript, build: func(r *rig) func() error {
-			r.answers(newCaller(), numbered(msg("a", time.Hour), "s", 1))
-			c := newCaller()
-			c.next()
-			return func() error { _, _, err := r.store.passSequence(ctxB, c, "s", 2); return err }
-		}},
-		"pause": {script: pauseScript, build: func(r *rig) func() error {
-			everywhere(r)
-			c := newCaller()
-			c.next()
-			return func() error { return r.store.pause(ctxB, c, forever, onBehalf{}) }
-		}},
-		"note": {script: noteScript, build: func(r *rig) func() error {
-			r.notes("a", journalDone, "", "{}")
-			return func() error {
-				_, err := r.store.note(ctxB, &journalNote{word: journalDone, token: tokenOf("b"), text: "{}", keep: time.Hour}, 0)
-				return err
-			}
-		}},
-		"note, again": {script: noteScript, build: func(r *rig) func() error {
-			made, _ := r.notes("a", journalRuns, "", "{}")
-			return func() error {
-				_, err := r.store.note(ctxB, &journalNote{word: journalStop, token: tokenOf("a"), made: made, keep: time.Hour}, 0)
-				return err
-			}
-		}},
-		"journal": {script: journalScript, build: func(r *rig) func() error {
-			r.notes("a", journalDone, "", "{}")
-			return func() error { _, err := r.store.journal(ctxB, journalRequest{limit: 1}); return err }
-		}},
-	})
+func TestScriptWrongTypeOfMonitors(t *testing.T) { wrongType(t, monitorsCalls) }
+
+var monitorsCalls = map[string]wrongTypeCase{
+	"counts": {script: countsScript, mayPass: true, build: func(r *rig) func() error {
+		everywhere(r)
+		return func() error { _, err := r.store.counts(ctxB); return err }
+	}},
+	"look": {script: lookScript, mayPass: true, build: func(r *rig) func() error {
+		r.hand(msg("a", 0, keyed("k")))
+		return func() error { _, err := r.store.look(ctxB, "key", "k"); return err }
+	}},
+	"list": {script: listScripts[StatePending], build: func(r *rig) func() error {
+		r.put(msg("a", time.Hour))
+		return func() error {
+			_, err := r.store.list(ctxB, listRequest{place{in: StatePending, from: math.MinInt64, to: math.MaxInt64, part: "later"}, 10, spot{}})
+			return err
+		}
+	}},
+	"forecast": {script: forecastScript, build: func(r *rig) func() error {
+		r.put(msg("a", time.Hour))
+		return func() error { _, err := r.store.forecast(ctxB, 0, time.Minute, 3); return err }
+	}},
+	"steer": {script: steerScript, build: func(r *rig) func() error {
+		everywhere(r)
+		c := newCaller()
+		c.next()
+		return func() error {
+			_, err := r.store.steer(ctxB, c, steerRequest{what: "by", us: 1e6,
+				targets: []spot{{tag: idOf("due")}, {tag: idOf("retry")}, {tag: idOf("ready")}}})
+			return err
+		}
+	}},
+	"steer, requeue": {script: steerScript, mayPass: true, build: func(r *rig) func() error {
+		everywhere(r)
+		return steering(r, steerRequest{what: steerRequeue, us: r.now, targets: []spot{{tag: idOf("dead")}}})
+	}},
+	"steer, delete": {script: steerScript, mayPass: true, build: func(r *rig) func() error {
+		everywhere(r)
+		return steering(r, steerRequest{what: steerDelete, targets: []spot{{tag: idOf("dead")}, {tag: idOf("done")}, {tag: idOf("group")}}})
+	}},
+	"steer, release": {script: steerScript, mayPass: true, build: func(r *rig) func() error {
+		everywhere(r)
+		return steering(r, steerRequest{what: steerRelease, only: "key", targets: []spot{{tag: "held"}}})
+	}},
+	"limit": {script: limitScript, build: func(r *rig) func() error {
+		everywhere(r)
+		c := after(newCaller())
+		return func() error { _, err := r.store.setLimits(ctxB, c, Limits{Concurrency: 5}); return err }
+	}},
+	"await": {script: awaitScript, mayPass: true, build: func(r *rig) func() error {
+		everywhere(r)
+		return func() error {
+			_, err := r.store.await(ctxB, []string{idOf("done"), idOf("dead"), idOf("due")})
+			return err
+		}
+	}},
+	"sequences": {script: sequencesScript, build: func(r *rig) func() error {
+		r.answers(newCaller(), numbered(msg("a", time.Hour), "s", 1))
+		return func() error { _, err := r.store.sequences(ctxB, "", "0"); return err }
+	}},
+	"dropsequence": {script: dropSequenceScript, build: func(r *rig) func() error {
+		r.answers(newCaller(), numbered(msg("a", time.Hour), "s", 1))
+		c := newCaller()
+		c.next()
+		return func() error { _, err := r.store.dropSequence(ctxB, c, "s"); return err }
+	}},
+	"passsequence": {script: passSequenceScript, build: func(r *rig) func() error {
+		r.answers(newCaller(), numbered(msg("a", time.Hour), "s", 1))
+		c := newCaller()
+		c.next()
+		return func() error { _, _, err := r.store.passSequence(ctxB, c, "s", 2); return err }
+	}},
+	"pause": {script: pauseScript, build: func(r *rig) func() error {
+		everywhere(r)
+		c := newCaller()
+		c.next()
+		return func() error { return r.store.pause(ctxB, c, forever, onBehalf{}) }
+	}},
+	"note": {script: noteScript, build: func(r *rig) func() error {
+		r.notes("a", journalDone, "", "{}")
+		return func() error {
+			_, err := r.store.note(ctxB, &journalNote{word: journalDone, token: tokenOf("b"), text: "{}", keep: time.Hour}, 0)
+			return err
+		}
+	}},
+	"note, again": {script: noteScript, build: func(r *rig) func() error {
+		made, _ := r.notes("a", journalRuns, "", "{}")
+		return func() error {
+			_, err := r.store.note(ctxB, &journalNote{word: journalStop, token: tokenOf("a"), made: made, keep: time.Hour}, 0)
+			return err
+		}
+	}},
+	"journal": {script: journalScript, build: func(r *rig) func() error {
+		r.notes("a", journalDone, "", "{}")
+		return func() error { _, err := r.store.journal(ctxB, journalRequest{limit: 1}); return err }
+	}},
+}
+
+func steering(r *rig, do steerRequest) func() error {
+	c := after(newCaller())
+	return func() error { _, err := r.store.steer(ctxB, c, do); return err }
 }
 
 // everywhere makes a state in which a fetch touches every structure: an expired lease, aged

@@ -127,7 +127,8 @@ func (c *costs) hour() { c.send(msg("waits", time.Hour, sized(200))) }
 // the next fetch would do if that is a second later.
 func (c *costs) quiet() {
 	c.fetch(idleWant)
-	c.r.do(append([]any{"HDEL", c.r.keys.state}, "sent", "delivered", "acked", "failed", "lost", "garbage", "started", "late", "latest")...)
+	c.r.do(append([]any{"HDEL", c.r.keys.state}, "sent", "delivered", "acked", "failed", "lost", "garbage", "superseded",
+		"started", "late", "latest")...)
 }
 
 // quietConsumer is quiet for a consumer that goes by the alarm from then on.
@@ -285,13 +286,11 @@ func TestScriptCostsOfFetches(t *testing.T) {
 	})
 }
 
-// again hands out a message with a key, which another one may take over.
-func (c *costs) again(over bool) {
+// superseded hands out a message with a key, which another one takes over.
+func (c *costs) superseded() {
 	c.send(dueAlike(1, 0, "k")...)
 	c.fetch(1)
-	if over {
-		c.r.answers(newCaller(), on(Replace, true, msg("b", time.Hour, keyed("k0"))))
-	}
+	c.r.answers(newCaller(), on(Replace, true, msg("b", time.Hour, keyed("k0"))))
 }
 
 // TestScriptCostsOfSettlements: how many commands each takes, as the comment on its script says.
@@ -314,8 +313,10 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 			func() { c.r.done(keyedAcks(100)...) }, 12 + 100*5},
 		{"settle, 100 acks with keys that stay taken", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) },
 			func() { c.r.done(withHolds(keyedAcks(100))...) }, 13 + 100*7},
-		{"settle, 1 that says Again", func() { c.again(false) }, func() { c.r.done(again("m0", "k0")) }, 13 + 4},
-		{"settle, 1 that says Again, and whose key was taken over", func() { c.again(true) }, func() { c.r.done(again("m0", "k0")) }, 12 + 6},
+		{"settle, 1 with a key that fails", func() { c.send(dueAlike(1, 0, "k")...); c.fetch(1) },
+			func() { c.r.done(fails("m0", "k0")) }, 13 + 3},
+		{"settle, 1 that fails and was superseded", c.superseded, func() { c.r.done(fails("m0", "k0")) }, 12 + 2 + 1 + 4},
+		{"settle, 1 ack of what was superseded", c.superseded, func() { c.r.done(ack("m0", "k0")) }, 12 + 2 + 1 + 4},
 		{"settle, 100 that are kept with a result", func() { c.hand(100) }, func() { c.r.done(keptAll(100, "v")...) }, 16 + 100*4},
 		{"settle, 1 that is kept where there is no room", func() { c.r.with.doneMax = 1; c.hand(2); c.r.done(keptAll(1, "v")...) },
 			func() { c.r.done(kept("m1", time.Minute, "")) }, 16 + 3 + 10},

@@ -89,7 +89,7 @@ func TestScriptErrors(t *testing.T) {
 		"what adds none": {func(r *rig) {
 			r.put(msg("a", 0, keyed("k")))
 			r.done(r.failed("no"))
-			for _, o := range []outcome{{kind: outcomeReady}, {kind: outcomeRetry}, {kind: outcomeRetry, again: true},
+			for _, o := range []outcome{{kind: outcomeReady}, {kind: outcomeRetry}, {kind: outcomeRetry},
 				{kind: outcomeRetry, throttle: true},
 				{kind: outcomeRetry, throttle: true, text: "no"}} {
 				r.at(r.since(r.now) + time.Second)

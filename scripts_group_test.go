@@ -129,7 +129,7 @@ func TestScriptAppend(t *testing.T) {
 		},
 		"garbage":                  {{true, 0, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s"}},
 		"done":                     {{true, 0, "+3s", "pending b@3s done a@1h0m0s fail a=2/0/0@0s key k=b wake 3s"}},
-		"acked, and keeps its key": {{true, 0, "=a", asItWas}},
+		"acked, and keeps its key": {{true, 0, "=acked:a", asItWas}},
 		"without an envelope":      {{true, 0, "+3s", "pending b@3s key k=b wake 3s"}},
 		"a message, and no group":  {{true, 0, "=a", asItWas}, {false, 2, "=a", asItWas}},
 	} {

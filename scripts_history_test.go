@@ -49,8 +49,8 @@ func TestHistoryIsExact(t *testing.T) {
 		all := Tally{Sent: 4, Delivered: 4, Acked: 1, Failed: 2, Lost: 1, Garbage: 2, Started: 4}
 		want("lost", all)
 		r.equal("what state holds yet", r.read().Fields["sent"], "0")
-		r.equal("history holds", r.read().History, map[string]string{fmt.Sprint(hour): "4 4 1 2 1 2 4 0 0",
-			fmt.Sprint("d", day): "4 4 1 2 1 2 4 0 0"})
+		r.equal("history holds", r.read().History, map[string]string{fmt.Sprint(hour): "4 4 1 2 1 2 0 4 0 0",
+			fmt.Sprint("d", day): "4 4 1 2 1 2 0 4 0 0"})
 	})
 }
 

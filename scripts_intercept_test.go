@@ -136,6 +136,7 @@ func TestScriptInterceptKeys(t *testing.T) {
 		}, ""},
 		"a key that points nowhere": {func(r *rig) {
 			r.do("HSET", r.keys.key, "k", idOf("x"))
+			r.do("HSET", r.keys.state, "sent", "0") // there is such a queue
 			r.equal("state", r.intercept(newCaller(), "key", "k"), StateGone)
 			r.put(msg("a", time.Second, keyed("k")))
 		}, "pending a@1s key k=a wake 1s"},
@@ -170,6 +171,7 @@ func TestScriptInterceptRepeated(t *testing.T) {
 			r.equal("a new call", r.intercept(c, "key", "k"), StateReady)
 		}, "wake 1s"},
 		"repeated, of nothing": {func(r *rig) {
+			r.do("HSET", r.keys.state, "sent", "0") // there is such a queue
 			c := newCaller()
 			r.equal("state", r.intercept(c, "key", "k"), StateGone)
 			r.put(msg("b", time.Second, keyed("k")))

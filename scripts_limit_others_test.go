@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -284,7 +285,17 @@ func TestScriptUnthrottle(t *testing.T) {
 			r.done(throttles("c", time.Minute, ""))
 			r.gives(10, "", time.Minute+time.Second)
 		}, "pending d@0s e@0s f@0s retry 2:c@1m1s 2:a@1h0m0s fail a=2/0/0@0s c=2/0/0@1s wake 1m1s"},
-		"a queue that is not used": {func(r *rig) { lifted(r, false, nil) }, ""},
+		"a queue that is not there": {func(r *rig) {
+			c := newCaller()
+			c.next()
+			_, err := r.store.liftThrottle(ctxB, c)
+			r.equal("no queue", errors.Is(err, ErrNoQueue), true)
+			r.equal("state", r.cli.Exists(ctxB, r.keys.state).Val(), int64(0))
+		}, ""},
+		"a queue in which nothing waits": {func(r *rig) {
+			r.do("HSET", r.keys.state, "sent", "0") // there is such a queue
+			lifted(r, false, nil)
+		}, ""},
 		"a later call was carried out": {func(r *rig) {
 			r.hand(msg("a", 0))
 			late := newCaller()

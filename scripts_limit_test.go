@@ -3,6 +3,7 @@ package delayqueue
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -150,13 +151,45 @@ func TestScriptRateOfWhatIsOver(t *testing.T) {
 			r.put(msg("a", 0, within), msg("b", 0, within, keyed("k")), msg("c", 0, within, expires(time.Hour)), msg("d", 0, expires(long)),
 				msg("e", 0), msg("f", 0, within))
 			r.at(long)
-			for _, name := range []string{"a", "b", "c", "d"} {
-				r.gives(1, name, 0)
-			}
+			r.gives(1, "a b c d", 0)
 			r.gives(1, "e", time.Minute+long)
 			r.gives(1, "", time.Minute+long)
 			r.done(ack("a"), ack("b", "k"), ack("c"), ack("d"), ack("e"))
 		}), "pending f@0s wake 1m1.000002s"},
+		"what may not go yet stays before it": {limited(one, func(r *rig) {
+			r.put(msg("a", 0), msg("b", 0, within), msg("c", 0), msg("d", 0, within))
+			r.at(long)
+			r.gives(2, "a", time.Minute+long)
+			r.at(time.Minute + long)
+			r.gives(2, "b", 0)
+			r.gives(2, "c", 2*time.Minute+long)
+			r.done(ack("a"), ack("b"), ack("c"))
+		}), "pending d@0s wake 2m1.000002s"},
+		"beyond the places that are free": {limited(Limits{Concurrency: 1}, func(r *rig) {
+			r.put(msg("a", 0, within), msg("b", 0, within), msg("c", 0, within), msg("d", 0), msg("e", 0, within))
+			r.at(long)
+			r.gives(1, "a b c", 10*time.Second+long+time.Microsecond)
+			r.gives(1, "", 10*time.Second+long+time.Microsecond)
+			r.done(ack("a"), ack("b"), ack("c"))
+			r.gives(1, "d", 10*time.Second+long+3*time.Microsecond)
+			r.done(ack("d"))
+		}), "pending e@0s wake 1.000002s"},
+		"retries, too": {limited(Limits{Rate: 1, Per: time.Minute, Burst: 3}, func(r *rig) {
+			for _, name := range []string{"a", "b", "c"} {
+				r.hand(msg(name, 0, expires(3*time.Second)))
+				r.done(ends(outcomeRetry, name, 1, 0, "no"))
+			}
+			r.put(msg("d", 0, within), msg("e", 0, within), msg("f", 0))
+			r.at(time.Minute)
+			got := r.fetch(newCaller(), 1)
+			r.equal("handed out", len(got.tags), 5)
+			r.equal("records", len(got.fails) >= 3, true)
+			r.gives(1, "f", 0)
+			for _, name := range []string{"a", "b", "c"} {
+				r.done(settlement{tag: tagOf(idOf(name), 2), id: idOf(name), number: 2, kind: outcomeAck})
+			}
+			r.done(ack("d"), ack("e"), ack("f"))
+		}), ""},
 		"what is just within counts": {limited(one, func(r *rig) {
 			r.put(msg("a", 0, within), msg("b", 0))
 			r.at(time.Second)
@@ -175,6 +208,29 @@ func TestScriptRateOfWhatIsOver(t *testing.T) {
 			r.gives(1, "2:a", time.Minute)
 		}), "pending b@0s unack 2:a@12.000001s fail a=2/0/0@0s wake 1m0s"},
 	})
+}
+
+// TestScriptManyThatAreOver: what has expired holds up what has not for a call each 500 messages, or each megabyte.
+func TestScriptManyThatAreOver(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ bytes, messages, most int }{"small": {10, 1200, 4}, "large": {100_000, 40, 7}} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, limited(Limits{Rate: 1, Per: time.Hour, Burst: 1}, func(r *rig) {
+				for i := range c.messages {
+					r.put(msg(fmt.Sprintf("m%04d", i), 0, func(e *envelope) { e.ttl, e.payload = time.Second, strings.Repeat("x", c.bytes) }))
+				}
+				r.at(2 * time.Second)
+				r.put(msg("n", 0))
+				calls, given := 0, 0
+				for ; given < c.messages+1 && calls < 100; calls++ {
+					given += len(r.fetch(newCaller(), 1).tags)
+				}
+				r.equal("handed out", given, c.messages+1)
+				r.equal("calls are few", calls <= c.most, true)
+				r.read()
+			}))
+		})
+	}
 }
 
 // TestScriptRateOfCenturies: a rate holds however long a full burst takes to come back.

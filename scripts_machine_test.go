@@ -72,7 +72,7 @@ for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result,
 end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))
 local numbers = {'armed', 'seen', 'lent', 'pause', 'counted', 'done', 'held',
-  'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage', 'started', 'late', 'latest'}
+  'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
 for _, name in ipairs(numbers) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
 for _, name in ipairs({'paused', 'grace', 'settings', 'limits', 'override', 'tat', 'throttled', 'limited'}) do
   out[#out + 1] = redis.call('HGET', KEYS.state, name) or ''

@@ -37,7 +37,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	}
 	var ends int64
 	if repeat && call.answer != int64(0) {
-		out.tags = m.fitting(m.heldUntil(call.answer.(int64)), a)
+		out.tags = m.fitting(m.notSuperseded(m.heldUntil(call.answer.(int64)), &out), a)
 		ends = m.lend(out.tags)
 	}
 	byAlarm := a.byAlarm && !a.rearm && called && !repeat && !limit.on && m.quiet()
@@ -56,24 +56,30 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	leased := head(m.unack)
 	given := 0
 	if !repeat && !byAlarm {
-		out.tags = append(out.tags, m.take(a, 500-out.lost-swept, jitter)...)
-		ends = m.lend(out.tags)
-		m.count("delivered", len(out.tags))
-		m.countLate(out.tags)
+		room := 500 - out.lost - swept
+		out.tags = append(out.tags, m.take(a, &room, jitter)...)
+		over := m.takeOver(&limit, out.tags, room-len(out.tags))
+		ends = m.lend(append(out.tags, over...))
+		m.count("delivered", len(out.tags)+len(over))
+		m.countLate(out.tags, over)
+		out.tags = append(out.tags, over...)
 		given = len(out.tags)
 	}
 	for _, tag := range out.tags {
 		out.envelopes = append(out.envelopes, m.msg[idIn(tag)])
 		m.addParts(&out, len(out.envelopes)-1, idIn(tag), m.msg[idIn(tag)])
 	}
+	more := m.freeKeys() || swept >= 100
 	next, off, full := m.armed, int64(0), false
 	if !byAlarm {
 		if next, off, full = m.limitNext(&limit, m.nextDue(), given-m.spared(out.tags[:given])); full {
 			next = m.firstOver(leased, ends)
 		}
-		next = m.nextInstant(next, swept)
+		next = m.nextInstant(next, more)
 	}
-	out.next = serverTime(next)
+	if out.next = serverTime(next); out.limits.bounded {
+		out.limits.left = m.left(&limit)
+	}
 	if next == 0 {
 		if marker != 0 {
 			m.wake, m.armed = 0, 0
@@ -85,11 +91,11 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	if !byAlarm {
 		m.sweep()
 	}
-	m.freeKeys()
 	m.count("lost", out.lost)
 	m.count("garbage", len(out.dead))
+	m.count("superseded", out.replaced)
 	m.keepHistory()
-	m.calls[c.id] = answered{c.n, ends, m.now}
+	m.calls[c.id], m.used = answered{c.n, ends, m.now}, true
 	return out
 }
 
@@ -102,6 +108,20 @@ func (m *model) heldUntil(ends int64) []string {
 		}
 	}
 	return tags
+}
+
+// notSuperseded ends those of a lost reply that were superseded, and returns the others.
+func (m *model) notSuperseded(tags []string, out *fetchReply) []string {
+	return slices.DeleteFunc(tags, func(tag string) bool {
+		r := m.record(idIn(tag))
+		if !r.superseded {
+			return false
+		}
+		delete(m.unack, tag)
+		out.replaced++
+		m.finish(idIn(tag), failRecord{r.delivery + 1, r.failures, r.losses, m.now, r.errors, false})
+		return true
+	})
 }
 
 // sweepMessages deletes what is too old, too much or over, where so many have just died: how many, and how many of those
@@ -127,17 +147,19 @@ func (m *model) sweepMessages(dead int, byAlarm bool) (swept, overflow int) {
 }
 
 // freeKeys frees the keys whose holds are over.
-func (m *model) freeKeys() {
+func (m *model) freeKeys() (more bool) {
 	if m.holdAt == 0 || m.holdAt > m.now {
-		return
+		return false
 	}
-	for _, key := range until(m.holds, m.now, 100) {
+	over := until(m.holds, m.now, maxBatch)
+	for _, key := range over {
 		if strings.HasPrefix(m.key[key], "acked:") {
 			delete(m.key, key)
 		}
 		delete(m.holds, key)
 	}
 	m.holdAt = head(m.holds)
+	return len(over) == maxBatch
 }
 
 // sweep is what a fetch does every ten minutes: in a queue without messages nothing is left that a send has changed.
@@ -174,12 +196,16 @@ func (m *model) reclaim(out *fetchReply, probe bool, jitter func(int) int64) {
 		id := idIn(tag)
 		r := m.record(id)
 		r.losses++
-		poison, text := r.losses >= int(m.claims[1].value), lostText
+		over := r.superseded
+		poison, text := !over && r.losses >= int(m.claims[1].value), lostText
 		if poison {
 			text = ErrPoison.Error()
 		}
 		r.errors = m.withError(r.delivery, text, r.errors, maxErrorText)
-		if r.delivery, r.when = r.delivery+1, m.now; poison {
+		if r.delivery, r.when, r.superseded = r.delivery+1, m.now, false; over {
+			out.replaced++
+			m.finish(id, r)
+		} else if poison {
 			m.freeKey(id)
 			m.garbage[id] = m.now
 			m.note(id, r)
@@ -207,16 +233,16 @@ func (m *model) nextDue() (next int64) {
 	return next
 }
 
-// nextInstant is when a consumer must fetch next, 0: never, as long as nothing changes; next is for what waits. A fetch deleted
-// so much garbage.
-func (m *model) nextInstant(next int64, deleted int) int64 {
+// nextInstant is when a consumer must fetch next, 0: never, as long as nothing changes; next is for what waits. more: a fetch could not
+// delete all that is over.
+func (m *model) nextInstant(next int64, more bool) int64 {
 	// A lease that its holder should have renewed is work as well, and so is more garbage.
 	for _, ends := range m.unack {
 		if at := m.lasts(ends); 2*(at-m.now) < m.lease() && (next == 0 || at < next) {
 			next = at
 		}
 	}
-	if deleted >= 100 && (next == 0 || m.now < next) {
+	if more && (next == 0 || m.now < next) {
 		next = m.now
 	}
 	return next
@@ -224,7 +250,7 @@ func (m *model) nextInstant(next int64, deleted int) int64 {
 
 // take removes as many as are wanted of what is due: the ready ones first, then pending and retry, half and
 // half where both have more. It moves no more than room.
-func (m *model) take(a fetchRequest, room int, jitter func(int) int64) []string {
+func (m *model) take(a fetchRequest, room *int, jitter func(int) int64) []string {
 	spread := int64(-1)
 	later := func() int64 {
 		if spread < 0 {
@@ -236,14 +262,14 @@ func (m *model) take(a fetchRequest, room int, jitter func(int) int64) []string 
 		for _, tag := range until(m.retry, m.now, 100) {
 			if m.lastChance(tag) {
 				m.retry[tag] = -later() // they are moved together
-				room--
+				*room--
 			}
 		}
 	}
 	for tag, at := range m.retry {
 		m.retry[tag] = max(at, -at)
 	}
-	n := max(0, min(a.want, room))
+	n := max(0, min(a.want, *room))
 	fromReady := m.ready[:min(len(m.ready), n)]
 	m.ready = m.ready[len(fromReady):]
 	n -= len(fromReady)

@@ -56,6 +56,8 @@ type aFetchLimit struct {
 	l      Limits
 	open   int64
 	before heldBack
+
+	throttled bool
 }
 
 // agreeLimits says what holds for a fetch of a consumer that asks for some limits.
@@ -76,7 +78,7 @@ func (m *model) agreeLimits(asked Limits) (f aFetchLimit, said agreedLimits) {
 	l.there = true
 	f.on, f.l = true, QueueLimits{Asked: Limits{l.rate.Rate, l.rate.Per, l.rate.Burst, l.crowd}, Set: l.set}.InForce()
 	if l.till > m.now && l.from <= m.now {
-		f.open = l.till
+		f.open, f.throttled = l.till, true
 	}
 	f.before = l.putOff
 	if f.idle = f.l == (Limits{}) && f.open == 0; f.idle {
@@ -134,6 +136,21 @@ func (m *model) limitNext(f *aFetchLimit, next int64, given int) (at int64, off 
 	return next, 0, false
 }
 
+// left is how many more may go once a fetch has taken what it takes.
+func (m *model) left(f *aFetchLimit) int {
+	n := 2 * maxBatch
+	if f.throttled {
+		n = 0
+	}
+	if f.l.Concurrency > 0 {
+		n = min(n, f.l.Concurrency-len(m.unack))
+	}
+	if f.l.Rate > 0 {
+		n = int(min(int64(n), m.tokens(f.l)))
+	}
+	return max(n, 0)
+}
+
 // firstOver is when the first lease is over; leased: the soonest end before this fetch handed out what ends then.
 func (m *model) firstOver(leased, ends int64) int64 {
 	if leased == 0 {
@@ -153,11 +170,28 @@ func (m *model) spared(tags []string) (n int) {
 	for _, tag := range tags {
 		e, err := decodeEnvelope(m.msg[idIn(tag)])
 		_, number := splitTag(tag)
-		if err == nil && (e.deadline != 0 && m.now >= e.deadline || e.ttl > 0 && number == 1 && microseconds(m.now-e.due) > e.ttl) {
+		if err == nil && (e.deadline != 0 && m.now >= e.deadline || m.pastTTL(e, number)) {
 			n++
 		}
 	}
 	return n
+}
+
+// takeOver takes what has expired, and waits before the next that has not, if a fetch has come upon such with limits.
+func (m *model) takeOver(f *aFetchLimit, tags []string, room int) (all []string) {
+	if !f.on || f.idle || m.spared(tags) == 0 {
+		return nil
+	}
+	for _, waiting := range []map[string]int64{m.pending, m.retry} {
+		for _, tag := range until(waiting, m.now, room-len(all)) {
+			if m.spared([]string{tag}) == 0 || idIn(tag) != tag && m.lastChance(tag) {
+				break
+			}
+			delete(waiting, tag)
+			all = append(all, tag)
+		}
+	}
+	return all
 }
 
 // noteLimit notes what is put off, once the marker stands at next.
@@ -250,7 +284,7 @@ func (m *machine) limit(t *rapid.T) {
 	if rapid.IntRange(0, 2).Draw(t, "lifts a throttle if 0") == 0 {
 		m.call(t, func(t *rapid.T, c caller) {
 			got, err := m.store.liftThrottle(context.Background(), &c)
-			m.same(t, "lift", got, err, m.once(c, func() any { return m.liftThrottle() }))
+			m.same(t, "lift", got, err, m.existing(c, func() any { return m.liftThrottle() }))
 		})
 		return
 	}
@@ -260,7 +294,7 @@ func (m *machine) limit(t *rapid.T) {
 
 func (m *machine) doLimit(t *rapid.T, c caller, l Limits) {
 	got, err := m.store.setLimits(context.Background(), &c, l)
-	m.same(t, "limit", got, err, m.once(c, func() any { return m.setLimits(l) }))
+	m.same(t, "limit", got, err, m.existing(c, func() any { return m.setLimits(l) }))
 }
 
 // sameLimits compares what Redis holds of limits.

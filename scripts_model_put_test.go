@@ -35,16 +35,15 @@ func (m *model) putOne(o *sendMessage) (a sendAnswer, wait int64) {
 	if o.put.behind && m.sequence[o.put.sequence] < sequenceDigits(o.put.after) {
 		return sendAnswer{kind: answerStopped}, 0
 	}
-	holder, acked := m.holder(o.key)
+	holder, held := m.holder(o.key)
 	switch {
-	case acked && o.put.on == Keep:
+	case held && o.put.on == Keep:
 		a = sendAnswer{kind: answerKept, holder: holder}
-	case acked, holder != "" && o.put.on == Refuse:
-		return sendAnswer{kind: answerTaken, holder: holder}, 0
+	case held, holder != "" && o.put.on == Refuse:
+		return sendAnswer{kind: answerTaken, holder: holder, held: held}, 0
 	case holder != "" && o.put.on == Keep:
-		a = sendAnswer{kind: answerKept, holder: holder, due: m.envelope(holder).due}
-	case holder != "" && o.put.on == Append && m.envelope(holder).group.count == 0 && m.unack[holder] == 0 &&
-		m.unack[tagOf(holder, m.record(holder).delivery)] == 0:
+		a = sendAnswer{kind: answerKept, holder: holder, due: m.dueOf(holder)}
+	case holder != "" && o.put.on == Append && m.envelope(holder).group.count == 0:
 		return sendAnswer{kind: answerTaken, holder: holder}, 0
 	case holder != "":
 		a, wait = m.change(holder, o)
@@ -65,6 +64,15 @@ func (m *model) putOne(o *sendMessage) (a sendAnswer, wait int64) {
 		m.sequence[o.put.sequence] = sequenceDigits(o.put.number)
 	}
 	return a, wait
+}
+
+// dueOf is when a message comes, or comes again.
+func (m *model) dueOf(id string) int64 {
+	_, place, score := m.found(id, "")
+	if place == "pending" || place == "retry" {
+		return score
+	}
+	return m.now
 }
 
 // latest is when a message is due at the latest that is sent now; 0: at any time.
@@ -94,17 +102,28 @@ func (m *model) envelope(id string) envelope {
 // change makes a message that waits another one, or due at another time.
 func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 	tag, place, score := m.found(id, "")
-	if place == "unack" {
+	if place == "unack" && o.put.on == Append {
 		m.keyless(id)
+		return a, 0
+	}
+	if place == "unack" {
+		r := m.record(id)
+		r.superseded = true
+		m.note(id, r)
 		return a, 0
 	}
 	if place == "ready" {
 		score = m.now
 	}
-	m.changed = true
 	a = sendAnswer{kind: answerKept, holder: id, due: score}
 	due, latest := o.when.due(m.now), m.latest(o)
 	said, added, full := o.put.on == Reschedule || o.put.timed, true, false
+	e := m.envelope(id)
+	if o.put.on == Append && (m.pastTTL(e, m.record(id).delivery) || e.deadline != 0 && e.deadline <= m.now) {
+		m.keyless(id)
+		return sendAnswer{}, 0
+	}
+	m.changed = true
 	if o.put.on == Append {
 		added, full = m.append(id, o)
 	}
@@ -130,7 +149,9 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 	if latest != 0 {
 		due = max(min(due, latest), m.now)
 	}
-	if moves := (said || due < score) && (score > m.now || due > m.now); moves {
+	moves := (said || due < score) && (score > m.now || due > m.now)
+	anew := place == "pending" && !moves && score <= m.now && o.put.on != Append
+	if moves {
 		a.due, wait = due, due
 		if place == "pending" {
 			m.pending[tag] = due
@@ -163,7 +184,16 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 			m.note(id, failRecord{delivery: r.delivery, when: r.when, errors: r.errors})
 		}
 	}
+	if e := m.envelope(id); anew && e.since != 0 {
+		e.since = m.now
+		m.write(id, e)
+	}
 	return a, wait
+}
+
+// pastTTL says whether a first delivery comes too late, by the TTL of its message.
+func (m *model) pastTTL(e envelope, delivery int) bool {
+	return e.ttl > 0 && delivery == 1 && microseconds(m.now-max(e.due, e.since)) > e.ttl
 }
 
 // storeAt makes a message pending.
@@ -195,6 +225,12 @@ func (m *machine) puts(t *rapid.T) {
 		e.key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
 		if e.key != "" && rapid.Bool().Draw(t, "its key is held") {
 			e.keyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
+		}
+		if rapid.IntRange(0, 2).Draw(t, "a TTL if 2") == 2 {
+			e.ttl, e.since = time.Second, latestUnknown
+		}
+		if rapid.IntRange(0, 7).Draw(t, "a deadline if 7") == 7 {
+			e.deadline = m.now + 4e6
 		}
 		put := &putOptions{sequence: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence"),
 			number: rapid.Int64Range(-20, 20).Draw(t, "number"),

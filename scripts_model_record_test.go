@@ -17,7 +17,11 @@ func (m *model) record(id string) failRecord {
 }
 
 func (m *model) note(id string, r failRecord) {
-	m.fail[id] = fmt.Sprintf("%d %d %d %d %s", r.delivery, r.failures, r.losses, r.when, r.errors)
+	mark := ""
+	if r.superseded {
+		mark = supersededMark
+	}
+	m.fail[id] = fmt.Sprintf("%d %d %d %d %s%s", r.delivery, r.failures, r.losses, r.when, mark, r.errors)
 }
 
 // withError puts one error more before those of a record, of which each is cut to so many bytes.
@@ -55,7 +59,7 @@ func (m *model) fitting(tags []string, a fetchRequest) []string {
 		if !slices.Contains(fit, tag) {
 			delete(m.unack, tag)
 			r := m.record(idIn(tag))
-			m.note(idIn(tag), failRecord{r.delivery + 1, r.failures, r.losses, m.now, r.errors})
+			m.note(idIn(tag), failRecord{r.delivery + 1, r.failures, r.losses, m.now, r.errors, false})
 			m.ready = append(m.ready, tagOf(idIn(tag), r.delivery+1))
 		}
 	}

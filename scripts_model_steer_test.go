@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -65,12 +66,16 @@ func (m *model) found(id, only string) (tag, place string, score int64) {
 
 // steer moves or deletes what waits.
 func (m *model) steer(do steerRequest) any {
-	if m.newer && do.only != "" {
+	if m.newer && do.only != "" && do.only != "key" {
 		return ErrUnknownLayout
 	}
 	out := make([]steered, len(do.targets))
 	var first, nth int64
 	for i, listed := range do.targets {
+		if do.what == steerRelease {
+			out[i] = m.release(listed.tag)
+			continue
+		}
 		id, _ := splitTag(listed.tag)
 		r := m.record(id)
 		tag, place, score := m.found(id, do.only)
@@ -91,8 +96,8 @@ func (m *model) steer(do steerRequest) any {
 		if err != nil {
 			panic(err)
 		}
-		if holder, acked := m.holder(e.key); do.what == "requeue" && holder != "" && !acked {
-			out[i].holder = holder
+		if holder, held := m.holder(e.key); do.what == "requeue" && holder != "" && holder != id {
+			out[i].holder, out[i].held = holder, held
 			continue
 		}
 		out[i].done = true
@@ -141,8 +146,23 @@ func (m *model) steer(do steerRequest) any {
 	return out
 }
 
+// release ends the hold of a key.
+func (m *model) release(key string) steered {
+	if m.holds[key] <= m.now {
+		return steered{}
+	}
+	delete(m.holds, key)
+	if strings.HasPrefix(m.key[key], acked) {
+		delete(m.key, key)
+	}
+	return steered{state: StateDone, done: true}
+}
+
 // setPause pauses until an instant, or, if that is not after now, goes on.
 func (m *model) setPause(until int64, who onBehalf) any {
+	if until != 0 && until <= m.now {
+		return errPast
+	}
 	var since int64
 	if _, err := fmt.Sscan(m.paused, &since); err != nil || m.pause <= m.now || since > m.now { // it begins, or the clock was stepped back
 		since = m.now

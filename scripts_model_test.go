@@ -18,6 +18,7 @@ type model struct {
 	now     int64 // unix us
 	with    fetchSettings
 	calls   map[string]answered // by caller
+	used    bool                // the queue has a key
 	newer   bool                // the layout is one that this version does not know
 	changed bool                // some message that waits was changed by a send
 	swept   int64               // when a fetch last forgot callers
@@ -41,7 +42,7 @@ type contents struct {
 	armed, seen, lent, pause, counted, doneAt int64
 	paused, grace, settings                   string
 
-	counts  [9]int64 // not yet in history
+	counts  [10]int64 // not yet in history
 	history map[string]string
 }
 
@@ -84,8 +85,18 @@ func (m *model) once(c caller, carryOut func() any) any {
 	if _, refused := answer.(error); refused { // and forgotten
 		return answer
 	}
-	m.calls[c.id] = answered{c.n, answer, m.now}
+	m.calls[c.id], m.used = answered{c.n, answer, m.now}, true
 	return answer
+}
+
+// existing is once for a call that changes something of a queue that is there.
+func (m *model) existing(c caller, carryOut func() any) any {
+	return m.once(c, func() any {
+		if !m.used && !m.newer { // the layout is a field, too
+			return ErrNoQueue
+		}
+		return carryOut()
+	})
 }
 
 // holder is the message that has a key, or was acked and keeps it; "" if none does.
@@ -101,11 +112,13 @@ func (m *model) send(batch []*sendMessage) any {
 	out := sendReply{now: m.now}
 	var first int64
 	for i, o := range batch {
-		if holder, _ := m.holder(o.key); holder != "" {
+		if holder, held := m.holder(o.key); holder != "" {
 			if out.refused == nil {
 				out.refused = map[int]string{}
 			}
-			out.refused[i] = holder
+			if out.refused[i] = holder; held {
+				out.refused[i] = acked + holder
+			}
 			continue
 		}
 		due := o.when.due(m.now)
@@ -119,18 +132,26 @@ func (m *model) send(batch []*sendMessage) any {
 }
 
 // counted is what is counted, in the order of history's numbers.
-var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage", "started", "late", "latest"}
+var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage", "superseded", "started", "late", "latest"}
 
 func (m *model) count(what string, n int) { m.counts[slices.Index(counted, what)] += int64(n) }
 
-// countLate counts how late messages are handed out for the first time, in ms. Of more than 16, every few stand for those after them.
-func (m *model) countLate(tags []string) {
+// countLate counts how late messages are handed out for the first time, in ms. Of more than 16, every few stand for those after
+// them, but for those that are over: each of them counts.
+func (m *model) countLate(tags, over []string) {
 	first := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool { return idIn(tag) != tag })
 	step := (len(first) + 15) / 16
 	var late, latest int64
 	for i := 0; i < len(first); i += step {
 		due, _ := strconv.ParseInt(m.msg[first[i]][1:17], 10, 64)
 		late, latest = late+max(m.now-due, 0)*int64(min(step, len(first)-i)), max(latest, m.now-due)
+	}
+	for _, tag := range over {
+		if idIn(tag) == tag {
+			first = append(first, tag)
+			due, _ := strconv.ParseInt(m.msg[tag][1:17], 10, 64)
+			late, latest = late+max(m.now-due, 0), max(latest, m.now-due)
+		}
 	}
 	m.count("started", len(first))
 	m.count("late", int(late+500)/1000)
@@ -140,7 +161,7 @@ func (m *model) countLate(tags []string) {
 
 // keepHistory moves what was counted to this hour's field and this day's, once a second at most.
 func (m *model) keepHistory() {
-	if m.counts == ([9]int64{}) || m.counted <= m.now && m.now-m.counted < 1_000_000 {
+	if m.counts == ([10]int64{}) || m.counted <= m.now && m.now-m.counted < 1_000_000 {
 		return
 	}
 	hour, day := m.now/3_600_000_000, m.now/86_400_000_000
@@ -167,7 +188,7 @@ func (m *model) keepHistory() {
 			return err != nil || at > now || at <= now-most
 		})
 	}
-	m.counts, m.counted = [9]int64{}, m.now
+	m.counts, m.counted = [10]int64{}, m.now
 }
 
 // arm sets the alarm for work that is sooner than what it is set for.
@@ -198,29 +219,43 @@ func (m *model) settle(batch []settlement) any {
 		if o.failed {
 			m.count("failed", 1)
 		}
-		if o.kind == outcomeAgain {
-			if o = m.orAck(o); o.kind != outcomeRetry {
-				out.ended = append(out.ended, i)
-			}
+		acks := o.kind == outcomeAck || o.kind == outcomeDone
+		if acks {
+			acked = append(acked, i)
+		}
+		r := m.record(o.id)
+		if r.superseded {
+			out.superseded = append(out.superseded, i)
+			m.count("superseded", 1)
+		} else if acks {
+			m.count("acked", 1)
 		}
 		if o.hold > 0 && m.key[o.key] == o.id {
-			m.key[o.key], m.holds[o.key] = "acked:"+o.id, m.now+o.hold.Microseconds()
+			m.key[o.key], m.holds[o.key] = "acked:"+o.id, max(m.holds[o.key], m.now+o.hold.Microseconds())
 			if m.holdAt == 0 || m.holds[o.key] < m.holdAt {
 				m.holdAt = m.holds[o.key]
 			}
 		}
-		if o.kind == outcomeAck {
-			m.count("acked", 1)
-			m.forget(o.id)
-			acked = append(acked, i)
-			continue
+		if o.kind == outcomeThrottle && o.delay > 0 {
+			m.throttle(o.delay)
 		}
-		value, errors := o.text, m.record(o.id).errors
+		value, errors := o.text, r.errors
 		if o.text != "" && o.kind != outcomeDone {
 			errors = m.withError(o.number, o.text, errors, maxOlderText)
 		}
-		m.note(o.id, failRecord{o.number + 1, o.failures, o.losses, m.now, errors})
-		next := m.now
+		next := failRecord{o.number + 1, o.failures, o.losses, m.now, errors, false}
+		if r.superseded && !acks {
+			if m.finish(o.id, next) {
+				kept++
+			}
+			continue
+		}
+		if o.kind == outcomeAck {
+			m.forget(o.id)
+			continue
+		}
+		m.note(o.id, next)
+		due := m.now
 		switch o.kind {
 		case outcomeGarbage:
 			dead++
@@ -229,9 +264,7 @@ func (m *model) settle(batch []settlement) any {
 			m.garbage[o.id] = m.now
 			continue
 		case outcomeDone:
-			acked = append(acked, i)
 			kept++
-			m.count("acked", 1)
 			m.freeKey(o.id)
 			m.done[o.id] = m.now + o.delay.Microseconds()
 			if value != "" {
@@ -241,22 +274,17 @@ func (m *model) settle(batch []settlement) any {
 		case outcomeReady:
 			m.ready = append(m.ready, tagOf(o.id, o.number+1))
 		case outcomeRetry, outcomeThrottle:
-			if o.kind == outcomeThrottle && o.delay > 0 {
-				m.throttle(o.delay)
-			}
-			next += o.delay.Microseconds()
-			m.retry[tagOf(o.id, o.number+1)] = next
+			due += o.delay.Microseconds()
+			m.retry[tagOf(o.id, o.number+1)] = due
 		}
-		if first == 0 || next < first {
-			first = next
+		if first == 0 || due < first {
+			first = due
 		}
 	}
 	for _, i := range acked {
 		for j, next := range batch[i].follows {
 			holder, held := m.holder(next.key)
-			if held && holder == batch[i].id {
-				delete(m.holds, next.key)
-			} else if holder != "" {
+			if holder != "" && !(held && holder == batch[i].id) {
 				out.refused = append(out.refused, refusedFollower{i, j, holder})
 				continue
 			}
@@ -285,17 +313,19 @@ func (m *model) settle(batch []settlement) any {
 	return out
 }
 
-// orAck makes an ack of what was handled well if its key was taken over, else a retry.
-func (m *model) orAck(o settlement) settlement {
-	switch {
-	case m.key[o.key] == o.id || m.envelope(o.id).key == o.key:
-		o.kind = outcomeRetry
-	case o.retention > 0:
-		o.kind, o.delay = outcomeDone, o.retention
-	default:
-		o.kind = outcomeAck
+// finish ends a message that was superseded, with a record if it is kept, and says whether it is.
+func (m *model) finish(id string, r failRecord) bool {
+	keep := m.envelope(id).retention
+	if keep == 0 {
+		m.forget(id)
+		return false
 	}
-	return o
+	m.note(id, r)
+	m.done[id] = m.now + keep.Microseconds()
+	if m.doneAt == 0 || m.done[id] < m.doneAt {
+		m.doneAt = m.done[id]
+	}
+	return true
 }
 
 // trim forgets the oldest of a set in which there is room for so many, at most some, and says how many those are.
@@ -353,8 +383,15 @@ func (m *model) extend(ds []*delivery) any {
 	return answers
 }
 
+// freeKey lets go of a message's key, which stays taken if it is held.
 func (m *model) freeKey(id string) {
-	maps.DeleteFunc(m.key, func(_, holder string) bool { return holder == id })
+	for key, holder := range m.key {
+		if holder == id && m.holds[key] > m.now {
+			m.key[key] = acked + id
+		} else if holder == id {
+			delete(m.key, key)
+		}
+	}
 }
 
 func (m *model) forget(id string) {

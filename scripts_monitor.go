@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,7 +66,7 @@ const (
 // forever is the instant until which a queue is paused that is paused until Resume: the year 2200.
 var forever = maxDue.UnixMicro()
 
-// look returns nil if the message is nowhere.
+// look returns nil if the message is nowhere, and a *KeyHeldError if there is none because an acked one keeps the key.
 func (s *store) look(ctx context.Context, by, what string) (*MessageStatus, error) {
 	return s.lookWithin(ctx, by, what, 0)
 }
@@ -81,8 +82,12 @@ func (s *store) lookWithin(ctx context.Context, by, what string, most int) (*Mes
 		return nil, r.err("look")
 	}
 	r.int64()
-	id := r.text()
-	state := stateOf(r, r.text())
+	id, word := r.text(), r.text()
+	if word == "held" {
+		held := &KeyHeldError{Queue: s.queue, Key: what, ID: id, Until: instantTime(r.int64())}
+		return nil, cmp.Or[error](r.err("look"), held)
+	}
+	state := stateOf(r, word)
 	at, text, record := r.int64(), r.text(), r.text()
 	result := r.text()
 	m := statusOf(id, state, at, text, record)
@@ -158,6 +163,9 @@ type place struct {
 	back     bool   // from its end
 	most     int    // bytes of a message that are read; 0: any number
 }
+
+// acked is what a script puts before the id of a message that was acked and keeps its key.
+const acked = "acked:"
 
 // A spot is where an entry stands: its score, as Redis writes it, and its tag. steer looks for what is there.
 type spot struct{ score, tag string }
@@ -239,7 +247,8 @@ const (
 	steerBy      = "by"      // make due so much later
 	steerRequeue = "requeue" // bring back from garbage
 	steerDelete  = "delete"
-	steerCancel  = "cancel" // delete, also what is being handled
+	steerCancel  = "cancel"  // delete, also what is being handled
+	steerRelease = "release" // of a key: end its hold
 )
 
 // errTakenOver: somebody has asked whether this call was carried out before it was, so that it never will be.
@@ -263,6 +272,7 @@ type steered struct {
 	done   bool
 	stays  bool   // done, and it stays where it is
 	holder string // of its key, if that is why it was not done
+	held   bool   // the holder was acked, and keeps the key
 }
 
 // steer says of each message what became of it. Without targets it says what this call did, if it was carried out
@@ -287,7 +297,8 @@ func (s *store) steer(ctx context.Context, c *caller, do steerRequest) ([]steere
 	out := make([]steered, len(words))
 	for i, word := range words {
 		if holder, ok := strings.CutPrefix(word, "="); ok {
-			out[i] = steered{state: StateGarbage, holder: holder}
+			holder, held := strings.CutPrefix(holder, acked)
+			out[i] = steered{state: StateGarbage, holder: holder, held: held}
 			continue
 		}
 		name, not := strings.CutPrefix(word, "!")
@@ -378,7 +389,7 @@ func (s *store) history(ctx context.Context) (historyReply, error) {
 }
 
 // publish tells the Monitors of all machines, over the user's client: an event that is late or lost delays no message.
-// In a Cluster any node would do, but from one to the next events overtake each other; so it is the queue's own, which a
+// In a Cluster any node would do, as it does for a client of the user's own type, but from one to the next events overtake each other; so it is the queue's own, which a
 // subscriber asks too.
 func (s *store) publish(limit time.Duration, batch []Event) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
@@ -386,6 +397,9 @@ func (s *store) publish(limit time.Duration, batch []Event) error {
 	text, err := json.Marshal(batch)
 	if err != nil {
 		return err
+	}
+	if !linkable(s.cli) {
+		return s.cli.Publish(ctx, s.keys.events, text).Err()
 	}
 	node, err := s.node(ctx)
 	if err != nil {

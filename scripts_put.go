@@ -92,6 +92,7 @@ type sendAnswer struct {
 	kind   answerKind
 	due    int64  // unix us, of the message that is there
 	holder string // id of the message that has its key
+	held   bool   // that one was acked, and keeps it
 	last   int64  // of its sequence
 }
 
@@ -111,16 +112,17 @@ func (r *sendReply) answer(i int, m *sendMessage) sendAnswer {
 		return r.answers[i]
 	}
 	if holder, taken := r.refused[i]; taken {
-		return sendAnswer{kind: answerTaken, holder: holder}
+		holder, held := strings.CutPrefix(holder, acked)
+		return sendAnswer{kind: answerTaken, holder: holder, held: held}
 	}
 	return sendAnswer{due: m.when.due(r.now)}
 }
 
-// put reads the reply to a put of n messages.
+// put reads the reply to a put of n messages: it may be about the first of them alone.
 func (r *reply) put(n int) (sendReply, error) {
 	out := sendReply{now: r.int64()}
 	words := strings.Fields(r.text())
-	if len(words) != n {
+	if len(words) == 0 || len(words) > n {
 		r.fail("%d answers for %d messages", len(words), n)
 	}
 	for _, word := range words {
@@ -141,7 +143,8 @@ func putAnswer(kind, text string) (a sendAnswer, err error) {
 	case "+":
 		a.due, err = strconv.ParseInt(text, 10, 64)
 	case "=":
-		a.kind, a.holder = answerTaken, text
+		a.kind = answerTaken
+		a.holder, a.held = strings.CutPrefix(text, acked)
 	case "~":
 		a.kind = answerKept
 		text, a.holder, _ = strings.Cut(text, ":")

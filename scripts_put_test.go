@@ -46,7 +46,11 @@ func (r *rig) inWords(out sendReply) string {
 		case answerStored:
 			words = append(words, "+"+r.since(a.due).String())
 		case answerTaken:
-			words = append(words, "="+names(a.holder))
+			word := "=" + names(a.holder)
+			if a.held {
+				word = "=" + acked + names(a.holder)
+			}
+			words = append(words, word)
 		case answerKept:
 			word := "~" + names(a.holder)
 			if a.due > 0 {
@@ -230,6 +234,7 @@ func TestScriptPutState(t *testing.T) {
 			r.answers(newCaller(), numbered(msg("c", 6*time.Second), "s", 2), numbered(msg("d", 4*time.Second), "s", 3))
 		}, "pending d@4s a@5s b@5s c@6s sequence s=3 wake 4s"},
 		"not before the end of a pause": {func(r *rig) {
+			r.do("HSET", r.keys.state, "sent", "0") // there is such a queue
 			c := newCaller()
 			c.next()
 			if err := r.store.pause(ctxB, c, r.now+9e6, onBehalf{}); err != nil {

@@ -17,7 +17,7 @@ func (m *machine) intercepts(t *rapid.T) {
 	running := rapid.Bool().Draw(t, "also while it is being handled")
 	m.call(t, func(t *rapid.T, c caller) {
 		got, err := m.store.intercept(context.Background(), &c, by, what, running)
-		m.same(t, "intercept", got, err, m.once(c, func() any { return m.intercept(by, what, running) }))
+		m.same(t, "intercept", got, err, m.existing(c, func() any { return m.intercept(by, what, running) }))
 	})
 }
 
@@ -42,7 +42,7 @@ func (m *machine) pauses(t *rapid.T) {
 
 func (m *machine) doPause(t *rapid.T, c caller, until int64, who onBehalf) {
 	err := m.store.pause(context.Background(), &c, until, who)
-	m.same(t, "pause", nil, err, m.once(c, func() any { return m.setPause(until, who) }))
+	m.same(t, "pause", nil, err, m.existing(c, func() any { return m.setPause(until, who) }))
 }
 
 func (m *machine) steers(t *rapid.T) {
@@ -68,8 +68,11 @@ func (m *machine) steers(t *rapid.T) {
 		}
 		do.targets = append(do.targets, at)
 	}
+	if rapid.IntRange(0, 9).Draw(t, "a key") == 0 {
+		do = steerRequest{what: steerRelease, only: "key", targets: []spot{{tag: rapid.SampledFrom([]string{"k1", "k2", "k3"}).Draw(t, "release")}}}
+	}
 	m.call(t, func(t *rapid.T, c caller) {
 		got, err := m.store.steer(context.Background(), &c, do)
-		m.same(t, "steer", got, err, m.once(c, func() any { return m.steer(do) }))
+		m.same(t, "steer", got, err, m.existing(c, func() any { return m.steer(do) }))
 	})
 }

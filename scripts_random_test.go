@@ -313,7 +313,7 @@ func (m *machine) settles(t *rapid.T) {
 				o.failures, o.losses = d.msg.Failures+1, 0
 				o.text = rapid.SampledFrom([]string{"no", "1 2\n", strings.Repeat("語", 300)}).Draw(t, "error")
 			} else if o.kind == outcomeRetry && rapid.Bool().Draw(t, "again") {
-				o.again, o.failures, o.losses = true, 0, 0
+				o.failures, o.losses = 0, 0
 			} else if o.kind == outcomeRetry && m.limiting {
 				o.throttle = rapid.Bool().Draw(t, "throttle")
 			}
@@ -342,7 +342,9 @@ func (m *machine) extends(t *rapid.T) {
 
 // forgets a fetch, as the server does that takes over from one which did not pass it on: a delivery is where it was before.
 func (m *machine) forgets(t *rapid.T) {
-	tags := slices.Sorted(maps.Keys(m.unack))
+	tags := slices.DeleteFunc(slices.Sorted(maps.Keys(m.unack)), func(tag string) bool {
+		return m.record(idIn(tag)).superseded // who forgets the fetch has forgotten what came after it
+	})
 	if len(tags) == 0 {
 		return
 	}

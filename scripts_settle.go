@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -16,14 +17,13 @@ type settlement struct {
 	number       int // of the delivery
 	kind         outcomeKind
 	failed       bool           // it counts as a failure
-	delay        time.Duration  // of outcomeRetry, outcomeAgain and outcomeThrottle; of outcomeDone for how long it is kept
+	delay        time.Duration  // of outcomeRetry and outcomeThrottle; of outcomeDone for how long it is kept
 	failures     int            // as they are from now on
 	losses       int            // in a row
 	text         string         // error, "": they are as they were; of outcomeDone the result
 	errors       string         // of the record before
 	hold         time.Duration  // of outcomeAck and outcomeDone: for which its key stays taken
 	parts        int            // of those two: how many parts the handler had; 0: it is no group
-	retention    time.Duration  // of outcomeAgain: for which it is kept if it ends
 	follows      []*sendMessage // of outcomeAck and outcomeDone: what is stored with it
 }
 
@@ -37,14 +37,10 @@ func (s *settlement) said() any {
 
 // more is the last argument of a record.
 func (s *settlement) more() any {
-	switch {
-	case s.hold > 0:
+	if s.hold > 0 {
 		return s.hold.Microseconds()
-	case s.kind == outcomeAgain:
-		return s.retention.Microseconds()
-	default:
-		return s.failed
 	}
+	return s.failed
 }
 
 type outcomeKind int
@@ -55,13 +51,12 @@ const (
 	outcomeReady
 	outcomeGarbage
 	outcomeDone     // an ack, after which the message is kept to be looked at
-	outcomeAgain    // a retry of what was handled well, and has a key: an ack if another message has taken that over
 	outcomeThrottle // a retry before which nothing of the queue is handed out
 )
 
 // outcomeWords are what settle calls them.
 var outcomeWords = [...]any{outcomeAck: "ack", outcomeRetry: "retry", outcomeReady: "ready", outcomeGarbage: "garbage",
-	outcomeDone: "done", outcomeAgain: "again", outcomeThrottle: "throttle"}
+	outcomeDone: "done", outcomeThrottle: "throttle"}
 
 // plain settlements, nearly all, need nothing but the tag.
 func (s *settlement) plain() bool {
@@ -75,7 +70,7 @@ type settleReply struct {
 	overflow     int   // garbage deleted for want of room
 	doneOverflow int   // done messages deleted for want of room
 	refused      []refusedFollower
-	ended        []int // indices of those of outcomeAgain that were acks
+	superseded   []int // indices of those that ended their messages because their deliveries were superseded
 }
 
 // A refusedFollower was not stored with the ack that it follows.
@@ -113,10 +108,10 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 	got.void = r.ordered(order)
 	refused := r.refused(len(followers))
 	for _, i := range slices.Sorted(maps.Keys(refused)) {
-		followers[i].holder = refused[i]
+		followers[i].holder = strings.TrimPrefix(refused[i], acked)
 		got.refused = append(got.refused, followers[i])
 	}
-	got.ended = r.ordered(order)
+	got.superseded = r.ordered(order)
 	return got, r.err("settle")
 }
 

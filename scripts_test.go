@@ -267,6 +267,9 @@ func (r *rig) text(s *check.State) string {
 	for _, id := range slices.Sorted(maps.Keys(s.Fail)) {
 		f := s.Fail[id]
 		word := fmt.Sprintf("%s=%d/%d/%d@%v", names(id), f.Delivery, f.Failures, f.Losses, r.since(f.When))
+		if f.Superseded {
+			word = fmt.Sprintf("%s=%d/%d/%d@superseded", names(id), f.Delivery, f.Failures, f.Losses)
+		}
 		switch f.Error {
 		case "":
 		case ErrPoison.Error():

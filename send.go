@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"reflect"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,12 +39,7 @@ func newProducer(call, name string, cli redis.UniversalClient, opts []QueueOptio
 	if !validName(name) {
 		panic(fmt.Sprintf("delayqueue: %s: name %q: %s", call, name, nameRule))
 	}
-	if v := reflect.ValueOf(cli); cli == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-		panic(fmt.Sprintf("delayqueue: %s(%q): the Redis client is nil: make one with redis.NewClient", call, name))
-	}
-	if _, ring := cli.(*redis.Ring); ring {
-		panic(fmt.Sprintf("delayqueue: %s(%q): %v", call, name, errRing))
-	}
+	checkClient(call, name, cli)
 	id := identity{prefix: "dq"}
 	for i, opt := range opts {
 		if opt == nil {

@@ -31,7 +31,7 @@ func TestSendBadOptions(t *testing.T) {
 		"long retention":       {WithRetention(90*24*time.Hour + 1), "90 days"},
 		"retention in seconds": {WithRetention(30), "did you mean 30*time.Second?"},
 		"negative TTL":         {WithMsgTTL(-time.Second), "WithMsgTTL(-1s)"},
-		"TTL below 1 us":       {WithMsgTTL(time.Nanosecond), "WithMsgTTL(1ns)"},
+		"TTL below 1 ms":       {WithMsgTTL(time.Millisecond - 1), "at least 1ms"},
 		"empty header key":     {WithHeader("", "v"), "WithHeader"},
 		"delay that overflows": {WithDelay(math.MaxInt64), "delay 2562047h"},
 		"time after 2200":      {WithSchedule(time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)), "2200"},

@@ -14,7 +14,6 @@ type outcome struct {
 	d        *delivery
 	kind     outcomeKind
 	delay    time.Duration  // of outcomeRetry
-	again    bool           // of outcomeRetry: the message was handled well (Again)
 	throttle bool           // of outcomeRetry: nothing of the queue is handed out before (Throttle)
 	failures int            // as they are from now on
 	losses   int            // in a row; a settled failure or a snooze ends the row
@@ -22,6 +21,8 @@ type outcome struct {
 	result   string         // of outcomeAck, what the handler said (SetResult)
 	follows  []*sendMessage // of outcomeAck, what is sent with it (Then)
 	err      error          // last error, for the garbage handler
+
+	superseded bool // the message has ended, whatever the outcome (superseded.lua); set by finish
 }
 
 // expire makes an outcome garbage, for what would follow comes after the deadline. last is this delivery's error, if it has one.
@@ -53,9 +54,6 @@ func (o *outcome) settlement() settlement {
 	}
 	if o.kind == outcomeAck && s.key != "" {
 		s.hold = o.d.keyHold
-	}
-	if o.kind == outcomeRetry && o.again && s.key != "" && o.d.msg.Parts == nil { // a group goes on beside the next one
-		s.kind, s.retention = outcomeAgain, o.d.retention
 	}
 	if o.kind == outcomeRetry && o.throttle {
 		s.kind = outcomeThrottle
@@ -108,13 +106,15 @@ func (s *settler) run() {
 	}
 }
 
-// fitting is how many outcomes go out with one call, because of their results, what follows them, and the parts that are
-// deleted with them: one at least.
+// fitting is how many outcomes go out with one call, because of their results, what follows them, and the groups that are
+// read and deleted with them: one at least.
 func fitting(batch []outcome) int {
 	messages, bytes := 0, 0
 	for i := range batch {
 		messages += 1 + len(batch[i].follows) + len(batch[i].d.msg.Parts)
-		bytes += batch[i].bytes()
+		if bytes += batch[i].bytes(); batch[i].d.msg.Parts != nil {
+			bytes += len(batch[i].d.msg.Payload)
+		}
 		if i > 0 && (messages > maxBatch || bytes > maxBatchBytes) {
 			return i
 		}
@@ -150,10 +150,12 @@ func (s *settler) finish(batch []outcome, done settleReply, err error) {
 			slog.Any("error", err), attrsOf(ds))
 		return
 	}
-	for _, i := range done.ended {
-		batch[i].kind = outcomeAck
-		s.settings.log.Info("delayqueue: a message that said Again ends: another one has taken its key over", ds[i].attrs(),
-			slog.String("key", ds[i].msg.Key))
+	for _, i := range done.superseded {
+		if batch[i].kind != outcomeAck {
+			s.settings.log.Info("delayqueue: a message ends that is to come again or is garbage: while it was handled another send took its key",
+				ds[i].attrs(), slog.String("key", ds[i].msg.Key))
+		}
+		batch[i].kind, batch[i].superseded = outcomeAck, true
 	}
 	if s.events.on() {
 		s.tell(batch, void)
@@ -218,7 +220,9 @@ func (s *settler) tell(batch []outcome, void []int) {
 		if slices.Contains(void, i) {
 			continue
 		}
-		if o.kind == outcomeAck {
+		if o.superseded {
+			ids[SupersededEvent] = append(ids[SupersededEvent], o.d.msg.ID)
+		} else if o.kind == outcomeAck {
 			ids[AckEvent] = append(ids[AckEvent], o.d.msg.ID)
 		}
 		if o.failures > o.d.msg.Failures {

@@ -36,7 +36,7 @@ func TestSharesBesideFar(t *testing.T) {
 							return
 						}
 						half := took / handler.Seconds() * float64(workers) / 2
-						if nearHandled < 0.9*half {
+						if nearHandled < 0.85*half { // the far one makes up for a round trip
 							t.Errorf("near: %v handled, its share is %v", nearHandled, half)
 						}
 						if awayHandled < min(0.85*half, fetched) {
@@ -58,14 +58,14 @@ func TestSharesWithOneFar(t *testing.T) {
 					s.uneven = uneven
 					first, away := s.queue(6, 0, -1, time.Millisecond), s.queue(3, 0, -1, time.Millisecond, far(20*time.Millisecond))
 					last := s.queue(1, 0, -1, time.Millisecond)
-					took, part := 10.0, 0.85 // in the beginning the far one is behind: it knows nothing
+					took, part := 10.0, 0.75 // in the beginning the far one is behind: it knows nothing
 					if workers == 64 {
-						took, part = 2, 0.8 // or the test itself would take long
+						took, part = 2, 0.75 // or the test itself would take long
 					}
 					time.Sleep(time.Duration(took * float64(time.Second)))
 					for i, q := range []*simulatedQueue{first, away, last} {
 						want := []float64{0.6, 0.3, 0.1}[i] * float64(workers) * 1000 * took
-						if n := float64(q.now().handled); n < min(part*want, 0.8*maxBatch/2*took/q.rtt.Seconds()) {
+						if n := float64(q.now().handled); n < min(part*want, 0.65*maxBatch/2*took/q.rtt.Seconds()) {
 							t.Errorf("queue %d: %v handled, want %v", i, n, want)
 						}
 					}
@@ -112,22 +112,23 @@ func TestSharesBesideSlow(t *testing.T) {
 
 // TestSharesOfMany: a hundred queues have their shares, also of one worker, and of a thousand none starves.
 func TestSharesOfMany(t *testing.T) {
+	const ms = time.Millisecond
 	for _, c := range []struct {
 		queues, workers int
-		took            time.Duration
-	}{{100, 1, 3 * time.Second}, {100, 4, 3 * time.Second}, {100, 64, time.Second}, {1000, 64, time.Second / 4}} {
+		start, took     time.Duration // in the beginning nobody knows anything
+	}{{100, 1, 500 * ms, 3000 * ms}, {100, 4, 500 * ms, 1500 * ms}, {100, 64, 200 * ms, 300 * ms}, {1000, 64, 0, 150 * ms}} {
 		simulate(t, c.workers, false, func(s *simulation) {
 			for i := range c.queues {
-				s.queue(1+i%2, 0, -1, 3*time.Millisecond)
+				s.queue(1+i%2, 0, -1, 3*ms)
 			}
-			time.Sleep(500 * time.Millisecond) // in the beginning nobody knows anything
+			time.Sleep(c.start)
 			before := make([]int, c.queues)
 			for i, q := range s.queues {
 				before[i] = q.now().handled
 			}
 			time.Sleep(c.took)
 			for i, q := range s.queues {
-				want := int(c.took/(3*time.Millisecond)) * c.workers * (1 + i%2) / (c.queues * 3 / 2)
+				want := int(c.took/(3*ms)) * c.workers * (1 + i%2) / (c.queues * 3 / 2)
 				n := q.now().handled - before[i]
 				if c.queues == 1000 && n > 0 {
 					continue // for more the test itself would take long

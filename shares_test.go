@@ -18,12 +18,18 @@ func TestSharesByWeight(t *testing.T) {
 					}
 					took := max(time.Second/5, 100*handler)
 					time.Sleep(took)
-					wantParts(t, s.parts(handled), 6, 3, 1)
-					all := 0
+					if handler > 0 {
+						wantParts(t, s.parts(handled), 6, 3, 1)
+					} else { // workers are no bound, but fetches, which bring several
+						wantPartsWithin(t, 0.2, s.parts(handled), 6, 3, 1)
+					}
+					all, released := 0, 0
 					for _, q := range s.queues {
-						if all += q.now().handled; q.now().released > 0 {
-							t.Errorf("%d were fetched for nothing", q.now().released)
-						}
+						all += q.now().handled
+						released += q.now().released
+					}
+					if released > all/100+2*len(s.queues) { // in the beginning nobody knows how long handlers take
+						t.Errorf("%d were fetched for nothing, and %d handled", released, all)
 					}
 					if possible := float64(workers) * took.Seconds() / handler.Seconds(); float64(all) < 0.75*possible && handler > 0 {
 						t.Errorf("%d handled of %.0f", all, possible)
@@ -133,7 +139,7 @@ func TestSharesWithoutAServer(t *testing.T) {
 			}
 			back := make(chan struct{})
 			first.away <- back
-			time.Sleep(lapseAfter + 100*time.Millisecond)
+			time.Sleep(100 * time.Millisecond)
 			before := other.now().handled
 			time.Sleep(time.Second)
 			if n := other.now().handled - before; n < 900 {
@@ -150,14 +156,14 @@ func TestSharesWithoutAServer(t *testing.T) {
 }
 
 // TestSharesOfAFarServer: a queue whose fetches take longer than lapseAfter gets workers all the same, beside one that is
-// near and has handlers longer than what is fetched may wait.
+// near and has handlers longer than what is fetched may wait: not all of its share, because no worker waits for it.
 func TestSharesOfAFarServer(t *testing.T) {
 	for _, strict := range []bool{false, true} {
 		simulate(t, 4, strict, func(s *simulation) {
 			far := s.queue(100, 0, -1, 300*time.Millisecond, func(q *simulatedQueue) { q.rtt = 150 * time.Millisecond })
 			near := s.queue(1, 0, -1, 300*time.Millisecond)
 			time.Sleep(9 * time.Second)
-			if n := far.now().handled; n < 60 {
+			if n := far.now().handled; n < 30 {
 				t.Errorf("strict %v: %d handled of 80, beside %d, and %d fetched for nothing", strict, n, near.now().handled, far.now().released)
 			}
 		})

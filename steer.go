@@ -56,7 +56,7 @@ func (s *steerer) reschedule(ctx context.Context, by, what string, t time.Time) 
 	return s.steerOne(ctx, steerRequest{what: steerAt, us: w.us, only: by, targets: []spot{{tag: what}}})
 }
 
-// RescheduleBy is Reschedule by a duration, later or (if negative) earlier than it is due now. Less than 1µs either
+// RescheduleBy is Reschedule by a duration, later or (if negative) earlier than it is due now. Less than 1ms either
 // way is an error, for it is a number without its unit.
 func (m *Monitor) RescheduleBy(ctx context.Context, id string, d time.Duration) error {
 	if err := validDelay("shift", d); err != nil {
@@ -71,7 +71,7 @@ func (m *Monitor) RunNow(ctx context.Context, id string) error {
 }
 
 // Requeue brings a message back from garbage, due now, with all its retries. It returns ErrWrongState if
-// it is not there, and ErrDuplicateKey if another live message holds its key now.
+// it is not there, and ErrDuplicateKey if another live message has its key now, or an acked one keeps it (WithKeyHold).
 func (m *Monitor) Requeue(ctx context.Context, id string) error {
 	return m.steerID(ctx, steerRequeue, 0, id)
 }
@@ -82,9 +82,15 @@ func (m *Monitor) Delete(ctx context.Context, id string) error {
 	return m.steerID(ctx, steerDelete, 0, id)
 }
 
+// ReleaseKey ends the hold of a key (WithKeyHold): it may be sent with again, and what is in garbage with it can be requeued. It
+// returns a *StateError (ErrNotFound) if the key is not held. A live message that has the key keeps it.
+func (m *Monitor) ReleaseKey(ctx context.Context, key string) error {
+	return m.steerOne(ctx, steerRequest{what: steerRelease, only: "key", targets: []spot{{tag: key}}})
+}
+
 // verbs are what steer does, in words.
 var verbs = map[string]string{steerAt: "reschedule", steerBy: "reschedule", steerRequeue: "requeue",
-	steerDelete: "delete", steerCancel: "delete"}
+	steerDelete: "delete", steerCancel: "delete", steerRelease: "release the key"}
 
 func (m *Monitor) steerID(ctx context.Context, what string, us int64, id string) error {
 	return m.steerOne(ctx, steerRequest{what: what, us: us, targets: []spot{{tag: id}}})
@@ -102,7 +108,7 @@ func (s *steerer) steerOne(ctx context.Context, do steerRequest) error {
 	}
 	switch one := done[0]; {
 	case one.holder != "":
-		dup := &DuplicateKeyError{Queue: s.store.queue, ID: one.holder}
+		dup := &DuplicateKeyError{Queue: s.store.queue, ID: one.holder, Held: one.held}
 		if msg, err := s.store.look(ctx, "id", name); err == nil && msg != nil {
 			dup.Key = msg.Key
 		}
@@ -112,7 +118,9 @@ func (s *steerer) steerOne(ctx context.Context, do steerRequest) error {
 	case !one.done:
 		return s.failed(&StateError{Queue: s.store.queue, ID: name, State: one.state}, "%s", verbs[do.what])
 	}
-	if do.only == "key" {
+	if do.what == steerRelease {
+		// It is about no message, and nobody waits to be told.
+	} else if do.only == "key" {
 		s.tell(acts[do.what], 1) // with an id that is not known
 	} else {
 		s.tell(acts[do.what], 1, name)
@@ -129,13 +137,14 @@ var acts = map[string]EventCode{steerAt: RescheduledEvent, steerBy: RescheduledE
 // are running go on, and sends are accepted.
 func (m *Monitor) Pause(ctx context.Context) error { return m.pause(ctx, forever) }
 
-// PauseUntil is Pause until t, the caller's wall clock read as an instant of the server's.
+// PauseUntil is Pause until t, the caller's wall clock read as an instant of the server's. An instant that is not after the
+// server's now is an error (ErrBadOption): it would end a pause.
 func (m *Monitor) PauseUntil(ctx context.Context, t time.Time) error {
 	w, err := scheduled(t)
 	if err != nil {
 		return m.failed(err, "pause")
 	}
-	return m.pause(ctx, w.us)
+	return m.pause(ctx, max(w.us, 1)) // 0 is Resume
 }
 
 // PauseFor is Pause for so long, by the server's clock.

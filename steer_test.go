@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -205,9 +206,9 @@ func TestPauseEnds(t *testing.T) { onSharedServer(t, monitorPauseEnds) }
 func monitorPauseEnds(f *fixture, m *Monitor) {
 	handled := make(chan time.Time, 10)
 	until := time.Now().Add(3 * time.Second)
-	f.must(m.PauseUntil(ctxB, until))
 	q := noTick(f.queue(func(string) bool { handled <- time.Now(); return true }))
 	f.send(q, "before")
+	f.must(m.PauseUntil(ctxB, until))
 	q.StartConsume()
 	if at := receive(f.t, "it comes after the pause", handled); at.Before(until) {
 		f.t.Errorf("handled %v before the end of the pause", until.Sub(at))
@@ -240,4 +241,21 @@ func monitorDeletesQueue(f *fixture, m *Monitor) {
 	f.send(q, "y", inAnHour)
 	f.must(m.DeleteQueue(ctxB, false))
 	f.checkEmpty()
+}
+
+// TestPauseUntilThePast: an instant that is over by the server's clock ends no pause, nor does one that has wrapped.
+func TestPauseUntilThePast(t *testing.T) {
+	f := newFixture(t)
+	m := NewMonitor(f.name, f.cli)
+	f.send(f.queue(nil), "x", inAnHour)
+	f.must(m.Pause(ctxB))
+	for name, at := range map[string]time.Time{"a minute ago": time.Now().Add(-time.Minute), "1970": time.Unix(0, 0), "before": time.Unix(-1, 0),
+		"wrapped": time.Unix(math.MaxInt64, 0)} {
+		if err := m.PauseUntil(ctxB, at); !errors.Is(err, ErrBadOption) {
+			t.Errorf("until %s: %v", name, err)
+		}
+	}
+	if n, err := m.Counts(ctxB); err != nil || !n.Paused || !n.PausedUntil.IsZero() {
+		t.Errorf("%+v, %v", n, err)
+	}
 }

@@ -22,11 +22,11 @@ type store struct {
 
 	link           *link         // that a consumer's store holds; nil: each call takes the client's
 	lease          time.Duration // of a consumer; 0: the store is not a consumer's
-	attemptTimeout time.Duration // of an attempt, before it is doubled and without the time for its bytes
+	attemptTimeout time.Duration // of an attempt, without the time for its bytes
 	shared         sharedTimeout // of attempts that have little more than attemptTimeout
+	promptness     promptness    // with a client that can have no link
 
-	nodeAddr     atomic.Pointer[nodeAddr] // of the Cluster's node that holds the queue; nil: not known
-	timeoutLevel struct{ send, fetch, settle, extend, other timeoutLevel }
+	nodeAddr atomic.Pointer[nodeAddr] // of the Cluster's node that holds the queue; nil: not known
 }
 
 func newStore(cli redis.UniversalClient, prefix, name string) *store {
@@ -74,7 +74,7 @@ func (sc *script) evaluate(keys *keys, args []any, do func(command []any) error)
 // eval makes one attempt at a script call, whose reply newCmd's commands understand.
 func eval[C redis.Cmder](ctx context.Context, s *store, sc *script, args []any, newCmd func(context.Context, ...any) C) (C, error) {
 	var cmd, none C
-	err := s.attempt(ctx, s.levelOf(sc), args, 0, func(ctx context.Context, cli redis.UniversalClient) error {
+	err := s.attempt(ctx, args, 0, func(ctx context.Context, cli redis.UniversalClient) error {
 		return sc.evaluate(s.keys, args, func(command []any) error {
 			cmd = newCmd(ctx, command...)
 			if linkable(s.cli) {
@@ -108,25 +108,29 @@ func (s *store) runOnReplicas(ctx context.Context, sc *script, args []any, n int
 	if !linkable(s.cli) {
 		return nil, fmt.Errorf("%w: %T", errNoNode, s.cli) // its commands may go to several servers
 	}
-	var last *replicatedCall
-	err := s.attempt(ctx, s.levelOf(sc), args, timeout, func(ctx context.Context, cli redis.UniversalClient) error {
-		begun := time.Now()
-		pipelined := func(limit time.Duration) error {
-			return sc.evaluate(s.keys, args, func(command []any) error {
-				last = newReplicatedCall(ctx, command, n, limit)
-				return last.exec(ctx, cli.Pipeline())
-			})
+	c, err := s.replicated(ctx, sc, args, n, timeout)
+	if err == nil && c.early() { // the call has its effect once, and the replicas have the whole time again
+		if c, err = s.replicated(ctx, sc, args, n, timeout); err != nil {
+			err = fmt.Errorf("%w: %w", errCarriedOut, err)
 		}
-		err := pipelined(timeout)
-		if err == nil && last.early() {
-			if err = pipelined(timeout - time.Since(begun)); err != nil {
-				err = fmt.Errorf("%w: %w", errCarriedOut, err)
-			}
-		}
-		return err
-	})
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &reply{rest: last.script.Val()}, last.confirmation()
+	return &reply{rest: c.script.Val()}, c.confirmation()
+}
+
+// replicated makes one attempt at a script call with a WAIT for n replicas.
+func (s *store) replicated(ctx context.Context, sc *script, args []any, n int, timeout time.Duration) (*replicatedCall, error) {
+	var last *replicatedCall
+	err := s.attempt(ctx, args, timeout, func(ctx context.Context, cli redis.UniversalClient) error {
+		return sc.evaluate(s.keys, args, func(command []any) error {
+			last = newReplicatedCall(ctx, command, n, timeout)
+			return last.exec(ctx, cli.Pipeline())
+		})
+	})
+	if err != nil {
+		return nil, err // an attempt that is not waited for any longer may still set last
+	}
+	return last, nil
 }

@@ -63,7 +63,7 @@ func (d *delivery) conclude(ctx context.Context, v verdict) {
 		}
 		return
 	case v.snooze:
-		o.kind, o.delay, o.again, o.throttle = outcomeRetry, min(*v.delay, maxDelay), v.resetFailures, v.throttle
+		o.kind, o.delay, o.throttle = outcomeRetry, min(*v.delay, maxDelay), v.throttle
 		if v.resetFailures {
 			o.failures = 0
 		}

@@ -39,7 +39,7 @@ func TestOutcomeOfAHandler(t *testing.T) {
 			outcome{kind: outcomeRetry, delay: maxDelay, failures: 1, text: fmt.Sprintf("boom (retry after %v)", time.Duration(1<<63-1))}},
 		"Snooze":          {Snooze(time.Minute), 3, outcome{kind: outcomeRetry, delay: time.Minute, failures: 3}},
 		"Snooze, wrapped": {fmt.Errorf("%w", Snooze(time.Minute)), 3, outcome{kind: outcomeRetry, delay: time.Minute, failures: 3}},
-		"Again":           {Again(time.Minute), 3, outcome{kind: outcomeRetry, again: true, delay: time.Minute}},
+		"Again":           {Again(time.Minute), 3, outcome{kind: outcomeRetry, delay: time.Minute}},
 		"Throttle": {Throttle(time.Minute, errBoom), 3,
 			outcome{kind: outcomeRetry, throttle: true, delay: time.Minute, failures: 3, text: "boom"}},
 		"Throttle without a reason": {Throttle(time.Minute, nil), 3,

@@ -313,6 +313,47 @@ func TestWakeConnectionFindsNoRoom(t *testing.T) {
 	}
 }
 
+// TestWakeConnectionIsCutBeforeItIsClosed: a client is not closed while a call comes back from it, of which go-redis would
+// complain on stderr.
+func TestWakeConnectionIsCutBeforeItIsClosed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cli := redis.NewClient(&redis.Options{Addr: shared.Addr()})
+	t.Cleanup(func() { _ = cli.Close() })
+	l := linkOf(cli)
+	defer l.release()
+	var clients []*redis.Client
+	var cut, closedInCall atomic.Int64
+	var waits atomic.Int64
+	l.onDedicated = func(own *redis.Client) {
+		clients = append(clients, own)
+		own.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if cmd.Name() == "bzpopmin" {
+				waits.Add(1)
+			}
+			err := next(ctx, cmd)
+			if cmd.Name() == "bzpopmin" && err != nil && answerOf(err) == "" {
+				cut.Add(1)
+				if isClosed(own) {
+					closedInCall.Add(1)
+				}
+			}
+			return err
+		}))
+	}
+	q := f.queueOn(cli, func(string) bool { return true })
+	done := q.StartConsume()
+	eventually(t, "it waits", func() bool { return waits.Load() > 0 && blockedClients(t, f) > 0 })
+	q.StopConsume()
+	receive(t, "it stops", done)
+	if cut.Load() == 0 || closedInCall.Load() > 0 {
+		t.Errorf("%d calls were cut, in %d of them the client was closed", cut.Load(), closedInCall.Load())
+	}
+	for _, own := range clients {
+		eventually(t, "it is closed afterwards", func() bool { return isClosed(own) })
+	}
+}
+
 // TestHints: of those that nobody has received yet, the earliest is kept.
 func TestHints(t *testing.T) {
 	h, now := newHints(), time.Now()

@@ -44,12 +44,13 @@ type wakeLine struct {
 	unblocks sync.WaitGroup // goroutines
 
 	// Guarded by lines.mu.
-	listeners   []*wakeListener // the one that was served last comes last
-	call        *wakeCall       // nil: none is under way
-	conn        *redis.Client   // nil: there is none
-	connectedAt time.Time       // of conn
-	id          int64           // of conn at its server; 0: not known, or of no use
-	identified  bool            // the server was asked for id
+	listeners   []*wakeListener    // the one that was served last comes last
+	call        *wakeCall          // nil: none is under way
+	conn        *dedicatedClient   // nil: there is none
+	dropped     []*dedicatedClient // whose connections are cut; run closes them
+	connectedAt time.Time          // of conn
+	id          int64              // of conn at its server; 0: not known, or of no use
+	identified  bool               // the server was asked for id
 }
 
 // A wakeCall is a call that waits for markers.
@@ -66,11 +67,24 @@ func (w *wakeLine) end() {
 	w.drop()
 }
 
-// drop closes the connection, with lines.mu held. That interrupts a call.
+// drop cuts the connection, with lines.mu held. That interrupts a call. run closes the client when the call has ended:
+// go-redis complains of a client that is closed while a connection of it comes back.
 func (w *wakeLine) drop() {
 	if w.conn != nil {
-		_ = w.conn.Close() // a connection that is thrown away has nothing to tell
+		w.conn.cut()
+		w.dropped = append(w.dropped, w.conn)
 		w.conn, w.id = nil, 0
+	}
+}
+
+// closeDropped closes clients that were dropped. The line makes no call meanwhile.
+func (w *wakeLine) closeDropped() {
+	w.lines.mu.Lock()
+	dropped := w.dropped
+	w.dropped = nil
+	w.lines.mu.Unlock()
+	for _, conn := range dropped {
+		_ = conn.Close() // a connection that is thrown away has nothing to tell
 	}
 }
 
@@ -87,8 +101,10 @@ func (w *wakeLine) dropIn(call *wakeCall) {
 func (w *wakeLine) run() {
 	defer close(w.ended)
 	defer w.unblocks.Wait()
+	defer w.closeDropped()
 	for failures := 0; w.await(); {
 		err := w.take()
+		w.closeDropped()
 		if err == nil {
 			failures = 0
 			continue
@@ -261,7 +277,7 @@ func (w *wakeLine) linger(served *wakeListener) {
 }
 
 // dial returns the connection, and makes it if there is none.
-func (w *wakeLine) dial() (*redis.Client, error) {
+func (w *wakeLine) dial() (*dedicatedClient, error) {
 	w.lines.mu.Lock()
 	conn, listeners := w.conn, slices.Clone(w.listeners)
 	identify := len(listeners) > 1 && !w.lines.noUnblock // who is alone has nobody who would interrupt a call
@@ -303,7 +319,7 @@ func (w *wakeLine) dial() (*redis.Client, error) {
 }
 
 // keep notes a new connection, so that whoever ends the line closes it.
-func (w *wakeLine) keep(conn *redis.Client) {
+func (w *wakeLine) keep(conn *dedicatedClient) {
 	w.lines.mu.Lock()
 	defer w.lines.mu.Unlock()
 	w.conn, w.id, w.identified, w.connectedAt = conn, 0, false, time.Time{}

@@ -15,6 +15,8 @@ import (
 type worker struct {
 	workers *workers
 	index   int                      // in workers.running; guarded by workers.mu
+	of      *member                  // whose delivery it has, in a pool; guarded by workers.mu
+	began   time.Time                // when it got that; guarded by workers.mu
 	serving atomic.Pointer[delivery] // handed to the handler; stored by the worker, read by presence and Shutdown
 
 	// The rest is for its goroutine alone.
@@ -47,17 +49,22 @@ func (w *worker) run(d *delivery) {
 
 // serve hands one delivery to the handler and settles it.
 func (w *worker) serve(d *delivery) {
-	settings := d.settler.settings
+	settings, start := d.settler.settings, time.Now()
+	limit, why := d.runLimit(settings.limit, start)
 	ctx := settings.base
 	if settings.handle != nil {
-		var cancel context.CancelCauseFunc
-		ctx, cancel = context.WithCancelCause(ctx)
+		early, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
+		d.cancel.Store(&cancel)
+		ctx = early
+		if limit > 0 { // a deadline of its own, which also what is made of the context ends with
+			var stop context.CancelFunc
+			ctx, stop = context.WithDeadlineCause(early, start.Add(limit), why)
+			defer stop()
+		}
 		d.handling = &handling{Context: ctx, producer: d.settler.producer, retained: d.retention > 0}
 		ctx = d.handling
-		d.cancel.Store(&cancel)
 	}
-	start := time.Now()
 	v := verdict{err: errGoexit}
 	started := false
 	defer func() { w.settle(ctx, d, v, started, time.Since(start)) }()
@@ -69,11 +76,19 @@ func (w *worker) serve(d *delivery) {
 		return
 	}
 	started = true
-	if limit, why := d.runLimit(settings.limit, start); limit > 0 {
-		timer := time.AfterFunc(limit, func() { d.expire(ctx, limit, why) })
+	if limit > 0 {
+		timer := time.AfterFunc(limit, func() {
+			if d.handling != nil {
+				<-ctx.Done() // as it does at this moment: what expire does must not end it another way
+			}
+			d.expire(ctx, limit, why)
+		})
 		defer timer.Stop()
 	}
 	v = settings.call(ctx, d)
+	if limit > 0 && ctx.Err() == context.DeadlineExceeded && context.Cause(ctx) == why {
+		d.expire(ctx, limit, why) // the handler may have seen the end of its context before the timer did
+	}
 }
 
 var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", ErrPanicked)

@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -27,10 +28,15 @@ type workers struct {
 	members []*member   // of consumers that have not ended
 	filled  []*member   // of them, those with something in their buffer
 	hungry  []*member   // of them, those of which more is due than they hold
-	taken   int         // those that have a delivery, or wait for a fetch
+	taken   int         // deliveries that have left the buffers, until they have an outcome
 	weights float64     // of the hungry
 	stuck   map[int]int // callbacks that run on, in workers that were replaced; by the order of their queue, over all its consumers
-	clock   float64     // the highest pass at which a member had something handled
+	clock   float64     // the highest time at which a member had something handled
+
+	// In a pool of several queues:
+	each    time.Duration // how long a delivery takes, a moving average
+	endedAt time.Time     // when the last one ended, or the first one began
+	looks   bool          // wakeNext looks again
 }
 
 // A member is a consumer's part of the workers.
@@ -63,7 +69,7 @@ func (ws *workers) join(freed signal, weight, atMost, order int) *member {
 		atMost = ws.size
 	}
 	m := &member{workers: ws, freed: freed, weight: float64(weight), atMost: min(atMost, ws.size), order: order}
-	m.feeds, m.share = float64(ws.size), m.most()
+	m.share, m.expects = m.most(), math.MaxInt32
 	ws.members = append(ws.members, m)
 	m.setHungry(ws.shared) // until its queue has been asked
 	return m
@@ -119,12 +125,8 @@ func (m *member) put(ds []*delivery) {
 		ws.filled = append(ws.filled, m)
 	}
 	m.buffer = append(m.buffer, ds...)
-	m.pass = max(m.pass, ws.clock-8*m.lead()) // what it could not use for long is not made up for
-	for ; m.seats > 0 && len(m.buffer) > 0 && m.busy < m.most() && ws.used < ws.size; m.seats-- {
-		ws.taken--
-		ws.start(m.next())
-	}
-	m.leaveSeats()
+	m.brought += len(ds)
+	m.notBefore(8)
 	ws.fill()
 }
 
@@ -143,8 +145,10 @@ func (m *member) take(n int) []*delivery {
 
 // next takes the delivery that is to be handled next out of the buffer, with mu held.
 func (m *member) next() *delivery {
-	m.workers.clock = max(m.workers.clock, m.pass)
-	m.pass += 1 / m.weight
+	m.workers.clock = max(m.workers.clock, m.timeNow())
+	if m.busy == 0 && m.workers.shared {
+		m.returned = time.Now()
+	}
 	d := m.buffer[0]
 	m.buffer[0] = nil
 	m.take(1)
@@ -158,14 +162,21 @@ func (ws *workers) one() *delivery {
 	}
 	var next *member
 	for _, m := range ws.filled {
-		if m.busy < m.most() && (next == nil || m.over() == next.over() && m.before(next) || !m.over() && next.over()) {
+		if m.busy < m.most() && (next == nil || m.before(next)) {
 			next = m
 		}
 	}
-	if next == nil || ws.shared && next.mayHave() <= next.busy {
+	if next == nil || ws.shared && !next.mayTake() {
 		return nil
 	}
 	return next.next()
+}
+
+// open reports whether a worker may become free for a member before one of its own does.
+func (m *member) open() bool {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	return m.workers.shared && m.busy+len(m.buffer) < m.most()
 }
 
 // fill starts workers for what waits, with mu held, and has what others are for fetched.
@@ -178,10 +189,20 @@ func (ws *workers) fill() {
 
 // start starts a worker, with mu held.
 func (ws *workers) start(d *delivery) {
-	ws.used++
+	if ws.used++; ws.used == 1 && ws.shared {
+		ws.endedAt = time.Now()
+	}
 	w := &worker{workers: ws, index: len(ws.running)}
+	w.begin(d)
 	ws.running = append(ws.running, w)
 	go w.run(d)
+}
+
+// begin notes when the worker gets a delivery, with mu held.
+func (w *worker) begin(d *delivery) {
+	if w.workers.shared {
+		w.of, w.began = d.settler.member, time.Now()
+	}
 }
 
 // next ends what a worker had, and gives it another delivery. nil means that the worker has left.
@@ -199,6 +220,7 @@ func (ws *workers) next(w *worker) *delivery {
 		ws.used--
 		if d := ws.one(); d != nil {
 			ws.used++
+			w.begin(d)
 			ws.wakeNext()
 			return d
 		}
@@ -254,10 +276,7 @@ func (m *member) finish(took time.Duration) {
 		}
 		m.each = max(m.each+(took-m.each)/8, 1)
 		m.slower -= (m.slower + 7) / 8
-		m.spent += took
-		if m.ended++; m.ended == 512 {
-			m.spent, m.ended = m.spent/2, m.ended/2
-		}
+		m.ended(took)
 	}
 	m.busy--
 	m.workers.taken--

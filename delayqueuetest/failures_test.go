@@ -44,6 +44,11 @@ func TestFailures(t *testing.T) {
 			defer other.Close()
 			rig.Add(delayqueue.NewQueue("q", other, nil))
 		}, []string{`queue "q"`, "Client()"}},
+		"a deadline by another clock": {func(rig *delayqueuetest.Rig) {
+			send(t, rig.Queue("q").WithHandler(acks), "x", delayqueue.WithDeadline(time.Now().Add(10*time.Second)))
+			rig.Advance(0)
+			rig.RequireEmpty("q")
+		}, []string{"message expired", "the rig's clock is ", "give the code rig.Now"}},
 		"not empty": {func(rig *delayqueuetest.Rig) {
 			q := rig.Queue("q").WithRetryDelays(time.Minute).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 				if msg.Payload == "garbage" {

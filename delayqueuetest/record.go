@@ -209,6 +209,9 @@ func (r *Rig) describe(m *delayqueue.MessageStatus) string {
 	}
 	if m.LastError != "" {
 		fmt.Fprintf(&b, ": %s", short(m.LastError))
+		if ahead := time.Until(r.Now()); !r.bubble && ahead > 0 && strings.Contains(m.LastError, delayqueue.ErrExpired.Error()) {
+			fmt.Fprintf(&b, " (the rig's clock is %v ahead of time.Now: give the code rig.Now)", ahead.Round(time.Second))
+		}
 	}
 	return b.String()
 }

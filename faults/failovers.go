@@ -108,6 +108,31 @@ var failovers = []scenario{
 		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
 	},
 	{
+		name:  "Cluster: primary frozen, WithReplicaAck(1)",
+		holds: "sends and consuming go on within 2 s of the promotion; every send that returned nil survives",
+		setUp: cluster,
+		load: func(l *load) {
+			longLease(l)
+			l.Replicas = 1
+		},
+		hit: func(t *trial) {
+			i, _ := t.owner()
+			t.strike(strike{}, func() {
+				t.cluster.Nodes[i].Pause()
+				replica := t.cluster.Nodes[i+3].Client(t)
+				t.await("the replica is promoted", settleLimit, func() bool {
+					role, err := replica.Do(t.ctx, "ROLE").Slice()
+					return err == nil && role[0] == "master"
+				})
+			})
+			t.wait(4 * time.Second) // in which the queue is the new primary's
+			t.cluster.Nodes[i].Resume()
+		},
+		times: 1,
+		rules: rules{resume: 2 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+		check: func(t *trial, v *verdict) { t.wantSendsAfter(v, 2*time.Second) },
+	},
+	{
 		name:  "Cluster: the queue's slot migrated",
 		holds: "it goes on when the last key has moved",
 		setUp: cluster,
@@ -120,6 +145,25 @@ var failovers = []scenario{
 }
 
 const sentinelReplicas = 2
+
+// wantSendsAfter wants, after each strike, a send within a time, begun before or after, and none to fail that began after it.
+func (t *trial) wantSendsAfter(v *verdict, within time.Duration) {
+	for _, st := range t.strikes {
+		first := int64(0)
+		for _, e := range t.books.all() {
+			answered := e.Kind == sent || e.Kind == refused && strings.Contains(e.Word, "not confirmed by enough replicas")
+			if answered && e.At > st.to && (first == 0 || e.At < first) {
+				first = e.At
+			}
+			if e.Kind == refused && !answered && e.At-e.Took > st.to {
+				v.problem("%s began after the strike at %s and failed: %s", e.Payload, clock(st.from), e.Word)
+			}
+		}
+		if took := us(first - st.to); first == 0 || took > within {
+			v.tooSlow("the first send after the strike at %s returned after %v, want at most %v", clock(st.from), took, within)
+		}
+	}
+}
 
 func sentinel(t *trial) {
 	t.sentinel = redistest.StartSentinel(t, sentinelReplicas, 3)

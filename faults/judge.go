@@ -55,9 +55,12 @@ type verdict struct {
 	comeback time.Duration // the longest from the kill of a consumer to the next start of what it handled
 	sending  time.Duration // the longest send
 	garbage  int           // of those handled: given up for a reason of their own
-	poison   []string      // each with its kills
-	doubles  []string      // each duplicate, explained
-	causes   []string      // of the duplicates, each once
+
+	superseded int // of those handled: ended because a later send took their key while they were handed out
+
+	poison   []string // each with its kills
+	doubles  []string // each duplicate, explained
+	causes   []string // of the duplicates, each once
 	problems []string
 	slow     int      // of problems: that something took long, and nothing else
 	before   []string // problems of the tries before, which took too long
@@ -92,6 +95,7 @@ type story struct {
 	runs    []run    // in order of their starts
 	changes []*entry // of the payload of one message, by those who have its key; in no order
 	unsure  []*entry // such that are not confirmed
+	ended   bool     // superseded while it was handed out: a later change of its key is a message of its own
 }
 
 // aftermath is how long after the end of a handler a strike may still keep its settlement
@@ -110,6 +114,7 @@ func judge(ev evidence) *verdict {
 	for _, s := range stories {
 		v.weigh(&ev, s)
 	}
+	v.weighSuperseded(&ev)
 	v.weighState(&ev, stories)
 	v.weighProgress(&ev, entries)
 	return v
@@ -211,6 +216,9 @@ func (v *verdict) weigh(ev *evidence, s *story) {
 	case v.inGarbage(ev, s):
 		v.handled++
 		v.garbage++
+	case s.ended:
+		v.handled++
+		v.superseded++
 	default:
 		v.lost++
 		if why := ev.wipedOut(s.sent); why == "" {

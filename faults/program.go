@@ -250,7 +250,7 @@ func sendStep(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o orde
 	for i := range batch {
 		payload := fmt.Sprintf("%s-%06d", o.Name, first+i)
 		batch[i].Payload = payload
-		batch[i].Options = append(batch[i].Options, delayqueue.WithDelay(rand.N(o.Load.MaxDelay)))
+		batch[i].Options = append(batch[i].Options, delayqueue.WithDelay(rand.N(o.Load.MaxDelay).Truncate(time.Millisecond)))
 		if o.Load.Keep > 0 {
 			batch[i].Options = append(batch[i].Options, delayqueue.WithRetention(o.Load.Keep))
 		}
@@ -333,7 +333,7 @@ func handle(q *delayqueue.DelayQueue, book ledger, o order) {
 			default:
 				e.Word = succeeded
 				if linkOf(msg.Payload) < o.Load.Links {
-					err = delayqueue.Then(ctx, msg.Payload+linkMark, delayqueue.WithDelay(rand.N(linkDelay)))
+					err = delayqueue.Then(ctx, msg.Payload+linkMark, delayqueue.WithDelay(rand.N(linkDelay).Truncate(time.Millisecond)))
 				}
 				if err != nil {
 					e.Word = failed

@@ -128,7 +128,7 @@ func (r *relayer) send(ctx context.Context, numbers ...int64) bool {
 	batch := make([]delayqueue.Outgoing, len(numbers))
 	for i, n := range numbers {
 		batch[i].Payload = rowOf(r.outbox, n)
-		batch[i].Options = []delayqueue.MsgOption{delayqueue.WithSequence(r.outbox, n), delayqueue.WithDelay(rand.N(r.order.Load.MaxDelay))}
+		batch[i].Options = []delayqueue.MsgOption{delayqueue.WithSequence(r.outbox, n), delayqueue.WithDelay(rand.N(r.order.Load.MaxDelay).Truncate(time.Millisecond))}
 	}
 	begun := time.Now()
 	safe := true

@@ -20,8 +20,9 @@ local function recall(saved)
   return reply, at
 end
 
--- guard(…) does nothing with the answers that it is given: each is of a read of a key that will be written. If that
--- key belongs to another program the read raises WRONGTYPE before anything is written; scripts do not roll back.
+-- guard(…) does nothing with the answers that it is given: each is of a read of a key that the call may touch. If that
+-- key belongs to another program the read raises WRONGTYPE before anything is written. Scripts do not roll back, so no
+-- script may fail after its first write: what has not been looked at before is read by pcall (TestScriptWritesAllOrNothing).
 local function guard() end
 
 -- mark(name, value) notes a field of state, and remember(reply) writes all of them, with what this call came to.

@@ -5,7 +5,7 @@
 -- ARGV: 1 '1': although consumers are alive
 -- Returns {how many consumers are alive, or more; how many messages were deleted}: if there are any consumers, nothing was
 --       deleted, unless ARGV 1 says so, for which they are not looked for: 0. The journal stays.
---       Or the error DQLAYOUT: the layout is not known, and nothing was deleted.
+--       Or an error: DQNOQUEUE if there was nothing to delete; DQLAYOUT: the layout is not known, and nothing was deleted.
 -- Cost: O(consumers), 100 pages of 25 and about 1 MB of what they say; memory is freed in the background.
 
 -- include head, layout
@@ -27,22 +27,23 @@ end
 if alive > 0 then return {alive, 0} end
 local messages = redis.pcall('HLEN', KEYS.msg)
 if type(messages) == 'table' then messages = 0 end
-redis.call('UNLINK', KEYS.pending)
-redis.call('UNLINK', KEYS.ready)
-redis.call('UNLINK', KEYS.unack)
-redis.call('UNLINK', KEYS.retry)
-redis.call('UNLINK', KEYS.garbage)
-redis.call('UNLINK', KEYS.msg)
-redis.call('UNLINK', KEYS.fail)
-redis.call('UNLINK', KEYS.key)
-redis.call('UNLINK', KEYS.wake)
-redis.call('UNLINK', KEYS.state)
-redis.call('UNLINK', KEYS.consumers)
-redis.call('UNLINK', KEYS.history)
-redis.call('UNLINK', KEYS.sequence)
-redis.call('UNLINK', KEYS.done)
-redis.call('UNLINK', KEYS.held)
-redis.call('UNLINK', KEYS.schedules)
-redis.call('UNLINK', KEYS.result)
-redis.call('UNLINK', KEYS.parts)
+local keys = redis.call('UNLINK', KEYS.pending)
+keys = keys + redis.call('UNLINK', KEYS.ready)
+keys = keys + redis.call('UNLINK', KEYS.unack)
+keys = keys + redis.call('UNLINK', KEYS.retry)
+keys = keys + redis.call('UNLINK', KEYS.garbage)
+keys = keys + redis.call('UNLINK', KEYS.msg)
+keys = keys + redis.call('UNLINK', KEYS.fail)
+keys = keys + redis.call('UNLINK', KEYS.key)
+keys = keys + redis.call('UNLINK', KEYS.wake)
+keys = keys + redis.call('UNLINK', KEYS.state)
+keys = keys + redis.call('UNLINK', KEYS.consumers)
+keys = keys + redis.call('UNLINK', KEYS.history)
+keys = keys + redis.call('UNLINK', KEYS.sequence)
+keys = keys + redis.call('UNLINK', KEYS.done)
+keys = keys + redis.call('UNLINK', KEYS.held)
+keys = keys + redis.call('UNLINK', KEYS.schedules)
+keys = keys + redis.call('UNLINK', KEYS.result)
+keys = keys + redis.call('UNLINK', KEYS.parts)
+if keys == 0 then return {err = 'DQNOQUEUE the queue has no key'} end
 return {alive, messages}

@@ -1,8 +1,15 @@
 -- Shared by the scripts that end messages.
 
--- freekey(id, key) lets go of a message's key ('': it has none), unless another message has it by now.
+-- include hold
+-- freekey(id, key) lets go of a message's key ('': it has none), unless another message has it by now. A key that was held when
+-- the message got it (it follows the one that was acked) is held on; holds says whether any is.
 local function freekey(id, key)
-  if key ~= '' and redis.call('HGET', KEYS.key, key) == id then redis.call('HDEL', KEYS.key, key) end
+  if key == '' or redis.call('HGET', KEYS.key, key) ~= id then return end
+  if holds and heldUntil(key) then
+    redis.call('HSET', KEYS.key, key, 'acked:' .. id)
+  else
+    redis.call('HDEL', KEYS.key, key)
+  end
 end
 
 -- erase(id, key) deletes what there is of a message beside its tag.

@@ -15,26 +15,29 @@
 --       14 how many done messages there may be (0: any number), as 4 to 7,
 --       15 the limits of the queue that this consumer asks for: '<n> <us> <burst> <places>', 0 for each that it does not; '': none
 -- Returns {now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, doneMax, limits,
---       #given, #fails, #dead, #held, given, fails, dead, held, parts}
+--       #given, #fails, #dead, #held, superseded, given, fails, dead, held, parts}
 --       next: '0' or the instant of the next work, which is not after now if more is due;
 --       lost: leases that ran out; dropped: tags without an envelope; overflow: garbage deleted for want of room;
 --       first: 1 if no consumer has called since state was there; leaseUS to doneMax: ARGV 4 to 7 and 14 as they hold for all;
---       limits: ARGV 15 as they hold for all, and '1' if a Monitor has set them, else '0'; '' if there are none;
+--       limits: ARGV 15 as they hold for all, '1' if a Monitor has set them, else '0', and how many more may go now, 1,000 at
+--       most; '' if there are none;
 --       given: tag and envelope of each delivery;
 --       fails: the fail record, '' for none, of the first of them; the others come from pending and have none;
 --       dead: id, envelope ('' if there is no room for it) and fail record of each message that became poison;
 --       held: tag, bytes of the envelope, fail record, and, where one more loss makes it poison, its key or '', of each
 --       delivery of a lost reply;
+--       superseded: how many messages ended whose deliveries were superseded (superseded.lua), and lost, or in a lost reply;
 --       parts: of each group among those given, and among the dead, which one, from 1 (of the dead, from -1 down), how many
 --       parts it has but for the first, and these; 0 of them if any is missing
 -- Cost: 12 commands when there is nothing to do, 13 while anything is handled, 7 fewer when it goes by the alarm, 3 more
 --       when the consumer says something, and, at most once a second, 2 when anything was counted (5 once an hour); O(log n)
 --       for each message, at most 500 of them; 1 where there are groups, 1 more for each that is handed out, O(parts);
---       1 where the queue has limits, 2 with places.
+--       1 where the queue has limits, 2 with places, and 3 for each 16 or so, and then twice as many, that have expired; where
+--       anything was superseded 1 more for a repeat, and if leases are over.
 -- Keeps: invariants 1 to 7 and 9 of PROTOCOL.md. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass. A repeat whose reply may hold less than the call's gives back what does not fit.
 
--- include head, call, score, kinds, settings, tag, failure, arm, parts
+-- include head, call, score, kinds, settings, tag, failure, setfailure, arm, parts, dropparts, superseded
 
 -- The steps. fetch_read is what they have in common.
 -- include fetch_read, fetch_lease
@@ -46,6 +49,7 @@
 -- include fetch_defer
 -- include fetch_pick
 -- include fetch_handout
+-- include fetch_spare
 -- include fetch_arm
 -- include fetch_sweep
 -- include fetch_report

@@ -2,7 +2,7 @@
 local out, given = {}, {} -- out: the reply, its NUMBERS first, then tag and envelope of each delivery; given: the tags
 local started, late, latest = 0, 0, 0 -- messages for the first time; how long after their instants, us: together, and the latest
 local spared = 0 -- of these, how many do not count for a rate
-local NUMBERS = 16
+local NUMBERS = 17
 for i = 1, NUMBERS do out[i] = 0 end
 local function give(tag, envelope)
   local n = #given + 1
@@ -66,4 +66,3 @@ if pending[1] then
     end
   end
 end
-if given[1] and not repeated then lease(given) end

@@ -38,7 +38,7 @@ if limits or (ARGV[15] or '') ~= '' then
 
   -- include throttled
   local till = throttledUntil(throttled)
-  limit = {before = '', open = till, free = nil, take = function() end, spare = function() return false end}
+  limit = {before = '', open = till, free = nil, take = function() end, spare = nil}
   local since, floor, set = string.match(before or '', '^(%d+) (%d+) %d+ (%d+) [01]$')
   if since then
     limit.since, limit.before = whole(since), before
@@ -52,17 +52,28 @@ if limits or (ARGV[15] or '') ~= '' then
     mark('limits', table.concat(asked, ' '))
   end
 
+  -- include expired
+  limit.spare = expired -- which comes to no handler (unfit in Go) and so does not count: it would use up the rate of the others
+
   if till > 0 then want = 0 end
   if crowd[4] > 0 then
     limit.free = crowd[4] - redis.call('ZCARD', KEYS.unack)
     want = math.max(math.min(want, limit.free), 0)
+  end
+  local room -- how many may go by the rate
+  -- left(taken): how many more may go once so many are in unack, as far as two fetches reach.
+  function limit.left(taken)
+    local n = till > 0 and 0 or 2 * MOVES
+    if limit.free then n = math.min(n, limit.free - taken) end
+    if room then n = math.min(n, room()) end
+    return math.max(n, 0)
   end
   if rated(rate) then
     local n, per, burst = rate[1] * 1.0, rate[2] * 1.0, rate[3] -- floats: newer Lua's integers overflow
     local read = math.max(tonumber(string.match(tat or '', '^%d+$') or '') or 0, now) -- it may be centuries from now
     tat = math.min(read, now + math.ceil(burst * per / n)) -- more than that was of another limit, or of another time
     if tat < read then mark('tat', us(tat)) end
-    local function room() return math.floor((burst * per - (tat - now) * n) / per) end
+    function room() return math.floor((burst * per - (tat - now) * n) / per) end
     want = math.max(math.min(want, room()), 0)
     -- take(k): so many went. What is given back unseen, by whomever, counts too, and once more when it goes again.
     function limit.take(k)
@@ -73,33 +84,6 @@ if limits or (ARGV[15] or '') ~= '' then
       if room() < 1 then
         limit.open = math.min(math.max(limit.open, tat - math.floor((burst - 1) * per / n), now + 1), 7258118400000000)
       end
-    end
-    -- spare(n, envelope) says whether a delivery, the nth of its message, is beyond its deadline or TTL, and so comes to no
-    -- handler (unfit in Go): it does not count. What has expired would use up the rate of what has not.
-    function limit.spare(nth, envelope)
-      local deadline, size = fieldat(envelope, 130)
-      deadline = deadline and size == 16 and whole(string.sub(envelope, deadline, deadline + 15)) or 0
-      if deadline > 0 and deadline <= now then return true end
-      local due, hi, lo = whole(string.sub(envelope, 2, 17)), string.byte(envelope, 18, 19)
-      if nth > 1 or not due or not lo then return false end
-      local function uvarint(i) -- nil if there is none, and where it ends
-        local value, scale = 0, 1
-        while i do
-          local digit = string.byte(envelope, i)
-          if not digit or scale > 1e15 then return nil end
-          value, scale, i = value + digit % 128 * scale, scale * 128, i + 1
-          if digit < 128 then return value, i end
-        end
-      end
-      local ttl
-      if string.byte(envelope, 1) == 1 then
-        local at = 20 + hi * 256 + lo -- its flags, the first of which is that there is a TTL, and its retries
-        local _, after = uvarint(at + 1)
-        if (string.byte(envelope, at) or 0) % 2 == 1 then ttl = uvarint(after) end
-      else
-        ttl = uvarint(fieldat(envelope, 4))
-      end
-      return ttl and ttl > 0 and now - due > ttl or false
     end
   end
 end

@@ -17,19 +17,21 @@ if not repeated and want > 0 then
   for i = #pending, rest - fromRetry + 1, -1 do pending[i] = nil end
 end
 
--- Sizes are known before values are read: by the longest envelope ever stored, or one by one.
-if not repeated and (#picked + #pending) * big + size > bytes then
-  local function truncate(tags, limit, least) -- to what has room, so many at least
-    for i = 1, #tags do
-      local _, id = split(tags[i])
-      local length = weigh(id, limit)
-      if size + length > limit and i > least then
-        for j = #tags, i, -1 do tags[j] = nil end
-        break
-      end
-      size = size + length
+local function truncate(tags, limit, least) -- to what has room, so many at least; size is then with them
+  for i = 1, #tags do
+    local _, id = split(tags[i])
+    local length = weigh(id, limit)
+    if size + length > limit and i > least then
+      for j = #tags, i, -1 do tags[j] = nil end
+      break
     end
+    size = size + length
   end
+end
+
+-- Sizes are known before values are read: by the longest envelope ever stored, or one by one.
+local weighed = (#picked + #pending) * big + size > bytes
+if not repeated and weighed then
   local half = (size + bytes) / 2 -- of what room there is, for whoever is looked at first
   if pending[1] and (not picked[1] or jitter(2) == 0) then
     truncate(pending, picked[1] and half or bytes, 1)

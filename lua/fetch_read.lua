@@ -8,11 +8,11 @@ local function jitter(width) -- in [0, width)
   return math.floor(seed / 2147483647 * width)
 end
 
-local FIELDS = 16 -- of state, before those of KINDS
+local FIELDS = 17 -- of state, before those of KINDS
 local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
-  'pause', 'settings', 'dropped', 'counted', 'done', 'held', 'parts', 'limits', unpack(KINDS))
+  'pause', 'settings', 'dropped', 'counted', 'done', 'held', 'parts', 'limits', 'overtaken', unpack(KINDS))
 local saved, armed, seen, grace, big, swept, cursor, lent, pause, settings, droppedBefore, counted, done, firstHold,
-  groups, limits =
+  groups, limits, overtaken =
   unpack(state, 1, FIELDS)
 big = math.max(whole(big) or 0, 2048) -- what is not longer than that is not noted (send)
 local heard = saved and whole(string.match(saved, '^%d+ (%d+) ')) or now -- of this consumer, before
@@ -52,7 +52,8 @@ if not byAlarm then
   guard(redis.call('ZCARD', KEYS.wake), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail))
   if groups then guard(redis.call('HLEN', KEYS.parts)) end
 end
-if leased and leased <= now then guard(redis.call('HLEN', KEYS.key)) end
+if leased and leased <= now then guard(redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.held)) end
+if overtaken and (repeated or leased and leased <= now) then guard(redis.call('ZCARD', KEYS.done)) end
 if overdue then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
 if holdOver then guard(redis.call('ZCARD', KEYS.held), redis.call('HLEN', KEYS.key)) end
 local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS.consumers, 1, 'WITHVALUES')
@@ -61,7 +62,7 @@ redis.call('ZREM', KEYS.unack, '') -- the first write
 mark('seen', us(now))
 mark('settings', agreement)
 local leaseEnd = '' -- of what is handed out
-local lost, dropped, overflow, dead = 0, 0, 0, {} -- as they are reported
+local lost, dropped, overflow, replaced, dead = 0, 0, 0, 0, {} -- as they are reported; replaced: what was superseded
 local size = 0 -- bytes of envelopes and parts read so far
 local moved = 0 -- messages so far
 local picked, fromReady, pending = {}, 0, {} -- from ready (so many, the first), retry or a lost reply; ids from pending
@@ -74,11 +75,21 @@ local function weigh(id, limit)
   return weight(redis.call('HGET', KEYS.msg, id) or '')
 end
 
--- addparts(nth, id, envelope) reads what a group has of parts, for the reply: '0' of them if any is missing.
+-- replace(id, n, failures, losses, errors) ends a message whose delivery n was superseded.
+local keptUntil -- the first end of what is done since
+local function replace(id, n, failures, losses, errors)
+  local ends, bytesRead = finish(id, us(n + 1), us(failures) .. ' ' .. us(losses), errors)
+  replaced, size = replaced + 1, size + bytesRead
+  if ends then keptUntil = math.min(keptUntil or ends, ends) end
+end
+
+-- addparts(nth, id, envelope) reads what a group has of parts, for the reply: '0' of them if any is missing. Where state says that
+-- there are none, nobody has looked whether that key is another program's; it must not raise here, behind the first write.
 local function addparts(nth, id, envelope)
   local n = partsof(envelope)
   if n < 2 then return end
-  local values, there = redis.call('HMGET', KEYS.parts, unpack(partnames(id, n))), true
+  local values = redis.pcall('HMGET', KEYS.parts, unpack(partnames(id, n)))
+  local there = not values.err
   for i = 1, #values do there = there and values[i] end
   local at = #parts
   parts[at + 1], parts[at + 2] = us(nth), there and us(#values) or '0'

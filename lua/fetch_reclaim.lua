@@ -14,16 +14,19 @@ if furthest and furthest > now + leaseUS + 2 * MOVES then
 end
 
 if leased and leased <= now and bytes > 0 then
-  -- include envelope, setfailure, erase
+  local holds = (whole(firstHold) or 0) > 0 -- some key is held
+  -- include envelope, erase
   local LOST = 'its lease ran out: its consumer died or was cut off'
   local FOUR = '^(' .. string.rep('\30[^\30]*', 4) .. ')\30'
   local function lose(id, n)
     lost = lost + 1
-    local failures, losses, errors = failure(redis.call('HGET', KEYS.fail, id))
+    local before = redis.call('HGET', KEYS.fail, id)
+    local failures, losses, errors = failure(before)
     if errors ~= '' and string.sub(errors, 1, 1) ~= '\30' then errors = '\30' .. '0 0 ' .. errors end
     losses = losses + 1
-    local poison = losses >= maxLosses
+    local poison = losses >= maxLosses and not superseded(before)
     errors = '\30' .. us(now) .. ' ' .. us(n) .. ' ' .. (poison and ARGV[10] or LOST) .. (string.match(errors, FOUR) or errors)
+    if superseded(before) then return replace(id, n, failures, losses, errors) end
     local record = setfailure(id, us(n + 1), us(failures) .. ' ' .. us(losses), errors)
     if poison then
       local envelope = redis.call('HGET', KEYS.msg, id)

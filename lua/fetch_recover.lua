@@ -2,7 +2,6 @@
 -- for goes back: it counts for nothing.
 local held, givenBack = {}, false
 if repeated and repeated ~= '' then
-  -- include setfailure
   local function giveBack(tag)
     local n, id = split(tag)
     local failures, losses, errors = failure(redis.call('HGET', KEYS.fail, id))
@@ -12,6 +11,19 @@ if repeated and repeated ~= '' then
     givenBack = true
   end
   local tags = redis.call('ZRANGEBYSCORE', KEYS.unack, repeated, repeated, 'LIMIT', 0, MOVES)
+  local ids = {}
+  for i = 1, #tags do
+    local _, id = split(tags[i])
+    ids[i] = id
+  end
+  local records = overtaken and ids[1] and redis.call('HMGET', KEYS.fail, unpack(ids)) or {}
+  for i = #tags, 1, -1 do
+    if superseded(records[i]) then -- and nobody has it
+      redis.call('ZREM', KEYS.unack, tags[i])
+      replace(ids[i], (split(tags[i])), failure(records[i]))
+      table.remove(tags, i)
+    end
+  end
   if bytes == 0 then
     -- include envelope
     for i = 1, #tags do

@@ -1,5 +1,4 @@
--- Part of fetch: old callers are forgotten, keys that acked messages held are freed, and what was counted moves to
--- history.
+-- Part of fetch: old callers are forgotten, and what was counted moves to history.
 
 -- Callers are forgotten, some at a time.
 local sweptBefore, page = whole(swept) or 0, cursor or '0'
@@ -13,29 +12,15 @@ if not byAlarm and (page ~= '0' or now - sweptBefore > 600000000) then
       redis.call('HDEL', KEYS.state, page[2][i])
     end
   end
-  if redis.call('HLEN', KEYS.msg) == 0 then redis.call('HDEL', KEYS.state, 'big', 'parts', 'changed') end
+  if redis.call('HLEN', KEYS.msg) == 0 then redis.call('HDEL', KEYS.state, 'big', 'parts', 'changed', 'overtaken') end
   mark('swept', us(now))
   mark('cursor', page[1])
-end
-
--- Keys are freed, some at a time: those that no other message has taken over.
-if holdOver then
-  local over, free = redis.call('ZRANGEBYSCORE', KEYS.held, '-inf', us(now), 'LIMIT', 0, SWEEP), {}
-  if over[1] then
-    local holders = redis.call('HMGET', KEYS.key, unpack(over))
-    for i = 1, #over do
-      if holders[i] and string.sub(holders[i], 1, 6) == 'acked:' then free[#free + 1] = over[i] end
-    end
-    redis.call('ZREM', KEYS.held, unpack(over))
-    if free[1] then redis.call('HDEL', KEYS.key, unpack(free)) end
-  end
-  mark('held', us(score(redis.call('ZRANGE', KEYS.held, 0, 0, 'WITHSCORES')) or 0))
 end
 
 -- What was counted, by this call and by all since the tick before, goes to history: once a second at most.
 local function ms(n) return math.floor(n / 1000 + 0.5) end
 local counts, any, countedBefore =
-  {0, repeated and 0 or #given, 0, 0, lost, #dead / 3, started, ms(late), ms(latest)}, false, whole(counted) or 0
+  {0, repeated and 0 or #given, 0, 0, lost, #dead / 3, replaced, started, ms(late), ms(latest)}, false, whole(counted) or 0
 for i = 1, #KINDS do
   counts[i] = merged(i, counts[i], whole(state[FIELDS + i]) or 0)
   any = any or counts[i] > 0
@@ -54,7 +39,7 @@ if any and (countedBefore > now or now - countedBefore >= 1000000) then
       end
       if old[1] then redis.pcall('HDEL', KEYS.history, unpack(old)) end
     end
-    counts = {0, 0, 0, 0, 0, 0, 0, 0, 0}
+    for i = 1, #KINDS do counts[i] = 0 end
     mark('counted', us(now))
   end
 end

@@ -1,4 +1,5 @@
--- Part of fetch: garbage that is too old or too much is deleted, and so is what is done and was kept for its time.
+-- Part of fetch: garbage that is too old or too much is deleted, and so is what is done and was kept for its time, and holds
+-- of keys that are over. Whatever there is more of than one call may delete goes with the next, at once (fetch_arm).
 local trimmed, more, clearAll = {}, false, nil -- more: there is more than one call may delete
 if groups and (oldest or overdue) then
   -- include clear
@@ -21,6 +22,7 @@ if trimmed[1] then
   end
   redis.call('ZREM', KEYS.garbage, unpack(trimmed))
 end
+if keptUntil and ((whole(done) or 0) == 0 or keptUntil < whole(done)) then mark('done', us(keptUntil)) end
 if overdue and #trimmed < SWEEP then
   local over = redis.call('ZRANGEBYSCORE', KEYS.done, '-inf', us(now), 'LIMIT', 0, SWEEP - #trimmed)
   if over[1] then
@@ -35,4 +37,20 @@ if trimmed[1] then
   moved = moved + #trimmed
   redis.call('HDEL', KEYS.msg, unpack(trimmed))
   redis.call('HDEL', KEYS.fail, unpack(trimmed))
+end
+
+-- Keys are freed that no other message has taken over. So many at a time go as one call may have acked, or more would come in
+-- than go.
+if holdOver then
+  local over, free = redis.call('ZRANGEBYSCORE', KEYS.held, '-inf', us(now), 'LIMIT', 0, MOVES), {}
+  if over[1] then
+    local holders = redis.call('HMGET', KEYS.key, unpack(over))
+    for i = 1, #over do
+      if holders[i] and string.sub(holders[i], 1, 6) == 'acked:' then free[#free + 1] = over[i] end
+    end
+    redis.call('ZREM', KEYS.held, unpack(over))
+    if free[1] then redis.call('HDEL', KEYS.key, unpack(free)) end
+  end
+  more = more or #over == MOVES
+  mark('held', us(score(redis.call('ZRANGE', KEYS.held, 0, 0, 'WITHSCORES')) or 0))
 end

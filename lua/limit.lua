@@ -11,6 +11,7 @@ local saved, limits, override, limited, armed, throttled =
   unpack(redis.call('HMGET', KEYS.state, field, 'limits', 'override', 'limited', 'armed', 'throttled'), 1, 6)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return STALE end
+-- include existing
 guard(redis.call('ZCARD', KEYS.wake))
 redis.call('ZREM', KEYS.wake, '') -- the first write
 local before = override or ''

@@ -8,7 +8,8 @@
 -- Returns {now, left, looked, then for each looked at: tag, score as it is ('0' in ready), envelope or '', fail record
 --       or ''}. left: how many there are from here to the end, those of this page among them. Fewer than asked for: it
 --       is the last page, or the next one would make it more than 1 MB. It goes on behind the last one of the page
---       before although that has gone; but in ready, from the head if that has gone. The envelope of one that is larger is as in look.
+--       before although that has gone; but in ready, from the head, or backwards the tail, if that has gone. The envelope of one that
+--       is larger is as in look.
 -- Cost: O(log n) for the page and for each message; O(ready) in ready. Writes nothing.
 
 -- include head, tag, parts
@@ -35,10 +36,16 @@ end
 
 local low, high, page = 0, -1, {} -- from which to which; tag, score, …
 if ARGV[1] == 'list' then
-  if last ~= '' then low = (redis.call('LPOS', KEYS.place, last, 'RANK', -1) or -1) + 1 end
   high = redis.call('LLEN', KEYS.place) - 1
-  if limit > 0 then
-    for i, tag in ipairs(redis.call('LRANGE', KEYS.place, low, low + limit - 1)) do page[2 * i - 1], page[2 * i] = tag, '0' end
+  local at = last ~= '' and redis.call('LPOS', KEYS.place, last, 'RANK', back and 1 or -1)
+  if at and back then high = at - 1 elseif at then low = at + 1 end
+  local n = math.min(limit, high - low + 1)
+  if n > 0 then
+    local first = back and high - n + 1 or low
+    for i, tag in ipairs(redis.call('LRANGE', KEYS.place, first, first + n - 1)) do
+      local to = back and n + 1 - i or i
+      page[2 * to - 1], page[2 * to] = tag, '0'
+    end
   end
 else
   if from ~= '-inf' then

@@ -1,17 +1,23 @@
 -- look finds one message, wherever it is.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, done, result, parts
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, done, result, held, parts
 -- ARGV: 1 'id' or 'key', 2 the id or the message key, 3 how many bytes are read of it at most; '' or none: all
 -- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or '', result or '', n, parts}; at: due (pending), lease
 --       end (unack), next delivery (retry), time of death (garbage), until when it is kept (done; what is over is
 --       nowhere), '0' (ready); what is due is ready.
+--       Or {now, id, 'held', until when}: no live message has the key, and that one, which was acked, keeps it taken.
 --       parts: those n of a group but the first; '' for one that is missing. Of one that is larger, parts and all, the envelope is a
 --       zero byte, 'large ' and how many bytes it has, and n is 0; its key entry is believed.
 -- Cost: O(log n), O(ready) if it is there, and O(parts). Writes nothing.
 
--- include head, score, envelope, locate, parts
+-- include head, score, envelope, locate, parts, hold
 local id = ARGV[2]
-if ARGV[1] == 'key' then id = redis.call('HGET', KEYS.key, id) end
+if ARGV[1] == 'key' then
+  id = redis.call('HGET', KEYS.key, id)
+  local acked = id and string.match(id, '^acked:(.*)$')
+  local ends = acked and heldUntil(ARGV[2])
+  if ends then return {us(now), acked, 'held', us(ends)} end
+end
 local most = tonumber(ARGV[3] or '')
 local size = most and id and redis.call('HSTRLEN', KEYS.msg, id) or 0
 local envelope = id and (most and size > most and '' or redis.call('HGET', KEYS.msg, id))

@@ -30,6 +30,13 @@ local function append(id, envelope, other, most)
   return string.sub(envelope, 1, at - 1) .. count .. string.sub(envelope, at + 11), true, n + 1 >= most or size == left
 end
 
+-- include expired
+-- anew(envelope) is the envelope whose TTL counts from now, although the message was due before, if it has a TTL.
+local function anew(envelope)
+  local i, size = fieldat(envelope, 6)
+  return size == 16 and string.sub(envelope, 1, i - 1) .. us(now) .. string.sub(envelope, i + 16) or envelope
+end
+
 -- change makes a message that waits, and of which envelope is stored, another one, one part longer, or due at another
 -- instant, if that is said. It is due by latest (nil: at any time), or by what a send before said of it, until it is handed
 -- out; a group that is full is due now. A group that was handed out before stays due when it was. It returns when it is due;
@@ -40,9 +47,20 @@ local function change(id, envelope, other, due, taken, said, latest, most)
   local tag = tagof(id, record)
   local place, score = locate(tag, id, '')
   if not place and redis.call('LPOS', KEYS.ready, tag) then place, score = 'ready', us(now) end
-  if place == 'unack' then write(id, keyless(envelope)) end -- it has none when it is handed out again: the new one has it
+  local failures, losses, errors, ended = failure(record)
+  if place == 'unack' and taken ~= 'append' then -- the delivery is superseded
+    setfailure(id, delivery(record), us(failures) .. ' ' .. us(losses), '\31' .. errors, ended or 0)
+    overtaken = true
+  elseif place == 'unack' then
+    if partsof(envelope) == 0 then return false end
+    write(id, keyless(envelope)) -- the new one has the key, also when this one is handed out again
+  end
   if place ~= 'pending' and place ~= 'retry' and place ~= 'ready' then return nil end
   local kept, added, full, replaces = envelope, true, false, taken == 'replace'
+  if taken == 'append' and partsof(envelope) > 0 and expired(tonumber(delivery(record)), envelope) then
+    write(id, keyless(envelope)) -- it is over, and no place for what is fresh
+    return nil
+  end
   if taken == 'append' then
     kept, added, full = append(id, envelope, other, most)
     if kept == nil then return false end
@@ -54,7 +72,6 @@ local function change(id, envelope, other, due, taken, said, latest, most)
   end
   local movable = taken ~= 'append' or place == 'pending'
   if not movable then said, latest = false, nil end
-  local _, _, errors, ended = failure(record)
   local limit = latestof(envelope)
   if limit and movable and (latest or not replaces) then
     -- One that is over counts if it was said, as latest is now, since the last delivery ended.
@@ -75,8 +92,9 @@ local function change(id, envelope, other, due, taken, said, latest, most)
       redis.call('ZADD', KEYS.retry, digits, tag)
     end
   end
+  if place == 'pending' and not moves and before <= now and taken ~= 'append' then other, kept = anew(other), anew(kept) end
   if replaces then
-    dropparts(id, (partsof(envelope)))
+    if grouped then dropparts(id, (partsof(envelope))) end
     write(id, redue(latest and putlatest(other, latest) or other, digits))
     if place ~= 'pending' then
       setfailure(id, delivery(record), '0 0', errors, ended)

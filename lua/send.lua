@@ -5,7 +5,7 @@
 --       due instant), how many, version of their envelopes, and for each: id, envelope (what has a delay: only
 --       the part behind its due instant)
 -- Returns {now, refused}: now of the call that stored them; refused is '' or a list
---       '<i>=<id> ', message i (from 1) was not stored, its key is held by id.
+--       '<i>=<id> ', message i (from 1) was not stored, its key is held by id; '<i>=acked:<id> ': that was acked, and keeps it.
 -- Cost: O(log pending) per message; 6 commands a batch, 8 if it sets the alarm; one or two more for
 --       each key, and one more for all of them.
 -- Keeps: invariants 1, 6 and 9 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must
@@ -32,7 +32,7 @@ while ARGV[run] do
   end
   for i = run + 3, last, 2 do
     local id, envelope = ARGV[i], ARGV[i + 1]
-    local key, holder = '', false
+    local key, holder, acked = '', false, false
     n = n + 1
     if delay then
       envelope = head .. envelope
@@ -46,10 +46,11 @@ while ARGV[run] do
     end
     if keyed then key = keyof(envelope) end
     if key ~= '' then
-      holder = taken[key] or holderof(key)
+      holder = taken[key]
+      if not holder then holder, acked = holderof(key) end
     end
     if holder then
-      refused = refused .. refusal(n, holder)
+      refused = refused .. refusal(n, holder, acked)
     else
       if key ~= '' then
         taken[key] = id

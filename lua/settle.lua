@@ -2,14 +2,12 @@
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
 -- ARGV: 3 n, then the tags of n first deliveries without key that are acked,
---       then records of 9: outcome ('ack', 'done', 'retry', 'again', 'throttle', 'ready' or 'garbage'), tag, id,
---       key or '', delay us (retry, again, throttle) or for how long it is kept (done: an ack after which it stays to be looked at),
+--       then records of 9: outcome ('ack', 'done', 'retry', 'throttle', 'ready' or 'garbage'), tag, id,
+--       key or '', delay us (retry, throttle) or for how long it is kept (done: an ack after which it stays to be looked at),
 --       number of the delivery that follows, '<failures> <losses>', error ('': they are as they were) as
 --       '<delivery> <text>', with the errors of the record before behind it, or the result (done; '': none), '1' if the
---       delivery failed or, of an ack, us for which its key stays taken (1 ms at least), or, of 'again', us for which it
---       is kept if it ends ('0': it is deleted). 'again' was handled well: it is a retry while the message has its key,
---       and an ack if another send has taken that over (put). 'throttle' is a retry before which nothing else of the
---       queue is handed out either, for an hour at most. Before an ack, and a 'done', of a
+--       delivery failed or, of an ack, us for which its key stays taken (1 ms at least). 'throttle' is a retry before which
+--       nothing else of the queue is handed out either, for an hour at most. Before an ack, and a 'done', of a
 --       group comes 'parts', '', id, '', how many parts its handler has, and four of ''. After an
 --       ack, and a 'done', one of 'then' for each message that follows it, if it counts: 'then', '', id, key or '', delay
 --       us ('': the envelope has its due instant), version, '', envelope (after a delay: only the part behind its due
@@ -19,22 +17,24 @@
 --       more; they changed nothing. An ack counts although the message waits where it was before that delivery
 --       (pending, retry): the server forgot the fetch, as in a failover, and it was handled (but for a group, and for
 --       one with a key where sends change messages that wait: it may be another one since). refused: '' or a list
---       '<i>=<id> ', message i (from 1) of those that follow was not stored, its key is held by id. ended: '' or a list
---       '<i> ' of outcomes, as in void, that were 'again' and became acks.
+--       '<i>=<id> ', message i (from 1) of those that follow was not stored, its key is held by id, as of send. ended: '' or a list
+--       '<i> ' of outcomes, as in void, whose deliveries were superseded: their messages have ended (superseded.lua).
 -- Cost: 9 commands for any number of plain acks that are all held, and else at most 3 more for each;
 --       O(log n) for each other outcome; 5 more where there is more garbage than there may be, at most 500 messages;
 --       3 more where anything is done, and where there is more of that than there may be 6, or up to 13 where some were
 --       acked just now: at most 100 messages more than came in, and the records of up to 4 times as many are read;
 --       2 for each message that follows, 7 with a key, and 1 for all of them, 2 if any has a key;
---       3 for each ack whose key stays taken, and 1 for all of them; 1 for each 'again', and 5 if its key was taken over;
+--       3 for each ack whose key stays taken, and 1 for all of them; where anything was superseded 1 for each record, and 2 for
+--       all of them, and 4 for one that was superseded;
 --       O(parts) for each ack of a group, 1 more, and 1 for all of them; 2 where what is due waits for a place; 1 to throttle.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call
 local plain = tonumber(ARGV[3])
-local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold, groups, changed, limited =
+local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold, groups, changed, limited,
+  overtaken, supersededBefore =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held',
-    'parts', 'changed', 'limited'), 1, 10)
+    'parts', 'changed', 'limited', 'overtaken', 'superseded'), 1, 12)
 local reply, at = recall(saved)
 if reply then
   local overflow, doneOverflow, void, ended, refused = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?(.*)$')
@@ -48,22 +48,22 @@ local group -- what is done to groups, if there are any
 if #ARGV > 3 + plain then
   guard(redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.retry), redis.call('LLEN', KEYS.ready),
     redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.wake))
-  local keeps, holds, grown = false, false, groups
+  local keeps, keyed, grown = overtaken, firstHold, groups
   for i = 4 + plain, #ARGV, 9 do
     local long = #ARGV[i + 8] > 1
-    keeps = keeps or ARGV[i] == 'done' or ARGV[i] == 'again' and long
-    holds = holds or long or ARGV[i] == 'then' and ARGV[i + 3] ~= ''
+    keeps = keeps or ARGV[i] == 'done'
+    keyed = keyed or long or ARGV[i] == 'then' and ARGV[i + 3] ~= ''
     grown = grown or ARGV[i] == 'parts'
   end
   if keeps then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
-  if holds then guard(redis.call('ZCARD', KEYS.held)) end
+  if keyed then guard(redis.call('ZCARD', KEYS.held)) end
   if grown then
     guard(redis.call('HLEN', KEYS.parts))
     -- include settle_groups
   end
 end
 
-local void, ended, acked, failed, dead, kept = '', '', plain, 0, 0, 0
+local void, ended, acked, failed, dead, kept, replaced = '', '', plain, 0, 0, 0, 0 -- replaced: what was superseded
 local function isvoid(i) void = void .. us(i) .. ' ' end
 if plain > 0 then
   if redis.call('ZREM', KEYS.unack, unpack(ARGV, 4, 3 + plain)) == plain then
@@ -88,11 +88,12 @@ local first -- instant at which any of these is due again, or what follows is du
 local holdEnds -- the first end of a hold, if any begins
 local following, followers, refused = nil, 0, '' -- of acks that count: where in ARGV, its number, and whom it follows; of all, how many
 if #ARGV > 3 + plain then
+  local holds = (whole(firstHold) or 0) > 0 -- some key is held
   -- include failure, setfailure, erase, envelope
-  -- overtaken(id, key) says whether another send has taken the key over that a message had when it was handed out.
-  local function overtaken(id, key)
-    local envelope = redis.call('HGET', KEYS.key, key) ~= id and redis.call('HGET', KEYS.msg, id)
-    return envelope and keyof(envelope) ~= key
+  local isOver, finishes = nil, nil -- superseded and finish, where anything may be that is
+  if overtaken then
+    -- include parts, dropparts, superseded
+    isOver, finishes = superseded, finish
   end
   local outcomes, counts = plain, nil -- so many so far; whose was the last one, nil if that was void
   local parts = nil -- of the next one, which is a group
@@ -114,16 +115,16 @@ if #ARGV > 3 + plain then
       outcomes, counts = outcomes + 1, held and id
       if not held then isvoid(outcomes) end
     end
-    if held and outcome == 'again' then
-      if overtaken(id, key) then
-        outcome, delay, ended = more == '0' and 'ack' or 'done', more, ended .. us(outcomes) .. ' '
-      end
-      more = '0'
-    end
     if held then
+      local past, acks = isOver and isOver(redis.call('HGET', KEYS.fail, id)), outcome == 'ack' or outcome == 'done'
+      if past then
+        replaced, ended = replaced + 1, ended .. us(outcomes) .. ' '
+      elseif acks then
+        acked = acked + 1
+      end
       if #more > 1 then -- us: the key of an acked message stays taken
         if redis.call('HGET', KEYS.key, key) == id then
-          local ends = now + tonumber(more)
+          local ends = math.max(now + tonumber(more), holds and heldUntil(key) or 0)
           redis.call('HSET', KEYS.key, key, 'acked:' .. id)
           redis.call('ZADD', KEYS.held, us(ends), key)
           holdEnds = math.min(holdEnds or ends, ends)
@@ -131,21 +132,22 @@ if #ARGV > 3 + plain then
       elseif more == '1' then
         failed = failed + 1
       end
-      if outcome == 'ack' then
-        acked = acked + 1
+      if outcome == 'throttle' then throttle = math.max(throttle, tonumber(delay)) end
+      local value = text
+      if outcome == 'done' or text == '' and not acks then -- which keeps the errors, as a release or a snooze does
+        local _, _, before = failure(n ~= '2' and redis.call('HGET', KEYS.fail, id))
+        text = before
+      elseif not acks then
+        text = '\30' .. us(now) .. ' ' .. text
+      end
+      if past and not acks then
+        if finishes(id, n, record, text) then kept = kept + 1 end
+      elseif outcome == 'ack' then
         if parts then group.drop(id, parts) end
         erase(id, key)
       else
-        local value = text
-        if text == '' or outcome == 'done' then -- which keeps the errors, as a release or a snooze does
-          local _, _, before = failure(n ~= '2' and redis.call('HGET', KEYS.fail, id))
-          text = before
-        else
-          text = '\30' .. us(now) .. ' ' .. text
-        end
         setfailure(id, n, record, text)
         if outcome == 'done' then
-          acked = acked + 1
           kept = kept + 1
           freekey(id, key)
           redis.call('ZADD', KEYS.done, us(now + tonumber(delay)), id)
@@ -159,7 +161,6 @@ if #ARGV > 3 + plain then
           first = now
         else
           local next = now + tonumber(delay)
-          if outcome == 'throttle' then throttle = math.max(throttle, next - now) end
           redis.call('ZADD', KEYS.retry, us(next), n .. ':' .. id)
           if not first or next < first then first = next end
         end
@@ -215,6 +216,7 @@ end
 count('acked', ackedBefore, acked)
 count('failed', failedBefore, failed)
 count('garbage', garbageBefore, dead)
+count('superseded', supersededBefore, replaced)
 if first then
   -- include arm
   if sooner(first, armed) then

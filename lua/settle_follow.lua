@@ -6,12 +6,9 @@ for _, at in ipairs(following) do
   local _, _, id, key, delay, version, _, envelope = unpack(ARGV, at[1], at[1] + 7)
   local holder, acked
   if key ~= '' then holder, acked = holderof(key) end
-  if acked and holder == at[3] then -- the one that it follows keeps the key taken, and hands it over
-    redis.call('ZREM', KEYS.held, key)
-    holder = nil
-  end
+  if acked and holder == at[3] then holder = nil end -- the one that it follows keeps the key taken, for it and after it (freekey)
   if holder then
-    refused = refused .. refusal(at[2], holder)
+    refused = refused .. refusal(at[2], holder, acked)
   else
     local due
     envelope, due = complete(tonumber(delay), version, envelope)

@@ -1,8 +1,8 @@
 -- steer moves or deletes messages, each wherever it waits, or only where a list has found it.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, parts
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
 -- ARGV: 3 what: 'at' (due at that instant), 'by' (due so much later), 'requeue' (from garbage, due at that instant, as
---       if it had never failed), 'delete', or 'cancel' (delete, also what is being handled), or 'claim' (the one caller
+--       if it had never failed), 'delete', 'cancel' (delete, also what is being handled), 'release' (a key that is held), or 'claim' (the one caller
 --       may carry out what was counted at an instant, 55 minutes ago at most; 0: at any time); 4 us, of the first three and the last;
 --       5 us by which each that is done is due later than the one before (at, requeue);
 --       6 '': each is an id, to be found; 'key': each is a message key; else the structure in which each is a tag;
@@ -10,7 +10,7 @@
 --       of 'claim' any word and ''
 -- Returns {now, a word for each}: the state it was in, if it was done; '!<state>' if it is in a state in which
 --       this cannot be done, 'gone' and 'unack' among them, or is not where it was listed any more ('!gone');
---       '=<id>' if that message holds its key now; '~<state>' if it was to be due now and is already: it stays in its
+--       '=<id>' if that message holds its key now, '=acked:<id>' if it was acked and keeps it; 'done' of a hold that is released; '~<state>' if it was to be due now and is already: it stays in its
 --       place, done. Of 'claim' the word of who came first; '': it is too late.
 --       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: it did nothing.
 -- Cost: O(log n) for each, and O(ready) if it is there; at most 14 commands each, and O(parts) to delete it.
@@ -18,21 +18,24 @@
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full
 --       server lets the rest pass.
 
--- include head, call, layout, score, envelope, tag, failure, setfailure, locate, remove, erase
+-- include head, call, layout, score, envelope, tag, failure, setfailure, locate, remove
 local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local bykey = only == 'key'
 if bykey then only = '' end
 local deletes = what == 'delete' or what == 'cancel'
-local saved, armed, pause, layout, groups, limited =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limited'), 1, 6)
+local saved, armed, pause, layout, groups, limited, firstHold =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limited', 'held'), 1, 7)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return STALE end
+-- include existing
 local refusal = only ~= '' and unknown(layout) -- of calls for many
 if refusal then return refusal end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
-  redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result))
+  redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held))
+local holds = (whole(firstHold) or 0) > 0 -- some key is held
+-- include erase, holder
 local drop -- deletes the parts of a group, if there are any
 if groups then
   guard(redis.call('HLEN', KEYS.parts))
@@ -46,8 +49,17 @@ if what == 'claim' then
   return {us(now), word}
 end
 
-local words, first, nth = {}, nil, 0
-for i = 7, #ARGV, 2 do
+-- release(key) ends the hold of a key, and says where the message was of which it is.
+local function release(key)
+  if not heldUntil(key) then return '!gone' end
+  redis.call('ZREM', KEYS.held, key)
+  if string.sub(redis.call('HGET', KEYS.key, key) or '', 1, 6) == 'acked:' then redis.call('HDEL', KEYS.key, key) end
+  return 'done'
+end
+
+-- steer(i) does to the target at ARGV i what is to be done, and returns the word for it.
+local first, nth = nil, 0
+local function steer(i)
   local id, tag, listed = ARGV[i], ARGV[i], ARGV[i + 1]
   if bykey then
     id = redis.call('HGET', KEYS.key, ARGV[i]) or ''
@@ -77,11 +89,12 @@ for i = 7, #ARGV, 2 do
   local allowed = place and (place ~= 'unack' or what == 'cancel')
   if not deletes then allowed = allowed and (place == 'garbage') == (what == 'requeue') and place ~= 'done' end
   local key = allowed and envelope ~= '' and keyof(envelope) or ''
-  local holder = what == 'requeue' and key ~= '' and redis.call('HGET', KEYS.key, key)
+  local holder, acked
+  if what == 'requeue' and key ~= '' then holder, acked = holderof(key) end
   if not allowed then
     where = '!' .. where
-  elseif holder and holder ~= id and redis.call('HEXISTS', KEYS.msg, holder) == 1 then
-    where = '=' .. string.gsub(holder, '[^!-~]', '?') -- somebody else may have written it
+  elseif holder and holder ~= id then
+    where = named(holder, acked)
   elseif deletes then
     remove(place, tag, id)
     if drop then drop(id, envelope) end
@@ -114,9 +127,11 @@ for i = 7, #ARGV, 2 do
       if not first or next < first then first = next end
     end
   end
-  words[#words + 1] = where
+  return where
 end
 
+local words = {}
+for i = 7, #ARGV, 2 do words[#words + 1] = what == 'release' and release(ARGV[i]) or steer(i) end
 local said = table.concat(words, ' ')
 if first then
   -- include arm

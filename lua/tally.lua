@@ -5,7 +5,7 @@ local hour, day = math.floor(now / 3600000000), math.floor(now / 86400000000)
 
 -- tally(text, numbers) is a field of history with the numbers added; what is not understood counts as nothing.
 local function tally(text, numbers)
-  local sums = {string.match(text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')}
+  local sums = {string.match(text or '', '^(%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+)$')}
   for i = 1, #KINDS do sums[i] = us(merged(i, whole(sums[i]) or 0, numbers[i])) end
   return table.concat(sums, ' ')
 end

@@ -23,8 +23,12 @@ import (
 // errSame: there is nothing to change.
 var errSame = errors.New("the same")
 
-// change makes the record of an entry what with makes of it. to is a copy of old, or empty if there is none.
-func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *record) error) error {
+// errNoMoreGenerations: the sequence of an entry, or its record, is at the last generation, which no change has made.
+var errNoMoreGenerations = errors.New("the sequence is at a number that is not of this entry")
+
+// change makes the record of an entry what with makes of it at now, unix s. to is a copy of old, or empty if there is none. If with sets
+// to.Anew, it begins anew at to.Since.
+func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *record, now int64) error) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
@@ -53,15 +57,18 @@ func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *
 		if old != nil && old.unreadable == nil {
 			*to = *old
 		}
-		if err := with(old, to); errors.Is(err, errSame) {
+		if err := with(old, to, now.us/1_000_000); errors.Is(err, errSame) {
 			return nil
 		} else if err != nil {
 			return err
 		}
+		if !to.Anew {
+			to.At, to.By, to.Why = now.us/1_000_000, s.by, s.why
+		}
 		if err := s.renew(ctx, name, old, to, now.us); err != nil {
 			return err
 		}
-		done, err := s.table.change(ctx, name, text, to.text(), now.us+(slackSeconds-10)*1_000_000)
+		done, err := s.table.changeTo(ctx, name, text, to.text(), now.us+(slackSeconds-10)*1_000_000, to.Anew)
 		if err != nil {
 			return err
 		}
@@ -73,6 +80,9 @@ func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *
 			select {
 			case s.hurry <- struct{}{}:
 			default:
+			}
+			if !to.Anew {
+				s.changed(ctx, name, old, to)
 			}
 			return err
 		}
@@ -146,12 +156,23 @@ func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us 
 		to.Old = old.Gen
 	}
 	if gen+2 > maxGen {
-		return fmt.Errorf("the sequence %q is at %d, which is not of this entry: Monitor.DropSequence", sequenceOf(name), n)
+		return fmt.Errorf("%w: %q is at %d: Monitor.DropSequence", errNoMoreGenerations, sequenceOf(name), n)
 	}
-	now := us / 1_000_000
-	to.Gen, to.Since, to.Open, to.Void, to.Decided = gen+2, now, us, nil, false
+	now := min(us/1_000_000, maxInstant)
+	to.Gen, to.Open, to.Void, to.Decided = gen+2, us, nil, false
+	if to.Anew {
+		to.Void = old.settledLast(name, now, sent)
+		to.Void = slices.DeleteFunc(to.Void, func(instant int64) bool { return instant == to.freed })
+		return nil
+	}
+	to.Ran = slices.DeleteFunc(slices.Clone(to.Ran), func(instant int64) bool { return instant <= now || old == nil || old.times != to.times })
+	to.Since = now
 	if old == nil || old.Paused {
-		to.Passed = old.passed(now)
+		if old != nil && old.unreadable == nil {
+			if timing, err := old.timing(name); err == nil {
+				to.Passed = old.passed(timing, now)
+			}
+		}
 		return nil
 	}
 	if old.sameTimes(to) { // what was not sent is for the new generation, which makes up for it
@@ -160,7 +181,7 @@ func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us 
 			to.Since = min(now, max(old.Since, now-lateSeconds))
 		}
 	}
-	timing, err := old.timing()
+	timing, err := old.timing(name)
 	if err != nil {
 		return nil
 	}
@@ -224,7 +245,9 @@ func (s *Scheduler) fence(ctx context.Context, name string, r *record) (sent int
 func (s *Scheduler) decide(ctx context.Context, name, text string, r *record, sent int64, now *reading) (*record, error) {
 	to := *r
 	to.Void, to.Decided = nil, true
-	to.Since = max(r.Since, min(sent, r.Open/1_000_000))
+	if !r.Anew {
+		to.Since = max(r.Since, min(sent, r.Open/1_000_000))
+	}
 	due := min(sent, now.now()/1_000_000+slackSeconds) // what ran by a server whose clock was ahead was handed out, too
 	if sent == maxInstant {
 		due = now.now()/1_000_000 + 2 // at most, for what now says may be a little before
@@ -245,8 +268,12 @@ func (s *Scheduler) decide(ctx context.Context, name, text string, r *record, se
 		if err != nil {
 			return nil, err
 		}
-		if handedOut = !there && instant <= due; handedOut {
-			to.Since = max(to.Since, instant)
+		switch {
+		case there:
+		case r.Anew:
+			to.Ran = append(to.Ran, instant)
+		case instant <= due:
+			handedOut, to.Since = true, max(to.Since, instant)
 		}
 	}
 	if done, err := s.table.change(ctx, name, text, to.text(), noLimit); err != nil || !done {
@@ -258,7 +285,7 @@ func (s *Scheduler) decide(ctx context.Context, name, text string, r *record, se
 // move makes the message with a key due at an instant, and says whether there is one that waits.
 func (s *Scheduler) move(ctx context.Context, key string, at time.Time) (there bool, err error) {
 	err = s.queue.RescheduleKey(ctx, key, at)
-	if errors.Is(err, delayqueue.ErrWrongState) {
+	if errors.Is(err, delayqueue.ErrWrongState) || errors.Is(err, delayqueue.ErrNoQueue) { // nothing was ever sent
 		return false, nil
 	}
 	return err == nil, err
@@ -273,14 +300,14 @@ func (s *Scheduler) sweep(ctx context.Context, name, text string, r *record) err
 		} else {
 			_, err = s.move(ctx, key, time.Unix(instant, 0))
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, delayqueue.ErrNoQueue) {
 			return err
 		}
 	}
 	to := ""
 	if !r.Removed {
 		done := *r
-		done.Open, done.Old, done.Void, done.Decided = 0, 0, nil, false
+		done.Open, done.Old, done.Void, done.Decided, done.Anew = 0, 0, nil, false, false
 		to = done.text()
 	}
 	_, err := s.table.change(ctx, name, text, to, noLimit)

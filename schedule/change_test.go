@@ -241,7 +241,7 @@ func TestDue(t *testing.T) {
 		"the latest of three":    {Allow, 1, at + 2*3600 + 6, at + 2*3600},
 		"two of three":           {Allow, 2, at + 2*3600 + 6, at + 3600},
 	} {
-		e := &entry{name: "e", record: record{plan: plan{Every: 3600, CatchUp: c.catchUp, Overlap: c.overlap}}, when: everyTiming{3600, 0}}
+		e := &entry{name: "e", record: record{plan: plan{times: times{Every: 3600}, CatchUp: c.catchUp, Overlap: c.overlap}}, when: everyTiming{3600, 0}}
 		e.settled(at - 3600)
 		clock := func() time.Time { return time.Unix(0, 0) }
 		r := &runner{entries: map[string]*entry{"e": e}, reading: &reading{us: c.now * 1_000_000, at: clock(), clock: clock}}

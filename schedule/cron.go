@@ -12,7 +12,8 @@ import (
 // A cronTiming is a cron expression in a zone.
 type cronTiming struct {
 	minutes, hours, days, months, weekdays uint64 // bit n: the value n; star beside them: any
-	realTime                               bool   // the hours have * or a step, and follow real time
+	monthRules, weekRules                  []dayRule
+	realTime                               bool // the hours have * or a step, and follow real time
 	zone                                   *time.Location
 }
 
@@ -20,10 +21,16 @@ type cronTiming struct {
 const star = 1 << 63
 
 // cronFields are the fields of an expression, and what each may hold.
-var cronFields = [...]struct{ name, values string }{
-	{"minute", "0 to 59"}, {"hour", "0 to 23"}, {"day of the month", "1 to 31"}, {"month", "1 to 12 or JAN to DEC"},
-	{"day of the week", "0 (Sunday) to 6 or SUN to SAT"},
+var cronFields = [...]struct {
+	name, values string
+	least, most  int
+}{
+	{"minute", "0 to 59", 0, 59}, {"hour", "0 to 23", 0, 23}, {"day of the month", "1 to 31, L, LW, L-3, 15W", 1, 31},
+	{"month", "1 to 12 or JAN to DEC", 1, 12}, {"day of the week", "0 (Sunday) to 7 or SUN to SAT, FRIL, FRI#2", 0, 7},
 }
+
+// maxCron is how long an expression may be, in bytes: a list of all minutes has 169.
+const maxCron = 500
 
 // cronNames stand for expressions.
 var cronNames = map[string]string{
@@ -35,6 +42,11 @@ var cronParser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month 
 
 // parseCron reads an expression. Its error says where it breaks.
 func parseCron(text string, zone *time.Location) (*cronTiming, error) {
+	if len(text) > maxCron {
+		return nil, fmt.Errorf("%w: cron %.40q…: it has %d bytes, and may have %d", ErrBadEntry, text, len(text), maxCron)
+	}
+	c := &cronTiming{zone: zone}
+	var ruled ruledFields
 	whole := strings.TrimSpace(text)
 	if strings.HasPrefix(whole, "@") {
 		named, known := cronNames[strings.ToLower(whole)]
@@ -43,8 +55,11 @@ func parseCron(text string, zone *time.Location) (*cronTiming, error) {
 				"of an interval say Every", ErrBadEntry, text)
 		}
 		whole = named
-	} else if err := checkCron(text); err != nil {
-		return nil, err
+	} else {
+		var err error
+		if whole, ruled, err = c.readFields(text); err != nil {
+			return nil, err
+		}
 	}
 	parsed, err := cronParser.Parse(whole)
 	if err != nil {
@@ -54,19 +69,27 @@ func parseCron(text string, zone *time.Location) (*cronTiming, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: cron %q: no times of day", ErrBadEntry, text)
 	}
-	hours := strings.Fields(whole)[1]
-	return &cronTiming{
-		minutes: fields.Minute, hours: fields.Hour, days: fields.Dom, months: fields.Month, weekdays: fields.Dow,
-		realTime: strings.ContainsAny(hours, "*?/"), zone: zone,
-	}, nil
+	c.minutes, c.hours, c.days, c.months, c.weekdays = fields.Minute, fields.Hour, fields.Dom, fields.Month, fields.Dow
+	if ruled[dayField] {
+		c.days = 0
+	}
+	if ruled[weekdayField] {
+		c.weekdays = 0
+	}
+	c.realTime = c.realTime || strings.ContainsAny(strings.Fields(whole)[1], "*?/")
+	return c, nil
 }
 
-// checkCron finds the first piece of an expression that cannot be read.
-func checkCron(text string) error {
-	broken := func(at int, format string, args ...any) error {
-		return fmt.Errorf("%w: cron %q: position %d: %s", ErrBadEntry, text, at+1, fmt.Sprintf(format, args...))
+// ruledFields are those that have nothing but rules.
+type ruledFields [len(cronFields)]bool
+
+// readFields takes the rules out of an expression, and returns it as robfig/cron reads it, with any number where nothing is left. Its error
+// names the first piece that cannot be read.
+func (c *cronTiming) readFields(text string) (plain string, ruled ruledFields, err error) {
+	broken := func(at int, format string, args ...any) (string, ruledFields, error) {
+		return "", ruled, fmt.Errorf("%w: cron %q: position %d: %s", ErrBadEntry, text, at+1, fmt.Sprintf(format, args...))
 	}
-	n := 0
+	var words []string
 	for at := 0; at < len(text); {
 		if text[at] == ' ' || text[at] == '\t' {
 			at++
@@ -76,26 +99,49 @@ func checkCron(text string) error {
 		if end := strings.IndexAny(field, " \t"); end >= 0 {
 			field = field[:end]
 		}
+		n := len(words)
 		switch {
 		case strings.HasPrefix(field, "TZ=") || strings.HasPrefix(field, "CRON_TZ="):
 			return broken(at, "%q: the zone of an entry is its Zone", field)
 		case n == len(cronFields):
-			return broken(at, "%q: want no more than five fields: minute, hour, day of the month, month, day of the week", field)
+			return broken(at, "%q: want no more than five fields: minute, hour, day of the month, month, day of the week; "+
+				"of seconds say Every", field)
 		}
+		var list []string
 		for piece := range strings.SplitSeq(field, ",") {
-			alone := []string{"*", "*", "*", "*", "*"}
-			alone[n] = piece
-			if _, err := cronParser.Parse(strings.Join(alone, " ")); err != nil || piece == "" || strings.HasPrefix(piece, "@") {
+			word, rule, err := readPiece(n, piece)
+			if err == nil && rule == nil {
+				alone := []string{"*", "*", "*", "*", "*"}
+				alone[n] = word
+				_, err = cronParser.Parse(strings.Join(alone, " "))
+				list = append(list, word)
+			}
+			if err != nil || piece == "" || strings.HasPrefix(piece, "@") {
 				return broken(at, "%s %q: want %s, a range a-b, * or a step */n", cronFields[n].name, piece, cronFields[n].values)
 			}
+			c.addRule(n, rule)
+			c.realTime = c.realTime || n == 1 && strings.Contains(piece, "/")
 			at += len(piece) + 1
 		}
-		n++
+		if len(list) == 0 {
+			list, ruled[n] = []string{"1"}, true
+		}
+		words = append(words, strings.Join(list, ","))
 	}
-	if n < len(cronFields) {
+	if n := len(words); n < len(cronFields) {
 		return broken(len(text), "want the %s: an expression has five fields", cronFields[n].name)
 	}
-	return nil
+	return strings.Join(words, " "), ruled, nil
+}
+
+func (c *cronTiming) addRule(n int, rule dayRule) {
+	switch {
+	case rule == nil:
+	case n == dayField:
+		c.monthRules = append(c.monthRules, rule)
+	default:
+		c.weekRules = append(c.weekRules, rule)
+	}
 }
 
 // onDay says whether the expression means this day, in days since 1970.
@@ -104,15 +150,21 @@ func (c *cronTiming) onDay(day int64) bool {
 	if c.months&(1<<date.Month()) == 0 {
 		return false
 	}
-	inMonth, inWeek := c.days&(1<<date.Day()) != 0, c.weekdays&(1<<date.Weekday()) != 0
+	inMonth := c.days&(1<<date.Day()) != 0 || anyOf(c.monthRules, date)
+	inWeek := c.weekdays&(1<<date.Weekday()) != 0 || anyOf(c.weekRules, date)
 	if (c.days|c.weekdays)&star != 0 {
 		return inMonth && inWeek
 	}
 	return inMonth || inWeek
 }
 
-// searchDays is how far apart two days of an expression may be: 29 February is missing for eight years around 2100.
-const searchDays = 366 * 9
+func anyOf(rules []dayRule, date time.Time) bool {
+	return slices.ContainsFunc(rules, func(rule dayRule) bool { return rule(date) })
+}
+
+// searchDays is how far apart two days of an expression may be: a 29 February that is a Monday (MON#5 in February) comes after 28 years,
+// and after 40 around 2100.
+const searchDays = 366 * 41
 
 // next is the first instant after one, in unix seconds; false if it never comes.
 func (c *cronTiming) next(after int64) (int64, bool) {
@@ -151,15 +203,39 @@ func (c *cronTiming) nearest(from, step int64, better func(instant, best int64, 
 	return best, found
 }
 
-// latest is the first of the latest n instants between two. It looks at each day once: a thousand times prev are 25 ms if
-// minutes follow upon each other.
+// latest is the first of the latest n instants between two.
 func (c *cronTiming) latest(before, after int64, n int) (int64, bool) {
 	if n < 1 {
 		return 0, false
 	}
-	var all []int64
+	all := c.some(after, before, n, -1)
+	if len(all) == 0 {
+		return 0, false
+	}
+	return all[max(len(all)-n, 0)], true
+}
+
+// count is how many instants lie between two, at most mostCounted.
+func (c *cronTiming) count(after, before int64) int64 {
+	return int64(min(len(c.some(after, before, mostCounted, 1)), mostCounted))
+}
+
+// some are instants between two, in order: at least n of them if there are so many, the first ones, or with a step of -1 the last. It looks
+// at each day once: a thousand times next or prev are 25 ms if minutes follow upon each other, and a replica that catches up sends nothing
+// meanwhile.
+func (c *cronTiming) some(after, before int64, n int, step int64) (all []int64) {
+	if after >= before-1 {
+		return nil
+	}
+	from := before
+	if step > 0 {
+		from = after
+	}
 	rest := -1 // days that are still looked at once there are enough; see nearest
-	for day := floorDiv(before+offsetAt(c.zone, before), daySeconds) + 1; rest != 0 && (day+1)*daySeconds+farthest > after; day-- {
+	for day := floorDiv(from+offsetAt(c.zone, from), daySeconds) - step; rest != 0; day += step {
+		if step > 0 && day*daySeconds-farthest >= before || step < 0 && (day+1)*daySeconds+farthest <= after {
+			break
+		}
 		if rest > 0 {
 			rest--
 		}
@@ -179,11 +255,7 @@ func (c *cronTiming) latest(before, after int64, n int) (int64, bool) {
 		}
 	}
 	slices.Sort(all)
-	all = slices.Compact(all)
-	if len(all) == 0 {
-		return 0, false
-	}
-	return all[max(len(all)-n, 0)], true
+	return slices.Compact(all)
 }
 
 // instants are those of a day, in no order, and perhaps some twice.

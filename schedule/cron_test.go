@@ -3,6 +3,7 @@ package schedule
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -111,6 +112,52 @@ func TestAgreesWithRobfig(t *testing.T) {
 	}
 }
 
+// TestDaysByRule: L, W and # as Quartz has them, ranges that wrap, and 7.
+func TestDaysByRule(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"0 0 L 2 *":        "2027-02-28 2028-02-29 2029-02-28",
+		"0 0 L * *":        "2026-11-30 2026-12-31 2027-01-31 2027-02-28",
+		"0 0 L-3 * *":      "2026-11-27 2026-12-28 2027-01-28 2027-02-25",
+		"0 0 LW * *":       "2026-11-30 2026-12-31 2027-01-29 2027-02-26",
+		"0 0 15W * *":      "2026-12-15 2027-01-15 2027-02-15 2027-03-15 2027-04-15 2027-05-14 2027-06-15 2027-07-15 2027-08-16",
+		"0 0 1W * *":       "2026-12-01 2027-01-01 2027-02-01 2027-03-01 2027-04-01 2027-05-03",
+		"0 0 31W 1,2,10 *": "2027-01-29 2027-10-29 2028-01-31",
+		"0 0 * * FRI#2":    "2026-12-11 2027-01-08 2027-02-12",
+		"0 0 * * 5l":       "2026-11-27 2026-12-25 2027-01-29",
+		"0 0 * * 7L":       "2026-11-29 2026-12-27",
+		"0 0 * 2 MON#5":    "2044-02-29 2072-02-29 2112-02-29",
+		"0 0 1,L * MON#1":  "2026-11-30 2026-12-01 2026-12-07 2026-12-31",
+		"0 0 1-1 * *":      "2026-12-01 2027-01-01",
+		"0 0 * * 7":        "2026-11-29 2026-12-06",
+		"0 0 * * FRI-MON":  "2026-11-27 2026-11-28 2026-11-29 2026-11-30 2026-12-04",
+		"0 0 * * 6-7":      "2026-11-28 2026-11-29 2026-12-05",
+		"0 0 * * 5-2/2":    "2026-11-24 2026-11-27 2026-11-29 2026-12-01",
+		"0 0 1 nov-feb *":  "2026-12-01 2027-01-01 2027-02-01 2027-11-01",
+		"0 0 28-2 12 *":    "2026-12-01 2026-12-02 2026-12-28 2026-12-29",
+	} {
+		timing := mustCron(t, text, "")
+		at := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC).Unix()
+		for _, day := range strings.Fields(want) {
+			before := at
+			at, _ = timing.next(at)
+			if got := time.Unix(at, 0).UTC().Format(time.DateOnly); got != day {
+				t.Errorf("%q: after %v comes %s, want %s", text, time.Unix(before, 0).UTC(), got, day)
+			}
+		}
+	}
+	timing := mustCron(t, "0 22-2 * * *", "Europe/Berlin")
+	at := time.Date(2026, 3, 28, 23, 30, 0, 0, timing.zone).Unix()
+	for _, want := range []string{"2026-03-29 00:00 +0100", "2026-03-29 01:00 +0100", "2026-03-29 03:00 +0200", "2026-03-29 22:00 +0200"} {
+		if at, _ = timing.next(at); time.Unix(at, 0).In(timing.zone).Format(written) != want {
+			t.Errorf("22-2: %v, want %s", time.Unix(at, 0).In(timing.zone), want)
+		}
+	}
+	if _, err := parseCron(strings.Repeat("1,", maxCron)+"1 * * * *", time.UTC); !errors.Is(err, ErrBadEntry) || len(err.Error()) > 200 {
+		t.Errorf("of a long one: %v", err)
+	}
+}
+
 func TestEveryTiming(t *testing.T) {
 	t.Parallel()
 	for _, e := range []everyTiming{{1, 0}, {3, 2}, {3600, 600}} {
@@ -135,8 +182,16 @@ func TestBrokenCron(t *testing.T) {
 		"0 9,,10 * * *":         `position 5: hour "": want`,
 		" 0  9 32 * *":          `position 7: day of the month "32": want 1 to 31`,
 		"0 9 * FOO *":           `position 7: month "FOO": want 1 to 12 or JAN to DEC`,
-		"0 9 * * 7":             `position 9: day of the week "7": want 0 (Sunday) to 6 or SUN to SAT`,
-		"5-1 * * * *":           `position 1: minute "5-1"`,
+		"0 9 * * 8":             `position 9: day of the week "8": want 0 (Sunday) to 7 or SUN to SAT, FRIL, FRI#2`,
+		"0 9 * * 9-1":           `position 9: day of the week "9-1"`,
+		"0 9 * * FRI#6":         `position 9: day of the week "FRI#6"`,
+		"0 9 * * L":             `position 9: day of the week "L"`,
+		"0 9 L-31 * *":          `position 5: day of the month "L-31"`,
+		"0 9 1,W * *":           `position 7: day of the month "W": want 1 to 31, L, LW, L-3, 15W`,
+		"0 9 32W * *":           `position 5: day of the month "32W"`,
+		"L 9 * * *":             `position 1: minute "L"`,
+		"5-1/0 * * * *":         `position 1: minute "5-1/0"`,
+		"5-60 * * * *":          `position 1: minute "5-60"`,
 		"*/0 * * * *":           `position 1: minute "*/0"`,
 		"0 0 9 * * *":           `position 11: "*": want no more than five fields`,
 		"TZ=Asia/Tokyo * * * *": "position 1: \"TZ=Asia/Tokyo\": the zone of an entry is its Zone",
@@ -166,6 +221,9 @@ func TestLatest(t *testing.T) {
 		text := strings.Join([]string{pick("*", "0", "*/7", "0,30"), pick("*", "0", "2", "23,0", "*/5"),
 			pick("*", "1", "30,31"), "*", pick("*", "1-5")}, " ")
 		timings := []timing{mustCron(t, text, zone), everyTiming{1 + rand.Int64N(5000), 0}}
+		for _, base := range slices.Clone(timings) {
+			timings = append(timings, window{base, rand.Int64N(7200), 200_000_000, 2_000_000_000})
+		}
 		before := 100_000_000 + rand.Int64N(2_000_000_000) // no entry is before 1970
 		if _, end := time.Unix(before, 0).In(mustCron(t, text, zone).zone).ZoneBounds(); !end.IsZero() && rand.IntN(2) == 0 {
 			before = end.Unix() + rand.Int64N(2*daySeconds) - daySeconds
@@ -174,10 +232,18 @@ func TestLatest(t *testing.T) {
 		for _, timing := range timings {
 			want, at := int64(0), before
 			for range n {
-				if at, _ = timing.prev(at); at <= after {
+				earlier, found := timing.prev(at)
+				if !found || earlier <= after {
 					break
 				}
-				want = at
+				want, at = earlier, earlier
+			}
+			counted := int64(0)
+			for at, found := timing.next(after); found && at < before && counted < mostCounted; at, found = timing.next(at) {
+				counted++
+			}
+			if got := timing.count(after, before); got != counted && counted < mostCounted || got < counted {
+				t.Fatalf("%s %s: %d lie between %d and %d, want %d", text, zone, got, after, before, counted)
 			}
 			if got, found := timing.latest(before, after, n); found != (want > 0) || found && got != want {
 				t.Fatalf("%s %s: the latest %d between %d and %d begin at %d, %v, want %d", text, zone, n, after, before, got, found, want)

@@ -1,8 +1,10 @@
 package schedule
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math"
 	"time"
 	"unicode"
@@ -19,10 +21,15 @@ type Entry struct {
 	// Name is the entry's, 1 to 200 bytes of text. Its sequence is schedule/<name>.
 	Name string
 
-	// Cron has five fields: minute, hour, day of the month, month, day of the week, each a number, a name, a range, a step
-	// or a list, or it is @hourly, @daily, @weekly, @monthly or @yearly. If days of the month and of the week are both
-	// said, either will do. A fixed hour comes once on each of its days, whatever the clocks do: in a gap at the first
-	// instant after it, and of a time that exists twice the first. An hour with * or a step follows real time.
+	// Cron has five fields: minute, hour, day of the month, month, day of the week (0 or 7 is Sunday), each a number, a name, a
+	// range, a step or a list, or it is @hourly, @daily, @weekly, @monthly or @yearly. A range may wrap: 22-2, FRI-MON. If days of the
+	// month and of the week are both said, either will do. A fixed hour comes once on each of its days, whatever the clocks do: in a
+	// gap at the first instant after it, and of a time that exists twice the first. An hour with * or a step follows real time.
+	//
+	// L, W and # mean what they mean to Quartz (https://www.quartz-scheduler.org/documentation/quartz-2.3.0/tutorials/crontrigger.html),
+	// but that days of the week are numbered as cron does, from 0: L is the last day of the month, L-3 the third before it, 15W the
+	// weekday (Monday to Friday) of the month that is nearest to the 15th, and LW its last weekday; FRI#2 is the second Friday of the
+	// month, and FRIL the last.
 	Cron string
 
 	// Zone is where Cron is read, by its IANA name (Europe/Berlin). Default: UTC.
@@ -31,6 +38,13 @@ type Entry struct {
 	// Every is an interval, at least a second and of whole seconds: the instants are its multiples since 1970 in UTC, plus
 	// Offset, which is less than Every. So all replicas agree on them.
 	Every, Offset time.Duration
+
+	// Jitter, of whole seconds, makes all instants of the entry later by a time from 0 to below it, which follows from the name: so many
+	// entries of one hour do not all come at once. At most a day, and at most Every.
+	Jitter time.Duration
+
+	// Begin and End bound the instants: none is before Begin, none after End. Zero: no bound.
+	Begin, End time.Time
 
 	// Payload is the message's.
 	Payload string
@@ -44,8 +58,8 @@ type Entry struct {
 	Overlap Overlap
 
 	// CatchUp is how many instants are sent after a time in which nobody could, the latest of them, oldest first. 0 means
-	// the default, 1; NoCatchUp none; at most 1,000. An instant of the last five seconds is not missed. The messages are
-	// due when they are sent; Of says their instants.
+	// the default, 1; NoCatchUp none; at most 1,000. With Skip it is one at most, the latest. An instant of the last five
+	// seconds is not missed. The messages are due when they are sent; Of says their instants.
 	CatchUp int
 }
 
@@ -114,25 +128,19 @@ func (e *Entry) plan() (p plan, err error) {
 	if err := checkName(e.Name); err != nil {
 		return p, err
 	}
-	p = plan{Cron: e.Cron, Zone: e.Zone, Payload: []byte(e.Payload), Overlap: e.Overlap, CatchUp: e.CatchUp}
+	p = plan{Payload: []byte(e.Payload), Overlap: e.Overlap, CatchUp: e.CatchUp}
 	if p.CatchUp == 0 {
 		p.CatchUp = 1
 	}
 	switch {
-	case e.Every != 0 && e.Cron != "":
-		return p, badEntry(e.Name, "Every %v and Cron %q: one of them", e.Every, e.Cron)
-	case e.Every == 0 && e.Cron == "":
-		return p, badEntry(e.Name, "neither Cron nor Every is set")
-	case e.Cron == "" && (e.Every < time.Second || e.Every%time.Second != 0 || e.Every > maxEvery):
-		return p, badEntry(e.Name, "Every %v: whole seconds, from 1s to 10 years", e.Every)
-	case e.Offset < 0 || e.Offset%time.Second != 0 || e.Offset != 0 && e.Offset >= e.Every:
-		return p, badEntry(e.Name, "Offset %v: whole seconds, less than Every", e.Offset)
 	case p.CatchUp < NoCatchUp || p.CatchUp > maxCatchUp:
 		return p, badEntry(e.Name, "CatchUp %d: at most %d; NoCatchUp is none", e.CatchUp, maxCatchUp)
 	case e.Overlap != Allow && e.Overlap != Skip:
 		return p, badEntry(e.Name, "Overlap %v: Allow or Skip", e.Overlap)
 	}
-	p.Every, p.Offset = int64(e.Every/time.Second), int64(e.Offset/time.Second)
+	if p.times, err = e.times(); err != nil {
+		return p, err
+	}
 	if p.Options, err = delayqueue.SettingsOf(e.Options...); err != nil {
 		return p, fmt.Errorf("schedule: entry %q: %w: %w", e.Name, ErrBadEntry, err)
 	}
@@ -146,20 +154,66 @@ func (e *Entry) plan() (p plan, err error) {
 			return p, badEntry(e.Name, "the header %q: %q is no UTF-8", name, value)
 		}
 	}
-	if _, err := p.timing(); err != nil {
+	if _, err := p.timing(e.Name); err != nil {
 		return p, fmt.Errorf("schedule: entry %q: %w", e.Name, err)
 	}
 	return p, nil
 }
 
-const maxEvery = 10 * 365 * 24 * time.Hour
+// times checks what an entry says of its instants, but for what timing looks at.
+func (e *Entry) times() (w times, err error) {
+	switch {
+	case e.Every != 0 && e.Cron != "":
+		return w, badEntry(e.Name, "Every %v and Cron %q: one of them", e.Every, e.Cron)
+	case e.Every == 0 && e.Cron == "":
+		return w, badEntry(e.Name, "neither Cron nor Every is set")
+	case e.Cron != "" && e.Offset != 0:
+		return w, badEntry(e.Name, "Offset %v goes with Every; of a Cron the fields say it", e.Offset)
+	case e.Cron == "" && (e.Every < time.Second || e.Every%time.Second != 0 || e.Every > maxEvery):
+		return w, badEntry(e.Name, "Every %v: whole seconds, from 1s to 10 years", e.Every)
+	case e.Offset < 0 || e.Offset%time.Second != 0 || e.Offset != 0 && e.Offset >= e.Every:
+		return w, badEntry(e.Name, "Offset %v: whole seconds, less than Every", e.Offset)
+	case e.Jitter < 0 || e.Jitter%time.Second != 0 || e.Jitter > maxJitter || e.Every != 0 && e.Jitter > e.Every:
+		return w, badEntry(e.Name, "Jitter %v: whole seconds, at most a day, and at most Every", e.Jitter)
+	}
+	w = times{Cron: e.Cron, Zone: e.Zone, Every: int64(e.Every / time.Second), Offset: int64(e.Offset / time.Second),
+		Jitter: int64(e.Jitter / time.Second)}
+	if !e.Begin.IsZero() {
+		w.Begin = e.Begin.Add(time.Second - 1).Unix() // the first second that is not before it
+	}
+	if !e.End.IsZero() {
+		w.End = e.End.Unix()
+	}
+	for name, at := range map[string]time.Time{"Begin": e.Begin, "End": e.End} {
+		if unix := at.Unix(); !at.IsZero() && (unix < 1 || unix >= maxInstant) {
+			return w, badEntry(e.Name, "%s %v: from 1970 to 2242", name, at)
+		}
+	}
+	if w.End != 0 && w.End < w.Begin {
+		return w, badEntry(e.Name, "End %v is before Begin %v", e.End, e.Begin)
+	}
+	return w, nil
+}
+
+const (
+	maxEvery  = 10 * 365 * 24 * time.Hour
+	maxJitter = 24 * time.Hour
+)
+
+// A times is what of a plan says its instants.
+type times struct {
+	Cron   string `json:"cron,omitempty"`
+	Zone   string `json:"zone,omitempty"`
+	Every  int64  `json:"every,omitempty"`  // s
+	Offset int64  `json:"offset,omitempty"` // s
+	Jitter int64  `json:"jitter,omitempty"` // s
+	Begin  int64  `json:"begin,omitempty"`  // unix s; 0: none
+	End    int64  `json:"end,omitempty"`    // unix s; 0: none
+}
 
 // A plan is an entry as it is stored, but for its name.
 type plan struct {
-	Cron    string                     `json:"cron,omitempty"`
-	Zone    string                     `json:"zone,omitempty"`
-	Every   int64                      `json:"every,omitempty"`  // s
-	Offset  int64                      `json:"offset,omitempty"` // s
+	times
 	Payload []byte                     `json:"payload,omitempty"`
 	Overlap Overlap                    `json:"overlap,omitempty"`
 	CatchUp int                        `json:"catchUp,omitempty"`
@@ -171,35 +225,54 @@ type timing interface {
 	next(after int64) (instant int64, found bool)
 	prev(before int64) (instant int64, found bool)
 	latest(before, after int64, n int) (first int64, found bool) // of the latest n between these two the first
+	count(after, before int64) int64                             // between these two; mostCounted if it is no division and they are more
 }
 
 // timing checks what a plan says of time, since somebody else may have written it.
-func (p *plan) timing() (timing, error) {
-	zone, err := p.zone()
+func (w *times) timing(name string) (timing, error) {
+	base, err := w.base()
+	if err != nil || w.Jitter == 0 && w.Begin == 0 && w.End == 0 {
+		return base, err
+	}
+	if w.Jitter < 0 || w.Jitter > int64(maxJitter/time.Second) || w.Begin < 0 || w.Begin > maxInstant || w.End < 0 || w.End > maxInstant {
+		return nil, fmt.Errorf("%w: jitter %d s, from %d to %d", ErrBadEntry, w.Jitter, w.Begin, w.End)
+	}
+	all := window{timing: base, begin: w.Begin, end: cmp.Or(w.End, maxInstant)}
+	if w.Jitter > 0 {
+		hash := fnv.New64a()
+		_, _ = hash.Write([]byte(name))
+		all.by = int64(hash.Sum64() % uint64(w.Jitter))
+	}
+	return all, nil
+}
+
+// base is the timing without what goes with either kind.
+func (w *times) base() (timing, error) {
+	zone, err := w.zone()
 	if err != nil {
 		return nil, err
 	}
-	if p.Cron == "" {
-		if p.Every < 1 || p.Every > int64(maxEvery/time.Second) || p.Offset < 0 || p.Offset >= p.Every {
-			return nil, fmt.Errorf("%w: every %d s, offset %d s", ErrBadEntry, p.Every, p.Offset)
+	if w.Cron == "" {
+		if w.Every < 1 || w.Every > int64(maxEvery/time.Second) || w.Offset < 0 || w.Offset >= w.Every {
+			return nil, fmt.Errorf("%w: every %d s, offset %d s", ErrBadEntry, w.Every, w.Offset)
 		}
-		return everyTiming{p.Every, p.Offset}, nil
+		return everyTiming{w.Every, w.Offset}, nil
 	}
-	timing, err := parseCron(p.Cron, zone)
+	timing, err := parseCron(w.Cron, zone)
 	if err != nil {
 		return nil, err
 	}
 	if _, comes := timing.next(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Unix()); !comes {
-		return nil, fmt.Errorf("%w: cron %q never comes: no year has such a day", ErrBadEntry, p.Cron)
+		return nil, fmt.Errorf("%w: cron %q never comes: no year has such a day", ErrBadEntry, w.Cron)
 	}
 	return timing, nil
 }
 
-func (p *plan) zone() (*time.Location, error) {
-	if p.Zone == "Local" {
+func (w *times) zone() (*time.Location, error) {
+	if w.Zone == "Local" {
 		return nil, fmt.Errorf(`%w: zone "Local" differs from machine to machine: name it (Europe/Berlin)`, ErrBadEntry)
 	}
-	zone, err := time.LoadLocation(p.Zone)
+	zone, err := time.LoadLocation(w.Zone)
 	if err != nil {
 		return nil, fmt.Errorf(`%w: zone: %v: is that its IANA name (Europe/Berlin)? Where a machine has no zones, import _ "time/tzdata"`,
 			ErrBadEntry, err)
@@ -209,10 +282,17 @@ func (p *plan) zone() (*time.Location, error) {
 
 // entry is what the plan was made of.
 func (p *plan) entry(name string) Entry {
-	return Entry{
-		Name: name, Cron: p.Cron, Zone: p.Zone, Every: seconds(p.Every), Offset: seconds(p.Offset),
+	e := Entry{
+		Name: name, Cron: p.Cron, Zone: p.Zone, Every: seconds(p.Every), Offset: seconds(p.Offset), Jitter: seconds(p.Jitter),
 		Payload: string(p.Payload), Options: p.Options.Options(), Overlap: p.Overlap, CatchUp: p.CatchUp,
 	}
+	if p.Begin != 0 {
+		e.Begin = time.Unix(p.Begin, 0).UTC()
+	}
+	if p.End != 0 {
+		e.End = time.Unix(p.End, 0).UTC()
+	}
+	return e
 }
 
 func seconds(n int64) time.Duration {

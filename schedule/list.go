@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -23,23 +24,51 @@ func newLooker(m *delayqueue.Monitor) looker {
 	return looker{m, table{cli, "{" + prefix + ":" + m.Name() + "}:schedules", time.Now}}
 }
 
+// What keeps an entry from being sent. Status.Trouble wraps one of them.
+var (
+	// ErrNotRun: no replica has looked for ten seconds: Run has ended everywhere, or Redis cannot be reached from where it runs.
+	ErrNotRun = errors.New("no replica runs the entries of this queue")
+	// ErrFar: what was sent last lies too far ahead, so the clock of the server was ahead, or is behind. Once it has gone evenly for
+	// some twenty seconds, Run lets the entry begin anew.
+	ErrFar = errors.New("it waits for the clock of the server: what was sent last lies too far ahead; " +
+		"unless the clock changes, it begins anew within a minute")
+	// ErrMoved: somebody has moved the sequence of the entry on. It begins again if it is changed, or paused and resumed.
+	ErrMoved = errors.New("somebody has moved its sequence on: change it, or pause and resume it")
+	// ErrRefused: a replica was refused the message, and says why.
+	ErrRefused = errors.New("its message was refused")
+)
+
 // A Status is an entry, and where it stands.
 type Status struct {
 	Entry
 	Paused bool
-	Next   time.Time // in its zone; zero if it is paused
+	Next   time.Time // in its zone; zero if it is paused, broken or over
 	// Last is the last instant that was sent, skipped or passed over since its last change, in its zone. It may be ahead by
 	// five seconds. Zero if there was none.
 	Last    time.Time
-	Skipped Skipped // since it was set first, about
-	Broken  error   // it cannot be read: another program wrote it; all but Name is zero then
+	Skipped Skipped // since it was set first, or since it began anew after the server's clock was wrong; about
+
+	// Trouble says why nothing is sent for it: Broken, ErrNotRun, ErrFar, ErrMoved or ErrRefused. Nil if nothing is wrong, or it is paused.
+	Trouble error
+	// Overdue is the first instant that should have been settled ten seconds ago, and is not, in its zone. Zero if there is none, or it
+	// does not catch up.
+	Overdue time.Time
+	// Looked is when a replica looked last, for whatever entry of the queue, to within three seconds. Zero: none ever did.
+	Looked time.Time
+
+	Changed      time.Time // when it was set, changed, paused or resumed last; zero: not known
+	ChangedBy    string    // who did (WithOperator), and
+	ChangeReason string    // why (WithReason); "" if that was not said
+	Program      string    // on whose list of entries it is (SetAll); "": on none
+
+	Broken error // it cannot be read or sent: another program wrote it. All but Name, Trouble and Looked is zero then
 }
 
 // Skipped are instants of an entry that have no message. An entry that is removed begins anew.
 type Skipped struct {
 	Overlap int64 // while the last message lived (Skip)
-	Missed  int64 // nobody ran the entry in time: beyond CatchUp, or beyond the TTL; of a Cron at most 1,000 at a time
-	Paused  int64 // while it was paused; of a Cron at most 1,000 of each pause
+	Missed  int64 // nobody ran the entry in time: beyond CatchUp, or beyond the TTL; of a Cron 1,000 at a time stand for 1,000 or more
+	Paused  int64 // while it was paused; of a Cron 1,000 stand for 1,000 or more of each pause
 }
 
 // List returns all entries of a queue, by name, to somebody who may only look: what a user of Redis needs is the line of
@@ -47,6 +76,13 @@ type Skipped struct {
 func List(ctx context.Context, m *delayqueue.Monitor) ([]Status, error) {
 	l := newLooker(m)
 	return l.List(ctx)
+}
+
+// Get returns one entry of a queue. It returns ErrNoEntry if there is none. It needs no more than List.
+func Get(ctx context.Context, m *delayqueue.Monitor, name string) (*Status, error) {
+	l := newLooker(m)
+	one, err := l.get(ctx, name)
+	return one, l.failed(name, "get", err)
 }
 
 // Next returns the next n instants of an entry, at most 1,000, in its zone. Of a paused one they are those that it would
@@ -77,38 +113,177 @@ func (l *looker) list(ctx context.Context) ([]Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	read := map[string]*record{}
-	all := make([]Status, 0, len(records))
-	for name, text := range records {
-		if strings.HasPrefix(name, skipsOf("")) {
-			continue
-		}
-		r, err := readRecord(text)
-		var next []time.Time
-		if err == nil {
-			next, err = r.upcoming(now.us/1_000_000, 1)
-		}
-		switch {
-		case err != nil:
-			all = append(all, Status{Entry: Entry{Name: name}, Broken: err})
-		case !r.Removed:
-			one := Status{Entry: r.entry(name), Paused: r.Paused, Skipped: readSkips(records[skipsOf(name)])}
-			one.Skipped.Paused = r.passed(now.us / 1_000_000)
-			if !r.Paused && len(next) > 0 {
-				one.Next = next[0]
-			}
-			all, read[name] = append(all, one), r
-		}
-	}
-	if err := l.setLasts(ctx, all, read); err != nil {
-		return nil, err
-	}
+	all, err := l.statuses(ctx, records, now.us/1_000_000)
 	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
-	return all, nil
+	return all, err
 }
 
-// setLasts says of each entry that can be read which instant was the last.
-func (l *looker) setLasts(ctx context.Context, all []Status, read map[string]*record) error {
+// get reads the fields of one entry.
+func (l *looker) get(ctx context.Context, name string) (*Status, error) {
+	fields := map[string]string{}
+	for _, field := range []string{name, skipsOf(name), refusedOf(name), lookedField} {
+		text, err := l.table.read(ctx, field)
+		if err != nil {
+			return nil, err
+		}
+		if text != "" {
+			fields[field] = text
+		}
+	}
+	if fields[name] == "" || beside(name) {
+		return nil, ErrNoEntry
+	}
+	now, err := l.table.look(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	all, err := l.statuses(ctx, fields, now.us/1_000_000)
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 0 { // it is removed
+		return nil, ErrNoEntry
+	}
+	return &all[0], nil
+}
+
+// statuses makes of the fields of the hash what they say of entries, at now, in no order.
+func (l *looker) statuses(ctx context.Context, records map[string]string, now int64) ([]Status, error) {
+	read := map[string]*entry{}
+	all := make([]Status, 0, len(records))
+	looked, _ := strconv.ParseInt(records[lookedField], 10, 64)
+	for name, text := range records {
+		if err := ctx.Err(); err != nil { // thousands of entries take their time
+			return nil, err
+		}
+		if beside(name) {
+			continue
+		}
+		one := Status{Entry: Entry{Name: name}}
+		if looked > 0 && looked <= maxInstant {
+			one.Looked = time.Unix(looked, 0).UTC()
+		}
+		e, err := newEntry(name, text)
+		switch {
+		case err != nil:
+			one.Broken, one.Trouble = err, err
+		case e.Removed:
+			continue
+		default:
+			e.describe(&one, now, records)
+			read[name] = e
+		}
+		all = append(all, one)
+	}
+	return all, l.setLasts(ctx, all, read, now)
+}
+
+// describe says what the fields of the hash say of an entry.
+func (e *entry) describe(to *Status, now int64, fields map[string]string) {
+	to.Entry, to.Paused, to.Skipped = e.entry(e.name), e.Paused, readSkips(fields[skipsOf(e.name)])
+	to.Skipped.Paused = e.passed(e.when, now)
+	to.ChangedBy, to.ChangeReason, to.Program = oneLine(e.By, maxBy), oneLine(e.Why, maxWhy), oneLine(e.Program, maxName)
+	if e.At > 0 && e.At <= maxInstant {
+		to.Changed = time.Unix(e.At, 0).UTC()
+	}
+	if why := readRefusal(fields[refusedOf(e.name)], e.Gen); why != "" {
+		to.Trouble = fmt.Errorf("%w: %s", ErrRefused, why)
+	}
+}
+
+// notRunFor is after how many seconds without a look nobody runs the entries; longOver after how many an instant is overdue.
+const (
+	notRunFor = 10
+	longOver  = 10
+)
+
+// stand says where an entry stands whose sequence is at number n, and what keeps it from going on.
+func (e *entry) stand(to *Status, n, now int64) {
+	gen, sent := split(max(n, 0))
+	if gen != e.Gen {
+		sent = 0
+	} else if sent > 0 {
+		to.Last = time.Unix(sent, 0).In(e.zone)
+	}
+	if e.Paused {
+		to.Trouble = nil
+		return
+	}
+	settled := max(sent, e.Since)
+	far := settled > now+farSeconds
+	from := max(now, e.Since)
+	switch {
+	case far:
+		from = now
+	case settled > now+aheadSeconds+1:
+		from = settled
+	}
+	if next, found := e.when.next(from); found && next <= maxInstant {
+		to.Next = time.Unix(next, 0).In(e.zone)
+	}
+	first, found := e.when.next(settled)
+	if e.CatchUp != NoCatchUp && e.Open == 0 && found && first < now-longOver {
+		to.Overdue = time.Unix(first, 0).In(e.zone)
+	}
+	switch looked := to.Looked.Unix(); {
+	case to.Looked.IsZero() || looked < now-notRunFor:
+		to.Trouble = ErrNotRun
+	case to.Trouble != nil:
+	case gen > e.Gen && e.Open == 0:
+		to.Trouble = ErrMoved
+	case far:
+		to.Trouble = ErrFar
+	}
+}
+
+// The reasons of Stuck.
+const (
+	stuckNotRun  = "not run"
+	stuckClock   = "wrong clock"
+	stuckMoved   = "sequence moved"
+	stuckRefused = "refused"
+	stuckBroken  = "unreadable"
+	stuckOverdue = "overdue"
+)
+
+// Stuck counts the entries for which nothing is sent at their instants, by reason: not run, wrong clock, sequence moved, refused, unreadable
+// (Status.Trouble has more of it), and overdue (Status.Overdue). All reasons are there, if need be with 0. It reads all entries. It is for
+// metrics, which do not need this module.
+func (l *looker) Stuck(ctx context.Context) (map[string]int, error) {
+	n := map[string]int{stuckNotRun: 0, stuckClock: 0, stuckMoved: 0, stuckRefused: 0, stuckBroken: 0, stuckOverdue: 0}
+	all, err := l.List(ctx)
+	if errors.Is(err, delayqueue.ErrNoQueue) {
+		return n, nil
+	}
+	for i := range all {
+		if why := all[i].stuck(); why != "" {
+			n[why]++
+		}
+	}
+	return n, err
+}
+
+// stuck is one of those reasons; "" if nothing is wrong.
+func (s *Status) stuck() string {
+	for _, one := range []struct {
+		err error
+		why string
+	}{{ErrNotRun, stuckNotRun}, {ErrFar, stuckClock}, {ErrMoved, stuckMoved}, {ErrRefused, stuckRefused}} {
+		if errors.Is(s.Trouble, one.err) {
+			return one.why
+		}
+	}
+	switch {
+	case s.Trouble != nil:
+		return stuckBroken
+	case !s.Overdue.IsZero():
+		return stuckOverdue
+	}
+	return ""
+}
+
+// setLasts says of each entry that can be read which instant was the last, and what follows from that.
+func (l *looker) setLasts(ctx context.Context, all []Status, read map[string]*entry, now int64) error {
 	var names []string
 	for name := range read {
 		names = append(names, name)
@@ -118,14 +293,21 @@ func (l *looker) setLasts(ctx context.Context, all []Status, read map[string]*re
 		return err
 	}
 	for i := range all {
-		r := read[all[i].Name]
-		if r == nil {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		e := read[all[i].Name]
+		if e == nil {
 			continue
 		}
-		gen, last := split(max(lasts[all[i].Name], 0))
-		if zone, err := r.zone(); err == nil && gen == r.Gen && last > 0 {
-			all[i].Last = time.Unix(last, 0).In(zone)
+		if gen, _ := split(max(lasts[e.name], 0)); gen > e.Gen { // it may have been changed since it was read
+			if text, err := l.table.read(ctx, e.name); err != nil {
+				return err
+			} else if text != e.text {
+				lasts[e.name] = 0
+			}
 		}
+		e.stand(&all[i], lasts[e.name], now)
 	}
 	return nil
 }
@@ -188,11 +370,11 @@ func (l *looker) next(ctx context.Context, name string, n int) ([]time.Time, err
 	if err != nil {
 		return nil, err
 	}
-	return r.upcoming(now.us/1_000_000, n)
+	return r.upcoming(name, now.us/1_000_000, n)
 }
 
-func (r *record) upcoming(now int64, n int) (all []time.Time, err error) {
-	timing, err := r.timing()
+func (r *record) upcoming(name string, now int64, n int) (all []time.Time, err error) {
+	timing, err := r.timing(name)
 	if err != nil {
 		return nil, err
 	}
@@ -200,9 +382,13 @@ func (r *record) upcoming(now int64, n int) (all []time.Time, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for at := max(now, r.Since); len(all) < min(n, 1000); {
+	at := max(now, r.Since)
+	if r.Since > now+farSeconds { // a clock that was ahead has set it: see clock.go
+		at = now
+	}
+	for len(all) < min(n, 1000) {
 		instant, found := timing.next(at)
-		if !found {
+		if !found || instant > maxInstant {
 			break
 		}
 		all, at = append(all, time.Unix(instant, 0).In(zone)), instant

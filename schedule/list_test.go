@@ -22,7 +22,7 @@ func TestListMany(t *testing.T) {
 	fields := map[string]any{}
 	at := f.now() / 3600 * 3600
 	for i := range many {
-		r := record{Gen: 1, Since: at - 3600, plan: plan{Every: 3600, CatchUp: 1, Zone: "Asia/Tokyo"}}
+		r := record{Gen: 1, Since: at - 3600, plan: plan{times: times{Every: 3600, Zone: "Asia/Tokyo"}, CatchUp: 1}}
 		fields[fmt.Sprint("e", i)] = r.text()
 	}
 	f.must(f.cli.HSet(f.ctx(), f.s.table.key, fields).Err())

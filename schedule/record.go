@@ -3,9 +3,11 @@ package schedule
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,6 +15,7 @@ import (
 
 // A record is what Redis keeps of an entry: a value of the hash schedules, by its name.
 type record struct {
+	Version int     `json:"v"`                 // of what is written here: see recordVersion
 	Gen     int64   `json:"gen"`               // its generation, rising by two or more with each change
 	Since   int64   `json:"since"`             // unix s: its instants come after this one
 	Paused  bool    `json:"paused,omitempty"`  // instants pass
@@ -22,21 +25,48 @@ type record struct {
 	Old     int64   `json:"old,omitempty"`     // of an open one: that generation
 	Void    []int64 `json:"void,omitempty"`    // of an open one: instants that may have been sent for that
 	Decided bool    `json:"decided,omitempty"` // of an open one: Since is after what has run of them
+	Anew    bool    `json:"anew,omitempty"`    // of an open one: it begins at Since, for what was sent last lies too far ahead (clock.go)
+	Ran     []int64 `json:"ran,omitempty"`     // instants to come that have run early, by a clock that was ahead
+
+	At      int64  `json:"at,omitempty"`      // unix s of the last change, but for one with Anew
+	By      string `json:"by,omitempty"`      // who made that (WithOperator)
+	Why     string `json:"why,omitempty"`     // and why (WithReason)
+	Program string `json:"program,omitempty"` // whose list of entries it is on (SetAll); "": nobody's
 	plan
 
 	unreadable error // why Redis's text is none
+	freed      int64 // of one to be, with Anew: an instant whose message was taken back
 }
 
-// maxVoid is more than any change notes: each of them costs a call when the change is completed.
-const maxVoid = 1000
+// recordVersion is the newest version of a record that this program knows. What an older program would misread raises it. A field that is
+// not known is as a newer version: who cut off what it does not know would run the entry otherwise than it was set.
+const recordVersion = 1
+
+// ErrNewer: an entry was set by a newer version of this package, and says what this one does not know. It is not sent for here, and cannot be
+// changed, but removed. It wraps ErrBadEntry.
+var ErrNewer = fmt.Errorf("%w: a newer version of this package has written it", ErrBadEntry)
+
+// maxVoid is the most that any change notes: each of them costs a call when the change is completed.
+const maxVoid = 1000 + 2*aheadSeconds
 
 func readRecord(text string) (*record, error) {
 	r := new(record)
-	if err := json.Unmarshal([]byte(text), r); err != nil {
+	strict := json.NewDecoder(strings.NewReader(text))
+	strict.DisallowUnknownFields()
+	err := strict.Decode(r)
+	switch {
+	case r.Version > recordVersion:
+		return nil, fmt.Errorf("%w: version %d", ErrNewer, r.Version)
+	case err != nil && json.Unmarshal([]byte(text), new(record)) == nil: // but for what is not known
+		return nil, fmt.Errorf("%w: %w", ErrNewer, err)
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrBadEntry, err)
 	}
-	if r.Gen < 1 || r.Gen > maxGen || r.Passed < 0 || r.Since < 0 || r.Since > maxInstant || r.CatchUp < NoCatchUp ||
-		r.CatchUp > maxCatchUp || len(r.Void) > maxVoid {
+	if strict.More() {
+		return nil, fmt.Errorf("%w: something stands behind it", ErrBadEntry)
+	}
+	if r.Gen < 1 || r.Gen > maxGen-2 || r.Passed < 0 || r.Since < 0 || r.Since > maxInstant || r.CatchUp < NoCatchUp ||
+		r.CatchUp > maxCatchUp || len(r.Void) > maxVoid || len(r.Ran) > maxVoid {
 		return nil, fmt.Errorf("%w: generation %d since %d, %d void", ErrBadEntry, r.Gen, r.Since, len(r.Void))
 	}
 	return r, nil
@@ -44,35 +74,33 @@ func readRecord(text string) (*record, error) {
 
 // sameTimes says whether two records run, and at the same instants.
 func (r *record) sameTimes(to *record) bool {
-	a, b := plan{Cron: r.Cron, Zone: r.Zone, Every: r.Every, Offset: r.Offset},
-		plan{Cron: to.Cron, Zone: to.Zone, Every: to.Every, Offset: to.Offset}
-	return !r.Paused && !r.Removed && !to.Paused && !to.Removed && (&record{plan: a}).text() == (&record{plan: b}).text()
+	return !r.Paused && !r.Removed && !to.Paused && !to.Removed && r.times == to.times
+}
+
+// samePlan says whether two records send the same, at the same instants.
+func (r *record) samePlan(to *record) bool {
+	return (&record{plan: r.plan}).text() == (&record{plan: to.plan}).text()
 }
 
 func (r *record) text() string {
 	if r == nil {
 		return ""
 	}
-	text, err := json.Marshal(r)
+	of := *r
+	of.Version = recordVersion
+	text, err := json.Marshal(&of)
 	if err != nil { // it is made of numbers, texts and bytes
 		panic(err)
 	}
 	return string(text)
 }
 
-// passed is how many instants have passed in pauses until now.
-func (r *record) passed(now int64) int64 {
-	if r == nil || r.unreadable != nil {
-		return 0
-	}
+// passed is how many instants of when have passed in pauses until now.
+func (r *record) passed(when timing, now int64) int64 {
 	if !r.Paused {
 		return r.Passed
 	}
-	when, err := r.timing()
-	if err != nil {
-		return r.Passed
-	}
-	return r.Passed + count(when, r.Since, now+1)
+	return r.Passed + when.count(r.Since, now+1)
 }
 
 // readSkips reads what look has counted; what is not that counts as nothing.
@@ -104,7 +132,8 @@ func keyOf(name string, gen, instant int64) string {
 }
 
 // A table is the hash of a queue's entries. The field "" has a text that each change replaces. The field of skipsOf counts what an entry
-// has skipped: two numbers, and which instant was counted last.
+// has skipped: two numbers, and which instant was counted last. That of refusedOf says why a replica could not send for a generation of
+// it, and lookedField when a replica looked last, in unix s.
 type table struct {
 	cli   redis.UniversalClient
 	key   string
@@ -113,6 +142,17 @@ type table struct {
 
 // skipsOf is that field: no entry has such a name.
 func skipsOf(name string) string { return "\x00skipped/" + name }
+
+// refusedOf is such a field, too.
+func refusedOf(name string) string { return "\x00refused/" + name }
+
+// lookedField is one, of all entries together.
+const lookedField = "\x00looked"
+
+// beside says whether a field of the hash is no entry's record.
+func beside(field string) bool {
+	return field == "" || field == lookedField || field == changesField || strings.HasPrefix(field, skipsOf("")) || strings.HasPrefix(field, refusedOf(""))
+}
 
 // A skip is what a replica has not sent for, and no other either.
 type skip struct {
@@ -125,12 +165,15 @@ type skip struct {
 const mostSkips = 100
 
 // look asks for the server's time, and what tells whether something has changed since. It takes along what was skipped: what was counted
-// last for an entry is not counted again, so it may be sent again.
+// last for an entry is not counted again, so it may be sent again. A replica's look is noted, so that all see that somebody runs the
+// entries: at most every three seconds, for that is a write.
 //
 // KEYS: schedules
-// ARGV: 1 '1': the history of the server is asked for, too. Then of each skip: name, number, overlap, missed
+// ARGV: 1 '1': a replica looks, and asks for the history of the server, too. Then of each skip: name, number, overlap, missed
 // Returns {s, us, text of the last change, that history: after a failover or restart it has another}; empty texts for what there is not
-// Cost: 2 commands, and INFO; of each skip 3. Writes nothing without skips; a server that is full counts none.
+// Cost: 2 commands; of a replica 3 to 5 more, and INFO; of each skip 3. Writes nothing without skips, but that note; a server that is
+//
+//	full counts and notes none. Where there is no hash none is made.
 var lookScript = redis.NewScript(`
 for i = 2, #ARGV - 3, 4 do
   if redis.call('HGET', KEYS[1], ARGV[i]) then
@@ -143,27 +186,68 @@ for i = 2, #ARGV - 3, 4 do
   end
 end
 local time, info = redis.call('TIME'), ARGV[1] == '1' and redis.pcall('INFO', 'replication')
+if ARGV[1] == '1' and redis.call('HLEN', KEYS[1]) > 0 then
+  local looked, now = tonumber(redis.call('HGET', KEYS[1], '\0looked') or ''), tonumber(time[1])
+  if not looked or looked > now or looked < now - 2 then redis.pcall('HSET', KEYS[1], '\0looked', time[1]) end
+end
 local history = type(info) == 'string' and string.match(info, 'master_replid:(%w+)') or ''
 return {time[1], time[2], redis.call('HGET', KEYS[1], '') or '', history}`)
 
 // change replaces the record of an entry, if it is as the caller has read it. Sent again it does nothing more.
 //
 // KEYS: schedules
-// ARGV: 1 name, 2 record that is there, 3 record to be; an empty text for none. 4 unix us until which it may be done
+// ARGV: 1 name, 2 record that is there, 3 record to be; an empty text for none. 4 unix us until which it may be done. 5 '1': what it
+//
+//	has skipped counts anew
+//
 // Returns 1, or 0: another one is there, or it is later; then nothing was changed
-// Cost: 5 commands.
+// Cost: 9 commands. The last 60 changes are noted, so that replicas read what has changed and no more.
 var changeScript = redis.NewScript(`
 local is = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 if is == ARGV[3] then return 1 end
 local time = redis.call('TIME')
 if is ~= ARGV[2] or tonumber(time[1]) * 1000000 + tonumber(time[2]) > tonumber(ARGV[4]) then return 0 end
-redis.call('HSET', KEYS[1], '', time[1] .. '.' .. time[2])
+local at = time[1] .. '.' .. time[2]
+local count, born = string.match(redis.call('HGET', KEYS[1], '') or '', '^%d+%.%d+ (%d+) (%S+)$')
+count = string.format('%.0f', (tonumber(count) or 0) + 1)
+redis.call('HSET', KEYS[1], '', at .. ' ' .. count .. ' ' .. (born or at))
+local lines = (born and redis.call('HGET', KEYS[1], '\0changes') or '') .. count .. ' ' .. ARGV[1] .. '\n'
+local _, n = string.gsub(lines, '\n', '')
+for i = 61, n do lines = string.gsub(lines, '^[^\n]*\n', '') end
+redis.call('HSET', KEYS[1], '\0changes', lines)
 if ARGV[3] == '' then
-  redis.call('HDEL', KEYS[1], ARGV[1], '\0skipped/' .. ARGV[1])
+  redis.call('HDEL', KEYS[1], ARGV[1], '\0skipped/' .. ARGV[1], '\0refused/' .. ARGV[1])
 else
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+  if ARGV[5] == '1' then redis.call('HDEL', KEYS[1], '\0skipped/' .. ARGV[1]) end
 end
 return 1`)
+
+// refuse notes why a replica cannot send for a generation of an entry.
+//
+// KEYS: schedules
+// ARGV: 1 name, 2 generation, 3 why
+// Returns nothing.
+// Cost: 2 commands. Of an entry that is not there nothing is noted.
+var refuseScript = redis.NewScript(`
+if redis.call('HGET', KEYS[1], ARGV[1]) then redis.call('HSET', KEYS[1], '\0refused/' .. ARGV[1], ARGV[2] .. ' ' .. ARGV[3]) end`)
+
+func (t *table) refuse(ctx context.Context, name string, gen int64, why string) error {
+	err := refuseScript.Run(ctx, t.cli, []string{t.key}, name, gen, why).Err()
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	return err
+}
+
+// readRefusal is why a replica could not send for a generation of an entry; "" if none said so.
+func readRefusal(text string, gen int64) string {
+	of, why, _ := strings.Cut(text, " ")
+	if of != strconv.FormatInt(gen, 10) {
+		return ""
+	}
+	return oneLine(why, maxWhy)
+}
 
 // A reading is what look found, and when.
 type reading struct {
@@ -199,7 +283,12 @@ const noLimit = math.MaxInt64 / 2
 
 // change replaces the record of an entry if it is as the caller has read it, until an instant in unix us.
 func (t *table) change(ctx context.Context, name, is, to string, until int64) (done bool, err error) {
-	return changeScript.Run(ctx, t.cli, []string{t.key}, name, is, to, until).Bool()
+	return t.changeTo(ctx, name, is, to, until, false)
+}
+
+// changeTo is change, and may have what the entry has skipped count anew.
+func (t *table) changeTo(ctx context.Context, name, is, to string, until int64, recount bool) (done bool, err error) {
+	return changeScript.Run(ctx, t.cli, []string{t.key}, name, is, to, until, recount).Bool()
 }
 
 // read returns the record of an entry; "" if there is none. It is a script, as all else that reads: a client that may read from

@@ -2,9 +2,10 @@ package schedule
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
+	"maps"
 	"sync"
 	"time"
 )
@@ -35,9 +36,10 @@ type entry struct {
 	last  int64 // the instant up to which the entry is settled; -1: to be asked for
 	next  int64 // the instant after it
 	never bool  // there is none
+	left  bool  // it cannot be sent for
 
 	resting *reading // until another reading nothing is sent: see settle
-	passed  int      // looks that found the sequence at a later generation
+	moved   int      // looks that found the sequence at a later generation
 
 	// Of instants that were missed, those before from are not sent; that was found out at fromAt.
 	from, fromAt int64
@@ -59,8 +61,10 @@ type runner struct {
 	broken  map[string]string // what was logged: its text, or which change
 	version string            // of entries
 	history string            // of the server that the instants of entries were asked of
+	odd     *reading          // the first one of those, one after the other, that found entries settled too far ahead; nil: the last did not
 	readAt  time.Time         // when all were read
 	failing bool              // the log knows
+	relist  bool              // what SetAll was given is to be set again
 	skips   []skip            // to be told of at the next look
 	telling []skip            // by a look that may have failed: again, as they are
 }
@@ -129,73 +133,54 @@ func (r *runner) look(ctx context.Context) (*reading, error) {
 	if now.history != r.history { // what it lost must be sent again
 		r.history = now.history
 		for _, e := range r.entries {
-			e.last = -1
+			e.last, e.never = -1, false
 		}
 	}
 	if now.version == "" && r.version != "" {
-		r.log.Error("schedule: all entries are gone: Redis has lost its data, or the queue was deleted; "+
-			"nothing is sent until entries are set again", slog.String("queue", r.queue.Name()))
+		r.lost()
 	}
-	if now.version != r.version || time.Since(r.readAt) > rereadEvery {
-		if err := r.readAll(ctx); err != nil {
+	if r.relist {
+		if err := r.setLists(ctx); err != nil {
 			return nil, err
 		}
-		r.version, r.readAt = now.version, time.Now()
+		r.relist = false
+	}
+	if err := r.readChanged(ctx, now); err != nil {
+		return nil, err
 	}
 	if err := r.askLasts(ctx, now); err != nil {
 		return nil, err
 	}
+	r.beginAnew(ctx, now)
 	return now, nil
 }
 
-// readAll reads all entries. Those that are open are completed if whoever changed them does not.
-func (r *runner) readAll(ctx context.Context) error {
-	all, err := r.table.all(ctx, callLimit)
-	if err != nil {
-		return err
+// lost logs that all entries are gone.
+func (r *runner) lost() {
+	r.mu.Lock()
+	r.relist = len(r.lists) > 0
+	r.mu.Unlock()
+	then := "nothing is sent until entries are set again"
+	if r.relist {
+		then = "those that SetAll was given are set again"
 	}
-	entries := make(map[string]*entry, len(all))
-	for name, text := range all {
-		if strings.HasPrefix(name, skipsOf("")) {
-			continue
-		}
-		if e := r.entries[name]; e != nil && e.text == text {
-			entries[name] = e
-			continue
-		}
-		e, err := newEntry(name, text)
-		if err != nil {
-			if was, logged := r.broken[name]; !logged || was != text {
-				r.broken[name] = text
-				r.log.Error("schedule: an entry cannot be read, and is left alone", slog.String("queue", r.queue.Name()),
-					slog.String("entry", name), slog.Any("error", err))
-			}
-			continue
-		}
-		entries[name] = e
-	}
-	r.entries = entries
-	for name := range r.broken {
-		if _, there := all[name]; !there {
-			delete(r.broken, name)
+	r.log.Error("schedule: all entries are gone: Redis has lost its data, or the queue was deleted; "+then, slog.String("queue", r.queue.Name()))
+}
+
+// setLists sets what SetAll was given.
+func (r *runner) setLists(ctx context.Context) error {
+	r.mu.Lock()
+	lists := maps.Clone(r.lists)
+	r.mu.Unlock()
+	for program, entries := range lists {
+		switch err := r.setList(ctx, program, entries); {
+		case errors.Is(err, ErrBadEntry): // a newer version of the program was faster
+			r.log.Error("schedule: an entry cannot be set again", slog.String("queue", r.queue.Name()), slog.Any("error", err))
+		case err != nil:
+			return err
 		}
 	}
 	return nil
-}
-
-func newEntry(name, text string) (*entry, error) {
-	if err := checkName(name); err != nil {
-		return nil, err
-	}
-	read, err := readRecord(text)
-	if err != nil {
-		return nil, err
-	}
-	e := &entry{name: name, text: text, record: *read, last: -1}
-	if e.when, err = e.timing(); err == nil {
-		e.zone, err = e.record.zone()
-	}
-	return e, err
 }
 
 // parallel is how many calls are made side by side.
@@ -239,9 +224,11 @@ func (r *runner) askLasts(ctx context.Context, now *reading) error {
 // leaveOpen logs, once, that the change of an entry could not be completed. The next look tries again; the other entries go on.
 func (r *runner) leaveOpen(e *entry, err error) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if change := fmt.Sprint("open ", e.Gen); r.broken[e.name] != change { // each step of it makes another text
-		r.broken[e.name] = change
+	change := fmt.Sprint("open ", e.Gen)
+	known := r.broken[e.name] == change
+	r.broken[e.name] = change
+	r.mu.Unlock()
+	if !known { // each step of it makes another text
 		r.log.Error("schedule: the change of an entry cannot be completed", slog.String("queue", r.queue.Name()),
 			slog.String("entry", e.name), slog.Any("error", err))
 	}
@@ -255,7 +242,7 @@ const passedFor = 3
 func (r *runner) begin(e *entry, n int64) {
 	gen, instant := split(max(n, 0))
 	if gen > e.Gen {
-		if e.passed++; e.passed == passedFor {
+		if e.moved++; e.moved == passedFor {
 			r.log.Error("schedule: somebody has moved the sequence of an entry on, and nothing is sent for it "+
 				"until it is changed, or paused and resumed",
 				slog.String("queue", r.queue.Name()), slog.String("entry", e.name), slog.String("sequence", sequenceOf(e.name)), slog.Int64("at", n))
@@ -269,8 +256,11 @@ func (r *runner) begin(e *entry, n int64) {
 	e.settled(e.last)
 }
 
-// runs says whether instants of the entry are sent.
-func (e *entry) runs() bool { return e.Open == 0 && !e.Paused && !e.Removed && !e.never }
+// lives says whether instants of the entry are to be sent, if it has any.
+func (e *entry) lives() bool { return e.Open == 0 && !e.Paused && !e.Removed && !e.left }
+
+// runs says whether there is one.
+func (e *entry) runs() bool { return e.lives() && !e.never }
 
 // side calls do for each of all, some side by side, and returns the first error.
 func side[T any](all []T, do func(T) error) (first error) {

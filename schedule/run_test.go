@@ -121,7 +121,7 @@ func TestTakenBack(t *testing.T) {
 			if err := f.s.Remove(f.ctx(), "e"); err != nil && !errors.Is(err, ErrNoEntry) {
 				f.Error(err)
 			}
-			if n := f.cli.HLen(f.ctx(), f.s.table.key).Val(); n != 1 || len(f.waiting()) > 0 {
+			if n := f.cli.HLen(f.ctx(), f.s.table.key).Val(); n != 3 || len(f.waiting()) > 0 {
 				f.Errorf("%s: %d fields are left, and %d messages", what, n, len(f.waiting()))
 			}
 		}
@@ -375,7 +375,7 @@ func TestBrokenByOthers(t *testing.T) {
 	f.until("what is put right runs", func() bool { n, _ := got.of("bad0"); return len(n) >= 1 })
 	log := f.log.String()
 	for i := range 13 {
-		if n := strings.Count(log, fmt.Sprintf("entry=bad%d ", i)); n != 1 {
+		if n := strings.Count(log, fmt.Sprintf("entry=bad%d error=", i)); n != 1 {
 			t.Errorf("bad%d is logged %d times:\n%s", i, n, log)
 		}
 	}

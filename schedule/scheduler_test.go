@@ -176,7 +176,7 @@ func TestCost(t *testing.T) {
 	const many = 1000
 	pipe := f.cli.Pipeline()
 	for i := range many {
-		r := record{Gen: 1, Since: f.now(), plan: plan{Cron: "0 0 1 1 *", CatchUp: 1}}
+		r := record{Gen: 1, Since: f.now(), plan: plan{times: times{Cron: "0 0 1 1 *"}, CatchUp: 1}}
 		if i%100 == 0 {
 			_, _ = pipe.Exec(f.ctx())
 		}
@@ -202,7 +202,7 @@ func TestManyDueAtOnce(t *testing.T) {
 	at := f.now()
 	fields := map[string]any{}
 	for i := range many {
-		r := record{Gen: 1, Since: at, plan: plan{Every: 3600, Offset: (at + 3) % 3600, CatchUp: 1}}
+		r := record{Gen: 1, Since: at, plan: plan{times: times{Every: 3600, Offset: (at + 3) % 3600}, CatchUp: 1}}
 		fields[fmt.Sprint("e", i)] = r.text()
 	}
 	f.must(f.cli.HSet(f.ctx(), f.s.table.key, fields).Err())

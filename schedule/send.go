@@ -34,6 +34,9 @@ func (r *runner) sendDue(ctx context.Context) error {
 // due are the entries that have something to send, the soonest first.
 func (r *runner) due() (due []*entry) {
 	now := r.reading.now() / 1_000_000
+	if now+aheadSeconds > maxInstant { // no number has room for it
+		return nil
+	}
 	for _, e := range r.entries {
 		if !e.runs() || e.last < 0 || e.resting == r.reading {
 			continue
@@ -57,8 +60,15 @@ func (r *runner) due() (due []*entry) {
 // them, or else the next that is to come.
 func (e *entry) caughtUp(now int64) int64 {
 	next, found := e.when.next(now)
-	e.never = !found
-	if first, missed := e.when.latest(next, e.last, e.CatchUp); found && missed {
+	if !found {
+		next = maxInstant
+	}
+	most := e.CatchUp
+	if e.Overlap == Skip { // the first of several would keep out those after it
+		most = min(most, 1)
+	}
+	first, missed := e.when.latest(next, e.last, most)
+	if e.never = !found && !missed; missed {
 		return first
 	}
 	return next
@@ -67,9 +77,13 @@ func (e *entry) caughtUp(now int64) int64 {
 // sendPage sends one message for each of these entries.
 func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 	now := r.reading.now() / 1_000_000
-	var sent, skipped, expired []*entry // of these two nothing is sent for this instant
+	var sent, skipped, expired, ran []*entry // of these three nothing is sent for this instant
 	var batch []delayqueue.Outgoing
 	for _, e := range page {
+		if slices.Contains(e.Ran, e.next) {
+			ran = append(ran, e)
+			continue
+		}
 		opts, fresh := e.options(now)
 		if !fresh {
 			expired = append(expired, e)
@@ -99,12 +113,12 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 			r.skipped(e, 0, 0)
 			r.settle(e, e.next, err)
 		case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, delayqueue.ErrPayloadTooLarge):
-			r.leave(e, err)
+			r.leave(ctx, e, err)
 		default: // it is not known, or was refused for now
 			failed = err
 		}
 	}
-	for code, passed := range map[EventCode][]*entry{SkippedEvent: skipped, ExpiredEvent: expired} {
+	for code, passed := range map[EventCode][]*entry{SkippedEvent: skipped, ExpiredEvent: expired, noEvent: ran} {
 		if err := side(passed, func(e *entry) error { return r.pass(ctx, e, code) }); err != nil {
 			return err
 		}
@@ -112,13 +126,15 @@ func (r *runner) sendPage(ctx context.Context, page []*entry) error {
 	return failed
 }
 
-// settle settles an instant whose message is there. Of one that is ahead, and that too few replicas of the server have, the message is
-// sent again at the next look, and the one after it not before: a failover that comes while that is sent could forget the first, and
-// take the second all the same.
+// settle settles an instant whose message is there. If too few replicas of the server have it, a failover may forget it, and take the next
+// one all the same, which would leave it out. So nothing more is sent for the entry until another look has found the history of the server
+// to be the same; and if the instant is ahead still, it is sent again then.
 func (r *runner) settle(e *entry, instant int64, err error) {
-	if errors.Is(err, delayqueue.ErrNotReplicated) && e.next > r.reading.now()/1_000_000+1 {
+	if errors.Is(err, delayqueue.ErrNotReplicated) {
 		e.resting = r.reading
-		return
+		if e.next*1_000_000 > r.reading.now() {
+			return
+		}
 	}
 	e.settled(instant)
 }
@@ -141,13 +157,16 @@ func (e *entry) options(now int64) (opts []delayqueue.MsgOption, fresh bool) {
 		delayqueue.WithHeader(instantHeader, instant.In(e.zone).Format(time.RFC3339))), true
 }
 
+// noEvent is the code of an instant that has run before it came.
+const noEvent EventCode = 0
+
 // pass settles the next instant of an entry without a message. code says why.
 func (r *runner) pass(ctx context.Context, e *entry, code EventCode) error {
 	before, err := r.monitor.PassSequence(ctx, sequenceOf(e.name), number(e.Gen, e.next))
 	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {
 		return err
 	}
-	if before < number(e.Gen, e.next) { // else another replica was faster
+	if before < number(e.Gen, e.next) && code != noEvent { // else another replica was faster
 		r.tell(code, e, "", r.reading.now())
 		if code == SkippedEvent {
 			r.skipped(e, 1, 0)
@@ -170,7 +189,7 @@ const mostSkipsKept = 10_000
 // entry has one skip at a time, for look knows by the last one what it has counted.
 func (r *runner) skipped(e *entry, overlap, missed int64) {
 	if e.next == e.from {
-		missed += count(e.when, e.last, e.next)
+		missed += e.when.count(e.last, e.next)
 	}
 	one := skip{e.name, number(e.Gen, e.next), overlap, missed}
 	r.mu.Lock() // entries are passed side by side
@@ -186,9 +205,12 @@ func (r *runner) skipped(e *entry, overlap, missed int64) {
 	}
 }
 
-// leave leaves an entry alone that cannot be sent for.
-func (r *runner) leave(e *entry, err error) {
-	e.never = true
-	r.log.Error("schedule: an entry cannot be sent, and is left alone", slog.String("queue", r.queue.Name()),
-		slog.String("entry", e.name), slog.Any("error", err))
+// leave leaves an entry alone that cannot be sent for, and notes why.
+func (r *runner) leave(ctx context.Context, e *entry, why error) {
+	e.left = true
+	log := r.log.With(slog.String("queue", r.queue.Name()), slog.String("entry", e.name))
+	log.Error("schedule: an entry cannot be sent, and is left alone", slog.Any("error", why))
+	if err := r.table.refuse(ctx, e.name, e.Gen, oneLine(why.Error(), maxWhy)); err != nil {
+		log.Error("schedule: that it cannot be sent is not noted", slog.Any("error", err))
+	}
 }

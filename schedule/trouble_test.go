@@ -42,7 +42,7 @@ func (f *fixture) write(many int) {
 	f.Helper()
 	entries, numbers := map[string]any{"": "1"}, map[string]any{}
 	for i := range many {
-		name, r := fmt.Sprint("e", i), record{Gen: 1, Since: f.now(), plan: plan{Cron: "0 0 1 1 *", CatchUp: 1}}
+		name, r := fmt.Sprint("e", i), record{Gen: 1, Since: f.now(), plan: plan{times: times{Cron: "0 0 1 1 *"}, CatchUp: 1}}
 		entries[name], numbers[sequenceOf(name)] = r.text(), fmt.Sprintf("%020d", uint64(number(1, r.Since))^1<<63)
 	}
 	f.must(f.cli.HSet(f.ctx(), f.s.table.key, entries).Err())

@@ -20,7 +20,8 @@ func TestForgottenUnconfirmed(t *testing.T) {
 	ahead := func() bool { // one is there that is sent ahead, and is not confirmed
 		f.steps(r)
 		f.sends(r)
-		return r.entries["e"].resting == r.reading
+		last, _ := f.lastOf("e")
+		return r.entries["e"].resting == r.reading && r.entries["e"].next == last
 	}
 	f.until("one rests", ahead)
 	first := r.entries["e"].next
@@ -61,4 +62,30 @@ func TestNoReplicas(t *testing.T) {
 	f.run(f.s)
 	f.until("some have run", func() bool { return f.now() > from+6 })
 	f.judge(got, entries, from)
+}
+
+// TestNoneAfterAnUnconfirmedOneBeforeALook: after a message that too few replicas have, due or not, none is sent for the entry until another
+// look: the one that was sent may be forgotten meanwhile, with the server that took it.
+func TestNoneAfterAnUnconfirmedOneBeforeALook(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.pub.WithReplicaAck(1, time.Millisecond)
+	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, CatchUp: 1000}))
+	for what, ahead := range map[string]time.Duration{"a moment ahead": 300 * time.Millisecond, "due": -time.Second, "missed": -20 * time.Second} {
+		r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
+		f.steps(r)
+		e := r.entries["e"]
+		before, instant := e.last, e.next
+		r.reading.us = instant*1_000_000 - ahead.Microseconds()
+		r.reading.at = r.reading.clock()
+		if r.reading.now() >= instant*1_000_000 && ahead > 0 {
+			continue // this machine has stood still
+		}
+		for range 3 {
+			f.sends(r)
+		}
+		if last, _ := f.lastOf("e"); last <= before || last > instant {
+			t.Errorf("%s: one was sent of %d, after %d, and the sequence is at %d", what, instant, before, last)
+		}
+	}
 }

@@ -83,19 +83,8 @@ func floorDiv(a, b int64) int64 {
 	return q
 }
 
-// mostCounted is how many instants are counted one by one.
+// mostCounted is how many instants are counted one by one, at most.
 const mostCounted = 1000
-
-// count is how many instants lie between two others: at most mostCounted where that is no division.
-func count(when timing, after, before int64) (n int64) {
-	if e, even := when.(everyTiming); even {
-		return max(floorDiv(before-1-e.offset, e.every)-floorDiv(after-e.offset, e.every), 0)
-	}
-	for at, found := when.next(after); found && at < before && n < mostCounted; at, found = when.next(at) {
-		n++
-	}
-	return n
-}
 
 // An everyTiming is the multiples of an interval since 1970, and an offset.
 type everyTiming struct{ every, offset int64 } // s
@@ -112,4 +101,33 @@ func (e everyTiming) latest(before, after int64, n int) (int64, bool) {
 	last, _ := e.prev(before)
 	first, _ := e.next(after)
 	return max(first, last-int64(max(n, 1)-1)*e.every), n > 0 && first <= last
+}
+
+func (e everyTiming) count(after, before int64) int64 {
+	return max(floorDiv(before-1-e.offset, e.every)-floorDiv(after-e.offset, e.every), 0)
+}
+
+// A window is those instants of a timing, each so much later, that lie from begin to end.
+type window struct {
+	timing
+	by, begin, end int64 // s
+}
+
+func (w window) next(after int64) (int64, bool) {
+	instant, found := w.timing.next(max(after, w.begin-1) - w.by)
+	return instant + w.by, found && instant+w.by <= w.end
+}
+
+func (w window) prev(before int64) (int64, bool) {
+	instant, found := w.timing.prev(min(before, w.end+1) - w.by)
+	return instant + w.by, found && instant+w.by >= w.begin
+}
+
+func (w window) latest(before, after int64, n int) (int64, bool) {
+	first, found := w.timing.latest(min(before, w.end+1)-w.by, max(after, w.begin-1)-w.by, n)
+	return first + w.by, found
+}
+
+func (w window) count(after, before int64) int64 {
+	return w.timing.count(max(after, w.begin-1)-w.by, min(before, w.end+1)-w.by)
 }

@@ -15,15 +15,16 @@ var ErrCodec = errors.New("bad value or payload")
 type codec struct {
 	marshal   func(v any) ([]byte, error)
 	unmarshal func(data []byte, v any) error
+	isJSON    bool
 }
 
-var jsonCodec = codec{json.Marshal, json.Unmarshal}
+var jsonCodec = codec{json.Marshal, json.Unmarshal, true}
 
 func newCodec(marshal func(any) ([]byte, error), unmarshal func([]byte, any) error) codec {
 	if marshal == nil || unmarshal == nil {
 		panic("typed: WithCodec: a function is nil: it takes one to encode and one to decode")
 	}
-	return codec{marshal, unmarshal}
+	return codec{marshal: marshal, unmarshal: unmarshal}
 }
 
 // encode makes a payload, or a result, of kind.
@@ -40,16 +41,21 @@ func (c codec) encode(kind string, v any) (string, error) {
 
 // decode reads what is a payload, or a result, of kind.
 func decode[T any](c codec, kind, what, text string) (v T, err error) {
-	target := any(&v)
-	if p := reflect.ValueOf(&v).Elem(); p.Kind() == reflect.Pointer {
-		p.Set(reflect.New(p.Type().Elem()))
-		target = p.Interface()
-	}
+	target := zero(&v)
 	if err := c.unmarshal([]byte(text), target); err != nil {
 		return v, fmt.Errorf("typed: kind %q: %w: decode %s of %d bytes as %v%s: %w", kind, ErrCodec, what, len(text),
 			reflect.TypeFor[T](), position(err), err)
 	}
 	return v, nil
+}
+
+// zero sets v to its zero value, or to a pointer to one, and returns what decodes into it.
+func zero[T any](v *T) any {
+	if p := reflect.ValueOf(v).Elem(); p.Kind() == reflect.Pointer {
+		p.Set(reflect.New(p.Type().Elem()))
+		return p.Interface()
+	}
+	return v
 }
 
 // position says where an error of JSON is.

@@ -106,13 +106,32 @@ func TestWhatDoesNotEncode(t *testing.T) {
 	has(t, err.Error(), `typed: kind "p"`, "a nil *typed.order")
 }
 
+// Tasks of other libraries may have no payload. A result of no bytes is none.
+func TestNoBytesAreTheZeroValue(t *testing.T) {
+	t.Parallel()
+	if v, err := closeOrder.decode("a payload", ""); err != nil || v != (order{}) {
+		t.Error(v, err)
+	}
+	if v, err := Kind[*order]("p").decode("a payload", ""); err != nil || v == nil || *v != (order{}) {
+		t.Error(v, err)
+	}
+	if v, err := Kind[struct{}]("report:daily").decode("a payload", ""); err != nil || v != struct{}{} {
+		t.Error(v, err)
+	}
+	if _, err := decode[order](jsonCodec, "c", "the result of message x", ""); !errors.Is(err, ErrCodec) {
+		t.Error(err)
+	}
+	if _, err := gobbed(closeOrder).decode("a payload", ""); !errors.Is(err, ErrCodec) {
+		t.Error(err)
+	}
+}
+
 func TestWhatDoesNotDecode(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ payload, want string }{
 		{`{"id": x}`, "of 9 bytes as typed.order, at byte 8: invalid character 'x'"},
 		{`{"id": "seven"}`, "of 15 bytes as typed.order, at byte 14: json: cannot unmarshal string into Go struct field order.id of type int"},
 		{`{"id": 7`, "of 8 bytes as typed.order, at byte 8: unexpected end of JSON input"},
-		{``, "of 0 bytes as typed.order, at byte 0: unexpected end of JSON input"},
 		{`{"id": 7} {"id": 8}`, "at byte 11: invalid character '{' after top-level value"},
 	} {
 		_, err := closeOrder.decode("a payload", tt.payload)

@@ -22,7 +22,8 @@ type KindOf[T any] struct {
 	codec codec
 }
 
-// Kind makes the kind of this name, of messages that carry a T, as JSON. It panics if the name is empty.
+// Kind makes the kind of this name, of messages that carry a T, as JSON. A payload of no bytes is the zero T, or a pointer to
+// one. It panics if the name is empty.
 func Kind[T any](name string) KindOf[T] {
 	if name == "" {
 		panic("typed: a kind needs a name")
@@ -77,7 +78,12 @@ func (k KindOf[T]) Then(ctx context.Context, v T, opts ...delayqueue.MsgOption) 
 	return delayqueue.Then(ctx, out.Payload, out.Options...)
 }
 
-func (k KindOf[T]) decode(what, text string) (T, error) {
+// decode reads a payload. One of no bytes, which JSON makes of no value, is the zero value: other libraries have such tasks.
+func (k KindOf[T]) decode(what, text string) (v T, err error) {
+	if text == "" && k.codec.isJSON {
+		zero(&v)
+		return v, nil
+	}
 	return decode[T](k.codec, k.name, what, text)
 }
 

@@ -2,6 +2,9 @@ package web
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"strings"
 
 	"github.com/go-delayqueue/delayqueue/internal/health"
 )
@@ -25,7 +28,12 @@ type board struct {
 	Level health.Level // of the worst
 	Words string
 	Mend  string // why queues may be missing
+	Sick  bool   // the servers are in trouble
+	Name  string // what the names of the rows contain
 }
+
+// longestName is what is looked for at most.
+const longestName = 500 // bytes
 
 func (h *Handler) board(ctx context.Context, r *request) (any, error) {
 	s, err := h.poller.snapshot(ctx)
@@ -39,7 +47,31 @@ func (h *Handler) board(ctx context.Context, r *request) (any, error) {
 		}
 	}
 	b.judge(r.lang)
-	return b, nil
+	b.Sick = s.Servers == health.Critical
+	if b.Name = strings.TrimSpace(r.Arg("name")); b.Name != "" {
+		b.Name = b.Name[:min(len(b.Name), longestName)]
+		err = b.find(ctx, r)
+	}
+	return b, err
+}
+
+// find leaves the rows whose names contain a text. One of just that name is looked for if there are more queues than are shown.
+func (b *board) find(ctx context.Context, r *request) error {
+	b.Rows = slices.DeleteFunc(b.Rows, func(row row) bool { return !strings.Contains(strings.ToLower(row.Name), strings.ToLower(b.Name)) })
+	if b.queue(b.Name) != nil || !r.h.known(b.Name) {
+		return nil
+	}
+	if _, err := r.may(Look, b.Name); err != nil {
+		return nil
+	}
+	q, err := r.h.look(ctx, b.Name)
+	if errors.Is(err, errNoQueue) {
+		return nil
+	}
+	if err == nil {
+		b.Rows = append([]row{r.lang.row(q)}, b.Rows...)
+	}
+	return err
 }
 
 // row is of one queue.
@@ -71,16 +103,22 @@ func (b *board) judge(l *language) {
 		b.Mend = l.trouble(b.Trouble)
 		b.Level = max(b.Level, health.Warning)
 	}
+	all := l.number(len(b.Rows))
+	if b.Hidden {
+		b.Level = max(b.Level, health.Notice)
+	}
 	switch {
 	case len(b.Rows) == 0 && b.Trouble == nil:
 		b.Words = l.say("There is no queue yet")
 	case bad > 0:
-		b.Words = l.say("Queues in trouble: %s", l.number(bad))
+		b.Words = l.say("Queues in trouble: %s of %s", l.number(bad), all)
 	case worth > 0:
-		b.Words = l.say("Queues to look at: %s", l.number(worth))
+		b.Words = l.say("Queues to look at: %s of %s", l.number(worth), all)
 	case b.Trouble != nil:
 		b.Words = l.say("Queues may be missing")
+	case b.Hidden:
+		b.Words = l.say("All is well with those %s queues that are looked at", all)
 	default:
-		b.Words = l.say("All is well")
+		b.Words = l.say("All is well. Queues: %s", all)
 	}
 }

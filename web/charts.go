@@ -47,6 +47,24 @@ func (l *language) spark(samples []health.Sample) template.HTML {
 		line.String(), x(end), y(last.Waits)))
 }
 
+// caption sums up a chart. A line counts something else than the bars: then each has its sum.
+func (l *language) caption(c *chart, lined bool) string {
+	if !lined {
+		return l.say("%s in all, at most %s", l.number(c.Total), l.number(c.Most))
+	}
+	sums := make([]int64, len(c.Legend))
+	for _, row := range c.Rows {
+		for i, n := range row.Values {
+			sums[i] += n
+		}
+	}
+	var parts []string
+	for i, of := range c.Legend {
+		parts = append(parts, of.Text+" "+l.number(sums[i]))
+	}
+	return strings.Join(parts, ", ")
+}
+
 // draw makes the picture of a chart, and its table. The bars are 100 units high and 10 wide; the page stretches them.
 func (l *language) draw(c *chart) *chart {
 	lined := len(c.Legend) > 2
@@ -62,17 +80,18 @@ func (l *language) draw(c *chart) *chart {
 			if lined {
 				values = append(values[:len(values):len(values)], b.line)
 			}
-			c.Rows = append(c.Rows, chartRow{b.at, values})
+			c.Rows = append(c.Rows, chartRow{l.when(b.at), values})
 		}
 	}
-	words := l.say("%s: %s in all, at most %s at a time; the table below has the numbers", c.Title, l.number(c.Total), l.number(c.Most))
+	c.Caption = l.caption(c, lined)
+	words := l.say("%s: %s; the table below has the numbers", c.Title, c.Caption)
 	var out, line strings.Builder
 	fmt.Fprintf(&out, `<svg class="bars" viewBox="0 0 %d 100" preserveAspectRatio="none" role="img" aria-label="%s">`, 10*len(c.bars),
 		template.HTMLEscapeString(words))
 	height := func(n int64) float64 { return 98 * float64(n) / float64(max(c.Most, 1)) }
 	for i, b := range c.bars {
 		y := 100.0
-		tip := b.at.UTC().Format("2006-01-02 15:04")
+		tip := l.clockOf(b.at, "2006-01-02 15:04")
 		var rects strings.Builder
 		for j, n := range b.stack {
 			if n > 0 {

@@ -9,7 +9,7 @@ import (
 
 const (
 	keepGroups  = 30 * time.Second
-	groupLook   = 2000 // messages that are looked at
+	groupLook   = 2000 // messages that are looked at, the newest: what is wrong now is among them
 	groupsShown = 10
 )
 
@@ -19,7 +19,7 @@ func (p *queuePage) grouped(ctx context.Context, r *request) (err error) {
 		return nil
 	}
 	p.Groups, err = shared(ctx, r.h, "groups "+r.Queue, keepGroups, func(ctx context.Context) (*delayqueue.ErrorGroups, error) {
-		g, err := r.h.newMonitor(r.Queue).ErrorGroups(ctx, delayqueue.StateGarbage, delayqueue.Filter{}, groupLook, "")
+		g, err := r.h.newMonitor(r.Queue).ErrorGroups(ctx, delayqueue.StateGarbage, delayqueue.Filter{LatestFirst: true}, groupLook, "")
 		for _, one := range g.Groups[min(len(g.Groups), groupsShown):] {
 			g.Others += one.Count
 		}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/go-delayqueue/delayqueue"
 )
 
@@ -54,4 +56,32 @@ func TestGarbageIsGrouped(t *testing.T) {
 	_, body := f.counted(address("plan", "q", "orders", "state", "garbage", "do", "requeue", "count", "1", "like",
 		strings.ReplaceAll(two, "\n", "\r\n")))
 	f.sees(body, "3 messages, as they were at")
+}
+
+// What is wrong now is seen behind thousands of older errors: in the groups, and on the first page of garbage, which can be turned round.
+func TestNewErrorsAreSeen(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.send("orders", "x", delayqueue.WithDelay(time.Hour))
+	old, dead := time.Now().Add(-time.Hour).UnixMicro(), make([]redis.Z, groupLook+250)
+	records, texts := map[string]any{}, map[string]any{}
+	for i := range dead {
+		why := "card declined"
+		if i >= groupLook+200 {
+			why = "db down"
+		}
+		at, id := old+int64(i), fmt.Sprintf("01a2064a-88dc-7242-b397-%012d", i)
+		dead[i] = redis.Z{Score: float64(at), Member: id}
+		records[id], texts[id] = fmt.Sprint("2 1 0 ", at, " ", why), "x"
+	}
+	if err := errors.Join(f.cli.HSet(f.Context(), "{dq:orders}:msg", texts).Err(), f.cli.HSet(f.Context(), "{dq:orders}:fail", records).Err(),
+		f.cli.ZAdd(f.Context(), "{dq:orders}:garbage", dead...).Err()); err != nil {
+		t.Fatal(err)
+	}
+	f.sees(f.get("queue?q=orders").body, "db down", "card declined", "Looked at the newest 2,000 of 2,250.")
+	page := f.get("messages?q=orders&state=garbage").body
+	f.sees(page, "db down", "Latest first", `order=earliest`)
+	f.lacks(page, "card declined")
+	page = f.get("messages?q=orders&state=garbage&order=earliest").body
+	f.sees(page, "card declined")
+	f.lacks(page, "db down")
 }

@@ -167,6 +167,7 @@ func TestJobIsRefused(t *testing.T) {
 		return "", errors.New("not you")
 	}})
 	ann := header("X-User", "ann")
+	f.send("orders", "x")
 	if err := f.monitor("orders").Pause(f.Context()); err != nil {
 		t.Fatal(err)
 	}

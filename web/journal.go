@@ -87,12 +87,24 @@ func (l *language) act(a delayqueue.Act) string {
 		return l.say("set limits")
 	case "lift throttle":
 		return l.say("lift a throttle")
+	case "release key":
+		return l.say("release a key")
 	case "intercept":
 		return l.say("take back")
 	case "drop sequence":
 		return l.say("drop a sequence")
 	case "pass sequence":
 		return l.say("move a sequence on")
+	case delayqueue.ActSetSchedule:
+		return l.say("set a schedule")
+	case delayqueue.ActPauseSchedule:
+		return l.say("pause a schedule")
+	case delayqueue.ActResumeSchedule:
+		return l.say("resume a schedule")
+	case delayqueue.ActRemoveSchedule:
+		return l.say("remove a schedule")
+	case delayqueue.ActRunSchedule:
+		return l.say("run a schedule")
 	case "delete queue":
 		return l.say("delete the queue")
 	case "stop":

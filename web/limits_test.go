@@ -68,13 +68,14 @@ func TestLimits(t *testing.T) {
 // What waits for a limit is told apart from what nobody gets to, however long it has been waiting.
 func TestVerdictOfALimit(t *testing.T) {
 	f := newFixture(t, Config{Queues: []string{"orders"}})
+	first := f.sent("orders", "a")
 	if _, err := f.monitor("orders").SetLimits(f.Context(), delayqueue.Limits{Concurrency: 1}); err != nil {
 		t.Fatal(err)
 	}
 	end := make(chan struct{})
 	f.consume("orders", func(context.Context, *delayqueue.Message) error { <-end; return nil })
 	defer close(end)
-	f.is("orders", f.sent("orders", "a"), delayqueue.StateUnack)
+	f.is("orders", first, delayqueue.StateUnack)
 	id := f.sent("orders", "b")
 	if err := f.cli.ZAdd(f.Context(), "{dq:orders}:pending", redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMicro()), Member: id}).
 		Err(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"html/template"
 	"net"
 	"net/http"
 	"sync"
@@ -146,6 +147,7 @@ type feed struct {
 // A news is what one event says.
 type news struct {
 	At    time.Time         `json:"at"`              // of what it shows
+	When  template.HTML     `json:"when"`            // the same, as the page writes it
 	Parts map[string]string `json:"parts,omitempty"` // HTML by id of the element
 	Error string            `json:"error,omitempty"` // why the page cannot be kept up to date now
 }
@@ -158,7 +160,7 @@ func (f *feed) send(ctx context.Context) bool {
 	}
 	n, err := f.news(ctx)
 	if err != nil {
-		n = news{At: time.Now(), Error: f.r.lang.trouble(err)}
+		n = news{At: time.Now(), When: f.r.lang.when(time.Now()), Error: f.r.lang.trouble(err)}
 	}
 	text, err := json.Marshal(n)
 	if err != nil || ctx.Err() != nil {
@@ -191,7 +193,7 @@ func (f *feed) news(ctx context.Context) (news, error) {
 	if err != nil {
 		return news{}, err
 	}
-	n := news{At: s.At, Parts: map[string]string{}}
+	n := news{At: s.At, When: f.r.lang.when(s.At), Parts: map[string]string{}}
 	for _, name := range f.route.live {
 		var out bytes.Buffer
 		if err := f.h.templates[p.lang.tag][f.route.file].ExecuteTemplate(&out, name, p); err != nil {

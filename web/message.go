@@ -25,6 +25,9 @@ type messageView struct {
 	Facts   []fact
 	Moments []moment // the oldest first
 	Headers []fact
+	Others  int    // headers that are not shown
+	Returns string // its result, of which so many bytes are
+	Shown   int
 	Payload *payload
 	Trace   string // address
 	Holder  *delayqueue.Consumer
@@ -66,6 +69,10 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 			return nil, err
 		}
 	}
+	v.Others = max(len(v.Headers)-headersShown, 0)
+	v.Headers = v.Headers[:len(v.Headers)-v.Others]
+	v.Shown = min(len(msg.Result), payloadShown)
+	v.Returns = visible(msg.Result[:v.Shown])
 	v.Verbs, v.Large = r.verbsFor(msg.State), errors.Is(msg.Broken, delayqueue.ErrNotRead)
 	return v, nil
 }

@@ -1,10 +1,12 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,6 +54,11 @@ type selection struct {
 	query  url.Values
 }
 
+// latestFirst is how a state is listed if nothing else is asked for. What has ended is read from its end: what is wrong now is there.
+func latestFirst(s delayqueue.State) bool {
+	return s == delayqueue.StateGarbage || s == delayqueue.StateDone
+}
+
 // selectionNames are those of the query that make a selection.
 var selectionNames = []string{"state", "text", "key", "contains", "error", "like", "header", "from", "to"}
 
@@ -79,22 +86,25 @@ func (r *request) selection() (*selection, error) {
 	if len(s.query.Encode()) > longestLink {
 		return nil, errLong
 	}
+	zone := cmp.Or(zoneNamed(r.Arg("zone")), r.lang.zoned())
 	for name, at := range map[string]*time.Time{"from": &s.Filter.From, "to": &s.Filter.To} {
 		text := r.Arg(name)
 		if text == "" {
 			continue
 		}
 		var err error
-		if *at, err = instantOf(text); err != nil {
-			return nil, &httpError{400, "That is no time: write it as 2006-01-02T15:04, in UTC"}
+		if *at, err = instantOf(text, zone); err != nil {
+			return nil, &httpError{400, "That is no time: write it as 2006-01-02T15:04"}
 		}
+		s.query.Set(name, at.UTC().Format(time.RFC3339)) // the same for whoever gets the link
 	}
 	return s, nil
 }
 
-func instantOf(text string) (t time.Time, err error) {
+// instantOf reads an instant, in that zone if the text names none.
+func instantOf(text string, zone *time.Location) (t time.Time, err error) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02T15:04:05", "2006-01-02 15:04", "2006-01-02"} {
-		if t, err = time.Parse(layout, text); err == nil {
+		if t, err = time.ParseInLocation(layout, text, zone); err == nil {
 			return t, nil
 		}
 	}
@@ -123,6 +133,9 @@ func (s *selection) Link(page string, pairs ...string) string {
 	return link(page, query)
 }
 
+// Full is how many messages fill a page.
+func (l *listing) Full() int { return pageRows }
+
 // Pairs are names and values for a form.
 func (s *selection) Pairs() (all []fact) {
 	for _, name := range selectionNames {
@@ -139,10 +152,12 @@ type listing struct {
 	Tabs    []tab
 	Rows    []messageRow
 	Verbs   []verb // for those that are ticked, and for all that match if it is no search
-	Looked  int64
-	Total   int64  // of a search; 0: it is none
+	Looked  int64  // by this page, and those that it goes on from
+	Total   int64  // of a search, and of a list of some; 0: of all
+	Onwards bool   // it goes on by itself
 	Next    string // address of what follows
 	Go      string // why: a key of the catalogue
+	Orders  []tab  // both, of a list
 	Hidden  bool   // payloads were not searched
 	Trouble string // what ended it early
 }
@@ -176,6 +191,7 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 		s.query.Set("state", s.State.String())
 	}
 	l := &listing{selection: s, Tabs: r.tabs(s, counts)}
+	r.order(l)
 	for _, v := range verbs {
 		if s.State == delayqueue.StateGone && r.May(v.Action) {
 			l.Verbs = append(l.Verbs, v)
@@ -187,7 +203,7 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 	if s.Text != "" {
 		return l, r.search(ctx, l)
 	}
-	return l, r.list(ctx, l)
+	return l, r.list(ctx, l, counts)
 }
 
 // mostOf is the state that is shown if none is asked for: where something waits.
@@ -213,13 +229,41 @@ func (r *request) tabs(s *selection, c delayqueue.Counts) (all []tab) {
 	return all
 }
 
+// order sets the order of a list, and the links to both.
+func (r *request) order(l *listing) {
+	if l.Text != "" {
+		return
+	}
+	latest := latestFirst(l.State)
+	if asked := r.Arg("order"); asked != "" {
+		latest = asked == "latest"
+	}
+	l.Filter.LatestFirst = latest
+	l.Orders = []tab{
+		{Name: r.lang.say("Latest first"), Link: l.Link("messages", "order", "latest"), Here: latest},
+		{Name: r.lang.say("Earliest first"), Link: l.Link("messages", "order", "earliest"), Here: !latest},
+	}
+}
+
+// Order is that of a list, for the forms and links that keep it.
+func (l *listing) Order() string {
+	if l.Filter.LatestFirst {
+		return "latest"
+	}
+	return "earliest"
+}
+
 var errNoPage = &httpError{http.StatusBadRequest, "There is no such page"}
 
 // list looks at messages until a page is full or its budget is spent.
-func (r *request) list(ctx context.Context, l *listing) error {
+func (r *request) list(ctx context.Context, l *listing, counts delayqueue.Counts) error {
 	m, cursor := r.Monitor(), r.Arg("cursor")
 	f := l.Filter
 	f.Limit = pageRows
+	looked := int64(0)
+	if l.Narrow() {
+		l.Looked = max(numberOf(r.Arg("looked")), 0)
+	}
 	for end := time.Now().Add(budgetSpend); ; {
 		page, err := m.List(ctx, l.State, f, cursor)
 		if errors.Is(err, delayqueue.ErrBadCursor) {
@@ -228,18 +272,23 @@ func (r *request) list(ctx context.Context, l *listing) error {
 		if err != nil {
 			return err
 		}
-		l.Looked += int64(page.Looked)
+		looked += int64(page.Looked)
 		for _, msg := range page.Messages {
 			l.Rows = append(l.Rows, r.row(msg))
 		}
 		cursor = page.Next
 		full := len(l.Rows) >= pageRows || !l.Narrow() && len(l.Rows) > 0
-		if cursor == "" || full || l.Looked >= listBudget || time.Now().After(end) {
+		if cursor == "" || full || looked >= listBudget || time.Now().After(end) {
 			break
 		}
 	}
-	if cursor != "" {
-		l.Next = l.Link("messages", "cursor", cursor)
+	pairs := []string{"order", l.Order(), "cursor", cursor}
+	if l.Looked += looked; l.Narrow() {
+		pairs = append(pairs, "looked", strconv.FormatInt(l.Looked, 10))
+		l.Total = max(totalOf(counts, l.State), l.Looked)
+	}
+	if l.Onwards = cursor != "" && l.Narrow() && len(l.Rows) < pageRows; cursor != "" {
+		l.Next = l.Link("messages", pairs...)
 	}
 	return nil
 }

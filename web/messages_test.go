@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -238,6 +239,26 @@ func TestSchedulesPage(t *testing.T) {
 	})
 }
 
+// Of many schedules, or long ones, the page shows some, and cuts.
+func TestSchedulesAreBounded(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.send("reports", "x", delayqueue.WithDelay(time.Hour))
+	entries := map[string]any{}
+	for i := range rowsSchedules + 7 {
+		entries[fmt.Sprintf("entry %03d", i)] = `{"gen":1,"since":1700000000,"cron":"0 9 * * *"}`
+	}
+	entries["entry 000"] = `{"gen":1,"since":1700000000,"cron":"` + strings.Repeat("1,", 100_000) + `1 * * * *"}`
+	if err := f.cli.HSet(f.Context(), "{dq:reports}:schedules", entries).Err(); err != nil {
+		t.Fatal(err)
+	}
+	got := f.get(address("schedules", "q", "reports"))
+	f.sees(got.body, "Others: 7.", "entry 000", "entry 299")
+	f.lacks(got.body, "entry 300", strings.Repeat("1,", 500))
+	if n := strings.Count(got.body, "<li><time"); n > mostSchedules*nextInstants+rowsSchedules || len(got.body) > 1<<20 {
+		t.Errorf("%d instants, %d bytes", n, len(got.body))
+	}
+}
+
 // Whatever stands in a message is text.
 func TestHostileMessages(t *testing.T) {
 	queue := "a/../<script>alert('q')</script>\u202e?&x"
@@ -304,6 +325,50 @@ func TestPagesAreBounded(t *testing.T) {
 	if _, err := url.Parse(got.header.Get("Location")); err != nil {
 		t.Error(err)
 	}
+}
+
+// A search, and a list of some, tells the script that it goes on, how far it is of how many, and when it ends; each part goes on from the
+// one before. What was found by its key is there at once, and nothing else is looked for unasked.
+func TestSearchGoesOn(t *testing.T) {
+	f := newFixture(t, Config{})
+	batch := make([]delayqueue.Outgoing, listBudget+700)
+	for i := range batch {
+		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint("x", i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
+	}
+	if _, err := delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch); err != nil {
+		t.Fatal(err)
+	}
+	f.sent("orders", "by key", delayqueue.WithDelay(time.Hour), delayqueue.WithKey("the key"))
+	next := regexp.MustCompile(`<a href="([^"]+)" rel="next">`)
+	of := regexp.MustCompile(`Looked at ([0-9,]+) of 2,701`)
+	for _, start := range []string{address("messages", "q", "orders", "state", "pending", "contains", "nobody"),
+		address("messages", "q", "orders", "text", "nobody")} {
+		parts, before := 0, -1
+		for page := start; page != ""; parts++ {
+			body := f.get(page).body
+			looked := of.FindStringSubmatch(body)
+			if looked == nil {
+				t.Fatalf("%s: %s", page, body)
+			}
+			now, _ := strconv.Atoi(strings.ReplaceAll(looked[1], ",", ""))
+			if now <= before {
+				t.Errorf("%s: looked at %d, before at %d", page, now, before)
+			}
+			before, page = now, ""
+			onwards := next.FindStringSubmatch(body)
+			if (onwards != nil) != strings.Contains(body, "data-stop=") || (onwards != nil) != strings.Contains(body, "<progress") {
+				t.Errorf("after %d: it does not say whether it goes on: %s", now, body)
+			}
+			if onwards != nil {
+				page = strings.ReplaceAll(onwards[1], "&amp;", "&")
+			}
+		}
+		if before != 2701 || parts < 2 && strings.Contains(start, "contains") {
+			t.Errorf("%s: looked at %d in %d parts", start, before, parts)
+		}
+	}
+	f.lacks(f.get("messages?q=orders&text=the+key").body, "data-stop=")
+	f.lacks(f.get("messages?q=orders&state=pending").body, "data-stop=", "Looked at")
 }
 
 // A page reads no message that is larger than it may show.

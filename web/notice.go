@@ -17,7 +17,7 @@ func notice(query url.Values, code string, done int64) url.Values {
 
 // forget takes it away again, and how far something was counted.
 func forget(query url.Values) {
-	for _, name := range []string{"done", "n", "passed", "why", "limits", "before", "next", "s"} {
+	for _, name := range []string{"done", "n", "passed", "why", "limits", "before", "next", "s", "looked"} {
 		query.Del(name)
 	}
 }

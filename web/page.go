@@ -47,8 +47,10 @@ type httpError struct {
 
 func (e *httpError) Error() string { return e.text }
 
-// errReadOnly is why nothing can be changed.
-var errReadOnly = &httpError{http.StatusForbidden, "This page is read-only"}
+var (
+	errReadOnly = &httpError{http.StatusForbidden, "This page is read-only"} // why nothing can be changed
+	errNoQueue  = &httpError{http.StatusNotFound, "There is no such queue"}
+)
 
 // A request is one request for a page.
 type request struct {
@@ -62,7 +64,9 @@ type request struct {
 
 func (h *Handler) newRequest(r *http.Request) *request {
 	query := r.URL.Query()
-	return &request{Request: r, h: h, lang: languageOf(r, query), Queue: query.Get("q"), query: query}
+	lang := *languageOf(r, query)
+	lang.zone = zoneOf(r)
+	return &request{Request: r, h: h, lang: &lang, Queue: query.Get("q"), query: query}
 }
 
 // Arg is a value of the query.
@@ -104,12 +108,13 @@ func (r *request) admit(do Action, aboutQueue bool) (err error) {
 		r.Queue = ""
 	}
 	if r.Actor, err = r.may(do, r.Queue); err == nil && aboutQueue && !r.h.known(r.Queue) {
-		err = &httpError{http.StatusNotFound, "There is no such queue"}
+		err = errNoQueue
 	}
 	return err
 }
 
-// known says whether there may be a queue of this name that is to be shown.
+// known says whether there may be a queue of this name that is to be shown. Of a name that is none, as one with NUL, line ends or bytes
+// that are no UTF-8, nothing is shown: a browser would not send it back as it is, so a form would act on another queue.
 func (h *Handler) known(name string) (ok bool) {
 	if len(h.cfg.Queues) > 0 {
 		return slices.Contains(h.cfg.Queues, name)
@@ -137,7 +142,7 @@ type sibling struct{ Name, Title string }
 
 // QueuePages are the pages of a queue that are in its navigation.
 func (p *page) QueuePages() (all []sibling) {
-	for _, name := range []string{"queue", "messages", "consumers", "schedules", "journal"} {
+	for _, name := range []string{"queue", "messages", "consumers", "schedules", "limits", "journal"} {
 		if r := p.h.routes[name]; r != nil {
 			all = append(all, sibling{name, p.lang.say(r.title)})
 		}
@@ -265,6 +270,11 @@ func (h *Handler) servePost(w http.ResponseWriter, r *request, route *route) err
 	}
 	next, err := func() (string, error) {
 		defer h.work.leave()
+		if route.queue { // a form about a queue that is not there makes none
+			if _, err := r.Monitor().Counts(ctx); err != nil {
+				return "", err
+			}
+		}
 		return route.post(ctx, r)
 	}()
 	if err != nil {
@@ -303,7 +313,14 @@ func (h *Handler) fail(w http.ResponseWriter, r *request, err error) {
 		w.Header().Set("Retry-After", retryAfter)
 		h.log.Warn("delayqueue: a page could not be shown", "page", r.URL.Path, "queue", r.Queue, "error", err)
 	}
-	p := &page{request: r, Route: &route{name: "", title: "Queues"}, Title: r.lang.say("Something is in the way"), Data: text, At: time.Now()}
+	p := &page{request: r, Route: &route{title: "Queues"}, Title: r.lang.say("Something is in the way"), Data: text, At: time.Now()}
+	if code == http.StatusNotFound {
+		p.Title = r.lang.say("Not found")
+	}
+	if _, hidden := r.may(Look, r.Queue); r.Queue != "" && hidden == nil && h.known(r.Queue) && err != errNoQueue &&
+		!errors.Is(err, delayqueue.ErrNoQueue) {
+		p.Route.queue = true // its pages stay at hand
+	}
 	if err := h.render(w, p, "error", code); err != nil {
 		http.Error(w, text, code)
 	}
@@ -349,6 +366,8 @@ func (l *language) trouble(err error) string {
 		return l.say("There is no such message")
 	case errors.Is(err, delayqueue.ErrWrongType):
 		return l.say("a key of this queue belongs to another program (WRONGTYPE)")
+	case readOnlyReplica(err):
+		return l.say("Redis takes no writes: this is a replica (READONLY), and the client of this page has to lead to the primary")
 	case unreachable(err):
 		return l.say("Redis does not answer")
 	}
@@ -357,6 +376,9 @@ func (l *language) trouble(err error) string {
 
 // serverAddress is where a server is, or its socket.
 var serverAddress = regexp.MustCompile(`(?:\[[0-9a-fA-F:.%]+\]|[0-9A-Za-z_.-]+):[0-9]{1,5}\b|/\S+\.sock\b`)
+
+// readOnlyReplica says whether a replica has refused to write, as the error of a call says that was tried until its time was over.
+func readOnlyReplica(err error) bool { return strings.Contains(err.Error(), "READONLY ") }
 
 // unreachable says whether Redis was not to be had. The text of such an error has its address, which is nobody's business.
 func unreachable(err error) bool {

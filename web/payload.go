@@ -12,10 +12,14 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 )
 
+// What a page shows of a message is bounded before it is laid out: layout multiplies, and anybody who may send chooses the text. A
+// payload that would become too large as JSON is shown as text.
 const (
-	payloadShown = 64 << 10  // bytes of a payload on one page
-	jsonShown    = 256 << 10 // of one that is laid out as JSON
+	payloadShown = 64 << 10  // bytes of a payload, or of a result, on one page
+	jsonShown    = 256 << 10 // of JSON once it is laid out
+	jsonDepth    = 100       // arrays and objects within each other
 	hexShown     = 8 << 10
+	headersShown = 200
 )
 
 // A payload is what is shown of one.
@@ -48,7 +52,7 @@ func (r *request) payloadOf(m *delayqueue.MessageStatus) *payload {
 	}
 	p := &payload{As: r.Arg("as"), Redacted: redact != nil, Size: len(text)}
 	var laidOut bytes.Buffer
-	isJSON := len(text) <= jsonShown && startsJSON(text) && utf8.ValidString(text) && json.Indent(&laidOut, []byte(text), "", "  ") == nil
+	isJSON := startsJSON(text) && fitsAsJSON(text) && utf8.ValidString(text) && json.Indent(&laidOut, []byte(text), "", "  ") == nil
 	if p.As != "text" && p.As != "hex" || p.As == "json" && !isJSON {
 		p.As = "json"
 		if !isJSON {
@@ -80,6 +84,37 @@ func (r *request) payloadOf(m *delayqueue.MessageStatus) *payload {
 func startsJSON(text string) bool {
 	text = strings.TrimLeft(text, " \t\r\n")
 	return strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[")
+}
+
+// fitsAsJSON says whether json.Indent makes no more of a text than may be shown. It makes nothing itself.
+func fitsAsJSON(text string) bool {
+	size, depth, quoted := len(text), 0, false
+	if size > jsonShown {
+		return false
+	}
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			size += 1 + 2*depth
+		case c == ',':
+			size += 1 + 2*depth
+		case c == '}' || c == ']':
+			depth = max(depth-1, 0)
+			size += 1 + 2*depth
+		case c == ':':
+			size++
+		}
+		if depth > jsonDepth || size > jsonShown {
+			return false
+		}
+	}
+	return true
 }
 
 // cut chooses the part that the query's from asks for.

@@ -68,7 +68,31 @@ func (h *Handler) plan(ctx context.Context, r *request) (any, error) {
 	if p.Result, err = r.count(ctx, p); err != nil {
 		return nil, err
 	}
+	p.Chosen = append(p.Chosen, r.lang.howOf(p)...)
 	return p, r.setShown(ctx, p)
+}
+
+// howOf says in words how what was chosen will be done.
+func (l *language) howOf(p *planning) (all []fact) {
+	if p.NeedsDelay {
+		all = append(all, fact{l.say("By how much"), l.duration(p.By)})
+	}
+	how := l.say("as fast as it goes")
+	if p.Rate > 0 {
+		how = l.say("%s a second", l.number(p.Rate))
+		if d := time.Duration(p.Result.Done) * time.Second / time.Duration(p.Rate); p.Result.Next == "" && d >= time.Second {
+			how = l.say("%s a second, which takes %s", l.number(p.Rate), l.duration(d))
+		}
+	}
+	return append(all, fact{l.say("How fast"), how})
+}
+
+// Doing is what the button of a plan says that it does.
+func (r *request) Doing(p *planning) string {
+	if p.NeedsDelay {
+		return r.lang.say("Postpone by %s", r.lang.duration(p.By))
+	}
+	return r.lang.say(p.Title)
 }
 
 // selected says in words which messages are meant.
@@ -88,9 +112,9 @@ func (l *language) selected(s *selection) (all []fact) {
 		case "header":
 			one.Name = l.say("Header (name=text)")
 		case "from":
-			one.Name = l.say("From (UTC)")
+			one = fact{l.say("From"), l.clockOf(s.Filter.From, "2006-01-02 15:04:05")}
 		case "to":
-			one.Name = l.say("To (UTC)")
+			one = fact{l.say("Until"), l.clockOf(s.Filter.To, "2006-01-02 15:04:05")}
 		}
 		all = append(all, one)
 	}

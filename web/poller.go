@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/health"
 )
@@ -29,6 +31,7 @@ type snapshot struct {
 	Queues  []*health.Look // by name
 	Trouble error          // why queues may be missing
 	Hidden  bool           // there are more than maxQueues
+	Servers health.Level   // how the servers are, if this user may ask
 }
 
 // queue is what is known of one; nil if it is not among those that are read.
@@ -58,10 +61,14 @@ type poller struct {
 	monitors map[string]*delayqueue.Monitor
 	watcher  health.Watcher
 	found    finder
+	servers  health.Level
+	asked    time.Time // when the servers were asked last; a user who may not is not asked again
+	mayAsk   bool
 }
 
 func newPoller(h *Handler) *poller {
-	p := &poller{h: h, next: make(chan struct{}), monitors: map[string]*delayqueue.Monitor{}, watcher: health.Watcher{AtOnce: atOnce}}
+	p := &poller{h: h, next: make(chan struct{}), monitors: map[string]*delayqueue.Monitor{}, watcher: health.Watcher{AtOnce: atOnce},
+		mayAsk: true}
 	p.found.h = h
 	return p
 }
@@ -176,7 +183,27 @@ func (p *poller) round(now time.Time) *snapshot {
 	}
 	p.watcher.Limit = p.h.bounds.queue
 	s.Queues = p.watcher.Read(ctx, monitors)
+	if p.mayAsk && now.Sub(p.asked) >= keepHealth {
+		p.askServers(ctx, now)
+	}
+	s.Servers = p.servers
 	return s
+}
+
+// askServers finds out how the servers are, for the board: of a replica, which takes no writes, the queues say nothing.
+func (p *poller) askServers(ctx context.Context, now time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, p.h.bounds.queue)
+	defer cancel()
+	all, err := health.Infos(ctx, p.h.cli)
+	p.asked, p.mayAsk, p.servers = now, !redis.HasErrorPrefix(err, "NOPERM"), health.Fine
+	if err != nil { // the queues say so
+		return
+	}
+	for _, one := range all {
+		for _, c := range one.Checks() {
+			p.servers = max(p.servers, c.Level)
+		}
+	}
 }
 
 // A finder looks for queues, now and then.

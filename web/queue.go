@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"html/template"
-	"net/http"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -98,7 +97,7 @@ func (h *Handler) look(ctx context.Context, name string) (*health.Look, error) {
 		})
 	}
 	if err == nil && gone(q) {
-		err = &httpError{http.StatusNotFound, "There is no such queue"}
+		err = errNoQueue
 	}
 	return q, err
 }
@@ -170,19 +169,20 @@ func (p *queuePage) past(ctx context.Context, r *request) error {
 }
 
 func spanOf(name string, n delayqueue.Tally, long time.Duration) span {
-	return span{name, n, health.RateOf(n.Sent, long), health.RateOf(n.Acked+n.Garbage, long), health.Failing(n)}
+	return span{name, n, health.RateOf(n.Sent, long), health.RateOf(n.Acked+n.Garbage+n.Superseded, long), health.Failing(n)}
 }
 
 // A chart is bars in a row, with its numbers in a table beside it.
 type chart struct {
-	ID     string // of its elements
-	Title  string
-	Axis   []string // below, evenly
-	Legend []legend
-	Most   int64 // the highest
-	Total  int64 // of all bars
-	SVG    template.HTML
-	Rows   []chartRow // those that are not 0
+	ID      string // of its elements
+	Title   string
+	Axis    []string // below, evenly
+	Legend  []legend
+	Most    int64 // the highest
+	Total   int64 // of all bars
+	Caption string
+	SVG     template.HTML
+	Rows    []chartRow // those that are not 0
 
 	bars []bar
 }
@@ -199,7 +199,7 @@ type bar struct {
 
 // A chartRow is a bar in numbers, in the order of the legend.
 type chartRow struct {
-	At     time.Time
+	When   template.HTML
 	Values []int64
 }
 

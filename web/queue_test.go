@@ -22,7 +22,7 @@ func TestQueuePage(t *testing.T) {
 	}
 	f.sees(got.body, "no consumers", "<b>6</b>", "The next hour, minute by minute", "5 in all, at most 5", "6 in all, at most 5",
 		"The last 30 days", "Overdue: 0. Later than a week: 0.")
-	if err := f.cli.HSet(f.Context(), "{dq:orders}:history", fmt.Sprint("d", time.Now().Unix()/86400), "9 9 9 0 0 0 4 10000 7000").
+	if err := f.cli.HSet(f.Context(), "{dq:orders}:history", fmt.Sprint("d", time.Now().Unix()/86400), "9 9 9 0 0 0 0 4 10000 7000").
 		Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"path"
 	"strings"
+	"unicode"
 )
 
 //go:embed templates/*.html
@@ -51,7 +52,6 @@ func (l *language) functions() template.FuncMap {
 		"num":     l.number,   // 12,345
 		"dur":     l.duration, // 4 min
 		"in":      l.in,       // in 4 min, 4 min ago
-		"when":    l.when,     // a <time>, which the script shows in the reader's zone
 		"rate":    l.rate,
 		"shown":   shown,
 		"visible": visible,
@@ -81,12 +81,22 @@ func linkTo(name string, pairs ...any) (string, error) {
 // maxShown is how many bytes of a text are shown where it has no page of its own.
 const maxShown = 500
 
+// maxMarks is how many combining marks a character keeps, more than any language needs: others pile up, or widen a page without a place
+// where the line could be broken.
+const maxMarks = 8
+
 // shown is a text of somebody else's with what has no look of its own made visible: control characters, those that turn the
 // direction of what follows, and bytes that are no UTF-8. It is cut if it is long.
 func shown(text string) string {
 	cut := len(text) > maxShown
 	var out strings.Builder
+	marks := 0 // in a row
 	for i, c := range text[:min(len(text), maxShown)] {
+		if !unicode.In(c, unicode.Mn, unicode.Me) {
+			marks = 0
+		} else if marks++; marks > maxMarks {
+			continue
+		}
 		switch {
 		case c == '\uFFFD' && !strings.HasPrefix(text[i:], "\uFFFD"):
 			if i+3 < maxShown || !cut { // not what the cut has halved

@@ -92,6 +92,7 @@ func TestStopWithoutNext(t *testing.T) {
 		}
 		return "", errors.New("not you")
 	}})
+	f.send("orders", "x")
 	id := 1_700_000_000_000_000
 	for act, want := range map[delayqueue.Act][]Action{
 		delayqueue.ActDelete: {Cancel, Delete}, delayqueue.ActRequeue: {Requeue}, delayqueue.ActRunNow: {RunNow},

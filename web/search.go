@@ -21,7 +21,7 @@ func (r *request) search(ctx context.Context, l *listing) error {
 		how.States = []delayqueue.State{l.State}
 	}
 	l.Hidden = how.NoPayload
-	end := time.Now().Add(budgetSpend)
+	end, atOnce := time.Now().Add(budgetSpend), false
 	for looked := 0; ; {
 		how.Limit = pageRows - len(l.Rows)
 		found, err := m.Find(ctx, l.Text, how, cursor)
@@ -36,13 +36,14 @@ func (r *request) search(ctx context.Context, l *listing) error {
 			one.Found = r.lang.place(match)
 			l.Rows = append(l.Rows, one)
 		}
-		atOnce := cursor == "" && len(found.Matches) > 0 && found.Looked == 0 // its id or its key
+		atOnce = cursor == "" && len(found.Matches) > 0 && found.Looked == 0 // its id or its key
 		looked += searchPage
 		l.Looked, l.Total, cursor = found.Looked, max(found.Total, found.Looked), found.Next
 		if cursor == "" || atOnce || len(l.Rows) >= pageRows || looked >= searchBudget || time.Now().After(end) {
 			break
 		}
 	}
+	l.Onwards = cursor != "" && !atOnce && len(l.Rows) < pageRows
 	if cursor != "" {
 		l.Next = l.Link("messages", "cursor", cursor)
 	}

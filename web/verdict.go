@@ -27,7 +27,7 @@ func (l *language) text(t health.Text) string {
 		case time.Duration:
 			return l.duration(arg)
 		case time.Time:
-			return clock(arg)
+			return l.clock(arg)
 		case int64:
 			return l.number(arg)
 		case error:
@@ -37,12 +37,12 @@ func (l *language) text(t health.Text) string {
 	})
 }
 
-// clock is an instant in the middle of words, where the script does not make it the reader's own.
-func clock(t time.Time) string {
-	if t = t.UTC(); time.Until(t).Abs() > 12*time.Hour {
-		return t.Format("2006-01-02 15:04 UTC")
+// clock is an instant in the middle of words.
+func (l *language) clock(t time.Time) string {
+	if time.Until(t).Abs() > 12*time.Hour {
+		return l.clockOf(t, "2006-01-02 15:04")
 	}
-	return t.Format("15:04 UTC")
+	return l.clockOf(t, "15:04")
 }
 
 // gone says that a queue is not there, which is no trouble.

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"fmt"
 	"html/template"
 	"maps"
@@ -21,6 +22,18 @@ type language struct {
 	tag   string            // as browsers call it
 	Name  string            // as those call it who speak it
 	words map[string]string // by the English text; nil: English itself
+	zone  *time.Location    // of the reader; nil: UTC
+}
+
+// zoned is the zone of all times. Never nil.
+func (l *language) zoned() *time.Location { return cmp.Or(l.zone, time.UTC) }
+
+// zoneName is how a page names it.
+func (l *language) zoneName() string { return l.zoned().String() }
+
+// clockOf writes an instant in that zone, with its name.
+func (l *language) clockOf(t time.Time, layout string) string {
+	return t.In(l.zoned()).Format(layout) + " " + l.zoneName()
 }
 
 // Tag is for templates.
@@ -80,7 +93,7 @@ func languageOf(r *http.Request, query url.Values) *language {
 
 // remember keeps what the query says, for the folder of these pages.
 func (l *language) remember(w http.ResponseWriter, r *request) {
-	if languageNamed(r.Arg("lang")) == l {
+	if chosen := languageNamed(r.Arg("lang")); chosen != nil && chosen.tag == l.tag {
 		http.SetCookie(w, &http.Cookie{Name: langCookie, Value: l.tag, MaxAge: 365 * 24 * 3600, HttpOnly: true,
 			SameSite: http.SameSiteLaxMode, Secure: r.TLS != nil})
 	}
@@ -151,17 +164,22 @@ func (l *language) in(t time.Time) string {
 	return l.say("now")
 }
 
-// when is an instant as a <time>, in UTC; the script shows it in the reader's own zone.
+// when is an instant as a <time>. The page names another zone than UTC once, and its title does.
 func (l *language) when(t time.Time) template.HTML {
 	if t.IsZero() {
 		return "–"
 	}
-	t = t.UTC()
+	here := t.In(l.zoned())
 	layout := "2006-01-02 15:04:05"
-	if t.Format("2006-01-02") == time.Now().UTC().Format("2006-01-02") {
+	if here.Format("2006-01-02") == time.Now().In(l.zoned()).Format("2006-01-02") {
 		layout = "15:04:05"
 	}
-	return template.HTML(`<time datetime="` + t.Format("2006-01-02T15:04:05.000Z") + `">` + t.Format(layout) + ` UTC</time>`)
+	text := here.Format(layout)
+	if l.zoneName() == "UTC" {
+		text += " UTC"
+	}
+	return template.HTML(`<time datetime="` + t.UTC().Format("2006-01-02T15:04:05.000Z") + `" title="` +
+		template.HTMLEscapeString(l.clockOf(t, "2006-01-02 15:04:05.000")) + `">` + text + `</time>`)
 }
 
 // rate writes a number a second.

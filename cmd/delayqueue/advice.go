@@ -14,6 +14,10 @@ const (
 )
 
 var advices = map[check.Kind]advice{
+	schedulesNotRun: {"No process runs the schedules of this queue, so none of their messages is sent.",
+		"Start a replica of the service that calls Run of the schedule package, or see why those that ran have ended.", false},
+	scheduleStuck: {"Nothing is sent for the schedule at its instants.",
+		"delayqueue schedule show says more of it. One that cannot be read is mended by the program that set it, or set again.", false},
 	check.UnknownLayout: {"A newer version of the library writes this queue, and what is there that this program does not know looks wrong " +
 		"to it. Nothing else that is said here need be a fault.",
 		"Upgrade this program: this one repairs nothing here. If nothing newer runs, another program wrote the field: HDEL it.", false},

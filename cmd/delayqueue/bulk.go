@@ -229,7 +229,7 @@ func saySample(r *delayqueue.BulkResult) {
 	if len(r.Sample) == 0 {
 		return
 	}
-	t := newGrid("id", "key", "state", "payload", "last error")
+	t := newGrid("id", "key", "state", "payload", "last error").cutLast(5)
 	for _, msg := range r.Sample {
 		t.add(msg.ID, msg.Key, msg.State, payloadOf(msg, 40), paint(bad, cut(msg.LastError, 40)))
 	}

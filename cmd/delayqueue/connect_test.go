@@ -193,11 +193,16 @@ func TestLeastPrivilege(t *testing.T) {
 	for _, args := range append(looks, [][]string{
 		{"send", "orders", "x", "-d", "1h"}, {"reschedule", "orders", id, "--by", "1h"}, {"reschedule", "orders", "--all", "--by", "1h"},
 		{"requeue", "orders", dead[0]}, {"purge", "orders", "--all", "--yes"}, {"run", "orders", id}, {"pause", "orders"},
-		{"doctor", "orders"}, {"resume", "orders"},
+		{"resume", "orders"},
 		{"cancel", "orders", id, "--yes"}, {"cancel", "orders", "--all", "--yes"},
 		{"schedule", "pause", "orders", "daily"}, {"schedule", "resume", "orders", "daily"}, {"schedule", "run", "orders", "daily"},
 	}...) {
 		w.must(args...)
+	}
+	if r := w.run("doctor", "orders"); r.code != exitUnsound || r.err != "" {
+		w.Errorf("exit code %d: %s", r.code, r.err)
+	} else {
+		w.contains(r.out, "nobody runs 1 schedule")
 	}
 	w.refused(exitNotFound, `that this user may see: did you mean "orders"?`, "stats", "oders")
 	w.refused(exitNotFound, "has no message", "get", "orders", id)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"regexp"
 	"slices"
@@ -22,6 +23,7 @@ import (
 func init() {
 	scenarios["doctor"] = tellDoctor
 	scenarios["doctor of a paused queue"] = tellDoctorPaused
+	scenarios["doctor of a queue with a key that is held"] = tellDoctorHeld
 	scenarios["doctor cannot mend"] = tellDoctorCannot
 	scenarios["doctor of a newer layout"] = tellDoctorNewer
 	scenarios["doctor among consumers"] = tellDoctorBusy
@@ -161,6 +163,31 @@ func tellDoctorPaused(w *world) {
 	w.contains(w.must("doctor", "orders", "--repair", "--yes"), "the queue is sound now")
 	if s := w.sound("orders"); s.Wake != until.UnixMicro() {
 		w.Errorf("the alarm is at %d, want %d", s.Wake, until.UnixMicro())
+	}
+}
+
+// What was acked keeps its key, also from what the doctor brings back.
+func tellDoctorHeld(w *world) {
+	w.send("orders", "first", delayqueue.WithKey("k"), delayqueue.WithKeyHold(time.Hour))
+	q := delayqueue.NewQueue("orders", w.cli, nil, delayqueue.UseCustomPrefix(w.prefix)).WithLogger(slog.New(slog.DiscardHandler))
+	if _, err := q.WithHandler(func(context.Context, *delayqueue.Message) error { return nil }).Drain(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+	w.refused(exitNotFound, "it is held until ", "get", "orders", "k", "--key")
+	w.do("ZREM", "held", "k") // so that the next one is stored
+	again := w.send("orders", "again", delayqueue.WithKey("k"))
+	w.do("ZADD", "held", time.Now().Add(time.Hour).UnixMicro(), "k")
+	w.do("HSET", "key", "k", "acked:"+nobody)
+	w.do("ZREM", "pending", again)
+	w.must("doctor", "orders", "--repair", "--yes")
+	s := w.sound("orders")
+	if len(s.Garbage) != 1 || s.Garbage[0].ID != again || s.Keys["k"] != "acked:"+nobody {
+		w.Errorf("garbage %v, keys %v", s.Garbage, s.Keys)
+	}
+	w.do("HSET", "key", "k", again) // as if it had died as what follows the first
+	w.must("doctor", "orders", "--repair", "--yes")
+	if s = w.sound("orders"); s.Keys["k"] != "acked:"+again {
+		w.Errorf("keys %v", s.Keys)
 	}
 }
 
@@ -343,6 +370,7 @@ func tellLarge(w *world) {
 	// Bulk work stops between two steps, says how far it came, and can be called again.
 	t = w.terminal("cancel", "orders", "--all", "--yes")
 	t.wrote("deleting")
+	w.until("a step is done", func() bool { return w.counts("orders").Pending <= large })
 	t.types(ctrlC)
 	t.ends(exitInterrupted)
 	left := int(w.counts("orders").Pending)
@@ -358,7 +386,7 @@ func TestEveryFindingIsExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := []check.Kind{noConsumer, deadLease, unwell, throttled}
+	own := []check.Kind{noConsumer, deadLease, unwell, throttled, schedulesNotRun, scheduleStuck}
 	for _, k := range own {
 		if a := advices[k]; a.means == "" || a.do == "" || a.repair {
 			t.Errorf("%q: %+v", k, a)

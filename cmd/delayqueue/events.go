@@ -75,7 +75,7 @@ func (a *app) printEvent(e delayqueue.Event) error {
 	}
 	colour := faint
 	switch e.Code {
-	case delayqueue.AckEvent:
+	case delayqueue.AckEvent, delayqueue.SupersededEvent:
 		colour = good
 	case delayqueue.NackEvent, delayqueue.RetryEvent, delayqueue.InterceptedEvent, delayqueue.RescheduledEvent, delayqueue.RequeuedEvent,
 		delayqueue.DeletedEvent, delayqueue.PausedEvent, delayqueue.ResumedEvent:

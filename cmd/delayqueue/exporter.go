@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/metrics/promqueue"
+	"github.com/go-delayqueue/delayqueue/schedule"
 )
 
 // exporter reports on queues to Prometheus without taking part in them.
@@ -142,6 +143,7 @@ func (e *exporter) look(ctx context.Context) error {
 		if !e.watched[name] {
 			e.watched[name] = true
 			e.collector.Watch(delayqueue.NewMonitor(name, e.cli, delayqueue.UseCustomPrefix(e.prefix)))
+			e.collector.WatchSchedules(schedule.New(delayqueue.NewPublisher(name, e.cli, delayqueue.UseCustomPrefix(e.prefix))))
 		}
 	}
 	for name := range e.watched {

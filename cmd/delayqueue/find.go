@@ -71,7 +71,7 @@ Without QUEUE it looks in all queues of the prefix, at 10,000 messages of each, 
 
 // find prints what is found, and how to go on if there is more, also if it was interrupted or a call failed.
 func (a *app) find(c *cobra.Command, m *delayqueue.Monitor, text string, how delayqueue.Find, limit int, cursor string) error {
-	t := newGrid(matchColumns[1:]...)
+	t := newGrid(matchColumns[1:]...).cutLast(len(matchColumns) - 1)
 	found, err := a.findIn(c.Context(), m, text, how, limit, cursor, 0)
 	if err := a.addMatches(t, "", m.Name(), found); err != nil {
 		return err
@@ -136,7 +136,7 @@ const manyQueues = 10_000
 
 // findEverywhere looks in each queue of the prefix. One that cannot be read hides no other.
 func (a *app) findEverywhere(c *cobra.Command, text string, how delayqueue.Find, limit int) error {
-	t := newGrid(matchColumns...)
+	t := newGrid(matchColumns...).cutLast(len(matchColumns))
 	count := 0
 	err := a.eachQueue(c, func(ctx context.Context, m *delayqueue.Monitor) (looked, total int64, more string, err error) {
 		if count >= limit {
@@ -314,14 +314,14 @@ func (a *app) printErrors(all []queueGroup, others int64, limit int, queues bool
 	if !queues {
 		header = header[:5]
 	}
-	t := newGrid(header...).numbers(1)
+	t := newGrid(header...).numbers(1).cutLast(4)
 	for i, g := range all {
 		if a.json {
 			if err := printJSON(errorGroupJSON{g.queue, g.Pattern, g.Count, utc(g.First), utc(g.Last), g.ID, g.Error}); err != nil {
 				return err
 			}
 		} else if i < limit {
-			t.add([]any{g.Count, at(g.First), at(g.Last), paint(bad, g.Pattern), g.ID, g.queue}[:len(header)]...)
+			t.add([]any{g.Count, moment{g.First}, moment{g.Last}, paint(bad, g.Pattern), g.ID, g.queue}[:len(header)]...)
 		}
 	}
 	if a.json {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -176,6 +177,10 @@ const near = 10_000
 func (a *app) noMessage(ctx context.Context, m *delayqueue.Monitor, what string, byKey bool, wanted string) error {
 	q := check.Queue{Prefix: a.prefix, Name: m.Name()}
 	if byKey {
+		held := new(delayqueue.KeyHeldError)
+		if _, err := m.GetKey(ctx, what); errors.As(err, &held) {
+			return fail(exitNotFound, "%v", held)
+		}
 		keys, _, err := a.cli.HScan(ctx, q.Key("key"), 0, "", near).Result()
 		if err != nil {
 			return err

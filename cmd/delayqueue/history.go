@@ -54,7 +54,8 @@ func printTallies(tallies []delayqueue.Tally) error {
 	for _, t := range tallies {
 		err := printJSON(map[string]any{
 			"start": t.Start, "sent": t.Sent, "delivered": t.Delivered, "acked": t.Acked, "failed": t.Failed, "lost": t.Lost, "garbage": t.Garbage,
-			"started": t.Started, "lateness_seconds": t.Lateness.Seconds(), "max_lateness_seconds": t.MaxLateness.Seconds(),
+			"superseded": t.Superseded,
+			"started":    t.Started, "lateness_seconds": t.Lateness.Seconds(), "max_lateness_seconds": t.MaxLateness.Seconds(),
 		})
 		if err != nil {
 			return err
@@ -76,7 +77,7 @@ func drawTallies(tallies []delayqueue.Tally, days bool) {
 	rows := 0
 	for _, n := range tallies {
 		sent, acked, failed = append(sent, float64(n.Sent)), append(acked, float64(n.Acked)), append(failed, float64(n.Failed+n.Lost))
-		if n.Sent+n.Delivered+n.Acked+n.Failed+n.Lost+n.Garbage == 0 {
+		if n.Sent+n.Delivered+n.Acked+n.Failed+n.Lost+n.Garbage+n.Superseded == 0 {
 			continue
 		}
 		rows++

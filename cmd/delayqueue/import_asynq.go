@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -58,10 +59,40 @@ func (q *asynqQueue) task(id string) string { return q.base() + "t:" + id }
 func (q *asynqQueue) load(ctx context.Context, now time.Time, claims []claim) ([]foreignMessage, error) {
 	found := make([]foreignMessage, len(claims))
 	texts, err := readEach(ctx, q.cli, claims, func(p redis.Pipeliner, id string) *redis.StringCmd { return p.HGet(ctx, q.task(id), "msg") })
+	locks := map[int]string{}
 	for i, text := range texts {
-		found[i] = text.message(func() (foreignMessage, error) { return asynqMessage(text.text, claims[i], now) })
+		found[i] = text.message(func() (m foreignMessage, err error) {
+			m, locks[i], err = asynqMessage(text.text, claims[i], now)
+			return m, err
+		})
 	}
-	return found, err
+	return found, errors.Join(err, q.keepLocks(ctx, claims, found, locks))
+}
+
+// keepLocks makes the lock of a task of asynq.Unique the key of its message: the task's own lock is given up when it is
+// settled, and what old senders send afterwards must not be a second one. A task whose lock is over is unique no more.
+func (q *asynqQueue) keepLocks(ctx context.Context, claims []claim, found []foreignMessage, locks map[int]string) error {
+	var locked []claim
+	var of []int
+	for i, lock := range locks {
+		if strings.HasPrefix(lock, q.base()) && found[i].problem == "" && len(lock)-len(q.base()) <= 512 {
+			locked, of = append(locked, claim{id: lock}), append(of, i)
+		}
+	}
+	if len(locked) == 0 {
+		return nil
+	}
+	owners, err := readEach(ctx, q.cli, locked, func(p redis.Pipeliner, lock string) *redis.StringCmd { return p.Get(ctx, lock) })
+	if err != nil {
+		return err
+	}
+	for n, i := range of {
+		if owners[n].text == claims[i].id {
+			key := strings.TrimPrefix(locked[n].id, q.base())
+			found[i].options = append(found[i].options, delayqueue.WithKey(key, delayqueue.Keep))
+		}
+	}
+	return nil
 }
 
 // asynqSettle deletes tasks as asynq does, with their locks, and the claims on them: of a claim that is not there any more,
@@ -116,7 +147,7 @@ func (q *asynqQueue) left(ctx context.Context) (map[string]int64, error) {
 
 // A task's fields that are of use, by their numbers in asynq's message.
 type asynqTask struct {
-	kind, id, group                              string // 1, 3, 14
+	kind, id, lock, group                        string // 1, 3, 10, 14
 	payload                                      []byte // 2
 	headers                                      map[string]string
 	retry, retried, timeout, deadline, retention int64 // 5, 6, 8, 9, 12
@@ -132,13 +163,13 @@ func decodeAsynq(text []byte) (t asynqTask, err error) {
 		}
 		text = text[n:]
 		numbers := map[protowire.Number]*int64{5: &t.retry, 6: &t.retried, 8: &t.timeout, 9: &t.deadline, 12: &t.retention}
-		strings := map[protowire.Number]*string{1: &t.kind, 3: &t.id, 14: &t.group}
+		texts := map[protowire.Number]*string{1: &t.kind, 3: &t.id, 10: &t.lock, 14: &t.group}
 		switch to := numbers[number]; {
 		case kind == protowire.VarintType && to != nil:
 			var v uint64
 			v, n = protowire.ConsumeVarint(text)
 			*to = int64(v)
-		case kind == protowire.BytesType && (number == 2 || number == 15 || strings[number] != nil):
+		case kind == protowire.BytesType && (number == 2 || number == 15 || texts[number] != nil):
 			var v []byte
 			if v, n = protowire.ConsumeBytes(text); n < 0 {
 				break
@@ -148,7 +179,7 @@ func decodeAsynq(text []byte) (t asynqTask, err error) {
 			} else if number == 15 {
 				err = t.header(v)
 			} else {
-				*strings[number] = string(v)
+				*texts[number] = string(v)
 			}
 		default:
 			n = protowire.ConsumeFieldValue(number, kind, text)
@@ -189,17 +220,18 @@ func (t *asynqTask) header(entry []byte) error {
 	return nil
 }
 
-// asynqMessage makes a message of a task. Its problem is an error.
-func asynqMessage(text string, c claim, now time.Time) (m foreignMessage, err error) {
+// asynqMessage makes a message of a task. Its problem is an error. lock is the key of the lock of a task without an id of
+// somebody's choice, if asynq.Unique was asked for.
+func asynqMessage(text string, c claim, now time.Time) (m foreignMessage, lock string, err error) {
 	t, err := decodeAsynq([]byte(text))
 	switch {
 	case err != nil:
-		return m, err
+		return m, "", err
 	case t.id != c.id || t.kind == "":
-		return m, fmt.Errorf("task %q of type %q", t.id, t.kind)
+		return m, "", fmt.Errorf("task %q of type %q", t.id, t.kind)
 	case t.group != "":
 		m.problem = leftGroups // asynq puts it there when it is due
-		return m, nil
+		return m, "", nil
 	}
 	m.payload = string(t.payload)
 	m.options = append(m.options, delayqueue.WithRetryCount(int(max(t.retry-t.retried, 0))))
@@ -218,17 +250,18 @@ func asynqMessage(text string, c claim, now time.Time) (m foreignMessage, err er
 	}
 	m.options = append(m.options, delayqueue.WithHeader(kindHeader, t.kind))
 	if _, err := delayqueue.SettingsOf(m.options...); err != nil {
-		return m, err
+		return m, "", err
 	}
 	switch due := max(int64(c.due), now.Unix()); {
 	case t.deadline <= 0 || float64(t.deadline) >= latestDue: // none
 	case t.deadline > due+1:
 		m.options = append(m.options, delayqueue.WithDeadline(time.Unix(t.deadline, 0)))
 	default: // over when it is due, so it is garbage then
-		m.options = append(m.options, delayqueue.WithMsgTTL(time.Microsecond))
+		m.options = append(m.options, delayqueue.WithMsgTTL(time.Millisecond))
 	}
 	if _, err := uuid.Parse(t.id); err != nil && len(t.id) <= 512 { // somebody chose it
 		m.options = append(m.options, delayqueue.WithKey(t.id, delayqueue.Keep))
+		return m, "", nil
 	}
-	return m, nil
+	return m, t.lock, nil
 }

@@ -86,8 +86,11 @@ type importer struct {
 	from   string // the library
 	into   *delayqueue.Publisher
 	target string // prefix:name of the queue
-	floor  int64  // number to which the sequence had come at the start
+	floor  int64  // number to which the sequence had come at the start, and after the last outage
 	moved  func(n int)
+	outage func(err error, first bool) bool // whether to wait for the end of what err shows; first: it was not asked before
+
+	monitor *delayqueue.Monitor // of the queue
 	importResult
 }
 
@@ -105,8 +108,8 @@ func (im *importer) claims() string   { return im.numbers() + ":" + im.target }
 func (im *importer) sequence() string { return "import " + im.from + " " + im.theirs.base() }
 
 // begin finds out how far the sequence has come, and refuses to go on where an import into another queue was cut off.
-func (im *importer) begin(ctx context.Context, m *delayqueue.Monitor) error {
-	last, err := m.Sequence(ctx, im.sequence())
+func (im *importer) begin(ctx context.Context) error {
+	last, err := im.monitor.Sequence(ctx, im.sequence())
 	if err != nil && !errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue) {
 		return err
 	}
@@ -142,6 +145,20 @@ func (im *importer) size(ctx context.Context) (total int64, err error) {
 		}
 	}
 	return total, err
+}
+
+// outlast does work that an outage of Redis may end, and goes on with it after that. What is done twice is done once, by the
+// numbers of claims; a server that forgot some of them does not get them again, for it begins anew.
+func (im *importer) outlast(ctx context.Context, work func(context.Context) error) error {
+	err := work(ctx)
+	for first := true; err != nil && ctx.Err() == nil && im.outage(err, first); {
+		rest(ctx, followInterval)
+		if err = im.begin(ctx); err == nil {
+			err = work(ctx)
+		}
+		first = false
+	}
+	return err
 }
 
 // run moves what waits, again and again until it finds nothing more.
@@ -342,9 +359,14 @@ func (im *importer) send(ctx context.Context, claims []claim) error {
 	var sent, settled []claim
 	for i, m := range found {
 		if m.gone || m.problem != "" { // since it was claimed; what is left of it stays
-			im.Gone++
-			if err := im.cli.ZRem(ctx, im.claims(), claims[i].member).Err(); err != nil {
+			taken, err := im.cli.ZRem(ctx, im.claims(), claims[i].member).Result()
+			if err != nil {
 				return err
+			}
+			if taken == 0 { // another import has settled it since: that takes the claim first
+				im.Repeated++
+			} else {
+				im.Gone++
 			}
 			continue
 		}

@@ -24,9 +24,9 @@ func init() {
 func (w *asynqWorld) importer(into string) *importer {
 	im := &importer{
 		cli: w.cli, from: "asynq", target: w.prefix + ":" + into, theirs: &asynqQueue{cli: w.cli, name: w.name},
-		into: w.publisher(into), moved: func(int) {},
+		into: w.publisher(into), monitor: w.monitor(into), moved: func(int) {},
 	}
-	if err := im.begin(w.Context(), w.monitor(into)); err != nil {
+	if err := im.begin(w.Context()); err != nil {
 		w.Fatal(err)
 	}
 	return im

@@ -60,7 +60,7 @@ type journalJSON struct {
 
 // journal prints up to so many entries.
 func (a *app) journal(ctx context.Context, m *delayqueue.Monitor, most int) error {
-	t := newGrid("at", "by", "act", "on", "messages", "reason").numbers(5)
+	t := newGrid("at", "by", "act", "on", "messages", "reason").numbers(5).cutLast(3)
 	for cursor := ""; most > 0; {
 		page, err := a.journalPage(ctx, m, min(most, 200), cursor)
 		if errors.Is(err, delayqueue.ErrNoQueue) {
@@ -77,7 +77,7 @@ func (a *app) journal(ctx context.Context, m *delayqueue.Monitor, most int) erro
 				}
 				continue
 			}
-			t.add(at(e.At), e.By, actOf(e), onWhat(e), e.Messages, e.Reason)
+			t.add(moment{e.At}, e.By, actOf(e), onWhat(e), e.Messages, e.Reason)
 		}
 		if most, cursor = most-len(page.Entries), page.Next; cursor == "" {
 			break

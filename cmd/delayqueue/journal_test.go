@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os/user"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -31,4 +33,14 @@ func tellJournal(w *world) {
 	w.refused(exitRefused, "wrong state", "journal", "stop", "orders", all[0].ID)
 	w.must("purge", "orders", "--whole-queue", "--yes", "--operator", "eve")
 	w.contains(w.must("journal", "orders"), "delete queue", "eve", "ann")
+}
+
+// Whoever acts is named in the journal in a container and under cron too, where no variable says who that is.
+func TestOperatorWithoutVariables(t *testing.T) {
+	t.Setenv("USER", "")
+	t.Setenv("LOGNAME", "")
+	who, _, _ := strings.Cut(operator(), "@")
+	if u, err := user.Current(); who == "" || who == "somebody" || err == nil && who != u.Username {
+		t.Errorf("%q", operator())
+	}
 }

@@ -77,7 +77,7 @@ func (a *app) list(c *cobra.Command, m *delayqueue.Monitor, state delayqueue.Sta
 		delayqueue.StatePending: "due", delayqueue.StateReady: "due", delayqueue.StateUnack: "lease end",
 		delayqueue.StateRetry: "next delivery", delayqueue.StateGarbage: "died",
 		delayqueue.StateDone: "kept until",
-	}[state], "delivery", "failures", "payload", "last error").numbers(4, 5)
+	}[state], "delivery", "failures", "payload", "last error").numbers(4, 5).cutLast(7)
 	count := 0
 	var err error
 	for {
@@ -105,7 +105,7 @@ func (a *app) list(c *cobra.Command, m *delayqueue.Monitor, state delayqueue.Sta
 			if state == delayqueue.StateReady {
 				when = msg.Due
 			}
-			t.add(msg.ID, msg.Key, at(when), msg.Delivery, msg.Failures, payloadOf(msg, 40), paint(bad, cut(msg.LastError, 40)))
+			t.add(msg.ID, msg.Key, moment{when}, msg.Delivery, msg.Failures, payloadOf(msg, 40), paint(bad, cut(msg.LastError, 40)))
 		}
 		if cursor = page.Next; cursor == "" || count == limit {
 			break

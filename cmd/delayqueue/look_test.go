@@ -153,7 +153,12 @@ func tellList(w *world) {
 	w.must("ls", "orders", "processing")
 	w.refused(exitUsage, "bad cursor", "ls", "orders", "pending", "--cursor", "x")
 	w.refused(exitUsage, `"soon" is no time`, "ls", "orders", "pending", "--from", "soon")
-	w.refused(exitUsage, "accepts 2 arg(s)", "ls", "orders")
+	w.refused(exitUsage, "STATE (pending, ready, unack, retry, garbage, done) missing: delayqueue ls QUEUE STATE", "ls", "orders")
+	w.refused(exitUsage, "QUEUE and ID missing: delayqueue get QUEUE ID", "get")
+	w.refused(exitUsage, "TEXT missing: delayqueue find [QUEUE] TEXT", "find")
+	w.refused(exitUsage, "QUEUE missing: delayqueue limits clear QUEUE", "limits", "clear")
+	w.refused(exitUsage, "QUEUE missing: delayqueue requeue QUEUE (ID... | --all)", "requeue")
+	w.refused(exitUsage, `"c" is one argument too many: delayqueue get QUEUE ID`, "get", "a", "b", "c")
 }
 
 // cursorOf is what ls says to go on with.

@@ -85,6 +85,28 @@ func at(t time.Time) string {
 	return fmt.Sprintf("%s (in %s)", clock(t), brief(far))
 }
 
+// age is how far off an instant is, in its largest unit.
+func age(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	far := time.Until(t)
+	text := "0s"
+	for _, unit := range []struct {
+		size time.Duration
+		name string
+	}{{365 * 24 * time.Hour, "y"}, {24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
+		if n := far.Abs() / unit.size; n > 0 {
+			text = fmt.Sprint(int64(n)) + unit.name
+			break
+		}
+	}
+	if far < 0 {
+		return text + " ago"
+	}
+	return "in " + text
+}
+
 func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05.000") }
 
 // plural is a count with its noun.

@@ -3,14 +3,14 @@
 --
 -- KEYS: 1 pending, 2 ready, 3 unack, 4 retry, 5 garbage, 6 msg, 7 fail, 8 key, 9 wake, 10 state, 11 done, 12 result, 13 held, 14 parts
 -- ARGV: 'pending', 'ready', 'unack', 'retry', 'garbage' or 'done' and a tag: it has no envelope, drop it;
---       'key' and a message key: no live message has it, free it;
+--       'key' and a message key: no live message has it, free it, unless it is held still;
 --       'place' and an id: its envelope is in no structure, bring it back;
 --       'record' and an id: its fail record belongs to no message, delete it;
 --       'result' and an id: its result belongs to no message that is done, delete it;
 --       'part' and a field of parts: its message is gone, delete it;
 --       'alarm' and a member of wake: set it to the armed instant, or delete it; and so on, at most 100 of them.
 -- Returns the error DQLAYOUT, and has done nothing, if state.layout is not known here; or a word for each: 'done'; 'sound': it was not wrong any more; 'garbage': it was brought back, to garbage, for
---       another live message has its key.
+--       another live message has its key, or an acked one keeps it taken.
 -- Cost: O(log n) for each, and O(ready) for those that may be there; at most 14 commands each.
 -- Keeps: every invariant that holds before. Reads every key first; the first write is a ZREM: a full server lets the rest pass.
 local time = redis.call('TIME')
@@ -55,13 +55,23 @@ mend.retry = drop(function(tag) return redis.call('ZREM', KEYS[4], tag) end)
 mend.garbage = drop(function(tag) return redis.call('ZREM', KEYS[5], tag) end)
 mend.done = drop(function(tag) return redis.call('ZREM', KEYS[11], tag) end)
 
+-- held(key) says whether a key stays taken after an ack, as heldUntil of the library does.
+local function held(key)
+  local ends = tonumber(redis.call('ZSCORE', KEYS[13], key) or 0) or 0
+  return ends > now and ends <= now + 31536000000000
+end
+
 function mend.key(key)
   local id = redis.call('HGET', KEYS[8], key)
   if not id or string.sub(id, 1, 6) == 'acked:' and redis.call('ZSCORE', KEYS[13], key) then return 'sound' end
   local envelope = redis.call('HGET', KEYS[6], id)
   local live = envelope and not redis.call('ZSCORE', KEYS[5], id) and not redis.call('ZSCORE', KEYS[11], id)
   if live and keyof(envelope) == key then return 'sound' end
-  redis.call('HDEL', KEYS[8], key)
+  if held(key) then
+    redis.call('HSET', KEYS[8], key, 'acked:' .. id)
+  else
+    redis.call('HDEL', KEYS[8], key)
+  end
   return 'done'
 end
 
@@ -76,7 +86,13 @@ function mend.place(id)
   if not envelope or placed(id) or n and placed(n .. ':' .. id) then return 'sound' end
   local key = keyof(envelope)
   local holder = key ~= '' and redis.call('HGET', KEYS[8], key)
-  if holder and holder ~= id and redis.call('HEXISTS', KEYS[6], holder) == 1 then
+  local acked = holder and string.match(holder, '^acked:(.*)$')
+  if acked and held(key) then
+    holder = acked
+  elseif holder and redis.call('HEXISTS', KEYS[6], holder) == 0 then
+    holder = nil
+  end
+  if holder and holder ~= id then
     redis.call('ZADD', KEYS[5], us(now), id)
     local errors = text or ''
     if errors ~= '' and string.sub(errors, 1, 1) ~= '\30' then errors = '\30' .. '0 0 ' .. errors end

@@ -5,10 +5,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"os/user"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/redis/go-redis/v9"
@@ -83,6 +87,12 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 	)
 	for _, c := range slices.Concat(root.Commands(), periodic.Commands(), limits.Commands(), journal.Commands()) {
 		c.DisableFlagsInUseLine = false
+		if check := c.Args; check != nil && !c.HasSubCommands() {
+			c.Args = func(c *cobra.Command, args []string) error {
+				a.command = c
+				return argsError(c, args, check(c, args))
+			}
+		}
 		work := c.RunE
 		if work == nil {
 			continue
@@ -104,7 +114,13 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 
 // operator is the user of this machine.
 func operator() string {
-	name := cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME"), "somebody")
+	name := cmp.Or(os.Getenv("USER"), os.Getenv("LOGNAME"))
+	if name == "" { // as in a container, or under cron
+		name = fmt.Sprint("uid ", os.Getuid())
+		if u, err := user.Current(); err == nil && u.Username != "" {
+			name = u.Username
+		}
+	}
 	if host, err := os.Hostname(); err == nil {
 		name += "@" + host
 	}
@@ -138,8 +154,10 @@ func (a *app) connect(ctx context.Context) (err error) {
 var partName = regexp.MustCompile(`/[0-9]+$`)
 
 func validName(name string) error {
-	if name == "" || strings.ContainsAny(name, "{}") || partName.MatchString(name) {
-		return fail(exitUsage, "%q is no name of a queue: it needs at least one character, none of { }, and no slash and digits at its end", name)
+	if name == "" || strings.ContainsAny(name, "{}") || partName.MatchString(name) || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, unicode.IsControl) || strings.TrimSpace(name) != name {
+		return fail(exitUsage, "%q is no name of a queue: it is UTF-8, needs at least one character, none of { }, no control characters, "+
+			"no blank at either end, and no slash and digits at its end", name)
 	}
 	return nil
 }

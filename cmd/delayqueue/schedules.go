@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -28,7 +28,8 @@ func (a *app) scheduler(ctx context.Context, name string, create bool) (*schedul
 	if err != nil {
 		return nil, err
 	}
-	return schedule.New(delayqueue.NewPublisher(name, a.cli, delayqueue.UseCustomPrefix(a.prefix))), nil
+	s := schedule.New(delayqueue.NewPublisher(name, a.cli, delayqueue.UseCustomPrefix(a.prefix)))
+	return s.WithLogger(slog.New(slog.DiscardHandler)).WithOperator(a.operator).WithReason(a.reason), nil
 }
 
 func (a *app) schedulesCommand() *cobra.Command {
@@ -37,7 +38,7 @@ func (a *app) schedulesCommand() *cobra.Command {
 		Short: "Show periodic messages",
 		Long: `schedules lists the entries of a queue that send a message again and again, with their next instants, and how many instants have no
 message, and why: the last message lived (overlap), nobody ran them in time (missed), a pause. Some process must run
-them: schedule.Run of the library.`,
+them: schedule.Run of the library. The last column says which are not sent, and why, and which are overdue.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
@@ -62,6 +63,9 @@ type scheduleJSON struct {
 	Zone           string     `json:"zone,omitempty"`
 	Every          float64    `json:"every_seconds,omitempty"`
 	Offset         float64    `json:"offset_seconds,omitempty"`
+	Jitter         float64    `json:"jitter_seconds,omitempty"`
+	Begin          *time.Time `json:"begin,omitempty"`
+	End            *time.Time `json:"end,omitempty"`
 	Overlap        string     `json:"overlap"`
 	CatchUp        int        `json:"catch_up"`
 	Paused         bool       `json:"paused"`
@@ -70,40 +74,44 @@ type scheduleJSON struct {
 	SkippedOverlap int64      `json:"skipped_overlap"`
 	SkippedMissed  int64      `json:"skipped_missed"`
 	SkippedPaused  int64      `json:"skipped_paused"`
+	Trouble        string     `json:"trouble,omitempty"`
+	Overdue        *time.Time `json:"overdue,omitempty"`
+	Looked         *time.Time `json:"looked,omitempty"`
+	Changed        *time.Time `json:"changed,omitempty"`
+	ChangedBy      string     `json:"changed_by,omitempty"`
+	ChangeReason   string     `json:"change_reason,omitempty"`
+	Program        string     `json:"program,omitempty"`
 	Broken         string     `json:"unreadable,omitempty"`
+}
+
+func scheduleJSONOf(s *schedule.Status) scheduleJSON {
+	out := scheduleJSON{
+		Name: s.Name, Cron: s.Cron, Zone: s.Zone, Every: s.Every.Seconds(), Offset: s.Offset.Seconds(), Jitter: s.Jitter.Seconds(),
+		Begin: instant(s.Begin), End: instant(s.End), Overlap: s.Overlap.String(), CatchUp: max(s.CatchUp, 0), Paused: s.Paused,
+		Next: instant(s.Next), Last: instant(s.Last), Overdue: instant(s.Overdue), Looked: instant(s.Looked),
+		SkippedOverlap: s.Skipped.Overlap, SkippedMissed: s.Skipped.Missed, SkippedPaused: s.Skipped.Paused,
+		Changed: instant(s.Changed), ChangedBy: s.ChangedBy, ChangeReason: s.ChangeReason, Program: s.Program,
+	}
+	if s.Trouble != nil {
+		out.Trouble = s.Trouble.Error()
+	}
+	if s.Broken != nil {
+		out.Broken = s.Broken.Error()
+	}
+	return out
 }
 
 func (a *app) saySchedules(all []schedule.Status) error {
 	g := newGrid("schedule", "when", "zone", "next", "last", "skipped", "state")
-	for _, s := range all {
+	for i := range all {
+		s := &all[i]
 		if a.json {
-			out := scheduleJSON{
-				Name: s.Name, Cron: s.Cron, Zone: s.Zone, Every: s.Every.Seconds(), Offset: s.Offset.Seconds(),
-				Overlap: s.Overlap.String(), CatchUp: max(s.CatchUp, 0), Paused: s.Paused, Next: instant(s.Next), Last: instant(s.Last),
-				SkippedOverlap: s.Skipped.Overlap, SkippedMissed: s.Skipped.Missed, SkippedPaused: s.Skipped.Paused,
-			}
-			if s.Broken != nil {
-				out.Broken = s.Broken.Error()
-			}
-			if err := printJSON(out); err != nil {
+			if err := printJSON(scheduleJSONOf(s)); err != nil {
 				return err
 			}
 			continue
 		}
-		state := "running"
-		switch {
-		case s.Broken != nil:
-			state = s.Broken.Error()
-		case s.Paused:
-			state = "paused"
-		}
-		when := s.Cron
-		if s.Every > 0 {
-			if when = "every " + brief(s.Every); s.Offset > 0 {
-				when += " + " + brief(s.Offset)
-			}
-		}
-		g.add(s.Name, when, cmp.Or(s.Zone, "UTC"), at(s.Next), at(s.Last), skippedOf(s.Skipped), state)
+		g.add(s.Name, whenOf(&s.Entry), cmp.Or(s.Zone, "UTC"), at(s.Next), at(s.Last), skippedOf(s), stateOf(s))
 	}
 	if !a.json && len(all) > 0 {
 		g.print()
@@ -114,16 +122,55 @@ func (a *app) saySchedules(all []schedule.Status) error {
 	return nil
 }
 
+// whenOf says the instants of an entry, but for its zone.
+func whenOf(e *schedule.Entry) string {
+	text := e.Cron
+	if e.Every > 0 {
+		if text = "every " + brief(e.Every); e.Offset > 0 {
+			text += " + " + brief(e.Offset)
+		}
+	}
+	if e.Jitter > 0 {
+		text += ", jitter " + brief(e.Jitter)
+	}
+	return text
+}
+
+// stateOf says whether an entry is sent, and what is wrong if it is not.
+func stateOf(s *schedule.Status) any {
+	overdue := ""
+	if !s.Overdue.IsZero() {
+		overdue = "; overdue since " + at(s.Overdue)
+	}
+	switch {
+	case s.Trouble != nil:
+		return paint(bad, s.Trouble.Error()+overdue)
+	case s.Paused:
+		return "paused"
+	case overdue != "":
+		return paint(warn, "running"+overdue)
+	case s.Next.IsZero():
+		return "over"
+	}
+	return "running"
+}
+
 // skippedOf says how many instants have no message, and why.
-func skippedOf(s schedule.Skipped) string {
+func skippedOf(s *schedule.Status) string {
 	var parts []string
 	for _, one := range []struct {
-		n   int64
-		why string
-	}{{s.Overlap, "overlap"}, {s.Missed, "missed"}, {s.Paused, "paused"}} {
-		if one.n > 0 {
-			parts = append(parts, humanize.Comma(one.n)+" "+one.why)
+		n     int64
+		why   string
+		least bool // of a cron they are not counted any further
+	}{{s.Skipped.Overlap, "overlap", false}, {s.Skipped.Missed, "missed", true}, {s.Skipped.Paused, "paused", true}} {
+		if one.n == 0 {
+			continue
 		}
+		number := humanize.Comma(one.n)
+		if one.least && s.Cron != "" && one.n >= 1000 {
+			number += "+"
+		}
+		parts = append(parts, number+" "+one.why)
 	}
 	return strings.Join(parts, ", ")
 }
@@ -136,7 +183,7 @@ func (a *app) scheduleCommand() *cobra.Command {
 		a.scheduleVerb("rm", "Delete a periodic message", "removed", (*schedule.Scheduler).Remove),
 		a.scheduleVerb("pause", "Let its instants pass, until resume", "paused", (*schedule.Scheduler).Pause),
 		a.scheduleVerb("resume", "End a pause", "resumed", (*schedule.Scheduler).Resume),
-		a.scheduleRunCommand(), a.scheduleNextCommand(),
+		a.scheduleRunCommand(), a.scheduleNextCommand(), a.scheduleShowCommand(),
 	)
 	return c
 }
@@ -180,100 +227,6 @@ func scheduleFailure(err error) error {
 		return fail(exitUsage, "%v", err)
 	}
 	return err
-}
-
-type scheduleFlags struct {
-	entry              schedule.Entry
-	every, offset      durationFlag
-	ttl, timeout, keep durationFlag
-	headers            map[string]string
-	retries            int
-	skip, create       bool
-}
-
-func (a *app) scheduleSetCommand() *cobra.Command {
-	var f scheduleFlags
-	c := &cobra.Command{
-		Use:   "set QUEUE NAME [PAYLOAD]",
-		Short: "Add a periodic message, or change it",
-		Long: `set adds an entry, or makes the one of this name another one: what is not said is as by default, not as it was. Without
-PAYLOAD it is what is read from the input. The change takes effect at once.`,
-		Example: `  delayqueue schedule set reports daily '{"of":"day"}' --cron "0 9 * * 1-5" --zone Europe/Berlin --skip
-  delayqueue schedule set reports clean-up "" --every 15m`,
-		Args:              cobra.RangeArgs(2, 3),
-		ValidArgsFunction: a.completeQueue(),
-		RunE:              func(c *cobra.Command, args []string) error { return a.setSchedule(c, args, &f) },
-	}
-	flags := c.Flags()
-	flags.StringVar(&f.entry.Cron, "cron", "", "minute, hour, day of the month, month, day of the week")
-	flags.StringVar(&f.entry.Zone, "zone", "", "in which the clocks show that (default UTC)")
-	flags.Var(&f.every, "every", "at the multiples of it since 1970")
-	flags.Var(&f.offset, "offset", "with --every: so much after each")
-	flags.BoolVar(&f.skip, "skip", false, "send none while the last one lives")
-	flags.IntVar(&f.entry.CatchUp, "catch-up", 1, "how many are sent of those that were missed, the latest")
-	flags.StringToStringVar(&f.headers, "header", nil, "name=value, any number")
-	flags.IntVar(&f.retries, "retries", 3, "failures that are followed by another delivery")
-	flags.Var(&f.ttl, "ttl", "not sent, or garbage, if it could not be handed out so long after its instant")
-	flags.Var(&f.timeout, "timeout", "a handler of it may run so long; 0: for any time")
-	flags.Var(&f.keep, "keep", "once it is acked, it can be looked at so long, with its result")
-	flags.BoolVar(&f.create, "create", false, "also for a queue that does not exist yet")
-	return c
-}
-
-func (a *app) setSchedule(c *cobra.Command, args []string, f *scheduleFlags) error {
-	if len(args) == 2 && onTerminal(os.Stdin) {
-		return fail(exitUsage, "what shall be sent? Give a payload, or pipe it in")
-	}
-	e := f.entry
-	e.Name, e.Every, e.Offset = args[1], time.Duration(f.every), time.Duration(f.offset)
-	if f.skip {
-		e.Overlap = schedule.Skip
-	}
-	if e.CatchUp == 0 {
-		e.CatchUp = schedule.NoCatchUp
-	}
-	s, err := a.scheduler(c.Context(), args[0], f.create)
-	if err != nil {
-		return err
-	}
-	if len(args) == 3 {
-		e.Payload = args[2]
-	} else {
-		text, err := io.ReadAll(a.in)
-		if err != nil {
-			return err
-		}
-		e.Payload = string(text)
-	}
-	e.Options = f.options(c)
-	ctx, cancel := context.WithTimeout(c.Context(), oneCall)
-	defer cancel()
-	if err := s.Set(ctx, e); err != nil {
-		return scheduleFailure(err)
-	}
-	next, err := s.Next(ctx, e.Name, 1)
-	if err != nil || a.json || len(next) == 0 {
-		return cmp.Or(err, a.sayScheduled(e.Name, "set"))
-	}
-	say("schedule %s set; next %s", e.Name, inZone(next[0]))
-	return nil
-}
-
-func (f *scheduleFlags) options(c *cobra.Command) []delayqueue.MsgOption {
-	options := []delayqueue.MsgOption{delayqueue.WithRetryCount(f.retries)}
-	for name, option := range map[string]func() delayqueue.MsgOption{
-		"ttl":     func() delayqueue.MsgOption { return delayqueue.WithMsgTTL(time.Duration(f.ttl)) },
-		"timeout": func() delayqueue.MsgOption { return delayqueue.WithTimeout(time.Duration(f.timeout)) },
-		"keep":    func() delayqueue.MsgOption { return delayqueue.WithRetention(time.Duration(f.keep)) },
-	} {
-		if c.Flags().Changed(name) {
-			options = append(options, option())
-		}
-	}
-	for name, value := range f.headers {
-		options = append(options, delayqueue.WithHeader(name, value))
-	}
-	return options
 }
 
 func (a *app) scheduleRunCommand() *cobra.Command {

@@ -60,3 +60,60 @@ func TestSchedulesAreCounted(t *testing.T) {
 	stop()
 	<-ended
 }
+
+// TestStuckSchedulesAreCounted: a collector says which schedules are not sent, by reason, whoever runs them.
+func TestStuckSchedulesAreCounted(t *testing.T) {
+	t.Parallel()
+	cli := redistest.Start(t).Client(t)
+	s := schedule.New(delayqueue.NewPublisher("reports", cli))
+	collector := promqueue.NewCollector(promqueue.Config{})
+	defer collector.Close()
+	collector.Watch(delayqueue.NewMonitor("reports", cli))
+	collector.WatchSchedules(s)
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(collector)
+	stuck := func(want map[string]float64) bool {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := map[string]float64{}
+		for _, family := range families {
+			for _, m := range family.GetMetric() {
+				if family.GetName() == "delayqueue_schedules_stuck" {
+					n[m.GetLabel()[1].GetValue()] = m.GetGauge().GetValue()
+				}
+			}
+		}
+		for _, why := range []string{"not run", "wrong clock", "sequence moved", "refused", "unreadable", "overdue"} {
+			if have, there := n[why]; !there || have != want[why] {
+				return false
+			}
+		}
+		return true
+	}
+	until := func(want map[string]float64) {
+		t.Helper()
+		for end := time.Now().Add(deadline); !stuck(want); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not %v", want)
+			}
+		}
+	}
+	until(nil)
+	for _, name := range []string{"a", "b"} {
+		if err := s.Set(t.Context(), schedule.Entry{Name: name, Every: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := cli.HSet(t.Context(), "{dq:reports}:schedules", "rubbish", "x").Err(); err != nil {
+		t.Fatal(err)
+	}
+	until(map[string]float64{"not run": 2, "unreadable": 1})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	until(map[string]float64{"unreadable": 1})
+	stop()
+	<-ended
+}

@@ -102,7 +102,9 @@ func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
 		if err != nil {
 			return err
 		}
-		payload = string(text)
+		if payload = string(text); payload == "" { // a variable that is not set, where nobody types
+			return fail(exitUsage, "the input is empty: for a message without a payload write delayqueue send %s ''", shellQuote(args[0]))
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, oneCall)
 	defer cancel()

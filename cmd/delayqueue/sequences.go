@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/schedule"
 )
 
 func (a *app) sequencesCommand() *cobra.Command {
@@ -151,6 +152,13 @@ func (a *app) dropSequences(ctx context.Context, m *delayqueue.Monitor, names []
 	}
 	var failed []error
 	for _, name := range names {
+		if entry, ours := strings.CutPrefix(name, "schedule/"); ours {
+			if _, err := schedule.Get(ctx, m, entry); err == nil {
+				failed = append(failed, fail(exitRefused, "sequence %q says what the schedule %q has sent: without it that is sent again; "+
+					"remove the schedule first (delayqueue schedule rm %s %s)", name, entry, m.Name(), entry))
+				continue
+			}
+		}
 		switch err := m.DropSequence(ctx, name); {
 		case err != nil:
 			failed = append(failed, err)

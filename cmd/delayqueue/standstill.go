@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/health"
+	"github.com/go-delayqueue/delayqueue/schedule"
 )
 
 // What breaks no invariant, and still keeps messages from being handled, or endangers them.
@@ -18,6 +20,9 @@ const (
 	deadLease  check.Kind = "lease long over"
 	unwell     check.Kind = "server in trouble"
 	throttled  check.Kind = "throttled for long"
+
+	schedulesNotRun check.Kind = "nobody runs the schedules"
+	scheduleStuck   check.Kind = "schedule is not sent"
 )
 
 // longOver is how long after its end a lease shows that nobody fetches: consumers that live take it back within
@@ -43,10 +48,44 @@ func (a *app) standstill(ctx context.Context, q check.Queue, s *check.State, l *
 			}
 		}
 	}
+	found = append(found, a.schedulesStandStill(ctx, q)...)
 	for _, c := range a.server(ctx, q) {
 		if c.Level == health.Critical {
 			add(unwell, "server", a.words(c.Name), "%s: %s. %s", a.words(c.Name), a.words(c.Found), strings.TrimSuffix(a.words(c.Advice), "."))
 		}
+	}
+	return found
+}
+
+// schedulesStandStill looks for schedules that are not sent: all of them, or some.
+func (a *app) schedulesStandStill(ctx context.Context, q check.Queue) (found []check.Finding) {
+	all, err := schedule.List(ctx, a.newMonitor(q.Name))
+	if err != nil {
+		return nil
+	}
+	notRun := 0
+	for _, s := range all {
+		text := ""
+		switch {
+		case errors.Is(s.Trouble, schedule.ErrNotRun):
+			notRun++
+		case s.Trouble != nil:
+			text = s.Trouble.Error()
+		case !s.Overdue.IsZero():
+			text = "its instant " + at(s.Overdue) + " is overdue"
+		}
+		if text != "" {
+			found = append(found, check.Finding{Kind: scheduleStuck, Structure: "schedules", Item: s.Name,
+				Text: fmt.Sprintf("schedules: %s: %s.", s.Name, text)})
+		}
+	}
+	if notRun > 0 {
+		since := "no replica ever looked"
+		if looked := all[0].Looked; !looked.IsZero() {
+			since = "the last replica looked " + at(looked)
+		}
+		found = append(found, check.Finding{Kind: schedulesNotRun, Structure: "schedules", Item: q.Name,
+			Text: fmt.Sprintf("schedules: nobody runs %s: %s.", plural(notRun, "schedule"), since)})
 	}
 	return found
 }

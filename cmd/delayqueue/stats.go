@@ -107,7 +107,7 @@ type statsErrorJSON struct {
 
 // printStats draws the table. Of more rows than most (0: any number) it says how many are not shown.
 func (a *app) printStats(out io.Writer, all []*health.Look, columns, most int) error {
-	t := newGrid("queue", "pending", "ready", "unack", "retry", "garbage", "done", "behind", "next due", "state").numbers(2, 3, 4, 5, 6, 7, 8)
+	t := newGrid("queue", "pending", "ready", "unack", "retry", "garbage", "done", "behind", "next due", "state").numbers(2, 3, 4, 5, 6, 7, 8).cutLast(10)
 	all, hidden := withRoom(all, most)
 	for _, one := range all {
 		n := one.Counts

@@ -43,6 +43,8 @@ func tellSend(w *world) {
 	}
 	w.contains(w.must("ls", "orders", "pending", "--json"), `"payload":"two\nlines"`)
 
+	w.refused(exitUsage, "the input is empty: for a message without a payload write delayqueue send orders ''", "send", "orders")
+
 	var lines strings.Builder
 	for i := range 7000 {
 		fmt.Fprintln(&lines, i)

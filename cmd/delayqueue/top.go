@@ -66,7 +66,7 @@ type topJSON struct {
 
 // printTop draws the board.
 func (a *app) printTop(out io.Writer, all []*health.Look, columns, most int) error {
-	t := newGrid("queue", "verdict", "waits", "in/s", "out/s", "fails", "busy", "oldest").numbers(3, 4, 5, 6, 7, 8)
+	t := newGrid("queue", "verdict", "waits", "in/s", "out/s", "fails", "busy", "oldest").numbers(3, 4, 5, 6, 7, 8).cutLast(2)
 	all, hidden := withRoom(health.WorstFirst(all), most)
 	for _, one := range all {
 		busy, workers := one.Workers()

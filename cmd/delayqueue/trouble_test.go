@@ -72,7 +72,7 @@ func tellManyQueues(w *world) {
 
 // What others chose is one word where a command to type is shown, and no completion.
 func tellQuoting(w *world) {
-	evil := "x'; touch owned; '$(touch owned)\x1b[31m"
+	evil := "x'; touch owned; '$(touch owned)"
 	w.send(evil, "a", delayqueue.WithDelay(time.Hour))
 	w.send(evil, "b", delayqueue.WithDelay(time.Hour))
 	w.send("_activeHelp_ x", "a")

@@ -147,7 +147,7 @@ func produce(ctx context.Context, queue *delayqueue.DelayQueue, every time.Durat
 			return err
 		case <-tick.C:
 		}
-		if _, err := queue.Send(ctx, payload(n), delayqueue.WithDelay(rand.N(2*time.Second))); err != nil && ctx.Err() == nil {
+		if _, err := queue.Send(ctx, payload(n), delayqueue.WithDelay(rand.N(2*time.Second).Truncate(time.Millisecond))); err != nil && ctx.Err() == nil {
 			say.Print("not sent: ", err)
 		}
 	}

@@ -91,7 +91,9 @@ func TestPrometheus(t *testing.T) {
 	}
 	for _, text := range append(exprs, string(alerts)) {
 		for _, name := range regexp.MustCompile(`delayqueue_\w+`).FindAllString(text, -1) {
-			p.eventually("count("+name+")", 1, math.MaxInt32)
+			if name != "delayqueue_schedules_stuck" { // the service has no schedules
+				p.eventually("count("+name+")", 1, math.MaxInt32)
+			}
 		}
 	}
 

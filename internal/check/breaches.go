@@ -8,7 +8,7 @@ import (
 
 // numberFields are the fields of state that hold one number; each may be absent.
 var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done",
-	"held", "parts", "changed", "tat"}
+	"held", "parts", "changed", "overtaken", "tat"}
 
 // maxPaused is how long the texts in the field paused may be.
 const maxPaused = 200 + 1 + 1000
@@ -174,6 +174,9 @@ func (b *breaches) failRecords() {
 		if f := b.Fail[id]; f.Problem != "" {
 			b.add(BadRecord, "fail", id, "the record of message %s is malformed: %s", id, f.Problem)
 		}
+		if b.Fields["overtaken"] == "" && b.Fail[id].Superseded {
+			b.add(WrongRecord, "fail", id, "a delivery of message %s was superseded, but field overtaken of state is not set, so nobody would see", id)
+		}
 		if _, ok := b.Messages[id]; !ok && len(b.held[id]) == 0 {
 			b.add(StrayRecord, "fail", id, "the record of message %s belongs to no message", id)
 		}
@@ -197,7 +200,9 @@ func (b *breaches) failRecords() {
 		case !ok && h.Delivery > 1:
 			b.add(NoRecord, "fail", id, "message %s is in %s at delivery %d and has no record", id, h.place, h.Delivery)
 		case !ok || f.Problem != "":
-		case live && h.Delivery == 1 && f.Delivery == 1:
+		case f.Superseded && h.place != "unack":
+			b.add(WrongRecord, "fail", id, "message %s is in %s, but its record says that its delivery was superseded, which is handled", id, h.place)
+		case live && h.Delivery == 1 && f.Delivery == 1 && !f.Superseded:
 			b.add(WrongRecord, "fail", id, "message %s is in %s at delivery 1 and has a record, which only later ones and garbage have", id, h.place)
 		case live && h.Delivery != f.Delivery:
 			b.add(WrongRecord, "fail", id, "message %s is in %s at delivery %d, but its record says %d", id, h.place, h.Delivery, f.Delivery)
@@ -213,7 +218,7 @@ func (b *breaches) callersKeys() {
 	said := map[string]bool{}
 	for _, id := range sortedKeys(b.Messages) {
 		env := b.Messages[id]
-		if env.Problem != "" || env.Key == "" || !b.live(id) {
+		if env.Problem != "" || env.Key == "" || !b.live(id) || b.Fail[id].Superseded {
 			continue
 		}
 		switch owner, ok := b.Keys[env.Key]; {
@@ -250,6 +255,8 @@ func (b *breaches) callersKeys() {
 			b.add(StrayKeyEntry, "key", key, "key %q points at message %s, which has no key", key, id)
 		case env.Key != key:
 			b.add(StrayKeyEntry, "key", key, "key %q points at message %s, whose key is %q", key, id, env.Key)
+		case b.Fail[id].Superseded:
+			b.add(StrayKeyEntry, "key", key, "key %q points at message %s, which was superseded", key, id)
 		case !b.live(id) && len(b.held[id]) > 0:
 			b.add(StrayKeyEntry, "key", key, "key %q points at message %s, which lies in %s", key, id, b.held[id][0].place)
 		}
@@ -349,4 +356,4 @@ func numbers(field string) (all []int64) {
 }
 
 // counted is what history counts, and what state holds of it until the next tick.
-var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage", "started", "late", "latest"}
+var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage", "superseded", "started", "late", "latest"}

@@ -110,6 +110,23 @@ var breakages = []breakage{
 		says(`fail: message ` + idReady + ` is in ready at delivery 2, but its record says 3.`)},
 	{"fail says 2 of a first delivery", func(b *bed) { b.do("HSET", "fail", idUnack, fmt.Sprintf("2 0 0 %d ", b.now)) },
 		says(`fail: message ` + idUnack + ` is in unack at delivery 1, but its record says 2.`)},
+	{"superseded", func(b *bed) {
+		b.do("HSET", "state", "overtaken", 1)
+		b.do("HSET", "fail", idUnack, "1 0 0 0 \x1f")
+		b.do("HDEL", "key", "order-4")
+	}, says()},
+	{"superseded, and has its key", func(b *bed) {
+		b.do("HSET", "state", "overtaken", 1)
+		b.do("HSET", "fail", idUnack, "1 0 0 0 \x1f")
+	}, says(`key: key "order-4" points at message ` + idUnack + `, which was superseded.`)},
+	{"superseded, and nobody handles it", func(b *bed) {
+		b.do("HSET", "state", "overtaken", 1)
+		b.do("HSET", "fail", idReady, fmt.Sprintf("2 0 0 %d \x1f", b.now))
+	}, says(`fail: message ` + idReady + ` is in ready, but its record says that its delivery was superseded, which is handled.`)},
+	{"superseded, and nobody looks", func(b *bed) {
+		b.do("HSET", "fail", idUnack, "1 0 0 0 \x1f")
+		b.do("HDEL", "key", "order-4")
+	}, says(`fail: a delivery of message ` + idUnack + ` was superseded, but field overtaken of state is not set, so nobody would see.`)},
 	{"fail for a first delivery", func(b *bed) { b.do("HSET", "fail", idUnack, fmt.Sprintf("1 0 0 %d ", b.now)) },
 		says(`fail: message ` + idUnack + ` is in unack at delivery 1 and has a record, which only later ones and garbage have.`)},
 	{"no fail for a later delivery", func(b *bed) { b.do("HDEL", "fail", idRetry) },
@@ -304,7 +321,7 @@ var breakages = []breakage{
 	// What Monitors alone read.
 	{"consumers and history expire", func(b *bed) {
 		b.do("HSET", "consumers", "c", fmt.Sprintf("%d 10000000 {}", b.now))
-		b.do("HSET", "history", "477000", "1 2 3 4 5 6 7 8 9", "d19875", "1 0 0 0 0 0 0 0 0")
+		b.do("HSET", "history", "477000", "1 2 3 4 5 6 7 8 9 10", "d19875", "1 0 0 0 0 0 0 0 0 0")
 		b.do("EXPIRE", "consumers", 100)
 		b.do("EXPIRE", "history", 100)
 	}, says()},
@@ -323,11 +340,11 @@ var breakages = []breakage{
 		}
 	}, says(`journal: it has 1002 entries, want at most 1000.`)},
 	{"history of something else", func(b *bed) {
-		b.do("HSET", "history", "477000:sent", "1", "d1", "1 2 3 4 5", "2", "1 2 3 4 5 6 7 8 9.0")
+		b.do("HSET", "history", "477000:sent", "1", "d1", "1 2 3 4 5", "2", "1 2 3 4 5 6 7 8 9 10.0")
 	}, says(
-		`history: field "2" is "1 2 3 4 5 6 7 8 9.0", want a number of each of sent delivered acked failed lost garbage started late latest.`,
+		`history: field "2" is "1 2 3 4 5 6 7 8 9 10.0", want a number of each of sent delivered acked failed lost garbage superseded started late latest.`,
 		`history: field "477000:sent", want <hours since 1970> or d<days since 1970>.`,
-		`history: field "d1" is "1 2 3 4 5", want a number of each of sent delivered acked failed lost garbage started late latest.`,
+		`history: field "d1" is "1 2 3 4 5", want a number of each of sent delivered acked failed lost garbage superseded started late latest.`,
 	)},
 }
 

@@ -105,6 +105,7 @@ type Envelope struct {
 	Problem string
 
 	Latest   int64 // unix us; 0: none
+	Since    int64 // unix us; 0: none
 	KeyHold  int64 // us; 0: none
 	Deadline int64 // unix us; 0: none
 	Timeout  int64 // us; 0: the queue's own; NoTimeout

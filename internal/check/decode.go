@@ -27,6 +27,7 @@ const (
 	fieldTTL     = 4
 	mustBeKnown  = 128
 
+	fieldSince    = 6
 	fieldLatest   = 5
 	fieldKeyHold  = 132
 	fieldDeadline = 130
@@ -245,6 +246,8 @@ func (e *Envelope) decodeField(kind int, value *cursor) (err error) {
 		err = e.decodeParts(value)
 	case kind == fieldDeadline:
 		e.Deadline, err = value.instant("deadline")
+	case kind == fieldSince:
+		e.Since, err = value.instant("start of its TTL")
 	case kind == fieldLatest:
 		e.Latest, err = value.instant("latest instant")
 	case kind == fieldKeyHold:

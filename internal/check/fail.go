@@ -14,6 +14,8 @@ type Fail struct {
 	Error    string // the newest of them; "" if there is none
 	Errors   []FailError
 	Problem  string
+
+	Superseded bool // another send took the key of the message while it was handled
 }
 
 // FailError is why a delivery ended.
@@ -23,7 +25,7 @@ type FailError struct {
 	Text     string
 }
 
-// decodeFail reads `<delivery> <failures> <losses> <when> <errors>`.
+// decodeFail reads `<delivery> <failures> <losses> <when> <errors>`; before the errors stands 0x1f if the delivery was superseded.
 func decodeFail(raw string) Fail {
 	parts := strings.SplitN(raw, " ", 5)
 	if len(parts) != 5 {
@@ -38,6 +40,7 @@ func decodeFail(raw string) Fail {
 		numbers[i] = n
 	}
 	f := Fail{Delivery: numbers[0], Failures: numbers[1], Losses: numbers[2], When: numbers[3]}
+	parts[4], f.Superseded = strings.CutPrefix(parts[4], "\x1f")
 	problem := f.decodeErrors(parts[4])
 	switch {
 	case f.Delivery == 0:

@@ -135,7 +135,7 @@ func (l *Look) Rates() (in, out Rate) {
 			break
 		}
 		n := l.since(s)
-		return RateOf(n.Sent, took), RateOf(n.Acked+n.Garbage, took)
+		return RateOf(n.Sent, took), RateOf(n.Acked+n.Garbage+n.Superseded, took)
 	}
 	return Rate{}, Rate{}
 }
@@ -183,6 +183,7 @@ func plus(a, b delayqueue.Tally, times float64) delayqueue.Tally {
 	a.Failed += part(b.Failed)
 	a.Lost += part(b.Lost)
 	a.Garbage += part(b.Garbage)
+	a.Superseded += part(b.Superseded)
 	if began := part(b.Started); began > 0 {
 		a.Lateness = time.Duration((float64(a.Lateness)*float64(a.Started) + float64(b.Lateness)*float64(began)) / float64(a.Started+began))
 		a.MaxLateness = max(a.MaxLateness, b.MaxLateness)

@@ -22,12 +22,17 @@ func (w *Wire) SetTrickle(on bool) { w.trickle.Store(on) }
 // what they send is swallowed, and nothing comes back, until they give up. New connections
 // work. It is what a server that lost its power, or a firewall that forgot, leaves behind. It
 // returns how many connections there were.
-func (w *Wire) HalfOpen() int {
-	return w.each(func(c *wireConn) {
-		c.half.Store(true)
-		_ = c.server.Close()
-	})
+func (w *Wire) HalfOpen() int { return w.each((*wireConn).forget) }
+
+// Darken begins a silent outage: every connection is half open from now on, and so is every one that is made until
+// Lighten. It is what a balancer that lost its flows and is replaced leaves behind.
+func (w *Wire) Darken() {
+	w.dark.Store(true)
+	w.HalfOpen()
 }
+
+// Lighten ends a Darken. Connections that are made from now on work; those that there are stay half open.
+func (w *Wire) Lighten() { w.dark.Store(false) }
 
 // HangUp closes every connection towards its client alone: the client reads the end of the
 // stream, while what it has sent, and what it sends within a second, still reaches the

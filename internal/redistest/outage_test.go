@@ -193,3 +193,29 @@ func TestTrickle(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestDarken(t *testing.T) {
+	t.Parallel()
+	_, w, _ := wired(t, 3)
+	silent := func(conn net.Conn) {
+		t.Helper()
+		if _, err := conn.Write([]byte("PING\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("read %d bytes, %v", n, err)
+		}
+	}
+	before := dial(t, w.Addr())
+	w.Darken()
+	during := dial(t, w.Addr())
+	silent(before)
+	silent(during)
+	w.Lighten()
+	silent(before)
+	silent(during)
+	if err := onWire(t, w, 3).Ping(testCtx(t)).Err(); err != nil {
+		t.Fatalf("a new connection: %v", err)
+	}
+}

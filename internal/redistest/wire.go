@@ -32,6 +32,7 @@ type Wire struct {
 
 	delay    atomic.Int64 // ns
 	trickle  atomic.Bool
+	dark     atomic.Bool // new connections are half open
 	gate     gate
 	commands atomic.Int64
 
@@ -164,6 +165,9 @@ func (w *Wire) serve(l *line, client *net.TCPConn) {
 	if !l.add(c) {
 		c.kill()
 		return
+	}
+	if w.dark.Load() { // Darken may not have seen it
+		c.forget()
 	}
 	c.run()
 	l.remove(c)

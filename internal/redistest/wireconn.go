@@ -258,6 +258,12 @@ func (c *wireConn) write(data []byte) error {
 	return err
 }
 
+// forget makes the server's end vanish.
+func (c *wireConn) forget() {
+	c.half.Store(true)
+	_ = c.server.Close()
+}
+
 // hangUp ends the connection for the client. Its other direction stays open
 // for a moment: were it closed with something unread in it, the system would
 // reset the connection, and the client lose replies that it has not read yet.

@@ -72,9 +72,9 @@ type total struct {
 }
 
 type gauges struct {
-	up, messages, paused, limited, consumers, workers metric.Int64ObservableGauge
-	oldestReady, nextDue, longestHandling             metric.Float64ObservableGauge
-	dropped                                           metric.Int64ObservableCounter
+	up, messages, paused, limited, consumers, workers, stuck metric.Int64ObservableGauge
+	oldestReady, nextDue, longestHandling                    metric.Float64ObservableGauge
+	dropped                                                  metric.Int64ObservableCounter
 }
 
 // processBuckets are those that the semantic conventions recommend for messaging.process.duration, and longer ones.
@@ -108,6 +108,8 @@ func NewMetrics(cfg Config) (*Metrics, error) {
 		delayqueue.VanishedEvent: {"vanished", "receive",
 			"Messages that this process found gone from Redis though nobody took them out; 1 for a whole queue."},
 		delayqueue.FinalFailedEvent: {"dead", "nack", "Messages that this process gave up on: they went to garbage."},
+		delayqueue.SupersededEvent: {"superseded", "ack",
+			"Messages that ended in this process because another send took their keys while they were handled."},
 	} {
 		counter, err := meter.Int64Counter("delayqueue."+counted.name+".messages", metric.WithUnit("{message}"),
 			metric.WithDescription(counted.description))
@@ -156,6 +158,7 @@ func (m *Metrics) observe(meter metric.Meter) error {
 		paused:      whole("delayqueue.paused", "1", "Whether the queue is paused: 1 or 0."),
 		limited:     whole("delayqueue.limited", "1", "Whether what is ready waits for a limit of the queue and not for a consumer: 1 or 0."),
 		consumers:   whole("delayqueue.consumers", "{consumer}", "Consumers that are alive."),
+		stuck:       whole("delayqueue.schedule.stuck", "{schedule}", "Schedules for which nothing is sent at their instants."),
 		workers:     whole("delayqueue.workers", "{worker}", "Deliveries that the consumers can handle at a time."),
 		oldestReady: seconds("delayqueue.oldest_ready.age", "How long the oldest ready message has been waiting; 0 if none is."),
 		nextDue: seconds("delayqueue.next_due.timestamp",
@@ -188,6 +191,9 @@ func (m *Metrics) read(ctx context.Context, o metric.Observer) error {
 		o.ObserveInt64(g.consumers, int64(len(r.Consumers)), queue)
 		o.ObserveInt64(g.workers, int64(r.Workers()), queue)
 		o.ObserveFloat64(g.longestHandling, r.LongestHandling().Seconds(), queue)
+		for reason, n := range r.Stuck {
+			o.ObserveInt64(g.stuck, int64(n), metric.WithAttributes(append(attributes(r.Queue), attribute.String("delayqueue.reason", reason))...))
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -212,6 +218,13 @@ func (m *Metrics) Watch(monitors ...*delayqueue.Monitor) { m.queues.Add(monitors
 
 // Unwatch ends that for the queue of this name, if it is watched: its gauges are gone from then on.
 func (m *Metrics) Unwatch(name string) { m.queues.Remove(name) }
+
+// Schedules are those of a queue that is watched: a *schedule.Scheduler, whose module this one does not need. It need not run them.
+type Schedules = observe.Schedules
+
+// WatchSchedules has the schedules of a queue that is watched looked at, at every collection: how many are not sent, and why. That reads all
+// of them.
+func (m *Metrics) WatchSchedules(s Schedules) { m.queues.AddSchedules(s) }
 
 // Instrument counts what this process does with a queue, and times its handlers; middleware that is
 // added after this counts as handling. Call it once for a DelayQueue, before StartConsume: it panics while

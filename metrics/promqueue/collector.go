@@ -41,6 +41,7 @@ var (
 	consumers       = desc("consumers", "Consumers that are alive.")
 	workers         = desc("workers", "Deliveries that the consumers can handle at a time.")
 	longestHandling = desc("longest_handling_seconds", "How long the oldest running handler has been running; 0 if none is.")
+	schedulesStuck  = desc("schedules_stuck", "Schedules for which nothing is sent at their instants.", "reason")
 	eventsDropped   = desc("events_dropped_total",
 		"Events of this process that were not counted because they came too fast; a total is too low by their messages.")
 )
@@ -86,6 +87,8 @@ func NewCollector(cfg Config) *Collector {
 			delayqueue.VanishedEvent: total("messages_vanished_total",
 				"Messages that this process found gone from Redis though nobody took them out; 1 for a whole queue."),
 			delayqueue.FinalFailedEvent: total("messages_dead_total", "Messages that this process gave up on: they went to garbage."),
+			delayqueue.SupersededEvent: total("messages_superseded_total",
+				"Messages that ended in this process because another send took their keys while they were handled."),
 		},
 		lateness: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "delayqueue", Name: "lateness_seconds", Buckets: latenessBuckets,
@@ -112,6 +115,13 @@ func (c *Collector) Watch(monitors ...*delayqueue.Monitor) { c.queues.Add(monito
 
 // Unwatch ends that for the queue of this name, if it is watched: its gauges are gone from then on.
 func (c *Collector) Unwatch(name string) { c.queues.Remove(name) }
+
+// Schedules are those of a queue that is watched: a *schedule.Scheduler, whose module this one does not need. It need not run them.
+type Schedules = observe.Schedules
+
+// WatchSchedules has the schedules of a queue that is watched looked at, at every scrape: how many are not sent, and why. That reads all of
+// them.
+func (c *Collector) WatchSchedules(s Schedules) { c.queues.AddSchedules(s) }
 
 // Instrument counts what this process does with a queue, and times its handlers; middleware that is
 // added after this counts as handling. Call it once for a DelayQueue, before StartConsume: it panics while
@@ -194,7 +204,7 @@ func (c *Collector) Close() {
 // Describe is called by a prometheus.Registerer.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{up, messages, oldestReadyAge, nextDue, paused, limited, consumers, workers,
-		longestHandling, eventsDropped} {
+		longestHandling, schedulesStuck, eventsDropped} {
 		ch <- d
 	}
 	for _, total := range c.totals {
@@ -227,6 +237,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(consumers, float64(len(r.Consumers)))
 		gauge(workers, float64(r.Workers()))
 		gauge(longestHandling, r.LongestHandling().Seconds())
+		for reason, n := range r.Stuck {
+			gauge(schedulesStuck, float64(n), reason)
+		}
 	}
 	c.mu.Lock()
 	for label, subs := range c.subs {

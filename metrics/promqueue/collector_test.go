@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/metrics/internal/observe"
 	"github.com/go-delayqueue/delayqueue/metrics/internal/scenario"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -207,21 +208,13 @@ func TestWatchTwice(t *testing.T) {
 	c.Watch(delayqueue.NewMonitor("orders", cli, delayqueue.UseCustomPrefix("other")))
 }
 
-// A name may hold any bytes, a label may not.
-func TestNameThatIsNotUTF8(t *testing.T) {
-	t.Parallel()
-	cli := redistest.Start(t).Client(t)
-	c := NewCollector(Config{})
-	c.Watch(delayqueue.NewMonitor("a\xff", cli), delayqueue.NewMonitor("a\xfe", cli)) // which differ in what is no UTF-8
-	p := delayqueue.NewPublisher("a\xff", cli)
-	c.InstrumentPublisher(p)
-	t.Cleanup(c.Close)
-	if err := p.SendDelayMsg("x", time.Hour); err != nil {
-		t.Fatal(err)
+// TestLabels: whatever a name is, its label is UTF-8, and of another name another one.
+func TestLabels(t *testing.T) {
+	for name, want := range map[string]string{"orders": "orders", "a\xff": "a\uFFFDff", "a\xfe": "a\uFFFDfe", "a\uFFFD": "a\uFFFD\uFFFD"} {
+		if got := observe.Label(name); got != want {
+			t.Errorf("%q: %q", name, got)
+		}
 	}
-	scenario.Eventually(t, func() map[string]float64 { return values(t, c) }, map[string]float64{
-		"messages a\uFFFDff pending": 1, "messages_sent_total a\uFFFDff": 1, "messages a\uFFFDfe pending": 0,
-	})
 }
 
 // A handler whose message is canceled has not failed.

@@ -1,24 +1,19 @@
-// Everything that reads works without this file. It keeps a page up to date, and shows times in the reader's own zone.
+// Everything that reads works without this file. It keeps a page up to date, tells the reader's zone, and goes on with what takes long.
 'use strict';
 
 const silence = 15000; // ms without news after which what is shown counts as old
 const body = document.body;
 const stale = document.getElementById('stale');
 let fed = Date.now(); // when the last news came
-let asOf = new Date(); // what they were of
 let source = null;
 
-const pad = (n) => String(n).padStart(2, '0');
-const clock = (t) => `${pad(t.getHours())}:${pad(t.getMinutes())}:${pad(t.getSeconds())}`;
-const day = (t) => `${t.getFullYear()}-${pad(t.getMonth() + 1)}-${pad(t.getDate())}`;
-
-function local(root) {
-  for (const at of root.querySelectorAll('time[datetime]')) {
-    const t = new Date(at.dateTime);
-    if (isNaN(t)) continue;
-    at.title = at.dateTime;
-    at.textContent = at.dataset.format === 'clock' ? clock(t).slice(0, 5) : (day(t) === day(new Date()) ? '' : day(t) + ' ') + clock(t);
-  }
+// The service writes all times. It learns the zone from a cookie, from the first page on.
+function tellZone() {
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  const told = () => document.cookie.split('; ').includes('delayqueue_zone=' + zone);
+  if (!zone || told()) return;
+  document.cookie = 'delayqueue_zone=' + zone + '; max-age=31536000; samesite=lax';
+  if (told() && zone !== body.dataset.zone && !document.querySelector('form[data-onwards]')) location.reload();
 }
 
 // put replaces the content of an element, and keeps the focus where it was, what is open, and what is ticked or typed.
@@ -30,7 +25,6 @@ function put(id, html) {
   const open = [...place.querySelectorAll('details[open][id]')].map((d) => d.id);
   place.innerHTML = html;
   for (const id of open) document.getElementById(id)?.setAttribute('open', '');
-  local(place);
   if (key) place.querySelector(key)?.focus({preventScroll: true});
 }
 
@@ -38,7 +32,8 @@ function old(why) {
   if (!stale) return;
   body.classList.toggle('old', Boolean(why));
   stale.hidden = !why;
-  const text = why ? stale.dataset.silent.replace('{at}', clock(asOf)) + (why === true ? '' : ' ' + why) : '';
+  const at = document.getElementById('asof')?.textContent ?? '';
+  const text = why ? stale.dataset.silent.replace('{at}', at) + (why === true ? '' : ' ' + why) : '';
   if (stale.textContent !== text) stale.textContent = text;
 }
 
@@ -46,13 +41,12 @@ function news(event) {
   const said = JSON.parse(event.data);
   fed = Date.now();
   if (said.error) return old(said.error);
-  asOf = new Date(said.at);
   for (const [id, html] of Object.entries(said.parts || {})) {
     const busy = document.getElementById(id)?.querySelector('input:focus, select:focus, textarea:focus, input[type=checkbox]:checked');
     if (!busy) put(id, html);
   }
-  const at = document.querySelector('#asof time');
-  if (at) { at.dateTime = said.at; local(at.parentNode); }
+  const at = document.getElementById('asof');
+  if (at) at.innerHTML = said.when;
   old('');
 }
 
@@ -68,11 +62,42 @@ function hush() {
   source = null;
 }
 
-local(document);
+// A search, and a list of some of the messages, goes on by itself until a page is full, all was looked at, or the reader stops it.
+async function goOn() {
+  let more = document.getElementById('more');
+  if (!more?.dataset.stop) return;
+  let on = true;
+  const stop = document.createElement('button');
+  stop.type = 'button';
+  stop.textContent = more.dataset.stop;
+  stop.onclick = () => { on = false; stop.remove(); };
+  const full = () => document.querySelectorAll('#list tbody tr').length >= Number(more.dataset.full);
+  for (;;) {
+    const next = more.querySelector('a[rel=next]');
+    if (!next || !on || full()) break;
+    more.append(stop);
+    let page = null;
+    try {
+      while (document.hidden) await new Promise((seen) => document.addEventListener('visibilitychange', seen, {once: true}));
+      const reply = await fetch(next.href);
+      if (reply.ok) page = new DOMParser().parseFromString(await reply.text(), 'text/html');
+    } catch { /* the link is still there */ }
+    const list = document.getElementById('list');
+    const [found, rest] = [page?.getElementById('list'), page?.getElementById('more')];
+    if (!on || !found || !rest) break;
+    const rows = list.querySelector('tbody');
+    if (rows) rows.append(...found.querySelectorAll('tbody tr'));
+    else list.replaceChildren(...found.childNodes);
+    more.replaceWith(rest);
+    more = rest;
+  }
+  stop.remove();
+}
+
+tellZone();
+goOn();
 document.querySelector('form[data-onwards]')?.submit();
 if (body.dataset.feed) {
-  const at = document.querySelector('#asof time');
-  if (at) asOf = new Date(at.dateTime);
   // A page that nobody sees asks for nothing: browsers have few connections to one server.
   document.addEventListener('visibilitychange', () => { if (document.hidden) hush(); else listen(); });
   window.addEventListener('pagehide', hush);

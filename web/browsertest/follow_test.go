@@ -10,12 +10,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/emulation"
+
 	"github.com/go-delayqueue/delayqueue"
 )
 
 var (
-	jobDone = regexp.MustCompile(`([0-9,]+) done; looked at`)
-	looked  = regexp.MustCompile(`looked at ([0-9,]+) of`)
+	jobDone  = regexp.MustCompile(`([0-9,]+) done; looked at`)
+	lookedAt = regexp.MustCompile(`Looked at ([0-9,]+) of`)
+	looked   = regexp.MustCompile(`looked at ([0-9,]+) of`)
 )
 
 // number is the first that a text has of a pattern, -1 if it has none.
@@ -90,5 +93,56 @@ func TestCountGoesOn(t *testing.T) {
 			}
 			tb.until("more of it", func() bool { return tb.number(looked) > first || over() })
 		})
+	}
+}
+
+// A search goes on by itself, until somebody stops it, and then from there; without script by its link.
+func TestSearchGoesOn(t *testing.T) {
+	for _, script := range []bool{true, false} {
+		l := look{width: 1600, language: "en", script: script}
+		t.Run(l.name(), func(t *testing.T) {
+			tb := newTab(t, l)
+			at := func() int { return tb.number(lookedAt) }
+			tb.open(shop.url + "messages?q=orders&text=nobody+has+this")
+			first := at()
+			if !script {
+				tb.click("#more a")
+				tb.until("more of it", func() bool { return at() > first })
+				return
+			}
+			tb.until("more of it, twice", func() bool { return at() > 2*first && first > 0 })
+			tb.click("#more button")
+			tb.until("that it has stopped", func() bool { return js[bool](tb, `!document.querySelector("#more button")`) })
+			stopped := at()
+			tb.click("#more a")
+			tb.until("that it goes on from there", func() bool { return at() > stopped })
+		})
+	}
+}
+
+// What is found is added to the page, until it is full.
+func TestSearchFillsAPage(t *testing.T) {
+	tb := newTab(t, look{width: 1600, language: "en", script: true})
+	tb.open(shop.url + "messages?q=orders&state=pending&contains=c-55%22")
+	rows := func() int { return js[int](tb, `document.querySelectorAll("#list tbody tr").length`) }
+	tb.until("a full page", func() bool { return rows() >= 50 })
+	if ids := js[int](tb, `new Set([...document.querySelectorAll("#list input[name=id]")].map((i) => i.value)).size`); ids != rows() {
+		t.Errorf("%d rows of %d messages", rows(), ids)
+	}
+	tb.sees("#more", "go on")
+}
+
+// The first page that a browser gets is already in its zone, by all that it shows.
+func TestZoneOfTheReader(t *testing.T) {
+	tb := newTab(t, look{width: 1600, language: "en", script: true})
+	tb.run(emulation.SetTimezoneOverride("Asia/Shanghai"))
+	tb.open(shop.url + "messages?q=orders&state=garbage")
+	tb.sees("footer", "Asia/Shanghai")
+	shown := js[string](tb, `document.querySelector("td time").textContent`)
+	if want := js[string](tb, `new Date(document.querySelector("td time").dateTime).toLocaleTimeString("en-GB")`); !strings.HasSuffix(shown, want) {
+		t.Errorf("it shows %q for %s", shown, want)
+	}
+	if fields := js[string](tb, `document.querySelector(".filters").textContent`); !strings.Contains(fields, "From (Asia/Shanghai)") {
+		t.Errorf("the fields are %q", fields)
 	}
 }

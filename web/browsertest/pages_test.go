@@ -2,9 +2,14 @@ package browsertest
 
 import (
 	"context"
+	"errors"
+	"net/url"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/web"
 )
 
 // looks are those with which each page is looked at.
@@ -71,5 +76,31 @@ func pages(t *testing.T) []pageTest {
 		{"limits?q=reports", map[string][]string{"en": {"Consumers ask for", "Set them"}, "zh": {"消费者要求", "设置"}}},
 		{"job?q=orders&id=" + job.Entry, map[string][]string{"en": {"stopped", "Go on", "Type the queue's name"}, "zh": {"已停止", "继续"}}},
 		{"pause?q=reports", map[string][]string{"en": {"It is paused", "Resume"}, "zh": {"恢复"}}},
+	}
+}
+
+// Long names, of queues and of people, and characters with hundreds of marks do not widen a page.
+func TestLongNamesFit(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	names := []string{strings.Repeat("w", 200), "Z" + strings.Repeat("\u0336\u0322\u0489", 120)}
+	page, server, at := shop.serve(web.Config{Authorize: anybody, Queues: names})
+	defer page.Close()
+	defer server.Close()
+	for _, name := range names {
+		m := shop.monitor(name).WithOperator(strings.Repeat("author", 30)).WithReason(strings.Repeat("because", 40))
+		_, err := delayqueue.NewPublisher(name, shop.cli).Send(ctx, "x", delayqueue.WithKey(strings.Repeat("key", 50)))
+		if err := errors.Join(err, m.PauseFor(ctx, time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = m.DeleteQueue(context.WithoutCancel(ctx), true) }()
+	}
+	tb := newTab(t, look{width: 390, language: "en", script: true})
+	for _, name := range names {
+		q := "?q=" + url.QueryEscape(name)
+		for _, address := range []string{"", "queue" + q, "pause" + q, "messages" + q, "journal" + q, "limits" + q, "schedules" + q} {
+			tb.open(at + address)
+			tb.fits(address[:min(len(address), 20)])
+		}
 	}
 }

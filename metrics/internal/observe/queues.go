@@ -24,8 +24,16 @@ type Queues struct {
 	Timeout time.Duration // of one Read; 0: DefaultTimeout
 	Logger  *slog.Logger  // nil: slog.Default
 
-	mu   sync.Mutex
-	list []*queue
+	mu        sync.Mutex
+	list      []*queue
+	schedules map[string]Schedules // by the name of their queue
+}
+
+// Schedules are a queue's: a *schedule.Scheduler, whose module this one does not need.
+type Schedules interface {
+	Name() string // of the queue
+	// Stuck counts those that are not sent at their instants, by reason; all reasons are there.
+	Stuck(ctx context.Context) (map[string]int, error)
 }
 
 type queue struct {
@@ -39,6 +47,7 @@ type Reading struct {
 	Up        bool // if not, nothing else is known
 	Counts    delayqueue.Counts
 	Consumers []delayqueue.Consumer
+	Stuck     map[string]int // schedules that are not sent, by reason; nil: not known
 }
 
 // Label is a queue's name as a label: a name may hold any bytes, a label is UTF-8. What is none stands in it as the
@@ -111,10 +120,21 @@ func (q *Queues) Add(monitors ...*delayqueue.Monitor) {
 	}
 }
 
+// AddSchedules adds the schedules of a queue, which is to be added, too.
+func (q *Queues) AddSchedules(s Schedules) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.schedules == nil {
+		q.schedules = map[string]Schedules{}
+	}
+	q.schedules[s.Name()] = s
+}
+
 // Remove removes the queue of this name, if it is there.
 func (q *Queues) Remove(name string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	delete(q.schedules, name)
 	q.list = slices.DeleteFunc(slices.Clone(q.list), func(one *queue) bool { return one.monitor.Name() == name })
 }
 
@@ -151,7 +171,13 @@ func (q *Queues) read(ctx context.Context, one *queue) Reading {
 	q.mu.Lock()
 	changed := one.down == r.Up
 	one.down = !r.Up
+	schedules := q.schedules[one.monitor.Name()]
 	q.mu.Unlock()
+	if r.Up && schedules != nil {
+		if stuck, err := schedules.Stuck(ctx); err == nil { // else they take too long, or may not be read: the queue is up
+			r.Stuck = stuck
+		}
+	}
 	log := q.Logger
 	if log == nil {
 		log = slog.Default()

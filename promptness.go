@@ -1,0 +1,222 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// This file says how long an attempt waits for its answer. Only answers teach that. Silence says nothing of how long the
+// next answer takes, so an attempt never waits longer because earlier attempts were in vain: when the server is back, the
+// attempt that waits is at most a second old. On a slow line some attempts are listened to after they were given up, and
+// how long their answers took is what later attempts wait for.
+
+// A promptness is what is known of the way to one server. The zero value knows nothing. It is safe for concurrent use.
+type promptness struct {
+	uneasy atomic.Bool // an attempt was in vain, or the last answer took long; otherwise nobody measures
+
+	mu     sync.Mutex              // guards the fields below
+	slow   time.Duration           // how long the last answer took, without the time for its bytes; 0: not long
+	taught time.Time               // when the attempt with that answer began
+	vain   int                     // attempts in a row whose call was written to a connection that works, and was in vain
+	strays [len(strayLives)]*stray // those that are listened to
+}
+
+const (
+	// attemptTimeout bounds an attempt, besides the time for its bytes. The client's ReadTimeout bounds it if that
+	// is shorter, and for a consumer a quarter of a lease.
+	attemptTimeout = time.Second
+	// minAttemptTimeout is the least that these come to.
+	minAttemptTimeout = 50 * time.Millisecond
+	// maxAttemptTimeout is how long an attempt waits at most on a slow line, besides the time for its bytes.
+	maxAttemptTimeout = 30 * time.Second
+	// maxConsumerAttemptTimeout is how long an attempt of a consumer waits at most, or a lease if that is longer.
+	maxConsumerAttemptTimeout = 5 * time.Second
+	// attemptBytesPerSecond is the speed that a connection is expected to have. It is halved for each call in a row that
+	// was written in vain, so that a slow line is not filled with repeats.
+	attemptBytesPerSecond = 1 << 20
+	maxHalvings           = 5
+)
+
+// strayLives are how long attempts are listened to in all, if they are not answered in time: three at most for a server.
+// There is always a young one soon, for what was dialled in an outage may never be answered.
+var strayLives = [...]time.Duration{maxAttemptTimeout, maxAttemptTimeout / 3, maxAttemptTimeout / 9}
+
+// An effort is what one attempt is about.
+type effort struct {
+	bytes int           // of its arguments
+	extra time.Duration // how long the server may take for it
+	call  callFunc
+}
+
+// attemptBounds say how long an attempt waits.
+type attemptBounds struct {
+	first time.Duration // for a connection that is ready for calls, and for a first sign of the server
+	whole time.Duration // for the answer
+	seen  int           // promptness.vain when it began
+}
+
+// bounds returns those of an attempt that begins now.
+func (p *promptness) bounds(s *store, e effort) attemptBounds {
+	b := attemptBounds{first: max(s.attemptTimeout, minAttemptTimeout)}
+	transfer := time.Duration(e.bytes) * time.Second / attemptBytesPerSecond
+	if p.uneasy.Load() {
+		p.mu.Lock()
+		b.first = max(b.first, min(2*p.slow, maxAttemptTimeout))
+		b.seen = p.vain
+		p.mu.Unlock()
+		transfer <<= min(b.seen, maxHalvings)
+	}
+	b.whole = b.first + transfer
+	if s.lease > 0 {
+		most := max(s.lease, maxConsumerAttemptTimeout)
+		b.first, b.whole = min(b.first, most), min(b.whole, most)
+	}
+	b.whole += e.extra
+	return b
+}
+
+// answered notes an answer to an attempt of a store.
+func (p *promptness) answered(s *store, e effort, begun time.Time) {
+	took := time.Since(begun) - e.extra - time.Duration(e.bytes)*time.Second/attemptBytesPerSecond
+	var over []*stray // answers come in time: these have nothing more to teach
+	defer func() {
+		for _, a := range over {
+			a.put()
+		}
+	}()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if begun.Before(p.taught) {
+		return // a server that stood still answers all at last; what began later says how it is now
+	}
+	p.taught, p.vain, p.slow = begun, 0, 0
+	if took > max(s.attemptTimeout, minAttemptTimeout)/2 {
+		p.slow = took
+	}
+	if p.uneasy.Store(p.slow > 0); p.slow == 0 {
+		over = p.takeLeft()
+	}
+}
+
+// inVain notes that an attempt with these bounds was not answered in time. written: its call was, to a connection that works.
+func (p *promptness) inVain(b attemptBounds, written bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if written && p.vain == b.seen { // of all that began together one counts
+		p.vain++
+	}
+	p.uneasy.Store(true)
+}
+
+// A stray is an attempt that may be listened to after it was given up.
+type stray struct {
+	left bool   // it was given up
+	put  func() // gives its pool back, once, which ends it if no other call uses that pool
+}
+
+// listen returns how long an attempt is listened to in all, and what forgets it.
+func (p *promptness) listen(a *stray, whole time.Duration) (life time.Duration, forget func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, life := range strayLives {
+		if life > whole && p.strays[i] == nil {
+			p.strays[i] = a
+			return life, func() {
+				p.mu.Lock()
+				defer p.mu.Unlock()
+				if p.strays[i] == a {
+					p.strays[i] = nil
+				}
+			}
+		}
+	}
+	return whole, func() {}
+}
+
+// leave notes that an attempt was given up.
+func (p *promptness) leave(a *stray) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	a.left = true
+}
+
+// takeLeft takes out those that were given up, with mu held.
+func (p *promptness) takeLeft() (all []*stray) {
+	for i, a := range p.strays {
+		if a != nil && a.left {
+			all, p.strays[i] = append(all, a), nil
+		}
+	}
+	return all
+}
+
+// A left attempt is one that nobody waits for any more. It is in the attempt's context: whoever makes its connection
+// makes no call over it then.
+type left struct{ atomic.Bool }
+
+type leftKey struct{}
+
+func isLeft(ctx context.Context) bool {
+	l, ok := ctx.Value(leftKey{}).(*left)
+	return ok && l.Load()
+}
+
+// apart makes an attempt in another goroutine, and waits for it no longer than it may take, or until ctx ends. heard says
+// whether there has been a sign of the server.
+func (s *store) apart(ctx context.Context, p *promptness, e effort, heard func() bool, put func(err error),
+	call func(ctx context.Context) error) error {
+	b := p.bounds(s, e)
+	var once sync.Once
+	a := &stray{put: func() { once.Do(func() { put(errUnanswered) }) }}
+	life, forget := p.listen(a, b.whole)
+	var left left
+	inner, cancel := context.WithTimeout(context.WithValue(ctx, leftKey{}, &left), life)
+	result := make(chan error, 1)
+	begun := time.Now()
+	go func() {
+		err := error(errUnanswered) // if the call ends its goroutine
+		defer func() {
+			cancel()
+			forget()
+			once.Do(func() { put(err) })
+			if err == nil || answerOf(err) != "" || errors.Is(err, errLeft) && !errors.Is(err, errRevoked) { // errLeft: it has a connection
+				p.answered(s, e, begun)
+			}
+			result <- err
+		}()
+		defer contain(&err)
+		err = call(inner)
+	}()
+	err, over := resultBefore(ctx, b.first, result)
+	if !over && ctx.Err() == nil && b.whole > b.first && heard() {
+		err, over = resultBefore(ctx, b.whole-b.first, result)
+	}
+	if !over {
+		left.Store(true)
+		p.leave(a)
+		err, over = resultBefore(context.Background(), awaitGrace, result) // which says why it was not done
+		if over = over && !errors.Is(err, errLeft); !over {
+			err = errUnanswered
+		}
+	}
+	if ctx.Err() == nil && timedOut(err) {
+		p.inVain(b, heard())
+	}
+	return err
+}
+
+// resultBefore waits for a result until ctx ends, for so long at most.
+func resultBefore(ctx context.Context, d time.Duration, result <-chan error) (err error, ok bool) {
+	late := time.NewTimer(d)
+	defer late.Stop()
+	select {
+	case err := <-result:
+		return err, true
+	case <-ctx.Done():
+	case <-late.C:
+	}
+	return nil, false
+}

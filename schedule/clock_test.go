@@ -1,0 +1,207 @@
+package schedule
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/redis/go-redis/v9"
+)
+
+// A steppedServer is one whose clock a test sets, with a replica of a scheduler that it moves step by step.
+type steppedServer struct {
+	*fixture
+	mini  *miniredis.Miniredis
+	r     *runner
+	wall  time.Time // of the server
+	local time.Time // of the process, which goes evenly
+}
+
+var steppedStart = time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+
+func newSteppedServer(t *testing.T) *steppedServer {
+	mini := miniredis.RunT(t)
+	cli := redis.NewClient(&redis.Options{Addr: mini.Addr()})
+	t.Cleanup(func() { _ = cli.Close() })
+	s := &steppedServer{fixture: fixtureOn(t, cli), mini: mini, wall: steppedStart, local: time.Unix(1_000_000, 0)}
+	s.s.table.clock = func() time.Time { return s.local }
+	s.r = &runner{Scheduler: s.s, entries: map[string]*entry{}, broken: map[string]string{}}
+	mini.SetTime(s.wall)
+	return s
+}
+
+// step sets the clock of the server.
+func (s *steppedServer) step(d time.Duration) {
+	s.wall = s.wall.Add(d)
+	s.mini.SetTime(s.wall)
+}
+
+// runs lets the replica look and send for so many seconds, one after the other.
+func (s *steppedServer) runs(seconds int) {
+	s.Helper()
+	for range seconds {
+		s.step(time.Second)
+		s.local = s.local.Add(time.Second)
+		s.steps(s.r)
+		s.sends(s.r)
+	}
+}
+
+// sent counts the messages that are there of each entry and instant; all wait, for nobody consumes, or have been taken by consume.
+func (s *steppedServer) sent() map[string]map[int64]int {
+	s.Helper()
+	all := map[string]map[int64]int{}
+	for _, state := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady} {
+		for msg, err := range s.mon.All(s.ctx(), state, delayqueue.Filter{}) {
+			s.must(err)
+			name, at := Of(&msg.Message)
+			if all[name] == nil {
+				all[name] = map[int64]int{}
+			}
+			all[name][at.Unix()]++
+		}
+	}
+	return all
+}
+
+// status is what List says of an entry.
+func (s *steppedServer) status(name string) Status {
+	s.Helper()
+	all, err := s.s.List(s.ctx())
+	s.must(err)
+	for _, one := range all {
+		if one.Name == name {
+			return one
+		}
+	}
+	s.Fatalf("there is no %s", name)
+	return Status{}
+}
+
+// TestClockWrongForAMoment: a clock that is wrong for three seconds, by a century, by two hours, or behind, stops no entry for longer than a
+// minute, and makes no instant twice. Meanwhile the log and Status say what the entries wait for.
+func TestClockWrongForAMoment(t *testing.T) {
+	t.Parallel()
+	for what, by := range map[string]time.Duration{"a century": 100 * 365 * 24 * time.Hour, "two hours": 2 * time.Hour, "behind": -time.Hour} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			s := newSteppedServer(t)
+			s.must(s.s.Set(s.ctx(), Entry{Name: "pulse", Every: time.Second, CatchUp: 40}))
+			s.must(s.s.Set(s.ctx(), Entry{Name: "hourly", Cron: "0 * * * *"}))
+			s.must(s.s.Set(s.ctx(), Entry{Name: "daily", Cron: "5 8 * * *"}))
+			s.must(s.s.Set(s.ctx(), Entry{Name: "skips", Every: 2 * time.Second, Overlap: Skip}))
+			s.runs(10)
+			s.takeSkipped()
+			s.step(by)
+			s.runs(3)
+			s.step(-by)
+			s.runs(2)
+			if far := by > 0; far {
+				if one := s.status("pulse"); !errors.Is(one.Trouble, ErrFar) || one.Next.IsZero() || one.Next.After(s.wall.Add(time.Minute)) {
+					t.Errorf("Status: %v, next %v", one.Trouble, one.Next)
+				}
+				if n := strings.Count(s.log.String(), "lies too far ahead"); n != 1 {
+					t.Errorf("it is logged %d times:\n%s", n, s.log)
+				}
+			}
+			s.runs(55)
+			healed := s.wall.Unix()
+			for range 40 {
+				s.runs(1)
+				s.takeSkipped()
+			}
+			sent := s.sent()
+			for at := healed - 20; at < healed+40; at++ {
+				if sent["pulse"][at] != 1 {
+					t.Errorf("%d, %d s after the clock was right again, has %d messages", at, at-healed+57, sent["pulse"][at])
+				}
+			}
+			for name, instants := range sent {
+				for at, n := range instants {
+					if n > 1 {
+						t.Errorf("%s: %d has %d messages", name, at, n)
+					}
+					if at > s.wall.Unix()+farSeconds && name != "daily" && name != "hourly" {
+						t.Errorf("%s: what was sent for %v is there still", name, time.Unix(at, 0))
+					}
+				}
+			}
+			for _, name := range []string{"pulse", "hourly", "daily", "skips"} {
+				one := s.status(name)
+				if one.Trouble != nil || !one.Overdue.IsZero() || one.Skipped.Missed > 1000 || one.Next.Before(s.wall) {
+					t.Errorf("%+v", one)
+				}
+			}
+			if last := s.status("skips").Last; last.Before(s.wall.Add(-3*time.Second)) || last.After(s.wall.Add(farSeconds*time.Second)) {
+				t.Errorf("skips: the last is %v, now is %v", last, s.wall)
+			}
+			s.wall = time.Date(2026, 11, 23, 8, 4, 50, 0, time.UTC)
+			s.runs(20)
+			if sent := s.sent()["daily"]; sent[steppedStart.Unix()+300] != 1 {
+				t.Errorf("the day has no message: %v", sent)
+			}
+		})
+	}
+}
+
+// takeSkipped takes the message of the entry that skips, as a consumer would.
+func (s *steppedServer) takeSkipped() {
+	s.Helper()
+	msg, err := s.mon.GetKey(s.ctx(), sequenceOf("skips"))
+	if errors.Is(err, delayqueue.ErrNotFound) {
+		return
+	}
+	s.must(err)
+	if !msg.Due.After(s.wall) {
+		_, err = s.pub.InterceptKey(s.ctx(), sequenceOf("skips"))
+		s.must(err)
+	}
+}
+
+// TestSetWhileTheClockIsAhead: an entry that was set then begins, by itself, and at once if it is set again.
+func TestSetWhileTheClockIsAhead(t *testing.T) {
+	t.Parallel()
+	s := newSteppedServer(t)
+	const century = 100 * 365 * 24 * time.Hour
+	s.step(century)
+	for _, name := range []string{"late", "again"} {
+		s.must(s.s.Set(s.ctx(), Entry{Name: name, Every: time.Second}))
+	}
+	s.step(-century)
+	s.must(s.s.Set(s.ctx(), Entry{Name: "again", Every: time.Second}))
+	if next := s.status("again").Next; next.After(s.wall.Add(2 * time.Second)) {
+		t.Errorf("the next is %v", next)
+	}
+	s.runs(8)
+	if n := len(s.sent()["again"]); n < 5 {
+		t.Errorf("set again, and %d were sent", n)
+	}
+	s.runs(50)
+	for _, name := range []string{"late", "again"} {
+		if last := s.status(name).Last; last.Before(s.wall) {
+			t.Errorf("%s: the last is %v, now is %v", name, last, s.wall)
+		}
+	}
+}
+
+// TestClockStepped: a clock that is set back for good by a minute at most is waited for: no instant makes two messages.
+func TestClockStepped(t *testing.T) {
+	t.Parallel()
+	s := newSteppedServer(t)
+	s.must(s.s.Set(s.ctx(), Entry{Name: "pulse", Every: time.Second, CatchUp: 1000}))
+	from := s.wall.Unix()
+	s.runs(60)
+	s.step(-50 * time.Second)
+	s.runs(60)
+	s.step(2 * time.Minute)
+	s.runs(30)
+	sent := s.sent()["pulse"]
+	for at := from + 1; at < s.wall.Unix(); at++ {
+		if sent[at] != 1 {
+			t.Errorf("%d has %d messages", at-from, sent[at])
+		}
+	}
+}
