@@ -146,17 +146,27 @@ var failovers = []scenario{
 
 const sentinelReplicas = 2
 
-// wantSendsAfter wants, after each strike, a send within a time, begun before or after, and none to fail that began after it.
+// wantSendsAfter wants, after each strike, a send within a time. Sends that are under way at its end, or begin later, take no
+// longer from then on, and those that have so much time left do not fail.
 func (t *trial) wantSendsAfter(v *verdict, within time.Duration) {
 	for _, st := range t.strikes {
 		first := int64(0)
 		for _, e := range t.books.all() {
-			answered := e.Kind == sent || e.Kind == refused && strings.Contains(e.Word, "not confirmed by enough replicas")
-			if answered && e.At > st.to && (first == 0 || e.At < first) {
+			if e.Kind != sent && e.Kind != refused || e.At <= st.to {
+				continue
+			}
+			begun := e.At - e.Took
+			answered := e.Kind == sent || strings.Contains(e.Word, "not confirmed by enough replicas")
+			if answered && (first == 0 || e.At < first) {
 				first = e.At
 			}
-			if e.Kind == refused && !answered && e.At-e.Took > st.to {
-				v.problem("%s began after the strike at %s and failed: %s", e.Payload, clock(st.from), e.Word)
+			took := us(e.At - max(begun, st.to))
+			switch {
+			case !answered && us(st.to-begun)+within < t.load.Patience:
+				v.problem("%s began %v after the end of the strike at %s and failed: %s", e.Payload, us(begun-st.to), clock(st.from), e.Word)
+			case answered && took > within:
+				v.tooSlow("%s began %v after the end of the strike at %s, and returned %v after that end or its own begin, want at most %v",
+					e.Payload, us(begun-st.to), clock(st.from), took, within)
 			}
 		}
 		if took := us(first - st.to); first == 0 || took > within {

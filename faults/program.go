@@ -244,8 +244,6 @@ func produce(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order
 }
 
 func sendStep(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order, first int) {
-	ctx, cancel := context.WithTimeout(ctx, o.Load.Patience)
-	defer cancel()
 	batch := make([]delayqueue.Outgoing, step)
 	for i := range batch {
 		payload := fmt.Sprintf("%s-%06d", o.Name, first+i)
@@ -268,6 +266,8 @@ func sendStep(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o orde
 		book.write(entry{Kind: sent, Payload: payload, ID: info.ID, Due: info.Due.UnixMicro(), Took: took})
 	}
 	if first/step%2 == 0 {
+		ctx, cancel := context.WithTimeout(ctx, o.Load.Patience)
+		defer cancel()
 		results, _ := q.SendBatch(ctx, batch) // each result has its own error
 		for i, r := range results {
 			note(batch[i].Payload, r.Info, r.Err)
@@ -276,7 +276,9 @@ func sendStep(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o orde
 	}
 	for _, m := range batch {
 		begun = time.Now()
+		ctx, cancel := context.WithTimeout(ctx, o.Load.Patience)
 		info, err := q.Send(ctx, m.Payload, m.Options...)
+		cancel()
 		note(m.Payload, info, err)
 	}
 }

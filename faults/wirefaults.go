@@ -81,6 +81,19 @@ var wireFaults = []scenario{
 		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
 	},
 	{
+		name:  "wire: nothing is answered for 40 s",
+		holds: "sends and consuming go on within 2 s, also sends that begin at the very end; connections stay open, and stay dead",
+		setUp: wired(),
+		load: func(l *load) {
+			longLease(l)
+			l.Over, l.Patience = 45*time.Second, 5*time.Second
+		},
+		hit:   during(40*time.Second, func(t *trial) { t.wire.Darken() }, func(t *trial) { t.wire.Lighten() }),
+		times: 1,
+		rules: rules{resume: 2 * time.Second},
+		check: func(t *trial, v *verdict) { t.wantSendsAfter(v, 2*time.Second) },
+	},
+	{
 		name:  "wire: closed on one side",
 		holds: "what was still sent has its effect once",
 		setUp: wired(),
