@@ -163,12 +163,8 @@ func (s *store) callServer(ctx context.Context, l *link, addr string, e effort) 
 		err = s.callPlainly(ctx, p, e, func(err error) { l.put(p, of, begun, err) })
 		return late(err, l, p, time.Since(begun))
 	}
-	reads := p.reads.Load()
-	heard := func() bool {
-		return p.reached.Load() && (e.extra == 0 || p.uncounted.Load() || p.reads.Load() != reads)
-	}
 	put := func(err error) { l.put(p, of, begun, err) }
-	err = s.apart(ctx, p.promptness, e, heard, put, func(ctx context.Context) error { return e.call(ctx, p.cli) })
+	err = s.apart(ctx, p.promptness, e, p.reached.Load, put, func(ctx context.Context) error { return e.call(ctx, p.cli) })
 	if ctx.Err() != nil {
 		return err
 	}

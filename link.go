@@ -54,8 +54,6 @@ type pool struct {
 	inFlight   [sides]chan struct{} // an element for each call that may take a connection, and for each that is kept
 	onRetired  chan struct{}        // closes when it is retired; link.mu guards that
 	reached    atomic.Bool          // a connection of it was ready for calls; until then none has come to a server
-	reads      atomic.Int64         // of its connections that brought something
-	uncounted  atomic.Bool          // a connection of it does not count them
 	promptness *promptness          // of all pools to this server
 
 	// Guarded by link.mu.
@@ -238,7 +236,7 @@ func (l *link) newPool(addr string) *pool {
 		l.promptness[addr] = p.promptness
 	}
 	opt := l.options(addr)
-	opt.OnConnect, opt.Dialer = p.onConnect(opt.OnConnect), p.dialer(opt.Dialer)
+	opt.OnConnect = p.onConnect(opt.OnConnect)
 	p.cli = redis.NewClient(opt)
 	for i := range p.inFlight {
 		p.inFlight[i] = make(chan struct{}, linkPool)

@@ -153,27 +153,37 @@ func (p *promptness) takeLeft() (all []*stray) {
 	return all
 }
 
-// A left attempt is one that nobody waits for any more. It is in the attempt's context: whoever makes its connection
-// makes no call over it then.
-type left struct{ atomic.Bool }
-
-type leftKey struct{}
-
-func isLeft(ctx context.Context) bool {
-	l, ok := ctx.Value(leftKey{}).(*left)
-	return ok && l.Load()
+// A standing is how an attempt stands that is made apart. It is in the attempt's context.
+type standing struct {
+	left  atomic.Bool // nobody waits for it any more: whoever makes its connection makes no call over it then
+	heard atomic.Bool // its own connection was made for it, or has answered the first command of several
 }
 
-// apart makes an attempt in another goroutine, and waits for it no longer than it may take, or until ctx ends. heard says
-// whether there has been a sign of the server.
-func (s *store) apart(ctx context.Context, p *promptness, e effort, heard func() bool, put func(err error),
+type standingKey struct{}
+
+// standingOf is that of the attempt with this context. For one that is made plainly nobody looks at it.
+func standingOf(ctx context.Context) *standing {
+	if s, ok := ctx.Value(standingKey{}).(*standing); ok {
+		return s
+	}
+	return new(standing)
+}
+
+// apart makes an attempt in another goroutine, and waits for it no longer than it may take, or until ctx ends. reached says
+// whether a connection to the server was ready for calls. What takes the server its time needs a sign of its own connection:
+// others may be answered while that is dead.
+func (s *store) apart(ctx context.Context, p *promptness, e effort, reached func() bool, put func(err error),
 	call func(ctx context.Context) error) error {
 	b := p.bounds(s, e)
 	var once sync.Once
 	a := &stray{put: func() { once.Do(func() { put(errUnanswered) }) }}
 	life, forget := p.listen(a, b.whole)
-	var left left
-	inner, cancel := context.WithTimeout(context.WithValue(ctx, leftKey{}, &left), life)
+	var state standing
+	heard := reached
+	if e.extra > 0 {
+		heard = state.heard.Load
+	}
+	inner, cancel := context.WithTimeout(context.WithValue(ctx, standingKey{}, &state), life)
 	result := make(chan error, 1)
 	begun := time.Now()
 	go func() {
@@ -195,7 +205,7 @@ func (s *store) apart(ctx context.Context, p *promptness, e effort, heard func()
 		err, over = resultBefore(ctx, b.whole-b.first, result)
 	}
 	if !over {
-		left.Store(true)
+		state.left.Store(true)
 		p.leave(a)
 		err, over = resultBefore(context.Background(), awaitGrace, result) // which says why it was not done
 		if over = over && !errors.Is(err, errLeft); !over {

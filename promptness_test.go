@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -190,5 +192,43 @@ func TestLateErrorSaysHowLongItTook(t *testing.T) {
 	err := late(context.DeadlineExceeded, nil, nil, 3*time.Millisecond)
 	if timeout := new(timeoutError); !errors.As(err, &timeout) || timeout.limit != 3*time.Millisecond || !noEffect(err) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestDeadBesideAlive: an attempt whose connection was never answered is given up after its second also if it waits for replicas,
+// which takes longer, and while other connections to that server are answered.
+func TestDeadBesideAlive(t *testing.T) {
+	t.Parallel()
+	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	startReplica(t, primary)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = silent.Close() })
+	var dials atomic.Int64
+	dialed := newSignal()
+	f := fixtureOn(t, patientClient(primary.Addr()))
+	f.send(f.queue(nil).WithReplicaAck(1, patience), "first", inAnHour) // waits for the replica
+	cli := redis.NewClient(&redis.Options{Addr: primary.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dials.Add(1) == 1 {
+			addr = silent.Addr().String()
+			defer dialed.send()
+		}
+		return new(net.Dialer).DialContext(ctx, network, addr)
+	}})
+	t.Cleanup(func() { _ = cli.Close() })
+	q := f.queueOn(cli, nil).WithReplicaAck(1, 2*patience)
+	dead := make(chan error, 1)
+	go func() { _, err := q.Send(within(t, patience), "dead", inAnHour); dead <- err }()
+	receive(t, "the first connection is made", dialed)
+	if _, err := q.Send(within(t, patience), "alive", inAnHour); err != nil {
+		t.Fatal(err)
+	}
+	if err := receive(t, "the other send goes on", dead); err != nil {
+		t.Error(err)
+	}
+	if n := len(f.check().Pending); n != 3 {
+		t.Errorf("%d messages, want 3", n)
 	}
 }

@@ -18,17 +18,31 @@ import (
 // A replicatedCall is a script call with a WAIT on either side, for one pipeline: on another connection
 // they would confirm nothing.
 type replicatedCall struct {
-	online  *redis.Cmd // WAIT for no replica, which says how many there were before
+	online  firstCmd // WAIT for no replica, which says at once how many there were before
 	script  *redis.StringSliceCmd
 	waiting *redis.Cmd    // WAIT for n replicas
 	n       int           // replicas that are to confirm
 	timeout time.Duration // of waiting
 }
 
+// A firstCmd is the first command of a pipeline, and notes that it is answered.
+type firstCmd struct {
+	*redis.Cmd
+	state *standing
+}
+
+// SetErr is called by go-redis with what became of the command, before it reads the answers to the others.
+func (c firstCmd) SetErr(err error) {
+	c.Cmd.SetErr(err)
+	if err == nil || answerOf(err) != "" {
+		c.state.heard.Store(true)
+	}
+}
+
 // newReplicatedCall makes one of the words of a command that calls a script.
 func newReplicatedCall(ctx context.Context, script []any, n int, timeout time.Duration) *replicatedCall {
 	return &replicatedCall{
-		online: redis.NewCmd(ctx, "wait", 0, 0), script: redis.NewStringSliceCmd(ctx, script...),
+		online: firstCmd{redis.NewCmd(ctx, "wait", 0, 0), standingOf(ctx)}, script: redis.NewStringSliceCmd(ctx, script...),
 		waiting: redis.NewCmd(ctx, "wait", n, max(timeout.Milliseconds(), 1)),
 		n:       n, timeout: timeout,
 	}

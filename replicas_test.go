@@ -162,7 +162,7 @@ func TestRepeatWaitsAgain(t *testing.T) {
 			return err
 		}
 		if waits = append(waits, cmds[len(cmds)-1].Args()[2]); len(waits) == 1 {
-			cmds[0].(*redis.Cmd).SetVal(int64(0)) // no replica was there before
+			cmds[0].(firstCmd).SetVal(int64(0)) // no replica was there before
 			cmds[2].(*redis.Cmd).SetVal(int64(1))
 			time.Sleep(timeout + 50*time.Millisecond)
 		}

@@ -165,11 +165,13 @@ func (l *link) onConnect(users func(context.Context, *redis.Conn) error) func(co
 // onConnect notes that a connection is ready, and makes no call over it that nobody waits for any more.
 func (p *pool) onConnect(then func(context.Context, *redis.Conn) error) func(context.Context, *redis.Conn) error {
 	return func(ctx context.Context, conn *redis.Conn) error {
+		state := standingOf(ctx)
 		p.reached.Store(true)
+		state.heard.Store(true)
 		if err := then(ctx, conn); err != nil {
 			return err
 		}
-		if isLeft(ctx) {
+		if state.left.Load() {
 			return errLeft
 		}
 		return ctx.Err()
@@ -178,19 +180,6 @@ func (p *pool) onConnect(then func(context.Context, *redis.Conn) error) func(con
 
 // errLeft is of an attempt that has a connection when nobody waits for it any more.
 var errLeft = errors.New("nobody waits for this attempt any more")
-
-// dialer counts what the pool's connections bring.
-func (p *pool) dialer(dial dialFunc) dialFunc {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if c, ok := conn.(*watchedConn); ok {
-			c.reads = &p.reads
-		} else {
-			p.uncounted.Store(true)
-		}
-		return conn, err
-	}
-}
 
 // errServerFull: the server refuses connections.
 var errServerFull = errors.New("the server has no room for another connection")
@@ -210,8 +199,7 @@ func (e fullError) Is(target error) bool { return target == errServerFull }
 type watchedConn struct {
 	net.Conn
 	link   *link
-	reads  *atomic.Int64 // is counted when it brings something; nil: nobody asks
-	heard  atomic.Bool   // the server has answered
+	heard  atomic.Bool // the server has answered
 	closed atomic.Bool
 	full   atomic.Pointer[error] // the server has refused it; nil: not known
 }
@@ -232,9 +220,6 @@ func (c *watchedConn) SyscallConn() (syscall.RawConn, error) {
 
 func (c *watchedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if c.reads != nil && n > 0 {
-		c.reads.Add(1)
-	}
 	if c.heard.Load() {
 		return n, err
 	}
