@@ -27,20 +27,18 @@ const (
 	// names it, with Existed set.
 	Replace
 	// Reschedule makes the other message due when this one would be, and changes nothing else of it; its WithMsgTTL counts
-	// from then, or from this send. MessageInfo names it, with Existed set.
+	// from then, or from this send. MessageInfo names it, with Existed set. It costs the server as much as the other message is
+	// long, as Replace does, and a batch of either a round trip for each half a megabyte of those.
 	Reschedule
-	// Append makes the other message, which was sent with Append too, a group: it gets this payload as a further part, and
-	// its handler all of them, as Message.Parts. It is due when this one would be if this send says so, as with Replace, and
-	// nothing else of it changes: headers and all other options are those of the first. One that is full (WithMaxParts) is
-	// due now and leaves its key to the next, as one does that a handler has: such a group lives on until it is handled, because
-	// its parts exist nowhere else. One that waits for a retry is appended to, and
-	// stays due when it was, also if it is full. A group that has expired (WithMsgTTL, WithDeadline)
-	// leaves its key as well. Of a message that was sent without Append it is ErrDuplicateKey, also while that is handled. A group
-	// that has left its key still goes by it (Message.Key), until it is acked, and also if its handler says Again.
-	// MessageInfo names the group, with Existed set. A bare callback gets the parts one after the other, all within the time
-	// of one delivery (WithMaxConsumeDuration), and all again if it does not consume one of them. An append costs the server
-	// as much as the first part is long: let that be a small one. Replace and Reschedule cost it as much as the other message is
-	// long, and all three take a round trip for each half a megabyte of those.
+	// Append adds this payload to the other message as a further part, and its handler gets all of them as Message.Parts; if
+	// that was sent without Append, also while it is handled, the send is ErrDuplicateKey. The group is due when this send says,
+	// as with Replace, unless it waits for a retry; headers and all other options are those of its first part, and MessageInfo
+	// names it, with Existed set. A group leaves its key to the next one when it is full (WithMaxParts), has expired
+	// (WithMsgTTL, WithDeadline), or a handler has it. It lives on until it is handled, its Message.Key stays, and calls by key
+	// reach it after the message that has the key, of at most 100 that have left it.
+	//
+	// An append costs the server as much as the first part is long: let that be small. A bare callback gets the parts one after
+	// the other, within the time of one delivery (WithMaxConsumeDuration), and all again if it does not consume one of them.
 	Append
 )
 

@@ -83,6 +83,10 @@ func storesEnvelopes(r *rig, fields bool) {
 			m.text = e.inFields(map[byte]string{9: name})
 		}
 		r.put(m)
+		if e.group.key != "" {
+			r.do("HSET", r.keys.parts, ":"+e.group.key, m.id)
+			r.do("HSET", r.keys.state, "parts", 1)
+		}
 		for n := 2; n <= e.group.count; n++ {
 			r.do("HSET", r.keys.parts, fmt.Sprint(m.id, ":", n), strings.Repeat("p", e.group.bytes*max(3-n, 0)))
 			r.do("HSET", r.keys.state, "parts", 1)

@@ -215,6 +215,36 @@ func TestGroupStatus(t *testing.T) {
 	}
 }
 
+// TestGroupsByKey: calls by key reach the group that takes parts, and then the one that it took the key over from.
+func TestGroupsByKey(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q, m := f.queue(nil), NewMonitor(f.name, f.cli)
+	begun, end := make(chan struct{}, 1), make(chan error)
+	q.WithRetryDelays(time.Hour).WithHandler(func(context.Context, *Message) error {
+		begun <- struct{}{}
+		return <-end
+	})
+	first := f.send(q, "a", ofGroup)
+	q.StartConsume()
+	receive(t, "the first group", begun)
+	second := f.send(q, "b", ofGroup, inAnHour)
+	end <- errBoom
+	eventually(t, "it waits for a retry", func() bool {
+		got, err := m.Get(ctxB, first.ID)
+		return err == nil && got.State == StateRetry
+	})
+	if got, err := m.GetKey(ctxB, "k"); err != nil || got.ID != second.ID || !slices.Equal(got.Earlier, []string{first.ID}) {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, want := range []InterceptResult{{true, StatePending, second.ID}, {true, StateRetry, first.ID}, {}} {
+		if got, err := q.InterceptKey(ctxB, "k"); err != nil || *got != want {
+			t.Errorf("%+v, %v, want %+v", got, err, want)
+		}
+	}
+	f.checkEmpty()
+}
+
 // TestGroupRepliesLost: each part is in one group, once, and the parts of one sender are in order, although replies are lost.
 func TestGroupRepliesLost(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,9 @@ func (s *steerer) Intercept(ctx context.Context, id string) (*InterceptResult, e
 }
 
 // InterceptKey is Intercept for the live message that has this key (WithKey). One whose key another send took while it was
-// handled (Replace, Reschedule) ends by itself.
+// handled (Replace, Reschedule) ends by itself. Groups that have left the key (Append) come after the message that has it, the
+// newest first: a call takes out the first of these that no handler has. Call again until State is StateGone or StateUnack to
+// take out all.
 func (s *steerer) InterceptKey(ctx context.Context, key string) (*InterceptResult, error) {
 	return s.intercept(ctx, "intercept", "key", key)
 }
@@ -73,7 +75,8 @@ func (s *steerer) Cancel(ctx context.Context, id string) (*InterceptResult, erro
 	return s.intercept(ctx, "cancel", "id", id)
 }
 
-// CancelKey is Cancel for the live message that has this key (WithKey).
+// CancelKey is Cancel for the live message that has this key (WithKey). Groups that have left the key (Append) come after it, one
+// with each call, until State is StateGone.
 func (s *steerer) CancelKey(ctx context.Context, key string) (*InterceptResult, error) {
 	return s.intercept(ctx, "cancel", "key", key)
 }

@@ -157,6 +157,7 @@ type MessageStatus struct {
 	Timeout    time.Duration // how long a handler may run (WithTimeout); 0: as the queue says; negative: for any time
 	PartCount  int           // how many parts a group has (Append), of which Parts are read by Get alone; 0: it is none
 	PartBytes  int           // and how many bytes they have
+	Earlier    []string      // ids of live groups that have left the key by which this was found, the newest first (GetKey only)
 	Losses     int           // in a row
 	LastError  string        // the first of LastErrors; "" if there was none
 	LastErrors []KeptError   // why deliveries ended that were not acked: the newest first, at most five
@@ -226,8 +227,10 @@ func (m *Monitor) Get(ctx context.Context, id string) (*MessageStatus, error) {
 	return m.look(ctx, "id", id)
 }
 
-// GetKey finds the live message that has this key. It returns ErrNotFound if there is none; then a *KeyHeldError says until when
-// and by which message the key is held, if it is (WithKeyHold). One that is dead has no key any more: list garbage with Filter.Key.
+// GetKey finds the live message that has this key; if there is none, the newest live group that has left the key (Append). If
+// that is a group, Earlier names the other groups that have left the key. GetKey returns ErrNotFound if there are none; then a
+// *KeyHeldError says until when and by which message the key is held, if it is (WithKeyHold). One that is dead has no key any
+// more: list garbage with Filter.Key.
 func (m *Monitor) GetKey(ctx context.Context, key string) (*MessageStatus, error) {
 	return m.look(ctx, "key", key)
 }

@@ -30,7 +30,7 @@ func TestScriptGroupRaces(t *testing.T) {
 			c := r.take("a")
 			r.equal("a part", r.answers(newCaller(), part("c", time.Second, 0)), "+1s")
 			r.equal("the same again", r.partsFrom(r.fetchAgain(c, 1)), "a=a,b")
-		}, "pending c@1s unack a@10.000003s parts a:2=1 key k=c wake 1s"},
+		}, "pending c@1s unack a@10.000003s parts a:2=1 left k=a key k=c wake 1s"},
 		"the hand-out is forgotten": {func(r *rig) {
 			r.answers(newCaller(), part("a", 0, 0), untimed(part("b", 0, 0)))
 			r.take("a")
@@ -52,7 +52,7 @@ func TestScriptGroupRaces(t *testing.T) {
 			r.equal("full again", r.answers(newCaller(), three("d")), "~a@0s")
 			r.equal("void", r.settle(newCaller(), groupOf(3, ack("a", "k"))), []int{0})
 			r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "a=a,b,d")
-		}, "unack a@10.000003s parts a:2=1 a:3=1"},
+		}, "unack a@10.000003s parts a:2=1 a:3=1 left k=a"},
 		"the hand-out is forgotten, and the group grows and is handed out": {func(r *rig) {
 			r.answers(newCaller(), part("a", 0, 0))
 			r.take("a")

@@ -106,26 +106,26 @@ func TestScriptAppend(t *testing.T) {
 		"pending": {
 			{true, 0, "~a@3s", "pending a@3s parts a:2=1 key k=a wake 3s"},
 			{false, 0, "~a@5s", "pending a@5s parts a:2=1 key k=a wake 5s"},
-			{true, 2, "~a@0s", "pending a@0s parts a:2=1 wake 0s"}, // full
+			{true, 2, "~a@0s", "pending a@0s parts a:2=1 left k=a wake 0s"}, // full
 		},
 		"due": {
 			{true, 0, "~a@3s", "pending a@3s parts a:2=1 key k=a wake 0s"},
 			{false, 0, "~a@0s", "pending a@0s parts a:2=1 key k=a wake 0s"},
-			{true, 2, "~a@0s", "pending a@0s parts a:2=1 wake 0s"},
+			{true, 2, "~a@0s", "pending a@0s parts a:2=1 left k=a wake 0s"},
 		},
 		"unack": {
-			{true, 0, "+3s", "pending b@3s unack a@10.000001s key k=b wake 3s"},
-			{false, 2, "+0s", "pending b@0s unack a@10.000001s key k=b wake 0s"},
+			{true, 0, "+3s", "pending b@3s unack a@10.000001s left k=a key k=b wake 3s"},
+			{false, 2, "+0s", "pending b@0s unack a@10.000001s left k=a key k=b wake 0s"},
 		},
 		"ready": {
 			{true, 0, "~a@0s", "ready 2:a parts a:2=1 fail a=2/0/0@0s key k=a wake 0s"},
 			{false, 0, "~a@0s", "ready 2:a parts a:2=1 fail a=2/0/0@0s key k=a wake 0s"},
-			{true, 2, "~a@0s", "ready 2:a parts a:2=1 fail a=2/0/0@0s wake 0s"},
+			{true, 2, "~a@0s", "ready 2:a parts a:2=1 left k=a fail a=2/0/0@0s wake 0s"},
 		},
 		"retry": {
 			{true, 0, "~a@1s", "retry 2:a@1s parts a:2=1 fail a=2/1/0@0s!x key k=a wake 1s"},
 			{false, 0, "~a@1s", "retry 2:a@1s parts a:2=1 fail a=2/1/0@0s!x key k=a wake 1s"},
-			{true, 2, "~a@1s", "retry 2:a@1s parts a:2=1 fail a=2/1/0@0s!x wake 1s"},
+			{true, 2, "~a@1s", "retry 2:a@1s parts a:2=1 left k=a fail a=2/1/0@0s!x wake 1s"},
 		},
 		"garbage":                  {{true, 0, "+3s", "pending b@3s garbage a@0s fail a=2/1/0@0s!x key k=b wake 3s"}},
 		"done":                     {{true, 0, "+3s", "pending b@3s done a@1h0m0s fail a=2/0/0@0s key k=b wake 3s"}},
@@ -323,11 +323,11 @@ func TestScriptGroupFull(t *testing.T) {
 			r.equal("answers", r.answers(newCaller(), part("a", time.Minute, 3), part("b", time.Minute, 3), part("c", time.Minute, 3),
 				part("d", time.Minute, 3)), "+1m0s ~a@1m0s ~a@0s +1m0s")
 			r.equal("its name", key(r), "k")
-		}, "pending d@1m0s unack a@10.000001s parts a:2=1 a:3=1 key k=d wake 1m0s"},
+		}, "pending d@1m0s unack a@10.000001s parts a:2=1 a:3=1 left k=a key k=d wake 1m0s"},
 		"by what a later one says": {func(r *rig) {
 			r.equal("answers", r.answers(newCaller(), part("a", time.Minute, 0), part("b", time.Minute, 0), part("c", time.Minute, 0),
 				part("d", time.Minute, 2)), "+1m0s ~a@1m0s ~a@1m0s +1m0s")
-		}, "pending a@0s d@1m0s parts a:2=1 a:3=1 key k=d wake 0s"},
+		}, "pending a@0s d@1m0s parts a:2=1 a:3=1 left k=a key k=d wake 0s"},
 		"by bytes": {func(r *rig) {
 			r.equal("answers", r.answers(newCaller(), large("a", 700<<10, time.Minute)), "+1m0s")
 			r.equal("no room", r.answers(newCaller(), large("b", 400<<10, time.Minute)), "+1m0s")
@@ -337,7 +337,7 @@ func TestScriptGroupFull(t *testing.T) {
 			f := r.fetch(newCaller(), 2)
 			r.equal("one at a time", len(f.tags), 1)
 			r.equal("payload", decode(nil, &f, 3, time.Time{}, time.Time{})[0].msg.Payload, long)
-		}, "pending b@0s e@1h0m0s unack a@10.000001s parts b:2=614400 b:3=24576 key k=e wake 0s"},
+		}, "pending b@0s e@1h0m0s unack a@10.000001s parts b:2=614400 b:3=24576 left k=b+a key k=e wake 0s"},
 		"while it waits for a retry": {func(r *rig) {
 			r.answers(newCaller(), part("a", 0, 0), untimed(part("b", 0, 0)))
 			r.take("a")
@@ -345,7 +345,7 @@ func TestScriptGroupFull(t *testing.T) {
 			r.equal("appended", r.answers(newCaller(), part("c", time.Minute, 3), part("d", time.Minute, 3)), "~a@1s +1m0s")
 			r.at(time.Second)
 			r.equal("parts", r.partsFrom(r.fetch(newCaller(), 1)), "2:a=a,b,c")
-		}, "pending d@1m0s unack 2:a@11.000001s parts a:2=1 a:3=1 fail a=2/1/0@0s!x key k=d wake 1m0s"},
+		}, "pending d@1m0s unack 2:a@11.000001s parts a:2=1 a:3=1 left k=a fail a=2/1/0@0s!x key k=d wake 1m0s"},
 		"that waits for a retry, and was to wait no longer": {func(r *rig) {
 			bound := func(name string) *sendMessage {
 				m := part(name, 4*time.Second, 0, bounded)
@@ -371,7 +371,7 @@ func TestScriptGroupFull(t *testing.T) {
 			}
 			r.equal("answers", r.answers(newCaller(), named("a"), named("b")), "+1m0s ~a@0s")
 			r.equal("its name", key(r), long)
-		}, "unack a@10.000001s parts a:2=1"},
+		}, "unack a@10.000001s parts a:2=1 left " + strings.Repeat("k", 512) + "=a"},
 		"a key that was taken over": {func(r *rig) {
 			r.answers(newCaller(), part("a", 0, 0), untimed(part("b", 0, 0)))
 			r.take("a")
@@ -389,6 +389,6 @@ func TestScriptGroupFull(t *testing.T) {
 				r.t.Fatal(err)
 			}
 			r.equal("full", r.answers(newCaller(), part("b", time.Hour, 2)), "~a@0s")
-		}, "pending a@0s parts a:2=1 wake 9s"},
+		}, "pending a@0s parts a:2=1 left k=a wake 9s"},
 	})
 }

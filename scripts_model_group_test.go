@@ -4,19 +4,16 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 )
 
 // write stores an envelope, as it reads.
 func (m *model) write(id string, e envelope) { m.msg[id] = e.encode(when{us: e.due, absolute: true}) }
 
-// keyless takes the key from an envelope; a group goes on by it.
+// keyless takes the key from the envelope of a group, which goes on by it.
 func (m *model) keyless(id string) {
 	e := m.envelope(id)
-	if e.group.count == 0 {
-		m.msg[id] = m.msg[id][:envelopeHead] + "\x00\x00" + m.msg[id][envelopeHead+2+len(e.key):]
-		return
-	}
 	e.key, e.group.key = "", e.key
 	m.write(id, e)
 }
@@ -40,6 +37,28 @@ func (m *model) append(id string, o *sendMessage) (added, full bool) {
 	m.parts[fmt.Sprint(id, ":", e.group.count)] = other.payload
 	m.write(id, e)
 	return true, e.group.count >= most
+}
+
+// leave takes the key from a group, which lives on.
+func (m *model) leave(id string) {
+	key := m.envelope(id).key
+	m.keyless(id)
+	m.setLeft(key, id, true)
+}
+
+// leftBy are the groups that left a key, the newest first.
+func (m *model) leftBy(key string) []string { return strings.Fields(m.parts[":"+key]) }
+
+// setLeft notes that a group that left a key lives, or does not any more.
+func (m *model) setLeft(key, id string, lives bool) {
+	ids := slices.DeleteFunc(m.leftBy(key), func(other string) bool { return other == id })
+	if lives {
+		ids = append([]string{id}, ids...)
+	}
+	m.parts[":"+key] = strings.Join(ids[:min(len(ids), 100)], " ")
+	if len(ids) == 0 {
+		delete(m.parts, ":"+key)
+	}
 }
 
 func (m *model) dropParts(id string) {

@@ -103,7 +103,7 @@ func (m *model) envelope(id string) envelope {
 func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 	tag, place, score := m.found(id, "")
 	if place == "unack" && o.put.on == Append {
-		m.keyless(id)
+		m.leave(id)
 		return a, 0
 	}
 	if place == "unack" {
@@ -120,7 +120,7 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 	said, added, full := o.put.on == Reschedule || o.put.timed, true, false
 	e := m.envelope(id)
 	if o.put.on == Append && (m.pastTTL(e, m.record(id).delivery) || e.deadline != 0 && e.deadline <= m.now) {
-		m.keyless(id)
+		m.leave(id)
 		return sendAnswer{}, 0
 	}
 	m.changed = true
@@ -130,7 +130,7 @@ func (m *model) change(id string, o *sendMessage) (a sendAnswer, wait int64) {
 	movable := o.put.on != Append || place == "pending"
 	if full {
 		delete(m.key, o.key)
-		m.keyless(id)
+		m.leave(id)
 		said, due, latest = true, m.now, 0
 	}
 	if !movable {

@@ -1,6 +1,7 @@
 package delayqueue
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,9 +13,22 @@ import (
 )
 
 func (m *model) intercept(by, id string, running bool) any {
-	if by == "key" {
-		id = m.key[id]
+	if by != "key" {
+		return m.takeOut(id, running)
 	}
+	var first InterceptResult
+	for _, id := range append([]string{m.key[id]}, m.leftBy(id)...) {
+		r := m.takeOut(id, running)
+		if r.State != StateGone && (r.State != StateUnack || running) {
+			return r
+		}
+		first = cmp.Or(first, r)
+	}
+	return first
+}
+
+// takeOut takes out one message, if it may be.
+func (m *model) takeOut(id string, running bool) InterceptResult {
 	if m.msg[id] == "" {
 		return InterceptResult{}
 	}
@@ -133,6 +147,9 @@ func (m *model) steer(do steerRequest) any {
 			m.note(id, failRecord{delivery: r.delivery, when: m.now, errors: r.errors})
 			if e.key != "" {
 				m.key[e.key] = id
+			}
+			if e.group.key != "" {
+				m.setLeft(e.group.key, id, true)
 			}
 		}
 		if first == 0 || next < first {

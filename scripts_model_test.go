@@ -392,6 +392,9 @@ func (m *model) freeKey(id string) {
 			delete(m.key, key)
 		}
 	}
+	if e, err := decodeEnvelope(m.msg[id]); err == nil && e.group.key != "" {
+		m.setLeft(e.group.key, id, false)
+	}
 }
 
 func (m *model) forget(id string) {

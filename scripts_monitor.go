@@ -96,6 +96,9 @@ func (s *store) lookWithin(ctx context.Context, by, what string, most int) (*Mes
 	}
 	m.Result = result
 	m.setParts(r.take(r.number()))
+	if by == "key" {
+		m.Earlier = r.take(len(r.rest))
+	}
 	if err := r.err("look"); err != nil {
 		return nil, err
 	}

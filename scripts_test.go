@@ -264,6 +264,11 @@ func (r *rig) text(s *check.State) string {
 	}
 	list("parts", each)
 	each = nil
+	for _, key := range slices.Sorted(maps.Keys(s.Left)) {
+		each = append(each, key+"="+names(strings.ReplaceAll(s.Left[key], " ", "+")))
+	}
+	list("left", each)
+	each = nil
 	for _, id := range slices.Sorted(maps.Keys(s.Fail)) {
 		f := s.Fail[id]
 		word := fmt.Sprintf("%s=%d/%d/%d@%v", names(id), f.Delivery, f.Failures, f.Losses, r.since(f.When))

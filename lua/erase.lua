@@ -1,10 +1,15 @@
 -- Shared by the scripts that end messages.
 
 -- include hold
--- freekey(id, key) lets go of a message's key ('': it has none), unless another message has it by now. A key that was held when
--- the message got it (it follows the one that was acked) is held on; holds says whether any is.
+-- freekey(id, key) lets go of a message's key ('': it has none), unless another message has it by now; then it may be a group that
+-- has left it (unlist, nil where there are no groups). A key that was held when the message got it (it follows the one that was
+-- acked) is held on; holds says whether any is.
 local function freekey(id, key)
-  if key == '' or redis.call('HGET', KEYS.key, key) ~= id then return end
+  if key == '' then return end
+  if redis.call('HGET', KEYS.key, key) ~= id then
+    if unlist then unlist(key, id) end
+    return
+  end
   if holds and heldUntil(key) then
     redis.call('HSET', KEYS.key, key, 'acked:' .. id)
   else

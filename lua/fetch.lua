@@ -37,7 +37,7 @@
 -- Keeps: invariants 1 to 7 and 9 of PROTOCOL.md. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass. A repeat whose reply may hold less than the call's gives back what does not fit.
 
--- include head, call, score, kinds, settings, tag, failure, setfailure, arm, parts, dropparts, superseded
+-- include head, call, score, kinds, settings, tag, failure, setfailure, arm, parts, dropparts, left, setleft, superseded
 
 -- The steps. fetch_read is what they have in common.
 -- include fetch_read, fetch_lease

@@ -15,6 +15,7 @@ end
 
 if leased and leased <= now and bytes > 0 then
   local holds = (whole(firstHold) or 0) > 0 -- some key is held
+  local unlist = groups and setleft
   -- include envelope, erase
   local LOST = 'its lease ran out: its consumer died or was cut off'
   local FOUR = '^(' .. string.rep('\30[^\30]*', 4) .. ')\30'
@@ -30,7 +31,8 @@ if leased and leased <= now and bytes > 0 then
     local record = setfailure(id, us(n + 1), us(failures) .. ' ' .. us(losses), errors)
     if poison then
       local envelope = redis.call('HGET', KEYS.msg, id)
-      freekey(id, keyof(envelope))
+      local key = keyof(envelope)
+      freekey(id, key ~= '' and key or unlist and leftkey(envelope) or '')
       redis.call('ZADD', KEYS.garbage, us(now), id)
       size = size + weight(envelope)
       dead[#dead + 1] = id

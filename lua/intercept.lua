@@ -2,11 +2,13 @@
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
 -- ARGV: 3 'id' or 'key', 4 the id or the message key, 5 '1': also while it is being handled
+-- By a key there may be more than one: the message that has the key, and then the groups that left it, the newest first (left.lua).
+--       The first of them that may be taken out is; if none may be, the first of them is what is replied.
 -- Returns {the state it was in, its id}: 'gone', 'pending', 'ready', 'unack' (it stays, unless ARGV 5 says so),
 --       'retry', 'garbage' or 'done' (it stays); the id is '' if it is gone. A message whose due instant has come is
 --       ready, although it leaves pending only when it is handed out.
 -- Cost: O(log n), and O(ready) if it is there, which is 2 ms in 50,000; it reads the envelope if any message has a key or
---       there are groups; O(parts).
+--       there are groups; O(parts); at most 8 commands for each group that left the key, up to the first that is taken out.
 -- Keeps: invariants 1 and 6 of PROTOCOL.md; reads every key first. A running handler notices when its
 --       lease is to be renewed.
 
@@ -26,40 +28,49 @@ guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.c
   redis.call('HLEN', KEYS.fail), redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held),
   redis.call('ZCARD', KEYS.wake))
 if groups then guard(redis.call('HLEN', KEYS.parts)) end
-local keyed = redis.call('HLEN', KEYS.key) > 0
-local id, key = ARGV[4], ''
-if ARGV[3] == 'key' then id = redis.call('HGET', KEYS.key, ARGV[4]) end
-local envelope = id and (keyed or groups) and redis.call('HGET', KEYS.msg, id)
-if envelope then key = keyof(envelope) end
-local found = id and redis.call('HEXISTS', KEYS.msg, id) == 1
-if ARGV[3] == 'key' and key ~= ARGV[4] then found = false end -- somebody else wrote that entry
-local tag = found and tagof(id, redis.call('HGET', KEYS.fail, id))
+local keyed, bykey = redis.call('HLEN', KEYS.key) > 0, ARGV[3] == 'key'
 local holds = (whole(firstHold) or 0) > 0 -- some key is held
+local drop, nameof, unlist -- as in steer
 -- include erase
+local ids = {not bykey and ARGV[4] or redis.call('HGET', KEYS.key, ARGV[4]) or nil}
+if groups then
+  -- include parts, dropparts, left, setleft
+  drop, nameof, unlist = function(id, envelope) dropparts(id, (partsof(envelope))) end, leftkey, setleft
+  for _, id in ipairs(bykey and left(ARGV[4]) or {}) do ids[#ids + 1] = id end
+end
 redis.call('ZREM', KEYS.unack, '') -- the first write
 
-local where, taken, score = nil, true, nil
-if found then
-  where, score = locate(tag, id, '')
-  taken = where ~= 'done' and (where ~= 'unack' or ARGV[5] == '1')
+-- take(id, reads) takes out a message that it finds, if that may be, and returns in which state it was, and whether it is taken
+-- out; nil if it is nowhere, or has another key than is asked for (somebody else wrote that entry).
+local function take(id, reads)
+  local envelope = reads and redis.call('HGET', KEYS.msg, id)
+  if redis.call('HEXISTS', KEYS.msg, id) == 0 then return nil end
+  local tag = tagof(id, redis.call('HGET', KEYS.fail, id))
+  local where, score = locate(tag, id, '')
+  local may = where ~= 'done' and (where ~= 'unack' or ARGV[5] == '1')
+  if may and not reads and (keyed or groups) then envelope = redis.call('HGET', KEYS.msg, id) end
+  local key = envelope and keyof(envelope) or ''
+  if key == '' and envelope and nameof then key = nameof(envelope) end
+  if bykey and envelope and key ~= ARGV[4] then return nil end
   if not where and remove('ready', tag, id) == 1 then
     where = 'ready'
-  elseif where and taken then
+  elseif where and may then
     remove(where, tag, id)
   end
-  if where == 'pending' and scored(score) <= now then where = 'ready' end
-end
-if not where then
-  where, id = 'gone', ''
-elseif taken then
-  if groups then
-    -- include parts, dropparts
-    dropparts(id, (partsof(envelope or '')))
-  end
+  if not where or not may then return where, false end
+  if drop then drop(id, envelope) end
   erase(id, key)
   if limited and where == 'unack' then
     -- include freed
   end
+  return where == 'pending' and scored(score) <= now and 'ready' or where, true
+end
+
+local where, id = 'gone', ''
+for i = 1, #ids do
+  local state, taken = take(ids[i], i == 1 and (keyed or groups))
+  if state and (taken or where == 'gone') then where, id = state, ids[i] end
+  if taken then break end
 end
 remember(where .. ' ' .. id)
 return {where, id}

@@ -11,14 +11,14 @@
 --       id ('=acked:<id>': that was acked, and keeps it); '#<digits>' not stored, the last number of the sequence is that; '!' not stored, the sequence has not come as
 --       far; '~<due>:<id>' id had its key, and was kept, replaced, rescheduled or appended to, due then ('0': it was acked,
 --       and keeps its key; of one that was kept and was handed out, when it comes again, or now).
--- Cost: 16 commands, 1 more to set the alarm, 1 where there are groups; at most 6 of O(log pending) for each message, 16
+-- Cost: 16 commands, 1 more to set the alarm, 1 where there are groups, 2 for each that leaves its key; at most 6 of O(log pending) for each message, 16
 --       for one whose key is taken, at most 100 of them; O(ready) if the message that has the key is there; reads that
 --       message, unless it is kept, of a group its first part alone, and O(parts) to replace a group: of half a megabyte and
 --       2,000 parts in all, or of one message.
 -- Keeps: invariants 1, 3, 4, 6, 9 and 12 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must refuse a
 --       send before anything is stored. What a message finds is what those before it have written.
 
--- include head, call, score, envelope, complete, store, failure, setfailure, locate, arm, parts, dropparts, lastof
+-- include head, call, score, envelope, complete, store, failure, setfailure, locate, arm, parts, dropparts, left, setleft, lastof
 local EACH = 10 -- ARGV of a message
 -- A call costs what it reads, not only what was sent: it ends before the message that would make it read more than this of those
 -- that have the keys, where each part that is deleted counts for some bytes.

@@ -15,6 +15,16 @@ local function keyless(envelope)
   return string.sub(envelope, 1, 17) .. '\0\0' .. fields
 end
 
+-- list(id, envelope) notes that a group leaves its key and lives on, and leave(id, envelope) takes the key from it.
+local function list(id, envelope)
+  setleft(keyof(envelope), id, true)
+  grown = true
+end
+local function leave(id, envelope)
+  list(id, envelope)
+  write(id, keyless(envelope))
+end
+
 -- append(id, envelope, other, most) adds the payload of another message to a group, of most parts and 1 MB. It returns the
 -- envelope, whether the payload was added, and whether the group is full; nil if the message is no group.
 local function append(id, envelope, other, most)
@@ -53,12 +63,12 @@ local function change(id, envelope, other, due, taken, said, latest, most)
     overtaken = true
   elseif place == 'unack' then
     if partsof(envelope) == 0 then return false end
-    write(id, keyless(envelope)) -- the new one has the key, also when this one is handed out again
+    leave(id, envelope) -- the new one has the key, also when this one is handed out again
   end
   if place ~= 'pending' and place ~= 'retry' and place ~= 'ready' then return nil end
   local kept, added, full, replaces = envelope, true, false, taken == 'replace'
   if taken == 'append' and partsof(envelope) > 0 and expired(tonumber(delivery(record)), envelope) then
-    write(id, keyless(envelope)) -- it is over, and no place for what is fresh
+    leave(id, envelope) -- it is over, and no place for what is fresh
     return nil
   end
   if taken == 'append' then
@@ -68,6 +78,7 @@ local function change(id, envelope, other, due, taken, said, latest, most)
   changed = true
   if full then
     redis.call('HDEL', KEYS.key, keyof(envelope))
+    list(id, envelope)
     kept, due, said, latest = keyless(kept), now, true, nil
   end
   local movable = taken ~= 'append' or place == 'pending'

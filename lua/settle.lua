@@ -26,7 +26,7 @@
 --       2 for each message that follows, 7 with a key, and 1 for all of them, 2 if any has a key;
 --       3 for each ack whose key stays taken, and 1 for all of them; where anything was superseded 1 for each record, and 2 for
 --       all of them, and 4 for one that was superseded;
---       O(parts) for each ack of a group, 1 more, and 1 for all of them; 2 where what is due waits for a place; 1 to throttle.
+--       O(parts) for each ack of a group, 1 more, 2 more if it has left its key, and 1 for all of them; 2 where what is due waits for a place; 1 to throttle.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call
@@ -44,7 +44,7 @@ elseif reply == false then
 end
 guard(redis.call('ZCARD', KEYS.unack), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail), redis.call('ZCARD', KEYS.pending))
 if limited then guard(redis.call('ZCARD', KEYS.wake)) end
-local group -- what is done to groups, if there are any
+local group, unlist -- what is done to groups, if there are any
 if #ARGV > 3 + plain then
   guard(redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.retry), redis.call('LLEN', KEYS.ready),
     redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.wake))

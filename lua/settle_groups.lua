@@ -1,5 +1,6 @@
 -- Part of settle: what is done to groups.
--- include parts, dropparts, clear
+-- include parts, dropparts, clear, left, setleft
+unlist = setleft
 group = {
   drop = dropparts,
   clear = clear,

@@ -35,12 +35,12 @@ guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.c
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
   redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held))
 local holds = (whole(firstHold) or 0) > 0 -- some key is held
+local drop, nameof, unlist -- if there are groups: deletes the parts of one, is the key that it has left, and lists it by that
 -- include erase, holder
-local drop -- deletes the parts of a group, if there are any
 if groups then
   guard(redis.call('HLEN', KEYS.parts))
-  -- include parts, dropparts
-  drop = function(id, envelope) dropparts(id, (partsof(envelope))) end
+  -- include parts, dropparts, left, setleft
+  drop, nameof, unlist = function(id, envelope) dropparts(id, (partsof(envelope))) end, leftkey, setleft
 end
 redis.call('ZREM', KEYS.unack, '') -- the first write
 if what == 'claim' then
@@ -98,7 +98,7 @@ local function steer(i)
   elseif deletes then
     remove(place, tag, id)
     if drop then drop(id, envelope) end
-    erase(id, key)
+    erase(id, key ~= '' and key or nameof and nameof(envelope) or '')
   else
     local next = arg + nth * step
     if what == 'by' then next = (place ~= 'ready' and scored(score) or now) + arg end
@@ -121,6 +121,8 @@ local function steer(i)
           tag = n .. ':' .. id
           setfailure(id, n, '0 0', errors)
           if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
+          local name = nameof and nameof(envelope) or ''
+          if name ~= '' then unlist(name, id, true) end
         end
         redis.call('ZADD', KEYS.retry, us(next), tag)
       end

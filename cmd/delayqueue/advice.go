@@ -55,6 +55,10 @@ var advices = map[check.Kind]advice{
 		byRepair + ": it deletes the result.", true},
 	check.StrayPart: {"A part of a group that is gone, or does not count it. It takes up memory.",
 		byRepair + ": it deletes the part, if its message is gone.", true},
+	check.StrayLeft: {"The list of groups that left a message key names another message than a live group that did. Calls by key pass over it.",
+		byRepair + ": it takes that out of the list.", true},
+	check.NotListed: {"A group has left its message key, and the key does not list it: calls by key do not find it. It is handled as any other.",
+		byRepair + ": it lists the group.", true},
 	check.LostParts: {"Parts of a group are gone or others than they should be: evicted, or deleted by somebody. Consumers take the group " +
 		"for broken: it goes to garbage.",
 		"Use maxmemory-policy noeviction. " + otherHand + ".", false},

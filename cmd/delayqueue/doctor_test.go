@@ -67,6 +67,10 @@ func (w *world) breakIt() (later, now, failed, taken, lost string) {
 	w.do("HSET", "key", "nobody's", nobody[:35]+"2")
 	w.do("HSET", "result", nobody[:35]+"3", "of nobody")
 	w.do("HSET", "parts", nobody[:35]+"5:2", "of nobody")
+	for range 2 {
+		w.send("orders", "part", hour, delayqueue.WithKey("left", delayqueue.Append), delayqueue.WithMaxParts(2))
+	}
+	w.do("HSET", "parts", ":left", nobody[:35]+"6")
 	w.do("ZADD", "done", 5, nobody[:35]+"4")
 	w.do("HSET", "state", "done", 5)
 	w.do("ZADD", "wake", 5, "stray", 7, "w")
@@ -81,14 +85,14 @@ func tellDoctor(w *world) {
 	before := w.read()
 
 	r := w.run("doctor", "orders")
-	w.contains(r.out, "no place (4)", "no envelope (3)", "stray record (1)", "stray result (1)", "stray part (1)", "stray key entry (1)",
+	w.contains(r.out, "no place (4)", "no envelope (3)", "stray record (1)", "stray result (1)", "stray part (1)", "stray list (1)", "unlisted group (1)", "stray key entry (1)",
 		"stray alarm (2)", lost, "what it means", "--repair mends it")
 	if r.code != exitUnsound {
 		w.Errorf("exit code %d, want %d", r.code, exitUnsound)
 	}
 	r = w.run("doctor", "orders", "--json")
 	d := decode[diagnosis](w, r.out)[0]
-	if r.code != exitUnsound || len(d.Findings) < 10 || d.Messages != 6 || len(d.Repairs) != 0 || d.Left != nil {
+	if r.code != exitUnsound || len(d.Findings) < 10 || d.Messages != 7 || len(d.Repairs) != 0 || d.Left != nil {
 		w.Errorf("doctor --json: %d %+v", r.code, d)
 	}
 	w.refused(exitUnconfirmed, "add --yes", "doctor", "orders", "--repair")
@@ -135,7 +139,7 @@ func tellDoctor(w *world) {
 		handled <- m.ID
 		return nil
 	})
-	got := []string{<-handled, <-handled}
+	got := []string{<-handled, <-handled, <-handled}
 	if !slices.Contains(got, now) || !slices.Contains(got, failed) {
 		w.Errorf("handled %v, want %s and %s", got, now, failed)
 	}

@@ -124,6 +124,7 @@ func printMessage(m *delayqueue.MessageStatus) {
 		row("unreadable", paint(bad, m.Broken.Error()))
 	}
 	payloadRows(m, row)
+	row("earlier groups", strings.Join(m.Earlier, " "))
 	row("result", m.Result)
 	t.print()
 }

@@ -38,13 +38,14 @@ var inWords = map[string]string{
 	"garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ", "place": "bring back message ",
 	"record": "delete the record of message ",
 	"result": "delete the result of message ", "part": "delete the part ",
+	"list": "set the list of groups right that left key ", "listed": "list by its key group ",
 	"alarm": "set the alarm right: member ",
 }
 
 // plan is what can be mended, in the order in which it must be: keys are freed before messages come back that have
 // them.
 func plan(s *check.State, found []check.Finding) []repair {
-	var tags, keys, places, records, results, parts, alarms []repair
+	var tags, keys, places, records, results, parts, lists, alarms []repair
 	lost := map[string]bool{} // ids of the tags that are dropped
 	for _, f := range found {
 		switch f.Kind {
@@ -67,6 +68,10 @@ func plan(s *check.State, found []check.Finding) []repair {
 			if id, _, _ := strings.Cut(f.Item, ":"); s.Messages[id].Size == 0 {
 				parts = append(parts, repair{What: "part", Item: f.Item})
 			}
+		case check.StrayLeft:
+			lists = append(lists, repair{What: "list", Item: strings.TrimPrefix(f.Item, ":")})
+		case check.NotListed:
+			lists = append(lists, repair{What: "listed", Item: f.Item})
 		case check.StrayKeyEntry:
 			keys = append(keys, repair{What: "key", Item: f.Item})
 		case check.StrayAlarm:
@@ -80,7 +85,7 @@ func plan(s *check.State, found []check.Finding) []repair {
 	}
 	slices.SortFunc(keys, func(a, b repair) int { return strings.Compare(a.Item, b.Item) })
 	slices.SortStableFunc(tags, func(a, b repair) int { return strings.Compare(a.What, b.What) })
-	return slices.Compact(slices.Concat(tags, keys, places, records, results, parts, alarms))
+	return slices.Compact(slices.Concat(tags, keys, places, records, results, parts, lists, alarms))
 }
 
 func describePlan(plan []repair, examples int) {

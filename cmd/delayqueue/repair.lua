@@ -8,6 +8,8 @@
 --       'record' and an id: its fail record belongs to no message, delete it;
 --       'result' and an id: its result belongs to no message that is done, delete it;
 --       'part' and a field of parts: its message is gone, delete it;
+--       'list' and a message key: take out of its list what is no live group that has left it;
+--       'listed' and an id: it is a live group that has left its key, list it there;
 --       'alarm' and a member of wake: set it to the armed instant, or delete it; and so on, at most 100 of them.
 -- Returns the error DQLAYOUT, and has done nothing, if state.layout is not known here; or a word for each: 'done'; 'sound': it was not wrong any more; 'garbage': it was brought back, to garbage, for
 --       another live message has its key, or an acked one keeps it taken.
@@ -107,6 +109,7 @@ function mend.place(id)
   redis.call('HSET', KEYS[7], id, (n or 1) + 1 .. ' ' .. (failures or '0') .. ' ' .. (losses or '0') .. ' ' .. us(now) .. ' ' .. (text or ''))
   redis.call('ZADD', KEYS[4], us(next), tag)
   if key ~= '' then redis.call('HSET', KEYS[8], key, id) end
+  mend.listed(id)
   if not first or next < first then first = next end
   return 'done'
 end
@@ -124,6 +127,47 @@ end
 function mend.part(field)
   if redis.call('HEXISTS', KEYS[6], string.match(field, '^[^:]*')) == 1 or redis.call('HDEL', KEYS[14], field) == 0 then return 'sound' end
   return 'done'
+end
+
+-- leftkey(envelope) is the key that a group has left, as in left.lua; '' for any other message.
+local function leftkey(envelope)
+  local hi, lo = string.byte(envelope, 18, 19)
+  local i = string.byte(envelope, 1) == 2 and lo and 20 + hi * 256 + lo
+  while i and (string.byte(envelope, i) or 0) > 129 do -- fields of few bytes
+    i = i + 2 + (string.byte(envelope, i + 1) or 0)
+  end
+  local low, high = string.byte(envelope, (i or 0) + 1, (i or 0) + 2)
+  if not i or string.byte(envelope, i) ~= 129 or not high then return '' end
+  if low < 128 then return string.sub(envelope, i + 13, i + 1 + low) end
+  return string.sub(envelope, i + 14, i + 2 + low - 128 + 128 * high)
+end
+
+local LEFT = 100 -- ids in a list at most
+-- relist(key, id) lists by a key those live groups that left it and were listed, and one more ('': none). It says whether that is
+-- another list than before.
+local function relist(key, id)
+  local before = redis.call('HGET', KEYS[14], ':' .. key) or ''
+  local ids, there = {}, {}
+  for other in string.gmatch(string.sub(before, 1, 1000 * 37) .. ' ' .. id, '%S+') do
+    local envelope = not there[other] and redis.call('HGET', KEYS[6], other)
+    local live = envelope and not redis.call('ZSCORE', KEYS[5], other) and not redis.call('ZSCORE', KEYS[11], other)
+    if live and leftkey(envelope) == key and #ids < LEFT then ids[#ids + 1] = other end
+    there[other] = true
+  end
+  local list = table.concat(ids, ' ')
+  if list == before and (list ~= '' or redis.call('HEXISTS', KEYS[14], ':' .. key) == 0) then return 'sound' end
+  if list == '' then
+    redis.call('HDEL', KEYS[14], ':' .. key)
+  else
+    redis.call('HSET', KEYS[14], ':' .. key, list)
+    redis.call('HSET', KEYS[10], 'parts', '1')
+  end
+  return 'done'
+end
+function mend.list(key) return relist(key, '') end
+function mend.listed(id)
+  local key = leftkey(redis.call('HGET', KEYS[6], id) or '')
+  return key == '' and 'sound' or relist(key, id)
 end
 
 function mend.alarm(member)

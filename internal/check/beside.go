@@ -50,6 +50,43 @@ func (b *breaches) parts() {
 	}
 }
 
+// maxLeft is how many groups a key lists that left it.
+const maxLeft = 100
+
+// left holds the lists of groups that left their keys against the envelopes of what is live: invariant 1. Item is the field of a
+// list that names another, and the id of a group that is in none.
+func (b *breaches) left() {
+	live := map[string][]string{}
+	for _, id := range sortedKeys(b.Messages) {
+		env := b.Messages[id]
+		if env.Problem == "" && env.Key == "" && env.GroupKey != "" && b.live(id) {
+			live[env.GroupKey] = append(live[env.GroupKey], id)
+		}
+	}
+	for _, key := range sortedKeys(b.Left) {
+		ids := strings.Split(b.Left[key], " ")
+		for _, id := range ids {
+			if !slices.Contains(live[key], id) {
+				b.add(StrayLeft, "parts", ":"+key, "key %q lists %q, which is no live group that has left it", key, id)
+				break
+			}
+		}
+		if sorted := slices.Sorted(slices.Values(ids)); len(ids) > maxLeft || len(slices.Compact(sorted)) < len(ids) {
+			b.add(StrayLeft, "parts", ":"+key, "key %q lists %d groups, want at most %d, each once", key, len(ids), maxLeft)
+		}
+	}
+	for _, key := range sortedKeys(live) {
+		for _, id := range live[key] {
+			if len(live[key]) <= maxLeft && !slices.Contains(strings.Split(b.Left[key], " "), id) {
+				b.add(NotListed, "msg", id, "group %s has left key %q, which does not list it: no call by key finds it", id, key)
+			}
+		}
+	}
+	if flag, ok := b.number("parts"); ok && flag == 0 && len(b.Left) > 0 {
+		b.add(BadState, "state", "parts", "field parts is not set, but %d keys have been left by groups", len(b.Left))
+	}
+}
+
 // journal looks at what was written down of acts: invariant 11.
 func (b *breaches) journal() {
 	if len(b.Journal) > maxJournal {

@@ -37,6 +37,7 @@ func (s *State) Findings() []Finding {
 	b.callersKeys()
 	b.results()
 	b.parts()
+	b.left()
 	b.stateFields()
 	b.alarm()
 	b.sequences()
@@ -63,6 +64,9 @@ func (s *State) leftovers() []string {
 	}
 	for _, field := range sortedKeys(s.Parts) {
 		b.add(Leftover, "parts", field, "part %s is left over, want an empty queue", field)
+	}
+	for _, key := range sortedKeys(s.Left) {
+		b.add(Leftover, "parts", ":"+key, "a list of groups that left key %q is left over, want an empty queue", key)
 	}
 	return texts(b.found)
 }

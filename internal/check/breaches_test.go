@@ -315,6 +315,18 @@ var breakages = []breakage{
 		`parts: group ` + idRetry + ` has 3 parts, with 3 bytes besides the first, and of these 1 are there, with 3.`)},
 	{"a part that is longer", func(b *bed) { b.group(2, 3, "2", "abc", "3", "d") }, says(
 		`parts: group ` + idRetry + ` has 3 parts, with 3 bytes besides the first, and of these 2 are there, with 4.`)},
+	{"a list of nothing", func(b *bed) { b.group(0, 0); b.do("HSET", "parts", ":k", idNobody, ":", "") }, says(
+		`parts: key "" lists "", which is no live group that has left it.`,
+		`parts: key "k" lists "`+idNobody+`", which is no live group that has left it.`)},
+	{"a list that is sound", func(b *bed) { b.leftGroup(); b.do("HSET", "parts", ":k", idRetry) }, says()},
+	{"a list of a group that is listed twice", func(b *bed) { b.leftGroup(); b.do("HSET", "parts", ":k", idRetry+" "+idRetry) }, says(
+		`parts: key "k" lists 2 groups, want at most 100, each once.`)},
+	{"a list of a group that left another key", func(b *bed) { b.leftGroup(); b.do("HSET", "parts", ":k", idRetry, ":l", idRetry) }, says(
+		`parts: key "l" lists "` + idRetry + `", which is no live group that has left it.`)},
+	{"a group that left its key and is not listed", func(b *bed) { b.leftGroup() }, says(
+		`msg: group ` + idRetry + ` has left key "k", which does not list it: no call by key finds it.`)},
+	{"a list that is not noted", func(b *bed) { b.leftGroup(); b.do("HSET", "parts", ":k", idRetry); b.do("HDEL", "state", "parts") }, says(
+		`state: field parts is not set, but 1 keys have been left by groups.`)},
 	{"a group that is not noted", func(b *bed) { b.group(2, 3, "2", "abc", "3", ""); b.do("HDEL", "state", "parts") }, says(
 		`state: field parts is not set, but there are 1 groups with parts, which nobody would delete.`)},
 
@@ -353,6 +365,12 @@ func (b *bed) hold(key string, until int64) {
 	b.do("HSET", "key", key, "acked:"+idNobody)
 	b.do("ZADD", "held", until, key)
 	b.do("HSET", "state", "held", until)
+}
+
+// leftGroup makes the message of retry a group of one part that has left the key k.
+func (b *bed) leftGroup() {
+	b.do("HSET", "msg", idRetry, fmt.Sprintf("\x02%d\x00\x00\x81\x0c00010000000k\x01\x01a", b.now-7*second))
+	b.do("HSET", "state", "parts", 1)
 }
 
 // group makes the message of retry a group with some more parts of so many bytes, of which these are there: number, text, ….

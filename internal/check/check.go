@@ -57,6 +57,7 @@ type State struct {
 	Keys     map[string]string   // message key -> id
 	Results  map[string]int      // id -> bytes
 	Parts    map[string]int      // <id>:<n> -> bytes, of groups
+	Left     map[string]string   // message key -> ids of the groups that have left it, with blanks between
 	Held     []Marker            // keys that acked messages keep taken, each until its score; in that order
 	Wake     int64               // instant of the member "w" of wake, unix us; 0: none
 	Markers  []Marker            // every member of wake, "w" included

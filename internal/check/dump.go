@@ -47,7 +47,7 @@ func (s *State) Dump() string {
 	for _, key := range sortedKeys(s.Keys) {
 		line("  %q\t%s", key, text(s.Keys[key]))
 	}
-	line("result: %v\nparts: %v\nheld: %v", s.Results, s.Parts, s.Held)
+	line("result: %v\nparts: %v\nleft: %v\nheld: %v", s.Results, s.Parts, s.Left, s.Held)
 	line("wake: %d", len(s.Markers))
 	for _, m := range s.Markers {
 		line("  %s\t%s\t%s", text(m.Member), s.instant(m.Score), m.Problem)

@@ -34,6 +34,8 @@ const (
 	StrayResult   Kind = "stray result"    // of no message that is done
 	StrayPart     Kind = "stray part"      // of no group that counts it
 	LostParts     Kind = "lost parts"      // of a group
+	StrayLeft     Kind = "stray list"      // of groups that left a key
+	NotListed     Kind = "unlisted group"  // by the key that it left
 	BadState      Kind = "bad state"       // a field, or a result
 	StrayAlarm    Kind = "stray alarm"
 	LateAlarm     Kind = "late alarm"   // or none

@@ -95,7 +95,7 @@ func (p *pager) suspects(found []Finding) []suspect {
 		case "parts":
 			id, _, _ := strings.Cut(f.Item, ":")
 			all[suspect{id: id}] = true
-			if f.Kind == StrayPart {
+			if f.Kind == StrayPart || f.Kind == StrayLeft {
 				all[suspect{part: f.Item}] = true
 			}
 		case "key", "held":

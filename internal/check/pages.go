@@ -32,7 +32,8 @@ local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
 local out = {page[1]}
 for i = 1, #page[2], 2 do
   local envelope = page[2][i + 1]
-  out[#out + 1], out[#out + 2], out[#out + 3] = page[2][i], #envelope, string.sub(envelope, 1, head)
+  local most = string.byte(page[2][i]) == 58 and 8 * head or head -- of parts, a list of groups: it is short
+  out[#out + 1], out[#out + 2], out[#out + 3] = page[2][i], #envelope, string.sub(envelope, 1, most)
 end
 return out
 `
@@ -136,7 +137,7 @@ func (p *pager) heads(ctx context.Context, structure, key string) error {
 			case "result":
 				p.state.Results[id] = int(bytes)
 			case "parts":
-				p.state.Parts[id] = int(bytes)
+				p.state.setPart(id, head, int(bytes))
 			default:
 				p.state.Messages[id] = decodeHead(head, int(bytes))
 			}
@@ -269,6 +270,7 @@ func newState(q Queue) *State {
 		Keys:      map[string]string{},
 		Results:   map[string]int{},
 		Parts:     map[string]int{},
+		Left:      map[string]string{},
 		Fields:    map[string]string{},
 		Sequences: map[string]string{},
 		Consumers: map[string]string{},

@@ -15,7 +15,7 @@ import (
 // Returns  {seconds, microseconds, then for each part its name and two values:
 //
 //	'pending' … 'garbage', 'done', tag, score; 'msg', id, {bytes, head}; 'fail', id, record; 'key', key, id; 'held', key, score;
-//	'wake', member, score; 'state', field, value; 'result', id, bytes; 'parts', field, bytes}
+//	'wake', member, score; 'state', field, value; 'result', id, bytes; 'parts', field, bytes; 'left', ':' and a key, ids}
 //
 // Cost     O(log n) for each, O(ready) for each tag, O(wake) and O(state)
 // Keeps    every invariant: it writes nothing
@@ -28,10 +28,17 @@ local function add(name, item, value)
   out[#out + 1], out[#out + 2], out[#out + 3] = name, item, value
 end
 local tags, ids, keys, parts = {}, {}, {}, {}
+local todo = {}
 local function part(name)
   if parts[name] then return end
   parts[name] = true
-  if redis.call('HEXISTS', KEYS[14], name) == 1 then add('parts', name, redis.call('HSTRLEN', KEYS[14], name)) end
+  if string.byte(name) == 58 then
+    local list = redis.call('HGET', KEYS[14], name)
+    if list then add('left', name, list) end
+    for id in string.gmatch(list or '', '%S+') do
+      if #todo < 1000 then todo[#todo + 1] = id end
+    end
+  elseif redis.call('HEXISTS', KEYS[14], name) == 1 then add('parts', name, redis.call('HSTRLEN', KEYS[14], name)) end
 end
 local function group(id, envelope) -- field 129 of version 2
   local hi, lo = string.byte(envelope, 18, 19)
@@ -40,7 +47,11 @@ local function group(id, envelope) -- field 129 of version 2
     i = i + 2 + (string.byte(envelope, i + 1) or 0)
   end
   if not i or string.byte(envelope, i) ~= 129 then return end
-  i = i + ((string.byte(envelope, i + 1) or 0) > 127 and 3 or 2)
+  local low, high = string.byte(envelope, i + 1, i + 2)
+  if not high then return end
+  local size = low > 127 and low - 128 + 128 * high or low
+  i = i + (low > 127 and 3 or 2)
+  if size > 11 then part(':' .. string.sub(envelope, i + 11, i + size - 1)) end
   for n = 2, tonumber(string.match(string.sub(envelope, i, i + 3), '^%d+$')) or 1 do part(id .. ':' .. n) end
 end
 local function tag(name)
@@ -57,7 +68,6 @@ local function tag(name)
   local score = redis.call('ZSCORE', KEYS[11], name)
   if score then add('done', name, score) end
 end
-local todo = {}
 local function key(name)
   if keys[name] then return end
   keys[name] = true
@@ -203,7 +213,9 @@ func (s *State) take(part []any) error {
 	if !ok {
 		return fmt.Errorf("unexpected value %T of a look", part[2])
 	}
-	if structure == "ready" {
+	if structure == "left" {
+		s.setPart(strings.Clone(item), strings.Clone(value), len(value))
+	} else if structure == "ready" {
 		s.fill(structure, []string{item})
 	} else {
 		s.fill(structure, []string{item, value})

@@ -216,7 +216,7 @@ func (s *State) setField(structure, field, value string) {
 	case "result":
 		s.Results[field] = len(value)
 	case "parts":
-		s.Parts[field] = len(value)
+		s.setPart(field, value, len(value))
 	case "state":
 		s.Fields[field] = value
 	case "consumers":
@@ -225,6 +225,15 @@ func (s *State) setField(structure, field, value string) {
 		s.History[field] = value
 	case "sequence":
 		s.Sequences[field] = value
+	}
+}
+
+// setPart adds a field of parts: a part of so many bytes, or, behind a colon and a message key, the groups that have left that.
+func (s *State) setPart(field, value string, bytes int) {
+	if key, ok := strings.CutPrefix(field, ":"); ok {
+		s.Left[key] = value
+	} else {
+		s.Parts[field] = bytes
 	}
 }
 
