@@ -268,7 +268,7 @@ func TestScriptTTLAnew(t *testing.T) {
 			r.at(2 * time.Second)
 			r.equal("a new group", r.answers(newCaller(), part("c", 0, 0, limited), untimed(part("d", 0, 0, limited))), "+2s ~c@2s")
 			fit(r, "a false,c true,")
-		}, "unack a@12.000001s c@12.000001s parts a:2=1 c:2=1 key k=c"},
+		}, "unack a@12.000001s c@12.000001s parts a:2=1 c:2=1 left k=a key k=c"},
 		"appended to while it is not": {func(r *rig) {
 			r.answers(newCaller(), part("a", 0, 0, limited))
 			r.at(900 * time.Millisecond)
@@ -279,13 +279,13 @@ func TestScriptTTLAnew(t *testing.T) {
 			r.answers(newCaller(), part("a", 5*time.Second, 0, dies))
 			r.at(time.Second)
 			r.equal("a new group", r.answers(newCaller(), part("c", 0, 0)), "+1s")
-		}, "pending c@1s a@5s key k=c wake 1s"},
+		}, "pending c@1s a@5s left k=a key k=c wake 1s"},
 		"appended to past its deadline, when it failed": {func(r *rig) {
 			r.answers(newCaller(), part("a", 0, 0, dies))
 			r.take("a")
 			r.done(fails("a", "k"))
 			r.at(2 * time.Second)
 			r.equal("a new group", r.answers(newCaller(), part("c", 0, 0)), "+2s")
-		}, "pending c@2s retry 2:a@1s fail a=2/1/0@0s!x key k=c wake 1s"},
+		}, "pending c@2s retry 2:a@1s left k=a fail a=2/1/0@0s!x key k=c wake 1s"},
 	})
 }
