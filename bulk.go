@@ -308,5 +308,5 @@ func (o *operation) over(got *listReply, p place, ready bool) bool {
 	if p.back || scoreInstant(last.score) <= o.Ends[o.Place] {
 		return false
 	}
-	return many || !slices.ContainsFunc(got.entries, func(e entry) bool { return e.msg != nil && !o.isNew(e.msg, p) })
+	return many || !slices.ContainsFunc(got.entries, func(e entry) bool { return e.msg != nil && !o.isNew(e.msg, p, got.now) })
 }

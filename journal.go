@@ -105,8 +105,7 @@ const (
 	maxTarget        = 1000 // bytes of an entry's texts
 	maxDetail        = 1000
 	maxEntryNext     = 64 << 10
-	journalKept      = 400 * 24 * time.Hour // after the last act
-	journalOutlives  = 31 * 24 * time.Hour  // a queue that was deleted
+	journalOutlives  = 31 * 24 * time.Hour // a queue that was deleted
 )
 
 // entryToken is what journal.lua takes for the token of an entry; "" of what another program wrote.
@@ -186,7 +185,7 @@ func (l *journalLine) entry(now int64) (e JournalEntry, ok bool) {
 
 // Journal returns a page of what was done to the queue by Monitors, on all machines, the newest first; cursor is "" for
 // the first page, and then the Next of the page before. limit is how many entries, at most 200; 0: 50. Redis keeps the last
-// 1,000, until 400 days after the last act; they outlive DeleteQueue by 31 days.
+// 1,000; they outlive DeleteQueue by 31 days.
 //
 // What one message's or one queue's call does is done first, and is written down then, by a second call: if that
 // cannot be done, the act stands, its result is returned, and the log has an error with all that the entry would say. A
@@ -260,7 +259,7 @@ func (m *Monitor) StopBulk(ctx context.Context, id string) error {
 	name, err := parseEntryName(id)
 	if err == nil {
 		var got journalAnswer
-		got, err = m.write(ctx, &journalNote{word: journalStop, token: name.Token, made: name.Made, keep: journalKept})
+		got, err = m.write(ctx, &journalNote{word: journalStop, token: name.Token, made: name.Made})
 		switch {
 		case err != nil:
 		case got.said == "":
@@ -310,7 +309,7 @@ func (m *Monitor) Note(ctx context.Context, act Act, target, detail string) {
 
 // done writes down what was done, if it can: see Journal.
 func (m *Monitor) done(ctx context.Context, r journalRecord) {
-	keep := journalKept
+	keep := time.Duration(0) // for ever
 	if r.Act == ActDeleteQueue {
 		keep = journalOutlives
 	}

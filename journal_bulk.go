@@ -196,7 +196,7 @@ func (m *Monitor) noteBulk(ctx context.Context, o *operation, word journalWord, 
 		defer cancel()
 		ctx = brief
 	}
-	got, err := m.writeDown(ctx, record, journalNote{word: word, token: o.Entry.Token, made: o.Entry.Made, keep: journalKept, wrote: o.wrote})
+	got, err := m.writeDown(ctx, record, journalNote{word: word, token: o.Entry.Token, made: o.Entry.Made, wrote: o.wrote})
 	o.noted = time.Now()
 	if err != nil && ctx.Err() != nil && word == journalRuns {
 		o.wrote = "" // perhaps it was written all the same; the call ends here, and leave says so

@@ -125,11 +125,19 @@ func monitorWritesJournal(f *fixture, m *Monitor) {
 	}
 	f.journalIs(m, before...)
 	f.send(q, "c", inAnHour)
+	expires := func(within time.Duration) {
+		f.t.Helper()
+		if ttl := f.cli.TTL(ctxB, keysOf("dq", f.name).journal).Val(); ttl > within || ttl < within-time.Hour {
+			f.t.Errorf("the journal expires in %v, want %v", ttl, within)
+		}
+	}
+	expires(-1)
 	f.must(ann.DeleteQueue(ctxB, true))
 	f.journalIs(m, append([]JournalEntry{{By: "ann", Reason: "a reason", Act: ActDeleteQueue, Messages: 1}}, before...)...)
-	if ttl := f.cli.TTL(ctxB, keysOf("dq", f.name).journal).Val(); ttl > journalOutlives || ttl < journalOutlives-time.Hour {
-		f.t.Errorf("the journal of a deleted queue is kept for %v", ttl)
-	}
+	expires(journalOutlives)
+	f.send(q, "d", inAnHour)
+	f.must(ann.Pause(ctxB))
+	expires(-1) // it is used again
 	for what, err := range map[string]error{
 		"page": failure(m.Journal(ctxB, 201, "")), "less than none": failure(m.Journal(ctxB, -1, "")),
 		"cursor": failure(m.Journal(ctxB, 1, "x")), "another cursor": failure(m.Journal(ctxB, 1, "eyJwIjoxfQ")),
@@ -220,7 +228,7 @@ func TestJournalEntryIsAtItsLargest(t *testing.T) {
 		Error: strings.Repeat("\x01", maxErrorText)}
 	r := journalRecord{By: m.who.by, Why: m.who.why, Act: ActReschedule, Target: strings.Repeat(">", maxTarget),
 		Detail: strings.Repeat("<", maxDetail), N: 1 << 53, Bulk: b}
-	_, err := m.writeDown(ctxB, &r, journalNote{word: journalDone, token: newToken(), keep: journalKept})
+	_, err := m.writeDown(ctxB, &r, journalNote{word: journalDone, token: newToken()})
 	f.must(err)
 	if s := f.check(); len(s.Journal) != 1 || len(s.Journal[0].Member) < 90_000 {
 		t.Errorf("%d entries", len(s.Journal))

@@ -139,7 +139,7 @@ func (o *operation) wanted(page *listReply, p place) (targets []spot, isNew int6
 	for i, e := range page.entries {
 		switch {
 		case e.msg == nil || !f.matches(e.msg):
-		case o.isNew(e.msg, p) || !o.counted(e.tag):
+		case o.isNew(e.msg, p, page.now) || !o.counted(e.tag):
 			isNew++
 		default:
 			targets = append(targets, e.spot)
@@ -155,11 +155,12 @@ func (o *operation) wanted(page *listReply, p place) (targets []spot, isNew int6
 	return targets, isNew
 }
 
-// isNew says whether a message came into its state after the call had begun.
-func (o *operation) isNew(m *MessageStatus, p place) bool {
+// isNew says whether a message came into its state after the call had begun, by now.
+func (o *operation) isNew(m *MessageStatus, p place, now int64) bool {
 	switch p.state {
-	case StateRetry, StateReady, StateDone: // its record says since when
-		return m.EndedAt.UnixMicro() > o.Begun
+	case StateRetry, StateReady, StateDone: // its record says since when; if that is to come, it came when the clock was ahead
+		at := m.EndedAt.UnixMicro()
+		return at > o.Begun && at <= now
 	case StatePending:
 		return sentAt(m.ID) > o.Sent
 	default:

@@ -142,3 +142,23 @@ func TestScriptClockStepsBackUnderCalls(t *testing.T) {
 		}, "unack a@10.000001s"},
 	})
 }
+
+// TestScriptBulkAfterTheClockWasAhead: what was sent and what failed while it was is due too late, and a call for many brings it back.
+func TestScriptBulkAfterTheClockWasAhead(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"by": {func(r *rig) {
+			r.hand(msg("a", 0))
+			r.at(century)
+			r.done(ends(outcomeRetry, "a", 1, 0, "x"))
+			r.put(msg("b", 2*time.Second))
+			r.at(5 * time.Second)
+			r.put(msg("c", time.Hour))
+			got, err := NewMonitor(r.name, r.cli).BulkRescheduleBy(ctxB,
+				Bulk{Filter: Filter{From: time.UnixMicro(rigBase).Add(century)}}, -century)
+			if err != nil || got.Done != 2 {
+				r.t.Errorf("%+v, %v", got, err)
+			}
+			r.do("DEL", r.keys.journal)
+		}, "pending b@5s c@1h0m5s retry 2:a@5s fail a=2/1/0@876000h0m0s!x wake 5s"},
+	})
+}

@@ -80,7 +80,7 @@ func everyCall(r *rig, c *caller, i int) (errs []error) {
 func TestScriptRubbishInState(t *testing.T) {
 	t.Parallel()
 	for _, field := range []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "pause", "paused", "settings", "dropped",
-		"layout", "done", "changed", "call:"} {
+		"layout", "done", "changed", "aging", "call:"} {
 		t.Run(strings.TrimSuffix(field, ":"), func(t *testing.T) {
 			onBoth(t, func(r *rig) {
 				for i, value := range rubbish {

@@ -25,7 +25,7 @@ type journalNote struct {
 	token string // of the entry, in hexadecimal digits
 	made  string // us at which the entry was made; "": it is new
 	text  string
-	keep  time.Duration // for which the journal is kept from now on
+	keep  time.Duration // for which the journal is kept from now on; 0: for ever
 	wrote string        // when this process wrote the entry last; "": it has not
 }
 

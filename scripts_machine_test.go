@@ -71,7 +71,7 @@ for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result,
   put(redis.call('HGETALL', key))
 end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))
-local numbers = {'armed', 'seen', 'lent', 'pause', 'counted', 'done', 'held',
+local numbers = {'armed', 'seen', 'lent', 'pause', 'counted', 'done', 'held', 'aging',
   'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
 for _, name in ipairs(numbers) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
 for _, name in ipairs({'paused', 'grace', 'settings', 'limits', 'override', 'tat', 'throttled', 'limited'}) do
@@ -128,7 +128,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"], done: sets[5], holds: sets[6],
 		msg: hashes[0], fail: hashes[1], key: hashes[2], sequence: hashes[3], result: hashes[4], parts: hashes[5], ready: r.take(r.number()),
 		armed: r.int64(), seen: r.int64(), lent: r.int64(), pause: r.int64(), counted: r.int64(), doneAt: r.int64(),
-		holdAt: r.int64(), history: history}
+		holdAt: r.int64(), aging: r.int64(), history: history}
 	for i := range m.held.counts {
 		m.held.counts[i] = r.int64()
 	}

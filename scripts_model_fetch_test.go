@@ -29,6 +29,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	if m.seen == 0 {
 		out.first = 1
 	}
+	byAge, byPages := m.age(called, call.at)
 	if m.pause > m.now {
 		a.want = 0
 	}
@@ -40,7 +41,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		out.tags = m.fitting(m.notSuperseded(m.heldUntil(call.answer.(int64)), &out), a)
 		ends = m.lend(out.tags)
 	}
-	byAlarm := a.byAlarm && !a.rearm && called && !repeat && !limit.on && m.quiet()
+	byAlarm := a.byAlarm && !a.rearm && called && !repeat && !limit.on && m.quiet(byAge)
 	m.shorten()
 	m.graceAfter(called, call.at)
 	m.seen = m.now
@@ -50,7 +51,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		m.addParts(&out, -1-i, d.id, d.envelope)
 	}
 	var swept int
-	swept, out.overflow = m.sweepMessages(len(out.dead), byAlarm)
+	swept, out.overflow = m.sweepMessages(len(out.dead), byAlarm, byAge)
 
 	a.want = m.bound(&limit, a.want)
 	leased := head(m.unack)
@@ -69,7 +70,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		out.envelopes = append(out.envelopes, m.msg[idIn(tag)])
 		m.addParts(&out, len(out.envelopes)-1, idIn(tag), m.msg[idIn(tag)])
 	}
-	more := m.freeKeys() || swept >= 100
+	more := (m.freeKeys(byAge) || swept >= 100) && (out.overflow > 0 || !byPages)
 	next, off, full := m.armed, int64(0), false
 	if !byAlarm {
 		if next, off, full = m.limitNext(&limit, m.nextDue(), given-m.spared(out.tags[:given])); full {
@@ -88,13 +89,13 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		m.wake, m.armed = next, next
 	}
 	m.noteLimit(&limit, next, off, full)
-	if !byAlarm {
-		m.sweep()
+	if !byAlarm && byAge {
+		m.sweep(c)
 	}
 	m.count("lost", out.lost)
 	m.count("garbage", len(out.dead))
 	m.count("superseded", out.replaced)
-	m.keepHistory()
+	m.keepHistory(byAge)
 	m.calls[c.id], m.used = answered{c.n, ends, m.now}, true
 	return out
 }
@@ -124,15 +125,32 @@ func (m *model) notSuperseded(tags []string, out *fetchReply) []string {
 	})
 }
 
+// age says whether anything may be deleted by age, and whether no more than a page by each call: after a step of the clock.
+func (m *model) age(called bool, heard int64) (byAge, byPages bool) {
+	const hour, minute = 3600e6, 60e6
+	last := m.now // when somebody called who would know of it
+	if called {
+		last = heard
+	} else if m.seen != 0 && m.aging == 0 {
+		last = m.seen
+	}
+	if max(m.now-last, last-m.now) > hour || m.aging > m.now+minute {
+		m.aging = m.now + minute
+	} else if m.now-m.aging > hour {
+		m.aging = 0
+	}
+	return m.aging <= m.now, m.aging != 0
+}
+
 // sweepMessages deletes what is too old, too much or over, where so many have just died: how many, and how many of those
 // were too much.
-func (m *model) sweepMessages(dead int, byAlarm bool) (swept, overflow int) {
+func (m *model) sweepMessages(dead int, byAlarm, byAge bool) (swept, overflow int) {
 	var old, trimmed []string
 	if !byAlarm {
-		old, trimmed = m.aged(dead)
+		old, trimmed = m.aged(dead, byAge)
 	}
 	gone := slices.Concat(old, trimmed)
-	if m.doneAt != 0 && m.doneAt <= m.now && len(gone) < 100 {
+	if byAge && m.doneAt != 0 && m.doneAt <= m.now && len(gone) < 100 {
 		over := until(m.done, m.now, 100-len(gone))
 		for _, id := range over {
 			delete(m.done, id)
@@ -147,8 +165,8 @@ func (m *model) sweepMessages(dead int, byAlarm bool) (swept, overflow int) {
 }
 
 // freeKeys frees the keys whose holds are over.
-func (m *model) freeKeys() (more bool) {
-	if m.holdAt == 0 || m.holdAt > m.now {
+func (m *model) freeKeys(byAge bool) (more bool) {
+	if !byAge || m.holdAt == 0 || m.holdAt > m.now {
 		return false
 	}
 	over := until(m.holds, m.now, maxBatch)
@@ -162,24 +180,28 @@ func (m *model) freeKeys() (more bool) {
 	return len(over) == maxBatch
 }
 
-// sweep is what a fetch does every ten minutes: in a queue without messages nothing is left that a send has changed.
-func (m *model) sweep() {
+// sweep is what a fetch does every ten minutes: old callers are forgotten, but the one who calls, and in a queue without messages
+// nothing is left that a send has changed.
+func (m *model) sweep(c caller) {
 	if since := m.now - m.swept; since >= 0 && since <= 600e6 {
 		return
 	}
 	m.swept = m.now
+	maps.DeleteFunc(m.calls, func(id string, last answered) bool {
+		return id != c.id && max(m.now-last.at, last.at-m.now) > 3600e6
+	})
 	m.changed = m.changed && len(m.msg) > 0
 }
 
 // quiet reports whether there is no work before the alarm, as far as a fetch that goes by it looks.
-func (m *model) quiet() bool {
+func (m *model) quiet(byAge bool) bool {
 	over := func(at int64) bool { return at != 0 && at <= m.now }
 	for _, ends := range m.unack {
 		if 2*(ends-m.now) < m.lease() || ends > m.now+m.lease()+1000 {
 			return false
 		}
 	}
-	return !over(m.armed) && !over(m.doneAt) && !over(m.holdAt)
+	return !over(m.armed) && !(byAge && (over(m.doneAt) || over(m.holdAt)))
 }
 
 // reclaim takes back deliveries whose leases ran out, unless it is a probe.
@@ -299,11 +321,11 @@ func (m *model) take(a fetchRequest, room *int, jitter func(int) int64) []string
 
 // aged is the garbage that is too old, and what is too much. Nobody looks at garbage where there
 // was none before this call, which buried some.
-func (m *model) aged(buried int) (old, trimmed []string) {
+func (m *model) aged(buried int, byAge bool) (old, trimmed []string) {
 	if len(m.garbage) == buried {
 		return nil, nil
 	}
-	if age := m.claims[2].value; age < unbounded {
+	if age := m.claims[2].value; byAge && age < unbounded {
 		old = until(m.garbage, m.now-age, 100)
 	}
 	if room := int(m.claims[3].value); room < unbounded {

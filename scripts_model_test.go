@@ -39,8 +39,8 @@ type contents struct {
 	holdAt                               int64            // the first of these
 	wake                                 int64            // instant on the marker; 0: somebody took it, or there is none
 
-	armed, seen, lent, pause, counted, doneAt int64
-	paused, grace, settings                   string
+	armed, seen, lent, pause, counted, doneAt, aging int64
+	paused, grace, settings                          string
 
 	counts  [10]int64 // not yet in history
 	history map[string]string
@@ -160,7 +160,7 @@ func (m *model) countLate(tags, over []string) {
 }
 
 // keepHistory moves what was counted to this hour's field and this day's, once a second at most.
-func (m *model) keepHistory() {
+func (m *model) keepHistory(byAge bool) {
 	if m.counts == ([10]int64{}) || m.counted <= m.now && m.now-m.counted < 1_000_000 {
 		return
 	}
@@ -177,7 +177,7 @@ func (m *model) keepHistory() {
 		}
 		m.history[span] = strings.Trim(fmt.Sprint(sums), "[]")
 	}
-	if !old {
+	if byAge && !old {
 		maps.DeleteFunc(m.history, func(span, _ string) bool {
 			text, daily := strings.CutPrefix(span, "d")
 			at, err := strconv.ParseInt(text, 10, 64)

@@ -75,6 +75,11 @@ func (m *machine) sequence(t *rapid.T) {
 	m.doPause(t, m.who[0], 0, onBehalf{})
 	m.who[0].n++
 	m.doLimit(t, m.who[0], Limits{})
+	for _, waits := range []map[string]int64{m.pending, m.retry} { // the clock may have been ahead when they were sent
+		for _, due := range waits {
+			m.now = max(m.now, due)
+		}
+	}
 	for round := 0; len(m.held.msg) > 0; round++ {
 		m.blind = round > 100 && len(m.held.msg) > 10 // there is one round for each message on its last chance
 		if round > 100+m.sent {
@@ -129,7 +134,8 @@ func (m *machine) pass(t *rapid.T) {
 		rapid.Int64Range(m.now, m.now+4),
 		rapid.Int64Range(m.now, m.now+1e6),
 		rapid.Int64Range(m.now, m.now+5e6),
-		rapid.SampledFrom([]int64{next - 1, next, next + 1, m.now + 30e6, m.now + 61e6, m.now - 1, m.now - 4e6}),
+		rapid.SampledFrom([]int64{next - 1, next, next + 1, m.now + 30e6, m.now + 61e6, m.now - 1, m.now - 4e6,
+			m.now + 3602e6, m.now - 3602e6}),
 	).Draw(t, "to")
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -204,7 +205,8 @@ func (r *Rig) AdvanceTo(t time.Time) (handled int) {
 	}
 }
 
-// move sets the clock, which begins another instant. In a bubble it may be a sooner one, at which something was sent.
+// move sets the clock, which begins another instant. In a bubble it may be a sooner one, at which something was sent. For the queues
+// the time has passed, and the clock was not stepped: else what is too old would be kept for another minute (lua/fetch_age.lua).
 func (r *Rig) move(to time.Time) {
 	if r.bubble {
 		r.sleep(to)
@@ -215,6 +217,9 @@ func (r *Rig) move(to time.Time) {
 		q.mu.Lock()
 		q.atOnce, q.ofOne = 0, map[string]int{}
 		q.mu.Unlock()
+		if state := keyOf(q.prefix, q.Name(), "state"); r.server.HGet(state, "seen") != "" {
+			r.server.HSet(state, "seen", strconv.FormatInt(r.Now().UnixMicro(), 10))
+		}
 	}
 }
 

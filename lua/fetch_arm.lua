@@ -29,7 +29,7 @@ if leased and leased <= inGrace then
 end
 if full then soonest(over or whole(leaseEnd) or now + leaseUS) end -- whoever has the place may be dead
 if over and over < now + leaseUS / 2 then soonest(over) end -- its holder should have renewed it
-if more or #trimmed >= SWEEP then soonest(now) end
+if (more or #trimmed >= SWEEP) and (overflow > 0 or not byPages) then soonest(now) end
 
 if next == 0 then
   if marker ~= 0 then

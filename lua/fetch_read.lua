@@ -8,11 +8,11 @@ local function jitter(width) -- in [0, width)
   return math.floor(seed / 2147483647 * width)
 end
 
-local FIELDS = 17 -- of state, before those of KINDS
+local FIELDS = 18 -- of state, before those of KINDS
 local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
-  'pause', 'settings', 'dropped', 'counted', 'done', 'held', 'parts', 'limits', 'overtaken', unpack(KINDS))
+  'pause', 'settings', 'dropped', 'counted', 'done', 'held', 'parts', 'limits', 'overtaken', 'aging', unpack(KINDS))
 local saved, armed, seen, grace, big, swept, cursor, lent, pause, settings, droppedBefore, counted, done, firstHold,
-  groups, limits, overtaken =
+  groups, limits, overtaken, aging =
   unpack(state, 1, FIELDS)
 big = math.max(whole(big) or 0, 2048) -- what is not longer than that is not noted (send)
 local heard = saved and whole(string.match(saved, '^%d+ (%d+) ')) or now -- of this consumer, before
@@ -30,12 +30,14 @@ local function lastChance(record) -- is that the record of a message that is poi
   return losses > 0 and losses >= maxLosses - 1
 end
 
+-- include fetch_age
+
 -- What is there. An empty queue costs one command for each structure.
 local function score(head) return scored(head[2]) end
 local leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES')) -- until then, the soonest
 local furthest = leased and score(redis.call('ZRANGE', KEYS.unack, -1, -1, 'WITHSCORES'))
-local overdue = done and done ~= '0' and (whole(done) or 0) <= now -- something done has been kept for as long as it is to be
-local holdOver = firstHold and firstHold ~= '0' and (whole(firstHold) or 0) <= now -- a key has been taken for as long as it is to be
+local function isOver(first) return byAge and first and first ~= '0' and (whole(first) or 0) <= now end
+local overdue, holdOver = isOver(done), isOver(firstHold) -- something done, or a key, has been kept for as long as it is to be
 
 -- A tick of a consumer that is idle goes by the alarm: until its instant nothing is due in what is not read here. It looks
 -- at the first lease, for which the alarm is set in the second half of one only, and it does so in queues without limits.

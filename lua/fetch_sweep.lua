@@ -4,7 +4,7 @@
 local sweptBefore, page = whole(swept) or 0, cursor or '0'
 if sweptBefore > now then sweptBefore = 0 end
 if not string.match(page, '^%d+$') or #page > 19 then page = '0' end
-if not byAlarm and (page ~= '0' or now - sweptBefore > 600000000) then
+if byAge and not byAlarm and (page ~= '0' or now - sweptBefore > 600000000) then
   -- include callers
   page = redis.call('HSCAN', KEYS.state, page, 'MATCH', 'call:*', 'COUNT', SWEEP)
   for i = 1, #page[2], 2 do
@@ -31,8 +31,7 @@ if any and (countedBefore > now or now - countedBefore >= 1000000) then
   local sums = redis.pcall('HMGET', KEYS.history, unpack(spans))
   if not sums.err then
     redis.pcall('HSET', KEYS.history, spans[1], tally(sums[1], counts), spans[2], tally(sums[2], counts))
-    if not sums[1] then -- the first of this hour
-      redis.pcall('EXPIRE', KEYS.history, 2678400)
+    if byAge and not sums[1] then -- the first of this hour
       local fields, old = redis.pcall('HRANDFIELD', KEYS.history, SWEEP), {} -- all, or as many as are swept at a time
       for i = 1, #fields do
         if not kept(fields[i]) then old[#old + 1] = fields[i] end

@@ -1,11 +1,12 @@
 -- Part of fetch: garbage that is too old or too much is deleted, and so is what is done and was kept for its time, and holds
--- of keys that are over. Whatever there is more of than one call may delete goes with the next, at once (fetch_arm).
+-- of keys that are over. Whatever there is more of than one call may delete goes with the next, at once (fetch_arm) if the clock was not
+-- stepped (fetch_age).
 local trimmed, more, clearAll = {}, false, nil -- more: there is more than one call may delete
 if groups and (oldest or overdue) then
   -- include clear
   clearAll = clear
 end
-if oldest and garbageAge < CENTURY and oldest <= now - garbageAge then
+if byAge and oldest and garbageAge < CENTURY and oldest <= now - garbageAge then
   trimmed = redis.call('ZRANGEBYSCORE', KEYS.garbage, '-inf', us(now - garbageAge), 'LIMIT', 0, SWEEP)
 end
 local aged = #trimmed

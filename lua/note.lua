@@ -3,7 +3,7 @@
 -- KEYS: journal
 -- ARGV: 1 what: 'done', 'begins' or 'runs' (a call for many), or 'stop' (ask for that), 2 token of the entry, in hexadecimal,
 --       3 us at which the entry was made ('': it is new), 4 us for which this call has been tried, 5 its text, '' of
---       'stop', 6 s for which the journal is kept from now on, 7 what this process was told last time of when it wrote, or
+--       'stop', 6 s for which the journal is kept from now on (0: for ever), 7 what this process was told last time of when it wrote, or
 --       of 'begins' what it has read; '': nothing
 -- Returns {now, us at which the entry was made, what it says, us when it was written}: 'done', 'runs', or 'stop' of one that
 --       runs and is asked to; of 'stop' what it said before; '' if there is no such entry to stop; 'taken' if another process
@@ -45,5 +45,5 @@ if what ~= 'stop' then -- no two writes have the same us, by which who has come 
 end
 redis.call('ZREMRANGEBYRANK', KEYS.journal, 0, -MOST) -- before it is added: of a call that runs it may be older than all that is kept
 redis.call('ZADD', KEYS.journal, made, token .. ' ' .. word .. ' ' .. wrote .. ' ' .. text)
-redis.call('EXPIRE', KEYS.journal, ARGV[6])
+if ARGV[6] == '0' then redis.call('PERSIST', KEYS.journal) else redis.call('EXPIRE', KEYS.journal, ARGV[6]) end
 return {us(now), made, what == 'stop' and said or word, wrote}

@@ -8,7 +8,7 @@ import (
 
 // numberFields are the fields of state that hold one number; each may be absent.
 var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done",
-	"held", "parts", "changed", "overtaken", "tat"}
+	"held", "parts", "changed", "overtaken", "tat", "aging"}
 
 // maxPaused is how long the texts in the field paused may be.
 const maxPaused = 200 + 1 + 1000
