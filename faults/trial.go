@@ -55,6 +55,7 @@ type trial struct {
 	clock     func(int64) int64 // see evidence
 	offset    *atomic.Int64     // of the embedded server's clock, ns
 	steps     []clockStep
+	back      time.Duration   // by which an operator made messages due sooner that were due too late
 	readings  []reading       // of what was handed out
 	lost      map[string]int  // replies, by script
 	kept      map[string]bool // ids that Redis came back with last
@@ -63,6 +64,7 @@ type trial struct {
 	stage    string
 	strikes  []strike
 	problems []string
+	pulses   []pulse // that were handled
 	cleanups []func()
 }
 
@@ -169,7 +171,7 @@ func (t *trial) weigh(states []*check.State) *verdict {
 	}
 	v := &verdict{}
 	for i, state := range states {
-		v.add(judge(evidence{entries: t.entriesOf(i), strikes: t.strikes, state: state, rules: rules, clock: t.clock}))
+		v.add(judge(evidence{entries: t.broughtBack(t.entriesOf(i)), strikes: t.strikes, state: state, rules: rules, clock: t.clock}))
 	}
 	if t.hit != nil && v.struck == 0 {
 		v.problem("the fault never struck")
