@@ -70,17 +70,7 @@ var failovers = []scenario{
 			longLease(l)
 			l.Replicas = sentinelReplicas
 		},
-		hit: func(t *trial) {
-			t.strike(strike{}, func() {
-				cli := redis.NewSentinelClient(&redis.Options{Addr: t.sentinel.Addrs()[0]})
-				defer cli.Close()
-				if err := cli.Failover(t.ctx, redistest.SentinelMaster).Err(); err != nil {
-					t.Fatal(err)
-				}
-				t.awaitPromotion(t.sentinel.Nodes[0])
-				t.wait(1500 * time.Millisecond) // in which the consumers' connections to the old primary end
-			})
-		},
+		hit:   (*trial).planSentinel,
 		times: 1,
 		rules: rules{late: 5 * time.Second, resume: 3500 * time.Millisecond, duplicate: "the promoted replica had not heard of its ack"},
 	},
@@ -93,16 +83,8 @@ var failovers = []scenario{
 			l.Replicas = 1
 		},
 		hit: func(t *trial) {
-			i, _ := t.owner()
-			t.strike(strike{}, func() {
-				t.cluster.Nodes[i].Kill()
-				replica := t.cluster.Nodes[i+3].Client(t)
-				t.await("the replica is promoted", settleLimit, func() bool {
-					role, err := replica.Do(t.ctx, "ROLE").Slice()
-					return err == nil && role[0] == "master"
-				})
-			})
-			t.cluster.Nodes[i].Restart(t) // as a replica: without one no send would be confirmed
+			old := t.promote(func(primary *redistest.Server, _ *redis.Client) { primary.Kill() })
+			old.Restart(t) // as a replica: without one no send would be confirmed
 		},
 		times: 1,
 		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
@@ -116,17 +98,9 @@ var failovers = []scenario{
 			l.Replicas = 1
 		},
 		hit: func(t *trial) {
-			i, _ := t.owner()
-			t.strike(strike{}, func() {
-				t.cluster.Nodes[i].Pause()
-				replica := t.cluster.Nodes[i+3].Client(t)
-				t.await("the replica is promoted", settleLimit, func() bool {
-					role, err := replica.Do(t.ctx, "ROLE").Slice()
-					return err == nil && role[0] == "master"
-				})
-			})
+			old := t.promote(func(primary *redistest.Server, _ *redis.Client) { primary.Pause() })
 			t.wait(4 * time.Second) // in which the queue is the new primary's
-			t.cluster.Nodes[i].Resume()
+			old.Resume()
 		},
 		times: 1,
 		rules: rules{resume: 2 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
@@ -215,6 +189,44 @@ func (t *trial) failOver() {
 	}
 	t.wait(300 * time.Millisecond) // in which much is written
 	killPrimary(0)(t)
+}
+
+// planSentinel has the sentinels promote a replica while the primary is well.
+func (t *trial) planSentinel() {
+	t.strike(strike{}, func() {
+		old := t.sentinel.Primary(t.ctx)
+		cli := redis.NewSentinelClient(&redis.Options{Addr: t.sentinel.Addrs()[0]})
+		defer cli.Close()
+		if err := cli.Failover(t.ctx, redistest.SentinelMaster).Err(); err != nil {
+			t.Fatal(err)
+		}
+		t.awaitPromotion(old)
+		t.wait(1500 * time.Millisecond) // in which the consumers' connections to the old primary end
+	})
+}
+
+// planCluster has the replica of the primary that holds the queue take over while that is well.
+func (t *trial) planCluster() {
+	t.promote(func(_ *redistest.Server, replica *redis.Client) {
+		if err := replica.Do(t.ctx, "CLUSTER", "FAILOVER").Err(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// promote strikes the Cluster's primary that holds the queue until its replica is promoted, and returns it.
+func (t *trial) promote(hit func(primary *redistest.Server, replica *redis.Client)) *redistest.Server {
+	i, _ := t.owner()
+	nodes := t.cluster.Nodes
+	replica := nodes[(i+len(nodes)/2)%len(nodes)].Client(t)
+	t.strike(strike{}, func() {
+		hit(nodes[i], replica)
+		t.await("the replica is promoted", settleLimit, func() bool {
+			role, err := replica.Do(t.ctx, "ROLE").Slice()
+			return err == nil && role[0] == "master"
+		})
+	})
+	return nodes[i]
 }
 
 func (t *trial) awaitPromotion(old *redistest.Server) {

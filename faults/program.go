@@ -73,7 +73,8 @@ type load struct {
 	RunOn     bool // handlers run on when their contexts end
 	Workers   int
 	Patience  time.Duration // of a send
-	Replicas  int           // of WithReplicaAck
+	Replicas  int           // of WithReplicaAck, which waits for them so long:
+	Confirm   time.Duration
 	Warm      int           // connections of its client that a program uses at once before it begins
 	Keep      time.Duration // of WithRetention; 0: without
 	Links     int           // messages that follow each one, after the other
@@ -88,15 +89,14 @@ type load struct {
 
 var usual = load{
 	Messages: 21_000, Producers: 2, Over: 12 * time.Second, MaxDelay: 5 * time.Second, Slow: 500 * time.Millisecond,
-	Lease: 1500 * time.Millisecond, Workers: 32, Patience: 20 * time.Second,
+	Lease: 1500 * time.Millisecond, Workers: 32, Patience: 20 * time.Second, Confirm: 200 * time.Millisecond,
 }
 
 const (
-	consumers   = 3
-	retries     = 3
-	retryDelay  = 200 * time.Millisecond
-	maxLosses   = 3
-	replicaWait = 200 * time.Millisecond
+	consumers  = 3
+	retries    = 3
+	retryDelay = 200 * time.Millisecond
+	maxLosses  = 3
 )
 
 // manner is how handlers treat a payload, whoever calls them.
@@ -140,7 +140,7 @@ func serve(text string) error {
 	queues := make([]*delayqueue.DelayQueue, max(len(o.Load.Pool), 1))
 	for i := range queues {
 		queues[i] = delayqueue.NewQueue(queueOf(i), cli, nil).WithDefaultRetryCount(retries).
-			WithReplicaAck(o.Load.Replicas, replicaWait).WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+			WithReplicaAck(o.Load.Replicas, o.Load.Confirm).WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	}
 	q := queues[0]
 	warm(ctx, cli, o.Load.Warm)

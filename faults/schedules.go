@@ -17,20 +17,8 @@ var schedules = []scenario{
 	{
 		name:  "schedules: replicas killed and frozen, Sentinel: primary killed, WithReplicaAck(1)",
 		holds: "four replicas run 60 entries of 1 to 3 s: each instant is one message, and none is left out",
-		setUp: func(t *trial) {
-			sentinel(t)
-			s := schedule.New(delayqueue.NewPublisher(queue, t.admin))
-			for _, e := range entriesOf(scheduled) {
-				if err := s.Set(t.ctx, e); err != nil {
-					t.Fatal(err)
-				}
-			}
-		},
-		load: func(l *load) {
-			longLease(l)
-			l.Entries, l.Producers, l.Over, l.Replicas = scheduled, 4, 12*time.Second, 1
-			l.Messages = len(instantsOf(scheduled, 0, int64(l.Over/time.Second)))
-		},
+		setUp: withEntries(sentinel),
+		load:  func(l *load) { replicas(l, 4, 12*time.Second, 1) },
 		hit: func(t *trial) {
 			t.killProducer()
 			frozen := t.producers[0]
@@ -45,6 +33,51 @@ var schedules = []scenario{
 		times: 1,
 		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
 	},
+	{
+		name:  "schedules: planned failover of Sentinel, WithReplicaAck(all replicas)",
+		holds: "two replicas run 60 entries of 1 to 3 s, and wait 4.2 s for a confirmation: none is left out",
+		setUp: withEntries(sentinel),
+		load: func(l *load) {
+			replicas(l, 2, 12*time.Second, sentinelReplicas)
+			l.Confirm = 4200 * time.Millisecond
+		},
+		hit:   (*trial).planSentinel,
+		times: 1,
+		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+	},
+	{
+		name:  "schedules: planned failovers of a Cluster, WithReplicaAck(all replicas)",
+		holds: "and the same",
+		setUp: withEntries(cluster),
+		load: func(l *load) {
+			replicas(l, 2, 12*time.Second, 1)
+			l.Confirm = 4200 * time.Millisecond
+		},
+		hit:   (*trial).planCluster,
+		every: 5 * time.Second,
+		times: 2,
+		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+	},
+}
+
+// withEntries is a set-up in which all entries are there already.
+func withEntries(setUp func(t *trial)) func(t *trial) {
+	return func(t *trial) {
+		setUp(t)
+		s := schedule.New(delayqueue.NewPublisher(queue, t.admin))
+		for _, e := range entriesOf(scheduled) {
+			if err := s.Set(t.ctx, e); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// replicas makes so many producers replicas that run all entries for a time, and wait for so many replicas of the server.
+func replicas(l *load, producers int, over time.Duration, confirm int) {
+	longLease(l)
+	l.Entries, l.Producers, l.Over, l.Replicas = scheduled, producers, over, confirm
+	l.Messages = len(instantsOf(scheduled, 0, int64(over/time.Second)))
 }
 
 // scheduled is how many entries there are.
