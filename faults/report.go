@@ -92,7 +92,8 @@ the last of all is handled, and none is put off longer than ` + "`" + `WithMaxWa
 *groups*: they append to 10 groups; each part is in one message, once, in the order of the sends, and is handled with all others of it.
 *pools*: each consumer handles three queues of weight 6, 3 and 1 with the same 32 workers; each queue is judged by itself.
 *schedules*: four replicas, of which some are killed and one is frozen over the failover, run the same 60 entries; each instant is one
-message, and none is left out. What the promoted replica had not heard of is sent again, under the same instant.
+message, and none is left out. What the promoted replica had not heard of is sent again, under the same instant. In two rows the primary is
+replaced as planned, which leaves the old one alive for a while, and each send waits for all replicas.
 `
 
 // writeFaults writes the table of all faults.
