@@ -180,6 +180,29 @@ func TestRepeatWaitsAgain(t *testing.T) {
 	}
 }
 
+// TestFirstAnswerIsHeard: that a call's connection lives is known while its last command still waits for replicas.
+func TestFirstAnswerIsHeard(t *testing.T) {
+	t.Parallel()
+	cli := patientClient(shared.Addr()) // whose server has no replica
+	state := new(standing)
+	ctx := context.WithValue(ctxB, standingKey{}, state)
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		_ = newReplicatedCall(ctx, []any{"eval", "return {}", 0}, 1, patience).exec(ctx, cli.Pipeline()) // it is cut off
+	}()
+	eventually(t, "the first answer is heard", state.heard.Load)
+	select {
+	case <-over:
+		t.Error("all have been answered")
+	default:
+	}
+	if err := cli.Close(); err != nil {
+		t.Error(err)
+	}
+	receive(t, "the call ends", over)
+}
+
 // pipelineHook is a hook around pipelines alone.
 type pipelineHook func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
 

@@ -86,7 +86,7 @@ var wireFaults = []scenario{
 		setUp: wired(),
 		load: func(l *load) {
 			longLease(l)
-			l.Over, l.Patience = 45*time.Second, 5*time.Second
+			l.Over, l.Patience = 42*time.Second, 5*time.Second
 		},
 		hit:   during(40*time.Second, func(t *trial) { t.wire.Darken() }, func(t *trial) { t.wire.Lighten() }),
 		times: 1,
