@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -64,7 +65,7 @@ var schedules = []scenario{
 func withEntries(setUp func(t *trial)) func(t *trial) {
 	return func(t *trial) {
 		setUp(t)
-		s := schedule.New(delayqueue.NewPublisher(queue, t.admin))
+		s := schedule.New(delayqueue.NewPublisher(queue, t.admin)).WithLogger(slog.New(slog.DiscardHandler)) // a line for each
 		for _, e := range entriesOf(scheduled) {
 			if err := s.Set(t.ctx, e); err != nil {
 				t.Fatal(err)
