@@ -31,6 +31,19 @@ func (l *logBuffer) line(t *testing.T, text string) string {
 	return found[0]
 }
 
+// TestLogOfALongError: what an error says is kept and logged up to a bound.
+func TestLogOfALongError(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	q := f.queue(nil).WithHandler(func(context.Context, *Message) error { return errors.New(strings.Repeat("x", 1<<20)) })
+	f.send(q, "x", WithRetryCount(0))
+	q.StartConsume()
+	eventually(t, "it is garbage", func() bool { return f.log.count("gave up on a message") == 1 })
+	if line := f.log.line(t, "gave up on a message"); len(line) > 2*maxErrorText {
+		t.Errorf("the line has %d bytes", len(line))
+	}
+}
+
 // TestLogOfFailures: each is told with its message, and with what follows from it.
 func TestLogOfFailures(t *testing.T) {
 	t.Parallel()

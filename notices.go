@@ -27,7 +27,7 @@ type notices struct {
 func (n *notices) put(dead ...deadLetterNotice) {
 	for _, d := range dead {
 		n.settings.log.Error("delayqueue: gave up on a message: it is in garbage", d.msg.attrs(),
-			slog.Int("failures", d.failures), slog.Any("error", d.err))
+			slog.Int("failures", d.failures), slog.String("error", errorText(d.err)))
 	}
 	if n.settings.onGarbage == nil {
 		return

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"strconv"
 	"strings"
@@ -159,7 +160,11 @@ func visible(text string) string {
 		case c == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)):
 			out.WriteString(`\x` + hex.EncodeToString([]byte{text[i]}))
 		case c != '\n' && c != '\t' && invisible(c):
-			out.WriteString(`\u` + strconv.FormatInt(int64(c)|1<<16, 16)[1:])
+			if c > 0xffff {
+				fmt.Fprintf(&out, `\U%08x`, c)
+			} else {
+				fmt.Fprintf(&out, `\u%04x`, c)
+			}
 		default:
 			out.WriteRune(c)
 		}

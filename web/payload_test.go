@@ -74,3 +74,13 @@ func TestJSONIsMeasured(t *testing.T) {
 		}
 	}
 }
+
+func TestVisible(t *testing.T) {
+	for text, want := range map[string]string{
+		"a\tb\n": "a\tb\n", "a\u200bb": `a\u200bb`, "a\U000e0041b": `a\U000e0041b`, "a\xffb": `a\xffb`, "\x1b[2J": `\u001b[2J`,
+	} {
+		if got := visible(text); got != want {
+			t.Errorf("visible(%q) is %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,8 +84,12 @@ func (a *app) bulk(ctx context.Context, m *delayqueue.Monitor, which *target, wo
 		if err == nil {
 			err = ctx.Err()
 		}
-		if err != nil || counted.Done == 0 {
-			return cmp.Or(err, a.sayBulk(m, did, counted))
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "nothing was %s: it was still being counted\n", work.did)
+			return err
+		}
+		if counted.Done == 0 {
+			return a.sayBulk(m, did, counted)
 		}
 		if counted.Plan == "" {
 			return fail(exitUnconfirmed, "more than 1,000 match, and some may be in a handler: what was counted cannot be held to. "+
@@ -278,7 +281,11 @@ within 55 minutes, and once. It asks as that command would.`,
 						return m.BulkCommit(ctx, args[1], progress)
 					})
 			}
-			return a.watchBulk(c.Context(), m, "going on", "altogether, done to", 0,
+			did := "altogether, done to"
+			if task.DryRun {
+				did = "altogether, would be done to"
+			}
+			return a.watchBulk(c.Context(), m, "going on", did, 0,
 				func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
 					return m.BulkContinue(ctx, args[1], progress)
 				})

@@ -85,6 +85,13 @@ func tellBulkPlan(w *world) {
 func tellBulkGoesOn(w *world) {
 	const n = 6000
 	w.sendMany("orders", n, time.Hour)
+	count, err := w.monitor("orders").BulkDelete(w.Context(),
+		delayqueue.Bulk{States: []delayqueue.State{delayqueue.StatePending}, DryRun: true,
+			Progress: func(*delayqueue.BulkResult) bool { return false }})
+	if err != nil || count.Next == "" {
+		w.Fatalf("%+v, %v", count, err)
+	}
+	w.contains(w.must("continue", "orders", count.Next), fmt.Sprintf("altogether, would be done to %s", plural(n, "message")))
 	t := w.terminal("reschedule", "orders", "--all", "--by", "6h", "--yes", "--json")
 	w.until("some are done", func() bool { return shifted(w) > 0 })
 	t.types(ctrlC)

@@ -371,6 +371,16 @@ func tellLarge(w *world) {
 	t.ends(exitInterrupted)
 	w.contains(t.all(), "to go on from there: delayqueue ls orders pending", "--cursor ")
 
+	// What is only counted yet has done nothing.
+	t = w.terminal("cancel", "orders", "--all")
+	t.wrote("counting")
+	t.types(ctrlC)
+	t.ends(exitInterrupted)
+	w.contains(t.all(), "nothing was deleted: it was still being counted")
+	if all := t.all(); strings.Contains(all, "goes on where it stopped") || w.counts("orders").Pending != large+1 {
+		w.Errorf("a count that is interrupted says:\n%s", all)
+	}
+
 	// Bulk work stops between two steps, says how far it came, and can be called again.
 	t = w.terminal("cancel", "orders", "--all", "--yes")
 	t.wrote("deleting")

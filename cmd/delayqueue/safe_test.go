@@ -137,7 +137,10 @@ func TestTablesSayWhatMatters(t *testing.T) {
 		{stats, 60, []string{"200,000", "6,000", "no consumers"}},
 		{garbage, 200, []string{id, " (2m30s ago)"}},
 	} {
-		all := tt.g.render(tt.width)
+		all := text.StripEscape(tt.g.render(tt.width))
+		if strings.Contains(all, "\x1b") || strings.Contains(all, "…2m") {
+			t.Errorf("a header is cut within its colour at %d columns:\n%s", tt.width, all)
+		}
 		for _, want := range tt.want {
 			if !strings.Contains(all, want) {
 				t.Errorf("no %q at %d columns:\n%s", want, tt.width, all)

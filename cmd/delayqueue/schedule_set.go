@@ -21,7 +21,7 @@ type scheduleFlags struct {
 	cron, zone         string
 	every, offset      durationFlag
 	jitter             durationFlag
-	begin, end         whenFlag
+	begin, end         boundFlag
 	ttl, timeout, keep durationFlag
 	headers            map[string]string
 	retries, catchUp   int
@@ -48,8 +48,8 @@ the payload. That of a new entry is read from the input if there is no PAYLOAD, 
 	flags.Var(&f.every, "every", "at the multiples of it since 1970")
 	flags.Var(&f.offset, "offset", "with --every: so much after each")
 	flags.Var(&f.jitter, "jitter", "later by up to so much, always the same time, which follows from the name")
-	flags.Var(&f.begin, "begin", "none before")
-	flags.Var(&f.end, "end", "none after")
+	flags.Var(&f.begin, "begin", "no message before; none: no such bound")
+	flags.Var(&f.end, "end", "no message after; none: no such bound")
 	flags.BoolVar(&f.skip, "skip", false, "send none while the last one lives")
 	flags.IntVar(&f.catchUp, "catch-up", 1, "how many are sent of those that were missed, the latest")
 	flags.StringToStringVar(&f.headers, "header", nil, "name=value, any number; without a value: no such header")
@@ -66,14 +66,16 @@ func (a *app) setSchedule(c *cobra.Command, args []string, f *scheduleFlags) err
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), oneCall)
-	defer cancel()
-	_, err = schedule.Get(ctx, a.newMonitor(args[0]), args[1])
+	look, cancel := context.WithTimeout(c.Context(), oneCall)
+	_, err = schedule.Get(look, a.newMonitor(args[0]), args[1])
+	cancel()
 	isNew := errors.Is(err, schedule.ErrNoEntry)
-	payload, said, err := a.schedulePayload(args, isNew)
+	payload, said, err := a.schedulePayload(args, isNew) // which may take as long as who writes it
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(c.Context(), oneCall)
+	defer cancel()
 	with := func(e *schedule.Entry) error {
 		if said {
 			e.Payload = payload

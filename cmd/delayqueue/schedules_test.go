@@ -33,6 +33,12 @@ func tellSchedules(w *world) {
 	w.contains(w.must("schedule", "set", "reports", "tick", "--every", "30m", "--jitter", "1m", "--header", "c=d", "--json"), `"set":true`)
 	w.contains(w.must("schedule", "show", "reports", "tick", "--json"), `"every_seconds":1800`, `"offset_seconds":300`, `"jitter_seconds":60`,
 		`"catch_up":0`, `"ttl_seconds":60`, `"a":"b"`, `"c":"d"`, `"payload":"x"`)
+	w.must("schedule", "set", "reports", "tick", "--end", "2099-01-01")
+	w.contains(w.must("schedule", "show", "reports", "tick"), "2099-01-01")
+	w.must("schedule", "set", "reports", "tick", "--end", "none")
+	if out := w.must("schedule", "show", "reports", "tick"); strings.Contains(out, "2099") {
+		w.Errorf("it has an end still:\n%s", out)
+	}
 	w.contains(w.must("schedule", "show", "reports", "tick", "--raw"), "x")
 	w.refused(exitRefused, "remove the schedule first", "sequences", "reports", "schedule/daily", "--drop", "--yes")
 	w.contains(w.must("schedule", "pause", "reports", "daily", "--reason", "card provider down", "--operator", "ann"), "schedule daily paused")

@@ -74,6 +74,9 @@ func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
 	if len(args) == 1 && onTerminal(os.Stdin) {
 		return fail(exitUsage, "what shall be sent? Give a payload, or pipe it in")
 	}
+	if f.delay < 0 {
+		return fail(exitUsage, "--delay %s is in the past: --delay 0, or %s?", f.delay.String(), time.Duration(-f.delay))
+	}
 	if err := f.at.ahead("at", "--at now", justNow); err != nil {
 		return err
 	}

@@ -36,6 +36,7 @@ func tellSend(w *world) {
 	}
 	w.refused(exitRefused, `key "k" is held by message `+id, "send", "orders", "b", "--key", "k")
 	w.refused(exitUsage, "[at delay]", "send", "orders", "b", "--at", "1h", "--delay", "1h")
+	w.refused(exitUsage, "--delay 0, or 5s?", "send", "orders", "b", "--delay", "-5s")
 	w.refused(exitUsage, "a key is for one message alone", "send", "orders", "--lines", "--key", "k")
 	w.refused(exitNotFound, `did you mean "orders"?`, "send", "order", "b")
 	if r := w.runWith("two\nlines", "send", "orders", "-d", "1d", "--json"); r.code != 0 {

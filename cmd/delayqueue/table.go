@@ -116,9 +116,9 @@ func (g *grid) render(width int) string {
 
 func snip(cell string, most int) string { return text.Snip(cell, most, "…") }
 
-// snipFront leaves the end of an id, which has no escape sequences.
+// snipFront leaves the end of an id, which has no escape sequences. The header, which may have some, is never that wide.
 func snipFront(id string, most int) string {
-	if len(id) <= most {
+	if text.StringWidthWithoutEscSequences(id) <= most {
 		return id
 	}
 	return "…" + id[len(id)-most+1:]

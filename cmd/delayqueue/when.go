@@ -88,6 +88,17 @@ func (w *whenFlag) Set(text string) (err error) {
 	return err
 }
 
+// boundFlag is an instant, or none.
+type boundFlag struct{ whenFlag }
+
+func (b *boundFlag) Set(text string) error {
+	if text == "none" {
+		b.whenFlag = whenFlag{text: text}
+		return nil
+	}
+	return b.whenFlag.Set(text)
+}
+
 // ageFlag is the instant that was so long ago.
 type ageFlag struct{ whenFlag }
 
