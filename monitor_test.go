@@ -391,6 +391,25 @@ func TestNoQueue(t *testing.T) {
 	}
 }
 
+// TestQueueWithoutState: a queue that has messages is there, although somebody deleted its state.
+func TestQueueWithoutState(t *testing.T) {
+	f := newFixture(t)
+	m := NewMonitor(f.name, f.cli)
+	for name, call := range map[string]func(id string) error{
+		"Pause":     func(string) error { return m.Pause(ctxB) },
+		"SetLimits": func(string) error { return failure(m.SetLimits(ctxB, Limits{Concurrency: 1})) },
+		"Intercept": func(id string) error { return failure(m.Intercept(ctxB, id)) },
+		"RunNow":    func(id string) error { return m.RunNow(ctxB, id) },
+	} {
+		id := f.send(f.queue(nil), "x", inAnHour).ID
+		f.must(f.cli.Del(ctxB, m.store.keys.state).Err())
+		if err := call(id); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		f.must(m.DeleteQueue(ctxB, true))
+	}
+}
+
 func keyNames(k *keys) (names []string) {
 	for _, key := range k.all {
 		names = append(names, key.(string))

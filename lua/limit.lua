@@ -1,6 +1,6 @@
 -- limit sets the limits of a queue that go before those that its consumers ask for, or takes them back; or it lifts a Throttle.
 --
--- KEYS: wake, state
+-- KEYS: msg, wake, state
 -- ARGV: 3 '<n> <us> <burst> <places>', as state.override has them; '': none; 'lift': they stay, and the Throttle is lifted
 -- Returns {now, what they were before, '' for none}; when it lifts, until when the queue was throttled, '' if it was not
 -- Cost: 6 commands, 7 when it lifts.

@@ -1,6 +1,6 @@
 -- pause makes consumers hand out nothing until an instant, or makes them go on.
 --
--- KEYS: pending, ready, retry, wake, state
+-- KEYS: pending, ready, retry, msg, wake, state
 -- ARGV: 3 us until which; '0': go on; 4 who says so, a newline, and why; 5 '1': 3 is how many us from now on
 -- Returns {now}, of a repeat when it was carried out. Or an error, and nothing was changed: DQNOQUEUE; DQPAST, of an instant that is
 --       not after now.
