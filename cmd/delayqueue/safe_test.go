@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
@@ -126,6 +127,8 @@ func TestTablesSayWhatMatters(t *testing.T) {
 	stats := newGrid("queue", "pending", "ready", "unack", "retry", "garbage", "done", "behind", "next due", "state").
 		numbers(2, 3, 4, 5, 6, 7, 8).cutLast(10)
 	stats.add("orders", int64(200000), "0", "0", "0", int64(6000), int64(0), "", "in 3s", paint(bad, "no consumers"))
+	report := schedule.Entry{Name: "monthly-report", Cron: "0 9 1 * *", Zone: "Europe/Berlin"}
+	schedules := scheduleTable([]schedule.Status{{Entry: report, Next: died.Add(50 * time.Hour), Last: died}})
 	for _, tt := range []struct {
 		g     *grid
 		width int
@@ -135,6 +138,7 @@ func TestTablesSayWhatMatters(t *testing.T) {
 		{errors, 60, []string{"1,234", "1h ago", "2m ago", "dial tcp #:#: connect", "…3f9a21bc"}},
 		{stats, 80, []string{"200,000", "6,000", "no consumers"}},
 		{stats, 60, []string{"200,000", "6,000", "no consumers"}},
+		{schedules, 80, []string{"monthly-report", "0 9 1 * *", "in 2d", "2m ago", "running"}},
 		{garbage, 200, []string{id, " (2m30s ago)"}},
 	} {
 		all := text.StripEscape(tt.g.render(tt.width))

@@ -186,15 +186,11 @@ func (a *app) scheduleShowCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
-			m, err := a.monitor(c.Context(), args[0])
+			s, err := lookAt(a, c, args[0], func(ctx context.Context, m *delayqueue.Monitor) (*schedule.Status, error) {
+				return schedule.Get(ctx, m, args[1])
+			})
 			if err != nil {
 				return err
-			}
-			ctx, cancel := context.WithTimeout(c.Context(), oneCall)
-			defer cancel()
-			s, err := schedule.Get(ctx, m, args[1])
-			if err != nil {
-				return scheduleFailure(err)
 			}
 			settings, err := delayqueue.SettingsOf(s.Options...)
 			switch {

@@ -42,19 +42,25 @@ them: schedule.Run of the library. The last column says which are not sent, and 
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
-			m, err := a.monitor(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(c.Context(), oneCall)
-			defer cancel()
-			all, err := schedule.List(ctx, m)
+			all, err := lookAt(a, c, args[0], schedule.List)
 			if err != nil {
 				return err
 			}
 			return a.saySchedules(all)
 		},
 	}
+}
+
+// lookAt asks something of the schedules of a queue.
+func lookAt[T any](a *app, c *cobra.Command, queue string, look func(context.Context, *delayqueue.Monitor) (T, error)) (got T, err error) {
+	m, err := a.monitor(c.Context(), queue)
+	if err != nil {
+		return got, err
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), oneCall)
+	defer cancel()
+	got, err = look(ctx, m)
+	return got, scheduleFailure(err)
 }
 
 type scheduleJSON struct {
@@ -102,24 +108,28 @@ func scheduleJSONOf(s *schedule.Status) scheduleJSON {
 }
 
 func (a *app) saySchedules(all []schedule.Status) error {
-	g := newGrid("schedule", "when", "zone", "next", "last", "skipped", "state")
-	for i := range all {
-		s := &all[i]
-		if a.json {
-			if err := printJSON(scheduleJSONOf(s)); err != nil {
+	if a.json {
+		for i := range all {
+			if err := printJSON(scheduleJSONOf(&all[i])); err != nil {
 				return err
 			}
-			continue
 		}
-		g.add(s.Name, whenOf(&s.Entry), cmp.Or(s.Zone, "UTC"), at(s.Next), at(s.Last), skippedOf(s), stateOf(s))
+		return nil
 	}
-	if !a.json && len(all) > 0 {
-		g.print()
+	if len(all) > 0 {
+		scheduleTable(all).print()
 	}
-	if !a.json {
-		fmt.Fprintln(os.Stderr, plural(len(all), "schedule"))
-	}
+	fmt.Fprintln(os.Stderr, plural(len(all), "schedule"))
 	return nil
+}
+
+func scheduleTable(all []schedule.Status) *grid {
+	g := newGrid("schedule", "when", "zone", "next", "last", "skipped", "state").cutLast(7)
+	for i := range all {
+		s := &all[i]
+		g.add(s.Name, whenOf(&s.Entry), cmp.Or(s.Zone, "UTC"), moment{s.Next}, moment{s.Last}, skippedOf(s), stateOf(s))
+	}
+	return g
 }
 
 // whenOf says the instants of an entry, but for its zone.
@@ -258,15 +268,11 @@ func (a *app) scheduleNextCommand() *cobra.Command {
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeQueue(),
 		RunE: func(c *cobra.Command, args []string) error {
-			m, err := a.monitor(c.Context(), args[0])
+			next, err := lookAt(a, c, args[0], func(ctx context.Context, m *delayqueue.Monitor) ([]time.Time, error) {
+				return schedule.Next(ctx, m, args[1], 5)
+			})
 			if err != nil {
 				return err
-			}
-			ctx, cancel := context.WithTimeout(c.Context(), oneCall)
-			defer cancel()
-			next, err := schedule.Next(ctx, m, args[1], 5)
-			if err != nil {
-				return scheduleFailure(err)
 			}
 			for _, t := range next {
 				if a.json {

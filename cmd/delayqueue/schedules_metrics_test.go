@@ -12,6 +12,24 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
+// gathered are the numbers of a metric, counters or gauges, by one of its labels.
+func gathered(t *testing.T, registry *prometheus.Registry, name string, label int) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name {
+				n[m.GetLabel()[label].GetValue()] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return n
+}
+
 // TestSchedulesAreCounted: metrics/ does not know schedule/, and counts what that tells, by the same words.
 func TestSchedulesAreCounted(t *testing.T) {
 	t.Parallel()
@@ -21,21 +39,7 @@ func TestSchedulesAreCounted(t *testing.T) {
 	collector.InstrumentSchedules(s)
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(collector)
-	instants := func() map[string]float64 {
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := map[string]float64{}
-		for _, family := range families {
-			for _, m := range family.GetMetric() {
-				if family.GetName() == "delayqueue_schedule_instants_total" {
-					n[m.GetLabel()[0].GetValue()] = m.GetCounter().GetValue()
-				}
-			}
-		}
-		return n
-	}
+	instants := func() map[string]float64 { return gathered(t, registry, "delayqueue_schedule_instants_total", 0) }
 	last := schedule.SentEvent
 	for ; last.String()[0] != 'E'; last++ { // EventCode(5)
 		if n, there := instants()[last.String()]; !there || n != 0 {
@@ -73,18 +77,7 @@ func TestStuckSchedulesAreCounted(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(collector)
 	stuck := func(want map[string]float64) bool {
-		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := map[string]float64{}
-		for _, family := range families {
-			for _, m := range family.GetMetric() {
-				if family.GetName() == "delayqueue_schedules_stuck" {
-					n[m.GetLabel()[1].GetValue()] = m.GetGauge().GetValue()
-				}
-			}
-		}
+		n := gathered(t, registry, "delayqueue_schedules_stuck", 1)
 		for _, why := range []string{"not run", "wrong clock", "sequence moved", "refused", "unreadable", "overdue"} {
 			if have, there := n[why]; !there || have != want[why] {
 				return false
