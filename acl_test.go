@@ -30,7 +30,7 @@ var (
 
 	roles = []role{
 		{"publisher", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, steerScript, awaitScript}, nil, "", ""},
-		{"consumer", []*script{fetchScript, settleScript, extendScript}, nil, "bzpopmin", "wake"},
+		{"consumer", []*script{fetchScript, settleScript, extendScript, overrunScript}, nil, "bzpopmin", "wake"},
 		{
 			"scheduler", []*script{sendScript, singleScript, putScript, forgetScript, interceptScript, steerScript, countsScript,
 				sequencesScript, passSequenceScript, noteScript, lookScript},

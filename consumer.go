@@ -16,6 +16,7 @@ import (
 //	poller   fetches deliveries and gives them to the workers; waits until there is more
 //	wakeUps  has the wake marker waited for, on a connection that is shared with other queues
 //	leases   renews what is held, every third of a lease
+//	overruns keeps the places of handlers that run on after their deliveries have ended
 //	settler  sends outcomes, as many as have gathered during its last call
 //	notices  calls the garbage handler
 //
@@ -30,6 +31,7 @@ type consumer struct {
 	poller    poller
 	wakeUps   *wakeListener
 	leases    leases
+	overruns  overruns
 	settler   settler
 	notices   notices
 	member    *member
@@ -46,17 +48,19 @@ func startConsumer(p *producer, settings settings, join func(freed signal) *memb
 	c.wakeUps = newWakeListener(c.store)
 	freed := newSignal()
 	c.member = join(freed)
-	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, freed: freed}
+	c.leases = leases{settings: &c.settings, store: c.store, lifecycle: c.lifecycle, overruns: &c.overruns, freed: freed}
+	c.overruns = overruns{settings: &c.settings, store: c.store, freed: freed}
+	c.overruns.bounded.Store(settings.limits.Concurrency > 0)
 	c.notices = notices{settings: &c.settings, lifecycle: c.lifecycle}
 	c.notices.waiting.read = c.notices.run
 	c.settler = settler{
 		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
-		leases: &c.leases, notices: &c.notices, member: c.member, producer: p, caller: newCaller(),
+		leases: &c.leases, overruns: &c.overruns, notices: &c.notices, member: c.member, producer: p, caller: newCaller(),
 	}
 	c.settler.outbox.read = c.settler.run
 	c.poller = poller{
 		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
-		member: c.member, leases: &c.leases, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
+		member: c.member, leases: &c.leases, overruns: &c.overruns, settler: &c.settler, notices: &c.notices, wakeUps: c.wakeUps,
 		freed: freed, hints: newHints(), caller: newCaller(),
 		agreed: settings.fetchSettings, limits: agreedLimits{Limits: settings.limits, bounded: settings.limits != (Limits{})},
 		replyBytes: maxBatchBytes, since: time.Now(),
@@ -90,7 +94,7 @@ func (c *consumer) run() {
 	c.member.leave()
 	c.lifecycle.drainTimer.Stop()
 	c.lifecycle.endRedis()
-	c.store.release()
+	c.overruns.close(c.store.release)
 	close(c.lifecycle.done)
 }
 

@@ -130,6 +130,9 @@ func FuzzReply(f *testing.F) {
 		if answers, err := s.extend(ctx, time.Second, []string{"a", "2:b"}); !bad(err) && len(answers) != 2 {
 			t.Errorf("%v: %d answers for 2", reply, len(answers))
 		}
+		if err := s.overrun(ctx, time.Second, []string{"a"}); !bad(err) && len(reply) != 1 {
+			t.Errorf("%v: %v", reply, err)
+		}
 		if got, err := s.intercept(ctx, &caller{}, "id", "x", false); !bad(err) && got.State.String() != reply[0] {
 			t.Errorf("%v is %v", reply, got.State)
 		}

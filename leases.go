@@ -14,6 +14,7 @@ type leases struct {
 	settings  *settings
 	store     *store
 	lifecycle *lifecycle
+	overruns  *overruns
 	held      heldList
 	freed     signal // sent when the consumer holds less; the poller receives it
 
@@ -106,6 +107,7 @@ func (l *leases) lose(d *delivery, cause error) {
 	if !d.claim(fateLost) {
 		return
 	}
+	l.overruns.begin(d, false)
 	l.remove(d)
 	l.settings.log.Warn("delayqueue: a delivery is not ours any more: its handler's context ends and its result is void",
 		d.attrs(), slog.Any("cause", cause))

@@ -131,6 +131,7 @@ func (r *reply) limits() (l agreedLimits) {
 
 // reportLimits logs when other limits hold than this consumer asks for.
 func (p *poller) reportLimits(now agreedLimits) {
+	p.overruns.bound(now.Concurrency > 0)
 	before := p.limits
 	if p.limits = now; now.Limits == before.Limits && now.byMonitor == before.byMonitor {
 		return

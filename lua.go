@@ -25,6 +25,7 @@ var (
 	fetchScript     = loadScript("fetch")
 	settleScript    = loadScript("settle")
 	extendScript    = loadScript("extend")
+	overrunScript   = loadScript("overrun")
 	interceptScript = loadScript("intercept")
 	countsScript    = loadScript("counts")
 	lookScript      = loadScript("look")

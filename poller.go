@@ -16,6 +16,7 @@ type poller struct {
 	events    *events
 	member    *member
 	leases    *leases
+	overruns  *overruns
 	settler   *settler
 	notices   *notices
 	wakeUps   *wakeListener
@@ -30,7 +31,7 @@ type poller struct {
 	leaveCtx   context.Context // of what passWakeOn asks
 	agreed     fetchSettings   // as they hold for all consumers of the queue
 	limits     agreedLimits    // that hold for all
-	heldAtPoll int             // deliveries, at the end of the last poll
+	heldAtPoll int             // placesHeld, at the end of the last poll
 	replyBytes int             // how many bytes the next fetch asks for
 	since      time.Time       // when the consumer started
 	presenceAt time.Time       // when it last told of itself
@@ -192,10 +193,13 @@ func (p *poller) step() {
 // last poll, and no wake-up will say that another may go.
 func (p *poller) placeFreed() {
 	s := &p.state
-	if !s.wakeUps && s.pollAt != 0 && p.limits.Concurrency > 0 && p.leases.held.totals().deliveries < p.heldAtPoll {
+	if !s.wakeUps && s.pollAt != 0 && p.limits.Concurrency > 0 && p.placesHeld() < p.heldAtPoll {
 		s.pollAt = min(s.pollAt, s.clock)
 	}
 }
+
+// placesHeld is how many places this consumer has.
+func (p *poller) placesHeld() int { return p.leases.held.totals().deliveries + p.overruns.count() }
 
 // limit is how many deliveries a fetch may ask for, if there are workers for them.
 func (p *poller) limit() int {
@@ -281,7 +285,7 @@ func (p *poller) poll(rearm bool) (brought int) {
 	s.answered(got.now, got.next, rearm, sentAt, answeredAt)
 	p.yielding.answered(sentAt, got.now, answeredAt)
 	p.accept(&got, sentAt, answeredAt)
-	p.heldAtPoll = p.leases.held.totals().deliveries
+	p.heldAtPoll = p.placesHeld()
 	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))
 	return len(got.tags) + len(got.held)
 }

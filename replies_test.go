@@ -110,6 +110,11 @@ func TestBadRepliesToConsumers(t *testing.T) {
 				list("5", "0", "0", "", "3=x ", ""), list("5", "0", "0", "", "0=x ", ""), list("5", "0", "0", "", "1", ""),
 				list("5", "0", "0", "", "", "3 ")},
 		},
+		"overrun": {
+			func(s *store) error { return s.overrun(ctxB, time.Second, []string{"a"}) },
+			[][]string{list("0"), list("5")},
+			[][]string{nil, list("x"), list("1", "1")},
+		},
 		"extend": {
 			func(s *store) error {
 				_, err := s.extend(ctxB, time.Second, []string{"a", "b"})

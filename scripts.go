@@ -298,6 +298,17 @@ func (s *store) extend(ctx context.Context, lease time.Duration, tags []string) 
 	return states, r.err("extend")
 }
 
+// overrun keeps the places of deliveries whose handlers run on, for a lease, or frees them if that is 0.
+func (s *store) overrun(ctx context.Context, lease time.Duration, tags []string) error {
+	args := append(make([]any, 0, 1+len(tags)), lease.Microseconds())
+	for i := range tags {
+		args = append(args, &tags[i])
+	}
+	r := s.run(ctx, overrunScript, args)
+	r.number()
+	return r.err("overrun")
+}
+
 // intercept takes out a message, named by "id" and its id or by "key" and its key; with running also one that is being
 // handled. It does not fill in Intercepted.
 func (s *store) intercept(ctx context.Context, c *caller, by, what string, running bool) (got InterceptResult, err error) {

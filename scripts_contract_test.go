@@ -201,6 +201,23 @@ var consumersCalls = map[string]wrongTypeCase{
 			return err
 		}
 	}},
+	"settle, a handler that runs on": {script: settleScript, mayPass: true, build: func(r *rig) func() error {
+		r.limits = Limits{Concurrency: 1}
+		r.hand(msg("a", 0))
+		c := newCaller()
+		c.next()
+		return func() error {
+			o := ends(outcomeRetry, "a", 1, 0, "slow")
+			o.overrun = time.Minute
+			_, err := r.store.settle(ctxB, c, []settlement{o})
+			return err
+		}
+	}},
+	"overrun": {script: overrunScript, build: func(r *rig) func() error {
+		r.limits = Limits{Concurrency: 1}
+		r.hand(msg("a", 0))
+		return func() error { return r.store.overrun(ctxB, time.Hour, []string{idOf("a")}) }
+	}},
 	"extend": {script: extendScript, build: func(r *rig) func() error {
 		r.hand(msg("a", 0))
 		return func() error {

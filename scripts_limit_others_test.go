@@ -56,6 +56,10 @@ func TestScriptCostsOfLimits(t *testing.T) {
 		{"fetch, full", full, func() { c.fetch(idleWant) }, 13 + 2},
 		{"settle, 1 ack that frees a place", full, func() { c.r.done(acksOf(1)...) }, 9 + 2},
 		{"settle, 100 acks", with(Limits{Concurrency: 100}, func() { c.hand(100) }), func() { c.r.done(acksOf(100)...) }, 9},
+		{"settle, a handler that runs on", full, func() { c.r.done(runsOn(tagsOfFirst(1)[0])) }, 17 + 1},
+		{"overrun, 100", with(both, func() { c.fetch(0) }), func() { c.r.overrun(time.Second, tagsOfFirst(100)...) }, 5},
+		{"overrun that frees a place", func() { full(); c.r.overrun(time.Second, "a"); c.quiet() }, func() { c.r.overrun(0, "a") }, 7},
+		{"cancel", full, func() { c.r.cancel("id", acksOf(1)[0].tag) }, 23 + 1},
 		{"limit", full, func() {
 			by := newCaller()
 			by.next()

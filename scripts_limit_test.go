@@ -310,9 +310,9 @@ func TestScriptConcurrency(t *testing.T) {
 		}),
 			"pending d@0s e@0s f@0s unack a@10.000001s c@10.000001s 2:b@10.000003s fail b=2/0/0@0s wake 10.000001s"},
 		"canceled": {limited(three, func(r *rig) { begin(r); r.equal("was", r.cancel("id", idOf("b")), StateUnack) }),
-			"pending d@0s e@0s f@0s unack a@10.000001s c@10.000001s wake 0s"},
+			"pending d@0s e@0s f@0s unack overrun:b@10s a@10.000001s c@10.000001s armed 0s"},
 		"canceled by a bulk": {limited(three, func(r *rig) { begin(r); r.equal("was", r.steers(steerCancel, 0, "b"), "unack") }),
-			"pending d@0s e@0s f@0s unack a@10.000001s c@10.000001s wake 0s"},
+			"pending d@0s e@0s f@0s unack overrun:b@10s a@10.000001s c@10.000001s armed 0s"},
 		"not canceled": {limited(three, func(r *rig) { begin(r); r.intercept(newCaller(), "id", idOf("b")) }),
 			"pending d@0s e@0s f@0s " + rest + "armed 0s"},
 		"its consumer is dead": {limited(three, func(r *rig) {

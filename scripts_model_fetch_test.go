@@ -46,7 +46,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	m.graceAfter(called, call.at)
 	m.seen = m.now
 
-	m.reclaim(&out, a.probe, jitter)
+	reclaimed := m.reclaim(&out, a.probe, jitter)
 	for i, d := range out.dead { // before one is deleted for want of room in garbage
 		m.addParts(&out, -1-i, d.id, d.envelope)
 	}
@@ -57,7 +57,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 	leased := head(m.unack)
 	given := 0
 	if !repeat && !byAlarm {
-		room := 500 - out.lost - swept
+		room := 500 - reclaimed - swept
 		out.tags = append(out.tags, m.take(a, &room, jitter)...)
 		over := m.takeOver(&limit, out.tags, room-len(out.tags))
 		ends = m.lend(append(out.tags, over...))
@@ -204,8 +204,8 @@ func (m *model) quiet(byAge bool) bool {
 	return !over(m.armed) && !(byAge && (over(m.doneAt) || over(m.holdAt)))
 }
 
-// reclaim takes back deliveries whose leases ran out, unless it is a probe.
-func (m *model) reclaim(out *fetchReply, probe bool, jitter func(int) int64) {
+// reclaim takes back deliveries whose leases ran out, and places, unless it is a probe, and returns how many.
+func (m *model) reclaim(out *fetchReply, probe bool, jitter func(int) int64) int {
 	var expired []string
 	for _, tag := range until(m.unack, m.now, len(m.unack)) {
 		if len(expired) < 100 && !probe && m.lasts(m.unack[tag]) <= m.now {
@@ -214,6 +214,9 @@ func (m *model) reclaim(out *fetchReply, probe bool, jitter func(int) int64) {
 	}
 	for _, tag := range expired {
 		delete(m.unack, tag)
+		if strings.HasPrefix(tag, "overrun:") {
+			continue
+		}
 		out.lost++
 		id := idIn(tag)
 		r := m.record(id)
@@ -237,6 +240,7 @@ func (m *model) reclaim(out *fetchReply, probe bool, jitter func(int) int64) {
 			m.retry[tagOf(id, r.delivery)] = m.now + jitter(500_000*r.losses)
 		}
 	}
+	return len(expired)
 }
 
 // nextDue is when something that waits may be handed out next, 0: nothing waits.

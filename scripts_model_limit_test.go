@@ -219,6 +219,34 @@ func (m *model) noteLimit(f *aFetchLimit, next, off int64, full bool) {
 	}
 }
 
+// places is how many there are, 0: any number.
+func (m *model) places() int {
+	return QueueLimits{Asked: Limits{Concurrency: m.limits.crowd}, Set: m.limits.set}.InForce().Concurrency
+}
+
+// overrun keeps the place of a handler that runs on although its message is canceled.
+func (m *model) overrun(tag string) {
+	if m.places() > 0 {
+		m.unack["overrun:"+tag] = m.unack[tag] &^ 1
+	}
+}
+
+// overruns keeps places for a lease, or frees them.
+func (m *model) overruns(lease time.Duration, ds []*delivery) {
+	if m.places() == 0 {
+		return
+	}
+	before := len(m.unack)
+	for _, d := range ds {
+		if delete(m.unack, "overrun:"+d.tag); lease > 0 {
+			m.unack["overrun:"+d.tag] = (m.now + lease.Microseconds()) &^ 1
+		}
+	}
+	if lease == 0 && len(m.unack) < before {
+		m.freed()
+	}
+}
+
 // freed wakes one for a place that is free.
 func (m *model) freed() {
 	if p := &m.limits.putOff; p.full == 1 {

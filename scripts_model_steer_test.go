@@ -50,13 +50,13 @@ func (m *model) takeOut(id string, running bool) InterceptResult {
 		return InterceptResult{State: state, ID: id}
 	}
 	m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
+	if state == StateUnack {
+		m.overrun(tag)
+	}
 	for _, set := range []map[string]int64{m.pending, m.unack, m.retry} {
 		delete(set, tag)
 	}
 	m.forget(id)
-	if state == StateUnack {
-		m.freed()
-	}
 	return InterceptResult{State: state, ID: id}
 }
 
@@ -131,7 +131,10 @@ func (m *model) steer(do steerRequest) any {
 		m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
 		delete(m.pending, tag)
 		delete(m.retry, tag)
-		delete(m.unack, tag)
+		if place == "unack" {
+			m.overrun(tag)
+			delete(m.unack, tag)
+		}
 		if deletes {
 			m.forget(id)
 			continue
@@ -157,9 +160,6 @@ func (m *model) steer(do steerRequest) any {
 		}
 	}
 	m.armLater(first)
-	if do.what == "cancel" {
-		m.freed()
-	}
 	return out
 }
 

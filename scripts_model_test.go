@@ -216,6 +216,9 @@ func (m *model) settle(batch []settlement) any {
 			void = append(void, i)
 			continue
 		}
+		if o.overrun > 0 {
+			m.unack["overrun:"+o.tag] = (m.now + o.overrun.Microseconds()) &^ 1
+		}
 		if o.failed {
 			m.count("failed", 1)
 		}

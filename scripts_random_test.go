@@ -58,7 +58,7 @@ func (m *machine) sequence(t *rapid.T) {
 	t.Repeat(map[string]func(*rapid.T){
 		"again": m.again, "await": m.awaits, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "intercept": m.intercepts,
 		"layout": m.layouts, "limit": m.limit,
-		"marker": m.marker, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles,
+		"marker": m.marker, "overrun": m.overrun, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles,
 		"steer": m.steers, "ticks": m.ticks,
 	})
 	m.newer = true
@@ -267,7 +267,9 @@ func (m *machine) places() map[string]string {
 	places := map[string]string{}
 	for i, set := range []map[string]int64{m.held.pending, m.held.unack, m.held.garbage, m.held.done} {
 		for tag := range set {
-			places[idIn(tag)] = strconv.Itoa(i) + tag
+			if !strings.HasPrefix(tag, "overrun:") {
+				places[idIn(tag)] = strconv.Itoa(i) + tag
+			}
 		}
 	}
 	for tag, at := range m.held.retry { // one that is set aside is moved
@@ -326,6 +328,9 @@ func (m *machine) settles(t *rapid.T) {
 			o.result = rapid.SampledFrom([]string{"", "yes"}).Draw(t, "result")
 		}
 		batch = append(batch, o.settlement())
+		if s := &batch[i]; s.kind == outcomeRetry || s.kind == outcomeReady || s.kind == outcomeGarbage {
+			s.overrun = rapid.SampledFrom([]time.Duration{0, 0, rigLease}).Draw(t, "its handler runs on")
+		}
 	}
 	plain := slices.DeleteFunc(slices.Clone(batch), func(o settlement) bool { return !o.plain() })
 	batch = append(plain, slices.DeleteFunc(batch, func(o settlement) bool { return o.plain() })...)
@@ -346,10 +351,22 @@ func (m *machine) extends(t *rapid.T) {
 	m.same(t, "extend", got, err, m.extend(ds))
 }
 
+// overrun keeps or frees places.
+func (m *machine) overrun(t *rapid.T) {
+	ds := m.some(t)
+	if ds == nil || !m.limiting {
+		return
+	}
+	lease := rapid.SampledFrom([]time.Duration{0, rigLease}).Draw(t, "lease")
+	err := m.store.overrun(context.Background(), lease, tagsOf(ds))
+	m.overruns(lease, ds)
+	m.same(t, "overrun", nil, err, nil)
+}
+
 // forgets a fetch, as the server does that takes over from one which did not pass it on: a delivery is where it was before.
 func (m *machine) forgets(t *rapid.T) {
 	tags := slices.DeleteFunc(slices.Sorted(maps.Keys(m.unack)), func(tag string) bool {
-		return m.record(idIn(tag)).superseded // who forgets the fetch has forgotten what came after it
+		return strings.HasPrefix(tag, "overrun:") || m.record(idIn(tag)).superseded // who forgets the fetch has forgotten what came after it
 	})
 	if len(tags) == 0 {
 		return

@@ -25,6 +25,7 @@ type settlement struct {
 	hold         time.Duration  // of outcomeAck and outcomeDone: for which its key stays taken
 	parts        int            // of those two: how many parts the handler had; 0: it is no group
 	follows      []*sendMessage // of outcomeAck and outcomeDone: what is stored with it
+	overrun      time.Duration  // its handler runs on, and keeps its place for so long; 0: it does not
 }
 
 // said is the error as settle takes it, with those that are kept beside it, or the result.
@@ -92,6 +93,9 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 			others = append(others, i)
 			if o.parts > 0 {
 				records = append(records, "parts", "", &o.id, "", o.parts, "", "", "", "")
+			}
+			if o.overrun > 0 {
+				records = append(records, "overrun", "", &o.id, "", o.overrun.Microseconds(), "", "", "", "")
 			}
 			records = append(records, outcomeWords[o.kind], &o.tag, &o.id, &o.key, o.delay.Microseconds(),
 				o.number+1, strconv.Itoa(o.failures)+" "+strconv.Itoa(o.losses), o.said(), o.more())

@@ -132,7 +132,7 @@ type namedScript struct {
 var everyScript = []namedScript{
 	{sendScript, "send"}, {singleScript, "single"}, {putScript, "put"}, {forgetScript, "forget"},
 	{fetchScript, "fetch"}, {settleScript, "settle"},
-	{extendScript, "extend"}, {interceptScript, "intercept"}, {countsScript, "counts"}, {lookScript, "look"},
+	{extendScript, "extend"}, {overrunScript, "overrun"}, {interceptScript, "intercept"}, {countsScript, "counts"}, {lookScript, "look"},
 	{listScripts[StatePending], "list"}, {steerScript, "steer"}, {pauseScript, "pause"}, {limitScript, "limit"}, {dropScript, "drop"},
 	{consumersScript, "consumers"}, {historyScript, "history"}, {forecastScript, "forecast"}, {awaitScript, "await"},
 	{sequencesScript, "sequences"}, {dropSequenceScript, "dropsequence"},

@@ -71,6 +71,7 @@ type settler struct {
 	lifecycle *lifecycle
 	events    *events
 	leases    *leases
+	overruns  *overruns
 	notices   *notices
 	member    *member
 	producer  *producer        // of what follows a message
@@ -82,6 +83,8 @@ type settler struct {
 func (s *settler) settle(o outcome) {
 	if o.d.claim(fateSettled) {
 		s.outbox.put(o)
+	} else {
+		s.overruns.end(o.d)
 	}
 }
 
@@ -125,6 +128,9 @@ func fitting(batch []outcome) int {
 // send sends outcomes with one call, until Redis answers or it is given up.
 func (s *settler) send(batch []outcome) {
 	settlements := mapped(batch, (*outcome).settlement)
+	for i := range batch {
+		settlements[i].overrun = s.overruns.lease(batch[i].d)
+	}
 	var done settleReply
 	s.caller.next()
 	err := s.lifecycle.retry("settle", s.caller, func() (err error) {
@@ -144,6 +150,7 @@ func (s *settler) finish(batch []outcome, done settleReply, err error) {
 	void := done.void
 	ds := mapped(batch, func(o *outcome) *delivery { return o.d })
 	s.leases.remove(ds...)
+	s.overruns.settled(ds, void)
 	if err != nil {
 		s.settings.log.Error("delayqueue: gave up settling: those of these messages that are not settled "+
 			"will be delivered again when their leases have run out",

@@ -111,8 +111,10 @@ func (w *worker) settle(ctx context.Context, d *delivery, v verdict, started boo
 		}
 		d.conclude(ctx, v)
 	case d.fate.CompareAndSwap(fateLost, fateLeft): // from here on nobody replaces this worker
+		d.settler.overruns.end(d)
 		w.ended(d, took)
 	default: // abandoned
+		d.settler.overruns.end(d)
 		w.replacedOf = d.settler.member
 	}
 }
@@ -202,6 +204,7 @@ func (d *delivery) abandon(cause error, took time.Duration, settle func()) bool 
 		}
 	}()
 	if ours {
+		d.settler.overruns.begin(d, true)
 		settle()
 	}
 	return true

@@ -10,11 +10,11 @@
 -- Cost: O(log n), and O(ready) if it is there, which is 2 ms in 50,000; it reads the envelope if any message has a key or
 --       there are groups; O(parts); at most 8 commands for each group that left the key, up to the first that is taken out.
 -- Keeps: invariants 1 and 6 of PROTOCOL.md; reads every key first. A running handler notices when its
---       lease is to be renewed.
+--       lease is to be renewed. If the concurrency of the queue is bounded, it keeps its place (overran.lua).
 
--- include head, call, score, envelope, locate, remove
-local saved, groups, limited, armed, firstHold =
-  unpack(redis.call('HMGET', KEYS.state, field, 'parts', 'limited', 'armed', 'held'), 1, 5)
+-- include head, call, score, envelope, locate, remove, overran
+local saved, armed, groups, limits, override, firstHold =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'parts', 'limits', 'override', 'held'), 1, 6)
 local reply = recall(saved)
 if reply then
   local where, id = string.match(reply, '^(%a+) (.*)$')
@@ -60,8 +60,8 @@ local function take(id, reads)
   if not where or not may then return where, false end
   if drop then drop(id, envelope) end
   erase(id, key)
-  if limited and where == 'unack' then
-    -- include freed
+  if where == 'unack' and placesOf(limits, override) > 0 then
+    redis.call('ZADD', KEYS.unack, even(scored(score)), OVERRUN .. tag)
   end
   return where == 'pending' and scored(score) <= now and 'ready' or where, true
 end

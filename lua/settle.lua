@@ -8,7 +8,8 @@
 --       '<delivery> <text>', with the errors of the record before behind it, or the result (done; '': none), '1' if the
 --       delivery failed or, of an ack, us for which its key stays taken (1 ms at least). 'throttle' is a retry before which
 --       nothing else of the queue is handed out either, for an hour at most. Before an ack, and a 'done', of a
---       group comes 'parts', '', id, '', how many parts its handler has, and four of ''. After an
+--       group comes 'parts', '', id, '', how many parts its handler has, and four of ''. Before the record of a delivery whose
+--       handler runs on and keeps its place (overran.lua) comes 'overrun', '', id, '', lease us, and four of ''. After an
 --       ack, and a 'done', one of 'then' for each message that follows it, if it counts: 'then', '', id, key or '', delay
 --       us ('': the envelope has its due instant), version, '', envelope (after a delay: only the part behind its due
 --       instant), ''
@@ -26,7 +27,8 @@
 --       2 for each message that follows, 7 with a key, and 1 for all of them, 2 if any has a key;
 --       3 for each ack whose key stays taken, and 1 for all of them; where anything was superseded 1 for each record, and 2 for
 --       all of them, and 4 for one that was superseded;
---       O(parts) for each ack of a group, 1 more, 2 more if it has left its key, and 1 for all of them; 2 where what is due waits for a place; 1 to throttle.
+--       O(parts) for each ack of a group, 1 more, 2 more if it has left its key, and 1 for all of them; 1 for each place
+--       that is kept; 2 where what is due waits for a place; 1 to throttle.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- include head, call
@@ -89,17 +91,17 @@ local holdEnds -- the first end of a hold, if any begins
 local following, followers, refused = nil, 0, '' -- of acks that count: where in ARGV, its number, and whom it follows; of all, how many
 if #ARGV > 3 + plain then
   local holds = (whole(firstHold) or 0) > 0 -- some key is held
-  -- include failure, setfailure, erase, envelope
+  -- include failure, setfailure, erase, envelope, overran
   local isOver, finishes = nil, nil -- superseded and finish, where anything may be that is
   if overtaken then
     -- include parts, dropparts, superseded
     isOver, finishes = superseded, finish
   end
   local outcomes, counts = plain, nil -- so many so far; whose was the last one, nil if that was void
-  local parts = nil -- of the next one, which is a group
+  local parts, runsFor = nil, nil -- of the next one, which is a group; us for which its handler, which runs on, keeps its place
   for i = 4 + plain, #ARGV, 9 do
     local outcome, tag, id, key, delay, n, record, text, more = unpack(ARGV, i, i + 8)
-    local settles = outcome ~= 'then' and outcome ~= 'parts'
+    local settles = outcome ~= 'then' and outcome ~= 'parts' and outcome ~= 'overrun'
     -- The server may have forgotten the fetch. Then, if the group has grown, another one has it under the same tag.
     local held = settles and not (parts and group.grown(id, parts)) and redis.call('ZREM', KEYS.unack, tag) == 1
     if not held and (outcome == 'ack' or outcome == 'done') and not parts and not (changed and key ~= '') then
@@ -107,6 +109,8 @@ if #ARGV > 3 + plain then
     end
     if outcome == 'parts' then
       parts = tonumber(delay)
+    elseif outcome == 'overrun' then
+      runsFor = tonumber(delay)
     elseif outcome == 'then' then
       followers = followers + 1
       following = following or {}
@@ -116,6 +120,7 @@ if #ARGV > 3 + plain then
       if not held then isvoid(outcomes) end
     end
     if held then
+      if runsFor then redis.call('ZADD', KEYS.unack, even(now + runsFor), OVERRUN .. tag) end
       local past, acks = isOver and isOver(redis.call('HGET', KEYS.fail, id)), outcome == 'ack' or outcome == 'done'
       if past then
         replaced, ended = replaced + 1, ended .. us(outcomes) .. ' '
@@ -166,7 +171,7 @@ if #ARGV > 3 + plain then
         end
       end
     end
-    if settles then parts = nil end
+    if settles then parts, runsFor = nil, nil end
   end
 end
 

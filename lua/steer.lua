@@ -15,16 +15,17 @@
 --       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: it did nothing.
 -- Cost: O(log n) for each, and O(ready) if it is there; at most 14 commands each, and O(parts) to delete it.
 --       Reads the envelope of what is pending, deleted or requeued.
+--       A handler whose message is canceled keeps its place, if the concurrency of the queue is bounded (overran.lua).
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full
 --       server lets the rest pass.
 
--- include head, call, layout, score, envelope, tag, failure, setfailure, locate, remove
+-- include head, call, layout, score, envelope, tag, failure, setfailure, locate, remove, overran
 local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local bykey = only == 'key'
 if bykey then only = '' end
 local deletes = what == 'delete' or what == 'cancel'
-local saved, armed, pause, layout, groups, limited, firstHold =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limited', 'held'), 1, 7)
+local saved, armed, pause, layout, groups, limits, override, firstHold =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limits', 'override', 'held'), 1, 8)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return STALE end
 -- include existing
@@ -97,6 +98,9 @@ local function steer(i)
     where = named(holder, acked)
   elseif deletes then
     remove(place, tag, id)
+    if place == 'unack' and placesOf(limits, override) > 0 then
+      redis.call('ZADD', KEYS.unack, even(scored(score)), OVERRUN .. tag)
+    end
     if drop then drop(id, envelope) end
     erase(id, key ~= '' and key or nameof and nameof(envelope) or '')
   else
@@ -139,9 +143,6 @@ if first then
   -- include arm
   first = gate(first, pause)
   if sooner(first, armed) then arm(first) end
-end
-if limited and what == 'cancel' then
-  -- include freed
 end
 remember(said)
 return {us(now), said}

@@ -77,11 +77,12 @@ type State struct {
 // Entry is one tag in pending, ready, unack, retry, garbage or done.
 type Entry struct {
 	Tag          string
-	ID           string // "" if no id can be made out
+	ID           string // "" if no id can be made out, and of an overrun
 	Delivery     int64  // 1 for a plain id; 0 if the tag is malformed
 	Score        int64  // unix us; 0 in ready, and where ScoreProblem says why
 	TagProblem   string // "" for a well-formed tag
 	ScoreProblem string // "" for an integer in (0, 2^53), and in ready
+	Overrun      bool   // in unack: the place of a handler that runs on
 }
 
 // Marker is one member of wake.

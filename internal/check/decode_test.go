@@ -133,3 +133,29 @@ func TestDecodeScore(t *testing.T) {
 		}
 	}
 }
+
+// TestDecodeOverrun: what stands in unack for a handler that runs on belongs to no message.
+func TestDecodeOverrun(t *testing.T) {
+	const id = "0190f3a0-0000-7000-8000-000000000061"
+	for tag, want := range map[string]Entry{
+		"overrun:" + id:         {Delivery: 1, Overrun: true},
+		"overrun:2:" + id:       {Delivery: 2, Overrun: true},
+		"overrun:1:" + id:       {Overrun: true, TagProblem: "its delivery number is 1, and a number is written from 2 on"},
+		"overrun:overrun:" + id: {Overrun: true, TagProblem: `its delivery number is "overrun", want digits only`},
+		"overrun:":              {Overrun: true, TagProblem: "its id is no UUIDv7: 0 characters, want 36"},
+		"2:" + id:               {ID: id, Delivery: 2},
+		"overruns:" + id:        {ID: id, TagProblem: `its delivery number is "overruns", want digits only`},
+	} {
+		want.Tag, want.Score = tag, 1_700_000_000_000_000
+		s := new(State)
+		s.fill("unack", []string{tag, "1700000000000000"})
+		if got := s.Unack[0]; got != want {
+			t.Errorf("%s: %+v, want %+v", tag, got, want)
+		}
+	}
+	s := new(State)
+	s.fill("unack", []string{"overrun:" + id, "1700000000000001"})
+	if got, want := s.Unack[0].ScoreProblem, "1700000000000001, and only what a fetch hands out has one that is odd"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

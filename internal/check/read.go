@@ -169,7 +169,9 @@ func (s *State) fill(structure string, content []string) {
 			s.Ready = append(s.Ready, decodeTag(tag))
 		}
 	case "unack":
-		s.Unack = append(s.Unack, scored(content)...)
+		for _, e := range scored(content) {
+			s.Unack = append(s.Unack, overrun(e))
+		}
 	case "retry":
 		s.Retry = append(s.Retry, scored(content)...)
 	case "garbage":
