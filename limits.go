@@ -20,7 +20,7 @@ type Limits struct {
 	Per   time.Duration
 	Burst int
 
-	Concurrency int // deliveries that are with consumers at a time
+	Concurrency int // handlers that run at a time, and deliveries that wait for one
 }
 
 const (
@@ -94,8 +94,9 @@ func (q *DelayQueue) WithRateLimit(n int, per time.Duration, burst int) *DelayQu
 	})
 }
 
-// WithQueueConcurrency bounds how many deliveries are with consumers at a time, over all of them; WithConcurrent is
-// this one's own. Nothing is locked: what a dead consumer held is free when its leases have run out. At least 1, and at most
+// WithQueueConcurrency bounds how many handlers run at a time, over all consumers; WithConcurrent is
+// this one's own. A handler counts until it returns, also past its limit, when its message was canceled, and after a Shutdown that
+// gave up. Nothing is locked: what a dead process held is free when its leases have run out. At least 1, and at most
 // 2,147,483,647. Consumers of a queue that ask for different ones: see WithRateLimit; the least holds.
 func (q *DelayQueue) WithQueueConcurrency(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithQueueConcurrency(%d)", n), validConcurrency(n), concurrencyRule,
