@@ -101,7 +101,8 @@ type Counts struct {
 
 	Limited      bool      // what is ready waits for a limit of the queue or the end of a Throttle, and not for a consumer
 	LimitedSince time.Time // as far as is known
-	LimitedUntil time.Time // when the next may go; zero: with the next delivery that ends (WithQueueConcurrency)
+	LimitedUntil time.Time // when the next may go; zero: with the next handler that returns (WithQueueConcurrency)
+	Overruns     int64     // of 1,000 handlers, those that run on after their deliveries ended, and keep their places (WithQueueConcurrency)
 
 	ThrottledUntil time.Time // a handler has returned Throttle: nothing is handed out before that, unless Unthrottle is called; zero: none has
 }

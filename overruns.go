@@ -179,7 +179,8 @@ func (o *overruns) tick() {
 	}
 	if err != nil {
 		if o.failures++; o.failures == 1 {
-			o.settings.log.Warn("delayqueue: the places of handlers that run on could not be kept or freed: this is tried again", slog.Any("error", err))
+			o.settings.log.Warn("delayqueue: the places of handlers that run on could not be kept or freed: this is tried again",
+				slog.Any("error", err))
 		}
 		o.timer.Reset(min(backoff(o.failures), o.settings.lease/10))
 		return

@@ -59,6 +59,9 @@ func (c *atOnce) overrun(id string) {
 	if err != nil || len(got.tags) > 0 || c.most.Load() > 1 {
 		c.t.Fatalf("%d handed out, %v; %d handlers at once", len(got.tags), err, c.most.Load())
 	}
+	if n, err := NewMonitor(c.name, c.cli).Counts(ctxB); err != nil || n.Overruns != 1 || n.Unack != 0 {
+		c.t.Errorf("%+v, %v", n, err)
+	}
 }
 
 // goesOn lets all handlers go: so many messages are handled, one at a time, and no place is left.

@@ -46,6 +46,7 @@ func (s *store) counts(ctx context.Context) (n countsReply, err error) {
 	if said := r.text(); n.Paused {
 		n.PausedSince, n.PausedBy, n.PauseReason = pausedOf(said, pause, n.now)
 	}
+	n.Overruns = r.int64()
 	return n, r.err("counts")
 }
 

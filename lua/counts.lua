@@ -2,15 +2,16 @@
 --
 -- KEYS: pending, ready, unack, retry, garbage, fail, state, done
 -- Returns {now, pending, ready, unack, retry, garbage, done, oldest, next, pause, fields, layout, limits, override,
---       since, open, throttled, paused}: what is due counts as ready,
+--       since, open, throttled, paused, overruns}: what is due counts as ready,
 --       wherever it waits; oldest: since when the oldest of these has been waiting; next: when the
 --       next of the others is due; pause: until when the queue is paused; each '0' if there is none; fields: in
 --       state, which each queue has that was ever used; layout, limits, override: of state, '' if absent; since: since when a limit puts
 --       off what is ready, open: when the next of it may go by time, and throttled: until when a handler has throttled the
---       queue, '0' as those before; paused: of state, '' if absent.
--- Cost: 13 to 17 commands of O(log n). Writes nothing.
+--       queue, '0' as those before; paused: of state, '' if absent; overruns: how
+--       many of the first 1,000 in unack are places of handlers that run on (overran.lua), which unack does not count.
+-- Cost: 13 to 17 commands of O(log n), and 1 of 1,000 if the concurrency of the queue is bounded. Writes nothing.
 
--- include head, score, tag, failure, throttled
+-- include head, score, tag, failure, throttled, overran
 local due = redis.call('ZCOUNT', KEYS.pending, '-inf', us(now))
 local again = redis.call('ZCOUNT', KEYS.retry, '-inf', us(now))
 local oldest, next = 0, 0
@@ -31,6 +32,12 @@ local pause, layout, limits, override, limited, throttled, paused =
 pause = whole(pause) or 0
 if pause <= now then pause = 0 end
 local unack = redis.call('ZCARD', KEYS.unack)
+local overruns = 0
+if unack > 0 and placesOf(limits, override) > 0 then
+  for _, tag in ipairs(redis.call('ZRANGE', KEYS.unack, 0, 999)) do
+    if string.sub(tag, 1, #OVERRUN) == OVERRUN then overruns = overruns + 1 end
+  end
+end
 local since, open, full = string.match(limited or '', '^(%d+) %d+ (%d+) %d+ ([01])$')
 since, open = whole(since) or 0, whole(open) or 0
 -- What the last fetch said holds while a place is waited for, and for a second after the next may go.
@@ -40,11 +47,11 @@ return {
   us(now),
   redis.call('ZCARD', KEYS.pending) - due,
   redis.call('LLEN', KEYS.ready) + due + again,
-  unack,
+  unack - overruns,
   redis.call('ZCARD', KEYS.retry) - again,
   redis.call('ZCARD', KEYS.garbage),
   redis.call('ZCOUNT', KEYS.done, '(' .. us(now), '+inf'), -- the others are not deleted yet
   us(oldest), us(next), us(pause),
   redis.call('HLEN', KEYS.state), layout or '1', limits or '', override or '', us(since), us(open), us(throttledUntil(throttled)),
-  paused or '',
+  paused or '', overruns,
 }

@@ -65,7 +65,7 @@ if leased and leased <= now and bytes > 0 then
     redis.call('ZREM', KEYS.unack, expired[i])
     if redis.call('HEXISTS', KEYS.msg, id) == 1 then
       lose(id, n)
-    elseif string.sub(id, 1, 8) ~= 'overrun:' then -- that is a place which its process kept (overran.lua); somebody else deleted the message
+    elseif string.sub(id, 1, 8) ~= 'overrun:' then -- a place that its process kept (overran.lua); else somebody deleted the message
       dropped = dropped + 1
       redis.call('HDEL', KEYS.fail, id)
     end

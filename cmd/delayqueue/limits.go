@@ -157,7 +157,8 @@ func (a *app) sayLimits(ctx context.Context, m *delayqueue.Monitor) error {
 			InForce limitsJSON `json:"in_force"`
 			Limited bool       `json:"limited"`
 			Until   *time.Time `json:"throttled_until,omitempty"`
-		}{m.Name(), in(l.Asked), in(l.Set), in(l.InForce()), n.Limited, instant(n.ThrottledUntil)})
+			Overrun int64      `json:"overruns"`
+		}{m.Name(), in(l.Asked), in(l.Set), in(l.InForce()), n.Limited, instant(n.ThrottledUntil), n.Overruns})
 	}
 	say("consumers of %s ask for %v; set here: %v; in force: %v", m.Name(), l.Asked, l.Set, l.InForce())
 	if !n.ThrottledUntil.IsZero() {
@@ -169,6 +170,9 @@ func (a *app) sayLimits(ctx context.Context, m *delayqueue.Monitor) error {
 			waiting += ", the next may go at " + at(n.LimitedUntil)
 		}
 		say("%s", waiting)
+	}
+	if n.Overruns > 0 {
+		say("%s kept by handlers that run on past their limit, or whose messages were canceled", plural(int(n.Overruns), "place"))
 	}
 	return nil
 }
