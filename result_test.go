@@ -285,6 +285,25 @@ func TestFittingResults(t *testing.T) {
 	}
 }
 
+// TestFittingSuperseded: a settlement that may read messages, because other sends may have taken their keys, reads about 1 MB.
+func TestFittingSuperseded(t *testing.T) {
+	for name, c := range map[string]struct {
+		kind outcomeKind
+		key  string
+		want int
+	}{"failed": {outcomeRetry, "k", 3}, "garbage": {outcomeGarbage, "k", 3}, "released": {outcomeReady, "k", 3},
+		"acked": {outcomeAck, "k", 20}, "without a key": {outcomeRetry, "", 20}} {
+		batch := make([]outcome, 20)
+		for i := range batch {
+			batch[i] = outcome{kind: c.kind, d: new(delivery)}
+			batch[i].d.msg.Key, batch[i].d.msg.Payload = c.key, strings.Repeat("x", 300<<10)
+		}
+		if got := fitting(batch); got != c.want {
+			t.Errorf("%s: %d fit, want %d", name, got, c.want)
+		}
+	}
+}
+
 // TestWhatHandlersSayInMemory: it counts as held until it is settled, a result that nobody asked for is dropped at once,
 // and a handling keeps nothing afterwards.
 func TestWhatHandlersSayInMemory(t *testing.T) {

@@ -109,13 +109,13 @@ func (s *settler) run() {
 	}
 }
 
-// fitting is how many outcomes go out with one call, because of their results, what follows them, and the groups that are
-// read and deleted with them: one at least.
+// fitting is how many outcomes go out with one call, because of their results, what follows them, the groups that are read and
+// deleted with them, and the messages that are read if another send has superseded their deliveries: one at least.
 func fitting(batch []outcome) int {
 	messages, bytes := 0, 0
 	for i := range batch {
 		messages += 1 + len(batch[i].follows) + len(batch[i].d.msg.Parts)
-		if bytes += batch[i].bytes(); batch[i].d.msg.Parts != nil {
+		if bytes += batch[i].bytes(); batch[i].d.msg.Parts != nil || batch[i].kind != outcomeAck && batch[i].d.msg.Key != "" {
 			bytes += len(batch[i].d.msg.Payload)
 		}
 		if i > 0 && (messages > maxBatch || bytes > maxBatchBytes) {

@@ -7,13 +7,13 @@
 --       8 'due': only what is due; 'later': only what is not; '': both; 9 how many bytes are read of one at most; '' or none: all
 -- Returns {now, left, looked, then for each looked at: tag, score as it is ('0' in ready), envelope or '', fail record
 --       or ''}. left: how many there are from here to the end, those of this page among them. Fewer than asked for: it
---       is the last page, or the next one would make it more than 1 MB. It goes on behind the last one of the page
+--       is the last page, or the next one would make it more than half a megabyte. It goes on behind the last one of the page
 --       before although that has gone; but in ready, from the head, or backwards the tail, if that has gone. The envelope of one that
 --       is larger is as in look.
 -- Cost: O(log n) for the page and for each message; O(ready) in ready. Writes nothing.
 
 -- include head, tag, parts
-local REPLY = 1048576
+local REPLY = 524288 -- a call for many changes the whole page with one call, which reads and writes as much once more
 local most = tonumber(ARGV[9] or '')
 local limit, from, to, score, last, back = tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7] == '1'
 local function before(a, b) -- as Redis orders what has the same score: by bytes

@@ -46,21 +46,34 @@ local function write(id, envelope)
   longest = math.max(longest, weight(envelope))
 end
 
--- latestat(envelope) is where the digits begin of the instant to which a message may be put off; nil: it has none.
-local function latestat(envelope)
-  local i, size = fieldat(envelope, 5)
-  return size == 16 and i or nil
+-- edited(envelope, edits) is an envelope in which some bytes are others: of each edit where, how many, and which instead. A long
+-- payload is copied twice, however many edits there are.
+local function edited(envelope, edits)
+  if not edits[1] then return envelope end
+  table.sort(edits, function(a, b) return a[1] < b[1] end)
+  local pieces, from = {}, 1
+  for _, edit in ipairs(edits) do
+    pieces[#pieces + 1], pieces[#pieces + 2] = string.sub(envelope, from, edit[1] - 1), edit[3]
+    from = edit[1] + edit[2]
+  end
+  pieces[#pieces + 1] = string.sub(envelope, from)
+  return table.concat(pieces)
 end
 
--- latestof(envelope) is that instant, and putlatest(envelope, latest) the envelope with another one.
-local function latestof(envelope)
-  local i = latestat(envelope)
-  return i and whole(string.sub(envelope, i, i + 15))
+-- instantat(envelope, kind) is an instant in a field of an envelope, and where; nil if there is none. stamp(edits, envelope, kind,
+-- instant) is the edit that makes it another one, and redueto(edits, envelope, digits) that of when the message is due.
+local function instantat(envelope, kind)
+  local i, size = fieldat(envelope, kind)
+  if size == 16 then return whole(string.sub(envelope, i, i + 15)), i end
 end
-local function putlatest(envelope, latest)
-  local i = latestat(envelope)
-  return i and string.sub(envelope, 1, i - 1) .. us(latest) .. string.sub(envelope, i + 16) or envelope
+local function stamp(edits, envelope, kind, instant)
+  local _, i = instantat(envelope, kind)
+  if i then edits[#edits + 1] = {i, 16, us(instant)} end
 end
+local function redueto(edits, envelope, digits)
+  if string.sub(envelope, 2, 17) ~= digits then edits[#edits + 1] = {2, 16, digits} end
+end
+local LATEST, SINCE = 5, 6 -- fields: to when a message may be put off, from when its TTL counts
 
 -- store makes a new message pending.
 local function store(id, envelope, due, key)
@@ -118,8 +131,11 @@ local function put(delay, version, id, envelope, name, number, taken, says, most
     answer = '~' .. answer .. ':' .. string.gsub(holder, '[^!-~]', '?') -- somebody else may have written it
   else
     if latest then
+      local edits = {}
       due = math.min(due, latest)
-      other = redue(putlatest(other, latest), us(due))
+      stamp(edits, other, LATEST, latest)
+      redueto(edits, other, us(due))
+      other = edited(other, edits)
     end
     answer = store(id, other, due, key)
   end
