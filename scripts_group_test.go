@@ -91,6 +91,7 @@ var groupHolders = map[string]struct {
 	}, "key k=acked:a held k@5s"},
 	"without an envelope":     {func(r *rig) { r.do("HSET", r.keys.key, "k", idOf("a")) }, ""},
 	"a message, and no group": {func(r *rig) { r.put(msg("a", 5*time.Second, keyed("k"))) }, "pending a@5s key k=a wake 5s"},
+	"no group, and handled":   {func(r *rig) { r.hand(msg("a", 0, keyed("k"))) }, "unack a@10.000001s key k=a"},
 }
 
 // TestScriptAppend: what a part does while its key is taken, and the whole state after; the same if its reply was lost. b
@@ -132,6 +133,7 @@ func TestScriptAppend(t *testing.T) {
 		"acked, and keeps its key": {{true, 0, "=acked:a", asItWas}},
 		"without an envelope":      {{true, 0, "+3s", "pending b@3s key k=b wake 3s"}},
 		"a message, and no group":  {{true, 0, "=a", asItWas}, {false, 2, "=a", asItWas}},
+		"no group, and handled":    {{true, 0, "=a", asItWas}, {false, 2, "=a", asItWas}},
 	} {
 		for _, row := range rows {
 			t.Run(fmt.Sprint(holder, " ", row.timed, " ", row.most), func(t *testing.T) {

@@ -50,7 +50,7 @@ func (d *delivery) conclude(ctx context.Context, v verdict) {
 	defer func() {
 		d.settler.outbox.put(o)
 		if o.kind == outcomeRetry && !v.snooze {
-			settings.log.Log(context.Background(), settings.failureLevel, "delayqueue: a delivery failed: the next one follows", d.attrs(),
+			settings.log.Log(context.Background(), settings.failureLevel, "delayqueue: a delivery failed: its message is to come again", d.attrs(),
 				slog.Int("failures", o.failures),
 				slog.Int("max_retries", d.msg.MaxRetries), slog.Duration("in", o.delay), slog.String("error", o.text))
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 )
 
@@ -145,5 +147,45 @@ func TestImportOfUniqueTasks(t *testing.T) {
 	}
 	w.enqueue("rebuild", "c", unique...)
 	into(5, "moved 2 messages of")
+	w.sound("orders")
+}
+
+// An import respects a key that an acked message holds: what has it is dropped, as what has the key of a live message.
+func TestImportRespectsKeyHolds(t *testing.T) {
+	s := redistest.Start(t)
+	w := newAsynqWorld(newWorld(t, "redis://"+s.Addr(), s.Client(t)))
+	imported := func(text string) {
+		t.Helper()
+		w.enqueue("pay", "a", asynq.Unique(time.Hour), asynq.ProcessIn(time.Hour))
+		w.contains(w.must("import", w.name, "--from", "asynq", "--into", "orders", "--yes"), text)
+	}
+	imported("moved 1 message of")
+	page, err := w.monitor("orders").List(t.Context(), delayqueue.StatePending, delayqueue.Filter{}, "")
+	if err != nil || len(page.Messages) != 1 || page.Messages[0].Key == "" {
+		t.Fatalf("%+v, %v", page, err)
+	}
+	key := page.Messages[0].Key
+	w.must("cancel", "orders", page.Messages[0].ID, "--yes")
+
+	paid := make(chan string, 1)
+	w.send("orders", "paid", delayqueue.WithKey(key), delayqueue.WithKeyHold(time.Hour))
+	w.consume("orders", func(_ context.Context, m *delayqueue.Message) error {
+		paid <- m.Payload
+		return nil
+	})
+	if got := <-paid; got != "paid" {
+		t.Errorf("handled %q", got)
+	}
+	for until := time.Now().Add(10 * time.Second); ; { // it is acked
+		if _, err := w.monitor("orders").GetKey(t.Context(), key); errors.As(err, new(*delayqueue.KeyHeldError)) {
+			break
+		} else if time.Now().After(until) {
+			t.Fatalf("the key is not held: %v", err)
+		}
+	}
+	imported("1 message dropped: a message with the same key was there")
+	if n := w.counts("orders"); n.Pending != 0 {
+		t.Errorf("%+v", n)
+	}
 	w.sound("orders")
 }
