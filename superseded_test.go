@@ -58,7 +58,7 @@ func TestSupersededDelivery(t *testing.T) {
 		"failed for good":         {result: func() error { return errors.Join(ErrSkipRetry, errBoom) }},
 		"panics":                  {result: func() error { panic("boom") }},
 		"Again":                   {result: func() error { return Again(time.Millisecond) }},
-		"Again past its deadline": {result: func() error { return Again(time.Hour) }, opts: []MsgOption{WithDeadline(time.Now().Add(time.Minute))}},
+		"Again past its deadline": {result: func() error { return Again(time.Hour) }, opts: []MsgOption{WithDeadline(time.Now().Add(30 * time.Minute))}},
 		"Snooze":                  {result: func() error { return Snooze(time.Millisecond) }},
 		"stopped":                 {stop: true},
 	} {
