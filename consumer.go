@@ -56,6 +56,7 @@ func startConsumer(p *producer, settings settings, join func(freed signal) *memb
 	c.settler = settler{
 		settings: &c.settings, store: c.store, lifecycle: c.lifecycle, events: ev,
 		leases: &c.leases, overruns: &c.overruns, notices: &c.notices, member: c.member, producer: p, caller: newCaller(),
+		joint: make(chan *jointCall),
 	}
 	c.settler.outbox.read = c.settler.run
 	c.poller = poller{

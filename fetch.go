@@ -86,7 +86,13 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 			} else if carriedOut {
 				ctx = p.lifecycle.redisCtx
 			}
-			if got, err = p.store.fetch(ctx, p.caller, q); err != nil {
+			if c := q.behind; c != nil {
+				q.behind = nil
+				got, err = p.jointly(ctx, c, q)
+			} else {
+				got, err = p.store.fetch(ctx, p.caller, q)
+			}
+			if err != nil {
 				b.failed(err)
 				p.member.lapsed()
 				return err

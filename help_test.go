@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -297,12 +298,42 @@ func (c *tally) counts() (distinct, total int) {
 type commandHook func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error
 
 func (commandHook) DialHook(next redis.DialHook) redis.DialHook { return next }
-func (commandHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+func (h commandHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return eachOf(h.ProcessHook, next)
 }
 
 func (h commandHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error { return h(ctx, cmd, next) }
+}
+
+// eachOf is a hook of pipelines that gives another one each of their commands. What calls next for the last of them makes the call.
+func eachOf(hook func(redis.ProcessHook) redis.ProcessHook, next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		process := func(ctx context.Context, _ redis.Cmder) error { return next(ctx, cmds) }
+		for _, cmd := range slices.Backward(cmds) {
+			rest := process
+			inner := hook(func(ctx context.Context, cmd redis.Cmder) error { return cmp.Or(rest(ctx, cmd), cmd.Err()) })
+			process = func(ctx context.Context, _ redis.Cmder) error { return inner(ctx, cmd) }
+		}
+		return process(ctx, nil)
+	}
+}
+
+// A tripHook is called for each round trip, with one command or several.
+type tripHook func(cmds []redis.Cmder, next func() error) error
+
+func (tripHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h tripHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return h([]redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
+	}
+}
+
+func (h tripHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return h(cmds, func() error { return next(ctx, cmds) })
+	}
 }
 
 // loseReplies loses the reply of every so many-th script call over the library's own connections beside a client.

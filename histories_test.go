@@ -53,7 +53,7 @@ func (h *history) add(id string, from, to int64, d deed) {
 func (h *history) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h *history) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+	return eachOf(h.ProcessHook, next)
 }
 
 func (h *history) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

@@ -112,6 +112,7 @@ type agreedLimits struct {
 	Limits
 	byMonitor bool // has set some of them
 	bounded   bool // by any, or throttled
+	full      bool // what is due waits for a place
 	left      int  // how many more may be handed out now, as far as two fetches reach
 }
 
@@ -126,6 +127,7 @@ func (r *reply) limits() (l agreedLimits) {
 	if l.bounded = len(words) == 6; l.bounded {
 		l.byMonitor = words[4] == "1"
 		l.left, _ = strconv.Atoi(words[5])
+		l.full, l.left = l.left < 0, max(l.left, 0)
 	}
 	return l
 }

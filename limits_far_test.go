@@ -2,6 +2,8 @@ package delayqueue
 
 import (
 	"context"
+	"io"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,9 +13,9 @@ import (
 // farther puts a time on the way to the server, and the same on the way back, of all commands of the library's own connections beside
 // a client.
 func farther(t *testing.T, cli redis.UniversalClient, way time.Duration) {
-	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	hookOwn(t, cli, tripHook(func(_ []redis.Cmder, next func() error) error {
 		time.Sleep(way)
-		err := next(ctx, cmd)
+		err := next()
 		time.Sleep(way)
 		return err
 	}))
@@ -49,5 +51,81 @@ func TestLimitsThatNeverBind(t *testing.T) {
 				t.Errorf("%d were handed out in %d fetches", n, fetches)
 			}
 		})
+	}
+}
+
+// TestPlacesAreRefilled: while messages wait for a place, the fetch for those that a settlement frees goes out with it. So a message
+// needs one round trip, and what is free is taken at once: of eight places eight in two round trips, however the handlers end.
+func TestPlacesAreRefilled(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ places, messages, most int }{
+		"one":   {1, 60, 60 + 15}, // round trips
+		"eight": {8, 240, 240/4 + 40},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			var book ledger
+			var trips, wakes atomic.Int64
+			cli := f.client()
+			farther(t, cli, 10*time.Millisecond)
+			book.of(t, cli)
+			hookOwn(t, cli, tripHook(func(cmds []redis.Cmder, next func() error) error {
+				if trips.Add(1); cmds[0].Name() == "bzpopmin" {
+					wakes.Add(1)
+				}
+				return next()
+			}))
+			q := unhurried(noTick(f.queueOn(cli, func(string) bool { time.Sleep(time.Millisecond); return true }))).
+				WithConcurrent(8).WithQueueConcurrency(c.places)
+			f.several(c.messages)
+			q.StartConsume()
+			f.drained()
+			n := 0
+			for _, h := range book.fetches() {
+				n += h.n
+			}
+			t.Logf("%d in %d fetches, %d round trips, %d of them waits for wake-ups", n, len(book.fetches()), trips.Load(), wakes.Load())
+			if n != c.messages || int(trips.Load()) > c.most {
+				t.Errorf("want %d in %d round trips at most", c.messages, c.most)
+			}
+		})
+	}
+}
+
+// TestRefillsLoseReplies: a settlement and the fetch behind it whose replies are lost are each repeated, and count once.
+func TestRefillsLoseReplies(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	var lost atomic.Int64
+	var running, most atomic.Int64
+	var got tally
+	cli := f.client()
+	hookOwn(t, cli, tripHook(func(cmds []redis.Cmder, next func() error) error {
+		err := next()
+		if len(cmds) > 1 && lost.Add(1)%5 == 0 {
+			for _, cmd := range cmds {
+				cmd.SetErr(io.EOF)
+			}
+			return io.EOF
+		}
+		return err
+	}))
+	q := noTick(f.queueOn(cli, nil)).WithConcurrent(8).WithQueueConcurrency(3).WithHandler(func(_ context.Context, msg *Message) error {
+		for n := running.Add(1); n > most.Load(); n = running.Load() {
+			most.Store(n)
+		}
+		got.add(msg.ID)
+		running.Add(-1)
+		return nil
+	})
+	f.several(100)
+	q.StartConsume()
+	f.drained()
+	if lost.Load() < 10 || most.Load() > 3 {
+		t.Errorf("%d joint calls, %d at a time", lost.Load(), most.Load())
+	}
+	if all, n := got.counts(); all != 100 || n != 100 {
+		t.Errorf("%d messages were handled, %d times", all, n)
 	}
 }

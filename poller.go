@@ -134,6 +134,7 @@ func (p *poller) run() {
 			p.step()
 		}
 	}
+	p.settler.refills.Store(false)
 	p.member.quit()
 }
 
@@ -163,6 +164,8 @@ func (p *poller) step() {
 	case <-p.lifecycle.stopped:
 	case <-p.freed:
 		p.placeFreed()
+	case c := <-p.settler.joint:
+		p.refill(c)
 	case <-time.After(idle):
 		p.member.releaseStale()
 		if s.due(time.Now()) {
@@ -258,12 +261,15 @@ func (p *poller) setWakeUps(on bool, err error) {
 
 // poll fetches once, and returns how many deliveries that brought. With rearm it also sets the alarm for whatever is due
 // next, for other consumers to take.
-func (p *poller) poll(rearm bool) (brought int) {
+func (p *poller) poll(rearm bool) (brought int) { return p.pollBehind(nil, rearm) }
+
+// pollBehind is poll right behind a settlement, if c is not nil.
+func (p *poller) pollBehind(c *jointCall, rearm bool) (brought int) {
 	s, begun := &p.state, time.Now()
-	want := p.member.ask(p.limit(), s.hungry(begun), p.ahead(), s.rtt)
+	want := p.member.ask(p.limit(), s.hungry(begun) || c != nil, p.ahead(), s.rtt)
 	defer p.member.answered()
-	byAlarm := !rearm && p.byAlarm(begun)
-	got, sentAt, err := p.fetch(fetchRequest{want: want, rearm: rearm, byAlarm: byAlarm, presence: p.presence(begun)})
+	byAlarm := !rearm && c == nil && p.byAlarm(begun)
+	got, sentAt, err := p.fetch(fetchRequest{want: want, rearm: rearm, byAlarm: byAlarm, presence: p.presence(begun), behind: c})
 	answeredAt := time.Now()
 	if err != nil {
 		return 0 // it stops
@@ -287,6 +293,7 @@ func (p *poller) poll(rearm bool) (brought int) {
 	p.accept(&got, sentAt, answeredAt)
 	p.heldAtPoll = p.placesHeld()
 	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))
+	p.settler.refills.Store(p.limits.full && linkable(p.store.cli))
 	return len(got.tags) + len(got.held)
 }
 

@@ -158,6 +158,7 @@ type fetchRequest struct {
 	settings *fetchSettings
 	limits   Limits     // that the consumer asks for
 	began    *time.Time // if not nil, is set to when the attempt has a connection, of one that fails perhaps later
+	behind   *jointCall // with which the first attempt is made; nil: with none
 }
 
 // fetchSettings are what a consumer asks for; the most that any consumer of the queue asks for holds for all.
@@ -201,6 +202,16 @@ type heldMessage struct {
 const unbounded = 3155760000000000
 
 func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchReply, error) {
+	return s.runAs(ctx, fetchScript, q.args(c), func(ctx context.Context, words ...any) *redis.StringSliceCmd {
+		if q.began != nil {
+			*q.began = time.Now()
+		}
+		return redis.NewStringSliceCmd(ctx, words...)
+	}).fetched()
+}
+
+// args are the arguments of the call.
+func (q *fetchRequest) args(c *caller) []any {
 	bytes := cmp.Or(q.bytes, maxBatchBytes)
 	if q.probe {
 		bytes = 0
@@ -211,14 +222,8 @@ func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchRepl
 	} else if q.byAlarm {
 		alarm = 2
 	}
-	args := append(c.args(13), q.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
+	return append(c.args(13), q.want, set.lease.Microseconds(), set.maxLosses, set.garbageAge.Microseconds(), set.garbageMax,
 		alarm, cmp.Or(q.seed, 1+rand.Int32N(1<<31-2)), ErrPoison.Error(), q.holdsLastChance, q.presence, bytes, set.doneMax, q.limits.text())
-	return s.runAs(ctx, fetchScript, args, func(ctx context.Context, words ...any) *redis.StringSliceCmd {
-		if q.began != nil {
-			*q.began = time.Now()
-		}
-		return redis.NewStringSliceCmd(ctx, words...)
-	}).fetched()
 }
 
 // fetched reads the reply of fetch.

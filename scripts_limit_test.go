@@ -290,6 +290,18 @@ func TestScriptConcurrency(t *testing.T) {
 		"all have gone": {limited(three, func(r *rig) { r.put(six()[:3]...); r.gives(10, "a b c", 0) }), rest},
 		"one may go, and none asks for it": {limited(three, func(r *rig) { r.put(six()...); r.gives(2, "a b", 0) }),
 			"pending c@0s d@0s e@0s f@0s unack a@10.000001s b@10.000001s wake 0s"},
+		"settled, a fetch follows": {limited(three, func(r *rig) {
+			begin(r)
+			r.at(time.Second)
+			by := newCaller()
+			by.next()
+			call := newSettleCall(by, []settlement{ack("b"), ends(outcomeRetry, "c", 1, 0, "x")}, "+")
+			if _, err := call.read(r.store.run(ctxB, settleScript, call.args)); err != nil {
+				r.t.Fatal(err)
+			}
+			r.equal("woken", r.cli.Exists(ctxB, r.keys.wake).Val(), int64(0)) // the fetch sets the alarm
+			r.gives(1, "d", 0)
+		}), "pending e@0s f@0s unack a@10.000001s d@11.000001s retry 2:c@2s fail c=2/1/0@1s!x wake 0s"},
 		"settled": {limited(three, func(r *rig) {
 			begin(r)
 			r.at(time.Second)

@@ -79,7 +79,7 @@ func (m *model) fetch(c caller, a fetchRequest, seed int64) any {
 		next = m.nextInstant(next, more)
 	}
 	if out.next = serverTime(next); out.limits.bounded {
-		out.limits.left = m.left(&limit)
+		out.limits.left, out.limits.full = m.left(&limit), full
 	}
 	if next == 0 {
 		if marker != 0 {

@@ -80,12 +80,25 @@ type refusedFollower struct {
 	holder               string // of its key
 }
 
+// A settleCall is a call of settle: its arguments, and how its reply is read.
+type settleCall struct {
+	args      []any
+	order     []int             // of the script's indices
+	followers []refusedFollower // in the order of the script, none of them refused yet
+}
+
 // settle ends deliveries.
 func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settleReply, error) {
+	call := newSettleCall(c, all, "")
+	return call.read(s.run(ctx, settleScript, call.args))
+}
+
+// newSettleCall makes one; before is what stands before the number of plain settlements.
+func newSettleCall(c *caller, all []settlement, before string) settleCall {
 	plain, acks := make([]int, 0, len(all)), make([]any, 0, len(all))
 	var others []int
 	var records []any
-	var followers []refusedFollower // in the order of the script, none of them refused yet
+	var followers []refusedFollower
 	for i := range all {
 		if o := &all[i]; o.plain() {
 			plain, acks = append(plain, i), append(acks, &o.tag)
@@ -105,17 +118,20 @@ func (s *store) settle(ctx context.Context, c *caller, all []settlement) (settle
 			}
 		}
 	}
-	r := s.run(ctx, settleScript, slices.Concat(c.args(0), []any{len(plain)}, acks, records))
+	return settleCall{slices.Concat(c.args(0), []any{before + strconv.Itoa(len(plain))}, acks, records), append(plain, others...), followers}
+}
+
+// read reads the reply.
+func (c *settleCall) read(r *reply) (settleReply, error) {
 	got := settleReply{now: r.int64()}
 	got.overflow, got.doneOverflow = r.number(), r.number()
-	order := append(plain, others...) // of the script's indices
-	got.void = r.ordered(order)
-	refused := r.refused(len(followers))
+	got.void = r.ordered(c.order)
+	refused := r.refused(len(c.followers))
 	for _, i := range slices.Sorted(maps.Keys(refused)) {
-		followers[i].holder = strings.TrimPrefix(refused[i], acked)
-		got.refused = append(got.refused, followers[i])
+		c.followers[i].holder = strings.TrimPrefix(refused[i], acked)
+		got.refused = append(got.refused, c.followers[i])
 	}
-	got.superseded = r.ordered(order)
+	got.superseded = r.ordered(c.order)
 	return got, r.err("settle")
 }
 

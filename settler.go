@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -77,6 +78,8 @@ type settler struct {
 	producer  *producer        // of what follows a message
 	outbox    mailbox[outcome] // put by workers, the poller and Shutdown; run is its reader
 	caller    *caller          // of run
+	joint     chan *jointCall  // to the poller
+	refills   atomic.Bool      // at its last fetch what was due waited for a place, so it takes joint calls; written by the poller
 }
 
 // settle takes the outcome of a delivery, unless it has another or is lost.
@@ -133,7 +136,15 @@ func (s *settler) send(batch []outcome) {
 	}
 	var done settleReply
 	s.caller.next()
+	first := true
 	err := s.lifecycle.retry("settle", s.caller, func() (err error) {
+		if first {
+			first = false
+			if end, made := s.jointly(batch, settlements); made {
+				done = end.reply
+				return end.err
+			}
+		}
 		done, err = s.store.settle(s.lifecycle.redisCtx, s.caller, settlements)
 		return err
 	}, func(n int, err error) bool { return !errors.Is(err, ErrBadReply) || n < optionalAttempts })

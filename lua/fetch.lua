@@ -20,7 +20,7 @@
 --       lost: leases that ran out; dropped: tags without an envelope; overflow: garbage deleted for want of room;
 --       first: 1 if no consumer has called since state was there; leaseUS to doneMax: ARGV 4 to 7 and 14 as they hold for all;
 --       limits: ARGV 15 as they hold for all, '1' if a Monitor has set them, else '0', and how many more may go now, 1,000 at
---       most; '' if there are none;
+--       most, -1 if what is due waits for a place; '' if there are none;
 --       given: tag and envelope of each delivery;
 --       fails: the fail record, '' for none, of the first of them; the others come from pending and have none;
 --       dead: id, envelope ('' if there is no room for it) and fail record of each message that became poison;

@@ -20,8 +20,8 @@ remember(leaseEnd)
 -- The reply, as fetch.lua says.
 local numbers = {
   us(now), us(next), lost, dropped, overflow, seen and 0 or 1, us(leaseUS), us(maxLosses), us(garbageAge), us(garbageMax), us(doneMax),
-  limit and not limit.idle and limit.text .. ' ' .. us(limit.left(repeated and 0 or #given)) or '', #given, #fails, #dead / 3, #held / 4,
-  replaced,
+  limit and not limit.idle and limit.text .. ' ' .. (full and '-1' or us(limit.left(repeated and 0 or #given))) or '',
+  #given, #fails, #dead / 3, #held / 4, replaced,
 }
 for i = 1, NUMBERS do out[i] = numbers[i] end
 for _, list in ipairs({fails, dead, held, parts}) do

@@ -1,7 +1,8 @@
 -- settle ends a batch of deliveries, each with its own outcome.
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
--- ARGV: 3 n, then the tags of n first deliveries without key that are acked,
+-- ARGV: 3 n, '+' before it if a fetch follows right behind, which sets the alarm for the places that this frees;
+--       then the tags of n first deliveries without key that are acked,
 --       then records of 9: outcome ('ack', 'done', 'retry', 'throttle', 'ready' or 'garbage'), tag, id,
 --       key or '', delay us (retry, throttle) or for how long it is kept (done: an ack after which it stays to be looked at),
 --       number of the delivery that follows, '<failures> <losses>', error ('': they are as they were) as
@@ -229,7 +230,7 @@ if first then
     armed = us(first)
   end
 end
-if limited then
+if limited and string.sub(ARGV[3], 1, 1) ~= '+' then
   -- include freed
 end
 overflow = overflow > 0 and us(overflow) or '0'
