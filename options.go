@@ -206,6 +206,10 @@ func (q *DelayQueue) WithFetchInterval(d time.Duration) *DelayQueue {
 
 // WithFetchLimit bounds how many deliveries the consumer holds, settled ones not counted.
 // Default 0: one for each free worker, and what they get through in a round trip.
+//
+// If many consumers drain a backlog at once, other users of the server wait for a script of each of them. Fetches are small when a
+// backlog begins and while the server is slow, but never below 64 deliveries: a smaller limit makes these waits shorter, and the
+// drain slower.
 func (q *DelayQueue) WithFetchLimit(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithFetchLimit(%d)", n), n >= 0, "must not be negative; 0 means as many as the workers need",
 		func(s *settings) { s.fetchLimit = n })

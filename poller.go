@@ -289,7 +289,7 @@ func (p *poller) pollBehind(c *jointCall, rearm bool) (brought int) {
 		p.wakeUps.drop(s.clockAt)
 	}
 	s.answered(got.now, got.next, rearm, sentAt, answeredAt)
-	p.yielding.answered(sentAt, got.now, answeredAt)
+	p.yielding.answered(sentAt, got.now, answeredAt, want, len(got.tags))
 	p.accept(&got, sentAt, answeredAt)
 	p.heldAtPoll = p.placesHeld()
 	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))

@@ -1,57 +1,62 @@
 package delayqueue
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // This file keeps consumers from making a server slow for others: scripts run one after the other, so whoever calls it waits for
 // all fetches that came before.
 
 const (
-	slowServer  = time.Millisecond * 3 / 2 // that fetches wait at the server: then the next ones are smaller
-	slowLooks   = 3                        // fetches, of which the one counts that waited least: the others may have met a delay of the network
-	leastFetch  = 64                       // deliveries that a fetch may ask for however slow the server is: with fewer it does more for each
-	leastWindow = 5 * time.Minute          // for which the least that was seen holds, and as long again
+	slowServer  = 2 * time.Millisecond // that a fetch waits at the server: then the next ones are smaller
+	slowLooks   = 3                    // fetches in a row that waited so long: one or two may have met a delay of the network
+	leastFetch  = 64                   // deliveries that a fetch may ask for however slow the server is: with fewer it does more for each
+	leastWindow = 5 * time.Minute      // for which the least that was seen holds, and as long again
 )
 
 // A yielding bounds how many deliveries a fetch asks for, by how long fetches wait at the server. The zero value has seen nothing. It
 // never puts a fetch off: a server may be slow because its machine is, or because of somebody else, and a backlog must go all the same.
 //
+// A consumer begins each backlog with small fetches. If many consumers begin at once, the first fetches would take the server for long,
+// and consumers that come later would take that for its usual pace.
+//
 // How long a fetch waits is known by the least: it is what both its whole round trip and its way to the server are longer than
 // the least of these that was seen. So neither distance counts, nor how much a fetch brings, nor that a clock is stepped. The way there
 // is between two clocks, whose difference is in the least, too.
 type yielding struct {
-	cut   int             // from maxBatch
-	looks []time.Duration // how long fetches waited, since cut last changed or might have
-	there least           // the way to the server
-	whole least           // the round trip
-	begun time.Time       // of this consumer's first fetch
+	more  int       // than leastFetch
+	slow  int       // fetches in a row that waited for long
+	there least     // the way to the server
+	whole least     // the round trip
+	begun time.Time // of this consumer's first fetch
 }
 
 // most is how many deliveries a fetch may ask for.
-func (p *yielding) most() int { return maxBatch - p.cut }
+func (p *yielding) most() int { return leastFetch + p.more }
 
-// answered notes a fetch: when it went, the server's clock when its script ran, and when its reply came.
-func (p *yielding) answered(sentAt time.Time, clock serverTime, answeredAt time.Time) {
+// answered notes a fetch: when it went, the server's clock when its script ran, when its reply came, and how many deliveries it asked for
+// and brought.
+func (p *yielding) answered(sentAt time.Time, clock serverTime, answeredAt time.Time, want, brought int) {
 	if p.begun.IsZero() {
 		p.begun = sentAt
 	}
 	at := sentAt.Sub(p.begun)
 	there := time.Duration(int64(clock)-p.begun.UnixMicro())*time.Microsecond - at
-	p.looks = append(p.looks, min(p.there.above(there, at), p.whole.above(answeredAt.Sub(sentAt), at)))
-	if len(p.looks) < slowLooks {
-		return
-	}
-	waited := slices.Min(p.looks)
-	p.looks = p.looks[:0]
+	waited := min(p.there.above(there, at), p.whole.above(answeredAt.Sub(sentAt), at))
 	slow := max(slowServer, p.whole.least()/8) // the delays of a long way vary
-	switch most := p.most(); {
-	case waited > slow:
-		p.cut = maxBatch - max(most-most/2, leastFetch)
-	case waited < slow*2/3:
-		p.cut = maxBatch - min(most+most/8, maxBatch)
+	most := p.most()
+	switch {
+	case waited < slow:
+		if p.slow = 0; brought >= most {
+			most += most / 8
+		}
+	default:
+		if p.slow++; p.slow == slowLooks {
+			p.slow, most = 0, most/2
+		}
 	}
+	if brought < want { // there is no backlog
+		most = min(most, 2*brought)
+	}
+	p.more = max(min(most, maxBatch)-leastFetch, 0)
 }
 
 // A least is the least that was seen in the last minutes.

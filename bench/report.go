@@ -19,6 +19,8 @@ var kindNotes = [kinds]string{
 	memoryTable: "`used_memory`, per message.",
 	massTable: "The longest time that anything held the server (`SLOWLOG`, `LATENCY`), " +
 		"and how long the PINGs of another process took meanwhile.",
+	strangerTable: "Handlers do nothing. Each consumer has a client of its own, so it calls as a process of its own would. " +
+		"The idle server is another one on the same machine, at the same time. `WithFetchLimit` makes the consumers' calls smaller.",
 	poolTable: "`weights` are 6, 3 and 1, with a backlog in each queue; shown is the queue whose part of what was handled in ten " +
 		"seconds is furthest off. The others have 200 messages a second in a first queue, with their lateness in ms, " +
 		"beside a second one with more than the workers can do: handlers of 1 ms in a strict pool (messages/s: the second queue's), " +

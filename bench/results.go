@@ -27,10 +27,12 @@ const (
 
 	offShare metric = "off its weight, worst, %"
 
-	holdMs    metric = "longest hold ms"
-	pingP99   metric = "PING p99 ms"
-	pingMax   metric = "PING max ms"
-	pingQuiet metric = "PING p99 ms, idle server"
+	holdMs     metric = "longest hold ms"
+	pingP50    metric = "PING p50 ms"
+	pingP99    metric = "PING p99 ms"
+	pingMax    metric = "PING max ms"
+	pingQuiet  metric = "PING p99 ms, idle server"
+	pingBeyond metric = "PING p99 ms beyond that of an idle server"
 )
 
 // figures are what one measurement found.

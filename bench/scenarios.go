@@ -100,6 +100,10 @@ func scenarios(quick bool) []scenario {
 		all = append(all, scenario{name: idleQueuesName(queues), kind: idleTable, systems: []string{nameLibrary}, rounds: 1,
 			measure: idleQueues(queues, 3*pause)})
 	}
+	for _, consumers := range drainers {
+		all = append(all, scenario{name: drainersName(consumers), kind: strangerTable, systems: []string{nameLibrary}, rounds: 3,
+			measure: strangerBeside(consumers, 1_000_000)})
+	}
 	for _, handling := range handlings {
 		all = append(all, scenario{name: shareName(handling), kind: poolTable, systems: []string{nameLibrary}, rounds: 1,
 			measure: shares(handling, over)})

@@ -17,6 +17,7 @@ const (
 	idleTable
 	memoryTable
 	massTable
+	strangerTable
 	backlogTable
 	poolTable
 	kinds
@@ -35,6 +36,7 @@ var kindTitles = [kinds]string{
 	idleTable:       "A consumer with nothing to do",
 	memoryTable:     "Server memory of a pending message with a 100-byte payload",
 	massTable:       "A million messages due in the same second",
+	strangerTable:   "Somebody else's PING beside consumers that drain a due backlog",
 	backlogTable:    "Cost of a message while others are pending",
 	poolTable:       "Queues that share 16 workers",
 }
@@ -57,6 +59,10 @@ var kindColumns = [kinds][]column{
 	massTable: {
 		{"messages/s", rate, ""}, {"Redis CPU us", redisCPU, ""}, {"longest hold ms", holdMs, ""},
 		{"PING p99 ms", pingP99, ""}, {"PING max ms", pingMax, ""}, {"PING p99 ms before", pingQuiet, ""},
+	},
+	strangerTable: {
+		{"messages/s", rate, ""}, {"PING p50 ms", pingP50, ""}, {"PING p99 ms", pingP99, ""},
+		{"p99 ms, idle server", pingQuiet, ""}, {"p99 ms beyond that", pingBeyond, ""},
 	},
 	backlogTable: {
 		{"messages/s", rate, ""}, {"x asynq", rate, nameAsynq}, {"x floor", rate, nameFloor},
