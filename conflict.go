@@ -13,9 +13,10 @@ type Conflict int
 // What a send can do. While a handler has the other message, Replace and Reschedule store the new message beside that one
 // and give it the key, and the handler goes on. The older delivery is superseded: whatever becomes of it, its message ends
 // as by an ack, and never comes again. That holds for a failure, a loss, a release, Snooze and Again, and past its deadline
-// as well. Listeners are told of a SupersededEvent in place of any other end, and History counts it as Superseded. Two
-// handlers of one key may run at the same time: a handler that must not overwrite what a newer one wrote compares something
-// of its own, such as a version in the payload.
+// as well. Call and Await of the older message return ErrSuperseded, unless its handler returns nil. Listeners are told of a
+// SupersededEvent in place of any other end, and History counts it as Superseded. Two handlers of one key may run at the same
+// time: a handler that must not overwrite what a newer one wrote compares something of its own, such as a version in the
+// payload.
 const (
 	// Refuse: ErrDuplicateKey.
 	Refuse Conflict = iota

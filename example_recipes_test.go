@@ -185,6 +185,8 @@ func ExampleDelayQueue_Call() {
 		switch {
 		case errors.Is(err, delayqueue.ErrNoResult):
 			return "taken back by somebody"
+		case errors.Is(err, delayqueue.ErrSuperseded):
+			return "replaced while it was handled, and not done: " + result.Err
 		case err != nil:
 			return "ask again later for " + result.ID // ctx has ended: the message is handled all the same
 		case result.State == delayqueue.StateGarbage:

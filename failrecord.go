@@ -10,7 +10,7 @@ import (
 )
 
 // A failRecord is the hash fail's entry for a message: `<delivery> <failures> <losses> <when> <errors>`. The mark of a
-// delivery that is superseded (superseded.lua) stands before the errors.
+// delivery that is superseded, or ended the message without an ack (superseded.lua), stands before the errors.
 type failRecord struct {
 	delivery, failures, losses int
 	when                       int64  // unix us

@@ -14,9 +14,18 @@ type Result struct {
 	ID    string
 	State State     // StateDone or StateGarbage
 	Value string    // done: what the handler said whose delivery was acked (SetResult); "" if nothing
-	Err   string    // garbage: its last error
-	At    time.Time // when it was acked, or died, by the server's clock
+	Err   string    // garbage, or superseded: its last error; "" if a superseded one was cut short
+	At    time.Time // when it was acked, died, or ended because it was superseded, by the server's clock
+
+	// Superseded: it is done, but was not acked. Another send took its key while it was handled (Replace, Reschedule), and its
+	// handler did not return nil, so it ended there: see Conflict. Await and Call return ErrSuperseded beside it.
+	Superseded bool
 }
+
+// ErrSuperseded: the message has ended and was not handled well. Another send took its key while it was handled (Replace,
+// Reschedule), and then its handler failed, was cut short, or wanted it again: see Conflict. The Result beside the error has the
+// message's last error, which is in the text of this one, too.
+var ErrSuperseded = errors.New("superseded: another send took the key of the message while it was handled, and its handler did not succeed")
 
 // ErrNoResult: the message is nowhere. It was acked and not kept (WithRetention), or its time is over, or it was
 // taken out, or this queue never had it.
@@ -25,6 +34,9 @@ var ErrNoResult = errors.New("no result: the message is gone, and was not kept (
 // Await waits until a message is done or garbage, and says what became of it; either may have been long before. It
 // returns ErrNoResult as soon as there is nothing to wait for: at once, if the message is nowhere. One that is not kept
 // when it is acked (no WithRetention) is waited for as well, until it is acked. Any number of callers may await it.
+//
+// Of a message that is garbage the Result says so, without an error. Of one that is kept, and was superseded and not handled well,
+// there are both, a Result and ErrSuperseded.
 //
 // It looks at Redis, so there is nothing that it could miss: at once, and then, as long as the message waits or is being
 // handled, again and again, each time after an eighth of the time that it has been waiting, at least 5 ms and at most a
@@ -41,7 +53,7 @@ func (s *steerer) Await(ctx context.Context, id string) (*Result, error) {
 		err = fmt.Errorf("%w: %w", ErrNoResult, notFound("id", id))
 	}
 	if err != nil {
-		return nil, s.failed(err, "await %s", id)
+		return r, s.failed(err, "await %s", id) // r is nil but for ErrSuperseded
 	}
 	return r, nil
 }
@@ -56,6 +68,17 @@ var (
 	ErrOtherMessage = errors.New("another send made the message that had the key, and did not have its result kept so long")
 )
 
+// failed is the error of a message that has ended, and is neither acked nor garbage.
+func (r *Result) failed() error {
+	switch {
+	case !r.Superseded:
+		return nil
+	case r.Err == "":
+		return ErrSuperseded
+	}
+	return fmt.Errorf("%w: %s", ErrSuperseded, r.Err)
+}
+
 // callRetention is how long the message of a Call is kept when it is done: the caller looks each second.
 const callRetention = time.Minute
 
@@ -68,7 +91,7 @@ const callRetention = time.Minute
 // said whether its result is kept: ErrOtherMessage or ErrHandledBefore if it is not.
 //
 // An error after the message was sent comes with a Result of which only ID is set, for an Await later: the message is
-// handled whether anybody waits or not. A message that too few replicas confirmed (WithReplicaAck) is waited for too; if that
+// handled whether anybody waits or not. With ErrSuperseded the Result is complete: there is nothing more to wait for. A message that too few replicas confirmed (WithReplicaAck) is waited for too; if that
 // fails, ErrNotReplicated is in the error.
 func (p *producer) Call(ctx context.Context, payload string, opts ...MsgOption) (*Result, error) {
 	info, err := p.Send(ctx, payload, append([]MsgOption{WithRetention(callRetention)}, opts...)...)
@@ -86,7 +109,10 @@ func (p *producer) Call(ctx context.Context, payload string, opts ...MsgOption) 
 		}
 		failed = fmt.Errorf("%w: %w", why, failed)
 	}
-	return &Result{ID: info.ID}, errors.Join(p.failed(failed, "call %s", info.ID), err)
+	if r == nil {
+		r = &Result{ID: info.ID}
+	}
+	return r, errors.Join(p.failed(failed, "call %s", info.ID), err)
 }
 
 const (
@@ -223,7 +249,7 @@ func (l *looker) look(ctx context.Context, s *store, due []*awaited) {
 		case i < len(got) && got[i].State == StateGone:
 			l.answer(a, nil, ErrNoResult)
 		case i < len(got) && got[i].State != stateLive:
-			l.answer(a, &got[i], nil)
+			l.answer(a, &got[i], got[i].failed())
 		default:
 			again = append(again, a)
 			if a.next = now.Add(min(max(now.Sub(a.begun)/lookPart, least), maxLook)); err == nil && i >= len(got) {

@@ -211,6 +211,8 @@ func (m *model) await(ids []string) []Result {
 		switch r := m.record(id); {
 		case m.msg[id] == "" || done && until <= m.now:
 			out[i].State = StateGone
+		case done && r.superseded:
+			out[i].State, out[i].Superseded, out[i].Err, out[i].At = StateDone, true, lastError(r.errors), time.UnixMicro(r.when)
 		case done:
 			out[i].State, out[i].Value, out[i].At = StateDone, m.result[id], time.UnixMicro(r.when)
 		case dead:

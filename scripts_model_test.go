@@ -323,6 +323,7 @@ func (m *model) finish(id string, r failRecord) bool {
 		m.forget(id)
 		return false
 	}
+	r.superseded = true
 	m.note(id, r)
 	m.done[id] = m.now + keep.Microseconds()
 	if m.doneAt == 0 || m.done[id] < m.doneAt {

@@ -132,11 +132,15 @@ func (s *store) await(ctx context.Context, ids []string) ([]Result, error) {
 	var out []Result
 	for len(r.rest) > 0 && r.bad == nil && len(out) < len(ids) {
 		result := Result{ID: ids[len(out)], State: stateLive}
-		if word := r.text(); word != "live" {
+		switch word := r.text(); word {
+		case "live":
+		case "superseded":
+			result.State, result.Superseded = StateDone, true
+		default:
 			result.State = stateOf(r, word)
 		}
 		result.At = instantTime(r.int64())
-		if text := r.text(); result.State == StateDone {
+		if text := r.text(); result.State == StateDone && !result.Superseded {
 			result.Value = text
 		} else {
 			result.Err = text

@@ -53,7 +53,11 @@ func TestScriptSuperseded(t *testing.T) {
 					r.over("it ends", []int{0}, s)
 					got := r.read()
 					r.equal("done", []any{len(got.Done), len(got.Messages), got.Fail[idOf("a")].Delivery, got.Fail[idOf("a")].Superseded},
-						[]any{1, 2, int64(2), false})
+						[]any{1, 2, int64(2), s.kind != outcomeDone})
+					ends, err := r.store.await(ctxB, []string{idOf("a")})
+					r.equal("await", []any{len(ends), err, ends[0].State, ends[0].Superseded, ends[0].At.UnixMicro()},
+						[]any{1, nil, StateDone, s.kind != outcomeDone, r.now})
+					r.equal("its last error", ends[0].Err, got.Fail[idOf("a")].Error)
 					r.equal("until", r.since(got.Done[0].Score), time.Minute)
 				})
 			})
@@ -98,7 +102,7 @@ func TestScriptSupersededOtherwise(t *testing.T) {
 			r.superseded(Replace, retained(time.Minute))
 			r.equal("superseded", lost(r).replaced, 1)
 			r.equal("done from", r.read().Fields["done"], fmt.Sprint(r.now+60e6))
-		}, "pending b@4s done a@1m11s fail a=2/0/1@11s!lost key k=b wake 4s"},
+		}, "pending b@4s done a@1m11s fail a=2/0/1@superseded!lost key k=b wake 4s"},
 		"lost, beside others": {func(r *rig) {
 			r.superseded(Replace)
 			r.put(msg("d", 0))

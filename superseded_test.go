@@ -3,6 +3,8 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -95,6 +97,55 @@ func TestSupersededDelivery(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestCallOfSuperseded: who calls or awaits a message that is replaced while it is handled is told whether it was handled well.
+func TestCallOfSuperseded(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		result func() error
+		stop   bool
+		last   string // the last error
+	}{
+		"acked":           {result: func() error { return nil }},
+		"failed":          {result: func() error { return errBoom }, last: errBoom.Error()},
+		"failed for good": {result: func() error { return fmt.Errorf("%w: declined", ErrSkipRetry) }, last: "skip retry: declined"},
+		"Again":           {result: func() error { return Again(time.Millisecond) }},
+		"stopped":         {stop: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplacedOnce(t, c.result)
+			r.q.StartConsume()
+			answer := make(chan awaitAnswer, 1)
+			go func() {
+				got, err := r.sender.Call(withTimeout(t), "old", WithKey("k"))
+				answer <- awaitAnswer{got, err}
+			}()
+			receive(t, "the first delivery", r.begun)
+			r.send(r.sender, "new", WithKey("k", Replace), inAnHour)
+			if c.stop {
+				ctx, cancel := context.WithCancel(context.Background())
+				cancel()
+				_ = r.q.Shutdown(ctx)
+			} else {
+				close(r.end)
+			}
+			a, well := receive(t, "the answer", answer), name == "acked"
+			if a.result == nil || errors.Is(a.err, ErrSuperseded) == well || (a.err == nil) != well || a.result.Superseded == well ||
+				a.result.State != StateDone || a.result.Err != c.last || a.result.At.IsZero() || !well && !strings.Contains(a.err.Error(), c.last) {
+				t.Fatalf("%+v, %v", a.result, a.err)
+			}
+			m := NewMonitor(r.name, r.cli)
+			again, err := m.Await(ctxB, a.result.ID)
+			if again == nil || *again != *a.result || errors.Is(err, ErrSuperseded) == well {
+				t.Errorf("awaited: %+v, %v", again, err)
+			}
+			if s := r.status(m, a.result.ID); s.State != StateDone || s.Superseded == well || s.LastError != c.last {
+				t.Errorf("%+v", s)
+			}
+		})
 	}
 }
 

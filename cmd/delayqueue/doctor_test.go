@@ -57,7 +57,8 @@ func (w *world) breakIt() (later, now, failed, taken, lost string) {
 	taken = w.send("orders", "taken", hour, delayqueue.WithKey("taken"))
 	w.do("ZREM", "pending", taken)
 	w.do("HDEL", "key", "taken")
-	w.do("HSET", "fail", taken, "2 0 0 5 "+strings.Repeat("\x1e5 0 earlier", 5))
+	w.do("HSET", "fail", taken, "2 0 0 5 \x1f"+strings.Repeat("\x1e5 0 earlier", 5)) // superseded, and it was kept
+	w.do("HSET", "state", "overtaken", 1)
 	w.send("orders", "takes", hour, delayqueue.WithKey("taken"))
 
 	lost = w.send("orders", "lost", hour, delayqueue.WithKey("lost"))
@@ -112,7 +113,7 @@ func tellDoctor(w *world) {
 	t.sees("the queue is sound now")
 	w.contains(t.all(), "1 message went to garbage, for another live message has the key")
 	s := w.sound("orders")
-	if got := s.Fail[taken].Errors; len(got) != 5 || !strings.Contains(got[0].Text, "found in no structure") || got[4].Text != "earlier" ||
+	if got := s.Fail[taken].Errors; len(got) != 5 || !strings.Contains(got[0].Text, "found in no structure") || got[1].Text != "earlier" || got[4].Text != "earlier" ||
 		s.Fail[failed].Error != "no" {
 		w.Errorf("errors %+v, %+v", got, s.Fail[failed])
 	}

@@ -84,7 +84,7 @@ end
 
 function mend.place(id)
   local envelope = redis.call('HGET', KEYS[6], id)
-  local n, failures, losses, text = string.match(redis.call('HGET', KEYS[7], id) or '', '^(%d+) (%d+) (%d+) %d+ (.*)$')
+  local n, failures, losses, text = string.match(redis.call('HGET', KEYS[7], id) or '', '^(%d+) (%d+) (%d+) %d+ \31?(.*)$')
   if not envelope or placed(id) or n and placed(n .. ':' .. id) then return 'sound' end
   local key = keyof(envelope)
   local holder = key ~= '' and redis.call('HGET', KEYS[8], key)

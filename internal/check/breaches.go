@@ -204,8 +204,8 @@ func (b *breaches) failRecords() {
 		case !ok && h.Delivery > 1:
 			b.add(NoRecord, "fail", id, "message %s is in %s at delivery %d and has no record", id, h.place, h.Delivery)
 		case !ok || f.Problem != "":
-		case f.Superseded && h.place != "unack":
-			b.add(WrongRecord, "fail", id, "message %s is in %s, but its record says that its delivery was superseded, which is handled", id, h.place)
+		case f.Superseded && h.place != "unack" && h.place != "done":
+			b.add(WrongRecord, "fail", id, "message %s is in %s, but its record says that its delivery was superseded, which is handled or done", id, h.place)
 		case live && h.Delivery == 1 && f.Delivery == 1 && !f.Superseded:
 			b.add(WrongRecord, "fail", id, "message %s is in %s at delivery 1 and has a record, which only later ones and garbage have", id, h.place)
 		case live && h.Delivery != f.Delivery:

@@ -122,7 +122,7 @@ var breakages = []breakage{
 	{"superseded, and nobody handles it", func(b *bed) {
 		b.do("HSET", "state", "overtaken", 1)
 		b.do("HSET", "fail", idReady, fmt.Sprintf("2 0 0 %d \x1f", b.now))
-	}, says(`fail: message ` + idReady + ` is in ready, but its record says that its delivery was superseded, which is handled.`)},
+	}, says(`fail: message ` + idReady + ` is in ready, but its record says that its delivery was superseded, which is handled or done.`)},
 	{"superseded, and nobody looks", func(b *bed) {
 		b.do("HSET", "fail", idUnack, "1 0 0 0 \x1f")
 		b.do("HDEL", "key", "order-4")
