@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
 )
 
 // Nothing that is read from Redis may raise in a script, stop a queue or make a consumer spin, whoever wrote it.
@@ -101,6 +103,39 @@ func TestScriptRubbishInState(t *testing.T) {
 				goesOn(r)
 			})
 		})
+	}
+}
+
+// TestScriptLongTextInState: a field that holds 40 KB of what a pattern may begin with costs no script more than a short one: all
+// patterns begin at a fixed place, or the field is not read.
+func TestScriptLongTextInState(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	cli := patientClient(server.Addr())
+	t.Cleanup(func() { _ = cli.Close() })
+	i := 0
+	cost := func(fields []string, text string, size int) time.Duration {
+		i++
+		r := &rig{store: newStore(cli, "dq", fmt.Sprint("q", i)), t: t, with: fetchSettings{lease: rigLease, maxLosses: 3}}
+		r.store.attemptTimeout = patience
+		before := server.Busy()
+		for _, field := range fields {
+			if err := cli.HSet(ctxB, r.store.keys.state, field, strings.Repeat(text, size/len(text))).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, err := range everyCall(r, newCaller(), 1) {
+			t.Error(err)
+		}
+		return server.Busy() - before
+	}
+	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "paused", "settings", "dropped", "counted", "done",
+		"held", "changed", "limits", "override", "limited", "throttled", "tat", "sent", "acked"}
+	for _, text := range []string{"1", "1 ", " "} {
+		short, long := cost(fields, text, 200), cost(fields, text, 40_000)
+		if long > 10*short+100*time.Millisecond {
+			t.Errorf("%q: 40 KB cost the server %v, 200 bytes %v", text, long, short)
+		}
 	}
 }
 

@@ -4,12 +4,16 @@
 -- state.settings is '<value> <when somebody asked for that much> ' for each; a value that nobody has asked for in a
 -- lease is forgotten.
 --
+-- A field of more than SETTINGS bytes is another program's, and not read: five entries have 170, and of thousands of digits the
+-- pattern, which may begin anywhere, takes seconds.
+--
 -- agreed(text, asked) takes that field, and what this consumer asks for (nil: nothing). Returns the values, and the
 -- field anew.
-local CENTURY = 3155760000000000
+local CENTURY, SETTINGS = 3155760000000000, 200
 local function agreed(text, asked)
   local said, values, parts, stamp = {}, {}, {}, ' ' .. us(now) .. ' '
-  for value, when in string.gmatch(text or '', '(%d+) (%d+) ') do said[#said + 1] = {whole(value), whole(when)} end
+  if not text or #text > SETTINGS then text = '' end
+  for value, when in string.gmatch(text, '(%d+) (%d+) ') do said[#said + 1] = {whole(value), whole(when)} end
   for i = 1, 5 do
     local value, when, other = math.min(asked[i] or 0, CENTURY), now, #said == 5 and said[i]
     if other and other[1] > value and other[1] <= CENTURY then

@@ -44,7 +44,7 @@ redis.call('ZREM', KEYS[3], '') -- the first write
 local mend = {}
 local function drop(remove)
   return function(tag)
-    local id = string.match(tag, '([^:]*)$')
+    local id = string.match(tag, '^.*:(.*)$') or tag
     if redis.call('HEXISTS', KEYS[6], id) == 1 or remove(tag) == 0 then return 'sound' end
     redis.call('HDEL', KEYS[7], id)
     return 'done'

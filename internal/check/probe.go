@@ -105,13 +105,13 @@ for _, i in ipairs({1, 4, 11}) do
   local head = redis.call('ZRANGE', KEYS[i], 0, 0)
   if head[1] then
     tag(head[1])
-    message(string.match(head[1], '([^:]*)$'))
+    message(string.match(head[1], '^.*:(.*)$') or head[1])
   end
 end
 local head = redis.call('LINDEX', KEYS[2], 0)
 if head then
   tag(head)
-  message(string.match(head, '([^:]*)$'))
+  message(string.match(head, '^.*:(.*)$') or head)
 end
 local first = redis.call('ZRANGE', KEYS[13], 0, 0)
 if first[1] then key(first[1]) end
