@@ -162,7 +162,7 @@ type MessageStatus struct {
 	Losses     int           // in a row
 	LastError  string        // the first of LastErrors; "" if there was none
 	LastErrors []KeptError   // why deliveries ended that were not acked: the newest first, at most five
-	Superseded bool          // unack: another send took its key (Replace, Reschedule), so it ends, whatever its handler says; done: it ended so, and not well
+	Superseded bool          // unack: another send took its key (Replace, Reschedule), so it ends in any case; done: so it ended, not acked
 	Result     string        // done: what its handler said (SetResult), "" if nothing (Get only)
 	EndedAt    time.Time     // when its last delivery ended; zero before the second one
 	Consumer   string        // unack: the ID of the Consumer that is handling it, "" if that is not known (Get and InFlight only)

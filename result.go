@@ -27,7 +27,7 @@ type Result struct {
 // message's last error, which is in the text of this one, too.
 var ErrSuperseded = errors.New("superseded: another send took the key of the message while it was handled, and its handler did not succeed")
 
-// ErrNoResult: the message is nowhere. It was acked and not kept (WithRetention), or its time is over, or it was
+// ErrNoResult: the message is nowhere. It was acked or superseded, and not kept (WithRetention), or its time is over, or it was
 // taken out, or this queue never had it.
 var ErrNoResult = errors.New("no result: the message is gone, and was not kept (WithRetention) or is not kept any longer")
 
@@ -91,8 +91,8 @@ const callRetention = time.Minute
 // said whether its result is kept: ErrOtherMessage or ErrHandledBefore if it is not.
 //
 // An error after the message was sent comes with a Result of which only ID is set, for an Await later: the message is
-// handled whether anybody waits or not. With ErrSuperseded the Result is complete: there is nothing more to wait for. A message that too few replicas confirmed (WithReplicaAck) is waited for too; if that
-// fails, ErrNotReplicated is in the error.
+// handled whether anybody waits or not. With ErrSuperseded the Result is complete: there is nothing more to wait for. A message
+// that too few replicas confirmed (WithReplicaAck) is waited for too; if that fails, ErrNotReplicated is in the error.
 func (p *producer) Call(ctx context.Context, payload string, opts ...MsgOption) (*Result, error) {
 	info, err := p.Send(ctx, payload, append([]MsgOption{WithRetention(callRetention)}, opts...)...)
 	if err != nil && info == nil { // one that too few replicas have is handled all the same
