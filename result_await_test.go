@@ -349,7 +349,7 @@ func TestCallSaysAllThatFailed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	p := NewPublisher(f.name, f.cli).WithReplicaAck(1, 10*time.Millisecond)
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	r, err := p.Call(ctx, "me")
 	if !errors.Is(err, ErrNotReplicated) || !errors.Is(err, context.DeadlineExceeded) || r == nil || r.ID == "" {
