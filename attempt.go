@@ -29,6 +29,7 @@ func attemptTimeoutFor(cli redis.UniversalClient) time.Duration {
 	return attemptTimeout
 }
 
+// sizeOf is how many bytes the arguments of a call have.
 func sizeOf(args []any) (n int) {
 	for _, arg := range args {
 		switch arg := arg.(type) {
@@ -44,15 +45,15 @@ func sizeOf(args []any) (n int) {
 // A callFunc makes a call with this client. Its context ends with the attempt.
 type callFunc = func(ctx context.Context, cli redis.UniversalClient) error
 
-// attempt makes one attempt at a call. extra is how long the server may take for it.
-func (s *store) attempt(ctx context.Context, args []any, extra time.Duration, call callFunc) error {
+// attempt makes one attempt at a call.
+func (s *store) attempt(ctx context.Context, e effort) error {
 	l := s.link
 	if l == nil {
 		if l = linkOf(s.cli); l != nil {
 			defer l.release()
 		}
 	}
-	err := s.dispatch(ctx, l, effort{sizeOf(args), extra, call})
+	err := s.dispatch(ctx, l, e)
 	if err == nil {
 		return nil
 	}
@@ -188,10 +189,12 @@ func (s *store) plain(ctx context.Context, p *pool, e effort) bool {
 func (s *store) callPlainly(ctx context.Context, p *pool, e effort, put func(err error)) (err error) {
 	defer func() { put(err) }()
 	defer contain(&err)
-	b := p.promptness.bounds(s, e)
+	b, begun := p.promptness.bounds(s, e), time.Now()
 	ctx, cancel := s.bound(ctx, b.whole)
 	defer cancel()
-	if err = e.call(ctx, p.cli); err != nil && timedOut(err) {
+	if err = e.call(ctx, p.cli); err == nil {
+		p.promptness.speed.answered(e.bytes, begun, time.Since(begun)-b.first/2)
+	} else if timedOut(err) {
 		p.promptness.inVain(b, p.reached.Load())
 	}
 	return err
@@ -244,7 +247,7 @@ func (s *store) dedicated(ctx context.Context) (*dedicatedClient, error) {
 // unblock interrupts a blocking call by CLIENT UNBLOCK. id is that of its connection, which was made at connectedAt.
 func (s *store) unblock(ctx context.Context, id int64, connectedAt time.Time) error {
 	other := false
-	err := s.attempt(ctx, nil, 0, func(ctx context.Context, cli redis.UniversalClient) error {
+	err := s.attempt(ctx, effort{call: func(ctx context.Context, cli redis.UniversalClient) error {
 		conn := cli.(*redis.Client).Conn()
 		defer conn.Close()
 		if err := conn.Time(ctx).Err(); err != nil { // makes the connection, if there is none
@@ -254,7 +257,7 @@ func (s *store) unblock(ctx context.Context, id int64, connectedAt time.Time) er
 			return nil
 		}
 		return conn.ClientUnblock(ctx, id).Err()
-	})
+	}})
 	if err == nil && other { // after an error the call may still be under way
 		return errOtherServer
 	}

@@ -20,7 +20,8 @@ const (
 // fit go back to the queue. A message that does not come through alone counts as lost.
 type replyBudget struct {
 	bytes     int  // for the next attempt; 0: only list what the call holds, which shows whether anything comes through
-	lost      int  // how far bytes is down: 0 nothing lost; 1 one reply was cut; 2 a small reply; more: only a list
+	expected  int  // bytes of the one message that it brings; 0: not known
+	lost      int  // how far bytes is down: 0 nothing lost; 1 one reply was cut; 2 a small reply, or only a list
 	listed    bool // a list has come through
 	lostAlone int  // replies of one message that did not come through after that
 }
@@ -37,8 +38,10 @@ func (b *replyBudget) failed(err error) {
 		return
 	}
 	b.lost = max(b.lost, 2)
-	if b.bytes = min(b.bytes/2, smallReply); b.listed || b.lost > 2 {
-		b.bytes = 0
+	if b.listed || b.bytes <= smallReply {
+		b.bytes, b.expected = 0, 0
+	} else {
+		b.bytes = min(b.bytes/2, smallReply)
 	}
 }
 
@@ -47,7 +50,7 @@ func (b *replyBudget) answered(got *fetchReply) bool {
 	if len(got.held) == 0 || len(got.held) == 1 && b.lostAlone >= aloneTries {
 		return true
 	}
-	b.listed, b.bytes = true, 1
+	b.listed, b.bytes, b.expected = true, 1, got.held[0].size // the first of those that do not fit comes alone
 	return false
 }
 
@@ -77,7 +80,7 @@ func (p *poller) fetch(q fetchRequest) (got fetchReply, sentAt time.Time, err er
 	var permit *writePermit                                     // of the last attempt
 	for done := false; !done && err == nil; done = b.answered(&got) {
 		err = p.lifecycle.retry("fetch", p.caller, func() (err error) {
-			q.bytes, q.probe, q.began = b.bytes, b.bytes == 0, new(time.Time)
+			q.bytes, q.expected, q.probe, q.began = b.bytes, b.expected, b.bytes == 0, new(time.Time)
 			permit = &writePermit{call: p.caller.n}
 			p.caller.permit = permit
 			ctx := p.lifecycle.pollCtx

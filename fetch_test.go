@@ -17,7 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// slowLine passes what a server says on to clients at so many bytes a second, each connection by itself.
+// slowLine passes on what a server and its clients say, at so many bytes a second, each direction of a connection by itself.
 func slowLine(t *testing.T, server string, perSecond int) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -37,23 +37,8 @@ func slowLine(t *testing.T, server string, perSecond int) string {
 		stop := context.AfterFunc(ctx, end)
 		defer stop()
 		defer end()
-		all.Go(func() { _, _ = io.Copy(upstream, client); end() })
-		const step = 5 * time.Millisecond
-		part := make([]byte, max(perSecond/int(time.Second/step), 1))
-		tick := time.NewTicker(step)
-		defer tick.Stop()
-		for {
-			n, err := upstream.Read(part)
-			if err == nil {
-				_, err = client.Write(part[:n])
-			}
-			if err != nil {
-				return
-			}
-			if n == len(part) {
-				<-tick.C
-			}
-		}
+		all.Go(func() { defer end(); slowCopy(upstream, client, perSecond) })
+		slowCopy(client, upstream, perSecond)
 	}
 	all.Go(func() {
 		for {
@@ -66,6 +51,26 @@ func slowLine(t *testing.T, server string, perSecond int) string {
 		}
 	})
 	return ln.Addr().String()
+}
+
+// slowCopy copies so many bytes a second.
+func slowCopy(to, from net.Conn, perSecond int) {
+	const step = 5 * time.Millisecond
+	part := make([]byte, max(perSecond/int(time.Second/step), 1))
+	tick := time.NewTicker(step)
+	defer tick.Stop()
+	for {
+		n, err := from.Read(part)
+		if err == nil {
+			_, err = to.Write(part[:n])
+		}
+		if err != nil {
+			return
+		}
+		if n == len(part) {
+			<-tick.C
+		}
+	}
 }
 
 // slowClient reads replies that take 150 ms in its time, over a line of so many bytes a second.
@@ -101,6 +106,35 @@ func TestFetchOnASlowLine(t *testing.T) {
 	}
 	if f.log.count("does not come through") != 0 || f.log.count("leases ran out") != 0 {
 		t.Error("some were lost")
+	}
+}
+
+// TestFetchOfALargeMessageOnASlowLine: one that takes many times as long as an attempt has, though less than a
+// lease, is no loss.
+func TestFetchOfALargeMessageOnASlowLine(t *testing.T) {
+	t.Parallel()
+	const size = 3 << 20
+	for name, perSecond := range map[string]int{"0.5 s": 2 * size, "1.2 s": size * 10 / 12} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			got := make(chan *Message, 3)
+			sender := f.queue(nil)
+			f.send(sender, strings.Repeat("x", size))
+			f.send(sender, "small")
+			q := f.queueOn(slowClient(t, shared.Addr(), perSecond), nil).WithLease(time.Minute).
+				WithHandler(func(_ context.Context, msg *Message) error { got <- msg; return nil })
+			q.StartConsume()
+			for range 2 {
+				if msg := receive(t, "it is handled", got); len(msg.Payload) == size && msg.Delivery != 1 {
+					t.Errorf("delivery %d", msg.Delivery)
+				}
+			}
+			f.drained()
+			if f.log.count("does not come through") != 0 {
+				t.Error("it was lost")
+			}
+		})
 	}
 }
 
@@ -197,6 +231,7 @@ func TestFetchBudget(t *testing.T) {
 	timeout := &net.OpError{Op: "read", Err: context.DeadlineExceeded}
 	dial := &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
 	one, two := fetchReply{held: make([]heldMessage, 1)}, fetchReply{held: make([]heldMessage, 2)}
+	two.held[0].size = 5
 	for name, c := range map[string]struct {
 		steps []any
 		want  []int // bytes asked for after each; -1: it is over
@@ -207,9 +242,13 @@ func TestFetchBudget(t *testing.T) {
 		"connections that are cut": {[]any{io.EOF, io.EOF, io.EOF, one, io.EOF, one, io.EOF, one},
 			[]int{maxBatchBytes, smallReply, 0, 1, 0, 1, 0, -1}},
 		"nothing was handed out": {[]any{timeout, timeout, fetchReply{}}, []int{smallReply, 0, -1}},
+		"a line that was slow":   {[]any{timeout, two, fetchReply{}}, []int{0, 1, -1}},
 		"less comes through":     {[]any{timeout, fetchReply{}}, []int{smallReply, -1}},
 	} {
 		b := replyBudget{bytes: maxBatchBytes}
+		if strings.HasPrefix(name, "a line that was slow") {
+			b.bytes = smallReply
+		}
 		var asked []int
 		for _, step := range c.steps {
 			switch step := step.(type) {

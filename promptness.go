@@ -11,7 +11,7 @@ import (
 // This file says how long an attempt waits for its answer. Only answers teach that. Silence says nothing of how long the
 // next answer takes, so an attempt never waits longer because earlier attempts were in vain: when the server is back, the
 // attempt that waits is at most a second old. On a slow line some attempts are listened to after they were given up, and
-// how long their answers took is what later attempts wait for.
+// how long their answers took is what later attempts wait for. How fast a line is, only large calls tell.
 
 // A promptness is what is known of the way to one server. The zero value knows nothing. It is safe for concurrent use.
 type promptness struct {
@@ -20,8 +20,9 @@ type promptness struct {
 	mu     sync.Mutex              // guards the fields below
 	slow   time.Duration           // how long the last answer took, without the time for its bytes; 0: not long
 	taught time.Time               // when the attempt with that answer began
-	vain   int                     // attempts in a row whose call was written to a connection that works, and was in vain
 	strays [len(strayLives)]*stray // those that are listened to
+
+	speed lineSpeed
 }
 
 const (
@@ -34,10 +35,14 @@ const (
 	maxAttemptTimeout = 30 * time.Second
 	// maxConsumerAttemptTimeout is how long an attempt of a consumer waits at most, or a lease if that is longer.
 	maxConsumerAttemptTimeout = 5 * time.Second
-	// attemptBytesPerSecond is the speed that a connection is expected to have. It is halved for each call in a row that
-	// was written in vain, so that a slow line is not filled with repeats.
+	// attemptBytesPerSecond is the speed that a connection is expected to have. It is halved for each large call in a row
+	// that was written in vain, so that a slow line is not filled with repeats.
 	attemptBytesPerSecond = 1 << 20
 	maxHalvings           = 5
+	// largeCall is how many bytes a call has at least that tells something of the speed.
+	largeCall = attemptBytesPerSecond / int(time.Second/minAttemptTimeout)
+	// speedLife is for how long the speed is remembered, besides the time for one large call.
+	speedLife = 30 * time.Second
 )
 
 // strayLives are how long attempts are listened to in all, if they are not answered in time: three at most for a server.
@@ -46,30 +51,28 @@ var strayLives = [...]time.Duration{maxAttemptTimeout, maxAttemptTimeout / 3, ma
 
 // An effort is what one attempt is about.
 type effort struct {
-	bytes int           // of its arguments
+	bytes int           // of its arguments, and of its reply as far as that is known
 	extra time.Duration // how long the server may take for it
 	call  callFunc
 }
 
 // attemptBounds say how long an attempt waits.
 type attemptBounds struct {
-	first time.Duration // for a connection that is ready for calls, and for a first sign of the server
-	whole time.Duration // for the answer
-	seen  int           // promptness.vain when it began
+	first    time.Duration // for a connection that is ready for calls, and for a first sign of the server
+	whole    time.Duration // for the answer
+	bytes    int           // of the effort
+	halvings int           // of the speed, when it began
 }
 
 // bounds returns those of an attempt that begins now.
 func (p *promptness) bounds(s *store, e effort) attemptBounds {
-	b := attemptBounds{first: max(s.attemptTimeout, minAttemptTimeout)}
-	transfer := time.Duration(e.bytes) * time.Second / attemptBytesPerSecond
+	b := attemptBounds{first: max(s.attemptTimeout, minAttemptTimeout), bytes: e.bytes, halvings: p.speed.now()}
 	if p.uneasy.Load() {
 		p.mu.Lock()
 		b.first = max(b.first, min(2*p.slow, maxAttemptTimeout))
-		b.seen = p.vain
 		p.mu.Unlock()
-		transfer <<= min(b.seen, maxHalvings)
 	}
-	b.whole = b.first + transfer
+	b.whole = b.first + transfer(e.bytes, b.halvings)
 	if s.lease > 0 {
 		most := max(s.lease, maxConsumerAttemptTimeout)
 		b.first, b.whole = min(b.first, most), min(b.whole, most)
@@ -80,7 +83,8 @@ func (p *promptness) bounds(s *store, e effort) attemptBounds {
 
 // answered notes an answer to an attempt of a store.
 func (p *promptness) answered(s *store, e effort, begun time.Time) {
-	took := time.Since(begun) - e.extra - time.Duration(e.bytes)*time.Second/attemptBytesPerSecond
+	took := time.Since(begun) - e.extra
+	took -= transfer(e.bytes, p.speed.answered(e.bytes, begun, took-max(s.attemptTimeout, minAttemptTimeout)/2))
 	var over []*stray // answers come in time: these have nothing more to teach
 	defer func() {
 		for _, a := range over {
@@ -92,7 +96,7 @@ func (p *promptness) answered(s *store, e effort, begun time.Time) {
 	if begun.Before(p.taught) {
 		return // a server that stood still answers all at last; what began later says how it is now
 	}
-	p.taught, p.vain, p.slow = begun, 0, 0
+	p.taught, p.slow = begun, 0
 	if took > max(s.attemptTimeout, minAttemptTimeout)/2 {
 		p.slow = took
 	}
@@ -103,12 +107,80 @@ func (p *promptness) answered(s *store, e effort, begun time.Time) {
 
 // inVain notes that an attempt with these bounds was not answered in time. written: its call was, to a connection that works.
 func (p *promptness) inVain(b attemptBounds, written bool) {
+	if written {
+		p.speed.inVain(b)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if written && p.vain == b.seen { // of all that began together one counts
-		p.vain++
-	}
 	p.uneasy.Store(true)
+}
+
+// A lineSpeed is what large calls have told of the speed of a line: how often attemptBytesPerSecond is halved. Small ones have
+// hardly any time for their bytes, so their answers tell nothing, and it costs them nothing what is expected.
+type lineSpeed struct {
+	halvings atomic.Int32
+
+	mu        sync.Mutex // guards the fields below, and changes of halvings
+	largest   int        // bytes of the largest call that was in vain since
+	taught    time.Time  // when the attempt began whose answer told it
+	forgotten time.Time  // when all of that will be
+}
+
+// transfer is the time for so many bytes.
+func transfer(bytes, halvings int) time.Duration {
+	return time.Duration(bytes) * time.Second / attemptBytesPerSecond << halvings
+}
+
+// now is how often the speed is halved.
+func (l *lineSpeed) now() int {
+	if l.halvings.Load() == 0 {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Now().After(l.forgotten) {
+		l.set(0)
+	}
+	return int(l.halvings.Load())
+}
+
+// set notes the halvings, with mu held.
+func (l *lineSpeed) set(halvings int) {
+	l.halvings.Store(int32(halvings))
+	if halvings == 0 {
+		l.largest = 0
+	}
+	l.forgotten = time.Now().Add(speedLife + transfer(l.largest, halvings))
+}
+
+// inVain notes that a call was written in vain.
+func (l *lineSpeed) inVain(b attemptBounds) {
+	if b.bytes < largeCall {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := int(l.halvings.Load()); h == b.halvings { // of all that began together one counts
+		l.largest = max(l.largest, b.bytes)
+		l.set(min(h+1, maxHalvings))
+	}
+}
+
+// answered notes that the answer to a call of so many bytes took so long, and returns how many of the halvings it needed.
+func (l *lineSpeed) answered(bytes int, begun time.Time, took time.Duration) (needed int) {
+	if bytes < largeCall || l.now() == 0 {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for needed < int(l.halvings.Load()) && transfer(bytes, needed) < took {
+		needed++
+	}
+	if bytes >= l.largest/2 && !begun.Before(l.taught) {
+		l.taught = begun
+		l.set(needed)
+	}
+	return needed
 }
 
 // A stray is an attempt that may be listened to after it was given up.

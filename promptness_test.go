@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -64,6 +66,100 @@ func TestAnswersTeach(t *testing.T) {
 	p.answered(s, effort{}, time.Now().Add(time.Hour))
 	if got := p.bounds(s, effort{}).whole; got != attemptTimeout || p.uneasy.Load() {
 		t.Errorf("after an answer in time %v", got)
+	}
+}
+
+// TestSpeedOfALine: on a line of 0.3 MB/s a send of 4 MB has its time in the third attempt, whatever is answered beside it, and the
+// next one in its first. A fast answer to a large call, or a while without one, ends that.
+func TestSpeedOfALine(t *testing.T) {
+	const took = 13 * time.Second
+	s, p, large := &store{attemptTimeout: attemptTimeout}, new(promptness), effort{bytes: 4 << 20}
+	ago := func(d time.Duration) time.Time { return time.Now().Add(-d) }
+	small := func() {
+		p.answered(s, effort{bytes: 200}, time.Now())
+		p.answered(s, effort{bytes: 1 << 20}, ago(time.Second)) // less than half of the bytes
+	}
+	slowly := func() time.Duration {
+		t.Helper()
+		for range 2 {
+			b := p.bounds(s, large)
+			if b.whole >= took {
+				t.Errorf("an attempt has %v too early", b.whole)
+			}
+			small()
+			p.inVain(b, true)
+			small()
+		}
+		return p.bounds(s, large).whole
+	}
+	if got := slowly(); got < took {
+		t.Errorf("the third attempt has %v, want %v", got, took)
+	}
+	if small := p.bounds(s, effort{bytes: 200}).whole; small > attemptTimeout+50*time.Millisecond {
+		t.Errorf("a small call has %v", small)
+	}
+	p.answered(s, large, ago(took))
+	if got := p.bounds(s, large).whole; got < took || got > 2*took || p.uneasy.Load() {
+		t.Errorf("the next one has %v", got)
+	}
+	p.answered(s, large, ago(60*time.Second)) // of an attempt that began before
+	p.answered(s, large, ago(4*time.Second))
+	const first = attemptTimeout + 4*time.Second
+	if got := p.bounds(s, large).whole; got != first {
+		t.Errorf("after a fast answer %v", got)
+	}
+	small()
+	slowly()
+	p.speed.forgotten = ago(0)
+	if got := p.bounds(s, large).whole; got != first {
+		t.Errorf("after a while %v", got)
+	}
+}
+
+// TestLargeSendBesideSmallOnes: on a line on which a large send needs many times what an attempt has, it gets through while small
+// ones are answered at once.
+func TestLargeSendBesideSmallOnes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	cli := redis.NewClient(&redis.Options{Addr: slowLine(t, shared.Addr(), attemptBytesPerSecond/8), ReadTimeout: minAttemptTimeout})
+	t.Cleanup(func() { _ = cli.Close() })
+	q := f.queueOn(cli, nil)
+	large := make(chan error, 1)
+	go func() {
+		_, err := q.Send(within(t, patience), strings.Repeat("x", attemptBytesPerSecond/16), inAnHour) // 0.5 s
+		large <- err
+	}()
+	small := 0
+	for sent := false; !sent; small++ {
+		select {
+		case err := <-large:
+			if sent = true; err != nil {
+				t.Error(err)
+			}
+		default:
+			f.send(q, "small", inAnHour)
+		}
+	}
+	if n := len(f.check().Pending); n != small {
+		t.Errorf("%d messages, want %d", n, small)
+	}
+}
+
+// TestScriptOfALargeCall: it goes with the text of its script, for all its bytes would have to be repeated if the server did not
+// know that.
+func TestScriptOfALargeCall(t *testing.T) {
+	for size, want := range map[int][]string{100: {"evalsha", "eval"}, attemptBytesPerSecond: {"eval"}} {
+		var got []string
+		keys := keysOf("dq", "q")
+		err := sendScript.evaluate(&keys, []any{strings.Repeat("x", size)}, func(command []any) error {
+			if got = append(got, command[0].(string)); command[0] == "evalsha" {
+				return answer("NOSCRIPT No matching script.")
+			}
+			return nil
+		})
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%d bytes: %v, %v", size, got, err)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -92,7 +91,7 @@ func (s *store) settleAndFetch(ctx context.Context, c *jointCall, fetcher *calle
 	done settleReply, got fetchReply, err error) {
 	settle, fetch := newSettleCall(c.caller, c.settlements, "+"), q.args(fetcher)
 	var first, second *redis.StringSliceCmd
-	err = s.attempt(ctx, slices.Concat(settle.args, fetch), 0, func(ctx context.Context, cli redis.UniversalClient) error {
+	err = s.attempt(ctx, effort{bytes: sizeOf(settle.args) + sizeOf(fetch), call: func(ctx context.Context, cli redis.UniversalClient) error {
 		*q.began = time.Now()
 		calls := func(name string, settleBody, fetchBody string) error {
 			first = redis.NewStringSliceCmd(ctx, settleScript.command(name, settleBody, s.keys, settle.args)...)
@@ -109,7 +108,7 @@ func (s *store) settleAndFetch(ctx context.Context, c *jointCall, fetcher *calle
 			err = calls("eval", settleScript.text, fetchScript.text)
 		}
 		return err
-	})
+	}})
 	if err != nil { // an attempt that is not waited for any longer may still set first and second
 		return done, got, err
 	}

@@ -98,7 +98,8 @@ func (s *store) sendMany(ctx context.Context, c *caller, q sendRequest) (sendRep
 
 // sendSingle returns 0 if the script leaves the message to send.
 func (s *store) sendSingle(ctx context.Context, c *caller, m *sendMessage) (now int64, err error) {
-	cmd, err := eval(ctx, s, singleScript, []any{c.name(), c.number(), m.delay(), &m.id, &m.text}, redis.NewIntCmd)
+	args := []any{c.name(), c.number(), m.delay(), &m.id, &m.text}
+	cmd, err := eval(ctx, s, singleScript, args, sizeOf(args), redis.NewIntCmd)
 	if err != nil {
 		if noNumber := new(strconv.NumError); errors.As(err, &noNumber) {
 			err = fmt.Errorf("%w: single: %w", ErrBadReply, err)
@@ -152,6 +153,7 @@ type fetchRequest struct {
 	holdsLastChance bool   // the consumer holds a message on its last chance: poison if it is lost once more
 	presence        string // what the consumer tells of itself; presenceLeaving; "": nothing new
 	bytes           int    // of envelopes that the reply may hold; 0: maxBatchBytes
+	expected        int    // bytes of the message that the reply will hold; 0: not known
 	probe           bool   // hand out nothing; of what a lost reply held, say only what it is
 	seed            int32  // by which it chooses; 0: anything
 
@@ -202,7 +204,8 @@ type heldMessage struct {
 const unbounded = 3155760000000000
 
 func (s *store) fetch(ctx context.Context, c *caller, q fetchRequest) (fetchReply, error) {
-	return s.runAs(ctx, fetchScript, q.args(c), func(ctx context.Context, words ...any) *redis.StringSliceCmd {
+	args := q.args(c)
+	return s.runAs(ctx, fetchScript, args, sizeOf(args)+q.expected, func(ctx context.Context, words ...any) *redis.StringSliceCmd {
 		if q.began != nil {
 			*q.began = time.Now()
 		}

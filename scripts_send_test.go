@@ -242,7 +242,7 @@ func TestScriptSingleAfterAPause(t *testing.T) {
 			c := newCaller()
 			c.next()
 			m := msg(strconv.Itoa(i), time.Second)
-			got, err := eval(ctxB, r.store, singleScript, []any{c.id, c.n, m.delay(), m.id, m.text}, redis.NewIntCmd)
+			got, err := eval(ctxB, r.store, singleScript, []any{c.id, c.n, m.delay(), m.id, m.text}, 0, redis.NewIntCmd)
 			if err != nil || (got.Val() != 0) != (i == 0) {
 				r.t.Errorf("paused until %d, now %d: %v, %v", until, r.now, got, err)
 			}

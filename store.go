@@ -62,19 +62,23 @@ func (sc *script) command(name, body string, keys *keys, args []any) []any {
 	return append(all, args...)
 }
 
-// evaluate calls the script by its hash, or by its text if the server does not know that.
+// evaluate calls the script by its hash, or by its text if the server does not know that, or would say so only after so many
+// bytes that the text is few beside them.
 func (sc *script) evaluate(keys *keys, args []any, do func(command []any) error) error {
-	err := do(sc.command("evalsha", sc.sha, keys, args))
-	if says(err, "NOSCRIPT") {
-		err = do(sc.command("eval", sc.text, keys, args))
+	if sizeOf(args) < attemptBytesPerSecond {
+		if err := do(sc.command("evalsha", sc.sha, keys, args)); !says(err, "NOSCRIPT") {
+			return err
+		}
 	}
-	return err
+	return do(sc.command("eval", sc.text, keys, args))
 }
 
-// eval makes one attempt at a script call, whose reply newCmd's commands understand.
-func eval[C redis.Cmder](ctx context.Context, s *store, sc *script, args []any, newCmd func(context.Context, ...any) C) (C, error) {
+// eval makes one attempt at a script call, whose reply newCmd's commands understand. size is how many bytes it
+// has with its reply, as far as that is known.
+func eval[C redis.Cmder](ctx context.Context, s *store, sc *script, args []any, size int,
+	newCmd func(context.Context, ...any) C) (C, error) {
 	var cmd, none C
-	err := s.attempt(ctx, args, 0, func(ctx context.Context, cli redis.UniversalClient) error {
+	err := s.attempt(ctx, effort{bytes: size, call: func(ctx context.Context, cli redis.UniversalClient) error {
 		return sc.evaluate(s.keys, args, func(command []any) error {
 			cmd = newCmd(ctx, command...)
 			if linkable(s.cli) {
@@ -82,7 +86,7 @@ func eval[C redis.Cmder](ctx context.Context, s *store, sc *script, args []any, 
 			}
 			return cli.Process(ctx, onceCmd{cmd})
 		})
-	})
+	}})
 	if err != nil {
 		return none, err // an attempt that is not waited for any longer may still set cmd
 	}
@@ -91,12 +95,13 @@ func eval[C redis.Cmder](ctx context.Context, s *store, sc *script, args []any, 
 
 // run makes one attempt at a script call that is answered with a flat list. If it fails, the reply's err says so.
 func (s *store) run(ctx context.Context, sc *script, args []any) *reply {
-	return s.runAs(ctx, sc, args, redis.NewStringSliceCmd)
+	return s.runAs(ctx, sc, args, sizeOf(args), redis.NewStringSliceCmd)
 }
 
-// runAs is run with commands that newCmd makes, as soon as the attempt has a connection.
-func (s *store) runAs(ctx context.Context, sc *script, args []any, newCmd func(context.Context, ...any) *redis.StringSliceCmd) *reply {
-	cmd, err := eval(ctx, s, sc, args, newCmd)
+// runAs is run with commands that newCmd makes, as soon as the attempt has a connection. size is that of eval.
+func (s *store) runAs(ctx context.Context, sc *script, args []any, size int,
+	newCmd func(context.Context, ...any) *redis.StringSliceCmd) *reply {
+	cmd, err := eval(ctx, s, sc, args, size, newCmd)
 	if err != nil {
 		return &reply{failed: err}
 	}
@@ -123,12 +128,12 @@ func (s *store) runOnReplicas(ctx context.Context, sc *script, args []any, n int
 // replicated makes one attempt at a script call with a WAIT for n replicas.
 func (s *store) replicated(ctx context.Context, sc *script, args []any, n int, timeout time.Duration) (*replicatedCall, error) {
 	var last *replicatedCall
-	err := s.attempt(ctx, args, timeout, func(ctx context.Context, cli redis.UniversalClient) error {
+	err := s.attempt(ctx, effort{sizeOf(args), timeout, func(ctx context.Context, cli redis.UniversalClient) error {
 		return sc.evaluate(s.keys, args, func(command []any) error {
 			last = newReplicatedCall(ctx, command, n, timeout)
 			return last.exec(ctx, cli.Pipeline())
 		})
-	})
+	}})
 	if err != nil {
 		return nil, err // an attempt that is not waited for any longer may still set last
 	}
