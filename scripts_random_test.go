@@ -75,7 +75,7 @@ func (m *machine) sequence(t *rapid.T) {
 	m.doPause(t, m.who[0], 0, onBehalf{})
 	m.who[0].n++
 	m.doLimit(t, m.who[0], Limits{})
-	for _, waits := range []map[string]int64{m.pending, m.retry} { // the clock may have been ahead when they were sent
+	for _, waits := range []map[string]int64{m.pending, m.unack, m.retry, m.garbage, m.done} { // the clock may have been ahead of this
 		for _, due := range waits {
 			m.now = max(m.now, due)
 		}
@@ -105,7 +105,12 @@ func (m *machine) call(t *rapid.T, do func(t *rapid.T, c caller)) {
 	i := rapid.IntRange(0, len(m.who)-1).Draw(t, "caller")
 	m.who[i].n++
 	c := m.who[i]
-	again := func(t *rapid.T) { do(t, c) }
+	begun := m.now
+	again := func(t *rapid.T) {
+		if max(m.now-begun, begun-m.now) <= 3600e6 { // by then a caller is forgotten: what comes twice comes within minutes
+			do(t, c)
+		}
+	}
 	m.calls[i] = append(m.calls[i], again)
 	if rapid.IntRange(0, 15).Draw(t, "held up if 9") != 9 {
 		again(t)
