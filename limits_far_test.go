@@ -121,8 +121,8 @@ func TestRefillsLoseReplies(t *testing.T) {
 		return err
 	}))
 	q := noTick(f.queueOn(cli, nil)).WithConcurrent(8).WithQueueConcurrency(3).WithHandler(func(_ context.Context, msg *Message) error {
-		for n := running.Add(1); n > most.Load(); n = running.Load() {
-			most.Store(n)
+		n := running.Add(1)
+		for all := most.Load(); n > all && !most.CompareAndSwap(all, n); all = most.Load() {
 		}
 		got.add(msg.ID)
 		running.Add(-1)
@@ -131,7 +131,7 @@ func TestRefillsLoseReplies(t *testing.T) {
 	f.several(100)
 	q.StartConsume()
 	f.drained()
-	if lost.Load() < 10 || most.Load() > 3 {
+	if lost.Load() < 5 || most.Load() > 3 { // of five the reply of one is lost
 		t.Errorf("%d joint calls, %d at a time", lost.Load(), most.Load())
 	}
 	if all, n := got.counts(); all != 100 || n != 100 {

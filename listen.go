@@ -145,7 +145,11 @@ func (m *Monitor) subscribe(ctx context.Context, l *link) (_ *hearing, err error
 
 // subscribeAnew is subscribe after a connection that broke; nil if ctx ends, or the user has closed the client.
 func (m *Monitor) subscribeAnew(ctx context.Context, l *link) (h *hearing) {
+	if ctx.Err() != nil {
+		return nil
+	}
 	m.store.askWhereItIs(ctx, l, errUnanswered)
+	failing := minuteCount{logged: time.Now()}
 	_ = retry(ctx, nil, func() (err error) {
 		bounded, cancel := context.WithTimeout(ctx, dialTimeout)
 		defer cancel()
@@ -153,7 +157,13 @@ func (m *Monitor) subscribeAnew(ctx context.Context, l *link) (h *hearing) {
 			m.store.askWhereItIs(bounded, l, err)
 		}
 		return err
-	}, func(_ int, err error) bool { return !errors.Is(err, redis.ErrClosed) })
+	}, func(_ int, err error) bool {
+		if n := failing.add(1, time.Now()); n > 0 {
+			m.events.logger().Warn("delayqueue: no events of other processes are heard, will go on trying",
+				slog.String("queue", m.store.queue), slog.Int("attempts", n), slog.Any("error", err))
+		}
+		return !errors.Is(err, redis.ErrClosed)
+	})
 	return h
 }
 
@@ -164,7 +174,9 @@ func (m *Monitor) forward(ctx context.Context, l *link, h *hearing, sub *Subscri
 	}
 	var junk minuteCount
 	for {
+		begun := time.Now()
 		m.hear(ctx, l, h, func(payload string) { m.pass(payload, sub, &junk) })
+		sleep(ctx, pingInterval-time.Since(begun)) // a server that closes each new connection is not asked all the time
 		if h = m.subscribeAnew(ctx, l); h == nil {
 			return
 		}

@@ -2,6 +2,7 @@ package delayqueue
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -161,10 +162,7 @@ func (o *overruns) tick() {
 	kept, over := o.split()
 	o.mu.Unlock()
 
-	err := o.update(o.settings.lease, kept)
-	if err == nil {
-		err = o.update(0, over)
-	}
+	err := errors.Join(o.update(0, over), o.update(o.settings.lease, kept))
 
 	o.mu.Lock()
 	defer o.mu.Unlock()

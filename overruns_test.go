@@ -140,7 +140,7 @@ func TestOverrunOfACanceledMessage(t *testing.T) {
 	t.Parallel()
 	c := newAtOnce(t)
 	c.several(2)
-	c.queue().WithLease(3 * time.Second).StartConsume()
+	c.queue().WithLease(9 * time.Second).StartConsume()
 	id := receive(t, "one starts", c.started)
 	if r, err := NewMonitor(c.name, c.cli).Cancel(ctxB, id); err != nil || !r.Intercepted {
 		t.Fatalf("%+v, %v", r, err)
@@ -160,13 +160,17 @@ func TestOverrunBeforeLimits(t *testing.T) {
 	t.Parallel()
 	c := newAtOnce(t)
 	c.several(1)
-	q := c.fixture.queue(nil).WithHandler(c.handle).WithLease(3 * time.Second).WithMaxConsumeDuration(20 * time.Millisecond).
+	q := c.fixture.queue(nil).WithHandler(c.handle).WithLease(9 * time.Second).WithMaxConsumeDuration(20 * time.Millisecond).
 		WithRetryDelays(time.Hour)
 	q.StartConsume()
 	id := receive(t, "one starts", c.started)
 	receive(t, "it runs past its limit", c.ended)
 	eventually(t, "its failure is settled", func() bool { return c.where(id) == "retry" })
-	if n := c.cli.ZCard(ctxB, c.keys.unack).Val(); n != 0 || q.current().overruns.timer != nil {
+	o := &q.current().overruns
+	o.mu.Lock()
+	ticks := o.timer != nil
+	o.mu.Unlock()
+	if n := c.cli.ZCard(ctxB, c.keys.unack).Val(); n != 0 || ticks {
 		t.Errorf("%d have places", n)
 	}
 	m := NewMonitor(c.name, c.cli)
@@ -184,7 +188,7 @@ func TestOverrunAfterItsConsumer(t *testing.T) {
 	t.Parallel()
 	c := newAtOnce(t)
 	c.several(1)
-	q := c.queue().WithLease(3 * time.Second)
+	q := c.queue().WithLease(9 * time.Second)
 	done := q.StartConsume()
 	id := receive(t, "one starts", c.started)
 	l := linkOf(c.cli)

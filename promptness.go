@@ -251,9 +251,9 @@ func (s *store) apart(ctx context.Context, p *promptness, e effort, reached func
 	a := &stray{put: func() { once.Do(func() { put(errUnanswered) }) }}
 	life, forget := p.listen(a, b.whole)
 	var state standing
-	heard := reached
-	if e.extra > 0 {
-		heard = state.heard.Load
+	first, heard := b.first, reached
+	if e.extra > 0 { // all is written before the first answer is read
+		first, heard = min(first+transfer(b.bytes, b.halvings), b.whole), state.heard.Load
 	}
 	inner, cancel := context.WithTimeout(context.WithValue(ctx, standingKey{}, &state), life)
 	result := make(chan error, 1)
@@ -264,17 +264,20 @@ func (s *store) apart(ctx context.Context, p *promptness, e effort, reached func
 			cancel()
 			forget()
 			once.Do(func() { put(err) })
-			if err == nil || answerOf(err) != "" || errors.Is(err, errLeft) && !errors.Is(err, errRevoked) { // errLeft: it has a connection
+			switch {
+			case err == nil || answerOf(err) != "":
 				p.answered(s, e, begun)
+			case errors.Is(err, errLeft) && !errors.Is(err, errRevoked):
+				p.answered(s, effort{}, begun) // it has a connection, and nothing was written over that
 			}
 			result <- err
 		}()
 		defer contain(&err)
 		err = call(inner)
 	}()
-	err, over := resultBefore(ctx, b.first, result)
-	if !over && ctx.Err() == nil && b.whole > b.first && heard() {
-		err, over = resultBefore(ctx, b.whole-b.first, result)
+	err, over := resultBefore(ctx, first, result)
+	if !over && ctx.Err() == nil && b.whole > first && heard() {
+		err, over = resultBefore(ctx, b.whole-first, result)
 	}
 	if !over {
 		state.left.Store(true)

@@ -69,6 +69,37 @@ func TestAnswersTeach(t *testing.T) {
 	}
 }
 
+// TestSlowConnectionsTeach: an attempt that gets its connection too late says that the way is long, however long the call could have
+// taken. Otherwise no later attempt would get one.
+func TestSlowConnectionsTeach(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		ack  time.Duration
+		size int
+	}{
+		"small, no time for replicas": {10 * time.Millisecond, 1}, "small": {time.Second, 1},
+		"large": {10 * time.Millisecond, 600 << 10}, "large, no replicas": {0, 600 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, wire, cli := wired(t)
+			q := f.queueOn(cli, nil)
+			if c.ack > 0 {
+				q.WithReplicaAck(1, c.ack)
+			}
+			q.store.attemptTimeout = minAttemptTimeout
+			wire.SetDelay(4 * minAttemptTimeout)
+			info, err := q.Send(withTimeout(t), strings.Repeat("x", c.size), inAnHour)
+			if info.ID == "" || err != nil && !errors.Is(err, ErrNotReplicated) {
+				t.Errorf("%+v, %v", info, err)
+			}
+			if n, err := NewMonitor(f.name, f.cli).Counts(ctxB); err != nil || n.Pending != 1 {
+				t.Errorf("stored %+v, %v", n, err)
+			}
+		})
+	}
+}
+
 // TestSpeedOfALine: on a line of 0.3 MB/s a send of 4 MB has its time in the third attempt, whatever is answered beside it, and the
 // next one in its first. A fast answer to a large call, or a while without one, ends that.
 func TestSpeedOfALine(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 // This file refills places (WithQueueConcurrency). While what is due waits for a place, the fetch for the places that a
 // settlement frees goes out right behind that, in the same round trip. The poller makes both calls then, for the settler.
-// If that fails, each of them repeats its own call by itself.
+// Each of them has its own answer, and repeats its own call by itself.
 
 // A jointCall is a settlement that the poller is asked to make.
 type jointCall struct {
@@ -75,20 +75,21 @@ func (p *poller) refill(c *jointCall) {
 
 // jointly makes one attempt at a settlement and the fetch behind it.
 func (p *poller) jointly(ctx context.Context, c *jointCall, q fetchRequest) (got fetchReply, err error) {
-	var end jointEnd
-	end.reply, got, err = p.store.settleAndFetch(ctx, c, p.caller, q)
-	if end.err = err; err == nil {
+	end, got, err := p.store.settleAndFetch(ctx, c, p.caller, q)
+	if end.err == nil {
 		p.leases.remove(mapped(c.batch, func(o *outcome) *delivery { return o.d })...) // before what comes is counted
-		p.settler.refills.Store(got.limits.full)                                       // before the settler has its next batch
+	}
+	if err == nil {
+		p.settler.refills.Store(got.limits.full) // before the settler has its next batch
 	}
 	c.end <- end
 	return got, err
 }
 
-// settleAndFetch makes one attempt at both calls, in this order and with one round trip. After an error each of them may have been
-// carried out or not.
+// settleAndFetch makes one attempt at both calls, in this order and with one round trip. After an error without an answer each of
+// them may have been carried out or not.
 func (s *store) settleAndFetch(ctx context.Context, c *jointCall, fetcher *caller, q fetchRequest) (
-	done settleReply, got fetchReply, err error) {
+	end jointEnd, got fetchReply, err error) {
 	settle, fetch := newSettleCall(c.caller, c.settlements, "+"), q.args(fetcher)
 	var first, second *redis.StringSliceCmd
 	err = s.attempt(ctx, effort{bytes: sizeOf(settle.args) + sizeOf(fetch), call: func(ctx context.Context, cli redis.UniversalClient) error {
@@ -103,17 +104,30 @@ func (s *store) settleAndFetch(ctx context.Context, c *jointCall, fetcher *calle
 			_, _ = pipe.Exec(ctx) // each command has its error
 			return cmp.Or(first.Err(), second.Err())
 		}
-		err := calls("evalsha", settleScript.sha, fetchScript.sha)
-		if says(err, "NOSCRIPT") {
+		large := sizeOf(settle.args) >= attemptBytesPerSecond // after NOSCRIPT all of it would be written again
+		err := error(nil)
+		if !large {
+			err = calls("evalsha", settleScript.sha, fetchScript.sha)
+		}
+		if large || says(err, "NOSCRIPT") {
 			err = calls("eval", settleScript.text, fetchScript.text)
+		}
+		if answerOf(err) != "" && (first.Err() == nil || second.Err() == nil) {
+			return nil // it is of one of them alone
 		}
 		return err
 	}})
 	if err != nil { // an attempt that is not waited for any longer may still set first and second
-		return done, got, err
+		return jointEnd{err: err}, got, err
 	}
-	if done, err = settle.read(&reply{rest: first.Val()}); err == nil {
-		got, err = (&reply{rest: second.Val()}).fetched()
+	if err := first.Err(); err != nil {
+		end.err = s.explain(err)
+	} else {
+		end.reply, end.err = settle.read(&reply{rest: first.Val()})
 	}
-	return done, got, err
+	if err := second.Err(); err != nil {
+		return end, got, s.explain(err)
+	}
+	got, err = (&reply{rest: second.Val()}).fetched()
+	return end, got, err
 }

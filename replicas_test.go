@@ -184,6 +184,7 @@ func TestRepeatWaitsAgain(t *testing.T) {
 func TestFirstAnswerIsHeard(t *testing.T) {
 	t.Parallel()
 	cli := patientClient(shared.Addr()) // whose server has no replica
+	t.Cleanup(func() { _ = cli.Close() })
 	state := new(standing)
 	ctx := context.WithValue(ctxB, standingKey{}, state)
 	over := make(chan struct{})

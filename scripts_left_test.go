@@ -106,6 +106,18 @@ func TestScriptLeftByKey(t *testing.T) {
 			r.takesOut(false, "gone")
 			r.byKey("nothing")
 		}, "wake 1s"},
+		"a group that does not come through": {func(r *rig) {
+			r.with.maxLosses = 1
+			r.answers(newCaller(), part("a", 0, 0))
+			c := newCaller()
+			c.next()
+			r.equal("handed out", handed(r.ask(c, fetchRequest{want: 1})), "a")
+			r.answers(newCaller(), part("b", time.Hour, 0))
+			got := r.ask(c, fetchRequest{want: 1, probe: true})
+			r.equal("held", fmt.Sprint(len(got.held), got.held[0].key), "1k")
+			r.done(ends(outcomeGarbage, "a", 1, 0, "x", got.held[0].key))
+			r.byKey("b")
+		}, "pending b@1h0m0s garbage a@0s fail a=2/1/0@0s!x key k=b wake 1h0m0s"},
 		"intercept, while the one that has the key is handled": {func(r *rig) {
 			leaves(r)
 			r.done(ends(outcomeRetry, "a", 1, 0, "x", "k"))

@@ -30,7 +30,11 @@ if repeated and repeated ~= '' then
       local _, id = split(tags[i])
       local record, key = redis.call('HGET', KEYS.fail, id) or '', ''
       local _, losses = failure(record)
-      if losses >= maxLosses - 1 then key = keyof(redis.call('HGET', KEYS.msg, id) or '') end
+      if losses >= maxLosses - 1 then
+        local envelope = redis.call('HGET', KEYS.msg, id) or ''
+        key = keyof(envelope)
+        if key == '' and groups then key = leftkey(envelope) end
+      end
       for _, part in ipairs({tags[i], redis.call('HSTRLEN', KEYS.msg, id), record, key}) do held[#held + 1] = part end
     end
   elseif #tags * big > bytes then
