@@ -204,16 +204,20 @@ func (v *verdict) weighChanges(ev *evidence, s *story) {
 }
 
 // supersededBy says whether a later change of a document became a message of its own while this one was handed out, or had been,
-// with no handler that ended well: its key was taken, so it ends, and the later one is to be handled in its place.
+// with no handler of its last change that ended well: its key was taken, so it ends, and the later one is to be handled in its place.
 func (ev *evidence) supersededBy(s *story, entries []entry) bool {
 	key, id, _ := strings.Cut(s.payload, " as ")
 	last := int64(0)
 	for _, c := range s.changes {
 		last = max(last, c.begun())
 	}
-	return s.count(len(s.runs), succeeded) == 0 && slices.ContainsFunc(entries, func(e entry) bool {
+	of := slices.DeleteFunc(slices.Clone(s.runs), func(r run) bool { return r.start.At < last }) // those of its last change
+	if slices.ContainsFunc(of, func(r run) bool { return r.word() == succeeded }) {
+		return false
+	}
+	return slices.ContainsFunc(entries, func(e entry) bool {
 		return e.Kind == sent && e.Word == stored && e.ID != id && strings.HasPrefix(e.Payload, key+"/") && e.At > last &&
-			(len(s.runs) == 0 || s.runs[0].start.At < e.At)
+			(len(of) == 0 || of[0].start.At < e.At)
 	})
 }
 

@@ -49,6 +49,12 @@ func TestJudgeDebounce(t *testing.T) {
 		"never changed any more": {
 			entries: put([]entry{first, edits("d/2", idA, replaced, 0.7, 0.71, 0.9)}, handles("d/1", idA, 0.5, 1, 0, succeeded)), rules: bound,
 			want: "its last change was not handled", counts: one},
+		"changed after its ack was forgotten, and superseded": {
+			entries: put([]entry{first, edits("d/2", idA, replaced, 0.57, 0.58, 0.6), edits("d/3", idB, stored, 0.62, 0.63, 0.9)},
+				handles("d/1", idA, 0.5, 1, 0, succeeded), handles("d/2", idA, 0.61, 1, 0, failed),
+				handles("d/3", idB, 0.91, 1, 0, succeeded)),
+			strikes: []strike{{from: sec(0.56), to: sec(0.565), loses: time.Second, why: "its ack was forgotten"}}, rules: bound,
+			counts: verdict{accepted: 2, handled: 2, duplicated: 1}},
 		"changed after a failure": {
 			entries: put([]entry{first, edits("d/2", idA, replaced, 0.57, 0.58, 0.6)}, handles("d/1", idA, 0.5, 1, 0, failed),
 				handles("d/2", idA, 0.61, 2, 0, succeeded)),
