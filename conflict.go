@@ -35,8 +35,8 @@ const (
 	// that was sent without Append, also while it is handled, the send is ErrDuplicateKey. The group is due when this send says,
 	// as with Replace, unless it waits for a retry; headers and all other options are those of its first part, and MessageInfo
 	// names it, with Existed set. A group leaves its key to the next one when it is full (WithMaxParts), has expired
-	// (WithMsgTTL, WithDeadline), or a handler has it. It lives on until it is handled, its Message.Key stays, and calls by key
-	// reach it after the message that has the key, of at most 100 that have left it.
+	// (WithMsgTTL, WithDeadline), or a handler has it. It lives on until it is handled, its Message.Key stays, and GetKey,
+	// InterceptKey and CancelKey reach it after the message that has the key, of at most 100 that have left it.
 	//
 	// An append costs the server as much as the first part is long: let that be small. A bare callback gets the parts one after
 	// the other, within the time of one delivery (WithMaxConsumeDuration), and all again if it does not consume one of them.

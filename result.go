@@ -14,7 +14,7 @@ type Result struct {
 	ID    string
 	State State     // StateDone or StateGarbage
 	Value string    // done: what the handler said whose delivery was acked (SetResult); "" if nothing
-	Err   string    // garbage, or superseded: its last error; "" if a superseded one was cut short
+	Err   string    // garbage, or superseded: its last error, which may be of an earlier delivery; "" if it has none
 	At    time.Time // when it was acked, died, or ended because it was superseded, by the server's clock
 
 	// Superseded: it is done, but was not acked. Another send took its key while it was handled (Replace, Reschedule), and its
