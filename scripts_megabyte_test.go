@@ -52,8 +52,9 @@ func (l *longest) of(prepare, call func()) time.Duration {
 	return best
 }
 
-// TestLongMessagesAreCopiedOnce: what becomes of a message of 1 MB, whatever does it, takes not much more of the server's time than
-// a script that reads the value, changes its beginning and writes it. So does one call of those for many.
+// TestLongMessagesAreCopiedOnce: what becomes of a message of 1 MB, whatever does it, takes not 5 ms more of the server's time than
+// a plain HSET of it, or not much more than a script that reads the value, changes its beginning and writes it. So does one call of
+// those for many.
 func TestLongMessagesAreCopiedOnce(t *testing.T) {
 	f, server := ownServer(t)
 	q, m := f.queue(nil), NewMonitor(f.name, f.cli)
@@ -137,8 +138,8 @@ func TestLongMessagesAreCopiedOnce(t *testing.T) {
 	} {
 		took := l.of(c.prepare, c.call)
 		t.Logf("%s: %v, of which %v beyond a plain HSET; %.2f of a rewrite", c.name, took, took-plain, float64(took)/float64(rewritten))
-		if took > rewritten*14/10 {
-			t.Errorf("%s: a script took %v, to read and write 1 MB takes %v", c.name, took, rewritten)
+		if took > max(rewritten*14/10, plain+5*time.Millisecond) { // newer servers copy 1 MB in a third of the time
+			t.Errorf("%s: a script took %v, to read and write 1 MB takes %v, to write it %v", c.name, took, rewritten, plain)
 		}
 	}
 	emptied(func() {})()
