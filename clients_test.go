@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -10,21 +10,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/redis/go-redis/v9"
 )
 
 // works sends, consumes, retries and takes back through a client, with wake-ups alone.
-func works(t *testing.T, f *fixture, cli redis.UniversalClient) {
+func works(t *testing.T, f *face.Fixture, cli redis.UniversalClient) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*queuetest.Patience)
 	defer cancel()
 	handled, ended := make(chan string, 4), make(chan error, 1)
-	q := unhurried(noTick(f.queueOn(cli, nil))).WithConcurrent(2).WithNackRedeliveryDelay(20 * time.Millisecond).
-		WithHandler(func(ctx context.Context, msg *Message) error {
+	q := unhurried(face.NoTick(f.QueueOn(cli, nil))).WithConcurrent(2).WithNackRedeliveryDelay(20 * time.Millisecond).
+		WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 			handled <- fmt.Sprint(msg.Payload, " ", msg.Failures)
 			switch {
 			case msg.Payload == "fails once" && msg.Failures == 0:
-				return errBoom
+				return queuetest.ErrBoom
 			case msg.Payload == "hangs":
 				<-ctx.Done()
 				ended <- context.Cause(ctx)
@@ -32,7 +35,7 @@ func works(t *testing.T, f *fixture, cli redis.UniversalClient) {
 			return nil
 		})
 	done := q.StartConsume()
-	send := func(payload string, opts ...MsgOption) *MessageInfo {
+	send := func(payload string, opts ...delayqueue.MsgOption) *delayqueue.MessageInfo {
 		t.Helper()
 		info, err := q.Send(ctx, payload, opts...)
 		if err != nil {
@@ -42,23 +45,24 @@ func works(t *testing.T, f *fixture, cli redis.UniversalClient) {
 	}
 	wants := func(what string) {
 		t.Helper()
-		if p := receive(t, what+" arrives before the first tick", handled); p != what {
+		if p := queuetest.Receive(t, what+" arrives before the first tick", handled); p != what {
 			t.Errorf("handled %q, want %q", p, what)
 		}
 	}
-	later := send("later", WithDelay(time.Hour), WithKey("k"))
-	send("soon", WithDelay(30*time.Millisecond), WithHeader("h", "v"))
+	later := send("later", delayqueue.WithDelay(time.Hour), delayqueue.WithKey("k"))
+	send("soon", delayqueue.WithDelay(30*time.Millisecond), delayqueue.WithHeader("h", "v"))
 	wants("soon 0")
 	send("fails once")
 	wants("fails once 0")
 	wants("fails once 1")
-	if r, err := q.InterceptKey(ctx, "k"); err != nil || r.State != StatePending {
+	if r, err := q.InterceptKey(ctx, "k"); err != nil || r.State != delayqueue.StatePending {
 		t.Errorf("intercept by key: %+v, %v", r, err)
 	}
 	if r, err := q.Intercept(ctx, later.ID); err != nil || r.Intercepted {
 		t.Errorf("a second time: %+v, %v", r, err)
 	}
-	results, err := q.SendBatch(ctx, []Outgoing{{Payload: "hangs"}, {Payload: "later", Options: []MsgOption{WithDelay(time.Hour)}}})
+	results, err := q.SendBatch(ctx, []delayqueue.Outgoing{{Payload: "hangs"},
+		{Payload: "later", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,19 +72,19 @@ func works(t *testing.T, f *fixture, cli redis.UniversalClient) {
 	if err := q.Shutdown(stop); err == nil {
 		t.Error("Shutdown with a handler at work returns nil")
 	}
-	if cause := receive(t, "its context ends", ended); !errors.Is(cause, ErrShutdown) {
+	if cause := queuetest.Receive(t, "its context ends", ended); !errors.Is(cause, delayqueue.ErrShutdown) {
 		t.Errorf("cause %v, want ErrShutdown", cause)
 	}
-	receive(t, "it stops", done)
-	for i, want := range []State{StateReady, StatePending} {
+	queuetest.Receive(t, "it stops", done)
+	for i, want := range []delayqueue.State{delayqueue.StateReady, delayqueue.StatePending} {
 		if r, err := q.TryIntercept(results[i].Info); err != nil || r.State != want {
 			t.Errorf("intercept: %+v, %v; want %v", r, err, want)
 		}
 	}
-	if n := f.log.count("level=ERROR") + f.log.count("cannot wait for wake-ups"); n != 0 {
+	if n := f.Log.Count("level=ERROR") + f.Log.Count("cannot wait for wake-ups"); n != 0 {
 		t.Errorf("%d complaints in the log", n)
 	}
-	f.checkEmpty()
+	f.CheckEmpty()
 }
 
 func TestClientOptions(t *testing.T) {
@@ -96,15 +100,12 @@ func TestClientOptions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			opt.Addr = shared.Addr()
-			f := fixtureOn(t, redis.NewClient(&opt))
-			works(t, f, f.cli)
+			opt.Addr = queuetest.Shared.Addr()
+			f := face.On(t, redis.NewClient(&opt))
+			works(t, f, f.Cli)
 		})
 	}
 }
-
-// wrapped is a client of the user's own type.
-type wrapped struct{ redis.UniversalClient }
 
 // answers is a hook that answers in place of a server.
 type answers struct{ err func(cmd redis.Cmder) error }
@@ -126,7 +127,7 @@ func TestClientThatPretends(t *testing.T) {
 	unexpected := func(cmd redis.Cmder) error { return fmt.Errorf("call to cmd '%v' was not expected", cmd.Args()) }
 	broken := func(redis.Cmder) error { return errors.New("circuit breaker is open") }
 	var hooks atomic.Int64
-	watching := commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	watching := queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		hooks.Add(1)
 		return next(ctx, cmd)
 	})
@@ -140,7 +141,7 @@ func TestClientThatPretends(t *testing.T) {
 		"one that panics": {answers{func(redis.Cmder) error { panic("no") }}, false},
 	} {
 		var dialled atomic.Int64
-		dial := func(context.Context, string, string) (net.Conn, error) { dialled.Add(1); return nil, errBoom }
+		dial := func(context.Context, string, string) (net.Conn, error) { dialled.Add(1); return nil, queuetest.ErrBoom }
 		one := redis.NewClient(&redis.Options{Addr: "nowhere:1", Dialer: dial})
 		many := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"nowhere:1"}, Dialer: dial})
 		one.AddHook(c.hook)
@@ -153,7 +154,7 @@ func TestClientThatPretends(t *testing.T) {
 						t.Errorf("%s, %T: %s", name, cli, said)
 					}
 				}()
-				NewPublisher("q", cli)
+				delayqueue.NewPublisher("q", cli)
 			}()
 			if err := cli.Close(); err != nil {
 				t.Error(err)
@@ -165,37 +166,5 @@ func TestClientThatPretends(t *testing.T) {
 	}
 	if hooks.Load() == 0 {
 		t.Error("the hooks have not been asked")
-	}
-}
-
-// TestRing: a ring would strand accepted messages on the wrong server.
-func TestRing(t *testing.T) {
-	t.Parallel()
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": shared.Addr()}})
-	defer ring.Close()
-	for name, make := range map[string]func(){
-		"NewQueue":               func() { NewQueue("q", ring, nil) },
-		"NewPublisher":           func() { NewPublisher("q", ring) },
-		"NewMonitor":             func() { NewMonitor("q", ring) },
-		"in a wrapper, NewQueue": func() { NewQueue("q", struct{ *redis.Ring }{ring}, nil) },
-		"deeper, NewPublisher":   func() { NewPublisher("q", &struct{ wrapped }{wrapped{ring}}) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			defer func() {
-				_, call, wrapped := strings.Cut(name, ", ")
-				if !wrapped {
-					call = name
-				}
-				if text := fmt.Sprint(recover()); !strings.Contains(text, call) || !strings.Contains(text, "use one server, Sentinel or a Cluster") {
-					t.Errorf("panics with %q", text)
-				}
-			}()
-			make()
-		})
-	}
-	for _, err := range Queues(context.Background(), ring) {
-		if !errors.Is(err, errRing) {
-			t.Errorf("Queues: %v", err)
-		}
 	}
 }

@@ -5,95 +5,95 @@ import (
 	"encoding/hex"
 	"fmt"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
-// A Conflict says what a send does if another message has its key (WithKey).
+// A Conflict says what a send does if another live message has its key (WithKey).
 type Conflict int
 
-// What a send can do. While a handler has the other message, Replace and Reschedule store the new message beside that one
-// and give it the key, and the handler goes on. The older delivery is superseded: whatever becomes of it, its message ends
-// as by an ack, and never comes again. That holds for a failure, a loss, a release, Snooze and Again, and past its deadline
-// as well. Call and Await of the older message return ErrSuperseded, unless its handler returns nil. Listeners are told of a
-// SupersededEvent in place of any other end, and History counts it as Superseded. Two handlers of one key may run at the same
-// time: a handler that must not overwrite what a newer one wrote compares something of its own, such as a version in the
-// payload.
+// The conflicts. If the other message is kept or changed, the MessageInfo of the send names it, with Existed set.
+//
+// While a handler has the other message, Replace and Reschedule store the new message beside it, and the new message gets the key.
+// The handler goes on, and the older message is superseded: it ends as by an ack, and never comes again. That holds for a
+// failure, a loss, a release, Snooze and Again, also past its deadline. Unless its handler returns nil, Call and
+// Await of the older message return ErrSuperseded, or ErrNoResult if the message is not kept (WithRetention). Listeners get a SupersededEvent in place of any other end.
+//
+// Two handlers of one key may run at the same time. A handler that must not overwrite newer data must compare something of
+// its own, such as a version in the payload.
 const (
-	// Refuse: ErrDuplicateKey.
-	Refuse Conflict = iota
-	// Keep stores nothing. The other message is what MessageInfo names, with Existed set.
-	Keep
-	// Replace makes the other message this one: payload, headers, options, and when it is due if this send says so (a
-	// delay or a schedule; SendDelayMsg and SendScheduleMsg always do). It keeps its id, and its place if it is due
-	// already and is to be due now, but its WithMsgTTL counts from this send; its failures are forgotten. MessageInfo
-	// names it, with Existed set.
-	Replace
-	// Reschedule makes the other message due when this one would be, and changes nothing else of it; its WithMsgTTL counts
-	// from then, or from this send. MessageInfo names it, with Existed set. It costs the server as much as the other message is
-	// long, as Replace does, and a batch of either a round trip for each half a megabyte of those.
-	Reschedule
-	// Append adds this payload to the other message as a further part, and its handler gets all of them as Message.Parts; if
-	// that was sent without Append, also while it is handled, the send is ErrDuplicateKey. The group is due when this send says,
-	// as with Replace, unless it waits for a retry; headers and all other options are those of its first part, and MessageInfo
-	// names it, with Existed set. A group leaves its key to the next one when it is full (WithMaxParts), has expired
-	// (WithMsgTTL, WithDeadline), or a handler has it. It lives on until it is handled, its Message.Key stays, and GetKey,
-	// InterceptKey and CancelKey reach it after the message that has the key, of at most 100 that have left it.
+	// Refuse returns ErrDuplicateKey.
+	Refuse = Conflict(script.ConflictRefuse)
+	// Keep stores nothing.
+	Keep = Conflict(script.ConflictKeep)
+	// Replace gives the other message the payload, headers and options of this one, and forgets its failures. The other message
+	// keeps its id, and its place if it is due already and is to be due now. Without a delay or a schedule its due instant stays, or comes
+	// earlier by WithMaxWait. SendDelayMsg and SendScheduleMsg always have one. Its WithMsgTTL counts from its due instant, or from this
+	// send if that is later.
+	Replace = Conflict(script.ConflictReplace)
+	// Reschedule makes the other message due when this one would be, and changes nothing else. Its WithMsgTTL counts from that
+	// instant, or from this send if that is later. Reschedule and Replace cost the server as much as the other message is long. A batch of them
+	// takes a round trip for each half a megabyte of other messages.
+	Reschedule = Conflict(script.ConflictReschedule)
+	// Append adds this payload to the other message, which is a group, as a further part. The handler gets all parts as Message.Parts.
+	// The send is ErrDuplicateKey if the other message was sent without Append, also while it is handled. The due instant changes as
+	// with Replace, unless the group waits for a retry. Headers and all other options are those of the first part.
 	//
-	// An append costs the server as much as the first part is long: let that be small. A bare callback gets the parts one after
-	// the other, within the time of one delivery (WithMaxConsumeDuration), and all again if it does not consume one of them.
-	Append
+	// A group leaves its key to the next group when it is full (WithMaxParts), has expired (WithMsgTTL, WithDeadline), or a
+	// handler has it. It lives on until it is handled, and its Message.Key stays. ops.Queue.GetKey, InterceptKey and CancelKey reach up
+	// to 100 such groups, after the message that has the key.
+	//
+	// An append costs the server as much as the first part is long, so let the first part be small. A callback gets the parts one after
+	// the other, within the time of one delivery (WithMaxConsumeDuration). If it does not consume one of them, all come again.
+	Append = Conflict(script.ConflictAppend)
 )
 
 var conflictNames = [...]string{"Refuse", "Keep", "Replace", "Reschedule", "Append"}
-
-// conflictWords are what put calls them.
-var conflictWords = [...]any{Refuse: "refuse", Keep: "keep", Replace: "replace", Reschedule: "reschedule", Append: "append"}
 
 // String is the name of the constant, as in "Replace".
 func (c Conflict) String() string { return nameOf("Conflict", int(c), conflictNames[:]) }
 
 // oneConflict is what one send is to do.
-func oneConflict(option string, on []Conflict) (Conflict, error) {
+func oneConflict(option string, on []Conflict) (script.Conflict, error) {
 	if len(on) == 0 {
-		return Refuse, nil
+		return script.ConflictRefuse, nil
 	}
 	if len(on) > 1 {
-		return Refuse, fmt.Errorf("%w: %s: %v and %v: a message has one of them", ErrBadOption, option, on[0], on[1])
+		return script.ConflictRefuse, fmt.Errorf("%w: %s: %v and %v: a message has one of them", ErrBadOption, option, on[0], on[1])
 	}
 	if on[0] < 0 || int(on[0]) >= len(conflictNames) {
-		return Refuse, fmt.Errorf("%w: %s: %v is none of Refuse, Keep, Replace, Reschedule and Append", ErrBadOption, option, on[0])
+		return script.ConflictRefuse, fmt.Errorf("%w: %s: %v is none of Refuse, Keep, Replace, Reschedule and Append", ErrBadOption, option, on[0])
 	}
-	return on[0], nil
+	return script.Conflict(on[0]), nil
 }
 
-// How long a key may stay taken after an ack, and how long a message may be put off.
-const (
-	maxKeyHold = 365 * 24 * time.Hour
-	// latestUnknown stands in an envelope where put writes to when its message may be put off, or from when its TTL counts.
-	latestUnknown = 1
-)
+// maxKeyHold is how long a key may stay taken after an ack.
+const maxKeyHold = 365 * 24 * time.Hour
 
-// WithKeyHold keeps the key of the message taken for d after it is acked, by the server's clock: who sends it again within
-// that time, because a caller has repeated its request, say, is refused with ErrDuplicateKey, or gets the message that was
-// acked (Keep: Existed, and no Due). As nothing waits then, Replace, Reschedule and Append are refused, too. A message that
-// ends otherwise, in garbage or taken out, frees its key at once, for its work was not done. What its own handler sends with
-// Then gets the key, which stays taken behind that one too, for what is left of the time. Nothing that a Monitor does frees it
-// but ReleaseKey: Requeue is refused as a send is. d is from 1ms to 365 days.
+// WithKeyHold keeps the key of the message taken for d after its ack, by the server's clock; d is from 1ms to 365 days. It is for a
+// request that a caller may repeat. A second send within that time is refused with ErrDuplicateKey. With Keep it gets the
+// acked message (Existed, and no Due). Replace, Reschedule and Append are refused, because nothing waits any longer.
+//
+// A message that ends in garbage, or is taken out, frees its key at once, because its work was not done. A message that its own handler
+// sends with Then may have the key, and after it the key stays taken for the rest of the time. ops.Queue.ReleaseKey
+// frees the key. ops.Queue.Requeue is refused as a send is.
 func WithKeyHold(d time.Duration) MsgOption {
 	return func(m *draft) error {
-		if d < minDuration || d > maxKeyHold {
-			return fmt.Errorf("%w: WithKeyHold(%v): from %v to %v%s", ErrBadOption, d, minDuration, maxKeyHold, unitHint(d))
+		if d < message.MinDuration || d > maxKeyHold {
+			return fmt.Errorf("%w: WithKeyHold(%v): from %v to %v%s", ErrBadOption, d, message.MinDuration, maxKeyHold, message.UnitHint(d))
 		}
-		m.keyHold = d
+		m.KeyHold = d
 		return nil
 	}
 }
 
-// WithPayloadKey makes the SHA-256 of the payload, in 64 hexadecimal digits, the key of the message, as WithKey does: two
-// messages with the same payload are one. Headers do not count.
+// WithPayloadKey is WithKey with the SHA-256 of the payload as the key, in 64 hexadecimal digits. So two messages with the same
+// payload are one. Headers do not count.
 func WithPayloadKey(on ...Conflict) MsgOption {
 	return func(m *draft) (err error) {
-		m.key, m.put.payloadKey = "", true
-		m.put.on, err = oneConflict("WithPayloadKey", on)
+		m.Key, m.put.PayloadKey = "", true
+		m.put.On, err = oneConflict("WithPayloadKey", on)
 		return err
 	}
 }
@@ -103,42 +103,95 @@ func payloadKey(payload string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// WithMaxWait bounds how long Replace, Reschedule and Append put a message off: it is due no later than d after the first send
-// that says so, by the server's clock, however often later ones put it off, and whether it was handed out meanwhile or not.
-// Once that is over and the message was handed out, it begins anew. A send without it that replaces the message takes the
-// bound off, and one that reschedules it or appends to it is bound all the same; what was sent without it, and is
-// rescheduled or appended to, keeps none. d is at least 1ms, and no less than the delay.
+// WithMaxWait bounds how long Replace, Reschedule and Append put a message off: the message is due at most d after the first send with
+// this option, by the server's clock, however often later sends put it off. If that time is over and the message was handed out, a
+// further send begins a new time. d is at least 1ms, and no less than the delay.
+//
+// A later send without this option:
+//   - Replace removes the bound.
+//   - Reschedule and Append keep the bound of the first send. If the first send had none, there is none.
 func WithMaxWait(d time.Duration) MsgOption {
 	return func(m *draft) error {
-		if d < minDuration || d > maxDelay {
-			return fmt.Errorf("%w: WithMaxWait(%v): from %v to %v%s", ErrBadOption, d, minDuration, maxDelay, unitHint(d))
+		if d < message.MinDuration || d > message.MaxDelay {
+			return fmt.Errorf("%w: WithMaxWait(%v): from %v to %v%s", ErrBadOption, d, message.MinDuration, message.MaxDelay, message.UnitHint(d))
 		}
-		m.put.maxWait = d
+		m.put.MaxWait = d
 		return nil
 	}
 }
 
-// checkKey makes the key of a payload, and refuses options that lack another or contradict one.
+// checkKey makes the key of a payload, and refuses options that lack another option or contradict one.
 func (m *draft) checkKey() error {
-	if m.key == "" && m.put.payloadKey {
-		m.key = payloadKey(m.payload)
+	if m.Key == "" && m.put.PayloadKey {
+		m.Key = payloadKey(m.Payload)
 	}
-	if m.key == "" && m.keyHold > 0 {
-		return fmt.Errorf("%w: WithKeyHold(%v) without a key: use WithKey or WithPayloadKey", ErrBadOption, m.keyHold)
+	if m.Key == "" && m.KeyHold > 0 {
+		return fmt.Errorf("%w: WithKeyHold(%v) without a key: use WithKey or WithPayloadKey", ErrBadOption, m.KeyHold)
 	}
-	if m.key != "" && m.ttl > 0 {
-		m.since = latestUnknown
+	if m.Key != "" && m.TTL > 0 {
+		m.Since = message.LatestUnknown
 	}
-	if err := m.checkGroup(); err != nil || m.put.maxWait == 0 {
+	if err := m.checkGroup(); err != nil || m.put.MaxWait == 0 {
 		return err
 	}
-	if m.put.on < Replace {
+	if m.put.On < script.ConflictReplace {
 		return fmt.Errorf("%w: WithMaxWait(%v) of a message that puts off no other: use WithKey with Replace, Reschedule or Append",
-			ErrBadOption, m.put.maxWait)
+			ErrBadOption, m.put.MaxWait)
 	}
-	if delay := microseconds(m.when.us); !m.when.absolute && delay > m.put.maxWait {
-		return fmt.Errorf("%w: WithMaxWait(%v) is less than the delay of %v", ErrBadOption, m.put.maxWait, delay)
+	if delay := message.Microseconds(m.when.Us); !m.when.Absolute && delay > m.put.MaxWait {
+		return fmt.Errorf("%w: WithMaxWait(%v) is less than the delay of %v", ErrBadOption, m.put.MaxWait, delay)
 	}
-	m.latest = latestUnknown
+	m.Latest = message.LatestUnknown
 	return nil
+}
+
+// WithMaxParts sets how many parts a group (Append) may have, from 2 to 1,000, which is the default. The value of the send
+// that adds a part counts. A group is full when it has n parts, or when a part does not fit into 1 MB; then that part
+// begins the next group. A full group is due now, unless it waits for a retry, and its key is free for the next group.
+func WithMaxParts(n int) MsgOption {
+	return func(m *draft) error {
+		if n < message.MinParts || n > message.MaxParts {
+			return fmt.Errorf("%w: WithMaxParts(%d): from %d to %d", ErrBadOption, n, message.MinParts, message.MaxParts)
+		}
+		m.put.MaxParts = n
+		return nil
+	}
+}
+
+// checkGroup makes a message with Append the first part of a group.
+func (m *draft) checkGroup() error {
+	switch {
+	case m.put.On != script.ConflictAppend && m.put.MaxParts > 0:
+		return fmt.Errorf("%w: WithMaxParts(%d) of a message that is no part: use WithKey or WithPayloadKey with Append",
+			ErrBadOption, m.put.MaxParts)
+	case m.put.On != script.ConflictAppend:
+		return nil
+	case len(m.Payload) > message.MaxGroupBytes:
+		return fmt.Errorf("%w: a part (Append) of %d bytes, at most %d", ErrPayloadTooLarge, len(m.Payload), message.MaxGroupBytes)
+	}
+	m.Group = message.Group{Count: 1}
+	return nil
+}
+
+// WithSequence makes the message number n of a sequence of this queue. The name has 1 to 512 bytes. The message is stored
+// only if n is greater than the last number that was stored, and refused with ErrSequence otherwise. It is for data that is numbered
+// elsewhere: rows of an outbox, offsets of a log, minutes of a schedule. Each number makes one message, however often, from how many
+// machines and how late it is sent again. Numbers may be negative, and may have gaps.
+//
+// A message that is refused for another reason, such as its key, does not count. The numbers of a SendBatch must rise in each
+// sequence (else ErrBadOption). If one is not stored for another reason than ErrSequence, later numbers of that sequence in the batch
+// are not stored either (ErrSequenceStopped). So a call that was refused in part, or whose outcome is not known, may be
+// repeated as it is.
+//
+// A number that is lower than the last can never be stored. So a sender must not pass over a row that is missing yet, or that was
+// refused. A failover may forget a number with its message, and the number is lost if the next one is sent all the same. If no number
+// may be lost, use WithReplicaAck, and send a number only after the one before is confirmed: its send returned nil, or
+// ErrSequence without ErrNotReplicated.
+//
+// Redis keeps a name until ops.Queue.DropSequence or ops.Queue.DeleteQueue.
+func WithSequence(name string, n int64) MsgOption {
+	return func(m *draft) error {
+		m.put.Sequence, m.put.Number = name, n
+		return message.CheckSequence("WithSequence", name)
+	}
 }

@@ -1,24 +1,28 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
 // TestBaseContextEnds: handlers' contexts end with it and its cause; nothing more is started, and nothing fails for it.
 func TestBaseContextEnds(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	base, end := context.WithCancelCause(context.Background())
 	started, causes := make(chan string, 10), make(chan error, 10)
-	q := f.queue(nil).WithConcurrent(2).WithBaseContext(base).
-		WithHandler(func(ctx context.Context, msg *Message) error {
+	q := f.Queue(nil).WithConcurrent(2).WithBaseContext(base).
+		WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 			started <- msg.Payload
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
@@ -27,34 +31,34 @@ func TestBaseContextEnds(t *testing.T) {
 			}
 			return nil
 		})
-	fails, succeeds := f.send(q, "fails", WithRetryCount(0)), f.send(q, "succeeds")
+	fails, succeeds := f.Send(q, "fails", delayqueue.WithRetryCount(0)), f.Send(q, "succeeds")
 	q.StartConsume()
-	receive(t, "a handler runs", started)
-	receive(t, "another handler runs", started)
+	queuetest.Receive(t, "a handler runs", started)
+	queuetest.Receive(t, "another handler runs", started)
 	reason := errors.New("the user's own reason")
 	end(reason)
 	for range 2 {
-		if cause := receive(t, "the handlers' contexts end", causes); !errors.Is(cause, reason) {
+		if cause := queuetest.Receive(t, "the handlers' contexts end", causes); !errors.Is(cause, reason) {
 			t.Errorf("cause %v, want the base context's", cause)
 		}
 	}
-	eventually(t, "both are settled", func() bool { return f.where(fails.ID) == "ready" && f.where(succeeds.ID) == "gone" })
-	after := f.send(q, "after", WithRetryCount(0))
+	queuetest.Eventually(t, "both are settled", func() bool { return f.Where(fails.ID) == "ready" && f.Where(succeeds.ID) == "gone" })
+	after := f.Send(q, "after", delayqueue.WithRetryCount(0))
 	seen, ticks := "", 0
-	eventually(t, "it goes on looking", func() bool {
-		if now := f.check().Fields["seen"]; now != seen {
+	queuetest.Eventually(t, "it goes on looking", func() bool {
+		if now := f.Check().Fields["seen"]; now != seen {
 			seen = now
 			ticks++
 		}
 		return ticks == 4
 	})
-	if f.where(fails.ID) != "ready" || f.where(after.ID) != "pending" || len(started) > 0 {
-		t.Errorf("the one that failed is in %s, the other in %s, and %d were started", f.where(fails.ID), f.where(after.ID), len(started))
+	if f.Where(fails.ID) != "ready" || f.Where(after.ID) != "pending" || len(started) > 0 {
+		t.Errorf("the one that failed is in %s, the other in %s, and %d were started", f.Where(fails.ID), f.Where(after.ID), len(started))
 	}
 	got := make(chan string, 2)
-	f.queue(func(payload string) bool { got <- payload; return true }).StartConsume()
-	receive(t, "another consumer handles them", got)
-	receive(t, "another consumer handles them", got)
+	f.Queue(func(payload string) bool { got <- payload; return true }).StartConsume()
+	queuetest.Receive(t, "another consumer handles them", got)
+	queuetest.Receive(t, "another consumer handles them", got)
 }
 
 // TestConcurrent: n handlers run at a time, and never more.
@@ -63,10 +67,10 @@ func TestConcurrent(t *testing.T) {
 	for _, n := range []int{1, 3, 16} {
 		t.Run(strconv.Itoa(n), func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
+			f := face.New(t)
 			var running, most, handled atomic.Int64
 			full := make(chan struct{}) // n run at a time
-			q := f.queue(func(string) bool {
+			q := f.Queue(func(string) bool {
 				now := running.Add(1)
 				defer running.Add(-1)
 				for seen := most.Load(); now > seen && !most.CompareAndSwap(seen, now); seen = most.Load() {
@@ -76,19 +80,19 @@ func TestConcurrent(t *testing.T) {
 				}
 				select {
 				case <-full:
-				case <-time.After(patience):
+				case <-time.After(queuetest.Patience):
 				}
 				time.Sleep(2 * time.Millisecond) // a slow handler
 				handled.Add(1)
 				return true
 			}).WithConcurrent(n)
 			messages := 20 * n
-			if _, err := q.SendBatch(context.Background(), make([]Outgoing, messages)); err != nil {
+			if _, err := q.SendBatch(context.Background(), make([]delayqueue.Outgoing, messages)); err != nil {
 				t.Fatal(err)
 			}
 			q.StartConsume()
-			receive(t, "all workers are busy at a time", full)
-			eventually(t, "all are settled", func() bool { return len(f.check().Messages) == 0 })
+			queuetest.Receive(t, "all workers are busy at a time", full)
+			queuetest.Eventually(t, "all are settled", func() bool { return len(f.Check().Messages) == 0 })
 			if handled.Load() != int64(messages) || most.Load() != int64(n) {
 				t.Errorf("handled %d, at most %d at a time; want %d and %d", handled.Load(), most.Load(), messages, n)
 			}
@@ -103,47 +107,47 @@ func TestTicksWhileSomethingIsInUnack(t *testing.T) {
 	const lease = 9 * time.Second
 	t.Run("its own", func(t *testing.T) {
 		t.Parallel()
-		f := newFixture(t)
+		f := face.New(t)
 		started, release := make(chan struct{}, 10), make(chan struct{})
-		q := f.queue(func(string) bool { started <- struct{}{}; <-release; return true }).WithLease(lease).WithFetchInterval(time.Hour)
-		f.send(q, "slow")
+		q := f.Queue(func(string) bool { started <- struct{}{}; <-release; return true }).WithLease(lease).WithFetchInterval(time.Hour)
+		f.Send(q, "slow")
 		q.StartConsume()
-		receive(t, "the handler runs", started)
+		queuetest.Receive(t, "the handler runs", started)
 		seen := func() time.Duration {
-			us, err := strconv.ParseInt(f.check().Fields["seen"], 10, 64)
-			f.must(err)
+			us, err := strconv.ParseInt(f.Check().Fields["seen"], 10, 64)
+			f.Must(err)
 			return time.Duration(us) * time.Microsecond
 		}
 		shortest := time.Hour // on a busy machine some take longer
 		for last, n := seen(), 0; n < 2 || shortest > lease/2 && n < 20; n++ {
 			now := last
-			eventually(t, "the consumer ticks", func() bool { now = seen(); return now != last })
+			queuetest.Eventually(t, "the consumer ticks", func() bool { now = seen(); return now != last })
 			shortest, last = min(shortest, now-last), now
 		}
 		if shortest > lease/2 {
 			t.Errorf("ticks are %v apart, want %v", shortest, lease/3)
 		}
 		close(release)
-		eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
+		queuetest.Eventually(t, "it is acked", func() bool { return len(f.Check().Messages) == 0 })
 	})
 	t.Run("another's", func(t *testing.T) {
 		t.Parallel()
-		f := newFixture(t)
-		got := make(chan *Message, 1)
-		q := f.queue(nil).WithHandler(func(_ context.Context, msg *Message) error { got <- msg; return nil }).
+		f := face.New(t)
+		got := make(chan *delayqueue.Message, 1)
+		q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got <- msg; return nil }).
 			WithLease(lease).WithFetchInterval(time.Hour)
-		f.send(q, "lost")
-		dead := newCaller() // a consumer that takes it and is never heard of again
-		dead.next()
-		taken, err := f.calls().fetch(context.Background(), dead, fetchRequest{want: 1, settings: &fetchSettings{lease: lease, maxLosses: 3}})
-		if err != nil || len(taken.tags) != 1 {
-			t.Fatalf("%d taken: %v", len(taken.tags), err)
+		f.Send(q, "lost")
+		dead := script.NewCaller() // a consumer that takes it and is never heard of again
+		dead.Next()
+		taken, err := f.Calls().Fetch(context.Background(), dead, script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: lease, MaxLosses: 3}})
+		if err != nil || len(taken.Tags) != 1 {
+			t.Fatalf("%d taken: %v", len(taken.Tags), err)
 		}
 		q.StartConsume()
-		if msg := receive(t, "the loss is noticed", got); msg.Delivery != 2 || msg.Failures != 0 {
+		if msg := queuetest.Receive(t, "the loss is noticed", got); msg.Delivery != 2 || msg.Failures != 0 {
 			t.Errorf("it comes back as %+v", msg)
 		}
-		eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
+		queuetest.Eventually(t, "it is acked", func() bool { return len(f.Check().Messages) == 0 })
 	})
 }
 
@@ -151,46 +155,46 @@ func TestTicksWhileSomethingIsInUnack(t *testing.T) {
 // sees the message again.
 func TestPoisonIsTold(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	type death struct {
-		msg *Message
+		msg *delayqueue.Message
 		err error
 	}
 	deaths, handled := make(chan death, 1), make(chan string, 1)
 	const lease = 300 * time.Millisecond // of the one that dies
-	q := f.queue(func(payload string) bool { handled <- payload; return true }).WithLease(3 * time.Second).
-		WithGarbageHandler(func(_ context.Context, msg *Message, err error) { deaths <- death{msg, err} })
-	info := f.send(q, "work", WithKey("k"), WithRetryCount(0))
-	dying := newCaller() // a consumer that dies each time with the message in hand
-	fetch := func(want int) fetchReply {
+	q := f.Queue(func(payload string) bool { handled <- payload; return true }).WithLease(3 * time.Second).
+		WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, err error) { deaths <- death{msg, err} })
+	info := f.Send(q, "work", delayqueue.WithKey("k"), delayqueue.WithRetryCount(0))
+	dying := script.NewCaller() // a consumer that dies each time with the message in hand
+	fetch := func(want int) script.FetchReply {
 		t.Helper()
-		dying.next()
-		out, err := f.calls().fetch(context.Background(), dying, fetchRequest{want: want, settings: &fetchSettings{lease: lease, maxLosses: 3}})
+		dying.Next()
+		out, err := f.Calls().Fetch(context.Background(), dying, script.FetchRequest{Want: want, Settings: &script.FetchSettings{Lease: lease, MaxLosses: 3}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out
 	}
 	for loss := 1; ; loss++ {
-		eventually(t, "it is handed out", func() bool { return len(fetch(1).tags) == 1 })
+		queuetest.Eventually(t, "it is handed out", func() bool { return len(fetch(1).Tags) == 1 })
 		if loss == 3 {
 			break // noticed by the consumer under test
 		}
-		eventually(t, "it is lost", func() bool { fetch(0); return f.where(info.ID) == "retry" })
+		queuetest.Eventually(t, "it is lost", func() bool { fetch(0); return f.Where(info.ID) == "retry" })
 	}
 	q.StartConsume()
-	d := receive(t, "its death is told", deaths)
-	if !errors.Is(d.err, ErrPoison) {
+	d := queuetest.Receive(t, "its death is told", deaths)
+	if !errors.Is(d.err, delayqueue.ErrPoison) {
 		t.Errorf("died of %v, want ErrPoison", d.err)
 	}
 	if d.msg.ID != info.ID || d.msg.Key != "k" || d.msg.Payload != "work" || d.msg.Delivery != 3 || d.msg.Failures != 0 {
 		t.Errorf("died as %+v", d.msg)
 	}
-	if record := f.check().Fail[info.ID]; f.where(info.ID) != "garbage" || record.Losses != 3 || record.Failures != 0 {
-		t.Errorf("%s with record %+v", f.where(info.ID), record)
+	if record := f.Check().Fail[info.ID]; f.Where(info.ID) != "garbage" || record.Losses != 3 || record.Failures != 0 {
+		t.Errorf("%s with record %+v", f.Where(info.ID), record)
 	}
-	f.send(q, "next", WithKey("k"))
-	if p := receive(t, "the next message is handled", handled); p != "next" {
+	f.Send(q, "next", delayqueue.WithKey("k"))
+	if p := queuetest.Receive(t, "the next message is handled", handled); p != "next" {
 		t.Errorf("handled %q", p)
 	}
 }
@@ -198,13 +202,13 @@ func TestPoisonIsTold(t *testing.T) {
 // TestSettingsOfOtherConsumers: the most that one asks for holds for all, and the others say so.
 func TestSettingsOfOtherConsumers(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	started, release := make(chan struct{}), make(chan struct{})
-	f.queue(func(string) bool { return true }).WithLease(20 * time.Second).WithMaxLosses(5).StartConsume()
-	eventually(t, "the one that asks for most has looked", func() bool { return f.check().Fields["settings"] != "" })
-	f.queue(func(string) bool { close(started); <-release; return true }).WithLease(300 * time.Millisecond).WithConcurrent(2).StartConsume()
-	eventually(t, "the other says so", func() bool { return f.log.count("other consumers of this queue have other settings") == 1 })
-	if text := f.log.String(); !strings.Contains(text, "this.lease=300ms") || !strings.Contains(text, "all.lease=20s") ||
+	f.Queue(func(string) bool { return true }).WithLease(20 * time.Second).WithMaxLosses(5).StartConsume()
+	queuetest.Eventually(t, "the one that asks for most has looked", func() bool { return f.Check().Fields["settings"] != "" })
+	f.Queue(func(string) bool { close(started); <-release; return true }).WithLease(300 * time.Millisecond).WithConcurrent(2).StartConsume()
+	queuetest.Eventually(t, "the other says so", func() bool { return f.Log.Count("other consumers of this queue have other settings") == 1 })
+	if text := f.Log.String(); !strings.Contains(text, "this.lease=300ms") || !strings.Contains(text, "all.lease=20s") ||
 		!strings.Contains(text, "all.max_losses=5") {
 		t.Errorf("it says %s", text)
 	}
@@ -214,11 +218,11 @@ func TestSettingsOfOtherConsumers(t *testing.T) {
 // TestMaxInFlightBytes: a consumer holds no more than that, but for one message that is larger.
 func TestMaxInFlightBytes(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	const n, size, most = 12, 10 << 10, 35 << 10
 	release := make(chan struct{})
 	var running, peak atomic.Int64
-	q := f.queue(func(string) bool {
+	q := f.Queue(func(string) bool {
 		now := running.Add(1)
 		defer running.Add(-1)
 		for seen := peak.Load(); now > seen && !peak.CompareAndSwap(seen, now); seen = peak.Load() {
@@ -226,18 +230,18 @@ func TestMaxInFlightBytes(t *testing.T) {
 		<-release
 		return true
 	}).WithConcurrent(n).WithMaxInFlightBytes(most)
-	batch := make([]Outgoing, n)
+	batch := make([]delayqueue.Outgoing, n)
 	for i := range batch {
 		batch[i].Payload = strings.Repeat("x", size)
 	}
 	batch[0].Payload = strings.Repeat("x", 2*most)
-	if _, err := f.queue(nil).SendBatch(context.Background(), batch); err != nil {
+	if _, err := f.Queue(nil).SendBatch(context.Background(), batch); err != nil {
 		t.Fatal(err)
 	}
 	q.StartConsume()
 	seen, ticks := "", 0
-	eventually(t, "it has looked some times", func() bool {
-		state := f.check()
+	queuetest.Eventually(t, "it has looked some times", func() bool {
+		state := f.Check()
 		if now := state.Fields["seen"]; now != seen {
 			seen = now
 			ticks++
@@ -248,31 +252,7 @@ func TestMaxInFlightBytes(t *testing.T) {
 		return ticks == 4 && running.Load() > 0
 	})
 	close(release)
-	eventually(t, "all are settled", func() bool { return len(f.check().Messages) == 0 })
-	eventually(t, "no byte is held", func() bool { return q.consumer.leases.held.totals().bytes == 0 }) // once the answer has come
-}
-
-// TestCallNumberThatIsNotOurs: somebody else has written a later call of this consumer into state.
-func TestCallNumberThatIsNotOurs(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	got := make(chan string, 1)
-	q := f.queue(func(payload string) bool { got <- payload; return true }).WithFetchInterval(50 * time.Millisecond)
-	q.StartConsume()
-	eventually(t, "it has called", func() bool { return f.check().Fields["seen"] != "" })
-	for field := range f.check().Fields {
-		if strings.HasPrefix(field, "call:") {
-			f.cli.HSet(context.Background(), q.store.keys.state, field, "999999999 1700000000000000 ")
-		}
-	}
-	eventually(t, "it says so", func() bool { return f.log.count("changed what this queue remembers") == 1 })
-	for _, forged := range []string{"999999999 1700000000000000 ", "%d 1700000000000000 rubbish "} { // of the settler's next call
-		if n := q.consumer.settler.caller.n + 1; strings.Contains(forged, "%d") {
-			forged = fmt.Sprintf(forged, n)
-		}
-		f.cli.HSet(context.Background(), q.store.keys.state, "call:"+q.consumer.settler.caller.id, forged)
-		f.send(f.queue(nil), "x")
-		receive(t, "it goes on", got)
-		eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 && q.consumer.leases.held.totals().deliveries == 0 })
-	}
+	queuetest.Eventually(t, "all are settled", func() bool { return len(f.Check().Messages) == 0 })
+	last := f.Send(f.Queue(nil), batch[0].Payload)
+	queuetest.Eventually(t, "no byte is held, so there is room for more", func() bool { return f.Where(last.ID) == "gone" })
 }

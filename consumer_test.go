@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -9,179 +9,184 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
 func TestSnooze(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	got := make(chan *Message, 6)
-	q := f.queue(nil).WithHandler(func(_ context.Context, msg *Message) error {
+	f := face.New(t)
+	got := make(chan *delayqueue.Message, 6)
+	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 		got <- msg
 		if msg.Delivery < 6 {
-			return Snooze(10 * time.Millisecond)
+			return delayqueue.Snooze(10 * time.Millisecond)
 		}
 		return nil
 	})
-	f.send(q, "work", WithRetryCount(0))
+	f.Send(q, "work", delayqueue.WithRetryCount(0))
 	q.StartConsume()
 	for n := 1; n <= 6; n++ {
-		if msg := receive(t, "it comes again", got); msg.Delivery != n || msg.Failures != 0 {
+		if msg := queuetest.Receive(t, "it comes again", got); msg.Delivery != n || msg.Failures != 0 {
 			t.Errorf("delivery %d is %+v", n, msg)
 		}
 	}
-	eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
+	queuetest.Eventually(t, "it is acked", func() bool { return len(f.Check().Messages) == 0 })
 }
 
 // TestAgain: it is no failure, uses up no retry, and failures count anew.
 func TestAgain(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	seen := make(chan Message, 10)
-	q := f.queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *Message) error {
+	f := face.New(t)
+	seen := make(chan delayqueue.Message, 10)
+	q := f.Queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 		seen <- *msg
 		switch {
 		case msg.Delivery == 10:
 			return nil
 		case msg.Delivery%3 == 0:
-			return fmt.Errorf("wrapped: %w", Again(-time.Second))
+			return fmt.Errorf("wrapped: %w", delayqueue.Again(-time.Second))
 		}
-		return errBoom
+		return queuetest.ErrBoom
 	})
-	f.send(q, "poll", WithRetryCount(2))
+	f.Send(q, "poll", delayqueue.WithRetryCount(2))
 	q.StartConsume()
 	for i := range 10 {
-		if msg := receive(t, "it goes on", seen); msg.Delivery != i+1 || msg.Failures != i%3 {
+		if msg := queuetest.Receive(t, "it goes on", seen); msg.Delivery != i+1 || msg.Failures != i%3 {
 			t.Errorf("delivery %d with %d failures, want %d with %d", msg.Delivery, msg.Failures, i+1, i%3)
 		}
 	}
-	eventually(t, "it is acked", func() bool { return len(f.check().Messages) == 0 })
-	if !errors.Is(Again(0), ErrSnoozed) {
+	queuetest.Eventually(t, "it is acked", func() bool { return len(f.Check().Messages) == 0 })
+	if !errors.Is(delayqueue.Again(0), delayqueue.ErrSnoozed) {
 		t.Error("a middleware cannot tell it from a failure")
 	}
 }
 
 func TestMsgTTL(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	deaths, got := make(chan error, 1), make(chan string, 3)
 	const ttl = 8 * time.Second
-	q := f.queue(nil).WithNackRedeliveryDelay(ttl + time.Millisecond).
-		WithGarbageHandler(func(_ context.Context, _ *Message, err error) { deaths <- err }).
-		WithHandler(func(_ context.Context, msg *Message) error {
+	q := f.Queue(nil).WithNackRedeliveryDelay(ttl + time.Millisecond).
+		WithGarbageHandler(func(_ context.Context, _ *delayqueue.Message, err error) { deaths <- err }).
+		WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 			got <- msg.Payload
 			if msg.Payload == "fails once" && msg.Delivery == 1 {
-				return errBoom
+				return queuetest.ErrBoom
 			}
 			return nil
 		})
-	late := f.send(q, "late", WithMsgTTL(time.Millisecond))
-	f.send(q, "fails once", WithMsgTTL(ttl), WithDelay(100*time.Millisecond)) // only its first delivery is bounded
-	eventually(t, "the late one is late", func() bool { return time.Since(late.Due) > 2*time.Millisecond })
+	late := f.Send(q, "late", delayqueue.WithMsgTTL(time.Millisecond))
+	f.Send(q, "fails once", delayqueue.WithMsgTTL(ttl), delayqueue.WithDelay(100*time.Millisecond)) // only its first delivery is bounded
+	queuetest.Eventually(t, "the late one is late", func() bool { return time.Since(late.Due) > 2*time.Millisecond })
 	q.StartConsume()
-	if err := receive(t, "the late one dies", deaths); !errors.Is(err, ErrExpired) {
+	if err := queuetest.Receive(t, "the late one dies", deaths); !errors.Is(err, delayqueue.ErrExpired) {
 		t.Errorf("died of %v", err)
 	}
 	for range 2 {
-		if p := receive(t, "the other is handled", got); p != "fails once" {
+		if p := queuetest.Receive(t, "the other is handled", got); p != "fails once" {
 			t.Errorf("handled %q", p)
 		}
 	}
-	if record := f.check().Fail[late.ID]; f.where(late.ID) != "garbage" || record.Failures != 0 || !strings.Contains(record.Error, "expired") {
-		t.Errorf("%s, record %+v", f.where(late.ID), record)
+	if record := f.Check().Fail[late.ID]; f.Where(late.ID) != "garbage" || record.Failures != 0 || !strings.Contains(record.Error, "expired") {
+		t.Errorf("%s, record %+v", f.Where(late.ID), record)
 	}
 }
 
 func TestFetchLimit(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	started, release := make(chan struct{}, 10), make(chan struct{})
-	q := f.queue(func(string) bool { started <- struct{}{}; <-release; return true }).WithConcurrent(4).WithFetchLimit(2)
+	q := f.Queue(func(string) bool { started <- struct{}{}; <-release; return true }).WithConcurrent(4).WithFetchLimit(2)
 	for range 10 {
-		f.send(q, "work")
+		f.Send(q, "work")
 	}
 	q.StartConsume()
-	receive(t, "one starts", started)
-	receive(t, "another starts", started)
-	seen := f.check().Fields["seen"]
-	eventually(t, "the consumer ticks", func() bool { return f.check().Fields["seen"] != seen })
-	if n := len(f.check().Unack); n != 2 {
+	queuetest.Receive(t, "one starts", started)
+	queuetest.Receive(t, "another starts", started)
+	seen := f.Check().Fields["seen"]
+	queuetest.Eventually(t, "the consumer ticks", func() bool { return f.Check().Fields["seen"] != seen })
+	if n := len(f.Check().Unack); n != 2 {
 		t.Errorf("it holds %d, want 2", n)
 	}
 	close(release)
-	eventually(t, "all are handled", func() bool { return len(f.check().Messages) == 0 })
+	queuetest.Eventually(t, "all are handled", func() bool { return len(f.Check().Messages) == 0 })
 }
 
 // TestFetchedAheadIsGivenToOthers: a message that waits behind a slow one is given to others.
 func TestFetchedAheadIsGivenToOthers(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	started, release := make(chan struct{}, 100), make(chan struct{})
-	q := f.queue(func(payload string) bool {
+	q := f.Queue(func(payload string) bool {
 		if payload == "slow" {
 			started <- struct{}{}
 			<-release
 		}
 		return true
 	})
-	var batch []Outgoing
+	var batch []delayqueue.Outgoing
 	for range 2000 { // quick ones make the consumer fetch ahead
-		batch = append(batch, Outgoing{Payload: "quick"})
+		batch = append(batch, delayqueue.Outgoing{Payload: "quick"})
 	}
-	batch = append(batch, Outgoing{Payload: "slow"})
+	batch = append(batch, delayqueue.Outgoing{Payload: "slow"})
 	for range 50 {
-		batch = append(batch, Outgoing{Payload: "quick"})
+		batch = append(batch, delayqueue.Outgoing{Payload: "quick"})
 	}
 	if _, err := q.SendBatch(context.Background(), batch); err != nil {
 		t.Fatal(err)
 	}
 	q.StartConsume()
-	receive(t, "the slow one starts", started)
-	var got tally
-	f.queueOn(f.client(), func(payload string) bool { got.add(payload); return true }).StartConsume()
-	eventually(t, "only the slow one is left", func() bool { return len(f.check().Messages) == 1 })
-	if n := got.of("quick"); n == 0 {
+	queuetest.Receive(t, "the slow one starts", started)
+	var got queuetest.Tally
+	f.QueueOn(f.Client(), func(payload string) bool { got.Add(payload); return true }).StartConsume()
+	queuetest.Eventually(t, "only the slow one is left", func() bool { return len(f.Check().Messages) == 1 })
+	if n := got.Of("quick"); n == 0 {
 		t.Error("the idle consumer got none")
 	}
 	close(release)
-	f.drained()
+	f.Drained()
 }
 
 func TestGarbageRetention(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	deaths := make(chan string, 20)
-	q := f.queue(nil).WithGarbageRetention(0, 3).WithLease(2 * time.Second).WithFetchInterval(100 * time.Millisecond).
-		WithHandler(func(_ context.Context, msg *Message) error { return ErrSkipRetry }).
-		WithGarbageHandler(func(_ context.Context, msg *Message, _ error) { deaths <- msg.Payload })
+	q := f.Queue(nil).WithGarbageRetention(0, 3).WithLease(2 * time.Second).WithFetchInterval(100 * time.Millisecond).
+		WithHandler(func(_ context.Context, msg *delayqueue.Message) error { return delayqueue.ErrSkipRetry }).
+		WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, _ error) { deaths <- msg.Payload })
 	for i := range 10 {
-		f.send(q, strconv.Itoa(i), WithKey(strconv.Itoa(i)))
+		f.Send(q, strconv.Itoa(i), delayqueue.WithKey(strconv.Itoa(i)))
 	}
 	done := q.StartConsume()
 	for range 10 {
-		receive(t, "each dies", deaths)
+		queuetest.Receive(t, "each dies", deaths)
 	}
-	eventually(t, "only the newest 3 stay", func() bool { return len(f.check().Garbage) == 3 })
-	eventually(t, "what was trimmed is in the log", func() bool { return f.log.count("deleted garbage") > 0 })
+	queuetest.Eventually(t, "only the newest 3 stay", func() bool { return len(f.Check().Garbage) == 3 })
+	queuetest.Eventually(t, "what was trimmed is in the log", func() bool { return f.Log.Count("deleted garbage") > 0 })
 	q.StopConsume()
-	receive(t, "it stops", done)
+	queuetest.Receive(t, "it stops", done)
 	q.WithGarbageRetention(time.Millisecond, 0).StartConsume()
-	eventually(t, "garbage ages out", func() bool { return len(f.check().Messages) == 0 })
+	queuetest.Eventually(t, "garbage ages out", func() bool { return len(f.Check().Messages) == 0 })
 }
 
 // TestFetchedAheadIsGivenBackOnce: what was fetched ahead on the strength of quick handlers is
 // given back once, not again and again.
 func TestFetchedAheadIsGivenBackOnce(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	started, release := make(chan struct{}), make(chan struct{})
-	q := f.queue(nil).WithHandler(func(_ context.Context, msg *Message) error {
+	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 		if msg.Payload == "slow" {
 			close(started)
 			<-release
 		}
 		return nil
 	}).WithFetchInterval(300 * time.Millisecond)
-	quick := make([]Outgoing, 3000)
+	quick := make([]delayqueue.Outgoing, 3000)
 	for i := range quick {
 		quick[i].Payload = "quick"
 	}
@@ -189,45 +194,45 @@ func TestFetchedAheadIsGivenBackOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.StartConsume()
-	f.drained()
-	f.send(q, "slow")
-	receive(t, "the slow one starts", started)
+	f.Drained()
+	f.Send(q, "slow")
+	queuetest.Receive(t, "the slow one starts", started)
 	if _, err := q.SendBatch(context.Background(), quick); err != nil {
 		t.Fatal(err)
 	}
 	for range 4 {
-		seen := f.check().Fields["seen"]
-		eventually(t, "the consumer ticks", func() bool { return f.check().Fields["seen"] != seen })
+		seen := f.Check().Fields["seen"]
+		queuetest.Eventually(t, "the consumer ticks", func() bool { return f.Check().Fields["seen"] != seen })
 	}
-	for id, record := range f.check().Fail { // of those that were handed out
+	for id, record := range f.Check().Fail { // of those that were handed out
 		if record.Delivery > 2 {
 			t.Errorf("message %s comes as delivery %d though nothing failed, want the second", id, record.Delivery)
 		}
 	}
 	close(release)
-	f.drained()
+	f.Drained()
 }
 
 // TestRetriesAndNewMessagesTakeTurns, with one worker, whose fetches are for one message each.
 func TestRetriesAndNewMessagesTakeTurns(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	var got tally
+	f := face.New(t)
+	var got queuetest.Tally
 	var failing atomic.Bool
 	failing.Store(true)
 	handled := make(chan struct{}, 200)
-	q := f.queue(nil).WithFetchInterval(20 * time.Millisecond).WithConcurrent(40).WithHandler(func(_ context.Context, msg *Message) error {
+	q := f.Queue(nil).WithFetchInterval(20 * time.Millisecond).WithConcurrent(40).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 		if failing.Load() {
-			return RetryAfter(3*time.Second, errBoom)
+			return delayqueue.RetryAfter(3*time.Second, queuetest.ErrBoom)
 		}
 		time.Sleep(30 * time.Millisecond) // more than a tick
-		got.add(msg.Payload)
+		got.Add(msg.Payload)
 		handled <- struct{}{}
 		return nil
 	})
 	send := func(payload string) {
 		t.Helper()
-		batch := make([]Outgoing, 40)
+		batch := make([]delayqueue.Outgoing, 40)
 		for i := range batch {
 			batch[i].Payload = payload
 		}
@@ -237,20 +242,20 @@ func TestRetriesAndNewMessagesTakeTurns(t *testing.T) {
 	}
 	send("retry")
 	done := q.StartConsume()
-	eventually(t, "all wait for their retry", func() bool { return len(f.check().Retry) == 40 })
+	queuetest.Eventually(t, "all wait for their retry", func() bool { return len(f.Check().Retry) == 40 })
 	q.StopConsume()
-	receive(t, "it stops", done)
+	queuetest.Receive(t, "it stops", done)
 	failing.Store(false)
-	eventually(t, "the retries are due", func() bool {
-		s := f.check()
+	queuetest.Eventually(t, "the retries are due", func() bool {
+		s := f.Check()
 		return len(s.Retry) == 0 || s.Retry[len(s.Retry)-1].Score < s.Now // on a slow machine some were, and are ready
 	})
 	send("new")
 	q.WithConcurrent(1).StartConsume()
 	for range 40 {
-		receive(t, "one is handled", handled)
+		queuetest.Receive(t, "one is handled", handled)
 	}
-	if retries, fresh := got.of("retry"), got.of("new"); retries < 5 || fresh < 5 {
+	if retries, fresh := got.Of("retry"), got.Of("new"); retries < 5 || fresh < 5 {
 		t.Errorf("of the first 40 handed out %d were retries and %d new", retries, fresh)
 	}
 }
@@ -258,11 +263,11 @@ func TestRetriesAndNewMessagesTakeTurns(t *testing.T) {
 // TestLastChanceOfMany: they pass one at a time, in a moment each, and without a busy loop.
 func TestLastChanceOfMany(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	var got tally
-	q := f.queue(func(payload string) bool { got.add(payload); return true })
+	f := face.New(t)
+	var got queuetest.Tally
+	q := f.Queue(func(payload string) bool { got.Add(payload); return true })
 	const n = 30
-	batch := make([]Outgoing, n)
+	batch := make([]delayqueue.Outgoing, n)
 	for i := range batch {
 		batch[i].Payload = strconv.Itoa(i)
 	}
@@ -270,30 +275,30 @@ func TestLastChanceOfMany(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A consumer that dies twice with all of them in hand.
-	dying := newCaller()
-	set := &fetchSettings{lease: time.Second, maxLosses: 3}
-	fetch := func(want int) fetchReply {
+	dying := script.NewCaller()
+	set := &script.FetchSettings{Lease: time.Second, MaxLosses: 3}
+	fetch := func(want int) script.FetchReply {
 		t.Helper()
-		dying.next()
-		out, err := f.calls().fetch(context.Background(), dying, fetchRequest{want: want, settings: set})
+		dying.Next()
+		out, err := f.Calls().Fetch(context.Background(), dying, script.FetchRequest{Want: want, Settings: set})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return out
 	}
 	for range 2 {
-		eventually(t, "all are due", func() bool {
-			s := f.check()
+		queuetest.Eventually(t, "all are due", func() bool {
+			s := f.Check()
 			return len(s.Pending) == n || s.Retry[n-1].Score < s.Now
 		})
-		if held := len(fetch(n).tags); held != n {
+		if held := len(fetch(n).Tags); held != n {
 			t.Fatalf("it holds %d, want %d", held, n)
 		}
-		eventually(t, "all are lost", func() bool { fetch(0); return len(f.check().Retry) == n })
+		queuetest.Eventually(t, "all are lost", func() bool { fetch(0); return len(f.Check().Retry) == n })
 	}
 	q.StartConsume()
-	f.drained()
-	if distinct, total := got.counts(); distinct != n || total != n {
+	f.Drained()
+	if distinct, total := got.Counts(); distinct != n || total != n {
 		t.Errorf("%d handled %d times, want %d once", distinct, total, n)
 	}
 }

@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -9,59 +9,57 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/redis/go-redis/v9"
 )
 
-// noTick makes a queue that looks at Redis of its own accord only every 20 s, so that what
-// arrives sooner was announced.
-func noTick(q *DelayQueue) *DelayQueue {
-	return q.WithLease(time.Minute).WithFetchInterval(time.Minute)
-}
-
 func TestDueTimeComes(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	const n = 100
 	early := make(chan time.Duration, n)
-	q := noTick(f.queue(nil)).WithConcurrent(4).WithHandler(func(_ context.Context, msg *Message) error {
+	q := face.NoTick(f.Queue(nil)).WithConcurrent(4).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 		early <- time.Until(msg.Due) // the server's clock is this machine's
 		return nil
 	})
 	for i := range n {
 		if i%2 == 0 {
-			f.send(q, "later", WithDelay(time.Duration(i)*3*time.Millisecond))
+			f.Send(q, "later", delayqueue.WithDelay(time.Duration(i)*3*time.Millisecond))
 		} else {
-			f.send(q, "later", WithSchedule(time.Now().Add(time.Duration(i)*3*time.Millisecond)))
+			f.Send(q, "later", delayqueue.WithSchedule(time.Now().Add(time.Duration(i)*3*time.Millisecond)))
 		}
 	}
 	q.StartConsume()
 	for range n {
-		if left := receive(t, "each message arrives before the first tick", early); left > 0 {
+		if left := queuetest.Receive(t, "each message arrives before the first tick", early); left > 0 {
 			t.Errorf("handed out %v early", left)
 		}
 	}
-	eventually(t, "all are settled", func() bool { return len(f.check().Messages) == 0 })
+	queuetest.Eventually(t, "all are settled", func() bool { return len(f.Check().Messages) == 0 })
 }
 
 func TestSentSoonerThanAllOthersWhileConsumersSleep(t *testing.T) {
 	t.Parallel()
 	for _, from := range []string{"this process", "another client"} {
 		t.Run(from, func(t *testing.T) {
-			f := newFixture(t)
+			f := face.New(t)
 			got := make(chan string, 1)
-			consumers := []*DelayQueue{f.queue(nil), f.queueOn(f.client(), nil), f.queueOn(f.client(), nil)}
-			f.send(consumers[0], "far", WithDelay(time.Hour))
+			consumers := []*delayqueue.DelayQueue{f.Queue(nil), f.QueueOn(f.Client(), nil), f.QueueOn(f.Client(), nil)}
+			f.Send(consumers[0], "far", delayqueue.WithDelay(time.Hour))
 			for _, q := range consumers {
-				noTick(q).WithCallback(func(payload string) bool { got <- payload; return true }).StartConsume()
+				face.NoTick(q).WithCallback(func(payload string) bool { got <- payload; return true }).StartConsume()
 			}
 			// Two messages, one after the other: the one who serves the first must not be needed for the second.
 			for _, payload := range []string{"soon", "sooner"} {
 				if from == "this process" {
-					f.send(consumers[0], payload, WithDelay(50*time.Millisecond))
-				} else if err := NewPublisher(f.name, f.client()).SendDelayMsg(payload, 50*time.Millisecond); err != nil {
+					f.Send(consumers[0], payload, delayqueue.WithDelay(50*time.Millisecond))
+				} else if err := delayqueue.NewPublisher(f.Name, f.Client()).SendDelayMsg(payload, 50*time.Millisecond); err != nil {
 					t.Fatal(err)
 				}
-				if p := receive(t, "it arrives long before the first tick", got); p != payload {
+				if p := queuetest.Receive(t, "it arrives long before the first tick", got); p != payload {
 					t.Errorf("got %q, want %q", p, payload)
 				}
 			}
@@ -71,8 +69,8 @@ func TestSentSoonerThanAllOthersWhileConsumersSleep(t *testing.T) {
 
 func TestZeroNegativeAndPast(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	q := f.queue(nil)
+	f := face.New(t)
+	q := f.Queue(nil)
 	for name, send := range map[string]func() error{
 		"zero delay":      func() error { return q.SendDelayMsg("a", 0) },
 		"negative delay":  func() error { return q.SendDelayMsg("b", -time.Hour) },
@@ -82,54 +80,54 @@ func TestZeroNegativeAndPast(t *testing.T) {
 		"smallest delay":  func() error { return q.SendDelayMsg("f", -1<<63) },
 		"Send, no option": func() error { _, err := q.Send(context.Background(), "g"); return err },
 	} {
-		before := f.check().Now
+		before := f.Check().Now
 		if err := send(); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		state := f.check()
+		state := f.Check()
 		newest := state.Pending[len(state.Pending)-1]
 		if newest.Score < before || newest.Score > state.Now {
 			t.Errorf("%s: due at %d, want now: between %d and %d", name, newest.Score, before, state.Now)
 		}
 	}
-	if err := q.SendScheduleMsg("h", time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)); !errors.Is(err, ErrBadOption) {
+	if err := q.SendScheduleMsg("h", time.Date(1, 1, 2, 0, 0, 0, 0, time.UTC)); !errors.Is(err, delayqueue.ErrBadOption) {
 		t.Errorf("the year 1: %v, want ErrBadOption", err)
 	}
-	if n := len(f.check().Messages); n != 7 {
+	if n := len(f.Check().Messages); n != 7 {
 		t.Errorf("%d messages, want 7", n)
 	}
-	var got tally
-	q.WithCallback(func(payload string) bool { got.add(payload); return true }).StartConsume()
-	eventually(t, "all arrive", func() bool { n, _ := got.counts(); return n == 7 })
+	var got queuetest.Tally
+	q.WithCallback(func(payload string) bool { got.Add(payload); return true }).StartConsume()
+	queuetest.Eventually(t, "all arrive", func() bool { n, _ := got.Counts(); return n == 7 })
 }
 
 func TestConsumersDownForAWeek(t *testing.T) {
 	server := miniredis.RunT(t)
 	start := time.Now()
 	server.SetTime(start)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
-	var got tally
-	q := f.queue(func(payload string) bool { got.add(payload); return true })
+	f := face.On(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	var got queuetest.Tally
+	q := f.Queue(func(payload string) bool { got.Add(payload); return true })
 	for i := range 50 {
-		f.send(q, strconv.Itoa(i), WithDelay(time.Duration(i)*time.Hour))
+		f.Send(q, strconv.Itoa(i), delayqueue.WithDelay(time.Duration(i)*time.Hour))
 	}
 	server.SetTime(start.Add(7 * 24 * time.Hour))
-	if n := len(f.check().Messages); n != 50 {
+	if n := len(f.Check().Messages); n != 50 {
 		t.Fatalf("%d messages after a week, want 50", n)
 	}
 	q.StartConsume()
-	eventually(t, "all arrive", func() bool { n, _ := got.counts(); return n == 50 })
-	eventually(t, "all are settled", func() bool { return len(f.check().Messages) == 0 })
-	if _, total := got.counts(); total != 50 {
+	queuetest.Eventually(t, "all arrive", func() bool { n, _ := got.Counts(); return n == 50 })
+	queuetest.Eventually(t, "all are settled", func() bool { return len(f.Check().Messages) == 0 })
+	if _, total := got.Counts(); total != 50 {
 		t.Errorf("handled %d times, want 50", total)
 	}
 }
 
 func TestStartStopStart(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	got := make(chan string, 10)
-	q := f.queue(func(payload string) bool { got <- payload; return true })
+	q := f.Queue(func(payload string) bool { got <- payload; return true })
 	q.StopConsume() // before the first start
 	if err := q.Shutdown(context.Background()); err != nil {
 		t.Errorf("Shutdown before start: %v", err)
@@ -140,81 +138,79 @@ func TestStartStopStart(t *testing.T) {
 			t.Error("StartConsume while running returned another channel")
 		}
 		payload := strconv.Itoa(round)
-		f.send(q, payload)
-		if p := receive(t, "it consumes", got); p != payload {
+		f.Send(q, payload)
+		if p := queuetest.Receive(t, "it consumes", got); p != payload {
 			t.Errorf("got %q, want %q", p, payload)
 		}
 		q.StopConsume()
 		q.StopConsume()
-		receive(t, "it ends", done)
+		queuetest.Receive(t, "it ends", done)
 		q.StopConsume()
 	}
-	f.checkEmpty()
+	f.CheckEmpty()
 }
 
 func TestStartAgainWhileTheLastRunEnds(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	started, release := make(chan string, 2), make(chan struct{})
-	q := f.queue(func(payload string) bool { started <- payload; <-release; return true }).WithConcurrent(2)
+	q := f.Queue(func(payload string) bool { started <- payload; <-release; return true }).WithConcurrent(2)
 	first := q.StartConsume()
-	f.send(q, "slow")
-	receive(t, "it starts", started)
+	f.Send(q, "slow")
+	queuetest.Receive(t, "it starts", started)
 	q.StopConsume()
 	second := q.StartConsume()
 	if first == second {
 		t.Fatal("a new start while the last run ends returned the old channel")
 	}
-	f.send(q, "next")
-	receive(t, "the new run consumes while the old one ends", started)
+	f.Send(q, "next")
+	queuetest.Receive(t, "the new run consumes while the old one ends", started)
 	close(release)
-	receive(t, "the old run ends", first)
+	queuetest.Receive(t, "the old run ends", first)
 }
 
 func TestRun(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	got := make(chan string, 1)
-	q := f.queue(func(payload string) bool { got <- payload; return true })
+	q := f.Queue(func(payload string) bool { got <- payload; return true })
 	ctx, cancel := context.WithCancel(context.Background())
 	result := make(chan error)
 	go func() { result <- q.Run(ctx) }()
-	f.send(q, "a")
-	receive(t, "it consumes", got)
+	f.Send(q, "a")
+	queuetest.Receive(t, "it consumes", got)
 	cancel()
-	if err := receive(t, "Run returns", result); err != nil {
+	if err := queuetest.Receive(t, "Run returns", result); err != nil {
 		t.Error(err)
 	}
-	f.checkEmpty()
+	f.CheckEmpty()
 }
 
 func TestQueuesShareNothing(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	type queueID struct{ prefix, name string }
-	ids := []queueID{{"dq", f.name}, {"other", f.name}, {"dq", f.name + "-and-more"}, {"dq", f.name + ":pending"},
-		{"dq", "x:" + f.name}, {"dq_x", f.name}}
-	var got tally
+	ids := []queueID{{"dq", f.Name}, {"other", f.Name}, {"dq", f.Name + "-and-more"}, {"dq", f.Name + ":pending"},
+		{"dq", "x:" + f.Name}, {"dq_x", f.Name}}
+	var got queuetest.Tally
 	for i, id := range ids {
-		q := NewQueue(id.name, f.cli, func(payload string) bool {
-			got.add(fmt.Sprintf("%d by %d", payload[0]-'0', i))
+		q := delayqueue.NewQueue(id.name, f.Cli, func(payload string) bool {
+			got.Add(fmt.Sprintf("%d by %d", payload[0]-'0', i))
 			return true
-		}, UseCustomPrefix(id.prefix))
+		}, delayqueue.UseCustomPrefix(id.prefix))
 		done := q.StartConsume()
 		t.Cleanup(func() {
 			q.StopConsume()
 			<-done
-			for _, key := range q.store.keys.all {
-				f.cli.Del(context.Background(), key.(string))
-			}
+			f.Cli.Del(queuetest.CtxB, check.Queue{Prefix: id.prefix, Name: id.name}.Keys()...)
 		})
-		if err := q.SendDelayMsg(strconv.Itoa(i), 0, WithKey("same")); err != nil {
+		if err := q.SendDelayMsg(strconv.Itoa(i), 0, delayqueue.WithKey("same")); err != nil {
 			t.Errorf("queue %v: %v", id, err)
 		}
 	}
-	eventually(t, "all are handled", func() bool { n, _ := got.counts(); return n == len(ids) })
+	queuetest.Eventually(t, "all are handled", func() bool { n, _ := got.Counts(); return n == len(ids) })
 	for i := range ids {
-		if n := got.of(fmt.Sprintf("%d by %d", i, i)); n != 1 {
+		if n := got.Of(fmt.Sprintf("%d by %d", i, i)); n != 1 {
 			t.Errorf("queue %v got its message %d times", ids[i], n)
 		}
 	}

@@ -6,54 +6,57 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
 )
 
-// A Description is what options say of a message, for a test whose sender is a fake one. What no option says is zero.
+// A Description is what options say of a message, as plain data. It is for a test with a fake sender, and for code that stores
+// options and sends later. A field that no option sets is zero. Durations are nanoseconds in JSON.
 type Description struct {
-	Delay    time.Duration // WithDelay
-	Schedule time.Time     // WithSchedule
-	Timed    bool          // one of these two was there, perhaps to say: now
+	Delay    time.Duration `json:"delay,omitzero"`    // WithDelay
+	Schedule time.Time     `json:"schedule,omitzero"` // WithSchedule
+	Timed    bool          `json:"timed,omitzero"`    // one of these two options was there, also if it means now
 
-	Key        string        // WithKey
-	PayloadKey bool          // WithPayloadKey: the key is made of the payload
-	OnConflict Conflict      // of either of them
-	KeyHold    time.Duration // WithKeyHold
-	MaxWait    time.Duration // WithMaxWait
-	MaxParts   int           // WithMaxParts
-	Sequence   string        // WithSequence, the name …
-	Number     int64         // … and the number
+	Key        string        `json:"key,omitzero"`        // WithKey
+	PayloadKey bool          `json:"payloadKey,omitzero"` // WithPayloadKey: the key is made of the payload
+	OnConflict Conflict      `json:"onConflict,omitzero"` // of either of them
+	KeyHold    time.Duration `json:"keyHold,omitzero"`    // WithKeyHold
+	MaxWait    time.Duration `json:"maxWait,omitzero"`    // WithMaxWait
+	MaxParts   int           `json:"maxParts,omitzero"`   // WithMaxParts
+	Sequence   string        `json:"sequence,omitzero"`   // WithSequence, the name …
+	Number     int64         `json:"number,omitzero"`     // … and the number
 
-	Retries   *int              // WithRetryCount; nil: not said
-	TTL       time.Duration     // WithMsgTTL
-	Timeout   *time.Duration    // WithTimeout; nil: not said; 0: none
-	Deadline  time.Time         // WithDeadline
-	Retention time.Duration     // WithRetention
-	Headers   map[string]string // WithHeader
+	Retries   *int              `json:"retries,omitzero"`   // WithRetryCount; nil: not said
+	TTL       time.Duration     `json:"ttl,omitzero"`       // WithMsgTTL
+	Timeout   *time.Duration    `json:"timeout,omitzero"`   // WithTimeout; nil: not said; 0: none
+	Deadline  time.Time         `json:"deadline,omitzero"`  // WithDeadline
+	Retention time.Duration     `json:"retention,omitzero"` // WithRetention
+	Headers   map[string]string `json:"headers,omitempty"`  // WithHeader
 
-	// Err is why a send would refuse these options, ErrBadOption in it; nil: it would not for any of them by itself. Whether they go
-	// together a send looks at.
-	Err error
+	// Err is the reason why a send would refuse one of these options, with ErrBadOption in it. Only the send checks
+	// whether the options go together.
+	Err error `json:"-"`
 }
 
-// Describe says what options hold: also all others, if one of them is wrong.
+// Describe describes options. If one of them is wrong, the others are described all the same.
 //
 //	if got := delayqueue.Describe(opts...); got.Delay != 15*time.Minute || got.Key != "order-42" {
 //		t.Errorf("sent with %v", got)
 //	}
 func Describe(opts ...MsgOption) Description {
 	m := draft{}
-	m.retries = notSaid
+	m.Retries = notSaid
 	err := m.apply(opts)
 	d := Description{
-		Timed: m.put.timed, Key: m.key, PayloadKey: m.put.payloadKey, OnConflict: m.put.on, KeyHold: m.keyHold,
-		MaxWait: m.put.maxWait, MaxParts: m.put.maxParts,
-		Sequence: m.put.sequence, Number: m.put.number, TTL: m.ttl, Deadline: instantTime(m.deadline), Retention: m.retention,
-		Headers: maps.Clone(m.headers), Err: err,
+		Timed: m.put.Timed, Key: m.Key, PayloadKey: m.put.PayloadKey, OnConflict: Conflict(m.put.On), KeyHold: m.KeyHold,
+		MaxWait: m.put.MaxWait, MaxParts: m.put.MaxParts,
+		Sequence: m.put.Sequence, Number: m.put.Number, TTL: m.TTL, Deadline: message.InstantTime(m.Deadline), Retention: m.Retention,
+		Headers: maps.Clone(m.Headers), Err: err,
 	}
-	if m.when.absolute {
-		d.Schedule = time.UnixMicro(m.when.us)
+	if m.when.Absolute {
+		d.Schedule = time.UnixMicro(m.when.Us)
 	} else {
-		d.Delay = microseconds(m.when.us)
+		d.Delay = message.Microseconds(m.when.Us)
 	}
 	d.Retries, d.Timeout = m.pointers()
 	return d
@@ -62,19 +65,46 @@ func Describe(opts ...MsgOption) Description {
 // notSaid stands for retries that no option has set.
 const notSaid = -1
 
+// Options returns options that say the same. If Err is set, a send refuses the last of them with Err.
+func (d Description) Options() (opts []MsgOption) {
+	say := func(said bool, opt func() MsgOption) {
+		if said {
+			opts = append(opts, opt())
+		}
+	}
+	say(d.Timed && d.Schedule.IsZero(), func() MsgOption { return WithDelay(d.Delay) })
+	say(!d.Schedule.IsZero(), func() MsgOption { return WithSchedule(d.Schedule) })
+	say(d.Key != "", func() MsgOption { return WithKey(d.Key, d.OnConflict) })
+	say(d.PayloadKey, func() MsgOption { return WithPayloadKey(d.OnConflict) })
+	say(d.KeyHold != 0, func() MsgOption { return WithKeyHold(d.KeyHold) })
+	say(d.MaxWait != 0, func() MsgOption { return WithMaxWait(d.MaxWait) })
+	say(d.MaxParts != 0, func() MsgOption { return WithMaxParts(d.MaxParts) })
+	say(d.Sequence != "", func() MsgOption { return WithSequence(d.Sequence, d.Number) })
+	say(d.Retries != nil, func() MsgOption { return WithRetryCount(*d.Retries) })
+	say(d.TTL != 0, func() MsgOption { return WithMsgTTL(d.TTL) })
+	say(d.Timeout != nil, func() MsgOption { return WithTimeout(*d.Timeout) })
+	say(!d.Deadline.IsZero(), func() MsgOption { return WithDeadline(d.Deadline) })
+	say(d.Retention != 0, func() MsgOption { return WithRetention(d.Retention) })
+	for _, name := range slices.Sorted(maps.Keys(d.Headers)) {
+		opts = append(opts, WithHeader(name, d.Headers[name]))
+	}
+	say(d.Err != nil, func() MsgOption { return func(*draft) error { return d.Err } })
+	return opts
+}
+
 // pointers are the retries and the timeout of a draft, nil for what no option has set.
 func (m *draft) pointers() (retries *int, timeout *time.Duration) {
-	if m.retries != notSaid {
-		retries = &m.retries
+	if m.Retries != notSaid {
+		retries = &m.Retries
 	}
-	if m.timeout != 0 {
-		limit := max(m.timeout, 0)
+	if m.Timeout != 0 {
+		limit := max(m.Timeout, 0)
 		timeout = &limit
 	}
 	return retries, timeout
 }
 
-// String names what is said, as in "delay=15m0s key=order-42".
+// String names the fields that are set, as in "delay=15m0s key=order-42".
 func (d Description) String() string {
 	var words []string
 	say := func(said bool, name string, value any) {

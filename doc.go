@@ -1,5 +1,5 @@
-// Package delayqueue gives a service a delay queue on the Redis it already runs: send a
-// message now, get it back in a callback when its time has come.
+// Package delayqueue gives a service a delay queue on the Redis that it already runs: send a
+// message now, and a callback gets the message when its time has come.
 //
 //	queue := delayqueue.NewQueue("orders", redisClient, func(payload string) bool {
 //		return closeIfUnpaid(payload)
@@ -9,51 +9,67 @@
 //
 // # What is guaranteed
 //
-//   - At least once: a message that was accepted is delivered until it is acknowledged,
-//     taken back, or given up on after its retries. Nothing expires silently.
-//   - Never early: no message is handed out before its due instant, by the clock of the
-//     Redis server. Clocks of senders and consumers do not matter, but for SendScheduleMsg,
-//     which takes the caller's wall clock as it must.
-//   - One holder: only the holder of the current delivery can end it. A late result of an
+//   - At least once: an accepted message is delivered until it is acknowledged, taken back, or given up on
+//     (no retry is left, ErrSkipRetry, poison, its TTL or deadline is over). No message that waits expires silently.
+//   - Never early: no message is handed out before its due instant, by the clock of the Redis server. The clocks of
+//     senders and consumers do not matter. SendScheduleMsg and WithSchedule name an instant of the server's clock, so an instant
+//     that a caller makes with time.Now is wrong by the difference of the two clocks.
+//   - One holder: while its lease lasts, no other consumer can end the delivery of its holder. A late result of an
 //     older delivery changes nothing.
-//   - A consumer that dies costs no retry. Its messages come back when its lease has run out.
-//   - A call whose reply was lost is repeated with the effect of once.
-//   - What a handler names with Then is sent if and only if its delivery is acked.
+//   - A consumer that dies costs no retry. Its messages come back when their leases have run out.
+//   - A change whose reply was lost is repeated until its context ends. All repeats within an hour have the effect of one call.
+//   - A message that a handler names with Then is sent only if its delivery is acked, in the same step.
 //
 // # What is not
 //
 //   - Exactly once: a handler that dies, or is cut off past its lease, may have done its work
 //     already when its message comes again. Make handlers repeatable.
-//   - Order: messages come in order of due time as well as can be, not strictly. So one that is
-//     due now waits behind all that was due before it: what must not wait for a backlog of other
-//     work (of another tenant, of a slower kind) belongs in a queue of its own.
-//   - More than Redis keeps: what a failover or a crash of Redis loses is lost. WithReplicaAck
+//   - Order: messages come in order of due time as well as can be, not strictly. A message that is due now waits behind
+//     all that were due before it. Work that must not wait for other work (of another tenant, of a slower kind)
+//     belongs in a queue of its own.
+//   - More than Redis keeps: Redis may lose messages in a failover or a crash. WithReplicaAck
 //     and appendfsync narrow that.
 //   - Eviction: under a maxmemory policy other than noeviction, Redis deletes the queue.
 //
 // # The life of a message
 //
-// A message is pending until it is due, ready until a consumer takes it, unacked while it is handled, and gone when it
+// A message is pending until it is due, ready until a consumer takes it, unacked while a consumer has it, and gone when it
 // is acked, unless WithRetention keeps it for a while with its result (done). After a failure, a snooze or a loss it
-// waits for its next delivery (retry). One that was given up on is garbage: no retry is left, the handler returned
-// ErrSkipRetry, it was lost with its consumer too often, or its TTL or deadline was over. README.md has a drawing.
-// Intercept takes a message out of any of these but unacked and done, Cancel out of unacked as well.
+// waits for its next delivery (retry). A message that was given up on is garbage: no retry is left, the handler returned
+// ErrSkipRetry, the message was lost with its consumer too often, or its TTL or deadline was over. docs/life.md has a drawing.
+// Intercept takes a message out of any state but unacked and done. Cancel takes it out of unacked, too.
 //
 // # Keys
 //
 // All keys of a queue share one hash tag, so they stay in one slot of a Cluster:
-// {<prefix>:<name>}:<structure>, prefix dq unless UseCustomPrefix says otherwise. A prefix holds no
-// colon, so queues of different prefixes, or of different names, share no key. PROTOCOL.md says what is in each of them.
+// {<prefix>:<name>}:<structure>. The prefix is dq unless UseCustomPrefix sets another. A prefix holds no
+// colon, so queues of different prefixes, or of different names, share no key. PROTOCOL.md describes each key.
 //
 // # Concurrency
 //
-// All methods of DelayQueue, Pool, Publisher and Monitor are safe for concurrent use, except that
-// settings (With…) belong before StartConsume and before the first send. Callbacks and
-// handlers are called from as many goroutines as WithConcurrent says. Several queues can share one set of workers, by
-// weight or in order: see Pool.
+// All methods of DelayQueue, Pool, Publisher and Monitor are safe for concurrent use. Settings (With…) are the exception:
+// they belong before StartConsume and before the first send. Callbacks and handlers are called from as many
+// goroutines as WithConcurrent says, and from up to twice as many if some run past their limit. Several queues can share
+// one set of workers, by weight or in order: see Pool.
 //
 // # Beside this package
 //
-// typed/ has kinds of messages with Go types and a mux, schedule/ periodic messages, delayqueuetest/ a Redis inside a test whose clock
-// the test moves.
+//   - ops/ finds, changes and pauses: it is for a person on call.
+//   - typed/ has kinds of messages with Go types, and a mux.
+//   - schedule/ has periodic messages.
+//   - delayqueuetest/ has a Redis inside a test, whose clock the test moves.
+//
+// # Inside
+//
+// These rules bind changes of this package:
+//
+//   - It may import the standard library, go-redis, and the internal packages consume, produce, script, link, message, event, conc,
+//     userlog and clock. It must never import ops.
+//   - It owns what a user sets and starts: a DelayQueue owns its config and its consumers, a Pool its workers, and a Monitor what is
+//     awaited over it. The state of a queue is in Redis. Only package script writes it, except for the key schedules and the marker that
+//     package wake takes.
+//   - It must never call a user's code under a lock, because that code may call the same value again.
+//   - Requests to package script are in scripts.go, except those of Await and ListenEvent. The face makes public types of the replies:
+//     the engine returns words and numbers.
+//   - An error of a queue's method names the queue, and "delayqueue:" stands in it once.
 package delayqueue

@@ -1,6 +1,8 @@
 package delayqueue
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -8,6 +10,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/go-delayqueue/delayqueue/internal/event"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/produce"
 	"github.com/go-delayqueue/delayqueue/internal/userlog"
 )
 
@@ -16,32 +22,32 @@ type EventCode int
 
 // What can happen to a message. The numbers never change.
 const (
-	NewMessageEvent  EventCode = iota + 1 // it was accepted
-	ReadyEvent                            // it became due, which shows when it is handed out
-	DeliveredEvent                        // it was handed out to a consumer
-	AckEvent                              // it was acknowledged
-	NackEvent                             // its delivery failed
-	RetryEvent                            // it failed, and will be delivered again
-	FinalFailedEvent                      // it went to garbage
-	LostEvent                             // its lease ran out: its consumer died or was cut off
-	InterceptedEvent                      // it was taken out: Intercept, Cancel
-	VanishedEvent                         // Redis no longer has it, though nobody took it out; Count is 1 where a whole queue has gone
+	NewMessageEvent  = EventCode(event.CodeNew)         // it was accepted
+	ReadyEvent       = EventCode(event.CodeReady)       // it became due, which shows when it is handed out
+	DeliveredEvent   = EventCode(event.CodeDelivered)   // it was handed out to a consumer
+	AckEvent         = EventCode(event.CodeAck)         // it was acknowledged
+	NackEvent        = EventCode(event.CodeNack)        // its delivery failed
+	RetryEvent       = EventCode(event.CodeRetry)       // it failed, and will be delivered again
+	FinalFailedEvent = EventCode(event.CodeFinalFailed) // it went to garbage
+	LostEvent        = EventCode(event.CodeLost)        // its lease ran out: its consumer died or was cut off
+	InterceptedEvent = EventCode(event.CodeIntercepted) // it was taken out: Intercept, Cancel
+	VanishedEvent    = EventCode(event.CodeVanished)    // Redis no longer has it, although nobody took it out; Count is 1 if a whole queue has gone
 
-	// What people do, by a Monitor or by hand; Event.By says who, if they said.
+	// What people do, by an ops.Queue or a Monitor; Event.By names the person if that is known.
 
-	RescheduledEvent  // it was made due at another time
-	RequeuedEvent     // it was brought back from garbage
-	DeletedEvent      // it was deleted
-	PausedEvent       // the queue was paused
-	ResumedEvent      // it goes on
-	QueueDeletedEvent // the queue was deleted
+	RescheduledEvent  = EventCode(event.CodeRescheduled)  // it was made due at another time
+	RequeuedEvent     = EventCode(event.CodeRequeued)     // it was brought back from garbage
+	DeletedEvent      = EventCode(event.CodeDeleted)      // it was deleted
+	PausedEvent       = EventCode(event.CodePaused)       // the queue was paused
+	ResumedEvent      = EventCode(event.CodeResumed)      // it goes on
+	QueueDeletedEvent = EventCode(event.CodeQueueDeleted) // the queue was deleted
 
-	// GapEvent: this listener was cut off from Redis until now; it may have missed any number of events.
-	GapEvent
+	// GapEvent: this listener was cut off from Redis until now, and may have missed any number of events.
+	GapEvent = EventCode(event.CodeGap)
 
-	RefusedEvent // it was to follow another one (Then) and was not stored: its key is held
+	RefusedEvent = EventCode(event.CodeRefused) // it was to follow another message (Then) and was not stored, because its key is taken
 
-	SupersededEvent // it has ended, as by an ack, because another send took its key while it was handled (Replace, Reschedule)
+	SupersededEvent = EventCode(event.CodeSuperseded) // it has ended, as by an ack, because another send took its key while it was handled (Replace, Reschedule)
 )
 
 var eventNames = [...]string{"", "new", "ready", "delivered", "ack", "nack", "retry", "final failure", "lost", "intercepted", "vanished",
@@ -57,18 +63,15 @@ type Event struct {
 	Count   int       `json:"count"`             // messages; 0: it is about the queue
 	IDs     []string  `json:"ids,omitempty"`     // theirs; none if only their number is known
 	Dropped int64     `json:"dropped,omitempty"` // events before this one that came too fast for the listener
-	By      string    `json:"by,omitempty"`      // who did it (Monitor.WithOperator); "" if that is not known
+	By      string    `json:"by,omitempty"`      // who did it (ops.Queue.WithOperator); "" if that is not known
 }
 
-// An EventListener is called for one event after the other.
-type EventListener = func(Event)
-
-// A Subscription is what a listener hears by. It is safe for concurrent use.
+// A Subscription is one listener's part in the events. It is safe for concurrent use.
 type Subscription struct {
 	owner   *events
 	mu      sync.Mutex
 	waiting []Event
-	more    signal       // something waits
+	more    conc.Signal  // something waits
 	missed  atomic.Int64 // dropped and not said yet
 	dropped atomic.Int64
 	quit    chan struct{}
@@ -79,10 +82,10 @@ type Subscription struct {
 // Dropped is how many events the listener was too slow for.
 func (s *Subscription) Dropped() int64 { return s.dropped.Load() }
 
-// Stop ends it. A call of the listener that has begun goes on; no other follows.
+// Stop ends the subscription. A call of the listener that has begun goes on, and no other follows.
 func (s *Subscription) Stop() {
 	s.once.Do(func() {
-		s.owner.subs.remove(s)
+		s.owner.subs.Remove(s)
 		close(s.quit)
 		if s.ended != nil {
 			s.ended()
@@ -93,7 +96,7 @@ func (s *Subscription) Stop() {
 // eventRoom is how many events may wait for a listener.
 const eventRoom = 1024
 
-// put never waits. If there is no room, the last of those that wait is dropped: the newest event is always heard,
+// put never waits. If there is no room, the event that was put last is dropped. So the newest event is always heard,
 // and says how many are missing before it, even if nothing happens after it.
 func (s *Subscription) put(e Event) {
 	s.mu.Lock()
@@ -106,10 +109,10 @@ func (s *Subscription) put(e Event) {
 		return
 	}
 	s.waiting = append(s.waiting, e)
-	s.more.send()
+	s.more.Send()
 }
 
-// take takes up to n of those that wait, none if nothing does.
+// take takes up to n of the events that wait.
 func (s *Subscription) take(n int) []Event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,18 +124,18 @@ func (s *Subscription) take(n int) []Event {
 	return head
 }
 
-// serve calls the listener until Stop, whatever that does.
-func (s *Subscription) serve(listener EventListener) {
+// serve calls the listener until Stop, also if the listener panics or ends its goroutine.
+func (s *Subscription) serve(listener func(Event)) {
 	done := false
 	defer func() {
 		if p := recover(); p != nil {
-			s.owner.logger().Error("delayqueue: event listener panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			s.owner.Logger().Error("delayqueue: event listener panicked", slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
 		}
 		if !done { // it panicked or ended this goroutine
 			go s.serve(listener)
 		}
 	}()
-	for !closed(s.quit) {
+	for !conc.Closed(s.quit) {
 		if one := s.take(1); len(one) > 0 {
 			listener(one[0])
 			continue
@@ -145,57 +148,56 @@ func (s *Subscription) serve(listener EventListener) {
 	done = true
 }
 
-// events tells the listeners of one process.
+// events tells the listeners of one process what happens to the messages of a queue. It is an event.Listeners.
 type events struct {
 	log  atomic.Pointer[slog.Logger] // contained; nil: slog.Default, as it is when it is needed first
-	subs set[*Subscription]
+	subs conc.Set[*Subscription]
 }
 
-func (e *events) logger() *slog.Logger {
+func (e *events) Logger() *slog.Logger {
 	if e.log.Load() == nil {
 		e.log.CompareAndSwap(nil, userlog.Contain(slog.Default()))
 	}
 	return e.log.Load()
 }
 
-// on reports whether anybody listens. If nobody does, that is all an event costs.
-func (e *events) on() bool { return e.subs.size() > 0 }
+// On reports whether anybody listens. If nobody does, an event costs this call alone.
+func (e *events) On() bool { return e.subs.Size() > 0 }
 
-// tell says that this happened to n messages, whose ids may be known.
-func (e *events) tell(code EventCode, n int, ids ...string) {
-	if n == 0 || !e.on() {
+// Tell tells the listeners that this happened to n messages, whose ids may be known.
+func (e *events) Tell(what event.Code, n int, ids ...string) {
+	if n == 0 || !e.On() {
 		return
 	}
-	event := Event{Code: code, Time: time.Now(), Count: n, IDs: ids}
-	for _, s := range e.subs.all() {
-		s.put(event)
+	told := Event{Code: EventCode(what), Time: time.Now(), Count: n, IDs: ids}
+	for _, s := range e.subs.All() {
+		s.put(told)
 	}
 }
 
 // tell tells the listeners of this process and, if this is a Monitor's, those everywhere.
-func (s *steerer) tell(code EventCode, n int, ids ...string) {
-	s.events.tell(code, n, ids...)
+func (s *steerer) tell(what EventCode, n int, ids ...string) {
+	s.events.Tell(event.Code(what), n, ids...)
 	if s.report != nil {
-		s.report(Event{Code: code, Time: time.Now(), Count: n, IDs: ids})
+		s.report(Event{Code: what, Time: time.Now(), Count: n, IDs: ids})
 	}
 }
 
 func (e *events) subscription() *Subscription {
-	return &Subscription{owner: e, more: newSignal(), quit: make(chan struct{})}
+	return &Subscription{owner: e, more: conc.NewSignal(), quit: make(chan struct{})}
 }
 
-// ListenEvent calls a listener, in a goroutine of its own, for what happens to messages in this
-// process: what it sends, handles and takes back, after Redis has confirmed it. It slows no
-// worker: while the listener is too slow, events are dropped and counted (Event.Dropped,
-// Subscription.Dropped). A panic in it is logged. The listener must not change an event's IDs. It panics if the
-// listener is nil.
-func (s *producer) ListenEvent(listener EventListener) *Subscription {
+// ListenEvent calls a listener for each event of this DelayQueue or Publisher: messages that it sends, handles and takes back, after Redis has
+// confirmed that. The listener has a goroutine of its own, and slows no worker. If it is too slow, events are dropped and counted
+// (Event.Dropped, Subscription.Dropped). A panic in it is logged. The listener must not change an event's IDs. ListenEvent panics
+// if the listener is nil.
+func (s *producer) ListenEvent(listener func(Event)) *Subscription {
 	s.made()
 	if listener == nil {
-		panic(fmt.Sprintf("delayqueue: queue %q: ListenEvent: the listener is nil", s.store.queue))
+		panic(fmt.Sprintf("delayqueue: queue %q: ListenEvent: the listener is nil", s.store.Queue))
 	}
 	sub := s.events.subscription()
-	s.events.subs.add(sub)
+	s.events.subs.Add(sub)
 	go sub.serve(listener)
 	return sub
 }
@@ -203,15 +205,16 @@ func (s *producer) ListenEvent(listener EventListener) *Subscription {
 // reportMost is how many events are published at once.
 const reportMost = 100
 
-// EnableReport tells the events of this process to every Monitor that listens, on any machine, over
-// Redis's pub/sub, until Stop of what it returns. Call it once: two of them tell each event twice. What Redis does not take within 10 s is dropped and counted.
+// EnableReport publishes the events of this DelayQueue or Publisher, over Redis's pub/sub, to every Monitor that listens, on any machine. Stop of the
+// Subscription ends that. Call it once: two reports tell each event twice. Events that Redis does not take within 10 s are
+// dropped and counted.
 func (s *producer) EnableReport() *Subscription {
 	s.made()
 	sub := s.events.subscription()
-	s.events.subs.add(sub)
+	s.events.subs.Add(sub)
 	go sub.serve(func(first Event) {
 		batch := append([]Event{first}, sub.take(reportMost-1)...)
-		if err := s.store.publish(noContextTimeout, batch); err != nil {
+		if err := publish(s.store, produce.NoContextTimeout, batch); err != nil {
 			for _, e := range batch {
 				sub.missed.Add(e.Dropped + 1)
 			}
@@ -219,4 +222,58 @@ func (s *producer) EnableReport() *Subscription {
 		}
 	})
 	return sub
+}
+
+// reportTime bounds how long a Monitor tries to publish what it did. A failure is not reported, because perhaps nobody listens.
+const reportTime = time.Second
+
+func (m *Monitor) publish(e Event) {
+	_ = publish(m.store, reportTime, []Event{e})
+}
+
+// ListenEvent calls a listener, until Stop, for the events of all processes that report them (EnableReport), and for what Monitors
+// and ops.Queues do to the queue. The listener hears events from the return of ListenEvent on; ctx bounds this call alone.
+//
+// Redis keeps no event for a listener that is not connected. If the connection broke, or was silent for about three seconds, a
+// GapEvent follows when there is a new connection. A listener that is too slow loses events as in DelayQueue.ListenEvent.
+func (m *Monitor) ListenEvent(ctx context.Context, listener func(Event)) (*Subscription, error) {
+	if listener == nil {
+		return nil, m.failed(fmt.Errorf("%w: the listener is nil", ErrBadOption), "listen to events")
+	}
+	if err := link.Ended(ctx); err != nil {
+		return nil, m.failed(err, "listen to events")
+	}
+	published, err := m.store.Subscribe(ctx, m.store.Keys.Events)
+	if err != nil {
+		return nil, m.failed(err, "listen to events")
+	}
+	sub := m.events.subscription()
+	on, stop := context.WithCancel(context.Background())
+	sub.ended = stop
+	go sub.serve(listener)
+	go m.forward(on, published, sub)
+	return sub, nil
+}
+
+// forward gives the subscription what is published, until ctx ends.
+func (m *Monitor) forward(ctx context.Context, published *link.Subscriber, sub *Subscription) {
+	var junk conc.MinuteCount
+	published.Forward(ctx, func(payload string) {
+		var batch []Event
+		if err := json.Unmarshal([]byte(payload), &batch); err != nil {
+			if n := junk.Add(1, time.Now()); n > 0 {
+				m.events.Logger().Warn("delayqueue: events that cannot be read: another program or version publishes on this queue's channel",
+					slog.String("queue", m.store.Queue), slog.Int("events", n), slog.Any("error", err))
+			}
+			return
+		}
+		for _, e := range batch {
+			sub.put(e)
+		}
+	}, func() {
+		sub.put(Event{Code: GapEvent, Time: time.Now()})
+	}, func(attempts int, err error) {
+		m.events.Logger().Warn("delayqueue: no events of other processes are heard, will go on trying",
+			slog.String("queue", m.store.Queue), slog.Int("attempts", attempts), slog.Any("error", err))
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/typed"
 )
 
@@ -50,7 +51,7 @@ func ExampleWithKey_debounce() {
 			panic(err)
 		}
 	}
-	monitor := delayqueue.NewMonitor("index", redisCli)
+	monitor := ops.Of(delayqueue.NewMonitor("index", redisCli))
 	msg, err := monitor.GetKey(ctx, "document-42")
 	if err != nil {
 		panic(err)
@@ -131,7 +132,7 @@ func ExampleWithSequence() {
 		return after
 	}
 	ctx := context.Background()
-	orders, monitor := delayqueue.NewPublisher("orders", redisCli), delayqueue.NewMonitor("orders", redisCli)
+	orders, monitor := delayqueue.NewPublisher("orders", redisCli), ops.Of(delayqueue.NewMonitor("orders", redisCli))
 	relay := func() error {
 		last, err := monitor.Sequence(ctx, "outbox") // where any relay has come
 		if err != nil && !errors.Is(err, delayqueue.ErrNotFound) {

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/redis/go-redis/v9"
 )
 
 // embedded is a Redis inside this program, for an example that ends.
@@ -60,7 +60,7 @@ func ExampleDelayQueue_WithHandler() {
 		}
 		queue.StopConsume()
 		return nil
-	}).WithRetryDelays(10 * time.Millisecond).WithFailureLevel(-4)
+	}).WithRetryDelays(10 * time.Millisecond)
 	if _, err := queue.Send(context.Background(), "42", delayqueue.WithKey("order-42")); err != nil {
 		panic(err)
 	}
@@ -69,6 +69,60 @@ func ExampleDelayQueue_WithHandler() {
 	// delivery 1 of order-42 after 0 failures
 	// delivery 2 of order-42 after 1 failures
 	// delivery 3 of order-42 after 1 failures
+}
+
+// All that a handler may return. The first payload has no account, the second comes to a partner that is busy once.
+func ExampleDelayQueue_WithHandler_returns() {
+	redisCli, end := embedded()
+	defer end()
+
+	errNoSuchAccount, errBusy := errors.New("no such account"), errors.New("busy")
+	errNotThereYet, errTooManyRequests := errors.New("not there yet"), errors.New("too many requests")
+	calls := 0
+	callBack := func(_ context.Context, payload string) error {
+		calls++
+		fmt.Println("call", calls, payload)
+		switch {
+		case payload == "41":
+			return errNoSuchAccount
+		case calls == 2:
+			return errBusy
+		}
+		return nil
+	}
+	queue := delayqueue.NewQueue("accounts", redisCli, nil)
+	queue.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		err := callBack(ctx, msg.Payload)
+		switch {
+		case errors.Is(err, errNoSuchAccount):
+			return fmt.Errorf("%w: %w", delayqueue.ErrSkipRetry, err) // to garbage at once
+		case errors.Is(err, errBusy):
+			return delayqueue.Snooze(time.Minute) // later; no retry is used
+		case errors.Is(err, errNotThereYet):
+			return delayqueue.Again(time.Minute) // handled well, and due again; failures count from 0
+		case errors.Is(err, errTooManyRequests):
+			return delayqueue.Throttle(time.Minute, err) // the whole queue waits; no retry is used
+		}
+		return err // nil: done; an error: retried
+	}).WithRetryDelays(30*time.Second, time.Minute, 10*time.Minute)
+	ctx := context.Background()
+	for _, account := range []string{"41", "42"} {
+		if _, err := queue.Send(ctx, account); err != nil {
+			panic(err)
+		}
+	}
+	if _, err := queue.Drain(ctx); err != nil {
+		panic(err)
+	}
+	counts, err := delayqueue.NewMonitor("accounts", redisCli).Counts(ctx)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println("garbage", counts.Garbage, "waits", counts.Retry)
+	// Output:
+	// call 1 41
+	// call 2 42
+	// garbage 1 waits 1
 }
 
 // The order is paid: nothing is to be closed any more.
@@ -111,7 +165,7 @@ func ExampleSendError() {
 	// Output: safe to send again
 }
 
-func ExampleMonitor() {
+func ExampleQueue() {
 	redisCli, end := embedded()
 	defer end()
 
@@ -122,7 +176,7 @@ func ExampleMonitor() {
 			panic(err)
 		}
 	}
-	m := delayqueue.NewMonitor("orders", redisCli)
+	m := ops.Of(delayqueue.NewMonitor("orders", redisCli))
 	if _, err := m.GetKey(ctx, "order-44"); errors.Is(err, delayqueue.ErrNotFound) {
 		fmt.Println("no order-44")
 	}
@@ -131,7 +185,7 @@ func ExampleMonitor() {
 		panic(err)
 	}
 	fmt.Println(msg.Payload, "is", msg.State)
-	result, err := m.BulkDelete(ctx, delayqueue.Bulk{States: []delayqueue.State{delayqueue.StatePending}})
+	result, err := m.BulkDelete(ctx, ops.Bulk{States: []delayqueue.State{delayqueue.StatePending}})
 	if err != nil {
 		panic(err)
 	}

@@ -1,19 +1,21 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -83,28 +85,28 @@ func slowClient(t *testing.T, server string, perSecond int) *redis.Client {
 // TestFetchOnASlowLine are asked for again with less in them.
 func TestFetchOnASlowLine(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	const n = 300
-	var got tally
-	sender := f.queue(nil)
-	batch := make([]Outgoing, n)
+	var got queuetest.Tally
+	sender := f.Queue(nil)
+	batch := make([]delayqueue.Outgoing, n)
 	for i := range batch {
 		batch[i].Payload = strconv.Itoa(i) + strings.Repeat(" ", 8<<10)
 	}
 	if _, err := sender.SendBatch(context.Background(), batch); err != nil {
 		t.Fatal(err)
 	}
-	q := f.queueOn(slowClient(t, shared.Addr(), 2<<20), nil).WithConcurrent(200).WithHandler(func(_ context.Context, msg *Message) error {
-		got.add(strings.TrimSpace(msg.Payload))
+	q := f.QueueOn(slowClient(t, queuetest.Shared.Addr(), 2<<20), nil).WithConcurrent(200).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		got.Add(strings.TrimSpace(msg.Payload))
 		return nil
 	})
 	q.StartConsume()
-	reaches(t, "messages are handled", n, func() int { distinct, _ := got.counts(); return distinct })
-	f.drained()
-	if _, total := got.counts(); total != n {
+	queuetest.Reaches(t, "messages are handled", n, func() int { distinct, _ := got.Counts(); return distinct })
+	f.Drained()
+	if _, total := got.Counts(); total != n {
 		t.Errorf("handled %d times, want %d", total, n)
 	}
-	if f.log.count("does not come through") != 0 || f.log.count("leases ran out") != 0 {
+	if f.Log.Count("does not come through") != 0 || f.Log.Count("leases ran out") != 0 {
 		t.Error("some were lost")
 	}
 }
@@ -117,21 +119,21 @@ func TestFetchOfALargeMessageOnASlowLine(t *testing.T) {
 	for name, perSecond := range map[string]int{"0.5 s": 2 * size, "1.2 s": size * 10 / 12} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			got := make(chan *Message, 3)
-			sender := f.queue(nil)
-			f.send(sender, strings.Repeat("x", size))
-			f.send(sender, "small")
-			q := f.queueOn(slowClient(t, shared.Addr(), perSecond), nil).WithLease(time.Minute).
-				WithHandler(func(_ context.Context, msg *Message) error { got <- msg; return nil })
+			f := face.New(t)
+			got := make(chan *delayqueue.Message, 3)
+			sender := f.Queue(nil)
+			f.Send(sender, strings.Repeat("x", size))
+			f.Send(sender, "small")
+			q := f.QueueOn(slowClient(t, queuetest.Shared.Addr(), perSecond), nil).WithLease(time.Minute).
+				WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got <- msg; return nil })
 			q.StartConsume()
 			for range 2 {
-				if msg := receive(t, "it is handled", got); len(msg.Payload) == size && msg.Delivery != 1 {
+				if msg := queuetest.Receive(t, "it is handled", got); len(msg.Payload) == size && msg.Delivery != 1 {
 					t.Errorf("delivery %d", msg.Delivery)
 				}
 			}
-			f.drained()
-			if f.log.count("does not come through") != 0 {
+			f.Drained()
+			if f.Log.Count("does not come through") != 0 {
 				t.Error("it was lost")
 			}
 		})
@@ -146,7 +148,7 @@ func TestFetchOfAMessageThatDoesNotComeThrough(t *testing.T) {
 		client func(t *testing.T) (direct, consumer *redis.Client)
 	}{
 		"slow line": {3 << 20, func(t *testing.T) (*redis.Client, *redis.Client) { // 10 s; no attempt has more than 5
-			return redis.NewClient(&redis.Options{Addr: shared.Addr()}), slowClient(t, shared.Addr(), 300<<10)
+			return redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr()}), slowClient(t, queuetest.Shared.Addr(), 300<<10)
 		}},
 		"output buffer limit": {3 << 20, func(t *testing.T) (*redis.Client, *redis.Client) {
 			server := redistest.Start(t, "--client-output-buffer-limit", "normal 2mb 0 0")
@@ -158,35 +160,35 @@ func TestFetchOfAMessageThatDoesNotComeThrough(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			direct, consumer := c.client(t)
-			f := fixtureOn(t, direct)
-			deaths, got := make(chan error, 1), tally{}
-			q := f.queueOn(consumer, nil).WithConcurrent(60).WithMaxLosses(1).WithLease(5 * time.Second).
-				WithHandler(func(_ context.Context, msg *Message) error { got.add(msg.Payload); return nil }).
-				WithGarbageHandler(func(_ context.Context, _ *Message, err error) { deaths <- err })
-			sender := f.queue(nil)
+			f := face.On(t, direct)
+			deaths, got := make(chan error, 1), queuetest.Tally{}
+			q := f.QueueOn(consumer, nil).WithConcurrent(60).WithMaxLosses(1).WithLease(5 * time.Second).
+				WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got.Add(msg.Payload); return nil }).
+				WithGarbageHandler(func(_ context.Context, _ *delayqueue.Message, err error) { deaths <- err })
+			sender := f.Queue(nil)
 			for i := range 25 {
-				f.send(sender, fmt.Sprint("before", i))
+				f.Send(sender, fmt.Sprint("before", i))
 			}
-			big := f.send(sender, strings.Repeat("x", c.size), WithKey("big"))
+			big := f.Send(sender, strings.Repeat("x", c.size), delayqueue.WithKey("big"))
 			for i := range 25 {
-				f.send(sender, fmt.Sprint("after", i))
+				f.Send(sender, fmt.Sprint("after", i))
 			}
 			q.StartConsume()
-			eventually(t, "its neighbours are handled", func() bool { distinct, _ := got.counts(); return distinct == 50 })
-			if err := receive(t, "it is given up", deaths); !errors.Is(err, ErrPoison) || !strings.Contains(err.Error(), "come through") {
+			queuetest.Eventually(t, "its neighbours are handled", func() bool { distinct, _ := got.Counts(); return distinct == 50 })
+			if err := queuetest.Receive(t, "it is given up", deaths); !errors.Is(err, delayqueue.ErrPoison) || !strings.Contains(err.Error(), "come through") {
 				t.Errorf("given up for %v", err)
 			}
 			// for this test's own look
 			if err := direct.ConfigSet(context.Background(), "client-output-buffer-limit", "normal 0 0 0").Err(); err != nil {
 				t.Fatal(err)
 			}
-			if where := f.where(big.ID); where != "garbage" {
+			if where := f.Where(big.ID); where != "garbage" {
 				t.Errorf("it is in %s", where)
 			}
-			f.send(sender, "next", WithKey("big"))
-			eventually(t, "its key is free, and all goes on", func() bool { return got.of("next") == 1 })
-			eventually(t, "all are settled", func() bool { return len(f.check().Messages) == 1 })
-			if _, total := got.counts(); total != 51 {
+			f.Send(sender, "next", delayqueue.WithKey("big"))
+			queuetest.Eventually(t, "its key is free, and all goes on", func() bool { return got.Of("next") == 1 })
+			queuetest.Eventually(t, "all are settled", func() bool { return len(f.Check().Messages) == 1 })
+			if _, total := got.Counts(); total != 51 {
 				t.Errorf("handled %d times, want 51", total)
 			}
 		})
@@ -196,73 +198,32 @@ func TestFetchOfAMessageThatDoesNotComeThrough(t *testing.T) {
 // TestFetchOutageIsNoLoss: replies that do not come for a while cost a message nothing.
 func TestFetchOutageIsNoLoss(t *testing.T) {
 	t.Parallel()
-	f, wire, _ := wired(t)
+	f, wire, _ := face.Wired(t)
 	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: 100 * time.Millisecond})
 	t.Cleanup(func() { _ = cli.Close() })
-	got := make(chan *Message, 3)
-	q := f.queueOn(cli, nil).WithMaxLosses(1).WithConcurrent(3).
-		WithHandler(func(_ context.Context, msg *Message) error { got <- msg; return nil })
+	got := make(chan *delayqueue.Message, 3)
+	q := f.QueueOn(cli, nil).WithMaxLosses(1).WithConcurrent(3).
+		WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got <- msg; return nil })
 	for range 3 {
-		f.send(f.queue(nil), "x")
+		f.Send(f.Queue(nil), "x")
 	}
 	var held []<-chan struct{}
 	var releases []func()
 	for range 6 { // each attempt has twice the time of the one before it
-		struck, release := wire.HoldReply(redistest.Script(fetchScript.sha))
+		struck, release := wire.HoldReply(redistest.Script(script.FetchScript.SHA))
 		held, releases = append(held, struck), append(releases, release)
 	}
 	q.StartConsume()
 	for _, struck := range held {
-		receive(t, "the next reply is held", struck)
+		queuetest.Receive(t, "the next reply is held", struck)
 	}
 	for range 3 {
-		if msg := receive(t, "it comes", got); msg.Delivery > 2 { // given back once, perhaps
+		if msg := queuetest.Receive(t, "it comes", got); msg.Delivery > 2 { // given back once, perhaps
 			t.Errorf("delivery %d", msg.Delivery)
 		}
 	}
 	for _, release := range releases {
 		release()
 	}
-	eventually(t, "all are acked", func() bool { return len(f.check().Messages) == 0 })
-}
-
-// TestFetchBudget: what a fetch asks for after replies that did not come through.
-func TestFetchBudget(t *testing.T) {
-	timeout := &net.OpError{Op: "read", Err: context.DeadlineExceeded}
-	dial := &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
-	one, two := fetchReply{held: make([]heldMessage, 1)}, fetchReply{held: make([]heldMessage, 2)}
-	two.held[0].size = 5
-	for name, c := range map[string]struct {
-		steps []any
-		want  []int // bytes asked for after each; -1: it is over
-	}{
-		"a slow line": {[]any{dial, timeout, timeout, timeout, timeout, two, timeout, one, dial, timeout, one},
-			[]int{maxBatchBytes, smallReply, 0, 0, 0, 1, 0, 1, 1, 0, -1}},
-		"a connection that was cut": {[]any{io.EOF, dial, fetchReply{}}, []int{maxBatchBytes, maxBatchBytes, -1}},
-		"connections that are cut": {[]any{io.EOF, io.EOF, io.EOF, one, io.EOF, one, io.EOF, one},
-			[]int{maxBatchBytes, smallReply, 0, 1, 0, 1, 0, -1}},
-		"nothing was handed out": {[]any{timeout, timeout, fetchReply{}}, []int{smallReply, 0, -1}},
-		"a line that was slow":   {[]any{timeout, two, fetchReply{}}, []int{0, 1, -1}},
-		"less comes through":     {[]any{timeout, fetchReply{}}, []int{smallReply, -1}},
-	} {
-		b := replyBudget{bytes: maxBatchBytes}
-		if strings.HasPrefix(name, "a line that was slow") {
-			b.bytes = smallReply
-		}
-		var asked []int
-		for _, step := range c.steps {
-			switch step := step.(type) {
-			case fetchReply:
-				if b.answered(&step) {
-					b.bytes = -1
-				}
-			case error:
-				b.failed(step)
-			}
-			asked = append(asked, b.bytes)
-		}
-		if !slices.Equal(asked, c.want) {
-			t.Errorf("%s: asked for %v, want %v", name, asked, c.want)
-		}
-	}
+	queuetest.Eventually(t, "all are acked", func() bool { return len(f.Check().Messages) == 0 })
 }

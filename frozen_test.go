@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -10,36 +10,43 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/redis/go-redis/v9"
 )
 
 // freezable starts a server of a test's own, and returns a client of it that has a name.
-func freezable(t *testing.T) (f *fixture, cli *redis.Client, freeze, thaw func()) {
-	f, server := ownServer(t)
+func freezable(t *testing.T) (f *face.Fixture, cli *redis.Client, freeze, thaw func()) {
+	f, server := face.OwnServer(t)
 	cli = redis.NewClient(&redis.Options{Addr: server.Addr(), ClientName: "frozen"})
 	t.Cleanup(func() { _ = cli.Close() })
 	return f, cli, server.Pause, server.Resume
 }
 
 // noLease makes it show whether anything waits for the end of a lease.
-func noLease(q *DelayQueue) *DelayQueue { return q.WithLease(time.Hour).WithFetchInterval(time.Hour) }
+func noLease(q *delayqueue.DelayQueue) *delayqueue.DelayQueue {
+	return q.WithLease(time.Hour).WithFetchInterval(time.Hour)
+}
 
 // TestStopAtFrozenServer: queues that have nothing in hand stop without waiting for a lease at a server that takes
 // connections and answers nothing, nor for the end of any call.
 func TestStopAtFrozenServer(t *testing.T) {
 	t.Parallel()
 	f, cli, freeze, thaw := freezable(t)
-	var all []*DelayQueue
+	waiting, release := waitingFor(cli)
+	defer release()
+	var all []*delayqueue.DelayQueue
 	for range 100 {
-		q := noLease(f.queueOn(cli, func(string) bool { return true }))
-		q.store.attemptTimeout = time.Hour // nor for the end of an attempt
+		q := noLease(f.QueueOn(cli, func(string) bool { return true }))
+		q.Unhurried() // nor for the end of an attempt
 		all = append(all, q)
 	}
 	var done []<-chan struct{}
 	for _, q := range all {
 		done = append(done, q.StartConsume())
 	}
-	eventually(t, "all wait", func() bool { return waiting(cli) == len(all) })
+	queuetest.Eventually(t, "all wait", func() bool { return waiting() == len(all) })
 	freeze()
 	defer thaw()
 	begun := time.Now()
@@ -47,7 +54,7 @@ func TestStopAtFrozenServer(t *testing.T) {
 		q.StopConsume()
 	}
 	for _, d := range done {
-		receive(t, "it has stopped", d)
+		queuetest.Receive(t, "it has stopped", d)
 	}
 	t.Logf("stopped in %v", time.Since(begun))
 }
@@ -58,20 +65,20 @@ func TestStopAtFrozenServerWithoutALink(t *testing.T) {
 	t.Parallel()
 	f, cli, freeze, thaw := freezable(t)
 	var answered atomic.Int64
-	cli.AddHook(commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	cli.AddHook(queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
 		if err == nil && strings.HasPrefix(cmd.Name(), "eval") {
 			answered.Add(1)
 		}
 		return err
 	}))
-	q := noLease(f.queueOn(unknownClient{cli}, func(string) bool { return true }))
+	q := noLease(f.QueueOn(queuetest.UnknownClient{UniversalClient: cli}, func(string) bool { return true }))
 	done := q.StartConsume()
-	eventually(t, "it has fetched once, and again without wake-ups", func() bool { return answered.Load() >= 2 })
+	queuetest.Eventually(t, "it has fetched once, and again without wake-ups", func() bool { return answered.Load() >= 2 })
 	freeze()
 	defer thaw()
 	q.StopConsume()
-	receive(t, "it has stopped", done)
+	queuetest.Receive(t, "it has stopped", done)
 }
 
 // TestStopWhenNothingWasEverAnswered: a fetch for which no connection was ready has taken nothing, so nothing is waited for, and it
@@ -79,7 +86,7 @@ func TestStopAtFrozenServerWithoutALink(t *testing.T) {
 func TestStopWhenNothingWasEverAnswered(t *testing.T) {
 	t.Parallel()
 	f, cli, freeze, thaw := freezable(t)
-	info := f.send(f.queue(nil), "stays")
+	info := f.Send(f.Queue(nil), "stays")
 	freeze()
 	thawed := false
 	defer func() {
@@ -87,23 +94,23 @@ func TestStopWhenNothingWasEverAnswered(t *testing.T) {
 			thaw()
 		}
 	}()
-	q := noLease(f.queueOn(cli, func(string) bool { t.Error("it was handled"); return true }))
+	q := noLease(f.QueueOn(cli, func(string) bool { t.Error("it was handled"); return true }))
 	done := q.StartConsume()
-	eventually(t, "the log says so", func() bool { return f.log.count("cannot work with Redis", "no answer on a new connection") > 0 })
-	_, err := q.Send(within(t, 3*time.Second), "x")
-	var failed *SendError
-	if !errors.As(err, &failed) || failed.Stored != StoredNo {
+	queuetest.Eventually(t, "the log says so", func() bool { return f.Log.Count("cannot work with Redis", "no answer on a new connection") > 0 })
+	_, err := q.Send(queuetest.Within(t, 3*time.Second), "x")
+	var failed *delayqueue.SendError
+	if !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo {
 		t.Errorf("Send: %v", err)
 	}
 	q.StopConsume()
-	receive(t, "it has stopped", done)
+	queuetest.Receive(t, "it has stopped", done)
 	thaw()
 	thawed = true
-	eventually(t, "no connection is left", func() bool {
-		list, err := f.cli.ClientList(ctxB).Result()
+	queuetest.Eventually(t, "no connection is left", func() bool {
+		list, err := f.Cli.ClientList(queuetest.CtxB).Result()
 		return err == nil && !strings.Contains(list, "name=frozen")
 	})
-	if s := f.check(); s.Where(info.ID) != "pending" || len(s.Unack) != 0 || len(s.Messages) != 1 {
+	if s := f.Check(); s.Where(info.ID) != "pending" || len(s.Unack) != 0 || len(s.Messages) != 1 {
 		t.Errorf("message is %s:\n%s", s.Where(info.ID), s.Dump())
 	}
 }
@@ -111,9 +118,9 @@ func TestStopWhenNothingWasEverAnswered(t *testing.T) {
 // TestServerHangsUpOnTLS: a server at maxclients closes an encrypted connection without a word. The log and a send say what that may be.
 func TestServerHangsUpOnTLS(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	f.must(err)
+	f.Must(err)
 	t.Cleanup(func() { _ = listener.Close() })
 	go func() {
 		for {
@@ -126,14 +133,14 @@ func TestServerHangsUpOnTLS(t *testing.T) {
 	}()
 	cli := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), TLSConfig: &tls.Config{ServerName: "redis"}})
 	t.Cleanup(func() { _ = cli.Close() })
-	q := f.queueOn(cli, func(string) bool { return true })
+	q := f.QueueOn(cli, func(string) bool { return true })
 	done := q.StartConsume()
-	_, err = q.Send(q.batcher.untilFailure(), "x")
-	var failed *SendError
-	if !errors.As(err, &failed) || failed.Stored != StoredNo || !strings.Contains(err.Error(), "maxclients") {
+	_, err = q.Send(f.UntilSendsFail(), "x")
+	var failed *delayqueue.SendError
+	if !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo || !strings.Contains(err.Error(), "maxclients") {
 		t.Errorf("Send: %v", err)
 	}
-	eventually(t, "the log says so", func() bool { return f.log.count("cannot work with Redis", "may have reached maxclients") > 0 })
+	queuetest.Eventually(t, "the log says so", func() bool { return f.Log.Count("cannot work with Redis", "may have reached maxclients") > 0 })
 	q.StopConsume()
-	receive(t, "it has stopped", done)
+	queuetest.Receive(t, "it has stopped", done)
 }

@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -13,6 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -27,15 +30,16 @@ const groupCount = 10
 func groupChild(spec childSpec, cli *redis.Client) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	if spec.Groups.Senders > 0 {
-		p := NewPublisher(spec.Name, cli)
+		p := delayqueue.NewPublisher(spec.Name, cli)
 		var wg sync.WaitGroup
 		for i := range spec.Groups.Senders {
 			wg.Go(func() {
 				sender := spec.Groups.From + i
 				for n := range spec.Groups.Each {
 					_, err := p.Send(context.Background(), fmt.Sprint(sender, " ", n),
-						WithKey(fmt.Sprint("group-", sender%groupCount), Append), WithMaxParts(100),
-						WithDelay(20*time.Millisecond), WithMaxWait(200*time.Millisecond), WithRetention(time.Hour), WithRetryCount(1000))
+						delayqueue.WithKey(fmt.Sprint("group-", sender%groupCount), delayqueue.Append), delayqueue.WithMaxParts(100),
+						delayqueue.WithDelay(20*time.Millisecond), delayqueue.WithMaxWait(200*time.Millisecond), delayqueue.WithRetention(time.Hour),
+						delayqueue.WithRetryCount(1000))
 					if err != nil {
 						log.Error("send", slog.Any("error", err))
 						os.Exit(3)
@@ -46,14 +50,14 @@ func groupChild(spec childSpec, cli *redis.Client) {
 		wg.Wait()
 		return
 	}
-	q := NewQueue(spec.Name, cli, nil).WithLease(spec.Lease).WithConcurrent(spec.Concurrent).WithMaxLosses(1000).
+	q := delayqueue.NewQueue(spec.Name, cli, nil).WithLease(spec.Lease).WithConcurrent(spec.Concurrent).WithMaxLosses(1000).
 		WithRetryDelays(10 * time.Millisecond).
-		WithHandler(func(ctx context.Context, msg *Message) error {
+		WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 			time.Sleep(spec.Handling)
 			if msg.Delivery == 1 && len(msg.Parts)%3 == 0 {
 				return errors.New("the first time it fails")
 			}
-			return SetResult(ctx, strings.Join(msg.Parts, "\n"))
+			return delayqueue.SetResult(ctx, strings.Join(msg.Parts, "\n"))
 		}).WithLogger(log)
 	done := q.StartConsume()
 	var one [1]byte
@@ -66,14 +70,13 @@ func groupChild(spec childSpec, cli *redis.Client) {
 // killed. Each part is in one delivery that was acked, once, and those of one sender are in order.
 func TestGroupsInProcesses(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	const senders, each = 64, 157
-	consumer := childSpec{Addr: shared.Addr(), Name: f.name, Lease: time.Second, Concurrent: 4,
-		Handling: 20 * time.Millisecond, Groups: &groupSpec{}}
-	consumers := []*child{startChild(t, consumer), startChild(t, consumer)}
+	crew := crewOf(f, childSpec{Lease: time.Second, Concurrent: 4, Handling: 20 * time.Millisecond, Groups: &groupSpec{}})
+	consumers := []*child{crew.start(), crew.start()}
 	var sending []*child
 	for i := range 3 {
-		spec := consumer
+		spec := crew.spec
 		spec.Groups = &groupSpec{From: i * senders / 3, Senders: (i+1)*senders/3 - i*senders/3, Each: each}
 		sending = append(sending, startChild(t, spec))
 	}
@@ -85,7 +88,7 @@ func TestGroupsInProcesses(t *testing.T) {
 		}
 		consumers[0].signal(syscall.SIGKILL)
 		consumers[0].awaitExit(t)
-		consumers = append(consumers[1:], startChild(t, consumer))
+		consumers = append(consumers[1:], crew.start())
 		sending = slices.DeleteFunc(sending, func(c *child) bool {
 			select {
 			case err := <-c.exited:
@@ -98,15 +101,15 @@ func TestGroupsInProcesses(t *testing.T) {
 			}
 		})
 	}
-	reaches(t, "groups are handled", 0, func() int { s := f.check(); return len(s.Done) - len(s.Messages) })
-	results, err := f.cli.HGetAll(ctxB, f.calls().keys.result).Result()
-	f.must(err)
+	queuetest.Reaches(t, "groups are handled", 0, func() int { s := f.Check(); return len(s.Done) - len(s.Messages) })
+	results, err := f.Cli.HGetAll(queuetest.CtxB, f.Key("result")).Result()
+	f.Must(err)
 	var groups [][]string
 	for _, parts := range results {
 		groups = append(groups, strings.Split(parts, "\n"))
 	}
-	if s := f.check(); len(s.Done) != len(groups) || len(s.Garbage) > 0 || len(groups) < senders*each/100 {
+	if s := f.Check(); len(s.Done) != len(groups) || len(s.Garbage) > 0 || len(groups) < senders*each/100 {
 		t.Errorf("%d groups done, %d with parts, %d in garbage", len(s.Done), len(groups), len(s.Garbage))
 	}
-	partsOnce(t, groups, senders, each)
+	queuetest.PartsOnce(t, groups, senders, each)
 }

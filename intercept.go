@@ -3,106 +3,93 @@ package delayqueue
 import (
 	"context"
 	"errors"
+	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/go-delayqueue/delayqueue/internal/produce"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/redis/go-redis/v9"
 )
 
 // A steerer takes back and reschedules messages that were sent. It is safe for concurrent use.
 type steerer struct {
-	store   *store
-	calls   limitedCalls
-	timeout sharedTimeout // of calls without a context
+	store   *script.Store
+	calls   script.LimitedCalls
+	timeout conc.SharedTimeout // of calls without a context
 	events  *events
 	looker  looker      // of Await
-	report  func(Event) // tells the listeners of all processes what was done; nil: only those of this process are told
-
-	record func(context.Context, journalRecord) // writes down what was done; nil: that is not written down
+	report  func(Event) // tells the listeners of all processes; nil: only listeners of this process are told
 }
 
-// made panics for a zero value, which has no Redis.
+// made panics if s is a zero value, which has no Redis.
 func (s *steerer) made() {
 	if s.store == nil {
 		panic("delayqueue: the zero value of a DelayQueue or Publisher is of no use: make one with NewQueue or NewPublisher")
 	}
 }
 
-// Name is the queue's.
+// Name is the name of the queue.
 func (s *steerer) Name() string {
 	s.made()
-	return s.store.queue
+	return s.store.Queue
 }
 
-// Redis returns the client and the prefix with which the queue was made, for a module that keeps something of its own
-// beside it (schedule/).
+// Redis returns the client and the prefix with which the queue was made. It is for a module that keeps something of its own
+// beside the queue, as schedule/ does.
 func (s *steerer) Redis() (cli redis.UniversalClient, prefix string) {
 	s.made()
-	return s.store.cli, s.store.prefix
+	return s.store.Cli, s.store.Prefix
 }
 
-// TryIntercept takes back a message that was sent, unless it is being handled; it gives up after 10 s
-// without Redis. See Intercept.
+// TryIntercept takes back a message that was sent, unless a handler has it. It gives up after 10 s without Redis. See Intercept.
 func (s *steerer) TryIntercept(info *MessageInfo) (*InterceptResult, error) {
 	s.made()
 	if info == nil {
 		return nil, s.failed(errors.New("pass what Send returned"), "TryIntercept(nil)")
 	}
-	return s.Intercept(s.timeout.context(noContextTimeout), info.ID)
+	return s.Intercept(s.timeout.Context(produce.NoContextTimeout), info.ID)
 }
 
-// Intercept takes out the message with this id, also out of garbage, and says where it was: it is never
-// delivered again. One that is being handled is left alone, for its handler has begun: Intercepted is false and
-// State StateUnack; see Cancel. So is one that is done (StateDone). A message that is not there is a result
-// (StateGone), not an error. Two slips are errors: what is no id (ErrNotFound), and a queue that does not exist
-// (ErrNoQueue).
+// Intercept takes out the message with this id, also out of garbage, so that it is never delivered again, and returns its state. It
+// leaves a message alone that is being handled (StateUnack; see Cancel) or done (StateDone): then Intercepted is false. A
+// message that is not there is a result (StateGone), not an error. A text that is no id is an error (ErrNotFound), and so is
+// a queue that does not exist (ErrNoQueue).
 //
 // A message that was intercepted may have been handled before, by a handler that failed or was lost.
 func (s *steerer) Intercept(ctx context.Context, id string) (*InterceptResult, error) {
 	return s.intercept(ctx, "intercept", "id", id)
 }
 
-// InterceptKey is Intercept for the live message that has this key (WithKey). One whose key another send took while it was
-// handled (Replace, Reschedule) ends by itself. Groups that have left the key (Append) come after the message that has it, the
-// newest first: a call takes out the first of these that no handler has. Call again until State is StateGone or StateUnack to
-// take out all.
+// InterceptKey is Intercept for the live message that has this key (WithKey). It does not reach a message whose key another send took
+// while it was handled (Replace, Reschedule): that message ends by itself.
+//
+// Groups that have left the key (Append) come after the message that has the key, the newest first. A call takes out the first of
+// these that no handler has. To take out all, call again until State is StateGone or StateUnack.
 func (s *steerer) InterceptKey(ctx context.Context, key string) (*InterceptResult, error) {
 	return s.intercept(ctx, "intercept", "key", key)
 }
 
-// Cancel is Intercept for a message in any state. If it was being handled (StateUnack), its handler's context ends
-// within a third of a lease, with the cause ErrCanceled; what the handler has done until then it has done, and what
-// it returns has no effect.
+// Cancel takes out a message also while it is being handled (StateUnack). Then the context of its handler ends within a third of a
+// lease, with the cause ErrCanceled. The handler's work is not undone, and its return value has no effect. Else Cancel is Intercept.
 func (s *steerer) Cancel(ctx context.Context, id string) (*InterceptResult, error) {
 	return s.intercept(ctx, "cancel", "id", id)
 }
 
-// CancelKey is Cancel for the live message that has this key (WithKey). Groups that have left the key (Append) come after it, one
-// with each call, until State is StateGone.
+// CancelKey is Cancel for the live message that has this key (WithKey). Groups that have left the key (Append) come after that
+// message, one with each call, until State is StateGone.
 func (s *steerer) CancelKey(ctx context.Context, key string) (*InterceptResult, error) {
 	return s.intercept(ctx, "cancel", "key", key)
 }
 
-func (s *steerer) intercept(ctx context.Context, verb, by, what string) (*InterceptResult, error) {
-	s.made()
-	var r InterceptResult
-	running := verb == "cancel"
-	err := s.calls.call(ctx, func(c *caller) (err error) {
-		r, err = s.store.intercept(ctx, c, by, what, running)
-		return err
-	})
-	if err == nil && r.State == StateGone && by == "id" && !anID(what) { // else a key in its place passes for what was handled
-		err = notFound(by, what)
-	}
-	if err != nil {
-		return nil, s.failed(err, "%s %s %s", verb, by, what)
-	}
-	r.Intercepted = r.State != StateGone && r.State != StateDone && (running || r.State != StateUnack)
-	if r.Intercepted {
-		s.tell(InterceptedEvent, 1, r.ID)
-		act := ActIntercept
-		if running {
-			act = ActCancel
-		}
-		s.noted(ctx, journalRecord{Act: act, Target: what, Detail: "was " + r.State.String(), N: 1})
-	}
-	return &r, nil
+// Reschedule makes a message due at t, which is read as an instant of the server's clock. The past means now. Bounds of t
+// are those of WithSchedule (ErrBadOption). The message keeps its id, key and failures. A message that waits for a retry is delivered at t. A message that is due already, and is to be due now,
+// keeps its place. Reschedule returns a *StateError (ErrWrongState) for a message that is being handled, is garbage or done, or
+// is nowhere (ErrNotFound, too).
+func (s *steerer) Reschedule(ctx context.Context, id string, t time.Time) error {
+	return s.reschedule(ctx, "", id, t)
+}
+
+// RescheduleKey is Reschedule for the live message that has this key (WithKey).
+func (s *steerer) RescheduleKey(ctx context.Context, key string, t time.Time) error {
+	return s.reschedule(ctx, "key", key, t)
 }

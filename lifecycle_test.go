@@ -1,22 +1,25 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
-	"log/slog"
 	"math/rand/v2"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
 // TestStartAndStopFromEverywhere: from many goroutines and from handlers; after that the queue
 // consumes as ever, and stops.
 func TestStartAndStopFromEverywhere(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	var q *DelayQueue
+	f := face.New(t)
+	var q *delayqueue.DelayQueue
 	act := func(ctx context.Context) {
 		switch rand.N(6) {
 		case 0, 1:
@@ -34,7 +37,7 @@ func TestStartAndStopFromEverywhere(t *testing.T) {
 		}
 	}
 	var now, most atomic.Int64
-	q = f.queue(nil).WithConcurrent(3).WithHandler(func(ctx context.Context, _ *Message) error {
+	q = f.Queue(nil).WithConcurrent(3).WithHandler(func(ctx context.Context, _ *delayqueue.Message) error {
 		most.Store(max(most.Load(), now.Add(1)))
 		defer now.Add(-1)
 		act(ctx)
@@ -50,83 +53,49 @@ func TestStartAndStopFromEverywhere(t *testing.T) {
 	}
 	const n = 300
 	for i := range n {
-		f.send(q, strconv.Itoa(i), WithRetryCount(1000))
+		f.Send(q, strconv.Itoa(i), delayqueue.WithRetryCount(1000))
 	}
 	wg.Wait()
-	reaches(t, "all are handled", 0, func() int {
+	queuetest.Reaches(t, "all are handled", 0, func() int {
 		q.StartConsume() // a handler may have stopped it
-		return -len(f.check().Messages)
+		return -len(f.Check().Messages)
 	})
 	if n := most.Load(); n > 6 {
 		t.Errorf("%d handlers at a time", n)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), queuetest.Patience)
 	defer cancel()
 	if err := q.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
-	settledDown(t, q.current())
 }
 
 // TestConcurrencyIsTheQueues: runs that follow each other share the workers.
 func TestConcurrencyIsTheQueues(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	started, release := make(chan string, 10), make(chan struct{})
-	q := f.queue(func(payload string) bool { started <- payload; <-release; return true }).WithConcurrent(2)
+	q := f.Queue(func(payload string) bool { started <- payload; <-release; return true }).WithConcurrent(2)
 	for i := range 6 {
-		f.send(q, strconv.Itoa(i))
+		f.Send(q, strconv.Itoa(i))
 	}
-	q.StartConsume()
-	receive(t, "one handler runs", started)
-	receive(t, "and another", started)
-	consumers := []*consumer{q.current()}
+	runs := []<-chan struct{}{q.StartConsume()}
+	queuetest.Receive(t, "one handler runs", started)
+	queuetest.Receive(t, "and another", started)
 	for range 5 {
 		q.StopConsume()
-		q.StartConsume()
-		consumers = append(consumers, q.current())
-		seen := f.check().Fields["seen"]
-		eventually(t, "the new consumer polls", func() bool { return f.check().Fields["seen"] != seen })
+		runs = append(runs, q.StartConsume())
+		seen := f.Check().Fields["seen"]
+		queuetest.Eventually(t, "the new consumer polls", func() bool { return f.Check().Fields["seen"] != seen })
 	}
-	if state := f.check(); len(started) > 0 || len(state.Unack) != 2 {
+	if state := f.Check(); len(started) > 0 || len(state.Unack) != 2 {
 		t.Errorf("%d more handlers started, %d messages are handed out, want 2", len(started), len(state.Unack))
 	}
 	close(release)
 	for range 4 {
-		receive(t, "the last consumer has the workers that the first one leaves", started)
+		queuetest.Receive(t, "the last consumer has the workers that the first one leaves", started)
 	}
-	for _, c := range consumers[:5] {
-		receive(t, "each consumer but the last ends", c.lifecycle.done)
+	for _, done := range runs[:5] {
+		queuetest.Receive(t, "each consumer but the last ends", done)
 	}
-	q.StopConsume()
-	settledDown(t, q.current())
-}
-
-// TestDrain: after a stop, calls to Redis go on while handlers run, and for a lease after each answer.
-func TestDrain(t *testing.T) {
-	handling := true
-	l := newLifecycle(time.Hour, slog.Default(), func() bool { return handling })
-	defer l.force()
-	if l.stopping() || l.redisCtx.Err() != nil {
-		t.Error("it stops at its start")
-	}
-	l.stop()
-	l.stop()
-	if !l.stopping() || l.redisCtx.Err() != nil {
-		t.Error("calls end with the stop")
-	}
-	l.redisDeadline.set(time.Now().Add(-time.Second))
-	if l.drained(); l.redisCtx.Err() != nil {
-		t.Error("calls end while a handler runs")
-	}
-	handling = false
-	l.extendDrain()
-	if l.drained(); l.redisCtx.Err() != nil {
-		t.Error("calls end within a lease of an answer")
-	}
-	l.redisDeadline.set(time.Now().Add(-time.Second))
-	if l.drained(); l.redisCtx.Err() == nil {
-		t.Error("calls go on for longer than a lease")
-	}
-	l.drainTimer.Stop()
 }

@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -9,15 +9,19 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
 // TestLimitThatACallbackCannotSee: it is replaced, and its late result is void.
 func TestLimitThatACallbackCannotSee(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	release := make(chan struct{})
 	var stuck, quick atomic.Int64
-	q := f.queue(nil).WithConcurrent(2).WithMaxConsumeDuration(50 * time.Millisecond).WithLease(time.Minute).
+	q := f.Queue(nil).WithConcurrent(2).WithMaxConsumeDuration(50 * time.Millisecond).WithLease(time.Minute).
 		WithNackRedeliveryDelay(time.Hour).WithCallback(func(payload string) bool {
 		if payload == "stuck" {
 			stuck.Add(1)
@@ -26,19 +30,30 @@ func TestLimitThatACallbackCannotSee(t *testing.T) {
 		quick.Add(1)
 		return true
 	})
-	first := f.send(q, "stuck")
+	first := f.Send(q, "stuck")
 	q.StartConsume()
-	eventually(t, "the first is a failure", func() bool { return f.where(first.ID) == "retry" })
-	f.send(q, "quick")
-	eventually(t, "a new worker is in its place", func() bool { return quick.Load() == 1 })
-	second := f.send(q, "stuck")
-	eventually(t, "the second is a failure", func() bool { return f.where(second.ID) == "retry" })
+	queuetest.Eventually(t, "the first is a failure", func() bool { return f.Where(first.ID) == "retry" })
+	f.Send(q, "quick")
+	queuetest.Eventually(t, "a new worker is in its place", func() bool { return quick.Load() == 1 })
+	second := f.Send(q, "stuck")
+	queuetest.Eventually(t, "the second is a failure", func() bool { return f.Where(second.ID) == "retry" })
 	close(release)
-	eventually(t, "they return", func() bool { return quick.Load() == 3 })
+	queuetest.Eventually(t, "they return", func() bool { return quick.Load() == 3 })
 	for _, id := range []string{first.ID, second.ID} {
-		if where := f.where(id); where != "retry" {
+		if where := f.Where(id); where != "retry" {
 			t.Errorf("the late result was not void: message is %s", where)
 		}
+	}
+}
+
+// stuckUntil is a callback that says what it starts with, and does not return from "stuck" before release is closed.
+func stuckUntil(release <-chan struct{}, started chan<- string) func(payload string) bool {
+	return func(payload string) bool {
+		started <- payload
+		if payload == "stuck" {
+			<-release
+		}
+		return true
 	}
 }
 
@@ -46,75 +61,59 @@ func TestLimitThatACallbackCannotSee(t *testing.T) {
 // are workers; the log says of each, and when that is reached.
 func TestLimitOfStuckCallbacks(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	started, release := make(chan string, 10), make(chan struct{})
-	q := f.queue(func(payload string) bool {
-		started <- payload
-		if payload == "stuck" {
-			<-release
-		}
-		return true
-	}).WithMaxConsumeDuration(20 * time.Millisecond).WithFetchInterval(100 * time.Millisecond)
+	q := f.Queue(stuckUntil(release, started)).WithMaxConsumeDuration(20 * time.Millisecond).WithFetchInterval(100 * time.Millisecond)
 	q.StartConsume()
 	const replaced, bound = "another worker takes its place", "too many callbacks run on"
-	var quick *MessageInfo
+	var quick *delayqueue.MessageInfo
 	for i := range 2 {
-		stuck := f.send(q, "stuck", WithRetryCount(0))
-		receive(t, "it starts", started)
-		eventually(t, "it is told", func() bool { return f.log.count(replaced, stuck.ID) == 1 })
+		stuck := f.Send(q, "stuck", delayqueue.WithRetryCount(0))
+		queuetest.Receive(t, "it starts", started)
+		queuetest.Eventually(t, "it is told", func() bool { return f.Log.Count(replaced, stuck.ID) == 1 })
 		if i == 0 {
-			quick = f.send(q, "quick", WithRetryCount(0))
-			receive(t, "its successor goes on", started)
+			quick = f.Send(q, "quick", delayqueue.WithRetryCount(0))
+			queuetest.Receive(t, "its successor goes on", started)
 		}
 	}
 	// On a machine that stands still the quick one runs past its limit as well, and reaches the bound.
-	eventually(t, "the bound is told", func() bool { return f.log.count(bound) == 1+f.log.count(replaced, quick.ID) })
-	waiting := f.send(q, "quick")
+	queuetest.Eventually(t, "the bound is told", func() bool { return f.Log.Count(bound) == 1+f.Log.Count(replaced, quick.ID) })
+	waiting := f.Send(q, "quick")
 	for range 2 {
-		seen := f.check().Fields["seen"]
-		eventually(t, "the consumer ticks", func() bool { return f.check().Fields["seen"] != seen })
+		seen := f.Check().Fields["seen"]
+		queuetest.Eventually(t, "the consumer ticks", func() bool { return f.Check().Fields["seen"] != seen })
 	}
-	if where := f.where(waiting.ID); where != "pending" {
+	if where := f.Where(waiting.ID); where != "pending" {
 		t.Errorf("with two callbacks of one worker running on, the message is %s", where)
 	}
 	close(release)
-	receive(t, "consuming goes on when they return", started)
-	q.StopConsume()
-	settledDown(t, q.current())
+	queuetest.Receive(t, "consuming goes on when they return", started)
 }
 
 func TestLimitWhenTheSettlementIsVoid(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	entered, release := make(chan string, 2), make(chan struct{})
-	q := f.queue(func(payload string) bool {
-		entered <- payload
-		if payload == "stuck" {
-			<-release
-		}
-		return true
-	}).WithMaxConsumeDuration(8 * time.Second).WithLease(time.Minute) // no renewal notices the cancellation first
+	q := f.Queue(stuckUntil(release, entered)).WithMaxConsumeDuration(8 * time.Second).WithLease(time.Minute) // no renewal notices the cancellation first
 	q.StartConsume()
-	info := f.send(q, "stuck", WithRetryCount(0))
-	receive(t, "it starts", entered)
-	if r, err := q.Cancel(context.Background(), info.ID); err != nil || r.State != StateUnack {
+	info := f.Send(q, "stuck", delayqueue.WithRetryCount(0))
+	queuetest.Receive(t, "it starts", entered)
+	if r, err := q.Cancel(context.Background(), info.ID); err != nil || r.State != delayqueue.StateUnack {
 		t.Fatalf("cancel: %+v, %v", r, err)
 	}
-	eventually(t, "its failure comes too late", func() bool { return f.log.count("came too late") == 1 })
+	queuetest.Eventually(t, "its failure comes too late", func() bool { return f.Log.Count("came too late") == 1 })
 	close(release)
-	f.send(q, "next")
-	if p := receive(t, "consuming goes on", entered); p != "next" {
+	f.Send(q, "next")
+	if p := queuetest.Receive(t, "consuming goes on", entered); p != "next" {
 		t.Errorf("handled %q", p)
 	}
-	q.StopConsume()
-	settledDown(t, q.current())
 }
 
 func TestLimitThenGoexit(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	entered := make(chan string, 2)
-	q := f.queue(nil).WithMaxConsumeDuration(50 * time.Millisecond).WithHandler(func(ctx context.Context, msg *Message) error {
+	q := f.Queue(nil).WithMaxConsumeDuration(50 * time.Millisecond).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		entered <- msg.Payload
 		if msg.Payload == "exits" {
 			<-ctx.Done()
@@ -123,12 +122,10 @@ func TestLimitThenGoexit(t *testing.T) {
 		return nil
 	})
 	q.StartConsume()
-	f.send(q, "exits", WithRetryCount(0))
-	receive(t, "it starts", entered)
-	f.send(q, "next")
-	receive(t, "consuming goes on", entered)
-	q.StopConsume()
-	settledDown(t, q.current())
+	f.Send(q, "exits", delayqueue.WithRetryCount(0))
+	queuetest.Receive(t, "it starts", entered)
+	f.Send(q, "next")
+	queuetest.Receive(t, "consuming goes on", entered)
 }
 
 // TestHandlerHasADeadline: what bounds a handler is the deadline of its context, and of all that is made of it, which end with
@@ -139,22 +136,25 @@ func TestHandlerHasADeadline(t *testing.T) {
 	const limit = 100 * time.Millisecond
 	for name, c := range map[string]struct {
 		limit time.Duration
-		opts  func() []MsgOption
+		opts  func() []delayqueue.MsgOption
 		cause error
 		err   error
 	}{
-		"the queue's limit":  {limit, nil, ErrConsumeTimeout, context.DeadlineExceeded},
-		"the message's own":  {time.Hour, func() []MsgOption { return []MsgOption{WithTimeout(limit)} }, ErrConsumeTimeout, context.DeadlineExceeded},
-		"its deadline":       {0, func() []MsgOption { return []MsgOption{WithDeadline(time.Now().Add(5 * time.Second))} }, ErrExpired, context.DeadlineExceeded},
-		"canceled before it": {time.Hour, nil, ErrCanceled, context.Canceled},
-		"none":               {0, nil, ErrCanceled, context.Canceled},
+		"the queue's limit": {limit, nil, delayqueue.ErrConsumeTimeout, context.DeadlineExceeded},
+		"the message's own": {time.Hour, func() []delayqueue.MsgOption { return []delayqueue.MsgOption{delayqueue.WithTimeout(limit)} },
+			delayqueue.ErrConsumeTimeout, context.DeadlineExceeded},
+		"its deadline": {0, func() []delayqueue.MsgOption {
+			return []delayqueue.MsgOption{delayqueue.WithDeadline(time.Now().Add(5 * time.Second))}
+		}, delayqueue.ErrExpired, context.DeadlineExceeded},
+		"canceled before it": {time.Hour, nil, delayqueue.ErrCanceled, context.Canceled},
+		"none":               {0, nil, delayqueue.ErrCanceled, context.Canceled},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
+			f := face.New(t)
 			ids, said, failed := make(chan string, 1), make(chan string, 1), make(chan error, 1)
-			q := f.queue(nil).WithLease(5 * time.Second).WithErrorHandler(func(_ context.Context, _ *Message, err error) { failed <- err }).
-				WithHandler(func(ctx context.Context, msg *Message) error {
+			q := f.Queue(nil).WithLease(5 * time.Second).WithErrorHandler(func(_ context.Context, _ *delayqueue.Message, err error) { failed <- err }).
+				WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 					ids <- msg.ID
 					_, limited := ctx.Deadline()
 					made, cancel := context.WithTimeout(ctx, 2*time.Hour)
@@ -169,20 +169,20 @@ func TestHandlerHasADeadline(t *testing.T) {
 			if c.limit > 0 {
 				q.WithMaxConsumeDuration(c.limit)
 			}
-			opts := []MsgOption{WithRetryCount(0)}
+			opts := []delayqueue.MsgOption{delayqueue.WithRetryCount(0)}
 			if c.opts != nil {
 				opts = append(opts, c.opts()...)
 			}
-			f.send(q, "x", opts...)
+			f.Send(q, "x", opts...)
 			q.StartConsume()
-			if id := receive(t, "it runs", ids); c.cause == ErrCanceled {
-				f.must(failure(q.Cancel(ctxB, id)))
+			if id := queuetest.Receive(t, "it runs", ids); c.cause == delayqueue.ErrCanceled {
+				f.Must(queuetest.Failure(q.Cancel(queuetest.CtxB, id)))
 			}
-			if got, want := receive(t, "its context ends", said), fmt.Sprint(name != "none", c.err, c.cause); got != want {
+			if got, want := queuetest.Receive(t, "its context ends", said), fmt.Sprint(name != "none", c.err, c.cause); got != want {
 				t.Errorf("it ended with %s, want %s", got, want)
 			}
-			if c.cause != ErrCanceled {
-				if err := receive(t, "it fails", failed); !errors.Is(err, c.cause) {
+			if c.cause != delayqueue.ErrCanceled {
+				if err := queuetest.Receive(t, "it fails", failed); !errors.Is(err, c.cause) {
 					t.Errorf("it failed with %v", err)
 				}
 			}
@@ -193,18 +193,18 @@ func TestHandlerHasADeadline(t *testing.T) {
 // TestLimitIsSettledBeforeDone: a failure at the limit, while the queue stops, is settled before done closes.
 func TestLimitIsSettledBeforeDone(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	entered, failing := make(chan struct{}), make(chan struct{})
-	q := f.queue(nil).WithMaxConsumeDuration(100 * time.Millisecond).
-		WithErrorHandler(func(context.Context, *Message, error) { close(failing); time.Sleep(200 * time.Millisecond) }).
-		WithHandler(func(ctx context.Context, _ *Message) error { close(entered); <-ctx.Done(); return nil })
-	info := f.send(q, "x", WithRetryCount(0))
+	q := f.Queue(nil).WithMaxConsumeDuration(100 * time.Millisecond).
+		WithErrorHandler(func(context.Context, *delayqueue.Message, error) { close(failing); time.Sleep(200 * time.Millisecond) }).
+		WithHandler(func(ctx context.Context, _ *delayqueue.Message) error { close(entered); <-ctx.Done(); return nil })
+	info := f.Send(q, "x", delayqueue.WithRetryCount(0))
 	done := q.StartConsume()
-	receive(t, "it starts", entered)
+	queuetest.Receive(t, "it starts", entered)
 	q.StopConsume()
-	receive(t, "it fails", failing)
-	receive(t, "done closes", done)
-	if where := f.where(info.ID); where != "garbage" {
+	queuetest.Receive(t, "it fails", failing)
+	queuetest.Receive(t, "done closes", done)
+	if where := f.Where(info.ID); where != "garbage" {
 		t.Errorf("done is closed, and the message is %s", where)
 	}
 }
@@ -213,44 +213,22 @@ func TestLimitIsSettledBeforeDone(t *testing.T) {
 // has no worker says so, and goes on when one returns.
 func TestRestartBesideStuckCallbacks(t *testing.T) {
 	t.Parallel()
-	f, release, started := newFixture(t), make(chan struct{}), make(chan struct{}, 10)
-	q := f.queue(func(string) bool { started <- struct{}{}; <-release; return true }).WithConcurrent(1)
+	f, release, started := face.New(t), make(chan struct{}), make(chan struct{}, 10)
+	q := f.Queue(func(string) bool { started <- struct{}{}; <-release; return true }).WithConcurrent(1)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	f.send(q, "x")
+	f.Send(q, "x")
 	for n := range 3 {
 		q.StartConsume()
 		if n < 2 {
-			receive(t, "it hangs", started)
+			queuetest.Receive(t, "it hangs", started)
 			if err := q.Shutdown(ctx); err == nil {
 				t.Error("Shutdown did not give up")
 			}
 		}
 	}
-	f.log.says(t, 1, "too many callbacks run on", "running_on=2", "workers=0")
-	f.log.says(t, 1, "too many callbacks run on") // while it had a worker it said nothing
+	f.Log.Says(t, 1, "too many callbacks run on", "running_on=2", "workers=0")
+	f.Log.Says(t, 1, "too many callbacks run on") // while it had a worker it said nothing
 	close(release)
-	receive(t, "it goes on", started)
-}
-
-// TestLimitOfALostDelivery: the limit's timer fires just when the worker has left a lost delivery.
-func TestLimitOfALostDelivery(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	q := f.queue(nil).WithMaxConsumeDuration(time.Hour).WithHandler(func(context.Context, *Message) error { return nil })
-	q.StartConsume()
-	c := q.current()
-	d := &delivery{settler: &c.settler, tag: "x", msg: Message{ID: "x", Delivery: 1}}
-	c.leases.held.add(d)
-	w := &worker{workers: &q.workers}
-	c.leases.lose(d, ErrDeliveryLost)
-	w.serve(d)
-	if w.replacedOf != nil {
-		t.Error("the worker was replaced")
-	}
-	if d.abandon(ErrConsumeTimeout, time.Hour, nil) {
-		t.Error("it counts as abandoned")
-	}
-	q.StopConsume()
-	settledDown(t, c)
+	queuetest.Receive(t, "it goes on", started)
 }

@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -7,44 +7,49 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/redis/go-redis/v9"
 )
 
 // farther puts a time on the way to the server, and the same on the way back, of all commands of the library's own connections beside
 // a client.
 func farther(t *testing.T, cli redis.UniversalClient, way time.Duration) {
-	hookOwn(t, cli, tripHook(func(_ []redis.Cmder, next func() error) error {
+	t.Cleanup(link.Interpose(cli, queuetest.TripHook(func(_ []redis.Cmder, next func() error) error {
 		time.Sleep(way)
 		err := next()
 		time.Sleep(way)
 		return err
-	}))
+	})))
 }
 
 // TestLimitsThatNeverBind: a limit that is never reached costs no fetches: as many are fetched ahead as without it.
 func TestLimitsThatNeverBind(t *testing.T) {
 	t.Parallel()
-	for name, limit := range map[string]func(q *DelayQueue){
-		"none":   func(*DelayQueue) {},
-		"rate":   func(q *DelayQueue) { q.WithRateLimit(100_000, time.Second, 10_000) },
-		"places": func(q *DelayQueue) { q.WithQueueConcurrency(5000) },
+	for name, limit := range map[string]func(q *delayqueue.DelayQueue){
+		"none":   func(*delayqueue.DelayQueue) {},
+		"rate":   func(q *delayqueue.DelayQueue) { q.WithRateLimit(100_000, time.Second, 10_000) },
+		"places": func(q *delayqueue.DelayQueue) { q.WithQueueConcurrency(5000) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			var book ledger
-			cli := f.client()
+			f := face.New(t)
+			var book queuetest.Ledger
+			cli := f.Client()
 			farther(t, cli, 10*time.Millisecond)
-			book.of(t, cli)
-			q := unhurried(noTick(f.queueOn(cli, func(string) bool { time.Sleep(time.Millisecond); return true }))).WithConcurrent(8)
+			t.Cleanup(link.Interpose(cli, book.Hook(script.FetchScript.SHA)))
+			q := unhurried(face.NoTick(f.QueueOn(cli, func(string) bool { time.Sleep(time.Millisecond); return true }))).WithConcurrent(8)
 			limit(q)
 			const messages = 1500
-			f.several(messages)
+			face.Several(f, messages)
 			q.StartConsume()
-			f.drained()
+			f.Drained()
 			n, fetches := 0, 0
-			for _, h := range book.fetches() {
-				n, fetches = n+h.n, fetches+1
+			for _, h := range book.Fetches() {
+				n, fetches = n+h.N, fetches+1
 			}
 			// The buffer lasts for a round trip, in which eight workers handle 160 at most; on a slow machine far fewer.
 			if t.Logf("%d in %d fetches", n, fetches); n < messages || fetches > messages/6 { // without fetching ahead: a quarter
@@ -79,38 +84,38 @@ func TestPlacesAreRefilled(t *testing.T) {
 
 // placesOverALine has messages handled, and returns how many were handed out and in how many round trips.
 func placesOverALine(t *testing.T, places, messages int) (n, trips int) {
-	f := newFixture(t)
-	var book ledger
+	f := face.New(t)
+	var book queuetest.Ledger
 	var all atomic.Int64
-	cli := f.client()
+	cli := f.Client()
 	farther(t, cli, 10*time.Millisecond)
-	book.of(t, cli)
-	hookOwn(t, cli, tripHook(func(_ []redis.Cmder, next func() error) error {
+	t.Cleanup(link.Interpose(cli, book.Hook(script.FetchScript.SHA)))
+	t.Cleanup(link.Interpose(cli, queuetest.TripHook(func(_ []redis.Cmder, next func() error) error {
 		all.Add(1)
 		return next()
-	}))
-	q := unhurried(noTick(f.queueOn(cli, func(string) bool { time.Sleep(time.Millisecond); return true }))).
+	})))
+	q := unhurried(face.NoTick(f.QueueOn(cli, func(string) bool { time.Sleep(time.Millisecond); return true }))).
 		WithConcurrent(8).WithQueueConcurrency(places)
-	f.several(messages)
+	face.Several(f, messages)
 	q.StartConsume()
-	f.drained()
+	f.Drained()
 	trips = int(all.Load())
-	for _, h := range book.fetches() {
-		n += h.n
+	for _, h := range book.Fetches() {
+		n += h.N
 	}
-	t.Logf("%d in %d fetches, %d round trips", n, len(book.fetches()), trips)
+	t.Logf("%d in %d fetches, %d round trips", n, len(book.Fetches()), trips)
 	return n, trips
 }
 
 // TestRefillsLoseReplies: a settlement and the fetch behind it whose replies are lost are each repeated, and count once.
 func TestRefillsLoseReplies(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	var lost atomic.Int64
 	var running, most atomic.Int64
-	var got tally
-	cli := f.client()
-	hookOwn(t, cli, tripHook(func(cmds []redis.Cmder, next func() error) error {
+	var got queuetest.Tally
+	cli := f.Client()
+	t.Cleanup(link.Interpose(cli, queuetest.TripHook(func(cmds []redis.Cmder, next func() error) error {
 		err := next()
 		if len(cmds) > 1 && lost.Add(1)%5 == 0 {
 			for _, cmd := range cmds {
@@ -119,22 +124,22 @@ func TestRefillsLoseReplies(t *testing.T) {
 			return io.EOF
 		}
 		return err
-	}))
-	q := noTick(f.queueOn(cli, nil)).WithConcurrent(8).WithQueueConcurrency(3).WithHandler(func(_ context.Context, msg *Message) error {
+	})))
+	q := face.NoTick(f.QueueOn(cli, nil)).WithConcurrent(8).WithQueueConcurrency(3).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 		n := running.Add(1)
 		for all := most.Load(); n > all && !most.CompareAndSwap(all, n); all = most.Load() {
 		}
-		got.add(msg.ID)
+		got.Add(msg.ID)
 		running.Add(-1)
 		return nil
 	})
-	f.several(100)
+	face.Several(f, 100)
 	q.StartConsume()
-	f.drained()
+	f.Drained()
 	if lost.Load() < 5 || most.Load() > 3 { // of five the reply of one is lost
 		t.Errorf("%d joint calls, %d at a time", lost.Load(), most.Load())
 	}
-	if all, n := got.counts(); all != 100 || n != 100 {
+	if all, n := got.Counts(); all != 100 || n != 100 {
 		t.Errorf("%d messages were handled, %d times", all, n)
 	}
 }

@@ -1,156 +1,97 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
-	"sync"
+	"math"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 )
-
-// A handOut is a fetch as the server had it.
-type handOut struct {
-	at int64 // the server's clock, unix us
-	n  int   // deliveries
-}
-
-// A ledger has all fetches of some consumers.
-type ledger struct {
-	mu  sync.Mutex
-	all []handOut
-}
-
-// of reads the replies that come to a client's consumers.
-func (l *ledger) of(t *testing.T, cli redis.UniversalClient) {
-	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		err := next(ctx, cmd)
-		if args := cmd.Args(); err == nil && len(args) > 1 && args[1] == fetchScript.sha {
-			r := reply{rest: cmd.(*redis.StringSliceCmd).Val()}
-			if got, bad := r.fetched(); bad == nil {
-				l.mu.Lock()
-				l.all = append(l.all, handOut{int64(got.now), len(got.tags)})
-				l.mu.Unlock()
-			}
-		}
-		return err
-	}))
-}
-
-func (l *ledger) fetches() []handOut {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	all := slices.Clone(l.all)
-	slices.SortFunc(all, func(a, b handOut) int { return int(a.at - b.at) })
-	return all
-}
-
-// keeps wants no time in which more was handed out than a rate allows, and says how much there was, in how many fetches, and
-// how many of these brought nothing.
-func (l *ledger) keeps(t *testing.T, limit Limits) (n, fetches, vain int) {
-	t.Helper()
-	all := l.fetches()
-	for i := range all {
-		sum := 0
-		for j := i; j < len(all); j++ {
-			sum += all[j].n
-			if most := limit.Burst + int((all[j].at-all[i].at)*int64(limit.Rate)/limit.Per.Microseconds()); sum > most {
-				t.Fatalf("%d were handed out in %v, at most %d may be", sum, microseconds(all[j].at-all[i].at), most)
-			}
-		}
-		n += all[i].n
-		if all[i].n == 0 {
-			vain++
-		}
-	}
-	return n, len(all), vain
-}
-
-// several sends so many messages that are due.
-func (f *fixture) several(n int) {
-	f.t.Helper()
-	batch := make([]Outgoing, n)
-	for i := range batch {
-		batch[i].Payload = strconv.Itoa(i)
-	}
-	if _, err := f.queue(nil).SendBatch(ctxB, batch); err != nil {
-		f.t.Fatal(err)
-	}
-}
 
 // TestRateLimit: 600 messages at 100 a second through three consumers: never more than the rate allows, none asks in vain but
 // at its ticks, and all come.
 func TestRateLimit(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	const messages = 600
-	limit := Limits{Rate: 100, Per: time.Second, Burst: 10}
-	f.several(messages)
+	f := face.New(t)
+	const messages, rate, burst = 600, 100, 10
+	face.Several(f, messages)
 	var handled atomic.Int64
-	var book ledger
+	var book queuetest.Ledger
 	begun := time.Now()
 	for range 3 {
-		cli := f.client()
-		book.of(t, cli)
-		q := f.queueOn(cli, func(string) bool { handled.Add(1); return true }).WithConcurrent(16).
-			WithRateLimit(limit.Rate, limit.Per, limit.Burst)
+		cli := f.Client()
+		t.Cleanup(link.Interpose(cli, book.Hook(script.FetchScript.SHA)))
+		q := f.QueueOn(cli, func(string) bool { handled.Add(1); return true }).WithConcurrent(16).
+			WithRateLimit(rate, time.Second, burst)
 		unhurried(q).StartConsume() // the reply to a repeat does not say when the first attempt handed out
 	}
-	reaches(t, "messages are handled", messages, func() int { return int(handled.Load()) })
+	queuetest.Reaches(t, "messages are handled", messages, func() int { return int(handled.Load()) })
 	took := time.Since(begun)
-	n, fetches, vain := book.keeps(t, limit)
-	t.Logf("%d handed out in %v, with %d fetches, %d of them in vain", n, took, fetches, vain)
+	n := book.Keeps(t, burst, rate, time.Second)
 	if ideal := 5900 * time.Millisecond; n != messages || took < ideal {
 		t.Errorf("%d handed out in %v, want %d and at least %v", n, took, messages, ideal)
 	}
-	// A consumer ticks once a second, and may come a moment too early, by how far it misjudges the server's clock.
-	if most := messages/2 + 5*int(took/time.Second+1); vain > most {
-		t.Errorf("%d of %d fetches were in vain, want at most %d", vain, fetches, most)
+	// A consumer may come a moment too early, by how far it misjudges the server's clock.
+	seldomInVain(t, &book, messages/2+5*int(took/time.Second+1))
+}
+
+// seldomInVain bounds how many fetches bring nothing. A consumer that has nothing to do ticks once a second.
+func seldomInVain(t *testing.T, book *queuetest.Ledger, most int) {
+	t.Helper()
+	all, vain := book.Fetches(), 0
+	for _, fetch := range all {
+		if fetch.N == 0 {
+			vain++
+		}
+	}
+	if vain > most {
+		t.Errorf("%d of %d fetches were in vain, want at most %d", vain, len(all), most)
 	}
 }
 
 // TestRateLimitOfMoreThanGoes: where more comes in than the rate lets out, what has expired takes nothing from what has not.
 func TestRateLimitOfMoreThanGoes(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	var handled atomic.Int64
-	q := f.queue(func(string) bool { handled.Add(1); return true }).WithRateLimit(20, time.Second, 1)
+	q := f.Queue(func(string) bool { handled.Add(1); return true }).WithRateLimit(20, time.Second, 1)
 	q.StartConsume()
-	keys, sender := newStore(f.cli, "dq", f.name).keys, f.queue(nil)
+	sender := f.Queue(nil)
 	sends := func() { // the rate lets out 60 in six times their TTL
-		if f.cli.ZCard(ctxB, keys.pending).Val() < 60 {
-			batch := make([]Outgoing, 20)
+		if f.Cli.ZCard(queuetest.CtxB, f.Key("pending")).Val() < 60 {
+			batch := make([]delayqueue.Outgoing, 20)
 			for i := range batch {
-				batch[i].Options = []MsgOption{WithMsgTTL(500 * time.Millisecond)}
+				batch[i].Options = []delayqueue.MsgOption{delayqueue.WithMsgTTL(500 * time.Millisecond)}
 			}
-			_, err := sender.SendBatch(ctxB, batch)
-			f.must(err)
+			_, err := sender.SendBatch(queuetest.CtxB, batch)
+			f.Must(err)
 		}
 	}
-	reaches(t, "messages expire", 30, func() int { sends(); return int(f.cli.ZCard(ctxB, keys.garbage).Val()) })
+	queuetest.Reaches(t, "messages expire", 30, func() int { sends(); return int(f.Cli.ZCard(queuetest.CtxB, f.Key("garbage")).Val()) })
 	before := handled.Load()
-	reaches(t, "others are handled meanwhile", int(before)+20, func() int { sends(); return int(handled.Load()) })
+	queuetest.Reaches(t, "others are handled meanwhile", int(before)+20, func() int { sends(); return int(handled.Load()) })
 }
 
 // TestQueueConcurrency: 200 messages through four consumers of eight workers: never more than five at a time, and all come.
 func TestQueueConcurrency(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	const messages, most = 200, 5
-	f.several(messages)
+	face.Several(f, messages)
 	var handled, running, over atomic.Int64
-	var book ledger
+	var book queuetest.Ledger
 	for range 4 {
-		cli := f.client()
-		book.of(t, cli)
-		q := f.queueOn(cli, func(string) bool {
+		cli := f.Client()
+		t.Cleanup(link.Interpose(cli, book.Hook(script.FetchScript.SHA)))
+		q := f.QueueOn(cli, func(string) bool {
 			if running.Add(1) > most {
 				over.Add(1)
 			}
@@ -162,8 +103,8 @@ func TestQueueConcurrency(t *testing.T) {
 		unhurried(q).StartConsume()
 	}
 	begun := time.Now()
-	reaches(t, "messages are handled", messages, func() int {
-		if n := f.cli.ZCard(ctxB, newStore(f.cli, "dq", f.name).keys.unack).Val(); n > most {
+	queuetest.Reaches(t, "messages are handled", messages, func() int {
+		if n := f.Cli.ZCard(queuetest.CtxB, f.Key("unack")).Val(); n > most {
 			t.Fatalf("%d are with consumers, want at most %d", n, most)
 		}
 		return int(handled.Load())
@@ -171,24 +112,19 @@ func TestQueueConcurrency(t *testing.T) {
 	if over.Load() > 0 {
 		t.Errorf("more than %d at a time, %d times", most, over.Load())
 	}
-	took := time.Since(begun)
-	n, fetches, vain := book.keeps(t, Limits{Rate: 1, Per: time.Microsecond, Burst: messages})
-	t.Logf("%d handed out in %v, with %d fetches, %d of them in vain", n, took, fetches, vain)
-	if limit := messages/2 + 6*int(took/time.Second+1); vain > limit {
-		t.Errorf("%d of %d fetches were in vain, want at most %d", vain, fetches, limit)
-	}
+	seldomInVain(t, &book, messages/2+6*int(time.Since(begun)/time.Second+1))
 }
 
 // TestQueueConcurrencyWithoutWakeUps: a consumer whose server refuses wake-ups notices the places that it frees itself.
 func TestQueueConcurrencyWithoutWakeUps(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.several(20)
+	f := face.New(t)
+	face.Several(f, 20)
 	var handled atomic.Int64
-	q := noTick(f.queueOn(unknownClient{f.cli}, func(string) bool { handled.Add(1); return true })).WithQueueConcurrency(2)
+	q := face.NoTick(f.QueueOn(queuetest.UnknownClient{UniversalClient: f.Cli}, func(string) bool { handled.Add(1); return true })).WithQueueConcurrency(2)
 	begun := time.Now()
 	q.StartConsume()
-	reaches(t, "messages are handled", 20, func() int { return int(handled.Load()) })
+	queuetest.Reaches(t, "messages are handled", 20, func() int { return int(handled.Load()) })
 	if took := time.Since(begun); took > 100*time.Second { // 2 at a tick would take 200 s
 		t.Errorf("that took %v", took)
 	}
@@ -198,29 +134,29 @@ func TestQueueConcurrencyWithoutWakeUps(t *testing.T) {
 // others go on meanwhile with what places there are.
 func TestQueueConcurrencyWhenConsumersDie(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	const messages, most = 40, 4
-	f.several(messages)
-	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: f.eventList(), Lease: 8 * time.Second, Concurrent: 4, MaxLosses: 10,
-		Handling: 20 * time.Millisecond, QueueConcurrency: most, Rate: 200}
+	face.Several(f, messages)
+	crew := crewOf(f, childSpec{Lease: 8 * time.Second, Concurrent: 4, MaxLosses: 10, Handling: 20 * time.Millisecond,
+		QueueConcurrency: most, Rate: 200})
 	killedBy := map[int]string{} // by process
 	for _, kill := range []string{"3", "11", "none"} {
-		spec.KillOn = kill
-		killedBy[startChild(t, spec).cmd.Process.Pid] = kill
+		crew.spec.KillOn = kill
+		killedBy[crew.start().cmd.Process.Pid] = kill
 	}
 	ended := map[string]bool{}
-	reaches(t, "messages are handled", messages-2, func() int { // two kill whoever handles them, while there is one
-		if n := f.cli.ZCard(ctxB, newStore(f.cli, "dq", f.name).keys.unack).Val(); n > most {
+	queuetest.Reaches(t, "messages are handled", messages-2, func() int { // two kill whoever handles them, while there is one
+		if n := f.Cli.ZCard(queuetest.CtxB, f.Key("unack")).Val(); n > most {
 			t.Fatalf("%d are with consumers, want at most %d", n, most)
 		}
-		for _, e := range find(f.events(spec.Events), "end", "") {
+		for _, e := range crew.told("end", "") {
 			ended[e.payload] = true
 		}
 		return len(ended)
 	})
-	f.drained()
+	f.Drained()
 	open, dead := map[int]map[string]bool{}, map[int]bool{} // what is in the hands of each process
-	for _, e := range f.events(spec.Events) {
+	for _, e := range crew.told("", "") {
 		if dead[e.pid] {
 			continue
 		} else if open[e.pid] == nil {
@@ -246,70 +182,86 @@ func TestQueueConcurrencyWhenConsumersDie(t *testing.T) {
 // TestConsumerOfLimitsLeaves: a consumer that is killed while it is the only one leaves nothing behind that stops the next.
 func TestConsumerOfLimitsLeaves(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	f.several(3)
-	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: f.eventList(), Lease: time.Second, Concurrent: 1, MaxLosses: 10,
-		HangOn: "0", QueueConcurrency: 1, Rate: 1000}
-	c := startChild(t, spec)
-	eventually(t, "it holds the place", func() bool { return len(find(f.events(spec.Events), "start", "0")) == 1 })
+	f := face.New(t)
+	face.Several(f, 3)
+	crew := crewOf(f, childSpec{Lease: time.Second, Concurrent: 1, MaxLosses: 10, HangOn: "0", QueueConcurrency: 1, Rate: 1000})
+	c := crew.start()
+	crew.tells("start", "0")
 	c.signal(syscall.SIGKILL)
 	c.awaitExit(t)
 	var handled atomic.Int64
-	q := f.queue(func(string) bool { handled.Add(1); return true }).WithLease(time.Second).WithMaxLosses(10).WithQueueConcurrency(1)
+	q := f.Queue(func(string) bool { handled.Add(1); return true }).WithLease(time.Second).WithMaxLosses(10).WithQueueConcurrency(1)
 	q.StartConsume()
-	reaches(t, "messages are handled", 3, func() int { return int(handled.Load()) })
+	queuetest.Reaches(t, "messages are handled", 3, func() int { return int(handled.Load()) })
 }
 
-// TestLimitsDiffer: the least that any consumer asks for holds, and the log names both; what a Monitor sets goes before it.
-func TestLimitsDiffer(t *testing.T) {
+// TestAnyNumberOfWorkers: the largest number that there is means no bound, for a queue and for a pool.
+func TestAnyNumberOfWorkers(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	m := NewMonitor(f.name, f.cli)
-	f.queue(func(string) bool { return true }).WithQueueConcurrency(2).StartConsume()
-	eventually(t, "it has asked", func() bool { return f.check().Fields["limits"] != "" })
-	f.queue(func(string) bool { return true }).WithQueueConcurrency(3).StartConsume()
-	const warning = "consumers of this queue ask for other limits"
-	eventually(t, "a warning", func() bool { return f.log.count(warning, `this="3 at a time"`, `all="2 at a time"`) == 1 })
-	if before, err := m.SetLimits(ctxB, Limits{Concurrency: 7}); err != nil || before != (Limits{}) {
-		t.Errorf("%v, %v", before, err)
+	f, other := face.New(t), face.New(t)
+	var handled atomic.Int64
+	count := func(string) bool { handled.Add(1); return true }
+	q := f.Queue(count).WithConcurrent(math.MaxInt)
+	face.Several(f, 20)
+	done := q.StartConsume()
+	f.Drained()
+	q.StopConsume()
+	queuetest.Receive(t, "consuming ends", done)
+	p := delayqueue.NewPool(math.MaxInt, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: other.Queue(count), AtMost: math.MaxInt})
+	face.Several(f, 20)
+	face.Several(other, 20)
+	p.StartConsume()
+	f.Drained()
+	other.Drained()
+	p.StopConsume()
+	if n := handled.Load(); n != 60 {
+		t.Errorf("%d were handled", n)
 	}
-	eventually(t, "both know", func() bool { return f.log.count("a Monitor has set limits", `all="7 at a time"`) == 2 })
-	if before, err := m.SetLimits(ctxB, Limits{}); err != nil || before != (Limits{Concurrency: 7}) {
-		t.Errorf("%v, %v", before, err)
-	}
-	eventually(t, "it holds no more", func() bool {
-		return f.log.count("are those that this consumer asks for", `this="2 at a time"`) == 1 && f.log.count(warning) == 2
-	})
 }
 
-// TestBadLimits: each says in a sentence what is wrong.
-func TestBadLimits(t *testing.T) {
+// TestThrottle: what a handler says of the whole queue uses up no retry, and holds for all consumers.
+func TestThrottle(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	q, m := f.queue(nil), NewMonitor(f.name, f.cli)
-	panics := func(with string, do func()) {
-		t.Helper()
-		if text := panicText(do); !strings.Contains(text, with) {
-			t.Errorf("%q, want %q", text, with)
+	f := face.New(t)
+	const pause = time.Second
+	var book queuetest.Ledger
+	var throttled, handled atomic.Int64
+	infos := make(chan delayqueue.Message, 10)
+	for range 2 {
+		cli := f.Client()
+		t.Cleanup(link.Interpose(cli, book.Hook(script.FetchScript.SHA)))
+		unhurried(f.QueueOn(cli, nil)).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+			if msg.Payload == "429" && msg.Delivery == 1 {
+				throttled.Add(1)
+				return fmt.Errorf("the partner says: %w", delayqueue.Throttle(pause, queuetest.ErrBoom))
+			}
+			infos <- *msg
+			handled.Add(1)
+			return nil
+		}).StartConsume()
+	}
+	info := f.Send(f.Queue(nil), "429", delayqueue.WithRetryCount(0))
+	queuetest.Eventually(t, "it waits", func() bool { return f.Where(info.ID) == "retry" })
+	if fail := f.Check().Fail[info.ID]; fail.Error != "boom" || fail.Failures != 0 {
+		t.Errorf("%+v", fail)
+	}
+	f.Send(f.Queue(nil), "other")
+	queuetest.Reaches(t, "both are handled", 2, func() int { return int(handled.Load()) })
+	var first int64 // when the first of them was handed out
+	for _, h := range book.Fetches() {
+		if h.N == 0 {
+			continue
+		}
+		if first == 0 {
+			first = h.At
+		} else if h.At < first+pause.Microseconds() {
+			t.Errorf("handed out after %v", time.Duration(h.At-first)*time.Microsecond)
 		}
 	}
-	const rate, concurrency = "at least 1 and at most a million a second", "at least 1 at a time"
-	for _, l := range []Limits{{0, time.Second, 1, 0}, {-1, time.Second, 1, 0}, {1, 0, 1, 0}, {1, -1, 1, 0},
-		{1, 100, 1, 0}, {1, time.Second, 0, 0},
-		{1, time.Second, -1, 0}, {1, time.Second, maxRate + 1, 0}, {2, time.Microsecond, 1, 0},
-		{maxRate + 1, time.Second, 1, 0}, {1, maxPer + 1, 1, 0}} {
-		panics(rate, func() { q.WithRateLimit(l.Rate, l.Per, l.Burst) })
-		if _, err := m.SetLimits(ctxB, l); !errors.Is(err, ErrBadOption) || !strings.Contains(fmt.Sprint(err), rate) {
-			t.Errorf("%+v: %v", l, err)
+	for range 2 {
+		if msg := queuetest.Receive(t, "a message", infos); msg.Failures != 0 {
+			t.Errorf("%s has failed %d times", msg.Payload, msg.Failures)
 		}
 	}
-	panics("did you mean 10*time.Second?", func() { q.WithRateLimit(1, 10, 1) })
-	for _, n := range []int{0, -1, 1 << 31} {
-		panics(concurrency, func() { q.WithQueueConcurrency(n) })
-		if _, err := m.SetLimits(ctxB, Limits{Concurrency: n}); n != 0 &&
-			(!errors.Is(err, ErrBadOption) || !strings.Contains(fmt.Sprint(err), concurrency)) {
-			t.Errorf("%d: %v", n, err)
-		}
-	}
-	q.WithRateLimit(maxRate, time.Second, maxRate).WithRateLimit(1, time.Millisecond, 1).WithQueueConcurrency(1)
+	f.Log.Says(t, 1, "a handler throttles the queue", "for=1s", "error=boom")
 }

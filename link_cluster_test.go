@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -9,18 +9,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/redis/go-redis/v9"
 )
-
-// oneNodeCluster makes the client of a Cluster of one node, as far as it knows.
-func oneNodeCluster(t *testing.T, addr func() string) *redis.ClusterClient {
-	cli := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
-		return []redis.ClusterSlot{{End: 16383, Nodes: []redis.ClusterNode{{Addr: addr()}}}}, nil
-	}})
-	t.Cleanup(func() { _ = cli.Close() })
-	return cli
-}
 
 // TestLinkFollowsClusterClient: what a Cluster's client learns of a failover holds for the queue, though the old primary
 // goes on answering.
@@ -30,26 +25,26 @@ func TestLinkFollowsClusterClient(t *testing.T) {
 	moveTo := func(s *redistest.Server) { addr := s.Addr(); holds.Store(&addr) }
 	before, after := redistest.Start(t), redistest.Start(t)
 	moveTo(before)
-	cli := oneNodeCluster(t, func() string { return *holds.Load() })
-	f := fixtureOn(t, after.Client(t))
-	p := NewPublisher(f.name, cli)
-	f.must(p.SendDelayMsg("before", time.Hour))
+	cli := queuetest.OneNodeCluster(t, func() string { return *holds.Load() })
+	f := face.On(t, after.Client(t))
+	p := delayqueue.NewPublisher(f.Name, cli)
+	f.Must(p.SendDelayMsg("before", time.Hour))
 	moveTo(after)
-	cli.ReloadState(ctxB)
-	eventually(t, "sends go to the new primary", func() bool {
-		f.must(p.SendDelayMsg("after", time.Hour))
-		return len(f.check().Messages) > 0
+	cli.ReloadState(queuetest.CtxB)
+	queuetest.Eventually(t, "sends go to the new primary", func() bool {
+		f.Must(p.SendDelayMsg("after", time.Hour))
+		return len(f.Check().Messages) > 0
 	})
 }
 
 // TestLinkTellsLimiterNothingOfItsOwn: the user's limiter hears of no failure when a connection is made.
 func TestLinkTellsLimiterNothingOfItsOwn(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	limiter := new(countingLimiter)
-	cli := redis.NewClient(&redis.Options{Addr: shared.Addr(), Limiter: limiter})
+	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr(), Limiter: limiter})
 	t.Cleanup(func() { _ = cli.Close() })
-	f.send(f.queueOn(cli, nil), "x", inAnHour)
+	f.Send(f.QueueOn(cli, nil), "x", face.InAnHour)
 	if n := limiter.ended.Load(); n != 0 {
 		t.Errorf("the limiter was told of %d calls whose context had ended", n)
 	}
@@ -71,27 +66,29 @@ func TestLinkAsksNodeOfMovingSlot(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, 0)
 	cli := c.Client(t)
-	f := newFixture(t) // a queue that is moved cannot be checked
-	p := NewPublisher("moving", cli)
-	f.must(failure(p.Send(ctxB, "before", WithKey("k"), inAnHour))) // all keys that a send takes are there, else it is told TRYAGAIN
-	f.must(cli.ZAdd(ctxB, p.store.keys.held, redis.Z{Score: 1, Member: "k"}).Err())
-	from, err := cli.MasterForKey(ctxB, p.store.keys.wake)
-	f.must(err)
-	moveKeys(f, from, otherPrimary(f, cli, from), p.store.keys)
-	p.batcher.replicaTimeout = 10 * time.Millisecond
-	for replicas, want := range []error{nil, ErrNotReplicated} { // there is no replica
-		p.batcher.replicas = replicas
-		if _, err := p.Send(within(t, patience), "while", inAnHour); !errors.Is(err, want) {
+	f := face.New(t) // a queue that is moved cannot be checked
+	q, at := delayqueue.NewQueue("moving", cli, nil), check.Queue{Prefix: "dq", Name: "moving"}
+	// all keys that a send takes are there, else it is told TRYAGAIN
+	f.Must(queuetest.Failure(q.Send(queuetest.CtxB, "before", delayqueue.WithKey("k"), face.InAnHour)))
+	f.Must(cli.ZAdd(queuetest.CtxB, at.Key("held"), redis.Z{Score: 1, Member: "k"}).Err())
+	from, err := cli.MasterForKey(queuetest.CtxB, at.Key("wake"))
+	f.Must(err)
+	moveKeys(f, from, otherPrimary(f, cli, from), at.Keys())
+	for replicas, want := range []error{nil, delayqueue.ErrNotReplicated} { // there is no replica
+		if replicas > 0 {
+			q.WithReplicaAck(replicas, 10*time.Millisecond)
+		}
+		if _, err := q.Send(queuetest.Within(t, queuetest.Patience), "while", face.InAnHour); !errors.Is(err, want) {
 			t.Errorf("%d replicas: %v", replicas, err)
 		}
 	}
 }
 
 // otherPrimary is a client of another primary than this one.
-func otherPrimary(f *fixture, cli *redis.ClusterClient, than *redis.Client) (other *redis.Client) {
-	f.t.Helper()
+func otherPrimary(f *face.Fixture, cli *redis.ClusterClient, than *redis.Client) (other *redis.Client) {
+	f.T.Helper()
 	var mu sync.Mutex
-	f.must(cli.ForEachMaster(ctxB, func(_ context.Context, node *redis.Client) error {
+	f.Must(cli.ForEachMaster(queuetest.CtxB, func(_ context.Context, node *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if node.Options().Addr != than.Options().Addr {
@@ -103,19 +100,22 @@ func otherPrimary(f *fixture, cli *redis.ClusterClient, than *redis.Client) (oth
 }
 
 // moveKeys begins to move a queue's slot to another node, and moves its keys.
-func moveKeys(f *fixture, from, to *redis.Client, k *keys) {
-	f.t.Helper()
-	slot, err := from.ClusterKeySlot(ctxB, k.wake).Result()
-	f.must(err)
+func moveKeys(f *face.Fixture, from, to *redis.Client, keys []string) {
+	f.T.Helper()
+	slot, err := from.ClusterKeySlot(queuetest.CtxB, keys[0]).Result()
+	f.Must(err)
 	name := func(node *redis.Client) string {
-		id, err := node.Do(ctxB, "cluster", "myid").Text()
-		f.must(err)
+		id, err := node.Do(queuetest.CtxB, "cluster", "myid").Text()
+		f.Must(err)
 		return id
 	}
-	f.must(to.Do(ctxB, "cluster", "setslot", slot, "importing", name(from)).Err())
-	f.must(from.Do(ctxB, "cluster", "setslot", slot, "migrating", name(to)).Err())
+	f.Must(to.Do(queuetest.CtxB, "cluster", "setslot", slot, "importing", name(from)).Err())
+	f.Must(from.Do(queuetest.CtxB, "cluster", "setslot", slot, "migrating", name(to)).Err())
 	host, port, err := net.SplitHostPort(to.Options().Addr)
-	f.must(err)
+	f.Must(err)
 	args := []any{"migrate", host, port, "", 0, 5000, "keys"}
-	f.must(from.Do(ctxB, append(args, k.all...)...).Err())
+	for _, key := range keys {
+		args = append(args, key)
+	}
+	f.Must(from.Do(queuetest.CtxB, args...).Err())
 }

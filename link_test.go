@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"cmp"
@@ -12,7 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -50,42 +55,42 @@ func TestLinkHalfOpen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			wire := redistest.NewWire(t, shared.Addr())
+			f := face.New(t)
+			wire := redistest.NewWire(t, queuetest.Shared.Addr())
 			opt.Addr = wire.Addr()
 			cli := redis.NewClient(&opt)
 			t.Cleanup(func() { _ = cli.Close() })
-			var got tally
+			var got queuetest.Tally
 			release := make(chan struct{})
-			q := f.queueOn(cli, nil).WithLease(time.Minute).WithConcurrent(2).WithHandler(func(ctx context.Context, msg *Message) error {
-				if got.add(msg.Payload); msg.Payload == "long" {
+			q := f.QueueOn(cli, nil).WithLease(time.Minute).WithConcurrent(2).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+				if got.Add(msg.Payload); msg.Payload == "long" {
 					<-release
 				}
 				return nil
 			})
 			q.StartConsume()
-			f.send(q, "long")
-			eventually(t, "a handler is at work", func() bool { return got.of("long") == 1 })
+			f.Send(q, "long")
+			queuetest.Eventually(t, "a handler is at work", func() bool { return got.Of("long") == 1 })
 			warm(t, cli, cmp.Or(opt.PoolSize, 12))
 			wire.HalfOpen()
 			struck := time.Now()
-			f.send(q, "after")
+			f.Send(q, "after")
 			if took := time.Since(struck); took > soon {
 				t.Errorf("the first send took %v", took)
 			}
-			eventually(t, "consuming goes on", func() bool { return got.of("after") == 1 })
+			queuetest.Eventually(t, "consuming goes on", func() bool { return got.Of("after") == 1 })
 			if took := time.Since(struck); took > soon {
 				t.Errorf("consuming went on after %v", took)
 			}
 			for i := range 5 { // not one dead connection after the other
-				f.send(q, fmt.Sprint(i))
+				f.Send(q, fmt.Sprint(i))
 			}
 			if took := time.Since(struck); took > 2*soon {
 				t.Errorf("six sends took %v", took)
 			}
 			close(release)
-			eventually(t, "all is acked", func() bool { return len(f.check().Messages) == 0 })
-			if n, total := got.counts(); total != n {
+			queuetest.Eventually(t, "all is acked", func() bool { return len(f.Check().Messages) == 0 })
+			if n, total := got.Counts(); total != n {
 				t.Errorf("%d messages were handled %d times", n, total)
 			}
 		})
@@ -95,24 +100,23 @@ func TestLinkHalfOpen(t *testing.T) {
 // TestLinkHungServer: a server that stands still for a while is no reason to hand out anything twice.
 func TestLinkHungServer(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
-	var got tally
-	q := f.queue(func(payload string) bool { got.add(payload); return true })
+	f, server := face.OnDefaults(t)
+	var got queuetest.Tally
+	q := f.Queue(func(payload string) bool { got.Add(payload); return true })
 	q.StartConsume()
-	f.send(q, "before")
-	eventually(t, "it is handled", func() bool { return got.of("before") == 1 })
+	f.Send(q, "before")
+	queuetest.Eventually(t, "it is handled", func() bool { return got.Of("before") == 1 })
 	server.Pause()
 	hung := time.AfterFunc(2500*time.Millisecond, server.Resume)
 	defer hung.Stop()
 	begun := time.Now()
-	f.send(q, "while")
+	f.Send(q, "while")
 	if took := time.Since(begun); took > 2500*time.Millisecond+soon {
 		t.Errorf("the send took %v", took)
 	}
-	eventually(t, "it is handled", func() bool { return got.of("while") == 1 })
-	eventually(t, "all is acked", func() bool { return len(f.check().Messages) == 0 })
-	if _, total := got.counts(); total != 2 {
+	queuetest.Eventually(t, "it is handled", func() bool { return got.Of("while") == 1 })
+	queuetest.Eventually(t, "all is acked", func() bool { return len(f.Check().Messages) == 0 })
+	if _, total := got.Counts(); total != 2 {
 		t.Errorf("handled %d times, want 2", total)
 	}
 }
@@ -126,8 +130,8 @@ func TestLinkBesideUsedUpPool(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			opt.Addr = shared.Addr()
+			f := face.New(t)
+			opt.Addr = queuetest.Shared.Addr()
 			cli := redis.NewClient(&opt)
 			ctx, cancel := context.WithCancel(context.Background())
 			var strangers sync.WaitGroup
@@ -135,24 +139,24 @@ func TestLinkBesideUsedUpPool(t *testing.T) {
 			for range 40 {
 				strangers.Go(func() {
 					for ctx.Err() == nil {
-						_ = cli.BLPop(ctx, 0, "nothing of "+f.name).Err() // until the client is closed
+						_ = cli.BLPop(ctx, 0, "nothing of "+f.Name).Err() // until the client is closed
 					}
 				})
 			}
-			eventually(t, "the pool is used up", func() bool { return cli.PoolStats().TotalConns >= 10 })
+			queuetest.Eventually(t, "the pool is used up", func() bool { return cli.PoolStats().TotalConns >= 10 })
 			got := make(chan string, 10)
-			q := f.queueOn(cli, func(payload string) bool { got <- payload; return true })
+			q := f.QueueOn(cli, func(payload string) bool { got <- payload; return true })
 			done := q.StartConsume()
 			begun := time.Now()
 			for i := range 10 {
-				f.send(q, fmt.Sprint(i))
-				receive(t, "it is handled", got)
+				f.Send(q, fmt.Sprint(i))
+				queuetest.Receive(t, "it is handled", got)
 			}
 			if took := time.Since(begun); took > soon {
 				t.Errorf("10 messages took %v", took)
 			}
 			q.StopConsume()
-			receive(t, "it stops", done)
+			queuetest.Receive(t, "it stops", done)
 		})
 	}
 }
@@ -161,28 +165,28 @@ func TestLinkBesideUsedUpPool(t *testing.T) {
 func TestLinkPlannedFailover(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t, 1, 3)
-	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*queuetest.Patience)
 	defer cancel()
-	f := fixtureOn(t, s.Client(t))
-	var got tally
-	q := f.queue(func(payload string) bool { got.add(payload); return true })
+	f := face.On(t, s.Client(t))
+	var got queuetest.Tally
+	q := f.Queue(func(payload string) bool { got.Add(payload); return true })
 	q.StartConsume()
-	f.send(q, "before")
-	eventually(t, "it is handled", func() bool { return got.of("before") > 0 })
-	f.must(s.Nodes[0].Client(t).Do(ctx, "ACL", "SETUSER", "default", "-slaveof", "-replicaof").Err())
+	f.Send(q, "before")
+	queuetest.Eventually(t, "it is handled", func() bool { return got.Of("before") > 0 })
+	f.Must(s.Nodes[0].Client(t).Do(ctx, "ACL", "SETUSER", "default", "-slaveof", "-replicaof").Err())
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Addrs()[0]})
 	defer sentinel.Close()
 	if err := sentinel.Failover(ctx, redistest.SentinelMaster).Err(); err != nil {
 		t.Fatal(err)
 	}
 	for s.Primary(ctx) != s.Nodes[1] { // sentinels that saw a pause of the machine do nothing for 30 s
-		f.must(ctx.Err())
+		f.Must(ctx.Err())
 		time.Sleep(50 * time.Millisecond)
 	}
-	f.send(f.queueOn(s.Nodes[1].Client(t), nil), "after")
-	eventually(t, "it is handled", func() bool { return got.of("after") > 0 })
+	f.Send(f.QueueOn(s.Nodes[1].Client(t), nil), "after")
+	queuetest.Eventually(t, "it is handled", func() bool { return got.Of("after") > 0 })
 	role, err := s.Nodes[0].Client(t).Do(ctx, "role").Slice()
-	if f.must(err); role[0] != "master" {
+	if f.Must(err); role[0] != "master" {
 		t.Errorf("the old primary has become a %v", role[0])
 	}
 }
@@ -194,23 +198,14 @@ func TestLinkNoSentinelAnswers(t *testing.T) {
 	cli := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "primary",
 		SentinelAddrs: []string{"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3"}, DialerRetries: 3})
 	defer cli.Close()
-	p := NewPublisher("q", cli)
-	noted := func() bool {
-		p.batcher.mu.Lock()
-		defer p.batcher.mu.Unlock()
-		return p.batcher.lastErr != nil && strings.Contains(p.batcher.lastErr.Error(), "sentinels")
-	}
-	deadline := make(chan struct{})
-	go func() { // an attempt has ended, and why its dial failed is noted
-		defer close(deadline)
-		for begun := time.Now(); !noted() && time.Since(begun) < patience; {
-			time.Sleep(10 * time.Millisecond)
+	p := delayqueue.NewPublisher("q", cli)
+	queuetest.Eventually(t, "the error of a send says that no sentinel can be reached", func() bool {
+		_, err := p.Send(queuetest.Within(t, time.Second), "x")
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("Send: %v; want the deadline", err)
 		}
-	}()
-	_, err := p.Send(endsAt{ctxB, deadline}, "x")
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "sentinels") {
-		t.Errorf("Send: %v; want the deadline and that no sentinel can be reached", err)
-	}
+		return strings.Contains(err.Error(), "sentinels")
+	})
 }
 
 // deadEnd is a network that swallows connections from some point on.
@@ -238,121 +233,55 @@ func (d *deadEnd) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 // a stop does not wait for the dials.
 func TestLinkDialsHang(t *testing.T) {
 	t.Parallel()
-	f, wire, _ := wired(t)
+	f, server := face.OwnServer(t)
+	wire := redistest.NewWire(t, server.Addr())
 	network := &deadEnd{ended: make(chan struct{})}
 	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), Dialer: network.dial, DialerRetries: 1})
 	t.Cleanup(func() { _ = cli.Close() })
 	t.Cleanup(func() { close(network.ended) })
-	q := f.queueOn(cli, func(string) bool { return true }).WithLease(500 * time.Millisecond)
+	handled := make(chan struct{}, 1)
+	q := f.QueueOn(cli, func(string) bool { handled <- struct{}{}; return true }).WithLease(500 * time.Millisecond)
 	done := q.StartConsume()
-	eventually(t, "it listens", func() bool { return q.current().wakeUps.answered.Load() > 0 || blockedClients(t, f) > 0 })
+	f.Send(f.Queue(nil), "x")
+	queuetest.Receive(t, "it works", handled)
 	network.on.Store(true)
 	wire.Cut()
-	eventually(t, "the log says so", func() bool { return f.log.count("cannot work with Redis") > 0 })
-	eventually(t, "a dial hangs", func() bool { return network.dialing.Load() > 0 }) // a slow machine may have logged that before
+	queuetest.Eventually(t, "the log says so", func() bool { return f.Log.Count("cannot work with Redis") > 0 })
+	queuetest.Eventually(t, "a dial hangs", func() bool { return network.dialing.Load() > 0 }) // a slow machine may have logged that before
 	q.StopConsume()
-	receive(t, "done closes", done)
+	queuetest.Receive(t, "done closes", done)
 	if network.dialing.Load() == 0 { // each takes dialTimeout
 		t.Error("the stop waited for all dials")
 	}
 }
 
-// TestLinkIsIdle: connections of the library's own are closed when nobody has used them for a while, and not before.
-func TestLinkIsIdle(t *testing.T) {
+// TestSendFindsAllInUse: a call whose context ends before it has a connection has changed nothing, and says so.
+func TestSendFindsAllInUse(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	name := fmt.Sprint(t.Name(), time.Now().UnixNano()) // a run before this one may have left connections
-	cli := redis.NewClient(&redis.Options{Addr: shared.Addr(), ClientName: name})
-	t.Cleanup(func() { _ = cli.Close() })
-	connections := func() int {
-		list, err := f.cli.ClientList(ctxB).Result()
-		f.must(err)
-		return strings.Count(list, "name="+name+" ")
+	f := face.New(t)
+	cli := f.Client()
+	others := script.NewStore(cli, "dq", f.Name)
+	others.AttemptTimeout = time.Hour
+	const most = 64
+	began, release := make(chan struct{}, most), make(chan struct{})
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer close(release)
+	for range most {
+		all.Go(func() {
+			_ = others.Attempt(queuetest.CtxB, link.Effort{Call: func(context.Context, redis.UniversalClient) error { began <- struct{}{}; <-release; return nil }})
+		})
 	}
-	f.send(f.queueOn(cli, nil), "x", inAnHour)
-	eventually(t, "it has one connection", func() bool { return connections() == 1 }) // where attempts ended in vain, there were more
-	l := linkOf(cli)
-	l.expire() // a call is under way
-	l.release()
-	l.expire() // it ended just now
-	if n := connections(); n != 1 {
-		t.Fatalf("%d connections after an expire that came too early", n)
+	for range most {
+		queuetest.Receive(t, "a call has a connection", began)
 	}
-	links.mu.Lock()
-	l.lastUsed = l.lastUsed.Add(-linkIdle)
-	links.mu.Unlock()
-	l.expire()
-	eventually(t, "the connection is closed", func() bool { return connections() == 0 })
-	f.send(f.queueOn(cli, nil), "y", inAnHour) // over a new one
-}
-
-// TestLinkOfClosedClient: who has closed the client has closed the queue's connections too, as they are replaced, if
-// nothing consumes.
-func TestLinkOfClosedClient(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	for name, cli := range map[string]redis.UniversalClient{
-		"client": f.client(), "client in use": f.client(), "Cluster in use": oneNodeCluster(t, shared.Addr),
-	} {
-		q, l := f.queueOn(cli, nil), linkOf(cli)
-		if strings.Contains(name, "in use") {
-			f.send(q, "x", inAnHour)
-		}
-		if _, ok := cli.(*redis.ClusterClient); ok {
-			left := f.client() // a node that has left the Cluster
-			f.must(left.Close())
-			l.learnNode(left)
-			renew(l)
-			f.send(q, "y", inAnHour)
-		}
-		f.must(cli.Close())
-		renew(l)
-		for call, err := range map[string]error{"Send": failure(q.Send(ctxB, "x")), "Intercept": failure(q.Intercept(ctxB, "x"))} {
-			if !errors.Is(err, redis.ErrClosed) {
-				t.Errorf("%s: %s: %v", name, call, err)
-			}
-		}
-		l.release()
+	p := delayqueue.NewPublisher(f.Name, cli)
+	var late *delayqueue.SendError
+	_, err := p.Send(queuetest.Within(t, 200*time.Millisecond), "x")
+	if !errors.As(err, &late) || !errors.Is(err, context.DeadlineExceeded) || late.Stored != delayqueue.StoredNo {
+		t.Errorf("Send until its context ends: %v", err)
 	}
-}
-
-// TestLinkOfClosedClientIsClosedSoon: the connections of a queue whose client is closed are not kept for as long as those of
-// one that is idle, so that a program may make a client for each of its jobs.
-func TestLinkOfClosedClientIsClosedSoon(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	cli := redis.NewClient(&redis.Options{Addr: shared.Addr()})
-	f.must(NewPublisher(f.name, cli).SendDelayMsg("x", time.Hour))
-	links.mu.Lock()
-	l := links.byClient[cli]
-	links.mu.Unlock()
-	look := func() (open bool) {
-		links.mu.Lock()
-		l.lastUsed = time.Now().Add(-linkLook)
-		links.mu.Unlock()
-		l.expire()
-		links.mu.Lock()
-		defer links.mu.Unlock()
-		return links.byClient[cli] == l
-	}
-	// What a publisher does beside its first send, for which nobody waits, uses the link too.
-	eventually(t, "nothing uses the link", func() bool {
-		links.mu.Lock()
-		defer links.mu.Unlock()
-		return l.users == 0
-	})
-	if !look() {
-		t.Error("the link of an open client was closed")
-	}
-	f.must(cli.Close())
-	eventually(t, "the link of a closed client is closed", func() bool { return !look() })
-}
-
-// renew has later calls take new connections.
-func renew(l *link) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range l.pools {
-		l.retire(p)
+	if _, err := p.Intercept(queuetest.Within(t, 200*time.Millisecond), "x"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Intercept until its context ends: %v", err)
 	}
 }

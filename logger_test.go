@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -11,35 +11,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/userlog"
 	"github.com/redis/go-redis/v9"
 )
 
-// line is the one line of the log that holds a text.
-func (l *logBuffer) line(t *testing.T, text string) string {
-	t.Helper()
-	l.says(t, 1, text)
-	var found []string
-	for _, line := range strings.Split(l.String(), "\n") {
-		if strings.Contains(line, text) {
-			found = append(found, line)
-		}
-	}
-	if len(found) != 1 {
-		t.Fatalf("%d lines with %q in the log:\n%s", len(found), text, l)
-	}
-	return found[0]
-}
-
 // TestLogOfALongError: what an error says is kept and logged up to a bound.
 func TestLogOfALongError(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	q := f.queue(nil).WithHandler(func(context.Context, *Message) error { return errors.New(strings.Repeat("x", 1<<20)) })
-	f.send(q, "x", WithRetryCount(0))
+	f := face.New(t)
+	q := f.Queue(nil).WithHandler(func(context.Context, *delayqueue.Message) error { return errors.New(strings.Repeat("x", 1<<20)) })
+	f.Send(q, "x", delayqueue.WithRetryCount(0))
 	q.StartConsume()
-	eventually(t, "it is garbage", func() bool { return f.log.count("gave up on a message") == 1 })
-	if line := f.log.line(t, "gave up on a message"); len(line) > 2*maxErrorText {
+	queuetest.Eventually(t, "it is garbage", func() bool { return f.Log.Count("gave up on a message") == 1 })
+	if line := f.Log.Line(t, "gave up on a message"); len(line) > 2*message.MaxErrorText {
 		t.Errorf("the line has %d bytes", len(line))
 	}
 }
@@ -47,52 +36,20 @@ func TestLogOfALongError(t *testing.T) {
 // TestLogOfFailures: each is told with its message, and with what follows from it.
 func TestLogOfFailures(t *testing.T) {
 	t.Parallel()
-	for level, want := range map[slog.Level]string{slog.LevelInfo: "INFO", slog.LevelWarn: "WARN", slog.LevelDebug: ""} {
-		t.Run(level.String(), func(t *testing.T) {
-			t.Parallel()
-			f := newFixture(t)
-			q := f.queue(nil).WithFailureLevel(level).WithNackRedeliveryDelay(10 * time.Millisecond).
-				WithHandler(func(context.Context, *Message) error { return errBoom })
-			info := f.send(q, "x", WithRetryCount(1), WithKey("order-42"))
-			q.StartConsume()
-			eventually(t, "it is garbage", func() bool { return f.log.count("gave up on a message") == 1 })
-			message := fmt.Sprintf("message.id=%s message.delivery=%%d message.key=order-42 failures=%%d ", info.ID)
-			if line := f.log.line(t, "gave up on a message"); !strings.Contains(line, fmt.Sprintf(message, 2, 2)+"error=boom") {
-				t.Error(line)
-			}
-			if want == "" {
-				if f.log.count("a delivery failed") > 0 {
-					t.Errorf("a failure is told at a level that is off:\n%s", f.log)
-				}
-				return
-			}
-			if line := f.log.line(t, "a delivery failed"); !strings.Contains(line, "level="+want) ||
-				!strings.Contains(line, fmt.Sprintf(message, 1, 1)+"max_retries=1 in=10ms error=boom") {
-				t.Error(line)
-			}
-		})
-	}
-}
-
-// TestLogOfVoidSettlements: after a failover there may be hundreds.
-func TestLogOfVoidSettlements(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	q := f.queue(func(string) bool { return true })
+	f := face.New(t)
+	q := f.Queue(nil).WithNackRedeliveryDelay(10 * time.Millisecond).WithHandler(func(context.Context, *delayqueue.Message) error { return queuetest.ErrBoom })
+	info := f.Send(q, "x", delayqueue.WithRetryCount(1), delayqueue.WithKey("order-42"))
 	q.StartConsume()
-	c := q.current()
-	var batch []outcome
-	var ds []*delivery
-	for _, id := range []string{"a", "b", "c"} {
-		d := &delivery{settler: &c.settler, tag: id, msg: Message{ID: id, Delivery: 1}}
-		ds, batch = append(ds, d), append(batch, outcome{d: d, kind: outcomeGarbage, err: errBoom})
-	}
-	c.leases.held.add(ds...)
-	c.settler.finish(batch, settleReply{void: []int{0, 2}}, nil)
-	if line := f.log.line(t, "came too late"); !strings.Contains(line, `messages=2 message.ids="[a c]"`) {
+	queuetest.Eventually(t, "it is garbage", func() bool { return f.Log.Count("gave up on a message") == 1 })
+	message := fmt.Sprintf("message.id=%s message.delivery=%%d message.key=order-42 failures=%%d ", info.ID)
+	if line := f.Log.Line(t, "gave up on a message"); !strings.Contains(line, "level=ERROR") ||
+		!strings.Contains(line, fmt.Sprintf(message, 2, 2)+"error=boom") {
 		t.Error(line)
 	}
-	f.log.line(t, "gave up on a message")
+	if line := f.Log.Line(t, "a delivery failed"); !strings.Contains(line, "level=INFO") ||
+		!strings.Contains(line, fmt.Sprintf(message, 1, 1)+"max_retries=1 in=10ms error=boom") {
+		t.Error(line)
+	}
 }
 
 // panickyLog panics with every record, and with every attribute.
@@ -112,26 +69,29 @@ func (h panickyLog) WithGroup(string) slog.Handler { panic("in WithGroup") }
 // TestLogThatPanics: a log that does ends nothing else.
 func TestLogThatPanics(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	var told atomic.Int64
 	deaths := make(chan string, 4)
-	q := f.queue(nil).WithLogger(slog.New(panickyLog{&told})).WithMaxConsumeDuration(50 * time.Millisecond).
-		WithHandler(func(ctx context.Context, msg *Message) error {
+	q := f.Queue(nil).WithLogger(slog.New(panickyLog{&told})).WithMaxConsumeDuration(50 * time.Millisecond).
+		WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 			switch msg.Payload {
 			case "panics":
 				panic("in the handler")
 			case "too long":
 				<-ctx.Done()
 			}
-			return errBoom
+			return queuetest.ErrBoom
 		}).
-		WithErrorHandler(func(context.Context, *Message, error) { panic("in the error handler") }).
-		WithGarbageHandler(func(_ context.Context, msg *Message, _ error) { deaths <- msg.Payload; panic("in the garbage handler") })
-	defer q.ListenEvent(func(Event) { panic("in the listener") }).Stop()
+		WithErrorHandler(func(context.Context, *delayqueue.Message, error) { panic("in the error handler") }).
+		WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, _ error) {
+			deaths <- msg.Payload
+			panic("in the garbage handler")
+		})
+	defer q.ListenEvent(func(delayqueue.Event) { panic("in the listener") }).Stop()
 	q.StartConsume()
 	for _, payload := range []string{"fails", "panics", "too long", "fails"} {
-		f.send(q, payload, WithRetryCount(0))
-		if p := receive(t, "it dies", deaths); p != payload {
+		f.Send(q, payload, delayqueue.WithRetryCount(0))
+		if p := queuetest.Receive(t, "it dies", deaths); p != payload {
 			t.Errorf("%q died", p)
 		}
 	}
@@ -151,9 +111,9 @@ func TestPublisherLogThatPanics(t *testing.T) {
 	var told atomic.Int64
 	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = cli.Close() })
-	p := NewPublisher("q", cli).WithLogger(slog.New(panickyLog{&told}))
-	for begun := time.Now(); told.Load() == 0 && time.Since(begun) < patience; {
-		ctx, cancel := context.WithTimeout(context.Background(), 2*outageAfter)
+	p := delayqueue.NewPublisher("q", cli).WithLogger(slog.New(panickyLog{&told}))
+	for begun := time.Now(); told.Load() == 0 && time.Since(begun) < queuetest.Patience; {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*link.OutageAfter)
 		if _, err := p.Send(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a send without Redis: %v", err)
 		}
@@ -182,32 +142,32 @@ func TestLogThatEndsOrHangs(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	var q atomic.Pointer[DelayQueue]
+	var q atomic.Pointer[delayqueue.DelayQueue]
 	for name, act := range map[string]func(){
 		"ends": runtime.Goexit, "hangs": func() { <-ctx.Done() },
-		"calls back": func() { q.Load().WithFailureLevel(slog.LevelInfo) }, // which takes the queue's lock, and panics
+		"calls back": func() { q.Load().WithLogger(slog.Default()) }, // which takes the queue's lock, and panics
 	} {
-		f := newFixture(t)
-		f.name += strings.ReplaceAll(name, " ", "_")
+		f := face.New(t)
+		f.Name += strings.ReplaceAll(name, " ", "_")
 		handled := make(chan string, 10)
-		queue := f.queue(nil).WithLogger(slog.New(wildLog{act: act})).WithHandler(func(_ context.Context, msg *Message) error {
+		queue := f.Queue(nil).WithLogger(slog.New(wildLog{act: act})).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 			handled <- msg.Payload
 			if msg.Payload == "bad" {
-				return ErrSkipRetry
+				return delayqueue.ErrSkipRetry
 			}
 			return nil
 		})
 		q.Store(queue)
 		done := queue.StartConsume()
 		for _, payload := range []string{"bad", "good", "bad", "good"} {
-			f.send(queue, payload)
-			if got := receive(t, name+": it is handled", handled); got != payload {
+			f.Send(queue, payload)
+			if got := queuetest.Receive(t, name+": it is handled", handled); got != payload {
 				t.Errorf("%s: handled %q", name, got)
 			}
 		}
-		f.must(queue.Shutdown(ctx))
-		receive(t, name+": it has ended", done)
-		if state := f.check(); len(state.Unack) != 0 || len(state.Garbage) != 2 {
+		f.Must(queue.Shutdown(ctx))
+		queuetest.Receive(t, name+": it has ended", done)
+		if state := f.Check(); len(state.Unack) != 0 || len(state.Garbage) != 2 {
 			t.Errorf("%s: %d in unack, %d in garbage", name, len(state.Unack), len(state.Garbage))
 		}
 	}
@@ -223,27 +183,27 @@ func (f limiterFunc) ReportResult(error) {}
 // TestClientThatPanics: what a client is made with is the user's code as well, and ends no more than the call.
 func TestClientThatPanics(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	var calm atomic.Bool
-	cli := redis.NewClient(&redis.Options{Addr: shared.Addr(), Limiter: limiterFunc(func() error {
+	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr(), Limiter: limiterFunc(func() error {
 		if !calm.Load() {
 			panic("in the limiter")
 		}
 		return nil
 	})})
 	t.Cleanup(func() { _ = cli.Close() })
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), queuetest.Patience)
 	defer cancel()
-	q := f.queueOn(cli, nil)
+	q := f.QueueOn(cli, nil)
 	for name, err := range map[string]error{
-		"Send":         failure(q.Send(ctx, "x")),
+		"Send":         queuetest.Failure(q.Send(ctx, "x")),
 		"SendDelayMsg": q.SendDelayMsg("x", time.Second),
-		"Intercept":    failure(q.Intercept(ctx, "x")),
+		"Intercept":    queuetest.Failure(q.Intercept(ctx, "x")),
 	} {
 		if err == nil || !strings.Contains(err.Error(), "panicked: in the limiter") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	calm.Store(true)
-	f.send(q, "x")
+	f.Send(q, "x")
 }

@@ -1,61 +1,22 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"math"
-	"strconv"
 	"testing"
+
+	"github.com/go-delayqueue/delayqueue"
 )
 
-func TestTag(t *testing.T) {
-	const id = "0190f3a0-0000-7000-8000-000000000001"
-	for n, want := range map[int]string{1: id, 2: "2:" + id, 9: "9:" + id, 10: "10:" + id, 12345: "12345:" + id,
-		999_999_999: "999999999:" + id} {
-		if tag := tagOf(id, n); tag != want {
-			t.Errorf("delivery %d is %q, want %q", n, tag, want)
-		}
-		if gotID, got := splitTag(want); gotID != id || got != n {
-			t.Errorf("%q is delivery %d of %q", want, got, gotID)
-		}
-	}
-	for _, tag := range []string{":" + id, "1:" + id, "0:" + id, "-2:" + id, "+2:" + id, "02:" + id, "x:" + id,
-		"2.0:" + id, " 2:" + id, "2 :" + id,
-		"1e3:" + id, "0x2:" + id, "2_0:" + id, "1000000000:" + id, "2:", ":"} {
-		if id, n := splitTag(tag); id != tag || n != 1 {
-			t.Errorf("%q is delivery %d of %q, want the first of one with that name", tag, n, id)
-		}
-	}
-}
-
-func FuzzTag(f *testing.F) {
-	for _, tag := range []string{"a", "2:a", "10:a:b", ":", "02:a", "1:a", "-1:a", "+2:a", "2:"} {
-		f.Add(tag)
-	}
-	f.Fuzz(func(t *testing.T, tag string) {
-		id, n := splitTag(tag)
-		if n < 1 || tagOf(id, n) != tag {
-			t.Fatalf("%q is delivery %d of %q, whose tag is %q", tag, n, id, tagOf(id, n))
-		}
-	})
-}
-
 func TestStateString(t *testing.T) {
-	for s, want := range map[State]string{StateGone: "gone", StatePending: "pending", StateReady: "ready",
-		StateUnack: "unack", StateRetry: "retry",
-		StateGarbage: "garbage", StateDone: "done", 7: "State(7)", -1: "State(-1)", math.MaxInt: "State(9223372036854775807)"} {
+	for s, want := range map[delayqueue.State]string{delayqueue.StateGone: "gone", delayqueue.StatePending: "pending", delayqueue.StateReady: "ready",
+		delayqueue.StateUnack: "unack", delayqueue.StateRetry: "retry",
+		delayqueue.StateGarbage: "garbage", delayqueue.StateDone: "done", 7: "State(7)", -1: "State(-1)", math.MaxInt: "State(9223372036854775807)"} {
 		if got := s.String(); got != want {
 			t.Errorf("%d is %q, want %q", int(s), got, want)
 		}
 	}
-	var zero InterceptResult
-	if zero.State != StateGone || zero.Intercepted {
+	var zero delayqueue.InterceptResult
+	if zero.State != delayqueue.StateGone || zero.Intercepted {
 		t.Errorf("the zero value is %+v", zero)
 	}
-}
-
-// tagOf names delivery n of a message: the id itself for the first, <n>:<id> from the second on.
-func tagOf(id string, n int) string {
-	if n == 1 {
-		return id
-	}
-	return strconv.Itoa(n) + ":" + id
 }

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/go-delayqueue/delayqueue/internal/consume"
 )
 
 // A Share is a queue's part in a Pool.
@@ -12,29 +15,29 @@ type Share struct {
 	// Queue has its own handler, retries, lease and limits, and may be on a client or server of its own.
 	Queue *DelayQueue
 
-	// Weight is the queue's part of the workers while other queues of the pool have something due as well, against their
-	// weights. Default (0): 1. It does nothing in a strict pool.
+	// Weight is the queue's part of the workers, in relation to the weights of the other queues that have something due.
+	// Default (0): 1. A strict pool does not use it.
 	Weight int
 
-	// AtMost bounds how many workers the queue may have, also while the others are free: where handlers run for minutes,
+	// AtMost bounds how many workers the queue may have, also while other workers are free. If handlers run for minutes,
 	// it keeps workers for the other queues. Default 0: no bound.
 	AtMost int
 }
 
-// A Pool is several queues that share one set of workers. While more is due than the workers get through, they are divided
-// among those queues that have something due, by weight, or in the order of the queues (Strict); what one queue
-// does not use the others may. All methods are safe for concurrent use.
+// A Pool is several queues that share one set of workers. While more is due than the workers get through, the workers are divided
+// among the queues that have something due: by weight, or in the order of the queues (Strict). Workers that one queue does not
+// use are free for the others. All methods are safe for concurrent use.
 //
-// By weight, a queue of weight 6 beside ones of 3 and 1 has six tenths of the workers; what does not come out even, such
-// as the only worker of three queues, goes in turns, so that six of ten deliveries are that queue's. A handler that runs
-// is not interrupted: workers that a queue had while the others were idle come back as its handlers return (AtMost).
+// By weight, a queue of weight 6 beside queues of 3 and 1 has six tenths of the workers. A worker that cannot be divided, such
+// as the only worker of three queues, takes turns: six of ten deliveries are those of that queue. A handler that runs
+// is not interrupted, so workers that a queue had while the others were idle come back as its handlers return (AtMost).
 //
 // A queue in a pool cannot be started alone: StartConsume and Run panic. Its StopConsume and Shutdown stop it alone, until
-// the pool has been stopped and started again. One queue's trouble (its server is away, a key is of a wrong type, it is
-// paused, its handler panics) does not hold up the others. WithConcurrent of a queue does not count in a pool.
+// the pool was stopped and started again. Trouble of one queue (its server is away, a key is of a wrong type, the queue is
+// paused, a handler panics) does not hold up the others. WithConcurrent of a queue does not count in a pool.
 type Pool struct {
 	shares  []Share
-	workers workers
+	workers consume.Workers
 
 	mu      sync.Mutex // guards the field below
 	current *poolRun   // the last one that was started, nil before the first
@@ -42,12 +45,12 @@ type Pool struct {
 
 // A poolRun is one stretch of consuming all queues of a pool.
 type poolRun struct {
-	consumers []*consumer
+	consumers []*consume.Consumer
 	done      chan struct{} // closed when all of them have ended
 }
 
-// NewPool makes a pool of so many workers for these queues. It panics if there is no worker or no queue; if a queue is nil,
-// there twice, in another pool, or consuming; or if a Weight or AtMost is negative.
+// NewPool makes a pool of so many workers for these queues. It panics if there is no worker or no queue, if a Weight or AtMost is
+// negative, and if a queue is nil, given twice, in another pool, or consuming.
 func NewPool(workers int, shares ...Share) *Pool {
 	refuse := func(format string, args ...any) { panic("delayqueue: NewPool: " + fmt.Sprintf(format, args...)) }
 	if workers < 1 {
@@ -57,14 +60,14 @@ func NewPool(workers int, shares ...Share) *Pool {
 		refuse("a pool needs at least 1 queue")
 	}
 	p := &Pool{shares: slices.Clone(shares)}
-	p.workers.size, p.workers.shared, p.workers.lapseAfter = min(workers, maxWorkers), len(shares) > 1, lapseAfter
+	p.workers.ShareAmong(len(shares), workers, consume.LapseAfter)
 	for i := range p.shares {
 		s := &p.shares[i]
 		if s.Queue == nil {
 			refuse("share %d: the queue must not be nil", i+1)
 		}
 		s.Queue.made()
-		name := s.Queue.store.queue
+		name := s.Queue.store.Queue
 		switch {
 		case slices.ContainsFunc(p.shares[:i], func(o Share) bool { return o.Queue == s.Queue }):
 			refuse("queue %q is there twice", name)
@@ -80,13 +83,13 @@ func NewPool(workers int, shares ...Share) *Pool {
 			for _, o := range p.shares[:i] {
 				o.Queue.enter(nil)
 			}
-			refuse("queue %q %s", s.Queue.store.queue, why)
+			refuse("queue %q %s", s.Queue.store.Queue, why)
 		}
 	}
 	return p
 }
 
-// enter puts the queue into a pool, or says why it cannot; nil takes it out again.
+// enter puts the queue into a pool, or returns why it cannot; nil takes the queue out again.
 func (q *DelayQueue) enter(p *Pool) (why string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -100,19 +103,17 @@ func (q *DelayQueue) enter(p *Pool) (why string) {
 	return ""
 }
 
-// Strict makes the order of the queues count instead of their weights: a worker that is free takes the first message in the
-// order of the queues. So a message of the first queue gets the next worker that becomes free, and a backlog of the
-// first queue holds up all others. It panics while the pool consumes.
+// Strict makes the order of the queues count instead of their weights: a free worker takes a message of the first queue that has
+// one. So a message of the first queue gets the next worker that becomes free, and a backlog of the
+// first queue holds up all others. Strict panics while the pool consumes.
 func (p *Pool) Strict() *Pool {
 	p.made()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.current != nil && !closed(p.current.done) {
+	if p.current != nil && !conc.Closed(p.current.done) {
 		panic("delayqueue: Strict while consuming: call it before StartConsume, or stop the pool first, and wait until it has ended")
 	}
-	p.workers.mu.Lock() // callbacks that run on still have workers
-	defer p.workers.mu.Unlock()
-	p.workers.strict = true
+	p.workers.BeStrict()
 	return p
 }
 
@@ -122,9 +123,9 @@ func (p *Pool) made() {
 	}
 }
 
-// StartConsume begins to consume all queues and returns a channel that closes when consuming has ended for all of them,
-// after StopConsume or Shutdown. While the pool consumes it returns the same channel again; a stopped pool starts
-// anew. It panics if a queue has no callback or handler.
+// StartConsume begins to consume all queues, and returns a channel that closes when consuming has ended for all of them,
+// after StopConsume or Shutdown. While the pool consumes, a further call returns the same channel. A stopped pool starts
+// anew. StartConsume panics if a queue has no callback or handler.
 func (p *Pool) StartConsume() (done <-chan struct{}) { return p.start().done }
 
 func (p *Pool) start() *poolRun {
@@ -136,7 +137,7 @@ func (p *Pool) start() *poolRun {
 		return r
 	}
 	// not under mu: the user's code may call this pool
-	settings := mapped(p.shares, func(s *Share) settings { return s.Queue.composed("StartConsume") })
+	settings := conc.Mapped(p.shares, func(s *Share) consume.Settings { return s.Queue.composed("StartConsume") })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.current != nil && !p.current.stopping() {
@@ -144,13 +145,11 @@ func (p *Pool) start() *poolRun {
 	}
 	r = &poolRun{done: make(chan struct{})}
 	for i, s := range p.shares {
-		r.consumers = append(r.consumers, s.Queue.startWith(settings[i], func(freed signal) *member {
-			return p.workers.join(freed, s.Weight, s.AtMost, i)
-		}))
+		r.consumers = append(r.consumers, s.Queue.startWith(settings[i], &p.workers, consume.Portion{Weight: s.Weight, AtMost: s.AtMost, Order: i}))
 	}
 	go func() {
 		for _, c := range r.consumers {
-			<-c.lifecycle.done
+			<-c.Done()
 		}
 		close(r.done)
 	}()
@@ -160,15 +159,15 @@ func (p *Pool) start() *poolRun {
 
 // stopping reports whether all queues stop, or have ended.
 func (r *poolRun) stopping() bool {
-	return !slices.ContainsFunc(r.consumers, func(c *consumer) bool { return !c.lifecycle.stopping() })
+	return !slices.ContainsFunc(r.consumers, func(c *consume.Consumer) bool { return !c.Stopping() })
 }
 
-// StopConsume is StopConsume of all queues: nothing more is fetched, and no further handler starts. It returns at once;
-// the channel of StartConsume closes when all of them have ended. Before the first start, and again, it does nothing.
+// StopConsume stops all queues and returns at once: nothing more is fetched, and no further handler starts. The channel of
+// StartConsume closes when all queues have ended. Before the first start, and after a stop, StopConsume does nothing.
 func (p *Pool) StopConsume() { p.stopAll() }
 
-// stopAll stops, and returns the consumers that may not have ended, of runs before the pool as well.
-func (p *Pool) stopAll() (all []*consumer) {
+// stopAll stops, and returns the consumers that may not have ended, also those of runs before the pool.
+func (p *Pool) stopAll() (all []*consume.Consumer) {
 	p.made()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -178,23 +177,22 @@ func (p *Pool) stopAll() (all []*consumer) {
 	return all
 }
 
-// Shutdown is StopConsume that waits until consuming has ended for all queues, also what a queue began alone before it
-// entered the pool. When ctx ends first, the
-// running handlers' contexts end (ErrShutdown), their messages are released, which takes a second at most, and the error,
-// which wraps ctx's, says what each queue that has not ended was still waiting for. A queue that holds no message, or has no Redis, is
-// not waited for beyond ctx.
+// Shutdown calls StopConsume, and waits until consuming has ended for all queues, also consuming that a queue began alone before it
+// entered the pool. If ctx ends first, the contexts of the running handlers end (ErrShutdown), and their messages are released,
+// which takes at most a second. Then the error wraps that of ctx, and says what each queue was still waiting for. A queue that
+// holds no message, or has no Redis, is not waited for beyond ctx.
 //
-// A handler cannot wait for itself: with a handler's own context, or one made of it, Shutdown stops the pool and returns
-// an error at once. With any other context it must not be called by a handler.
+// A handler cannot wait for itself: with a handler's own context, or a context made of it, Shutdown stops the pool and returns
+// an error at once. A handler must not call it with any other context.
 func (p *Pool) Shutdown(ctx context.Context) error {
 	consumers := p.stopAll()
 	if err := p.ownHandler(ctx, "Shutdown"); err != nil {
 		return err
 	}
-	return shutdown(ctx, consumers)
+	return consume.Shutdown(ctx, consumers)
 }
 
-// ownHandler returns an error if ctx is of a handler of this pool, which would wait for itself.
+// ownHandler returns an error if ctx belongs to a handler of this pool, because that handler would wait for itself.
 func (p *Pool) ownHandler(ctx context.Context, call string) error {
 	for _, s := range p.shares {
 		if err := s.Queue.ownHandler(ctx, call); err != nil {
@@ -204,9 +202,8 @@ func (p *Pool) ownHandler(ctx context.Context, call string) error {
 	return nil
 }
 
-// Run consumes all queues until ctx ends, then stops as StopConsume does and waits for the running handlers, however long
-// they take; to bound that, use Shutdown. It returns nil, or an error at once if ctx is that of one of the pool's own
-// handlers.
+// Run consumes all queues until ctx ends. Then it stops as StopConsume does, and waits for the running handlers, however long they
+// take; Shutdown bounds that wait. Run returns nil, or an error at once if ctx belongs to one of the pool's own handlers.
 func (p *Pool) Run(ctx context.Context) error {
 	p.made()
 	if err := p.ownHandler(ctx, "Run"); err != nil {
@@ -216,7 +213,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		for _, c := range r.consumers {
-			c.stop()
+			c.Stop()
 		}
 	case <-r.done:
 	}

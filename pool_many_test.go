@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -8,6 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -15,45 +22,41 @@ import (
 // that are started alone.
 func TestPoolOfManyQueues(t *testing.T) {
 	t.Parallel()
-	const queues = 200
-	scripts := func(t *testing.T, start func([]*DelayQueue) (stop func(context.Context) error)) int64 {
-		f := newFixture(t)
-		cli := f.client()
+	queues := testkit.Size(200, 40)
+	scripts := func(t *testing.T, start func([]*delayqueue.DelayQueue) (stop func(context.Context) error)) int64 {
+		f := face.New(t)
+		cli := f.Client()
 		var count atomic.Int64
-		hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-			if args := cmd.Args(); len(args) > 1 && args[1] == fetchScript.sha {
+		t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+			if args := cmd.Args(); len(args) > 1 && args[1] == script.FetchScript.SHA {
 				count.Add(1)
 			}
 			return next(ctx, cmd)
-		}))
+		})))
 		var handled atomic.Int64
-		var all []*DelayQueue
+		var all []*delayqueue.DelayQueue
 		for i := range queues {
-			q := NewQueue(fmt.Sprint(f.name, "-", i), cli, func(string) bool { handled.Add(1); return true })
-			q.store.attemptTimeout = time.Hour
+			q := delayqueue.NewQueue(fmt.Sprint(f.Name, "-", i), cli, func(string) bool { handled.Add(1); return true })
+			q.Unhurried()
 			all = append(all, q.WithLogger(slog.New(slog.DiscardHandler)))
-			t.Cleanup(func() {
-				for _, key := range q.store.keys.all {
-					f.cli.Del(ctxB, key.(string))
-				}
-			})
+			t.Cleanup(func() { f.Cli.Del(queuetest.CtxB, check.Queue{Prefix: "dq", Name: q.Name()}.Keys()...) })
 		}
 		stop := start(all)
 		defer func() {
-			ctx, cancel := context.WithTimeout(ctxB, patience)
+			ctx, cancel := context.WithTimeout(queuetest.CtxB, queuetest.Patience)
 			defer cancel()
-			f.must(stop(ctx))
+			f.Must(stop(ctx))
 		}()
-		eventually(t, "all wait for wake-ups", func() bool { return int(count.Load()) >= queues })
+		queuetest.Eventually(t, "all wait for wake-ups", func() bool { return int(count.Load()) >= queues })
 		due := time.Now().Add(2 * time.Second)
 		for _, q := range all {
-			f.send(q, "x", WithDelay(time.Until(due)))
+			f.Send(q, "x", delayqueue.WithDelay(max(time.Until(due), time.Millisecond)))
 		}
 		before := count.Load()
-		reaches(t, "all are handled", queues, func() int { return int(handled.Load()) })
+		queuetest.Reaches(t, "all are handled", queues, func() int { return int(handled.Load()) })
 		return count.Load() - before
 	}
-	alone := scripts(t, func(all []*DelayQueue) func(context.Context) error {
+	alone := scripts(t, func(all []*delayqueue.DelayQueue) func(context.Context) error {
 		for _, q := range all {
 			q.StartConsume()
 		}
@@ -69,17 +72,17 @@ func TestPoolOfManyQueues(t *testing.T) {
 			return err
 		}
 	})
-	together := scripts(t, func(all []*DelayQueue) func(context.Context) error {
-		var shares []Share
+	together := scripts(t, func(all []*delayqueue.DelayQueue) func(context.Context) error {
+		var shares []delayqueue.Share
 		for _, q := range all {
-			shares = append(shares, Share{Queue: q})
+			shares = append(shares, delayqueue.Share{Queue: q})
 		}
-		p := NewPool(16, shares...)
+		p := delayqueue.NewPool(16, shares...)
 		p.StartConsume()
 		return p.Shutdown
 	})
 	// Each queue needs one at least: on a slow machine some are handled before the last is sent, and before fetches are counted.
-	if t.Logf("%d fetches by queues alone, %d in a pool", alone, together); together > 2*max(alone, queues) {
+	if t.Logf("%d fetches by queues alone, %d in a pool", alone, together); together > 2*max(alone, int64(queues)) {
 		t.Errorf("%d fetches in a pool, and %d by queues alone", together, alone)
 	}
 }

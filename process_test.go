@@ -1,6 +1,7 @@
-package delayqueue
+package delayqueue_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
 // childEnv, when set, makes the test binary a consumer: tests over real processes start
@@ -36,7 +41,7 @@ func childMain(text string) {
 	if err := json.Unmarshal([]byte(text), &spec); err != nil {
 		panic(err)
 	}
-	cli := patientClient(spec.Addr) // a report that is repeated would be there twice
+	cli := queuetest.PatientClient(spec.Addr) // a report that is repeated would be there twice
 	if spec.Groups != nil {
 		groupChild(spec, cli)
 		return
@@ -47,7 +52,7 @@ func childMain(text string) {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}
-	q := NewQueue(spec.Name, cli, nil).WithHandler(func(ctx context.Context, msg *Message) error {
+	q := delayqueue.NewQueue(spec.Name, cli, nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		report("start", msg.Payload, msg.Delivery)
 		switch msg.Payload {
 		case spec.KillOn:
@@ -62,7 +67,7 @@ func childMain(text string) {
 		}
 		time.Sleep(spec.Handling)
 		report("end", msg.Payload, msg.Delivery)
-		return SetResult(ctx, fmt.Sprintf("%d end %s %d", os.Getpid(), msg.Payload, msg.Delivery)) // of messages that are kept
+		return delayqueue.SetResult(ctx, fmt.Sprintf("%d end %s %d", os.Getpid(), msg.Payload, msg.Delivery)) // of messages that are kept
 	}).WithLease(spec.Lease).WithConcurrent(max(spec.Concurrent, 1)).WithMaxLosses(max(spec.MaxLosses, 1)).
 		WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	if spec.QueueConcurrency > 0 {
@@ -83,17 +88,17 @@ func childMain(text string) {
 type child struct {
 	cmd    *exec.Cmd
 	stdin  interface{ Close() error }
-	log    *logBuffer
+	log    *queuetest.LogBuffer
 	exited chan error
 }
 
-func startChild(t *testing.T, spec childSpec) *child {
+func startChild(t testing.TB, spec childSpec) *child {
 	t.Helper()
 	text, err := json.Marshal(spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &child{cmd: exec.Command(os.Args[0]), log: &logBuffer{}, exited: make(chan error, 1)}
+	c := &child{cmd: exec.Command(os.Args[0]), log: &queuetest.LogBuffer{}, exited: make(chan error, 1)}
 	c.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	c.cmd.Stderr = c.log
 	stdin, err := c.cmd.StdinPipe()
@@ -110,7 +115,7 @@ func startChild(t *testing.T, spec childSpec) *child {
 		_ = stdin.Close() // the child may have gone
 		select {
 		case <-c.exited:
-		case <-time.After(patience):
+		case <-time.After(queuetest.Patience):
 			t.Errorf("child %d does not stop", c.cmd.Process.Pid)
 			c.signal(syscall.SIGKILL)
 			<-c.exited
@@ -126,35 +131,45 @@ func (c *child) signal(s syscall.Signal) { _ = c.cmd.Process.Signal(s) } // it m
 
 func (c *child) awaitExit(t *testing.T) {
 	t.Helper()
-	c.exited <- receive(t, "the child ends", c.exited)
+	c.exited <- queuetest.Receive(t, "the child ends", c.exited)
 }
 
-// event is one line of a child's report.
-type event struct {
+// A told is one line of a child's report.
+type told struct {
 	pid      int
 	what     string
 	payload  string
 	delivery int
 }
 
-func (f *fixture) events(list string) []event {
-	f.t.Helper()
-	lines, err := f.cli.LRange(context.Background(), list, 0, -1).Result()
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	events := make([]event, len(lines))
-	for i, line := range lines {
-		if _, err := fmt.Sscan(line, &events[i].pid, &events[i].what, &events[i].payload, &events[i].delivery); err != nil {
-			f.t.Fatalf("event %q: %v", line, err)
-		}
-	}
-	return events
+// A crew is the consumer processes of a queue on the shared server. What they do is told in a list outside the queue's own keys.
+type crew struct {
+	*face.Fixture
+	spec childSpec
 }
 
-// find returns the events of a kind.
-func find(events []event, what, payload string) (found []event) {
-	for _, e := range events {
+func crewOf(f *face.Fixture, spec childSpec) *crew {
+	spec.Addr, spec.Name, spec.Events = queuetest.Shared.Addr(), f.Name, "events:"+f.Name
+	spec.MaxLosses = cmp.Or(spec.MaxLosses, 3)
+	f.T.Cleanup(func() { f.Cli.Del(context.Background(), spec.Events) })
+	return &crew{f, spec}
+}
+
+func (c *crew) start() *child {
+	c.T.Helper()
+	return startChild(c.T, c.spec)
+}
+
+// told returns what was told of this kind, and of this payload; "": of any.
+func (c *crew) told(what, payload string) (found []told) {
+	c.T.Helper()
+	lines, err := c.Cli.LRange(context.Background(), c.spec.Events, 0, -1).Result()
+	c.Must(err)
+	for _, line := range lines {
+		var e told
+		if _, err := fmt.Sscan(line, &e.pid, &e.what, &e.payload, &e.delivery); err != nil {
+			c.T.Fatalf("event %q: %v", line, err)
+		}
 		if strings.HasPrefix(e.what, what) && (payload == "" || e.payload == payload) {
 			found = append(found, e)
 		}
@@ -162,131 +177,144 @@ func find(events []event, what, payload string) (found []event) {
 	return found
 }
 
-// eventList names a list for the children of a test, outside the queue's own keys.
-func (f *fixture) eventList() string {
-	list := "events:" + f.name
-	f.t.Cleanup(func() { f.cli.Del(context.Background(), list) })
-	return list
+// tells waits until that was told once.
+func (c *crew) tells(what, payload string) {
+	c.T.Helper()
+	queuetest.Eventually(c.T, fmt.Sprintf("a process tells %s of %s", what, payload), func() bool { return len(c.told(what, payload)) == 1 })
 }
 
 func TestConsumerKilledWhileHandling(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	list := f.eventList()
-	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: list, Lease: 8 * time.Second, HangOn: "work", MaxLosses: 3}
-	first, q := startChild(t, spec), f.queue(nil)
-	info := f.send(q, "work")
-	eventually(t, "the first process handles it", func() bool { return len(find(f.events(list), "start", "work")) == 1 })
+	f := face.New(t)
+	crew := crewOf(f, childSpec{Lease: 8 * time.Second, HangOn: "work"})
+	first, q := crew.start(), f.Queue(nil)
+	info := f.Send(q, "work")
+	crew.tells("start", "work")
 
-	second := startChild(t, spec)
+	second := crew.start()
 	first.signal(syscall.SIGKILL)
 	killed := time.Now()
 	first.awaitExit(t)
-	eventually(t, "the second process handles it", func() bool { return len(find(f.events(list), "end", "work")) == 1 })
+	crew.tells("end", "work")
 	// A lease (of which some may be over), a second, and what two processes need on a busy machine.
-	if took := time.Since(killed); took > spec.Lease+time.Second+soon/2 {
+	if took := time.Since(killed); took > crew.spec.Lease+time.Second+soon/2 {
 		t.Errorf("redelivered %v after the kill, want within a lease and a second", took)
 	}
-	end := find(f.events(list), "end", "work")[0]
+	end := crew.told("end", "work")[0]
 	if end.pid != second.cmd.Process.Pid || end.delivery != 2 {
 		t.Errorf("ended by %+v, want by %d as delivery 2", end, second.cmd.Process.Pid)
 	}
-	eventually(t, "it is acked", func() bool { return f.where(info.ID) == "gone" })
+	queuetest.Eventually(t, "it is acked", func() bool { return f.Where(info.ID) == "gone" })
 }
 
 func TestKilledConsumerRestartedAlone(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	list := f.eventList()
-	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: list, Lease: 6 * time.Second, HangOn: "work", MaxLosses: 3}
-	first, q := startChild(t, spec), f.queue(nil)
-	f.send(q, "work", WithRetryCount(0))
-	eventually(t, "the first process handles it", func() bool { return len(find(f.events(list), "start", "work")) == 1 })
+	f := face.New(t)
+	crew := crewOf(f, childSpec{Lease: 6 * time.Second, HangOn: "work"})
+	first, q := crew.start(), f.Queue(nil)
+	f.Send(q, "work", delayqueue.WithRetryCount(0))
+	crew.tells("start", "work")
 	first.signal(syscall.SIGKILL)
 	first.awaitExit(t)
-	state := f.check()
+	state := f.Check()
 	if len(state.Unack) != 1 {
 		t.Fatalf("%d messages in unack after the kill, want 1", len(state.Unack))
 	}
-	startChild(t, spec)
-	eventually(t, "the process started again handles it", func() bool { return len(find(f.events(list), "end", "work")) == 1 })
-	eventually(t, "no retry was used, though none was left: it is acked", func() bool { return len(f.check().Messages) == 0 })
+	crew.start()
+	crew.tells("end", "work")
+	queuetest.Eventually(t, "no retry was used, though none was left: it is acked", func() bool { return len(f.Check().Messages) == 0 })
 }
 
 func TestPoisonDoesNotTakeNeighboursAlong(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	list := f.eventList()
-	spec := childSpec{
-		Addr: shared.Addr(), Name: f.name, Events: list, Lease: 6 * time.Second,
-		Concurrent: 4, Handling: 100 * time.Millisecond, KillOn: "poison", MaxLosses: 3,
-	}
-	q := f.queue(nil)
-	batch := []Outgoing{{Payload: "beside-1"}, {Payload: "poison"}, {Payload: "beside-2"}, {Payload: "beside-3"}}
+	f := face.New(t)
+	crew := crewOf(f, childSpec{Lease: 6 * time.Second, Concurrent: 4, Handling: 100 * time.Millisecond, KillOn: "poison"})
+	q := f.Queue(nil)
+	batch := []delayqueue.Outgoing{{Payload: "beside-1"}, {Payload: "poison"}, {Payload: "beside-2"}, {Payload: "beside-3"}}
 	results, err := q.SendBatch(context.Background(), batch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	poison := results[1].Info.ID
 	for kill := 1; kill <= 3; kill++ {
-		startChild(t, spec).awaitExit(t)
-		if starts := find(f.events(list), "start", "poison"); len(starts) != kill {
+		crew.start().awaitExit(t)
+		if starts := crew.told("start", "poison"); len(starts) != kill {
 			t.Fatalf("poison was started %d times in %d processes", len(starts), kill)
 		}
 	}
-	startChild(t, spec)
-	eventually(t, "poison is in garbage", func() bool { return f.where(poison) == "garbage" })
-	eventually(t, "its neighbours are handled", func() bool { return len(f.check().Messages) == 1 })
-	if got := find(f.events(list), "start", "poison"); len(got) != 3 {
+	crew.start()
+	queuetest.Eventually(t, "poison is in garbage", func() bool { return f.Where(poison) == "garbage" })
+	queuetest.Eventually(t, "its neighbours are handled", func() bool { return len(f.Check().Messages) == 1 })
+	if got := crew.told("start", "poison"); len(got) != 3 {
 		t.Errorf("poison was handed out %d times, want 3", len(got))
 	}
-	record := f.check().Fail[poison]
-	if record.Losses != 3 || record.Failures != 0 || record.Error != ErrPoison.Error() || len(record.Errors) != 3 ||
-		record.Errors[1].Text != lostText {
+	record := f.Check().Fail[poison]
+	if record.Losses != 3 || record.Failures != 0 || record.Error != delayqueue.ErrPoison.Error() || len(record.Errors) != 3 ||
+		record.Errors[1].Text != queuetest.LostText {
 		t.Errorf("record of the poison message: %+v", record)
 	}
 	for _, beside := range []string{"beside-1", "beside-2", "beside-3"} {
-		if got := find(f.events(list), "end", beside); len(got) == 0 {
+		if got := crew.told("end", beside); len(got) == 0 {
 			t.Errorf("%s was never handled to its end", beside)
 		}
 	}
 }
 
+// A frozenChild was frozen while it handled a message.
+type frozenChild struct {
+	*child
+	crew *crew
+	info *delayqueue.MessageInfo
+}
+
+// freezeHandling freezes a process while it handles a message, and consumes in this one with handler.
+func freezeHandling(f *face.Fixture, handler delayqueue.Handler) frozenChild {
+	f.T.Helper()
+	crew := crewOf(f, childSpec{Lease: 2 * time.Second, HangOn: "work"})
+	q := f.Queue(nil).WithLease(time.Minute).WithHandler(handler)
+	c := frozenChild{crew.start(), crew, f.Send(q, "work")}
+	crew.tells("start", "work")
+	c.signal(syscall.SIGSTOP)
+	q.StartConsume()
+	return c
+}
+
+// wakesTooLate lets the child go on, and waits until the context of its handler has ended because the delivery is lost.
+func (c frozenChild) wakesTooLate(t *testing.T) {
+	t.Helper()
+	c.signal(syscall.SIGCONT)
+	c.crew.tells("cause=", "work")
+	if cause := c.crew.told("cause=", "work")[0].what; cause != "cause="+strings.ReplaceAll(delayqueue.ErrDeliveryLost.Error(), " ", "_") {
+		t.Errorf("its cause is %s, want ErrDeliveryLost", cause)
+	}
+}
+
 func TestFrozenConsumerAcksTooLate(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	list := f.eventList()
-	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: list, Lease: 2 * time.Second, HangOn: "work", MaxLosses: 3}
-	frozen := startChild(t, spec)
+	f := face.New(t)
 	release := make(chan struct{})
-	handled := make(chan *Message, 2)
-	q := f.queue(nil).WithLease(time.Minute).WithHandler(func(_ context.Context, msg *Message) error {
+	handled := make(chan *delayqueue.Message, 2)
+	frozen := freezeHandling(f, func(_ context.Context, msg *delayqueue.Message) error {
 		handled <- msg
 		<-release
 		return nil
 	})
-	info := f.send(q, "work")
-	eventually(t, "the process to be frozen handles it", func() bool { return len(find(f.events(list), "start", "work")) == 1 })
-	frozen.signal(syscall.SIGSTOP)
-	q.StartConsume()
-	second := receive(t, "the message goes to another", handled)
+	second := queuetest.Receive(t, "the message goes to another", handled)
 	if second.Delivery != 2 || second.Failures != 0 {
 		t.Errorf("second delivery is %+v", second)
 	}
-	frozen.signal(syscall.SIGCONT)
-	eventually(t, "the frozen handler's context ends", func() bool { return len(find(f.events(list), "cause=", "work")) == 1 })
-	if cause := find(f.events(list), "cause=", "work")[0].what; !strings.Contains(cause,
-		strings.ReplaceAll(ErrDeliveryLost.Error(), " ", "_")) {
-		t.Errorf("its cause is %s", cause)
+	frozen.wakesTooLate(t)
+	// Its handler has returned nil: an ack that must change nothing. Either the consumer knows that already, or Redis says it.
+	late := func() int {
+		return frozen.log.Count("its result is void") + frozen.log.Count("settlements came too late and changed nothing")
 	}
-	// Its handler has returned nil: an ack that must change nothing.
-	eventually(t, "the late ack is logged", func() bool { return frozen.log.count("its result is void") == 1 })
-	if where := f.where(info.ID); where != "unack" {
+	queuetest.Eventually(t, "the late ack is logged", func() bool { return late() == 1 })
+	if where := f.Where(frozen.info.ID); where != "unack" {
 		t.Errorf("after the late ack the message is %s, want unack with its second delivery", where)
 	}
 	close(release)
-	eventually(t, "the second delivery is acked", func() bool { return f.where(info.ID) == "gone" })
-	if n := frozen.log.count("void"); n != 1 {
+	queuetest.Eventually(t, "the second delivery is acked", func() bool { return f.Where(frozen.info.ID) == "gone" })
+	if n := late(); n != 1 {
 		t.Errorf("the late ack was logged %d times, want once", n)
 	}
 }
@@ -295,51 +323,40 @@ func TestFrozenConsumerAcksTooLate(t *testing.T) {
 // a lost delivery all the same.
 func TestFrozenConsumerWhoseMessageIsAcked(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	list := f.eventList()
-	spec := childSpec{Addr: shared.Addr(), Name: f.name, Events: list, Lease: 2 * time.Second, HangOn: "work", MaxLosses: 3}
-	frozen := startChild(t, spec)
+	f := face.New(t)
 	deliveries := make(chan int, 2)
-	q := f.queue(nil).WithLease(time.Minute).WithHandler(func(_ context.Context, msg *Message) error {
+	frozen := freezeHandling(f, func(_ context.Context, msg *delayqueue.Message) error {
 		deliveries <- msg.Delivery
 		return nil
 	})
-	info := f.send(q, "work")
-	eventually(t, "the process to be frozen handles it", func() bool { return len(find(f.events(list), "start", "work")) == 1 })
-	frozen.signal(syscall.SIGSTOP)
-	q.StartConsume()
-	if n := receive(t, "the message goes to another", deliveries); n != 2 {
+	if n := queuetest.Receive(t, "the message goes to another", deliveries); n != 2 {
 		t.Errorf("delivery %d", n)
 	}
-	eventually(t, "that one acks it", func() bool { return f.where(info.ID) == "gone" })
-	frozen.signal(syscall.SIGCONT)
-	eventually(t, "the frozen handler's context ends", func() bool { return len(find(f.events(list), "cause=", "work")) == 1 })
-	if cause := find(f.events(list), "cause=", "work")[0].what; cause != "cause="+strings.ReplaceAll(ErrDeliveryLost.Error(), " ", "_") {
-		t.Errorf("its cause is %s, want ErrDeliveryLost", cause)
-	}
-	f.checkEmpty()
+	queuetest.Eventually(t, "that one acks it", func() bool { return f.Where(frozen.info.ID) == "gone" })
+	frozen.wakesTooLate(t)
+	f.CheckEmpty()
 }
 
 func TestTenProcessesOneQueue(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	list := f.eventList()
-	q := f.queue(nil)
+	f := face.New(t)
+	crew := crewOf(f, childSpec{Lease: 10 * time.Second, Concurrent: 2})
+	q := f.Queue(nil)
 	const n = 500
-	batch := make([]Outgoing, n)
+	batch := make([]delayqueue.Outgoing, n)
 	for i := range batch {
-		batch[i] = Outgoing{Payload: fmt.Sprint(i), Options: []MsgOption{WithDelay(time.Duration(i) * time.Millisecond)}}
+		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint(i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Duration(i) * time.Millisecond)}}
 	}
 	for range 10 {
-		startChild(t, childSpec{Addr: shared.Addr(), Name: f.name, Events: list, Lease: 10 * time.Second, Concurrent: 2, MaxLosses: 3})
+		crew.start()
 	}
 	if _, err := q.SendBatch(context.Background(), batch); err != nil {
 		t.Fatal(err)
 	}
-	f.drained()
+	f.Drained()
 	seen := make(map[string]int)
 	pids := make(map[int]bool)
-	for _, e := range find(f.events(list), "start", "") {
+	for _, e := range crew.told("start", "") {
 		seen[e.payload]++
 		pids[e.pid] = true
 	}
@@ -357,26 +374,22 @@ func TestTenProcessesOneQueue(t *testing.T) {
 // poison message die of it, for last chances are taken one at a time.
 func TestPoisonWithLongHandlers(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	list := f.eventList()
-	spec := childSpec{
-		Addr: shared.Addr(), Name: f.name, Events: list, Lease: 4 * time.Second,
-		Concurrent: 6, Handling: 5 * time.Second, KillOn: "poison", MaxLosses: 3,
-	}
-	batch := []Outgoing{{Payload: "poison"}}
+	f := face.New(t)
+	crew := crewOf(f, childSpec{Lease: 4 * time.Second, Concurrent: 6, Handling: 5 * time.Second, KillOn: "poison"})
+	batch := []delayqueue.Outgoing{{Payload: "poison"}}
 	for i := range 3 {
-		batch = append(batch, Outgoing{Payload: fmt.Sprint("beside-", i)})
+		batch = append(batch, delayqueue.Outgoing{Payload: fmt.Sprint("beside-", i)})
 	}
-	results, err := f.queue(nil).SendBatch(context.Background(), batch)
+	results, err := f.Queue(nil).SendBatch(context.Background(), batch)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		startChild(t, spec).awaitExit(t)
+		crew.start().awaitExit(t)
 	}
-	startChild(t, spec)
-	eventually(t, "only garbage is left", func() bool { s := f.check(); return len(s.Messages) == len(s.Garbage) })
-	if s := f.check(); len(s.Garbage) != 1 || s.Where(results[0].Info.ID) != "garbage" {
+	crew.start()
+	queuetest.Eventually(t, "only garbage is left", func() bool { s := f.Check(); return len(s.Messages) == len(s.Garbage) })
+	if s := f.Check(); len(s.Garbage) != 1 || s.Where(results[0].Info.ID) != "garbage" {
 		t.Errorf("%d messages died as poison, want 1", len(s.Garbage))
 	}
 }

@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -8,7 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -17,11 +21,11 @@ var loadsSlowly = []string{"--key-load-delay", "1000"}
 
 func primaryWithData(t *testing.T) *redistest.Server {
 	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
-	pipe := redisClient(t, primary.Addr()).Pipeline()
+	pipe := queuetest.RedisClient(t, primary.Addr()).Pipeline()
 	for i := range 1000 {
-		pipe.Set(ctxB, fmt.Sprint("data ", i), strings.Repeat("x", 1000), 0)
+		pipe.Set(queuetest.CtxB, fmt.Sprint("data ", i), strings.Repeat("x", 1000), 0)
 	}
-	if _, err := pipe.Exec(ctxB); err != nil {
+	if _, err := pipe.Exec(queuetest.CtxB); err != nil {
 		t.Fatal(err)
 	}
 	return primary
@@ -36,7 +40,7 @@ func startReplica(t *testing.T, primary *redistest.Server, args ...string) *redi
 // loaded its copy yet.
 func acknowledged(t *testing.T, primary *redis.Client) string {
 	t.Helper()
-	role, err := primary.Do(ctxB, "role").Slice()
+	role, err := primary.Do(queuetest.CtxB, "role").Slice()
 	if err != nil || len(role) != 3 {
 		t.Fatalf("ROLE: %v, %v", role, err)
 	}
@@ -52,62 +56,34 @@ func acknowledged(t *testing.T, primary *redis.Client) string {
 func TestReplicaThatLoads(t *testing.T) {
 	t.Parallel()
 	primary := primaryWithData(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
-	q := f.queue(nil).WithReplicaAck(1, patience)
+	f := face.On(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
+	q := f.Queue(nil).WithReplicaAck(1, queuetest.Patience)
 	type result struct {
-		info *MessageInfo
+		info *delayqueue.MessageInfo
 		err  error
 		seen string
 	}
 	sent := make(chan result, 1)
 	go func() {
-		info, err := q.Send(ctxB, "a", WithDelay(time.Hour))
-		sent <- result{info, err, acknowledged(t, redisClient(t, primary.Addr()))}
+		info, err := q.Send(queuetest.CtxB, "a", delayqueue.WithDelay(time.Hour))
+		sent <- result{info, err, acknowledged(t, queuetest.RedisClient(t, primary.Addr()))}
 	}()
-	eventually(t, "the send waits for a replica", func() bool {
-		info, err := f.cli.(*redis.Client).Info(ctxB, "clients").Result()
-		return err == nil && strings.Contains(info, "blocked_clients:1")
-	})
+	queuetest.Eventually(t, "the send waits for a replica", func() bool { return f.BlockedClients() == 1 })
 	replica := startReplica(t, primary, loadsSlowly...)
-	got := receive(t, "the send returns", sent)
+	got := queuetest.Receive(t, "the send returns", sent)
 	if got.err != nil {
 		t.Fatal(got.err)
 	}
 	if got.seen == "0" || got.seen == "no replica" {
 		t.Errorf("confirmed when the replica had acknowledged %s", got.seen)
 	}
-	ok, err := redisClient(t, replica.Addr()).HExists(ctxB, q.store.keys.msg, got.info.ID).Result()
+	ok, err := queuetest.RedisClient(t, replica.Addr()).HExists(queuetest.CtxB, f.Key("msg"), got.info.ID).Result()
 	if err != nil || !ok {
 		t.Errorf("the replica does not have the message: %v", err)
 	}
-	if n := len(f.check().Pending); n != 1 {
+	if n := len(f.Check().Pending); n != 1 {
 		t.Errorf("%d messages, want 1: it was stored again under its id", n)
 	}
-}
-
-// TestWaitAloneCountsReplicaThatLoads shows what the test above is about. It is the server's, so a server
-// that does not do it is no failure: then the second round of a send is needed no more.
-func TestWaitAloneCountsReplicaThatLoads(t *testing.T) {
-	t.Parallel()
-	primary := primaryWithData(t)
-	cli := redis.NewClient(&redis.Options{Addr: primary.Addr(), ReadTimeout: 2 * patience})
-	defer cli.Close()
-	confirmed := make(chan string, 1)
-	go func() {
-		pipe := cli.Pipeline()
-		pipe.Set(ctxB, "written", "before", 0)
-		wait := pipe.Do(ctxB, "wait", 1, patience.Milliseconds())
-		if _, err := pipe.Exec(ctxB); err != nil {
-			t.Error(err)
-		}
-		confirmed <- fmt.Sprintf("WAIT counts %v, and the replica has acknowledged %s", wait.Val(), acknowledged(t, cli))
-	}()
-	eventually(t, "WAIT waits", func() bool {
-		info, err := redisClient(t, primary.Addr()).Info(ctxB, "clients").Result()
-		return err == nil && strings.Contains(info, "blocked_clients:1")
-	})
-	startReplica(t, primary, loadsSlowly...)
-	t.Log(receive(t, "WAIT returns", confirmed))
 }
 
 // TestConfirmationsThatAreSure: with a replica at hand a send is one round.
@@ -115,33 +91,24 @@ func TestConfirmationsThatAreSure(t *testing.T) {
 	t.Parallel()
 	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
 	startReplica(t, primary)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
-	q := f.queue(nil).WithReplicaAck(1, patience)
-	f.send(q, "first", WithDelay(time.Hour)) // waits for the replica
-	waits := func() int64 {
-		stats, err := redisClient(t, primary.Addr()).InfoMap(ctxB, "commandstats").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		var n int64
-		if _, err := fmt.Sscanf(stats["Commandstats"]["cmdstat_wait"], "calls=%d,", &n); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
+	f := face.On(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
+	q := f.Queue(nil).WithReplicaAck(1, queuetest.Patience)
+	f.Send(q, "first", delayqueue.WithDelay(time.Hour)) // waits for the replica
+	waits := func() int { return f.InfoNumber("commandstats", "cmdstat_wait:calls=%d,") }
 	before := waits()
 	cli := redis.NewClient(&redis.Options{Addr: primary.Addr()})
 	defer cli.Close()
-	q = f.queueOn(cli, nil).WithReplicaAck(1, patience)
+	q = f.QueueOn(cli, nil).WithReplicaAck(1, queuetest.Patience)
 	for range 20 {
-		f.send(q, "a", WithDelay(time.Hour))
+		f.Send(q, "a", delayqueue.WithDelay(time.Hour))
 	}
 	// Servers before 7.2 leave it open where the connection has just served another command, which costs a second round.
 	if n := waits() - before; n < 2*20 || n > 2*2*20 || n%2 != 0 {
 		t.Errorf("%d calls of WAIT for 20 sends, want 2 each, and at most 4", n)
 	}
 	q.WithReplicaAck(2, 3*time.Second) // a busy replica that is there answers within that
-	if _, err := q.Send(ctxB, "a", WithDelay(time.Hour)); !errors.Is(err, ErrNotReplicated) || !strings.Contains(err.Error(), "1 of 2") {
+	if _, err := q.Send(queuetest.CtxB, "a", delayqueue.WithDelay(time.Hour)); !errors.Is(err, delayqueue.ErrNotReplicated) ||
+		!strings.Contains(err.Error(), "1 of 2") {
 		t.Errorf("with too few replicas: %v", err)
 	}
 }
@@ -152,63 +119,41 @@ func TestRepeatWaitsAgain(t *testing.T) {
 	t.Parallel()
 	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
 	startReplica(t, primary)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
-	f.send(f.queue(nil).WithReplicaAck(1, patience), "first", inAnHour) // waits for the replica
+	f := face.On(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
+	f.Send(f.Queue(nil).WithReplicaAck(1, queuetest.Patience), "first", face.InAnHour) // waits for the replica
 	const timeout = 200 * time.Millisecond
 	var waits []any
-	hookOwn(t, f.cli, pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
+	t.Cleanup(link.Interpose(f.Cli, pipelineHook(func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error {
 		err := next(ctx, cmds)
 		if cmds[len(cmds)-1].Name() != "wait" { // a new connection says what it is
 			return err
 		}
 		if waits = append(waits, cmds[len(cmds)-1].Args()[2]); len(waits) == 1 {
-			cmds[0].(firstCmd).SetVal(int64(0)) // no replica was there before
+			cmds[0].(interface{ SetVal(any) }).SetVal(int64(0)) // no replica was there before
 			cmds[2].(*redis.Cmd).SetVal(int64(1))
 			time.Sleep(timeout + 50*time.Millisecond)
 		}
 		return err
-	}))
-	q := f.queue(nil).WithReplicaAck(1, timeout)
-	if _, err := q.Send(ctxB, "x", inAnHour); err != nil && !strings.Contains(err.Error(), "within 200ms") {
+	})))
+	q := f.Queue(nil).WithReplicaAck(1, timeout)
+	if _, err := q.Send(queuetest.CtxB, "x", face.InAnHour); err != nil && !strings.Contains(err.Error(), "within 200ms") {
 		t.Error(err)
 	}
 	if len(waits) < 2 || waits[1] != timeout.Milliseconds() {
 		t.Errorf("WAIT was called with %v", waits)
 	}
-	if n := len(f.check().Messages); n != 2 {
+	if n := len(f.Check().Messages); n != 2 {
 		t.Errorf("%d messages", n)
 	}
-}
-
-// TestFirstAnswerIsHeard: that a call's connection lives is known while its last command still waits for replicas.
-func TestFirstAnswerIsHeard(t *testing.T) {
-	t.Parallel()
-	cli := patientClient(shared.Addr()) // whose server has no replica
-	t.Cleanup(func() { _ = cli.Close() })
-	state := new(standing)
-	ctx := context.WithValue(ctxB, standingKey{}, state)
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		_ = newReplicatedCall(ctx, []any{"eval", "return {}", 0}, 1, patience).exec(ctx, cli.Pipeline()) // it is cut off
-	}()
-	eventually(t, "the first answer is heard", state.heard.Load)
-	select {
-	case <-over:
-		t.Error("all have been answered")
-	default:
-	}
-	if err := cli.Close(); err != nil {
-		t.Error(err)
-	}
-	receive(t, "the call ends", over)
 }
 
 // pipelineHook is a hook around pipelines alone.
 type pipelineHook func(ctx context.Context, cmds []redis.Cmder, next redis.ProcessPipelineHook) error
 
-func (pipelineHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (pipelineHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
 func (pipelineHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
 func (h pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error { return h(ctx, cmds, next) }
 }

@@ -3,23 +3,27 @@ package delayqueue
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/produce"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/userlog"
 	"github.com/redis/go-redis/v9"
 )
-
-// noContextTimeout is how long a call without a context tries.
-const noContextTimeout = 10 * time.Second
 
 // An Outgoing is one message of a SendBatch.
 type Outgoing struct {
 	Payload string      // any bytes
-	Options []MsgOption // as those of Send; nil: none
+	Options []MsgOption // the options that Send takes; nil: none
 }
 
-// A SendResult says what became of one message of a SendBatch: Info is set unless the
-// message was not made at all, Err is nil if it was accepted and else a *SendError.
+// A SendResult says what became of one message of a SendBatch. Info is nil if the message was refused before it was made. Err is
+// nil if the message was accepted, and else a *SendError.
 type SendResult struct {
 	Info *MessageInfo
 	Err  error
@@ -30,16 +34,16 @@ type SendResult struct {
 type producer struct {
 	steerer
 	defaultRetries int
-	ids            idSource
-	batcher        batcher
+	ids            message.IdSource
+	batcher        produce.Batcher
 }
 
-// newProducer makes a producer for call, which is what a panic names: it panics for what NewQueue panics for.
+// newProducer makes a producer. It panics as NewQueue does, and the panic names call.
 func newProducer(call, name string, cli redis.UniversalClient, opts []QueueOption) producer {
-	if !validName(name) {
-		panic(fmt.Sprintf("delayqueue: %s: name %q: %s", call, name, nameRule))
+	if !script.ValidName(name) {
+		panic(fmt.Sprintf("delayqueue: %s: name %q: %s", call, name, script.NameRule))
 	}
-	checkClient(call, name, cli)
+	link.CheckClient(call, name, cli)
 	id := identity{prefix: "dq"}
 	for i, opt := range opts {
 		if opt == nil {
@@ -47,98 +51,153 @@ func newProducer(call, name string, cli redis.UniversalClient, opts []QueueOptio
 		}
 		opt(&id)
 	}
-	st, ev := newStore(cli, id.prefix, name), new(events)
-	return producer{steerer: steerer{store: st, events: ev}, defaultRetries: 3, ids: newIDSource(),
-		batcher: batcher{store: st, events: ev, forgetOdds: defaultForgetOdds}}
+	st, ev := script.NewStore(cli, id.prefix, name), new(events)
+	return producer{steerer: steerer{store: st, events: ev}, defaultRetries: 3, ids: message.NewIDSource(),
+		batcher: produce.Batcher{Store: st, Events: ev, ForgetOdds: produce.DefaultForgetOdds}}
 }
 
-// SendDelayMsg sends a message that is due after d, by the server's clock; zero or less
-// means now. It gives up after 10 s without Redis; see Send for the errors.
+// A Publisher is the sending half of a queue, for a process that does not consume. It sends, takes back (Intercept,
+// Cancel), reschedules, and reports events as a DelayQueue does, and is safe for concurrent use.
+type Publisher struct {
+	producer
+}
+
+// NewPublisher makes a Publisher for the queue of this name. It panics as NewQueue does.
+func NewPublisher(name string, cli redis.UniversalClient, opts ...QueueOption) *Publisher {
+	return &Publisher{newProducer("NewPublisher", name, cli, opts)}
+}
+
+// WithDefaultRetryCount sets the retry count of messages that this Publisher sends without WithRetryCount. Default 3; 0 means one
+// delivery. The sender of a message decides how often it is retried, so the setting of a consumer does not count. Call
+// WithDefaultRetryCount before the first send.
+func (p *Publisher) WithDefaultRetryCount(n int) *Publisher {
+	if n < 0 {
+		panic(fmt.Sprintf("delayqueue: WithDefaultRetryCount(%d): must not be negative", n))
+	}
+	p.defaultRetries = n
+	return p
+}
+
+// WithLogger sets the log for outages while sending; see DelayQueue.WithLogger. Default: slog.Default. Call it
+// before the first send.
+func (p *Publisher) WithLogger(log *slog.Logger) *Publisher {
+	if log == nil {
+		panic("delayqueue: WithLogger: the logger must not be nil; for silence use slog.DiscardHandler")
+	}
+	p.made()
+	p.events.log.Store(userlog.Contain(log))
+	return p
+}
+
+// WithReplicaAck is DelayQueue.WithReplicaAck. Call it before the first send.
+func (p *Publisher) WithReplicaAck(n int, timeout time.Duration) *Publisher {
+	if !validReplicaAck(n, timeout) {
+		panic(fmt.Sprintf("delayqueue: WithReplicaAck(%d, %v): %s", n, timeout, replicaAckRule))
+	}
+	p.batcher.Replicas, p.batcher.ReplicaTimeout = n, timeout
+	return p
+}
+
+// A loneSend has everything that a call for one message needs, in one allocation.
+type loneSend struct {
+	draft draft
+	item  produce.BatchItem
+	call  produce.SendCall
+	items [1]*produce.BatchItem
+}
+
+func newLoneSend() *loneSend {
+	l := new(loneSend)
+	l.items[0] = &l.item
+	l.call.Items = l.items[:]
+	return l
+}
+
+// SendDelayMsg sends a message that is due after d, by the server's clock. Zero or less
+// means now. It gives up after 10 s without Redis. See Send for the errors.
 func (p *producer) SendDelayMsg(payload string, d time.Duration, opts ...MsgOption) error {
-	w, err := delayed(d)
+	w, err := message.Delayed(d)
 	return p.sendAt(payload, w, err, opts)
 }
 
-// SendScheduleMsg sends a message that is due at t, the caller's wall clock read as an
-// instant of the server's; the past means now. It gives up after 10 s without Redis;
-// see Send for the errors.
+// SendScheduleMsg sends a message that is due at t, which is read as an instant of the server's clock. The past means now.
+// It gives up after 10 s without Redis. See Send for the errors.
 func (p *producer) SendScheduleMsg(payload string, t time.Time, opts ...MsgOption) error {
-	w, err := scheduled(t)
+	w, err := message.Scheduled(t)
 	return p.sendAt(payload, w, err, opts)
 }
 
-func (p *producer) sendAt(payload string, w when, err error, opts []MsgOption) error {
+func (p *producer) sendAt(payload string, w message.When, err error, opts []MsgOption) error {
 	p.made()
 	l := newLoneSend()
-	l.draft.when, l.draft.fixed, l.draft.put.timed = w, true, true
+	l.draft.when, l.draft.fixed, l.draft.put.Timed = w, true, true
 	if err != nil {
 		return p.notMade(&l.draft, err)
 	}
-	if err := p.makeMessage(&l.item, payload, &l.draft, opts); err != nil {
+	if err := p.makeMessage(&l.item.SendMessage, payload, &l.draft, opts); err != nil {
 		return err
 	}
-	p.batcher.send(p.timeout.context(noContextTimeout), &l.call)
+	p.batcher.Send(p.timeout.Context(produce.NoContextTimeout), &l.call)
 	return p.sendError(&l.item)
 }
 
-// Send sends a message; WithDelay or WithSchedule says when it is due, else it is due now.
+// Send sends a message, which is due now unless WithDelay or WithSchedule sets another time.
 //
-// It tries until ctx ends: a connection that fails is tried again, and a call whose reply
-// was lost has the effect of one. While Redis is away that is in the log, once for each outage.
-// With a context that never ends it returns only when there is an answer.
+// It tries until ctx ends: a connection that fails is tried again, and a repeated call has the effect of one. Each outage of
+// Redis is in the log once. With a context that never ends, Send returns only when there is an answer.
 //
-// An error is a *SendError, which says whether the message was stored, and names its id. In it:
-// ErrBadOption, ErrDuplicateKey, ErrSequence, ErrPayloadTooLarge, ErrTooManyWaiting, ErrWrongType, what Redis
-// answered, or ctx's error; and ErrNotReplicated, which by itself comes with the info of the message, for
-// it was stored.
+// An error is a *SendError, which says whether the message was stored, and names its id. It wraps ErrBadOption, ErrDuplicateKey,
+// ErrSequence, ErrPayloadTooLarge, ErrTooManyWaiting, ErrWrongType, ErrClusterNode, ErrNotReplicated, an answer of Redis, or ctx's error. The
+// MessageInfo comes beside the error if the message was stored (ErrNotReplicated).
 func (p *producer) Send(ctx context.Context, payload string, opts ...MsgOption) (*MessageInfo, error) {
 	l := newLoneSend()
 	m := &l.item
-	if err := p.makeMessage(m, payload, &l.draft, opts); err != nil {
+	if err := p.makeMessage(&m.SendMessage, payload, &l.draft, opts); err != nil {
 		return nil, err
 	}
-	p.batcher.send(ctx, &l.call)
+	p.batcher.Send(ctx, &l.call)
 	err := p.sendError(m)
-	if err != nil && m.stored != StoredYes {
+	if err != nil && m.Stored != produce.StoredYes {
 		return nil, err
 	}
-	info := m.info()
+	info := infoOf(m)
 	return &info, err
 }
 
-// SendBatch sends messages with as few round trips as can be; it is not one transaction.
-// There is a result for each message, in order. The error is nil if all were accepted; else
-// errors.Is and errors.As find each failure in it, and its text shows the first few.
+// SendBatch sends messages with as few round trips as possible. It is not one transaction.
+// There is a result for each message, in order. The error is nil if all messages were accepted. Else
+// errors.Is and errors.As find each failure in the error, and its text shows the first three. Besides the errors of Send there is
+// ErrSequenceStopped.
 func (p *producer) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResult, error) {
 	results := make([]SendResult, len(batch))
-	items := make([]batchItem, len(batch))
+	items := make([]produce.BatchItem, len(batch))
 	infos := make([]MessageInfo, len(batch))
-	made := make([]*batchItem, 0, len(batch))
+	made := make([]*produce.BatchItem, 0, len(batch))
 	var d draft
 	var last map[string]int64 // of each sequence
 	for i := range batch {
 		d = draft{}
-		err := p.makeMessage(&items[i], batch[i].Payload, &d, batch[i].Options)
-		if d.put.sequence != "" {
+		err := p.makeMessage(&items[i].SendMessage, batch[i].Payload, &d, batch[i].Options)
+		if d.put.Sequence != "" {
 			if last == nil {
 				last = make(map[string]int64)
 			}
 			put := d.put
-			if bad := put.follows(last); bad == nil {
-				items[i].put = &put // also of what is not sent: what stands behind it is not stored
+			if bad := follows(&put, last); bad == nil {
+				items[i].Put = &put // also of a message that is not sent, because messages behind it are not stored then
 			} else if err == nil {
-				items[i], err = batchItem{}, p.notMade(&d, bad)
+				items[i], err = produce.BatchItem{}, p.notMade(&d, bad)
 			}
 		}
 		if results[i].Err = err; err == nil {
 			made = append(made, &items[i])
 		}
 	}
-	p.batcher.send(ctx, &sendCall{items: made})
+	p.batcher.Send(ctx, &produce.SendCall{Items: made})
 	var failed []error
 	for i := range batch {
-		if m := &items[i]; m.id != "" {
-			infos[i] = m.info()
+		if m := &items[i]; m.ID != "" {
+			infos[i] = infoOf(m)
 			results[i] = SendResult{Info: &infos[i], Err: p.sendError(m)}
 		}
 		if results[i].Err != nil {
@@ -149,26 +208,58 @@ func (p *producer) SendBatch(ctx context.Context, batch []Outgoing) ([]SendResul
 		return results, nil
 	}
 	findStops(items, results)
-	return results, &batchError{queue: p.store.queue, of: len(batch), failed: failed}
+	return results, &batchError{queue: p.store.Queue, of: len(batch), failed: failed}
 }
 
 // sendError is the error of a message as the user gets it.
-func (p *producer) sendError(m *batchItem) error {
-	if m.err == nil {
+func (p *producer) sendError(m *produce.BatchItem) error {
+	err := p.refusal(m)
+	if err == nil {
 		return nil
 	}
-	return &SendError{Queue: p.store.queue, ID: cmp.Or(m.holder, m.id), Key: m.key, Stored: m.stored, Err: m.err}
+	return &SendError{Queue: p.store.Queue, ID: cmp.Or(keptFor(m), m.ID), Key: m.Key, Stored: Stored(m.Stored), Err: err}
+}
+
+// refusedFor is the error of a message that was refused because of another message. replicated is nil, or says that too few
+// replicas have the other message: a failover may forget it, and the refused message is nowhere then.
+func refusedFor(refusal, replicated error) error {
+	if replicated == nil {
+		return refusal
+	}
+	return fmt.Errorf("%w (of what is there: %w)", refusal, replicated)
+}
+
+// findStops names in the errors of a batch's messages the number at which each sequence stopped.
+func findStops(items []produce.BatchItem, results []SendResult) {
+	var at map[string]int64
+	for i := range items {
+		put, err := items[i].Put, results[i].Err
+		if err == nil || put == nil || put.Sequence == "" || items[i].Stored == produce.StoredYes || errors.Is(err, ErrSequence) {
+			continue
+		}
+		first, some := at[put.Sequence]
+		if stopped := (*SequenceStoppedError)(nil); errors.As(err, &stopped) {
+			if some {
+				stopped.At = first
+			}
+		} else if !some {
+			if at == nil {
+				at = make(map[string]int64)
+			}
+			at[put.Sequence] = put.Number
+		}
+	}
 }
 
 // notMade is the error of a message that gets no id.
 func (p *producer) notMade(d *draft, err error) error {
-	return &SendError{Queue: p.store.queue, Key: d.key, Stored: StoredNo, Err: err}
+	return &SendError{Queue: p.store.Queue, Key: d.Key, Stored: StoredNo, Err: err}
 }
 
-// makeMessage makes m of a draft. Without an error it has an id.
-func (p *producer) makeMessage(m *batchItem, payload string, d *draft, opts []MsgOption) error {
+// makeMessage makes m of a draft. If there is no error, m has an id.
+func (p *producer) makeMessage(m *script.SendMessage, payload string, d *draft, opts []MsgOption) error {
 	p.made()
-	d.payload, d.retries = payload, p.defaultRetries
+	d.Payload, d.Retries = payload, p.defaultRetries
 	if err := d.apply(opts); err != nil {
 		return p.notMade(d, err)
 	}
@@ -176,17 +267,17 @@ func (p *producer) makeMessage(m *batchItem, payload string, d *draft, opts []Ms
 		return p.notMade(d, err)
 	}
 	size := len(payload)
-	for k, v := range d.headers {
+	for k, v := range d.Headers {
 		size += len(k) + len(v)
 	}
 	if err := fits(size); err != nil {
 		return p.notMade(d, err)
 	}
-	m.id, m.key, m.when = p.ids.next(), d.key, d.when
-	m.version, m.text = d.version(), d.encode(d.when)
-	if d.put.wanted() {
+	m.ID, m.Key, m.When = p.ids.Next(), d.Key, d.when
+	m.Version, m.Text = d.Version(), d.Encode(d.when)
+	if d.put.Wanted() {
 		put := d.put
-		m.put = &put
+		m.Put = &put
 	}
 	return nil
 }
@@ -198,5 +289,21 @@ func fits(size int) error {
 	if size > maxPayload {
 		return fmt.Errorf("%w: %d bytes with its headers, at most %d", ErrPayloadTooLarge, size, maxPayload)
 	}
+	return nil
+}
+
+// follows notes in o which number of its sequence stands before it in the batch, and refuses a number that is not greater. last has
+// the last number of each sequence by name.
+func follows(o *script.PutOptions, last map[string]int64) error {
+	if o.Sequence == "" {
+		return nil
+	}
+	before, some := last[o.Sequence]
+	if some && o.Number <= before {
+		return fmt.Errorf("%w: WithSequence(%q, %d): number %d stands before it in the same batch, and numbers must rise", ErrBadOption,
+			o.Sequence, o.Number, before)
+	}
+	last[o.Sequence] = o.Number
+	o.Behind, o.After = some, before
 	return nil
 }

@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -8,25 +8,42 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
+
+// neverForgets keeps the queues of a client from forgetting old callers, which they do now and then.
+func neverForgets(t *testing.T, cli redis.UniversalClient) {
+	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if args := cmd.Args(); len(args) < 2 || args[1] != script.ForgetScript.SHA && args[1] != script.ForgetScript.Text {
+			return next(ctx, cmd)
+		}
+		cmd.SetErr(queuetest.ErrBoom)
+		return queuetest.ErrBoom
+	})))
+}
 
 // TestSendBatchCosts: 500 messages a script call.
 func TestSendBatchCosts(t *testing.T) {
 	t.Parallel()
-	f, server := ownServer(t)
-	q := unhurried(f.queue(nil))
-	q.batcher.forgetOdds = 0
-	f.send(q, "first", WithDelay(time.Hour), WithKey("k")) // the script is loaded
-	spent := commands(t, redisClient(t, server.Addr()), func() {
-		if _, err := q.SendBatch(context.Background(), make([]Outgoing, 1200)); err != nil {
+	f, server := face.OwnServer(t)
+	q := unhurried(f.Queue(nil))
+	neverForgets(t, f.Cli)
+	f.Send(q, "first", delayqueue.WithDelay(time.Hour), delayqueue.WithKey("k")) // the script is loaded
+	spent := queuetest.Commands(t, queuetest.RedisClient(t, server.Addr()), func() {
+		if _, err := q.SendBatch(context.Background(), make([]delayqueue.Outgoing, 1200)); err != nil {
 			t.Fatal(err)
 		}
 	})
 	if spent["evalsha"] != 3 || spent["eval"] != 0 {
 		t.Errorf("1,200 messages took %d script calls, want 3: %v", spent["evalsha"]+spent["eval"], spent)
 	}
-	if n := len(f.check().Messages); n != 1201 {
+	if n := len(f.Check().Messages); n != 1201 {
 		t.Errorf("%d messages stored, want 1,201", n)
 	}
 }
@@ -35,15 +52,15 @@ func TestSendBatchCosts(t *testing.T) {
 // would, or fewer.
 func TestConcurrentSendsShareCalls(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	q := f.queue(nil)
+	f := face.New(t)
+	q := f.Queue(nil)
 	var calls atomic.Int64
-	hookOwn(t, f.cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	t.Cleanup(link.Interpose(f.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if strings.HasPrefix(cmd.Name(), "eval") {
 			calls.Add(1)
 		}
 		return next(ctx, cmd)
-	}))
+	})))
 	const callers, each = 64, 50
 	var all sync.WaitGroup
 	for range callers {
@@ -57,8 +74,29 @@ func TestConcurrentSendsShareCalls(t *testing.T) {
 	}
 	all.Wait()
 	n := calls.Load() // before the check's
-	state := f.check()
+	state := f.Check()
 	if len(state.Pending) != callers*each || n == 0 || n > callers*each/3 {
 		t.Errorf("%d messages took %d calls, want %d in at most %d", len(state.Pending), n, callers*each, callers*each/3)
+	}
+}
+
+// TestCallersOfTheProcess: publishers that are made for one send each use the callers of others.
+func TestCallersOfTheProcess(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	n := testkit.Size(1000, 200)
+	for range n {
+		if err := delayqueue.NewPublisher(f.Name, f.Cli).SendDelayMsg("x", time.Hour); err != nil {
+			t.Fatal(err)
+		}
+	}
+	callers := 0
+	for field := range f.Check().Fields {
+		if strings.HasPrefix(field, "call:") {
+			callers++
+		}
+	}
+	if callers > n/2 { // other tests take some from time to time
+		t.Errorf("%d publishers had %d callers", n, callers)
 	}
 }

@@ -1,8 +1,9 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 	"sync"
@@ -10,7 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 )
@@ -31,26 +37,29 @@ func TestSendWithoutContextGivesUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f, server := ownServer(t)
+			f, server := face.OwnServer(t)
 			cli := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1, ReadTimeout: limit / 10})
 			t.Cleanup(func() { _ = cli.Close() })
 			c.away(server)
-			p := NewPublisher(f.name, cli)
+			p := delayqueue.NewPublisher(f.Name, cli)
 			var all sync.WaitGroup
-			for call, do := range map[string]func(p *Publisher) error{
-				"SendDelayMsg":    func(p *Publisher) error { return p.SendDelayMsg("x", time.Hour) },
-				"SendScheduleMsg": func(p *Publisher) error { return p.SendScheduleMsg("x", time.Now().Add(time.Hour)) },
-				"TryIntercept":    func(p *Publisher) error { _, err := p.TryIntercept(&MessageInfo{ID: uuid.NewString()}); return err },
+			for call, do := range map[string]func(p *delayqueue.Publisher) error{
+				"SendDelayMsg":    func(p *delayqueue.Publisher) error { return p.SendDelayMsg("x", time.Hour) },
+				"SendScheduleMsg": func(p *delayqueue.Publisher) error { return p.SendScheduleMsg("x", time.Now().Add(time.Hour)) },
+				"TryIntercept": func(p *delayqueue.Publisher) error {
+					_, err := p.TryIntercept(&delayqueue.MessageInfo{ID: uuid.NewString()})
+					return err
+				},
 			} {
 				all.Go(func() {
 					begun := time.Now()
 					err := do(p)
 					took := time.Since(begun)
-					if !errors.Is(err, context.DeadlineExceeded) || took < limit || took > limit+patience { // for a busy machine
+					if !errors.Is(err, context.DeadlineExceeded) || took < limit || took > limit+queuetest.Patience { // for a busy machine
 						t.Errorf("%s: %v after %v, want a deadline exceeded after %v", call, err, took, limit)
 						return
 					}
-					named := regexp.MustCompile(`queue "` + f.name + `": (send message|intercept id) [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}: `)
+					named := regexp.MustCompile(`queue "` + f.Name + `": (send message|intercept id) [0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}: `)
 					if !named.MatchString(err.Error()) || !strings.Contains(err.Error(), c.text) {
 						t.Errorf("%s: %v; want the queue, the id, and %q", call, err, c.text)
 					}
@@ -69,13 +78,13 @@ func TestSendRepeatedIsNotReplicated(t *testing.T) {
 	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
 	host, port, _ := strings.Cut(primary.Addr(), ":")
 	replica := redistest.Start(t, "--replicaof", host, port)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
+	f := face.On(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
 	wire := redistest.NewWire(t, primary.Addr())
-	q := f.queueOn(redisClient(t, wire.Addr()), nil).WithReplicaAck(1, patience)
-	f.send(q, "replicated", WithDelay(time.Hour)) // the replica is in step, and the script is loaded
-	has := func(info *MessageInfo) bool {
+	q := f.QueueOn(queuetest.RedisClient(t, wire.Addr()), nil).WithReplicaAck(1, queuetest.Patience)
+	f.Send(q, "replicated", delayqueue.WithDelay(time.Hour)) // the replica is in step, and the script is loaded
+	has := func(info *delayqueue.MessageInfo) bool {
 		t.Helper()
-		ok, err := redisClient(t, replica.Addr()).HExists(context.Background(), q.store.keys.msg, info.ID).Result()
+		ok, err := queuetest.RedisClient(t, replica.Addr()).HExists(context.Background(), f.Key("msg"), info.ID).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,33 +93,33 @@ func TestSendRepeatedIsNotReplicated(t *testing.T) {
 
 	replica.Pause()
 	q.WithReplicaAck(1, 300*time.Millisecond)
-	struck := wire.DropReply(redistest.Script(sendScript.sha))
-	info, err := q.Send(context.Background(), "not replicated", WithDelay(time.Hour), WithKey("k"))
-	receive(t, "the reply is dropped", struck)
-	if !errors.Is(err, ErrNotReplicated) || info == nil || !strings.Contains(err.Error(), "0 of 1") ||
+	struck := wire.DropReply(redistest.Script(script.SendScript.SHA))
+	info, err := q.Send(context.Background(), "not replicated", delayqueue.WithDelay(time.Hour), delayqueue.WithKey("k"))
+	queuetest.Receive(t, "the reply is dropped", struck)
+	if !errors.Is(err, delayqueue.ErrNotReplicated) || info == nil || !strings.Contains(err.Error(), "0 of 1") ||
 		!strings.Contains(err.Error(), info.ID) {
 		t.Fatalf("the repeated send: %+v, %v; want ErrNotReplicated, 0 of 1, with the id", info, err)
 	}
-	if state := f.check(); len(state.Pending) != 2 || state.Where(info.ID) != "pending" ||
+	if state := f.Check(); len(state.Pending) != 2 || state.Where(info.ID) != "pending" ||
 		state.Messages[info.ID].Due != info.Due.UnixMicro() {
 		t.Errorf("the message is not there once, as %+v:\n%s", info, state.Dump())
 	}
 
 	// Once the replica goes on a repeat is confirmed, be it WAIT's reply that was lost.
 	replica.Resume()
-	q.WithReplicaAck(1, patience)
+	q.WithReplicaAck(1, queuetest.Patience)
 	for reply, match := range map[string]func(cmd []string) bool{
-		"script's": redistest.Script(sendScript.sha),
+		"script's": redistest.Script(script.SendScript.SHA),
 		"WAIT's":   func(cmd []string) bool { return cmd[0] == "wait" },
 	} {
 		struck := wire.DropReply(match)
-		again, err := q.Send(context.Background(), "replicated late", WithDelay(time.Hour))
-		receive(t, "the reply is dropped", struck)
+		again, err := q.Send(context.Background(), "replicated late", delayqueue.WithDelay(time.Hour))
+		queuetest.Receive(t, "the reply is dropped", struck)
 		if err != nil || !has(again) {
 			t.Errorf("the %s reply was lost: %+v, %v", reply, again, err)
 		}
 	}
-	if n := len(f.check().Pending); n != 4 {
+	if n := len(f.Check().Pending); n != 4 {
 		t.Errorf("%d messages, want 4", n)
 	}
 }
@@ -119,7 +128,7 @@ func TestSendRepeatedIsNotReplicated(t *testing.T) {
 // changing places.
 func TestReadOnlyForAMoment(t *testing.T) {
 	t.Parallel()
-	f, server := ownServer(t)
+	f, server := face.OwnServer(t)
 	admin := server.Client(t)
 	ctx := context.Background()
 	if err := admin.Do(ctx, "replicaof", "127.0.0.1", "1").Err(); err != nil {
@@ -128,7 +137,7 @@ func TestReadOnlyForAMoment(t *testing.T) {
 	var refusals atomic.Int64
 	cli := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { _ = cli.Close() })
-	hookOwn(t, cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		err := next(ctx, cmd)
 		if err != nil && redis.HasErrorPrefix(err, "READONLY") {
 			refusals.Add(1)
@@ -137,11 +146,74 @@ func TestReadOnlyForAMoment(t *testing.T) {
 			}
 		}
 		return err
-	}))
-	if _, err := f.queueOn(cli, nil).Send(ctx, "x", WithDelay(time.Hour)); err != nil {
+	})))
+	if _, err := f.QueueOn(cli, nil).Send(ctx, "x", delayqueue.WithDelay(time.Hour)); err != nil {
 		t.Errorf("Send: %v", err)
 	}
-	if refusals.Load() == 0 || len(f.check().Pending) != 1 {
-		t.Errorf("%d refusals, %d messages pending, want some and 1", refusals.Load(), len(f.check().Pending))
+	if refusals.Load() == 0 || len(f.Check().Pending) != 1 {
+		t.Errorf("%d refusals, %d messages pending, want some and 1", refusals.Load(), len(f.Check().Pending))
+	}
+}
+
+// TestBadReplyIsAnError of the call that got it, which is not repeated.
+func TestBadReplyIsAnError(t *testing.T) {
+	t.Parallel()
+	cli := redis.NewClient(&redis.Options{})
+	t.Cleanup(func() { _ = cli.Close() })
+	calls := 0
+	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+		calls++
+		switch cmd := cmd.(type) {
+		case *redis.StringSliceCmd:
+			cmd.SetVal([]string{"OK"})
+		case *redis.IntCmd:
+			cmd.SetVal(-1) // what is no number the client refuses by itself
+		}
+		return nil
+	})))
+	p := delayqueue.NewPublisher("bad-replies", cli)
+	for call, do := range map[string]func() error{
+		"SendDelayMsg": func() error { return p.SendDelayMsg("x", time.Hour) },
+		"TryIntercept": func() error { _, err := p.TryIntercept(&delayqueue.MessageInfo{ID: "the id"}); return err },
+		"GetPendingCount": func() error {
+			_, err := delayqueue.NewMonitor("bad-replies", cli).GetPendingCount(context.Background())
+			return err
+		},
+	} {
+		calls = 0
+		if err := do(); !errors.Is(err, script.ErrBadReply) || !strings.Contains(err.Error(), `"bad-replies"`) || calls != 1 {
+			t.Errorf("%s: %v after %d calls, want script.ErrBadReply and the queue after one", call, err, calls)
+		}
+	}
+}
+
+// TestForeignCallNumber: who writes a call number into state stops no sender, and who steers at most once.
+func TestForeignCallNumber(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	q := f.Queue(nil)
+	info := f.Send(q, "before", face.InAnHour)
+	state := f.Key("state")
+	spoil := func() {
+		t.Helper()
+		for field := range f.Cli.HGetAll(queuetest.CtxB, state).Val() {
+			if strings.HasPrefix(field, "call:") {
+				f.Must(f.Cli.HSet(queuetest.CtxB, state, field, fmt.Sprintf("99999999 %d ", time.Now().UnixMicro())).Err())
+			}
+		}
+	}
+	spoil()
+	f.Send(q, "alone", face.InAnHour)
+	spoil()
+	f.Send(q, "with a key", face.InAnHour, delayqueue.WithKey("k"))
+	spoil()
+	if _, err := q.SendBatch(queuetest.CtxB, []delayqueue.Outgoing{{Payload: "one"},
+		{Payload: "other", Options: []delayqueue.MsgOption{delayqueue.WithKey("l")}}}); err != nil {
+		t.Error(err)
+	}
+	spoil()
+	_, _ = q.Intercept(queuetest.CtxB, info.ID)
+	if got, err := q.Intercept(queuetest.CtxB, info.ID); err != nil || !got.Intercepted && got.State != delayqueue.StateGone {
+		t.Errorf("intercept: %+v, %v", got, err)
 	}
 }

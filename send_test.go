@@ -1,124 +1,127 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/redis/go-redis/v9"
 )
 
 func TestSendBadOptions(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	q := f.queue(nil)
+	f := face.New(t)
+	q := f.Queue(nil)
 	for name, c := range map[string]struct {
-		opt  MsgOption
+		opt  delayqueue.MsgOption
 		text string
 	}{
 		"nil option":           {nil, "option 1 is nil"},
-		"negative retry count": {WithRetryCount(-1), "WithRetryCount(-1)"},
-		"empty key":            {WithKey(""), "WithKey: 0 bytes"},
-		"key over 512 bytes":   {WithKey(strings.Repeat("k", 513)), "WithKey: 513 bytes"},
-		"TTL of 0":             {WithMsgTTL(0), "WithMsgTTL(0s)"},
-		"no retention":         {WithRetention(0), "WithRetention(0s)"},
-		"short retention":      {WithRetention(time.Second - 1), "WithRetention(999.999999ms)"},
-		"long retention":       {WithRetention(90*24*time.Hour + 1), "90 days"},
-		"retention in seconds": {WithRetention(30), "did you mean 30*time.Second?"},
-		"negative TTL":         {WithMsgTTL(-time.Second), "WithMsgTTL(-1s)"},
-		"TTL below 1 ms":       {WithMsgTTL(time.Millisecond - 1), "at least 1ms"},
-		"empty header key":     {WithHeader("", "v"), "WithHeader"},
-		"delay that overflows": {WithDelay(math.MaxInt64), "delay 2562047h"},
-		"time after 2200":      {WithSchedule(time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)), "2200"},
+		"negative retry count": {delayqueue.WithRetryCount(-1), "WithRetryCount(-1)"},
+		"empty key":            {delayqueue.WithKey(""), "WithKey: 0 bytes"},
+		"key over 512 bytes":   {delayqueue.WithKey(strings.Repeat("k", 513)), "WithKey: 513 bytes"},
+		"TTL of 0":             {delayqueue.WithMsgTTL(0), "WithMsgTTL(0s)"},
+		"no retention":         {delayqueue.WithRetention(0), "WithRetention(0s)"},
+		"short retention":      {delayqueue.WithRetention(time.Second - 1), "WithRetention(999.999999ms)"},
+		"long retention":       {delayqueue.WithRetention(90*24*time.Hour + 1), "90 days"},
+		"retention in seconds": {delayqueue.WithRetention(30), "did you mean 30*time.Second?"},
+		"negative TTL":         {delayqueue.WithMsgTTL(-time.Second), "WithMsgTTL(-1s)"},
+		"TTL below 1 ms":       {delayqueue.WithMsgTTL(time.Millisecond - 1), "at least 1ms"},
+		"empty header key":     {delayqueue.WithHeader("", "v"), "WithHeader"},
+		"delay that overflows": {delayqueue.WithDelay(math.MaxInt64), "delay 2562047h"},
+		"time after 2200":      {delayqueue.WithSchedule(time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)), "2200"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := q.Send(context.Background(), "x", c.opt)
-			if !errors.Is(err, ErrBadOption) || !strings.Contains(fmt.Sprint(err), c.text) || !strings.Contains(fmt.Sprint(err), f.name) {
+			if !errors.Is(err, delayqueue.ErrBadOption) || !strings.Contains(fmt.Sprint(err), c.text) || !strings.Contains(fmt.Sprint(err), f.Name) {
 				t.Errorf("Send: %v; want ErrBadOption with %q and the queue's name", err, c.text)
 			}
-			if err := q.SendDelayMsg("x", 0, c.opt); !errors.Is(err, ErrBadOption) {
+			if err := q.SendDelayMsg("x", 0, c.opt); !errors.Is(err, delayqueue.ErrBadOption) {
 				t.Errorf("SendDelayMsg: %v", err)
 			}
 		})
 	}
 	for name, err := range map[string]error{
-		"WithDelay in SendDelayMsg":       q.SendDelayMsg("x", 0, WithDelay(1)),
-		"WithSchedule in SendScheduleMsg": q.SendScheduleMsg("x", time.Now(), WithSchedule(time.Now())),
+		"WithDelay in SendDelayMsg":       q.SendDelayMsg("x", 0, delayqueue.WithDelay(1)),
+		"WithSchedule in SendScheduleMsg": q.SendScheduleMsg("x", time.Now(), delayqueue.WithSchedule(time.Now())),
 		"delay of SendDelayMsg":           q.SendDelayMsg("x", math.MaxInt64),
 		"time of SendScheduleMsg":         q.SendScheduleMsg("x", time.Date(2300, 1, 1, 0, 0, 0, 0, time.UTC)),
 	} {
-		if !errors.Is(err, ErrBadOption) {
+		if !errors.Is(err, delayqueue.ErrBadOption) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	f.checkEmpty()
+	f.CheckEmpty()
 }
 
 func TestSendPayloads(t *testing.T) {
-	f := newFixture(t)
+	f := face.New(t)
 	every := make([]byte, 256)
 	for i := range every {
 		every[i] = byte(i)
 	}
 	payloads := []string{"", string(every), "\x00", strings.Repeat("\xff\r\n", 3000), strings.Repeat("64 megabytes....", 4<<20)}
 	got := make(chan string, len(payloads))
-	q := f.queue(func(payload string) bool { got <- payload; return true })
+	q := f.Queue(func(payload string) bool { got <- payload; return true })
 	for _, p := range payloads {
-		f.send(q, p)
+		f.Send(q, p)
 	}
 	q.StartConsume()
 	for _, want := range payloads {
-		if p := receive(t, "it arrives", got); p != want {
+		if p := queuetest.Receive(t, "it arrives", got); p != want {
 			t.Errorf("payload of %d bytes arrived as %d other bytes", len(want), len(p))
 		}
 	}
-	eventually(t, "all are settled", func() bool {
-		n, err := f.cli.HLen(context.Background(), q.store.keys.msg).Result()
+	queuetest.Eventually(t, "all are settled", func() bool {
+		n, err := f.Cli.HLen(context.Background(), f.Key("msg")).Result()
 		return n == 0 && err == nil
 	})
-	if err := fits(maxPayload + 1); !errors.Is(err, ErrPayloadTooLarge) || fits(maxPayload) != nil {
-		t.Errorf("a payload that no Redis string can hold: %v", err)
-	}
 }
 
 func TestSendBatch(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	q := f.queue(nil)
-	f.send(q, "holder", WithKey("taken"), WithDelay(time.Hour))
-	batch := []Outgoing{
-		{Payload: "good", Options: []MsgOption{WithDelay(time.Hour), WithKey("free")}},
-		{Payload: "bad option", Options: []MsgOption{WithRetryCount(-1)}},
-		{Payload: "key taken", Options: []MsgOption{WithKey("taken")}},
-		{Payload: "key taken in the batch", Options: []MsgOption{WithKey("free")}},
+	f := face.New(t)
+	q := f.Queue(nil)
+	f.Send(q, "holder", delayqueue.WithKey("taken"), delayqueue.WithDelay(time.Hour))
+	batch := []delayqueue.Outgoing{
+		{Payload: "good", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour), delayqueue.WithKey("free")}},
+		{Payload: "bad option", Options: []delayqueue.MsgOption{delayqueue.WithRetryCount(-1)}},
+		{Payload: "key taken", Options: []delayqueue.MsgOption{delayqueue.WithKey("taken")}},
+		{Payload: "key taken in the batch", Options: []delayqueue.MsgOption{delayqueue.WithKey("free")}},
 	}
 	for range 1200 { // several script calls
-		batch = append(batch, Outgoing{Payload: "more", Options: []MsgOption{WithDelay(time.Hour)}})
+		batch = append(batch, delayqueue.Outgoing{Payload: "more", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}})
 	}
 	results, err := q.SendBatch(context.Background(), batch)
 	if len(results) != len(batch) {
 		t.Fatalf("%d results for %d messages", len(results), len(batch))
 	}
-	if !errors.Is(err, ErrBadOption) || !errors.Is(err, ErrDuplicateKey) {
+	if !errors.Is(err, delayqueue.ErrBadOption) || !errors.Is(err, delayqueue.ErrDuplicateKey) {
 		t.Errorf("the joined error is %v", err)
 	}
 	if results[0].Err != nil || results[0].Info.Key != "free" || time.Until(results[0].Info.Due) > time.Hour {
 		t.Errorf("good: %+v", results[0])
 	}
-	if !errors.Is(results[1].Err, ErrBadOption) || results[1].Info != nil {
+	if !errors.Is(results[1].Err, delayqueue.ErrBadOption) || results[1].Info != nil {
 		t.Errorf("bad option: %+v", results[1])
 	}
 	for i, r := range results[2:4] {
-		if !errors.Is(r.Err, ErrDuplicateKey) {
+		if !errors.Is(r.Err, delayqueue.ErrDuplicateKey) {
 			t.Errorf("key taken %d: %+v", i, r)
 		}
 	}
-	state := f.check()
+	state := f.Check()
 	if len(state.Pending) != 1202 {
 		t.Errorf("%d pending, want 1202", len(state.Pending))
 	}
@@ -134,25 +137,25 @@ func TestSendBatch(t *testing.T) {
 
 func TestSendDuplicateKey(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	q := f.queue(nil).WithHandler(func(_ context.Context, msg *Message) error {
+	f := face.New(t)
+	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 		if msg.Payload == "dies" {
-			return ErrSkipRetry
+			return delayqueue.ErrSkipRetry
 		}
 		return nil
 	})
-	keyed := func(payload string, opts ...MsgOption) (*MessageInfo, error) {
-		return q.Send(context.Background(), payload, append(opts, WithKey("order-42"))...)
+	keyed := func(payload string, opts ...delayqueue.MsgOption) (*delayqueue.MessageInfo, error) {
+		return q.Send(context.Background(), payload, append(opts, delayqueue.WithKey("order-42"))...)
 	}
 	for _, end := range []string{"acked", "intercepted", "garbage"} {
 		payload := map[string]string{"acked": "lives", "intercepted": "lives", "garbage": "dies"}[end]
-		first, err := keyed(payload, WithDelay(200*time.Millisecond))
+		first, err := keyed(payload, delayqueue.WithDelay(200*time.Millisecond))
 		if err != nil {
 			t.Fatalf("%s: the key is not free: %v", end, err)
 		}
 		_, err = keyed(payload)
-		var dup *DuplicateKeyError
-		if !errors.Is(err, ErrDuplicateKey) || !errors.As(err, &dup) || dup.ID != first.ID || dup.Key != "order-42" || dup.Queue != f.name {
+		var dup *delayqueue.DuplicateKeyError
+		if !errors.Is(err, delayqueue.ErrDuplicateKey) || !errors.As(err, &dup) || dup.ID != first.ID || dup.Key != "order-42" || dup.Queue != f.Name {
 			t.Errorf("%s: second send: %v; want ErrDuplicateKey naming %s", end, err, first.ID)
 		}
 		if end == "intercepted" {
@@ -161,20 +164,20 @@ func TestSendDuplicateKey(t *testing.T) {
 			}
 		} else {
 			done := q.StartConsume()
-			eventually(t, end, func() bool { w := f.where(first.ID); return w == "gone" || w == "garbage" })
+			queuetest.Eventually(t, end, func() bool { w := f.Where(first.ID); return w == "gone" || w == "garbage" })
 			q.StopConsume()
-			receive(t, "it stops", done)
+			queuetest.Receive(t, "it stops", done)
 		}
 	}
-	if _, err := keyed("after garbage", WithDelay(time.Hour)); err != nil {
+	if _, err := keyed("after garbage", delayqueue.WithDelay(time.Hour)); err != nil {
 		t.Errorf("the key is not free after garbage: %v", err)
 	}
 }
 
 func TestSendCancelled(t *testing.T) {
 	t.Parallel()
-	f, server := ownServer(t)
-	q := f.queue(nil)
+	f, server := face.OwnServer(t)
+	q := f.Queue(nil)
 	stop := errors.New("the user's own reason")
 
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -182,13 +185,13 @@ func TestSendCancelled(t *testing.T) {
 	if _, err := q.Send(ctx, "x"); !errors.Is(err, stop) {
 		t.Errorf("cancelled before: %v", err)
 	}
-	if results, err := q.SendBatch(ctx, []Outgoing{{Payload: "x"}}); !errors.Is(err, stop) || !errors.Is(results[0].Err, stop) {
+	if results, err := q.SendBatch(ctx, []delayqueue.Outgoing{{Payload: "x"}}); !errors.Is(err, stop) || !errors.Is(results[0].Err, stop) {
 		t.Errorf("batch cancelled before: %v", err)
 	}
 	if _, err := q.Intercept(ctx, "x"); !errors.Is(err, stop) {
 		t.Errorf("intercept cancelled before: %v", err)
 	}
-	f.checkEmpty()
+	f.CheckEmpty()
 
 	// In flight: the server stands still, one caller withdraws, the other one's message arrives.
 	server.Pause()
@@ -196,22 +199,25 @@ func TestSendCancelled(t *testing.T) {
 	left := make(chan error)
 	stayed := make(chan error)
 	for range 4 { // more than can be in flight
-		go func() { _, err := q.Send(ctx, "leaves", WithDelay(time.Hour)); left <- err }()
-		go func() { _, err := q.Send(context.Background(), "stays", WithDelay(time.Hour)); stayed <- err }()
+		go func() { _, err := q.Send(ctx, "leaves", delayqueue.WithDelay(time.Hour)); left <- err }()
+		go func() {
+			_, err := q.Send(context.Background(), "stays", delayqueue.WithDelay(time.Hour))
+			stayed <- err
+		}()
 	}
 	time.AfterFunc(50*time.Millisecond, func() { cancel(stop) })
 	for range 4 {
-		if err := receive(t, "a withdrawn call returns at once", left); !errors.Is(err, stop) {
+		if err := queuetest.Receive(t, "a withdrawn call returns at once", left); !errors.Is(err, stop) {
 			t.Errorf("cancelled in flight: %v", err)
 		}
 	}
 	server.Resume()
 	for range 4 {
-		if err := receive(t, "the other one's send returns", stayed); err != nil {
+		if err := queuetest.Receive(t, "the other one's send returns", stayed); err != nil {
 			t.Errorf("another's cancelled context failed this send: %v", err)
 		}
 	}
-	state := f.check() // in or out, never half in
+	state := f.Check() // in or out, never half in
 	stays := 0
 	for _, m := range state.Messages {
 		if m.Payload == "stays" {
@@ -227,7 +233,7 @@ func TestSendGivesUp(t *testing.T) {
 	t.Parallel()
 	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
 	defer cli.Close()
-	q := NewQueue("nobody-there", cli, nil)
+	q := delayqueue.NewQueue("nobody-there", cli, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := q.Send(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `"nobody-there"`) {
@@ -241,9 +247,9 @@ func TestSendGivesUp(t *testing.T) {
 // TestRedisRefuses covers OOM, READONLY, NOAUTH and WRONGTYPE.
 func TestRedisRefuses(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
+	f, server := face.OnDefaults(t)
 	admin := server.Client(t)
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
+	calls := face.UnderWay(t, f.Cli)
 	ctx := context.Background()
 	config := func(name, value string) {
 		t.Helper()
@@ -253,27 +259,26 @@ func TestRedisRefuses(t *testing.T) {
 	}
 	refused := func(what, text string, target error) {
 		t.Helper()
-		q := f.queue(nil)
-		_, err := q.Send(q.batcher.untilFailure(), "refused") // a replica is asked to its end
-		if err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), f.name) ||
+		_, err := f.Queue(nil).Send(f.UntilSendsFail(), "refused") // a replica is asked to its end
+		if err == nil || !strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), f.Name) ||
 			!strings.Contains(err.Error(), "message 0") {
 			t.Errorf("%s: send returned %v; want %q, the queue and the id", what, err, text)
 		}
 		if target != nil && !errors.Is(err, target) {
 			t.Errorf("%s: %v is not %v", what, err, target)
 		}
-		eventually(t, "nothing is under way", q.batcher.idle)
+		queuetest.Eventually(t, "nothing is under way", func() bool { return calls.Load() == 0 })
 	}
 
 	// A full server refuses sends, and consuming drains it.
-	q := f.queue(func(string) bool { return true })
+	q := f.Queue(func(string) bool { return true })
 	for range 100 {
-		f.send(q, "work")
+		f.Send(q, "work")
 	}
 	config("maxmemory", "1")
 	refused("OOM", "OOM", nil)
 	q.StartConsume()
-	eventually(t, "consuming drains a full server", func() bool { return len(f.check().Messages) == 0 })
+	queuetest.Eventually(t, "consuming drains a full server", func() bool { return len(f.Check().Messages) == 0 })
 	config("maxmemory", "0")
 	q.StopConsume()
 
@@ -285,31 +290,28 @@ func TestRedisRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	for _, i := range sendScript.keys {
-		if structures[i] == "held" {
-			continue // it is read where an acked message has the key: TestScriptWrongTypeOfProducers
-		}
-		name := q.store.keys.all[i].(string)
+	for _, structure := range []string{"pending", "msg", "key", "wake", "state"} { // held is read if an acked message has the key: TestScriptWritesAllOrNothing
+		name := f.Key(structure)
 		if err := admin.Rename(ctx, name, "aside").Err(); err != nil && !strings.Contains(err.Error(), "no such key") {
 			t.Fatal(err)
 		}
 		if err := admin.Set(ctx, name, "somebody else's", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
-		q := f.queue(nil)
-		_, err := q.Send(ctx, "x", WithKey("k"))
-		if !errors.Is(err, ErrWrongType) || !strings.Contains(err.Error(), "belongs to another program") {
+		q := f.Queue(nil)
+		_, err := q.Send(ctx, "x", delayqueue.WithKey("k"))
+		if !errors.Is(err, delayqueue.ErrWrongType) || !strings.Contains(err.Error(), "belongs to another program") {
 			t.Errorf("wrong type of %s: %v", name, err)
 		}
 		admin.Del(ctx, name)
 		if err := admin.Rename(ctx, "aside", name).Err(); err != nil && !strings.Contains(err.Error(), "no such key") {
 			t.Fatal(err)
 		}
-		f.checkEmpty() // nothing was half written
+		f.CheckEmpty() // nothing was half written
 	}
 
 	config("requirepass", "secret")
-	f2 := NewQueue(f.name, redisClient(t, server.Addr()), nil)
+	f2 := delayqueue.NewQueue(f.Name, queuetest.RedisClient(t, server.Addr()), nil)
 	if _, err := f2.Send(ctx, "x"); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
 		t.Errorf("NOAUTH: %v", err)
 	}
@@ -318,37 +320,51 @@ func TestRedisRefuses(t *testing.T) {
 	}
 }
 
-func redisClient(t *testing.T, addr string) *redis.Client {
-	cli := redis.NewClient(&redis.Options{Addr: addr})
-	t.Cleanup(func() { _ = cli.Close() })
-	return cli
-}
-
 func TestWithReplicaAck(t *testing.T) {
 	t.Parallel()
 	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
-	f := fixtureOn(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
-	q := f.queue(nil).WithReplicaAck(1, 100*time.Millisecond)
+	f := face.On(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
+	q := f.Queue(nil).WithReplicaAck(1, 100*time.Millisecond)
 
-	info, err := q.Send(context.Background(), "alone", WithDelay(time.Hour))
-	if !errors.Is(err, ErrNotReplicated) || info == nil || !strings.Contains(err.Error(), "0 of 1") {
+	info, err := q.Send(context.Background(), "alone", delayqueue.WithDelay(time.Hour))
+	if !errors.Is(err, delayqueue.ErrNotReplicated) || info == nil || !strings.Contains(err.Error(), "0 of 1") {
 		t.Errorf("with no replica: %v, %v", info, err)
 	}
-	if n := len(f.check().Pending); n != 1 {
+	if n := len(f.Check().Pending); n != 1 {
 		t.Errorf("%d messages stored, want 1: it was stored, only not confirmed", n)
 	}
 
 	host, port, _ := strings.Cut(primary.Addr(), ":")
 	replica := redistest.Start(t, "--replicaof", host, port).Client(t)
-	q.WithReplicaAck(1, patience)
+	q.WithReplicaAck(1, queuetest.Patience)
 	results, err := q.SendBatch(context.Background(),
-		[]Outgoing{{Payload: "a", Options: []MsgOption{WithDelay(time.Hour)}}, {Payload: "b", Options: []MsgOption{WithDelay(time.Hour)}}})
+		[]delayqueue.Outgoing{{Payload: "a", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}},
+			{Payload: "b", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}})
 	if err != nil {
 		t.Fatalf("with a replica: %v", err)
 	}
 	for _, r := range results {
-		if ok, err := replica.HExists(context.Background(), q.store.keys.msg, r.Info.ID).Result(); err != nil || !ok {
+		if ok, err := replica.HExists(context.Background(), f.Key("msg"), r.Info.ID).Result(); err != nil || !ok {
 			t.Errorf("the replica does not have %s: %v", r.Info.ID, err)
 		}
+	}
+}
+
+// TestEnvelopeOfSend goes all the way through the options.
+func TestEnvelopeOfSend(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	q := f.Queue(nil)
+	info, err := q.Send(context.Background(), "\x00payload\xff", delayqueue.WithKey(strings.Repeat("k", 512)), delayqueue.WithDelay(time.Hour),
+		delayqueue.WithRetryCount(7),
+		delayqueue.WithMsgTTL(90*time.Second), delayqueue.WithHeader("a", "1"), delayqueue.WithHeader("b", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := f.Check().Messages[info.ID]
+	want := check.Envelope{Version: 2, Due: info.Due.UnixMicro(), Key: info.Key, TTL: 90e6, Since: message.LatestUnknown,
+		Headers: map[string]string{"a": "1", "b": ""}, Retries: 7, Payload: "\x00payload\xff", Size: got.Size}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("stored %+v, want %+v", got, want)
 	}
 }

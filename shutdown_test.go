@@ -1,34 +1,32 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/redis/go-redis/v9"
 )
-
-// over is a context that has ended.
-func over() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}
 
 // TestShutdownBesideStart: a run that Shutdown gave up on has been stopped. One that had not would
 // take every message and release it, for ever.
 func TestShutdownBesideStart(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	q := f.queue(func(string) bool { return true })
+	f := face.New(t)
+	var got queuetest.Tally
+	q := f.Queue(func(payload string) bool { got.Add(payload); return true })
 	var wg sync.WaitGroup
-	over, quit := over(), make(chan struct{})
+	over, quit := queuetest.Over(), make(chan struct{})
 	for range 4 {
 		wg.Go(func() {
 			for {
@@ -41,13 +39,12 @@ func TestShutdownBesideStart(t *testing.T) {
 			}
 		})
 	}
-	for range 300 {
+	for i := range 100 {
 		q.StartConsume()
 		_ = q.Shutdown(over)
-		if c := q.current(); c != nil && c.lifecycle.forceCtx.Err() != nil && !c.lifecycle.stopping() {
-			t.Error("a consumer goes on whose workers have been sent away")
-			break
-		}
+		q.StartConsume()
+		f.Send(q, strconv.Itoa(i))
+		queuetest.Eventually(t, "whoever consumes now has workers", func() bool { return got.Of(strconv.Itoa(i)) > 0 })
 	}
 	close(quit)
 	wg.Wait()
@@ -56,37 +53,37 @@ func TestShutdownBesideStart(t *testing.T) {
 // TestShutdownByAHandler: with the handler's own context, or one made of it, it cannot end.
 func TestShutdownByAHandler(t *testing.T) {
 	t.Parallel()
-	for name, call := range map[string]func(q *DelayQueue, ctx context.Context) error{
-		"Shutdown": func(q *DelayQueue, ctx context.Context) error { return q.Shutdown(ctx) },
-		"Shutdown, a context made of it": func(q *DelayQueue, ctx context.Context) error {
+	for name, call := range map[string]func(q *delayqueue.DelayQueue, ctx context.Context) error{
+		"Shutdown": func(q *delayqueue.DelayQueue, ctx context.Context) error { return q.Shutdown(ctx) },
+		"Shutdown, a context made of it": func(q *delayqueue.DelayQueue, ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Hour)
 			defer cancel()
 			return q.Shutdown(ctx)
 		},
-		"Run": func(q *DelayQueue, ctx context.Context) error { defer q.StopConsume(); return q.Run(ctx) },
+		"Run": func(q *delayqueue.DelayQueue, ctx context.Context) error { defer q.StopConsume(); return q.Run(ctx) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t)
-			other := f.queue(func(string) bool { return true })
+			f := face.New(t)
+			other := f.Queue(func(string) bool { return true })
 			results := make(chan error, 2)
-			q := f.queue(nil)
-			q.WithHandler(func(ctx context.Context, _ *Message) error {
+			q := f.Queue(nil)
+			q.WithHandler(func(ctx context.Context, _ *delayqueue.Message) error {
 				other.StartConsume()
 				results <- other.Shutdown(ctx)
 				results <- call(q, ctx)
 				return nil
 			})
 			done := q.StartConsume()
-			f.send(q, "x")
-			if err := receive(t, "another queue ends", results); err != nil {
+			f.Send(q, "x")
+			if err := queuetest.Receive(t, "another queue ends", results); err != nil {
 				t.Errorf("of another queue: %v", err)
 			}
-			if err := receive(t, "it returns at once", results); err == nil || !strings.Contains(err.Error(), "one of its own handlers") {
+			if err := queuetest.Receive(t, "it returns at once", results); err == nil || !strings.Contains(err.Error(), "one of its own handlers") {
 				t.Errorf("of its own queue: %v", err)
 			}
-			receive(t, "consuming ends", done)
-			f.checkEmpty()
+			queuetest.Receive(t, "consuming ends", done)
+			f.CheckEmpty()
 		})
 	}
 }
@@ -94,7 +91,7 @@ func TestShutdownByAHandler(t *testing.T) {
 // TestShutdownSaysWhatItWaitedFor, and a queue without messages is not waited for beyond the context.
 func TestShutdownSaysWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	hung, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
 	if err != nil {
 		t.Fatal(err)
@@ -102,35 +99,45 @@ func TestShutdownSaysWhatItWaitedFor(t *testing.T) {
 	defer hung.Close()
 	cli := redis.NewClient(&redis.Options{Addr: hung.Addr().String()})
 	defer cli.Close()
+	called := make(chan string, 100)
+	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		select {
+		case called <- fmt.Sprint(cmd.Args()...):
+		default:
+		}
+		return next(ctx, cmd)
+	})))
 	began := time.Now()
-	for range 12 {
-		q := f.queueOn(cli, func(string) bool { return true }).WithLease(2 * time.Second)
+	for _, g := range siblings(f, 12) {
+		q := g.QueueOn(cli, func(string) bool { return true }).WithLease(2 * time.Second)
 		q.StartConsume()
-		err := q.Shutdown(over())
+		for !strings.Contains(queuetest.Receive(t, "it fetches", called), g.Key("pending")) {
+		}
+		err := q.Shutdown(queuetest.Over())
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "waiting for a fetch to be answered") {
 			t.Errorf("Shutdown: %v", err)
 		}
 	}
-	if took := time.Since(began); took >= 12*releaseTime {
+	if took := time.Since(began); took >= 12*time.Second {
 		t.Errorf("12 queues took %v to stop", took)
 	}
 }
 
 func TestShutdownWhoseContextEndsFirst(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	causes := make(chan error, 2)
 	started := make(chan struct{}, 2)
-	q := f.queue(nil).WithConcurrent(2).WithHandler(func(ctx context.Context, _ *Message) error {
+	q := f.Queue(nil).WithConcurrent(2).WithHandler(func(ctx context.Context, _ *delayqueue.Message) error {
 		started <- struct{}{}
 		<-ctx.Done()
 		causes <- context.Cause(ctx)
 		return nil // void: its message has been released
 	})
-	ids := []string{f.send(q, "a").ID, f.send(q, "b").ID}
+	ids := []string{f.Send(q, "a").ID, f.Send(q, "b").ID}
 	done := q.StartConsume()
-	receive(t, "a handler runs", started)
-	receive(t, "another handler runs", started)
+	queuetest.Receive(t, "a handler runs", started)
+	queuetest.Receive(t, "another handler runs", started)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	err := q.Shutdown(ctx)
@@ -138,16 +145,16 @@ func TestShutdownWhoseContextEndsFirst(t *testing.T) {
 		t.Errorf("Shutdown returned %v", err)
 	}
 	for range 2 {
-		if cause := receive(t, "the handlers' contexts end", causes); !errors.Is(cause, ErrShutdown) {
+		if cause := queuetest.Receive(t, "the handlers' contexts end", causes); !errors.Is(cause, delayqueue.ErrShutdown) {
 			t.Errorf("cause %v, want ErrShutdown", cause)
 		}
 	}
-	receive(t, "done closes", done)
+	queuetest.Receive(t, "done closes", done)
 	for _, id := range ids {
-		if where := f.where(id); where != "ready" {
+		if where := f.Where(id); where != "ready" {
 			t.Errorf("message %s is %s, want ready", id, where)
 		}
-		if record := f.check().Fail[id]; record.Delivery != 2 || record.Failures != 0 || record.Losses != 0 {
+		if record := f.Check().Fail[id]; record.Delivery != 2 || record.Failures != 0 || record.Losses != 0 {
 			t.Errorf("record of a released message: %+v", record)
 		}
 	}
@@ -155,62 +162,26 @@ func TestShutdownWhoseContextEndsFirst(t *testing.T) {
 
 func TestShutdownWaits(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	started, release := make(chan struct{}), make(chan struct{})
-	q := f.queue(func(string) bool { close(started); <-release; return true })
-	f.send(q, "a")
+	q := f.Queue(func(string) bool { close(started); <-release; return true })
+	f.Send(q, "a")
 	q.StartConsume()
-	receive(t, "the handler runs", started)
+	queuetest.Receive(t, "the handler runs", started)
 	result := make(chan error)
 	go func() { result <- q.Shutdown(context.Background()) }()
 	close(release)
-	if err := receive(t, "Shutdown returns", result); err != nil {
+	if err := queuetest.Receive(t, "Shutdown returns", result); err != nil {
 		t.Error(err)
 	}
-	f.checkEmpty()
-}
-
-// onDone runs code inside serve, between the context and the first look at the fate.
-type onDone struct {
-	context.Context
-	f func()
-}
-
-func (c onDone) Done() <-chan struct{} { c.f(); return nil }
-
-func TestShutdownWhileAHandlerIsAboutToStart(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	var c *consumer
-	var looks atomic.Int64 // the first is the consumer's own, at its start
-	q := f.queue(nil).WithHandler(func(context.Context, *Message) error { t.Error("a handler started"); return nil })
-	q.WithBaseContext(onDone{context.Background(), func() {
-		if looks.Add(1) > 1 {
-			c.stop()
-			c.lifecycle.force()
-			c.member.abandonAll()
-		}
-	}})
-	q.mu.Lock()
-	q.settings.compose(f.name)
-	q.consumer = startConsumer(&q.producer, q.settings, func(freed signal) *member {
-		q.workers.resize(1)
-		return q.workers.join(freed, 1, 0, 0)
-	})
-	c = q.consumer
-	q.mu.Unlock()
-	info := f.send(q, "x")
-	settledDown(t, c)
-	if where := f.where(info.ID); where != "ready" {
-		t.Errorf("the message is %s", where)
-	}
+	f.CheckEmpty()
 }
 
 func TestShutdownTellsOfLostDeliveries(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	entered, ended, release := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	q := f.queue(nil).WithLease(3 * time.Second).WithHandler(func(ctx context.Context, _ *Message) error {
+	q := f.Queue(nil).WithLease(3 * time.Second).WithHandler(func(ctx context.Context, _ *delayqueue.Message) error {
 		close(entered)
 		<-ctx.Done()
 		close(ended)
@@ -218,58 +189,56 @@ func TestShutdownTellsOfLostDeliveries(t *testing.T) {
 		return nil
 	})
 	done := q.StartConsume()
-	info := f.send(q, "x")
-	receive(t, "it starts", entered)
+	info := f.Send(q, "x")
+	queuetest.Receive(t, "it starts", entered)
 	if _, err := q.Cancel(context.Background(), info.ID); err != nil {
 		t.Fatal(err)
 	}
-	receive(t, "its context ends", ended)
+	queuetest.Receive(t, "its context ends", ended)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := q.Shutdown(ctx); err == nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("Shutdown: %v", err)
 	}
-	receive(t, "done closes, though the handler runs on", done)
+	queuetest.Receive(t, "done closes, though the handler runs on", done)
 	close(release)
-	settledDown(t, q.current())
 }
 
 // TestShutdownReleasesBeforeItReturns: a process may exit right after it.
 func TestShutdownReleasesBeforeItReturns(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	for range 10 {
 		entered, release := make(chan struct{}), make(chan struct{})
-		q := f.queue(func(string) bool { close(entered); <-release; return true })
-		info := f.send(q, "x")
+		q := f.Queue(func(string) bool { close(entered); <-release; return true })
+		info := f.Send(q, "x")
 		q.StartConsume()
-		receive(t, "it starts", entered)
+		queuetest.Receive(t, "it starts", entered)
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 		begun := time.Now()
 		if err := q.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Shutdown: %v", err)
 		}
-		inTime := time.Since(begun) < releaseTime
+		inTime := time.Since(begun) < time.Second // which releases may take
 		cancel()
-		if where := f.where(info.ID); where != "ready" && inTime {
+		if where := f.Where(info.ID); where != "ready" && inTime {
 			t.Errorf("when Shutdown returned the message was %s", where)
 		}
 		close(release)
-		eventually(t, "it is released", func() bool { return f.where(info.ID) == "ready" })
+		queuetest.Eventually(t, "it is released", func() bool { return f.Where(info.ID) == "ready" })
 		if _, err := q.TryIntercept(info); err != nil {
 			t.Fatal(err)
 		}
-		settledDown(t, q.current())
 	}
 }
 
 func TestShutdownOfAStoppedQueue(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
-	q := f.queue(func(string) bool { return true })
+	f := face.New(t)
+	q := f.Queue(func(string) bool { return true })
 	done := q.StartConsume()
 	q.StopConsume()
-	receive(t, "it stops", done)
+	queuetest.Receive(t, "it stops", done)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	for range 50 {
@@ -282,12 +251,12 @@ func TestShutdownOfAStoppedQueue(t *testing.T) {
 // TestShutdownWaitsForEarlierRuns that were stopped and have not ended.
 func TestShutdownWaitsForEarlierRuns(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	entered, release := make(chan struct{}, 1), make(chan struct{})
-	q := f.queue(func(string) bool { entered <- struct{}{}; <-release; return true })
+	q := f.Queue(func(string) bool { entered <- struct{}{}; <-release; return true })
 	first := q.StartConsume()
-	f.send(q, "x")
-	receive(t, "it starts", entered)
+	f.Send(q, "x")
+	queuetest.Receive(t, "it starts", entered)
 	q.StopConsume()
 	q.StartConsume()
 	result := make(chan error)
@@ -298,26 +267,26 @@ func TestShutdownWaitsForEarlierRuns(t *testing.T) {
 	case <-time.After(100 * time.Millisecond):
 	}
 	close(release)
-	if err := receive(t, "Shutdown returns", result); err != nil {
+	if err := queuetest.Receive(t, "Shutdown returns", result); err != nil {
 		t.Error(err)
 	}
-	receive(t, "the earlier run has ended", first)
+	queuetest.Receive(t, "the earlier run has ended", first)
 }
 
 func TestShutdownDoesNotWaitForAGarbageHandler(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	entered, release := make(chan struct{}), make(chan struct{})
 	defer close(release)
-	q := f.queue(func(string) bool { return false }).
-		WithGarbageHandler(func(context.Context, *Message, error) { close(entered); <-release })
+	q := f.Queue(func(string) bool { return false }).
+		WithGarbageHandler(func(context.Context, *delayqueue.Message, error) { close(entered); <-release })
 	done := q.StartConsume()
-	f.send(q, "x", WithRetryCount(0))
-	receive(t, "the garbage handler hangs", entered)
+	f.Send(q, "x", delayqueue.WithRetryCount(0))
+	queuetest.Receive(t, "the garbage handler hangs", entered)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	if err := q.Shutdown(ctx); err == nil {
 		t.Error("Shutdown returned nil")
 	}
-	receive(t, "done closes", done)
+	queuetest.Receive(t, "done closes", done)
 }

@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -9,7 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -20,17 +25,17 @@ func TestStopWhileAFetchIsAnswered(t *testing.T) {
 	for name, cut := range map[string]bool{"the reply arrives": false, "the reply is lost": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f, wire, cli := wired(t)
-			q := f.queueOn(cli, func(string) bool { t.Error("a handler started after the stop"); return true }).
+			f, wire, cli := face.Wired(t)
+			q := f.QueueOn(cli, func(string) bool { t.Error("a handler started after the stop"); return true }).
 				WithConcurrent(3).WithLease(time.Hour)
 			var ids []string
 			for range 3 {
-				ids = append(ids, f.send(f.queue(nil), "x").ID)
+				ids = append(ids, f.Send(f.Queue(nil), "x").ID)
 			}
-			struck, release := wire.HoldReply(redistest.Script(fetchScript.sha))
+			struck, release := wire.HoldReply(redistest.Script(script.FetchScript.SHA))
 			done := q.StartConsume()
-			receive(t, "the reply is held", struck)
-			if n := len(f.check().Unack); n != 3 {
+			queuetest.Receive(t, "the reply is held", struck)
+			if n := len(f.Check().Unack); n != 3 {
 				t.Fatalf("%d are handed out, want 3", n)
 			}
 			q.StopConsume()
@@ -39,19 +44,19 @@ func TestStopWhileAFetchIsAnswered(t *testing.T) {
 				wire.Mend()
 			}
 			release()
-			receive(t, "done closes", done)
-			state := f.check()
+			queuetest.Receive(t, "done closes", done)
+			state := f.Check()
 			for _, id := range ids {
 				if r := state.Fail[id]; state.Where(id) != "ready" || r.Delivery != 2 || r.Failures != 0 || r.Losses != 0 {
 					t.Errorf("message %s is %s, record %+v; want ready, released once", id, state.Where(id), r)
 				}
 			}
 			got := make(chan string, 3)
-			noTick(f.queue(func(payload string) bool { got <- payload; return true })).StartConsume()
+			face.NoTick(f.Queue(func(payload string) bool { got <- payload; return true })).StartConsume()
 			for range 3 {
-				receive(t, "another consumer has it before its first tick", got)
+				queuetest.Receive(t, "another consumer has it before its first tick", got)
 			}
-			eventually(t, "all are acked", func() bool { return len(f.check().Messages) == 0 })
+			queuetest.Eventually(t, "all are acked", func() bool { return len(f.Check().Messages) == 0 })
 		})
 	}
 }
@@ -63,16 +68,16 @@ func TestStopHandsTheAlarmOnTwice(t *testing.T) {
 	for name, waits := range map[string]bool{"something waits": true, "nothing waits": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t) // not over a wire, which tells the server of a closed connection in its own time
-			q := noTick(f.queue(func(string) bool { return true }))
-			q.store.attemptTimeout = time.Hour // no look is repeated
+			f := face.New(t) // not over a wire, which tells the server of a closed connection in its own time
+			q := face.NoTick(f.Queue(func(string) bool { return true }))
+			q.Unhurried() // no look is repeated
 			var due int64
 			if waits {
-				due = f.send(f.queue(nil), "x", WithDelay(time.Hour)).Due.UnixMicro()
+				due = f.Send(f.Queue(nil), "x", delayqueue.WithDelay(time.Hour)).Due.UnixMicro()
 			}
 			done := q.StartConsume()
-			eventually(t, "the consumer listens, and has the alarm if there is one", func() bool {
-				s := f.check()
+			queuetest.Eventually(t, "the consumer listens, and has the alarm if there is one", func() bool {
+				s := f.Check()
 				return s.Fields["seen"] != "" && s.Wake == 0 && (s.Fields["armed"] == strconv.FormatInt(due, 10) || !waits)
 			})
 			type look struct {
@@ -81,23 +86,23 @@ func TestStopHandsTheAlarmOnTwice(t *testing.T) {
 			}
 			var mu sync.Mutex
 			var looks []look
-			hookOwn(t, f.cli, commandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-				if args := cmd.Args(); len(args) > 1 && args[1] == fetchScript.sha {
+			t.Cleanup(link.Interpose(f.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+				if args := cmd.Args(); len(args) > 1 && args[1] == script.FetchScript.SHA {
 					args = args[3+args[2].(int):] // what follows the keys
 					mu.Lock()
 					looks = append(looks, look{args[2].(int), args[7] == 1})
 					mu.Unlock()
 				}
 				return next(ctx, cmd)
-			}))
+			})))
 			q.StopConsume()
-			receive(t, "done closes", done)
+			queuetest.Receive(t, "done closes", done)
 			mu.Lock()
 			defer mu.Unlock()
 			if want := []look{{0, false}, {0, true}}; !slices.Equal(looks, want) {
 				t.Errorf("the stop looked as %v, want %v", looks, want)
 			}
-			if state := f.check(); state.Wake != due {
+			if state := f.Check(); state.Wake != due {
 				t.Errorf("the alarm stands at %d, want %d:\n%s", state.Wake, due, state.Dump())
 			}
 		})
@@ -108,25 +113,25 @@ func TestStopHandsTheAlarmOnTwice(t *testing.T) {
 // not settled.
 func TestStopWithRedisAway(t *testing.T) {
 	t.Parallel()
-	f, wire, _ := wired(t)
+	f, wire, _ := face.Wired(t)
 	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), DialerRetries: 1})
 	t.Cleanup(func() { _ = cli.Close() })
 	started, release := make(chan struct{}), make(chan struct{})
-	q := f.queueOn(cli, nil).WithLease(2 * time.Second).WithHandler(func(context.Context, *Message) error {
+	q := f.QueueOn(cli, nil).WithLease(2 * time.Second).WithHandler(func(context.Context, *delayqueue.Message) error {
 		close(started)
 		<-release
 		return nil
 	})
-	info := f.send(q, "x")
+	info := f.Send(q, "x")
 	done := q.StartConsume()
-	receive(t, "it starts", started)
+	queuetest.Receive(t, "it starts", started)
 	wire.Cut()
 	q.StopConsume()
 	close(release)
-	receive(t, "done closes", done)
-	f.log.says(t, 1, "gave up settling")
-	eventually(t, "the log names what was not settled", func() bool { return f.log.count(info.ID) > 0 })
-	if where := f.where(info.ID); where != "unack" {
+	queuetest.Receive(t, "done closes", done)
+	f.Log.Says(t, 1, "gave up settling")
+	queuetest.Eventually(t, "the log names what was not settled", func() bool { return f.Log.Count(info.ID) > 0 })
+	if where := f.Where(info.ID); where != "unack" {
 		t.Errorf("the message is %s, want unack until its lease runs out", where)
 	}
 }
@@ -135,9 +140,9 @@ func TestStopWithRedisAway(t *testing.T) {
 // messages fetched.
 func TestStopConsumeReleasesWhatNoHandlerStarted(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	started, release := make(chan string, 52), make(chan struct{})
-	q := f.queue(nil).WithConcurrent(2).WithCallback(func(payload string) bool {
+	q := f.Queue(nil).WithConcurrent(2).WithCallback(func(payload string) bool {
 		if payload == "quick" {
 			return true
 		}
@@ -146,26 +151,26 @@ func TestStopConsumeReleasesWhatNoHandlerStarted(t *testing.T) {
 		return true
 	})
 	// Handlers that were quick so far make the consumer fetch ahead.
-	var quick []Outgoing
+	var quick []delayqueue.Outgoing
 	for range 2000 {
-		quick = append(quick, Outgoing{Payload: "quick"})
+		quick = append(quick, delayqueue.Outgoing{Payload: "quick"})
 	}
 	for range 50 {
-		quick = append(quick, Outgoing{Payload: "slow"})
+		quick = append(quick, delayqueue.Outgoing{Payload: "slow"})
 	}
 	if _, err := q.SendBatch(context.Background(), quick); err != nil {
 		t.Fatal(err)
 	}
 	done := q.StartConsume()
-	receive(t, "a handler runs", started)
-	receive(t, "another handler runs", started)
+	queuetest.Receive(t, "a handler runs", started)
+	queuetest.Receive(t, "another handler runs", started)
 	q.StopConsume()
-	eventually(t, "the 48 that were not started are back", func() bool {
-		state := f.check() // on a slow machine some quick ones are left as well
+	queuetest.Eventually(t, "the 48 that were not started are back", func() bool {
+		state := f.Check() // on a slow machine some quick ones are left as well
 		waiting := len(state.Ready) + len(state.Pending)
 		return len(state.Unack) == 2 && waiting >= 48 && waiting == len(state.Messages)-2
 	})
-	for _, record := range f.check().Fail {
+	for _, record := range f.Check().Fail {
 		if record.Failures != 0 || record.Losses != 0 {
 			t.Errorf("a release counted as more than that: %+v", record)
 		}
@@ -178,13 +183,13 @@ func TestStopConsumeReleasesWhatNoHandlerStarted(t *testing.T) {
 	default:
 	}
 
-	var got tally
-	other := f.queueOn(f.client(), nil).WithConcurrent(48).WithCallback(func(payload string) bool { got.add(payload); return true })
+	var got queuetest.Tally
+	other := f.QueueOn(f.Client(), nil).WithConcurrent(48).WithCallback(func(payload string) bool { got.Add(payload); return true })
 	other.StartConsume()
-	eventually(t, "another consumer has the 48 at once", func() bool { return got.of("slow") == 48 })
+	queuetest.Eventually(t, "another consumer has the 48 at once", func() bool { return got.Of("slow") == 48 })
 	close(release)
-	receive(t, "done closes", done)
-	f.drained()
+	queuetest.Receive(t, "done closes", done)
+	f.Drained()
 }
 
 // nobody is a client that no server answers.
@@ -198,10 +203,10 @@ func nobody(t *testing.T) redis.UniversalClient {
 // Shutdown waited for is in its error.
 func TestStopsWithoutRedis(t *testing.T) {
 	t.Parallel()
-	queue := func() *DelayQueue {
-		q := NewQueue("away", nobody(t), func(string) bool { return true }).WithLease(time.Hour).WithLogger(slog.New(slog.DiscardHandler))
+	queue := func() *delayqueue.DelayQueue {
+		q := delayqueue.NewQueue("away", nobody(t), func(string) bool { return true }).WithLease(time.Hour).WithLogger(slog.New(slog.DiscardHandler))
 		q.StartConsume()
-		eventually(t, "it notices", func() bool { return q.current().lifecycle.outage.cause() != nil })
+		queuetest.Eventually(t, "it notices", func() bool { return q.Current().Outage() != nil })
 		return q
 	}
 	if err := queue().Shutdown(context.Background()); err != nil {
@@ -210,22 +215,22 @@ func TestStopsWithoutRedis(t *testing.T) {
 	q := queue()
 	done := q.StartConsume()
 	q.StopConsume()
-	receive(t, "done closes long before the lease is over", done)
+	queuetest.Receive(t, "done closes long before the lease is over", done)
 }
 
 func TestStopDoesNotWaitForAbandonedCallbacks(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t)
+	f := face.New(t)
 	started, release := make(chan struct{}, 1), make(chan struct{})
 	defer close(release)
-	q := f.queue(nil).WithMaxConsumeDuration(30 * time.Millisecond).WithNackRedeliveryDelay(time.Hour).
+	q := f.Queue(nil).WithMaxConsumeDuration(30 * time.Millisecond).WithNackRedeliveryDelay(time.Hour).
 		WithCallback(func(string) bool { started <- struct{}{}; <-release; return true })
-	info := f.send(q, "stuck")
+	info := f.Send(q, "stuck")
 	done := q.StartConsume()
-	receive(t, "it is stuck", started)
+	queuetest.Receive(t, "it is stuck", started)
 	q.StopConsume()
-	receive(t, "done closes", done)
-	if where := f.where(info.ID); where != "retry" {
+	queuetest.Receive(t, "done closes", done)
+	if where := f.Where(info.ID); where != "retry" {
 		t.Errorf("the message is %s, want retry", where)
 	}
 }

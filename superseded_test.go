@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"context"
@@ -7,24 +7,28 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
 
 // A replacedOnce is a queue in which a message with the key k is replaced while its handler runs, once.
 type replacedOnce struct {
-	*fixture
-	q, sender  *DelayQueue
+	*face.Fixture
+	q, sender  *delayqueue.DelayQueue
 	begun, end chan struct{}
-	got        chan Message // of later deliveries
-	events     chan Event   // but for those of sends and hand-outs
+	got        chan delayqueue.Message // of later deliveries
+	events     chan delayqueue.Event   // but for those of sends and hand-outs
 	dead       chan error
 }
 
 // newReplacedOnce makes one whose first delivery ends with result, if the handler comes to that.
 func newReplacedOnce(t *testing.T, result func() error) *replacedOnce {
-	r := &replacedOnce{fixture: newFixture(t), begun: make(chan struct{}), end: make(chan struct{}),
-		got: make(chan Message, 100), events: make(chan Event, 100), dead: make(chan error, 100)}
-	r.q, r.sender = r.queue(nil), r.queue(nil)
-	r.q.WithConcurrent(2).WithRetryDelays(time.Millisecond).WithHandler(func(ctx context.Context, msg *Message) error {
+	r := &replacedOnce{Fixture: face.New(t), begun: make(chan struct{}), end: make(chan struct{}),
+		got: make(chan delayqueue.Message, 100), events: make(chan delayqueue.Event, 100), dead: make(chan error, 100)}
+	r.q, r.sender = r.Queue(nil), r.Queue(nil)
+	r.q.WithConcurrent(2).WithRetryDelays(time.Millisecond).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		if msg.Payload != "old" || msg.Delivery > 1 {
 			r.got <- *msg
 			return nil
@@ -36,9 +40,9 @@ func newReplacedOnce(t *testing.T, result func() error) *replacedOnce {
 		case <-ctx.Done(): // it is stopped
 			return ctx.Err()
 		}
-	}).WithGarbageHandler(func(_ context.Context, _ *Message, err error) { r.dead <- err })
-	sub := r.q.ListenEvent(func(e Event) {
-		if e.Code != ReadyEvent && e.Code != DeliveredEvent {
+	}).WithGarbageHandler(func(_ context.Context, _ *delayqueue.Message, err error) { r.dead <- err })
+	sub := r.q.ListenEvent(func(e delayqueue.Event) {
+		if e.Code != delayqueue.ReadyEvent && e.Code != delayqueue.DeliveredEvent {
 			r.events <- e
 		}
 	})
@@ -52,46 +56,47 @@ func TestSupersededDelivery(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		result func() error
-		opts   []MsgOption
+		opts   []delayqueue.MsgOption
 		stop   bool
 	}{
-		"acked":                   {result: func() error { return nil }},
-		"failed":                  {result: func() error { return errBoom }},
-		"failed for good":         {result: func() error { return errors.Join(ErrSkipRetry, errBoom) }},
-		"panics":                  {result: func() error { panic("boom") }},
-		"Again":                   {result: func() error { return Again(time.Millisecond) }},
-		"Again past its deadline": {result: func() error { return Again(time.Hour) }, opts: []MsgOption{WithDeadline(time.Now().Add(30 * time.Minute))}},
-		"Snooze":                  {result: func() error { return Snooze(time.Millisecond) }},
-		"stopped":                 {stop: true},
+		"acked":           {result: func() error { return nil }},
+		"failed":          {result: func() error { return queuetest.ErrBoom }},
+		"failed for good": {result: func() error { return errors.Join(delayqueue.ErrSkipRetry, queuetest.ErrBoom) }},
+		"panics":          {result: func() error { panic("boom") }},
+		"Again":           {result: func() error { return delayqueue.Again(time.Millisecond) }},
+		"Again past its deadline": {result: func() error { return delayqueue.Again(time.Hour) },
+			opts: []delayqueue.MsgOption{delayqueue.WithDeadline(time.Now().Add(30 * time.Minute))}},
+		"Snooze":  {result: func() error { return delayqueue.Snooze(time.Millisecond) }},
+		"stopped": {stop: true},
 	} {
-		for _, on := range []Conflict{Replace, Reschedule} {
+		for _, on := range []delayqueue.Conflict{delayqueue.Replace, delayqueue.Reschedule} {
 			t.Run(name+" "+on.String(), func(t *testing.T) {
 				t.Parallel()
 				r := newReplacedOnce(t, c.result)
-				old := r.send(r.sender, "old", append(c.opts, WithKey("k"))...)
+				old := r.Send(r.sender, "old", append(c.opts, delayqueue.WithKey("k"))...)
 				done := r.q.StartConsume()
-				receive(t, "the first delivery", r.begun)
-				renewed := r.send(r.sender, "new", WithKey("k", on), inAnHour)
+				queuetest.Receive(t, "the first delivery", r.begun)
+				renewed := r.Send(r.sender, "new", delayqueue.WithKey("k", on), face.InAnHour)
 				if c.stop {
 					ctx, cancel := context.WithCancel(context.Background())
 					cancel()
 					_ = r.q.Shutdown(ctx)
-					receive(t, "the stop", done)
+					queuetest.Receive(t, "the stop", done)
 				} else {
 					close(r.end)
 				}
-				for e := receive(t, "its end", r.events); e.Code != SupersededEvent; e = receive(t, "its end", r.events) {
-					if e.Code == AckEvent || e.Code == RetryEvent || e.Code == FinalFailedEvent {
+				for e := queuetest.Receive(t, "its end", r.events); e.Code != delayqueue.SupersededEvent; e = queuetest.Receive(t, "its end", r.events) {
+					if e.Code == delayqueue.AckEvent || e.Code == delayqueue.RetryEvent || e.Code == delayqueue.FinalFailedEvent {
 						t.Errorf("event %v", e)
 					}
 				}
-				if s := r.check(); len(s.Messages) != 1 || s.Where(renewed.ID) != "pending" || s.Keys["k"] != renewed.ID {
+				if s := r.Check(); len(s.Messages) != 1 || s.Where(renewed.ID) != "pending" || s.Keys["k"] != renewed.ID {
 					t.Errorf("left: %v, %v; the old one is %s", s.Messages, s.Keys, old.ID)
 				}
-				if got, err := r.sender.CancelKey(ctxB, "k"); err != nil || got.ID != renewed.ID {
+				if got, err := r.sender.CancelKey(queuetest.CtxB, "k"); err != nil || got.ID != renewed.ID {
 					t.Errorf("%+v, %v", got, err)
 				}
-				r.checkEmpty()
+				r.CheckEmpty()
 				if len(r.got) > 0 || len(r.dead) > 0 {
 					t.Errorf("%d deliveries more, %d in garbage", len(r.got), len(r.dead))
 				}
@@ -109,22 +114,22 @@ func TestCallOfSuperseded(t *testing.T) {
 		last   string // the last error
 	}{
 		"acked":           {result: func() error { return nil }},
-		"failed":          {result: func() error { return errBoom }, last: errBoom.Error()},
-		"failed for good": {result: func() error { return fmt.Errorf("%w: declined", ErrSkipRetry) }, last: "skip retry: declined"},
-		"Again":           {result: func() error { return Again(time.Millisecond) }},
+		"failed":          {result: func() error { return queuetest.ErrBoom }, last: queuetest.ErrBoom.Error()},
+		"failed for good": {result: func() error { return fmt.Errorf("%w: declined", delayqueue.ErrSkipRetry) }, last: "skip retry: declined"},
+		"Again":           {result: func() error { return delayqueue.Again(time.Millisecond) }},
 		"stopped":         {stop: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newReplacedOnce(t, c.result)
 			r.q.StartConsume()
-			answer := make(chan awaitAnswer, 1)
+			answer := make(chan callResult, 1)
 			go func() {
-				got, err := r.sender.Call(withTimeout(t), "old", WithKey("k"))
-				answer <- awaitAnswer{got, err}
+				got, err := r.sender.Call(queuetest.WithTimeout(t), "old", delayqueue.WithKey("k"))
+				answer <- callResult{got, err}
 			}()
-			receive(t, "the first delivery", r.begun)
-			r.send(r.sender, "new", WithKey("k", Replace), inAnHour)
+			queuetest.Receive(t, "the first delivery", r.begun)
+			r.Send(r.sender, "new", delayqueue.WithKey("k", delayqueue.Replace), face.InAnHour)
 			if c.stop {
 				ctx, cancel := context.WithCancel(context.Background())
 				cancel()
@@ -132,18 +137,15 @@ func TestCallOfSuperseded(t *testing.T) {
 			} else {
 				close(r.end)
 			}
-			a, well := receive(t, "the answer", answer), name == "acked"
-			if a.result == nil || errors.Is(a.err, ErrSuperseded) == well || (a.err == nil) != well || a.result.Superseded == well ||
-				a.result.State != StateDone || a.result.Err != c.last || a.result.At.IsZero() || !well && !strings.Contains(a.err.Error(), c.last) {
+			a, well := queuetest.Receive(t, "the answer", answer), name == "acked"
+			if a.result == nil || errors.Is(a.err, delayqueue.ErrSuperseded) == well || (a.err == nil) != well || a.result.Superseded == well ||
+				a.result.State != delayqueue.StateDone || a.result.Err != c.last || a.result.At.IsZero() || !well && !strings.Contains(a.err.Error(), c.last) {
 				t.Fatalf("%+v, %v", a.result, a.err)
 			}
-			m := NewMonitor(r.name, r.cli)
-			again, err := m.Await(ctxB, a.result.ID)
-			if again == nil || *again != *a.result || errors.Is(err, ErrSuperseded) == well {
+			m := delayqueue.NewMonitor(r.Name, r.Cli)
+			again, err := m.Await(queuetest.CtxB, a.result.ID)
+			if again == nil || *again != *a.result || errors.Is(err, delayqueue.ErrSuperseded) == well {
 				t.Errorf("awaited: %+v, %v", again, err)
-			}
-			if s := r.status(m, a.result.ID); s.State != StateDone || s.Superseded == well || s.LastError != c.last {
-				t.Errorf("%+v", s)
 			}
 		})
 	}
@@ -153,43 +155,21 @@ func TestCallOfSuperseded(t *testing.T) {
 // the handler of the first fails while the second is sent, or its consumer dies.
 func TestDebouncedStateIsTheLast(t *testing.T) {
 	t.Parallel()
-	r := newReplacedOnce(t, func() error { return errBoom })
-	version := func(text string) *MessageInfo {
-		return r.send(r.sender, text, WithKey("document-42", Replace), WithDelay(time.Millisecond), WithMaxWait(time.Minute))
+	r := newReplacedOnce(t, func() error { return queuetest.ErrBoom })
+	version := func(text string) *delayqueue.MessageInfo {
+		return r.Send(r.sender, text, delayqueue.WithKey("document-42", delayqueue.Replace), delayqueue.WithDelay(time.Millisecond),
+			delayqueue.WithMaxWait(time.Minute))
 	}
 	version("old")
 	r.q.StartConsume()
-	receive(t, "version 1", r.begun)
+	queuetest.Receive(t, "version 1", r.begun)
 	last := version("new")
-	if msg := receive(t, "version 2", r.got); msg.ID != last.ID {
+	if msg := queuetest.Receive(t, "version 2", r.got); msg.ID != last.ID {
 		t.Errorf("handled %+v", msg)
 	}
 	close(r.end)
-	r.drained()
+	r.Drained()
 	if len(r.got) > 0 {
 		t.Errorf("handled once more: %+v", <-r.got)
 	}
-}
-
-// TestSupersededIsSeen: while its handler runs, a look says that a message is superseded, and finds the new one by the key.
-func TestSupersededIsSeen(t *testing.T) {
-	t.Parallel()
-	r := newReplacedOnce(t, func() error { return errBoom })
-	m := NewMonitor(r.name, r.cli)
-	old := r.send(r.sender, "old", WithKey("k"))
-	r.q.StartConsume()
-	receive(t, "the first delivery", r.begun)
-	renewed := r.send(r.sender, "new", WithKey("k", Replace), inAnHour)
-	if got, err := m.Get(ctxB, old.ID); err != nil || !got.Superseded || got.Key != "k" || got.State != StateUnack || !got.EndedAt.IsZero() {
-		t.Errorf("%+v, %v", got, err)
-	}
-	if got, err := m.GetKey(ctxB, "k"); err != nil || got.Superseded || got.ID != renewed.ID {
-		t.Errorf("%+v, %v", got, err)
-	}
-	close(r.end)
-	eventually(t, "it is counted", func() bool {
-		days, err := m.History(ctxB, Daily, 2)
-		return err == nil && days[0].Superseded+days[1].Superseded == 1 && days[0].Failed+days[1].Failed == 1 &&
-			days[0].Garbage+days[1].Garbage+days[0].Acked+days[1].Acked == 0
-	})
 }

@@ -1,4 +1,4 @@
-package delayqueue
+package delayqueue_test
 
 import (
 	"fmt"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
 var (
@@ -63,7 +65,7 @@ func TestTranslations(t *testing.T) {
 	}
 	for _, name := range append(top, docs...) {
 		english := strings.TrimSuffix(name, ".zh-CN.md") + ".md"
-		want, got := shapeOf(readText(t, english)), shapeOf(readText(t, name))
+		want, got := shapeOf(queuetest.ReadText(t, english)), shapeOf(queuetest.ReadText(t, name))
 		for i := range max(len(want), len(got)) {
 			if i >= len(want) || i >= len(got) || want[i] != got[i] {
 				t.Errorf("%s differs from %s here:\n%s\nand\n%s", name, english, strings.Join(got[min(i, len(got)):min(i+1, len(got))], ""),

@@ -11,6 +11,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/delayqueuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -96,7 +97,7 @@ func TestOnARealServer(t *testing.T) {
 	redisAddr := redistest.Start(t).Addr()
 	redisCli := redis.NewClient(&redis.Options{Addr: redisAddr})
 	defer redisCli.Close()
-	monitor := delayqueue.NewMonitor("orders", redisCli, delayqueue.UseCustomPrefix(t.Name()))
+	monitor := ops.Of(delayqueue.NewMonitor("orders", redisCli, delayqueue.UseCustomPrefix(t.Name())))
 	defer monitor.DeleteQueue(context.Background(), true)
 	var got []string
 	queue := delayqueue.NewQueue("orders", redisCli, nil, delayqueue.UseCustomPrefix(t.Name())).

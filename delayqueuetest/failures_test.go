@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/delayqueuetest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -76,7 +77,7 @@ func TestFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			has(t, failureOf(t, c.do), append(c.says, "delayqueuetest: ")...)
+			testkit.Has(t, failureOf(t, c.do), append(c.says, "delayqueuetest: ")...)
 		})
 	}
 }
@@ -105,5 +106,5 @@ func TestAdvanceWithinAHandler(t *testing.T) {
 	if len(got) != 1 {
 		t.Fatalf("%+v", got)
 	}
-	has(t, got[0].LastError, "a handler cannot move the clock")
+	testkit.Has(t, got[0].LastError, "a handler cannot move the clock")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"strings"
 	"testing"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -58,14 +57,4 @@ func failureOf(t *testing.T, do func(rig *delayqueuetest.Rig)) string {
 	}()
 	<-ended
 	return fake.failure
-}
-
-// has fails the test if a text lacks one of these.
-func has(t testing.TB, text string, all ...string) {
-	t.Helper()
-	for _, one := range all {
-		if !strings.Contains(text, one) {
-			t.Errorf("no %q in %q", one, text)
-		}
-	}
 }

@@ -11,7 +11,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2/server"
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/envelope"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // record is every message that was stored, as Redis was told to keep it.
@@ -87,7 +88,7 @@ func (c *record) store(queue, id, text string) {
 // Sent is every message that was sent to a queue, in the order of the sends, whoever sent it: the test, the code under test, a handler
 // (Then). Each is as it is now: where it waits, or StateDone or StateGarbage, or StateGone when it was handled or taken out; then
 // it is as it was last sent, and Delivery says nothing. name is the queue's, of any prefix.
-func (r *Rig) Sent(name string) (all []*delayqueue.MessageStatus) {
+func (r *Rig) Sent(name string) (all []*ops.MessageStatus) {
 	r.t.Helper()
 	r.record.mu.Lock()
 	messages := slices.Clone(r.record.messages)
@@ -109,8 +110,18 @@ func (r *Rig) Sent(name string) (all []*delayqueue.MessageStatus) {
 	return all
 }
 
-func (m *sent) status() *delayqueue.MessageStatus {
-	return envelope.Status(m.id, m.envelope, m.parts).(*delayqueue.MessageStatus)
+// status is the message as it was last sent.
+func (m *sent) status() *ops.MessageStatus {
+	e, err := message.DecodeEnvelope(m.envelope)
+	status := &ops.MessageStatus{
+		State: delayqueue.StateGone, TTL: e.TTL, Deadline: message.InstantTime(e.Deadline), Retention: e.Retention, Timeout: e.Timeout,
+	}
+	if e.Group.Count > 0 {
+		status.PartCount, status.PartBytes = e.Group.Count, len(e.Payload)+e.Group.Bytes
+		err = e.Group.Fill(m.parts)
+	}
+	status.Message, status.Broken = delayqueue.Message(e.Delivered(m.id, 1, 0)), err
+	return status
 }
 
 // prefixOf is the prefix in a hash tag, if that is of a queue of this name.
@@ -119,12 +130,12 @@ func prefixOf(tag, name string) (prefix string, found bool) {
 	return prefix, of == name
 }
 
-func (r *Rig) monitor(prefix, name string) *delayqueue.Monitor {
-	return delayqueue.NewMonitor(name, r.cli, delayqueue.UseCustomPrefix(prefix))
+func (r *Rig) monitor(prefix, name string) *ops.Queue {
+	return ops.Of(delayqueue.NewMonitor(name, r.cli, delayqueue.UseCustomPrefix(prefix)))
 }
 
 // Garbage is what a queue gave up on and still keeps (WithGarbageRetention), in the order in which it did. LastError says why.
-func (r *Rig) Garbage(name string) (all []*delayqueue.MessageStatus) {
+func (r *Rig) Garbage(name string) (all []*ops.MessageStatus) {
 	r.t.Helper()
 	for _, prefix := range r.prefixes(name) {
 		all = append(all, r.list(prefix, name, delayqueue.StateGarbage)...)
@@ -132,9 +143,9 @@ func (r *Rig) Garbage(name string) (all []*delayqueue.MessageStatus) {
 	return all
 }
 
-func (r *Rig) list(prefix, name string, state delayqueue.State) (all []*delayqueue.MessageStatus) {
+func (r *Rig) list(prefix, name string, state delayqueue.State) (all []*ops.MessageStatus) {
 	r.t.Helper()
-	for msg, err := range r.monitor(prefix, name).All(context.Background(), state, delayqueue.Filter{}) {
+	for msg, err := range r.monitor(prefix, name).All(context.Background(), state, ops.Filter{}) {
 		if err != nil {
 			r.t.Fatalf("delayqueuetest: %v", err)
 		}
@@ -192,7 +203,7 @@ func (r *Rig) RequireEmpty(names ...string) {
 }
 
 // describe says in a line what a message is and where.
-func (r *Rig) describe(m *delayqueue.MessageStatus) string {
+func (r *Rig) describe(m *ops.MessageStatus) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", m.State, short(m.Payload))
 	if m.Key != "" {

@@ -206,7 +206,7 @@ func (r *Rig) AdvanceTo(t time.Time) (handled int) {
 }
 
 // move sets the clock, which begins another instant. In a bubble it may be a sooner one, at which something was sent. For the queues
-// the time has passed, and the clock was not stepped: else what is too old would be kept for another minute (lua/fetch_age.lua).
+// the time has passed, and the clock was not stepped: else what is too old would be kept for another minute (lua/fetch/read.lua).
 func (r *Rig) move(to time.Time) {
 	if r.bubble {
 		r.sleep(to)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 type receipt struct{ Order, Cents int }
@@ -68,7 +69,7 @@ func (f *fixture) callFails(queue Queue, want error, texts ...string) *CallError
 	if !errors.Is(err, want) || !errors.As(err, &failed) || failed.ID == "" || got != (receipt{}) {
 		f.Fatalf("%v, %v; want %v", got, err, want)
 	}
-	has(f, err.Error(), append(texts, failed.ID)...)
+	testkit.Has(f, err.Error(), append(texts, failed.ID)...)
 	return failed
 }
 
@@ -132,11 +133,11 @@ func TestResultThatCannotBeSaid(t *testing.T) {
 		if !errors.Is(err, ErrGarbage) {
 			f.Fatal(err)
 		}
-		has(f, err.Error(), `kind "large"`, delayqueue.ErrResultTooLarge.Error())
+		testkit.Has(f, err.Error(), `kind "large"`, delayqueue.ErrResultTooLarge.Error())
 		if _, err = never.Call(f.Context(), f.pub, 1); !errors.Is(err, ErrGarbage) {
 			f.Fatal(err)
 		}
-		has(f, err.Error(), `kind "never"`, "encode chan int")
+		testkit.Has(f, err.Error(), `kind "never"`, "encode chan int")
 		var failed *CallError
 		if errors.As(err, &failed); f.garbage(failed.ID).Failures != 1 {
 			f.Error("the work was done twice")
@@ -171,6 +172,6 @@ func TestCallsThatNeverReachTheirHandler(t *testing.T) {
 		if !errors.Is(err, delayqueue.ErrSkipRetry) || !errors.Is(err, ErrCodec) {
 			t.Fatal(err)
 		}
-		has(t, err.Error(), want)
+		testkit.Has(t, err.Error(), want)
 	}
 }

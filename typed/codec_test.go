@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 type order struct {
@@ -82,9 +83,9 @@ func TestOutgoing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings, err := delayqueue.SettingsOf(out.Options...)
-	if err != nil || settings.Headers[Header] != "close-order" || *settings.Retries != 7 || out.Payload != `{"id":1}` {
-		t.Errorf("%+v, %v, payload %s", settings, err, out.Payload)
+	settings := delayqueue.Describe(out.Options...)
+	if settings.Err != nil || settings.Headers[Header] != "close-order" || *settings.Retries != 7 || out.Payload != `{"id":1}` {
+		t.Errorf("%v, payload %s", settings, out.Payload)
 	}
 	if mine[:2][1] != nil {
 		t.Error("the caller's slice was written to")
@@ -94,7 +95,7 @@ func TestOutgoing(t *testing.T) {
 func TestWhatDoesNotEncode(t *testing.T) {
 	t.Parallel()
 	_, err := Kind[chan int]("c").Outgoing(nil)
-	has(t, err.Error(), `typed: kind "c"`, "chan int")
+	testkit.Has(t, err.Error(), `typed: kind "c"`, "chan int")
 	var unsupported *json.UnsupportedTypeError
 	if !errors.Is(err, ErrCodec) || !errors.As(err, &unsupported) {
 		t.Error(err)
@@ -103,7 +104,7 @@ func TestWhatDoesNotEncode(t *testing.T) {
 	if !errors.Is(err, ErrCodec) {
 		t.Error(err)
 	}
-	has(t, err.Error(), `typed: kind "p"`, "a nil *typed.order")
+	testkit.Has(t, err.Error(), `typed: kind "p"`, "a nil *typed.order")
 }
 
 // Tasks of other libraries may have no payload. A result of no bytes is none.
@@ -139,7 +140,7 @@ func TestWhatDoesNotDecode(t *testing.T) {
 			t.Errorf("%s: %v", tt.payload, err)
 			continue
 		}
-		has(t, err.Error(), `typed: kind "close-order": bad value or payload: decode a payload of `, tt.want)
+		testkit.Has(t, err.Error(), `typed: kind "close-order": bad value or payload: decode a payload of `, tt.want)
 	}
 	_, err := gobbed(closeOrder).decode("a payload", "rubbish")
 	if !errors.Is(err, ErrCodec) {

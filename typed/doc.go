@@ -11,7 +11,7 @@
 //	queue.WithHandler(mux.Handler)
 //
 // The payload is JSON, unless WithCodec says otherwise, and the kind travels in the header "kind": any program can send such
-// a message, and Monitor and the command show it as it is.
+// a message, and ops.Queue and the command show it as it is.
 //
 // # Versions side by side
 //

@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/typed"
+	"github.com/redis/go-redis/v9"
 )
 
 // embedded is a Redis inside this program, for an example that ends.

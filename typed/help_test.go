@@ -1,61 +1,30 @@
 package typed
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"flag"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/leaks"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 )
 
 // shared is the real server of all tests.
 var shared *redistest.Server
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if err := flag.Set("test.parallel", "16"); err != nil { // they wait most of the time
-		panic(err)
-	}
-	code := run(m)
-	if code == 0 {
-		err := goleak.Find()
-		for deadline := time.Now().Add(patience); err != nil && time.Now().Before(deadline); {
-			err = goleak.Find()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	os.Exit(leaks.Run(func() int { return redistest.Main(m, &shared) }))
 }
-
-func run(m *testing.M) int {
-	server, err := redistest.Run()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer server.Close()
-	shared = server
-	return m.Run()
-}
-
-// patience is how long a test waits for what must happen; it is no measure of speed.
-const patience = time.Minute
 
 // A fixture is one test's queue, beside which there may be another one, with this after its name.
 type fixture struct {
@@ -63,8 +32,8 @@ type fixture struct {
 	name string
 	cli  *redis.Client
 	pub  *delayqueue.Publisher
-	mon  *delayqueue.Monitor
-	log  *logBuffer
+	mon  *ops.Queue
+	log  *testkit.Buffer
 }
 
 const also = "-also"
@@ -79,13 +48,13 @@ func onBoth(t *testing.T, test func(f *fixture)) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			cli := redis.NewClient(&redis.Options{Addr: addr(t)})
-			f := &fixture{T: t, name: strings.ReplaceAll(t.Name(), "/", "-"), cli: cli, log: &logBuffer{}}
-			f.pub, f.mon = delayqueue.NewPublisher(f.name, cli), delayqueue.NewMonitor(f.name, cli)
+			f := &fixture{T: t, name: strings.ReplaceAll(t.Name(), "/", "-"), cli: cli, log: &testkit.Buffer{}}
+			f.pub, f.mon = delayqueue.NewPublisher(f.name, cli), ops.Of(delayqueue.NewMonitor(f.name, cli))
 			t.Cleanup(func() {
 				for _, name := range []string{f.name, f.name + also} {
 					check.Assert(t, cli, "dq", name)
 					f.until("the queue is deleted", func() bool { // a call is tried once
-						err := delayqueue.NewMonitor(name, cli).DeleteQueue(context.Background(), true)
+						err := ops.Of(delayqueue.NewMonitor(name, cli)).DeleteQueue(context.Background(), true)
 						return err == nil || errors.Is(err, delayqueue.ErrNoQueue)
 					})
 				}
@@ -114,7 +83,7 @@ func (f *fixture) consume(mux *Mux) *delayqueue.DelayQueue {
 		WithRetryDelays(5 * time.Millisecond).WithLogger(slog.New(slog.NewTextHandler(f.log, nil)))
 	q.StartConsume()
 	f.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
 		if err := q.Shutdown(ctx); err != nil {
 			f.Error(err)
@@ -132,30 +101,14 @@ func must[T any](f *fixture, v T, err error) T {
 	return v
 }
 
-// receive waits for a value, or ends the test.
-func receive[T any](f *fixture, what string, c <-chan T) T {
-	f.Helper()
-	select {
-	case v := <-c:
-		return v
-	case <-time.After(patience):
-		f.Fatalf("did not happen within %v: %s", patience, what)
-		panic("unreachable")
-	}
-}
-
 // until waits until cond holds.
 func (f *fixture) until(what string, cond func() bool) {
 	f.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			f.Fatalf("did not happen within %v: %s", patience, what)
-		}
-	}
+	testkit.Until(f, what, cond)
 }
 
 // garbage waits until a message is garbage, and returns it.
-func (f *fixture) garbage(id string) (msg *delayqueue.MessageStatus) {
+func (f *fixture) garbage(id string) (msg *ops.MessageStatus) {
 	f.Helper()
 	f.until("message "+id+" is garbage", func() bool {
 		var err error
@@ -163,32 +116,4 @@ func (f *fixture) garbage(id string) (msg *delayqueue.MessageStatus) {
 		return err == nil && msg.State == delayqueue.StateGarbage
 	})
 	return msg
-}
-
-// has fails the test if a text lacks one of these.
-func has(t testing.TB, text string, all ...string) {
-	t.Helper()
-	for _, one := range all {
-		if !strings.Contains(text, one) {
-			t.Errorf("no %q in %q", one, text)
-		}
-	}
-}
-
-// logBuffer is a log that a test may read.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

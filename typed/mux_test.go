@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 func nothing[T any](context.Context, T, *delayqueue.Message) error { return nil }
@@ -163,7 +164,7 @@ func (badLog) Enabled(context.Context, slog.Level) bool { panic("log") }
 // The log hears of each kind once, and may do what it likes.
 func TestUnknownKindsAreLogged(t *testing.T) {
 	t.Parallel()
-	log := &logBuffer{}
+	log := &testkit.Buffer{}
 	m := NewMux().WithLogger(slog.New(slog.NewTextHandler(log, nil)))
 	for range 3 {
 		for _, kind := range []string{"new", "newer", ""} {
@@ -173,7 +174,7 @@ func TestUnknownKindsAreLogged(t *testing.T) {
 	if n := strings.Count(log.String(), "no handler knows this kind"); n != 3 {
 		t.Errorf("%d lines:\n%s", n, log)
 	}
-	has(t, log.String(), "kind=newer ", `kind="" `, "message.id=id")
+	testkit.Has(t, log.String(), "kind=newer ", `kind="" `, "message.id=id")
 	if err := NewMux().WithLogger(slog.New(badLog{})).Handler(t.Context(), of("new", "")); !errors.Is(err, delayqueue.ErrSnoozed) {
 		t.Error(err)
 	}
@@ -247,7 +248,7 @@ func TestGroups(t *testing.T) {
 		if !errors.Is(err, delayqueue.ErrSkipRetry) || !errors.Is(err, ErrCodec) || each != nil || sums != nil {
 			t.Error(kind, err, each, sums)
 		}
-		has(t, fmt.Sprint(err), `kind "`+kind+`"`, "part 3 of 3, of 1 bytes", "at byte 1")
+		testkit.Has(t, fmt.Sprint(err), `kind "`+kind+`"`, "part 3 of 3, of 1 bytes", "at byte 1")
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 func TestSendAndHandle(t *testing.T) {
@@ -30,7 +32,7 @@ func TestSendAndHandle(t *testing.T) {
 			delayqueue.WithHeader("trace", "t1"), delayqueue.WithHeader(Header, "other"))
 		must(f, info, err)
 		f.consume(mux)
-		h := receive(f, "it is handled", got)
+		h := testkit.Receive(f, "it is handled", got)
 		if h.order != (order{42, "tea"}) || h.msg.ID != info.ID || h.msg.Key != "order-42" || h.msg.Headers["trace"] != "t1" ||
 			h.msg.Headers[Header] != "close-order" || h.msg.Payload != `{"id":42,"item":"tea"}` {
 			f.Errorf("%+v %+v", h.order, h.msg)
@@ -53,7 +55,7 @@ func TestBatchOfKinds(t *testing.T) {
 		results, err := f.pub.SendBatch(f.Context(), []delayqueue.Outgoing{a, b})
 		must(f, results, err)
 		f.consume(mux)
-		both := []string{receive(f, "one is handled", got), receive(f, "and the other", got)}
+		both := []string{testkit.Receive(f, "one is handled", got), testkit.Receive(f, "and the other", got)}
 		if slices.Sort(both); !slices.Equal(both, []string{"rent", "tea"}) {
 			f.Error(both)
 		}
@@ -72,7 +74,7 @@ func TestWhatDoesNotEncodeIsNotSent(t *testing.T) {
 			if !errors.Is(err, ErrCodec) || !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo || failed.Queue != f.name {
 				f.Fatal(err)
 			}
-			has(f, err.Error(), `queue "`+f.name+`": send: not stored: typed: kind "bad": bad value or payload: `+
+			testkit.Has(f, err.Error(), `queue "`+f.name+`": send: not stored: typed: kind "bad": bad value or payload: `+
 				`encode func(): json: unsupported type`)
 		}
 		f.until("nothing was stored", func() bool { // a call is tried for two seconds
@@ -99,7 +101,7 @@ func TestWhatDoesNotDecodeIsGarbage(t *testing.T) {
 		info, err := f.pub.Send(f.Context(), `{"id": "x"}`, delayqueue.WithHeader(Header, "close-order"), delayqueue.WithRetryCount(9))
 		must(f, info, err)
 		msg := f.garbage(info.ID)
-		has(f, msg.LastError, `kind "close-order"`, "at byte 10", "Go struct field order.id")
+		testkit.Has(f, msg.LastError, `kind "close-order"`, "at byte 10", "Go struct field order.id")
 		if msg.Failures != 1 {
 			f.Errorf("%d failures", msg.Failures)
 		}
@@ -122,7 +124,7 @@ func TestRollingDeploy(t *testing.T) {
 		got := make(chan *delayqueue.Message, 1)
 		Handle(next, closeOrder, func(_ context.Context, _ order, msg *delayqueue.Message) error { got <- msg; return nil })
 		f.consume(next)
-		if msg := receive(f, "the new version gets it", got); msg.Failures != 0 || msg.ID != info.ID {
+		if msg := testkit.Receive(f, "the new version gets it", got); msg.Failures != 0 || msg.ID != info.ID {
 			f.Errorf("%+v", msg)
 		}
 	})
@@ -135,7 +137,7 @@ func TestUnknownKindWaitsForItsTurn(t *testing.T) {
 		f.consume(quiet())
 		info, err := closeOrder.Send(f.Context(), f.pub, order{}, delayqueue.WithRetryCount(0))
 		must(f, info, err)
-		var msg *delayqueue.MessageStatus
+		var msg *ops.MessageStatus
 		f.until("it waits", func() bool {
 			msg, err = f.mon.Get(f.Context(), info.ID)
 			return err == nil && msg.State == delayqueue.StateRetry
@@ -157,7 +159,7 @@ func TestUnknownKindIsGarbageInTheEnd(t *testing.T) {
 		must(f, none, err)
 		for id, want := range map[string]string{named.ID: `kind "close-order"`, none.ID: "the message has no kind"} {
 			msg := f.garbage(id)
-			has(f, msg.LastError, want, ErrUnknownKind.Error(), "for 200ms")
+			testkit.Has(f, msg.LastError, want, ErrUnknownKind.Error(), "for 200ms")
 			if lived := msg.EndedAt.Sub(msg.Due); lived < 200*time.Millisecond || msg.Delivery < leastTries {
 				f.Errorf("garbage after %v, %d deliveries", lived, msg.Delivery)
 			}
@@ -175,13 +177,13 @@ func TestHandleUntyped(t *testing.T) {
 		f.consume(mux)
 		info, err := f.pub.Send(f.Context(), "42")
 		must(f, info, err)
-		if s := receive(f, "it is handled", got); s != "42" {
+		if s := testkit.Receive(f, "it is handled", got); s != "42" {
 			f.Error(s)
 		}
 		// It has nothing to do with kinds that nobody knows.
 		info, err = closeOrder.Send(f.Context(), f.pub, order{})
 		must(f, info, err)
-		has(f, f.garbage(info.ID).LastError, `kind "close-order"`)
+		testkit.Has(f, f.garbage(info.ID).LastError, `kind "close-order"`)
 	})
 }
 
@@ -206,11 +208,11 @@ func TestErrorsOfHandlers(t *testing.T) {
 		info, err := closeOrder.Send(f.Context(), f.pub, order{}, delayqueue.WithRetryCount(5))
 		must(f, info, err)
 		for _, want := range []int{0, 1, 1} {
-			if n := receive(f, "a delivery", got); n != want {
+			if n := testkit.Receive(f, "a delivery", got); n != want {
 				f.Errorf("%d failures, want %d", n, want)
 			}
 		}
-		has(f, f.garbage(info.ID).LastError, "never")
+		testkit.Has(f, f.garbage(info.ID).LastError, "never")
 	})
 }
 
@@ -230,7 +232,7 @@ func TestChain(t *testing.T) {
 		f.consume(mux)
 		info, err := closeOrder.Send(f.Context(), f.pub, order{ID: 42})
 		must(f, info, err)
-		if id := receive(f, "the next step", got); id != 42 {
+		if id := testkit.Receive(f, "the next step", got); id != 42 {
 			f.Error(id)
 		}
 		if err := ship.Then(f.Context(), 1); !errors.Is(err, delayqueue.ErrNotHandling) {
@@ -258,7 +260,7 @@ func TestGroupOfSends(t *testing.T) {
 			must(f, info, err)
 		}
 		f.consume(mux)
-		if all := receive(f, "the group is handled", got); !slices.Equal(all, []order{{ID: 0}, {ID: 1}, {ID: 2}}) {
+		if all := testkit.Receive(f, "the group is handled", got); !slices.Equal(all, []order{{ID: 0}, {ID: 1}, {ID: 2}}) {
 			f.Error(all)
 		}
 	})
@@ -281,7 +283,7 @@ func TestGroupThatDoesNotDecode(t *testing.T) {
 		}
 		f.consume(mux)
 		msg := f.garbage(id)
-		has(f, msg.LastError, `kind "close-order"`, "part 2 of 3, of 1 bytes", "at byte 1")
+		testkit.Has(f, msg.LastError, `kind "close-order"`, "part 2 of 3, of 1 bytes", "at byte 1")
 		if !slices.Equal(msg.Parts, []string{`{"id":1}`, "x", `{"id":3}`}) {
 			f.Error(msg.Parts)
 		}
@@ -322,7 +324,7 @@ func TestQueuesShareAMux(t *testing.T) {
 			info, err := closeOrder.Send(f.Context(), q, order{ID: id})
 			must(f, info, err)
 		}
-		if sum := receive(f, "one is handled", got) + receive(f, "and the other", got); sum != 1 {
+		if sum := testkit.Receive(f, "one is handled", got) + testkit.Receive(f, "and the other", got); sum != 1 {
 			f.Error(sum)
 		}
 	})

@@ -106,7 +106,7 @@ func (b *breaches) journal() {
 	}
 }
 
-// Bounds of the journal: entries, and bytes of each: a next of 64 KB, and 4.2 KB of texts, which JSON may write as six times that.
+// Bounds of the journal: entries, and bytes of each: a task of 64 KB, and 4.2 KB of texts, which JSON may write as six times that.
 const (
 	maxJournal      = 1000
 	maxJournalEntry = 96 << 10

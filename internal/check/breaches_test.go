@@ -412,21 +412,28 @@ func (b *bed) arm(us int64) {
 }
 
 func TestBreaches(t *testing.T) {
+	onBreakages(t, func(t *testing.T, b *bed, c breakage) {
+		s := b.read()
+		head := "queue dq:" + t.Name() + ": "
+		var want []string
+		for _, sentence := range c.want(b) {
+			want = append(want, head+sentence)
+		}
+		if got := s.Breaches(); !slices.Equal(got, want) {
+			t.Errorf("breaches:\n%s\nwant:\n%s\nstate:\n%s",
+				strings.Join(got, "\n"), strings.Join(want, "\n"), s.Dump())
+		}
+	})
+}
+
+// onBreakages runs a test on a queue with each of the breakages.
+func onBreakages(t *testing.T, test func(t *testing.T, b *bed, c breakage)) {
 	onServers(t, func(t *testing.T, cli redis.UniversalClient) {
 		for _, c := range breakages {
 			t.Run(c.name, func(t *testing.T) {
 				b := build(t, cli, "dq")
 				c.make(b)
-				s := b.read()
-				head := "queue dq:" + t.Name() + ": "
-				var want []string
-				for _, sentence := range c.want(b) {
-					want = append(want, head+sentence)
-				}
-				if got := s.Breaches(); !slices.Equal(got, want) {
-					t.Errorf("breaches:\n%s\nwant:\n%s\nstate:\n%s",
-						strings.Join(got, "\n"), strings.Join(want, "\n"), s.Dump())
-				}
+				test(t, b, c)
 			})
 		}
 	})

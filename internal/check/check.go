@@ -39,6 +39,15 @@ func (q Queue) Base() string { return "{" + q.Prefix + ":" + q.Name + "}:" }
 // Key is the Redis key of one structure, such as "pending".
 func (q Queue) Key(structure string) string { return q.Base() + structure }
 
+// Keys are the Redis keys of all its structures.
+func (q Queue) Keys() []string {
+	var all []string
+	for _, st := range structures {
+		all = append(all, q.Key(st.name))
+	}
+	return all
+}
+
 // State is everything that Redis held of a queue at one instant. What could
 // not be decoded is in it all the same, with the reason as its Problem.
 type State struct {
@@ -188,6 +197,14 @@ func mustRead(t testing.TB, cli redis.UniversalClient, prefix, name string) *Sta
 	ctx, cancel := context.WithTimeout(context.Background(), readLimit)
 	defer cancel()
 	s, err := Read(ctx, cli, prefix, name)
+	// While a node of a Cluster is promoted, or comes back, others may send the client on more often than it follows.
+	for _, cluster := cli.(*redis.ClusterClient); cluster && err != nil && ctx.Err() == nil; {
+		select {
+		case <-time.After(50 * time.Millisecond):
+			s, err = Read(ctx, cli, prefix, name)
+		case <-ctx.Done():
+		}
+	}
 	if err != nil {
 		t.Fatalf("%v", err)
 		return nil

@@ -6,9 +6,11 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/alicebob/miniredis/v2/server"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -96,6 +98,26 @@ func TestReadInCluster(t *testing.T) {
 	b.do("SET", "other", "x")
 	if got := b.read().Strays; !slices.Equal(got, []string{b.q.Key("other")}) {
 		t.Errorf("strays are %q", got)
+	}
+}
+
+// TestAssertWhileAClusterMoves: a client that is sent on too often asks again, and what does not pass by is said.
+func TestAssertWhileAClusterMoves(t *testing.T) {
+	node := miniredis.RunT(t)
+	cli := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{node.Addr()}})
+	defer cli.Close()
+	b := build(t, cli, "dq")
+	var asked atomic.Int32
+	node.Server().SetPreHook(func(c *server.Peer, cmd string, _ ...string) bool {
+		moved := cmd == "EVAL" && asked.Add(1) <= 10
+		if moved {
+			c.WriteError("MOVED 11693 " + node.Addr())
+		}
+		return moved
+	})
+	r := &recorder{TB: t}
+	if s := Assert(r, cli, b.q.Prefix, b.q.Name); s == nil || r.errors != nil || r.fatals != nil || asked.Load() < 11 {
+		t.Errorf("asked %d times: %v, %+v", asked.Load(), s, r)
 	}
 }
 

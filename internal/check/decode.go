@@ -241,13 +241,9 @@ func (e *Envelope) decodeFields(c *cursor, whole bool) error {
 func (e *Envelope) decodeField(kind int, value *cursor) (err error) {
 	switch {
 	case kind == fieldTTL:
-		if e.TTL, err = value.number("TTL"); err == nil && e.TTL == 0 {
-			err = errors.New("TTL is 0 though it has a field")
-		}
+		e.TTL, err = value.above0("TTL")
 	case kind == fieldRetries:
-		if e.Retries, err = value.number("retry count"); err == nil && e.Retries == 0 {
-			err = errors.New("retry count is 0 though it has a field")
-		}
+		e.Retries, err = value.above0("retry count")
 	case kind == fieldHeaders:
 		err = e.decodeHeaders(value)
 	case kind == fieldPayload:
@@ -265,13 +261,9 @@ func (e *Envelope) decodeField(kind int, value *cursor) (err error) {
 	case kind == fieldLatest:
 		e.Latest, err = value.instant("latest instant")
 	case kind == fieldKeyHold:
-		if e.KeyHold, err = value.number("key hold"); err == nil && e.KeyHold == 0 {
-			err = errors.New("key hold is 0 though it has a field")
-		}
+		e.KeyHold, err = value.above0("key hold")
 	case kind == fieldRetention:
-		if e.Retention, err = value.number("retention"); err == nil && e.Retention == 0 {
-			err = errors.New("retention is 0 though it has a field")
-		}
+		e.Retention, err = value.above0("retention")
 	case kind >= mustBeKnown:
 		err = fmt.Errorf("field %d is not known, and must be", kind)
 	default:
@@ -378,6 +370,15 @@ func (c *cursor) number(what string) (int64, error) {
 	}
 	*c = (*c)[n:]
 	return int64(v), nil
+}
+
+// above0 reads a number that is left out if it is 0.
+func (c *cursor) above0(what string) (int64, error) {
+	v, err := c.number(what)
+	if err == nil && v == 0 {
+		err = fmt.Errorf("%s is 0 though it has a field", what)
+	}
+	return v, err
 }
 
 // text reads a uvarint and as many bytes.

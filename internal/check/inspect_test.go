@@ -7,27 +7,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 )
 
 // In pages the same is found as at one instant.
 func TestInspectFindsTheSame(t *testing.T) {
-	onServers(t, func(t *testing.T, cli redis.UniversalClient) {
-		for _, c := range breakages {
-			t.Run(c.name, func(t *testing.T) {
-				b := build(t, cli, "dq")
-				c.make(b)
-				want := b.read().Breaches()
-				_, found, err := Inspect(t.Context(), cli, b.q.Prefix, b.q.Name, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got := texts(found); !slices.Equal(got, want) {
-					t.Errorf("in pages:\n%s\nat one instant:\n%s\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"), b.read().Dump())
-				}
-			})
+	onBreakages(t, func(t *testing.T, b *bed, _ breakage) {
+		want := b.read().Breaches()
+		_, found, err := Inspect(t.Context(), b.cli, b.q.Prefix, b.q.Name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := texts(found); !slices.Equal(got, want) {
+			t.Errorf("in pages:\n%s\nat one instant:\n%s\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"), b.read().Dump())
 		}
 	})
 }

@@ -78,10 +78,9 @@ const readTimeout = time.Minute
 // Breaches to say.
 func Read(ctx context.Context, cli redis.UniversalClient, prefix, name string) (*State, error) {
 	q := Queue{Prefix: prefix, Name: name}
-	var keys []string
+	keys := q.Keys()
 	var kinds []any
 	for _, st := range structures {
-		keys = append(keys, q.Key(st.name))
 		kinds = append(kinds, st.kind)
 	}
 	if one, ok := cli.(*redis.Client); ok {
@@ -179,21 +178,11 @@ func (s *State) fill(structure string, content []string) {
 	case "done":
 		s.Done = append(s.Done, scored(content)...)
 	case "held":
-		for pair := range slices.Chunk(content, 2) {
-			m := Marker{Member: pair[0]}
-			m.Score, m.Problem = decodeScore(pair[1])
-			s.Held = append(s.Held, m)
-		}
+		s.Held = append(s.Held, marked(content)...)
 	case "journal":
-		for pair := range slices.Chunk(content, 2) {
-			m := Marker{Member: pair[0]}
-			m.Score, m.Problem = decodeScore(pair[1])
-			s.Journal = append(s.Journal, m)
-		}
+		s.Journal = append(s.Journal, marked(content)...)
 	case "wake":
-		for pair := range slices.Chunk(content, 2) {
-			m := Marker{Member: pair[0]}
-			m.Score, m.Problem = decodeScore(pair[1])
+		for _, m := range marked(content) {
 			if m.Member == "w" {
 				s.Wake = m.Score
 			}
@@ -248,6 +237,16 @@ func scored(content []string) []Entry {
 		entries = append(entries, e)
 	}
 	return entries
+}
+
+// marked decodes the reply of ZRANGE WITHSCORES whose members are no tags.
+func marked(content []string) (all []Marker) {
+	for pair := range slices.Chunk(content, 2) {
+		m := Marker{Member: pair[0]}
+		m.Score, m.Problem = decodeScore(pair[1])
+		all = append(all, m)
+	}
+	return all
 }
 
 // strays finds the keys under the queue's base other than own, sorted.

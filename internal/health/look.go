@@ -1,5 +1,5 @@
-// Package health judges queues, and the servers that keep them, by what Monitor and INFO say: one set of rules for all that
-// show them to people, the command line and the web page, each of which writes the words in its own way. It imports the face alone.
+// Package health judges queues, and the servers that keep them, by what ops.Queue and INFO say: one set of rules for all that
+// show them to people, the command line and the web page, each of which writes the words in its own way. It imports the face and ops alone.
 package health
 
 import (
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 const (
@@ -26,21 +27,21 @@ type Look struct {
 	At        time.Time
 	Err       error // then there is nothing else
 	Counts    delayqueue.Counts
-	Consumers []delayqueue.Consumer
-	Hours     []delayqueue.Tally // the last 48, oldest first
-	Samples   []Sample           // of a Watcher: oldest first, this look's is the last
+	Consumers []ops.Consumer
+	Hours     []ops.Tally // the last 48, oldest first
+	Samples   []Sample    // of a Watcher: oldest first, this look's is the last
 }
 
 // A Sample is what is remembered of a look.
 type Sample struct {
 	At     time.Time
-	Waits  int64            // that are pending, ready, or wait for a retry
-	Behind time.Duration    // of the oldest that is ready
-	Hour   delayqueue.Tally // the present one
+	Waits  int64         // that are pending, ready, or wait for a retry
+	Behind time.Duration // of the oldest that is ready
+	Hour   ops.Tally     // the present one
 }
 
 // Read looks at a queue, by three calls of bounded work.
-func Read(ctx context.Context, m *delayqueue.Monitor) (l *Look) {
+func Read(ctx context.Context, m *ops.Queue) (l *Look) {
 	l = &Look{Name: m.Name(), At: time.Now()}
 	defer func() {
 		if bad := recover(); bad != nil {
@@ -51,7 +52,7 @@ func Read(ctx context.Context, m *delayqueue.Monitor) (l *Look) {
 		return l
 	}
 	if l.Consumers, l.Err = m.Consumers(ctx); l.Err == nil {
-		l.Hours, l.Err = m.History(ctx, delayqueue.Hourly, 48)
+		l.Hours, l.Err = m.History(ctx, ops.Hourly, 48)
 	}
 	return l
 }
@@ -64,7 +65,7 @@ type Watcher struct {
 }
 
 // Read looks at all queues, each for itself, so one that does not answer holds up no other. It forgets what it knows of others.
-func (w *Watcher) Read(ctx context.Context, monitors []*delayqueue.Monitor) []*Look {
+func (w *Watcher) Read(ctx context.Context, monitors []*ops.Queue) []*Look {
 	all := make([]*Look, len(monitors))
 	free := make(chan struct{}, w.AtOnce)
 	var reading sync.WaitGroup
@@ -141,7 +142,7 @@ func (l *Look) Rates() (in, out Rate) {
 }
 
 // since is what was counted from a sample on.
-func (l *Look) since(s Sample) (n delayqueue.Tally) {
+func (l *Look) since(s Sample) (n ops.Tally) {
 	for _, hour := range l.Hours {
 		if !hour.Start.Before(s.Hour.Start) {
 			n = plus(n, hour, 1)
@@ -151,7 +152,7 @@ func (l *Look) since(s Sample) (n delayqueue.Tally) {
 }
 
 // LastHour is what was counted in it: in the present one, and of the one before a share as long as is missing.
-func (l *Look) LastHour() (n delayqueue.Tally) {
+func (l *Look) LastHour() (n ops.Tally) {
 	if len(l.Hours) == 0 {
 		return n
 	}
@@ -163,14 +164,14 @@ func (l *Look) LastHour() (n delayqueue.Tally) {
 }
 
 // Sum adds tallies.
-func Sum(all []delayqueue.Tally) (n delayqueue.Tally) {
+func Sum(all []ops.Tally) (n ops.Tally) {
 	for _, t := range all {
 		n = plus(n, t, 1)
 	}
 	return n
 }
 
-func plus(a, b delayqueue.Tally, times float64) delayqueue.Tally {
+func plus(a, b ops.Tally, times float64) ops.Tally {
 	part := func(n int64) int64 {
 		if times == 1 {
 			return n
@@ -193,7 +194,7 @@ func plus(a, b delayqueue.Tally, times float64) delayqueue.Tally {
 }
 
 // Failing is how many of a hundred deliveries that were counted failed or were lost; less than 0 if there were none.
-func Failing(n delayqueue.Tally) Percent {
+func Failing(n ops.Tally) Percent {
 	if ended := n.Acked + n.Failed + n.Lost; ended > 0 {
 		return Percent(100 * float64(n.Failed+n.Lost) / float64(ended))
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // english writes a text as plainly as may be.
@@ -25,14 +26,14 @@ func TestJudge(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 6, 30, 0, 0, time.UTC)
 	seven := now.Add(30 * time.Minute)
-	hour := func(sent, acked, failed int64) []delayqueue.Tally {
-		return []delayqueue.Tally{{Start: now.Truncate(time.Hour), Sent: sent, Acked: acked, Failed: failed}}
+	hour := func(sent, acked, failed int64) []ops.Tally {
+		return []ops.Tally{{Start: now.Truncate(time.Hour), Sent: sent, Acked: acked, Failed: failed}}
 	}
-	idle := []delayqueue.Consumer{{Concurrency: 2}}
-	busy := []delayqueue.Consumer{{Concurrency: 1, Handling: []delayqueue.Handling{{ID: "a"}, {ID: "b"}}}}
+	idle := []ops.Consumer{{Concurrency: 2}}
+	busy := []ops.Consumer{{Concurrency: 1, Handling: []ops.Handling{{ID: "a"}, {ID: "b"}}}}
 	before := func(sent, acked int64) []Sample {
 		return []Sample{{At: now.Add(-time.Hour)}, {At: now.Add(-10 * time.Second),
-			Hour: delayqueue.Tally{Start: now.Truncate(time.Hour), Sent: sent, Acked: acked}}}
+			Hour: ops.Tally{Start: now.Truncate(time.Hour), Sent: sent, Acked: acked}}}
 	}
 	for _, c := range []struct {
 		look  Look
@@ -81,7 +82,7 @@ func TestJudge(t *testing.T) {
 
 func TestWorstFirst(t *testing.T) {
 	t.Parallel()
-	fine := []delayqueue.Consumer{{Concurrency: 1}}
+	fine := []ops.Consumer{{Concurrency: 1}}
 	var names []string
 	for _, l := range WorstFirst([]*Look{{Name: "c", Consumers: fine}, {Name: "b", Consumers: fine}, {Name: "quiet"},
 		{Name: "z", Err: errors.New("x")}}) {
@@ -96,17 +97,17 @@ func TestWorstFirst(t *testing.T) {
 func TestLastHour(t *testing.T) {
 	t.Parallel()
 	start := time.Date(2026, 11, 22, 6, 0, 0, 0, time.UTC)
-	l := Look{At: start.Add(15 * time.Minute), Hours: []delayqueue.Tally{{Start: start.Add(-time.Hour), Sent: 100, Failed: 2},
+	l := Look{At: start.Add(15 * time.Minute), Hours: []ops.Tally{{Start: start.Add(-time.Hour), Sent: 100, Failed: 2},
 		{Start: start, Sent: 7}}}
 	if n := l.LastHour(); n.Sent != 82 || n.Failed != 2 {
 		t.Errorf("%+v", n)
 	}
-	late := Sum([]delayqueue.Tally{{}, {Started: 3, Lateness: time.Second, MaxLateness: 2 * time.Second},
+	late := Sum([]ops.Tally{{}, {Started: 3, Lateness: time.Second, MaxLateness: 2 * time.Second},
 		{Started: 1, Lateness: 5 * time.Second, MaxLateness: 5 * time.Second}, {}})
-	if late != (delayqueue.Tally{Started: 4, Lateness: 2 * time.Second, MaxLateness: 5 * time.Second}) {
+	if late != (ops.Tally{Started: 4, Lateness: 2 * time.Second, MaxLateness: 5 * time.Second}) {
 		t.Errorf("%+v", late)
 	}
-	if n := (&Look{}).LastHour(); n != (delayqueue.Tally{}) {
+	if n := (&Look{}).LastHour(); n != (ops.Tally{}) {
 		t.Errorf("%+v", n)
 	}
 	if in, out := l.Rates(); in.Known || out.Known {

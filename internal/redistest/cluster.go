@@ -78,13 +78,7 @@ func StartCluster(t testing.TB, primaries, replicas int) *Cluster {
 }
 
 // Addrs returns the addresses of all nodes, in the order of Nodes.
-func (c *Cluster) Addrs() []string {
-	addrs := make([]string, len(c.Nodes))
-	for i, node := range c.Nodes {
-		addrs[i] = node.Addr()
-	}
-	return addrs
-}
+func (c *Cluster) Addrs() []string { return addrsOf(c.Nodes) }
 
 // Client returns a new client of the cluster, with go-redis's defaults. It is
 // closed at the end of the test. By these defaults it may go on to call a dead

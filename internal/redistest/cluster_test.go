@@ -48,16 +48,7 @@ func TestClusterServesAndFailsOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Nodes[0].Kill()
-	replica := c.Nodes[3].Client(t)
-	if err := await(ctx, func() error {
-		role, err := replica.Do(ctx, "ROLE").Slice()
-		if err == nil && role[0] != "master" {
-			err = fmt.Errorf("still %v", role[0])
-		}
-		return err
-	}); err != nil {
-		t.Fatalf("no failover: %v", err)
-	}
+	awaitRole(t, c.Nodes[3], "master")
 	if err := await(ctx, func() error {
 		cli.ReloadState(ctx)
 		for i := range 100 {
@@ -72,15 +63,21 @@ func TestClusterServesAndFailsOver(t *testing.T) {
 
 	// The old primary comes back as a replica.
 	c.Nodes[0].Restart(t)
-	old := c.Nodes[0].Client(t)
+	awaitRole(t, c.Nodes[0], "slave")
+}
+
+// awaitRole waits until a node has a role.
+func awaitRole(t *testing.T, node *Server, want string) {
+	t.Helper()
+	ctx, cli := testCtx(t), node.Client(t)
 	if err := await(ctx, func() error {
-		role, err := old.Do(ctx, "ROLE").Slice()
-		if err == nil && role[0] != "slave" {
+		role, err := cli.Do(ctx, "ROLE").Slice()
+		if err == nil && role[0] != want {
 			err = fmt.Errorf("still %v", role[0])
 		}
 		return err
 	}); err != nil {
-		t.Fatalf("no return: %v", err)
+		t.Fatalf("no %s: %v", want, err)
 	}
 }
 

@@ -11,9 +11,8 @@ import (
 
 func TestDropReplyOfScript(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, protocol int) {
+	both(t, func(t *testing.T, s *Server, w *Wire, cli *redis.Client) {
 		ctx := testCtx(t)
-		s, w, cli := wired(t, protocol)
 		script := redis.NewScript(`return redis.call("INCR", KEYS[1])`)
 		if err := script.Load(ctx, cli).Err(); err != nil {
 			t.Fatal(err)
@@ -40,9 +39,8 @@ func TestDropReplyOfScript(t *testing.T) {
 // not, and the server executes the whole pipeline all the same.
 func TestDropReplyInPipeline(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, protocol int) {
+	both(t, func(t *testing.T, s *Server, w *Wire, cli *redis.Client) {
 		ctx := testCtx(t)
-		s, w, cli := wired(t, protocol)
 		struck := w.DropReply(is("incrby", "n", "50"))
 		pipe := cli.Pipeline()
 		for range 49 {
@@ -92,9 +90,7 @@ func TestDropReplyAmongPushes(t *testing.T) {
 	w := NewWire(t, addr)
 	conn := dial(t, w.Addr())
 	struck := w.DropReply(is("third"))
-	if _, err := conn.Write([]byte("first\r\n\r\nsecond\r\n*0\r\n*1\r\n$5\r\nthird\r\nfourth\r\n")); err != nil {
-		t.Fatal(err)
-	}
+	write(t, conn, "first\r\n\r\nsecond\r\n*0\r\n*1\r\n$5\r\nthird\r\nfourth\r\n")
 	var got bytes.Buffer
 	if _, err := got.ReadFrom(conn); err != nil {
 		t.Fatal(err)
@@ -108,9 +104,8 @@ func TestDropReplyAmongPushes(t *testing.T) {
 
 func TestHoldReply(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, protocol int) {
+	both(t, func(t *testing.T, s *Server, w *Wire, cli *redis.Client) {
 		ctx := testCtx(t)
-		s, w, cli := wired(t, protocol)
 		struck, release := w.HoldReply(is("incr", "n"))
 		result := make(chan error, 1)
 		go func() { result <- cli.Incr(ctx, "n").Err() }()
@@ -118,7 +113,7 @@ func TestHoldReply(t *testing.T) {
 		if n, err := s.Client(t).Get(ctx, "n").Int(); n != 1 {
 			t.Fatalf("the command was not executed: %d, %v", n, err)
 		}
-		if err := onWire(t, w, protocol).Ping(ctx).Err(); err != nil {
+		if err := onWire(t, w, cli.Options().Protocol).Ping(ctx).Err(); err != nil {
 			t.Fatalf("another connection waits too: %v", err)
 		}
 		select {
@@ -140,13 +135,12 @@ func TestHoldReply(t *testing.T) {
 // The original is late: its client has given up and repeated the call.
 func TestHoldCommandOutlivesItsClient(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, protocol int) {
+	both(t, func(t *testing.T, s *Server, w *Wire, cli *redis.Client) {
 		ctx := testCtx(t)
-		s, w, _ := wired(t, protocol)
 		direct := s.Client(t)
 		struck, release := w.HoldCommand(is("rpush", "l", "original"))
 		hasty := redis.NewClient(&redis.Options{
-			Addr: w.Addr(), Protocol: protocol, MaxRetries: -1, ReadTimeout: time.Second,
+			Addr: w.Addr(), Protocol: cli.Options().Protocol, MaxRetries: -1, ReadTimeout: time.Second,
 		})
 		pipe := hasty.Pipeline()
 		pipe.RPush(ctx, "l", "before")
@@ -175,15 +169,12 @@ func TestHoldCommandOutlivesItsClient(t *testing.T) {
 
 func TestReleaseBeforeStrikeDisarms(t *testing.T) {
 	t.Parallel()
-	ctx := testCtx(t)
 	_, w, cli := wired(t, 3)
 	struckCmd, releaseCmd := w.HoldCommand(is("ping"))
 	struckReply, releaseReply := w.HoldReply(is("ping"))
 	releaseCmd()
 	releaseReply()
-	if err := cli.Ping(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
+	ping(t, cli)
 	mustBeOpen(t, struckCmd, "a disarmed hold")
 	mustBeOpen(t, struckReply, "a disarmed hold")
 }

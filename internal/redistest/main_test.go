@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"github.com/go-delayqueue/delayqueue/internal/leaks"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // childEnv turns the test binary into the child of TestServerDiesWithBinary.
@@ -17,18 +18,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(childEnv) != "" {
 		runChild()
 	}
-	code := m.Run()
-	if code == 0 {
-		err := goleak.Find()
-		for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); { // what is left may need time to end
-			err = goleak.Find()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	leaks.Main(m)
 }
 
 // runChild starts a server, prints its address and waits to be killed.
@@ -53,11 +43,7 @@ func testCtx(t *testing.T) context.Context {
 // mustClose fails the test unless c closes soon.
 func mustClose(t *testing.T, c <-chan struct{}, what string) {
 	t.Helper()
-	select {
-	case <-c:
-	case <-time.After(time.Minute):
-		t.Fatalf("%s did not happen", what)
-	}
+	testkit.Receive(t, what, c)
 }
 
 // mustBeOpen fails the test if c is closed.

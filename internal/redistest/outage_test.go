@@ -22,9 +22,7 @@ func TestCutReply(t *testing.T) {
 	}
 	struck := w.CutReply(is("get"))
 	conn := dial(t, w.Addr())
-	if _, err := conn.Write([]byte("GET none\r\nPING\r\nGET k\r\n")); err != nil {
-		t.Fatal(err)
-	}
+	write(t, conn, "GET none\r\nPING\r\nGET k\r\n")
 	got, err := io.ReadAll(conn)
 	if err != nil || string(got) != "$-" { // of $-1\r\n
 		t.Fatalf("read %q, %v", got, err)
@@ -32,9 +30,7 @@ func TestCutReply(t *testing.T) {
 	mustClose(t, struck, "the cut")
 	struck = w.CutReply(is("get"))
 	conn = dial(t, w.Addr())
-	if _, err := conn.Write([]byte("PING\r\nGET k\r\nINCR n\r\n")); err != nil {
-		t.Fatal(err)
-	}
+	write(t, conn, "PING\r\nGET k\r\nINCR n\r\n")
 	if got, err := io.ReadAll(conn); err != nil || string(got) != "+PONG\r\n$10\r\n012" {
 		t.Fatalf("read %q, %v", got, err)
 	}
@@ -48,22 +44,15 @@ func TestFreezeAndThaw(t *testing.T) {
 	t.Parallel()
 	ctx := testCtx(t)
 	s, w, cli := wired(t, 3)
-	if err := cli.Ping(ctx).Err(); err != nil {
-		t.Fatal(err)
-	}
+	ping(t, cli)
 	conn := dial(t, w.Addr())
 	w.Freeze()
 	w.Freeze()
 	result := make(chan error, 1)
 	go func() { result <- cli.Incr(ctx, "n").Err() }()
 	for _, c := range []net.Conn{conn, dial(t, w.Addr())} { // one from before, and a new one
-		if _, err := c.Write([]byte("INCR n\r\n")); err != nil {
-			t.Fatal(err)
-		}
-		_ = c.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("a frozen wire answers: %v", err)
-		}
+		write(t, c, "INCR n\r\n")
+		silent(t, c, 100*time.Millisecond)
 	}
 	if n, err := s.Client(t).Exists(ctx, "n").Result(); n != 0 {
 		t.Fatalf("a command has passed: %v", err)
@@ -85,9 +74,7 @@ func TestFreezeAndThaw(t *testing.T) {
 func TestCutWhileFrozen(t *testing.T) {
 	t.Parallel()
 	_, w, cli := wired(t, 3)
-	if err := cli.Ping(testCtx(t)).Err(); err != nil {
-		t.Fatal(err)
-	}
+	ping(t, cli)
 	w.Freeze()
 	result := make(chan error, 1)
 	go func() { result <- cli.Ping(testCtx(t)).Err() }()
@@ -97,8 +84,29 @@ func TestCutWhileFrozen(t *testing.T) {
 	}
 	w.Mend()
 	w.Thaw()
-	if err := cli.Ping(testCtx(t)).Err(); err != nil {
+	ping(t, cli)
+}
+
+// struckConn is a connection that has been answered, and that strike has struck.
+func struckConn(t *testing.T, w *Wire, strike func() int) net.Conn {
+	t.Helper()
+	conn := dial(t, w.Addr())
+	write(t, conn, "PING\r\n")
+	if _, err := io.ReadFull(conn, make([]byte, len("+PONG\r\n"))); err != nil {
 		t.Fatal(err)
+	}
+	if n := strike(); n != 1 {
+		t.Fatalf("%d connections were struck", n)
+	}
+	return conn
+}
+
+// silent fails the test if the connection answers within d.
+func silent(t *testing.T, conn net.Conn, d time.Duration) {
+	t.Helper()
+	_ = conn.SetReadDeadline(time.Now().Add(d))
+	if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("read %d bytes, %v", n, err)
 	}
 }
 
@@ -106,24 +114,10 @@ func TestHalfOpen(t *testing.T) {
 	t.Parallel()
 	ctx := testCtx(t)
 	s, w, _ := wired(t, 3)
-	conn := dial(t, w.Addr())
-	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(conn, make([]byte, len("+PONG\r\n"))); err != nil {
-		t.Fatal(err)
-	}
-	if n := w.HalfOpen(); n != 1 {
-		t.Fatalf("%d connections were struck", n)
-	}
+	conn := struckConn(t, w, w.HalfOpen)
 	for range 3 { // all is swallowed, without an error and without an answer
-		if _, err := conn.Write([]byte("INCR n\r\n")); err != nil {
-			t.Fatal(err)
-		}
-		_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-		if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("read %d bytes, %v", n, err)
-		}
+		write(t, conn, "INCR n\r\n")
+		silent(t, conn, 50*time.Millisecond)
 	}
 	if n, err := onWire(t, w, 3).Exists(ctx, "n").Result(); n != 0 || err != nil {
 		t.Fatalf("a new connection sees %d, %v", n, err)
@@ -137,22 +131,11 @@ func TestHangUp(t *testing.T) {
 	t.Parallel()
 	ctx := testCtx(t)
 	s, w, _ := wired(t, 3)
-	conn := dial(t, w.Addr())
-	if _, err := conn.Write([]byte("PING\r\n")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := io.ReadFull(conn, make([]byte, len("+PONG\r\n"))); err != nil {
-		t.Fatal(err)
-	}
-	if n := w.HangUp(); n != 1 {
-		t.Fatalf("%d connections were struck", n)
-	}
+	conn := struckConn(t, w, w.HangUp)
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Fatalf("the client reads on: %v", err)
 	}
-	if _, err := conn.Write([]byte("INCR n\r\n")); err != nil {
-		t.Fatal(err)
-	}
+	write(t, conn, "INCR n\r\n")
 	if !until(time.Minute, func() bool { return s.Client(t).Get(ctx, "n").Val() == "1" }) {
 		t.Fatal("what the client sent afterwards was lost")
 	}
@@ -173,9 +156,7 @@ func TestTrickle(t *testing.T) {
 	}
 	// A reader that keeps up sees single bytes; one on a busy machine sees many, but no read holds the whole value.
 	conn := dial(t, w.Addr())
-	if _, err := conn.Write([]byte("GET k\r\n")); err != nil {
-		t.Fatal(err)
-	}
+	write(t, conn, "GET k\r\n")
 	buf := make([]byte, 2*len(value))
 	reads := 0
 	for got := 0; got < len(value); reads++ {
@@ -197,24 +178,19 @@ func TestTrickle(t *testing.T) {
 func TestDarken(t *testing.T) {
 	t.Parallel()
 	_, w, _ := wired(t, 3)
-	silent := func(conn net.Conn) {
+	swallowed := func(conn net.Conn) {
 		t.Helper()
-		if _, err := conn.Write([]byte("PING\r\n")); err != nil {
-			t.Fatal(err)
-		}
-		_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
-		if n, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("read %d bytes, %v", n, err)
-		}
+		write(t, conn, "PING\r\n")
+		silent(t, conn, 50*time.Millisecond)
 	}
 	before := dial(t, w.Addr())
 	w.Darken()
 	during := dial(t, w.Addr())
-	silent(before)
-	silent(during)
+	swallowed(before)
+	swallowed(during)
 	w.Lighten()
-	silent(before)
-	silent(during)
+	swallowed(before)
+	swallowed(during)
 	if err := onWire(t, w, 3).Ping(testCtx(t)).Err(); err != nil {
 		t.Fatalf("a new connection: %v", err)
 	}

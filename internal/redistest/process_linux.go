@@ -10,11 +10,6 @@ import (
 	"time"
 )
 
-const (
-	sigPause  = syscall.SIGSTOP
-	sigResume = syscall.SIGCONT
-)
-
 // childAttr makes the kernel kill the child when the thread that started it
 // ends, hence also when the test binary is killed.
 func childAttr() *syscall.SysProcAttr {

@@ -1,22 +1,10 @@
-//go:build unix && !linux
+//go:build unix
 
 package redistest
 
-import (
-	"syscall"
-	"time"
-)
+import "syscall"
 
 const (
 	sigPause  = syscall.SIGSTOP
 	sigResume = syscall.SIGCONT
 )
-
-// childAttr has nothing to ask for: only Linux ends a child with its parent.
-func childAttr() *syscall.SysProcAttr { return nil }
-
-// standsStill cannot be told here without a tool of the system's own.
-func standsStill(int) bool { return true }
-
-// busy cannot be told here without a tool of the system's own.
-func busy(int) time.Duration { return passed() }

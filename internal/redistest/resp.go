@@ -42,12 +42,10 @@ type span struct{ from, to int }
 // At the stream's end, in the middle of a command too, the error is not
 // errProtocol.
 func (r *frameReader) readCommand(dst []byte) (frame []byte, words []string, err error) {
-	start := len(dst)
-	dst, err = r.readLine(dst)
+	dst, head, err := r.readHead(dst)
 	if err != nil {
 		return dst, nil, err
 	}
-	head := trimLine(dst[start:])
 	if len(head) == 0 || head[0] != '*' {
 		for _, word := range bytes.Fields(head) {
 			words = append(words, string(word))
@@ -60,12 +58,10 @@ func (r *frameReader) readCommand(dst []byte) (frame []byte, words []string, err
 	}
 	var spans []span
 	for range n {
-		from := len(dst)
-		dst, err = r.readLine(dst)
+		dst, head, err = r.readHead(dst)
 		if err != nil {
 			return dst, nil, err
 		}
-		head := trimLine(dst[from:])
 		if len(head) == 0 || head[0] != '$' {
 			return dst, nil, fmt.Errorf("%w: argument begins %.40q", errProtocol, head)
 		}
@@ -76,7 +72,7 @@ func (r *frameReader) readCommand(dst []byte) (frame []byte, words []string, err
 		if size < 0 {
 			return dst, nil, fmt.Errorf("%w: argument is null", errProtocol)
 		}
-		from = len(dst)
+		from := len(dst)
 		if dst, err = r.readBulk(dst, size); err != nil {
 			return dst, nil, err
 		}
@@ -100,12 +96,10 @@ func (r *frameReader) readValue(dst []byte, depth int) (frame []byte, push bool,
 	if depth > maxDepth {
 		return dst, false, fmt.Errorf("%w: nested more than %d deep", errProtocol, maxDepth)
 	}
-	start := len(dst)
-	dst, err = r.readLine(dst)
+	dst, head, err := r.readHead(dst)
 	if err != nil {
 		return dst, false, err
 	}
-	head := trimLine(dst[start:])
 	if len(head) == 0 {
 		return dst, false, fmt.Errorf("%w: reply begins with an empty line", errProtocol)
 	}
@@ -141,13 +135,14 @@ func (r *frameReader) readValue(dst []byte, depth int) (frame []byte, push bool,
 	return dst, kind == '>', nil
 }
 
-// readLine appends one line to dst, its end included.
-func (r *frameReader) readLine(dst []byte) ([]byte, error) {
+// readHead appends one line to dst, its end included. head is the line without its end.
+func (r *frameReader) readHead(dst []byte) (frame, head []byte, err error) {
+	start := len(dst)
 	for {
 		part, err := r.br.ReadSlice('\n')
 		dst = append(dst, part...)
 		if !errors.Is(err, bufio.ErrBufferFull) {
-			return dst, err
+			return dst, trimLine(dst[start:]), err
 		}
 	}
 }

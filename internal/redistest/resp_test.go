@@ -10,6 +10,14 @@ import (
 	"testing/iotest"
 )
 
+// readersOf reads a stream that comes at once, and one that comes in single bytes.
+func readersOf(stream string) map[string]*frameReader {
+	return map[string]*frameReader{
+		"whole":    newFrameReader(strings.NewReader(stream)),
+		"by bytes": newFrameReader(iotest.OneByteReader(strings.NewReader(stream))),
+	}
+}
+
 func TestReadReply(t *testing.T) {
 	for _, tt := range []struct {
 		name, frame string
@@ -42,11 +50,7 @@ func TestReadReply(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stream := tt.frame + "+next\r\n"
-			for name, in := range map[string]io.Reader{
-				"whole":    strings.NewReader(stream),
-				"by bytes": iotest.OneByteReader(strings.NewReader(stream)),
-			} {
-				r := newFrameReader(in)
+			for name, r := range readersOf(stream) {
 				got, push, err := r.readReply([]byte("before"))
 				if err != nil || string(got) != "before"+tt.frame || push != tt.push {
 					t.Errorf("%s: %.60q, push %v, %v", name, got, push, err)
@@ -78,11 +82,7 @@ func TestReadCommand(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stream := tt.frame + "NEXT\r\n"
-			for name, in := range map[string]io.Reader{
-				"whole":    strings.NewReader(stream),
-				"by bytes": iotest.OneByteReader(strings.NewReader(stream)),
-			} {
-				r := newFrameReader(in)
+			for name, r := range readersOf(stream) {
 				got, words, err := r.readCommand(nil)
 				if err != nil || string(got) != tt.frame || !slices.Equal(words, tt.words) {
 					t.Errorf("%s: %q, %q, %v", name, got, words, err)

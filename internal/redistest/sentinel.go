@@ -39,23 +39,12 @@ type Sentinel struct {
 func StartSentinel(t testing.TB, replicas, sentinels int) *Sentinel {
 	t.Helper()
 	s := &Sentinel{}
-	start := func(server *Server) *Server {
-		started, err := run(server)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			started.Close()
-			started.logIfFailed(t)
-		})
-		return started
-	}
 	sync := []string{"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0"}
-	primary := start(&Server{args: sync})
+	primary := start(t, &Server{args: sync})
 	s.Nodes = append(s.Nodes, primary)
 	port := strconv.Itoa(primary.port)
 	for range replicas {
-		s.Nodes = append(s.Nodes, start(&Server{args: append(sync[:len(sync):len(sync)], "--replicaof", "127.0.0.1", port)}))
+		s.Nodes = append(s.Nodes, start(t, &Server{args: append(sync[:len(sync):len(sync)], "--replicaof", "127.0.0.1", port)}))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), sentinelLimit)
 	defer cancel()
@@ -64,7 +53,7 @@ func StartSentinel(t testing.TB, replicas, sentinels int) *Sentinel {
 		t.Fatalf("redistest: sentinel: %v", err)
 	}
 	for range sentinels {
-		s.Sentinels = append(s.Sentinels, start(&Server{conf: fmt.Sprintf(
+		s.Sentinels = append(s.Sentinels, start(t, &Server{conf: fmt.Sprintf(
 			"sentinel monitor %[1]s 127.0.0.1 %[2]s %[3]d\n"+
 				"sentinel down-after-milliseconds %[1]s 2000\nsentinel failover-timeout %[1]s 3000\nsentinel parallel-syncs %[1]s %[4]d\n",
 			SentinelMaster, port, sentinels/2+1, max(replicas, 1))}))
@@ -76,13 +65,7 @@ func StartSentinel(t testing.TB, replicas, sentinels int) *Sentinel {
 }
 
 // Addrs returns the addresses of the sentinels, which is what a client wants.
-func (s *Sentinel) Addrs() []string {
-	addrs := make([]string, len(s.Sentinels))
-	for i, sentinel := range s.Sentinels {
-		addrs[i] = sentinel.Addr()
-	}
-	return addrs
-}
+func (s *Sentinel) Addrs() []string { return addrsOf(s.Sentinels) }
 
 // Client returns a new client that follows the primary. It is closed at the end of the test.
 func (s *Sentinel) Client(t testing.TB) *redis.Client {

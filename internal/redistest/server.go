@@ -56,7 +56,13 @@ type Server struct {
 // answered after a minute.
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	s, err := Run(args...)
+	return start(t, &Server{args: args})
+}
+
+// start is run for one test.
+func start(t testing.TB, s *Server) *Server {
+	t.Helper()
+	s, err := run(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,6 +121,14 @@ func (s *Server) Close() {
 // Addr returns host:port, the same for the server's whole life.
 func (s *Server) Addr() string { return loopback(s.port) }
 
+func addrsOf(servers []*Server) []string {
+	addrs := make([]string, len(servers))
+	for i, s := range servers {
+		addrs[i] = s.Addr()
+	}
+	return addrs
+}
+
 // Client returns a new client of the server, with go-redis's defaults. It is
 // closed at the end of the test.
 func (s *Server) Client(t testing.TB) *redis.Client {
@@ -126,23 +140,11 @@ func (s *Server) Client(t testing.TB) *redis.Client {
 // Stop ends the server in good order: SIGTERM, and SIGKILL if it has not ended
 // after 5 seconds. It returns when the process is gone. A paused server is
 // resumed for it; one that has ended is left alone.
-func (s *Server) Stop() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc != nil {
-		s.proc.Stop()
-	}
-}
+func (s *Server) Stop() { s.onProcess((*Process).Stop) }
 
 // Kill ends the server by SIGKILL, as a crash does, paused or not. It returns
 // when the process is gone; one that has ended is left alone.
-func (s *Server) Kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc != nil {
-		s.proc.Kill()
-	}
-}
+func (s *Server) Kill() { s.onProcess((*Process).Kill) }
 
 // Restart starts the server again, on its old port and directory and with its
 // old arguments, and returns when it answers. One that still runs is stopped
@@ -159,20 +161,17 @@ func (s *Server) Restart(t testing.TB) {
 // accepted, by the kernel, but nothing is answered until Resume. It returns
 // when the process stands still (on systems other than Linux, when the signal
 // was sent).
-func (s *Server) Pause() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc != nil {
-		s.proc.Pause()
-	}
-}
+func (s *Server) Pause() { s.onProcess((*Process).Pause) }
 
 // Resume lets a paused server go on, by SIGCONT.
-func (s *Server) Resume() {
+func (s *Server) Resume() { s.onProcess((*Process).Resume) }
+
+// onProcess calls do with the newest process, if there is one.
+func (s *Server) onProcess(do func(*Process)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc != nil {
-		s.proc.Resume()
+		do(s.proc)
 	}
 }
 

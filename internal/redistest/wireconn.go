@@ -60,12 +60,12 @@ func newWireConn(w *Wire, client, server *net.TCPConn) *wireConn {
 	}
 }
 
-// kill closes both ends at once; all three goroutines end.
+// kill closes both ends at once; all three goroutines end. What waits at the gate goes on only when it can reach nobody any more.
 func (c *wireConn) kill() {
 	c.goneOnce.Do(func() {
-		close(c.gone)
 		_ = c.client.Close()
 		_ = c.server.Close()
+		close(c.gone)
 	})
 }
 

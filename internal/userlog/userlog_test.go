@@ -1,15 +1,15 @@
 package userlog
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // patience is how long a test waits for what must happen.
@@ -32,26 +32,8 @@ func (l lines) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 func (l lines) WithGroup(name string) slog.Handler { return lines{l.Handler.WithGroup(name), l.act} }
 
-// buffer may be written and read by several goroutines.
-type buffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
-func newLog(act func(text string)) (*slog.Logger, *buffer) {
-	out := new(buffer)
+func newLog(act func(text string)) (*slog.Logger, *testkit.Buffer) {
+	out := new(testkit.Buffer)
 	text := slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {
 			return slog.Attr{}
@@ -110,7 +92,7 @@ func (s spoiled) WithGroup(string) slog.Handler { s.spoil(); return nil }
 // TestWithoutAttributes: a handler that makes no other one out of itself is used as it is.
 func TestWithoutAttributes(t *testing.T) {
 	for name, spoil := range map[string]func(){"panics": func() { panic("no") }, "ends": runtime.Goexit, "nil": func() {}} {
-		out := new(buffer)
+		out := new(testkit.Buffer)
 		log := Contain(slog.New(spoiled{slog.NewTextHandler(out, nil), spoil})).With("a", 1).WithGroup("g")
 		for range 3 { // of which the first ones may be lost
 			log.Info("written")

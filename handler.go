@@ -1,0 +1,195 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/consume"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// This file has what a handler may return, and what it may say of its delivery.
+
+// ErrSkipRetry, returned or wrapped by a handler, sends the message to garbage at once, however many retries are
+// left. See also RetryAfter, Snooze, Again and Throttle.
+var ErrSkipRetry = errors.New("skip retry")
+
+type retryAfterError struct {
+	delay time.Duration
+	err   error
+}
+
+func (e *retryAfterError) Error() string { return fmt.Sprintf("%v (retry after %v)", e.err, e.delay) }
+func (e *retryAfterError) Unwrap() error { return e.err }
+
+// RetryAfter makes an error for a handler to return. It is a failure like any other, but the next delivery, if a retry is
+// left, comes after d instead of the queue's own delay. A negative d counts as zero, and err may be nil. A d above 0 and
+// below 1ms is a number without its unit: the failure says so, and the delay is the queue's own.
+func RetryAfter(d time.Duration, err error) error {
+	if err == nil {
+		err = errors.New("retry asked for")
+	}
+	if slip := message.Unitless("RetryAfter", d); d > 0 && slip != nil {
+		return fmt.Errorf("%w: %w", slip, err)
+	}
+	return &retryAfterError{delay: max(d, 0), err: err}
+}
+
+type snoozeError struct {
+	delay    time.Duration
+	fresh    bool  // failures count anew
+	throttle bool  // the whole queue waits
+	why      error // the reason of a throttle; nil: none
+}
+
+func (e *snoozeError) Error() string {
+	switch {
+	case e.why != nil:
+		return fmt.Sprintf("%v (throttle for %v)", e.why, e.delay)
+	case e.throttle:
+		return fmt.Sprintf("throttle for %v", e.delay)
+	}
+	return fmt.Sprintf("snooze for %v", e.delay)
+}
+
+// ErrSnoozed: errors.Is finds it in the values of Snooze, Again and Throttle, so that a middleware can tell them from a failure.
+var ErrSnoozed = errors.New("snoozed")
+
+// Unwrap makes errors.Is find ErrSnoozed, and the reason of a throttle.
+func (e *snoozeError) Unwrap() []error {
+	if e.why == nil {
+		return []error{ErrSnoozed}
+	}
+	return []error{ErrSnoozed, e.why}
+}
+
+// Snooze makes a value for a handler to return if it is too early for the message. The message is delivered again after d. That
+// is no failure and uses no retry, and earlier failures stay counted. For work that is done and comes again, there is Again.
+//
+// A negative d counts as zero, and more than 150 years as 150 years. A d above 0 and below 1ms is a number without its unit, with
+// which the message would come again without a pause: Snooze makes a failure that says so (ErrBadOption).
+// If another send took the key of the message while it was handled (Replace, Reschedule), the message ends: see Conflict.
+func Snooze(d time.Duration) error { return snooze("Snooze", d, false) }
+
+// Again makes a value for a handler to return if it has handled the message well and wants it again, as a handler that polls
+// does. The message is delivered again after d, which uses no retry, and its failures count from 0. The bounds of d are those of
+// Snooze. If another send took the key of the message while it was handled (Replace, Reschedule), the message of that send goes
+// on, and this one ends: see Conflict.
+func Again(d time.Duration) error { return snooze("Again", d, true) }
+
+// maxThrottle is the longest that a queue is throttled at once.
+const maxThrottle = time.Hour
+
+// Throttle makes a value for a handler to return if the whole queue must wait for a while, as after a 429. The message is
+// delivered again after d, which is no failure and uses no retry. Until then no consumer is handed a message of the queue.
+// Messages that consumers have already are handled. err is the reason, and may be nil.
+//
+// A negative d counts as zero, and more than an hour as an hour: the next handler may return Throttle again. A d above
+// 0 and below 1ms is a number without its unit, and makes a failure that says so (ErrBadOption). If several handlers return Throttle, the longest
+// time holds. A message whose deadline comes earlier goes to garbage, and throttles nothing. ops.Queue.Unthrottle ends a throttle.
+func Throttle(d time.Duration, err error) error {
+	d = min(max(d, 0), maxThrottle)
+	if slip := message.Unitless("Throttle", d); slip != nil {
+		return errors.Join(slip, err)
+	}
+	return &snoozeError{delay: d, throttle: true, why: err}
+}
+
+func snooze(what string, d time.Duration, fresh bool) error {
+	d = max(d, 0)
+	if err := message.Unitless(what, d); err != nil {
+		return err
+	}
+	return &snoozeError{delay: d, fresh: fresh}
+}
+
+// judge reads a handler's error.
+func judge(err error) (v consume.Verdict) {
+	if err == nil {
+		return v
+	}
+	v.Err, v.Text, v.SkipRetry = err, message.ErrorText(err), errors.Is(err, ErrSkipRetry)
+	var snooze *snoozeError
+	var after *retryAfterError
+	switch {
+	case v.SkipRetry:
+	case errors.As(err, &snooze):
+		v = consume.Verdict{Snooze: true, ResetFailures: snooze.fresh, Throttle: snooze.throttle, Delay: &snooze.delay}
+		if snooze.why != nil {
+			v.Text = message.ErrorText(snooze.why)
+		}
+	case errors.As(err, &after):
+		v.Delay = &after.delay
+	}
+	return v
+}
+
+// ErrNotHandling: the context does not belong to a handler, or the handler has returned or ran past its limit.
+var ErrNotHandling = consume.ErrNotHandling
+
+// ErrResultTooLarge: a result is over 1 MB.
+var ErrResultTooLarge = errors.New("result too large")
+
+// maxResult is how long a result may be.
+const maxResult = 1 << 20
+
+// SetResult sets the result of the delivery that a handler, or a middleware, has in hand. ctx is the handler's, or made
+// of it. The last call wins. The result is kept for Await and ops.Queue.Get if the sender has asked for it (WithRetention, Call)
+// and this delivery is acked, in one atomic step with the ack. Else it is dropped, which is no error.
+//
+// A result is any bytes, at most 1 MB. A longer one is ErrResultTooLarge, and the result that was set before stays. With another
+// context, and after the handler has returned or ran past its limit, SetResult returns ErrNotHandling. It is safe for concurrent use.
+func SetResult(ctx context.Context, value string) error {
+	if len(value) > maxResult {
+		return fmt.Errorf("delayqueue: SetResult: %w: %d bytes, at most %d", ErrResultTooLarge, len(value), maxResult)
+	}
+	if err := consume.HandlingOf(ctx).SetResult(value); err != nil {
+		return fmt.Errorf("delayqueue: SetResult: %w", err)
+	}
+	return nil
+}
+
+// ErrTooMuchFollows: more than 100 messages, or 1 MB of them, would follow one message.
+var ErrTooMuchFollows = consume.ErrTooMuchFollows
+
+// Then sends a message to the handler's own queue if and only if the delivery that the handler, or a middleware, has in
+// hand is acked, in one atomic step with the ack. So a handler that ran twice has one successor, and a handler that failed, snoozed,
+// returned Again, or came too late has none. ctx is the handler's, or made of it. A handler may name up to 100 messages, of 1 MB
+// together, which are stored in that order. Messages that an earlier try of a middleware has named follow, too. Then is
+// safe for concurrent use.
+//
+// Options are those of Send, except WithSequence, and WithKey with another policy than Refuse. A delay counts from the ack.
+// The ack frees the key of the acked message for a successor, also a key that stays taken for others (WithKeyHold). If another
+// message has the successor's key at that instant, the ack stands, and the successor is not stored. The log has that as an error
+// with the key and the id of the other message, and listeners get a RefusedEvent.
+//
+// An error says that this message will not be sent; messages that were named before still are. errors.Is finds ErrBadOption,
+// ErrPayloadTooLarge or ErrTooMuchFollows in it, or ErrNotHandling with another context and after the handler has returned.
+// A successor does not wait for WithReplicaAck, and a full Redis takes it, as it takes the ack.
+func Then(ctx context.Context, payload string, opts ...MsgOption) error {
+	h := consume.HandlingOf(ctx)
+	owner, err := h.Whose()
+	if err != nil {
+		return fmt.Errorf("delayqueue: Then: %w", err)
+	}
+	p := owner.(*producer)
+	var m script.SendMessage
+	d := new(draft)
+	if err := p.makeMessage(&m, payload, d, opts); err != nil {
+		return err
+	}
+	if m.Put != nil {
+		what := "WithSequence"
+		if m.Put.Sequence == "" {
+			what = fmt.Sprintf("WithKey with %v", Conflict(m.Put.On))
+		}
+		return p.notMade(d, fmt.Errorf("%w: Then: %s is for sends", ErrBadOption, what))
+	}
+	if err := h.Follow(&m); err != nil {
+		return p.notMade(d, fmt.Errorf("Then: %w", err))
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package delayqueue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/consume"
+	"github.com/go-delayqueue/delayqueue/internal/event"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/redis/go-redis/v9"
+)
+
+// The tests of this file need names that the package does not export. All others see the face alone.
+
+// TestJudge: what a handler returns, as a verdict. TestOutcome, of those who consume, says what follows from that.
+func TestJudge(t *testing.T) {
+	minute, hour, ever := time.Minute, time.Hour, time.Duration(1<<63-1)
+	for name, c := range map[string]struct {
+		err  error
+		want consume.Verdict // without err
+	}{
+		"nil":                       {nil, consume.Verdict{}},
+		"a failure":                 {queuetest.ErrBoom, consume.Verdict{Text: "boom"}},
+		"ErrSkipRetry":              {fmt.Errorf("no: %w", ErrSkipRetry), consume.Verdict{Text: "no: skip retry", SkipRetry: true}},
+		"RetryAfter":                {RetryAfter(time.Minute, queuetest.ErrBoom), consume.Verdict{Text: "boom (retry after 1m0s)", Delay: &minute}},
+		"RetryAfter for ever":       {RetryAfter(ever, queuetest.ErrBoom), consume.Verdict{Text: fmt.Sprintf("boom (retry after %v)", ever), Delay: &ever}},
+		"Snooze":                    {Snooze(time.Minute), consume.Verdict{Snooze: true, Delay: &minute}},
+		"Snooze, wrapped":           {fmt.Errorf("%w", Snooze(time.Minute)), consume.Verdict{Snooze: true, Delay: &minute}},
+		"Again":                     {Again(time.Minute), consume.Verdict{Snooze: true, ResetFailures: true, Delay: &minute}},
+		"Throttle":                  {Throttle(time.Minute, queuetest.ErrBoom), consume.Verdict{Snooze: true, Throttle: true, Delay: &minute, Text: "boom"}},
+		"Throttle without a reason": {Throttle(time.Minute, nil), consume.Verdict{Snooze: true, Throttle: true, Delay: &minute}},
+		"Throttle for too long":     {Throttle(24*time.Hour, nil), consume.Verdict{Snooze: true, Throttle: true, Delay: &hour}},
+		"Throttle without a unit":   {Throttle(30, nil), consume.Verdict{Text: fmt.Sprint(Throttle(30, nil))}},
+		"ErrSkipRetry and Snooze": {errors.Join(ErrSkipRetry, Snooze(time.Minute)),
+			consume.Verdict{Text: "skip retry\nsnooze for 1m0s", SkipRetry: true}},
+		"an error without a text": {errors.New(""), consume.Verdict{}},
+	} {
+		got := judge(c.err)
+		if failed := c.err != nil && !c.want.Snooze; (got.Err != nil) != failed || failed && got.Err != c.err {
+			t.Errorf("%s: the error is %v", name, got.Err)
+		}
+		got.Err = nil
+		if !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// TestForgottenUnitInHandler: what a handler returns with such a number is a failure, not a message that comes again at once.
+func TestForgottenUnitInHandler(t *testing.T) {
+	for what, err := range map[string]error{"Snooze 30ns": Snooze(30), "Again 30ns": Again(30), "RetryAfter 30ns": RetryAfter(30, queuetest.ErrBoom),
+		"Throttle 30ns": Throttle(30, nil), "Snooze 3.6µs": Snooze(3600), "Again 3.6µs": Again(3600),
+		"RetryAfter 3.6µs": RetryAfter(3600, queuetest.ErrBoom), "Throttle 3.6µs": Throttle(3600, queuetest.ErrBoom)} {
+		v := judge(err)
+		if v.Snooze || v.Delay != nil || !errors.Is(v.Err, ErrBadOption) || !strings.Contains(v.Text, what) ||
+			!strings.Contains(v.Text, "did you mean 3") {
+			t.Errorf("%s: %+v", what, v)
+		}
+	}
+	if err := RetryAfter(30, queuetest.ErrBoom); !errors.Is(err, queuetest.ErrBoom) {
+		t.Errorf("the handler's own error is not in it: %v", err)
+	}
+	for _, err := range []error{Snooze(0), Snooze(-1), Again(0), Again(-1), Snooze(time.Millisecond)} {
+		if v := judge(err); !v.Snooze || *v.Delay < 0 {
+			t.Errorf("%v: %+v", err, v)
+		}
+	}
+}
+
+// TestForgottenUnitOfARetryDelay: a function that returns a number without its unit does not make failures follow each other
+// at once.
+func TestForgottenUnitOfARetryDelay(t *testing.T) {
+	f := queuetest.NewBase(t)
+	q := NewQueue(f.Name, f.Cli, nil).WithLogger(f.Logger()).WithRetryDelayFunc(func(int, error, *Message) time.Duration { return 3600 })
+	if d := q.config.compose(f.Name).DelayAfter(1, queuetest.ErrBoom, &message.Delivered{}); d < time.Second || d > 2*time.Second {
+		t.Errorf("the next delivery is due after %v", d)
+	}
+	f.Log.Line(t, "a number without its unit")
+}
+
+func TestRetryDelays(t *testing.T) {
+	q := NewQueue("settings", queuetest.NewBase(t).Cli, nil)
+	after := func(failures int) time.Duration {
+		return q.config.delayFor(failures, queuetest.ErrBoom, &Message{}, q.config.Log)
+	}
+	q.WithNackRedeliveryDelay(7 * time.Second)
+	if d := after(3); d != 7*time.Second {
+		t.Errorf("WithNackRedeliveryDelay: %v", d)
+	}
+	q.WithRetryDelays(30*time.Second, time.Minute, 10*time.Minute)
+	for n, want := range map[int]time.Duration{1: 30 * time.Second, 2: time.Minute, 3: 10 * time.Minute, 9: 10 * time.Minute} {
+		if d := after(n); d != want {
+			t.Errorf("WithRetryDelays, failure %d: %v, want %v", n, d, want)
+		}
+	}
+	q.WithRetryDelayFunc(func(failures int, err error, _ *Message) time.Duration {
+		if !errors.Is(err, queuetest.ErrBoom) {
+			t.Errorf("the function got %v", err)
+		}
+		return time.Duration(failures) * time.Hour
+	})
+	if d := after(2); d != 2*time.Hour {
+		t.Errorf("WithRetryDelayFunc: %v", d)
+	}
+}
+
+// TestLastSettingWins: callback and handler replace each other, settings are overwritten.
+func TestLastSettingWins(t *testing.T) {
+	t.Parallel()
+	f := queuetest.NewBase(t)
+	got := make(chan string, 1)
+	q := NewQueue(f.Name, f.Cli, func(string) bool { got <- "NewQueue"; return true }).WithLogger(f.Logger()).
+		WithHandler(func(context.Context, *Message) error { got <- "WithHandler"; return nil }).
+		WithCallback(func(string) bool { got <- "WithCallback"; return true }).
+		WithConcurrent(3).WithConcurrent(1)
+	f.Stops(q)
+	f.Must(queuetest.Failure(q.Send(queuetest.CtxB, "x")))
+	q.StartConsume()
+	if by := queuetest.Receive(t, "it is handled", got); by != "WithCallback" {
+		t.Errorf("handled by %s", by)
+	}
+	if q.config.Workers != 1 {
+		t.Errorf("%d workers", q.config.Workers)
+	}
+}
+
+// TestReportWithoutRedis: what cannot be published is dropped and counted.
+func TestReportWithoutRedis(t *testing.T) {
+	t.Parallel()
+	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1})
+	defer cli.Close()
+	p := NewPublisher("nobody-there", cli)
+	sub := p.EnableReport()
+	defer sub.Stop()
+	p.events.Tell(event.CodeAck, 1, "x")
+	queuetest.Eventually(t, "it is counted", func() bool { return sub.Dropped() == 1 })
+}
+
+// TestJunkEvents: whoever publishes rubbish does not fill the log.
+func TestJunkEvents(t *testing.T) {
+	t.Parallel()
+	f := queuetest.NewBase(t)
+	q := NewQueue(f.Name, f.Cli, nil).WithLogger(f.Logger())
+	m := &Monitor{steerer: steerer{store: q.store, events: q.events}}
+	heard := make(chan Event, 100)
+	sub, err := m.ListenEvent(queuetest.CtxB, func(e Event) { heard <- e })
+	f.Must(err)
+	defer sub.Stop()
+	for i := range 100 {
+		f.Must(f.Cli.Publish(queuetest.CtxB, q.store.Keys.Events, fmt.Appendf(nil, "junk %d", i)).Err())
+	}
+	f.Must(f.Cli.Publish(queuetest.CtxB, q.store.Keys.Events, `[{"code":4,"count":1}]`).Err())
+	if e := queuetest.Receive(t, "what can be read", heard); e.Code != AckEvent {
+		t.Errorf("%+v", e)
+	}
+	f.Log.Says(t, 1, "events that cannot be read")
+}
+
+// TestFits: no send makes a payload of the largest size, because it would take a gigabyte.
+func TestFits(t *testing.T) {
+	if err := fits(maxPayload + 1); !errors.Is(err, ErrPayloadTooLarge) || fits(maxPayload) != nil {
+		t.Errorf("a payload that no Redis string can hold: %v", err)
+	}
+}

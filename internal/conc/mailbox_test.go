@@ -1,0 +1,90 @@
+package conc
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+)
+
+// countedLocks counts who wakes up to look: each takes the lock once more.
+type countedLocks struct {
+	*sync.Mutex
+	n atomic.Int64
+}
+
+func (l *countedLocks) Lock() { l.n.Add(1); l.Mutex.Lock() }
+
+// TestMailboxWakesNobodyForNothing: of many who wait, as many wake as there are items.
+func TestMailboxWakesNobodyForNothing(t *testing.T) {
+	var m Mailbox[int]
+	locks := &countedLocks{Mutex: &m.mu}
+	m.filled.L = locks
+	const waiters = 200
+	var waiting atomic.Int64
+	got := make(chan int, waiters)
+	for range waiters {
+		go func() {
+			for {
+				m.mu.Lock()
+				waiting.Add(1) // with the lock held until it waits
+				m.await()
+				if len(m.items) == 0 {
+					m.mu.Unlock()
+					return
+				}
+				item := m.items[0]
+				m.drop(1)
+				m.mu.Unlock()
+				got <- item
+			}
+		}()
+	}
+	want := 0
+	for n := range 10 {
+		want += n
+		queuetest.Eventually(t, "all wait", func() bool {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			return waiting.Load() == int64(waiters+want-n)
+		})
+		m.Put(make([]int, n)...)
+		for range n {
+			queuetest.Receive(t, "each item is taken", got)
+		}
+	}
+	if woke := locks.n.Load(); woke > int64(want) {
+		t.Errorf("%d woke for %d items", woke, want)
+	}
+	m.End()
+}
+
+// TestMailboxOrder: first in, first out, whichever way it is taken, and what is inside when it closes is still taken.
+func TestMailboxOrder(t *testing.T) {
+	var m Mailbox[int]
+	m.Put(1, 2, 3, 4, 5, 6)
+	if item, ok := m.One(); item != 1 || !ok {
+		t.Errorf("one is %d, %v", item, ok)
+	}
+	if some := m.Some(2); !slices.Equal(some, []int{2, 3}) {
+		t.Errorf("some are %v", some)
+	}
+	if dropped := m.PutAtMost(4, 7, 8, 9); dropped != 2 {
+		t.Errorf("%d were dropped", dropped)
+	}
+	if dropped := m.PutAtMost(3, 10); dropped != 1 {
+		t.Errorf("%d were dropped of a full one", dropped)
+	}
+	m.End()
+	if some := m.Some(3); !slices.Equal(some, []int{4, 5, 6}) {
+		t.Errorf("some are %v", some)
+	}
+	if some := m.Some(3); !slices.Equal(some, []int{7}) {
+		t.Errorf("some are %v", some)
+	}
+	if _, ok := m.One(); ok || len(m.Some(1)) > 0 {
+		t.Error("something was taken from an empty one")
+	}
+}

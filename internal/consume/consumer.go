@@ -1,0 +1,162 @@
+package consume
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/go-delayqueue/delayqueue/internal/event"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/wake"
+)
+
+// A Consumer consumes a queue once, from StartConsume until Done closes. Its parts embed it: each finds the settings, and the other parts,
+// there. The comment of the package has a drawing.
+type Consumer struct {
+	owner     any           // is what has the consumer; see StartConsumer
+	settings  Settings      // a copy, which does not change
+	store     *script.Store // over the library's own connections
+	events    event.Listeners
+	freed     conc.Signal // there may be room for more: sent by workers, leases and overruns, received by the poller
+	lifecycle *lifecycle
+	member    *member            // its part of the workers: what is fetched and waits for one
+	poller    poller             // fetches deliveries and gives them to the workers
+	wakeUps   *wake.WakeListener // waits for the wake marker, on a connection that queues share
+	leases    leases             // renews the leases of what is held
+	overruns  overruns           // keeps the places of handlers that run on after their deliveries have ended
+	settler   settler            // sends outcomes
+	notices   notices            // calls the garbage handler
+}
+
+// StartConsumer starts a consumer of a queue, with the portion at of the workers ws. Consumers with the same owner are of one queue:
+// Shutdown reports on them once.
+func StartConsumer(owner any, s *script.Store, ev event.Listeners, settings Settings, ws *Workers, at Portion) *Consumer {
+	c := &Consumer{owner: owner, settings: settings, store: s.ForConsumer(settings.Lease), events: ev, freed: conc.NewSignal()}
+	if settings.Drain != nil && settings.Drain.stepped {
+		c.store.AttemptTimeout = steppedAttempt
+	}
+	c.lifecycle = newLifecycle(settings.Lease, c.settings.Log, func() bool { return c.member.unhandled() > 0 })
+	c.wakeUps = wake.NewWakeListener(c.store)
+	c.member = ws.join(c.freed, at)
+	c.leases.Consumer, c.overruns.Consumer, c.notices.Consumer = c, c, c
+	c.overruns.bounded.Store(settings.Limits.Concurrency > 0)
+	c.notices.waiting.Read = c.notices.run
+	c.settler = settler{Consumer: c, caller: script.NewCaller(), joint: make(chan *jointCall)}
+	c.settler.outbox.Read = c.settler.run
+	c.poller = poller{
+		Consumer: c, hints: wake.NewHints(), caller: script.NewCaller(),
+		agreed: settings.FetchSettings, limits: script.AgreedLimits{RateLimits: settings.Limits, Bounded: settings.Limits != (script.RateLimits{})},
+		replyBytes: script.MaxBatchBytes, since: time.Now(),
+		state: pollState{interval: min(cmp.Or(settings.FetchInterval, tickInterval), settings.Lease/3), wakeUps: true,
+			moreDue: c.member.workers.shared},
+	}
+	go c.run()
+	return c
+}
+
+// run polls until stop. Then it ends all parts in this order: nothing more is fetched, handlers finish, their
+// outcomes are settled, leases are no longer renewed, and the garbage handler has been told.
+func (c *Consumer) run() {
+	defer context.AfterFunc(c.settings.Base, c.freed.Send)()
+
+	c.settings.logStuck(c.member.stuck()) // not in StartConsumer, which is called with the queue's mu held
+	c.poller.run()
+	begun := time.Now()
+	c.lifecycle.enterPhase("the call that waits for wake-ups to end")
+	c.wakeUps.End()
+	c.lifecycle.enterPhase("the wake-up to be handed on to other consumers")
+	c.poller.passWakeOn(begun)
+	c.lifecycle.enterPhase("handlers")
+	c.member.await() // handlers finish, or their limit or Shutdown gives up on them
+	c.lifecycle.enterPhase("outcomes to be settled")
+	c.settler.close()
+	c.lifecycle.enterPhase("leases to be renewed")
+	c.leases.close()
+	c.lifecycle.enterPhase("the garbage handler")
+	c.notices.close()
+	c.member.leave()
+	c.lifecycle.drainTimer.Stop()
+	c.lifecycle.endRedis()
+	c.overruns.close(c.store.Release)
+	close(c.lifecycle.done)
+}
+
+// Stop begins the end of all parts, and returns at once.
+func (c *Consumer) Stop() { c.lifecycle.stop() }
+
+// Stopping reports whether Stop has been called.
+func (c *Consumer) Stopping() bool { return c.lifecycle.stopping() }
+
+// Done is closed when consuming has ended.
+func (c *Consumer) Done() <-chan struct{} { return c.lifecycle.done }
+
+// Drains reports whether the consumer ends by itself, when nothing is due.
+func (c *Consumer) Drains() bool { return c.settings.Drain != nil }
+
+// Outage is why Redis does not answer at present, and nil if it does.
+func (c *Consumer) Outage() error { return c.lifecycle.outage.Cause() }
+
+// Hint says that this process has sent a message, and how soon that is due. Only a poller without wake-ups needs to know.
+func (c *Consumer) Hint(in time.Duration) {
+	if c.poller.wakeUpsOff.Load() {
+		c.poller.hints.Put(time.Now().Add(in))
+	}
+}
+
+// Ended reports whether consuming has ended.
+func (c *Consumer) Ended() bool { return conc.Closed(c.lifecycle.done) }
+
+// releaseTime is how long Shutdown waits for releases to go out after ctx has ended.
+const releaseTime = time.Second
+
+// Shutdown waits until stopped consumers have ended. If ctx ends first, it gives up on their handlers, and the error says of each queue
+// what it was waiting for.
+func Shutdown(ctx context.Context, consumers []*Consumer) error {
+	for _, c := range consumers {
+		select {
+		case <-c.lifecycle.done:
+		case <-ctx.Done():
+		}
+	}
+	left := slices.DeleteFunc(consumers, (*Consumer).Ended)
+	whys := make([]string, len(left))
+	running := map[any]int{}
+	for i, c := range left {
+		whys[i] = c.lifecycle.waitingFor()
+		c.lifecycle.force()
+		running[c.owner] += c.member.abandonAll()
+	}
+	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+	defer cancel()
+	for _, c := range left {
+		if c.leases.held.totals().deliveries == 0 || c.lifecycle.outage.Cause() != nil {
+			continue // nothing to release, or nobody to take it
+		}
+		select {
+		case <-c.lifecycle.done:
+		case <-limit.Done():
+		}
+	}
+	var errs []error
+	told := map[any]bool{}
+	for i, c := range left {
+		owner := c.owner
+		if told[owner] { // the queue was started more than once
+			continue
+		}
+		told[owner] = true
+		if n := running[owner]; n > 0 {
+			whys[i] = fmt.Sprintf("%d handlers were still running", n)
+		}
+		if err := c.lifecycle.outage.Cause(); err != nil {
+			whys[i] += fmt.Sprintf(" (without Redis: %v)", err)
+		}
+		errs = append(errs, fmt.Errorf("delayqueue: queue %q: shutdown: %s: %w", c.store.Queue, whys[i], link.Ended(ctx)))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,207 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// A delivery is one message in the hands of a consumer. The fields of the first group do not change after decode.
+type delivery struct {
+	consumer   *Consumer
+	tag        string
+	msg        message.Delivered
+	losses     int
+	ttl        time.Duration
+	since      message.ServerTime // from which ttl counts, if it is after the due instant
+	timeout    time.Duration      // as in envelope
+	deadline   message.ServerTime // 0: none
+	expires    time.Time          // the deadline by the clock of this process, or a moment earlier; zero: none
+	errors     string             // of its record, before this delivery
+	keyHold    time.Duration      // for how long its key stays taken after the ack; 0: not
+	retention  time.Duration      // for how long it is kept after the ack; 0: not
+	broken     error              // why it cannot be handled
+	lastChance bool               // it was lost before, and is poison if it is lost once more
+	fetched    time.Time
+
+	started conc.AtomicTime                         // when its handler did; set by its worker, read by presence
+	leased  conc.AtomicTime                         // when its lease began, or a moment earlier; set by decode and leases
+	fate    atomic.Int32                            // changed by worker, limit, leases, Shutdown: see below
+	overdue atomic.Bool                             // its lease ran out by this process's clock; set by leases, read by its worker
+	cancel  atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
+
+	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by that worker and its limit
+
+	index int // in heldList
+	bytes int // of its envelope, and of what its handler said; from add on guarded by heldList.mu
+}
+
+// The fate of a delivery changes once from open. The goroutine that changes it does what follows, so nothing is settled twice. A lost delivery
+// changes once more: to left when its worker goes on, or to abandoned when that worker is replaced first.
+const (
+	fateOpen      = iota
+	fateSettled   // it has an outcome, which goes to the settler
+	fateLost      // this consumer does not hold it any more; what the handler returns is void
+	fateLeft      // it was lost, and its worker has gone on
+	fateAbandoned // its callback runs on in a worker that was replaced
+)
+
+func (d *delivery) claim(fate int32) bool { return d.fate.CompareAndSwap(fateOpen, fate) }
+
+// leaseOver reports whether the lease has run out by this process's clock, because Redis did not answer or the process was suspended.
+func (d *delivery) leaseOver(lease time.Duration, now time.Time) bool {
+	return d.leased.Age(now) > lease
+}
+
+// cancelHandler ends the handler's context, if it has one yet.
+func (d *delivery) cancelHandler(cause error) {
+	if cancel := d.cancel.Load(); cancel != nil {
+		(*cancel)(cause)
+	}
+}
+
+// message is a copy for the user's code, which may change it and keep it.
+func (d *delivery) message() *message.Delivered {
+	msg := d.msg
+	msg.Headers, msg.Parts = maps.Clone(msg.Headers), slices.Clone(msg.Parts)
+	return &msg
+}
+
+// released is the outcome of a delivery that counts neither as a failure nor as a loss. A message past its deadline becomes garbage.
+func (d *delivery) released() outcome {
+	o := outcome{d: d, kind: script.OutcomeReady, failures: d.msg.Failures, losses: d.losses}
+	if d.expiredBy(time.Now()) {
+		o.expire(nil)
+	}
+	return o
+}
+
+// expiredBy reports whether the deadline has come at an instant.
+func (d *delivery) expiredBy(t time.Time) bool { return !d.expires.IsZero() && !t.Before(d.expires) }
+
+// pastDeadline is why a message is garbage whose deadline has come: ErrExpired around last, or, if last is nil, around the error of the
+// delivery before.
+func (d *delivery) pastDeadline(last error) error {
+	lastError := message.LastError(d.errors)
+	if before, again := strings.CutPrefix(lastError, ErrExpired.Error()); again && last == nil { // it was requeued
+		return fmt.Errorf("%w%s", ErrExpired, before)
+	}
+	deadline := time.UnixMicro(int64(d.deadline)).UTC().Format(time.RFC3339Nano)
+	switch {
+	case last != nil:
+		return fmt.Errorf("%w: no delivery after its deadline %s: %w", ErrExpired, deadline, last)
+	case lastError != "":
+		return fmt.Errorf("%w: no delivery after its deadline %s: %s", ErrExpired, deadline, lastError)
+	}
+	return fmt.Errorf("%w: no delivery after its deadline %s", ErrExpired, deadline)
+}
+
+// runLimit is how long a handler that starts now may run, and why it is cut off then. 0 means for ever.
+func (d *delivery) runLimit(ofQueue time.Duration, now time.Time) (limit time.Duration, why error) {
+	limit = ofQueue
+	if d.timeout != 0 {
+		limit = max(d.timeout, 0)
+	}
+	if d.expires.IsZero() || limit > 0 && now.Add(limit).Before(d.expires) {
+		return limit, ErrConsumeTimeout
+	}
+	return max(d.expires.Sub(now), 1), ErrExpired
+}
+
+func (d *delivery) attrs() slog.Attr { return d.msg.Attrs() }
+
+// attrsOf is the log attribute of several messages.
+func attrsOf(ds []*delivery) slog.Attr { return slog.Group("message", slog.Any("ids", idsOf(ds))) }
+
+func idsOf(ds []*delivery) []string {
+	return conc.Mapped(ds, func(d **delivery) string { return (*d).msg.ID })
+}
+
+func tagsOf(ds []*delivery) []string {
+	return conc.Mapped(ds, func(d **delivery) string { return (*d).tag })
+}
+
+// decode makes deliveries of the answer to a fetch.
+func decode(c *Consumer, got *script.FetchReply, maxLosses int, sentAt, answeredAt time.Time) []*delivery {
+	all := make([]delivery, len(got.Tags))
+	ds := make([]*delivery, len(got.Tags))
+	for i, tag := range got.Tags {
+		e, broken := message.DecodeEnvelope(got.Envelopes[i])
+		var record message.FailRecord
+		if i < len(got.Fails) && got.Fails[i] != "" {
+			var err error
+			record, err = message.ParseFail(got.Fails[i])
+			broken = errors.Join(broken, err)
+		}
+		if broken == nil && (e.Group.Count > 0 || got.Parts[i] != nil) {
+			broken = e.Group.Fill(got.Parts[i])
+		}
+		id, number := message.SplitTag(tag)
+		d := &all[i]
+		ds[i] = d
+		d.consumer, d.tag, d.msg = c, tag, e.Delivered(id, number, record.Failures)
+		d.losses, d.errors, d.ttl, d.retention, d.broken = record.Losses, record.Errors, e.TTL, e.Retention, broken
+		d.lastChance = record.Losses > 0 && record.Losses >= maxLosses-1
+		d.bytes, d.fetched = len(got.Envelopes[i])+e.Group.Bytes, answeredAt
+		d.leased.Set(sentAt)
+		d.timeout, d.keyHold, d.since = e.Timeout, e.KeyHold, message.ServerTime(e.Since)
+		if e.Deadline != 0 {
+			d.deadline = message.ServerTime(e.Deadline)
+			d.expires = sentAt.Add(d.deadline.Sub(got.Now))
+		}
+	}
+	return ds
+}
+
+// newerDeliveries is how often a message of a newer version is handed out until it is given up. That takes a day, in which a consumer that
+// can read it may come.
+const newerDeliveries = 1000
+
+// unfit is the outcome of a delivery that no handler should see; ok is false for all others.
+func unfit(d *delivery, now message.ServerTime) (o outcome, ok bool) {
+	o = outcome{d: d, kind: script.OutcomeGarbage, failures: d.msg.Failures, losses: d.losses}
+	switch late := now.Sub(max(message.ServerTime(d.msg.Due.UnixMicro()), d.since)); {
+	case errors.Is(d.broken, message.ErrNewerVersion) && d.msg.Delivery < newerDeliveries:
+		wait := 5 * time.Second * time.Duration(1+min(d.msg.Delivery/12, 11)) // 5 to 10 s; from the 132nd on 1 to 2 minutes
+		o.kind, o.delay, o.text = script.OutcomeRetry, wait+rand.N(wait), message.ErrorText(d.broken)
+		return o, true
+	case d.broken != nil:
+		o.err = d.broken
+	case d.deadline != 0 && now >= d.deadline:
+		o.err = d.pastDeadline(nil)
+	case d.ttl > 0 && d.msg.Delivery == 1 && late > d.ttl:
+		o.err = fmt.Errorf("%w before its first delivery: %v past due, its limit is %v", ErrExpired, late, d.ttl)
+	default:
+		return o, false
+	}
+	o.text = message.ErrorText(o.err)
+	return o, true
+}
+
+var errNotReceived = errors.New("the message does not come through")
+
+// notReceived is the outcome of a delivery whose message does not come through: a loss.
+func notReceived(c *Consumer, h script.DescribedMessage, maxLosses int, answeredAt time.Time) outcome {
+	record, _ := message.ParseFail(h.Fail) // a broken one counts nothing
+	id, number := message.SplitTag(h.Tag)
+	d := &delivery{consumer: c, tag: h.Tag, losses: record.Losses, errors: record.Errors, fetched: answeredAt,
+		msg: message.Delivered{ID: id, Key: h.Key, Delivery: number, Failures: record.Failures}}
+	o := outcome{d: d, kind: script.OutcomeRetry, failures: record.Failures, losses: record.Losses + 1, text: errNotReceived.Error()}
+	o.delay = time.Duration(min(o.losses, 12)) * (5*time.Second + rand.N(5*time.Second))
+	if o.losses >= maxLosses {
+		o.kind, o.err = script.OutcomeGarbage, errors.Join(ErrPoison, errNotReceived)
+		o.text = message.ErrorText(o.err)
+	}
+	return o
+}

@@ -1,0 +1,57 @@
+// Package consume runs consumers: a consumer polls, fetches, divides workers, renews leases, calls the handler and settles outcomes.
+//
+// It may import wake, script, link, message, event, conc and clock. The face gives it Settings, which are functions and numbers. It must never call
+// a user's code under a lock, and no goroutine may outlive Done, except one whose handler runs on. Begin with consumer.go; verdict.go says
+// what a result means.
+//
+// The parts of a consumer, and what flows between them:
+//
+//	wake listener ──marker──► poller ◄──freed── workers, leases, overruns
+//	                            │ ▲
+//	                            │ └── how many to ask for (ahead.go, shares.go)
+//	          Redis ◄──fetch────┤
+//	                            ├──add───► leases: held until settled, renewed every third of a lease
+//	                            ├──settle──────────────────────────────────────┐ what no handler should see
+//	                            ▼ buffer                                       ▼
+//	                   buffer of the member ──next──► worker ──outcome──► settler ──settle──► Redis
+//	                                                   │   │                 │ └──remove──► leases
+//	                                 Handle, verdict ◄─┘   ▼                 ▼ garbage
+//	                                                   overruns           notices ──► garbage handler
+//
+// The poller is always a goroutine. The settler and the notices are goroutines while they have something to read. Leases and overruns are
+// timers while they keep something. A worker is a goroutine while it has a delivery. Package wake has the connections that wait for markers.
+//
+// Who owns which state:
+//   - The poller owns when to fetch, and what it knows of the queue (pollState).
+//   - Workers own the buffers, and who is next (turn). Several queues share them in a Pool, and each consumer has a member of them.
+//   - Leases own the list of what is held, overruns the places of handlers that run on, the settler the outcomes on their way.
+//   - The fate of a delivery changes once from open. Worker, leases, limit and Shutdown race for that change, and the winner does what
+//     follows. That is why nothing is settled twice from one process.
+//
+// Locks: DelayQueue.mu is taken before Workers.mu, leases.mu before heldList.mu, and overruns.mu before those of package link. No other
+// two locks of this package are held together. Nothing is logged under a lock, because a log may wait for a second.
+//
+// Rules:
+//   - The user's code may do anything: panic, end its goroutine, hang, keep its message. So it is called under call or guard, gets copies,
+//     and what must happen afterwards happens in a defer.
+//   - A consumer that takes the marker serves it. It keeps the marker through a poll that was a bit early, and sets the alarm for others if it
+//     has no free worker, or stops.
+//   - When a lease ends, nothing happens at that instant. The next fetch of any consumer takes the delivery back, or after a
+//     grace a later one. Until then the holder may renew or settle it. If Redis does not answer its renewals, the holder
+//     cancels its handlers when the lease is over by its own clock.
+//   - Workers belong to the DelayQueue or the Pool, not to a consumer. A handler that runs on past its limit has a successor, up to twice as
+//     many of one queue. More of them take workers from that queue alone.
+//   - No worker is free for longer than a round trip while a queue of the pool has something for it. Each queue fetches ahead what its workers
+//     handle in two of its own round trips. A worker waits for the fetch of another queue only if that queue has a backlog and is near.
+//   - A reply that does not come through is asked for again with less in it. A message that does not come through alone counts a loss. A message
+//     on its last chance, in garbage, or stuck in a handler holds up no other.
+//   - After a stop, only what may have happened is waited for. A fetch that was never written is given up. A fetch whose fate is unknown is
+//     repeated for a lease.
+//
+// Stopping, in this order: the poller (nothing more is fetched; it releases the buffer), the wake listener, the workers as their handlers finish,
+// the settler when all outcomes are out, leases, the garbage handler, done. Handlers and the settler need leases, so leases end after both.
+// The last settlement may make garbage, so the garbage handler ends last. Overruns go on after done, until their handlers return.
+//
+// redisCtx ends when handlers have finished and Redis has answered nothing for a lease: no call waits any longer. forceCtx ends with the
+// context of Shutdown: running deliveries are released, and nobody waits for their handlers.
+package consume

@@ -1,0 +1,66 @@
+package consume
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// This file says how often an idle consumer ticks, and what it looks at. A consumer is idle while it holds nothing and wake-ups work.
+// Wake-ups tell it of everything that becomes due, so ticks are only a safety net. Longer pauses between ticks would not do, because a
+// consumer that is silent for half a lease counts as cut off.
+
+const (
+	// tickInterval is the longest time between two polls of a consumer, unless WithFetchInterval says otherwise.
+	tickInterval = time.Second
+	// ticksASecond is how often the idle consumers of one link tick together, if they are more than that. Each of them ticks at least
+	// every third of a lease, and every maxIdleInterval.
+	ticksASecond    = 3
+	maxIdleInterval = 10 * time.Second
+	// fullLookEvery is how often an idle consumer looks at the queue, and not only at the alarm. That deletes old garbage, and finds an
+	// alarm that another program has changed.
+	fullLookEvery = 30 * time.Second
+)
+
+// idleInterval is the longest time between two ticks of an idle consumer, one of so many on a link. Otherwise it is interval.
+func idleInterval(consumers int, interval, lease time.Duration) time.Duration {
+	return max(interval, min(time.Duration(consumers)*time.Second/ticksASecond, lease/3, maxIdleInterval))
+}
+
+// untilTick is how long after a poll with this answer the next one is, at the latest.
+func (p *poller) untilTick(got *script.FetchReply, now time.Time) time.Duration {
+	s := &p.state
+	d, before := s.interval, s.idleTicks
+	if p.isIdle(got) {
+		d = idleInterval(p.store.Link.ConsumersNow(), s.interval, p.settings.Lease)
+	}
+	if s.idleTicks = d > s.interval; s.idleTicks && !before {
+		d = s.interval + rand.N(d-s.interval) // so that queues that were started together do not tick together
+	}
+	if s.idleTicks && got.Next > 0 { // if the marker of the next message is lost, the message is no later than without idle ticks
+		d = min(d, max(s.until(got.Next, now), 0)+s.interval)
+	}
+	return d - rand.N(s.interval/8+1) // so that consumers do not fall into step
+}
+
+// isIdle reports whether the consumer was idle after a poll with this answer.
+func (p *poller) isIdle(got *script.FetchReply) bool {
+	s := &p.state
+	return p.settings.FetchInterval == 0 && s.wakeUps && s.failures == 0 && !s.moreDue && len(got.Tags) == 0 &&
+		p.store.Link != nil && p.settings.Base.Err() == nil && p.leases.held.totals().deliveries == 0
+}
+
+// hurry makes the next tick come as if the consumer were not idle, because nobody waits for the marker.
+func (s *pollState) hurry(now time.Time) {
+	s.idleTicks = false
+	if at := now.Add(s.interval); at.Before(s.nextPoll) {
+		s.nextPoll = at
+	}
+}
+
+// byAlarm reports whether a poll need only look at the alarm, which this consumer waits for.
+func (p *poller) byAlarm(now time.Time) bool {
+	s := &p.state
+	return s.idleTicks && s.waiting && s.pollAt == 0 && now.Sub(p.lookedAt) < fullLookEvery && p.leases.held.totals().deliveries == 0
+}

@@ -1,0 +1,205 @@
+package consume
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// leases has the deliveries that a consumer holds, from fetch to settlement, and renews their leases every third of a lease. A timer calls
+// the renewal, while something is held.
+type leases struct {
+	*Consumer
+	held heldList
+
+	mu       sync.Mutex     // guards the fields below
+	timer    *time.Timer    // calls tick; nil: nothing has been held yet
+	ticking  bool           // the timer is set, or a tick is under way
+	failures int            // renewals in a row that failed
+	closed   bool           // nothing is held any more
+	running  sync.WaitGroup // one while ticking; close waits for it
+}
+
+// add puts deliveries that were fetched into the list of what is held.
+func (l *leases) add(ds ...*delivery) {
+	l.held.add(ds...)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ticking || l.closed {
+		return
+	}
+	l.ticking = true
+	l.running.Add(1)
+	if wait := l.settings.Lease / 3; l.timer == nil {
+		l.timer = time.AfterFunc(wait, l.tick)
+	} else {
+		l.timer.Reset(wait)
+	}
+}
+
+// tick renews leases, and sets the timer again unless nothing is held.
+func (l *leases) tick() {
+	begun := time.Now()
+	err := l.renew()
+	l.lifecycle.report("extend", begun, err)
+	if err != nil {
+		l.cancelOverdue()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.closed || err == nil && l.held.totals().deliveries == 0:
+		l.ticking, l.failures = false, 0
+		l.running.Done()
+	case err == nil:
+		l.failures = 0
+		l.timer.Reset(max(l.settings.Lease/3-time.Since(begun), 0))
+	default:
+		l.failures++
+		l.timer.Reset(min(link.Backoff(l.failures), l.settings.Lease/10)) // soon after an outage the lease may be near its end
+	}
+}
+
+// close ends renewals, and returns when none is under way. What is still held is given up.
+func (l *leases) close() {
+	l.mu.Lock()
+	l.closed = true
+	if l.ticking && l.timer.Stop() {
+		l.ticking = false
+		l.running.Done()
+	}
+	l.mu.Unlock()
+	l.running.Wait()
+}
+
+// renew renews the leases of all that is held, once.
+func (l *leases) renew() error {
+	for ds := range slices.Chunk(l.held.all(), script.MaxBatch) {
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(l.lifecycle.redisCtx, l.settings.Lease/3) // then cancelOverdue looks at the leases
+		states, err := l.store.Extend(ctx, l.settings.Lease, tagsOf(ds))
+		cancel()
+		if err != nil {
+			return err
+		}
+		for i, state := range states {
+			switch d := ds[i]; {
+			case state == script.LeaseRenewed:
+				d.leased.Set(begun)
+			case state == script.LeaseGone && !d.leaseOver(l.settings.Lease, time.Now()):
+				l.lose(d, ErrCanceled)
+			default: // the message may be gone because another consumer acked it
+				l.lose(d, ErrDeliveryLost)
+			}
+		}
+	}
+	return nil
+}
+
+// lose gives up a delivery that this consumer does not hold any more.
+func (l *leases) lose(d *delivery, cause error) {
+	if !d.claim(fateLost) {
+		return
+	}
+	l.overruns.begin(d, false)
+	l.remove(d)
+	l.settings.Log.Warn("delayqueue: a delivery is not ours any more: its handler's context ends and its result is void",
+		d.attrs(), slog.Any("cause", cause))
+	d.cancelHandler(cause)
+}
+
+// cancelOverdue ends the contexts of handlers whose leases have run out by this process's clock, because Redis has not answered. Their
+// results count if the leases are renewed after all.
+func (l *leases) cancelOverdue() {
+	for _, d := range l.held.all() {
+		if !d.leaseOver(l.settings.Lease, time.Now()) || d.overdue.Swap(true) || d.cancel.Load() == nil {
+			continue
+		}
+		l.settings.Log.Warn("delayqueue: the lease of a delivery is over, because Redis has not answered: its handler's context ends", d.attrs())
+		d.cancelHandler(ErrDeliveryLost)
+	}
+}
+
+// remove lets go of deliveries that are settled or lost.
+func (l *leases) remove(ds ...*delivery) {
+	l.held.remove(ds...)
+	l.freed.Send()
+}
+
+// A heldList has the deliveries that are held. The zero value is empty. It is safe for concurrent use.
+type heldList struct {
+	mu   sync.Mutex
+	held []*delivery // each at its index
+	sums heldSums
+}
+
+// heldSums are sums over deliveries.
+type heldSums struct {
+	deliveries  int
+	bytes       int // of their envelopes, and of what their handlers said (SetResult, Then)
+	lastChances int // deliveries that are poison if they are lost
+}
+
+func (s *heldSums) count(d *delivery, sign int) {
+	s.deliveries += sign
+	s.bytes += sign * d.bytes
+	if d.lastChance {
+		s.lastChances += sign
+	}
+}
+
+func (l *heldList) add(ds ...*delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range ds {
+		d.index = len(l.held)
+		l.held = append(l.held, d)
+		l.sums.count(d, 1)
+	}
+}
+
+// grow adds the bytes of what a handler said to its delivery, if that is in the list.
+func (l *heldList) grow(d *delivery, bytes int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.has(d) {
+		d.bytes += bytes
+		l.sums.bytes += bytes
+	}
+}
+
+// has reports whether a delivery is in the list, with mu held.
+func (l *heldList) has(d *delivery) bool { return d.index < len(l.held) && l.held[d.index] == d }
+
+// remove passes over deliveries that are not in the list.
+func (l *heldList) remove(ds ...*delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, d := range ds {
+		if !l.has(d) {
+			continue
+		}
+		last := len(l.held) - 1
+		l.held[last].index = d.index
+		l.held[d.index], l.held[last] = l.held[last], nil
+		l.held = l.held[:last]
+		l.sums.count(d, -1)
+	}
+}
+
+func (l *heldList) all() []*delivery {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.held)
+}
+
+func (l *heldList) totals() heldSums {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.sums
+}

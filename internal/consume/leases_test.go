@@ -1,0 +1,161 @@
+package consume
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestLeasesTickWhileHeld: renewals begin with what is held and end when nothing is, and what is added just then is renewed.
+func TestLeasesTickWhileHeld(t *testing.T) {
+	t.Parallel()
+	s := newServing(t)
+	s.settings.Lease = 100 * time.Millisecond
+	c := s.start()
+	for i := range 40 {
+		d := &delivery{consumer: c, tag: strconv.Itoa(i), msg: message.Delivered{ID: "x", Delivery: 1}}
+		c.leases.add(d)
+		queuetest.Eventually(t, "its renewal says that Redis does not know it", func() bool { return d.fate.Load() == fateLost })
+		if i%4 == 0 {
+			queuetest.Eventually(t, "renewals end", func() bool {
+				c.leases.mu.Lock()
+				defer c.leases.mu.Unlock()
+				return !c.leases.ticking
+			})
+		}
+	}
+}
+
+// TestOverrunsRestWithoutABound: a handler that runs on needs no place, and nothing ticks to keep it one.
+func TestOverrunsRestWithoutABound(t *testing.T) {
+	t.Parallel()
+	s, release := newServing(t), make(chan struct{})
+	defer close(release)
+	s.settings.Limit = 20 * time.Millisecond
+	s.settings.Callback = func(string) bool { <-release; return true }
+	c := s.start()
+	id := s.send("x")
+	queuetest.Eventually(t, "its failure is settled", func() bool { return s.Where(id) == "garbage" })
+	c.overruns.mu.Lock()
+	defer c.overruns.mu.Unlock()
+	if c.overruns.timer != nil {
+		t.Error("it ticks")
+	}
+}
+
+// TestFetchWaitsForConnection: a lease, and what is left until a deadline, begin when the fetch has a connection. A fetch that finds
+// those of consumers in use gets one more after a quarter of a second.
+func TestFetchWaitsForConnection(t *testing.T) {
+	t.Parallel()
+	s := newServing(t)
+	s.over = s.Client()
+	others := script.NewStore(s.over, "dq", s.Name).ForConsumer(time.Hour)
+	defer others.Release()
+	others.AttemptTimeout = time.Hour
+	const few = 6
+	began, release := make(chan struct{}, few), make(chan struct{})
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer close(release)
+	for range few {
+		all.Go(func() {
+			_ = others.Attempt(queuetest.CtxB, link.Effort{Call: func(context.Context, redis.UniversalClient) error { began <- struct{}{}; <-release; return nil }})
+		})
+	}
+	for range few {
+		queuetest.Receive(t, "a call has a connection", began)
+	}
+	handled := make(chan struct{})
+	s.settings.Handle = func(context.Context, *message.Delivered) Verdict {
+		handled <- struct{}{}
+		<-handled
+		return Verdict{}
+	}
+	s.send("x", func(e *message.Envelope) { e.Deadline = time.Now().Add(time.Hour).UnixMicro() })
+	free := time.Now().Add(250 * time.Millisecond)
+	c := s.start()
+	queuetest.Receive(t, "delivery", handled)
+	if d := c.leases.held.all()[0]; d.leased.Age(free) > 0 {
+		t.Errorf("its lease began %v too early", d.leased.Age(free))
+	}
+	close(handled)
+}
+
+// TestOutageIsNoRoundTrip: after it, no more is fetched ahead than before.
+func TestOutageIsNoRoundTrip(t *testing.T) {
+	t.Parallel()
+	s, wire := wiredServing(t)
+	var handled, most, longest atomic.Int64
+	t.Cleanup(link.Interpose(s.over, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		begun := time.Now()
+		err := next(ctx, cmd)
+		if err == nil {
+			longest.Store(max(longest.Load(), int64(time.Since(begun))))
+		}
+		return err
+	})))
+	var c atomic.Pointer[Consumer]
+	s.settings.Handle = func(context.Context, *message.Delivered) Verdict {
+		most.Store(max(most.Load(), int64(c.Load().member.unhandled())))
+		time.Sleep(5 * time.Millisecond)
+		handled.Add(1)
+		return Verdict{}
+	}
+	c.Store(s.start())
+	s.backlog(20)
+	queuetest.Eventually(t, "20 are handled", func() bool { return handled.Load() == 20 })
+	wire.Cut()
+	time.Sleep(2 * time.Second) // the outage
+	s.backlog(200)
+	wire.Mend()
+	queuetest.Reaches(t, "the rest is handled", 220, func() int { return int(handled.Load()) })
+	if n, trip := most.Load(), time.Duration(longest.Load()); n > 60+4*int64(trip/(5*time.Millisecond)) {
+		t.Errorf("one worker of 5 ms held %d messages, with round trips of %v at most", n, trip)
+	}
+}
+
+// TestHeldList: after adds and removals in any order it has what is left, and the sums of that.
+func TestHeldList(t *testing.T) {
+	var l heldList
+	var want []*delivery
+	for i := range 2000 {
+		if n := rand.IntN(4); n > 0 && i < 1000 {
+			ds := make([]*delivery, n)
+			for j := range ds {
+				ds[j] = &delivery{bytes: rand.IntN(100), lastChance: rand.IntN(2) == 0}
+			}
+			l.add(ds...)
+			want = append(want, ds...)
+		} else if len(want) > 0 {
+			j := rand.IntN(len(want))
+			l.remove(want[j], want[j], &delivery{}) // the second time it is not there
+			want = slices.Delete(want, j, j+1)
+		}
+		var sums heldSums
+		for _, d := range want {
+			sums.count(d, 1)
+		}
+		if got := l.totals(); got != sums || sums.deliveries != len(want) {
+			t.Fatalf("sums %+v, want %+v", got, sums)
+		}
+	}
+	all := l.all()
+	if missing := slices.DeleteFunc(slices.Clone(want), func(d *delivery) bool { return slices.Contains(all, d) }); len(missing) > 0 ||
+		len(all) != len(want) {
+		t.Errorf("it holds %d, want %d, and lacks %d", len(all), len(want), len(missing))
+	}
+	if l.remove(want...); len(l.all()) > 0 || l.totals() != (heldSums{}) {
+		t.Errorf("%+v are left", l.totals())
+	}
+}

@@ -1,0 +1,119 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// A lifecycle says whether a consumer consumes, stops or has ended. It bounds how long the consumer's goroutines wait for Redis and for the
+// user's code. It is safe for concurrent use.
+type lifecycle struct {
+	lease    time.Duration
+	handling func() bool // whether a delivery waits for a handler or is in one
+	outage   link.Outage
+
+	stopOnce sync.Once
+	stopped  chan struct{}          // closed by stop
+	done     chan struct{}          // closed when everything has ended, by consumer.run
+	phase    atomic.Pointer[string] // what the end waits for; written by consumer.run, read by Shutdown
+
+	// redisCtx is the context of all calls to Redis. After a stop it ends when no handler runs and Redis has not
+	// answered for a lease: by then the leases of this consumer have run out.
+	redisCtx      context.Context
+	endRedis      context.CancelFunc
+	redisDeadline conc.AtomicTime // written by extendDrain, read by drainTimer
+	drainTimer    *time.Timer     // started by stop; calls endRedis
+
+	// pollCtx ends with redisCtx, or when a stop begins, because then nobody wants what a poll would bring.
+	pollCtx  context.Context
+	endPolls context.CancelFunc
+
+	// forceCtx ends when Shutdown's context has ended: then nobody waits for the user's code any longer.
+	forceCtx context.Context
+	force    context.CancelFunc
+}
+
+func newLifecycle(lease time.Duration, log *slog.Logger, handling func() bool) *lifecycle {
+	l := &lifecycle{lease: lease, handling: handling, outage: link.Outage{Log: log}, stopped: make(chan struct{}), done: make(chan struct{})}
+	l.redisCtx, l.endRedis = context.WithCancel(context.Background())
+	l.pollCtx, l.endPolls = context.WithCancel(l.redisCtx)
+	l.forceCtx, l.force = context.WithCancel(context.Background())
+	l.drainTimer = time.AfterFunc(time.Hour, l.drained)
+	l.drainTimer.Stop()
+	l.enterPhase("a fetch to be answered")
+	return l
+}
+
+// drained ends redisCtx, or sets drainTimer again if that is too early.
+func (l *lifecycle) drained() {
+	if l.handling() {
+		l.drainTimer.Reset(l.lease) // as long as handlers run, there is no hurry
+	} else if left := -l.redisDeadline.Age(time.Now()); left > 0 {
+		l.drainTimer.Reset(left)
+	} else {
+		l.endRedis()
+	}
+}
+
+// stop begins the end. When all handlers have finished, Redis has one lease to take their outcomes, and another one
+// after each answer.
+func (l *lifecycle) stop() {
+	l.stopOnce.Do(func() {
+		l.extendDrain()
+		l.drainTimer.Reset(l.lease)
+		close(l.stopped)
+		l.endPolls()
+	})
+}
+
+// extendDrain gives Redis another lease.
+func (l *lifecycle) extendDrain() { l.redisDeadline.Set(time.Now().Add(l.lease)) }
+
+// handed notes that another outcome is to be settled.
+func (l *lifecycle) handed() {
+	if l.stopping() {
+		l.extendDrain()
+	}
+}
+
+func (l *lifecycle) stopping() bool { return conc.Closed(l.stopped) }
+
+// enterPhase notes what the end waits for from now on.
+func (l *lifecycle) enterPhase(what string) { l.phase.Store(&what) }
+
+// waitingFor is what the end waits for, as a part of an error.
+func (l *lifecycle) waitingFor() string { return "was still waiting for " + *l.phase.Load() }
+
+// retry calls attempt, which makes the present call of c, until it succeeds, redisCtx ends, or again returns false. When a stop begins, the
+// next attempt is made at once.
+func (l *lifecycle) retry(call string, c *script.Caller, attempt func() error, again func(n int, err error) bool) error {
+	hurry := l.stopped
+	if l.stopping() {
+		hurry = nil
+	}
+	return link.Retry(l.redisCtx, hurry, func() error {
+		begun := time.Now()
+		err := attempt()
+		if l.report(call, begun, err); err == nil {
+			l.extendDrain()
+		} else {
+			c.ReplaceIfStale(err, l.outage.Log)
+		}
+		return err
+	}, again)
+}
+
+// report notes the result of an attempt at a call to Redis, unless the end of redisCtx or pollCtx ended the attempt.
+func (l *lifecycle) report(call string, begun time.Time, err error) {
+	if err == nil || l.redisCtx.Err() == nil && !errors.Is(err, context.Canceled) {
+		l.outage.Report(call, begun, err)
+	}
+}

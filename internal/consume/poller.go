@@ -1,0 +1,331 @@
+package consume
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/internal/wake"
+)
+
+// A poller fetches deliveries and gives them to the workers. It polls while there is room and something is due, at the
+// instants of wake-ups, and at least once in an interval.
+type poller struct {
+	*Consumer
+
+	hints      wake.Hints  // put by senders of this process
+	wakeUpsOff atomic.Bool // not state.wakeUps; written by the poller, read by those senders
+
+	// The rest is for the poller's goroutine alone.
+	state      pollState
+	caller     *script.Caller
+	leaveCtx   context.Context      // of the fetches of passWakeOn
+	agreed     script.FetchSettings // that hold for all consumers of the queue
+	limits     script.AgreedLimits  // that hold for all consumers of the queue
+	heldAtPoll int                  // placesHeld, at the end of the last poll
+	replyBytes int                  // how many bytes the next fetch asks for
+	since      time.Time            // when the consumer started
+	presenceAt time.Time            // when it last told of itself
+	lookedAt   time.Time            // when it last looked at more than the alarm
+	listened   int64                // wakeUps.answered, at the last poll
+	seenQueue  bool                 // a poll has been answered
+	yielding   yielding             // to other users of the server
+	dropped    conc.MinuteCount     // tags without a message
+	newer      conc.MinuteCount     // messages of a newer version
+}
+
+// pollState is what the poller knows of the queue and of its wake-ups. It decides when to poll.
+type pollState struct {
+	interval  time.Duration      // the longest time between two polls, unless the consumer is idle
+	idleTicks bool               // the consumer is idle, and idleInterval is longer
+	nextPoll  time.Time          // the latest instant for the next poll
+	rtt       time.Duration      // of fetches, a moving average; 0: not known yet
+	moreDue   bool               // something is due that was not fetched
+	pollAt    message.ServerTime // the instant of the marker that was taken; without wake-ups, of the next message that is known; 0: none
+	clock     message.ServerTime // Redis's clock …
+	clockAt   time.Time          // … at this instant of this machine's clock
+
+	wakeUps  bool // wake-ups work
+	waiting  bool // the wake listener is waiting for one
+	failures int  // in a row, of the wake listener's connection, while polls went through
+}
+
+// until is how long it is until t. It compares two clocks, which is good enough for a wait, because Redis decides what is due.
+func (s *pollState) until(t message.ServerTime, now time.Time) time.Duration {
+	return max(max(t, 0).Sub(s.clock), 0) - now.Sub(s.clockAt)
+}
+
+// hungry reports whether something is due, as far as is known.
+func (s *pollState) hungry(now time.Time) bool {
+	return s.moreDue || s.pollAt != 0 && s.until(s.pollAt, now) <= 0
+}
+
+// idle is how long there is no reason to poll. open says whether a worker may be free when something is due.
+func (s *pollState) idle(now time.Time, open bool) time.Duration {
+	d := s.nextPoll.Sub(now)
+	if s.pollAt != 0 && open {
+		d = min(d, s.until(s.pollAt, now))
+	}
+	return d
+}
+
+// due reports whether it is time to poll.
+func (s *pollState) due(now time.Time) bool { return s.idle(now, true) <= 0 }
+
+// answered notes what the answer to a poll says of the queue. With rearm, the poll has set the alarm for other consumers.
+func (s *pollState) answered(clock, next message.ServerTime, rearm bool, sentAt, answeredAt time.Time) {
+	rtt := answeredAt.Sub(sentAt)
+	if s.rtt == 0 {
+		s.rtt = rtt
+	}
+	s.rtt += (rtt - s.rtt) / 8
+	s.clock, s.clockAt = clock, sentAt.Add(rtt/2)
+	s.moreDue = next != 0 && next <= clock
+	if !s.wakeUps {
+		s.pollAt = next
+	} else if rearm || next != s.pollAt {
+		s.pollAt = 0 // handed on, served, or superseded by a marker that another takes
+	}
+}
+
+// hinted notes when a message is due that this process sent. With wake-ups it does nothing.
+func (s *pollState) hinted(at time.Time) {
+	if s.wakeUps {
+		return
+	}
+	due := s.clock + message.ServerTime(at.Sub(s.clockAt).Microseconds())
+	if s.pollAt == 0 || due < s.pollAt {
+		s.pollAt = due
+	}
+}
+
+// missedWakeAfter is how late a message must be for its wake-up to count as missed.
+const missedWakeAfter = 100 * time.Millisecond
+
+// missedWake reports whether a fetch brought a message that became due after the fetch before, and so long ago that a wake-up should have
+// come. If so, the wake listener's connection may lead to a server that has been replaced.
+func (s *pollState) missedWake(envelopes []string, clock message.ServerTime) bool {
+	for _, text := range envelopes {
+		e, err := message.DecodeEnvelope(text)
+		if due := message.ServerTime(e.Due); err == nil && due > s.clock && clock.Sub(due) > missedWakeAfter {
+			return true
+		}
+	}
+	return false
+}
+
+// run polls until the consumer stops.
+func (p *poller) run() {
+	if p.settings.Drain == nil {
+		p.poll(false)
+	}
+	for !p.lifecycle.stopping() {
+		if !p.drained() {
+			p.step()
+		}
+	}
+	p.settler.refills.Store(false)
+	p.member.quit()
+}
+
+// step polls if there is a reason. Otherwise it waits for one event, and handles it.
+func (p *poller) step() {
+	s, now := &p.state, time.Now()
+	limit := p.limit()
+	room := p.member.room(limit, s.hungry(now), p.ahead())
+	if room > 0 && s.moreDue {
+		p.poll(false)
+		return
+	}
+	open := room > 0 || limit > 0 && !s.moreDue && p.member.open()
+	if open && s.wakeUps && !s.waiting && p.settings.Drain == nil {
+		s.waiting = true
+		p.wakeUps.Ask()
+	}
+	if s.pollAt != 0 && s.wakeUps && (!open || room == 0 && s.hungry(now)) {
+		p.poll(true) // no worker is free: another consumer gets the alarm
+		return
+	}
+	idle := s.idle(now, open)
+	if at, ok := p.member.staleAt(); ok {
+		idle = min(idle, time.Until(at))
+	}
+	select {
+	case <-p.lifecycle.stopped:
+	case <-p.freed:
+		p.placeFreed()
+	case c := <-p.settler.joint:
+		p.refill(c)
+	case <-time.After(idle):
+		p.member.releaseStale()
+		if s.due(time.Now()) {
+			p.poll(false)
+		}
+	case s.pollAt = <-p.wakeUps.Taken: // only the last marker counts
+		s.waiting = false
+		p.setWakeUps(true, nil)
+	case err := <-p.wakeUps.Failed:
+		p.poll(true)
+		if !wake.MovedOn(err) {
+			s.failures++
+		}
+		if s.failures >= wake.WakeUpsOffAfter { // although polls go through
+			p.setWakeUps(false, err)
+		}
+		s.hurry(time.Now())
+	case err := <-p.wakeUps.Unsupported:
+		p.listened = p.wakeUps.Answered.Load() // answers from before do not show that wake-ups work
+		p.setWakeUps(false, err)
+		p.poll(false)
+	case at := <-p.hints:
+		s.hinted(at)
+	}
+}
+
+// placeFreed makes the next poll come now if the concurrency of the queue is bounded, this consumer has fewer places than after the last
+// poll, and no wake-up will come for the free ones.
+func (p *poller) placeFreed() {
+	s := &p.state
+	if !s.wakeUps && s.pollAt != 0 && p.limits.Concurrency > 0 && p.placesHeld() < p.heldAtPoll {
+		s.pollAt = min(s.pollAt, s.clock)
+	}
+}
+
+// placesHeld is how many places of the queue's concurrency this consumer has.
+func (p *poller) placesHeld() int { return p.leases.held.totals().deliveries + p.overruns.count() }
+
+// limit is how many deliveries a fetch may ask for, if there are workers for them.
+func (p *poller) limit() int {
+	if p.settings.Base.Err() != nil {
+		return 0 // handlers' contexts have ended
+	}
+	limit := min(limitRoom(&p.settings, p.member.atMost, p.leases.held.totals()), p.yielding.most())
+	if p.limits.Bounded {
+		limit = min(limit, max(p.member.atMost, p.limits.Left/2))
+	}
+	return limit
+}
+
+// ahead is how long a fetch takes, and 0 if nothing is to be fetched ahead. Deliveries that are fetched ahead count for the limits of the
+// queue, and keep other consumers from it. So a limited queue fetches ahead only while the limits leave room for twice the workers.
+func (p *poller) ahead() time.Duration {
+	if p.limits.Bounded && p.limits.Left < 2*p.member.atMost {
+		return 0
+	}
+	return p.state.rtt
+}
+
+// limitRoom is how many more deliveries a consumer may hold.
+func limitRoom(settings *Settings, workers int, held heldSums) int {
+	room := script.MaxBatch
+	if settings.MaxBytes > 0 && held.bytes > 0 {
+		left := settings.MaxBytes - held.bytes
+		if left <= 0 {
+			return 0
+		}
+		room = min(room, max(left/(held.bytes/held.deliveries+1), 1)) // as large on average as what is held
+	}
+	if settings.FetchLimit > 0 {
+		room = min(room, settings.FetchLimit-held.deliveries)
+	}
+	return max(min(room, workers+4*script.MaxBatch-held.deliveries), 0)
+}
+
+// setWakeUps notes whether wake-ups work, and logs it when that changes.
+func (p *poller) setWakeUps(on bool, err error) {
+	if on == p.state.wakeUps {
+		return
+	}
+	p.state.wakeUps = on
+	p.wakeUpsOff.Store(!on)
+	if on {
+		p.settings.Log.Info("delayqueue: wake-ups work again")
+	} else {
+		p.settings.Log.Warn("delayqueue: cannot wait for wake-ups: messages that other processes send are seen at the next look",
+			slog.Duration("interval", p.state.interval), slog.Any("error", err))
+	}
+}
+
+// poll fetches once, and returns how many deliveries the fetch brought. With rearm, it also sets the alarm for the next message, for other
+// consumers to take.
+func (p *poller) poll(rearm bool) (brought int) { return p.pollBehind(nil, rearm) }
+
+// pollBehind is poll right behind a settlement, if c is not nil.
+func (p *poller) pollBehind(c *jointCall, rearm bool) (brought int) {
+	s, begun := &p.state, time.Now()
+	want := p.member.ask(p.limit(), s.hungry(begun) || c != nil, p.ahead(), s.rtt)
+	defer p.member.answered()
+	byAlarm := !rearm && c == nil && p.byAlarm(begun)
+	got, sentAt, err := p.fetch(script.FetchRequest{Want: want, Rearm: rearm, ByAlarm: byAlarm, Presence: p.presence(begun)}, c)
+	answeredAt := time.Now()
+	if err != nil {
+		return 0 // the consumer stops
+	}
+	if !byAlarm {
+		p.lookedAt = answeredAt
+	}
+	if listened := p.wakeUps.Answered.Load(); listened != p.listened {
+		p.listened, s.failures = listened, 0
+		p.setWakeUps(true, nil)
+	}
+	if sentAt.Sub(begun) > link.OutageAfter { // the outage may have broken the wake listener's connection, too
+		s.failures = 0
+		p.wakeUps.Retry()
+	}
+	if s.wakeUps && s.waiting && !rearm && !got.Limits.Bounded && s.pollAt == 0 && !s.moreDue && s.missedWake(got.Envelopes, got.Now) {
+		p.wakeUps.Drop(s.clockAt)
+	}
+	s.answered(got.Now, got.Next, rearm, sentAt, answeredAt)
+	p.yielding.answered(sentAt, got.Now, answeredAt, want, len(got.Tags))
+	p.accept(&got, sentAt, answeredAt)
+	p.heldAtPoll = p.placesHeld()
+	s.nextPoll = answeredAt.Add(p.untilTick(&got, answeredAt))
+	p.settler.refills.Store(p.limits.Full && link.Linkable(p.store.Cli))
+	return len(got.Tags) + len(got.Described)
+}
+
+// passWakeOn sets the alarm for other consumers when this one has stopped. This consumer may have taken a marker that it does not serve, or a
+// marker was on its way over the connection that was just closed. During an outage passWakeOn does nothing, because others poll once in
+// their interval.
+//
+// It makes two calls. Until the server has noticed that the wake listener's connection is closed, it may give the marker to that connection.
+// When the server has answered the first call, it has noticed. A server that answers nobody is not waited for. begun is when the stop began.
+func (p *poller) passWakeOn(begun time.Time) {
+	var cancel context.CancelFunc
+	p.leaveCtx, cancel = p.store.Link.UntilSilent(p.lifecycle.redisCtx, begun)
+	defer cancel()
+	for _, rearm := range []bool{false, true} {
+		if p.lifecycle.outage.Cause() != nil || !p.seenQueue || rearm && p.settings.Drain != nil { // a drain has asked for no marker
+			return
+		}
+		got, sentAt, err := p.fetch(script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving}, nil)
+		if err != nil {
+			return
+		}
+		p.accept(&got, sentAt, time.Now())
+	}
+}
+
+// reportLimits logs it if the limits that hold change, and differ from those that this consumer asks for.
+func (p *poller) reportLimits(now script.AgreedLimits) {
+	p.overruns.bound(now.Concurrency > 0)
+	before := p.limits
+	if p.limits = now; now.RateLimits == before.RateLimits && now.ByMonitor == before.ByMonitor {
+		return
+	}
+	here := slog.String("this", p.settings.Limits.String())
+	switch all := slog.String("all", now.String()); {
+	case now.RateLimits == p.settings.Limits:
+		p.settings.Log.Info("delayqueue: the limits of this queue are those that this consumer asks for", here)
+	case now.ByMonitor:
+		p.settings.Log.Info("delayqueue: limits of this queue are set, and go before those of consumers", here, all)
+	default:
+		p.settings.Log.Warn("delayqueue: other consumers of this queue ask for other limits: the least that one of them asks for holds for all",
+			here, all)
+	}
+}

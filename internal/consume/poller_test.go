@@ -1,0 +1,202 @@
+package consume
+
+import (
+	"context"
+	"io"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+const serverStart, serverSecond = message.ServerTime(queuetest.Clock), message.ServerTime(1_000_000)
+
+// TestPollStateUntilIsBounded: no instant overflows.
+func TestPollStateUntilIsBounded(t *testing.T) {
+	here := time.Now()
+	s := pollState{clock: serverStart, clockAt: here}
+	for _, at := range []message.ServerTime{math.MaxInt64, 1_790_000_000_000_000_000, message.ServerTime(message.Forever)} {
+		if d := s.until(at, here); d < 100*365*24*time.Hour {
+			t.Errorf("%d is %v from now", at, d)
+		}
+	}
+	for _, at := range []message.ServerTime{math.MinInt64, -1, 0, serverStart} {
+		if d := s.until(at, here.Add(time.Second)); d != -time.Second {
+			t.Errorf("%d is %v from now", at, d)
+		}
+	}
+}
+
+// TestPollStateServesItsWake: a consumer that took a marker polls at its instant, unless it has no room; it keeps the
+// marker through a poll that came a bit early, and gives it up when the poll says that something else is next.
+func TestPollStateServesItsWake(t *testing.T) {
+	here := time.Now()
+	wake := serverStart + 3*serverSecond
+	s := pollState{interval: time.Minute, nextPoll: here.Add(time.Minute), clock: serverStart, clockAt: here, pollAt: wake, wakeUps: true}
+	if d := s.idle(here, true); d != 3*time.Second {
+		t.Errorf("with room it waits %v", d)
+	}
+	if d := s.idle(here, false); d != time.Minute {
+		t.Errorf("without room it waits %v", d)
+	}
+	if s.due(here.Add(2*time.Second)) || !s.due(here.Add(3*time.Second)) {
+		t.Error("it is not due at the instant of the wake-up alone")
+	}
+	for name, c := range map[string]struct {
+		next  message.ServerTime
+		rearm bool
+		held  message.ServerTime
+		more  bool
+	}{
+		"a bit early":               {wake, false, wake, false},
+		"served, and nothing left":  {0, false, 0, false},
+		"served, and there is more": {serverStart + serverSecond, false, 0, true},
+		"something else is next":    {wake + serverSecond, false, 0, false},
+		"handed on":                 {wake, true, 0, false},
+	} {
+		after := s
+		after.answered(serverStart+2*serverSecond, c.next, c.rearm, here, here.Add(time.Millisecond))
+		if after.pollAt != c.held || after.moreDue != c.more {
+			t.Errorf("%s: it holds %d, more is due %v; want %d, %v", name, after.pollAt, after.moreDue, c.held, c.more)
+		}
+	}
+}
+
+// TestPollStateWithoutWakeUps: what is next is polled for at its instant, and so is what this process sends.
+func TestPollStateWithoutWakeUps(t *testing.T) {
+	here := time.Now()
+	s := pollState{interval: time.Minute}
+	s.answered(serverStart, serverStart+10*serverSecond, false, here, here)
+	s.nextPoll = here.Add(time.Minute)
+	for _, c := range []struct {
+		sent time.Time
+		want time.Duration
+	}{
+		{here.Add(20 * time.Second), 10 * time.Second},
+		{here.Add(5 * time.Second), 5 * time.Second},
+	} {
+		if s.hinted(c.sent); s.idle(here, true) != c.want {
+			t.Errorf("it waits %v, want %v", s.idle(here, true), c.want)
+		}
+	}
+	s.wakeUps, s.pollAt = true, 0
+	if s.hinted(here); s.pollAt != 0 {
+		t.Error("with wake-ups it needs no hint")
+	}
+}
+
+// TestPollStateMissedWake: only what came due since the last poll, and is late, should have woken somebody.
+func TestPollStateMissedWake(t *testing.T) {
+	s := pollState{clock: serverStart}
+	for due, want := range map[message.ServerTime]bool{
+		serverStart: false, serverStart + serverSecond: true, serverStart + 3*serverSecond: false, serverStart + 2*serverSecond - 100_000: false,
+		serverStart + 2*serverSecond - 100_001: true,
+	} {
+		e := message.Envelope{Payload: "x"}
+		text := e.Encode(message.When{Us: int64(due), Absolute: true})
+		if got := s.missedWake([]string{"rubbish", text}, serverStart+2*serverSecond); got != want {
+			t.Errorf("due %v after the last poll: %v, want %v", due.Sub(serverStart), got, want)
+		}
+	}
+}
+
+// TestRoom: what is asked for is one for each free worker, and for quick handlers what they get through meanwhile.
+func TestRoom(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		workers, unhandled int
+		each, rtt          time.Duration
+		want               int
+	}{
+		"no worker":                      {0, 0, 0, ms, 0},
+		"all are free":                   {8, 0, 0, ms, 8},
+		"some are free":                  {8, 3, 0, ms, 5},
+		"none is free":                   {8, 8, 0, ms, 0},
+		"more than they are":             {8, 20, 0, ms, 0},
+		"quick handlers":                 {8, 0, ms / 10, ms, 8 + 2*80},
+		"quick, and the buffer has some": {8, 80, ms / 10, ms, 8 + 2*80 - 80},
+		"quick, and the buffer is full":  {8, 88, ms / 10, ms, 0},
+		"slow against the network":       {8, 0, 10 * ms, ms, 8},
+		"slow against the buffer":        {8, 0, maxBuffered / 2, time.Second, 8},
+		"a long round trip":              {8, 0, ms, time.Hour, 8 + script.MaxBatch},
+	} {
+		if got := roomOf(c.workers, c.unhandled, aheadOf(float64(c.workers), c.each, c.rtt, script.MaxBatch/2)); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestRoomIsLimited: by the settings, and by what is not settled yet.
+func TestRoomIsLimited(t *testing.T) {
+	for name, c := range map[string]struct {
+		set  Settings
+		room int
+		held heldSums
+		want int
+	}{
+		"no bound":                  {Settings{}, 10, heldSums{deliveries: 100, bytes: 1 << 30}, 10},
+		"a script call's bound":     {Settings{}, 10_000, heldSums{}, script.MaxBatch},
+		"too much is not settled":   {Settings{}, 10, heldSums{deliveries: 8 + 4*script.MaxBatch}, 0},
+		"much is not settled":       {Settings{}, 10, heldSums{deliveries: 4 + 4*script.MaxBatch}, 4},
+		"the fetch limit":           {Settings{FetchLimit: 5}, 10, heldSums{deliveries: 2}, 3},
+		"the fetch limit is lower":  {Settings{FetchLimit: 5}, 10, heldSums{deliveries: 9}, 0},
+		"bytes are left":            {Settings{MaxBytes: 100}, 10, heldSums{deliveries: 3, bytes: 12}, 10},
+		"bytes for some are left":   {Settings{MaxBytes: 100}, 10, heldSums{deliveries: 3, bytes: 60}, 1},
+		"a byte is left":            {Settings{MaxBytes: 100}, 10, heldSums{deliveries: 1, bytes: 99}, 1},
+		"any number of bytes":       {Settings{MaxBytes: math.MaxInt}, 10, heldSums{deliveries: 3, bytes: 60}, 10},
+		"all bytes are held":        {Settings{MaxBytes: 100}, 10, heldSums{deliveries: 1, bytes: 100}, 0},
+		"the workers have no room":  {Settings{}, 0, heldSums{}, 0},
+		"the fetch limit is higher": {Settings{FetchLimit: 50}, 10, heldSums{deliveries: 2}, 10},
+	} {
+		if got := min(c.room, limitRoom(&c.set, 8, c.held)); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestFetchBudget: what a fetch asks for after replies that did not come through.
+func TestFetchBudget(t *testing.T) {
+	timeout := &net.OpError{Op: "read", Err: context.DeadlineExceeded}
+	dial := &net.OpError{Op: "dial", Err: context.DeadlineExceeded}
+	one, two := script.FetchReply{Described: make([]script.DescribedMessage, 1)}, script.FetchReply{Described: make([]script.DescribedMessage, 2)}
+	two.Described[0].Size = 5
+	for name, c := range map[string]struct {
+		steps []any
+		want  []int // bytes asked for after each; -1: it is over
+	}{
+		"a slow line": {[]any{dial, timeout, timeout, timeout, timeout, two, timeout, one, dial, timeout, one},
+			[]int{script.MaxBatchBytes, smallReply, 0, 0, 0, 1, 0, 1, 1, 0, -1}},
+		"a connection that was cut": {[]any{io.EOF, dial, script.FetchReply{}}, []int{script.MaxBatchBytes, script.MaxBatchBytes, -1}},
+		"connections that are cut": {[]any{io.EOF, io.EOF, io.EOF, one, io.EOF, one, io.EOF, one},
+			[]int{script.MaxBatchBytes, smallReply, 0, 1, 0, 1, 0, -1}},
+		"nothing was handed out": {[]any{timeout, timeout, script.FetchReply{}}, []int{smallReply, 0, -1}},
+		"a line that was slow":   {[]any{timeout, two, script.FetchReply{}}, []int{0, 1, -1}},
+		"less comes through":     {[]any{timeout, script.FetchReply{}}, []int{smallReply, -1}},
+	} {
+		b := replyBudget{bytes: script.MaxBatchBytes}
+		if strings.HasPrefix(name, "a line that was slow") {
+			b.bytes = smallReply
+		}
+		var asked []int
+		for _, step := range c.steps {
+			switch step := step.(type) {
+			case script.FetchReply:
+				if b.answered(&step) {
+					b.bytes = -1
+				}
+			case error:
+				b.failed(step)
+			}
+			asked = append(asked, b.bytes)
+		}
+		if !slices.Equal(asked, c.want) {
+			t.Errorf("%s: asked for %v, want %v", name, asked, c.want)
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package consume
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// This file refills the places of a queue whose concurrency is bounded. While messages wait for a place, the fetch for the places that a
+// settlement frees goes out right behind the settlement, in the same round trip. The poller makes both calls, for the settler. Each call
+// has its own answer, and is repeated by itself.
+
+// A jointCall is a settlement that the poller is asked to make.
+type jointCall struct {
+	batch       []outcome
+	settlements []script.Settlement
+	caller      *script.Caller
+	end         chan jointEnd // with room for one
+}
+
+// A jointEnd says what became of a jointCall.
+type jointEnd struct {
+	script.SettleEnd
+	left bool // the settlement was not made
+}
+
+const (
+	// pollerPatience is how long a settlement waits for the poller, which may be making a call. A settlement alone would set the alarm, and
+	// the poller would make its next call because of the alarm, and so on.
+	pollerPatience = 50 * time.Millisecond
+	// workerPatience is how long the poller waits for the workers whose outcomes are settled, which are about to be free. Without them the
+	// fetch would ask for too little.
+	workerPatience = 5 * time.Millisecond
+)
+
+// jointly has the poller make a settlement. made says whether the poller made it.
+func (s *settler) jointly(batch []outcome, settlements []script.Settlement) (end jointEnd, made bool) {
+	if !s.refills.Load() {
+		return end, false
+	}
+	c := &jointCall{batch, settlements, s.caller, make(chan jointEnd, 1)}
+	select {
+	case s.joint <- c:
+		end = <-c.end
+		return end, !end.left
+	case <-time.After(pollerPatience):
+		return end, false
+	}
+}
+
+// refill makes a joint call, if a worker is free for what the call may fetch.
+func (p *poller) refill(c *jointCall) {
+	patience := time.After(workerPatience)
+	for waits := true; waits && p.leases.held.totals().deliveries-p.member.unhandled() < len(c.batch); {
+		select {
+		case <-p.freed:
+		case <-patience:
+			waits = false
+		}
+	}
+	if p.member.room(p.limit(), true, 0) == 0 || p.lifecycle.stopping() {
+		c.end <- jointEnd{left: true}
+		return
+	}
+	p.pollBehind(c, false)
+	select {
+	case c.end <- jointEnd{left: true}: // if no attempt was made; else nobody reads it
+	default:
+	}
+}
+
+// jointly makes one attempt at a settlement and the fetch behind it.
+func (p *poller) jointly(ctx context.Context, c *jointCall, q script.FetchRequest) (got script.FetchReply, err error) {
+	end, got, err := p.store.SettleAndFetch(ctx, c.caller, c.settlements, p.caller, q)
+	if end.Err == nil {
+		p.leases.remove(conc.Mapped(c.batch, func(o *outcome) *delivery { return o.d })...) // before what comes is counted
+	}
+	if err == nil {
+		p.settler.refills.Store(got.Limits.Full) // before the settler has its next batch
+	}
+	c.end <- jointEnd{SettleEnd: end}
+	return got, err
+}

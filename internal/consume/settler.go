@@ -1,0 +1,263 @@
+package consume
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/go-delayqueue/delayqueue/internal/event"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// An outcome ends a delivery.
+type outcome struct {
+	d        *delivery
+	kind     script.OutcomeKind
+	delay    time.Duration         // of OutcomeRetry
+	throttle bool                  // of OutcomeRetry: nothing of the queue is handed out before (Throttle)
+	failures int                   // as they are from now on
+	losses   int                   // in a row; a settled failure or a snooze ends the row
+	text     string                // error, as it is kept; "": none
+	result   string                // of OutcomeAck, what the handler said (SetResult)
+	follows  []*script.SendMessage // of OutcomeAck, what is sent with it (Then)
+	err      error                 // last error, for the garbage handler
+
+	superseded bool // the message has ended, whatever the outcome, because another send took its key; set by finish
+}
+
+// expire makes an outcome garbage, because the next delivery would come after the deadline. last is this delivery's error, if it has one.
+func (o *outcome) expire(last error) {
+	o.kind, o.delay, o.err = script.OutcomeGarbage, 0, o.d.pastDeadline(last)
+	o.text = message.ErrorText(o.err)
+}
+
+// bytes are those of its result and of what follows it.
+func (o *outcome) bytes() int {
+	n := len(o.result)
+	for _, m := range o.follows {
+		n += len(m.Text)
+	}
+	return n
+}
+
+// settlement is the part of an outcome that goes to Redis.
+func (o *outcome) settlement() script.Settlement {
+	s := script.Settlement{
+		Tag: o.d.tag, ID: o.d.msg.ID, Key: o.d.msg.Key, Number: o.d.msg.Delivery, Kind: o.kind, Failed: o.failures > o.d.msg.Failures,
+		Delay: o.delay, Failures: o.failures, Losses: o.losses, Text: o.text, Errors: o.d.errors, Follows: o.follows,
+	}
+	if o.kind == script.OutcomeRetry && !s.Failed && o.losses <= o.d.losses && o.text == message.LastError(o.d.errors) {
+		s.Text = "" // a message that is put off for the same reason again and again keeps the errors from before
+	}
+	if o.kind == script.OutcomeAck {
+		s.Parts = len(o.d.msg.Parts)
+	}
+	if o.kind == script.OutcomeAck && s.Key != "" {
+		s.Hold = o.d.keyHold
+	}
+	if o.kind == script.OutcomeRetry && o.throttle {
+		s.Kind = script.OutcomeThrottle
+	}
+	if o.kind == script.OutcomeAck && o.d.retention > 0 {
+		s.Kind, s.Delay, s.Text = script.OutcomeDone, o.d.retention, o.result
+	}
+	return s
+}
+
+// A settler sends outcomes to Redis. Outcomes that gather during one call go out with the next.
+type settler struct {
+	*Consumer
+	outbox  conc.Mailbox[outcome] // put by workers, the poller and Shutdown; run is its reader
+	caller  *script.Caller        // of run
+	joint   chan *jointCall       // to the poller
+	refills atomic.Bool           // at its last fetch what was due waited for a place, so it takes joint calls; written by the poller
+}
+
+// settle takes the outcome of a delivery, unless the delivery has another outcome, or is lost.
+func (s *settler) settle(o outcome) {
+	if o.d.claim(fateSettled) {
+		s.outbox.Put(o)
+	} else {
+		s.overruns.end(o.d)
+	}
+}
+
+// close returns when all outcomes in the outbox are settled. Nothing more may be put in.
+func (s *settler) close() {
+	s.outbox.End()
+	s.outbox.Running.Wait()
+}
+
+// run sends outcomes until there are none.
+func (s *settler) run() {
+	for {
+		batch := s.outbox.Some(script.MaxBatch)
+		if len(batch) == 0 {
+			return
+		}
+		for len(batch) > 0 {
+			n := fitting(batch)
+			s.send(batch[:n])
+			batch = batch[n:]
+		}
+	}
+}
+
+// fitting is how many outcomes go out with one call, at least one. Their results count, the messages that follow them, the groups that are
+// deleted with them, and the messages that Redis reads because another send may have taken their keys.
+func fitting(batch []outcome) int {
+	messages, bytes := 0, 0
+	for i := range batch {
+		messages += 1 + len(batch[i].follows) + len(batch[i].d.msg.Parts)
+		if bytes += batch[i].bytes(); batch[i].d.msg.Parts != nil || batch[i].kind != script.OutcomeAck && batch[i].d.msg.Key != "" {
+			bytes += len(batch[i].d.msg.Payload)
+		}
+		if i > 0 && (messages > script.MaxBatch || bytes > script.MaxBatchBytes) {
+			return i
+		}
+	}
+	return len(batch)
+}
+
+// send sends outcomes with one call, until Redis answers or it is given up.
+func (s *settler) send(batch []outcome) {
+	settlements := conc.Mapped(batch, (*outcome).settlement)
+	for i := range batch {
+		settlements[i].Overrun = s.overruns.lease(batch[i].d)
+	}
+	var done script.SettleReply
+	s.caller.Next()
+	first := true
+	err := s.lifecycle.retry("settle", s.caller, func() (err error) {
+		if first {
+			first = false
+			if end, made := s.jointly(batch, settlements); made {
+				done = end.Reply
+				return end.Err
+			}
+		}
+		done, err = s.store.Settle(s.lifecycle.redisCtx, s.caller, settlements)
+		return err
+	}, func(n int, err error) bool { return !errors.Is(err, script.ErrBadReply) || n < optionalAttempts })
+	s.settings.logOverflow(done.Overflow)
+	if done.DoneOverflow > 0 {
+		s.settings.Log.Warn("delayqueue: deleted done messages, with their results, for want of room", slog.Int("messages", done.DoneOverflow))
+	}
+	s.finish(batch, done, err)
+}
+
+// finish ends deliveries whose outcomes Redis has, or that are given up with err, and reports them. Settlements with an index in done.Void had
+// no effect, because the delivery was lost or the message canceled.
+func (s *settler) finish(batch []outcome, done script.SettleReply, err error) {
+	void := done.Void
+	ds := conc.Mapped(batch, func(o *outcome) *delivery { return o.d })
+	s.leases.remove(ds...)
+	s.overruns.settled(ds, void)
+	if err != nil {
+		s.settings.Log.Error("delayqueue: gave up settling: those of these messages that are not settled "+
+			"will be delivered again when their leases have run out",
+			slog.Any("error", err), attrsOf(ds))
+		return
+	}
+	for _, i := range done.Superseded {
+		if batch[i].kind != script.OutcomeAck {
+			s.settings.Log.Info("delayqueue: a message ends that is to come again or is garbage: while it was handled another send took its key",
+				ds[i].attrs(), slog.String("key", ds[i].msg.Key))
+		}
+		batch[i].kind, batch[i].superseded = script.OutcomeAck, true
+	}
+	if s.events.On() {
+		s.tell(batch, void)
+	}
+	late := make([]*delivery, 0, len(void))
+	for _, i := range void {
+		late = append(late, ds[i])
+		batch[i].err = nil
+	}
+	if len(late) > 0 {
+		s.settings.Log.Warn("delayqueue: settlements came too late and changed nothing: the deliveries were lost or the messages canceled",
+			slog.Int("messages", len(late)), attrsOf(late))
+	}
+	var dead []deadLetterNotice
+	for i := range batch {
+		if o := &batch[i]; o.kind == script.OutcomeGarbage && o.err != nil {
+			dead = append(dead, deadLetterNotice{o.d.message(), o.failures, o.err})
+		}
+	}
+	s.notices.put(dead...)
+	s.followed(batch, done)
+}
+
+// followed reports the messages that follow those of a batch.
+func (s *settler) followed(batch []outcome, done script.SettleReply) {
+	refused := map[*script.SendMessage]bool{}
+	for _, r := range done.Refused {
+		m := batch[r.Settlement].follows[r.Follower]
+		refused[m] = true
+		d := batch[r.Settlement].d
+		s.settings.Log.Error("delayqueue: what was to follow a message is not stored: its key is held by another one", d.attrs(),
+			slog.Group("follower", slog.String("id", m.ID), slog.String("key", m.Key)), slog.String("holder", r.Holder))
+		s.events.Tell(event.CodeRefused, 1, m.ID)
+	}
+	var stored []string
+	soonest := time.Duration(math.MaxInt64)
+	for i := range batch {
+		if slices.Contains(done.Void, i) {
+			continue
+		}
+		for _, m := range batch[i].follows {
+			if !refused[m] {
+				stored = append(stored, m.ID)
+				soonest = min(soonest, time.Duration(m.When.Due(done.Now)-done.Now)*time.Microsecond)
+			}
+		}
+	}
+	if stored == nil {
+		return
+	}
+	s.events.Tell(event.CodeNew, len(stored), stored...)
+	if s.settings.OnStored != nil {
+		s.settings.OnStored(soonest)
+	}
+}
+
+// tell tells event listeners what became of deliveries.
+func (s *settler) tell(batch []outcome, void []int) {
+	ids := map[event.Code][]string{}
+	for i := range batch {
+		o := &batch[i]
+		if slices.Contains(void, i) {
+			continue
+		}
+		if o.superseded {
+			ids[event.CodeSuperseded] = append(ids[event.CodeSuperseded], o.d.msg.ID)
+		} else if o.kind == script.OutcomeAck {
+			ids[event.CodeAck] = append(ids[event.CodeAck], o.d.msg.ID)
+		}
+		if o.failures > o.d.msg.Failures {
+			ids[event.CodeNack] = append(ids[event.CodeNack], o.d.msg.ID)
+			if o.kind == script.OutcomeRetry {
+				ids[event.CodeRetry] = append(ids[event.CodeRetry], o.d.msg.ID)
+			}
+		}
+		if o.kind == script.OutcomeGarbage {
+			ids[event.CodeFinalFailed] = append(ids[event.CodeFinalFailed], o.d.msg.ID)
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(ids)) {
+		s.events.Tell(what, len(ids[what]), ids[what]...)
+	}
+}
+
+// logOverflow logs that garbage was deleted for want of room.
+func (s *Settings) logOverflow(messages int) {
+	if messages > 0 {
+		s.Log.Warn("delayqueue: deleted garbage for want of room", slog.Int("messages", messages))
+	}
+}

@@ -1,0 +1,44 @@
+package consume
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// BenchmarkShares is what a delivery costs of the choosing in a pool of so many queues with a backlog each: a handler returns,
+// its worker gets the next delivery, and the queue whose delivery that was fetches another one.
+func BenchmarkShares(b *testing.B) {
+	for _, queues := range []int{2, 10, 100, 1000} {
+		b.Run(fmt.Sprint(queues), func(b *testing.B) {
+			ws := &Workers{size: 64, used: 64, taken: 64, shared: true, lapseAfter: time.Hour}
+			var members []*member
+			for i := range queues {
+				m := ws.join(conc.NewSignal(), Portion{Weight: 1, Order: i})
+				m.each, m.rtt = 3*time.Millisecond, 100*time.Microsecond
+				members = append(members, m)
+				m.put([]*delivery{{consumer: &Consumer{member: m}}})
+			}
+			for i := range 64 {
+				w := &worker{workers: ws, index: i, handled: members[i%queues]}
+				w.handled.busy++
+				ws.running = append(ws.running, w)
+			}
+			running := append([]*worker{}, ws.running...)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				w := running[i%64]
+				w.took = 3 * time.Millisecond
+				d := ws.next(w)
+				w.handled = d.consumer.member
+				w.handled.room(script.MaxBatch, true, w.handled.rtt)
+				w.handled.ask(script.MaxBatch, true, w.handled.rtt, w.handled.rtt)
+				w.handled.put([]*delivery{d})
+				w.handled.answered()
+			}
+		})
+	}
+}

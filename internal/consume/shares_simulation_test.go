@@ -1,0 +1,248 @@
+package consume
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// A simulation is workers and their members in virtual time: the queues and their server are simulated, the rest is real.
+type simulation struct {
+	ws     *Workers
+	server chan struct{} // it answers one fetch after the other
+	end    chan struct{}
+	queues []*simulatedQueue
+	uneven bool // handlers take that long on average
+
+	polling sync.WaitGroup
+}
+
+type simulatedQueue struct {
+	*member
+	sim      *simulation
+	handler  time.Duration
+	rtt      time.Duration      // of a fetch
+	measured time.Duration      // as the poller measures it
+	expired  bool               // no handler sees what a fetch brings
+	hangs    atomic.Bool        // its handlers that begin now, until the end
+	due      chan int           // cap 1: messages; < 0: without end
+	sent     conc.Signal        // a wake-up
+	away     chan chan struct{} // cap 1: the server does not answer before this closes
+
+	consumer Consumer
+	mu       sync.Mutex // guards counts
+	counts   simulatedCounts
+}
+
+// simulatedCounts say what a queue got.
+type simulatedCounts struct {
+	handled, running, most, released, aside int
+	busy                                    time.Duration // of all its workers together
+}
+
+func simulate(t *testing.T, workerCount int, strict bool, run func(*simulation)) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &simulation{ws: &Workers{size: workerCount, strict: strict, shared: true, lapseAfter: LapseAfter},
+			server: make(chan struct{}, 1), end: make(chan struct{})}
+		run(s)
+		close(s.end)
+		s.polling.Wait()
+		for _, q := range s.queues {
+			for q.unhandled() > 0 {
+				<-q.freed
+			}
+			q.leave()
+			q.consumer.settler.close()
+			q.consumer.lifecycle.drainTimer.Stop()
+		}
+		synctest.Wait()
+		if ws := s.ws; ws.used != 0 || ws.taken != 0 || len(ws.stuck)+len(ws.running)+len(ws.filled)+len(ws.hungry)+len(ws.members) != 0 {
+			t.Errorf("something is left: %+v", ws)
+		}
+	})
+}
+
+// queue adds one, with so many messages due.
+func (s *simulation) queue(weight, atMost, due int, handler time.Duration, set ...func(*simulatedQueue)) *simulatedQueue {
+	freed := conc.NewSignal()
+	q := &simulatedQueue{
+		sim: s, handler: handler, rtt: 100 * time.Microsecond, due: make(chan int, 1), away: make(chan chan struct{}, 1), sent: conc.NewSignal(),
+		member: s.ws.join(freed, Portion{weight, atMost, len(s.queues)}),
+	}
+	q.due <- due
+	q.consumer.member = q.member
+	q.consumer.settings = Settings{Callback: q.handle, Base: context.Background(), Log: slog.New(slog.DiscardHandler),
+		FetchSettings: script.FetchSettings{Lease: 10 * time.Second}}
+	q.consumer.lifecycle = newLifecycle(time.Hour, q.consumer.settings.Log, func() bool { return true })
+	q.consumer.settler.outbox.Read = q.settle
+	s.queues = append(s.queues, q)
+	for _, f := range set {
+		f(q)
+	}
+	s.polling.Go(q.poll)
+	return q
+}
+
+func (q *simulatedQueue) count(change func(*simulatedCounts)) simulatedCounts {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	change(&q.counts)
+	return q.counts
+}
+
+func (q *simulatedQueue) now() simulatedCounts { return q.count(func(*simulatedCounts) {}) }
+
+func (q *simulatedQueue) handle(string) bool {
+	q.count(func(c *simulatedCounts) { c.running++; c.most = max(c.most, c.running) })
+	select {
+	case <-time.After(q.takes()):
+	case <-q.sim.end:
+	}
+	q.count(func(c *simulatedCounts) { c.running--; c.handled++; c.busy += q.handler })
+	return true
+}
+
+// takes is how long a handler takes.
+func (q *simulatedQueue) takes() time.Duration {
+	if q.hangs.Load() {
+		return time.Hour
+	}
+	if q.sim.uneven {
+		return time.Duration(rand.ExpFloat64()*float64(q.handler)) + time.Microsecond
+	}
+	return max(q.handler, time.Microsecond)
+}
+
+func (q *simulatedQueue) settle() {
+	for {
+		batch := q.consumer.settler.outbox.Some(script.MaxBatch)
+		if len(batch) == 0 {
+			return
+		}
+		for _, o := range batch {
+			if o.kind == script.OutcomeReady {
+				q.count(func(c *simulatedCounts) { c.released++ })
+			}
+		}
+	}
+}
+
+// send sends n more messages; < 0: without end.
+func (q *simulatedQueue) send(n int) {
+	due := <-q.due
+	if n < 0 {
+		q.due <- -1
+	} else {
+		q.due <- due + n
+	}
+	q.sent.Send()
+}
+
+// poll does what a poller does.
+func (q *simulatedQueue) poll() {
+	defer q.quit()
+	more := q.fetch(true)
+	for !conc.Closed(q.sim.end) {
+		if q.room(script.MaxBatch, more, q.measured) > 0 && more {
+			more = q.fetch(more)
+			continue
+		}
+		idle := time.Second
+		if at, ok := q.staleAt(); ok {
+			idle = min(idle, time.Until(at))
+		}
+		select {
+		case <-q.sim.end:
+		case <-q.freed:
+		case <-q.sent:
+			more = q.fetch(more)
+		case <-time.After(idle):
+			q.releaseStale()
+			more = q.fetch(more)
+		}
+	}
+}
+
+func (q *simulatedQueue) fetch(hungry bool) (more bool) {
+	n, began := q.ask(script.MaxBatch, hungry, q.measured, q.measured), time.Now()
+	defer q.answered()
+	defer func() {
+		took := time.Since(began)
+		if q.measured == 0 {
+			q.measured = took
+		}
+		q.measured += (took - q.measured) / 8
+	}()
+	select {
+	case back := <-q.away:
+		select {
+		case <-back:
+		case <-q.sim.end:
+		}
+	default:
+	}
+	time.Sleep(q.rtt)
+	q.sim.server <- struct{}{}
+	due := <-q.due
+	if due >= 0 {
+		n = min(n, due)
+		due -= n
+	}
+	q.due <- due
+	time.Sleep(10*time.Microsecond + time.Duration(n)*2*time.Microsecond)
+	<-q.sim.server
+	time.Sleep(time.Duration(n) * time.Microsecond) // to decode it
+	if q.expired {
+		q.setAside(n)
+		q.count(func(c *simulatedCounts) { c.aside += n })
+		return due != 0
+	}
+	ds := make([]*delivery, n)
+	for i := range ds {
+		ds[i] = &delivery{consumer: &q.consumer, fetched: time.Now()}
+		ds[i].leased.Set(time.Now())
+	}
+	q.put(ds)
+	return due != 0
+}
+
+// parts is how much of 10 each queue has of a number.
+func (s *simulation) parts(number func(simulatedCounts) float64) (parts []float64) {
+	all := 0.0
+	for _, q := range s.queues {
+		parts = append(parts, number(q.now()))
+		all += parts[len(parts)-1]
+	}
+	for i := range parts {
+		parts[i] *= 10 / all
+	}
+	return parts
+}
+
+func handled(c simulatedCounts) float64    { return float64(c.handled) }
+func inHandlers(c simulatedCounts) float64 { return c.busy.Seconds() }
+
+// wantParts checks parts against weights; off is how far a part may be off.
+func wantParts(t *testing.T, off float64, parts []float64, weights ...float64) {
+	t.Helper()
+	for i, w := range weights {
+		if parts[i] < (1-off)*w || parts[i] > (1+off)*w {
+			t.Errorf("queue %d has %.2f of 10, want %v", i, parts[i], w)
+		}
+	}
+}
+
+// handledIn waits, and is how many the queue has handled meanwhile.
+func (q *simulatedQueue) handledIn(took time.Duration) int {
+	before := q.now().handled
+	time.Sleep(took)
+	return q.now().handled - before
+}

@@ -1,0 +1,241 @@
+package consume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+)
+
+// A worker serves deliveries one after the other until none waits, or until it is replaced because its callback ran past
+// its limit or past the end of Shutdown's context.
+type worker struct {
+	workers *Workers
+	index   int                      // in workers.running; guarded by workers.mu
+	of      *member                  // whose delivery it has, in a pool; guarded by workers.mu
+	began   time.Time                // when it got that; guarded by workers.mu
+	serving atomic.Pointer[delivery] // handed to the handler; stored by the worker, read by presence and Shutdown
+
+	// The rest is for its goroutine alone.
+	handled    *member       // whose delivery has just ended
+	took       time.Duration // by its handler, 0 if it did not start
+	replacedOf *member       // it has been replaced, while it had a delivery of this one; nil: it has not
+}
+
+// run serves a delivery, and those that follow. nil means that this goroutine takes the place of one that the user's code has ended.
+func (w *worker) run(d *delivery) {
+	left := false
+	defer func() {
+		if !left { // runtime.Goexit in the user's code ends this goroutine
+			go w.run(nil)
+		}
+	}()
+	if d == nil {
+		d = w.workers.next(w)
+	}
+	for ; d != nil; d = w.workers.next(w) {
+		if m := d.consumer.member; d.consumer.lifecycle.stopping() {
+			m.release(d)
+			w.handled, w.took = m, 0
+		} else {
+			w.serve(d)
+		}
+	}
+	left = true
+}
+
+// serve hands one delivery to the handler and settles it.
+func (w *worker) serve(d *delivery) {
+	settings, start := &d.consumer.settings, time.Now()
+	limit, why := d.runLimit(settings.Limit, start)
+	ctx := settings.Base
+	if settings.Handle != nil {
+		early, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		d.cancel.Store(&cancel)
+		ctx = early
+		if limit > 0 { // a deadline, which contexts that are made of this one inherit
+			var stop context.CancelFunc
+			ctx, stop = context.WithDeadlineCause(early, start.Add(limit), why)
+			defer stop()
+		}
+		d.handling = &handling{Context: ctx, owner: d.consumer.owner, retained: d.retention > 0}
+		ctx = d.handling
+	}
+	v := Verdict{Err: errGoexit}
+	started := false
+	defer func() { w.settle(ctx, d, v, started, time.Since(start)) }()
+	d.started.Set(start)
+	w.serving.Store(d)
+	// Shutdown's context or the base context has ended, or the delivery was lost or has expired in the buffer.
+	if d.consumer.lifecycle.forceCtx.Err() != nil || settings.Base.Err() != nil || d.fate.Load() != fateOpen ||
+		d.leaseOver(settings.Lease, start) || d.expiredBy(start) {
+		return
+	}
+	started = true
+	if limit > 0 {
+		timer := time.AfterFunc(limit, func() {
+			if d.handling != nil {
+				<-ctx.Done() // its deadline is now: expire must not end it for another cause
+			}
+			d.expire(ctx, limit, why)
+		})
+		defer timer.Stop()
+	}
+	v = settings.call(ctx, d)
+	if limit > 0 && ctx.Err() == context.DeadlineExceeded && context.Cause(ctx) == why {
+		d.expire(ctx, limit, why) // the handler may have seen the end of its context before the timer did
+	}
+}
+
+var errGoexit = fmt.Errorf("%w: it ended its goroutine with runtime.Goexit", ErrPanicked)
+
+// settle is the only way out of serve. It is deferred, because the user's code may end the goroutine. It gives the outcome to the settler before
+// the worker counts as free, so that no free worker has an outcome that is not queued yet.
+func (w *worker) settle(ctx context.Context, d *delivery, v Verdict, started bool, took time.Duration) {
+	w.serving.Store(nil)
+	v.result, v.follows = d.handling.end()
+	if !started {
+		took = 0
+	}
+	switch {
+	case d.claim(fateSettled):
+		defer w.ended(d, took)
+		if !started || d.consumer.settings.cutShort(d, v) {
+			d.consumer.settler.outbox.Put(d.released())
+			return
+		}
+		d.conclude(ctx, v)
+	case d.fate.CompareAndSwap(fateLost, fateLeft): // from here on nobody replaces this worker
+		d.consumer.overruns.end(d)
+		w.ended(d, took)
+	default: // abandoned
+		d.consumer.overruns.end(d)
+		w.replacedOf = d.consumer.member
+	}
+}
+
+// ended notes that a delivery has its outcome, which is still to be settled.
+func (w *worker) ended(d *delivery, took time.Duration) {
+	w.handled, w.took = d.consumer.member, took
+	d.consumer.lifecycle.handed()
+}
+
+// cutShort reports whether a handler failed only because its context ended: the base context has ended, or the lease seemed to have run out
+// and was renewed after all.
+func (s *Settings) cutShort(d *delivery, v Verdict) bool {
+	if v.Err == nil || v.SkipRetry || s.Base.Err() == nil && !d.overdue.Load() {
+		return false
+	}
+	return errors.Is(v.Err, context.Canceled) || errors.Is(v.Err, context.DeadlineExceeded) ||
+		errors.Is(v.Err, ErrDeliveryLost) || s.Base.Err() != nil && errors.Is(v.Err, context.Cause(s.Base))
+}
+
+// call calls the handler. A panic in it, or in a method of its error, becomes an error, and the stack is logged.
+func (s *Settings) call(ctx context.Context, d *delivery) (v Verdict) {
+	returned := false
+	defer func() {
+		if p := recover(); !returned { // p is nil for panic(nil), where GODEBUG allows that, and for Goexit
+			s.Log.Error("delayqueue: handler panicked", d.attrs(), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+			v = Verdict{Err: fmt.Errorf("%w: %v", ErrPanicked, p)}
+		}
+	}()
+	if s.Handle == nil {
+		if !CallEach(s.Callback, &d.msg, func() bool { return d.fate.Load() != fateOpen }) {
+			v.Err = ErrNacked
+		}
+	} else {
+		v = s.Handle(ctx, d.message())
+	}
+	returned = true
+	return v
+}
+
+// CallEach calls a bare callback, for a group once for each part, and reports whether all parts are consumed. When the delivery is over,
+// because it was lost or cut off, the callback gets no more parts.
+func CallEach(callback func(string) bool, msg *message.Delivered, over func() bool) (consumed bool) {
+	if msg.Parts == nil {
+		return callback(msg.Payload)
+	}
+	consumed = true
+	for _, part := range msg.Parts {
+		if over() {
+			return false
+		}
+		consumed = callback(part) && consumed
+	}
+	return consumed
+}
+
+// expire ends a delivery whose handler has run for as long as it may. If why is ErrExpired, that is until the message's deadline. The delivery
+// is a failure now, and a new worker replaces the one whose handler may never return.
+func (d *delivery) expire(ctx context.Context, limit time.Duration, why error) {
+	v := Verdict{Err: fmt.Errorf("%w of %v", ErrConsumeTimeout, limit)}
+	if why == ErrExpired {
+		v = Verdict{Err: d.pastDeadline(nil), SkipRetry: true}
+	}
+	d.abandon(why, limit, func() {
+		d.consumer.settings.Log.Warn("delayqueue: a handler ran past its limit: its context ends, and another worker takes its place", d.attrs(),
+			slog.Duration("limit", limit), slog.Any("cause", why))
+		d.conclude(ctx, v)
+	})
+}
+
+// abandon ends the context of a running delivery, settles the delivery unless it was lost, and replaces its worker. It returns false if the
+// delivery has ended already.
+func (d *delivery) abandon(cause error, took time.Duration, settle func()) bool {
+	ours := d.claim(fateAbandoned)
+	if !ours && !d.fate.CompareAndSwap(fateLost, fateAbandoned) {
+		return false
+	}
+	d.handling.end()
+	d.cancelHandler(cause)
+	defer func() { // also if the user's error handler ends this goroutine
+		lifecycle, m := d.consumer.lifecycle, d.consumer.member
+		lifecycle.handed()
+		stuck, left := m.replace(took) // until now the delivery was unhandled, so the settler cannot have left
+		if !lifecycle.stopping() {
+			d.consumer.settings.logStuck(stuck, left)
+		}
+	}()
+	if ours {
+		d.consumer.overruns.begin(d, true)
+		settle()
+	}
+	return true
+}
+
+// logStuck logs it if more handlers run on than workers are left.
+func (s *Settings) logStuck(stuck, left int) {
+	if stuck > left {
+		s.Log.Error("delayqueue: too many callbacks run on past their limit: no more workers take their places until some return",
+			slog.Int("running_on", stuck), slog.Int("workers", left))
+	}
+}
+
+// abandonAll ends the contexts of all running handlers, releases their messages, and returns how many there were.
+func (m *member) abandonAll() (n int) {
+	for _, d := range m.serving() {
+		if d.abandon(ErrShutdown, 0, func() { d.consumer.settler.outbox.Put(d.released()) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// serving is the deliveries that handlers have.
+func (m *member) serving() (ds []*delivery) {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	for _, w := range m.workers.running {
+		if d := w.serving.Load(); d != nil && d.consumer.member == m {
+			ds = append(ds, d)
+		}
+	}
+	return ds
+}

@@ -1,0 +1,371 @@
+package consume
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/conc"
+)
+
+// maxBuffered is how long a fetched message may wait for a worker. Then it is released, because another consumer may have a free worker.
+const maxBuffered = 100 * time.Millisecond
+
+// Workers handle the deliveries of one DelayQueue or Pool, over all consumers that it has started. A consumer that was stopped keeps the workers
+// that its handlers have, and the next consumer gets the others. A worker has a goroutine only while it has a delivery.
+//
+// A worker whose handler runs on past its limit, or past the end of Shutdown's context, is replaced, until as many handlers of a queue run on
+// as the queue may have workers. Those above take workers from that queue, and from no other.
+type Workers struct {
+	shared     bool          // several queues share the workers; does not change
+	lapseAfter time.Duration // does not change; see ShareAmong
+
+	mu      sync.Mutex // guards the fields below, and those of members
+	strict  bool       // in the order of the queues
+	size    int
+	used    int         // workers that have a delivery, except those that were replaced
+	running []*worker   // workers with a goroutine, also those that were replaced, each at its index
+	members []*member   // of consumers that have not ended
+	filled  []*member   // members with something in their buffer
+	hungry  []*member   // members whose queues have more that is due than they hold
+	taken   int         // deliveries that have left the buffers, until they have an outcome
+	weights float64     // of the hungry together
+	stuck   map[int]int // handlers that run on, in workers that were replaced; by the order of their queue, over all its consumers
+	clock   float64     // the highest time at which a member had something handled
+
+	// In a pool of several queues:
+	each    time.Duration // how long a delivery takes, a moving average
+	endedAt time.Time     // when the last one ended, or the first one began
+	looks   bool          // wakeNext looks again
+}
+
+// A member is a consumer's part of the workers.
+type member struct {
+	workers *Workers
+	freed   conc.Signal // sent when there may be room for more; the poller receives it
+	weight  float64
+	atMost  int // workers; see most
+	order   int // in the pool
+
+	// These are guarded by workers.mu.
+	buffer []*delivery   // fetched, not yet started
+	busy   int           // deliveries that have left the buffer, until they have an outcome
+	each   time.Duration // how long a delivery takes, a moving average; 0: not known yet
+	slower time.Duration // added to each for fetches ahead; see releaseStale
+	turn                 // see shares.go
+}
+
+// maxWorkers is as good as no bound, and sums and products with it fit into an int everywhere.
+const maxWorkers = 1 << 28
+
+// ShareAmong sets how many queues share the workers, and how many workers there are. A queue takes a fetch of another one into account for
+// lapse, or for four times what that one's fetches usually take. ShareAmong is called before there is a member.
+func (ws *Workers) ShareAmong(queues, size int, lapse time.Duration) {
+	ws.size, ws.shared, ws.lapseAfter = min(size, maxWorkers), queues > 1, lapse
+}
+
+// BeStrict makes the order of the queues count instead of their weights. It is called while no consumer is a member; handlers that run on may
+// still have workers.
+func (ws *Workers) BeStrict() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.strict = true
+}
+
+// Resize sets the number of workers.
+func (ws *Workers) Resize(n int) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.size = min(n, maxWorkers)
+}
+
+// A Portion says how many of the workers a consumer may have.
+type Portion struct {
+	Weight int
+	AtMost int // workers; 0: all
+	Order  int // in the pool
+}
+
+// join makes a consumer a member of the workers.
+func (ws *Workers) join(freed conc.Signal, at Portion) *member {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	m := &member{workers: ws, freed: freed, weight: float64(at.Weight), atMost: min(cmp.Or(at.AtMost, ws.size), ws.size), order: at.Order}
+	m.share, m.expects = m.most(), math.MaxInt32
+	ws.members = append(ws.members, m)
+	m.setHungry(ws.shared) // until its queue has been asked
+	return m
+}
+
+// quit notes that a member fetches nothing more, and releases what no worker has started.
+func (m *member) quit() {
+	m.workers.mu.Lock()
+	m.setHungry(false)
+	m.workers.mu.Unlock()
+	m.releaseBuffered()
+}
+
+// leave is the opposite of join, for a member that holds nothing any more.
+func (m *member) leave() {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	m.workers.members = without(m.workers.members, m)
+}
+
+// without returns a list without one item. The order may change.
+func without[T comparable](items []T, item T) []T {
+	i := slices.Index(items, item)
+	if i < 0 {
+		return items
+	}
+	last := len(items) - 1
+	items[i] = items[last]
+	clear(items[last:])
+	return items[:last]
+}
+
+// most is how many workers a member may have, with mu held. That is fewer than atMost if too many handlers of its queue run on.
+func (m *member) most() int { return max(min(m.atMost, 2*m.atMost-m.workers.stuck[m.order]), 0) }
+
+// unhandled is how many deliveries are in the buffer or in a handler.
+func (m *member) unhandled() int {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	return len(m.buffer) + m.busy
+}
+
+// put gives deliveries to the workers.
+func (m *member) put(ds []*delivery) {
+	if len(ds) == 0 {
+		return
+	}
+	ws := m.workers
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if len(m.buffer) == 0 {
+		ws.filled = append(ws.filled, m)
+	}
+	m.buffer = append(m.buffer, ds...)
+	m.brought += len(ds)
+	m.notBefore(8)
+	ws.fill()
+}
+
+// take takes n deliveries out of the buffer, with mu held.
+func (m *member) take(n int) []*delivery {
+	ds := m.buffer[:n:n]
+	m.buffer = m.buffer[n:]
+	m.busy += n
+	m.workers.taken += n
+	if len(m.buffer) == 0 {
+		m.buffer = nil
+		m.workers.filled = without(m.workers.filled, m)
+	}
+	return ds
+}
+
+// next takes the first delivery out of the buffer, with mu held.
+func (m *member) next() *delivery {
+	m.workers.clock = max(m.workers.clock, m.timeNow())
+	if m.busy == 0 && m.workers.shared {
+		m.returned = time.Now()
+	}
+	d := m.buffer[0]
+	m.buffer[0] = nil
+	m.take(1)
+	return d
+}
+
+// one takes the next delivery for a free worker out of a buffer, with mu held, and returns nil if there is none that a worker may have.
+func (ws *Workers) one() *delivery {
+	if ws.used >= ws.size {
+		return nil
+	}
+	var next *member
+	for _, m := range ws.filled {
+		if m.busy < m.most() && (next == nil || m.before(next)) {
+			next = m
+		}
+	}
+	if next == nil || ws.shared && !next.mayTake() {
+		return nil
+	}
+	return next.next()
+}
+
+// open reports whether a worker of another member may become free for this one.
+func (m *member) open() bool {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	return m.workers.shared && m.busy+len(m.buffer) < m.most()
+}
+
+// fill starts free workers for what waits in buffers, with mu held. If workers are left, it wakes a poller.
+func (ws *Workers) fill() {
+	for d := ws.one(); d != nil; d = ws.one() {
+		ws.start(d)
+	}
+	ws.wakeNext()
+}
+
+// start starts a worker, with mu held.
+func (ws *Workers) start(d *delivery) {
+	if ws.used++; ws.used == 1 && ws.shared {
+		ws.endedAt = time.Now()
+	}
+	w := &worker{workers: ws, index: len(ws.running)}
+	w.begin(d)
+	ws.running = append(ws.running, w)
+	go w.run(d)
+}
+
+// begin notes when the worker gets a delivery, with mu held.
+func (w *worker) begin(d *delivery) {
+	if w.workers.shared {
+		w.of, w.began = d.consumer.member, time.Now()
+	}
+}
+
+// next ends the delivery of a worker, and gives it another one. nil means that the worker has left.
+func (ws *Workers) next(w *worker) *delivery {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if m := w.handled; m != nil {
+		w.handled = nil
+		m.finish(w.took)
+	}
+	if m := w.replacedOf; m != nil {
+		m.countStuck(-1)
+		ws.fill()
+	} else {
+		ws.used--
+		if d := ws.one(); d != nil {
+			ws.used++
+			w.begin(d)
+			ws.wakeNext()
+			return d
+		}
+		ws.wakeNext()
+	}
+	last := len(ws.running) - 1
+	ws.running[last].index = w.index
+	ws.running[w.index], ws.running[last] = ws.running[last], nil
+	ws.running = ws.running[:last]
+	return nil
+}
+
+// replace gives up a worker whose handler runs on, and ends its delivery. It returns how many handlers of the queue run on, and how many
+// workers the queue has left.
+func (m *member) replace(took time.Duration) (stuck, left int) {
+	ws := m.workers
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.used--
+	m.countStuck(1)
+	m.finish(took)
+	ws.fill()
+	return ws.stuck[m.order], m.most()
+}
+
+// stuck is how many handlers of the member's queue run on, and how many workers the queue has left.
+func (m *member) stuck() (stuck, left int) {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	return m.workers.stuck[m.order], m.most()
+}
+
+// countStuck counts handlers that run on, with mu held, and wakes all pollers, because the number of workers may have changed.
+func (m *member) countStuck(n int) {
+	ws := m.workers
+	if ws.stuck == nil {
+		ws.stuck = make(map[int]int)
+	}
+	if ws.stuck[m.order] += n; ws.stuck[m.order] == 0 {
+		delete(ws.stuck, m.order)
+	}
+	ws.divide()
+	for _, o := range ws.members {
+		o.freed.Send()
+	}
+}
+
+// finish counts a delivery that has an outcome, with mu held. took is how long its handler ran, 0 if it did not.
+func (m *member) finish(took time.Duration) {
+	if took > 0 {
+		if m.each == 0 {
+			m.each = took
+		}
+		m.each = max(m.each+(took-m.each)/8, 1)
+		m.slower -= (m.slower + 7) / 8
+		m.ended(took)
+	}
+	m.busy--
+	m.workers.taken--
+	m.freed.Send()
+}
+
+// staleAt is when the delivery that has waited longest in the buffer is to be released.
+func (m *member) staleAt() (at time.Time, ok bool) {
+	m.workers.mu.Lock()
+	defer m.workers.mu.Unlock()
+	if len(m.buffer) == 0 {
+		return at, false
+	}
+	return m.buffer[0].fetched.Add(maxBuffered), true
+}
+
+// releaseStale empties the buffer if something has waited in it for too long. Then handlers are slow, and less is fetched ahead for a while.
+func (m *member) releaseStale() {
+	if at, ok := m.staleAt(); ok && !time.Now().Before(at) {
+		m.workers.mu.Lock()
+		m.slower = maxBuffered
+		m.workers.mu.Unlock()
+		m.releaseBuffered()
+	}
+}
+
+// releaseBuffered releases what no worker has started.
+func (m *member) releaseBuffered() {
+	m.workers.mu.Lock()
+	ds := m.take(len(m.buffer))
+	m.workers.mu.Unlock()
+	for _, d := range ds {
+		m.release(d)
+		m.workers.mu.Lock()
+		m.finish(0)
+		m.workers.fill()
+		m.workers.mu.Unlock()
+	}
+}
+
+// release gives back a delivery that no handler started.
+func (m *member) release(d *delivery) {
+	d.consumer.settler.settle(d.released())
+	d.consumer.lifecycle.handed()
+}
+
+// await waits until nothing is in the buffer or in a handler, after the poller has ended.
+func (m *member) await() {
+	for m.unhandled() > 0 {
+		<-m.freed
+	}
+}
+
+// roomOf is one delivery for each worker and twice ahead, less those that are unhandled. So the buffer lasts while the next fetch is under way.
+func roomOf(workers, unhandled, ahead int) int {
+	if unhandled >= workers+ahead {
+		return 0
+	}
+	return workers + 2*ahead - unhandled
+}
+
+// aheadOf is how many deliveries workers handle in a round trip, at most most. If handlers are slow compared with the network, or with
+// maxBuffered, it is 0.
+func aheadOf(workers float64, each, rtt time.Duration, most int) int {
+	if each <= 0 || each >= maxBuffered/2 {
+		return 0
+	}
+	return int(min(workers*float64(rtt)/float64(each), float64(most)))
+}

@@ -1,0 +1,39 @@
+package event
+
+import "log/slog"
+
+// A Code says what happened to messages. The numbers never change, because events are read on other machines.
+type Code int
+
+// What can happen to a message.
+const (
+	CodeNew Code = iota + 1
+	CodeReady
+	CodeDelivered
+	CodeAck
+	CodeNack
+	CodeRetry
+	CodeFinalFailed
+	CodeLost
+	CodeIntercepted
+	CodeVanished
+	CodeRescheduled
+	CodeRequeued
+	CodeDeleted
+	CodePaused
+	CodeResumed
+	CodeQueueDeleted
+	CodeGap
+	CodeRefused
+	CodeSuperseded
+)
+
+// Listeners are told what happens to the messages of one queue in this process.
+type Listeners interface {
+	// On reports whether anybody listens. If nobody does, Tell does nothing.
+	On() bool
+	// Tell says that the same thing happened to n messages. If ids are given, they are those of the messages.
+	Tell(what Code, n int, ids ...string)
+	// Logger is the log of the queue.
+	Logger() *slog.Logger
+}

@@ -1,0 +1,214 @@
+package link
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/conc"
+	"github.com/redis/go-redis/v9"
+)
+
+// This file subscribes to a channel of the server that holds a queue. Redis keeps nothing for a subscriber who is away, so
+// a broken connection is noticed soon, and its subscriber is told when there is another one.
+
+const (
+	// pingInterval is how often a connection that hears events is asked for a sign of life, and silentPings after how many such
+	// questions in a row without a byte of an answer it is taken for broken: three seconds after it broke at the latest.
+	pingInterval = time.Second
+	silentPings  = 2
+)
+
+// A Subscriber hears what is published on one channel, over one connection after the other.
+type Subscriber struct {
+	server  *Server
+	link    *Link // nil: the client can have none
+	channel string
+	first   *hearing
+}
+
+// Subscribe subscribes to a channel. It fails if ctx ends. The caller calls Forward, which releases the link.
+func (s *Server) Subscribe(ctx context.Context, channel string) (*Subscriber, error) {
+	u := &Subscriber{server: s, link: linkOf(s.Cli), channel: channel}
+	err := await(ctx, func() (err error) { // a client of another kind waits for its own timeouts
+		u.first, err = u.connect(ctx)
+		return err
+	})
+	if err != nil {
+		u.release()
+		return nil, cmp.Or(Ended(ctx), err)
+	}
+	return u, nil
+}
+
+func (u *Subscriber) release() {
+	if u.link != nil {
+		u.link.release()
+	}
+}
+
+// connect makes a connection to the server that holds the queue, until ctx ends.
+func (u *Subscriber) connect(ctx context.Context) (_ *hearing, err error) {
+	defer contain(&err)
+	h := new(hearing)
+	if u.link == nil {
+		h.PubSub = u.server.Cli.Subscribe(ctx) // to nothing yet, for which it needs no connection
+	} else {
+		addr, err := u.server.findNode(ctx, u.link)
+		if err != nil {
+			return nil, err
+		}
+		h.cli = u.link.dedicated(addr)
+		h.cli.AddHook(h)
+		h.PubSub = h.cli.Subscribe(ctx)
+	}
+	goesOn := context.AfterFunc(ctx, h.close)
+	calls := context.WithoutCancel(ctx) // a deadline would be that of a read, which may end before ctx does
+	if err = h.Subscribe(calls, u.channel); err == nil {
+		_, err = h.Receive(calls) // the confirmation
+	}
+	if !goesOn() || err != nil {
+		h.close()
+		return nil, cmp.Or(Ended(ctx), err)
+	}
+	return h, nil
+}
+
+// reconnect makes a connection in place of one that broke. It returns nil if ctx ends, or the user has closed the client. It
+// calls failing at most once a minute, with the number of attempts that have failed.
+func (u *Subscriber) reconnect(ctx context.Context, failing func(attempts int, err error)) (h *hearing) {
+	if ctx.Err() != nil {
+		return nil
+	}
+	u.server.askWhereItIs(ctx, u.link, errUnanswered)
+	failed := conc.MinuteCount{Logged: time.Now()}
+	_ = Retry(ctx, nil, func() (err error) {
+		bounded, cancel := context.WithTimeout(ctx, dialTimeout)
+		defer cancel()
+		if h, err = u.connect(bounded); err != nil {
+			u.server.askWhereItIs(bounded, u.link, err)
+		}
+		return err
+	}, func(_ int, err error) bool {
+		if n := failed.Add(1, time.Now()); n > 0 {
+			failing(n, err)
+		}
+		return !errors.Is(err, redis.ErrClosed)
+	})
+	return h
+}
+
+// Forward calls heard for what is published, until ctx ends or the user has closed the client. It calls missed when it has
+// another connection after one that broke, and failing as reconnect does.
+func (u *Subscriber) Forward(ctx context.Context, heard func(payload string), missed func(), failing func(attempts int, err error)) {
+	defer u.release()
+	for h := u.first; ; missed() {
+		begun := time.Now()
+		h.hear(ctx, u.link, heard)
+		Sleep(ctx, pingInterval-time.Since(begun)) // a server that closes each new connection is not asked all the time
+		if h = u.reconnect(ctx, failing); h == nil {
+			return
+		}
+	}
+}
+
+// A hearing is one connection of a subscriber. It is the library's own, if the client can have a
+// link. go-redis does not make it anew: it would do so without a word of what was missed, on a server that may hold the queue no more.
+type hearing struct {
+	*redis.PubSub
+	cli     *DedicatedClient // of this connection; nil: it is the user's
+	dialled atomic.Bool
+	heard   atomic.Int64 // reads that brought something: a large event on a slow line is no silence
+}
+
+// DialHook lets go-redis make one connection, and counts what it reads.
+func (h *hearing) DialHook(dial redis.DialHook) redis.DialHook {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if h.dialled.Swap(true) {
+			return nil, net.ErrClosed
+		}
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return heardConn{conn, &h.heard}, nil
+	}
+}
+
+// ProcessHook changes nothing.
+func (h *hearing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+// ProcessPipelineHook changes nothing.
+func (h *hearing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// A heardConn counts the reads that brought something.
+type heardConn struct {
+	net.Conn
+	heard *atomic.Int64
+}
+
+func (c heardConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if n > 0 {
+		c.heard.Add(1)
+	}
+	return n, err
+}
+
+// close ends what is under way on the connection, and closes it. A second call does nothing.
+func (h *hearing) close() {
+	if h.cli != nil {
+		h.cli.Cut()
+		_ = h.cli.Close() // whatever it says, it is over
+	}
+	_ = h.PubSub.Close()
+}
+
+// hear receives what is published, until the connection breaks, is silent for too long, or ctx ends. Then it is closed.
+func (h *hearing) hear(ctx context.Context, l *Link, heard func(payload string)) {
+	defer context.AfterFunc(ctx, h.close)()
+	over := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() { h.watch(over, l) })
+	defer watch.Wait()
+	defer h.close()
+	defer close(over)
+	for {
+		got, err := h.Receive(ctx)
+		if err != nil {
+			return
+		}
+		if h.cli == nil {
+			h.heard.Add(1)
+		}
+		if msg, ok := got.(*redis.Message); ok {
+			heard(msg.Payload)
+		}
+	}
+}
+
+// watch closes the connection when it is silent for too long, or the user has closed the client, until over is closed.
+func (h *hearing) watch(over <-chan struct{}, l *Link) {
+	tick := time.NewTicker(pingInterval)
+	defer tick.Stop()
+	for silent, before := 0, int64(-1); silent < silentPings && (l == nil || !l.ownerClosed()); silent++ {
+		if heard := h.heard.Load(); heard != before {
+			silent, before = 0, heard
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), pingInterval)
+		_ = h.Ping(ctx) // if that fails, nothing comes
+		cancel()
+		select {
+		case <-tick.C:
+		case <-over:
+			return
+		}
+	}
+	h.close()
+}

@@ -1,0 +1,60 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestSubscriberReleasesItsLink: when its context ends, in an outage too, when the client is closed, and if it cannot subscribe.
+func TestSubscriberReleasesItsLink(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(wire *redistest.Wire, cli *redis.Client, cancel func()){
+		"its context ends":              func(_ *redistest.Wire, _ *redis.Client, cancel func()) { cancel() },
+		"its context ends in an outage": func(wire *redistest.Wire, _ *redis.Client, cancel func()) { wire.Cut(); cancel() },
+		"the client is closed":          func(_ *redistest.Wire, cli *redis.Client, _ func()) { _ = cli.Close() },
+		"it cannot subscribe":           nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, wire, cli := queuetest.WiredBase(t)
+			l := linkOf(cli)
+			defer l.release()
+			users := func() int {
+				links.mu.Lock()
+				defer links.mu.Unlock()
+				return l.users
+			}
+			ctx, cancel := context.WithCancel(queuetest.CtxB)
+			defer cancel()
+			s := NewServer(cli, f.Key("state"))
+			if end == nil {
+				wire.Cut()
+				if _, err := s.Subscribe(queuetest.Within(t, time.Second), "a channel"); err == nil || errors.Is(err, redis.ErrClosed) {
+					t.Errorf("over a wire that is cut: %v", err)
+				}
+			} else {
+				sub, err := s.Subscribe(ctx, "a channel")
+				f.Must(err)
+				if n := users(); n != 2 {
+					t.Errorf("while it is subscribed the link has %d users", n)
+				}
+				over := make(chan struct{})
+				go func() {
+					defer close(over)
+					sub.Forward(ctx, func(string) {}, func() {}, func(int, error) {})
+				}()
+				end(wire, cli, cancel)
+				queuetest.Receive(t, "it ends", over)
+			}
+			if n := users(); n != 1 {
+				t.Errorf("afterwards the link has %d users", n)
+			}
+		})
+	}
+}

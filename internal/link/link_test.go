@@ -1,0 +1,119 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/redis/go-redis/v9"
+)
+
+// patient is a server whose attempts last as long as a test waits.
+func patient(cli redis.UniversalClient, slot string) *Server {
+	s := NewServer(cli, slot)
+	s.AttemptTimeout = queuetest.Patience
+	return s
+}
+
+// ping calls a server over the link of a client.
+func ping(cli redis.UniversalClient) error {
+	return patient(cli, "a key").Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
+		return cli.Ping(ctx).Err()
+	}})
+}
+
+// TestLinkIsIdle: connections of the library's own are closed when nobody has used them for a while, and not before.
+func TestLinkIsIdle(t *testing.T) {
+	t.Parallel()
+	f := queuetest.NewBase(t)
+	name := fmt.Sprint(t.Name(), time.Now().UnixNano()) // a run before this one may have left connections
+	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr(), ClientName: name})
+	t.Cleanup(func() { _ = cli.Close() })
+	connections := func() int {
+		list, err := f.Cli.ClientList(queuetest.CtxB).Result()
+		f.Must(err)
+		return strings.Count(list, "name="+name+" ")
+	}
+	f.Must(ping(cli))
+	queuetest.Eventually(t, "it has one connection", func() bool { return connections() == 1 }) // where attempts ended in vain, there were more
+	l := linkOf(cli)
+	l.expire() // a call is under way
+	l.release()
+	l.expire() // it ended just now
+	if n := connections(); n != 1 {
+		t.Fatalf("%d connections after an expire that came too early", n)
+	}
+	links.mu.Lock()
+	l.lastUsed = l.lastUsed.Add(-linkIdle)
+	links.mu.Unlock()
+	l.expire()
+	queuetest.Eventually(t, "the connection is closed", func() bool { return connections() == 0 })
+	f.Must(ping(cli)) // over a new one
+}
+
+// TestLinkOfClosedClient: who has closed the client has closed the queue's connections too, as they are replaced, if
+// nothing consumes.
+func TestLinkOfClosedClient(t *testing.T) {
+	t.Parallel()
+	f := queuetest.NewBase(t)
+	for name, cli := range map[string]redis.UniversalClient{
+		"client": f.Client(), "client in use": f.Client(), "Cluster in use": queuetest.OneNodeCluster(t, queuetest.Shared.Addr),
+	} {
+		l := linkOf(cli)
+		if strings.Contains(name, "in use") {
+			f.Must(ping(cli))
+		}
+		if _, ok := cli.(*redis.ClusterClient); ok {
+			left := f.Client() // a node that has left the Cluster
+			f.Must(left.Close())
+			l.node.Store(left)
+			renew(l)
+			f.Must(ping(cli))
+		}
+		f.Must(cli.Close())
+		renew(l)
+		if err := ping(cli); !errors.Is(err, redis.ErrClosed) || Transient(err) {
+			t.Errorf("%s: %v", name, err)
+		}
+		l.release()
+	}
+}
+
+// TestLinkOfClosedClientIsClosedSoon: the connections of a queue whose client is closed are not kept for as long as those of
+// one that is idle, so that a program may make a client for each of its jobs.
+func TestLinkOfClosedClientIsClosedSoon(t *testing.T) {
+	t.Parallel()
+	f := queuetest.NewBase(t)
+	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr()})
+	f.Must(ping(cli))
+	links.mu.Lock()
+	l := links.byClient[cli]
+	links.mu.Unlock()
+	look := func() (open bool) {
+		links.mu.Lock()
+		l.lastUsed = time.Now().Add(-linkLook)
+		links.mu.Unlock()
+		l.expire()
+		links.mu.Lock()
+		defer links.mu.Unlock()
+		return links.byClient[cli] == l
+	}
+	if !look() {
+		t.Error("the link of an open client was closed")
+	}
+	f.Must(cli.Close())
+	queuetest.Eventually(t, "the link of a closed client is closed", func() bool { return !look() })
+}
+
+// renew has later calls take new connections.
+func renew(l *Link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.pools {
+		l.retire(p)
+	}
+}

@@ -1,0 +1,157 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// This file says what the error of an attempt means: whether it was carried out, and whether a repeat may succeed.
+
+// AnswerOf is the error that Redis answered with; "" if err is another.
+func AnswerOf(err error) string {
+	if err == nil {
+		return "" // without an allocation
+	}
+	var answer redis.Error
+	if !errors.As(err, &answer) {
+		return ""
+	}
+	return answer.Error()
+}
+
+// Says tells whether Redis answered with one of these codes. In an error from within a script the code
+// may stand in the middle: "ERR Error running script (call to f_…): @user_script:68: -READONLY …".
+func Says(err error, codes ...string) bool {
+	text := " " + strings.TrimPrefix(AnswerOf(err), "ERR ") + " "
+	for _, code := range codes {
+		at := strings.Index(text, code+" ")
+		if at == 1 || at > 1 && (text[at-1] == '-' || text[at-2:at] == ": ") {
+			return true
+		}
+	}
+	return false
+}
+
+// transientCodes are of answers after which nothing has been done, and after which a repeat of the call may succeed.
+var transientCodes = []string{
+	"READONLY", "LOADING", "CLUSTERDOWN", "TRYAGAIN", "MASTERDOWN", "BUSY", "MOVED", "ASK", "NOREPLICAS",
+	"max number of clients reached",
+	"Script killed by user", // which the server does only before it has written anything
+}
+
+// ErrClusterNode: the Redis that a plain client talks to is a node of a Cluster.
+var ErrClusterNode = errors.New("this Redis is a node of a Cluster: use redis.NewClusterClient")
+
+// Transient tells errors after which a repeat of the same call may succeed.
+func Transient(err error) bool {
+	if errors.Is(err, redis.ErrClosed) || errors.Is(err, context.Canceled) || errors.Is(err, ErrClusterNode) {
+		return false
+	}
+	var netErr net.Error
+	return errors.As(err, &netErr) || errors.Is(err, ErrServerFull) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, net.ErrClosed) || errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) ||
+		Says(err, "UNBLOCKED") || Says(err, transientCodes...)
+}
+
+// TimedOut tells errors of calls that took too long.
+func TimedOut(err error) bool {
+	var netErr net.Error
+	return errors.Is(err, context.DeadlineExceeded) || errors.As(err, &netErr) && netErr.Timeout()
+}
+
+// NoEffect tells errors of attempts that have changed nothing: no server was reached, or it refused.
+func NoEffect(err error) bool {
+	var timeout *timeoutError
+	if errors.As(err, &timeout) {
+		return timeout.noConnection || timeout.unheard
+	}
+	if errors.Is(err, errHungUp) || errors.Is(err, ErrServerFull) {
+		return true
+	}
+	var op *net.OpError
+	var dns *net.DNSError
+	return errors.As(err, &op) && op.Op == "dial" || errors.As(err, &dns) ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted) || Refusal(err)
+}
+
+// Denied tells refusals by an ACL. The refusal of a call within a script has no code in Redis 6.2, and another code from 7.0 on.
+func Denied(err error) bool {
+	answer := AnswerOf(err)
+	return Says(err, "NOPERM") || strings.Contains(answer, "ACL failure in script") ||
+		strings.Contains(answer, "The user executing the script can't")
+}
+
+// Explain adds to an error what to do about it.
+func (s *Server) Explain(err error) error {
+	_, plain := s.Cli.(*redis.Client)
+	switch {
+	case Says(err, "NOAUTH"), strings.Contains(err.Error(), "unauthenticated multibulk length"): // what it is called for a long command
+		return fmt.Errorf("NOAUTH: the server wants a password: set it in the client's options: %w", err)
+	case plain && Says(err, "MOVED", "ASK"):
+		return fmt.Errorf("%w: %w", ErrClusterNode, err)
+	case Says(err, "READONLY"):
+		return fmt.Errorf("the server is a replica: if it is not about to become the primary, the client has a wrong address, "+
+			"or asks the sentinels for replicas (ReplicaOnly): %w", err)
+	case Says(err, "TRYAGAIN"):
+		return fmt.Errorf("the slot of the queue is being moved to another node (resharding), and its keys are partly here and partly there: "+
+			"calls go on when all have moved: %w", err)
+	case Denied(err):
+		return fmt.Errorf("the Redis user lacks a permission, see Requirements in the README: %w", err)
+	}
+	return err
+}
+
+// ErrCarriedOut: the call was carried out, but another part of the attempt failed.
+var ErrCarriedOut = errors.New("the replicas could not be asked")
+
+// Refusal tells an answer of the server that says that a call was not carried out. A server's error begins with its
+// code in capitals; what does not is a proxy's, which may have passed the call on.
+func Refusal(err error) bool {
+	code, _, _ := strings.Cut(strings.TrimPrefix(AnswerOf(err), "-"), " ")
+	return code != "" && code == strings.ToUpper(code) && !Says(err, "UNBLOCKED") && !errors.Is(err, ErrCarriedOut)
+}
+
+// ConcernsAll tells errors that are not caused by a single message of a batch.
+func ConcernsAll(err error) bool {
+	return errors.Is(err, redis.ErrClosed) || Says(err, "OOM", "NOAUTH", "WRONGPASS", "NOPERM", "MISCONF", "READONLY")
+}
+
+// A timeoutError ends an attempt that was not answered in time.
+type timeoutError struct {
+	limit        time.Duration
+	noConnection bool  // it got none
+	unheard      bool  // it got none that was ready for calls
+	link         *Link // knows, perhaps only later, why dialling failed
+}
+
+func (e *timeoutError) Error() string {
+	what := "no answer within"
+	switch {
+	case e.unheard:
+		what = "no answer on a new connection within"
+	case e.noConnection:
+		what = "no connection within"
+	}
+	if cause := e.Unwrap(); cause != nil {
+		return fmt.Sprintf("%s %v: %v", what, e.limit, cause)
+	}
+	return fmt.Sprintf("%s %v", what, e.limit)
+}
+
+func (e *timeoutError) Unwrap() error {
+	if e.link == nil {
+		return nil
+	}
+	return e.link.dialError()
+}
+
+// Timeout and Temporary make it a net.Error.
+func (e *timeoutError) Timeout() bool   { return true }
+func (e *timeoutError) Temporary() bool { return true }

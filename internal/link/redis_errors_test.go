@@ -1,0 +1,130 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/redis/go-redis/v9"
+)
+
+// TestRedisErrorCodes: the code is found wherever a server puts it.
+func TestRedisErrorCodes(t *testing.T) {
+	t.Parallel()
+	const script = "ERR Error running script (call to f_60d0): @user_script:68: @user_script: 68: "
+	dial := &net.OpError{Op: "dial", Err: queuetest.ErrBoom}
+	failing, fault := new(Link), error(dial)
+	failing.dialErr.Store(&fault)
+	s := NewServer(redis.NewClusterClient(&redis.ClusterOptions{}), "q")
+	for _, c := range []struct {
+		err                 error
+		transient, noEffect bool
+		explained           string
+	}{
+		{queuetest.Answer("READONLY You can't write against a read only replica."), true, true, "ReplicaOnly"},
+		{queuetest.Answer(script + "-READONLY You can't write against a read only replica. "), true, true, "replica"},
+		{queuetest.Answer("ERR READONLY You can't write"), true, true, "replica"},
+		{queuetest.Answer(script + "-NOREPLICAS Not enough good replicas to write."), true, true, ""},
+		{queuetest.Answer("NOREPLICAS Not enough good replicas to write."), true, true, ""},
+		{queuetest.Answer("LOADING Redis is loading the dataset in memory"), true, true, ""},
+		{queuetest.Answer("CLUSTERDOWN The cluster is down"), true, true, ""},
+		{queuetest.Answer("TRYAGAIN Multiple keys request during rehashing of slot"), true, true, "resharding"},
+		{queuetest.Answer("ERR max number of clients reached"), true, true, ""},
+		{queuetest.Answer("UNBLOCKED force unblock from blocking operation"), true, false, ""},
+		{queuetest.Answer("BUSY Redis is busy running a script."), true, true, ""},
+		{queuetest.Answer(script + "Script killed by user with SCRIPT KILL..."), true, true, ""},
+		{queuetest.Answer("BUSYGROUP Consumer Group name already exists"), false, true, ""},
+		{queuetest.Answer(script + "WRONGTYPE Operation against a key holding the wrong kind of value"), false, true, ""},
+		{queuetest.Answer("WRONGTYPE Operation against a key holding the wrong kind of value"), false, true, ""},
+		{queuetest.Answer(script + "-OOM command not allowed when used memory > 'maxmemory'."), false, true, ""},
+		{queuetest.Answer("NOPERM this user has no permissions to run the 'evalsha' command"), false, true, "permission"},
+		{queuetest.Answer("ERR ACL failure in script: User app has no permissions to run the 'zadd' command"), false, true, "permission"},
+		{queuetest.Answer(script + "The user executing the script can't run this command or subcommand"), false, true, "permission"},
+		{queuetest.Answer("ERR unauthenticated multibulk length"), false, true, "password"},
+		{queuetest.Answer("ERR value is not an integer"), false, true, ""},
+		{queuetest.Answer("upstream failure"), false, false, ""},
+		{redis.ErrPoolExhausted, true, true, ""},
+		{redis.ErrPoolTimeout, true, true, ""},
+		{dial, true, true, ""},
+		{&net.OpError{Op: "read", Err: queuetest.ErrBoom}, true, false, ""},
+		{&timeoutError{limit: time.Second, noConnection: true, link: failing}, true, true, "no connection within 1s: dial"},
+		{&timeoutError{limit: time.Second}, true, false, "no answer within 1s"},
+		{context.Canceled, false, false, ""},
+		{redis.ErrClosed, false, false, ""},
+	} {
+		if got := Transient(c.err); got != c.transient {
+			t.Errorf("%v: may pass: %t", c.err, got)
+		}
+		if got := NoEffect(c.err); got != c.noEffect {
+			t.Errorf("%v: changed nothing: %t", c.err, got)
+		}
+		if got := s.Explain(c.err); !errors.Is(got, c.err) || !strings.Contains(got.Error(), c.explained) {
+			t.Errorf("%v is explained as %v", c.err, got)
+		}
+	}
+}
+
+// TestRedisErrorRefusal: only what the server itself says not to have done is certain not to be stored.
+func TestRedisErrorRefusal(t *testing.T) {
+	t.Parallel()
+	for text, refused := range map[string]bool{
+		"OOM command not allowed when used memory > 'maxmemory'.":                                                  true,
+		"ERR Protocol error: invalid bulk length":                                                                  true,
+		"ERR Error running script (call to f_60d0): @user_script:68: @user_script: 68: -READONLY You can't write.": true,
+		"UNBLOCKED force unblock from blocking operation, instance state changed":                                  false,
+		"upstream failure": false, // a proxy's: it may have passed the call on
+		"no upstream host": false,
+		"":                 false,
+	} {
+		if got := Refusal(queuetest.Answer(text)); got != refused {
+			t.Errorf("%q: refused: %t", text, got)
+		}
+	}
+}
+
+// TestRedisErrorScriptKilled: whoever finds the server busy may kill the script of a queue, which is made anew.
+func TestRedisErrorScriptKilled(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--lua-time-limit", "20")
+	busy := NewServer(s.Client(t), "q")
+	killed := make(chan error, 1)
+	go func() {
+		for {
+			err := busy.Attempt(queuetest.CtxB, Effort{Call: func(ctx context.Context, cli redis.UniversalClient) error {
+				return cli.Eval(ctx, "while true do end", nil).Err()
+			}})
+			if !TimedOut(err) && !Says(err, "BUSY") { // it was not killed in time
+				killed <- err
+				return
+			}
+		}
+	}()
+	admin := s.Client(t)
+	queuetest.Eventually(t, "it is killed", func() bool {
+		_ = admin.ScriptKill(context.Background()).Err()
+		return len(killed) == 1
+	})
+	if err := <-killed; !Says(err, "Script killed by user") || !Transient(err) || !NoEffect(err) {
+		t.Errorf("%v: may pass: %t; changed nothing: %t", err, Transient(err), NoEffect(err))
+	}
+}
+
+// TestRedisErrorPlainClientOfACluster: a repeat does not mend the wrong kind of client.
+func TestRedisErrorPlainClientOfACluster(t *testing.T) {
+	t.Parallel()
+	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr()})
+	defer cli.Close()
+	t.Cleanup(Interpose(cli, queuetest.CommandHook(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
+		err := queuetest.Answer("MOVED 3999 127.0.0.1:6381")
+		cmd.SetErr(err)
+		return err
+	})))
+	if err := ping(cli); !errors.Is(err, ErrClusterNode) || Transient(err) || !strings.Contains(err.Error(), "redis.NewClusterClient") {
+		t.Error(err)
+	}
+}

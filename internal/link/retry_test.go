@@ -1,0 +1,111 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+)
+
+// TestRetry: attempts are made until one succeeds, one fails for good, there were enough, or the context ends; then the
+// error says why the last attempt failed.
+func TestRetry(t *testing.T) {
+	for name, c := range map[string]struct {
+		errs     []error // of the attempts; nil ends the context
+		attempts int
+		want     []error
+	}{
+		"success at once":       {[]error{nil}, 1, nil},
+		"success in the end":    {[]error{io.EOF, io.EOF, nil}, 3, nil},
+		"a failure for good":    {[]error{io.EOF, queuetest.ErrBoom, nil}, 2, []error{queuetest.ErrBoom}},
+		"enough attempts":       {[]error{io.EOF, io.EOF, io.EOF, io.EOF}, 3, []error{io.EOF}},
+		"the context ends":      {[]error{io.EOF, context.Canceled}, 2, []error{context.Canceled, io.EOF}},
+		"it ends at once":       {[]error{context.Canceled}, 1, []error{context.Canceled}},
+		"it ends, but it works": {[]error{context.Canceled, nil}, 1, []error{context.Canceled}},
+	} {
+		ctx, cancel := context.WithCancel(context.Background())
+		n := 0
+		err := Repeat(ctx, 3, func() error {
+			n++
+			if c.errs[n-1] == context.Canceled {
+				cancel()
+			}
+			return c.errs[n-1]
+		})
+		cancel()
+		if n != c.attempts || (err == nil) != (c.want == nil) {
+			t.Errorf("%s: %d attempts and %v, want %d", name, n, err, c.attempts)
+		}
+		for _, want := range c.want {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v is not in %v", name, want, err)
+			}
+		}
+	}
+}
+
+// TestRetryBeforeTheFirstAttempt: with a context that has ended there is none.
+func TestRetryBeforeTheFirstAttempt(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(queuetest.ErrBoom)
+	err := Repeat(ctx, 3, func() error { t.Error("an attempt was made"); return nil })
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, queuetest.ErrBoom) {
+		t.Error(err)
+	}
+}
+
+// TestRetryInAHurry: when hurry closes, it is asked again whether to go on, between two attempts.
+func TestRetryInAHurry(t *testing.T) {
+	queuetest.Eventually(t, "it is asked twice of one attempt", func() bool { // unless the wait is over at the same moment
+		hurry := make(chan struct{})
+		asked := map[int]int{}
+		err := Retry(context.Background(), hurry, func() error { return queuetest.ErrBoom }, func(n int, err error) bool {
+			if asked[n]++; n == 1 && asked[n] == 1 {
+				close(hurry)
+			}
+			return asked[n] == 1 && n < 3
+		})
+		if !errors.Is(err, queuetest.ErrBoom) || asked[4] > 0 {
+			t.Fatalf("%v, asked %v", err, asked)
+		}
+		return asked[1] == 2 && asked[2] == 0
+	})
+}
+
+// TestReadUntil: what changes nothing is tried until the deadline of its context, or without one for ReadFor. It runs alone, for it
+// changes ReadFor.
+func TestReadUntil(t *testing.T) {
+	defer func(before time.Duration) { ReadFor = before }(ReadFor)
+	ReadFor = 0
+	for _, bounded := range []bool{false, true} {
+		ctx, tries := context.Background(), 0
+		if bounded {
+			ctx = queuetest.Within(t, queuetest.Patience)
+		}
+		_, err := Read(ctx, func(context.Context) (int, error) {
+			if tries++; tries < 4 {
+				return 0, io.EOF
+			}
+			return tries, nil
+		})
+		if (err == nil) != bounded || (tries == 4) != bounded {
+			t.Errorf("bounded %v: %d attempts, %v", bounded, tries, err)
+		}
+	}
+}
+
+// TestBackoff: it doubles from 10 ms to a second, half of it at random, and does not overflow.
+func TestBackoff(t *testing.T) {
+	want := 10 * time.Millisecond
+	for n := 1; n <= 100; n++ {
+		for range 20 {
+			if d := Backoff(n); d < want/2 || d > want {
+				t.Errorf("after %d: %v, want %v to %v", n, d, want/2, want)
+			}
+		}
+		want = min(2*want, time.Second)
+	}
+}

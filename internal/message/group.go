@@ -1,0 +1,71 @@
+package message
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+)
+
+// This file has what an envelope says of a group. A group is a message that was sent with Append and grows while it waits.
+
+// How many parts a group may have, and how many bytes.
+const (
+	MinParts      = 2
+	MaxParts      = 1000
+	MaxGroupBytes = 1 << 20
+
+	partsDigits     = 4 // of how many, in an envelope
+	partBytesDigits = 7
+)
+
+// A Group is what an envelope says of a message's parts; the first of them is its payload.
+type Group struct {
+	Count int      // 0: it is no group
+	Bytes int      // of all but the first
+	key   string   // which it had, until it was full or another message took it over
+	parts []string // all but the first, which the envelope does not have
+}
+
+// text is the value of the field.
+func (g *Group) text() string {
+	return fmt.Sprintf("%0*d%0*d%s", partsDigits, g.Count, partBytesDigits, g.Bytes, g.key)
+}
+
+// group reads such a value.
+func (r *envelopeReader) group() Group {
+	g := Group{Count: r.digits(partsDigits), Bytes: r.digits(partBytesDigits)}
+	g.key, r.s = r.s, ""
+	r.bad = r.bad || g.Count < 1 || g.Count > MaxParts || g.Count == 1 && g.Bytes > 0
+	return g
+}
+
+// digits reads a number of n digits.
+func (r *envelopeReader) digits(n int) int {
+	number, err := strconv.ParseUint(r.take(uint64(n)), 10, 31)
+	r.bad = r.bad || err != nil
+	return int(number)
+}
+
+var errPartsMissing = errors.New("parts are missing")
+
+// Fill takes all parts but the first. It returns an error if their number or their bytes are not those of the envelope.
+func (g *Group) Fill(parts []string) error {
+	bytes := 0
+	for _, part := range parts {
+		bytes += len(part)
+	}
+	if len(parts) != max(g.Count-1, 0) || bytes != g.Bytes {
+		return fmt.Errorf("%w: of %d with %d bytes, besides the first, %d with %d are there", errPartsMissing,
+			g.Count-1, g.Bytes, len(parts), bytes)
+	}
+	g.parts = parts
+	return nil
+}
+
+// allParts are the parts of a message. They are nil if the message is no group, or its parts are not known.
+func (e *Envelope) allParts() []string {
+	if e.Group.Count == 0 || len(e.Group.parts) != e.Group.Count-1 {
+		return nil
+	}
+	return append([]string{e.Payload}, e.Group.parts...)
+}

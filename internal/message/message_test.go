@@ -1,0 +1,39 @@
+package message
+
+import (
+	"testing"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+)
+
+func TestTag(t *testing.T) {
+	const id = "0190f3a0-0000-7000-8000-000000000001"
+	for n, want := range map[int]string{1: id, 2: "2:" + id, 9: "9:" + id, 10: "10:" + id, 12345: "12345:" + id,
+		999_999_999: "999999999:" + id} {
+		if tag := queuetest.TagOf(id, n); tag != want {
+			t.Errorf("delivery %d is %q, want %q", n, tag, want)
+		}
+		if gotID, got := SplitTag(want); gotID != id || got != n {
+			t.Errorf("%q is delivery %d of %q", want, got, gotID)
+		}
+	}
+	for _, tag := range []string{":" + id, "1:" + id, "0:" + id, "-2:" + id, "+2:" + id, "02:" + id, "x:" + id,
+		"2.0:" + id, " 2:" + id, "2 :" + id,
+		"1e3:" + id, "0x2:" + id, "2_0:" + id, "1000000000:" + id, "2:", ":"} {
+		if id, n := SplitTag(tag); id != tag || n != 1 {
+			t.Errorf("%q is delivery %d of %q, want the first of one with that name", tag, n, id)
+		}
+	}
+}
+
+func FuzzTag(f *testing.F) {
+	for _, tag := range []string{"a", "2:a", "10:a:b", ":", "02:a", "1:a", "-1:a", "+2:a", "2:"} {
+		f.Add(tag)
+	}
+	f.Fuzz(func(t *testing.T, tag string) {
+		id, n := SplitTag(tag)
+		if n < 1 || queuetest.TagOf(id, n) != tag {
+			t.Fatalf("%q is delivery %d of %q, whose tag is %q", tag, n, id, queuetest.TagOf(id, n))
+		}
+	})
+}

@@ -1,0 +1,88 @@
+package message
+
+import (
+	"bufio"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// An IdSource makes UUIDv7s from buffered random bytes. The ids of one process rise. The last ten bits of an id are 0. They
+// are reserved for a queue over several slots, to say in which slot a message is.
+type IdSource struct {
+	mu     sync.Mutex
+	random io.Reader
+}
+
+func NewIDSource() IdSource { return IdSource{random: bufio.NewReader(rand.Reader)} }
+
+func (s *IdSource) Next() string {
+	s.mu.Lock()
+	id, err := uuid.NewV7FromReader(s.random)
+	s.mu.Unlock()
+	if err != nil {
+		panic(fmt.Sprintf("delayqueue: the system gives no random bytes: %v", err)) // crypto/rand never does this
+	}
+	id[14], id[15] = id[14]&^3, 0 // the 52 random bits that are left keep processes apart that send within the same 256 ns
+	return id.String()
+}
+
+// SentAt is the time in an id, in unix us by the sender's clock. The 12 bits behind the version hold a fraction of the ms, as
+// an IdSource writes it. SentAt is 0 if the text is no UUIDv7.
+func SentAt(id string) int64 {
+	u, err := uuid.Parse(id)
+	if err != nil || u.Version() != 7 {
+		return 0
+	}
+	head := binary.BigEndian.Uint64(u[:8])
+	return int64(head>>16*1000 + head&0xfff<<8/1000)
+}
+
+// SplitTag reads a tag, the name of one delivery: the id itself for the first, <n>:<id> from
+// the second on. The scripts make the later ones. Any other text is taken for the tag of a first delivery.
+func SplitTag(tag string) (id string, n int) {
+	num, id, found := strings.Cut(tag, ":")
+	if !found || id == "" || len(num) > 9 {
+		return tag, 1
+	}
+	n, err := strconv.Atoi(num)
+	if err != nil || n < 2 || num != strconv.Itoa(n) {
+		return tag, 1
+	}
+	return id, n
+}
+
+// Microseconds converts microseconds to a duration, within the bounds of one.
+func Microseconds(us int64) time.Duration {
+	return time.Duration(min(max(us, math.MinInt64/1000), math.MaxInt64/1000)) * time.Microsecond
+}
+
+// A ServerTime is an instant of Redis's clock, in us since 1970. 0 means none.
+type ServerTime int64
+
+func (t ServerTime) Sub(u ServerTime) time.Duration { return Microseconds(int64(t) - int64(u)) }
+
+// InstantTime is an instant that Redis holds, in unix us, as a time. 0 is the zero time.
+func InstantTime(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(max(min(us, LastInstant), FirstInstant))
+}
+
+// JSON has room for the years 1 to 9999. An instant that another program wrote may lie beyond.
+const (
+	FirstInstant = -62135596800_000000 // unix us
+	LastInstant  = 253402214400_000000 // a day before the end of 9999, because of time zones east of UTC
+)
+
+// Forever is the end of a pause that lasts until Resume: the year 2200.
+var Forever = MaxDue.UnixMicro()

@@ -1,0 +1,127 @@
+package message
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// This file has what a sender sets and Redis keeps as a number: instants, durations, and places in a sequence.
+
+// ErrBadOption is in each error that refuses such a number.
+var ErrBadOption = errors.New("bad message option")
+
+// When says when a message is due: us after the server's now, or at that unix us if it is absolute.
+type When struct {
+	Us       int64
+	Absolute bool
+}
+
+// Due is the instant at which the send script makes a message due, in unix us as now is.
+func (w When) Due(now int64) int64 {
+	if w.Absolute {
+		return max(w.Us, now)
+	}
+	return now + w.Us
+}
+
+const (
+	// MinDuration is the shortest duration, besides 0, of every setting: delays, TTLs, holds, timeouts, pauses. A shorter one
+	// is taken for a number without its unit: time.Duration(3600) is 3.6 µs, and would mean now.
+	MinDuration = time.Millisecond
+	// MaxDelay is the longest delay.
+	MaxDelay = 150 * 365 * 24 * time.Hour
+)
+
+// UnitHint asks about a duration that looks like a number without its unit.
+func UnitHint(d time.Duration) string {
+	switch {
+	case d <= 0 || d >= MinDuration:
+		return ""
+	case d < 1000:
+		return fmt.Sprintf(": did you mean %d*time.Second?", d)
+	default:
+		return fmt.Sprintf(": did you mean %d*time.Second, or %[1]d*time.Millisecond?", d)
+	}
+}
+
+// MinDue and MaxDue bound the instants of messages. An instant far before 1970 is a number that wrapped: the sender of
+// time.Unix(math.MaxInt64, 0) means for ever, and the message would be due now.
+var (
+	MinDue = time.Date(1900, 1, 1, 0, 0, 0, 0, time.UTC)
+	MaxDue = time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)
+)
+
+// Delayed is when a message with this delay is due. A delay below 0 is 0.
+func Delayed(d time.Duration) (When, error) {
+	d = max(d, 0)
+	if err := ValidDelay("delay", d); err != nil {
+		return When{}, err
+	}
+	return When{Us: d.Microseconds() + roundUp(d)}, nil
+}
+
+// ValidDelay refuses a duration that is too long, or a number without its unit.
+func ValidDelay(what string, d time.Duration) error {
+	if d > MaxDelay {
+		return fmt.Errorf("%w: %s %v: at most %v (150 years)", ErrBadOption, what, d, MaxDelay)
+	}
+	return Unitless(what, d)
+}
+
+// Unitless refuses a duration that is a number without its unit, which would mean now.
+func Unitless(what string, d time.Duration) error {
+	if d == 0 || d.Abs() >= MinDuration {
+		return nil
+	}
+	return fmt.Errorf("%w: %s %v: 0, or at least %v%s", ErrBadOption, what, d, MinDuration, UnitHint(d.Abs()))
+}
+
+// roundUp is 1 if d is not whole microseconds: a message is never early.
+func roundUp(d time.Duration) int64 {
+	if d%time.Microsecond != 0 {
+		return 1
+	}
+	return 0
+}
+
+// Scheduled is when a message with this schedule is due. An instant before 1970 is taken for 1970.
+func Scheduled(t time.Time) (When, error) {
+	if t.IsZero() {
+		return When{}, fmt.Errorf("%w: schedule: the zero time: nobody has set it; now is time.Now()", ErrBadOption)
+	}
+	if !t.Before(MaxDue) {
+		return When{}, fmt.Errorf("%w: schedule %v: must be before the year 2200", ErrBadOption, t)
+	}
+	if t.Before(MinDue) {
+		return When{}, fmt.Errorf("%w: schedule %v: before 1900, which no message means: has its number of seconds wrapped?", ErrBadOption, t)
+	}
+	if t.Before(time.Unix(0, 0)) {
+		return When{Absolute: true}, nil
+	}
+	return When{Us: t.UnixMicro() + roundUp(time.Duration(t.Nanosecond())), Absolute: true}, nil
+}
+
+// maxSequence is how long the name of a sequence may be, in bytes.
+const maxSequence = 512
+
+// SequenceDigits is a number as Redis keeps it. Two such texts compare as their numbers do.
+func SequenceDigits(n int64) string { return fmt.Sprintf("%020d", uint64(n)^1<<63) }
+
+// SequenceNumber reads SequenceDigits.
+func SequenceNumber(digits string) (int64, error) {
+	n, err := strconv.ParseUint(digits, 10, 64)
+	if err != nil || len(digits) != 20 {
+		return 0, fmt.Errorf("sequence number %q", digits)
+	}
+	return int64(n ^ 1<<63), nil
+}
+
+// CheckSequence refuses a name of a sequence that is empty or too long.
+func CheckSequence(option, name string) error {
+	if name == "" || len(name) > maxSequence {
+		return fmt.Errorf("%w: %s: %d bytes: a name has 1 to %d", ErrBadOption, option, len(name), maxSequence)
+	}
+	return nil
+}

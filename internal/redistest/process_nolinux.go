@@ -1,0 +1,17 @@
+//go:build !linux
+
+package redistest
+
+import (
+	"syscall"
+	"time"
+)
+
+// childAttr has nothing to ask for: only Linux ends a child with its parent.
+func childAttr() *syscall.SysProcAttr { return nil }
+
+// standsStill cannot be told here without a tool of the system's own.
+func standsStill(int) bool { return true }
+
+// busy cannot be told here without a tool of the system's own.
+func busy(int) time.Duration { return passed() }

@@ -1,0 +1,189 @@
+package queuetest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/leaks"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
+)
+
+// Shared is the server of all tests that do not need one of their own.
+var Shared *redistest.Server
+
+// RunTests runs the tests of a package beside the shared server, and returns the exit code. The server knows the scripts from the
+// start, so each call of a script names it by its sum.
+func RunTests(m *testing.M, scripts ...string) int {
+	if err := startShared(scripts); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	// Most tests wait for something most of the time; the default is one for each core.
+	flag.Parse()
+	if err := flag.Set("test.parallel", strconv.Itoa(min(8*runtime.GOMAXPROCS(0), 32))); err != nil {
+		panic(err)
+	}
+	code := leaks.Run(func() int { defer Shared.Close(); return m.Run() })
+	if code != 0 {
+		fmt.Fprintln(os.Stderr, "output of the shared redis-server:\n"+Shared.Output())
+	}
+	return code
+}
+
+func startShared(scripts []string) (err error) {
+	if Shared, err = redistest.Run(); err != nil {
+		return err
+	}
+	cli := redis.NewClient(&redis.Options{Addr: Shared.Addr()})
+	defer cli.Close()
+	for _, text := range scripts {
+		if err := cli.ScriptLoad(CtxB, text).Err(); err != nil {
+			Shared.Close()
+			return err
+		}
+	}
+	return nil
+}
+
+// Base is one test's queue: a name of its own on a server, with a log that the test can read. It knows nothing of the library.
+type Base struct {
+	T    testing.TB
+	Cli  redis.UniversalClient
+	Name string
+	Log  *LogBuffer
+}
+
+// NewBase makes a queue name on the shared server. When the test and the queues that it
+// started have ended, the invariant checker reads the whole state, and the keys are deleted.
+func NewBase(t testing.TB) *Base {
+	return BaseOn(t, PatientClient(Shared.Addr()))
+}
+
+// PatientClient makes a client that waits for an answer as long as a test does. The library's own attempts have their second.
+func PatientClient(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: Patience})
+}
+
+// OwnBase makes a queue name on a server of its own, which the test may pause, kill and set up as it likes.
+func OwnBase(t testing.TB, args ...string) (*Base, *redistest.Server) {
+	server := redistest.Start(t, args...)
+	return BaseOn(t, PatientClient(server.Addr())), server
+}
+
+// BaseOn makes a queue name on the server of a client, which it closes at the end.
+func BaseOn(t testing.TB, cli redis.UniversalClient) *Base {
+	f := &Base{T: t, Cli: cli, Log: &LogBuffer{}}
+	t.Cleanup(func() {
+		if err := cli.Close(); err != nil {
+			t.Errorf("closing the client: %v", err)
+		}
+		if t.Failed() {
+			t.Logf("log of the queues:\n%s", f.Log)
+		}
+	})
+	return f.Named(strings.ReplaceAll(t.Name(), "/", "_"))
+}
+
+// OnServers runs a test on a real server and on the embedded one.
+func OnServers(t *testing.T, test func(t *testing.T, f *Base)) {
+	t.Helper()
+	t.Run("redis-server", func(t *testing.T) { t.Parallel(); test(t, NewBase(t)) })
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		test(t, BaseOn(t, redis.NewClient(&redis.Options{Addr: miniredis.RunT(t).Addr()})))
+	})
+}
+
+// WiredBase makes a queue name on the shared server, and a client that reaches it over a wire.
+func WiredBase(t testing.TB) (*Base, *redistest.Wire, *redis.Client) {
+	f, wire := NewBase(t), redistest.NewWire(t, Shared.Addr())
+	return f, wire, RedisClient(t, wire.Addr())
+}
+
+// Logger writes the log of the test.
+func (f *Base) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(f.Log, nil)) }
+
+// Stops stops a queue at the end of the test.
+func (f *Base) Stops(q interface{ Shutdown(context.Context) error }) {
+	f.T.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(CtxB, Patience)
+		defer cancel()
+		if err := q.Shutdown(ctx); err != nil {
+			f.T.Errorf("at the end of the test: %v", err)
+		}
+	})
+}
+
+// Named is another queue on the same server.
+func (f *Base) Named(name string) *Base {
+	g := &Base{T: f.T, Cli: f.Cli, Name: name, Log: f.Log}
+	f.T.Cleanup(func() {
+		g.Check()
+		for _, key := range (check.Queue{Prefix: "dq", Name: name}).Keys() {
+			g.Cli.Del(CtxB, key)
+		}
+	})
+	return g
+}
+
+// Key is the Redis key of one of the queue's structures.
+func (f *Base) Key(structure string) string {
+	return check.Queue{Prefix: "dq", Name: f.Name}.Key(structure)
+}
+
+// Client makes one more client of the shared server.
+func (f *Base) Client() *redis.Client { return Shared.Client(f.T) }
+
+func (f *Base) Check() *check.State {
+	f.T.Helper()
+	return check.Assert(f.T, f.Cli, "dq", f.Name)
+}
+
+func (f *Base) CheckEmpty() {
+	f.T.Helper()
+	check.AssertEmpty(f.T, f.Cli, "dq", f.Name)
+}
+
+func (f *Base) BlockedClients() int { return f.InfoNumber("clients", "blocked_clients:%d") }
+
+func (f *Base) ScriptCalls() int { return f.InfoNumber("commandstats", "cmdstat_evalsha:calls=%d,") }
+
+// InfoNumber reads one number of INFO; 0 if it is not there.
+func (f *Base) InfoNumber(section, format string) int { return infoNumber(f.T, f.Cli, section, format) }
+
+func infoNumber(t testing.TB, cli redis.UniversalClient, section, format string) (n int) {
+	t.Helper()
+	text, err := cli.Info(CtxB, section).Result()
+	Must(t, err)
+	for line := range strings.Lines(text) {
+		if _, err := fmt.Sscanf(line, format, &n); err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// Where says in which structure a message is.
+func (f *Base) Where(id string) string {
+	f.T.Helper()
+	return f.Check().Where(id)
+}
+
+// Drained waits until all messages are gone, as long as there are fewer and fewer.
+func (f *Base) Drained() {
+	f.T.Helper()
+	Reaches(f.T, "messages are gone", 0, func() int { return -len(f.Check().Messages) })
+}
+
+// Must ends the test if a call failed.
+func (f *Base) Must(err error) { f.T.Helper(); Must(f.T, err) }

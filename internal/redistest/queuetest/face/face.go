@@ -1,0 +1,159 @@
+// Package face is what tests of the root package and of ops share: a queuetest.Base whose queues are those of users, and readers of
+// their errors. It imports the root, so tests inside of the root and of the packages below it cannot use it.
+package face
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/redis/go-redis/v9"
+)
+
+// Fixture is a base of which a test makes queues.
+type Fixture struct{ *queuetest.Base }
+
+func New(t testing.TB) *Fixture { return &Fixture{queuetest.NewBase(t)} }
+
+func On(t testing.TB, cli redis.UniversalClient) *Fixture {
+	return &Fixture{queuetest.BaseOn(t, cli)}
+}
+
+// OwnServer is a fixture on a server of its own, which the test may pause, kill and set up as it likes, over a client that waits.
+func OwnServer(t testing.TB, args ...string) (*Fixture, *redistest.Server) {
+	f, server := queuetest.OwnBase(t, args...)
+	return &Fixture{f}, server
+}
+
+// OnDefaults is a fixture on a server of its own, over a client with the default settings.
+func OnDefaults(t testing.TB, args ...string) (*Fixture, *redistest.Server) {
+	server := redistest.Start(t, args...)
+	return On(t, redis.NewClient(&redis.Options{Addr: server.Addr()})), server
+}
+
+// Wired is a fixture on the shared server, and a client that reaches it over a faulty wire.
+func Wired(t testing.TB) (*Fixture, *redistest.Wire, *redis.Client) {
+	f, wire, cli := queuetest.WiredBase(t)
+	return &Fixture{f}, wire, cli
+}
+
+// OnServers runs a test on a real server and on the embedded one.
+func OnServers(t *testing.T, test func(t *testing.T, f *Fixture)) {
+	t.Helper()
+	queuetest.OnServers(t, func(t *testing.T, b *queuetest.Base) { test(t, &Fixture{b}) })
+}
+
+// Queue makes a queue that is stopped at the end of the test.
+func (f *Fixture) Queue(callback delayqueue.CallbackFunc) *delayqueue.DelayQueue {
+	return f.QueueOn(f.Cli, callback)
+}
+
+func (f *Fixture) QueueOn(cli redis.UniversalClient, callback delayqueue.CallbackFunc) *delayqueue.DelayQueue {
+	q := delayqueue.NewQueue(f.Name, cli, callback).WithLogger(f.Logger())
+	f.Stops(q)
+	return q
+}
+
+// LossyPublisher sends over a client of its own that loses replies now and then, as LoseReplies has it, and counts them.
+func (f *Fixture) LossyPublisher(every int64, lost *atomic.Int64) *delayqueue.Publisher {
+	cli := f.Client()
+	f.T.Cleanup(link.Interpose(cli, queuetest.LoseReplies(every, lost)))
+	return delayqueue.NewPublisher(f.Name, cli)
+}
+
+// Calls is for script calls that a test makes itself, once each. The answer may take as long as a test waits.
+func (f *Fixture) Calls() *script.Store {
+	s := script.NewStore(f.Cli, "dq", f.Name)
+	s.AttemptTimeout = queuetest.Patience
+	return s
+}
+
+// Pause pauses the queue as an operator does, until an instant in unix us; 0 ends the pause.
+func (f *Fixture) Pause(until int64) {
+	f.T.Helper()
+	f.Must(f.Calls().Pause(queuetest.CtxB, script.NewCaller(), until, "", ""))
+}
+
+// Send sends one message or ends the test.
+func (f *Fixture) Send(q *delayqueue.DelayQueue, payload string, opts ...delayqueue.MsgOption) *delayqueue.MessageInfo {
+	f.T.Helper()
+	info, err := q.Send(context.Background(), payload, opts...)
+	if err != nil {
+		f.T.Fatal(err)
+	}
+	return info
+}
+
+// Several sends so many messages that are due.
+func Several(f *Fixture, n int) {
+	f.T.Helper()
+	batch := make([]delayqueue.Outgoing, n)
+	for i := range batch {
+		batch[i].Payload = strconv.Itoa(i)
+	}
+	if _, err := f.Queue(nil).SendBatch(queuetest.CtxB, batch); err != nil {
+		f.T.Fatal(err)
+	}
+}
+
+// InAnHour makes a message stay pending.
+var InAnHour = delayqueue.WithDelay(time.Hour)
+
+// NoTick makes a queue that looks at Redis of its own accord only every 20 s, so that what
+// arrives sooner was announced.
+func NoTick(q *delayqueue.DelayQueue) *delayqueue.DelayQueue {
+	return q.WithLease(time.Minute).WithFetchInterval(time.Minute)
+}
+
+// Echo answers with the payload, or fails for good.
+func Echo(ctx context.Context, msg *delayqueue.Message) error {
+	if text, dies := strings.CutPrefix(msg.Payload, "die "); dies {
+		return fmt.Errorf("%w: %s", delayqueue.ErrSkipRetry, text)
+	}
+	return delayqueue.SetResult(ctx, "to "+msg.Payload)
+}
+
+// Fate is what an error of a send says of its message.
+func Fate(f *Fixture, err error) delayqueue.Stored {
+	f.T.Helper()
+	var failed *delayqueue.SendError
+	if !errors.As(err, &failed) {
+		f.T.Fatalf("%v is no SendError", err)
+	}
+	if failed.Queue != f.Name || !strings.Contains(err.Error(), failed.ID+": "+failed.Stored.String()+": ") {
+		f.T.Errorf("%+v says %q", failed, err)
+	}
+	return failed.Stored
+}
+
+// Passed wants that a send was refused for its number, and returns the last one.
+func Passed(f *Fixture, err error, name string, n int64) int64 {
+	f.T.Helper()
+	var s *delayqueue.SequenceError
+	if !errors.Is(err, delayqueue.ErrSequence) || !errors.As(err, &s) || s.Queue != f.Name || s.Name != name || s.N != n ||
+		Fate(f, err) != delayqueue.StoredNo {
+		f.T.Fatalf("%v, want ErrSequence of %s, %d", err, name, n)
+	}
+	return s.Last
+}
+
+// UnderWay counts the calls that queues of a client are making.
+func UnderWay(t *testing.T, cli redis.UniversalClient) *atomic.Int64 {
+	n := new(atomic.Int64)
+	t.Cleanup(link.Interpose(cli, queuetest.TripHook(func(_ []redis.Cmder, next func() error) error {
+		n.Add(1)
+		defer n.Add(-1)
+		return next()
+	})))
+	return n
+}

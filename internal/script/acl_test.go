@@ -1,0 +1,233 @@
+package script
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+)
+
+// A role is a kind of user in docs/acl.md.
+type role struct {
+	name    string
+	scripts []*script
+	files   []string // others, by where their text stands
+	beside  string   // commands outside scripts
+	keys    string   // structures that those others and these commands touch
+}
+
+var (
+	readScripts = append(slices.Collect(maps.Values(ListScripts)), CountsScript, LookScript, ConsumersScript, HistoryScript, ForecastScript,
+		SequencesScript, AwaitScript, JournalScript)
+	changeScripts = []*script{SteerScript, SetScript, DropScript, InterceptScript, SendScript, SingleScript, PutScript,
+		ForgetScript, sequenceScript, NoteScript, repairScript}
+
+	roles = []role{
+		{"publisher", []*script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, AwaitScript}, nil, "", ""},
+		{"consumer", []*script{FetchScript, SettleScript, ExtendScript, OverrunScript}, nil, "bzpopmin", "wake"},
+		{
+			"scheduler", []*script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, CountsScript,
+				SequencesScript, sequenceScript, NoteScript, LookScript},
+			[]string{"schedule/record.go"}, "", "schedules",
+		},
+		{"reader", readScripts, nil, "scan hscan subscribe unsubscribe ping", "schedules"}, // hscan: entries of schedules
+		{
+			"operator", slices.Concat(readScripts, changeScripts),
+			[]string{"internal/check/pages.go", "internal/check/probe.go"},
+			"scan hscan subscribe unsubscribe ping publish type pttl zscan lrange zscore info", // those from type on for doctor
+			strings.Join(structures[:], " "),
+		},
+	}
+)
+
+var (
+	luaComment = regexp.MustCompile(`--.*`)
+	luaCommand = regexp.MustCompile(`redis\.p?call\(\s*'(\w+)'`)
+)
+
+// needs lists the commands that a role's scripts call, and the commands of the role outside scripts.
+func (r role) needs(t *testing.T) []string {
+	need := append(strings.Fields(r.beside), "eval", "evalsha")
+	var texts []string
+	for _, sc := range r.scripts {
+		texts = append(texts, sc.Text)
+	}
+	for _, file := range r.files {
+		text, err := os.ReadFile(queuetest.File(t, file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		texts = append(texts, string(text))
+	}
+	for _, text := range texts {
+		text = luaComment.ReplaceAllString(text, "")
+		found := luaCommand.FindAllStringSubmatch(text, -1)
+		if calls := len(regexp.MustCompile(`redis\.p?call\(`).FindAllString(text, -1)); calls != len(found) || calls == 0 {
+			t.Errorf("%s: %d calls in a script, of which %d name their command: ACL users are told by these names", r.name, calls, len(found))
+		}
+		for _, call := range found {
+			need = append(need, strings.ToLower(call[1]))
+		}
+	}
+	slices.Sort(need)
+	return slices.Compact(need)
+}
+
+// touches lists the structures that a role's scripts and its other commands touch. Within a script too, Redis refuses a command
+// on any other key. A command on one of these is refused only if nothing of the role needs it.
+func (r role) touches() (all []string) {
+	for i, structure := range structures {
+		if slices.Contains(strings.Fields(r.keys), structure) ||
+			slices.ContainsFunc(r.scripts, func(sc *script) bool { return slices.Contains(sc.keys, i) }) {
+			all = append(all, structure)
+		}
+	}
+	return all
+}
+
+// patterns are the keys of a role as ACL SETUSER takes them.
+func (r role) patterns() string {
+	touched := r.touches()
+	if len(touched) == len(structures) {
+		return "~{dq:orders}:*"
+	}
+	return "~{dq:orders}:" + strings.Join(touched, " ~{dq:orders}:")
+}
+
+// TestRolesAreDocumented: the line of each role allows what its scripts call, on the keys that they touch, and no more.
+func TestRolesAreDocumented(t *testing.T) {
+	t.Parallel()
+	users := queuetest.DocumentedUsers(t)
+	for _, r := range roles {
+		if len(users[r.name]) == 0 {
+			t.Errorf("docs/acl.md has no line for %s", r.name)
+			continue
+		}
+		var other, keys, has []string
+		for word := range strings.FieldsSeq(users[r.name][0]) {
+			if command, ok := strings.CutPrefix(word, "+"); ok {
+				has = append(has, command)
+			} else if strings.HasPrefix(word, "~") {
+				keys = append(keys, word)
+			} else {
+				other = append(other, word)
+			}
+		}
+		need := r.needs(t)
+		right := strings.Join(other, " ") + " " + r.patterns() + " +" + strings.Join(need, " +")
+		if *writeACL {
+			rewrite(t, users[r.name][0], right)
+			continue
+		}
+		if got := strings.Join(keys, " "); got != r.patterns() {
+			t.Errorf("docs/acl.md: the keys of %s are %s, not %s (-acl.write writes them)", r.name, r.patterns(), got)
+		}
+		for _, command := range need {
+			if !slices.Contains(has, command) {
+				t.Errorf("docs/acl.md: %s lacks +%s (go test -run TestRolesAreDocumented ./internal/script -acl.write writes it)", r.name, command)
+			}
+		}
+		for _, command := range has {
+			if !slices.Contains(need, command) {
+				t.Errorf("docs/acl.md: %s needs no +%s (go test -run TestRolesAreDocumented ./internal/script -acl.write takes it out)", r.name, command)
+			}
+		}
+	}
+}
+
+var writeACL = flag.Bool("acl.write", false, "write into docs/acl.md what the scripts need")
+
+// rewrite replaces a line of docs/acl.md.
+func rewrite(t *testing.T, line, by string) {
+	page := queuetest.File(t, "docs/acl.md")
+	text, err := os.ReadFile(page)
+	if err == nil {
+		err = os.WriteFile(page, []byte(strings.Replace(string(text), line+"\n", by+"\n", 1)), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// triedCommands are commands that a user tries on a key, each with the arguments after the key. Together they read, write and
+// delete each kind of structure. Each command of a role is among them, or outside.
+var triedCommands = map[string][]any{
+	"del": nil, "unlink": nil, "type": nil, "pttl": nil, "dump": nil, "expire": {"60"}, "rename": {"{dq:orders}:elsewhere"}, "set": {"x"},
+	"get": nil, "hget": {"f"}, "hset": {"f", "v"}, "hdel": {"f"}, "hexists": {"f"}, "hgetall": nil, "hlen": nil, "hmget": {"f"},
+	"hrandfield": nil, "hscan": {"0"}, "hstrlen": {"f"}, "hincrby": {"f", "1"}, "zadd": {"1", "m"}, "zrem": {"m"}, "zcard": nil,
+	"zcount": {"0", "1"}, "zmscore": {"m"}, "zscore": {"m"}, "zrange": {"0", "1"}, "zrangebyscore": {"0", "1"}, "zrevrange": {"0", "1"},
+	"zrevrangebyscore": {"1", "0"}, "zremrangebyrank": {"0", "1"}, "zremrangebyscore": {"0", "1"}, "zscan": {"0"}, "zpopmin": nil,
+	"zincrby": {"1", "m"}, "rpush": {"v"}, "lpush": {"v"}, "lpop": nil, "llen": nil, "lpos": {"v"}, "lindex": {"0"},
+	"persist": nil, "lrange": {"0", "1"}, "lrem": {"0", "v"}, "ltrim": {"0", "-1"},
+}
+
+// keylessCommands concern the server, or channels.
+var keylessCommands = [][]any{
+	{"flushall"}, {"flushdb"}, {"keys", "*"}, {"scan", "0"}, {"config", "get", "*"}, {"script", "flush"}, {"acl", "list"}, {"client", "list"},
+	{"info"}, {"dbsize"}, {"randomkey"}, {"publish", "{dq:orders}:events", "x"}, {"publish", "{dq:other}:events", "x"}, {"slowlog", "get"},
+	{"swapdb", "0", "1"}, {"replicaof", "no", "one"}, {"save"}, {"wait", "0", "1"}, {"bzpopmin", "{dq:orders}:wake", "0.001"},
+}
+
+// outside lists the commands of roles that triedCommands has not.
+var outside = []string{"eval", "evalsha", "bzpopmin", "time", "ping", "scan", "info", "subscribe", "unsubscribe", "publish"}
+
+// TestRolesTouchNothingElse: a role is refused each command that it has not, each key that it does not need, by itself and
+// within a script, and all that concerns the server.
+func TestRolesTouchNothingElse(t *testing.T) {
+	t.Parallel()
+	admin, users := queuetest.RoleClients(t)
+	for _, r := range roles {
+		commands, cli, tried := r.needs(t), users[r.name], 0
+		for _, command := range commands {
+			if _, known := triedCommands[command]; !known && !slices.Contains(outside, command) {
+				t.Errorf("%s has +%s, which nobody tries here", r.name, command)
+			}
+		}
+		keys := map[string]bool{"{dq:other}:state": false, "{dq:other}:journal": false, "{dq2:orders}:state": false, "other": false}
+		for _, structure := range structures {
+			keys["{dq:orders}:"+structure] = slices.Contains(r.touches(), structure)
+		}
+		pipe, what := cli.Pipeline(), []string(nil)
+		try := func(args ...any) {
+			pipe.Do(queuetest.CtxB, args...)
+			what = append(what, fmt.Sprintf("%.100v", args))
+		}
+		for key, touched := range keys {
+			for command, more := range triedCommands {
+				if touched && slices.Contains(commands, command) {
+					continue
+				}
+				try(append([]any{command, key}, more...)...)
+				var args []string
+				for _, arg := range more {
+					args = append(args, fmt.Sprintf(", '%v'", arg))
+				}
+				try("eval", "return redis.call('"+command+"', KEYS[1]"+strings.Join(args, "")+")", "1", key)
+				tried++
+			}
+		}
+		for _, args := range keylessCommands {
+			if !slices.Contains(commands, args[0].(string)) || strings.HasPrefix(fmt.Sprint(args[1:]), "[{dq:other}") {
+				try(args...)
+			}
+		}
+		got, _ := pipe.Exec(queuetest.CtxB) // each has its own error
+		for i, cmd := range got {
+			if !queuetest.RefusedByACL(cmd.Err()) {
+				t.Errorf("%s may %s: %v", r.name, what[i], cmd.Err())
+			}
+		}
+		if tried < 100 {
+			t.Errorf("%s: only %d were tried", r.name, tried)
+		}
+	}
+	if left, err := admin.Keys(queuetest.CtxB, "*").Result(); err != nil || len(left) != 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+}

@@ -1,0 +1,208 @@
+package script
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/redis/go-redis/v9"
+)
+
+// This file has the typed calls of the scripts that hand out messages and keep leases.
+
+// A FetchRequest is what a poll asks for.
+type FetchRequest struct {
+	Want            int    // deliveries
+	Rearm           bool   // set the alarm in any case
+	ByAlarm         bool   // the consumer is idle: go by the alarm where that can be
+	HoldsLastChance bool   // the consumer holds a message on its last chance: poison if it is lost once more
+	Presence        string // what the consumer tells of itself; PresenceLeaving; "": nothing new
+	Bytes           int    // of envelopes that the reply may hold; 0: MaxBatchBytes
+	Expected        int    // bytes of the message that the reply will hold; 0: not known
+	Probe           bool   // hand out nothing; of what a lost reply held, say only what it is
+	Seed            int32  // by which it chooses; 0: anything
+
+	Settings *FetchSettings
+	Limits   RateLimits // that the consumer asks for
+	Began    *time.Time // if not nil, is set to when the attempt has a connection, of one that fails perhaps later
+}
+
+// FetchSettings are what a consumer asks for; the most that any consumer of the queue asks for holds for all.
+type FetchSettings struct {
+	Lease      time.Duration
+	MaxLosses  int
+	GarbageAge time.Duration // 0: for ever
+	GarbageMax int           // 0: any number
+	DoneMax    int           // 0: any number
+}
+
+// PoisonText is kept as the error of a message that was lost too often.
+const PoisonText = "message was lost with its consumer too many times in a row"
+
+// A FetchReply is what a poll brought.
+type FetchReply struct {
+	Now, Next message.ServerTime // next 0: nothing is waiting
+	Tags      []string
+	Envelopes []string
+	Fails     []string // for each of the first tags, "" if there is none; the others, from pending, have none
+	Dead      []DeadMessage
+	Lost      int
+	Dropped   int
+	Replaced  int // messages that ended because the deliveries that were lost, or of a lost reply, had been superseded
+	Overflow  int // overflow in PROTOCOL.md
+	First     int // 1 if no consumer has called before
+	Agreed    FetchSettings
+	Limits    AgreedLimits
+	Described []DescribedMessage // of a lost reply, if the request was a probe
+
+	Parts map[int][]string // of groups, but for the first of each; by index in tags, and by -1 - index in dead
+}
+
+type DeadMessage struct{ ID, Envelope, Fail string }
+
+// A DescribedMessage is what a probe is told of a delivery in a lost reply.
+type DescribedMessage struct {
+	Tag       string
+	Size      int    // of its envelope
+	Fail, Key string // the key only if one more loss makes it poison
+}
+
+// unbounded is what the fetch script takes for no bound: a century, in us, or as many messages.
+const unbounded = 3155760000000000
+
+func (s *Store) Fetch(ctx context.Context, c *Caller, q FetchRequest) (FetchReply, error) {
+	args := q.args(c)
+	return s.runAs(ctx, FetchScript, args, link.SizeOf(args)+q.Expected, func(ctx context.Context, words ...any) *redis.StringSliceCmd {
+		if q.Began != nil {
+			*q.Began = time.Now()
+		}
+		return redis.NewStringSliceCmd(ctx, words...)
+	}).fetched()
+}
+
+// args are the arguments of the call.
+func (q *FetchRequest) args(c *Caller) []any {
+	bytes := cmp.Or(q.Bytes, MaxBatchBytes)
+	if q.Probe {
+		bytes = 0
+	}
+	set, alarm := q.Settings, 0
+	if q.Rearm {
+		alarm = 1
+	} else if q.ByAlarm {
+		alarm = 2
+	}
+	return append(c.args(13), q.Want, set.Lease.Microseconds(), set.MaxLosses, set.GarbageAge.Microseconds(), set.GarbageMax,
+		alarm, cmp.Or(q.Seed, 1+rand.Int32N(1<<31-2)), PoisonText, q.HoldsLastChance, q.Presence, bytes, set.DoneMax, q.Limits.text())
+}
+
+// fetched reads the reply of fetch.
+func (r *reply) fetched() (FetchReply, error) {
+	var got FetchReply
+	got.Now, got.Next = message.ServerTime(r.int64()), message.ServerTime(r.int64())
+	got.Lost, got.Dropped, got.Overflow, got.First = r.number(), r.number(), r.number(), r.number()
+	got.Agreed = r.agreed()
+	got.Limits = r.limits()
+	given, fails, dead, described := r.number(), r.number(), r.number(), r.number()
+	got.Replaced = r.number()
+	pairs := r.take(2 * min(given, MaxBatch))
+	got.Tags, got.Envelopes = make([]string, len(pairs)/2), make([]string, len(pairs)/2)
+	for i := range got.Tags {
+		got.Tags[i], got.Envelopes[i] = pairs[2*i], pairs[2*i+1]
+	}
+	got.Fails = r.take(fails)
+	for len(got.Dead) < dead && r.bad == nil {
+		got.Dead = append(got.Dead, DeadMessage{r.text(), r.text(), r.text()})
+	}
+	if described < 0 || got.Replaced < 0 {
+		r.fail("%d described, %d replaced", described, got.Replaced)
+	}
+	for len(got.Described) < described && r.bad == nil {
+		got.Described = append(got.Described, DescribedMessage{r.text(), r.number(), r.text(), r.text()})
+	}
+	got.Parts = r.parts(len(got.Tags), len(got.Dead))
+	if err := r.err("fetch"); err != nil {
+		return FetchReply{}, err
+	}
+	return got, nil
+}
+
+// parts reads those of groups, to the end of the reply.
+func (r *reply) parts(given, dead int) (parts map[int][]string) {
+	for len(r.rest) > 0 && r.bad == nil {
+		nth, n := r.number(), r.number()
+		if nth == 0 || nth > given || -nth > dead {
+			r.fail("parts of message %d", nth)
+			return nil
+		}
+		if parts == nil {
+			parts = map[int][]string{}
+		}
+		if nth > 0 {
+			nth--
+		}
+		parts[nth] = r.take(n)
+	}
+	return parts
+}
+
+// leaseState is what extend says of a delivery.
+type leaseState int
+
+const (
+	LeaseRenewed leaseState = iota
+	leaseLost               // it is not held any more, but its message lives on elsewhere
+	LeaseGone               // its message is nowhere
+)
+
+// Extend renews the leases of deliveries, and returns what became of each.
+func (s *Store) Extend(ctx context.Context, lease time.Duration, tags []string) ([]leaseState, error) {
+	args := append(make([]any, 0, 1+2*len(tags)), lease.Microseconds())
+	ids := make([]string, len(tags))
+	for i := range tags {
+		ids[i], _ = message.SplitTag(tags[i])
+		args = append(args, &tags[i], &ids[i])
+	}
+	r := s.run(ctx, ExtendScript, args)
+	states := make([]leaseState, len(tags))
+	for i := range states {
+		if states[i] = leaseState(r.number()); states[i] < LeaseRenewed || states[i] > LeaseGone {
+			r.fail("answer %d", states[i])
+		}
+	}
+	return states, r.err("extend")
+}
+
+// Overrun keeps the places of deliveries whose handlers run on, for a lease, or frees them if that is 0.
+func (s *Store) Overrun(ctx context.Context, lease time.Duration, tags []string) error {
+	args := append(make([]any, 0, 1+len(tags)), lease.Microseconds())
+	for i := range tags {
+		args = append(args, &tags[i])
+	}
+	r := s.run(ctx, OverrunScript, args)
+	r.number()
+	return r.err("overrun")
+}
+
+// Presence is what a consumer reports of itself, as JSON. Its times are durations until then, for the
+// server's clock is not this machine's.
+type Presence struct {
+	Host        string           `json:"host"`
+	PID         int              `json:"pid"`
+	UpUs        int64            `json:"up"`
+	Concurrency int              `json:"concurrency"`
+	Handling    []HandledMessage `json:"handling,omitempty"`
+}
+
+type HandledMessage struct {
+	ID string `json:"id"`
+	Us int64  `json:"us"` // since its handler started
+}
+
+const (
+	MinAlive        = 3 * time.Second // how long a silent consumer counts as alive, if its lease is not longer
+	PresenceLeaving = "-"             // a consumer has stopped, which it says in place of all this
+)

@@ -1,0 +1,289 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
+)
+
+// Nothing that is read from Redis may raise in a script, stop a queue or make a consumer spin, whoever wrote it.
+
+var rubbish = []string{"", " ", "x", "-5", "1.5", "0x10", "nan", "inf", "-inf", "1e300", "99999999999999999999999",
+	"18446744073709551616", "9 9", "9 9 9 9 9 9 9 9 ", "1 99999999999999999999999 ", "-1 -1 -1", strings.Repeat("9", 400), "\xff\x00\n"}
+
+// someRubbish is all rubbish, and in a short test every fourth value, from the nth on.
+func someRubbish(n int, more ...string) (some []string) {
+	all := slices.Concat(rubbish, more)
+	step := testkit.Size(1, 4)
+	for i := n % step; i < len(all); i += step {
+		some = append(some, all[i])
+	}
+	return some
+}
+
+// everyCall makes each call that reads state or the structures once, and says which failed.
+func everyCall(r *rig, c *Caller, i int) (errs []error) {
+	ctx := context.Background()
+	name := func(s string) string { return fmt.Sprintf("%s%d", s, i) }
+	try := func(what string, err error) {
+		if err != nil && !strings.Contains(err.Error(), "DQSTALE") && !errors.Is(err, ErrBadReply) {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	for range 2 { // the second time, as a repeat
+		_, err := r.Store.Send(ctx, c, SendRequest{Messages: []*SendMessage{msg(name("a"), 0), msg(name("b"), time.Second, keyed(name("k")))}})
+		try("send", err)
+	}
+	c.Next()
+	for range 2 {
+		_, err := r.Store.Send(ctx, c, SendRequest{Messages: []*SendMessage{numbered(msg(name("n"), time.Second), "s", int64(i)),
+			numbered(msg(name("o"), 0), name("t"), 1)}})
+		try("put", err)
+	}
+	c.Next()
+	for _, a := range []FetchRequest{{Want: 10}, {Want: 10, Bytes: 1}, {Probe: true}, {Want: 10}} {
+		a.Settings = &r.with
+		_, err := r.Store.Fetch(ctx, c, a)
+		try("fetch", err)
+	}
+	c.Next()
+	for range 2 {
+		_, err := r.Store.Fetch(ctx, c, FetchRequest{Want: 10, ByAlarm: true, Settings: &r.with})
+		try("fetch by the alarm", err)
+	}
+	_, err := r.Store.Extend(ctx, r.with.Lease, []string{queuetest.IDOf(name("a"))})
+	try("extend", err)
+	for _, call := range []struct {
+		what string
+		do   func() error
+	}{
+		{"settle", func() error {
+			_, err := r.Store.Settle(ctx, c, []Settlement{kept(name("a"), time.Second, "v"), ends(OutcomeRetry, name("b"), 1, 0, "x")})
+			return err
+		}},
+		{"steer", func() error {
+			_, err := r.Store.Steer(ctx, c, SteerRequest{What: "by", Us: 1, Targets: []Spot{{Tag: queuetest.IDOf(name("b"))}}})
+			return err
+		}},
+		{"intercept", func() error {
+			_, err := r.Store.Intercept(ctx, c, "key", name("k"), true)
+			return err
+		}},
+		{"pause", func() error { return r.Store.Pause(ctx, c, 0, "", "") }},
+		{"lift", func() error { return queuetest.Failure(r.Store.LiftThrottle(ctx, c)) }},
+	} {
+		c.Next()
+		try(call.what, call.do())
+	}
+	_, err = r.Store.Counts(ctx)
+	try("counts", err)
+	_, err = r.Store.Look(ctx, "id", queuetest.IDOf(name("a")), 0)
+	try("look", err)
+	_, err = r.Store.Await(ctx, []string{queuetest.IDOf(name("a")), queuetest.IDOf("d")})
+	try("await", err)
+	return errs
+}
+
+// TestScriptRubbishInState: no value in one field of state, or in all of them, makes a script raise or stops the queue.
+func TestScriptRubbishInState(t *testing.T) {
+	t.Parallel()
+	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "pause", "paused", "settings", "dropped",
+		"layout", "done", "changed", "aging", "call:"}
+	for n, field := range fields {
+		t.Run(strings.TrimSuffix(field, ":"), func(t *testing.T) {
+			onReal(t, func(r *rig) { r.rubbishIn(someRubbish(n), field) })
+		})
+	}
+	t.Run("all", func(t *testing.T) {
+		onBoth(t, func(r *rig) { r.rubbishIn(rubbish, fields...) })
+	})
+}
+
+// rubbishIn puts each value into these fields, makes every call, and takes the fields away.
+func (r *rig) rubbishIn(values []string, fields ...string) {
+	r.t.Helper()
+	for i, value := range values {
+		c := newCall()
+		set, names := []any{"HSET", r.Keys.State}, []any{"HDEL", r.Keys.State}
+		for _, field := range fields {
+			if field == "call:" {
+				set, names = append(set, field+c.ID, "1 "+value), append(names, field+c.ID)
+			} else {
+				set, names = append(set, field, value), append(names, field)
+			}
+		}
+		r.do(set...)
+		for _, err := range everyCall(r, c, i) {
+			r.t.Errorf("%q in %s: %v", value, fields, err)
+		}
+		r.do(names...)
+	}
+	r.at(time.Hour)
+	goesOn(r)
+}
+
+// TestScriptLongTextInState: 40 KB in a field cost a script no more than a short text. Patterns begin at a fixed place, or the
+// field is not read.
+func TestScriptLongTextInState(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	cli := queuetest.PatientClient(server.Addr())
+	t.Cleanup(func() { _ = cli.Close() })
+	i := 0
+	cost := func(fields []string, text string, size int) time.Duration {
+		i++
+		r := &rig{Store: NewStore(cli, "dq", fmt.Sprint("q", i)), t: t, with: FetchSettings{Lease: rigLease, MaxLosses: 3}}
+		r.Store.AttemptTimeout = queuetest.Patience
+		before := server.Busy()
+		for _, field := range fields {
+			if err := cli.HSet(queuetest.CtxB, r.Store.Keys.State, field, strings.Repeat(text, size/len(text))).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, err := range everyCall(r, NewCaller(), 1) {
+			t.Error(err)
+		}
+		return server.Busy() - before
+	}
+	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "paused", "settings", "dropped", "counted", "done",
+		"held", "changed", "limits", "override", "limited", "throttled", "tat", "sent", "acked"}
+	for _, text := range []string{"1", "1 ", " "} {
+		short, long := cost(fields, text, 200), cost(fields, text, 40_000)
+		if long > 10*short+100*time.Millisecond {
+			t.Errorf("%q: 40 KB cost the server %v, 200 bytes %v", text, long, short)
+		}
+	}
+}
+
+// goesOn: a message that is sent is handed out and can be acked, whatever else the queue holds.
+func goesOn(r *rig) {
+	r.t.Helper()
+	r.put(msg("works", 0))
+	for range 100 {
+		r.at(r.since(r.now) + time.Second)
+		for _, tag := range r.fetch(NewCaller(), MaxBatch).Tags {
+			if tag == queuetest.IDOf("works") {
+				r.done(ack("works"))
+				return
+			}
+		}
+	}
+	r.t.Error("what is sent does not come out")
+}
+
+// TestScriptRubbishScores: an impossible instant stops nothing, and does not make a consumer look at it again and again.
+func TestScriptRubbishScores(t *testing.T) {
+	t.Parallel()
+	for _, score := range []string{"+inf", "-inf", "1.79e18", "9.1e15", "1.5", "0", "-5", "1e300"} {
+		t.Run(score, func(t *testing.T) {
+			onReal(t, func(r *rig) {
+				r.hand(msg("u", 0), msg("q", 0), msg("g", 0), msg("d", 0))
+				r.done(kept("d", time.Minute, "v"), ends(OutcomeRetry, "q", 1, 0, "x"), ends(OutcomeGarbage, "g", 1, 0, "x"))
+				r.put(msg("p", 0))
+				r.do("ZADD", r.Keys.pending, score, queuetest.IDOf("p"))
+				r.do("ZADD", r.Keys.unack, score, queuetest.IDOf("u"))
+				r.do("ZADD", r.Keys.retry, score, tagFor("2:q"))
+				r.do("ZADD", r.Keys.garbage, score, queuetest.IDOf("g"))
+				r.do("ZADD", r.Keys.done, score, queuetest.IDOf("d"))
+				r.do("ZADD", r.Keys.Wake, score, "w")
+				for _, err := range everyCall(r, NewCaller(), 0) {
+					r.t.Error(err)
+				}
+				c := NewCaller()
+				for range 20 {
+					r.at(r.since(r.now) + 3*time.Second)
+					f := r.fetch(c, 10)
+					if f.Next > 1<<53 {
+						r.t.Errorf("next %d at %d is no instant", f.Next, f.Now)
+					}
+				}
+				if f := r.fetch(c, 10); f.Next != 0 && f.Next <= f.Now {
+					r.t.Errorf("there is always more due: next %d, now %d", f.Next, f.Now)
+				}
+				if n, err := r.Cli.ZCard(context.Background(), r.Keys.unack).Result(); err != nil || n > 3 {
+					r.t.Errorf("%d are leased, %v", n, err)
+				}
+				goesOn(r)
+			})
+		})
+	}
+}
+
+// TestScriptRubbishRecords: a fail record that no script wrote counts as no record.
+func TestScriptRubbishRecords(t *testing.T) {
+	t.Parallel()
+	onReal(t, func(r *rig) {
+		for i, record := range append(rubbish, "2 -5 0 1700000000000000 x", "2 0 -5 1700000000000000 x", "2 99999999999 99999999999 1 x") {
+			name := fmt.Sprint("m", i)
+			r.hand(msg(name, 0))
+			r.do("HSET", r.Keys.fail, queuetest.IDOf(name), record)
+		}
+		r.tickTo(9 * time.Second)
+		r.at(11 * time.Second)
+		f := r.fetch(NewCaller(), MaxBatch)
+		r.equal("lost", f.Lost, len(rubbish)+3)
+		r.at(13 * time.Second)
+		for _, d := range takenOf(r.fetch(NewCaller(), MaxBatch)) {
+			if d.broken != nil || d.losses != 1 || d.msg.Failures != 0 {
+				r.t.Errorf("%s has %d losses and %d failures: %v", names(d.tag), d.losses, d.msg.Failures, d.broken)
+			}
+		}
+	})
+}
+
+// TestScriptRubbishConsumers: rubbish in the entries of consumers stops no fetch.
+func TestScriptRubbishConsumers(t *testing.T) {
+	t.Parallel()
+	onReal(t, func(r *rig) {
+		for i, value := range rubbish {
+			for _, value := range []string{value, value + " " + value + " {}", "1 " + value + " {}"} {
+				r.do("HSET", r.Keys.consumers, fmt.Sprint(i), value)
+				c := newCall()
+				r.ask(c, FetchRequest{Want: 1, Presence: "{}"})
+				c.Next()
+				r.ask(c, FetchRequest{Want: 1, Presence: PresenceLeaving})
+			}
+		}
+		for range testkit.Size(200, 40) {
+			c := newCall()
+			r.ask(c, FetchRequest{Presence: "{}"})
+			c.Next()
+			r.ask(c, FetchRequest{Presence: PresenceLeaving})
+		}
+		goesOn(r)
+	})
+}
+
+// TestScriptForeignLeases: a repeat is answered although thousands of foreign members have the lease end of its lost reply.
+func TestScriptForeignLeases(t *testing.T) {
+	t.Parallel()
+	onReal(t, func(r *rig) {
+		r.put(msg("a", 0), msg("b", 0))
+		c := NewCaller()
+		if got := r.fetch(c, 2); len(got.Tags) != 2 {
+			r.t.Fatalf("%+v", got)
+		}
+		lent := r.Cli.HGet(queuetest.CtxB, r.Keys.State, "lent").Val()
+		args, members := []any{"ZADD", r.Keys.unack}, []any{"ZREM", r.Keys.unack}
+		for i := range 9000 {
+			args = append(args, lent, fmt.Sprint("foreign", i))
+			members = append(members, fmt.Sprint("foreign", i))
+		}
+		r.do(args...)
+		for _, a := range []FetchRequest{{Want: 2}, {Want: 2, Bytes: 1}, {Probe: true}} {
+			a.Settings = &r.with
+			if _, err := r.Store.Fetch(queuetest.CtxB, c, a); err != nil {
+				r.t.Errorf("%+v: %v", a, err)
+			}
+		}
+		r.do(members...)
+	})
+}

@@ -1,0 +1,84 @@
+-- Deliveries are chosen to be handed out.
+-- takes: SWEEP, jitter, holdsLastChance, repeated, retried, want, lastChance, moved, score, MOVES, fromReady, ready, picked,
+--        pended, pending, weigh, size, big, bytes
+-- gives: later, truncate, weighed
+-- from time: now, us
+-- from record: split
+
+-- A consumer handles one message on its last chance at a time, so a message that kills its consumers does so alone, and no message
+-- that is lost with it becomes poison. While this consumer holds such a message, other such messages that are due are deferred, a page
+-- with each call. handout defers too.
+
+-- later() is the instant until which such a message is deferred: in a moment, or later if many wait in retry. The instants are
+-- spread, so that there is always a message for a consumer that can take it, and no fetch looks at all of them. They are whole
+-- twentieths of a second, because each instant costs a fetch.
+local spread
+local function later()
+  spread = spread or math.min(redis.call('ZCARD', KEYS.retry) * 500, 60000000)
+  return us((math.floor((now + jitter(spread)) / 50000) + 2) * 50000)
+end
+
+if not repeated and holdsLastChance and want > 0 and retried and retried <= now then
+  local page, ids, deferred = redis.call('ZRANGEBYSCORE', KEYS.retry, '-inf', us(now), 'LIMIT', 0, SWEEP), {}, {}
+  for i = 1, #page do
+    local _, id = split(page[i])
+    ids[i] = id
+  end
+  local records = ids[1] and redis.call('HMGET', KEYS.fail, unpack(ids)) or {}
+  for i = 1, #page do
+    if lastChance(records[i]) then
+      moved = moved + 1
+      deferred[#deferred + 1] = later()
+      deferred[#deferred + 1] = page[i]
+    end
+  end
+  if deferred[1] then
+    redis.call('ZADD', KEYS.retry, unpack(deferred))
+    retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES'))
+  end
+end
+
+-- First come deliveries from ready, then from pending and retry, half and half if both have more than fits, so that neither starves
+-- the other.
+if not repeated and want > 0 then
+  local rest = math.max(0, math.min(want, MOVES - moved))
+  fromReady = math.min(#ready, rest)
+  for i = 1, fromReady do picked[i] = ready[i] end
+  rest = rest - fromReady
+  if rest > 0 and pended and pended <= now then
+    pending = redis.call('ZRANGEBYSCORE', KEYS.pending, '-inf', us(now), 'LIMIT', 0, rest)
+  end
+  local retry = {}
+  if rest > 0 and retried and retried <= now then
+    retry = redis.call('ZRANGEBYSCORE', KEYS.retry, '-inf', us(now), 'LIMIT', 0, rest)
+  end
+  local fromRetry = math.min(#retry, math.max(rest - #pending, math.floor((rest + jitter(2)) / 2)))
+  for i = 1, fromRetry do picked[fromReady + i] = retry[i] end
+  for i = #pending, rest - fromRetry + 1, -1 do pending[i] = nil end
+end
+
+local function truncate(tags, room, least) -- to those whose bytes have room, at least so many, and adds their bytes to size
+  for i = 1, #tags do
+    local _, id = split(tags[i])
+    local length = weigh(id, room)
+    if size + length > room and i > least then
+      for j = #tags, i, -1 do tags[j] = nil end
+      break
+    end
+    size = size + length
+  end
+end
+
+-- Sizes are known before values are read: by the longest envelope ever stored, or one by one.
+local weighed = (#picked + #pending) * big + size > bytes
+if not repeated and weighed then
+  local half = (size + bytes) / 2 -- of the room, for those that are looked at first
+  if pending[1] and (not picked[1] or jitter(2) == 0) then
+    truncate(pending, picked[1] and half or bytes, 1)
+    truncate(picked, bytes, 0)
+  else
+    truncate(picked, pending[1] and half or bytes, 1)
+    truncate(pending, bytes, 0)
+  end
+  fromReady = math.min(fromReady, #picked)
+end

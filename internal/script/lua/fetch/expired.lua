@@ -1,0 +1,52 @@
+-- If the queue has limits and an expired message was handed out, all expired messages before the next good one go too, beyond the
+-- limits and `want`, because they come to no handler. Else each would cost a round trip, and if more comes in than may go, no good
+-- message would ever be reached. The bounds of a call stay: 500 messages and its bytes.
+-- takes: moved, MOVES, big, bytes, size, truncate, lastChance, limit, give, started, begin, fails, given, repeated, spared,
+--        weighed, lease
+-- from time: now, us
+-- from record: split
+
+local function sweepSpare(head, remove)
+  local page, rest = 16, MOVES - moved - #given
+  while rest > 0 do
+    local tags, ids, out = head(math.min(page, rest)), {}, {}
+    if #tags * big + size > bytes then
+      truncate(tags, bytes, 0)
+    else
+      size = size + #tags * big
+    end
+    for i = 1, #tags do
+      local _, id = split(tags[i])
+      ids[i] = id
+    end
+    local envelopes = ids[1] and redis.call('HMGET', KEYS.msg, unpack(ids)) or {}
+    local records = ids[1] and ids[1] ~= tags[1] and redis.call('HMGET', KEYS.fail, unpack(ids)) or {}
+    for i = 1, #tags do
+      local first = ids[i] == tags[i]
+      if not envelopes[i] or not limit.spare((split(tags[i])), envelopes[i]) or not first and lastChance(records[i]) then break end
+      out[i] = tags[i]
+    end
+    if out[1] then remove(out) end
+    for i = 1, #out do
+      give(out[i], envelopes[i])
+      if ids[i] == out[i] then
+        started = started + 1
+        begin(envelopes[i], 1)
+      else
+        for j = #fails + 1, #given - 1 do fails[j] = '' end
+        fails[#given] = records[i] or ''
+      end
+    end
+    rest = rest - #out
+    if #out < page then break end
+    page = page * 2
+  end
+end
+if spared > 0 and not repeated and not limit.idle then
+  if not weighed then size = size + #given * big end
+  sweepSpare(function(n) return redis.call('ZRANGEBYSCORE', KEYS.pending, '-inf', us(now), 'LIMIT', 0, n) end,
+    function(tags) redis.call('ZREM', KEYS.pending, unpack(tags)) end)
+  sweepSpare(function(n) return redis.call('ZRANGEBYSCORE', KEYS.retry, '-inf', us(now), 'LIMIT', 0, n) end,
+    function(tags) redis.call('ZREM', KEYS.retry, unpack(tags)) end)
+end
+if given[1] and not repeated then lease(given) end

@@ -1,0 +1,82 @@
+-- Deliveries whose leases ran out are taken back, unless they have a grace.
+-- takes: MOVES, furthest, leaseUS, SWEEP, leased, score, bytes, firstHold, groups, lost, maxLosses, replace, size, dead,
+--        addparts, jitter, retried, inGrace, graceOver, moved, dropped
+-- from time: now, us, whole
+-- from record: split, failure
+-- from group: weight
+
+-- The end of a lease is not believed if it is more than a lease ahead: the clock was stepped back since. (lease() steps by 2 us past
+-- ends that are in use.)
+if furthest and furthest > now + leaseUS + 2 * MOVES then
+  local far = redis.call('ZREVRANGEBYSCORE', KEYS.unack, '+inf', '(' .. us(now + leaseUS + 2 * MOVES), 'LIMIT', 0, SWEEP)
+  local renewed, leases = now + leaseUS, {}
+  for i = 1, #far do
+    leases[2 * i - 1] = us(renewed - renewed % 2)
+    leases[2 * i] = far[i]
+  end
+  if leases[1] then redis.call('ZADD', KEYS.unack, unpack(leases)) end
+  leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES'))
+end
+
+if leased and leased <= now and bytes > 0 then
+  local holds = (whole(firstHold) or 0) > 0 -- some key is held
+  -- from message: keyof
+  -- from group: leftkey, setleft
+  -- from record: setfailure, superseded
+  -- from keys: freekey
+  local unlist = groups and setleft
+  local LOST = 'its lease ran out: its consumer died or was cut off'
+  local FOUR = '^(' .. string.rep('\30[^\30]*', 4) .. ')\30'
+  local function lose(id, n)
+    lost = lost + 1
+    local before = redis.call('HGET', KEYS.fail, id)
+    local failures, losses, errors = failure(before)
+    if errors ~= '' and string.sub(errors, 1, 1) ~= '\30' then errors = '\30' .. '0 0 ' .. errors end
+    losses = losses + 1
+    local poison = losses >= maxLosses and not superseded(before)
+    errors = '\30' .. us(now) .. ' ' .. us(n) .. ' ' .. (poison and ARGV[10] or LOST) .. (string.match(errors, FOUR) or errors)
+    if superseded(before) then return replace(id, n, failures, losses, errors) end
+    local record = setfailure(id, us(n + 1), us(failures) .. ' ' .. us(losses), errors)
+    if poison then
+      local envelope = redis.call('HGET', KEYS.msg, id)
+      local key = keyof(envelope)
+      freekey(id, key ~= '' and key or unlist and leftkey(envelope) or '', holds, unlist)
+      redis.call('ZADD', KEYS.garbage, us(now), id)
+      size = size + weight(envelope)
+      dead[#dead + 1] = id
+      dead[#dead + 1] = size <= bytes and envelope or ''
+      dead[#dead + 1] = record
+      if size <= bytes then addparts(-#dead / 3, id, envelope) end
+    else
+      -- At a random instant, apart from the messages that were lost with it.
+      local next = now + jitter(500000 * math.min(losses, 20))
+      if not retried or next < retried then retried = next end
+      redis.call('ZADD', KEYS.retry, us(next), us(n + 1) .. ':' .. id)
+    end
+  end
+
+  local expired, from = {}, '-inf' -- leases that are over, with their grace
+  if inGrace >= 0 then
+    if leased <= graceOver then
+      expired = redis.call('ZRANGEBYSCORE', KEYS.unack, '-inf', us(graceOver), 'LIMIT', 0, SWEEP)
+    end
+    from = '(' .. us(inGrace)
+  end
+  if inGrace < now then
+    local rest = redis.call('ZRANGEBYSCORE', KEYS.unack, from, us(now), 'LIMIT', 0, SWEEP - #expired)
+    for i = 1, #rest do expired[#expired + 1] = rest[i] end
+  end
+  for i = 1, #expired do
+    if size > bytes / 4 then break end -- poison has about a quarter of the reply; the next call takes the rest
+    local n, id = split(expired[i])
+    moved = moved + 1
+    redis.call('ZREM', KEYS.unack, expired[i])
+    if redis.call('HEXISTS', KEYS.msg, id) == 1 then
+      lose(id, n)
+    elseif string.sub(id, 1, 8) ~= 'overrun:' then -- 'overrun:': a place (lib/limits.lua); else another program deleted the message
+      dropped = dropped + 1
+      redis.call('HDEL', KEYS.fail, id)
+    end
+  end
+  if expired[1] then leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES')) end
+end

@@ -1,0 +1,82 @@
+-- intercept takes a message out, wherever it is. It takes out a message that is being handled only if ARGV 5 says so.
+--
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
+-- ARGV: 3 'id' or 'key', 4 the id or the message key, 5 '1': also while it is being handled
+--       A key may name several messages: the message that has it, then the groups that left it, the newest first (lib/group.lua). The
+--       first that may be taken out is taken out. If none may be, the reply is about the first.
+-- Returns {the state it was in, its id}: 'gone', 'pending', 'ready', 'unack' (it stays, unless ARGV 5 says so),
+--       'retry', 'garbage' or 'done' (it stays); the id is '' if it is gone. A message in pending that is due counts as 'ready'.
+-- Cost: O(log n), and O(ready) if it is there (2 ms in 50,000); it reads the envelope if any message has a key or
+--       there are groups; O(parts); at most 8 commands for each group that left the key, up to the first that is taken out.
+-- Keeps: invariants 1 and 6 of PROTOCOL.md; reads every key first. A handler that runs notices when it renews its lease. If the
+--       concurrency of the queue is bounded, the handler keeps its place (lib/limits.lua).
+
+-- from time: now, whole, scored
+-- from call: field, STALE, recall, guard, remember
+-- from queue: missing
+-- from message: keyof
+-- from record: tagof
+-- from place: locate, remove
+-- from keys: erase
+-- from limits: OVERRUN, even, placesOf
+local saved, armed, groups, limits, override, firstHold =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'parts', 'limits', 'override', 'held'), 1, 6)
+local reply = recall(saved)
+if reply then
+  local where, id = string.match(reply, '^(%a+) (.*)$')
+  return {where or reply, id or ''}
+elseif reply == false then
+  return {err = STALE}
+end
+local refusal = missing(armed)
+if refusal then return refusal end
+guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
+  redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
+  redis.call('HLEN', KEYS.fail), redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held),
+  redis.call('ZCARD', KEYS.wake))
+if groups then guard(redis.call('HLEN', KEYS.parts)) end
+local keyed, bykey = redis.call('HLEN', KEYS.key) > 0, ARGV[3] == 'key'
+local holds = (whole(firstHold) or 0) > 0 -- some key is held
+local drop, nameof, unlist -- as in steer
+local ids = {not bykey and ARGV[4] or redis.call('HGET', KEYS.key, ARGV[4]) or nil}
+if groups then
+  -- from group: partsof, dropparts, leftkey, left, setleft
+  drop, nameof, unlist = function(id, envelope) dropparts(id, (partsof(envelope))) end, leftkey, setleft
+  for _, id in ipairs(bykey and left(ARGV[4]) or {}) do ids[#ids + 1] = id end
+end
+redis.call('ZREM', KEYS.unack, '') -- the first write
+
+-- take(id, reads) takes out a message, if that may be. It returns the state in which the message was, and whether it is taken out; nil
+-- if the message is nowhere, or has another key than ARGV 4 (another program wrote that entry).
+local function take(id, reads)
+  local envelope = reads and redis.call('HGET', KEYS.msg, id)
+  if redis.call('HEXISTS', KEYS.msg, id) == 0 then return nil end
+  local tag = tagof(id, redis.call('HGET', KEYS.fail, id))
+  local where, score = locate(tag, id, '')
+  local may = where ~= 'done' and (where ~= 'unack' or ARGV[5] == '1')
+  if may and not reads and (keyed or groups) then envelope = redis.call('HGET', KEYS.msg, id) end
+  local key = envelope and keyof(envelope) or ''
+  if key == '' and envelope and nameof then key = nameof(envelope) end
+  if bykey and envelope and key ~= ARGV[4] then return nil end
+  if not where and remove('ready', tag, id) == 1 then
+    where = 'ready'
+  elseif where and may then
+    remove(where, tag, id)
+  end
+  if not where or not may then return where, false end
+  if drop then drop(id, envelope) end
+  erase(id, key, holds, unlist)
+  if where == 'unack' and placesOf(limits, override) > 0 then
+    redis.call('ZADD', KEYS.unack, even(scored(score)), OVERRUN .. tag)
+  end
+  return where == 'pending' and scored(score) <= now and 'ready' or where, true
+end
+
+local where, id = 'gone', ''
+for i = 1, #ids do
+  local state, taken = take(ids[i], i == 1 and (keyed or groups))
+  if state and (taken or where == 'gone') then where, id = state, ids[i] end
+  if taken then break end
+end
+remember(where .. ' ' .. id)
+return {where, id}

@@ -1,0 +1,30 @@
+-- The alarm: the marker 'w' in wake, which wakes one idle consumer at the instant of its score. state.armed is the instant for
+-- which the marker was set last, 0 for none.
+-- from time: now, us, whole
+-- from call: mark
+
+-- gate(due, paused) is when a message that is due may be handed out: not before the end of a pause (state.pause).
+local function gate(due, paused) return math.max(due, whole(paused) or 0) end
+
+-- sooner(due, before) says whether the alarm must be set for an instant: it is not set, or for a later instant (before, which is
+-- state.armed).
+local function sooner(due, before)
+  before = whole(before) or 0
+  return before == 0 or due < before
+end
+
+-- arm(due) sets the alarm.
+local function arm(due)
+  redis.call('ZADD', KEYS.wake, us(due), 'w')
+  mark('armed', us(due))
+end
+
+-- freed(limited, armed) wakes one consumer if messages that are due wait for a place in unack (state.limited, fetch/limit.lua). A
+-- script that ends deliveries calls it, because there is a place now. It returns the new state.limited, nil if that stays.
+local function freed(limited, armed)
+  local since, open = string.match(limited, '^(%d+) %d+ (%d+) %d+ 1$')
+  if not since then return nil end
+  local wakes = us(math.max(now, whole(open)))
+  redis.call('ZADD', KEYS.wake, wakes, 'w')
+  return since .. ' ' .. us(whole(armed) or 0) .. ' ' .. open .. ' ' .. wakes .. ' 0'
+end

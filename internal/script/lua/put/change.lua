@@ -1,0 +1,89 @@
+-- A message that waits is changed by another one that has its key.
+-- takes: append, overtaken, leave, changed, list, keyless, LATEST, instantat, soonest, SINCE, stamp, redueto, grouped, edited,
+--        write
+-- gives: change
+-- from time: now, us, scored
+-- from message: keyof, expired
+-- from group: partsof, dropparts
+-- from record: delivery, tagof, failure, setfailure
+-- from place: locate
+
+-- change(id, envelope, other, due, word, said, latest, most) does what word says to the message id, if it waits. envelope is its own,
+-- other that of the message which is sent. It is due at another instant if that is said, and by latest at the latest (nil: by what
+-- an earlier send said, or at any time) until it is handed out. A group that is full is due now. A group that was handed out
+-- before stays due when it was. Returns
+--   an instant   the message is due then
+--   nil          it does not wait (it is nowhere, handled or over), or has no room: the other is to be stored beside it
+--   false        it is no group
+local function change(id, envelope, other, due, word, said, latest, most)
+  local record = redis.call('HGET', KEYS.fail, id)
+  local tag = tagof(id, record)
+  local place, score = locate(tag, id, '')
+  if not place and redis.call('LPOS', KEYS.ready, tag) then place, score = 'ready', us(now) end
+  local failures, losses, errors, ended = failure(record)
+  if place == 'unack' and word ~= 'append' then -- the delivery is superseded
+    setfailure(id, delivery(record), us(failures) .. ' ' .. us(losses), '\31' .. errors, ended or 0)
+    overtaken = true
+  elseif place == 'unack' then
+    if partsof(envelope) == 0 then return false end
+    leave(id, envelope) -- the new group has the key, also if this one is handed out again
+  end
+  if place ~= 'pending' and place ~= 'retry' and place ~= 'ready' then return nil end
+  local edits, added, full, replaces = {}, true, false, word == 'replace'
+  local target = replaces and other or envelope -- which is edited
+  if word == 'append' and partsof(envelope) > 0 and expired(tonumber(delivery(record)), envelope) then
+    leave(id, envelope) -- it has expired, and so would what is added
+    return nil
+  end
+  local at, count
+  if word == 'append' then
+    at, count, added, full = append(id, envelope, other, most)
+    if not at then return false end
+    if added and not full then edits[1] = {at, 11, count} end
+  end
+  changed = true
+  if full then
+    redis.call('HDEL', KEYS.key, keyof(envelope))
+    list(id, envelope)
+    keyless(edits, envelope, count)
+    due, said, latest = now, true, nil
+  end
+  local movable = word ~= 'append' or place == 'pending'
+  if not movable then said, latest = false, nil end
+  local bound = instantat(envelope, LATEST)
+  if bound and movable and (latest or not replaces) then
+    -- A bound that has passed still counts if it was set after the last delivery ended.
+    local since = latest and ended and bound - (latest - now) > ended
+    if place == 'pending' or bound > now or since then latest = bound end
+  end
+  local before, digits = scored(score), string.sub(envelope, 2, 17)
+  if not said then due = before end
+  if latest then due = math.max(math.min(due, latest), now) end
+  local moves = (said or due < before) and not (before <= now and due <= now) -- a message that is due, and is to be due now, keeps its place
+  if moves then
+    digits = us(due)
+    soonest(due)
+    if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) end
+    if place == 'pending' then
+      redis.call('ZADD', KEYS.pending, digits, tag)
+    else
+      redis.call('ZADD', KEYS.retry, digits, tag)
+    end
+  end
+  if place == 'pending' and not moves and before <= now and word ~= 'append' then -- its TTL counts from now
+    stamp(edits, target, SINCE, now)
+  end
+  if latest and (replaces or moves and latest ~= bound) then stamp(edits, target, LATEST, latest) end
+  if replaces or moves and place == 'pending' then redueto(edits, target, digits) end
+  if replaces then
+    if grouped then dropparts(id, (partsof(envelope))) end
+    write(id, edited(other, edits))
+    if place ~= 'pending' then
+      setfailure(id, delivery(record), '0 0', errors, ended)
+    end
+  elseif edits[1] then
+    write(id, edited(envelope, edits))
+  end
+  if not added then return nil end
+  return moves and due or before
+end

@@ -1,0 +1,77 @@
+-- repair mends what doctor found, each thing only if it is still wrong. A call may be sent again, because what is mended is not wrong
+-- any more.
+--
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
+-- ARGV: up to 100 pairs of a word and what it is about:
+--         'pending' 'ready' 'unack' 'retry' 'garbage' 'done'   a tag without an envelope: drop it
+--         'key'      a message key that no live message has: free it, unless it is held
+--         'place'    an id whose envelope is in no structure: bring the message back
+--         'record'   an id whose fail record belongs to no message: delete the record
+--         'result'   an id whose result belongs to no done message: delete the result
+--         'part'     a field of parts whose message is gone: delete the field
+--         'list'     a message key: take out of its list what is no live group that has left the key
+--         'listed'   the id of a live group that has left its key: list the group by that key
+--         'alarm'    a member of wake: set it to the armed instant, or delete it
+-- Returns a word for each pair: 'done'; 'sound': it was not wrong any more; 'garbage': the message was brought back to garbage,
+--       because another live message has its key, or an acked one keeps it taken. Or the error DQLAYOUT, if state.layout is not 1:
+--       nothing was done.
+-- Cost: at most 14 commands of O(log n) for each pair, and O(ready) if its message may be there.
+-- Keeps: every invariant that holds before. Reads every key first; the first write is a ZREM: a full server lets the rest pass.
+
+-- from time: us, whole
+-- from alarm: gate, sooner
+-- from queue: unknown
+local armed, pause, layout = unpack(redis.call('HMGET', KEYS.state, 'armed', 'pause', 'layout'), 1, 3)
+local alarm = whole(armed) or 0
+local refusal = unknown(layout)
+if refusal then return refusal end -- messages may lie where this script does not look
+redis.call('ZCARD', KEYS.pending)
+redis.call('LLEN', KEYS.ready)
+redis.call('ZCARD', KEYS.unack)
+redis.call('ZCARD', KEYS.retry)
+redis.call('ZCARD', KEYS.garbage)
+redis.call('HLEN', KEYS.msg)
+redis.call('HLEN', KEYS.fail)
+redis.call('HLEN', KEYS.key)
+redis.call('ZCARD', KEYS.wake)
+redis.call('ZCARD', KEYS.done)
+redis.call('HLEN', KEYS.result)
+redis.call('ZCARD', KEYS.held)
+redis.call('HLEN', KEYS.parts)
+redis.call('ZREM', KEYS.unack, '') -- the first write
+
+local first -- when any of the messages that were brought back is due
+local mend = {} -- by word
+-- step groups, place
+
+function mend.record(id)
+  if redis.call('HEXISTS', KEYS.msg, id) == 1 or redis.call('HDEL', KEYS.fail, id) == 0 then return 'sound' end
+  return 'done'
+end
+
+function mend.result(id)
+  if redis.call('ZSCORE', KEYS.done, id) or redis.call('HDEL', KEYS.result, id) == 0 then return 'sound' end
+  return 'done'
+end
+
+function mend.alarm(member)
+  local score = redis.call('ZSCORE', KEYS.wake, member)
+  if not score or member == 'w' and tonumber(score) == alarm then return 'sound' end
+  if member == 'w' and alarm > 0 then
+    redis.call('ZADD', KEYS.wake, us(alarm), 'w')
+  else
+    redis.call('ZREM', KEYS.wake, member)
+  end
+  return 'done'
+end
+
+local words = {}
+for i = 1, #ARGV, 2 do words[#words + 1] = mend[ARGV[i]](ARGV[i + 1]) end
+if first then
+  first = gate(first, pause)
+  if sooner(first, armed) then
+    redis.call('ZADD', KEYS.wake, us(first), 'w')
+    redis.call('HSET', KEYS.state, 'armed', us(first))
+  end
+end
+return words

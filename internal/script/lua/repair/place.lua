@@ -1,0 +1,72 @@
+-- Messages and their keys.
+-- takes: mend, first
+-- from time: now, us
+-- from message: keyof
+-- from record: delivery, tagof, failure, setfailure
+-- from keys: heldUntil
+
+-- drop(remove) mends a structure of which remove(tag) takes out a tag.
+local function drop(remove)
+  return function(tag)
+    local id = string.match(tag, '^.*:(.*)$') or tag
+    if redis.call('HEXISTS', KEYS.msg, id) == 1 or remove(tag) == 0 then return 'sound' end
+    redis.call('HDEL', KEYS.fail, id)
+    return 'done'
+  end
+end
+mend.pending = drop(function(tag) return redis.call('ZREM', KEYS.pending, tag) end)
+mend.ready = drop(function(tag) return redis.call('LREM', KEYS.ready, 0, tag) end)
+mend.unack = drop(function(tag) return redis.call('ZREM', KEYS.unack, tag) end)
+mend.retry = drop(function(tag) return redis.call('ZREM', KEYS.retry, tag) end)
+mend.garbage = drop(function(tag) return redis.call('ZREM', KEYS.garbage, tag) end)
+mend.done = drop(function(tag) return redis.call('ZREM', KEYS.done, tag) end)
+
+function mend.key(key)
+  local id = redis.call('HGET', KEYS.key, key)
+  if not id or string.sub(id, 1, 6) == 'acked:' and redis.call('ZSCORE', KEYS.held, key) then return 'sound' end
+  local envelope = redis.call('HGET', KEYS.msg, id)
+  local live = envelope and not redis.call('ZSCORE', KEYS.garbage, id) and not redis.call('ZSCORE', KEYS.done, id)
+  if live and keyof(envelope) == key then return 'sound' end
+  if heldUntil(key) then
+    redis.call('HSET', KEYS.key, key, 'acked:' .. id)
+  else
+    redis.call('HDEL', KEYS.key, key)
+  end
+  return 'done'
+end
+
+local function placed(tag)
+  return redis.call('ZSCORE', KEYS.pending, tag) or redis.call('ZSCORE', KEYS.unack, tag) or redis.call('ZSCORE', KEYS.retry, tag)
+    or redis.call('ZSCORE', KEYS.garbage, tag) or redis.call('ZSCORE', KEYS.done, tag) or redis.call('LPOS', KEYS.ready, tag)
+end
+
+function mend.place(id)
+  local envelope, record = redis.call('HGET', KEYS.msg, id), redis.call('HGET', KEYS.fail, id)
+  if not envelope or placed(id) or placed(tagof(id, record)) then return 'sound' end
+  local key, n = keyof(envelope), delivery(record)
+  local failures, losses, errors = failure(record)
+  local counts = us(failures) .. ' ' .. us(losses)
+  local holder = key ~= '' and redis.call('HGET', KEYS.key, key)
+  local acked = holder and string.match(holder, '^acked:(.*)$')
+  if acked and heldUntil(key) then
+    holder = acked
+  elseif holder and redis.call('HEXISTS', KEYS.msg, holder) == 0 then
+    holder = nil
+  end
+  if holder and holder ~= id then
+    redis.call('ZADD', KEYS.garbage, us(now), id)
+    if errors ~= '' and string.sub(errors, 1, 1) ~= '\30' then errors = '\30' .. '0 0 ' .. errors end
+    errors = string.match(errors, '^(' .. string.rep('\30[^\30]*', 4) .. ')\30') or errors -- five with this one
+    setfailure(id, n, counts, '\30' .. us(now) .. ' 0 found in no structure by doctor, and message ' .. holder .. ' has its key' .. errors)
+    return 'garbage'
+  end
+  -- Under the next number, so that nobody who may hold an older delivery can settle this one; never before it is due.
+  n = us(n + 1)
+  local next = math.max(now, tonumber(string.sub(envelope, 2, 17)) or now)
+  setfailure(id, n, counts, errors)
+  redis.call('ZADD', KEYS.retry, us(next), n .. ':' .. id)
+  if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
+  mend.listed(id)
+  if not first or next < first then first = next end
+  return 'done'
+end

@@ -1,0 +1,92 @@
+-- send stores a batch of messages in pending. single stores most messages that are sent alone.
+--
+-- KEYS: pending, msg, key, wake, state, held
+-- ARGV: 3 '1' if any message has a key; then runs of messages: delay us ('': each envelope has its own due instant), how many
+--       messages, version of their envelopes, and for each message: id, envelope (after a delay: only the part behind the due instant)
+-- Returns {now, refused}: now of the call that stored them; refused is '' or a list '<i>=<id> ': message i (from 1) was not stored, the
+--       message id has its key; '<i>=acked:<id> ': the message id was acked, and keeps the key.
+-- Cost: O(log pending) for each message; 6 commands a batch, 8 if it sets the alarm; one or two more for each key, and one more for all
+--       keys.
+-- Keeps: invariants 1, 6 and 9 of PROTOCOL.md. The first write is a ZADD on purpose: a full server must
+--       refuse a send before anything is stored.
+
+-- from time: now, us, whole
+-- from call: field, again, guard, mark, remember
+-- from message: SMALL, redue
+local saved, armed, big, pause, sent =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'big', 'pause', 'sent'), 1, 5)
+guard(redis.call('HLEN', KEYS.msg))
+local answer = again(saved)
+if answer then return answer end
+
+local adds, sets, claims = {}, {}, {}
+big = whole(big) or SMALL
+local first, refused, longest = nil, '', big
+local claim -- if any message has a key
+if ARGV[3] == '1' then
+  -- from message: keyof
+  -- from keys: holderof, refusal
+  local taken = {}
+  -- claim(i, id, envelope) gives message i its key, if it has one; false: another message has that key.
+  claim = function(i, id, envelope)
+    local key, holder, acked = keyof(envelope), nil, nil
+    if key == '' then return true end
+    holder = taken[key]
+    if not holder then holder, acked = holderof(key) end
+    if holder then
+      refused = refused .. refusal(i, holder, acked)
+      return false
+    end
+    taken[key] = id
+    claims[#claims + 1] = key
+    claims[#claims + 1] = id
+    return true
+  end
+end
+local run, n, stored = 4, 0, 0 -- where the run begins; messages seen; twice those stored
+while ARGV[run] do
+  local delay, last = tonumber(ARGV[run]), run + 1 + 2 * ARGV[run + 1]
+  local due, text, head
+  if delay then
+    due = now + delay
+    text = us(due)
+    head = string.char(tonumber(ARGV[run + 2])) .. text
+  end
+  for i = run + 3, last, 2 do
+    local id, envelope = ARGV[i], ARGV[i + 1]
+    n = n + 1
+    if delay then
+      envelope = head .. envelope
+    else
+      text = string.sub(envelope, 2, 17)
+      due = tonumber(text)
+      if due < now then
+        due, text = now, us(now)
+        envelope = redue(envelope, text)
+      end
+    end
+    if not claim or claim(n, id, envelope) then
+      if #envelope > longest then longest = #envelope end
+      if not first or due < first then first = due end
+      adds[stored + 1], adds[stored + 2] = text, id
+      sets[stored + 1], sets[stored + 2] = id, envelope
+      stored = stored + 2
+    end
+  end
+  run = last + 2
+end
+
+if first then
+  -- from alarm: gate, sooner, arm
+  first = gate(first, pause)
+  local wakes = sooner(first, armed)
+  if wakes then guard(redis.call('ZCARD', KEYS.wake)) end
+  redis.call('ZADD', KEYS.pending, unpack(adds))
+  redis.call('HSET', KEYS.msg, unpack(sets))
+  if claims[1] then redis.call('HSET', KEYS.key, unpack(claims)) end
+  if wakes then arm(first) end
+  mark('sent', us((whole(sent) or 0) + stored / 2))
+end
+if longest > big then mark('big', longest) end
+remember(refused)
+return {us(now), refused}

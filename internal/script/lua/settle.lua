@@ -1,0 +1,119 @@
+-- settle ends a batch of deliveries, each with its own outcome.
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
+-- ARGV: 3 n, with '+' before it if a fetch follows right behind, which then sets the alarm for the places that this call frees;
+--       then the tags of n first deliveries without key that are acked; then, for each other outcome, a word and its fields:
+--         'ack'      tag, id, key, followers; and for each of these: id, key, delay, version, envelope
+--         'done'     tag, id, key, followers, number, counts, keep, result; and the followers
+--         'ready'    tag, id, number, counts, error, failed
+--         'garbage'  tag, id, number, counts, error, failed, key
+--         'retry'    tag, id, number, counts, error, failed, delay
+--         'throttle' the same: until that retry the queue hands out nothing, for an hour at most
+--       and before that word what belongs to the outcome:
+--         'hold'     us for which the key of an acked message stays taken
+--         'group'    how many parts the handler had, if a group is acked
+--         'overrun'  us for which the handler, which runs on, keeps its place (lib/limits.lua)
+--       key: '' for none; number: of the next delivery; counts: '<failures> <losses>'; error: '<delivery> <text>' and the errors of
+--       the record before, '' if nothing is added to these; failed: '1' if the delivery failed; delay: us; keep: us for which the
+--       message is kept; result: '' for none. Followers are as in send, and are stored if the ack counts.
+-- Returns {now, overflow, doneOverflow, void, refused, ended}
+--       overflow, doneOverflow: how many garbage and done messages were deleted because there were too many
+--       void: '' or a list '<i> ' of outcomes (from 1, acks before records) that changed nothing, because another delivery has begun or
+--       the message is gone. After a failover the server may have forgotten the fetch, and the message waits again where it was before
+--       (pending, retry). Its ack still counts. Exceptions: a group, and a message with a key if a send has changed a waiting message
+--       (state.changed), because both may be different since.
+--       refused: '' or a list '<i>=<id> ' as of send, of followers (from 1)
+--       ended: '' or a list '<i> ' of outcomes, as in void, whose deliveries were superseded: their messages have ended (lib/record.lua)
+-- Cost: 9 commands for any number of plain acks that are all in unack, else at most 3 more for each; O(log n) for each other outcome.
+--       More: 5 if there is too much garbage, of at most 500 messages; 3 if anything is done, 6 if there is too much of that, up to 13
+--       if some was acked just now (at most 100 messages more than came in go, and the records of up to 4 times as many are read); 2
+--       for each follower, 7 with a key, and 1 for all, 2 if any has a key; 1 for each ack whose key stays taken, 1 for all; if
+--       anything was superseded 1 for each record, 2 for all, 4 for each that was; for each ack of a group O(parts) and 1, 2 more if
+--       it has left its key, and 1 for all; 1 for each place that is kept; 2 if a message that is due waits for a place; 1 to throttle.
+-- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
+
+-- from time: now, us, whole
+-- from call: field, STALE, recall, guard, mark, remember
+local plain = tonumber(ARGV[3])
+local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold, groups, changed, limited,
+  overtaken, supersededBefore =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held',
+    'parts', 'changed', 'limited', 'overtaken', 'superseded'), 1, 12)
+local reply, at = recall(saved)
+if reply then
+  local overflow, doneOverflow, void, ended, refused = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?(.*)$')
+  return {at, overflow or reply, doneOverflow or '0', void or '', refused or '', ended or ''}
+elseif reply == false then
+  return {err = STALE}
+end
+guard(redis.call('ZCARD', KEYS.unack), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail), redis.call('ZCARD', KEYS.pending))
+if limited then guard(redis.call('ZCARD', KEYS.wake)) end
+-- step scan
+local void, ended, acked, failed, dead, kept, replaced = '', '', plain, 0, 0, 0, 0 -- replaced: what was superseded
+local function isvoid(i) void = void .. us(i) .. ' ' end
+if plain > 0 then
+  if redis.call('ZREM', KEYS.unack, unpack(ARGV, 4, 3 + plain)) == plain then
+    redis.call('HDEL', KEYS.msg, unpack(ARGV, 4, 3 + plain))
+  else
+    -- Some were not in unack. A message without a record is in its first delivery: it was in unack until just now, or it is in
+    -- pending again, because the server forgot the fetch, and this ack ends it there.
+    for i = 1, plain do
+      local id = ARGV[3 + i]
+      if redis.call('HEXISTS', KEYS.fail, id) == 1 or redis.call('HDEL', KEYS.msg, id) == 0 then
+        isvoid(i)
+        acked = acked - 1
+      else
+        redis.call('ZREM', KEYS.pending, id)
+      end
+    end
+  end
+end
+
+local throttle = 0 -- us for which nothing is handed out
+local first -- the first instant at which any message is due again, or a follower is due
+local holdEnds -- the first end of a hold, if any begins
+local following, refused = nil, '' -- followers of acks that count: where in ARGV, its number of all, and the id that it follows
+if FIELDS then
+  -- step records
+end
+if following and following[1] then
+  -- step follow
+end
+if throttle > 0 then
+  -- Nothing is handed out for a while, whether the queue has limits or not (fetch/limit.lua).
+  -- from limits: throttledUntil
+  local limits, throttled = unpack(redis.call('HMGET', KEYS.state, 'limits', 'throttled'), 1, 2)
+  local ends = now + math.min(throttle, 3600000000)
+  if ends > throttledUntil(throttled) then mark('throttled', us(now) .. ' ' .. us(ends)) end
+  if not limits then mark('limits', '') end
+end
+local overflow, doneOverflow = 0, 0
+if dead + kept > 0 then
+  -- step trim
+end
+
+local function count(kind, before, n) if n > 0 then mark(kind, us((whole(before) or 0) + n)) end end
+if holdEnds then
+  firstHold = whole(firstHold) or 0
+  if firstHold == 0 or holdEnds < firstHold then mark('held', us(holdEnds)) end
+end
+count('acked', ackedBefore, acked)
+count('failed', failedBefore, failed)
+count('garbage', garbageBefore, dead)
+count('superseded', supersededBefore, replaced)
+if first then
+  -- from alarm: sooner, arm
+  if sooner(first, armed) then
+    arm(first)
+    armed = us(first)
+  end
+end
+if limited and string.sub(ARGV[3], 1, 1) ~= '+' then
+  -- from alarm: freed
+  local putOff = freed(limited, armed)
+  if putOff then mark('limited', putOff) end
+end
+overflow = overflow > 0 and us(overflow) or '0'
+doneOverflow = doneOverflow > 0 and us(doneOverflow) or '0'
+local others = (ended .. refused) ~= '' and ';' .. ended .. ';' .. refused or ''
+remember(overflow .. ' ' .. doneOverflow .. ' ' .. void .. others)
+return {us(now), overflow, doneOverflow, void, refused, ended}

@@ -1,0 +1,60 @@
+-- steer moves or deletes messages, each wherever it waits, or only where list has found it.
+--
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
+-- ARGV: 3 what to do:
+--         'at'       make due at the instant ARGV 4
+--         'by'       make due ARGV 4 us later
+--         'requeue'  bring back from garbage, due at the instant ARGV 4, as if the message had never failed
+--         'delete'   delete; 'cancel': also while it is being handled
+--         'release'  end the hold of a message key
+--       4 us, 5 us by which each message is due later than the one before (at, requeue), 6 '': each target is an id; 'key': each is
+--       a message key; else the structure in which each is a tag; then at most 500 pairs, with at most 1 MB: id or key and '', or
+--       tag and the score that list gave ('': any)
+-- Returns {now, a word for each target}: the state in which it was, if it was done; '!<state>' if that cannot be done in this state,
+--       'gone' and 'unack' among them ('!gone' also if it is not where list found it); '=<id>', '=acked:<id>' if another message
+--       has its key, or keeps it after its ack; '~<state>' if it was to be due now and is due: it was done, and keeps its place;
+--       'done' of a hold.
+--       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: nothing was done.
+-- Cost: at most 14 commands of O(log n) for each target, O(ready) if it is there, O(parts) to delete it. Reads the envelope if the
+--       message is pending, deleted or requeued.
+--       A handler whose message is canceled keeps its place if the concurrency of the queue is bounded (lib/limits.lua).
+-- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md; reads every key first. The first write is a ZREM: a full
+--       server lets the rest pass.
+
+-- from time: now, us, whole
+-- from call: field, STALE, recall, guard, remember
+-- from queue: missing, unknown
+local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local bykey = only == 'key'
+if bykey then only = '' end
+local deletes = what == 'delete' or what == 'cancel'
+local saved, armed, pause, layout, groups, limits, override, firstHold =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limits', 'override', 'held'), 1, 8)
+local reply, at = recall(saved)
+if reply then return {at, reply} elseif reply == false then return {err = STALE} end
+local refusal = missing(armed) or only ~= '' and unknown(layout) -- the layout matters to calls for many
+if refusal then return refusal end
+guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
+  redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
+  redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
+  redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held))
+local holds = (whole(firstHold) or 0) > 0 -- some key is held
+local drop, nameof, unlist -- if there are groups: deletes parts, is the key that a group has left, and setleft
+if groups then
+  guard(redis.call('HLEN', KEYS.parts))
+  -- from group: partsof, dropparts, leftkey, setleft
+  drop, nameof, unlist = function(id, envelope) dropparts(id, (partsof(envelope))) end, leftkey, setleft
+end
+redis.call('ZREM', KEYS.unack, '') -- the first write
+
+-- step target
+local words = {}
+for i = 7, #ARGV, 2 do words[#words + 1] = what == 'release' and release(ARGV[i]) or steer(i) end
+local said = table.concat(words, ' ')
+if first then
+  -- from alarm: gate, sooner, arm
+  first = gate(first, pause)
+  if sooner(first, armed) then arm(first) end
+end
+remember(said)
+return {us(now), said}

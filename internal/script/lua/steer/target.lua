@@ -1,0 +1,95 @@
+-- One target is changed, or one hold is ended.
+-- takes: bykey, only, deletes, what, limits, override, drop, holds, nameof, unlist, arg, step
+-- gives: release, first, steer
+-- from time: now, us, scored
+-- from message: keyof, redue
+-- from record: split, delivery, tagof, failure, setfailure
+-- from place: locate, remove
+-- from keys: heldUntil, holderof, named, erase
+-- from limits: OVERRUN, even, placesOf
+
+-- release(key) ends the hold of a key, and returns the word for it.
+local function release(key)
+  if not heldUntil(key) then return '!gone' end
+  redis.call('ZREM', KEYS.held, key)
+  if string.sub(redis.call('HGET', KEYS.key, key) or '', 1, 6) == 'acked:' then redis.call('HDEL', KEYS.key, key) end
+  return 'done'
+end
+
+-- steer(i) changes the target at ARGV i, and returns the word for it.
+local first, nth = nil, 0
+local function steer(i)
+  local id, tag, listed = ARGV[i], ARGV[i], ARGV[i + 1]
+  if bykey then
+    id = redis.call('HGET', KEYS.key, ARGV[i]) or ''
+    if keyof(redis.call('HGET', KEYS.msg, id) or '') ~= ARGV[i] then id = '' end -- another program wrote that entry
+    tag = id
+  end
+  local record
+  if only == '' then
+    record = redis.call('HGET', KEYS.fail, id) or ''
+    tag = tagof(id, record)
+  elseif only ~= 'garbage' and only ~= 'done' then
+    local _
+    _, id = split(tag)
+  end
+  local place, score = locate(tag, id, only)
+  if not place and (only == '' or only == 'ready') and redis.call('LPOS', KEYS.ready, tag) then place, score = 'ready', '0' end
+  if place and listed ~= '' and listed ~= score then place = nil end
+  local envelope
+  if place == 'pending' or (place and (deletes or what == 'requeue')) then
+    envelope = redis.call('HGET', KEYS.msg, id)
+  elseif place and redis.call('HEXISTS', KEYS.msg, id) == 1 then
+    envelope = ''
+  end
+  if not envelope then place = nil end
+  local due = place == 'ready' or (place == 'pending' or place == 'retry') and scored(score) <= now
+  local where = not place and 'gone' or due and 'ready' or place
+  local allowed = place and (place ~= 'unack' or what == 'cancel')
+  if not deletes then allowed = allowed and (place == 'garbage') == (what == 'requeue') and place ~= 'done' end
+  local key = allowed and envelope ~= '' and keyof(envelope) or ''
+  local holder, acked
+  if what == 'requeue' and key ~= '' then holder, acked = holderof(key) end
+  if not allowed then
+    where = '!' .. where
+  elseif holder and holder ~= id then
+    where = named(holder, acked)
+  elseif deletes then
+    remove(place, tag, id)
+    if place == 'unack' and placesOf(limits, override) > 0 then
+      redis.call('ZADD', KEYS.unack, even(scored(score)), OVERRUN .. tag)
+    end
+    if drop then drop(id, envelope) end
+    erase(id, key ~= '' and key or nameof and nameof(envelope) or '', holds, unlist)
+  else
+    local next = arg + nth * step
+    if what == 'by' then next = (place ~= 'ready' and scored(score) or now) + arg end
+    next = math.min(next, 7258118400000000) -- year 2200
+    nth = nth + 1
+    if due and next <= now then
+      where = '~' .. where
+    else
+      next = math.max(next, now)
+      if place == 'pending' then
+        redis.call('ZADD', KEYS.pending, us(next), tag)
+        redis.call('HSET', KEYS.msg, id, redue(envelope, us(next)))
+      else
+        if place == 'ready' or place == 'garbage' then remove(place, tag, id) end
+        if place == 'garbage' then
+          record = record or redis.call('HGET', KEYS.fail, id)
+          local _, _, errors = failure(record)
+          local n = delivery(record)
+          if n == '1' then n = '2' end
+          tag = n .. ':' .. id
+          setfailure(id, n, '0 0', errors)
+          if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
+          local name = nameof and nameof(envelope) or ''
+          if name ~= '' then unlist(name, id, true) end
+        end
+        redis.call('ZADD', KEYS.retry, us(next), tag)
+      end
+      if not first or next < first then first = next end
+    end
+  end
+  return where
+end

@@ -1,0 +1,171 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+)
+
+// A machine makes the same calls on both. It is the client of the store: each script call takes
+// the clock along, and brings back what Redis holds after it.
+type machine struct {
+	redis.UniversalClient
+	store   *Store
+	clock   string             // key of the server's clock
+	scripts map[string]*script // by sum or text of the original: those that read that clock
+	most    int                // messages of a call
+	made    *atomic.Int64      // calls compared
+
+	// Of a sequence.
+	*model
+	limiting   bool     // there are limits
+	heldLimits []string // and what Redis held of them
+	held       contents // what Redis held after the last call
+	blind      bool     // answers are compared, and not what Redis holds
+	seed       int64    // of the next fetch
+	calls      [4][]func(t *rapid.T)
+	who        [4]Caller
+	sent       int
+	given      []taken // the newest first
+}
+
+func newMachine(t *testing.T, most int, made *atomic.Int64) *machine {
+	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr(), ReadTimeout: time.Minute})
+	t.Cleanup(func() { _ = cli.Close() })
+	m := &machine{UniversalClient: cli, clock: t.Name() + " ", scripts: map[string]*script{}, most: most, made: made}
+	m.store = NewStore(m, "dq", strings.ReplaceAll(t.Name(), "/", "_"))
+	m.store.AttemptTimeout = time.Minute // a call is made once, however busy the machine is
+	for _, s := range everyScript {
+		clocked := newScript(strings.ReplaceAll(s.Text, "redis.call('TIME')", fmt.Sprintf("redis.call('MGET', '%ss', '%[1]sus')", m.clock)))
+		m.scripts[s.SHA], m.scripts[s.Text] = clocked, clocked
+	}
+	t.Cleanup(func() { m.delete(m.clock+"s", m.clock+"us") })
+	return m
+}
+
+// delete removes the queue, and what else is named.
+func (m *machine) delete(keys ...any) {
+	m.UniversalClient.Do(context.Background(), slices.Concat([]any{"del"}, keys, m.store.Keys.all)...)
+}
+
+// contentsScript returns each structure as a count and its members, scores, fields and values.
+var contentsScript = newScript(`
+local out = {}
+local function put(list)
+  out[#out + 1] = #list
+  for i = 1, #list do out[#out + 1] = list[i] end
+end
+for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.wake, KEYS.done, KEYS.held}) do
+  put(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'))
+end
+for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result, KEYS.parts, KEYS.history}) do
+  put(redis.call('HGETALL', key))
+end
+put(redis.call('LRANGE', KEYS.ready, 0, -1))
+local numbers = {'armed', 'seen', 'lent', 'pause', 'counted', 'done', 'held', 'aging',
+  'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
+for _, name in ipairs(numbers) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
+for _, name in ipairs({'paused', 'grace', 'settings', 'limits', 'override', 'tat', 'throttled', 'limited'}) do
+  out[#out + 1] = redis.call('HGET', KEYS.state, name) or ''
+end
+return out`)
+
+// pairsOf reads a number of elements, and names and values in turn.
+func pairsOf[V any](r *reply, value func() V) map[string]V {
+	all := map[string]V{}
+	for range r.number() / 2 {
+		name := r.text()
+		all[name] = value()
+	}
+	return all
+}
+
+// Process makes a script call.
+func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
+	args := cmd.Args()
+	s := m.scripts[args[1].(string)]
+	if args[1] == FetchScript.SHA || args[1] == FetchScript.Text {
+		args[len(args)-7] = m.seed
+	}
+	args[1] = s.SHA
+	if cmd.Name() == "eval" {
+		args[1] = s.Text
+	}
+	pipe := m.Pipeline()
+	pipe.MSet(ctx, m.clock+"s", m.now/1e6, m.clock+"us", m.now%1e6)
+	_ = pipe.Process(ctx, cmd)
+	if m.blind {
+		_, err := pipe.Exec(ctx)
+		return err
+	}
+	held := redis.NewStringSliceCmd(ctx, contentsScript.command("eval", contentsScript.Text, m.store.Keys, nil)...)
+	_ = pipe.Process(ctx, held)
+	_, _ = pipe.Exec(ctx) // each has its own error
+	if held.Err() != nil {
+		return held.Err()
+	}
+	r := &reply{rest: held.Val()}
+	var sets [7]map[string]int64
+	for i := range sets {
+		sets[i] = pairsOf(r, r.int64)
+	}
+	var hashes [6]map[string]string
+	for i := range hashes {
+		hashes[i] = pairsOf(r, r.text)
+	}
+	history := pairsOf(r, r.text)
+	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"], done: sets[5], holds: sets[6],
+		msg: hashes[0], fail: hashes[1], key: hashes[2], sequence: hashes[3], result: hashes[4], parts: hashes[5], ready: r.take(r.number()),
+		armed: r.int64(), seen: r.int64(), lent: r.int64(), pause: r.int64(), counted: r.int64(), doneAt: r.int64(),
+		holdAt: r.int64(), aging: r.int64(), history: history}
+	for i := range m.held.counts {
+		m.held.counts[i] = r.int64()
+	}
+	m.held.paused, m.held.grace, m.held.settings = r.text(), r.text(), r.text()
+	m.heldLimits = r.take(5)
+	return errors.Join(r.err("contents"), cmd.Err())
+}
+
+// same compares an answer, and all that Redis holds.
+func (m *machine) same(t *rapid.T, what string, got any, err error, want any) {
+	t.Helper()
+	if refusal, ok := want.(error); ok {
+		if err == nil || !errors.Is(err, refusal) && !strings.HasPrefix(err.Error(), refusal.Error()) {
+			t.Errorf("%s: %v, want %v", what, err, refusal)
+		}
+	} else if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	} else if !reflect.DeepEqual(got, want) {
+		t.Errorf("%s: %s\nwant %s", what, names(fmt.Sprintf("%+v", got)), names(fmt.Sprintf("%+v", want)))
+	}
+	if m.blind {
+		m.held = m.model.contents
+	} else {
+		m.sameLimits(t, what, m.heldLimits)
+	}
+	expected := m.model.contents
+	m.held.ready = slices.Concat(m.held.ready) // nil if empty
+	expected.ready = slices.Concat(expected.ready)
+	if !reflect.DeepEqual(m.held, expected) {
+		g, w := reflect.ValueOf(m.held), reflect.ValueOf(expected)
+		for i := range g.NumField() {
+			if got, want := fmt.Sprint(g.Field(i)), fmt.Sprint(w.Field(i)); got != want {
+				t.Errorf("after %s at %d: %s is %s\nwant %s", what, m.now, g.Type().Field(i).Name, names(got), names(want))
+			}
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+	m.made.Add(1)
+}

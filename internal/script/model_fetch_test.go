@@ -1,0 +1,447 @@
+package script
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+)
+
+func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
+	call, called := m.calls[c.ID]
+	if called && call.n > c.N {
+		return errStale
+	}
+	repeat := called && call.n == c.N
+	out := FetchReply{Now: message.ServerTime(m.now), Tags: []string{}, Envelopes: []string{}, Agreed: m.agree()}
+	jitter := func(width int) int64 { // the script's own generator
+		seed = seed * 16807 % (1<<31 - 1)
+		return int64(float64(seed) / (1<<31 - 1) * float64(width))
+	}
+	limit, agreed := m.agreeLimits(a.Limits)
+	out.Limits = agreed
+	marker := m.armed
+	if p := limit.before; p != (heldBack{}) && p.armed == marker {
+		marker = p.marker
+	}
+	if m.seen == 0 {
+		out.First = 1
+	}
+	byAge, byPages := m.age(called, call.at)
+	if m.pause > m.now {
+		a.Want = 0
+	}
+	if m.seen > m.now { // the clock was stepped back
+		m.seen, m.grace = 0, ""
+	}
+	var ends int64
+	if repeat && call.answer != int64(0) {
+		out.Tags = m.fitting(m.notSuperseded(m.heldUntil(call.answer.(int64)), &out), a)
+		ends = m.lend(out.Tags)
+	}
+	byAlarm := a.ByAlarm && !a.Rearm && called && !repeat && !limit.on && m.quiet(byAge)
+	m.shorten()
+	m.graceAfter(called, call.at)
+	m.seen = m.now
+
+	reclaimed := m.reclaim(&out, a.Probe, jitter)
+	for i, d := range out.Dead { // before one is deleted for want of room in garbage
+		m.addParts(&out, -1-i, d.ID, d.Envelope)
+	}
+	var swept int
+	swept, out.Overflow = m.sweepMessages(len(out.Dead), byAlarm, byAge)
+
+	a.Want = m.bound(&limit, a.Want)
+	leased := head(m.unack)
+	given := 0
+	if !repeat && !byAlarm {
+		room := 500 - reclaimed - swept
+		out.Tags = append(out.Tags, m.take(a, &room, jitter)...)
+		over := m.takeOver(&limit, out.Tags, room-len(out.Tags))
+		ends = m.lend(append(out.Tags, over...))
+		m.count("delivered", len(out.Tags)+len(over))
+		m.countLate(out.Tags, over)
+		out.Tags = append(out.Tags, over...)
+		given = len(out.Tags)
+	}
+	for _, tag := range out.Tags {
+		out.Envelopes = append(out.Envelopes, m.msg[queuetest.IDIn(tag)])
+		m.addParts(&out, len(out.Envelopes)-1, queuetest.IDIn(tag), m.msg[queuetest.IDIn(tag)])
+	}
+	more := (m.freeKeys(byAge) || swept >= 100) && (out.Overflow > 0 || !byPages)
+	next, off, full := m.armed, int64(0), false
+	if !byAlarm {
+		if next, off, full = m.limitNext(&limit, m.nextDue(), given-m.spared(out.Tags[:given])); full {
+			next = m.firstOver(leased, ends)
+		}
+		next = m.nextInstant(next, more)
+	}
+	if out.Next = message.ServerTime(next); out.Limits.Bounded {
+		out.Limits.Left, out.Limits.Full = m.left(&limit), full
+	}
+	if next == 0 {
+		if marker != 0 {
+			m.wake, m.armed = 0, 0
+		}
+	} else if next != marker || next <= m.now || a.Rearm {
+		m.wake, m.armed = next, next
+	}
+	m.noteLimit(&limit, next, off, full)
+	if !byAlarm && byAge {
+		m.sweep(c)
+	}
+	m.count("lost", out.Lost)
+	m.count("garbage", len(out.Dead))
+	m.count("superseded", out.Replaced)
+	m.keepHistory(byAge)
+	m.calls[c.ID], m.used = answered{c.N, ends, m.now}, true
+	return out
+}
+
+// heldUntil is what is held under one lease. That is what a repeat brings: the lease is of the call that it repeats.
+func (m *model) heldUntil(ends int64) []string {
+	tags := []string{}
+	for _, tag := range until(m.unack, ends, len(m.unack)) {
+		if m.unack[tag] == ends {
+			tags = append(tags, tag)
+		}
+	}
+	return tags
+}
+
+// notSuperseded ends those of a lost reply that were superseded, and returns the others.
+func (m *model) notSuperseded(tags []string, out *FetchReply) []string {
+	return slices.DeleteFunc(tags, func(tag string) bool {
+		r := m.record(queuetest.IDIn(tag))
+		if !r.Superseded {
+			return false
+		}
+		delete(m.unack, tag)
+		out.Replaced++
+		m.finish(queuetest.IDIn(tag), message.FailRecord{Delivery: r.Delivery + 1, Failures: r.Failures, Losses: r.Losses, When: m.now, Errors: r.Errors, Superseded: false})
+		return true
+	})
+}
+
+// age says whether anything may be deleted by age, and whether no more than a page by each call: after a step of the clock.
+func (m *model) age(called bool, heard int64) (byAge, byPages bool) {
+	const hour, minute = 3600e6, 60e6
+	last := m.now // when somebody called who would know of it
+	if called {
+		last = heard
+	} else if m.seen != 0 && m.aging == 0 {
+		last = m.seen
+	}
+	if max(m.now-last, last-m.now) > hour || m.aging > m.now+minute {
+		m.aging = m.now + minute
+	} else if m.now-m.aging > hour {
+		m.aging = 0
+	}
+	return m.aging <= m.now, m.aging != 0
+}
+
+// sweepMessages deletes what is too old, too much or over, where so many have just died: how many, and how many of those
+// were too much.
+func (m *model) sweepMessages(dead int, byAlarm, byAge bool) (swept, overflow int) {
+	var old, trimmed []string
+	if !byAlarm {
+		old, trimmed = m.aged(dead, byAge)
+	}
+	gone := slices.Concat(old, trimmed)
+	if byAge && m.doneAt != 0 && m.doneAt <= m.now && len(gone) < 100 {
+		over := until(m.done, m.now, 100-len(gone))
+		for _, id := range over {
+			delete(m.done, id)
+		}
+		m.doneAt = head(m.done)
+		gone = append(gone, over...)
+	}
+	for _, id := range gone {
+		m.forget(id)
+	}
+	return len(gone), len(trimmed)
+}
+
+// freeKeys frees the keys whose holds are over.
+func (m *model) freeKeys(byAge bool) (more bool) {
+	if !byAge || m.holdAt == 0 || m.holdAt > m.now {
+		return false
+	}
+	over := until(m.holds, m.now, MaxBatch)
+	for _, key := range over {
+		if strings.HasPrefix(m.key[key], "acked:") {
+			delete(m.key, key)
+		}
+		delete(m.holds, key)
+	}
+	m.holdAt = head(m.holds)
+	return len(over) == MaxBatch
+}
+
+// sweep is what a fetch does every ten minutes: old callers are forgotten, but the one who calls, and in a queue without messages
+// nothing is left that a send has changed.
+func (m *model) sweep(c Caller) {
+	if since := m.now - m.swept; since >= 0 && since <= 600e6 {
+		return
+	}
+	m.swept = m.now
+	maps.DeleteFunc(m.calls, func(id string, last answered) bool {
+		return id != c.ID && max(m.now-last.at, last.at-m.now) > 3600e6
+	})
+	m.changed = m.changed && len(m.msg) > 0
+}
+
+// quiet reports whether there is no work before the alarm, as far as a fetch that goes by it looks.
+func (m *model) quiet(byAge bool) bool {
+	over := func(at int64) bool { return at != 0 && at <= m.now }
+	for _, ends := range m.unack {
+		if 2*(ends-m.now) < m.lease() || ends > m.now+m.lease()+1000 {
+			return false
+		}
+	}
+	return !over(m.armed) && !(byAge && (over(m.doneAt) || over(m.holdAt)))
+}
+
+// reclaim takes back deliveries whose leases ran out, and places, unless it is a probe, and returns how many.
+func (m *model) reclaim(out *FetchReply, probe bool, jitter func(int) int64) int {
+	var expired []string
+	for _, tag := range until(m.unack, m.now, len(m.unack)) {
+		if len(expired) < 100 && !probe && m.lasts(m.unack[tag]) <= m.now {
+			expired = append(expired, tag)
+		}
+	}
+	for _, tag := range expired {
+		delete(m.unack, tag)
+		if strings.HasPrefix(tag, "overrun:") {
+			continue
+		}
+		out.Lost++
+		id := queuetest.IDIn(tag)
+		r := m.record(id)
+		r.Losses++
+		over := r.Superseded
+		poison, text := !over && r.Losses >= int(m.claims[1].value), queuetest.LostText
+		if poison {
+			text = PoisonText
+		}
+		r.Errors = m.withError(r.Delivery, text, r.Errors, message.MaxErrorText)
+		if r.Delivery, r.When, r.Superseded = r.Delivery+1, m.now, false; over {
+			out.Replaced++
+			m.finish(id, r)
+		} else if poison {
+			m.freeKey(id)
+			m.garbage[id] = m.now
+			m.note(id, r)
+			out.Dead = append(out.Dead, DeadMessage{id, m.msg[id], m.fail[id]})
+		} else {
+			m.note(id, r)
+			m.retry[queuetest.TagOf(id, r.Delivery)] = m.now + jitter(500_000*r.Losses)
+		}
+	}
+	return len(expired)
+}
+
+// nextDue is when something that waits may be handed out next, 0: nothing waits.
+func (m *model) nextDue() (next int64) {
+	if len(m.ready) > 0 {
+		next = m.now
+	}
+	if next = sooner(next, sooner(head(m.pending), head(m.retry))); next != 0 {
+		next = max(next, m.pause)
+	}
+	return next
+}
+
+// nextInstant is when a consumer must fetch next, 0: never, as long as nothing changes; next is for what waits. more: a fetch could not
+// delete all that is over.
+func (m *model) nextInstant(next int64, more bool) int64 {
+	// A lease that its holder should have renewed is work as well, and so is more garbage.
+	for _, ends := range m.unack {
+		if at := m.lasts(ends); 2*(at-m.now) < m.lease() {
+			next = sooner(next, at)
+		}
+	}
+	if more {
+		next = sooner(next, m.now)
+	}
+	return next
+}
+
+// take removes as many as are wanted of what is due: the ready ones first, then pending and retry, half and
+// half where both have more. It moves no more than room.
+func (m *model) take(a FetchRequest, room *int, jitter func(int) int64) []string {
+	spread := int64(-1)
+	later := func() int64 {
+		if spread < 0 {
+			spread = min(int64(len(m.retry))*500, 60_000_000)
+		}
+		return ((m.now+jitter(int(spread)))/50_000 + 2) * 50_000
+	}
+	if a.HoldsLastChance && a.Want > 0 { // a consumer has one on its last chance at a time
+		for _, tag := range until(m.retry, m.now, 100) {
+			if m.lastChance(tag) {
+				m.retry[tag] = -later() // they are moved together
+				*room--
+			}
+		}
+	}
+	for tag, at := range m.retry {
+		m.retry[tag] = max(at, -at)
+	}
+	n := max(0, min(a.Want, *room))
+	fromReady := m.ready[:min(len(m.ready), n)]
+	m.ready = m.ready[len(fromReady):]
+	n -= len(fromReady)
+	retry, pending := until(m.retry, m.now, n), until(m.pending, m.now, n)
+	r := min(len(retry), max(n-len(pending), (n+int(jitter(2)))/2))
+	pending = pending[:min(len(pending), n-r)]
+
+	var tags []string
+	for _, tag := range retry[:r] {
+		delete(m.retry, tag)
+	}
+	for _, tag := range slices.Concat(fromReady, retry[:r]) {
+		if m.lastChance(tag) {
+			if a.HoldsLastChance {
+				m.retry[tag] = later()
+				continue
+			}
+			a.HoldsLastChance = true
+		}
+		tags = append(tags, tag)
+	}
+	for _, tag := range pending {
+		delete(m.pending, tag)
+	}
+	return append(tags, pending...)
+}
+
+// aged is the garbage that is too old, and what is too much. Nobody looks at garbage where there
+// was none before this call, which buried some.
+func (m *model) aged(buried int, byAge bool) (old, trimmed []string) {
+	if len(m.garbage) == buried {
+		return nil, nil
+	}
+	if age := m.claims[2].value; byAge && age < unbounded {
+		old = until(m.garbage, m.now-age, 100)
+	}
+	if room := int(m.claims[3].value); room < unbounded {
+		n := min(len(m.garbage)-len(old)-room, 100-len(old))
+		trimmed = until(m.garbage, math.MaxInt64, len(old)+max(0, n))[len(old):]
+	}
+	return old, trimmed
+}
+
+// lend gives deliveries a lease end that no other has and the fetch before had not.
+func (m *model) lend(tags []string) int64 {
+	if len(tags) == 0 {
+		return 0
+	}
+	ends := m.renewal() + 1
+	for ends == m.lent || slices.Contains(slices.Collect(maps.Values(m.unack)), ends) {
+		ends += 2
+	}
+	m.lent = ends
+	for _, tag := range tags {
+		m.unack[tag] = ends
+	}
+	return ends
+}
+
+// renewal is the even lease end of what is renewed now.
+func (m *model) renewal() int64 { return (m.now + m.lease()) &^ 1 }
+
+// lease is the longest that a consumer asks for.
+func (m *model) lease() int64 {
+	if asked := m.with.Lease.Microseconds(); asked > m.claims[0].value || m.forgotten(0) {
+		return asked
+	}
+	return m.claims[0].value
+}
+
+// forgotten: nobody has asked for that much in a lease.
+func (m *model) forgotten(i int) bool {
+	lease := m.claims[0].value
+	return m.now-m.claims[i].at > lease || m.claims[i].at-m.now > lease
+}
+
+// agree is what holds for all consumers once this one has asked.
+func (m *model) agree() FetchSettings {
+	m.settings = ""
+	for i, asked := range []int64{m.with.Lease.Microseconds(), int64(m.with.MaxLosses), cmp.Or(m.with.GarbageAge.Microseconds(), unbounded),
+		cmp.Or(int64(m.with.GarbageMax), unbounded), cmp.Or(int64(m.with.DoneMax), unbounded)} {
+		if asked >= m.claims[i].value || m.forgotten(i) {
+			m.claims[i] = claim{asked, m.now}
+		}
+		m.settings += fmt.Sprintf("%d %d ", m.claims[i].value, m.claims[i].at)
+	}
+	return FetchSettings{Lease: message.Microseconds(m.claims[0].value), MaxLosses: int(m.claims[1].value),
+		GarbageAge: message.Microseconds(m.claims[2].value % unbounded), GarbageMax: int(m.claims[3].value % unbounded),
+		DoneMax: int(m.claims[4].value % unbounded)}
+}
+
+// shorten bounds leases that end later than one from now could.
+func (m *model) shorten() {
+	all := until(m.unack, math.MaxInt64, len(m.unack))
+	for _, tag := range all[max(0, len(all)-100):] {
+		if m.unack[tag] > m.now+m.lease()+1000 {
+			m.unack[tag] = m.renewal()
+		}
+	}
+}
+
+// graceAfter gives leases that there are time where consumers may have been cut off: those that end up to `upto`
+// last until `till`.
+func (m *model) graceAfter(called bool, heard int64) {
+	lease := m.lease()
+	m.graces = []grace{{}}
+	var upto, till int64
+	for rest := strings.Fields(m.grace); len(rest) > 0; rest = rest[2:] {
+		_, _ = fmt.Sscan(rest[0]+" "+rest[1], &upto, &till)
+		if till <= m.now+2*lease {
+			m.graces = append(m.graces, grace{upto, till})
+		}
+	}
+	m.graces = m.graces[1:]
+	for len(m.graces) > 1 && m.graces[1].till <= m.now {
+		m.graces = m.graces[1:]
+	}
+	cutOff := called && 2*(m.now-heard) > lease
+	unseen := head(m.unack) != 0 && head(m.unack) <= m.now && 3*(m.now-m.seen) > 2*lease
+	if !cutOff && !unseen {
+		return
+	}
+	last := grace{}
+	if n := len(m.graces); n > 0 {
+		last = m.graces[n-1]
+	}
+	back := min(max(lease/2, 2_000_000), lease)
+	if 2*(m.now+back)+lease <= 2*last.till {
+		m.graces[len(m.graces)-1].upto = max(last.upto, m.now+back)
+	} else {
+		m.graces = append(m.graces, grace{max(m.now+back, last.upto+1), max(m.now+back+lease*3/4, last.till)})
+	}
+	m.grace = ""
+	for _, g := range m.graces {
+		m.grace += fmt.Sprintf(" %d %d", g.upto, g.till)
+	}
+	m.grace = m.grace[1:]
+}
+
+// lasts is until when a lease lasts that ends then.
+func (m *model) lasts(ends int64) int64 {
+	if n := len(m.graces); n == 0 || m.graces[n-1].till <= m.now {
+		return ends
+	}
+	for _, g := range m.graces {
+		if ends <= g.upto {
+			return g.till
+		}
+	}
+	return ends
+}

@@ -1,0 +1,251 @@
+package script
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"pgregory.net/rapid"
+)
+
+// put stores the messages one after the other, or does what they want instead.
+func (m *model) put(batch []*SendMessage) any {
+	out := SendReply{Now: m.now}
+	var first int64
+	for _, o := range batch {
+		a, wait := m.putOne(o)
+		first = sooner(first, wait)
+		out.Answers = append(out.Answers, a)
+	}
+	m.armLater(first)
+	return out
+}
+
+// putOne returns an answer, and for when something waits that did not before.
+func (m *model) putOne(o *SendMessage) (a SendAnswer, wait int64) {
+	if digits := m.sequence[o.Put.Sequence]; digits != "" {
+		if last, err := message.SequenceNumber(digits); err != nil || last >= o.Put.Number {
+			return SendAnswer{Kind: AnswerPassed, Last: last}, 0
+		}
+	}
+	if o.Put.Behind && m.sequence[o.Put.Sequence] < message.SequenceDigits(o.Put.After) {
+		return SendAnswer{Kind: AnswerStopped}, 0
+	}
+	holder, held := m.holder(o.Key)
+	switch {
+	case held && o.Put.On == ConflictKeep:
+		a = SendAnswer{Kind: AnswerKept, Holder: holder}
+	case held, holder != "" && o.Put.On == ConflictRefuse:
+		return SendAnswer{Kind: AnswerTaken, Holder: holder, Held: held}, 0
+	case holder != "" && o.Put.On == ConflictKeep:
+		a = SendAnswer{Kind: AnswerKept, Holder: holder, Due: m.dueOf(holder)}
+	case holder != "" && o.Put.On == ConflictAppend && m.envelope(holder).Group.Count == 0:
+		return SendAnswer{Kind: AnswerTaken, Holder: holder}, 0
+	case holder != "":
+		a, wait = m.change(holder, o)
+	}
+	if a.Kind != AnswerKept {
+		due := o.When.Due(m.now)
+		if latest := m.latest(o); latest != 0 {
+			due = min(due, latest)
+		}
+		a.Due = due
+		m.storeAt(o, due)
+		m.putLatest(o.ID, m.latest(o))
+		wait = sooner(wait, due)
+	}
+	if o.Put.Sequence != "" {
+		m.sequence[o.Put.Sequence] = message.SequenceDigits(o.Put.Number)
+	}
+	return a, wait
+}
+
+// dueOf is when a message comes, or comes again.
+func (m *model) dueOf(id string) int64 {
+	_, place, score := m.found(id, "")
+	if place == "pending" || place == "retry" {
+		return score
+	}
+	return m.now
+}
+
+// latest is when a message is due at the latest that is sent now; 0: at any time.
+func (m *model) latest(o *SendMessage) int64 {
+	if o.Put.MaxWait == 0 {
+		return 0
+	}
+	return m.now + o.Put.MaxWait.Microseconds()
+}
+
+// putLatest writes that into an envelope which has room for it.
+func (m *model) putLatest(id string, latest int64) {
+	if e := m.envelope(id); latest != 0 && e.Latest != 0 {
+		e.Latest = latest
+		m.msg[id] = e.Encode(message.When{Us: e.Due, Absolute: true})
+	}
+}
+
+func (m *model) envelope(id string) message.Envelope {
+	e, err := message.DecodeEnvelope(m.msg[id])
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
+// change makes a message that waits another one, or due at another time.
+func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
+	tag, place, score := m.found(id, "")
+	if place == "unack" && o.Put.On == ConflictAppend {
+		m.leave(id)
+		return a, 0
+	}
+	if place == "unack" {
+		r := m.record(id)
+		r.Superseded = true
+		m.note(id, r)
+		return a, 0
+	}
+	if place == "ready" {
+		score = m.now
+	}
+	a = SendAnswer{Kind: AnswerKept, Holder: id, Due: score}
+	due, latest := o.When.Due(m.now), m.latest(o)
+	said, added, full := o.Put.On == ConflictReschedule || o.Put.Timed, true, false
+	e := m.envelope(id)
+	if o.Put.On == ConflictAppend && (m.pastTTL(e, m.record(id).Delivery) || e.Deadline != 0 && e.Deadline <= m.now) {
+		m.leave(id)
+		return SendAnswer{}, 0
+	}
+	m.changed = true
+	if o.Put.On == ConflictAppend {
+		added, full = m.append(id, o)
+	}
+	movable := o.Put.On != ConflictAppend || place == "pending"
+	if full {
+		delete(m.key, o.Key)
+		m.leave(id)
+		said, due, latest = true, m.now, 0
+	}
+	if !movable {
+		said, latest = false, 0
+	}
+	if !said {
+		due = score
+	}
+	limit := m.envelope(id).Latest
+	if limit != 0 && movable && (latest != 0 || o.Put.On != ConflictReplace) {
+		since := latest != 0 && limit-o.Put.MaxWait.Microseconds() > m.record(id).When
+		if place == "pending" || limit > m.now || since {
+			latest = limit
+		}
+	}
+	if latest != 0 {
+		due = max(min(due, latest), m.now)
+	}
+	moves := (said || due < score) && (score > m.now || due > m.now)
+	anew := place == "pending" && !moves && score <= m.now && o.Put.On != ConflictAppend
+	if moves {
+		a.Due, wait = due, due
+		if place == "pending" {
+			m.pending[tag] = due
+			m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], due, m.msg[id][message.EnvelopeHead:])
+		} else {
+			m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
+			m.retry[tag] = due
+		}
+		if o.Put.On != ConflictReplace && !full {
+			m.putLatest(id, latest)
+		}
+	}
+	if !added {
+		return SendAnswer{}, wait
+	}
+	if o.Put.On == ConflictReplace {
+		at := m.envelope(id).Due
+		if wait != 0 {
+			at = due
+		}
+		version, tail := o.Version, o.Text
+		if o.When.Absolute {
+			version, tail = o.Text[0], o.Text[message.EnvelopeHead:]
+		}
+		m.dropParts(id)
+		m.msg[id] = fmt.Sprintf("%c%016d%s", version, at, tail)
+		m.putLatest(id, latest)
+		if place != "pending" {
+			r := m.record(id)
+			m.note(id, message.FailRecord{Delivery: r.Delivery, When: r.When, Errors: r.Errors})
+		}
+	}
+	if e := m.envelope(id); anew && e.Since != 0 {
+		e.Since = m.now
+		m.write(id, e)
+	}
+	return a, wait
+}
+
+// pastTTL says whether a first delivery comes too late, by the TTL of its message.
+func (m *model) pastTTL(e message.Envelope, delivery int) bool {
+	return e.TTL > 0 && delivery == 1 && message.Microseconds(m.now-max(e.Due, e.Since)) > e.TTL
+}
+
+// storeAt makes a message pending.
+func (m *model) storeAt(o *SendMessage, due int64) {
+	version, tail := o.Version, o.Text
+	if o.When.Absolute {
+		version, tail = o.Text[0], o.Text[message.EnvelopeHead:]
+	}
+	m.pending[o.ID] = due
+	m.msg[o.ID] = fmt.Sprintf("%c%016d%s", version, due, tail)
+	if o.Key != "" {
+		m.key[o.Key] = o.ID
+	}
+	m.count("sent", 1)
+}
+
+func (m *machine) puts(t *rapid.T) {
+	if len(m.msg) > 5*m.most {
+		return
+	}
+	batch := make([]*SendMessage, rapid.IntRange(1, min(m.most, MaxPut)).Draw(t, "n"))
+	for i := range batch {
+		m.sent++
+		e := message.Envelope{Payload: strconv.Itoa(m.sent), Retries: 3}
+		due := message.When{Us: rapid.Int64Range(0, 8e6).Draw(t, "delay")}
+		if rapid.Bool().Draw(t, "at an instant") {
+			due = message.When{Us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), Absolute: true}
+		}
+		e.Key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
+		if e.Key != "" && rapid.Bool().Draw(t, "its key is held") {
+			e.KeyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
+		}
+		if rapid.IntRange(0, 2).Draw(t, "a TTL if 2") == 2 {
+			e.TTL, e.Since = time.Second, message.LatestUnknown
+		}
+		if rapid.IntRange(0, 7).Draw(t, "a deadline if 7") == 7 {
+			e.Deadline = m.now + 4e6
+		}
+		put := &PutOptions{Sequence: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence"),
+			Number: rapid.Int64Range(-20, 20).Draw(t, "number"),
+			On:     Conflict(rapid.IntRange(0, len(conflictWords)-1).Draw(t, "if its key is taken")), Timed: rapid.Bool().Draw(t, "timed")}
+		if put.Behind = put.Sequence != "" && rapid.Bool().Draw(t, "behind another"); put.Behind {
+			put.After = put.Number - rapid.Int64Range(1, 5).Draw(t, "by so much")
+		}
+		if put.On >= ConflictReplace && rapid.Bool().Draw(t, "bounded") {
+			put.MaxWait, e.Latest = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "most"))*time.Microsecond, message.LatestUnknown
+		}
+		if put.On == ConflictAppend {
+			e.Group.Count, put.MaxParts = 1, rapid.SampledFrom([]int{0, 2, 3, 5}).Draw(t, "parts")
+		}
+		batch[i] = &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Text: e.Encode(due), Version: e.Version(), Put: put}
+	}
+	m.call(t, func(t *rapid.T, c Caller) {
+		got, err := m.store.Send(context.Background(), &c, SendRequest{Messages: batch})
+		m.same(t, "put", got, err, m.once(c, func() any { return m.put(batch) }))
+	})
+}

@@ -1,0 +1,277 @@
+package script
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+)
+
+// A settling is what a call of settle has done so far.
+type settling struct {
+	out        SettleReply
+	acked      []int // outcomes, whose followers are stored
+	first      int64 // when any message is due again
+	dead, kept int
+}
+
+func (m *model) settle(batch []Settlement) any {
+	s := settling{out: SettleReply{Now: m.now}}
+	for i, o := range batch {
+		if m.ends(o) {
+			m.settleOne(&s, i, o)
+		} else {
+			s.out.Void = append(s.out.Void, i)
+		}
+	}
+	for _, i := range s.acked {
+		for j, next := range batch[i].Follows {
+			holder, held := m.holder(next.Key)
+			if holder != "" && !(held && holder == batch[i].ID) {
+				s.out.Refused = append(s.out.Refused, refusedFollower{i, j, holder})
+				continue
+			}
+			due := next.When.Due(m.now)
+			m.storeAt(next, due)
+			s.first = sooner(s.first, due)
+		}
+	}
+	m.arm(s.first)
+	m.freed()
+	if s.dead > 0 {
+		s.out.Overflow = m.trim(m.garbage, m.room(3), 500)
+	}
+	if s.kept > 0 {
+		if room := m.room(4); room > 0 && len(m.done) > room {
+			s.out.DoneOverflow = min(len(m.done)-room, s.kept+100)
+			for _, id := range m.toGo(s.out.DoneOverflow) {
+				m.forget(id)
+			}
+		}
+		m.doneAt = head(m.done)
+	}
+	return s.out
+}
+
+// settleOne is what an outcome does whose delivery was held.
+func (m *model) settleOne(s *settling, i int, o Settlement) {
+	if o.Overrun > 0 {
+		m.unack["overrun:"+o.Tag] = (m.now + o.Overrun.Microseconds()) &^ 1
+	}
+	if o.Failed {
+		m.count("failed", 1)
+	}
+	r, acks := m.record(o.ID), o.Kind == OutcomeAck || o.Kind == OutcomeDone
+	if acks {
+		s.acked = append(s.acked, i)
+	}
+	if r.Superseded {
+		s.out.Superseded = append(s.out.Superseded, i)
+		m.count("superseded", 1)
+	} else if acks {
+		m.count("acked", 1)
+	}
+	if o.Hold > 0 && m.key[o.Key] == o.ID {
+		m.key[o.Key], m.holds[o.Key] = "acked:"+o.ID, max(m.holds[o.Key], m.now+o.Hold.Microseconds())
+		m.holdAt = sooner(m.holdAt, m.holds[o.Key])
+	}
+	if o.Kind == OutcomeThrottle && o.Delay > 0 {
+		m.throttle(o.Delay)
+	}
+	next := message.FailRecord{Delivery: o.Number + 1, Failures: o.Failures, Losses: o.Losses, When: m.now, Errors: r.Errors}
+	if o.Text != "" && o.Kind != OutcomeDone {
+		next.Errors = m.withError(o.Number, o.Text, r.Errors, 200)
+	}
+	switch {
+	case r.Superseded && !acks:
+		if m.finish(o.ID, next) {
+			s.kept++
+		}
+	case o.Kind == OutcomeAck:
+		m.forget(o.ID)
+	default:
+		m.note(o.ID, next)
+		m.place(s, o)
+	}
+}
+
+// place puts a message that lives on where its outcome says.
+func (m *model) place(s *settling, o Settlement) {
+	at := m.now + o.Delay.Microseconds()
+	switch o.Kind {
+	case OutcomeGarbage:
+		s.dead++
+		m.count("garbage", 1)
+		m.freeKey(o.ID)
+		m.garbage[o.ID] = m.now
+	case OutcomeDone:
+		s.kept++
+		m.freeKey(o.ID)
+		m.done[o.ID] = at
+		if o.Text != "" {
+			m.result[o.ID] = o.Text
+		}
+	case OutcomeReady:
+		m.ready = append(m.ready, queuetest.TagOf(o.ID, o.Number+1))
+		s.first = sooner(s.first, m.now)
+	default:
+		m.retry[queuetest.TagOf(o.ID, o.Number+1)] = at
+		s.first = sooner(s.first, at)
+	}
+}
+
+// finish ends a message that was superseded, with a record if it is kept, and says whether it is.
+func (m *model) finish(id string, r message.FailRecord) bool {
+	keep := m.envelope(id).Retention
+	if keep == 0 {
+		m.forget(id)
+		return false
+	}
+	r.Superseded = true
+	m.note(id, r)
+	m.done[id] = m.now + keep.Microseconds()
+	m.doneAt = sooner(m.doneAt, m.done[id])
+	return true
+}
+
+// trim forgets the oldest of a set in which there is room for so many, at most some, and says how many those are.
+func (m *model) trim(set map[string]int64, room, most int) int {
+	if room == 0 {
+		return 0
+	}
+	oldest := until(set, math.MaxInt64, min(len(set)-room, most))
+	for _, id := range oldest {
+		m.forget(id)
+	}
+	return len(oldest)
+}
+
+// room is how many a structure may hold, by a setting, as far as anybody has said so lately; 0 if that is not known or any number.
+func (m *model) room(setting int) int {
+	lease := m.claims[0].value
+	if m.forgotten(0) {
+		lease = 0
+	}
+	if since := m.now - m.claims[setting].at; since > lease || since < -lease {
+		return 0
+	}
+	return int(m.claims[setting].value % unbounded)
+}
+
+// ends takes a delivery from where it is held, and what was handled also from where it was before, if the server
+// forgot that it was handed out.
+func (m *model) ends(o Settlement) bool {
+	if o.Parts > 0 && m.msg[o.ID] != "" && m.envelope(o.ID).Group.Count > o.Parts { // another one has it, under the same tag
+		return false
+	}
+	places := []map[string]int64{m.unack, m.pending, m.retry}
+	if m.changed && o.Key != "" || o.Parts > 0 || o.Kind != OutcomeAck && o.Kind != OutcomeDone { // it may be another one since
+		places = places[:1]
+	}
+	for _, set := range places {
+		if _, there := set[o.Tag]; there {
+			delete(set, o.Tag)
+			return true
+		}
+	}
+	return false
+}
+
+// record is what is known of earlier deliveries; delivery is the current one.
+func (m *model) record(id string) message.FailRecord {
+	r, err := message.ParseFail(m.fail[id])
+	if err != nil {
+		return message.FailRecord{Delivery: 1}
+	}
+	return r
+}
+
+func (m *model) note(id string, r message.FailRecord) {
+	mark := ""
+	if r.Superseded {
+		mark = "\x1f"
+	}
+	m.fail[id] = fmt.Sprintf("%d %d %d %d %s%s", r.Delivery, r.Failures, r.Losses, r.When, mark, r.Errors)
+}
+
+// withError puts one error more before those of a record, of which each is cut to so many bytes.
+func (m *model) withError(delivery int, text, errors string, most int) string {
+	out := fmt.Sprintf("\x1e%d %d %s", m.now, delivery, text)
+	for i, one := range strings.Split(errors, "\x1e")[1:] {
+		if words := strings.SplitN(one, " ", 3); i < 4 {
+			out += "\x1e" + words[0] + " " + words[1] + " " + strings.ToValidUTF8(words[2][:min(len(words[2]), most)], "")
+		}
+	}
+	return out
+}
+
+// lastChance: one more loss would make it poison.
+func (m *model) lastChance(tag string) bool {
+	losses := m.record(queuetest.IDIn(tag)).Losses
+	return losses > 0 && losses >= int(m.claims[1].value)-1
+}
+
+// fitting gives back what has no room in the reply to a repeat.
+func (m *model) fitting(tags []string, a FetchRequest) []string {
+	bytes, total := cmp.Or(a.Bytes, MaxBatchBytes), 0
+	fit := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
+		size := m.weight(queuetest.IDIn(tag))
+		if total+size > bytes {
+			return true
+		}
+		total += size
+		return false
+	})
+	if len(fit) == 0 && len(tags) > 0 {
+		fit = tags[:1]
+	}
+	for _, tag := range tags {
+		if !slices.Contains(fit, tag) {
+			delete(m.unack, tag)
+			r := m.record(queuetest.IDIn(tag))
+			m.note(queuetest.IDIn(tag), message.FailRecord{Delivery: r.Delivery + 1, Failures: r.Failures, Losses: r.Losses, When: m.now, Errors: r.Errors, Superseded: false})
+			m.ready = append(m.ready, queuetest.TagOf(queuetest.IDIn(tag), r.Delivery+1))
+		}
+	}
+	return fit
+}
+
+// toGo are n of what is done: those that are over soonest, but for what was acked within the last 5 s, as far as there is
+// anything else behind that.
+func (m *model) toGo(n int) (going []string) {
+	const spare = 5_000_000
+	var spared []string
+	from := int64(math.MinInt64)
+	for range 4 {
+		page := slices.DeleteFunc(until(m.done, math.MaxInt64, len(m.done)), func(id string) bool { return m.done[id] < from })
+		upto := int64(math.MaxInt64)
+		for _, id := range page[:min(n-len(going), len(page))] {
+			if m.done[id] > upto {
+				break
+			}
+			if at := m.record(id).When; at <= m.now && at > m.now-spare {
+				spared = append(spared, id)
+				upto = min(upto, m.done[id]+spare)
+			} else {
+				going = append(going, id)
+			}
+		}
+		if upto == math.MaxInt64 {
+			break
+		}
+		from = upto + 1
+	}
+	slices.SortFunc(spared, func(a, b string) int {
+		return cmp.Or(cmp.Compare(m.record(a).When, m.record(b).When), cmp.Compare(a, b))
+	})
+	for _, id := range slices.Concat(spared, until(m.done, math.MaxInt64, n)) {
+		if len(going) < n && !slices.Contains(going, id) {
+			going = append(going, id)
+		}
+	}
+	return going
+}

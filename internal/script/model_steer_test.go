@@ -1,0 +1,229 @@
+package script
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"pgregory.net/rapid"
+)
+
+func (m *model) intercept(by, id string, running bool) any {
+	if by != "key" {
+		return m.takeOut(id, running)
+	}
+	first := interceptReply{State: StateGone}
+	for _, id := range append([]string{m.key[id]}, m.leftBy(id)...) {
+		r := m.takeOut(id, running)
+		if r.State != StateGone && (r.State != stateUnack || running) {
+			return r
+		}
+		if first.State == StateGone {
+			first = r
+		}
+	}
+	return first
+}
+
+// takeOut takes out one message, if it may be.
+func (m *model) takeOut(id string, running bool) interceptReply {
+	if m.msg[id] == "" {
+		return interceptReply{State: StateGone}
+	}
+	tag, state := queuetest.TagOf(id, m.record(id).Delivery), stateReady
+	if due, ok := m.pending[tag]; ok && due > m.now {
+		state = statePending
+	} else if _, ok := m.unack[tag]; ok {
+		state = stateUnack
+	} else if _, ok := m.retry[tag]; ok {
+		state = stateRetry
+	} else if _, ok := m.garbage[id]; ok {
+		state = stateGarbage
+	} else if until, ok := m.done[id]; ok && until > m.now {
+		return interceptReply{State: StateDone, ID: id}
+	} else if ok {
+		return interceptReply{State: StateGone}
+	}
+	if state == stateUnack && !running {
+		return interceptReply{State: state, ID: id}
+	}
+	m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
+	if state == stateUnack {
+		m.overrun(tag)
+	}
+	for _, set := range []map[string]int64{m.pending, m.unack, m.retry} {
+		delete(set, tag)
+	}
+	m.forget(id)
+	return interceptReply{State: state, ID: id}
+}
+
+// found is where a delivery is, and its score there; only: in that structure alone.
+func (m *model) found(id, only string) (tag, place string, score int64) {
+	tag = queuetest.TagOf(id, m.record(id).Delivery)
+	for _, set := range []struct {
+		name string
+		of   map[string]int64
+		tag  string
+	}{{"pending", m.pending, tag}, {"unack", m.unack, tag}, {"garbage", m.garbage, id}, {"retry", m.retry, tag}, {"done", m.done, id}} {
+		if at, ok := set.of[set.tag]; ok && (only == "" || only == set.name) && (set.name != "done" || at > m.now) {
+			return set.tag, set.name, at
+		}
+	}
+	if slices.Contains(m.ready, tag) && (only == "" || only == "ready") {
+		return tag, "ready", 0
+	}
+	return tag, "", 0
+}
+
+// steer moves or deletes what waits.
+func (m *model) steer(do SteerRequest) any {
+	if m.newer && do.Only != "" && do.Only != "key" {
+		return ErrUnknownLayout
+	}
+	out := make([]Steered, len(do.Targets))
+	var first, nth int64
+	for i, listed := range do.Targets {
+		if do.What == SteerRelease {
+			out[i] = m.release(listed.Tag)
+			continue
+		}
+		id, _ := message.SplitTag(listed.Tag)
+		r := m.record(id)
+		tag, place, score := m.found(id, do.Only)
+		if do.Only != "" && (tag != listed.Tag || listed.Score != "" && listed.Score != strconv.FormatInt(score, 10)) || m.msg[id] == "" {
+			place = ""
+		}
+		due := place == "ready" || (place == "pending" || place == "retry") && score <= m.now
+		out[i].State = cmp.Or(place, StateGone)
+		if due {
+			out[i].State = stateReady
+		}
+		deletes := do.What == "delete" || do.What == "cancel"
+		if place == "" || place == "unack" && do.What != "cancel" || place == "garbage" != (do.What == "requeue") && !deletes ||
+			place == "done" && !deletes {
+			continue
+		}
+		e, err := message.DecodeEnvelope(m.msg[id])
+		if err != nil {
+			panic(err)
+		}
+		if holder, held := m.holder(e.Key); do.What == "requeue" && holder != "" && holder != id {
+			out[i].Holder, out[i].Held = holder, held
+			continue
+		}
+		out[i].Done = true
+		next := do.Us + nth*do.Step
+		if do.What == "by" {
+			next = do.Us + max(score, 0)
+			if place == "ready" {
+				next = do.Us + m.now
+			}
+		}
+		nth++
+		if next = min(next, message.Forever); !deletes && next <= m.now && due {
+			out[i].Stays = true
+			continue
+		}
+		next = max(next, m.now)
+		m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
+		delete(m.pending, tag)
+		delete(m.retry, tag)
+		if place == "unack" {
+			m.overrun(tag)
+			delete(m.unack, tag)
+		}
+		if deletes {
+			m.forget(id)
+			continue
+		}
+		if place == "pending" {
+			m.pending[tag] = next
+			m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], next, m.msg[id][message.EnvelopeHead:])
+		} else {
+			m.retry[queuetest.TagOf(id, max(r.Delivery, 2))] = next
+		}
+		if place == "garbage" {
+			delete(m.garbage, id)
+			m.note(id, message.FailRecord{Delivery: r.Delivery, When: m.now, Errors: r.Errors})
+			if e.Key != "" {
+				m.key[e.Key] = id
+			}
+			if key := keyBefore(e); key != "" {
+				m.setLeft(key, id, true)
+			}
+		}
+		first = sooner(first, next)
+	}
+	m.armLater(first)
+	return out
+}
+
+// release ends the hold of a key.
+func (m *model) release(key string) Steered {
+	if m.holds[key] <= m.now {
+		return Steered{State: StateGone}
+	}
+	delete(m.holds, key)
+	if strings.HasPrefix(m.key[key], acked) {
+		delete(m.key, key)
+	}
+	return Steered{State: StateDone, Done: true}
+}
+
+// setPause pauses until an instant, or, if that is not after now, goes on.
+func (m *model) setPause(until int64, by, why string) any {
+	if until != 0 && until <= m.now {
+		return errPast
+	}
+	var since int64
+	if _, err := fmt.Sscan(m.paused, &since); err != nil || m.pause <= m.now || since > m.now { // it begins, or the clock was stepped back
+		since = m.now
+	}
+	m.pause, m.paused = 0, ""
+	if until > m.now {
+		m.pause, m.paused = until, fmt.Sprintf("%d %d %s\n%s", since, until, by, why)
+	}
+	first := sooner(head(m.pending), head(m.retry))
+	if len(m.ready) > 0 {
+		first = sooner(first, m.now)
+	}
+	m.armLater(first)
+	return nil
+}
+
+// await says what became of messages.
+func (m *model) await(ids []string) []AwaitReply {
+	out := make([]AwaitReply, len(ids))
+	for i, id := range ids {
+		out[i].Word = AwaitLive
+		until, done := m.done[id]
+		died, dead := m.garbage[id]
+		switch r := m.record(id); {
+		case m.msg[id] == "" || done && until <= m.now:
+			out[i].Word = StateGone
+		case done && r.Superseded:
+			out[i] = AwaitReply{AwaitSuperseded, r.When, message.LastError(r.Errors)}
+		case done:
+			out[i] = AwaitReply{StateDone, r.When, m.result[id]}
+		case dead:
+			out[i] = AwaitReply{stateGarbage, died, message.LastError(r.Errors)}
+		}
+	}
+	return out
+}
+
+// awaits looks for some messages.
+func (m *machine) awaits(t *rapid.T) {
+	var ids []string
+	for range rapid.IntRange(1, min(m.most, 20)).Draw(t, "n") {
+		ids = append(ids, queuetest.IDOf(strconv.Itoa(m.sent+1-rapid.IntRange(0, min(m.sent, 3*m.most)).Draw(t, "back"))))
+	}
+	got, err := m.store.Await(context.Background(), ids)
+	m.same(t, "await", got, err, m.await(ids))
+}

@@ -1,0 +1,271 @@
+package script
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+)
+
+// A model is the queue in plain Go: maps and a clock. Each of its methods does what the script
+// of that name should do, and answers what the typed call of that name should return.
+type model struct {
+	contents
+	now     int64 // unix us
+	with    FetchSettings
+	calls   map[string]answered // by caller
+	used    bool                // the queue has a key
+	newer   bool                // the layout is one that this version does not know
+	changed bool                // some message that waits was changed by a send
+	swept   int64               // when a fetch last forgot callers
+
+	graces []grace // as of the last fetch
+	claims [5]claim
+	limits modelLimits
+}
+
+// contents is what Redis holds of a queue, but for what shows in answers alone: the callers' last
+// calls, the longest envelope, and how far callers have been swept.
+type contents struct {
+	pending, unack, retry, garbage, done map[string]int64 // tag -> instant
+	ready                                []string
+	msg, fail, key, sequence, result     map[string]string
+	parts                                map[string]string
+	holds                                map[string]int64 // message key -> until when an acked message keeps it
+	holdAt                               int64            // the first of these
+	wake                                 int64            // instant on the marker; 0: somebody took it, or there is none
+
+	armed, seen, lent, pause, counted, doneAt, aging int64
+	paused, grace, settings                          string
+
+	counts  [10]int64 // not yet in history
+	history map[string]string
+}
+
+// claim is the most that a consumer asked for of a setting, and when one did.
+type claim struct{ value, at int64 }
+
+// grace: leases that end up to an instant last until another.
+type grace struct{ upto, till int64 }
+
+// answered is a caller's last call.
+type answered struct {
+	n      int64
+	answer any
+	at     int64 // when it was carried out last
+}
+
+// errStale is the answer to a call that is older than its caller's last.
+var errStale = errors.New("DQSTALE")
+
+func newModel(with FetchSettings) *model {
+	return &model{contents: newContents(), now: rigBase, with: with, calls: map[string]answered{}}
+}
+
+func newContents() contents {
+	return contents{holds: map[string]int64{}, pending: map[string]int64{}, unack: map[string]int64{},
+		retry: map[string]int64{}, garbage: map[string]int64{},
+		done: map[string]int64{}, result: map[string]string{}, parts: map[string]string{},
+		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, sequence: map[string]string{},
+		history: map[string]string{}}
+}
+
+// once carries out a call that is new, and repeats the answer to one that is not.
+func (m *model) once(c Caller, carryOut func() any) any {
+	if last, ok := m.calls[c.ID]; ok && last.n > c.N {
+		return errStale
+	} else if ok && last.n == c.N {
+		return last.answer
+	}
+	answer := carryOut()
+	if _, refused := answer.(error); refused { // and forgotten
+		return answer
+	}
+	m.calls[c.ID], m.used = answered{c.N, answer, m.now}, true
+	return answer
+}
+
+// existing is once for a call that changes something of a queue that is there.
+func (m *model) existing(c Caller, carryOut func() any) any {
+	return m.once(c, func() any {
+		if !m.used && !m.newer { // the layout is a field, too
+			return ErrNoQueue
+		}
+		return carryOut()
+	})
+}
+
+// holder is the message that has a key, or was acked and keeps it; "" if none does.
+func (m *model) holder(key string) (id string, acked bool) {
+	id, acked = strings.CutPrefix(m.key[key], "acked:")
+	if acked && m.holds[key] <= m.now {
+		return "", false
+	}
+	return id, acked
+}
+
+func (m *model) send(batch []*SendMessage) any {
+	out := SendReply{Now: m.now}
+	var first int64
+	for i, o := range batch {
+		if holder, held := m.holder(o.Key); holder != "" {
+			if out.refused == nil {
+				out.refused = map[int]string{}
+			}
+			if out.refused[i] = holder; held {
+				out.refused[i] = acked + holder
+			}
+			continue
+		}
+		due := o.When.Due(m.now)
+		m.storeAt(o, due)
+		first = sooner(first, due)
+	}
+	m.armLater(first)
+	return out
+}
+
+// counted is what is counted, in the order of history's numbers.
+var counted = []string{"sent", "delivered", "acked", "failed", "lost", "garbage", "superseded", "started", "late", "latest"}
+
+func (m *model) count(what string, n int) { m.counts[slices.Index(counted, what)] += int64(n) }
+
+// countLate counts how late messages are handed out for the first time, in ms. Of more than 16, every few stand for those after
+// them, but for those that are over: each of them counts.
+func (m *model) countLate(tags, over []string) {
+	first := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool { return queuetest.IDIn(tag) != tag })
+	step := (len(first) + 15) / 16
+	var late, latest int64
+	for i := 0; i < len(first); i += step {
+		due, _ := strconv.ParseInt(m.msg[first[i]][1:17], 10, 64)
+		late, latest = late+max(m.now-due, 0)*int64(min(step, len(first)-i)), max(latest, m.now-due)
+	}
+	for _, tag := range over {
+		if queuetest.IDIn(tag) == tag {
+			first = append(first, tag)
+			due, _ := strconv.ParseInt(m.msg[tag][1:17], 10, 64)
+			late, latest = late+max(m.now-due, 0), max(latest, m.now-due)
+		}
+	}
+	m.count("started", len(first))
+	m.count("late", int(late+500)/1000)
+	last := &m.counts[len(m.counts)-1]
+	*last = max(*last, (latest+500)/1000)
+}
+
+// keepHistory moves what was counted to this hour's field and this day's, once a second at most.
+func (m *model) keepHistory(byAge bool) {
+	if m.counts == ([10]int64{}) || m.counted <= m.now && m.now-m.counted < 1_000_000 {
+		return
+	}
+	hour, day := m.now/3_600_000_000, m.now/86_400_000_000
+	_, old := m.history[fmt.Sprint(hour)]
+	for _, span := range []string{fmt.Sprint(hour), fmt.Sprint("d", day)} {
+		sums := m.counts
+		for i, text := range strings.Fields(m.history[span]) {
+			if n, _ := strconv.ParseInt(text, 10, 64); counted[i] == "latest" {
+				sums[i] = max(sums[i], n)
+			} else {
+				sums[i] += n
+			}
+		}
+		m.history[span] = strings.Trim(fmt.Sprint(sums), "[]")
+	}
+	if byAge && !old {
+		maps.DeleteFunc(m.history, func(span, _ string) bool {
+			text, daily := strings.CutPrefix(span, "d")
+			at, err := strconv.ParseInt(text, 10, 64)
+			now, most := hour, int64(48)
+			if daily {
+				now, most = day, 30
+			}
+			return err != nil || at > now || at <= now-most
+		})
+	}
+	m.counts, m.counted = [10]int64{}, m.now
+}
+
+// arm sets the alarm for work that is sooner than what it is set for.
+func (m *model) arm(first int64) {
+	if first != 0 && (m.armed == 0 || first < m.armed) {
+		m.wake, m.armed = first, first
+	}
+}
+
+// armLater is arm for work that waits until a pause is over.
+func (m *model) armLater(first int64) {
+	if first != 0 {
+		first = max(first, m.pause)
+	}
+	m.arm(first)
+}
+
+func (m *model) extend(ds []taken) any {
+	answers := make([]leaseState, len(ds))
+	for i, d := range ds {
+		if _, held := m.unack[d.tag]; held {
+			m.unack[d.tag] = m.renewal()
+		} else if answers[i] = LeaseGone; m.msg[d.msg.ID] != "" {
+			answers[i] = leaseLost
+		}
+	}
+	return answers
+}
+
+// freeKey lets go of a message's key, which stays taken if it is held.
+func (m *model) freeKey(id string) {
+	for key, holder := range m.key {
+		if holder == id && m.holds[key] > m.now {
+			m.key[key] = acked + id
+		} else if holder == id {
+			delete(m.key, key)
+		}
+	}
+	if e, err := message.DecodeEnvelope(m.msg[id]); err == nil && keyBefore(e) != "" {
+		m.setLeft(keyBefore(e), id, false)
+	}
+}
+
+func (m *model) forget(id string) {
+	m.freeKey(id)
+	delete(m.garbage, id)
+	delete(m.done, id)
+	delete(m.result, id)
+	delete(m.msg, id)
+	m.dropParts(id)
+	delete(m.fail, id)
+}
+
+// until is at most limit of those whose instant has come, in the order of a sorted set.
+func until(set map[string]int64, instant int64, limit int) []string {
+	var tags []string
+	for tag, at := range set {
+		if at <= instant {
+			tags = append(tags, tag)
+		}
+	}
+	slices.SortFunc(tags, func(a, b string) int { return cmp.Or(cmp.Compare(set[a], set[b]), cmp.Compare(a, b)) })
+	return tags[:max(0, min(limit, len(tags)))]
+}
+
+// head is the first instant of a set; 0 if it is empty.
+func head(set map[string]int64) (first int64) {
+	for _, at := range set {
+		first = sooner(first, at)
+	}
+	return first
+}
+
+// sooner is the first of two instants of which each may be 0, none.
+func sooner(a, b int64) int64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,191 @@
+package script
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+)
+
+// firstColumn lists the names that begin the rows of a section's tables.
+func firstColumn(section string) []string {
+	var names []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([\\w:]+)`").FindAllStringSubmatch(section, -1) {
+		names = append(names, row[1])
+	}
+	return names
+}
+
+// luaWords lists the texts in Lua code that are one lower-case word.
+func luaWords(code string) []string {
+	var words []string
+	word := regexp.MustCompile(`^[a-z]+:?$`)
+	for _, text := range regexp.MustCompile(`'([^'\n]*)'`).FindAllStringSubmatch(luaNote.ReplaceAllString(code, ""), -1) {
+		if word.MatchString(text[1]) {
+			words = append(words, text[1])
+		}
+	}
+	slices.Sort(words)
+	return slices.Compact(words)
+}
+
+// TestProtocolFields: PROTOCOL.md has each field of state. Each word in the Lua is such a field, or a word that a comment of
+// the Lua explains. Scripts and internal/check know each field of the page.
+func TestProtocolFields(t *testing.T) {
+	fields := firstColumn(queuetest.ProtocolSection(t, "## Fields of state"))
+	keys, checker, lua := queuetest.ProtocolSection(t, "## Keys"), queuetest.ReadText(t, "internal/check/breaches.go"), queuetest.ReadText(t, "internal/script/lua/*.lua", "internal/script/lua/*/*.lua")
+	words, notes := luaWords(lua), strings.Join(luaNote.FindAllString(lua, -1), "\n")
+	for _, word := range words {
+		// of wake, history, Lua
+		spoken := strings.Contains(notes, "'"+word+"'") || strings.Contains(keys, "`"+word+"`") || word == "w" || word == "d" || word == "number" || word == "table"
+		if !spoken && !slices.Contains(fields, word) {
+			t.Errorf("%q stands in lua/, and neither in the fields of state and the keys of PROTOCOL.md nor in a comment of lua/", word)
+		}
+	}
+	kinds := regexp.MustCompile(`KINDS = {[^}]*}`).FindString(queuetest.ReadText(t, "internal/script/lua/lib/history.lua"))
+	for _, kind := range luaWords(kinds) {
+		if !slices.Contains(fields, kind) {
+			t.Errorf("the count %q stands not in the fields of state", kind)
+		}
+	}
+	for _, field := range fields {
+		if !slices.Contains(words, field) {
+			t.Errorf("PROTOCOL.md has the field %q, and no script has", field)
+		}
+		if !strings.Contains(checker, `"`+field+`"`) {
+			t.Errorf("internal/check does not know the field %q", field)
+		}
+	}
+}
+
+// TestProtocolKeys: PROTOCOL.md has the keys in the order of the code, each with the scripts that write it.
+func TestProtocolKeys(t *testing.T) {
+	section := queuetest.ProtocolSection(t, "## Keys")
+	names := append(slices.Clone(structures[:]), "events")
+	if rows := firstColumn(section); !reflect.DeepEqual(rows, names) {
+		t.Errorf("PROTOCOL.md has the keys %q, the code %q", rows, names)
+	}
+	writers := map[string]map[string]bool{}
+	for _, script := range everyScript {
+		for _, call := range redisCall.FindAllStringSubmatch(luaNote.ReplaceAllString(script.Text, ""), -1) {
+			i, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(call[3], "KEYS["), "]"))
+			if err != nil || !writing.MatchString(call[2]) {
+				continue
+			}
+			name := structures[script.keys[i-1]]
+			if writers[name] == nil {
+				writers[name] = map[string]bool{}
+			}
+			writers[name][script.name] = true
+		}
+	}
+	for name, by := range writers {
+		delete(by, "drop")
+		delete(by, "repair")
+		row := regexp.MustCompile("(?m)^\\| `" + name + "` .*\\| (.*) \\|$").FindStringSubmatch(section)
+		if name == "state" { // the page says it in words
+			continue
+		}
+		var said []string
+		for _, writer := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[1], -1) {
+			said = append(said, writer[1])
+		}
+		if real := slices.Sorted(maps.Keys(by)); !slices.Equal(slices.Sorted(slices.Values(said)), real) {
+			t.Errorf("PROTOCOL.md says that %s is written by %q, the scripts say %q", name, said, real)
+		}
+	}
+}
+
+// writing matches the commands of scripts that change a key.
+var writing = regexp.MustCompile(`^(ZADD|ZREM|ZREMRANGEBYRANK|HSET|HDEL|LPOP|RPUSH|LREM|LTRIM|UNLINK)$`)
+
+// TestProtocolScripts: PROTOCOL.md names each script, whose first lines are its reference. The scripts that other programs call
+// have a section with their keys.
+func TestProtocolScripts(t *testing.T) {
+	page := queuetest.ProtocolSection(t, "## Scripts")
+	aside := regexp.MustCompile(`\([^)]*\)`)
+	keysLine, code := regexp.MustCompile("(?m)^- KEYS: (.*)$"), regexp.MustCompile("`(\\w+)`")
+	for _, script := range everyScript {
+		if !strings.Contains(page, "`lua/"+script.name+".lua`") {
+			t.Errorf("%s is not named", script.name)
+		}
+		for _, part := range []string{"\n-- Returns ", "\n-- Cost: "} {
+			if !strings.Contains(luaFile(script.name), part) {
+				t.Errorf("%s: its comment does not say %q", script.name, strings.TrimSpace(part))
+			}
+		}
+		if !slices.Contains([]string{"single", "send", "put"}, script.name) {
+			continue
+		}
+		section := queuetest.ProtocolSection(t, "### "+script.name)
+		var said, real []string
+		if line := keysLine.FindStringSubmatch(section); line != nil {
+			for _, name := range code.FindAllStringSubmatch(aside.ReplaceAllString(line[1], ""), -1) {
+				said = append(said, name[1])
+			}
+		}
+		for _, i := range script.keys {
+			real = append(real, structures[i])
+		}
+		if !slices.Equal(said, real) {
+			t.Errorf("%s: PROTOCOL.md has KEYS %q, the code %q", script.name, said, real)
+		}
+		for _, part := range []string{"\n- ARGV", "\n- Reply:"} {
+			if !strings.Contains(section, part) {
+				t.Errorf("%s: PROTOCOL.md does not say %q", script.name, strings.TrimSpace(part))
+			}
+		}
+	}
+}
+
+// TestProtocolHistory: the history that PROTOCOL.md shows can be read.
+func TestProtocolHistory(t *testing.T) {
+	for line := range strings.Lines(queuetest.ProtocolExample(t, "history")) {
+		if _, counts, _ := strings.Cut(line, " "); spanCountsOf(counts).Garbage == 0 {
+			t.Errorf("the history is %+v", spanCountsOf(counts))
+		}
+	}
+}
+
+// TestAnotherProgramSends: a program can send with what PROTOCOL.md says.
+func TestAnotherProgramSends(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		const caller, envelope = "4f0c1d2e3a4b5c6d7e8f90a1b2c3d4e5", "\x00\x00\x00\x03close"
+		key := func(name string) string { return "{dq:" + r.name + "}:" + name }
+		id := queuetest.IDOf("a")
+		eval := func(text string, keys []string, args ...any) any {
+			r.t.Helper()
+			reply, err := r.Cli.Eval(context.Background(), text, keys, args...).Result()
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			return reply
+		}
+		single := func() any {
+			keys := []string{key("pending"), key("msg"), key("wake"), key("state")}
+			return eval(SingleScript.Text, keys, caller, 1, 900000000, id, envelope)
+		}
+		r.equal("reply", single(), r.now)
+		r.equal("reply to a repeat", single(), int64(0))
+		again := eval(SendScript.Text, []string{key("pending"), key("msg"), key("key"), key("wake"), key("state"), key("held")},
+			caller, 1, "", 900000000, 1, 1, id, envelope)
+		r.equal("reply of send", again, []any{strconv.FormatInt(r.now, 10), ""})
+		r.equal("pending", len(r.read().Pending), 1)
+		r.at(15 * time.Minute)
+		got := r.fetch(NewCaller(), 10)
+		e, err := message.DecodeEnvelope(strings.Join(got.Envelopes, ""))
+		if err != nil || e.Payload != "close" || e.Retries != 3 {
+			r.t.Errorf("handed out %+v, %v", e, err)
+		}
+		r.read()
+	})
+}

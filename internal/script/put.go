@@ -1,0 +1,203 @@
+package script
+
+import (
+	"cmp"
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+)
+
+// This file has the typed calls of put, which stores messages that are sent under a condition, and of the scripts for
+// sequences.
+
+// A Conflict says what becomes of a message whose key another one has; the numbers are those of Conflict.
+type Conflict int
+
+const (
+	ConflictRefuse Conflict = iota
+	ConflictKeep
+	ConflictReplace
+	ConflictReschedule
+	ConflictAppend
+)
+
+// conflictWords are what put calls them.
+var conflictWords = [...]any{"refuse", "keep", "replace", "reschedule", "append"}
+
+// MaxPut is how many messages one call of put takes.
+const MaxPut = 100
+
+// PutOptions are what a message asks for that put stores.
+type PutOptions struct {
+	Sequence   string // its name; "": none
+	Number     int64
+	Behind     bool  // another number of the sequence stands before it in the same SendBatch
+	After      int64 // that number
+	On         Conflict
+	PayloadKey bool          // its key is to be made of its payload
+	Timed      bool          // it says when it is due
+	MaxWait    time.Duration // 0: none
+	MaxParts   int           // 0: as many as there may be
+}
+
+// Wanted says whether a message has any of them, so that send cannot store it.
+func (o *PutOptions) Wanted() bool { return o.Sequence != "" || o.On != ConflictRefuse }
+
+// Moves says whether a message that is there in its place may have been made due at another instant.
+func (o *PutOptions) Moves() bool {
+	return o.On == ConflictReschedule || o.On > ConflictKeep && (o.Timed || o.MaxWait > 0)
+}
+
+// putArgs are the arguments of put.
+func (q *SendRequest) putArgs(c *Caller) []any {
+	args := append(make([]any, 0, 2+9*len(q.Messages)), c.name(), c.number())
+	for _, m := range q.Messages {
+		args = m.record(args)
+	}
+	return args
+}
+
+// record appends the word of a message and the fields of that word, as put.lua has them.
+func (m *SendMessage) record(args []any) []any {
+	o, after := m.Put, ""
+	if o.Behind {
+		after = message.SequenceDigits(o.After)
+	}
+	args = append(args, conflictWords[o.On], m.delay(), m.Version, &m.ID, &m.Text, &o.Sequence, message.SequenceDigits(o.Number), after)
+	if o.On >= ConflictReplace {
+		args = append(args, o.MaxWait.Microseconds())
+	}
+	switch o.On {
+	case ConflictReplace:
+		args = append(args, o.Timed)
+	case ConflictAppend:
+		args = append(args, o.Timed, cmp.Or(o.MaxParts, message.MaxParts))
+	}
+	return args
+}
+
+// A SendAnswer is what became of one message.
+type SendAnswer struct {
+	Kind   answerKind
+	Held   bool   // the message that has its key was acked, and keeps the key
+	Due    int64  // unix us, of the message that is there
+	Holder string // id of the message that has its key
+	Last   int64  // of its sequence
+}
+
+type answerKind int8
+
+const (
+	AnswerStored  answerKind = iota
+	AnswerTaken              // another message has its key
+	AnswerPassed             // its sequence has passed its number
+	AnswerStopped            // its sequence has not come to the number before it in its batch
+	AnswerKept               // holder is there in its place, perhaps changed
+)
+
+// Answer says what became of message i of a request, which is m.
+func (r *SendReply) Answer(i int, m *SendMessage) SendAnswer {
+	if r.Answers != nil {
+		return r.Answers[i]
+	}
+	if holder, taken := r.refused[i]; taken {
+		holder, held := strings.CutPrefix(holder, acked)
+		return SendAnswer{Kind: AnswerTaken, Holder: holder, Held: held}
+	}
+	return SendAnswer{Due: m.When.Due(r.Now)}
+}
+
+// put reads the reply to a put of n messages: it may be about the first of them alone.
+func (r *reply) put(n int) (SendReply, error) {
+	out := SendReply{Now: r.int64()}
+	words := strings.Fields(r.text())
+	if len(words) == 0 || len(words) > n {
+		r.fail("%d answers for %d messages", len(words), n)
+	}
+	for _, word := range words {
+		a, err := putAnswer(word[:1], word[1:])
+		if err != nil {
+			r.fail("answer %q", word)
+		}
+		out.Answers = append(out.Answers, a)
+	}
+	if err := r.err("put"); err != nil {
+		return SendReply{}, err
+	}
+	return out, nil
+}
+
+func putAnswer(kind, text string) (a SendAnswer, err error) {
+	switch kind {
+	case "+":
+		a.Due, err = strconv.ParseInt(text, 10, 64)
+	case "=":
+		a.Kind = AnswerTaken
+		a.Holder, a.Held = strings.CutPrefix(text, acked)
+	case "~":
+		a.Kind = AnswerKept
+		text, a.Holder, _ = strings.Cut(text, ":")
+		a.Due, err = strconv.ParseInt(text, 10, 64)
+	case "#":
+		a.Kind = AnswerPassed
+		a.Last, err = message.SequenceNumber(text)
+	case "!":
+		if a.Kind = AnswerStopped; text != "" {
+			err = ErrBadReply
+		}
+	default:
+		err = ErrBadReply
+	}
+	return a, err
+}
+
+// Sequence has the fields of Sequence.
+type Sequence struct {
+	Name string
+	Last int64
+}
+
+// A SequencesReply is a page of sequences.
+type SequencesReply struct {
+	Found  []Sequence
+	Cursor string // "0": there is no other page
+}
+
+// Sequences finds one sequence, or, without a name, a page of all.
+func (s *Store) Sequences(ctx context.Context, name, cursor string) (got SequencesReply, err error) {
+	r := s.run(ctx, SequencesScript, []any{&name, cursor})
+	r.int64()
+	got.Cursor = r.text()
+	for len(r.rest) > 0 && r.bad == nil {
+		q := Sequence{Name: r.text()}
+		if q.Last, err = message.SequenceNumber(r.text()); err == nil { // else somebody else wrote it, and put takes it for none
+			got.Found = append(got.Found, q)
+		}
+	}
+	return got, r.err("sequences")
+}
+
+// DropSequence says whether there was one.
+func (s *Store) DropSequence(ctx context.Context, c *Caller, name string) (bool, error) {
+	r := s.run(ctx, sequenceScript, append(c.args(2), "drop", &name))
+	n := r.number()
+	if n < 0 || n > 1 {
+		r.fail("%d sequences", n)
+	}
+	return n == 1, r.err("sequence")
+}
+
+// PassSequence moves a sequence on to n, if it is not further, and says where it was; false if there was none.
+func (s *Store) PassSequence(ctx context.Context, c *Caller, name string, n int64) (before int64, was bool, err error) {
+	r := s.run(ctx, sequenceScript, append(c.args(3), "pass", &name, message.SequenceDigits(n)))
+	digits := r.text()
+	if was = digits != ""; was {
+		if before, err = message.SequenceNumber(digits); err != nil {
+			r.fail("%v", err)
+		}
+	}
+	return before, was, r.err("sequence")
+}

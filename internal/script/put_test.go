@@ -1,0 +1,362 @@
+package script
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+)
+
+// numbered gives a message number n of a sequence.
+func numbered(m *SendMessage, sequence string, n int64) *SendMessage {
+	m.Put = &PutOptions{Sequence: sequence, Number: n}
+	return m
+}
+
+// behind makes a numbered message one that stands behind another number in its batch.
+func behind(n int64, m *SendMessage) *SendMessage {
+	m.Put.Behind, m.Put.After = true, n
+	return m
+}
+
+// on gives a message a policy for a key that is taken. timed: the message says when it is due.
+func on(c Conflict, timed bool, m *SendMessage) *SendMessage {
+	m.Put = &PutOptions{On: c, Timed: timed}
+	return m
+}
+
+// putOff is a message that may be put off for at most d.
+func putOff(d time.Duration, c Conflict, m *SendMessage) *SendMessage {
+	m.Put = &PutOptions{On: c, Timed: true, MaxWait: d}
+	return m
+}
+
+// answers sends messages, and returns the answers in words.
+func (r *rig) answers(c *Caller, ms ...*SendMessage) string {
+	r.t.Helper()
+	return r.inWords(r.send(c, ms...))
+}
+
+// inWords is a word for each message: `+<due>`, `=<holder>`, `~<id of the holder>@<due>`, `#<last number>`, or `!`.
+func (r *rig) inWords(out SendReply) string {
+	var words []string
+	for _, a := range out.Answers {
+		switch a.Kind {
+		case AnswerStored:
+			words = append(words, "+"+r.since(a.Due).String())
+		case AnswerTaken:
+			word := "=" + names(a.Holder)
+			if a.Held {
+				word = "=" + acked + names(a.Holder)
+			}
+			words = append(words, word)
+		case AnswerKept:
+			word := "~" + names(a.Holder)
+			if a.Due > 0 {
+				word += "@" + r.since(a.Due).String()
+			}
+			words = append(words, word)
+		case AnswerStopped:
+			words = append(words, "!")
+		case AnswerPassed:
+			words = append(words, fmt.Sprintf("#%d", a.Last))
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// TestScriptPutSequence: a number is stored that is greater than the last one of its sequence, and no other.
+func TestScriptPutSequence(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"rising": {func(r *rig) {
+			r.equal("answers", r.answers(NewCaller(), numbered(msg("a", time.Second), "s", 1), numbered(msgAt("b", -time.Hour), "s", 2),
+				numbered(msg("c", 0), "s", 7)), "+1s +0s +0s")
+		}, "pending b@0s c@0s a@1s sequence s=7 wake 0s"},
+		"passed": {func(r *rig) {
+			r.equal("answers", r.answers(NewCaller(), numbered(msg("a", time.Second), "s", 5)), "+1s")
+			r.equal("answers", r.answers(NewCaller(), numbered(msg("b", 0), "s", 5), numbered(msg("c", 0), "s", 4),
+				numbered(msg("d", 2*time.Second), "s", 6)), "#5 #5 +2s")
+		}, "pending a@1s d@2s sequence s=6 wake 1s"},
+		"behind one that is refused": {func(r *rig) {
+			r.put(msg("k", time.Hour, keyed("k")))
+			s := func(name string, n int64, rest ...func(*message.Envelope)) *SendMessage {
+				return numbered(msg(name, time.Hour, rest...), "s", n)
+			}
+			c := NewCaller()
+			batch := []*SendMessage{s("a", 1), behind(1, s("b", 2, keyed("k"))), behind(2, s("c", 3)), behind(3, s("d", 5)),
+				numbered(msg("t", time.Hour), "t", 3)}
+			first := r.send(c, batch...)
+			r.equal("answers", r.inWords(first), "+1h0m0s =k ! ! +1h0m0s")
+			r.equal("a repeat", r.sendAgain(c, batch...), first)
+			r.equal("in the next call", r.answers(NewCaller(), behind(5, s("e", 6))), "!")
+			r.equal("cancel", r.cancel("key", "k"), statePending)
+			r.equal("another call", r.answers(NewCaller(), batch...), "#1 +1h0m0s +1h0m0s +1h0m0s #3")
+			r.equal("what was reached before", r.answers(NewCaller(), behind(4, s("f", 8)), behind(9, s("g", 10))), "+1h0m0s !")
+			r.equal("no number yet", r.answers(NewCaller(), behind(math.MinInt64, numbered(msg("h", 0), "u", 0))), "!")
+			r.do("HSET", r.Keys.sequence, "s", "rubbish")
+			r.equal("rubbish", r.answers(NewCaller(), behind(4, s("i", 9)), s("j", 1), behind(1, s("l", 2))), "! +1h0m0s +1h0m0s")
+		}, "pending a@1h0m0s b@1h0m0s c@1h0m0s d@1h0m0s f@1h0m0s j@1h0m0s l@1h0m0s t@1h0m0s key k=b sequence s=2 t=3 wake 1h0m0s"},
+		"all of int64": {func(r *rig) {
+			last := int64(math.MinInt64)
+			for i, n := range []int64{math.MinInt64, math.MinInt64 + 1, -1 << 53, -1<<53 + 1, -10, -9, -1, 0, 1, 9, 10, 1 << 53, 1<<53 + 1,
+				math.MaxInt64 - 1, math.MaxInt64} {
+				name := fmt.Sprint("n", i)
+				if n != math.MinInt64 {
+					r.equal("the one before", r.answers(NewCaller(), numbered(msg("x"+name, 0), "s", last)), fmt.Sprintf("#%d", last))
+				}
+				r.equal("rising", r.answers(NewCaller(), numbered(msg(name, time.Second), "s", n)), "+1s")
+				r.equal("again", r.answers(NewCaller(), numbered(msg("x"+name, 0), "s", n)), fmt.Sprintf("#%d", n))
+				r.equal("cancel", r.cancel("id", queuetest.IDOf(name)), statePending)
+				last = n
+			}
+		}, "sequence s=9223372036854775807 wake 1s"},
+		"each name has its own": {func(r *rig) {
+			r.equal("answers", r.answers(NewCaller(), numbered(msg("a", 0), "s", 5), numbered(msg("b", 0), "t", 1),
+				numbered(msg("c", 0), "\x00 =#", 1)), "+0s +0s +0s")
+			r.equal("answers", r.answers(NewCaller(), numbered(msg("d", 0), "t", 1), numbered(msg("e", 0), "\x00 =#", 1)), "#1 #1")
+		}, "pending a@0s b@0s c@0s sequence \x00 =#=1 s=5 t=1 wake 0s"},
+		"a key that is taken": {func(r *rig) {
+			r.put(msg("a", time.Second, keyed("k")))
+			r.equal("answers", r.answers(NewCaller(), numbered(msg("b", 0, keyed("k")), "s", 1), numbered(msg("c", 0, keyed("l")), "s", 2),
+				numbered(msg("d", 0, keyed("l")), "s", 3)), "=a +0s =c")
+		}, "pending c@0s a@1s key k=a l=c sequence s=2 wake 0s"},
+		"passed, and its key is taken": {func(r *rig) {
+			r.answers(NewCaller(), numbered(msg("a", time.Second, keyed("k")), "s", 1))
+			r.equal("answers", r.answers(NewCaller(), numbered(msg("b", 0, keyed("k")), "s", 1)), "#1")
+		}, "pending a@1s key k=a sequence s=1 wake 1s"},
+		"long after the message": {func(r *rig) {
+			r.answers(NewCaller(), numbered(msg("a", 0), "s", 1))
+			r.take("a")
+			r.done(ack("a"))
+			r.at(1000 * time.Hour)
+			r.equal("answers", r.answers(NewCaller(), numbered(msg("b", 0), "s", 1)), "#1")
+		}, "sequence s=1"},
+		"rubbish counts as none": {func(r *rig) {
+			for i, value := range append(rubbish, "18446744073709551616", "99999999999999999999", "-0000000000000000001", "1.000000000000000000") {
+				r.do("HSET", r.Keys.sequence, "s", value)
+				name := fmt.Sprint("n", i)
+				r.equal(fmt.Sprintf("answer %q", value), r.answers(NewCaller(), numbered(msg(name, time.Second), "s", math.MinInt64)), "+1s")
+				r.equal("cancel", r.cancel("id", queuetest.IDOf(name)), statePending)
+			}
+		}, "sequence s=-9223372036854775808 wake 1s"},
+	})
+}
+
+// TestScriptSequenceWithoutMessages: a sequence is dropped, and passes numbers of which there is no message.
+func TestScriptSequenceWithoutMessages(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"dropped": {func(r *rig) {
+			r.answers(NewCaller(), numbered(msg("a", time.Second), "s", 5))
+			drop := func(c *Caller) bool {
+				found, err := r.Store.DropSequence(queuetest.CtxB, c, "s")
+				if err != nil {
+					r.t.Error(err)
+				}
+				return found
+			}
+			c := newCall()
+			r.equal("dropped", drop(c), true)
+			r.answers(NewCaller(), numbered(msg("b", time.Second), "s", 1))
+			r.equal("the repeat", drop(c), true)
+			c.Next()
+			older := older(c)
+			r.equal("dropped", drop(c), true)
+			_, err := r.Store.DropSequence(queuetest.CtxB, older, "s")
+			r.tooLate(err)
+			c.Next()
+			r.equal("dropped", drop(c), false)
+		}, "pending a@1s b@1s wake 1s"},
+		"passed without a message": {func(r *rig) {
+			c := NewCaller()
+			pass := func(n int64, want any) {
+				c.Next()
+				for range 2 { // the reply is lost
+					before, was, err := r.Store.PassSequence(queuetest.CtxB, c, "s", n)
+					r.equal("error", err, nil)
+					var got any
+					if was {
+						got = before
+					}
+					r.equal(fmt.Sprint("before ", n), got, want)
+				}
+			}
+			pass(math.MinInt64, nil)
+			pass(5, int64(math.MinInt64))
+			pass(4, int64(5))
+			r.equal("answers", r.answers(NewCaller(), numbered(msg("a", time.Second), "s", 5)), "#5")
+			r.equal("answers", r.answers(NewCaller(), numbered(msg("a", time.Second), "s", 6)), "+1s")
+			pass(5, int64(6))
+			older := older(c)
+			pass(5, int64(6))
+			_, _, err := r.Store.PassSequence(queuetest.CtxB, older, "s", 9)
+			r.tooLate(err)
+			for _, value := range append(rubbish, "18446744073709551616") {
+				r.do("HSET", r.Keys.sequence, "s", value)
+				pass(-1, nil)
+			}
+		}, "pending a@1s sequence s=-1 wake 1s"},
+	})
+}
+
+// TestScriptPutRepeated: a call that comes again says the same and changes nothing; an older one is refused.
+func TestScriptPutRepeated(t *testing.T) {
+	runScripts(t, map[string]scriptCase{"": {func(r *rig) {
+		r.put(msg("old", time.Hour, keyed("k")))
+		c := NewCaller()
+		batch := []*SendMessage{numbered(msg("a", time.Second), "s", 1), numbered(msg("b", 0, keyed("k")), "s", 2),
+			numbered(msg("c", 0), "t", -3)}
+		first := r.send(c, batch...)
+		r.equal("answers", r.inWords(first), "+1s =old +0s")
+		r.equal("another call", r.answers(NewCaller(), numbered(msg("d", 0), "s", 1)), "#1")
+		for range 3 {
+			r.at(r.since(r.now) + 10*time.Second)
+			r.equal("the repeat", r.sendAgain(c, batch...), first)
+		}
+		c.Next()
+		before := r.contents()
+		if _, err := r.Store.Send(queuetest.CtxB, older(older(c)), SendRequest{Messages: batch}); err == nil || !strings.Contains(err.Error(), "DQSTALE") {
+			r.t.Errorf("an older call: %v", err)
+		}
+		r.equal("contents", r.contents(), before)
+	}, "pending c@0s a@1s old@1h0m0s key k=old sequence s=1 t=-3 wake 0s"}})
+}
+
+// TestScriptPutState: a put takes part in all that a send does: it arms, counts, and notes what is long.
+func TestScriptPutState(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"arms what is sooner": {func(r *rig) {
+			r.put(msg("a", 5*time.Second))
+			r.do("ZREM", r.Keys.Wake, "w")
+			r.answers(NewCaller(), numbered(msg("b", 5*time.Second), "s", 1))
+			r.equal("wake", r.Cli.Exists(queuetest.CtxB, r.Keys.Wake).Val(), int64(0))
+			r.answers(NewCaller(), numbered(msg("c", 6*time.Second), "s", 2), numbered(msg("d", 4*time.Second), "s", 3))
+		}, "pending d@4s a@5s b@5s c@6s sequence s=3 wake 4s"},
+		"not before the end of a pause": {func(r *rig) {
+			r.do("HSET", r.Keys.State, "sent", "0") // there is such a queue
+			r.pause(9 * time.Second)
+			r.answers(NewCaller(), numbered(msg("a", time.Second), "s", 1))
+		}, "pending a@1s sequence s=1 wake 9s"},
+		"nothing is stored": {func(r *rig) {
+			r.answers(NewCaller(), numbered(msg("a", time.Second), "s", 1))
+			r.answers(NewCaller(), numbered(msg("b", 0, sized(3000)), "s", 1))
+			s := r.read()
+			r.equal("big, sent", []string{s.Fields["big"], s.Fields["sent"]}, []string{"", "1"})
+		}, "pending a@1s sequence s=1 wake 1s"},
+		"big, sent": {func(r *rig) {
+			long := numbered(msg("a", time.Second, sized(3000)), "s", 1)
+			r.answers(NewCaller(), long, numbered(msg("b", time.Second), "s", 2), numbered(msg("c", 0), "s", 2))
+			s := r.read()
+			r.equal("big, sent", []string{s.Fields["big"], s.Fields["sent"]}, []string{fmt.Sprint(len(long.Text) + message.EnvelopeHead), "2"})
+		}, "pending a@1s b@1s sequence s=2 wake 1s"},
+		"of version 2": {func(r *rig) {
+			limited := func(e *message.Envelope) { e.Timeout = time.Hour }
+			a, b := msgAt("a", time.Second, limited), msg("b", time.Second, limited)
+			r.equal("answers", r.answers(NewCaller(), numbered(a, "s", 1), numbered(b, "s", 2)), "+1s +1s")
+			s := r.read()
+			r.equal("versions", []byte{s.Messages[queuetest.IDOf("a")].Version, s.Messages[queuetest.IDOf("b")].Version}, []byte{2, 2})
+		}, "pending a@1s b@1s sequence s=2 wake 1s"},
+	})
+}
+
+// TestScriptSequences: all names come, on pages, and one by itself.
+func TestScriptSequences(t *testing.T) {
+	runScripts(t, map[string]scriptCase{"": {func(r *rig) {
+		const n = 1000
+		set := []any{"HSET", r.Keys.sequence, "rubbish", "x"}
+		for i := range n {
+			set = append(set, fmt.Sprint("s", i), message.SequenceDigits(int64(i-10)))
+		}
+		r.do(set...)
+		seen, pages := map[string]int64{}, 0
+		for cursor := "0"; pages == 0 || cursor != "0"; pages++ {
+			got, err := r.Store.Sequences(queuetest.CtxB, "", cursor)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			cursor = got.Cursor
+			for _, q := range got.Found {
+				seen[q.Name] = q.Last
+			}
+		}
+		r.equal("names", len(seen), n)
+		r.equal("the last of one", seen["s3"], int64(-7))
+		for name, found := range map[string]int{"s999": 1, "s1000": 0, "rubbish": 0} {
+			got, err := r.Store.Sequences(queuetest.CtxB, name, "0")
+			r.equal(name, []any{len(got.Found), got.Cursor, err}, []any{found, "0", nil})
+		}
+		r.do("DEL", r.Keys.sequence)
+	}, ""}})
+}
+
+// holders makes n messages of so many bytes that have the keys k0, k1, …
+func (r *rig) holders(n, size int) {
+	r.t.Helper()
+	for i := range n {
+		r.put(msg(fmt.Sprint("h", i), time.Hour, keyed(fmt.Sprint("k", i)), sized(size)))
+	}
+}
+
+// groups makes n groups of so many parts that have the keys k0, k1, …
+func (r *rig) fullGroups(n, parts int) {
+	r.t.Helper()
+	for i := range n {
+		for first := 0; first < parts; first += MaxPut {
+			var all []*SendMessage
+			for j := range min(MaxPut, parts-first) {
+				all = append(all, part(fmt.Sprintf("g%d.%d", i, first+j), time.Hour, 0, keyed(fmt.Sprint("k", i))))
+			}
+			r.send(NewCaller(), all...)
+		}
+	}
+}
+
+// ontoKeys makes n messages of one byte for the keys k0, k1, …
+func ontoKeys(on Conflict, n int) (ms []*SendMessage) {
+	for i := range n {
+		m := msg(fmt.Sprint("m", i), 2*time.Hour, keyed(fmt.Sprint("k", i)), func(e *message.Envelope) { e.Payload = "x" })
+		m.Put = &PutOptions{On: on, Timed: true}
+		ms = append(ms, m)
+	}
+	return ms
+}
+
+// TestScriptPutIsBoundedByWhatItReads: a call ends before it has read more than half a megabyte of those that have the keys, or
+// deleted the parts of more groups than that, and says of the others nothing; what is kept it does not read.
+func TestScriptPutIsBoundedByWhatItReads(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		build func(r *rig)
+		on    Conflict
+		want  int
+	}{
+		"short ones":          {func(r *rig) { r.holders(MaxPut, 10) }, ConflictReschedule, MaxPut},
+		"of 100 KB":           {func(r *rig) { r.holders(7, 100<<10) }, ConflictReschedule, 5},
+		"of 100 KB, replaced": {func(r *rig) { r.holders(7, 100<<10) }, ConflictReplace, 5},
+		"of 1 MB":             {func(r *rig) { r.holders(3, 1<<20) }, ConflictReschedule, 1},
+		"of 1 MB, kept":       {func(r *rig) { r.holders(3, 1<<20) }, ConflictKeep, 3},
+		"a short one before":  {func(r *rig) { r.holders(1, 10); r.put(msg("h1", time.Hour, keyed("k1"), sized(1<<20))) }, ConflictReschedule, 1},
+		"full groups":         {func(r *rig) { r.fullGroups(4, 999) }, ConflictReplace, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			onReal(t, func(r *rig) {
+				c.build(r)
+				n := int(r.Cli.HLen(queuetest.CtxB, r.Keys.key).Val())
+				by, batch := NewCaller(), ontoKeys(c.on, n)
+				for len(batch) > 0 {
+					out := r.send(by, batch...)
+					r.equal("answers", len(out.Answers), min(c.want, len(batch)))
+					before := r.inWords(out)
+					r.equal("the same again", r.inWords(r.sendAgain(by, batch...)), before)
+					r.equal("kept", strings.Count(before, "~"), len(out.Answers))
+					batch = batch[len(out.Answers):]
+				}
+				r.read()
+			})
+		})
+	}
+}

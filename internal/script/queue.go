@@ -1,0 +1,171 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+)
+
+// This file makes one attempt at a script call. internal/link bounds it and finds a connection (attempt.go), and says
+// what its errors mean (redis_errors.go). send.go, put.go, fetch.go and so on have a function for each script.
+
+// A Store calls the scripts of one queue. It is safe for concurrent use.
+type Store struct {
+	*link.Server
+	Queue  string
+	Prefix string
+	Keys   *keys
+}
+
+func NewStore(cli redis.UniversalClient, prefix, name string) *Store {
+	k := keysOf(prefix, name)
+	return &Store{Server: link.NewServer(cli, k.State), Queue: name, Prefix: prefix, Keys: &k}
+}
+
+// ForConsumer makes a store for a consumer, which has a lease to keep. Its caller releases it.
+func (s *Store) ForConsumer(lease time.Duration) *Store {
+	return &Store{Server: s.Server.ForConsumer(lease), Queue: s.Queue, Keys: s.Keys}
+}
+
+var (
+	// ErrWrongType: a key of the queue holds another type of value.
+	ErrWrongType = errors.New("a key of the queue belongs to another program")
+	// errPast is of a pause until an instant that is not after the server's now.
+	errPast = fmt.Errorf("%w: that instant is over, by the server's clock: to end a pause, use Resume", message.ErrBadOption)
+)
+
+// refusedBy says what a script's own answer means, if err is one.
+func refusedBy(err error) error {
+	switch {
+	case link.Says(err, "DQLAYOUT"):
+		_, layout, _ := strings.Cut(err.Error(), "DQLAYOUT ")
+		layout, _, _ = strings.Cut(layout, " ")
+		return CheckLayout(layout)
+	case link.Says(err, "DQNOQUEUE"):
+		return ErrNoQueue
+	case link.Says(err, "DQPAST"):
+		return errPast
+	case link.Says(err, "WRONGTYPE"):
+		return fmt.Errorf("%w: remove that key or use another prefix or name: %w", ErrWrongType, err)
+	}
+	return err
+}
+
+// onceCmd switches off the silent repeats of a user's client: a repeat is the library's to make, under the same call
+// number. A link makes none.
+type onceCmd struct{ redis.Cmder }
+
+func (onceCmd) NoRetry() bool { return true }
+
+// command is the words of a command that calls the script.
+func (sc *script) command(name, body string, keys *keys, args []any) []any {
+	all := make([]any, 0, 3+len(sc.keys)+len(args))
+	all = append(all, name, body, len(sc.keys))
+	for _, i := range sc.keys {
+		all = append(all, keys.all[i])
+	}
+	return append(all, args...)
+}
+
+// evaluate calls the script by its hash, or by its text if the server does not know that, or would say so only after so many
+// bytes that the text is few beside them.
+func (sc *script) evaluate(keys *keys, args []any, do func(command []any) error) error {
+	if link.SizeOf(args) < link.AttemptBytesPerSecond {
+		if err := do(sc.command("evalsha", sc.SHA, keys, args)); !link.Says(err, "NOSCRIPT") {
+			return err
+		}
+	}
+	return do(sc.command("eval", sc.Text, keys, args))
+}
+
+// eval makes one attempt at a script call, whose reply newCmd's commands understand. size is how many bytes it
+// has with its reply, as far as that is known.
+func eval[C redis.Cmder](ctx context.Context, s *Store, sc *script, args []any, size int,
+	newCmd func(context.Context, ...any) C) (C, error) {
+	var cmd, none C
+	err := s.Attempt(ctx, link.Effort{Bytes: size, Call: func(ctx context.Context, cli redis.UniversalClient) error {
+		return sc.evaluate(s.Keys, args, func(command []any) error {
+			cmd = newCmd(ctx, command...)
+			if link.Linkable(s.Cli) {
+				return cli.Process(ctx, cmd)
+			}
+			return cli.Process(ctx, onceCmd{cmd})
+		})
+	}})
+	if err != nil {
+		return none, refusedBy(err) // an attempt that is not waited for any longer may still set cmd
+	}
+	return cmd, nil
+}
+
+// run makes one attempt at a script call that is answered with a flat list. If it fails, the reply's err says so.
+func (s *Store) run(ctx context.Context, sc *script, args []any) *reply {
+	return s.runAs(ctx, sc, args, link.SizeOf(args), redis.NewStringSliceCmd)
+}
+
+// runAs is run with commands that newCmd makes, as soon as the attempt has a connection. size is that of eval.
+func (s *Store) runAs(ctx context.Context, sc *script, args []any, size int,
+	newCmd func(context.Context, ...any) *redis.StringSliceCmd) *reply {
+	cmd, err := eval(ctx, s, sc, args, size, newCmd)
+	if err != nil {
+		return &reply{failed: err}
+	}
+	return &reply{rest: cmd.Val()}
+}
+
+// runOnReplicas is run that waits until n replicas have what the script wrote.
+func (s *Store) runOnReplicas(ctx context.Context, sc *script, args []any, n int, timeout time.Duration) (*reply, error) {
+	if !link.Linkable(s.Cli) {
+		return nil, fmt.Errorf("%w: %T", link.ErrNoNode, s.Cli) // its commands may go to several servers
+	}
+	c, err := s.replicated(ctx, sc, args, n, timeout)
+	if err == nil && c.Early() { // the call has its effect once, and the replicas have the whole time again
+		if c, err = s.replicated(ctx, sc, args, n, timeout); err != nil {
+			err = fmt.Errorf("%w: %w", link.ErrCarriedOut, err)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &reply{rest: c.Script.Val()}, c.Confirmation()
+}
+
+// replicated makes one attempt at a script call with a WAIT for n replicas.
+func (s *Store) replicated(ctx context.Context, sc *script, args []any, n int, timeout time.Duration) (*link.ReplicatedCall, error) {
+	var last *link.ReplicatedCall
+	err := s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(args), Extra: timeout, Call: func(ctx context.Context, cli redis.UniversalClient) error {
+		return sc.evaluate(s.Keys, args, func(command []any) error {
+			last = link.NewReplicatedCall(ctx, command, n, timeout)
+			return last.Exec(ctx, cli.Pipeline())
+		})
+	}})
+	if err != nil {
+		return nil, refusedBy(err) // an attempt that is not waited for any longer may still set last
+	}
+	return last, nil
+}
+
+var (
+	ErrNotFound = errors.New("not found")
+	ErrNoQueue  = fmt.Errorf("queue %w: it has no key here: is that its name, its prefix, its Redis?", ErrNotFound)
+)
+
+// NoID returns an ErrNotFound that says what else a text may be that was looked for by "id" and can be no id; else nil.
+func NoID(by, what string) error {
+	if by != "id" || uuid.Validate(what) == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: that is no id, which Send returns: if it is a key (WithKey), use the method whose name ends in Key", ErrNotFound)
+}
+
+// Failed says which call failed.
+func (s *Store) Failed(err error, format string, args ...any) error {
+	return fmt.Errorf("delayqueue: queue %q: %s: %w", s.Queue, fmt.Sprintf(format, args...), err)
+}

@@ -1,0 +1,426 @@
+package script
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
+	"pgregory.net/rapid"
+)
+
+var modelCalls = flag.Int64("model.calls", 0, "how many calls TestModel compares at least; 0: some thousand")
+
+// TestModel makes random calls of four callers on a real server and on a model of the queue, some
+// of them held up, repeated or late, and compares every answer and the whole state after each. A
+// failure is shrunk to the shortest sequence, and printed with its seed.
+func TestModel(t *testing.T) {
+	for name, value := range map[string]string{"rapid.checks": "5", "rapid.steps": "100"} { // sequences, and steps of one on average
+		if err := flag.Set(name, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Parallel()
+	calls := cmp.Or(*modelCalls, testkit.Size[int64](8_000, 4_000))
+	var made atomic.Int64
+	t.Run("with", func(t *testing.T) {
+		for name, most := range map[string]int{"few": 4, "as few": 4, "many": MaxBatch} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				m := newMachine(t, most, &made)
+				for n := 0; n < 1 || most == 4 && made.Load() < calls; n++ {
+					rapid.Check(t, m.sequence)
+				}
+			})
+		}
+	})
+	if t.Logf("%d calls compared", made.Load()); !t.Failed() && made.Load() < calls {
+		t.Errorf("want %d", calls)
+	}
+}
+
+// sequence is one test of rapid's: random steps, then all that is left comes out.
+func (m *machine) sequence(t *rapid.T) {
+	m.delete()
+	m.model = newModel(FetchSettings{Lease: rigLease, MaxLosses: rapid.IntRange(1, 4).Draw(t, "losses"), GarbageAge: time.Minute,
+		GarbageMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room in garbage"),
+		DoneMax:    rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")})
+	m.limiting = rapid.Bool().Draw(t, "limits")
+	m.held, m.blind, m.sent, m.given, m.calls = newContents(), false, 0, nil, [4][]func(*rapid.T){}
+	for i := range m.who {
+		m.who[i] = Caller{ID: "caller" + strconv.Itoa(i)}
+	}
+	t.Repeat(map[string]func(*rapid.T){
+		"again": m.again, "await": m.awaits, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "intercept": m.intercepts,
+		"layout": m.layouts, "limit": m.limit,
+		"marker": m.marker, "overrun": m.overrun, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles,
+		"steer": m.steers, "ticks": m.ticks,
+	})
+	m.newer = true
+	m.layouts(t) // as this version knows it
+	s, err := check.Read(context.Background(), m.UniversalClient, "dq", m.store.Queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, breach := range s.Breaches() {
+		t.Error(names(breach))
+	}
+	m.model.with.GarbageAge = time.Microsecond
+	m.who[0].N++
+	m.doPause(t, m.who[0], 0, "", "")
+	m.who[0].N++
+	m.doLimit(t, m.who[0], RateLimits{})
+	for _, waits := range []map[string]int64{m.pending, m.unack, m.retry, m.garbage, m.done} { // the clock may have been ahead of this
+		for _, due := range waits {
+			m.now = max(m.now, due)
+		}
+	}
+	for round := 0; len(m.held.msg) > 0; round++ {
+		m.blind = round > 100 && len(m.held.msg) > 10 // there is one round for each message on its last chance
+		if round > 100+m.sent {
+			t.Fatalf("%d messages do not come out", len(m.held.msg))
+		}
+		m.now += rigLease.Microseconds() / 3
+		m.seed = 1
+		m.who[0].N++
+		m.doFetch(t, m.who[0], FetchRequest{Want: MaxBatch})
+		var acks []Settlement
+		for _, d := range m.given[:min(MaxBatch, len(m.given))] {
+			if _, held := m.unack[d.tag]; held {
+				acks = append(acks, d.ends(OutcomeAck))
+			}
+		}
+		m.who[1].N++
+		m.doSettle(t, m.who[1], acks)
+	}
+}
+
+// call begins a new call of some caller, which may be held up: it is made later, or never.
+func (m *machine) call(t *rapid.T, do func(t *rapid.T, c Caller)) {
+	i := rapid.IntRange(0, len(m.who)-1).Draw(t, "caller")
+	m.who[i].N++
+	c := m.who[i]
+	m.calls[i] = append(m.calls[i], func(t *rapid.T) {
+		if _, remembered := m.model.calls[c.ID]; remembered { // after an hour it is forgotten, also if the clock stepped: a repeat comes within minutes
+			do(t, c)
+		}
+	})
+	if rapid.IntRange(0, 15).Draw(t, "held up if 9") != 9 {
+		do(t, c)
+	}
+}
+
+// again makes one of a caller's last calls, whether that was made or not.
+func (m *machine) again(t *rapid.T) {
+	calls := m.calls[rapid.IntRange(0, len(m.who)-1).Draw(t, "caller")]
+	if len(calls) == 0 {
+		return
+	}
+	m.draw(t)
+	back := rapid.IntRange(1, min(3, len(calls))).Draw(t, "back")
+	calls[len(calls)-back](t)
+}
+
+func (m *machine) draw(t *rapid.T) { m.seed = rapid.Int64Range(1, 1<<31-2).Draw(t, "seed") }
+
+func (m *machine) pass(t *rapid.T) {
+	next := m.now
+	if m.armed < m.now+3600e6 { // not until the end of a pause without end
+		next = max(m.armed, m.now)
+	}
+	m.now = rapid.OneOf(
+		rapid.Int64Range(m.now, m.now+4),
+		rapid.Int64Range(m.now, m.now+1e6),
+		rapid.Int64Range(m.now, m.now+5e6),
+		rapid.SampledFrom([]int64{next - 1, next, next + 1, m.now + 30e6, m.now + 61e6, m.now - 1, m.now - 4e6,
+			m.now + 3602e6, m.now - 3602e6}),
+	).Draw(t, "to")
+}
+
+// ticks lets time pass until a lease ends, or nearly, with a consumer that looks often enough.
+func (m *machine) ticks(t *rapid.T) {
+	end := max(head(m.unack), m.now) + rapid.Int64Range(-1, 1e6).Draw(t, "after the end")
+	for m.now < end {
+		m.now = min(m.now+rigLease.Microseconds()/3, end)
+		var a FetchRequest
+		if m.now == end {
+			a = m.ask(t)
+		}
+		m.draw(t)
+		m.who[0].N++
+		m.doFetch(t, m.who[0], a)
+	}
+}
+
+func (m *machine) ask(t *rapid.T) FetchRequest {
+	var l RateLimits
+	if m.limiting && rapid.IntRange(0, 3).Draw(t, "asks for limits if not 0") > 0 {
+		l = drawLimits(t)
+	}
+	return FetchRequest{
+		Limits:          l,
+		Want:            min(rapid.IntRange(0, 2*m.most).Draw(t, "want"), MaxBatch), // at times all that it may
+		Rearm:           rapid.Bool().Draw(t, "rearm"),
+		ByAlarm:         rapid.Bool().Draw(t, "by alarm"),
+		HoldsLastChance: rapid.Bool().Draw(t, "holds one on its last chance"),
+	}
+}
+
+func (m *machine) marker(t *rapid.T) {
+	if m.wake == 0 {
+		return
+	}
+	if err := m.ZPopMin(context.Background(), m.store.Keys.Wake).Err(); err != nil {
+		t.Fatal(err)
+	}
+	m.wake = 0
+}
+
+func (m *machine) sends(t *rapid.T) {
+	if len(m.msg) > max(20, 2*m.most) { // each call compares them all
+		return
+	}
+	batch := make([]*SendMessage, rapid.IntRange(1, m.most).Draw(t, "n"))
+	for i := range batch {
+		if i < 4 {
+			batch[i] = m.message(t, nil)
+		} else { // the others are like the fourth
+			batch[i] = m.message(t, &batch[3].When)
+		}
+	}
+	m.call(t, func(t *rapid.T, c Caller) {
+		got, err := m.store.Send(context.Background(), &c, SendRequest{Messages: batch})
+		m.same(t, "send", got, err, m.once(c, func() any { return m.send(batch) }))
+	})
+}
+
+// message draws a message, which is due as like says, without a key, or as is drawn.
+func (m *machine) message(t *rapid.T, like *message.When) *SendMessage {
+	m.sent++
+	e := message.Envelope{Payload: strconv.Itoa(m.sent), Retries: 3}
+	if like == nil {
+		like = &message.When{Us: rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 8e6)).Draw(t, "delay")}
+		if rapid.IntRange(0, 3).Draw(t, "an instant if 3") == 3 {
+			like = &message.When{Us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), Absolute: true}
+		}
+		e.Key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
+	}
+	due := *like
+	if rapid.IntRange(0, 7).Draw(t, "more if 7") == 7 {
+		e.TTL, e.Headers = time.Second, map[string]string{"h": e.Payload}
+	}
+	if rapid.IntRange(0, 7).Draw(t, "limits if 7") == 7 {
+		e.Timeout, e.Deadline = time.Second, m.now+8e6
+	}
+	if rapid.IntRange(0, 3).Draw(t, "kept if 3") == 3 {
+		e.Retention = rapid.SampledFrom([]time.Duration{time.Second, 8 * time.Second, time.Minute}).Draw(t, "retention")
+	}
+	if e.Key != "" && rapid.Bool().Draw(t, "its key is held") {
+		e.KeyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
+	}
+	if due.Absolute && rapid.Bool().Draw(t, "of version 2") {
+		e.Deadline = cmp.Or(e.Deadline, 1<<52)
+	}
+	return &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Version: e.Version(), Text: e.Encode(due)}
+}
+
+func (m *machine) fetches(t *rapid.T) {
+	m.draw(t)
+	a := m.ask(t)
+	m.call(t, func(t *rapid.T, c Caller) { m.doFetch(t, c, a) })
+}
+
+func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
+	before := m.places()
+	a.Settings = &m.with
+	got, err := m.store.Fetch(context.Background(), &c, a)
+	ds := takenOf(got)
+	got.Fails = nil // they are in ds
+	m.same(t, "fetch", got, err, m.fetch(c, a, m.seed))
+	for _, d := range ds {
+		if r := m.record(d.msg.ID); d.broken != nil || d.msg.Delivery != r.Delivery || d.msg.Failures != r.Failures || d.losses != r.Losses {
+			t.Fatalf("handed out %s with %d failures and %d losses, %v; its record is %+v", names(d.tag), d.msg.Failures, d.losses, d.broken, r)
+		}
+		repeated := slices.ContainsFunc(m.given, func(old taken) bool { return old.tag == d.tag })
+		if d.msg.Delivery == 1 && d.msg.Due.UnixMicro() > m.now && !repeated { // since then the clock may have been stepped back
+			t.Fatalf("handed out %s at %d, before %d", names(d.tag), m.now, d.msg.Due.UnixMicro())
+		}
+	}
+	moved := 0
+	for id, place := range m.places() {
+		if before[id] != place {
+			moved++
+		}
+	}
+	if moved > 500 {
+		t.Fatalf("one call moved %d messages", moved)
+	}
+	m.given = append(ds, m.given...)
+}
+
+// places says where Redis has each message, and "" for one that is gone since it was last asked.
+func (m *machine) places() map[string]string {
+	places := map[string]string{}
+	for i, set := range []map[string]int64{m.held.pending, m.held.unack, m.held.garbage, m.held.done} {
+		for tag := range set {
+			if !strings.HasPrefix(tag, "overrun:") {
+				places[queuetest.IDIn(tag)] = strconv.Itoa(i) + tag
+			}
+		}
+	}
+	for tag, at := range m.held.retry { // one that is set aside is moved
+		places[queuetest.IDIn(tag)] = strconv.FormatInt(at, 10)
+	}
+	for _, tag := range m.held.ready {
+		places[queuetest.IDIn(tag)] = tag
+	}
+	return places
+}
+
+// some are deliveries: mostly those that are held, and some older ones.
+func (m *machine) some(t *rapid.T) []taken {
+	var ds []taken
+	older := 0
+	for _, d := range m.given {
+		if _, held := m.unack[d.tag]; held {
+			ds = append(ds, d)
+		} else if older++; older < 3 {
+			ds = append(ds, d)
+		}
+	}
+	if len(ds) == 0 {
+		return nil
+	}
+	if m.most > 4 {
+		return ds[:rapid.IntRange(1, min(len(ds), m.most)).Draw(t, "n")]
+	}
+	return rapid.SliceOfN(rapid.SampledFrom(ds), 1, m.most).Draw(t, "deliveries")
+}
+
+func (m *machine) settles(t *rapid.T) {
+	ds := m.some(t)
+	if ds == nil {
+		return
+	}
+	var batch []Settlement
+	for i, d := range ds {
+		s := d.ends(OutcomeAck)
+		if i < 4 {
+			s = m.ends(t, d)
+		}
+		if s.Kind == OutcomeRetry || s.Kind == OutcomeReady || s.Kind == OutcomeGarbage {
+			s.Overrun = rapid.SampledFrom([]time.Duration{0, 0, rigLease}).Draw(t, "its handler runs on")
+		}
+		batch = append(batch, s)
+	}
+	plain := slices.DeleteFunc(slices.Clone(batch), func(o Settlement) bool { return !o.plain() })
+	batch = append(plain, slices.DeleteFunc(batch, func(o Settlement) bool { return o.plain() })...)
+	m.call(t, func(t *rapid.T, c Caller) { m.doSettle(t, c, batch) })
+}
+
+// ends draws how a delivery ends.
+func (m *machine) ends(t *rapid.T, d taken) Settlement {
+	s := d.ends(OutcomeKind(rapid.IntRange(0, 3).Draw(t, "outcome")))
+	delay := time.Duration(rapid.Int64Range(0, 5e6).Draw(t, "delay")) * time.Microsecond
+	result := rapid.SampledFrom([]string{"", "yes"}).Draw(t, "result")
+	switch s.Kind {
+	case OutcomeAck, OutcomeDone:
+		for range rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "follow") {
+			s.Follows = append(s.Follows, m.message(t, nil))
+		}
+		if s.Kind == OutcomeDone {
+			s.Text = result
+		}
+		return s
+	}
+	s.Delay = delay
+	if s.Kind != OutcomeReady && rapid.Bool().Draw(t, "failed") {
+		return s.fails(rapid.SampledFrom([]string{"no", "1 2\n", strings.Repeat("語", 300)}).Draw(t, "error"))
+	}
+	if s.Kind == OutcomeRetry && rapid.Bool().Draw(t, "again") {
+		s.Failures, s.Losses = 0, 0
+	} else if s.Kind == OutcomeRetry && m.limiting && rapid.Bool().Draw(t, "throttle") {
+		s.Kind = OutcomeThrottle
+	}
+	return s
+}
+
+func (m *machine) doSettle(t *rapid.T, c Caller, batch []Settlement) {
+	got, err := m.store.Settle(context.Background(), &c, batch)
+	m.same(t, "settle", got, err, m.once(c, func() any { return m.settle(batch) }))
+}
+
+func (m *machine) extends(t *rapid.T) {
+	ds := m.some(t)
+	if ds == nil {
+		return
+	}
+	got, err := m.store.Extend(context.Background(), rigLease, tagsTaken(ds))
+	m.same(t, "extend", got, err, m.extend(ds))
+}
+
+// overrun keeps or frees places.
+func (m *machine) overrun(t *rapid.T) {
+	ds := m.some(t)
+	if ds == nil || !m.limiting {
+		return
+	}
+	lease := rapid.SampledFrom([]time.Duration{0, rigLease}).Draw(t, "lease")
+	err := m.store.Overrun(context.Background(), lease, tagsTaken(ds))
+	m.overruns(lease, ds)
+	m.same(t, "overrun", nil, err, nil)
+}
+
+// forgets a fetch, as the server does that takes over from one which did not pass it on: a delivery is where it was before.
+func (m *machine) forgets(t *rapid.T) {
+	tags := slices.DeleteFunc(slices.Sorted(maps.Keys(m.unack)), func(tag string) bool {
+		return strings.HasPrefix(tag, "overrun:") || m.record(queuetest.IDIn(tag)).Superseded // who forgets the fetch has forgotten what came after it
+	})
+	if len(tags) == 0 {
+		return
+	}
+	tag := rapid.SampledFrom(tags).Draw(t, "delivery")
+	key, at := m.store.Keys.pending, m.now
+	id, n := message.SplitTag(tag)
+	if n > 1 {
+		key = m.store.Keys.retry
+	} else if e, err := message.DecodeEnvelope(m.msg[id]); err != nil {
+		t.Fatal(err)
+	} else {
+		at = e.Due
+	}
+	for _, c := range []*contents{&m.model.contents, &m.held} {
+		delete(c.unack, tag)
+		if n > 1 {
+			c.retry[tag] = at
+		} else {
+			c.pending[tag] = at
+		}
+		switch p := m.limits.putOff; {
+		case c.armed == 0 || at < c.armed:
+			c.armed, c.wake = at, at
+		case p != (heldBack{}) && p.armed == c.armed: // it waits for a limit, as what was due before it
+			c.wake = p.marker
+		default:
+			c.wake = c.armed
+		}
+	}
+	for _, args := range [][]any{
+		{"zrem", m.store.Keys.unack, tag}, {"zadd", key, at, tag}, {"zadd", m.store.Keys.Wake, m.wake, "w"},
+		{"hset", m.store.Keys.State, "armed", m.armed},
+	} {
+		if err := m.UniversalClient.Do(context.Background(), args...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package script
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+)
+
+var ErrBadReply = errors.New("unexpected reply")
+
+// A reply is what every script returns, a flat list of texts and numbers, read from front to
+// back. It remembers the first thing that is not what it should be.
+type reply struct {
+	rest   []string
+	bad    error
+	failed error // why there is no reply
+}
+
+func (r *reply) fail(format string, args ...any) {
+	if r.bad == nil {
+		r.bad = fmt.Errorf(format, args...)
+	}
+}
+
+// err is why there is no reply, or why this is none of that script, once all of it should have been read.
+func (r *reply) err(script string) error {
+	if r.failed != nil {
+		return r.failed
+	}
+	if len(r.rest) > 0 {
+		r.fail("%d values too many", len(r.rest))
+	}
+	if r.bad == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %s: %w", ErrBadReply, script, r.bad)
+}
+
+// take reads n values.
+func (r *reply) take(n int) []string {
+	if n < 0 || n > len(r.rest) {
+		r.fail("%d values where %d were expected", len(r.rest), n)
+		return nil
+	}
+	head := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return head
+}
+
+func (r *reply) text() string {
+	if one := r.take(1); one != nil {
+		return one[0]
+	}
+	return ""
+}
+
+func (r *reply) int64() int64 {
+	s := r.text()
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		r.fail("%q where a number was expected", s)
+	}
+	return n
+}
+
+func (r *reply) number() int { return int(r.int64()) }
+
+// indices reads a list of indices of so many, which scripts count from 1.
+func (r *reply) indices(of int) (list []int) {
+	for _, field := range strings.Fields(r.text()) {
+		i, err := strconv.Atoi(field)
+		if err != nil || i < 1 || i > of {
+			r.fail("index %q of %d", field, of)
+			return nil
+		}
+		list = append(list, i-1)
+	}
+	return list
+}
+
+// refused reads which of so many messages were not stored, and who holds the key of each: '<i>=<id> '.
+func (r *reply) refused(of int) (holders map[int]string) {
+	for _, pair := range strings.Fields(r.text()) {
+		text, holder, ok := strings.Cut(pair, "=")
+		i, err := strconv.Atoi(text)
+		if !ok || err != nil || i < 1 || i > of {
+			r.fail("refused %q of %d", pair, of)
+			return nil
+		}
+		if holders == nil {
+			holders = make(map[int]string)
+		}
+		holders[i-1] = holder
+	}
+	return holders
+}
+
+// agreed reads the settings that hold for all consumers.
+func (r *reply) agreed() FetchSettings {
+	lease, losses, age, room, done := r.int64(), r.number(), r.int64(), r.number(), r.number()
+	if age >= unbounded {
+		age = 0
+	}
+	if room >= unbounded {
+		room = 0
+	}
+	if done >= unbounded {
+		done = 0
+	}
+	return FetchSettings{Lease: message.Microseconds(lease), MaxLosses: losses, GarbageAge: message.Microseconds(age), GarbageMax: room,
+		DoneMax: done}
+}

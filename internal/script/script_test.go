@@ -1,0 +1,376 @@
+package script
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
+	"github.com/redis/go-redis/v9"
+)
+
+// A scriptCase is one row of a script's table: calls, then the whole state in the words
+// of rig.text.
+type scriptCase struct {
+	do   func(r *rig)
+	want string
+}
+
+func runScripts(t *testing.T, cases map[string]scriptCase) {
+	t.Parallel()
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(r *rig) {
+				c.do(r)
+				r.expect(c.want)
+			})
+		})
+	}
+}
+
+// onBoth runs a test on the embedded server and on a real server. A short test runs on the real server alone. Each has the
+// test's clock, which only r.at moves.
+func onBoth(t *testing.T, test func(r *rig)) {
+	t.Helper()
+	for _, embedded := range testkit.Size([]bool{false, true}, []bool{false}) {
+		t.Run(serverName(embedded), func(t *testing.T) {
+			t.Parallel()
+			test(newRig(t, embedded))
+		})
+	}
+}
+
+// onReal runs a test on a real server alone. It is about how much one call does, or about what another program wrote, and so takes
+// many calls, which an embedded server makes slowly.
+func onReal(t *testing.T, test func(r *rig)) {
+	t.Helper()
+	test(newRig(t, false))
+}
+
+func serverName(embedded bool) string {
+	if embedded {
+		return "miniredis"
+	}
+	return "redis-server"
+}
+
+// A rig is one queue that a test drives call by call. Messages have short names, and
+// instants are durations since its base.
+type rig struct {
+	*Store
+	t      testing.TB
+	name   string
+	now    int64             // the server's clock, unix us
+	set    func(us int64)    // sets it
+	with   FetchSettings     // of every fetch
+	limits RateLimits        // of every fetch
+	tick   func() FetchReply // a fetch of some consumer that hands out nothing
+}
+
+const (
+	rigBase  = queuetest.Clock
+	rigLease = 10 * time.Second
+)
+
+func newRig(t testing.TB, embedded bool) *rig {
+	r := &rig{t: t, name: strings.ReplaceAll(t.Name(), "/", "_"), with: FetchSettings{Lease: rigLease, MaxLosses: 3}}
+	ctx := context.Background()
+	var cli *redis.Client
+	if embedded {
+		server := miniredis.RunT(t)
+		cli = queuetest.PatientClient(server.Addr())
+		r.set = func(us int64) { server.SetTime(time.UnixMicro(us)) }
+	} else {
+		cli = queuetest.PatientClient(queuetest.Shared.Addr())
+		clock := "clock of " + r.name
+		r.set = func(us int64) {
+			sec, frac := us/1e6, us%1e6
+			if err := cli.Eval(ctx, "redis.call('DEL', KEYS[1]) return redis.call('RPUSH', KEYS[1], ARGV[1], ARGV[2])",
+				[]string{clock}, sec, frac).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cli.AddHook(clockOf(clock)) // what tests call themselves
+		t.Cleanup(link.Interpose(cli, clockOf(clock)))
+		t.Cleanup(func() { cli.Del(ctx, clock) })
+	}
+	r.Store = NewStore(cli, "dq", r.name)
+	r.Store.AttemptTimeout = time.Minute // the embedded server is slow, and a call is made once
+	t.Cleanup(func() {
+		for _, key := range r.Keys.all {
+			cli.Del(ctx, key.(string))
+		}
+		if err := cli.Close(); err != nil {
+			t.Errorf("closing the client: %v", err)
+		}
+	})
+	ticker := NewCaller()
+	r.tick = func() FetchReply { return r.fetch(ticker, 0) }
+	r.at(0)
+	return r
+}
+
+// clockOf makes scripts on a real server read the time from a key: TIME cannot be set.
+func clockOf(key string) queuetest.CommandHook {
+	return func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		args := cmd.Args()
+		switch cmd.Name() {
+		case "evalsha":
+			i := slices.IndexFunc(everyScript, func(s namedScript) bool { return s.SHA == args[1] })
+			args[0], args[1] = "eval", everyScript[i].Text
+		case "eval":
+		default:
+			return next(ctx, cmd)
+		}
+		args[1] = strings.ReplaceAll(args[1].(string), "redis.call('TIME')", "redis.call('LRANGE', '"+key+"', 0, 1)")
+		return next(ctx, cmd)
+	}
+}
+
+type namedScript struct {
+	*script
+	name string // of its file
+}
+
+var everyScript = []namedScript{
+	{SendScript, "send"}, {SingleScript, "single"}, {PutScript, "put"}, {ForgetScript, "forget"},
+	{FetchScript, "fetch"}, {SettleScript, "settle"},
+	{ExtendScript, "extend"}, {OverrunScript, "overrun"}, {InterceptScript, "intercept"}, {CountsScript, "counts"}, {LookScript, "look"},
+	{ListScripts[statePending], "list"}, {SteerScript, "steer"}, {SetScript, "set"}, {DropScript, "drop"},
+	{ConsumersScript, "consumers"}, {HistoryScript, "history"}, {ForecastScript, "forecast"}, {AwaitScript, "await"},
+	{SequencesScript, "sequences"}, {sequenceScript, "sequence"}, {repairScript, "repair"},
+	{NoteScript, "note"}, {JournalScript, "journal"},
+}
+
+// at sets the server's clock.
+func (r *rig) at(d time.Duration) {
+	r.now = rigBase + d.Microseconds()
+	r.set(r.now)
+}
+
+func (r *rig) since(us int64) time.Duration { return time.Duration(us-rigBase) * time.Microsecond }
+
+// tickTo moves the clock on, while a consumer ticks every third of a lease.
+func (r *rig) tickTo(d time.Duration) {
+	r.t.Helper()
+	for now := r.since(r.now); now < d; {
+		now = min(now+r.with.Lease/3, d)
+		r.at(now)
+		r.tick()
+	}
+}
+
+// lapse lets the leases of 10 s end that began before d: a consumer ticks until a fifth of a lease before d, and at d.
+func (r *rig) lapse(d time.Duration) FetchReply {
+	r.t.Helper()
+	r.tickTo(d - r.with.Lease/5)
+	r.at(d)
+	return r.tick()
+}
+
+// tagFor is the tag of a short name, which may have its delivery number before it.
+func tagFor(name string) string {
+	if n, name, ok := strings.Cut(name, ":"); ok {
+		return n + ":" + queuetest.IDOf(name)
+	}
+	return queuetest.IDOf(name)
+}
+
+var idPattern = regexp.MustCompile(queuetest.IDHead + "([0-9a-f]{12})")
+
+// names puts short names in place of ids.
+func names(text string) string {
+	return idPattern.ReplaceAllStringFunc(text, func(id string) string {
+		raw, err := hex.DecodeString(id[len(queuetest.IDHead):])
+		if err != nil {
+			return id
+		}
+		return strings.TrimLeft(string(raw), "\x00")
+	})
+}
+
+// msg is a message that is due after d; its payload is its name unless rest says otherwise.
+func msg(name string, d time.Duration, rest ...func(*message.Envelope)) *SendMessage {
+	return draftOf(name, message.When{Us: d.Microseconds()}, rest)
+}
+
+// msgAt is due at an instant.
+func msgAt(name string, d time.Duration, rest ...func(*message.Envelope)) *SendMessage {
+	return draftOf(name, message.When{Us: rigBase + d.Microseconds(), Absolute: true}, rest)
+}
+
+func draftOf(name string, w message.When, rest []func(*message.Envelope)) *SendMessage {
+	e := message.Envelope{Payload: name, Retries: 3}
+	for _, f := range rest {
+		f(&e)
+	}
+	return &SendMessage{ID: queuetest.IDOf(name), Key: e.Key, When: w, Version: e.Version(), Text: e.Encode(w)}
+}
+
+func keyed(key string) func(*message.Envelope) { return func(e *message.Envelope) { e.Key = key } }
+
+func sized(n int) func(*message.Envelope) {
+	return func(e *message.Envelope) { e.Payload = strings.Repeat("x", n) }
+}
+
+func (r *rig) do(args ...any) {
+	r.t.Helper()
+	if err := r.Cli.Do(context.Background(), args...).Err(); err != nil {
+		r.t.Fatalf("%v: %v", args, err)
+	}
+}
+
+// equal compares the answer of a call.
+func (r *rig) equal(what string, got, want any) {
+	r.t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		r.t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// read returns the whole state, and checks the invariants.
+func (r *rig) read() *check.State {
+	r.t.Helper()
+	return check.Assert(r.t, r.Cli, "dq", r.name)
+}
+
+// text is the whole state in words: `pending a@1s ready 2:b unack c@10s retry 2:d@5s
+// garbage e@0s done f@1m0s result f=3 parts g:2=5 fail b=2/0/0@0s!text key k=a sequence s=3 held k@5s wake 1s dropped 1`; a failure
+// record is <delivery>/<failures>/<losses>@<when>, and `armed` stands for `wake` where somebody took
+// the marker. Callers' calls, grace, lane, big and times of calls have tests of their own.
+func (r *rig) text(s *check.State) string {
+	var words []string
+	list := func(name string, each []string) {
+		if len(each) > 0 {
+			words = append(append(words, name), each...)
+		}
+	}
+	scored := func(name string, entries []check.Entry) {
+		var each []string
+		for _, e := range entries {
+			each = append(each, names(e.Tag)+"@"+r.since(e.Score).String())
+		}
+		list(name, each)
+	}
+	scored("pending", s.Pending)
+	var each []string
+	for _, e := range s.Ready {
+		each = append(each, names(e.Tag))
+	}
+	list("ready", each)
+	scored("unack", s.Unack)
+	scored("retry", s.Retry)
+	scored("garbage", s.Garbage)
+	scored("done", s.Done)
+	each = nil
+	for _, id := range slices.Sorted(maps.Keys(s.Results)) {
+		each = append(each, fmt.Sprintf("%s=%d", names(id), s.Results[id]))
+	}
+	list("result", each)
+	each = nil
+	for _, field := range slices.Sorted(maps.Keys(s.Parts)) {
+		each = append(each, fmt.Sprintf("%s=%d", names(field), s.Parts[field]))
+	}
+	list("parts", each)
+	each = nil
+	for _, key := range slices.Sorted(maps.Keys(s.Left)) {
+		each = append(each, key+"="+names(strings.ReplaceAll(s.Left[key], " ", "+")))
+	}
+	list("left", each)
+	each = nil
+	for _, id := range slices.Sorted(maps.Keys(s.Fail)) {
+		f := s.Fail[id]
+		word := fmt.Sprintf("%s=%d/%d/%d@%v", names(id), f.Delivery, f.Failures, f.Losses, r.since(f.When))
+		if f.Superseded {
+			word = fmt.Sprintf("%s=%d/%d/%d@superseded", names(id), f.Delivery, f.Failures, f.Losses)
+		}
+		switch f.Error {
+		case "":
+		case PoisonText:
+			word += "!poison"
+		case queuetest.LostText:
+			word += "!lost"
+		default:
+			word += "!" + strings.ReplaceAll(f.Error, " ", "_")
+		}
+		each = append(each, word)
+	}
+	list("fail", each)
+	each = nil
+	for _, key := range slices.Sorted(maps.Keys(s.Keys)) {
+		each = append(each, key+"="+names(s.Keys[key]))
+	}
+	list("key", each)
+	each = nil
+	for _, name := range slices.Sorted(maps.Keys(s.Sequences)) {
+		n, _ := message.SequenceNumber(s.Sequences[name])
+		each = append(each, fmt.Sprintf("%s=%d", name, n))
+	}
+	list("sequence", each)
+	each = nil
+	for _, m := range s.Held {
+		each = append(each, m.Member+"@"+r.since(m.Score).String())
+	}
+	list("held", each)
+	if armed := s.Fields["armed"]; s.Wake != 0 {
+		list("wake", []string{r.since(s.Wake).String()})
+	} else if armed != "" && armed != "0" {
+		us, _ := strconv.ParseInt(armed, 10, 64)
+		list("armed", []string{r.since(us).String()})
+	}
+	if n := s.Fields["dropped"]; n != "" {
+		list("dropped", []string{n})
+	}
+	return strings.Join(words, " ")
+}
+
+// expect wants this state, in the words of text. An instant may be a range, as in 1s~1.5s.
+func (r *rig) expect(want string) {
+	r.t.Helper()
+	got := r.text(r.read())
+	g, w := strings.Fields(got), strings.Fields(want)
+	same := len(g) == len(w)
+	for i := 0; same && i < len(g); i++ {
+		same = sameWord(g[i], w[i])
+	}
+	if !same {
+		r.t.Errorf("state  %s\n  want %s", got, strings.Join(w, " "))
+	}
+}
+
+func sameWord(got, want string) bool {
+	got, gotError, _ := strings.Cut(got, "!")
+	want, wantError, _ := strings.Cut(want, "!")
+	if gotError != wantError {
+		return false
+	}
+	lo, hi, ranged := strings.Cut(want, "~")
+	if !ranged {
+		return got == want
+	}
+	i, j := strings.LastIndex(got, "@")+1, strings.LastIndex(lo, "@")+1
+	if got[:i] != lo[:j] {
+		return false
+	}
+	var d [3]time.Duration
+	for n, s := range []string{got[i:], lo[j:], hi} {
+		var err error
+		if d[n], err = time.ParseDuration(s); err != nil {
+			return false
+		}
+	}
+	return d[1] <= d[0] && d[0] <= d[2]
+}

@@ -1,0 +1,182 @@
+package script
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+)
+
+// acked is what a script puts before the id of a message that was acked and keeps its key.
+const acked = "acked:"
+
+// This file has the typed calls of the scripts that take out, steer and pause.
+
+// A Spot is where an entry stands: its score, as Redis writes it, and its tag. steer looks for what is there.
+type Spot struct{ Score, Tag string }
+
+// ScoreInstant is the instant of a score, which another program may have written.
+func ScoreInstant(score string) int64 {
+	f, err := strconv.ParseFloat(score, 64)
+	if err != nil || f != f {
+		return 0
+	}
+	return int64(max(min(f, message.LastInstant), message.FirstInstant))
+}
+
+// What steer can do.
+const (
+	SteerAt      = "at"      // make due at an instant
+	SteerBy      = "by"      // make due so much later
+	SteerRequeue = "requeue" // bring back from garbage
+	SteerDelete  = "delete"
+	SteerCancel  = "cancel"  // delete, also what is being handled
+	SteerRelease = "release" // of a key: end its hold
+)
+
+// A SteerRequest is what is to be done, and to what.
+type SteerRequest struct {
+	What    string
+	Us      int64
+	Step    int64  // us by which each is due later than the one before
+	Only    string // "": each tag is an id; "key": a message key; else the structure in which it is a tag
+	Targets []Spot
+}
+
+// Steered is what became of one message.
+type Steered struct {
+	State  string // before
+	Done   bool
+	Stays  bool   // done, and it stays where it is
+	Holder string // of its key, if that is why it was not done
+	Held   bool   // the holder was acked, and keeps the key
+}
+
+// Steer says of each message what became of it.
+func (s *Store) Steer(ctx context.Context, c *Caller, do SteerRequest) ([]Steered, error) {
+	args := append(c.args(4+2*len(do.Targets)), do.What, do.Us, do.Step, do.Only)
+	for i := range do.Targets {
+		args = append(args, &do.Targets[i].Tag, &do.Targets[i].Score)
+	}
+	r := s.run(ctx, SteerScript, args)
+	r.int64()
+	words := strings.Fields(r.text())
+	if len(words) != len(do.Targets) {
+		r.fail("%d answers for %d messages", len(words), len(do.Targets))
+		return nil, r.err("steer")
+	}
+	out := make([]Steered, len(words))
+	for i, word := range words {
+		if holder, ok := strings.CutPrefix(word, "="); ok {
+			holder, held := strings.CutPrefix(holder, acked)
+			out[i] = Steered{State: stateGarbage, Holder: holder, Held: held}
+			continue
+		}
+		name, not := strings.CutPrefix(word, "!")
+		name, stays := strings.CutPrefix(name, "~")
+		out[i] = Steered{State: r.state(name), Done: !not, Stays: stays}
+	}
+	return out, r.err("steer")
+}
+
+// Drop returns how many consumers are alive, and how many messages were deleted.
+func (s *Store) Drop(ctx context.Context, force bool) (alive, messages int, err error) {
+	r := s.run(ctx, DropScript, []any{force})
+	alive, messages = r.number(), r.number()
+	return alive, messages, r.err("drop")
+}
+
+// A Flaw is one thing that doctor found wrong: a word of repair.lua, and what it is about.
+type Flaw struct{ What, Item string }
+
+// Repair mends flaws, and says of each what became of it, as repair.lua does.
+func (s *Store) Repair(ctx context.Context, flaws []Flaw) ([]string, error) {
+	args := make([]any, 0, 2*len(flaws))
+	for i := range flaws {
+		args = append(args, flaws[i].What, &flaws[i].Item)
+	}
+	r := s.run(ctx, repairScript, args)
+	words := r.take(len(flaws))
+	return words, r.err("repair")
+}
+
+// An interceptReply is where a message was that was taken out, or is.
+type interceptReply struct{ State, ID string }
+
+// Out reports whether a call took the message out; running: whether it took also one that was being handled.
+func (r interceptReply) Out(running bool) bool {
+	return r.State != StateGone && r.State != StateDone && (running || r.State != stateUnack)
+}
+
+// InterceptWith is Intercept with a caller of calls. It returns ErrNotFound for what is nowhere and can be no id, because a key in the
+// place of an id would pass for a message that was handled.
+func (s *Store) InterceptWith(ctx context.Context, calls *LimitedCalls, by, what string, running bool) (got interceptReply, err error) {
+	err = calls.Call(ctx, func(c *Caller) (err error) {
+		got, err = s.Intercept(ctx, c, by, what, running)
+		return err
+	})
+	if err == nil && got.State == StateGone {
+		err = NoID(by, what)
+	}
+	return got, err
+}
+
+// Intercept takes out a message, named by "id" and its id or by "key" and its key; with running also one that is being
+// handled.
+func (s *Store) Intercept(ctx context.Context, c *Caller, by, what string, running bool) (interceptReply, error) {
+	r := s.run(ctx, InterceptScript, append(c.args(3), by, what, running))
+	got := interceptReply{r.state(r.text()), r.text()}
+	return got, r.err("intercept")
+}
+
+// What is kept of who acts and of the reason, in bytes.
+const (
+	MaxBy  = 200
+	MaxWhy = 1000
+)
+
+// Pause stops hand-outs until an instant, or resumes them if that is 0.
+func (s *Store) Pause(ctx context.Context, c *Caller, until int64, by, why string) error {
+	_, _, err := s.set(ctx, c, "until", until, by+"\n"+why)
+	return err
+}
+
+// PauseFor pauses for so many us by the server's clock, and returns until when.
+func (s *Store) PauseFor(ctx context.Context, c *Caller, us int64, by, why string) (until int64, err error) {
+	now, _, err := s.set(ctx, c, "for", us, by+"\n"+why)
+	return min(now+us, message.Forever), err
+}
+
+// set makes one attempt at a call of set, and returns the server's now and what was set before.
+func (s *Store) set(ctx context.Context, c *Caller, word ...any) (now int64, before string, err error) {
+	r := s.run(ctx, SetScript, append(c.args(len(word)), word...))
+	now, before = r.int64(), r.text()
+	return now, before, r.err("set")
+}
+
+// pausedOf reads the field paused: since when, who says so, and why. It counts if it is about this pause.
+func pausedOf(field string, until, now int64) (since time.Time, by, why string) {
+	start, rest, _ := strings.Cut(field, " ")
+	end, said, _ := strings.Cut(rest, " ")
+	us, err := strconv.ParseInt(start, 10, 64)
+	if err != nil || us <= 0 || us > now || end != strconv.FormatInt(until, 10) {
+		return since, "", ""
+	}
+	by, why, _ = strings.Cut(said, "\n")
+	return message.InstantTime(us), OneLine(by, MaxBy), OneLine(why, MaxWhy)
+}
+
+// OneLine is a text as it is kept: valid UTF-8, without control characters, of at most so many bytes.
+func OneLine(text string, most int) string {
+	text = strings.ToValidUTF8(text[:min(len(text), 4*most)], "\uFFFD") // of which most are kept
+	text = strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
+			return ' '
+		}
+		return r
+	}, text))
+	return strings.ToValidUTF8(text[:min(len(text), most)], "") // without the half of a character
+}

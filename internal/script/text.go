@@ -1,0 +1,217 @@
+package script
+
+import (
+	"crypto/sha1"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// This file puts the scripts together of the files in lua/. Each says what it does, takes, returns (a flat list), costs
+// and keeps. Three things in a text stand for others:
+//
+//	-- from message: keyof, redue   these functions and constants of lua/lib/message.lua and what they need, but for what
+//	                                is there already: a subject may be large at no cost to a script
+//	-- step read, repeat            lua/<script>/read.lua, and so on
+//	KEYS.pending                    the key of that name
+
+//go:embed lua
+var luaFiles embed.FS
+
+var (
+	SendScript      = loadScript("send")
+	SingleScript    = loadScript("single")
+	PutScript       = loadScript("put")
+	ForgetScript    = loadScript("forget")
+	FetchScript     = loadScript("fetch")
+	SettleScript    = loadScript("settle")
+	ExtendScript    = loadScript("extend")
+	OverrunScript   = loadScript("overrun")
+	InterceptScript = loadScript("intercept")
+	CountsScript    = loadScript("counts")
+	LookScript      = loadScript("look")
+	SteerScript     = loadScript("steer")
+	SetScript       = loadScript("set")
+	DropScript      = loadScript("drop")
+	ConsumersScript = loadScript("consumers")
+	HistoryScript   = loadScript("history")
+	ForecastScript  = loadScript("forecast")
+	AwaitScript     = loadScript("await")
+	NoteScript      = loadScript("note")
+	JournalScript   = loadScript("journal")
+	repairScript    = loadScript("repair")
+
+	SequencesScript = loadScript("sequences")
+	sequenceScript  = loadScript("sequence")
+)
+
+// ScriptTexts are those of all scripts.
+var ScriptTexts []string
+
+// ListScripts are the script list for each structure that it can read. Their texts are the same.
+var ListScripts = func() map[string]*script {
+	all := map[string]*script{}
+	for _, state := range StateWords[1:] {
+		all[state] = known(newScript(strings.ReplaceAll(luaText("list"), "KEYS.place", "KEYS."+state)))
+	}
+	return all
+}()
+
+// A script is a text as Redis gets it, and the keys that it takes.
+type script struct {
+	Text, SHA string
+	keys      []int // in keys.all, in the order of KEYS
+}
+
+func loadScript(file string) *script { return known(newScript(luaText(file))) }
+
+// known notes the text of a script.
+func known(sc *script) *script {
+	ScriptTexts = append(ScriptTexts, sc.Text)
+	return sc
+}
+
+// luaFile is a file of lua/ as it stands.
+func luaFile(name string) string {
+	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+var (
+	luaTake  = regexp.MustCompile(`^ *-- from (\w+): (\w+(?:, \w+)*)\n`)
+	luaSteps = regexp.MustCompile(`^ *-- step (\w+(?:, \w+)*)\n`)
+	luaLocal = regexp.MustCompile(`^local (?:function )?(\w+(?:, \w+)*)`)
+	luaName  = regexp.MustCompile(`[.:]?[A-Za-z_]\w*`)
+	luaNote  = regexp.MustCompile(` *--.*`)
+	luaQuote = regexp.MustCompile(`'[^'\n]*'`)
+)
+
+// A luaPart is one statement of lua/lib/, or several that belong together.
+type luaPart struct {
+	subject string
+	code    string   // without comments
+	names   []string // that it makes
+	needs   []string // other parts, by name
+}
+
+// luaParts are all of them, by each name that they make. No two subjects have the same name.
+var luaParts = func() map[string]*luaPart {
+	all := map[string]*luaPart{}
+	files, err := luaFiles.ReadDir("lua/lib")
+	if err != nil {
+		panic(err)
+	}
+	for _, file := range files {
+		subject := strings.TrimSuffix(file.Name(), ".lua")
+		var parts []*luaPart
+		var known []string // names that a part of this subject may need
+		for line := range strings.Lines(luaFile("lib/" + subject)) {
+			if take := luaTake.FindStringSubmatch(line); take != nil {
+				known = append(known, strings.Split(take[2], ", ")...)
+			} else if local := luaLocal.FindStringSubmatch(line); local != nil {
+				parts = append(parts, &luaPart{subject: subject, names: strings.Split(local[1], ", ")})
+				known = append(known, parts[len(parts)-1].names...)
+			}
+			if code := strings.TrimSpace(luaNote.ReplaceAllString(line, "")); code != "" {
+				parts[len(parts)-1].code += code + "\n"
+			}
+		}
+		for _, p := range parts {
+			for _, name := range luaName.FindAllString(luaQuote.ReplaceAllString(p.code, ""), -1) {
+				if slices.Contains(known, name) && !slices.Contains(p.names, name) {
+					p.needs = append(p.needs, name)
+				}
+			}
+			for _, name := range p.names {
+				if all[name] != nil {
+					panic("delayqueue: two subjects of lua/lib have " + name)
+				}
+				all[name] = p
+			}
+		}
+	}
+	return all
+}()
+
+// luaText is a script's text without comments. What a text takes within a block that is passed over costs a call nothing.
+func luaText(script string) string {
+	w := luaWriter{script: script, taken: map[string]int{}}
+	w.file(script, 0)
+	return w.String()
+}
+
+// A luaWriter puts one script together.
+type luaWriter struct {
+	strings.Builder
+	script string
+	taken  map[string]int // what is there, and how far the block is indented in which it is
+}
+
+// file writes the lines of a file, which are indented by so much more than there.
+func (w *luaWriter) file(name string, indent int) {
+	for line := range strings.Lines(luaFile(name)) {
+		at := indent + len(line) - len(strings.TrimLeft(line, " "))
+		if take := luaTake.FindStringSubmatch(line); take != nil {
+			for _, part := range strings.Split(take[2], ", ") {
+				w.take(take[1], part, at)
+			}
+		} else if steps := luaSteps.FindStringSubmatch(line); steps != nil {
+			for _, step := range strings.Split(steps[1], ", ") {
+				w.file(w.script+"/"+step, at)
+			}
+		} else if code := strings.TrimSpace(luaNote.ReplaceAllString(line, "")); code != "" {
+			maps.DeleteFunc(w.taken, func(_ string, block int) bool { return block > at })
+			w.WriteString(code + "\n")
+		}
+	}
+}
+
+// take writes a part, if it is not there, behind those that it needs.
+func (w *luaWriter) take(subject, name string, at int) {
+	if _, there := w.taken[name]; there {
+		return
+	}
+	part := luaParts[name]
+	if part == nil || part.subject != subject {
+		panic("delayqueue: lua/lib/" + subject + ".lua has no " + name)
+	}
+	for _, other := range part.needs {
+		w.take(luaParts[other].subject, other, at)
+	}
+	for _, made := range part.names {
+		w.taken[made] = at
+	}
+	w.WriteString(part.code)
+}
+
+var keyName = regexp.MustCompile(`KEYS\.\w+`)
+
+// newScript numbers the keys that a text names, in the order of structures, and writes KEYS[i] for each name: some hosts
+// look for that. It panics if no structure has such a name.
+func newScript(text string) *script {
+	sc := &script{}
+	named, numbers := keyName.FindAllString(text, -1), map[string]string{}
+	for i, structure := range structures {
+		if slices.Contains(named, "KEYS."+structure) {
+			sc.keys = append(sc.keys, i)
+			numbers["KEYS."+structure] = fmt.Sprintf("KEYS[%d]", len(sc.keys))
+		}
+	}
+	sc.Text = keyName.ReplaceAllStringFunc(text, func(name string) string {
+		number, known := numbers[name]
+		if !known {
+			panic("delayqueue: a script names an unknown key: " + name)
+		}
+		return number
+	})
+	sum := sha1.Sum([]byte(sc.Text))
+	sc.SHA = hex.EncodeToString(sum[:])
+	return sc
+}

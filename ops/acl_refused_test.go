@@ -1,0 +1,103 @@
+package ops
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/redis/go-redis/v9"
+)
+
+// userActs are what can be done to a queue, by the names of docs/acl.md.
+var userActs = map[string]func(ctx context.Context, as, admin redis.UniversalClient) error{
+	"send": func(ctx context.Context, as, _ redis.UniversalClient) error {
+		return queuetest.Failure(delayqueue.NewPublisher("orders", as).Send(ctx, "x"))
+	},
+	"consume": func(ctx context.Context, as, _ redis.UniversalClient) error {
+		q := delayqueue.NewQueue("orders", as, nil).WithLogger(slog.New(slog.DiscardHandler))
+		return queuetest.Failure(q.WithHandler(func(context.Context, *delayqueue.Message) error { return nil }).Drain(ctx))
+	},
+	"pause":  onQueue(func(ctx context.Context, m *Queue) error { return m.Pause(ctx) }),
+	"resume": onQueue(func(ctx context.Context, m *Queue) error { return m.Resume(ctx) }),
+	"set limits": onQueue(func(ctx context.Context, m *Queue) error {
+		return queuetest.Failure(m.SetLimits(ctx, Limits{Concurrency: 5}))
+	}),
+	"lift a throttle": onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Unthrottle(ctx)) }),
+	"delete":          onMessage(func(ctx context.Context, m *Queue, id string) error { return m.Delete(ctx, id) }),
+	"reschedule": onMessage(func(ctx context.Context, m *Queue, id string) error {
+		return m.RescheduleBy(ctx, id, time.Hour)
+	}),
+	"take back": onMessage(func(ctx context.Context, m *Queue, id string) error { return queuetest.Failure(m.Cancel(ctx, id)) }),
+	"delete all": onQueue(func(ctx context.Context, m *Queue) error {
+		return queuetest.Failure(m.BulkDelete(ctx, Bulk{States: []delayqueue.State{delayqueue.StatePending}}))
+	}),
+	"delete the queue": onQueue(func(ctx context.Context, m *Queue) error { return m.DeleteQueue(ctx, true) }),
+	"drop a sequence":  onQueue(func(ctx context.Context, m *Queue) error { return m.DropSequence(ctx, "s") }),
+	"count":            onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Counts(ctx)) }),
+	"list": onQueue(func(ctx context.Context, m *Queue) error {
+		return queuetest.Failure(m.List(ctx, delayqueue.StatePending, Filter{}, ""))
+	}),
+	"look at a message": onMessage(func(ctx context.Context, m *Queue, id string) error { return queuetest.Failure(m.Get(ctx, id)) }),
+	"await":             onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Await(ctx, "nobody")) }),
+	"see consumers":     onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Consumers(ctx)) }),
+	"read the journal":  onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Journal(ctx, 5, "")) }),
+	"write the journal": func(ctx context.Context, as, _ redis.UniversalClient) error {
+		return queuetest.Failure(script.NewStore(as, "dq", "orders").Note(ctx, &script.JournalNote{Word: script.JournalDone, Token: "0123456789abcdef", Text: "{}"}, 0))
+	},
+}
+
+func onQueue(act func(context.Context, *Queue) error) func(context.Context, redis.UniversalClient, redis.UniversalClient) error {
+	return func(ctx context.Context, as, _ redis.UniversalClient) error {
+		return act(ctx, Of(delayqueue.NewMonitor("orders", as)))
+	}
+}
+
+func onMessage(act func(context.Context, *Queue, string) error) func(context.Context, redis.UniversalClient, redis.UniversalClient) error {
+	return func(ctx context.Context, as, admin redis.UniversalClient) error {
+		info, err := delayqueue.NewPublisher("orders", admin).Send(ctx, "x", delayqueue.WithDelay(time.Hour))
+		if err != nil {
+			return err
+		}
+		return act(ctx, Of(delayqueue.NewMonitor("orders", as)), info.ID)
+	}
+}
+
+// TestRolesMayWhatTheyAreSaidTo: docs/acl.md names all that a role's line allows, also what it is not meant for, and the rest is refused.
+func TestRolesMayWhatTheyAreSaidTo(t *testing.T) {
+	t.Parallel()
+	admin, users := queuetest.RoleClients(t)
+	text, err := os.ReadFile(queuetest.File(t, "docs/acl.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range slices.Sorted(maps.Keys(users)) {
+		var can []string
+		for _, what := range slices.Sorted(maps.Keys(userActs)) {
+			if _, err := delayqueue.NewPublisher("orders", admin).Send(queuetest.CtxB, "there is a queue", delayqueue.WithDelay(time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+			if err := Of(delayqueue.NewMonitor("orders", admin)).Resume(queuetest.CtxB); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(queuetest.CtxB, time.Minute)
+			err := userActs[what](ctx, users[role], admin)
+			cancel()
+			if !queuetest.RefusedByACL(err) {
+				can = append(can, what)
+			}
+		}
+		line := regexp.MustCompile(`(?m)^\| ` + role + ` \| ([^|]*) \|$`).FindStringSubmatch(string(text))
+		if want := strings.Join(can, ", "); line == nil || line[1] != want {
+			t.Errorf("docs/acl.md says of %s %q; its line allows: %s", role, line, want)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"iter"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// A Consumer is a DelayQueue that consumes. It reports this about once a second. If a process consumes more than three queues over one
+// client, its idle consumers report every third of a lease, or every 10 s if that is sooner.
+type Consumer struct {
+	ID          string     // differs with each start
+	Host        string     // os.Hostname
+	PID         int        // of its process
+	Since       time.Time  // when it started, by the server's clock
+	Seen        time.Time  // when it reported this
+	Concurrency int        // how many deliveries it handles at a time
+	Handling    []Handling // the longest first; at most 100
+}
+
+// Handling is a message that a handler has.
+type Handling struct {
+	ID    string        // of the message
+	For   time.Duration // until Consumer.Seen
+	Since time.Time     // by the server's clock
+}
+
+// Consumers returns the consumers that are alive, the oldest first. A consumer that was killed counts as alive until its lease has run out,
+// and for 3 s at least.
+func (m *Queue) Consumers(ctx context.Context) ([]Consumer, error) {
+	alive, err := link.Read(ctx, func(ctx context.Context) (alive []Consumer, err error) {
+		for c, err := range consumers(ctx, m.store) {
+			if err != nil {
+				return nil, err
+			}
+			alive = append(alive, c)
+		}
+		return alive, nil
+	})
+	if err == nil && len(alive) == 0 {
+		err = m.there(ctx)
+	}
+	if err != nil {
+		return nil, m.failed(err, "consumers")
+	}
+	slices.SortFunc(alive, func(a, b Consumer) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) })
+	return alive, nil
+}
+
+// consumers lists the consumers that are alive. It ends after the first error.
+func consumers(ctx context.Context, s *script.Store) iter.Seq2[Consumer, error] {
+	return func(yield func(Consumer, error) bool) {
+		seen := map[string]bool{}
+		for e, err := range s.Consumers(ctx) {
+			if err != nil {
+				yield(Consumer{}, err)
+				return
+			}
+			if c, alive := consumerOf(e.ID, e.Text, e.Now); alive && !seen[e.ID] {
+				seen[e.ID] = true
+				if !yield(c, nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// consumerOf reads a consumer's entry, and reports whether it is alive. lua/drop.lua has the same rule.
+func consumerOf(id, text string, now int64) (Consumer, bool) {
+	parts := strings.SplitN(text, " ", 3)
+	if len(parts) != 3 {
+		return Consumer{}, false // of another program
+	}
+	seen, err := strconv.ParseInt(parts[0], 10, 64)
+	lease, lerr := strconv.ParseInt(parts[1], 10, 64)
+	var s script.Presence
+	if err != nil || lerr != nil || json.Unmarshal([]byte(parts[2]), &s) != nil ||
+		max(now-seen, seen-now) > max(lease, script.MinAlive.Microseconds()) {
+		return Consumer{}, false
+	}
+	c := Consumer{
+		ID: id, Host: s.Host, PID: s.PID, Since: message.InstantTime(seen - max(s.UpUs, 0)), Seen: message.InstantTime(seen), Concurrency: s.Concurrency,
+	}
+	for _, h := range s.Handling {
+		us := min(max(h.Us, 0), message.Forever)
+		c.Handling = append(c.Handling, Handling{h.ID, message.Microseconds(us), message.InstantTime(seen - us)})
+	}
+	return c, true
+}

@@ -1,0 +1,58 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// TestPrefixOnce: an error that a call returns says whose it is once, in front, and names the queue; what it
+// wraps does not say it again.
+func TestPrefixOnce(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{
+		delayqueue.ErrSkipRetry, delayqueue.ErrNacked, delayqueue.ErrPanicked, delayqueue.ErrConsumeTimeout, delayqueue.ErrExpired, delayqueue.ErrPoison, delayqueue.ErrDeliveryLost, delayqueue.ErrCanceled, delayqueue.ErrShutdown,
+		delayqueue.ErrDuplicateKey, delayqueue.ErrNotReplicated, delayqueue.ErrBadOption, delayqueue.ErrPayloadTooLarge, script.ErrBadReply, delayqueue.ErrConsuming, delayqueue.ErrStopped,
+		delayqueue.ErrWrongType, delayqueue.ErrSnoozed, delayqueue.ErrWrongState,
+		ErrConsumersAlive, ErrUnknownLayout, ErrBadCursor, message.ErrNewerVersion, link.ErrNoNode, delayqueue.Snooze(time.Second),
+		delayqueue.RetryAfter(time.Second, nil),
+	} {
+		if strings.Contains(err.Error(), "delayqueue") {
+			t.Errorf("%q has a prefix of its own", err)
+		}
+	}
+
+	f := face.New(t)
+	q, m := f.Queue(nil), Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	buriedIn(f, "a")
+	holder := f.Send(q, "x", delayqueue.WithKey("key of a"), delayqueue.WithDelay(time.Hour))
+	garbage := f.Check().Garbage[0].ID
+	_, duplicate := q.Send(context.Background(), "y", delayqueue.WithKey("key of a"))
+	_, badOption := q.Send(context.Background(), "y", nil)
+	_, batch := q.SendBatch(context.Background(), []delayqueue.Outgoing{{Options: []delayqueue.MsgOption{delayqueue.WithKey("key of a")}}})
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	_, intercept := q.Intercept(ended, "x")
+	_, get := m.Get(ended, "x")
+	_, list := m.List(context.Background(), delayqueue.StatePending, Filter{}, "x")
+	for call, err := range map[string]error{
+		"Send, duplicate": duplicate, "Send, bad option": badOption, "SendBatch": batch, "Intercept": intercept, "Get": get, "List": list,
+		"Requeue, duplicate": m.Requeue(context.Background(), garbage), "Requeue, wrong state": m.Requeue(context.Background(), holder.ID),
+		"RunNow, gone": m.RunNow(context.Background(), "nobody"),
+	} {
+		if err == nil || !strings.HasPrefix(err.Error(), `delayqueue: queue "`+f.Name+`": `) || strings.Count(err.Error(), "delayqueue") != 1 {
+			t.Errorf("%s: %v; want the prefix once, and the queue", call, err)
+		}
+	}
+	if !errors.Is(duplicate, delayqueue.ErrDuplicateKey) {
+		t.Errorf("duplicate: %v", duplicate)
+	}
+}

@@ -1,0 +1,278 @@
+package ops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+)
+
+// finds is a whole search: what was found, by payload and where, and in how many calls.
+func finds(f *face.Fixture, m *Queue, text string, how Find) (all []string, calls int) {
+	f.T.Helper()
+	for cursor := ""; ; {
+		got, err := m.Find(queuetest.CtxB, text, how, cursor)
+		f.Must(err)
+		for _, one := range got.Matches {
+			all = append(all, one.Payload+" in "+one.In+one.Header)
+		}
+		calls++
+		if how.Limit > 0 && len(got.Matches) > how.Limit || got.Looked > got.Total || got.Next == "" && got.Looked != got.Total {
+			f.T.Fatalf("%q: %+v", text, got)
+		}
+		if cursor = got.Next; cursor == "" {
+			return all, calls
+		}
+	}
+}
+
+func TestFind(t *testing.T) { onSharedServer(t, findsInEveryState) }
+
+func findsInEveryState(f *face.Fixture, m *Queue) {
+	if _, err := m.Find(queuetest.CtxB, "x", Find{}, ""); !errors.Is(err, delayqueue.ErrNoQueue) {
+		f.T.Errorf("in nothing: %v", err)
+	}
+	q := f.Queue(nil)
+	buriedIn(f, "dead one") // one after the other: they die in this order
+	buriedIn(f, "dead two")
+	pending := f.Send(q, "pending needle", face.InAnHour, delayqueue.WithKey("needle")).ID
+	f.Send(q, "due", delayqueue.WithHeader("trace", "a needle b"), delayqueue.WithHeader("other", "x"))
+	f.Send(q, "the one "+pending, face.InAnHour)
+	search := func(what, text string, how Find, calls int, want ...string) {
+		f.T.Helper()
+		got, n := finds(f, m, text, how)
+		if !slices.Equal(got, want) || n != calls {
+			f.T.Errorf("%s: %q in %d calls, want %q in %d", what, got, n, want, calls)
+		}
+	}
+	search("a key, and elsewhere", "needle", Find{}, 2, "pending needle in key", "due in headertrace")
+	search("an id, and elsewhere", pending, Find{}, 2, "pending needle in id", "the one "+pending+" in payload")
+	// With a space, which is in no id: "ead" may be in one, and so in the payload that holds one.
+	search("a text", "ead ", Find{}, 1, "dead one in key", "dead two in key")
+	search("in a payload", "he one", Find{}, 1, "the one "+pending+" in payload")
+	search("in an error", "no dead two", Find{}, 1, "dead two in error")
+	search("the key of a dead one", "key of dead two", Find{States: []delayqueue.State{delayqueue.StateGarbage}}, 1, "dead two in key")
+	search("no id", "01a0c447-4440-7c3e-9d41-6f0e8a2b4c55", Find{}, 1)
+	search("a live one's key among the dead", "needle", Find{States: []delayqueue.State{delayqueue.StateGarbage}}, 1)
+	search("one at a time", "e", Find{Limit: 1}, 6, "dead one in key", "dead two in key", "due in headertrace", "pending needle in key",
+		"the one "+pending+" in payload")
+	search("two looked at in a call", "ead ", Find{Messages: 2}, 3, "dead one in key", "dead two in key")
+	search("little read in a call", "ead ", Find{Bytes: 1, Messages: 1}, 6, "dead one in key", "dead two in key")
+	for what, call := range map[string]func() (*Found, error){
+		"nothing": func() (*Found, error) { return m.Find(queuetest.CtxB, "", Find{}, "") },
+		"nowhere": func() (*Found, error) {
+			return m.Find(queuetest.CtxB, "x", Find{States: []delayqueue.State{delayqueue.StateGone}}, "")
+		},
+		"no cursor":      func() (*Found, error) { return m.Find(queuetest.CtxB, "x", Find{}, "x") },
+		"another cursor": func() (*Found, error) { return m.Find(queuetest.CtxB, "x", Find{}, "eyJwIjoyMH0") },
+	} {
+		if got, err := call(); got == nil || !errors.Is(err, delayqueue.ErrBadOption) && !errors.Is(err, ErrBadCursor) {
+			f.T.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+}
+
+// TestFindTellsNoPayload: who may not know payloads learns nothing from a guess, not how much was looked at either.
+func TestFindTellsNoPayload(t *testing.T) { onSharedServer(t, findsNoPayload) }
+
+func findsNoPayload(f *face.Fixture, m *Queue) {
+	q := f.Queue(nil)
+	for range 5 {
+		f.Send(q, "card 4711", face.InAnHour, delayqueue.WithKey(uuid.NewString()), delayqueue.WithHeader("h", "v 4711"))
+	}
+	for _, how := range []Find{{NoPayload: true}, {NoPayload: true, Limit: 1}, {NoPayload: true, Messages: 2}} {
+		for _, cursor := range []string{"", "eyJsIjoxLCJuIjo1fQ"} {
+			right, err := m.Find(queuetest.CtxB, "card 4711", how, cursor)
+			f.Must(err)
+			wrong, err := m.Find(queuetest.CtxB, "card 4712", how, cursor)
+			f.Must(err)
+			if !reflect.DeepEqual(right, wrong) || len(right.Matches) > 0 {
+				f.T.Errorf("%+v: a right guess tells %+v, a wrong one %+v", how, right, wrong)
+			}
+		}
+	}
+	if got, _ := finds(f, m, "v 4711", Find{NoPayload: true}); len(got) != 5 || got[0] != "card 4711 in headerh" {
+		f.T.Errorf("%q", got)
+	}
+}
+
+// TestFindIsCutOff: what was found until then is kept, and it goes on where it was.
+func TestFindIsCutOff(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	q := f.Queue(nil)
+	const n = walkPage + 50
+	batch := make([]delayqueue.Outgoing, n)
+	for i := range batch {
+		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint("m", i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
+	}
+	_, err := q.SendBatch(queuetest.CtxB, batch)
+	f.Must(err)
+	cli := f.Client()
+	ctx, cancel := context.WithCancel(queuetest.CtxB)
+	defer cancel()
+	pages := 0
+	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if cmd.Args()[1] == script.ListScripts["pending"].SHA && len(cmd.Args()) > 3 && fmt.Sprint(cmd.Args()[7]) == fmt.Sprint(walkPage) {
+			if pages++; pages == 2 {
+				cancel()
+				return context.Canceled
+			}
+		}
+		return next(c, cmd)
+	})))
+	got, err := unhurriedMonitor(f.Name, cli).Find(ctx, "m", Find{Limit: 500, States: []delayqueue.State{delayqueue.StatePending}}, "")
+	if !errors.Is(err, context.Canceled) || len(got.Matches) != walkPage || got.Looked != walkPage || got.Total != n || got.Next == "" {
+		t.Fatalf("%d found, %+v, %v", len(got.Matches), got, err)
+	}
+	rest, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).Find(queuetest.CtxB, "m", Find{Limit: 500, States: []delayqueue.State{delayqueue.StatePending}}, got.Next)
+	if err != nil || len(rest.Matches) != n-walkPage || rest.Next != "" || rest.Looked != n {
+		t.Errorf("%d found, %v", len(rest.Matches), err)
+	}
+}
+
+func TestFoldError(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                                           noError,
+		"timeout":                                    "timeout",
+		"order 42 failed after 1.5s":                 "order # failed after #s",
+		"dial tcp 10.0.0.1:6379: refused":            "dial tcp #: refused",
+		"dial tcp 10.0.12.134:80: refused":           "dial tcp #: refused",
+		`no user "ann \"x\" 7", sorry`:               `no user "…", sorry`,
+		"can't open 'a b', won't":                    "can't open '…', won't",
+		"key `k1` of order-42":                       "key `…` of order-#",
+		`an open " quote 1`:                          `an open " quote #`,
+		"01a0c447-4440-7c3e-9d41-6f0e8a2b4c55: gone": "#: gone",
+		"request 7f3a9c21be and 0xc000123abc":        "request # and #",
+		"charge ch1a2B3c4D5e6F7g8H declined":         "charge # declined",
+		"at 2026-11-22T14:13:20Z":                    "at #-#-#T#Z",
+		"feedback: deadline":                         "feedback: deadline",
+		"main.go:42:7: sha256 no 1,000":              "main.go:#: sha# no #",
+		"键 12 \xff":                                  "键 # \xff",
+	} {
+		if got := FoldError(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func FuzzFoldError(f *testing.F) {
+	for _, text := range []string{"", "a 1 'b", `"\`, "`", "1.", "a-_1", "0x", "\x00\xff", strings.Repeat(`"'`, 3000)} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		folded := FoldError(text)
+		if folded == "" || len(folded) > 5*(4<<10)+len(noError) || strings.ContainsAny(folded, "0123456789") && text != "" {
+			t.Errorf("%q: %q", text, folded)
+		}
+	})
+}
+
+func TestErrorGroups(t *testing.T) { onSharedServer(t, groupsErrors) }
+
+// groupsErrors: the groups of several calls are those of one, and each selects itself.
+func groupsErrors(f *face.Fixture, m *Queue) {
+	if _, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, ""); !errors.Is(err, delayqueue.ErrNoQueue) {
+		f.T.Errorf("of nothing: %v", err)
+	}
+	f.Send(f.Queue(nil), "other", face.InAnHour)
+	if got, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, ""); err != nil || len(got.Groups) != 0 || got.Next != "" {
+		f.T.Errorf("of no garbage: %+v, %v", got, err)
+	}
+	ids := buriedIn(f, "card 1", "card 22", "stock", "card 333", "stock 'a'", "stock 'b 7'")
+	whole, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 0, "")
+	f.Must(err)
+	var words []string
+	for _, g := range whole.Groups {
+		words = append(words, fmt.Sprint(g.Count, " ", g.Pattern))
+		if last := statusInQueue(f, m, g.ID); last.LastError != g.Error || !last.At.Equal(g.Last) || g.First.After(g.Last) ||
+			!slices.Contains(ids, g.ID) {
+			f.T.Errorf("%+v, of which the last is %+v", g, last)
+		}
+	}
+	if want := []string{"3 skip retry: no card #", "2 skip retry: no stock '…'", "1 skip retry: no stock"}; !slices.Equal(words, want) ||
+		whole.Looked != 6 || whole.Total != 6 || whole.Next != "" {
+		f.T.Errorf("%q, %+v; want %q", words, whole, want)
+	}
+	parts := &ErrorGroups{}
+	for cursor, calls := "", 0; calls == 0 || cursor != ""; calls++ {
+		got, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{}, 4, cursor)
+		f.Must(err)
+		parts.Merge(got)
+		parts.Total, cursor = got.Total, got.Next
+		if calls > 3 {
+			f.T.Fatalf("%+v", got)
+		}
+	}
+	if a, b := asJSON(f.T, whole), asJSON(f.T, parts); a != b {
+		f.T.Errorf("in parts %s\nat once %s", b, a)
+	}
+	for _, latest := range []bool{false, true} {
+		page, err := m.List(queuetest.CtxB, delayqueue.StateGarbage, Filter{Limit: 1, LatestFirst: latest}, "")
+		f.Must(err)
+		one, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{LatestFirst: latest}, 1, "")
+		if err != nil || len(one.Groups) != 1 || one.Groups[0].ID != page.Messages[0].ID {
+			f.T.Errorf("of one, the latest first %v: %+v, %v; the list begins with %+v", latest, one, err, page.Messages[0])
+		}
+	}
+	got, err := m.BulkDelete(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StateGarbage},
+		Filter: Filter{ErrorLike: whole.Groups[1].Pattern, Limit: 2}})
+	if err != nil || got.Done != 2 {
+		f.T.Errorf("%+v, %v", got, err)
+	}
+	left, err := m.ErrorGroups(queuetest.CtxB, delayqueue.StateGarbage, Filter{Contains: "stock"}, 0, "")
+	if err != nil || len(left.Groups) != 1 || left.Groups[0] != whole.Groups[2] {
+		f.T.Errorf("left: %+v, %v", left, err)
+	}
+	for what, call := range map[string]func() (*ErrorGroups, error){
+		"of another state": func() (*ErrorGroups, error) {
+			return m.ErrorGroups(queuetest.CtxB, delayqueue.StatePending, Filter{}, 0, "")
+		},
+		"no cursor": func() (*ErrorGroups, error) {
+			return m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "x")
+		},
+		"another cursor": func() (*ErrorGroups, error) {
+			return m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "eyJwIjoyMH0")
+		},
+	} {
+		if got, err := call(); got == nil || !errors.Is(err, delayqueue.ErrBadOption) && !errors.Is(err, ErrBadCursor) {
+			f.T.Errorf("%s: %+v, %v", what, got, err)
+		}
+	}
+}
+
+func asJSON(t testing.TB, v any) string {
+	text, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestErrorGroupsAreBounded: what goes beyond is counted.
+func TestErrorGroupsAreBounded(t *testing.T) {
+	t.Parallel()
+	var g, more ErrorGroups
+	for i := range maxGroups + 7 {
+		g.add(ErrorGroup{Pattern: fmt.Sprint(i), Count: 1})
+	}
+	more.Others, more.Groups = 2, []ErrorGroup{{Pattern: "new", Count: 3}, {Pattern: "0", Count: 4}}
+	g.Merge(&more)
+	if len(g.Groups) != maxGroups || g.Others != 7+2+3 || g.Groups[0].Count != 5 {
+		t.Errorf("%d groups, %d others, %+v", len(g.Groups), g.Others, g.Groups[0])
+	}
+}

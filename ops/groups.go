@@ -1,0 +1,220 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// noError is what FoldError makes of "": messages without an error are a group as well.
+const noError = "(no error)"
+
+// FoldError makes errors alike that differ only in numbers, ids and quotes. Each number becomes #, together with the characters that join
+// its parts, as in addresses and times. Each id becomes #, and the text between two quotes becomes an ellipsis. FoldError looks at 4 KB.
+func FoldError(text string) string {
+	if text == "" {
+		return noError
+	}
+	text = text[:min(len(text), 4<<10)]
+	var out strings.Builder
+	unclosed := map[byte]bool{} // quotes without an end
+	for i := 0; i < len(text); {
+		c := text[i]
+		switch {
+		case (c == '"' || c == '`' || c == '\'' && (i == 0 || !alnum(text[i-1]))) && !unclosed[c]:
+			n := quoted(text[i:])
+			if unclosed[c] = n == 0; n == 0 {
+				continue
+			}
+			out.WriteByte(c)
+			out.WriteString("…")
+			out.WriteByte(c)
+			i += n
+		case alnum(c):
+			n := word(text[i:])
+			if !isID(text[i : i+n]) {
+				n = foldNumbers(&out, text[i:], n)
+			} else {
+				out.WriteByte('#')
+			}
+			i += n
+		default:
+			out.WriteByte(c)
+			i++
+		}
+	}
+	return out.String()
+}
+
+func digit(c byte) bool { return c >= '0' && c <= '9' }
+
+func alnum(c byte) bool { return digit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
+
+// quoted is the length of the text from its quote to the next quote of this kind, both included; 0 if there is none.
+func quoted(text string) int {
+	for i := 1; i < len(text); i++ {
+		switch {
+		case text[i] == '\\' && text[0] != '`':
+			i++
+		case text[i] == text[0] && (text[0] != '\'' || i+1 == len(text) || !alnum(text[i+1])):
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// word is the length of the word at the beginning of a text: letters, digits, and - and _ between them.
+func word(text string) int {
+	for i := range len(text) {
+		if !alnum(text[i]) && ((text[i] != '-' && text[i] != '_') || i+1 == len(text) || !alnum(text[i+1])) {
+			return i
+		}
+	}
+	return len(text)
+}
+
+// isID says whether a word is an id: a UUID, or a long mix of letters and digits.
+func isID(word string) bool {
+	letters, digits, hex := 0, 0, true
+	for i := range len(word) {
+		c := word[i]
+		switch {
+		case digit(c):
+			digits++
+		case alnum(c):
+			letters++
+			hex = hex && (c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' || i == 1 && word[:2] == "0x")
+		}
+	}
+	return digits > 0 && letters > 0 && (hex && len(word) >= 8 || digits > 1 && len(word) >= 16 && !strings.ContainsAny(word, "-_"))
+}
+
+// foldNumbers writes a word of n bytes with # for each number in it. A number may go on behind the word. It returns where the last one ends.
+func foldNumbers(out *strings.Builder, text string, n int) int {
+	for i := 0; i < n; {
+		if !digit(text[i]) {
+			out.WriteByte(text[i])
+			i++
+			continue
+		}
+		out.WriteByte('#')
+		for i < len(text) && (digit(text[i]) || strings.IndexByte(".,:", text[i]) >= 0 && i+1 < len(text) && digit(text[i+1])) {
+			i++
+		}
+		n = max(n, i)
+	}
+	return n
+}
+
+// An ErrorGroup is the messages whose last errors are alike.
+type ErrorGroup struct {
+	Pattern     string    // what FoldError makes of the errors; as Filter.ErrorLike it selects this group
+	Count       int64     // messages
+	First, Last time.Time // when the first and the last message died, or its last delivery ended
+	ID, Error   string    // of the last message
+}
+
+// ErrorGroups are the errors of a state, in groups.
+type ErrorGroups struct {
+	Groups []ErrorGroup // the largest first; at most 1,000
+	Others int64        // messages of further groups
+	Looked int64        // messages looked at, by this call and those before it
+	Total  int64        // messages in the state when the first call began
+	Next   string       // the cursor of the next call; "" if all was looked at
+}
+
+const maxGroups = 1000
+
+// ErrorGroups counts the messages of StateGarbage or StateRetry that match f, in groups by their last errors (FoldError).
+//
+// A call looks at budget messages (0: 10,000; at most 100,000), and at 64 MB of them, page by page. A pause follows each page, as long as
+// the page took. cursor is "" for the first call, and then the Next of the call before, with the same filter. Merge puts the groups of
+// these calls together. Beside an error ErrorGroups returns what was counted until then, and Next.
+func (m *Queue) ErrorGroups(ctx context.Context, state delayqueue.State, f Filter, budget int, cursor string) (*ErrorGroups, error) {
+	got, err := m.errorGroups(ctx, state, f, budget, cursor)
+	if err != nil {
+		err = m.failed(err, "group errors")
+	}
+	return got, err
+}
+
+func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filter, budget int, cursor string) (*ErrorGroups, error) {
+	g := &ErrorGroups{}
+	if state != delayqueue.StateGarbage && state != delayqueue.StateRetry {
+		return g, fmt.Errorf("%w: state %s has no errors", delayqueue.ErrBadOption, state)
+	}
+	places, err := m.places(state, f)
+	if err != nil {
+		return g, err
+	}
+	f.turn(places)
+	var at walk
+	if cursor != "" {
+		if err := readCursor(cursor, &at); err != nil || at.Place != 0 {
+			return g, cmp.Or(err, fmt.Errorf("%w %q", ErrBadCursor, cursor))
+		}
+	} else if err := at.start(ctx, m, places); err != nil {
+		return g, err
+	} else if at.Total == 0 {
+		return g, m.there(ctx)
+	}
+	err = at.goOn(ctx, m, places, walkPage, min(cmp.Or(max(budget, 0), 10_000), 100_000), 64<<20, func(msg *MessageStatus) bool {
+		if f.matches(msg) {
+			when := msg.At
+			if state == delayqueue.StateRetry {
+				when = msg.EndedAt
+			}
+			g.add(ErrorGroup{FoldError(msg.LastError), 1, when, when, msg.ID, msg.LastError})
+		}
+		return true
+	})
+	g.sort()
+	g.Looked, g.Total = at.Looked, at.Total
+	if at.Place < len(places) {
+		g.Next, _ = cursorOf(&at) // there is nothing in it that cannot be written
+	}
+	return g, err
+}
+
+// add adds messages of a group.
+func (g *ErrorGroups) add(more ErrorGroup) {
+	i := slices.IndexFunc(g.Groups, func(one ErrorGroup) bool { return one.Pattern == more.Pattern })
+	if i < 0 && len(g.Groups) >= maxGroups {
+		g.Others += more.Count
+		return
+	}
+	if i < 0 {
+		g.Groups = append(g.Groups, more)
+		return
+	}
+	one := &g.Groups[i]
+	one.Count += more.Count
+	if more.First.Before(one.First) {
+		one.First = more.First
+	}
+	if !more.Last.Before(one.Last) {
+		one.Last, one.ID, one.Error = more.Last, more.ID, more.Error
+	}
+}
+
+// sort puts the largest first.
+func (g *ErrorGroups) sort() {
+	slices.SortStableFunc(g.Groups, func(a, b ErrorGroup) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Pattern, b.Pattern))
+	})
+}
+
+// Merge adds the groups of the call that went on from g.Next.
+func (g *ErrorGroups) Merge(more *ErrorGroups) {
+	for _, one := range more.Groups {
+		g.add(one)
+	}
+	g.sort()
+	g.Others += more.Others
+	g.Looked, g.Next = more.Looked, more.Next
+}

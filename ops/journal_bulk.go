@@ -1,0 +1,156 @@
+package ops
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// This file writes calls for many into the journal, where other processes see how they go on, and stop them.
+
+// ErrBulkStopped: the call for many has stopped, because StopBulk was called.
+var ErrBulkStopped = errors.New("the call was asked to stop")
+
+// actOf is the Act of a change.
+func actOf(what string, us int64) Act {
+	switch {
+	case what == script.SteerAt && us == 0:
+		return ActRunNow
+	case what == script.SteerRequeue:
+		return ActRequeue
+	case what == script.SteerDelete:
+		return ActDelete
+	case what == script.SteerRelease:
+		return ActReleaseKey
+	default:
+		return ActReschedule
+	}
+}
+
+// steerDetail says in words until when or by how much.
+func steerDetail(what string, us int64) string {
+	switch {
+	case what == script.SteerBy:
+		return fmt.Sprintf("by %v", message.Microseconds(us))
+	case what == script.SteerAt && us != 0:
+		return "due " + instantText(message.InstantTime(us))
+	default:
+		return ""
+	}
+}
+
+func instantText(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// detail says in words which messages are changed, and how.
+func (o *operation) detail() string {
+	var words []string
+	add := func(text string) {
+		if text != "" {
+			words = append(words, text)
+		}
+	}
+	var states []string
+	for _, s := range o.States {
+		states = append(states, s.String())
+	}
+	add("what is " + strings.Join(states, ", "))
+	add(o.Filter.hot().words())
+	add(steerDetail(o.What, o.Us))
+	if o.Spread > 0 {
+		add(fmt.Sprintf("spread over %v", message.Microseconds(o.Spread)))
+	}
+	if o.Rate > 0 {
+		add(fmt.Sprintf("%d a second", o.Rate))
+	}
+	if o.Most > 0 {
+		add(fmt.Sprintf("at most %d", o.Most))
+	}
+	return strings.Join(words, "; ")
+}
+
+// words says which messages the filter selects; "" if it selects all.
+func (f *Filter) words() string {
+	var words []string
+	text := func(what, wanted string) {
+		if wanted != "" {
+			words = append(words, fmt.Sprintf("%s %q", what, wanted[:min(len(wanted), 200)]))
+		}
+	}
+	if !f.From.IsZero() {
+		words = append(words, "from "+instantText(f.From))
+	}
+	if !f.To.IsZero() {
+		words = append(words, "to "+instantText(f.To))
+	}
+	text("key", f.Key)
+	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
+		text("header "+name, f.Headers[name])
+	}
+	text("payload", f.Contains)
+	text("error", f.Error)
+	text("errors like", f.ErrorLike)
+	return strings.Join(words, ", ")
+}
+
+// leave writes how the call has ended.
+func (m *Queue) leave(ctx context.Context, o *operation, finished bool, err error) {
+	switch {
+	case err == nil && finished:
+		_ = m.noteBulk(ctx, o, BulkFinished, nil)
+	case err == nil, errors.Is(err, ErrBulkStopped), ctx.Err() != nil:
+		_ = m.noteBulk(ctx, o, BulkStopped, nil)
+	default:
+		_ = m.noteBulk(ctx, o, BulkFailed, err)
+	}
+}
+
+// heard is noteBulk for a call that has found nothing to change for a second.
+func (m *Queue) heard(ctx context.Context, o *operation) error {
+	if time.Since(o.noted) < time.Second {
+		return nil
+	}
+	return m.noteBulk(ctx, o, BulkRunning, nil)
+}
+
+// noteBulk writes how far the call has come, and returns ErrBulkStopped if StopBulk was called. While Redis cannot be reached, a call that
+// goes on waits here, as it would in its next step; otherwise nobody could see or stop it later. For the end of a call there are only
+// the attempts of journalTime.
+func (m *Queue) noteBulk(ctx context.Context, o *operation, phase BulkPhase, failure error) error {
+	if o.dry || o.mute {
+		return nil
+	}
+	b := &bulkRecord{Phase: phase, Total: o.Result.Total, Looked: o.Result.Looked, Passed: o.Result.Passed, Task: &o.task, Begun: o.Begun}
+	if text, _ := cursorOf(b.Task); len(text) > maxEntryTask {
+		b.Task = nil
+	}
+	if failure != nil {
+		b.Error = message.ErrorText(failure)
+	}
+	record := &journalRecord{By: o.who.by, Why: o.who.why, Act: actOf(o.What, o.Us), Detail: o.detail(), N: o.Result.Done, Bulk: b}
+	word, ends := script.JournalRuns, phase != BulkRunning
+	if ends {
+		word = script.JournalDone
+		brief, cancel := briefly(ctx)
+		defer cancel()
+		ctx = brief
+	}
+	got, err := m.writeDown(ctx, record, script.JournalNote{Word: word, Token: o.entry.Token, Made: o.entry.Made})
+	o.noted = time.Now()
+	switch {
+	case err == nil:
+		if o.entry.Made = got.Made; !ends && got.Said == script.JournalStop {
+			return ErrBulkStopped
+		}
+	case ends, ctx.Err() == nil, o.entry.Made == "": // else the entry was perhaps written; the call ends here, and leave writes its end
+		m.missing(record, err)
+		o.mute = true // the call goes on without an entry
+	}
+	return nil
+}

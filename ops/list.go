@@ -1,0 +1,259 @@
+package ops
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// A Filter selects messages of a state, and says how many are looked at at a time. The zero Filter selects all messages.
+type Filter struct {
+	From, To  time.Time         // bounds of MessageStatus.At, both included; a message in StateReady has the instant since when it is ready; zero: no bound
+	Key       string            // the key of the message (WithKey), live or dead, is exactly this; "": any
+	Contains  string            // a part of the payload
+	Headers   map[string]string // the message has each of these headers, and the value of each contains this text
+	Error     string            // a part of the last error
+	ErrorLike string            // FoldError makes exactly this of the last error (ErrorGroup.Pattern)
+	Limit     int               // how many messages are looked at for one page, at most 500; 0: 100
+
+	// LatestFirst turns round the order of List, All and ErrorGroups. Calls for many ignore it, because they have an order of their own.
+	LatestFirst bool
+}
+
+func (f *Filter) matches(m *MessageStatus) bool {
+	for name, text := range f.Headers {
+		if value, ok := m.Headers[name]; !ok || !strings.Contains(value, text) {
+			return false
+		}
+	}
+	at := m.At.UnixMicro()
+	if !f.From.IsZero() && at < f.From.UnixMicro() || !f.To.IsZero() && at > f.To.UnixMicro() {
+		return false
+	}
+	if f.ErrorLike != "" && f.ErrorLike != FoldError(m.LastError) {
+		return false
+	}
+	return (f.Key == "" || f.Key == m.Key) && strings.Contains(m.Payload, f.Contains) && strings.Contains(m.LastError, f.Error)
+}
+
+// pageSize is how many messages are looked at for one page. It is small because the server works for nobody else meanwhile.
+const pageSize = 100
+
+func (f *Filter) limit() int { return min(cmp.Or(max(f.Limit, 0), pageSize), script.MaxBatch) }
+
+// bounds are the scores between which the filter selects messages. The upper one is not included.
+func (f *Filter) bounds() (from, to int64) {
+	from, to = math.MinInt64, math.MaxInt64
+	if !f.From.IsZero() {
+		from = f.From.UnixMicro()
+	}
+	if !f.To.IsZero() {
+		to = f.To.UnixMicro() + 1
+	}
+	return from, to
+}
+
+// turn puts places into the order of the filter.
+func (f *Filter) turn(places []place) {
+	if !f.LatestFirst {
+		return
+	}
+	slices.Reverse(places)
+	for i := range places {
+		places[i].back = true
+	}
+}
+
+// A Page is a part of a list.
+type Page struct {
+	Messages []*MessageStatus // may be none, although Next is not ""
+	Next     string           // the cursor of the page that follows; "" if there is none
+	Looked   int              // how many messages were looked at
+}
+
+// ErrBadCursor: the text is not a cursor that this call has returned.
+var ErrBadCursor = errors.New("bad cursor")
+
+// List returns a page of the messages in a state, in the order of MessageStatus.At; in StateReady first released messages, then retries,
+// then new ones. cursor is "" for the first page, and then the Next of the
+// page before, with the same filter. List looks at Filter.Limit messages, or at fewer if they are large, and returns those that
+// match. So a page may be empty although others follow.
+//
+// Messages move while they are listed. A message that changes its state or its time between two pages may be missed or met twice.
+func (m *Queue) List(ctx context.Context, state delayqueue.State, f Filter, cursor string) (*Page, error) {
+	page, err := m.page(ctx, state, f, cursor)
+	if err == nil && page.Looked == 0 && cursor == "" {
+		err = m.there(ctx)
+	}
+	if err != nil {
+		return nil, m.failed(err, "list %s", state)
+	}
+	return page, nil
+}
+
+// All lists the messages in a state, page by page. A pause follows each page, as long as the page took, so that others get their share
+// of the server. All ends after the first error.
+func (m *Queue) All(ctx context.Context, state delayqueue.State, f Filter) iter.Seq2[*MessageStatus, error] {
+	return func(yield func(*MessageStatus, error) bool) {
+		var w walk
+		places, err := m.places(state, f)
+		if err == nil {
+			f.turn(places)
+			err = w.goOn(ctx, m, places, f.limit(), math.MaxInt, math.MaxInt, func(msg *MessageStatus) bool {
+				return !f.matches(msg) || yield(msg, nil)
+			})
+		}
+		if err == nil && w.Looked == 0 {
+			err = m.there(ctx)
+		}
+		if err != nil {
+			yield(nil, m.failed(err, "list %s", state))
+		}
+	}
+}
+
+// restAfter is the end of the pause after a page that began at that time and has just ended.
+func restAfter(begun time.Time) time.Time {
+	return time.Now().Add(min(time.Since(begun), time.Second))
+}
+
+// A position is where a page ended.
+type position struct {
+	Place int    `json:"p,omitempty"`
+	Score string `json:"s,omitempty"`
+	Tag   []byte `json:"t,omitempty"` // any bytes; JSON would change a string
+}
+
+func (p *position) spot() script.Spot { return script.Spot{Score: p.Score, Tag: string(p.Tag)} }
+
+// cursorOf makes a text of a position. It has only letters, digits, - and _.
+func cursorOf(v any) (string, error) {
+	text, err := json.Marshal(v)
+	return base64.RawURLEncoding.EncodeToString(text), err
+}
+
+func readCursor(cursor string, v any) error {
+	text, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err == nil {
+		err = json.Unmarshal(text, v)
+	}
+	if err != nil {
+		return fmt.Errorf("%w %q: %w", ErrBadCursor, cursor, err)
+	}
+	return nil
+}
+
+func (m *Queue) page(ctx context.Context, state delayqueue.State, f Filter, cursor string) (*Page, error) {
+	var at position
+	if cursor != "" {
+		if err := readCursor(cursor, &at); err != nil {
+			return nil, err
+		}
+	}
+	places, err := m.places(state, f)
+	if err != nil {
+		return nil, err
+	}
+	f.turn(places)
+	if at.Place < 0 || at.Place >= len(places) {
+		return nil, fmt.Errorf("%w %q", ErrBadCursor, cursor)
+	}
+	got, err := m.list(ctx, places[at.Place], f.limit(), at.spot())
+	if err != nil {
+		return nil, err
+	}
+	page := &Page{Looked: len(got.entries)}
+	for _, e := range got.entries {
+		if e.msg != nil && f.matches(e.msg) {
+			page.Messages = append(page.Messages, e.msg)
+		}
+	}
+	next := position{Place: at.Place + 1}
+	if last := len(got.entries) - 1; got.more() && last >= 0 {
+		next = position{at.Place, got.entries[last].Score, []byte(got.entries[last].Tag)}
+	}
+	if next.Place < len(places) {
+		page.Next, err = cursorOf(&next)
+	}
+	return page, err
+}
+
+// A place is a part of a structure in which messages wait.
+type place struct {
+	in       delayqueue.State // the structure has the name of this state
+	state    delayqueue.State // of the messages in this part
+	from, to int64            // scores, the upper one not included
+	part     string           // "due", "later", or "" for both
+	back     bool             // from its end
+}
+
+// A listReply is a page of a place.
+type listReply struct {
+	now     int64
+	left    int // entries from here to the end, with those of this page
+	bytes   int // of envelopes and records
+	entries []entry
+}
+
+// An entry stands in a structure for a message.
+type entry struct {
+	script.Spot
+	msg *MessageStatus // nil if the message was deleted by another program
+}
+
+func (l *listReply) more() bool { return l.left > len(l.entries) }
+
+func (m *Queue) list(ctx context.Context, p place, limit int, after script.Spot) (listReply, error) {
+	q := script.ListRequest{In: script.StateWords[p.in], From: p.from, To: p.to, Part: p.part, Back: p.back, Most: m.most, Limit: limit, After: after}
+	got, err := link.Read(ctx, func(ctx context.Context) (script.PageReply, error) { return m.store.List(ctx, q) })
+	out := listReply{now: got.Now, left: got.Left, bytes: got.Bytes}
+	for _, l := range got.Entries {
+		out.entries = append(out.entries, entry{l.Spot, m.statusAt(p, &l)})
+	}
+	return out, err
+}
+
+// statusAt is the status of a message of a place. It is nil if another program has deleted the message.
+func (m *Queue) statusAt(p place, l *script.Listed) *MessageStatus {
+	if l.Text == "" {
+		return nil
+	}
+	id, _ := message.SplitTag(l.Tag)
+	msg := statusWithin(id, p.state, script.ScoreInstant(l.Score), l.Text, l.Record, m.most)
+	if p.in == delayqueue.StateReady { // the record says since when the message is there
+		msg.At = msg.EndedAt
+	}
+	return msg
+}
+
+// places are the structures in which messages of a state wait.
+func (m *Queue) places(state delayqueue.State, f Filter) ([]place, error) {
+	from, to := f.bounds()
+	switch state {
+	case delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateDone:
+		return []place{{in: state, state: state, from: from, to: to, part: "later"}}, nil
+	case delayqueue.StateUnack, delayqueue.StateGarbage:
+		return []place{{in: state, state: state, from: from, to: to}}, nil
+	case delayqueue.StateReady:
+		return []place{
+			{in: delayqueue.StateReady, state: state},
+			{in: delayqueue.StateRetry, state: state, from: from, to: to, part: "due"},
+			{in: delayqueue.StatePending, state: state, from: from, to: to, part: "due"},
+		}, nil
+	default:
+		return nil, fmt.Errorf("%w: state %s has no messages", delayqueue.ErrBadOption, state)
+	}
+}

@@ -1,0 +1,16 @@
+package ops
+
+import (
+	"os"
+	"testing"
+
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+func TestMain(m *testing.M) {
+	// What is not in the journal, or was not read, is so for another reason than a slow machine.
+	journalTime, link.ReadFor = queuetest.Patience/2, queuetest.Patience/2
+	os.Exit(queuetest.RunTests(m, script.ScriptTexts...))
+}

@@ -1,0 +1,297 @@
+package ops
+
+import (
+	"encoding/hex"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// A task is what a call for many was told.
+type task struct {
+	What   string             `json:"what"`
+	Us     int64              `json:"us,omitempty"`
+	Spread int64              `json:"spread,omitempty"` // us
+	Rate   int                `json:"rate,omitempty"`   // messages a second
+	Most   int64              `json:"most,omitempty"`
+	States []delayqueue.State `json:"in"`
+	Filter coldFilter         `json:"of"`
+}
+
+// A reach is what bounds a call for many, and how far that has come. Its text is the Next of a dry run.
+type reach struct {
+	Of    string  `json:"call"`  // digest of what the call was told
+	Now   int64   `json:"now"`   // us of the server: when it began
+	Begun int64   `json:"begun"` // us of the server: Now, or Bulk.Before
+	Sent  int64   `json:"sent"`  // us: a message with a later time in its id was sent after Begun
+	Left  []int   `json:"left"`  // how many there were in each place
+	Ends  []int64 `json:"ends"`  // the score of the last message of each place
+
+	position
+	InPlace int        `json:"n,omitempty"` // looked at there
+	Result  BulkResult `json:"got"`
+}
+
+// An operation is a call for many.
+type operation struct {
+	task
+	reach
+	dry    bool
+	sample []*MessageStatus
+
+	caller string
+	n      int64 // number of its last call
+
+	entry script.EntryName
+	who   onBehalf  // who has begun it, and why
+	noted time.Time // when it was written down last
+	mute  bool      // it cannot be written down
+}
+
+// maxSample is how many messages a dry run shows.
+const maxSample = 10
+
+// digest tells calls apart that were told different things, or are about different queues.
+func (t *task) digest(queue string) string {
+	text, _ := cursorOf(t) // there is nothing in it that cannot be written
+	h := fnv.New64a()
+	fmt.Fprint(h, queue, " ", text)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// countOn goes on where a dry run was stopped that was told the same.
+func (o *operation) countOn(cursor string) error {
+	var r reach
+	err := readCursor(cursor, &r)
+	if err == nil && r.Of != o.Of {
+		return fmt.Errorf("%w %q: it is of another dry run", ErrBadCursor, cursor)
+	}
+	o.reach = r
+	if places := len(o.places()); err == nil && (r.Place < 0 || r.Place >= max(places, 1) || len(r.Left) != places || len(r.Ends) != places) {
+		err = fmt.Errorf("%w %q", ErrBadCursor, cursor)
+	}
+	return err
+}
+
+// room is how many messages the next step may change; -1: any number.
+func (o *operation) room() int {
+	room := int64(-1)
+	if o.Most > 0 {
+		room = o.Most - o.Result.Done
+	}
+	if rate := int64(o.Rate); rate > 0 && !o.dry && (room < 0 || rate < room) {
+		room = rate
+	}
+	return int(room)
+}
+
+// pace is how long n messages take at the rate that was asked for.
+func (o *operation) pace(n int) time.Duration {
+	if o.Rate == 0 || o.dry {
+		return 0
+	}
+	return time.Duration(n) * time.Second / time.Duration(o.Rate)
+}
+
+// count notes what became of one message, and says whether the message has left its place.
+func (o *operation) count(d script.Steered) (gone bool) {
+	switch {
+	case d.Done:
+		o.Result.Done++
+		return !d.Stays
+	case d.Holder != "":
+		o.pass(PassedKey, 1)
+		return false
+	default:
+		o.pass(PassedMoved, 1)
+	}
+	return true
+}
+
+func (o *operation) pass(why Reason, n int64) {
+	if o.Result.Passed == nil {
+		o.Result.Passed = map[Reason]int64{}
+	}
+	if o.Result.Passed[why] += n; o.Result.Passed[why] == 0 {
+		delete(o.Result.Passed, why)
+	}
+}
+
+// A coldFilter is a Filter as JSON. Its texts are bytes, because JSON would change a string that is not UTF-8.
+type coldFilter struct {
+	From, To                        time.Time
+	Key, Contains, Error, ErrorLike []byte
+	Headers                         [][2][]byte
+	Limit                           int
+}
+
+func cold(f Filter) coldFilter {
+	c := coldFilter{From: f.From, To: f.To, Key: []byte(f.Key), Contains: []byte(f.Contains), Error: []byte(f.Error),
+		ErrorLike: []byte(f.ErrorLike), Limit: f.Limit}
+	for _, name := range slices.Sorted(maps.Keys(f.Headers)) {
+		c.Headers = append(c.Headers, [2][]byte{[]byte(name), []byte(f.Headers[name])})
+	}
+	return c
+}
+
+func (c *coldFilter) hot() *Filter {
+	f := &Filter{From: c.From, To: c.To, Key: string(c.Key), Contains: string(c.Contains), Error: string(c.Error),
+		ErrorLike: string(c.ErrorLike), Limit: c.Limit}
+	for _, h := range c.Headers {
+		if f.Headers == nil {
+			f.Headers = map[string]string{}
+		}
+		f.Headers[string(h[0])] = string(h[1])
+	}
+	return f
+}
+
+func (o *operation) result(places []place) *BulkResult {
+	r := o.Result
+	r.Passed = maps.Clone(r.Passed)
+	if !o.mute {
+		r.Entry = o.entry.String()
+	}
+	r.At, r.Sample, r.Finished = message.InstantTime(o.Begun), o.sample, o.Place >= len(places)
+	if o.dry && !r.Finished {
+		r.Next, _ = cursorOf(&o.reach) // there is nothing in it that cannot be written
+	}
+	return &r
+}
+
+// wanted returns the messages of a page that match and are not new, and how many match and are new. It cuts the page off behind
+// the last message that this step may change.
+func (o *operation) wanted(page *listReply, p place) (targets []script.Spot, isNew int64) {
+	f, most := o.Filter.hot(), o.room()
+	for i, e := range page.entries {
+		switch {
+		case e.msg == nil || !f.matches(e.msg):
+		case o.isNew(e.msg, p, page.now):
+			isNew++
+		default:
+			targets = append(targets, e.Spot)
+			if o.dry && len(o.sample) < maxSample {
+				o.sample = append(o.sample, e.msg)
+			}
+		}
+		if len(targets) == most {
+			page.entries = page.entries[:i+1]
+			break
+		}
+	}
+	return targets, isNew
+}
+
+// isNew says whether a message came into its state after Begun. now is the instant of the page.
+func (o *operation) isNew(m *MessageStatus, p place, now int64) bool {
+	ended := m.EndedAt.UnixMicro() // an instant to come was written while the clock was ahead
+	failed, sent := ended > o.Begun && ended <= now, message.SentAt(m.ID) > o.Sent
+	switch p.state {
+	case delayqueue.StateRetry, delayqueue.StateReady, delayqueue.StateDone:
+		return failed
+	case delayqueue.StatePending:
+		return sent
+	case delayqueue.StateUnack:
+		return o.Begun < o.Now && (failed || sent)
+	default:
+		return false
+	}
+}
+
+// request is the change of these messages of a page on which the step has looked at so many.
+func (o *operation) request(p place, targets []script.Spot, looked int) script.SteerRequest {
+	do := script.SteerRequest{What: o.What, Us: o.Us, Only: script.StateWords[p.in], Targets: targets}
+	if p.state == delayqueue.StateUnack {
+		do.What = script.SteerCancel
+		for i := range targets {
+			do.Targets[i].Score = "" // each renewal changes it
+		}
+	}
+	if o.Spread > 0 { // the page's share of the time goes to its messages that match
+		share := float64(o.Spread) / float64(max(o.Result.Total, o.Result.Looked+int64(looked)))
+		do.Us = max(o.Us, o.Now) + int64(share*float64(o.Result.Looked))
+		do.Step = int64(share * float64(looked) / float64(len(targets)))
+	}
+	return do
+}
+
+// places are the structures to go through, some in two parts. Their order and direction are such that no message is met again where it
+// has gone to. For example, a message that leaves ready goes to retry, which the call is through with by then.
+func (o *operation) places() (all []place) {
+	in := func(s delayqueue.State) bool { return slices.Contains(o.States, s) }
+	from, to := o.Filter.hot().bounds()
+	if in(delayqueue.StateUnack) {
+		all = append(all, place{in: delayqueue.StateUnack, state: delayqueue.StateUnack, from: from, to: to})
+	}
+	if in(delayqueue.StateGarbage) {
+		all = append(all, place{in: delayqueue.StateGarbage, state: delayqueue.StateGarbage, from: from, to: min(to, o.Begun+1)})
+	}
+	if in(delayqueue.StateDone) {
+		all = append(all, place{in: delayqueue.StateDone, state: delayqueue.StateDone, from: max(from, o.Begun+1), to: to})
+	}
+	waiting := func(structure delayqueue.State) {
+		from, to := from, to
+		if !in(delayqueue.StateReady) {
+			from = max(from, o.Begun+1)
+		}
+		if !in(structure) {
+			to = min(to, o.Begun+1)
+		}
+		all = o.parts(all, place{in: structure, state: structure}, from, to)
+	}
+	if in(delayqueue.StateRetry) || in(delayqueue.StateReady) {
+		waiting(delayqueue.StateRetry)
+	}
+	if in(delayqueue.StateReady) && (o.What == script.SteerDelete || o.shifts() > 0) {
+		all = append(all, place{in: delayqueue.StateReady, state: delayqueue.StateReady})
+	}
+	if in(delayqueue.StatePending) || in(delayqueue.StateReady) {
+		waiting(delayqueue.StatePending)
+	}
+	return all
+}
+
+// shifts is by how many us the call makes due messages due later. 0 or less: due messages stay where they are.
+func (o *operation) shifts() int64 {
+	if o.What == script.SteerAt {
+		return o.Us - o.Begun
+	}
+	return o.Us
+}
+
+// parts adds the parts of retry or pending between two scores.
+func (o *operation) parts(all []place, p place, from, to int64) []place {
+	add := func(from, to int64) {
+		if from < to {
+			p.from, p.to = from, to
+			all = append(all, p)
+		}
+	}
+	switch {
+	case o.What == script.SteerAt: // the messages due before that instant, and those due after it
+		target := max(o.Us, o.Begun)
+		if o.shifts() > 0 {
+			add(from, min(to, target))
+		}
+		p.part = "later"
+		add(max(from, target+o.Spread+1), to)
+		if last := len(all) - 1; last >= 0 && all[last].part == p.part {
+			all[last].from = max(all[last].from, o.Now+o.Spread+1) // messages that have come due since stay
+		}
+	case o.What == script.SteerBy && o.Us > 0:
+		p.back = true
+		add(from, to)
+	case o.What == script.SteerBy:
+		p.part = "later"
+		add(max(from, o.Begun+1), to)
+	default:
+		add(from, to)
+	}
+	return all
+}

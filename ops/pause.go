@@ -1,0 +1,65 @@
+package ops
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// Pause stops all deliveries until Resume. Consumers obey within a second. Handlers that run go on, and sends are accepted.
+func (m *Queue) Pause(ctx context.Context) error { return m.pause(ctx, message.Forever) }
+
+// PauseUntil is Pause until t, which is compared with the server's clock. It returns ErrBadOption if t is not after the server's now,
+// because that would end a pause.
+func (m *Queue) PauseUntil(ctx context.Context, t time.Time) error {
+	w, err := message.Scheduled(t)
+	if err != nil {
+		return m.failed(err, "pause")
+	}
+	return m.pause(ctx, max(w.Us, 1)) // 0 is Resume
+}
+
+// PauseFor is Pause for the duration d, by the server's clock. It returns ErrBadOption if d is less than 1ms.
+func (m *Queue) PauseFor(ctx context.Context, d time.Duration) error {
+	err := message.ValidDelay("pause", d)
+	if err == nil && d <= 0 {
+		err = fmt.Errorf("%w: a pause of %v", delayqueue.ErrBadOption, d)
+	}
+	var until int64
+	if err == nil {
+		err = m.calls.Call(ctx, func(c *script.Caller) (err error) {
+			until, err = m.store.PauseFor(ctx, c, d.Microseconds(), m.who.by, m.who.why)
+			return err
+		})
+	}
+	return m.paused(ctx, until, err)
+}
+
+// Resume ends a pause.
+func (m *Queue) Resume(ctx context.Context) error { return m.pause(ctx, 0) }
+
+func (m *Queue) pause(ctx context.Context, until int64) error {
+	return m.paused(ctx, until, m.calls.Call(ctx, func(c *script.Caller) error { return m.store.Pause(ctx, c, until, m.who.by, m.who.why) }))
+}
+
+// paused publishes a pause until that instant, or its end, and writes the entry of the journal.
+func (m *Queue) paused(ctx context.Context, until int64, err error) error {
+	if err != nil {
+		return m.failed(err, "pause or resume")
+	}
+	code, r := delayqueue.PausedEvent, journalRecord{Act: ActPause}
+	switch until {
+	case 0:
+		code, r.Act = delayqueue.ResumedEvent, ActResume
+	case message.Forever:
+	default:
+		r.Detail = "until " + instantText(message.InstantTime(until))
+	}
+	m.tell(code, 0)
+	m.done(ctx, r)
+	return nil
+}

@@ -1,0 +1,113 @@
+package ops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// onBehalf is the person who acts, and the reason, as given.
+type onBehalf struct{ by, why string }
+
+// A Queue is a queue as a person on call sees it. Of makes one of a Monitor, which it embeds. A Queue lists, finds and counts more than a
+// Monitor does, and changes one message, many, or the queue itself. Its changes stand in the journal of the queue. It is safe for
+// concurrent use.
+type Queue struct {
+	*delayqueue.Monitor
+	store      *script.Store
+	calls      script.LimitedCalls
+	who        onBehalf
+	most       int          // bytes that are read of a message at most; 0: any number
+	unwritable atomic.Bool  // this user may not write the journal
+	log        *slog.Logger // nil: slog.Default
+}
+
+// Of returns the queue of a Monitor.
+func Of(m *delayqueue.Monitor) *Queue {
+	cli, prefix := m.Redis()
+	return &Queue{Monitor: m, store: script.NewStore(cli, prefix, m.Name())}
+}
+
+// WithOperator says in whose name the Queue acts. The name stands in the events of its calls (Event.By), with a pause
+// (Counts.PausedBy) and in the journal. At most 200 bytes are kept, as one line. Call it before all other methods. Default: none.
+func (m *Queue) WithOperator(name string) *Queue {
+	m.who.by = script.OneLine(name, script.MaxBy)
+	return m
+}
+
+// WithReason says why the Queue acts. The reason stands with a pause (Counts.PauseReason) and in the journal. At most 1,000 bytes are
+// kept, as one line. Call it before all other methods, and make a Queue for each act, which costs next to nothing. Default: none.
+func (m *Queue) WithReason(text string) *Queue {
+	m.who.why = script.OneLine(text, script.MaxWhy)
+	return m
+}
+
+// WithReadLimit makes the Queue read no message of more than so many bytes. A message may have 511 MB. Of a larger one
+// payload, headers, key and options are not known, and its Broken is ErrNotRead. Find by an id or a key, and the error of a refused
+// Requeue, read a message all the same. Call WithReadLimit before all other methods. 0: no limit, which is the default.
+func (m *Queue) WithReadLimit(bytes int) *Queue {
+	m.most = max(bytes, 0)
+	return m
+}
+
+// failed is an error that names the queue and the call.
+func (m *Queue) failed(err error, format string, args ...any) error {
+	return m.store.Failed(err, format, args...)
+}
+
+// there returns ErrNoQueue if the queue has no key in Redis. Calls that found nothing use it.
+func (m *Queue) there(ctx context.Context) error {
+	_, err := m.counts(ctx)
+	return err
+}
+
+func (m *Queue) counts(ctx context.Context) (script.CountsReply, error) {
+	c, err := link.Read(ctx, m.store.Counts)
+	if err == nil && !c.Used {
+		err = delayqueue.ErrNoQueue
+	}
+	return c, err
+}
+
+// tellTime bounds the attempts to publish an event. A failure is not reported, because perhaps nobody listens.
+const tellTime = time.Second
+
+// tell publishes an event to the listeners of all processes.
+func (m *Queue) tell(what delayqueue.EventCode, n int, ids ...string) {
+	text, _ := json.Marshal([]delayqueue.Event{{Code: what, Time: time.Now(), Count: n, IDs: ids, By: m.who.by}}) // there is nothing in it that cannot be written
+	_ = m.store.Publish(tellTime, text)
+}
+
+// ErrConsumersAlive: the queue has consumers that are alive.
+var ErrConsumersAlive = errors.New("consumers of this queue are alive")
+
+// ErrUnknownLayout: a newer version of this library writes the queue, and may keep messages where this version does not look. So calls
+// for many and DeleteQueue are refused: upgrade this program. Sending, consuming and calls for one message go on.
+var ErrUnknownLayout = script.ErrUnknownLayout
+
+// DeleteQueue deletes a queue: its messages, keys, sequences, history, pauses, limits, and its periodic messages (schedule/). The journal
+// stays for 31 days.
+//
+// It returns ErrConsumersAlive if consumers are alive and force is false. With force, these consumers find that their messages are gone,
+// and go on with messages that are sent later. DeleteQueue returns ErrUnknownLayout, with force too, if a newer version of this
+// library writes the queue. There is one attempt: after an error of the network the queue may or may not have been deleted.
+func (m *Queue) DeleteQueue(ctx context.Context, force bool) error {
+	alive, messages, err := m.store.Drop(ctx, force)
+	if err == nil && alive > 0 && !force {
+		err = fmt.Errorf("%w: %d: stop them, or force it", ErrConsumersAlive, alive)
+	}
+	if err != nil {
+		return m.failed(err, "delete it")
+	}
+	m.tell(delayqueue.QueueDeletedEvent, 0)
+	m.done(ctx, journalRecord{Act: ActDeleteQueue, N: int64(messages)})
+	return nil
+}

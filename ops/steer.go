@@ -1,0 +1,139 @@
+package ops
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// Reschedule is Monitor.Reschedule with an entry in the journal.
+func (m *Queue) Reschedule(ctx context.Context, id string, t time.Time) error {
+	return m.reschedule(ctx, "", id, t)
+}
+
+// RescheduleKey is Monitor.RescheduleKey with an entry in the journal.
+func (m *Queue) RescheduleKey(ctx context.Context, key string, t time.Time) error {
+	return m.reschedule(ctx, "key", key, t)
+}
+
+func (m *Queue) reschedule(ctx context.Context, by, what string, t time.Time) error {
+	w, err := message.Scheduled(t)
+	if err != nil {
+		return m.failed(err, "reschedule %s", what)
+	}
+	return m.steerOne(ctx, script.SteerRequest{What: script.SteerAt, Us: w.Us, Only: by, Targets: []script.Spot{{Tag: what}}})
+}
+
+// RescheduleBy makes a message due later by d, or earlier if d is negative; see Reschedule. It returns ErrBadOption if d is
+// not 0 and less than 1ms either way, because that is a number without its unit.
+func (m *Queue) RescheduleBy(ctx context.Context, id string, d time.Duration) error {
+	if err := message.ValidDelay("shift", d); err != nil {
+		return m.failed(err, "reschedule %s", id)
+	}
+	return m.steerID(ctx, script.SteerBy, d.Microseconds(), id)
+}
+
+// RunNow makes a message due now; see Reschedule.
+func (m *Queue) RunNow(ctx context.Context, id string) error {
+	return m.steerID(ctx, script.SteerAt, 0, id)
+}
+
+// Requeue brings a message back from garbage, due now, with all its retries. It returns ErrWrongState if the message is not in garbage, and
+// ErrDuplicateKey if another live message has its key now, or an acked message holds the key (WithKeyHold).
+func (m *Queue) Requeue(ctx context.Context, id string) error {
+	return m.steerID(ctx, script.SteerRequeue, 0, id)
+}
+
+// Delete deletes a message that is not being handled. It returns ErrWrongState if the message is being handled (use Cancel), or if there is
+// none.
+func (m *Queue) Delete(ctx context.Context, id string) error {
+	return m.steerID(ctx, script.SteerDelete, 0, id)
+}
+
+// ReleaseKey ends the hold of a key (WithKeyHold). New messages may have the key again, and messages in garbage that had it can be requeued.
+// ReleaseKey returns a *StateError (ErrNotFound) if the key is not held. A live message that has the key keeps it.
+func (m *Queue) ReleaseKey(ctx context.Context, key string) error {
+	return m.steerOne(ctx, script.SteerRequest{What: script.SteerRelease, Only: "key", Targets: []script.Spot{{Tag: key}}})
+}
+
+// verbs are the changes that steer makes, in words.
+var verbs = map[string]string{script.SteerAt: "reschedule", script.SteerBy: "reschedule", script.SteerRequeue: "requeue",
+	script.SteerDelete: "delete", script.SteerCancel: "delete", script.SteerRelease: "release the key"}
+
+func (m *Queue) steerID(ctx context.Context, what string, us int64, id string) error {
+	return m.steerOne(ctx, script.SteerRequest{What: what, Us: us, Targets: []script.Spot{{Tag: id}}})
+}
+
+func (s *Queue) steerOne(ctx context.Context, do script.SteerRequest) error {
+	var done []script.Steered
+	err := s.calls.Call(ctx, func(c *script.Caller) (err error) {
+		done, err = s.store.Steer(ctx, c, do)
+		return err
+	})
+	name := do.Targets[0].Tag
+	if err != nil {
+		return s.failed(err, "%s %s", verbs[do.What], name)
+	}
+	switch one := done[0]; {
+	case one.Holder != "":
+		dup := &delayqueue.DuplicateKeyError{Queue: s.store.Queue, ID: one.Holder, Held: one.Held}
+		if msg, err := statusIn(ctx, s.store, "id", name, 0); err == nil && msg != nil {
+			dup.Key = msg.Key
+		}
+		return s.failed(dup, "%s %s", verbs[do.What], name)
+	case !one.Done && do.Only == "key":
+		return s.failed(&delayqueue.StateError{Queue: s.store.Queue, Key: name, State: stateAs(one.State)}, "%s", verbs[do.What])
+	case !one.Done:
+		return s.failed(&delayqueue.StateError{Queue: s.store.Queue, ID: name, State: stateAs(one.State)}, "%s", verbs[do.What])
+	}
+	if do.What == script.SteerRelease {
+		// Releasing a key concerns no message, so there is no event.
+	} else if do.Only == "key" {
+		s.tell(acts[do.What], 1) // the id is not known
+	} else {
+		s.tell(acts[do.What], 1, name)
+	}
+	s.done(ctx, journalRecord{Act: actOf(do.What, do.Us), Target: name, Detail: steerDetail(do.What, do.Us), N: 1})
+	return nil
+}
+
+// acts are the events of the changes that steer makes.
+var acts = map[string]delayqueue.EventCode{script.SteerAt: delayqueue.RescheduledEvent, script.SteerBy: delayqueue.RescheduledEvent, script.SteerRequeue: delayqueue.RequeuedEvent,
+	script.SteerDelete: delayqueue.DeletedEvent, script.SteerCancel: delayqueue.DeletedEvent}
+
+// Intercept is Monitor.Intercept with an entry in the journal.
+func (m *Queue) Intercept(ctx context.Context, id string) (*delayqueue.InterceptResult, error) {
+	return m.intercept(ctx, ActIntercept, "id", id)
+}
+
+// InterceptKey is Monitor.InterceptKey with an entry in the journal.
+func (m *Queue) InterceptKey(ctx context.Context, key string) (*delayqueue.InterceptResult, error) {
+	return m.intercept(ctx, ActIntercept, "key", key)
+}
+
+// Cancel is Monitor.Cancel with an entry in the journal.
+func (m *Queue) Cancel(ctx context.Context, id string) (*delayqueue.InterceptResult, error) {
+	return m.intercept(ctx, ActCancel, "id", id)
+}
+
+// CancelKey is Monitor.CancelKey with an entry in the journal.
+func (m *Queue) CancelKey(ctx context.Context, key string) (*delayqueue.InterceptResult, error) {
+	return m.intercept(ctx, ActCancel, "key", key)
+}
+
+func (m *Queue) intercept(ctx context.Context, act Act, by, what string) (*delayqueue.InterceptResult, error) {
+	running := act == ActCancel
+	got, err := m.store.InterceptWith(ctx, &m.calls, by, what, running)
+	if err != nil {
+		return nil, m.failed(err, "%s %s %s", act, by, what)
+	}
+	r := delayqueue.InterceptResult{Intercepted: got.Out(running), State: stateAs(got.State), ID: got.ID}
+	if r.Intercepted {
+		m.tell(delayqueue.InterceptedEvent, 1, r.ID)
+		m.done(ctx, journalRecord{Act: act, Target: what, Detail: "was " + r.State.String(), N: 1})
+	}
+	return &r, nil
+}
