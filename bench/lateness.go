@@ -27,6 +27,11 @@ func (t *trial) lateness(name string, k kind, consumers, n int, over time.Durati
 		return err
 	}
 	defer stop()
+	return t.reportLate(name, k, seen, stop, others)
+}
+
+// reportLate waits for all messages of a tally, stops the consumers, and reports.
+func (t *trial) reportLate(name string, k kind, seen *lateTally, stop func(), others int64) error {
 	if err := t.await(seen.tally); err != nil {
 		return err
 	}
@@ -138,13 +143,7 @@ func paced(perSecond int, over time.Duration) func(t *trial) error {
 		if err != nil {
 			return err
 		}
-		if err := t.await(seen.tally); err != nil {
-			return err
-		}
-		stop()
-		curve := seen.curve()
-		t.report(t.what.name, t.what.kind, seen.figures(curve)).curves[t.system] = curve
-		return t.onlyLeft(0)
+		return t.reportLate(t.what.name, t.what.kind, seen, stop, 0)
 	}
 }
 

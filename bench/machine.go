@@ -19,7 +19,6 @@ type about struct {
 	versions []string
 	when     time.Time
 	took     time.Duration
-	quick    bool
 }
 
 func describeMachine(ctx context.Context) (about, error) {

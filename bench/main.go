@@ -3,10 +3,11 @@
 // measurement, prints a table, and writes docs/benchmarks.md with its plots.
 //
 //	go run .                     everything, about 15 minutes
-//	go run . -quick              a short look, about a minute
+//	go run . -quick              a short look, about a minute; nothing is written
 //	go run . -scenarios 'drain'  some of it; nothing is written
 //	go run . -servers            a few scenarios on each server of .ci/servers, under 10 minutes
 //	go run . -check              compare with recorded.json, exit 1 where it got worse
+//	go run . -record             write recorded.json
 package main
 
 import (
@@ -41,30 +42,30 @@ func main() {
 	}
 }
 
+// docs is where benchmarks.md and the plots are.
+const docs = "../docs"
+
 func run(ctx context.Context) error {
-	rounds := flag.Int("rounds", 0, "rounds of each scenario; 0: as many as it needs")
 	only := flag.String("scenarios", "", "run the scenarios whose names match this expression")
-	quick := flag.Bool("quick", false, "small numbers and one round: shows that all works, proves nothing")
-	out := flag.String("out", "../docs", "directory for benchmarks.md and the plots")
-	check := flag.Bool("check", false, "run the cheapest scenarios and compare their ratios with -recorded")
-	servers := flag.Bool("servers", false, "measure sends, drain and memory on each server of .ci/servers; with -quick nothing is written")
+	quick := flag.Bool("quick", false, "small numbers and one round: shows that all works, proves nothing; nothing is written")
+	check := flag.Bool("check", false, "run the cheapest scenarios and compare their ratios with recorded.json")
+	servers := flag.Bool("servers", false, "measure sends, drain and memory on each server of .ci/servers")
 	record := flag.Bool("record", false, "like -check, but write the ratios")
-	recorded := flag.String("recorded", "recorded.json", "file of the ratios of -check")
 	flag.Parse()
 	match, err := regexp.Compile(*only)
 	if err != nil {
 		return fmt.Errorf("-scenarios: %w", err)
 	}
 
-	b := &bench{rounds: *rounds, scale: 1, progress: newProgress(os.Stdout)}
+	b := &bench{scale: 1, progress: newProgress(os.Stdout)}
 	if *check || *record {
-		return runCheck(ctx, b, *recorded, *record)
+		return runCheck(ctx, b, "recorded.json", *record)
 	}
 	if *quick {
 		b.scale, b.quick = 0.05, true
 	}
 	if *servers {
-		return benchServers(ctx, b, *out)
+		return benchServers(ctx, b, docs)
 	}
 	var chosen []scenario
 	for _, s := range scenarios(*quick) {
@@ -82,18 +83,18 @@ func run(ctx context.Context) error {
 	}
 	tables := tablesOf(res)
 	printTables(os.Stdout, tables)
-	if *only != "" {
+	if *only != "" || *quick {
 		return nil
 	}
 	about, err := describeMachine(ctx)
 	if err != nil {
 		return err
 	}
-	about.took, about.quick = time.Since(begun), *quick
+	about.took = time.Since(begun)
 	printTargets(os.Stdout, targetsOf(res))
-	if err := writeReport(*out, about, res, tables); err != nil {
+	if err := writeReport(docs, about, res, tables); err != nil {
 		return err
 	}
-	fmt.Printf("\nwritten: %s/benchmarks.md and its plots\n", *out)
+	fmt.Printf("\nwritten: %s/benchmarks.md and its plots\n", docs)
 	return nil
 }

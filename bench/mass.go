@@ -3,11 +3,12 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -41,12 +42,8 @@ func mass(n int) func(t *trial) error {
 		if err != nil {
 			return err
 		}
-		stopped := false
-		defer func() {
-			if !stopped {
-				stop()
-			}
-		}()
+		stop = sync.OnceFunc(stop)
+		defer stop()
 		quiet, err := strange(t.ctx, t.net.addr, time.Until(due.Add(-200*time.Millisecond)))
 		if err != nil {
 			return err
@@ -55,53 +52,26 @@ func mass(n int) func(t *trial) error {
 			return err
 		}
 		ctx, cancel := context.WithCancel(t.ctx)
-		pings := make(chan []float64, 1)
-		failed := make(chan error, 1)
 		time.Sleep(time.Until(due))
-		go func() {
-			ms, err := strange(ctx, t.net.addr, patience)
-			pings <- ms
-			failed <- err
-		}()
-		err = t.timedMass(seen, n, due)
+		during := strangeLater(ctx, t.net.addr)
+		c, err := t.meter.of(ctx, func() error { return t.await(seen) })
+		took := time.Since(due)
 		cancel()
-		ms := <-pings
-		if err != nil {
+		got := <-during
+		if err := errors.Join(err, got.err); err != nil {
 			return err
 		}
-		if err := <-failed; err != nil {
-			return err
-		}
-		stopped = true
 		stop()
 		hold, err := longestHold(t.ctx, t.admin)
 		if err != nil {
 			return err
 		}
-		last := t.res.row(t.what.name, t.what.kind).samples[t.system]
-		f := last[len(last)-1]
-		f[holdMs], f[pingP99], f[pingMax], f[pingQuiet] = hold, quantile(ms, 0.99), quantile(ms, 1), quantile(quiet, 0.99)
+		f := c.per(n)
+		f[rate] = float64(n) / took.Seconds()
+		f[holdMs], f[pingP99], f[pingMax], f[pingQuiet] = hold, quantile(got.ms, 0.99), quantile(got.ms, 1), quantile(quiet, 0.99)
+		t.report(t.what.name, t.what.kind, f)
 		return t.onlyLeft(0)
 	}
-}
-
-// timedMass reports what the handling of all costs, from the due instant on.
-func (t *trial) timedMass(seen *tally, n int, due time.Time) error {
-	if err := t.meter.start(t.ctx); err != nil {
-		return err
-	}
-	if err := t.await(seen); err != nil {
-		return err
-	}
-	took := time.Since(due)
-	c, err := t.meter.stop(t.ctx)
-	if err != nil {
-		return err
-	}
-	f := c.per(n)
-	f[rate] = float64(n) / took.Seconds()
-	t.report(t.what.name, t.what.kind, f)
-	return nil
 }
 
 // watchHolds has Redis note what holds it from now on.
@@ -156,34 +126,24 @@ func strange(ctx context.Context, addr string, d time.Duration) ([]float64, erro
 	if d <= 0 {
 		return nil, nil
 	}
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), strangerEnv+"="+addr)
-	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
+	child, err := startChild(strangerEnv, addr)
 	if err != nil {
-		return nil, fmt.Errorf("stranger: %w", err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("stranger: %w", err)
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("stranger: %w", err)
+		return nil, err
 	}
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
 	}
-	_ = stdin.Close() // that is its sign to end
+	_ = child.stdin.Close() // that is its sign to end
 	var ms []float64
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		v, err := strconv.ParseFloat(lines.Text(), 64)
+	for child.lines.Scan() {
+		v, err := strconv.ParseFloat(child.lines.Text(), 64)
 		if err != nil {
 			return nil, fmt.Errorf("stranger: %w", err)
 		}
 		ms = append(ms, v)
 	}
-	if err := cmd.Wait(); err != nil {
+	if err := child.cmd.Wait(); err != nil {
 		return nil, fmt.Errorf("stranger: %w", err)
 	}
 	slices.Sort(ms)

@@ -56,6 +56,17 @@ func (m *meter) stop(ctx context.Context) (cost, error) {
 	}, nil
 }
 
+// of measures a stretch of work.
+func (m *meter) of(ctx context.Context, work func() error) (cost, error) {
+	if err := m.start(ctx); err != nil {
+		return cost{}, err
+	}
+	if err := work(); err != nil {
+		return cost{}, err
+	}
+	return m.stop(ctx)
+}
+
 // per are the figures of a cost for each of n messages.
 func (c cost) per(n int) figures {
 	each := func(d time.Duration) float64 { return d.Seconds() * 1e6 / float64(n) }

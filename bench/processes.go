@@ -16,8 +16,8 @@ import (
 // senderEnv makes this program a sender: the system, the server's address and how many messages.
 const senderEnv = "BENCH_SENDER"
 
-// A sender is another process that sends alone.
-type sender struct {
+// A child is this program again, as another process.
+type child struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	lines *bufio.Scanner
@@ -28,14 +28,14 @@ type sender struct {
 func sendApart(processes, others, asynq int) func(t *trial) error {
 	return func(t *trial) error {
 		each := t.size(others, asynq) / processes
-		var all []*sender
+		var all []*child
 		defer func() {
 			for _, s := range all {
 				s.end()
 			}
 		}()
 		for range processes {
-			s, err := t.sender(each)
+			s, err := startChild(senderEnv, fmt.Sprintf("%s %s %d", t.system, t.net.addr, each))
 			if err != nil {
 				return err
 			}
@@ -81,32 +81,30 @@ func sendApart(processes, others, asynq int) func(t *trial) error {
 	}
 }
 
-func (t *trial) sender(n int) (*sender, error) {
+// startChild starts this program with a variable of the environment, which says what it is to be.
+func startChild(name, value string) (*child, error) {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %s %d", senderEnv, t.system, t.net.addr, n))
+	cmd.Env = append(os.Environ(), name+"="+value)
 	cmd.Stderr = os.Stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, fmt.Errorf("sender: %w", err)
-	}
-	stdout, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, fmt.Errorf("sender: %w", err)
+	stdin, err1 := cmd.StdinPipe()
+	stdout, err2 := cmd.StdoutPipe()
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("sender: %w", err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return &sender{cmd, stdin, bufio.NewScanner(stdout)}, nil
+	return &child{cmd, stdin, bufio.NewScanner(stdout)}, nil
 }
 
-func (s *sender) line() (string, error) {
+func (s *child) line() (string, error) {
 	if !s.lines.Scan() {
-		return "", errors.New("sender: it ended early")
+		return "", errors.New("a child ended early")
 	}
 	return s.lines.Text(), nil
 }
 
-func (s *sender) end() {
+func (s *child) end() {
 	_ = s.stdin.Close() // that is its sign to end
 	_ = s.cmd.Wait()    // what it had to say it has said
 }

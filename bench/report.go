@@ -10,23 +10,24 @@ import (
 
 // kindNotes explain what a table's figures are.
 var kindNotes = [kinds]string{
-	throughputTable: "Costs are those of one message: CPU time of Redis's main thread (`INFO cpu`) and of the " +
-		"whole client process, the bench included; commands with those inside scripts (`INFO commandstats`); " +
-		"round trips counted on the connections; heap allocations of the client process.",
+	throughputTable: "Costs are those of one message. CPU time is that of Redis's main thread (`INFO cpu`) and of the whole client " +
+		"process, which includes the bench. Commands include those inside scripts (`INFO commandstats`). Round trips are counted on " +
+		"the connections, and heap allocations in the client process.",
 	latenessTable: "`live` counts from the call of the send, the others from the due instant. `herd` has 64 idle " +
 		"consumers and 200 messages a second. asynq keeps whole seconds and looks every five.",
 	idleTable:   "Commands include those inside scripts.",
 	memoryTable: "`used_memory`, per message.",
-	massTable: "The longest time that anything held the server (`SLOWLOG`, `LATENCY`), " +
-		"and how long the PINGs of another process took meanwhile.",
+	massTable: "The longest hold is the longest time that anything kept the server busy (`SLOWLOG`, `LATENCY`). " +
+		"The PINGs are those of another process meanwhile.",
 	strangerTable: "Handlers do nothing. Each consumer has a client of its own, so it calls as a process of its own would. " +
-		"The idle server is another one on the same machine, at the same time. `WithFetchLimit` makes the consumers' calls smaller.",
-	poolTable: "`weights` are 6, 3 and 1, with a backlog in each queue; shown is the queue whose part of what was handled in ten " +
-		"seconds is furthest off. The others have 200 messages a second in a first queue, with their lateness in ms, " +
-		"beside a second one with more than the workers can do: handlers of 1 ms in a strict pool (messages/s: the second queue's), " +
-		"or handlers that do not end and at most 12 of them.",
-	backlogTable: "The pending messages are due at random instants of the next day. Those sent here are due in an hour, or also at random, " +
-		"in batches of 500 (asynq: singly); the drain is that of 64 workers. Measured after Redis has finished growing its hash tables.",
+		"The idle server runs on the same machine at the same time. `WithFetchLimit` makes the consumers' calls smaller.",
+	poolTable: "`weights` are 6, 3 and 1, with a backlog in each queue. The figure is that of the queue whose share of ten seconds is " +
+		"furthest off. In the other rows a first queue has 200 messages a second, with their lateness in ms. A second queue has more than " +
+		"the workers can do. In the strict pool its handlers take 1 ms, and messages/s are those of the second queue. In the pool with " +
+		"`AtMost` its handlers do not end, and at most 12 of them run.",
+	backlogTable: "The pending messages are due at random instants of the next day. The messages that are sent are due in an hour, or at " +
+		"random instants, in batches of 500 (asynq: singly). The drain has 64 workers. All is measured after Redis has finished growing " +
+		"its hash tables.",
 }
 
 // kindPlots are the pictures that go with a table.
@@ -42,20 +43,12 @@ func writeReport(dir string, a about, res *results, tables []table) error {
 		return fmt.Errorf("report: %w", err)
 	}
 	var b strings.Builder
-	command := "make bench"
-	if a.quick {
-		command = "cd bench && go run . -quick"
-	}
-	fmt.Fprintf(&b, "# Benchmarks\n\nWritten by `%s` on %s, in %s. Medians; each measurement on a server of its own, "+
-		"the systems in turns.\n\n",
-		command, a.when.UTC().Format("2006-01-02"), a.took.Round(time.Second))
-	if a.quick {
-		b.WriteString("**A quick run: small numbers, one round. It shows that all works and proves nothing.**\n\n")
-	}
+	fmt.Fprintf(&b, "# Benchmarks\n\nWritten by `make bench` on %s, in %s. Figures are medians. Each measurement has a server of its own, "+
+		"and the systems take turns.\n\n", a.when.UTC().Format("2006-01-02"), a.took.Round(time.Second))
 	fmt.Fprintf(&b, "- %s\n- %s\n\n", a.machine, strings.Join(a.versions, ", "))
-	fmt.Fprintf(&b, "`%s` is the least that anything on these structures costs: the same sorted sets and hash, moved by "+
-		"bare variadic commands in batches of 500, pipelined, with no script, no option and no check, so it loses or "+
-		"repeats messages as soon as something goes wrong. Client and server share the machine's cores.\n\n", nameFloor)
+	fmt.Fprintf(&b, "`%s` is the least that anything on these structures costs. It moves the same sorted sets and hash by bare variadic "+
+		"commands, in pipelined batches of 500. It has no script, no option and no check, so it loses or repeats messages as soon as "+
+		"something goes wrong. Client and server share the machine's cores.\n\n", nameFloor)
 
 	b.WriteString("## Targets\n\n| | target | measured | |\n|---|--:|--:|---|\n")
 	for _, v := range targetsOf(res) {
@@ -73,7 +66,7 @@ func writeReport(dir string, a about, res *results, tables []table) error {
 		}
 	}
 	path := filepath.Join(dir, "benchmarks.md")
-	b.WriteString(serversOf(path))
+	b.WriteString(keptOf(path))
 	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}

@@ -35,7 +35,6 @@ type trial struct {
 
 // bench runs scenarios.
 type bench struct {
-	rounds   int     // 0: each scenario's own
 	scale    float64 // of the numbers of messages
 	quick    bool
 	progress *progress
@@ -66,14 +65,10 @@ func (b *bench) run(ctx context.Context, chosen []scenario) (*results, error) {
 }
 
 func (b *bench) roundsOf(s scenario) int {
-	switch {
-	case b.rounds > 0:
-		return b.rounds
-	case b.quick:
+	if b.quick {
 		return 1
-	default:
-		return max(s.rounds, 1)
 	}
+	return max(s.rounds, 1)
 }
 
 // measure runs one trial.

@@ -15,7 +15,10 @@ import (
 // The servers that others run: the same few measurements on each that .ci/servers knows. The table is a part of
 // benchmarks.md of its own, which a run of all scenarios leaves as it is.
 
-const serversPart = "## Servers\n"
+const (
+	speedPart   = "## What bounds the speed\n" // written by hand
+	serversPart = "## Servers\n"
+)
 
 // serverScenarios are what is measured on each server, beside the floor.
 func serverScenarios() []scenario {
@@ -95,8 +98,8 @@ func benchServers(ctx context.Context, b *bench, dir string) error {
 		return nil
 	}
 	text := fmt.Sprintf("%s\nWritten by `make bench-servers` on %s, in %s, on %s. "+
-		"Packages of Debian's suites, each with the C library of its own. "+
-		"`send alone` is one goroutine; `batches` are of 500; the drain has 64 workers.\n\n%s",
+		"The servers are packages of Debian's suites, each with the C library of its suite. "+
+		"`send alone` has one goroutine, `batches` are of 500, and the drain has 64 workers.\n\n%s",
 		serversPart, begun.UTC().Format("2006-01-02"), time.Since(begun).Round(time.Second), processor(), t.markdown())
 	return replaceServers(filepath.Join(dir, "benchmarks.md"), text)
 }
@@ -111,14 +114,16 @@ func replaceServers(path, text string) error {
 	return os.WriteFile(path, []byte(strings.TrimRight(rest, "\n")+"\n\n"+text), 0o644)
 }
 
-// serversOf is the part on servers of a document, "" if it has none.
-func serversOf(path string) string {
+// keptOf is what a run leaves as it is at the end of a document: the part written by hand, and the part on servers. It is "" if there is none.
+func keptOf(path string) string {
 	old, err := os.ReadFile(path)
 	if err != nil {
 		return ""
 	}
-	if _, part, found := strings.Cut(string(old), "\n"+serversPart); found {
-		return "\n" + serversPart + part
+	for _, first := range []string{speedPart, serversPart} {
+		if _, part, found := strings.Cut(string(old), "\n"+first); found {
+			return "\n" + first + part
+		}
 	}
 	return ""
 }

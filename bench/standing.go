@@ -17,11 +17,7 @@ func idle(over time.Duration) func(t *trial) error {
 // standStill reports what is used while nothing is to be done, once all has settled down.
 func (t *trial) standStill(settle, over time.Duration) error {
 	time.Sleep(settle)
-	if err := t.meter.start(t.ctx); err != nil {
-		return err
-	}
-	time.Sleep(over)
-	c, err := t.meter.stop(t.ctx)
+	c, err := t.meter.of(t.ctx, func() error { time.Sleep(over); return nil })
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,9 @@ import (
 	"math"
 	"strings"
 	"text/tabwriter"
+
+	"golang.org/x/text/language"
+	text "golang.org/x/text/message"
 )
 
 // A kind is a table: what its columns are.
@@ -138,7 +141,7 @@ func figure(v float64) string {
 	case v == 0:
 		return "0"
 	case a >= 1000:
-		return thousands(int64(math.Round(v)))
+		return text.NewPrinter(language.English).Sprint(int64(math.Round(v)))
 	case a >= 100:
 		return fmt.Sprintf("%.0f", v)
 	case a >= 10:
@@ -148,18 +151,6 @@ func figure(v float64) string {
 	default:
 		return fmt.Sprintf("%.4f", v)
 	}
-}
-
-func thousands(n int64) string {
-	digits := fmt.Sprint(n)
-	var b strings.Builder
-	for i, d := range digits {
-		if i > 0 && digits[i-1] != '-' && (len(digits)-i)%3 == 0 {
-			b.WriteByte(',')
-		}
-		b.WriteRune(d)
-	}
-	return b.String()
 }
 
 // printTables writes tables for a terminal, aligned: names to the left, figures to the right.

@@ -92,13 +92,7 @@ func (t *trial) sendEach(batches [][]message) error {
 
 // timed reports what work on n messages costs, under the scenario's name.
 func (t *trial) timed(n int, work func() error) error {
-	if err := t.meter.start(t.ctx); err != nil {
-		return err
-	}
-	if err := work(); err != nil {
-		return err
-	}
-	c, err := t.meter.stop(t.ctx)
+	c, err := t.meter.of(t.ctx, work)
 	if err != nil {
 		return err
 	}
@@ -126,21 +120,17 @@ func (t *trial) drainDue(workers, n int, others int64) (figures, error) {
 		return nil, err
 	}
 	seen := newTally(n)
-	if err := t.meter.start(t.ctx); err != nil {
-		return nil, err
-	}
-	begun := time.Now()
-	stop, err := t.sys.consume(workers, func(p string) { seen.mark(p) })
-	if err != nil {
-		return nil, err
-	}
-	err = t.await(seen)
-	took := time.Since(begun)
-	stop()
-	if err != nil {
-		return nil, err
-	}
-	c, err := t.meter.stop(t.ctx)
+	var took time.Duration
+	c, err := t.meter.of(t.ctx, func() error {
+		begun := time.Now()
+		stop, err := t.sys.consume(workers, func(p string) { seen.mark(p) })
+		if err != nil {
+			return err
+		}
+		defer stop()
+		defer func() { took = time.Since(begun) }()
+		return t.await(seen)
+	})
 	if err != nil {
 		return nil, err
 	}

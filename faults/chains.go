@@ -43,16 +43,10 @@ var chains = []scenario{
 		name:  "chains: Sentinel: primary killed",
 		holds: "no chain breaks; what the promoted replica did not have is followed anew",
 		setUp: sentinel,
-		load: func(l *load) {
-			longLease(l)
-			chained(l)
-		},
+		load:  confirmed(0, chained),
 		hit:   killPrimary(unreplicated),
 		times: 1,
-		rules: rules{
-			links: links, resume: 5 * time.Second, lossy: "the promoted replica did not have it yet",
-			duplicate: "the promoted replica had not heard of its ack",
-		},
+		rules: rules{links: links, resume: 5 * time.Second, lossy: notThereYet, duplicate: unheard},
 	},
 }
 

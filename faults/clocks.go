@@ -9,6 +9,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/redis/go-redis/v9"
 )
@@ -57,8 +58,8 @@ var clocks = []scenario{
 			t.step(0)
 			t.wait(2 * time.Second) // what fails now is due by the right clock
 			t.back = century
-			far := delayqueue.Bulk{Filter: delayqueue.Filter{From: time.Now().Add(century / 2)}}
-			if got, err := delayqueue.NewMonitor(queue, t.admin).BulkRescheduleBy(t.ctx, far, -century); err != nil || got.Done == 0 {
+			far := ops.Bulk{Filter: ops.Filter{From: time.Now().Add(century / 2)}}
+			if got, err := ops.Of(delayqueue.NewMonitor(queue, t.admin)).BulkRescheduleBy(t.ctx, far, -century); err != nil || got.Done == 0 {
 				t.Errorf("%d messages were brought back: %v", got.Done, err)
 			}
 			before := len(t.pulsesNow())

@@ -57,6 +57,14 @@ func (t *trial) killNowAndThen(kills ...func(t *trial)) {
 	}
 }
 
+// losing loses a reply, and now and then kills what is next in turn.
+func losing(kills ...func(t *trial)) func(t *trial) {
+	return func(t *trial) {
+		t.loseReplyWithin(100 * time.Millisecond)
+		t.killNowAndThen(kills...)
+	}
+}
+
 // freeze lets a consumer stand still until others have its messages.
 func (t *trial) freeze(c *program) {
 	t.strike(strike{who: c.name, why: "its consumer stood still"}, func() {

@@ -23,10 +23,7 @@ var debounce = []scenario{
 			"and none waits beyond WithMaxWait, a lease and a second for each consumer that it was lost with",
 		setUp: wired(),
 		load:  edited,
-		hit: func(t *trial) {
-			t.loseReplyWithin(100 * time.Millisecond)
-			t.killNowAndThen((*trial).killConsumer)
-		},
+		hit:   losing((*trial).killConsumer),
 		every: 20 * time.Millisecond,
 		rules: rules{maxWait: maxWait},
 	},
@@ -34,18 +31,10 @@ var debounce = []scenario{
 		name:  "debounce: Sentinel: primary killed, WithReplicaAck(1)",
 		holds: "and the same of each change that returned nil, beside consumers that are killed",
 		setUp: sentinel,
-		load: func(l *load) {
-			longLease(l)
-			edited(l)
-			l.Replicas = 1
-		},
-		hit: func(t *trial) {
-			t.killConsumer()
-			t.failOver()
-			t.killConsumer()
-		},
+		load:  confirmed(1, edited),
+		hit:   (*trial).failOverAmongKills,
 		times: 1,
-		rules: rules{maxWait: maxWait, resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+		rules: rules{maxWait: maxWait, resume: 5 * time.Second, duplicate: unheard},
 	},
 }
 
@@ -60,19 +49,28 @@ func edited(l *load) {
 	l.Keys, l.Messages, l.Producers, l.Over = documents, 40*documents, editors, 7*time.Second
 }
 
-// edit changes all documents. Half of them have no quiet time at all.
+// edit changes all documents.
 func edit(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order) {
+	onKeys(ctx, o, "document%02d", func(key string, n int) int {
+		change(ctx, q, book, key, fmt.Sprintf("%s/%s-%05d", key, o.Name, n), o.Load.Patience)
+		return n + 1
+	})
+}
+
+// onKeys calls change again and again for each key, until the time of the trial is over. It says the number of the change, and change
+// returns that of the next. Every second key now and then has a quiet time.
+func onKeys(ctx context.Context, o order, format string, change func(key string, n int) (next int)) {
 	end := time.UnixMicro(o.Begun).Add(o.Load.Over)
 	var all sync.WaitGroup
 	for i := range o.Load.Keys {
-		key := fmt.Sprintf("document%02d", i)
+		key := fmt.Sprintf(format, i)
 		all.Go(func() {
-			for n := 0; time.Now().Before(end) && ctx.Err() == nil; n++ {
+			for n := 0; time.Now().Before(end) && ctx.Err() == nil; {
+				n = change(key, n)
 				pause := rand.N(60 * time.Millisecond)
 				if i%2 == 0 && rand.IntN(30) == 0 {
 					pause = rand.N(2 * time.Second)
 				}
-				change(ctx, q, book, key, fmt.Sprintf("%s/%s-%05d", key, o.Name, n), o.Load.Patience)
 				select {
 				case <-ctx.Done():
 				case <-time.After(pause):

@@ -22,19 +22,13 @@ var failovers = []scenario{
 		load:  longLease,
 		hit:   killPrimary(unreplicated),
 		times: 1,
-		rules: rules{
-			resume: 5 * time.Second, lossy: "the promoted replica did not have it yet",
-			duplicate: "the promoted replica had not heard of its ack",
-		},
+		rules: rules{resume: 5 * time.Second, lossy: notThereYet, duplicate: unheard},
 	},
 	{
 		name:  "Sentinel: primary killed, WithReplicaAck(1)",
 		holds: "and every send that returned nil survives; one that was not confirmed says so, with its id",
 		setUp: sentinel,
-		load: func(l *load) {
-			longLease(l)
-			l.Replicas = 1
-		},
+		load:  confirmed(1),
 		hit: func(t *trial) {
 			t.strike(strike{}, func() {
 				for _, replica := range t.sentinel.Nodes[1:] {
@@ -49,7 +43,7 @@ var failovers = []scenario{
 			killPrimary(0)(t)
 		},
 		times: 1,
-		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+		rules: rules{resume: 5 * time.Second, duplicate: unheard},
 		check: func(t *trial, v *verdict) {
 			unconfirmed := 0
 			for _, e := range t.books.all() {
@@ -66,44 +60,35 @@ var failovers = []scenario{
 		name:  "Sentinel: planned failover, WithReplicaAck(all replicas)",
 		holds: "consuming goes on within 5 s of the promotion; every send that returned nil survives",
 		setUp: sentinel,
-		load: func(l *load) {
-			longLease(l)
-			l.Replicas = sentinelReplicas
-		},
+		load:  confirmed(sentinelReplicas),
 		hit:   (*trial).planSentinel,
 		times: 1,
-		rules: rules{late: 5 * time.Second, resume: 3500 * time.Millisecond, duplicate: "the promoted replica had not heard of its ack"},
+		rules: rules{late: 5 * time.Second, resume: 3500 * time.Millisecond, duplicate: unheard},
 	},
 	{
 		name:  "Cluster: primary killed, WithReplicaAck(1)",
 		holds: "consuming goes on within 5 s of the promotion; every send that returned nil survives",
 		setUp: cluster,
-		load: func(l *load) {
-			longLease(l)
-			l.Replicas = 1
-		},
+		load:  confirmed(1),
 		hit: func(t *trial) {
 			old := t.promote(func(primary *redistest.Server, _ *redis.Client) { primary.Kill() })
 			old.Restart(t) // as a replica: without one no send would be confirmed
 		},
 		times: 1,
-		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+		rules: rules{resume: 5 * time.Second, duplicate: unheard},
 	},
 	{
 		name:  "Cluster: primary frozen, WithReplicaAck(1)",
 		holds: "sends and consuming go on within 2 s of the promotion; every send that returned nil survives",
 		setUp: cluster,
-		load: func(l *load) {
-			longLease(l)
-			l.Replicas = 1
-		},
+		load:  confirmed(1),
 		hit: func(t *trial) {
 			old := t.promote(func(primary *redistest.Server, _ *redis.Client) { primary.Pause() })
 			t.wait(4 * time.Second) // in which the queue is the new primary's
 			old.Resume()
 		},
 		times: 1,
-		rules: rules{resume: 2 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+		rules: rules{resume: 2 * time.Second, duplicate: unheard},
 		check: func(t *trial, v *verdict) { t.wantSendsAfter(v, 2*time.Second) },
 	},
 	{
@@ -189,6 +174,13 @@ func (t *trial) failOver() {
 	}
 	t.wait(300 * time.Millisecond) // in which much is written
 	killPrimary(0)(t)
+}
+
+// failOverAmongKills is failOver between the kills of two consumers.
+func (t *trial) failOverAmongKills() {
+	t.killConsumer()
+	t.failOver()
+	t.killConsumer()
 }
 
 // planSentinel has the sentinels promote a replica while the primary is well.

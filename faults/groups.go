@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -20,10 +19,7 @@ var groups = []scenario{
 			"handled with all of its parts",
 		setUp: wired(),
 		load:  grouped,
-		hit: func(t *trial) {
-			t.loseReplyWithin(100 * time.Millisecond)
-			t.killNowAndThen((*trial).killConsumer)
-		},
+		hit:   losing((*trial).killConsumer),
 		every: 20 * time.Millisecond,
 		rules: rules{maxWait: maxWait, parts: groupParts},
 		check: func(t *trial, v *verdict) {
@@ -37,18 +33,10 @@ var groups = []scenario{
 		name:  "groups: Sentinel: primary killed, WithReplicaAck(1)",
 		holds: "and the same of each part whose send returned nil, beside consumers that are killed",
 		setUp: sentinel,
-		load: func(l *load) {
-			longLease(l)
-			grouped(l)
-			l.Replicas = 1
-		},
-		hit: func(t *trial) {
-			t.killConsumer()
-			t.failOver()
-			t.killConsumer()
-		},
+		load:  confirmed(1, grouped),
+		hit:   (*trial).failOverAmongKills,
 		times: 1,
-		rules: rules{maxWait: maxWait, parts: groupParts, resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+		rules: rules{maxWait: maxWait, parts: groupParts, resume: 5 * time.Second, duplicate: unheard},
 	},
 }
 
@@ -62,32 +50,17 @@ func grouped(l *load) {
 	l.Keys, l.Parts = groupKeys, groupParts
 }
 
-// appendParts appends to all groups, one part or several at a time. Now and then a group has no part for a while.
+// appendParts appends to all groups, one part or several at a time.
 func appendParts(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o order) {
-	end := time.UnixMicro(o.Begun).Add(o.Load.Over)
-	var all sync.WaitGroup
-	for i := range o.Load.Keys {
-		key := fmt.Sprintf("group%02d", i)
-		all.Go(func() {
-			for n := 0; time.Now().Before(end) && ctx.Err() == nil; {
-				pause := rand.N(60 * time.Millisecond)
-				if i%2 == 0 && rand.IntN(30) == 0 {
-					pause = rand.N(2 * time.Second)
-				}
-				var payloads []string
-				for range 1 + rand.IntN(2)*rand.IntN(5) {
-					payloads = append(payloads, fmt.Sprintf("%s/%s-%05d", key, o.Name, n))
-					n++
-				}
-				appendTo(ctx, q, book, key, payloads, o.Load)
-				select {
-				case <-ctx.Done():
-				case <-time.After(pause):
-				}
-			}
-		})
-	}
-	all.Wait()
+	onKeys(ctx, o, "group%02d", func(key string, n int) int {
+		var payloads []string
+		for range 1 + rand.IntN(2)*rand.IntN(5) {
+			payloads = append(payloads, fmt.Sprintf("%s/%s-%05d", key, o.Name, n))
+			n++
+		}
+		appendTo(ctx, q, book, key, payloads, o.Load)
+		return n
+	})
 }
 
 // appendTo appends parts to a group.

@@ -49,17 +49,12 @@ type rules struct {
 type verdict struct {
 	struck, accepted, handled, lost, early, duplicated int
 
-	gap      time.Duration // the longest without the start of a handler, while messages were sent
-	resumed  time.Duration // the longest from the end of a strike on all to the next start
-	late     time.Duration // the longest from the due instant of a message to its first start
-	comeback time.Duration // the longest from the kill of a consumer to the next start of what it handled
-	sending  time.Duration // the longest send
-	garbage  int           // of those handled: given up for a reason of their own
+	gap     time.Duration // the longest without the start of a handler, while messages were sent
+	garbage int           // of those handled: given up for a reason of their own
 
 	superseded int // of those handled: ended because a later send took their key while they were handed out
 
 	poison   []string // each with its kills
-	doubles  []string // each duplicate, explained
 	causes   []string // of the duplicates, each once
 	problems []string
 	slow     int      // of problems: that something took long, and nothing else
@@ -194,7 +189,6 @@ func (v *verdict) weigh(ev *evidence, s *story) {
 		}
 		if s.sent != nil && i == 0 {
 			late := us(ev.server(r.start.At) - s.sent.Due)
-			v.late = max(v.late, late)
 			if ev.rules.late > 0 && late > ev.rules.late {
 				v.tooSlow("%s: stuck for %v after it was due, want at most %v", s.payload, late, ev.rules.late)
 			}
@@ -257,7 +251,6 @@ func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
 		v.problem("%s: handled twice, and no fault explains it", what)
 		return
 	}
-	v.doubles = append(v.doubles, fmt.Sprintf("%s: %s at %s", what, st.why, clock(st.from)))
 	if !slices.Contains(v.causes, st.why) {
 		v.causes = append(v.causes, st.why)
 	}
@@ -270,7 +263,6 @@ func (v *verdict) weighAgain(ev *evidence, s *story, before []run, r run) {
 		}
 	}
 	back := us(r.start.At - st.from)
-	v.comeback = max(v.comeback, back)
 	if limit := ev.rules.lease + time.Second; back > limit {
 		v.tooSlow("%s: came back %v after the kill, want within %v", what, back, limit)
 	}
@@ -369,7 +361,6 @@ func (v *verdict) weighProgress(ev *evidence, entries []entry) {
 			if e.Kind != refused {
 				lastSent = e.At
 			}
-			v.sending = max(v.sending, us(e.Took))
 			if ev.rules.send > 0 && us(e.Took) > ev.rules.send {
 				v.tooSlow("%s: %s after %v, want within %v", e.Payload, e.Kind, us(e.Took), ev.rules.send)
 			}
@@ -396,7 +387,6 @@ func (v *verdict) weighProgress(ev *evidence, entries []entry) {
 			continue
 		}
 		took := us(starts[i] - st.to)
-		v.resumed = max(v.resumed, took)
 		if ev.rules.resume > 0 && took > ev.rules.resume {
 			v.tooSlow("%v without a handler's start after the strike at %s, want at most %v", took, clock(st.from), ev.rules.resume)
 		}

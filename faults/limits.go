@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // Limits of the whole queue, which all consumers ask for.
@@ -14,7 +14,7 @@ var limits = []scenario{
 		holds: "600 a second, 20 at once, 16 at a time: never over by the server's clock, and what a dead consumer held is free with its lease",
 		load: func(l *load) {
 			l.Messages, l.Over, l.MaxDelay = 4_200, 8*time.Second, time.Second
-			l.Limits = delayqueue.Limits{Rate: 600, Per: time.Second, Burst: 20, Concurrency: 16}
+			l.Limits = ops.Limits{Rate: 600, Per: time.Second, Burst: 20, Concurrency: 16}
 		},
 		hit: func(t *trial) {
 			t.look()
@@ -49,7 +49,7 @@ func (t *trial) look() {
 }
 
 // weighRate wants no time in which more was handed out than a rate allows, and no more in unack than there may be.
-func (v *verdict) weighRate(readings []reading, l delayqueue.Limits) {
+func (v *verdict) weighRate(readings []reading, l ops.Limits) {
 	for i, a := range readings {
 		if a.held > int64(l.Concurrency) {
 			v.problem("%d were with consumers, at most %d may be", a.held, l.Concurrency)

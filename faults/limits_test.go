@@ -4,12 +4,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // TestWeighLimits: the judge sees what goes too fast, and what is too many at a time.
 func TestWeighLimits(t *testing.T) {
-	l := delayqueue.Limits{Rate: 10, Per: time.Second, Burst: 2, Concurrency: 1}
+	l := ops.Limits{Rate: 10, Per: time.Second, Burst: 2, Concurrency: 1}
 	for name, c := range map[string]struct {
 		readings []reading
 		entries  []entry

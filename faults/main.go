@@ -20,7 +20,6 @@ func main() {
 	list := flag.Bool("list", false, "list the faults")
 	out := flag.String("out", "../docs", "directory for reliability.md and the plot")
 	minutes := flag.Int("soak", 0, "soak for so many minutes instead")
-	verbose := flag.Bool("v", false, "print the longest waits, and each duplicate with what explains it")
 	flag.Parse()
 	if *role != "" {
 		end(serve(*role))
@@ -37,7 +36,7 @@ func main() {
 	if *minutes > 0 {
 		end(soak(ctx, *minutes, *out))
 	}
-	end(runAll(ctx, *only, *out, *verbose))
+	end(runAll(ctx, *only, *out))
 }
 
 type quiet struct{}
@@ -56,7 +55,7 @@ func end(err error) {
 const mostTries = 3
 
 // runAll runs the chosen scenarios one after the other.
-func runAll(ctx context.Context, only, out string, verbose bool) error {
+func runAll(ctx context.Context, only, out string) error {
 	chosen := choose(only)
 	if len(chosen) == 0 {
 		return fmt.Errorf("no fault is called %q; -list names them", only)
@@ -85,7 +84,7 @@ func runAll(ctx context.Context, only, out string, verbose bool) error {
 		wrong += len(v.problems)
 	}
 	p.end()
-	printTable(os.Stdout, rows, verbose)
+	printTable(os.Stdout, rows)
 	if wrong > 0 {
 		return fmt.Errorf("%d things are wrong", wrong)
 	}

@@ -34,11 +34,7 @@ var pools = []scenario{
 		name:  "pools: consumers killed and frozen, Sentinel: primary killed, WithReplicaAck(1)",
 		holds: "and the same of each message whose send returned nil",
 		setUp: sentinel,
-		load: func(l *load) {
-			longLease(l)
-			pooled(l)
-			l.Replicas = 1
-		},
+		load:  confirmed(1, pooled),
 		hit: func(t *trial) {
 			t.killConsumer()
 			frozen := t.consumers[0]
@@ -50,7 +46,7 @@ var pools = []scenario{
 			t.killConsumer()
 		},
 		times: 1,
-		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+		rules: rules{resume: 5 * time.Second, duplicate: unheard},
 	},
 }
 
@@ -114,12 +110,8 @@ func (v *verdict) add(o *verdict) {
 	} {
 		*n.to += *n.of
 	}
-	for _, d := range []struct{ to, of *time.Duration }{
-		{&v.gap, &o.gap}, {&v.resumed, &o.resumed}, {&v.late, &o.late}, {&v.comeback, &o.comeback}, {&v.sending, &o.sending},
-	} {
-		*d.to = max(*d.to, *d.of)
-	}
-	v.poison, v.doubles = append(v.poison, o.poison...), append(v.doubles, o.doubles...)
+	v.gap = max(v.gap, o.gap)
+	v.poison = append(v.poison, o.poison...)
 	for _, why := range o.causes {
 		if !slices.Contains(v.causes, why) {
 			v.causes = append(v.causes, why)

@@ -16,9 +16,9 @@ func TestVerdictsOfAPool(t *testing.T) {
 		t.Errorf("they have %v entries", n)
 	}
 	v := &verdict{}
-	v.add(&verdict{struck: 3, accepted: 2, handled: 1, lost: 1, late: 5, gap: 1, causes: []string{"a"}, problems: []string{"x"}})
-	v.add(&verdict{struck: 3, accepted: 4, handled: 4, late: 2, gap: 7, causes: []string{"a", "b"}})
-	if v.struck != 3 || v.accepted != 6 || v.handled != 5 || v.lost != 1 || v.late != 5 || v.gap != 7 ||
+	v.add(&verdict{struck: 3, accepted: 2, handled: 1, lost: 1, gap: 1, causes: []string{"a"}, problems: []string{"x"}})
+	v.add(&verdict{struck: 3, accepted: 4, handled: 4, gap: 7, causes: []string{"a", "b"}})
+	if v.struck != 3 || v.accepted != 6 || v.handled != 5 || v.lost != 1 || v.gap != 7 ||
 		len(v.causes) != 2 || len(v.problems) != 1 {
 		t.Errorf("together they are %+v", v)
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -82,7 +83,7 @@ type load struct {
 	Keys      int           // that producers send changes of; 0: they send messages of their own
 	Parts     int           // that a group may have, which those keys are; 0: none is
 	Entries   int           // of schedules, which producers run; 0: they send messages of their own
-	Limits    delayqueue.Limits
+	Limits    ops.Limits
 	Pool      []int // the weights of the queues that consumers handle with a pool; nil: there is one queue
 	Rows      int   // of each outbox, which producers relay; 0: they send messages of their own
 }
@@ -152,7 +153,7 @@ func serve(text string) error {
 		case o.Load.Pool != nil:
 			produceAll(ctx, queues, book, o)
 		case o.Load.Rows > 0:
-			relay(ctx, q, delayqueue.NewMonitor(queue, cli), book, o)
+			relay(ctx, q, ops.Of(delayqueue.NewMonitor(queue, cli)), book, o)
 		case o.Load.Entries > 0:
 			replicate(ctx, q, book, o)
 		case o.Load.Parts > 0:

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"text/tabwriter"
@@ -42,7 +43,7 @@ func clock(at int64) string { return time.UnixMicro(at).Format("15:04:05.000") }
 const problemsShown = 10
 
 // printTable writes one aligned line for each fault, then what is wrong.
-func printTable(out io.Writer, rows []row, verbose bool) {
+func printTable(out io.Writer, rows []row) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "fault\t%s\t\n", strings.Join(head, "\t"))
 	for _, r := range rows {
@@ -54,13 +55,6 @@ func printTable(out io.Writer, rows []row, verbose bool) {
 	}
 	_ = w.Flush() // to a terminal
 	for _, r := range rows {
-		if verbose {
-			for _, line := range append(r.doubles, r.poison...) {
-				fmt.Fprintf(out, "%s: %s\n", r.name, line)
-			}
-			fmt.Fprintf(out, "%s: latest first start %v after due, resumed within %v, back from a kill within %v, longest send %v\n", r.name,
-				r.late, r.resumed, r.comeback, r.sending)
-		}
 		for i, p := range r.problems {
 			if i == problemsShown {
 				fmt.Fprintf(out, "%s: and %d more\n", r.name, len(r.problems)-i)
@@ -79,31 +73,33 @@ const (
 	soakPart   = "## Soak\n"
 )
 
-// besides says what rows are about that do not speak for themselves.
+// besides says what the rows are about whose names do not say it.
 const besides = `
-Some rows are about what messages can do beyond being sent and handled, under killed consumers, lost replies and a failover
-of Sentinel, which forgets what was written last in those of sequences, debounce, groups and schedules.
-*results*: what is kept is what the handler said whose delivery was acked. *chains*: what a handler names by ` + "`" + `Then` + "`" + `
-follows the ack, once. *sequences*: four relays, which are killed too, send the same
-numbered rows of eight outboxes; each number is one message, and none is left out. So that a failover leaves out none, a
-relay sends with ` + "`" + `WithReplicaAck` + "`" + `, begins with the last number that is there, and goes on when that is confirmed.
-*debounce*: four producers replace and reschedule what waits under 20 keys; what is handed out is the last change before,
-the last of all is handled, and none is put off longer than ` + "`" + `WithMaxWait` + "`" + `, beyond what a lost consumer costs.
-*groups*: they append to 10 groups; each part is in one message, once, in the order of the sends, and is handled with all others of it.
-*pools*: each consumer handles three queues of weight 6, 3 and 1 with the same 32 workers; each queue is judged by itself.
-*schedules*: four replicas, of which some are killed and one is frozen over the failover, run the same 60 entries; each instant is one
-message, and none is left out. What the promoted replica had not heard of is sent again, under the same instant. In two rows the primary is
-replaced as planned, which leaves the old one alive for a while, and each send waits for all replicas.
+Some rows are about more than sending and handling. Consumers are killed in them, replies are lost, and the primary fails over by
+Sentinel. That failover forgets the last writes in the rows of sequences, debounce, groups and schedules.
+
+- *results*: the result that is kept comes from the delivery that was acked.
+- *chains*: a message that a handler names by ` + "`" + `Then` + "`" + ` follows the ack, once.
+- *sequences*: four relays, which are killed too, send the same numbered rows of eight outboxes. Each number is one message, and none
+  is left out. To lose none in a failover, a relay sends with ` + "`" + `WithReplicaAck` + "`" + `, begins with the last number that is there, and goes
+  on when that number is confirmed.
+- *debounce*: four producers replace and reschedule the messages under 20 keys. A handler gets the last change before its start. The
+  last change of all is handled. No message is put off longer than ` + "`" + `WithMaxWait` + "`" + ` and the time that a lost consumer costs.
+- *groups*: four producers append to 10 groups. Each part is in one message, once, in the order of the sends, and is handled with all
+  other parts of that message.
+- *pools*: each consumer handles three queues of weight 6, 3 and 1 with the same 32 workers. Each queue is judged by itself.
+- *schedules*: four replicas run the same 60 entries. Some replicas are killed, and one is frozen over the failover. Each instant is one
+  message, and none is left out: if the promoted replica does not have a message, it is sent again, for the same instant. In two rows the
+  failover is planned, so the old primary lives on for a while, and each send waits for all replicas.
 `
 
 // writeFaults writes the table of all faults.
 func writeFaults(dir string, rows []row, took time.Duration) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s, in %s. %d producer and %d consumer processes, unless a row says otherwise; "+
-		"of every 1,000 payloads 20 are slow, 52 fail, "+
-		"and 5 are given up on by their handlers, which counts as handled. Early is by the server's clock; a duplicate is a start that no "+
-		"failure of the handler explains. The longest gap is that between the starts of any two handlers while messages were sent, "+
-		"outages included.\n\n", about(), took.Round(time.Second), usual.Producers, consumers)
+	fmt.Fprintf(&b, "\n%s, in %s. There are %d producer and %d consumer processes, unless a row says otherwise. "+
+		"Of every 1,000 payloads 20 are slow, 52 fail, and 5 are given up on by their handlers, which counts as handled. "+
+		"Early is judged by the server's clock. A duplicate is a start of a handler that no failure of it explains. "+
+		"The longest gap is the longest time between two starts of handlers while messages were sent, outages included.\n\n", about(), took.Round(time.Second), usual.Producers, consumers)
 	fmt.Fprintf(&b, "| fault | %s | must hold, beyond nothing lost, nothing early, and nothing twice without a cause |\n|---|%s---|\n",
 		strings.Join(head, " | "), strings.Repeat("--:|", len(head)))
 	for _, r := range rows {
@@ -119,18 +115,16 @@ func writeFaults(dir string, rows []row, took time.Duration) error {
 			fmt.Fprintf(&b, "- %s: %d handled twice: %s.\n", r.name, r.duplicated, strings.Join(r.causes, ", or "))
 		}
 		for _, p := range r.before {
-			fmt.Fprintf(&b, "- %s: run again, for it took too long, of this machine or not: %s.\n", r.name, p)
+			fmt.Fprintf(&b, "- %s: run again, because it took too long, which may be this machine's fault: %s.\n", r.name, p)
 		}
 		for _, p := range r.poison {
 			fmt.Fprintf(&b, "- %s: %s.\n", r.name, p)
 		}
 	}
-	fmt.Fprintf(&b, "\nThe user of least privilege, for a queue called orders:\n\n```\n"+
-		"ACL SETUSER app on >secret resetchannels ~{dq:orders}:* %s\n```\n", leastPrivilege)
 	return writePart(dir, faultsPart, b.String())
 }
 
-// writePart puts one part of the document in place of what it was, and keeps the others.
+// writePart puts one part of the document in place of what it was, and keeps the others, and all that stands before them.
 func writePart(dir, title, text string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -141,6 +135,10 @@ func writePart(dir, title, text string) error {
 		return err
 	}
 	document := documentHead
+	first := regexp.MustCompile("(?m)^(" + faultsPart + "|" + soakPart + ")").FindIndex(old)
+	if first != nil { // the promises with their tests, which are written by hand
+		document = strings.TrimRight(string(old[:first[0]]), "\n") + "\n"
+	}
 	for _, part := range []string{faultsPart, soakPart} {
 		_, body, found := strings.Cut(string(old), "\n"+part)
 		body, _, _ = strings.Cut(body, "\n## ")

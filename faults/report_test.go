@@ -34,13 +34,17 @@ func TestWriteParts(t *testing.T) {
 	text := read()
 	for _, want := range []string{documentHead, "\n## Faults\n",
 		"| some fault | 3 | 20000 | 20000 | 0 | 0 | 0 | 1.50 s | all |\n",
-		"\n- some fault: run again, for it took too long, of this machine or not: stuck for 9s.\n", "\n## Soak\n\nsoak two\n"} {
+		"\n- some fault: run again, because it took too long, which may be this machine's fault: stuck for 9s.\n", "\n## Soak\n\nsoak two\n"} {
 		if strings.Count(text, want) != 1 {
 			t.Errorf("%q is there %d times", want, strings.Count(text, want))
 		}
 	}
 	if strings.Contains(text, "soak one") || strings.Index(text, "## Soak") < strings.Index(text, "## Faults") {
 		t.Errorf("the document is\n%s", text)
+	}
+	text = strings.Replace(text, documentHead, documentHead+"\n## Promises\n\nby hand\n", 1)
+	if err := os.WriteFile(filepath.Join(dir, "reliability.md"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	if err := writeFaults(dir, rows, time.Minute); err != nil {
 		t.Fatal(err)

@@ -31,16 +31,10 @@ var results = []scenario{
 		name:  "results: Sentinel: primary killed",
 		holds: "each is that of a delivery that was acked",
 		setUp: sentinel,
-		load: func(l *load) {
-			longLease(l)
-			keeping(l)
-		},
+		load:  confirmed(0, keeping),
 		hit:   killPrimary(unreplicated),
 		times: 1,
-		rules: rules{
-			resume: 5 * time.Second, lossy: "the promoted replica did not have it yet",
-			duplicate: "the promoted replica had not heard of its ack",
-		},
+		rules: rules{resume: 5 * time.Second, lossy: notThereYet, duplicate: unheard},
 		check: (*trial).weighResults,
 	},
 }

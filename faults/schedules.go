@@ -32,33 +32,35 @@ var schedules = []scenario{
 			t.killConsumer()
 		},
 		times: 1,
-		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+		rules: rules{resume: 5 * time.Second, duplicate: unheard},
 	},
 	{
 		name:  "schedules: planned failover of Sentinel, WithReplicaAck(all replicas)",
 		holds: "two replicas run 60 entries of 1 to 3 s, and wait 4.2 s for a confirmation: none is left out",
 		setUp: withEntries(sentinel),
-		load: func(l *load) {
-			replicas(l, 2, 12*time.Second, sentinelReplicas)
-			l.Confirm = 4200 * time.Millisecond
-		},
+		load:  patientReplicas(sentinelReplicas),
 		hit:   (*trial).planSentinel,
 		times: 1,
-		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+		rules: rules{resume: 5 * time.Second, duplicate: unheard},
 	},
 	{
 		name:  "schedules: planned failovers of a Cluster, WithReplicaAck(all replicas)",
 		holds: "and the same",
 		setUp: withEntries(cluster),
-		load: func(l *load) {
-			replicas(l, 2, 12*time.Second, 1)
-			l.Confirm = 4200 * time.Millisecond
-		},
+		load:  patientReplicas(1),
 		hit:   (*trial).planCluster,
 		every: 5 * time.Second,
 		times: 2,
-		rules: rules{resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+		rules: rules{resume: 5 * time.Second, duplicate: unheard},
 	},
+}
+
+// patientReplicas are two replicas that wait long for so many confirmations.
+func patientReplicas(acks int) func(l *load) {
+	return func(l *load) {
+		replicas(l, 2, 12*time.Second, acks)
+		l.Confirm = 4200 * time.Millisecond
+	}
 }
 
 // withEntries is a set-up in which all entries are there already.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // Sequences: relays send the rows of outboxes, each row with its number (WithSequence). All relay all rows, whatever the
@@ -20,10 +21,7 @@ var sequences = []scenario{
 		holds: "each of four relays sends all numbers: each is one message, and none is left out",
 		setUp: wired(),
 		load:  relayed,
-		hit: func(t *trial) {
-			t.loseReplyWithin(100 * time.Millisecond)
-			t.killNowAndThen((*trial).killConsumer, (*trial).killProducer)
-		},
+		hit:   losing((*trial).killConsumer, (*trial).killProducer),
 		every: 20 * time.Millisecond,
 		rules: rules{rows: rows},
 	},
@@ -31,11 +29,7 @@ var sequences = []scenario{
 		name:  "sequences: Sentinel: primary killed, WithReplicaAck(1)",
 		holds: "and the same, beside relays and consumers that are killed: a number is sent when the one before is confirmed",
 		setUp: sentinel,
-		load: func(l *load) {
-			longLease(l)
-			relayed(l)
-			l.Replicas = 1
-		},
+		load:  confirmed(1, relayed),
 		hit: func(t *trial) {
 			t.killConsumer()
 			t.killProducer()
@@ -44,7 +38,7 @@ var sequences = []scenario{
 			t.killConsumer()
 		},
 		times: 1,
-		rules: rules{rows: rows, resume: 5 * time.Second, duplicate: "the promoted replica had not heard of its ack"},
+		rules: rules{rows: rows, resume: 5 * time.Second, duplicate: unheard},
 	},
 }
 
@@ -67,14 +61,14 @@ func outboxName(i int) string { return fmt.Sprintf("outbox%d", i+1) }
 // A relayer sends the rows of one outbox.
 type relayer struct {
 	q       *delayqueue.DelayQueue
-	monitor *delayqueue.Monitor
+	monitor *ops.Queue
 	book    ledger
 	order   order
 	outbox  string
 }
 
 // relay sends the rows of all outboxes until all are there.
-func relay(ctx context.Context, q *delayqueue.DelayQueue, monitor *delayqueue.Monitor, book ledger, o order) {
+func relay(ctx context.Context, q *delayqueue.DelayQueue, monitor *ops.Queue, book ledger, o order) {
 	var all sync.WaitGroup
 	for i := range outboxes {
 		r := relayer{q, monitor, book, o, outboxName(i)}

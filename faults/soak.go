@@ -59,16 +59,14 @@ func soak(ctx context.Context, minutes int, out string) error {
 		return err
 	}
 	rows := []row{{&s, v}}
-	printTable(os.Stdout, rows, false)
+	printTable(os.Stdout, rows)
 	if len(v.problems) > 0 {
 		return fmt.Errorf("%d things are wrong", len(v.problems))
 	}
 	const file = "soak.svg"
-	text := fmt.Sprintf("\n%s. %v, %d messages a second, one of these at random every 3 to 5 s: "+
-		"a consumer killed, a consumer frozen past its lease, "+
-		"Redis killed and started again (appendfsync always), SCRIPT FLUSH, a reply lost, connections cut, frozen, slow, byte by byte, "+
-		"half open, or "+
-		"closed on one side.\n\n| %s |\n|%s\n| %s |\n\nDuplicates: %s.\n\n![memory, goroutines, backlog and lateness over time](%s)\n",
+	text := fmt.Sprintf("\n%s. %v, with %d messages a second. Every 3 to 5 s one of these faults strikes at random: a consumer is killed, "+
+		"or frozen past its lease. Redis is killed and started again (appendfsync always), or its scripts are flushed. A reply is lost. "+
+		"Connections are cut, frozen, slow, one byte at a time, half open, or closed on one side.\n\n| %s |\n|%s\n| %s |\n\nDuplicates: %s.\n\n![memory, goroutines, backlog and lateness over time](%s)\n",
 		about(), length, soakRate, strings.Join(head, " | "), strings.Repeat("--:|", len(head)), strings.Join(rows[0].cells(), " | "),
 		strings.Join(v.causes, ", or "), file)
 	if err := writePart(out, soakPart, text); err != nil {

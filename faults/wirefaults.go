@@ -141,6 +141,23 @@ const warmed = 12
 
 func longLease(l *load) { l.Lease = 6 * time.Second }
 
+// confirmed is a load with a long lease, whose sends wait until so many replicas have the message.
+func confirmed(replicas int, by ...func(*load)) func(*load) {
+	return func(l *load) {
+		longLease(l)
+		for _, set := range by {
+			set(l)
+		}
+		l.Replicas = replicas
+	}
+}
+
+// Why a message may be handled twice after a failover, and why it may be lost.
+const (
+	unheard     = "the promoted replica had not heard of its ack"
+	notThereYet = "the promoted replica did not have it yet"
+)
+
 // during strikes all for a while.
 func during(d time.Duration, begin, end func(*trial)) func(*trial) {
 	return func(t *trial) {

@@ -165,9 +165,6 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What one counts, the other does: a *schedule.Scheduler.
-var _ promqueue.Scheduler = otelqueue.Scheduler(nil)
-
 // A queue that cannot be read is said to be so before Prometheus gives up on the page.
 func TestReadingEndsBeforeTheScrape(t *testing.T) {
 	at := regexp.MustCompile(`scrape_timeout: (\S+)`).FindStringSubmatch(read(t, "../examples/observed/prometheus.yml"))
@@ -182,7 +179,7 @@ func TestReadingEndsBeforeTheScrape(t *testing.T) {
 func TestAlerts(t *testing.T) {
 	for _, args := range [][]string{{"check", "rules", "--lint-fatal", "alerts.yml"}, {"test", "rules", "alerts_test.yml"}} {
 		if out, err := exec.Command("promtool", args...).CombinedOutput(); err != nil {
-			t.Errorf("promtool %s (make test installs it): %v\n%s", strings.Join(args, " "), err, out)
+			t.Errorf("promtool %s (make test-all installs it): %v\n%s", strings.Join(args, " "), err, out)
 		}
 	}
 }

@@ -3,13 +3,14 @@ package schedule
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -50,7 +51,7 @@ func leastPrivilege(t *testing.T, addrs []string, client func(user, password str
 	f.name = "orders"
 	f.schedules(New(delayqueue.NewPublisher(f.name, as("scheduler"))))
 	f.schedules(New(delayqueue.NewPublisher(f.name, as("operator"))))
-	reader := delayqueue.NewMonitor(f.name, as("reader"))
+	reader := ops.Of(delayqueue.NewMonitor(f.name, as("reader")))
 	f.looks(reader)
 	for _, node := range nodes {
 		log, err := node.ACLLog(t.Context(), 100).Result()
@@ -79,20 +80,11 @@ func leastPrivilege(t *testing.T, addrs []string, client func(user, password str
 
 // documentedUsers makes the users of docs/acl.md.
 func documentedUsers(t *testing.T, admin *redis.Client, cluster bool) {
-	text, err := os.ReadFile("../docs/acl.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, "ACL SETUSER") || !cluster && strings.Contains(line, "+cluster|") {
-			continue
-		}
-		var args []any
-		for word := range strings.FieldsSeq(line) {
-			args = append(args, word)
-		}
-		if err := admin.Do(t.Context(), args...).Err(); err != nil {
-			t.Fatalf("%s: %v", line, err)
+	for _, lines := range queuetest.DocumentedUsers(t) {
+		for _, line := range lines {
+			if cluster || !strings.Contains(line, "+cluster|") {
+				queuetest.SetUser(t, admin, line)
+			}
 		}
 	}
 }
@@ -137,15 +129,15 @@ func (f *fixture) schedules(s *Scheduler) {
 
 // lastOf is the last instant of an entry in its generation, 0 if it had none.
 func (f *fixture) lastOf(name string) (at, gen int64) {
-	n, _ := delayqueue.NewMonitor(f.name, f.cli).Sequence(f.ctx(), sequenceOf(name))
+	n, _ := ops.Of(delayqueue.NewMonitor(f.name, f.cli)).Sequence(f.ctx(), sequenceOf(name))
 	gen, at = split(max(n, 0))
 	return at, gen
 }
 
 // looks sees, through a Monitor, what schedules has left.
-func (f *fixture) looks(m *delayqueue.Monitor) {
+func (f *fixture) looks(m *ops.Queue) {
 	f.Helper()
-	all, err := List(f.ctx(), m)
+	all, err := List(f.ctx(), m.Monitor)
 	if err != nil || len(all) != 3 {
 		f.Fatalf("List: %+v, %v", all, err)
 	}
@@ -160,11 +152,12 @@ func (f *fixture) looks(m *delayqueue.Monitor) {
 	if skips.Overlap != Skip || skips.Last.IsZero() {
 		f.Errorf("%+v", skips)
 	}
-	next, err := Next(f.ctx(), m, "paused", 2)
-	if err != nil || len(next) != 2 || next[0].Format("15:04 -0700") != "09:30 +0900" || next[1].Sub(next[0]) != 24*time.Hour {
+	next, err := Next(f.ctx(), m.Monitor, "paused", 2)
+	if err != nil || len(next) != 2 || next[0].Format("15:04 -0700") != "09:30 +0900" || next[1].Sub(next[0]) != 24*time.Hour ||
+		next[0].Unix() < f.now()-patienceSeconds {
 		f.Errorf("Next: %v, %v", next, err)
 	}
-	if _, err := Next(f.ctx(), m, "none", 2); !errors.Is(err, ErrNoEntry) {
+	if _, err := Next(f.ctx(), m.Monitor, "none", 2); !errors.Is(err, ErrNoEntry) {
 		f.Errorf("Next of none: %v", err)
 	}
 }

@@ -68,7 +68,7 @@ func (s *Scheduler) change(ctx context.Context, name string, with func(old, to *
 		if err := s.renew(ctx, name, old, to, now.us); err != nil {
 			return err
 		}
-		done, err := s.table.changeTo(ctx, name, text, to.text(), now.us+(slackSeconds-10)*1_000_000, to.Anew)
+		done, err := s.table.change(ctx, name, text, to.text(), now.us+(slackSeconds-10)*1_000_000, to.Anew)
 		if err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (s *Scheduler) renew(ctx context.Context, name string, old, to *record, us 
 		to.Old = old.Gen
 	}
 	if gen+2 > maxGen {
-		return fmt.Errorf("%w: %q is at %d: Monitor.DropSequence", errNoMoreGenerations, sequenceOf(name), n)
+		return fmt.Errorf("%w: %q is at %d: ops.Queue.DropSequence", errNoMoreGenerations, sequenceOf(name), n)
 	}
 	now := min(us/1_000_000, maxInstant)
 	to.Gen, to.Open, to.Void, to.Decided = gen+2, us, nil, false
@@ -276,7 +276,7 @@ func (s *Scheduler) decide(ctx context.Context, name, text string, r *record, se
 			handedOut, to.Since = true, max(to.Since, instant)
 		}
 	}
-	if done, err := s.table.change(ctx, name, text, to.text(), noLimit); err != nil || !done {
+	if done, err := s.table.change(ctx, name, text, to.text(), noLimit, false); err != nil || !done {
 		return nil, err
 	}
 	return &to, nil
@@ -310,6 +310,6 @@ func (s *Scheduler) sweep(ctx context.Context, name, text string, r *record) err
 		done.Open, done.Old, done.Void, done.Decided, done.Anew = 0, 0, nil, false, false
 		to = done.text()
 	}
-	_, err := s.table.change(ctx, name, text, to, noLimit)
+	_, err := s.table.change(ctx, name, text, to, noLimit, false)
 	return err
 }

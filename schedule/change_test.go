@@ -71,24 +71,21 @@ func (f *fixture) stopChange(q *tired, sleeps, consumed bool) {
 	if consumed {
 		got = f.consume(nil)
 	}
-	before := &runner{Scheduler: f.s, entries: map[string]*entry{}}
-	f.steps(before)
-	f.sends(before)
-
+	f.looked(f.s, true)
 	e.Payload = "as it is"
 	if sleeps {
 		q.wake = make(chan struct{})
 	}
 	changed := make(chan error, 1)
 	go func() { changed <- New(q).Set(f.ctx(), e) }()
-	f.until("it stops", func() bool { return f.record().Open != 0 })
+	f.until("it stops", func() bool { return f.rec("e").Open != 0 })
 	if !sleeps {
 		if err := <-changed; !errors.Is(err, errDies) {
 			f.Fatal(err)
 		}
 	}
 	f.run(f.replica(), f.replica(), f.replica())
-	f.until("the others complete it", func() bool { return f.record().Open == 0 })
+	f.until("the others complete it", func() bool { return f.rec("e").Open == 0 })
 	if sleeps {
 		close(q.wake)
 		f.must(<-changed)
@@ -106,31 +103,17 @@ func (f *fixture) stopChange(q *tired, sleeps, consumed bool) {
 	}
 }
 
-// record is the entry e as it is stored.
-func (f *fixture) record() *record {
-	f.Helper()
-	text, err := f.s.table.read(f.ctx(), "e")
-	f.must(err)
-	r, err := readRecord(text)
-	f.must(err)
-	return r
-}
-
 // TestFence: where the sequence was is known to whoever comes later, also if something was sent while it was moved on.
 func TestFence(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
-	old := f.record().Gen
+	old := f.rec("e").Gen
 	r := &record{Gen: old + 2, Old: old}
-	pass := func(gen, instant int64) {
-		_, err := f.mon.PassSequence(f.ctx(), "schedule/e", number(gen, instant))
-		f.must(ignoreNew(err))
-	}
 	for i, at := range []int64{100, 200, 200} {
-		pass(old, at)
+		f.pass("e", old, at)
 		if i == 1 {
-			pass(old+1, 150) // another replica is between its two calls
+			f.pass("e", old+1, 150) // another replica is between its two calls
 			at = 150
 		}
 		for range 3 {
@@ -141,7 +124,7 @@ func TestFence(t *testing.T) {
 			}
 		}
 	}
-	pass(old+7, 5)
+	f.pass("e", old+7, 5)
 	if sent, err := f.s.fence(f.ctx(), "e", r); err != nil || sent != maxInstant {
 		t.Errorf("of a sequence that was moved by hand: %d, %v", sent, err)
 	}
@@ -152,16 +135,13 @@ func TestLateChange(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
-	text, err := f.s.table.read(f.ctx(), "e")
-	f.must(err)
+	text, _ := f.stored("e")
 	now := f.now() * 1_000_000
 	for until, want := range map[int64]bool{now - 1: false, now + int64(time.Hour/time.Microsecond): true} {
-		if done, err := f.s.table.change(f.ctx(), "e", text, text+" ", until); done != want || err != nil {
+		if done, err := f.s.table.change(f.ctx(), "e", text, text+" ", until, false); done != want || err != nil {
 			t.Errorf("until %d at %d: %v, %v", until, now, done, err)
 		}
-		if done, err := f.s.table.change(f.ctx(), "e", text+" ", text, noLimit); !done || err != nil {
-			t.Error(done, err)
-		}
+		f.changes("e", text+" ", text)
 	}
 }
 
@@ -171,8 +151,7 @@ func TestSequenceMovedByHand(t *testing.T) {
 	f := newFixture(t)
 	got := f.consume(nil)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second}))
-	_, err := f.mon.PassSequence(f.ctx(), "schedule/e", number(f.record().Gen+100, 5))
-	f.must(err)
+	f.pass("e", f.rec("e").Gen+100, 5)
 	f.run(f.s)
 	f.until("it is logged", func() bool { return strings.Contains(f.log.String(), "somebody has moved the sequence") })
 	if n := len(got.payloads()); n != 0 {
@@ -200,9 +179,7 @@ func TestWhatIsDueStays(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, Payload: "as it was"}))
-			r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
-			f.steps(r)
-			f.sends(r)
+			r := f.looked(f.s, true)
 			first := r.entries["e"].last - aheadSeconds + 1
 			f.until("the first is due", func() bool { return f.now() > first })
 			f.must(change(f))

@@ -8,6 +8,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -55,7 +56,7 @@ func (s *steppedServer) sent() map[string]map[int64]int {
 	s.Helper()
 	all := map[string]map[int64]int{}
 	for _, state := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady} {
-		for msg, err := range s.mon.All(s.ctx(), state, delayqueue.Filter{}) {
+		for msg, err := range s.mon.All(s.ctx(), state, ops.Filter{}) {
 			s.must(err)
 			name, at := Of(&msg.Message)
 			if all[name] == nil {
@@ -65,20 +66,6 @@ func (s *steppedServer) sent() map[string]map[int64]int {
 		}
 	}
 	return all
-}
-
-// status is what List says of an entry.
-func (s *steppedServer) status(name string) Status {
-	s.Helper()
-	all, err := s.s.List(s.ctx())
-	s.must(err)
-	for _, one := range all {
-		if one.Name == name {
-			return one
-		}
-	}
-	s.Fatalf("there is no %s", name)
-	return Status{}
 }
 
 // TestClockWrongForAMoment: a clock that is wrong for three seconds, by a century, by two hours, or behind, stops no entry for longer than a

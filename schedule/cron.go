@@ -32,13 +32,7 @@ var cronFields = [...]struct {
 // maxCron is how long an expression may be, in bytes: a list of all minutes has 169.
 const maxCron = 500
 
-// cronNames stand for expressions.
-var cronNames = map[string]string{
-	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0", "@monthly": "0 0 1 * *",
-	"@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
-}
-
-var cronParser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
+var cronParser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
 // parseCron reads an expression. Its error says where it breaks.
 func parseCron(text string, zone *time.Location) (*cronTiming, error) {
@@ -47,27 +41,22 @@ func parseCron(text string, zone *time.Location) (*cronTiming, error) {
 	}
 	c := &cronTiming{zone: zone}
 	var ruled ruledFields
-	whole := strings.TrimSpace(text)
-	if strings.HasPrefix(whole, "@") {
-		named, known := cronNames[strings.ToLower(whole)]
-		if !known {
-			return nil, fmt.Errorf("%w: cron %q: position 1: want five fields, or @hourly, @daily, @weekly, @monthly or @yearly; "+
-				"of an interval say Every", ErrBadEntry, text)
-		}
-		whole = named
-	} else {
+	whole := strings.ToLower(strings.TrimSpace(text))
+	named := strings.HasPrefix(whole, "@")
+	if !named {
 		var err error
 		if whole, ruled, err = c.readFields(text); err != nil {
 			return nil, err
 		}
 	}
 	parsed, err := cronParser.Parse(whole)
-	if err != nil {
-		return nil, fmt.Errorf("%w: cron %q: %v", ErrBadEntry, text, err)
-	}
 	fields, ok := parsed.(*cron.SpecSchedule)
-	if !ok {
-		return nil, fmt.Errorf("%w: cron %q: no times of day", ErrBadEntry, text)
+	switch {
+	case named && !ok:
+		return nil, fmt.Errorf("%w: cron %q: position 1: want five fields, or @hourly, @daily, @weekly, @monthly or @yearly; "+
+			"of an interval say Every", ErrBadEntry, text)
+	case err != nil:
+		return nil, fmt.Errorf("%w: cron %q: %v", ErrBadEntry, text, err)
 	}
 	c.minutes, c.hours, c.days, c.months, c.weekdays = fields.Minute, fields.Hour, fields.Dom, fields.Month, fields.Dow
 	if ruled[dayField] {
@@ -76,7 +65,7 @@ func parseCron(text string, zone *time.Location) (*cronTiming, error) {
 	if ruled[weekdayField] {
 		c.weekdays = 0
 	}
-	c.realTime = c.realTime || strings.ContainsAny(strings.Fields(whole)[1], "*?/")
+	c.realTime = c.realTime || c.hours&star != 0
 	return c, nil
 }
 
@@ -166,38 +155,23 @@ func anyOf(rules []dayRule, date time.Time) bool {
 // and after 40 around 2100.
 const searchDays = 366 * 41
 
-// next is the first instant after one, in unix seconds; false if it never comes.
-func (c *cronTiming) next(after int64) (int64, bool) {
-	return c.nearest(after, 1, func(instant, best int64, found bool) bool {
-		return instant > after && (!found || instant < best)
-	})
-}
-
-// prev is the last instant before one.
-func (c *cronTiming) prev(before int64) (int64, bool) {
-	return c.nearest(before, -1, func(instant, best int64, found bool) bool {
-		return instant < before && (!found || instant > best)
-	})
-}
-
-// nearest looks through the days from an instant on, forwards or backwards. Where clocks are set back over midnight, instants of two
-// days lie between each other, so it looks one day around, and one day further than where it finds any.
-func (c *cronTiming) nearest(from, step int64, better func(instant, best int64, found bool) bool) (best int64, found bool) {
-	wall := from + offsetAt(c.zone, from)
-	first := floorDiv(wall, daySeconds) - step
-	last := first + step*(searchDays+2)
-	for day := first; day != last; day += step {
+// next is the first instant after one, in unix seconds; false if it never comes. If clocks are set back over midnight, instants of two
+// days lie between each other. So it looks at the day before, and at one day more than the first that has any.
+func (c *cronTiming) next(after int64) (best int64, found bool) {
+	first := floorDiv(after+offsetAt(c.zone, after), daySeconds) - 1
+	last := first + searchDays + 2
+	for day := first; day != last; day++ {
 		if !c.onDay(day) {
 			continue
 		}
 		before := found
 		c.instants(day, func(instant int64) {
-			if better(instant, best, found) {
+			if instant > after && (!found || instant < best) {
 				best, found = instant, true
 			}
 		})
 		if found && !before {
-			last = day + 2*step
+			last = day + 2
 		}
 	}
 	return best, found
@@ -231,7 +205,7 @@ func (c *cronTiming) some(after, before int64, n int, step int64) (all []int64) 
 	if step > 0 {
 		from = after
 	}
-	rest := -1 // days that are still looked at once there are enough; see nearest
+	rest := -1 // days that are still looked at once there are enough; see next
 	for day := floorDiv(from+offsetAt(c.zone, from), daySeconds) - step; rest != 0; day += step {
 		if step > 0 && day*daySeconds-farthest >= before || step < 0 && (day+1)*daySeconds+farthest <= after {
 			break

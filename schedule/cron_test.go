@@ -26,6 +26,11 @@ func mustCron(t *testing.T, text, zone string) *cronTiming {
 	return c
 }
 
+// prev is the last instant before one. It is found by what finds the latest of several.
+func prev(t timing, before int64) (int64, bool) {
+	return t.latest(before, before-searchDays*daySeconds, 1)
+}
+
 const written = "2006-01-02 15:04 -0700"
 
 // TestClocksThatChange: what comes after an instant, where clocks are changed.
@@ -62,7 +67,7 @@ func TestClocksThatChange(t *testing.T) {
 			if got := time.Unix(instant, 0).In(timing.zone).Format(written); got != want {
 				t.Errorf("%q in %s: after %s comes %s, want %s", c.cron, c.zone, c.after, got, want)
 			}
-			if back, _ := timing.prev(instant); before != at.Unix() && back != before {
+			if back, _ := prev(timing, instant); before != at.Unix() && back != before {
 				t.Errorf("%q in %s: before %s is %d, want %d", c.cron, c.zone, want, back, before)
 			}
 		}
@@ -104,7 +109,7 @@ func TestAgreesWithRobfig(t *testing.T) {
 			if !found || got != want.Unix() {
 				t.Fatalf("%q after %v: %v, want %v", text, at, time.Unix(got, 0).In(timing.zone), want)
 			}
-			if before, _ := timing.prev(got + 1); before != got {
+			if before, _ := prev(timing, got+1); before != got {
 				t.Fatalf("%q: the last one until %v is %v", text, want, time.Unix(before, 0).In(timing.zone))
 			}
 			at = want
@@ -163,9 +168,9 @@ func TestEveryTiming(t *testing.T) {
 	for _, e := range []everyTiming{{1, 0}, {3, 2}, {3600, 600}} {
 		for _, at := range []int64{-5, 0, 1, 2, 3, 3599, 3600, 4200, 1790000000} {
 			next, _ := e.next(at)
-			prev, _ := e.prev(at)
-			if next <= at || next > at+e.every || prev >= at || prev < at-e.every || floorDiv(next-e.offset, e.every)*e.every != next-e.offset {
-				t.Errorf("%+v: around %d are %d and %d", e, at, prev, next)
+			last, _ := prev(e, at)
+			if next <= at || next > at+e.every || last >= at || last < at-e.every || floorDiv(next-e.offset, e.every)*e.every != next-e.offset {
+				t.Errorf("%+v: around %d are %d and %d", e, at, last, next)
 			}
 		}
 	}
@@ -232,7 +237,7 @@ func TestLatest(t *testing.T) {
 		for _, timing := range timings {
 			want, at := int64(0), before
 			for range n {
-				earlier, found := timing.prev(at)
+				earlier, found := prev(timing, at)
 				if !found || earlier <= after {
 					break
 				}

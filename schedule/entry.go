@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"reflect"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -99,6 +100,22 @@ func (o *Overlap) UnmarshalText(text []byte) error {
 	return fmt.Errorf("overlap %q: allow or skip", text)
 }
 
+// entryOptions is what options say of every message of an entry. An option that is of one message alone is refused.
+func entryOptions(opts []delayqueue.MsgOption) (delayqueue.Description, error) {
+	d := delayqueue.Describe(opts...)
+	one := d
+	one.Retries, one.TTL, one.Timeout, one.Retention, one.Headers, one.Err = nil, 0, nil, 0, nil, nil
+	switch {
+	case d.Err != nil:
+		return d, d.Err
+	case !d.Deadline.IsZero():
+		return d, fmt.Errorf("%w: a deadline belongs to one message: use WithMsgTTL", delayqueue.ErrBadOption)
+	case !reflect.ValueOf(one).IsZero():
+		return d, fmt.Errorf("%w: %v: belongs to one message", delayqueue.ErrBadOption, one)
+	}
+	return d, nil
+}
+
 const (
 	maxName    = 200
 	maxCatchUp = 1000
@@ -141,7 +158,7 @@ func (e *Entry) plan() (p plan, err error) {
 	if p.times, err = e.times(); err != nil {
 		return p, err
 	}
-	if p.Options, err = delayqueue.SettingsOf(e.Options...); err != nil {
+	if p.Options, err = entryOptions(e.Options); err != nil {
 		return p, fmt.Errorf("schedule: entry %q: %w: %w", e.Name, ErrBadEntry, err)
 	}
 	for _, name := range [...]string{nameHeader, instantHeader} {
@@ -214,16 +231,15 @@ type times struct {
 // A plan is an entry as it is stored, but for its name.
 type plan struct {
 	times
-	Payload []byte                     `json:"payload,omitempty"`
-	Overlap Overlap                    `json:"overlap,omitempty"`
-	CatchUp int                        `json:"catchUp,omitempty"`
-	Options delayqueue.MessageSettings `json:"options,omitzero"`
+	Payload []byte                 `json:"payload,omitempty"`
+	Overlap Overlap                `json:"overlap,omitempty"`
+	CatchUp int                    `json:"catchUp,omitempty"`
+	Options delayqueue.Description `json:"options,omitzero"`
 }
 
 // A timing says which instants an entry has, in unix seconds. It is safe for concurrent use.
 type timing interface {
 	next(after int64) (instant int64, found bool)
-	prev(before int64) (instant int64, found bool)
 	latest(before, after int64, n int) (first int64, found bool) // of the latest n between these two the first
 	count(after, before int64) int64                             // between these two; mostCounted if it is no division and they are more
 }

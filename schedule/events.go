@@ -19,8 +19,8 @@ type EventCode int
 const (
 	SentEvent     EventCode = iota + 1 // its message was stored
 	CaughtUpEvent                      // it had been missed, and its message was stored now
-	SkippedEvent                       // it has no message, since the last one of the entry lives (Skip)
-	ExpiredEvent                       // it has no message, since it came so late that the TTL of that was over
+	SkippedEvent                       // it has no message, because the last message of the entry lives (Skip)
+	ExpiredEvent                       // it has no message, because its TTL was over
 )
 
 var eventNames = [...]string{"", "sent", "caught up", "skipped", "expired"}
@@ -63,11 +63,10 @@ func (s *Subscription) Stop() { s.ended() }
 // eventRoom is how many events may wait for a listener.
 const eventRoom = 1024
 
-// ListenEvent calls a listener, in a goroutine of its own, for what this Scheduler's Run does with instants. Of all
-// replicas the one that stored a message, or passed over an instant, tells of it; the others do not. If it dies, or
-// the reply is lost, nobody does. Instants that CatchUp leaves out have no event, nor have those of a pause, nor RunNow. While the
-// listener is too slow, events are dropped and counted (Subscription.Dropped). A panic in it is logged. It panics if
-// the listener is nil.
+// ListenEvent calls a listener, in a goroutine of its own, for what this Scheduler's Run does with instants. Only the replica that stored a
+// message, or passed over an instant, tells of it. If that replica dies, or the reply is lost, there is no event. Instants that CatchUp leaves
+// out have no event, nor have instants of a pause, nor RunNow. While the listener is too slow, events are dropped and counted
+// (Subscription.Dropped). A panic in the listener is logged. ListenEvent panics if the listener is nil.
 func (s *Scheduler) ListenEvent(listener EventListener) *Subscription {
 	if listener == nil {
 		panic(fmt.Sprintf("schedule: queue %q: ListenEvent: the listener is nil", s.Name()))

@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"context"
 	"fmt"
 	"runtime"
 	"strings"
@@ -46,15 +45,7 @@ func TestEvents(t *testing.T) {
 	f := newFixture(t)
 	release := make(chan struct{})
 	defer close(release)
-	got := f.consume(func(ctx context.Context, msg *delayqueue.Message) error {
-		if name, _ := Of(msg); name == "skips" {
-			select {
-			case <-release:
-			case <-ctx.Done():
-			}
-		}
-		return nil
-	})
+	got := f.consume(held("skips", release))
 	now := f.now()
 	const zone = "Asia/Tokyo"
 	// the last one was a minute ago

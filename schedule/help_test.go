@@ -1,10 +1,8 @@
 package schedule
 
 import (
-	"bytes"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -18,6 +16,8 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -29,22 +29,7 @@ func TestMain(m *testing.M) {
 		childMain(spec)
 		return
 	}
-	flag.Parse()
-	if err := flag.Set("test.parallel", "16"); err != nil { // they wait most of the time
-		panic(err)
-	}
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	server, err := redistest.Run()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer server.Close()
-	shared = server
-	return m.Run()
+	os.Exit(redistest.Main(m, &shared))
 }
 
 // patience is how long a test waits for what must happen; it is no measure of speed.
@@ -56,20 +41,34 @@ type fixture struct {
 	name string
 	cli  redis.UniversalClient
 	pub  *delayqueue.Publisher
-	mon  *delayqueue.Monitor
+	mon  *ops.Queue
 	s    *Scheduler
-	log  *logBuffer
+	log  *testkit.Buffer
 }
 
 func newFixture(t *testing.T) *fixture { return fixtureOn(t, shared.Client(t)) }
 
 func fixtureOn(t *testing.T, cli redis.UniversalClient) *fixture {
 	name := fmt.Sprintf("%s-%08x", strings.ReplaceAll(t.Name(), "/", "-"), rand.Uint32()) // -count runs a test again
-	f := &fixture{T: t, name: name, cli: cli, log: &logBuffer{}}
-	f.pub, f.mon = delayqueue.NewPublisher(f.name, cli), delayqueue.NewMonitor(f.name, cli)
+	f := &fixture{T: t, name: name, cli: cli, log: &testkit.Buffer{}}
+	f.pub, f.mon = delayqueue.NewPublisher(f.name, cli), ops.Of(delayqueue.NewMonitor(f.name, cli))
 	f.s = f.replica()
 	t.Cleanup(func() { check.Assert(t, cli, "dq", f.name) })
 	return f
+}
+
+// ownFixture is a queue on a server of its own.
+func ownFixture(t *testing.T) (*fixture, *redistest.Server) {
+	server := redistest.Start(t)
+	return fixtureOn(t, server.Client(t)), server
+}
+
+// wired is a Scheduler of the queue that reaches the server over a wire. Its client has this ReadTimeout; 0: go-redis's default.
+func (f *fixture) wired(server *redistest.Server, readTimeout time.Duration) (*redistest.Wire, *Scheduler) {
+	wire := redistest.NewWire(f, server.Addr())
+	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: readTimeout})
+	f.Cleanup(func() { _ = cli.Close() })
+	return wire, New(delayqueue.NewPublisher(f.name, cli)).WithLogger(f.s.log)
 }
 
 // replica is another Scheduler of the queue.
@@ -89,6 +88,64 @@ func (f *fixture) must(err error) {
 	if err != nil {
 		f.Fatal(err)
 	}
+}
+
+// stored is an entry as it is stored.
+func (f *fixture) stored(name string) (text string, r *record) {
+	f.Helper()
+	text, err := f.s.table.read(f.ctx(), name)
+	f.must(err)
+	r, err = readRecord(text)
+	f.must(err)
+	return text, r
+}
+
+// rec is the record of an entry.
+func (f *fixture) rec(name string) *record {
+	f.Helper()
+	_, r := f.stored(name)
+	return r
+}
+
+// store writes entries as replicas of a program would have, without their calls.
+func (f *fixture) store(n int, entry func(i int) record) {
+	f.Helper()
+	fields := map[string]any{"": "1"}
+	for i := range n {
+		r := entry(i)
+		fields[fmt.Sprint("e", i)] = r.text()
+	}
+	f.must(f.cli.HSet(f.ctx(), f.s.table.key, fields).Err())
+}
+
+// pass moves the sequence of an entry on.
+func (f *fixture) pass(name string, gen, instant int64) {
+	f.Helper()
+	if _, err := f.mon.PassSequence(f.ctx(), sequenceOf(name), number(gen, instant)); !errors.Is(err, delayqueue.ErrNotFound) {
+		f.must(err)
+	}
+}
+
+// forget makes the server one that has lost the messages that wait, and the sequence of the entry e, in a failover.
+func (f *fixture) forget() {
+	f.Helper()
+	for msg, err := range f.mon.All(f.ctx(), delayqueue.StatePending, ops.Filter{}) {
+		f.must(err)
+		f.must(f.mon.Delete(f.ctx(), msg.ID))
+	}
+	f.must(f.mon.DropSequence(f.ctx(), "schedule/e"))
+	f.must(f.cli.Do(f.ctx(), "replicaof", "127.0.0.1", "1").Err())
+	f.must(f.cli.Do(f.ctx(), "replicaof", "no", "one").Err())
+}
+
+// looked is a replica that has looked once, and has sent what was due if sends.
+func (f *fixture) looked(s *Scheduler, sends bool) *runner {
+	f.Helper()
+	r := &runner{Scheduler: s, entries: map[string]*entry{}}
+	if f.steps(r); sends {
+		f.sends(r)
+	}
+	return r
 }
 
 // run runs replicas until the test ends, or stop is called.
@@ -172,6 +229,19 @@ func (l *ledger) payloads() (all []string) {
 	return all
 }
 
+// held is a handler that returns when release is closed, for messages of the entry with this name.
+func held(name string, release <-chan struct{}) delayqueue.Handler {
+	return func(ctx context.Context, msg *delayqueue.Message) error {
+		if entry, _ := Of(msg); entry == name {
+			select {
+			case <-release:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	}
+}
+
 // consume starts a consumer, which handles messages by handle if that is not nil.
 func (f *fixture) consume(handle delayqueue.Handler) *ledger {
 	l := &ledger{ids: map[string]map[int64]map[string]bool{}}
@@ -198,7 +268,7 @@ func (f *fixture) consume(handle delayqueue.Handler) *ledger {
 func (f *fixture) waiting() (due []int64) {
 	f.Helper()
 	now := f.now()
-	for msg, err := range f.mon.All(f.ctx(), delayqueue.StatePending, delayqueue.Filter{}) {
+	for msg, err := range f.mon.All(f.ctx(), delayqueue.StatePending, ops.Filter{}) {
 		if errors.Is(err, delayqueue.ErrNoQueue) {
 			return nil
 		}
@@ -208,22 +278,4 @@ func (f *fixture) waiting() (due []int64) {
 		}
 	}
 	return due
-}
-
-// logBuffer is a log that a test may read.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

@@ -5,40 +5,22 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"unicode"
 
-	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
-
-// What is kept of who changes an entry, and why, in bytes.
-const (
-	maxBy  = 200
-	maxWhy = 1000
-)
-
-// oneLine is a text as it is kept: valid UTF-8, without control characters, of at most so many bytes.
-func oneLine(text string, most int) string {
-	text = strings.TrimSpace(strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == '\u2028' || r == '\u2029' {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text[:min(len(text), 4*most)], "\uFFFD")))
-	return strings.ToValidUTF8(text[:min(len(text), most)], "")
-}
 
 // changed tells the journal and the log what has become of an entry.
 func (s *Scheduler) changed(ctx context.Context, name string, old, to *record) {
-	act, detail := delayqueue.ActSetSchedule, ""
+	act, detail := ops.ActSetSchedule, ""
 	switch {
 	case to.Removed:
-		act = delayqueue.ActRemoveSchedule
+		act = ops.ActRemoveSchedule
 	case old == nil || old.Removed || old.unreadable != nil:
 		detail = "new: " + to.inWords()
 	case old.Paused != to.Paused && to.Paused:
-		act = delayqueue.ActPauseSchedule
+		act = ops.ActPauseSchedule
 	case old.Paused != to.Paused:
-		act = delayqueue.ActResumeSchedule
+		act = ops.ActResumeSchedule
 	default:
 		detail = old.changes(to)
 	}

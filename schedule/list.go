@@ -11,25 +11,27 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // A looker looks at the entries of one queue. It sends nothing and changes nothing.
 type looker struct {
-	monitor *delayqueue.Monitor
+	monitor *ops.Queue
 	table   table
 }
 
-func newLooker(m *delayqueue.Monitor) looker {
+func newLooker(m *ops.Queue) looker {
 	cli, prefix := m.Redis()
 	return looker{m, table{cli, "{" + prefix + ":" + m.Name() + "}:schedules", time.Now}}
 }
 
 // What keeps an entry from being sent. Status.Trouble wraps one of them.
 var (
-	// ErrNotRun: no replica has looked for ten seconds: Run has ended everywhere, or Redis cannot be reached from where it runs.
+	// ErrNotRun: no replica has looked for ten seconds. Run has ended everywhere, or no process that runs it reaches Redis.
 	ErrNotRun = errors.New("no replica runs the entries of this queue")
-	// ErrFar: what was sent last lies too far ahead, so the clock of the server was ahead, or is behind. Once it has gone evenly for
-	// some twenty seconds, Run lets the entry begin anew.
+	// ErrFar: the last instant that was sent lies too far ahead, so the clock of the server was ahead, or is behind. Once the clock has gone
+	// evenly for some twenty seconds, Run lets the entry begin anew.
 	ErrFar = errors.New("it waits for the clock of the server: what was sent last lies too far ahead; " +
 		"unless the clock changes, it begins anew within a minute")
 	// ErrMoved: somebody has moved the sequence of the entry on. It begins again if it is changed, or paused and resumed.
@@ -43,25 +45,25 @@ type Status struct {
 	Entry
 	Paused bool
 	Next   time.Time // in its zone; zero if it is paused, broken or over
-	// Last is the last instant that was sent, skipped or passed over since its last change, in its zone. It may be ahead by
-	// five seconds. Zero if there was none.
+	// Last is the last instant that was sent, skipped or passed over since the entry's last change, in its zone. It may be ahead by
+	// five seconds. Zero: there was none.
 	Last    time.Time
-	Skipped Skipped // since it was set first, or since it began anew after the server's clock was wrong; about
+	Skipped Skipped // about, since the entry was set first, or began anew after the server's clock was wrong
 
 	// Trouble says why nothing is sent for it: Broken, ErrNotRun, ErrFar, ErrMoved or ErrRefused. Nil if nothing is wrong, or it is paused.
 	Trouble error
-	// Overdue is the first instant that should have been settled ten seconds ago, and is not, in its zone. Zero if there is none, or it
-	// does not catch up.
+	// Overdue is the first instant that should have been settled ten seconds ago, and is not, in its zone. Zero if there is no such instant,
+	// or the entry does not catch up.
 	Overdue time.Time
-	// Looked is when a replica looked last, for whatever entry of the queue, to within three seconds. Zero: none ever did.
+	// Looked is when a replica last looked for entries of the queue, to within three seconds. Zero: no replica ever did.
 	Looked time.Time
 
-	Changed      time.Time // when it was set, changed, paused or resumed last; zero: not known
-	ChangedBy    string    // who did (WithOperator), and
-	ChangeReason string    // why (WithReason); "" if that was not said
-	Program      string    // on whose list of entries it is (SetAll); "": on none
+	Changed      time.Time // when the entry was set, changed, paused or resumed last; zero: not known
+	ChangedBy    string    // by whom (WithOperator); "": not known
+	ChangeReason string    // why (WithReason); "": not known
+	Program      string    // the program on whose list the entry is (SetAll); "": none
 
-	Broken error // it cannot be read or sent: another program wrote it. All but Name, Trouble and Looked is zero then
+	Broken error // the entry cannot be read or sent, because another program wrote it. All but Name, Trouble and Looked is zero then
 }
 
 // Skipped are instants of an entry that have no message. An entry that is removed begins anew.
@@ -71,37 +73,33 @@ type Skipped struct {
 	Paused  int64 // while it was paused; of a Cron 1,000 stand for 1,000 or more of each pause
 }
 
-// List returns all entries of a queue, by name, to somebody who may only look: what a user of Redis needs is the line of
-// a reader in docs/acl.md. It returns delayqueue.ErrNoQueue for a queue that has no key.
+// List returns all entries of a queue, by name. A user of Redis needs no more rights for it than a reader in docs/acl.md. It returns
+// delayqueue.ErrNoQueue for a queue that has no key.
 func List(ctx context.Context, m *delayqueue.Monitor) ([]Status, error) {
-	l := newLooker(m)
+	l := newLooker(ops.Of(m))
 	return l.List(ctx)
 }
 
-// Get returns one entry of a queue. It returns ErrNoEntry if there is none. It needs no more than List.
+// Get returns one entry of a queue, and ErrNoEntry if there is none. It needs no more rights than List.
 func Get(ctx context.Context, m *delayqueue.Monitor, name string) (*Status, error) {
-	l := newLooker(m)
-	one, err := l.get(ctx, name)
-	return one, l.failed(name, "get", err)
+	l := newLooker(ops.Of(m))
+	return l.get(ctx, name)
 }
 
-// Next returns the next n instants of an entry, at most 1,000, in its zone. Of a paused one they are those that it would
-// have. It returns ErrNoEntry if there is none. It needs no more than List.
+// Next returns the next n instants of an entry, at most 1,000, in its zone. For a paused entry they are the instants that it would have. It
+// returns ErrNoEntry if there is no such entry. It needs no more rights than List.
 func Next(ctx context.Context, m *delayqueue.Monitor, name string, n int) ([]time.Time, error) {
-	l := newLooker(m)
+	l := newLooker(ops.Of(m))
 	return l.Next(ctx, name, n)
 }
 
 // List is List for the queue of this Scheduler.
-func (l *looker) List(ctx context.Context) ([]Status, error) {
-	all, err := l.list(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("schedule: queue %q: list: %w", l.monitor.Name(), err)
-	}
-	return all, nil
-}
-
-func (l *looker) list(ctx context.Context) ([]Status, error) {
+func (l *looker) List(ctx context.Context) (all []Status, err error) {
+	defer func() {
+		if err != nil {
+			all, err = nil, fmt.Errorf("schedule: queue %q: list: %w", l.monitor.Name(), err)
+		}
+	}()
 	records, err := l.table.all(ctx, 0)
 	if err == nil && len(records) == 0 {
 		_, err = l.monitor.Counts(ctx) // ErrNoQueue
@@ -113,13 +111,14 @@ func (l *looker) list(ctx context.Context) ([]Status, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := l.statuses(ctx, records, now.us/1_000_000)
+	all, err = l.statuses(ctx, records, now.us/1_000_000)
 	slices.SortFunc(all, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
 	return all, err
 }
 
 // get reads the fields of one entry.
-func (l *looker) get(ctx context.Context, name string) (*Status, error) {
+func (l *looker) get(ctx context.Context, name string) (one *Status, err error) {
+	defer func() { err = l.failed(name, "get", err) }()
 	fields := map[string]string{}
 	for _, field := range []string{name, skipsOf(name), refusedOf(name), lookedField} {
 		text, err := l.table.read(ctx, field)
@@ -182,7 +181,7 @@ func (l *looker) statuses(ctx context.Context, records map[string]string, now in
 func (e *entry) describe(to *Status, now int64, fields map[string]string) {
 	to.Entry, to.Paused, to.Skipped = e.entry(e.name), e.Paused, readSkips(fields[skipsOf(e.name)])
 	to.Skipped.Paused = e.passed(e.when, now)
-	to.ChangedBy, to.ChangeReason, to.Program = oneLine(e.By, maxBy), oneLine(e.Why, maxWhy), oneLine(e.Program, maxName)
+	to.ChangedBy, to.ChangeReason, to.Program = script.OneLine(e.By, script.MaxBy), script.OneLine(e.Why, script.MaxWhy), script.OneLine(e.Program, maxName)
 	if e.At > 0 && e.At <= maxInstant {
 		to.Changed = time.Unix(e.At, 0).UTC()
 	}
@@ -236,21 +235,11 @@ func (e *entry) stand(to *Status, n, now int64) {
 	}
 }
 
-// The reasons of Stuck.
-const (
-	stuckNotRun  = "not run"
-	stuckClock   = "wrong clock"
-	stuckMoved   = "sequence moved"
-	stuckRefused = "refused"
-	stuckBroken  = "unreadable"
-	stuckOverdue = "overdue"
-)
-
 // Stuck counts the entries for which nothing is sent at their instants, by reason: not run, wrong clock, sequence moved, refused, unreadable
-// (Status.Trouble has more of it), and overdue (Status.Overdue). All reasons are there, if need be with 0. It reads all entries. It is for
-// metrics, which do not need this module.
+// (see Status.Trouble), and overdue (see Status.Overdue). Each reason has a count, which may be 0. Stuck reads all entries. It is for metrics,
+// which do not import this module.
 func (l *looker) Stuck(ctx context.Context) (map[string]int, error) {
-	n := map[string]int{stuckNotRun: 0, stuckClock: 0, stuckMoved: 0, stuckRefused: 0, stuckBroken: 0, stuckOverdue: 0}
+	n := map[string]int{"not run": 0, "wrong clock": 0, "sequence moved": 0, "refused": 0, "unreadable": 0, "overdue": 0}
 	all, err := l.List(ctx)
 	if errors.Is(err, delayqueue.ErrNoQueue) {
 		return n, nil
@@ -263,21 +252,21 @@ func (l *looker) Stuck(ctx context.Context) (map[string]int, error) {
 	return n, err
 }
 
-// stuck is one of those reasons; "" if nothing is wrong.
+// stuck is one of the reasons of Stuck; "" if nothing is wrong.
 func (s *Status) stuck() string {
-	for _, one := range []struct {
-		err error
-		why string
-	}{{ErrNotRun, stuckNotRun}, {ErrFar, stuckClock}, {ErrMoved, stuckMoved}, {ErrRefused, stuckRefused}} {
-		if errors.Is(s.Trouble, one.err) {
-			return one.why
-		}
-	}
 	switch {
+	case errors.Is(s.Trouble, ErrNotRun):
+		return "not run"
+	case errors.Is(s.Trouble, ErrFar):
+		return "wrong clock"
+	case errors.Is(s.Trouble, ErrMoved):
+		return "sequence moved"
+	case errors.Is(s.Trouble, ErrRefused):
+		return "refused"
 	case s.Trouble != nil:
-		return stuckBroken
+		return "unreadable"
 	case !s.Overdue.IsZero():
-		return stuckOverdue
+		return "overdue"
 	}
 	return ""
 }
@@ -321,7 +310,7 @@ func (l *looker) lasts(ctx context.Context, names []string, limit time.Duration)
 	}
 	cursor := ""
 	for range len(names) / 50 {
-		page, err := within(ctx, limit, func(ctx context.Context) (*delayqueue.SequencePage, error) { return l.monitor.Sequences(ctx, cursor) })
+		page, err := within(ctx, limit, func(ctx context.Context) (*ops.SequencePage, error) { return l.monitor.Sequences(ctx, cursor) })
 		if errors.Is(err, delayqueue.ErrNotFound) {
 			return lasts, nil
 		}
@@ -356,12 +345,8 @@ func (l *looker) lasts(ctx context.Context, names []string, limit time.Duration)
 }
 
 // Next is Next for the queue of this Scheduler.
-func (l *looker) Next(ctx context.Context, name string, n int) ([]time.Time, error) {
-	all, err := l.next(ctx, name, n)
-	return all, l.failed(name, "next", err)
-}
-
-func (l *looker) next(ctx context.Context, name string, n int) ([]time.Time, error) {
+func (l *looker) Next(ctx context.Context, name string, n int) (all []time.Time, err error) {
+	defer func() { err = l.failed(name, "next", err) }()
 	r, err := l.find(ctx, name)
 	if err != nil {
 		return nil, err

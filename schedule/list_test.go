@@ -8,36 +8,28 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
-	"github.com/redis/go-redis/v9"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // TestListMany: a Monitor lists a thousand entries with the last instant of each in few calls, though other sequences stand between theirs.
 func TestListMany(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, server.Client(t))
+	f, server := ownFixture(t)
 	const many = 1000
 	f.must(f.s.Set(f.ctx(), Entry{Name: "unsent", Every: time.Hour}))
-	fields := map[string]any{}
 	at := f.now() / 3600 * 3600
-	for i := range many {
-		r := record{Gen: 1, Since: at - 3600, plan: plan{times: times{Every: 3600, Zone: "Asia/Tokyo"}, CatchUp: 1}}
-		fields[fmt.Sprint("e", i)] = r.text()
-	}
-	f.must(f.cli.HSet(f.ctx(), f.s.table.key, fields).Err())
+	f.store(many, func(int) record {
+		return record{Gen: 1, Since: at - 3600, plan: plan{times: times{Every: 3600, Zone: "Asia/Tokyo"}, CatchUp: 1}}
+	})
 	for i := range many {
 		if i%10 == 0 {
 			_, err := f.mon.PassSequence(f.ctx(), fmt.Sprint("other", i), 5)
 			f.must(ignoreNew(err))
 		}
-		_, err := f.mon.PassSequence(f.ctx(), sequenceOf(fmt.Sprint("e", i)), number(1, at))
-		f.must(ignoreNew(err))
+		f.pass(fmt.Sprint("e", i), 1, at)
 	}
-	wire := redistest.NewWire(t, server.Addr())
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
-	defer cli.Close()
-	all, err := List(f.ctx(), delayqueue.NewMonitor(f.name, cli))
+	wire, far := f.wired(server, 0)
+	all, err := List(f.ctx(), far.monitor.Monitor)
 	f.must(err)
 	if len(all) != many+1 {
 		t.Fatalf("%d entries", len(all))
@@ -64,13 +56,13 @@ func ignoreNew(err error) error {
 func TestListNone(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	if all, err := List(f.ctx(), f.mon); !errors.Is(err, delayqueue.ErrNoQueue) || len(all) != 0 {
+	if all, err := List(f.ctx(), f.mon.Monitor); !errors.Is(err, delayqueue.ErrNoQueue) || len(all) != 0 {
 		t.Errorf("of no queue: %v, %v", all, err)
 	}
 	_, err := f.pub.Send(f.ctx(), "x")
 	f.must(err)
 	for range 2 {
-		if all, err := List(f.ctx(), f.mon); err != nil || len(all) != 0 {
+		if all, err := List(f.ctx(), f.mon.Monitor); err != nil || len(all) != 0 {
 			t.Errorf("of none: %v, %v", all, err)
 		}
 		f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
@@ -85,7 +77,7 @@ func TestPrefix(t *testing.T) {
 	const prefix = "app 1"
 	own := delayqueue.UseCustomPrefix(prefix)
 	t.Cleanup(func() { check.Assert(t, f.cli, prefix, f.name) })
-	mon := delayqueue.NewMonitor(f.name, f.cli, own)
+	mon := ops.Of(delayqueue.NewMonitor(f.name, f.cli, own))
 	for i, queue := range []Queue{delayqueue.NewPublisher(f.name, f.cli, own), delayqueue.NewQueue(f.name, f.cli, nil, own)} {
 		s := New(queue)
 		f.must(s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, Payload: fmt.Sprint(i)}))
@@ -94,15 +86,15 @@ func TestPrefix(t *testing.T) {
 			c, err := mon.Counts(f.ctx())
 			return err == nil && c.Pending+c.Ready > 0
 		})
-		all, err := List(f.ctx(), mon)
+		all, err := List(f.ctx(), mon.Monitor)
 		if err != nil || len(all) != 1 || all[0].Payload != fmt.Sprint(i) {
 			t.Errorf("%+v, %v", all, err)
 		}
-		if next, err := Next(f.ctx(), mon, "e", 2); err != nil || len(next) != 2 {
+		if next, err := Next(f.ctx(), mon.Monitor, "e", 2); err != nil || len(next) != 2 {
 			t.Errorf("%v, %v", next, err)
 		}
 	}
-	if _, err := List(f.ctx(), f.mon); !errors.Is(err, delayqueue.ErrNoQueue) {
+	if _, err := List(f.ctx(), f.mon.Monitor); !errors.Is(err, delayqueue.ErrNoQueue) {
 		t.Errorf("the queue without the prefix: %v", err)
 	}
 	f.must(mon.DeleteQueue(f.ctx(), true))

@@ -153,7 +153,7 @@ func (f *fixture) judge(got *ledger, entries []Entry, from int64) {
 		f.until(fmt.Sprintf("%s ran at all instants from %d to %d", e.Name, from, end), func() bool { return len(missing()) == 0 })
 		instants, most := got.of(e.Name)
 		for at := range instants {
-			if before, _ := timing.prev(at + 1); before != at {
+			if before, _ := prev(timing, at+1); before != at {
 				f.Errorf("%s ran at %d, which is none of its instants", e.Name, at)
 			}
 		}

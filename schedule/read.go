@@ -8,8 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/go-delayqueue/delayqueue"
 )
 
 // mostAlone is how many entries are read one by one, if so many have changed.
@@ -121,7 +119,7 @@ func newEntry(name, text string) (*entry, error) {
 		e.zone, err = e.record.zone()
 	}
 	if err == nil {
-		if _, err = delayqueue.SettingsOf(e.Options.Options()...); err != nil {
+		if _, err = entryOptions(e.Options.Options()); err != nil {
 			err = fmt.Errorf("%w: %w", ErrBadEntry, err)
 		}
 	}

@@ -18,8 +18,8 @@ func TestOnlyWhatHasChangedIsRead(t *testing.T) {
 		if _, read := r.entries["hidden"]; read == want {
 			t.Errorf("what was not said to be changed is read: %v; %d entries", read, len(r.entries))
 		}
-		if e := r.entries["e"]; e == nil || string(e.Payload) != string(f.record().Payload) || e.Open != 0 {
-			t.Errorf("%+v, and %+v is there", e, f.record())
+		if e := r.entries["e"]; e == nil || string(e.Payload) != string(f.rec("e").Payload) || e.Open != 0 {
+			t.Errorf("%+v, and %+v is there", e, f.rec("e"))
 		}
 	}
 	set := func(name, payload string) {

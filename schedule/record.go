@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -246,7 +247,7 @@ func readRefusal(text string, gen int64) string {
 	if of != strconv.FormatInt(gen, 10) {
 		return ""
 	}
-	return oneLine(why, maxWhy)
+	return script.OneLine(why, script.MaxWhy)
 }
 
 // A reading is what look found, and when.
@@ -281,13 +282,9 @@ func (t *table) look(ctx context.Context, history bool, skips ...skip) (*reading
 // noLimit is an instant until which a change may be stored that is always to come.
 const noLimit = math.MaxInt64 / 2
 
-// change replaces the record of an entry if it is as the caller has read it, until an instant in unix us.
-func (t *table) change(ctx context.Context, name, is, to string, until int64) (done bool, err error) {
-	return t.changeTo(ctx, name, is, to, until, false)
-}
-
-// changeTo is change, and may have what the entry has skipped count anew.
-func (t *table) changeTo(ctx context.Context, name, is, to string, until int64, recount bool) (done bool, err error) {
+// change replaces the record of an entry if it is as the caller has read it, until an instant in unix us. If recount, what the entry has
+// skipped counts anew.
+func (t *table) change(ctx context.Context, name, is, to string, until int64, recount bool) (done bool, err error) {
 	return changeScript.Run(ctx, t.cli, []string{t.key}, name, is, to, until, recount).Bool()
 }
 
@@ -316,7 +313,7 @@ func (t *table) forget(ctx context.Context, name string, why error) error {
 	if text == "" {
 		return why
 	}
-	_, err = t.change(ctx, name, text, "", noLimit)
+	_, err = t.change(ctx, name, text, "", noLimit, false)
 	return err
 }
 
@@ -324,9 +321,12 @@ func (t *table) forget(ctx context.Context, name string, why error) error {
 //
 // KEYS: schedules
 // ARGV: 1 cursor, 2 about how many
-// Returns {cursor, {name, record, ...}}
+// Returns {cursor, name, record, name, record, ...}
 // Cost: 1 command. Writes nothing.
-var pageScript = redis.NewScript(`return redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])`)
+var pageScript = redis.NewScript(`
+local page = redis.call('HSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
+table.insert(page[2], 1, page[1])
+return page[2]`)
 
 const (
 	firstFields = 10
@@ -339,45 +339,23 @@ const (
 func (t *table) all(ctx context.Context, limit time.Duration) (map[string]string, error) {
 	all, fields := map[string]string{}, firstFields
 	for cursor := "0"; ; {
-		got, err := within(ctx, limit, func(ctx context.Context) ([]any, error) {
-			return pageScript.Run(ctx, t.cli, []string{t.key}, cursor, fields).Slice()
+		page, err := within(ctx, limit, func(ctx context.Context) ([]string, error) {
+			return pageScript.Run(ctx, t.cli, []string{t.key}, cursor, fields).StringSlice()
 		})
-		if err != nil {
-			return nil, err
-		}
-		next, page, err := readPage(got)
-		if err != nil {
-			return nil, err
+		if err != nil || len(page)%2 == 0 {
+			return nil, fmt.Errorf("page of %d texts: %w", len(page), err)
 		}
 		bytes := 0
-		for i := 0; i+1 < len(page); i += 2 {
+		for i := 1; i < len(page); i += 2 {
 			if bytes += len(page[i]) + len(page[i+1]); page[i] != "" {
 				all[page[i]] = page[i+1]
 			}
 		}
-		if cursor = next; cursor == "0" {
+		if cursor = page[0]; cursor == "0" {
 			return all, nil
 		}
 		fields = max(1, min(fields*pageBytes/max(bytes, 1), mostFields))
 	}
-}
-
-func readPage(got []any) (cursor string, fields []string, err error) {
-	if len(got) == 2 {
-		var ok bool
-		var list []any
-		if cursor, ok = got[0].(string); ok {
-			list, ok = got[1].([]any)
-		}
-		for _, one := range list {
-			text, isText := one.(string)
-			fields, ok = append(fields, text), ok && isText
-		}
-		if ok {
-			return cursor, fields, nil
-		}
-	}
-	return "", nil, fmt.Errorf("page of entries: %.100v", got)
 }
 
 // within makes a call that may take so long; 0: as long as ctx.

@@ -69,9 +69,9 @@ type runner struct {
 	telling []skip            // by a look that may have failed: again, as they are
 }
 
-// Run sends the messages of all entries of the queue until ctx ends, and returns ctx's error. Every replica of a service
-// runs it; one is enough, and with several none is missed while one of them lives. It goes on through outages of Redis.
-// Without Run entries are kept, but nothing is sent.
+// Run sends the messages of all entries of the queue until ctx ends, and returns ctx's error. Every replica of a service runs it. One replica is
+// enough, and of several one that lives is enough to miss no instant. Run goes on through outages of Redis. Without Run entries are kept,
+// but nothing is sent.
 func (s *Scheduler) Run(ctx context.Context) error {
 	r := &runner{Scheduler: s, entries: map[string]*entry{}, broken: map[string]string{}}
 	var lookAt time.Time

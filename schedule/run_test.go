@@ -1,7 +1,6 @@
 package schedule
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // onBoth tests on one server and on a Cluster.
@@ -101,7 +101,6 @@ func TestTakenBack(t *testing.T) {
 			f.must(f.s.Set(f.ctx(), e))
 			f.must(f.s.Resume(f.ctx(), "e"))
 			stale := &runner{Scheduler: f.replica(), entries: map[string]*entry{}}
-			fresh := &runner{Scheduler: f.replica(), entries: map[string]*entry{}}
 			f.sentAhead(stale, payload)
 			stale.entries["e"].last, stale.entries["e"].next = f.now(), f.now()+5 // as if it had sent nothing yet
 			f.must(change())
@@ -110,10 +109,9 @@ func TestTakenBack(t *testing.T) {
 				f.Errorf("%s: %d wait, %v", what, n, f.payloadsWaiting())
 			}
 			if what == "changed" {
-				f.sentAhead(fresh, other)
+				f.sentAhead(f.looked(f.replica(), true), other)
 			} else {
-				f.steps(fresh)
-				f.sends(fresh)
+				f.looked(f.replica(), true)
 			}
 			if n := f.payloadsWaiting(); n[payload] > 0 || what != "changed" && n[other] > 0 {
 				f.Errorf("%s: then %v wait", what, n)
@@ -160,7 +158,7 @@ func (f *fixture) sentAhead(r *runner, payload string) {
 func (f *fixture) payloadsWaiting() map[string]int {
 	f.Helper()
 	n, now := map[string]int{}, f.now()
-	for msg, err := range f.mon.All(f.ctx(), delayqueue.StatePending, delayqueue.Filter{}) {
+	for msg, err := range f.mon.All(f.ctx(), delayqueue.StatePending, ops.Filter{}) {
 		if f.must(err); msg.Due.Unix() > now {
 			n[msg.Payload]++
 		}
@@ -177,22 +175,17 @@ func TestChangeThatWasCutOff(t *testing.T) {
 			f := newFixture(t)
 			e := Entry{Name: "e", Every: 3 * time.Second, Payload: "before"}
 			f.must(f.s.Set(f.ctx(), e))
-			before := &runner{Scheduler: f.s, entries: map[string]*entry{}}
-			f.steps(before)
-			f.sends(before)
-			text, err := f.s.table.read(f.ctx(), "e")
-			f.must(err)
-			old, err := readRecord(text)
-			f.must(err)
+			f.looked(f.s, true)
+			text, old := f.stored("e")
 			to := *old
 			to.Payload, to.Removed = []byte("after"), removed
 			f.must(f.s.renew(f.ctx(), "e", old, &to, f.now()*1_000_000))
 			for range 2 { // the reply is lost
-				if done, err := f.s.table.change(f.ctx(), "e", text, to.text(), noLimit); !done || err != nil {
+				if done, err := f.s.table.change(f.ctx(), "e", text, to.text(), noLimit, false); !done || err != nil {
 					f.Fatal(done, err)
 				}
 			}
-			if done, _ := f.s.table.change(f.ctx(), "e", text, text+" ", noLimit); done {
+			if done, _ := f.s.table.change(f.ctx(), "e", text, text+" ", noLimit, false); done {
 				t.Error("it was changed although another one was there")
 			}
 			f.run(f.replica())
@@ -212,13 +205,7 @@ func TestSkip(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	release := make(chan struct{})
-	got := f.consume(func(ctx context.Context, msg *delayqueue.Message) error {
-		select {
-		case <-release:
-		case <-ctx.Done():
-		}
-		return nil
-	})
+	got := f.consume(held("e", release))
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, Overlap: Skip, CatchUp: 1000}))
 	f.run(f.s, f.replica(), f.replica())
 	f.until("one runs", func() bool { n, _ := got.of("e"); return len(n) == 1 })
@@ -246,13 +233,7 @@ func TestSkip(t *testing.T) {
 // skipped is what List says that an entry has skipped.
 func (f *fixture) skipped(name string) Skipped {
 	f.Helper()
-	list, err := f.s.List(f.ctx())
-	f.must(err)
-	i := slices.IndexFunc(list, func(s Status) bool { return s.Name == name })
-	if i < 0 {
-		f.Fatalf("there is no %s: %+v", name, list)
-	}
-	return list[i].Skipped
+	return f.status(name).Skipped
 }
 
 // TestSkippedInPauses: they count while the pause lasts, and after it; not those after it.
@@ -345,12 +326,15 @@ func TestCatchUp(t *testing.T) {
 // age makes an entry as old as if nobody had run since.
 func (f *fixture) age(name string, d time.Duration) {
 	f.Helper()
-	text, err := f.s.table.read(f.ctx(), name)
-	f.must(err)
-	r, err := readRecord(text)
-	f.must(err)
+	text, r := f.stored(name)
 	r.Since -= int64(d.Seconds())
-	if done, err := f.s.table.change(f.ctx(), name, text, r.text(), noLimit); !done || err != nil {
+	f.changes(name, text, r.text())
+}
+
+// changes replaces the record of an entry, which must be as the first text says.
+func (f *fixture) changes(name, from, to string) {
+	f.Helper()
+	if done, err := f.s.table.change(f.ctx(), name, from, to, noLimit, false); !done || err != nil {
 		f.Fatal(done, err)
 	}
 }

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 	"github.com/go-delayqueue/delayqueue/internal/userlog"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -35,8 +37,8 @@ type Scheduler struct {
 	log   *slog.Logger
 	hurry chan struct{} // an entry was changed here: look now
 
-	by, why string              // see WithOperator
-	journal *delayqueue.Monitor // in that name; the other one passes sequences for nobody
+	by, why string     // see WithOperator
+	journal *ops.Queue // in that name; the other one passes sequences for nobody
 
 	mu    sync.Mutex
 	subs  []*Subscription
@@ -46,8 +48,8 @@ type Scheduler struct {
 // New makes the Scheduler of a queue, a *delayqueue.DelayQueue or a *delayqueue.Publisher.
 func New(queue Queue) *Scheduler {
 	cli, prefix := queue.Redis()
-	monitor := func() *delayqueue.Monitor {
-		return delayqueue.NewMonitor(queue.Name(), cli, delayqueue.UseCustomPrefix(prefix))
+	monitor := func() *ops.Queue {
+		return ops.Of(delayqueue.NewMonitor(queue.Name(), cli, delayqueue.UseCustomPrefix(prefix)))
 	}
 	return &Scheduler{
 		looker: newLooker(monitor()), journal: monitor(),
@@ -58,8 +60,7 @@ func New(queue Queue) *Scheduler {
 // Name is the name of the queue.
 func (s *Scheduler) Name() string { return s.queue.Name() }
 
-// WithLogger sets the log, which hears of outages and of broken entries, of each once. Default: slog.Default. Call it before
-// Run and ListenEvent.
+// WithLogger sets the log. It has one line for each outage and each broken entry. Default: slog.Default. Call it before Run and ListenEvent.
 func (s *Scheduler) WithLogger(log *slog.Logger) *Scheduler {
 	if log == nil {
 		panic("schedule: WithLogger: the logger must not be nil; for silence use slog.DiscardHandler")
@@ -68,30 +69,30 @@ func (s *Scheduler) WithLogger(log *slog.Logger) *Scheduler {
 	return s
 }
 
-// WithOperator says in whose name entries are set, paused, resumed, removed and run by this Scheduler: it stands in the journal of the queue
-// and in Status. At most 200 bytes are kept, of one line. Before the first call. Default: none.
+// WithOperator says in whose name this Scheduler sets, pauses, resumes, removes and runs entries. The name stands in the journal of the
+// queue and in Status. At most 200 bytes are kept, of one line. Call it before the first change. Default: none.
 func (s *Scheduler) WithOperator(name string) *Scheduler {
-	s.by = oneLine(name, maxBy)
+	s.by = script.OneLine(name, script.MaxBy)
 	s.journal.WithOperator(name)
 	return s
 }
 
-// WithReason says why, beside WithOperator. At most 1,000 bytes are kept, of one line. Before the first call.
+// WithReason says why entries are changed, beside WithOperator. At most 1,000 bytes are kept, of one line. Call it before the first change.
 func (s *Scheduler) WithReason(text string) *Scheduler {
-	s.why = oneLine(text, maxWhy)
+	s.why = script.OneLine(text, script.MaxWhy)
 	s.journal.WithReason(text)
 	return s
 }
 
-// Set adds an entry, or changes the one of this name. The same again changes nothing, so every replica may do it at its
-// start; of replicas that differ the last one wins. A change takes effect at once: what was sent ahead for the entry as
-// it was is taken back before Set returns. A paused entry stays so. The instants of a new entry, and of one that gets other times, come
-// after now. One that keeps its times goes on where it was, and makes up for what nobody could send (CatchUp). What e does not say is as
-// by default, not as it was: see Change.
+// Set adds an entry, or changes the entry of this name. A second Set of the same entry changes nothing, so every replica may set it at its
+// start. If replicas differ, the last one wins. A change takes effect at once: messages that were sent ahead for the old entry are taken back
+// before Set returns. A paused entry stays paused. The first instant of a new entry, and of an entry that gets other times, comes after now.
+// An entry that keeps its times goes on where it was, and makes up for instants that nobody could send (CatchUp). Fields that e leaves empty
+// get their defaults, not their old values: see Change.
 //
-// It returns ErrBadEntry for what cannot be, ErrNewer if the entry says what this version does not know, and tries each command of Redis as
-// the queue's client does. After another error it is to be called again: the entry may have been stored, and what was sent ahead may still
-// be there until some replica's Run takes it back.
+// It returns ErrBadEntry for an entry that cannot be, and ErrNewer if the stored entry has fields that this version does not know. It tries
+// each command of Redis as the queue's client does. After any other error call it again: the entry may have been stored, and messages that
+// were sent ahead may stay until some replica's Run takes them back.
 func (s *Scheduler) Set(ctx context.Context, e Entry) error { return s.set(ctx, "", e) }
 
 // set is Set, for an entry on the list of a program.
@@ -117,9 +118,9 @@ func sameOr(old, to *record, now int64) error {
 	return nil
 }
 
-// Change changes the entry of this name: with gets it as it is, and what it leaves alone stays. It may be called more than once, if others
-// change the entry meanwhile; if it returns an error, nothing is changed, and Change returns that. The entry stays on its program's list
-// (SetAll), if it is on one. It returns ErrNoEntry if there is none, and otherwise what Set returns.
+// Change changes the entry of this name: with gets the entry as it is, and fields that with leaves alone stay. If others change the entry
+// meanwhile, with is called again. If with returns an error, nothing is changed, and Change returns that error. The entry stays on its
+// program's list (SetAll), if it is on one. Change returns ErrNoEntry if there is no such entry, and otherwise the errors of Set.
 func (s *Scheduler) Change(ctx context.Context, name string, with func(e *Entry) error) error {
 	return s.failed(name, "change", s.change(ctx, name, func(old, to *record, now int64) error {
 		if err := there(old); err != nil {
@@ -141,13 +142,13 @@ func (s *Scheduler) Change(ctx context.Context, name string, with func(e *Entry)
 	}))
 }
 
-// SetAll says that these are all entries of a program, which it names: it does Set for each of them, and then Remove for those of the queue
-// that stand on the list of the program's name and are not among them any more. What others set stays, and so does what Set has set: an
-// entry is on the list of the program that set it last. Call it at the start of each replica, before Run.
+// SetAll says that these are all entries of a program. It sets each of them, and then removes the entries of the queue that stand on the
+// program's list and are not given any more. Entries of other programs stay, and so do entries that Set has set: an entry is on the list of
+// the program that set it last. Call it at the start of each replica, before Run.
 //
-// A Scheduler keeps the list: if all entries are gone, since Redis has lost its data or somebody deleted the queue, Run sets them again. So
-// whoever deletes the queue of a program for good stops the program first. In a rolling upgrade the replica that starts last wins, as with
-// Set. It goes on after an error, and returns the first.
+// A Scheduler keeps the list. If all entries are gone, because Redis has lost its data or somebody deleted the queue, Run sets them again.
+// So stop a program before you delete its queue for good. In a rolling upgrade the replica that starts last wins, as with Set. SetAll goes
+// on after an error, and returns the first.
 func (s *Scheduler) SetAll(ctx context.Context, program string, entries ...Entry) error {
 	if err := checkName(program); err != nil {
 		return fmt.Errorf("schedule: program %q: %w: a name has 1 to %d bytes of text", program, ErrBadEntry, maxName)
@@ -196,8 +197,8 @@ func (s *Scheduler) removeFrom(ctx context.Context, program, name string) error 
 	}))
 }
 
-// Remove deletes an entry, and takes back what was sent ahead for it. What is due stays. It returns ErrNoEntry if there is none.
-// It also deletes what List calls broken, whatever its name; of that nothing is taken back.
+// Remove deletes an entry, and takes back the messages that were sent ahead for it. Messages that are due stay. It returns ErrNoEntry if
+// there is no such entry. It also deletes an entry that List calls broken, whatever its name, and then takes back nothing.
 func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	if err := checkName(name); err != nil {
 		return s.failed(name, "remove", s.table.forget(ctx, name, err))
@@ -215,8 +216,8 @@ func (s *Scheduler) Remove(ctx context.Context, name string) error {
 	return s.failed(name, "remove", err)
 }
 
-// Pause stops an entry until Resume: its instants pass unnoticed. What was sent ahead is taken back, what is due stays.
-// It returns ErrNoEntry if there is none. That it is paused already is no error.
+// Pause stops an entry until Resume: its instants pass unnoticed. Messages that were sent ahead are taken back, and messages that are due
+// stay. It returns ErrNoEntry if there is no such entry. To pause a paused entry is no error.
 func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	return s.failed(name, "pause", s.change(ctx, name, func(old, to *record, _ int64) error {
 		if err := there(old); err != nil {
@@ -230,7 +231,7 @@ func (s *Scheduler) Pause(ctx context.Context, name string) error {
 	}))
 }
 
-// Resume ends a pause: the next instant is the first after now. That it is not paused is no error.
+// Resume ends a pause: the next instant is the first after now. To resume an entry that is not paused is no error.
 func (s *Scheduler) Resume(ctx context.Context, name string) error {
 	return s.failed(name, "resume", s.change(ctx, name, func(old, to *record, _ int64) error {
 		if old != nil && !old.Paused && !old.Removed {
@@ -248,8 +249,8 @@ func there(old *record) error {
 	return old.unreadable
 }
 
-// RunNow sends the message of an entry now, paused or not, beside its instants. Of an entry that skips, ErrDuplicateKey
-// says that its last message lives.
+// RunNow sends the message of an entry now, paused or not, beside its instants. If the entry skips and its last message lives, RunNow
+// returns ErrDuplicateKey.
 func (s *Scheduler) RunNow(ctx context.Context, name string) (*delayqueue.MessageInfo, error) {
 	r, err := s.find(ctx, name)
 	if err != nil {
@@ -261,7 +262,7 @@ func (s *Scheduler) RunNow(ctx context.Context, name string) (*delayqueue.Messag
 	}
 	info, err := s.queue.Send(ctx, string(r.Payload), opts...)
 	if err == nil {
-		s.journal.Note(ctx, delayqueue.ActRunSchedule, name, "message "+info.ID)
+		s.journal.Note(ctx, ops.ActRunSchedule, name, "message "+info.ID)
 	}
 	return info, s.failed(name, "run now", err)
 }
@@ -272,9 +273,9 @@ const (
 	instantHeader = "schedule-instant" // RFC 3339, in the entry's zone
 )
 
-// Of says which entry sent a message, and for which instant: that is msg.Due, unless the message was sent later than that, as one that
-// is caught up; then msg.Due is when it was sent. The instant is zero if somebody ran the entry by hand, and name "" if no
-// entry sent the message.
+// Of says which entry sent a message, and for which instant. The instant is msg.Due, unless the message was sent after the instant, as in
+// catching up: then msg.Due is when the message was sent. The instant is zero if somebody ran the entry by hand. The name is "" if no entry
+// sent the message.
 func Of(msg *delayqueue.Message) (name string, instant time.Time) {
 	instant, _ = time.Parse(time.RFC3339, msg.Headers[instantHeader])
 	return msg.Headers[nameHeader], instant

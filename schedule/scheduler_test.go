@@ -2,15 +2,12 @@ package schedule
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
-	"github.com/redis/go-redis/v9"
 )
 
 // TestBadEntries: what cannot be is refused, with what would be right, and nothing is stored.
@@ -33,10 +30,12 @@ func TestBadEntries(t *testing.T) {
 		"never comes":                         {Name: "e", Cron: "0 0 30 2 *"},
 		`import _ "time/tzdata"`:              {Name: "e", Every: time.Second, Zone: "Europe/Belrin"},
 		"differs from machine to machine":     {Name: "e", Every: time.Second, Zone: "Local"},
-		"a key belongs to one message":        {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithKey("k")}},
-		"a sequence belongs to one message": {Name: "e", Every: time.Second,
+		"key=k: belongs to one message":       {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithKey("k")}},
+		"sequence=k:1: belongs to one message": {Name: "e", Every: time.Second,
 			Options: []delayqueue.MsgOption{delayqueue.WithSequence("k", 1)}},
-		"a delay or a schedule belongs": {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithDelay(0)}},
+		"key=":              {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithPayloadKey()}},
+		"schedule=":         {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithSchedule(time.Now())}},
+		"delay=0s: belongs": {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithDelay(0)}},
 		"use WithMsgTTL": {Name: "e", Every: time.Second,
 			Options: []delayqueue.MsgOption{delayqueue.WithDeadline(time.Now())}},
 		"option 1 is nil": {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{nil}},
@@ -112,26 +111,6 @@ func TestSetAgain(t *testing.T) {
 	}
 }
 
-// TestNext: the next instants, in the entry's zone.
-func TestNext(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Cron: "30 9 * * *", Zone: "Asia/Kolkata"}))
-	before := f.now()
-	at, err := f.s.Next(f.ctx(), "e", 5)
-	if err != nil || len(at) != 5 {
-		t.Fatal(at, err)
-	}
-	for i, one := range at {
-		if one.Format("15:04 -0700") != "09:30 +0530" || i > 0 && one.Sub(at[i-1]) != 24*time.Hour {
-			t.Errorf("%v", at)
-		}
-	}
-	if at[0].Unix() < before {
-		t.Errorf("%v has been", at[0])
-	}
-}
-
 // TestRunNow: a message of the entry beside its instants, paused or not.
 func TestRunNow(t *testing.T) {
 	t.Parallel()
@@ -151,40 +130,16 @@ func TestRunNow(t *testing.T) {
 	}
 }
 
-// TestQueueIsDeleted: entries go with the queue.
-func TestQueueIsDeleted(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second}))
-	f.run(f.s)
-	f.until("it runs", func() bool { return len(f.waiting()) > 0 })
-	f.must(f.mon.DeleteQueue(f.ctx(), true))
-	if n := f.cli.Exists(f.ctx(), f.s.table.key).Val(); n != 0 {
-		t.Error("the entries are left")
-	}
-}
-
 // TestCost: with many entries and nothing due, a replica makes one round trip a second; what is due at once is sent in pages, once by
 // whoever is first.
 func TestCost(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	wire := redistest.NewWire(t, server.Addr())
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
-	defer cli.Close()
-	f := fixtureOn(t, server.Client(t))
-	const many = 1000
-	pipe := f.cli.Pipeline()
-	for i := range many {
-		r := record{Gen: 1, Since: f.now(), plan: plan{times: times{Cron: "0 0 1 1 *"}, CatchUp: 1}}
-		if i%100 == 0 {
-			_, _ = pipe.Exec(f.ctx())
-		}
-		pipe.HSet(f.ctx(), f.s.table.key, fmt.Sprint("e", i), r.text())
-	}
-	_, err := pipe.Exec(f.ctx())
-	f.must(err)
-	f.run(New(delayqueue.NewPublisher(f.name, cli)))
+	f, server := ownFixture(t)
+	wire, far := f.wired(server, 0)
+	f.store(1000, func(int) record {
+		return record{Gen: 1, Since: f.now(), plan: plan{times: times{Cron: "0 0 1 1 *"}, CatchUp: 1}}
+	})
+	f.run(far)
 	quiet := func() float64 { // commands beyond one for each second
 		before, begun := wire.Commands(), time.Now()
 		time.Sleep(3 * time.Second)
@@ -200,12 +155,9 @@ func TestManyDueAtOnce(t *testing.T) {
 	f := newFixture(t)
 	const many = 3000
 	at := f.now()
-	fields := map[string]any{}
-	for i := range many {
-		r := record{Gen: 1, Since: at, plan: plan{times: times{Every: 3600, Offset: (at + 3) % 3600}, CatchUp: 1}}
-		fields[fmt.Sprint("e", i)] = r.text()
-	}
-	f.must(f.cli.HSet(f.ctx(), f.s.table.key, fields).Err())
+	f.store(many, func(int) record {
+		return record{Gen: 1, Since: at, plan: plan{times: times{Every: 3600, Offset: (at + 3) % 3600}, CatchUp: 1}}
+	})
 	f.run(f.s, f.replica())
 	f.until("all are there", func() bool {
 		c, err := f.mon.Counts(f.ctx())
@@ -219,8 +171,7 @@ func TestManyDueAtOnce(t *testing.T) {
 // TestLostByTheServer: what a failover has lost, and with it the sequence, is sent again.
 func TestLostByTheServer(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, server.Client(t))
+	f, _ := ownFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour, Offset: time.Duration((f.now()+10)%3600) * time.Second})) // one instant
 	r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
 	f.until("one is sent ahead", func() bool {
@@ -228,13 +179,7 @@ func TestLostByTheServer(t *testing.T) {
 		f.sends(r)
 		return len(f.waiting()) == 1
 	})
-	for msg, err := range f.mon.All(f.ctx(), delayqueue.StatePending, delayqueue.Filter{}) {
-		f.must(err)
-		f.must(f.mon.Delete(f.ctx(), msg.ID))
-	}
-	f.must(f.mon.DropSequence(f.ctx(), "schedule/e"))
-	f.must(f.cli.Do(f.ctx(), "replicaof", "127.0.0.1", "1").Err())
-	f.must(f.cli.Do(f.ctx(), "replicaof", "no", "one").Err())
+	f.forget()
 	f.steps(r)
 	f.sends(r)
 	f.until("it is sent again", func() bool { c, err := f.mon.Counts(f.ctx()); return err == nil && c.Pending+c.Ready == 1 })
@@ -243,8 +188,7 @@ func TestLostByTheServer(t *testing.T) {
 // TestOutage: it is in the log once, with its end, and nothing is missed.
 func TestOutage(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, server.Client(t))
+	f, server := ownFixture(t)
 	got := f.consume(nil)
 	e := Entry{Name: "e", Every: time.Second, CatchUp: 1000}
 	f.must(f.s.Set(f.ctx(), e))

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/redis/go-redis/v9"
 )
@@ -30,7 +29,7 @@ func TestScriptsSentTwice(t *testing.T) {
 		change := func(name, is, to string, want bool) {
 			f.Helper()
 			for range 2 {
-				if done, err := table.change(f.ctx(), name, is, to, noLimit); done != want || err != nil {
+				if done, err := table.change(f.ctx(), name, is, to, noLimit, false); done != want || err != nil {
 					f.Errorf("change %q from %q to %q: %v, %v; want %v", name, is, to, done, err, want)
 				}
 			}
@@ -206,10 +205,7 @@ func TestRubbishInTheKey(t *testing.T) {
 func TestReplyLost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	wire := redistest.NewWire(t, shared.Addr())
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
-	defer cli.Close()
-	s := New(delayqueue.NewPublisher(f.name, cli))
+	wire, s := f.wired(shared, 0)
 	e := Entry{Name: "e", Every: time.Second}
 	for nth, lost := 0, true; lost; nth++ {
 		seen := 0
@@ -219,16 +215,14 @@ func TestReplyLost(t *testing.T) {
 		})
 		e.Payload = "before"
 		f.must(s.Set(f.ctx(), e))
-		r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
-		f.steps(r)
-		f.sends(r)
+		f.looked(f.s, true)
 		e.Payload = "after"
 		f.must(s.Set(f.ctx(), e))
 		if n := f.payloadsWaiting(); n["before"] > 0 {
 			t.Errorf("reply %d: %v wait", nth, n)
 		}
 		f.must(s.Pause(f.ctx(), "e"))
-		if r := f.record(); !r.Paused || r.Open != 0 || string(r.Payload) != "after" {
+		if r := f.rec("e"); !r.Paused || r.Open != 0 || string(r.Payload) != "after" {
 			t.Errorf("reply %d: %+v", nth, r)
 		}
 		f.must(s.Resume(f.ctx(), "e"))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
 // pageSize is how many messages are sent in one call.
@@ -210,7 +211,7 @@ func (r *runner) leave(ctx context.Context, e *entry, why error) {
 	e.left = true
 	log := r.log.With(slog.String("queue", r.queue.Name()), slog.String("entry", e.name))
 	log.Error("schedule: an entry cannot be sent, and is left alone", slog.Any("error", why))
-	if err := r.table.refuse(ctx, e.name, e.Gen, oneLine(why.Error(), maxWhy)); err != nil {
+	if err := r.table.refuse(ctx, e.name, e.Gen, script.OneLine(why.Error(), script.MaxWhy)); err != nil {
 		log.Error("schedule: that it cannot be sent is not noted", slog.Any("error", err))
 	}
 }

@@ -3,21 +3,16 @@ package schedule
 import (
 	"testing"
 	"time"
-
-	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
-	"github.com/redis/go-redis/v9"
 )
 
 // setting changes an entry on a line that holds the reply of the first step: until release, the change is stored, and open.
+// Its client waits for that reply, as long as a test does.
 func (f *fixture) setting(e Entry) (release func() error) {
 	f.Helper()
-	wire := redistest.NewWire(f, shared.Addr())
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: patience})
-	f.Cleanup(func() { _ = cli.Close() })
+	wire, far := f.wired(shared, patience)
 	struck, let := wire.HoldReply(func(cmd []string) bool { return len(cmd) > 1 && cmd[1] == changeScript.Hash() })
 	set := make(chan error, 1)
-	go func() { set <- New(delayqueue.NewPublisher(f.name, cli)).Set(f.ctx(), e) }()
+	go func() { set <- far.Set(f.ctx(), e) }()
 	select {
 	case <-struck:
 	case err := <-set:
@@ -34,8 +29,7 @@ func TestChangedAtAnInstantThatSkips(t *testing.T) {
 	got := f.consume(nil)
 	e := Entry{Name: "e", Every: time.Second, Overlap: Skip, CatchUp: 1000, Payload: "before"}
 	f.must(f.s.Set(f.ctx(), e))
-	stale := &runner{Scheduler: f.replica(), entries: map[string]*entry{}}
-	f.steps(stale)
+	stale := f.looked(f.replica(), false)
 	e.Payload = "after"
 	release := f.setting(e)
 	begun := f.now()

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // status is what List says of an entry.
@@ -129,8 +129,7 @@ func TestLastGeneration(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}))
-	_, err := f.mon.PassSequence(f.ctx(), sequenceOf("e"), number(maxGen, 5))
-	f.must(ignoreNew(err))
+	f.pass("e", maxGen, 5)
 	f.must(f.s.Remove(f.ctx(), "e"))
 	if err := f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour}); err == nil || !strings.Contains(err.Error(), "DropSequence") {
 		t.Errorf("set: %v", err)
@@ -161,11 +160,11 @@ func TestActsAreInTheJournal(t *testing.T) {
 	f.must(s.Remove(f.ctx(), "e"))
 	page, err := f.mon.Journal(f.ctx(), 0, "")
 	f.must(err)
-	want := []delayqueue.JournalEntry{
-		{Act: delayqueue.ActRemoveSchedule}, {Act: delayqueue.ActRunSchedule, Detail: "message "}, {Act: delayqueue.ActResumeSchedule},
-		{Act: delayqueue.ActPauseSchedule},
-		{Act: delayqueue.ActSetSchedule, Detail: "cron 0 9 * * * becomes cron 0 9 * * * in Asia/Tokyo; the payload"},
-		{Act: delayqueue.ActSetSchedule, Detail: "new: cron 0 9 * * *"},
+	want := []ops.JournalEntry{
+		{Act: ops.ActRemoveSchedule}, {Act: ops.ActRunSchedule, Detail: "message "}, {Act: ops.ActResumeSchedule},
+		{Act: ops.ActPauseSchedule},
+		{Act: ops.ActSetSchedule, Detail: "cron 0 9 * * * becomes cron 0 9 * * * in Asia/Tokyo; the payload"},
+		{Act: ops.ActSetSchedule, Detail: "new: cron 0 9 * * *"},
 	}
 	if len(page.Entries) != len(want) {
 		t.Fatalf("%+v", page.Entries)
@@ -187,12 +186,10 @@ func TestListManyPaused(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	const many = 2000
-	fields := map[string]any{"": "1"}
-	for i := range many {
-		r := record{Gen: 1, Since: f.now() - 17*3600, Paused: true, plan: plan{times: times{Cron: "* * * * *", Zone: "Europe/Berlin"}, CatchUp: 1}}
-		fields[fmt.Sprint("e", i)] = r.text()
-	}
-	f.must(f.cli.HSet(f.ctx(), f.s.table.key, fields).Err())
+	since := f.now() - 17*3600
+	f.store(many, func(int) record {
+		return record{Gen: 1, Since: since, Paused: true, plan: plan{times: times{Cron: "* * * * *", Zone: "Europe/Berlin"}, CatchUp: 1}}
+	})
 	all, err := f.s.List(f.ctx())
 	f.must(err)
 	for _, one := range all {
@@ -241,8 +238,7 @@ func TestChangeKeepsWhatItDoesNotName(t *testing.T) {
 	}
 	f.must(f.s.Change(f.ctx(), "e", func(e *Entry) error { e.Cron = "0 10 * * *"; return nil }))
 	one := f.status("e")
-	settings, err := delayqueue.SettingsOf(one.Options...)
-	f.must(err)
+	settings := delayqueue.Describe(one.Options...)
 	if one.Cron != "0 10 * * *" || one.Zone != "Asia/Tokyo" || one.Payload != "p" || one.Overlap != Skip || one.CatchUp != 7 ||
 		one.Jitter != time.Minute || one.Begin.Unix() != 1_900_000_001 || one.End.Unix() != 2_000_000_000 || one.Program != "billing" ||
 		settings.Headers["a"] != "b" || *settings.Retries != 7 {
@@ -256,8 +252,7 @@ func TestChangeKeepsWhatItDoesNotName(t *testing.T) {
 // TestSetAll: what is not on the list of a program any more is removed, and nothing else; what was lost comes again by itself.
 func TestSetAll(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, server.Client(t))
+	f, _ := ownFixture(t)
 	entry := func(name string) Entry { return Entry{Name: name, Every: time.Second} }
 	names := func() (all []string) {
 		list, err := f.s.List(f.ctx())

@@ -11,17 +11,14 @@ import (
 // come there again, nothing more is sent.
 func (f *fixture) ahead(d time.Duration) {
 	f.Helper()
-	r := &runner{Scheduler: f.replica(), entries: map[string]*entry{}}
-	f.steps(r)
+	r := f.looked(f.replica(), false)
 	r.reading.us += d.Microseconds()
 	f.sends(r)
 	n := len(f.waiting())
 	if n == 0 {
 		f.Fatal("nothing was sent ahead")
 	}
-	r = &runner{Scheduler: f.replica(), entries: map[string]*entry{}}
-	f.steps(r)
-	f.sends(r)
+	f.looked(f.replica(), true)
 	if d > patience && len(f.waiting()) > n { // else it may have come there
 		f.Errorf("%d wait, and %d did before the step", len(f.waiting()), n)
 	}
@@ -68,13 +65,10 @@ func TestChangedAfterAFailover(t *testing.T) {
 	f.ahead(step)
 	due := f.waiting()
 	ran := slices.Max(due) - aheadSeconds // by the clock that was ahead
-	text, err := f.s.table.read(f.ctx(), "e")
-	f.must(err)
-	r, err := readRecord(text)
-	f.must(err)
+	gen := f.rec("e").Gen
 	for _, at := range due {
 		if at <= ran {
-			_, err := f.pub.InterceptKey(f.ctx(), keyOf("e", r.Gen, at))
+			_, err := f.pub.InterceptKey(f.ctx(), keyOf("e", gen, at))
 			f.must(err)
 		}
 	}

@@ -40,43 +40,36 @@ func TestReplicasAreNotRead(t *testing.T) {
 // write writes many entries that have run, with their sequences.
 func (f *fixture) write(many int) {
 	f.Helper()
-	entries, numbers := map[string]any{"": "1"}, map[string]any{}
-	for i := range many {
-		name, r := fmt.Sprint("e", i), record{Gen: 1, Since: f.now(), plan: plan{times: times{Cron: "0 0 1 1 *"}, CatchUp: 1}}
-		entries[name], numbers[sequenceOf(name)] = r.text(), fmt.Sprintf("%020d", uint64(number(1, r.Since))^1<<63)
-	}
-	f.must(f.cli.HSet(f.ctx(), f.s.table.key, entries).Err())
+	numbers, now := map[string]any{}, f.now()
+	f.store(many, func(i int) record {
+		numbers[sequenceOf(fmt.Sprint("e", i))] = fmt.Sprintf("%020d", uint64(number(1, now))^1<<63)
+		return record{Gen: 1, Since: now, plan: plan{times: times{Cron: "0 0 1 1 *"}, CatchUp: 1}}
+	})
 	f.must(f.cli.HSet(f.ctx(), strings.TrimSuffix(f.s.table.key, "schedules")+"sequence", numbers).Err())
 }
 
 // TestManyEntriesFarAway: a replica that needs longer to read all entries than a call may take sends all the same.
 func TestManyEntriesFarAway(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	wire := redistest.NewWire(t, server.Addr())
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
-	defer cli.Close()
-	f := fixtureOn(t, server.Client(t))
+	f, server := ownFixture(t)
+	wire, far := f.wired(server, 0)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "tick", Every: time.Second}))
 	const pages = 30
 	f.write(100 * pages)
 	got := f.consume(nil)
 	wire.SetDelay(callLimit/pages + 50*time.Millisecond)
-	f.run(New(delayqueue.NewPublisher(f.name, cli)).WithLogger(f.s.log))
+	f.run(far)
 	f.until("it runs", func() bool { return len(got.payloads()) > 0 })
 }
 
 // TestRefusedAtOnce: a server that refuses what is due at once is asked once a second.
 func TestRefusedAtOnce(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	wire := redistest.NewWire(t, server.Addr())
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
-	defer cli.Close()
-	f := fixtureOn(t, server.Client(t))
+	f, server := ownFixture(t)
+	wire, far := f.wired(server, 0)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, Overlap: Skip}))
 	f.must(f.cli.ConfigSet(f.ctx(), "maxmemory", "1").Err())
-	f.run(New(delayqueue.NewPublisher(f.name, cli)).WithLogger(f.s.log))
+	f.run(far)
 	f.until("it is refused", func() bool { return strings.Contains(f.log.String(), "OOM") })
 	before, begun := wire.Commands(), time.Now()
 	time.Sleep(3 * time.Second)
@@ -91,8 +84,7 @@ func TestRefusedAtOnce(t *testing.T) {
 // TestAllEntriesAreLost: that the server has lost all entries is in the log.
 func TestAllEntriesAreLost(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, server.Client(t))
+	f, _ := ownFixture(t)
 	e := Entry{Name: "e", Every: time.Second}
 	f.must(f.s.Set(f.ctx(), e))
 	f.run(f.s)
@@ -120,8 +112,7 @@ func TestOpenForEver(t *testing.T) {
 	f := newFixture(t)
 	got := f.consume(nil)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "good", Every: time.Second}))
-	_, err := f.mon.PassSequence(f.ctx(), sequenceOf("stuck"), number(4, maxInstant))
-	f.must(ignoreNew(err))
+	f.pass("stuck", 4, maxInstant)
 	f.must(f.cli.HSet(f.ctx(), f.s.table.key,
 		"stuck", fmt.Sprintf(`{"gen":5,"since":1,"every":5,"open":1,"void":[%d]}`, f.now()+3600),
 		"huge", `{"gen":5,"since":1,"every":5,"open":1,"void":[1`+strings.Repeat(",1", maxVoid)+`]}`).Err())
@@ -159,8 +150,7 @@ func TestChangedAfterItWasMissed(t *testing.T) {
 		}
 		f.must(f.s.Set(f.ctx(), e))
 		f.age(name, 24*time.Hour)
-		_, err := f.mon.PassSequence(f.ctx(), sequenceOf(name), f.last(name, now-60-3*3600))
-		f.must(ignoreNew(err))
+		f.pass(name, f.rec(name).Gen, now-60-3*3600)
 		with(&e)
 		f.must(f.s.Set(f.ctx(), e))
 	}
@@ -192,14 +182,4 @@ func TestChangedAfterItWasMissed(t *testing.T) {
 			t.Errorf("%s ran as it was", name)
 		}
 	}
-}
-
-// last is the number at which the sequence of an entry is once an instant was sent.
-func (f *fixture) last(name string, instant int64) int64 {
-	f.Helper()
-	text, err := f.s.table.read(f.ctx(), name)
-	f.must(err)
-	r, err := readRecord(text)
-	f.must(err)
-	return number(r.Gen, instant)
 }

@@ -3,17 +3,13 @@ package schedule
 import (
 	"testing"
 	"time"
-
-	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
 )
 
 // TestForgottenUnconfirmed: what too few replicas have is sent again before what comes after it, so a failover that forgets the
 // first while the second is sent leaves out none.
 func TestForgottenUnconfirmed(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	f := fixtureOn(t, server.Client(t))
+	f, _ := ownFixture(t)
 	f.pub.WithReplicaAck(1, time.Millisecond)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, CatchUp: 1000}))
 	r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
@@ -35,13 +31,7 @@ func TestForgottenUnconfirmed(t *testing.T) {
 	}
 
 	// The other server has nothing of it.
-	for msg, err := range f.mon.All(f.ctx(), delayqueue.StatePending, delayqueue.Filter{}) {
-		f.must(err)
-		f.must(f.mon.Delete(f.ctx(), msg.ID))
-	}
-	f.must(f.mon.DropSequence(f.ctx(), "schedule/e"))
-	f.must(f.cli.Do(f.ctx(), "replicaof", "127.0.0.1", "1").Err())
-	f.must(f.cli.Do(f.ctx(), "replicaof", "no", "one").Err())
+	f.forget()
 	f.until("one rests again", ahead)
 	if !there() {
 		t.Errorf("%d is left out", first)
@@ -72,8 +62,7 @@ func TestNoneAfterAnUnconfirmedOneBeforeALook(t *testing.T) {
 	f.pub.WithReplicaAck(1, time.Millisecond)
 	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Second, CatchUp: 1000}))
 	for what, ahead := range map[string]time.Duration{"a moment ahead": 300 * time.Millisecond, "due": -time.Second, "missed": -20 * time.Second} {
-		r := &runner{Scheduler: f.s, entries: map[string]*entry{}}
-		f.steps(r)
+		r := f.looked(f.s, false)
 		e := r.entries["e"]
 		before, instant := e.last, e.next
 		r.reading.us = instant*1_000_000 - ahead.Microseconds()

@@ -93,12 +93,8 @@ func (e everyTiming) next(after int64) (int64, bool) {
 	return (floorDiv(after-e.offset, e.every)+1)*e.every + e.offset, true
 }
 
-func (e everyTiming) prev(before int64) (int64, bool) {
-	return floorDiv(before-e.offset-1, e.every)*e.every + e.offset, true
-}
-
 func (e everyTiming) latest(before, after int64, n int) (int64, bool) {
-	last, _ := e.prev(before)
+	last := floorDiv(before-e.offset-1, e.every)*e.every + e.offset
 	first, _ := e.next(after)
 	return max(first, last-int64(max(n, 1)-1)*e.every), n > 0 && first <= last
 }
@@ -116,11 +112,6 @@ type window struct {
 func (w window) next(after int64) (int64, bool) {
 	instant, found := w.timing.next(max(after, w.begin-1) - w.by)
 	return instant + w.by, found && instant+w.by <= w.end
-}
-
-func (w window) prev(before int64) (int64, bool) {
-	instant, found := w.timing.prev(min(before, w.end+1) - w.by)
-	return instant + w.by, found && instant+w.by >= w.begin
 }
 
 func (w window) latest(before, after int64, n int) (int64, bool) {

@@ -146,7 +146,7 @@ func checkZone(t *testing.T, name string) {
 		if got, _ := steps.next(w.all[i]); got != w.all[i+1] {
 			t.Errorf("%s: */30 after %v is %v, want %v", name, at(w.all[i]), at(got), at(w.all[i+1]))
 		}
-		if got, _ := steps.prev(w.all[i]); got != w.all[i-1] {
+		if got, _ := prev(steps, w.all[i]); got != w.all[i-1] {
 			t.Errorf("%s: */30 before %v is %v, want %v", name, at(w.all[i]), at(got), at(w.all[i-1]))
 		}
 	}

@@ -11,9 +11,10 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-// What is done to single messages: a page that asks, which is a GET and changes nothing, and the form that it holds.
+// Actions on single messages: a page that asks, which is a GET and changes nothing, and the form on that page.
 
 func (h *Handler) actionRoutes() []route {
 	return []route{
@@ -26,68 +27,61 @@ func (h *Handler) actionRoutes() []route {
 type verb struct {
 	Name       string // in forms
 	Title      string // a key of the catalogue
-	Did        string // that it was done, with how often
+	Did        string // what was done, with a count
 	Action     Action
-	Tasks      []string           // what a delayqueue.BulkTask and an Act call it
+	Tasks      []string           // what an ops.BulkTask and an Act call it
 	States     []delayqueue.State // of what it can be done to
-	Destroys   bool               // who does it has to type the queue's name
-	NeedsDelay bool               // it needs to know how much later
+	Destroys   bool               // the queue's name must be typed
+	NeedsDelay bool               // the form asks by how much
 
-	one  func(ctx context.Context, m *delayqueue.Monitor, id string, by time.Duration) error
-	many func(ctx context.Context, m *delayqueue.Monitor, b delayqueue.Bulk, by time.Duration) (*delayqueue.BulkResult, error)
+	one  func(m *ops.Queue, ctx context.Context, id string, by time.Duration) error
+	many func(m *ops.Queue, ctx context.Context, b ops.Bulk, by time.Duration) (*ops.BulkResult, error)
+}
+
+// one and many are for methods that need no delay.
+func one(do func(*ops.Queue, context.Context, string) error) func(*ops.Queue, context.Context, string, time.Duration) error {
+	return func(m *ops.Queue, ctx context.Context, id string, _ time.Duration) error { return do(m, ctx, id) }
+}
+
+func many(do func(*ops.Queue, context.Context, ops.Bulk) (*ops.BulkResult, error),
+) func(*ops.Queue, context.Context, ops.Bulk, time.Duration) (*ops.BulkResult, error) {
+	return func(m *ops.Queue, ctx context.Context, b ops.Bulk, _ time.Duration) (*ops.BulkResult, error) {
+		return do(m, ctx, b)
+	}
 }
 
 var verbs = []verb{
 	{
 		Name: "run", Title: "Run now", Did: "%s made due now", Action: RunNow, Tasks: []string{"run now"},
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry},
-		one: func(ctx context.Context, m *delayqueue.Monitor, id string, _ time.Duration) error {
-			return m.RunNow(ctx, id)
-		},
-		many: func(ctx context.Context, m *delayqueue.Monitor, b delayqueue.Bulk, _ time.Duration) (*delayqueue.BulkResult, error) {
-			return m.BulkRunNow(ctx, b)
-		},
+		one:    one((*ops.Queue).RunNow),
+		many:   many((*ops.Queue).BulkRunNow),
 	}, {
 		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, NeedsDelay: true,
 		Tasks:  []string{"reschedule by", "reschedule"},
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry},
-		one: func(ctx context.Context, m *delayqueue.Monitor, id string, by time.Duration) error {
-			return m.RescheduleBy(ctx, id, by)
-		},
-		many: func(ctx context.Context, m *delayqueue.Monitor, b delayqueue.Bulk, by time.Duration) (*delayqueue.BulkResult, error) {
-			return m.BulkRescheduleBy(ctx, b, by)
-		},
+		one:    (*ops.Queue).RescheduleBy, many: (*ops.Queue).BulkRescheduleBy,
 	}, {
 		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue, Tasks: []string{"requeue"},
 		States: []delayqueue.State{delayqueue.StateGarbage},
-		one: func(ctx context.Context, m *delayqueue.Monitor, id string, _ time.Duration) error {
-			return m.Requeue(ctx, id)
-		},
-		many: func(ctx context.Context, m *delayqueue.Monitor, b delayqueue.Bulk, _ time.Duration) (*delayqueue.BulkResult, error) {
-			return m.BulkRequeue(ctx, b)
-		},
+		one:    one((*ops.Queue).Requeue),
+		many:   many((*ops.Queue).BulkRequeue),
 	}, {
 		Name: "cancel", Title: "Cancel", Did: "%s cancelled", Action: Cancel, Destroys: true, Tasks: []string{"delete"},
 		States: []delayqueue.State{delayqueue.StateUnack},
-		one:    cancelOne,
-		many: func(ctx context.Context, m *delayqueue.Monitor, b delayqueue.Bulk, _ time.Duration) (*delayqueue.BulkResult, error) {
-			return m.BulkDelete(ctx, b)
-		},
+		one:    one(cancelOne),
+		many:   many((*ops.Queue).BulkDelete),
 	}, {
 		Name: "delete", Title: "Delete", Did: "%s deleted", Action: Delete, Destroys: true, Tasks: []string{"delete"},
 		States: []delayqueue.State{
 			delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone,
 		},
-		one: func(ctx context.Context, m *delayqueue.Monitor, id string, _ time.Duration) error {
-			return m.Delete(ctx, id)
-		},
-		many: func(ctx context.Context, m *delayqueue.Monitor, b delayqueue.Bulk, _ time.Duration) (*delayqueue.BulkResult, error) {
-			return m.BulkDelete(ctx, b)
-		},
+		one:  one((*ops.Queue).Delete),
+		many: many((*ops.Queue).BulkDelete),
 	},
 }
 
-func cancelOne(ctx context.Context, m *delayqueue.Monitor, id string, _ time.Duration) error {
+func cancelOne(m *ops.Queue, ctx context.Context, id string) error {
 	got, err := m.Cancel(ctx, id)
 	if err == nil && !got.Intercepted {
 		err = &delayqueue.StateError{Queue: m.Name(), ID: id, State: got.State}
@@ -97,24 +91,28 @@ func cancelOne(ctx context.Context, m *delayqueue.Monitor, id string, _ time.Dur
 
 // verbNamed returns nil for none.
 func verbNamed(name string) *verb {
-	i := slices.IndexFunc(verbs, func(v verb) bool { return v.Name == name })
+	return verbWith(func(v verb) bool { return v.Name == name })
+}
+
+func verbWith(is func(verb) bool) *verb {
+	i := slices.IndexFunc(verbs, is)
 	if i < 0 {
 		return nil
 	}
 	return &verbs[i]
 }
 
-// verbsFor are those that the request may use, in that state.
+// verbsFor are those that the request may use, in that state or, with StateGone, in any.
 func (r *request) verbsFor(s delayqueue.State) (all []verb) {
 	for _, v := range verbs {
-		if slices.Contains(v.States, s) && r.May(v.Action) {
+		if (s == delayqueue.StateGone || slices.Contains(v.States, s)) && r.May(v.Action) {
 			all = append(all, v)
 		}
 	}
 	return all
 }
 
-// delays are those by which something can be postponed.
+// delays are the choices for Postpone.
 var delays = []time.Duration{5 * time.Minute, time.Hour, 6 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour}
 
 // Delays is for templates.
@@ -134,18 +132,18 @@ const (
 )
 
 var (
-	errWhat     = &httpError{http.StatusBadRequest, "That is nothing that can be done"}
+	errWhat     = &httpError{http.StatusBadRequest, "There is no such action"}
 	errNobody   = &httpError{http.StatusBadRequest, "No message was chosen: go back and tick some"}
 	errUntyped  = &httpError{http.StatusUnprocessableEntity, "Nothing was done: type the queue's name, as it is, to destroy something"}
-	errTooLarge = &httpError{http.StatusBadRequest, "That is too much at once"}
+	errTooLarge = &httpError{http.StatusBadRequest, "These are too many messages at once"}
 )
 
-// An asking is what the page asks that stands before an action.
+// An asking is the page before an action.
 type asking struct {
 	*verb
 	IDs   []string
-	Shown []*delayqueue.MessageStatus // the first of them
-	Gone  int                         // of these
+	Shown []*ops.MessageStatus // the first of them
+	Gone  int                  // of these
 }
 
 func (h *Handler) askAct(ctx context.Context, r *request) (any, error) {
@@ -169,7 +167,7 @@ func (h *Handler) askAct(ctx context.Context, r *request) (any, error) {
 	return a, nil
 }
 
-// asked reads what is to be done to which messages, and finds out whether the request may.
+// asked reads the verb and the messages, and asks Authorize.
 func (r *request) asked(form url.Values) (v *verb, ids []string, err error) {
 	ids = slices.Compact(slices.Sorted(slices.Values(form["id"])))
 	switch v = verbNamed(form.Get("do")); {
@@ -184,8 +182,8 @@ func (r *request) asked(form url.Values) (v *verb, ids []string, err error) {
 	return v, ids, err
 }
 
-// steering is a Monitor in the name of the actor, with the reason of the form.
-func (r *request) steering() *delayqueue.Monitor {
+// steering is the queue in the name of the actor, with the reason of the form.
+func (r *request) steering() *ops.Queue {
 	m := r.Monitor()
 	if reason := strings.TrimSpace(r.PostForm.Get("reason")); reason != "" {
 		m.WithReason(reason)
@@ -201,8 +199,8 @@ func (r *request) destroy(v *verb) error {
 	return nil
 }
 
-// lacks returns an error if that would take out a message that is not being handled, which is Delete, and the request may not.
-func (r *request) lacks(ctx context.Context, m *delayqueue.Monitor, v *verb, id string) error {
+// lacks returns an error if Cancel would take out a message that is not being handled, and the request has no right to Delete.
+func (r *request) lacks(ctx context.Context, m *ops.Queue, v *verb, id string) error {
 	if v.Action != Cancel || r.May(Delete) {
 		return nil
 	}
@@ -213,7 +211,7 @@ func (r *request) lacks(ctx context.Context, m *delayqueue.Monitor, v *verb, id 
 	return err
 }
 
-// whyCode is for notice; what the page has no words for is logged.
+// whyCode is the word for notice. Other errors are logged.
 func (h *Handler) whyCode(err error, queue string) string {
 	switch {
 	case errors.Is(err, delayqueue.ErrNotFound):
@@ -227,7 +225,7 @@ func (h *Handler) whyCode(err error, queue string) string {
 	return "other"
 }
 
-// postAct does it to each message that was ticked. One to which it cannot be done ends nothing.
+// postAct acts on each ticked message. It goes on after an error, unless Redis cannot be reached.
 func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 	v, ids, err := r.asked(r.PostForm)
 	if err == nil {
@@ -244,7 +242,7 @@ func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 	for _, id := range ids {
 		err := r.lacks(ctx, m, v, id)
 		if err == nil {
-			err = v.one(ctx, m, id, by)
+			err = v.one(m, ctx, id, by)
 		}
 		if err == nil {
 			done++
@@ -271,4 +269,43 @@ func (h *Handler) postAct(ctx context.Context, r *request) (string, error) {
 	}
 	to.Set("state", v.States[0].String())
 	return link("messages", to), nil
+}
+
+// pauses are how long a queue can be paused for; 0: until somebody resumes it.
+var pauses = []time.Duration{15 * time.Minute, time.Hour, 4 * time.Hour, 12 * time.Hour, 24 * time.Hour, 0}
+
+// A pausing is a pause and the choices for one.
+type pausing struct {
+	delayqueue.Counts
+	Lengths []time.Duration
+}
+
+func (h *Handler) askPause(ctx context.Context, r *request) (any, error) {
+	if _, err := r.may(Pause, r.Queue); err != nil {
+		return nil, err
+	}
+	counts, err := r.Monitor().Counts(ctx)
+	return &pausing{counts, pauses}, err
+}
+
+// postPause pauses or resumes.
+func (h *Handler) postPause(ctx context.Context, r *request) (string, error) {
+	m, did, err := r.steering(), r.PostForm.Get("do"), error(nil)
+	switch did {
+	case "resume":
+		err = m.Resume(ctx)
+	case "pause":
+		d, bad := time.ParseDuration(r.PostForm.Get("for"))
+		if bad != nil || !slices.Contains(pauses, d) {
+			return "", &httpError{http.StatusBadRequest, "Say for how long"}
+		}
+		if d == 0 {
+			err = m.Pause(ctx)
+		} else {
+			err = m.PauseFor(ctx, d)
+		}
+	default:
+		return "", errWhat
+	}
+	return link("queue", url.Values{"q": {r.Queue}, "done": {did}}), err
 }

@@ -29,9 +29,7 @@ func TestAct(t *testing.T) {
 	due := func(id string) time.Time {
 		t.Helper()
 		m, err := f.monitor("orders").Get(f.Context(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		return m.At
 	}
 	before := due(a)
@@ -120,9 +118,7 @@ func TestPauseAndResume(t *testing.T) {
 	counts := func() delayqueue.Counts {
 		t.Helper()
 		c, err := f.monitor("orders").Counts(f.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		return c
 	}
 	f.sees(f.get(address("pause", "q", "orders")).body, "For how long")

@@ -117,7 +117,7 @@ func (b *board) judge(l *language) {
 	case b.Trouble != nil:
 		b.Words = l.say("Queues may be missing")
 	case b.Hidden:
-		b.Words = l.say("All is well with those %s queues that are looked at", all)
+		b.Words = l.say("All is well with the %s queues that are shown", all)
 	default:
 		b.Words = l.say("All is well. Queues: %s", all)
 	}

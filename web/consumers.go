@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 func (h *Handler) consumerRoutes() []route {
@@ -13,7 +13,7 @@ func (h *Handler) consumerRoutes() []route {
 
 // A consumerRow is a consumer that is alive.
 type consumerRow struct {
-	delayqueue.Consumer
+	ops.Consumer
 	Work []work // the longest first
 }
 

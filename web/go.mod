@@ -6,7 +6,6 @@ require (
 	github.com/go-delayqueue/delayqueue v0.1.0
 	github.com/go-delayqueue/delayqueue/schedule v0.1.0
 	github.com/redis/go-redis/v9 v9.22.0
-	go.uber.org/goleak v1.3.0
 )
 
 require (
@@ -14,5 +13,6 @@ require (
 	github.com/google/uuid v1.6.0 // indirect
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 	go.uber.org/atomic v1.11.0 // indirect
+	go.uber.org/goleak v1.3.0 // indirect
 	golang.org/x/sys v0.30.0 // indirect
 )

@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue/internal/health"
+	"github.com/redis/go-redis/v9"
 )
 
 // The page of the servers' health. All of it is one INFO of each server, at most every ten seconds.
@@ -58,7 +57,7 @@ func (h *Handler) health(ctx context.Context, r *request) (any, error) {
 	case health.Critical:
 		p.Text = r.lang.say("Redis is in trouble")
 	case health.Warning:
-		p.Text = r.lang.say("Something about Redis wants a look")
+		p.Text = r.lang.say("Something about Redis needs attention")
 	default:
 		p.Text = r.lang.say("Redis is well")
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 func (h *Handler) jobRoutes() []route {
@@ -22,16 +23,16 @@ var (
 	errNoJob   = &httpError{http.StatusNotFound, "There is no such job"}
 	errRuns    = &httpError{http.StatusConflict, "This job runs: stop it first"}
 	errEnded   = &httpError{http.StatusConflict, "This job has ended"}
-	errNoToken = &httpError{http.StatusConflict, "What is left of this job is not known: count again"}
+	errNoAgain = &httpError{http.StatusConflict, "This job cannot be begun again: count what is left"}
 )
 
 // A jobView is a job, as its entry in the journal has it.
 type jobView struct {
-	*delayqueue.JournalEntry
+	*ops.JournalEntry
 	Phase    string // in words
 	Runs     bool   // and is heard of
 	Stops    bool   // the request may stop it
-	GoesOn   bool   // it may go on with it
+	Rest     bool   // it may do the rest
 	Destroys bool
 	Trouble  string // why it failed
 	Passed   []fact // why, how many
@@ -44,20 +45,17 @@ func (v *jobView) Again() bool { return v.Runs }
 func (v *jobView) Most() int64 { return max(v.Bulk.Total, v.Bulk.Looked, 1) }
 
 func (h *Handler) job(ctx context.Context, r *request) (any, error) {
-	e, err := shared(ctx, h, r.jobKey(r.Arg("id")), time.Second, func(ctx context.Context) (*delayqueue.JournalEntry, error) {
+	e, err := shared(ctx, h, r.jobKey(r.Arg("id")), time.Second, func(ctx context.Context) (*ops.JournalEntry, error) {
 		return r.entry(ctx, r.Arg("id"))
 	})
 	if err != nil {
 		return nil, err
 	}
 	v := &jobView{JournalEntry: e, Phase: r.lang.phase(e.Bulk), Trouble: serverAddress.ReplaceAllString(e.Bulk.Error, "…")}
-	v.Runs = e.Bulk.Phase == delayqueue.BulkRunning && !e.Bulk.Interrupted()
+	v.Runs = e.Bulk.Phase == ops.BulkRunning && !e.Bulk.Interrupted()
 	v.Stops = v.Runs && !e.Bulk.StopAsked && r.mayStop(e) == nil
-	if !v.Runs && e.Bulk.Next != "" {
-		do, err := r.goingOn(e)
-		if v.GoesOn = err == nil; v.GoesOn {
-			v.Destroys = do.Destroys
-		}
+	if do, err := r.rest(e); err == nil {
+		v.Rest, v.Destroys = true, do.Destroys
 	}
 	for _, why := range slices.Sorted(maps.Keys(e.Bulk.Passed)) {
 		v.Passed = append(v.Passed, fact{r.lang.passed(why), r.lang.number(e.Bulk.Passed[why])})
@@ -72,7 +70,7 @@ func jobID(text string) string { return text[:min(len(text), 64)] }
 func (r *request) jobKey(id string) string { return "job\x00" + r.Queue + "\x00" + jobID(id) }
 
 // entry is a job's.
-func (r *request) entry(ctx context.Context, id string) (*delayqueue.JournalEntry, error) {
+func (r *request) entry(ctx context.Context, id string) (*ops.JournalEntry, error) {
 	e, err := r.Monitor().JournalEntry(ctx, jobID(id))
 	if errors.Is(err, delayqueue.ErrNotFound) || err == nil && e.Bulk == nil {
 		err = errNoJob
@@ -86,22 +84,26 @@ func (r *request) entry(ctx context.Context, id string) (*delayqueue.JournalEntr
 	return e, nil
 }
 
-// goingOn is what is left of a job, if the request may go on with it.
-func (r *request) goingOn(e *delayqueue.JournalEntry) (*verb, error) {
-	task, err := r.Monitor().BulkTask(e.Bulk.Next)
-	if err != nil {
-		return nil, errNoToken
+// rest is what does the rest of a job that was cut off, if there is one and the request may do that.
+func (r *request) rest(e *ops.JournalEntry) (*verb, error) {
+	switch _, ok := e.Rest(); {
+	case e.Bulk.Phase == ops.BulkRunning && !e.Bulk.Interrupted():
+		return nil, errRuns
+	case e.Bulk.Phase == ops.BulkFinished:
+		return nil, errEnded
+	case !ok:
+		return nil, errNoAgain
+	case r.h.cfg.Payload != nil && e.Bulk.Task.Filter.Contains != "": // it says what is in payloads that are hidden
+		return nil, errHidden
+	default:
+		return r.taskVerb(e.Bulk.Task)
 	}
-	if err := r.guesses(task); err != nil {
-		return nil, err
-	}
-	return r.taskVerb(task)
 }
 
 // mayStop: who may do what a job does may stop it. Where the journal does not say to which states it does that, to any state will do.
-func (r *request) mayStop(e *delayqueue.JournalEntry) (err error) {
-	if task, err := r.Monitor().BulkTask(e.Bulk.Next); err == nil {
-		_, err = r.taskVerb(task)
+func (r *request) mayStop(e *ops.JournalEntry) (err error) {
+	if e.Bulk.Task != nil {
+		_, err = r.taskVerb(e.Bulk.Task)
 		return err
 	}
 	err = errWhat
@@ -116,7 +118,7 @@ func (r *request) mayStop(e *delayqueue.JournalEntry) (err error) {
 	return err
 }
 
-// postJob stops a job, or goes on with it.
+// postJob stops a job, or begins it again.
 func (h *Handler) postJob(ctx context.Context, r *request) (string, error) {
 	id := r.PostForm.Get("id")
 	e, err := r.entry(ctx, id)
@@ -126,8 +128,8 @@ func (h *Handler) postJob(ctx context.Context, r *request) (string, error) {
 	switch r.PostForm.Get("do") {
 	case "stop":
 		err = r.stopJob(ctx, e)
-	case "continue":
-		err = r.continueJob(e)
+	case "again":
+		return r.jobAgain(e)
 	default:
 		err = errWhat
 	}
@@ -137,7 +139,7 @@ func (h *Handler) postJob(ctx context.Context, r *request) (string, error) {
 
 func jobLink(queue, id string) string { return link("job", url.Values{"q": {queue}, "id": {id}}) }
 
-func (r *request) stopJob(ctx context.Context, e *delayqueue.JournalEntry) error {
+func (r *request) stopJob(ctx context.Context, e *ops.JournalEntry) error {
 	err := r.mayStop(e)
 	if err == nil {
 		err = r.steering().StopBulk(ctx, e.ID)
@@ -148,38 +150,33 @@ func (r *request) stopJob(ctx context.Context, e *delayqueue.JournalEntry) error
 	return err
 }
 
-func (r *request) continueJob(e *delayqueue.JournalEntry) error {
-	if e.Bulk.Phase == delayqueue.BulkRunning && !e.Bulk.Interrupted() {
-		return errRuns
-	}
-	if e.Bulk.Phase == delayqueue.BulkFinished {
-		return errEnded
-	}
-	v, err := r.goingOn(e)
+// jobAgain begins the same call again, for what was there when the first one began.
+func (r *request) jobAgain(e *ops.JournalEntry) (string, error) {
+	v, err := r.rest(e)
 	if err == nil {
 		err = r.destroy(v)
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
-	m := r.steering()
-	_, err = r.h.startJob(r.Queue, func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
-		return m.BulkContinue(ctx, e.Bulk.Next, progress)
+	b, _ := e.Rest()
+	return r.begin(v, b, func(ctx context.Context, m *ops.Queue, b ops.Bulk) (*ops.BulkResult, error) {
+		if to := e.Bulk.Task.To; !to.IsZero() {
+			return m.BulkReschedule(ctx, b, to)
+		}
+		return v.many(m, ctx, b, 0)
 	})
-	return err
 }
 
 // passed is why messages were passed over, in words.
-func (l *language) passed(why delayqueue.Reason) string {
+func (l *language) passed(why ops.Reason) string {
 	switch why {
-	case delayqueue.PassedMoved:
+	case ops.PassedMoved:
 		return l.say("left before its turn came")
-	case delayqueue.PassedNew:
-		return l.say("came in after this had begun, or was not counted")
-	case delayqueue.PassedKey:
+	case ops.PassedNew:
+		return l.say("came in later")
+	case ops.PassedKey:
 		return l.say("another message has its key now")
-	case delayqueue.PassedUnknown:
-		return l.say("was in the step that was cut off, which is forgotten after an hour")
 	}
 	return shown(strings.TrimSpace(string(why)))
 }

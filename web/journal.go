@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 func (h *Handler) journalRoutes() []route {
@@ -23,7 +23,7 @@ type journalView struct {
 
 // A journalRow is an entry.
 type journalRow struct {
-	delayqueue.JournalEntry
+	ops.JournalEntry
 	Phase string // of a job, in words
 	Job   string // its address
 }
@@ -33,17 +33,17 @@ type journalRow struct {
 var payloadWanted = regexp.MustCompile(`payload "(?:[^"\\]|\\.)*(?:"|\\?$)`)
 
 func (h *Handler) journal(ctx context.Context, r *request) (any, error) {
-	read := func(ctx context.Context) (*delayqueue.JournalPage, error) {
+	read := func(ctx context.Context) (*ops.JournalPage, error) {
 		return r.Monitor().Journal(ctx, journalRows, r.Arg("cursor"))
 	}
-	var page *delayqueue.JournalPage
+	var page *ops.JournalPage
 	var err error
 	if r.Arg("cursor") == "" {
 		page, err = shared(ctx, h, "journal\x00"+r.Queue, 2*time.Second, read)
 	} else { // which anybody can make up: it is not kept
 		page, err = read(ctx)
 	}
-	if errors.Is(err, delayqueue.ErrBadCursor) {
+	if errors.Is(err, ops.ErrBadCursor) {
 		err = errNoPage
 	}
 	if err != nil {
@@ -61,73 +61,21 @@ func (h *Handler) journal(ctx context.Context, r *request) (any, error) {
 		v.Rows = append(v.Rows, one)
 	}
 	if page.Next != "" {
-		v.Next = linkOf("journal", "q", r.Queue, "cursor", page.Next)
+		v.Next = linkOf("journal", nil, "q", r.Queue, "cursor", page.Next)
 	}
 	return v, nil
 }
 
-// act is what somebody did, in words.
-func (l *language) act(a delayqueue.Act) string {
-	switch a {
-	case "pause":
-		return l.say("pause")
-	case "resume":
-		return l.say("resume")
-	case "reschedule":
-		return l.say("reschedule")
-	case "run now":
-		return l.say("run now")
-	case "requeue":
-		return l.say("requeue")
-	case "delete":
-		return l.say("delete")
-	case "cancel":
-		return l.say("cancel")
-	case "set limits":
-		return l.say("set limits")
-	case "lift throttle":
-		return l.say("lift a throttle")
-	case "release key":
-		return l.say("release a key")
-	case "intercept":
-		return l.say("take back")
-	case "drop sequence":
-		return l.say("drop a sequence")
-	case "pass sequence":
-		return l.say("move a sequence on")
-	case delayqueue.ActSetSchedule:
-		return l.say("set a schedule")
-	case delayqueue.ActPauseSchedule:
-		return l.say("pause a schedule")
-	case delayqueue.ActResumeSchedule:
-		return l.say("resume a schedule")
-	case delayqueue.ActRemoveSchedule:
-		return l.say("remove a schedule")
-	case delayqueue.ActRunSchedule:
-		return l.say("run a schedule")
-	case "delete queue":
-		return l.say("delete the queue")
-	case "stop":
-		return l.say("stop a job")
-	case "continue":
-		return l.say("go on with a job")
-	}
-	return shown(string(a))
-}
+// act is what somebody did, in words. An act that another program made up is shown as it is.
+func (l *language) act(a ops.Act) string { return l.say(shown(string(a))) }
 
 // phase is how a job stands, in words.
-func (l *language) phase(b *delayqueue.BulkState) string {
+func (l *language) phase(b *ops.BulkState) string {
 	switch {
 	case b.Interrupted():
-		return l.say("interrupted, its process is not heard of any more")
-	case b.Phase == delayqueue.BulkRunning && b.StopAsked:
+		return l.say("interrupted after %s of %s", l.number(b.Looked), l.number(b.Total))
+	case b.Phase == ops.BulkRunning && b.StopAsked:
 		return l.say("running, asked to stop")
-	case b.Phase == delayqueue.BulkRunning:
-		return l.say("running")
-	case b.Phase == delayqueue.BulkFinished:
-		return l.say("finished")
-	case b.Phase == delayqueue.BulkStopped:
-		return l.say("stopped")
 	}
-	return l.say("failed")
+	return l.say(string(b.Phase))
 }

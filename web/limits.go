@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // The page of a queue's limits. Who may look sees them; its forms are for who may set them.
@@ -26,7 +27,7 @@ var pers = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
 
 // A limitsView is what the page shows.
 type limitsView struct {
-	delayqueue.QueueLimits
+	ops.QueueLimits
 	Counts delayqueue.Counts
 	Pers   []time.Duration // that of the rate that is set is among them
 }
@@ -46,14 +47,14 @@ func (h *Handler) limits(ctx context.Context, r *request) (any, error) {
 }
 
 // rateLimit and placesLimit write one of both, "" for none.
-func (l *language) rateLimit(of delayqueue.Limits) string {
+func (l *language) rateLimit(of ops.Limits) string {
 	if of.Rate == 0 {
 		return ""
 	}
 	return l.say("%s in %s, at most %s at once", l.number(of.Rate), l.exact(of.Per), l.number(of.Burst))
 }
 
-func (l *language) placesLimit(of delayqueue.Limits) string {
+func (l *language) placesLimit(of ops.Limits) string {
 	if of.Concurrency == 0 {
 		return ""
 	}
@@ -61,7 +62,7 @@ func (l *language) placesLimit(of delayqueue.Limits) string {
 }
 
 // limitWords writes all.
-func (l *language) limitWords(of delayqueue.Limits) string {
+func (l *language) limitWords(of ops.Limits) string {
 	words := slices.DeleteFunc([]string{l.rateLimit(of), l.placesLimit(of)}, func(text string) bool { return text == "" })
 	return cmp.Or(strings.Join(words, "; "), l.say("none"))
 }
@@ -79,7 +80,7 @@ func (l *language) exact(d time.Duration) string {
 var errLimits = &httpError{http.StatusBadRequest, "Nothing was set: a rate is at least 1 and at most a million a second, a burst 1 to a million, a concurrency at least 1"}
 
 // limitsOf reads a form. What is empty is left to consumers; a rate without a burst has one of 1.
-func limitsOf(form url.Values) (l delayqueue.Limits, err error) {
+func limitsOf(form url.Values) (l ops.Limits, err error) {
 	number := func(name string) int {
 		text := strings.TrimSpace(form.Get(name))
 		if text == "" {
@@ -91,7 +92,7 @@ func limitsOf(form url.Values) (l delayqueue.Limits, err error) {
 		}
 		return n
 	}
-	l = delayqueue.Limits{Rate: number("rate"), Burst: number("burst"), Concurrency: number("concurrency")}
+	l = ops.Limits{Rate: number("rate"), Burst: number("burst"), Concurrency: number("concurrency")}
 	if l.Rate != 0 {
 		l.Burst = cmp.Or(l.Burst, 1)
 		per, bad := time.ParseDuration(form.Get("per"))
@@ -104,7 +105,7 @@ func limitsOf(form url.Values) (l delayqueue.Limits, err error) {
 
 // postLimits sets limits, takes back what was set, or lifts a throttle.
 func (h *Handler) postLimits(ctx context.Context, r *request) (string, error) {
-	var before, l delayqueue.Limits
+	var before, l ops.Limits
 	did, err := r.PostForm.Get("do"), error(nil)
 	m, to := r.steering(), url.Values{"q": {r.Queue}}
 	switch did {
@@ -135,15 +136,15 @@ func (h *Handler) postLimits(ctx context.Context, r *request) (string, error) {
 }
 
 // limitNumbers are limits in an address, for said.
-func limitNumbers(l delayqueue.Limits) string {
+func limitNumbers(l ops.Limits) string {
 	return fmt.Sprintf("%d.%d.%d.%d", l.Rate, l.Per.Microseconds(), l.Burst, l.Concurrency)
 }
 
 // numbersOf reads them; what is none counts as no limits.
-func numbersOf(text string) (l delayqueue.Limits) {
+func numbersOf(text string) (l ops.Limits) {
 	var us int64
 	if _, err := fmt.Sscanf(text, "%d.%d.%d.%d", &l.Rate, &us, &l.Burst, &l.Concurrency); err != nil {
-		return delayqueue.Limits{}
+		return ops.Limits{}
 	}
 	l.Per = time.Duration(us) * time.Microsecond
 	return l

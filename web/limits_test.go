@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/redis/go-redis/v9"
 )
 
 // An operator sees what limits a queue has, sets them, and takes them back; the journal has who and why.
@@ -20,7 +20,7 @@ func TestLimits(t *testing.T) {
 	post := func(pairs ...string) reply {
 		return f.ask(http.MethodPost, "limits", form(append([]string{"q", "orders"}, pairs...)...))
 	}
-	set := func(want delayqueue.Limits) {
+	set := func(want ops.Limits) {
 		t.Helper()
 		l, err := f.monitor("orders").Limits(f.Context())
 		if err != nil || l.Set != want {
@@ -43,22 +43,22 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%v: %d", bad, got.code)
 		}
 	}
-	set(delayqueue.Limits{})
+	set(ops.Limits{})
 	got := post("do", "set", "rate", "100", "per", "1s", "burst", "10", "concurrency", " 5 ", "reason", "partner asks us to")
 	f.sees(f.get(got.header.Get("Location")).body, "Set: 100 in 1 s, at most 10 at once; 5 at a time. Before: none",
 		">100 in 1 s, at most 10 at once<", ">5 at a time<", "Take back what was set")
-	set(delayqueue.Limits{Rate: 100, Per: time.Second, Burst: 10, Concurrency: 5})
+	set(ops.Limits{Rate: 100, Per: time.Second, Burst: 10, Concurrency: 5})
 	f.sees(f.get(page+"&lang=zh").body, "100 条 / 1 秒", "撤销手动设置")
 	post("do", "set", "rate", "7", "per", "24h0m0s", "burst", "")
-	set(delayqueue.Limits{Rate: 7, Per: 24 * time.Hour, Burst: 1})
+	set(ops.Limits{Rate: 7, Per: 24 * time.Hour, Burst: 1})
 	if _, err := f.monitor("orders").SetLimits(f.Context(),
-		delayqueue.Limits{Rate: 1, Per: 90*time.Minute + time.Second, Burst: 1}); err != nil {
+		ops.Limits{Rate: 1, Per: 90*time.Minute + time.Second, Burst: 1}); err != nil {
 		t.Fatal(err)
 	}
 	f.sees(f.get(page).body, `<option value="1h30m1s" selected>1h30m1s</option>`) // of others it stays as it is
 	got = post("do", "clear")
 	f.sees(f.get(got.header.Get("Location")).body, "Taken back: 1 in 1h30m1s")
-	set(delayqueue.Limits{})
+	set(ops.Limits{})
 	f.eventually("it is in the journal", func() bool {
 		body := f.get(address("journal", "q", "orders")).body
 		return strings.Contains(body, "partner asks us to") && strings.Count(body, ">ann<") == 3 && strings.Contains(body, "set limits")
@@ -69,9 +69,7 @@ func TestLimits(t *testing.T) {
 func TestVerdictOfALimit(t *testing.T) {
 	f := newFixture(t, Config{Queues: []string{"orders"}})
 	first := f.sent("orders", "a")
-	if _, err := f.monitor("orders").SetLimits(f.Context(), delayqueue.Limits{Concurrency: 1}); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, errOf(f.monitor("orders").SetLimits(f.Context(), ops.Limits{Concurrency: 1})))
 	end := make(chan struct{})
 	f.consume("orders", func(context.Context, *delayqueue.Message) error { <-end; return nil })
 	defer close(end)
@@ -124,14 +122,14 @@ func TestLiftThrottle(t *testing.T) {
 		t.Error("lifted by GET")
 	}
 	got := f.ask(http.MethodPost, "limits", lift, ann)
-	f.sees(f.get(got.header.Get("Location"), ann).body, "What was put off goes on")
+	f.sees(f.get(got.header.Get("Location"), ann).body, "The throttle is lifted")
 	if throttled() {
 		t.Error("it is throttled still")
 	}
 	got = f.ask(http.MethodPost, "limits", lift, ann)
-	f.sees(f.get(got.header.Get("Location"), ann).body, "It was not throttled any more")
+	f.sees(f.get(got.header.Get("Location"), ann).body, "The queue was not throttled any more")
 	f.eventually("it is in the journal, once", func() bool {
 		body := f.get(address("journal", "q", "orders"), ann).body
-		return strings.Count(body, "they are back") == 1 && strings.Contains(body, "lift a throttle")
+		return strings.Count(body, "they are back") == 1 && strings.Contains(body, "lift throttle")
 	})
 }

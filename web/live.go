@@ -22,30 +22,53 @@ const (
 // errClosed is what there is after Close.
 var errClosed = &httpError{http.StatusServiceUnavailable, "This page has been closed"}
 
-// clients are those that are at something, as the open feeds.
+var (
+	errFull   = &httpError{http.StatusServiceUnavailable, "Too many pages are open"}
+	errTheirs = &httpError{http.StatusTooManyRequests, "You have too many pages open: close some"}
+)
+
+// clients are those that are at something, such as the open feeds.
 type clients struct {
-	most   int
+	most   int   // 0: any number
+	full   error // why no more may enter
 	mu     sync.Mutex
 	n      int
-	theirs map[string]int // of each visitor, if that is bounded
+	theirs map[string]int // of each visitor with a name
 	closed bool
 	wg     sync.WaitGroup
 }
 
-func (c *clients) enter() bool {
+// enter counts a client in, or says why not. A visitor with a name, who "" has not, may be at maxTheirs things.
+func (c *clients) enter(who string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.n >= c.most || c.closed {
-		return false
+	switch {
+	case c.closed:
+		return errClosed
+	case c.theirs[who] >= maxTheirs:
+		return errTheirs
+	case c.most > 0 && c.n >= c.most:
+		return c.full
+	}
+	if who != "" {
+		if c.theirs == nil {
+			c.theirs = map[string]int{}
+		}
+		c.theirs[who]++
 	}
 	c.n++
 	c.wg.Add(1)
-	return true
+	return nil
 }
 
-func (c *clients) leave() {
+func (c *clients) leave(who string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.theirs[who] > 1 {
+		c.theirs[who]--
+	} else {
+		delete(c.theirs, who)
+	}
 	c.n--
 	c.wg.Done()
 }
@@ -55,34 +78,6 @@ func (c *clients) stopped() {
 	c.closed = true
 	c.mu.Unlock()
 	c.wg.Wait()
-}
-
-// enterOne is enter for one visitor, who may be at so many; leave it with leaveOne.
-func (c *clients) enterOne(who string, most int) (ok, theirs bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.theirs[who] >= most {
-		return false, true
-	}
-	if c.n >= c.most || c.closed {
-		return false, false
-	}
-	if c.theirs == nil {
-		c.theirs = map[string]int{}
-	}
-	c.n++
-	c.theirs[who]++
-	c.wg.Add(1)
-	return true, true
-}
-
-func (c *clients) leaveOne(who string) {
-	c.mu.Lock()
-	if c.theirs[who]--; c.theirs[who] <= 0 {
-		delete(c.theirs, who)
-	}
-	c.mu.Unlock()
-	c.leave()
 }
 
 // visitor is who asks: the actor, or the machine if Authorize names nobody.
@@ -109,14 +104,10 @@ func (h *Handler) serveLive(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	who := r.visitor()
-	ok, theirs := h.clients.enterOne(who, maxTheirs)
-	switch {
-	case !ok && theirs:
-		return &httpError{http.StatusTooManyRequests, "You have too many pages open: close some"}
-	case !ok:
-		return &httpError{http.StatusServiceUnavailable, "Too many pages are open"}
+	if err := h.clients.enter(who); err != nil {
+		return err
 	}
-	defer h.clients.leaveOne(who)
+	defer h.clients.leave(who)
 	defer h.poller.watch()()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold it back

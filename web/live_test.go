@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -25,14 +27,10 @@ func (f *fixture) listen(path string) *listener {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.T.Context())
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.http.URL+"/queues/"+path, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	ok(f, err)
 	transport := &http.Transport{}
 	got, err := transport.RoundTrip(r)
-	if err != nil {
-		f.Fatal(err)
-	}
+	ok(f, err)
 	l := &listener{f: f, lines: bufio.NewReader(got.Body), close: func() {
 		cancel()
 		_ = got.Body.Close()
@@ -55,10 +53,8 @@ func (l *listener) next() (n news) {
 		if err != nil {
 			l.f.Fatalf("the feed ended: %v", err)
 		}
-		if text, ok := strings.CutPrefix(line, "data: "); ok {
-			if err := json.Unmarshal([]byte(text), &n); err != nil {
-				l.f.Fatal(err)
-			}
+		if text, found := strings.CutPrefix(line, "data: "); found {
+			ok(l.f, json.Unmarshal([]byte(text), &n))
 			return n
 		}
 	}
@@ -151,9 +147,7 @@ func TestPollerStops(t *testing.T) {
 func (f *fixture) calls() (n int64) {
 	f.Helper()
 	text, err := f.cli.Info(f.Context(), "commandstats").Result()
-	if err != nil {
-		f.Fatal(err)
-	}
+	ok(f, err)
 	for line := range strings.Lines(text) {
 		name, rest, _ := strings.Cut(strings.TrimSpace(line), ":calls=")
 		switch strings.TrimPrefix(name, "cmdstat_") {
@@ -226,15 +220,15 @@ func TestManyPagesCostWhatOneCosts(t *testing.T) {
 // Feeds are bounded, and one that is too many is told to come back.
 func TestFeedsAreBounded(t *testing.T) {
 	f := newFixture(t, Config{})
-	for range maxClients {
-		f.page.clients.enter()
+	for i := range maxClients {
+		ok(t, f.page.clients.enter(strconv.Itoa(i)))
 	}
 	got := f.get("live?page=")
 	if got.code != http.StatusServiceUnavailable || got.header.Get("Retry-After") == "" {
 		t.Errorf("%d %v", got.code, got.header)
 	}
-	for range maxClients {
-		f.page.clients.leave()
+	for i := range maxClients {
+		f.page.clients.leave(strconv.Itoa(i))
 	}
 	f.listen("live?page=").next()
 }
@@ -245,8 +239,8 @@ func TestFeedsOfOneAreBounded(t *testing.T) {
 	here := (&request{Request: &http.Request{RemoteAddr: "127.0.0.1:5"}}).visitor()
 	for range maxTheirs {
 		for _, who := range []string{here, "actor ann"} {
-			if ok, _ := f.page.clients.enterOne(who, maxTheirs); !ok {
-				t.Fatal(who)
+			if err := f.page.clients.enter(who); err != nil {
+				t.Fatal(who, err)
 			}
 		}
 	}
@@ -256,17 +250,17 @@ func TestFeedsOfOneAreBounded(t *testing.T) {
 			t.Errorf("%q: %d %s", who, got.code, got.body)
 		}
 	}
-	if ok, _ := f.page.clients.enterOne("actor bob", maxTheirs); !ok {
-		t.Error("another one")
+	if err := f.page.clients.enter("actor bob"); err != nil {
+		t.Error("another one", err)
 	}
-	f.page.clients.leaveOne("actor bob")
-	f.page.clients.leaveOne(here)
+	f.page.clients.leave("actor bob")
+	f.page.clients.leave(here)
 	f.listen("live?page=").next()
 	for range maxTheirs {
-		f.page.clients.leaveOne("actor ann")
+		f.page.clients.leave("actor ann")
 	}
 	for range maxTheirs - 1 {
-		f.page.clients.leaveOne(here)
+		f.page.clients.leave(here)
 	}
 	f.page.clients.mu.Lock()
 	defer f.page.clients.mu.Unlock()
@@ -353,6 +347,27 @@ func TestFeedIsOfAPageThatIsFed(t *testing.T) {
 	for _, path := range []string{"live?page=nothing", "live?page=queue", "live?page=queue&q="} {
 		if got := f.get(path); got.code != http.StatusNotFound {
 			t.Errorf("%s: %d", path, got.code)
+		}
+	}
+}
+
+// Names that somebody makes up do not fill the memory.
+func TestCacheIsBounded(t *testing.T) {
+	for _, long := range []int{1, 100_000} {
+		c := &cache{}
+		for i := range 3 * cacheMost {
+			one, mine := c.take(fmt.Sprint(i, strings.Repeat("x", long)))
+			if one == nil || !mine {
+				t.Fatal(i, one, mine)
+			}
+			c.wg.Done()
+			all := 0
+			for key := range c.kept {
+				all += len(key)
+			}
+			if len(c.kept) > cacheMost || all > cacheKeys || all != c.keys {
+				t.Fatalf("%d keys of %d bytes, said to be %d", len(c.kept), all, c.keys)
+			}
 		}
 	}
 }

@@ -1,16 +1,16 @@
 package web
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"regexp"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 func (h *Handler) messageRoutes() []route {
@@ -19,18 +19,17 @@ func (h *Handler) messageRoutes() []route {
 
 // A messageView is one message.
 type messageView struct {
-	*delayqueue.MessageStatus
+	*ops.MessageStatus
 	Place   string // the state in words
 	Life    *life
 	Facts   []fact
 	Moments []moment // the oldest first
 	Headers []fact
 	Others  int    // headers that are not shown
-	Returns string // its result, of which so many bytes are
-	Shown   int
+	Returns string // the part of the result that is shown
+	Shown   int    // bytes of that
 	Payload *payload
-	Trace   string // address
-	Holder  *delayqueue.Consumer
+	Holder  *ops.Consumer
 	Since   time.Time // Holder handles it since then, if that is known
 	Verbs   []verb    // what may be done to it
 	Large   bool      // too large to be read here
@@ -47,10 +46,10 @@ type moment struct {
 	Next bool   // it is to come
 }
 
-// message finds it by id, or by key.
+// message shows a message, by its id or its key.
 func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 	m := r.Monitor()
-	var msg *delayqueue.MessageStatus
+	var msg *ops.MessageStatus
 	var err error
 	if id := r.Arg("id"); id != "" {
 		msg, err = m.Get(ctx, id)
@@ -62,7 +61,7 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 	}
 	v := &messageView{
 		MessageStatus: msg, Place: r.lang.state(msg.State), Life: r.lang.life(msg.State), Facts: r.lang.factsOf(msg),
-		Moments: r.lang.momentsOf(msg, time.Now()), Headers: headersOf(msg), Payload: r.payloadOf(msg), Trace: h.traceOf(msg),
+		Moments: r.lang.momentsOf(msg, time.Now()), Headers: headersOf(msg), Payload: r.payloadOf(msg),
 	}
 	if msg.Consumer != "" {
 		if err := v.findHolder(ctx, m); err != nil {
@@ -73,12 +72,12 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 	v.Headers = v.Headers[:len(v.Headers)-v.Others]
 	v.Shown = min(len(msg.Result), payloadShown)
 	v.Returns = visible(msg.Result[:v.Shown])
-	v.Verbs, v.Large = r.verbsFor(msg.State), errors.Is(msg.Broken, delayqueue.ErrNotRead)
+	v.Verbs, v.Large = r.verbsFor(msg.State), errors.Is(msg.Broken, ops.ErrNotRead)
 	return v, nil
 }
 
-// findHolder finds out who handles it.
-func (v *messageView) findHolder(ctx context.Context, m *delayqueue.Monitor) error {
+// findHolder finds the consumer that handles the message.
+func (v *messageView) findHolder(ctx context.Context, m *ops.Queue) error {
 	all, err := m.Consumers(ctx)
 	if err != nil {
 		return err
@@ -99,25 +98,14 @@ func (v *messageView) findHolder(ctx context.Context, m *delayqueue.Monitor) err
 
 // state is a state in words.
 func (l *language) state(s delayqueue.State) string {
-	switch s {
-	case delayqueue.StatePending:
-		return l.say("pending")
-	case delayqueue.StateReady:
-		return l.say("ready")
-	case delayqueue.StateUnack:
+	if s == delayqueue.StateUnack {
 		return l.say("being handled")
-	case delayqueue.StateRetry:
-		return l.say("retry")
-	case delayqueue.StateGarbage:
-		return l.say("garbage")
-	case delayqueue.StateDone:
-		return l.say("done")
 	}
-	return l.say("gone")
+	return l.say(s.String())
 }
 
-// factsOf are settings and counts, those that are not the default.
-func (l *language) factsOf(m *delayqueue.MessageStatus) []fact {
+// factsOf are counts, and settings that are not the default.
+func (l *language) factsOf(m *ops.MessageStatus) []fact {
 	all := []fact{{l.say("Delivery"), l.number(m.Delivery)},
 		{l.say("Failures"), l.say("%s, with %s retries", l.number(m.Failures), l.number(m.MaxRetries))}}
 	add := func(there bool, name, value string) {
@@ -135,7 +123,7 @@ func (l *language) factsOf(m *delayqueue.MessageStatus) []fact {
 }
 
 // momentsOf is what is known of a message's past and future.
-func (l *language) momentsOf(m *delayqueue.MessageStatus, now time.Time) []moment {
+func (l *language) momentsOf(m *ops.MessageStatus, now time.Time) []moment {
 	var all []moment
 	add := func(at time.Time, what, text string) {
 		if !at.IsZero() {
@@ -162,12 +150,12 @@ func (l *language) momentsOf(m *delayqueue.MessageStatus, now time.Time) []momen
 	case delayqueue.StateDone:
 		add(m.At, l.say("Kept until then"), "")
 	}
-	add(m.Deadline, l.say("No delivery from then on"), "")
+	add(m.Deadline, l.say("Deadline: no delivery from then on"), "")
 	slices.SortStableFunc(all, func(a, b moment) int { return a.At.Compare(b.At) })
 	return all
 }
 
-// sentAt is the time in an id, which its sender made; zero if it has none.
+// sentAt is the instant in an id, by the sender's clock; zero for an id that is no UUIDv7.
 func sentAt(id string) time.Time {
 	digits := strings.ReplaceAll(id, "-", "")
 	if len(digits) != 32 || digits[12] != '7' { // of a UUIDv7 the first 48 bits are the time
@@ -180,23 +168,44 @@ func sentAt(id string) time.Time {
 	return time.UnixMilli(ms)
 }
 
-func headersOf(m *delayqueue.MessageStatus) []fact {
+func headersOf(m *ops.MessageStatus) []fact {
 	var all []fact
-	for name, value := range m.Headers {
-		all = append(all, fact{name, value})
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		all = append(all, fact{name, m.Headers[name]})
 	}
-	slices.SortFunc(all, func(a, b fact) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
-// traceID is what one may be: anything else would be the sender's part of an address.
-var traceID = regexp.MustCompile(`^[0-9a-f]{32}$`)
+// A life is a picture of the life of a message, with the place of one message.
+type life struct {
+	Label  string // for readers who do not see it
+	Places []lifePlace
+}
 
-// traceOf is the address of the trace that sent a message, "" if there is none: that of its header traceparent.
-func (h *Handler) traceOf(m *delayqueue.MessageStatus) string {
-	parts := strings.Split(m.Headers["traceparent"], "-")
-	if h.cfg.Trace == "" || len(parts) < 4 || !traceID.MatchString(parts[1]) {
-		return ""
+// A lifePlace is a box.
+type lifePlace struct {
+	X, Y, Width int
+	Here        bool
+	Text        string
+}
+
+// Middle is where its text goes.
+func (p lifePlace) Middle() int { return p.X + p.Width/2 }
+
+// Base is the line that its text stands on.
+func (p lifePlace) Base() int { return p.Y + 20 }
+
+// life draws where it is. The template has the arrows.
+func (l *language) life(here delayqueue.State) *life {
+	all := &life{Label: l.say("The life of a message; this one is: %s", l.state(here))}
+	for _, p := range []struct {
+		state       delayqueue.State
+		x, y, width int
+	}{
+		{delayqueue.StatePending, 1, 10, 98}, {delayqueue.StateReady, 130, 10, 98}, {delayqueue.StateUnack, 256, 10, 103},
+		{delayqueue.StateGarbage, 1, 75, 98}, {delayqueue.StateRetry, 130, 75, 98}, {delayqueue.StateDone, 295, 75, 64},
+	} {
+		all.Places = append(all.Places, lifePlace{p.x, p.y, p.width, p.state == here, l.state(p.state)})
 	}
-	return strings.ReplaceAll(h.cfg.Trace, "{trace}", parts[1])
+	return all
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 func (h *Handler) messagesRoutes() []route {
@@ -26,7 +27,7 @@ const (
 // longestLink bounds what a selection takes in an address, of which a proxy may pass on 8 KB.
 const longestLink = 4000 // bytes
 
-var errLong = &httpError{http.StatusBadRequest, "That is too long to look for: an address has no room for it. A part of it will do"}
+var errLong = &httpError{http.StatusBadRequest, "This text is too long for an address: look for a part of it"}
 
 // states are those in which messages are listed, in the order of the tabs.
 var states = []delayqueue.State{
@@ -43,23 +44,23 @@ func stateNamed(name string) delayqueue.State {
 	return delayqueue.StateGone
 }
 
-// A selection is what the query of a page says about which messages are meant.
+// A selection says which messages are meant, by the query of a page.
 type selection struct {
 	State  delayqueue.State // StateGone: all
 	Text   string           // anywhere
-	Filter delayqueue.Filter
+	Filter ops.Filter
 	Error  string // as Filter.Error
 	Like   string // a group of errors
 	Header string // name=text
 	query  url.Values
 }
 
-// latestFirst is how a state is listed if nothing else is asked for. What has ended is read from its end: what is wrong now is there.
+// latestFirst is the usual order of a state. Messages that have ended are listed latest first, because the latest show what is wrong now.
 func latestFirst(s delayqueue.State) bool {
 	return s == delayqueue.StateGarbage || s == delayqueue.StateDone
 }
 
-// selectionNames are those of the query that make a selection.
+// selectionNames are the names of the query that make a selection.
 var selectionNames = []string{"state", "text", "key", "contains", "error", "like", "header", "from", "to"}
 
 func (r *request) selection() (*selection, error) {
@@ -69,13 +70,13 @@ func (r *request) selection() (*selection, error) {
 			s.query.Set(name, value)
 		}
 	}
-	for _, name := range []string{"error", "like"} { // where a form has written line ends its own way
+	for _, name := range []string{"error", "like"} { // forms write line ends as CR LF
 		if value := strings.ReplaceAll(r.Arg(name), "\r\n", "\n"); value != "" {
 			s.query.Set(name, value)
 		}
 	}
 	s.Like, s.Header, s.Error = s.query.Get("like"), r.Arg("header"), s.query.Get("error")
-	s.Filter = delayqueue.Filter{Key: r.Arg("key"), Contains: r.Arg("contains"), Error: s.Error, ErrorLike: s.Like}
+	s.Filter = ops.Filter{Key: r.Arg("key"), Contains: r.Arg("contains"), Error: s.Error, ErrorLike: s.Like}
 	if s.Header != "" {
 		name, text, _ := strings.Cut(s.Header, "=")
 		s.Filter.Headers = map[string]string{strings.TrimSpace(name): strings.TrimSpace(text)}
@@ -96,7 +97,7 @@ func (r *request) selection() (*selection, error) {
 		if *at, err = instantOf(text, zone); err != nil {
 			return nil, &httpError{400, "That is no time: write it as 2006-01-02T15:04"}
 		}
-		s.query.Set(name, at.UTC().Format(time.RFC3339)) // the same for whoever gets the link
+		s.query.Set(name, at.UTC().Format(time.RFC3339)) // the link means the same instant in every zone
 	}
 	return s, nil
 }
@@ -111,7 +112,7 @@ func instantOf(text string, zone *time.Location) (t time.Time, err error) {
 	return t, err
 }
 
-// Narrow says whether not all messages of a state are meant.
+// Narrow says whether only some messages of a state are meant.
 func (s *selection) Narrow() bool {
 	for _, name := range selectionNames[2:] {
 		if s.query.Has(name) {
@@ -122,16 +123,7 @@ func (s *selection) Narrow() bool {
 }
 
 // Link is the address of a page about these messages.
-func (s *selection) Link(page string, pairs ...string) string {
-	query := url.Values{}
-	for name, values := range s.query {
-		query[name] = values
-	}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		query.Set(pairs[i], pairs[i+1])
-	}
-	return link(page, query)
-}
+func (s *selection) Link(page string, pairs ...string) string { return linkOf(page, s.query, pairs...) }
 
 // Full is how many messages fill a page.
 func (l *listing) Full() int { return pageRows }
@@ -151,15 +143,14 @@ type listing struct {
 	*selection
 	Tabs    []tab
 	Rows    []messageRow
-	Verbs   []verb // for those that are ticked, and for all that match if it is no search
-	Looked  int64  // by this page, and those that it goes on from
-	Total   int64  // of a search, and of a list of some; 0: of all
-	Onwards bool   // it goes on by itself
-	Next    string // address of what follows
+	Verbs   []verb // for ticked messages and, on a list, for all that match
+	Looked  int64  // by this page and the pages before
+	Total   int64  // messages of a search or a narrow list; 0: of a whole list
+	Onwards bool   // the script goes on by itself
+	Next    string // address of the next page
 	Go      string // why: a key of the catalogue
 	Orders  []tab  // both, of a list
 	Hidden  bool   // payloads were not searched
-	Trouble string // what ended it early
 }
 
 // A tab is a state.
@@ -171,7 +162,7 @@ type tab struct {
 
 // A messageRow is a message, without what may be large.
 type messageRow struct {
-	*delayqueue.MessageStatus
+	*ops.MessageStatus
 	Place string // the state in words
 	Says  string // the beginning of its payload, or of its error if it has one
 	Found string // where the text was found
@@ -192,21 +183,14 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 	}
 	l := &listing{selection: s, Tabs: r.tabs(s, counts)}
 	r.order(l)
-	for _, v := range verbs {
-		if s.State == delayqueue.StateGone && r.May(v.Action) {
-			l.Verbs = append(l.Verbs, v)
-		}
-	}
-	if s.State != delayqueue.StateGone {
-		l.Verbs = r.verbsFor(s.State)
-	}
+	l.Verbs = r.verbsFor(s.State)
 	if s.Text != "" {
 		return l, r.search(ctx, l)
 	}
 	return l, r.list(ctx, l, counts)
 }
 
-// mostOf is the state that is shown if none is asked for: where something waits.
+// mostOf is the state that is shown if none is asked for: the first with messages.
 func mostOf(c delayqueue.Counts) string {
 	switch {
 	case c.Pending > 0:
@@ -223,7 +207,7 @@ func mostOf(c delayqueue.Counts) string {
 
 func (r *request) tabs(s *selection, c delayqueue.Counts) (all []tab) {
 	for _, state := range states {
-		all = append(all, tab{r.lang.state(state), linkOf("messages", "q", r.Queue, "state", state.String()),
+		all = append(all, tab{r.lang.state(state), linkOf("messages", nil, "q", r.Queue, "state", state.String()),
 			totalOf(c, state), s.State == state})
 	}
 	return all
@@ -266,7 +250,7 @@ func (r *request) list(ctx context.Context, l *listing, counts delayqueue.Counts
 	}
 	for end := time.Now().Add(budgetSpend); ; {
 		page, err := m.List(ctx, l.State, f, cursor)
-		if errors.Is(err, delayqueue.ErrBadCursor) {
+		if errors.Is(err, ops.ErrBadCursor) {
 			return errNoPage
 		}
 		if err != nil {
@@ -295,8 +279,8 @@ func (r *request) list(ctx context.Context, l *listing, counts delayqueue.Counts
 
 const saysMost = 160 // bytes of a payload in a table
 
-func (r *request) row(m *delayqueue.MessageStatus) messageRow {
-	kept := &delayqueue.MessageStatus{State: m.State, At: m.At}
+func (r *request) row(m *ops.MessageStatus) messageRow {
+	kept := &ops.MessageStatus{State: m.State, At: m.At}
 	kept.ID, kept.Key, kept.Failures = strings.Clone(m.ID), strings.Clone(m.Key), m.Failures
 	one := messageRow{MessageStatus: kept, Place: r.lang.state(m.State), Says: m.LastError}
 	if one.Says == "" {
@@ -305,7 +289,7 @@ func (r *request) row(m *delayqueue.MessageStatus) messageRow {
 			one.Says = redact(r.Queue, m)
 		}
 	}
-	if errors.Is(m.Broken, delayqueue.ErrNotRead) {
+	if errors.Is(m.Broken, ops.ErrNotRead) {
 		one.Says = r.lang.say("too large to be read here")
 	}
 	if len(one.Says) > saysMost {
@@ -315,17 +299,66 @@ func (r *request) row(m *delayqueue.MessageStatus) messageRow {
 	return one
 }
 
-func linkOf(page string, pairs ...string) string {
-	query := url.Values{}
-	for i := 0; i+1 < len(pairs); i += 2 {
-		query.Set(pairs[i], pairs[i+1])
-	}
-	return link(page, query)
-}
-
 func totalOf(c delayqueue.Counts, s delayqueue.State) int64 {
 	return map[delayqueue.State]int64{
 		delayqueue.StatePending: c.Pending, delayqueue.StateReady: c.Ready, delayqueue.StateUnack: c.Unack,
 		delayqueue.StateRetry: c.Retry, delayqueue.StateGarbage: c.Garbage, delayqueue.StateDone: c.Done,
 	}[s]
+}
+
+const (
+	searchBudget = 10_000 // messages that are looked at for one page
+	searchPage   = 500    // that are read at a time
+)
+
+// search fills a page by ops.Queue.Find until the page is full or its budget is spent. Hidden payloads are not searched.
+func (r *request) search(ctx context.Context, l *listing) error {
+	m, cursor := r.Monitor(), r.Arg("cursor")
+	how := ops.Find{Messages: searchPage, NoPayload: r.h.cfg.Payload != nil}
+	if l.State != delayqueue.StateGone {
+		how.States = []delayqueue.State{l.State}
+	}
+	l.Hidden = how.NoPayload
+	end, atOnce := time.Now().Add(budgetSpend), false
+	for looked := 0; ; {
+		how.Limit = pageRows - len(l.Rows)
+		found, err := m.Find(ctx, l.Text, how, cursor)
+		if errors.Is(err, ops.ErrBadCursor) {
+			return &httpError{400, "This is no page of a search"}
+		}
+		if err != nil {
+			return err
+		}
+		for _, match := range found.Matches {
+			one := r.row(match.MessageStatus)
+			one.Found = r.lang.place(match)
+			l.Rows = append(l.Rows, one)
+		}
+		atOnce = cursor == "" && len(found.Matches) > 0 && found.Looked == 0 // its id or its key
+		looked += searchPage
+		l.Looked, l.Total, cursor = found.Looked, max(found.Total, found.Looked), found.Next
+		if cursor == "" || atOnce || len(l.Rows) >= pageRows || looked >= searchBudget || time.Now().After(end) {
+			break
+		}
+	}
+	l.Onwards = cursor != "" && !atOnce && len(l.Rows) < pageRows
+	if cursor != "" {
+		l.Next = l.Link("messages", "cursor", cursor)
+	}
+	return nil
+}
+
+// place says where in a message the text was found.
+func (l *language) place(m ops.Match) string {
+	switch m.In {
+	case "id":
+		return l.say("its id")
+	case "key":
+		return l.say("its key")
+	case "header":
+		return l.say("its header %s", shown(m.Header))
+	case "payload":
+		return l.say("its payload")
+	}
+	return l.say("its last error")
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
 )
 
@@ -24,8 +25,8 @@ func (f *fixture) consume(queue string, handle delayqueue.Handler) {
 	f.Cleanup(q.StopConsume)
 }
 
-func (f *fixture) monitor(queue string) *delayqueue.Monitor {
-	return delayqueue.NewMonitor(queue, f.cli)
+func (f *fixture) monitor(queue string) *ops.Queue {
+	return ops.Of(delayqueue.NewMonitor(queue, f.cli))
 }
 
 // sent puts a message into a queue and returns its id.
@@ -33,9 +34,7 @@ func (f *fixture) sent(queue, payload string, opts ...delayqueue.MsgOption) stri
 	f.Helper()
 	info, err := delayqueue.NewPublisher(queue, f.cli).
 		Send(f.Context(), payload, append([]delayqueue.MsgOption{delayqueue.WithRetryCount(0)}, opts...)...)
-	if err != nil {
-		f.Fatal(err)
-	}
+	ok(f, err)
 	return info.ID
 }
 
@@ -59,16 +58,16 @@ func (f *fixture) is(queue, id string, want delayqueue.State) {
 }
 
 // address is that of a page with a query.
-func address(page string, pairs ...string) string { return linkOf(page, pairs...) }
+func address(page string, pairs ...string) string { return linkOf(page, nil, pairs...) }
 
 func TestMessagePage(t *testing.T) {
-	f := newFixture(t, Config{Trace: "https://traces.example/{trace}"})
+	f := newFixture(t, Config{})
 	id := f.sent("orders", `{"order":1}`, delayqueue.WithKey("k-1"), delayqueue.WithDelay(time.Hour), delayqueue.WithMsgTTL(time.Minute),
 		delayqueue.WithHeader("traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"), delayqueue.WithHeader("region", "eu"))
 	got := f.get(address("message", "q", "orders", "id", id))
 	f.sees(got.body, id, "k-1", "&#34;order&#34;: 1", "region", "place here", "May wait, once due", "1 min",
-		"https://traces.example/0af7651916cd43dd8448eb211c80319c", "Due for the first time")
-	f.lacks(got.body, "<form method=\"post\"", "Put it right")
+		"Due for the first time")
+	f.lacks(got.body, "<form method=\"post\"", "Actions")
 	f.sees(f.get(address("message", "q", "orders", "key", "k-1")).body, id)
 	f.sees(f.get(address("message", "q", "orders", "id", id, "as", "hex")).body, "7b 22 6f 72")
 	for _, gone := range []string{"x", "01890000-0000-7000-8000-000000000000"} {
@@ -99,7 +98,7 @@ func TestMessageInHand(t *testing.T) {
 
 // The last five errors of a message, each with its delivery and its instant, stay text in both languages, whatever hides payloads.
 func TestErrorsOfMessage(t *testing.T) {
-	f := newFixture(t, Config{Payload: func(string, *delayqueue.MessageStatus) string { return "hidden" }})
+	f := newFixture(t, Config{Payload: func(string, *ops.MessageStatus) string { return "hidden" }})
 	f.consume("orders", func(_ context.Context, m *delayqueue.Message) error {
 		return delayqueue.RetryAfter(time.Millisecond, fmt.Errorf("try %d:\n<script>\u202e\xff", m.Failures+1))
 	})
@@ -121,7 +120,7 @@ func TestErrorsOfMessage(t *testing.T) {
 
 // What Config.Payload hides is nowhere to be seen, and cannot be found out by searching for it.
 func TestPayloadIsHidden(t *testing.T) {
-	f := newFixture(t, Config{Payload: func(queue string, m *delayqueue.MessageStatus) string { return queue + " has a secret" }})
+	f := newFixture(t, Config{Payload: func(queue string, m *ops.MessageStatus) string { return queue + " has a secret" }})
 	id := f.sent("orders", "card 4711", delayqueue.WithDelay(time.Hour))
 	for _, page := range []string{
 		address("message", "q", "orders", "id", id), address("message", "q", "orders", "id", id, "as", "hex"),
@@ -140,7 +139,7 @@ func TestPayloadIsHidden(t *testing.T) {
 	if right, wrong := guess("4711"), guess("4712"); right != wrong {
 		t.Errorf("a right guess tells:\n%s\nand a wrong one:\n%s", right, wrong)
 	}
-	f.sees(f.get(address("message", "q", "orders", "id", id)).body, "orders has a secret", "stands in place")
+	f.sees(f.get(address("message", "q", "orders", "id", id)).body, "orders has a secret", "shows this text in place of the payload")
 	if got := f.get(address("messages", "q", "orders", "state", "pending", "contains", "4711")); got.code != http.StatusForbidden {
 		t.Errorf("%d", got.code)
 	}
@@ -155,9 +154,7 @@ func TestSearch(t *testing.T) {
 		batch[i] = delayqueue.Outgoing{Payload: "hay", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour +
 			time.Duration(i)*time.Second)}}
 	}
-	if _, err := delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, errOf(delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch)))
 	for text, in := range map[string]string{id: "its id", "k-needle": "its key"} {
 		f.sees(f.get(address("messages", "q", "orders", "text", text)).body, id, in)
 	}
@@ -223,13 +220,9 @@ func TestSchedulesPage(t *testing.T) {
 		{Name: "<b>nightly", Cron: "30 3 * * *", Zone: "Europe/Berlin", Payload: "x"},
 		{Name: "pulse", Every: time.Hour, Payload: "x", Overlap: schedule.Skip},
 	} {
-		if err := s.Set(f.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, s.Set(f.Context(), e))
 	}
-	if err := f.cli.HSet(f.Context(), "{dq:reports}:schedules", "\x00skipped/pulse", "1234 5 1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, f.cli.HSet(f.Context(), "{dq:reports}:schedules", "\x00skipped/pulse", "1234 5 1").Err())
 	f.eventually("both", func() bool {
 		body := f.get(address("schedules", "q", "reports")).body
 		return strings.Contains(body, "&lt;b&gt;nightly") && strings.Contains(body, "Europe/Berlin") &&
@@ -248,9 +241,7 @@ func TestSchedulesAreBounded(t *testing.T) {
 		entries[fmt.Sprintf("entry %03d", i)] = `{"gen":1,"since":1700000000,"cron":"0 9 * * *"}`
 	}
 	entries["entry 000"] = `{"gen":1,"since":1700000000,"cron":"` + strings.Repeat("1,", 100_000) + `1 * * * *"}`
-	if err := f.cli.HSet(f.Context(), "{dq:reports}:schedules", entries).Err(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, f.cli.HSet(f.Context(), "{dq:reports}:schedules", entries).Err())
 	got := f.get(address("schedules", "q", "reports"))
 	f.sees(got.body, "Others: 7.", "entry 000", "entry 299")
 	f.lacks(got.body, "entry 300", strings.Repeat("1,", 500))
@@ -307,9 +298,7 @@ func TestPagesAreBounded(t *testing.T) {
 	for i := range batch {
 		batch[i] = delayqueue.Outgoing{Payload: "x", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
 	}
-	if _, err := delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, errOf(delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch)))
 	for page, most := range map[string]int{
 		address("messages", "q", "orders", "state", "pending"):                             pageRows,
 		address("messages", "q", "orders", "state", "pending", "key", "none"):              listBudget,
@@ -335,9 +324,7 @@ func TestSearchGoesOn(t *testing.T) {
 	for i := range batch {
 		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint("x", i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
 	}
-	if _, err := delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, errOf(delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch)))
 	f.sent("orders", "by key", delayqueue.WithDelay(time.Hour), delayqueue.WithKey("the key"))
 	next := regexp.MustCompile(`<a href="([^"]+)" rel="next">`)
 	of := regexp.MustCompile(`Looked at ([0-9,]+) of 2,701`)
@@ -386,7 +373,7 @@ func TestLongSelectionIsRefused(t *testing.T) {
 	for _, name := range []string{"key", "contains", "error", "like", "header", "text"} {
 		for _, page := range []string{"messages", "plan"} {
 			got := f.get(address(page, "q", "orders", "state", "pending", "do", "run", name, strings.Repeat("x", 5000)))
-			if got.code != http.StatusBadRequest || !strings.Contains(got.body, "too long to look for") {
+			if got.code != http.StatusBadRequest || !strings.Contains(got.body, "too long for an address") {
 				t.Errorf("%s of %s: %d", name, page, got.code)
 			}
 			if got := f.get(address(page, "q", "orders", "state", "pending", "do", "run", name,

@@ -65,9 +65,7 @@ func (f *fixture) fill(queue string, n int) (id string) {
 			continue
 		}
 		sent, err := p.SendBatch(f.Context(), batch)
-		if err != nil {
-			f.Fatal(err)
-		}
+		ok(f, err)
 		id, batch = sent[len(sent)-1].Info.ID, batch[:0]
 	}
 	q := delayqueue.NewQueue(queue, f.cli, nil).WithLogger(slog.New(slog.DiscardHandler)).
@@ -94,9 +92,7 @@ func (f *fixture) cost(page string) (c cost) {
 	f.Helper()
 	for _, args := range [][]any{{"CONFIG", "SET", "slowlog-log-slower-than", "1000", "slowlog-max-len", "10000"},
 		{"CONFIG", "RESETSTAT"}, {"SLOWLOG", "RESET"}} {
-		if err := f.cli.Do(f.Context(), args...).Err(); err != nil {
-			f.Fatal(err)
-		}
+		ok(f, f.cli.Do(f.Context(), args...).Err())
 	}
 	begun := time.Now()
 	got := f.get(page)
@@ -105,18 +101,14 @@ func (f *fixture) cost(page string) (c cost) {
 		f.Fatalf("%s: %d %s", page, got.code, got.body)
 	}
 	slow, err := f.cli.SlowLogGet(f.Context(), -1).Result()
-	if err != nil {
-		f.Fatal(err)
-	}
+	ok(f, err)
 	for _, call := range slow {
 		if strings.HasPrefix(strings.ToLower(call.Args[0]), "eval") {
 			c.slowest = max(c.slowest, call.Duration)
 		}
 	}
 	stats, err := f.cli.InfoMap(f.Context(), "commandstats").Result()
-	if err != nil {
-		f.Fatal(err)
-	}
+	ok(f, err)
 	for name, text := range stats["Commandstats"] {
 		var calls, us int
 		if strings.HasPrefix(name, "cmdstat_eval") { // which has what the script calls

@@ -84,7 +84,7 @@ func TestBoardFindsQueues(t *testing.T) {
 
 // With more queues than are shown nothing is simply well.
 func TestVerdictOfSomeQueues(t *testing.T) {
-	for hidden, want := range map[bool]string{false: "All is well. Queues: 1", true: "All is well with those 1 queues that are looked at"} {
+	for hidden, want := range map[bool]string{false: "All is well. Queues: 1", true: "All is well with the 1 queues that are shown"} {
 		b := &board{snapshot: &snapshot{Hidden: hidden}, Rows: []row{{}}}
 		if b.judge(languages[0]); b.Words != want || (b.Level == 0) == hidden {
 			t.Errorf("%v: %q, %v", hidden, b.Words, b.Level)

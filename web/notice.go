@@ -1,6 +1,7 @@
 package web
 
 import (
+	"maps"
 	"net/url"
 	"strconv"
 )
@@ -15,11 +16,13 @@ func notice(query url.Values, code string, done int64) url.Values {
 	return query
 }
 
-// forget takes it away again, and how far something was counted.
-func forget(query url.Values) {
+// forget is a query without that, and without how far something was counted.
+func forget(query url.Values) url.Values {
+	rest := maps.Clone(query)
 	for _, name := range []string{"done", "n", "passed", "why", "limits", "before", "next", "s", "looked"} {
-		query.Del(name)
+		rest.Del(name)
 	}
+	return rest
 }
 
 // said is the sentence of the query, "" if there is none.
@@ -37,9 +40,9 @@ func (r *request) said() string {
 	case "clear":
 		return l.say("Taken back: %s", l.limitWords(numbersOf(r.Arg("before"))))
 	case "lift":
-		return l.say("What was put off goes on, as far as limits allow")
+		return l.say("The throttle is lifted: the queue goes on as far as its limits allow")
 	case "lifted":
-		return l.say("It was not throttled any more")
+		return l.say("The queue was not throttled any more")
 	}
 	v, n := verbNamed(r.Arg("done")), numberOf(r.Arg("n"))
 	if v == nil || n < 0 {

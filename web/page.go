@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 const (
@@ -26,8 +28,8 @@ const (
 	retryAfter = "5"              // seconds, if a page cannot be had now
 )
 
-// headers says what a browser may do with a page: run no script and take no style but ours, show it in no frame, keep
-// nothing. Its referrer goes nowhere else; "no-referrer" would make browsers send forms with Origin: null, which is refused.
+// headers tell a browser to run no script and take no style but ours, to show the page in no frame, and to keep nothing. The referrer
+// goes to no other site; "no-referrer" would make browsers send forms with Origin: null, which is refused.
 func headers(to http.Header) {
 	to.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "+
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
@@ -39,7 +41,7 @@ func headers(to http.Header) {
 	to.Set("Cross-Origin-Resource-Policy", "same-origin")
 }
 
-// An httpError is what somebody is told in place of a page.
+// An httpError is shown in place of a page.
 type httpError struct {
 	code int
 	text string // in English, a key of the catalogue
@@ -72,7 +74,7 @@ func (h *Handler) newRequest(r *http.Request) *request {
 // Arg is a value of the query.
 func (r *request) Arg(name string) string { return r.query.Get(name) }
 
-// may returns why the request may not do this.
+// may asks Authorize, and returns the actor or the refusal.
 func (r *request) may(do Action, queue string) (actor string, err error) {
 	ask := r.h.cfg.Authorize
 	if ask == nil && do != Look {
@@ -87,14 +89,14 @@ func (r *request) may(do Action, queue string) (actor string, err error) {
 	return actor, nil
 }
 
-// May is for templates, which show a form only to who may send it.
+// May is for templates, which show a form only if the request may send it.
 func (r *request) May(do Action) bool {
 	_, err := r.may(do, r.Queue)
 	return err == nil
 }
 
-// Monitor is of the request's queue, in the name of its actor.
-func (r *request) Monitor() *delayqueue.Monitor {
+// Monitor is the request's queue, in the name of its actor.
+func (r *request) Monitor() *ops.Queue {
 	m := r.h.newMonitor(r.Queue)
 	if r.Actor != "" {
 		m.WithOperator(r.Actor)
@@ -102,7 +104,7 @@ func (r *request) Monitor() *delayqueue.Monitor {
 	return m
 }
 
-// admit finds out whether the request may do this with its queue.
+// admit returns an error if the request may not do this with its queue, or if there is no such queue.
 func (r *request) admit(do Action, aboutQueue bool) (err error) {
 	if !aboutQueue {
 		r.Queue = ""
@@ -113,8 +115,8 @@ func (r *request) admit(do Action, aboutQueue bool) (err error) {
 	return err
 }
 
-// known says whether there may be a queue of this name that is to be shown. Of a name that is none, as one with NUL, line ends or bytes
-// that are no UTF-8, nothing is shown: a browser would not send it back as it is, so a form would act on another queue.
+// known says whether a queue of this name may be shown. A name with NUL, line ends or bytes that are no UTF-8 is not valid: a browser
+// would not send it back as it is, so a form would act on another queue.
 func (h *Handler) known(name string) (ok bool) {
 	if len(h.cfg.Queues) > 0 {
 		return slices.Contains(h.cfg.Queues, name)
@@ -131,10 +133,10 @@ type page struct {
 	Title  string // in the language of the page
 	Data   any
 	At     time.Time // when it was made
-	Notice string    // what has just been done
+	Notice string    // what the last form has done
 }
 
-// Is says whether this is the page of that name, so its link is the current one.
+// Is says whether this is the page of that name.
 func (p *page) Is(name string) bool { return p.Route.name == name && p.Route.file != "" }
 
 // A sibling is a page of the same queue.
@@ -143,15 +145,10 @@ type sibling struct{ Name, Title string }
 // QueuePages are the pages of a queue that are in its navigation.
 func (p *page) QueuePages() (all []sibling) {
 	for _, name := range []string{"queue", "messages", "consumers", "schedules", "limits", "journal"} {
-		if r := p.h.routes[name]; r != nil {
-			all = append(all, sibling{name, p.lang.say(r.title)})
-		}
+		all = append(all, sibling{name, p.lang.say(p.h.routes[name].title)})
 	}
 	return all
 }
-
-// Has says whether there is a page of this name.
-func (p *page) Has(name string) bool { return p.h.routes[name] != nil }
 
 // Lang is the page's language as browsers call it.
 func (p *page) Lang() string { return p.lang.tag }
@@ -161,13 +158,7 @@ func (p *page) Languages() []*language { return languages }
 
 // Here is the address of this page with another value in its query.
 func (p *page) Here(name, value string) string {
-	query := url.Values{}
-	for key, values := range p.query {
-		query[key] = values
-	}
-	query.Set(name, value)
-	forget(query)
-	return link(p.Route.name, query)
+	return linkOf(p.Route.name, forget(p.query), name, value)
 }
 
 // Feed is the address by which the page is kept up to date, "" if it is not.
@@ -175,16 +166,10 @@ func (p *page) Feed() string {
 	if len(p.Route.live) == 0 {
 		return ""
 	}
-	query := url.Values{}
-	for key, values := range p.query {
-		query[key] = values
-	}
-	query.Set("page", p.Route.name)
-	query.Set("lang", p.lang.tag)
-	return link("live", query)
+	return linkOf("live", p.query, "page", p.Route.name, "lang", p.lang.tag)
 }
 
-// Again says whether who has no script is to ask for the page once more by itself.
+// Again says whether a browser without script asks for the page again by itself.
 func (p *page) Again() bool {
 	data, ok := p.Data.(interface{ Again() bool })
 	return ok && data.Again()
@@ -198,12 +183,25 @@ func link(name string, query url.Values) string {
 	return cmp.Or(name, "./")
 }
 
+// linkOf is the address of a page with a query in which some values are others; "" takes one away.
+func linkOf(page string, query url.Values, pairs ...string) string {
+	changed := url.Values{}
+	maps.Copy(changed, query)
+	for i := 0; i < len(pairs); i += 2 {
+		changed.Set(pairs[i], pairs[i+1])
+		if pairs[i+1] == "" {
+			changed.Del(pairs[i])
+		}
+	}
+	return link(page, changed)
+}
+
 // load reads what a page shows.
 func (h *Handler) load(ctx context.Context, r *request, route *route) (*page, error) {
-	if !h.work.enter() {
-		return nil, errClosed
+	if err := h.work.enter(""); err != nil {
+		return nil, err
 	}
-	defer h.work.leave()
+	defer h.work.leave("")
 	data, err := route.load(ctx, r)
 	if err != nil {
 		return nil, err
@@ -229,7 +227,7 @@ func (h *Handler) servePage(w http.ResponseWriter, r *request, route *route) err
 }
 
 func (h *Handler) render(w http.ResponseWriter, p *page, file string, code int) error {
-	var out bytes.Buffer // so that what goes wrong half way is an error and not half a page
+	var out bytes.Buffer // an error half way must not show half a page
 	if err := h.templates[p.lang.tag][file].ExecuteTemplate(&out, "layout", p); err != nil {
 		return fmt.Errorf("delayqueue: page %s: %w", file, err)
 	}
@@ -239,16 +237,16 @@ func (h *Handler) render(w http.ResponseWriter, p *page, file string, code int) 
 	w.Header().Set("Vary", "Accept-Language, Cookie")
 	limitWrite(w, timeLimit)
 	w.WriteHeader(code)
-	_, _ = w.Write(out.Bytes()) // who has gone needs no answer
+	_, _ = w.Write(out.Bytes()) // a client that has gone needs no answer
 	return nil
 }
 
 // limitWrite bounds how long a client may take for a reply.
 func limitWrite(w http.ResponseWriter, limit time.Duration) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // where a writer cannot, its server's limit holds
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(limit)) // if a writer cannot, the limit of its server holds
 }
 
-// servePost does what a form asks, and goes back to a page; or it shows the form's own.
+// servePost runs a form, and redirects to the next page or shows the page of the form.
 func (h *Handler) servePost(w http.ResponseWriter, r *request, route *route) error {
 	if err := h.csrf.Check(r.Request); err != nil {
 		return &httpError{http.StatusForbidden, "This form was sent from another site"}
@@ -265,12 +263,12 @@ func (h *Handler) servePost(w http.ResponseWriter, r *request, route *route) err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), h.bounds.request)
 	defer cancel()
-	if !h.work.enter() {
-		return errClosed
+	if err := h.work.enter(""); err != nil {
+		return err
 	}
 	next, err := func() (string, error) {
-		defer h.work.leave()
-		if route.queue { // a form about a queue that is not there makes none
+		defer h.work.leave("")
+		if route.queue { // a form must not make a queue
 			if _, err := r.Monitor().Counts(ctx); err != nil {
 				return "", err
 			}
@@ -280,20 +278,17 @@ func (h *Handler) servePost(w http.ResponseWriter, r *request, route *route) err
 	if err != nil {
 		return err
 	}
-	if next == "" {
-		return h.servePage(w, r, route)
-	}
 	redirect(w, next, http.StatusSeeOther)
 	return nil
 }
 
-// redirect goes to a relative address. http.Redirect would make it absolute by a path that a prefix may be missing from.
+// redirect goes to a relative address. http.Redirect would make it absolute, by a path from which a prefix may be missing.
 func redirect(w http.ResponseWriter, to string, code int) {
 	w.Header().Set("Location", to)
 	w.WriteHeader(code)
 }
 
-// fail says why there is no page.
+// fail shows an error in place of a page.
 func (h *Handler) fail(w http.ResponseWriter, r *request, err error) {
 	code, text := http.StatusBadGateway, ""
 	var known *httpError
@@ -313,20 +308,20 @@ func (h *Handler) fail(w http.ResponseWriter, r *request, err error) {
 		w.Header().Set("Retry-After", retryAfter)
 		h.log.Warn("delayqueue: a page could not be shown", "page", r.URL.Path, "queue", r.Queue, "error", err)
 	}
-	p := &page{request: r, Route: &route{title: "Queues"}, Title: r.lang.say("Something is in the way"), Data: text, At: time.Now()}
+	p := &page{request: r, Route: &route{title: "Queues"}, Title: r.lang.say("This page cannot be shown"), Data: text, At: time.Now()}
 	if code == http.StatusNotFound {
 		p.Title = r.lang.say("Not found")
 	}
 	if _, hidden := r.may(Look, r.Queue); r.Queue != "" && hidden == nil && h.known(r.Queue) && err != errNoQueue &&
 		!errors.Is(err, delayqueue.ErrNoQueue) {
-		p.Route.queue = true // its pages stay at hand
+		p.Route.queue = true // the links to its pages stay
 	}
 	if err := h.render(w, p, "error", code); err != nil {
 		http.Error(w, text, code)
 	}
 }
 
-// contain makes an error of a panic, so that it is this page's alone.
+// contain makes an error of a panic, so that it ends this page alone.
 func (h *Handler) contain(w http.ResponseWriter, r *http.Request) {
 	bad := recover()
 	if bad == nil {
@@ -374,13 +369,13 @@ func (l *language) trouble(err error) string {
 	return shown(serverAddress.ReplaceAllString(strings.TrimPrefix(err.Error(), "delayqueue: "), "…"))
 }
 
-// serverAddress is where a server is, or its socket.
+// serverAddress is the address of a server, or its socket.
 var serverAddress = regexp.MustCompile(`(?:\[[0-9a-fA-F:.%]+\]|[0-9A-Za-z_.-]+):[0-9]{1,5}\b|/\S+\.sock\b`)
 
-// readOnlyReplica says whether a replica has refused to write, as the error of a call says that was tried until its time was over.
+// readOnlyReplica says whether a replica has refused to write.
 func readOnlyReplica(err error) bool { return strings.Contains(err.Error(), "READONLY ") }
 
-// unreachable says whether Redis was not to be had. The text of such an error has its address, which is nobody's business.
+// unreachable says whether Redis could not be reached. The text of such an error has the address of Redis, which is not shown.
 func unreachable(err error) bool {
 	var network net.Error
 	var certificate *tls.CertificateVerificationError

@@ -4,13 +4,11 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
-	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // What a page shows of a message is bounded before it is laid out: layout multiplies, and anybody who may send chooses the text. A
@@ -42,7 +40,7 @@ type way struct {
 }
 
 // payloadOf shows what the query asks for. What Config.Payload says stands in its place.
-func (r *request) payloadOf(m *delayqueue.MessageStatus) *payload {
+func (r *request) payloadOf(m *ops.MessageStatus) *payload {
 	text := m.Payload
 	if len(m.Parts) > 1 {
 		text = strings.Join(m.Parts, "\n")
@@ -134,40 +132,7 @@ func (p *payload) cut(r *request, text string, most int) {
 }
 
 // with is the address of the same page with other values in its query; "" takes one away.
-func (r *request) with(pairs ...string) string {
-	query := url.Values{}
-	for name, values := range r.query {
-		query[name] = values
-	}
-	forget(query)
-	for i := 0; i < len(pairs); i += 2 {
-		query.Set(pairs[i], pairs[i+1])
-		if pairs[i+1] == "" {
-			query.Del(pairs[i])
-		}
-	}
-	return link(r.page(), query)
-}
+func (r *request) with(pairs ...string) string { return linkOf(r.page(), forget(r.query), pairs...) }
 
 // page is the name of the page that is asked for.
 func (r *request) page() string { return r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] }
-
-// visible is a text as it is, its lines too, with what has no look of its own made visible.
-func visible(text string) string {
-	var out strings.Builder
-	for i, c := range text {
-		switch {
-		case c == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)):
-			out.WriteString(`\x` + hex.EncodeToString([]byte{text[i]}))
-		case c != '\n' && c != '\t' && invisible(c):
-			if c > 0xffff {
-				fmt.Fprintf(&out, `\U%08x`, c)
-			} else {
-				fmt.Fprintf(&out, `\u%04x`, c)
-			}
-		default:
-			out.WriteRune(c)
-		}
-	}
-	return out.String()
-}

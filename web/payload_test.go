@@ -66,9 +66,7 @@ func TestWhatAMessageHoldsIsBounded(t *testing.T) {
 func TestJSONIsMeasured(t *testing.T) {
 	for _, text := range []string{`{}`, `[]`, `{"a":"\\\"[","b":[1,2,{"c":null}]}`, "[" + strings.Repeat("1,", 100_000) + "1]"} {
 		laidOut, err := json.MarshalIndent(json.RawMessage(text), "", "  ")
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		if got := fitsAsJSON(text); got != (len(laidOut) < jsonShown) {
 			t.Errorf("%.40s, %d bytes laid out: %v", text, len(laidOut), got)
 		}

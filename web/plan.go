@@ -3,7 +3,7 @@ package web
 import (
 	"context"
 	"errors"
-	"maps"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-// What is done to all messages that match: first they are counted, in steps of a second that change nothing and whose whole state is in
-// the form that asks for the next one, since an address has no room for it; then what was counted, and no more, is done by a job.
+// What is done to all messages that match: first they are counted, in steps of a second that change nothing. The address of the next step
+// has all that is known. Then a job does it to messages that were there at the count, and to no more than were counted.
 
 func (h *Handler) planRoutes() []route {
 	// post asks for more
@@ -25,51 +26,67 @@ func (h *Handler) planRoutes() []route {
 var rates = []int{0, 10, 100, 1000}
 
 var (
-	errUnread = &httpError{http.StatusBadRequest, "That plan cannot be read: count again"}
-	errHidden = &httpError{http.StatusForbidden, "Payloads cannot be searched here: the service hides them"}
+	errUncounted = &httpError{http.StatusBadRequest, "That cannot be read: count again"}
+	errBegun     = &httpError{http.StatusConflict, "This was begun before, and would be done twice: the journal shows it"}
+	errHidden    = &httpError{http.StatusForbidden, "Payloads cannot be searched here: the service hides them"}
 )
 
-// A planning is what has been counted.
+// A planning is what is to be done, and what has been counted.
 type planning struct {
 	*verb
 	*selection
-	Chosen  []fact // the selection in words
-	Rates   []int
-	Result  *delayqueue.BulkResult // nil: not begun
-	Shown   []*delayqueue.MessageStatus
-	By      time.Duration
-	Rate    int
-	Onwards []fact // fields of the form that asks for the next second of counting; the script sends it
+	Chosen []fact // the selection in words
+	Rates  []int
+	Result *ops.BulkResult // nil: not begun
+	Shown  []*ops.MessageStatus
+	By     time.Duration
+	Rate   int
+	Fields []fact // of the form that counts on, which the script sends, or of the form that begins the job
 }
 
 // plan counts for a second.
 func (h *Handler) plan(ctx context.Context, r *request) (any, error) {
-	s, err := r.selection()
-	if err != nil {
+	p, err := r.planned()
+	if err != nil || r.Arg("count") == "" {
+		return p, err
+	}
+	if err := p.setHow(r); err != nil {
 		return nil, err
 	}
-	p := &planning{verb: verbNamed(r.Arg("do")), selection: s, Chosen: r.lang.selected(s), Rates: rates}
-	if p.verb == nil || s.State == delayqueue.StateGone || s.Text != "" {
-		return nil, errWhat
-	}
-	if _, err := r.may(p.Action, r.Queue); err != nil {
-		return nil, err
-	}
-	if r.Arg("count") == "" {
-		return p, nil
-	}
-	if p.NeedsDelay {
-		if p.By, err = delayNamed(r.Arg("by")); err != nil {
-			return nil, err
-		}
-	}
-	rate, _ := strconv.Atoi(r.Arg("rate"))
-	p.Rate = max(rate, 0)
 	if p.Result, err = r.count(ctx, p); err != nil {
 		return nil, err
 	}
 	p.Chosen = append(p.Chosen, r.lang.howOf(p)...)
 	return p, r.setShown(ctx, p)
+}
+
+// planned reads what is to be done to which messages, and finds out whether the request may.
+func (r *request) planned() (*planning, error) {
+	s, err := r.selection()
+	if err != nil {
+		return nil, err
+	}
+	p := &planning{verb: verbNamed(r.Arg("do")), selection: s, Chosen: r.lang.selected(s), Rates: rates}
+	if p.verb == nil || !slices.Contains(p.States, s.State) || s.Text != "" {
+		return nil, errWhat
+	}
+	r.Actor, err = r.may(p.Action, r.Queue)
+	return p, err
+}
+
+// setHow reads by how much and how fast.
+func (p *planning) setHow(r *request) (err error) {
+	if p.NeedsDelay {
+		p.By, err = delayNamed(r.Arg("by"))
+	}
+	rate, _ := strconv.Atoi(r.Arg("rate"))
+	p.Rate = max(rate, 0)
+	return err
+}
+
+// bulk is what the library is told.
+func (p *planning) bulk() ops.Bulk {
+	return ops.Bulk{States: []delayqueue.State{p.State}, Filter: p.Filter, Rate: p.Rate}
 }
 
 // howOf says in words how what was chosen will be done.
@@ -121,61 +138,21 @@ func (l *language) selected(s *selection) (all []fact) {
 	return all
 }
 
-// chosen says which messages a task is about, and how it goes about it.
-func chosen(t *delayqueue.BulkTask) (all []fact) {
-	add := func(name, value string) {
-		if value != "" {
-			all = append(all, fact{name, value})
-		}
-	}
-	for _, s := range t.States {
-		add("state", s.String())
-	}
-	add("key", t.Filter.Key)
-	add("contains", t.Filter.Contains)
-	add("error", t.Filter.Error)
-	add("like", t.Filter.ErrorLike)
-	for _, name := range slices.Sorted(maps.Keys(t.Filter.Headers)) {
-		add("header", name+"="+t.Filter.Headers[name])
-	}
-	if !t.Filter.From.IsZero() {
-		add("from", t.Filter.From.UTC().Format(time.RFC3339Nano))
-	}
-	if !t.Filter.To.IsZero() {
-		add("to", t.Filter.To.UTC().Format(time.RFC3339Nano))
-	}
-	for name, d := range map[string]time.Duration{"by": t.By, "spread": t.Spread} { // no task has both
-		if d != 0 {
-			add(name, d.String())
-		}
-	}
-	if t.Rate > 0 {
-		add("rate", strconv.Itoa(t.Rate))
-	}
-	return all
-}
-
 // count begins a dry run, or goes on with the query's.
-func (r *request) count(ctx context.Context, p *planning) (*delayqueue.BulkResult, error) {
+func (r *request) count(ctx context.Context, p *planning) (*ops.BulkResult, error) {
 	m := r.Monitor()
 	end := time.Now().Add(r.h.spend)
-	enough := func(*delayqueue.BulkResult) bool { return time.Now().Before(end) }
-	asked := &delayqueue.BulkTask{States: []delayqueue.State{p.State}, Filter: p.Filter, By: p.By, Rate: p.Rate}
-	if next := r.Arg("next"); next != "" {
-		task, err := m.BulkTask(next)
-		if err != nil {
-			return nil, errUnread
-		}
-		// Counting changes nothing, and what is counted is what the page says.
-		if !task.DryRun || task.Planned || verbOf(task.Action, p.State) != p.verb || !slices.Equal(chosen(task), chosen(asked)) {
-			return nil, errWhat
-		}
-		return m.BulkContinue(ctx, next, enough)
+	enough := func(*ops.BulkResult) bool { return time.Now().Before(end) }
+	b := p.bulk()
+	b.DryRun, b.Cursor, b.Progress = true, r.Arg("next"), enough
+	got, err := p.many(m, ctx, b, p.By)
+	if errors.Is(err, ops.ErrBadCursor) {
+		err = errUncounted
 	}
-	return p.many(ctx, m, delayqueue.Bulk{States: asked.States, Filter: p.Filter, DryRun: true, Rate: p.Rate, Progress: enough}, p.By)
+	return got, err
 }
 
-// setShown finds the first ten, whose ids the form carries while the counting goes on.
+// setShown makes the fields of the next form, and finds the first ten messages, whose ids it carries while the counting goes on.
 func (r *request) setShown(ctx context.Context, p *planning) error {
 	ids := r.query["s"]
 	for _, msg := range p.Result.Sample {
@@ -184,14 +161,15 @@ func (r *request) setShown(ctx context.Context, p *planning) error {
 		}
 	}
 	ids = ids[:min(len(ids), sampled)]
+	p.Fields = append(p.Pairs(), fact{"do", p.Name}, fact{"by", r.Arg("by")}, fact{"rate", r.Arg("rate")})
 	if p.Result.Next != "" {
-		p.Onwards = append(p.Pairs(), fact{"do", p.Name}, fact{"by", r.Arg("by")}, fact{"rate", r.Arg("rate")}, fact{"count", "1"})
-		p.Onwards = append(p.Onwards, fact{"next", p.Result.Next})
+		p.Fields = append(p.Fields, fact{"count", "1"}, fact{"next", p.Result.Next})
 		for _, id := range ids {
-			p.Onwards = append(p.Onwards, fact{"s", id})
+			p.Fields = append(p.Fields, fact{"s", id})
 		}
 		return nil
 	}
+	p.Fields = append(p.Fields, fact{"before", strconv.FormatInt(p.Result.At.UnixMicro(), 10)}, fact{"most", strconv.FormatInt(p.Result.Done, 10)})
 	m := r.Monitor()
 	for _, id := range ids {
 		msg, err := m.Get(ctx, id)
@@ -208,16 +186,12 @@ func (r *request) setShown(ctx context.Context, p *planning) error {
 
 // verbOf is what a task of that action does to messages in a state; nil if that is nothing that can be done here.
 func verbOf(action string, in delayqueue.State) *verb {
-	i := slices.IndexFunc(verbs, func(v verb) bool { return slices.Contains(v.Tasks, action) && slices.Contains(v.States, in) })
-	if i < 0 {
-		return nil
-	}
-	return &verbs[i]
+	return verbWith(func(v verb) bool { return slices.Contains(v.Tasks, action) && slices.Contains(v.States, in) })
 }
 
-// taskVerb is what a task does, of a plan or of a job; the request must be allowed to do that to each state that it is about. Who
-// sends it may have made it up. What may make messages due earlier is to run them, too.
-func (r *request) taskVerb(task *delayqueue.BulkTask) (v *verb, err error) {
+// taskVerb is what a job does; the request must be allowed to do that to each state that the job is about. A job that may make messages
+// due earlier needs the right to run them, too.
+func (r *request) taskVerb(task *ops.BulkTask) (v *verb, err error) {
 	for _, state := range task.States {
 		if v = verbOf(task.Action, state); v == nil {
 			return nil, errWhat
@@ -235,47 +209,62 @@ func (r *request) taskVerb(task *delayqueue.BulkTask) (v *verb, err error) {
 	return v, nil
 }
 
-// guesses returns an error if a task says by what it touches what is in payloads that are hidden.
-func (r *request) guesses(task *delayqueue.BulkTask) error {
-	if r.h.cfg.Payload != nil && task.Filter.Contains != "" {
-		return errHidden
+// postPlan begins a job.
+func (h *Handler) postPlan(ctx context.Context, r *request) (string, error) {
+	r.query = r.PostForm
+	p, err := r.planned()
+	if err == nil {
+		err = p.setHow(r)
 	}
-	return nil
+	if err == nil {
+		err = r.destroy(p.verb)
+	}
+	before, most := numberOf(r.Arg("before")), numberOf(r.Arg("most"))
+	if err == nil && (before <= 0 || most <= 0) {
+		err = errUncounted
+	}
+	if err == nil && p.NeedsDelay {
+		form := fmt.Sprint(r.Queue, " ", p.By, " ", before)
+		if _, beside := h.shifts.LoadOrStore(form, nil); beside { // it is not yet in the journal
+			return "", errBegun
+		}
+		defer h.shifts.Delete(form)
+		err = r.once(ctx, p.By, time.UnixMicro(before))
+	}
+	if err != nil {
+		return "", err
+	}
+	b := p.bulk()
+	b.Before, b.Most = time.UnixMicro(before), most
+	return r.begin(p.verb, b, func(ctx context.Context, m *ops.Queue, b ops.Bulk) (*ops.BulkResult, error) {
+		return p.many(m, ctx, b, p.By)
+	})
 }
 
-// postPlan begins a job, or goes on with counting, which is no more than a look.
-func (h *Handler) postPlan(_ context.Context, r *request) (string, error) {
-	if r.PostForm.Has("count") {
-		r.query = r.PostForm
-		return "", nil
+// once returns an error if a job has shifted messages so far that were counted at that instant: the same form, sent twice, would shift
+// them twice.
+func (r *request) once(ctx context.Context, by time.Duration, counted time.Time) error {
+	page, err := r.Monitor().Journal(ctx, 200, "")
+	if err == nil && slices.ContainsFunc(page.Entries, func(e ops.JournalEntry) bool {
+		return e.Bulk != nil && e.Bulk.Task != nil && e.Bulk.Task.By == by && e.Bulk.Task.At.Equal(counted)
+	}) {
+		err = errBegun
 	}
-	token := r.PostForm.Get("plan")
-	task, err := r.Monitor().BulkTask(token)
-	if err != nil {
-		return "", errUnread
-	}
-	if !task.Planned {
-		return "", errWhat
-	}
-	if err := r.guesses(task); err != nil {
-		return "", err
-	}
-	v, err := r.taskVerb(task)
-	if err == nil {
-		err = r.destroy(v)
-	}
-	if err != nil {
-		return "", err
-	}
+	return err
+}
+
+// begin begins a job, and returns where to see it.
+func (r *request) begin(v *verb, b ops.Bulk, call func(context.Context, *ops.Queue, ops.Bulk) (*ops.BulkResult, error)) (string, error) {
 	m := r.steering()
-	begun, err := h.startJob(r.Queue, func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
-		return m.BulkCommit(ctx, token, progress)
+	begun, err := r.h.startJob(r.Queue, func(ctx context.Context, progress func(*ops.BulkResult) bool) (*ops.BulkResult, error) {
+		b.Progress = progress
+		return call(ctx, m, b)
 	})
 	if err != nil {
 		return "", err
 	}
 	if begun.Entry == "" { // it is over, and in no journal
-		return link("messages", notice(url.Values{"q": {r.Queue}, "state": {task.States[0].String()}}, v.Name, begun.Done)), nil
+		return link("messages", notice(url.Values{"q": {r.Queue}, "state": {b.States[0].String()}}, v.Name, begun.Done)), nil
 	}
 	return jobLink(r.Queue, begun.Entry), nil
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -14,8 +15,7 @@ import (
 
 var links = regexp.MustCompile(`(?:href|action|content)="([^"]*)"`)
 
-// A count of a thousand, which knows each of them, goes on by a form, so no address is too long; and whoever sends that form may do no
-// more than count.
+// A count that goes on page by page has short addresses, shows the first ten, and is of what the page says that it counts.
 func TestLongCount(t *testing.T) {
 	may := true
 	f := newFixture(t, Config{Authorize: func(_ *http.Request, do Action, _ string) (string, error) {
@@ -29,50 +29,54 @@ func TestLongCount(t *testing.T) {
 	for i := range batch {
 		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint("some ", i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
 	}
-	if _, err := delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, errOf(delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch)))
 	f.page.spend = 0 // one step a page
-	got := f.get(address("plan", "q", "orders", "state", "pending", "contains", "some", "do", "delete", "rate", "1000", "count", "1"))
-	pages, longest, first := 0, 0, ""
+	page := address("plan", "q", "orders", "state", "pending", "contains", "some", "do", "delete", "rate", "1000", "count", "1")
+	got, pages, first := f.get(page), 0, ""
 	for ; got.code == http.StatusOK; pages++ {
 		for _, link := range links.FindAllStringSubmatch(got.body, -1) {
 			if address := html.UnescapeString(link[1]); len(address) > longestLink {
 				t.Errorf("page %d has an address of %d bytes", pages, len(address))
 			}
 		}
-		more := onwardsOf(got.body)
+		more := fieldsOf(onwards, got.body)
 		if more == "" {
 			break
 		}
-		if longest = max(longest, len(more)); first == "" {
+		if len(more) > longestLink {
+			t.Errorf("page %d goes on with %d bytes", pages, len(more))
+		}
+		if first == "" {
 			first = more
 		}
 		f.sees(got.body, "Counted ", `hreflang="zh"`, "contains=some")
-		got = f.ask(http.MethodPost, "plan", more)
+		got = f.get("plan?" + more)
 	}
-	if plan := planField.FindStringSubmatch(got.body); plan == nil || pages < 2 || longest < 8<<10 {
-		t.Fatalf("after %d pages, the longest form of %d bytes: %d %s", pages, longest, got.code, got.body)
+	if fieldsOf(committing, got.body) == "" || pages < 2 {
+		t.Fatalf("after %d pages: %d %s", pages, got.code, got.body)
 	}
 	f.sees(got.body, "900 messages, as they were at", "Type the queue")
 	if shown := strings.Count(got.body, "<li><a href=\"message?"); shown != sampled {
 		t.Errorf("%d are shown", shown)
 	}
-	if got := f.ask(http.MethodPost, "plan", first, header("Sec-Fetch-Site", "cross-site")); got.code != http.StatusForbidden {
-		t.Errorf("from another site: %d", got.code)
-	}
-	for _, more := range []string{"&do=run", "&plan=" + planField.FindStringSubmatch(got.body)[1] + "&confirm=orders"} {
-		f.ask(http.MethodPost, "plan", first+more)
-		if n := f.pending(); n != 900 {
-			t.Errorf("counting with %.10s has left %d", more, n)
+	for _, other := range [][2]string{{"do", "run"}, {"state", "garbage"}, {"contains", "b"}, {"key", "k"}, {"header", "x=y"}, {"rate", "10"},
+		{"from", "2026-01-01"}, {"like", "x"}, {"next", "rubbish"}} {
+		fields, err := url.ParseQuery(first)
+		ok(t, err)
+		fields.Set(other[0], other[1])
+		if got := f.get("plan?" + fields.Encode()); got.code != http.StatusBadRequest && got.code != http.StatusForbidden {
+			t.Errorf("goes on with %q: %d", other, got.code)
 		}
 	}
 	may = false
-	if got := f.ask(http.MethodPost, "plan", first); got.code != http.StatusForbidden {
-		t.Errorf("who may not do it may count: %d", got.code)
+	if got := f.get("plan?" + first); got.code != http.StatusForbidden {
+		t.Errorf("a user without the right counts: %d", got.code)
 	}
 	f.serve(Config{})
-	if got := f.ask(http.MethodPost, "plan", first); got.code != http.StatusForbidden {
+	if got := f.get("plan?" + first); got.code != http.StatusForbidden {
 		t.Errorf("on a page that is read-only: %d", got.code)
+	}
+	if n := f.pending(); n != 900 {
+		t.Errorf("counting has left %d", n)
 	}
 }

@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"html"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,51 +16,48 @@ import (
 )
 
 var (
-	onwards     = regexp.MustCompile(`(?s)<form method="post" action="plan" data-onwards>.*?</form>`)
+	onwards     = regexp.MustCompile(`(?s)<form action="plan" data-onwards>.*?</form>`)
+	committing  = regexp.MustCompile(`(?s)<form method="post" action="plan" class="ask">.*?</form>`)
 	hiddenField = regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)">`)
-	planField   = regexp.MustCompile(`name="plan" value="([^"]+)"`)
 )
 
-// onwardsOf is the form that goes on with counting, "" if a page has none.
-func onwardsOf(page string) string {
+// fieldsOf are the hidden fields of a form of a page, "" if the page has none.
+func fieldsOf(kind *regexp.Regexp, page string) string {
 	var pairs []string
-	for _, field := range hiddenField.FindAllStringSubmatch(onwards.FindString(page), -1) {
+	for _, field := range hiddenField.FindAllStringSubmatch(kind.FindString(page), -1) {
 		pairs = append(pairs, field[1], html.UnescapeString(field[2]))
 	}
 	return form(pairs...)
 }
 
-// counted counts until the plan is there.
-func (f *fixture) counted(page string) (plan, body string) {
+// counted counts to the end, and returns the fields of the form that begins the job.
+func (f *fixture) counted(page string) (fields, body string) {
 	f.Helper()
-	got := f.get(page)
 	for range 1000 {
+		got := f.get(page)
 		if got.code != http.StatusOK {
 			f.Fatalf("%s: %d %s", page, got.code, got.body)
 		}
-		if more := onwardsOf(got.body); more != "" {
-			got = f.ask(http.MethodPost, "plan", more)
-			continue
+		more := fieldsOf(onwards, got.body)
+		if more == "" {
+			return fieldsOf(committing, got.body), got.body
 		}
-		if plan := planField.FindStringSubmatch(got.body); plan != nil {
-			return plan[1], got.body
-		}
-		return "", got.body
+		page = "plan?" + more
 	}
 	f.Fatal("it counts for ever")
 	return "", ""
 }
 
 // finish begins what was counted, and waits until the job has ended.
-func (f *fixture) finish(plan string, more ...string) (page string) {
+func (f *fixture) finish(counted string, more ...string) (page string) {
 	f.Helper()
-	return f.ended(f.begin(plan, more...))
+	return f.ended(f.begin(counted, more...))
 }
 
 // begin returns the address of the job.
-func (f *fixture) begin(plan string, more ...string) string {
+func (f *fixture) begin(counted string, more ...string) string {
 	f.Helper()
-	got := f.ask(http.MethodPost, "plan", form(append([]string{"q", "orders", "plan", plan}, more...)...))
+	got := f.ask(http.MethodPost, "plan", counted+"&"+form(more...))
 	if to := got.header.Get("Location"); got.code == http.StatusSeeOther && strings.HasPrefix(to, "job?") {
 		return to
 	}
@@ -87,40 +87,59 @@ func TestPlan(t *testing.T) {
 	f.send("mails", "x")
 	f.sees(f.get(address("messages", "q", "orders", "state", "pending", "contains", "old 1")).body, "All that match:", `href="plan?`)
 	f.sees(f.get(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete")).body, "First they are counted")
-	plan, body := f.counted(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete", "count", "1"))
+	counted, body := f.counted(address("plan", "q", "orders", "state", "pending", "contains", "old 1", "do", "delete", "count", "1"))
 	f.sees(body, "15 messages, as they were at", "Type the queue")
 	if n := strings.Count(body, "<li><a href=\"message?"); n != sampled {
 		t.Errorf("%d are shown", n)
 	}
 	later := f.sent("orders", "old 1 later", delayqueue.WithDelay(time.Hour))
-	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "confirm",
-		"order")); got.code != http.StatusUnprocessableEntity {
+	if got := f.ask(http.MethodPost, "plan", counted+"&confirm=order"); got.code != http.StatusUnprocessableEntity {
 		t.Errorf("without the queue's name: %d", got.code)
 	}
-	if got := f.get("plan?" + form("q", "orders", "plan", plan, "confirm", "orders")); got.code != http.StatusBadRequest {
-		t.Errorf("by GET: %d", got.code)
+	if got := f.get("plan?" + counted + "&confirm=orders"); got.code != http.StatusOK || f.pending() != 31 {
+		t.Errorf("by GET: %d, %d are left", got.code, f.pending())
 	}
-	f.sees(f.finish(plan, "confirm", "orders"), "finished: 15 done")
+	f.sees(f.finish(counted, "confirm", "orders"), "finished: 15 done")
 	f.is("orders", later, delayqueue.StatePending)
-	if got := f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "confirm", "orders")); got.code != http.StatusConflict ||
-		!strings.Contains(got.body, "somebody has begun it") {
-		t.Errorf("begun twice: %d %s", got.code, got.body)
+	f.sees(f.finish(counted, "confirm", "orders"), "finished: 0 done") // the same form once more
+	f.is("orders", later, delayqueue.StatePending)
+	if n := f.pending(); n != 16 {
+		t.Errorf("%d are left", n)
 	}
-	if c, err := f.monitor("orders").Counts(f.Context()); err != nil || c.Pending != 16 {
-		t.Errorf("%+v %v", c, err)
+	counted, _ = f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count", "1"))
+	f.sees(f.finish(counted), "finished: 16 done")
+	if got := f.ask(http.MethodPost, "plan", counted); got.code != http.StatusConflict || !strings.Contains(got.body, "begun before") {
+		t.Errorf("the same form shifts once more: %d %s", got.code, got.body)
 	}
-	for _, bad := range []string{form("q", "orders", "plan", "x"), form("q", "orders"), form("q", "mails", "plan", plan, "confirm", "mails")} {
-		if got := f.ask(http.MethodPost, "plan", bad); got.code != http.StatusBadRequest {
-			t.Errorf("%.60s: %d", bad, got.code)
-		}
-	}
-	plan, _ = f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count", "1"))
-	f.sees(f.finish(plan), "finished: 16 done")
 	if m, err := f.monitor("orders").Get(f.Context(), later); err != nil || time.Until(m.At) < 24*time.Hour {
 		t.Errorf("%v %v", m, err)
 	}
 	_, body = f.counted(address("plan", "q", "orders", "state", "garbage", "do", "requeue", "count", "1"))
 	f.sees(body, "0 messages, as they were at")
+}
+
+// A form that is sent twice at once shifts messages once.
+func TestPlanTwiceAtOnce(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	id := f.sent("orders", "x", delayqueue.WithDelay(time.Hour))
+	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "24h0m0s", "count", "1"))
+	var forms sync.WaitGroup
+	var begun, refused atomic.Int32
+	for range 4 {
+		forms.Go(func() {
+			switch got := f.ask(http.MethodPost, "plan", counted); got.code {
+			case http.StatusSeeOther:
+				begun.Add(1)
+			case http.StatusConflict:
+				refused.Add(1)
+			}
+		})
+	}
+	forms.Wait()
+	m, err := f.monitor("orders").Get(f.Context(), id)
+	if err != nil || begun.Load() != 1 || refused.Load() != 3 || time.Until(m.At) > 26*time.Hour {
+		t.Errorf("%d begun, %d refused: %+v, %v", begun.Load(), refused.Load(), m, err)
+	}
 }
 
 func TestPlanIsRefused(t *testing.T) {
@@ -132,15 +151,42 @@ func TestPlanIsRefused(t *testing.T) {
 		return "", fmt.Errorf("not you")
 	}})
 	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
-	plan, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1"))
+	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1"))
 	may = false
 	for name, got := range map[string]reply{
 		"counting": f.get(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1")),
-		"doing":    f.ask(http.MethodPost, "plan", form("q", "orders", "plan", plan, "confirm", "orders")),
+		"doing":    f.ask(http.MethodPost, "plan", counted+"&confirm=orders"),
 	} {
 		if got.code != http.StatusForbidden {
 			t.Errorf("%s: %d", name, got.code)
 		}
 	}
+	may = true
+	for _, bad := range [][]string{{"before", ""}, {"before", "-5"}, {"before", "x"}, {"most", "0"}, {"most", "-1"}, {"most", ""},
+		{"do", "x"}, {"state", "x"}, {"state", ""}, {"text", "a"}, {"do", "postpone"}, {"do", "cancel"}, {"state", "unack"}} {
+		fields, err := url.ParseQuery(counted + "&confirm=orders")
+		ok(t, err)
+		fields.Set(bad[0], bad[1])
+		if got := f.ask(http.MethodPost, "plan", fields.Encode()); got.code != http.StatusBadRequest {
+			t.Errorf("%q: %d", bad, got.code)
+		}
+	}
 	f.is("orders", id, delayqueue.StatePending)
+}
+
+// No more are touched than the form says that were counted, and none that came later, whoever made it up.
+func TestPlanIsBounded(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	first := time.Now()
+	for i := range 5 {
+		f.sent("orders", fmt.Sprint(i), delayqueue.WithDelay(time.Hour))
+	}
+	fields := func(before time.Time, most string) string {
+		return form("q", "orders", "state", "pending", "do", "delete", "before", fmt.Sprint(before.UnixMicro()), "most", most, "confirm", "orders")
+	}
+	f.sees(f.finish(fields(first.Add(-time.Minute), "5")), "finished: 0 done")
+	f.sees(f.finish(fields(time.Now(), "2")), "finished: 2 done")
+	if n := f.pending(); n != 3 {
+		t.Errorf("%d are left", n)
+	}
 }

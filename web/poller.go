@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/health"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/redis/go-redis/v9"
 )
 
 // This file has the one reader of a Handler. It reads all queues in rounds while somebody looks, and is not there otherwise.
@@ -58,7 +58,7 @@ type poller struct {
 	wg       sync.WaitGroup
 
 	// Of the goroutine alone.
-	monitors map[string]*delayqueue.Monitor
+	monitors map[string]*ops.Queue
 	watcher  health.Watcher
 	found    finder
 	servers  health.Level
@@ -67,7 +67,7 @@ type poller struct {
 }
 
 func newPoller(h *Handler) *poller {
-	p := &poller{h: h, next: make(chan struct{}), monitors: map[string]*delayqueue.Monitor{}, watcher: health.Watcher{AtOnce: atOnce},
+	p := &poller{h: h, next: make(chan struct{}), monitors: map[string]*ops.Queue{}, watcher: health.Watcher{AtOnce: atOnce},
 		mayAsk: true}
 	p.found.h = h
 	return p
@@ -173,8 +173,8 @@ func (p *poller) round(now time.Time) *snapshot {
 	ctx, cancel := context.WithTimeout(p.h.done, p.h.bounds.round)
 	defer cancel()
 	known := p.monitors
-	p.monitors = make(map[string]*delayqueue.Monitor, len(names))
-	monitors := make([]*delayqueue.Monitor, len(names))
+	p.monitors = make(map[string]*ops.Queue, len(names))
+	monitors := make([]*ops.Queue, len(names))
 	for i, name := range names {
 		if monitors[i] = known[name]; monitors[i] == nil {
 			monitors[i] = p.h.newMonitor(name)
@@ -248,7 +248,7 @@ func (f *finder) find() {
 	begun := time.Now()
 	var list []string
 	var trouble error
-	for name, err := range delayqueue.Queues(ctx, f.h.cli, delayqueue.UseCustomPrefix(f.h.cfg.Prefix)) {
+	for name, err := range ops.Queues(ctx, f.h.cli, delayqueue.UseCustomPrefix(f.h.cfg.Prefix)) {
 		if err != nil {
 			trouble = err
 		} else if list = append(list, name); len(list) > maxQueues {

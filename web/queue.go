@@ -7,12 +7,13 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/health"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-// The page of a queue: how it stands, what comes due, what was.
+// The page of a queue: how it stands, what comes due, its history.
 
 const (
-	keepMinutes = 10 * time.Second // how long what was read of a queue is shown, besides the snapshot
+	keepMinutes = 10 * time.Second // how long the cache keeps each part of the page
 	keepHours   = time.Minute
 	keepDays    = 10 * time.Second
 )
@@ -21,14 +22,14 @@ const (
 type queuePage struct {
 	row
 	Tiles   []tile
-	Late    time.Duration // the most that was seen lately
+	Late    time.Duration // longest wait in the samples
 	Future  []*chart
 	Overdue int64
 	Beyond  int64 // due after the last bar
 	Spans   []span
 	Past    []*chart
-	Groups  *delayqueue.ErrorGroups // of garbage; nil: there is none
-	Trouble string                  // why something is missing
+	Groups  *ops.ErrorGroups // of garbage; nil: there is none
+	Trouble string           // why something is missing
 }
 
 // A tile is a count of messages in a state.
@@ -38,10 +39,10 @@ type tile struct {
 	Count int64
 }
 
-// A span is what was counted in a stretch of time.
+// A span is the counts of a stretch of time.
 type span struct {
 	Name    string
-	Tally   delayqueue.Tally
+	Tally   ops.Tally
 	In, Out health.Rate
 	Failing health.Percent
 }
@@ -83,7 +84,7 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	return p, nil
 }
 
-// look is the newest one at a queue, be it on the board or not.
+// look is the newest look at a queue, which may be missing on the board.
 func (h *Handler) look(ctx context.Context, name string) (*health.Look, error) {
 	s, err := h.poller.snapshot(ctx)
 	if err != nil {
@@ -118,7 +119,7 @@ func (p *queuePage) future(ctx context.Context, r *request) error {
 			[]string{r.lang.say("now"), r.lang.say("%s d", "1"), r.lang.say("%s d", "2"), r.lang.say("%s d", "3"), r.lang.say("%s d", "4"),
 				r.lang.say("%s d", "5"), r.lang.say("%s d", "6"), r.lang.say("%s d", "7")}},
 	} {
-		got, err := shared(ctx, r.h, f.key+r.Queue, f.keep, func(ctx context.Context) (*delayqueue.Forecast, error) {
+		got, err := shared(ctx, r.h, f.key+r.Queue, f.keep, func(ctx context.Context) (*ops.Forecast, error) {
 			return r.h.newMonitor(r.Queue).Forecast(ctx, time.Time{}, f.step, f.n)
 		})
 		if err != nil {
@@ -135,10 +136,10 @@ func (p *queuePage) future(ctx context.Context, r *request) error {
 	return nil
 }
 
-// past is what was counted in the last two days and the last month.
+// past is the counts of the last two days and the last month.
 func (p *queuePage) past(ctx context.Context, r *request) error {
-	days, err := shared(ctx, r.h, "days "+r.Queue, keepDays, func(ctx context.Context) ([]delayqueue.Tally, error) {
-		return r.h.newMonitor(r.Queue).History(ctx, delayqueue.Daily, 30)
+	days, err := shared(ctx, r.h, "days "+r.Queue, keepDays, func(ctx context.Context) ([]ops.Tally, error) {
+		return r.h.newMonitor(r.Queue).History(ctx, ops.Daily, 30)
 	})
 	if err != nil {
 		return err
@@ -157,7 +158,7 @@ func (p *queuePage) past(ctx context.Context, r *request) error {
 	}
 	hours := &chart{Title: say("Two days, hour by hour"), Axis: axis("%s h", "48", "36", "24", "12")}
 	month := &chart{Title: say("A month, day by day"), Axis: axis("%s d", "30", "20", "10")}
-	for c, tallies := range map[*chart][]delayqueue.Tally{hours: p.Hours, month: days} {
+	for c, tallies := range map[*chart][]ops.Tally{hours: p.Hours, month: days} {
 		c.Legend = []legend{{"good", say("done")}, {"bad", say("failed or lost")}, {"sent", say("sent")}}
 		for _, t := range tallies {
 			c.bars = append(c.bars, bar{at: t.Start, stack: []int64{t.Acked, t.Failed + t.Lost}, line: t.Sent})
@@ -168,7 +169,7 @@ func (p *queuePage) past(ctx context.Context, r *request) error {
 	return nil
 }
 
-func spanOf(name string, n delayqueue.Tally, long time.Duration) span {
+func spanOf(name string, n ops.Tally, long time.Duration) span {
 	return span{name, n, health.RateOf(n.Sent, long), health.RateOf(n.Acked+n.Garbage+n.Superseded, long), health.Failing(n)}
 }
 
@@ -190,7 +191,7 @@ type chart struct {
 // A legend says what a colour means; the class is of the stylesheet.
 type legend struct{ Class, Text string }
 
-// A bar is numbers on each other, and perhaps one that a line goes through.
+// A bar is a stack of numbers, and perhaps a number of the line.
 type bar struct {
 	at    time.Time
 	stack []int64
@@ -207,4 +208,26 @@ type chartRow struct {
 func (c *chart) As(id string) *chart {
 	c.ID = id
 	return c
+}
+
+const (
+	keepGroups  = 30 * time.Second
+	groupLook   = 2000 // messages that are looked at, the newest, because they show what is wrong now
+	groupsShown = 10
+)
+
+// grouped is garbage by what went wrong, for the page of a queue: the largest groups.
+func (p *queuePage) grouped(ctx context.Context, r *request) (err error) {
+	if p.Counts.Garbage == 0 {
+		return nil
+	}
+	p.Groups, err = shared(ctx, r.h, "groups "+r.Queue, keepGroups, func(ctx context.Context) (*ops.ErrorGroups, error) {
+		g, err := r.h.newMonitor(r.Queue).ErrorGroups(ctx, delayqueue.StateGarbage, ops.Filter{LatestFirst: true}, groupLook, "")
+		for _, one := range g.Groups[min(len(g.Groups), groupsShown):] {
+			g.Others += one.Count
+		}
+		g.Groups = g.Groups[:min(len(g.Groups), groupsShown)]
+		return g, err
+	})
+	return err
 }

@@ -1,18 +1,19 @@
 package web
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
 	"fmt"
 	"html/template"
 	"io/fs"
-	"mime"
 	"net/http"
-	"net/url"
 	"path"
 	"strings"
+	"time"
 	"unicode"
+	"unicode/utf8"
 )
 
 //go:embed templates/*.html
@@ -67,15 +68,12 @@ func (l *language) functions() template.FuncMap {
 }
 
 // linkTo is the address of a page with these names and values in its query.
-func linkTo(name string, pairs ...any) (string, error) {
-	if len(pairs)%2 != 0 {
-		return "", fmt.Errorf("link %s: a name without a value", name)
+func linkTo(name string, pairs ...any) string {
+	texts := make([]string, len(pairs))
+	for i, one := range pairs {
+		texts[i] = fmt.Sprint(one)
 	}
-	query := url.Values{}
-	for i := 0; i < len(pairs); i += 2 {
-		query.Set(fmt.Sprint(pairs[i]), fmt.Sprint(pairs[i+1]))
-	}
-	return link(name, query), nil
+	return linkOf(name, nil, texts...)
 }
 
 // maxShown is how many bytes of a text are shown where it has no page of its own.
@@ -85,33 +83,47 @@ const maxShown = 500
 // where the line could be broken.
 const maxMarks = 8
 
-// shown is a text of somebody else's with what has no look of its own made visible: control characters, those that turn the
-// direction of what follows, and bytes that are no UTF-8. It is cut if it is long.
+// shown is a text of somebody else's on one line, made visible, and cut if it is long.
 func shown(text string) string {
-	cut := len(text) > maxShown
-	var out strings.Builder
+	end := len(text)
+	if end > maxShown {
+		for end = maxShown; end > maxShown-utf8.UTFMax && !utf8.RuneStart(text[end]); {
+			end--
+		}
+	}
 	marks := 0 // in a row
-	for i, c := range text[:min(len(text), maxShown)] {
+	line := strings.Map(func(c rune) rune {
 		if !unicode.In(c, unicode.Mn, unicode.Me) {
 			marks = 0
 		} else if marks++; marks > maxMarks {
-			continue
+			return -1
 		}
-		switch {
-		case c == '\uFFFD' && !strings.HasPrefix(text[i:], "\uFFFD"):
-			if i+3 < maxShown || !cut { // not what the cut has halved
-				fmt.Fprintf(&out, `\x%02x`, text[i])
-			}
-		case c == '\n' || c == '\t':
-			out.WriteByte(' ')
-		case invisible(c):
-			fmt.Fprintf(&out, `\u%04x`, c)
-		default:
-			out.WriteRune(c)
+		if c == '\n' || c == '\t' {
+			return ' '
 		}
+		return c
+	}, visible(text[:end]))
+	if end < len(text) {
+		line += "…"
 	}
-	if cut {
-		out.WriteString("…")
+	return line
+}
+
+// visible is a text as it is, its lines too, with what has no look of its own made visible: control characters, those that turn the
+// direction of what follows, and bytes that are no UTF-8.
+func visible(text string) string {
+	var out strings.Builder
+	for i, c := range text {
+		switch {
+		case c == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)):
+			fmt.Fprintf(&out, `\x%02x`, text[i])
+		case c == '\n' || c == '\t' || !invisible(c):
+			out.WriteRune(c)
+		case c > 0xffff:
+			fmt.Fprintf(&out, `\U%08x`, c)
+		default:
+			fmt.Fprintf(&out, `\u%04x`, c)
+		}
 	}
 	return out.String()
 }
@@ -141,22 +153,14 @@ func loadAssets() map[string]*asset {
 			panic(err)
 		}
 		sum := sha256.Sum256(text)
-		all[path.Base(file)] = &asset{text, kindOf(file), hex.EncodeToString(sum[:8])}
+		all[path.Base(file)] = &asset{text, kinds[path.Ext(file)], hex.EncodeToString(sum[:8])}
 	}
 	return all
 }
 
-// kindOf does not ask the machine, which may know another.
-func kindOf(file string) string {
-	switch path.Ext(file) {
-	case ".css":
-		return "text/css; charset=utf-8"
-	case ".js":
-		return "text/javascript; charset=utf-8"
-	case ".svg":
-		return "image/svg+xml"
-	}
-	return mime.TypeByExtension(path.Ext(file))
+// kinds does not ask the machine, which may know others.
+var kinds = map[string]string{
+	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
 
 // assetAddress has the content's tag in it, so a new version is another address.
@@ -172,13 +176,7 @@ func (a *asset) serve(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Query().Get("v") == a.tag {
 		w.Header().Set("Cache-Control", "private, max-age=604800, immutable")
 	}
-	if strings.Contains(r.Header.Get("If-None-Match"), `"`+a.tag+`"`) {
-		w.WriteHeader(http.StatusNotModified)
-		return
-	}
 	w.Header().Set("Content-Type", a.kind)
 	limitWrite(w, timeLimit)
-	if r.Method == http.MethodGet {
-		_, _ = w.Write(a.text)
-	}
+	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(a.text))
 }

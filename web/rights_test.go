@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/redis/go-redis/v9"
 )
 
 // What a plan and what is left of a job needs, each thing that can be done: all those rights, and no others.
@@ -40,7 +40,7 @@ func TestRightsOfTasks(t *testing.T) {
 		{"cancel", 0, []delayqueue.State{unack}, nil},
 		{"", 0, []delayqueue.State{pending}, nil},
 	} {
-		task := &delayqueue.BulkTask{Action: c.action, By: c.by, States: c.states}
+		task := &ops.BulkTask{Action: c.action, By: c.by, States: c.states}
 		with := func(rights []Action) (*verb, error) {
 			h := &Handler{cfg: Config{Authorize: func(_ *http.Request, do Action, _ string) (string, error) {
 				if slices.Contains(rights, do) {
@@ -76,7 +76,7 @@ func TestVerbsOfTasks(t *testing.T) {
 			}
 		}
 	}
-	for _, act := range []delayqueue.Act{delayqueue.ActRunNow, delayqueue.ActReschedule, delayqueue.ActRequeue, delayqueue.ActDelete} {
+	for _, act := range []ops.Act{ops.ActRunNow, ops.ActReschedule, ops.ActRequeue, ops.ActDelete} {
 		if !slices.ContainsFunc(verbs, func(v verb) bool { return slices.Contains(v.Tasks, string(act)) }) {
 			t.Errorf("no verb is %s", act)
 		}
@@ -94,16 +94,14 @@ func TestStopWithoutNext(t *testing.T) {
 	}})
 	f.send("orders", "x")
 	id := 1_700_000_000_000_000
-	for act, want := range map[delayqueue.Act][]Action{
-		delayqueue.ActDelete: {Cancel, Delete}, delayqueue.ActRequeue: {Requeue}, delayqueue.ActRunNow: {RunNow},
-		delayqueue.ActReschedule: {Reschedule}, "unheard of": nil,
+	for act, want := range map[ops.Act][]Action{
+		ops.ActDelete: {Cancel, Delete}, ops.ActRequeue: {Requeue}, ops.ActRunNow: {RunNow},
+		ops.ActReschedule: {Reschedule}, "unheard of": nil,
 	} {
 		for _, right = range []Action{Pause, RunNow, Reschedule, Requeue, Cancel, Delete, SetLimits} {
 			id++
 			entry := fmt.Sprintf(`0123456789abcdef runs %d {"act":%q,"n":1,"bulk":{"is":"running","of":2,"looked":1}}`, time.Now().UnixMicro(), act)
-			if err := f.cli.ZAdd(f.Context(), "{dq:orders}:journal", redis.Z{Score: float64(id), Member: entry}).Err(); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, f.cli.ZAdd(f.Context(), "{dq:orders}:journal", redis.Z{Score: float64(id), Member: entry}).Err())
 			got := f.onJob(jobLink("orders", fmt.Sprintf("%d-0123456789abcdef", id)), "stop")
 			if may := got.code == http.StatusSeeOther; may != slices.Contains(want, right) {
 				t.Errorf("%s with the right to %s: %d %s", act, right, got.code, got.body)

@@ -7,27 +7,26 @@ import (
 	"strings"
 )
 
-// A route is a page, or what a form of a page does. Its address is its name below the path where the Handler is, always
-// one level deep: then relative links are right under every path and behind every proxy. What it is about
-// stands in the query, where any name of a queue can be written.
+// A route is a page, or the action of a form. Its address is its name below the path of the Handler, always one level deep, so that
+// relative links are right under every path and behind every proxy. The query has the queue, because a name of a queue may hold
+// any character.
 type route struct {
 	name  string // last part of the path; "" is the board
 	title string // in English, a key of the catalogue
 	queue bool   // it is about the queue of the query's q
 
-	// A page: template name.html of the folder templates with a template "content", of which load's result is .Data. load does bounded
-	// work and takes from Redis only what the snapshot or the cache has: it is called for each open page every 2 s, if live is set.
+	// A page: the file of the folder templates has a template "content", whose .Data is the result of load. load does bounded work.
+	// If live is set, load is called for each open page every 2 s, so it takes from Redis only what the snapshot or the cache has.
 	file string
 	load func(ctx context.Context, r *request) (any, error)
-	live []string // templates of the file that are sent again, each in place of the content of the element with that id
+	live []string // templates that a feed sends again, each for the element with this id
 
-	// What a form does: by POST, with Authorize asked for the action. It returns where to go then, as link does; "": nowhere, load has
-	// the page, of the request's query.
+	// What a form does: by POST, with Authorize asked for the action. It returns where to go then, as link does.
 	act  Action
 	post func(ctx context.Context, r *request) (next string, err error)
 }
 
-// allRoutes are the pages and actions. Each has a file of its own.
+// allRoutes are the pages and forms.
 func (h *Handler) allRoutes() []route {
 	return slices.Concat([]route{
 		{name: "", title: "Queues", file: "board", load: h.board, live: []string{"summary", "rows"}},
@@ -69,7 +68,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case known.post != nil && r.Method == http.MethodPost:
 		err = h.servePost(w, req, known)
 	default:
-		err = &httpError{http.StatusMethodNotAllowed, "That is not how this page is asked"}
+		err = &httpError{http.StatusMethodNotAllowed, "This page does not take that method"}
 	}
 	if err != nil {
 		h.fail(w, req, err)

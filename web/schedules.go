@@ -38,9 +38,9 @@ func (r *request) WhyNotSent(err error) string {
 	case errors.Is(err, schedule.ErrNotRun):
 		return r.lang.say("No replica runs the entries of this queue")
 	case errors.Is(err, schedule.ErrFar):
-		return r.lang.say("It waits for the clock of the server, which was wrong, and begins anew within a minute once it is right")
+		return r.lang.say("The clock of the server was wrong. The schedule begins anew within a minute after the clock is right")
 	case errors.Is(err, schedule.ErrMoved):
-		return r.lang.say("Somebody has moved its sequence on: change it, or pause and resume it")
+		return r.lang.say("Its sequence was moved on by hand: change the schedule, or pause and resume it")
 	case errors.Is(err, schedule.ErrRefused):
 		return r.lang.say("Its message was refused: %s", shown(err.Error()))
 	}
@@ -50,7 +50,7 @@ func (r *request) WhyNotSent(err error) string {
 func (h *Handler) schedules(ctx context.Context, r *request) (any, error) {
 	return shared(ctx, h, "schedules\x00"+r.Queue, 5*time.Second, func(ctx context.Context) (*schedulesView, error) {
 		m := r.Monitor()
-		all, err := schedule.List(ctx, m)
+		all, err := schedule.List(ctx, m.Monitor)
 		if err != nil {
 			return nil, err
 		}
@@ -58,7 +58,7 @@ func (h *Handler) schedules(ctx context.Context, r *request) (any, error) {
 		for i, s := range all[:len(all)-v.Others] {
 			row := scheduleRow{Status: s}
 			if s.Broken == nil && !s.Paused && i < mostSchedules && len(s.Cron) <= longestCron && time.Now().Before(end) {
-				row.Times, err = schedule.Next(ctx, m, s.Name, nextInstants)
+				row.Times, err = schedule.Next(ctx, m.Monitor, s.Name, nextInstants)
 			}
 			if err != nil && !errors.Is(err, schedule.ErrNoEntry) && !errors.Is(err, delayqueue.ErrNotFound) {
 				return nil, err

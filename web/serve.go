@@ -11,31 +11,19 @@ import (
 	"time"
 )
 
-// ErrNotLoopback: without Config.Authorize a page is served to this machine alone.
+// ErrNotLoopback says that a page without Config.Authorize is served at a loopback address only.
 var ErrNotLoopback = errors.New("delayqueue: web: this page has no Config.Authorize, so it is served at a loopback address only, " +
 	"as 127.0.0.1: anybody who could reach another one could read all queues")
-
-// Listen opens a port for Serve. It returns ErrNotLoopback for an address that other machines can reach, if there is no Config.Authorize.
-func (h *Handler) Listen(addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("delayqueue: web: %w", err)
-	}
-	if !local(l.Addr()) && h.cfg.Authorize == nil {
-		_ = l.Close() // nothing was accepted
-		return nil, fmt.Errorf("%w: %s", ErrNotLoopback, addr)
-	}
-	return l, nil
-}
 
 func local(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
 }
 
-// Serve serves the page at the root of a listener until ctx ends, and closes the Handler then. It returns ErrNotLoopback as Listen
-// does, and nil if it ended because ctx did. At a loopback address it answers only to the names of this machine and Config.Hosts:
-// another name that leads here is somebody else's site, whose script would read the page. Elsewhere it does so if there are Config.Hosts.
+// Serve serves the page at the root of a listener until ctx ends, and closes the Handler then. It returns ErrNotLoopback for an
+// address that other machines can reach, if there is no Config.Authorize, and nil if it ended because ctx did. At a loopback address, or if there are Config.Hosts, it
+// answers only to addresses, localhost and Config.Hosts. Otherwise another site could lead its own name to the page, and its script
+// would read the page.
 func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	if !local(l.Addr()) && h.cfg.Authorize == nil {
 		return ErrNotLoopback
@@ -67,7 +55,7 @@ func (h *Handler) Serve(ctx context.Context, l net.Listener) error {
 	return fmt.Errorf("delayqueue: web: %w", err)
 }
 
-// named refuses names that are not this machine's, or none of Config.Hosts.
+// named refuses host names that are neither this machine's nor in Config.Hosts.
 func (h *Handler) named(loopback bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !h.answers(r.Host, loopback) {
@@ -80,8 +68,8 @@ func (h *Handler) named(loopback bool) http.Handler {
 	})
 }
 
-// answers says whether a name is the page's. An address is no name, which somebody else could lead here; at loopback it has to be one
-// of there.
+// answers says whether the page answers to a host. Nobody can lead an address here, so addresses are accepted; a page at a loopback
+// address accepts only loopback addresses.
 func (h *Handler) answers(host string, loopback bool) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name

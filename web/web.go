@@ -1,32 +1,33 @@
-// Package web is a page about delay queues, for the person on call and for one who is merely curious.
+// Package web is a page about delay queues, for the person on call and for the curious.
 //
 //	page := web.New(redisClient, web.Config{})
 //	defer page.Close()
 //	mux.Handle("/queues/", page)
 //
-// It works under any path that ends in a slash, with http.StripPrefix or without, behind any proxy: all its links are
+// The page works under any path that ends in a slash, with http.StripPrefix or without, behind any proxy, because all its links are
 // relative. Without Config.Authorize it changes nothing. docs/web.md says more.
 //
-// It may import the face of the library, go-redis and the standard library; what others need of a queue belongs into Monitor, not here.
+// The package may import the face of the library, ops, schedule, internal/health, go-redis and the standard library. A function that
+// others need of a queue belongs into ops.
 package web
 
 import (
 	"cmp"
 	"context"
 	"log/slog"
-	"math"
 	"net/http"
+	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/redis/go-redis/v9"
 )
 
-// An Action is what somebody wants to do with a queue.
+// An Action is something that a request may do with a queue.
 type Action string
 
-// The actions. Look is asked with queue "" for what is about no queue alone, and once for each queue on the board.
+// The actions. Authorize is asked for Look with queue "" on pages that are about no single queue, and once for each queue on the board.
 const (
 	Look       Action = "look"
 	Pause      Action = "pause" // and resume
@@ -43,32 +44,29 @@ type Config struct {
 	// Prefix of the queues (delayqueue.UseCustomPrefix). Default dq.
 	Prefix string
 
-	// Queues are those that are shown, and no others. None: all that are found under the prefix, at most 500. They are
-	// looked for with SCAN once a minute at most, and only while somebody looks.
+	// Queues are the queues that are shown. None: all queues that are found under the prefix, at most 500. The page looks for them
+	// with SCAN once a minute at most, and only while a page is open.
 	Queues []string
 
-	// Authorize says whether a request may do something with a queue, and in whose name. An error is a refusal (403) and
-	// its text is shown. It is called often, so it should be quick, and from several goroutines at once.
+	// Authorize says whether a request may do something with a queue, and in whose name. An error is a refusal (403), and its text
+	// is shown. Authorize is called often, from several goroutines at once, so it should be quick.
 	// nil: everybody who can reach the page may look, and nobody may change anything.
 	Authorize func(r *http.Request, do Action, queue string) (actor string, err error)
 
-	// Hosts are the names by which browsers may ask for a page that Serve serves, beside addresses and localhost. None: at a loopback
-	// address no others, elsewhere all. Where Authorize asks for no credentials, name them: another site that
-	// leads its name to this machine could read the page through the browser of who can reach it.
+	// Hosts are the host names of a page that Serve serves, beside addresses and localhost. None: at a loopback address there are no
+	// others, and elsewhere all names are accepted. If Authorize asks for no credentials, set Hosts: otherwise another site could
+	// lead its name to this machine and read the page through a visitor's browser.
 	Hosts []string
 
-	// Payload is what is shown in place of a message's payload, so that secrets are not. nil: the payload.
-	Payload func(queue string, m *delayqueue.MessageStatus) string
+	// Payload returns the text that is shown in place of a message's payload, for payloads with secrets. nil: the payload is shown.
+	Payload func(queue string, m *ops.MessageStatus) string
 
-	// Trace is the address of a trace, with {trace} where its id belongs. Empty: there is no link.
-	Trace string
-
-	// Logger is told of what goes wrong. Default slog.Default.
+	// Logger gets errors. Default slog.Default.
 	Logger *slog.Logger
 }
 
-// A Handler is the page. It is safe for concurrent use. It reads from Redis only while somebody looks, and then each
-// queue every 2 seconds, however many look.
+// A Handler is the page. It is safe for concurrent use. It reads from Redis only while a page is open, each queue every 2 seconds,
+// however many pages are open.
 type Handler struct {
 	cli       redis.UniversalClient
 	cfg       Config
@@ -80,9 +78,10 @@ type Handler struct {
 	poller    *poller
 	cache     cache
 	clients   clients       // feeds
-	work      clients       // what is read or done for other requests
+	work      clients       // other requests
 	jobs      clients       // that run
-	spend     time.Duration // on counting, for one page
+	shifts    sync.Map      // forms that begin a job which would shift messages twice if it were begun twice
+	spend     time.Duration // on counting, for each page
 	bounds    bounds
 
 	done context.Context // it ends with Close
@@ -91,22 +90,22 @@ type Handler struct {
 
 // bounds are how long something may take. Only tests change them.
 type bounds struct {
-	request time.Duration // of a page or a form; and of what is kept for some seconds
+	request time.Duration // of a page, a form, or a read for the cache
 	round   time.Duration // of the poller
 	queue   time.Duration // of a queue in it
-	find    time.Duration // that the first round waits for the names of queues
-	begin   time.Duration // in which a job has to do its first step
+	find    time.Duration // how long the first round waits for the names of queues
+	begin   time.Duration // within which a job does its first step
 }
 
 var usualBounds = bounds{request: timeLimit, round: 5 * time.Second, queue: 2 * time.Second, find: 3 * time.Second, begin: 8 * time.Second}
 
-// New makes a page. It panics as delayqueue.NewMonitor does if the prefix or the name of a queue is none.
+// New makes a page. It panics, as delayqueue.NewMonitor does, if the prefix or the name of a queue is not valid.
 func New(cli redis.UniversalClient, c Config) *Handler {
 	if cli == nil {
 		panic("delayqueue: web.New: no client")
 	}
 	h := &Handler{cli: cli, cfg: c, log: c.Logger, csrf: http.NewCrossOriginProtection()}
-	h.clients.most, h.work.most, h.jobs.most = maxClients, math.MaxInt, maxJobs
+	h.clients.most, h.clients.full, h.jobs.most, h.jobs.full = maxClients, errFull, maxJobs, errJobs
 	h.cfg.Prefix, h.spend, h.bounds = cmp.Or(c.Prefix, "dq"), budgetSpend, usualBounds
 	if h.log == nil {
 		h.log = slog.Default()
@@ -126,8 +125,8 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 	return h
 }
 
-// Close ends what pages are fed by, and the jobs that run here, and waits until nothing more is read from Redis or done there: some
-// seconds at most. A request that comes later is refused; another process can go on with those jobs.
+// Close ends the feeds and the jobs of this Handler, and waits until it reads and writes nothing more in Redis: some seconds at most.
+// Later requests are refused. Another process can go on with the jobs.
 func (h *Handler) Close() {
 	h.end()
 	h.poller.stopped()
@@ -137,10 +136,10 @@ func (h *Handler) Close() {
 	h.cache.stopped()
 }
 
-// maxRead is how many bytes of a message a page reads; one may have 511 MB.
+// maxRead is how many bytes of a message a page reads; a message may have 511 MB.
 const maxRead = 8 << 20
 
-// newMonitor panics if that is no name of a queue.
-func (h *Handler) newMonitor(name string) *delayqueue.Monitor {
-	return delayqueue.NewMonitor(name, h.cli, delayqueue.UseCustomPrefix(h.cfg.Prefix)).WithReadLimit(maxRead)
+// newMonitor panics if the name is not valid.
+func (h *Handler) newMonitor(name string) *ops.Queue {
+	return ops.Of(delayqueue.NewMonitor(name, h.cli, delayqueue.UseCustomPrefix(h.cfg.Prefix))).WithReadLimit(maxRead)
 }

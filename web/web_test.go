@@ -1,7 +1,6 @@
 package web
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -9,33 +8,20 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/leaks"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/redis/go-redis/v9"
 )
 
-// TestMain finds goroutines that are left, when they have had time to end.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		err := goleak.Find()
-		for end := time.Now().Add(patience); err != nil && time.Now().Before(end); {
-			err = goleak.Find()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // patience is how long something may take that must happen; no measure of speed.
 const patience = time.Minute
@@ -47,12 +33,12 @@ type fixture struct {
 	cli    *redis.Client
 	page   *Handler
 	http   *httptest.Server
-	log    *logText
+	log    *testkit.Buffer
 }
 
 func newFixture(t *testing.T, c Config) *fixture {
 	t.Helper()
-	f := &fixture{T: t, server: redistest.Start(t), log: &logText{}}
+	f := &fixture{T: t, server: redistest.Start(t), log: &testkit.Buffer{}}
 	f.cli = f.server.Client(t)
 	f.serve(c)
 	return f
@@ -79,29 +65,10 @@ func (f *fixture) serve(c Config) {
 	f.Cleanup(f.page.Close)
 }
 
-type logText struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logText) Write(b []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(b)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // send puts messages into a queue.
 func (f *fixture) send(queue, payload string, opts ...delayqueue.MsgOption) {
 	f.Helper()
-	if _, err := delayqueue.NewPublisher(queue, f.cli).Send(f.Context(), payload, opts...); err != nil {
-		f.Fatal(err)
-	}
+	ok(f, errOf(delayqueue.NewPublisher(queue, f.cli).Send(f.Context(), payload, opts...)))
 }
 
 // A reply is a page as it came.
@@ -117,9 +84,7 @@ func (f *fixture) ask(method, path, form string, edit ...func(*http.Request)) re
 	ctx, cancel := context.WithTimeout(f.T.Context(), patience)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, f.http.URL+"/queues/"+path, strings.NewReader(form))
-	if err != nil {
-		f.Fatal(err)
-	}
+	ok(f, err)
 	if form != "" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
@@ -129,14 +94,10 @@ func (f *fixture) ask(method, path, form string, edit ...func(*http.Request)) re
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
 	got, err := transport.RoundTrip(r) // follows no redirect
-	if err != nil {
-		f.Fatal(err)
-	}
+	ok(f, err)
 	defer got.Body.Close()
 	body, err := io.ReadAll(got.Body)
-	if err != nil {
-		f.Fatal(err)
-	}
+	ok(f, err)
 	return reply{got.StatusCode, got.Header, string(body)}
 }
 
@@ -174,12 +135,8 @@ func TestBoard(t *testing.T) {
 		f.send("orders", fmt.Sprint(i), delayqueue.WithDelay(time.Hour))
 	}
 	f.send("mails", "x")
-	if err := f.cli.Set(f.Context(), "{dq:bad}:pending", "x", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.cli.HSet(f.Context(), "{dq:bad}:state", "x", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, f.cli.Set(f.Context(), "{dq:bad}:pending", "x", 0).Err())
+	ok(t, f.cli.HSet(f.Context(), "{dq:bad}:state", "x", "1").Err())
 	got := f.get("")
 	if got.code != http.StatusOK {
 		t.Fatalf("%d %s", got.code, got.body)
@@ -195,10 +152,75 @@ func TestBoard(t *testing.T) {
 func TestVerdictOfAPause(t *testing.T) {
 	f := newFixture(t, Config{Queues: []string{"orders"}})
 	f.send("orders", "x")
-	m := delayqueue.NewMonitor("orders", f.cli).WithOperator("ann").WithReason("card <provider> down")
+	m := ops.Of(delayqueue.NewMonitor("orders", f.cli)).WithOperator("ann").WithReason("card <provider> down")
 	until := time.Now().Add(48 * time.Hour)
-	if err := m.PauseUntil(f.Context(), until); err != nil {
+	ok(t, m.PauseUntil(f.Context(), until))
+	f.sees(f.get("queue?q=orders").body, "paused until "+until.UTC().Format("2006-01-02"), "card &lt;provider&gt; down")
+}
+
+// ok ends a test with an error.
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
-	f.sees(f.get("queue?q=orders").body, "paused until "+until.UTC().Format("2006-01-02"), "card &lt;provider&gt; down")
+}
+
+// errOf is the error of a call whose result does not matter.
+func errOf(_ any, err error) error { return err }
+
+func TestHealth(t *testing.T) {
+	f := newFixture(t, Config{})
+	got := f.get("health")
+	f.sees(got.body, "Redis is well", "Server 1", "noeviction", "snapshots", "If this machine is lost")
+	f.sees(f.get("health?lang=zh").body, "Redis 正常", "淘汰策略")
+	f.sees(f.listen("live?page=health").next().Parts["servers"], "Redis is well")
+}
+
+// A user who may not ask is told so, and the page is there.
+func TestHealthWithoutInfo(t *testing.T) {
+	f := newFixture(t, Config{})
+	ok(t, f.cli.Do(f.Context(), "ACL", "SETUSER", "default", "-info").Err())
+	f.sees(f.get("health").body, "info lets it")
+}
+
+// TestReaderIsEnough: a page that only reads runs on the reader's line of docs/acl.md, and Redis has nothing to complain about.
+func TestReaderIsEnough(t *testing.T) {
+	f := newFixture(t, Config{})
+	f.send("orders", "x", delayqueue.WithDelay(time.Hour))
+	text, err := os.ReadFile("../docs/acl.md")
+	ok(t, err)
+	line := regexp.MustCompile(`(?m)^ACL SETUSER reader (.*)$`).FindStringSubmatch(string(text))
+	if line == nil {
+		t.Fatal("docs/acl.md has no reader")
+	}
+	args := []any{"ACL", "SETUSER", "reader"}
+	for _, word := range strings.Fields(strings.ReplaceAll(line[1], "{dq:orders}", "{dq:*}")) {
+		args = append(args, word)
+	}
+	args = append(args, "+client|setinfo", "+client|setname", "+info")
+	if err := f.cli.Do(f.Context(), args...).Err(); err != nil {
+		if !strings.Contains(err.Error(), "setinfo") {
+			t.Fatal(err)
+		}
+		args = append(args[:len(args)-3], "+info") // a server that does not know it
+		ok(t, f.cli.Do(f.Context(), args...).Err())
+	}
+	reader := redis.NewClient(&redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret", DisableIdentity: true})
+	defer reader.Close()
+	f.cli = reader
+	f.serve(Config{})
+	for _, path := range f.pagesOf("orders") {
+		if r := f.page.routes[strings.TrimSuffix(path, "?q=orders")]; r.act != "" {
+			continue // it asks before it does something
+		}
+		if got := f.get(path); got.code != http.StatusOK && got.code != http.StatusBadRequest && got.code != http.StatusNotFound {
+			t.Errorf("%s: %d %s", path, got.code, got.body)
+		} else if strings.Contains(got.body, "NOPERM") {
+			t.Errorf("%s: %s", path, got.body)
+		}
+	}
+	f.sees(f.get("").body, ">orders<", "<span>1</span>")
+	f.sees(f.get("queue?q=orders").body, "1 in all")
+	f.sees(f.get("health").body, "Version")
 }

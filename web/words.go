@@ -2,6 +2,7 @@ package web
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"html/template"
 	"maps"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/health"
 )
 
@@ -188,4 +190,86 @@ func (l *language) rate(r health.Rate) string {
 		return l.number(int64(r.PerSecond + 0.5))
 	}
 	return r.String()
+}
+
+// A verdict is what internal/health thinks of something, in the reader's words. The name of its level is a class of the stylesheet.
+type verdict struct {
+	Level health.Level
+	Text  string
+}
+
+func (l *language) verdict(q *health.Look) verdict {
+	v := q.Judge()
+	return verdict{v.Level, l.text(v.Text)}
+}
+
+// text writes what internal/health says.
+func (l *language) text(t health.Text) string {
+	return t.In(func(english string) string { return l.say(english) }, func(arg any) string {
+		switch arg := arg.(type) {
+		case time.Duration:
+			return l.duration(arg)
+		case time.Time:
+			return l.clock(arg)
+		case int64:
+			return l.number(arg)
+		case error:
+			return l.trouble(arg)
+		}
+		return shown(fmt.Sprint(arg))
+	})
+}
+
+// clock is an instant in the middle of words.
+func (l *language) clock(t time.Time) string {
+	if time.Until(t).Abs() > 12*time.Hour {
+		return l.clockOf(t, "2006-01-02 15:04")
+	}
+	return l.clockOf(t, "15:04")
+}
+
+// gone says that a queue is not there, which is no trouble.
+func gone(q *health.Look) bool { return errors.Is(q.Err, delayqueue.ErrNoQueue) }
+
+// All times of a page are those of one zone, the reader's, and the page names it: in lists, fields, verdicts and charts, so that what is
+// copied from one place selects the same in another. The script tells the zone in a cookie; without it the zone is UTC.
+
+const (
+	zoneCookie  = "delayqueue_zone"
+	longestZone = 64 // bytes of a name
+)
+
+// zoneNamed returns nil for none, and for one that this machine does not know.
+func zoneNamed(name string) *time.Location {
+	if name == "" || name == "Local" || len(name) > longestZone {
+		return nil
+	}
+	zone, err := time.LoadLocation(name)
+	if err != nil {
+		return nil
+	}
+	return zone
+}
+
+func zoneOf(r *http.Request) *time.Location {
+	if cookie, err := r.Cookie(zoneCookie); err == nil {
+		if zone := zoneNamed(strings.ReplaceAll(cookie.Value, "%2F", "/")); zone != nil {
+			return zone
+		}
+	}
+	return time.UTC
+}
+
+// Zone is the name of the page's zone.
+func (r *request) Zone() string { return r.lang.zoneName() }
+
+// When is an instant as a <time>, for templates.
+func (r *request) When(t time.Time) template.HTML { return r.lang.when(t) }
+
+// Field is an instant as a field for one holds it, "" for none.
+func (r *request) Field(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.In(r.lang.zoned()).Format("2006-01-02T15:04")
 }

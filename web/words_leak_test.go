@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
+	"github.com/redis/go-redis/v9"
 )
 
 var (
@@ -35,9 +35,7 @@ func TestTemplatesHaveNoWords(t *testing.T) {
 	}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		page := action.ReplaceAllString(string(text), " ")
 		said := tag.ReplaceAllString(page, " ")
 		for _, attr := range saidByAttr.FindAllStringSubmatch(page, -1) {
@@ -113,27 +111,21 @@ func TestChinesePagesAreChinese(t *testing.T) {
 	for _, e := range []schedule.Entry{
 		{Name: "1", Cron: "30 3 * * *", Payload: "1"}, {Name: "2", Every: time.Hour, Payload: "1", Overlap: schedule.Skip},
 	} {
-		if err := s.Set(f.Context(), e); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, s.Set(f.Context(), e))
 	}
 	m := f.monitor("1").WithOperator("1").WithReason("1")
-	_, limited := m.SetLimits(f.Context(), delayqueue.Limits{Rate: 1, Per: time.Second, Burst: 1})
-	if err := errors.Join(limited, m.PauseFor(f.Context(), time.Hour)); err != nil {
-		t.Fatal(err)
-	}
+	_, limited := m.SetLimits(f.Context(), ops.Limits{Rate: 1, Per: time.Second, Burst: 1})
+	ok(t, errors.Join(limited, m.PauseFor(f.Context(), time.Hour)))
 	pages := append(f.pagesOf("1"), "nothing", "message?q=1&id=2")
-	for i, act := range []delayqueue.Act{
-		delayqueue.ActRunNow, delayqueue.ActReschedule, delayqueue.ActRequeue, delayqueue.ActDelete,
-		delayqueue.ActUnthrottle, delayqueue.ActStopBulk,
+	for i, act := range []ops.Act{
+		ops.ActRunNow, ops.ActReschedule, ops.ActRequeue, ops.ActDelete,
+		ops.ActUnthrottle, ops.ActStopBulk,
 	} {
 		phase := []string{"running", "finished", "stopped", "failed"}[i%4]
 		at := 1_700_000_000_000_000 + i
 		entry := fmt.Sprintf(`0123456789abcdef runs %d {"act":%q,"n":1,"bulk":{"is":%q,"of":2,"looked":1,`+
-			`"passed":{"moved":1,"new":1,"key taken":1,"unknown":1}}}`, time.Now().UnixMicro(), act, phase)
-		if err := f.cli.ZAdd(f.Context(), "{dq:1}:journal", redis.Z{Score: float64(at), Member: entry}).Err(); err != nil {
-			t.Fatal(err)
-		}
+			`"passed":{"moved":1,"new":1,"key taken":1}}}`, time.Now().UnixMicro(), act, phase)
+		ok(t, f.cli.ZAdd(f.Context(), "{dq:1}:journal", redis.Z{Score: float64(at), Member: entry}).Err())
 		pages = append(pages, address("job", "q", "1", "id", fmt.Sprintf("%d-0123456789abcdef", at)))
 	}
 	for _, v := range verbs {

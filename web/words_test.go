@@ -8,17 +8,20 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/go-delayqueue/delayqueue"
 )
 
 // texts are how the catalogue's keys stand in templates and in Go: t "…", say("…"), title: "…", &httpError{…, "…"}.
 var texts = map[string][]*regexp.Regexp{
 	".html": {regexp.MustCompile(`\bt ("(?:[^"\\]|\\.)*")`)},
 	".go": {regexp.MustCompile(`\bsay\(("(?:[^"\\]|\\.)*")`), regexp.MustCompile(`\b(?:title|Title|Did): +("(?:[^"\\]|\\.)+")`),
+		regexp.MustCompile(`\b(?:Act|BulkPhase) = ("[^"]*")`), // of ops, which pages say as they are
 		regexp.MustCompile(`httpError\{[^,}]+, ("(?:[^"\\]|\\.)*")`),
 		regexp.MustCompile(`\btwo\(.*?("%s [^"]*").*?("%s [^"]*")`)},
 }
 
-// keys are all texts that this module says, and those of internal/health.
+// keys are all texts that this module says, and those of internal/health and the journal.
 func keys(t *testing.T) map[string]bool {
 	found := map[string]bool{}
 	look := func(path string, d fs.DirEntry, err error) error {
@@ -42,9 +45,12 @@ func keys(t *testing.T) map[string]bool {
 		}
 		return nil
 	}
-	for _, dir := range []string{".", "../internal/health"} {
-		if err := filepath.WalkDir(dir, look); err != nil {
-			t.Fatal(err)
+	for _, dir := range []string{".", "../internal/health", "../ops/journal.go"} {
+		ok(t, filepath.WalkDir(dir, look))
+	}
+	for _, state := range append(states, delayqueue.StateGone) {
+		if state != delayqueue.StateUnack {
+			found[state.String()] = true
 		}
 	}
 	return found

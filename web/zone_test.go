@@ -25,9 +25,7 @@ func TestOneZone(t *testing.T) {
 	for i := range 3 {
 		f.sent("orders", fmt.Sprint("payload ", i), delayqueue.WithSchedule(at.Add(time.Duration(i)*time.Hour)))
 	}
-	if err := f.monitor("orders").PauseUntil(f.Context(), at); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, f.monitor("orders").PauseUntil(f.Context(), at))
 	for _, c := range []struct{ zone, name, due, field string }{
 		{"Asia/Shanghai", "Asia/Shanghai", ">2031-05-07 04:30:00<", "2031-05-07T04:30"},
 		{"America/New_York", "America/New_York", ">2031-05-06 16:30:00<", "2031-05-06T16:30"},
@@ -55,9 +53,7 @@ func TestChartsKeepTheZone(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.send("orders", "x", delayqueue.WithDelay(90*time.Minute))
 	zone, err := time.LoadLocation("Asia/Shanghai")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	day := time.Now().Add(90 * time.Minute).In(zone).Format("2006-01-02 15:")
 	f.sees(f.get("queue?q=orders", reads("Asia/Shanghai")).body, "<title>"+day, "Asia/Shanghai · ")
 }
@@ -81,9 +77,7 @@ func TestReplicaIsSaid(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	f.send("orders", "x")
 	f.lacks(f.get("").body, "Redis is in trouble")
-	if err := f.cli.ReplicaOf(f.Context(), "127.0.0.1", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, f.cli.ReplicaOf(f.Context(), "127.0.0.1", "1").Err())
 	f.serve(Config{Authorize: allowed})
 	f.page.bounds.request = 2 * time.Second // it is tried until then: another may be promoted
 	got := f.ask(http.MethodPost, "pause", form("q", "orders", "do", "pause", "for", "15m0s"))
@@ -108,9 +102,7 @@ func TestNotFoundKeepsItsPlace(t *testing.T) {
 func TestBoardAsksNoServerTwice(t *testing.T) {
 	f := newFixture(t, Config{})
 	f.send("orders", "x")
-	if err := f.cli.Do(f.Context(), "ACL", "SETUSER", "reader", "on", ">secret", "~*", "&*", "+@all", "-info").Err(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, f.cli.Do(f.Context(), "ACL", "SETUSER", "reader", "on", ">secret", "~*", "&*", "+@all", "-info").Err())
 	reader := redis.NewClient(&redis.Options{Addr: f.server.Addr(), Username: "reader", Password: "secret"})
 	defer reader.Close()
 	p := newPoller(&Handler{cli: reader, bounds: usualBounds})

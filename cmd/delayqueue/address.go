@@ -12,14 +12,14 @@ const defaultURL = "redis://127.0.0.1:6379"
 
 const addressHelp = `Addresses (--redis, else REDIS_URL, else ` + defaultURL + `):
   redis://[user:password@]host[:port][/db]                      one server, or a node of a Cluster
-  rediss://…                                                    the same over TLS
+  rediss://…                                                    one server over TLS
   unix://[user:password@]/path/to/redis.sock[?db=n]             a socket
   redis+sentinel://host:port,host:port[/db]?master=name         the primary that the sentinels name
   redis+cluster://[user:password@]host:port,host:port           a Cluster, by some of its nodes
   rediss+sentinel://…  rediss+cluster://…                       both over TLS
 The query takes the options of go-redis: ?dial_timeout=2s&read_timeout=5s, skip_verify, … With sentinels, the
-user:password@ of the address is theirs, and the primary's is ?username=…&password=… in the query.
-Escape what is special in a password (%40 is @), or keep it out of the address: --password-file, or REDIS_PASSWORD.`
+user:password@ of the address is for the sentinels, and the primary's is ?username=…&password=… in the query.
+Escape special characters of a password (%40 is @), or give it by --password-file or REDIS_PASSWORD.`
 
 var schemes = []string{"redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"}
 
@@ -33,14 +33,14 @@ type address struct {
 // hidden stands for a user and a password.
 const hidden = "xxxxx"
 
-// shown is the address without secrets: of the query, only what is known to be none.
+// shown is the address without secrets.
 func (r *address) shown() string { return r.with(r.Scheme, r.hosts) }
 
-// with writes the address under a scheme and with these hosts. User and password are hidden, and what the query
-// says is left out, but for the primary's name and the database of a socket.
+// with writes the address under a scheme and with these hosts. User and password are hidden. Of the query it keeps the primary's
+// name and the database of a socket.
 func (r *address) with(scheme string, hosts []string) string {
 	out := url.URL{Scheme: scheme, User: r.User, Host: strings.Join(hosts, ","), Path: r.Path}
-	if r.User != nil { // also the user's name, for as like as not a password stands where it belongs
+	if r.User != nil { // the name is hidden too, because it may be a password by mistake
 		out.User = url.User(hidden)
 	}
 	var keep []string
@@ -73,8 +73,7 @@ var (
 		`(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?)*(/[0-9]{0,3})?$`)
 )
 
-// server is the hosts and the database of what stands behind "://" in something that is no address: "" if they
-// cannot be told for certain from a password.
+// server finds the hosts and the database in a text that is no address. "" if they cannot be told for certain from a password.
 func server(rest string) string {
 	user, tail := "", rest
 	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
@@ -92,7 +91,7 @@ func server(rest string) string {
 	return tail
 }
 
-// parseAddress reads an address. Its errors show nothing of the text that could be a part of a password.
+// parseAddress reads an address. Its errors show no text that could be a part of a password.
 func parseAddress(text, from string) (*address, error) {
 	wrong := func(format string, args ...any) error { return fail(exitNoRedis, from+": "+format, args...) }
 	head, rest, separated := strings.Cut(text, "://")
@@ -120,7 +119,7 @@ func parseAddress(text, from string) (*address, error) {
 	}
 	user := authority[:strings.LastIndex(authority, "@")+1]
 	hosts := strings.Split(strings.TrimPrefix(authority, user), ",")
-	// url.Parse takes one host and port, so it gets the first one.
+	// url.Parse takes one host and port, so it gets the first.
 	u, err := url.Parse(head + "://" + user + hosts[0] + tail)
 	if err != nil {
 		return nil, wrong("%s cannot be read: is something in the password not escaped?", head+"://…")
@@ -129,7 +128,7 @@ func parseAddress(text, from string) (*address, error) {
 	return r, r.check()
 }
 
-// likeThis is what may have been meant, or what an address looks like.
+// likeThis suggests an address, or shows what one looks like.
 func likeThis(scheme, server, otherwise string) string {
 	if server == "" {
 		return ": write it like " + otherwise
@@ -148,7 +147,7 @@ func (r *address) check() error {
 		}
 	}
 	if db := strings.Trim(r.Path, "/"); strings.Trim(db, "0123456789") != "" {
-		return wrong("%s: the database behind the host is a number", r.Scheme+"://…")
+		return wrong("%s: the database, behind the host, is a number", r.Scheme+"://…")
 	}
 	plain, kind, _ := strings.Cut(r.Scheme, "+")
 	if len(r.hosts) > 1 && kind == "" {
@@ -160,7 +159,7 @@ func (r *address) check() error {
 	return nil
 }
 
-// plain is the address as go-redis's own parsers take it.
+// plain is the address in the form of go-redis's parsers.
 func (r *address) plain() string {
 	u := *r.URL
 	u.Scheme, _, _ = strings.Cut(r.Scheme, "+")

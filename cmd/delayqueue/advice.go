@@ -10,7 +10,7 @@ type advice struct {
 
 const (
 	byRepair  = "--repair mends it"
-	otherHand = "Find out which program writes under this prefix and name, for this library never does"
+	otherHand = "Find out which program writes under this prefix and name, because this library never does"
 )
 
 var advices = map[check.Kind]advice{

@@ -9,23 +9,27 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// again is this command line once more, to be typed into a shell, with a flag that says where to go on. Times that
-// were given from now on stand in it as the instants that they meant. A password that was given in --redis is
-// hidden in it.
-func again(c *cobra.Command, flag, value string) string {
+// again is this command line once more, for a shell, with flags (names and values) that say where to go on. A flag with the value ""
+// is left out. Durations from now are written as the instants that they meant. A password in --redis is hidden.
+func again(c *cobra.Command, flags ...string) string {
 	words := strings.Fields(c.CommandPath())
 	for _, arg := range c.Flags().Args() {
 		words = append(words, shellQuote(arg))
 	}
 	c.Flags().Visit(func(f *pflag.Flag) {
-		if f.Name != flag {
+		if !slices.Contains(flags, f.Name) {
 			words = append(words, flagWords(f)...)
 		}
 	})
-	return strings.Join(append(words, "--"+flag+" "+shellQuote(value)), " ")
+	for i := 0; i+1 < len(flags); i += 2 {
+		if flags[i+1] != "" {
+			words = append(words, "--"+flags[i]+" "+shellQuote(flags[i+1]))
+		}
+	}
+	return strings.Join(words, " ")
 }
 
-// secretless is the address as it was given, if no part of it is a secret, else without them.
+// secretless is the address without secrets; as it was given if it has none.
 func (r *address) secretless() string {
 	if r.User == nil && !strings.Contains(r.RawQuery, "password") {
 		given := *r.URL
@@ -35,7 +39,7 @@ func (r *address) secretless() string {
 	return r.shown()
 }
 
-// connectionFlags adds those that say where the queues are.
+// connectionFlags adds the flags that say where the queues are.
 func connectionFlags(words *[]string) func(*pflag.Flag) {
 	return func(f *pflag.Flag) {
 		if slices.Contains([]string{"redis", "prefix", "password-file", "cacert", "cert", "cert-key"}, f.Name) {
@@ -55,8 +59,6 @@ func flagWords(f *pflag.Flag) (words []string) {
 	switch v := f.Value.(type) {
 	case *whenFlag:
 		add(f.Name, v.Format(time.RFC3339Nano))
-	case *ageFlag:
-		add("to", v.Format(time.RFC3339Nano))
 	case pflag.SliceValue:
 		for _, one := range v.GetSlice() {
 			add(f.Name, one)

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/spf13/cobra"
 )
 
 // A bulkWork is what --all does.
@@ -21,7 +21,8 @@ type bulkWork struct {
 	destructive bool   // asked about, however little it is
 	can         []delayqueue.State
 	usual       []delayqueue.State // without --state
-	start       func(context.Context, delayqueue.Bulk) (*delayqueue.BulkResult, error)
+	twice       bool               // done again, it is done twice
+	start       func(context.Context, ops.Bulk) (*ops.BulkResult, error)
 }
 
 var live = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry}
@@ -30,6 +31,8 @@ var live = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, de
 type bulkFlags struct {
 	states []string
 	spread durationFlag
+	before whenFlag
+	most   int64
 	rate   int
 	dryRun bool
 }
@@ -41,6 +44,8 @@ func (b *bulkFlags) flags(c *cobra.Command, states, spread bool) {
 	if spread {
 		c.Flags().Var(&b.spread, "spread", "with --all: due evenly over this time, not all at once")
 	}
+	c.Flags().Var(&b.before, "before", "with --all: only those that were there then, as when a dry run or a command that was cut off began")
+	c.Flags().Int64Var(&b.most, "most", 0, "with --all: at most so many messages; 0: any number")
 	c.Flags().IntVar(&b.rate, "rate", 0, "with --all: at most so many messages a second; 0: as fast as it goes")
 	c.Flags().BoolVar(&b.dryRun, "dry-run", false, "with --all: say how many it would be, with some of them, and change nothing")
 }
@@ -53,7 +58,7 @@ const many = 100
 const stuck = 30 * time.Second
 
 // bulk does something to all messages that match, after it has asked.
-func (a *app) bulk(ctx context.Context, m *delayqueue.Monitor, which *target, work bulkWork) error {
+func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWork) error {
 	states, err := which.statesOf(&work)
 	if err != nil {
 		return err
@@ -63,8 +68,9 @@ func (a *app) bulk(ctx context.Context, m *delayqueue.Monitor, which *target, wo
 		return err
 	}
 	total := sizeOf(n, states)
-	b := delayqueue.Bulk{States: states, Filter: which.filter(), Spread: time.Duration(which.spread), Rate: which.rate, DryRun: which.dryRun}
-	start := func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
+	b := ops.Bulk{States: states, Filter: which.filter(), Spread: time.Duration(which.spread), Before: which.before.Time,
+		Rate: which.rate, Most: which.most, DryRun: which.dryRun}
+	start := func(ctx context.Context, progress func(*ops.BulkResult) bool) (*ops.BulkResult, error) {
 		b.Progress = progress
 		return work.start(ctx, b)
 	}
@@ -89,22 +95,40 @@ func (a *app) bulk(ctx context.Context, m *delayqueue.Monitor, which *target, wo
 			return err
 		}
 		if counted.Done == 0 {
-			return a.sayBulk(m, did, counted)
-		}
-		if counted.Plan == "" {
-			return fail(exitUnconfirmed, "more than 1,000 match, and some may be in a handler: what was counted cannot be held to. "+
-				"Do that part by itself (--state unack), or all of it uncounted (--yes)")
+			return a.sayBulk(did, counted, nil)
 		}
 		saySample(counted)
 		if err := a.ask("%s %s of queue %q?", work.question, plural(int(counted.Done), "message"), m.Name()); err != nil {
 			return err
 		}
-		total = counted.Done
-		start = func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
-			return m.BulkCommit(ctx, counted.Plan, progress)
-		}
+		b.DryRun, b.Before, b.Most = false, counted.At, counted.Done
 	}
-	return a.watchBulk(ctx, m, work.doing, did, total, start)
+	r, err := a.runBulk(ctx, work.doing, total, start)
+	if err := a.sayBulk(did, r, restOf(&work, &b, r)); err != nil {
+		return err
+	}
+	switch {
+	case ctx.Err() != nil && !r.Finished:
+		return ctx.Err()
+	case err == nil && r.Passed[ops.PassedKey] > 0:
+		return &failure{code: exitRefused} // it was said
+	}
+	return err
+}
+
+// restOf is what the same command is to be told so that it does what was counted, or the rest of what was cut off; nil if there is nothing
+// left, or if it may not be given again.
+func restOf(work *bulkWork, b *ops.Bulk, r *ops.BulkResult) *bulkRest {
+	most := b.Most
+	switch {
+	case r.At.IsZero() || b.DryRun && (!r.Finished || r.Done == 0) || !b.DryRun && (r.Finished || work.twice):
+		return nil
+	case b.DryRun:
+		most = r.Done
+	case most > 0:
+		most -= r.Done
+	}
+	return &bulkRest{r.At, most, b.DryRun}
 }
 
 // statesOf are the states that --all means.
@@ -126,6 +150,15 @@ func (t *target) statesOf(work *bulkWork) ([]delayqueue.State, error) {
 		}
 	}
 	return states, nil
+}
+
+// which is what --all means, in words.
+func (t *target) which(total int64, states string) string {
+	words := t.selection.which(total, states)
+	if t.most > 0 {
+		words = fmt.Sprintf("at most %d, and %s", t.most, words)
+	}
+	return words
 }
 
 func sizeOf(n delayqueue.Counts, states []delayqueue.State) (total int64) {
@@ -150,17 +183,17 @@ func namesOf(states []delayqueue.State) string {
 }
 
 // bulkCall is bulk work with a progress function.
-type bulkCall = func(context.Context, func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error)
+type bulkCall = func(context.Context, func(*ops.BulkResult) bool) (*ops.BulkResult, error)
 
 // runBulk shows how bulk work goes on. An interrupt stops it between two steps.
-func (a *app) runBulk(ctx context.Context, doing string, total int64, work bulkCall) (*delayqueue.BulkResult, error) {
+func (a *app) runBulk(ctx context.Context, doing string, total int64, work bulkCall) (*ops.BulkResult, error) {
 	steps, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	watchdog := time.AfterFunc(stuck, func() { cancel(context.DeadlineExceeded) })
 	defer watchdog.Stop()
 	defer context.AfterFunc(ctx, func() { watchdog.Reset(time.Second) })()
 	bar := a.progress(doing, total)
-	r, err := work(steps, func(r *delayqueue.BulkResult) bool {
+	r, err := work(steps, func(r *ops.BulkResult) bool {
 		_ = bar.Set64(min(r.Looked, max(total, 1))) // a bar that cannot be drawn stops nothing
 		watchdog.Reset(stuck)
 		return ctx.Err() == nil
@@ -172,123 +205,71 @@ func (a *app) runBulk(ctx context.Context, doing string, total int64, work bulkC
 	return r, err
 }
 
-// watchBulk runs bulk work, and says what it did, and how to continue what was cut off.
-func (a *app) watchBulk(ctx context.Context, m *delayqueue.Monitor, doing, did string, total int64, work bulkCall) error {
-	r, err := a.runBulk(ctx, doing, total, work)
-	if err := a.sayBulk(m, did, r); err != nil {
-		return err
-	}
-	switch {
-	case ctx.Err() != nil && r.Next != "":
-		return ctx.Err()
-	case err == nil && r.Passed[delayqueue.PassedKey] > 0:
-		return &failure{code: exitRefused} // it was said
-	}
-	return err
+// A bulkRest is what a command is to be told: --before and --most.
+type bulkRest struct {
+	before  time.Time
+	most    int64
+	counted bool // by a dry run
 }
 
 type bulkJSON struct {
-	Done   int64                       `json:"done"`
-	Looked int64                       `json:"looked"`
-	Passed map[delayqueue.Reason]int64 `json:"passed_over,omitempty"`
-	Next   string                      `json:"continue,omitempty"` // for delayqueue continue
-	Sample []string                    `json:"sample,omitempty"`   // ids
-	Plan   string                      `json:"plan,omitempty"`     // for delayqueue continue: to do just that
+	Done   int64                `json:"done"`
+	Looked int64                `json:"looked"`
+	Passed map[ops.Reason]int64 `json:"passed_over,omitempty"`
+	Before *time.Time           `json:"before,omitempty"` // the same command with --before, and with --most, does what was counted, or the rest
+	Most   int64                `json:"most,omitempty"`   // 0: any number
+	Sample []string             `json:"sample,omitempty"` // ids
 }
 
 // inSentence says why messages were passed over.
-var inSentence = map[delayqueue.Reason]string{
-	delayqueue.PassedMoved: "left before its turn came", delayqueue.PassedNew: "came in after this had begun",
-	delayqueue.PassedKey:     "another message has its key now",
-	delayqueue.PassedUnknown: "was in the step that was cut off; whether it was done is forgotten after an hour",
+var inSentence = map[ops.Reason]string{
+	ops.PassedMoved: "left before its turn came", ops.PassedNew: "came in after this had begun",
+	ops.PassedKey: "another message has its key now",
 }
 
-func (a *app) sayBulk(m *delayqueue.Monitor, did string, r *delayqueue.BulkResult) error {
+// sayBulk says what was done, and how to do the rest, if there is one.
+func (a *app) sayBulk(did string, r *ops.BulkResult, rest *bulkRest) error {
 	if a.json {
-		out := bulkJSON{Done: r.Done, Looked: r.Looked, Passed: r.Passed, Next: r.Next, Plan: r.Plan}
+		out := bulkJSON{Done: r.Done, Looked: r.Looked, Passed: r.Passed}
+		if rest != nil {
+			out.Before, out.Most = instant(rest.before), rest.most
+		}
 		for _, msg := range r.Sample {
 			out.Sample = append(out.Sample, msg.ID)
 		}
-		return printJSON(out)
+		printJSON(out)
+		return nil
 	}
 	say("%s %s", did, plural(int(r.Done), "message"))
-	for _, reason := range []delayqueue.Reason{delayqueue.PassedKey, delayqueue.PassedMoved, delayqueue.PassedNew, delayqueue.PassedUnknown} {
+	for _, reason := range []ops.Reason{ops.PassedKey, ops.PassedMoved, ops.PassedNew} {
 		if n := r.Passed[reason]; n > 0 {
 			say("passed over %s: %s", plural(int(n), "message"), inSentence[reason])
 		}
 	}
 	saySample(r)
-	if r.Next != "" {
-		fmt.Fprintf(os.Stderr, "it was cut off; this goes on where it stopped, and does nothing twice:\n%s\n", a.continuation(m, r.Next))
-	}
-	if r.Plan != "" && len(r.Plan) <= longPlan {
-		fmt.Fprintf(os.Stderr, "within 55 minutes, this does just that, once:\n%s\n", a.continuation(m, r.Plan))
+	if rest != nil {
+		why := "it was cut off; this does the rest"
+		if rest.counted {
+			why = "this does it"
+		}
+		most := ""
+		if rest.most > 0 {
+			most = fmt.Sprint(rest.most)
+		}
+		fmt.Fprintf(os.Stderr, "%s, and leaves alone what came later:\n%s\n", why,
+			again(a.command, "dry-run", "", "before", rest.before.Format(time.RFC3339Nano), "most", most))
 	}
 	return nil
 }
 
 // saySample shows some of what a dry run counted.
-func saySample(r *delayqueue.BulkResult) {
+func saySample(r *ops.BulkResult) {
 	if len(r.Sample) == 0 {
 		return
 	}
 	t := newGrid("id", "key", "state", "payload", "last error").cutLast(5)
 	for _, msg := range r.Sample {
-		t.add(msg.ID, msg.Key, msg.State, payloadOf(msg, 40), paint(bad, cut(msg.LastError, 40)))
+		t.add(msg.ID, msg.Key, msg.State, payloadOf(msg), errorOf(msg))
 	}
 	t.print()
-}
-
-// longPlan is how long a plan may be that is printed without --json: it names each of up to 1,000 messages.
-const longPlan = 2000
-
-// continuation is the command line that goes on with something.
-func (a *app) continuation(m *delayqueue.Monitor, token string) string {
-	return a.connected("continue " + shellQuote(m.Name()) + " " + shellQuote(token))
-}
-
-func (a *app) continueCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "continue QUEUE TOKEN",
-		Short: "Go on with bulk work that was cut off, or do what a dry run counted",
-		Long: `continue goes on with what --all was doing when it was interrupted or failed, exactly where it stopped: no message is
-steered twice, and what came in meanwhile is passed over. TOKEN is what was printed then. It holds the whole task. That
-of a reschedule --by from which it was continued already is refused: take the one that was printed last.
-
-If TOKEN is the plan that --dry-run printed, it does to the messages that were counted, and to no others, what was counted:
-within 55 minutes, and once. It asks as that command would.`,
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
-			m, err := a.monitor(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			task, err := m.BulkTask(args[1])
-			if err != nil {
-				return err
-			}
-			if task.Planned {
-				if task.Action == "delete" || task.Counted > many {
-					err = a.ask("%s %s of queue %q, as counted at %s?", strings.ToUpper(task.Action[:1])+task.Action[1:],
-						plural(int(task.Counted), "message"), m.Name(), at(task.At))
-				}
-				if err != nil {
-					return err
-				}
-				return a.watchBulk(c.Context(), m, "going on", "done to", task.Total,
-					func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
-						return m.BulkCommit(ctx, args[1], progress)
-					})
-			}
-			did := "altogether, done to"
-			if task.DryRun {
-				did = "altogether, would be done to"
-			}
-			return a.watchBulk(c.Context(), m, "going on", did, 0,
-				func(ctx context.Context, progress func(*delayqueue.BulkResult) bool) (*delayqueue.BulkResult, error) {
-					return m.BulkContinue(ctx, args[1], progress)
-				})
-		},
-	}
 }

@@ -6,14 +6,8 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
-
-func init() {
-	scenarios["bulk in every state"] = tellBulkStates
-	scenarios["bulk asks"] = tellBulkAsks
-	scenarios["bulk goes on"] = tellBulkGoesOn
-	scenarios["bulk does what was counted"] = tellBulkPlan
-}
 
 // A backlog can be canceled, postponed and run as what is pending can.
 func tellBulkStates(w *world) {
@@ -56,63 +50,54 @@ func tellBulkAsks(w *world) {
 	t.types("y\r")
 	t.ends(0)
 	t.sees("rescheduled 101 messages")
-	w.refused(exitUsage, "bad cursor", "continue", "orders", "x")
-	w.sendMany("orders", 1001, time.Hour)
-	t = w.terminal("cancel", "orders", "--all", "--state", "pending", "--state", "unack")
-	t.sees("more than 1,000 match")
-	t.ends(exitUnconfirmed)
 	w.sound("orders")
 }
 
-// What a dry run counted is done later, that and no more, once.
-func tellBulkPlan(w *world) {
+// What a dry run counted is done by the command that it prints, that and no more.
+func tellBulkCounted(w *world) {
 	w.sendMany("orders", 3, time.Hour)
-	plan := decode[bulkJSON](w, w.must("cancel", "orders", "--all", "--dry-run", "--json"))[0]
-	if plan.Done != 3 || len(plan.Sample) != 3 || plan.Plan == "" || plan.Next != "" {
-		w.Fatalf("counted %+v", plan)
+	counted := decode[bulkJSON](w, w.must("cancel", "orders", "--all", "--dry-run", "--json"))[0]
+	if counted.Done != 3 || len(counted.Sample) != 3 || counted.Before == nil || counted.Most != 3 {
+		w.Fatalf("counted %+v", counted)
 	}
-	w.contains(w.run("run", "orders", "--all", "--dry-run").err, "delayqueue continue orders ", "just that, once")
+	said := w.run("run", "orders", "--all", "--rate", "5", "--dry-run").err
+	w.contains(said, "this does it, and leaves alone what came later:\ndelayqueue run orders --all ", "--rate 5 --before 2", " --most 3\n")
+	if strings.Contains(said, "--dry-run") {
+		w.Errorf("the command that does it is a dry run: %s", said)
+	}
+	w.refused(exitUnconfirmed, "Delete at most 2, and all of 3 messages", "cancel", "orders", "--all", "--most", "2")
 	w.send("orders", "new", delayqueue.WithDelay(time.Hour))
-	w.refused(exitUnconfirmed, "Delete 3 messages", "continue", "orders", plan.Plan)
-	w.contains(w.must("continue", "orders", plan.Plan, "--yes"), "done to 3 messages")
-	w.refused(exitRefused, "count again", "continue", "orders", plan.Plan, "--yes")
+	cancel := []string{"cancel", "orders", "--all", "--yes", "--before", counted.Before.Format(time.RFC3339Nano)}
+	w.contains(w.must(append(cancel, "--most", "2")...), "deleted 2 messages")
+	w.contains(w.must(cancel...), "deleted 1 message\n", "passed over 1 message: came in after")
 	w.contains(w.must("cancel", "orders", "--all", "--rate", "100", "--yes"), "deleted 1 message\n")
 	w.refused(exitUsage, "go with --all", "cancel", "orders", nobody, "--rate", "1")
+	w.refused(exitUsage, "go with --all", "cancel", "orders", nobody, "--most", "1")
+	w.refused(exitUsage, "Bulk.Most -1", "cancel", "orders", "--all", "--most=-1", "--yes")
 	w.sound("orders")
 }
 
-// What was cut off is continued by the command that was printed: no message is shifted twice.
+// What was cut off is done by the command that was printed, which leaves alone what came later.
 func tellBulkGoesOn(w *world) {
 	const n = 6000
 	w.sendMany("orders", n, time.Hour)
-	count, err := w.monitor("orders").BulkDelete(w.Context(),
-		delayqueue.Bulk{States: []delayqueue.State{delayqueue.StatePending}, DryRun: true,
-			Progress: func(*delayqueue.BulkResult) bool { return false }})
-	if err != nil || count.Next == "" {
-		w.Fatalf("%+v, %v", count, err)
-	}
-	w.contains(w.must("continue", "orders", count.Next), fmt.Sprintf("altogether, would be done to %s", plural(n, "message")))
-	t := w.terminal("reschedule", "orders", "--all", "--by", "6h", "--yes", "--json")
+	at := time.Now().Add(6 * time.Hour).UTC().Format(time.RFC3339)
+	t := w.terminal("reschedule", "orders", "--all", "--at", at, "--yes", "--json")
 	w.until("some are done", func() bool { return shifted(w) > 0 })
 	t.types(ctrlC)
 	<-t.ended
 	first := decode[bulkJSON](w, strings.ReplaceAll(t.all()[strings.Index(t.all(), "{"):strings.LastIndex(t.all(), "}")+1], "\r", ""))[0]
-	for next := first.Next; next != ""; {
-		r := w.run("continue", "orders", next, "--json")
-		if r.code != 0 {
-			w.Fatalf("%+v", r)
-		}
-		last := decode[bulkJSON](w, r.out)[0]
-		if next = last.Next; next == "" && last.Done != n {
-			w.Errorf("%d were done altogether, want %d", last.Done, n)
-		}
+	if first.Before == nil || first.Done == 0 || first.Done == n {
+		w.Fatalf("%+v", first)
+	}
+	w.sendMany("orders", 3, time.Hour)
+	again := decode[bulkJSON](w, w.must("reschedule", "orders", "--all", "--at", at, "--yes", "--json",
+		"--before", first.Before.Format(time.RFC3339Nano)))[0]
+	if again.Before != nil || again.Passed[ops.PassedNew] != 3 {
+		w.Errorf("%+v", again)
 	}
 	if got := shifted(w); got != n {
-		w.Errorf("%d were shifted, want %d", got, n)
-	}
-	for msg, err := range w.monitor("orders").All(w.Context(), delayqueue.StatePending,
-		delayqueue.Filter{From: time.Now().Add(8 * time.Hour), Limit: 500}) {
-		w.Fatalf("shifted twice: %+v %v", msg, err)
+		w.Errorf("%d were rescheduled, want %d", got, n)
 	}
 	w.sound("orders")
 }
@@ -120,9 +105,7 @@ func tellBulkGoesOn(w *world) {
 func shifted(w *world) int64 {
 	w.Helper()
 	r, err := w.monitor("orders").BulkRunNow(w.Context(),
-		delayqueue.Bulk{DryRun: true, Filter: delayqueue.Filter{From: time.Now().Add(2 * time.Hour), Limit: 500}})
-	if err != nil {
-		w.Fatal(err)
-	}
+		ops.Bulk{DryRun: true, Filter: ops.Filter{From: time.Now().Add(2 * time.Hour), Limit: 500}})
+	ok(w, err)
 	return r.Done
 }

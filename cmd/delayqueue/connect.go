@@ -5,11 +5,11 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
@@ -24,16 +24,12 @@ const (
 // nodeTimeout is how long one node of a Cluster may take to answer.
 const nodeTimeout = patience / 3
 
-// bulkyTimeout is how long a large reply may take.
-const bulkyTimeout = 5 * time.Minute
-
-// dialing is how Redis is reached: the address, and what does not belong into it.
+// dialing is how Redis is reached: the address, and secrets and files that do not belong into an address.
 type dialing struct {
 	redis                 string
 	passwordFile          string
 	caFile                string
 	certFile, keyFile     string
-	bulky                 bool // commands whose replies are large: they wait longer and are made once
 	address               *address
 	password              string
 	roots                 *x509.CertPool
@@ -42,14 +38,12 @@ type dialing struct {
 }
 
 func (d *dialing) flags(f *pflag.FlagSet) {
-	f.StringVar(&d.redis, "redis", "", "address of Redis, see delayqueue --help (default $"+fromEnv+", else "+defaultURL+")")
+	f.StringVar(&d.redis, "redis", "", "address of Redis; see delayqueue --help (default $"+fromEnv+", else "+defaultURL+")")
 	f.StringVar(&d.passwordFile, "password-file", "", "file whose first line is the password (default $"+passwordFrom+")")
-	f.StringVar(&d.caFile, "cacert", "", "PEM file of the authorities that may have signed the server's certificate")
+	f.StringVar(&d.caFile, "cacert", "", "PEM file of the authorities that sign the server's certificate")
 	f.StringVar(&d.certFile, "cert", "", "PEM file of this client's certificate")
-	f.StringVar(&d.keyFile, "cert-key", "", "PEM file of its private key")
+	f.StringVar(&d.keyFile, "cert-key", "", "PEM file of the client's private key")
 }
-
-func envAddress() string { return os.Getenv(fromEnv) }
 
 // prepare reads the address, and the files that flags name.
 func (d *dialing) prepare() (err error) {
@@ -57,23 +51,15 @@ func (d *dialing) prepare() (err error) {
 		return nil
 	}
 	url, from := d.redis, fromFlag
-	if url == "" {
-		url, from = envAddress(), fromEnv
+	if env := os.Getenv(fromEnv); url == "" && env != "" {
+		url, from = env, fromEnv
 	}
-	if url == "" {
-		url, from = defaultURL, fromFlag
-	}
-	if d.address, err = parseAddress(url, from); err != nil {
+	if d.address, err = parseAddress(cmp.Or(url, defaultURL), from); err != nil {
 		return err
 	}
-	if err := d.readPassword(); err != nil {
-		return err
-	}
-	if err := d.readCertificates(); err != nil {
-		return err
-	}
-	d.prepared = true
-	return nil
+	err = cmp.Or(d.readPassword(), d.readCertificates())
+	d.prepared = err == nil
+	return err
 }
 
 func (d *dialing) readPassword() error {
@@ -124,13 +110,6 @@ func (d *dialing) readCertificates() error {
 	return nil
 }
 
-// secure adds the files to what the address says.
-func (d *dialing) secure(c *tls.Config) {
-	if c != nil {
-		c.RootCAs, c.Certificates = d.roots, d.certificates
-	}
-}
-
 // client makes a client for the kind of server that the address names, or for a Cluster.
 func (d *dialing) client(cluster bool) (redis.UniversalClient, error) {
 	r := d.address
@@ -141,16 +120,9 @@ func (d *dialing) client(cluster bool) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, bad(err)
 		}
-		d.secure(opt.TLSConfig)
+		d.complete(&opt.ContextTimeoutEnabled, &opt.Password, opt.TLSConfig)
 		if opt.MasterName == "" {
 			return nil, fail(exitNoRedis, "%s: which primary? Add ?master=<name>%s", r.from, d.masters(opt, ""))
-		}
-		opt.ContextTimeoutEnabled = true
-		if d.passwordSet {
-			opt.Password = d.password
-		}
-		if d.bulky {
-			opt.ReadTimeout, opt.MaxRetries = bulkyTimeout, -1
 		}
 		return redis.NewFailoverClient(opt), nil
 	case kind == "cluster" || cluster:
@@ -158,35 +130,45 @@ func (d *dialing) client(cluster bool) (redis.UniversalClient, error) {
 		if err != nil {
 			return nil, bad(err)
 		}
-		d.secure(opt.TLSConfig)
-		if opt.ReadTimeout == 0 {
-			opt.ReadTimeout = nodeTimeout // so that there is time to ask another node
-		}
-		opt.ContextTimeoutEnabled = true
-		if d.passwordSet {
-			opt.Password = d.password
-		}
-		if d.bulky {
-			opt.ReadTimeout, opt.MaxRetries = bulkyTimeout, -1
-		}
+		d.complete(&opt.ContextTimeoutEnabled, &opt.Password, opt.TLSConfig)
+		opt.ReadTimeout = cmp.Or(opt.ReadTimeout, nodeTimeout) // leaves time to ask another node
 		return redis.NewClusterClient(opt), nil
 	}
 	opt, err := redis.ParseURL(r.plain())
 	if err != nil {
 		return nil, bad(err)
 	}
-	d.secure(opt.TLSConfig)
-	opt.ContextTimeoutEnabled = true
-	if d.passwordSet {
-		opt.Password = d.password
-	}
-	if d.bulky {
-		opt.ReadTimeout, opt.MaxRetries = bulkyTimeout, -1
-	}
+	d.complete(&opt.ContextTimeoutEnabled, &opt.Password, opt.TLSConfig)
 	return redis.NewClient(opt), nil
 }
 
-// masters says which primaries the sentinels know, if they answer.
+// complete adds to the options of an address what it does not say.
+func (d *dialing) complete(contextTimeouts *bool, password *string, secure *tls.Config) {
+	*contextTimeouts = true
+	if d.passwordSet {
+		*password = d.password
+	}
+	if secure != nil {
+		secure.RootCAs, secure.Certificates = d.roots, d.certificates
+	}
+}
+
+// field is a field of a reply that is a map, or in RESP2 a list of names and values; "" if there is none.
+func field(reply any, name string) string {
+	switch fields := reply.(type) {
+	case map[any]any:
+		if value, ok := fields[name]; ok {
+			return fmt.Sprint(value)
+		}
+	case []any:
+		if i := slices.Index(fields, any(name)); i >= 0 && i+1 < len(fields) {
+			return fmt.Sprint(fields[i+1])
+		}
+	}
+	return ""
+}
+
+// masters is a hint with a primary that the sentinels know: the nearest to a wrong name. "" if no sentinel answers.
 func (d *dialing) masters(opt *redis.FailoverOptions, wrong string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -195,20 +177,13 @@ func (d *dialing) masters(opt *redis.FailoverOptions, wrong string) string {
 			Addr: addr, DialerRetries: 1, Username: opt.SentinelUsername, Password: opt.SentinelPassword, TLSConfig: opt.TLSConfig,
 		})
 		known, err := cli.Masters(ctx).Result()
-		_ = cli.Close() // it was only asked
+		_ = cli.Close() // there is no other question
 		if err != nil {
 			continue
 		}
 		var names []string
 		for _, one := range known {
-			switch fields := one.(type) {
-			case map[any]any: // RESP3
-				names = append(names, fmt.Sprint(fields["name"]))
-			case []any:
-				if i := slices.Index(fields, any("name")); i >= 0 && i+1 < len(fields) {
-					names = append(names, fmt.Sprint(fields[i+1]))
-				}
-			}
+			names = append(names, field(one, "name"))
 		}
 		if len(names) > 0 {
 			return didYouMean(cmp.Or(nearest(wrong, names), names[0]), "")
@@ -217,8 +192,8 @@ func (d *dialing) masters(opt *redis.FailoverOptions, wrong string) string {
 	return ""
 }
 
-// reach makes a client and asks who answers: a node of a Cluster under the address of one server gets a client
-// that knows Clusters.
+// reach makes a client and asks what answers. If the address of one server leads to a node of a Cluster, the client is one for
+// Clusters.
 func (d *dialing) reach(ctx context.Context) (redis.UniversalClient, error) {
 	if err := d.prepare(); err != nil {
 		return nil, err
@@ -229,7 +204,7 @@ func (d *dialing) reach(ctx context.Context) (redis.UniversalClient, error) {
 	}
 	mode, err := modeOf(ctx, cli)
 	if _, plain := cli.(*redis.Client); plain && err == nil && mode == "cluster" && !strings.Contains(d.address.Scheme, "+") {
-		_ = cli.Close() // it knows one node
+		_ = cli.Close() // this client knows one node
 		if cli, err = d.client(true); err != nil {
 			return nil, err
 		}
@@ -241,45 +216,37 @@ func (d *dialing) reach(ctx context.Context) (redis.UniversalClient, error) {
 	if err == nil {
 		return cli, nil
 	}
-	_ = cli.Close() // it was of no use
+	_ = cli.Close() // no server answers
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
 	return nil, fail(exitNoRedis, "%s", d.unreachable(err))
 }
 
-// anyMaster is nil if one node of a Cluster answers: the others may be down.
+// anyMaster is nil as soon as one node of a Cluster answers: the others may be down.
 func anyMaster(ctx context.Context, cli *redis.ClusterClient) error {
-	answered := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // the others need not answer
-	failed := make(chan error, 1)
-	go func() {
-		failed <- cli.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			err := node.Ping(ctx).Err()
-			if err == nil {
-				select {
-				case answered <- struct{}{}:
-				default:
-				}
-			}
-			return err
-		})
-	}()
-	select {
-	case <-answered:
-		return nil
-	case err := <-failed:
+	first := make(chan error, 1)
+	tell := func(err error) {
 		select {
-		case <-answered:
-			return nil
-		default:
-			return err
+		case first <- err:
+		default: // told before
 		}
 	}
+	go func() {
+		tell(cli.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+			err := node.Ping(ctx).Err()
+			if err == nil {
+				tell(nil)
+			}
+			return err
+		}))
+	}()
+	return <-first
 }
 
-// modeOf is what a server says that it is: standalone, cluster or sentinel. HELLO needs no permission.
+// modeOf asks a server whether it is standalone, cluster or sentinel. HELLO needs no permission.
 func modeOf(ctx context.Context, cli redis.UniversalClient) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -290,13 +257,60 @@ func modeOf(ctx context.Context, cli redis.UniversalClient) (string, error) {
 	if err != nil && redis.HasErrorPrefix(err, "ERR unknown command") {
 		return "", cli.Ping(ctx).Err()
 	}
-	switch fields := reply.(type) {
-	case map[any]any: // RESP3
-		return fmt.Sprint(fields["mode"]), err
-	case []any:
-		if i := slices.Index(fields, any("mode")); i >= 0 && i+1 < len(fields) {
-			return fmt.Sprint(fields[i+1]), err
+	return field(reply, "mode"), err
+}
+
+// errSentinel says that the address of one server leads to a sentinel.
+var errSentinel = errors.New("a sentinel answers")
+
+// unreachable says why Redis cannot be used, and what to try.
+func (d *dialing) unreachable(err error) string {
+	r, text := d.address, err.Error()
+	said := func(what string) string { return r.from + ": " + what }
+	sentinel := strings.HasSuffix(r.Scheme, "+sentinel")
+	switch {
+	case errors.Is(err, errSentinel):
+		hint := r.as("sentinel") + "?master=<name>"
+		if opt, perr := redis.ParseFailoverURL(r.plain()); perr == nil {
+			hint += d.masters(opt, "")
+		}
+		return said(r.shown() + " is a sentinel: use " + hint)
+	case strings.Contains(text, "cluster support disabled"):
+		return said(r.shown() + " is one server and no Cluster: did you mean " + r.as("") + "?")
+	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"), strings.Contains(text, "AUTH <password> called without"):
+		return said(r.shown() + " wants " + d.credentials(sentinel) + " (" + text + ")")
+	case strings.Contains(text, "NOPERM"):
+		return said(r.shown() + " refuses this user: it needs what docs/acl.md lists, in a Cluster +cluster|slots and +command too (" +
+			text + ")")
+	case sentinel:
+		if opt, perr := redis.ParseFailoverURL(r.plain()); perr == nil {
+			d.complete(&opt.ContextTimeoutEnabled, &opt.Password, opt.TLSConfig)
+			if hint := d.masters(opt, opt.MasterName); hint != "" && !strings.Contains(hint, `"`+opt.MasterName+`"`) {
+				return said("the sentinels know no primary " + opt.MasterName + hint)
+			}
 		}
 	}
-	return "", err
+	hint := ""
+	if r.shown() != defaultURL && r.from == fromFlag {
+		other := defaultURL
+		if env, err := parseAddress(os.Getenv(fromEnv), fromEnv); err == nil {
+			other = env.shown()
+		}
+		hint = ": did you mean " + other + "?"
+	}
+	return said("nothing answers at " + r.shown() + " (" + text + ")" + hint)
+}
+
+// credentials says where another user and password go.
+func (d *dialing) credentials(sentinel bool) string {
+	const files = ", or give the password by --password-file or " + passwordFrom
+	plain := *d.address
+	u := *plain.URL
+	u.User = nil
+	plain.URL = &u
+	if sentinel {
+		return "another user or password of the primary: write " + plain.shown() + "&username=…&password=…" + files +
+			"; user and password before the @ are for the sentinels"
+	}
+	return "another user or password: write " + strings.Replace(plain.shown(), "://", "://user:password@", 1) + files
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/spf13/cobra"
 )
 
@@ -26,30 +27,24 @@ func (a *app) consumersCommand() *cobra.Command {
 	var most int
 	c := &cobra.Command{
 		Use:   "consumers QUEUE",
-		Short: "Say who consumes, and what each is handling",
-		Long: `consumers lists who is alive, the oldest first, when each was last heard of (they say so once a second,
-idle ones of a process with many queues every few seconds), and what each is handling, the longest first. One that was killed is taken for alive until its lease has run out.`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
-			m, err := a.monitor(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
+		Short: "Show the consumers of a queue, and the messages they are handling",
+		Long: `consumers lists the consumers that are alive, the oldest first, with the time of their last sign of life and the messages they
+are handling, the longest first. A consumer gives a sign of life each second, an idle one in a process with many queues every
+few seconds. A consumer that was killed counts as alive until its lease has run out.`,
+		Args: cobra.ExactArgs(1),
+		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
 			alive, err := m.Consumers(c.Context())
 			if err != nil {
 				return err
 			}
-			t := newGrid("host", "pid", "up", "heard", "busy", "handling", "for", "id").numbers(2, 3, 5, 7)
+			t := a.grid("host", "pid", "up", "heard", "busy", "handling", "for", "id").numbers(2, 3, 5, 7)
 			for _, one := range alive {
 				if a.json {
 					out := consumerJSON{one.ID, one.Host, one.PID, utc(one.Since), utc(one.Seen), one.Concurrency, []handlingJSON{}}
 					for _, h := range one.Handling {
 						out.Handling = append(out.Handling, handlingJSON{h.ID, h.For.Seconds()})
 					}
-					if err := printJSON(out); err != nil {
-						return err
-					}
+					printJSON(out)
 					continue
 				}
 				busy := fmt.Sprintf("%d/%d", len(one.Handling), one.Concurrency)
@@ -68,15 +63,12 @@ idle ones of a process with many queues every few seconds), and what each is han
 				}
 				t.add(cells...)
 			}
-			switch {
-			case a.json:
-			case len(alive) == 0:
+			if len(alive) == 0 && !a.json {
 				say("nobody consumes queue %s", m.Name())
-			default:
-				t.print()
 			}
+			t.print()
 			return nil
-		},
+		}),
 	}
 	c.Flags().IntVar(&most, "handling", 5, "messages to show for each consumer; --json shows all")
 	return c

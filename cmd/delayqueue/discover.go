@@ -10,22 +10,39 @@ import (
 	"sync"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
 )
+
+func (a *app) queuesCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "queues",
+		Short: "List the queues of the prefix",
+		Long:  "queues lists the queues of the prefix as they are found. It scans all keys of the server, page by page.",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := a.connect(c.Context()); err != nil {
+				return err
+			}
+			_, err := a.discover(c.Context(), 0, func(name string) { a.say(map[string]string{"queue": name}, "%s", name) })
+			return err
+		},
+	}
+}
 
 // A search goes through the keyspace of each server, a page at a time.
 type search struct {
 	pattern string
-	found   func(key string) // for one at a time; SCAN may name a key twice
-	pages   int              // most for each server; 0: all
+	found   func(key string) // called for one key at a time; SCAN may name a key twice
+	pages   int              // at most for each server; 0: all
 }
 
 const (
 	scanPage  = 1000
-	hintPages = 100 // for a hint alone: 100,000 keys
+	hintPages = 100 // pages for a hint: 100,000 keys
 )
 
-// run says which servers could not be searched, and whether all keys of the others were looked at. One server
-// that hangs keeps no other from being searched.
+// run searches all servers. whole says whether all keys were looked at, and the error says which servers could not be searched. A
+// server that hangs does not keep the others from being searched.
 func (s *search) run(ctx context.Context, cli redis.UniversalClient) (whole bool, err error) {
 	var mu sync.Mutex
 	var errs []error
@@ -74,7 +91,7 @@ func (s *search) scan(ctx context.Context, node *redis.Client, mu *sync.Mutex) (
 	return false, nil
 }
 
-// A nodeError is a node of a Cluster that does not serve.
+// A nodeError is the error of one node of a Cluster.
 type nodeError struct {
 	addr string
 	err  error
@@ -83,8 +100,8 @@ type nodeError struct {
 func (e *nodeError) Error() string { return fmt.Sprintf("node %s: %v", e.addr, e.err) }
 func (e *nodeError) Unwrap() error { return e.err }
 
-// discover calls found once for each queue of the prefix. Its error is about the servers that could not be
-// searched; what the others have was found all the same.
+// discover calls found once for each queue of the prefix. The error says which servers could not be searched; the queues of the
+// others are found all the same.
 func (a *app) discover(ctx context.Context, pages int, found func(name string)) (whole bool, err error) {
 	head, tail := "{"+a.prefix+":", "}:state"
 	seen := map[string]bool{}
@@ -98,15 +115,15 @@ func (a *app) discover(ctx context.Context, pages int, found func(name string)) 
 	return s.run(ctx, a.cli)
 }
 
-// noQueue says that there is no such queue, and which may have been meant: of this prefix, or the same name under
-// another one. It looks at so many keys as take no time.
+// noQueue is the error for a queue that is not there. It suggests a similar name, or another prefix that has the name, from the first
+// keys of the server.
 func (a *app) noQueue(ctx context.Context, name, seen string) error {
 	ctx, cancel := context.WithTimeout(ctx, hintTime)
 	defer cancel()
 	var names, prefixes []string
 	s := search{pattern: "{*:*}:state", pages: hintPages, found: func(key string) {
 		inner := strings.TrimSuffix(strings.TrimPrefix(key, "{"), "}:state")
-		if own, ok := strings.CutPrefix(inner, a.prefix+":"); ok && own != name { // one that may not be seen has this very name
+		if own, ok := strings.CutPrefix(inner, a.prefix+":"); ok && own != name { // a queue that this user may not see has this very name
 			names = append(names, own)
 		} else if other, ok := strings.CutSuffix(inner, ":"+name); ok {
 			prefixes = append(prefixes, other)
@@ -128,7 +145,7 @@ func (a *app) noQueue(ctx context.Context, name, seen string) error {
 		cmp.Or(hint, ": delayqueue queues lists them"))
 }
 
-// globEscape makes Redis take a text as it is in a pattern.
+// globEscape escapes a text for a pattern of Redis.
 func globEscape(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(s)
 }

@@ -2,17 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/health"
+	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
-
-	"github.com/go-delayqueue/delayqueue/internal/check"
-	"github.com/go-delayqueue/delayqueue/internal/health"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -23,20 +24,19 @@ func (a *app) doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor QUEUE",
 		Short: "Check a queue against its invariants, and repair what can be",
-		Long: `doctor reads a whole queue, page by page and of messages the heads alone, and holds it against the invariants of the
-library: what is wrong, what it means, and what to do. It writes nothing, no call holds Redis for more than some
-milliseconds, and it rests between calls as long as they took, so it may be asked while the queue is in use; what looks
-wrong it looks at once more. It finds too what breaks no invariant and still stands still: due messages and leases
-long over with nobody consuming, and a server in trouble, where it tells.
+		Long: `doctor reads a whole queue, page by page, of messages only the heads. It checks the invariants of the library and says what is
+wrong, what that means, and what to do. It also finds a standstill: due messages or old leases and no consumer, schedules
+that are not sent, and a server in trouble, if the server tells.
 
---repair says what it would do, asks, and then does it in small steps, each of which looks again before it writes, so
-consumers may go on meanwhile. It mends only what is safe: entries that name no message are dropped, messages that
-are in no structure are brought back, records and keys without a message are deleted, and the alarm is set right. It
-refuses a queue that a newer version of the library writes.
+doctor writes nothing and may run while the queue is in use. A call holds Redis for some milliseconds at most, and doctor rests
+after each call as long as the call took. It checks each finding twice.
 
-The exit code is 7 if something is wrong, after a repair if something that it could mend still is.`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeQueue(),
+--repair prints its plan, asks, and then works in small steps. Each step checks again before it writes, so consumers may go on.
+It repairs only what is safe: it drops entries that name no message, brings back messages that are in no structure, deletes
+records and keys without a message, and sets the alarm. It refuses a queue that a newer version of the library writes.
+
+The exit code is 7 if something is wrong, or after a repair if a finding of the library's invariants is left.`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := c.Context()
 			if err := a.queue(ctx, args[0]); err != nil {
@@ -44,7 +44,7 @@ The exit code is 7 if something is wrong, after a repair if something that it co
 			}
 			q := check.Queue{Prefix: a.prefix, Name: args[0]}
 			size, err := a.cli.HLen(ctx, q.Key("msg")).Result()
-			if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // of that the checker has more to say
+			if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // the checker says more about WRONGTYPE
 				return err
 			}
 			if !a.json {
@@ -53,7 +53,7 @@ The exit code is 7 if something is wrong, after a repair if something that it co
 			return a.examine(ctx, q, mend, examples, size)
 		},
 	}
-	c.Flags().BoolVar(&mend, "repair", false, "mend what can be mended safely: first says what, then asks")
+	c.Flags().BoolVar(&mend, "repair", false, "repair what is safe to repair, after the plan was printed and confirmed")
 	c.Flags().IntVar(&examples, "examples", 3, "findings to show of each kind; --json shows all")
 	return c
 }
@@ -65,7 +65,7 @@ type diagnosis struct {
 	Messages int       `json:"messages"`
 	verdictJSON
 	Findings []findingJSON `json:"findings"`
-	Repairs  []repair      `json:"repairs,omitempty"` // planned, or done if there is a result
+	Repairs  []repair      `json:"repairs,omitempty"` // planned; with a result: done
 	Left     *int          `json:"left,omitempty"`    // findings after the repair
 }
 
@@ -79,7 +79,7 @@ type findingJSON struct {
 	Repair    bool       `json:"repair"`
 }
 
-// inspect shows how it goes on: each message is met in msg, in its place, and perhaps in fail and key.
+// inspect checks the queue and shows a bar. The checker meets each message in msg, in its structure, and perhaps in fail and key.
 func (a *app) inspect(ctx context.Context, q check.Queue, size int64) (*check.State, []check.Finding, error) {
 	bar := a.progress("reading", 2*size)
 	defer finish(bar)
@@ -112,7 +112,7 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, examples in
 	left := len(found)
 	if mend && slices.ContainsFunc(broken, func(f check.Finding) bool { return f.Kind == check.UnknownLayout }) {
 		if a.json {
-			_ = printJSON(d) // the error says the rest
+			printJSON(d) // the error says the rest
 		}
 		return unknownLayout(q)
 	}
@@ -123,7 +123,7 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, examples in
 		if len(d.Repairs) > 0 {
 			if left, err = a.treat(ctx, q, d.Repairs, size); err != nil {
 				if a.json {
-					_ = printJSON(d) // the plan, as far as it went; the error says the rest
+					printJSON(d) // the plan, as far as it went; the error says the rest
 				}
 				return err
 			}
@@ -131,17 +131,15 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, examples in
 		}
 	}
 	if a.json {
-		if err := printJSON(d); err != nil {
-			return err
-		}
+		printJSON(d)
 	}
 	if left > 0 {
-		return &failure{code: exitUnsound} // all was said
+		return &failure{code: exitUnsound} // the findings were printed
 	}
 	return nil
 }
 
-// treat repairs what was planned, and says how many findings are left.
+// treat asks, repairs what was planned, and returns how many findings are left.
 func (a *app) treat(ctx context.Context, q check.Queue, plan []repair, size int64) (left int, err error) {
 	if err := a.ask("Repair %s of queue %q?", plural(len(plan), "thing"), q.Name); err != nil {
 		return 0, err
@@ -165,7 +163,7 @@ func (a *app) treat(ctx context.Context, q check.Queue, plan []repair, size int6
 	return left, nil
 }
 
-// describe says what was found, kind by kind.
+// describe prints the findings, kind by kind.
 func describe(q check.Queue, found []check.Finding, examples int) {
 	if len(found) == 0 {
 		say("%s", paint(good, "nothing is wrong with it"))
@@ -204,4 +202,102 @@ func paragraph(head, words string) {
 		lines[i] = strings.TrimRight(line, " ")
 	}
 	say("  %s  %s", paint(faint, fmt.Sprintf("%-13s", head)), painted(strings.Join(lines, "\n"+strings.Repeat(" ", 17))))
+}
+
+// Findings that break no invariant, and still keep messages from being handled or endanger them.
+const (
+	noConsumer check.Kind = "due, and no consumer"
+	deadLease  check.Kind = "lease long over"
+	unwell     check.Kind = "server in trouble"
+	throttled  check.Kind = "throttled for long"
+
+	schedulesNotRun check.Kind = "nobody runs the schedules"
+	scheduleStuck   check.Kind = "schedule is not sent"
+)
+
+// longOver is how long after the end of a lease nobody can be fetching: living consumers take such a lease back within seconds.
+const longOver = time.Minute
+
+// standstill looks for them. It leaves out what this user may not read.
+func (a *app) standstill(ctx context.Context, q check.Queue, s *check.State, l *health.Look) (found []check.Finding) {
+	add := func(kind check.Kind, structure, item, format string, args ...any) {
+		found = append(found, check.Finding{Kind: kind, Structure: structure, Item: item,
+			Text: structure + ": " + fmt.Sprintf(format, args...) + "."})
+	}
+	if len(s.WrongType) == 0 {
+		switch v := l.Judge(); {
+		case v.Code == health.NoConsumers && v.Level == health.Critical:
+			add(noConsumer, "queue", q.Name, "%s", a.words(v.Text))
+		case v.Code == health.Throttled && v.Level == health.Warning:
+			add(throttled, "queue", q.Name, "%s", a.words(v.Text))
+		}
+		for _, e := range s.Unack {
+			if over := time.Duration(s.Now-e.Score) * time.Microsecond; e.Score > 0 && over > longOver && a.stillHeld(ctx, q, e) {
+				add(deadLease, "unack", e.Tag, "the lease of message %s ended %s ago", e.ID, brief(over))
+			}
+		}
+	}
+	found = append(found, a.schedulesStandStill(ctx, q)...)
+	for _, c := range a.server(ctx, q) {
+		if c.Level == health.Critical {
+			add(unwell, "server", a.words(c.Name), "%s: %s. %s", a.words(c.Name), a.words(c.Found), strings.TrimSuffix(a.words(c.Advice), "."))
+		}
+	}
+	return found
+}
+
+// schedulesStandStill looks for schedules that are not sent.
+func (a *app) schedulesStandStill(ctx context.Context, q check.Queue) (found []check.Finding) {
+	all, err := schedule.List(ctx, a.newMonitor(q.Name).Monitor)
+	if err != nil {
+		return nil
+	}
+	notRun := 0
+	for _, s := range all {
+		text := ""
+		switch {
+		case errors.Is(s.Trouble, schedule.ErrNotRun):
+			notRun++
+		case s.Trouble != nil:
+			text = s.Trouble.Error()
+		case !s.Overdue.IsZero():
+			text = "its instant " + at(s.Overdue) + " is overdue"
+		}
+		if text != "" {
+			found = append(found, check.Finding{Kind: scheduleStuck, Structure: "schedules", Item: s.Name,
+				Text: fmt.Sprintf("schedules: %s: %s.", s.Name, text)})
+		}
+	}
+	if notRun > 0 {
+		since := "no replica ever looked"
+		if looked := all[0].Looked; !looked.IsZero() {
+			since = "the last replica looked " + at(looked)
+		}
+		found = append(found, check.Finding{Kind: schedulesNotRun, Structure: "schedules", Item: q.Name,
+			Text: fmt.Sprintf("schedules: nobody runs %s: %s.", plural(notRun, "schedule"), since)})
+	}
+	return found
+}
+
+// stillHeld says whether an entry of unack, which was read some time ago, is still there.
+func (a *app) stillHeld(ctx context.Context, q check.Queue, e check.Entry) bool {
+	score, err := a.cli.ZScore(ctx, q.Key("unack"), e.Tag).Result()
+	return err == nil && int64(score) == e.Score
+}
+
+// server is the health of the server that has the queue; nil if INFO is refused.
+func (a *app) server(ctx context.Context, q check.Queue) []health.Check {
+	var node redis.Cmdable = a.cli
+	if cluster, ok := a.cli.(*redis.ClusterClient); ok {
+		master, err := cluster.MasterForKey(ctx, q.Key("msg"))
+		if err != nil {
+			return nil
+		}
+		node = master
+	}
+	text, err := node.Info(ctx).Result()
+	if err != nil {
+		return nil
+	}
+	return health.InfoOf(text).Checks()
 }

@@ -13,23 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/redis/go-redis/v9"
 )
-
-func init() {
-	scenarios["doctor"] = tellDoctor
-	scenarios["doctor of a paused queue"] = tellDoctorPaused
-	scenarios["doctor of a queue with a key that is held"] = tellDoctorHeld
-	scenarios["doctor cannot mend"] = tellDoctorCannot
-	scenarios["doctor of a newer layout"] = tellDoctorNewer
-	scenarios["doctor among consumers"] = tellDoctorBusy
-	scenarios["large queue"] = tellLarge
-	scenarios["doctor of a standstill"] = tellDoctorStandstill
-}
 
 // do changes a structure behind the library's back.
 func (w *world) do(command, structure string, args ...any) {
@@ -111,7 +99,7 @@ func tellDoctor(w *world) {
 	t.types("y\r")
 	t.ends(0)
 	t.sees("the queue is sound now")
-	w.contains(t.all(), "1 message went to garbage, for another live message has the key")
+	w.contains(t.all(), "1 message went to garbage, because another live message has the key")
 	s := w.sound("orders")
 	if got := s.Fail[taken].Errors; len(got) != 5 || !strings.Contains(got[0].Text, "found in no structure") ||
 		got[1].Text != "earlier" || got[4].Text != "earlier" || s.Fail[failed].Error != "no" {
@@ -149,9 +137,7 @@ func tellDoctor(w *world) {
 func (w *world) read() *check.State {
 	w.Helper()
 	s, err := check.Read(w.Context(), w.cli, w.prefix, "orders")
-	if err != nil {
-		w.Fatal(err)
-	}
+	ok(w, err)
 	return s
 }
 
@@ -162,9 +148,7 @@ func tellDoctorPaused(w *world) {
 	w.do("DEL", "wake")
 	w.do("HDEL", "state", "armed")
 	until := time.Now().Add(time.Hour).Truncate(time.Microsecond)
-	if err := w.monitor("orders").PauseUntil(w.Context(), until); err != nil {
-		w.Fatal(err)
-	}
+	ok(w, w.monitor("orders").PauseUntil(w.Context(), until))
 	w.contains(w.must("doctor", "orders", "--repair", "--yes"), "the queue is sound now")
 	if s := w.sound("orders"); s.Wake != until.UnixMicro() {
 		w.Errorf("the alarm is at %d, want %d", s.Wake, until.UnixMicro())
@@ -175,9 +159,7 @@ func tellDoctorPaused(w *world) {
 func tellDoctorHeld(w *world) {
 	w.send("orders", "first", delayqueue.WithKey("k"), delayqueue.WithKeyHold(time.Hour))
 	q := delayqueue.NewQueue("orders", w.cli, nil, delayqueue.UseCustomPrefix(w.prefix)).WithLogger(slog.New(slog.DiscardHandler))
-	if _, err := q.WithHandler(func(context.Context, *delayqueue.Message) error { return nil }).Drain(w.Context()); err != nil {
-		w.Fatal(err)
-	}
+	ok(w, errOf(q.WithHandler(func(context.Context, *delayqueue.Message) error { return nil }).Drain(w.Context())))
 	w.refused(exitNotFound, "it is held until ", "get", "orders", "k", "--key")
 	w.do("ZREM", "held", "k") // so that the next one is stored
 	again := w.send("orders", "again", delayqueue.WithKey("k"))
@@ -283,18 +265,16 @@ func tellDoctorStandstill(w *world) {
 	w.sound("orders")
 }
 
-// throttledForLong: handlers of a queue that has consumers say so again and again.
+// throttledForLong: handlers of a queue that has consumers say so again and again. A fetch heeds throttled only if limits is there.
 func (w *world) throttledForLong() {
 	key := func(name string) string { return "{" + w.prefix + ":slow}:" + name }
 	w.consumeNothing("slow")
 	for _, args := range [][]any{
-		{"HSET", key("state"), "throttled", fmt.Sprintf("%d %d", time.Now().Add(-time.Minute).UnixMicro(),
+		{"HSET", key("state"), "limits", "", "throttled", fmt.Sprintf("%d %d", time.Now().Add(-time.Minute).UnixMicro(),
 			time.Now().Add(10*time.Minute).UnixMicro())},
 		{"ZADD", key("pending"), time.Now().Add(-2 * time.Hour).UnixMicro(), w.send("slow", "a", delayqueue.WithDelay(time.Hour))},
 	} {
-		if err := w.cli.Do(w.Context(), args...).Err(); err != nil {
-			w.Fatal(err)
-		}
+		ok(w, w.cli.Do(w.Context(), args...).Err())
 	}
 	w.contains(w.run("doctor", "slow").out, "throttled for long (1)", "and 2h", "delayqueue limits lift ends it")
 }
@@ -305,9 +285,7 @@ func TestDoctorEviction(t *testing.T) {
 	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
 	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
 	w.contains(w.run("doctor", "orders").out, "server in trouble (1)", "Eviction: allkeys-lru", "noeviction")
-	if err := w.cli.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, w.cli.ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	w.contains(w.must("doctor", "orders"), "nothing is wrong")
 }
 
@@ -378,7 +356,7 @@ func tellLarge(w *world) {
 	t.types(ctrlC)
 	t.ends(exitInterrupted)
 	w.contains(t.all(), "nothing was deleted: it was still being counted")
-	if all := t.all(); strings.Contains(all, "goes on where it stopped") || w.counts("orders").Pending != large+1 {
+	if all := t.all(); strings.Contains(all, "this does the rest") || w.counts("orders").Pending != large+1 {
 		w.Errorf("a count that is interrupted says:\n%s", all)
 	}
 
@@ -389,7 +367,7 @@ func tellLarge(w *world) {
 	t.types(ctrlC)
 	t.ends(exitInterrupted)
 	left := int(w.counts("orders").Pending)
-	w.contains(t.screen.String(), "deleted "+plural(large+1-left, "message"), "interrupted", "this goes on where it stopped")
+	w.contains(t.screen.String(), "deleted "+plural(large+1-left, "message"), "interrupted", "this does the rest")
 	if left == 0 || left == large+1 {
 		w.Errorf("%d messages are left of %d", left, large+1)
 	}
@@ -398,9 +376,7 @@ func tellLarge(w *world) {
 
 func TestEveryFindingIsExplained(t *testing.T) {
 	source, err := os.ReadFile("../../internal/check/finding.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	own := []check.Kind{noConsumer, deadLease, unwell, throttled, schedulesNotRun, scheduleStuck}
 	for _, k := range own {
 		if a := advices[k]; a.means == "" || a.do == "" || a.repair {

@@ -9,9 +9,9 @@ import (
 	"net"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/redis/go-redis/v9"
 )
 
 // Exit codes, as the help of the root command says.
@@ -29,16 +29,17 @@ const (
 
 const exitHelp = `Exit codes:
   0    done
-  1    failed, for a reason that none of the others is
+  1    failed for another reason
   2    the command line is wrong
   3    Redis cannot be reached, or its address is wrong
   4    there is no such queue, message or key
-  5    refused: a message is in the wrong state, its key is taken, its number was reached, consumers are alive, a plan is over, or a newer version writes the queue
-  6    not confirmed: the answer was no, or there was nobody to ask and no --yes
+  5    refused: a message is in the wrong state, its key is taken, its number was reached, consumers are alive, or a newer
+       version writes the queue
+  6    not confirmed: the answer was no, or there was no terminal and no --yes
   7    doctor found something wrong
-  130  interrupted; what can be continued says how`
+  130  interrupted; a command that was cut off says how to do the rest`
 
-// A failure is an error with an exit code of its own. Its text may be empty if all was said.
+// A failure is an error with an exit code of its own. Its text is empty if the command has printed the reason.
 type failure struct {
 	code int
 	text string
@@ -50,12 +51,12 @@ func fail(code int, format string, args ...any) error {
 	return &failure{code, fmt.Sprintf(format, args...)}
 }
 
-// explain is the exit code of an error and what to print.
+// explain is the exit code of an error and the text to print.
 func (a *app) explain(err error) (code int, text string) {
-	text = strings.ReplaceAll(err.Error(), "delayqueue: ", "") // it is printed in front
+	text = strings.ReplaceAll(err.Error(), "delayqueue: ", "") // main prints that in front
 	var known *failure
 	var netErr net.Error
-	var file *fs.PathError // whose cause is a net.Error, like every number of the system
+	var file *fs.PathError // its cause is a net.Error, as every error number of the system is
 	switch {
 	case errors.As(err, &known):
 		return known.code, text
@@ -65,18 +66,17 @@ func (a *app) explain(err error) (code int, text string) {
 		return exitUsage, text + "\n" + a.usage()
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted, "interrupted"
-	case errors.Is(err, delayqueue.ErrBulkStopped):
+	case errors.Is(err, ops.ErrBulkStopped):
 		return exitInterrupted, text
 	case errors.Is(err, delayqueue.ErrWrongState), errors.Is(err, delayqueue.ErrDuplicateKey), errors.Is(err, delayqueue.ErrSequence),
-		errors.Is(err, delayqueue.ErrConsumersAlive),
-		errors.Is(err, delayqueue.ErrUnknownLayout), errors.Is(err, delayqueue.ErrPlanOver):
+		errors.Is(err, ops.ErrConsumersAlive), errors.Is(err, ops.ErrUnknownLayout):
 		return exitRefused, text
 	case errors.Is(err, delayqueue.ErrNotFound):
 		return exitNotFound, text
-	case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, delayqueue.ErrBadCursor), errors.Is(err, delayqueue.ErrPayloadTooLarge):
+	case errors.Is(err, delayqueue.ErrBadOption), errors.Is(err, ops.ErrBadCursor), errors.Is(err, delayqueue.ErrPayloadTooLarge):
 		return exitUsage, text
 	case strings.Contains(text, "CLUSTERDOWN"):
-		return exitNoRedis, "a part of the Cluster is down, so nobody serves it (" + text + ")"
+		return exitNoRedis, "a part of the Cluster is down (" + text + ")"
 	case strings.Contains(text, "TRYAGAIN"):
 		return exitNoRedis, "a part of the Cluster is being moved to another node: try again (" + text + ")"
 	case errors.As(err, &netErr), errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded), errors.Is(err, redis.ErrPoolTimeout):

@@ -6,25 +6,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/spf13/cobra"
 )
 
 func (a *app) eventsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "events QUEUE",
 		Short: "Follow what happens to messages, until interrupted",
-		Long: `events prints what happens to the messages of a queue, from its start on, until it is interrupted. It hears the
-processes that called EnableReport, and what people do by this command, with who did it. Redis keeps no event for one who
-is not connected: where the connection broke, it says that there is a gap.`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
-			m, err := a.monitor(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
+		Long: `events prints what happens to the messages of a queue from now on, until it is interrupted. It hears processes that called
+EnableReport, and the acts of people by this command and the page, with their names. Redis keeps no events: after the connection
+was lost, a line says that there is a gap.`,
+		Args: cobra.ExactArgs(1),
+		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
 			heard := make(chan delayqueue.Event)
 			sub, err := m.ListenEvent(c.Context(), func(e delayqueue.Event) {
 				select {
@@ -39,17 +34,16 @@ is not connected: where the connection broke, it says that there is a gap.`,
 			if !a.json && onTerminal(os.Stderr) {
 				fmt.Fprintf(os.Stderr, "listening to queue %s; Ctrl-C ends\n", printable(m.Name()))
 			}
-			for {
+			for unsaid == nil {
 				select {
 				case <-c.Context().Done():
-					return nil // it was told to end
+					return nil // interrupted, which is the ordinary end
 				case e := <-heard:
-					if err := a.printEvent(e); err != nil {
-						return err
-					}
+					a.printEvent(e)
 				}
 			}
-		},
+			return nil
+		}),
 	}
 }
 
@@ -63,12 +57,13 @@ type eventJSON struct {
 	By      string    `json:"by,omitempty"`
 }
 
-// idsShown is how many ids of one event are shown to a person.
+// idsShown is how many ids of one event a line shows.
 const idsShown = 3
 
-func (a *app) printEvent(e delayqueue.Event) error {
+func (a *app) printEvent(e delayqueue.Event) {
 	if a.json {
-		return printJSON(eventJSON{e.Code.String(), int(e.Code), utc(e.Time), e.Count, e.IDs, e.Dropped, e.By})
+		printJSON(eventJSON{e.Code.String(), int(e.Code), utc(e.Time), e.Count, e.IDs, e.Dropped, e.By})
+		return
 	}
 	if e.Dropped > 0 {
 		say("%s", paint(warn, plural(int(e.Dropped), "event")+" came too fast and were dropped"))
@@ -84,7 +79,7 @@ func (a *app) printEvent(e delayqueue.Event) error {
 		colour = bad
 	case delayqueue.GapEvent:
 		say("%s  %s", clock(e.Time), paint(bad, "gap            cut off from Redis until now; events may have been missed"))
-		return nil
+		return
 	}
 	ids := strings.Join(e.IDs[:min(len(e.IDs), idsShown)], " ")
 	if len(e.IDs) > idsShown {
@@ -93,10 +88,9 @@ func (a *app) printEvent(e delayqueue.Event) error {
 	if e.By != "" {
 		ids = strings.TrimSpace(ids + " by " + e.By)
 	}
-	count := "" // it is about the queue
+	count := "" // the event is about the queue
 	if e.Count > 0 {
 		count = fmt.Sprint(e.Count)
 	}
 	say("%s  %s  %5s  %s", clock(e.Time), paint(colour, fmt.Sprintf("%-13s", e.Code)), count, ids)
-	return nil
 }

@@ -11,19 +11,18 @@ import (
 	"slices"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"github.com/spf13/cobra"
-
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/metrics/promqueue"
 	"github.com/go-delayqueue/delayqueue/schedule"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
 )
 
-// exporter reports on queues to Prometheus without taking part in them.
+// exporter serves the gauges of queues to Prometheus.
 type exporter struct {
 	*app
-	names     []string // none: all that are found
+	names     []string // none: all queues that are found
 	every     time.Duration
 	collector *promqueue.Collector
 	watched   map[string]bool
@@ -35,12 +34,11 @@ func (a *app) exporterCommand() *cobra.Command {
 	timeout, every := durationFlag(3*time.Second), durationFlag(time.Minute)
 	c := &cobra.Command{
 		Use:   "exporter [QUEUE...]",
-		Short: "Report on queues to Prometheus, also while their services are dead",
-		Long: `exporter serves /metrics: the gauges of these queues, or of all queues of the prefix, which it looks for once a
-minute. Totals and histograms come from the services themselves. It goes on while Redis is away, and says so: its
-delayqueue_up is 0, or missing before it has reached Redis for the first time. The alerts are in metrics/alerts.yml.`,
-		Example:           "  delayqueue exporter --listen :9469",
-		ValidArgsFunction: a.completeQueue(),
+		Short: "Serve the gauges of queues to Prometheus, also while their services are down",
+		Long: `exporter serves /metrics: the gauges of the named queues, or of all queues of the prefix, which it looks for once a minute. Totals
+and histograms come from the services themselves. exporter goes on while Redis is away: then delayqueue_up is 0, or missing
+if Redis was never reached. The alerts are in metrics/alerts.yml.`,
+		Example: "  delayqueue exporter --listen :9469",
 		RunE: func(c *cobra.Command, names []string) error {
 			if timeout <= 0 || every <= 0 {
 				return fail(exitUsage, "--timeout and --discover must be above 0")
@@ -61,9 +59,9 @@ delayqueue_up is 0, or missing before it has reached Redis for the first time. T
 			return e.serve(c.Context(), listen)
 		},
 	}
-	c.Flags().StringVar(&listen, "listen", "127.0.0.1:9469", "where Prometheus finds it, host:port")
-	c.Flags().Var(&timeout, "timeout", "how long a scrape may read queues: less than Prometheus's scrape_timeout")
-	c.Flags().Var(&every, "discover", "how often it looks for queues")
+	c.Flags().StringVar(&listen, "listen", "127.0.0.1:9469", "address for Prometheus, host:port")
+	c.Flags().Var(&timeout, "timeout", "how long a scrape may read queues; less than Prometheus's scrape_timeout")
+	c.Flags().Var(&every, "discover", "interval of looking for queues")
 	return c
 }
 
@@ -92,7 +90,7 @@ func (e *exporter) serve(ctx context.Context, listen string) error {
 	}()
 	select {
 	case <-ctx.Done():
-		err = nil // it was told to end
+		err = nil // interrupted, which is the ordinary end
 	case err = <-served:
 		cancel()
 	}
@@ -102,7 +100,7 @@ func (e *exporter) serve(ctx context.Context, listen string) error {
 	return errors.Join(err, web.Shutdown(last))
 }
 
-// watch reaches Redis, and looks for queues, until ctx ends.
+// watch connects to Redis and looks for queues, again and again, until ctx ends.
 func (e *exporter) watch(ctx context.Context) {
 	said := ""
 	for {
@@ -128,7 +126,7 @@ func (e *exporter) watch(ctx context.Context) {
 	}
 }
 
-// look watches what is new and forgets what has been deleted.
+// look adds new queues to the collector and removes deleted ones.
 func (e *exporter) look(ctx context.Context) error {
 	if err := e.connect(ctx); err != nil {
 		return err

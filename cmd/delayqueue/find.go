@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/spf13/cobra"
 )
 
 type matchJSON struct {
@@ -24,25 +24,23 @@ type matchJSON struct {
 func (a *app) findCommand() *cobra.Command {
 	var (
 		states []string
-		limit  int
-		cursor string
+		part   pager
 	)
 	c := &cobra.Command{
 		Use:   "find [QUEUE] TEXT",
 		Short: "Look for a text in all messages",
-		Long: `find looks for an id, or a text in keys, headers, payloads (of groups the first part) and last errors of all messages,
-the dead first, until --limit are found. It reads the queue in small pages and rests between them as long as they took.
-Ctrl-C ends it with what it has found, and how to go on.
+		Long: `find looks for an id, or for a text in keys, headers, payloads (of a group: the first part) and last errors. It looks at all
+messages, garbage first, until --limit are found. It reads the queue in small pages and rests after each as long as the page
+took. Ctrl-C ends it: it prints what it has found, and how to go on.
 
-Without QUEUE it looks in all queues of the prefix, at 10,000 messages of each, and says where there are more.`,
-		Example:           "  delayqueue find orders order-42\n  delayqueue find order-42",
-		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: a.completeQueue(),
+Without QUEUE it looks in all queues of the prefix, at 10,000 messages of each, and says which queues have more.`,
+		Example: "  delayqueue find orders order-42\n  delayqueue find order-42",
+		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(c *cobra.Command, args []string) error {
-			if limit < 1 {
-				return fail(exitUsage, "--limit must be above 0")
+			if err := part.check(); err != nil {
+				return err
 			}
-			how := delayqueue.Find{}
+			how := ops.Find{}
 			for _, name := range states {
 				state, err := parseState(name)
 				if err != nil {
@@ -51,34 +49,29 @@ Without QUEUE it looks in all queues of the prefix, at 10,000 messages of each, 
 				how.States = append(how.States, state)
 			}
 			if len(args) == 1 {
-				if cursor != "" {
-					return fail(exitUsage, "--cursor goes on in one queue: which?")
+				if part.cursor != "" {
+					return fail(exitUsage, "--cursor goes on in one queue: name it")
 				}
-				return a.findEverywhere(c, args[0], how, limit)
+				return a.findEverywhere(c, args[0], how, part.limit)
 			}
 			m, err := a.monitor(c.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			return a.find(c, m, args[1], how, limit, cursor)
+			return a.find(c, m, args[1], how, part.limit, part.cursor)
 		},
 	}
 	c.Flags().StringSliceVar(&states, "state", nil, "only in these states (pending, ready, unack, retry, garbage, done)")
-	c.Flags().IntVarP(&limit, "limit", "l", 20, "show at most so many")
-	c.Flags().StringVar(&cursor, "cursor", "", "go on where a search before this one ended")
+	part.flags(c, 20, "messages to show at most", "search")
 	return c
 }
 
-// find prints what is found, and how to go on if there is more, also if it was interrupted or a call failed.
-func (a *app) find(c *cobra.Command, m *delayqueue.Monitor, text string, how delayqueue.Find, limit int, cursor string) error {
-	t := newGrid(matchColumns[1:]...).cutLast(len(matchColumns) - 1)
+// find prints what is found. If there is more, if it is interrupted, or if a call fails, it also prints how to go on.
+func (a *app) find(c *cobra.Command, m *ops.Queue, text string, how ops.Find, limit int, cursor string) error {
+	t := a.grid(matchColumns[1:]...).cutLast(len(matchColumns) - 1)
 	found, err := a.findIn(c.Context(), m, text, how, limit, cursor, 0)
-	if err := a.addMatches(t, "", m.Name(), found); err != nil {
-		return err
-	}
-	if !a.json && len(found.Matches) > 0 {
-		t.print()
-	}
+	addMatches(t, m.Name(), found, 1)
+	t.print()
 	if !a.json || found.Next != "" {
 		fmt.Fprintf(os.Stderr, "%s; looked at %d of %d\n", plural(len(found.Matches), "message"), found.Looked, found.Total)
 	}
@@ -88,10 +81,10 @@ func (a *app) find(c *cobra.Command, m *delayqueue.Monitor, text string, how del
 	return err
 }
 
-// findIn goes on until so many are found, and, if most is not 0, until it has looked at so many.
-func (a *app) findIn(ctx context.Context, m *delayqueue.Monitor, text string, how delayqueue.Find, limit int, cursor string, most int64,
-) (*delayqueue.Found, error) {
-	all := &delayqueue.Found{}
+// findIn goes on until it has found limit messages or, if most is not 0, has looked at most messages.
+func (a *app) findIn(ctx context.Context, m *ops.Queue, text string, how ops.Find, limit int, cursor string, most int64,
+) (*ops.Found, error) {
+	all := &ops.Found{}
 	for {
 		begun := time.Now()
 		how.Limit = limit - len(all.Matches)
@@ -102,43 +95,30 @@ func (a *app) findIn(ctx context.Context, m *delayqueue.Monitor, text string, ho
 		if err != nil || cursor == "" || len(all.Matches) >= limit || most > 0 && all.Looked >= most {
 			return all, err
 		}
-		rest(ctx, time.Since(begun)/10) // the call has rested between its pages
+		rest(ctx, time.Since(begun)/10) // the call itself rests between its pages
 	}
 }
 
-// matchColumns are those of a table of what was found; the first one is for many queues.
+// matchColumns are the columns of found messages; the first is for searches in many queues.
 var matchColumns = []any{"queue", "id", "key", "state", "in", "payload", "last error"}
 
-// addMatches adds what was found to a table, or prints it as JSON.
-func (a *app) addMatches(t *grid, shownAs, queue string, found *delayqueue.Found) error {
+// addMatches adds what was found to a table, from this one of matchColumns on.
+func addMatches(t *grid, queue string, found *ops.Found, from int) {
 	for _, one := range found.Matches {
-		if a.json {
-			if err := printJSON(matchJSON{queue, one.In, one.Header, jsonOf(one.MessageStatus)}); err != nil {
-				return err
-			}
-			continue
-		}
-		in := one.In
-		if one.Header != "" {
-			in += " " + one.Header
-		}
-		cells := []any{one.ID, one.Key, one.State, in, payloadOf(one.MessageStatus, 40), paint(bad, cut(one.LastError, 40))}
-		if shownAs != "" {
-			cells = append([]any{shownAs}, cells...)
-		}
-		t.add(cells...)
+		in := strings.TrimSpace(one.In + " " + one.Header)
+		cells := []any{queue, one.ID, one.Key, one.State, in, payloadOf(one.MessageStatus), errorOf(one.MessageStatus)}
+		t.row(matchJSON{queue, one.In, one.Header, jsonOf(one.MessageStatus)}, cells[from:]...)
 	}
-	return nil
 }
 
-// manyQueues is how many messages of each queue are looked at where all queues are.
+// manyQueues is how many messages of each queue a command about all queues looks at.
 const manyQueues = 10_000
 
-// findEverywhere looks in each queue of the prefix. One that cannot be read hides no other.
-func (a *app) findEverywhere(c *cobra.Command, text string, how delayqueue.Find, limit int) error {
-	t := newGrid(matchColumns...).cutLast(len(matchColumns))
+// findEverywhere looks in each queue of the prefix. A queue that cannot be read hides no other.
+func (a *app) findEverywhere(c *cobra.Command, text string, how ops.Find, limit int) error {
+	t := a.grid(matchColumns...).cutLast(len(matchColumns))
 	count := 0
-	err := a.eachQueue(c, func(ctx context.Context, m *delayqueue.Monitor) (looked, total int64, more string, err error) {
+	err := a.eachQueue(c, func(ctx context.Context, m *ops.Queue) (looked, total int64, more string, err error) {
 		if count >= limit {
 			return 0, 0, "", nil
 		}
@@ -147,26 +127,19 @@ func (a *app) findEverywhere(c *cobra.Command, text string, how delayqueue.Find,
 		if found.Next != "" {
 			more = "find " + shellQuote(m.Name()) + " " + shellQuote(text) + " --cursor " + shellQuote(found.Next)
 		}
-		if err := a.addMatches(t, m.Name(), m.Name(), found); err != nil {
-			return 0, 0, "", err
-		}
+		addMatches(t, m.Name(), found, 0)
 		return found.Looked, found.Total, more, err
-	}, func() error {
-		if !a.json && count > 0 {
-			t.print()
-		}
-		return nil
-	})
+	}, t.print)
 	if count >= limit {
 		fmt.Fprintf(os.Stderr, "these are the first %d; --limit shows more\n", limit)
 	}
 	return err
 }
 
-// eachQueue looks in all queues, shows what was found, and says how far it looked: in which there is more, and which could not be
-// read. The first error is its own.
+// eachQueue looks in all queues, shows what was found, and says how far it looked, which queues have more, and which could not be
+// read. It returns the first error.
 func (a *app) eachQueue(c *cobra.Command,
-	look func(context.Context, *delayqueue.Monitor) (looked, total int64, more string, err error), show func() error,
+	look func(context.Context, *ops.Queue) (looked, total int64, more string, err error), show func(),
 ) error {
 	monitors, wrong, err := a.monitors(c.Context(), nil)
 	if err != nil {
@@ -188,13 +161,11 @@ func (a *app) eachQueue(c *cobra.Command,
 			fmt.Fprintln(os.Stderr, "delayqueue: "+printable(text))
 			if wrong == nil {
 				code, _ := a.explain(err)
-				wrong = &failure{code: code} // it was said
+				wrong = &failure{code: code} // the text was printed
 			}
 		}
 	}
-	if err := show(); err != nil {
-		return err
-	}
+	show()
 	fmt.Fprintf(os.Stderr, "looked at %d of %d in %s\n", looked, total, plural(len(monitors), "queue"))
 	if len(rests) > 0 {
 		fmt.Fprintf(os.Stderr, "there is more in %s; to go on there:\n%s\n", plural(len(rests), "queue"), strings.Join(rests, "\n"))
@@ -226,20 +197,16 @@ func (a *app) errorsCommand() *cobra.Command {
 		where string
 	)
 	c := &cobra.Command{
-		Use:   "errors [QUEUE [garbage | retry]]",
-		Short: "Group what is dead, or waits for a retry, by its error",
-		Long: `errors counts what is in garbage, or waits for a retry, by the last error, in which numbers and ids are # and what
-stands in quotes is left out: how many, since when, and the last one of them. --error-like takes what stands under ERROR and selects just that
-group, here and in requeue, purge, cancel, run and reschedule. Ctrl-C ends it with what it has counted.
+		Use:   "errors [QUEUE]",
+		Short: "Group garbage, or messages that wait for a retry, by error",
+		Long: `errors counts the messages in garbage, or in retry, by their last error. In the error, numbers and ids are #, and text in
+quotes is left out. Each group shows how many, since when, and the last message. --error-like takes a text of the column ERROR
+and selects that group, here and in requeue, purge, cancel, run and reschedule. Ctrl-C ends it with what it has counted.
 
-Without QUEUE it looks in all queues of the prefix, at 10,000 messages of each, and says where there are more.`,
-		Example:           "  delayqueue errors orders\n  delayqueue requeue orders --all --error-like 'dial tcp #: refused'",
-		Args:              cobra.MaximumNArgs(2),
-		ValidArgsFunction: a.completeQueue("garbage", "retry"),
+Without QUEUE it looks in all queues of the prefix, at 10,000 messages of each, and says which queues have more.`,
+		Example: "  delayqueue errors orders\n  delayqueue requeue orders --all --error-like 'dial tcp #: refused'",
+		Args:    cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				where = args[1]
-			}
 			state, err := parseState(where)
 			if err != nil {
 				return err
@@ -256,17 +223,11 @@ Without QUEUE it looks in all queues of the prefix, at 10,000 messages of each, 
 			}
 			all, err := m.ErrorGroups(c.Context(), state, which.filter(), 0, "")
 			for err == nil && all.Next != "" {
-				var more *delayqueue.ErrorGroups
+				var more *ops.ErrorGroups
 				more, err = m.ErrorGroups(c.Context(), state, which.filter(), 0, all.Next)
 				all.Merge(more)
 			}
-			groups := []queueGroup{}
-			for _, g := range all.Groups {
-				groups = append(groups, queueGroup{m.Name(), g})
-			}
-			if err := a.printErrors(groups, all.Others, limit, false); err != nil {
-				return err
-			}
+			a.printErrors(groupsOf(m, all), all.Others, limit, false)
 			if !a.json {
 				fmt.Fprintf(os.Stderr, "looked at %d of %d\n", all.Looked, all.Total)
 			}
@@ -274,67 +235,62 @@ Without QUEUE it looks in all queues of the prefix, at 10,000 messages of each, 
 		},
 	}
 	which.flags(c, "whose time is")
-	c.Flags().IntVarP(&limit, "limit", "l", 20, "show at most so many groups; --json shows all")
-	c.Flags().StringVar(&where, "state", "garbage", "or retry")
+	c.Flags().IntVarP(&limit, "limit", "l", 20, "groups to show at most; --json shows all")
+	c.Flags().StringVar(&where, "state", "garbage", "garbage or retry")
 	return c
 }
 
 // A queueGroup is a group of errors of a queue.
 type queueGroup struct {
 	queue string
-	delayqueue.ErrorGroup
+	ops.ErrorGroup
 }
 
-// errorsEverywhere has the largest groups of all queues.
-func (a *app) errorsEverywhere(c *cobra.Command, state delayqueue.State, which delayqueue.Filter, limit int) error {
+// errorsEverywhere prints the largest groups of all queues.
+func (a *app) errorsEverywhere(c *cobra.Command, state delayqueue.State, which ops.Filter, limit int) error {
 	var groups []queueGroup
 	others := int64(0)
-	return a.eachQueue(c, func(ctx context.Context, m *delayqueue.Monitor) (looked, total int64, more string, err error) {
+	return a.eachQueue(c, func(ctx context.Context, m *ops.Queue) (looked, total int64, more string, err error) {
 		all, err := m.ErrorGroups(ctx, state, which, manyQueues, "")
 		if all == nil {
 			return 0, 0, "", err
 		}
-		for _, g := range all.Groups {
-			groups = append(groups, queueGroup{m.Name(), g})
-		}
+		groups = append(groups, groupsOf(m, all)...)
 		others += all.Others
 		if all.Next != "" {
-			more = "errors " + shellQuote(m.Name()) + " " + state.String()
+			more = "errors " + shellQuote(m.Name()) + " --state " + state.String()
 		}
 		return all.Looked, all.Total, more, err
-	}, func() error {
+	}, func() {
 		slices.SortStableFunc(groups, func(a, b queueGroup) int { return cmp.Compare(b.Count, a.Count) })
-		return a.printErrors(groups, others, limit, true)
+		a.printErrors(groups, others, limit, true)
 	})
 }
 
-// printErrors prints groups, the largest first; others are in none of them.
-func (a *app) printErrors(all []queueGroup, others int64, limit int, queues bool) error {
+func groupsOf(m *ops.Queue, all *ops.ErrorGroups) (groups []queueGroup) {
+	for _, g := range all.Groups {
+		groups = append(groups, queueGroup{m.Name(), g})
+	}
+	return groups
+}
+
+// printErrors prints groups, the largest first. others counts the messages that are in no group.
+func (a *app) printErrors(all []queueGroup, others int64, limit int, queues bool) {
 	header := []any{"count", "first", "last", "error", "last one", "queue"}
 	if !queues {
 		header = header[:5]
 	}
-	t := newGrid(header...).numbers(1).cutLast(4)
+	t := a.grid(header...).numbers(1).cutLast(4)
 	for i, g := range all {
-		if a.json {
-			if err := printJSON(errorGroupJSON{g.queue, g.Pattern, g.Count, utc(g.First), utc(g.Last), g.ID, g.Error}); err != nil {
-				return err
-			}
-		} else if i < limit {
-			t.add([]any{g.Count, moment{g.First}, moment{g.Last}, paint(bad, g.Pattern), g.ID, g.queue}[:len(header)]...)
+		if i >= limit && !a.json {
+			others += g.Count
+			continue
 		}
+		t.row(errorGroupJSON{g.queue, g.Pattern, g.Count, utc(g.First), utc(g.Last), g.ID, g.Error},
+			[]any{g.Count, moment{g.First}, moment{g.Last}, paint(bad, g.Pattern), g.ID, g.queue}[:len(header)]...)
 	}
-	if a.json {
-		return nil
-	}
-	if len(all) > 0 {
-		t.print()
-	}
-	for _, g := range all[min(len(all), limit):] {
-		others += g.Count
-	}
-	if others > 0 {
+	t.print()
+	if others > 0 && !a.json {
 		say("… and %s in other groups", plural(int(others), "message"))
 	}
-	return nil
 }

@@ -1,17 +1,13 @@
 package main
 
 import (
+	"os/user"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 )
-
-func init() {
-	scenarios["find"] = tellFind
-	scenarios["errors"] = tellErrors
-	scenarios["find everywhere"] = tellEverywhere
-}
 
 // One message among many, by whatever is known of it.
 func tellFind(w *world) {
@@ -60,9 +56,7 @@ func tellEverywhere(w *world) {
 	w.contains(w.run("find", "nothing").err, "looked at 10004 of 10005 in 4 queues", "there is more in 1 queue",
 		"delayqueue find big nothing --cursor ")
 	for _, args := range [][]any{{"SET", "{" + w.prefix + ":bad}:garbage", "x"}, {"HSET", "{" + w.prefix + ":bad}:state", "x", "1"}} {
-		if err := w.cli.Do(w.Context(), args...).Err(); err != nil {
-			w.Fatal(err)
-		}
+		ok(w, w.cli.Do(w.Context(), args...).Err())
 	}
 	r = w.run("find", "needle")
 	w.contains(r.out, "mails", "slips")
@@ -84,8 +78,90 @@ func tellErrors(w *world) {
 	r := w.run("errors", "orders", "-l", "1")
 	w.contains(r.out, "card # refused", "… and 1 message in other groups")
 	w.contains(r.err, "looked at 4 of 4")
-	w.contains(w.must("errors", "orders", "retry"), "")
+	w.contains(w.must("errors", "orders", "--state", "retry"), "")
 	w.contains(w.must("requeue", "orders", "--all", "--error-like", got[0].Pattern), "brought back 3 messages")
-	w.refused(exitUsage, "has no errors", "errors", "orders", "pending")
+	w.refused(exitUsage, "has no errors", "errors", "orders", "--state", "pending")
 	w.sound("orders")
+}
+
+func tellJournal(w *world) {
+	w.refused(exitNotFound, "no queue", "journal", "orders")
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	w.send("orders", "b", delayqueue.WithDelay(time.Hour))
+	w.must("pause", "orders", "--operator", "ann", "--reason", "cards are\x1b[31m down", "--until", "2h")
+	w.must("resume", "orders", "--operator", "bob")
+	w.must("run", "orders", "--all", "--yes", "--operator", "bob", "--reason", "a test")
+	w.contains(w.must("journal", "orders"), "ann", "pause", "cards are [31m down", "until 20", "bob", "resume",
+		"run now, finished", "what is pending", "2")
+	all := decode[journalJSON](w, w.must("journal", "orders", "--json"))
+	if len(all) != 3 || all[0].Act != "run now" || all[0].Job != "finished" || all[0].Messages != 2 ||
+		all[0].Reason != "a test" || all[2].By != "ann" {
+		w.Errorf("journal --json: %+v", all)
+	}
+	if out := w.must("journal", "orders", "--limit", "1"); strings.Contains(out, "ann") {
+		w.Errorf("more than one: %s", out)
+	}
+	w.refused(exitUsage, "--limit", "journal", "orders", "--limit", "0")
+	w.refused(exitNotFound, "not found", "journal", "stop", "orders", "x")
+	w.refused(exitRefused, "wrong state", "journal", "stop", "orders", all[0].ID)
+	w.must("purge", "orders", "--whole-queue", "--yes", "--operator", "eve")
+	w.contains(w.must("journal", "orders"), "delete queue", "eve", "ann")
+}
+
+// Whoever acts is named in the journal in a container and under cron too, where no variable says who that is.
+func TestOperatorWithoutVariables(t *testing.T) {
+	t.Setenv("USER", "")
+	t.Setenv("LOGNAME", "")
+	who, _, _ := strings.Cut(operator(), "@")
+	if u, err := user.Current(); who == "" || who == "somebody" || err == nil && who != u.Username {
+		t.Errorf("%q", operator())
+	}
+}
+
+func tellTop(w *world) {
+	w.refused(exitNotFound, "no queues under the prefix", "top")
+	w.refused(exitUsage, "--interval", "top", "--interval", "0s")
+	w.send("calm", "a", delayqueue.WithDelay(time.Hour))
+	w.consumeNothing("calm")
+	w.send("alone", "b")
+	w.send("a-queue-with-quite-a-long-name", "c", delayqueue.WithDelay(time.Hour))
+	w.must("pause", "a-queue-with-quite-a-long-name", "--reason", "the provider of cards is down, and nobody knows until when")
+
+	out := w.must("top", "-n", "1s") // no terminal: once, without a control character
+	order := []int{strings.Index(out, "alone"), strings.Index(out, "a-queue"), strings.Index(out, "calm")}
+	if order[0] < 0 || order[0] > order[1] || order[1] > order[2] || strings.Contains(out, "\x1b") {
+		w.Errorf("not the worst first, or coloured:\n%q", out)
+	}
+	w.contains(out, "VERDICT", "IN/S", "no consumers, ", "by ", "nobody knows until when", "fine", "0/")
+	all := decode[topJSON](w, w.must("top", "--json", "-n", "1s"))
+	if len(all) != 3 || all[0].Queue != "alone" || all[0].Level != "critical" || all[0].Code != "no consumers" || all[0].Waits != 1 ||
+		all[0].In == nil || all[0].Behind <= 0 ||
+		all[2].Verdict != "fine" || all[2].Workers == 0 || all[2].Failing != nil {
+		w.Errorf("top --json: %+v", all)
+	}
+	if stats := decode[statsJSON](w, w.must("stats", "alone", "--json")); stats[0].Level != all[0].Level || stats[0].Code != all[0].Code {
+		w.Errorf("stats --json: %+v", stats)
+	}
+	if d := decode[diagnosis](w, w.run("doctor", "alone", "--json").out); d[0].Code != "no consumers" {
+		w.Errorf("doctor --json: %+v", d)
+	}
+
+	w.columns = 80
+	t := w.terminal("top", "-n", "50ms")
+	t.sees("every 50ms; Ctrl-C ends")
+	w.must("resume", "a-queue-with-quite-a-long-name")
+	w.send("calm", "d", delayqueue.WithDelay(time.Hour))
+	t.sees("fine            ")
+	for line := range strings.Lines(t.screen.String()) {
+		if len([]rune(strings.TrimRight(line, " \n"))) > 80 {
+			w.Errorf("wider than 80: %q", line)
+		}
+	}
+	t.types(ctrlC)
+	t.ends(0)
+	t = w.terminal("top", "--once", "-n", "1s")
+	t.ends(0)
+	if strings.Contains(t.all(), altScreen) {
+		w.Error("--once takes the whole screen")
+	}
 }

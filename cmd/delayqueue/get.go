@@ -11,12 +11,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
-
-	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/check"
 )
 
 func (a *app) getCommand() *cobra.Command {
@@ -24,16 +24,11 @@ func (a *app) getCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get QUEUE ID",
 		Short: "Show one message",
-		Long: `get shows one message, by its id, or with --key by the key that its sender gave it: the live one that has it, else the
-one that died last.`,
-		Example:           "  delayqueue get orders order-42 --key",
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
-			m, err := a.monitor(c.Context(), args[0])
-			if err != nil {
-				return err
-			}
+		Long: `get shows one message, by its id, or with --key by its message key: the live message with that key, else the one that died
+last.`,
+		Example: "  delayqueue get orders order-42 --key",
+		Args:    cobra.ExactArgs(2),
+		RunE: a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
 			find := get
 			if byKey {
 				find = getKey
@@ -56,25 +51,22 @@ one that died last.`,
 				_, err = os.Stdout.WriteString(msg.Result)
 				return err
 			case a.json:
-				return printJSON(jsonOf(msg))
+				printJSON(jsonOf(msg))
+			default:
+				printMessage(msg)
 			}
-			printMessage(msg)
 			return nil
-		},
+		}),
 	}
-	c.Flags().BoolVarP(&byKey, "key", "k", false, "ID is the key that the sender gave the message")
-	c.Flags().BoolVar(&raw, "payload", false, "print the payload alone, as it is")
-	c.Flags().BoolVar(&result, "result", false, "print the result of what is done alone, as it is")
+	c.Flags().BoolVarP(&byKey, "key", "k", false, "ID is a message key")
+	c.Flags().BoolVar(&raw, "payload", false, "print the payload alone, byte by byte")
+	c.Flags().BoolVar(&result, "result", false, "print the result of a message in done alone, byte by byte")
 	return c
 }
 
-func printMessage(m *delayqueue.MessageStatus) {
+func printMessage(m *ops.MessageStatus) {
 	t := newGrid()
-	row := func(name string, value any) {
-		if value != "" && value != painted("") {
-			t.add(paint(faint, name), value)
-		}
-	}
+	row := t.fact
 	row("id", m.ID)
 	row("key", m.Key)
 	colours := good
@@ -129,8 +121,8 @@ func printMessage(m *delayqueue.MessageStatus) {
 	t.print()
 }
 
-// errorLine is an error that is not the last one, with which delivery it ended, and when, as far as that is known.
-func errorLine(e delayqueue.KeptError) string {
+// errorLine is an earlier error, with its delivery and instant if they are known.
+func errorLine(e ops.KeptError) string {
 	if e.Delivery == 0 || e.At.IsZero() {
 		return e.Text
 	}
@@ -138,7 +130,7 @@ func errorLine(e delayqueue.KeptError) string {
 }
 
 // payloadRows shows a payload, or the parts of a group.
-func payloadRows(m *delayqueue.MessageStatus, row func(name string, value any)) {
+func payloadRows(m *ops.MessageStatus, row func(name string, value any)) {
 	if m.PartCount > 0 {
 		row("parts", fmt.Sprintf("%s, %s", plural(m.PartCount, "part"), plural(m.PartBytes, "byte")))
 	}
@@ -150,35 +142,32 @@ func payloadRows(m *delayqueue.MessageStatus, row func(name string, value any)) 
 	}
 }
 
-// sentAt is the instant in an id, by the sender's clock; zero for what is no UUIDv7.
+// sentAt is the instant in an id, by the sender's clock; zero for an id that is no UUIDv7.
 func sentAt(id string) time.Time {
 	u, err := uuid.Parse(id)
 	if err != nil || u.Version() != 7 {
 		return time.Time{}
 	}
-	ms := int64(0)
-	for _, b := range u[:6] {
-		ms = ms<<8 | int64(b)
-	}
-	return time.UnixMilli(ms)
+	return time.Unix(u.Time().UnixTime())
 }
 
-// expiry is what the TTL of a message means for it.
-func expiry(m *delayqueue.MessageStatus) string {
+// expiry says what the TTL does to a message now.
+func expiry(m *ops.MessageStatus) string {
 	if m.Delivery > 1 || m.State == delayqueue.StateUnack || m.State == delayqueue.StateGarbage {
 		return "which is for the first delivery alone"
 	}
 	return "garbage if it is not handed out by " + at(m.Due.Add(m.TTL))
 }
 
-// near is how many messages of each structure are looked at for an id that was mistyped.
+// near is how many messages of each structure are compared with an id that was not found.
 const near = 10_000
 
-// noMessage names the nearest message that there is; by its key a live, a dead or any ("") one was wanted.
-func (a *app) noMessage(ctx context.Context, m *delayqueue.Monitor, what string, byKey bool, wanted string) error {
+// noMessage is the error for a message that is not found. It names the nearest message. wanted is "live", "dead" or "" for any, of a
+// message by its key.
+func (a *app) noMessage(ctx context.Context, m *ops.Queue, what string, byKey bool, wanted string) error {
 	q := check.Queue{Prefix: a.prefix, Name: m.Name()}
 	if byKey {
-		held := new(delayqueue.KeyHeldError)
+		held := new(ops.KeyHeldError)
 		if _, err := m.GetKey(ctx, what); errors.As(err, &held) {
 			return fail(exitNotFound, "%v", held)
 		}
@@ -226,7 +215,7 @@ func (a *app) noMessage(ctx context.Context, m *delayqueue.Monitor, what string,
 	hint := didYouMean(nearest(strings.ToLower(what), ids), "")
 	switch {
 	case uuid.Validate(what) == nil:
-		// Ids that were sent together differ in a few places, so a message that is gone has near ones too.
+		// Ids that were made together differ in a few places, so an id that is gone has near ones too.
 		hint = ": it was handled, taken back or deleted, or never sent here" + hint
 	case hint == "":
 		hint = ": an id is a UUID like 0190f3a0-0000-7000-8000-000000000001"

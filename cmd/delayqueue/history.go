@@ -3,10 +3,9 @@ package main
 import (
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/guptarohit/asciigraph"
 	"github.com/spf13/cobra"
-
-	"github.com/go-delayqueue/delayqueue"
 )
 
 func (a *app) historyCommand() *cobra.Command {
@@ -16,16 +15,14 @@ func (a *app) historyCommand() *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "history QUEUE",
-		Short: "Draw what was sent, handled and failed by hour or day",
-		Long: `history draws what was counted in each of the last 48 hours, in local time, or of the last 30 days, which are
-those of UTC. The last one is not over yet. LATE is how long after they were due messages were handed out for
-the first time, on average, AT MOST the longest.`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeQueue(),
+		Short: "Draw how many messages were sent, handled and failed by hour or day",
+		Long: `history draws the counts of the last 24 hours (--last, at most 48) in local time, or with --days of days of UTC (at most 30). The
+last hour or day is not over yet. LATE is the average time from due to handed out for the first time, and AT MOST is the longest.`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			by, most := delayqueue.Hourly, 48
+			by, most := ops.Hourly, 48
 			if days {
-				by, most = delayqueue.Daily, 30
+				by, most = ops.Daily, 30
 			}
 			if last < 1 || last > most {
 				return fail(exitUsage, "--last %d: from 1 to %d", last, most)
@@ -39,9 +36,10 @@ the first time, on average, AT MOST the longest.`,
 				return err
 			}
 			if a.json {
-				return printTallies(tallies)
+				printTallies(tallies)
+			} else {
+				drawTallies(tallies, days)
 			}
-			drawTallies(tallies, days)
 			return nil
 		},
 	}
@@ -50,24 +48,20 @@ the first time, on average, AT MOST the longest.`,
 	return c
 }
 
-func printTallies(tallies []delayqueue.Tally) error {
+func printTallies(tallies []ops.Tally) {
 	for _, t := range tallies {
-		err := printJSON(map[string]any{
+		printJSON(map[string]any{
 			"start": t.Start, "sent": t.Sent, "delivered": t.Delivered, "acked": t.Acked, "failed": t.Failed, "lost": t.Lost, "garbage": t.Garbage,
 			"superseded": t.Superseded,
 			"started":    t.Started, "lateness_seconds": t.Lateness.Seconds(), "max_lateness_seconds": t.MaxLateness.Seconds(),
 		})
-		if err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
 const chartHeight = 8 // lines
 
 // drawTallies draws a chart, and below it the numbers of each span in which something happened.
-func drawTallies(tallies []delayqueue.Tally, days bool) {
+func drawTallies(tallies []ops.Tally, days bool) {
 	var sent, acked, failed []float64
 	layout, axis, since, local := "2006-01-02 15:04", "15:04", "since", time.Time.Local
 	if days {
@@ -103,7 +97,7 @@ func drawTallies(tallies []delayqueue.Tally, days bool) {
 				asciigraph.SeriesColors(asciigraph.Blue, asciigraph.Green, asciigraph.Red),
 				asciigraph.SeriesLegends("sent", "acked", "failed or lost"))
 			say("%s\n", painted(asciigraph.PlotMany([][]float64{sent, acked, failed}, options...)))
-		} else { // lines that only a colour tells apart would be a riddle
+		} else { // without colours, lines in one chart could not be told apart
 			for _, one := range []struct {
 				name   string
 				values []float64

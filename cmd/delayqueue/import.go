@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -9,19 +10,19 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
 )
 
-// importFlags say what is moved from where.
+// importFlags say which queue is moved where.
 type importFlags struct {
 	from           string
 	into           string
 	prefix         string // of hdt3213's keys
 	tagged         bool   // they have hash tags
 	dryRun, follow bool
-	agreed         bool // somebody said yes
+	agreed         bool // the question was answered with yes
 }
 
 // libraries are those whose queues can be imported.
@@ -32,32 +33,35 @@ func (a *app) importCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "import QUEUE --from asynq|hdt3213",
 		Short: "Move what waits in a queue of another library",
-		Long: `import moves what waits in a queue of another library (on the same Redis) into a queue of this one, which it makes if
-there is none, each message once: it takes a message out of theirs, stores it here and only then deletes it there. Whatever
-cut it off, the same command goes on; two at a time do no harm. Their consumers may go on meanwhile: what they have they
-finish, and what was taken they do not get. An outage of Redis is waited for. With --follow it goes on with what their
-senders still send, waits for a queue that is not there yet, needs nobody to say yes, and says each minute how far it is.
+		Long: `import moves the waiting messages of a queue of another library, on the same Redis, into a queue of this library, each message
+once. It makes the queue if there is none. A message is taken out of their queue, stored here, and only then deleted there. If
+the command is cut off, the same command goes on. Two at a time do no harm, and their consumers may go on meanwhile. import
+waits for the end of an outage of Redis.
 
-Of asynq it moves what is pending, scheduled and waiting for a retry, and what is active although its server is gone for a
-minute: payload, headers, the time at which it is due, timeout, deadline, retention, and the retries that are left. The
-type of a task is the header "kind", so handlers of the package typed get it. An id that somebody chose (asynq.TaskID) is
-the key, else the lock that a task of asynq.Unique holds; is there a message with that key already, it stays and the task is dropped. What is active, archived, completed or
-in a group is left, and counted.
+With --follow it also moves the messages that their senders still send. It waits for a queue that is not there yet, asks nobody
+if there is no terminal, and says each minute how far it is.
 
-Of github.com/hdt3213/delayqueue it moves what is pending, ready and to be retried, and what was handed out and is to come
-again by now: payload, time, and the retries that are left. What was handed out a moment ago is left: once its consumer has
-finished or was stopped, the same command moves what remains.`,
+From asynq it moves the tasks that are pending, scheduled or waiting for a retry, and active tasks whose server has been gone for a
+minute. A message gets the payload, headers, due time, timeout, deadline, retention and remaining retries of its task. The type of
+a task is the header "kind", for handlers of the package typed. The key is an id that was chosen by asynq.TaskID, else the lock of
+asynq.Unique; if there is a message with that key already, that message stays and the task is dropped. Tasks that are active,
+archived, completed or in a group are left, and counted.
+
+From github.com/hdt3213/delayqueue it moves the messages that are pending, ready or to be retried, and those that were handed out
+and are due again by now. A message gets the payload, time and remaining retries. Messages that were just handed out are left; once
+their consumer has finished or was stopped, the same command moves the rest.`,
 		Example: "  delayqueue import default --from asynq --into orders --dry-run\n" +
 			"  delayqueue import default --from asynq --into orders --follow",
-		Args: cobra.ExactArgs(1),
-		RunE: func(c *cobra.Command, args []string) error { return a.importQueue(c, args[0], &f) },
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: cobra.NoFileCompletions, // the queue is another library's
+		RunE:              func(c *cobra.Command, args []string) error { return a.importQueue(c, args[0], &f) },
 	}
 	c.Flags().StringVar(&f.from, "from", "", "the library: "+strings.Join(libraries, " or "))
-	c.Flags().StringVar(&f.into, "into", "", "the queue of ours (default: of the same name)")
+	c.Flags().StringVar(&f.into, "into", "", "the queue of this library (default: of the same name)")
 	c.Flags().StringVar(&f.prefix, "from-prefix", hdtPrefix, "with --from hdt3213: its UseCustomPrefix")
 	c.Flags().BoolVar(&f.tagged, "hash-tag", false, "with --from hdt3213: its UseHashTagKey (default: what is found)")
-	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "say how many it would be, and change nothing")
-	c.Flags().BoolVar(&f.follow, "follow", false, "go on with what their senders still send, until it is interrupted")
+	c.Flags().BoolVar(&f.dryRun, "dry-run", false, "say how many messages would be moved, and change nothing")
+	c.Flags().BoolVar(&f.follow, "follow", false, "go on with messages that are still sent there, until interrupted")
 	c.MarkFlagsMutuallyExclusive("dry-run", "follow")
 	return c
 }
@@ -65,7 +69,7 @@ finished or was stopped, the same command moves what remains.`,
 func (f *importFlags) check(c *cobra.Command, name string) error {
 	switch {
 	case f.from == "":
-		return fail(exitUsage, "from where? --from %s", strings.Join(libraries, " or --from "))
+		return fail(exitUsage, "from which library? --from %s", strings.Join(libraries, " or --from "))
 	case !slices.Contains(libraries, f.from):
 		return fail(exitUsage, "--from %q is none of %s%s", f.from, strings.Join(libraries, ", "), didYouMean(nearest(f.from, libraries), ""))
 	}
@@ -78,7 +82,7 @@ func (f *importFlags) check(c *cobra.Command, name string) error {
 	return validName(f.into)
 }
 
-// theirs is the queue to import from, which is there.
+// theirs is the queue to import from, or an error if there is none.
 func (a *app) theirs(c *cobra.Command, name string, f *importFlags) (foreignQueue, error) {
 	if f.from == "asynq" {
 		q := &asynqQueue{cli: a.cli, name: name}
@@ -133,19 +137,17 @@ func (a *app) importQueue(c *cobra.Command, name string, f *importFlags) error {
 	default:
 		err = a.watchImport(im, f, total, func() error { return im.outlast(ctx, im.run) })
 	}
-	if err := im.say(a.json, f, name); err != nil {
-		return err
-	}
+	im.say(a.json, f, name)
 	if err != nil && !f.dryRun {
 		fmt.Fprintln(os.Stderr, "it was cut off; the same command goes on, and moves nothing twice")
 	}
 	return err
 }
 
-// unattended: a service runs it, so there is nobody to ask.
+// unattended says that a service runs the command, so there is nobody to ask.
 func (f *importFlags) unattended() bool { return f.follow && !onTerminal(os.Stdin) }
 
-// findTheirs is theirs, for which --follow waits: a queue of another library has no key before its first message.
+// findTheirs is theirs. With --follow it waits for the queue, because another library's queue has no key before its first message.
 func (a *app) findTheirs(c *cobra.Command, name string, f *importFlags) (foreignQueue, error) {
 	ctx := c.Context()
 	waiting := false
@@ -173,13 +175,13 @@ func (a *app) findTheirs(c *cobra.Command, name string, f *importFlags) (foreign
 	}
 }
 
-// sentence is the text of an error at the beginning of one.
+// sentence is the text of an error with a capital letter.
 func sentence(err error) string {
 	text := err.Error()
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// sayEvery is how often an import without a terminal says how far it is, if it moved anything since.
+// sayEvery is how often an import without a terminal says how far it is, if it has moved anything since.
 const sayEvery = time.Minute
 
 // watchImport shows how an import goes on: by a bar on a terminal, else by a line now and then.
@@ -192,7 +194,7 @@ func (a *app) watchImport(im *importer, f *importFlags, total int64, work func()
 	}
 	silent, said := f.dryRun || onTerminal(os.Stderr), time.Now()
 	if f.follow {
-		said = time.Time{} // that it has begun is worth a line
+		said = time.Time{} // the first messages are worth a line
 	}
 	im.moved = func(n int) {
 		_ = bar.Add(n)
@@ -214,7 +216,7 @@ func (a *app) watchImport(im *importer, f *importFlags, total int64, work func()
 	return work()
 }
 
-// followInterval is how long what their senders send waits for the next look.
+// followInterval is the pause between two looks at their queue.
 const followInterval = time.Second
 
 // follow goes on until it is interrupted, which is its ordinary end.
@@ -229,9 +231,10 @@ func (im *importer) follow(ctx context.Context) error {
 	}
 }
 
-func (im *importer) say(json bool, f *importFlags, name string) error {
+func (im *importer) say(json bool, f *importFlags, name string) {
 	if json {
-		return printJSON(im.importResult)
+		printJSON(im.importResult)
+		return
 	}
 	did := "moved"
 	if f.dryRun {
@@ -253,5 +256,46 @@ func (im *importer) say(json bool, f *importFlags, name string) error {
 	for _, why := range slices.Sorted(maps.Keys(im.Left)) {
 		say("left %d: %s", im.Left[why], why)
 	}
-	return nil
+}
+
+// foreignText is the content of a key of theirs.
+type foreignText struct {
+	text string
+	err  error // of the server: the key is of another type
+}
+
+// readEach reads a text for each claim, in one round trip. Its error is that of the call as a whole.
+func readEach(ctx context.Context, cli redis.UniversalClient, claims []claim,
+	read func(redis.Pipeliner, string) *redis.StringCmd) ([]foreignText, error) {
+	cmds := make([]*redis.StringCmd, len(claims))
+	_, _ = cli.Pipelined(ctx, func(p redis.Pipeliner) error { // each has its error
+		for i, c := range claims {
+			cmds[i] = read(p, c.id)
+		}
+		return nil
+	})
+	texts := make([]foreignText, len(claims))
+	for i, cmd := range cmds {
+		text, err := cmd.Result()
+		if err != nil && !errors.Is(err, redis.Nil) && !redis.HasErrorPrefix(err, "WRONGTYPE") {
+			return texts, err
+		}
+		texts[i] = foreignText{text, err}
+	}
+	return texts, nil
+}
+
+// message decodes a text that is there.
+func (t foreignText) message(decode func() (foreignMessage, error)) (m foreignMessage) {
+	err := t.err
+	switch {
+	case errors.Is(err, redis.Nil):
+		return foreignMessage{gone: true}
+	case err == nil:
+		m, err = decode()
+	}
+	if err != nil {
+		m.problem = leftUnreadable
+	}
+	return m
 }

@@ -8,11 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/google/uuid"
 	"github.com/redis/go-redis/v9"
 	"google.golang.org/protobuf/encoding/protowire"
-
-	"github.com/go-delayqueue/delayqueue"
 )
 
 // An asynqQueue is a queue of github.com/hibiken/asynq, as versions 0.18 to 0.26 keep it:
@@ -249,7 +248,7 @@ func asynqMessage(text string, c claim, now time.Time) (m foreignMessage, lock s
 		m.options = append(m.options, delayqueue.WithHeader(name, value))
 	}
 	m.options = append(m.options, delayqueue.WithHeader(kindHeader, t.kind))
-	if _, err := delayqueue.SettingsOf(m.options...); err != nil {
+	if err := delayqueue.Describe(m.options...).Err; err != nil {
 		return m, "", err
 	}
 	switch due := max(int64(c.due), now.Unix()); {

@@ -8,18 +8,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/go-delayqueue/delayqueue/typed"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/typed"
 )
-
-func init() {
-	scenarios["import from asynq"] = tellImportAsynq
-	scenarios["import beside asynq's servers"] = tellImportBesideServers
-	scenarios["import of rubbish"] = tellImportRubbish
-}
 
 // quiet is a log that nobody reads.
 type quiet struct{}
@@ -45,9 +39,7 @@ func newAsynqWorld(w *world) *asynqWorld {
 func (w *asynqWorld) enqueue(kind, payload string, opts ...asynq.Option) string {
 	w.Helper()
 	info, err := w.in.Enqueue(asynq.NewTask(kind, []byte(payload)), append(opts, asynq.Queue(w.name))...)
-	if err != nil {
-		w.Fatal(err)
-	}
+	ok(w, err)
 	return info.ID
 }
 
@@ -58,18 +50,14 @@ func (w *asynqWorld) serve(handle func(context.Context, *asynq.Task) error) (sto
 		Concurrency: 2, Queues: map[string]int{w.name: 1}, Logger: quiet{}, TaskCheckInterval: 10 * time.Millisecond,
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return time.Hour },
 	})
-	if err := s.Start(asynq.HandlerFunc(handle)); err != nil {
-		w.Fatal(err)
-	}
+	ok(w, s.Start(asynq.HandlerFunc(handle)))
 	return s.Shutdown
 }
 
 func (w *asynqWorld) info() *asynq.QueueInfo {
 	w.Helper()
 	info, err := w.look.GetQueueInfo(w.name)
-	if err != nil {
-		w.Fatal(err)
-	}
+	ok(w, err)
 	return info
 }
 
@@ -83,7 +71,7 @@ func (w *asynqWorld) handleAll(fate map[string]error, there func(*asynq.QueueInf
 
 func tellImportAsynq(world *world) {
 	w := newAsynqWorld(world)
-	w.refused(exitUsage, "from where?", "import", w.name)
+	w.refused(exitUsage, "from which library?", "import", w.name)
 	w.refused(exitUsage, `did you mean "asynq"?`, "import", w.name, "--from", "async")
 	w.refused(exitNotFound, "asynq has no queue", "import", w.name, "--from", "asynq")
 
@@ -126,11 +114,9 @@ func tellImportAsynq(world *world) {
 // moved looks at what came.
 func (w *asynqWorld) moved(queue string, due, until time.Time) {
 	w.Helper()
-	get := func(key string) *delayqueue.MessageStatus {
+	get := func(key string) *ops.MessageStatus {
 		m, err := w.monitor(queue).GetKey(w.Context(), key)
-		if err != nil {
-			w.Fatal(err)
-		}
+		ok(w, err)
 		return m
 	}
 	m := get("order-7")
@@ -169,7 +155,7 @@ func (w *asynqWorld) handled(queue string) {
 		w.Errorf("%v", seen)
 	}
 	w.until("what was late is garbage", func() bool { return w.counts(queue).Garbage == 1 })
-	for m, err := range w.monitor(queue).All(w.Context(), delayqueue.StateGarbage, delayqueue.Filter{}) {
+	for m, err := range w.monitor(queue).All(w.Context(), delayqueue.StateGarbage, ops.Filter{}) {
 		if err != nil || m.Headers["kind"] != "late" || !strings.Contains(m.LastError, delayqueue.ErrExpired.Error()) {
 			w.Errorf("%+v, %v", m, err)
 		}

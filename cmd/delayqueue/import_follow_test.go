@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/hibiken/asynq"
 )
 
 // A bridge runs without a terminal, begins before there is a queue of theirs, and outlasts restarts of Redis.
@@ -24,14 +24,10 @@ func TestImportFollowsFromNothingOverRestarts(t *testing.T) {
 	cmd := w.command("import", w.q.name, "--from", "hdt3213", "--into", "orders", "--follow")
 	said := filepath.Join(t.TempDir(), "said")
 	file, err := os.Create(said)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	defer file.Close()
 	cmd.Stderr = file
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill() }) // in case that the test failed
 	says := func(text string, times int) {
 		t.Helper()
@@ -87,18 +83,12 @@ func TestImportBesideAnother(t *testing.T) {
 		pending := im.theirs.structures(time.Now())
 		for _, s := range pending {
 			page, err := im.page(t.Context(), s, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
+			ok(t, err)
 			if len(page) > 0 {
-				if _, err := im.claim(t.Context(), s, page); err != nil {
-					t.Fatal(err)
-				}
+				ok(t, errOf(im.claim(t.Context(), s, page)))
 			}
 		}
-		if err := slow.forward(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, slow.forward(t.Context()))
 		if im.Moved != 20 || slow.Gone != 0 || slow.Repeated != 20 {
 			t.Errorf("%s: moved %d; the other one: %+v", im.from, im.Moved, slow.importResult)
 		}
@@ -160,7 +150,7 @@ func TestImportRespectsKeyHolds(t *testing.T) {
 		w.contains(w.must("import", w.name, "--from", "asynq", "--into", "orders", "--yes"), text)
 	}
 	imported("moved 1 message of")
-	page, err := w.monitor("orders").List(t.Context(), delayqueue.StatePending, delayqueue.Filter{}, "")
+	page, err := w.monitor("orders").List(t.Context(), delayqueue.StatePending, ops.Filter{}, "")
 	if err != nil || len(page.Messages) != 1 || page.Messages[0].Key == "" {
 		t.Fatalf("%+v, %v", page, err)
 	}
@@ -177,7 +167,7 @@ func TestImportRespectsKeyHolds(t *testing.T) {
 		t.Errorf("handled %q", got)
 	}
 	for until := time.Now().Add(deadline); ; time.Sleep(10 * time.Millisecond) { // it is acked
-		if _, err := w.monitor("orders").GetKey(t.Context(), key); errors.As(err, new(*delayqueue.KeyHeldError)) {
+		if _, err := w.monitor("orders").GetKey(t.Context(), key); errors.As(err, new(*ops.KeyHeldError)) {
 			break
 		} else if time.Now().After(until) {
 			t.Fatalf("the key is not held: %v", err)

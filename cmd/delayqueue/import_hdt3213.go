@@ -7,9 +7,8 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/redis/go-redis/v9"
 )
 
 // An hdtQueue is a queue of github.com/hdt3213/delayqueue. Its keys begin with <prefix>:<name>, or {<prefix>:<name>} with

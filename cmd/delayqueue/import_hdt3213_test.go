@@ -7,17 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 )
-
-func init() {
-	scenarios["import from hdt3213"] = tellImportHdt
-	scenarios["import from hdt3213 with a prefix"] = tellImportHdtPrefix
-}
 
 // hdtWorld is a queue as hdt3213/delayqueue leaves it in Redis.
 type hdtWorld struct {
@@ -34,9 +29,7 @@ func (w *hdtWorld) put(payload string, again int, due time.Time) (id string) {
 	w.Helper()
 	id = uuid.NewString()
 	must := func(err error) {
-		if err != nil {
-			w.Fatal(err)
-		}
+		ok(w, err)
 	}
 	must(w.cli.Set(w.Context(), w.q.payload(id), payload, time.Until(due)+time.Hour).Err())
 	must(w.cli.HSet(w.Context(), w.q.base()+"retry:cnt", id, again).Err())
@@ -51,16 +44,12 @@ func (w *hdtWorld) pending(payload string, again int, due time.Time) string {
 
 func (w *hdtWorld) zadd(name, id string, at time.Time) {
 	w.Helper()
-	if err := w.cli.ZAdd(w.Context(), w.q.base()+name, redis.Z{Score: float64(at.Unix()), Member: id}).Err(); err != nil {
-		w.Fatal(err)
-	}
+	ok(w, w.cli.ZAdd(w.Context(), w.q.base()+name, redis.Z{Score: float64(at.Unix()), Member: id}).Err())
 }
 
 func (w *hdtWorld) push(name, id string) {
 	w.Helper()
-	if err := w.cli.LPush(w.Context(), w.q.base()+name, id).Err(); err != nil {
-		w.Fatal(err)
-	}
+	ok(w, w.cli.LPush(w.Context(), w.q.base()+name, id).Err())
 }
 
 // keys are those that are left of theirs.
@@ -71,9 +60,7 @@ func (w *hdtWorld) keys() (left []string) {
 			left = append(left, key)
 		}
 	}}
-	if _, err := s.run(w.Context(), w.cli); err != nil {
-		w.Fatal(err)
-	}
+	ok(w, errOf(s.run(w.Context(), w.cli)))
 	slices.Sort(left)
 	return slices.Compact(left)
 }
@@ -106,10 +93,8 @@ func tellImportHdt(world *world) {
 	w.contains(w.must(append(args, "--yes")...), "moved 0 messages", left)
 	retries, dues := map[string]int{}, map[string]time.Time{}
 	for _, state := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady} {
-		for m, err := range w.monitor("orders").All(w.Context(), state, delayqueue.Filter{}) {
-			if err != nil {
-				w.Fatal(err)
-			}
+		for m, err := range w.monitor("orders").All(w.Context(), state, ops.Filter{}) {
+			ok(w, err)
 			retries[m.Payload], dues[m.Payload] = m.MaxRetries, m.Due
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/redis/go-redis/v9"
 )
 
 // How a message is moved once, whoever is killed when, and however many imports run at a time:
@@ -90,7 +90,7 @@ type importer struct {
 	moved  func(n int)
 	outage func(err error, first bool) bool // whether to wait for the end of what err shows; first: it was not asked before
 
-	monitor *delayqueue.Monitor // of the queue
+	monitor *ops.Queue // of the queue
 	importResult
 }
 

@@ -3,30 +3,32 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/spf13/cobra"
 )
 
 func (a *app) journalCommand() *cobra.Command {
 	var most int
 	c := &cobra.Command{
 		Use:   "journal QUEUE",
-		Short: "Who did what to a queue, when and why, the newest first",
-		Long: `journal lists what was done to a queue by this command, the page and other Monitors: who (--operator), why (--reason),
-what, and how many messages it touched. Redis keeps the last 1,000 acts. What --all does has one line, which says how far it
-has come: a job that runs and was not heard of for a minute has probably died, and continue goes on with it. journal stop
-asks one to stop that runs elsewhere. What services send, handle and take back themselves is not in it.`,
-		Example:           "  delayqueue journal orders --limit 20",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeQueue(),
+		Short: "Show who did what to a queue, when and why, the newest first",
+		Long: `journal lists the acts of this command, the page and programs on a queue: who (--operator), why (--reason), what, and how many
+messages. Redis keeps the last 1,000 acts. Sends, deliveries, and messages that services take back are not in the journal.
+
+An act of --all is a job. Its line says how far it is. A job that is not heard of for a minute was interrupted with its process:
+the command that began it does the rest, with the --before (and --most) that is shown. journal stop stops a job of any
+process.`,
+		Example: "  delayqueue journal orders --limit 20",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if most < 1 {
 				return fail(exitUsage, "--limit must be above 0")
 			}
-			// A queue that was deleted has a journal still.
+			// A queue that was deleted still has a journal.
 			if err := validName(args[0]); err != nil {
 				return err
 			}
@@ -37,7 +39,7 @@ asks one to stop that runs elsewhere. What services send, handle and take back t
 		},
 	}
 	c.AddCommand(a.journalStopCommand())
-	c.Flags().IntVar(&most, "limit", 50, "how many acts")
+	c.Flags().IntVar(&most, "limit", 50, "acts to show at most")
 	return c
 }
 
@@ -54,13 +56,14 @@ type journalJSON struct {
 	Looked   int64      `json:"looked,omitempty"`
 	Total    int64      `json:"total,omitempty"`
 	Updated  *time.Time `json:"updated,omitempty"`
-	Next     string     `json:"continue,omitempty"`
+	Before   *time.Time `json:"before,omitempty"` // of an unfinished job: the same command with --before does the rest
+	Most     int64      `json:"most,omitempty"`   // and with --most, if it is not 0
 	Error    string     `json:"error,omitempty"`
 }
 
 // journal prints up to so many entries.
-func (a *app) journal(ctx context.Context, m *delayqueue.Monitor, most int) error {
-	t := newGrid("at", "by", "act", "on", "messages", "reason").numbers(5).cutLast(3)
+func (a *app) journal(ctx context.Context, m *ops.Queue, most int) error {
+	t := a.grid("at", "by", "act", "on", "messages", "reason").numbers(5).cutLast(3)
 	for cursor := ""; most > 0; {
 		page, err := a.journalPage(ctx, m, min(most, 200), cursor)
 		if errors.Is(err, delayqueue.ErrNoQueue) {
@@ -71,48 +74,43 @@ func (a *app) journal(ctx context.Context, m *delayqueue.Monitor, most int) erro
 		}
 		for i := range page.Entries {
 			e := &page.Entries[i]
-			if a.json {
-				if err := printJSON(journalOf(e)); err != nil {
-					return err
-				}
-				continue
-			}
-			t.add(moment{e.At}, e.By, actOf(e), onWhat(e), e.Messages, e.Reason)
+			t.row(journalOf(e), moment{e.At}, e.By, actOf(e), onWhat(e), e.Messages, e.Reason)
 		}
 		if most, cursor = most-len(page.Entries), page.Next; cursor == "" {
 			break
 		}
 	}
-	if !a.json {
-		t.print()
-	}
+	t.print()
 	return nil
 }
 
-func (a *app) journalPage(ctx context.Context, m *delayqueue.Monitor, limit int, cursor string) (*delayqueue.JournalPage, error) {
+func (a *app) journalPage(ctx context.Context, m *ops.Queue, limit int, cursor string) (*ops.JournalPage, error) {
 	soon, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	return m.Journal(soon, limit, cursor)
 }
 
-func journalOf(e *delayqueue.JournalEntry) journalJSON {
+func journalOf(e *ops.JournalEntry) journalJSON {
 	out := journalJSON{ID: e.ID, At: e.At, By: e.By, Act: string(e.Act), Target: e.Target, Detail: e.Detail,
 		Reason: e.Reason, Messages: e.Messages}
 	if b := e.Bulk; b != nil {
-		out.Job, out.Looked, out.Total, out.Updated, out.Next, out.Error = string(b.Phase), b.Looked, b.Total, instant(b.Updated), b.Next, b.Error
+		out.Job, out.Looked, out.Total, out.Updated, out.Error = string(b.Phase), b.Looked, b.Total, instant(b.Updated), b.Error
+		if rest, ok := e.Rest(); ok {
+			out.Before, out.Most = instant(rest.Before), rest.Most
+		}
 	}
 	return out
 }
 
-// actOf is what was done, and of a job how it stands.
-func actOf(e *delayqueue.JournalEntry) string {
+// actOf is the act in words, and of a job how it stands.
+func actOf(e *ops.JournalEntry) string {
 	b := e.Bulk
 	switch {
 	case b == nil:
 		return string(e.Act)
 	case b.Interrupted():
-		return string(e.Act) + ", not heard of for " + brief(b.Silent)
-	case b.Phase == delayqueue.BulkFailed:
+		return fmt.Sprintf("%s, interrupted after %d of %d", e.Act, b.Looked, b.Total)
+	case b.Phase == ops.BulkFailed:
 		return string(e.Act) + ", failed: " + b.Error
 	case b.StopAsked:
 		return string(e.Act) + ", asked to stop"
@@ -120,34 +118,37 @@ func actOf(e *delayqueue.JournalEntry) string {
 	return string(e.Act) + ", " + string(b.Phase)
 }
 
-// onWhat is what it was done to; of a job its ID, with which journal stop stops it.
-func onWhat(e *delayqueue.JournalEntry) string {
+// onWhat is the target of an act; of a job that runs it is the ID that journal stop takes.
+func onWhat(e *ops.JournalEntry) string {
 	text := e.Target
-	if e.Bulk != nil && e.Bulk.Phase == delayqueue.BulkRunning {
+	if e.Bulk != nil && e.Bulk.Phase == ops.BulkRunning {
 		text = "job " + e.ID
 	}
 	if text != "" && e.Detail != "" {
 		text += "; "
 	}
-	return text + e.Detail
+	text += e.Detail
+	if rest, ok := e.Rest(); ok {
+		text += "; the rest: --before " + rest.Before.UTC().Format(time.RFC3339Nano)
+		if rest.Most > 0 {
+			text += fmt.Sprint(" --most ", rest.Most)
+		}
+	}
+	return text
 }
 
 func (a *app) journalStopCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop QUEUE JOB",
-		Short: "Ask what works on many messages elsewhere to stop",
-		Long: "stop asks the process that runs a job (JOB is its name in the journal) to stop before its next step. continue " +
-			"goes on with it.",
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.onQueue(c, args[0], func(ctx context.Context, m *delayqueue.Monitor) error {
-				if err := m.StopBulk(ctx, args[1]); err != nil {
-					return err
-				}
+		Short: "Stop a job of any process",
+		Long:  "stop asks the process that runs a job to stop before its next step. The journal names the JOB.",
+		Args:  cobra.ExactArgs(2),
+		RunE: a.onQueue(func(ctx context.Context, m *ops.Queue, args []string) error {
+			err := m.StopBulk(ctx, args[1])
+			if err == nil {
 				say("job %s was asked to stop", args[1])
-				return nil
-			})
-		},
+			}
+			return err
+		}),
 	}
 }

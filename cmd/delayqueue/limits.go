@@ -7,66 +7,52 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/spf13/cobra"
 )
 
 func (a *app) limitsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "limits QUEUE",
-		Short: "Show how fast a queue may go, and set it",
-		Long: `limits shows the limits of a whole queue, over all its consumers: those that consumers ask for, and those that were set here,
-which go before them; and until when a handler has throttled it, which lift ends.`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.onQueue(c, args[0], func(ctx context.Context, m *delayqueue.Monitor) error { return a.sayLimits(ctx, m) })
-		},
+		Short: "Show and set the limits of a queue",
+		Long: `limits shows the limits of a whole queue, over all its consumers: the limits that consumers ask for, the limits that were set
+here and go before them, and how long a handler has throttled the queue (limits lift ends that).`,
+		Args: cobra.ExactArgs(1),
+		RunE: a.onQueue(func(ctx context.Context, m *ops.Queue, _ []string) error { return a.sayLimits(ctx, m) }),
 	}
 	c.AddCommand(a.setLimitsCommand(), a.clearLimitsCommand(), a.liftCommand())
 	return c
 }
 
-// onQueue makes one call for a queue.
-func (a *app) onQueue(c *cobra.Command, queue string, do func(ctx context.Context, m *delayqueue.Monitor) error) error {
-	m, err := a.monitor(c.Context(), queue)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(c.Context(), oneCall)
-	defer cancel()
-	return do(ctx, m)
-}
-
 func (a *app) setLimitsCommand() *cobra.Command {
 	var rate string
-	var l delayqueue.Limits
+	var l ops.Limits
 	c := &cobra.Command{
 		Use:   "set QUEUE",
-		Short: "Set limits, in place of those that were set before",
-		Long: `set makes limits hold in place of those that consumers ask for, until clear. What is not named is left to consumers.
-Consumers obey with the next delivery.`,
-		Example:           "  delayqueue limits set orders --rate 100/1s --burst 10\n  delayqueue limits set orders --concurrency 5",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
+		Short: "Set limits, in place of all that were set before",
+		Long: `set sets limits that hold instead of the limits that consumers ask for, until limits clear. A limit without a flag is left to the
+consumers. Consumers obey with the next delivery.`,
+		Example: "  delayqueue limits set orders --rate 100/1s --burst 10\n  delayqueue limits set orders --concurrency 5",
+		Args:    cobra.ExactArgs(1),
+		PreRunE: func(_ *cobra.Command, args []string) error {
 			if err := readRate(rate, &l); err != nil {
 				return err
 			}
-			if l == (delayqueue.Limits{}) {
+			if l == (ops.Limits{}) {
 				return fail(exitUsage, "say --rate, --concurrency or both; to take limits back: delayqueue limits clear %s", args[0])
 			}
-			return a.setLimits(c, args[0], l)
+			return nil
 		},
+		RunE: a.setLimits(&l),
 	}
-	c.Flags().StringVar(&rate, "rate", "", "how many in which time: 100/1s, 5000/24h")
-	c.Flags().IntVar(&l.Burst, "burst", 0, "how many at once where fewer went before (default 1, with a rate)")
-	c.Flags().IntVar(&l.Concurrency, "concurrency", 0, "how many at a time")
+	c.Flags().StringVar(&rate, "rate", "", "deliveries in a time: 100/1s, 5000/24h")
+	c.Flags().IntVar(&l.Burst, "burst", 0, "deliveries at once after a pause (default 1, with a rate)")
+	c.Flags().IntVar(&l.Concurrency, "concurrency", 0, "messages that are handled at a time")
 	return c
 }
 
 // readRate reads "100/1s".
-func readRate(rate string, l *delayqueue.Limits) error {
+func readRate(rate string, l *ops.Limits) error {
 	if rate == "" {
 		return nil
 	}
@@ -82,44 +68,40 @@ func readRate(rate string, l *delayqueue.Limits) error {
 
 func (a *app) clearLimitsCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:               "clear QUEUE",
-		Short:             "Leave limits to what consumers ask for",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeQueue(),
-		RunE:              func(c *cobra.Command, args []string) error { return a.setLimits(c, args[0], delayqueue.Limits{}) },
+		Use:   "clear QUEUE",
+		Short: "Take back all limits that were set: those of the consumers hold",
+		Args:  cobra.ExactArgs(1),
+		RunE:  a.setLimits(&ops.Limits{}),
 	}
 }
 
 func (a *app) liftCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "lift QUEUE",
-		Short: "Lift what a handler has said with Throttle",
-		Long: `lift makes a queue go on that a handler has throttled, as far as its limits allow. The message whose handler said it stays due
-when that said; delayqueue reschedule brings it sooner.`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
-			return a.onQueue(c, args[0], func(ctx context.Context, m *delayqueue.Monitor) error {
-				lifted, err := m.Unthrottle(ctx)
-				if err != nil {
-					return err
-				}
-				switch {
-				case a.json:
-				case lifted:
-					say("%s is throttled no more", m.Name())
-				default:
-					say("%s was not throttled", m.Name())
-				}
-				return a.sayLimits(ctx, m)
-			})
-		},
+		Short: "End the throttle of a handler",
+		Long: `lift ends a throttle: the queue goes on as far as its limits allow. The message whose handler returned Throttle stays due at the
+end of the throttle; delayqueue reschedule changes that.`,
+		Args: cobra.ExactArgs(1),
+		RunE: a.onQueue(func(ctx context.Context, m *ops.Queue, _ []string) error {
+			lifted, err := m.Unthrottle(ctx)
+			if err != nil {
+				return err
+			}
+			switch {
+			case a.json:
+			case lifted:
+				say("%s is throttled no more", m.Name())
+			default:
+				say("%s was not throttled", m.Name())
+			}
+			return a.sayLimits(ctx, m)
+		}),
 	}
 }
 
-func (a *app) setLimits(c *cobra.Command, queue string, l delayqueue.Limits) error {
-	return a.onQueue(c, queue, func(ctx context.Context, m *delayqueue.Monitor) error {
-		before, err := m.SetLimits(ctx, l)
+func (a *app) setLimits(l *ops.Limits) runE {
+	return a.onQueue(func(ctx context.Context, m *ops.Queue, _ []string) error {
+		before, err := m.SetLimits(ctx, *l)
 		if err != nil {
 			return err
 		}
@@ -137,7 +119,7 @@ type limitsJSON struct {
 	Concurrency int     `json:"concurrency,omitempty"`
 }
 
-func (a *app) sayLimits(ctx context.Context, m *delayqueue.Monitor) error {
+func (a *app) sayLimits(ctx context.Context, m *ops.Queue) error {
 	l, err := m.Limits(ctx)
 	if err != nil {
 		return err
@@ -146,11 +128,11 @@ func (a *app) sayLimits(ctx context.Context, m *delayqueue.Monitor) error {
 	if err != nil {
 		return err
 	}
-	in := func(l delayqueue.Limits) limitsJSON {
+	in := func(l ops.Limits) limitsJSON {
 		return limitsJSON{l.Rate, l.Per.Seconds(), l.Burst, l.Concurrency}
 	}
 	if a.json {
-		return printJSON(struct {
+		printJSON(struct {
 			Queue   string     `json:"queue"`
 			Asked   limitsJSON `json:"asked"`
 			Set     limitsJSON `json:"set"`
@@ -159,6 +141,7 @@ func (a *app) sayLimits(ctx context.Context, m *delayqueue.Monitor) error {
 			Until   *time.Time `json:"throttled_until,omitempty"`
 			Overrun int64      `json:"overruns"`
 		}{m.Name(), in(l.Asked), in(l.Set), in(l.InForce()), n.Limited, instant(n.ThrottledUntil), n.Overruns})
+		return nil
 	}
 	say("consumers of %s ask for %v; set here: %v; in force: %v", m.Name(), l.Asked, l.Set, l.InForce())
 	if !n.ThrottledUntil.IsZero() {
@@ -172,7 +155,79 @@ func (a *app) sayLimits(ctx context.Context, m *delayqueue.Monitor) error {
 		say("%s", waiting)
 	}
 	if n.Overruns > 0 {
-		say("%s kept by handlers that run on past their limit, or whose messages were canceled", plural(int(n.Overruns), "place"))
+		say("%s kept by handlers that run past their limit, or whose messages were canceled", plural(int(n.Overruns), "place"))
 	}
 	return nil
+}
+
+func (a *app) pauseCommand() *cobra.Command {
+	var until whenFlag
+	c := &cobra.Command{
+		Use:   "pause QUEUE",
+		Short: "Hand out nothing until resume",
+		Long: `pause makes all consumers of a queue hand out nothing, within a second. Running handlers go on, and sends are accepted. stats
+shows who paused the queue and why.`,
+		Example: "  delayqueue pause orders --until 30m --reason 'card provider down'",
+		Args:    cobra.ExactArgs(1),
+		PreRunE: func(*cobra.Command, []string) error { return until.ahead("until", "delayqueue resume ends a pause", 0) },
+		RunE: a.onQueue(func(ctx context.Context, m *ops.Queue, _ []string) error {
+			end, err := pause(ctx, m, &until)
+			if err == nil {
+				a.sayPaused(m.Name(), true, end)
+			}
+			return err
+		}),
+	}
+	c.Flags().Var(&until, "until", "end of the pause, a time or a duration")
+	return c
+}
+
+// pause pauses, for a duration by the server's clock. It returns the end of the pause, zero if only resume ends it.
+func pause(ctx context.Context, m *ops.Queue, until *whenFlag) (end time.Time, err error) {
+	if until.IsZero() {
+		return end, m.Pause(ctx)
+	}
+	d, err := parseDuration(until.text)
+	if err != nil {
+		return until.Time, m.PauseUntil(ctx, until.Time)
+	}
+	if err := m.PauseFor(ctx, d); err != nil {
+		return end, err
+	}
+	if c, err := m.Counts(ctx); err == nil && !c.PausedUntil.IsZero() {
+		return c.PausedUntil, nil
+	}
+	return until.Time, nil // about then: the pause itself has succeeded
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume QUEUE",
+		Short: "End a pause",
+		Args:  cobra.ExactArgs(1),
+		RunE: a.onQueue(func(ctx context.Context, m *ops.Queue, _ []string) error {
+			err := m.Resume(ctx)
+			if err == nil {
+				a.sayPaused(m.Name(), false, time.Time{})
+			}
+			return err
+		}),
+	}
+}
+
+func (a *app) sayPaused(queue string, paused bool, until time.Time) {
+	switch {
+	case a.json:
+		printJSON(struct {
+			Queue  string     `json:"queue"`
+			Paused bool       `json:"paused"`
+			Until  *time.Time `json:"paused_until,omitempty"`
+		}{queue, paused, instant(until)})
+	case !paused:
+		say("queue %s goes on", queue)
+	case until.IsZero():
+		say("queue %s is paused until delayqueue resume %s", queue, queue)
+	default:
+		say("queue %s is paused until %s", queue, at(until))
+	}
 }

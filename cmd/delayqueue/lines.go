@@ -9,10 +9,9 @@ import (
 	"os"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue"
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-
-	"github.com/go-delayqueue/delayqueue"
 )
 
 // A batch of lines is sent by one call of Redis, so it is stored as a whole or not at all.
@@ -22,14 +21,14 @@ const (
 	longest    = 64 << 20 // bytes of a line
 )
 
-// numbered is some lines of the input.
+// numbered is a batch of lines.
 type numbered struct {
 	first int // from 1
 	texts []string
-	err   error // why there are no more
+	err   error // why the input ended
 }
 
-// readLines reads ahead of what is sent by one batch, and no further.
+// readLines reads at most one batch ahead.
 func readLines(ctx context.Context, in io.Reader, from int) <-chan numbered {
 	out := make(chan numbered)
 	go func() {
@@ -62,12 +61,12 @@ func readLines(ctx context.Context, in io.Reader, from int) <-chan numbered {
 // sending is how far sendLines has come.
 type sending struct {
 	sent    int
-	refused []error // of lines that Redis was not asked about; those behind them were sent
+	refused []error // of lines that were refused before Redis was asked; the lines after them were sent
 	next    int     // line to go on with
-	doubt   int     // so many lines from there on may have been sent
+	doubt   int     // number of lines, from next on, that may have been sent
 }
 
-// sendLines sends as it reads. If it cannot send all, it says with which line to go on.
+// sendLines sends while it reads. If it cannot send all lines, it says with which line to go on.
 func (a *app) sendLines(c *cobra.Command, p *delayqueue.Publisher, options []delayqueue.MsgOption, from int) error {
 	ctx := c.Context()
 	bar := a.progress("sending", inputSize())
@@ -93,16 +92,14 @@ func (a *app) sendLines(c *cobra.Command, p *delayqueue.Publisher, options []del
 		}
 	}
 	finish(bar)
-	if err := a.saySent(c, &s, failed); err != nil {
-		return err
-	}
+	a.saySent(c, &s, failed)
 	if failed == nil && len(s.refused) > 0 {
-		return &failure{code: exitUsage} // each was said
+		return &failure{code: exitUsage} // each was printed
 	}
 	return failed
 }
 
-// send sends one batch. An interrupt leaves it some time to learn what became of it.
+// send sends one batch. After an interrupt it waits a second for the outcome.
 func (s *sending) send(ctx context.Context, p *delayqueue.Publisher, lines numbered, options []delayqueue.MsgOption) error {
 	if len(lines.texts) == 0 {
 		return nil
@@ -143,7 +140,7 @@ func (s *sending) send(ctx context.Context, p *delayqueue.Publisher, lines numbe
 	return first
 }
 
-func (a *app) saySent(c *cobra.Command, s *sending, failed error) error {
+func (a *app) saySent(c *cobra.Command, s *sending, failed error) {
 	if a.json {
 		out := struct {
 			Sent     int      `json:"sent"`
@@ -157,23 +154,23 @@ func (a *app) saySent(c *cobra.Command, s *sending, failed error) error {
 		if failed != nil {
 			out.FromLine, out.InDoubt = s.next, s.doubt
 		}
-		return printJSON(out)
+		printJSON(out)
+		return
 	}
 	for _, err := range s.refused {
 		fmt.Fprintln(os.Stderr, "delayqueue: "+printable(err.Error()))
 	}
 	say("sent %s", plural(s.sent, "message"))
 	if failed == nil {
-		return nil
+		return
 	}
 	if s.doubt > 0 {
-		fmt.Fprintf(os.Stderr, "lines %d to %d may or may not have been sent: --from-line %d sends them again, --from-line %d leaves them out\n",
+		fmt.Fprintf(os.Stderr, "lines %d to %d may or may not have been sent: --from-line %d sends them again, --from-line %d skips them\n",
 			s.next, s.next+s.doubt-1, s.next, s.next+s.doubt)
-		return nil
+		return
 	}
 	fmt.Fprintf(os.Stderr, "the lines before %d were sent; to go on with the same input: %s\n", s.next,
 		again(c, "from-line", fmt.Sprint(s.next)))
-	return nil
 }
 
 // inputSize is the size of a file, 0 for what is piped in.
@@ -185,4 +182,4 @@ func inputSize() int64 {
 	return info.Size()
 }
 
-func finish(bar *progressbar.ProgressBar) { _ = bar.Finish() } // one that cannot be drawn stops nothing
+func finish(bar *progressbar.ProgressBar) { _ = bar.Finish() } // a bar that cannot be drawn stops nothing

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -8,17 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/spf13/cobra"
 )
 
 var stateNames = []string{"pending", "ready", "unack", "retry", "garbage", "done"}
 
 func parseState(name string) (delayqueue.State, error) {
-	if name == "processing" { // as GetProcessingCount calls it
-		name = "unack"
-	}
 	i := slices.Index(stateNames, name)
 	if i < 0 {
 		hint := didYouMean(nearest(name, stateNames), "")
@@ -27,18 +25,20 @@ func parseState(name string) (delayqueue.State, error) {
 	return delayqueue.StatePending + delayqueue.State(i), nil
 }
 
+// listFlags say which messages of a state are listed.
+type listFlags struct {
+	selection
+	pager
+}
+
 func (a *app) listCommand() *cobra.Command {
-	var (
-		which  selection
-		limit  int
-		cursor string
-	)
+	var f listFlags
 	c := &cobra.Command{
 		Use:   "ls QUEUE STATE",
 		Short: "List the messages in a state, in order of their time",
 		Long: `ls lists the messages in a state (pending, ready, unack, retry, garbage or done) in order of their time, until --limit
-of them match. It looks at up to 100 messages in each call of Redis, and rests between them. Ctrl-C ends it with what it has
-found, and how to go on.`,
+messages match. It looks at up to 100 messages in each call of Redis, and rests between calls. Ctrl-C ends it: it prints what
+it has found, and how to go on.`,
 		Example:           "  delayqueue ls orders garbage --error timeout --from -24h",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeQueue(stateNames...),
@@ -47,33 +47,47 @@ found, and how to go on.`,
 			if err != nil {
 				return err
 			}
-			if limit < 1 {
-				return fail(exitUsage, "--limit must be above 0")
-			}
-			if err := which.check(state); err != nil {
+			if err := cmp.Or(f.pager.check(), f.selection.check(state)); err != nil {
 				return err
 			}
 			m, err := a.monitor(c.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			return a.list(c, m, state, &which, limit, cursor)
+			return a.list(c, m, state, &f)
 		},
 	}
-	which.flags(c, "whose time is")
-	c.Flags().IntVarP(&limit, "limit", "l", 20, "show at most so many")
-	c.Flags().StringVar(&cursor, "cursor", "", "go on where a list before this one ended")
+	f.selection.flags(c, "whose time is")
+	f.pager.flags(c, 20, "messages to show at most", "list")
 	return c
 }
 
-// listPage is how many messages are looked at in one call.
+// A pager says how much is listed, and where the list goes on.
+type pager struct {
+	limit  int
+	cursor string
+}
+
+func (p *pager) flags(c *cobra.Command, limit int, means, earlier string) {
+	c.Flags().IntVarP(&p.limit, "limit", "l", limit, means)
+	c.Flags().StringVar(&p.cursor, "cursor", "", "go on where an earlier "+earlier+" ended")
+}
+
+func (p *pager) check() error {
+	if p.limit < 1 {
+		return fail(exitUsage, "--limit must be above 0")
+	}
+	return nil
+}
+
+// listPage is how many messages one call looks at.
 const listPage = 100
 
-// list prints what matches, and how to go on if there is more, also if it was interrupted or a call failed.
-func (a *app) list(c *cobra.Command, m *delayqueue.Monitor, state delayqueue.State, which *selection, limit int, cursor string) error {
-	f := which.filter()
+// list prints the messages that match. If there are more, if it is interrupted, or if a call fails, it also prints how to go on.
+func (a *app) list(c *cobra.Command, m *ops.Queue, state delayqueue.State, flags *listFlags) error {
+	f, limit, cursor := flags.filter(), flags.limit, flags.cursor
 	f.Limit = listPage
-	t := newGrid("id", "key", map[delayqueue.State]string{
+	t := a.grid("id", "key", map[delayqueue.State]string{
 		delayqueue.StatePending: "due", delayqueue.StateReady: "due", delayqueue.StateUnack: "lease end",
 		delayqueue.StateRetry: "next delivery", delayqueue.StateGarbage: "died",
 		delayqueue.StateDone: "kept until",
@@ -81,47 +95,44 @@ func (a *app) list(c *cobra.Command, m *delayqueue.Monitor, state delayqueue.Sta
 	count := 0
 	var err error
 	for {
-		if !which.any() {
+		if !flags.any() {
 			f.Limit = min(listPage, limit-count)
 		}
-		var page *delayqueue.Page
+		var page *ops.Page
 		begun := time.Now()
 		if page, err = m.List(c.Context(), state, f, cursor); err != nil {
 			break
 		}
 		if left := limit - count; len(page.Messages) > left {
-			f.Limit = max(page.Looked/2, left) // so that the cursor is that of the last one shown
+			f.Limit = max(page.Looked/2, left) // so that the cursor is that of the last message shown
 			continue
 		}
 		for _, msg := range page.Messages {
 			count++
-			if a.json {
-				if err := printJSON(jsonOf(msg)); err != nil {
-					return err
-				}
-				continue
-			}
 			when := msg.At
 			if state == delayqueue.StateReady {
 				when = msg.Due
 			}
-			t.add(msg.ID, msg.Key, moment{when}, msg.Delivery, msg.Failures, payloadOf(msg, 40), paint(bad, cut(msg.LastError, 40)))
+			t.row(jsonOf(msg), msg.ID, msg.Key, moment{when}, msg.Delivery, msg.Failures, payloadOf(msg), errorOf(msg))
 		}
 		if cursor = page.Next; cursor == "" || count == limit {
 			break
 		}
 		rest(c.Context(), time.Since(begun)) // others get their share of the server
 	}
-	if !a.json && count > 0 {
-		t.print()
-	}
+	t.print()
+	a.sayMore(c, plural(count, "message"), cursor, err)
+	return err
+}
+
+// sayMore says how much was listed and, if there is more, how to go on.
+func (a *app) sayMore(c *cobra.Command, listed, cursor string, err error) {
 	switch {
 	case cursor != "":
-		fmt.Fprintf(os.Stderr, "%s; to go on from there: %s\n", plural(count, "message"), again(c, "cursor", cursor))
+		fmt.Fprintf(os.Stderr, "%s; to go on from there: %s\n", listed, again(c, "cursor", cursor))
 	case err == nil && !a.json:
-		fmt.Fprintln(os.Stderr, plural(count, "message"))
+		fmt.Fprintln(os.Stderr, listed)
 	}
-	return err
 }
 
 // rest waits, at most until ctx ends.
@@ -134,12 +145,17 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-func payloadOf(m *delayqueue.MessageStatus, most int) any {
+// inTable is how many characters of a payload or an error a table has room for.
+const inTable = 40
+
+func payloadOf(m *ops.MessageStatus) any {
 	if m.Broken != nil {
-		return paint(bad, cut(m.Broken.Error(), most))
+		return paint(bad, cut(m.Broken.Error(), inTable))
 	}
-	return cut(m.Payload, most)
+	return cut(m.Payload, inTable)
 }
+
+func errorOf(m *ops.MessageStatus) painted { return paint(bad, cut(m.LastError, inTable)) }
 
 // cut shortens a text to so many characters.
 func cut(s string, most int) string {

@@ -15,7 +15,7 @@ import (
 func main() { os.Exit(run()) }
 
 func run() int {
-	logging.Disable() // the client's own log has a line for every failed dial
+	logging.Disable() // the client would log every failed dial
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once

@@ -8,19 +8,48 @@ import (
 	"log/slog"
 	"math"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/hibiken/asynq"
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/go-delayqueue/delayqueue/typed"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
 )
+
+// The code on the pages about moving over is compiled; what another module would have to be there for says so.
+func TestMovingPages(t *testing.T) {
+	indent := regexp.MustCompile(`(?m)^\t+`)
+	read := func(name string) string {
+		text, err := os.ReadFile(name)
+		ok(t, err)
+		return string(text)
+	}
+	for page, source := range map[string]string{
+		"../../docs/from-asynq.md":   "moving_asynq_test.go",
+		"../../docs/from-hdt3213.md": "../../example_moving_test.go",
+	} {
+		compiled := indent.ReplaceAllString(read(source), "")
+		blocks := strings.Split(read(page), "\n```go\n")
+		if len(blocks) < 3 {
+			t.Errorf("%s: %d blocks of code", page, len(blocks)-1)
+		}
+		for _, block := range blocks[1:] {
+			code, _, _ := strings.Cut(block, "```")
+			if !strings.HasPrefix(code, "// before\n") && !strings.Contains(compiled, indent.ReplaceAllString(code, "")) {
+				t.Errorf("%s: not in %s:\n%s", page, source, code)
+			}
+		}
+	}
+}
 
 // The code of docs/from-asynq.md: before is asynq's, after is ours.
 
@@ -173,7 +202,7 @@ func reports(ctx context.Context, low *delayqueue.DelayQueue) error {
 // after: Inspector
 
 func inspect(ctx context.Context, redisCli redis.UniversalClient) error {
-	mails := delayqueue.NewMonitor("mails", redisCli)
+	mails := ops.Of(delayqueue.NewMonitor("mails", redisCli))
 	counts, err := mails.Counts(ctx) // GetQueueInfo
 	if err != nil {
 		return err
@@ -186,7 +215,7 @@ func inspect(ctx context.Context, redisCli redis.UniversalClient) error {
 	if err := mails.RunNow(ctx, msg.ID); err != nil { // RunTask
 		return err
 	}
-	if _, err := mails.BulkRequeue(ctx, delayqueue.Bulk{}); err != nil { // RunAllArchivedTasks
+	if _, err := mails.BulkRequeue(ctx, ops.Bulk{}); err != nil { // RunAllArchivedTasks
 		return err
 	}
 	_, err = mails.CancelKey(ctx, "welcome-42") // CancelProcessing, and no retry; InterceptKey: only if it is not running
@@ -201,37 +230,27 @@ func TestMovedFromAsynq(t *testing.T) {
 	ctx := t.Context()
 	client := asynq.NewClientFromRedisClient(w.cli)
 	for _, user := range []int{41, 42, 41} {
-		if err := enqueueMail(ctx, client, user); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, enqueueMail(ctx, client, user))
 	}
 	server, mux := asynqServer(w.cli, func(context.Context, int) error { return nil })
-	if err := server.Start(mux); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, server.Start(mux))
 	server.Shutdown()
 	w.contains(w.must("import", "mails", "--from", "asynq", "--yes"), "moved 2 messages")
 	p := delayqueue.NewPublisher("mails", w.cli)
 	for _, user := range []int{42, 43} { // one of them is on its way
-		if err := sendMail(ctx, p, user); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, sendMail(ctx, p, user))
 	}
 	got := make(chan int, 10)
 	queue := mailQueue(w.cli, func(_ context.Context, user int) error {
 		got <- user
 		return nil
 	}).WithLogger(slog.New(slog.DiscardHandler))
-	mails := delayqueue.NewMonitor("mails", w.cli)
-	if r, err := mails.BulkRunNow(ctx, delayqueue.Bulk{States: []delayqueue.State{delayqueue.StatePending}}); err != nil || r.Done != 3 {
+	mails := ops.Of(delayqueue.NewMonitor("mails", w.cli))
+	if r, err := mails.BulkRunNow(ctx, ops.Bulk{States: []delayqueue.State{delayqueue.StatePending}}); err != nil || r.Done != 3 {
 		t.Fatal(r, err)
 	}
-	if err := otherHabits(ctx, queue); err != nil {
-		t.Fatal(err)
-	}
-	if err := inspect(ctx, w.cli); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, otherHabits(ctx, queue))
+	ok(t, inspect(ctx, w.cli))
 	queue.StartConsume()
 	seen := map[int]int{}
 	for range 2 { // inspect has taken out 42
@@ -289,17 +308,13 @@ func TestMovedHabits(t *testing.T) {
 	if want := []string{"critical 0", "low 0", "normal 0"}; !slices.Equal(got, want) {
 		t.Errorf("handled, with failures: %v, want %v", got, want)
 	}
-	if err := pool.Shutdown(ctx); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, pool.Shutdown(ctx))
 	running, end := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- reports(running, queues[2]) }()
 	for {
 		entries, err := schedule.List(ctx, delayqueue.NewMonitor("low", w.cli))
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		if len(entries) == 1 && entries[0].Entry.Zone == "Europe/Berlin" {
 			break
 		}

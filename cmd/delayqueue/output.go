@@ -1,17 +1,18 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/schollz/progressbar/v3"
-
-	"github.com/go-delayqueue/delayqueue"
 )
 
 var (
@@ -22,7 +23,7 @@ var (
 	faint = text.Colors{text.Faint}
 )
 
-// paint colours what may be anybody's text.
+// paint colours a text that anybody may have written.
 func paint(c text.Colors, s string) painted {
 	if s == "" {
 		return ""
@@ -73,7 +74,7 @@ func brief(d time.Duration) string {
 	return text
 }
 
-// at is an instant and how far off it is.
+// at is an instant with its distance from now.
 func at(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -85,7 +86,7 @@ func at(t time.Time) string {
 	return fmt.Sprintf("%s (in %s)", clock(t), brief(far))
 }
 
-// age is how far off an instant is, in its largest unit.
+// age is the distance of an instant from now, in its largest unit.
 func age(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -117,7 +118,7 @@ func plural(n int, noun string) string {
 	return humanize.Comma(int64(n)) + " " + noun
 }
 
-// progress shows how bulk work goes on, if somebody looks.
+// progress is a bar for long work, on a terminal.
 func (a *app) progress(what string, total int64) *progressbar.ProgressBar {
 	if total == 0 {
 		total = -1 // not known
@@ -166,14 +167,14 @@ type messageJSON struct {
 	Unreadable string            `json:"unreadable,omitempty"`
 }
 
-// errorJSON is why a delivery ended.
+// errorJSON is the error of a delivery.
 type errorJSON struct {
 	At       *time.Time `json:"at,omitempty"`
 	Delivery int        `json:"delivery,omitempty"`
 	Error    string     `json:"error"`
 }
 
-func jsonOf(m *delayqueue.MessageStatus) messageJSON {
+func jsonOf(m *ops.MessageStatus) messageJSON {
 	out := messageJSON{
 		ID: m.ID, Key: m.Key, State: m.State.String(), Sent: instant(sentAt(m.ID)), Due: utc(m.Due), TTL: m.TTL.Seconds(),
 		Deadline: instant(m.Deadline), Timeout: m.Timeout.Seconds(), Retention: m.Retention.Seconds(), At: instant(m.At),
@@ -210,17 +211,56 @@ func jsonOf(m *delayqueue.MessageStatus) messageJSON {
 	return out
 }
 
-// unsaid is the first error of say: a full disk makes no table that looks whole.
+// unsaid is the first error of say and printJSON, with which the program ends: a table that a full disk cut off must not look whole.
 var unsaid error
 
-// say prints a line; what others wrote is in args, which are made printable, on one line, unless they are painted.
+// say prints a line. Texts in args are made printable, on one line, unless they are painted.
 func say(format string, args ...any) {
 	for i, arg := range args {
 		if s, ok := arg.(string); ok {
 			args[i] = oneLine(s)
 		}
 	}
-	if _, err := fmt.Printf(format+"\n", args...); err != nil && unsaid == nil {
-		unsaid = err
+	_, err := fmt.Printf(format+"\n", args...)
+	unsaid = cmp.Or(unsaid, err)
+}
+
+// say says something, or with --json prints an object that says the same.
+func (a *app) say(object any, format string, args ...any) {
+	if a.json {
+		printJSON(object)
+		return
+	}
+	say(format, args...)
+}
+
+// ask asks for a yes. Without one it returns an error.
+func (a *app) ask(format string, args ...any) error {
+	question := printable(fmt.Sprintf(format, args...))
+	if a.yes {
+		return nil
+	}
+	if !onTerminal(os.Stdin) {
+		return fail(exitUnconfirmed, "%s There is nobody to ask: add --yes.", question)
+	}
+	fmt.Fprintf(os.Stderr, "%s [y/N] ", question)
+	type answer struct {
+		text string
+		err  error
+	}
+	given := make(chan answer, 1)
+	go func() {
+		text, err := a.in.ReadString('\n')
+		given <- answer{text, err}
+	}()
+	select {
+	case <-a.command.Context().Done():
+		fmt.Fprintln(os.Stderr)
+		return a.command.Context().Err()
+	case got := <-given:
+		if word := strings.ToLower(strings.TrimSpace(got.text)); got.err == nil && (word == "y" || word == "yes") {
+			return nil
+		}
+		return fail(exitUnconfirmed, "nothing was done")
 	}
 }

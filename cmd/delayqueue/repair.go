@@ -2,25 +2,14 @@ package main
 
 import (
 	"context"
-	_ "embed"
-	"fmt"
+	"errors"
 	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
-
-	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
-
-//go:embed repair.lua
-var repairLua string
-
-var repairScript = redis.NewScript(repairLua)
-
-// repairStructures are the KEYS of the script.
-var repairStructures = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state",
-	"done", "result", "held", "parts"}
 
 // repairStep is how many things one call of the script mends.
 const repairStep = 100
@@ -42,8 +31,7 @@ var inWords = map[string]string{
 	"alarm": "set the alarm right: member ",
 }
 
-// plan is what can be mended, in the order in which it must be: keys are freed before messages come back that have
-// them.
+// plan lists the repairs in the order in which they must be made: a key is freed before the message that has it comes back.
 func plan(s *check.State, found []check.Finding) []repair {
 	var tags, keys, places, records, results, parts, lists, alarms []repair
 	lost := map[string]bool{} // ids of the tags that are dropped
@@ -104,7 +92,7 @@ func describePlan(plan []repair, examples int) {
 	}
 }
 
-// chunks are the runs of repairs that do the same.
+// chunks are the runs of repairs of one kind.
 func chunks(plan []repair) [][]repair {
 	var all [][]repair
 	for i, r := range plan {
@@ -116,31 +104,25 @@ func chunks(plan []repair) [][]repair {
 	return all
 }
 
-// repair mends step by step, and writes into plan what became of each.
+// repair works step by step, and writes the results into plan.
 func (a *app) repair(ctx context.Context, q check.Queue, plan []repair) error {
-	var keys []string
-	for _, structure := range repairStructures {
-		keys = append(keys, q.Key(structure))
-	}
+	store := script.NewStore(a.cli, q.Prefix, q.Name)
 	bar := a.progress("repairing", int64(len(plan)))
 	defer finish(bar)
 	for step := range slices.Chunk(plan, repairStep) {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		var args []any
-		for _, r := range step {
-			args = append(args, r.What, r.Item)
+		flaws := make([]script.Flaw, len(step))
+		for i, r := range step {
+			flaws[i] = script.Flaw{What: r.What, Item: r.Item}
 		}
-		words, err := repairScript.Run(ctx, a.cli, keys, args...).StringSlice()
-		if redis.HasErrorPrefix(err, "DQLAYOUT") {
+		words, err := store.Repair(ctx, flaws)
+		if errors.Is(err, ops.ErrUnknownLayout) {
 			return unknownLayout(q)
 		}
 		if err != nil {
 			return err
-		}
-		if len(words) != len(step) {
-			return fmt.Errorf("repair: %d answers for %d things", len(words), len(step))
 		}
 		for i := range step {
 			step[i].Result = words[i]
@@ -150,9 +132,9 @@ func (a *app) repair(ctx context.Context, q check.Queue, plan []repair) error {
 	return nil
 }
 
-// unknownLayout is why nothing is repaired in a queue that a newer version writes.
+// unknownLayout is the error for a queue that a newer version writes.
 func unknownLayout(q check.Queue) error {
-	return fail(exitRefused, "queue %q: repair: %v: upgrade this program", q.Name, delayqueue.ErrUnknownLayout)
+	return fail(exitRefused, "queue %q: repair: %v: upgrade this program", q.Name, ops.ErrUnknownLayout)
 }
 
 func describeResults(plan []repair) {
@@ -162,7 +144,7 @@ func describeResults(plan []repair) {
 	}
 	say("repaired %s", plural(results["done"]+results["garbage"], "thing"))
 	if n := results["garbage"]; n > 0 {
-		say("%s went to garbage, for another live message has the key", plural(n, "message"))
+		say("%s went to garbage, because another live message has the key", plural(n, "message"))
 	}
 	if n := results["sound"]; n > 0 {
 		say("%s had been mended meanwhile", plural(n, "thing"))

@@ -14,23 +14,23 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-
-	"github.com/go-delayqueue/delayqueue"
 )
 
 // app is one run of the program.
 type app struct {
 	dialing
 	prefix    string
-	operator  string // who acts, as the events of others say
-	reason    string // why
+	operator  string // name of the person who acts
+	reason    string
 	json, yes bool
 
-	started bool // the command line was right
+	started bool // the command line is right
 	command *cobra.Command
 	cli     redis.UniversalClient
 	in      *bufio.Reader
@@ -43,7 +43,7 @@ func newApp() *app {
 	return &app{in: bufio.NewReader(os.Stdin)}
 }
 
-// coloured: somebody looks, and wants colours (no-color.org).
+// coloured says whether the output is a terminal that takes colours (no-color.org).
 var coloured = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && onTerminal(os.Stdout)
 
 func onTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
@@ -63,8 +63,8 @@ func (a *app) root() *cobra.Command {
 ` + addressHelp + `
 
 Times are 2006-01-02T15:04:05Z, 2006-01-02 15:04, 2006-01-02, 15:04 (today), tomorrow 15:04, now, or a duration
-from now on: 90s, 15m, 36h, 7d, -2h. With --json, lists are one JSON object a line and everything else is one object.
-Colours and progress bars are for terminals only, and NO_COLOR turns colours off.
+from now on: 90s, 15m, 36h, 7d, -2h. With --json, a list is one JSON object a line, and all else is one object.
+Colours and progress bars are for terminals only. NO_COLOR turns colours off.
 
 ` + exitHelp,
 		SilenceErrors: true,
@@ -73,8 +73,8 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 	flags := root.PersistentFlags()
 	a.dialing.flags(flags)
 	flags.StringVar(&a.prefix, "prefix", "dq", "prefix of the queues (UseCustomPrefix)")
-	flags.StringVar(&a.operator, "operator", operator(), "who acts, as the journal and the listeners of events are told")
-	flags.StringVar(&a.reason, "reason", "", "why you act, for the journal and for those who look at a pause")
+	flags.StringVar(&a.operator, "operator", operator(), "name of the person who acts, for the journal and for listeners of events")
+	flags.StringVar(&a.reason, "reason", "", "reason for the act, for the journal and the verdict of a paused queue")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
 	periodic, limits, journal := a.scheduleCommand(), a.limitsCommand(), a.journalCommand()
@@ -83,26 +83,26 @@ Colours and progress bars are for terminals only, and NO_COLOR turns colours off
 		a.sendCommand(), a.cancelCommand(),
 		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(), limits, journal,
 		a.consumersCommand(), a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic, a.historyCommand(), a.eventsCommand(),
-		a.doctorCommand(), a.exporterCommand(), a.webCommand(), a.continueCommand(),
+		a.doctorCommand(), a.exporterCommand(), a.webCommand(),
 	)
 	for _, c := range slices.Concat(root.Commands(), periodic.Commands(), limits.Commands(), journal.Commands()) {
-		c.DisableFlagsInUseLine = false
+		if c.ValidArgsFunction == nil && strings.Contains(c.Use, "QUEUE") {
+			c.ValidArgsFunction = a.completeQueue()
+		}
 		if check := c.Args; check != nil && !c.HasSubCommands() {
 			c.Args = func(c *cobra.Command, args []string) error {
 				a.command = c
 				return argsError(c, args, check(c, args))
 			}
 		}
-		work := c.RunE
-		if work == nil {
-			continue
-		}
-		c.RunE = func(c *cobra.Command, args []string) error {
-			a.started, a.command = true, c
-			if err := a.checkIdentity(); err != nil {
-				return err
+		if work := c.RunE; work != nil {
+			c.RunE = func(c *cobra.Command, args []string) error {
+				a.started, a.command = true, c
+				if err := a.checkIdentity(); err != nil {
+					return err
+				}
+				return work(c, args)
 			}
-			return work(c, args)
 		}
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -127,7 +127,7 @@ func operator() string {
 	return name
 }
 
-// checkIdentity refuses what the library would panic about.
+// checkIdentity refuses a prefix about which the library would panic.
 func (a *app) checkIdentity() error {
 	if a.prefix == "" || strings.ContainsAny(a.prefix, "{}:") {
 		return fail(exitUsage, "--prefix %q: a prefix needs at least one character and none of { } :", a.prefix)
@@ -135,7 +135,7 @@ func (a *app) checkIdentity() error {
 	return nil
 }
 
-// usage says where the command line is described.
+// usage names the help of the command.
 func (a *app) usage() string {
 	path := "delayqueue"
 	if a.command != nil {
@@ -162,7 +162,7 @@ func validName(name string) error {
 	return nil
 }
 
-// queue makes sure that there is such a queue.
+// queue returns an error if there is no queue of this name.
 func (a *app) queue(ctx context.Context, name string) error {
 	if err := validName(name); err != nil {
 		return err
@@ -175,7 +175,7 @@ func (a *app) queue(ctx context.Context, name string) error {
 	_, err := a.newMonitor(name).Counts(soon)
 	switch {
 	case err == nil, errors.Is(err, delayqueue.ErrWrongType):
-		return nil // what is wrong with it is for others to say
+		return nil // the command itself says what is wrong
 	case errors.Is(err, delayqueue.ErrNoQueue):
 		return a.noQueue(ctx, name, "")
 	case refusesKey(err):
@@ -184,21 +184,54 @@ func (a *app) queue(ctx context.Context, name string) error {
 	return err
 }
 
-// refusesKey: the user may not touch the keys of a queue of this name.
+// refusesKey says whether the server refuses this user a key.
 func refusesKey(err error) bool {
 	text := strings.ToLower(err.Error())
 	return strings.Contains(text, "noperm") && strings.Contains(text, "key") ||
 		strings.Contains(text, "acl failure") && strings.Contains(text, "key")
 }
 
-// monitor is for a queue that exists.
-func (a *app) monitor(ctx context.Context, name string) (*delayqueue.Monitor, error) {
+// monitor returns the queue of this name if there is one.
+func (a *app) monitor(ctx context.Context, name string) (*ops.Queue, error) {
 	if err := a.queue(ctx, name); err != nil {
 		return nil, err
 	}
 	return a.newMonitor(name), nil
 }
 
-func (a *app) newMonitor(name string) *delayqueue.Monitor {
-	return delayqueue.NewMonitor(name, a.cli, delayqueue.UseCustomPrefix(a.prefix)).WithOperator(a.operator).WithReason(a.reason)
+// runE is what a command does.
+type runE = func(*cobra.Command, []string) error
+
+// onMonitor is the RunE of a command whose first argument is a queue.
+func (a *app) onMonitor(run func(c *cobra.Command, m *ops.Queue, args []string) error) runE {
+	return func(c *cobra.Command, args []string) error {
+		m, err := a.monitor(c.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		return run(c, m, args)
+	}
+}
+
+// onQueue is the RunE of a command that makes one call for a queue.
+func (a *app) onQueue(run func(ctx context.Context, m *ops.Queue, args []string) error) runE {
+	return a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error {
+		ctx, cancel := context.WithTimeout(c.Context(), oneCall)
+		defer cancel()
+		return run(ctx, m, args)
+	})
+}
+
+// onTarget is the RunE of a command for the messages whose ids follow the queue, or for all that a target selects.
+func (a *app) onTarget(which *target, state delayqueue.State, run func(c *cobra.Command, m *ops.Queue, ids []string) error) runE {
+	return func(c *cobra.Command, args []string) error {
+		if err := which.check(args[1:], state); err != nil {
+			return err
+		}
+		return a.onMonitor(func(c *cobra.Command, m *ops.Queue, args []string) error { return run(c, m, args[1:]) })(c, args)
+	}
+}
+
+func (a *app) newMonitor(name string) *ops.Queue {
+	return ops.Of(delayqueue.NewMonitor(name, a.cli, delayqueue.UseCustomPrefix(a.prefix))).WithOperator(a.operator).WithReason(a.reason)
 }

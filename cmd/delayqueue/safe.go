@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -13,9 +14,9 @@ import (
 	"unicode/utf8"
 )
 
-// What others wrote into Redis reaches a terminal, a shell or a file only through these.
+// Texts from Redis, which anybody may have written, reach a terminal, a shell or a file only through these functions.
 
-// printable keeps what others wrote from steering the terminal.
+// printable replaces characters that could control the terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || unicode.IsPrint(r) {
@@ -25,15 +26,15 @@ func printable(s string) string {
 	}, s)
 }
 
-// oneLine keeps what others wrote from making lines of its own.
+// oneLine is printable, without line breaks.
 func oneLine(s string) string { return lineBreaks.Replace(printable(s)) }
 
 var lineBreaks = strings.NewReplacer("\n", " ", "\t", " ")
 
-// plainWord is what a shell takes as it is.
+// plainWord is a word that a shell takes as it is.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_@%+:,./-]+$`)
 
-// shellQuote makes one word for a shell of any bytes: what cannot be shown stands escaped in $'…'.
+// shellQuote makes one word for a shell of any bytes. Bytes that cannot be shown are escaped in $'…'.
 func shellQuote(s string) string {
 	if plainWord.MatchString(s) {
 		return s
@@ -67,18 +68,18 @@ func shellQuote(s string) string {
 }
 
 // printJSON prints one object on a line of its own.
-func printJSON(v any) error {
+func printJSON(v any) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return err
+	err := e.Encode(v)
+	if err == nil {
+		_, err = os.Stdout.Write(escapeJSON(b.Bytes()))
 	}
-	_, err := os.Stdout.Write(escapeJSON(b.Bytes()))
-	return err
+	unsaid = cmp.Or(unsaid, err)
 }
 
-// escapeJSON escapes what is no printable character: DEL, C1, what turns the direction of text, and so on.
+// escapeJSON escapes characters that are not printable: DEL, C1, marks of direction, and so on.
 func escapeJSON(text []byte) []byte {
 	out := make([]byte, 0, len(text))
 	for _, r := range string(text) {
@@ -95,7 +96,7 @@ func escapeJSON(text []byte) []byte {
 	return out
 }
 
-// lastInstant is the last one that JSON has room for; another program may have written a later one.
+// lastInstant is the last instant that JSON can hold; another program may have written a later one.
 var lastInstant = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 // utc is an instant as --json prints it.

@@ -54,17 +54,13 @@ func TestShellQuote(t *testing.T) {
 func TestEscapeJSON(t *testing.T) {
 	for _, s := range append(hostile, "\u009b31m", "\u2066", "\U000e0001", "漢字 🙂") {
 		raw, err := json.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ok(t, err)
 		safe := escapeJSON(raw)
 		if strings.ContainsFunc(string(safe), func(r rune) bool { return !unicode.IsPrint(r) }) {
 			t.Errorf("%q: %q would steer a terminal", s, safe)
 		}
 		var before, after string
-		if err := json.Unmarshal(raw, &before); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, json.Unmarshal(raw, &before))
 		if err := json.Unmarshal(safe, &after); err != nil || after != before {
 			t.Errorf("%q: %q %v, want %q", s, after, err, before)
 		}
@@ -128,7 +124,7 @@ func TestTablesSayWhatMatters(t *testing.T) {
 		numbers(2, 3, 4, 5, 6, 7, 8).cutLast(10)
 	stats.add("orders", int64(200000), "0", "0", "0", int64(6000), int64(0), "", "in 3s", paint(bad, "no consumers"))
 	report := schedule.Entry{Name: "monthly-report", Cron: "0 9 1 * *", Zone: "Europe/Berlin"}
-	schedules := scheduleTable([]schedule.Status{{Entry: report, Next: died.Add(50 * time.Hour), Last: died}})
+	schedules := new(app).scheduleTable([]schedule.Status{{Entry: report, Next: died.Add(50 * time.Hour), Last: died}})
 	for _, tt := range []struct {
 		g     *grid
 		width int

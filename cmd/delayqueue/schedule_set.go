@@ -11,21 +11,19 @@ import (
 	"slices"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/schedule"
+	"github.com/spf13/cobra"
 )
 
 type scheduleFlags struct {
-	cron, zone         string
-	every, offset      durationFlag
-	jitter             durationFlag
-	begin, end         boundFlag
-	ttl, timeout, keep durationFlag
-	headers            map[string]string
-	retries, catchUp   int
-	skip, create       bool
+	cron, zone    string
+	every, offset durationFlag
+	jitter        durationFlag
+	begin, end    boundFlag
+	messageFlags
+	catchUp int
+	skip    bool
 }
 
 func (a *app) scheduleSetCommand() *cobra.Command {
@@ -33,31 +31,26 @@ func (a *app) scheduleSetCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "set QUEUE NAME [PAYLOAD]",
 		Short: "Add a periodic message, or change it",
-		Long: `set adds an entry, or changes the one of this name: what is not said stays as it was (delayqueue schedule show says how), and so does
-the payload. That of a new entry is read from the input if there is no PAYLOAD, and with - that of any. The change takes effect at once.`,
+		Long: `set adds an entry, or changes the entry of this name at once. Settings without a flag, and the payload, stay as they were
+(delayqueue schedule show). The payload of a new entry is read from the input if there is no PAYLOAD; "-" reads it for any entry.`,
 		Example: `  delayqueue schedule set reports daily '{"of":"day"}' --cron "0 9 * * 1-5" --zone Europe/Berlin --skip
   delayqueue schedule set reports daily --cron "0 10 * * 1-5"
   delayqueue schedule set reports clean-up "" --every 15m`,
-		Args:              cobra.RangeArgs(2, 3),
-		ValidArgsFunction: a.completeQueue(),
-		RunE:              func(c *cobra.Command, args []string) error { return a.setSchedule(c, args, &f) },
+		Args: cobra.RangeArgs(2, 3),
+		RunE: func(c *cobra.Command, args []string) error { return a.setSchedule(c, args, &f) },
 	}
 	flags := c.Flags()
 	flags.StringVar(&f.cron, "cron", "", "minute, hour, day of the month, month, day of the week")
-	flags.StringVar(&f.zone, "zone", "", "in which the clocks show that (default UTC)")
-	flags.Var(&f.every, "every", "at the multiples of it since 1970")
-	flags.Var(&f.offset, "offset", "with --every: so much after each")
-	flags.Var(&f.jitter, "jitter", "later by up to so much, always the same time, which follows from the name")
-	flags.Var(&f.begin, "begin", "no message before; none: no such bound")
-	flags.Var(&f.end, "end", "no message after; none: no such bound")
-	flags.BoolVar(&f.skip, "skip", false, "send none while the last one lives")
-	flags.IntVar(&f.catchUp, "catch-up", 1, "how many are sent of those that were missed, the latest")
-	flags.StringToStringVar(&f.headers, "header", nil, "name=value, any number; without a value: no such header")
-	flags.IntVar(&f.retries, "retries", 3, "failures that are followed by another delivery")
-	flags.Var(&f.ttl, "ttl", "not sent, or garbage, if it could not be handed out so long after its instant")
-	flags.Var(&f.timeout, "timeout", "a handler of it may run so long; 0: for any time")
-	flags.Var(&f.keep, "keep", "once it is acked, it can be looked at so long, with its result")
-	flags.BoolVar(&f.create, "create", false, "also for a queue that does not exist yet")
+	flags.StringVar(&f.zone, "zone", "", "time zone of --cron, such as Europe/Berlin (default UTC)")
+	flags.Var(&f.every, "every", "at the multiples of this time since 1970")
+	flags.Var(&f.offset, "offset", "with --every: later than each multiple by this time")
+	flags.Var(&f.jitter, "jitter", "later by up to this time; the name of the entry decides by how much")
+	flags.Var(&f.begin, "begin", "no message before this time; none: no bound")
+	flags.Var(&f.end, "end", "no message after this time; none: no bound")
+	flags.BoolVar(&f.skip, "skip", false, "send no message while the last one lives")
+	flags.IntVar(&f.catchUp, "catch-up", 1, "how many missed messages are sent, the latest ones")
+	f.messageFlags.flags(flags, "name=value, any number; without a value the header is removed",
+		"not sent, or garbage, if not handed out within this time after its instant")
 	return c
 }
 
@@ -67,10 +60,10 @@ func (a *app) setSchedule(c *cobra.Command, args []string, f *scheduleFlags) err
 		return err
 	}
 	look, cancel := context.WithTimeout(c.Context(), oneCall)
-	_, err = schedule.Get(look, a.newMonitor(args[0]), args[1])
+	_, err = schedule.Get(look, a.newMonitor(args[0]).Monitor, args[1])
 	cancel()
 	isNew := errors.Is(err, schedule.ErrNoEntry)
-	payload, said, err := a.schedulePayload(args, isNew) // which may take as long as who writes it
+	payload, said, err := a.schedulePayload(args, isNew) // reading the input may take any time
 	if err != nil {
 		return err
 	}
@@ -94,14 +87,15 @@ func (a *app) setSchedule(c *cobra.Command, args []string, f *scheduleFlags) err
 		return scheduleFailure(err)
 	}
 	next, err := s.Next(ctx, args[1], 1)
-	if err != nil || a.json || len(next) == 0 {
-		return cmp.Or(err, a.sayScheduled(args[1], "set"))
+	did := "set"
+	if err == nil && !a.json && len(next) > 0 {
+		did += "; next " + inZone(next[0])
 	}
-	say("schedule %s set; next %s", args[1], inZone(next[0]))
-	return nil
+	a.sayScheduled(args[1], did)
+	return err
 }
 
-// schedulePayload is what shall be sent, and whether that is said.
+// schedulePayload is the payload, and whether one is given.
 func (a *app) schedulePayload(args []string, isNew bool) (payload string, said bool, err error) {
 	switch {
 	case len(args) == 3 && args[2] != "-":
@@ -109,18 +103,15 @@ func (a *app) schedulePayload(args []string, isNew bool) (payload string, said b
 	case len(args) == 2 && !isNew:
 		return "", false, nil
 	case onTerminal(os.Stdin):
-		return "", false, fail(exitUsage, "what shall be sent? Give a payload, or pipe it in")
+		return "", false, fail(exitUsage, "no payload: give one, or pipe it in")
 	}
 	text, err := io.ReadAll(a.in)
 	return string(text), true, err
 }
 
-// apply makes an entry what the flags say; what they do not say stays.
+// apply changes an entry as the flags say.
 func (f *scheduleFlags) apply(c *cobra.Command, e *schedule.Entry, isNew bool) error {
-	settings, err := delayqueue.SettingsOf(e.Options...)
-	if err != nil {
-		return err
-	}
+	settings := delayqueue.Describe(e.Options...)
 	set := func(flag string, to func()) {
 		if c.Flags().Changed(flag) {
 			to()
@@ -167,7 +158,7 @@ func (f *scheduleFlags) apply(c *cobra.Command, e *schedule.Entry, isNew bool) e
 	return nil
 }
 
-// A shownSchedule is an entry with what it sends.
+// A shownSchedule is an entry with its message.
 type shownSchedule struct {
 	scheduleJSON
 	Payload   string            `json:"payload"`
@@ -180,37 +171,28 @@ type shownSchedule struct {
 
 func (a *app) scheduleShowCommand() *cobra.Command {
 	var raw bool
-	c := &cobra.Command{
-		Use:               "show QUEUE NAME",
-		Short:             "Show an entry with what it sends",
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
-			s, err := lookAt(a, c, args[0], func(ctx context.Context, m *delayqueue.Monitor) (*schedule.Status, error) {
-				return schedule.Get(ctx, m, args[1])
-			})
+	c := a.entryCommand("show", "Show an entry with its message",
+		func(ctx context.Context, _ *schedule.Scheduler, m *delayqueue.Monitor, name string) error {
+			s, err := schedule.Get(ctx, m, name)
 			if err != nil {
 				return err
 			}
-			settings, err := delayqueue.SettingsOf(s.Options...)
+			settings := delayqueue.Describe(s.Options...)
 			switch {
-			case err != nil:
-				return err
 			case raw:
 				_, err = os.Stdout.WriteString(s.Payload)
-				return err
 			case a.json:
-				return printJSON(shownOf(s, &settings))
+				printJSON(shownOf(s, &settings))
+			default:
+				printSchedule(s, &settings)
 			}
-			printSchedule(s, &settings)
-			return nil
-		},
-	}
-	c.Flags().BoolVar(&raw, "raw", false, "print the payload alone, as it is")
+			return err
+		})
+	c.Flags().BoolVar(&raw, "raw", false, "print the payload alone, byte by byte")
 	return c
 }
 
-func shownOf(s *schedule.Status, of *delayqueue.MessageSettings) shownSchedule {
+func shownOf(s *schedule.Status, of *delayqueue.Description) shownSchedule {
 	out := shownSchedule{scheduleJSON: scheduleJSONOf(s), Payload: s.Payload, Headers: of.Headers, Retries: of.Retries,
 		TTL: of.TTL.Seconds(), Retention: of.Retention.Seconds()}
 	if of.Timeout != nil {
@@ -220,13 +202,9 @@ func shownOf(s *schedule.Status, of *delayqueue.MessageSettings) shownSchedule {
 	return out
 }
 
-func printSchedule(s *schedule.Status, of *delayqueue.MessageSettings) {
+func printSchedule(s *schedule.Status, of *delayqueue.Description) {
 	t := newGrid()
-	row := func(name string, value any) {
-		if value != "" && value != painted("") {
-			t.add(paint(faint, name), value)
-		}
-	}
+	row := t.fact
 	row("schedule", s.Name)
 	row("state", stateOf(s))
 	row("when", whenOf(&s.Entry))

@@ -18,7 +18,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/schedule"
 )
 
-// scheduler is for a queue that exists, or may be made.
+// scheduler returns the scheduler of a queue. If there is no such queue, create says whether that is an error.
 func (a *app) scheduler(ctx context.Context, name string, create bool) (*schedule.Scheduler, error) {
 	err := a.queue(ctx, name)
 	var known *failure
@@ -36,31 +36,31 @@ func (a *app) schedulesCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schedules QUEUE",
 		Short: "Show periodic messages",
-		Long: `schedules lists the entries of a queue that send a message again and again, with their next instants, and how many instants have no
-message, and why: the last message lived (overlap), nobody ran them in time (missed), a pause. Some process must run
-them: schedule.Run of the library. The last column says which are not sent, and why, and which are overdue.`,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
-			all, err := lookAt(a, c, args[0], schedule.List)
-			if err != nil {
-				return err
+		Long: `schedules lists the schedules of a queue with their next instants. SKIPPED counts the instants without a message: the last
+message still lived (overlap), nobody ran the schedules in time (missed), or a pause. A process of yours must run the
+schedules (Run of the package schedule). STATE says which schedules are not sent and why, and which are overdue.`,
+		Args: cobra.ExactArgs(1),
+		RunE: a.onSchedules(func(ctx context.Context, _ *schedule.Scheduler, m *delayqueue.Monitor, _ []string) error {
+			all, err := schedule.List(ctx, m)
+			if err == nil {
+				a.saySchedules(all)
 			}
-			return a.saySchedules(all)
-		},
+			return err
+		}),
 	}
 }
 
-// lookAt asks something of the schedules of a queue.
-func lookAt[T any](a *app, c *cobra.Command, queue string, look func(context.Context, *delayqueue.Monitor) (T, error)) (got T, err error) {
-	m, err := a.monitor(c.Context(), queue)
-	if err != nil {
-		return got, err
+// onSchedules is the RunE of a command that makes one call for the schedules of a queue.
+func (a *app) onSchedules(run func(ctx context.Context, s *schedule.Scheduler, m *delayqueue.Monitor, args []string) error) runE {
+	return func(c *cobra.Command, args []string) error {
+		s, err := a.scheduler(c.Context(), args[0], false)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(c.Context(), oneCall)
+		defer cancel()
+		return scheduleFailure(run(ctx, s, a.newMonitor(args[0]).Monitor, args))
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), oneCall)
-	defer cancel()
-	got, err = look(ctx, m)
-	return got, scheduleFailure(err)
 }
 
 type scheduleJSON struct {
@@ -107,32 +107,23 @@ func scheduleJSONOf(s *schedule.Status) scheduleJSON {
 	return out
 }
 
-func (a *app) saySchedules(all []schedule.Status) error {
-	if a.json {
-		for i := range all {
-			if err := printJSON(scheduleJSONOf(&all[i])); err != nil {
-				return err
-			}
-		}
-		return nil
+func (a *app) saySchedules(all []schedule.Status) {
+	a.scheduleTable(all).print()
+	if !a.json {
+		fmt.Fprintln(os.Stderr, plural(len(all), "schedule"))
 	}
-	if len(all) > 0 {
-		scheduleTable(all).print()
-	}
-	fmt.Fprintln(os.Stderr, plural(len(all), "schedule"))
-	return nil
 }
 
-func scheduleTable(all []schedule.Status) *grid {
-	g := newGrid("schedule", "when", "zone", "next", "last", "skipped", "state").cutLast(7)
+func (a *app) scheduleTable(all []schedule.Status) *grid {
+	t := a.grid("schedule", "when", "zone", "next", "last", "skipped", "state").cutLast(7)
 	for i := range all {
 		s := &all[i]
-		g.add(s.Name, whenOf(&s.Entry), cmp.Or(s.Zone, "UTC"), moment{s.Next}, moment{s.Last}, skippedOf(s), stateOf(s))
+		t.row(scheduleJSONOf(s), s.Name, whenOf(&s.Entry), cmp.Or(s.Zone, "UTC"), moment{s.Next}, moment{s.Last}, skippedOf(s), stateOf(s))
 	}
-	return g
+	return t
 }
 
-// whenOf says the instants of an entry, but for its zone.
+// whenOf is the rule of an entry in words, without its zone.
 func whenOf(e *schedule.Entry) string {
 	text := e.Cron
 	if e.Every > 0 {
@@ -146,7 +137,7 @@ func whenOf(e *schedule.Entry) string {
 	return text
 }
 
-// stateOf says whether an entry is sent, and what is wrong if it is not.
+// stateOf says whether an entry is sent, and if not, why.
 func stateOf(s *schedule.Status) any {
 	overdue := ""
 	if !s.Overdue.IsZero() {
@@ -171,7 +162,7 @@ func skippedOf(s *schedule.Status) string {
 	for _, one := range []struct {
 		n     int64
 		why   string
-		least bool // of a cron they are not counted any further
+		least bool // of a cron the count ends at 1,000
 	}{{s.Skipped.Overlap, "overlap", false}, {s.Skipped.Missed, "missed", true}, {s.Skipped.Paused, "paused", true}} {
 		if one.n == 0 {
 			continue
@@ -187,11 +178,11 @@ func skippedOf(s *schedule.Status) string {
 
 func (a *app) scheduleCommand() *cobra.Command {
 	c := &cobra.Command{Use: "schedule", Short: "Add, change or steer a periodic message", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }} // without it a wrong verb would be help, and no error
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() }} // without RunE, a wrong verb would print the help and be no error
 	c.AddCommand(
 		a.scheduleSetCommand(),
 		a.scheduleVerb("rm", "Delete a periodic message", "removed", (*schedule.Scheduler).Remove),
-		a.scheduleVerb("pause", "Let its instants pass, until resume", "paused", (*schedule.Scheduler).Pause),
+		a.scheduleVerb("pause", "Let the instants of a schedule pass without messages, until resume", "paused", (*schedule.Scheduler).Pause),
 		a.scheduleVerb("resume", "End a pause", "resumed", (*schedule.Scheduler).Resume),
 		a.scheduleRunCommand(), a.scheduleNextCommand(), a.scheduleShowCommand(),
 	)
@@ -200,32 +191,30 @@ func (a *app) scheduleCommand() *cobra.Command {
 
 // scheduleVerb is a command that does something to one entry.
 func (a *app) scheduleVerb(verb, short, did string, work func(*schedule.Scheduler, context.Context, string) error) *cobra.Command {
+	return a.entryCommand(verb, short, func(ctx context.Context, s *schedule.Scheduler, _ *delayqueue.Monitor, name string) error {
+		err := work(s, ctx, name)
+		if err == nil {
+			a.sayScheduled(name, did)
+		}
+		return err
+	})
+}
+
+// entryCommand is a command about one entry.
+func (a *app) entryCommand(verb, short string, work func(context.Context, *schedule.Scheduler, *delayqueue.Monitor, string) error,
+) *cobra.Command {
 	return &cobra.Command{
-		Use:               verb + " QUEUE NAME",
-		Short:             short,
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.scheduler(c.Context(), args[0], false)
-			if err != nil {
-				return err
-			}
-			ctx, cancel := context.WithTimeout(c.Context(), oneCall)
-			defer cancel()
-			if err := work(s, ctx, args[1]); err != nil {
-				return scheduleFailure(err)
-			}
-			return a.sayScheduled(args[1], did)
-		},
+		Use:   verb + " QUEUE NAME",
+		Short: short,
+		Args:  cobra.ExactArgs(2),
+		RunE: a.onSchedules(func(ctx context.Context, s *schedule.Scheduler, m *delayqueue.Monitor, args []string) error {
+			return work(ctx, s, m, args[1])
+		}),
 	}
 }
 
-func (a *app) sayScheduled(name, did string) error {
-	if a.json {
-		return printJSON(map[string]any{"name": name, did: true})
-	}
-	say("schedule %s %s", name, did)
-	return nil
+func (a *app) sayScheduled(name, did string) {
+	a.say(map[string]any{"name": name, did: true}, "schedule %s %s", name, did)
 }
 
 // scheduleFailure gives errors of schedules their exit codes.
@@ -240,55 +229,28 @@ func scheduleFailure(err error) error {
 }
 
 func (a *app) scheduleRunCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:               "run QUEUE NAME",
-		Short:             "Send the message of an entry now",
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
-			s, err := a.scheduler(c.Context(), args[0], false)
-			if err != nil {
-				return err
+	return a.entryCommand("run", "Send the message of an entry now",
+		func(ctx context.Context, s *schedule.Scheduler, _ *delayqueue.Monitor, name string) error {
+			info, err := s.RunNow(ctx, name)
+			if err == nil {
+				a.sayInfo(info)
 			}
-			ctx, cancel := context.WithTimeout(c.Context(), oneCall)
-			defer cancel()
-			info, err := s.RunNow(ctx, args[1])
-			if err != nil {
-				return scheduleFailure(err)
-			}
-			return a.sayInfo(info)
-		},
-	}
+			return err
+		})
 }
 
 func (a *app) scheduleNextCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:               "next QUEUE NAME",
-		Short:             "Print the next five instants of an entry, in its zone",
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeQueue(),
-		RunE: func(c *cobra.Command, args []string) error {
-			next, err := lookAt(a, c, args[0], func(ctx context.Context, m *delayqueue.Monitor) ([]time.Time, error) {
-				return schedule.Next(ctx, m, args[1], 5)
-			})
-			if err != nil {
-				return err
-			}
+	return a.entryCommand("next", "Print the next five instants of an entry, in its zone",
+		func(ctx context.Context, _ *schedule.Scheduler, m *delayqueue.Monitor, name string) error {
+			next, err := schedule.Next(ctx, m, name, 5)
 			for _, t := range next {
-				if a.json {
-					if err := printJSON(map[string]any{"at": t}); err != nil {
-						return err
-					}
-					continue
-				}
-				say("%s", inZone(t))
+				a.say(map[string]any{"at": t}, "%s", inZone(t))
 			}
-			return nil
-		},
-	}
+			return err
+		})
 }
 
-// inZone is an instant as the clocks of its zone show it, and how far off it is.
+// inZone is an instant in its zone, with its distance from now.
 func inZone(t time.Time) string {
 	return fmt.Sprintf("%s (in %s)", t.Format("Mon 2006-01-02 15:04:05 -0700 MST"), brief(time.Until(t)))
 }

@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
 	"strings"
+	"testing"
+	"time"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/metrics/promqueue"
 	"github.com/go-delayqueue/delayqueue/schedule"
+	"github.com/prometheus/client_golang/prometheus"
 )
-
-func init() { scenarios["schedules"] = tellSchedules }
 
 func tellSchedules(w *world) {
 	w.refused(exitNotFound, "no queue", "schedules", "reports")
@@ -22,7 +27,7 @@ func tellSchedules(w *world) {
 		w.contains(r.out, "nobody runs the schedules", "nobody runs 2 schedules: no replica ever looked")
 	}
 	w.contains(w.must("schedules", "reports", "--json"), `"name":"daily"`, `"overlap":"skip"`, `"every_seconds":900`, `"catch_up":0`)
-	if all, err := schedule.List(w.Context(), w.monitor("reports")); err != nil || len(all) != 2 || all[0].Payload != "of the day" {
+	if all, err := schedule.List(w.Context(), w.monitor("reports").Monitor); err != nil || len(all) != 2 || all[0].Payload != "of the day" {
 		w.Errorf("a Monitor with the prefix %s lists %+v, %v", w.prefix, all, err)
 	}
 	next := w.must("schedule", "next", "reports", "daily")
@@ -56,4 +61,95 @@ func tellSchedules(w *world) {
 	w.refused(exitUsage, `position 3: hour "25"`, "schedule", "set", "reports", "e", "x", "--cron", "0 25 * * *")
 	w.refused(exitUsage, "tzdata", "schedule", "set", "reports", "e", "x", "--every", "1m", "--zone", "No/Where")
 	w.sound("reports")
+}
+
+// gathered are the numbers of a metric, counters or gauges, by one of its labels.
+func gathered(t *testing.T, registry *prometheus.Registry, name string, label int) map[string]float64 {
+	t.Helper()
+	families, err := registry.Gather()
+	ok(t, err)
+	n := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			if family.GetName() == name {
+				n[m.GetLabel()[label].GetValue()] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+	}
+	return n
+}
+
+// TestSchedulesAreCounted: metrics/ does not know schedule/, and counts what that tells, by the same words.
+func TestSchedulesAreCounted(t *testing.T) {
+	t.Parallel()
+	s := schedule.New(delayqueue.NewPublisher("reports", redistest.Start(t).Client(t)))
+	collector := promqueue.NewCollector(promqueue.Config{})
+	defer collector.Close()
+	collector.InstrumentSchedules(s)
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(collector)
+	instants := func() map[string]float64 { return gathered(t, registry, "delayqueue_schedule_instants_total", 0) }
+	last := schedule.SentEvent
+	for ; last.String()[0] != 'E'; last++ { // EventCode(5)
+		if n, there := instants()[last.String()]; !there || n != 0 {
+			t.Errorf("the outcome %q is not counted", last)
+		}
+	}
+	if n := len(instants()); n != int(last)-1 {
+		t.Errorf("%d outcomes are counted, and there are %d", n, int(last)-1)
+	}
+	ok(t, s.Set(t.Context(), schedule.Entry{Name: "e", Every: time.Second}))
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	for end := time.Now().Add(deadline); instants()["sent"] < 3; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("counted are %v", instants())
+			break
+		}
+	}
+	stop()
+	<-ended
+}
+
+// TestStuckSchedulesAreCounted: a collector says which schedules are not sent, by reason, whoever runs them.
+func TestStuckSchedulesAreCounted(t *testing.T) {
+	t.Parallel()
+	cli := redistest.Start(t).Client(t)
+	s := schedule.New(delayqueue.NewPublisher("reports", cli))
+	collector := promqueue.NewCollector(promqueue.Config{})
+	defer collector.Close()
+	collector.Watch(delayqueue.NewMonitor("reports", cli))
+	collector.WatchSchedules(s)
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(collector)
+	stuck := func(want map[string]float64) bool {
+		n := gathered(t, registry, "delayqueue_schedules_stuck", 1)
+		for _, why := range []string{"not run", "wrong clock", "sequence moved", "refused", "unreadable", "overdue"} {
+			if have, there := n[why]; !there || have != want[why] {
+				return false
+			}
+		}
+		return true
+	}
+	until := func(want map[string]float64) {
+		t.Helper()
+		for end := time.Now().Add(deadline); !stuck(want); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not %v", want)
+			}
+		}
+	}
+	until(nil)
+	for _, name := range []string{"a", "b"} {
+		ok(t, s.Set(t.Context(), schedule.Entry{Name: name, Every: time.Second}))
+	}
+	ok(t, cli.HSet(t.Context(), "{dq:reports}:schedules", "rubbish", "x").Err())
+	until(map[string]float64{"not run": 2, "unreadable": 1})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	until(map[string]float64{"unreadable": 1})
+	stop()
+	<-ended
 }

@@ -7,23 +7,39 @@ import (
 	"os"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
-// sendFlags are the options of messages.
+// messageFlags are the options of a message that is sent now or by a schedule.
+type messageFlags struct {
+	ttl, timeout, keep durationFlag
+	headers            map[string]string
+	retries            int
+	create             bool
+}
+
+func (f *messageFlags) flags(flags *pflag.FlagSet, header, ttl string) {
+	flags.StringToStringVar(&f.headers, "header", nil, header)
+	flags.IntVar(&f.retries, "retries", 3, "retries after failures")
+	flags.Var(&f.ttl, "ttl", ttl)
+	flags.Var(&f.timeout, "timeout", "time limit of a handler; 0: none")
+	flags.Var(&f.keep, "keep", "how long the message and its result are kept after the ack")
+	flags.BoolVar(&f.create, "create", false, "make the queue if it does not exist")
+}
+
+// sendFlags are the options of send.
 type sendFlags struct {
-	delay, ttl, keep, timeout, maxWait durationFlag
-	at, deadline                       whenFlag
-	key                                string
-	policy                             conflictFlag
-	sequence                           sequenceFlag
-	headers                            map[string]string
-	retries, maxParts                  int
-	lines                              bool
-	fromLine                           int
-	create                             bool
+	messageFlags
+	delay, maxWait durationFlag
+	at, deadline   whenFlag
+	key            string
+	policy         conflictFlag
+	sequence       sequenceFlag
+	maxParts       int
+	lines          bool
+	fromLine       int
 }
 
 func (a *app) sendCommand() *cobra.Command {
@@ -31,31 +47,25 @@ func (a *app) sendCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "send QUEUE [PAYLOAD]",
 		Short: "Send a message, or one for each line",
-		Long: `send sends a message and prints its id. Without PAYLOAD it sends what it reads from its input, or with --lines a
-message for each line of it, in batches of one call; what was cut off says with which line to go on. A queue that does
-not exist yet is made only with --create, for its name may be mistyped.`,
-		Example:           "  delayqueue send orders 42 --delay 15m --key order-42\n  seq 1000 | delayqueue send orders --lines --at 18:00",
-		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: a.completeQueue(),
-		RunE:              func(c *cobra.Command, args []string) error { return a.send(c, args, &f) },
+		Long: `send sends a message and prints its id. Without PAYLOAD the payload is read from the input. With --lines each line of the input
+is a message, sent in batches; if that is cut off, it says with which line to go on. A queue that does not exist is made only
+with --create, because its name may be mistyped.`,
+		Example: "  delayqueue send orders 42 --delay 15m --key order-42\n  seq 1000 | delayqueue send orders --lines --at 18:00",
+		Args:    cobra.RangeArgs(1, 2),
+		RunE:    func(c *cobra.Command, args []string) error { return a.send(c, args, &f) },
 	}
 	flags := c.Flags()
-	flags.VarP(&f.delay, "delay", "d", "due so long from now")
+	flags.VarP(&f.delay, "delay", "d", "due after this time")
 	flags.Var(&f.at, "at", "due then")
-	flags.StringVarP(&f.key, "key", "k", "", "a name of your own; at most one live message of a queue has it")
-	flags.Var(&f.policy, "key-policy", "if the key is taken: refuse, or keep, replace, reschedule or append to the message that has it")
-	flags.Var(&f.maxWait, "max-wait", "with such a policy: put off no longer than that after the first")
-	flags.IntVar(&f.maxParts, "max-parts", 0, "with --key-policy append: so many parts are due now, and the next begins a message")
-	flags.Var(&f.sequence, "sequence", "NAME=N: message N of this sequence, refused if it has come so far before")
-	flags.StringToStringVar(&f.headers, "header", nil, "name=value, any number")
-	flags.IntVar(&f.retries, "retries", 3, "failures that are followed by another delivery")
-	flags.Var(&f.ttl, "ttl", "garbage if it could not be handed out so long after it was due")
-	flags.Var(&f.timeout, "timeout", "a handler of it may run so long; 0: for any time")
-	flags.Var(&f.deadline, "deadline", "garbage then, unless it is done: no delivery, no retry")
-	flags.Var(&f.keep, "keep", "once it is acked, it can be looked at so long, with its result")
-	flags.BoolVar(&f.lines, "lines", false, "a message for each line of the input")
-	flags.IntVar(&f.fromLine, "from-line", 1, "with --lines: leave out the lines before this one")
-	flags.BoolVar(&f.create, "create", false, "also to a queue that does not exist yet")
+	flags.StringVarP(&f.key, "key", "k", "", "message key; at most one live message of a queue has it")
+	flags.Var(&f.policy, "key-policy", "if the key is taken: refuse the new message, or keep, replace, reschedule or append to the message that has the key")
+	flags.Var(&f.maxWait, "max-wait", "with a policy: due at most this time after the first send")
+	flags.IntVar(&f.maxParts, "max-parts", 0, "with --key-policy append: a message with so many parts is due now")
+	flags.Var(&f.sequence, "sequence", "NAME=N: message N of this sequence, refused if the sequence has reached N")
+	f.messageFlags.flags(flags, "name=value, any number", "garbage if not handed out within this time after it was due")
+	flags.Var(&f.deadline, "deadline", "from this time on no delivery and no retry: the message is garbage")
+	flags.BoolVar(&f.lines, "lines", false, "send a message for each line of the input")
+	flags.IntVar(&f.fromLine, "from-line", 1, "with --lines: the first line to send")
 	c.MarkFlagsMutuallyExclusive("delay", "at")
 	return c
 }
@@ -66,13 +76,13 @@ func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
 		return fail(exitUsage, "--from-line goes with --lines, and the first line is 1")
 	}
 	if f.lines && (len(args) == 2 || f.key != "" || f.sequence.name != "") {
-		return fail(exitUsage, "--lines reads its messages from the input, and a key is for one message alone, as is a number")
+		return fail(exitUsage, "--lines reads its messages from the input; a key is for one message alone, as is a number")
 	}
 	if f.policy.Conflict != delayqueue.Refuse && f.key == "" {
 		return fail(exitUsage, "--key-policy goes with --key")
 	}
 	if len(args) == 1 && onTerminal(os.Stdin) {
-		return fail(exitUsage, "what shall be sent? Give a payload, or pipe it in")
+		return fail(exitUsage, "no payload: give one, or pipe it in")
 	}
 	if f.delay < 0 {
 		return fail(exitUsage, "--delay %s is in the past: --delay 0, or %s?", f.delay.String(), time.Duration(-f.delay))
@@ -105,7 +115,7 @@ func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
 		if err != nil {
 			return err
 		}
-		if payload = string(text); payload == "" { // a variable that is not set, where nobody types
+		if payload = string(text); payload == "" { // such as a variable that is not set
 			return fail(exitUsage, "the input is empty: for a message without a payload write delayqueue send %s ''", shellQuote(args[0]))
 		}
 	}
@@ -115,7 +125,8 @@ func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.sayInfo(info)
+	a.sayInfo(info)
+	return nil
 }
 
 func (f *sendFlags) options(c *cobra.Command) []delayqueue.MsgOption {
@@ -156,14 +167,15 @@ func (f *sendFlags) options(c *cobra.Command) []delayqueue.MsgOption {
 	return options
 }
 
-func (a *app) sayInfo(info *delayqueue.MessageInfo) error {
+func (a *app) sayInfo(info *delayqueue.MessageInfo) {
 	if a.json {
-		return printJSON(struct {
+		printJSON(struct {
 			ID      string    `json:"id"`
 			Key     string    `json:"key,omitempty"`
 			Due     time.Time `json:"due,omitzero"`
 			Existed bool      `json:"existed,omitempty"`
 		}{info.ID, info.Key, utc(info.Due), info.Existed})
+		return
 	}
 	switch {
 	case info.Existed && info.Due.IsZero():
@@ -173,5 +185,4 @@ func (a *app) sayInfo(info *delayqueue.MessageInfo) error {
 	default:
 		say("%s due %s", info.ID, at(info.Due))
 	}
-	return nil
 }

@@ -4,41 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/schedule"
 )
 
 func (a *app) sequencesCommand() *cobra.Command {
 	var (
-		limit  int
-		cursor string
-		drop   bool
+		part pager
+		drop bool
 	)
 	c := &cobra.Command{
 		Use:   "sequences QUEUE [NAME...]",
 		Short: "Show how far sequences have come, or drop them",
-		Long: `sequences lists the sequences of a queue (WithSequence, send --sequence) with the last number of each, in no order, until
---limit of them or some more were listed; or shows those that are named. With --drop it forgets these: any number may come
-next, also one of which there was a message. It asks first.`,
-		Example:           "  delayqueue sequences orders\n  delayqueue sequences orders outbox --drop",
-		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: a.completeQueue(),
+		Long: `sequences lists the sequences of a queue (WithSequence, send --sequence) with the last number of each, in no order, until about
+--limit are listed. With names it shows only these. --drop forgets the named sequences, after it has asked: any number may come
+next, also one that was sent before.`,
+		Example: "  delayqueue sequences orders\n  delayqueue sequences orders outbox --drop",
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			switch names := args[1:]; {
-			case limit < 1:
-				return fail(exitUsage, "--limit must be above 0")
+			switch err, names := part.check(), args[1:]; {
+			case err != nil:
+				return err
 			case drop && len(names) == 0:
-				return fail(exitUsage, "which ones? Give the names that --drop is to forget")
-			case len(names) > 0 && cursor != "":
-				return fail(exitUsage, "--cursor is for a list of all, not for those that are named")
+				return fail(exitUsage, "--drop needs the names of the sequences")
+			case len(names) > 0 && part.cursor != "":
+				return fail(exitUsage, "--cursor is for a list of all, not for named sequences")
 			}
 			m, err := a.monitor(c.Context(), args[0])
 			switch {
@@ -49,27 +46,15 @@ next, also one of which there was a message. It asks first.`,
 			case len(args) > 1:
 				return a.showSequences(c.Context(), m, args[1:])
 			}
-			return a.listSequences(c, m, limit, cursor)
+			return a.listSequences(c, m, part.limit, part.cursor)
 		},
 	}
-	c.Flags().IntVarP(&limit, "limit", "l", 1000, "go on until so many are listed")
-	c.Flags().StringVar(&cursor, "cursor", "", "go on where a list before this one ended")
-	c.Flags().BoolVar(&drop, "drop", false, "forget those that are named")
+	part.flags(c, 1000, "sequences to list, or some more", "list")
+	c.Flags().BoolVar(&drop, "drop", false, "forget the named sequences")
 	return c
 }
 
-// A sequenceTable shows sequences.
-type sequenceTable struct {
-	grid *grid // nil: JSON
-	n    int
-}
-
-func (a *app) sequenceTable() *sequenceTable {
-	if a.json {
-		return &sequenceTable{}
-	}
-	return &sequenceTable{grid: newGrid("sequence", "last").numbers(2)}
-}
+func (a *app) sequenceTable() *grid { return a.grid("sequence", "last").numbers(2) }
 
 type sequenceJSON struct {
 	Name   *string `json:"name,omitempty"`
@@ -77,72 +62,54 @@ type sequenceJSON struct {
 	Last   int64   `json:"last"`
 }
 
-func (t *sequenceTable) add(s delayqueue.Sequence) error {
-	t.n++
-	if t.grid != nil {
-		t.grid.add(s.Name, fmt.Sprint(s.Last)) // as --sequence takes it, without commas
-		return nil
-	}
+func (g *grid) sequence(s ops.Sequence) {
 	out := sequenceJSON{Last: s.Last}
 	if utf8.ValidString(s.Name) {
 		out.Name = &s.Name
 	} else {
 		out.Name64 = []byte(s.Name)
 	}
-	return printJSON(out)
+	g.row(out, s.Name, fmt.Sprint(s.Last)) // as --sequence takes it, without commas
 }
 
-func (t *sequenceTable) print() {
-	if t.grid != nil && t.n > 0 {
-		t.grid.print()
-	}
-}
-
-// listSequences prints whole pages, and how to go on if there is more, also if a call failed.
-func (a *app) listSequences(c *cobra.Command, m *delayqueue.Monitor, limit int, cursor string) (err error) {
-	t := a.sequenceTable()
+// listSequences prints whole pages. If there is more, or if a call fails, it also prints how to go on.
+func (a *app) listSequences(c *cobra.Command, m *ops.Queue, limit int, cursor string) (err error) {
+	t, n := a.sequenceTable(), 0
 	for {
-		var page *delayqueue.SequencePage
+		var page *ops.SequencePage
 		if page, err = m.Sequences(c.Context(), cursor); err != nil {
 			break
 		}
 		for _, s := range page.Sequences {
-			if err := t.add(s); err != nil {
-				return err
-			}
+			t.sequence(s)
 		}
-		if cursor = page.Next; cursor == "" || t.n >= limit {
+		n += len(page.Sequences)
+		if cursor = page.Next; cursor == "" || n >= limit {
 			break
 		}
 	}
 	t.print()
-	switch {
-	case cursor != "":
-		fmt.Fprintf(os.Stderr, "%s; to go on from there: %s\n", plural(t.n, "sequence"), again(c, "cursor", cursor))
-	case err == nil && !a.json:
-		fmt.Fprintln(os.Stderr, plural(t.n, "sequence"))
-	}
+	a.sayMore(c, plural(n, "sequence"), cursor, err)
 	return err
 }
 
-func (a *app) showSequences(ctx context.Context, m *delayqueue.Monitor, names []string) error {
+func (a *app) showSequences(ctx context.Context, m *ops.Queue, names []string) error {
 	t := a.sequenceTable()
 	var failed []error
 	for _, name := range names {
 		last, err := m.Sequence(ctx, name)
-		if err == nil {
-			err = t.add(delayqueue.Sequence{Name: name, Last: last})
-		}
 		if err != nil {
 			failed = append(failed, err)
+			continue
 		}
+		t.sequence(ops.Sequence{Name: name, Last: last})
 	}
 	t.print()
 	return errors.Join(failed...)
 }
 
-// dropSequences drops each in a call of its own: what fails keeps no other from being dropped.
-func (a *app) dropSequences(ctx context.Context, m *delayqueue.Monitor, names []string) error {
+// dropSequences drops each sequence by a call of its own, so that an error does not keep the others from being dropped.
+func (a *app) dropSequences(ctx context.Context, m *ops.Queue, names []string) error {
 	what := "sequence " + strconv.Quote(names[0])
 	if len(names) > 1 {
 		what = plural(len(names), "sequence")
@@ -153,8 +120,8 @@ func (a *app) dropSequences(ctx context.Context, m *delayqueue.Monitor, names []
 	var failed []error
 	for _, name := range names {
 		if entry, ours := strings.CutPrefix(name, "schedule/"); ours {
-			if _, err := schedule.Get(ctx, m, entry); err == nil {
-				failed = append(failed, fail(exitRefused, "sequence %q says what the schedule %q has sent: without it that is sent again; "+
+			if _, err := schedule.Get(ctx, m.Monitor, entry); err == nil {
+				failed = append(failed, fail(exitRefused, "sequence %q keeps the schedule %q from sending its messages again; "+
 					"remove the schedule first (delayqueue schedule rm %s %s)", name, entry, m.Name(), entry))
 				continue
 			}
@@ -162,18 +129,14 @@ func (a *app) dropSequences(ctx context.Context, m *delayqueue.Monitor, names []
 		switch err := m.DropSequence(ctx, name); {
 		case err != nil:
 			failed = append(failed, err)
-		case a.json:
-			if err := printJSON(map[string]any{"name": name, "dropped": true}); err != nil {
-				return err
-			}
 		default:
-			say("%s dropped", name)
+			a.say(map[string]any{"name": name, "dropped": true}, "%s dropped", name)
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// sequenceFlag is a number of a sequence: NAME=N.
+// sequenceFlag is the flag NAME=N.
 type sequenceFlag struct {
 	name   string
 	number int64
@@ -198,7 +161,7 @@ func (s *sequenceFlag) Set(text string) (err error) {
 	return nil
 }
 
-// conflictFlag is what becomes of a message whose key is taken.
+// conflictFlag is the flag of delayqueue.Conflict.
 type conflictFlag struct{ delayqueue.Conflict }
 
 var conflictNames = []string{"refuse", "keep", "replace", "reschedule", "append"}

@@ -3,15 +3,13 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/health"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/spf13/cobra"
 )
 
 func (a *app) statsCommand() *cobra.Command {
@@ -19,11 +17,11 @@ func (a *app) statsCommand() *cobra.Command {
 	every := durationFlag(time.Second)
 	c := &cobra.Command{
 		Use:   "stats [QUEUE...]",
-		Short: "Say how many messages are where, and how far behind a queue is",
-		Long: `stats says for each queue (all queues of the prefix if none is named, as they are found at the start) how many
-messages are where, how long the oldest ready one has been waiting (BEHIND), when the next is due, and what to think of
-it (STATE). Three calls of Redis for each queue, of O(log n) work whatever the backlog. A queue that cannot be read has a
-row that says why, the others are shown, and the exit code is not 0.`,
+		Short: "Show how many messages are in each state, and how far behind a queue is",
+		Long: `stats has a row for each named queue, or for all queues of the prefix that are found at the start: how many messages are in
+each state, how long the oldest ready message has been waiting (BEHIND), when the next message is due, and a verdict
+(STATE). A queue takes three calls of Redis, of O(log n) work whatever the backlog. If a queue cannot be read, its row says
+why, the others are shown, and the exit code is not 0.`,
 		Example:           "  delayqueue stats orders --watch",
 		ValidArgsFunction: a.completeQueues,
 		RunE: func(c *cobra.Command, names []string) error {
@@ -42,18 +40,17 @@ row that says why, the others are shown, and the exit code is not 0.`,
 			return b.once(ctx)
 		},
 	}
-	c.Flags().BoolVarP(&watch, "watch", "w", false, "go on until interrupted, in place on a terminal")
-	c.Flags().VarP(&every, "interval", "n", "how often --watch looks")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "repeat until interrupted, in place on a terminal")
+	c.Flags().VarP(&every, "interval", "n", "interval of --watch")
 	return c
 }
 
-// monitors are for the queues of these names, or for all that can be found; missing says which servers could not be
-// searched.
-func (a *app) monitors(ctx context.Context, names []string) (all []*delayqueue.Monitor, missing, err error) {
+// monitors returns the queues of these names, or all that are found. missing says which servers could not be searched.
+func (a *app) monitors(ctx context.Context, names []string) (all []*ops.Queue, missing, err error) {
 	for _, name := range names {
 		var known *failure
 		if err := a.queue(ctx, name); errors.As(err, &known) || ctx.Err() != nil {
-			return nil, nil, err // what else is wrong shows in its row
+			return nil, nil, err // the row of the queue shows any other error
 		}
 	}
 	if err := a.connect(ctx); err != nil {
@@ -105,23 +102,20 @@ type statsErrorJSON struct {
 	Error string `json:"error"`
 }
 
-// printStats draws the table. Of more rows than most (0: any number) it says how many are not shown.
-func (a *app) printStats(out io.Writer, all []*health.Look, columns, most int) error {
-	t := newGrid("queue", "pending", "ready", "unack", "retry", "garbage", "done", "behind", "next due", "state").numbers(2, 3, 4, 5, 6, 7, 8).cutLast(10)
+// printStats draws the table, or prints JSON. If there are more rows than most (0: any number), it says how many are not shown.
+func (a *app) printStats(all []*health.Look, columns, most int) string {
+	t := a.grid("queue", "pending", "ready", "unack", "retry", "garbage", "done", "behind", "next due", "state").numbers(2, 3, 4, 5, 6, 7, 8).cutLast(10)
 	all, hidden := withRoom(all, most)
 	for _, one := range all {
 		n := one.Counts
 		switch {
 		case a.json:
-			err := a.printLook(one, statsJSON{
+			a.printLook(one, statsJSON{
 				one.Name, n.Pending, n.Ready, n.Unack, n.Retry, n.Garbage, n.Done, n.Behind.Seconds(), instant(n.NextDue),
 				n.Paused, instant(n.PausedUntil),
 				instant(n.PausedSince), n.PausedBy, n.PauseReason,
 				n.Limited, instant(n.LimitedSince), instant(n.LimitedUntil), instant(n.ThrottledUntil), len(one.Consumers), a.verdictJSON(one),
 			})
-			if err != nil {
-				return err
-			}
 		case one.Err != nil:
 			t.add(one.Name, "?", "?", "?", "?", "?", "?", "", "", a.verdict(one))
 		default:
@@ -136,13 +130,10 @@ func (a *app) printStats(out io.Writer, all []*health.Look, columns, most int) e
 				behind, next, a.verdict(one))
 		}
 	}
-	if a.json {
-		return nil
-	}
-	return printWhole(out, t, columns, hidden)
+	return t.whole(columns, hidden)
 }
 
-// trouble is an error in few words: the code that Redis answered, or what the program calls it.
+// trouble is an error in a word or two: the code that Redis answered, "no answer" or "error".
 func (a *app) trouble(err error) string {
 	for _, code := range []string{"WRONGTYPE", "NOPERM", "CLUSTERDOWN", "TRYAGAIN", "LOADING", "OOM", "MISCONF", "READONLY", "MASTERDOWN"} {
 		if strings.Contains(err.Error(), code+" ") {

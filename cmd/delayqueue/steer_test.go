@@ -10,18 +10,6 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 )
 
-func init() {
-	scenarios["send"] = tellSend
-	scenarios["cancel"] = tellCancel
-	scenarios["reschedule"] = tellReschedule
-	scenarios["requeue"] = tellRequeue
-	scenarios["purge"] = tellPurge
-	scenarios["pause"] = tellPause
-	scenarios["limits"] = tellLimits
-	scenarios["consumers"] = tellConsumers
-	scenarios["events"] = tellEvents
-}
-
 func tellSend(w *world) {
 	w.refused(exitNotFound, "--create makes it", "send", "orders", "a")
 	id, _, _ := strings.Cut(w.must("send", "orders", "a", "--create", "--delay", "1d", "--key", "k", "--header", "x=1,y=2",
@@ -34,7 +22,7 @@ func tellSend(w *world) {
 		time.Until(m.Due) < 23*time.Hour {
 		w.Errorf("sent %+v", m)
 	}
-	w.refused(exitRefused, `key "k" is held by message `+id, "send", "orders", "b", "--key", "k")
+	w.refused(exitRefused, `key "k" is taken by message `+id, "send", "orders", "b", "--key", "k")
 	w.refused(exitUsage, "[at delay]", "send", "orders", "b", "--at", "1h", "--delay", "1h")
 	w.refused(exitUsage, "--delay 0, or 5s?", "send", "orders", "b", "--delay", "-5s")
 	w.refused(exitUsage, "a key is for one message alone", "send", "orders", "--lines", "--key", "k")
@@ -58,7 +46,7 @@ func tellSend(w *world) {
 		w.Errorf("%d pending, want 7002", n)
 	}
 	t := w.terminal("send", "orders")
-	t.sees("what shall be sent?")
+	t.sees("no payload: give one")
 	t.ends(exitUsage)
 	w.sound("orders")
 }
@@ -100,7 +88,7 @@ func tellCancel(w *world) {
 	}
 
 	w.sendMany("orders", 1200, time.Hour)
-	w.refused(exitUsage, "says which messages and how go with --all", "cancel", "orders", "--contains", "p1", "--yes")
+	w.refused(exitUsage, "and how, go with --all", "cancel", "orders", "--contains", "p1", "--yes")
 	w.refused(exitUsage, "not both", "cancel", "orders", a, "--all", "--yes")
 	w.refused(exitUsage, "Give ids, or --all", "cancel", "orders", "--yes")
 	t = w.terminal("cancel", "orders", "--all", "--contains", "p1")
@@ -171,7 +159,7 @@ func tellRequeue(w *world) {
 	if out := w.must("requeue", "orders", "--all", "--error", "connection"); out != "brought back 2 messages\n" {
 		w.Errorf("by error: %q", out)
 	}
-	if out := w.must("requeue", "orders", "--all", "--older-than", "1h"); out != "brought back 0 messages\n" {
+	if out := w.must("requeue", "orders", "--all", "--to", "-1h"); out != "brought back 0 messages\n" {
 		w.Errorf("by age: %q", out)
 	}
 	w.refused(exitUsage, "--from 1h is in the future, and nothing has died then: did you mean --from -1h?", "requeue",
@@ -221,9 +209,7 @@ func tellPurge(w *world) {
 		return err == nil && len(all) == 1
 	})
 	w.refused(exitRefused, "alive", "purge", "orders", "--whole-queue", "--yes")
-	if err := q.Shutdown(w.Context()); err != nil {
-		w.Fatal(err)
-	}
+	ok(w, q.Shutdown(w.Context()))
 	w.refused(exitUsage, "names messages", "purge", "orders", "--whole-queue", "--all", "--yes")
 	t = w.terminal("purge", "orders", "--whole-queue")
 	t.sees(`Delete the queue "orders" with all of its 1 message? [y/N]`)
@@ -343,14 +329,10 @@ func tellEvents(w *world) {
 	t := w.terminal("events", "orders")
 	t.sees("Ctrl-C ends")
 	info, err := p.Send(w.Context(), "b", delayqueue.WithDelay(time.Hour))
-	if err != nil {
-		w.Fatal(err)
-	}
+	ok(w, err)
 	t.sees(info.ID)
 	t.sees("new")
-	if _, err := p.Intercept(w.Context(), info.ID); err != nil {
-		w.Fatal(err)
-	}
+	ok(w, errOf(p.Intercept(w.Context(), info.ID)))
 	t.sees("intercepted")
 	w.must("pause", "orders", "--operator", "ann")
 	t.sees("by ann")

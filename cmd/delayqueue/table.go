@@ -18,16 +18,29 @@ type grid struct {
 	header []any
 	rows   [][]cell
 	right  []int // columns of numbers, counted from 1
-	last   int   // the column that is cut last, counted from 1; 0: none
+	last   int   // number of the column that is cut last; 0: none
+	json   bool  // rows are printed as JSON instead, one a line
 }
 
-// A cell has a short text for where there is no room for the other.
+// A cell has a short text for narrow terminals.
 type cell struct{ text, short string }
 
-// A moment is an instant in a table: how far off it is alone, where there is no more room.
+// A moment is an instant in a table. On a narrow terminal only its distance from now is shown.
 type moment struct{ time.Time }
 
 func newGrid(header ...any) *grid { return &grid{header: header} }
+
+// grid is a table, or with --json one object for each row.
+func (a *app) grid(header ...any) *grid { return &grid{header: header, json: a.json} }
+
+// row adds a row, or prints what it stands for as JSON.
+func (g *grid) row(object any, cells ...any) {
+	if g.json {
+		printJSON(object)
+		return
+	}
+	g.add(cells...)
+}
 
 // numbers aligns columns to the right; the first is 1.
 func (g *grid) numbers(columns ...int) *grid {
@@ -35,7 +48,7 @@ func (g *grid) numbers(columns ...int) *grid {
 	return g
 }
 
-// cutLast names the column that matters most.
+// cutLast names the column that matters most, which is cut after all others.
 func (g *grid) cutLast(column int) *grid {
 	g.last = column
 	return g
@@ -61,13 +74,20 @@ func (g *grid) add(cells ...any) {
 	g.rows = append(g.rows, row)
 }
 
+// fact adds something with its name, unless it is empty.
+func (g *grid) fact(name string, value any) {
+	if value != "" && value != painted("") {
+		g.add(paint(faint, name), value)
+	}
+}
+
 const (
 	gap       = 2 // between columns
 	narrowest = 8 // no column is cut to less
-	idEnd     = 9 // what is left of an id: its end, in which ids differ
+	idEnd     = 9 // characters that are left of an id: its end, in which ids differ
 )
 
-// render draws the table, cut to so many columns of characters; 0: not at all.
+// render draws the table, cut to this width in characters; 0: not cut.
 func (g *grid) render(width int) string {
 	t := table.NewWriter()
 	style := table.StyleDefault
@@ -78,7 +98,7 @@ func (g *grid) render(width int) string {
 	t.SetStyle(style)
 	if len(g.header) > 0 {
 		header := make(table.Row, len(g.header))
-		for i, head := range g.header { // the blanks behind the last are not to be coloured: they make it too wide
+		for i, head := range g.header { // each by itself: coloured blanks behind the last would make the table too wide
 			header[i] = faint.Sprint(strings.ToUpper(fmt.Sprint(head)))
 		}
 		t.AppendHeader(header)
@@ -116,7 +136,7 @@ func (g *grid) render(width int) string {
 
 func snip(cell string, most int) string { return text.Snip(cell, most, "…") }
 
-// snipFront leaves the end of an id, which has no escape sequences. The header, which may have some, is never that wide.
+// snipFront leaves the end of an id. An id has no escape sequences; the header may have some, and is never that wide.
 func snipFront(id string, most int) string {
 	if text.StringWidthWithoutEscSequences(id) <= most {
 		return id
@@ -124,15 +144,15 @@ func snipFront(id string, most int) string {
 	return "…" + id[len(id)-most+1:]
 }
 
-// A column is how one of a table is drawn.
+// A column says how a column of a table is drawn.
 type column struct {
-	long, brief   int // how wide it is with its texts, and with its short ones
-	most          int // 0: it is not cut
+	long, brief   int // width with the texts, and with the short ones
+	most          int // width to which it is cut; 0: it is not cut
 	hidden, short bool
 	id, number    bool
 }
 
-// width is how wide it is drawn.
+// width is the width in which the column is drawn.
 func (c *column) width() int {
 	w := c.long
 	if c.short {
@@ -144,9 +164,9 @@ func (c *column) width() int {
 	return w
 }
 
-// fit says how columns are drawn in so much width, nil for as they are. Until they fit, columns in which nothing stands are
-// left out, the last first; instants are said by how far off they are; ids are cut; the widest of the others is cut, and
-// only then the one that matters most. Numbers never are.
+// fit says how columns are drawn in a width; nil: as they are. These steps follow each other until the columns fit:
+// empty columns are left out, the last first; cells show their short texts; ids are cut; the widest of the other columns is cut; the
+// column that matters most is cut. Numbers are never cut.
 func (g *grid) fit(width int) (columns []column, fits bool) {
 	if width <= 0 || len(g.header) == 0 {
 		return nil, true
@@ -196,7 +216,7 @@ func (g *grid) fit(width int) (columns []column, fits bool) {
 	return columns, over() <= 0
 }
 
-// measure says how wide columns are.
+// measure sets the widths of columns.
 func (g *grid) measure(columns []column) {
 	for i := range columns {
 		c := &columns[i]
@@ -211,7 +231,7 @@ func (g *grid) measure(columns []column) {
 	}
 }
 
-// empty reports whether nothing stands in a column, or nothing but zeros.
+// empty reports whether a column holds nothing, or nothing but zeros.
 func (g *grid) empty(i int) bool {
 	for _, row := range g.rows {
 		if i < len(row) && !slices.Contains([]string{"", "0", "0/0", "–"}, row[i].text) {
@@ -221,23 +241,23 @@ func (g *grid) empty(i int) bool {
 	return len(g.rows) > 0
 }
 
-// print draws the table on the output.
-func (g *grid) print() { say("%s", painted(g.render(width()))) }
-
-// width of the terminal, 0 for no terminal.
-func width() int {
-	w, _, err := term.GetSize(int(os.Stdout.Fd()))
-	if err != nil {
-		return 0
+// print draws the table on the output, unless it is empty.
+func (g *grid) print() {
+	if len(g.rows) > 0 {
+		say("%s", painted(g.render(width())))
 	}
-	return w
 }
 
-// height of the terminal in lines, 0 for no terminal.
-func height() int {
-	_, h, err := term.GetSize(int(os.Stdout.Fd()))
+// window is the size of the terminal in columns and lines, 0 and 0 for no terminal.
+func window() (columns, lines int) {
+	columns, lines, err := term.GetSize(int(os.Stdout.Fd()))
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	return h
+	return columns, lines
+}
+
+func width() int {
+	columns, _ := window()
+	return columns
 }

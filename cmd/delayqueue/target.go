@@ -7,45 +7,44 @@ import (
 	"os"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/spf13/cobra"
 )
 
-// target is what a steering command is about: some messages by name, or all that match.
+// target is the messages of a steering command: some by name, or all that match.
 type target struct {
 	selection
 	bulkFlags
 	all, byKey bool
 }
 
-// flags; what is the state of those that --all means if --state does not say so, about what happened to them.
-func (t *target) flags(c *cobra.Command, what, about string) {
-	c.Flags().BoolVar(&t.all, "all", false, "all "+what+" messages that match the other flags")
+// flags adds the flags. what names the states of --all without --state, and about what happened at the times of --from and --to.
+// states and spread say whether there are these two flags.
+func (t *target) flags(c *cobra.Command, what, about string, states, spread bool) {
+	c.Flags().BoolVar(&t.all, "all", false, "all messages in "+what+" that match the other flags")
 	t.selection.flags(c, about)
+	c.Flags().BoolVarP(&t.byKey, "key", "k", false, "each ID is a message key")
+	t.bulkFlags.flags(c, states, spread)
 }
 
-func (t *target) keyFlag(c *cobra.Command) {
-	c.Flags().BoolVarP(&t.byKey, "key", "k", false, "each ID is the key that the sender gave the message")
-}
-
-// check is about the command line alone; state is that of the messages that --all means.
+// check checks the command line; state is that of the messages of --all.
 func (t *target) check(ids []string, state delayqueue.State) error {
 	switch {
 	case t.all && len(ids) > 0:
 		return fail(exitUsage, "give ids or --all, not both")
-	case !t.all && (t.any() || len(t.states) > 0 || t.dryRun || t.spread != 0 || t.rate != 0):
-		return fail(exitUsage, "--from, --to, --state, --dry-run and what else says which messages and how go with --all")
+	case !t.all && (t.any() || len(t.states) > 0 || t.dryRun || t.spread != 0 || t.rate != 0 || t.most != 0):
+		return fail(exitUsage, "--from, --to, --state, --dry-run and the like, which say which messages and how, go with --all")
 	case !t.all && len(ids) == 0:
 		return fail(exitUsage, "which messages? Give ids, or --all")
 	}
 	return t.selection.check(state)
 }
 
-// oneCall is how long a call for one message is tried.
+// oneCall bounds a call for one message.
 const oneCall = 15 * time.Second
 
-// outcome is what became of one message.
+// outcome says what became of one message.
 type outcome struct {
 	ID    string `json:"id"`
 	Done  bool   `json:"done"`
@@ -53,8 +52,8 @@ type outcome struct {
 	Error string `json:"error,omitempty"`
 }
 
-// each does something to each message, and says so. It goes on after an error and returns the first.
-func (a *app) each(ctx context.Context, m *delayqueue.Monitor, names []string, find finder, did string,
+// each works on each message and prints the outcome. It goes on after an error and returns the first error.
+func (a *app) each(ctx context.Context, m *ops.Queue, names []string, find finder, did string,
 	work func(context.Context, string) (was string, err error)) error {
 	var first error
 	for _, name := range names {
@@ -68,9 +67,7 @@ func (a *app) each(ctx context.Context, m *delayqueue.Monitor, names []string, f
 		}
 		switch {
 		case a.json:
-			if err := printJSON(out); err != nil {
-				return err
-			}
+			printJSON(out)
 		case err == nil && was != "":
 			say("%s %s (was %s)", name, did, was)
 		case err == nil:
@@ -84,12 +81,12 @@ func (a *app) each(ctx context.Context, m *delayqueue.Monitor, names []string, f
 	}
 	if first != nil && (a.json || len(names) > 1) {
 		code, _ := a.explain(first)
-		return &failure{code: code} // it was said
+		return &failure{code: code} // the text was printed
 	}
 	return first
 }
 
-func (a *app) one(ctx context.Context, m *delayqueue.Monitor, name string, find finder,
+func (a *app) one(ctx context.Context, m *ops.Queue, name string, find finder,
 	work func(context.Context, string) (string, error)) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, oneCall)
 	defer cancel()
@@ -105,21 +102,21 @@ func (a *app) one(ctx context.Context, m *delayqueue.Monitor, name string, find 
 	return was, err
 }
 
-// plainly is work that does not say where the message was.
+// plainly makes work of a function that does not say in which state the message was.
 func plainly(work func(context.Context, string) error) func(context.Context, string) (string, error) {
 	return func(ctx context.Context, id string) (string, error) { return "", work(ctx, id) }
 }
 
-// A finder makes an id of what a person wrote.
+// A finder finds the id of a message by an argument.
 type finder = func(ctx context.Context, name string) (id string, err error)
 
-// finder reads ids, or keys: those of live messages, or of garbage.
-func (a *app) finder(m *delayqueue.Monitor, byKey, garbage bool) finder {
+// finder reads ids, or with byKey the keys of live messages or of garbage.
+func (a *app) finder(m *ops.Queue, byKey, garbage bool) finder {
 	return func(ctx context.Context, name string) (string, error) {
 		if !byKey {
 			return name, nil
 		}
-		var msg *delayqueue.MessageStatus
+		var msg *ops.MessageStatus
 		var err error
 		wanted := "live"
 		if garbage {
@@ -138,9 +135,9 @@ func (a *app) finder(m *delayqueue.Monitor, byKey, garbage bool) finder {
 	}
 }
 
-// deadByKey finds the one of this key that died last, nil for none.
-func deadByKey(ctx context.Context, m *delayqueue.Monitor, key string) (last *delayqueue.MessageStatus, err error) {
-	for msg, err := range m.All(ctx, delayqueue.StateGarbage, delayqueue.Filter{Key: key}) {
+// deadByKey finds the message with this key that died last; nil for none.
+func deadByKey(ctx context.Context, m *ops.Queue, key string) (last *ops.MessageStatus, err error) {
+	for msg, err := range m.All(ctx, delayqueue.StateGarbage, ops.Filter{Key: key}) {
 		if err != nil {
 			return nil, err
 		}
@@ -149,19 +146,79 @@ func deadByKey(ctx context.Context, m *delayqueue.Monitor, key string) (last *de
 	return last, nil
 }
 
-// get and getKey are nil for a message that is not there.
-func get(ctx context.Context, m *delayqueue.Monitor, id string) (*delayqueue.MessageStatus, error) {
+// get and getKey return nil if there is no such message.
+func get(ctx context.Context, m *ops.Queue, id string) (*ops.MessageStatus, error) {
 	return orNil(m.Get(ctx, id))
 }
 
-func getKey(ctx context.Context, m *delayqueue.Monitor, key string) (*delayqueue.MessageStatus, error) {
+func getKey(ctx context.Context, m *ops.Queue, key string) (*ops.MessageStatus, error) {
 	return orNil(m.GetKey(ctx, key))
 }
 
-// orNil makes nil of a message that is not found in a queue that is there.
-func orNil(msg *delayqueue.MessageStatus, err error) (*delayqueue.MessageStatus, error) {
+// orNil makes nil of ErrNotFound, unless the queue itself is not found.
+func orNil(msg *ops.MessageStatus, err error) (*ops.MessageStatus, error) {
 	if errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue) {
 		return nil, nil
 	}
 	return msg, err
+}
+
+// selection says which messages of a state are meant.
+type selection struct {
+	from, to  whenFlag
+	key       string
+	contains  string
+	headers   map[string]string
+	errorText string
+	errorLike string
+}
+
+// flags adds the flags; about is what happened to the messages between --from and --to.
+func (s *selection) flags(c *cobra.Command, about string) {
+	f := c.Flags()
+	f.Var(&s.from, "from", "only messages "+about+" then or later")
+	f.Var(&s.to, "to", "only messages "+about+" then or earlier")
+	f.StringVar(&s.key, "with-key", "", "only messages with this message key, live or dead")
+	f.StringVar(&s.contains, "contains", "", "only messages with this text in the payload")
+	f.StringToStringVar(&s.headers, "header", nil, "only messages with this text in a header, name=text")
+	f.StringVar(&s.errorText, "error", "", "only messages with this text in the last error")
+	f.StringVar(&s.errorLike, "error-like", "", "only the group of this error, as the command errors prints it")
+}
+
+// any says whether the selection leaves some messages out.
+func (s *selection) any() bool {
+	return !s.from.IsZero() || !s.to.IsZero() || s.key != "" || s.contains != "" || len(s.headers) > 0 ||
+		s.errorText != "" || s.errorLike != ""
+}
+
+func (s *selection) filter() ops.Filter {
+	return ops.Filter{From: s.from.Time, To: s.to.Time, Key: s.key, Contains: s.contains, Headers: s.headers,
+		Error: s.errorText, ErrorLike: s.errorLike}
+}
+
+// check refuses bounds between which no message can lie.
+func (s *selection) check(state delayqueue.State) error {
+	if !s.from.IsZero() && !s.to.IsZero() && s.from.After(s.to.Time) {
+		return fail(exitUsage, "--from %s is after --to %s", s.from.text, s.to.text)
+	}
+	if state != delayqueue.StateGarbage || !s.from.After(time.Now().Add(justNow)) {
+		return nil
+	}
+	hint := ""
+	if _, err := parseDuration(s.from.text); err == nil {
+		hint = ": did you mean --from -" + s.from.text + "?"
+	}
+	return fail(exitUsage, "--from %s is in the future, and nothing has died then%s", s.from.text, hint)
+}
+
+// which is the selection in words, with the number of messages in these states.
+func (s *selection) which(total int64, states string) string {
+	all := plural(int(total), "message") + " that are " + states
+	if total == 1 {
+		all = "1 message that is " + states
+	}
+	if s.any() {
+		return "what matches of " + all
+	}
+	return "all of " + all
 }

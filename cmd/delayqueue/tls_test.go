@@ -25,9 +25,7 @@ func certificates(t *testing.T) (ca, cert, key string) {
 	dir := t.TempDir()
 	write := func(name, kind string, der []byte) string {
 		path := filepath.Join(dir, name)
-		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
 	must := func(err error) {
@@ -62,9 +60,7 @@ func certificates(t *testing.T) (ca, cert, key string) {
 func TestTLS(t *testing.T) {
 	ca, cert, key := certificates(t)
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	port := strconv.Itoa(free.Addr().(*net.TCPAddr).Port)
 	free.Close()
 	s := redistest.Start(t, "--tls-port", port, "--tls-ca-cert-file", ca, "--tls-cert-file", cert, "--tls-key-file",

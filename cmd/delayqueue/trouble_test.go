@@ -11,24 +11,13 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 )
 
-func init() {
-	scenarios["one bad queue"] = tellBadQueue
-	scenarios["another prefix"] = tellOtherPrefix
-	scenarios["many queues"] = tellManyQueues
-	scenarios["quoting"] = tellQuoting
-}
-
 // What is wrong with one queue stands in its row, and the others are shown.
 func tellBadQueue(w *world) {
 	w.send("mails", "a", delayqueue.WithDelay(time.Hour))
 	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
 	q := check.Queue{Prefix: w.prefix, Name: "mails"}
-	if err := w.cli.Del(w.Context(), q.Key("pending")).Err(); err != nil {
-		w.Fatal(err)
-	}
-	if err := w.cli.Set(w.Context(), q.Key("pending"), "x", 0).Err(); err != nil {
-		w.Fatal(err)
-	}
+	ok(w, w.cli.Del(w.Context(), q.Key("pending")).Err())
+	ok(w, w.cli.Set(w.Context(), q.Key("pending"), "x", 0).Err())
 	for _, args := range [][]string{{"stats"}, {"stats", "mails", "orders"}} {
 		r := w.run(args...)
 		if r.code == 0 || !strings.Contains(r.err, `queue "mails"`) {
@@ -63,7 +52,7 @@ func tellManyQueues(w *world) {
 		w.send(fmt.Sprintf("queue%02d", i), "a", delayqueue.WithDelay(time.Hour))
 	}
 	t := w.terminal("stats", "--watch")
-	t.sees("for which there is no room")
+	t.sees("more: name some")
 	t.sees("QUEUE")
 	t.sees("queue00")
 	t.types(ctrlC)
@@ -101,9 +90,7 @@ func TestClusterNodeThatHangs(t *testing.T) {
 		w.send(queues[i], "a", delayqueue.WithDelay(time.Hour))
 	}
 	for _, node := range c.Nodes {
-		if err := node.Client(t).ConfigSet(t.Context(), "cluster-require-full-coverage", "no").Err(); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, node.Client(t).ConfigSet(t.Context(), "cluster-require-full-coverage", "no").Err())
 	}
 	c.Nodes[2].Pause()
 	defer c.Nodes[2].Resume()

@@ -8,9 +8,8 @@ import (
 	"net/http"
 	"os"
 
-	"github.com/spf13/cobra"
-
 	"github.com/go-delayqueue/delayqueue/web"
+	"github.com/spf13/cobra"
 )
 
 func (a *app) webCommand() *cobra.Command {
@@ -20,12 +19,13 @@ func (a *app) webCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "web [QUEUE...]",
 		Short: "Serve a page about queues",
-		Long: `web serves a page about these queues, or all queues of the prefix, until Ctrl-C. At a loopback address, who uses this
-machine may look and put things right, in the name of --operator. Anywhere else it needs --read-only: everybody who can
-reach it may look then, and nobody may change anything. It answers to addresses, localhost, the name of this machine and
-those of --host: a site that leads another name here could read it through a browser that can reach it. To let some people do so, mount the package web in a service.`,
-		Example:           "  delayqueue web --listen 127.0.0.1:9000",
-		ValidArgsFunction: a.completeQueue(),
+		Long: `web serves a page about the named queues, or all queues of the prefix, until Ctrl-C. At a loopback address, all users of this
+machine may look and act, in the name of --operator. At any other address it needs --read-only: everybody who can reach the page
+may look, and nobody may change anything. To let some people act, mount the package web in a service.
+
+The page answers only to addresses, localhost, the name of this machine and the names of --host. Otherwise another site could
+lead its own name to this address and read the page through a visitor's browser.`,
+		Example: "  delayqueue web --listen 127.0.0.1:9000",
 		RunE: func(c *cobra.Command, names []string) error {
 			for _, name := range names {
 				if err := validName(name); err != nil {
@@ -56,8 +56,8 @@ those of --host: a site that leads another name here could read it through a bro
 			return page.Serve(c.Context(), l)
 		},
 	}
-	c.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "where browsers find it, host:port")
-	c.Flags().StringSliceVar(&hosts, "host", nil, "other names by which browsers ask for it")
+	c.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "address for browsers, host:port")
+	c.Flags().StringSliceVar(&hosts, "host", nil, "other host names of the page")
 	c.Flags().BoolVar(&readOnly, "read-only", false, "nobody may change anything")
 	return c
 }
@@ -66,7 +66,7 @@ those of --host: a site that leads another name here could read it through a bro
 func withHostname(hosts []string) []string {
 	name, err := os.Hostname()
 	if err != nil || name == "" {
-		name = "localhost" // so that there are names, and no others are answered
+		name = "localhost" // without any name, the page would answer to all
 	}
 	return append(hosts, name)
 }

@@ -11,7 +11,7 @@ import (
 
 var layouts = []string{time.RFC3339Nano, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"}
 
-// parseWhen reads an instant, or a duration from now on.
+// parseWhen reads an instant, or a duration from now.
 func parseWhen(text string, now time.Time) (time.Time, error) {
 	if text == "now" {
 		return now, nil
@@ -31,7 +31,7 @@ func parseWhen(text string, now time.Time) (time.Time, error) {
 		"duration like 15m, 7d or -2h", text)
 }
 
-// timeOfDay reads 15:04 and tomorrow 15:04; days are those from today on.
+// timeOfDay reads 15:04 and tomorrow 15:04; days counts from today.
 func timeOfDay(text string) (t time.Time, days int, ok bool) {
 	clock, tomorrow := strings.CutPrefix(text, "tomorrow ")
 	if tomorrow {
@@ -45,11 +45,11 @@ func timeOfDay(text string) (t time.Time, days int, ok bool) {
 	return time.Time{}, 0, false
 }
 
-// justNow is how far back an instant may lie that was meant as now: 19:02 is typed while that minute lasts.
+// justNow is how far back an instant may lie and still mean now: 19:02 may be typed while that minute lasts.
 const justNow = time.Minute
 
-// ahead refuses what has passed, for a message that is made due then fires at once, and a slip of the
-// hand must not do that. instead is what to write if now was meant; what lies back no further than late was.
+// ahead refuses an instant that has passed, because a message that is due then would fire at once by a slip of the hand. instead is
+// what to write for now. An instant that is past by no more than late is accepted.
 func (w *whenFlag) ahead(flag, instead string, late time.Duration) error {
 	if w.text == "" || w.text == "now" && late > 0 || w.After(time.Now().Add(-late)) {
 		return nil
@@ -99,16 +99,6 @@ func (b *boundFlag) Set(text string) error {
 	return b.whenFlag.Set(text)
 }
 
-// ageFlag is the instant that was so long ago.
-type ageFlag struct{ whenFlag }
-
-func (*ageFlag) Type() string { return "duration" }
-func (g *ageFlag) Set(text string) error {
-	d, err := parseDuration(text)
-	g.text, g.Time = text, time.Now().Add(-d)
-	return err
-}
-
 // durationFlag is a duration that may have days.
 type durationFlag time.Duration
 
@@ -127,6 +117,5 @@ func (d *durationFlag) Set(text string) error {
 
 var (
 	_ pflag.Value = (*whenFlag)(nil)
-	_ pflag.Value = (*ageFlag)(nil)
 	_ pflag.Value = (*durationFlag)(nil)
 )

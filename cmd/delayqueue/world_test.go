@@ -18,13 +18,13 @@ import (
 	"time"
 
 	"github.com/creack/pty"
-	"github.com/hinshun/vt10x"
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
-
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/hinshun/vt10x"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // binary is the program, built as the tests are, but with more patience; usual is the one with its own, for tests of servers that are away.
@@ -79,7 +79,56 @@ func (w *world) Context() context.Context {
 }
 
 // scenarios are told on one server and on a Cluster.
-var scenarios = map[string]func(w *world){}
+var scenarios = map[string]func(w *world){
+	"bulk in every state":        tellBulkStates,
+	"bulk asks":                  tellBulkAsks,
+	"bulk goes on":               tellBulkGoesOn,
+	"bulk does what was counted": tellBulkCounted,
+	"doctor":                     tellDoctor,
+	"doctor of a paused queue":   tellDoctorPaused,
+	"doctor of a queue with a key that is held": tellDoctorHeld,
+	"doctor cannot mend":                        tellDoctorCannot,
+	"doctor of a newer layout":                  tellDoctorNewer,
+	"doctor among consumers":                    tellDoctorBusy,
+	"large queue":                               tellLarge,
+	"doctor of a standstill":                    tellDoctorStandstill,
+	"find":                                      tellFind,
+	"errors":                                    tellErrors,
+	"find everywhere":                           tellEverywhere,
+	"journal":                                   tellJournal,
+	"top":                                       tellTop,
+	"import from asynq":                         tellImportAsynq,
+	"import beside asynq's servers":             tellImportBesideServers,
+	"import of rubbish":                         tellImportRubbish,
+	"import from hdt3213":                       tellImportHdt,
+	"import from hdt3213 with a prefix":         tellImportHdtPrefix,
+	"import cut off":                            tellImportCutOff,
+	"stats":                                     tellStats,
+	"watch":                                     tellWatch,
+	"list":                                      tellList,
+	"get":                                       tellGet,
+	"hostile text":                              tellHostile,
+	"completion":                                tellCompletion,
+	"history":                                   tellHistory,
+	"schedules":                                 tellSchedules,
+	"lines go on":                               tellLinesGoOn,
+	"sequences":                                 tellSequences,
+	"pages of sequences":                        tellSequencePages,
+	"send under conditions":                     tellConditions,
+	"send":                                      tellSend,
+	"cancel":                                    tellCancel,
+	"reschedule":                                tellReschedule,
+	"requeue":                                   tellRequeue,
+	"purge":                                     tellPurge,
+	"pause":                                     tellPause,
+	"limits":                                    tellLimits,
+	"consumers":                                 tellConsumers,
+	"events":                                    tellEvents,
+	"one bad queue":                             tellBadQueue,
+	"another prefix":                            tellOtherPrefix,
+	"many queues":                               tellManyQueues,
+	"quoting":                                   tellQuoting,
+}
 
 func TestOnOneServer(t *testing.T) {
 	s := redistest.Start(t)
@@ -104,8 +153,8 @@ func newWorld(t *testing.T, url string, cli redis.UniversalClient) *world {
 	return &world{T: t, url: url, cli: cli, prefix: strings.ReplaceAll(t.Name(), "/", "-")}
 }
 
-func (w *world) monitor(queue string) *delayqueue.Monitor {
-	return delayqueue.NewMonitor(queue, w.cli, delayqueue.UseCustomPrefix(w.prefix))
+func (w *world) monitor(queue string) *ops.Queue {
+	return ops.Of(delayqueue.NewMonitor(queue, w.cli, delayqueue.UseCustomPrefix(w.prefix)))
 }
 
 func (w *world) publisher(queue string) *delayqueue.Publisher {
@@ -115,9 +164,7 @@ func (w *world) publisher(queue string) *delayqueue.Publisher {
 func (w *world) send(queue, payload string, opts ...delayqueue.MsgOption) string {
 	w.Helper()
 	info, err := w.publisher(queue).Send(w.Context(), payload, opts...)
-	if err != nil {
-		w.Fatal(err)
-	}
+	ok(w, err)
 	return info.ID
 }
 
@@ -128,9 +175,7 @@ func (w *world) sendMany(queue string, n int, delay time.Duration) {
 	for i := range batch {
 		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint("p", i%2), Options: []delayqueue.MsgOption{delayqueue.WithDelay(delay)}}
 	}
-	if _, err := w.publisher(queue).SendBatch(w.Context(), batch); err != nil {
-		w.Fatal(err)
-	}
+	ok(w, errOf(w.publisher(queue).SendBatch(w.Context(), batch)))
 }
 
 // consume starts a consumer that ends with the test.
@@ -184,18 +229,14 @@ func (w *world) state(queue, id string) delayqueue.State {
 	if errors.Is(err, delayqueue.ErrNotFound) {
 		return delayqueue.StateGone
 	}
-	if err != nil {
-		w.Fatal(err)
-	}
+	ok(w, err)
 	return m.State
 }
 
 func (w *world) counts(queue string) delayqueue.Counts {
 	w.Helper()
 	n, err := w.monitor(queue).Counts(w.Context())
-	if err != nil {
-		w.Fatal(err)
-	}
+	ok(w, err)
 	return n
 }
 
@@ -346,9 +387,7 @@ func (t *terminal) wrote(text string) {
 
 func (t *terminal) types(text string) {
 	t.w.Helper()
-	if _, err := io.WriteString(t.tty, text); err != nil {
-		t.w.Fatal(err)
-	}
+	ok(t.w, errOf(io.WriteString(t.tty, text)))
 }
 
 const ctrlC = "\x03"
@@ -366,3 +405,14 @@ func (t *terminal) ends(code int) {
 		t.w.Errorf("exit code %d, want %d:\n%s", got, code, t.screen.String())
 	}
 }
+
+// ok ends a test with an error.
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// errOf is the error of a call whose result does not matter.
+func errOf(_ any, err error) error { return err }

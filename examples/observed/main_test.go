@@ -12,12 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
+	"github.com/go-delayqueue/delayqueue/internal/leaks"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 var client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
 
-func TestMain(m *testing.M) { exampletest.Main(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 const deadline = 60 * time.Second // of what must happen; no measure of speed
 
@@ -25,7 +26,7 @@ const deadline = 60 * time.Second // of what must happen; no measure of speed
 func start(t *testing.T) string {
 	t.Helper()
 	t.Setenv("REDIS_ADDR", "")
-	var out, errs exampletest.Buffer
+	var out, errs testkit.Buffer
 	ctx, cancel := context.WithCancel(context.Background())
 	code := make(chan int, 1)
 	go func() { code <- run(ctx, []string{"-addr", "127.0.0.1:0", "-every", "20ms"}, &out, &errs) }()
@@ -188,23 +189,12 @@ func dashboard(t *testing.T) (exprs []string) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, tt := range []struct {
-		redis string
-		args  []string
-		code  int
-		want  string
-	}{
-		{"", []string{"-h"}, 0, "-every"},
-		{"", []string{"-nosuch"}, 2, "not defined"},
-		{"", []string{"-every", "0s"}, 2, "must be positive"},
-		{"", []string{"-name", "a{b"}, 2, "-name"},
-		{"", []string{"-addr", "nowhere"}, 1, "nowhere"},
-		{"127.0.0.1:1", nil, 1, "does not answer"},
-	} {
-		t.Setenv("REDIS_ADDR", tt.redis)
-		var out, errs exampletest.Buffer
-		if code := run(t.Context(), tt.args, &out, &errs); code != tt.code || !strings.Contains(errs.String(), tt.want) {
-			t.Errorf("%v: exit code %d, stderr %q; want %d, %q", tt.args, code, &errs, tt.code, tt.want)
-		}
-	}
+	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, out, errs) }, []testkit.Usage{
+		{Args: []string{"-h"}, Want: "-every"},
+		{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
+		{Args: []string{"-every", "0s"}, Code: 2, Want: "must be positive"},
+		{Args: []string{"-name", "a{b"}, Code: 2, Want: "-name"},
+		{Args: []string{"-addr", "nowhere"}, Code: 1, Want: "nowhere"},
+		{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
+	})
 }

@@ -28,7 +28,7 @@ func startPrometheus(t *testing.T, target string) *prometheusServer {
 	t.Helper()
 	path, err := exec.LookPath("prometheus")
 	if err != nil {
-		t.Fatalf("there is no prometheus in PATH; run `make test`, which installs it: %v", err)
+		t.Fatalf("there is no prometheus in PATH; run `make test-all`, which installs it: %v", err)
 	}
 	raw, err := os.ReadFile("prometheus.yml")
 	if err != nil {

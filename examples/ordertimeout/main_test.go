@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
+	"github.com/go-delayqueue/delayqueue/internal/leaks"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
 )
 
-func TestMain(m *testing.M) { exampletest.Main(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 const deadline = time.Minute // of what must happen; no measure of speed
 
@@ -27,14 +27,14 @@ const deadline = time.Minute // of what must happen; no measure of speed
 type instance struct {
 	t   *testing.T
 	url string
-	log *exampletest.Buffer
+	log *testkit.Buffer
 	*service
 }
 
 func newInstance(t *testing.T, addr string, timeout time.Duration) *instance {
 	t.Helper()
 	cli := redis.NewClient(&redis.Options{Addr: addr})
-	buf := &exampletest.Buffer{}
+	buf := &testkit.Buffer{}
 	s := newService(cli, timeout, log.New(buf, "", 0))
 	server := httptest.NewServer(s.handler())
 	s.queue.StartConsume()
@@ -240,7 +240,7 @@ func TestRedisAway(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")
 	ctx, cancel := context.WithCancel(t.Context())
-	var out, errs exampletest.Buffer
+	var out, errs testkit.Buffer
 	code := make(chan int, 1)
 	go func() { code <- run(ctx, []string{"-addr", "127.0.0.1:0", "-timeout", "100ms"}, &out, &errs) }()
 	address := regexp.MustCompile(`listening on (\S+),`)
@@ -266,21 +266,10 @@ func TestRun(t *testing.T) {
 func TestRunRefuses(t *testing.T) {
 	taken := httptest.NewServer(nil)
 	defer taken.Close()
-	for _, tt := range []struct {
-		redis string
-		args  []string
-		code  int
-		want  string
-	}{
-		{"", []string{"-timeout", "0s"}, 2, "must be positive"},
-		{"", []string{"-nosuch"}, 2, "not defined"},
-		{"", []string{"-addr", strings.TrimPrefix(taken.URL, "http://")}, 1, "in use"},
-		{"127.0.0.1:1", nil, 1, "does not answer"},
-	} {
-		t.Setenv("REDIS_ADDR", tt.redis)
-		var out, errs exampletest.Buffer
-		if code := run(t.Context(), tt.args, &out, &errs); code != tt.code || !strings.Contains(errs.String(), tt.want) {
-			t.Errorf("%v: exit code %d, stderr %q; want %d, %q", tt.args, code, &errs, tt.code, tt.want)
-		}
-	}
+	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, out, errs) }, []testkit.Usage{
+		{Args: []string{"-timeout", "0s"}, Code: 2, Want: "must be positive"},
+		{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
+		{Args: []string{"-addr", strings.TrimPrefix(taken.URL, "http://")}, Code: 1, Want: "in use"},
+		{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
+	})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -22,7 +23,7 @@ type class struct {
 	messages int
 
 	queue   *delayqueue.DelayQueue
-	monitor *delayqueue.Monitor
+	monitor *ops.Queue
 	busy    atomic.Int64 // workers that handle a message of it
 	sent    atomic.Int64
 	handled atomic.Int64
@@ -40,7 +41,7 @@ func newClasses(cli redis.UniversalClient, length time.Duration) []*class {
 	for _, c := range classes {
 		name := "example-priorities-" + c.name
 		c.queue = delayqueue.NewQueue(name, cli, nil).WithHandler(c.handle)
-		c.monitor = delayqueue.NewMonitor(name, cli)
+		c.monitor = ops.Of(delayqueue.NewMonitor(name, cli))
 	}
 	return classes
 }

@@ -6,10 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
+	"github.com/go-delayqueue/delayqueue/internal/leaks"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
-func TestMain(m *testing.M) { exampletest.Main(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 var row = regexp.MustCompile(`(?m)(critical|normal|bulk) +weight \d  [█·]+ (\d+)  handled +(\d+)  left +(\d+)`)
 
@@ -31,7 +32,7 @@ func TestRun(t *testing.T) {
 // handledIn runs the example and returns how much of each queue was handled, and what it showed.
 func handledIn(t *testing.T, args ...string) (handled map[string]int, shown string) {
 	t.Helper()
-	var out, errs exampletest.Buffer
+	var out, errs testkit.Buffer
 	if code := run(t.Context(), args, &out, &errs); code != 0 {
 		t.Fatalf("%v: exit %d, %s", args, code, errs.String())
 	}
@@ -48,7 +49,7 @@ func handledIn(t *testing.T, args ...string) (handled map[string]int, shown stri
 
 func TestBadArguments(t *testing.T) {
 	for _, args := range [][]string{{"-for", "0s"}, {"-for", "soon"}, {"more"}} {
-		var out, errs exampletest.Buffer
+		var out, errs testkit.Buffer
 		if code := run(t.Context(), args, &out, &errs); code != 2 || strings.TrimSpace(errs.String()) == "" {
 			t.Errorf("%v: exit %d, %q", args, code, errs.String())
 		}

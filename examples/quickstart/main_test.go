@@ -5,10 +5,10 @@ import (
 	"regexp"
 	"testing"
 
-	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
+	"github.com/go-delayqueue/delayqueue/internal/leaks"
 )
 
-func TestMain(m *testing.M) { exampletest.Main(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 func TestRun(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")

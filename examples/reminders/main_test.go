@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-
-	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
+	"github.com/go-delayqueue/delayqueue/internal/leaks"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
-func TestMain(m *testing.M) { exampletest.Main(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 const deadline = time.Minute // of what must happen; no measure of speed
 
@@ -79,7 +79,7 @@ func start(t *testing.T, in io.Reader, args ...string) *process {
 
 type process struct {
 	t         *testing.T
-	out, errs exampletest.Buffer
+	out, errs testkit.Buffer
 	stop      context.CancelFunc
 	code      chan int
 }
@@ -212,26 +212,15 @@ func TestTwoProcesses(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, tt := range []struct {
-		redis string
-		args  []string
-		code  int
-		want  string
-	}{
-		{"", []string{"-h"}, 0, "!flaky"},
-		{"", []string{"-nosuch"}, 2, "not defined"},
-		{"", []string{"-resume", "file"}, 2, "one file, or -resume"},
-		{"", []string{"-name", "a{b"}, 2, "-name"},
-		{"", []string{"-resume"}, 2, "nothing waits"},
-		{"", []string{"/no/such/file"}, 1, "no such file"},
-		{"127.0.0.1:1", []string{"-resume"}, 1, "does not answer"},
-	} {
-		t.Setenv("REDIS_ADDR", tt.redis)
-		var out, errs exampletest.Buffer
-		if code := run(t.Context(), tt.args, nil, &out, &errs); code != tt.code || !strings.Contains(errs.String(), tt.want) {
-			t.Errorf("%v: exit code %d, stderr %q; want %d, %q", tt.args, code, &errs, tt.code, tt.want)
-		}
-	}
+	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, nil, out, errs) }, []testkit.Usage{
+		{Args: []string{"-h"}, Want: "!flaky"},
+		{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
+		{Args: []string{"-resume", "file"}, Code: 2, Want: "one file, or -resume"},
+		{Args: []string{"-name", "a{b"}, Code: 2, Want: "-name"},
+		{Args: []string{"-resume"}, Code: 2, Want: "nothing waits"},
+		{Args: []string{"/no/such/file"}, Code: 1, Want: "no such file"},
+		{Redis: "127.0.0.1:1", Args: []string{"-resume"}, Code: 1, Want: "does not answer"},
+	})
 }
 
 // sample.txt is over within 6 seconds and has no line that cannot be read.

@@ -4,7 +4,7 @@
 //	go run .
 //
 // It starts an embedded Redis and two replicas, processes of their own, and says their ids. Each prints the reports that it
-// makes; nobody elects which one that is. Then, in another terminal:
+// makes. There is no leader. Then, in another terminal:
 //
 //	kill -9 ID      a replica dies: the other one goes on, and no instant is missing or there twice. What it was
 //	                making comes again within eleven seconds, with the same message id. After -restart it is there again

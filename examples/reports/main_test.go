@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"io"
 	"maps"
 	"os"
 	"regexp"
@@ -12,8 +13,8 @@ import (
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
-
-	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
+	"github.com/go-delayqueue/delayqueue/internal/leaks"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 const deadline = 90 * time.Second // of what must happen; no measure of speed
@@ -23,13 +24,13 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "-"+childFlag {
 		main()
 	}
-	exampletest.Main(m)
+	leaks.Main(m)
 }
 
 // A program runs until the end of a test.
 type program struct {
 	*testing.T
-	out, errs exampletest.Buffer
+	out, errs testkit.Buffer
 }
 
 // runProgram runs the program, with its reports made each second.
@@ -167,26 +168,15 @@ func TestOwnRedis(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
-	for _, tt := range []struct {
-		redis string
-		args  []string
-		code  int
-		want  string
-	}{
-		{"", []string{"-h"}, 0, "-every"},
-		{"", []string{"-nosuch"}, 2, "not defined"},
-		{"", []string{"-name", "a{b"}, 2, "-name"},
-		{"", []string{"-replicas", "0"}, 2, "-replicas"},
-		{"", []string{"-restart", "-1s"}, 2, "-restart"},
-		{"", []string{"-every", "1500ms"}, 2, "whole seconds"},
-		{"", []string{"-cron", "0 25 * * *"}, 2, `hour "25"`},
-		{"", []string{"-zone", "No/Where"}, 2, "IANA"},
-		{"127.0.0.1:1", nil, 1, "does not answer"},
-	} {
-		t.Setenv("REDIS_ADDR", tt.redis)
-		var out, errs exampletest.Buffer
-		if code := run(t.Context(), tt.args, nil, &out, &errs); code != tt.code || !strings.Contains(errs.String(), tt.want) {
-			t.Errorf("%v: exit code %d, stderr %q; want %d, %q", tt.args, code, &errs, tt.code, tt.want)
-		}
-	}
+	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, nil, out, errs) }, []testkit.Usage{
+		{Args: []string{"-h"}, Want: "-every"},
+		{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
+		{Args: []string{"-name", "a{b"}, Code: 2, Want: "-name"},
+		{Args: []string{"-replicas", "0"}, Code: 2, Want: "-replicas"},
+		{Args: []string{"-restart", "-1s"}, Code: 2, Want: "-restart"},
+		{Args: []string{"-every", "1500ms"}, Code: 2, Want: "whole seconds"},
+		{Args: []string{"-cron", "0 25 * * *"}, Code: 2, Want: `hour "25"`},
+		{Args: []string{"-zone", "No/Where"}, Code: 2, Want: "IANA"},
+		{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
+	})
 }

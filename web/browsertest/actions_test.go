@@ -8,16 +8,19 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-func (w *world) monitor(queue string) *delayqueue.Monitor { return delayqueue.NewMonitor(queue, w.cli) }
+func (w *world) monitor(queue string) *ops.Queue {
+	return ops.Of(delayqueue.NewMonitor(queue, w.cli))
+}
 
 // garbage are the ids of some dead orders.
 func (w *world) garbage(t *testing.T, n int) (ids []string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), deadline) // without one it is tried for two seconds
 	defer cancel()
-	page, err := w.monitor("orders").List(ctx, delayqueue.StateGarbage, delayqueue.Filter{Limit: n}, "")
+	page, err := w.monitor("orders").List(ctx, delayqueue.StateGarbage, ops.Filter{Limit: n}, "")
 	if err != nil || len(page.Messages) < n {
 		t.Fatal(page, err)
 	}
@@ -90,14 +93,19 @@ func (tb *tab) oneMessage() {
 	tb.is("invoices", id, delayqueue.StateGone)
 }
 
-// ticked postpones two of three.
-func (tb *tab) ticked() {
-	mark := fmt.Sprint("mark-", time.Now().UnixNano())
-	var ids []string
-	for i := range 3 {
+// marked sends n messages with a mark of their own, and opens the list of them.
+func (tb *tab) marked(head string, n int) (mark string, ids []string) {
+	mark = fmt.Sprint(head, time.Now().UnixNano())
+	for i := range n {
 		ids = append(ids, tb.sent(fmt.Sprint(mark, " ", i), delayqueue.WithDelay(time.Hour)))
 	}
 	tb.open(shop.url + "messages?q=invoices&state=pending&contains=" + url.QueryEscape(mark))
+	return mark, ids
+}
+
+// ticked postpones two of three.
+func (tb *tab) ticked() {
+	_, ids := tb.marked("mark-", 3)
 	for _, id := range ids[:2] {
 		tb.click(`input[value="` + id + `"]`)
 	}
@@ -118,12 +126,7 @@ func (tb *tab) ticked() {
 
 // allThatMatch deletes what was counted, and no more.
 func (tb *tab) allThatMatch() {
-	mark := fmt.Sprint("bulk-", time.Now().UnixNano())
-	var ids []string
-	for i := range 12 {
-		ids = append(ids, tb.sent(fmt.Sprint(mark, " ", i), delayqueue.WithDelay(time.Hour)))
-	}
-	tb.open(shop.url + "messages?q=invoices&state=pending&contains=" + url.QueryEscape(mark))
+	mark, ids := tb.marked("bulk-", 12)
 	tb.click(".all a.danger")
 	tb.sees("main", "First they are counted")
 	tb.click(".ask button")
@@ -162,7 +165,7 @@ func (tb *tab) pauses() {
 
 // setsLimits sets a rate from the page of the queue, sees it there, and takes it back.
 func (tb *tab) setsLimits() {
-	set := func() delayqueue.Limits {
+	set := func() ops.Limits {
 		tb.Helper()
 		l, err := shop.monitor("invoices").Limits(tb.ctx)
 		if err != nil {
@@ -177,12 +180,12 @@ func (tb *tab) setsLimits() {
 	tb.fill(`input[name="burst"]`, "10")
 	tb.click(`button[value="set"]`)
 	tb.sees("main", "Set: 100 in 1 s, at most 10 at once. Before: none")
-	if l := set(); l != (delayqueue.Limits{Rate: 100, Per: time.Second, Burst: 10}) {
+	if l := set(); l != (ops.Limits{Rate: 100, Per: time.Second, Burst: 10}) {
 		tb.Errorf("%+v", l)
 	}
 	tb.click(`button[value="clear"]`)
 	tb.sees("main", "Taken back: 100 in 1 s")
-	if l := set(); l != (delayqueue.Limits{}) {
+	if l := set(); l != (ops.Limits{}) {
 		tb.Errorf("%+v", l)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
-
 	"github.com/go-delayqueue/delayqueue"
 )
 
@@ -49,9 +48,7 @@ func TestJobIsFollowed(t *testing.T) {
 	tb.click(".ask button")
 	tb.sees("main", "running")
 	here, err := url.Parse(js[string](tb, "window.isThisPage = true, location.href"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	stop := func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), deadline)
 		defer cancel()
@@ -60,11 +57,8 @@ func TestJobIsFollowed(t *testing.T) {
 	defer func() { _ = stop() }() // of a test that has failed
 	first := tb.number(jobDone)
 	tb.until("how it goes on", func() bool { return tb.number(jobDone) > first+1 })
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, stop())
 	tb.sees("main", "stopped")
-	tb.sees("main", "Go on")
 	if !js[bool](tb, "window.isThisPage === true") {
 		t.Error("it was loaded again")
 	}

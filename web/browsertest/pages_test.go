@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/web"
 )
 
@@ -43,16 +44,12 @@ func pages(t *testing.T) []pageTest {
 	ctx, cancel := context.WithTimeout(t.Context(), deadline)
 	defer cancel()
 	waits, err := shop.monitor("orders").GetKey(ctx, "order-199000")
-	if err != nil {
-		t.Fatal(err)
-	}
-	stopped := delayqueue.Bulk{States: []delayqueue.State{delayqueue.StatePending},
-		Progress: func(*delayqueue.BulkResult) bool { return false }}
+	ok(t, err)
+	stopped := ops.Bulk{States: []delayqueue.State{delayqueue.StatePending},
+		Progress: func(*ops.BulkResult) bool { return false }}
 	stopped.Limit, stopped.Contains = 1, "nobody has this"
 	job, err := shop.monitor("orders").BulkDelete(ctx, stopped)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ok(t, err)
 	return []pageTest{
 		{"", map[string][]string{"en": {"orders", "mails", "no consumers", "cannot be read"}, "zh": {"orders", "没有消费者"}}},
 		{"queue?q=orders", map[string][]string{"en": {"What comes due"}}},
@@ -74,7 +71,7 @@ func pages(t *testing.T) []pageTest {
 			map[string][]string{"en": {"messages, as they were at", "Type the queue's name"}}},
 		{"journal?q=reports", map[string][]string{"en": {"bob", "pause"}, "zh": {"暂停"}}},
 		{"limits?q=reports", map[string][]string{"en": {"Consumers ask for", "Set them"}, "zh": {"消费者要求", "设置"}}},
-		{"job?q=orders&id=" + job.Entry, map[string][]string{"en": {"stopped", "Go on", "Type the queue's name"}, "zh": {"已停止", "继续"}}},
+		{"job?q=orders&id=" + job.Entry, map[string][]string{"en": {"stopped", "Do the rest", "Type the queue's name"}, "zh": {"已停止", "完成剩余部分"}}},
 		{"pause?q=reports", map[string][]string{"en": {"It is paused", "Resume"}, "zh": {"恢复"}}},
 	}
 }
@@ -90,9 +87,7 @@ func TestLongNamesFit(t *testing.T) {
 	for _, name := range names {
 		m := shop.monitor(name).WithOperator(strings.Repeat("author", 30)).WithReason(strings.Repeat("because", 40))
 		_, err := delayqueue.NewPublisher(name, shop.cli).Send(ctx, "x", delayqueue.WithKey(strings.Repeat("key", 50)))
-		if err := errors.Join(err, m.PauseFor(ctx, time.Hour)); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, errors.Join(err, m.PauseFor(ctx, time.Hour)))
 		defer func() { _ = m.DeleteQueue(context.WithoutCancel(ctx), true) }()
 	}
 	tb := newTab(t, look{width: 390, language: "en", script: true})

@@ -23,9 +23,7 @@ func TestPictures(t *testing.T) {
 			tb.open(shop.url + address)
 			var png []byte
 			tb.run(chromedp.CaptureScreenshot(&png))
-			if err := os.WriteFile(filepath.Join(dir, "web-"+page+"-"+name+".png"), png, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			ok(t, os.WriteFile(filepath.Join(dir, "web-"+page+"-"+name+".png"), png, 0o644))
 		}
 	}
 }

@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/go-delayqueue/delayqueue/web"
+	"github.com/redis/go-redis/v9"
 )
 
 // What all tests look at.
@@ -83,7 +83,7 @@ func build() (w *world, err error) {
 		w.close()
 		return nil, err
 	}
-	w.page, w.http, w.url = w.serve(web.Config{Authorize: anybody, Trace: "https://traces.example/{trace}"})
+	w.page, w.http, w.url = w.serve(web.Config{Authorize: anybody})
 	return w, nil
 }
 
@@ -172,7 +172,7 @@ func (w *world) orders() error {
 		}
 		return nil
 	})
-	m := delayqueue.NewMonitor("orders", w.cli)
+	m := ops.Of(delayqueue.NewMonitor("orders", w.cli))
 	ctx, cancel := context.WithTimeout(w.ctx, 10*deadline)
 	defer cancel()
 	for end := time.Now().Add(5 * deadline); ; time.Sleep(50 * time.Millisecond) {
@@ -228,9 +228,17 @@ func (w *world) reports() error {
 	if err != nil {
 		return err
 	}
-	return delayqueue.NewMonitor("reports", w.cli).WithOperator("bob").PauseUntil(w.ctx, time.Now().Add(5*time.Hour))
+	return ops.Of(delayqueue.NewMonitor("reports", w.cli)).WithOperator("bob").PauseUntil(w.ctx, time.Now().Add(5*time.Hour))
 }
 
 func (w *world) broken() error {
 	return errors.Join(w.cli.HSet(w.ctx, "{dq:broken}:state", "x", "1").Err(), w.cli.Set(w.ctx, "{dq:broken}:pending", "x", 0).Err())
+}
+
+// ok ends a test with an error.
+func ok(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
-	"github.com/go-delayqueue/delayqueue/examples/internal/exampletest"
+	"github.com/go-delayqueue/delayqueue/internal/leaks"
 )
 
-func TestMain(m *testing.M) { exampletest.Main(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 func TestOpenEmbedded(t *testing.T) {
 	t.Setenv("REDIS_ADDR", "")

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // DefaultTimeout is below any scrape timeout that is usual (Prometheus's own default is 10 s, many set 5 s): a page that
@@ -26,18 +27,11 @@ type Queues struct {
 
 	mu        sync.Mutex
 	list      []*queue
-	schedules map[string]Schedules // by the name of their queue
-}
-
-// Schedules are a queue's: a *schedule.Scheduler, whose module this one does not need.
-type Schedules interface {
-	Name() string // of the queue
-	// Stuck counts those that are not sent at their instants, by reason; all reasons are there.
-	Stuck(ctx context.Context) (map[string]int, error)
+	schedules map[string]Scheduler // by the name of their queue
 }
 
 type queue struct {
-	monitor *delayqueue.Monitor
+	monitor *ops.Queue
 	down    bool // as it was last logged
 }
 
@@ -46,7 +40,7 @@ type Reading struct {
 	Queue     string
 	Up        bool // if not, nothing else is known
 	Counts    delayqueue.Counts
-	Consumers []delayqueue.Consumer
+	Consumers []ops.Consumer
 	Stuck     map[string]int // schedules that are not sent, by reason; nil: not known
 }
 
@@ -75,36 +69,6 @@ func Label(name string) string {
 // Text is what others wrote, as UTF-8: one that is none makes an exporter refuse all that it has.
 func Text(s string) string { return strings.ToValidUTF8(s, string(utf8.RuneError)) }
 
-// Sizes are the messages in each state.
-func (r *Reading) Sizes() map[delayqueue.State]int64 {
-	return map[delayqueue.State]int64{
-		delayqueue.StatePending: r.Counts.Pending,
-		delayqueue.StateReady:   r.Counts.Ready,
-		delayqueue.StateUnack:   r.Counts.Unack,
-		delayqueue.StateRetry:   r.Counts.Retry,
-		delayqueue.StateGarbage: r.Counts.Garbage,
-		delayqueue.StateDone:    r.Counts.Done,
-	}
-}
-
-// Workers is how many deliveries the consumers can handle at a time.
-func (r *Reading) Workers() (n int) {
-	for _, c := range r.Consumers {
-		n += c.Concurrency
-	}
-	return n
-}
-
-// LongestHandling is how long the oldest running handler has been at it; 0: none runs.
-func (r *Reading) LongestHandling() (d time.Duration) {
-	for _, c := range r.Consumers {
-		for _, h := range c.Handling {
-			d = max(d, h.For)
-		}
-	}
-	return d
-}
-
 // Add adds queues. It panics if one of that name is there already.
 func (q *Queues) Add(monitors ...*delayqueue.Monitor) {
 	q.mu.Lock()
@@ -116,16 +80,16 @@ func (q *Queues) Add(monitors ...*delayqueue.Monitor) {
 					"give queues of one name but several prefixes metrics of their own", m.Name()))
 			}
 		}
-		q.list = append(q.list, &queue{monitor: m})
+		q.list = append(q.list, &queue{monitor: ops.Of(m)})
 	}
 }
 
 // AddSchedules adds the schedules of a queue, which is to be added, too.
-func (q *Queues) AddSchedules(s Schedules) {
+func (q *Queues) AddSchedules(s Scheduler) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.schedules == nil {
-		q.schedules = map[string]Schedules{}
+		q.schedules = map[string]Scheduler{}
 	}
 	q.schedules[s.Name()] = s
 }

@@ -21,7 +21,9 @@ func TestLabel(t *testing.T) {
 		}
 		seen[label] = name
 	}
-	if got := Label("orders"); got != "orders" {
-		t.Errorf("orders: %q", got)
+	for name, want := range map[string]string{"orders": "orders", "a\xff": "a\uFFFDff", "a\xfe": "a\uFFFDfe", "a\uFFFD": "a\uFFFD\uFFFD"} {
+		if got := Label(name); got != want {
+			t.Errorf("%q: %q", name, got)
+		}
 	}
 }

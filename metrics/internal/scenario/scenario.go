@@ -4,16 +4,14 @@ package scenario
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 )
 
 // Workers is the concurrency of a scenario's consumer: one for each message, so that none is released because it waits for a worker.
@@ -21,22 +19,6 @@ const Workers = 8
 
 // Patience is how long something may take that must happen; no measure of speed.
 const Patience = time.Minute
-
-// Main runs the tests of a package, and then finds goroutines that are left when they have had time to end.
-func Main(m *testing.M) {
-	code := m.Run()
-	if code == 0 {
-		err := goleak.Find()
-		for end := time.Now().Add(Patience); err != nil && time.Now().Before(end); {
-			err = goleak.Find()
-		}
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = 1
-		}
-	}
-	os.Exit(code)
-}
 
 // Servers are those that everything is tested on.
 func Servers(t *testing.T, test func(*testing.T, redis.UniversalClient)) {
@@ -47,7 +29,7 @@ func Servers(t *testing.T, test func(*testing.T, redis.UniversalClient)) {
 // A Scenario is a queue that has seen something of everything.
 type Scenario struct {
 	Name      string
-	Monitor   *delayqueue.Monitor
+	Monitor   *ops.Queue
 	Queue     *delayqueue.DelayQueue
 	Publisher *delayqueue.Publisher
 	Release   func() // the message that is being held
@@ -59,7 +41,7 @@ func New(t testing.TB, name string, cli redis.UniversalClient) *Scenario {
 	var snoozed atomic.Bool
 	s := &Scenario{
 		Name:      name,
-		Monitor:   delayqueue.NewMonitor(name, cli),
+		Monitor:   ops.Of(delayqueue.NewMonitor(name, cli)),
 		Publisher: delayqueue.NewPublisher(name, cli),
 		Release:   func() { close(held) },
 	}
@@ -115,7 +97,7 @@ func Eventually(t testing.TB, read func() map[string]float64, want map[string]fl
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(Patience); ; {
+	for deadline := time.Now().Add(Patience); ; <-tick.C {
 		got := read()
 		var wrong []string
 		for name := range want {
@@ -133,11 +115,57 @@ func Eventually(t testing.TB, read func() map[string]float64, want map[string]fl
 			}
 			t.Fatalf("all of it: %v", got)
 		}
-		select {
-		case <-tick.C:
-		case <-t.Context().Done():
-			t.Fatal(context.Cause(t.Context()))
+	}
+}
+
+// Gauges wants gauges of a queue that has been played, with these names, which hold no exact value.
+func (s *Scenario) Gauges(t testing.TB, read func() map[string]float64, begun time.Time, nextDue, longestHandling string) {
+	t.Helper()
+	due := time.UnixMicro(int64(read()[nextDue+" orders"] * 1e6))
+	if in := due.Sub(begun); in < time.Hour || in > time.Hour+Patience {
+		t.Errorf("the next is due in %v", in)
+	}
+	if _, ok := read()[nextDue+" idle"]; ok {
+		t.Error("a queue without messages has a next due instant")
+	}
+	Eventually(t, func() map[string]float64 { // the consumer says so once a second
+		return map[string]float64{"handler runs": min(read()[longestHandling+" orders"], 1)}
+	}, map[string]float64{"handler runs": 1})
+}
+
+// Hold pauses the queue, ends the handler that is being held, sends a message that must wait, and waits for the metrics that these
+// changes lead to.
+func (s *Scenario) Hold(t testing.TB, read func() map[string]float64, oldestReady string, want map[string]float64) {
+	t.Helper()
+	if err := s.Monitor.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.Release()
+	if err := s.Publisher.SendDelayMsg("ok", 0); err != nil {
+		t.Fatal(err)
+	}
+	if age := Eventually(t, read, want)[oldestReady]; age <= 0 || age > Patience.Seconds() {
+		t.Errorf("the oldest ready message waits for %v s", age)
+	}
+}
+
+// Outage reads while the server does not answer. Each reading ends soon, with the value 0 for up, and with none for the gauge.
+func Outage(t testing.TB, server *redistest.Server, read func() map[string]float64, up, gauge string) {
+	t.Helper()
+	Eventually(t, read, map[string]float64{up: 1})
+	server.Pause()
+	defer server.Resume()
+	fastest := Patience // of four, so that a busy machine is no slow reading
+	for range 4 {
+		start := time.Now()
+		got := read()
+		fastest = min(fastest, time.Since(start))
+		if _, ok := got[gauge]; ok || got[up] != 0 {
+			t.Errorf("no answer, but %v", got)
 		}
+	}
+	if fastest > 2*time.Second { // a client alone would wait for its read timeout, 3 s, thrice
+		t.Errorf("a reading took %v", fastest)
 	}
 }
 
@@ -145,6 +173,11 @@ func Eventually(t testing.TB, read func() map[string]float64, want map[string]fl
 type Scheduler struct {
 	Tell    func(outcome string, lateness time.Duration)
 	Stopped bool
+}
+
+// Stuck has one reason.
+func (s *Scheduler) Stuck(context.Context) (map[string]int, error) {
+	return map[string]int{"overdue": 2}, nil
 }
 
 // Name is a queue's.

@@ -1,17 +1,100 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"os"
 	"strings"
+	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-func init() {
-	scenarios["sequences"] = tellSequences
-	scenarios["pages of sequences"] = tellSequencePages
-	scenarios["send under conditions"] = tellConditions
+func someLines(n int) string {
+	var lines strings.Builder
+	for i := range n {
+		fmt.Fprintln(&lines, "line", i+1)
+	}
+	return lines.String()
+}
+
+// What was interrupted says with which line to go on, and then each line was sent once.
+func tellLinesGoOn(w *world) {
+	const n = 2*batchLines + 200
+	w.send("orders", "makes the queue", delayqueue.WithDelay(time.Hour))
+	input, feed, err := os.Pipe()
+	ok(w, err)
+	defer input.Close()
+	defer feed.Close() // it stays open until then
+	var out, errs bytes.Buffer
+	cmd := w.command("send", "orders", "--lines", "--delay", "2h")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, &out, &errs
+	ok(w, cmd.Start())
+	ok(w, errOf(io.WriteString(feed, someLines(n))))
+	w.until("two batches are sent", func() bool { return w.counts("orders").Pending == 2*batchLines+1 })
+	ok(w, cmd.Process.Signal(os.Interrupt))
+	_ = cmd.Wait() // its code is looked at here
+	want := fmt.Sprintf("--from-line %d", 2*batchLines+1)
+	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || out.String() != "sent 1,000 messages\n" ||
+		!strings.Contains(errs.String(), want) ||
+		!strings.Contains(errs.String(), "--delay 2h") {
+		w.Errorf("%d %q %q, want %s", code, out.String(), errs.String(), want)
+	}
+	if r := w.runWith(someLines(n), "send", "orders", "--lines", "--delay", "2h", "--from-line", fmt.Sprint(2*batchLines+1),
+		"--json"); r.code != 0 || r.out != "{\"sent\":200}\n" {
+		w.Errorf("%+v", r)
+	}
+	seen := map[string]int{}
+	for msg, err := range w.monitor("orders").All(w.Context(), delayqueue.StatePending, ops.Filter{Contains: "line", Limit: 500}) {
+		ok(w, err)
+		seen[msg.Payload]++
+	}
+	for i := range n {
+		if k := seen[fmt.Sprint("line ", i+1)]; k != 1 {
+			w.Fatalf("line %d was sent %d times", i+1, k)
+		}
+	}
+	w.refused(exitUsage, "--from-line goes with --lines", "send", "orders", "x", "--from-line", "2")
+	w.refused(exitUsage, "--from-line goes with --lines", "send", "orders", "--lines", "--from-line", "0")
+	w.sound("orders")
+}
+
+// What Redis did not answer about is in doubt, as a whole.
+func TestLinesInDoubt(t *testing.T) {
+	s := redistest.Start(t)
+	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
+	p := w.publisher("orders")
+	lines := numbered{first: 501, texts: []string{"a", "b", "c"}}
+	var far sending
+	if err := far.send(t.Context(), p, lines, nil); err != nil || far.sent != 3 || far.next != 504 || far.doubt != 0 {
+		t.Errorf("%+v %v", far, err)
+	}
+	s.Pause()
+	defer s.Resume()
+	interrupted, cancel := context.WithCancel(t.Context())
+	cancel()
+	lines.first = 504
+	if err := far.send(interrupted, p, lines, nil); err == nil || far.sent != 3 || far.next != 504 || far.doubt != 3 {
+		t.Errorf("%+v %v", far, err)
+	}
+}
+
+// A line that cannot be a message is said, and those around it are sent.
+func TestLineThatIsRefused(t *testing.T) {
+	s := redistest.Start(t)
+	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
+	var far sending
+	bad := []delayqueue.MsgOption{delayqueue.WithDelay(-1), delayqueue.WithRetryCount(-1)}
+	err := far.send(t.Context(), w.publisher("orders"), numbered{first: 1, texts: []string{"a", "b"}}, bad)
+	if err != nil || far.sent != 0 || far.next != 3 || len(far.refused) != 2 ||
+		!strings.Contains(far.refused[1].Error(), "line 2 was not sent") {
+		t.Errorf("%+v %v", far, err)
+	}
 }
 
 func tellSequences(w *world) {
@@ -38,7 +121,7 @@ func tellSequences(w *world) {
 		w.Errorf("one of two: %+v", r)
 	}
 
-	w.refused(exitUsage, "which ones?", "sequences", "orders", "--drop")
+	w.refused(exitUsage, "--drop needs the names", "sequences", "orders", "--drop")
 	w.refused(exitUsage, "--cursor is for a list", "sequences", "orders", "outbox", "--cursor", "x")
 	w.refused(exitUsage, "--limit must be above 0", "sequences", "orders", "-l", "0")
 	w.refused(exitUsage, "cursor", "sequences", "orders", "--cursor", "x")
@@ -62,9 +145,7 @@ func tellSequencePages(w *world) {
 	for i := range batch {
 		batch[i].Options = []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour), delayqueue.WithSequence(fmt.Sprint("s", i), int64(i))}
 	}
-	if _, err := w.publisher("orders").SendBatch(w.Context(), batch); err != nil {
-		w.Fatal(err)
-	}
+	ok(w, errOf(w.publisher("orders").SendBatch(w.Context(), batch)))
 	seen := map[string]bool{}
 	args := []string{"sequences", "orders", "--json", "--limit", "200"}
 	pages := 0
@@ -100,7 +181,7 @@ func tellConditions(w *world) {
 	w.refused(exitRefused, `sequence "a=b" is at 7, and this is 7`, "send", "orders", "b", "--sequence", "a=b=7")
 	w.contains(w.must("sequences", "orders", "a=b"), "7")
 
-	w.refused(exitRefused, "is held by message "+id, "send", "orders", "b", "--key", "k", "--key-policy", "refuse")
+	w.refused(exitRefused, "is taken by message "+id, "send", "orders", "b", "--key", "k", "--key-policy", "refuse")
 	w.contains(w.must("send", "orders", "b", "--key", "k", "--key-policy", "keep"), id+" has the key, due ")
 	if again := send("c", "--key", "k", "--key-policy", "replace"); again != id {
 		w.Errorf("replaced %s, want %s", again, id)
@@ -115,7 +196,7 @@ func tellConditions(w *world) {
 	}
 
 	group := send("one", "--key", "g", "--key-policy", "append", "--max-wait", "2h")
-	w.refused(exitRefused, "is held by message "+group, "send", "orders", "x", "--key", "g")
+	w.refused(exitRefused, "is taken by message "+group, "send", "orders", "x", "--key", "g")
 	for range 2 { // the third is full
 		if again := send("two\nand \xff", "--key", "g", "--key-policy", "append", "--max-parts", "3"); again != group {
 			w.Errorf("appended to %s, want %s", again, group)

@@ -4,35 +4,25 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/url"
 	"os/exec"
 	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 // exporting is an exporter that runs until the end of the test.
 type exporting struct {
 	*world
-	mu   sync.Mutex
-	said strings.Builder
+	said testkit.Buffer
 }
 
-func (e *exporting) Write(p []byte) (int, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.said.Write(p)
-}
-
-func (e *exporting) text() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.said.String()
-}
+func (e *exporting) text() string { return e.said.String() }
 
 func (w *world) exporter(args ...string) *exporting {
 	w.Helper()
@@ -46,10 +36,8 @@ func (w *world) serving(args ...string) *exporting {
 	ctx, cancel := context.WithCancel(context.Background())
 	all := w.command(args...)
 	cmd := exec.CommandContext(ctx, all.Path, all.Args[1:]...)
-	cmd.Env, cmd.Stderr = all.Env, e
-	if err := cmd.Start(); err != nil {
-		w.Fatal(err)
-	}
+	cmd.Env, cmd.Stderr = all.Env, &e.said
+	ok(w, cmd.Start())
 	w.Cleanup(func() {
 		cancel()
 		_ = cmd.Wait() // it was killed
@@ -92,9 +80,7 @@ func TestExporter(t *testing.T) {
 	e.sees(`delayqueue_consumers{queue="orders"} 0`)
 	w.send("mails", "a", delayqueue.WithDelay(time.Hour))
 	e.sees(`delayqueue_messages{queue="mails",state="pending"} 1`)
-	if err := w.monitor("mails").DeleteQueue(w.Context(), false); err != nil {
-		t.Fatal(err)
-	}
+	ok(t, w.monitor("mails").DeleteQueue(w.Context(), false))
 	w.until("it is forgotten", func() bool { return !strings.Contains(e.page(), "mails") })
 	s.Stop()
 	e.sees(`delayqueue_up{queue="orders"} 0`)
@@ -118,4 +104,62 @@ func TestExporterBeforeRedis(t *testing.T) {
 	e.sees(`delayqueue_up{queue="orders"} 1`)
 	w.refused(exitFailed, "--listen:", "exporter", "--listen", "nowhere:x")
 	w.refused(exitUsage, "is no name of a queue", "exporter", "{x}")
+}
+
+// post sends a form to the page, and returns the status.
+func (e *exporting) post(page string, form url.Values) int {
+	e.Helper()
+	at := listening.FindStringSubmatch(e.text())
+	client := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	answer, err := client.PostForm(at[1]+page, form)
+	ok(e, err)
+	answer.Body.Close()
+	return answer.StatusCode
+}
+
+// named asks for the page by another name, and returns the status.
+func (e *exporting) named(host string) int {
+	e.Helper()
+	r, err := http.NewRequestWithContext(e.Context(), http.MethodGet, listening.FindStringSubmatch(e.text())[1], nil)
+	ok(e, err)
+	r.Host = host
+	answer, err := http.DefaultClient.Do(r)
+	ok(e, err)
+	answer.Body.Close()
+	return answer.StatusCode
+}
+
+// The page shows queues as they come, and who uses this machine may put things right.
+func TestWeb(t *testing.T) {
+	s := redistest.Start(t)
+	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
+	paused := func() bool {
+		t.Helper()
+		c, err := w.monitor("orders").Counts(w.Context())
+		ok(t, err)
+		return c.Paused
+	}
+	pause := url.Values{"q": {"orders"}, "do": {"pause"}, "for": {"0s"}}
+
+	looks := w.serving("web", "--listen", "127.0.0.1:0", "--read-only")
+	looks.sees("orders")
+	if code := looks.post("pause", pause); code != http.StatusForbidden || paused() {
+		t.Errorf("a page that is read-only: %d", code)
+	}
+	e := w.serving("web", "--listen", "127.0.0.1:0", "orders")
+	e.sees("orders")
+	if code := e.post("pause", pause); code != http.StatusSeeOther || !paused() {
+		t.Errorf("%d", code)
+	}
+	everybody := w.serving("web", "--listen", "0.0.0.0:0", "--read-only", "--host", "queues.example")
+	everybody.sees("orders")
+	for host, want := range map[string]int{"queues.example:80": http.StatusOK, "evil.example": http.StatusMisdirectedRequest} {
+		if code := everybody.named(host); code != want {
+			t.Errorf("as %s: %d", host, code)
+		}
+	}
+	w.refused(exitUsage, "needs --read-only", "web", "--listen", "0.0.0.0:0")
+	w.refused(exitUsage, "is no name of a queue", "web", "{x}")
+	w.refused(exitFailed, "--listen:", "web", "--listen", "nowhere:x")
 }

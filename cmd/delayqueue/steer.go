@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/spf13/cobra"
+)
+
+func (a *app) cancelCommand() *cobra.Command {
+	var which target
+	c := &cobra.Command{
+		Use:   "cancel QUEUE (ID... | --all)",
+		Short: "Take messages out, in any state",
+		Long: `cancel takes messages out, in any state: they are never delivered again. If a message is being handled, its handler's context
+ends within a third of a lease; what the handler has done is not undone. --all takes out all messages in pending, ready and
+retry, or in the states of --state. The command asks first.`,
+		Example: "  delayqueue cancel orders order-42 --key\n  delayqueue cancel orders --all --from 18:00 --to 20:00 --header tenant=acme\n" +
+			"  delayqueue cancel orders --all --state unack,ready --dry-run",
+		Args: cobra.MinimumNArgs(1),
+		RunE: a.onTarget(&which, delayqueue.StatePending, func(c *cobra.Command, m *ops.Queue, ids []string) error {
+			ctx := c.Context()
+			if which.all {
+				return a.bulk(ctx, m, &which, bulkWork{
+					question: "Delete", doing: "deleting", did: "deleted", destructive: true, usual: live, start: m.BulkDelete,
+					can: append(live[:3:3], delayqueue.StateUnack, delayqueue.StateGarbage, delayqueue.StateDone),
+				})
+			}
+			if err := a.ask("Take %s out of queue %q for good?", plural(len(ids), "message"), m.Name()); err != nil {
+				return err
+			}
+			return a.each(ctx, m, ids, a.finder(m, which.byKey, false), "taken out", func(ctx context.Context, id string) (string, error) {
+				r, err := m.Cancel(ctx, id)
+				if err != nil {
+					return "", err
+				}
+				if !r.Intercepted {
+					return "", &delayqueue.StateError{Queue: m.Name(), ID: id, State: r.State}
+				}
+				return r.State.String(), nil
+			})
+		}),
+	}
+	which.flags(c, "pending, ready and retry", "due", true, false)
+	return c
+}
+
+func (a *app) rescheduleCommand() *cobra.Command {
+	var (
+		which target
+		to    whenFlag
+		by    durationFlag
+	)
+	c := &cobra.Command{
+		Use:   "reschedule QUEUE (ID... | --all) (--at TIME | --by DURATION)",
+		Short: "Make messages due at another time",
+		Long: `reschedule makes messages due at another time. They keep their ids, keys and failures. A message that waits for a retry is
+delivered at that time. A message that is being handled or lies in garbage is refused. --all takes all messages in pending, ready
+and retry, or in the states of --state, and asks if they may be more than 100.`,
+		Example: "  delayqueue reschedule orders --all --to 2h --by 6h\n  delayqueue reschedule orders --all --state ready --at now " +
+			"--spread 1h",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx, byDuration := c.Context(), c.Flags().Changed("by")
+			if err := which.check(args[1:], delayqueue.StatePending); err != nil {
+				return err
+			}
+			if err := to.ahead("at", "--at now", justNow); err != nil {
+				return err
+			}
+			m, err := a.monitor(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if which.all {
+				return a.bulk(ctx, m, &which, bulkWork{
+					question: "Reschedule", doing: "rescheduling", did: "rescheduled", usual: live, can: live, twice: byDuration,
+					start: func(ctx context.Context, b ops.Bulk) (*ops.BulkResult, error) {
+						if byDuration {
+							return m.BulkRescheduleBy(ctx, b, time.Duration(by))
+						}
+						return m.BulkReschedule(ctx, b, to.Time)
+					},
+				})
+			}
+			return a.each(ctx, m, args[1:], a.finder(m, which.byKey, false), "rescheduled", plainly(func(ctx context.Context, id string) error {
+				if byDuration {
+					return m.RescheduleBy(ctx, id, time.Duration(by))
+				}
+				return m.Reschedule(ctx, id, to.Time)
+			}))
+		},
+	}
+	c.Flags().Var(&to, "at", "due then")
+	c.Flags().Var(&by, "by", "due later by this time, or earlier (-10m)")
+	c.MarkFlagsOneRequired("at", "by")
+	c.MarkFlagsMutuallyExclusive("at", "by")
+	which.flags(c, "pending, ready and retry", "due", true, true)
+	return c
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var which target
+	c := &cobra.Command{
+		Use:   "run QUEUE (ID... | --all)",
+		Short: "Make messages due now",
+		Long: `run makes messages due now. --all takes all messages in pending and retry, or in the states of --state, and asks if they may
+be more than 100.`,
+		Example: "  delayqueue run orders --all --state retry --error timeout --spread 10m",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: a.onTarget(&which, delayqueue.StatePending, func(c *cobra.Command, m *ops.Queue, ids []string) error {
+			ctx := c.Context()
+			if which.all {
+				waiting := []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry}
+				return a.bulk(ctx, m, &which, bulkWork{
+					question: "Make due now", doing: "making due", did: "made due", usual: waiting, can: waiting, start: m.BulkRunNow,
+				})
+			}
+			return a.each(ctx, m, ids, a.finder(m, which.byKey, false), "due now", plainly(m.RunNow))
+		}),
+	}
+	which.flags(c, "pending and retry", "due", true, true)
+	return c
+}
+
+var dead = []delayqueue.State{delayqueue.StateGarbage}
+
+func (a *app) requeueCommand() *cobra.Command {
+	var which target
+	c := &cobra.Command{
+		Use:   "requeue QUEUE (ID... | --all)",
+		Short: "Bring messages back from garbage, with all their retries",
+		Long: `requeue brings messages back from garbage: they are due now, with all their retries. A message whose key belongs to another
+message now is refused; --all passes it over, says so, and has exit code 5. --key takes the message with that key that
+died last. --all asks if the messages may be more than 100.`,
+		Example: "  delayqueue requeue orders --all --error 'connection refused' --from -2h",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: a.onTarget(&which, delayqueue.StateGarbage, func(c *cobra.Command, m *ops.Queue, ids []string) error {
+			ctx := c.Context()
+			if !which.all {
+				return a.each(ctx, m, ids, a.finder(m, which.byKey, true), "brought back", plainly(m.Requeue))
+			}
+			return a.bulk(ctx, m, &which, bulkWork{
+				question: "Bring back", doing: "bringing back", did: "brought back", usual: dead, can: dead, start: m.BulkRequeue,
+			})
+		}),
+	}
+	which.flags(c, "garbage", "that died", false, true)
+	return c
+}
+
+func (a *app) purgeCommand() *cobra.Command {
+	var (
+		which         target
+		whole, forced bool
+	)
+	c := &cobra.Command{
+		Use:   "purge QUEUE (ID... | --all | --whole-queue)",
+		Short: "Delete garbage, or a whole queue",
+		Long: `purge deletes garbage for good: by its ids, all of it, or what matches. With --whole-queue it deletes the queue with
+everything in it, which is refused while consumers are alive, unless --force is given. The command asks first.`,
+		Example: "  delayqueue purge orders --all --to -3d --yes",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			ctx := c.Context()
+			if whole && (which.all || which.any() || len(args) > 1) {
+				return fail(exitUsage, "--whole-queue goes with nothing that names messages")
+			}
+			if !whole {
+				if err := which.check(args[1:], delayqueue.StateGarbage); err != nil {
+					return err
+				}
+			}
+			m, err := a.monitor(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if len(args) > 1 {
+				if err := a.ask("Delete %s of queue %q for good?", plural(len(args)-1, "dead message"), m.Name()); err != nil {
+					return err
+				}
+				return a.each(ctx, m, args[1:], a.finder(m, which.byKey, true), "deleted", a.deleteGarbage(m))
+			}
+			if !whole {
+				return a.bulk(ctx, m, &which, bulkWork{
+					question: "Delete", doing: "deleting", did: "deleted", destructive: true, usual: dead, can: dead, start: m.BulkDelete,
+				})
+			}
+			return a.deleteQueue(ctx, m, forced)
+		},
+	}
+	which.flags(c, "garbage", "that died", false, false)
+	c.Flags().BoolVar(&whole, "whole-queue", false, "delete the queue with everything in it")
+	c.Flags().BoolVar(&forced, "force", false, "with --whole-queue: even if consumers are alive")
+	return c
+}
+
+func (a *app) deleteQueue(ctx context.Context, m *ops.Queue, forced bool) error {
+	n, err := m.Counts(ctx)
+	if err != nil {
+		return err
+	}
+	total := n.Pending + n.Ready + n.Unack + n.Retry + n.Garbage
+	if err := a.ask("Delete the queue %q with all of its %s?", m.Name(), plural(int(total), "message")); err != nil {
+		return err
+	}
+	if err := m.DeleteQueue(ctx, forced); err != nil {
+		return err
+	}
+	a.say(map[string]any{"queue": m.Name(), "deleted": true}, "queue %s deleted", m.Name())
+	return nil
+}
+
+// deleteGarbage deletes a message only if it lies in garbage.
+func (a *app) deleteGarbage(m *ops.Queue) func(context.Context, string) (string, error) {
+	return func(ctx context.Context, id string) (string, error) {
+		msg, err := get(ctx, m, id)
+		switch {
+		case err != nil:
+			return "", err
+		case msg == nil:
+			return "", &delayqueue.StateError{Queue: m.Name(), ID: id, State: delayqueue.StateGone}
+		case msg.State != delayqueue.StateGarbage:
+			return "", &delayqueue.StateError{Queue: m.Name(), ID: id, State: msg.State}
+		}
+		return msg.State.String(), m.Delete(ctx, id)
+	}
+}
