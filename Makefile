@@ -8,9 +8,28 @@ MODULES := . metrics schedule web web/browsertest examples/observed examples/rep
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: api tidy release test-release zones schedules test test-web pictures test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus chromium
+.PHONY: api tidy release test-release zones schedules test check test-all test-web pictures test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus chromium
 
-test: redis prometheus
+# Before every commit. Tests that repeat do less here than in check (testkit.Size).
+test: redis
+	go test -race -short -shuffle=on -timeout 10m . ./internal/... ./typed/... ./delayqueuetest/... ./ops/...
+
+# Everything that CI runs: at most an hour.
+check:
+	$(MAKE) lint
+	$(MAKE) test-all
+	$(MAKE) test-web
+	$(MAKE) test-release
+	$(MAKE) zones
+	$(MAKE) test-goredis
+	$(MAKE) test-servers SERVERS="$$(.ci/servers newest)"
+	$(MAKE) model
+	$(MAKE) fuzz FUZZTIME=30s
+	$(MAKE) bench-check
+	$(MAKE) faults
+
+# All modules, in full.
+test-all: redis prometheus
 	@set -e; for module in $(filter-out web/browsertest bench faults release,$(MODULES)); do echo "$$module:"; (cd $$module && go test -race -shuffle=on -timeout 30m ./...); done
 
 # The pages in a real browser.
@@ -28,7 +47,7 @@ test-goredis: redis
 	cp go.mod go.sum "$$other"; \
 	go get -modfile="$$other/go.mod" github.com/redis/go-redis/v9@$(NEWEST_GOREDIS); \
 	go list -modfile="$$other/go.mod" -m github.com/redis/go-redis/v9; \
-	go test -race -shuffle=on -timeout 30m -modfile="$$other/go.mod" .
+	go test -race -short -shuffle=on -timeout 30m -modfile="$$other/go.mod" . ./internal/... ./ops/...
 
 # What came out since: may fail for reasons that are not ours.
 test-goredis-latest:
@@ -72,11 +91,13 @@ vulnerabilities:
 	done
 
 model: redis
-	go test -run '^TestModel$$' -v -timeout 30m -model.calls 200000 .
+	go test ./internal/script -run '^TestModel$$' -v -timeout 30m -model.calls 200000
 
 fuzz: redis
-	@for target in $$(grep -ho '^func Fuzz[A-Za-z]*' *_test.go | cut -c6-); do \
-		echo "$$target:"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) . || exit 1; \
+	@set -e; for file in $$(grep -rl '^func Fuzz' --include='*_test.go' *_test.go internal ops); do \
+		for target in $$(grep -ho '^func Fuzz[A-Za-z]*' $$file | cut -c6-); do \
+			echo "$$target:"; go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) ./$$(dirname $$file); \
+		done; \
 	done
 
 # Each half hour of ten years in every zone.
