@@ -7,7 +7,7 @@
 //
 //	go run ./examples/reminders examples/reminders/sample.txt
 //	echo "3s tea" | go run ./examples/reminders
-//	REDIS_ADDR=127.0.0.1:6379 go run ./examples/reminders -resume
+//	REDIS_ADDR=127.0.0.1:6379 go run ./examples/reminders < /dev/null
 package main
 
 import (
@@ -18,7 +18,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -27,6 +26,7 @@ import (
 )
 
 const (
+	queueName  = "example-reminders"
 	retryDelay = time.Second // how soon a reminder that failed comes again
 	// settleTime is how long a shared queue must have looked empty until the program
 	// ends: another process's retry is in no count while it waits.
@@ -43,12 +43,8 @@ func main() {
 func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
 	flags := flag.NewFlagSet("reminders", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	name := flags.String("name", "example-reminders", "name of the queue; programs with one name share it")
-	resume := flags.Bool("resume", false, "read nothing, go on with what waits (so it does if standard input is a terminal)")
 	flags.Usage = func() {
-		fmt.Fprint(errs, "usage: reminders [flags] [file]\n\nEach line of the file, or of standard input, is a time and a text:\n", forms,
-			"\nFlags:\n")
-		flags.PrintDefaults()
+		fmt.Fprint(errs, "usage: reminders [file]\n\nEach line of the file, or of standard input, is a time and a text:\n", forms)
 	}
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -59,21 +55,17 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		fmt.Fprintln(errs, "reminders:", err)
 		return code
 	}
-	switch {
-	case flags.NArg() > 1 || flags.NArg() == 1 && *resume:
-		return fail(2, errors.New("one file, or -resume; -h tells more"))
-	case *name == "" || strings.ContainsAny(*name, "{}"):
-		return fail(2, errors.New("-name may not be empty or hold { or }"))
-	case flags.NArg() == 1:
+	switch flags.NArg() {
+	case 0:
+	case 1:
 		file, err := os.Open(flags.Arg(0))
 		if err != nil {
 			return fail(1, err)
 		}
 		defer file.Close()
 		in = file
-	case *resume || isTerminal(in):
-		*resume = true
-		in = strings.NewReader("")
+	default:
+		return fail(2, errors.New("one file; -h tells more"))
 	}
 
 	server, err := connect.Open()
@@ -82,13 +74,10 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	}
 	defer server.Close()
 	fmt.Fprintln(out, server.About)
-	if *resume && server.Embedded {
-		return fail(2, errors.New("nothing waits in a new Redis: give a file, or lines on standard input; -h tells more"))
-	}
 
 	p := &program{out: out, errs: errs, embedded: server.Embedded, started: time.Now(), list: map[string]*entry{}}
-	p.monitor = delayqueue.NewMonitor(*name, server.Client)
-	p.queue = delayqueue.NewQueue(*name, server.Client, nil).
+	p.monitor = delayqueue.NewMonitor(queueName, server.Client)
+	p.queue = delayqueue.NewQueue(queueName, server.Client, nil).
 		WithHandler(p.fire).
 		WithConcurrent(4).
 		WithNackRedeliveryDelay(retryDelay)
@@ -98,13 +87,4 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 	p.queue.StopConsume()
 	<-done
 	return p.report(ctx.Err() != nil)
-}
-
-func isTerminal(in io.Reader) bool {
-	file, ok := in.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 // or /dev/null, which has no lines either
 }

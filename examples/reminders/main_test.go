@@ -17,8 +17,6 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-const deadline = time.Minute // of what must happen; no measure of speed
-
 func TestParse(t *testing.T) {
 	berlin := time.FixedZone("", 3600)
 	now := time.Date(2026, 2, 28, 15, 4, 5, 0, berlin)
@@ -73,6 +71,11 @@ func TestParse(t *testing.T) {
 func start(t *testing.T, in io.Reader, args ...string) *process {
 	ctx, cancel := context.WithCancel(t.Context())
 	p := &process{t: t, stop: cancel, code: make(chan int, 1)}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("it said:\n%s%s", &p.out, &p.errs)
+		}
+	})
 	go func() { p.code <- run(ctx, args, in, &p.out, &p.errs) }()
 	return p
 }
@@ -87,13 +90,8 @@ type process struct {
 func (p *process) end(want int) {
 	p.t.Helper()
 	defer p.stop()
-	select {
-	case got := <-p.code:
-		if got != want {
-			p.t.Errorf("exit code %d, want %d; it said:\n%s%s", got, want, &p.out, &p.errs)
-		}
-	case <-time.After(deadline):
-		p.t.Fatalf("it does not end; it said:\n%s%s", &p.out, &p.errs)
+	if got := testkit.Receive(p.t, "it ends", p.code); got != want {
+		p.t.Errorf("exit code %d, want %d; it said:\n%s%s", got, want, &p.out, &p.errs)
 	}
 }
 
@@ -101,11 +99,7 @@ func (p *process) end(want int) {
 func (p *process) has(pattern string) {
 	p.t.Helper()
 	re := regexp.MustCompile(`(?m)` + pattern)
-	for end := time.Now().Add(deadline); !re.MatchString(p.out.String()); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			p.t.Fatalf("no %q in:\n%s%s", pattern, &p.out, &p.errs)
-		}
-	}
+	testkit.Until(p.t, "it prints "+pattern, func() bool { return re.MatchString(p.out.String()) })
 }
 
 const ms = ` +\d+\.\d\d ms late +` // never early
@@ -162,7 +156,7 @@ func stopped(t *testing.T) *process {
 		p.has(`^failed .* !flaky one`)
 		p.stop()
 		p.end(0)
-		if !strings.Contains(p.out.String(), "\nfired ") || time.Since(begun) > deadline {
+		if !strings.Contains(p.out.String(), "\nfired ") || time.Since(begun) > testkit.Patience {
 			return p
 		}
 	}
@@ -173,10 +167,10 @@ func TestStopAndResume(t *testing.T) {
 	p := stopped(t)
 	p.has(`^waits +\S+ +in \S+ +!flaky one$`)
 	p.has(`^waits +\S+ +in \S+ +two$`)
-	p.has(`^1 wait in Redis, besides retries; -resume goes on with all of them$`)
+	p.has(`^1 wait in Redis, besides retries; the next run goes on with all of them$`)
 	p.has(`^0 fired, 1 retried`)
 
-	p = start(t, strings.NewReader("not read"), "-resume")
+	p = start(t, strings.NewReader(""))
 	p.end(0)
 	p.has(`^fired +\S+ +late by \? +!flaky one$`)
 	p.has(`^fired .* two$`)
@@ -200,7 +194,7 @@ func TestStopEmbedded(t *testing.T) {
 func TestTwoProcesses(t *testing.T) {
 	t.Setenv("REDIS_ADDR", miniredis.RunT(t).Addr())
 	lines := "300ms one\n300ms two\n300ms three\n400ms !flaky four\n"
-	a, b := start(t, strings.NewReader(lines), "-name", "shared"), start(t, strings.NewReader(lines), "-name", "shared")
+	a, b := start(t, strings.NewReader(lines)), start(t, strings.NewReader(lines))
 	a.end(0)
 	b.end(0)
 	both := a.out.String() + b.out.String()
@@ -215,11 +209,9 @@ func TestUsage(t *testing.T) {
 	testkit.RunUsages(t, func(args []string, out, errs io.Writer) int { return run(t.Context(), args, nil, out, errs) }, []testkit.Usage{
 		{Args: []string{"-h"}, Want: "!flaky"},
 		{Args: []string{"-nosuch"}, Code: 2, Want: "not defined"},
-		{Args: []string{"-resume", "file"}, Code: 2, Want: "one file, or -resume"},
-		{Args: []string{"-name", "a{b"}, Code: 2, Want: "-name"},
-		{Args: []string{"-resume"}, Code: 2, Want: "nothing waits"},
+		{Args: []string{"file", "file"}, Code: 2, Want: "one file"},
 		{Args: []string{"/no/such/file"}, Code: 1, Want: "no such file"},
-		{Redis: "127.0.0.1:1", Args: []string{"-resume"}, Code: 1, Want: "does not answer"},
+		{Redis: "127.0.0.1:1", Code: 1, Want: "does not answer"},
 	})
 }
 

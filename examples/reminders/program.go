@@ -223,7 +223,7 @@ func (p *program) sayWhereItWaits() {
 		fmt.Fprintln(p.errs, "reminders: what waits is in Redis, which does not answer:", err)
 		return
 	}
-	fmt.Fprintf(p.out, "%d wait in Redis, besides retries; -resume goes on with all of them\n", pending)
+	fmt.Fprintf(p.out, "%d wait in Redis, besides retries; the next run goes on with all of them\n", pending)
 }
 
 // print writes one aligned line; p.mu is held.
