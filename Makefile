@@ -8,7 +8,7 @@ MODULES := . metrics schedule web web/browsertest examples/observed examples/rep
 # How long each fuzz target looks for new inputs; go test -fuzz has the units.
 FUZZTIME ?= 1m
 
-.PHONY: api tidy release test-release zones schedules test check test-all test-web pictures test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-servers bench-check redis prometheus chromium
+.PHONY: api tidy release test-release zones schedules test check test-all test-web pictures test-goredis test-goredis-latest test-servers lint vulnerabilities model fuzz faults soak bench bench-check redis prometheus chromium
 
 # Before every commit. Tests that repeat do less here than in check (testkit.Size).
 test: redis
@@ -110,9 +110,6 @@ schedules: redis
 
 bench: redis
 	cd bench && go run .
-
-bench-servers: redis
-	cd bench && go run . -servers
 
 bench-check: redis
 	cd bench && go run . -check

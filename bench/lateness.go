@@ -36,8 +36,7 @@ func (t *trial) reportLate(name string, k kind, seen *lateTally, stop func(), ot
 		return err
 	}
 	stop()
-	curve := seen.curve()
-	t.report(name, k, seen.figures(curve)).curves[t.system] = curve
+	t.report(name, k, seen.figures())
 	return t.onlyLeft(others)
 }
 
@@ -60,24 +59,14 @@ func (l *lateTally) handle(p string) {
 	l.mark(p)
 }
 
-// curve is the lateness of all, in ms, sorted.
-func (l *lateTally) curve() []float64 {
+func (l *lateTally) figures() figures {
 	ms := make([]float64, len(l.late))
 	for i := range l.late {
 		ms[i] = float64(l.late[i].Load()) / 1e6
 	}
 	slices.Sort(ms)
-	return ms
-}
-
-func (l *lateTally) figures(curve []float64) figures {
-	n := 0
-	for n < len(curve) && curve[n] < 0 {
-		n++
-	}
-	return figures{
-		lateP50: quantile(curve, 0.5), lateP99: quantile(curve, 0.99), lateMax: quantile(curve, 1), early: float64(n),
-	}
+	n, _ := slices.BinarySearch(ms, 0)
+	return figures{lateP50: quantile(ms, 0.5), lateP99: quantile(ms, 0.99), lateMax: quantile(ms, 1), early: float64(n)}
 }
 
 // startLate starts consumers, of one worker each, and sends n messages; stop may be called twice.
@@ -167,7 +156,7 @@ func herd(consumers, perSecond int, over time.Duration) func(t *trial) error {
 		if calls == 0 {
 			return errNoFetches
 		}
-		f := seen.figures(seen.curve())
+		f := seen.figures()
 		f[fetches] = float64(calls) / float64(n)
 		t.report(t.what.name, t.what.kind, f)
 		return t.onlyLeft(0)

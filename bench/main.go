@@ -1,11 +1,10 @@
 // Command bench measures this library, github.com/hibiken/asynq, and the floor: the same
 // structures moved by bare Redis commands. It starts its own redis-server for every
-// measurement, prints a table, and writes docs/benchmarks.md with its plots.
+// measurement, prints a table, and writes docs/benchmarks.md.
 //
 //	go run .                     everything, about 15 minutes
 //	go run . -quick              a short look, about a minute; nothing is written
 //	go run . -scenarios 'drain'  some of it; nothing is written
-//	go run . -servers            a few scenarios on each server of .ci/servers, under 10 minutes
 //	go run . -check              compare with recorded.json, exit 1 where it got worse
 //	go run . -record             write recorded.json
 package main
@@ -26,13 +25,6 @@ func main() {
 		beStranger(addr)
 		return
 	}
-	if what := os.Getenv(senderEnv); what != "" {
-		if err := beSender(what); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx); err != nil {
@@ -42,14 +34,13 @@ func main() {
 	}
 }
 
-// docs is where benchmarks.md and the plots are.
-const docs = "../docs"
+// document is what a run of everything writes.
+const document = "../docs/benchmarks.md"
 
 func run(ctx context.Context) error {
 	only := flag.String("scenarios", "", "run the scenarios whose names match this expression")
 	quick := flag.Bool("quick", false, "small numbers and one round: shows that all works, proves nothing; nothing is written")
 	check := flag.Bool("check", false, "run the cheapest scenarios and compare their ratios with recorded.json")
-	servers := flag.Bool("servers", false, "measure sends, drain and memory on each server of .ci/servers")
 	record := flag.Bool("record", false, "like -check, but write the ratios")
 	flag.Parse()
 	match, err := regexp.Compile(*only)
@@ -63,9 +54,6 @@ func run(ctx context.Context) error {
 	}
 	if *quick {
 		b.scale, b.quick = 0.05, true
-	}
-	if *servers {
-		return benchServers(ctx, b, docs)
 	}
 	var chosen []scenario
 	for _, s := range scenarios(*quick) {
@@ -92,9 +80,9 @@ func run(ctx context.Context) error {
 	}
 	about.took = time.Since(begun)
 	printTargets(os.Stdout, targetsOf(res))
-	if err := writeReport(docs, about, res, tables); err != nil {
+	if err := writeReport(document, about, res, tables); err != nil {
 		return err
 	}
-	fmt.Printf("\nwritten: %s/benchmarks.md and its plots\n", docs)
+	fmt.Printf("\nwritten: %s\n", document)
 	return nil
 }

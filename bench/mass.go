@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,12 +55,15 @@ func mass(n int) func(t *trial) error {
 		}
 		ctx, cancel := context.WithCancel(t.ctx)
 		time.Sleep(time.Until(due))
-		during := strangeLater(ctx, t.net.addr)
+		var during []float64 // ms of PINGs
+		var strangeErr error
+		var stranger sync.WaitGroup
+		stranger.Go(func() { during, strangeErr = strange(ctx, t.net.addr, patience) })
 		c, err := t.meter.of(ctx, func() error { return t.await(seen) })
 		took := time.Since(due)
 		cancel()
-		got := <-during
-		if err := errors.Join(err, got.err); err != nil {
+		stranger.Wait()
+		if err := errors.Join(err, strangeErr); err != nil {
 			return err
 		}
 		stop()
@@ -68,7 +73,7 @@ func mass(n int) func(t *trial) error {
 		}
 		f := c.per(n)
 		f[rate] = float64(n) / took.Seconds()
-		f[holdMs], f[pingP99], f[pingMax], f[pingQuiet] = hold, quantile(got.ms, 0.99), quantile(got.ms, 1), quantile(quiet, 0.99)
+		f[holdMs], f[pingP99], f[pingMax], f[pingQuiet] = hold, quantile(during, 0.99), quantile(during, 1), quantile(quiet, 0.99)
 		t.report(t.what.name, t.what.kind, f)
 		return t.onlyLeft(0)
 	}
@@ -120,31 +125,30 @@ const strangerEnv = "BENCH_STRANGER"
 // pingEvery is how long a stranger waits between its PINGs.
 const pingEvery = 500 * time.Microsecond
 
-// strange has another process, whose scheduler and garbage are not ours, PING the server,
+// strange has another process, whose scheduler and garbage are not ours, PING the server until ctx ends or d has passed,
 // and returns how long each took, in ms, sorted.
 func strange(ctx context.Context, addr string, d time.Duration) ([]float64, error) {
-	if d <= 0 {
-		return nil, nil
-	}
-	child, err := startChild(strangerEnv, addr)
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), strangerEnv+"="+addr)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("stranger: %w", err)
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
+	context.AfterFunc(ctx, func() { _ = stdin.Close() }) // that is its sign to end
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("stranger: %w", err)
 	}
-	_ = child.stdin.Close() // that is its sign to end
 	var ms []float64
-	for child.lines.Scan() {
-		v, err := strconv.ParseFloat(child.lines.Text(), 64)
+	for text := range strings.FieldsSeq(string(out)) {
+		v, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			return nil, fmt.Errorf("stranger: %w", err)
 		}
 		ms = append(ms, v)
-	}
-	if err := child.cmd.Wait(); err != nil {
-		return nil, fmt.Errorf("stranger: %w", err)
 	}
 	slices.Sort(ms)
 	return ms, nil

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -110,6 +111,15 @@ func (m *meter) read(ctx context.Context) (reading, error) {
 	runtime.ReadMemStats(&mem)
 	r.mallocs, r.trips, r.at = mem.Mallocs, m.net.trips.Load(), time.Now()
 	return r, nil
+}
+
+// ownCPU is what this process has used.
+func ownCPU() (time.Duration, error) {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		return 0, fmt.Errorf("getrusage: %w", err)
+	}
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano()), nil
 }
 
 // housekeeping are commands of the meter, and of connections being made.

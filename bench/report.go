@@ -1,9 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 )
@@ -19,27 +20,18 @@ var kindNotes = [kinds]string{
 	memoryTable: "`used_memory`, per message.",
 	massTable: "The longest hold is the longest time that anything kept the server busy (`SLOWLOG`, `LATENCY`). " +
 		"The PINGs are those of another process meanwhile.",
-	strangerTable: "Handlers do nothing. Each consumer has a client of its own, so it calls as a process of its own would. " +
-		"The idle server runs on the same machine at the same time. `WithFetchLimit` makes the consumers' calls smaller.",
-	poolTable: "`weights` are 6, 3 and 1, with a backlog in each queue. The figure is that of the queue whose share of ten seconds is " +
-		"furthest off. In the other rows a first queue has 200 messages a second, with their lateness in ms. A second queue has more than " +
-		"the workers can do. In the strict pool its handlers take 1 ms, and messages/s are those of the second queue. In the pool with " +
-		"`AtMost` its handlers do not end, and at most 12 of them run.",
 	backlogTable: "The pending messages are due at random instants of the next day. The messages that are sent are due in an hour, or at " +
 		"random instants, in batches of 500 (asynq: singly). The drain has 64 workers. All is measured after Redis has finished growing " +
 		"its hash tables.",
 }
 
-// kindPlots are the pictures that go with a table.
-var kindPlots = [kinds]string{throughputTable: plotThroughput, latenessTable: plotLateness, backlogTable: plotBacklog}
+// byHand begins the part of the document that is written by hand, at its end. A run leaves it as it is.
+const byHand = "\n## What bounds the speed\n"
 
-// writeReport writes benchmarks.md and the plots into a directory.
-func writeReport(dir string, a about, res *results, tables []table) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	drawn, err := drawPlots(dir, res)
-	if err != nil {
+// writeReport writes the document at path.
+func writeReport(path string, a about, res *results, tables []table) error {
+	old, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("report: %w", err)
 	}
 	var b strings.Builder
@@ -54,19 +46,12 @@ func writeReport(dir string, a about, res *results, tables []table) error {
 	for _, v := range targetsOf(res) {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", v.what, v.want, v.got, v.word())
 	}
-	for k := range kinds {
-		for _, t := range tables {
-			if t.title != kindTitles[k] {
-				continue
-			}
-			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n%s", t.title, kindNotes[k], t.markdown())
-			if drawn[kindPlots[k]] {
-				fmt.Fprintf(&b, "\n![%s](%s)\n", t.title, kindPlots[k])
-			}
-		}
+	for _, t := range tables {
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n%s", t.title, t.note, t.markdown())
 	}
-	path := filepath.Join(dir, "benchmarks.md")
-	b.WriteString(keptOf(path))
+	if _, kept, found := strings.Cut(string(old), byHand); found {
+		b.WriteString(byHand + kept)
+	}
 	if err := os.WriteFile(path, []byte(b.String()), 0o644); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}

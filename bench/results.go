@@ -25,14 +25,10 @@ const (
 	redisShare     metric = "Redis CPU % of a core"
 	clientShare    metric = "client CPU % of a core"
 
-	offShare metric = "off its weight, worst, %"
-
-	holdMs     metric = "longest hold ms"
-	pingP50    metric = "PING p50 ms"
-	pingP99    metric = "PING p99 ms"
-	pingMax    metric = "PING max ms"
-	pingQuiet  metric = "PING p99 ms, idle server"
-	pingBeyond metric = "PING p99 ms beyond that of an idle server"
+	holdMs    metric = "longest hold ms"
+	pingP99   metric = "PING p99 ms"
+	pingMax   metric = "PING max ms"
+	pingQuiet metric = "PING p99 ms, idle server"
 )
 
 // figures are what one measurement found.
@@ -43,7 +39,6 @@ type row struct {
 	name    string
 	kind    kind
 	samples map[string][]figures
-	curves  map[string][]float64 // lateness in ms of every message, sorted, of the last round
 }
 
 // median of a metric over the rounds.
@@ -65,7 +60,7 @@ func (r *results) row(name string, k kind) *row {
 	if found := r.find(name); found != nil {
 		return found
 	}
-	made := &row{name: name, kind: k, samples: map[string][]figures{}, curves: map[string][]float64{}}
+	made := &row{name: name, kind: k, samples: map[string][]figures{}}
 	r.rows = append(r.rows, made)
 	return made
 }

@@ -90,10 +90,9 @@ func (b *bench) measure(ctx context.Context, res *results, s scenario, name stri
 }
 
 // report adds a sample to a row.
-func (t *trial) report(name string, k kind, f figures) *row {
+func (t *trial) report(name string, k kind, f figures) {
 	r := t.res.row(name, k)
 	r.samples[t.system] = append(r.samples[t.system], f)
-	return r
 }
 
 // size is how many messages to use: asynq gets fewer, or it would take all the time.

@@ -5,23 +5,19 @@ import (
 	"time"
 )
 
-// The rows that plots, targets and the check refer to.
+// The rows that targets and the check refer to.
 const (
-	send1       = "send, 1 goroutine"
-	send64      = "send, 64 goroutines"
-	sendApart16 = "send, 16 processes"
-	sendBatch   = "send, batches of 500"
-	drain64     = "drain, 64 workers"
-	drain1      = "drain, 1 worker"
-	liveAll     = "live, flat out"
-	livePaced   = "live, 10k/s"
-	herdName    = "herd, 64 idle consumers"
-	idleName    = "idle consumer"
-	memName     = "memory"
-	poolIdle    = "pool of 16 idle queues"
-	poolStrict  = "strict, the first queue's messages"
-	poolAtMost  = "at most, the first queue's messages"
-	massName    = "mass, 1 million due in a second"
+	send1     = "send, 1 goroutine"
+	send64    = "send, 64 goroutines"
+	sendBatch = "send, batches of 500"
+	drain64   = "drain, 64 workers"
+	drain1    = "drain, 1 worker"
+	liveAll   = "live, flat out"
+	livePaced = "live, 10k/s"
+	herdName  = "herd, 64 idle consumers"
+	idleName  = "idle consumer"
+	memName   = "memory"
+	massName  = "mass, 1 million due in a second"
 )
 
 func lateName(consumers int) string {
@@ -30,13 +26,6 @@ func lateName(consumers int) string {
 	}
 	return fmt.Sprintf("lateness, %d consumers", consumers)
 }
-
-func shareName(handling time.Duration) string {
-	return fmt.Sprintf("weights, handlers of %v", handling)
-}
-
-// handlings are how long the handlers take that share workers by weight.
-var handlings = []time.Duration{0, time.Millisecond, 10 * time.Millisecond}
 
 // lateConsumers are the numbers of consumers whose lateness is measured.
 var lateConsumers = []int{1, 16, 64}
@@ -74,7 +63,6 @@ func scenarios(quick bool) []scenario {
 	all := []scenario{
 		{name: send1, kind: throughputTable, systems: systemNames, rounds: 9, measure: sendSingly(1, 20_000, 20_000)},
 		{name: send64, kind: throughputTable, systems: systemNames, rounds: 9, measure: sendSingly(senders, 300_000, 60_000)},
-		{name: sendApart16, kind: throughputTable, systems: systemNames, rounds: 5, measure: sendApart(16, 48_000, 48_000)},
 		{name: sendBatch, kind: throughputTable, systems: except(nameAsynq), rounds: 9, measure: sendBatches(300_000)},
 		{name: drain64, kind: throughputTable, systems: systemNames, rounds: 9, measure: drain(64, 300_000, 20_000)},
 		{name: drain1, kind: throughputTable, systems: systemNames, rounds: 5, measure: drain(1, 200_000, 6_000)},
@@ -90,23 +78,12 @@ func scenarios(quick bool) []scenario {
 	all = append(all,
 		scenario{name: herdName, kind: latenessTable, systems: []string{nameLibrary}, rounds: 3, measure: herd(64, 200, over/2)},
 		scenario{name: idleName, kind: idleTable, systems: except(nameFloor), rounds: 1, measure: idle(pause)},
-		scenario{name: poolIdle, kind: idleTable, systems: []string{nameLibrary}, rounds: 1, measure: idlePool(16, 3*pause)},
-		scenario{name: poolStrict, kind: poolTable, systems: []string{nameLibrary}, rounds: 1, measure: preferred(true, n/2)},
-		scenario{name: poolAtMost, kind: poolTable, systems: []string{nameLibrary}, rounds: 1, measure: preferred(false, n/2)},
 		scenario{name: memName, kind: memoryTable, systems: systemNames, rounds: 1, measure: memory(200_000, 50_000)},
 		scenario{name: massName, kind: massTable, systems: except(nameAsynq), rounds: 3, measure: mass(1_000_000)},
 	)
 	for _, queues := range idleCounts {
 		all = append(all, scenario{name: idleQueuesName(queues), kind: idleTable, systems: []string{nameLibrary}, rounds: 1,
 			measure: idleQueues(queues, 3*pause)})
-	}
-	for _, consumers := range drainers {
-		all = append(all, scenario{name: drainersName(consumers), kind: strangerTable, systems: []string{nameLibrary}, rounds: 3,
-			measure: strangerBeside(consumers, 1_000_000)})
-	}
-	for _, handling := range handlings {
-		all = append(all, scenario{name: shareName(handling), kind: poolTable, systems: []string{nameLibrary}, rounds: 1,
-			measure: shares(handling, over)})
 	}
 	for _, fsync := range []string{"everysec", "always"} {
 		args := []string{"--appendonly", "yes", "--appendfsync", fsync}

@@ -20,9 +20,7 @@ const (
 	idleTable
 	memoryTable
 	massTable
-	strangerTable
 	backlogTable
-	poolTable
 	kinds
 )
 
@@ -39,9 +37,7 @@ var kindTitles = [kinds]string{
 	idleTable:       "A consumer with nothing to do",
 	memoryTable:     "Server memory of a pending message with a 100-byte payload",
 	massTable:       "A million messages due in the same second",
-	strangerTable:   "Somebody else's PING beside consumers that drain a due backlog",
 	backlogTable:    "Cost of a message while others are pending",
-	poolTable:       "Queues that share 16 workers",
 }
 
 var kindColumns = [kinds][]column{
@@ -63,32 +59,25 @@ var kindColumns = [kinds][]column{
 		{"messages/s", rate, ""}, {"Redis CPU us", redisCPU, ""}, {"longest hold ms", holdMs, ""},
 		{"PING p99 ms", pingP99, ""}, {"PING max ms", pingMax, ""}, {"PING p99 ms before", pingQuiet, ""},
 	},
-	strangerTable: {
-		{"messages/s", rate, ""}, {"PING p50 ms", pingP50, ""}, {"PING p99 ms", pingP99, ""},
-		{"p99 ms, idle server", pingQuiet, ""}, {"p99 ms beyond that", pingBeyond, ""},
-	},
 	backlogTable: {
 		{"messages/s", rate, ""}, {"x asynq", rate, nameAsynq}, {"x floor", rate, nameFloor},
 		{"Redis CPU us", redisCPU, ""}, {"x floor", redisCPU, nameFloor}, {"client CPU us", clientCPU, ""},
 		{"commands", commands, ""}, {"allocations", allocs, ""},
 	},
-	poolTable: {
-		{"off its weight, %", offShare, ""}, {"p50", lateP50, ""}, {"p99", lateP99, ""}, {"max", lateMax, ""}, {"messages/s", rate, ""},
-	},
 }
 
 // A table is text: a title, a head, and lines as long as the head.
 type table struct {
-	title string
-	head  []string
-	lines [][]string
+	title, note string
+	head        []string
+	lines       [][]string
 }
 
 // tablesOf shows results.
 func tablesOf(res *results) []table {
 	var out []table
 	for k := range kinds {
-		t := table{title: kindTitles[k], head: []string{"scenario", "system"}}
+		t := table{title: kindTitles[k], note: kindNotes[k], head: []string{"scenario", "system"}}
 		for _, c := range kindColumns[k] {
 			t.head = append(t.head, c.title)
 		}
