@@ -23,7 +23,6 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -36,6 +35,7 @@ import (
 )
 
 const (
+	queueName   = "example-observed"
 	concurrency = 4
 	patience    = 10 * time.Second // how long a stop waits for what is under way, HTTP and queue each
 )
@@ -51,7 +51,6 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 	flags := flag.NewFlagSet("observed", flag.ContinueOnError)
 	flags.SetOutput(errs)
 	addr := flags.String("addr", "127.0.0.1:8080", "where to listen")
-	name := flags.String("name", "example-observed", "name of the queue; programs with one name share it")
 	every := flags.Duration("every", 100*time.Millisecond, "time between two messages")
 	if err := flags.Parse(args); errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -62,11 +61,8 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 		fmt.Fprintln(errs, "observed:", err)
 		return code
 	}
-	switch {
-	case *every <= 0:
+	if *every <= 0 {
 		return fail(2, fmt.Errorf("-every %v: it must be positive", *every))
-	case *name == "" || strings.ContainsAny(*name, "{}"):
-		return fail(2, errors.New("-name may not be empty or hold { or }"))
 	}
 	server, err := connect.Open()
 	if err != nil {
@@ -78,14 +74,14 @@ func run(ctx context.Context, args []string, out, errs io.Writer) int {
 		return fail(1, err)
 	}
 
-	queue := delayqueue.NewQueue(*name, server.Client, nil).
+	queue := delayqueue.NewQueue(queueName, server.Client, nil).
 		WithHandler(handle).
 		WithConcurrent(concurrency).
 		WithDefaultRetryCount(2).
 		WithNackRedeliveryDelay(500 * time.Millisecond)
 	metrics := promqueue.NewCollector(promqueue.Config{})
 	defer metrics.Close()
-	metrics.Watch(delayqueue.NewMonitor(*name, server.Client))
+	metrics.Watch(delayqueue.NewMonitor(queueName, server.Client))
 	metrics.Instrument(queue)
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics)

@@ -151,8 +151,10 @@ func (p *prometheusServer) eventually(expr string, low, high float64) {
 // A rule is an alert as Prometheus sees it.
 type rule struct {
 	Name, Health, LastError, State string
-	Alerts                         []struct{ Labels map[string]string }
+	Alerts                         []alert
 }
+
+type alert struct{ Labels map[string]string }
 
 func (p *prometheusServer) rules() (all []rule) {
 	p.t.Helper()

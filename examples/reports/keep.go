@@ -14,7 +14,7 @@ import (
 func keep(ctx context.Context, set *settings, redisAddr string, out, errs io.Writer) {
 	say := log.New(out, "", log.Ltime|log.Lmicroseconds)
 	var all sync.WaitGroup
-	for n := 1; n <= set.replicas; n++ {
+	for n := 1; n <= replicas; n++ {
 		all.Go(func() {
 			for ctx.Err() == nil {
 				cmd, err := start(ctx, set, redisAddr, out, errs)
@@ -42,8 +42,7 @@ func start(ctx context.Context, set *settings, redisAddr string, out, errs io.Wr
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, program, "-"+childFlag, "-name", set.queue, "-cron", set.cron, "-zone", set.zone,
-		"-every", set.every.String())
+	cmd := exec.CommandContext(ctx, program, "-"+childFlag, "-every", set.every.String())
 	cmd.Env = append(os.Environ(), "REDIS_ADDR="+redisAddr)
 	cmd.Stdout, cmd.Stderr = out, errs
 	in, err := cmd.StdinPipe()

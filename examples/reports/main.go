@@ -14,7 +14,7 @@
 //
 // The entries, which are the same in each replica (entries in replica.go):
 //
-//	sales    each minute on the clock of Berlin: Cron and Zone; -cron and -zone give it others
+//	sales    each minute on the clock of Berlin: Cron and Zone
 //	stock    every 5 s: Every; up to 100 instants that were missed are caught up
 //	export   every 5 s, but one takes longer than that: Skip, so there is never a second one beside it
 //
@@ -36,7 +36,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 	_ "time/tzdata" // zones, where the machine has none
@@ -44,6 +43,11 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/examples/internal/connect"
 	"github.com/go-delayqueue/delayqueue/schedule"
+)
+
+const (
+	queueName = "example-reports"
+	replicas  = 2 // that the program starts, if it has a Redis embedded
 )
 
 // patience is how long a stop waits for the reports that are being made.
@@ -54,11 +58,8 @@ const childFlag = "child"
 
 // settings are the flags.
 type settings struct {
-	queue, cron, zone string
-	every             time.Duration
-	replicas          int
-	restart           time.Duration
-	child             bool
+	every, restart time.Duration
+	child          bool
 }
 
 func main() {
@@ -71,25 +72,14 @@ func main() {
 func read(args []string, errs io.Writer) (set settings, err error) {
 	flags := flag.NewFlagSet("reports", flag.ContinueOnError)
 	flags.SetOutput(errs)
-	flags.StringVar(&set.queue, "name", "example-reports", "name of the queue; programs with one name share it")
-	flags.StringVar(&set.cron, "cron", "* * * * *", "when the report sales is made")
-	flags.StringVar(&set.zone, "zone", "Europe/Berlin", "whose clock that is on")
-	flags.DurationVar(&set.every, "every", 5*time.Second, "how often the others are made, in whole seconds")
-	flags.IntVar(&set.replicas, "replicas", 2, "how many replicas it starts, if it has a Redis embedded")
+	flags.DurationVar(&set.every, "every", 5*time.Second, "how often stock and export are made, in whole seconds")
 	flags.DurationVar(&set.restart, "restart", 20*time.Second, "how long after its death one of them is started again")
 	flags.BoolVar(&set.child, childFlag, false, "be one of them: end when standard input does")
 	if err := flags.Parse(args); err != nil {
 		return set, err
 	}
-	switch {
-	case set.queue == "" || strings.ContainsAny(set.queue, "{}"):
-		err = errors.New("-name may not be empty or hold { or }")
-	case set.replicas < 1 || set.replicas > 20:
-		err = fmt.Errorf("-replicas %d: from 1 to 20", set.replicas)
-	case set.restart < 0:
+	if set.restart < 0 {
 		err = fmt.Errorf("-restart %v: it may not be negative", set.restart)
-	}
-	if err != nil {
 		fmt.Fprintln(errs, "reports:", err)
 	}
 	return set, err
@@ -112,7 +102,7 @@ func run(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) 
 		return fail(1, err)
 	}
 	defer server.Close()
-	s := schedule.New(delayqueue.NewPublisher(set.queue, server.Client))
+	s := schedule.New(delayqueue.NewPublisher(queueName, server.Client))
 	for _, e := range entries(&set) {
 		if err := s.Set(ctx, e); errors.Is(err, schedule.ErrBadEntry) {
 			return fail(2, err)

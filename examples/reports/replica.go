@@ -16,7 +16,7 @@ import (
 // entries are what every replica sets, and runs.
 func entries(set *settings) []schedule.Entry {
 	return []schedule.Entry{
-		{Name: "sales", Cron: set.cron, Zone: set.zone},
+		{Name: "sales", Cron: "* * * * *", Zone: "Europe/Berlin"},
 		{Name: "stock", Every: set.every, CatchUp: 100},
 		{Name: "export", Every: set.every, Overlap: schedule.Skip, CatchUp: schedule.NoCatchUp},
 	}
@@ -31,7 +31,7 @@ type replica struct {
 // replicate is a replica until ctx ends.
 func replicate(ctx context.Context, set *settings, cli *redis.Client, out io.Writer) {
 	r := &replica{set, log.New(out, fmt.Sprintf("[%d] ", os.Getpid()), log.Ltime|log.Lmicroseconds|log.Lmsgprefix)}
-	queue := delayqueue.NewQueue(set.queue, cli, nil).WithHandler(r.handle).WithConcurrent(4)
+	queue := delayqueue.NewQueue(queueName, cli, nil).WithHandler(r.handle).WithConcurrent(4)
 	s := schedule.New(queue)
 	events := s.ListenEvent(r.event)
 	defer events.Stop()
