@@ -16,13 +16,6 @@ import (
 
 // Actions on single messages: a page that asks, which is a GET and changes nothing, and the form on that page.
 
-func (h *Handler) actionRoutes() []route {
-	return []route{
-		{name: "act", title: "Are you sure?", queue: true, file: "act", load: h.askAct, act: Look, post: h.postAct}, // post asks for more
-		{name: "pause", title: "Pause", queue: true, file: "pause", load: h.askPause, act: Pause, post: h.postPause},
-	}
-}
-
 // A verb is something that can be done to messages.
 type verb struct {
 	Name       string // in forms

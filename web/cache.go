@@ -17,11 +17,9 @@ const (
 
 // A cache keeps what was read from Redis for some seconds, so that many open pages cost what one costs.
 type cache struct {
-	mu     sync.Mutex
-	kept   map[string]*cached
-	keys   int // bytes of them
-	closed bool
-	wg     sync.WaitGroup
+	mu   sync.Mutex
+	kept map[string]*cached
+	keys int // bytes of them
 }
 
 // A cached value is read, or being read.
@@ -36,13 +34,15 @@ type cached struct {
 // context of its own: it goes on for the others if the one who asked first has gone.
 func shared[T any](ctx context.Context, h *Handler, key string, keep time.Duration,
 	get func(context.Context) (T, error)) (none T, err error) {
-	c, mine := h.cache.take(key)
-	if c == nil {
-		return none, errClosed
+	if err := h.work.enter(""); err != nil {
+		return none, err
 	}
-	if mine {
+	c, mine := h.cache.take(key)
+	if !mine {
+		h.work.leave("")
+	} else {
 		go func() {
-			defer h.cache.wg.Done()
+			defer h.work.leave("")
 			h.read(c, func(ctx context.Context) (any, error) { return get(ctx) })
 			h.cache.keep(c, keep)
 		}()
@@ -58,13 +58,10 @@ func shared[T any](ctx context.Context, h *Handler, key string, keep time.Durati
 	return c.value.(T), nil
 }
 
-// take finds a value, or notes that the caller reads it; nil after the end of the Handler.
+// take finds a value, or notes that the caller reads it.
 func (c *cache) take(key string) (one *cached, mine bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed {
-		return nil, false
-	}
 	if one := c.kept[key]; one != nil && (one.until.IsZero() || time.Now().Before(one.until)) {
 		return one, false
 	}
@@ -76,7 +73,6 @@ func (c *cache) take(key string) (one *cached, mine bool) {
 	}
 	one = &cached{ready: make(chan struct{})}
 	c.kept[key] = one
-	c.wg.Add(1)
 	return one, true
 }
 
@@ -113,12 +109,4 @@ func (h *Handler) read(c *cached, get func(context.Context) (any, error)) {
 		}
 	}()
 	c.value, c.err = get(ctx)
-}
-
-// stopped waits until nothing is read any more, after the end of the Handler.
-func (c *cache) stopped() {
-	c.mu.Lock()
-	c.closed = true
-	c.mu.Unlock()
-	c.wg.Wait()
 }

@@ -7,10 +7,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-func (h *Handler) consumerRoutes() []route {
-	return []route{{name: "consumers", title: "Consumers", queue: true, file: "consumers", load: h.consumers, live: []string{"alive"}}}
-}
-
 // A consumerRow is a consumer that is alive.
 type consumerRow struct {
 	ops.Consumer

@@ -31,10 +31,6 @@ type serverCheck struct {
 	Advice string // "" if there is none
 }
 
-func (h *Handler) healthRoutes() []route {
-	return []route{{name: "health", title: "Health", file: "health", load: h.health, live: []string{"servers"}}}
-}
-
 func (h *Handler) health(ctx context.Context, r *request) (any, error) {
 	all, err := shared(ctx, h, "health", keepHealth, func(ctx context.Context) ([]health.Info, error) { return health.Infos(ctx, h.cli) })
 	if err != nil && redis.HasErrorPrefix(err, "NOPERM") {

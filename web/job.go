@@ -14,11 +14,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-func (h *Handler) jobRoutes() []route {
-	// post asks for more
-	return []route{{name: "job", title: "Job", queue: true, file: "job", load: h.job, live: []string{"state"}, act: Look, post: h.postJob}}
-}
-
 var (
 	errNoJob   = &httpError{http.StatusNotFound, "There is no such job"}
 	errRuns    = &httpError{http.StatusConflict, "This job runs: stop it first"}

@@ -9,10 +9,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-func (h *Handler) journalRoutes() []route {
-	return []route{{name: "journal", title: "Journal", queue: true, file: "journal", load: h.journal, live: []string{"entries"}}}
-}
-
 const journalRows = 50
 
 // A journalView is a page of the journal.

@@ -18,10 +18,6 @@ import (
 
 // The page of a queue's limits. Who may look sees them; its forms are for who may set them.
 
-func (h *Handler) limitsRoutes() []route {
-	return []route{{name: "limits", title: "Limits", queue: true, file: "limits", load: h.limits, act: SetLimits, post: h.postLimits}}
-}
-
 // pers are the times for which a rate can be set.
 var pers = []time.Duration{time.Second, time.Minute, time.Hour, 24 * time.Hour}
 

@@ -13,10 +13,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-func (h *Handler) messageRoutes() []route {
-	return []route{{name: "message", title: "Message", queue: true, file: "message", load: h.message}}
-}
-
 // A messageView is one message.
 type messageView struct {
 	*ops.MessageStatus

@@ -14,10 +14,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
-func (h *Handler) messagesRoutes() []route {
-	return []route{{name: "messages", title: "Messages", queue: true, file: "messages", load: h.messages}}
-}
-
 const (
 	pageRows    = 50   // messages of a page
 	listBudget  = 2000 // that are looked at for one

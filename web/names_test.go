@@ -72,7 +72,7 @@ func TestBoardFindsQueues(t *testing.T) {
 	f.sees(f.get("?name=nothing").body, "There is no such queue")
 	// One that is not among those that are shown.
 	f.serve(Config{})
-	f.page.poller.found = finder{h: f.page, list: []string{"mails"}, hidden: true, once: true, again: time.Now().Add(time.Hour)}
+	f.page.poller.found = finding{names: []string{"mails"}, hidden: true, again: time.Now().Add(time.Hour)}
 	some = f.get("").body
 	f.sees(some, "There are more queues than are shown", ">mails<")
 	f.lacks(some, "All is well. ", ">Orders 1<")

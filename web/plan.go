@@ -17,11 +17,6 @@ import (
 // What is done to all messages that match: first they are counted, in steps of a second that change nothing. The address of the next step
 // has all that is known. Then a job does it to messages that were there at the count, and to no more than were counted.
 
-func (h *Handler) planRoutes() []route {
-	// post asks for more
-	return []route{{name: "plan", title: "All that match", queue: true, file: "plan", load: h.plan, act: Look, post: h.postPlan}}
-}
-
 // rates are those that a job can have, messages a second; 0: as fast as its steps go.
 var rates = []int{0, 10, 100, 1000}
 

@@ -49,36 +49,31 @@ type poller struct {
 
 	mu       sync.Mutex
 	running  bool
-	closed   bool
 	watchers int       // open feeds
 	lastLook time.Time // by a request
 	current  *snapshot
 	rounds   int           // since New
 	next     chan struct{} // closed with the next snapshot
-	wg       sync.WaitGroup
 
 	// Of the goroutine alone.
 	monitors map[string]*ops.Queue
 	watcher  health.Watcher
-	found    finder
+	found    finding
+	looking  chan finding // of the look for queues that is under way; nil: none is
 	servers  health.Level
 	asked    time.Time // when the servers were asked last; a user who may not is not asked again
 	mayAsk   bool
 }
 
 func newPoller(h *Handler) *poller {
-	p := &poller{h: h, next: make(chan struct{}), monitors: map[string]*ops.Queue{}, watcher: health.Watcher{AtOnce: atOnce},
-		mayAsk: true}
-	p.found.h = h
-	return p
+	return &poller{h: h, next: make(chan struct{}), watcher: health.Watcher{AtOnce: atOnce}, mayAsk: true}
 }
 
 // wake starts the goroutine if it is not there. It is called with mu.
 func (p *poller) wake() {
 	p.lastLook = time.Now()
-	if !p.running && !p.closed {
+	if !p.running && p.h.work.enter("") == nil {
 		p.running = true
-		p.wg.Add(1)
 		go p.run()
 	}
 }
@@ -124,14 +119,6 @@ func (p *poller) changed() <-chan struct{} {
 	return p.next
 }
 
-// stopped waits until it has ended, after the end of the Handler.
-func (p *poller) stopped() {
-	p.mu.Lock()
-	p.closed = true // so that nobody starts it any more
-	p.mu.Unlock()
-	p.wg.Wait()
-}
-
 // wanted says whether to go on; if not, the poller counts as gone.
 func (p *poller) wanted() bool {
 	p.mu.Lock()
@@ -144,7 +131,7 @@ func (p *poller) wanted() bool {
 }
 
 func (p *poller) run() {
-	defer p.wg.Done()
+	defer p.h.work.leave("")
 	for p.wanted() {
 		begun := time.Now()
 		s := p.round(begun)
@@ -167,9 +154,9 @@ func (p *poller) round(now time.Time) *snapshot {
 	s := &snapshot{At: now}
 	names := p.h.cfg.Queues
 	if len(names) == 0 {
-		names, s.Hidden, s.Trouble = p.found.names(now)
+		found := p.find(now)
+		names, s.Hidden, s.Trouble = found.names, found.hidden, found.trouble
 	}
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	ctx, cancel := context.WithTimeout(p.h.done, p.h.bounds.round)
 	defer cancel()
 	known := p.monitors
@@ -206,67 +193,55 @@ func (p *poller) askServers(ctx context.Context, now time.Time) {
 	}
 }
 
-// A finder looks for queues, now and then.
-type finder struct {
-	h *Handler
-
-	mu      sync.Mutex
-	list    []string
-	hidden  bool
+// A finding is what a look for queues has found. The goroutine of the poller has the last one.
+type finding struct {
+	names   []string
+	hidden  bool // there are more
 	trouble error
-	looking chan struct{} // closed when the present look has ended; nil: nobody looks
-	again   time.Time     // when to look again
-	once    bool          // a look has ended
+	again   time.Time // when to look again; zero: no look has ended
 }
 
-// names are those that are known now. It begins a look for others if it is time, which goes on beside the rounds.
-func (f *finder) names(now time.Time) ([]string, bool, error) {
-	f.mu.Lock()
-	if f.looking == nil && !now.Before(f.again) {
-		f.looking = make(chan struct{})
-		f.h.poller.wg.Go(f.find)
+// find returns what is known now. It begins a look if it is time, which goes on beside the rounds, and waits for the first one.
+func (p *poller) find(now time.Time) finding {
+	if p.looking == nil && !now.Before(p.found.again) && p.h.work.enter("") == nil {
+		looking, before := make(chan finding, 1), p.found.names
+		p.looking = looking
+		go func() {
+			defer p.h.work.leave("")
+			looking <- p.h.find(before)
+		}()
 	}
-	looking, once := f.looking, f.once
-	f.mu.Unlock()
-	if !once {
-		soon := time.NewTimer(f.h.bounds.find)
-		defer soon.Stop()
-		select {
-		case <-looking:
-		case <-soon.C:
-		}
+	wait := time.Duration(0)
+	if p.found.again.IsZero() {
+		wait = p.h.bounds.find
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return slices.Clone(f.list), f.hidden, f.trouble
+	select {
+	case p.found = <-p.looking:
+		p.looking = nil
+	case <-time.After(wait):
+	}
+	return p.found
 }
 
-// find looks through the keyspace.
-func (f *finder) find() {
-	ctx, cancel := context.WithTimeout(f.h.done, findLimit)
+// find looks through the keyspace. After an error, what was there before may be there still.
+func (h *Handler) find(before []string) (f finding) {
+	ctx, cancel := context.WithTimeout(h.done, findLimit)
 	defer cancel()
 	begun := time.Now()
-	var list []string
-	var trouble error
-	for name, err := range ops.Queues(ctx, f.h.cli, delayqueue.UseCustomPrefix(f.h.cfg.Prefix)) {
+	for name, err := range ops.Queues(ctx, h.cli, delayqueue.UseCustomPrefix(h.cfg.Prefix)) {
 		if err != nil {
-			trouble = err
-		} else if list = append(list, name); len(list) > maxQueues {
+			f.trouble = err
+			f.names = append(f.names, before...)
+		} else if f.names = append(f.names, name); len(f.names) > maxQueues {
 			break
 		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if trouble != nil { // what was there before may be there still
-		list = append(list, f.list...)
-	}
-	list = slices.Compact(slices.Sorted(slices.Values(list)))
-	f.hidden = len(list) > maxQueues
-	f.list, f.trouble, f.once = list[:min(len(list), maxQueues)], trouble, true
+	f.names = slices.Compact(slices.Sorted(slices.Values(f.names)))
+	f.hidden = len(f.names) > maxQueues
+	f.names = f.names[:min(len(f.names), maxQueues)]
 	f.again = time.Now().Add(max(findAgain, 20*time.Since(begun)))
-	if len(list) == 0 {
+	if len(f.names) == 0 {
 		f.again = time.Now().Add(2 * interval) // somebody has only just begun
 	}
-	close(f.looking)
-	f.looking = nil
+	return f
 }

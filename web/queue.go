@@ -47,11 +47,6 @@ type span struct {
 	Failing health.Percent
 }
 
-func (h *Handler) queueRoutes() []route {
-	return []route{{name: "queue", title: "Overview", queue: true, file: "queue", load: h.queue,
-		live: []string{"standing", "numbers", "future", "garbage", "past"}}}
-}
-
 func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	q, err := h.look(ctx, r.Queue)
 	if err != nil {

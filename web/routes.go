@@ -3,7 +3,6 @@ package web
 import (
 	"context"
 	"net/http"
-	"slices"
 	"strings"
 )
 
@@ -26,12 +25,24 @@ type route struct {
 	post func(ctx context.Context, r *request) (next string, err error)
 }
 
-// allRoutes are the pages and forms.
+// allRoutes are the pages and forms. The forms that say Look ask for more themselves.
 func (h *Handler) allRoutes() []route {
-	return slices.Concat([]route{
+	return []route{
 		{name: "", title: "Queues", file: "board", load: h.board, live: []string{"summary", "rows"}},
-	}, h.queueRoutes(), h.healthRoutes(), h.messagesRoutes(), h.messageRoutes(), h.actionRoutes(), h.limitsRoutes(), h.planRoutes(),
-		h.jobRoutes(), h.journalRoutes(), h.consumerRoutes(), h.scheduleRoutes())
+		{name: "health", title: "Health", file: "health", load: h.health, live: []string{"servers"}},
+		{name: "queue", title: "Overview", queue: true, file: "queue", load: h.queue,
+			live: []string{"standing", "numbers", "future", "garbage", "past"}},
+		{name: "messages", title: "Messages", queue: true, file: "messages", load: h.messages},
+		{name: "message", title: "Message", queue: true, file: "message", load: h.message},
+		{name: "consumers", title: "Consumers", queue: true, file: "consumers", load: h.consumers, live: []string{"alive"}},
+		{name: "schedules", title: "Schedules", queue: true, file: "schedules", load: h.schedules},
+		{name: "limits", title: "Limits", queue: true, file: "limits", load: h.limits, act: SetLimits, post: h.postLimits},
+		{name: "journal", title: "Journal", queue: true, file: "journal", load: h.journal, live: []string{"entries"}},
+		{name: "pause", title: "Pause", queue: true, file: "pause", load: h.askPause, act: Pause, post: h.postPause},
+		{name: "act", title: "Are you sure?", queue: true, file: "act", load: h.askAct, act: Look, post: h.postAct},
+		{name: "plan", title: "All that match", queue: true, file: "plan", load: h.plan, act: Look, post: h.postPlan},
+		{name: "job", title: "Job", queue: true, file: "job", load: h.job, live: []string{"state"}, act: Look, post: h.postJob},
+	}
 }
 
 // About says whether a page is about a queue, whose other pages are offered then.

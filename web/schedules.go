@@ -9,10 +9,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/schedule"
 )
 
-func (h *Handler) scheduleRoutes() []route {
-	return []route{{name: "schedules", title: "Schedules", queue: true, file: "schedules", load: h.schedules}}
-}
-
 const (
 	nextInstants  = 5
 	mostSchedules = 50   // whose instants are worked out

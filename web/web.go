@@ -16,6 +16,7 @@ import (
 	"context"
 	"log/slog"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -78,7 +79,7 @@ type Handler struct {
 	poller    *poller
 	cache     cache
 	clients   clients       // feeds
-	work      clients       // other requests
+	work      clients       // other requests, and what reads for them
 	jobs      clients       // that run
 	shifts    sync.Map      // forms that begin a job which would shift messages twice if it were begun twice
 	spend     time.Duration // on counting, for each page
@@ -112,7 +113,8 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 	}
 	h.done, h.end = context.WithCancel(context.Background())
 	h.poller = newPoller(h)
-	for _, name := range c.Queues {
+	h.cfg.Queues = slices.Compact(slices.Sorted(slices.Values(c.Queues)))
+	for _, name := range h.cfg.Queues {
 		h.newMonitor(name)
 	}
 	h.newMonitor("x") // of the prefix
@@ -129,11 +131,9 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 // Later requests are refused. Another process can go on with the jobs.
 func (h *Handler) Close() {
 	h.end()
-	h.poller.stopped()
 	h.clients.stopped()
 	h.work.stopped()
 	h.jobs.stopped()
-	h.cache.stopped()
 }
 
 // maxRead is how many bytes of a message a page reads; a message may have 511 MB.
