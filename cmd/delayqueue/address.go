@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -67,47 +66,15 @@ func (r *address) as(kind string) string {
 // tls says whether the address asks for TLS.
 func (r *address) tls() bool { return strings.HasPrefix(r.Scheme, "rediss") }
 
-var (
-	plainScheme = regexp.MustCompile(`^[a-z][a-z+.-]{0,20}$`)
-	plainHosts  = regexp.MustCompile(`^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?` +
-		`(,(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?)*(/[0-9]{0,3})?$`)
-)
-
-// server finds the hosts and the database in a text that is no address. "" if they cannot be told for certain from a password.
-func server(rest string) string {
-	user, tail := "", rest
-	if i := strings.LastIndexByte(rest, '@'); i >= 0 {
-		user, tail = rest[:i], rest[i+1:]
-	}
-	if strings.ContainsAny(user, "?#") { // a password in the query may hold an @
-		return ""
-	}
-	if i := strings.IndexAny(tail, "?#"); i >= 0 {
-		tail = tail[:i]
-	}
-	if !plainHosts.MatchString(tail) {
-		return ""
-	}
-	return tail
-}
-
 // parseAddress reads an address. Its errors show no text that could be a part of a password.
 func parseAddress(text, from string) (*address, error) {
 	wrong := func(format string, args ...any) error { return fail(exitNoRedis, from+": "+format, args...) }
 	head, rest, separated := strings.Cut(text, "://")
 	switch {
 	case !separated:
-		return nil, wrong("that is no URL%s", likeThis("redis", server(strings.TrimLeft(text, ":/")), defaultURL))
+		return nil, wrong("that is no URL: write it like %s", defaultURL)
 	case !slices.Contains(schemes, head):
-		kind := "that"
-		if plainScheme.MatchString(head) {
-			kind = `"` + head + `://"`
-		}
-		near := nearest(head, schemes)
-		if near == "" {
-			return nil, wrong("%s is no kind of address: it is one of %s", kind, strings.Join(schemes, ", "))
-		}
-		return nil, wrong("%s is no kind of address%s", kind, likeThis(near, server(rest), near+"://…"))
+		return nil, wrong("that is no kind of address: it begins with one of %s, and ://", strings.Join(schemes, ", "))
 	}
 	end := strings.IndexAny(rest, "/?#")
 	if end < 0 {
@@ -126,14 +93,6 @@ func parseAddress(text, from string) (*address, error) {
 	}
 	r := &address{URL: u, hosts: append([]string{u.Host}, hosts[1:]...), from: from}
 	return r, r.check()
-}
-
-// likeThis suggests an address, or shows what one looks like.
-func likeThis(scheme, server, otherwise string) string {
-	if server == "" {
-		return ": write it like " + otherwise
-	}
-	return ": did you mean " + scheme + "://" + server + "?"
 }
 
 func (r *address) check() error {

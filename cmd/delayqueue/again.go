@@ -39,15 +39,6 @@ func (r *address) secretless() string {
 	return r.shown()
 }
 
-// connectionFlags adds the flags that say where the queues are.
-func connectionFlags(words *[]string) func(*pflag.Flag) {
-	return func(f *pflag.Flag) {
-		if slices.Contains([]string{"redis", "prefix", "password-file", "cacert", "cert", "cert-key"}, f.Name) {
-			*words = append(*words, flagWords(f)...)
-		}
-	}
-}
-
 func flagWords(f *pflag.Flag) (words []string) {
 	if f.Name == "redis" {
 		if r, err := parseAddress(f.Value.String(), fromFlag); err == nil {

@@ -122,7 +122,7 @@ func (d *dialing) client(cluster bool) (redis.UniversalClient, error) {
 		}
 		d.complete(&opt.ContextTimeoutEnabled, &opt.Password, opt.TLSConfig)
 		if opt.MasterName == "" {
-			return nil, fail(exitNoRedis, "%s: which primary? Add ?master=<name>%s", r.from, d.masters(opt, ""))
+			return nil, fail(exitNoRedis, "%s: which primary? Add ?master=<name>", r.from)
 		}
 		return redis.NewFailoverClient(opt), nil
 	case kind == "cluster" || cluster:
@@ -163,30 +163,6 @@ func field(reply any, name string) string {
 	case []any:
 		if i := slices.Index(fields, any(name)); i >= 0 && i+1 < len(fields) {
 			return fmt.Sprint(fields[i+1])
-		}
-	}
-	return ""
-}
-
-// masters is a hint with a primary that the sentinels know: the nearest to a wrong name. "" if no sentinel answers.
-func (d *dialing) masters(opt *redis.FailoverOptions, wrong string) string {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	for _, addr := range opt.SentinelAddrs {
-		cli := redis.NewSentinelClient(&redis.Options{
-			Addr: addr, DialerRetries: 1, Username: opt.SentinelUsername, Password: opt.SentinelPassword, TLSConfig: opt.TLSConfig,
-		})
-		known, err := cli.Masters(ctx).Result()
-		_ = cli.Close() // there is no other question
-		if err != nil {
-			continue
-		}
-		var names []string
-		for _, one := range known {
-			names = append(names, field(one, "name"))
-		}
-		if len(names) > 0 {
-			return didYouMean(cmp.Or(nearest(wrong, names), names[0]), "")
 		}
 	}
 	return ""
@@ -254,9 +230,6 @@ func modeOf(ctx context.Context, cli redis.UniversalClient) (string, error) {
 		return "cluster", anyMaster(ctx, cluster)
 	}
 	reply, err := cli.Do(ctx, "HELLO").Result()
-	if err != nil && redis.HasErrorPrefix(err, "ERR unknown command") {
-		return "", cli.Ping(ctx).Err()
-	}
 	return field(reply, "mode"), err
 }
 
@@ -266,51 +239,22 @@ var errSentinel = errors.New("a sentinel answers")
 // unreachable says why Redis cannot be used, and what to try.
 func (d *dialing) unreachable(err error) string {
 	r, text := d.address, err.Error()
-	said := func(what string) string { return r.from + ": " + what }
-	sentinel := strings.HasSuffix(r.Scheme, "+sentinel")
+	said := func(what string) string { return r.from + ": " + r.shown() + " " + what }
 	switch {
 	case errors.Is(err, errSentinel):
-		hint := r.as("sentinel") + "?master=<name>"
-		if opt, perr := redis.ParseFailoverURL(r.plain()); perr == nil {
-			hint += d.masters(opt, "")
-		}
-		return said(r.shown() + " is a sentinel: use " + hint)
+		return said("is a sentinel: use " + r.as("sentinel") + "?master=<name>")
 	case strings.Contains(text, "cluster support disabled"):
-		return said(r.shown() + " is one server and no Cluster: did you mean " + r.as("") + "?")
+		return said("is one server and no Cluster: did you mean " + r.as("") + "?")
 	case strings.Contains(text, "NOAUTH"), strings.Contains(text, "WRONGPASS"), strings.Contains(text, "AUTH <password> called without"):
-		return said(r.shown() + " wants " + d.credentials(sentinel) + " (" + text + ")")
+		hint := "wants another user or password, in the address, by --password-file or " + passwordFrom
+		if strings.HasSuffix(r.Scheme, "+sentinel") {
+			hint += "; the primary's in the address are &username=…&password=…, and those before the @ are for the sentinels"
+		}
+		return said(hint + " (" + text + ")")
 	case strings.Contains(text, "NOPERM"):
-		return said(r.shown() + " refuses this user: it needs what docs/acl.md lists, in a Cluster +cluster|slots and +command too (" +
-			text + ")")
-	case sentinel:
-		if opt, perr := redis.ParseFailoverURL(r.plain()); perr == nil {
-			d.complete(&opt.ContextTimeoutEnabled, &opt.Password, opt.TLSConfig)
-			if hint := d.masters(opt, opt.MasterName); hint != "" && !strings.Contains(hint, `"`+opt.MasterName+`"`) {
-				return said("the sentinels know no primary " + opt.MasterName + hint)
-			}
-		}
+		return said("refuses this user: it needs what docs/acl.md lists, in a Cluster +cluster|slots and +command too (" + text + ")")
+	case strings.HasSuffix(r.Scheme, "+sentinel"):
+		return said("names no sentinel that answers and knows this primary (" + text + ")")
 	}
-	hint := ""
-	if r.shown() != defaultURL && r.from == fromFlag {
-		other := defaultURL
-		if env, err := parseAddress(os.Getenv(fromEnv), fromEnv); err == nil {
-			other = env.shown()
-		}
-		hint = ": did you mean " + other + "?"
-	}
-	return said("nothing answers at " + r.shown() + " (" + text + ")" + hint)
-}
-
-// credentials says where another user and password go.
-func (d *dialing) credentials(sentinel bool) string {
-	const files = ", or give the password by --password-file or " + passwordFrom
-	plain := *d.address
-	u := *plain.URL
-	u.User = nil
-	plain.URL = &u
-	if sentinel {
-		return "another user or password of the primary: write " + plain.shown() + "&username=…&password=…" + files +
-			"; user and password before the @ are for the sentinels"
-	}
-	return "another user or password: write " + strings.Replace(plain.shown(), "://", "://user:password@", 1) + files
+	return r.from + ": nothing answers at " + r.shown() + " (" + text + ")"
 }

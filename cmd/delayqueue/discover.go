@@ -23,8 +23,7 @@ func (a *app) queuesCommand() *cobra.Command {
 			if err := a.connect(c.Context()); err != nil {
 				return err
 			}
-			_, err := a.discover(c.Context(), 0, func(name string) { a.say(map[string]string{"queue": name}, "%s", name) })
-			return err
+			return a.discover(c.Context(), func(name string) { a.say(map[string]string{"queue": name}, "%s", name) })
 		},
 	}
 }
@@ -41,43 +40,35 @@ const (
 	hintPages = 100 // pages for a hint: 100,000 keys
 )
 
-// run searches all servers. whole says whether all keys were looked at, and the error says which servers could not be searched. A
-// server that hangs does not keep the others from being searched.
-func (s *search) run(ctx context.Context, cli redis.UniversalClient) (whole bool, err error) {
+// run searches all servers. The error says which servers could not be searched. A server that hangs does not keep the others from
+// being searched.
+func (s *search) run(ctx context.Context, cli redis.UniversalClient) error {
 	var mu sync.Mutex
+	cluster, ok := cli.(*redis.ClusterClient)
+	if !ok {
+		return s.scan(ctx, cli, &mu)
+	}
 	var errs []error
-	whole = true
-	scan := func(ctx context.Context, node *redis.Client) error {
-		complete, err := s.scan(ctx, node, &mu)
-		mu.Lock()
-		defer mu.Unlock()
-		whole = whole && complete
-		if err != nil {
-			errs = append(errs, &nodeError{node.Options().Addr, err})
+	err := cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		if err := s.scan(ctx, node, &mu); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, fmt.Errorf("node %s: %w", node.Options().Addr, err))
 		}
 		return nil
-	}
-	switch cli := cli.(type) {
-	case *redis.Client:
-		complete, err := s.scan(ctx, cli, &mu)
-		return complete, err
-	case *redis.ClusterClient:
-		err = cli.ForEachMaster(ctx, scan)
-	default:
-		err = fmt.Errorf("no way to search a %T", cli)
-	}
+	})
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return whole && err == nil, errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, err)...)
 }
 
-func (s *search) scan(ctx context.Context, node *redis.Client, mu *sync.Mutex) (whole bool, err error) {
+func (s *search) scan(ctx context.Context, node redis.Cmdable, mu *sync.Mutex) error {
 	var cursor uint64
 	for page := 0; s.pages == 0 || page < s.pages; page++ {
 		soon, cancel := context.WithTimeout(ctx, patience)
 		keys, next, err := node.Scan(soon, cursor, s.pattern, scanPage).Result()
 		cancel()
 		if err != nil {
-			return false, err
+			return err
 		}
 		mu.Lock()
 		for _, key := range keys {
@@ -85,27 +76,18 @@ func (s *search) scan(ctx context.Context, node *redis.Client, mu *sync.Mutex) (
 		}
 		mu.Unlock()
 		if cursor = next; cursor == 0 {
-			return true, nil
+			return nil
 		}
 	}
-	return false, nil
+	return nil
 }
-
-// A nodeError is the error of one node of a Cluster.
-type nodeError struct {
-	addr string
-	err  error
-}
-
-func (e *nodeError) Error() string { return fmt.Sprintf("node %s: %v", e.addr, e.err) }
-func (e *nodeError) Unwrap() error { return e.err }
 
 // discover calls found once for each queue of the prefix. The error says which servers could not be searched; the queues of the
 // others are found all the same.
-func (a *app) discover(ctx context.Context, pages int, found func(name string)) (whole bool, err error) {
+func (a *app) discover(ctx context.Context, found func(name string)) error {
 	head, tail := "{"+a.prefix+":", "}:state"
 	seen := map[string]bool{}
-	s := search{pattern: globEscape(head) + "*" + globEscape(tail), pages: pages, found: func(key string) {
+	s := search{pattern: globEscape(head) + "*" + globEscape(tail), found: func(key string) {
 		name := strings.TrimSuffix(strings.TrimPrefix(key, head), tail)
 		if !seen[name] && validName(name) == nil {
 			seen[name] = true
@@ -118,7 +100,7 @@ func (a *app) discover(ctx context.Context, pages int, found func(name string)) 
 // noQueue is the error for a queue that is not there. It suggests a similar name, or another prefix that has the name, from the first
 // keys of the server.
 func (a *app) noQueue(ctx context.Context, name, seen string) error {
-	ctx, cancel := context.WithTimeout(ctx, hintTime)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var names, prefixes []string
 	s := search{pattern: "{*:*}:state", pages: hintPages, found: func(key string) {
@@ -129,17 +111,11 @@ func (a *app) noQueue(ctx context.Context, name, seen string) error {
 			prefixes = append(prefixes, other)
 		}
 	}}
-	whole, err := s.run(ctx, a.cli)
+	_ = s.run(ctx, a.cli) // a hint comes of what was found before an error
 	slices.Sort(prefixes)
-	hint := didYouMean(nearest(name, names), "")
-	switch {
-	case hint != "":
-	case len(prefixes) > 0:
+	hint := didYouMean(name, names)
+	if hint == "" && len(prefixes) > 0 {
 		hint = fmt.Sprintf(": the prefix %q has one: did you mean --prefix %s?", prefixes[0], shellQuote(prefixes[0]))
-	case whole && len(names) == 0 && seen == "":
-		hint = ": it has none at all"
-	case err == nil && !whole:
-		hint = fmt.Sprintf(", nor one like it among the first %d keys", hintPages*scanPage)
 	}
 	return fail(exitNotFound, "there is no queue %q under the prefix %q%s%s", name, a.prefix, seen,
 		cmp.Or(hint, ": delayqueue queues lists them"))

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
+	"slices"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/redis/go-redis/v9"
@@ -63,7 +66,7 @@ func (a *app) explain(err error) (code int, text string) {
 	case a.started && errors.As(err, &file):
 		return exitFailed, text
 	case !a.started:
-		return exitUsage, text + "\n" + a.usage()
+		return exitUsage, text + "\nUsage: " + a.command.UseLine() + "; --help says more."
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted, "interrupted"
 	case errors.Is(err, ops.ErrBulkStopped):
@@ -83,4 +86,19 @@ func (a *app) explain(err error) (code int, text string) {
 		return exitNoRedis, text
 	}
 	return exitFailed, text
+}
+
+// didYouMean is the end of a sentence with the candidate that is a typing error away from text, "" if none is.
+func didYouMean(text string, candidates []string) string {
+	if len(candidates) == 0 {
+		return ""
+	}
+	distance := func(c string) int { return levenshtein.ComputeDistance(text, c) }
+	best := slices.MinFunc(candidates, func(a, b string) int {
+		return cmp.Or(cmp.Compare(distance(a), distance(b)), cmp.Compare(a, b))
+	})
+	if distance(best) > max(2, len(text)/4) {
+		return ""
+	}
+	return `: did you mean "` + best + `"?`
 }

@@ -132,10 +132,9 @@ func (e *exporter) look(ctx context.Context) error {
 		return err
 	}
 	names := e.names
-	whole := len(names) > 0
 	var err error
-	if !whole {
-		whole, err = e.discover(ctx, 0, func(name string) { names = append(names, name) })
+	if len(names) == 0 {
+		err = e.discover(ctx, func(name string) { names = append(names, name) })
 	}
 	for _, name := range names {
 		if !e.watched[name] {
@@ -145,7 +144,7 @@ func (e *exporter) look(ctx context.Context) error {
 		}
 	}
 	for name := range e.watched {
-		if whole && !slices.Contains(names, name) {
+		if err == nil && !slices.Contains(names, name) {
 			delete(e.watched, name)
 			e.collector.Unwatch(name)
 		}

@@ -179,7 +179,7 @@ func (a *app) noMessage(ctx context.Context, m *ops.Queue, what string, byKey bo
 		for pair := range slices.Chunk(keys, 2) {
 			names = append(names, pair[0])
 		}
-		hint := didYouMean(nearest(what, names), "")
+		hint := didYouMean(what, names)
 		other := getKey
 		if wanted == "live" {
 			other = deadByKey
@@ -212,7 +212,7 @@ func (a *app) noMessage(ctx context.Context, m *ops.Queue, what string, byKey bo
 			ids = append(ids, tag[strings.LastIndexByte(tag, ':')+1:])
 		}
 	}
-	hint := didYouMean(nearest(strings.ToLower(what), ids), "")
+	hint := didYouMean(strings.ToLower(what), ids)
 	switch {
 	case uuid.Validate(what) == nil:
 		// Ids that were made together differ in a few places, so an id that is gone has near ones too.

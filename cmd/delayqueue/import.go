@@ -52,9 +52,8 @@ and are due again by now. A message gets the payload, time and remaining retries
 their consumer has finished or was stopped, the same command moves the rest.`,
 		Example: "  delayqueue import default --from asynq --into orders --dry-run\n" +
 			"  delayqueue import default --from asynq --into orders --follow",
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: cobra.NoFileCompletions, // the queue is another library's
-		RunE:              func(c *cobra.Command, args []string) error { return a.importQueue(c, args[0], &f) },
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return a.importQueue(c, args[0], &f) },
 	}
 	c.Flags().StringVar(&f.from, "from", "", "the library: "+strings.Join(libraries, " or "))
 	c.Flags().StringVar(&f.into, "into", "", "the queue of this library (default: of the same name)")
@@ -71,7 +70,7 @@ func (f *importFlags) check(c *cobra.Command, name string) error {
 	case f.from == "":
 		return fail(exitUsage, "from which library? --from %s", strings.Join(libraries, " or --from "))
 	case !slices.Contains(libraries, f.from):
-		return fail(exitUsage, "--from %q is none of %s%s", f.from, strings.Join(libraries, ", "), didYouMean(nearest(f.from, libraries), ""))
+		return fail(exitUsage, "--from %q is none of %s%s", f.from, strings.Join(libraries, ", "), didYouMean(f.from, libraries))
 	}
 	if f.from != "hdt3213" && (c.Flags().Changed("from-prefix") || c.Flags().Changed("hash-tag")) {
 		return fail(exitUsage, "--from-prefix and --hash-tag go with --from hdt3213")

@@ -40,7 +40,7 @@ func (q *asynqQueue) find(ctx context.Context) error {
 	if err != nil || slices.Contains(names, q.name) {
 		return err
 	}
-	return fail(exitNotFound, "asynq has no queue %q%s", q.name, didYouMean(nearest(q.name, names), ""))
+	return fail(exitNotFound, "asynq has no queue %q%s", q.name, didYouMean(q.name, names))
 }
 
 func (q *asynqQueue) structures(now time.Time) []structure {

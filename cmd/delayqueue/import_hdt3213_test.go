@@ -60,7 +60,7 @@ func (w *hdtWorld) keys() (left []string) {
 			left = append(left, key)
 		}
 	}}
-	ok(w, errOf(s.run(w.Context(), w.cli)))
+	ok(w, s.run(w.Context(), w.cli))
 	slices.Sort(left)
 	return slices.Compact(left)
 }

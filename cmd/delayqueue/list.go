@@ -19,7 +19,7 @@ var stateNames = []string{"pending", "ready", "unack", "retry", "garbage", "done
 func parseState(name string) (delayqueue.State, error) {
 	i := slices.Index(stateNames, name)
 	if i < 0 {
-		hint := didYouMean(nearest(name, stateNames), "")
+		hint := didYouMean(name, stateNames)
 		return 0, fail(exitUsage, "%q is no state%s (%s)", name, hint, strings.Join(stateNames, ", "))
 	}
 	return delayqueue.StatePending + delayqueue.State(i), nil
@@ -39,9 +39,8 @@ func (a *app) listCommand() *cobra.Command {
 		Long: `ls lists the messages in a state (pending, ready, unack, retry, garbage or done) in order of their time, until --limit
 messages match. It looks at up to 100 messages in each call of Redis, and rests between calls. Ctrl-C ends it: it prints what
 it has found, and how to go on.`,
-		Example:           "  delayqueue ls orders garbage --error timeout --from -24h",
-		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeQueue(stateNames...),
+		Example: "  delayqueue ls orders garbage --error timeout --from -24h",
+		Args:    cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
 			state, err := parseState(args[1])
 			if err != nil {

@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -138,12 +136,8 @@ func tellList(w *world) {
 	w.refused(exitUsage, `did you mean "pending"?`, "ls", "orders", "pendig")
 	w.refused(exitUsage, "bad cursor", "ls", "orders", "pending", "--cursor", "x")
 	w.refused(exitUsage, `"soon" is no time`, "ls", "orders", "pending", "--from", "soon")
-	w.refused(exitUsage, "STATE (pending, ready, unack, retry, garbage, done) missing: delayqueue ls QUEUE STATE", "ls", "orders")
-	w.refused(exitUsage, "QUEUE and ID missing: delayqueue get QUEUE ID", "get")
-	w.refused(exitUsage, "TEXT missing: delayqueue find [QUEUE] TEXT", "find")
-	w.refused(exitUsage, "QUEUE missing: delayqueue limits clear QUEUE", "limits", "clear")
-	w.refused(exitUsage, "QUEUE missing: delayqueue requeue QUEUE (ID... | --all)", "requeue")
-	w.refused(exitUsage, `"c" is one argument too many: delayqueue get QUEUE ID`, "get", "a", "b", "c")
+	w.refused(exitUsage, "Usage: delayqueue ls QUEUE STATE [flags]", "ls", "orders")
+	w.refused(exitUsage, "Usage: delayqueue limits clear QUEUE [flags]", "limits", "clear")
 }
 
 // cursorOf is what ls says to go on with.
@@ -248,36 +242,6 @@ func tellHostile(w *world) {
 	}
 }
 
-func tellCompletion(w *world) {
-	w.send("orders", "a")
-	w.send("mails", "a")
-	complete := func(args ...string) []string {
-		w.Helper()
-		cmd := w.command()
-		cmd.Args = append(append(cmd.Args[:1], "__complete", "--prefix", w.prefix), args...)
-		out, err := cmd.Output()
-		ok(w, err)
-		words := strings.Fields(string(out))
-		if last := len(words) - 1; last < 0 || words[last] != ":4" { // no names of files
-			w.Errorf("%q: %q", args, out)
-		}
-		slices.Sort(words)
-		return words[1:]
-	}
-	for _, tt := range []struct{ args, want string }{
-		{"get|", "mails orders"}, {"get|or", "mails orders"}, {"ls|orders|", "done garbage pending ready retry unack"}, {"get|orders|", ""},
-		{"stats|orders|", "mails"}, {"doctor|", "mails orders"}, {"send|", "mails orders"},
-	} {
-		if got := strings.Join(complete(strings.Split(tt.args, "|")...), " "); got != tt.want {
-			w.Errorf("completion of %q: %q, want %q", tt.args, got, tt.want)
-		}
-	}
-	w.url = "redis://127.0.0.1:1"
-	if got := complete("get", ""); len(got) != 0 {
-		w.Errorf("completion without Redis: %q", got)
-	}
-}
-
 func tellHistory(w *world) {
 	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
 	w.kill("orders", "no", "b", "c")
@@ -295,11 +259,4 @@ func tellHistory(w *world) {
 	t := w.terminal("history", "orders")
 	t.ends(0)
 	w.contains(t.all(), "\x1b[94m", "failed or lost")
-}
-
-func TestShellCompletionScripts(t *testing.T) {
-	w := &world{T: t, url: "redis://127.0.0.1:1", prefix: "dq"}
-	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		w.contains(w.must("completion", shell), "__complete")
-	}
 }

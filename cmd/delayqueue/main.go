@@ -21,8 +21,9 @@ func run() int {
 	context.AfterFunc(ctx, stop) // a second interrupt ends the program at once
 	a := newApp()
 	defer a.close()
-	err := cmp.Or(a.root().ExecuteContext(ctx), unsaid)
-	if err == nil {
+	command, err := a.root().ExecuteContextC(ctx)
+	a.command = command
+	if err = cmp.Or(err, unsaid); err == nil {
 		return exitDone
 	}
 	code, text := a.explain(err)

@@ -86,15 +86,7 @@ Colours and progress bars are for terminals only. NO_COLOR turns colours off.
 		a.doctorCommand(), a.exporterCommand(), a.webCommand(),
 	)
 	for _, c := range slices.Concat(root.Commands(), periodic.Commands(), limits.Commands(), journal.Commands()) {
-		if c.ValidArgsFunction == nil && strings.Contains(c.Use, "QUEUE") {
-			c.ValidArgsFunction = a.completeQueue()
-		}
-		if check := c.Args; check != nil && !c.HasSubCommands() {
-			c.Args = func(c *cobra.Command, args []string) error {
-				a.command = c
-				return argsError(c, args, check(c, args))
-			}
-		}
+		c.ValidArgsFunction = cobra.NoFileCompletions
 		if work := c.RunE; work != nil {
 			c.RunE = func(c *cobra.Command, args []string) error {
 				a.started, a.command = true, c
@@ -105,10 +97,6 @@ Colours and progress bars are for terminals only. NO_COLOR turns colours off.
 			}
 		}
 	}
-	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		a.command = c
-		return err
-	})
 	return root
 }
 
@@ -133,15 +121,6 @@ func (a *app) checkIdentity() error {
 		return fail(exitUsage, "--prefix %q: a prefix needs at least one character and none of { } :", a.prefix)
 	}
 	return nil
-}
-
-// usage names the help of the command.
-func (a *app) usage() string {
-	path := "delayqueue"
-	if a.command != nil {
-		path = a.command.CommandPath()
-	}
-	return "See " + path + " --help."
 }
 
 func (a *app) connect(ctx context.Context) (err error) {

@@ -175,7 +175,7 @@ func (f *conflictFlag) Set(text string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%q is none of %s%s", text, strings.Join(conflictNames, ", "), didYouMean(nearest(text, conflictNames), ""))
+	return fmt.Errorf("%q is none of %s%s", text, strings.Join(conflictNames, ", "), didYouMean(text, conflictNames))
 }
 
 var (

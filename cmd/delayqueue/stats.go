@@ -22,8 +22,7 @@ func (a *app) statsCommand() *cobra.Command {
 each state, how long the oldest ready message has been waiting (BEHIND), when the next message is due, and a verdict
 (STATE). A queue takes three calls of Redis, of O(log n) work whatever the backlog. If a queue cannot be read, its row says
 why, the others are shown, and the exit code is not 0.`,
-		Example:           "  delayqueue stats orders --watch",
-		ValidArgsFunction: a.completeQueues,
+		Example: "  delayqueue stats orders --watch",
 		RunE: func(c *cobra.Command, names []string) error {
 			ctx := c.Context()
 			if every <= 0 {
@@ -57,7 +56,7 @@ func (a *app) monitors(ctx context.Context, names []string) (all []*ops.Queue, m
 		return nil, nil, err
 	}
 	if len(names) == 0 {
-		_, missing = a.discover(ctx, 0, func(name string) { names = append(names, name) })
+		missing = a.discover(ctx, func(name string) { names = append(names, name) })
 		switch {
 		case ctx.Err() != nil:
 			return nil, nil, ctx.Err()

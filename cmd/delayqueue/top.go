@@ -27,8 +27,7 @@ three calls of Redis every --interval.
 
 With --once, with --json, or if the output is no terminal, top looks twice, a second apart, to know the rates, and prints once. If
 a queue cannot be read, its row says why, the others are shown, and the exit code is not 0.`,
-		Example:           "  delayqueue top\n  delayqueue top --json | jq 'select(.level == \"critical\")'",
-		ValidArgsFunction: a.completeQueues,
+		Example: "  delayqueue top\n  delayqueue top --json | jq 'select(.level == \"critical\")'",
 		RunE: func(c *cobra.Command, names []string) error {
 			if every <= 0 {
 				return fail(exitUsage, "--interval must be above 0")

@@ -59,23 +59,15 @@ func tellManyQueues(w *world) {
 	t.ends(0)
 }
 
-// What others chose is one word where a command to type is shown, and no completion.
+// What others chose is one word where a command to type is shown.
 func tellQuoting(w *world) {
 	evil := "x'; touch owned; '$(touch owned)"
 	w.send(evil, "a", delayqueue.WithDelay(time.Hour))
 	w.send(evil, "b", delayqueue.WithDelay(time.Hour))
-	w.send("_activeHelp_ x", "a")
-	w.send("two words", "a")
 	r := w.run("ls", evil, "pending", "--limit", "1", "--from", "-1h")
 	w.contains(r.err, "delayqueue ls "+shellQuote(evil)+" pending", "--limit 1", "--prefix "+w.prefix, "--cursor ", "--from 20")
 	if strings.Contains(r.err, "\x1b") || strings.Contains(r.err, "-1h") {
 		w.Errorf("%q", r.err)
-	}
-	cmd := w.command()
-	cmd.Args = append(cmd.Args[:1], "__complete", "--prefix", w.prefix, "stats", "")
-	out, err := cmd.Output()
-	if err != nil || string(out) != ":4\n" {
-		w.Errorf("completion: %q %v", out, err)
 	}
 }
 
