@@ -24,12 +24,6 @@ var clocks = []scenario{
 		check: wantExact,
 	},
 	{
-		name:  "clients' clocks an hour ahead of the server's",
-		holds: "delays and leases are exact all the same",
-		setUp: func(t *trial) { t.strike(strike{}, func() { embedded(t).Store(-int64(time.Hour)) }) },
-		check: wantExact,
-	},
-	{
 		name:  "server's clock stepped by an hour, both ways",
 		holds: "messages are delayed or hurried; none is lost, none handled twice",
 		setUp: func(t *trial) { t.offset = embedded(t) },

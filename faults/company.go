@@ -28,7 +28,7 @@ var company = []scenario{
 		hit:   closeAll("USER", "app"),
 		every: time.Second,
 		check: func(t *trial, v *verdict) {
-			t.wantNoRefusals(v)
+			wantNoRefusals(t, v)
 			if n := t.logged("NOPERM"); n > 0 {
 				v.problem("%d commands were refused", n)
 			}
@@ -40,7 +40,7 @@ var company = []scenario{
 		setUp: secured,
 		hit:   closeAll("TYPE", "normal"),
 		every: time.Second,
-		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
+		check: wantNoRefusals,
 	},
 	{
 		name:  "foreign blocking calls use up the client's pool",
@@ -60,7 +60,7 @@ var company = []scenario{
 		},
 		every: time.Second,
 		rules: rules{late: time.Second, resume: time.Second},
-		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
+		check: wantNoRefusals,
 	},
 	{
 		name:  "messages of a newer version",

@@ -4,7 +4,7 @@
 //	go run .                every fault, about fifteen minutes; writes ../docs/reliability.md
 //	go run . -only 'kill'   some of them; nothing is written
 //	go run . -list          their names
-//	go run . -soak 20       faults at random for 20 minutes; writes the plot
+//	go run . -soak 20       faults at random for 20 minutes; writes its part of the page
 //
 // There are five concepts:
 //

@@ -52,7 +52,6 @@ type entry struct {
 	Word     string   `json:"w,omitempty"` // how it ended; the error of a send, or what it did about its key
 	Took     int64    `json:"l,omitempty"` // us that a send took
 	Count    int      `json:"c,omitempty"` // goroutines
-	Heap     uint64   `json:"h,omitempty"` // bytes
 
 	who string // the program, which is the name of the file
 }

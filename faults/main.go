@@ -18,7 +18,6 @@ func main() {
 	role := flag.String("role", "", "be a program of a trial; for the suite itself")
 	only := flag.String("only", "", "faults to run, by parts of their names with commas between; nothing is written")
 	list := flag.Bool("list", false, "list the faults")
-	out := flag.String("out", "../docs", "directory for reliability.md and the plot")
 	minutes := flag.Int("soak", 0, "soak for so many minutes instead")
 	flag.Parse()
 	if *role != "" {
@@ -34,9 +33,9 @@ func main() {
 	defer stop()
 	redis.SetLogger(quiet{}) // the programs' logs have it
 	if *minutes > 0 {
-		end(soak(ctx, *minutes, *out))
+		end(soak(ctx, *minutes))
 	}
-	end(runAll(ctx, *only, *out))
+	end(runAll(ctx, *only))
 }
 
 type quiet struct{}
@@ -55,27 +54,25 @@ func end(err error) {
 const mostTries = 3
 
 // runAll runs the chosen scenarios one after the other.
-func runAll(ctx context.Context, only, out string) error {
+func runAll(ctx context.Context, only string) error {
 	chosen := choose(only)
 	if len(chosen) == 0 {
 		return fmt.Errorf("no fault is called %q; -list names them", only)
 	}
-	p := newProgress(os.Stdout, len(chosen))
+	begun := time.Now()
 	var rows []row
 	wrong := 0
 	for i := range chosen {
-		p.begin(chosen[i].name)
+		fmt.Printf("%4d/%d  %5s  %s\n", i+1, len(chosen), time.Since(begun).Round(time.Second), chosen[i].name)
 		var v *verdict
 		var before []string
 		for try := 1; try == 1 || try <= mostTries && v.again(); try++ {
 			if try > 1 { // the machine may have had other things to do
-				p.end()
 				fmt.Printf("%s took too long, and is run again: %q\n", chosen[i].name, v.problems)
 				before = append(before, v.problems...)
 			}
 			var err error
-			if v, err = runTrial(ctx, &chosen[i], p.show); err != nil {
-				p.end()
+			if v, err = runTrial(ctx, &chosen[i]); err != nil {
 				return err
 			}
 		}
@@ -83,7 +80,6 @@ func runAll(ctx context.Context, only, out string) error {
 		rows = append(rows, row{&chosen[i], v})
 		wrong += len(v.problems)
 	}
-	p.end()
 	printTable(os.Stdout, rows)
 	if wrong > 0 {
 		return fmt.Errorf("%d things are wrong", wrong)
@@ -91,11 +87,7 @@ func runAll(ctx context.Context, only, out string) error {
 	if only != "" {
 		return nil
 	}
-	if err := writeFaults(out, rows, time.Since(p.begun)); err != nil {
-		return err
-	}
-	fmt.Printf("\nwritten: %s\n", out)
-	return nil
+	return writeFaults(document, rows, time.Since(begun))
 }
 
 // choose returns the scenarios whose names hold one of the parts.

@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"time"
 )
 
@@ -88,44 +87,7 @@ var refusals = []scenario{
 			func(t *trial) { t.do("REPLICAOF", "NO", "ONE") }),
 		every: 2 * time.Second,
 		rules: rules{resume: 2 * time.Second},
-		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
-	},
-	{
-		name:  "LOADING after a restart",
-		holds: "patience, then recovery; no send fails",
-		setUp: func(t *trial) {
-			oneServer("--save", "3600 100000000", "--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")(t)
-			t.do("EVAL", "for i = 1, 1500 do redis.call('SET', 'filler' .. i, '') end return 1", 0)
-		},
-		load: longLease,
-		hit: func(t *trial) {
-			var loading atomic.Int64
-			over := make(chan struct{})
-			t.strike(strike{}, func() {
-				t.server.Stop() // which saves
-				go func() {
-					for {
-						select {
-						case <-over:
-							return
-						case <-time.After(10 * time.Millisecond):
-							if err := t.admin.Ping(t.ctx).Err(); err != nil && strings.HasPrefix(err.Error(), "LOADING") {
-								loading.Add(1)
-							}
-						}
-					}
-				}()
-				t.server.Restart(t)
-				close(over)
-			})
-			if loading.Load() == 0 {
-				t.Fatal("the server never said LOADING")
-			}
-		},
-		every: 3 * time.Second,
-		times: 2,
-		rules: rules{resume: 2 * time.Second},
-		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
+		check: wantNoRefusals,
 	},
 	{
 		name:  "BUSY: a script of somebody else's hangs",
@@ -156,7 +118,7 @@ var refusals = []scenario{
 		},
 		every: 2 * time.Second,
 		rules: rules{resume: 2 * time.Second},
-		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
+		check: wantNoRefusals,
 	},
 }
 
@@ -202,7 +164,7 @@ func (t *trial) wantRefusals(v *verdict, reason string) {
 	}
 }
 
-func (t *trial) wantNoRefusals(v *verdict) {
+func wantNoRefusals(t *trial, v *verdict) {
 	for _, e := range t.books.all() {
 		if e.Kind == refused {
 			v.problem("the send of %s failed: %s", e.Payload, e.Word)

@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"text/tabwriter"
@@ -65,36 +61,15 @@ func printTable(out io.Writer, rows []row) {
 	}
 }
 
-// The parts of reliability.md, each written by a run of its own.
+// document is what runs write, each its own part.
 const (
-	documentHead = "# Reliability\n\nWhat became of every message while Redis, the network and the consumers broke. " +
-		"Written by `make faults` and `make soak`.\n"
+	document   = "../docs/reliability.md"
 	faultsPart = "## Faults\n"
 	soakPart   = "## Soak\n"
 )
 
-// besides says what the rows are about whose names do not say it.
-const besides = `
-Some rows are about more than sending and handling. Consumers are killed in them, replies are lost, and the primary fails over by
-Sentinel. That failover forgets the last writes in the rows of sequences, debounce, groups and schedules.
-
-- *results*: the result that is kept comes from the delivery that was acked.
-- *chains*: a message that a handler names by ` + "`" + `Then` + "`" + ` follows the ack, once.
-- *sequences*: four relays, which are killed too, send the same numbered rows of eight outboxes. Each number is one message, and none
-  is left out. To lose none in a failover, a relay sends with ` + "`" + `WithReplicaAck` + "`" + `, begins with the last number that is there, and goes
-  on when that number is confirmed.
-- *debounce*: four producers replace and reschedule the messages under 20 keys. A handler gets the last change before its start. The
-  last change of all is handled. No message is put off longer than ` + "`" + `WithMaxWait` + "`" + ` and the time that a lost consumer costs.
-- *groups*: four producers append to 10 groups. Each part is in one message, once, in the order of the sends, and is handled with all
-  other parts of that message.
-- *pools*: each consumer handles three queues of weight 6, 3 and 1 with the same 32 workers. Each queue is judged by itself.
-- *schedules*: four replicas run the same 60 entries. Some replicas are killed, and one is frozen over the failover. Each instant is one
-  message, and none is left out: if the promoted replica does not have a message, it is sent again, for the same instant. In two rows the
-  failover is planned, so the old primary lives on for a while, and each send waits for all replicas.
-`
-
 // writeFaults writes the table of all faults.
-func writeFaults(dir string, rows []row, took time.Duration) error {
+func writeFaults(path string, rows []row, took time.Duration) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s, in %s. There are %d producer and %d consumer processes, unless a row says otherwise. "+
 		"Of every 1,000 payloads 20 are slow, 52 fail, and 5 are given up on by their handlers, which counts as handled. "+
@@ -105,7 +80,6 @@ func writeFaults(dir string, rows []row, took time.Duration) error {
 	for _, r := range rows {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", r.name, strings.Join(r.cells(), " | "), r.holds)
 	}
-	b.WriteString(besides)
 	b.WriteString("\nWhy messages were lost by Redis, or handled twice:\n\n")
 	for _, r := range rows {
 		if r.lost > 0 {
@@ -121,35 +95,23 @@ func writeFaults(dir string, rows []row, took time.Duration) error {
 			fmt.Fprintf(&b, "- %s: %s.\n", r.name, p)
 		}
 	}
-	return writePart(dir, faultsPart, b.String())
+	return writePart(path, faultsPart, b.String())
 }
 
-// writePart puts one part of the document in place of what it was, and keeps the others, and all that stands before them.
-func writePart(dir, title, text string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	path := filepath.Join(dir, "reliability.md")
+// writePart puts one part of the document in place of what it was, and keeps all that is written by hand, and the other part.
+func writePart(path, title, text string) error {
 	old, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err != nil {
 		return err
 	}
-	document := documentHead
-	first := regexp.MustCompile("(?m)^(" + faultsPart + "|" + soakPart + ")").FindIndex(old)
-	if first != nil { // the promises with their tests, which are written by hand
-		document = strings.TrimRight(string(old[:first[0]]), "\n") + "\n"
+	before, rest, found := strings.Cut(string(old), "\n"+title)
+	if !found {
+		return fmt.Errorf("%s has no part %q", path, title)
 	}
-	for _, part := range []string{faultsPart, soakPart} {
-		_, body, found := strings.Cut(string(old), "\n"+part)
-		body, _, _ = strings.Cut(body, "\n## ")
-		if part == title {
-			body, found = strings.TrimRight(text, "\n")+"\n", true
-		}
-		if found {
-			document += "\n" + part + strings.TrimRight(body, "\n") + "\n"
-		}
+	if _, after, found := strings.Cut(rest, "\n## "); found {
+		text = strings.TrimRight(text, "\n") + "\n\n## " + after
 	}
-	return os.WriteFile(path, []byte(document), 0o644)
+	return os.WriteFile(path, []byte(before+"\n"+title+text), 0o644)
 }
 
 // about says when, where and with what.

@@ -27,16 +27,6 @@ var results = []scenario{
 		rules: rules{late: usual.Lease + time.Second},
 		check: (*trial).weighResults,
 	},
-	{
-		name:  "results: Sentinel: primary killed",
-		holds: "each is that of a delivery that was acked",
-		setUp: sentinel,
-		load:  confirmed(0, keeping),
-		hit:   killPrimary(unreplicated),
-		times: 1,
-		rules: rules{resume: 5 * time.Second, lossy: notThereYet, duplicate: unheard},
-		check: (*trial).weighResults,
-	},
 }
 
 // keeping lets messages be kept with their results.

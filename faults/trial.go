@@ -61,7 +61,6 @@ type trial struct {
 	kept      map[string]bool // ids that Redis came back with last
 
 	mu       sync.Mutex
-	stage    string
 	strikes  []strike
 	problems []string
 	pulses   []pulse // that were handled
@@ -75,7 +74,7 @@ type program struct {
 }
 
 // runTrial runs a scenario to its end.
-func runTrial(ctx context.Context, s *scenario, show func(t *trial)) (*verdict, error) {
+func runTrial(ctx context.Context, s *scenario) (*verdict, error) {
 	dir, err := os.MkdirTemp("", "faults-")
 	if err != nil {
 		return nil, err
@@ -97,21 +96,27 @@ func runTrial(ctx context.Context, s *scenario, show func(t *trial)) (*verdict, 
 	for {
 		select {
 		case <-over:
-			show(t)
+			t.readBooks()
 			if v == nil {
 				v = &verdict{struck: len(t.strikes)}
 			}
 			v.problems = append(t.problems, v.problems...)
 			return v, ctx.Err()
 		case <-tick.C:
-			show(t)
+			t.readBooks()
 		}
+	}
+}
+
+// readBooks reads what programs have noted meanwhile, which the trial goes by.
+func (t *trial) readBooks() {
+	if err := t.books.catchUp(); err != nil {
+		t.Errorf("%v", err)
 	}
 }
 
 // run is the course of every trial.
 func (t *trial) run() *verdict {
-	t.enter("starts servers")
 	if t.setUp != nil {
 		t.setUp(t)
 	} else {
@@ -124,15 +129,12 @@ func (t *trial) run() *verdict {
 	}
 	t.await("messages are handled", settleLimit, func() bool { return t.books.count(ended) > t.load.Messages/40 })
 	if t.hit != nil {
-		t.enter("strikes")
 		for n := 0; sending() && (t.times == 0 || n < t.times); n++ {
 			t.hit(t)
 			t.wait(t.every)
 		}
 	}
-	t.enter("sends the rest")
 	t.await("all is sent", settleLimit+t.load.Over, func() bool { return !sending() })
-	t.enter("waits for the rest")
 	var states []*check.State // of all queues
 	t.await("the queue is empty", settleLimit, func() bool {
 		states = t.readAll()
@@ -146,7 +148,6 @@ func (t *trial) run() *verdict {
 		return t.memory() <= memory+memorySlack+int64(len(states[0].Messages))*1024
 	})
 	t.wait(600 * time.Millisecond) // one more look at the consumers' goroutines
-	t.enter("stops")
 	for _, p := range t.consumers {
 		p.process.Terminate()
 	}
@@ -188,7 +189,6 @@ func (t *trial) weigh(states []*check.State) *verdict {
 
 // startPrograms starts consumers, and producers when those work.
 func (t *trial) startPrograms() {
-	t.enter("starts programs")
 	for range consumers {
 		t.startConsumer()
 	}
@@ -284,13 +284,6 @@ func (t *trial) strike(st strike, hit func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.strikes = append(t.strikes, st)
-}
-
-// enter begins a stage.
-func (t *trial) enter(stage string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.stage = stage
 }
 
 // wait lets time pass, and ends the trial if it is interrupted.

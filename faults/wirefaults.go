@@ -44,24 +44,6 @@ var wireFaults = []scenario{
 		rules: rules{resume: 2 * time.Second},
 	},
 	{
-		name:  "wire: nothing passes for 2 s",
-		holds: "consuming goes on within 2 s",
-		setUp: wired(),
-		load:  longLease,
-		hit:   during(2*time.Second, func(t *trial) { t.wire.Freeze() }, func(t *trial) { t.wire.Thaw() }),
-		every: time.Second,
-		rules: rules{resume: 2 * time.Second},
-	},
-	{
-		name:  "wire: half open",
-		holds: "consuming goes on within 2 s",
-		setUp: wired(),
-		load:  longLease,
-		hit:   onConnections(func(t *trial) int { return t.wire.HalfOpen() }),
-		every: 2 * time.Second,
-		rules: rules{resume: 2 * time.Second},
-	},
-	{
 		name:  "wire: half open, 12 warm connections",
 		holds: "sends return and consuming goes on within 2 s",
 		setUp: wired(),
@@ -78,7 +60,7 @@ var wireFaults = []scenario{
 		}),
 		times: 1, // after which no program has so many
 		rules: rules{resume: 2 * time.Second, send: 2 * time.Second},
-		check: func(t *trial, v *verdict) { t.wantNoRefusals(v) },
+		check: wantNoRefusals,
 	},
 	{
 		name:  "wire: nothing is answered for 40 s",
