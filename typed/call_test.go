@@ -31,8 +31,7 @@ func TestCall(t *testing.T) {
 			f.Error(got, err)
 		}
 		// Who has only the id awaits it, on any machine.
-		info, err := charge.Send(f.Context(), f.pub, order{ID: 43}, delayqueue.WithRetention(time.Minute))
-		must(f, info, err)
+		info := f.sent(charge.Send(f.Context(), f.pub, order{ID: 43}, delayqueue.WithRetention(time.Minute)))
 		if got, err = charge.Await(f.Context(), f.mon, info.ID); err != nil || got.Order != 43 {
 			f.Error(got, err)
 		}

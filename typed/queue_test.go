@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
@@ -28,36 +29,13 @@ func TestSendAndHandle(t *testing.T) {
 			return nil
 		})
 		// Whatever header the sender sets, the kind is that of the value.
-		info, err := closeOrder.Send(f.Context(), f.pub, order{42, "tea"}, delayqueue.WithKey("order-42"),
-			delayqueue.WithHeader("trace", "t1"), delayqueue.WithHeader(Header, "other"))
-		must(f, info, err)
+		info := f.sent(closeOrder.Send(f.Context(), f.pub, order{42, "tea"}, delayqueue.WithKey("order-42"),
+			delayqueue.WithHeader("trace", "t1"), delayqueue.WithHeader(Header, "other")))
 		f.consume(mux)
 		h := testkit.Receive(f, "it is handled", got)
 		if h.order != (order{42, "tea"}) || h.msg.ID != info.ID || h.msg.Key != "order-42" || h.msg.Headers["trace"] != "t1" ||
 			h.msg.Headers[Header] != "close-order" || h.msg.Payload != `{"id":42,"item":"tea"}` {
 			f.Errorf("%+v %+v", h.order, h.msg)
-		}
-	})
-}
-
-func TestBatchOfKinds(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(f *fixture) {
-		remind := Kind[string]("remind")
-		got := make(chan string, 2)
-		mux := f.mux(0)
-		Handle(mux, closeOrder, func(_ context.Context, o order, _ *delayqueue.Message) error { got <- o.Item; return nil })
-		Handle(mux, remind, func(_ context.Context, s string, _ *delayqueue.Message) error { got <- s; return nil })
-		a, err := closeOrder.Outgoing(order{1, "tea"})
-		must(f, a, err)
-		b, err := remind.Outgoing("rent", delayqueue.WithDelay(time.Millisecond))
-		must(f, b, err)
-		results, err := f.pub.SendBatch(f.Context(), []delayqueue.Outgoing{a, b})
-		must(f, results, err)
-		f.consume(mux)
-		both := []string{testkit.Receive(f, "one is handled", got), testkit.Receive(f, "and the other", got)}
-		if slices.Sort(both); !slices.Equal(both, []string{"rent", "tea"}) {
-			f.Error(both)
 		}
 	})
 }
@@ -71,10 +49,10 @@ func TestWhatDoesNotEncodeIsNotSent(t *testing.T) {
 		_, called := bad.Call(f.Context(), f.pub, nil)
 		for _, err := range []error{sent, called} {
 			var failed *delayqueue.SendError
-			if !errors.Is(err, ErrCodec) || !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo || failed.Queue != f.name {
+			if !errors.Is(err, ErrCodec) || !errors.As(err, &failed) || failed.Stored != delayqueue.StoredNo || failed.Queue != f.base.Name {
 				f.Fatal(err)
 			}
-			testkit.Has(f, err.Error(), `queue "`+f.name+`": send: not stored: typed: kind "bad": bad value or payload: `+
+			testkit.Has(f, err.Error(), `queue "`+f.base.Name+`": send: not stored: typed: kind "bad": bad value or payload: `+
 				`encode func(): json: unsupported type`)
 		}
 		f.until("nothing was stored", func() bool { // a call is tried for two seconds
@@ -98,8 +76,7 @@ func TestWhatDoesNotDecodeIsGarbage(t *testing.T) {
 			return nil
 		})
 		f.consume(mux)
-		info, err := f.pub.Send(f.Context(), `{"id": "x"}`, delayqueue.WithHeader(Header, "close-order"), delayqueue.WithRetryCount(9))
-		must(f, info, err)
+		info := f.sent(f.pub.Send(f.Context(), `{"id": "x"}`, delayqueue.WithHeader(Header, "close-order"), delayqueue.WithRetryCount(9)))
 		msg := f.garbage(info.ID)
 		testkit.Has(f, msg.LastError, `kind "close-order"`, "at byte 10", "Go struct field order.id")
 		if msg.Failures != 1 {
@@ -115,8 +92,7 @@ func TestRollingDeploy(t *testing.T) {
 		old, next := f.mux(time.Hour), f.mux(time.Hour)
 		Handle(old, Kind[int]("old"), nothing)
 		f.consume(old)
-		info, err := closeOrder.Send(f.Context(), f.pub, order{ID: 42}, delayqueue.WithRetryCount(0))
-		must(f, info, err)
+		info := f.sent(closeOrder.Send(f.Context(), f.pub, order{ID: 42}, delayqueue.WithRetryCount(0)))
 		f.until("the old version has had it three times", func() bool {
 			msg, err := f.mon.Get(f.Context(), info.ID)
 			return err == nil && msg.Delivery > 3
@@ -135,10 +111,10 @@ func TestUnknownKindWaitsForItsTurn(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(f *fixture) {
 		f.consume(quiet())
-		info, err := closeOrder.Send(f.Context(), f.pub, order{}, delayqueue.WithRetryCount(0))
-		must(f, info, err)
+		info := f.sent(closeOrder.Send(f.Context(), f.pub, order{}, delayqueue.WithRetryCount(0)))
 		var msg *ops.MessageStatus
 		f.until("it waits", func() bool {
+			var err error
 			msg, err = f.mon.Get(f.Context(), info.ID)
 			return err == nil && msg.State == delayqueue.StateRetry
 		})
@@ -153,10 +129,8 @@ func TestUnknownKindIsGarbageInTheEnd(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(f *fixture) {
 		f.consume(f.mux(200 * time.Millisecond))
-		named, err := closeOrder.Send(f.Context(), f.pub, order{})
-		must(f, named, err)
-		none, err := f.pub.Send(f.Context(), "42")
-		must(f, none, err)
+		named := f.sent(closeOrder.Send(f.Context(), f.pub, order{}))
+		none := f.sent(f.pub.Send(f.Context(), "42"))
 		for id, want := range map[string]string{named.ID: `kind "close-order"`, none.ID: "the message has no kind"} {
 			msg := f.garbage(id)
 			testkit.Has(f, msg.LastError, want, ErrUnknownKind.Error(), "for 200ms")
@@ -175,14 +149,12 @@ func TestHandleUntyped(t *testing.T) {
 		mux := f.mux(50 * time.Millisecond)
 		mux.HandleUntyped(func(_ context.Context, msg *delayqueue.Message) error { got <- msg.Payload; return nil })
 		f.consume(mux)
-		info, err := f.pub.Send(f.Context(), "42")
-		must(f, info, err)
+		f.sent(f.pub.Send(f.Context(), "42"))
 		if s := testkit.Receive(f, "it is handled", got); s != "42" {
 			f.Error(s)
 		}
 		// It has nothing to do with kinds that nobody knows.
-		info, err = closeOrder.Send(f.Context(), f.pub, order{})
-		must(f, info, err)
+		info := f.sent(closeOrder.Send(f.Context(), f.pub, order{}))
 		testkit.Has(f, f.garbage(info.ID).LastError, `kind "close-order"`)
 	})
 }
@@ -205,8 +177,7 @@ func TestErrorsOfHandlers(t *testing.T) {
 			return fmt.Errorf("%w: never", delayqueue.ErrSkipRetry)
 		})
 		f.consume(mux)
-		info, err := closeOrder.Send(f.Context(), f.pub, order{}, delayqueue.WithRetryCount(5))
-		must(f, info, err)
+		info := f.sent(closeOrder.Send(f.Context(), f.pub, order{}, delayqueue.WithRetryCount(5)))
 		for _, want := range []int{0, 1, 1} {
 			if n := testkit.Receive(f, "a delivery", got); n != want {
 				f.Errorf("%d failures, want %d", n, want)
@@ -230,38 +201,12 @@ func TestChain(t *testing.T) {
 		})
 		Handle(mux, ship, func(_ context.Context, id int, _ *delayqueue.Message) error { got <- id; return nil })
 		f.consume(mux)
-		info, err := closeOrder.Send(f.Context(), f.pub, order{ID: 42})
-		must(f, info, err)
+		f.sent(closeOrder.Send(f.Context(), f.pub, order{ID: 42}))
 		if id := testkit.Receive(f, "the next step", got); id != 42 {
 			f.Error(id)
 		}
 		if err := ship.Then(f.Context(), 1); !errors.Is(err, delayqueue.ErrNotHandling) {
 			f.Error(err)
-		}
-	})
-}
-
-// Parts that are sent one by one come together, decoded.
-func TestGroupOfSends(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(f *fixture) {
-		got := make(chan []order, 1)
-		mux := f.mux(0)
-		HandleGroup(mux, closeOrder, func(_ context.Context, all []order, msg *delayqueue.Message) error {
-			if len(msg.Parts) != len(all) {
-				f.Error(msg.Parts)
-			}
-			got <- all
-			return nil
-		})
-		for i := range 3 {
-			info, err := closeOrder.Send(f.Context(), f.pub, order{ID: i}, delayqueue.WithKey("digest", delayqueue.Append),
-				delayqueue.WithMaxParts(3), delayqueue.WithDelay(time.Hour))
-			must(f, info, err)
-		}
-		f.consume(mux)
-		if all := testkit.Receive(f, "the group is handled", got); !slices.Equal(all, []order{{ID: 0}, {ID: 1}, {ID: 2}}) {
-			f.Error(all)
 		}
 	})
 }
@@ -277,9 +222,8 @@ func TestGroupThatDoesNotDecode(t *testing.T) {
 		})
 		var id string
 		for _, part := range []string{`{"id":1}`, "x", `{"id":3}`} {
-			info, err := f.pub.Send(f.Context(), part, delayqueue.WithHeader(Header, "close-order"), delayqueue.WithDelay(time.Hour),
-				delayqueue.WithKey("digest", delayqueue.Append), delayqueue.WithMaxParts(3))
-			id = must(f, info, err).ID
+			id = f.sent(f.pub.Send(f.Context(), part, delayqueue.WithHeader(Header, "close-order"), delayqueue.WithDelay(time.Hour),
+				delayqueue.WithKey("digest", delayqueue.Append), delayqueue.WithMaxParts(3))).ID
 		}
 		f.consume(mux)
 		msg := f.garbage(id)
@@ -295,37 +239,16 @@ func TestOptionsThatKnowNoKinds(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(f *fixture) {
 		other := Kind[order]("other")
-		info, err := closeOrder.Send(f.Context(), f.pub, order{ID: 1}, delayqueue.WithPayloadKey(delayqueue.Keep))
-		first := must(f, info, err)
-		info, err = other.Send(f.Context(), f.pub, order{ID: 1}, delayqueue.WithPayloadKey(delayqueue.Keep))
-		if second := must(f, info, err); !second.Existed || second.ID != first.ID {
+		first := f.sent(closeOrder.Send(f.Context(), f.pub, order{ID: 1}, delayqueue.WithPayloadKey(delayqueue.Keep)))
+		second := f.sent(other.Send(f.Context(), f.pub, order{ID: 1}, delayqueue.WithPayloadKey(delayqueue.Keep)))
+		if !second.Existed || second.ID != first.ID {
 			f.Errorf("%+v, %+v", first, second)
 		}
-		for _, k := range []KindOf[order]{closeOrder, other} {
-			info, err = k.Send(f.Context(), f.pub, order{ID: 2}, delayqueue.WithKey("digest", delayqueue.Append))
-			must(f, info, err)
-		}
-		msg, err := f.mon.Get(f.Context(), info.ID)
-		if must(f, msg, err).Headers[Header] != "close-order" || len(msg.Parts) != 2 {
+		f.sent(closeOrder.Send(f.Context(), f.pub, order{ID: 2}, delayqueue.WithKey("digest", delayqueue.Append)))
+		group := f.sent(other.Send(f.Context(), f.pub, order{ID: 2}, delayqueue.WithKey("digest", delayqueue.Append)))
+		msg, err := f.mon.Get(queuetest.WithTimeout(f), group.ID)
+		if f.base.Must(err); msg.Headers[Header] != "close-order" || len(msg.Parts) != 2 {
 			f.Errorf("%+v", msg)
-		}
-	})
-}
-
-func TestQueuesShareAMux(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(f *fixture) {
-		got := make(chan int, 2)
-		mux := f.mux(0)
-		Handle(mux, closeOrder, func(_ context.Context, o order, _ *delayqueue.Message) error { got <- o.ID; return nil })
-		other := *f
-		other.name += also
-		for id, q := range []*delayqueue.DelayQueue{f.consume(mux), other.consume(mux)} {
-			info, err := closeOrder.Send(f.Context(), q, order{ID: id})
-			must(f, info, err)
-		}
-		if sum := testkit.Receive(f, "one is handled", got) + testkit.Receive(f, "and the other", got); sum != 1 {
-			f.Error(sum)
 		}
 	})
 }
