@@ -22,7 +22,7 @@ type verb struct {
 	Title      string // a key of the catalogue
 	Did        string // what was done, with a count
 	Action     Action
-	Tasks      []string           // what an ops.BulkTask and an Act call it
+	Act        ops.Act            // what the journal calls it
 	States     []delayqueue.State // of what it can be done to
 	Destroys   bool               // the queue's name must be typed
 	NeedsDelay bool               // the form asks by how much
@@ -45,27 +45,26 @@ func many(do func(*ops.Queue, context.Context, ops.Bulk) (*ops.BulkResult, error
 
 var verbs = []verb{
 	{
-		Name: "run", Title: "Run now", Did: "%s made due now", Action: RunNow, Tasks: []string{"run now"},
+		Name: "run", Title: "Run now", Did: "%s made due now", Action: RunNow, Act: ops.ActRunNow,
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry},
 		one:    one((*ops.Queue).RunNow),
 		many:   many((*ops.Queue).BulkRunNow),
 	}, {
-		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, NeedsDelay: true,
-		Tasks:  []string{"reschedule by", "reschedule"},
+		Name: "postpone", Title: "Postpone", Did: "%s postponed", Action: Reschedule, Act: ops.ActReschedule, NeedsDelay: true,
 		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry},
 		one:    (*ops.Queue).RescheduleBy, many: (*ops.Queue).BulkRescheduleBy,
 	}, {
-		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue, Tasks: []string{"requeue"},
+		Name: "requeue", Title: "Requeue", Did: "%s brought back", Action: Requeue, Act: ops.ActRequeue,
 		States: []delayqueue.State{delayqueue.StateGarbage},
 		one:    one((*ops.Queue).Requeue),
 		many:   many((*ops.Queue).BulkRequeue),
 	}, {
-		Name: "cancel", Title: "Cancel", Did: "%s cancelled", Action: Cancel, Destroys: true, Tasks: []string{"delete"},
+		Name: "cancel", Title: "Cancel", Did: "%s cancelled", Action: Cancel, Destroys: true, Act: ops.ActDelete,
 		States: []delayqueue.State{delayqueue.StateUnack},
 		one:    one(cancelOne),
 		many:   many((*ops.Queue).BulkDelete),
 	}, {
-		Name: "delete", Title: "Delete", Did: "%s deleted", Action: Delete, Destroys: true, Tasks: []string{"delete"},
+		Name: "delete", Title: "Delete", Did: "%s deleted", Action: Delete, Destroys: true, Act: ops.ActDelete,
 		States: []delayqueue.State{
 			delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone,
 		},
@@ -84,11 +83,7 @@ func cancelOne(m *ops.Queue, ctx context.Context, id string) error {
 
 // verbNamed returns nil for none.
 func verbNamed(name string) *verb {
-	return verbWith(func(v verb) bool { return v.Name == name })
-}
-
-func verbWith(is func(verb) bool) *verb {
-	i := slices.IndexFunc(verbs, is)
+	i := slices.IndexFunc(verbs, func(v verb) bool { return v.Name == name })
 	if i < 0 {
 		return nil
 	}

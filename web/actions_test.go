@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,16 @@ func form(pairs ...string) string {
 }
 
 func allowed(*http.Request, Action, string) (string, error) { return "ann", nil }
+
+// only allows to look, and to do what is among the rights at the time.
+func only(rights *[]Action) func(*http.Request, Action, string) (string, error) {
+	return func(_ *http.Request, do Action, _ string) (string, error) {
+		if do == Look || slices.Contains(*rights, do) {
+			return "ann", nil
+		}
+		return "", errors.New("not you")
+	}
+}
 
 func TestAct(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,11 +19,7 @@ import (
 // slowly begins a job that does so many messages a second, of 400, and returns its address.
 func (f *fixture) slowly(do, rate string) (job string) {
 	f.Helper()
-	var batch []delayqueue.Outgoing
-	for i := range 400 {
-		batch = append(batch, delayqueue.Outgoing{Payload: fmt.Sprint(i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}})
-	}
-	ok(f, errOf(delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch)))
+	f.batch("orders", "x", 400)
 	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", do, "by", "1h0m0s", "count", "1", "rate", rate))
 	return f.begin(counted, "confirm", "orders", "reason", "a <b>test</b>")
 }
@@ -37,9 +33,9 @@ func idOf(job string) string {
 }
 
 // onJob sends a form of a job's page.
-func (f *fixture) onJob(job, do string, more ...string) reply {
+func (f *fixture) onJob(job, do string, edit ...func(*http.Request)) reply {
 	f.Helper()
-	return f.ask(http.MethodPost, "job", form(append([]string{"q", "orders", "id", idOf(job), "do", do}, more...)...))
+	return f.ask(http.MethodPost, "job", form("q", "orders", "id", idOf(job), "do", do), edit...)
 }
 
 func (f *fixture) pending() int64 {
@@ -49,62 +45,32 @@ func (f *fixture) pending() int64 {
 	return c.Pending
 }
 
-// A job is seen, stopped and begun again from any process; what was sent after it had begun stays.
+// A job is seen and stopped from any process.
 func TestJob(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{Authorize: allowed})
 	job := f.slowly("delete", "4") // for longer than this takes
 	f.sees(f.get(job).body, "running", "of 400", "a &lt;b&gt;test&lt;/b&gt;", ">ann<", `value="stop"`,
 		`<noscript><meta http-equiv="refresh"`, "4 a second")
-	f.send("orders", "later", delayqueue.WithDelay(20*time.Minute)) // not due before the end, and not what is deleted below
-	first := f.page
 	f.serve(Config{Authorize: allowed}) // another process
 	f.sees(f.get(job).body, "running", `value="stop"`)
 	f.sees(f.get(address("journal", "q", "orders")).body, `href="job?`, "running", "of 400", ">delete<")
-	if got := f.onJob(job, "again", "confirm", "orders"); got.code != http.StatusConflict {
-		t.Errorf("begun again while it runs: %d", got.code)
-	}
 	if got := f.onJob(job, "stop"); got.code != http.StatusSeeOther || got.header.Get("Location") != job {
 		t.Errorf("%d %s", got.code, got.body)
 	}
 	body := f.ended(job)
-	f.sees(body, "stopped", "Do the rest", "Type the queue")
+	f.sees(body, "stopped")
 	f.lacks(body, `value="stop"`, "<noscript>")
-	if n := f.pending(); n < 2 || n > 401 {
+	if n := f.pending(); n < 1 || n > 400 {
 		t.Errorf("%d are left", n)
 	}
 	if got := f.onJob(job, "stop"); got.code != http.StatusConflict {
 		t.Errorf("stopped twice: %d", got.code)
 	}
-	if got := f.onJob(job, "again"); got.code != http.StatusUnprocessableEntity {
-		t.Errorf("begun again without the queue's name: %d", got.code)
-	}
-	got := f.onJob(job, "again", "confirm", "orders")
-	again := got.header.Get("Location")
-	if got.code != http.StatusSeeOther || again == job || !strings.Contains(again, "job?") {
-		t.Fatalf("%d %s, %s", got.code, got.body, again)
-	}
-	first.Close() // it runs here now
-	f.page.Close()
-	f.serve(Config{Authorize: allowed})
-	f.sees(f.get(again).body, "stopped", "Do the rest")
-	f.hurried(again)
-	got = f.onJob(again, "again", "confirm", "orders")
-	again = got.header.Get("Location")
-	if got.code != http.StatusSeeOther {
-		t.Fatalf("after the end of its process: %d %s", got.code, got.body)
-	}
-	f.sees(f.ended(again), "finished: ")
-	if n := f.pending(); n != 1 {
-		t.Errorf("%d are left", n)
-	}
-	if got := f.onJob(again, "again", "confirm", "orders"); got.code != http.StatusConflict {
-		t.Errorf("begun again what has finished: %d", got.code)
-	}
 }
 
-// changed rewrites a job's entry.
-func (f *fixture) changed(job string, change func(words []string)) {
+// silenced makes a job's entry as old as if its process had died an hour ago.
+func (f *fixture) silenced(job string) {
 	f.Helper()
 	key := "{dq:orders}:journal"
 	made, token, _ := strings.Cut(idOf(job), "-")
@@ -113,66 +79,29 @@ func (f *fixture) changed(job string, change func(words []string)) {
 		if fmt.Sprintf("%.0f", z.Score) != made || words[0] != token {
 			continue
 		}
-		change(words)
-		if err := errors.Join(f.cli.ZRem(f.Context(), key, z.Member).Err(),
-			f.cli.ZAdd(f.Context(), key, redis.Z{Score: z.Score, Member: strings.Join(words, " ")}).Err()); err != nil {
-			f.Fatal(err)
-		}
+		words[1], words[2] = "runs", fmt.Sprint(time.Now().Add(-time.Hour).UnixMicro())
+		words[3] = strings.Replace(words[3], `"is":"stopped"`, `"is":"running"`, 1)
+		ok(f, errors.Join(f.cli.ZRem(f.Context(), key, z.Member).Err(),
+			f.cli.ZAdd(f.Context(), key, redis.Z{Score: z.Score, Member: strings.Join(words, " ")}).Err()))
 		return
 	}
 	f.Fatalf("no %s in the journal", job)
 }
 
-var rateField = regexp.MustCompile(`"rate":\d+`)
-
-// hurried makes what a job was told as fast as it goes.
-func (f *fixture) hurried(job string) {
-	f.Helper()
-	f.changed(job, func(words []string) { words[3] = rateField.ReplaceAllString(words[3], `"rate":0`) })
-}
-
-// silenced makes a job's entry as old as if its process had died an hour ago.
-func (f *fixture) silenced(job string) {
-	f.Helper()
-	f.changed(job, func(words []string) {
-		words[1], words[2] = "runs", fmt.Sprint(time.Now().Add(-time.Hour).UnixMicro())
-		words[3] = strings.Replace(words[3], `"is":"stopped"`, `"is":"running"`, 1)
-	})
-}
-
-// A job whose process has died says so, and another one does the rest; but not of what shifts messages, which would shift some twice.
+// A job whose process has died says so, and is nothing to stop.
 func TestJobIsInterrupted(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, Config{Authorize: allowed})
 	job := f.slowly("run", "1") // for longer than this takes
 	f.page.Close()
 	f.silenced(job)
-	f.hurried(job)
 	f.serve(Config{Authorize: allowed})
 	body := f.get(job).body
-	f.sees(body, "interrupted after ", " of 400", "Do the rest")
-	f.lacks(body, `value="stop"`, "<noscript>", "Type the queue")
-	got := f.onJob(job, "again")
-	if got.code != http.StatusSeeOther {
-		t.Fatalf("%d %s", got.code, got.body)
-	}
-	f.sees(f.ended(got.header.Get("Location")), "finished: ")
-	if n := f.pending(); n != 0 {
-		t.Errorf("%d are left", n)
-	}
-	job = f.slowly("postpone", "1")
-	f.page.Close()
-	f.silenced(job)
-	f.serve(Config{Authorize: allowed})
-	body = f.get(job).body
-	f.sees(body, "interrupted after ")
-	f.lacks(body, "Do the rest")
-	if got := f.onJob(job, "again"); got.code != http.StatusConflict {
-		t.Errorf("%d %s", got.code, got.body)
-	}
+	f.sees(body, "interrupted after ", " of 400")
+	f.lacks(body, `value="stop"`, "<noscript>")
 }
 
-// Who may not do what a job does neither stops it nor goes on with it; what is no job is not found.
+// Who may not do what a job does does not stop it; what is no job is not found; what hides payloads hides what a job looks for in them.
 func TestJobIsRefused(t *testing.T) {
 	f := newFixture(t, Config{Authorize: func(r *http.Request, do Action, _ string) (string, error) {
 		if do == Look || do == RunNow || r.Header.Get("X-User") == "ann" {
@@ -181,7 +110,7 @@ func TestJobIsRefused(t *testing.T) {
 		return "", errors.New("not you")
 	}})
 	ann := header("X-User", "ann")
-	f.send("orders", "x")
+	f.batch("orders", "b", 2)
 	ok(t, f.monitor("orders").Pause(f.Context()))
 	page, err := f.monitor("orders").Journal(f.Context(), 1, "")
 	ok(t, err)
@@ -193,8 +122,6 @@ func TestJobIsRefused(t *testing.T) {
 			t.Errorf("stop %.40s: %d", id, got.code)
 		}
 	}
-	f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
-	f.sent("orders", "b", delayqueue.WithDelay(time.Hour))
 	b := ops.Bulk{States: []delayqueue.State{delayqueue.StatePending}, Progress: func(*ops.BulkResult) bool { return false }}
 	b.Limit = 1
 	r, err := f.monitor("orders").BulkDelete(f.Context(), b)
@@ -203,31 +130,26 @@ func TestJobIsRefused(t *testing.T) {
 	body := f.get(job).body
 	f.sees(body, "stopped")
 	f.lacks(body, "<form")
-	for _, do := range []string{"stop", "again"} {
-		if got := f.onJob(job, do, "confirm", "orders"); got.code != http.StatusForbidden {
-			t.Errorf("%s: %d", do, got.code)
+	for what, got := range map[string]struct {
+		reply
+		want int
+	}{
+		"without the right": {f.onJob(job, "stop"), http.StatusForbidden},
+		"something else":    {f.onJob(job, "x", ann), http.StatusBadRequest},
+		"from another site": {f.onJob(job, "stop", ann, header("Sec-Fetch-Site", "cross-site")), http.StatusForbidden},
+	} {
+		if got.code != got.want {
+			t.Errorf("%s: %d", what, got.code)
 		}
-	}
-	if got := f.ask(http.MethodPost, "job", form("q", "orders", "id", r.Entry, "do", "x"), ann); got.code != http.StatusBadRequest {
-		t.Errorf("nothing: %d", got.code)
-	}
-	if got := f.ask(http.MethodPost, "job", form("q", "orders", "id", r.Entry, "do", "again", "confirm", "orders"), ann,
-		header("Sec-Fetch-Site", "cross-site")); got.code != http.StatusForbidden {
-		t.Errorf("from another site: %d", got.code)
-	}
-	if n := f.pending(); n != 1 {
-		t.Errorf("%d are left", n)
 	}
 	f.serve(Config{Authorize: allowed, Payload: func(string, *ops.MessageStatus) string { return "hidden" }})
 	b.Contains = "b"
-	if r, err = f.monitor("orders").BulkDelete(f.Context(), b); err == nil && !r.Finished {
-		t.Errorf("%+v", r)
-	}
-	f.lacks(f.get(jobLink("orders", r.Entry)).body, "&#34;b&#34;", "Do the rest")
+	r, err = f.monitor("orders").BulkDelete(f.Context(), b)
+	ok(t, err)
+	f.lacks(f.get(jobLink("orders", r.Entry)).body, "&#34;b&#34;")
 	b.Key, b.Contains = strings.Repeat("k", 200), "secret"+strings.Repeat("\x00", 194) // written, that is longer than a detail
-	if r, err = f.monitor("orders").BulkDelete(f.Context(), b); err != nil {
-		t.Fatal(err)
-	}
+	r, err = f.monitor("orders").BulkDelete(f.Context(), b)
+	ok(t, err)
 	for _, address := range []string{jobLink("orders", r.Entry), address("journal", "q", "orders")} {
 		f.lacks(f.get(address).body, "secret")
 	}
@@ -241,6 +163,29 @@ func TestJobThatFailed(t *testing.T) {
 	body := f.get(address("job", "q", "orders", "id", "1700000000000000-0123456789abcdef")).body
 	f.sees(body, "failed", "dial tcp …: &lt;refused&gt;")
 	f.lacks(body, "10.1.2.3", "6379", "<form")
+}
+
+// A job is stopped by who may do what it does, to messages in some state.
+func TestWhoMayStopAJob(t *testing.T) {
+	var rights []Action
+	f := newFixture(t, Config{Authorize: only(&rights)})
+	f.send("orders", "x")
+	id := 1_700_000_000_000_000
+	for act, want := range map[ops.Act][]Action{
+		ops.ActDelete: {Cancel, Delete}, ops.ActRequeue: {Requeue}, ops.ActRunNow: {RunNow},
+		ops.ActReschedule: {Reschedule}, "unheard of": nil,
+	} {
+		for _, right := range []Action{Pause, RunNow, Reschedule, Requeue, Cancel, Delete, SetLimits} {
+			rights = []Action{right}
+			id++
+			entry := fmt.Sprintf(`0123456789abcdef runs %d {"act":%q,"n":1,"bulk":{"is":"running","of":2,"looked":1}}`, time.Now().UnixMicro(), act)
+			ok(t, f.cli.ZAdd(f.Context(), "{dq:orders}:journal", redis.Z{Score: float64(id), Member: entry}).Err())
+			got := f.onJob(jobLink("orders", fmt.Sprintf("%d-0123456789abcdef", id)), "stop")
+			if may := got.code == http.StatusSeeOther; may != slices.Contains(want, right) {
+				t.Errorf("%s with the right to %s: %d %s", act, right, got.code, got.body)
+			}
+		}
+	}
 }
 
 // A process runs four at most, whatever they do; one that panics is its own trouble; Close ends them.
@@ -321,9 +266,7 @@ func TestJobsAreBounded(t *testing.T) {
 func TestJobWithoutJournal(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	ok(t, f.cli.Set(f.Context(), "{dq:orders}:journal", "of another program", 0).Err())
-	for i := range 150 {
-		f.send("orders", fmt.Sprint(i), delayqueue.WithDelay(time.Hour))
-	}
+	f.batch("orders", "x", 150)
 	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "run", "count", "1"))
 	if got := f.ask(http.MethodPost, "plan", counted); got.code != http.StatusConflict ||
 		!strings.Contains(got.body, "the journal cannot be written") {
@@ -347,11 +290,7 @@ func TestJobLosesJournal(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(patience); !strings.Contains(f.log.String(), errUnseen.Error()); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it goes on unseen: ", f.log.String())
-		}
-	}
+	f.eventually("that it stops", func() bool { return strings.Contains(f.log.String(), errUnseen.Error()) })
 	if n := f.pending(); n == 0 {
 		t.Error("it has done all")
 	}

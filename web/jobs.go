@@ -13,7 +13,7 @@ import (
 )
 
 // What is done to all messages that match runs in the background of the process that its form was sent to. All that is known of such a
-// job is in its entry of the journal, where every process reads how it goes on, stops it, and begins it again.
+// job is in its entry of the journal, where every process reads how it goes on, and stops it.
 
 const maxJobs = 4 // that run in one process
 

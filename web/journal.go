@@ -48,9 +48,7 @@ func (h *Handler) journal(ctx context.Context, r *request) (any, error) {
 	v := &journalView{}
 	for _, entry := range page.Entries {
 		one := journalRow{JournalEntry: entry}
-		if h.cfg.Payload != nil && entry.Bulk != nil {
-			one.Detail = payloadWanted.ReplaceAllString(entry.Detail, "payload …")
-		}
+		h.hide(&one.JournalEntry)
 		if b := entry.Bulk; b != nil {
 			one.Phase, one.Job = r.lang.phase(b), jobLink(r.Queue, entry.ID)
 		}
@@ -60,6 +58,13 @@ func (h *Handler) journal(ctx context.Context, r *request) (any, error) {
 		v.Next = linkOf("journal", nil, "q", r.Queue, "cursor", page.Next)
 	}
 	return v, nil
+}
+
+// hide takes what was looked for in payloads out of the entry of a job, if payloads are hidden.
+func (h *Handler) hide(e *ops.JournalEntry) {
+	if h.cfg.Payload != nil && e.Bulk != nil {
+		e.Detail = payloadWanted.ReplaceAllString(e.Detail, "payload …")
+	}
 }
 
 // act is what somebody did, in words. An act that another program made up is shown as it is.

@@ -47,9 +47,7 @@ func TestFormsActOnTheirQueueAlone(t *testing.T) {
 // Before something is done to all, the page says by how much and how fast.
 func TestPlanSaysHow(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	for i := range 25 {
-		f.sent("orders", fmt.Sprint(i), delayqueue.WithDelay(time.Hour))
-	}
+	f.batch("orders", "x", 25)
 	_, body := f.counted(address("plan", "q", "orders", "state", "pending", "do", "postpone", "by", "168h0m0s", "rate", "10", "count", "1"))
 	f.sees(body, "By how much</span> <code class=\"foreign\">7 d<", "10 a second, which takes 2 s", "Postpone by 7 d: 25 messages</button>")
 	_, body = f.counted(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1"))

@@ -169,12 +169,6 @@ func (p *page) Feed() string {
 	return linkOf("live", p.query, "page", p.Route.name, "lang", p.lang.tag)
 }
 
-// Again says whether a browser without script asks for the page again by itself.
-func (p *page) Again() bool {
-	data, ok := p.Data.(interface{ Again() bool })
-	return ok && data.Again()
-}
-
 // link is the address of a page, relative to every other one.
 func link(name string, query url.Values) string {
 	if text := query.Encode(); text != "" {

@@ -179,31 +179,6 @@ func (r *request) setShown(ctx context.Context, p *planning) error {
 	return nil
 }
 
-// verbOf is what a task of that action does to messages in a state; nil if that is nothing that can be done here.
-func verbOf(action string, in delayqueue.State) *verb {
-	return verbWith(func(v verb) bool { return slices.Contains(v.Tasks, action) && slices.Contains(v.States, in) })
-}
-
-// taskVerb is what a job does; the request must be allowed to do that to each state that the job is about. A job that may make messages
-// due earlier needs the right to run them, too.
-func (r *request) taskVerb(task *ops.BulkTask) (v *verb, err error) {
-	for _, state := range task.States {
-		if v = verbOf(task.Action, state); v == nil {
-			return nil, errWhat
-		}
-		if r.Actor, err = r.may(v.Action, r.Queue); err == nil && v.Action == Reschedule && task.By <= 0 {
-			r.Actor, err = r.may(RunNow, r.Queue)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if v == nil {
-		return nil, errWhat
-	}
-	return v, nil
-}
-
 // postPlan begins a job.
 func (h *Handler) postPlan(ctx context.Context, r *request) (string, error) {
 	r.query = r.PostForm
@@ -229,11 +204,19 @@ func (h *Handler) postPlan(ctx context.Context, r *request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	b := p.bulk()
+	m, b := r.steering(), p.bulk()
 	b.Before, b.Most = time.UnixMicro(before), most
-	return r.begin(p.verb, b, func(ctx context.Context, m *ops.Queue, b ops.Bulk) (*ops.BulkResult, error) {
+	begun, err := h.startJob(r.Queue, func(ctx context.Context, progress func(*ops.BulkResult) bool) (*ops.BulkResult, error) {
+		b.Progress = progress
 		return p.many(m, ctx, b, p.By)
 	})
+	if err != nil {
+		return "", err
+	}
+	if begun.Entry == "" { // it is over, and in no journal
+		return link("messages", notice(url.Values{"q": {r.Queue}, "state": {p.State.String()}}, p.Name, begun.Done)), nil
+	}
+	return jobLink(r.Queue, begun.Entry), nil
 }
 
 // once returns an error if a job has shifted messages so far that were counted at that instant: the same form, sent twice, would shift
@@ -246,20 +229,4 @@ func (r *request) once(ctx context.Context, by time.Duration, counted time.Time)
 		err = errBegun
 	}
 	return err
-}
-
-// begin begins a job, and returns where to see it.
-func (r *request) begin(v *verb, b ops.Bulk, call func(context.Context, *ops.Queue, ops.Bulk) (*ops.BulkResult, error)) (string, error) {
-	m := r.steering()
-	begun, err := r.h.startJob(r.Queue, func(ctx context.Context, progress func(*ops.BulkResult) bool) (*ops.BulkResult, error) {
-		b.Progress = progress
-		return call(ctx, m, b)
-	})
-	if err != nil {
-		return "", err
-	}
-	if begun.Entry == "" { // it is over, and in no journal
-		return link("messages", notice(url.Values{"q": {r.Queue}, "state": {b.States[0].String()}}, v.Name, begun.Done)), nil
-	}
-	return jobLink(r.Queue, begun.Entry), nil
 }

@@ -1,35 +1,21 @@
 package web
 
 import (
-	"fmt"
 	"html"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/go-delayqueue/delayqueue"
 )
 
 var links = regexp.MustCompile(`(?:href|action|content)="([^"]*)"`)
 
 // A count that goes on page by page has short addresses, shows the first ten, and is of what the page says that it counts.
 func TestLongCount(t *testing.T) {
-	may := true
-	f := newFixture(t, Config{Authorize: func(_ *http.Request, do Action, _ string) (string, error) {
-		if do == Look || do == Delete && may {
-			return "ann", nil
-		}
-		return "", fmt.Errorf("not you")
-	}})
-	const n = 900
-	batch := make([]delayqueue.Outgoing, n)
-	for i := range batch {
-		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint("some ", i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
-	}
-	ok(t, errOf(delayqueue.NewPublisher("orders", f.cli).SendBatch(f.Context(), batch)))
+	rights := []Action{Delete}
+	f := newFixture(t, Config{Authorize: only(&rights)})
+	f.batch("orders", "some ", 900)
 	f.page.spend = 0 // one step a page
 	page := address("plan", "q", "orders", "state", "pending", "contains", "some", "do", "delete", "rate", "1000", "count", "1")
 	got, pages, first := f.get(page), 0, ""
@@ -68,7 +54,7 @@ func TestLongCount(t *testing.T) {
 			t.Errorf("goes on with %q: %d", other, got.code)
 		}
 	}
-	may = false
+	rights = nil
 	if got := f.get("plan?" + first); got.code != http.StatusForbidden {
 		t.Errorf("a user without the right counts: %d", got.code)
 	}

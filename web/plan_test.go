@@ -68,14 +68,12 @@ func (f *fixture) begin(counted string, more ...string) string {
 // ended waits for the end of a job.
 func (f *fixture) ended(job string) (page string) {
 	f.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	f.eventually("the end of the job", func() bool {
 		got := f.get(job)
-		if page = got.body; got.code == http.StatusOK && !strings.Contains(page, "running") {
-			return page
-		}
-	}
-	f.Fatalf("it goes on for ever: %s", page)
-	return ""
+		page = got.body
+		return got.code == http.StatusOK && !strings.Contains(page, "running")
+	})
+	return page
 }
 
 // What matches is counted, shown, and done; what came after the count is left alone.
@@ -143,16 +141,12 @@ func TestPlanTwiceAtOnce(t *testing.T) {
 }
 
 func TestPlanIsRefused(t *testing.T) {
-	may := true
-	f := newFixture(t, Config{Authorize: func(_ *http.Request, do Action, _ string) (string, error) {
-		if do == Look || may {
-			return "ann", nil
-		}
-		return "", fmt.Errorf("not you")
-	}})
+	all := []Action{RunNow, Reschedule, Requeue, Cancel, Delete}
+	rights := all
+	f := newFixture(t, Config{Authorize: only(&rights)})
 	id := f.sent("orders", "a", delayqueue.WithDelay(time.Hour))
 	counted, _ := f.counted(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1"))
-	may = false
+	rights = nil
 	for name, got := range map[string]reply{
 		"counting": f.get(address("plan", "q", "orders", "state", "pending", "do", "delete", "count", "1")),
 		"doing":    f.ask(http.MethodPost, "plan", counted+"&confirm=orders"),
@@ -161,7 +155,7 @@ func TestPlanIsRefused(t *testing.T) {
 			t.Errorf("%s: %d", name, got.code)
 		}
 	}
-	may = true
+	rights = all
 	for _, bad := range [][]string{{"before", ""}, {"before", "-5"}, {"before", "x"}, {"most", "0"}, {"most", "-1"}, {"most", ""},
 		{"do", "x"}, {"state", "x"}, {"state", ""}, {"text", "a"}, {"do", "postpone"}, {"do", "cancel"}, {"state", "unack"}} {
 		fields, err := url.ParseQuery(counted + "&confirm=orders")
@@ -178,9 +172,7 @@ func TestPlanIsRefused(t *testing.T) {
 func TestPlanIsBounded(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
 	first := time.Now()
-	for i := range 5 {
-		f.sent("orders", fmt.Sprint(i), delayqueue.WithDelay(time.Hour))
-	}
+	f.batch("orders", "x", 5)
 	fields := func(before time.Time, most string) string {
 		return form("q", "orders", "state", "pending", "do", "delete", "before", fmt.Sprint(before.UnixMicro()), "most", most, "confirm", "orders")
 	}

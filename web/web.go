@@ -128,7 +128,7 @@ func New(cli redis.UniversalClient, c Config) *Handler {
 }
 
 // Close ends the feeds and the jobs of this Handler, and waits until it reads and writes nothing more in Redis: some seconds at most.
-// Later requests are refused. Another process can go on with the jobs.
+// Later requests are refused.
 func (h *Handler) Close() {
 	h.end()
 	h.clients.stopped()

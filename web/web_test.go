@@ -24,7 +24,7 @@ import (
 func TestMain(m *testing.M) { leaks.Main(m) }
 
 // patience is how long something may take that must happen; no measure of speed.
-const patience = time.Minute
+const patience = testkit.Patience
 
 // A fixture is a page on a server of its own.
 type fixture struct {
@@ -65,7 +65,17 @@ func (f *fixture) serve(c Config) {
 	f.Cleanup(f.page.Close)
 }
 
-// send puts messages into a queue.
+// batch puts n messages into a queue, with numbers behind the payload, that are due in an hour.
+func (f *fixture) batch(queue, payload string, n int) {
+	f.Helper()
+	all := make([]delayqueue.Outgoing, n)
+	for i := range all {
+		all[i] = delayqueue.Outgoing{Payload: fmt.Sprint(payload, i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}
+	}
+	ok(f, errOf(delayqueue.NewPublisher(queue, f.cli).SendBatch(f.Context(), all)))
+}
+
+// send puts a message into a queue.
 func (f *fixture) send(queue, payload string, opts ...delayqueue.MsgOption) {
 	f.Helper()
 	ok(f, errOf(delayqueue.NewPublisher(queue, f.cli).Send(f.Context(), payload, opts...)))
@@ -109,11 +119,7 @@ func (f *fixture) get(path string, edit ...func(*http.Request)) reply {
 // sees fails unless all texts are there.
 func (f *fixture) sees(in string, texts ...string) {
 	f.Helper()
-	for _, text := range texts {
-		if !strings.Contains(in, text) {
-			f.Errorf("there is no %q in:\n%s", text, in)
-		}
-	}
+	testkit.Has(f, in, texts...)
 }
 
 func (f *fixture) lacks(in string, texts ...string) {

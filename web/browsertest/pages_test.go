@@ -71,7 +71,7 @@ func pages(t *testing.T) []pageTest {
 			map[string][]string{"en": {"messages, as they were at", "Type the queue's name"}}},
 		{"journal?q=reports", map[string][]string{"en": {"bob", "pause"}, "zh": {"暂停"}}},
 		{"limits?q=reports", map[string][]string{"en": {"Consumers ask for", "Set them"}, "zh": {"消费者要求", "设置"}}},
-		{"job?q=orders&id=" + job.Entry, map[string][]string{"en": {"stopped", "Do the rest", "Type the queue's name"}, "zh": {"已停止", "完成剩余部分"}}},
+		{"job?q=orders&id=" + job.Entry, map[string][]string{"en": {"stopped"}, "zh": {"已停止"}}},
 		{"pause?q=reports", map[string][]string{"en": {"It is paused", "Resume"}, "zh": {"恢复"}}},
 	}
 }
