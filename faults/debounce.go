@@ -201,21 +201,20 @@ func (v *verdict) weighChanges(ev *evidence, s *story) {
 	}
 }
 
-// supersededBy says whether a later change of a document became a message of its own while this one was handed out, or had been,
-// with no handler of its last change that ended well: its key was taken, so it ends, and the later one is to be handled in its place.
+// supersededBy says whether a later change of a document became a message of its own, with no handler of this one's last change that
+// ended well: its key was taken, so it ends, and the later one is to be handled in its place. That may be so before its handler starts,
+// because it was handed out before. What was lost for another reason is found by weighSuperseded.
 func (ev *evidence) supersededBy(s *story, entries []entry) bool {
 	key, id, _ := strings.Cut(s.payload, " as ")
 	last := int64(0)
 	for _, c := range s.changes {
 		last = max(last, c.begun())
 	}
-	of := slices.DeleteFunc(slices.Clone(s.runs), func(r run) bool { return r.start.At < last }) // those of its last change
-	if slices.ContainsFunc(of, func(r run) bool { return r.word() == succeeded }) {
+	if slices.ContainsFunc(s.runs, func(r run) bool { return r.start.At >= last && r.word() == succeeded }) {
 		return false
 	}
 	return slices.ContainsFunc(entries, func(e entry) bool {
-		return e.Kind == sent && e.Word == stored && e.ID != id && strings.HasPrefix(e.Payload, key+"/") && e.At > last &&
-			(len(of) == 0 || of[0].start.At < e.At)
+		return e.Kind == sent && e.Word == stored && e.ID != id && strings.HasPrefix(e.Payload, key+"/") && e.At > last
 	})
 }
 

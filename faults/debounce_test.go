@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/check"
 )
 
 // edits is a change of a document, or a send that put it off: from, to and due, in s.
@@ -55,6 +57,14 @@ func TestJudgeDebounce(t *testing.T) {
 				handles("d/3", idB, 0.91, 1, 0, succeeded)),
 			strikes: []strike{{from: sec(0.56), to: sec(0.565), loses: time.Second, why: "its ack was forgotten"}}, rules: bound,
 			counts: verdict{accepted: 2, handled: 2, duplicated: 1}},
+		"superseded between its hand-out and the start of its handler": {
+			entries: put([]entry{first, edits("d/2", idB, stored, 0.51, 0.52, 0.9)}, handles("d/1", idA, 0.53, 1, 0, failed),
+				handles("d/2", idB, 0.91, 1, 0, succeeded)),
+			state: &check.State{Fields: map[string]string{"superseded": "1"}}, rules: bound, counts: verdict{accepted: 2, handled: 2}},
+		"lost, and its key was taken later": {
+			entries: put([]entry{first, edits("d/2", idB, stored, 0.7, 0.72, 0.9)}, handles("d/1", idA, 0.53, 1, 0, failed),
+				handles("d/2", idB, 0.91, 1, 0, succeeded)),
+			rules: bound, want: "1 messages ended because their keys were taken, and 0 were counted", counts: verdict{accepted: 2, handled: 2}},
 		"changed after a failure": {
 			entries: put([]entry{first, edits("d/2", idA, replaced, 0.57, 0.58, 0.6)}, handles("d/1", idA, 0.5, 1, 0, failed),
 				handles("d/2", idA, 0.61, 2, 0, succeeded)),

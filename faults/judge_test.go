@@ -65,7 +65,10 @@ func judged(t *testing.T, forgeries map[string]forgery) {
 			if c.state == nil {
 				c.state = &check.State{}
 			}
-			c.state.Fields = map[string]string{"big": "1000"}
+			if c.state.Fields == nil {
+				c.state.Fields = map[string]string{}
+			}
+			c.state.Fields["big"] = "1000"
 			v := judge(evidence{entries: c.entries, strikes: c.strikes, state: c.state, rules: c.rules, clock: c.clock})
 			got := verdict{accepted: v.accepted, handled: v.handled, lost: v.lost, early: v.early, duplicated: v.duplicated}
 			if got.accepted != c.counts.accepted || got.handled != c.counts.handled || got.lost != c.counts.lost ||
