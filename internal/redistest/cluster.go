@@ -2,7 +2,6 @@ package redistest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -49,25 +48,20 @@ func StartCluster(t testing.TB, primaries, replicas int) *Cluster {
 	if primaries < 1 || replicas < 0 {
 		t.Fatalf("redistest: no cluster has %d primaries and %d replicas", primaries, replicas)
 	}
-	c := &Cluster{
-		Nodes:     make([]*Server, primaries*(1+replicas)),
-		primaries: primaries, replicas: replicas,
+	c := &Cluster{primaries: primaries, replicas: replicas}
+	timeout := clusterNodeTimeout
+	if replicas == 0 {
+		timeout = nodeTimeoutNoBackup
 	}
-	t.Cleanup(func() {
-		c.each(func(i int) error {
-			if c.Nodes[i] != nil {
-				c.Nodes[i].Close()
-			}
-			return nil
-		})
-		for _, node := range c.Nodes {
-			if node != nil {
-				node.logIfFailed(t)
-			}
-		}
-	})
-	if err := c.each(c.startNode); err != nil {
-		t.Fatal(err)
+	// Replication goes over the wire and starts at once: the default waits 5 seconds for more replicas to come. And primaries
+	// ping them each second rather than every 10: a replica is not listed in CLUSTER SLOTS before its primary has sent something.
+	for range primaries * (1 + replicas) {
+		c.Nodes = append(c.Nodes, start(t, &Server{args: []string{
+			"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
+			"--cluster-node-timeout", timeout, "--cluster-announce-ip", "127.0.0.1",
+			"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0",
+			"--repl-ping-replica-period", "1",
+		}}))
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), clusterLimit)
 	defer cancel()
@@ -89,24 +83,6 @@ func (c *Cluster) Client(t testing.TB) *redis.ClusterClient {
 	return cli
 }
 
-// startNode runs one server, which is a cluster of its own yet. Replication
-// goes over the wire and starts at once: the default waits 5 seconds for more
-// replicas to come. And primaries ping them each second rather than every 10: a
-// replica is not listed in CLUSTER SLOTS before its primary has sent something.
-func (c *Cluster) startNode(i int) (err error) {
-	timeout := clusterNodeTimeout
-	if c.replicas == 0 {
-		timeout = nodeTimeoutNoBackup
-	}
-	c.Nodes[i], err = Run(
-		"--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf",
-		"--cluster-node-timeout", timeout, "--cluster-announce-ip", "127.0.0.1",
-		"--repl-diskless-sync", "yes", "--repl-diskless-sync-delay", "0",
-		"--repl-ping-replica-period", "1",
-	)
-	return err
-}
-
 // form makes one cluster of the nodes.
 func (c *Cluster) form(ctx context.Context) error {
 	clis := make([]*redis.Client, len(c.Nodes))
@@ -121,7 +97,7 @@ func (c *Cluster) form(ctx context.Context) error {
 		}
 		if i < c.primaries {
 			from, to := i*clusterSlots/c.primaries, (i+1)*clusterSlots/c.primaries-1
-			if err := addSlots(ctx, cli, from, to); err != nil {
+			if err := cli.ClusterAddSlotsRange(ctx, from, to).Err(); err != nil {
 				return fmt.Errorf("ADDSLOTS: %w", err)
 			}
 		}
@@ -147,20 +123,6 @@ func (c *Cluster) form(ctx context.Context) error {
 		return err
 	}
 	return await(ctx, func() error { return c.clientSeesAll(ctx) })
-}
-
-// addSlots gives a node the slots from one to another, both included. Servers
-// before 7.0 want them one by one.
-func addSlots(ctx context.Context, cli *redis.Client, from, to int) error {
-	err := cli.Do(ctx, "CLUSTER", "ADDSLOTSRANGE", from, to).Err()
-	if err == nil || !strings.Contains(strings.ToLower(err.Error()), "unknown") {
-		return err
-	}
-	slots := make([]int, 0, to-from+1)
-	for slot := from; slot <= to; slot++ {
-		slots = append(slots, slot)
-	}
-	return cli.ClusterAddSlots(ctx, slots...).Err()
 }
 
 // allMet returns an error unless every node knows every other by name.
@@ -231,17 +193,6 @@ func (c *Cluster) clientSeesAll(ctx context.Context) error {
 		return fmt.Errorf("the client sees %d nodes of %d", len(seen), len(c.Nodes))
 	}
 	return nil
-}
-
-// each calls f for every node's index, all at once, and joins the errors.
-func (c *Cluster) each(f func(i int) error) error {
-	var wg sync.WaitGroup
-	errs := make([]error, len(c.Nodes))
-	for i := range c.Nodes {
-		wg.Go(func() { errs[i] = f(i) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }
 
 // await calls f until it returns nil, or until ctx ends; then it returns the

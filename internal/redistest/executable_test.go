@@ -31,21 +31,3 @@ func TestOtherServer(t *testing.T) {
 		t.Errorf("a server that is not there: %v", err)
 	}
 }
-
-func TestVersion(t *testing.T) {
-	dir := t.TempDir()
-	for said, want := range map[string]string{
-		"Redis server v=7.0.15 sha=00000000:0 malloc=jemalloc-5.3.0 bits=64 build=1": "Redis 7.0.15",
-		"Valkey server v=9.1.2 sha=00000000:0 malloc=jemalloc-5.3.1 bits=64 build=1": "Valkey 9.1.2",
-		"what?": "",
-	} {
-		path := filepath.Join(dir, "server")
-		if err := os.WriteFile(path, []byte("#!/bin/sh\necho '"+said+"'\n"), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		t.Setenv(ServerEnv, path)
-		if got, err := Version(testCtx(t)); got != want || (err == nil) != (want != "") {
-			t.Errorf("%q is read as %q, %v", said, got, err)
-		}
-	}
-}

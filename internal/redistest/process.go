@@ -65,9 +65,6 @@ func (p *Process) Ended() bool {
 	}
 }
 
-// Done returns a channel that closes when the child has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
-
 // Terminate asks the child to end, by SIGTERM.
 func (p *Process) Terminate() { p.signal(syscall.SIGTERM) }
 
@@ -78,7 +75,7 @@ func (p *Process) signal(sig os.Signal) { _ = p.cmd.Process.Signal(sig) }
 // stopGrace, and waits for its end. A paused child is woken for it.
 func (p *Process) Stop() {
 	p.Terminate()
-	p.signal(sigResume)
+	p.signal(syscall.SIGCONT)
 	grace := time.NewTimer(stopGrace)
 	defer grace.Stop()
 	select {
@@ -96,12 +93,12 @@ func (p *Process) Kill() {
 
 // Pause stops the child with SIGSTOP and returns once it stands still.
 func (p *Process) Pause() {
-	p.signal(sigPause)
+	p.signal(syscall.SIGSTOP)
 	until(pauseWait, func() bool { return p.Ended() || standsStill(p.Pid()) })
 }
 
 // Resume lets a paused child go on.
-func (p *Process) Resume() { p.signal(sigResume) }
+func (p *Process) Resume() { p.signal(syscall.SIGCONT) }
 
 var began = time.Now()
 

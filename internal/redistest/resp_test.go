@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"slices"
@@ -121,27 +120,6 @@ func TestCutOffIsNoProtocolError(t *testing.T) {
 		_, _, err = newFrameReader(strings.NewReader(frame[:n])).readReply(nil)
 		if err == nil || errors.Is(err, errProtocol) {
 			t.Errorf("reply cut after %d bytes: %v", n, err)
-		}
-	}
-}
-
-// A reply of many elements, and one of one big element, cost a few
-// allocations: the buffer grows by doubling and nothing is read twice.
-func TestReadCostIsLinear(t *testing.T) {
-	const n = 100_000
-	many := []byte("*100000\r\n" + strings.Repeat("$3\r\nabc\r\n", n))
-	big := []byte("$16777216\r\n" + strings.Repeat("z", 16<<20) + "\r\n")
-	for name, frame := range map[string][]byte{"many": many, "big": big} {
-		in := newFrameReader(nil)
-		allocs := testing.AllocsPerRun(1, func() {
-			in.br.Reset(bytes.NewReader(frame))
-			if got, _, err := in.readReply(nil); err != nil || len(got) != len(frame) {
-				t.Fatalf("%s: %d bytes of %d, %v", name, len(got), len(frame), err)
-			}
-		})
-		// One for each element's length at most, and the buffer's growth.
-		if allocs > n+100 {
-			t.Errorf("%s: %v allocations", name, allocs)
 		}
 	}
 }

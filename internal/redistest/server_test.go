@@ -28,6 +28,9 @@ func TestStartServesAndIsOnItsOwn(t *testing.T) {
 	if !strings.Contains(a.Output(), "Ready to accept connections") {
 		t.Fatalf("output: %s", a.Output())
 	}
+	if version, err := Version(ctx); err != nil || !strings.Contains(a.Output(), strings.Fields(version)[1]) {
+		t.Errorf("version %q, %v; output: %s", version, err, a.Output())
+	}
 }
 
 func TestArgsWinOverDefaults(t *testing.T) {
@@ -196,23 +199,6 @@ func TestFailureShowsOutput(t *testing.T) {
 	fake.end()
 	if !strings.Contains(fake.log, "Ready to accept connections") {
 		t.Fatalf("log: %q", fake.log)
-	}
-}
-
-func TestTail(t *testing.T) {
-	for _, tt := range []struct {
-		text string
-		n    int
-		want string
-	}{
-		{"", 2, ""},
-		{"a\n", 2, "a"},
-		{"a\nb\nc\n", 2, "b\nc"},
-		{"a\nb\nc", 3, "a\nb\nc"},
-	} {
-		if got := tail(tt.text, tt.n); got != tt.want {
-			t.Errorf("tail(%q, %d) = %q, want %q", tt.text, tt.n, got, tt.want)
-		}
 	}
 }
 
