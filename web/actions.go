@@ -140,19 +140,25 @@ func (h *Handler) askAct(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	a := &asking{verb: v, IDs: ids}
+	a.Shown, a.Gone, err = r.sample(ctx, ids)
+	return a, err
+}
+
+// sample reads the first of these messages that are there, and counts those of them that are gone.
+func (r *request) sample(ctx context.Context, ids []string) (shown []*ops.MessageStatus, gone int, err error) {
 	m := r.Monitor()
 	for _, id := range ids[:min(len(ids), sampled)] {
 		msg, err := m.Get(ctx, id)
 		switch {
 		case err == nil:
-			a.Shown = append(a.Shown, msg)
+			shown = append(shown, msg)
 		case errors.Is(err, delayqueue.ErrNotFound) && !errors.Is(err, delayqueue.ErrNoQueue):
-			a.Gone++
+			gone++
 		default:
-			return nil, err
+			return nil, 0, err
 		}
 	}
-	return a, nil
+	return shown, gone, nil
 }
 
 // asked reads the verb and the messages, and asks Authorize.

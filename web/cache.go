@@ -3,8 +3,6 @@ package web
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -104,7 +102,7 @@ func (h *Handler) read(c *cached, get func(context.Context) (any, error)) {
 	defer close(c.ready)
 	defer func() {
 		if bad := recover(); bad != nil {
-			h.log.Error("delayqueue: a page panicked", "panic", fmt.Sprint(bad), "stack", string(debug.Stack()))
+			h.panicked(bad)
 			c.err = errPanic
 		}
 	}()

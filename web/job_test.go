@@ -303,13 +303,13 @@ func TestJobLosesJournal(t *testing.T) {
 func TestNotice(t *testing.T) {
 	f := newFixture(t, Config{Queues: []string{"orders"}})
 	f.send("orders", "a")
-	page := func(pairs ...string) string {
-		return f.get(address("queue", append([]string{"q", "orders"}, pairs...)...)).body
+	page := func(pairs ...any) string {
+		return f.get(address("queue", append([]any{"q", "orders"}, pairs...)...)).body
 	}
 	f.sees(page("done", "delete", "n", "12000", "passed", "3", "why", "state"), "12,000 deleted; 3 passed over: it is in a state")
 	f.sees(page("done", "pause"), "The queue is paused")
 	f.sees(page("done", "run", "n", "1", "passed", "1", "why", "call 0800 now"), "1 made due now; 1 passed over: the log")
-	for _, made := range [][]string{
+	for _, made := range [][]any{
 		{"done", "All is lost: call 0800 now"}, {"done", "delete", "n", "call 0800 now"}, {"done", "delete", "n", "-5"}, {"done", "delete"},
 		{"done", "run", "n", "1", "passed", "call 0800 now"},
 	} {

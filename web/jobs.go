@@ -3,9 +3,7 @@ package web
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -61,7 +59,7 @@ func (h *Handler) runJob(ctx context.Context, queue string, call jobCall, begun 
 	say := func(r *ops.BulkResult, err error) { once.Do(func() { begun <- firstStep{r, err} }) }
 	defer func() {
 		if bad := recover(); bad != nil {
-			h.log.Error("delayqueue: a job panicked", "queue", queue, "panic", fmt.Sprint(bad), "stack", string(debug.Stack()))
+			h.panicked(bad, "job of queue", queue)
 			say(nil, errPanic)
 		}
 	}()

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -57,12 +56,6 @@ func (l *language) placesLimit(of ops.Limits) string {
 	return l.say("%s at a time", l.number(of.Concurrency))
 }
 
-// limitWords writes all.
-func (l *language) limitWords(of ops.Limits) string {
-	words := slices.DeleteFunc([]string{l.rateLimit(of), l.placesLimit(of)}, func(text string) bool { return text == "" })
-	return cmp.Or(strings.Join(words, "; "), l.say("none"))
-}
-
 // exact writes a time of which nothing is left out.
 func (l *language) exact(d time.Duration) string {
 	if d < time.Second && d%time.Millisecond != 0 || d >= time.Second && d%time.Second != 0 || d > time.Hour && d%time.Minute != 0 ||
@@ -101,18 +94,17 @@ func limitsOf(form url.Values) (l ops.Limits, err error) {
 
 // postLimits sets limits, takes back what was set, or lifts a throttle.
 func (h *Handler) postLimits(ctx context.Context, r *request) (string, error) {
-	var before, l ops.Limits
+	var l ops.Limits
 	did, err := r.PostForm.Get("do"), error(nil)
-	m, to := r.steering(), url.Values{"q": {r.Queue}}
+	m := r.steering()
 	switch did {
-	case "set":
-		if l, err = limitsOf(r.PostForm); err != nil {
-			return "", err
+	case "set", "clear":
+		if did == "set" {
+			l, err = limitsOf(r.PostForm)
 		}
-		before, err = m.SetLimits(ctx, l)
-		to.Set("limits", limitNumbers(l))
-	case "clear":
-		before, err = m.SetLimits(ctx, l)
+		if err == nil {
+			_, err = m.SetLimits(ctx, l)
+		}
 	case "lift":
 		var lifted bool
 		if lifted, err = m.Unthrottle(ctx); !lifted {
@@ -124,24 +116,5 @@ func (h *Handler) postLimits(ctx context.Context, r *request) (string, error) {
 	if errors.Is(err, delayqueue.ErrBadOption) {
 		err = errLimits
 	}
-	if did == "set" || did == "clear" {
-		to.Set("before", limitNumbers(before))
-	}
-	to.Set("done", did)
-	return link("limits", to), err
-}
-
-// limitNumbers are limits in an address, for said.
-func limitNumbers(l ops.Limits) string {
-	return fmt.Sprintf("%d.%d.%d.%d", l.Rate, l.Per.Microseconds(), l.Burst, l.Concurrency)
-}
-
-// numbersOf reads them; what is none counts as no limits.
-func numbersOf(text string) (l ops.Limits) {
-	var us int64
-	if _, err := fmt.Sscanf(text, "%d.%d.%d.%d", &l.Rate, &us, &l.Burst, &l.Concurrency); err != nil {
-		return ops.Limits{}
-	}
-	l.Per = time.Duration(us) * time.Microsecond
-	return l
+	return link("limits", url.Values{"q": {r.Queue}, "done": {did}}), err
 }

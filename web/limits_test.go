@@ -45,7 +45,7 @@ func TestLimits(t *testing.T) {
 	}
 	set(ops.Limits{})
 	got := post("do", "set", "rate", "100", "per", "1s", "burst", "10", "concurrency", " 5 ", "reason", "partner asks us to")
-	f.sees(f.get(got.header.Get("Location")).body, "Set: 100 in 1 s, at most 10 at once; 5 at a time. Before: none",
+	f.sees(f.get(got.header.Get("Location")).body, "The limits are set.",
 		">100 in 1 s, at most 10 at once<", ">5 at a time<", "Take back what was set")
 	set(ops.Limits{Rate: 100, Per: time.Second, Burst: 10, Concurrency: 5})
 	f.sees(f.get(page+"&lang=zh").body, "100 条 / 1 秒", "撤销手动设置")
@@ -57,7 +57,7 @@ func TestLimits(t *testing.T) {
 	}
 	f.sees(f.get(page).body, `<option value="1h30m1s" selected>1h30m1s</option>`) // of others it stays as it is
 	got = post("do", "clear")
-	f.sees(f.get(got.header.Get("Location")).body, "Taken back: 1 in 1h30m1s")
+	f.sees(f.get(got.header.Get("Location")).body, "The limits are those that consumers ask for")
 	set(ops.Limits{})
 	f.eventually("it is in the journal", func() bool {
 		body := f.get(address("journal", "q", "orders")).body

@@ -5,19 +5,16 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // A messageView is one message.
 type messageView struct {
 	*ops.MessageStatus
-	Place   string // the state in words
-	Life    *life
 	Facts   []fact
 	Moments []moment // the oldest first
 	Headers []fact
@@ -56,8 +53,8 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	v := &messageView{
-		MessageStatus: msg, Place: r.lang.state(msg.State), Life: r.lang.life(msg.State), Facts: r.lang.factsOf(msg),
-		Moments: r.lang.momentsOf(msg, time.Now()), Headers: headersOf(msg), Payload: r.payloadOf(msg),
+		MessageStatus: msg, Facts: r.lang.factsOf(msg), Moments: r.lang.momentsOf(msg, time.Now()),
+		Headers: headersOf(msg), Payload: r.payloadOf(msg),
 	}
 	if msg.Consumer != "" {
 		if err := v.findHolder(ctx, m); err != nil {
@@ -126,7 +123,9 @@ func (l *language) momentsOf(m *ops.MessageStatus, now time.Time) []moment {
 			all = append(all, moment{at, what, text, at.After(now)})
 		}
 	}
-	add(sentAt(m.ID), l.say("Sent, by the sender's clock"), "")
+	if us := message.SentAt(m.ID); us > 0 {
+		add(time.UnixMicro(us), l.say("Sent, by the sender's clock"), "")
+	}
 	add(m.Due, l.say("Due for the first time"), "")
 	for _, e := range m.LastErrors {
 		if e.Delivery > 0 {
@@ -151,19 +150,6 @@ func (l *language) momentsOf(m *ops.MessageStatus, now time.Time) []moment {
 	return all
 }
 
-// sentAt is the instant in an id, by the sender's clock; zero for an id that is no UUIDv7.
-func sentAt(id string) time.Time {
-	digits := strings.ReplaceAll(id, "-", "")
-	if len(digits) != 32 || digits[12] != '7' { // of a UUIDv7 the first 48 bits are the time
-		return time.Time{}
-	}
-	ms, err := strconv.ParseInt(digits[:12], 16, 64)
-	if err != nil {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms)
-}
-
 func headersOf(m *ops.MessageStatus) []fact {
 	var all []fact
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
@@ -172,36 +158,16 @@ func headersOf(m *ops.MessageStatus) []fact {
 	return all
 }
 
-// A life is a picture of the life of a message, with the place of one message.
-type life struct {
-	Label  string // for readers who do not see it
-	Places []lifePlace
-}
-
-// A lifePlace is a box.
-type lifePlace struct {
+// A place is a box of the picture of a message's life.
+type place struct {
+	State       delayqueue.State
 	X, Y, Width int
-	Here        bool
-	Text        string
 }
 
-// Middle is where its text goes.
-func (p lifePlace) Middle() int { return p.X + p.Width/2 }
-
-// Base is the line that its text stands on.
-func (p lifePlace) Base() int { return p.Y + 20 }
-
-// life draws where it is. The template has the arrows.
-func (l *language) life(here delayqueue.State) *life {
-	all := &life{Label: l.say("The life of a message; this one is: %s", l.state(here))}
-	for _, p := range []struct {
-		state       delayqueue.State
-		x, y, width int
-	}{
+// Places are all. The template has the arrows.
+func (*messageView) Places() []place {
+	return []place{
 		{delayqueue.StatePending, 1, 10, 98}, {delayqueue.StateReady, 130, 10, 98}, {delayqueue.StateUnack, 256, 10, 103},
 		{delayqueue.StateGarbage, 1, 75, 98}, {delayqueue.StateRetry, 130, 75, 98}, {delayqueue.StateDone, 295, 75, 64},
-	} {
-		all.Places = append(all.Places, lifePlace{p.x, p.y, p.width, p.state == here, l.state(p.state)})
 	}
-	return all
 }

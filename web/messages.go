@@ -6,7 +6,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"strconv"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,8 +45,6 @@ type selection struct {
 	State  delayqueue.State // StateGone: all
 	Text   string           // anywhere
 	Filter ops.Filter
-	Error  string // as Filter.Error
-	Like   string // a group of errors
 	Header string // name=text
 	query  url.Values
 }
@@ -71,9 +69,8 @@ func (r *request) selection() (*selection, error) {
 			s.query.Set(name, value)
 		}
 	}
-	s.Like, s.Header, s.Error = s.query.Get("like"), r.Arg("header"), s.query.Get("error")
-	s.Filter = ops.Filter{Key: r.Arg("key"), Contains: r.Arg("contains"), Error: s.Error, ErrorLike: s.Like}
-	if s.Header != "" {
+	s.Filter = ops.Filter{Key: r.Arg("key"), Contains: r.Arg("contains"), Error: s.query.Get("error"), ErrorLike: s.query.Get("like")}
+	if s.Header = r.Arg("header"); s.Header != "" {
 		name, text, _ := strings.Cut(s.Header, "=")
 		s.Filter.Headers = map[string]string{strings.TrimSpace(name): strings.TrimSpace(text)}
 	}
@@ -83,7 +80,7 @@ func (r *request) selection() (*selection, error) {
 	if len(s.query.Encode()) > longestLink {
 		return nil, errLong
 	}
-	zone := cmp.Or(zoneNamed(r.Arg("zone")), r.lang.zoned())
+	zone := cmp.Or(zoneNamed(r.Arg("zone")), r.lang.zone)
 	for name, at := range map[string]*time.Time{"from": &s.Filter.From, "to": &s.Filter.To} {
 		text := r.Arg(name)
 		if text == "" {
@@ -110,16 +107,11 @@ func instantOf(text string, zone *time.Location) (t time.Time, err error) {
 
 // Narrow says whether only some messages of a state are meant.
 func (s *selection) Narrow() bool {
-	for _, name := range selectionNames[2:] {
-		if s.query.Has(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(selectionNames[2:], s.query.Has)
 }
 
 // Link is the address of a page about these messages.
-func (s *selection) Link(page string, pairs ...string) string { return linkOf(page, s.query, pairs...) }
+func (s *selection) Link(page string, pairs ...any) string { return linkOf(page, s.query, pairs...) }
 
 // Full is how many messages fill a page.
 func (l *listing) Full() int { return pageRows }
@@ -174,7 +166,7 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	if s.State == delayqueue.StateGone && s.Text == "" {
-		s.State = stateNamed(mostOf(counts))
+		s.State = mostOf(counts)
 		s.query.Set("state", s.State.String())
 	}
 	l := &listing{selection: s, Tabs: r.tabs(s, counts)}
@@ -187,18 +179,13 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 }
 
 // mostOf is the state that is shown if none is asked for: the first with messages.
-func mostOf(c delayqueue.Counts) string {
-	switch {
-	case c.Pending > 0:
-		return "pending"
-	case c.Ready > 0:
-		return "ready"
-	case c.Retry > 0:
-		return "retry"
-	case c.Garbage > 0:
-		return "garbage"
+func mostOf(c delayqueue.Counts) delayqueue.State {
+	for _, s := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage} {
+		if totalOf(c, s) > 0 {
+			return s
+		}
 	}
-	return "pending"
+	return delayqueue.StatePending
 }
 
 func (r *request) tabs(s *selection, c delayqueue.Counts) (all []tab) {
@@ -262,9 +249,9 @@ func (r *request) list(ctx context.Context, l *listing, counts delayqueue.Counts
 			break
 		}
 	}
-	pairs := []string{"order", l.Order(), "cursor", cursor}
+	pairs := []any{"order", l.Order(), "cursor", cursor}
 	if l.Looked += looked; l.Narrow() {
-		pairs = append(pairs, "looked", strconv.FormatInt(l.Looked, 10))
+		pairs = append(pairs, "looked", l.Looked)
 		l.Total = max(totalOf(counts, l.State), l.Looked)
 	}
 	if l.Onwards = cursor != "" && l.Narrow() && len(l.Rows) < pageRows; cursor != "" {

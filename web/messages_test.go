@@ -54,7 +54,7 @@ func (f *fixture) is(queue, id string, want delayqueue.State) {
 }
 
 // address is that of a page with a query.
-func address(page string, pairs ...string) string { return linkOf(page, nil, pairs...) }
+func address(page string, pairs ...any) string { return linkOf(page, nil, pairs...) }
 
 func TestMessagePage(t *testing.T) {
 	f := newFixture(t, Config{})
@@ -271,7 +271,6 @@ func TestHostileMessages(t *testing.T) {
 		for _, as := range []string{"", "text", "hex", "json"} {
 			pages = append(pages, address("message", "q", queue, "id", id, "as", as))
 		}
-		pages = append(pages, address("message", "q", queue, "id", id, "as", "text", "from", "65536"))
 	}
 	for _, page := range pages {
 		got := f.get(page)

@@ -27,7 +27,7 @@ func TestMillion(t *testing.T) {
 	table := tabwriter.NewWriter(t.Output(), 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "scripts\tRedis ms\tslow script ms\tpage ms\t  page")
 	defer table.Flush()
-	in := []string{"q", "large"}
+	in := []any{"q", "large"}
 	for _, page := range []string{
 		"", address("queue", in...), address("messages", in...), address("messages", append(in, "state", "garbage")...),
 		address("messages", append(in, "text", "payload-"+strconv.Itoa(*million/2))...), address("messages", append(in, "text", "nowhere")...),

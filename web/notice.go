@@ -19,7 +19,7 @@ func notice(query url.Values, code string, done int64) url.Values {
 // forget is a query without that, and without how far something was counted.
 func forget(query url.Values) url.Values {
 	rest := maps.Clone(query)
-	for _, name := range []string{"done", "n", "passed", "why", "limits", "before", "next", "s", "looked"} {
+	for _, name := range []string{"done", "n", "passed", "why", "next", "s", "looked"} {
 		rest.Del(name)
 	}
 	return rest
@@ -36,9 +36,9 @@ func (r *request) said() string {
 	case "resume":
 		return l.say("The queue goes on")
 	case "set":
-		return l.say("Set: %s. Before: %s", l.limitWords(numbersOf(r.Arg("limits"))), l.limitWords(numbersOf(r.Arg("before"))))
+		return l.say("The limits are set. The journal says which were set before")
 	case "clear":
-		return l.say("Taken back: %s", l.limitWords(numbersOf(r.Arg("before"))))
+		return l.say("The limits are those that consumers ask for")
 	case "lift":
 		return l.say("The throttle is lifted: the queue goes on as far as its limits allow")
 	case "lifted":

@@ -151,7 +151,7 @@ func (p *page) QueuePages() (all []sibling) {
 }
 
 // Lang is the page's language as browsers call it.
-func (p *page) Lang() string { return p.lang.tag }
+func (p *page) Lang() string { return p.lang.Tag }
 
 // Languages are those that the page can be had in.
 func (p *page) Languages() []*language { return languages }
@@ -166,7 +166,7 @@ func (p *page) Feed() string {
 	if len(p.Route.live) == 0 {
 		return ""
 	}
-	return linkOf("live", p.query, "page", p.Route.name, "lang", p.lang.tag)
+	return linkOf("live", p.query, "page", p.Route.name, "lang", p.lang.Tag)
 }
 
 // link is the address of a page, relative to every other one.
@@ -178,13 +178,14 @@ func link(name string, query url.Values) string {
 }
 
 // linkOf is the address of a page with a query in which some values are others; "" takes one away.
-func linkOf(page string, query url.Values, pairs ...string) string {
+func linkOf(page string, query url.Values, pairs ...any) string {
 	changed := url.Values{}
 	maps.Copy(changed, query)
 	for i := 0; i < len(pairs); i += 2 {
-		changed.Set(pairs[i], pairs[i+1])
-		if pairs[i+1] == "" {
-			changed.Del(pairs[i])
+		name, value := fmt.Sprint(pairs[i]), fmt.Sprint(pairs[i+1])
+		changed.Set(name, value)
+		if value == "" {
+			changed.Del(name)
 		}
 	}
 	return link(page, changed)
@@ -222,12 +223,12 @@ func (h *Handler) servePage(w http.ResponseWriter, r *request, route *route) err
 
 func (h *Handler) render(w http.ResponseWriter, p *page, file string, code int) error {
 	var out bytes.Buffer // an error half way must not show half a page
-	if err := h.templates[p.lang.tag][file].ExecuteTemplate(&out, "layout", p); err != nil {
+	if err := h.templates[p.lang.Tag][file].ExecuteTemplate(&out, "layout", p); err != nil {
 		return fmt.Errorf("delayqueue: page %s: %w", file, err)
 	}
 	p.lang.remember(w, p.request)
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Content-Language", p.lang.tag)
+	w.Header().Set("Content-Language", p.lang.Tag)
 	w.Header().Set("Vary", "Accept-Language, Cookie")
 	limitWrite(w, timeLimit)
 	w.WriteHeader(code)
@@ -315,36 +316,20 @@ func (h *Handler) fail(w http.ResponseWriter, r *request, err error) {
 	}
 }
 
-// contain makes an error of a panic, so that it ends this page alone.
+// contain makes an error of a panic, so that it ends this page alone. Of a feed that has begun, browsers pass over the text.
 func (h *Handler) contain(w http.ResponseWriter, r *http.Request) {
 	bad := recover()
 	if bad == nil {
 		return
 	}
-	h.log.Error("delayqueue: a page panicked", "page", r.URL.Path, "panic", fmt.Sprint(bad), "stack", string(debug.Stack()))
-	if !w.(*onceWriter).begun {
-		http.Error(w, "Something went wrong: the log of the service says what.", http.StatusInternalServerError)
-	}
+	h.panicked(bad, "page", r.URL.Path)
+	http.Error(w, "Something went wrong: the log of the service says what.", http.StatusInternalServerError)
 }
 
-// A onceWriter knows whether a reply has begun.
-type onceWriter struct {
-	http.ResponseWriter
-	begun bool
+// panicked logs a panic that was recovered.
+func (h *Handler) panicked(bad any, where ...any) {
+	h.log.Error("delayqueue: a page panicked", append(where, "panic", fmt.Sprint(bad), "stack", string(debug.Stack()))...)
 }
-
-func (w *onceWriter) WriteHeader(code int) {
-	w.begun = true
-	w.ResponseWriter.WriteHeader(code)
-}
-
-func (w *onceWriter) Write(b []byte) (int, error) {
-	w.begun = true
-	return w.ResponseWriter.Write(b)
-}
-
-// Unwrap is for http.ResponseController.
-func (w *onceWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // trouble is an error in words.
 func (l *language) trouble(err error) string {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -27,16 +26,8 @@ type payload struct {
 	Text     string
 	Redacted bool // it stands for the payload, as Config.Payload says
 	Size     int  // of all, bytes
-	From, To int  // what is shown
-	Ways     []way
-	Before   string // addresses of what is before and behind; "" if nothing
-	Behind   string
-}
-
-// A way is how a payload can be looked at.
-type way struct {
-	Name, Link string
-	Here       bool
+	Shown    int  // of these
+	Ways     []fact
 }
 
 // payloadOf shows what the query asks for. What Config.Payload says stands in its place.
@@ -63,17 +54,17 @@ func (r *request) payloadOf(m *ops.MessageStatus) *payload {
 	}
 	switch p.As {
 	case "json":
-		p.To, p.Text = len(text), visible(laidOut.String())
+		p.Shown, p.Text = len(text), visible(laidOut.String())
 	case "text":
-		p.cut(r, text, payloadShown)
-		p.Text = visible(text[p.From:p.To])
+		p.Shown = min(len(text), payloadShown)
+		p.Text = visible(text[:p.Shown])
 	default:
-		p.cut(r, text, hexShown)
-		p.Text = hex.Dump([]byte(text[p.From:p.To]))
+		p.Shown = min(len(text), hexShown)
+		p.Text = hex.Dump([]byte(text[:p.Shown]))
 	}
 	for _, as := range []fact{{"JSON", "json"}, {r.lang.say("text"), "text"}, {r.lang.say("hex"), "hex"}} {
 		if as.Value != "json" || isJSON {
-			p.Ways = append(p.Ways, way{as.Name, r.with("as", as.Value, "from", ""), as.Value == p.As})
+			p.Ways = append(p.Ways, as)
 		}
 	}
 	return p
@@ -115,24 +106,3 @@ func fitsAsJSON(text string) bool {
 	}
 	return true
 }
-
-// cut chooses the part that the query's from asks for.
-func (p *payload) cut(r *request, text string, most int) {
-	from, err := strconv.Atoi(r.Arg("from"))
-	if err != nil || from < 0 || from >= len(text) {
-		from = 0
-	}
-	p.From, p.To = from, min(from+most, len(text))
-	if p.From > 0 {
-		p.Before = r.with("from", strconv.Itoa(max(p.From-most, 0)))
-	}
-	if p.To < len(text) {
-		p.Behind = r.with("from", strconv.Itoa(p.To))
-	}
-}
-
-// with is the address of the same page with other values in its query; "" takes one away.
-func (r *request) with(pairs ...string) string { return linkOf(r.page(), forget(r.query), pairs...) }
-
-// page is the name of the page that is asked for.
-func (r *request) page() string { return r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] }

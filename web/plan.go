@@ -148,7 +148,7 @@ func (r *request) count(ctx context.Context, p *planning) (*ops.BulkResult, erro
 }
 
 // setShown makes the fields of the next form, and finds the first ten messages, whose ids it carries while the counting goes on.
-func (r *request) setShown(ctx context.Context, p *planning) error {
+func (r *request) setShown(ctx context.Context, p *planning) (err error) {
 	ids := r.query["s"]
 	for _, msg := range p.Result.Sample {
 		if len(ids) < sampled {
@@ -165,18 +165,8 @@ func (r *request) setShown(ctx context.Context, p *planning) error {
 		return nil
 	}
 	p.Fields = append(p.Fields, fact{"before", strconv.FormatInt(p.Result.At.UnixMicro(), 10)}, fact{"most", strconv.FormatInt(p.Result.Done, 10)})
-	m := r.Monitor()
-	for _, id := range ids {
-		msg, err := m.Get(ctx, id)
-		if errors.Is(err, delayqueue.ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		p.Shown = append(p.Shown, msg)
-	}
-	return nil
+	p.Shown, _, err = r.sample(ctx, ids)
+	return err
 }
 
 // postPlan begins a job.

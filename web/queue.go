@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"html/template"
 	"time"
 
@@ -92,10 +93,15 @@ func (h *Handler) look(ctx context.Context, name string) (*health.Look, error) {
 			return health.Read(ctx, h.newMonitor(name)), nil
 		})
 	}
-	if err == nil && gone(q) {
+	if err == nil && errors.Is(q.Err, delayqueue.ErrNoQueue) {
 		err = errNoQueue
 	}
 	return q, err
+}
+
+// consumers are those that are alive, the oldest first.
+func (h *Handler) consumers(ctx context.Context, r *request) (any, error) {
+	return shared(ctx, h, "consumers\x00"+r.Queue, interval, r.Monitor().Consumers)
 }
 
 // future is what comes due in the next hour and the next week.
@@ -107,21 +113,21 @@ func (p *queuePage) future(ctx context.Context, r *request) error {
 		keep       time.Duration
 		axis       []string
 	}{
-		{"minutes ", r.lang.say("The next hour, minute by minute"), time.Minute, 60, keepMinutes,
+		{"minutes", r.lang.say("The next hour, minute by minute"), time.Minute, 60, keepMinutes,
 			[]string{r.lang.say("now"), r.lang.say("%s min", "15"), r.lang.say("%s min", "30"),
 				r.lang.say("%s min", "45"), r.lang.say("%s h", "1")}},
-		{"hours ", r.lang.say("The next week, hour by hour"), time.Hour, 168, keepHours,
+		{"hours", r.lang.say("The next week, hour by hour"), time.Hour, 168, keepHours,
 			[]string{r.lang.say("now"), r.lang.say("%s d", "1"), r.lang.say("%s d", "2"), r.lang.say("%s d", "3"), r.lang.say("%s d", "4"),
 				r.lang.say("%s d", "5"), r.lang.say("%s d", "6"), r.lang.say("%s d", "7")}},
 	} {
-		got, err := shared(ctx, r.h, f.key+r.Queue, f.keep, func(ctx context.Context) (*ops.Forecast, error) {
+		got, err := shared(ctx, r.h, f.key+" "+r.Queue, f.keep, func(ctx context.Context) (*ops.Forecast, error) {
 			return r.h.newMonitor(r.Queue).Forecast(ctx, time.Time{}, f.step, f.n)
 		})
 		if err != nil {
 			return err
 		}
 		p.Overdue, p.Beyond = got.Before.Pending+got.Before.Retry, got.After.Pending+got.After.Retry
-		c := &chart{Title: f.title, Axis: f.axis, Legend: []legend{{"first", r.lang.say("for the first time")},
+		c := &chart{ID: f.key, Title: f.title, Axis: f.axis, Legend: []legend{{"first", r.lang.say("for the first time")},
 			{"second", r.lang.say("again, after a failure")}}}
 		for _, b := range got.Buckets {
 			c.bars = append(c.bars, bar{at: b.Start, stack: []int64{b.Pending, b.Retry}})
@@ -151,8 +157,8 @@ func (p *queuePage) past(ctx context.Context, r *request) error {
 		}
 		return append(out, say("now"))
 	}
-	hours := &chart{Title: say("Two days, hour by hour"), Axis: axis("%s h", "48", "36", "24", "12")}
-	month := &chart{Title: say("A month, day by day"), Axis: axis("%s d", "30", "20", "10")}
+	hours := &chart{ID: "past-hours", Title: say("Two days, hour by hour"), Axis: axis("%s h", "48", "36", "24", "12")}
+	month := &chart{ID: "past-days", Title: say("A month, day by day"), Axis: axis("%s d", "30", "20", "10")}
 	for c, tallies := range map[*chart][]ops.Tally{hours: p.Hours, month: days} {
 		c.Legend = []legend{{"good", say("done")}, {"bad", say("failed or lost")}, {"sent", say("sent")}}
 		for _, t := range tallies {
@@ -197,12 +203,6 @@ type bar struct {
 type chartRow struct {
 	When   template.HTML
 	Values []int64
-}
-
-// As gives a chart the id of its elements.
-func (c *chart) As(id string) *chart {
-	c.ID = id
-	return c
 }
 
 const (

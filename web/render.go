@@ -28,18 +28,15 @@ type templates map[string]map[string]*template.Template
 // loadTemplates reads all files. Each but layout.html and parts.html is a page, with a template "content" and others of its own.
 func (h *Handler) loadTemplates() templates {
 	all := templates{}
-	files, err := fs.Glob(templateFiles, "templates/*.html")
-	if err != nil {
-		panic(err)
-	}
+	files, _ := fs.Glob(templateFiles, "templates/*.html") // no error but for a bad pattern
 	for _, l := range languages {
 		base := template.Must(template.New("").Funcs(l.functions()).Funcs(template.FuncMap{"asset": h.assetAddress}).
 			ParseFS(templateFiles, "templates/layout.html", "templates/parts.html", "templates/forms.html"))
-		all[l.tag] = map[string]*template.Template{}
+		all[l.Tag] = map[string]*template.Template{}
 		for _, file := range files {
 			name := strings.TrimSuffix(path.Base(file), ".html")
 			if name != "layout" && name != "parts" && name != "forms" {
-				all[l.tag][name] = template.Must(template.Must(base.Clone()).ParseFS(templateFiles, file))
+				all[l.Tag][name] = template.Must(template.Must(base.Clone()).ParseFS(templateFiles, file))
 			}
 		}
 	}
@@ -58,22 +55,14 @@ func (l *language) functions() template.FuncMap {
 		"visible": visible,
 		"stateof": l.state,
 		"act":     l.act,
-		"link":    linkTo, // {{link "queue" "q" .Name}}
+		"link":    func(page string, pairs ...any) string { return linkOf(page, nil, pairs...) },
+		"before":  func(t time.Time, d time.Duration) time.Time { return t.Add(-d) },
 		"spark":   l.spark,
 		"exact":   l.exact,
 
 		"ratelimit":   l.rateLimit, // of delayqueue.Limits, "" for none
 		"placeslimit": l.placesLimit,
 	}
-}
-
-// linkTo is the address of a page with these names and values in its query.
-func linkTo(name string, pairs ...any) string {
-	texts := make([]string, len(pairs))
-	for i, one := range pairs {
-		texts[i] = fmt.Sprint(one)
-	}
-	return linkOf(name, nil, texts...)
 }
 
 // maxShown is how many bytes of a text are shown where it has no page of its own.
@@ -143,10 +132,7 @@ type asset struct {
 
 func loadAssets() map[string]*asset {
 	all := map[string]*asset{}
-	files, err := fs.Glob(assetFiles, "assets/*")
-	if err != nil {
-		panic(err)
-	}
+	files, _ := fs.Glob(assetFiles, "assets/*")
 	for _, file := range files {
 		text, err := assetFiles.ReadFile(file)
 		if err != nil {

@@ -50,7 +50,6 @@ func (r *route) About() bool { return r.queue }
 
 // ServeHTTP serves a page.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	w = &onceWriter{ResponseWriter: w}
 	defer h.contain(w, r)
 	headers(w.Header())
 	if h.done.Err() != nil {

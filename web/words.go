@@ -1,8 +1,6 @@
 package web
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"html/template"
 	"maps"
@@ -12,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/health"
 )
 
@@ -21,30 +18,24 @@ import (
 
 // A language is one that pages can be had in.
 type language struct {
-	tag   string            // as browsers call it
+	Tag   string            // as browsers call it
 	Name  string            // as those call it who speak it
 	words map[string]string // by the English text; nil: English itself
-	zone  *time.Location    // of the reader; nil: UTC
+	zone  *time.Location    // of the reader
 }
 
-// zoned is the zone of all times. Never nil.
-func (l *language) zoned() *time.Location { return cmp.Or(l.zone, time.UTC) }
-
 // zoneName is how a page names it.
-func (l *language) zoneName() string { return l.zoned().String() }
+func (l *language) zoneName() string { return l.zone.String() }
 
 // clockOf writes an instant in that zone, with its name.
 func (l *language) clockOf(t time.Time, layout string) string {
-	return t.In(l.zoned()).Format(layout) + " " + l.zoneName()
+	return t.In(l.zone).Format(layout) + " " + l.zoneName()
 }
-
-// Tag is for templates.
-func (l *language) Tag() string { return l.tag }
 
 // languages are all; the first one is for whom nothing else is known.
 var languages = []*language{
-	{tag: "en", Name: "English"},
-	{tag: "zh", Name: "中文", words: catalogue(chinese, chineseWork)},
+	{Tag: "en", zone: time.UTC, Name: "English"},
+	{Tag: "zh", zone: time.UTC, Name: "中文", words: catalogue(chinese, chineseWork)},
 }
 
 // catalogue is one that is written in parts.
@@ -62,7 +53,7 @@ const langCookie = "delayqueue_lang"
 func languageNamed(tag string) *language {
 	tag, _, _ = strings.Cut(strings.ToLower(strings.TrimSpace(tag)), "-")
 	for _, l := range languages {
-		if l.tag == tag {
+		if l.Tag == tag {
 			return l
 		}
 	}
@@ -95,8 +86,8 @@ func languageOf(r *http.Request, query url.Values) *language {
 
 // remember keeps what the query says, for the folder of these pages.
 func (l *language) remember(w http.ResponseWriter, r *request) {
-	if chosen := languageNamed(r.Arg("lang")); chosen != nil && chosen.tag == l.tag {
-		http.SetCookie(w, &http.Cookie{Name: langCookie, Value: l.tag, MaxAge: 365 * 24 * 3600, HttpOnly: true,
+	if chosen := languageNamed(r.Arg("lang")); chosen != nil && chosen.Tag == l.Tag {
+		http.SetCookie(w, &http.Cookie{Name: langCookie, Value: l.Tag, MaxAge: 365 * 24 * 3600, HttpOnly: true,
 			SameSite: http.SameSiteLaxMode, Secure: r.TLS != nil})
 	}
 }
@@ -171,9 +162,9 @@ func (l *language) when(t time.Time) template.HTML {
 	if t.IsZero() {
 		return "–"
 	}
-	here := t.In(l.zoned())
+	here := t.In(l.zone)
 	layout := "2006-01-02 15:04:05"
-	if here.Format("2006-01-02") == time.Now().In(l.zoned()).Format("2006-01-02") {
+	if here.Format("2006-01-02") == time.Now().In(l.zone).Format("2006-01-02") {
 		layout = "15:04:05"
 	}
 	text := here.Format(layout)
@@ -228,9 +219,6 @@ func (l *language) clock(t time.Time) string {
 	return l.clockOf(t, "15:04")
 }
 
-// gone says that a queue is not there, which is no trouble.
-func gone(q *health.Look) bool { return errors.Is(q.Err, delayqueue.ErrNoQueue) }
-
 // All times of a page are those of one zone, the reader's, and the page names it: in lists, fields, verdicts and charts, so that what is
 // copied from one place selects the same in another. The script tells the zone in a cookie; without it the zone is UTC.
 
@@ -271,5 +259,5 @@ func (r *request) Field(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return t.In(r.lang.zoned()).Format("2006-01-02T15:04")
+	return t.In(r.lang.zone).Format("2006-01-02T15:04")
 }

@@ -69,17 +69,17 @@ func TestLanguagesAreComplete(t *testing.T) {
 		for key := range said {
 			text, ok := l.words[key]
 			if !ok {
-				t.Errorf("%s has no %q", l.tag, key)
+				t.Errorf("%s has no %q", l.Tag, key)
 			} else if strings.Count(text, "%") != strings.Count(key, "%") || strings.Count(text, "%s") != strings.Count(key, "%s") {
-				t.Errorf("%s: %q has other places: %q", l.tag, key, text)
+				t.Errorf("%s: %q has other places: %q", l.Tag, key, text)
 			}
 		}
-		if l.tag == "zh" && len(l.words) != len(chinese)+len(chineseWork) {
-			t.Errorf("some of %s stand in both its parts", l.tag)
+		if l.Tag == "zh" && len(l.words) != len(chinese)+len(chineseWork) {
+			t.Errorf("some of %s stand in both its parts", l.Tag)
 		}
 		for key := range l.words {
 			if !said[key] {
-				t.Errorf("%s: nobody says %q", l.tag, key)
+				t.Errorf("%s: nobody says %q", l.Tag, key)
 			}
 		}
 	}

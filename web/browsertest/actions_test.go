@@ -179,12 +179,13 @@ func (tb *tab) setsLimits() {
 	tb.fill(`input[name="rate"]`, "100")
 	tb.fill(`input[name="burst"]`, "10")
 	tb.click(`button[value="set"]`)
-	tb.sees("main", "Set: 100 in 1 s, at most 10 at once. Before: none")
+	tb.sees("main", "The limits are set.")
+	tb.sees("table", "100 in 1 s, at most 10 at once")
 	if l := set(); l != (ops.Limits{Rate: 100, Per: time.Second, Burst: 10}) {
 		tb.Errorf("%+v", l)
 	}
 	tb.click(`button[value="clear"]`)
-	tb.sees("main", "Taken back: 100 in 1 s")
+	tb.sees("main", "The limits are those that consumers ask for")
 	if l := set(); l != (ops.Limits{}) {
 		tb.Errorf("%+v", l)
 	}
