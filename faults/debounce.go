@@ -263,7 +263,7 @@ func (v *verdict) weighWaits(ev *evidence, s *story, sends, unsure []*entry) {
 			}
 		}
 		if over := us(r.start.At) - limit; over > 0 {
-			v.problem("%s: delivery %d was put off %v longer than it may be", s.payload, r.start.Delivery, over)
+			v.tooSlow("%s: delivery %d was put off %v longer than it may be", s.payload, r.start.Delivery, over)
 		}
 		deliveries = r.start.Delivery
 		latest = r.until() + (retryDelay + ev.rules.maxWait).Microseconds()

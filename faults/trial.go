@@ -147,7 +147,7 @@ func (t *trial) run() *verdict {
 	t.await("the server's memory is back", settleLimit, func() bool {
 		return t.memory() <= memory+memorySlack+int64(len(states[0].Messages))*1024
 	})
-	t.wait(600 * time.Millisecond) // one more look at the consumers' goroutines
+	t.await("every consumer has counted its goroutines once more", settleLimit, t.counted(time.Now().UnixMicro()))
 	for _, p := range t.consumers {
 		p.process.Terminate()
 	}
@@ -239,8 +239,22 @@ func (t *trial) wantQuits(v *verdict) {
 	}
 	for _, p := range slices.Concat(t.consumers, t.producers) {
 		if !closed[p.name] {
-			v.problem("%s was not closed in good order", p.name)
+			log, _ := os.ReadFile(filepath.Join(t.dir, p.name+".log")) // one that is not there says nothing
+			lines := strings.Split(strings.TrimSpace(string(log)), "\n")
+			v.problem("%s was not closed in good order; the end of its log: %q", p.name, lines[len(lines)-1])
 		}
+	}
+}
+
+// counted says whether each consumer that has not ended has counted its goroutines since an instant. A consumer that replaced another
+// one may have begun late.
+func (t *trial) counted(since int64) func() bool {
+	return func() bool {
+		counted := map[string]bool{}
+		for _, e := range t.books.all() {
+			counted[e.who] = counted[e.who] || e.Kind == standing && e.At >= since
+		}
+		return !slices.ContainsFunc(t.consumers, func(p *program) bool { return !counted[p.name] && !p.process.Ended() })
 	}
 }
 
