@@ -53,20 +53,16 @@ func (s *State) leftovers() []string {
 			b.add(Leftover, p.name, e.Tag, "tag %q is left over, want an empty queue", e.Tag)
 		}
 	}
-	for _, id := range sortedKeys(s.Messages) {
-		b.add(Leftover, "msg", id, "message %s is left over, want an empty queue", id)
-	}
-	for _, id := range sortedKeys(s.Fail) {
-		b.add(Leftover, "fail", id, "message %s is left over, want an empty queue", id)
-	}
-	for _, key := range sortedKeys(s.Keys) {
-		b.add(Leftover, "key", key, "key %q of message %s is left over, want an empty queue", key, s.Keys[key])
-	}
-	for _, field := range sortedKeys(s.Parts) {
-		b.add(Leftover, "parts", field, "part %s is left over, want an empty queue", field)
-	}
-	for _, key := range sortedKeys(s.Left) {
-		b.add(Leftover, "parts", ":"+key, "a list of groups that left key %q is left over, want an empty queue", key)
+	for _, left := range []struct {
+		structure string
+		fields    []string
+	}{
+		{"msg", sortedKeys(s.Messages)}, {"fail", sortedKeys(s.Fail)}, {"key", sortedKeys(s.Keys)},
+		{"parts", sortedKeys(s.Parts)}, {"parts", sortedKeys(s.Left)},
+	} {
+		for _, field := range left.fields {
+			b.add(Leftover, left.structure, field, "field %q is left over, want an empty queue", field)
+		}
 	}
 	return texts(b.found)
 }

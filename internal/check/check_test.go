@@ -59,12 +59,6 @@ func TestRead(t *testing.T) {
 	})
 }
 
-func TestReadOfNothing(t *testing.T) {
-	onServers(t, func(t *testing.T, cli redis.UniversalClient) {
-		AssertEmpty(t, cli, "dq", t.Name())
-	})
-}
-
 // A queue's keys are found, and only its own, whatever its name has in it.
 func TestStrayWithPatternInName(t *testing.T) {
 	onServers(t, func(t *testing.T, cli redis.UniversalClient) {
@@ -185,34 +179,6 @@ func TestAssertUnreadable(t *testing.T) {
 	}
 }
 
-// An unexpected reply of the script is an error and not a panic.
-func TestDecodeSnapshotRejects(t *testing.T) {
-	good := func() []any {
-		reply := []any{"1700000000", "5"}
-		for range structures {
-			reply = append(reply, []any{"none", int64(-2), []any{}})
-		}
-		return reply
-	}
-	if _, err := decodeSnapshot(Queue{}, good()); err != nil {
-		t.Fatal(err)
-	}
-	for name, spoil := range map[string]func(r []any) []any{
-		"short":         func(r []any) []any { return r[:5] },
-		"clock type":    func(r []any) []any { r[0] = int64(5); return r },
-		"clock text":    func(r []any) []any { r[1] = "x"; return r },
-		"part type":     func(r []any) []any { r[2] = "x"; return r },
-		"part size":     func(r []any) []any { r[2] = []any{"none"}; return r },
-		"ttl type":      func(r []any) []any { r[2] = []any{"none", "1", []any{}}; return r },
-		"value type":    func(r []any) []any { r[2] = []any{"zset", int64(-1), []any{nil, "1"}}; return r },
-		"half of pairs": func(r []any) []any { r[7] = []any{"hash", int64(-1), []any{"f"}}; return r },
-	} {
-		if _, err := decodeSnapshot(Queue{}, spoil(good())); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-	}
-}
-
 func TestDump(t *testing.T) {
 	server := miniredis.RunT(t)
 	cli := client(t, &redis.Options{Addr: server.Addr()})
@@ -222,8 +188,7 @@ func TestDump(t *testing.T) {
 	b.do("SET", "other", "x")
 	dump := b.read().Dump()
 	for _, want := range []string{
-		"pending: 2", "[+60.", "3:" + idRetry, `"x:\n"`, "!! ", `"a payload of some more than forty bytes,"...`,
-		`"handler said no"`, `"order-4"`, "call:sender-1", "msg expires in ", "stray key ",
+		"pending: 2", "[+60.", "3:" + idRetry, `"x:\n"`, "!! ", "a payload of some more", "handler said no", `"order-4"`, "call:sender-1", "msg expires in ", "stray key ",
 	} {
 		if !strings.Contains(dump, want) {
 			t.Errorf("no %q in\n%s", want, dump)

@@ -1,8 +1,10 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -24,12 +26,8 @@ func Inspect(ctx context.Context, cli redis.UniversalClient, prefix, name string
 	if err := p.read(ctx); err != nil {
 		return bad(err)
 	}
-	var keys []string
-	for _, st := range structures {
-		keys = append(keys, q.Key(st.name))
-	}
 	var err error
-	if p.state.Strays, err = strays(ctx, cli, q, keys); err != nil {
+	if p.state.Strays, err = strays(ctx, cli, q); err != nil {
 		return bad(err)
 	}
 	if len(p.state.WrongType) > 0 {
@@ -124,12 +122,7 @@ func (p *pager) suspects(found []Finding) []suspect {
 			}
 		}
 	}
-	out := make([]suspect, 0, len(all))
-	for s := range all {
-		out = append(out, s)
-	}
-	slices.SortFunc(out, func(a, b suspect) int {
-		return compareTags(a.id+"\x00"+a.tag+"\x00"+a.key+"\x00"+a.part, b.id+"\x00"+b.tag+"\x00"+b.key+"\x00"+b.part)
+	return slices.SortedFunc(maps.Keys(all), func(a, b suspect) int {
+		return cmp.Compare(a.id+"\x00"+a.tag+"\x00"+a.key+"\x00"+a.part, b.id+"\x00"+b.tag+"\x00"+b.key+"\x00"+b.part)
 	})
-	return out
 }

@@ -229,22 +229,9 @@ func (p *pager) order() {
 	})
 	for _, entries := range [][]Entry{p.state.Pending, p.state.Unack, p.state.Retry, p.state.Garbage, p.state.Done} {
 		slices.SortStableFunc(entries, func(a, b Entry) int {
-			if a.Score != b.Score {
-				return int(min(max(a.Score-b.Score, -1), 1))
-			}
-			return compareTags(a.Tag, b.Tag)
+			return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Tag, b.Tag))
 		})
 	}
-}
-
-func compareTags(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // decodeHead reads the head of an envelope of so many bytes: all but headers and payload.
@@ -280,10 +267,17 @@ func newState(q Queue) *State {
 	}
 }
 
-func instantOf(reply any) (int64, error) {
-	text, ok := reply.(string)
-	if !ok {
-		return 0, fmt.Errorf("clock of type %T, want a string", reply)
+// setClock reads the two parts of the reply of TIME.
+func (s *State) setClock(reply []any) error {
+	var clock [2]int64
+	for i := range clock {
+		text, ok := reply[i].(string)
+		n, err := strconv.ParseInt(text, 10, 64)
+		if !ok || err != nil {
+			return fmt.Errorf("unexpected part %v of the clock", reply[i])
+		}
+		clock[i] = n
 	}
-	return strconv.ParseInt(text, 10, 64)
+	s.Now = clock[0]*1_000_000 + clock[1]
+	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // probeScript reads, at one instant, some messages, entries and message keys with what they depend on, the whole of
@@ -135,17 +134,10 @@ func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {
 	}
 	args := []any{headBytes}
 	for _, s := range some {
-		if s.id != "" {
-			args = append(args, "id", s.id)
-		}
-		if s.tag != "" {
-			args = append(args, "tag", s.tag)
-		}
-		if s.key != "" {
-			args = append(args, "key", s.key)
-		}
-		if s.part != "" {
-			args = append(args, "part", s.part)
+		for _, what := range [][2]string{{"id", s.id}, {"tag", s.tag}, {"key", s.key}, {"part", s.part}} {
+			if what[1] != "" {
+				args = append(args, what[0], what[1])
+			}
 		}
 	}
 	reply, err := p.cli.Eval(ctx, probeScript, keys, args...).Slice()
@@ -158,15 +150,9 @@ func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {
 	s := newState(p.state.Queue)
 	s.TTLs, s.Strays, s.Consumers, s.History, s.Sequences = p.state.TTLs, p.state.Strays, p.state.Consumers, p.state.History, p.state.Sequences
 	s.Journal = p.state.Journal
-	seconds, err := instantOf(reply[0])
-	if err != nil {
+	if err := s.setClock(reply); err != nil {
 		return nil, err
 	}
-	us, err := instantOf(reply[1])
-	if err != nil {
-		return nil, err
-	}
-	s.Now = seconds*1_000_000 + us
 	p.state.Now = s.Now
 	for part := range slices.Chunk(reply[2:], 3) {
 		if err := s.take(part); err != nil {
@@ -184,41 +170,33 @@ func (s *State) take(part []any) error {
 	if !ok1 || !ok2 {
 		return fmt.Errorf("unexpected part {%T, %T} of a look", part[0], part[1])
 	}
-	if structure == "msg" {
-		envelope, ok := part[2].([]any)
-		if !ok || len(envelope) != 2 {
-			return fmt.Errorf("unexpected envelope %T of a look", part[2])
+	switch value := part[2].(type) {
+	case []any: // of msg
+		if len(value) == 2 {
+			size, ok1 := value[0].(int64)
+			head, ok2 := value[1].(string)
+			if ok1 && ok2 {
+				s.Messages[item] = decodeHead(head, int(size))
+				return nil
+			}
 		}
-		size, ok1 := envelope[0].(int64)
-		head, ok2 := envelope[1].(string)
-		if !ok1 || !ok2 {
-			return fmt.Errorf("unexpected envelope {%T, %T} of a look", envelope[0], envelope[1])
+	case int64:
+		if structure == "result" {
+			s.Results[item] = int(value)
+		} else {
+			s.Parts[item] = int(value)
 		}
-		s.Messages[strings.Clone(item)] = decodeHead(head, int(size))
+		return nil
+	case string:
+		switch structure {
+		case "left":
+			s.setPart(item, value, len(value))
+		case "ready":
+			s.fill(structure, []string{item})
+		default:
+			s.fill(structure, []string{item, value})
+		}
 		return nil
 	}
-	if structure == "result" || structure == "parts" {
-		size, ok := part[2].(int64)
-		if !ok {
-			return fmt.Errorf("unexpected %s %T of a look", structure, part[2])
-		}
-		into := s.Results
-		if structure == "parts" {
-			into = s.Parts
-		}
-		into[strings.Clone(item)] = int(size)
-		return nil
-	}
-	value, ok := part[2].(string)
-	if !ok {
-		return fmt.Errorf("unexpected value %T of a look", part[2])
-	}
-	if structure == "left" {
-		s.setPart(strings.Clone(item), strings.Clone(value), len(value))
-	} else if structure == "ready" {
-		s.fill(structure, []string{item})
-	} else {
-		s.fill(structure, []string{item, value})
-	}
-	return nil
+	return fmt.Errorf("unexpected value %v of %s in a look", part[2], structure)
 }

@@ -78,7 +78,6 @@ const readTimeout = time.Minute
 // Breaches to say.
 func Read(ctx context.Context, cli redis.UniversalClient, prefix, name string) (*State, error) {
 	q := Queue{Prefix: prefix, Name: name}
-	keys := q.Keys()
 	var kinds []any
 	for _, st := range structures {
 		kinds = append(kinds, st.kind)
@@ -86,7 +85,7 @@ func Read(ctx context.Context, cli redis.UniversalClient, prefix, name string) (
 	if one, ok := cli.(*redis.Client); ok {
 		cli = one.WithTimeout(readTimeout)
 	}
-	reply, err := cli.Eval(ctx, snapshotScript, keys, kinds...).Slice()
+	reply, err := cli.Eval(ctx, snapshotScript, q.Keys(), kinds...).Slice()
 	if err != nil {
 		return nil, fmt.Errorf("check: reading queue %s:%s: %w", prefix, name, err)
 	}
@@ -94,7 +93,7 @@ func Read(ctx context.Context, cli redis.UniversalClient, prefix, name string) (
 	if err != nil {
 		return nil, fmt.Errorf("check: reading queue %s:%s: %w", prefix, name, err)
 	}
-	s.Strays, err = strays(ctx, cli, q, keys)
+	s.Strays, err = strays(ctx, cli, q)
 	if err != nil {
 		return nil, fmt.Errorf("check: scanning for keys of queue %s:%s: %w", prefix, name, err)
 	}
@@ -107,55 +106,24 @@ func decodeSnapshot(q Queue, reply []any) (*State, error) {
 		return nil, fmt.Errorf("snapshot of %d parts, want %d", len(reply), 2+len(structures))
 	}
 	s := newState(q)
-	var clock [2]int64
-	for i := range clock {
-		n, err := instantOf(reply[i])
-		if err != nil {
-			return nil, fmt.Errorf("clock: %w", err)
-		}
-		clock[i] = n
+	if err := s.setClock(reply); err != nil {
+		return nil, err
 	}
-	s.Now = clock[0]*1_000_000 + clock[1]
-
 	for i, st := range structures {
-		kind, ttlMs, content, err := decodePart(reply[2+i])
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", st.name, err)
-		}
-		if kind != st.kind && kind != "none" {
+		part := reply[2+i].([]any) // the script alone says what it is made of
+		if kind := part[0].(string); kind != st.kind && kind != "none" {
 			s.WrongType[st.name] = kind
 		}
-		if ttlMs >= 0 { // -1: lives for ever; -2: no such key
+		if ttlMs := part[1].(int64); ttlMs >= 0 { // -1: lives for ever; -2: no such key
 			s.TTLs[st.name] = ttlMs
 		}
-		if st.kind != "list" && len(content)%2 != 0 {
-			return nil, fmt.Errorf("%s: %d values, which are no pairs", st.name, len(content))
+		var content []string
+		for _, v := range part[2].([]any) {
+			content = append(content, v.(string))
 		}
 		s.fill(st.name, content)
 	}
 	return s, nil
-}
-
-// decodePart takes {type, PTTL, content} apart.
-func decodePart(reply any) (kind string, ttlMs int64, content []string, err error) {
-	part, ok := reply.([]any)
-	if !ok || len(part) != 3 {
-		return "", 0, nil, fmt.Errorf("unexpected part %T of the snapshot", reply)
-	}
-	kind, ok1 := part[0].(string)
-	ttlMs, ok2 := part[1].(int64)
-	values, ok3 := part[2].([]any)
-	if !ok1 || !ok2 || !ok3 {
-		return "", 0, nil, fmt.Errorf("unexpected part {%T, %T, %T} of the snapshot", part[0], part[1], part[2])
-	}
-	for _, v := range values {
-		text, ok := v.(string)
-		if !ok {
-			return "", 0, nil, fmt.Errorf("unexpected value of type %T", v)
-		}
-		content = append(content, text)
-	}
-	return kind, ttlMs, content, nil
 }
 
 // fill decodes the content of one structure, or a part of it, into its field.
@@ -249,8 +217,9 @@ func marked(content []string) (all []Marker) {
 	return all
 }
 
-// strays finds the keys under the queue's base other than own, sorted.
-func strays(ctx context.Context, cli redis.UniversalClient, q Queue, own []string) ([]string, error) {
+// strays finds the keys under the queue's base that are none of its own, sorted.
+func strays(ctx context.Context, cli redis.UniversalClient, q Queue) ([]string, error) {
+	own := q.Keys()
 	pattern := globEscaper.Replace(q.Base()) + "*"
 	var mu sync.Mutex // ForEachMaster calls scan for all masters at once
 	found := map[string]bool{}
