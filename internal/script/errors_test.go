@@ -48,21 +48,6 @@ func (r *rig) errorsOf(name string) string {
 // TestScriptErrors: the last five errors of a message are kept, whatever becomes of it.
 func TestScriptErrors(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"seven failures, each said twice": {func(r *rig) {
-			r.put(msg("a", 0))
-			for i := range 7 {
-				r.at(time.Duration(i) * time.Second)
-				s, c := r.failed(fmt.Sprint("e", i+1)), NewCaller()
-				r.equal("void", r.settle(c, s), []int(nil))
-				before := r.errorsOf("a")
-				r.at(r.since(r.now) + time.Millisecond)
-				r.equal("void", r.settleAgain(c, s), []int(nil))
-				r.equal("errors after a repeat", r.errorsOf("a"), before)
-				r.equal("void", r.settle(NewCaller(), s), []int{0})
-				r.equal("errors after a late one", r.errorsOf("a"), before)
-			}
-			r.equal("errors", r.errorsOf("a"), "7@6s!e7 6@5s!e6 5@4s!e5 4@3s!e4 3@2s!e3")
-		}, "retry 8:a@6s fail a=8/7/0@6s!e7 wake 6s"},
 		"a failure, losses, poison, requeue": {func(r *rig) {
 			r.put(msg("a", 0))
 			r.done(r.failed("no"))
@@ -85,27 +70,6 @@ func TestScriptErrors(t *testing.T) {
 			r.equal("intercept", r.intercept(NewCaller(), "id", queuetest.IDOf("a")), stateRetry)
 			r.tick()
 		}, ""},
-		"what adds none": {func(r *rig) {
-			r.put(msg("a", 0, keyed("k")))
-			r.done(r.failed("no"))
-			for _, kind := range []OutcomeKind{OutcomeReady, OutcomeRetry, OutcomeRetry, OutcomeThrottle, OutcomeThrottle} {
-				r.at(r.since(r.now) + time.Second)
-				r.done(r.ending(kind))
-				r.equal("errors", r.errorsOf("a"), "1@0s!no")
-			}
-			r.equal("in", r.steers("at", r.now+1e6, "a"), "ready")
-			b := msg("b", 0, keyed("k"))
-			b.Put = &PutOptions{On: ConflictReplace}
-			changed, err := r.Store.Send(queuetest.CtxB, newCall(), SendRequest{Messages: []*SendMessage{b}})
-			if err != nil || changed.Answers[0].Holder != queuetest.IDOf("a") {
-				r.t.Errorf("%+v, %v", changed, err)
-			}
-			r.equal("errors", r.errorsOf("a"), "1@0s!no")
-			r.at(10 * time.Second)
-			r.done(r.ending(OutcomeGarbage).fails("never"))
-			r.equal("in", r.steers("requeue", r.now, "a"), "garbage")
-			r.equal("errors", r.errorsOf("a"), "7@10s!never 1@0s!no")
-		}, "retry 8:a@10s fail a=8/0/0@10s!never key k=a wake 10s"},
 		"a reply without room": {func(r *rig) {
 			r.put(msg("a", 0, sized(3000)), msg("b", 0, sized(3000)))
 			c := NewCaller()
@@ -115,14 +79,6 @@ func TestScriptErrors(t *testing.T) {
 			r.ask(c, FetchRequest{Want: 2, Bytes: 1})
 			r.equal("errors", r.errorsOf("a")+", "+r.errorsOf("b"), "1@0s!no, 1@0s!no")
 		}, "ready 3:b unack 2:a@10.000001s fail a=2/1/0@0s!no b=3/1/0@0s!no wake 0s"},
-		"done": {func(r *rig) {
-			r.put(msg("a", 0, retained(time.Minute)))
-			r.done(r.failed("no"))
-			s := r.ending(OutcomeAck)
-			s.Text = "yes"
-			r.done(s)
-			r.equal("errors", r.errorsOf("a"), "1@0s!no")
-		}, "done a@1m0s result a=3 fail a=3/1/0@0s!no"},
 		"as it was written before": {func(r *rig) {
 			r.put(msg("a", 0))
 			r.done(r.failed("no"))

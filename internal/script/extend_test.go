@@ -18,18 +18,6 @@ func TestScriptExtend(t *testing.T) {
 			r.at(10*time.Second + time.Microsecond)
 			r.extend("a") // that one is gone
 		}, "unack a@11s"},
-		"lost, gone, and mixed": {func(r *rig) {
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0, keyed("k")), msg("d", 0), msg("e", 0))
-			r.done(ends(OutcomeReady, "a", 0, 0, ""), ends(OutcomeGarbage, "d", 1, 0, ""))
-			r.take("2:a")
-			r.equal("cancel", r.cancel("key", "k"), stateUnack)
-			names := []string{"a", "b", "c", "2:a", "d", "nobody", "e"}
-			want := []leaseState{leaseLost, LeaseRenewed, LeaseGone, LeaseRenewed, leaseLost, LeaseGone, LeaseRenewed}
-			for range 2 { // it may come twice
-				r.at(r.since(r.now) + time.Second)
-				r.equal("answers", r.extend(names...), want)
-			}
-		}, "unack b@12s e@12s 2:a@12s garbage d@0s fail a=2/0/0@0s d=2/1/0@0s"},
 	})
 }
 
@@ -62,24 +50,6 @@ func TestScriptOverruns(t *testing.T) {
 		r.gives(1, "", 10*time.Second)
 	}
 	runScripts(t, map[string]scriptCase{
-		"settled twice": {limited(one, func(r *rig) {
-			r.put(msg("a", 0), msg("b", 0))
-			r.gives(1, "a", 10*time.Second+time.Microsecond)
-			c := NewCaller()
-			r.settle(c, runsOn("a"))
-			r.overrun(0, "a")
-			r.settleAgain(c, runsOn("a"))
-			r.gives(1, "b", time.Minute)
-		}), "unack b@10.000003s retry 2:a@1m0s fail a=2/1/0@0s!slow wake 1m0s"},
-		"it returns": {limited(one, func(r *rig) {
-			begin(r)
-			r.overrun(0, "a")
-			r.equal("woken", r.Cli.ZScore(queuetest.CtxB, r.Keys.Wake, "w").Val(), float64(r.now))
-			r.do("DEL", r.Keys.Wake)
-			r.overrun(0, "a")
-			r.equal("woken once", r.Cli.Exists(queuetest.CtxB, r.Keys.Wake).Val(), int64(0))
-			r.gives(1, "b", time.Minute)
-		}), "unack b@10.000003s retry 2:a@1m0s fail a=2/1/0@0s!slow wake 1m0s"},
 		"its process dies": {limited(one, func(r *rig) {
 			begin(r)
 			r.tickTo(9 * time.Second)
@@ -88,25 +58,6 @@ func TestScriptOverruns(t *testing.T) {
 			r.equal("handed out", handed(f), "b")
 			r.equal("lost and dropped", f.Lost+f.Dropped, 0)
 		}), "unack b@20.000001s retry 2:a@1m0s fail a=2/1/0@0s!slow wake 1m0s"},
-		"canceled by key, twice": {limited(one, func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.put(msg("b", 0))
-			c := newCall()
-			r.equal("was", r.takeOut(c, "key", "k", true), stateUnack)
-			r.equal("was", r.takeOut(c, "key", "k", true), stateUnack)
-			r.equal("again", r.cancel("id", queuetest.IDOf("a")), StateGone)
-			r.equal("renewed", r.extend("a"), []leaseState{LeaseGone})
-			r.gives(1, "", 10*time.Second)
-		}), "pending b@0s unack overrun:a@10s wake 10s"},
-		"places of a Monitor": {limited(RateLimits{}, func(r *rig) {
-			r.hand(msg("a", 0))
-			by := newCall()
-			if _, err := r.Store.SetLimits(queuetest.CtxB, by, RateLimits{Concurrency: 7}); err != nil {
-				t.Error(err)
-			}
-			r.fetch(NewCaller(), 0)
-			r.cancel("id", queuetest.IDOf("a"))
-		}), "unack overrun:a@10s"},
 		"the queue was deleted": {limited(one, func(r *rig) {
 			begin(r)
 			if _, _, err := r.Store.Drop(queuetest.CtxB, true); err != nil {

@@ -7,117 +7,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
 // TestScriptFetch: what is due is handed out, and nothing sooner.
 func TestScriptFetch(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"nothing there": {func(r *rig) {
-			f := r.fetch(NewCaller(), 10)
-			if len(f.Tags)+len(f.Fails)+len(f.Dead)+f.Lost+f.Dropped+f.Overflow != 0 || f.Next != 0 {
-				r.t.Errorf("fetched %+v", f)
-			}
-		}, ""},
-		"never early": {func(r *rig) {
-			r.put(msg("a", time.Second), msg("b", time.Second+time.Microsecond))
-			r.at(time.Second - time.Microsecond)
-			f := r.fetch(NewCaller(), 10)
-			r.equal("handed out", handed(f), "")
-			r.equal("next", r.since(int64(f.Next)), time.Second)
-			r.expect("pending a@1s b@1.000001s wake 1s")
-			r.at(time.Second)
-			f = r.fetch(NewCaller(), 10)
-			r.equal("handed out", handed(f), "a")
-			r.equal("next", r.since(int64(f.Next)), time.Second+time.Microsecond)
-		}, "pending b@1.000001s unack a@11.000001s wake 1.000001s"},
-		"retries are never early": {func(r *rig) {
-			r.hand(msg("a", 0))
-			r.done(ends(OutcomeRetry, "a", 1, 0, "boom"))
-			r.at(time.Second - time.Microsecond)
-			r.equal("handed out", handed(r.fetch(NewCaller(), 1)), "")
-			r.at(time.Second)
-			f := r.fetch(NewCaller(), 1)
-			r.equal("handed out", handed(f), "2:a")
-			r.equal("record", f.records(), []string{fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 boom", rigBase)})
-			r.equal("next", f.Next, message.ServerTime(0))
-		}, "unack 2:a@11.000001s fail a=2/1/0@0s!boom"},
-	})
-}
-
-// TestScriptFetchOrder: ready comes first; pending and retry share what is left, so that neither starves.
-func TestScriptFetchOrder(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"ready comes first, in its order": {func(r *rig) {
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
-			r.done(ends(OutcomeReady, "c", 0, 0, ""), ends(OutcomeReady, "a", 0, 0, ""), ends(OutcomeReady, "b", 1, 0, "x"))
-			r.put(msg("d", 0), msg("e", 0))
-			f := r.fetch(NewCaller(), 2)
-			r.equal("handed out", handed(f), "2:c 2:a")
-			r.equal("next", r.since(int64(f.Next)), time.Duration(0))
-			f = r.fetch(NewCaller(), 2)
-			r.equal("handed out", handed(f), "2:b d")
-			r.equal("record", f.records(), []string{fmt.Sprintf("2 1 0 %d \x1e%[1]d 1 x", rigBase)})
-		}, "pending e@0s unack d@10.000001s 2:b@10.000001s 2:a@10.000003s 2:c@10.000003s fail a=2/0/0@0s b=2/1/0@0s!x c=2/0/0@0s wake 0s"},
-		"one at a time starves neither": {func(r *rig) {
-			dueInBoth(r, 60, 60)
-			c, retries := NewCaller(), 0
-			for range 60 {
-				f := r.fetch(c, 1)
-				r.equal("handed out", len(f.Tags), 1)
-				retries += len(f.records())
-			}
-			if retries < 10 || retries > 50 { // the odd one goes to either at random
-				r.t.Errorf("%d retries among 60", retries)
-			}
-			for r.fetch(c, 1).Next != 0 {
-			}
-			for _, e := range r.read().Unack {
-				r.done(ack(names(e.Tag)))
-			}
-		}, ""},
-		"only ready is left": {func(r *rig) {
-			r.hand(msg("a", 0), msg("b", 0))
-			r.done(ends(OutcomeReady, "a", 0, 0, ""), ends(OutcomeReady, "b", 0, 0, ""))
-			r.at(time.Second)
-			f := r.fetch(NewCaller(), 1)
-			r.equal("next", r.since(int64(f.Next)), time.Second)
-		}, "ready 2:b unack 2:a@11.000001s fail a=2/0/0@0s b=2/0/0@0s wake 1s"},
-	})
-}
-
-// dueInBoth makes p messages due in pending and r in retry, and lets a second pass.
-func dueInBoth(r *rig, p, q int) {
-	r.t.Helper()
-	var ms []*SendMessage
-	var outcomes []Settlement
-	for i := range q {
-		ms = append(ms, msg("r"+strconv.Itoa(i+1), 0))
-		outcomes = append(outcomes, ends(OutcomeRetry, "r"+strconv.Itoa(i+1), 1, 0, ""))
-	}
-	r.hand(ms...)
-	r.done(outcomes...)
-	ms = nil
-	for i := range p {
-		ms = append(ms, msg("p"+strconv.Itoa(i+1), 0))
-	}
-	r.put(ms...)
-	r.at(time.Second)
-}
-
-// TestScriptFetchRepeated: a repeated call hands out what the first one did, as far as its consumer still holds that.
-func TestScriptFetchRepeated(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"repeated when some are out of its hands": {func(r *rig) {
-			c := r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
-			r.equal("cancel", r.cancel("id", queuetest.IDOf("b")), stateUnack)
-			r.do("HDEL", r.Keys.msg, queuetest.IDOf("d"))
-			f := r.fetchAgain(c, 4)
-			r.equal("the repeat", handed(f), "a c")
-			r.equal("dropped", f.Dropped, 1)
-		}, "unack a@10.000003s c@10.000003s dropped 1"},
-	})
+	runScripts(t, map[string]scriptCase{"": {func(r *rig) {
+		r.put(msg("a", time.Second), msg("b", time.Second+time.Microsecond))
+		r.at(time.Second - time.Microsecond)
+		f := r.fetch(NewCaller(), 10)
+		r.equal("handed out", handed(f), "")
+		r.equal("next", r.since(int64(f.Next)), time.Second)
+		r.expect("pending a@1s b@1.000001s wake 1s")
+		r.at(time.Second)
+		f = r.fetch(NewCaller(), 10)
+		r.equal("handed out", handed(f), "a")
+		r.equal("next", r.since(int64(f.Next)), time.Second+time.Microsecond)
+	}, "pending b@1.000001s unack a@11.000001s wake 1.000001s"}})
 }
 
 // byAlarm is a tick of an idle consumer.
@@ -135,8 +41,7 @@ func (r *rig) idleCaller() *Caller {
 	return c
 }
 
-// TestScriptByAlarm: a tick that goes by the alarm sees rubbish in its place, a lease that is too long, and what is over by the
-// state's own instants. Garbage goes with the next full tick.
+// TestScriptByAlarm: a tick that goes by the alarm sees rubbish in its place, and a lease that is too long.
 func TestScriptByAlarm(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"rubbish for an alarm": {func(r *rig) {
@@ -151,30 +56,6 @@ func TestScriptByAlarm(t *testing.T) {
 			r.do("ZADD", r.Keys.unack, rigBase+time.Hour.Microseconds(), queuetest.IDOf("a"))
 			r.byAlarm(c)
 		}, "unack a@10s"},
-		"done": {func(r *rig) {
-			r.hand(msg("a", 0))
-			r.done(kept("a", time.Second, "v"))
-			c := r.idleCaller()
-			r.at(time.Second)
-			r.byAlarm(c)
-		}, ""},
-		"a key that is held": {func(r *rig) {
-			r.hand(dueAlike(1, 0, "k")...)
-			r.done(withHolds(keyedAcks(1))...)
-			c := r.idleCaller()
-			r.at(time.Hour)
-			r.byAlarm(c)
-		}, ""},
-		"garbage": {func(r *rig) {
-			r.with.GarbageAge = time.Second
-			r.hand(msg("a", 0))
-			r.done(ends(OutcomeGarbage, "a", 1, 0, "boom"))
-			c := r.idleCaller()
-			r.at(2 * time.Second)
-			r.byAlarm(c)
-			r.equal("garbage", len(r.read().Garbage), 1)
-			r.fetch(c, 0)
-		}, ""},
 	})
 }
 
@@ -196,6 +77,14 @@ func TestScriptFetchDrops(t *testing.T) {
 			r.equal("dropped again", f.Dropped, 0)
 			r.equal("next", r.since(int64(f.Next)), time.Hour)
 		}, "pending L@1h0m0s unack P@11.000001s 2:Q@11.000001s 2:R@11.000001s fail Q=2/1/0@0s!y R=2/1/0@0s!x wake 1h0m0s dropped 3"},
+		"repeated when some are out of its hands": {func(r *rig) {
+			c := r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
+			r.equal("cancel", r.cancel("id", queuetest.IDOf("b")), stateUnack)
+			r.do("HDEL", r.Keys.msg, queuetest.IDOf("d"))
+			f := r.fetchAgain(c, 4)
+			r.equal("the repeat", handed(f), "a c")
+			r.equal("dropped", f.Dropped, 1)
+		}, "unack a@10.000003s c@10.000003s dropped 1"},
 		"rubbish tags": {func(r *rig) {
 			r.hand(msg("a", 0), msg("b", 0))
 			r.done(ends(OutcomeReady, "a", 1, 0, "x"), ends(OutcomeRetry, "b", 1, 0, "y"))
@@ -259,24 +148,6 @@ func TestScriptFetchTrims(t *testing.T) {
 			r.with.GarbageMax = 1
 			r.equal("trimmed", r.fetch(NewCaller(), 0).Overflow, 1)
 		}, "garbage g5@5s fail g5=2/1/0@5s"},
-		"much garbage over its room": {func(r *rig) {
-			var ms []*SendMessage
-			var dead []Settlement
-			for i := range 350 {
-				name := fmt.Sprintf("g%03d", i)
-				ms = append(ms, msg(name, 0))
-				dead = append(dead, ends(OutcomeGarbage, name, 1, 0, ""))
-			}
-			r.hand(ms...)
-			r.done(dead...)
-			r.do("HDEL", r.Keys.State, "settings")
-			r.with.GarbageMax = 1
-			calls := 1
-			for f := r.fetch(NewCaller(), 0); f.Next != 0 && f.Next <= f.Now; f = r.fetch(NewCaller(), 0) {
-				calls++
-			}
-			r.equal("at once", calls, 4)
-		}, "garbage g349@0s fail g349=2/1/0@0s"},
 	})
 }
 

@@ -72,8 +72,7 @@ func (r *rig) steered(do SteerRequest) string {
 	return strings.Join(words, " ")
 }
 
-// TestScriptKeyHold: after an ack with a hold the key stays taken. It is free when the hold is over, also before a fetch has
-// deleted the hold.
+// TestScriptKeyHold: after an ack with a hold the key of its message stays taken, until the hold is over or released.
 func TestScriptKeyHold(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"while it is held": {func(r *rig) {
@@ -88,81 +87,17 @@ func TestScriptKeyHold(t *testing.T) {
 			r.looksHeld("k", "a", 5*time.Second)
 			r.tick() // nothing is over
 		}, "pending c@1m4.999999s key k=acked:a l=c held k@5s wake 1m4.999999s"},
-		"it is over": {func(r *rig) {
-			heldKey(r)
-			r.at(5 * time.Second)
-			r.equal("keep", resend(r, ConflictKeep), "+1m5s")
-		}, "pending b@1m5s key k=b held k@5s wake 1m5s"},
-		"it is over, for send": {func(r *rig) {
-			heldKey(r)
-			r.at(5 * time.Second)
-			r.put(msg("b", time.Minute, keyed("k")))
-			r.tick() // frees nothing of b's
-		}, "pending b@1m5s key k=b wake 1m5s"},
-		"it is over, and a fetch has looked": {func(r *rig) {
-			heldKey(r)
-			r.tickTo(5 * time.Second)
-			r.equal("state.held", r.read().Fields["held"], "0")
-		}, ""},
-		"a number of a sequence": {func(r *rig) {
-			heldKey(r)
-			r.equal("refused", r.answers(NewCaller(), numbered(msg("b", 0, keyed("k")), "s", 1)), "=acked:a")
-			m := numbered(msg("b", 0, keyed("k")), "s", 2)
-			m.Put.On = ConflictKeep
-			r.equal("kept", r.answers(NewCaller(), m, m), "~a #2")
-		}, "key k=acked:a sequence s=2 held k@5s"},
-	})
-}
-
-// TestScriptKeyHoldSettled: only acks hold a key, only if their message has it, and until the latest end that any ack said.
-func TestScriptKeyHoldSettled(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"its settlement is repeated": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			c := NewCaller()
-			r.equal("void", r.settle(c, holding("a", 5*time.Second, "k")), []int(nil))
-			r.at(time.Second)
-			r.equal("void", r.settleAgain(c, holding("a", 5*time.Second, "k")), []int(nil))
-			r.equal("void, by another", r.settle(NewCaller(), holding("a", 5*time.Second, "k")), []int{0})
-		}, "key k=acked:a held k@5s"},
 		"two, the sooner one last": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")), msg("b", 0, keyed("l")), msg("c", 0, keyed("m")))
 			r.done(holding("a", 5*time.Second, "k"))
 			r.done(holding("b", 3*time.Second, "l"), holding("c", 9*time.Second, "m"))
 			r.tickTo(3 * time.Second)
 		}, "key k=acked:a m=acked:c held k@5s m@9s"},
-		"a failure": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")), msg("b", 0, keyed("l")))
-			r.done(ends(OutcomeRetry, "a", 1, 0, "x", "k"), ends(OutcomeGarbage, "b", 1, 0, "x", "l"))
-		}, "retry 2:a@1s garbage b@0s fail a=2/1/0@0s!x b=2/1/0@0s!x key k=a wake 1s"},
 		"another has the key": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
 			r.equal("answer", resend(r, ConflictReplace), "+1m0s")
 			r.done(holding("a", 5*time.Second, "k"))
 		}, "pending b@1m0s key k=b wake 1m0s"},
-		"the other is acked too": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 0, keyed("k"))))
-			r.take("b")
-			r.done(holding("b", 5*time.Second, "k"), holding("a", 9*time.Second, "k"))
-		}, "key k=acked:b held k@5s"},
-		"and is kept to be looked at": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			s := kept("a", 2*time.Second, "v", "k")
-			s.Hold = 5 * time.Second
-			r.done(s)
-			r.equal("keep", resend(r, ConflictKeep), "~a")
-			r.tickTo(4 * time.Second)
-			r.equal("keep", resend(r, ConflictKeep), "~a")
-		}, "key k=acked:a held k@5s"},
-		"kept for longer than held": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			s := kept("a", time.Hour, "v", "k")
-			s.Hold = 5 * time.Second
-			r.done(s)
-			r.at(5 * time.Second)
-			r.equal("keep", resend(r, ConflictKeep), "+1m5s")
-		}, "pending b@1m5s done a@1h0m0s result a=1 fail a=2/0/0@0s key k=b held k@5s wake 1m5s"},
 		"what is in garbage comes back when it is over": {func(r *rig) {
 			r.hand(msg("g", 0, keyed("k")))
 			r.done(ends(OutcomeGarbage, "g", 1, 0, "x", "k"))
@@ -182,12 +117,6 @@ func TestScriptKeyHoldSettled(t *testing.T) {
 			r.equal("release", r.release("k", "l", "k"), "done !gone !gone")
 			r.equal("requeue", r.requeues("g"), "garbage")
 		}, "retry 2:g@0s fail g=2/0/0@0s!x key k=g wake 0s"},
-		"the server forgot the fetch": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.do("ZREM", r.Keys.unack, queuetest.IDOf("a"))
-			r.do("ZADD", r.Keys.pending, r.now, queuetest.IDOf("a"))
-			r.done(holding("a", 5*time.Second, "k"))
-		}, "key k=acked:a held k@5s"},
 	})
 }
 
@@ -219,26 +148,6 @@ func TestScriptKeyHoldThen(t *testing.T) {
 			r.equal("requeue", r.requeues("b"), "garbage") // it is its own
 			r.equal("intercept", r.intercept(NewCaller(), "key", "k"), stateRetry)
 		}, "key k=acked:b held k@5s wake 0s"},
-		"its own, which is lost for good": {func(r *rig) {
-			r.with.MaxLosses = 1
-			r.hand(msg("a", 0, keyed("k")))
-			r.follows(then(holding("a", time.Minute, "k"), msg("b", 0, keyed("k"))))
-			r.take("b")
-			r.lapse(11 * time.Second)
-		}, "garbage b@11s fail b=2/0/1@11s!poison key k=acked:b held k@1m0s"},
-		"its own, and the hold is over before": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.follows(then(holding("a", 5*time.Second, "k"), next("b")))
-			r.tickTo(6 * time.Second) // frees nothing of b's
-			r.equal("state.held", r.read().Fields["held"], "0")
-			r.equal("delete", r.steers("delete", 0, "b"), "pending")
-		}, "wake 1m0s"},
-		"its own, and the hold is released": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.follows(then(holding("a", 5*time.Second, "k"), next("b")))
-			r.equal("release", r.release("k"), "done")
-			r.equal("delete", r.steers("delete", 0, "b"), "pending")
-		}, "wake 1m0s"},
 		"and holds it in its turn, no shorter": {func(r *rig) { holdsInTurn(r, 3*time.Second) }, "key k=acked:b held k@5s"},
 		"and longer":                           {func(r *rig) { holdsInTurn(r, 7*time.Second) }, "key k=acked:b held k@7s"},
 		"that of another, in one call": {func(r *rig) {
@@ -246,30 +155,6 @@ func TestScriptKeyHoldThen(t *testing.T) {
 			_, refused := r.follows(then(ack("o"), next("b")), holding("a", 5*time.Second, "k"))
 			r.equal("refused", refused, "0.0=a")
 		}, "key k=acked:a held k@5s"},
-		"one that held it before": {func(r *rig) {
-			heldKey(r)
-			r.hand(msg("o", 0))
-			_, refused := r.follows(then(ack("o"), next("b")))
-			r.equal("refused", refused, "0.0=a")
-		}, "key k=acked:a held k@5s"},
-		"which another has taken over": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("o", time.Hour, keyed("k")))), "+1h0m0s")
-			_, refused := r.follows(then(holding("a", 5*time.Second, "k"), next("b")))
-			r.equal("refused", refused, "0.0=o")
-		}, "pending o@1h0m0s key k=o wake 1h0m0s"},
-		"a void one": {func(r *rig) {
-			heldKey(r)
-			void, refused := r.follows(then(holding("a", 5*time.Second, "k"), next("b")))
-			r.equal("void, refused", []any{void, refused}, []any{[]int{0}, ""})
-		}, "key k=acked:a held k@5s"},
-		"what is kept": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			s := kept("a", time.Hour, "v", "k")
-			s.Hold = 5 * time.Second
-			_, refused := r.follows(then(s, next("b")))
-			r.equal("refused", refused, "")
-		}, "pending b@1m0s done a@1h0m0s result a=1 fail a=2/0/0@0s key k=b held k@5s wake 1m0s"},
 	})
 }
 

@@ -76,14 +76,6 @@ func TestScriptLeft(t *testing.T) {
 			r.equal("the next", r.answers(NewCaller(), part("b", time.Hour, 0)), "+1h0m2s")
 			r.byKey("b a")
 		}, "pending a@0s b@1h0m2s left k=a key k=b wake 0s"},
-		"the one that takes parts ends first": {func(r *rig) {
-			leaves(r)
-			r.done(failed(OutcomeRetry))
-			r.takesOut(false, "pending b")
-			r.byKey("a")
-			r.equal("a third", r.answers(NewCaller(), part("c", time.Hour, 0)), "+1h0m0s")
-			r.byKey("c a")
-		}, "pending c@1h0m0s retry 2:a@1s " + two + "left k=a fail a=2/1/0@0s!x key k=c wake 1s"},
 	})
 }
 
@@ -112,37 +104,6 @@ func TestScriptLeftByKey(t *testing.T) {
 			r.done(ends(OutcomeGarbage, "a", 1, 0, "x", got.Described[0].Key))
 			r.byKey("b")
 		}, "pending b@1h0m0s garbage a@0s fail a=2/1/0@0s!x key k=b wake 1h0m0s"},
-		"intercept, while the one that has the key is handled": {func(r *rig) {
-			leaves(r)
-			r.done(ends(OutcomeRetry, "a", 1, 0, "x", "k"))
-			r.steers("at", r.now, "b")
-			r.take("b")
-			r.takesOut(false, "retry a")
-			r.takesOut(false, "unack b")
-		}, "unack b@10.000003s key k=b wake 1s"},
-		"cancel": {func(r *rig) {
-			leaves(r)
-			r.takesOut(true, "pending b")
-			r.takesOut(true, "unack a")
-			r.takesOut(true, "gone")
-		}, "wake 1h0m0s"},
-		"full ones": {func(r *rig) {
-			for _, name := range []string{"a", "b", "c"} {
-				r.answers(NewCaller(), part(name, time.Hour, 2), part(name+"2", time.Hour, 2))
-			}
-			r.answers(NewCaller(), part("d", time.Hour, 2))
-			r.byKey("d c b a")
-			for _, want := range []string{"pending d", "ready c", "ready b", "ready a", "gone"} {
-				r.takesOut(false, want)
-			}
-		}, "wake 0s"},
-		"beside a plain message": {func(r *rig) {
-			r.answers(NewCaller(), part("a", time.Hour, 2), part("a2", time.Hour, 2))
-			r.put(msg("p", time.Hour, keyed("k")))
-			r.byKey("p")
-			r.takesOut(false, "pending p")
-			r.byKey("a")
-		}, "pending a@0s parts a:2=2 left k=a wake 0s"},
 		"beside a key that is held": {func(r *rig) {
 			leaves(r)
 			r.steers("at", r.now, "b")

@@ -1,16 +1,13 @@
 package script
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
-	"github.com/redis/go-redis/v9"
 )
 
 // TestScriptRubbishInLimits: no value in the fields about limits makes a script raise or stops the queue.
@@ -120,13 +117,6 @@ func TestScriptThrottle(t *testing.T) {
 	}
 	runScripts(t, map[string]scriptCase{
 		"nothing goes before": {func(r *rig) { begin(r); r.gives(10, "", time.Second) }, rest + "retry 2:a@1s fail a=2/0/0@0s!429 wake 1s"},
-		"and sends wake nobody": {func(r *rig) {
-			begin(r)
-			r.gives(10, "", time.Second)
-			r.do("DEL", r.Keys.Wake)
-			r.at(time.Millisecond)
-			r.put(msg("g", 0))
-		}, rest + "g@1ms retry 2:a@1s fail a=2/0/0@0s!429 armed 0s"},
 		"then all go, and nothing is left of it": {func(r *rig) {
 			begin(r)
 			r.at(time.Second)
@@ -153,13 +143,6 @@ func TestScriptThrottle(t *testing.T) {
 			r.gives(1, "", time.Hour)
 		},
 			"pending b@0s retry 2:a@2h0m0s fail a=2/0/0@0s wake 1h0m0s"},
-		"a void one changes nothing": {func(r *rig) {
-			r.hand(msg("a", 0))
-			r.put(msg("b", 0))
-			r.cancel("id", queuetest.IDOf("a"))
-			r.equal("void", r.settle(NewCaller(), throttles("a", time.Minute, "")), []int{0})
-			r.gives(1, "b", 0)
-		}, "unack b@10.000003s"},
 		"the clock is stepped back": {func(r *rig) {
 			r.put(msg("b", 0))
 			r.at(time.Hour)
@@ -170,21 +153,6 @@ func TestScriptThrottle(t *testing.T) {
 			r.put(msg("d", 0))
 			r.gives(10, "d", time.Hour)
 		}, "pending c@1h0m0s unack d@30m10.000001s retry 2:b@1h1m0s fail b=2/0/0@1h0m0s wake 1h0m0s"},
-		"with limits": {limited(tenPerSecond, func(r *rig) {
-			begin(r)
-			r.gives(10, "", time.Second)
-			r.at(time.Second)
-			r.equal("handed out", len(r.fetch(NewCaller(), 10).Tags), 3)
-			r.do("DEL", r.Keys.pending, r.Keys.retry, r.Keys.unack, r.Keys.msg, r.Keys.fail, r.Keys.Wake, r.Keys.State)
-		}), ""},
-		"a repeat throttles once": {func(r *rig) {
-			r.hand(msg("a", 0))
-			c := NewCaller()
-			r.settle(c, throttles("a", time.Second, ""))
-			r.at(2 * time.Second)
-			r.settleAgain(c, throttles("a", time.Second, ""))
-			r.gives(1, "2:a", 0)
-		}, "unack 2:a@12.000001s fail a=2/0/0@0s"},
 	})
 }
 
@@ -203,84 +171,6 @@ func (r *rig) lift() (lifted bool) {
 		lifted = got
 	}
 	return lifted
-}
-
-// TestScriptUnthrottle: when a throttle is lifted, what it put off may go at once, and one consumer wakes for it.
-func TestScriptUnthrottle(t *testing.T) {
-	begin := func(r *rig, over time.Duration) {
-		r.put(six()...)
-		r.gives(2, "a b", 0)
-		r.done(throttles("a", over, ""), ack("b"))
-		r.gives(10, "", over)
-		r.do("DEL", r.Keys.Wake) // a consumer has it
-		r.at(time.Second)
-	}
-	lifted := func(r *rig, want bool, wakes any) {
-		r.t.Helper()
-		r.equal("lifted", r.lift(), want)
-		r.equal("throttled", r.Cli.HExists(queuetest.CtxB, r.Keys.State, "throttled").Val(), false)
-		got, err := r.Cli.ZScore(queuetest.CtxB, r.Keys.Wake, "w").Result()
-		if wakes == nil {
-			r.equal("wakes nobody", err, redis.Nil)
-		} else {
-			r.equal("wakes", got, float64(rigBase+wakes.(time.Duration).Microseconds()))
-		}
-	}
-	runScripts(t, map[string]scriptCase{
-		"all go": {func(r *rig) {
-			begin(r, time.Hour)
-			lifted(r, true, time.Second)
-			r.gives(10, "c d e f", time.Hour)
-			r.equal("once more", r.lift(), false)
-			for _, field := range []string{"limits", "throttled", "limited"} {
-				r.equal(field, r.Cli.HExists(queuetest.CtxB, r.Keys.State, field).Val(), false)
-			}
-		}, "unack c@11.000001s d@11.000001s e@11.000001s f@11.000001s retry 2:a@1h0m0s fail a=2/0/0@0s wake 1h0m0s"},
-		"while the queue is paused": {func(r *rig) {
-			begin(r, time.Hour)
-			r.pause(time.Minute)
-			r.equal("lifted", r.lift(), true)
-			r.gives(10, "", time.Minute)
-			r.pause(0)
-			r.gives(10, "c d e f", time.Hour)
-		}, "unack c@11.000001s d@11.000001s e@11.000001s f@11.000001s retry 2:a@1h0m0s fail a=2/0/0@0s wake 1h0m0s"},
-		"after a pause": {func(r *rig) {
-			begin(r, time.Hour)
-			r.pause(time.Minute)
-			r.gives(10, "", time.Hour)
-			r.pause(0)
-			r.gives(10, "", time.Hour)
-			r.equal("lifted", r.lift(), true)
-			r.gives(10, "c d e f", time.Hour)
-		}, "unack c@11.000001s d@11.000001s e@11.000001s f@11.000001s retry 2:a@1h0m0s fail a=2/0/0@0s wake 1h0m0s"},
-		"one that is over": {func(r *rig) { begin(r, time.Second); lifted(r, false, nil) },
-			"pending c@0s d@0s e@0s f@0s retry 2:a@1s fail a=2/0/0@0s armed 0s"},
-		"the clock is stepped back": {func(r *rig) {
-			begin(r, time.Hour)
-			r.at(-time.Minute)
-			lifted(r, false, nil)
-			r.do("DEL", r.Keys.pending, r.Keys.retry, r.Keys.msg, r.Keys.fail, r.Keys.State)
-		}, ""},
-		"a queue that is not there": {func(r *rig) {
-			c := newCall()
-			_, err := r.Store.LiftThrottle(queuetest.CtxB, c)
-			r.equal("no queue", errors.Is(err, ErrNoQueue), true)
-			r.equal("state", r.Cli.Exists(queuetest.CtxB, r.Keys.State).Val(), int64(0))
-		}, ""},
-		"a later call was carried out": {func(r *rig) {
-			r.hand(msg("a", 0))
-			late := NewCaller()
-			late.N = 2
-			_, err := r.Store.LiftThrottle(queuetest.CtxB, late)
-			r.equal("the later one", err, nil)
-			early := *late
-			early.N = 1
-			r.done(throttles("a", time.Hour, ""))
-			_, err = r.Store.LiftThrottle(queuetest.CtxB, &early)
-			r.equal("refused", link.Says(err, "DQSTALE"), true)
-			r.equal("throttled", r.Cli.HExists(queuetest.CtxB, r.Keys.State, "throttled").Val(), true)
-		}, "retry 2:a@1h0m0s fail a=2/0/0@0s wake 1h0m0s"},
-	})
 }
 
 // TestScriptCountsThrottle: counts say until when a queue is throttled, also if nothing is due.

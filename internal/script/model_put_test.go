@@ -232,7 +232,8 @@ func (m *machine) puts(t *rapid.T) {
 		}
 		put := &PutOptions{Sequence: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence"),
 			Number: rapid.Int64Range(-20, 20).Draw(t, "number"),
-			On:     Conflict(rapid.IntRange(0, len(conflictWords)-1).Draw(t, "if its key is taken")), Timed: rapid.Bool().Draw(t, "timed")}
+			On:     min(Conflict(rapid.IntRange(0, len(conflictWords)+1).Draw(t, "if its key is taken")), ConflictAppend), // mostly parts
+			Timed:  rapid.Bool().Draw(t, "timed")}
 		if put.Behind = put.Sequence != "" && rapid.Bool().Draw(t, "behind another"); put.Behind {
 			put.After = put.Number - rapid.Int64Range(1, 5).Draw(t, "by so much")
 		}

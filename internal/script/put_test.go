@@ -72,34 +72,11 @@ func (r *rig) inWords(out SendReply) string {
 // TestScriptPutSequence: a number is stored that is greater than the last one of its sequence, and no other.
 func TestScriptPutSequence(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"rising": {func(r *rig) {
-			r.equal("answers", r.answers(NewCaller(), numbered(msg("a", time.Second), "s", 1), numbered(msgAt("b", -time.Hour), "s", 2),
-				numbered(msg("c", 0), "s", 7)), "+1s +0s +0s")
-		}, "pending b@0s c@0s a@1s sequence s=7 wake 0s"},
 		"passed": {func(r *rig) {
 			r.equal("answers", r.answers(NewCaller(), numbered(msg("a", time.Second), "s", 5)), "+1s")
 			r.equal("answers", r.answers(NewCaller(), numbered(msg("b", 0), "s", 5), numbered(msg("c", 0), "s", 4),
 				numbered(msg("d", 2*time.Second), "s", 6)), "#5 #5 +2s")
 		}, "pending a@1s d@2s sequence s=6 wake 1s"},
-		"behind one that is refused": {func(r *rig) {
-			r.put(msg("k", time.Hour, keyed("k")))
-			s := func(name string, n int64, rest ...func(*message.Envelope)) *SendMessage {
-				return numbered(msg(name, time.Hour, rest...), "s", n)
-			}
-			c := NewCaller()
-			batch := []*SendMessage{s("a", 1), behind(1, s("b", 2, keyed("k"))), behind(2, s("c", 3)), behind(3, s("d", 5)),
-				numbered(msg("t", time.Hour), "t", 3)}
-			first := r.send(c, batch...)
-			r.equal("answers", r.inWords(first), "+1h0m0s =k ! ! +1h0m0s")
-			r.equal("a repeat", r.sendAgain(c, batch...), first)
-			r.equal("in the next call", r.answers(NewCaller(), behind(5, s("e", 6))), "!")
-			r.equal("cancel", r.cancel("key", "k"), statePending)
-			r.equal("another call", r.answers(NewCaller(), batch...), "#1 +1h0m0s +1h0m0s +1h0m0s #3")
-			r.equal("what was reached before", r.answers(NewCaller(), behind(4, s("f", 8)), behind(9, s("g", 10))), "+1h0m0s !")
-			r.equal("no number yet", r.answers(NewCaller(), behind(math.MinInt64, numbered(msg("h", 0), "u", 0))), "!")
-			r.do("HSET", r.Keys.sequence, "s", "rubbish")
-			r.equal("rubbish", r.answers(NewCaller(), behind(4, s("i", 9)), s("j", 1), behind(1, s("l", 2))), "! +1h0m0s +1h0m0s")
-		}, "pending a@1h0m0s b@1h0m0s c@1h0m0s d@1h0m0s f@1h0m0s j@1h0m0s l@1h0m0s t@1h0m0s key k=b sequence s=2 t=3 wake 1h0m0s"},
 		"all of int64": {func(r *rig) {
 			last := int64(math.MinInt64)
 			for i, n := range []int64{math.MinInt64, math.MinInt64 + 1, -1 << 53, -1<<53 + 1, -10, -9, -1, 0, 1, 9, 10, 1 << 53, 1<<53 + 1,
@@ -119,22 +96,6 @@ func TestScriptPutSequence(t *testing.T) {
 				numbered(msg("c", 0), "\x00 =#", 1)), "+0s +0s +0s")
 			r.equal("answers", r.answers(NewCaller(), numbered(msg("d", 0), "t", 1), numbered(msg("e", 0), "\x00 =#", 1)), "#1 #1")
 		}, "pending a@0s b@0s c@0s sequence \x00 =#=1 s=5 t=1 wake 0s"},
-		"a key that is taken": {func(r *rig) {
-			r.put(msg("a", time.Second, keyed("k")))
-			r.equal("answers", r.answers(NewCaller(), numbered(msg("b", 0, keyed("k")), "s", 1), numbered(msg("c", 0, keyed("l")), "s", 2),
-				numbered(msg("d", 0, keyed("l")), "s", 3)), "=a +0s =c")
-		}, "pending c@0s a@1s key k=a l=c sequence s=2 wake 0s"},
-		"passed, and its key is taken": {func(r *rig) {
-			r.answers(NewCaller(), numbered(msg("a", time.Second, keyed("k")), "s", 1))
-			r.equal("answers", r.answers(NewCaller(), numbered(msg("b", 0, keyed("k")), "s", 1)), "#1")
-		}, "pending a@1s key k=a sequence s=1 wake 1s"},
-		"long after the message": {func(r *rig) {
-			r.answers(NewCaller(), numbered(msg("a", 0), "s", 1))
-			r.take("a")
-			r.done(ack("a"))
-			r.at(1000 * time.Hour)
-			r.equal("answers", r.answers(NewCaller(), numbered(msg("b", 0), "s", 1)), "#1")
-		}, "sequence s=1"},
 		"rubbish counts as none": {func(r *rig) {
 			for i, value := range append(rubbish, "18446744073709551616", "99999999999999999999", "-0000000000000000001", "1.000000000000000000") {
 				r.do("HSET", r.Keys.sequence, "s", value)
@@ -202,44 +163,9 @@ func TestScriptSequenceWithoutMessages(t *testing.T) {
 	})
 }
 
-// TestScriptPutRepeated: a call that comes again says the same and changes nothing; an older one is refused.
-func TestScriptPutRepeated(t *testing.T) {
-	runScripts(t, map[string]scriptCase{"": {func(r *rig) {
-		r.put(msg("old", time.Hour, keyed("k")))
-		c := NewCaller()
-		batch := []*SendMessage{numbered(msg("a", time.Second), "s", 1), numbered(msg("b", 0, keyed("k")), "s", 2),
-			numbered(msg("c", 0), "t", -3)}
-		first := r.send(c, batch...)
-		r.equal("answers", r.inWords(first), "+1s =old +0s")
-		r.equal("another call", r.answers(NewCaller(), numbered(msg("d", 0), "s", 1)), "#1")
-		for range 3 {
-			r.at(r.since(r.now) + 10*time.Second)
-			r.equal("the repeat", r.sendAgain(c, batch...), first)
-		}
-		c.Next()
-		before := r.contents()
-		if _, err := r.Store.Send(queuetest.CtxB, older(older(c)), SendRequest{Messages: batch}); err == nil || !strings.Contains(err.Error(), "DQSTALE") {
-			r.t.Errorf("an older call: %v", err)
-		}
-		r.equal("contents", r.contents(), before)
-	}, "pending c@0s a@1s old@1h0m0s key k=old sequence s=1 t=-3 wake 0s"}})
-}
-
-// TestScriptPutState: a put takes part in all that a send does: it arms, counts, and notes what is long.
+// TestScriptPutState: a put counts what it stores, and notes what is long.
 func TestScriptPutState(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"arms what is sooner": {func(r *rig) {
-			r.put(msg("a", 5*time.Second))
-			r.do("ZREM", r.Keys.Wake, "w")
-			r.answers(NewCaller(), numbered(msg("b", 5*time.Second), "s", 1))
-			r.equal("wake", r.Cli.Exists(queuetest.CtxB, r.Keys.Wake).Val(), int64(0))
-			r.answers(NewCaller(), numbered(msg("c", 6*time.Second), "s", 2), numbered(msg("d", 4*time.Second), "s", 3))
-		}, "pending d@4s a@5s b@5s c@6s sequence s=3 wake 4s"},
-		"not before the end of a pause": {func(r *rig) {
-			r.do("HSET", r.Keys.State, "sent", "0") // there is such a queue
-			r.pause(9 * time.Second)
-			r.answers(NewCaller(), numbered(msg("a", time.Second), "s", 1))
-		}, "pending a@1s sequence s=1 wake 9s"},
 		"nothing is stored": {func(r *rig) {
 			r.answers(NewCaller(), numbered(msg("a", time.Second), "s", 1))
 			r.answers(NewCaller(), numbered(msg("b", 0, sized(3000)), "s", 1))
@@ -251,13 +177,6 @@ func TestScriptPutState(t *testing.T) {
 			r.answers(NewCaller(), long, numbered(msg("b", time.Second), "s", 2), numbered(msg("c", 0), "s", 2))
 			s := r.read()
 			r.equal("big, sent", []string{s.Fields["big"], s.Fields["sent"]}, []string{fmt.Sprint(len(long.Text) + message.EnvelopeHead), "2"})
-		}, "pending a@1s b@1s sequence s=2 wake 1s"},
-		"of version 2": {func(r *rig) {
-			limited := func(e *message.Envelope) { e.Timeout = time.Hour }
-			a, b := msgAt("a", time.Second, limited), msg("b", time.Second, limited)
-			r.equal("answers", r.answers(NewCaller(), numbered(a, "s", 1), numbered(b, "s", 2)), "+1s +1s")
-			s := r.read()
-			r.equal("versions", []byte{s.Messages[queuetest.IDOf("a")].Version, s.Messages[queuetest.IDOf("b")].Version}, []byte{2, 2})
 		}, "pending a@1s b@1s sequence s=2 wake 1s"},
 	})
 }

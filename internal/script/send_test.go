@@ -12,25 +12,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// TestScriptSend: a send stores envelopes, their longest length and the alarm.
+// TestScriptSend: a send stores envelopes, and their longest length.
 func TestScriptSend(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
-		"a full batch": {func(r *rig) {
-			var batch []*SendMessage
-			for i := range MaxBatch {
-				batch = append(batch, msg("n"+strconv.Itoa(i), time.Duration(i)*time.Second, keyed("k"+strconv.Itoa(i%300))))
-			}
-			if out := r.send(NewCaller(), batch...); len(out.refused) != MaxBatch-300 {
-				r.t.Errorf("%d refused", len(out.refused))
-			}
-			s := r.read()
-			r.equal("messages, keys", []int{len(s.Messages), len(s.Keys)}, []int{300, 300})
-			for i := range 300 {
-				if state := r.intercept(NewCaller(), "key", "k"+strconv.Itoa(i)); state == StateGone {
-					r.t.Errorf("message %d is gone", i)
-				}
-			}
-		}, "wake 0s"},
 		"envelope": {func(r *rig) {
 			m := msgAt("a", time.Second, keyed("k"), func(e *message.Envelope) {
 				e.TTL, e.Headers, e.Payload = time.Minute, map[string]string{"h": "1", "": ""}, "\x00\xff"
@@ -56,12 +40,6 @@ func TestScriptSend(t *testing.T) {
 			r.equal("refused", refused(r.send(NewCaller(), msg("b", 0, keyed("k"), sized(3000)))), "0=a")
 			r.equal("big", r.read().Fields["big"], "")
 		}, "pending a@5s key k=a wake 5s"},
-		"no alarm for what is later than the head": {func(r *rig) {
-			r.put(msg("a", 5*time.Second))
-			r.do("ZREM", r.Keys.Wake, "w") // somebody took it
-			r.put(msg("b", 10*time.Second), msg("c", 5*time.Second))
-			r.put(msg("d", 5*time.Second))
-		}, "pending a@5s c@5s d@5s b@10s armed 5s"},
 	})
 }
 
@@ -79,20 +57,6 @@ func TestScriptSendKeys(t *testing.T) {
 			r.equal("intercept", r.intercept(NewCaller(), "key", "\x00=1 \xff"), stateReady)
 			r.equal("intercept", r.intercept(NewCaller(), "key", "\x00"), stateReady)
 		}, "wake 0s"},
-	})
-}
-
-// TestScriptSendRepeated: call numbers are compared as numbers, and a call older than the last is refused.
-func TestScriptSendRepeated(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"call numbers of ten and more": {func(r *rig) {
-			c := NewCaller()
-			c.N = 8
-			r.send(c, msg("a", time.Second))
-			r.send(c, msg("b", time.Second)) // 10, which as text is before 9
-			_, err := r.Store.Send(queuetest.CtxB, older(c), SendRequest{Messages: []*SendMessage{msg("c", 0)}})
-			r.tooLate(err)
-		}, "pending a@1s b@1s wake 1s"},
 	})
 }
 

@@ -37,25 +37,6 @@ func TestScriptSettle(t *testing.T) {
 	})
 }
 
-// TestScriptSettleVoid: the settlement of a delivery that was lost is void, and changes nothing.
-func TestScriptSettleVoid(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"a late settlement of a lost delivery": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.lapse(11 * time.Second)
-			r.at(12 * time.Second)
-			r.take("2:a") // another holds it
-			for _, o := range []Settlement{ack("a"), ack("a", "k"), ends(OutcomeRetry, "a", 1, 0, "x", "k"), ends(OutcomeReady, "a", 0, 0, "", "k"),
-				ends(OutcomeGarbage, "a", 1, 0, "x", "k"), ack("3:a", "k")} {
-				before := r.text(r.read())
-				r.equal("void", r.settle(NewCaller(), o), []int{0})
-				r.expect(before)
-			}
-			r.equal("void", r.settle(NewCaller(), ack("a"), ack("2:a", "k")), []int{0})
-		}, ""},
-	})
-}
-
 // TestScriptSettleForgottenFetch: if a failover undid the fetch, an ack counts all the same, unless the message may be another
 // one by now.
 func TestScriptSettleForgottenFetch(t *testing.T) {
@@ -72,41 +53,6 @@ func TestScriptSettleForgottenFetch(t *testing.T) {
 			r.expect("pending b@0s armed 0s")
 			r.equal("void", r.settle(NewCaller(), ack("a"), ack("c", "k"), ack("nobody")), []int{0, 1, 2})
 		}, "pending b@0s armed 0s"},
-		"after the server forgot the fetch, and another message was replaced": {func(r *rig) {
-			r.put(msg("o", time.Hour, keyed("o")))
-			r.answers(NewCaller(), on(ConflictReschedule, true, msg("p", 0, keyed("o"))))
-			r.take("o")
-			r.done(ack("o", "o"))
-			r.tickTo(11 * time.Minute)
-			r.hand(msg("a", 0, keyed("k")))
-			r.forgot(r.Keys.pending, "a")
-			r.done(ack("a", "k")) // nothing was there meanwhile, so nothing is left that a send has changed
-		}, "wake 11m0s"},
-		"after the server forgot the fetch, and it was replaced": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.forgot(r.Keys.pending, "a")
-			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "~a@3s")
-			r.equal("void", r.settle(NewCaller(), ack("a", "k")), []int{0})
-			r.equal("void", r.settle(NewCaller(), kept("a", time.Hour, "v", "k")), []int{0})
-			r.equal("payload", r.read().Messages[queuetest.IDOf("a")].Payload, "b")
-			r.at(3 * time.Second)
-			r.equal("void, when it is due", r.settle(NewCaller(), ack("a", "k")), []int{0})
-			r.take("a")
-			r.done(ack("a", "k"))
-		}, ""},
-		"after the server forgot the fetch, and it was replaced by what is due now": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.forgot(r.Keys.pending, "a")
-			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 0, keyed("k")))), "~a@0s")
-			r.equal("void", r.settle(NewCaller(), ack("a", "k")), []int{0})
-			r.equal("payload", r.read().Messages[queuetest.IDOf("a")].Payload, "b")
-		}, "pending a@0s key k=a wake 0s"},
-		"after the server forgot the fetch, and a part was refused": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")))
-			r.forgot(r.Keys.pending, "a")
-			r.equal("answer", r.answers(NewCaller(), part("b", 0, 0)), "=a")
-			r.done(ack("a", "k"))
-		}, "wake 0s"},
 		"after the server forgot the fetch of a later delivery, and it was replaced": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
 			r.done(ends(OutcomeReady, "a", 0, 0, "", "k"))
@@ -117,24 +63,6 @@ func TestScriptSettleForgottenFetch(t *testing.T) {
 			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "~a@3s")
 			r.equal("void", r.settle(NewCaller(), ack("2:a", "k")), []int{0})
 		}, "retry 2:a@3s fail a=2/0/0@0s key k=a armed 0s"},
-		"after the server forgot the fetch, and it was rescheduled without a key": {func(r *rig) {
-			r.hand(msg("a", 0))
-			r.forgot(r.Keys.pending, "a")
-			c := newCall()
-			if _, err := r.Store.Steer(queuetest.CtxB, c, SteerRequest{What: SteerAt, Us: r.now + 60e6, Targets: []Spot{{Tag: queuetest.IDOf("a")}}}); err != nil {
-				r.t.Error(err)
-			}
-			r.done(ack("a"))
-		}, "wake 0s"},
-		"after the server forgot the fetch, and another has it": {func(r *rig) {
-			r.hand(msg("a", 0), msg("b", 0))
-			r.do("ZREM", r.Keys.unack, queuetest.IDOf("a"), queuetest.IDOf("b"))
-			r.do("ZADD", r.Keys.pending, rigBase, queuetest.IDOf("a"), rigBase, queuetest.IDOf("b"))
-			r.take("a b") // under the same tag: that one is told that it is gone
-			r.done(ends(OutcomeReady, "b", 0, 0, ""))
-			r.equal("void", r.settle(NewCaller(), ack("a"), ack("b")), []int{1})
-			r.equal("answers", r.extend("a", "b"), []leaseState{LeaseGone, leaseLost})
-		}, "ready 2:b fail b=2/0/0@0s wake 0s"},
 		"after the server forgot the fetch of a later delivery": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.done(ends(OutcomeReady, "a", 0, 0, ""))
@@ -148,34 +76,6 @@ func TestScriptSettleForgottenFetch(t *testing.T) {
 			r.do("ZADD", r.Keys.retry, rigBase, tagFor("2:a"))
 			r.equal("void", r.settle(NewCaller(), ack("2:a")), []int(nil))
 		}, "armed 0s"},
-	})
-}
-
-// TestScriptSettleTrims: garbage for which there is no room goes at once, if the bound is known.
-func TestScriptSettleTrims(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
-		"garbage for which there is no room": {func(r *rig) {
-			r.with.GarbageMax = 2
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0, keyed("k")), msg("e", 0))
-			r.done(ends(OutcomeGarbage, "a", 1, 0, "x"))
-			r.at(time.Second)
-			c := NewCaller()
-			batch := []Settlement{ends(OutcomeGarbage, "b", 1, 0, "x"), ends(OutcomeGarbage, "c", 1, 0, "x"),
-				ends(OutcomeGarbage, "d", 1, 0, "x", "k")}
-			c.Next()
-			for range 2 { // the repeat says the same, and deletes nothing
-				got, err := r.Store.Settle(queuetest.CtxB, c, batch)
-				r.equal("error", err, nil)
-				r.equal("settled", got, SettleReply{Now: r.now, Overflow: 2})
-			}
-			r.put(msg("f", time.Hour, keyed("k")))
-		}, "pending f@1h0m1s unack e@10.000001s garbage c@1s d@1s fail c=2/1/0@1s!x d=2/1/0@1s!x key k=f wake 1h0m1s"},
-		"garbage of which nobody has said how much there may be": {func(r *rig) {
-			r.with.GarbageMax = 1
-			r.hand(msg("a", 0), msg("b", 0))
-			r.at(time.Minute)
-			r.done(ends(OutcomeGarbage, "a", 1, 0, "x"), ends(OutcomeGarbage, "b", 1, 0, "x"))
-		}, "garbage a@1m0s b@1m0s fail a=2/1/0@1m0s!x b=2/1/0@1m0s!x"},
 	})
 }
 
@@ -259,80 +159,19 @@ func (r *rig) follows(all ...Settlement) (void []int, refusals string) {
 	return first.Void, strings.Join(words, " ")
 }
 
-// TestScriptThen: a message that follows an ack is stored as a send stores it.
+// TestScriptThen: a message that follows an ack is noted if it is long, and may have a key that another program left behind.
 func TestScriptThen(t *testing.T) {
-	limited := func(e *message.Envelope) { e.Timeout = time.Minute }
 	runScripts(t, map[string]scriptCase{
-		"in order, of both versions": {func(r *rig) {
-			r.hand(msg("a", 0))
-			r.at(time.Second)
-			r.follows(then(ack("a"), msg("b", time.Second), msg("c", time.Second, limited),
-				msgAt("d", 2*time.Second, limited), msgAt("e", 2*time.Second)))
-			for name, version := range map[string]byte{"b": 1, "c": 2, "d": 2, "e": 1} {
-				if e := r.read().Messages[queuetest.IDOf(name)]; e.Version != version || e.Payload != name || (e.Timeout != 0) != (version == 2) {
-					r.t.Errorf("%s: %+v", name, e)
-				}
-			}
-		}, "pending b@2s c@2s d@2s e@2s wake 2s"},
-		"while the queue is paused": {func(r *rig) {
-			r.hand(msg("a", 0))
-			c := newCall()
-			r.equal("paused", r.Store.Pause(queuetest.CtxB, c, message.Forever, "", ""), nil)
-			r.follows(then(ack("a"), msg("b", time.Second)))
-			r.at(2 * time.Second)
-			r.equal("handed out", len(r.fetch(NewCaller(), 10).Tags), 0)
-		}, "pending b@1s wake 1539144h0m0s"},
-		"a long one is noted": {func(r *rig) {
+		"a long one": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.follows(then(ack("a"), msg("b", time.Second, sized(5000))))
 			r.equal("big", r.read().Fields["big"], fmt.Sprint(r.read().Messages[queuetest.IDOf("b")].Size))
 		}, "pending b@1s wake 1s"},
-	})
-}
-
-// TestScriptThenCounts: a message that follows an ack is stored only if that ack counts.
-func TestScriptThenCounts(t *testing.T) {
-	none := []int(nil)
-	runScripts(t, map[string]scriptCase{
-		"beside plain acks, and failures": {func(r *rig) {
-			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("o", 0, keyed("k")))
-			void, refused := r.follows(ends(OutcomeRetry, "a", 1, 0, "x"), ack("b"),
-				then(ack("c"), msg("d", 2*time.Second), msg("e", 0, keyed("k"))), ack("z"))
-			r.equal("void", void, []int{3})
-			r.equal("refused", refused, "2.1=o")
-		}, "pending d@2s unack o@10.000001s retry 2:a@1s fail a=2/1/0@0s!x key k=o wake 1s"},
-		"void": {func(r *rig) {
-			r.hand(msg("a", 0), msg("b", 0))
-			r.cancel("id", queuetest.IDOf("a"))
-			void, refused := r.follows(then(ack("a"), msg("c", time.Second, keyed("k"))), then(ack("b"), msg("d", time.Second, keyed("k"))))
-			r.equal("void", void, []int{0})
-			r.equal("refused", refused, "")
-		}, "pending d@1s key k=d wake 1s"},
-		"the server forgot the fetch": {func(r *rig) {
-			r.hand(msg("a", 0))
-			r.do("ZREM", r.Keys.unack, queuetest.IDOf("a"))
-			r.do("ZADD", r.Keys.pending, r.now, queuetest.IDOf("a"))
-			void, _ := r.follows(then(ack("a"), msg("b", time.Second)))
-			r.equal("void", void, none)
-			void, _ = r.follows(then(ack("a"), msg("c", time.Second))) // of whoever else had it
-			r.equal("void", void, []int{0})
-		}, "pending b@1s wake 1s"},
-	})
-}
-
-// TestScriptThenKeys: a follower may have a key that any ack of the call frees.
-func TestScriptThenKeys(t *testing.T) {
-	runScripts(t, map[string]scriptCase{
 		"a key that was left behind": {func(r *rig) {
 			r.hand(msg("a", 0))
 			r.do("HSET", r.Keys.key, "k", "somebody else's")
 			r.follows(then(ack("a"), msg("b", time.Second, keyed("k"))))
 		}, "pending b@1s key k=b wake 1s"},
-		"the key that another ack of the call frees": {func(r *rig) {
-			r.hand(msg("a", 0, keyed("k")), msg("b", 0, keyed("K")))
-			_, refused := r.follows(then(ack("a", "k"), msg("c", time.Second, keyed("K"))), then(ack("b", "K"), msg("d", time.Second, keyed("k"))))
-			r.equal("refused", refused, "")
-		}, "pending c@1s d@1s key K=c k=d wake 1s"},
 	})
 }
 
