@@ -15,8 +15,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/metrics/otelqueue"
 	"github.com/go-delayqueue/delayqueue/metrics/promqueue"
 	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/sdk/metric"
 )
 
 func read(t *testing.T, file string) string {
@@ -47,42 +46,16 @@ func promNames(t *testing.T) map[string]bool {
 	return names
 }
 
-// A provider is a MeterProvider whose meter notes the unit of each instrument.
-type provider struct {
-	noop.MeterProvider
-	meter units
-}
-
-func (p provider) Meter(string, ...metric.MeterOption) metric.Meter { return p.meter }
-
-type units struct {
-	noop.Meter
-	of map[string]string
-}
-
-func (u units) Int64Counter(name string, opts ...metric.Int64CounterOption) (metric.Int64Counter, error) {
-	u.of[name] = metric.NewInt64CounterConfig(opts...).Unit()
-	return noop.Int64Counter{}, nil
-}
-
-func (u units) Float64Histogram(name string, opts ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
-	u.of[name] = metric.NewFloat64HistogramConfig(opts...).Unit()
-	return noop.Float64Histogram{}, nil
-}
-
-func (u units) Int64ObservableCounter(name string, opts ...metric.Int64ObservableCounterOption) (metric.Int64ObservableCounter, error) {
-	u.of[name] = metric.NewInt64ObservableCounterConfig(opts...).Unit()
-	return noop.Int64ObservableCounter{}, nil
-}
-
-func (u units) Int64ObservableGauge(name string, opts ...metric.Int64ObservableGaugeOption) (metric.Int64ObservableGauge, error) {
-	u.of[name] = metric.NewInt64ObservableGaugeConfig(opts...).Unit()
-	return noop.Int64ObservableGauge{}, nil
-}
-
-func (u units) Float64ObservableGauge(name string, opts ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
-	u.of[name] = metric.NewFloat64ObservableGaugeConfig(opts...).Unit()
-	return noop.Float64ObservableGauge{}, nil
+// otelUnits are the units of the instruments that Metrics have, by their names.
+func otelUnits(t *testing.T) map[string]string {
+	t.Helper()
+	units := map[string]string{}
+	note := func(i metric.Instrument) (metric.Stream, bool) { units[i.Name] = i.Unit; return metric.Stream{}, false }
+	provider := metric.NewMeterProvider(metric.WithReader(metric.NewManualReader()), metric.WithView(note))
+	if _, err := otelqueue.NewMetrics(otelqueue.Config{MeterProvider: provider}); err != nil {
+		t.Fatal(err)
+	}
+	return units
 }
 
 var (
@@ -121,10 +94,7 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	u := units{of: map[string]string{}}
-	if _, err := otelqueue.NewMetrics(otelqueue.Config{MeterProvider: provider{meter: u}}); err != nil {
-		t.Fatal(err)
-	}
+	units := otelUnits(t)
 	exprs := alerts(t)
 	rows := regexp.MustCompile("(?m)^\\| `(\\w+)` \\| `([\\w.]+)` \\| `(\\S+)` \\| .+ \\| (.+) \\|$").
 		FindAllStringSubmatch(read(t, "README.md"), -1)
@@ -133,14 +103,14 @@ func TestNames(t *testing.T) {
 		if !names[prom] {
 			t.Errorf("README: a row too many for %s", prom)
 		}
-		if got, ok := u.of[otel]; !ok || got != unit {
+		if got, ok := units[otel]; !ok || got != unit {
 			t.Errorf("README: %s in %s; it is in %q (there: %v)", otel, unit, got, ok)
 		}
 		if seconds := strings.HasSuffix(prom, "_seconds"); seconds != (unit == "s") {
 			t.Errorf("README: %s in %s", prom, unit)
 		}
 		delete(names, prom)
-		delete(u.of, otel)
+		delete(units, otel)
 		var use []string
 		for alert, expr := range exprs {
 			for _, name := range promName.FindAllString(expr, -1) {
@@ -155,8 +125,8 @@ func TestNames(t *testing.T) {
 			t.Errorf("README: %s has the alerts %v (%q), those that use it are %v", prom, said, row[4], use)
 		}
 	}
-	if len(names) > 0 || len(u.of) > 0 {
-		t.Errorf("README: no row for %v %v", slices.Sorted(maps.Keys(names)), u.of)
+	if len(names) > 0 || len(units) > 0 {
+		t.Errorf("README: no row for %v %v", slices.Sorted(maps.Keys(names)), units)
 	}
 	for name := range exprs {
 		if !strings.Contains(read(t, "alerts_test.yml"), "alertname: "+name+"\n") {

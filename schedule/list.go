@@ -239,36 +239,34 @@ func (e *entry) stand(to *Status, n, now int64) {
 // (see Status.Trouble), and overdue (see Status.Overdue). Each reason has a count, which may be 0. Stuck reads all entries. It is for metrics,
 // which do not import this module.
 func (l *looker) Stuck(ctx context.Context) (map[string]int, error) {
-	n := map[string]int{"not run": 0, "wrong clock": 0, "sequence moved": 0, "refused": 0, "unreadable": 0, "overdue": 0}
+	n := map[string]int{"overdue": 0}
+	for _, reason := range troubles {
+		n[reason.name] = 0
+	}
 	all, err := l.List(ctx)
 	if errors.Is(err, delayqueue.ErrNoQueue) {
 		return n, nil
 	}
-	for i := range all {
-		if why := all[i].stuck(); why != "" {
-			n[why]++
+	for _, one := range all {
+		i := slices.IndexFunc(troubles, func(t trouble) bool { return errors.Is(one.Trouble, t.err) })
+		switch {
+		case i >= 0:
+			n[troubles[i].name]++
+		case !one.Overdue.IsZero():
+			n["overdue"]++
 		}
 	}
 	return n, err
 }
 
-// stuck is one of the reasons of Stuck; "" if nothing is wrong.
-func (s *Status) stuck() string {
-	switch {
-	case errors.Is(s.Trouble, ErrNotRun):
-		return "not run"
-	case errors.Is(s.Trouble, ErrFar):
-		return "wrong clock"
-	case errors.Is(s.Trouble, ErrMoved):
-		return "sequence moved"
-	case errors.Is(s.Trouble, ErrRefused):
-		return "refused"
-	case s.Trouble != nil:
-		return "unreadable"
-	case !s.Overdue.IsZero():
-		return "overdue"
-	}
-	return ""
+// A trouble is what Status.Trouble wraps, and its name in metrics.
+type trouble struct {
+	err  error
+	name string
+}
+
+var troubles = []trouble{
+	{ErrNotRun, "not run"}, {ErrFar, "wrong clock"}, {ErrMoved, "sequence moved"}, {ErrRefused, "refused"}, {ErrBadEntry, "unreadable"},
 }
 
 // setLasts says of each entry that can be read which instant was the last, and what follows from that.

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -262,30 +263,19 @@ func (e *entry) lives() bool { return e.Open == 0 && !e.Paused && !e.Removed && 
 // runs says whether there is one.
 func (e *entry) runs() bool { return e.lives() && !e.never }
 
-// side calls do for each of all, some side by side, and returns the first error.
-func side[T any](all []T, do func(T) error) (first error) {
+// side calls do for each of all, some side by side, and returns the error of the first that has one.
+func side[T any](all []T, do func(T) error) error {
+	errs, free := make([]error, len(all)), make(chan struct{}, parallel)
 	var wg sync.WaitGroup
-	var mu sync.Mutex
-	work := make(chan T)
-	for range min(parallel, len(all)) {
+	for i, one := range all {
+		free <- struct{}{}
 		wg.Go(func() {
-			for one := range work {
-				if err := do(one); err != nil {
-					mu.Lock()
-					if first == nil {
-						first = err
-					}
-					mu.Unlock()
-				}
-			}
+			defer func() { <-free }()
+			errs[i] = do(one)
 		})
 	}
-	for _, one := range all {
-		work <- one
-	}
-	close(work)
 	wg.Wait()
-	return first
+	return cmp.Or(errs...)
 }
 
 // untilSkipping is how long until the next instant of an entry that skips: whether its last message lives is asked then, not before.

@@ -95,6 +95,9 @@ func TestWhatCannotBeSentIsSeen(t *testing.T) {
 	if one := f.status("large"); one.Broken != nil || !strings.Contains(one.Trouble.Error(), "2000") {
 		t.Errorf("%+v", one)
 	}
+	if n, err := f.s.Stuck(f.ctx()); err != nil || len(n) != 6 || n["refused"] != 1 || n["unreadable"] != 6 {
+		t.Errorf("stuck are %v, %v", n, err)
+	}
 	for _, name := range []string{"retries", "a\nname", "last", "newer", "field", "option"} {
 		one := f.status(name)
 		if newer := slices.Contains([]string{"newer", "field", "option"}, name); one.Broken == nil || !errors.Is(one.Trouble, ErrBadEntry) ||
