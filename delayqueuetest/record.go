@@ -94,8 +94,8 @@ func (r *Rig) Sent(name string) (all []*ops.MessageStatus) {
 	messages := slices.Clone(r.record.messages)
 	r.record.mu.Unlock()
 	for _, m := range messages {
-		prefix, found := prefixOf(m.queue, name)
-		if !found {
+		prefix, of, _ := strings.Cut(strings.Trim(m.queue, "{}"), ":")
+		if of != name {
 			continue
 		}
 		now, err := r.monitor(prefix, name).Get(context.Background(), m.id)
@@ -124,12 +124,6 @@ func (m *sent) status() *ops.MessageStatus {
 	return status
 }
 
-// prefixOf is the prefix in a hash tag, if that is of a queue of this name.
-func prefixOf(tag, name string) (prefix string, found bool) {
-	prefix, of, _ := strings.Cut(strings.Trim(tag, "{}"), ":")
-	return prefix, of == name
-}
-
 func (r *Rig) monitor(prefix, name string) *ops.Queue {
 	return ops.Of(delayqueue.NewMonitor(name, r.cli, delayqueue.UseCustomPrefix(prefix)))
 }
@@ -137,8 +131,8 @@ func (r *Rig) monitor(prefix, name string) *ops.Queue {
 // Garbage is what a queue gave up on and still keeps (WithGarbageRetention), in the order in which it did. LastError says why.
 func (r *Rig) Garbage(name string) (all []*ops.MessageStatus) {
 	r.t.Helper()
-	for _, prefix := range r.prefixes(name) {
-		all = append(all, r.list(prefix, name, delayqueue.StateGarbage)...)
+	for _, q := range r.stored(name) {
+		all = append(all, r.list(q.prefix, q.name, delayqueue.StateGarbage)...)
 	}
 	return all
 }
@@ -154,20 +148,15 @@ func (r *Rig) list(prefix, name string, state delayqueue.State) (all []*ops.Mess
 	return all
 }
 
-// tags are the hash tags of all queues that have a key, in order.
-func (r *Rig) tags() (all []string) {
-	for _, key := range r.server.Keys() {
-		if tag, ok := strings.CutSuffix(key, ":state"); ok && strings.HasPrefix(tag, "{") {
-			all = append(all, tag)
-		}
-	}
-	return all
-}
+type stored struct{ prefix, name string }
 
-func (r *Rig) prefixes(name string) (all []string) {
-	for _, tag := range r.tags() {
-		if prefix, found := prefixOf(tag, name); found {
-			all = append(all, prefix)
+// stored are the queues that have a key, in order: those with one of these names, or all if there are none.
+func (r *Rig) stored(names ...string) (all []stored) {
+	for _, key := range r.server.Keys() {
+		tag, ok := strings.CutSuffix(key, "}:state")
+		prefix, name, _ := strings.Cut(strings.TrimPrefix(tag, "{"), ":")
+		if ok && (len(names) == 0 || slices.Contains(names, name)) {
+			all = append(all, stored{prefix, name})
 		}
 	}
 	return all
@@ -180,15 +169,11 @@ const mostShown = 20
 func (r *Rig) RequireEmpty(names ...string) {
 	r.t.Helper()
 	var lines []string
-	for _, tag := range r.tags() {
-		prefix, name, _ := strings.Cut(strings.Trim(tag, "{}"), ":")
-		if len(names) > 0 && !slices.Contains(names, name) {
-			continue
-		}
+	for _, q := range r.stored(names...) {
 		for _, state := range []delayqueue.State{delayqueue.StateUnack, delayqueue.StateReady, delayqueue.StatePending,
 			delayqueue.StateRetry, delayqueue.StateGarbage} {
-			for _, m := range r.list(prefix, name, state) {
-				lines = append(lines, fmt.Sprintf("queue %q: %s", name, r.describe(m)))
+			for _, m := range r.list(q.prefix, q.name, state) {
+				lines = append(lines, fmt.Sprintf("queue %q: %s", q.name, r.describe(m)))
 			}
 		}
 	}

@@ -17,30 +17,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/typed"
 )
 
-// TestWeekOfRetries: in order, each at its instant, without waiting.
-func TestWeekOfRetries(t *testing.T) {
-	t.Parallel()
-	rig := newRig(t, "orders")
-	start := rig.Now()
-	var at []time.Duration
-	q := rig.Queue("orders").WithHandler(func(context.Context, *delayqueue.Message) error {
-		at = append(at, rig.Now().Sub(start))
-		return errors.New("no")
-	}).WithRetryDelays(time.Minute, time.Hour, 24*time.Hour)
-	send(t, q, "42", delayqueue.WithDelay(15*time.Minute), delayqueue.WithRetryCount(8))
-	n := rig.Advance(7 * 24 * time.Hour)
-	want := []time.Duration{15 * time.Minute, 16 * time.Minute, 76 * time.Minute}
-	for d := 1; d <= 6; d++ {
-		want = append(want, 76*time.Minute+time.Duration(d)*24*time.Hour)
-	}
-	if !slices.Equal(at, want) || n != len(want) || rig.Now().Sub(start) != 7*24*time.Hour {
-		t.Errorf("%d deliveries, at %v, want %v; it is %v", n, at, want, rig.Now().Sub(start))
-	}
-	if got := rig.Garbage("orders"); len(got) != 1 || got[0].Payload != "42" || got[0].LastError != "no" || got[0].Failures != 9 {
-		t.Errorf("garbage: %+v", got)
-	}
-}
-
 // TestOrder: of due time, over all queues, also of what is sent on the way; of one instant as Advance says. Each time the
 // same, whatever WithConcurrent says and however long handlers take.
 func TestOrder(t *testing.T) {
