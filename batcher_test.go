@@ -24,8 +24,7 @@ func TestBatcherLogsOutages(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t)
 	f.CheckEmpty()
-	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), DialerRetries: 1})
 	p := delayqueue.NewPublisher(f.Name, cli).WithLogger(f.Logger())
 	const n = 10
 	// An attempt without an answer in time is an outage too, of a machine that stands still.
@@ -50,16 +49,18 @@ func TestBatcherLogsOutages(t *testing.T) {
 	}
 }
 
-// TestBatcherConcurrentSends: callers share script calls, and each gets its own outcome.
+// TestBatcherConcurrentSends: callers share script calls, of which they need a third of what one after the other would, and each
+// gets its own outcome.
 func TestBatcherConcurrentSends(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	q := unhurried(f.Queue(nil)) // an attempt that is given up may overlap with the next one
-	inFlight, most := atomic.Int64{}, atomic.Int64{}
+	var calls, inFlight, most atomic.Int64
 	t.Cleanup(link.Interpose(f.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
 		if !strings.HasPrefix(cmd.Name(), "eval") {
 			return next(ctx, cmd)
 		}
+		calls.Add(1)
 		if n := inFlight.Add(1); n > most.Load() {
 			most.Store(n)
 		}
@@ -82,6 +83,9 @@ func TestBatcherConcurrentSends(t *testing.T) {
 		})
 	}
 	wg.Wait()
+	if n := calls.Load(); n == 0 || n > 64*20/3 {
+		t.Errorf("%d sends took %d calls, want at most a third", 64*20, n)
+	}
 	state := f.Check()
 	if len(state.Pending) != 640 || dups.Of("dup") != 640 {
 		t.Errorf("%d stored and %d refused, want 640 each", len(state.Pending), dups.Of("dup"))
@@ -95,8 +99,7 @@ func TestBatcherConcurrentSends(t *testing.T) {
 func TestBatcherOneMessageRefused(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t, "--proto-max-bulk-len", "1mb")
-	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: hearsRefusals})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), Dialer: hearsRefusals})
 	q := f.QueueOn(cli, nil)
 	large := strings.Repeat("x", 2<<20)
 	results, err := q.SendBatch(queuetest.CtxB, []delayqueue.Outgoing{{Payload: "a", Options: []delayqueue.MsgOption{face.InAnHour}},
@@ -104,9 +107,7 @@ func TestBatcherOneMessageRefused(t *testing.T) {
 	if results[0].Err != nil || results[2].Err != nil || face.Fate(f, results[1].Err) == delayqueue.StoredYes || err == nil {
 		t.Errorf("one too large: %v", err)
 	}
-	if err := f.Cli.Set(queuetest.CtxB, f.Key("key"), "somebody else's", 0).Err(); err != nil {
-		t.Fatal(err)
-	}
+	f.Must(f.Cli.Set(queuetest.CtxB, f.Key("key"), "somebody else's", 0).Err())
 	results, err = q.SendBatch(queuetest.CtxB, []delayqueue.Outgoing{{Payload: "c", Options: []delayqueue.MsgOption{face.InAnHour}},
 		{Payload: "keyed", Options: []delayqueue.MsgOption{face.InAnHour, delayqueue.WithKey("k")}},
 		{Payload: "d", Options: []delayqueue.MsgOption{face.InAnHour}}})

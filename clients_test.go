@@ -38,9 +38,7 @@ func works(t *testing.T, f *face.Fixture, cli redis.UniversalClient) {
 	send := func(payload string, opts ...delayqueue.MsgOption) *delayqueue.MessageInfo {
 		t.Helper()
 		info, err := q.Send(ctx, payload, opts...)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f.Must(err)
 		return info
 	}
 	wants := func(what string) {
@@ -63,9 +61,7 @@ func works(t *testing.T, f *face.Fixture, cli redis.UniversalClient) {
 	}
 	results, err := q.SendBatch(ctx, []delayqueue.Outgoing{{Payload: "hangs"},
 		{Payload: "later", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.Must(err)
 	wants("hangs 0")
 	stop, give := context.WithCancel(ctx)
 	give()

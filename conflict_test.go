@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -15,25 +14,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
-
-// TestWithKeyBadConflict: what cannot be meant is refused, and says why.
-func TestWithKeyBadConflict(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q := f.Queue(nil)
-	for text, option := range map[string]delayqueue.MsgOption{
-		"Keep and Replace":     delayqueue.WithKey("k", delayqueue.Keep, delayqueue.Replace),
-		"Conflict(-1) is none": delayqueue.WithKey("k", -1),
-		"Conflict(99) is none": delayqueue.WithKey("k", 99),
-		"0 bytes":              delayqueue.WithKey("", delayqueue.Keep),
-	} {
-		if _, err := q.Send(queuetest.CtxB, "x", option); !errors.Is(err, delayqueue.ErrBadOption) || !strings.Contains(err.Error(), text) ||
-			face.Fate(f, err) != delayqueue.StoredNo {
-			t.Errorf("%q: %v", text, err)
-		}
-	}
-	f.CheckEmpty()
-}
 
 // TestConflictEvents: a message that is made due at another time is told of as such, and nothing is told of what is kept.
 func TestConflictEvents(t *testing.T) {
@@ -64,55 +44,6 @@ func TestConflictEvents(t *testing.T) {
 	}
 	if n := len(heard); n > 0 {
 		t.Errorf("%d events more", n)
-	}
-}
-
-// TestReplacedWhileItSaysAgain: of a job that comes again and again, and is replaced while its handler runs, the new one
-// alone goes on.
-func TestReplacedWhileItSaysAgain(t *testing.T) {
-	t.Parallel()
-	for _, on := range []delayqueue.Conflict{delayqueue.Replace, delayqueue.Reschedule} {
-		t.Run(on.String(), func(t *testing.T) {
-			t.Parallel()
-			f := face.New(t)
-			begun, end := make(chan struct{}), make(chan struct{})
-			got := make(chan delayqueue.Message, 1000)
-			var once sync.Once
-			q := f.Queue(nil).WithConcurrent(4).WithHandler(func(_ context.Context, m *delayqueue.Message) error {
-				once.Do(func() { close(begun); <-end })
-				got <- *m
-				return delayqueue.Again(20 * time.Millisecond)
-			})
-			ended := make(chan delayqueue.Event, 100)
-			sub := q.ListenEvent(func(e delayqueue.Event) {
-				if e.Code == delayqueue.SupersededEvent {
-					ended <- e
-				}
-			})
-			defer sub.Stop()
-			old := f.Send(q, "every minute", delayqueue.WithKey("job"))
-			q.StartConsume()
-			queuetest.Receive(t, "the first run", begun)
-			renewed := f.Send(q, "every hour", delayqueue.WithKey("job", on))
-			if renewed.Existed || renewed.ID == old.ID {
-				t.Errorf("%+v", renewed)
-			}
-			close(end)
-			if e := queuetest.Receive(t, "the end of the first", ended); e.IDs[0] != old.ID {
-				t.Errorf("superseded %v, want %s", e.IDs, old.ID)
-			}
-			for runs := map[string]int{}; runs[renewed.ID] < 5; {
-				m := queuetest.Receive(t, "run", got)
-				if runs[m.ID]++; m.ID == old.ID && runs[m.ID] > 1 || m.ID == renewed.ID && m.Key != "job" {
-					t.Fatalf("run %d of %+v", runs[m.ID], m)
-				}
-			}
-			if _, err := q.CancelKey(queuetest.CtxB, "job"); err != nil {
-				t.Error(err)
-			}
-			q.StopConsume()
-			f.Log.Says(t, 1, "another send took its key", old.ID, "key=job")
-		})
 	}
 }
 
@@ -155,60 +86,6 @@ func TestDebounce(t *testing.T) {
 		}
 		return true
 	})
-}
-
-// TestReplaceWhileItIsHandled: the handler goes on undisturbed, and the change is handled too.
-func TestReplaceWhileItIsHandled(t *testing.T) {
-	t.Parallel()
-	for _, fails := range []bool{false, true} {
-		t.Run(fmt.Sprint("fails ", fails), func(t *testing.T) {
-			t.Parallel()
-			f := face.New(t)
-			begun, end := make(chan struct{}), make(chan struct{})
-			handled := make(chan delayqueue.Message, 10)
-			q := f.Queue(nil).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-				if msg.Payload == "first" && msg.Delivery == 1 {
-					close(begun)
-					<-end
-					if ctx.Err() != nil {
-						t.Errorf("its context ended: %v", context.Cause(ctx))
-					}
-					if fails {
-						return errors.New("no")
-					}
-				}
-				handled <- *msg
-				return nil
-			}).WithConcurrent(2).WithRetryDelays(time.Millisecond)
-			ended := make(chan delayqueue.Event, 100)
-			sub := q.ListenEvent(func(e delayqueue.Event) {
-				if e.Code == delayqueue.SupersededEvent {
-					ended <- e
-				}
-			})
-			defer sub.Stop()
-			q.StartConsume()
-			first := f.Send(q, "first", delayqueue.WithKey("k"))
-			queuetest.Receive(t, "first is handled", begun)
-			second := f.Send(q, "second", delayqueue.WithKey("k", delayqueue.Replace), face.InAnHour)
-			third := f.Send(q, "third", delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithDelay(0))
-			if second.Existed || second.ID == first.ID || !third.Existed || third.ID != second.ID {
-				t.Errorf("%+v, %+v", second, third)
-			}
-			if msg := queuetest.Receive(t, "the change is handled", handled); msg.Payload != "third" || msg.Key != "k" {
-				t.Errorf("%+v", msg)
-			}
-			close(end)
-			if e := queuetest.Receive(t, "the end of first", ended); e.Count != 1 || e.IDs[0] != first.ID {
-				t.Errorf("%+v, want %s", e, first.ID)
-			}
-			f.Drained()
-			f.CheckEmpty()
-			if want := map[bool]int{true: 0, false: 1}[fails]; len(handled) != want {
-				t.Errorf("%d more were handled, want %d", len(handled), want)
-			}
-		})
-	}
 }
 
 // TestWithMaxWait: what is put off again and again comes all the same, when the time is over that the first send gave it.
@@ -259,9 +136,13 @@ func refusesOptions(f *face.Fixture, all map[string]badOptions) {
 	q := f.Queue(nil)
 	for name, bad := range all {
 		_, err := q.Send(queuetest.CtxB, "x", bad.options...)
-		if !errors.Is(err, delayqueue.ErrBadOption) || face.Fate(f, err) != delayqueue.StoredNo {
+		var failed *delayqueue.SendError
+		if !errors.Is(err, delayqueue.ErrBadOption) || face.Fate(f, err) != delayqueue.StoredNo || !errors.As(err, &failed) || failed.ID != "" {
 			f.T.Errorf("%s: %v", name, err)
 			continue
+		}
+		if err := q.SendDelayMsg("x", 0, bad.options...); !errors.Is(err, delayqueue.ErrBadOption) {
+			f.T.Errorf("%s: SendDelayMsg: %v", name, err)
 		}
 		testkit.Has(f.T, err.Error(), bad.texts...)
 	}
@@ -289,6 +170,7 @@ func TestConflictBadOptions(t *testing.T) {
 		"two policies, no key": {[]delayqueue.MsgOption{delayqueue.WithPayloadKey(delayqueue.Keep, delayqueue.Replace)},
 			[]string{"WithPayloadKey", "Keep and Replace"}},
 		"a policy that is none": {[]delayqueue.MsgOption{delayqueue.WithPayloadKey(17)}, []string{"WithPayloadKey", "Conflict(17)"}},
+		"a policy below all":    {[]delayqueue.MsgOption{delayqueue.WithKey("k", -1)}, []string{"Conflict(-1) is none"}},
 		"a hold without a key":  {[]delayqueue.MsgOption{delayqueue.WithKeyHold(time.Hour)}, []string{"WithKeyHold(1h0m0s)", "WithKey or WithPayloadKey"}},
 		"a short hold":          {[]delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithKeyHold(999 * time.Microsecond)}, []string{"WithKeyHold", "1ms"}},
 		"a long hold": {[]delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithKeyHold(365*24*time.Hour + 1)},

@@ -87,9 +87,7 @@ func TestConcurrent(t *testing.T) {
 				return true
 			}).WithConcurrent(n)
 			messages := 20 * n
-			if _, err := q.SendBatch(context.Background(), make([]delayqueue.Outgoing, messages)); err != nil {
-				t.Fatal(err)
-			}
+			f.Must(queuetest.Failure(q.SendBatch(context.Background(), make([]delayqueue.Outgoing, messages))))
 			q.StartConsume()
 			queuetest.Receive(t, "all workers are busy at a time", full)
 			queuetest.Eventually(t, "all are settled", func() bool { return len(f.Check().Messages) == 0 })
@@ -100,55 +98,27 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestTicksWhileSomethingIsInUnack: however long the fetch interval, a consumer looks every
-// third of a lease.
+// TestTicksWhileSomethingIsInUnack: however long the fetch interval, a consumer looks every third of a lease, and notices what another
+// one has lost.
 func TestTicksWhileSomethingIsInUnack(t *testing.T) {
 	t.Parallel()
 	const lease = 9 * time.Second
-	t.Run("its own", func(t *testing.T) {
-		t.Parallel()
-		f := face.New(t)
-		started, release := make(chan struct{}, 10), make(chan struct{})
-		q := f.Queue(func(string) bool { started <- struct{}{}; <-release; return true }).WithLease(lease).WithFetchInterval(time.Hour)
-		f.Send(q, "slow")
-		q.StartConsume()
-		queuetest.Receive(t, "the handler runs", started)
-		seen := func() time.Duration {
-			us, err := strconv.ParseInt(f.Check().Fields["seen"], 10, 64)
-			f.Must(err)
-			return time.Duration(us) * time.Microsecond
-		}
-		shortest := time.Hour // on a busy machine some take longer
-		for last, n := seen(), 0; n < 2 || shortest > lease/2 && n < 20; n++ {
-			now := last
-			queuetest.Eventually(t, "the consumer ticks", func() bool { now = seen(); return now != last })
-			shortest, last = min(shortest, now-last), now
-		}
-		if shortest > lease/2 {
-			t.Errorf("ticks are %v apart, want %v", shortest, lease/3)
-		}
-		close(release)
-		queuetest.Eventually(t, "it is acked", func() bool { return len(f.Check().Messages) == 0 })
-	})
-	t.Run("another's", func(t *testing.T) {
-		t.Parallel()
-		f := face.New(t)
-		got := make(chan *delayqueue.Message, 1)
-		q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got <- msg; return nil }).
-			WithLease(lease).WithFetchInterval(time.Hour)
-		f.Send(q, "lost")
-		dead := script.NewCaller() // a consumer that takes it and is never heard of again
-		dead.Next()
-		taken, err := f.Calls().Fetch(context.Background(), dead, script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: lease, MaxLosses: 3}})
-		if err != nil || len(taken.Tags) != 1 {
-			t.Fatalf("%d taken: %v", len(taken.Tags), err)
-		}
-		q.StartConsume()
-		if msg := queuetest.Receive(t, "the loss is noticed", got); msg.Delivery != 2 || msg.Failures != 0 {
-			t.Errorf("it comes back as %+v", msg)
-		}
-		queuetest.Eventually(t, "it is acked", func() bool { return len(f.Check().Messages) == 0 })
-	})
+	f := face.New(t)
+	got := make(chan *delayqueue.Message, 1)
+	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got <- msg; return nil }).
+		WithLease(lease).WithFetchInterval(time.Hour)
+	f.Send(q, "lost")
+	dead := script.NewCaller() // a consumer that takes it and is never heard of again
+	dead.Next()
+	taken, err := f.Calls().Fetch(context.Background(), dead, script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: lease, MaxLosses: 3}})
+	if err != nil || len(taken.Tags) != 1 {
+		t.Fatalf("%d taken: %v", len(taken.Tags), err)
+	}
+	q.StartConsume()
+	if msg := queuetest.Receive(t, "the loss is noticed", got); msg.Delivery != 2 || msg.Failures != 0 {
+		t.Errorf("it comes back as %+v", msg)
+	}
+	queuetest.Eventually(t, "it is acked", func() bool { return len(f.Check().Messages) == 0 })
 }
 
 // TestPoisonIsTold: the third loss in a row is the garbage handler's to know, and no handler
@@ -170,9 +140,7 @@ func TestPoisonIsTold(t *testing.T) {
 		t.Helper()
 		dying.Next()
 		out, err := f.Calls().Fetch(context.Background(), dying, script.FetchRequest{Want: want, Settings: &script.FetchSettings{Lease: lease, MaxLosses: 3}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		f.Must(err)
 		return out
 	}
 	for loss := 1; ; loss++ {
@@ -213,46 +181,4 @@ func TestSettingsOfOtherConsumers(t *testing.T) {
 		t.Errorf("it says %s", text)
 	}
 	close(release)
-}
-
-// TestMaxInFlightBytes: a consumer holds no more than that, but for one message that is larger.
-func TestMaxInFlightBytes(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	const n, size, most = 12, 10 << 10, 35 << 10
-	release := make(chan struct{})
-	var running, peak atomic.Int64
-	q := f.Queue(func(string) bool {
-		now := running.Add(1)
-		defer running.Add(-1)
-		for seen := peak.Load(); now > seen && !peak.CompareAndSwap(seen, now); seen = peak.Load() {
-		}
-		<-release
-		return true
-	}).WithConcurrent(n).WithMaxInFlightBytes(most)
-	batch := make([]delayqueue.Outgoing, n)
-	for i := range batch {
-		batch[i].Payload = strings.Repeat("x", size)
-	}
-	batch[0].Payload = strings.Repeat("x", 2*most)
-	if _, err := f.Queue(nil).SendBatch(context.Background(), batch); err != nil {
-		t.Fatal(err)
-	}
-	q.StartConsume()
-	seen, ticks := "", 0
-	queuetest.Eventually(t, "it has looked some times", func() bool {
-		state := f.Check()
-		if now := state.Fields["seen"]; now != seen {
-			seen = now
-			ticks++
-		}
-		if len(state.Unack) > most/size+1 {
-			t.Fatalf("%d are held", len(state.Unack))
-		}
-		return ticks == 4 && running.Load() > 0
-	})
-	close(release)
-	queuetest.Eventually(t, "all are settled", func() bool { return len(f.Check().Messages) == 0 })
-	last := f.Send(f.Queue(nil), batch[0].Payload)
-	queuetest.Eventually(t, "no byte is held, so there is room for more", func() bool { return f.Where(last.ID) == "gone" })
 }

@@ -146,6 +146,11 @@ func TestStartStopStart(t *testing.T) {
 		q.StopConsume()
 		queuetest.Receive(t, "it ends", done)
 		q.StopConsume()
+		for range 20 {
+			if err := q.Shutdown(queuetest.Over()); err != nil {
+				t.Fatalf("Shutdown of a queue that has stopped: %v", err)
+			}
+		}
 	}
 	f.CheckEmpty()
 }

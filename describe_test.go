@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
 // TestDescribe: every option has its field.
@@ -44,9 +45,7 @@ func TestDescribe(t *testing.T) {
 	} {
 		got := delayqueue.Describe(c.opts...)
 		written, err := json.Marshal(got)
-		if err != nil {
-			t.Fatal(err)
-		}
+		queuetest.Must(t, err)
 		var read delayqueue.Description
 		if err := json.Unmarshal(written, &read); err != nil || delayqueue.Describe(read.Options()...).String() != text {
 			t.Errorf("%q: %s is read as %q, %v", text, written, read, err)

@@ -27,9 +27,7 @@ func drainIn(f *face.Fixture, q *delayqueue.DelayQueue) int {
 	ctx, cancel := context.WithTimeout(context.Background(), queuetest.Patience)
 	defer cancel()
 	n, err := q.Drain(ctx)
-	if err != nil {
-		f.T.Fatal(err)
-	}
+	f.Must(err)
 	return n
 }
 

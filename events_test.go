@@ -2,7 +2,6 @@ package delayqueue_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -51,9 +50,7 @@ func TestListenEvent(t *testing.T) {
 	}
 	y := f.Send(q, "y", face.InAnHour, delayqueue.WithKey("y"))
 	next(delayqueue.NewMessageEvent, y.ID)
-	if _, err := q.InterceptKey(queuetest.CtxB, "y"); err != nil {
-		t.Fatal(err)
-	}
+	f.Must(queuetest.Failure(q.InterceptKey(queuetest.CtxB, "y")))
 	next(delayqueue.InterceptedEvent, y.ID)
 	sub.Stop()
 	sub.Stop()
@@ -116,26 +113,4 @@ func TestListenerThatIsSlowOrPanics(t *testing.T) {
 	queuetest.Eventually(t, "what was dropped is said, though nothing else happens", func() bool { return dropped.Load() == slow.Dropped() })
 	queuetest.Eventually(t, "the panics are in the log", func() bool { return f.Log.Count("event listener panicked") > n })
 	queuetest.Eventually(t, "the queue is empty", func() bool { return len(f.Check().Messages) == 0 })
-}
-
-// TestSnoozed: a middleware can tell a snooze from a failure.
-func TestSnoozed(t *testing.T) {
-	t.Parallel()
-	if err := fmt.Errorf("busy: %w", delayqueue.Snooze(time.Second)); !errors.Is(err, delayqueue.ErrSnoozed) ||
-		errors.Is(fmt.Errorf("%w", queuetest.ErrBoom), delayqueue.ErrSnoozed) {
-		t.Errorf("%v is no snooze, or %v is one", err, queuetest.ErrBoom)
-	}
-}
-
-// TestNilListener: a queue has no error to return.
-func TestNilListener(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q := f.Queue(nil)
-	defer func() {
-		if recover() == nil {
-			t.Error("a nil listener is accepted")
-		}
-	}()
-	q.ListenEvent(nil)
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // TestFailures covers a callback that returns false, a handler that returns an error,
-// panics, ends its goroutine, or runs past its limit.
+// panics, ends its goroutine, or runs past its limit. None of them costs the queue its worker.
 func TestFailures(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -77,6 +77,9 @@ func TestFailures(t *testing.T) {
 			if f.Where(info.ID) != "garbage" || record.Failures != 3 || !strings.Contains(record.Error, c.text) {
 				t.Errorf("%s with record %+v, want garbage with %q", f.Where(info.ID), record, c.text)
 			}
+			if strings.HasSuffix(name, "panics") {
+				f.Log.Says(t, 3, "delayqueue: handler panicked")
+			}
 			// The worker lives on.
 			f.Send(q, "work", delayqueue.WithRetryCount(0))
 			queuetest.Receive(t, "the next message is handled", failures)
@@ -111,42 +114,6 @@ func TestRetryWaits(t *testing.T) {
 		}
 	}
 	if text := state.Fail[own.ID].Error; !strings.Contains(text, "boom") {
-		t.Errorf("last error %q", text)
-	}
-}
-
-func TestErrSkipRetry(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	deaths := make(chan *delayqueue.Message, 1)
-	q := f.Queue(nil).WithHandler(func(context.Context, *delayqueue.Message) error {
-		return fmt.Errorf("%w: no such account", delayqueue.ErrSkipRetry)
-	}).
-		WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, _ error) { deaths <- msg })
-	info := f.Send(q, "work", delayqueue.WithRetryCount(9))
-	q.StartConsume()
-	if msg := queuetest.Receive(t, "it dies", deaths); msg.ID != info.ID || msg.Delivery != 1 {
-		t.Errorf("died as %+v", msg)
-	}
-	if record := f.Check().Fail[info.ID]; record.Failures != 1 || !strings.Contains(record.Error, "no such account") {
-		t.Errorf("record %+v", record)
-	}
-}
-
-// TestErrorWithoutText leaves its type, not the error before it.
-func TestErrorWithoutText(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q := f.Queue(nil).WithNackRedeliveryDelay(0).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		if msg.Delivery == 1 {
-			return queuetest.ErrBoom
-		}
-		return errors.New("")
-	})
-	info := f.Send(q, "x", delayqueue.WithRetryCount(1))
-	q.StartConsume()
-	queuetest.Eventually(t, "it dies", func() bool { return f.Where(info.ID) == "garbage" })
-	if text := f.Check().Fail[info.ID].Error; text != "*errors.errorString" {
 		t.Errorf("last error %q", text)
 	}
 }

@@ -55,7 +55,8 @@ func TestSendReplyLostWithKeys(t *testing.T) {
 	})
 	queuetest.Receive(t, "the reply is dropped", struck)
 	var dup *delayqueue.DuplicateKeyError
-	if results[0].Err != nil || !errors.As(results[1].Err, &dup) || dup.ID != holder.ID || !errors.Is(err, delayqueue.ErrDuplicateKey) {
+	if results[0].Err != nil || !errors.As(results[1].Err, &dup) || dup.ID != holder.ID || dup.Key != "taken" ||
+		dup.Queue != f.Name || !errors.Is(err, delayqueue.ErrDuplicateKey) {
 		t.Errorf("the repeat answers %+v, want what the first call did", results)
 	}
 	if due := f.Check().Messages[results[0].Info.ID].Due; due != results[0].Info.Due.UnixMicro() {
@@ -92,8 +93,7 @@ func TestFetchReplyLost(t *testing.T) {
 func TestFetchArrivesAfterItsRepeat(t *testing.T) {
 	t.Parallel()
 	f, wire, _ := face.Wired(t)
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: 200 * time.Millisecond})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: wire.Addr(), ReadTimeout: 200 * time.Millisecond})
 	var got queuetest.Tally
 	q := f.QueueOn(cli, nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 		got.Add(fmt.Sprint(msg.Payload, " ", msg.Delivery))
@@ -187,34 +187,6 @@ func TestInterceptReplyLost(t *testing.T) {
 	}
 }
 
-// TestStopWithALongHandler: it may take longer than its lease, and runs once, for Redis is well.
-func TestStopWithALongHandler(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	const lease = 9 * time.Second // a pause of the machine is shorter than what is left after a third of it
-	started := make(chan struct{}, 2)
-	handler := func(ctx context.Context, _ *delayqueue.Message) error {
-		started <- struct{}{}
-		select {
-		case <-time.After(2*lease + lease/4):
-		case <-ctx.Done():
-			t.Errorf("its context ended: %v", context.Cause(ctx))
-		}
-		return nil
-	}
-	stopped, other := f.Queue(nil).WithLease(lease).WithHandler(handler), f.Queue(nil).WithLease(lease).WithHandler(handler)
-	f.Send(stopped, "x")
-	done := stopped.StartConsume()
-	queuetest.Receive(t, "it starts", started)
-	other.StartConsume()
-	stopped.StopConsume()
-	queuetest.Receive(t, "done closes", done)
-	f.CheckEmpty()
-	if len(started) != 0 || f.Log.Count("gave up settling") != 0 {
-		t.Error("it was handed out again")
-	}
-}
-
 func TestCluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, 1)
@@ -233,9 +205,7 @@ func TestCluster(t *testing.T) {
 		t.Helper()
 		for i := from; i < to; i++ {
 			ctx, cancel := context.WithTimeout(context.Background(), queuetest.Patience)
-			if _, err := q.Send(ctx, strconv.Itoa(i), delayqueue.WithKey("k"+strconv.Itoa(i)), delayqueue.WithDelay(20*time.Millisecond)); err != nil {
-				t.Fatal(err)
-			}
+			f.Must(queuetest.Failure(q.Send(ctx, strconv.Itoa(i), delayqueue.WithKey("k"+strconv.Itoa(i)), delayqueue.WithDelay(20*time.Millisecond))))
 			cancel()
 		}
 	}

@@ -23,9 +23,7 @@ import (
 func slowLine(t *testing.T, server string, perSecond int) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	queuetest.Must(t, err)
 	var all sync.WaitGroup
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(func() { cancel(); _ = ln.Close(); all.Wait() })
@@ -77,8 +75,7 @@ func slowCopy(to, from net.Conn, perSecond int) {
 
 // slowClient reads replies that take 150 ms in its time, over a line of so many bytes a second.
 func slowClient(t *testing.T, server string, perSecond int) *redis.Client {
-	cli := redis.NewClient(&redis.Options{Addr: slowLine(t, server, perSecond), ReadTimeout: 150 * time.Millisecond})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: slowLine(t, server, perSecond), ReadTimeout: 150 * time.Millisecond})
 	return cli
 }
 
@@ -93,9 +90,7 @@ func TestFetchOnASlowLine(t *testing.T) {
 	for i := range batch {
 		batch[i].Payload = strconv.Itoa(i) + strings.Repeat(" ", 8<<10)
 	}
-	if _, err := sender.SendBatch(context.Background(), batch); err != nil {
-		t.Fatal(err)
-	}
+	f.Must(queuetest.Failure(sender.SendBatch(context.Background(), batch)))
 	q := f.QueueOn(slowClient(t, queuetest.Shared.Addr(), 2<<20), nil).WithConcurrent(200).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 		got.Add(strings.TrimSpace(msg.Payload))
 		return nil
@@ -152,8 +147,7 @@ func TestFetchOfAMessageThatDoesNotComeThrough(t *testing.T) {
 		}},
 		"output buffer limit": {3 << 20, func(t *testing.T) (*redis.Client, *redis.Client) {
 			server := redistest.Start(t, "--client-output-buffer-limit", "normal 2mb 0 0")
-			cli := redis.NewClient(&redis.Options{Addr: server.Addr()})
-			t.Cleanup(func() { _ = cli.Close() })
+			cli := queuetest.RedisClient(t, server.Addr())
 			return redis.NewClient(&redis.Options{Addr: server.Addr()}), cli
 		}},
 	} {
@@ -179,9 +173,7 @@ func TestFetchOfAMessageThatDoesNotComeThrough(t *testing.T) {
 				t.Errorf("given up for %v", err)
 			}
 			// for this test's own look
-			if err := direct.ConfigSet(context.Background(), "client-output-buffer-limit", "normal 0 0 0").Err(); err != nil {
-				t.Fatal(err)
-			}
+			f.Must(direct.ConfigSet(context.Background(), "client-output-buffer-limit", "normal 0 0 0").Err())
 			if where := f.Where(big.ID); where != "garbage" {
 				t.Errorf("it is in %s", where)
 			}
@@ -199,8 +191,7 @@ func TestFetchOfAMessageThatDoesNotComeThrough(t *testing.T) {
 func TestFetchOutageIsNoLoss(t *testing.T) {
 	t.Parallel()
 	f, wire, _ := face.Wired(t)
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: 100 * time.Millisecond})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: wire.Addr(), ReadTimeout: 100 * time.Millisecond})
 	got := make(chan *delayqueue.Message, 3)
 	q := f.QueueOn(cli, nil).WithMaxLosses(1).WithConcurrent(3).
 		WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got <- msg; return nil })

@@ -19,8 +19,7 @@ import (
 // freezable starts a server of a test's own, and returns a client of it that has a name.
 func freezable(t *testing.T) (f *face.Fixture, cli *redis.Client, freeze, thaw func()) {
 	f, server := face.OwnServer(t)
-	cli = redis.NewClient(&redis.Options{Addr: server.Addr(), ClientName: "frozen"})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli = queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), ClientName: "frozen"})
 	return f, cli, server.Pause, server.Resume
 }
 
@@ -131,8 +130,7 @@ func TestServerHangsUpOnTLS(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	cli := redis.NewClient(&redis.Options{Addr: listener.Addr().String(), TLSConfig: &tls.Config{ServerName: "redis"}})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: listener.Addr().String(), TLSConfig: &tls.Config{ServerName: "redis"}})
 	q := f.QueueOn(cli, func(string) bool { return true })
 	done := q.StartConsume()
 	_, err = q.Send(f.UntilSendsFail(), "x")

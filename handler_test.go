@@ -5,102 +5,48 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"strconv"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
-	"github.com/go-delayqueue/delayqueue/internal/testkit"
 )
 
 func TestHandlerLongerThanTwoLeases(t *testing.T) {
 	t.Parallel()
-	f := face.New(t)
-	const lease = 9 * time.Second // a pause of the machine is shorter than what is left after a third of it
-	var runs atomic.Int64
-	finished := make(chan error, 1)
-	handler := func(ctx context.Context, _ *delayqueue.Message) error {
-		runs.Add(1)
-		select {
-		case <-ctx.Done():
-		case <-time.After(2*lease + lease/4):
-		}
-		finished <- ctx.Err()
-		return nil
+	for _, stops := range []bool{false, true} {
+		t.Run(fmt.Sprint("while it stops ", stops), func(t *testing.T) {
+			t.Parallel()
+			f := face.New(t)
+			const lease = 9 * time.Second // a pause of the machine is shorter than what is left after a third of it
+			started, finished := make(chan struct{}, 2), make(chan error, 2)
+			handler := func(ctx context.Context, _ *delayqueue.Message) error {
+				started <- struct{}{}
+				select {
+				case <-ctx.Done():
+				case <-time.After(2*lease + lease/4):
+				}
+				finished <- ctx.Err()
+				return nil
+			}
+			q := f.QueueOn(f.Client(), nil).WithLease(lease).WithHandler(handler)
+			q.StartConsume()
+			f.Send(f.Queue(nil), "work", delayqueue.WithRetryCount(0))
+			queuetest.Receive(t, "it starts", started)
+			f.QueueOn(f.Client(), nil).WithLease(lease).WithHandler(handler).StartConsume() // to take what is not renewed
+			if stops {
+				q.StopConsume()
+			}
+			if err := queuetest.Receive(t, "the handler finishes", finished); err != nil {
+				t.Errorf("its context ended: %v", err)
+			}
+			queuetest.Eventually(t, "it is acked", func() bool { return len(f.Check().Messages) == 0 })
+			if len(started) > 0 || f.Log.Count("gave up settling") != 0 {
+				t.Error("it was handed out again")
+			}
+		})
 	}
-	for range 2 { // the second one is there to take what is not renewed
-		f.QueueOn(f.Client(), nil).WithLease(lease).WithHandler(handler).StartConsume()
-	}
-	f.Send(f.Queue(nil), "work", delayqueue.WithRetryCount(0))
-	if err := queuetest.Receive(t, "the handler finishes", finished); err != nil {
-		t.Errorf("its context ended: %v", err)
-	}
-	queuetest.Eventually(t, "it is acked", func() bool { return len(f.Check().Messages) == 0 })
-	if n := runs.Load(); n != 1 {
-		t.Errorf("ran %d times, want once", n)
-	}
-}
-
-func TestSlowHandlersByDefault(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	messages := testkit.Size(500, 150)
-	var got queuetest.Tally
-	handled := make(chan struct{}, messages)
-	q := f.Queue(nil).WithConcurrent(4).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		got.Add(msg.Payload)
-		if msg.Failures != 0 {
-			t.Errorf("message %s: %d failures", msg.Payload, msg.Failures)
-		}
-		time.Sleep(100 * time.Millisecond)
-		handled <- struct{}{}
-		return nil
-	})
-	batch := make([]delayqueue.Outgoing, messages)
-	for i := range batch {
-		batch[i].Payload = strconv.Itoa(i)
-	}
-	if _, err := q.SendBatch(context.Background(), batch); err != nil {
-		t.Fatal(err)
-	}
-	q.StartConsume()
-	for range batch {
-		queuetest.Receive(t, "the next message of 100 ms on 4 workers", handled)
-	}
-	f.Drained()
-	if _, total := got.Counts(); total != messages {
-		t.Errorf("handled %d times, want %d", total, messages)
-	}
-}
-
-func TestPanicsUseUpNoWorker(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	handled := make(chan string, 9)
-	q := f.Queue(nil).WithConcurrent(4).WithNackRedeliveryDelay(time.Hour).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		handled <- msg.Payload
-		if msg.Payload == "bad" {
-			panic(queuetest.ErrBoom)
-		}
-		return nil
-	})
-	for range 8 {
-		f.Send(q, "bad")
-	}
-	q.StartConsume()
-	for range 8 {
-		queuetest.Receive(t, "each panics", handled)
-	}
-	f.Send(q, "good")
-	if p := queuetest.Receive(t, "the next message is handled", handled); p != "good" {
-		t.Errorf("handled %q", p)
-	}
-	queuetest.Eventually(t, "8 failures wait for their retry", func() bool { return len(f.Check().Retry) == 8 })
-	f.Log.Says(t, 8, "delayqueue: handler panicked")
 }
 
 // TestPanicNil: where GODEBUG makes recover return nil for it, it is a failure all the same.
@@ -246,15 +192,6 @@ func TestMiddlewareBaseContextAndMessage(t *testing.T) {
 		if call := queuetest.Receive(t, want, calls); call != want {
 			t.Errorf("%q, want %q", call, want)
 		}
-	}
-}
-
-func TestMiddlewareThatReturnsNil(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q := f.Queue(func(string) bool { return true }).WithMiddleware(func(delayqueue.Handler) delayqueue.Handler { return nil })
-	if text := queuetest.PanicText(func() { q.StartConsume() }); !strings.Contains(text, "middleware 1 returned a nil Handler") {
-		t.Errorf("panicked with %q", text)
 	}
 }
 

@@ -203,9 +203,7 @@ func goroutines(t *testing.T, start func()) (count func() int) {
 	pprof.Do(context.Background(), pprof.Labels("test", t.Name()), func(context.Context) { start() })
 	return func() (n int) {
 		var profile bytes.Buffer
-		if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
-			t.Fatal(err)
-		}
+		queuetest.Must(t, pprof.Lookup("goroutine").WriteTo(&profile, 1))
 		same := 0 // how many have the stack that is described
 		for lines := bufio.NewScanner(&profile); lines.Scan(); {
 			if before, _, ok := strings.Cut(lines.Text(), " @ "); ok {
@@ -234,35 +232,4 @@ func TestIdleGoroutines(t *testing.T) {
 		queuetest.Receive(t, "the garbage handler is told", garbage)
 		queuetest.Eventually(t, "it is idle again", func() bool { return count() <= idle })
 	}
-}
-
-// TestManyIdleGoroutines: of 1,000 idle queues in one process each has two at most.
-func TestManyIdleGoroutines(t *testing.T) {
-	t.Parallel()
-	const n = 1000
-	f := face.New(t)
-	cli := f.Client()
-	l := looksOf(t, cli)
-	var stopped []<-chan struct{}
-	var all []*delayqueue.DelayQueue
-	queues := siblings(f, n)
-	count := goroutines(t, func() {
-		for _, g := range queues {
-			q := delayqueue.NewQueue(g.Name, cli, func(string) bool { return true }).WithLogger(f.Logger())
-			stopped = append(stopped, q.StartConsume())
-			all = append(all, q)
-		}
-	})
-	defer func() {
-		for i, q := range all {
-			q.StopConsume()
-			queuetest.Receive(t, "it stops", stopped[i])
-		}
-	}()
-	queuetest.Reaches(t, "all have looked", n, func() int {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return len(l.all)
-	})
-	queuetest.Eventually(t, "there are two goroutines for each", func() bool { return count() <= 2*n })
 }

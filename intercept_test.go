@@ -94,25 +94,6 @@ func TestTryIntercept(t *testing.T) {
 	})
 }
 
-func TestInterceptByKeyFromAnotherProcess(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q := f.Queue(nil)
-	info := f.Send(q, "x", delayqueue.WithDelay(time.Hour), delayqueue.WithKey("order-42"))
-	other := delayqueue.NewPublisher(f.Name, f.Client()) // knows the key alone
-	if r, err := other.InterceptKey(context.Background(), "order-43"); err != nil || r.Intercepted || r.State != delayqueue.StateGone {
-		t.Errorf("another key: %+v, %v", r, err)
-	}
-	if r, err := other.InterceptKey(context.Background(), "order-42"); err != nil ||
-		*r != (delayqueue.InterceptResult{Intercepted: true, State: delayqueue.StatePending, ID: info.ID}) {
-		t.Errorf("intercept by key: %+v, %v", r, err)
-	}
-	if where := f.Where(info.ID); where != "gone" {
-		t.Errorf("the message is %s", where)
-	}
-	f.CheckEmpty()
-}
-
 // TestManyInterceptsShareCallers: state remembers 16 callers of a process at most, however many
 // interceptions are under way at a time.
 func TestManyInterceptsShareCallers(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,37 +13,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 )
-
-// TestLimitThatACallbackCannotSee: it is replaced, and its late result is void.
-func TestLimitThatACallbackCannotSee(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	release := make(chan struct{})
-	var stuck, quick atomic.Int64
-	q := f.Queue(nil).WithConcurrent(2).WithMaxConsumeDuration(50 * time.Millisecond).WithLease(time.Minute).
-		WithNackRedeliveryDelay(time.Hour).WithCallback(func(payload string) bool {
-		if payload == "stuck" {
-			stuck.Add(1)
-			<-release
-		}
-		quick.Add(1)
-		return true
-	})
-	first := f.Send(q, "stuck")
-	q.StartConsume()
-	queuetest.Eventually(t, "the first is a failure", func() bool { return f.Where(first.ID) == "retry" })
-	f.Send(q, "quick")
-	queuetest.Eventually(t, "a new worker is in its place", func() bool { return quick.Load() == 1 })
-	second := f.Send(q, "stuck")
-	queuetest.Eventually(t, "the second is a failure", func() bool { return f.Where(second.ID) == "retry" })
-	close(release)
-	queuetest.Eventually(t, "they return", func() bool { return quick.Load() == 3 })
-	for _, id := range []string{first.ID, second.ID} {
-		if where := f.Where(id); where != "retry" {
-			t.Errorf("the late result was not void: message is %s", where)
-		}
-	}
-}
 
 // stuckUntil is a callback that says what it starts with, and does not return from "stuck" before release is closed.
 func stuckUntil(release <-chan struct{}, started chan<- string) func(payload string) bool {
@@ -58,7 +26,7 @@ func stuckUntil(release <-chan struct{}, started chan<- string) func(payload str
 }
 
 // TestLimitOfStuckCallbacks: one that runs on past its limit has a successor, until as many run on as there
-// are workers; the log says of each, and when that is reached.
+// are workers; the log says of each, and when that is reached. What it returns then is void.
 func TestLimitOfStuckCallbacks(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -66,9 +34,9 @@ func TestLimitOfStuckCallbacks(t *testing.T) {
 	q := f.Queue(stuckUntil(release, started)).WithMaxConsumeDuration(20 * time.Millisecond).WithFetchInterval(100 * time.Millisecond)
 	q.StartConsume()
 	const replaced, bound = "another worker takes its place", "too many callbacks run on"
-	var quick *delayqueue.MessageInfo
+	var quick, stuck *delayqueue.MessageInfo
 	for i := range 2 {
-		stuck := f.Send(q, "stuck", delayqueue.WithRetryCount(0))
+		stuck = f.Send(q, "stuck", delayqueue.WithRetryCount(0))
 		queuetest.Receive(t, "it starts", started)
 		queuetest.Eventually(t, "it is told", func() bool { return f.Log.Count(replaced, stuck.ID) == 1 })
 		if i == 0 {
@@ -88,6 +56,10 @@ func TestLimitOfStuckCallbacks(t *testing.T) {
 	}
 	close(release)
 	queuetest.Receive(t, "consuming goes on when they return", started)
+	queuetest.Eventually(t, "it is settled", func() bool { w := f.Where(waiting.ID); return w == "gone" || w == "retry" })
+	if where := f.Where(stuck.ID); where != "garbage" {
+		t.Errorf("the late result was not void: message is %s", where)
+	}
 }
 
 func TestLimitWhenTheSettlementIsVoid(t *testing.T) {
@@ -190,39 +162,18 @@ func TestHandlerHasADeadline(t *testing.T) {
 	}
 }
 
-// TestLimitIsSettledBeforeDone: a failure at the limit, while the queue stops, is settled before done closes.
-func TestLimitIsSettledBeforeDone(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	entered, failing := make(chan struct{}), make(chan struct{})
-	q := f.Queue(nil).WithMaxConsumeDuration(100 * time.Millisecond).
-		WithErrorHandler(func(context.Context, *delayqueue.Message, error) { close(failing); time.Sleep(200 * time.Millisecond) }).
-		WithHandler(func(ctx context.Context, _ *delayqueue.Message) error { close(entered); <-ctx.Done(); return nil })
-	info := f.Send(q, "x", delayqueue.WithRetryCount(0))
-	done := q.StartConsume()
-	queuetest.Receive(t, "it starts", entered)
-	q.StopConsume()
-	queuetest.Receive(t, "it fails", failing)
-	queuetest.Receive(t, "done closes", done)
-	if where := f.Where(info.ID); where != "garbage" {
-		t.Errorf("done is closed, and the message is %s", where)
-	}
-}
-
 // TestRestartBesideStuckCallbacks: a queue that is started again while so many callbacks of its former runs go on that it
 // has no worker says so, and goes on when one returns.
 func TestRestartBesideStuckCallbacks(t *testing.T) {
 	t.Parallel()
 	f, release, started := face.New(t), make(chan struct{}), make(chan struct{}, 10)
 	q := f.Queue(func(string) bool { started <- struct{}{}; <-release; return true }).WithConcurrent(1)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
 	f.Send(q, "x")
 	for n := range 3 {
 		q.StartConsume()
 		if n < 2 {
 			queuetest.Receive(t, "it hangs", started)
-			if err := q.Shutdown(ctx); err == nil {
+			if err := q.Shutdown(queuetest.Over()); err == nil {
 				t.Error("Shutdown did not give up")
 			}
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -55,29 +54,6 @@ func seldomInVain(t *testing.T, book *queuetest.Ledger, most int) {
 	if vain > most {
 		t.Errorf("%d of %d fetches were in vain, want at most %d", vain, len(all), most)
 	}
-}
-
-// TestRateLimitOfMoreThanGoes: where more comes in than the rate lets out, what has expired takes nothing from what has not.
-func TestRateLimitOfMoreThanGoes(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	var handled atomic.Int64
-	q := f.Queue(func(string) bool { handled.Add(1); return true }).WithRateLimit(20, time.Second, 1)
-	q.StartConsume()
-	sender := f.Queue(nil)
-	sends := func() { // the rate lets out 60 in six times their TTL
-		if f.Cli.ZCard(queuetest.CtxB, f.Key("pending")).Val() < 60 {
-			batch := make([]delayqueue.Outgoing, 20)
-			for i := range batch {
-				batch[i].Options = []delayqueue.MsgOption{delayqueue.WithMsgTTL(500 * time.Millisecond)}
-			}
-			_, err := sender.SendBatch(queuetest.CtxB, batch)
-			f.Must(err)
-		}
-	}
-	queuetest.Reaches(t, "messages expire", 30, func() int { sends(); return int(f.Cli.ZCard(queuetest.CtxB, f.Key("garbage")).Val()) })
-	before := handled.Load()
-	queuetest.Reaches(t, "others are handled meanwhile", int(before)+20, func() int { sends(); return int(handled.Load()) })
 }
 
 // TestQueueConcurrency: 200 messages through four consumers of eight workers: never more than five at a time, and all come.
@@ -177,22 +153,6 @@ func TestQueueConcurrencyWhenConsumersDie(t *testing.T) {
 			clear(open[e.pid])
 		}
 	}
-}
-
-// TestConsumerOfLimitsLeaves: a consumer that is killed while it is the only one leaves nothing behind that stops the next.
-func TestConsumerOfLimitsLeaves(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	face.Several(f, 3)
-	crew := crewOf(f, childSpec{Lease: time.Second, Concurrent: 1, MaxLosses: 10, HangOn: "0", QueueConcurrency: 1, Rate: 1000})
-	c := crew.start()
-	crew.tells("start", "0")
-	c.signal(syscall.SIGKILL)
-	c.awaitExit(t)
-	var handled atomic.Int64
-	q := f.Queue(func(string) bool { handled.Add(1); return true }).WithLease(time.Second).WithMaxLosses(10).WithQueueConcurrency(1)
-	q.StartConsume()
-	queuetest.Reaches(t, "messages are handled", 3, func() int { return int(handled.Load()) })
 }
 
 // TestAnyNumberOfWorkers: the largest number that there is means no bound, for a queue and for a pool.

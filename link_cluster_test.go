@@ -42,8 +42,7 @@ func TestLinkTellsLimiterNothingOfItsOwn(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	limiter := new(countingLimiter)
-	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr(), Limiter: limiter})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: queuetest.Shared.Addr(), Limiter: limiter})
 	f.Send(f.QueueOn(cli, nil), "x", face.InAnHour)
 	if n := limiter.ended.Load(); n != 0 {
 		t.Errorf("the limiter was told of %d calls whose context had ended", n)

@@ -58,8 +58,7 @@ func TestLinkHalfOpen(t *testing.T) {
 			f := face.New(t)
 			wire := redistest.NewWire(t, queuetest.Shared.Addr())
 			opt.Addr = wire.Addr()
-			cli := redis.NewClient(&opt)
-			t.Cleanup(func() { _ = cli.Close() })
+			cli := queuetest.ClientWith(t, &opt)
 			var got queuetest.Tally
 			release := make(chan struct{})
 			q := f.QueueOn(cli, nil).WithLease(time.Minute).WithConcurrent(2).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
@@ -176,9 +175,7 @@ func TestLinkPlannedFailover(t *testing.T) {
 	f.Must(s.Nodes[0].Client(t).Do(ctx, "ACL", "SETUSER", "default", "-slaveof", "-replicaof").Err())
 	sentinel := redis.NewSentinelClient(&redis.Options{Addr: s.Addrs()[0]})
 	defer sentinel.Close()
-	if err := sentinel.Failover(ctx, redistest.SentinelMaster).Err(); err != nil {
-		t.Fatal(err)
-	}
+	f.Must(sentinel.Failover(ctx, redistest.SentinelMaster).Err())
 	for s.Primary(ctx) != s.Nodes[1] { // sentinels that saw a pause of the machine do nothing for 30 s
 		f.Must(ctx.Err())
 		time.Sleep(50 * time.Millisecond)
@@ -236,8 +233,7 @@ func TestLinkDialsHang(t *testing.T) {
 	f, server := face.OwnServer(t)
 	wire := redistest.NewWire(t, server.Addr())
 	network := &deadEnd{ended: make(chan struct{})}
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), Dialer: network.dial, DialerRetries: 1})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: wire.Addr(), Dialer: network.dial, DialerRetries: 1})
 	t.Cleanup(func() { close(network.ended) })
 	handled := make(chan struct{}, 1)
 	q := f.QueueOn(cli, func(string) bool { handled <- struct{}{}; return true }).WithLease(500 * time.Millisecond)

@@ -109,8 +109,7 @@ func TestLogThatPanics(t *testing.T) {
 func TestPublisherLogThatPanics(t *testing.T) {
 	t.Parallel()
 	var told atomic.Int64
-	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.RedisClient(t, "127.0.0.1:1")
 	p := delayqueue.NewPublisher("q", cli).WithLogger(slog.New(panickyLog{&told}))
 	for begun := time.Now(); told.Load() == 0 && time.Since(begun) < queuetest.Patience; {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*link.OutageAfter)

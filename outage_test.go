@@ -34,8 +34,7 @@ func TestOutageAlmostAsLongAsTheLease(t *testing.T) {
 	}
 	for range 3 {
 		// A pool of 10 refuses to dial for up to a second once it has failed 10 times.
-		cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), DialerRetries: 1, PoolSize: 10})
-		t.Cleanup(func() { _ = cli.Close() })
+		cli := queuetest.ClientWith(t, &redis.Options{Addr: wire.Addr(), DialerRetries: 1, PoolSize: 10})
 		f.QueueOn(cli, nil).WithLease(lease).WithConcurrent(8).WithHandler(handler).StartConsume()
 	}
 	q := f.Queue(nil)
@@ -103,12 +102,19 @@ func TestStoodStill(t *testing.T) {
 	}
 }
 
-// TestKeysVanish: a flush under a running consumer is said once, and what is sent afterwards works.
+// TestKeysVanish: a flush under a running consumer is said once, the settlement of what is handled just then is void, and what is
+// sent afterwards works.
 func TestKeysVanish(t *testing.T) {
 	t.Parallel()
 	f, _ := face.OnDefaults(t)
 	var got queuetest.Tally
-	q := f.Queue(func(payload string) bool { got.Add(payload); return true })
+	release := make(chan struct{})
+	q := f.Queue(func(payload string) bool {
+		if got.Add(payload); payload == "running" {
+			<-release
+		}
+		return true
+	}).WithConcurrent(2).WithLease(time.Minute) // no renewal notices
 	var events atomic.Int64
 	defer q.ListenEvent(func(e delayqueue.Event) {
 		if e.Code == delayqueue.VanishedEvent {
@@ -122,13 +128,16 @@ func TestKeysVanish(t *testing.T) {
 	if n := f.Log.Count(vanished); n != 0 {
 		t.Errorf("%q is in the log %d times before anything has", vanished, n)
 	}
-	if err := f.Cli.FlushAll(context.Background()).Err(); err != nil {
-		t.Fatal(err)
-	}
+	f.Send(q, "running")
+	queuetest.Eventually(t, "it runs", func() bool { return got.Of("running") == 1 })
+	f.Send(q, "waiting", face.InAnHour)
+	f.Must(f.Cli.FlushAll(queuetest.CtxB).Err())
 	queuetest.Eventually(t, "it is in the log", func() bool { return f.Log.Count(vanished) == 1 })
 	queuetest.Eventually(t, "an event says so", func() bool { return events.Load() == 1 })
+	close(release)
+	queuetest.Eventually(t, "its settlement is void", func() bool { return f.Log.Count("came too late") == 1 })
 	f.Send(q, "after")
-	queuetest.Eventually(t, "what is sent afterwards is handled", func() bool { return got.Of("after") == 1 })
+	queuetest.Eventually(t, "what is sent afterwards is handled", func() bool { return got.Of("after") == 1 && len(f.Check().Messages) == 0 })
 	if n := f.Log.Count(vanished); n != 1 {
 		t.Errorf("%q is in the log %d times", vanished, n)
 	}
@@ -166,8 +175,7 @@ func TestOutageUnderLoad(t *testing.T) {
 			server := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
 			wire := redistest.NewWire(t, server.Addr())
 			f := face.On(t, redis.NewClient(&redis.Options{Addr: server.Addr()}))
-			cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), DialerRetries: 1})
-			t.Cleanup(func() { _ = cli.Close() })
+			cli := queuetest.ClientWith(t, &redis.Options{Addr: wire.Addr(), DialerRetries: 1})
 			var got queuetest.Tally
 			q := f.QueueOn(cli, nil).WithConcurrent(4).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 				got.Add(msg.Payload)
@@ -220,42 +228,12 @@ func TestOutageUnderLoad(t *testing.T) {
 	}
 }
 
-func TestFlushAllUnderRunningConsumers(t *testing.T) {
-	t.Parallel()
-	f, _ := face.OnDefaults(t)
-	started, release, finished := make(chan string, 3), make(chan struct{}), make(chan string, 3)
-	q := f.Queue(func(payload string) bool {
-		started <- payload
-		if payload == "running" {
-			<-release
-		}
-		finished <- payload
-		return true
-	}).WithConcurrent(2).WithLease(time.Minute) // no renewal notices
-	q.StartConsume()
-	f.Send(q, "running")
-	queuetest.Receive(t, "it runs", started)
-	f.Send(q, "waiting", delayqueue.WithDelay(time.Hour))
-	if err := f.Cli.FlushAll(context.Background()).Err(); err != nil {
-		t.Fatal(err)
-	}
-	close(release)
-	queuetest.Receive(t, "what was running finishes", finished)
-	queuetest.Eventually(t, "its settlement is void", func() bool { return f.Log.Count("came too late") == 1 })
-	f.Send(q, "new", delayqueue.WithDelay(20*time.Millisecond))
-	if p := queuetest.Receive(t, "new messages work", started); p != "new" {
-		t.Errorf("got %q", p)
-	}
-	queuetest.Eventually(t, "it is settled", func() bool { return len(f.Check().Messages) == 0 })
-}
-
 // TestOutageLongerThanTheLease: handlers that run right through it are not handed out again. Their contexts end with
 // the leases, as far as those are known; what they return counts all the same.
 func TestOutageLongerThanTheLease(t *testing.T) {
 	t.Parallel()
 	f, wire, _ := face.Wired(t)
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), DialerRetries: 1})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: wire.Addr(), DialerRetries: 1})
 	const lease = 6 * time.Second // much more than a call takes on a slow machine
 	var runs queuetest.Tally
 	release, causes := make(chan struct{}), make(chan error, 4)

@@ -84,9 +84,7 @@ func TestPoolShutdown(t *testing.T) {
 			t.Errorf("it says %v", err)
 		}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	err := p.Shutdown(ctx)
+	err := p.Shutdown(queuetest.Over())
 	for _, f := range fs[:2] {
 		if want := fmt.Sprintf("delayqueue: queue %q: shutdown: 1 handlers were still running: ", f.Name); !errors.Is(err, context.Canceled) ||
 			!strings.Contains(err.Error(), want) {
@@ -97,7 +95,7 @@ func TestPoolShutdown(t *testing.T) {
 		queuetest.Eventually(t, "it is released", func() bool { return fs[i].Where(info.ID) == "ready" })
 	}
 	close(release)
-	ctx, cancel = context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	ran := make(chan error)
 	go func() { ran <- p.Run(ctx) }()
 	queuetest.Receive(t, "one runs again", started)
@@ -151,9 +149,7 @@ func TestPoolShutdownWaitsForFormerRuns(t *testing.T) {
 				p.StopConsume()
 				queuetest.Receive(t, "the pool's run ends", q.Current().Done())
 			}
-			ctx, cancel := context.WithCancel(context.Background())
-			cancel()
-			if err := p.Shutdown(ctx); err == nil || !strings.Contains(err.Error(), "1 handlers were still running") {
+			if err := p.Shutdown(queuetest.Over()); err == nil || !strings.Contains(err.Error(), "1 handlers were still running") {
 				t.Errorf("it says %v", err)
 			}
 			queuetest.Eventually(t, "it is released", func() bool { return f.Where(info.ID) == "ready" })

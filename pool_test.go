@@ -59,9 +59,7 @@ func unhurried(q *delayqueue.DelayQueue) *delayqueue.DelayQueue {
 func backlogIn(f *face.Fixture, q *delayqueue.DelayQueue, n int) {
 	f.T.Helper()
 	for ; n > 0; n -= script.MaxBatch {
-		if _, err := q.SendBatch(context.Background(), make([]delayqueue.Outgoing, min(n, script.MaxBatch))); err != nil {
-			f.T.Fatal(err)
-		}
+		f.Must(queuetest.Failure(q.SendBatch(context.Background(), make([]delayqueue.Outgoing, min(n, script.MaxBatch)))))
 	}
 }
 
@@ -115,6 +113,7 @@ func TestPoolBadInput(t *testing.T) {
 		"started alone":      {func() { taken.StartConsume() }, "is in a Pool: start that"},
 		"run alone":          {func() { _ = taken.Run(context.Background()) }, "is in a Pool: start that"},
 		"strict too late":    {func() { runs.Strict() }, "Strict while consuming"},
+		"a setting, alone":   {func() { busy.WithConcurrent(2) }, "before StartConsume"},
 		"a setting too late": {func() { running.WithLease(time.Second) }, "while consuming"},
 		"no handler": {func() {
 			delayqueue.NewPool(1, delayqueue.Share{Queue: f.Queue(queuetest.Acks)}, delayqueue.Share{Queue: broken}).StartConsume()
@@ -314,44 +313,4 @@ func TestPoolIsIdle(t *testing.T) {
 		queuetest.Receive(t, "it is handled", handled)
 	}
 	queuetest.Eventually(t, "it is idle again", func() bool { return count() == idle })
-}
-
-// TestPoolOfOne: its bounds and its order hold, too.
-func TestPoolOfOne(t *testing.T) {
-	t.Parallel()
-	for _, strict := range []bool{false, true} {
-		t.Run(fmt.Sprint(strict), func(t *testing.T) {
-			f, release, started := face.New(t), make(chan struct{}), make(chan struct{}, 100)
-			fetches := countFetches(t, f)
-			q := f.Queue(func(payload string) bool {
-				started <- struct{}{}
-				if payload == "slow" {
-					<-release
-				}
-				return true
-			}).WithFetchInterval(10 * time.Millisecond)
-			backlogIn(f, q, 50)
-			p := poolOf(t, 8, delayqueue.Share{Queue: q, AtMost: 3})
-			if strict {
-				p.Strict()
-			}
-			p.StartConsume()
-			for range 50 {
-				queuetest.Receive(t, "it is handled", started)
-			}
-			for range 10 {
-				f.Send(q, "slow")
-			}
-			for range 3 {
-				queuetest.Receive(t, "3 run", started)
-			}
-			asked := fetches.Load()
-			queuetest.Eventually(t, "it has looked for more", func() bool { return fetches.Load() >= asked+3 })
-			if len(started) > 0 {
-				t.Errorf("%d more run", len(started))
-			}
-			p.StopConsume()
-			close(release)
-		})
-	}
 }

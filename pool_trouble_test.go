@@ -5,19 +5,15 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
-	"github.com/go-delayqueue/delayqueue/internal/script"
-	"github.com/redis/go-redis/v9"
 )
 
 // TestPoolStuckCallbacks: callbacks of one queue that never return take workers from that queue alone.
@@ -44,84 +40,6 @@ func TestPoolStuckCallbacks(t *testing.T) {
 			close(release)
 			queuetest.Eventually(t, "all of the first are handled, now that they return", func() bool { return runs.Load() == 40 })
 		})
-	}
-}
-
-// TestPoolBesideHanging: a queue of quick handlers that begin to hang leaves another one its workers.
-func TestPoolBesideHanging(t *testing.T) {
-	t.Parallel()
-	fs, release, begun, handled := poolFixture(t, 2), make(chan struct{}), atomic.Int64{}, atomic.Int64{}
-	defer close(release)
-	hangs := unhurried(fs[0].Queue(func(string) bool {
-		if begun.Add(1) > 100 && handled.Load() >= 10 {
-			<-release
-		}
-		return true
-	}))
-	other := unhurried(fs[1].Queue(func(string) bool { handled.Add(1); return true }))
-	backlogIn(fs[0], hangs, 2000)
-	backlogIn(fs[1], other, 4*script.MaxBatch) // no more than it may hold: one that waits for its settlements is not hungry either
-	poolOf(t, 4, delayqueue.Share{Queue: hangs}, delayqueue.Share{Queue: other}).StartConsume()
-	queuetest.Reaches(t, "the other queue is handled, although half of the workers hang", 2*script.MaxBatch, func() int { return int(handled.Load()) })
-}
-
-// TestPoolFarServer: a queue whose fetches take over a tenth of a second gets workers beside one that is near.
-func TestPoolFarServer(t *testing.T) {
-	t.Parallel()
-	for _, strict := range []bool{false, true} {
-		t.Run(fmt.Sprint(strict), func(t *testing.T) {
-			t.Parallel()
-			fs, got := poolFixture(t, 2), make(chan struct{}, 100)
-			t.Cleanup(link.Interpose(fs[0].Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-				if args := cmd.Args(); len(args) > 1 && args[1] == script.FetchScript.SHA {
-					time.Sleep(150 * time.Millisecond)
-				}
-				return next(ctx, cmd)
-			})))
-			far := fs[0].Queue(func(string) bool { got <- struct{}{}; return true })
-			near := fs[1].Queue(func(string) bool { time.Sleep(300 * time.Millisecond); return true })
-			backlogIn(fs[0], far, 20)
-			backlogIn(fs[1], near, 500)
-			p := hurriedPoolOf(t, 4, delayqueue.Share{Queue: far, Weight: 100}, delayqueue.Share{Queue: near})
-			if strict {
-				p.Strict()
-			}
-			p.StartConsume()
-			for range 5 {
-				queuetest.Receive(t, "the far one is handled", got)
-			}
-		})
-	}
-}
-
-// TestPoolExpired: a backlog of expired messages does not hold up another queue.
-func TestPoolExpired(t *testing.T) {
-	t.Parallel()
-	fs, handled, garbage := poolFixture(t, 2), 0, make(chan int64, 1)
-	expired := unhurried(fs[0].Queue(queuetest.Acks))
-	good := unhurried(fs[1].Queue(func(string) bool {
-		if handled++; handled == 200 {
-			n, err := fs[0].Cli.ZCard(context.Background(), fs[0].Key("garbage")).Result()
-			if err != nil {
-				t.Error(err)
-			}
-			garbage <- n
-		}
-		return true
-	}))
-	const many = 4000
-	late := slices.Repeat([]delayqueue.Outgoing{{Options: []delayqueue.MsgOption{delayqueue.WithMsgTTL(time.Millisecond)}}}, script.MaxBatch)
-	for range many / script.MaxBatch {
-		if _, err := expired.SendBatch(context.Background(), late); err != nil {
-			t.Fatal(err)
-		}
-	}
-	backlogIn(fs[1], good, 200)
-	p := poolOf(t, 1, delayqueue.Share{Queue: expired}, delayqueue.Share{Queue: good})
-	time.Sleep(200 * time.Millisecond) // until all are
-	p.StartConsume()
-	if n := queuetest.Receive(t, "the others are handled", garbage); n > many/2 {
-		t.Errorf("%d of %d expired ones were set aside before", n, many)
 	}
 }
 

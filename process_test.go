@@ -95,20 +95,14 @@ type child struct {
 func startChild(t testing.TB, spec childSpec) *child {
 	t.Helper()
 	text, err := json.Marshal(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	queuetest.Must(t, err)
 	c := &child{cmd: exec.Command(os.Args[0]), log: &queuetest.LogBuffer{}, exited: make(chan error, 1)}
 	c.cmd.Env = append(os.Environ(), childEnv+"="+string(text))
 	c.cmd.Stderr = c.log
 	stdin, err := c.cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	queuetest.Must(t, err)
 	c.stdin = stdin
-	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	queuetest.Must(t, c.cmd.Start())
 	go func() { c.exited <- c.cmd.Wait() }()
 	t.Cleanup(func() {
 		c.signal(syscall.SIGCONT)
@@ -188,7 +182,7 @@ func TestConsumerKilledWhileHandling(t *testing.T) {
 	f := face.New(t)
 	crew := crewOf(f, childSpec{Lease: 8 * time.Second, HangOn: "work"})
 	first, q := crew.start(), f.Queue(nil)
-	info := f.Send(q, "work")
+	info := f.Send(q, "work", delayqueue.WithRetryCount(0))
 	crew.tells("start", "work")
 
 	second := crew.start()
@@ -207,24 +201,6 @@ func TestConsumerKilledWhileHandling(t *testing.T) {
 	queuetest.Eventually(t, "it is acked", func() bool { return f.Where(info.ID) == "gone" })
 }
 
-func TestKilledConsumerRestartedAlone(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	crew := crewOf(f, childSpec{Lease: 6 * time.Second, HangOn: "work"})
-	first, q := crew.start(), f.Queue(nil)
-	f.Send(q, "work", delayqueue.WithRetryCount(0))
-	crew.tells("start", "work")
-	first.signal(syscall.SIGKILL)
-	first.awaitExit(t)
-	state := f.Check()
-	if len(state.Unack) != 1 {
-		t.Fatalf("%d messages in unack after the kill, want 1", len(state.Unack))
-	}
-	crew.start()
-	crew.tells("end", "work")
-	queuetest.Eventually(t, "no retry was used, though none was left: it is acked", func() bool { return len(f.Check().Messages) == 0 })
-}
-
 func TestPoisonDoesNotTakeNeighboursAlong(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -232,9 +208,7 @@ func TestPoisonDoesNotTakeNeighboursAlong(t *testing.T) {
 	q := f.Queue(nil)
 	batch := []delayqueue.Outgoing{{Payload: "beside-1"}, {Payload: "poison"}, {Payload: "beside-2"}, {Payload: "beside-3"}}
 	results, err := q.SendBatch(context.Background(), batch)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.Must(err)
 	poison := results[1].Info.ID
 	for kill := 1; kill <= 3; kill++ {
 		crew.start().awaitExit(t)
@@ -335,61 +309,4 @@ func TestFrozenConsumerWhoseMessageIsAcked(t *testing.T) {
 	queuetest.Eventually(t, "that one acks it", func() bool { return f.Where(frozen.info.ID) == "gone" })
 	frozen.wakesTooLate(t)
 	f.CheckEmpty()
-}
-
-func TestTenProcessesOneQueue(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	crew := crewOf(f, childSpec{Lease: 10 * time.Second, Concurrent: 2})
-	q := f.Queue(nil)
-	const n = 500
-	batch := make([]delayqueue.Outgoing, n)
-	for i := range batch {
-		batch[i] = delayqueue.Outgoing{Payload: fmt.Sprint(i), Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Duration(i) * time.Millisecond)}}
-	}
-	for range 10 {
-		crew.start()
-	}
-	if _, err := q.SendBatch(context.Background(), batch); err != nil {
-		t.Fatal(err)
-	}
-	f.Drained()
-	seen := make(map[string]int)
-	pids := make(map[int]bool)
-	for _, e := range crew.told("start", "") {
-		seen[e.payload]++
-		pids[e.pid] = true
-	}
-	for payload, times := range seen {
-		if times != 1 {
-			t.Errorf("message %s was handled %d times", payload, times)
-		}
-	}
-	if len(seen) != n || len(pids) < 2 {
-		t.Errorf("%d of %d messages were handled, by %d processes", len(seen), n, len(pids))
-	}
-}
-
-// TestPoisonWithLongHandlers: handlers that take longer than a lease do not make neighbours of the
-// poison message die of it, for last chances are taken one at a time.
-func TestPoisonWithLongHandlers(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	crew := crewOf(f, childSpec{Lease: 4 * time.Second, Concurrent: 6, Handling: 5 * time.Second, KillOn: "poison"})
-	batch := []delayqueue.Outgoing{{Payload: "poison"}}
-	for i := range 3 {
-		batch = append(batch, delayqueue.Outgoing{Payload: fmt.Sprint("beside-", i)})
-	}
-	results, err := f.Queue(nil).SendBatch(context.Background(), batch)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range 3 {
-		crew.start().awaitExit(t)
-	}
-	crew.start()
-	queuetest.Eventually(t, "only garbage is left", func() bool { s := f.Check(); return len(s.Messages) == len(s.Garbage) })
-	if s := f.Check(); len(s.Garbage) != 1 || s.Where(results[0].Info.ID) != "garbage" {
-		t.Errorf("%d messages died as poison, want 1", len(s.Garbage))
-	}
 }

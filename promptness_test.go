@@ -1,6 +1,7 @@
 package delayqueue_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -22,8 +23,7 @@ import (
 // hastily is wired with a client whose calls have hasty for an answer.
 func hastily(t *testing.T) (*face.Fixture, *redistest.Wire, *redis.Client) {
 	f, wire, _ := face.Wired(t)
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), ReadTimeout: queuetest.Hasty})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: wire.Addr(), ReadTimeout: queuetest.Hasty})
 	return f, wire, cli
 }
 
@@ -32,8 +32,7 @@ func hastily(t *testing.T) (*face.Fixture, *redistest.Wire, *redis.Client) {
 func TestLargeSendBesideSmallOnes(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
-	cli := redis.NewClient(&redis.Options{Addr: slowLine(t, queuetest.Shared.Addr(), link.AttemptBytesPerSecond/8), ReadTimeout: queuetest.Hasty})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: slowLine(t, queuetest.Shared.Addr(), link.AttemptBytesPerSecond/8), ReadTimeout: queuetest.Hasty})
 	q := f.QueueOn(cli, nil)
 	large := make(chan error, 1)
 	go func() {
@@ -101,9 +100,7 @@ func TestSlowLine(t *testing.T) {
 	wire.SetDelay(4 * queuetest.Hasty)
 	q.StartConsume()
 	for _, payload := range []string{"a", "b"} {
-		if _, err := q.Send(queuetest.Within(t, queuetest.Patience), payload); err != nil {
-			t.Fatal(err)
-		}
+		queuetest.Must(t, queuetest.Failure(q.Send(queuetest.Within(t, queuetest.Patience), payload)))
 	}
 	ids := message.NewIDSource()
 	gone := ids.Next()
@@ -134,13 +131,17 @@ func TestStopWithoutAConnection(t *testing.T) {
 		"limiter":     {Limiter: openBreaker{}},
 		"OnConnect":   {OnConnect: func(context.Context, *redis.Conn) error { return queuetest.ErrBoom }},
 		"dialer":      {Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, queuetest.ErrBoom }},
+		"nobody":      {Addr: "127.0.0.1:1", DialerRetries: 1},
+		"nothing answers a dial": {Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := face.New(t)
-			opt.Addr = queuetest.Shared.Addr()
-			cli := redis.NewClient(&opt)
-			t.Cleanup(func() { _ = cli.Close() })
+			opt.Addr = cmp.Or(opt.Addr, queuetest.Shared.Addr())
+			cli := queuetest.ClientWith(t, &opt)
 			q := noLease(f.QueueOn(cli, func(string) bool { return true }))
 			done := q.StartConsume()
 			queuetest.Eventually(t, "attempts fail", func() bool { return q.Current().Outage() != nil })
@@ -149,6 +150,8 @@ func TestStopWithoutAConnection(t *testing.T) {
 			}
 			q.StopConsume()
 			queuetest.Receive(t, "it stops", done)
+			q.StartConsume()
+			f.Must(q.Shutdown(queuetest.CtxB))
 			f.CheckEmpty()
 		})
 	}
@@ -161,9 +164,7 @@ func TestDeadBesideAlive(t *testing.T) {
 	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
 	startReplica(t, primary)
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	queuetest.Must(t, err)
 	t.Cleanup(func() { _ = silent.Close() })
 	var dials atomic.Int64
 	dialed := conc.NewSignal()
@@ -181,9 +182,7 @@ func TestDeadBesideAlive(t *testing.T) {
 	dead := make(chan error, 1)
 	go func() { _, err := q.Send(queuetest.Within(t, queuetest.Patience), "dead", face.InAnHour); dead <- err }()
 	queuetest.Receive(t, "the first connection is made", dialed)
-	if _, err := q.Send(queuetest.Within(t, queuetest.Patience), "alive", face.InAnHour); err != nil {
-		t.Fatal(err)
-	}
+	f.Must(queuetest.Failure(q.Send(queuetest.Within(t, queuetest.Patience), "alive", face.InAnHour)))
 	if err := queuetest.Receive(t, "the other send goes on", dead); err != nil {
 		t.Error(err)
 	}

@@ -25,9 +25,7 @@ func primaryWithData(t *testing.T) *redistest.Server {
 	for i := range 1000 {
 		pipe.Set(queuetest.CtxB, fmt.Sprint("data ", i), strings.Repeat("x", 1000), 0)
 	}
-	if _, err := pipe.Exec(queuetest.CtxB); err != nil {
-		t.Fatal(err)
-	}
+	queuetest.Must(t, queuetest.Failure(pipe.Exec(queuetest.CtxB)))
 	return primary
 }
 
@@ -86,11 +84,11 @@ func TestReplicaThatLoads(t *testing.T) {
 	}
 }
 
-// TestConfirmationsThatAreSure: with a replica at hand a send is one round.
+// TestConfirmationsThatAreSure: with a replica at hand a send is one round, and a batch is there when it returns.
 func TestConfirmationsThatAreSure(t *testing.T) {
 	t.Parallel()
 	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
-	startReplica(t, primary)
+	replica := startReplica(t, primary).Client(t)
 	f := face.On(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
 	q := f.Queue(nil).WithReplicaAck(1, queuetest.Patience)
 	f.Send(q, "first", delayqueue.WithDelay(time.Hour)) // waits for the replica
@@ -105,6 +103,13 @@ func TestConfirmationsThatAreSure(t *testing.T) {
 	// Servers before 7.2 leave it open where the connection has just served another command, which costs a second round.
 	if n := waits() - before; n < 2*20 || n > 2*2*20 || n%2 != 0 {
 		t.Errorf("%d calls of WAIT for 20 sends, want 2 each, and at most 4", n)
+	}
+	results, err := q.SendBatch(queuetest.CtxB, make([]delayqueue.Outgoing, 2))
+	f.Must(err)
+	for _, r := range results {
+		if ok, err := replica.HExists(queuetest.CtxB, f.Key("msg"), r.Info.ID).Result(); err != nil || !ok {
+			t.Errorf("the replica does not have %s: %v", r.Info.ID, err)
+		}
 	}
 	q.WithReplicaAck(2, 3*time.Second) // a busy replica that is there answers within that
 	if _, err := q.Send(queuetest.CtxB, "a", delayqueue.WithDelay(time.Hour)); !errors.Is(err, delayqueue.ErrNotReplicated) ||

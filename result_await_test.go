@@ -69,9 +69,7 @@ func TestAwaitNothing(t *testing.T) {
 	f := face.New(t)
 	q := f.Queue(nil)
 	removed := f.Send(q, "x", face.InAnHour, delayqueue.WithRetention(time.Hour))
-	if _, err := q.Intercept(queuetest.CtxB, removed.ID); err != nil {
-		t.Fatal(err)
-	}
+	f.Must(queuetest.Failure(q.Intercept(queuetest.CtxB, removed.ID)))
 	for _, id := range []string{removed.ID, queuetest.IDOf("nobody"), "", "rubbish", strings.Repeat("x", 1<<20)} {
 		if r, err := delayqueue.NewMonitor(f.Name, f.Cli).Await(queuetest.WithTimeout(t), id); r != nil || !errors.Is(err, delayqueue.ErrNoResult) {
 			t.Errorf("%.50q: %+v, %v", id, r, err)
@@ -115,9 +113,7 @@ func TestAwaitWhatIsRemoved(t *testing.T) {
 		info := f.Send(q, "x", delayqueue.WithRetention(time.Hour))
 		queuetest.Receive(t, "it is handled", started)
 		got := awaiting(f, q, info.ID)
-		if _, err := q.Cancel(queuetest.CtxB, info.ID); err != nil {
-			t.Fatal(err)
-		}
+		f.Must(queuetest.Failure(q.Cancel(queuetest.CtxB, info.ID)))
 		if a := queuetest.Receive(t, "an answer", got); a.result != nil || !errors.Is(a.err, delayqueue.ErrNoResult) {
 			t.Errorf("%+v, %v", a.result, a.err)
 		}
@@ -227,9 +223,7 @@ func TestAwaitUntilItsContextEnds(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	queuetest.Eventually(t, "nobody looks", func() bool { return q.Awaits() == delayqueue.Awaits{} })
-	ended, cancel2 := context.WithCancel(queuetest.CtxB)
-	cancel2()
-	if _, err := q.Await(ended, queuetest.IDOf("nobody")); err == nil {
+	if _, err := q.Await(queuetest.Over(), queuetest.IDOf("nobody")); err == nil {
 		t.Error("no error")
 	}
 }
@@ -390,9 +384,7 @@ func TestCallOntoATakenKey(t *testing.T) {
 	}
 	held := []delayqueue.MsgOption{delayqueue.WithKey("held", delayqueue.Keep), delayqueue.WithKeyHold(time.Hour), delayqueue.WithRetention(time.Second)}
 	first, err := q.Call(ctx, "me", held...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.Must(err)
 	if again, err := q.Call(ctx, "me", held...); err != nil || *again != *first {
 		t.Errorf("%+v, %v", again, err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -133,16 +132,18 @@ func TestSetResultOfMiddleware(t *testing.T) {
 	}
 }
 
-// TestResultOfAHandlerPastItsLimit: it is void, and what it says later is refused.
+// TestResultOfAHandlerPastItsLimit: it is void, nothing follows it, and what it says later is refused.
 func TestResultOfAHandlerPastItsLimit(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
-	said := make(chan error, 1)
+	said := make(chan error, 2)
 	q := f.Queue(nil).WithMaxConsumeDuration(10 * time.Millisecond).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		f.Must(delayqueue.SetResult(ctx, "early"))
+		f.Must(delayqueue.Then(ctx, "in time"))
 		<-ctx.Done()
 		queuetest.Eventually(t, "it is over", func() bool { return delayqueue.SetResult(ctx, "late") != nil })
 		said <- delayqueue.SetResult(ctx, "late")
+		said <- delayqueue.Then(ctx, "late")
 		return nil
 	})
 	q.StartConsume()
@@ -150,8 +151,13 @@ func TestResultOfAHandlerPastItsLimit(t *testing.T) {
 	if err != nil || r.State != delayqueue.StateGarbage || !strings.Contains(r.Err, delayqueue.ErrConsumeTimeout.Error()) || r.Value != "" {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if err := queuetest.Receive(t, "the handler returns", said); !errors.Is(err, delayqueue.ErrNotHandling) {
-		t.Error(err)
+	for range 2 {
+		if err := queuetest.Receive(t, "the handler returns", said); !errors.Is(err, delayqueue.ErrNotHandling) {
+			t.Error(err)
+		}
+	}
+	if n := len(f.Check().Messages); n != 1 {
+		t.Errorf("%d messages", n)
 	}
 }
 
@@ -197,25 +203,4 @@ func TestDoneLimit(t *testing.T) {
 		}
 	}
 	queuetest.Eventually(t, "the log says of both", func() bool { return f.Log.Count("for want of room", "done") == 2 })
-}
-
-// TestLargeResults: results of 1 MB settle in calls of about 1 MB, and awaits get them in several.
-func TestLargeResults(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q := f.Queue(nil).WithConcurrent(8).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		return delayqueue.SetResult(ctx, strings.Repeat(msg.Payload, 1<<20))
-	})
-	q.StartConsume()
-	ctx := queuetest.WithTimeout(t)
-	var all sync.WaitGroup
-	for i := range 24 {
-		payload := string(rune('a' + i))
-		all.Go(func() {
-			if r, err := q.Call(ctx, payload); err != nil || r.Value != strings.Repeat(payload, 1<<20) {
-				t.Errorf("%s: %v", payload, err)
-			}
-		})
-	}
-	all.Wait()
 }

@@ -24,8 +24,7 @@ func TestThousandQueues(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t)
 	n := testkit.Size(1000, 150)
-	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), ClientName: "tenants"})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), ClientName: "tenants"})
 	highest := 0
 	open := func() int {
 		list, err := f.Cli.ClientList(queuetest.CtxB).Result()
@@ -42,16 +41,14 @@ func TestThousandQueues(t *testing.T) {
 		count()
 		return waiting()
 	})
-	publishers := client2(f, server.Addr())
+	publishers := queuetest.RedisClient(t, server.Addr())
 	due := time.Now().Add(3 * time.Second) // half of them at one instant, the others one by one
 	for i, q := range queues {
 		at := due
 		if i%2 == 0 {
 			at = due.Add(time.Duration(i) * time.Millisecond)
 		}
-		if err := delayqueue.NewPublisher(q.Name(), publishers).SendScheduleMsg("x", at); err != nil {
-			t.Fatal(err)
-		}
+		f.Must(delayqueue.NewPublisher(q.Name(), publishers).SendScheduleMsg("x", at))
 	}
 	if early := handled.Load(); early > 0 && time.Now().Before(due) {
 		t.Errorf("%d were handled early", early)
@@ -139,12 +136,6 @@ func (s *speedometer) slow() bool {
 	return s.far || s.slowest > 100*time.Millisecond
 }
 
-func client2(f *face.Fixture, addr string) *redis.Client {
-	cli := redis.NewClient(&redis.Options{Addr: addr})
-	f.T.Cleanup(func() { _ = cli.Close() })
-	return cli
-}
-
 // TestServerIsFull: at maxclients queues go on over the connections that they have, dial now and then, and leave
 // the next place to whoever wants it.
 func TestServerIsFull(t *testing.T) {
@@ -154,7 +145,7 @@ func TestServerIsFull(t *testing.T) {
 	f.Must(f.Cli.Ping(queuetest.CtxB).Err()) // it has one of them
 	got := make(chan string, 4*queues)
 	begun := time.Now()
-	cli := client2(f, server.Addr())
+	cli := queuetest.RedisClient(t, server.Addr())
 	waiting, release := waitingFor(cli)
 	defer release()
 	all := tenants(f, cli, queues, func(name string) { got <- name })
@@ -173,7 +164,7 @@ func TestServerIsFull(t *testing.T) {
 	}
 	f.Must(f.Cli.ConfigSet(queuetest.CtxB, "maxclients", fmt.Sprint(places+places)).Err())
 	for range 3 {
-		stranger := client2(f, server.Addr())
+		stranger := queuetest.RedisClient(t, server.Addr())
 		queuetest.Eventually(t, "a stranger gets in", func() bool { return stranger.Ping(queuetest.CtxB).Err() == nil })
 	}
 }
@@ -184,7 +175,7 @@ func TestServerIsFullFromTheStart(t *testing.T) {
 	f, server := face.OwnServer(t, "--maxclients", "1")
 	f.Must(f.Cli.Ping(queuetest.CtxB).Err())
 	got := make(chan string, 1)
-	q := f.QueueOn(client2(f, server.Addr()), func(payload string) bool { got <- payload; return true })
+	q := f.QueueOn(queuetest.RedisClient(t, server.Addr()), func(payload string) bool { got <- payload; return true })
 	q.StartConsume()
 	_, err := q.Send(f.UntilSendsFail(), "x")
 	var failed *delayqueue.SendError
@@ -196,31 +187,5 @@ func TestServerIsFullFromTheStart(t *testing.T) {
 	f.Send(q, "y")
 	if p := queuetest.Receive(t, "it is handled", got); p != "y" {
 		t.Errorf("handled %q", p)
-	}
-}
-
-// TestStopWithoutNetwork: queues whose calls get no connection, for nothing answers a dial, stop without waiting.
-func TestStopWithoutNetwork(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	network := &deadEnd{ended: make(chan struct{})}
-	network.on.Store(true)
-	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr(), Dialer: network.dial})
-	t.Cleanup(func() { _ = cli.Close() })
-	t.Cleanup(func() { close(network.ended) })
-	var all []<-chan struct{}
-	for range 100 {
-		q := face.NoTick(f.QueueOn(cli, func(string) bool { return true }))
-		all = append(all, q.StartConsume())
-		defer func() { _ = q.Shutdown(context.Background()) }()
-		if len(all)%2 == 0 {
-			q.StopConsume()
-		}
-	}
-	queuetest.Eventually(t, "the log says so", func() bool { return f.Log.Count("cannot work with Redis") > 0 })
-	for i, done := range all {
-		if i%2 == 1 {
-			queuetest.Receive(t, "it has stopped within less than a lease", done)
-		}
 	}
 }

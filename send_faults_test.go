@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,8 +37,7 @@ func TestSendWithoutContextGivesUp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f, server := face.OwnServer(t)
-			cli := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1, ReadTimeout: limit / 10})
-			t.Cleanup(func() { _ = cli.Close() })
+			cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), DialerRetries: 1, ReadTimeout: limit / 10})
 			c.away(server)
 			p := delayqueue.NewPublisher(f.Name, cli)
 			var all sync.WaitGroup
@@ -85,9 +83,7 @@ func TestSendRepeatedIsNotReplicated(t *testing.T) {
 	has := func(info *delayqueue.MessageInfo) bool {
 		t.Helper()
 		ok, err := queuetest.RedisClient(t, replica.Addr()).HExists(context.Background(), f.Key("msg"), info.ID).Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		f.Must(err)
 		return ok
 	}
 
@@ -124,42 +120,10 @@ func TestSendRepeatedIsNotReplicated(t *testing.T) {
 	}
 }
 
-// TestReadOnlyForAMoment: a send that meets a replica is repeated, for the server may just be
-// changing places.
-func TestReadOnlyForAMoment(t *testing.T) {
-	t.Parallel()
-	f, server := face.OwnServer(t)
-	admin := server.Client(t)
-	ctx := context.Background()
-	if err := admin.Do(ctx, "replicaof", "127.0.0.1", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	var refusals atomic.Int64
-	cli := redis.NewClient(&redis.Options{Addr: server.Addr()})
-	t.Cleanup(func() { _ = cli.Close() })
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		err := next(ctx, cmd)
-		if err != nil && redis.HasErrorPrefix(err, "READONLY") {
-			refusals.Add(1)
-			if err := admin.Do(ctx, "replicaof", "no", "one").Err(); err != nil {
-				t.Error(err)
-			}
-		}
-		return err
-	})))
-	if _, err := f.QueueOn(cli, nil).Send(ctx, "x", delayqueue.WithDelay(time.Hour)); err != nil {
-		t.Errorf("Send: %v", err)
-	}
-	if refusals.Load() == 0 || len(f.Check().Pending) != 1 {
-		t.Errorf("%d refusals, %d messages pending, want some and 1", refusals.Load(), len(f.Check().Pending))
-	}
-}
-
 // TestBadReplyIsAnError of the call that got it, which is not repeated.
 func TestBadReplyIsAnError(t *testing.T) {
 	t.Parallel()
-	cli := redis.NewClient(&redis.Options{})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{})
 	calls := 0
 	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
 		calls++

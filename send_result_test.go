@@ -138,8 +138,7 @@ func TestStoredWithoutServer(t *testing.T) {
 		t.Errorf("a server that hangs: %v: %v", got, err)
 	}
 	server.Kill()
-	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), DialerRetries: 1})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), DialerRetries: 1})
 	nobody := delayqueue.NewPublisher(f.Name, cli).WithLogger(f.Logger())
 	_, err = nobody.Send(f.UntilSendsFail(), "nobody listens", face.InAnHour)
 	if got := face.Fate(f, err); got != delayqueue.StoredNo || !strings.Contains(err.Error(), "connection refused") {

@@ -3,7 +3,6 @@ package delayqueue_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"reflect"
 	"strings"
@@ -13,45 +12,30 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/message"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
-	"github.com/redis/go-redis/v9"
 )
 
 func TestSendBadOptions(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	q := f.Queue(nil)
-	for name, c := range map[string]struct {
-		opt  delayqueue.MsgOption
-		text string
-	}{
-		"nil option":           {nil, "option 1 is nil"},
-		"negative retry count": {delayqueue.WithRetryCount(-1), "WithRetryCount(-1)"},
-		"empty key":            {delayqueue.WithKey(""), "WithKey: 0 bytes"},
-		"key over 512 bytes":   {delayqueue.WithKey(strings.Repeat("k", 513)), "WithKey: 513 bytes"},
-		"TTL of 0":             {delayqueue.WithMsgTTL(0), "WithMsgTTL(0s)"},
-		"no retention":         {delayqueue.WithRetention(0), "WithRetention(0s)"},
-		"short retention":      {delayqueue.WithRetention(time.Second - 1), "WithRetention(999.999999ms)"},
-		"long retention":       {delayqueue.WithRetention(90*24*time.Hour + 1), "90 days"},
-		"retention in seconds": {delayqueue.WithRetention(30), "did you mean 30*time.Second?"},
-		"negative TTL":         {delayqueue.WithMsgTTL(-time.Second), "WithMsgTTL(-1s)"},
-		"TTL below 1 ms":       {delayqueue.WithMsgTTL(time.Millisecond - 1), "at least 1ms"},
-		"empty header key":     {delayqueue.WithHeader("", "v"), "WithHeader"},
-		"delay that overflows": {delayqueue.WithDelay(math.MaxInt64), "delay 2562047h"},
-		"time after 2200":      {delayqueue.WithSchedule(time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC)), "2200"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := q.Send(context.Background(), "x", c.opt)
-			if !errors.Is(err, delayqueue.ErrBadOption) || !strings.Contains(fmt.Sprint(err), c.text) || !strings.Contains(fmt.Sprint(err), f.Name) {
-				t.Errorf("Send: %v; want ErrBadOption with %q and the queue's name", err, c.text)
-			}
-			if err := q.SendDelayMsg("x", 0, c.opt); !errors.Is(err, delayqueue.ErrBadOption) {
-				t.Errorf("SendDelayMsg: %v", err)
-			}
-		})
-	}
+	refusesOptions(f, map[string]badOptions{
+		"nil option":           {[]delayqueue.MsgOption{nil}, []string{"option 1 is nil"}},
+		"negative retry count": {[]delayqueue.MsgOption{delayqueue.WithRetryCount(-1)}, []string{"WithRetryCount(-1)"}},
+		"empty key":            {[]delayqueue.MsgOption{delayqueue.WithKey("")}, []string{"WithKey: 0 bytes"}},
+		"key over 512 bytes":   {[]delayqueue.MsgOption{delayqueue.WithKey(strings.Repeat("k", 513))}, []string{"WithKey: 513 bytes"}},
+		"TTL of 0":             {[]delayqueue.MsgOption{delayqueue.WithMsgTTL(0)}, []string{"WithMsgTTL(0s)"}},
+		"no retention":         {[]delayqueue.MsgOption{delayqueue.WithRetention(0)}, []string{"WithRetention(0s)"}},
+		"short retention":      {[]delayqueue.MsgOption{delayqueue.WithRetention(time.Second - 1)}, []string{"WithRetention(999.999999ms)"}},
+		"long retention":       {[]delayqueue.MsgOption{delayqueue.WithRetention(90*24*time.Hour + 1)}, []string{"90 days"}},
+		"retention in seconds": {[]delayqueue.MsgOption{delayqueue.WithRetention(30)}, []string{"did you mean 30*time.Second?"}},
+		"negative TTL":         {[]delayqueue.MsgOption{delayqueue.WithMsgTTL(-time.Second)}, []string{"WithMsgTTL(-1s)"}},
+		"TTL below 1 ms":       {[]delayqueue.MsgOption{delayqueue.WithMsgTTL(time.Millisecond - 1)}, []string{"at least 1ms"}},
+		"empty header key":     {[]delayqueue.MsgOption{delayqueue.WithHeader("", "v")}, []string{"WithHeader"}},
+		"delay that overflows": {[]delayqueue.MsgOption{delayqueue.WithDelay(math.MaxInt64)}, []string{"delay 2562047h"}},
+		"time after 2200":      {[]delayqueue.MsgOption{delayqueue.WithSchedule(time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC))}, []string{"2200"}},
+	})
 	for name, err := range map[string]error{
 		"WithDelay in SendDelayMsg":       q.SendDelayMsg("x", 0, delayqueue.WithDelay(1)),
 		"WithSchedule in SendScheduleMsg": q.SendScheduleMsg("x", time.Now(), delayqueue.WithSchedule(time.Now())),
@@ -135,45 +119,6 @@ func TestSendBatch(t *testing.T) {
 	}
 }
 
-func TestSendDuplicateKey(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
-		if msg.Payload == "dies" {
-			return delayqueue.ErrSkipRetry
-		}
-		return nil
-	})
-	keyed := func(payload string, opts ...delayqueue.MsgOption) (*delayqueue.MessageInfo, error) {
-		return q.Send(context.Background(), payload, append(opts, delayqueue.WithKey("order-42"))...)
-	}
-	for _, end := range []string{"acked", "intercepted", "garbage"} {
-		payload := map[string]string{"acked": "lives", "intercepted": "lives", "garbage": "dies"}[end]
-		first, err := keyed(payload, delayqueue.WithDelay(200*time.Millisecond))
-		if err != nil {
-			t.Fatalf("%s: the key is not free: %v", end, err)
-		}
-		_, err = keyed(payload)
-		var dup *delayqueue.DuplicateKeyError
-		if !errors.Is(err, delayqueue.ErrDuplicateKey) || !errors.As(err, &dup) || dup.ID != first.ID || dup.Key != "order-42" || dup.Queue != f.Name {
-			t.Errorf("%s: second send: %v; want ErrDuplicateKey naming %s", end, err, first.ID)
-		}
-		if end == "intercepted" {
-			if r, err := q.TryIntercept(first); err != nil || !r.Intercepted {
-				t.Fatalf("intercept: %+v, %v", r, err)
-			}
-		} else {
-			done := q.StartConsume()
-			queuetest.Eventually(t, end, func() bool { w := f.Where(first.ID); return w == "gone" || w == "garbage" })
-			q.StopConsume()
-			queuetest.Receive(t, "it stops", done)
-		}
-	}
-	if _, err := keyed("after garbage", delayqueue.WithDelay(time.Hour)); err != nil {
-		t.Errorf("the key is not free after garbage: %v", err)
-	}
-}
-
 func TestSendCancelled(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t)
@@ -229,21 +174,6 @@ func TestSendCancelled(t *testing.T) {
 	}
 }
 
-func TestSendGivesUp(t *testing.T) {
-	t.Parallel()
-	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
-	defer cli.Close()
-	q := delayqueue.NewQueue("nobody-there", cli, nil)
-	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
-	defer cancel()
-	if _, err := q.Send(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), `"nobody-there"`) {
-		t.Errorf("Send: %v", err)
-	}
-	if _, err := q.Intercept(ctx, "x"); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Intercept: %v", err)
-	}
-}
-
 // TestRedisRefuses covers OOM, READONLY, NOAUTH and WRONGTYPE.
 func TestRedisRefuses(t *testing.T) {
 	t.Parallel()
@@ -253,9 +183,7 @@ func TestRedisRefuses(t *testing.T) {
 	ctx := context.Background()
 	config := func(name, value string) {
 		t.Helper()
-		if err := admin.ConfigSet(ctx, name, value).Err(); err != nil {
-			t.Fatal(err)
-		}
+		f.Must(admin.ConfigSet(ctx, name, value).Err())
 	}
 	refused := func(what, text string, target error) {
 		t.Helper()
@@ -282,22 +210,16 @@ func TestRedisRefuses(t *testing.T) {
 	config("maxmemory", "0")
 	q.StopConsume()
 
-	if err := admin.Do(ctx, "replicaof", "127.0.0.1", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	refused("READONLY", "READONLY", nil)
-	if err := admin.Do(ctx, "replicaof", "no", "one").Err(); err != nil {
-		t.Fatal(err)
-	}
+	f.Must(admin.Do(ctx, "replicaof", "127.0.0.1", "1").Err())
+	refused("READONLY", "READONLY", context.DeadlineExceeded)
+	f.Must(admin.Do(ctx, "replicaof", "no", "one").Err())
 
 	for _, structure := range []string{"pending", "msg", "key", "wake", "state"} { // held is read if an acked message has the key: TestScriptWritesAllOrNothing
 		name := f.Key(structure)
 		if err := admin.Rename(ctx, name, "aside").Err(); err != nil && !strings.Contains(err.Error(), "no such key") {
 			t.Fatal(err)
 		}
-		if err := admin.Set(ctx, name, "somebody else's", 0).Err(); err != nil {
-			t.Fatal(err)
-		}
+		f.Must(admin.Set(ctx, name, "somebody else's", 0).Err())
 		q := f.Queue(nil)
 		_, err := q.Send(ctx, "x", delayqueue.WithKey("k"))
 		if !errors.Is(err, delayqueue.ErrWrongType) || !strings.Contains(err.Error(), "belongs to another program") {
@@ -315,39 +237,7 @@ func TestRedisRefuses(t *testing.T) {
 	if _, err := f2.Send(ctx, "x"); err == nil || !strings.Contains(err.Error(), "NOAUTH") {
 		t.Errorf("NOAUTH: %v", err)
 	}
-	if err := admin.ConfigSet(ctx, "requirepass", "").Err(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestWithReplicaAck(t *testing.T) {
-	t.Parallel()
-	primary := redistest.Start(t, "--repl-diskless-sync-delay", "0")
-	f := face.On(t, redis.NewClient(&redis.Options{Addr: primary.Addr()}))
-	q := f.Queue(nil).WithReplicaAck(1, 100*time.Millisecond)
-
-	info, err := q.Send(context.Background(), "alone", delayqueue.WithDelay(time.Hour))
-	if !errors.Is(err, delayqueue.ErrNotReplicated) || info == nil || !strings.Contains(err.Error(), "0 of 1") {
-		t.Errorf("with no replica: %v, %v", info, err)
-	}
-	if n := len(f.Check().Pending); n != 1 {
-		t.Errorf("%d messages stored, want 1: it was stored, only not confirmed", n)
-	}
-
-	host, port, _ := strings.Cut(primary.Addr(), ":")
-	replica := redistest.Start(t, "--replicaof", host, port).Client(t)
-	q.WithReplicaAck(1, queuetest.Patience)
-	results, err := q.SendBatch(context.Background(),
-		[]delayqueue.Outgoing{{Payload: "a", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}},
-			{Payload: "b", Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour)}}})
-	if err != nil {
-		t.Fatalf("with a replica: %v", err)
-	}
-	for _, r := range results {
-		if ok, err := replica.HExists(context.Background(), f.Key("msg"), r.Info.ID).Result(); err != nil || !ok {
-			t.Errorf("the replica does not have %s: %v", r.Info.ID, err)
-		}
-	}
+	f.Must(admin.ConfigSet(ctx, "requirepass", "").Err())
 }
 
 // TestEnvelopeOfSend goes all the way through the options.
@@ -358,9 +248,7 @@ func TestEnvelopeOfSend(t *testing.T) {
 	info, err := q.Send(context.Background(), "\x00payload\xff", delayqueue.WithKey(strings.Repeat("k", 512)), delayqueue.WithDelay(time.Hour),
 		delayqueue.WithRetryCount(7),
 		delayqueue.WithMsgTTL(90*time.Second), delayqueue.WithHeader("a", "1"), delayqueue.WithHeader("b", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.Must(err)
 	got := f.Check().Messages[info.ID]
 	want := check.Envelope{Version: 2, Due: info.Due.UnixMicro(), Key: info.Key, TTL: 90e6, Since: message.LatestUnknown,
 		Headers: map[string]string{"a": "1", "b": ""}, Retries: 7, Payload: "\x00payload\xff", Size: got.Size}

@@ -50,8 +50,7 @@ func TestSequenceInBatch(t *testing.T) {
 func TestSequenceStops(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t, "--proto-max-bulk-len", "1mb")
-	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: hearsRefusals})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), Dialer: hearsRefusals})
 	q := f.QueueOn(cli, nil)
 	f.Send(q, "taken", face.InAnHour, delayqueue.WithKey("k"))
 	for name, row := range map[string]struct {

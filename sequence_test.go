@@ -3,7 +3,6 @@ package delayqueue_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -50,35 +49,6 @@ func TestWithSequence(t *testing.T) {
 	face.Passed(f, err, "s", 11)
 	if distinct, total := got.Counts(); total != distinct || got.Of("again") > 0 {
 		t.Errorf("handled %v", got.N)
-	}
-}
-
-// TestSequenceOverBatches: what one call sends in many batches arrives in its order, whatever else is sent.
-func TestSequenceOverBatches(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q := f.Queue(nil)
-	var wg sync.WaitGroup
-	const calls, each = 8, 3*script.MaxPut + 7
-	for i := range calls {
-		wg.Go(func() {
-			var batch []delayqueue.Outgoing
-			for n := range int64(each) {
-				options := []delayqueue.MsgOption{face.InAnHour, delayqueue.WithSequence(fmt.Sprint("s", i), n)}
-				if n%50 == 0 {
-					options = options[:1] // one in between that send stores
-				}
-				batch = append(batch, delayqueue.Outgoing{Options: options})
-			}
-			if _, err := q.SendBatch(queuetest.CtxB, batch); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	wg.Wait()
-	s := f.Check()
-	if len(s.Pending) != calls*each {
-		t.Errorf("%d are stored, want %d", len(s.Pending), calls*each)
 	}
 }
 

@@ -93,9 +93,7 @@ func TestShutdownSaysWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	hung, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.Must(err)
 	defer hung.Close()
 	cli := redis.NewClient(&redis.Options{Addr: hung.Addr().String()})
 	defer cli.Close()
@@ -138,9 +136,7 @@ func TestShutdownWhoseContextEndsFirst(t *testing.T) {
 	done := q.StartConsume()
 	queuetest.Receive(t, "a handler runs", started)
 	queuetest.Receive(t, "another handler runs", started)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	err := q.Shutdown(ctx)
+	err := q.Shutdown(queuetest.Over())
 	if !errors.Is(err, context.Canceled) || !strings.Contains(fmt.Sprint(err), "2 handlers were still running") {
 		t.Errorf("Shutdown returned %v", err)
 	}
@@ -160,23 +156,6 @@ func TestShutdownWhoseContextEndsFirst(t *testing.T) {
 	}
 }
 
-func TestShutdownWaits(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	started, release := make(chan struct{}), make(chan struct{})
-	q := f.Queue(func(string) bool { close(started); <-release; return true })
-	f.Send(q, "a")
-	q.StartConsume()
-	queuetest.Receive(t, "the handler runs", started)
-	result := make(chan error)
-	go func() { result <- q.Shutdown(context.Background()) }()
-	close(release)
-	if err := queuetest.Receive(t, "Shutdown returns", result); err != nil {
-		t.Error(err)
-	}
-	f.CheckEmpty()
-}
-
 func TestShutdownTellsOfLostDeliveries(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
@@ -191,13 +170,9 @@ func TestShutdownTellsOfLostDeliveries(t *testing.T) {
 	done := q.StartConsume()
 	info := f.Send(q, "x")
 	queuetest.Receive(t, "it starts", entered)
-	if _, err := q.Cancel(context.Background(), info.ID); err != nil {
-		t.Fatal(err)
-	}
+	f.Must(queuetest.Failure(q.Cancel(context.Background(), info.ID)))
 	queuetest.Receive(t, "its context ends", ended)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := q.Shutdown(ctx); err == nil || !errors.Is(err, context.Canceled) {
+	if err := q.Shutdown(queuetest.Over()); err == nil || !errors.Is(err, context.Canceled) {
 		t.Errorf("Shutdown: %v", err)
 	}
 	queuetest.Receive(t, "done closes, though the handler runs on", done)
@@ -226,25 +201,7 @@ func TestShutdownReleasesBeforeItReturns(t *testing.T) {
 		}
 		close(release)
 		queuetest.Eventually(t, "it is released", func() bool { return f.Where(info.ID) == "ready" })
-		if _, err := q.TryIntercept(info); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func TestShutdownOfAStoppedQueue(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	q := f.Queue(func(string) bool { return true })
-	done := q.StartConsume()
-	q.StopConsume()
-	queuetest.Receive(t, "it stops", done)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	for range 50 {
-		if err := q.Shutdown(ctx); err != nil {
-			t.Fatalf("Shutdown: %v", err)
-		}
+		f.Must(queuetest.Failure(q.TryIntercept(info)))
 	}
 }
 
@@ -283,9 +240,7 @@ func TestShutdownDoesNotWaitForAGarbageHandler(t *testing.T) {
 	done := q.StartConsume()
 	f.Send(q, "x", delayqueue.WithRetryCount(0))
 	queuetest.Receive(t, "the garbage handler hangs", entered)
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if err := q.Shutdown(ctx); err == nil {
+	if err := q.Shutdown(queuetest.Over()); err == nil {
 		t.Error("Shutdown returned nil")
 	}
 	queuetest.Receive(t, "done closes", done)

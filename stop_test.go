@@ -2,7 +2,6 @@ package delayqueue_test
 
 import (
 	"context"
-	"log/slog"
 	"slices"
 	"strconv"
 	"sync"
@@ -114,8 +113,7 @@ func TestStopHandsTheAlarmOnTwice(t *testing.T) {
 func TestStopWithRedisAway(t *testing.T) {
 	t.Parallel()
 	f, wire, _ := face.Wired(t)
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr(), DialerRetries: 1})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: wire.Addr(), DialerRetries: 1})
 	started, release := make(chan struct{}), make(chan struct{})
 	q := f.QueueOn(cli, nil).WithLease(2 * time.Second).WithHandler(func(context.Context, *delayqueue.Message) error {
 		close(started)
@@ -158,9 +156,7 @@ func TestStopConsumeReleasesWhatNoHandlerStarted(t *testing.T) {
 	for range 50 {
 		quick = append(quick, delayqueue.Outgoing{Payload: "slow"})
 	}
-	if _, err := q.SendBatch(context.Background(), quick); err != nil {
-		t.Fatal(err)
-	}
+	f.Must(queuetest.Failure(q.SendBatch(context.Background(), quick)))
 	done := q.StartConsume()
 	queuetest.Receive(t, "a handler runs", started)
 	queuetest.Receive(t, "another handler runs", started)
@@ -192,38 +188,14 @@ func TestStopConsumeReleasesWhatNoHandlerStarted(t *testing.T) {
 	f.Drained()
 }
 
-// nobody is a client that no server answers.
-func nobody(t *testing.T) redis.UniversalClient {
-	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1})
-	t.Cleanup(func() { _ = cli.Close() })
-	return cli
-}
-
-// TestStopsWithoutRedis: a queue that holds nothing does not wait for Redis to come back, and what
-// Shutdown waited for is in its error.
-func TestStopsWithoutRedis(t *testing.T) {
-	t.Parallel()
-	queue := func() *delayqueue.DelayQueue {
-		q := delayqueue.NewQueue("away", nobody(t), func(string) bool { return true }).WithLease(time.Hour).WithLogger(slog.New(slog.DiscardHandler))
-		q.StartConsume()
-		queuetest.Eventually(t, "it notices", func() bool { return q.Current().Outage() != nil })
-		return q
-	}
-	if err := queue().Shutdown(context.Background()); err != nil {
-		t.Errorf("Shutdown: %v", err)
-	}
-	q := queue()
-	done := q.StartConsume()
-	q.StopConsume()
-	queuetest.Receive(t, "done closes long before the lease is over", done)
-}
-
+// TestStopDoesNotWaitForAbandonedCallbacks: their failure at the limit, while the queue stops, is settled before done closes.
 func TestStopDoesNotWaitForAbandonedCallbacks(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	started, release := make(chan struct{}, 1), make(chan struct{})
 	defer close(release)
 	q := f.Queue(nil).WithMaxConsumeDuration(30 * time.Millisecond).WithNackRedeliveryDelay(time.Hour).
+		WithErrorHandler(func(context.Context, *delayqueue.Message, error) { time.Sleep(200 * time.Millisecond) }).
 		WithCallback(func(string) bool { started <- struct{}{}; <-release; return true })
 	info := f.Send(q, "stuck")
 	done := q.StartConsume()

@@ -78,9 +78,7 @@ func TestSupersededDelivery(t *testing.T) {
 				queuetest.Receive(t, "the first delivery", r.begun)
 				renewed := r.Send(r.sender, "new", delayqueue.WithKey("k", on), face.InAnHour)
 				if c.stop {
-					ctx, cancel := context.WithCancel(context.Background())
-					cancel()
-					_ = r.q.Shutdown(ctx)
+					_ = r.q.Shutdown(queuetest.Over())
 					queuetest.Receive(t, "the stop", done)
 				} else {
 					close(r.end)
@@ -89,6 +87,9 @@ func TestSupersededDelivery(t *testing.T) {
 					if e.Code == delayqueue.AckEvent || e.Code == delayqueue.RetryEvent || e.Code == delayqueue.FinalFailedEvent {
 						t.Errorf("event %v", e)
 					}
+				}
+				if name == "Again" || name == "Snooze" {
+					r.Log.Says(t, 1, "another send took its key", old.ID, "key=k")
 				}
 				if s := r.Check(); len(s.Messages) != 1 || s.Where(renewed.ID) != "pending" || s.Keys["k"] != renewed.ID {
 					t.Errorf("left: %v, %v; the old one is %s", s.Messages, s.Keys, old.ID)
@@ -131,9 +132,7 @@ func TestCallOfSuperseded(t *testing.T) {
 			queuetest.Receive(t, "the first delivery", r.begun)
 			r.Send(r.sender, "new", delayqueue.WithKey("k", delayqueue.Replace), face.InAnHour)
 			if c.stop {
-				ctx, cancel := context.WithCancel(context.Background())
-				cancel()
-				_ = r.q.Shutdown(ctx)
+				_ = r.q.Shutdown(queuetest.Over())
 			} else {
 				close(r.end)
 			}

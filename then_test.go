@@ -16,7 +16,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/script"
-	"github.com/redis/go-redis/v9"
 )
 
 // TestThen: what a handler names follows the message if it is acked, with its options; after anything else nothing does.
@@ -115,36 +114,6 @@ func TestThenReplyLost(t *testing.T) {
 	queuetest.Eventually(t, "settling goes on", func() bool { return f.Where(last.ID) == "gone" })
 	if s := f.Check(); len(s.Pending) != 1 || s.Messages[s.Pending[0].ID].Payload != "next" {
 		t.Errorf("followed by %v", s.Pending)
-	}
-}
-
-// TestThenOfALostDelivery: of two deliveries of a message that were both handled to the end, the one that was acked has a successor.
-func TestThenOfALostDelivery(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	started, release := make(chan int, 4), make(chan struct{})
-	handler := func(ctx context.Context, msg *delayqueue.Message) error {
-		f.Must(delayqueue.Then(ctx, fmt.Sprint("after ", msg.Delivery), delayqueue.WithDelay(time.Hour)))
-		started <- msg.Delivery
-		if msg.Delivery == 1 {
-			<-release
-		}
-		return nil
-	}
-	q := f.Queue(nil).WithLease(time.Minute).WithConcurrent(2).WithHandler(handler)
-	info := f.Send(q, "x")
-	done := q.StartConsume()
-	queuetest.Receive(t, "it is handled", started)
-	f.Must(f.Cli.ZAddXX(queuetest.CtxB, f.Key("unack"), redis.Z{Score: 1, Member: info.ID}).Err()) // its lease is over
-	if n := queuetest.Receive(t, "it is handled again", started); n != 2 {
-		t.Errorf("delivery %d", n)
-	}
-	queuetest.Eventually(t, "the second one is acked", func() bool { return f.Where(info.ID) == "gone" })
-	close(release)
-	q.StopConsume()
-	queuetest.Receive(t, "consuming ends", done)
-	if s := f.Check(); len(s.Pending) != 1 || s.Messages[s.Pending[0].ID].Payload != "after 2" {
-		t.Errorf("followed by %+v", s.Messages)
 	}
 }
 
@@ -265,57 +234,6 @@ func TestThenRefuses(t *testing.T) {
 	}
 }
 
-// TestThenInBulk: what follows many messages at once is divided among calls.
-func TestThenInBulk(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	const n = 40
-	q := f.Queue(nil).WithConcurrent(n).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		for i := range 90 {
-			f.Must(delayqueue.Then(ctx, fmt.Sprint(msg.Payload, ".", i), delayqueue.WithDelay(time.Hour)))
-		}
-		return nil
-	})
-	var batch []delayqueue.Outgoing
-	for i := range n {
-		batch = append(batch, delayqueue.Outgoing{Payload: strconv.Itoa(i)})
-	}
-	_, err := q.SendBatch(queuetest.CtxB, batch)
-	f.Must(err)
-	q.StartConsume()
-	queuetest.Reaches(t, "messages have followed", 90*n, func() int { return len(f.Check().Pending) })
-	s := f.Check()
-	payloads := map[string]bool{}
-	for _, m := range s.Messages {
-		payloads[m.Payload] = true
-	}
-	if len(payloads) != 90*n || len(s.Messages) != 90*n {
-		t.Errorf("%d payloads of %d messages", len(payloads), len(s.Messages))
-	}
-}
-
-// TestThenCutOff: a handler that is cut off by its limit has no successor, whatever it returns afterwards.
-func TestThenCutOff(t *testing.T) {
-	t.Parallel()
-	f := face.New(t)
-	late := make(chan error, 1)
-	q := f.Queue(nil).WithNackRedeliveryDelay(time.Hour).WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		f.Must(delayqueue.Then(ctx, "in time"))
-		<-ctx.Done()
-		late <- delayqueue.Then(ctx, "late")
-		return nil
-	})
-	info := f.Send(q, "x", delayqueue.WithTimeout(50*time.Millisecond))
-	q.StartConsume()
-	if err := queuetest.Receive(t, "it goes on", late); !errors.Is(err, delayqueue.ErrNotHandling) {
-		t.Errorf("named too late: %v", err)
-	}
-	queuetest.Eventually(t, "it failed", func() bool { return f.Where(info.ID) == "retry" })
-	if n := len(f.Check().Messages); n != 1 {
-		t.Errorf("%d messages", n)
-	}
-}
-
 // TestThenAfterShutdown: what a handler says that Shutdown has given up on is refused, and nothing of it is done.
 func TestThenAfterShutdown(t *testing.T) {
 	t.Parallel()
@@ -332,9 +250,7 @@ func TestThenAfterShutdown(t *testing.T) {
 	info := f.Send(q, "x", delayqueue.WithRetention(time.Hour))
 	q.StartConsume()
 	queuetest.Receive(t, "it handles", started)
-	over, end := context.WithCancel(queuetest.CtxB)
-	end()
-	if err := q.Shutdown(over); err == nil {
+	if err := q.Shutdown(queuetest.Over()); err == nil {
 		t.Error("Shutdown with a handler at work returns nil")
 	}
 	for range 2 {

@@ -85,15 +85,12 @@ func TestWakeConnectionDrops(t *testing.T) {
 	t.Parallel()
 	f := face.New(t)
 	wire := redistest.NewWire(t, queuetest.Shared.Addr())
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.RedisClient(t, wire.Addr())
 	got := make(chan string, 1)
 	struck := wire.DropReply(func(cmd []string) bool { return cmd[0] == "bzpopmin" })
 	face.NoTick(f.QueueOn(cli, func(payload string) bool { got <- payload; return true })).StartConsume()
 	p := delayqueue.NewPublisher(f.Name, f.Client())
-	if err := p.SendDelayMsg("a", 20*time.Millisecond); err != nil {
-		t.Fatal(err)
-	}
+	f.Must(p.SendDelayMsg("a", 20*time.Millisecond))
 	queuetest.Receive(t, "the marker is lost", struck)
 	queuetest.Receive(t, "the message arrives before the first tick", got)
 }
@@ -181,9 +178,7 @@ func TestWakeUpOtherThanTheOneHeld(t *testing.T) {
 	f.Send(q, "second", delayqueue.WithDelay(10300*time.Millisecond))
 	q.StartConsume()
 	queuetest.Eventually(t, "the consumer holds the alarm", func() bool { return f.Check().Wake == 0 })
-	if _, err := q.TryIntercept(first); err != nil {
-		t.Fatal(err)
-	}
+	f.Must(queuetest.Failure(q.TryIntercept(first)))
 	c := script.NewCaller() // another consumer's tick, which has no free worker
 	c.Next()
 	if _, err := f.Calls().Fetch(context.Background(), c,
@@ -247,8 +242,7 @@ func TestWakeConnectionIsSilent(t *testing.T) {
 	t.Parallel()
 	f, server := face.OwnServer(t)
 	wire := redistest.NewWire(t, server.Addr())
-	cli := redis.NewClient(&redis.Options{Addr: wire.Addr()})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.RedisClient(t, wire.Addr())
 	got := make(chan string, 100)
 	f.QueueOn(cli, func(payload string) bool { got <- payload; return true }).WithFetchInterval(time.Second).StartConsume()
 	for tries := 1; ; tries++ {

@@ -76,18 +76,12 @@ func TestRolesMayWhatTheyAreSaidTo(t *testing.T) {
 	t.Parallel()
 	admin, users := queuetest.RoleClients(t)
 	text, err := os.ReadFile(queuetest.File(t, "docs/acl.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	queuetest.Must(t, err)
 	for _, role := range slices.Sorted(maps.Keys(users)) {
 		var can []string
 		for _, what := range slices.Sorted(maps.Keys(userActs)) {
-			if _, err := delayqueue.NewPublisher("orders", admin).Send(queuetest.CtxB, "there is a queue", delayqueue.WithDelay(time.Hour)); err != nil {
-				t.Fatal(err)
-			}
-			if err := Of(delayqueue.NewMonitor("orders", admin)).Resume(queuetest.CtxB); err != nil {
-				t.Fatal(err)
-			}
+			queuetest.Must(t, queuetest.Failure(delayqueue.NewPublisher("orders", admin).Send(queuetest.CtxB, "there is a queue", delayqueue.WithDelay(time.Hour))))
+			queuetest.Must(t, Of(delayqueue.NewMonitor("orders", admin)).Resume(queuetest.CtxB))
 			ctx, cancel := context.WithTimeout(queuetest.CtxB, time.Minute)
 			err := userActs[what](ctx, users[role], admin)
 			cancel()

@@ -58,10 +58,8 @@ func bulkOfGarbage(f *face.Fixture, m *Queue) {
 	old := Bulk{States: []delayqueue.State{delayqueue.StateGarbage}, Filter: Filter{To: time.Now().Add(-time.Hour)}}
 	got, err = m.BulkDelete(queuetest.CtxB, old)
 	bulked(f, "older than an hour", got, err, 0, 0, nil)
-	over, cancel := context.WithCancel(queuetest.CtxB)
-	cancel()
 	dead := Bulk{States: []delayqueue.State{delayqueue.StateGarbage}, Filter: Filter{Limit: 1}}
-	if got, err := m.BulkDelete(over, dead); !errors.Is(err, context.Canceled) || got == nil || got.Done != 0 {
+	if got, err := m.BulkDelete(queuetest.Over(), dead); !errors.Is(err, context.Canceled) || got == nil || got.Done != 0 {
 		f.T.Errorf("with a context that has ended: %+v, %v", got, err)
 	}
 	dead.Progress = func(r *BulkResult) bool { return r.Done < 2 }

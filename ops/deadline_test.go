@@ -75,9 +75,7 @@ func TestDeadline(t *testing.T) {
 	for len(handled) > 0 {
 		<-handled
 	}
-	if err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).Requeue(context.Background(), late.ID); err != nil {
-		t.Fatal(err)
-	}
+	f.Must(Of(delayqueue.NewMonitor(f.Name, f.Cli)).Requeue(context.Background(), late.ID))
 	died("once more in vain", late.ID, 0, nil)
 	if n := strings.Count(f.Check().Fail[late.ID].Error, "expired"); n != 1 || len(handled) > 0 {
 		t.Errorf("%d handled; it says %q", len(handled), f.Check().Fail[late.ID].Error)
@@ -136,9 +134,7 @@ func TestDeadlineRace(t *testing.T) {
 		}
 	}
 	days, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).History(context.Background(), Daily, 2)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.Must(err)
 	if ended := days[0].Acked + days[0].Garbage + days[1].Acked + days[1].Garbage; ended != n {
 		t.Errorf("counted %+v", days)
 	}
@@ -183,9 +179,7 @@ func TestTimeout(t *testing.T) {
 	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
 	for id, want := range map[string]string{free.ID: "true", long.ID: "1h0m0s", short.ID: "20ms"} {
 		got, err := m.Get(context.Background(), id)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f.Must(err)
 		if text := fmt.Sprint(got.Timeout); text != want && fmt.Sprint(got.Timeout < 0) != want {
 			t.Errorf("its timeout is %v, want %v", got.Timeout, want)
 		}

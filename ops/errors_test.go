@@ -10,6 +10,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
@@ -38,8 +39,7 @@ func TestPrefixOnce(t *testing.T) {
 	_, duplicate := q.Send(context.Background(), "y", delayqueue.WithKey("key of a"))
 	_, badOption := q.Send(context.Background(), "y", nil)
 	_, batch := q.SendBatch(context.Background(), []delayqueue.Outgoing{{Options: []delayqueue.MsgOption{delayqueue.WithKey("key of a")}}})
-	ended, cancel := context.WithCancel(context.Background())
-	cancel()
+	ended := queuetest.Over()
 	_, intercept := q.Intercept(ended, "x")
 	_, get := m.Get(ended, "x")
 	_, list := m.List(context.Background(), delayqueue.StatePending, Filter{}, "x")

@@ -257,9 +257,7 @@ func groupsErrors(f *face.Fixture, m *Queue) {
 
 func asJSON(t testing.TB, v any) string {
 	text, err := json.MarshalIndent(v, "", " ")
-	if err != nil {
-		t.Fatal(err)
-	}
+	queuetest.Must(t, err)
 	return string(text)
 }
 

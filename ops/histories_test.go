@@ -128,8 +128,7 @@ const (
 func fetchReplies(t testing.TB) func(reply []string) script.FetchReply {
 	t.Helper()
 	var answer []string
-	cli := redis.NewClient(&redis.Options{})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{})
 	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
 		cmd.(*redis.StringSliceCmd).SetVal(answer)
 		return nil
@@ -139,9 +138,7 @@ func fetchReplies(t testing.TB) func(reply []string) script.FetchReply {
 		t.Helper()
 		answer = reply
 		got, err := s.Fetch(queuetest.CtxB, &script.Caller{}, script.FetchRequest{Settings: &script.FetchSettings{}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		queuetest.Must(t, err)
 		return got
 	}
 }

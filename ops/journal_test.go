@@ -203,8 +203,7 @@ func TestJournalWithoutTheRight(t *testing.T) {
 	f.Send(f.Queue(nil), "a", face.InAnHour)
 	rule := "ACL SETUSER old on >secret ~* resetchannels &* +@all"
 	queuetest.SetUser(t, server.Client(t), strings.ReplaceAll(rule, "~*", "~{dq:"+f.Name+"}:[a-ik-z]*")) // all of its keys but this one
-	cli := redis.NewClient(&redis.Options{Addr: server.Addr(), Username: "old", Password: "secret"})
-	t.Cleanup(func() { _ = cli.Close() })
+	cli := queuetest.ClientWith(t, &redis.Options{Addr: server.Addr(), Username: "old", Password: "secret"})
 	m := Of(delayqueue.NewMonitor(f.Name, cli))
 	m.log = f.Logger()
 	f.Must(m.Pause(queuetest.CtxB))

@@ -26,14 +26,10 @@ func TestKeyHoldIsRespected(t *testing.T) {
 	})
 	drain := func() {
 		t.Helper()
-		if _, err := q.Drain(queuetest.CtxB); err != nil {
-			t.Fatal(err)
-		}
+		f.Must(queuetest.Failure(q.Drain(queuetest.CtxB)))
 	}
 	first, err := q.Send(queuetest.CtxB, "1", opts...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f.Must(err)
 	drain()
 	refuses = false
 	second, err := q.Send(queuetest.CtxB, "1", opts...)

@@ -64,9 +64,7 @@ func TestListsOfForeignEntriesEnd(t *testing.T) {
 		for state, want := range map[delayqueue.State]int{delayqueue.StatePending: n + 3, delayqueue.StateGarbage: 5} {
 			got := map[string]int{}
 			for msg, err := range m.All(queuetest.CtxB, state, Filter{Limit: 3}) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				f.Must(err)
 				if _, err := json.Marshal(msg); err != nil {
 					t.Errorf("%q: %v", msg.ID, err)
 				}
@@ -79,9 +77,7 @@ func TestListsOfForeignEntriesEnd(t *testing.T) {
 			}
 		}
 		for _, err := range m.All(queuetest.CtxB, delayqueue.StateReady, Filter{}) {
-			if err != nil {
-				t.Fatal(err)
-			}
+			f.Must(err)
 		}
 		for what, call := range map[string]func() (*BulkResult, error){
 			"by": func() (*BulkResult, error) {
@@ -120,9 +116,7 @@ func TestListsTurnRound(t *testing.T) {
 		}
 		all := func(state delayqueue.State, f Filter) (ids []string) {
 			for msg, err := range m.All(queuetest.CtxB, state, f) {
-				if err != nil {
-					t.Fatal(err)
-				}
+				queuetest.Must(t, err)
 				ids = append(ids, msg.ID)
 			}
 			return ids
@@ -147,7 +141,7 @@ func TestListsTurnRound(t *testing.T) {
 	})
 }
 
-// TestStepsOfLargeMessagesAreShort: listing and steering 500 messages of 8 KB holds the server in no call for longer
+// TestStepsOfLargeMessagesAreShort: sending, listing and steering 500 messages of 8 KB holds the server in no call for longer
 // than twice what one plain HSET of them takes.
 func TestStepsOfLargeMessagesAreShort(t *testing.T) {
 	t.Parallel()
@@ -158,22 +152,35 @@ func TestStepsOfLargeMessagesAreShort(t *testing.T) {
 	for i := range 500 {
 		plain = append(plain, queuetest.IDOf(fmt.Sprint(i)), payload)
 	}
-	least := []float64{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)} // others use this machine too
+	of := func(options func(i int) []delayqueue.MsgOption) (batch []delayqueue.Outgoing) {
+		for i := range 500 {
+			batch = append(batch, delayqueue.Outgoing{Payload: payload, Options: options(i)})
+		}
+		return batch
+	}
+	keyed := of(func(i int) []delayqueue.MsgOption {
+		return []delayqueue.MsgOption{face.InAnHour, delayqueue.WithKey(fmt.Sprint(i))}
+	})
+	delayed := of(func(int) []delayqueue.MsgOption { return []delayqueue.MsgOption{face.InAnHour} })
+	late := of(func(int) []delayqueue.MsgOption {
+		return []delayqueue.MsgOption{delayqueue.WithSchedule(time.Unix(5, 0))}
+	})
+	least := slices.Repeat([]float64{math.Inf(1)}, 7) // others use this machine too
 	queuetest.Eventually(t, "no call takes more than twice as long", func() bool {
 		f.Must(cli.Del(queuetest.CtxB, "plain").Err())
 		hset := queuetest.HeldFor(t, server, "hset", func() { f.Must(cli.HSet(queuetest.CtxB, "plain", plain...).Err()) })
-		batch := make([]delayqueue.Outgoing, 500)
-		for i := range batch {
-			batch[i] = delayqueue.Outgoing{Payload: payload, Options: []delayqueue.MsgOption{delayqueue.WithDelay(time.Hour), delayqueue.WithKey(fmt.Sprint(i))}}
-		}
-		_, err := q.SendBatch(queuetest.CtxB, batch)
-		f.Must(err)
 		all := Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 500}}
 		for i, call := range []func(){
+			func() { f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, delayed))) },
+			func() { f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, late))) },
+			func() { f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, keyed))) },
 			func() { f.Must(first(m.All(queuetest.CtxB, delayqueue.StatePending, all.Filter))) },
 			func() { _, err := m.BulkRescheduleBy(queuetest.CtxB, all, time.Hour); f.Must(err) },
 			func() { _, err := m.BulkReschedule(queuetest.CtxB, all, time.Now().Add(time.Hour)); f.Must(err) },
-			func() { _, err := m.BulkDelete(queuetest.CtxB, all); f.Must(err) },
+			func() {
+				all.States = append(all.States, delayqueue.StateReady)
+				f.Must(queuetest.Failure(m.BulkDelete(queuetest.CtxB, all)))
+			},
 		} {
 			least[i] = min(least[i], float64(queuetest.HeldFor(t, server, "evalsha", call))/float64(hset))
 		}

@@ -61,9 +61,7 @@ func (l *longest) of(prepare, call func()) time.Duration {
 func plainCosts(t *testing.T, server *redistest.Server) (plain, rewritten time.Duration) {
 	cli, mb := queuetest.RedisClient(t, server.Addr()), strings.Repeat("x", 1<<20)
 	must := func(err error) {
-		if err != nil {
-			t.Fatal(err)
-		}
+		queuetest.Must(t, err)
 	}
 	plain, rewritten = math.MaxInt64, math.MaxInt64
 	for i := range 12 {
@@ -187,14 +185,10 @@ func TestSendsOntoLongMessages(t *testing.T) {
 		}
 		batch = append(batch, delayqueue.Outgoing{Payload: "y", Options: []delayqueue.MsgOption{delayqueue.WithKey(key, delayqueue.Reschedule), delayqueue.WithDelay(9 * time.Hour)}})
 	}
-	if _, err := q.SendBatch(queuetest.CtxB, first); err != nil {
-		t.Fatal(err)
-	}
+	f.Must(queuetest.Failure(q.SendBatch(queuetest.CtxB, first)))
 	spent := queuetest.Commands(t, f.Client(), func() {
 		results, err := q.SendBatch(queuetest.CtxB, batch)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f.Must(err)
 		for i, r := range results {
 			if !r.Info.Existed {
 				t.Errorf("%d: %+v", i, r.Info)

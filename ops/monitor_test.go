@@ -187,9 +187,7 @@ func monitorGet(f *face.Fixture, m *Queue) {
 func payloadsIn(f *face.Fixture, m *Queue, state delayqueue.State, filter Filter) (all []string) {
 	f.T.Helper()
 	for msg, err := range m.All(queuetest.CtxB, state, filter) {
-		if err != nil {
-			f.T.Fatal(err)
-		}
+		f.Must(err)
 		if msg.State != state {
 			f.T.Errorf("%s is listed in %s as %s", msg.Payload, state, msg.State)
 		}

@@ -84,6 +84,10 @@ func TestProgrammingMistakes(t *testing.T) {
 		"nil handler":               {func() { q().WithHandler(nil) }, "must not be nil"},
 		"nil middleware":            {func() { q().WithMiddleware(nil) }, "must not be nil"},
 		"nil error handler":         {func() { q().WithErrorHandler(nil) }, "must not be nil"},
+		"nil listener":              {func() { q().ListenEvent(nil) }, "the listener is nil"},
+		"middleware of nothing": {func() {
+			q().WithMiddleware(func(delayqueue.Handler) delayqueue.Handler { return nil }).StartConsume()
+		}, "middleware 1 returned a nil Handler"},
 		"nil garbage handler":       {func() { q().WithGarbageHandler(nil) }, "must not be nil"},
 		"nil logger":                {func() { q().WithLogger(nil) }, "slog.DiscardHandler"},
 		"StartConsume, no callback": {func() { delayqueue.NewQueue(f.Name, cli, nil).StartConsume() }, "WithCallback or WithHandler"},

@@ -60,9 +60,7 @@ func TestQueuesOfOneNode(t *testing.T) {
 	const n = 12
 	for i := range n {
 		_, err := delayqueue.NewPublisher(fmt.Sprint("q", i), cli).Send(queuetest.CtxB, "x", face.InAnHour)
-		if err != nil {
-			t.Fatal(err)
-		}
+		queuetest.Must(t, err)
 	}
 	one := redis.NewClient(&redis.Options{Addr: cluster.Addrs()[0]})
 	defer one.Close()

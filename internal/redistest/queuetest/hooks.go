@@ -89,7 +89,12 @@ func OneNodeCluster(t *testing.T, addr func() string) *redis.ClusterClient {
 }
 
 func RedisClient(t testing.TB, addr string) *redis.Client {
-	cli := redis.NewClient(&redis.Options{Addr: addr})
+	return ClientWith(t, &redis.Options{Addr: addr})
+}
+
+// ClientWith makes a client that is closed at the end of the test.
+func ClientWith(t testing.TB, opt *redis.Options) *redis.Client {
+	cli := redis.NewClient(opt)
 	t.Cleanup(func() { _ = cli.Close() })
 	return cli
 }
