@@ -217,6 +217,8 @@ func TestDue(t *testing.T) {
 		"one skips, late":        {Skip, NoCatchUp, at + 5, at},
 		"the latest of three":    {Allow, 1, at + 2*3600 + 6, at + 2*3600},
 		"two of three":           {Allow, 2, at + 2*3600 + 6, at + 3600},
+		// The first of several would keep out those after it.
+		"one skips, the latest of three": {Skip, 5, at + 2*3600 + 6, at + 2*3600},
 	} {
 		e := &entry{name: "e", record: record{plan: plan{times: times{Every: 3600}, CatchUp: c.catchUp, Overlap: c.overlap}}, when: everyTiming{3600, 0}}
 		e.settled(at - 3600)

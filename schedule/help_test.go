@@ -32,8 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(redistest.Main(m, &shared))
 }
 
-// patience is how long a test waits for what must happen; it is no measure of speed.
-const patience = time.Minute
+const patience = testkit.Patience
 
 // A fixture is one test's queue.
 type fixture struct {
@@ -53,7 +52,11 @@ func fixtureOn(t *testing.T, cli redis.UniversalClient) *fixture {
 	f := &fixture{T: t, name: name, cli: cli, log: &testkit.Buffer{}}
 	f.pub, f.mon = delayqueue.NewPublisher(f.name, cli), ops.Of(delayqueue.NewMonitor(f.name, cli))
 	f.s = f.replica()
-	t.Cleanup(func() { check.Assert(t, cli, "dq", f.name) })
+	t.Cleanup(func() {
+		if check.Assert(t, cli, "dq", f.name); t.Failed() {
+			t.Logf("log:\n%s", f.log)
+		}
+	})
 	return f
 }
 
@@ -163,12 +166,7 @@ func (f *fixture) run(replicas ...*Scheduler) (stop func()) {
 // until waits until cond holds.
 func (f *fixture) until(what string, cond func() bool) {
 	f.Helper()
-	for deadline := time.Now().Add(patience); !cond(); {
-		if time.Now().After(deadline) {
-			f.Fatalf("%s: not within %v; log:\n%s", what, patience, f.log)
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	testkit.Until(f, what, cond)
 }
 
 // now is the server's time, in unix seconds.

@@ -293,21 +293,6 @@ func TestSetAll(t *testing.T) {
 	}
 }
 
-// TestSkipCatchesUpTheNewest: of several that were missed an entry that skips sends the last: the first would keep out those after it.
-func TestSkipCatchesUpTheNewest(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	now := f.now()
-	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour, Offset: time.Duration((now-60)%3600) * time.Second, Overlap: Skip, CatchUp: 5}))
-	f.age("e", 24*time.Hour)
-	got := f.consume(func(ctx context.Context, _ *delayqueue.Message) error { return nil })
-	f.run(f.s, f.replica())
-	f.until("it is caught up", func() bool { last, _ := f.lastOf("e"); return last == now-60 && len(got.payloads()) > 0 })
-	if instants, _ := got.of("e"); len(instants) != 1 || instants[now-60] != 1 {
-		t.Errorf("ran %v, want %d", instants, now-60)
-	}
-}
-
 // TestJitterBeginEnd: jitter moves all instants of an entry alike, and each entry's otherwise; none is before Begin or after End, and an
 // entry that is over is shown as that.
 func TestJitterBeginEnd(t *testing.T) {

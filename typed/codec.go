@@ -20,13 +20,6 @@ type codec struct {
 
 var jsonCodec = codec{json.Marshal, json.Unmarshal, true}
 
-func newCodec(marshal func(any) ([]byte, error), unmarshal func([]byte, any) error) codec {
-	if marshal == nil || unmarshal == nil {
-		panic("typed: WithCodec: a function is nil: it takes one to encode and one to decode")
-	}
-	return codec{marshal: marshal, unmarshal: unmarshal}
-}
-
 // encode makes a payload, or a result, of kind.
 func (c codec) encode(kind string, v any) (string, error) {
 	if p := reflect.ValueOf(v); p.Kind() == reflect.Pointer && p.IsNil() {

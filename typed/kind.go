@@ -34,7 +34,10 @@ func Kind[T any](name string) KindOf[T] {
 // WithCodec returns the kind with another codec in place of JSON: marshal gets a T, and unmarshal a pointer to one, or
 // where T is a pointer itself a new one of its type. Senders and handlers must use the same. It panics if a function is nil.
 func (k KindOf[T]) WithCodec(marshal func(v any) ([]byte, error), unmarshal func(data []byte, v any) error) KindOf[T] {
-	return KindOf[T]{k.String(), newCodec(marshal, unmarshal)}
+	if marshal == nil || unmarshal == nil {
+		panic("typed: WithCodec: a function is nil: it takes one to encode and one to decode")
+	}
+	return KindOf[T]{k.String(), codec{marshal: marshal, unmarshal: unmarshal}}
 }
 
 // String is the name of the kind.
