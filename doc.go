@@ -17,7 +17,7 @@
 //   - One holder: while its lease lasts, no other consumer can end the delivery of its holder. A late result of an
 //     older delivery changes nothing.
 //   - A consumer that dies costs no retry. Its messages come back when their leases have run out.
-//   - A change whose reply was lost is repeated until its context ends. All repeats within an hour have the effect of one call.
+//   - A change whose reply was lost is repeated until its context ends (except ops.Queue.DeleteQueue). All repeats within an hour have the effect of one call.
 //   - A message that a handler names with Then is sent only if its delivery is acked, in the same step.
 //
 // # What is not
@@ -29,12 +29,12 @@
 //     belongs in a queue of its own.
 //   - More than Redis keeps: Redis may lose messages in a failover or a crash. WithReplicaAck
 //     and appendfsync narrow that.
-//   - Eviction: under a maxmemory policy other than noeviction, Redis deletes the queue.
+//   - Eviction: under a maxmemory policy of allkeys Redis may delete the queue, and under volatile what has a time to live: set noeviction.
 //
 // # The life of a message
 //
 // A message is pending until it is due, ready until a consumer takes it, unacked while a consumer has it, and gone when it
-// is acked, unless WithRetention keeps it for a while with its result (done). After a failure, a snooze or a loss it
+// is acked. WithRetention keeps it for a while with its result instead (done). After a failure, a snooze or a loss it
 // waits for its next delivery (retry). A message that was given up on is garbage: no retry is left, the handler returned
 // ErrSkipRetry, the message was lost with its consumer too often, or its TTL or deadline was over. docs/life.md has a drawing.
 // Intercept takes a message out of any state but unacked and done. Cancel takes it out of unacked, too.
@@ -45,7 +45,7 @@
 // {<prefix>:<name>}:<structure>. The prefix is dq unless UseCustomPrefix sets another. A prefix holds no
 // colon, so queues of different prefixes, or of different names, share no key. PROTOCOL.md describes each key.
 //
-// # Concurrency
+// # Goroutines
 //
 // All methods of DelayQueue, Pool, Publisher and Monitor are safe for concurrent use. Settings (With…) are the exception:
 // they belong before StartConsume and before the first send. Callbacks and handlers are called from as many
@@ -66,8 +66,7 @@
 //   - It may import the standard library, go-redis, and the internal packages consume, produce, script, link, message, event, conc,
 //     userlog and clock. It must never import ops.
 //   - It owns what a user sets and starts: a DelayQueue owns its config and its consumers, a Pool its workers, and a Monitor what is
-//     awaited over it. The state of a queue is in Redis. Only package script writes it, except for the key schedules and the marker that
-//     package wake takes.
+//     awaited over it. The state of a queue is in Redis. Only package script writes it; its comment lists the exceptions.
 //   - It must never call a user's code under a lock, because that code may call the same value again.
 //   - Requests to package script are in scripts.go, except those of Await and ListenEvent. The face makes public types of the replies:
 //     the engine returns words and numbers.

@@ -85,7 +85,7 @@ const maxThrottle = time.Hour
 
 // Throttle makes a value for a handler to return if the whole queue must wait for a while, as after a 429. The message is
 // delivered again after d, which is no failure and uses no retry. Until then no consumer is handed a message of the queue.
-// Messages that consumers have already are handled. err is the reason, and may be nil.
+// Handlers that have started go on. A fetched message that waits for a worker is handled, or goes back after 100 ms. err is the reason, and may be nil.
 //
 // A negative d counts as zero, and more than an hour as an hour: the next handler may return Throttle again. A d above
 // 0 and below 1ms is a number without its unit, and makes a failure that says so (ErrBadOption). If several handlers return Throttle, the longest
@@ -155,8 +155,8 @@ func SetResult(ctx context.Context, value string) error {
 // ErrTooMuchFollows: more than 100 messages, or 1 MB of them, would follow one message.
 var ErrTooMuchFollows = consume.ErrTooMuchFollows
 
-// Then sends a message to the handler's own queue if and only if the delivery that the handler, or a middleware, has in
-// hand is acked, in one atomic step with the ack. So a handler that ran twice has one successor, and a handler that failed, snoozed,
+// Then sends a message to the handler's own queue together with the ack of the delivery that the handler, or a middleware, has in
+// hand: in one atomic step, and without that ack not at all. So a handler that ran twice has one successor, and a handler that failed, snoozed,
 // returned Again, or came too late has none. ctx is the handler's, or made of it. A handler may name up to 100 messages, of 1 MB
 // together, which are stored in that order. Messages that an earlier try of a middleware has named follow, too. Then is
 // safe for concurrent use.

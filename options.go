@@ -183,8 +183,8 @@ func (q *DelayQueue) WithFetchInterval(d time.Duration) *DelayQueue {
 // WithFetchLimit bounds how many deliveries the consumer holds. Settled ones do not count.
 // Default 0: one for each free worker, and as many as the workers handle in two round trips.
 //
-// If many consumers drain a backlog at once, other users of the server wait for a script of each of them. Fetches are small when a
-// backlog begins and while the server is slow, but are then never bounded to less than 64 deliveries. A smaller limit makes these waits shorter, and the
+// If many consumers drain a backlog at once, other users of the server wait for a script of each of them. At the start of a backlog,
+// and while the server is slow, a fetch asks for 64 deliveries or little more. A smaller limit makes these waits shorter, and the
 // drain slower.
 func (q *DelayQueue) WithFetchLimit(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithFetchLimit(%d)", n), n >= 0, "must not be negative; 0 means as many as the workers need",
@@ -243,10 +243,10 @@ func (q *DelayQueue) WithDefaultRetryCount(n int) *DelayQueue {
 // 6.2 to 8.0, in Redict 7.3 and in Valkey 8.0 to 9.1). So a send during which the first replica came is carried
 // out once more, under the same id, and waits again.
 //
-// If n is below the number of replicas, a failover, also a planned one, may promote a replica that had not confirmed. If no
-// accepted message may be lost, let n be the number of all replicas; sends fail then while one replica is away. A replica that has
+// If n is below the number of replicas, a failover, also a planned one, may promote a replica that had not confirmed. If Redis may forget no
+// accepted message, let n be the number of all replicas; sends fail then while one replica is away. A replica that has
 // confirmed, and restarts without persistence or with an older copy, has forgotten the message. If it is promoted before it has
-// synced, the message is lost.
+// synced, the message is gone.
 func (q *DelayQueue) WithReplicaAck(n int, timeout time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithReplicaAck(%d, %v)", n, timeout), validReplicaAck(n, timeout), replicaAckRule,
 		func(*config) { q.batcher.Replicas, q.batcher.ReplicaTimeout = n, timeout })
@@ -306,8 +306,7 @@ func (q *DelayQueue) WithGarbageRetention(age time.Duration, max int) *DelayQueu
 // 100,000 results of 1 MB are 100 GB. If consumers of a queue differ: see WithLease.
 //
 // Messages that were acked within the last 5 s are deleted last, so that a Call finds its result although messages that are kept for
-// longer have filled the queue. If all were acked within 5 s, those that were acked first are deleted, more or less, whether they were
-// read or not. A Call looks at most a second after the ack, so n must be larger than the number of acks in some seconds.
+// longer have filled the queue. If all were acked within 5 s, roughly those that were acked first are deleted, read or not. A Call looks at most a second after the ack, so n must be larger than the number of acks in some seconds.
 func (q *DelayQueue) WithDoneLimit(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithDoneLimit(%d)", n), n >= 0, "must not be negative; 0 means no bound", func(c *config) { c.DoneMax = n })
 }
@@ -321,9 +320,9 @@ func (q *DelayQueue) WithLogger(log *slog.Logger) *DelayQueue {
 	})
 }
 
-// WithRateLimit bounds how many messages of the queue are handed out in a time, over all its consumers: n deliveries in each per,
-// evenly spaced, and up to burst at once if fewer went before. By the clock of the server, at most burst + n*t/per deliveries are
-// handed out in any time t. Messages that must wait stay in the queue, and one consumer wakes when the next may go. n is at
+// WithRateLimit bounds how many messages of the queue are handed out in a time, over all its consumers: n deliveries per unit of
+// time, evenly spaced, and up to burst at once if fewer went before. By the clock of the server, at most burst + n*t/per deliveries are
+// handed out in any time t, so at most n + burst in a time of per. Messages that must wait stay in the queue, and one consumer wakes when the next may go. n is at
 // least 1, and the rate at most a million a second; per is 1ms to 365 days; burst is 1 to a million.
 //
 // Each delivery that leaves the queue counts, also a retry, and a delivery that comes back unhandled. A message that is past its
@@ -338,9 +337,10 @@ func (q *DelayQueue) WithRateLimit(n int, per time.Duration, burst int) *DelayQu
 	})
 }
 
-// WithQueueConcurrency bounds how many handlers run at a time, over all consumers of the queue: 1 to 2,147,483,647. WithConcurrent
-// bounds those of one DelayQueue in one process. A handler counts until it returns: also past its limit, after its message was canceled, and after a
-// Shutdown that gave up. The places of a dead process are free when its leases have run out. If consumers of a queue
+// WithQueueConcurrency bounds the places of the queue, which are how many handlers run at a time over all its consumers: 1 to
+// 2,147,483,647. A message that is fetched and waits for a worker has a place, too. WithConcurrent bounds the workers of one DelayQueue in
+// one process. A handler keeps its place until it returns: also past its time limit, after its message was canceled, and after a Shutdown
+// that gave up. The places of a dead process are free when its leases have run out. If consumers of a queue
 // differ, the smallest number applies to all of them: see WithRateLimit.
 func (q *DelayQueue) WithQueueConcurrency(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithQueueConcurrency(%d)", n), script.ValidConcurrency(n), script.ConcurrencyRule,

@@ -39,8 +39,8 @@
 //   - When a lease ends, nothing happens at that instant. The next fetch of any consumer takes the delivery back, or after a
 //     grace a later one. Until then the holder may renew or settle it. If Redis does not answer its renewals, the holder
 //     cancels its handlers when the lease is over by its own clock.
-//   - Workers belong to the DelayQueue or the Pool, not to a consumer. A handler that runs on past its limit has a successor, up to twice as
-//     many of one queue. More of them take workers from that queue alone.
+//   - Workers belong to the DelayQueue or the Pool, not to a consumer. A handler that runs on past its time limit
+//     is replaced by a new worker. One queue has at most twice as many handlers as workers that way.
 //   - No worker is free for longer than a round trip while a queue of the pool has something for it. Each queue fetches ahead what its workers
 //     handle in two of its own round trips. A worker waits for the fetch of another queue only if that queue has a backlog and is near.
 //   - A reply that does not come through is asked for again with less in it. A message that does not come through alone counts a loss. A message
@@ -52,6 +52,6 @@
 // the settler when all outcomes are out, leases, the garbage handler, done. Handlers and the settler need leases, so leases end after both.
 // The last settlement may make garbage, so the garbage handler ends last. Overruns go on after done, until their handlers return.
 //
-// redisCtx ends when handlers have finished and Redis has answered nothing for a lease: no call waits any longer. forceCtx ends with the
+// After a stop, redisCtx ends when handlers have finished and Redis has answered nothing for a lease: no call waits any longer. forceCtx ends with the
 // context of Shutdown: running deliveries are released, and nobody waits for their handlers.
 package consume

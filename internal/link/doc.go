@@ -15,8 +15,8 @@
 //   - Silence makes no bound longer, except for the bytes of large calls (below). Late answers do: the time that one took is what later
 //     attempts wait for, until an answer comes in time. So when a server is back, the attempts that wait are at most a second old.
 //   - Up to three attempts that were given up are still listened to. Their replies only tell how late they are: the call itself is repeated.
-//   - Large calls tell the speed of the line. One that was written without an answer has twice the time when it is repeated. That is forgotten
-//     after half a minute, or when a large call is answered in time.
+//   - Large calls tell the speed of the line. After one that was written and not answered, the next large call has twice the
+//     time for its bytes. The doubling is forgotten after half a minute, or when a large call is answered in time.
 //   - The bytes of a call are its arguments, and its reply if that is known. A message that a fetch asks for alone has the time for its bytes,
 //     up to a lease.
 //   - A connection that gave no answer is not trusted, nor are its neighbours. Their pool is retired, waiting callers are woken, and the next
