@@ -21,8 +21,6 @@ import (
 
 func TestMain(m *testing.M) { leaks.Main(m) }
 
-const deadline = time.Minute // of what must happen; no measure of speed
-
 // instance is one process of the service, as far as the others can see.
 type instance struct {
 	t   *testing.T
@@ -92,16 +90,7 @@ func (i *instance) state(path string) string {
 
 func (i *instance) awaitClosed(path string) {
 	i.t.Helper()
-	until(i.t, path+" is closed", func() bool { return i.state(path) == closed })
-}
-
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(deadline); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited %v in vain until %s", deadline, what)
-		}
-	}
+	testkit.Until(i.t, path+" is closed", func() bool { return i.state(path) == closed })
 }
 
 func TestUnpaidIsClosed(t *testing.T) {
@@ -139,7 +128,7 @@ func TestTimeoutOfPaidOrder(t *testing.T) {
 	if _, err := closeOrder.Send(t.Context(), i.queue, unpaid{id}); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the handler has seen it", func() bool { return strings.Contains(i.log.String(), "found it paid") })
+	testkit.Until(t, "the handler has seen it", func() bool { return strings.Contains(i.log.String(), "found it paid") })
 	if got := i.state(path); got != paid {
 		t.Errorf("state %s, want %s", got, paid)
 	}
@@ -190,7 +179,7 @@ func TestPayRacesClose(t *testing.T) {
 			want := map[int]string{http.StatusOK: paid, http.StatusConflict: closed}[resp.StatusCode]
 			logged := regexp.MustCompile(`(?m)^order ` + o.ID + `: closed`)
 			if want == closed {
-				until(t, "somebody logs order "+o.ID+" closed", func() bool { return logged.MatchString(a.log.String() + b.log.String()) })
+				testkit.Until(t, "somebody logs order "+o.ID+" closed", func() bool { return logged.MatchString(a.log.String() + b.log.String()) })
 			}
 			if got := a.state("/orders/" + o.ID); got != want {
 				t.Errorf("order %s: answer %d, yet it is %s", o.ID, resp.StatusCode, got)
@@ -244,17 +233,12 @@ func TestRun(t *testing.T) {
 	code := make(chan int, 1)
 	go func() { code <- run(ctx, []string{"-addr", "127.0.0.1:0", "-timeout", "100ms"}, &out, &errs) }()
 	address := regexp.MustCompile(`listening on (\S+),`)
-	until(t, "it listens", func() bool { return address.MatchString(out.String()) })
+	testkit.Until(t, "it listens", func() bool { return address.MatchString(out.String()) })
 	i := &instance{t: t, url: "http://" + address.FindStringSubmatch(out.String())[1]}
 	i.awaitClosed(i.create())
 	cancel()
-	select {
-	case got := <-code:
-		if got != 0 || errs.String() != "" {
-			t.Errorf("exit code %d, stderr %q", got, &errs)
-		}
-	case <-time.After(deadline):
-		t.Fatal("it does not stop")
+	if got := testkit.Receive(t, "it stops", code); got != 0 || errs.String() != "" {
+		t.Errorf("exit code %d, stderr %q", got, &errs)
 	}
 	for _, want := range []string{"redis: embedded", "curl -X POST", "order 1: closed", "no more requests", "no more timeouts", "stopped\n"} {
 		if !strings.Contains(out.String(), want) {
