@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -56,13 +54,7 @@ func TestListAPI(t *testing.T) {
 		"go.mod": "module example.com/listed\n\ngo 1.25\n", "listed.go": listed,
 		"internal/own/own.go": "package own\n\nfunc Own() {}\n", "run/main.go": "package main\n\nfunc Main() {}\n\nfunc main() {}\n",
 	} {
-		name = filepath.Join(here.dir, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		write(t, here.dir, name, text)
 	}
 	got, err := here.listAPI(&member{dir: ".", path: "example.com/listed"})
 	if err != nil {

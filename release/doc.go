@@ -6,7 +6,6 @@
 //	go run . tidy                go mod tidy in every module, with the siblings of this tree
 //	go run . -n tag v0.1.0       what a release would do
 //	go run . tag v0.1.0          commits the versions and sets the tags; pushes nothing
-//	go run . proxy DIR           this tree as a module proxy: GOPROXY=file://DIR
 //
 // The modules have one version. In go.mod each requires its siblings as they were released last;
 // go.work makes all work here use the siblings of this tree, so no go.mod has a replace. The sums of
@@ -14,5 +13,5 @@
 // order in which they require each other, from the very commit that it tags.
 //
 // tree.go reads the modules, rules.go says what holds for them, tidy.go tidies, api.go lists what
-// users see, tag.go releases, proxy.go writes what a module proxy serves.
+// users see, tag.go releases.
 package main

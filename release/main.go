@@ -19,7 +19,7 @@ func command(args []string) error {
 	dir := flags.String("tree", "..", "the top of the tree")
 	dry := flags.Bool("n", false, "tag: show what it would do")
 	flags.Usage = func() {
-		fmt.Fprintln(os.Stderr, "go run . [-tree DIR] check | api | tidy | [-n] tag VERSION | proxy DIR")
+		fmt.Fprintln(os.Stderr, "go run . [-tree DIR] check | api | tidy | [-n] tag VERSION")
 	}
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -41,8 +41,6 @@ func command(args []string) error {
 			return err
 		}
 		return t.tag(args[1], *dry, os.Stdout)
-	case len(args) == 2 && args[0] == "proxy":
-		return t.proxy(args[1])
 	}
 	flags.Usage()
 	os.Exit(2)

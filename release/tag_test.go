@@ -11,9 +11,7 @@ import (
 // commit writes a file of the tree and commits it.
 func (t *tree) commit(test *testing.T, name, text string) {
 	test.Helper()
-	if err := os.WriteFile(filepath.Join(t.dir, name), []byte(text), 0o644); err != nil {
-		test.Fatal(err)
-	}
+	write(test, t.dir, name, text)
 	t.must(test, "commit", "--quiet", "--all", "--message", name)
 }
 
@@ -29,10 +27,7 @@ func (t *tree) must(test *testing.T, args ...string) string {
 // refuses checks that version is not made, and that the error says why.
 func (t *tree) refuses(test *testing.T, version, why string) {
 	test.Helper()
-	again, err := readTree(t.dir)
-	if err != nil {
-		test.Fatal(err)
-	}
+	again := treeIn(test, t.dir)
 	before := t.must(test, "rev-parse", "HEAD") + t.must(test, "tag", "--list")
 	if err := again.tag(version, false, io.Discard); err == nil || !strings.Contains(err.Error(), why) {
 		test.Errorf("%s: %v; it should say %q", version, err, why)
@@ -45,18 +40,9 @@ func (t *tree) refuses(test *testing.T, version, why string) {
 const changes = "# Changelog\n\n## Unreleased\n\n- This.\n"
 
 func TestTag(t *testing.T) {
-	here, err := readTree("..")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tree, err := here.rehearse(t.TempDir(), "v0.1.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tree := rehearsed(t, "v0.1.0")
 	tree.refuses(t, "v0.1.1", "says nothing under Unreleased")
-	if err := os.WriteFile(filepath.Join(tree.dir, "CHANGELOG.md"), []byte(changes), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	write(t, tree.dir, "CHANGELOG.md", changes)
 	tree.refuses(t, "v0.1.1", "commit first")
 	tree.commit(t, "CHANGELOG.md", changes)
 	for version, why := range map[string]string{
