@@ -168,7 +168,7 @@ func TestScriptDoneLimit(t *testing.T) {
 	})
 }
 
-// TestScriptDoneIsSeen: a look by id finds a done message, and counts say how many there are.
+// TestScriptDoneIsSeen: a look by id finds a done message, counts say how many there are, and no steer but a delete changes it.
 func TestScriptDoneIsSeen(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(r *rig) {
@@ -184,6 +184,13 @@ func TestScriptDoneIsSeen(t *testing.T) {
 		}
 		n, err := r.Store.Counts(queuetest.CtxB)
 		r.equal("counts", fmt.Sprint(n.QueueCounts, err), fmt.Sprint(QueueCounts{Done: 2}, nil))
+		before := r.text(r.read())
+		for _, what := range []string{SteerAt, SteerBy, SteerRequeue} {
+			for _, only := range []string{"", "done"} {
+				r.equal(what, r.steered(SteerRequest{What: what, Only: only, Targets: targetsOf("a")}), "!done")
+			}
+		}
+		r.expect(before)
 	})
 }
 

@@ -55,9 +55,7 @@ func TestScriptErrors(t *testing.T) {
 			for n := 2; n <= 6; n++ {
 				begun := r.since(r.now)
 				r.take(fmt.Sprint(n, ":a"))
-				r.tickTo(begun + 9*time.Second)
-				r.at(begun + 11*time.Second)
-				r.tick()
+				r.lapse(begun + 11*time.Second)
 				text := "lost"
 				if n == 4 {
 					text = PoisonText
@@ -148,9 +146,7 @@ func TestScriptErrorsOfAnotherProgram(t *testing.T) {
 			n := tag()
 			write(n)
 			begun := r.since(r.now)
-			r.tickTo(begun + 9*time.Second)
-			r.at(begun + 11*time.Second)
-			r.tick()
+			r.lapse(begun + 11*time.Second)
 			newest("a loss", queuetest.LostText)
 			write(n + 1)
 			r.at(begun + 13*time.Second)

@@ -45,9 +45,7 @@ func TestHistoryIsExact(t *testing.T) {
 		r.settle(settler, batch...)
 		r.settleAgain(settler, batch...)
 		want("settled", spanCounts{Sent: 4, Delivered: 4, Acked: 1, Failed: 2, Garbage: 1, Started: 4})
-		r.tickTo(9 * time.Second)
-		r.at(11 * time.Second)
-		r.tick() // d is lost
+		r.lapse(11 * time.Second) // d is lost
 		all := spanCounts{Sent: 4, Delivered: 4, Acked: 1, Failed: 2, Lost: 1, Garbage: 2, Started: 4}
 		want("lost", all)
 		r.equal("what state holds yet", r.read().Fields["sent"], "0")

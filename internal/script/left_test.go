@@ -55,7 +55,7 @@ func TestScriptLeft(t *testing.T) {
 			r.done(failed(OutcomeGarbage))
 			r.equal("requeue", r.steers("requeue", r.now+1e6, "a"), "garbage")
 		}, b + "retry 2:a@1s " + two + "left k=a fail a=2/0/0@0s!x key k=b wake 1s"},
-		"lost": {func(r *rig) { leaves(r); r.tickTo(9 * time.Second); r.at(11 * time.Second); r.tick() },
+		"lost": {func(r *rig) { leaves(r); r.lapse(11 * time.Second) },
 			b + "retry 2:a@11s~11.5s " + two + "left k=a fail a=2/0/1@11s!lost key k=b wake 11s~11.5s"},
 		"poison": {func(r *rig) {
 			leaves(r)
