@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -20,63 +21,24 @@ func FoldError(text string) string {
 	if text == "" {
 		return noError
 	}
-	text = text[:min(len(text), 4<<10)]
-	var out strings.Builder
-	unclosed := map[byte]bool{} // quotes without an end
-	for i := 0; i < len(text); {
-		c := text[i]
-		switch {
-		case (c == '"' || c == '`' || c == '\'' && (i == 0 || !alnum(text[i-1]))) && !unclosed[c]:
-			n := quoted(text[i:])
-			if unclosed[c] = n == 0; n == 0 {
-				continue
-			}
-			out.WriteByte(c)
-			out.WriteString("…")
-			out.WriteByte(c)
-			i += n
-		case alnum(c):
-			n := word(text[i:])
-			if !isID(text[i : i+n]) {
-				n = foldNumbers(&out, text[i:], n)
-			} else {
-				out.WriteByte('#')
-			}
-			i += n
-		default:
-			out.WriteByte(c)
-			i++
+	folded := foldable.ReplaceAllStringFunc(text[:min(len(text), 4<<10)], func(part string) string {
+		switch quote := part[:1]; {
+		case strings.Contains("`\"'", quote):
+			return quote + "…" + quote
+		case isID(part):
+			return "#"
 		}
-	}
-	return out.String()
+		return part
+	})
+	return number.ReplaceAllString(folded, "#")
 }
 
-func digit(c byte) bool { return c >= '0' && c <= '9' }
-
-func alnum(c byte) bool { return digit(c) || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
-
-// quoted is the length of the text from its quote to the next quote of this kind, both included; 0 if there is none.
-func quoted(text string) int {
-	for i := 1; i < len(text); i++ {
-		switch {
-		case text[i] == '\\' && text[0] != '`':
-			i++
-		case text[i] == text[0] && (text[0] != '\'' || i+1 == len(text) || !alnum(text[i+1])):
-			return i + 1
-		}
-	}
-	return 0
-}
-
-// word is the length of the word at the beginning of a text: letters, digits, and - and _ between them.
-func word(text string) int {
-	for i := range len(text) {
-		if !alnum(text[i]) && ((text[i] != '-' && text[i] != '_') || i+1 == len(text) || !alnum(text[i+1])) {
-			return i
-		}
-	}
-	return len(text)
-}
+var (
+	// foldable finds texts between two quotes, and words. An apostrophe within a word is no quote.
+	foldable = regexp.MustCompile("(?s)`[^`]*`" + `|"(?:[^"\\]|\\.)*"|\B'(?:[^'\\]|\\.|'\b)*'\B|[0-9A-Za-z]+(?:[-_][0-9A-Za-z]+)*`)
+	// number finds a number with the characters that join its parts.
+	number = regexp.MustCompile(`[0-9]+(?:[.,:][0-9]+)*`)
+)
 
 // isID says whether a word is an id: a UUID, or a long mix of letters and digits.
 func isID(word string) bool {
@@ -84,31 +46,14 @@ func isID(word string) bool {
 	for i := range len(word) {
 		c := word[i]
 		switch {
-		case digit(c):
+		case c >= '0' && c <= '9':
 			digits++
-		case alnum(c):
+		case c != '-' && c != '_':
 			letters++
 			hex = hex && (c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' || i == 1 && word[:2] == "0x")
 		}
 	}
 	return digits > 0 && letters > 0 && (hex && len(word) >= 8 || digits > 1 && len(word) >= 16 && !strings.ContainsAny(word, "-_"))
-}
-
-// foldNumbers writes a word of n bytes with # for each number in it. A number may go on behind the word. It returns where the last one ends.
-func foldNumbers(out *strings.Builder, text string, n int) int {
-	for i := 0; i < n; {
-		if !digit(text[i]) {
-			out.WriteByte(text[i])
-			i++
-			continue
-		}
-		out.WriteByte('#')
-		for i < len(text) && (digit(text[i]) || strings.IndexByte(".,:", text[i]) >= 0 && i+1 < len(text) && digit(text[i+1])) {
-			i++
-		}
-		n = max(n, i)
-	}
-	return n
 }
 
 // An ErrorGroup is the messages whose last errors are alike.

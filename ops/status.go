@@ -40,7 +40,7 @@ type MessageStatus struct {
 	Superseded bool          // another send took the key (Replace, Reschedule); in unack the message will end with this delivery, in done it ended so, without an ack
 	Result     string        // Get, in done: the result of the handler (SetResult); "" if there is none
 	EndedAt    time.Time     // when the last delivery ended; zero before the second delivery
-	Consumer   string        // Get and InFlight, in unack: the ID of the Consumer that handles the message; "" if that is not known
+	Consumer   string        // Get, in unack: the ID of the Consumer that handles the message; "" if that is not known
 	Broken     error         // why payload and headers cannot be read: a newer version of this library or another program wrote them, or ErrNotRead
 }
 
