@@ -98,11 +98,6 @@ func WithPayloadKey(on ...Conflict) MsgOption {
 	}
 }
 
-func payloadKey(payload string) string {
-	sum := sha256.Sum256([]byte(payload))
-	return hex.EncodeToString(sum[:])
-}
-
 // WithMaxWait bounds how long Replace, Reschedule and Append put a message off: the message is due at most d after the first send with
 // this option, by the server's clock, however often later sends put it off. If that time is over and the message was handed out, a
 // further send begins a new time. d is at least 1ms, and no less than the delay.
@@ -123,7 +118,8 @@ func WithMaxWait(d time.Duration) MsgOption {
 // checkKey makes the key of a payload, and refuses options that lack another option or contradict one.
 func (m *draft) checkKey() error {
 	if m.Key == "" && m.put.PayloadKey {
-		m.Key = payloadKey(m.Payload)
+		sum := sha256.Sum256([]byte(m.Payload))
+		m.Key = hex.EncodeToString(sum[:])
 	}
 	if m.Key == "" && m.KeyHold > 0 {
 		return fmt.Errorf("%w: WithKeyHold(%v) without a key: use WithKey or WithPayloadKey", ErrBadOption, m.KeyHold)

@@ -227,10 +227,6 @@ func (s *producer) EnableReport() *Subscription {
 // reportTime bounds how long a Monitor tries to publish what it did. A failure is not reported, because perhaps nobody listens.
 const reportTime = time.Second
 
-func (m *Monitor) publish(e Event) {
-	_ = publish(m.store, reportTime, []Event{e})
-}
-
 // ListenEvent calls a listener, until Stop, for the events of all processes that report them (EnableReport), and for what Monitors
 // and ops.Queues do to the queue. The listener hears events from the return of ListenEvent on; ctx bounds this call alone.
 //

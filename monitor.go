@@ -22,7 +22,7 @@ type Monitor struct {
 func NewMonitor(name string, cli redis.UniversalClient, opts ...QueueOption) *Monitor {
 	s := newProducer("NewMonitor", name, cli, opts)
 	m := &Monitor{steerer: steerer{store: s.store, events: s.events}}
-	m.report = m.publish
+	m.report = func(e Event) { _ = publish(m.store, reportTime, []Event{e}) }
 	return m
 }
 
@@ -70,7 +70,7 @@ type Counts struct {
 // Counts counts the messages with one script call of O(log n). It returns ErrNoQueue for a queue that has no key, and so do
 // GetPendingCount, GetReadyCount and GetProcessingCount.
 func (m *Monitor) Counts(ctx context.Context) (Counts, error) {
-	c, err := m.counts(ctx)
+	c, err := m.store.ReadCounts(ctx)
 	if err != nil {
 		return Counts{}, m.failed(err, "counts")
 	}

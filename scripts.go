@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/produce"
 	"github.com/go-delayqueue/delayqueue/internal/script"
@@ -28,14 +27,6 @@ func resultOf(id string, said *script.AwaitReply) *Result {
 		r.State, r.Err = stateOf(said.Word), said.Text
 	}
 	return r
-}
-
-func (m *Monitor) counts(ctx context.Context) (script.CountsReply, error) {
-	c, err := link.Read(ctx, m.store.Counts)
-	if err == nil && !c.Used {
-		err = ErrNoQueue
-	}
-	return c, err
 }
 
 // publish tells events to the Monitors of all machines.
@@ -67,20 +58,17 @@ func (s *steerer) reschedule(ctx context.Context, by, what string, t time.Time) 
 	if err != nil {
 		return s.failed(err, "reschedule %s", what)
 	}
-	var done []script.Steered
-	err = s.calls.Call(ctx, func(c *script.Caller) (err error) {
-		done, err = s.store.Steer(ctx, c, script.SteerRequest{What: script.SteerAt, Us: w.Us, Only: by, Targets: []script.Spot{{Tag: what}}})
-		return err
-	})
+	do := script.SteerRequest{What: script.SteerAt, Us: w.Us, Only: by, Targets: []script.Spot{{Tag: what}}}
+	done, err := s.store.SteerOne(ctx, &s.calls, do)
 	if err != nil {
 		return s.failed(err, "reschedule %s", what)
 	}
 	ids := []string{what}
-	no := &StateError{Queue: s.store.Queue, ID: what, State: stateOf(done[0].State)}
+	no := &StateError{Queue: s.store.Queue, ID: what, State: stateOf(done.State)}
 	if by == "key" {
 		ids, no.ID, no.Key = nil, "", what // with an id that is not known
 	}
-	if !done[0].Done {
+	if !done.Done {
 		return s.failed(no, "reschedule")
 	}
 	s.tell(RescheduledEvent, 1, ids...)

@@ -175,7 +175,7 @@ func (o *operation) valid(b *Bulk, can []delayqueue.State) error {
 // begin fixes the instant that bounds the call, and counts the messages. The script of each step checks the layout again.
 func (m *Queue) begin(ctx context.Context, o *operation, before time.Time) error {
 	o.Sent = time.Now().UnixMicro()
-	queue, err := m.counts(ctx)
+	queue, err := m.store.ReadCounts(ctx)
 	if err == nil {
 		err = script.CheckLayout(queue.Layout)
 	}
@@ -186,27 +186,21 @@ func (m *Queue) begin(ctx context.Context, o *operation, before time.Time) error
 	if !before.IsZero() && before.UnixMicro() < queue.Now {
 		o.Begun, o.Sent = before.UnixMicro(), before.UnixMicro()
 	}
-	var ends []int64
 	for _, p := range o.places() {
 		p.back = p.in != delayqueue.StateReady
 		got, err := m.list(ctx, p, 1, script.Spot{}) // the last message
 		if err != nil {
 			return err
 		}
-		ends = append(ends, endOf(&got))
+		end := int64(math.MinInt64)
+		if len(got.entries) > 0 {
+			end = script.ScoreInstant(got.entries[0].Score)
+		}
+		o.Ends = append(o.Ends, end)
 		o.Left = append(o.Left, got.left)
 		o.Result.Total += int64(got.left)
 	}
-	o.Ends = ends
 	return nil
-}
-
-// endOf is the score of the last message of a place.
-func endOf(got *listReply) int64 {
-	if len(got.entries) == 0 {
-		return math.MinInt64
-	}
-	return script.ScoreInstant(got.entries[0].Score)
 }
 
 // operate goes on until all is done, or until the call is stopped.
@@ -225,8 +219,8 @@ func (m *Queue) operate(ctx context.Context, o *operation, progress func(*BulkRe
 		if o.Most > 0 && o.Result.Done >= o.Most {
 			o.position = position{Place: len(places)}
 		}
-		if err == nil && o.Place < len(places) {
-			err = m.heard(ctx, o)
+		if err == nil && o.Place < len(places) && time.Since(o.noted) >= time.Second { // without a change that was noted
+			err = m.noteBulk(ctx, o, BulkRunning, nil)
 		}
 		if err != nil {
 			return o.result(places), m.failed(err, "%s", verbs[o.What])

@@ -51,23 +51,17 @@ func (m *Queue) Forecast(ctx context.Context, from time.Time, step time.Duration
 	counted, err := link.Read(ctx, func(ctx context.Context) (script.ForecastReply, error) {
 		return m.store.Forecast(ctx, first.Us, step, n)
 	})
-	got := forecastOf(&counted, step)
-	if err == nil && got.empty() {
+	var all int64
+	for _, due := range counted.Due {
+		all += due.Pending + due.Retry
+	}
+	if err == nil && all == 0 {
 		err = m.there(ctx)
 	}
 	if err != nil {
 		return nil, m.failed(err, "forecast")
 	}
-	return got, nil
-}
-
-// empty says whether no message is counted.
-func (f *Forecast) empty() bool {
-	all := f.Before.Pending + f.Before.Retry + f.After.Pending + f.After.Retry
-	for _, b := range f.Buckets {
-		all += b.Pending + b.Retry
-	}
-	return all == 0
+	return forecastOf(&counted, step), nil
 }
 
 // forecastOf makes a Forecast of a reply.

@@ -111,14 +111,6 @@ func (m *Queue) leave(ctx context.Context, o *operation, finished bool, err erro
 	}
 }
 
-// heard is noteBulk for a call that has found nothing to change for a second.
-func (m *Queue) heard(ctx context.Context, o *operation) error {
-	if time.Since(o.noted) < time.Second {
-		return nil
-	}
-	return m.noteBulk(ctx, o, BulkRunning, nil)
-}
-
 // noteBulk writes how far the call has come, and returns ErrBulkStopped if StopBulk was called. While Redis cannot be reached, a call that
 // goes on waits here, as it would in its next step; otherwise nobody could see or stop it later. For the end of a call there are only
 // the attempts of journalTime.

@@ -21,12 +21,10 @@ func (m *Queue) SetLimits(ctx context.Context, l Limits) (before Limits, err err
 		return before, m.failed(fmt.Errorf("%w: %v: %s", delayqueue.ErrBadOption, l, script.ConcurrencyRule), "set limits")
 	}
 	l.Per = script.RatePer(l.Per)
-	err = m.calls.Call(ctx, func(c *script.Caller) (err error) {
-		was, err := m.store.SetLimits(ctx, c, script.RateLimits(l))
-		before = Limits(was)
-		return err
+	was, err := script.Once(ctx, &m.calls, func(c *script.Caller) (script.RateLimits, error) {
+		return m.store.SetLimits(ctx, c, script.RateLimits(l))
 	})
-	if err != nil {
+	if before = Limits(was); err != nil {
 		return before, m.failed(err, "set limits")
 	}
 	m.done(ctx, journalRecord{Act: ActSetLimits, Detail: fmt.Sprintf("%v; before: %v", l, before)})
@@ -36,10 +34,7 @@ func (m *Queue) SetLimits(ctx context.Context, l Limits) (before Limits, err err
 // Unthrottle ends the pause that a handler has made with Throttle, and reports whether there was one. Messages that were put off may go at
 // once, as far as limits allow. The message of that handler stays due when Throttle said: RunNow brings it sooner.
 func (m *Queue) Unthrottle(ctx context.Context) (lifted bool, err error) {
-	err = m.calls.Call(ctx, func(c *script.Caller) (err error) {
-		lifted, err = m.store.LiftThrottle(ctx, c)
-		return err
-	})
+	lifted, err = script.Once(ctx, &m.calls, func(c *script.Caller) (bool, error) { return m.store.LiftThrottle(ctx, c) })
 	if err != nil {
 		return false, m.failed(err, "unthrottle")
 	}
@@ -69,7 +64,7 @@ func (l QueueLimits) InForce() Limits {
 
 // Limits returns the limits of the queue. Counts says whether messages wait for them now.
 func (m *Queue) Limits(ctx context.Context) (QueueLimits, error) {
-	c, err := m.counts(ctx)
+	c, err := m.store.ReadCounts(ctx)
 	if err != nil {
 		return QueueLimits{}, m.failed(err, "limits")
 	}

@@ -31,9 +31,8 @@ func (m *Queue) PauseFor(ctx context.Context, d time.Duration) error {
 	}
 	var until int64
 	if err == nil {
-		err = m.calls.Call(ctx, func(c *script.Caller) (err error) {
-			until, err = m.store.PauseFor(ctx, c, d.Microseconds(), m.who.by, m.who.why)
-			return err
+		until, err = script.Once(ctx, &m.calls, func(c *script.Caller) (int64, error) {
+			return m.store.PauseFor(ctx, c, d.Microseconds(), m.who.by, m.who.why)
 		})
 	}
 	return m.paused(ctx, until, err)

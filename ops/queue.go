@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
@@ -65,16 +64,8 @@ func (m *Queue) failed(err error, format string, args ...any) error {
 
 // there returns ErrNoQueue if the queue has no key in Redis. Calls that found nothing use it.
 func (m *Queue) there(ctx context.Context) error {
-	_, err := m.counts(ctx)
+	_, err := m.store.ReadCounts(ctx)
 	return err
-}
-
-func (m *Queue) counts(ctx context.Context) (script.CountsReply, error) {
-	c, err := link.Read(ctx, m.store.Counts)
-	if err == nil && !c.Used {
-		err = delayqueue.ErrNoQueue
-	}
-	return c, err
 }
 
 // tellTime bounds the attempts to publish an event. A failure is not reported, because perhaps nobody listens.

@@ -80,11 +80,7 @@ func (m *Queue) sequences(ctx context.Context, name, cursor string) (script.Sequ
 
 // DropSequence deletes a sequence: any number may come next. It returns ErrNotFound if there is none of this name.
 func (m *Queue) DropSequence(ctx context.Context, name string) error {
-	found := false
-	err := m.calls.Call(ctx, func(c *script.Caller) (err error) {
-		found, err = m.store.DropSequence(ctx, c, name)
-		return err
-	})
+	found, err := script.Once(ctx, &m.calls, func(c *script.Caller) (bool, error) { return m.store.DropSequence(ctx, c, name) })
 	if err == nil && !found {
 		err = delayqueue.ErrNotFound
 	}

@@ -68,26 +68,24 @@ func (m *Queue) steerID(ctx context.Context, what string, us int64, id string) e
 }
 
 func (s *Queue) steerOne(ctx context.Context, do script.SteerRequest) error {
-	var done []script.Steered
-	err := s.calls.Call(ctx, func(c *script.Caller) (err error) {
-		done, err = s.store.Steer(ctx, c, do)
-		return err
-	})
+	one, err := s.store.SteerOne(ctx, &s.calls, do)
 	name := do.Targets[0].Tag
 	if err != nil {
 		return s.failed(err, "%s %s", verbs[do.What], name)
 	}
-	switch one := done[0]; {
+	switch {
 	case one.Holder != "":
 		dup := &delayqueue.DuplicateKeyError{Queue: s.store.Queue, ID: one.Holder, Held: one.Held}
 		if msg, err := statusIn(ctx, s.store, "id", name, 0); err == nil && msg != nil {
 			dup.Key = msg.Key
 		}
 		return s.failed(dup, "%s %s", verbs[do.What], name)
-	case !one.Done && do.Only == "key":
-		return s.failed(&delayqueue.StateError{Queue: s.store.Queue, Key: name, State: stateAs(one.State)}, "%s", verbs[do.What])
 	case !one.Done:
-		return s.failed(&delayqueue.StateError{Queue: s.store.Queue, ID: name, State: stateAs(one.State)}, "%s", verbs[do.What])
+		no := &delayqueue.StateError{Queue: s.store.Queue, ID: name, State: stateAs(one.State)}
+		if do.Only == "key" {
+			no.ID, no.Key = "", name
+		}
+		return s.failed(no, "%s", verbs[do.What])
 	}
 	if do.What == script.SteerRelease {
 		// Releasing a key concerns no message, so there is no event.

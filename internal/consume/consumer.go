@@ -127,7 +127,7 @@ func Shutdown(ctx context.Context, consumers []*Consumer) error {
 	whys := make([]string, len(left))
 	running := map[any]int{}
 	for i, c := range left {
-		whys[i] = c.lifecycle.waitingFor()
+		whys[i] = "was still waiting for " + *c.lifecycle.phase.Load()
 		c.lifecycle.force()
 		running[c.owner] += c.member.abandonAll()
 	}

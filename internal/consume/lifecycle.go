@@ -89,9 +89,6 @@ func (l *lifecycle) stopping() bool { return conc.Closed(l.stopped) }
 // enterPhase notes what the end waits for from now on.
 func (l *lifecycle) enterPhase(what string) { l.phase.Store(&what) }
 
-// waitingFor is what the end waits for, as a part of an error.
-func (l *lifecycle) waitingFor() string { return "was still waiting for " + *l.phase.Load() }
-
 // retry calls attempt, which makes the present call of c, until it succeeds, redisCtx ends, or again returns false. When a stop begins, the
 // next attempt is made at once.
 func (l *lifecycle) retry(call string, c *script.Caller, attempt func() error, again func(n int, err error) bool) error {

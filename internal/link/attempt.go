@@ -36,7 +36,7 @@ func NewServer(cli redis.UniversalClient, slot string) *Server {
 
 // ForConsumer is the server for a consumer, which has a lease to keep. Its caller releases it.
 func (s *Server) ForConsumer(lease time.Duration) *Server {
-	return &Server{Cli: s.Cli, slot: s.slot, Link: consumerLinkOf(s.Cli), lease: lease, AttemptTimeout: min(s.AttemptTimeout, lease/4)}
+	return &Server{Cli: s.Cli, slot: s.slot, Link: useLink(s.Cli, 1), lease: lease, AttemptTimeout: min(s.AttemptTimeout, lease/4)}
 }
 
 // Release gives back the link of a server that ForConsumer made.
@@ -202,7 +202,9 @@ func (s *Server) callServer(ctx context.Context, l *Link, addr string, e Effort)
 		return err
 	}
 	if losesTrust(err) {
-		l.distrust(p) // it is not put back yet if nobody waits for the attempt any more
+		l.mu.Lock()
+		l.retire(p) // it is not put back yet if nobody waits for the attempt any more
+		l.mu.Unlock()
 	}
 	return late(err, l, p, time.Since(begun))
 }

@@ -85,14 +85,20 @@ func pretends(cli redis.UniversalClient) (does bool) {
 }
 
 // An endHook is behind all other hooks, in place of the server.
-type endHook struct{ reached bool }
+type endHook struct {
+	noHook
+	reached bool
+}
 
 func (h *endHook) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(context.Context, redis.Cmder) error { h.reached = true; return nil }
 }
 
-func (h *endHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+// A noHook changes nothing.
+type noHook struct{}
 
-func (h *endHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (noHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (noHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (noHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }

@@ -120,6 +120,7 @@ func (u *Subscriber) Forward(ctx context.Context, heard func(payload string), mi
 // link. go-redis does not make it anew: it would do so without a word of what was missed, on a server that may hold the queue no more.
 type hearing struct {
 	*redis.PubSub
+	noHook
 	cli     *DedicatedClient // of this connection; nil: it is the user's
 	dialled atomic.Bool
 	heard   atomic.Int64 // reads that brought something: a large event on a slow line is no silence
@@ -137,14 +138,6 @@ func (h *hearing) DialHook(dial redis.DialHook) redis.DialHook {
 		}
 		return heardConn{conn, &h.heard}, nil
 	}
-}
-
-// ProcessHook changes nothing.
-func (h *hearing) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-// ProcessPipelineHook changes nothing.
-func (h *hearing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 // A heardConn counts the reads that brought something.

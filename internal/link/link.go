@@ -98,9 +98,7 @@ func Linkable(cli redis.UniversalClient) bool {
 // linkOf returns the link of a client for one call, which releases it; nil if the client can have none.
 func linkOf(cli redis.UniversalClient) *Link { return useLink(cli, 0) }
 
-// consumerLinkOf is linkOf for a consumer, which calls releaseByConsumer when it ends.
-func consumerLinkOf(cli redis.UniversalClient) *Link { return useLink(cli, 1) }
-
+// useLink is linkOf, for so many consumers, each of which calls releaseByConsumer when it ends.
 func useLink(cli redis.UniversalClient, consumers int) *Link {
 	if !Linkable(cli) {
 		return nil
@@ -313,13 +311,6 @@ func (l *Link) put(p *pool, of side, begun time.Time, err error) {
 		l.retire(p)
 	}
 	p.closeIdle()
-}
-
-// distrust is retire without mu held.
-func (l *Link) distrust(p *pool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.retire(p)
 }
 
 // retire has a pool closed as soon as no call is in flight on it, with mu held. A pool that is retired stays as it is.

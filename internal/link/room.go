@@ -218,10 +218,12 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 	if c.heard.Load() {
 		return n, err
 	}
-	if isRefusal(b[:n]) {
+	if bytes.HasPrefix(b[:n], []byte("-ERR max number of clients")) {
 		c.uncount()
 		time.AfterFunc(refusalAge, func() { _ = c.Conn.Close() }) // go-redis does not, and would like to read on
-		c.full.Store(c.link.serverFull())
+		full := error(fullError{c.link.open.Load()})
+		c.link.dialErr.Store(&full)
+		c.full.Store(&full)
 	}
 	if full := c.full.Load(); full != nil { // go-redis reads on
 		return 0, *full
@@ -263,12 +265,3 @@ const (
 	// refusalAge is when a connection that was refused is closed.
 	refusalAge = time.Second
 )
-
-func isRefusal(said []byte) bool { return bytes.HasPrefix(said, []byte("-ERR max number of clients")) }
-
-// serverFull notes a refusal, and returns it.
-func (l *Link) serverFull() *error {
-	err := error(fullError{l.open.Load()})
-	l.dialErr.Store(&err)
-	return &err
-}

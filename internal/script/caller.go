@@ -95,27 +95,21 @@ func (p *callerPool) Put(c *Caller) {
 // LimitedCalls lets at most maxParallelCalls calls run side by side; later ones wait. Each has a caller from ProcessCallers.
 type LimitedCalls struct {
 	once sync.Once
-	busy chan struct{}
+	busy chan struct{} // one value for each call that is made
 }
 
 const maxParallelCalls = 16
 
-// places holds one value for each call that is made.
-func (l *LimitedCalls) places() chan struct{} {
-	l.once.Do(func() { l.busy = make(chan struct{}, maxParallelCalls) })
-	return l.busy
-}
-
 // Call calls attempt until it succeeds, fails for good, or ctx ends. All attempts have one call number, so that they have
 // the effect of one.
 func (l *LimitedCalls) Call(ctx context.Context, attempt func(c *Caller) error) error {
-	busy := l.places()
+	l.once.Do(func() { l.busy = make(chan struct{}, maxParallelCalls) })
 	select {
-	case busy <- struct{}{}:
+	case l.busy <- struct{}{}:
 	case <-ctx.Done():
 		return link.Ended(ctx)
 	}
-	defer func() { <-busy }()
+	defer func() { <-l.busy }()
 	c := ProcessCallers.Take()
 	defer ProcessCallers.Put(c)
 	c.Next()
@@ -124,6 +118,15 @@ func (l *LimitedCalls) Call(ctx context.Context, attempt func(c *Caller) error) 
 		*c = *NewCaller()
 	}
 	return err
+}
+
+// Once is LimitedCalls.Call for an attempt that has a result.
+func Once[T any](ctx context.Context, l *LimitedCalls, attempt func(c *Caller) (T, error)) (got T, err error) {
+	err = l.Call(ctx, func(c *Caller) (err error) {
+		got, err = attempt(c)
+		return err
+	})
+	return got, err
 }
 
 // A WritePermit permits one attempt at a call to be written to a connection, until it is revoked. Whoever revokes it

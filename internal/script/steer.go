@@ -82,6 +82,15 @@ func (s *Store) Steer(ctx context.Context, c *Caller, do SteerRequest) ([]Steere
 	return out, r.err("steer")
 }
 
+// SteerOne is Steer with a caller of calls, of the only target.
+func (s *Store) SteerOne(ctx context.Context, calls *LimitedCalls, do SteerRequest) (Steered, error) {
+	done, err := Once(ctx, calls, func(c *Caller) ([]Steered, error) { return s.Steer(ctx, c, do) })
+	if err != nil {
+		return Steered{}, err
+	}
+	return done[0], nil
+}
+
 // Drop returns how many consumers are alive, and how many messages were deleted.
 func (s *Store) Drop(ctx context.Context, force bool) (alive, messages int, err error) {
 	r := s.run(ctx, DropScript, []any{force})
@@ -114,10 +123,7 @@ func (r interceptReply) Out(running bool) bool {
 // InterceptWith is Intercept with a caller of calls. It returns ErrNotFound for what is nowhere and can be no id, because a key in the
 // place of an id would pass for a message that was handled.
 func (s *Store) InterceptWith(ctx context.Context, calls *LimitedCalls, by, what string, running bool) (got interceptReply, err error) {
-	err = calls.Call(ctx, func(c *Caller) (err error) {
-		got, err = s.Intercept(ctx, c, by, what, running)
-		return err
-	})
+	got, err = Once(ctx, calls, func(c *Caller) (interceptReply, error) { return s.Intercept(ctx, c, by, what, running) })
 	if err == nil && got.State == StateGone {
 		err = NoID(by, what)
 	}

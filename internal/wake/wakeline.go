@@ -354,7 +354,9 @@ func (w *wakeLine) unblock(s *script.Store, call *wakeCall, id int64, connectedA
 			break
 		}
 		if refusesCommand(err) {
-			w.lines.cannotUnblock()
+			w.lines.mu.Lock()
+			w.lines.noUnblock = true // calls are brief from now on, because they cannot be interrupted
+			w.lines.mu.Unlock()
 			break
 		}
 		select {

@@ -72,10 +72,3 @@ func (ls *wakeLines) merge(w *wakeLine) bool {
 	w.end()
 	return true
 }
-
-// cannotUnblock makes calls brief from now on, because they cannot be interrupted.
-func (ls *wakeLines) cannotUnblock() {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	ls.noUnblock = true
-}
