@@ -135,7 +135,7 @@ func TestPoolBadInput(t *testing.T) {
 // TestPoolShares: with a backlog everywhere, queues have their weights' parts of the workers.
 func TestPoolShares(t *testing.T) {
 	t.Parallel()
-	for _, workers := range []int{1, 3, 10, 64} {
+	for _, workers := range []int{1, 10} {
 		t.Run(fmt.Sprint(workers), func(t *testing.T) {
 			fs, handled := poolFixture(t, 3), [3]atomic.Int64{}
 			const enough = 5000

@@ -147,6 +147,7 @@ func TestPoolLimitedQueue(t *testing.T) {
 	} {
 		for _, strict := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " ", strict), func(t *testing.T) {
+				t.Parallel()
 				fs, started, release, got := poolFixture(t, 2), make(chan struct{}, 10), make(chan struct{}), make(chan string, 10)
 				first := fs[0].Queue(func(string) bool { started <- struct{}{}; <-release; return true })
 				second := fs[1].Queue(func(payload string) bool { got <- payload; return true })
