@@ -161,7 +161,8 @@ func TestReport(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(text), "| drain, 64 workers | delayqueue | 400,000 |") || !strings.HasSuffix(string(text), kept) {
+		if err != nil || !strings.Contains(string(text), "| drain, 64 workers | delayqueue | 400,000 |") ||
+			!strings.HasSuffix(string(text), kept) {
 			t.Errorf("%v\n%s", err, text)
 		}
 		if err := os.WriteFile(path, []byte("an older one\n"+why), 0o600); err != nil {

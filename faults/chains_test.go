@@ -37,8 +37,8 @@ func TestJudgeChains(t *testing.T) {
 			strikes: []strike{failover}, rules: lossy, counts: verdict{accepted: 2, handled: 2, duplicated: 2},
 		},
 		"followed after a failure": {
-			entries: chain([]entry{starts(1, "c1", 1, 0), ends(1.1, "c1", 1, gaveUp)}, handles(next, idB, 2, 1, 0, succeeded)), state: inGarbage("skip"),
-			rules: linked, want: "never handled to its end", counts: verdict{accepted: 1, handled: 1},
+			entries: chain([]entry{starts(1, "c1", 1, 0), ends(1.1, "c1", 1, gaveUp)}, handles(next, idB, 2, 1, 0, succeeded)),
+			state:   inGarbage("skip"), rules: linked, want: "never handled to its end", counts: verdict{accepted: 1, handled: 1},
 		},
 		"followed before it ended": {
 			entries: chain(done, handles(next, idB, 1.05, 1, 0, succeeded)), rules: linked, want: "before a had ended",
@@ -49,7 +49,8 @@ func TestJudgeChains(t *testing.T) {
 			want: "follows what is in garbage", counts: verdict{accepted: 2, handled: 2},
 		},
 		"acked, and lost": {
-			entries: chain(done, handles(next, idB, 2, 1, 0, cutOff)), rules: linked, want: "lost", counts: verdict{accepted: 2, handled: 1, lost: 1},
+			entries: chain(done, handles(next, idB, 2, 1, 0, cutOff)), rules: linked, want: "lost",
+			counts: verdict{accepted: 2, handled: 1, lost: 1},
 		},
 		"still there": {
 			entries: chain(done, handles(next, idB, 2, 1, 0, succeeded)), rules: linked, want: "still in pending",

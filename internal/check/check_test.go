@@ -188,7 +188,8 @@ func TestDump(t *testing.T) {
 	b.do("SET", "other", "x")
 	dump := b.read().Dump()
 	for _, want := range []string{
-		"pending: 2", "[+60.", "3:" + idRetry, `"x:\n"`, "!! ", "a payload of some more", "handler said no", `"order-4"`, "call:sender-1", "msg expires in ", "stray key ",
+		"pending: 2", "[+60.", "3:" + idRetry, `"x:\n"`, "!! ", "a payload of some more", "handler said no", `"order-4"`,
+		"call:sender-1", "msg expires in ", "stray key ",
 	} {
 		if !strings.Contains(dump, want) {
 			t.Errorf("no %q in\n%s", want, dump)
