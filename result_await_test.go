@@ -382,7 +382,7 @@ func TestCallOntoATakenKey(t *testing.T) {
 			}
 		}
 	}
-	held := []delayqueue.MsgOption{delayqueue.WithKey("held", delayqueue.Keep), delayqueue.WithKeyHold(time.Hour), delayqueue.WithRetention(time.Second)}
+	held := []delayqueue.MsgOption{delayqueue.WithKey("held", delayqueue.Keep), delayqueue.WithKeyHold(time.Hour), delayqueue.WithRetention(time.Hour)}
 	first, err := q.Call(ctx, "me", held...)
 	f.Must(err)
 	if again, err := q.Call(ctx, "me", held...); err != nil || *again != *first {
