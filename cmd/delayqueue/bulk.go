@@ -22,8 +22,10 @@ type bulkWork struct {
 	can         []delayqueue.State
 	usual       []delayqueue.State // without --state
 	twice       bool               // done again, it is done twice
-	start       func(context.Context, ops.Bulk) (*ops.BulkResult, error)
+	start       bulkCall
 }
+
+type bulkCall = func(context.Context, ops.Bulk) (*ops.BulkResult, error)
 
 var live = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry}
 
@@ -70,10 +72,6 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 	total := sizeOf(n, states)
 	b := ops.Bulk{States: states, Filter: which.filter(), Spread: time.Duration(which.spread), Before: which.before.Time,
 		Rate: which.rate, Most: which.most, DryRun: which.dryRun}
-	start := func(ctx context.Context, progress func(*ops.BulkResult) bool) (*ops.BulkResult, error) {
-		b.Progress = progress
-		return work.start(ctx, b)
-	}
 	did := work.did
 	switch {
 	case which.dryRun:
@@ -86,7 +84,7 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 		}
 	default:
 		b.DryRun = true
-		counted, err := a.runBulk(ctx, "counting", total, start)
+		counted, err := a.runBulk(ctx, "counting", total, b, work.start)
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -103,7 +101,7 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 		}
 		b.DryRun, b.Before, b.Most = false, counted.At, counted.Done
 	}
-	r, err := a.runBulk(ctx, work.doing, total, start)
+	r, err := a.runBulk(ctx, work.doing, total, b, work.start)
 	if err := a.sayBulk(did, r, restOf(&work, &b, r)); err != nil {
 		return err
 	}
@@ -152,15 +150,6 @@ func (t *target) statesOf(work *bulkWork) ([]delayqueue.State, error) {
 	return states, nil
 }
 
-// which is what --all means, in words.
-func (t *target) which(total int64, states string) string {
-	words := t.selection.which(total, states)
-	if t.most > 0 {
-		words = fmt.Sprintf("at most %d, and %s", t.most, words)
-	}
-	return words
-}
-
 func sizeOf(n delayqueue.Counts, states []delayqueue.State) (total int64) {
 	for _, state := range states {
 		total += map[delayqueue.State]int64{
@@ -182,22 +171,20 @@ func namesOf(states []delayqueue.State) string {
 	return strings.Join(names, "")
 }
 
-// bulkCall is bulk work with a progress function.
-type bulkCall = func(context.Context, func(*ops.BulkResult) bool) (*ops.BulkResult, error)
-
 // runBulk shows how bulk work goes on. An interrupt stops it between two steps.
-func (a *app) runBulk(ctx context.Context, doing string, total int64, work bulkCall) (*ops.BulkResult, error) {
+func (a *app) runBulk(ctx context.Context, doing string, total int64, b ops.Bulk, work bulkCall) (*ops.BulkResult, error) {
 	steps, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
 	watchdog := time.AfterFunc(stuck, func() { cancel(context.DeadlineExceeded) })
 	defer watchdog.Stop()
 	defer context.AfterFunc(ctx, func() { watchdog.Reset(time.Second) })()
 	bar := a.progress(doing, total)
-	r, err := work(steps, func(r *ops.BulkResult) bool {
+	b.Progress = func(r *ops.BulkResult) bool {
 		_ = bar.Set64(min(r.Looked, max(total, 1))) // a bar that cannot be drawn stops nothing
 		watchdog.Reset(stuck)
 		return ctx.Err() == nil
-	})
+	}
+	r, err := work(steps, b)
 	finish(bar)
 	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(steps), context.DeadlineExceeded) {
 		err = fmt.Errorf("no answer for %s: %w", brief(stuck), context.DeadlineExceeded)

@@ -10,6 +10,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
@@ -21,20 +23,23 @@ const (
 	passwordFrom = "REDIS_PASSWORD"
 )
 
-// nodeTimeout is how long one node of a Cluster may take to answer.
-const nodeTimeout = patience / 3
+// patienceText is another one in tests, on machines that may stand still for seconds: what takes long there is no server that is away.
+var patienceText = "5s"
+
+// patience is how long a server may take to answer the first call, and how long is spent on a hint.
+var patience, _ = time.ParseDuration(patienceText)
 
 // dialing is how Redis is reached: the address, and secrets and files that do not belong into an address.
 type dialing struct {
-	redis                 string
-	passwordFile          string
-	caFile                string
-	certFile, keyFile     string
-	address               *address
-	password              string
-	roots                 *x509.CertPool
-	certificates          []tls.Certificate
-	passwordSet, prepared bool
+	redis             string
+	passwordFile      string
+	caFile            string
+	certFile, keyFile string
+	address           *address
+	password          string
+	roots             *x509.CertPool
+	certificates      []tls.Certificate
+	passwordSet       bool
 }
 
 func (d *dialing) flags(f *pflag.FlagSet) {
@@ -47,9 +52,6 @@ func (d *dialing) flags(f *pflag.FlagSet) {
 
 // prepare reads the address, and the files that flags name.
 func (d *dialing) prepare() (err error) {
-	if d.prepared {
-		return nil
-	}
 	url, from := d.redis, fromFlag
 	if env := os.Getenv(fromEnv); url == "" && env != "" {
 		url, from = env, fromEnv
@@ -57,9 +59,7 @@ func (d *dialing) prepare() (err error) {
 	if d.address, err = parseAddress(cmp.Or(url, defaultURL), from); err != nil {
 		return err
 	}
-	err = cmp.Or(d.readPassword(), d.readCertificates())
-	d.prepared = err == nil
-	return err
+	return cmp.Or(d.readPassword(), d.readCertificates())
 }
 
 func (d *dialing) readPassword() error {
@@ -131,7 +131,7 @@ func (d *dialing) client(cluster bool) (redis.UniversalClient, error) {
 			return nil, bad(err)
 		}
 		d.complete(&opt.ContextTimeoutEnabled, &opt.Password, opt.TLSConfig)
-		opt.ReadTimeout = cmp.Or(opt.ReadTimeout, nodeTimeout) // leaves time to ask another node
+		opt.ReadTimeout = cmp.Or(opt.ReadTimeout, patience/3) // leaves time to ask another node
 		return redis.NewClusterClient(opt), nil
 	}
 	opt, err := redis.ParseURL(r.plain())
@@ -199,27 +199,20 @@ func (d *dialing) reach(ctx context.Context) (redis.UniversalClient, error) {
 	return nil, fail(exitNoRedis, "%s", d.unreachable(err))
 }
 
-// anyMaster is nil as soon as one node of a Cluster answers: the others may be down.
+// anyMaster is nil if one node of a Cluster answers: the others may be down.
 func anyMaster(ctx context.Context, cli *redis.ClusterClient) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // the others need not answer
-	first := make(chan error, 1)
-	tell := func(err error) {
-		select {
-		case first <- err:
-		default: // told before
+	var answered atomic.Bool
+	err := cli.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		err := node.Ping(ctx).Err()
+		if err == nil {
+			answered.Store(true)
 		}
+		return err
+	})
+	if answered.Load() {
+		return nil
 	}
-	go func() {
-		tell(cli.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-			err := node.Ping(ctx).Err()
-			if err == nil {
-				tell(nil)
-			}
-			return err
-		}))
-	}()
-	return <-first
+	return err
 }
 
 // modeOf asks a server whether it is standalone, cluster or sentinel. HELLO needs no permission.

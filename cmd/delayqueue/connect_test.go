@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -23,6 +23,9 @@ func TestParseAddress(t *testing.T) {
 		{url: "redis://[::1]:6379/0", plain: "redis://[::1]:6379/0"},
 		{url: "redis+cluster://u:p@a:1,b:2,[::1]:3", plain: "redis://u:p@a:1?addr=b%3A2&addr=%5B%3A%3A1%5D%3A3"},
 		{url: "rediss+sentinel://a:1,b:2/3?master=m", plain: "rediss://a:1/3?addr=b%3A2&master_name=m"},
+		// a sentinel's password is that of the address, and the primary's is in the query
+		{url: "redis+sentinel://su:sp@h:1?master=m&username=u&password=p",
+			plain: "redis://su:sp@h:1?master_name=m&password=p&username=u"},
 		{url: "unix:///run/redis.sock?db=1", plain: "unix:///run/redis.sock?db=1"},
 
 		{url: "h:6379", err: "that is no URL: write it like redis://127.0.0.1:6379"},
@@ -98,7 +101,7 @@ func TestOutageDuringWatch(t *testing.T) {
 	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
 	w.usual = true
 	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
-	term := w.terminal("stats", "orders", "-w", "-n", "50ms")
+	term := w.terminal("top", "orders", "-n", "50ms")
 	term.sees("no consumers")
 	s.Stop()
 	term.sees("connection refused")
@@ -154,28 +157,15 @@ func TestSentinel(t *testing.T) {
 		"redis+sentinel://"+addrs+"?master=mian")
 }
 
-// users makes those of docs/acl.md.
-func users(t *testing.T, admin redis.UniversalClient) {
-	t.Helper()
-	text, err := os.ReadFile("../../docs/acl.md")
-	ok(t, err)
-	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, "ACL SETUSER") {
-			continue
-		}
-		var args []any
-		for _, word := range strings.Fields(line) {
-			args = append(args, word)
-		}
-		ok(t, admin.Do(t.Context(), args...).Err())
-	}
-}
-
 // What docs/acl.md gives a reader and an operator is enough for the command.
 func TestLeastPrivilege(t *testing.T) {
 	s := redistest.Start(t)
 	admin := s.Client(t)
-	users(t, admin)
+	for _, lines := range queuetest.DocumentedUsers(t) {
+		for _, line := range lines {
+			queuetest.SetUser(t, admin, line)
+		}
+	}
 	w := newWorld(t, "redis://operator:secret@"+s.Addr(), admin)
 	w.prefix = "dq"
 	id := w.send("orders", "a", delayqueue.WithKey("k"), delayqueue.WithDelay(time.Hour))
@@ -280,17 +270,6 @@ func TestHintKeepsThePrimary(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in %q", want, got)
 		}
-	}
-}
-
-// A sentinel's password is that of the address and the primary's is in the query, as the help says.
-func TestSentinelPasswords(t *testing.T) {
-	r, err := parseAddress("redis+sentinel://su:sp@h:1?master=m&username=u&password=p", "--redis")
-	ok(t, err)
-	u, err := url.Parse(r.plain())
-	ok(t, err)
-	if sp, _ := u.User.Password(); sp != "sp" || u.Query().Get("password") != "p" || u.Query().Get("master_name") != "m" {
-		t.Errorf("%v", u)
 	}
 }
 

@@ -23,9 +23,11 @@ type handlingJSON struct {
 	For float64 `json:"for_seconds"`
 }
 
+// handlingShown is how many messages of each consumer a table has; --json shows all.
+const handlingShown = 5
+
 func (a *app) consumersCommand() *cobra.Command {
-	var most int
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use:   "consumers QUEUE",
 		Short: "Show the consumers of a queue, and the messages they are handling",
 		Long: `consumers lists the consumers that are alive, the oldest first, with the time of their last sign of life and the messages they
@@ -54,7 +56,7 @@ few seconds. A consumer that was killed counts as alive until its lease has run 
 				}
 				heard := brief(max(time.Since(one.Seen), 0)) + " ago"
 				cells := []any{one.Host, fmt.Sprint(one.PID), brief(one.Seen.Sub(one.Since)), heard, paint(colour, busy), "", "", one.ID}
-				for i, h := range one.Handling[:min(len(one.Handling), most)] {
+				for i, h := range one.Handling[:min(len(one.Handling), handlingShown)] {
 					if i > 0 {
 						t.add(cells...)
 						cells = []any{"", "", "", "", "", "", "", ""}
@@ -70,6 +72,4 @@ few seconds. A consumer that was killed counts as alive until its lease has run 
 			return nil
 		}),
 	}
-	c.Flags().IntVar(&most, "handling", 5, "messages to show for each consumer; --json shows all")
-	return c
 }

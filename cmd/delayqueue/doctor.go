@@ -17,10 +17,7 @@ import (
 )
 
 func (a *app) doctorCommand() *cobra.Command {
-	var (
-		mend     bool
-		examples int
-	)
+	var mend bool
 	c := &cobra.Command{
 		Use:   "doctor QUEUE",
 		Short: "Check a queue against its invariants, and repair what can be",
@@ -50,13 +47,15 @@ The exit code is 7 if something is wrong, or after a repair if a finding of the 
 			if !a.json {
 				say("queue %s holds %s", q.Name, plural(int(size), "message"))
 			}
-			return a.examine(ctx, q, mend, examples, size)
+			return a.examine(ctx, q, mend, size)
 		},
 	}
 	c.Flags().BoolVar(&mend, "repair", false, "repair what is safe to repair, after the plan was printed and confirmed")
-	c.Flags().IntVar(&examples, "examples", 3, "findings to show of each kind; --json shows all")
 	return c
 }
+
+// examples is how many findings, and repairs, of each kind are shown; --json shows all.
+const examples = 3
 
 // diagnosis is what --json prints.
 type diagnosis struct {
@@ -92,7 +91,7 @@ func (a *app) inspect(ctx context.Context, q check.Queue, size int64) (*check.St
 	return s, found, nil
 }
 
-func (a *app) examine(ctx context.Context, q check.Queue, mend bool, examples int, size int64) error {
+func (a *app) examine(ctx context.Context, q check.Queue, mend bool, size int64) error {
 	s, broken, err := a.inspect(ctx, q, size)
 	if err != nil {
 		return err
@@ -107,7 +106,7 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, examples in
 	}
 	if !a.json {
 		say("verdict: %s", a.verdict(l))
-		describe(q, found, examples)
+		describe(q, found)
 	}
 	left := len(found)
 	if mend && slices.ContainsFunc(broken, func(f check.Finding) bool { return f.Kind == check.UnknownLayout }) {
@@ -118,7 +117,7 @@ func (a *app) examine(ctx context.Context, q check.Queue, mend bool, examples in
 	}
 	if mend && len(broken) > 0 {
 		if d.Repairs = plan(s, found); !a.json {
-			describePlan(d.Repairs, examples)
+			describePlan(d.Repairs)
 		}
 		if len(d.Repairs) > 0 {
 			if left, err = a.treat(ctx, q, d.Repairs, size); err != nil {
@@ -164,7 +163,7 @@ func (a *app) treat(ctx context.Context, q check.Queue, plan []repair, size int6
 }
 
 // describe prints the findings, kind by kind.
-func describe(q check.Queue, found []check.Finding, examples int) {
+func describe(q check.Queue, found []check.Finding) {
 	if len(found) == 0 {
 		say("%s", paint(good, "nothing is wrong with it"))
 		return
@@ -180,7 +179,7 @@ func describe(q check.Queue, found []check.Finding, examples int) {
 	for _, kind := range kinds {
 		some := byKind[kind]
 		say("\n%s", paint(bad, fmt.Sprintf("%s (%d)", kind, len(some))))
-		for _, f := range some[:min(len(some), max(examples, 1))] {
+		for _, f := range some[:min(len(some), examples)] {
 			say("  %s", strings.TrimPrefix(f.Text, "queue "+q.Prefix+":"+q.Name+": "))
 		}
 		if more := len(some) - examples; more > 0 {

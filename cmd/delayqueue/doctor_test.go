@@ -16,6 +16,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -292,23 +293,17 @@ func TestDoctorEviction(t *testing.T) {
 // The checks of the repair are made where it writes: consumers go on, and nothing is handled twice.
 func tellDoctorBusy(w *world) {
 	const n = 2000
-	var mu sync.Mutex
-	times := map[string]int{}
+	var handled queuetest.Tally
 	w.sendMany("orders", n, 2*time.Second)
 	before := w.read()
 	for _, e := range before.Pending[:n/2] {
 		w.do("ZREM", "pending", e.Tag)
 	}
 	w.consume("orders", func(_ context.Context, m *delayqueue.Message) error {
-		mu.Lock()
-		defer mu.Unlock()
-		times[m.ID]++
+		handled.Add(m.ID)
 		return nil
 	})
-	w.until("the consumer is heard of", func() bool {
-		alive, err := w.monitor("orders").Consumers(w.Context())
-		return err == nil && len(alive) == 1
-	})
+	w.heardOf("orders")
 	var runs sync.WaitGroup
 	for range 3 { // at once, each by what it saw
 		runs.Go(func() {
@@ -318,18 +313,9 @@ func tellDoctorBusy(w *world) {
 		})
 	}
 	runs.Wait()
-	w.until("all are handled", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(times) == n
-	})
 	w.until("all are settled", func() bool { return len(w.read().Messages) == 0 })
-	mu.Lock()
-	defer mu.Unlock()
-	for id, k := range times {
-		if k != 1 {
-			w.Errorf("%s was handled %d times", id, k)
-		}
+	if distinct, total := handled.Counts(); distinct != n || total != n {
+		w.Errorf("%d messages were handled %d times", distinct, total)
 	}
 	w.sound("orders")
 }

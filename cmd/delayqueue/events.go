@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 )
 
@@ -68,13 +69,8 @@ func (a *app) printEvent(e delayqueue.Event) {
 	if e.Dropped > 0 {
 		say("%s", paint(warn, plural(int(e.Dropped), "event")+" came too fast and were dropped"))
 	}
-	colour := faint
+	var colour text.Colors
 	switch e.Code {
-	case delayqueue.AckEvent, delayqueue.SupersededEvent:
-		colour = good
-	case delayqueue.NackEvent, delayqueue.RetryEvent, delayqueue.InterceptedEvent, delayqueue.RescheduledEvent, delayqueue.RequeuedEvent,
-		delayqueue.DeletedEvent, delayqueue.PausedEvent, delayqueue.ResumedEvent:
-		colour = warn
 	case delayqueue.FinalFailedEvent, delayqueue.LostEvent, delayqueue.VanishedEvent, delayqueue.QueueDeletedEvent, delayqueue.RefusedEvent:
 		colour = bad
 	case delayqueue.GapEvent:

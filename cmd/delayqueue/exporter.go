@@ -29,9 +29,12 @@ type exporter struct {
 	log       *slog.Logger
 }
 
+// scrapeTime is how long a scrape may read queues; Prometheus waits for 10 s, unless it is told otherwise.
+const scrapeTime = 3 * time.Second
+
 func (a *app) exporterCommand() *cobra.Command {
 	var listen string
-	timeout, every := durationFlag(3*time.Second), durationFlag(time.Minute)
+	every := durationFlag(time.Minute)
 	c := &cobra.Command{
 		Use:   "exporter [QUEUE...]",
 		Short: "Serve the gauges of queues to Prometheus, also while their services are down",
@@ -40,27 +43,24 @@ and histograms come from the services themselves. exporter goes on while Redis i
 if Redis was never reached. The alerts are in metrics/alerts.yml.`,
 		Example: "  delayqueue exporter --listen :9469",
 		RunE: func(c *cobra.Command, names []string) error {
-			if timeout <= 0 || every <= 0 {
-				return fail(exitUsage, "--timeout and --discover must be above 0")
+			if every <= 0 {
+				return fail(exitUsage, "--discover must be above 0")
 			}
 			if err := a.prepare(); err != nil {
 				return err
 			}
-			for _, name := range names {
-				if err := validName(name); err != nil {
-					return err
-				}
+			if err := validNames(names); err != nil {
+				return err
 			}
 			log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 			e := &exporter{
 				app: a, names: names, every: time.Duration(every), watched: map[string]bool{}, log: log,
-				collector: promqueue.NewCollector(promqueue.Config{Timeout: time.Duration(timeout), Logger: log}),
+				collector: promqueue.NewCollector(promqueue.Config{Timeout: scrapeTime, Logger: log}),
 			}
 			return e.serve(c.Context(), listen)
 		},
 	}
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:9469", "address for Prometheus, host:port")
-	c.Flags().Var(&timeout, "timeout", "how long a scrape may read queues; less than Prometheus's scrape_timeout")
 	c.Flags().Var(&every, "discover", "interval of looking for queues")
 	return c
 }

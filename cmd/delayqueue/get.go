@@ -15,7 +15,6 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 )
 
@@ -40,8 +39,10 @@ last.`,
 			switch {
 			case err != nil:
 				return err
+			case msg == nil && byKey:
+				return a.noKey(c.Context(), m, args[1], "")
 			case msg == nil:
-				return a.noMessage(c.Context(), m, args[1], byKey, "")
+				return noID(c.Context(), m, args[1])
 			case raw:
 				_, err = os.Stdout.WriteString(msg.Payload)
 				return err
@@ -159,66 +160,46 @@ func expiry(m *ops.MessageStatus) string {
 	return "garbage if it is not handed out by " + at(m.Due.Add(m.TTL))
 }
 
-// near is how many messages of each structure are compared with an id that was not found.
+// near is how many keys are compared with a key that was not found.
 const near = 10_000
 
-// noMessage is the error for a message that is not found. It names the nearest message. wanted is "live", "dead" or "" for any, of a
-// message by its key.
-func (a *app) noMessage(ctx context.Context, m *ops.Queue, what string, byKey bool, wanted string) error {
-	q := check.Queue{Prefix: a.prefix, Name: m.Name()}
-	if byKey {
-		held := new(ops.KeyHeldError)
-		if _, err := m.GetKey(ctx, what); errors.As(err, &held) {
-			return fail(exitNotFound, "%v", held)
-		}
-		keys, _, err := a.cli.HScan(ctx, q.Key("key"), 0, "", near).Result()
-		if err != nil {
-			return err
-		}
-		var names []string
-		for pair := range slices.Chunk(keys, 2) {
-			names = append(names, pair[0])
-		}
-		hint := didYouMean(what, names)
-		other := getKey
-		if wanted == "live" {
-			other = deadByKey
-		}
-		if wanted != "" {
-			if msg, err := other(ctx, m, what); err == nil && msg != nil {
-				hint = fmt.Sprintf(": that of message %s, which is %s", msg.ID, msg.State)
-			}
-			wanted += " "
-		}
-		return fail(exitNotFound, "no %smessage of queue %q has the key %q%s", wanted, m.Name(), what, hint)
+// noKey is the error for a message that is not found by its key. It names the nearest key. wanted is "live", "dead" or "" for any.
+func (a *app) noKey(ctx context.Context, m *ops.Queue, what, wanted string) error {
+	held := new(ops.KeyHeldError)
+	if _, err := m.GetKey(ctx, what); errors.As(err, &held) {
+		return fail(exitNotFound, "%v", held)
 	}
+	q := check.Queue{Prefix: a.prefix, Name: m.Name()}
+	keys, _, err := a.cli.HScan(ctx, q.Key("key"), 0, "", near).Result()
+	if err != nil {
+		return err
+	}
+	var names []string
+	for pair := range slices.Chunk(keys, 2) {
+		names = append(names, pair[0])
+	}
+	hint := didYouMean(what, names)
+	other := getKey
+	if wanted == "live" {
+		other = deadByKey
+	}
+	if wanted != "" {
+		if msg, err := other(ctx, m, what); err == nil && msg != nil {
+			hint = fmt.Sprintf(": that of message %s, which is %s", msg.ID, msg.State)
+		}
+		wanted += " "
+	}
+	return fail(exitNotFound, "no %smessage of queue %q has the key %q%s", wanted, m.Name(), what, hint)
+}
+
+// noID is the error for a message that is not found by its id.
+func noID(ctx context.Context, m *ops.Queue, what string) error {
+	hint := "it was handled, taken back or deleted, or never sent here"
 	if uuid.Validate(what) != nil {
 		if msg, err := getKey(ctx, m, what); err == nil && msg != nil {
 			return fail(exitNotFound, "%q is the key of message %s and no id: add --key", what, msg.ID)
 		}
+		hint = "an id is a UUID like 0190f3a0-0000-7000-8000-000000000001"
 	}
-	pipe := a.cli.Pipeline()
-	var found []*redis.StringSliceCmd
-	for _, structure := range []string{"pending", "unack", "retry", "garbage", "done"} {
-		found = append(found, pipe.ZRange(ctx, q.Key(structure), 0, near-1))
-	}
-	found = append(found, pipe.LRange(ctx, q.Key("ready"), 0, near-1))
-	if _, err := pipe.Exec(ctx); err != nil {
-		return err
-	}
-	var ids []string
-	for _, some := range found {
-		for _, tag := range some.Val() {
-			ids = append(ids, tag[strings.LastIndexByte(tag, ':')+1:])
-		}
-	}
-	hint := didYouMean(strings.ToLower(what), ids)
-	switch {
-	case uuid.Validate(what) == nil:
-		// Ids that were made together differ in a few places, so an id that is gone has near ones too.
-		hint = ": it was handled, taken back or deleted, or never sent here" + hint
-	case hint == "":
-		hint = ": an id is a UUID like 0190f3a0-0000-7000-8000-000000000001"
-	}
-	return fail(exitNotFound, "queue %q has no message %s%s", m.Name(), what, hint)
+	return fail(exitNotFound, "queue %q has no message %s: %s", m.Name(), what, hint)
 }

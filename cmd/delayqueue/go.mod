@@ -10,7 +10,6 @@ require (
 	github.com/go-delayqueue/delayqueue/schedule v0.1.0
 	github.com/go-delayqueue/delayqueue/web v0.1.0
 	github.com/google/uuid v1.6.0
-	github.com/guptarohit/asciigraph v0.10.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/hinshun/vt10x v0.0.0-20220301184237-5011da428d02
 	github.com/jedib0t/go-pretty/v6 v6.8.3

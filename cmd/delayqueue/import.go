@@ -22,7 +22,6 @@ type importFlags struct {
 	prefix         string // of hdt3213's keys
 	tagged         bool   // they have hash tags
 	dryRun, follow bool
-	agreed         bool // the question was answered with yes
 }
 
 // libraries are those whose queues can be imported.
@@ -123,7 +122,7 @@ func (a *app) importQueue(c *cobra.Command, name string, f *importFlags) error {
 	if err != nil {
 		return err
 	}
-	if !f.dryRun && !f.agreed && !f.unattended() {
+	if unattended := f.follow && !onTerminal(os.Stdin); !f.dryRun && !unattended { // a service that follows has nobody to ask
 		if err := a.ask("Move %s of %s's queue %q to queue %q?", plural(int(total), "message"), f.from, name, f.into); err != nil {
 			return err
 		}
@@ -143,9 +142,6 @@ func (a *app) importQueue(c *cobra.Command, name string, f *importFlags) error {
 	return err
 }
 
-// unattended says that a service runs the command, so there is nobody to ask.
-func (f *importFlags) unattended() bool { return f.follow && !onTerminal(os.Stdin) }
-
 // findTheirs is theirs. With --follow it waits for the queue, because another library's queue has no key before its first message.
 func (a *app) findTheirs(c *cobra.Command, name string, f *importFlags) (foreignQueue, error) {
 	ctx := c.Context()
@@ -160,24 +156,13 @@ func (a *app) findTheirs(c *cobra.Command, name string, f *importFlags) (foreign
 			return theirs, err
 		}
 		if !waiting {
-			if !f.unattended() {
-				if err := a.ask("%s. Wait for it, and move what comes to queue %q?", sentence(err), f.into); err != nil {
-					return nil, err
-				}
-			}
-			waiting, f.agreed = true, true
+			waiting = true
 			fmt.Fprintln(os.Stderr, printable(err.Error()+"; waiting for it"))
 		}
 		if rest(ctx, followInterval); ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// sentence is the text of an error with a capital letter.
-func sentence(err error) string {
-	text := err.Error()
-	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // sayEvery is how often an import without a terminal says how far it is, if it has moved anything since.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/typed"
 	"github.com/hibiken/asynq"
@@ -90,10 +91,8 @@ func tellImportAsynq(world *world) {
 	w.enqueue("late", "e", asynq.Deadline(time.Now().Add(-time.Minute)))
 	w.enqueue("grouped", "f", asynq.Group("g"))
 	w.enqueue("grouped", "g", asynq.Group("g"), asynq.ProcessIn(time.Hour))
-	if _, err := w.in.Enqueue(asynq.NewTaskWithHeaders("heads", nil, map[string]string{"tenant": "wile", "kind": "theirs"}),
-		asynq.Queue(w.name)); err != nil {
-		w.Fatal(err)
-	}
+	ok(w, errOf(w.in.Enqueue(asynq.NewTaskWithHeaders("heads", nil, map[string]string{"tenant": "wile", "kind": "theirs"}),
+		asynq.Queue(w.name))))
 
 	left := "left 1: archived\nleft 1: completed\nleft 2: in a group\n"
 	args := []string{"import", w.name, "--from", "asynq", "--into", "orders"}
@@ -166,25 +165,19 @@ func (w *asynqWorld) handled(queue string) {
 func tellImportBesideServers(world *world) {
 	const n = 600
 	w := newAsynqWorld(world)
-	var mu sync.Mutex
-	by := map[string]int{} // how often, by either
-	count := func(payload string) {
-		mu.Lock()
-		defer mu.Unlock()
-		by[payload]++
-	}
+	var handled queuetest.Tally // by either
 	for i := range n {
 		w.enqueue("t", fmt.Sprint(i), asynq.ProcessIn(time.Duration(i%3)*time.Second))
 	}
 	stop := w.serve(func(_ context.Context, t *asynq.Task) error {
-		count(string(t.Payload()))
+		handled.Add(string(t.Payload()))
 		time.Sleep(time.Millisecond)
 		return nil
 	})
 	defer stop()
 	w.send("orders", "extra", delayqueue.WithDelay(time.Hour))
 	w.consume("orders", func(_ context.Context, m *delayqueue.Message) error {
-		count(m.Payload)
+		handled.Add(m.Payload)
 		return nil
 	})
 	var imports sync.WaitGroup
@@ -196,17 +189,9 @@ func tellImportBesideServers(world *world) {
 		})
 	}
 	imports.Wait()
-	w.until("all is handled", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(by) == n
-	})
-	mu.Lock()
-	defer mu.Unlock()
-	for payload, times := range by {
-		if times != 1 {
-			w.Errorf("%s was handled %d times", payload, times)
-		}
+	w.until("all is handled", func() bool { distinct, _ := handled.Counts(); return distinct == n })
+	if _, total := handled.Counts(); total != n {
+		w.Errorf("%d messages were handled %d times", n, total)
 	}
 	if left, err := w.cli.ZCard(w.Context(), "asynq:{"+w.name+"}:delayqueue:"+w.prefix+":orders").Result(); left != 0 || err != nil {
 		w.Errorf("%d on the way, %v", left, err)

@@ -166,13 +166,9 @@ func TestImportRespectsKeyHolds(t *testing.T) {
 	if got := <-paid; got != "paid" {
 		t.Errorf("handled %q", got)
 	}
-	for until := time.Now().Add(deadline); ; time.Sleep(10 * time.Millisecond) { // it is acked
-		if _, err := w.monitor("orders").GetKey(t.Context(), key); errors.As(err, new(*ops.KeyHeldError)) {
-			break
-		} else if time.Now().After(until) {
-			t.Fatalf("the key is not held: %v", err)
-		}
-	}
+	w.until("it is acked, and the key is held", func() bool {
+		return errors.As(errOf(w.monitor("orders").GetKey(t.Context(), key)), new(*ops.KeyHeldError))
+	})
 	imported("1 message dropped: a message with the same key was there")
 	if n := w.counts("orders"); n.Pending != 0 {
 		t.Errorf("%+v", n)

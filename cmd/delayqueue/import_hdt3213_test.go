@@ -28,11 +28,8 @@ func newHdtWorld(w *world, prefix string) *hdtWorld {
 func (w *hdtWorld) put(payload string, again int, due time.Time) (id string) {
 	w.Helper()
 	id = uuid.NewString()
-	must := func(err error) {
-		ok(w, err)
-	}
-	must(w.cli.Set(w.Context(), w.q.payload(id), payload, time.Until(due)+time.Hour).Err())
-	must(w.cli.HSet(w.Context(), w.q.base()+"retry:cnt", id, again).Err())
+	ok(w, w.cli.Set(w.Context(), w.q.payload(id), payload, time.Until(due)+time.Hour).Err())
+	ok(w, w.cli.HSet(w.Context(), w.q.base()+"retry:cnt", id, again).Err())
 	return id
 }
 

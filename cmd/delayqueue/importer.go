@@ -5,7 +5,6 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,19 +167,13 @@ func (im *importer) run(ctx context.Context) error {
 			return err
 		}
 		more = false
-		var left map[string]int64
-		for _, s := range im.theirs.structures(time.Now()) {
-			passed, err := im.pass(ctx, s, func(claims []claim) (int, error) {
-				n, err := im.claim(ctx, s, claims)
-				more = more || n > 0
-				return n, errors.Join(err, im.forward(ctx))
-			})
-			if err != nil {
-				return err
-			}
-			left = sum(left, passed)
+		if err := im.sweep(ctx, func(s structure, claims []claim) (int, error) {
+			n, err := im.claim(ctx, s, claims)
+			more = more || n > 0
+			return n, errors.Join(err, im.forward(ctx))
+		}); err != nil {
+			return err
 		}
-		im.Left = left
 	}
 	return im.count(ctx)
 }
@@ -190,77 +183,75 @@ func (im *importer) dryRun(ctx context.Context) (err error) {
 	if im.Moved, err = im.cli.ZCard(ctx, im.claims()).Result(); err != nil {
 		return err
 	}
-	for _, s := range im.theirs.structures(time.Now()) {
-		passed, err := im.pass(ctx, s, func(claims []claim) (int, error) {
-			im.Moved += int64(len(claims))
-			im.moved(len(claims))
-			return 0, nil
-		})
-		if err != nil {
-			return err
-		}
-		im.Left = sum(im.Left, passed)
+	if err := im.sweep(ctx, func(_ structure, claims []claim) (int, error) {
+		im.Moved += int64(len(claims))
+		im.moved(len(claims))
+		return 0, nil
+	}); err != nil {
+		return err
 	}
 	return im.count(ctx)
 }
 
+// count adds to Left what is not for an import.
 func (im *importer) count(ctx context.Context) error {
 	left, err := im.theirs.left(ctx)
-	im.Left = sum(im.Left, left)
+	for why, n := range left {
+		if n != 0 {
+			im.Left[why] += n
+		}
+	}
 	return err
+}
+
+// sweep passes once through all structures, and begins Left anew.
+func (im *importer) sweep(ctx context.Context, take func(structure, []claim) (int, error)) error {
+	im.Left = map[string]int64{}
+	for _, s := range im.theirs.structures(time.Now()) {
+		if err := im.pass(ctx, s, take); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // seconds is a score as Redis takes it.
 func seconds(score float64) string { return strconv.FormatFloat(score, 'f', -1, 64) }
 
-func sum(a, b map[string]int64) map[string]int64 {
-	out := maps.Clone(a)
-	if out == nil {
-		out = map[string]int64{}
-	}
-	for why, n := range b {
-		if n != 0 {
-			out[why] += n
-		}
-	}
-	return out
-}
-
 // pass goes through a structure, a page at a time, and gives take what can be sent; it says how many of them it took out.
 // What cannot be sent is passed over, and counted by why.
-func (im *importer) pass(ctx context.Context, s structure, take func([]claim) (int, error)) (passed map[string]int64, err error) {
-	passed = map[string]int64{}
+func (im *importer) pass(ctx context.Context, s structure, take func(structure, []claim) (int, error)) error {
 	for offset := int64(0); ; {
 		page, err := im.page(ctx, s, offset)
 		if err != nil || len(page) == 0 {
-			return passed, err
+			return err
 		}
 		found, err := im.theirs.load(ctx, time.Now(), page)
 		if err != nil {
-			return passed, err
+			return err
 		}
 		running, err := im.running(ctx, s, page)
 		if err != nil {
-			return passed, err
+			return err
 		}
 		var good []claim
 		for i := range page {
 			switch {
 			case running[page[i].id]: // counted by left
 			case found[i].gone:
-				passed[leftGone]++
+				im.Left[leftGone]++
 			case page[i].due < 0 || page[i].due >= latestDue || page[i].due != page[i].due:
-				passed[leftUnreadable]++
+				im.Left[leftUnreadable]++
 			case found[i].problem != "":
-				passed[found[i].problem]++
+				im.Left[found[i].problem]++
 			default:
 				good = append(good, page[i])
 			}
 		}
 		taken := 0
 		if len(good) > 0 {
-			if taken, err = take(good); err != nil {
-				return passed, err
+			if taken, err = take(s, good); err != nil {
+				return err
 			}
 		}
 		offset += int64(len(page) - taken)

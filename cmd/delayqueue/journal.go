@@ -65,7 +65,9 @@ type journalJSON struct {
 func (a *app) journal(ctx context.Context, m *ops.Queue, most int) error {
 	t := a.grid("at", "by", "act", "on", "messages", "reason").numbers(5).cutLast(3)
 	for cursor := ""; most > 0; {
-		page, err := a.journalPage(ctx, m, min(most, 200), cursor)
+		soon, cancel := context.WithTimeout(ctx, patience)
+		page, err := m.Journal(soon, min(most, 200), cursor)
+		cancel()
 		if errors.Is(err, delayqueue.ErrNoQueue) {
 			return a.noQueue(ctx, m.Name(), "")
 		}
@@ -82,12 +84,6 @@ func (a *app) journal(ctx context.Context, m *ops.Queue, most int) error {
 	}
 	t.print()
 	return nil
-}
-
-func (a *app) journalPage(ctx context.Context, m *ops.Queue, limit int, cursor string) (*ops.JournalPage, error) {
-	soon, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return m.Journal(soon, limit, cursor)
 }
 
 func journalOf(e *ops.JournalEntry) journalJSON {

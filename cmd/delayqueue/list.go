@@ -25,14 +25,11 @@ func parseState(name string) (delayqueue.State, error) {
 	return delayqueue.StatePending + delayqueue.State(i), nil
 }
 
-// listFlags say which messages of a state are listed.
-type listFlags struct {
-	selection
-	pager
-}
-
 func (a *app) listCommand() *cobra.Command {
-	var f listFlags
+	var (
+		which selection
+		part  pager
+	)
 	c := &cobra.Command{
 		Use:   "ls QUEUE STATE",
 		Short: "List the messages in a state, in order of their time",
@@ -46,18 +43,18 @@ it has found, and how to go on.`,
 			if err != nil {
 				return err
 			}
-			if err := cmp.Or(f.pager.check(), f.selection.check(state)); err != nil {
+			if err := cmp.Or(part.check(), which.check(state)); err != nil {
 				return err
 			}
 			m, err := a.monitor(c.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			return a.list(c, m, state, &f)
+			return a.list(c, m, state, &which, &part)
 		},
 	}
-	f.selection.flags(c, "whose time is")
-	f.pager.flags(c, 20, "messages to show at most", "list")
+	which.flags(c, "whose time is")
+	part.flags(c, 20, "messages to show at most", "list")
 	return c
 }
 
@@ -83,8 +80,8 @@ func (p *pager) check() error {
 const listPage = 100
 
 // list prints the messages that match. If there are more, if it is interrupted, or if a call fails, it also prints how to go on.
-func (a *app) list(c *cobra.Command, m *ops.Queue, state delayqueue.State, flags *listFlags) error {
-	f, limit, cursor := flags.filter(), flags.limit, flags.cursor
+func (a *app) list(c *cobra.Command, m *ops.Queue, state delayqueue.State, which *selection, part *pager) error {
+	f, limit, cursor := which.filter(), part.limit, part.cursor
 	f.Limit = listPage
 	t := a.grid("id", "key", map[delayqueue.State]string{
 		delayqueue.StatePending: "due", delayqueue.StateReady: "due", delayqueue.StateUnack: "lease end",
@@ -94,7 +91,7 @@ func (a *app) list(c *cobra.Command, m *ops.Queue, state delayqueue.State, flags
 	count := 0
 	var err error
 	for {
-		if !flags.any() {
+		if !which.any() {
 			f.Limit = min(listPage, limit-count)
 		}
 		var page *ops.Page

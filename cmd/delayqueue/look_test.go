@@ -67,15 +67,8 @@ func tellStats(w *world) {
 
 func tellWatch(w *world) {
 	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
-	t := w.terminal("stats", "orders", "--watch", "--interval", "50ms")
+	t := w.terminal("top", "orders", "--interval", "50ms")
 	t.sees("Ctrl-C ends")
-	for n := 2; n < 5; n++ {
-		w.send("orders", "a", delayqueue.WithDelay(time.Hour))
-		t.sees(fmt.Sprintf("orders        %d", n))
-		if screen := t.screen.String(); strings.Count(screen, "QUEUE") != 1 || strings.Count(screen, "orders") != 1 {
-			w.Fatalf("not in place:\n%s", screen)
-		}
-	}
 	ok(w, w.monitor("orders").PauseUntil(w.Context(), time.Now().Add(time.Hour)))
 	t.sees("paused until")
 	w.consumeNothing("orders")
@@ -83,6 +76,9 @@ func tellWatch(w *world) {
 	t.sees("fine")
 	if strings.Contains(t.screen.String(), "(in ") {
 		w.Errorf("the longer line shows behind the shorter one:\n%s", t.screen.String())
+	}
+	if screen := t.screen.String(); strings.Count(screen, "QUEUE") != 1 || strings.Count(screen, "orders") != 1 {
+		w.Fatalf("not in place:\n%s", screen)
 	}
 	t.types(ctrlC)
 	t.ends(0)
@@ -196,12 +192,6 @@ func tellGet(w *world) {
 	w.refused(exitRefused, "is done", "run", "reports", done)
 	w.contains(w.must("cancel", "reports", "--all", "--state", "done", "--yes"), "deleted 1 message")
 
-	typo := id[:10] + "0" + id[11:20] + "f" + id[21:]
-	if typo == id {
-		typo = id[:10] + "1" + id[11:]
-	}
-	w.refused(exitNotFound, `did you mean "`+id+`"?`, "get", "orders", typo)
-	w.refused(exitNotFound, `did you mean "`+id+`"?`, "get", "orders", id[:34])
 	w.refused(exitNotFound, "an id is a UUID", "get", "orders", "42")
 	w.refused(exitNotFound, "it was handled, taken back or deleted", "get", "orders", "01890000-0000-7000-8000-000000000000")
 	w.refused(exitNotFound, "is the key of message "+id, "get", "orders", "order-42")
@@ -245,7 +235,7 @@ func tellHostile(w *world) {
 func tellHistory(w *world) {
 	w.send("orders", "a", delayqueue.WithDelay(time.Hour))
 	w.kill("orders", "no", "b", "c")
-	w.contains(w.must("history", "orders"), "SINCE", "sent", "failed or lost", "┤")
+	w.contains(w.must("history", "orders"), "SINCE", "SENT", "FAILED")
 	hours := decode[map[string]any](w, w.must("history", "orders", "--json", "--last", "48"))
 	now, before := hours[47], hours[46] // the hour may have ended meanwhile
 	sum := func(what string) float64 { return now[what].(float64) + before[what].(float64) }
@@ -256,7 +246,4 @@ func tellHistory(w *world) {
 		w.Errorf("%d days, want 7", len(days))
 	}
 	w.refused(exitUsage, "from 1 to 30", "history", "orders", "--days", "--last", "31")
-	t := w.terminal("history", "orders")
-	t.ends(0)
-	w.contains(t.all(), "\x1b[94m", "failed or lost")
 }

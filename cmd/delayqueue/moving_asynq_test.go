@@ -260,9 +260,7 @@ func TestMovedFromAsynq(t *testing.T) {
 		t.Error(seen)
 	}
 	w.until("both are kept with their results", func() bool { return w.counts("mails").Done == 2 })
-	if err := queue.Shutdown(ctx); err != nil {
-		t.Error(err)
-	}
+	ok(t, queue.Shutdown(ctx))
 	if d := asynqDelay(1, nil, nil); d < 15*time.Second || d > 45*time.Second {
 		t.Error(d)
 	}
@@ -289,9 +287,7 @@ func TestMovedHabits(t *testing.T) {
 			handled <- fmt.Sprint(name, " ", msg.Failures)
 			return nil
 		}))
-		if _, err := queues[len(queues)-1].Send(ctx, "{}"); err != nil {
-			t.Fatal(err)
-		}
+		ok(t, errOf(queues[len(queues)-1].Send(ctx, "{}")))
 	}
 	pool := poolOfQueues(queues[0], queues[1], queues[2])
 	pool.StartConsume()
@@ -312,14 +308,11 @@ func TestMovedHabits(t *testing.T) {
 	running, end := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- reports(running, queues[2]) }()
-	for {
+	w.until("the schedule is set", func() bool {
 		entries, err := schedule.List(ctx, delayqueue.NewMonitor("low", w.cli))
 		ok(t, err)
-		if len(entries) == 1 && entries[0].Entry.Zone == "Europe/Berlin" {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return len(entries) == 1 && entries[0].Entry.Zone == "Europe/Berlin"
+	})
 	end()
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Fatal(err)

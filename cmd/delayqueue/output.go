@@ -79,11 +79,7 @@ func at(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	far := time.Until(t)
-	if far < 0 {
-		return fmt.Sprintf("%s (%s ago)", clock(t), brief(-far))
-	}
-	return fmt.Sprintf("%s (in %s)", clock(t), brief(far))
+	return clock(t) + " (" + away(time.Until(t), brief) + ")"
 }
 
 // age is the distance of an instant from now, in its largest unit.
@@ -91,21 +87,18 @@ func age(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	far := time.Until(t)
-	text := "0s"
-	for _, unit := range []struct {
-		size time.Duration
-		name string
-	}{{365 * 24 * time.Hour, "y"}, {24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
-		if n := far.Abs() / unit.size; n > 0 {
-			text = fmt.Sprint(int64(n)) + unit.name
-			break
-		}
-	}
+	return away(time.Until(t), func(far time.Duration) string {
+		text := brief(far.Truncate(time.Second))
+		return text[:strings.IndexAny(text, "dhms")+1]
+	})
+}
+
+// away is a distance from now in words.
+func away(far time.Duration, words func(time.Duration) string) string {
 	if far < 0 {
-		return text + " ago"
+		return words(far.Abs()) + " ago"
 	}
-	return "in " + text
+	return "in " + words(far)
 }
 
 func clock(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05.000") }
@@ -134,6 +127,8 @@ func (a *app) progress(what string, total int64) *progressbar.ProgressBar {
 		progressbar.OptionClearOnFinish(),
 	)
 }
+
+func finish(bar *progressbar.ProgressBar) { _ = bar.Finish() } // a bar that cannot be drawn stops nothing
 
 // messageJSON is a message as --json prints it.
 type messageJSON struct {

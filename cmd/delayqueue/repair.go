@@ -31,62 +31,66 @@ var inWords = map[string]string{
 	"alarm": "set the alarm right: member ",
 }
 
+// mends names the repairs, as in repair.lua, of findings that are no tags.
+var mends = map[check.Kind]string{
+	check.StrayKeyEntry: "key", check.NoPlace: "place", check.StrayRecord: "record", check.StrayResult: "result", check.StrayPart: "part",
+	check.StrayLeft: "list", check.NotListed: "listed", check.StrayAlarm: "alarm",
+}
+
 // plan lists the repairs in the order in which they must be made: a key is freed before the message that has it comes back.
 func plan(s *check.State, found []check.Finding) []repair {
-	var tags, keys, places, records, results, parts, lists, alarms []repair
+	var tags []repair
+	by := map[string][]repair{}
 	lost := map[string]bool{} // ids of the tags that are dropped
 	for _, f := range found {
+		item, id := f.Item, f.Item[strings.LastIndexByte(f.Item, ':')+1:]
 		switch f.Kind {
 		case check.NoEnvelope:
-			tags = append(tags, repair{What: f.Structure, Item: f.Item})
-			lost[f.Item[strings.LastIndexByte(f.Item, ':')+1:]] = true
+			tags = append(tags, repair{What: f.Structure, Item: item})
+			lost[id] = true
 		case check.BadTag:
-			if id := f.Item[strings.LastIndexByte(f.Item, ':')+1:]; s.Messages[id].Size == 0 {
-				tags = append(tags, repair{What: f.Structure, Item: f.Item})
+			if s.Messages[id].Size == 0 {
+				tags = append(tags, repair{What: f.Structure, Item: item})
 			}
 		case check.NoPlace:
-			if s.Messages[f.Item].Problem == "" {
-				places = append(places, repair{What: "place", Item: f.Item})
+			if s.Messages[item].Problem != "" {
+				continue
 			}
-		case check.StrayRecord:
-			records = append(records, repair{What: "record", Item: f.Item})
-		case check.StrayResult:
-			results = append(results, repair{What: "result", Item: f.Item})
 		case check.StrayPart:
-			if id, _, _ := strings.Cut(f.Item, ":"); s.Messages[id].Size == 0 {
-				parts = append(parts, repair{What: "part", Item: f.Item})
+			if id, _, _ := strings.Cut(item, ":"); s.Messages[id].Size != 0 {
+				continue
 			}
 		case check.StrayLeft:
-			lists = append(lists, repair{What: "list", Item: strings.TrimPrefix(f.Item, ":")})
-		case check.NotListed:
-			lists = append(lists, repair{What: "listed", Item: f.Item})
-		case check.StrayKeyEntry:
-			keys = append(keys, repair{What: "key", Item: f.Item})
-		case check.StrayAlarm:
-			alarms = append(alarms, repair{What: "alarm", Item: f.Item})
+			item = strings.TrimPrefix(item, ":")
+		}
+		if what := mends[f.Kind]; what != "" {
+			by[what] = append(by[what], repair{What: what, Item: item})
 		}
 	}
 	for key, id := range s.Keys {
 		if lost[id] {
-			keys = append(keys, repair{What: "key", Item: key})
+			by["key"] = append(by["key"], repair{What: "key", Item: key})
 		}
 	}
-	slices.SortFunc(keys, func(a, b repair) int { return strings.Compare(a.Item, b.Item) })
+	slices.SortFunc(by["key"], func(a, b repair) int { return strings.Compare(a.Item, b.Item) })
 	slices.SortStableFunc(tags, func(a, b repair) int { return strings.Compare(a.What, b.What) })
-	return slices.Compact(slices.Concat(tags, keys, places, records, results, parts, lists, alarms))
+	for _, what := range []string{"key", "place", "record", "result", "part", "list", "listed", "alarm"} {
+		tags = append(tags, by[what]...)
+	}
+	return slices.Compact(tags)
 }
 
-func describePlan(plan []repair, examples int) {
+func describePlan(plan []repair) {
 	if len(plan) == 0 {
 		say("\nnothing of it can be repaired safely")
 		return
 	}
 	say("\nthe repair would do this:")
 	for _, same := range chunks(plan) {
-		for _, r := range same[:min(len(same), max(examples, 1))] {
+		for _, r := range same[:min(len(same), examples)] {
 			say("  %s%s", inWords[r.What], r.Item)
 		}
-		if more := len(same) - max(examples, 1); more > 0 {
+		if more := len(same) - examples; more > 0 {
 			say("  … and %s like that", plural(more, "other"))
 		}
 	}

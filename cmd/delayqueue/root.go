@@ -90,8 +90,8 @@ Colours and progress bars are for terminals only. NO_COLOR turns colours off.
 		if work := c.RunE; work != nil {
 			c.RunE = func(c *cobra.Command, args []string) error {
 				a.started, a.command = true, c
-				if err := a.checkIdentity(); err != nil {
-					return err
+				if a.prefix == "" || strings.ContainsAny(a.prefix, "{}:") { // about which the library would panic
+					return fail(exitUsage, "--prefix %q: a prefix needs at least one character and none of { } :", a.prefix)
 				}
 				return work(c, args)
 			}
@@ -115,14 +115,6 @@ func operator() string {
 	return name
 }
 
-// checkIdentity refuses a prefix about which the library would panic.
-func (a *app) checkIdentity() error {
-	if a.prefix == "" || strings.ContainsAny(a.prefix, "{}:") {
-		return fail(exitUsage, "--prefix %q: a prefix needs at least one character and none of { } :", a.prefix)
-	}
-	return nil
-}
-
 func (a *app) connect(ctx context.Context) (err error) {
 	if a.cli == nil {
 		a.cli, err = a.reach(ctx)
@@ -139,6 +131,13 @@ func validName(name string) error {
 			"no blank at either end, and no slash and digits at its end", name)
 	}
 	return nil
+}
+
+func validNames(names []string) (err error) {
+	for _, name := range names {
+		err = cmp.Or(err, validName(name))
+	}
+	return err
 }
 
 // queue returns an error if there is no queue of this name.

@@ -170,26 +170,20 @@ type shownSchedule struct {
 }
 
 func (a *app) scheduleShowCommand() *cobra.Command {
-	var raw bool
-	c := a.entryCommand("show", "Show an entry with its message",
+	return a.entryCommand("show", "Show an entry with its message",
 		func(ctx context.Context, _ *schedule.Scheduler, m *delayqueue.Monitor, name string) error {
 			s, err := schedule.Get(ctx, m, name)
 			if err != nil {
 				return err
 			}
 			settings := delayqueue.Describe(s.Options...)
-			switch {
-			case raw:
-				_, err = os.Stdout.WriteString(s.Payload)
-			case a.json:
+			if a.json {
 				printJSON(shownOf(s, &settings))
-			default:
+			} else {
 				printSchedule(s, &settings)
 			}
-			return err
+			return nil
 		})
-	c.Flags().BoolVar(&raw, "raw", false, "print the payload alone, byte by byte")
-	return c
 }
 
 func shownOf(s *schedule.Status, of *delayqueue.Description) shownSchedule {

@@ -42,10 +42,14 @@ schedules (Run of the package schedule). STATE says which schedules are not sent
 		Args: cobra.ExactArgs(1),
 		RunE: a.onSchedules(func(ctx context.Context, _ *schedule.Scheduler, m *delayqueue.Monitor, _ []string) error {
 			all, err := schedule.List(ctx, m)
-			if err == nil {
-				a.saySchedules(all)
+			if err != nil {
+				return err
 			}
-			return err
+			a.scheduleTable(all).print()
+			if !a.json {
+				fmt.Fprintln(os.Stderr, plural(len(all), "schedule"))
+			}
+			return nil
 		}),
 	}
 }
@@ -105,13 +109,6 @@ func scheduleJSONOf(s *schedule.Status) scheduleJSON {
 		out.Broken = s.Broken.Error()
 	}
 	return out
-}
-
-func (a *app) saySchedules(all []schedule.Status) {
-	a.scheduleTable(all).print()
-	if !a.json {
-		fmt.Fprintln(os.Stderr, plural(len(all), "schedule"))
-	}
 }
 
 func (a *app) scheduleTable(all []schedule.Status) *grid {

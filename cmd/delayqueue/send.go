@@ -38,19 +38,16 @@ type sendFlags struct {
 	policy         conflictFlag
 	sequence       sequenceFlag
 	maxParts       int
-	lines          bool
-	fromLine       int
 }
 
 func (a *app) sendCommand() *cobra.Command {
 	var f sendFlags
 	c := &cobra.Command{
 		Use:   "send QUEUE [PAYLOAD]",
-		Short: "Send a message, or one for each line",
-		Long: `send sends a message and prints its id. Without PAYLOAD the payload is read from the input. With --lines each line of the input
-is a message, sent in batches; if that is cut off, it says with which line to go on. A queue that does not exist is made only
-with --create, because its name may be mistyped.`,
-		Example: "  delayqueue send orders 42 --delay 15m --key order-42\n  seq 1000 | delayqueue send orders --lines --at 18:00",
+		Short: "Send a message",
+		Long: `send sends a message and prints its id. Without PAYLOAD the payload is read from the input. A queue that does not exist is made
+only with --create, because its name may be mistyped.`,
+		Example: "  delayqueue send orders 42 --delay 15m --key order-42",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE:    func(c *cobra.Command, args []string) error { return a.send(c, args, &f) },
 	}
@@ -64,20 +61,12 @@ with --create, because its name may be mistyped.`,
 	flags.Var(&f.sequence, "sequence", "NAME=N: message N of this sequence, refused if the sequence has reached N")
 	f.messageFlags.flags(flags, "name=value, any number", "garbage if not handed out within this time after it was due")
 	flags.Var(&f.deadline, "deadline", "from this time on no delivery and no retry: the message is garbage")
-	flags.BoolVar(&f.lines, "lines", false, "send a message for each line of the input")
-	flags.IntVar(&f.fromLine, "from-line", 1, "with --lines: the first line to send")
 	c.MarkFlagsMutuallyExclusive("delay", "at")
 	return c
 }
 
 func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
 	ctx := c.Context()
-	if f.fromLine < 1 || f.fromLine > 1 && !f.lines {
-		return fail(exitUsage, "--from-line goes with --lines, and the first line is 1")
-	}
-	if f.lines && (len(args) == 2 || f.key != "" || f.sequence.name != "") {
-		return fail(exitUsage, "--lines reads its messages from the input; a key is for one message alone, as is a number")
-	}
 	if f.policy.Conflict != delayqueue.Refuse && f.key == "" {
 		return fail(exitUsage, "--key-policy goes with --key")
 	}
@@ -104,9 +93,6 @@ func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
 		return err
 	}
 	p := delayqueue.NewPublisher(args[0], a.cli, delayqueue.UseCustomPrefix(a.prefix))
-	if f.lines {
-		return a.sendLines(c, p, f.options(c), f.fromLine)
-	}
 	payload := ""
 	if len(args) == 2 {
 		payload = args[1]
@@ -131,36 +117,23 @@ func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
 
 func (f *sendFlags) options(c *cobra.Command) []delayqueue.MsgOption {
 	options := []delayqueue.MsgOption{delayqueue.WithRetryCount(f.retries)}
-	if c.Flags().Changed("delay") {
-		options = append(options, delayqueue.WithDelay(time.Duration(f.delay)))
+	said := func(flag string, option delayqueue.MsgOption) {
+		if c.Flags().Changed(flag) {
+			options = append(options, option)
+		}
 	}
-	if c.Flags().Changed("at") {
-		options = append(options, delayqueue.WithSchedule(f.at.Time))
-	}
+	said("delay", delayqueue.WithDelay(time.Duration(f.delay)))
+	said("at", delayqueue.WithSchedule(f.at.Time))
 	if f.key != "" {
 		options = append(options, delayqueue.WithKey(f.key, f.policy.Conflict))
 	}
-	if c.Flags().Changed("max-wait") {
-		options = append(options, delayqueue.WithMaxWait(time.Duration(f.maxWait)))
-	}
-	if c.Flags().Changed("max-parts") {
-		options = append(options, delayqueue.WithMaxParts(f.maxParts))
-	}
-	if f.sequence.name != "" {
-		options = append(options, delayqueue.WithSequence(f.sequence.name, f.sequence.number))
-	}
-	if c.Flags().Changed("timeout") {
-		options = append(options, delayqueue.WithTimeout(time.Duration(f.timeout)))
-	}
-	if c.Flags().Changed("deadline") {
-		options = append(options, delayqueue.WithDeadline(f.deadline.Time))
-	}
-	if c.Flags().Changed("ttl") {
-		options = append(options, delayqueue.WithMsgTTL(time.Duration(f.ttl)))
-	}
-	if c.Flags().Changed("keep") {
-		options = append(options, delayqueue.WithRetention(time.Duration(f.keep)))
-	}
+	said("max-wait", delayqueue.WithMaxWait(time.Duration(f.maxWait)))
+	said("max-parts", delayqueue.WithMaxParts(f.maxParts))
+	said("sequence", delayqueue.WithSequence(f.sequence.name, f.sequence.number))
+	said("timeout", delayqueue.WithTimeout(time.Duration(f.timeout)))
+	said("deadline", delayqueue.WithDeadline(f.deadline.Time))
+	said("ttl", delayqueue.WithMsgTTL(time.Duration(f.ttl)))
+	said("keep", delayqueue.WithRetention(time.Duration(f.keep)))
 	for name, value := range f.headers {
 		options = append(options, delayqueue.WithHeader(name, value))
 	}

@@ -1,101 +1,12 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"io"
-	"os"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/redistest"
-	"github.com/go-delayqueue/delayqueue/ops"
 )
-
-func someLines(n int) string {
-	var lines strings.Builder
-	for i := range n {
-		fmt.Fprintln(&lines, "line", i+1)
-	}
-	return lines.String()
-}
-
-// What was interrupted says with which line to go on, and then each line was sent once.
-func tellLinesGoOn(w *world) {
-	const n = 2*batchLines + 200
-	w.send("orders", "makes the queue", delayqueue.WithDelay(time.Hour))
-	input, feed, err := os.Pipe()
-	ok(w, err)
-	defer input.Close()
-	defer feed.Close() // it stays open until then
-	var out, errs bytes.Buffer
-	cmd := w.command("send", "orders", "--lines", "--delay", "2h")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = input, &out, &errs
-	ok(w, cmd.Start())
-	ok(w, errOf(io.WriteString(feed, someLines(n))))
-	w.until("two batches are sent", func() bool { return w.counts("orders").Pending == 2*batchLines+1 })
-	ok(w, cmd.Process.Signal(os.Interrupt))
-	_ = cmd.Wait() // its code is looked at here
-	want := fmt.Sprintf("--from-line %d", 2*batchLines+1)
-	if code := cmd.ProcessState.ExitCode(); code != exitInterrupted || out.String() != "sent 1,000 messages\n" ||
-		!strings.Contains(errs.String(), want) ||
-		!strings.Contains(errs.String(), "--delay 2h") {
-		w.Errorf("%d %q %q, want %s", code, out.String(), errs.String(), want)
-	}
-	if r := w.runWith(someLines(n), "send", "orders", "--lines", "--delay", "2h", "--from-line", fmt.Sprint(2*batchLines+1),
-		"--json"); r.code != 0 || r.out != "{\"sent\":200}\n" {
-		w.Errorf("%+v", r)
-	}
-	seen := map[string]int{}
-	for msg, err := range w.monitor("orders").All(w.Context(), delayqueue.StatePending, ops.Filter{Contains: "line", Limit: 500}) {
-		ok(w, err)
-		seen[msg.Payload]++
-	}
-	for i := range n {
-		if k := seen[fmt.Sprint("line ", i+1)]; k != 1 {
-			w.Fatalf("line %d was sent %d times", i+1, k)
-		}
-	}
-	w.refused(exitUsage, "--from-line goes with --lines", "send", "orders", "x", "--from-line", "2")
-	w.refused(exitUsage, "--from-line goes with --lines", "send", "orders", "--lines", "--from-line", "0")
-	w.sound("orders")
-}
-
-// What Redis did not answer about is in doubt, as a whole.
-func TestLinesInDoubt(t *testing.T) {
-	s := redistest.Start(t)
-	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
-	p := w.publisher("orders")
-	lines := numbered{first: 501, texts: []string{"a", "b", "c"}}
-	var far sending
-	if err := far.send(t.Context(), p, lines, nil); err != nil || far.sent != 3 || far.next != 504 || far.doubt != 0 {
-		t.Errorf("%+v %v", far, err)
-	}
-	s.Pause()
-	defer s.Resume()
-	interrupted, cancel := context.WithCancel(t.Context())
-	cancel()
-	lines.first = 504
-	if err := far.send(interrupted, p, lines, nil); err == nil || far.sent != 3 || far.next != 504 || far.doubt != 3 {
-		t.Errorf("%+v %v", far, err)
-	}
-}
-
-// A line that cannot be a message is said, and those around it are sent.
-func TestLineThatIsRefused(t *testing.T) {
-	s := redistest.Start(t)
-	w := newWorld(t, "redis://"+s.Addr(), s.Client(t))
-	var far sending
-	bad := []delayqueue.MsgOption{delayqueue.WithDelay(-1), delayqueue.WithRetryCount(-1)}
-	err := far.send(t.Context(), w.publisher("orders"), numbered{first: 1, texts: []string{"a", "b"}}, bad)
-	if err != nil || far.sent != 0 || far.next != 3 || len(far.refused) != 2 ||
-		!strings.Contains(far.refused[1].Error(), "line 2 was not sent") {
-		t.Errorf("%+v %v", far, err)
-	}
-}
 
 func tellSequences(w *world) {
 	w.refused(exitNotFound, `no queue`, "sequences", "orders")
@@ -122,9 +33,6 @@ func tellSequences(w *world) {
 	}
 
 	w.refused(exitUsage, "--drop needs the names", "sequences", "orders", "--drop")
-	w.refused(exitUsage, "--cursor is for a list", "sequences", "orders", "outbox", "--cursor", "x")
-	w.refused(exitUsage, "--limit must be above 0", "sequences", "orders", "-l", "0")
-	w.refused(exitUsage, "cursor", "sequences", "orders", "--cursor", "x")
 	w.refused(exitUnconfirmed, `Forget sequence "outbox" of queue "orders"`, "sequences", "orders", "outbox", "--drop")
 	t := w.terminal("sequences", "orders", "outbox", "--drop")
 	t.sees("any number may come next? [y/N]")
@@ -147,26 +55,14 @@ func tellSequencePages(w *world) {
 	}
 	ok(w, errOf(w.publisher("orders").SendBatch(w.Context(), batch)))
 	seen := map[string]bool{}
-	args := []string{"sequences", "orders", "--json", "--limit", "200"}
-	pages := 0
-	for more := true; more; pages++ {
-		r := w.run(args...)
-		if r.code != 0 {
-			w.Fatalf("%+v", r)
+	for _, s := range decode[sequenceJSON](w, w.must("sequences", "orders", "--json")) {
+		if *s.Name != fmt.Sprint("s", s.Last) {
+			w.Errorf("%s is at %d", *s.Name, s.Last)
 		}
-		for _, s := range decode[sequenceJSON](w, r.out) {
-			if *s.Name != fmt.Sprint("s", s.Last) {
-				w.Errorf("%s is at %d", *s.Name, s.Last)
-			}
-			seen[*s.Name] = true
-		}
-		var cursor string
-		if _, cursor, more = strings.Cut(strings.TrimSpace(r.err), "--cursor "); more {
-			args = append(args[:5:5], "--cursor", cursor)
-		}
+		seen[*s.Name] = true
 	}
-	if len(seen) != n || pages < 2 {
-		w.Errorf("%d of %d in %d pages", len(seen), n, pages)
+	if len(seen) != n {
+		w.Errorf("%d of %d", len(seen), n)
 	}
 }
 
@@ -217,7 +113,6 @@ func tellConditions(w *world) {
 	w.refused(exitUsage, `did you mean "replace"?`, "send", "orders", "x", "--key", "k", "--key-policy", "replase")
 	w.refused(exitUsage, "as in outbox=42", "send", "orders", "x", "--sequence", "outbox")
 	w.refused(exitUsage, "no whole number", "send", "orders", "x", "--sequence", "outbox=9223372036854775808")
-	w.refused(exitUsage, "as is a number", "send", "orders", "--lines", "--sequence", "outbox=1")
 	w.refused(exitUsage, "--deadline -2h is in the past", "send", "orders", "x", "--deadline", "-2h")
 	w.refused(exitUsage, "WithDeadline", "send", "orders", "x", "--delay", "2h", "--deadline", "1h")
 	w.refused(exitUsage, "WithTimeout", "send", "orders", "x", "--timeout", "-1s")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -12,30 +14,21 @@ import (
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 func (a *app) sequencesCommand() *cobra.Command {
-	var (
-		part pager
-		drop bool
-	)
+	var drop bool
 	c := &cobra.Command{
 		Use:   "sequences QUEUE [NAME...]",
 		Short: "Show how far sequences have come, or drop them",
-		Long: `sequences lists the sequences of a queue (WithSequence, send --sequence) with the last number of each, in no order, until about
---limit are listed. With names it shows only these. --drop forgets the named sequences, after it has asked: any number may come
-next, also one that was sent before.`,
+		Long: `sequences lists the sequences of a queue (WithSequence, send --sequence) with the last number of each, in no order, page by page.
+With names it shows only these. --drop forgets the named sequences, after it has asked: any number may come next, also one
+that was sent before.`,
 		Example: "  delayqueue sequences orders\n  delayqueue sequences orders outbox --drop",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			switch err, names := part.check(), args[1:]; {
-			case err != nil:
-				return err
-			case drop && len(names) == 0:
+			if drop && len(args) == 1 {
 				return fail(exitUsage, "--drop needs the names of the sequences")
-			case len(names) > 0 && part.cursor != "":
-				return fail(exitUsage, "--cursor is for a list of all, not for named sequences")
 			}
 			m, err := a.monitor(c.Context(), args[0])
 			switch {
@@ -46,10 +39,9 @@ next, also one that was sent before.`,
 			case len(args) > 1:
 				return a.showSequences(c.Context(), m, args[1:])
 			}
-			return a.listSequences(c, m, part.limit, part.cursor)
+			return a.listSequences(c.Context(), m)
 		},
 	}
-	part.flags(c, 1000, "sequences to list, or some more", "list")
 	c.Flags().BoolVar(&drop, "drop", false, "forget the named sequences")
 	return c
 }
@@ -72,24 +64,22 @@ func (g *grid) sequence(s ops.Sequence) {
 	g.row(out, s.Name, fmt.Sprint(s.Last)) // as --sequence takes it, without commas
 }
 
-// listSequences prints whole pages. If there is more, or if a call fails, it also prints how to go on.
-func (a *app) listSequences(c *cobra.Command, m *ops.Queue, limit int, cursor string) (err error) {
+// listSequences prints all pages, or what came before a call failed.
+func (a *app) listSequences(ctx context.Context, m *ops.Queue) error {
 	t, n := a.sequenceTable(), 0
-	for {
-		var page *ops.SequencePage
-		if page, err = m.Sequences(c.Context(), cursor); err != nil {
-			break
-		}
+	page, err := m.Sequences(ctx, "")
+	for ; err == nil; page, err = m.Sequences(ctx, page.Next) {
 		for _, s := range page.Sequences {
 			t.sequence(s)
 		}
-		n += len(page.Sequences)
-		if cursor = page.Next; cursor == "" || n >= limit {
+		if n += len(page.Sequences); page.Next == "" {
 			break
 		}
 	}
 	t.print()
-	a.sayMore(c, plural(n, "sequence"), cursor, err)
+	if err == nil && !a.json {
+		fmt.Fprintln(os.Stderr, plural(n, "sequence"))
+	}
 	return err
 }
 
@@ -169,16 +159,9 @@ var conflictNames = []string{"refuse", "keep", "replace", "reschedule", "append"
 func (f *conflictFlag) String() string { return conflictNames[f.Conflict] }
 func (*conflictFlag) Type() string     { return "policy" }
 func (f *conflictFlag) Set(text string) error {
-	for i, name := range conflictNames {
-		if name == text {
-			f.Conflict = delayqueue.Refuse + delayqueue.Conflict(i)
-			return nil
-		}
+	if i := slices.Index(conflictNames, text); i >= 0 {
+		f.Conflict = delayqueue.Refuse + delayqueue.Conflict(i)
+		return nil
 	}
 	return fmt.Errorf("%q is none of %s%s", text, strings.Join(conflictNames, ", "), didYouMean(text, conflictNames))
 }
-
-var (
-	_ pflag.Value = (*sequenceFlag)(nil)
-	_ pflag.Value = (*conflictFlag)(nil)
-)

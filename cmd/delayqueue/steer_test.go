@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -25,7 +24,6 @@ func tellSend(w *world) {
 	w.refused(exitRefused, `key "k" is taken by message `+id, "send", "orders", "b", "--key", "k")
 	w.refused(exitUsage, "[at delay]", "send", "orders", "b", "--at", "1h", "--delay", "1h")
 	w.refused(exitUsage, "--delay 0, or 5s?", "send", "orders", "b", "--delay", "-5s")
-	w.refused(exitUsage, "a key is for one message alone", "send", "orders", "--lines", "--key", "k")
 	w.refused(exitNotFound, `did you mean "orders"?`, "send", "order", "b")
 	if r := w.runWith("two\nlines", "send", "orders", "-d", "1d", "--json"); r.code != 0 {
 		w.Errorf("from the input: %+v", r)
@@ -34,17 +32,6 @@ func tellSend(w *world) {
 
 	w.refused(exitUsage, "the input is empty: for a message without a payload write delayqueue send orders ''", "send", "orders")
 
-	var lines strings.Builder
-	for i := range 7000 {
-		fmt.Fprintln(&lines, i)
-	}
-	if r := w.runWith(lines.String(), "send", "orders", "--lines", "-d", "1d"); r.code != 0 ||
-		r.out != "sent 7,000 messages\n" || r.err != "" {
-		w.Errorf("lines: %+v", r)
-	}
-	if n := w.counts("orders").Pending; n != 7002 {
-		w.Errorf("%d pending, want 7002", n)
-	}
 	t := w.terminal("send", "orders")
 	t.sees("no payload: give one")
 	t.ends(exitUsage)
@@ -204,10 +191,7 @@ func tellPurge(w *world) {
 	}
 
 	q := w.consume("orders", func(context.Context, *delayqueue.Message) error { return nil })
-	w.until("it is heard of", func() bool {
-		all, err := w.monitor("orders").Consumers(w.Context())
-		return err == nil && len(all) == 1
-	})
+	w.heardOf("orders")
 	w.refused(exitRefused, "alive", "purge", "orders", "--whole-queue", "--yes")
 	ok(w, q.Shutdown(w.Context()))
 	w.refused(exitUsage, "names messages", "purge", "orders", "--whole-queue", "--all", "--yes")
@@ -289,19 +273,14 @@ func tellConsumers(w *world) {
 	w.send("orders", "a")
 	w.contains(w.must("consumers", "orders"), "nobody consumes queue orders")
 	release := make(chan struct{})
-	q := w.consume("orders", func(ctx context.Context, _ *delayqueue.Message) error {
+	w.consume("orders", func(ctx context.Context, _ *delayqueue.Message) error {
 		select {
 		case <-release:
 		case <-ctx.Done():
 		}
 		return errors.New("enough")
 	})
-	defer func() {
-		close(release)
-		if err := q.Shutdown(w.Context()); err != nil {
-			w.Error(err)
-		}
-	}()
+	defer close(release)
 	id := ""
 	w.until("it says what it handles", func() bool {
 		all, err := w.monitor("orders").Consumers(w.Context())
@@ -342,11 +321,10 @@ func tellEvents(w *world) {
 	t.ends(0)
 
 	t = w.terminal("events", "orders", "--json")
-	for end := time.Now().Add(deadline); !strings.Contains(t.all(), `"event":"new"`); time.Sleep(20 * time.Millisecond) {
-		if _, err := p.Send(w.Context(), "c", delayqueue.WithDelay(time.Hour)); err != nil || time.Now().After(end) {
-			w.Fatal(err, t.all())
-		}
-	}
+	w.until("a message is heard of", func() bool {
+		ok(w, errOf(p.Send(w.Context(), "c", delayqueue.WithDelay(time.Hour))))
+		return strings.Contains(t.all(), `"event":"new"`)
+	})
 	t.types(ctrlC)
 	t.ends(0)
 	line, _, _ := strings.Cut(strings.TrimSpace(t.all()), "\r\n")

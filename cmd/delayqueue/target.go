@@ -97,7 +97,7 @@ func (a *app) one(ctx context.Context, m *ops.Queue, name string, find finder,
 	was, err := work(ctx, id)
 	var wrong *delayqueue.StateError
 	if errors.As(err, &wrong) && wrong.State == delayqueue.StateGone {
-		return "", a.noMessage(ctx, m, name, false, "")
+		return "", noID(ctx, m, name)
 	}
 	return was, err
 }
@@ -129,7 +129,7 @@ func (a *app) finder(m *ops.Queue, byKey, garbage bool) finder {
 		case err != nil:
 			return "", err
 		case msg == nil:
-			return "", a.noMessage(ctx, m, name, true, wanted)
+			return "", a.noKey(ctx, m, name, wanted)
 		}
 		return msg.ID, nil
 	}
@@ -211,14 +211,19 @@ func (s *selection) check(state delayqueue.State) error {
 	return fail(exitUsage, "--from %s is in the future, and nothing has died then%s", s.from.text, hint)
 }
 
-// which is the selection in words, with the number of messages in these states.
-func (s *selection) which(total int64, states string) string {
-	all := plural(int(total), "message") + " that are " + states
+// which is what --all means, in words, with the number of messages in these states.
+func (t *target) which(total int64, states string) string {
+	words := plural(int(total), "message") + " that are " + states
 	if total == 1 {
-		all = "1 message that is " + states
+		words = "1 message that is " + states
 	}
-	if s.any() {
-		return "what matches of " + all
+	if t.any() {
+		words = "what matches of " + words
+	} else {
+		words = "all of " + words
 	}
-	return "all of " + all
+	if t.most > 0 {
+		words = fmt.Sprintf("at most %d, and %s", t.most, words)
+	}
+	return words
 }

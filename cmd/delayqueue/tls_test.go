@@ -28,12 +28,6 @@ func certificates(t *testing.T) (ca, cert, key string) {
 		ok(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
-	must := func(err error) {
-		if err != nil {
-			t.Helper()
-			t.Fatal(err)
-		}
-	}
 	template := func(serial int64, authority bool) *x509.Certificate {
 		return &x509.Certificate{
 			SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: strconv.FormatInt(serial, 10)}, NotBefore: time.Now().Add(-time.Hour),
@@ -43,16 +37,16 @@ func certificates(t *testing.T) (ca, cert, key string) {
 		}
 	}
 	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
+	ok(t, err)
 	root := template(1, true)
 	caDER, err := x509.CreateCertificate(rand.Reader, root, root, &caKey.PublicKey, caKey)
-	must(err)
+	ok(t, err)
 	ownKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
+	ok(t, err)
 	der, err := x509.CreateCertificate(rand.Reader, template(2, false), root, &ownKey.PublicKey, caKey)
-	must(err)
+	ok(t, err)
 	keyDER, err := x509.MarshalECPrivateKey(ownKey)
-	must(err)
+	ok(t, err)
 	return write("ca.pem", "CERTIFICATE", caDER), write("cert.pem", "CERTIFICATE", der), write("key.pem", "EC PRIVATE KEY", keyDER)
 }
 

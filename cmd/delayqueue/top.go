@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +17,6 @@ import (
 )
 
 func (a *app) topCommand() *cobra.Command {
-	var once bool
 	every := durationFlag(2 * time.Second)
 	c := &cobra.Command{
 		Use:   "top [QUEUE...]",
@@ -25,27 +26,25 @@ words, how many messages wait to be delivered, how many come in and go out a sec
 last hour failed, how many of all workers are busy, and how long the oldest message that is due has waited. A queue takes
 three calls of Redis every --interval.
 
-With --once, with --json, or if the output is no terminal, top looks twice, a second apart, to know the rates, and prints once. If
+With --json, or if the output is no terminal, top looks twice, a second apart, to know the rates, and prints once. If
 a queue cannot be read, its row says why, the others are shown, and the exit code is not 0.`,
 		Example: "  delayqueue top\n  delayqueue top --json | jq 'select(.level == \"critical\")'",
 		RunE: func(c *cobra.Command, names []string) error {
 			if every <= 0 {
 				return fail(exitUsage, "--interval must be above 0")
 			}
-			monitors, missing, err := a.monitors(c.Context(), names)
+			b, err := a.newBoard(c.Context(), names)
 			if err != nil {
 				return err
 			}
-			b := &board{app: a, monitors: monitors, missing: missing, print: a.printTop, every: time.Duration(every), watcher: newWatcher()}
-			if !once && !a.json && onTerminal(os.Stdout) {
-				return b.watch(c.Context())
+			if !a.json && onTerminal(os.Stdout) {
+				return b.watch(c.Context(), time.Duration(every))
 			}
-			b.watcher.Read(c.Context(), monitors)
+			b.watcher.Read(c.Context(), b.monitors)
 			rest(c.Context(), time.Second) // rates need at least a second
-			return b.once(c.Context())
+			return b.once(c.Context(), a.topTable)
 		},
 	}
-	c.Flags().BoolVar(&once, "once", false, "print once")
 	c.Flags().VarP(&every, "interval", "n", "how often the board looks")
 	return c
 }
@@ -64,11 +63,10 @@ type topJSON struct {
 	verdictJSON
 }
 
-// printTop draws the board.
-func (a *app) printTop(all []*health.Look, columns, most int) string {
+// topTable is the board, or prints JSON.
+func (a *app) topTable(all []*health.Look) *grid {
 	t := a.grid("queue", "verdict", "waits", "in/s", "out/s", "fails", "busy", "oldest").numbers(3, 4, 5, 6, 7, 8).cutLast(2)
-	all, hidden := withRoom(health.WorstFirst(all), most)
-	for _, one := range all {
+	for _, one := range health.WorstFirst(all) {
 		busy, workers := one.Workers()
 		in, gone := one.Rates()
 		failing := health.Failing(one.LastHour())
@@ -89,7 +87,7 @@ func (a *app) printTop(all []*health.Look, columns, most int) string {
 			t.add(one.Name, a.verdict(one), one.Waits(), in, gone, failing, fmt.Sprintf("%d/%d", busy, workers), oldest)
 		}
 	}
-	return t.whole(columns, hidden)
+	return t
 }
 
 func known(n float64, is bool) *float64 {
@@ -163,59 +161,82 @@ type board struct {
 	monitors []*ops.Queue
 	missing  error // why other queues may be missing
 	watcher  health.Watcher
-	every    time.Duration
-	print    func(all []*health.Look, columns, most int) string // a table with no more rows than most, unless that is 0
 }
 
-// newWatcher asks many queues at a time, so that those that do not answer are waited for together.
-func newWatcher() health.Watcher { return health.Watcher{Limit: patience, AtOnce: 32} }
+// newBoard is a board of the queues of these names, or of all that are found.
+func (a *app) newBoard(ctx context.Context, names []string) (*board, error) {
+	for _, name := range names {
+		var known *failure
+		if err := a.queue(ctx, name); errors.As(err, &known) || ctx.Err() != nil {
+			return nil, err // the row of the queue shows any other error
+		}
+	}
+	if err := a.connect(ctx); err != nil {
+		return nil, err
+	}
+	// Many queues are asked at a time, so that those that do not answer are waited for together.
+	b := &board{app: a, watcher: health.Watcher{Limit: patience, AtOnce: 32}}
+	if len(names) == 0 {
+		b.missing = a.discover(ctx, func(name string) { names = append(names, name) })
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case len(names) == 0 && b.missing != nil:
+			return nil, b.missing
+		case len(names) == 0:
+			return nil, fail(exitNotFound, "there are no queues under the prefix %q", a.prefix)
+		}
+		slices.Sort(names)
+	}
+	for _, name := range names {
+		b.monitors = append(b.monitors, a.newMonitor(name))
+	}
+	return b, nil
+}
 
-// once prints the table. The first error decides the exit code; each row shows its own.
-func (b *board) once(ctx context.Context) error {
+// once prints a table. The first error decides the exit code; each row shows its own.
+func (b *board) once(ctx context.Context, table func([]*health.Look) *grid) error {
 	all := b.watcher.Read(ctx, b.monitors)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if text := b.print(all, width(), 0); text != "" {
-		say("%s", painted(strings.TrimSuffix(text, "\n")))
-	}
-	if b.missing != nil {
-		return b.missing
-	}
-	for _, one := range all {
-		if one.Err != nil {
-			code, text := b.explain(one.Err)
-			if b.json {
-				text = ""
-			}
-			return &failure{code, text}
+	table(all).print()
+	if wrong := b.firstError(all); wrong != nil {
+		code, text := b.explain(wrong)
+		if b.json && b.missing == nil {
+			text = "" // its row has it
 		}
+		return &failure{code, text}
 	}
 	return nil
 }
 
-// watch redraws the table in place, as large as the window allows. An outage does not end it. The last table stays on the screen.
-func (b *board) watch(ctx context.Context) error {
-	inPlace := onTerminal(os.Stdout) && !b.json
-	last := ""
-	if inPlace {
-		fmt.Print(altScreen)
-		defer func() { fmt.Print(mainScreen + last) }()
+// firstError is why queues may be missing, or else the first error of a queue.
+func (b *board) firstError(all []*health.Look) error {
+	wrong := b.missing
+	for _, one := range all {
+		if wrong == nil {
+			wrong = one.Err
+		}
 	}
-	tick := time.NewTicker(b.every)
+	return wrong
+}
+
+// watch redraws the board in place, as large as the window allows. An outage does not end it. The last board stays on the screen.
+func (b *board) watch(ctx context.Context, every time.Duration) error {
+	last := ""
+	fmt.Print(altScreen)
+	defer func() { fmt.Print(mainScreen + last) }()
+	tick := time.NewTicker(every)
 	defer tick.Stop()
-	for unsaid == nil {
+	for {
 		all := b.watcher.Read(ctx, b.monitors)
 		if ctx.Err() != nil {
 			return nil // it was told to end
 		}
-		last = b.frame(all, inPlace)
-		frame := last
-		if inPlace {
-			frame += "\n" + faint.Sprintf("%s, every %s; Ctrl-C ends", time.Now().Format("15:04:05"), brief(b.every)) + "\n"
-			frame = home + strings.ReplaceAll(frame, "\n", clearToLine+"\n") + clearToEnd
-		}
-		if _, err := fmt.Print(frame); err != nil {
+		last = b.frame(all)
+		frame := last + "\n" + faint.Sprintf("%s, every %s; Ctrl-C ends", time.Now().Format("15:04:05"), brief(every)) + "\n"
+		if _, err := fmt.Print(home + strings.ReplaceAll(frame, "\n", clearToLine+"\n") + clearToEnd); err != nil {
 			return err
 		}
 		select {
@@ -224,53 +245,30 @@ func (b *board) watch(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-	return nil
 }
 
-// frame is the table and, on a line of its own, the first error.
-func (b *board) frame(all []*health.Look, inPlace bool) string {
-	wrong := b.missing
-	for _, one := range all {
-		if wrong == nil {
-			wrong = one.Err
-		}
+// frame is the board and, on lines of their own, how many queues have no room in the window, and the first error.
+func (b *board) frame(all []*health.Look) string {
+	wrong := b.firstError(all)
+	columns, lines := window()
+	most := max(lines-footLines, 2)
+	if wrong != nil {
+		most = max(most-1, 2)
 	}
-	most, columns := 0, 0
-	if inPlace {
-		columns, most = window()
-		most = max(most-footLines, 2)
-		if wrong != nil {
-			most = max(most-1, 2)
-		}
+	shown := health.WorstFirst(all)
+	if len(shown) > most {
+		shown = shown[:most-1] // the last line says how many are hidden
 	}
-	frame := b.print(all, columns, most)
-	if wrong != nil && !b.json {
+	frame := b.topTable(shown).render(columns) + "\n"
+	if hidden := len(all) - len(shown); hidden > 0 {
+		frame += faint.Sprintf("… and %s more: name some, or make the window higher", plural(hidden, "queue")) + "\n"
+	}
+	if wrong != nil {
 		_, text := b.explain(wrong)
-		text = oneLine(text)
-		if columns > 0 {
+		if text = oneLine(text); columns > 0 {
 			text = cut(text, columns)
 		}
 		frame += bad.Sprint(text) + "\n"
 	}
 	return frame
-}
-
-// withRoom returns at most this many queues (0: any number). If some are hidden, one line less, for the line that says so.
-func withRoom(all []*health.Look, most int) (shown []*health.Look, hidden int) {
-	if most == 0 || len(all) <= most {
-		return all, 0
-	}
-	return all[:most-1], len(all) - most + 1
-}
-
-// whole is a table of queues, "" with --json.
-func (t *grid) whole(columns, hidden int) string {
-	if t.json {
-		return ""
-	}
-	text := t.render(columns) + "\n"
-	if hidden > 0 {
-		text += faint.Sprintf("… and %s more: name some, or make the window higher", plural(hidden, "queue")) + "\n"
-	}
-	return text
 }

@@ -30,7 +30,7 @@ func tellBadQueue(w *world) {
 	if r.code == 0 || len(lines) != 2 || lines[0]["error"] == nil || lines[1]["pending"] != 1.0 {
 		w.Errorf("stats --json: %+v", r)
 	}
-	t := w.terminal("stats", "--watch")
+	t := w.terminal("top")
 	t.sees("WRONGTYPE")
 	t.sees("no consumers")
 	t.types(ctrlC)
@@ -51,7 +51,7 @@ func tellManyQueues(w *world) {
 	for i := range n {
 		w.send(fmt.Sprintf("queue%02d", i), "a", delayqueue.WithDelay(time.Hour))
 	}
-	t := w.terminal("stats", "--watch")
+	t := w.terminal("top")
 	t.sees("more: name some")
 	t.sees("QUEUE")
 	t.sees("queue00")

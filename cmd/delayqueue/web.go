@@ -27,10 +27,8 @@ The page answers only to addresses, localhost, the name of this machine and the 
 lead its own name to this address and read the page through a visitor's browser.`,
 		Example: "  delayqueue web --listen 127.0.0.1:9000",
 		RunE: func(c *cobra.Command, names []string) error {
-			for _, name := range names {
-				if err := validName(name); err != nil {
-					return err
-				}
+			if err := validNames(names); err != nil {
+				return err
 			}
 			if err := a.connect(c.Context()); err != nil {
 				return err

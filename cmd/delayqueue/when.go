@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
 	str2duration "github.com/xhit/go-str2duration/v2"
 )
 
@@ -114,8 +113,3 @@ func (d *durationFlag) Set(text string) error {
 	*d = durationFlag(got)
 	return err
 }
-
-var (
-	_ pflag.Value = (*whenFlag)(nil)
-	_ pflag.Value = (*durationFlag)(nil)
-)

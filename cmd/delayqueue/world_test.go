@@ -49,8 +49,8 @@ func testMain(m *testing.M) int {
 			}
 		}
 	}
-	for path, tags := range map[string]string{binary: "-tags=patient", usual: "-tags="} {
-		if out, err := exec.Command("go", append(args, tags, "-o", path, ".")...).CombinedOutput(); err != nil {
+	for path, set := range map[string]string{binary: "-X main.patienceText=30s", usual: ""} {
+		if out, err := exec.Command("go", append(args, "-ldflags", set, "-o", path, ".")...).CombinedOutput(); err != nil {
 			fmt.Printf("go build: %v\n%s", err, out)
 			return 1
 		}
@@ -109,7 +109,6 @@ var scenarios = map[string]func(w *world){
 	"hostile text":                              tellHostile,
 	"history":                                   tellHistory,
 	"schedules":                                 tellSchedules,
-	"lines go on":                               tellLinesGoOn,
 	"sequences":                                 tellSequences,
 	"pages of sequences":                        tellSequencePages,
 	"send under conditions":                     tellConditions,
@@ -197,6 +196,12 @@ func (w *world) consumeNothing(queue string) {
 	w.consume(queue, func(context.Context, *delayqueue.Message) error { return nil }, func(q *delayqueue.DelayQueue) {
 		q.WithLease(time.Minute) // for which it is heard of, however slow the machine is
 	})
+	w.heardOf(queue)
+}
+
+// heardOf waits until one consumer is heard of.
+func (w *world) heardOf(queue string) {
+	w.Helper()
 	w.until("the consumer is heard of", func() bool {
 		alive, err := w.monitor(queue).Consumers(w.Context())
 		return err == nil && len(alive) == 1
