@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
-	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -161,9 +161,11 @@ func TestSentinel(t *testing.T) {
 func TestLeastPrivilege(t *testing.T) {
 	s := redistest.Start(t)
 	admin := s.Client(t)
-	for _, lines := range queuetest.DocumentedUsers(t) {
-		for _, line := range lines {
-			queuetest.SetUser(t, admin, line)
+	text, err := os.ReadFile("../../docs/acl.md")
+	ok(t, err)
+	for line := range strings.Lines(string(text)) {
+		if words := strings.Fields(line); strings.HasPrefix(line, "ACL SETUSER") {
+			ok(t, admin.Do(t.Context(), conc.Mapped(words, func(word *string) any { return *word })...).Err())
 		}
 	}
 	w := newWorld(t, "redis://operator:secret@"+s.Addr(), admin)

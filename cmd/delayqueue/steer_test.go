@@ -95,29 +95,22 @@ func tellCancel(w *world) {
 
 func tellReschedule(w *world) {
 	id := w.send("orders", "a", delayqueue.WithKey("order-1"), delayqueue.WithDelay(time.Hour))
-	due := func() time.Duration {
+	due := func(least, most time.Duration) {
+		w.Helper()
 		m, err := w.monitor("orders").Get(w.Context(), id)
-		if err != nil || m == nil {
-			w.Fatal(m, err)
+		ok(w, err)
+		if d := time.Until(m.Due); d < least || d > most {
+			w.Errorf("due in %v, want %v", d, most)
 		}
-		return time.Until(m.Due)
 	}
 	w.contains(w.must("reschedule", "orders", id, "--by", "1h"), "rescheduled")
-	if d := due(); d < 110*time.Minute || d > 2*time.Hour {
-		w.Errorf("due in %v, want 2h", d)
-	}
+	due(110*time.Minute, 2*time.Hour)
 	w.must("reschedule", "orders", "order-1", "--key", "--at", "3d")
-	if d := due(); d < 71*time.Hour || d > 72*time.Hour {
-		w.Errorf("due in %v, want 72h", d)
-	}
+	due(71*time.Hour, 72*time.Hour)
 	w.must("reschedule", "orders", "--all", "--by", "-24h")
-	if d := due(); d < 47*time.Hour || d > 48*time.Hour {
-		w.Errorf("due in %v, want 48h", d)
-	}
+	due(47*time.Hour, 48*time.Hour)
 	w.must("reschedule", "orders", "--all", "--at", "30m", "--from", "47h")
-	if d := due(); d < 29*time.Minute || d > 30*time.Minute {
-		w.Errorf("due in %v, want 30m", d)
-	}
+	due(29*time.Minute, 30*time.Minute)
 	w.refused(exitUsage, "[at by]", "reschedule", "orders", id)
 	if now := time.Now().UTC(); now.Hour() > 0 {
 		passed := now.Add(-time.Hour).Format("15:04")

@@ -21,6 +21,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/hinshun/vt10x"
 	"github.com/redis/go-redis/v9"
@@ -254,6 +255,22 @@ func (w *world) until(what string, is func() bool) {
 		if time.Now().After(end) {
 			w.Fatalf("%s: not within %v", what, deadline)
 		}
+	}
+}
+
+// once waits until so many messages are handled, and wants none of them twice.
+func (w *world) once(handled <-chan string, n int) {
+	w.Helper()
+	seen := map[string]bool{}
+	for len(seen) < n {
+		one := testkit.Receive(w, "a message", handled)
+		if seen[one] {
+			w.Errorf("%s was handled twice", one)
+		}
+		seen[one] = true
+	}
+	if more := len(handled); more > 0 {
+		w.Errorf("%d were handled more than once", more)
 	}
 }
 
