@@ -74,16 +74,6 @@ func (c *cache) take(key string) (one *cached, mine bool) {
 	return one, true
 }
 
-// drop forgets a value that was changed here.
-func (c *cache) drop(key string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.kept[key] != nil {
-		c.keys -= len(key)
-		delete(c.kept, key)
-	}
-}
-
 // keep notes until when a value counts. Errors are asked for anew, once a second.
 func (c *cache) keep(one *cached, keep time.Duration) {
 	c.mu.Lock()

@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
@@ -33,9 +32,9 @@ type jobView struct {
 func (v *jobView) Most() int64 { return max(v.Bulk.Total, v.Bulk.Looked, 1) }
 
 func (h *Handler) job(ctx context.Context, r *request) (any, error) {
-	e, err := shared(ctx, h, r.jobKey(r.Arg("id")), time.Second, func(ctx context.Context) (*ops.JournalEntry, error) {
-		return r.entry(ctx, r.Arg("id"))
-	})
+	id := r.Arg("id")
+	// It is not kept, so that who stops a job sees that at once. Feeds that ask together get the same.
+	e, err := shared(ctx, h, "job\x00"+r.Queue+"\x00"+id, 0, func(ctx context.Context) (*ops.JournalEntry, error) { return r.entry(ctx, id) })
 	if err != nil {
 		return nil, err
 	}
@@ -48,15 +47,9 @@ func (h *Handler) job(ctx context.Context, r *request) (any, error) {
 	return v, nil
 }
 
-// jobID bounds what anybody can write there.
-func jobID(text string) string { return text[:min(len(text), 64)] }
-
-// jobKey is that of the cache.
-func (r *request) jobKey(id string) string { return "job\x00" + r.Queue + "\x00" + jobID(id) }
-
 // entry is a job's.
 func (r *request) entry(ctx context.Context, id string) (*ops.JournalEntry, error) {
-	e, err := r.Monitor().JournalEntry(ctx, jobID(id))
+	e, err := r.Monitor().JournalEntry(ctx, id)
 	if errors.Is(err, delayqueue.ErrNotFound) || err == nil && e.Bulk == nil {
 		err = errNoJob
 	}
@@ -97,7 +90,6 @@ func (h *Handler) postJob(ctx context.Context, r *request) (string, error) {
 	if errors.Is(err, delayqueue.ErrWrongState) {
 		err = errEnded
 	}
-	h.cache.drop(r.jobKey(id))
 	return jobLink(r.Queue, id), err
 }
 

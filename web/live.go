@@ -120,7 +120,7 @@ func (h *Handler) serveLive(w http.ResponseWriter, r *request) error {
 	ctx, cancel := context.WithTimeout(r.Context(), feedLimit)
 	defer cancel()
 	defer context.AfterFunc(h.done, cancel)()
-	f := feed{h: h, w: w, r: r, route: route, sent: map[string]string{}}
+	f := feed{w: w, r: r, route: route, sent: map[string]string{}}
 	for f.send(ctx) {
 	}
 	return nil
@@ -128,7 +128,6 @@ func (h *Handler) serveLive(w http.ResponseWriter, r *request) error {
 
 // A feed is one open page.
 type feed struct {
-	h     *Handler
 	w     http.ResponseWriter
 	r     *request
 	route *route
@@ -145,7 +144,7 @@ type news struct {
 
 // send makes one event and waits for the next snapshot. It reports whether to go on.
 func (f *feed) send(ctx context.Context) bool {
-	changed := f.h.poller.changed()
+	changed := f.r.h.poller.changed()
 	if _, err := f.r.may(Look, f.r.Queue); err != nil { // not any more; who asks again is told why
 		return false
 	}
@@ -174,20 +173,20 @@ func (f *feed) send(ctx context.Context) bool {
 
 // news is what has changed since the last event.
 func (f *feed) news(ctx context.Context) (news, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.h.bounds.request)
+	ctx, cancel := context.WithTimeout(ctx, f.r.h.bounds.request)
 	defer cancel()
-	s, err := f.h.poller.snapshot(ctx)
+	s, err := f.r.h.poller.snapshot(ctx)
 	if err != nil {
 		return news{}, err
 	}
-	p, err := f.h.load(ctx, f.r, f.route)
+	p, err := f.r.h.load(ctx, f.r, f.route)
 	if err != nil {
 		return news{}, err
 	}
 	n := news{At: s.At, When: f.r.lang.when(s.At), Parts: map[string]string{}}
 	for _, name := range f.route.live {
 		var out bytes.Buffer
-		if err := f.h.templates[p.lang.Tag][f.route.file].ExecuteTemplate(&out, name, p); err != nil {
+		if err := f.r.h.templates[p.lang.Tag][f.route.file].ExecuteTemplate(&out, name, p); err != nil {
 			return news{}, err
 		}
 		if text := out.String(); text != f.sent[name] {

@@ -49,11 +49,6 @@ type selection struct {
 	query  url.Values
 }
 
-// latestFirst is the usual order of a state. Messages that have ended are listed latest first, because the latest show what is wrong now.
-func latestFirst(s delayqueue.State) bool {
-	return s == delayqueue.StateGarbage || s == delayqueue.StateDone
-}
-
 // selectionNames are the names of the query that make a selection.
 var selectionNames = []string{"state", "text", "key", "contains", "error", "like", "header", "from", "to"}
 
@@ -143,6 +138,7 @@ type listing struct {
 
 // A tab is a state.
 type tab struct {
+	State      delayqueue.State
 	Name, Link string
 	Count      int64
 	Here       bool
@@ -169,7 +165,7 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 		s.State = mostOf(counts)
 		s.query.Set("state", s.State.String())
 	}
-	l := &listing{selection: s, Tabs: r.tabs(s, counts)}
+	l := &listing{selection: s, Tabs: r.tabs(s.State, counts)}
 	r.order(l)
 	l.Verbs = r.verbsFor(s.State)
 	if s.Text != "" {
@@ -188,10 +184,11 @@ func mostOf(c delayqueue.Counts) delayqueue.State {
 	return delayqueue.StatePending
 }
 
-func (r *request) tabs(s *selection, c delayqueue.Counts) (all []tab) {
+// tabs are all states; the page shows one of them, or none.
+func (r *request) tabs(here delayqueue.State, c delayqueue.Counts) (all []tab) {
 	for _, state := range states {
-		all = append(all, tab{r.lang.state(state), linkOf("messages", nil, "q", r.Queue, "state", state.String()),
-			totalOf(c, state), s.State == state})
+		link := linkOf("messages", nil, "q", r.Queue, "state", state)
+		all = append(all, tab{state, r.lang.state(state), link, totalOf(c, state), state == here})
 	}
 	return all
 }
@@ -201,7 +198,7 @@ func (r *request) order(l *listing) {
 	if l.Text != "" {
 		return
 	}
-	latest := latestFirst(l.State)
+	latest := l.State == delayqueue.StateGarbage || l.State == delayqueue.StateDone // the latest show what is wrong now
 	if asked := r.Arg("order"); asked != "" {
 		latest = asked == "latest"
 	}

@@ -340,7 +340,7 @@ func (l *language) trouble(err error) string {
 		return l.say("There is no such message")
 	case errors.Is(err, delayqueue.ErrWrongType):
 		return l.say("a key of this queue belongs to another program (WRONGTYPE)")
-	case readOnlyReplica(err):
+	case strings.Contains(err.Error(), "READONLY "): // a replica has refused to write
 		return l.say("Redis takes no writes: this is a replica (READONLY), and the client of this page has to lead to the primary")
 	case unreachable(err):
 		return l.say("Redis does not answer")
@@ -350,9 +350,6 @@ func (l *language) trouble(err error) string {
 
 // serverAddress is the address of a server, or its socket.
 var serverAddress = regexp.MustCompile(`(?:\[[0-9a-fA-F:.%]+\]|[0-9A-Za-z_.-]+):[0-9]{1,5}\b|/\S+\.sock\b`)
-
-// readOnlyReplica says whether a replica has refused to write.
-func readOnlyReplica(err error) bool { return strings.Contains(err.Error(), "READONLY ") }
 
 // unreachable says whether Redis could not be reached. The text of such an error has the address of Redis, which is not shown.
 func unreachable(err error) bool {

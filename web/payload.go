@@ -42,7 +42,9 @@ func (r *request) payloadOf(m *ops.MessageStatus) *payload {
 	}
 	p := &payload{As: r.Arg("as"), Redacted: redact != nil, Size: len(text)}
 	var laidOut bytes.Buffer
-	isJSON := startsJSON(text) && fitsAsJSON(text) && utf8.ValidString(text) && json.Indent(&laidOut, []byte(text), "", "  ") == nil
+	begins := strings.TrimLeft(text, " \t\r\n") // a number or a word alone is shown as text
+	isJSON := (strings.HasPrefix(begins, "{") || strings.HasPrefix(begins, "[")) && fitsAsJSON(text) && utf8.ValidString(text) &&
+		json.Indent(&laidOut, []byte(text), "", "  ") == nil
 	if p.As != "text" && p.As != "hex" || p.As == "json" && !isJSON {
 		p.As = "json"
 		if !isJSON {
@@ -68,12 +70,6 @@ func (r *request) payloadOf(m *ops.MessageStatus) *payload {
 		}
 	}
 	return p
-}
-
-// startsJSON: a number or a word alone is shown as text.
-func startsJSON(text string) bool {
-	text = strings.TrimLeft(text, " \t\r\n")
-	return strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[")
 }
 
 // fitsAsJSON says whether json.Indent makes no more of a text than may be shown. It makes nothing itself.

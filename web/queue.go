@@ -22,7 +22,7 @@ const (
 // A queuePage is what it shows.
 type queuePage struct {
 	row
-	Tiles   []tile
+	Tiles   []tab         // counts of messages in each state
 	Late    time.Duration // longest wait in the samples
 	Future  []*chart
 	Overdue int64
@@ -31,13 +31,6 @@ type queuePage struct {
 	Past    []*chart
 	Groups  *ops.ErrorGroups // of garbage; nil: there is none
 	Trouble string           // why something is missing
-}
-
-// A tile is a count of messages in a state.
-type tile struct {
-	State delayqueue.State
-	Name  string
-	Count int64
 }
 
 // A span is the counts of a stretch of time.
@@ -60,13 +53,7 @@ func (h *Handler) queue(ctx context.Context, r *request) (any, error) {
 	for _, s := range q.Samples {
 		p.Late = max(p.Late, s.Behind)
 	}
-	n := q.Counts
-	say := r.lang.say
-	p.Tiles = []tile{
-		{delayqueue.StatePending, say("not yet due"), n.Pending}, {delayqueue.StateReady, say("due, and waiting"), n.Ready},
-		{delayqueue.StateUnack, say("being handled"), n.Unack}, {delayqueue.StateRetry, say("wait for a retry"), n.Retry},
-		{delayqueue.StateGarbage, say("garbage"), n.Garbage}, {delayqueue.StateDone, say("done, and kept"), n.Done},
-	}
+	p.Tiles = r.tabs(delayqueue.StateGone, q.Counts)
 	err = p.future(ctx, r)
 	if err == nil {
 		err = p.past(ctx, r)

@@ -3,7 +3,6 @@ package web
 import (
 	"fmt"
 	"html/template"
-	"maps"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -35,16 +34,7 @@ func (l *language) clockOf(t time.Time, layout string) string {
 // languages are all; the first one is for whom nothing else is known.
 var languages = []*language{
 	{Tag: "en", zone: time.UTC, Name: "English"},
-	{Tag: "zh", zone: time.UTC, Name: "中文", words: catalogue(chinese, chineseWork)},
-}
-
-// catalogue is one that is written in parts.
-func catalogue(parts ...map[string]string) map[string]string {
-	all := map[string]string{}
-	for _, part := range parts {
-		maps.Copy(all, part)
-	}
-	return all
+	{Tag: "zh", zone: time.UTC, Name: "中文", words: chinese},
 }
 
 // langCookie keeps what somebody has chosen.

@@ -172,12 +172,7 @@ func Sum(all []ops.Tally) (n ops.Tally) {
 }
 
 func plus(a, b ops.Tally, times float64) ops.Tally {
-	part := func(n int64) int64 {
-		if times == 1 {
-			return n
-		}
-		return int64(math.Round(float64(n) * times))
-	}
+	part := func(n int64) int64 { return int64(math.Round(float64(n) * times)) }
 	a.Sent += part(b.Sent)
 	a.Delivered += part(b.Delivered)
 	a.Acked += part(b.Acked)
