@@ -1,7 +1,6 @@
 package script
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -57,17 +56,6 @@ func TestScriptRate(t *testing.T) {
 			r.gives(5, "a b c d e", 0)
 		}), "pending f@0s unack a@10.000001s b@10.000001s c@10.000001s d@10.000001s e@10.000001s wake 0s"},
 	})
-}
-
-func (r *rig) pause(until time.Duration) {
-	r.t.Helper()
-	c, us := NewCaller(), int64(0)
-	if c.Next(); until > 0 {
-		us = rigBase + until.Microseconds()
-	}
-	if err := r.Store.Pause(context.Background(), c, us, "", ""); err != nil {
-		r.t.Fatal(err)
-	}
 }
 
 // TestScriptRateOfARepeat: a repeated fetch takes nothing from the rate.

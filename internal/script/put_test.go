@@ -17,12 +17,6 @@ func numbered(m *SendMessage, sequence string, n int64) *SendMessage {
 	return m
 }
 
-// behind makes a numbered message one that stands behind another number in its batch.
-func behind(n int64, m *SendMessage) *SendMessage {
-	m.Put.Behind, m.Put.After = true, n
-	return m
-}
-
 // on gives a message a policy for a key that is taken. timed: the message says when it is due.
 func on(c Conflict, timed bool, m *SendMessage) *SendMessage {
 	m.Put = &PutOptions{On: c, Timed: timed}
