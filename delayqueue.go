@@ -20,7 +20,7 @@ type CallbackFunc = func(payload string) bool
 //
 // The context has a Deadline if the time of the handler is bounded (WithMaxConsumeDuration, WithTimeout, WithDeadline), and
 // ends there with context.DeadlineExceeded. It is canceled earlier if the delivery is lost or canceled (Cancel), and when the context of
-// Shutdown ends. context.Cause says which.
+// Shutdown or that of WithBaseContext ends. context.Cause says which.
 type Handler = func(ctx context.Context, msg *Message) error
 
 // A DelayQueue sends messages, and hands each to its callback when its time has come. All methods are safe for
@@ -62,7 +62,8 @@ func NewQueue(name string, cli redis.UniversalClient, callback CallbackFunc, opt
 
 // StartConsume begins to consume, and returns a channel that closes when consuming has
 // ended, after StopConsume or Shutdown. While the queue consumes, a further call returns the same
-// channel. A stopped queue starts anew. StartConsume panics without a callback or handler.
+// channel. A stopped queue starts anew. StartConsume panics without a callback or handler, if the queue is in a Pool, and while
+// Drain is at work.
 func (q *DelayQueue) StartConsume() (done <-chan struct{}) { return q.start().Done() }
 
 func (q *DelayQueue) start() *consume.Consumer {

@@ -68,7 +68,7 @@
 //   - It owns what a user sets and starts: a DelayQueue owns its config and its consumers, a Pool its workers, and a Monitor what is
 //     awaited over it. The state of a queue is in Redis. Only package script writes it; its comment lists the exceptions.
 //   - It must never call a user's code under a lock, because that code may call the same value again.
-//   - Requests to package script are in scripts.go, except those of Await and ListenEvent. The face makes public types of the replies:
-//     the engine returns words and numbers.
+//   - Requests to package script are in scripts.go, except those of Counts, Await and ListenEvent. Sends go by package produce. The face makes
+//     public types of the replies: the engine returns words and numbers.
 //   - An error of a queue's method names the queue, and "delayqueue:" stands in it once.
 package delayqueue

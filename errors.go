@@ -25,8 +25,8 @@ var (
 	// ErrExpired is the reason of a message that was not handed out within its WithMsgTTL, or whose WithDeadline came. At a
 	// deadline, the reason has the last error, too, and the context of a running handler ends with ErrExpired as the cause.
 	ErrExpired = consume.ErrExpired
-	// ErrPoison is the reason of a message that was lost with its consumer as many
-	// times in a row as WithMaxLosses allows.
+	// ErrPoison is the reason of a message that was lost as many times in a row as WithMaxLosses allows: its consumers
+	// died or were cut off, or it was too large for the way to them.
 	ErrPoison = consume.ErrPoison
 )
 

@@ -95,7 +95,7 @@ func ExampleDelayQueue_WithHandler_returns() {
 		err := callBack(ctx, msg.Payload)
 		switch {
 		case errors.Is(err, errNoSuchAccount):
-			return fmt.Errorf("%w: %w", delayqueue.ErrSkipRetry, err) // to garbage at once
+			return fmt.Errorf("%w: %w", delayqueue.ErrSkipRetry, err) // to garbage (dead letters) at once
 		case errors.Is(err, errBusy):
 			return delayqueue.Snooze(time.Minute) // later; no retry is used
 		case errors.Is(err, errNotThereYet):

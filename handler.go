@@ -156,19 +156,19 @@ func SetResult(ctx context.Context, value string) error {
 var ErrTooMuchFollows = consume.ErrTooMuchFollows
 
 // Then sends a message to the handler's own queue together with the ack of the delivery that the handler, or a middleware, has in
-// hand: in one atomic step, and without that ack not at all. So a handler that ran twice has one successor, and a handler that failed, snoozed,
+// hand: in one atomic step, and without that ack not at all. So a handler that ran twice has one follower, and a handler that failed, snoozed,
 // returned Again, or came too late has none. ctx is the handler's, or made of it. A handler may name up to 100 messages, of 1 MB
 // together, which are stored in that order. Messages that an earlier try of a middleware has named follow, too. Then is
 // safe for concurrent use.
 //
 // Options are those of Send, except WithSequence, and WithKey with another policy than Refuse. A delay counts from the ack.
-// The ack frees the key of the acked message for a successor, also a key that stays taken for others (WithKeyHold). If another
-// message has the successor's key at that instant, the ack stands, and the successor is not stored. The log has that as an error
+// The ack frees the key of the acked message for a follower, also a key that stays taken for others (WithKeyHold). If another
+// message has the follower's key at that instant, the ack stands, and the follower is not stored. The log has that as an error
 // with the key and the id of the other message, and listeners get a RefusedEvent.
 //
 // An error says that this message will not be sent; messages that were named before still are. errors.Is finds ErrBadOption,
-// ErrPayloadTooLarge or ErrTooMuchFollows in it, or ErrNotHandling with another context and after the handler has returned.
-// A successor does not wait for WithReplicaAck, and a full Redis takes it, as it takes the ack.
+// ErrPayloadTooLarge or ErrTooMuchFollows in it. With another context, and after the handler has returned or ran past its limit, it is
+// ErrNotHandling. A follower does not wait for WithReplicaAck, and a full Redis takes it, as it takes the ack.
 func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 	h := consume.HandlingOf(ctx)
 	owner, err := h.Whose()

@@ -192,7 +192,7 @@ func (q *DelayQueue) WithFetchLimit(n int) *DelayQueue {
 }
 
 // WithMaxInFlightBytes bounds how many bytes of messages the consumer holds. Settled messages do not count, and one message may
-// be larger. Results and successors (SetResult, Then) count until they are settled. At the bound nothing more is fetched, and
+// be larger. Results and followers (SetResult, Then) count until they are settled. At the bound nothing more is fetched, and
 // fetched messages are handled. Default 64 MB; 0: no bound.
 func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxInFlightBytes(%d)", n), n >= 0, "must not be negative; 0 means no bound",
@@ -202,8 +202,8 @@ func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
 // WithMaxConsumeDuration sets how long a handler may run. Then its context ends (context.DeadlineExceeded, with the cause
 // ErrConsumeTimeout), and the delivery counts as a failure. Default 0: no limit; else at least 1 ms.
 //
-// A callback that cannot see the context goes on beside its successor, and its result has no effect. As many callbacks may run on
-// like that as WithConcurrent says; in a Pool, as many as the queue may have workers. Then there are no successors until
+// A callback that cannot see the context goes on beside the next message, and its result has no effect. As many callbacks may run on
+// like that as WithConcurrent says; in a Pool, as many as the queue may have workers. At that bound nothing new is handled until
 // some return, and the log says so.
 func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d == 0 || d >= message.MinDuration,
@@ -228,7 +228,7 @@ func (q *DelayQueue) WithMaxLosses(n int) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxLosses(%d)", n), n > 0, "must be at least 1", func(c *config) { c.MaxLosses = n })
 }
 
-// WithDefaultRetryCount sets the retry count of messages that this value sends without WithRetryCount. Default 3; 0 means one
+// WithDefaultRetryCount sets the retry count of messages that this DelayQueue sends without WithRetryCount. Default 3; 0 means one
 // delivery. The count travels with the message, so this setting does nothing for messages of other senders. A Publisher has a
 // setting of its own.
 func (q *DelayQueue) WithDefaultRetryCount(n int) *DelayQueue {

@@ -143,8 +143,8 @@ func (p *producer) sendAt(payload string, w message.When, err error, opts []MsgO
 
 // Send sends a message, which is due now unless WithDelay or WithSchedule sets another time.
 //
-// It tries until ctx ends: a connection that fails is tried again, and a repeated call has the effect of one. Each outage of
-// Redis is in the log once. With a context that never ends, Send waits for as long as Redis is away.
+// It tries until ctx ends: a connection that fails is tried again, and a call that is repeated within an hour has the effect of one. Each
+// outage of Redis is in the log once. With a context that never ends, Send waits for as long as Redis is away.
 //
 // An error is a *SendError, which says whether the message was stored, and names its id. It wraps ErrBadOption, ErrDuplicateKey,
 // ErrSequence, ErrPayloadTooLarge, ErrTooManyWaiting, ErrWrongType, ErrClusterNode, ErrNotReplicated, an answer of Redis, or ctx's error. The

@@ -31,7 +31,7 @@ func (m *Queue) SetLimits(ctx context.Context, l Limits) (before Limits, err err
 	return before, nil
 }
 
-// Unthrottle ends the pause that a handler has made with Throttle, and reports whether there was one. Messages that were put off may go at
+// Unthrottle ends a Throttle of a handler, and reports whether there was one. Messages that were put off may go at
 // once, as far as limits allow. The message of that handler stays due when Throttle said: RunNow brings it sooner.
 func (m *Queue) Unthrottle(ctx context.Context) (lifted bool, err error) {
 	lifted, err = script.Once(ctx, &m.calls, func(c *script.Caller) (bool, error) { return m.store.LiftThrottle(ctx, c) })

@@ -39,9 +39,9 @@ type bulkFlags struct {
 	dryRun bool
 }
 
-func (b *bulkFlags) flags(c *cobra.Command, states, spread bool) {
-	if states {
-		c.Flags().StringSliceVar(&b.states, "state", nil, "with --all: those in these states (pending, ready, unack, retry, garbage, done)")
+func (b *bulkFlags) flags(c *cobra.Command, states string, spread bool) {
+	if states != "" {
+		c.Flags().StringSliceVar(&b.states, "state", nil, "with --all: those in these states ("+states+")")
 	}
 	if spread {
 		c.Flags().Var(&b.spread, "spread", "with --all: due evenly over this time, not all at once")

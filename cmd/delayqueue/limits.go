@@ -79,8 +79,8 @@ func (a *app) liftCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "lift QUEUE",
 		Short: "End the throttle of a handler",
-		Long: `lift ends a throttle: the queue goes on as far as its limits allow. The message whose handler returned Throttle stays due at the
-end of the throttle; delayqueue reschedule changes that.`,
+		Long: `lift ends a throttle: the queue goes on as far as its limits allow. The message whose handler returned Throttle stays due when
+that handler said; delayqueue run brings it sooner.`,
 		Args: cobra.ExactArgs(1),
 		RunE: a.onQueue(func(ctx context.Context, m *ops.Queue, _ []string) error {
 			lifted, err := m.Unthrottle(ctx)

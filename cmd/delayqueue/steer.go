@@ -43,7 +43,7 @@ retry, or in the states of --state. The command asks first.`,
 			})
 		}),
 	}
-	which.flags(c, "pending, ready and retry", "due", true, false)
+	which.flags(c, "pending, ready and retry", "due", "pending, ready, unack, retry, garbage, done", false)
 	return c
 }
 
@@ -97,7 +97,7 @@ and retry, or in the states of --state, and asks if they may be more than 100.`,
 	c.Flags().Var(&by, "by", "due later by this time, or earlier (-10m)")
 	c.MarkFlagsOneRequired("at", "by")
 	c.MarkFlagsMutuallyExclusive("at", "by")
-	which.flags(c, "pending, ready and retry", "due", true, true)
+	which.flags(c, "pending, ready and retry", "due", "pending, ready, retry", true)
 	return c
 }
 
@@ -121,7 +121,7 @@ be more than 100.`,
 			return a.each(ctx, m, ids, a.finder(m, which.byKey, false), "due now", plainly(m.RunNow))
 		}),
 	}
-	which.flags(c, "pending and retry", "due", true, true)
+	which.flags(c, "pending and retry", "due", "pending, retry", true)
 	return c
 }
 
@@ -147,7 +147,7 @@ died last. --all asks if the messages may be more than 100.`,
 			})
 		}),
 	}
-	which.flags(c, "garbage", "that died", false, true)
+	which.flags(c, "garbage", "that died", "", true)
 	return c
 }
 
@@ -191,7 +191,7 @@ everything in it, which is refused while consumers are alive, unless --force is 
 			return a.deleteQueue(ctx, m, forced)
 		},
 	}
-	which.flags(c, "garbage", "that died", false, false)
+	which.flags(c, "garbage", "that died", "", false)
 	c.Flags().BoolVar(&whole, "whole-queue", false, "delete the queue with everything in it")
 	c.Flags().BoolVar(&forced, "force", false, "with --whole-queue: even if consumers are alive")
 	return c

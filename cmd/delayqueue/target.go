@@ -20,8 +20,8 @@ type target struct {
 }
 
 // flags adds the flags. what names the states of --all without --state, and about what happened at the times of --from and --to.
-// states and spread say whether there are these two flags.
-func (t *target) flags(c *cobra.Command, what, about string, states, spread bool) {
+// states are those that --state may name; without any there is no such flag, and without spread none of that name.
+func (t *target) flags(c *cobra.Command, what, about, states string, spread bool) {
 	c.Flags().BoolVar(&t.all, "all", false, "all messages in "+what+" that match the other flags")
 	t.selection.flags(c, about)
 	c.Flags().BoolVarP(&t.byKey, "key", "k", false, "each ID is a message key")

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// This file looks at what is beside the messages: results, parts, sequences, and what is there for Monitors alone.
+// This file looks at what is beside the messages: results, parts, sequences, and what is there only to be shown.
 
 // sequences looks at the numbers of sequences: invariant 12.
 func (b *breaches) sequences() {
@@ -112,7 +112,7 @@ const (
 	maxJournalEntry = 96 << 10
 )
 
-// lookers looks at what is there for Monitors alone: invariant 11.
+// lookers looks at what is there only to be shown: invariant 11.
 func (b *breaches) lookers() {
 	b.journal()
 	for _, id := range sortedKeys(b.Consumers) {

@@ -37,11 +37,11 @@ type delivery struct {
 
 	started conc.AtomicTime                         // when its handler did; set by its worker, read by presence
 	leased  conc.AtomicTime                         // when its lease began, or a moment earlier; set by decode and leases
-	fate    atomic.Int32                            // changed by worker, limit, leases, Shutdown: see below
+	fate    atomic.Int32                            // changed by worker, timer of the time limit, leases, Shutdown: see below
 	overdue atomic.Bool                             // its lease ran out by this process's clock; set by leases, read by its worker
 	cancel  atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
 
-	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by that worker and its limit
+	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by that worker and the timer of the time limit
 
 	index int // in heldList
 	bytes int // of its envelope, and of what its handler said; from add on guarded by heldList.mu

@@ -25,8 +25,8 @@
 //   - The poller owns when to fetch, and what it knows of the queue (pollState).
 //   - Workers own the buffers, and who is next (turn). Several queues share them in a Pool, and each consumer has a member of them.
 //   - Leases own the list of what is held, overruns the places of handlers that run on, the settler the outcomes on their way.
-//   - The fate of a delivery changes once from open. Worker, leases, limit and Shutdown race for that change, and the winner does what
-//     follows. That is why nothing is settled twice from one process.
+//   - The fate of a delivery changes once from open. Worker, leases, the timer of the time limit, and Shutdown race for that change, and the
+//     winner does what follows. That is why nothing is settled twice from one process.
 //
 // Locks: DelayQueue.mu is taken before Workers.mu, leases.mu before heldList.mu, and overruns.mu before those of package link. No other
 // two locks of this package are held together. Nothing is logged under a lock, because a log may wait for a second.

@@ -8,11 +8,11 @@ import (
 )
 
 // This file says how often an idle consumer ticks, and what it looks at. A consumer is idle while it holds nothing and wake-ups work.
-// Wake-ups tell it of everything that becomes due, so ticks are only a safety net. Longer pauses between ticks would not do, because a
+// Wake-ups tell it of everything that becomes due, so ticks are only a safety net. At least every third of a lease there is one, because a
 // consumer that is silent for half a lease counts as cut off.
 
 const (
-	// tickInterval is the longest time between two polls of a consumer, unless WithFetchInterval says otherwise.
+	// tickInterval is the longest time between two polls of a consumer that is not idle, unless WithFetchInterval says otherwise.
 	tickInterval = time.Second
 	// ticksASecond is how often the idle consumers of one link tick together, if they are more than that. Each of them ticks at least
 	// every third of a lease, and every maxIdleInterval.

@@ -114,7 +114,7 @@ func (l *leases) lose(d *delivery, cause error) {
 }
 
 // cancelOverdue ends the contexts of handlers whose leases have run out by this process's clock, because Redis has not answered. Their
-// results count if the leases are renewed after all.
+// results count if no fetch has taken the deliveries back, except a failure that is only the end of the context (cutShort).
 func (l *leases) cancelOverdue() {
 	for _, d := range l.held.all() {
 		if !d.leaseOver(l.settings.Lease, time.Now()) || d.overdue.Swap(true) || d.cancel.Load() == nil {

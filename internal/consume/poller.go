@@ -315,14 +315,14 @@ func (p *poller) passWakeOn(begun time.Time) {
 func (p *poller) reportLimits(now script.AgreedLimits) {
 	p.overruns.bound(now.Concurrency > 0)
 	before := p.limits
-	if p.limits = now; now.RateLimits == before.RateLimits && now.ByMonitor == before.ByMonitor {
+	if p.limits = now; now.RateLimits == before.RateLimits && now.BySet == before.BySet {
 		return
 	}
 	here := slog.String("this", p.settings.Limits.String())
 	switch all := slog.String("all", now.String()); {
 	case now.RateLimits == p.settings.Limits:
 		p.settings.Log.Info("delayqueue: the limits of this queue are those that this consumer asks for", here)
-	case now.ByMonitor:
+	case now.BySet:
 		p.settings.Log.Info("delayqueue: limits of this queue are set, and go before those of consumers", here, all)
 	default:
 		p.settings.Log.Warn("delayqueue: other consumers of this queue ask for other limits: the least that one of them asks for holds for all",

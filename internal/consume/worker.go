@@ -126,8 +126,8 @@ func (w *worker) ended(d *delivery, took time.Duration) {
 	d.consumer.lifecycle.handed()
 }
 
-// cutShort reports whether a handler failed only because its context ended: the base context has ended, or the lease seemed to have run out
-// and was renewed after all.
+// cutShort reports whether a handler failed only because its context ended: the base context has ended, or the lease has run out by
+// this process's clock. Such a delivery goes back.
 func (s *Settings) cutShort(d *delivery, v Verdict) bool {
 	if v.Err == nil || v.SkipRetry || s.Base.Err() == nil && !d.overdue.Load() {
 		return false

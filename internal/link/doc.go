@@ -12,8 +12,8 @@
 //     consumer, is less. After late answers an attempt waits for up to 30 s, and one of a consumer for at most a lease, or 5 s if that is longer.
 //   - An attempt's clock starts when it gets a connection. Waiting for a connection is bounded only by the caller's context, and never counts
 //     against the server.
-//   - Silence makes no bound longer, except for the bytes of large calls (below). Late answers do: the time that one took is what later
-//     attempts wait for, until an answer comes in time. So when a server is back, the attempts that wait are at most a second old.
+//   - Silence makes no bound longer, except for the bytes of large calls (see there). Late answers do: later attempts wait twice as long as the
+//     last late answer took, until one comes in time. So if answers were not late before an outage, attempts are at most a second old after it.
 //   - Up to three attempts that were given up are still listened to. Their replies only tell how late they are: the call itself is repeated.
 //   - Large calls tell the speed of the line. After one that was written and not answered, the next large call has twice the
 //     time for its bytes. The doubling is forgotten after half a minute, or when a large call is answered in time.
@@ -21,7 +21,7 @@
 //     up to a lease.
 //   - A connection that gave no answer is not trusted, nor are its neighbours. Their pool is retired, waiting callers are woken, and the next
 //     attempt takes a fresh connection.
-//   - Sends have 64 connections to a server. Consumers have 6, and more if the server is far or none of their calls ends (room.go).
+//   - Sends, looks and single acts share at most 64 connections to a server. Consumers have 6, and more if the server is far or none of their calls ends (room.go).
 //   - After an error of the network another node of a Cluster is asked who holds the queue, before the next attempt (nodes.go). Its answer
 //     holds until the client's own map says something new.
 //   - A confirmation by replicas counts only for what was written while a replica was there (replicas.go). A replica that loads its first copy

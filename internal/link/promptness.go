@@ -9,9 +9,10 @@ import (
 )
 
 // This file says how long an attempt waits for its answer. Only answers teach that. Silence says nothing of how long the
-// next answer takes, so an attempt never waits longer because earlier attempts were in vain: when the server is back, the
-// attempt that waits is at most a second old. Only the time for the bytes of large calls grows by silence. On a slow line some attempts are listened to after they were given up, and
-// how long their answers took is what later attempts wait for. How fast a line is, only large calls tell.
+// next answer takes, so an attempt never waits longer because earlier attempts were in vain: if answers were not late before, the
+// attempt that waits when the server is back is at most a second old. Only the time for the bytes of large calls grows by silence. On a slow
+// line some attempts are listened to after they were given up, and later attempts wait twice as long as their answers took. How fast a line
+// is, only large calls tell.
 
 // A promptness is what is known of the way to one server. The zero value knows nothing. It is safe for concurrent use.
 type promptness struct {

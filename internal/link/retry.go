@@ -52,7 +52,7 @@ func Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Backoff is how long to wait before attempt n (from 1) of the same call: it doubles
+// Backoff is how long lies between the beginnings of attempt n (from 1) of a call and of the next: it doubles
 // from 10 ms to a second, with half of it at random.
 func Backoff(n int) time.Duration {
 	d := min(10*time.Millisecond<<min(n-1, 10), time.Second)

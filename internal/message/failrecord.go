@@ -37,7 +37,7 @@ func ParseFail(s string) (FailRecord, error) {
 	return FailRecord{int(numbers[0]), int(numbers[1]), int(numbers[2]), numbers[3], errors, superseded}, nil
 }
 
-// A keptError is why a delivery ended. KeptError of the root package has the same fields.
+// A keptError is why a delivery ended. KeptError of package ops has the same fields.
 type keptError struct {
 	At       time.Time // zero: not known
 	Delivery int       // 0: not known

@@ -115,8 +115,8 @@ func (b *Batcher) waitToRetry(batch *batch, d time.Duration) {
 	b.mu.Unlock()
 }
 
-// attempt makes one attempt at a batch, and says whether the batch is done. A batch that is refused for good is sent message
-// by message before it returns. It lasts no longer than ctx.
+// attempt makes one attempt at a batch, and says whether the batch is done. If a batch is refused for good, attempt
+// sends it message by message. attempt lasts no longer than ctx.
 func (b *Batcher) attempt(ctx context.Context, c *script.Caller, batch *batch) (done bool) {
 	if !b.prepare(c, batch) {
 		return true // all calls are withdrawn, with the errors of their contexts

@@ -83,7 +83,7 @@ type BatchItem struct {
 	batch  *batch            // nil: it is in none yet
 	Answer script.SendAnswer // zero: there is none
 	Stored stored
-	Err    error // of a message that was refused nil, unless too few replicas have the message that took its place
+	Err    error // nil for a message that was refused because of another one, unless too few replicas have that other one
 }
 
 // A SendCall is one call of a user, which waits for the results of its messages.

@@ -83,10 +83,10 @@ func ValidConcurrency(n int) bool { return n > 0 && n <= 1<<31-1 }
 // AgreedLimits are those that hold for all consumers, as a fetch says.
 type AgreedLimits struct {
 	RateLimits
-	ByMonitor bool // has set some of them
-	Bounded   bool // by any, or throttled
-	Full      bool // what is due waits for a place
-	Left      int  // how many more may be handed out now, as far as two fetches reach
+	BySet   bool // ops.Queue.SetLimits has set some of them
+	Bounded bool // by any, or throttled
+	Full    bool // what is due waits for a place
+	Left    int  // how many more may be handed out now, as far as two fetches reach
 }
 
 // limits reads them.
@@ -98,7 +98,7 @@ func (r *reply) limits() (l AgreedLimits) {
 	}
 	l.RateLimits = limitsOf(words)
 	if l.Bounded = len(words) == 6; l.Bounded {
-		l.ByMonitor = words[4] == "1"
+		l.BySet = words[4] == "1"
 		l.Left, _ = strconv.Atoi(words[5])
 		l.Full, l.Left = l.Left < 0, max(l.Left, 0)
 	}

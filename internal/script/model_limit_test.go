@@ -88,7 +88,7 @@ func (m *model) agreeLimits(asked RateLimits) (f aFetchLimit, said AgreedLimits)
 		*l = modelLimits{}
 		return f, said
 	}
-	return f, AgreedLimits{RateLimits: f.l, ByMonitor: l.set != (RateLimits{}), Bounded: true}
+	return f, AgreedLimits{RateLimits: f.l, BySet: l.set != (RateLimits{}), Bounded: true}
 }
 
 // over puts what a Monitor has set over what consumers ask for.

@@ -3,7 +3,7 @@
 -- KEYS: unack, msg, state
 -- ARGV: 1 lease us, then tag, id of each delivery
 -- Returns for each delivery 0: its lease is renewed, 1: it is not in unack, and its message lives on elsewhere, 2: its message is
---       nowhere (intercepted, or deleted by another program)
+--       nowhere (canceled, acked by another consumer, or deleted by another program)
 -- Cost: 5 commands; O(log unack) for each delivery, and one command more for each that is not in unack.
 --       A call may come twice or late, because it renews only what is in unack.
 -- Keeps: invariant 3 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.

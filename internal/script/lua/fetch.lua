@@ -2,13 +2,13 @@
 -- to `want` deliveries, and sets the alarm for the next instant.
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, done, result, held, parts
--- ARGV: 3 want (0 to 500), 4 lease us, 5 losses in a row that make a message poison,
+-- ARGV: 1, 2: lib/call.lua; 3 want (0 to 500), 4 lease us, 5 losses in a row that make a message poison,
 --       6 age us at which garbage is deleted (0: never), 7 how many messages garbage may hold (0: any number),
 --       8 '1': set the alarm in any case, because a consumer that took the marker cannot serve it; '2': this consumer holds
 --       nothing, waits for the marker, and called lately: go by the alarm if possible (fetch/read.lua),
 --       9 a random number from 1 to 2^31-2, 10 poison text,
 --       11 '1': this consumer holds a message on its last chance, which is poison if it is lost once more,
---       12 what this consumer says of itself, for a Monitor; '-': it leaves; '': nothing new,
+--       12 what this consumer says of itself, for ops.Queue.Consumers; '-': it leaves; '': nothing new,
 --       13 bytes of messages that the reply may hold (a delivery that is alone in it may have more); '0': hand out nothing, and only
 --       describe the deliveries of a lost reply,
 --       14 how many done messages there may be (0: any number),

@@ -1,4 +1,4 @@
--- intercept takes a message out, wherever it is. It takes out a message that is being handled only if ARGV 5 says so.
+-- intercept takes out a message that is not done. It takes out one that is being handled only if ARGV 5 says so.
 --
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
 -- ARGV: 3 'id' or 'key', 4 the id or the message key, 5 '1': also while it is being handled

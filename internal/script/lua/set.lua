@@ -1,7 +1,7 @@
 -- set stops hand-outs until an instant or resumes them, sets the limits that go before those of consumers, or lifts a Throttle.
 --
 -- KEYS: pending, ready, retry, msg, wake, state
--- ARGV: 3 a word, and its fields from 4 on:
+-- ARGV: 1, 2: lib/call.lua; 3 a word, and its fields from 4 on:
 --         'until'   us until which nothing is handed out ('0': resume), who says so, a newline and why
 --         'for'     the same, but us from now on
 --         'limits'  '<n> <us> <burst> <places>', as state.override has them; '': none

@@ -45,10 +45,10 @@ if limits or (ARGV[15] or '') ~= '' then
   -- from limits: throttledUntil
   local till = throttledUntil(throttled)
   limit = {before = '', open = till, free = nil, take = function() end, spare = nil}
-  local since, floor, set = string.match(before or '', '^(%d+) (%d+) %d+ (%d+) [01]$')
+  local since, first, stood = string.match(before or '', '^(%d+) (%d+) %d+ (%d+) [01]$')
   if since then
     limit.since, limit.before = whole(since), before
-    if whole(floor) == marker then marker = whole(set) end
+    if whole(first) == marker then marker = whole(stood) end
   end
   limit.text = table.concat({us(rate[1]), us(rate[2]), us(rate[3]), us(crowd[4]), overridden and '1' or '0'}, ' ')
   limit.idle = not rated(rate) and crowd[4] == 0 and till == 0

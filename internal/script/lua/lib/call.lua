@@ -52,7 +52,7 @@ local function remember(reply)
 end
 
 -- forgotten(name, record) says whether a field of state is the record of a caller whose last call was more than an hour ago, or is
--- more than an hour ahead. A repeat comes within minutes.
+-- more than an hour ahead. A repeat that comes later counts as a new call.
 local function forgotten(name, record)
   if string.sub(name, 1, 5) ~= 'call:' then return false end
   local called = whole(string.match(record, '^%d+ (%d+) '))
