@@ -12,9 +12,11 @@ import (
 // again is this command line once more, for a shell, with flags (names and values) that say where to go on. A flag with the value ""
 // is left out. Durations from now are written as the instants that they meant. A password in --redis is hidden.
 func again(c *cobra.Command, flags ...string) string {
-	words := strings.Fields(c.CommandPath())
+	var args, words []string
+	last := false // an argument that begins with - would read as a flag
 	for _, arg := range c.Flags().Args() {
-		words = append(words, shellQuote(arg))
+		last = last || strings.HasPrefix(arg, "-")
+		args = append(args, shellQuote(arg))
 	}
 	c.Flags().Visit(func(f *pflag.Flag) {
 		if !slices.Contains(flags, f.Name) {
@@ -26,7 +28,12 @@ func again(c *cobra.Command, flags ...string) string {
 			words = append(words, "--"+flags[i]+" "+shellQuote(flags[i+1]))
 		}
 	}
-	return strings.Join(words, " ")
+	if last {
+		words = slices.Concat(words, []string{"--"}, args)
+	} else {
+		words = slices.Concat(args, words)
+	}
+	return c.CommandPath() + " " + strings.Join(words, " ")
 }
 
 // secretless is the address without secrets; as it was given if it has none.
@@ -54,17 +61,18 @@ func flagWords(f *pflag.Flag) (words []string) {
 		for _, one := range v.GetSlice() {
 			add(f.Name, one)
 		}
+	case *headersFlag:
+		for _, pair := range v.pairs() {
+			add(f.Name, pair)
+		}
 	default:
-		switch f.Value.Type() {
-		case "bool":
-			words = append(words, "--"+f.Name+"="+f.Value.String())
-			if f.Value.String() == "true" {
-				words = []string{"--" + f.Name}
-			}
-		case "stringToString":
-			add(f.Name, strings.TrimSuffix(strings.TrimPrefix(f.Value.String(), "["), "]"))
+		switch text := f.Value.String(); {
+		case f.Value.Type() != "bool":
+			add(f.Name, text)
+		case text == "true":
+			words = []string{"--" + f.Name}
 		default:
-			add(f.Name, f.Value.String())
+			words = []string{"--" + f.Name + "=" + text}
 		}
 	}
 	return words

@@ -37,6 +37,24 @@ func tellBulkStates(w *world) {
 	w.sound("orders")
 }
 
+// A variable of the shell that is not set selects nothing.
+func tellBulkEmpty(w *world) {
+	w.send("orders", "a", delayqueue.WithDelay(time.Hour), delayqueue.WithHeader("tenant", "acme"))
+	for text, flag := range map[string]string{
+		`"--with-key" flag: it is empty`: "--with-key=", `"--contains" flag: it is empty`: "--contains=",
+		`"--error" flag: it is empty`: "--error=", "--error-like '(no error)' selects": "--error-like=", "--state is empty": "--state=",
+		`"--header" flag: the name is empty`: "--header==acme", "--header tenant= is empty": "--header=tenant=",
+		`"--header" flag: want a name`: "--header=tenant",
+	} {
+		w.refused(exitUsage, text, "cancel", "orders", "--all", "--yes", flag)
+	}
+	w.refused(exitUsage, `"-k, --key" flag: it is empty`, "send", "orders", "b", "--key", "")
+	w.refused(exitUsage, `"--header" flag: the name is given twice`, "send", "orders", "b", "--header", "a=1", "--header", "a=2")
+	if n := w.counts("orders"); n.Pending != 1 {
+		w.Errorf("it did something: %+v", n)
+	}
+}
+
 // Nothing of size happens without a yes.
 func tellBulkAsks(w *world) {
 	w.sendMany("orders", many+1, time.Hour)

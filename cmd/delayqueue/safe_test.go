@@ -51,6 +51,23 @@ func TestShellQuote(t *testing.T) {
 	}
 }
 
+// The same command once more reads as it did the first time.
+func TestAgain(t *testing.T) {
+	for want, args := range map[string][]string{
+		"delayqueue find orders 17.5 --limit 3":                                   {"find", "orders", "17.5", "--limit", "3"},
+		"delayqueue find --limit 3 -- orders -17.5":                               {"find", "orders", "--limit", "3", "--", "-17.5"},
+		"delayqueue ls -- -orders garbage":                                        {"ls", "--", "-orders", "garbage"},
+		`delayqueue ls orders garbage --header 'a="x, y"=z' --header 'b=it'\''s'`: {"ls", "orders", "garbage", "--header", "b=it's", "--header", `a="x, y"=z`},
+	} {
+		c, rest, err := newApp().root().Find(args)
+		ok(t, err)
+		ok(t, c.ParseFlags(rest))
+		if got := again(c); got != want {
+			t.Errorf("%q: %s, want %s", args, got, want)
+		}
+	}
+}
+
 func TestEscapeJSON(t *testing.T) {
 	for _, s := range append(hostile, "\u009b31m", "\u2066", "\U000e0001", "漢字 🙂") {
 		raw, err := json.Marshal(s)

@@ -49,7 +49,7 @@ func (a *app) scheduleSetCommand() *cobra.Command {
 	flags.Var(&f.end, "end", "no message after this time; none: no bound")
 	flags.BoolVar(&f.skip, "skip", false, "send no message while the last one lives")
 	flags.IntVar(&f.catchUp, "catch-up", 1, "how many missed messages are sent, the latest ones")
-	f.messageFlags.flags(flags, "name=value, any number; without a value the header is removed",
+	f.messageFlags.flags(flags, "name=value, any number; name= removes the header",
 		"not sent, or garbage, if not handed out within this time after its instant")
 	return c
 }

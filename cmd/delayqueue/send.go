@@ -15,13 +15,13 @@ import (
 // messageFlags are the options of a message that is sent now or by a schedule.
 type messageFlags struct {
 	ttl, timeout, keep durationFlag
-	headers            map[string]string
+	headers            headersFlag
 	retries            int
 	create             bool
 }
 
 func (f *messageFlags) flags(flags *pflag.FlagSet, header, ttl string) {
-	flags.StringToStringVar(&f.headers, "header", nil, header)
+	flags.Var(&f.headers, "header", header)
 	flags.IntVar(&f.retries, "retries", 3, "retries after failures")
 	flags.Var(&f.ttl, "ttl", ttl)
 	flags.Var(&f.timeout, "timeout", "time limit of a handler; 0: none")
@@ -34,7 +34,7 @@ type sendFlags struct {
 	messageFlags
 	delay, maxWait durationFlag
 	at, deadline   whenFlag
-	key            string
+	key            textFlag
 	policy         conflictFlag
 	sequence       sequenceFlag
 	maxParts       int
@@ -54,7 +54,7 @@ only with --create, because its name may be mistyped.`,
 	flags := c.Flags()
 	flags.VarP(&f.delay, "delay", "d", "due after this time")
 	flags.Var(&f.at, "at", "due then")
-	flags.StringVarP(&f.key, "key", "k", "", "message key; at most one live message of a queue has it")
+	flags.VarP(&f.key, "key", "k", "message key; at most one live message of a queue has it")
 	flags.Var(&f.policy, "key-policy", "if the key is taken: refuse the new message, or keep, replace, reschedule or append to the message that has the key")
 	flags.Var(&f.maxWait, "max-wait", "with a policy: due at most this time after the first send")
 	flags.IntVar(&f.maxParts, "max-parts", 0, "with --key-policy append: a message with so many parts is due now")
@@ -67,7 +67,7 @@ only with --create, because its name may be mistyped.`,
 
 func (a *app) send(c *cobra.Command, args []string, f *sendFlags) error {
 	ctx := c.Context()
-	if f.policy.Conflict != delayqueue.Refuse && f.key == "" {
+	if f.policy.Conflict != delayqueue.Refuse && f.key.text == "" {
 		return fail(exitUsage, "--key-policy goes with --key")
 	}
 	if len(args) == 1 && onTerminal(os.Stdin) {
@@ -124,8 +124,8 @@ func (f *sendFlags) options(c *cobra.Command) []delayqueue.MsgOption {
 	}
 	said("delay", delayqueue.WithDelay(time.Duration(f.delay)))
 	said("at", delayqueue.WithSchedule(f.at.Time))
-	if f.key != "" {
-		options = append(options, delayqueue.WithKey(f.key, f.policy.Conflict))
+	if f.key.text != "" {
+		options = append(options, delayqueue.WithKey(f.key.text, f.policy.Conflict))
 	}
 	said("max-wait", delayqueue.WithMaxWait(time.Duration(f.maxWait)))
 	said("max-parts", delayqueue.WithMaxParts(f.maxParts))

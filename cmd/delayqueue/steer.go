@@ -7,6 +7,7 @@ import (
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 func (a *app) cancelCommand() *cobra.Command {
@@ -165,7 +166,7 @@ everything in it, which is refused while consumers are alive, unless --force is 
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			ctx := c.Context()
-			if whole && (which.all || which.any() || len(args) > 1) {
+			if whole && len(args) > 1 {
 				return fail(exitUsage, "--whole-queue goes with nothing that names messages")
 			}
 			if !whole {
@@ -192,8 +193,13 @@ everything in it, which is refused while consumers are alive, unless --force is 
 		},
 	}
 	which.flags(c, "garbage", "that died", "", false)
+	var ofMessages []string
+	c.Flags().VisitAll(func(f *pflag.Flag) { ofMessages = append(ofMessages, f.Name) })
 	c.Flags().BoolVar(&whole, "whole-queue", false, "delete the queue with everything in it")
 	c.Flags().BoolVar(&forced, "force", false, "with --whole-queue: even if consumers are alive")
+	for _, name := range ofMessages {
+		c.MarkFlagsMutuallyExclusive("whole-queue", name)
+	}
 	return c
 }
 

@@ -11,13 +11,13 @@ import (
 
 func tellSend(w *world) {
 	w.refused(exitNotFound, "--create makes it", "send", "orders", "a")
-	id, _, _ := strings.Cut(w.must("send", "orders", "a", "--create", "--delay", "1d", "--key", "k", "--header", "x=1,y=2",
+	id, _, _ := strings.Cut(w.must("send", "orders", "a", "--create", "--delay", "1d", "--key", "k", "--header", `x="1,y=2"`,
 		"--retries", "7", "--ttl", "1h"), " ")
 	m, err := w.monitor("orders").Get(w.Context(), id)
 	if err != nil || m == nil {
 		w.Fatal(m, err)
 	}
-	if m.Payload != "a" || m.Key != "k" || m.Headers["x"] != "1" || m.Headers["y"] != "2" || m.MaxRetries != 7 ||
+	if m.Payload != "a" || m.Key != "k" || m.Headers["x"] != `"1,y=2"` || len(m.Headers) != 1 || m.MaxRetries != 7 ||
 		time.Until(m.Due) < 23*time.Hour {
 		w.Errorf("sent %+v", m)
 	}
@@ -187,7 +187,11 @@ func tellPurge(w *world) {
 	w.heardOf("orders")
 	w.refused(exitRefused, "alive", "purge", "orders", "--whole-queue", "--yes")
 	ok(w, q.Shutdown(w.Context()))
-	w.refused(exitUsage, "names messages", "purge", "orders", "--whole-queue", "--all", "--yes")
+	w.refused(exitUsage, "names messages", "purge", "orders", waiting, "--whole-queue", "--yes")
+	for _, more := range []string{"--all", "--dry-run", "--most=1", "--before=now", "--rate=1", "--key", "--contains=x"} {
+		name, _, _ := strings.Cut(strings.TrimPrefix(more, "--"), "=")
+		w.refused(exitUsage, "[whole-queue "+name+"] are set", "purge", "orders", "--whole-queue", "--yes", more)
+	}
 	t = w.terminal("purge", "orders", "--whole-queue")
 	t.sees(`Delete the queue "orders" with all of its 1 message? [y/N]`)
 	t.types("y\r")

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -35,6 +38,8 @@ func (t *target) check(ids []string, state delayqueue.State) error {
 		return fail(exitUsage, "give ids or --all, not both")
 	case !t.all && (t.any() || len(t.states) > 0 || t.dryRun || t.spread != 0 || t.rate != 0 || t.most != 0):
 		return fail(exitUsage, "--from, --to, --state, --dry-run and the like, which say which messages and how, go with --all")
+	case t.states != nil && len(t.states) == 0:
+		return fail(exitUsage, "--state is empty: a variable that is not set?")
 	case !t.all && len(ids) == 0:
 		return fail(exitUsage, "which messages? Give ids, or --all")
 	}
@@ -163,14 +168,57 @@ func orNil(msg *ops.MessageStatus, err error) (*ops.MessageStatus, error) {
 	return msg, err
 }
 
+// textFlag is a text. An empty text is refused, because a filter without a text selects everything.
+type textFlag struct{ text, hint string }
+
+func (t *textFlag) String() string { return t.text }
+func (*textFlag) Type() string     { return "string" }
+func (t *textFlag) Set(text string) error {
+	if text == "" {
+		return errors.New("it is empty: a variable that is not set?" + t.hint)
+	}
+	t.text = text
+	return nil
+}
+
+// headersFlag is name=value, once for each header. A value may have any characters in it, quotes and commas too.
+type headersFlag map[string]string
+
+func (h headersFlag) String() string { return strings.Join(h.pairs(), " ") }
+func (headersFlag) Type() string     { return "name=value" }
+func (h *headersFlag) Set(text string) error {
+	name, value, found := strings.Cut(text, "=")
+	_, twice := (*h)[name]
+	switch {
+	case !found:
+		return errors.New("want a name, an equals sign and a value, as in tenant=acme")
+	case name == "":
+		return errors.New("the name is empty: a variable that is not set?")
+	case twice:
+		return errors.New("the name is given twice")
+	case *h == nil:
+		*h = headersFlag{}
+	}
+	(*h)[name] = value
+	return nil
+}
+
+// pairs are the headers as the flag takes them, in order of their names.
+func (h headersFlag) pairs() (pairs []string) {
+	for _, name := range slices.Sorted(maps.Keys(h)) {
+		pairs = append(pairs, name+"="+h[name])
+	}
+	return pairs
+}
+
 // selection says which messages of a state are meant.
 type selection struct {
 	from, to  whenFlag
-	key       string
-	contains  string
-	headers   map[string]string
-	errorText string
-	errorLike string
+	key       textFlag
+	contains  textFlag
+	headers   headersFlag
+	errorText textFlag
+	errorLike textFlag
 }
 
 // flags adds the flags; about is what happened to the messages between --from and --to.
@@ -178,26 +226,32 @@ func (s *selection) flags(c *cobra.Command, about string) {
 	f := c.Flags()
 	f.Var(&s.from, "from", "only messages "+about+" then or later")
 	f.Var(&s.to, "to", "only messages "+about+" then or earlier")
-	f.StringVar(&s.key, "with-key", "", "only messages with this message key, live or dead")
-	f.StringVar(&s.contains, "contains", "", "only messages with this text in the payload")
-	f.StringToStringVar(&s.headers, "header", nil, "only messages with this text in a header, name=text")
-	f.StringVar(&s.errorText, "error", "", "only messages with this text in the last error")
-	f.StringVar(&s.errorLike, "error-like", "", "only the group of this error, as the command errors prints it")
+	f.Var(&s.key, "with-key", "only messages with this message key, live or dead")
+	f.Var(&s.contains, "contains", "only messages with this text in the payload")
+	f.Var(&s.headers, "header", "only messages with this text in a header, name=text; any number")
+	f.Var(&s.errorText, "error", "only messages with this text in the last error")
+	s.errorLike.hint = "; --error-like '(no error)' selects messages without an error"
+	f.Var(&s.errorLike, "error-like", "only the group of this error, as the command errors prints it")
 }
 
 // any says whether the selection leaves some messages out.
 func (s *selection) any() bool {
-	return !s.from.IsZero() || !s.to.IsZero() || s.key != "" || s.contains != "" || len(s.headers) > 0 ||
-		s.errorText != "" || s.errorLike != ""
+	return !s.from.IsZero() || !s.to.IsZero() || s.key.text != "" || s.contains.text != "" || len(s.headers) > 0 ||
+		s.errorText.text != "" || s.errorLike.text != ""
 }
 
 func (s *selection) filter() ops.Filter {
-	return ops.Filter{From: s.from.Time, To: s.to.Time, Key: s.key, Contains: s.contains, Headers: s.headers,
-		Error: s.errorText, ErrorLike: s.errorLike}
+	return ops.Filter{From: s.from.Time, To: s.to.Time, Key: s.key.text, Contains: s.contains.text, Headers: s.headers,
+		Error: s.errorText.text, ErrorLike: s.errorLike.text}
 }
 
-// check refuses bounds between which no message can lie.
+// check refuses headers without a text, which any value has in it, and bounds between which no message can lie.
 func (s *selection) check(state delayqueue.State) error {
+	for name, text := range s.headers {
+		if text == "" {
+			return fail(exitUsage, "--header %s= is empty: a variable that is not set?", name)
+		}
+	}
 	if !s.from.IsZero() && !s.to.IsZero() && s.from.After(s.to.Time) {
 		return fail(exitUsage, "--from %s is after --to %s", s.from.text, s.to.text)
 	}

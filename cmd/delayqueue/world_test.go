@@ -83,6 +83,7 @@ func (w *world) Context() context.Context {
 var scenarios = map[string]func(w *world){
 	"bulk in every state":        tellBulkStates,
 	"bulk asks":                  tellBulkAsks,
+	"bulk with empty flags":      tellBulkEmpty,
 	"bulk goes on":               tellBulkGoesOn,
 	"bulk does what was counted": tellBulkCounted,
 	"doctor":                     tellDoctor,
