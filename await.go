@@ -32,7 +32,7 @@ type Result struct {
 var ErrSuperseded = errors.New("superseded: another send took the key of the message while it was handled, and its handler did not succeed")
 
 // ErrNoResult: the message is nowhere. It was acked or superseded and was not kept (WithRetention), or is not kept any longer, or was
-// taken out, or this queue never had it.
+// taken out, or this queue never had it, or there is no queue of this name and prefix.
 var ErrNoResult = errors.New("no result: the message is gone, and was not kept (WithRetention) or is not kept any longer")
 
 // Await waits until a message is done or garbage, and returns what became of it. Either may have happened long before. If the

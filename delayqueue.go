@@ -57,6 +57,7 @@ type DelayQueue struct {
 func NewQueue(name string, cli redis.UniversalClient, callback CallbackFunc, opts ...QueueOption) *DelayQueue {
 	q := &DelayQueue{producer: newProducer("NewQueue", name, cli, opts), config: defaultConfig(callback)}
 	q.batcher.OnStored, q.config.OnStored = q.hint, q.hint
+	q.events.log.Store(q.config.Log)
 	return q
 }
 
@@ -72,7 +73,7 @@ func (q *DelayQueue) start() *consume.Consumer {
 	c, pool := q.consumer, q.pool
 	q.mu.Unlock()
 	if pool != nil {
-		panic(fmt.Sprintf("delayqueue: queue %q is in a Pool: start that", q.store.Queue))
+		panic(pooled(q.store.Queue))
 	}
 	if c != nil && !c.Stopping() && !c.Drains() {
 		return c
@@ -83,6 +84,11 @@ func (q *DelayQueue) start() *consume.Consumer {
 			q.store.Queue))
 	}
 	return c
+}
+
+// pooled says why a queue does not start by itself.
+func pooled(queue string) string {
+	return fmt.Sprintf("delayqueue: queue %q is in a Pool: start that", queue)
 }
 
 // composed makes the settings of a consumer, with more middleware around all other. call is what a panic names. It calls the user's code.
@@ -103,6 +109,9 @@ func (q *DelayQueue) composed(call string, around ...func(Handler) Handler) cons
 func (q *DelayQueue) startWith(settings consume.Settings, ws *consume.Workers, at consume.Portion) *consume.Consumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if ws == nil && q.pool != nil { // since start has looked
+		panic(pooled(q.store.Queue))
+	}
 	if q.consuming() {
 		return q.consumer
 	}
@@ -177,7 +186,8 @@ func (q *DelayQueue) consumers() []*consume.Consumer {
 }
 
 // Run consumes until ctx ends. Then it stops as StopConsume does, and waits for the running handlers, however long they
-// take; Shutdown bounds that wait. Run returns nil, or an error at once if ctx belongs to one of the queue's own handlers.
+// take; Shutdown bounds that wait. Run returns nil, or an error at once if ctx belongs to one of the queue's own handlers. If the
+// queue consumes already, that goes on as the consuming of this Run: the first Run whose context ends, or a stop, ends it for all.
 func (q *DelayQueue) Run(ctx context.Context) error {
 	if err := q.ownHandler(ctx, "Run"); err != nil {
 		return err

@@ -199,7 +199,7 @@ type StateError struct {
 
 func (e *StateError) Error() string {
 	by, what := "id", e.ID
-	if e.ID == "" {
+	if e.Key != "" {
 		by, what = "key", e.Key
 	}
 	if e.State == StateGone {

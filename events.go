@@ -207,18 +207,25 @@ const reportMost = 100
 
 // EnableReport publishes the events of this DelayQueue or Publisher, over Redis's pub/sub, to every Monitor that listens, on any machine. Stop of the
 // Subscription ends that. Call it once: two reports tell each event twice. Events that Redis does not take within 10 s are
-// dropped and counted.
+// dropped and counted (Subscription.Dropped), and the log says so once a minute.
 func (s *producer) EnableReport() *Subscription {
 	s.made()
 	sub := s.events.subscription()
 	s.events.subs.Add(sub)
+	var failed conc.MinuteCount
 	go sub.serve(func(first Event) {
 		batch := append([]Event{first}, sub.take(reportMost-1)...)
-		if err := publish(s.store, produce.NoContextTimeout, batch); err != nil {
-			for _, e := range batch {
-				sub.missed.Add(e.Dropped + 1)
-			}
-			sub.dropped.Add(int64(len(batch)))
+		err := publish(s.store, produce.NoContextTimeout, batch)
+		if err == nil {
+			return
+		}
+		for _, e := range batch {
+			sub.missed.Add(e.Dropped + 1)
+		}
+		sub.dropped.Add(int64(len(batch)))
+		if n := failed.Add(len(batch), time.Now()); n > 0 {
+			s.events.Logger().Warn("delayqueue: events are not published, so no Monitor hears them", slog.String("queue", s.store.Queue),
+				slog.Int("events", n), slog.Any("error", err))
 		}
 	})
 	return sub
@@ -228,7 +235,8 @@ func (s *producer) EnableReport() *Subscription {
 const reportTime = time.Second
 
 // ListenEvent calls a listener, until Stop, for the events of all processes that report them (EnableReport), and for what Monitors
-// and ops.Queues do to the queue. The listener hears events from the return of ListenEvent on; ctx bounds this call alone.
+// and ops.Queues do to the queue. The listener hears events from the return of ListenEvent on; ctx bounds this call alone. If ctx has no
+// deadline, a connection is tried for 2 s.
 //
 // Redis keeps no event for a listener that is not connected. If the connection broke, or was silent for about three seconds, a
 // GapEvent follows when there is a new connection. A listener that is too slow loses events as in DelayQueue.ListenEvent.

@@ -2,7 +2,7 @@ package delayqueue
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/conc"
@@ -45,7 +45,7 @@ func (s *steerer) Redis() (cli redis.UniversalClient, prefix string) {
 func (s *steerer) TryIntercept(info *MessageInfo) (*InterceptResult, error) {
 	s.made()
 	if info == nil {
-		return nil, s.failed(errors.New("pass what Send returned"), "TryIntercept(nil)")
+		return nil, s.failed(fmt.Errorf("%w: pass what Send returned", ErrBadOption), "TryIntercept(nil)")
 	}
 	return s.Intercept(s.timeout.Context(produce.NoContextTimeout), info.ID)
 }

@@ -88,8 +88,8 @@ func TestTryIntercept(t *testing.T) {
 		if _, err := q.TryIntercept(&delayqueue.MessageInfo{ID: "never sent"}); err == nil || !strings.Contains(err.Error(), "no id") {
 			t.Errorf("of what is no id: %v", err)
 		}
-		if _, err := q.TryIntercept(nil); err == nil {
-			t.Error("TryIntercept(nil) is no error")
+		if _, err := q.TryIntercept(nil); !errors.Is(err, delayqueue.ErrBadOption) {
+			t.Errorf("TryIntercept(nil): %v", err)
 		}
 	})
 }

@@ -236,7 +236,13 @@ func (m *Queue) operate(ctx context.Context, o *operation, progress func(*BulkRe
 			link.Sleep(ctx, time.Until(rest))
 		}
 	}
-	return o.result(places), nil
+	if o.Result.Looked < o.Result.Total { // perhaps because the queue has vanished
+		err = m.there(ctx)
+	}
+	if err != nil {
+		err = m.failed(err, "%s", verbs[o.What])
+	}
+	return o.result(places), err
 }
 
 // readyWork bounds the cost of one step in ready, because each message there costs as much as the list is long.

@@ -447,3 +447,20 @@ func TestBulkWithAWildProgress(t *testing.T) {
 		})
 	}
 }
+
+// TestBulkOfAVanishedQueue: if the queue vanishes half way, the call does not say that all is done.
+func TestBulkOfAVanishedQueue(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	for range 3 {
+		f.Send(f.Queue(nil), "x", face.InAnHour)
+	}
+	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
+	got, err := m.BulkRunNow(queuetest.CtxB, Bulk{States: []delayqueue.State{delayqueue.StatePending}, Filter: Filter{Limit: 1}, Progress: func(*BulkResult) bool {
+		f.Must(f.Cli.Del(queuetest.CtxB, f.Key("pending"), f.Key("msg"), f.Key("state"), f.Key("wake")).Err())
+		return true
+	}})
+	if !errors.Is(err, delayqueue.ErrNoQueue) || got.Done != 1 || got.Total != 3 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}

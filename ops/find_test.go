@@ -78,6 +78,7 @@ func findsInEveryState(f *face.Fixture, m *Queue) {
 		},
 		"no cursor":      func() (*Found, error) { return m.Find(queuetest.CtxB, "x", Find{}, "x") },
 		"another cursor": func() (*Found, error) { return m.Find(queuetest.CtxB, "x", Find{}, "eyJwIjoyMH0") },
+		"a score NaN":    func() (*Found, error) { return m.Find(queuetest.CtxB, "x", Find{}, "eyJzIjoibmFuIn0") },
 	} {
 		if got, err := call(); got == nil || !errors.Is(err, delayqueue.ErrBadOption) && !errors.Is(err, ErrBadCursor) {
 			f.T.Errorf("%s: %+v, %v", what, got, err)
@@ -163,6 +164,13 @@ func TestFoldError(t *testing.T) {
 		"feedback: deadline":                         "feedback: deadline",
 		"main.go:42:7: sha256 no 1,000":              "main.go:#: sha# no #",
 		"键 12 \xff":                                  "键 # \xff",
+		" two\nlines\tand \u00a0 blanks\x00 ":        "two lines and blanks",
+		"\r\n":                                       noError,
+		"from 2001:db8::d:1: refused":                "from #: refused",
+		"from [fe80::1a:1]:80, std::bad, ::1":        "from [#]:#, std::bad, #",
+		"at 12:30:45: add:bad:cafe":                  "at #: add:bad:cafe",
+		`{\"code\":\"E1\"} 'open`:                    `{\"code\":\"E#\"} 'open`,
+		"'abc'12":                                    "'abc'#",
 	} {
 		if got := FoldError(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
@@ -247,6 +255,9 @@ func groupsErrors(f *face.Fixture, m *Queue) {
 		},
 		"another cursor": func() (*ErrorGroups, error) {
 			return m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "eyJwIjoyMH0")
+		},
+		"a score NaN": func() (*ErrorGroups, error) {
+			return m.ErrorGroups(queuetest.CtxB, delayqueue.StateRetry, Filter{}, 0, "eyJzIjoibmFuIn0")
 		},
 	} {
 		if got, err := call(); got == nil || !errors.Is(err, delayqueue.ErrBadOption) && !errors.Is(err, ErrBadCursor) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/go-delayqueue/delayqueue"
 )
@@ -15,30 +16,56 @@ import (
 // noError is what FoldError makes of "": messages without an error are a group as well.
 const noError = "(no error)"
 
-// FoldError makes errors alike that differ only in numbers, ids and quotes. Each number becomes #, together with the characters that join
-// its parts, as in addresses and times. Each id becomes #, and the text between two quotes becomes an ellipsis. FoldError looks at 4 KB.
+// FoldError makes errors alike that differ only in numbers, ids, quotes and blanks. Each number becomes #, together with the characters that
+// join its parts, as in addresses and times. Each id becomes #, and the text between two quotes becomes an ellipsis. Line breaks and other
+// characters that cannot be printed are blanks, and several blanks are one. FoldError looks at 4 KB.
 func FoldError(text string) string {
+	text = strings.Join(strings.FieldsFunc(text[:min(len(text), 4<<10)], func(r rune) bool { return r == ' ' || !unicode.IsPrint(r) }), " ")
 	if text == "" {
 		return noError
 	}
-	folded := foldable.ReplaceAllStringFunc(text[:min(len(text), 4<<10)], func(part string) string {
-		switch quote := part[:1]; {
-		case strings.Contains("`\"'", quote):
-			return quote + "…" + quote
+	var folded strings.Builder
+	from, tokens := 0, foldable.FindAllStringIndex(text, -1)
+	unclosed := map[string]bool{} // quotes of which no closing one follows: looked for once, or long errors would take seconds
+	for i := 0; i < len(tokens); i++ {
+		start, end := tokens[i][0], tokens[i][1]
+		part, instead := text[start:end], ""
+		switch {
 		case isID(part):
-			return "#"
+			instead = "#"
+		case strings.Contains("`\"'", part) && !unclosed[part] && (part != "'" || start == 0 || !inWord(text[start-1])):
+			n := slices.IndexFunc(tokens[i+1:], func(t []int) bool {
+				return text[t[0]:t[1]] == part && (part != "'" || t[1] == len(text) || !inWord(text[t[1]]))
+			})
+			if unclosed[part] = n < 0; n >= 0 {
+				i += 1 + n
+				end, instead = tokens[i][1], part+"…"+part
+			}
 		}
-		return part
+		if instead != "" {
+			folded.WriteString(text[from:start] + instead)
+			from = end
+		}
+	}
+	return number.ReplaceAllStringFunc(folded.String()+text[from:], func(part string) string {
+		if !strings.ContainsAny(part, "0123456789") {
+			return part
+		}
+		return "#"
 	})
-	return number.ReplaceAllString(folded, "#")
 }
 
 var (
-	// foldable finds texts between two quotes, and words. An apostrophe within a word is no quote.
-	foldable = regexp.MustCompile("(?s)`[^`]*`" + `|"(?:[^"\\]|\\.)*"|\B'(?:[^'\\]|\\.|'\b)*'\B|[0-9A-Za-z]+(?:[-_][0-9A-Za-z]+)*`)
-	// number finds a number with the characters that join its parts.
-	number = regexp.MustCompile(`[0-9]+(?:[.,:][0-9]+)*`)
+	// foldable finds escaped quotes, quotes and words.
+	foldable = regexp.MustCompile(`\\[\\"'` + "`]|[\"'`]" + `|[0-9A-Za-z]+(?:[-_][0-9A-Za-z]+)*`)
+	// number finds a number with the characters that join its parts, and what may be an IPv6 address.
+	number = regexp.MustCompile(`(?:\b[0-9A-Fa-f]{1,4}:|::)(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4}\b|::[0-9A-Fa-f]{1,4}\b|[0-9]+(?:[.,:][0-9]+)*`)
 )
+
+// inWord says whether a quote beside this character is an apostrophe.
+func inWord(c byte) bool {
+	return c == '#' || c == '_' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+}
 
 // isID says whether a word is an id: a UUID, or a long mix of letters and digits.
 func isID(word string) bool {
@@ -100,7 +127,7 @@ func (m *Queue) errorGroups(ctx context.Context, state delayqueue.State, f Filte
 	f.turn(places)
 	var at walk
 	if cursor != "" {
-		if err := readCursor(cursor, &at); err != nil || at.Place != 0 {
+		if err := cmp.Or(readCursor(cursor, &at), at.valid()); err != nil || at.Place != 0 {
 			return g, cmp.Or(err, fmt.Errorf("%w %q", ErrBadCursor, cursor))
 		}
 	} else if err := at.start(ctx, m, places); err != nil {

@@ -113,7 +113,10 @@ func monitorWritesJournal(f *face.Fixture, m *Queue) {
 	dead := buriedIn(f, "dead")[0]
 	f.Must(ann.Requeue(queuetest.CtxB, dead))
 	f.Must(queuetest.Failure(ann.Intercept(queuetest.CtxB, dead)))
+	taken := f.Send(q, "c", face.InAnHour)
+	f.Must(queuetest.Failure(ann.TryIntercept(taken)))
 	before := []JournalEntry{
+		{By: "ann", Reason: "a reason", Act: ActIntercept, Target: taken.ID, Detail: "was pending", Messages: 1},
 		{By: "ann", Reason: "a reason", Act: ActIntercept, Target: dead, Detail: "was retry", Messages: 1},
 		{By: "ann", Reason: "a reason", Act: ActRequeue, Target: dead, Messages: 1},
 		{By: "ann", Reason: "a reason", Act: ActUnthrottle},

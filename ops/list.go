@@ -10,6 +10,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -139,6 +140,14 @@ type position struct {
 
 func (p *position) spot() script.Spot { return script.Spot{Score: p.Score, Tag: string(p.Tag)} }
 
+// valid refuses a score that Redis would not take.
+func (p *position) valid() error {
+	if n, err := strconv.ParseFloat(p.Score, 64); p.Score != "" && (err != nil || math.IsNaN(n) || math.IsInf(n, 0)) {
+		return fmt.Errorf("%w: score %q", ErrBadCursor, p.Score)
+	}
+	return nil
+}
+
 // cursorOf makes a text of a position. It has only letters, digits, - and _.
 func cursorOf(v any) (string, error) {
 	text, err := json.Marshal(v)
@@ -159,7 +168,7 @@ func readCursor(cursor string, v any) error {
 func (m *Queue) page(ctx context.Context, state delayqueue.State, f Filter, cursor string) (*Page, error) {
 	var at position
 	if cursor != "" {
-		if err := readCursor(cursor, &at); err != nil {
+		if err := cmp.Or(readCursor(cursor, &at), at.valid()); err != nil {
 			return nil, err
 		}
 	}

@@ -253,6 +253,10 @@ func monitorList(f *face.Fixture, m *Queue) {
 			_, err := m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "eyJwIjoxfQ")
 			return err
 		},
+		"score": func() error {
+			_, err := m.List(queuetest.CtxB, delayqueue.StatePending, Filter{}, "eyJzIjoibmFuIn0")
+			return err
+		},
 		"state gone": func() error { _, err := m.List(queuetest.CtxB, delayqueue.StateGone, Filter{}, ""); return err },
 	} {
 		if err := call(); !errors.Is(err, ErrBadCursor) && !errors.Is(err, delayqueue.ErrBadOption) {

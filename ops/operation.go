@@ -1,6 +1,7 @@
 package ops
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
@@ -68,7 +69,7 @@ func (t *task) digest(queue string) string {
 // countOn goes on where a dry run was stopped that was told the same.
 func (o *operation) countOn(cursor string) error {
 	var r reach
-	err := readCursor(cursor, &r)
+	err := cmp.Or(readCursor(cursor, &r), r.valid())
 	if err == nil && r.Of != o.Of {
 		return fmt.Errorf("%w %q: it is of another dry run", ErrBadCursor, cursor)
 	}

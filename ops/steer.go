@@ -27,6 +27,19 @@ func (m *Queue) reschedule(ctx context.Context, by, what string, t time.Time) er
 	return m.steerOne(ctx, script.SteerRequest{What: script.SteerAt, Us: w.Us, Only: by, Targets: []script.Spot{{Tag: what}}})
 }
 
+// TryIntercept is Monitor.TryIntercept with an entry in the journal.
+func (m *Queue) TryIntercept(info *delayqueue.MessageInfo) (*delayqueue.InterceptResult, error) {
+	if info == nil {
+		return m.Monitor.TryIntercept(nil)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), tryTime)
+	defer cancel()
+	return m.Intercept(ctx, info.ID)
+}
+
+// tryTime bounds TryIntercept, which has no context.
+const tryTime = 10 * time.Second
+
 // RescheduleBy makes a message due later by d, or earlier if d is negative; see Reschedule. It returns ErrBadOption if d is
 // not 0 and less than 1ms either way, because that is a number without its unit.
 func (m *Queue) RescheduleBy(ctx context.Context, id string, d time.Duration) error {

@@ -21,12 +21,12 @@ const (
 )
 
 // A replyBudget decides how many bytes of messages each attempt at one fetch asks for. If a reply does not come through, because the line is
-// slow or a limit of the server cuts it, the next attempt asks for less. Messages that do not fit go back to the queue. A message that does
-// not come through alone counts as lost.
+// slow or a limit of the server cuts it, the next attempt asks for less. Messages that do not fit go back to the queue. Of a message that
+// does not come through alone a loss is counted in its record.
 type replyBudget struct {
 	bytes     int  // for the next attempt; 0: only list what the call holds, which shows whether anything comes through
 	expected  int  // bytes of the one message that the next attempt brings; 0: not known
-	lost      int  // 0: no reply was lost; 1: one was cut; 2: bytes is down to a small reply, or to a list
+	lost      int  // replies; 0: none was lost; 1: one was cut; 2: bytes is down to a small reply, or to a list
 	listed    bool // a list has come through
 	lostAlone int  // replies of one message that did not come through after that
 }

@@ -65,7 +65,7 @@ func (l *leases) tick() {
 	}
 }
 
-// close ends renewals, and returns when none is under way. What is still held is given up.
+// close ends renewals, and returns when none is under way. What is still held is not renewed any more.
 func (l *leases) close() {
 	l.mu.Lock()
 	l.closed = true

@@ -14,7 +14,7 @@ import (
 // A Verdict is what a handler's result means.
 type Verdict struct {
 	Err           error                 // nil: an ack, or a snooze
-	Text          string                // of Err, as it is kept; "": not known yet
+	Text          string                // of Err, or the reason of a throttle, as it is kept; "": none, or not known yet
 	SkipRetry     bool                  // to garbage
 	Snooze        bool                  // no failure
 	ResetFailures bool                  // of a snooze: failures count from 0

@@ -153,8 +153,8 @@ func (c *DedicatedClient) dialer(dial dialFunc) dialFunc {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.isCut {
-			_ = conn.Close() // as in cut
-			return nil, net.ErrClosed
+			_ = conn.Close() // as in Cut
+			return conn, nil // go-redis would write an error of the dial to its own log, and finds out anyway
 		}
 		c.conn = conn
 		return conn, nil

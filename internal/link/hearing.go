@@ -31,11 +31,11 @@ type Subscriber struct {
 	first   *hearing
 }
 
-// Subscribe subscribes to a channel. It fails if ctx ends. The caller calls Forward, which releases the link.
+// Subscribe subscribes to a channel, and is tried like a Read. The caller calls Forward, which releases the link.
 func (s *Server) Subscribe(ctx context.Context, channel string) (*Subscriber, error) {
 	u := &Subscriber{server: s, link: linkOf(s.Cli), channel: channel}
 	err := await(ctx, func() (err error) { // a client of another kind waits for its own timeouts
-		u.first, err = u.connect(ctx)
+		u.first, err = Read(ctx, u.connect)
 		return err
 	})
 	if err != nil {

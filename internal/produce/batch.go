@@ -15,8 +15,8 @@ import (
 
 // This file makes attempts at a batch until one is answered, and knows of each message whether it may be stored.
 
-// A batch is the messages of one script call. One goroutine sends it. That goroutine writes the fields, except awaited, under Batcher.mu, and may
-// read them without. A goroutine that withdraws a call reads them and writes awaited, under Batcher.mu.
+// A batch is the messages of one script call. One goroutine sends it. All fields are written under Batcher.mu: awaited by anybody, the others only
+// by that goroutine, which may read those without.
 type batch struct {
 	items       []*BatchItem
 	bytes       int                   // of items, when the batch was made up
@@ -151,7 +151,7 @@ func (b *Batcher) attempt(ctx context.Context, c *script.Caller, batch *batch) (
 }
 
 // prepare makes a batch ready for its next attempt, and says whether anybody waits for it. While no attempt can have been carried out, each
-// attempt is a new call, without the messages whose calls are withdrawn. From then on, each attempt repeats the same call.
+// attempt is a new call, without the messages whose senders have left. From then on, each attempt repeats the same call.
 func (b *Batcher) prepare(c *script.Caller, batch *batch) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -3,8 +3,8 @@
 //
 // It may import link and message. It owns no Go state but the texts of the scripts; a Caller owns its call number. Nothing else calls a script
 // of the core. No other code may write a key of the queue, except schedule/, which writes the key schedules by scripts of its own, wake, which
-// takes the marker, and delayqueuetest, which moves state.seen with its clock. Begin with keys.go and the first lines of each .lua file, which
-// list KEYS, ARGV, replies, cost and invariants. In Lua, "-- step x" is the file x.lua in the folder of the script, and "-- from s: f" is the
+// takes the marker, and delayqueuetest, which moves state.seen with its clock. Begin with keys.go and the first lines of each script (lua/*.lua),
+// which list KEYS, ARGV, replies, cost and invariants. In Lua, "-- step x" is the file x.lua in the folder of the script, and "-- from s: f" is the
 // function f of lib/s.lua. What a step takes and gives are locals (text.go).
 //
 // Rules:
