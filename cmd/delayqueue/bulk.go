@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,9 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 			err = ctx.Err()
 		}
 		if err != nil {
-			fmt.Fprintf(os.Stderr, "nothing was %s: it was still being counted\n", work.did)
+			if !counted.At.IsZero() {
+				fmt.Fprintf(os.Stderr, "nothing was %s: it was still being counted\n", work.did)
+			}
 			return err
 		}
 		if counted.Done == 0 {
@@ -102,6 +105,9 @@ func (a *app) bulk(ctx context.Context, m *ops.Queue, which *target, work bulkWo
 		b.DryRun, b.Before, b.Most = false, counted.At, counted.Done
 	}
 	r, err := a.runBulk(ctx, work.doing, total, b, work.start)
+	if err != nil && r.At.IsZero() { // it did not begin
+		return cmp.Or(ctx.Err(), err)
+	}
 	if err := a.sayBulk(did, r, restOf(&work, &b, r)); err != nil {
 		return err
 	}
@@ -187,7 +193,7 @@ func (a *app) runBulk(ctx context.Context, doing string, total int64, b ops.Bulk
 	r, err := work(steps, b)
 	finish(bar)
 	if err != nil && ctx.Err() == nil && errors.Is(context.Cause(steps), context.DeadlineExceeded) {
-		err = fmt.Errorf("no answer for %s: %w", brief(stuck), context.DeadlineExceeded)
+		err = fmt.Errorf("no answer for %s: %w: %w", brief(stuck), context.DeadlineExceeded, err)
 	}
 	return r, err
 }
@@ -216,6 +222,9 @@ var inSentence = map[ops.Reason]string{
 
 // sayBulk says what was done, and how to do the rest, if there is one.
 func (a *app) sayBulk(did string, r *ops.BulkResult, rest *bulkRest) error {
+	if r.Done == 0 && len(r.Passed) == 0 && a.command.Flags().Changed("error-like") {
+		fmt.Fprintln(os.Stderr, "no message has an error like that: take the text from delayqueue errors --json, because a terminal may cut it")
+	}
 	if a.json {
 		out := bulkJSON{Done: r.Done, Looked: r.Looked, Passed: r.Passed}
 		if rest != nil {

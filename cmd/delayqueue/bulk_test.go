@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/ops"
+	"github.com/spf13/cobra"
 )
 
 // A backlog can be canceled, postponed and run as what is pending can.
@@ -92,7 +97,29 @@ func tellBulkCounted(w *world) {
 	w.refused(exitUsage, "go with --all", "cancel", "orders", nobody, "--rate", "1")
 	w.refused(exitUsage, "go with --all", "cancel", "orders", nobody, "--most", "1")
 	w.refused(exitUsage, "Bulk.Most -1", "cancel", "orders", "--all", "--most=-1", "--yes")
+	for _, wrong := range []string{"--rate=-5", "--most=-1", "--spread=-5m"} {
+		if r := w.run("run", "orders", "--all", "--yes", wrong); r.code != exitUsage || r.out != "" {
+			w.Errorf("%s: %+v", wrong, r)
+		}
+	}
 	w.sound("orders")
+}
+
+// The cause for which nothing went on is said, and that nobody interrupted it.
+func TestBulkWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &app{command: &cobra.Command{}, started: true}
+		a.command.SetContext(t.Context())
+		readOnly := errors.New("READONLY you can't write against a read only replica")
+		_, err := a.runBulk(t.Context(), "deleting", 1, ops.Bulk{}, func(ctx context.Context, _ ops.Bulk) (*ops.BulkResult, error) {
+			<-ctx.Done()
+			return &ops.BulkResult{}, fmt.Errorf("%w (last attempt: %w)", ctx.Err(), readOnly)
+		})
+		if code, text := a.explain(err); code != exitNoRedis || !errors.Is(err, readOnly) || !strings.HasPrefix(text, "no answer for 30s") ||
+			!strings.Contains(text, "READONLY") {
+			t.Errorf("%d %s", code, text)
+		}
+	})
 }
 
 // What was cut off is done by the command that was printed, which leaves alone what came later.

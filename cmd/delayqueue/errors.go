@@ -67,7 +67,7 @@ func (a *app) explain(err error) (code int, text string) {
 		return exitFailed, text
 	case !a.started:
 		return exitUsage, text + "\nUsage: " + a.command.UseLine() + "; --help says more."
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled) && a.command.Context().Err() != nil:
 		return exitInterrupted, "interrupted"
 	case errors.Is(err, ops.ErrBulkStopped):
 		return exitInterrupted, text

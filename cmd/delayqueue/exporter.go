@@ -139,8 +139,12 @@ func (e *exporter) look(ctx context.Context) error {
 	for _, name := range names {
 		if !e.watched[name] {
 			e.watched[name] = true
-			e.collector.Watch(delayqueue.NewMonitor(name, e.cli, delayqueue.UseCustomPrefix(e.prefix)))
+			m := delayqueue.NewMonitor(name, e.cli, delayqueue.UseCustomPrefix(e.prefix))
+			e.collector.Watch(m)
 			e.collector.WatchSchedules(schedule.New(delayqueue.NewPublisher(name, e.cli, delayqueue.UseCustomPrefix(e.prefix))))
+			if len(e.names) > 0 {
+				e.warnIfMissing(ctx, m)
+			}
 		}
 	}
 	for name := range e.watched {
@@ -150,4 +154,14 @@ func (e *exporter) look(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// warnIfMissing says that a named queue does not exist.
+func (e *exporter) warnIfMissing(ctx context.Context, m *delayqueue.Monitor) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := m.Counts(ctx); errors.Is(err, delayqueue.ErrNoQueue) {
+		e.log.Warn("delayqueue: exporter: there is no such queue: the name may be wrong; it is served all the same",
+			slog.String("queue", m.Name()))
+	}
 }

@@ -96,7 +96,8 @@ func (a *app) errorsCommand() *cobra.Command {
 		Use:   "errors QUEUE",
 		Short: "Group garbage, or messages that wait for a retry, by error",
 		Long: `errors counts the messages in garbage, or in retry, by their last error. In the error, numbers and ids are #, and text in
-quotes is left out. Each group shows how many, since when, and the last message. --error-like takes a text of the column ERROR
+quotes is left out. Each group shows how many, since when, and the last message. How many messages are in groups that are
+not shown is said on the standard error. --error-like takes a text of the column ERROR
 and selects that group, here and in requeue, purge, cancel, run and reschedule. Ctrl-C ends it with what it has counted.`,
 		Example: "  delayqueue errors orders\n  delayqueue requeue orders --all --error-like 'dial tcp #: refused'",
 		Args:    cobra.ExactArgs(1),
@@ -126,7 +127,7 @@ and selects that group, here and in requeue, purge, cancel, run and reschedule. 
 		},
 	}
 	which.flags(c, "whose time is")
-	c.Flags().IntVarP(&limit, "limit", "l", 20, "groups to show at most; --json shows all")
+	c.Flags().IntVarP(&limit, "limit", "l", 20, "groups to show at most; --json shows up to 1,000")
 	c.Flags().StringVar(&where, "state", "garbage", "garbage or retry")
 	return c
 }
@@ -134,7 +135,7 @@ and selects that group, here and in requeue, purge, cancel, run and reschedule. 
 // printErrors prints groups, the largest first.
 func (a *app) printErrors(all *ops.ErrorGroups, limit int) {
 	t := a.grid("count", "first", "last", "error", "last one").numbers(1).cutLast(4)
-	others := all.Others // messages that are in no group
+	others := all.Others // messages of groups that are not printed
 	for i, g := range all.Groups {
 		if i >= limit && !a.json {
 			others += g.Count
@@ -144,7 +145,7 @@ func (a *app) printErrors(all *ops.ErrorGroups, limit int) {
 			g.Count, moment{g.First}, moment{g.Last}, paint(bad, g.Pattern), g.ID)
 	}
 	t.print()
-	if others > 0 && !a.json {
-		say("… and %s in other groups", plural(int(others), "message"))
+	if others > 0 {
+		fmt.Fprintf(os.Stderr, "… and %s in other groups\n", plural(int(others), "message"))
 	}
 }

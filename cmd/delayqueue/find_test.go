@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"os/user"
 	"strings"
 	"testing"
@@ -25,6 +27,11 @@ func tellFind(w *world) {
 	w.contains(w.must("find", "orders", "needle", "--cursor", words[len(words)-1]), "dead needle", "trace")
 	w.contains(w.run("find", "orders", "nothing").err, "0 messages; looked at 3 of 3")
 	w.refused(exitUsage, "bad cursor", "find", "orders", "needle", "--cursor", "x")
+	for _, args := range [][]string{{"find", "orders", "needle"}, {"ls", "orders", "garbage"}} {
+		if r := w.run(append(args, "--cursor", "x")...); strings.Contains(r.err, "to go on") {
+			w.Errorf("a bad cursor is offered again: %s", r.err)
+		}
+	}
 	w.refused(exitUsage, "--limit", "find", "orders", "needle", "-l", "0")
 	w.sound("orders")
 }
@@ -39,12 +46,33 @@ func tellErrors(w *world) {
 		w.Fatalf("groups %+v", got)
 	}
 	r := w.run("errors", "orders", "-l", "1")
-	w.contains(r.out, "card # refused", "… and 1 message in other groups")
-	w.contains(r.err, "looked at 4 of 4")
+	w.contains(r.out, "card # refused")
+	w.contains(r.err, "… and 1 message in other groups", "looked at 4 of 4")
+	if r := w.run("requeue", "orders", "--all", "--error-like", "no st…"); r.out != "brought back 0 messages\n" ||
+		!strings.Contains(r.err, "take the text from delayqueue errors --json") {
+		w.Errorf("a text that was cut: %+v", r)
+	}
 	w.contains(w.must("errors", "orders", "--state", "retry"), "")
 	w.contains(w.must("requeue", "orders", "--all", "--error-like", got[0].Pattern), "brought back 3 messages")
 	w.refused(exitUsage, "has no errors", "errors", "orders", "--state", "pending")
 	w.sound("orders")
+}
+
+// What is in none of the groups that are kept is said with --json too.
+func tellManyErrors(w *world) {
+	const n = 1002
+	batch := make([]delayqueue.Outgoing, n)
+	for i := range batch {
+		text := string([]byte{'g' + byte(i%11), 'g' + byte(i/11%11), 'g' + byte(i/121)}) // letters, because numbers are folded
+		batch[i] = delayqueue.Outgoing{Payload: text, Options: []delayqueue.MsgOption{delayqueue.WithRetryCount(0)}}
+	}
+	ok(w, errOf(w.publisher("orders").SendBatch(w.Context(), batch)))
+	w.consume("orders", func(_ context.Context, m *delayqueue.Message) error { return errors.New(m.Payload) })
+	w.until("all are garbage", func() bool { return w.counts("orders").Garbage == n })
+	r := w.run("errors", "orders", "--json")
+	if got := decode[errorGroupJSON](w, r.out); len(got) != 1000 || r.err != "… and 2 messages in other groups\n" {
+		w.Errorf("%d groups, %q", len(got), r.err)
+	}
 }
 
 func tellJournal(w *world) {
@@ -67,6 +95,14 @@ func tellJournal(w *world) {
 	w.refused(exitUsage, "--limit", "journal", "orders", "--limit", "0")
 	w.refused(exitNotFound, "not found", "journal", "stop", "orders", "x")
 	w.refused(exitRefused, "wrong state", "journal", "stop", "orders", all[0].ID)
+	w.sendMany("orders", 60, time.Hour)
+	t := w.terminal("run", "orders", "--all", "--rate", "1")
+	w.until("a job runs", func() bool {
+		all = decode[journalJSON](w, w.must("journal", "orders", "--json"))
+		return all[0].Job == "running"
+	})
+	w.contains(w.must("journal", "stop", "orders", all[0].ID, "--json"), `"stop_asked":true`)
+	t.ends(exitInterrupted)
 	w.must("purge", "orders", "--whole-queue", "--yes", "--operator", "eve")
 	w.contains(w.must("journal", "orders"), "delete queue", "eve", "ann")
 }

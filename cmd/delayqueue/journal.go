@@ -142,7 +142,7 @@ func (a *app) journalStopCommand() *cobra.Command {
 		RunE: a.onQueue(func(ctx context.Context, m *ops.Queue, args []string) error {
 			err := m.StopBulk(ctx, args[1])
 			if err == nil {
-				say("job %s was asked to stop", args[1])
+				a.say(map[string]any{"queue": m.Name(), "id": args[1], "stop_asked": true}, "job %s was asked to stop", args[1])
 			}
 			return err
 		}),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -62,7 +63,7 @@ func readRate(rate string, l *ops.Limits) error {
 	if !found || err != nil || perr != nil {
 		return fail(exitUsage, "--rate %s: want a number, a slash and a time, as in 100/1s", rate)
 	}
-	l.Rate, l.Per, l.Burst = n, d, max(l.Burst, 1)
+	l.Rate, l.Per, l.Burst = n, d, cmp.Or(l.Burst, 1)
 	return nil
 }
 

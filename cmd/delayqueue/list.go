@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -124,7 +125,7 @@ func (a *app) list(c *cobra.Command, m *ops.Queue, state delayqueue.State, which
 // sayMore says how much was listed and, if there is more, how to go on.
 func (a *app) sayMore(c *cobra.Command, listed, cursor string, err error) {
 	switch {
-	case cursor != "":
+	case cursor != "" && !errors.Is(err, ops.ErrBadCursor):
 		fmt.Fprintf(os.Stderr, "%s; to go on from there: %s\n", listed, again(c, "cursor", cursor))
 	case err == nil && !a.json:
 		fmt.Fprintln(os.Stderr, listed)

@@ -102,6 +102,10 @@ func TestExporterBeforeRedis(t *testing.T) {
 	}
 	s.Restart(t)
 	e.sees(`delayqueue_up{queue="orders"} 1`)
+	w.until("it says that the queue is not there", func() bool { return strings.Contains(e.text(), "no such queue") })
+	if text := e.text(); strings.Count(text, "no such queue") != 1 {
+		t.Errorf("said again and again:\n%s", text)
+	}
 	w.refused(exitFailed, "--listen:", "exporter", "--listen", "nowhere:x")
 	w.refused(exitUsage, "is no name of a queue", "exporter", "{x}")
 }

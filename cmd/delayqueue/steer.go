@@ -68,8 +68,10 @@ and retry, or in the states of --state, and asks if they may be more than 100.`,
 			if err := which.check(args[1:], delayqueue.StatePending); err != nil {
 				return err
 			}
-			if err := to.ahead("at", "--at now", justNow); err != nil {
-				return err
+			if which.before.IsZero() { // with --before, the rest of an earlier command is done: its instant may have passed
+				if err := to.ahead("at", "--at now", justNow); err != nil {
+					return err
+				}
 			}
 			m, err := a.monitor(ctx, args[0])
 			if err != nil {

@@ -123,6 +123,7 @@ func tellReschedule(w *world) {
 	if s := w.state("orders", id); s != delayqueue.StateReady {
 		w.Errorf("it is %v, want ready", s)
 	}
+	w.contains(w.must("reschedule", "orders", "--all", "--at", "2020-01-01", "--before", "now"), "rescheduled 1 message") // the rest of an old one
 	dead := w.kill("orders", "no", "b")[0]
 	w.refused(exitRefused, "is garbage", "run", "orders", dead)
 	w.refused(exitUsage, "Give ids, or --all", "run", "orders")
@@ -246,6 +247,7 @@ func tellLimits(w *world) {
 	}
 	w.contains(w.must("limits", "clear", "orders"), "set before: 50 in 1m0s, burst 10", "in force: no limit")
 	w.refused(exitUsage, "say --rate, --concurrency or both", "limits", "set", "orders")
+	w.refused(exitUsage, "a burst of 1 to a million", "limits", "set", "orders", "--rate", "100/1s", "--burst", "-2")
 	w.refused(exitUsage, "as in 100/1s", "limits", "set", "orders", "--rate", "100")
 	if r := w.run("limits", "set", "orders", "--concurrency", "-1"); r.code == 0 || !strings.Contains(r.err, "at least 1 at a time") {
 		w.Errorf("%+v", r)

@@ -96,6 +96,7 @@ var scenarios = map[string]func(w *world){
 	"doctor of a standstill":                    tellDoctorStandstill,
 	"find":                                      tellFind,
 	"errors":                                    tellErrors,
+	"errors of many kinds":                      tellManyErrors,
 	"journal":                                   tellJournal,
 	"top":                                       tellTop,
 	"import from asynq":                         tellImportAsynq,
