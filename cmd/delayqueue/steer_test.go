@@ -123,6 +123,7 @@ func tellReschedule(w *world) {
 	if s := w.state("orders", id); s != delayqueue.StateReady {
 		w.Errorf("it is %v, want ready", s)
 	}
+	w.must("reschedule", "orders", id, "--at", "30m")
 	w.contains(w.must("reschedule", "orders", "--all", "--at", "2020-01-01", "--before", "now"), "rescheduled 1 message") // the rest of an old one
 	dead := w.kill("orders", "no", "b")[0]
 	w.refused(exitRefused, "is garbage", "run", "orders", dead)
