@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/event"
 	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -130,16 +132,28 @@ func TestLastSettingWins(t *testing.T) {
 	}
 }
 
-// TestReportWithoutRedis: what cannot be published is dropped and counted.
+// TestReportWithoutRedis: what cannot be published is dropped, counted, and said in the log.
 func TestReportWithoutRedis(t *testing.T) {
 	t.Parallel()
 	cli := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialerRetries: 1, MaxRetries: -1})
 	defer cli.Close()
-	p := NewPublisher("nobody-there", cli)
+	log := new(testkit.Buffer)
+	p := NewPublisher("nobody-there", cli).WithLogger(slog.New(slog.NewTextHandler(log, nil)))
 	sub := p.EnableReport()
 	defer sub.Stop()
 	p.events.Tell(event.CodeAck, 1, "x")
 	queuetest.Eventually(t, "it is counted", func() bool { return sub.Dropped() == 1 })
+	queuetest.Eventually(t, "it is said", func() bool { return strings.Contains(log.String(), "events are not published") })
+}
+
+// TestOneLog: all of a queue writes to one log, whichever is slog's default later.
+func TestOneLog(t *testing.T) {
+	t.Parallel()
+	cli := redis.NewClient(&redis.Options{})
+	defer cli.Close()
+	if q := NewQueue("q", cli, nil); q.events.Logger() != q.config.Log {
+		t.Error("events and sends write to another log than the consumer")
+	}
 }
 
 // TestJunkEvents: whoever publishes rubbish does not fill the log.

@@ -203,8 +203,8 @@ func (q *DelayQueue) WithMaxInFlightBytes(n int) *DelayQueue {
 // ErrConsumeTimeout), and the delivery counts as a failure. Default 0: no limit; else at least 1 ms.
 //
 // A callback that cannot see the context goes on beside the next message, and its result has no effect. As many callbacks may run on
-// like that as WithConcurrent says; in a Pool, as many as the queue may have workers. At that bound nothing new is handled until
-// some return, and the log says so.
+// like that as WithConcurrent says; in a Pool, as many as the queue may have workers. Each one more takes a worker away until
+// one returns, and the log says so.
 func (q *DelayQueue) WithMaxConsumeDuration(d time.Duration) *DelayQueue {
 	return q.set(fmt.Sprintf("WithMaxConsumeDuration(%v)", d), d == 0 || d >= message.MinDuration,
 		"must be at least 1ms; 0 means no limit"+message.UnitHint(d), func(c *config) { c.Limit = d })

@@ -101,16 +101,23 @@ func TestPoolBadInput(t *testing.T) {
 		call func()
 		want string
 	}{
-		"no workers":         {func() { delayqueue.NewPool(0, delayqueue.Share{Queue: q}) }, "NewPool: 0 workers: a pool needs at least 1"},
-		"no queue":           {func() { delayqueue.NewPool(1) }, "NewPool: a pool needs at least 1 queue"},
-		"a nil queue":        {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{}) }, "share 2: the queue must not be nil"},
-		"an unmade queue":    {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: &delayqueue.DelayQueue{}}) }, "NewQueue"},
-		"a queue twice":      {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: q}) }, `"TestPoolBadInput" is there twice`},
-		"a weight below 0":   {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q, Weight: -1}) }, "Weight -1: must be at least 1"},
-		"AtMost below 0":     {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q, AtMost: -1}) }, "AtMost -1: must not be negative"},
-		"in another pool":    {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: taken}) }, "is in another pool"},
-		"consuming":          {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: busy}) }, "is consuming: stop it first"},
-		"started alone":      {func() { taken.StartConsume() }, "is in a Pool: start that"},
+		"no workers":       {func() { delayqueue.NewPool(0, delayqueue.Share{Queue: q}) }, "NewPool: 0 workers: a pool needs at least 1"},
+		"no queue":         {func() { delayqueue.NewPool(1) }, "NewPool: a pool needs at least 1 queue"},
+		"a nil queue":      {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{}) }, "share 2: the queue must not be nil"},
+		"an unmade queue":  {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: &delayqueue.DelayQueue{}}) }, "NewQueue"},
+		"a queue twice":    {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: q}) }, `"TestPoolBadInput" is there twice`},
+		"a weight below 0": {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q, Weight: -1}) }, "Weight -1: must be at least 1"},
+		"AtMost below 0":   {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q, AtMost: -1}) }, "AtMost -1: must not be negative"},
+		"in another pool":  {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: taken}) }, "is in another pool"},
+		"consuming":        {func() { delayqueue.NewPool(1, delayqueue.Share{Queue: q}, delayqueue.Share{Queue: busy}) }, "is consuming: stop it first"},
+		"started alone":    {func() { taken.StartConsume() }, "is in a Pool: start that"},
+		"started meanwhile": {func() {
+			q := f.Queue(queuetest.Acks)
+			q.WithMiddleware(func(next delayqueue.Handler) delayqueue.Handler {
+				delayqueue.NewPool(1, delayqueue.Share{Queue: q})
+				return next
+			}).StartConsume()
+		}, "is in a Pool: start that"},
 		"run alone":          {func() { _ = taken.Run(context.Background()) }, "is in a Pool: start that"},
 		"strict too late":    {func() { runs.Strict() }, "Strict while consuming"},
 		"a setting, alone":   {func() { busy.WithConcurrent(2) }, "before StartConsume"},

@@ -236,7 +236,7 @@ func (m *Queue) operate(ctx context.Context, o *operation, progress func(*BulkRe
 			link.Sleep(ctx, time.Until(rest))
 		}
 	}
-	if o.Result.Looked < o.Result.Total { // perhaps because the queue has vanished
+	if o.Place >= len(places) && o.Result.Looked < o.Result.Total { // perhaps because the queue has vanished
 		err = m.there(ctx)
 	}
 	if err != nil {

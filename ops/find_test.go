@@ -169,6 +169,7 @@ func TestFoldError(t *testing.T) {
 		"from 2001:db8::d:1: refused":                "from #: refused",
 		"from [fe80::1a:1]:80, std::bad, ::1":        "from [#]:#, std::bad, #",
 		"at 12:30:45: add:bad:cafe":                  "at #: add:bad:cafe",
+		"at 12:30:45.678 from ::ffff:10.0.0.1: no":   "at # from #: no",
 		`{\"code\":\"E1\"} 'open`:                    `{\"code\":\"E#\"} 'open`,
 		"'abc'12":                                    "'abc'#",
 	} {

@@ -26,7 +26,7 @@ func FoldError(text string) string {
 	}
 	var folded strings.Builder
 	from, tokens := 0, foldable.FindAllStringIndex(text, -1)
-	unclosed := map[string]bool{} // quotes of which no closing one follows: looked for once, or long errors would take seconds
+	unclosed := map[string]bool{} // quotes of which no closing one follows: each search for one goes to the end
 	for i := 0; i < len(tokens); i++ {
 		start, end := tokens[i][0], tokens[i][1]
 		part, instead := text[start:end], ""
@@ -59,7 +59,7 @@ var (
 	// foldable finds escaped quotes, quotes and words.
 	foldable = regexp.MustCompile(`\\[\\"'` + "`]|[\"'`]" + `|[0-9A-Za-z]+(?:[-_][0-9A-Za-z]+)*`)
 	// number finds a number with the characters that join its parts, and what may be an IPv6 address.
-	number = regexp.MustCompile(`(?:\b[0-9A-Fa-f]{1,4}:|::)(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4}\b|::[0-9A-Fa-f]{1,4}\b|[0-9]+(?:[.,:][0-9]+)*`)
+	number = regexp.MustCompile(`(?:(?:\b[0-9A-Fa-f]{1,4}:|::)(?:[0-9A-Fa-f]{0,4}:){1,6}|::)[0-9A-Fa-f]{1,4}\b(?:[.,][0-9]+)*|[0-9]+(?:[.,:][0-9]+)*`)
 )
 
 // inWord says whether a quote beside this character is an apostrophe.

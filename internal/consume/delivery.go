@@ -41,7 +41,7 @@ type delivery struct {
 	overdue atomic.Bool                             // its lease ran out by this process's clock; set by leases, read by its worker
 	cancel  atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
 
-	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by that worker and the timer of the time limit
+	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by it and the timer of the time limit
 
 	index int // in heldList
 	bytes int // of its envelope, and of what its handler said; from add on guarded by heldList.mu

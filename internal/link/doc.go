@@ -21,7 +21,8 @@
 //     up to a lease.
 //   - A connection that gave no answer is not trusted, nor are its neighbours. Their pool is retired, waiting callers are woken, and the next
 //     attempt takes a fresh connection.
-//   - Sends, looks and single acts share at most 64 connections to a server. Consumers have 6, and more if the server is far or none of their calls ends (room.go).
+//   - Sends, looks and single acts share at most 64 connections to a server. Consumers have 6, and more if the server is far or none
+//     of their calls ends (room.go).
 //   - After an error of the network another node of a Cluster is asked who holds the queue, before the next attempt (nodes.go). Its answer
 //     holds until the client's own map says something new.
 //   - A confirmation by replicas counts only for what was written while a replica was there (replicas.go). A replica that loads its first copy

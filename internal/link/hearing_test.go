@@ -3,6 +3,10 @@ package link
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,5 +60,44 @@ func TestSubscriberReleasesItsLink(t *testing.T) {
 				t.Errorf("afterwards the link has %d users", n)
 			}
 		})
+	}
+}
+
+// TestSubscribeIsTriedAgain: one connection that cannot be made is not the end.
+func TestSubscribeIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	f, _, wired := queuetest.WiredBase(t)
+	opt := *wired.Options()
+	dial, dials := opt.Dialer, atomic.Int64{}
+	opt.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if dials.Add(1) == 1 {
+			return nil, os.ErrDeadlineExceeded
+		}
+		return dial(ctx, network, addr)
+	}
+	cli := redis.NewClient(&opt)
+	defer cli.Close()
+	sub, err := NewServer(cli, f.Key("state")).Subscribe(queuetest.CtxB, "a channel")
+	f.Must(err)
+	ctx, cancel := context.WithCancel(queuetest.CtxB)
+	cancel()
+	sub.Forward(ctx, func(string) {}, func() {}, func(int, error) {})
+	if n := dials.Load(); n < 2 {
+		t.Errorf("%d dials", n)
+	}
+}
+
+// TestCutWhileDialing: the connection is closed. It is no error of the dial, which go-redis would write to its log.
+func TestCutWhileDialing(t *testing.T) {
+	t.Parallel()
+	mine, theirs := net.Pipe()
+	defer theirs.Close()
+	c := new(DedicatedClient)
+	conn, err := c.dialer(func(context.Context, string, string) (net.Conn, error) { c.Cut(); return mine, nil })(queuetest.CtxB, "tcp", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("it is open: %v", err)
 	}
 }

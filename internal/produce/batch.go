@@ -15,8 +15,8 @@ import (
 
 // This file makes attempts at a batch until one is answered, and knows of each message whether it may be stored.
 
-// A batch is the messages of one script call. One goroutine sends it. All fields are written under Batcher.mu: awaited by anybody, the others only
-// by that goroutine, which may read those without.
+// A batch is the messages of one script call. One goroutine sends it. All fields are written under Batcher.mu: awaited by anybody, the
+// others only by that goroutine, which may read those without.
 type batch struct {
 	items       []*BatchItem
 	bytes       int                   // of items, when the batch was made up

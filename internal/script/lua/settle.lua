@@ -1,6 +1,7 @@
 -- settle ends a batch of deliveries, each with its own outcome.
 -- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
--- ARGV: 1, 2: lib/call.lua; 3 n, with '+' before it if a fetch follows right behind, which then sets the alarm for the places that this call frees;
+-- ARGV: 1, 2: lib/call.lua; 3 n, with '+' before it if a fetch follows right behind, which then sets the alarm for the places that
+--       this call frees;
 --       then the tags of n first deliveries without key that are acked; then, for each other outcome, a word and its fields:
 --         'ack'      tag, id, key, followers; and for each of these: id, key, delay, version, envelope
 --         'done'     tag, id, key, followers, number, counts, keep, result; and the followers
