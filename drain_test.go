@@ -305,7 +305,7 @@ func TestDrainAfterADeath(t *testing.T) {
 	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error { got = append(got, msg.Delivery); return nil })
 	server.SetTime(now)
 	f.Send(q, "x")
-	dead, err := f.Calls().Fetch(context.Background(), script.NewCaller(),
+	dead, err := f.Calls().Fetch(context.Background(), &script.Caller{ID: "dead", N: 1},
 		script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: 10 * time.Second, MaxLosses: 3}})
 	if err != nil || len(dead.Tags) != 1 {
 		t.Fatal(dead, err)
@@ -357,7 +357,7 @@ func TestDrainLeavesWhatIsPutOff(t *testing.T) {
 			t.Errorf("%+v, %v", c, err)
 		}
 		limit(script.RateLimits{Concurrency: 1})
-		other, err := f.Calls().Fetch(ctx, script.NewCaller(), script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: time.Minute, MaxLosses: 3}})
+		other, err := f.Calls().Fetch(ctx, &script.Caller{ID: "other", N: 1}, script.FetchRequest{Want: 1, Settings: &script.FetchSettings{Lease: time.Minute, MaxLosses: 3}})
 		if err != nil || len(other.Tags) != 1 {
 			t.Fatal(other, err)
 		}

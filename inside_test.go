@@ -182,3 +182,25 @@ func TestFits(t *testing.T) {
 		t.Errorf("a payload that no Redis string can hold: %v", err)
 	}
 }
+
+// TestDraftsAreZero: a message that is made, and one that is refused, leave nothing to the drafts of the next.
+func TestDraftsAreZero(t *testing.T) {
+	cli := redis.NewClient(&redis.Options{})
+	defer cli.Close()
+	p := NewPublisher("q", cli)
+	d, opts := new(draft), []MsgOption{WithKey("k", Replace), WithHeader("a", "b"), WithMsgTTL(time.Hour), WithRetention(time.Hour)}
+	if l, err := p.makeLone("x", d, opts); err != nil || l.item.Key != "k" || l.item.Put == nil || !l.item.Put.Wanted() {
+		t.Errorf("%+v, %v", l, err)
+	}
+	if !reflect.DeepEqual(*d, draft{}) {
+		t.Errorf("%+v is left", *d)
+	}
+	if _, err := p.Send(context.Background(), "x", append(opts, WithRetryCount(-1))...); !errors.Is(err, ErrBadOption) {
+		t.Error(err)
+	}
+	for range 10 {
+		if d := drafts.Get().(*draft); !reflect.DeepEqual(*d, draft{}) {
+			t.Errorf("%+v", *d)
+		}
+	}
+}

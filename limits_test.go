@@ -80,7 +80,7 @@ func TestQueueConcurrency(t *testing.T) {
 	}
 	begun := time.Now()
 	queuetest.Reaches(t, "messages are handled", messages, func() int {
-		if n := f.Cli.ZCard(queuetest.CtxB, f.Key("unack")).Val(); n > most {
+		if n := len(f.Held()); n > most {
 			t.Fatalf("%d are with consumers, want at most %d", n, most)
 		}
 		return int(handled.Load())
@@ -122,7 +122,7 @@ func TestQueueConcurrencyWhenConsumersDie(t *testing.T) {
 	}
 	ended := map[string]bool{}
 	queuetest.Reaches(t, "messages are handled", messages-2, func() int { // two kill whoever handles them, while there is one
-		if n := f.Cli.ZCard(queuetest.CtxB, f.Key("unack")).Val(); n > most {
+		if n := len(f.Held()); n > most {
 			t.Fatalf("%d are with consumers, want at most %d", n, most)
 		}
 		for _, e := range crew.told("end", "") {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/link"
@@ -98,19 +99,27 @@ func (p *Publisher) WithReplicaAck(n int, timeout time.Duration) *Publisher {
 	return p
 }
 
-// A loneSend has everything that a call for one message needs, in one allocation.
+// A loneSend has everything that a call for one message needs once the message is made, in one allocation.
 type loneSend struct {
-	draft draft
 	item  produce.BatchItem
 	call  produce.SendCall
 	items [1]*produce.BatchItem
 }
 
-func newLoneSend() *loneSend {
+// drafts are those that no call has. All are zero.
+var drafts = sync.Pool{New: func() any { return new(draft) }}
+
+// makeLone makes a lone send of a draft from drafts, and puts the draft back.
+func (p *producer) makeLone(payload string, d *draft, opts []MsgOption) (*loneSend, error) {
 	l := new(loneSend)
+	if err := p.makeMessage(&l.item.SendMessage, payload, d, opts); err != nil {
+		return nil, err
+	}
+	*d = draft{}
+	drafts.Put(d)
 	l.items[0] = &l.item
 	l.call.Items = l.items[:]
-	return l
+	return l, nil
 }
 
 // SendDelayMsg sends a message that is due after d, by the server's clock. Zero or less
@@ -129,12 +138,13 @@ func (p *producer) SendScheduleMsg(payload string, t time.Time, opts ...MsgOptio
 
 func (p *producer) sendAt(payload string, w message.When, err error, opts []MsgOption) error {
 	p.made()
-	l := newLoneSend()
-	l.draft.when, l.draft.fixed, l.draft.put.Timed = w, true, true
 	if err != nil {
-		return p.notMade(&l.draft, err)
+		return p.notMade(&draft{}, err)
 	}
-	if err := p.makeMessage(&l.item.SendMessage, payload, &l.draft, opts); err != nil {
+	d := drafts.Get().(*draft)
+	d.when, d.fixed, d.put.Timed = w, true, true
+	l, err := p.makeLone(payload, d, opts)
+	if err != nil {
 		return err
 	}
 	p.batcher.Send(p.timeout.Context(produce.NoContextTimeout), &l.call)
@@ -150,13 +160,13 @@ func (p *producer) sendAt(payload string, w message.When, err error, opts []MsgO
 // ErrSequence, ErrPayloadTooLarge, ErrTooManyWaiting, ErrWrongType, ErrClusterNode, ErrNotReplicated, an answer of Redis, or ctx's error. The
 // MessageInfo comes beside the error if the message was stored (ErrNotReplicated).
 func (p *producer) Send(ctx context.Context, payload string, opts ...MsgOption) (*MessageInfo, error) {
-	l := newLoneSend()
-	m := &l.item
-	if err := p.makeMessage(&m.SendMessage, payload, &l.draft, opts); err != nil {
+	l, err := p.makeLone(payload, drafts.Get().(*draft), opts)
+	if err != nil {
 		return nil, err
 	}
+	m := &l.item
 	p.batcher.Send(ctx, &l.call)
-	err := p.sendError(m)
+	err = p.sendError(m)
 	if err != nil && m.Stored != produce.StoredYes {
 		return nil, err
 	}

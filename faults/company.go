@@ -146,6 +146,16 @@ func (t *trial) put(id, envelope, due string) {
 	}
 }
 
+// lend plants a lease, whose list has these tags.
+func (t *trial) lend(name string, ends int64, tags ...string) {
+	pipe := t.admin.TxPipeline()
+	pipe.Do(t.ctx, "ZADD", key("unack"), ends, name)
+	pipe.HSet(t.ctx, key("lease"), name, strings.Join(tags, " "), name+"#", len(tags))
+	if _, err := pipe.Exec(t.ctx); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func key(structure string) string { return "{dq:" + queue + "}:" + structure }
 
 // litter writes one piece of rubbish after the other.
@@ -157,7 +167,8 @@ func (t *trial) litter() {
 	kinds := []func(){
 		func() { t.do("ZADD", key("pending"), now, "rubbish") },                                   // no envelope
 		func() { t.do("ZADD", key("retry"), now, "7:"+id) },                                       // the same, later
-		func() { t.do("ZADD", key("unack"), now-1, id) },                                          // a lease of nobody's
+		func() { t.do("ZADD", key("unack"), now-1, id) },                                          // a lease of nobody's, of nothing
+		func() { t.lend("nobody:1", now-1, id, "rubbish", "99999999999999999999:rubbish") },       // of what is nowhere
 		func() { t.do("RPUSH", key("ready"), "99999999999999999999:rubbish") },                    // no number of a delivery
 		func() { t.put(id, "rubbish", due) },                                                      // no envelope at all
 		func() { t.put(id, "\x01"+due+"\x00\x00\x02\x03\xff\xff\xff", due) },                      // broken headers

@@ -31,24 +31,31 @@ var limits = []scenario{
 // A reading is what the server said at an instant of its clock.
 type reading struct{ at, delivered, held int64 }
 
+// What is held is in msg and nowhere else. A place is in unack without a lease.
 const readingScript = `
 local time, delivered = redis.call('TIME'), tonumber(redis.call('HGET', KEYS[1], 'delivered') or 0)
 local history = redis.call('HGETALL', KEYS[2])
 for i = 1, #history, 2 do
   if string.sub(history[i], 1, 1) ~= 'd' then delivered = delivered + string.match(history[i + 1], '^%d+ (%d+)') end
 end
-return {time[1] * 1000000 + time[2], delivered, redis.call('ZCARD', KEYS[3])}`
+local leases = redis.call('HLEN', KEYS[4]) / 2
+local held = redis.call('HLEN', KEYS[5]) - redis.call('ZCARD', KEYS[6]) - redis.call('LLEN', KEYS[7]) - redis.call('ZCARD', KEYS[8])
+  - redis.call('ZCARD', KEYS[9]) - redis.call('ZCARD', KEYS[10])
+return {time[1] * 1000000 + time[2], delivered, held + redis.call('ZCARD', KEYS[3]) - leases}`
 
 func (t *trial) look() {
-	base := "{dq:" + queue + "}:"
-	n, err := t.admin.Eval(t.ctx, readingScript, []string{base + "state", base + "history", base + "unack"}).Int64Slice()
+	var keys []string
+	for _, structure := range []string{"state", "history", "unack", "lease", "msg", "pending", "ready", "retry", "garbage", "done"} {
+		keys = append(keys, key(structure))
+	}
+	n, err := t.admin.Eval(t.ctx, readingScript, keys).Int64Slice()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.readings = append(t.readings, reading{n[0], n[1], n[2]})
 }
 
-// weighRate wants no time in which more was handed out than a rate allows, and no more in unack than there may be.
+// weighRate wants no time in which more was handed out than a rate allows, and no more with consumers than there may be.
 func (v *verdict) weighRate(readings []reading, l ops.Limits) {
 	for i, a := range readings {
 		if a.held > int64(l.Concurrency) {

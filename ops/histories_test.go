@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,8 +14,6 @@ import (
 
 	"github.com/anishathalye/porcupine"
 	"github.com/go-delayqueue/delayqueue"
-	"github.com/go-delayqueue/delayqueue/internal/link"
-	"github.com/go-delayqueue/delayqueue/internal/message"
 	"github.com/go-delayqueue/delayqueue/internal/redistest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest/face"
@@ -35,18 +32,6 @@ type history struct {
 	deliveries atomic.Int64
 
 	carriedOut func(caller string) string // what the server has saved of the caller's last call; nil: it is not asked
-}
-
-// recorded is a call of a script with all its attempts.
-type recorded struct {
-	name        string
-	args        []string
-	first, last int64 // unix us
-	reply       []string
-	tries       int   // attempts
-	lost        bool  // an attempt was not answered
-	refused     bool  // an attempt was answered with an error, as if there is no queue yet
-	at          int64 // unix us, by the server's clock: when it was carried out; 0: not known
 }
 
 func (h *history) now() int64 { return h.began.UnixMicro() + time.Since(h.began).Microseconds() }
@@ -85,7 +70,7 @@ func (h *history) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return err
 		}
 		call := strings.Join(args[:2], " ") // caller and number
-		if name == "extend" {
+		if name == "extend" || name == "keep" {
 			call = strconv.Itoa(len(h.calls))
 		}
 		c := h.calls[call]
@@ -106,43 +91,6 @@ func (h *history) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// scriptOf is the name of the script that is called, if it is of those that histories tell of.
-func scriptOf(cmd redis.Cmder) string {
-	for _, s := range [...]struct{ name, sha, text string }{{"fetch", script.FetchScript.SHA, script.FetchScript.Text}, {"settle", script.SettleScript.SHA, script.SettleScript.Text},
-		{"extend", script.ExtendScript.SHA, script.ExtendScript.Text}, {"set", script.SetScript.SHA, script.SetScript.Text}} {
-		if text := cmd.Args()[1]; text == s.sha || text == s.text {
-			return s.name
-		}
-	}
-	return ""
-}
-
-// What extend answers of a delivery.
-const (
-	saysRenewed = "0"
-	saysLost    = "1" // the message lives on elsewhere
-	saysGone    = "2" // the message is nowhere
-)
-
-// fetchReplies reads what fetch answered, as a consumer does.
-func fetchReplies(t testing.TB) func(reply []string) script.FetchReply {
-	t.Helper()
-	var answer []string
-	cli := queuetest.ClientWith(t, &redis.Options{})
-	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(_ context.Context, cmd redis.Cmder, _ redis.ProcessHook) error {
-		cmd.(*redis.StringSliceCmd).SetVal(answer)
-		return nil
-	})))
-	s := script.NewStore(cli, "", "")
-	return func(reply []string) script.FetchReply {
-		t.Helper()
-		answer = reply
-		got, err := s.Fetch(queuetest.CtxB, &script.Caller{}, script.FetchRequest{Settings: &script.FetchSettings{}})
-		queuetest.Must(t, err)
-		return got
-	}
-}
-
 // end has no more calls noted, and says when that was: attempts that were given up may outlast their consumers.
 func (h *history) end() int64 {
 	h.mu.Lock()
@@ -153,140 +101,11 @@ func (h *history) end() int64 {
 
 // askWhen asks the server when it carried out a call that it has not answered, with h.mu held. It may still do so later.
 func (h *history) askWhen(c *recorded) {
-	if h.carriedOut == nil || c.name == "extend" || c.at != 0 {
+	if h.carriedOut == nil || c.name == "extend" || c.name == "keep" || c.at != 0 {
 		return
 	}
 	if words := strings.Fields(h.carriedOut(c.args[0])); len(words) > 1 && words[0] == c.args[1] {
 		c.at, _ = strconv.ParseInt(words[1], 10, 64)
-	}
-}
-
-// replyOf is the reply of a script call as a list: that of an integer is empty for 0.
-func replyOf(cmd redis.Cmder) []string {
-	if cmd, ok := cmd.(*redis.IntCmd); ok {
-		if cmd.Val() == 0 {
-			return nil
-		}
-		return []string{strconv.FormatInt(cmd.Val(), 10)}
-	}
-	return cmd.(*redis.StringSliceCmd).Val()
-}
-
-// records are those of a settle: a word and its fields, and behind an ack each of its followers, as "then" and its fields.
-func (c *recorded) records() (all [][]string) {
-	sizes := map[string]int{"ack": 4, "done": 8, "ready": 6, "garbage": 7, "retry": 7, "throttle": 7, "hold": 1, "group": 1, "overrun": 1}
-	plain, _ := strconv.Atoi(c.args[2])
-	for rest := c.args[3+plain:]; len(rest) > 0; {
-		word, n := rest[0], 1+sizes[rest[0]]
-		if n > 2 { // else it is said of the next outcome
-			all = append(all, rest[:n])
-		}
-		followers := 0
-		if word == "ack" || word == "done" {
-			followers, _ = strconv.Atoi(rest[4])
-		}
-		for rest = rest[n:]; followers > 0; followers-- {
-			all = append(all, append([]string{"then"}, rest[:5]...))
-			rest = rest[5:]
-		}
-	}
-	return all
-}
-
-// followers are the messages that follow others, stored or not.
-func (h *history) followers() (ids []string) {
-	for _, c := range h.calls {
-		if c.name == "settle" {
-			for _, o := range c.records() {
-				if o[0] == "then" {
-					ids = append(ids, o[1])
-				}
-			}
-		}
-	}
-	return ids
-}
-
-// tell makes deeds of the calls. One that nobody saw answered may have been carried out until end.
-func (h *history) tell(t testing.TB, ids []string, lease, end int64) {
-	t.Helper()
-	read := fetchReplies(t)
-	for _, c := range h.calls {
-		answered := c.reply != nil
-		if !answered {
-			c.last = end
-		}
-		tell := func(tag string, d deed) {
-			id := queuetest.IDIn(tag)
-			if d.n == 0 {
-				n, _, _ := strings.Cut(tag, ":")
-				d.n, _ = strconv.Atoi(n)
-				if tag == id {
-					d.n = 1
-				}
-			}
-			h.add(id, c.first, c.last, d)
-		}
-		switch {
-		case c.name == "fetch":
-			if c.lost && c.args[2] != "0" {
-				for _, id := range ids {
-					tell(id, deed{what: mayHaveHanded, until: c.last})
-				}
-			}
-			if !answered {
-				continue
-			}
-			got := read(c.reply)
-			for _, tag := range got.Tags {
-				tell(tag, deed{what: didHandOut, at: int64(got.Now), until: int64(got.Now) + lease})
-			}
-			for _, dead := range got.Dead {
-				record, _ := message.ParseFail(dead.Fail)
-				tell(dead.ID, deed{what: didDie, n: record.Delivery - 1, at: int64(got.Now)})
-			}
-		case c.name == "settle":
-			plain, _ := strconv.Atoi(c.args[2])
-			tags, kinds := slices.Clone(c.args[3:3+plain]), make([]script.OutcomeKind, plain)
-			var void []string
-			if answered {
-				void = strings.Fields(c.reply[3])
-			}
-			for _, o := range c.records() {
-				if o[0] == "then" {
-					if !answered {
-						h.add(o[1], c.first, c.last, deed{what: mayHaveSent})
-					} else if !slices.Contains(void, strconv.Itoa(len(tags))) {
-						h.add(o[1], c.first, c.last, deed{what: didSend})
-					}
-					continue
-				}
-				tags = append(tags, o[1])
-				kinds = append(kinds, script.OutcomeKind(slices.Index([]string{"ack", "retry", "ready", "garbage", "done"}, o[0])))
-			}
-			for i, tag := range tags {
-				switch {
-				case !answered:
-					tell(tag, deed{what: mayHaveSettled, kind: kinds[i]})
-				case slices.Contains(void, strconv.Itoa(i+1)):
-					tell(tag, deed{what: wasVoid, until: c.last})
-				default:
-					tell(tag, deed{what: didSettle, kind: kinds[i]})
-				}
-			}
-		case c.name == "extend" && answered:
-			for i := range len(c.args) / 2 {
-				tag := c.args[1+2*i]
-				switch c.reply[i] {
-				case saysRenewed:
-					tell(tag, deed{what: didExtend, until: c.first + lease - 1}) // it is rounded down
-				case saysLost:
-					tell(tag, deed{what: didLose, until: c.last})
-				case saysGone:
-					tell(tag, deed{what: wasGone, until: c.last})
-				}
-			}
-		}
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,6 +20,9 @@ type limitDeed struct {
 	what        string
 	from, to    int64    // the instant is between them, or both
 	tags        []string // of deliveries
+	lease       string   // of handedOut, renewedLease, lostLease and partedLease
+	count       int      // of renewedLease: so many its holder has not let go of
+	loose       bool     // of renewedLease: the lease was parted at some time, and a settlement beside that is not counted
 	ends        int64    // unix us: those are held at least that long
 	before, now bounds   // of tookLimits
 	pause       int64    // us, of saidThrottle
@@ -32,6 +34,8 @@ const (
 	wasSettled     = "settled"
 	perhapsSettled = "perhaps settled"
 	renewedLease   = "renewed"
+	lostLease      = "found over"
+	partedLease    = "parted"
 	tookLimits     = "limits set"
 	saidThrottle   = "throttled"
 	liftedThrottle = "throttle lifted"
@@ -95,8 +99,14 @@ func (l rateLife) next(d limitDeed, asked bounds) (bool, rateLife) {
 
 // A placesLife is what the places' specification knows.
 type placesLife struct {
-	held map[string]int64 // by tag: deliveries that have not ended, with the ends of their leases
+	held map[string]holding // by tag: deliveries that have not ended
 	set  bounds
+}
+
+// A holding is under which lease a delivery is held, and when that ends.
+type holding struct {
+	lease string
+	ends  int64
 }
 
 func (l placesLife) next(d limitDeed, asked bounds) (bool, placesLife) {
@@ -108,8 +118,8 @@ func (l placesLife) next(d limitDeed, asked bounds) (bool, placesLife) {
 		l.set = d.now
 	case handedOut:
 		with := int64(len(d.tags))
-		for _, ends := range l.held {
-			if ends > d.to {
+		for _, h := range l.held {
+			if h.ends > d.to {
 				with++
 			}
 		}
@@ -117,15 +127,33 @@ func (l placesLife) next(d limitDeed, asked bounds) (bool, placesLife) {
 		for _, tag := range d.tags {
 			id, n := message.SplitTag(tag)
 			delete(l.held, queuetest.TagOf(id, n-1)) // its lease is over
-			l.held[tag] = d.ends
+			l.held[tag] = holding{d.lease, d.ends}
 		}
-	case wasSettled, perhapsSettled, renewedLease:
+	case wasSettled, perhapsSettled:
 		for _, tag := range d.tags {
-			ends, held := l.held[tag]
+			_, held := l.held[tag]
 			ok = ok && (held || d.what == perhapsSettled)
-			if d.what == renewedLease {
-				l.held[tag] = max(ends, d.ends)
-			} else {
+			delete(l.held, tag)
+		}
+	case renewedLease:
+		held := 0
+		for tag, h := range l.held {
+			if h.lease == d.lease {
+				held++
+				l.held[tag] = holding{d.lease, max(h.ends, d.ends)}
+			}
+		}
+		ok = held <= d.count && (held > 0 || d.loose)
+	case partedLease:
+		for tag, h := range l.held {
+			if h.lease == d.lease && !slices.Contains(d.tags, tag) {
+				l.held[tag] = holding{d.lease + rest, h.ends}
+			}
+		}
+	case lostLease:
+		for tag, h := range l.held {
+			if h.lease == d.lease {
+				ok = ok && h.ends <= d.to
 				delete(l.held, tag)
 			}
 		}
@@ -137,7 +165,12 @@ func (l placesLife) next(d limitDeed, asked bounds) (bool, placesLife) {
 // most to the others.
 func (h *history) limitDeeds(t testing.TB, end int64) (all []limitDeed) {
 	const skew = 50_000 // us, by which the clocks of the test and the server may be apart
-	read := fetchReplies(t)
+	read, parted := fetchReplies(t), map[string]bool{}
+	for _, c := range h.calls {
+		if c.name == "keep" {
+			parted[c.args[0]] = true
+		}
+	}
 	for _, c := range h.calls {
 		from, to := c.first-skew, c.last+skew
 		if c.reply == nil {
@@ -147,7 +180,7 @@ func (h *history) limitDeeds(t testing.TB, end int64) (all []limitDeed) {
 		case "fetch":
 			var got script.FetchReply
 			if c.reply != nil {
-				got = read(c.reply)
+				got = read(c)
 				if to = int64(got.Now); c.tries == 1 {
 					from = to
 				}
@@ -157,16 +190,25 @@ func (h *history) limitDeeds(t testing.TB, end int64) (all []limitDeed) {
 				from, to = c.at, c.at
 			}
 			if len(got.Tags) > 0 {
-				all = append(all, limitDeed{what: handedOut, from: from, to: to, tags: got.Tags, ends: ends})
+				all = append(all, limitDeed{what: handedOut, from: from, to: to, tags: got.Tags, lease: c.lease(), ends: ends})
 			}
 		case "settle":
 			all = append(all, c.endings(from, to)...)
 		case "extend":
-			for i := 1; i < len(c.args) && c.reply != nil; i += 2 {
-				if us, _ := strconv.ParseInt(c.args[0], 10, 64); c.reply[i/2] == saysRenewed {
-					all = append(all, limitDeed{what: renewedLease, from: from, to: to, tags: c.args[i : i+1], ends: from + us - 1})
-				}
+			if c.reply == nil {
+				continue
 			}
+			us, _ := strconv.ParseInt(c.args[0], 10, 64)
+			names, counts := c.renewals()
+			for i, name := range names {
+				d := limitDeed{what: lostLease, from: from, to: to, lease: name}
+				if counts[i] > 0 {
+					d.what, d.ends, d.count, d.loose = renewedLease, from+us-1, counts[i], parted[name]
+				}
+				all = append(all, d)
+			}
+		case "keep":
+			all = append(all, limitDeed{what: partedLease, from: from, to: to, lease: c.args[0], tags: c.args[1:]})
 		case "set":
 			if c.reply == nil {
 				if !c.refused {
@@ -188,31 +230,24 @@ func (h *history) limitDeeds(t testing.TB, end int64) (all []limitDeed) {
 
 // endings are what a settle did.
 func (c *recorded) endings(from, to int64) (all []limitDeed) {
-	plain, _ := strconv.Atoi(c.args[2])
-	tags := slices.Clone(c.args[3 : 3+plain])
-	what, void, throttle := perhapsSettled, []string(nil), int64(0)
+	what, void := perhapsSettled, c.void()
 	if c.at != 0 {
 		from, to = c.at, c.at
 	}
 	if c.reply != nil {
-		what, void = wasSettled, strings.Fields(c.reply[3])
+		what = wasSettled
 		from, _ = strconv.ParseInt(c.reply[0], 10, 64) // a repeat says that of the first
 		to = from
 	}
-	counts := func(i int) bool { return !slices.Contains(void, strconv.Itoa(i)) }
-	for _, o := range c.records() {
-		if tags = append(tags, o[1]); o[0] == "throttle" && what == wasSettled && counts(len(tags)) {
-			us, _ := strconv.ParseInt(o[7], 10, 64)
-			throttle = max(throttle, us)
-		}
-	}
 	var done []string
-	for i, tag := range tags {
-		if counts(i + 1) {
-			done = append(done, tag)
+	var throttle int64
+	for i, o := range c.outcomes() {
+		if !void[i] {
+			done = append(done, o.tag)
+			throttle = max(throttle, o.delay)
 		}
 	}
-	if throttle > 0 {
+	if throttle > 0 && what == wasSettled {
 		all = append(all, limitDeed{what: saidThrottle, from: from, to: to, pause: throttle})
 	}
 	return append(all, limitDeed{what: what, from: from, to: to, tags: done})

@@ -76,10 +76,10 @@ var (
 func judgeLimits(t testing.TB, asked bounds, all []limitDeed) error {
 	n, rate := possible("rate", rateLife{}, func(a, b rateLife) bool { return a == b },
 		func(l rateLife, d limitDeed) (bool, rateLife) { return l.next(d, asked) }, all, handedOut, tookLimits, saidThrottle, liftedThrottle)
-	k, places := possible("places", placesLife{held: map[string]int64{}},
+	k, places := possible("places", placesLife{held: map[string]holding{}},
 		func(a, b placesLife) bool { return a.set == b.set && maps.Equal(a.held, b.held) },
 		func(l placesLife, d limitDeed) (bool, placesLife) { return l.next(d, asked) }, all,
-		handedOut, wasSettled, perhapsSettled, renewedLease, tookLimits)
+		handedOut, wasSettled, perhapsSettled, renewedLease, lostLease, partedLease, tookLimits)
 	t.Logf("%d deeds judged in %d and %d steps", len(all), n, k)
 	return errors.Join(rate, places)
 }
@@ -97,6 +97,9 @@ func TestLimitsJudge(t *testing.T) {
 	set := limitDeed{what: tookLimits, from: 2, to: 2, now: bounds{n: 1_000_000, us: 1_000_000, burst: 100_000, places: 100_000}}
 	throttle := limitDeed{what: saidThrottle, from: 1, to: 1, pause: 1_000_000}
 	lifts := func(at int64, was bool) limitDeed { return limitDeed{what: liftedThrottle, from: at, to: at, was: was} }
+	extended := func(what string, at int64) limitDeed {
+		return limitDeed{what: what, from: at, to: at, ends: at + 10_000_000, count: 3}
+	}
 	unknown := []limitDeed{set}
 	for i := range int64(40) {
 		unknown = append(unknown, out(3, 1000+i, fmt.Sprint("u", i)))
@@ -113,6 +116,12 @@ func TestLimitsJudge(t *testing.T) {
 		"in a place that is free":    {[]limitDeed{out(1, 1, "a", "b", "c"), ended(300_000, "a"), out(300_001, 300_001, "d", "e")}, nil},
 		"in one that was free later": {[]limitDeed{out(1, 1, "a", "b", "c"), ended(300_002, "a"), out(300_001, 300_001, "d", "e")}, errCannotBe},
 		"after a lease":              {[]limitDeed{out(1, 1, "a", "b", "c"), out(10_000_001, 10_000_001, "d", "e")}, nil},
+		"after a renewed lease":      {[]limitDeed{out(1, 1, "a", "b", "c"), extended(renewedLease, 9), out(10_000_001, 10_000_001, "d", "e")}, errCannotBe},
+		"renewed after its acks":     {[]limitDeed{out(1, 1, "a"), ended(2, "a"), extended(renewedLease, 3)}, errCannotBe},
+		"renewed, with too few":      {[]limitDeed{out(1, 1, "a", "b", "c", "d"), extended(renewedLease, 2)}, errCannotBe},
+		"left, and renewed":          {[]limitDeed{out(1, 1, "a", "b", "c"), {what: partedLease, from: 5, to: 5, tags: []string{"a"}}, extended(renewedLease, 9), out(10_000_001, 10_000_001, "d", "e")}, nil},
+		"found over too soon":        {[]limitDeed{out(1, 1, "a"), extended(lostLease, 10_000_000)}, errCannotBe},
+		"found over":                 {[]limitDeed{out(1, 1, "a"), extended(lostLease, 10_000_001)}, nil},
 		"other limits":               {[]limitDeed{out(1, 1, "a", "b", "c"), set, out(200_000, 200_000, "d", "e", "f")}, nil},
 		"during a throttle": {[]limitDeed{{what: saidThrottle, from: 1, to: 1, pause: 1_000_000}, out(1_000_000, 1_000_000, "a")},
 			errCannotBe},
@@ -272,7 +281,7 @@ func TestLimitsHistories(t *testing.T) {
 	for range 2 {                                                    // cut off past a lease, and back
 		tag := queuetest.Receive(t, "it handles something slow", lines[0].slow)
 		lines[0].Cut()
-		queuetest.Eventually(t, "others take over", func() bool { return f.Cli.ZScore(queuetest.CtxB, f.Key("unack"), tag).Err() == redis.Nil })
+		queuetest.Eventually(t, "others take over", func() bool { return !slices.Contains(f.Held(), tag) })
 		lines[0].Mend()
 	}
 	queuetest.Receive(t, "it handles something slow", lines[1].slow)

@@ -99,7 +99,7 @@ func TestThrottleLeavesWhatWasFetched(t *testing.T) {
 	handled, throttled := 0, false // of the only worker
 	q.WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
 		if handled++; handled%50 == 0 && !throttled { // a look takes long, and for slow handlers nothing is fetched ahead
-			if tags := f.Cli.ZRange(queuetest.CtxB, f.Key("unack"), 0, -1).Val(); len(tags) > 10 {
+			if tags := f.Held(); len(tags) > 10 {
 				throttled = true
 				fetched <- tags
 				return delayqueue.Throttle(time.Hour, queuetest.ErrBoom)
@@ -118,7 +118,7 @@ func TestThrottleLeavesWhatWasFetched(t *testing.T) {
 		}
 		return tags != nil
 	})
-	queuetest.Eventually(t, "nothing is with the consumer", func() bool { return f.Cli.ZCard(queuetest.CtxB, f.Key("unack")).Val() == 0 })
+	queuetest.Eventually(t, "nothing is with the consumer", func() bool { return len(f.Held()) == 0 })
 	if c, err := Of(delayqueue.NewMonitor(f.Name, f.Cli)).Counts(queuetest.CtxB); err != nil || c.ThrottledUntil.IsZero() || c.Retry != 1 {
 		t.Errorf("%+v, %v", c, err)
 	}

@@ -24,7 +24,7 @@ type MessageStatus struct {
 
 	// At is the due instant (pending), the due instant of the next delivery (retry), the end of the lease (unack), the time of death
 	// (garbage), or the instant until which the message is kept (done). In StateReady, List has the instant since when it is ready, and
-	// Get has zero.
+	// Get has zero. Of an unacked message Get has zero, too, if there are more than 5,000 leases.
 	At time.Time
 
 	TTL        time.Duration // how long after Due the first delivery may begin (WithMsgTTL); 0: for ever

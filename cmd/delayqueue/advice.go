@@ -28,7 +28,7 @@ var advices = map[check.Kind]advice{
 	check.StrayKey: {"A key under the name of the queue that is none of its own. It does no harm, but deleting the queue leaves it behind.",
 		otherHand + "; delete it if nobody needs it.", false},
 	check.BadTag: {"An entry that names no delivery. It is handed to nobody who could settle it.",
-		otherHand + ". " + byRepair + ": it removes the entry, unless its end is the id of a message.", true},
+		otherHand + ". " + byRepair + ": it removes the entry, unless its end is the id of a message, or a lease lists it.", true},
 	check.BadScore: {"The instant of the entry is none that the library writes, so the message comes too early, too late or never.",
 		"delayqueue reschedule gives a message that is pending or waits for a retry a new instant; for others, remove the entry.", false},
 	check.NoEnvelope: {"The payload is gone: evicted, or deleted by somebody. The message is lost; a consumer that comes upon the entry " +
@@ -59,6 +59,14 @@ var advices = map[check.Kind]advice{
 		byRepair + ": it takes that out of the list.", true},
 	check.NotListed: {"A group has left its message key, and the key does not list it: calls by key do not find it. It is handled as any other.",
 		byRepair + ": it lists the group.", true},
+	check.LostLease: {"What a lease handed out is not known, or how much of it its holder still has: a field of lease was deleted, or another " +
+		"program wrote into unack.",
+		byRepair + ": it drops the lease if it has no list. What it held is in no structure then, and is brought back.", true},
+	check.StrayLease: {"Fields of a lease that is over, or another program's. They take up memory, and hold no message.",
+		byRepair + ": it deletes them, if no lease has their name.", true},
+	check.WrongCount: {"A lease and its list differ on how much of it was not settled. If the count is too low, the lease ends too early, and " +
+		"the rest of its messages is in no structure.",
+		otherHand + ". The lease goes at its end; if messages are in no structure then, delayqueue doctor finds them.", false},
 	check.LostParts: {"Parts of a group are gone or others than they should be: evicted, or deleted by somebody. Consumers take the group " +
 		"for broken: it goes to garbage.",
 		"Use maxmemory-policy noeviction. " + otherHand + ".", false},

@@ -230,10 +230,17 @@ func (a *app) standstill(ctx context.Context, q check.Queue, s *check.State, l *
 		case v.Code == health.Throttled && v.Level == health.Warning:
 			add(throttled, "queue", q.Name, "%s", a.words(v.Text))
 		}
-		for _, e := range s.Unack {
-			if over := time.Duration(s.Now-e.Score) * time.Microsecond; e.Score > 0 && over > longOver && a.stillHeld(ctx, q, e) {
-				add(deadLease, "unack", e.Tag, "the lease of message %s ended %s ago", e.ID, brief(over))
+		last := ""
+		for _, e := range s.Unack { // those of one lease stand together
+			over := time.Duration(s.Now-e.Score) * time.Microsecond
+			if e.Lease != last && e.Lease != "" && e.Score > 0 && over > longOver && a.stillHeld(ctx, q, e) {
+				others := ""
+				if n := s.Leases[e.Lease].Held - 1; n > 0 {
+					others = " and " + plural(n, "other")
+				}
+				add(deadLease, "unack", e.Lease, "the lease of message %s%s ended %s ago", e.ID, others, brief(over))
 			}
+			last = e.Lease
 		}
 	}
 	found = append(found, a.schedulesStandStill(ctx, q)...)
@@ -278,9 +285,9 @@ func (a *app) schedulesStandStill(ctx context.Context, q check.Queue) (found []c
 	return found
 }
 
-// stillHeld says whether an entry of unack, which was read some time ago, is still there.
+// stillHeld says whether the lease of an entry, which was read some time ago, is still there and was not renewed.
 func (a *app) stillHeld(ctx context.Context, q check.Queue, e check.Entry) bool {
-	score, err := a.cli.ZScore(ctx, q.Key("unack"), e.Tag).Result()
+	score, err := a.cli.ZScore(ctx, q.Key("unack"), e.Lease).Result()
 	return err == nil && int64(score) == e.Score
 }
 

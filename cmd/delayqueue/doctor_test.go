@@ -251,9 +251,13 @@ func tellDoctorStandstill(w *world) {
 		w.Errorf("exit code %d", r.code)
 	}
 	w.throttledForLong()
-	w.do("ZREM", "pending", id)
-	w.do("ZADD", "unack", time.Now().Add(-25*time.Hour).UnixMicro(), id)
-	w.contains(w.run("doctor", "orders").out, "lease long over (1)", "message "+id+" ended 25h")
+	other := w.send("orders", "b")
+	ago := time.Now().Add(-25 * time.Hour)
+	w.lease("c:1", ago, id, other)
+	w.lease("c:2", ago, nobody)                              // nothing is held of it
+	w.lease("c:3", time.Now(), w.send("orders", "c"))        // it has only just ended
+	w.do("ZADD", "unack", ago.UnixMicro(), "overrun:"+other) // no message
+	w.contains(w.run("doctor", "orders").out, "lease long over (1)", "message "+id+" and 1 other ended 25h")
 
 	w.do("ZADD", "retry", 5, "junk\xff\x1b[31m")
 	w.do("RPUSH", "ready", "2:nobody")

@@ -24,7 +24,7 @@ type repair struct {
 // inWords is what each repair does.
 var inWords = map[string]string{
 	"pending": "drop from pending: ", "ready": "drop from ready: ", "unack": "drop from unack: ", "retry": "drop from retry: ",
-	"garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ", "place": "bring back message ",
+	"garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ", "place": "bring back message ", "lease": "delete from lease: ",
 	"record": "delete the record of message ",
 	"result": "delete the result of message ", "part": "delete the part ",
 	"list": "set the list of groups right that left key ", "listed": "list by its key group ",
@@ -34,10 +34,11 @@ var inWords = map[string]string{
 // mends names the repairs, as in repair.lua, of findings that are no tags.
 var mends = map[check.Kind]string{
 	check.StrayKeyEntry: "key", check.NoPlace: "place", check.StrayRecord: "record", check.StrayResult: "result", check.StrayPart: "part",
-	check.StrayLeft: "list", check.NotListed: "listed", check.StrayAlarm: "alarm",
+	check.StrayLease: "lease", check.StrayLeft: "list", check.NotListed: "listed", check.StrayAlarm: "alarm",
 }
 
-// plan lists the repairs in the order in which they must be made: a key is freed before the message that has it comes back.
+// plan lists the repairs in the order in which they must be made: a key is freed, and a lease without a list is dropped, before their
+// message comes back.
 func plan(s *check.State, found []check.Finding) []repair {
 	var tags []repair
 	by := map[string][]repair{}
@@ -48,8 +49,12 @@ func plan(s *check.State, found []check.Finding) []repair {
 		case check.NoEnvelope:
 			tags = append(tags, repair{What: f.Structure, Item: item})
 			lost[id] = true
+		case check.LostLease:
+			if f.Structure == "unack" { // it has no list
+				tags = append(tags, repair{What: f.Structure, Item: item})
+			}
 		case check.BadTag:
-			if s.Messages[id].Size == 0 {
+			if f.Structure != "lease" && s.Messages[id].Size == 0 {
 				tags = append(tags, repair{What: f.Structure, Item: item})
 			}
 		case check.NoPlace:
@@ -74,7 +79,7 @@ func plan(s *check.State, found []check.Finding) []repair {
 	}
 	slices.SortFunc(by["key"], func(a, b repair) int { return strings.Compare(a.Item, b.Item) })
 	slices.SortStableFunc(tags, func(a, b repair) int { return strings.Compare(a.What, b.What) })
-	for _, what := range []string{"key", "place", "record", "result", "part", "list", "listed", "alarm"} {
+	for _, what := range []string{"lease", "key", "place", "record", "result", "part", "list", "listed", "alarm"} {
 		tags = append(tags, by[what]...)
 	}
 	return slices.Compact(tags)

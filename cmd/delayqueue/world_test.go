@@ -92,6 +92,7 @@ var scenarios = map[string]func(w *world){
 	"doctor cannot mend":                        tellDoctorCannot,
 	"doctor of a newer layout":                  tellDoctorNewer,
 	"doctor among consumers":                    tellDoctorBusy,
+	"doctor of leases":                          tellDoctorLeases,
 	"large queue":                               tellLarge,
 	"doctor of a standstill":                    tellDoctorStandstill,
 	"find":                                      tellFind,

@@ -7,7 +7,7 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "lent", "dropped", "pause", "counted", "done",
+var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "canceled", "dropped", "pause", "counted", "done",
 	"held", "parts", "changed", "overtaken", "tat", "aging"}
 
 // maxPaused is how long the texts in the field paused may be.
@@ -32,6 +32,7 @@ func (s *State) Findings() []Finding {
 		return b.found
 	}
 	b.tags()
+	b.leases()
 	b.messages()
 	b.failRecords()
 	b.callersKeys()
@@ -112,7 +113,7 @@ func (b *breaches) tags() {
 			if e.TagProblem != "" {
 				b.add(BadTag, p.name, e.Tag, "tag %q is malformed: %s", e.Tag, e.TagProblem)
 			}
-			if e.ScoreProblem != "" {
+			if e.ScoreProblem != "" && e.Lease == "" {
 				b.add(BadScore, p.name, e.Tag, "tag %q has score %s", e.Tag, e.ScoreProblem)
 			}
 			if e.ID == "" {
@@ -126,7 +127,7 @@ func (b *breaches) tags() {
 			case e.TagProblem != "":
 			case p.name == "pending" && e.Delivery != 1:
 				b.add(WrongPlace, p.name, e.Tag, "message %s is at delivery %d, and only a first one may be here", e.ID, e.Delivery)
-			case p.name == "retry" && e.Delivery < 2:
+			case (p.name == "ready" || p.name == "retry") && e.Delivery < 2:
 				b.add(WrongPlace, p.name, e.Tag, "message %s is at delivery 1, and only a later one may be here", e.ID)
 			case (p.name == "garbage" || p.name == "done") && e.Tag != e.ID:
 				b.add(WrongPlace, p.name, e.Tag, "message %s is here under tag %q, want the id alone", e.ID, e.Tag)

@@ -47,35 +47,34 @@ var breakages = []breakage{
 	}},
 
 	// One place for each message.
-	{"lost", func(b *bed) { b.do("ZREM", "unack", idUnack) },
+	{"lost", func(b *bed) { b.endLease() },
 		says(`msg: message ` + idUnack + ` is in none of the six structures.`)},
 	{"twice in ready", func(b *bed) { b.do("RPUSH", "ready", "2:"+idReady) },
 		says(`msg: message ` + idReady + ` is in 2 places, want 1: ready as "2:` + idReady + `", ready as "2:` + idReady + `".`)},
-	{"one tag in two structures", func(b *bed) { b.do("ZADD", "unack", b.now, "3:"+idRetry) },
+	{"one tag in two structures", func(b *bed) { b.lease("c:8", b.now, 1, "3:"+idRetry) },
 		says(`msg: message ` + idRetry + ` is in 2 places, want 1: unack as "3:` + idRetry + `", retry as "3:` + idRetry + `".`)},
-	{"two tags in one structure", func(b *bed) { b.do("ZADD", "unack", b.now, "2:"+idUnack) },
-		says(`msg: message ` + idUnack + ` is in 2 places, want 1: unack as "2:` + idUnack + `", unack as "` + idUnack + `".`)},
+	{"two tags in one structure", func(b *bed) { b.do("RPUSH", "ready", "3:"+idReady) },
+		says(`msg: message ` + idReady + ` is in 2 places, want 1: ready as "2:` + idReady + `", ready as "3:` + idReady + `".`)},
 	{"in garbage and alive", func(b *bed) { b.do("RPUSH", "ready", "4:"+idGarbage); b.do("HSET", "key", "order-6", idGarbage) },
 		says(`msg: message ` + idGarbage + ` is in 2 places, want 1: ready as "4:` + idGarbage + `", garbage as "` + idGarbage + `".`)},
-	{"no envelope", func(b *bed) { b.do("HDEL", "msg", idUnack, idReady, idGarbage) }, says(
+	{"no envelope", func(b *bed) { b.do("HDEL", "msg", idReady, idGarbage) }, says(
 		`ready: tag "2:`+idReady+`" of message `+idReady+` has no envelope in msg.`,
-		`unack: tag "`+idUnack+`" of message `+idUnack+` has no envelope in msg.`,
 		`garbage: tag "`+idGarbage+`" of message `+idGarbage+` has no envelope in msg.`,
 	)},
 
 	// Tags and scores.
 	{"tag with leading zero", func(b *bed) { b.do("LSET", "ready", 0, "02:"+idReady) },
 		says(`ready: tag "02:` + idReady + `" is malformed: its delivery number is "02", want no leading zero.`)},
-	{"tag with number 1", func(b *bed) { b.do("ZREM", "unack", idUnack); b.do("ZADD", "unack", b.now, "1:"+idUnack) },
-		says(`unack: tag "1:` + idUnack + `" is malformed: its delivery number is 1, and a number is written from 2 on.`)},
+	{"tag with number 1", func(b *bed) { b.do("LSET", "ready", 0, "1:"+idReady) },
+		says(`ready: tag "1:` + idReady + `" is malformed: its delivery number is 1, and a number is written from 2 on.`)},
 	{"tag without number", func(b *bed) { b.do("LSET", "ready", 0, ":"+idReady) },
 		says(`ready: tag ":` + idReady + `" is malformed: its delivery number is empty, want a decimal number.`)},
 	{"tag without id", func(b *bed) { b.do("RPUSH", "ready", "2:nobody") },
 		says(`ready: tag "2:nobody" is malformed: its id is no UUIDv7: 6 characters, want 36.`)},
 	{"field of msg is no id", func(b *bed) { b.do("HSET", "msg", "nobody", encode(b.now, "", 0, 0)) },
 		says(`msg: field "nobody" is no UUIDv7: 6 characters, want 36.`)},
-	{"score with a fraction", func(b *bed) { b.do("ZADD", "unack", "1000.5", idUnack) },
-		says(`unack: tag "` + idUnack + `" has score 1000.5, want an integer in (0, 2^53).`)},
+	{"score with a fraction", func(b *bed) { b.do("ZADD", "retry", "1000.5", "3:"+idRetry) },
+		says(`retry: tag "3:` + idRetry + `" has score 1000.5, want an integer in (0, 2^53).`)},
 	{"pending later than its due", func(b *bed) { b.do("ZINCRBY", "pending", 1, idPending) }, func(b *bed) []string {
 		due := b.now + 60*second
 		return []string{fmt.Sprintf(`pending: message %s has score %d, but due %d in its envelope.`, idPending, due+1, due)}
@@ -92,14 +91,16 @@ var breakages = []breakage{
 		b.do("ZADD", "retry", b.now+60*second, idRetry)
 		b.do("HDEL", "fail", idRetry)
 	}, says(`retry: message ` + idRetry + ` is at delivery 1, and only a later one may be here.`)},
+	{"first delivery in ready", func(b *bed) { b.do("LSET", "ready", 0, idReady); b.do("HDEL", "fail", idReady) },
+		says(`ready: message ` + idReady + ` is at delivery 1, and only a later one may be here.`)},
 	{"tag in garbage", func(b *bed) {
 		b.do("ZREM", "garbage", idGarbage)
 		b.do("ZADD", "garbage", b.now, "4:"+idGarbage)
 	}, says(`garbage: message ` + idGarbage + ` is here under tag "4:` + idGarbage + `", want the id alone.`)},
 	{"fail says another delivery", func(b *bed) { b.do("HSET", "fail", idReady, fmt.Sprintf("3 0 0 %d ", b.now)) },
 		says(`fail: message ` + idReady + ` is in ready at delivery 2, but its record says 3.`)},
-	{"fail says 2 of a first delivery", func(b *bed) { b.do("HSET", "fail", idUnack, fmt.Sprintf("2 0 0 %d ", b.now)) },
-		says(`fail: message ` + idUnack + ` is in unack at delivery 1, but its record says 2.`)},
+	{"fail says 2 of a first delivery", func(b *bed) { b.do("HSET", "fail", idPending, fmt.Sprintf("2 0 0 %d ", b.now)) },
+		says(`fail: message ` + idPending + ` is in pending at delivery 1, but its record says 2.`)},
 	{"superseded", func(b *bed) {
 		b.do("HSET", "state", "overtaken", 1)
 		b.do("HSET", "fail", idUnack, "1 0 0 0 \x1f")
@@ -384,7 +385,7 @@ func (b *bed) forget() {
 
 // done makes one message done.
 func (b *bed) done() {
-	b.do("ZREM", "unack", idUnack)
+	b.endLease()
 	b.do("HDEL", "key", "order-4")
 	b.do("ZADD", "done", b.now+60*second, idUnack)
 	b.do("HSET", "fail", idUnack, fmt.Sprintf("2 0 0 %d ", b.now))
@@ -415,7 +416,7 @@ func TestBreaches(t *testing.T) {
 // onBreakages runs a test on a queue with each of the breakages.
 func onBreakages(t *testing.T, test func(t *testing.T, b *bed, c breakage)) {
 	onServers(t, func(t *testing.T, cli redis.UniversalClient) {
-		for _, c := range breakages {
+		for _, c := range slices.Concat(breakages, leaseBreakages) {
 			t.Run(c.name, func(t *testing.T) {
 				b := build(t, cli, "dq")
 				c.make(b)

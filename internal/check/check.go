@@ -56,10 +56,12 @@ type State struct {
 
 	Pending []Entry // in order of score, as are Unack, Retry, Garbage and Done
 	Ready   []Entry // in order of the list, head first; Score is 0
-	Unack   []Entry
+	Unack   []Entry // what leases hold, and overruns
 	Retry   []Entry
 	Garbage []Entry
 	Done    []Entry
+
+	Leases map[string]Lease // by name
 
 	Messages map[string]Envelope // by id
 	Fail     map[string]Fail     // by id
@@ -88,9 +90,10 @@ type Entry struct {
 	Tag          string
 	ID           string // "" if no id can be made out, and of an overrun
 	Delivery     int64  // 1 for a plain id; 0 if the tag is malformed
-	Score        int64  // unix us; 0 in ready, and where ScoreProblem says why
+	Score        int64  // unix us, in unack the end of the lease; 0 in ready, and where ScoreProblem says why
 	TagProblem   string // "" for a well-formed tag
 	ScoreProblem string // "" for an integer in (0, 2^53), and in ready
+	Lease        string // in unack: the name of the lease that holds it
 	Overrun      bool   // in unack: the place of a handler that runs on
 }
 

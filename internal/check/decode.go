@@ -65,20 +65,6 @@ func decodeTag(tag string) Entry {
 	return e
 }
 
-// overrun is an entry of unack, of which some are no deliveries, but places of handlers that run on.
-func overrun(e Entry) Entry {
-	tag, ok := strings.CutPrefix(e.Tag, "overrun:")
-	if !ok {
-		return e
-	}
-	place := decodeTag(tag)
-	place.Tag, place.ID, place.Overrun, place.Score, place.ScoreProblem = e.Tag, "", true, e.Score, e.ScoreProblem
-	if e.ScoreProblem == "" && e.Score%2 != 0 {
-		place.ScoreProblem = fmt.Sprintf("%d, and only what a fetch hands out has one that is odd", e.Score)
-	}
-	return place
-}
-
 // checkID wants the 36 lower-case characters of a UUIDv7.
 func checkID(id string) error {
 	if len(id) != 36 {

@@ -22,6 +22,11 @@ func (s *State) Dump() string {
 			line("  %q%s", e.Tag, s.scored(e.Score, e.TagProblem, e.ScoreProblem))
 		}
 	}
+	line("leases: %d", len(s.Leases))
+	for _, name := range s.leaseNames() {
+		l := s.Leases[name]
+		line("  %q%s: %d tags, %d left, %d held", name, s.scored(l.End, l.EndProblem, l.LeftProblem), len(l.Tags), l.Left, l.Held)
+	}
 	line("wake: %d, held: %d", len(s.Markers), len(s.Held))
 	for _, m := range slices.Concat(s.Markers, s.Held) {
 		line("  %q%s", m.Member, s.scored(m.Score, m.Problem))

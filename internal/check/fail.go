@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Fail is one decoded value of fail. With a Problem, the rest is not filled.
+// Fail is one decoded value of fail. With a Problem, only Delivery is filled, if it can be read.
 type Fail struct {
 	Delivery int64
 	Failures int64
@@ -27,6 +27,14 @@ type FailError struct {
 
 // decodeFail reads `<delivery> <failures> <losses> <when> <errors>`; before the errors stands 0x1f if the delivery was superseded.
 func decodeFail(raw string) Fail {
+	f := decodeRecord(raw)
+	if first, _, ok := strings.Cut(raw, " "); ok && f.Problem != "" {
+		f.Delivery, _ = decimal(first)
+	}
+	return f
+}
+
+func decodeRecord(raw string) Fail {
 	parts := strings.SplitN(raw, " ", 5)
 	if len(parts) != 5 {
 		return Fail{Problem: fmt.Sprintf("%q has %d parts, want 5", raw, len(parts))}

@@ -39,6 +39,9 @@ const (
 	BadState      Kind = "bad state"       // a field, or a result
 	StrayAlarm    Kind = "stray alarm"
 	LateAlarm     Kind = "late alarm"   // or none
+	LostLease     Kind = "lost lease"   // without its list or its count
+	StrayLease    Kind = "stray lease"  // that is not in unack, or has no name
+	WrongCount    Kind = "wrong count"  // of what a lease holds
 	BadSequence   Kind = "bad sequence" // number
 	BadConsumer   Kind = "bad consumer" // entry
 	BadHistory    Kind = "bad history"  // field

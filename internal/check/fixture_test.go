@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/alicebob/miniredis/v2"
@@ -25,6 +26,9 @@ const (
 	idGarbage1 = "0190f3a0-0000-7000-8000-000000000007" // delivery 1
 	idNobody   = "0190f3a0-0000-7000-8000-0000000000ff" // in no structure
 )
+
+// leaseName is the lease that holds idUnack.
+const leaseName = "4f0c1d2e3a4b5c6d7e8f90a1b2c3d4e5:7"
 
 const second = int64(1_000_000) // us
 
@@ -91,7 +95,7 @@ func build(t testing.TB, cli redis.UniversalClient, prefix string) *bed {
 	due := now + 60*second
 	b.do("ZADD", "pending", due, idPending, due+second, idPending2)
 	b.do("RPUSH", "ready", "2:"+idReady)
-	b.do("ZADD", "unack", now+10*second+1, idUnack)
+	b.lease(leaseName, now+10*second, 1, idUnack)
 	b.do("ZADD", "retry", now+30*second, "3:"+idRetry)
 	b.do("ZADD", "garbage", now-5*second, idGarbage, now-4*second, idGarbage1)
 	b.do("HSET", "msg",
@@ -111,8 +115,22 @@ func build(t testing.TB, cli redis.UniversalClient, prefix string) *bed {
 	b.do("HSET", "key", "order-1", idPending, "order-4", idUnack)
 	b.do("ZADD", "wake", now, "w")
 	b.do("HSET", "state", "armed", now, "seen", now-second, "grace", 0, "big", 1000,
-		"swept", now, "dropped", 2, "call:sender-1", fmt.Sprintf("17 %d ok 1 2", now))
+		"swept", now, "dropped", 2, "canceled", 3, "call:sender-1", fmt.Sprintf("17 %d ok 1 2", now))
 	return b
+}
+
+// lease hands out tags.
+func (b *bed) lease(name string, end int64, left int, tags ...string) {
+	b.t.Helper()
+	b.do("ZADD", "unack", end, name)
+	b.do("HSET", "lease", name, strings.Join(tags, " "), name+"#", left)
+}
+
+// endLease takes idUnack out of unack.
+func (b *bed) endLease() {
+	b.t.Helper()
+	b.do("ZREM", "unack", leaseName)
+	b.do("HDEL", "lease", leaseName, leaseName+"#")
 }
 
 // onServers runs test on the embedded server and on a real one.

@@ -40,14 +40,49 @@ func Inspect(ctx context.Context, cli redis.UniversalClient, prefix, name string
 	return p.state, found, nil
 }
 
-// A suspect is something to be looked at once more: a message, an entry, a message key or a part.
-type suspect struct{ id, tag, key, part string }
+// A suspect is something to be looked at once more: a message, an entry, a message key, a part, a lease (by a field or a member), or
+// how much is held of a lease.
+type suspect struct{ id, tag, key, part, lease, count string }
 
-// seldom is how many suspects are looked at in one call, if ready is short.
-const seldom = 50
+const (
+	seldom = 50 // suspects at most that are looked at in one call, if ready is short
+	looks  = 2  // at each suspect
+)
 
-// confirm looks at each suspect at one instant, together with what it depends on.
+// confirm looks at each suspect again. A message that is handed out after the lists were read, and before the look, seems to be
+// in no structure. It is not found, unless that happens to it before each look.
 func (p *pager) confirm(ctx context.Context, found []Finding) ([]Finding, error) {
+	for range looks {
+		lists, err := p.lists(ctx)
+		if err == nil {
+			found, err = p.again(ctx, found, lists)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
+
+// lists reads in pages which leases list which message, by id.
+func (p *pager) lists(ctx context.Context) (map[string][]string, error) {
+	fresh := &pager{cli: p.cli, state: newState(p.state.Queue), seen: map[string]bool{}}
+	if err := fresh.scan(ctx, "lease", "hash", p.state.Queue.Key("lease")); err != nil {
+		return nil, fmt.Errorf("lease: %w", err)
+	}
+	lists := map[string][]string{}
+	for _, name := range sortedKeys(fresh.state.Leases) {
+		for _, e := range fresh.state.Leases[name].Tags {
+			if !slices.Contains(lists[e.ID], name) {
+				lists[e.ID] = append(lists[e.ID], name)
+			}
+		}
+	}
+	return lists, nil
+}
+
+// again looks at each suspect at one instant, together with what it depends on, and returns what is found again.
+func (p *pager) again(ctx context.Context, found []Finding, lists map[string][]string) ([]Finding, error) {
 	type name struct {
 		Kind
 		structure, item string
@@ -63,7 +98,7 @@ func (p *pager) confirm(ctx context.Context, found []Finding) ([]Finding, error)
 	for first := true; first || len(suspects) > 0; first = false {
 		some := suspects[:min(len(suspects), step)]
 		suspects = suspects[len(some):]
-		s, err := p.probe(ctx, some)
+		s, err := p.look(ctx, some, lists)
 		if err != nil {
 			return nil, err
 		}
@@ -79,6 +114,36 @@ func (p *pager) confirm(ctx context.Context, found []Finding) ([]Finding, error)
 	return sure, nil
 }
 
+// look is a probe that knows of each message in it which leases list it. What a probe comes upon beside the suspects is known only
+// then.
+func (p *pager) look(ctx context.Context, some []suspect, lists map[string][]string) (s *State, err error) {
+	some = slices.Clone(some)
+	named := map[string]bool{}
+	name := func(id string) (more bool) {
+		for _, lease := range lists[id] {
+			if !named[lease] {
+				named[lease], more = true, true
+				some = append(some, suspect{lease: lease})
+			}
+		}
+		return more
+	}
+	for _, one := range some {
+		name(one.id)
+	}
+	more := true
+	for i := 0; more && i < 5; i++ { // the second knows nearly all
+		if s, err = p.probe(ctx, some); err != nil {
+			return nil, err
+		}
+		more = false
+		for _, id := range sortedKeys(s.Messages) {
+			more = name(id) || more
+		}
+	}
+	return s, nil
+}
+
 // suspects are what the findings are about.
 func (p *pager) suspects(found []Finding) []suspect {
 	all := map[suspect]bool{}
@@ -86,7 +151,14 @@ func (p *pager) suspects(found []Finding) []suspect {
 	big := false
 	for _, f := range found {
 		switch f.Structure {
-		case "pending", "ready", "unack", "retry", "garbage", "done":
+		case "unack":
+			all[suspect{lease: f.Item}] = true
+		case "lease":
+			all[suspect{lease: f.Item}] = true
+			if f.Kind == WrongCount {
+				all[suspect{count: f.Item}] = true
+			}
+		case "pending", "ready", "retry", "garbage", "done":
 			all[suspect{id: decodeTag(f.Item).ID, tag: f.Item}] = true
 		case "msg", "fail", "result":
 			all[suspect{id: f.Item}] = true
@@ -123,6 +195,7 @@ func (p *pager) suspects(found []Finding) []suspect {
 		}
 	}
 	return slices.SortedFunc(maps.Keys(all), func(a, b suspect) int {
-		return cmp.Compare(a.id+"\x00"+a.tag+"\x00"+a.key+"\x00"+a.part, b.id+"\x00"+b.tag+"\x00"+b.key+"\x00"+b.part)
+		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.tag, b.tag), cmp.Compare(a.key, b.key), cmp.Compare(a.part, b.part),
+			cmp.Compare(a.lease, b.lease), cmp.Compare(a.count, b.count))
 	})
 }

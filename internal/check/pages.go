@@ -178,7 +178,7 @@ func (p *pager) list(ctx context.Context, key string) error {
 // scan reads a sorted set or a hash whose values are small.
 func (p *pager) scan(ctx context.Context, structure, kind, key string) error {
 	count := int64(pageEntries)
-	if structure == "consumers" { // each may say 1,000 messages
+	if structure == "consumers" || structure == "lease" { // each may name 1,000 messages
 		count = 10
 	}
 	for cursor := uint64(0); ; {
@@ -227,11 +227,12 @@ func (p *pager) order() {
 	slices.SortStableFunc(p.state.Held, func(a, b Marker) int {
 		return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Member, b.Member))
 	})
-	for _, entries := range [][]Entry{p.state.Pending, p.state.Unack, p.state.Retry, p.state.Garbage, p.state.Done} {
+	for _, entries := range [][]Entry{p.state.Pending, p.state.Retry, p.state.Garbage, p.state.Done} {
 		slices.SortStableFunc(entries, func(a, b Entry) int {
 			return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Tag, b.Tag))
 		})
 	}
+	p.state.hold()
 }
 
 // decodeHead reads the head of an envelope of so many bytes: all but headers and payload.
@@ -252,6 +253,7 @@ func decodeHead(head string, size int) Envelope {
 func newState(q Queue) *State {
 	return &State{
 		Queue:     q,
+		Leases:    map[string]Lease{},
 		Messages:  map[string]Envelope{},
 		Fail:      map[string]Fail{},
 		Keys:      map[string]string{},

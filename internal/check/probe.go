@@ -9,14 +9,16 @@ import (
 // probeScript reads, at one instant, some messages, entries and message keys with what they depend on, the whole of
 // wake and state, and the heads of pending, retry, ready and held.
 //
-// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
-// ARGV     bytes of a head; then 'id', 'tag', 'key' or 'part' and what it is, any number of times
+// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lease
+// ARGV     bytes of a head; then 'id', 'tag', 'key', 'part', 'lease' or 'count' and what it is, any number of times; of the last two
+// a member of unack or a field of lease
 // Returns  {seconds, microseconds, then for each part its name and two values:
 //
-//	'pending' … 'garbage', 'done', tag, score; 'msg', id, {bytes, head}; 'fail', id, record; 'key', key, id; 'held', key, score;
+//	'pending' … 'garbage', 'done', tag, score; 'unack', member, score; 'lease', field, value; 'count', lease, how many are held;
+//	'msg', id, {bytes, head}; 'fail', id, record; 'key', key, id; 'held', key, score;
 //	'wake', member, score; 'state', field, value; 'result', id, bytes; 'parts', field, bytes; 'left', ':' and a key, ids}
 //
-// Cost     O(log n) for each, O(ready) for each tag, O(wake) and O(state)
+// Cost     O(log n) for each, and for each message of a 'count'; O(ready) for each tag, O(wake) and O(state)
 // Keeps    every invariant: it writes nothing
 const probeScript = `
 local bytes = tonumber(ARGV[1])
@@ -26,7 +28,7 @@ local out = {time[1], time[2]}
 local function add(name, item, value)
   out[#out + 1], out[#out + 2], out[#out + 3] = name, item, value
 end
-local tags, ids, keys, parts = {}, {}, {}, {}
+local tags, ids, keys, parts, leases = {}, {}, {}, {}, {}
 local todo = {}
 local function part(name)
   if parts[name] then return end
@@ -59,7 +61,7 @@ local function tag(name)
   for i = 1, 5 do
     if i == 2 then
       for _ = 1, #redis.call('LPOS', KEYS[2], name, 'COUNT', 2) do add('ready', name, '0') end
-    else
+    elseif i ~= 3 then
       local score = redis.call('ZSCORE', KEYS[i], name)
       if score then add(names[i], name, score) end
     end
@@ -96,10 +98,28 @@ local function message(id)
     if lo and hi * 256 + lo > 0 then key(string.sub(envelope, 20, 19 + hi * 256 + lo)) end
   end
 end
-for i = 2, #ARGV, 2 do
-  local look = {id = message, tag = tag, key = key, part = part}
-  look[ARGV[i]](ARGV[i + 1])
+local function lease(field)
+  local name = string.match(field, '^(.*)#$') or field
+  if leases[name] then return end
+  leases[name] = true
+  local score, list = redis.call('ZSCORE', KEYS[3], name), redis.call('HGET', KEYS[15], name)
+  local left = redis.call('HGET', KEYS[15], name .. '#')
+  if score then add('unack', name, score) end
+  if list then add('lease', name, list) end
+  if left then add('lease', name .. '#', left) end
 end
+local function count(field)
+  local name, held = string.match(field, '^(.*)#$') or field, 0
+  for listed in string.gmatch(redis.call('HGET', KEYS[15], name) or '', '[^ ]+') do
+    local n, id = string.match(listed, '^(%d+):(.*)$')
+    local record = redis.call('HGET', KEYS[7], id or listed) or ''
+    local current = string.match(record, '^(%d+) ') or '1'
+    if current == (n or '1') and redis.call('HEXISTS', KEYS[6], id or listed) == 1 then held = held + 1 end
+  end
+  add('count', name, held)
+end
+local look = {id = message, tag = tag, key = key, part = part, lease = lease, count = count}
+for i = 2, #ARGV, 2 do look[ARGV[i]](ARGV[i + 1]) end
 for _, i in ipairs({1, 4, 11}) do
   local head = redis.call('ZRANGE', KEYS[i], 0, 0)
   if head[1] then
@@ -124,7 +144,7 @@ return out
 
 // probed are the KEYS of the script.
 var probed = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state",
-	"done", "result", "held", "parts"}
+	"done", "result", "held", "parts", "lease"}
 
 // probe is a State that holds these alone. The frame and what is there for Monitors is as it was read before.
 func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {
@@ -134,7 +154,8 @@ func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {
 	}
 	args := []any{headBytes}
 	for _, s := range some {
-		for _, what := range [][2]string{{"id", s.id}, {"tag", s.tag}, {"key", s.key}, {"part", s.part}} {
+		for _, what := range [][2]string{{"id", s.id}, {"tag", s.tag}, {"key", s.key}, {"part", s.part},
+			{"lease", s.lease}, {"count", s.count}} {
 			if what[1] != "" {
 				args = append(args, what[0], what[1])
 			}
@@ -181,9 +202,14 @@ func (s *State) take(part []any) error {
 			}
 		}
 	case int64:
-		if structure == "result" {
+		switch structure {
+		case "count":
+			l := s.Leases[item]
+			l.Held = int(value)
+			s.Leases[item] = l
+		case "result":
 			s.Results[item] = int(value)
-		} else {
+		default:
 			s.Parts[item] = int(value)
 		}
 		return nil

@@ -17,6 +17,7 @@ var structures = []struct{ name, kind string }{
 	{"pending", "zset"},
 	{"ready", "list"},
 	{"unack", "zset"},
+	{"lease", "hash"},
 	{"retry", "zset"},
 	{"garbage", "zset"},
 	{"msg", "hash"},
@@ -123,6 +124,7 @@ func decodeSnapshot(q Queue, reply []any) (*State, error) {
 		}
 		s.fill(st.name, content)
 	}
+	s.hold()
 	return s, nil
 }
 
@@ -136,8 +138,8 @@ func (s *State) fill(structure string, content []string) {
 			s.Ready = append(s.Ready, decodeTag(tag))
 		}
 	case "unack":
-		for _, e := range scored(content) {
-			s.Unack = append(s.Unack, overrun(e))
+		for pair := range slices.Chunk(content, 2) {
+			s.setMember(pair[0], pair[1])
 		}
 	case "retry":
 		s.Retry = append(s.Retry, scored(content)...)
@@ -166,6 +168,8 @@ func (s *State) fill(structure string, content []string) {
 // setField adds a field of a hash.
 func (s *State) setField(structure, field, value string) {
 	switch structure {
+	case "lease":
+		s.setLease(field, value)
 	case "msg":
 		s.Messages[field] = decodeEnvelope(value)
 	case "fail":

@@ -2,7 +2,6 @@ package conc
 
 import (
 	"math"
-	"slices"
 	"sync"
 	"time"
 )
@@ -15,6 +14,7 @@ type Mailbox[T any] struct {
 	mu     sync.Mutex
 	filled sync.Cond
 	items  []T
+	spare  []T // empty, given back by the reader; nil: none
 	closed bool
 
 	Read    func()         // the reader: it takes items until One or Some finds none; nil: there is no reader
@@ -60,19 +60,35 @@ func (m *Mailbox[T]) One() (item T, ok bool) {
 	return item, true
 }
 
-// Some waits for items and takes at most n. None means that the mailbox is empty, and closed or its reader is to end.
+// maxSpare is how many items may have room in memory that is kept to be filled again.
+const maxSpare = 4096
+
+// Some waits for items and takes at most n. None means that the mailbox is empty, and closed or its reader is to end. A reader that does
+// not use them any more may give the slice back.
 func (m *Mailbox[T]) Some(n int) []T {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.await()
 	some := m.items
 	if n < len(some) {
-		some = slices.Clone(some[:n])
+		some = append(m.spare, some[:n]...)
+		m.spare = nil
 		m.drop(n)
 	} else { // without a copy
-		m.items, m.used = nil, true
+		m.items, m.spare, m.used = m.spare, nil, true
 	}
 	return some
+}
+
+// GiveBack takes back a slice that Some has returned, and that nobody uses any more, to be filled again.
+func (m *Mailbox[T]) GiveBack(some []T) {
+	if cap(some) > maxSpare {
+		return
+	}
+	clear(some)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.spare = some[:0]
 }
 
 // End closes the mailbox. Once it is empty, One and Some return at once.
@@ -92,7 +108,7 @@ func (m *Mailbox[T]) await() {
 		m.filled.Wait()
 	}
 	if len(m.items) == 0 {
-		m.reading = false
+		m.reading, m.items, m.spare = false, nil, nil
 	}
 }
 

@@ -29,6 +29,7 @@ func TestMailboxReader(t *testing.T) {
 			for _, n := range some {
 				sum.Add(int64(n))
 			}
+			m.GiveBack(some)
 			serving.Store(false)
 		}
 	}

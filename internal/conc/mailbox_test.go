@@ -88,3 +88,39 @@ func TestMailboxOrder(t *testing.T) {
 		t.Error("something was taken from an empty one")
 	}
 }
+
+// TestMailboxGivenBack: a slice that the reader gives back is filled again, and nothing that was in it comes back with it.
+func TestMailboxGivenBack(t *testing.T) {
+	var m Mailbox[*int]
+	one := new(int)
+	used := 0.0
+	for range 5 { // the first rounds make the two slices
+		used = testing.AllocsPerRun(1, func() {
+			m.Put(one, one)
+			some := m.Some(3)
+			m.Put(one)
+			if len(some) != 2 || some[1] != one {
+				t.Errorf("some are %v", some)
+			}
+			m.GiveBack(some)
+			if some[0] != nil {
+				t.Error("a slice that was given back keeps its items")
+			}
+			if some = m.Some(3); len(some) != 1 || some[0] != one {
+				t.Errorf("the rest is %v", some)
+			}
+			m.GiveBack(some)
+		})
+	}
+	if used > 0 {
+		t.Errorf("a round allocates %v times", used)
+	}
+	m.GiveBack(make([]*int, maxSpare+1))
+	if cap(m.spare) > maxSpare {
+		t.Errorf("%d are kept", cap(m.spare))
+	}
+	m.End()
+	if m.Some(1) != nil || m.items != nil || m.spare != nil {
+		t.Error("an empty mailbox keeps memory")
+	}
+}

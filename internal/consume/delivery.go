@@ -19,33 +19,41 @@ import (
 
 // A delivery is one message in the hands of a consumer. The fields of the first group do not change after decode.
 type delivery struct {
-	consumer   *Consumer
-	tag        string
-	msg        message.Delivered
-	losses     int
-	ttl        time.Duration
-	since      message.ServerTime // from which ttl counts, if it is after the due instant
-	timeout    time.Duration      // as in envelope
-	deadline   message.ServerTime // 0: none
-	expires    time.Time          // the deadline by the clock of this process, or a moment earlier; zero: none
-	errors     string             // of its record, before this delivery
-	keyHold    time.Duration      // for how long its key stays taken after the ack; 0: not
-	retention  time.Duration      // for how long it is kept after the ack; 0: not
-	broken     error              // why it cannot be handled
-	lastChance bool               // it was lost before, and is poison if it is lost once more
-	fetched    time.Time
+	consumer *Consumer
+	lease    *lease
+	tag      string
+	msg      message.Delivered
+	losses   int
+	fetched  time.Time
+	*terms   // never nil
 
-	started conc.AtomicTime                         // when its handler did; set by its worker, read by presence
-	leased  conc.AtomicTime                         // when its lease began, or a moment earlier; set by decode and leases
-	fate    atomic.Int32                            // changed by worker, timer of the time limit, leases, Shutdown: see below
-	overdue atomic.Bool                             // its lease ran out by this process's clock; set by leases, read by its worker
-	cancel  atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
+	started    conc.AtomicTime                         // when its handler did; set by its worker, read by presence
+	fate       atomic.Int32                            // changed by worker, timer of the time limit, leases, Shutdown: see below
+	lastChance bool                                    // it was lost before, and is poison if it is lost once more; set by decode
+	overdue    atomic.Bool                             // its lease ran out by this process's clock; set by leases, read by its worker
+	cancel     atomic.Pointer[context.CancelCauseFunc] // ends its handler's context; stored by its worker before the handler starts
 
 	handling *handling // nil of a bare callback; stored by its worker before the handler starts, read by it and the timer of the time limit
 
 	index int // in heldList
 	bytes int // of its envelope, and of what its handler said; from add on guarded by heldList.mu
 }
+
+// The terms of a delivery are what few messages have. They do not change after decode.
+type terms struct {
+	ttl       time.Duration
+	since     message.ServerTime // from which ttl counts, if it is after the due instant
+	timeout   time.Duration      // as in envelope
+	deadline  message.ServerTime // 0: none
+	expires   time.Time          // the deadline by the clock of this process, or a moment earlier; zero: none
+	errors    string             // of its record, before this delivery
+	keyHold   time.Duration      // for how long its key stays taken after the ack; 0: not
+	retention time.Duration      // for how long it is kept after the ack; 0: not
+	broken    error              // why it cannot be handled
+}
+
+// noTerms are those of most deliveries.
+var noTerms terms
 
 // The fate of a delivery changes once from open. The goroutine that changes it does what follows, so nothing is settled twice. A lost delivery
 // changes once more: to left when its worker goes on, or to abandoned when that worker is replaced first.
@@ -61,7 +69,7 @@ func (d *delivery) claim(fate int32) bool { return d.fate.CompareAndSwap(fateOpe
 
 // leaseOver reports whether the lease has run out by this process's clock, because Redis did not answer or the process was suspended.
 func (d *delivery) leaseOver(lease time.Duration, now time.Time) bool {
-	return d.leased.Age(now) > lease
+	return d.lease.began.Age(now) > lease
 }
 
 // cancelHandler ends the handler's context, if it has one yet.
@@ -134,6 +142,8 @@ func tagsOf(ds []*delivery) []string {
 
 // decode makes deliveries of the answer to a fetch.
 func decode(c *Consumer, got *script.FetchReply, maxLosses int, sentAt, answeredAt time.Time) []*delivery {
+	l := &lease{Lease: got.Lease}
+	l.began.Set(sentAt)
 	all := make([]delivery, len(got.Tags))
 	ds := make([]*delivery, len(got.Tags))
 	for i, tag := range got.Tags {
@@ -150,15 +160,18 @@ func decode(c *Consumer, got *script.FetchReply, maxLosses int, sentAt, answered
 		id, number := message.SplitTag(tag)
 		d := &all[i]
 		ds[i] = d
-		d.consumer, d.tag, d.msg = c, tag, e.Delivered(id, number, record.Failures)
-		d.losses, d.errors, d.ttl, d.retention, d.broken = record.Losses, record.Errors, e.TTL, e.Retention, broken
+		d.consumer, d.lease, d.tag, d.msg = c, l, tag, e.Delivered(id, number, record.Failures)
+		d.losses, d.fetched, d.terms = record.Losses, answeredAt, &noTerms
 		d.lastChance = record.Losses > 0 && record.Losses >= maxLosses-1
-		d.bytes, d.fetched = len(got.Envelopes[i])+e.Group.Bytes, answeredAt
-		d.leased.Set(sentAt)
-		d.timeout, d.keyHold, d.since = e.Timeout, e.KeyHold, message.ServerTime(e.Since)
+		d.bytes = len(got.Envelopes[i]) + e.Group.Bytes
+		asked := terms{ttl: e.TTL, since: message.ServerTime(e.Since), timeout: e.Timeout, deadline: message.ServerTime(e.Deadline),
+			errors: record.Errors, keyHold: e.KeyHold, retention: e.Retention, broken: broken}
 		if e.Deadline != 0 {
-			d.deadline = message.ServerTime(e.Deadline)
-			d.expires = sentAt.Add(d.deadline.Sub(got.Now))
+			asked.expires = sentAt.Add(asked.deadline.Sub(got.Now))
+		}
+		if asked != noTerms {
+			d.terms = new(terms)
+			*d.terms = asked
 		}
 	}
 	return ds
@@ -192,10 +205,10 @@ func unfit(d *delivery, now message.ServerTime) (o outcome, ok bool) {
 var errNotReceived = errors.New("the message does not come through")
 
 // notReceived is the outcome of a delivery whose message does not come through: a loss.
-func notReceived(c *Consumer, h script.DescribedMessage, maxLosses int, answeredAt time.Time) outcome {
+func notReceived(c *Consumer, l *lease, h script.DescribedMessage, maxLosses int, answeredAt time.Time) outcome {
 	record, _ := message.ParseFail(h.Fail) // a broken one counts nothing
 	id, number := message.SplitTag(h.Tag)
-	d := &delivery{consumer: c, tag: h.Tag, losses: record.Losses, errors: record.Errors, fetched: answeredAt,
+	d := &delivery{consumer: c, lease: l, tag: h.Tag, losses: record.Losses, fetched: answeredAt, terms: &terms{errors: record.Errors},
 		msg: message.Delivered{ID: id, Key: h.Key, Delivery: number, Failures: record.Failures}}
 	o := outcome{d: d, kind: script.OutcomeRetry, failures: record.Failures, losses: record.Losses + 1, text: errNotReceived.Error()}
 	o.delay = time.Duration(min(o.losses, 12)) * (5*time.Second + rand.N(5*time.Second))

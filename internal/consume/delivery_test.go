@@ -25,15 +25,15 @@ func TestUnfit(t *testing.T) {
 		kind   script.OutcomeKind
 		reason error
 	}{
-		"all is well":                       {&delivery{msg: due(1, 0)}, false, 0, nil},
-		"broken":                            {&delivery{msg: due(1, 0), broken: queuetest.ErrBoom}, true, script.OutcomeGarbage, queuetest.ErrBoom},
-		"of a newer version":                {&delivery{msg: due(newerDeliveries-1, 0), broken: message.ErrNewerVersion}, true, script.OutcomeRetry, nil},
-		"of a newer version, again":         {&delivery{msg: due(newerDeliveries, 0), broken: message.ErrNewerVersion}, true, script.OutcomeGarbage, message.ErrNewerVersion},
-		"in time":                           {&delivery{msg: due(1, time.Second), ttl: time.Second}, false, 0, nil},
-		"too late":                          {&delivery{msg: due(1, time.Second+time.Microsecond), ttl: time.Second}, true, script.OutcomeGarbage, ErrExpired},
-		"too late, but its TTL counts anew": {&delivery{msg: due(1, time.Hour), ttl: time.Second, since: now - 1e6}, false, 0, nil},
-		"too late, also anew":               {&delivery{msg: due(1, time.Hour), ttl: time.Second, since: now - 1e6 - 1}, true, script.OutcomeGarbage, ErrExpired},
-		"too late, but not first":           {&delivery{msg: due(2, time.Hour), ttl: time.Second}, false, 0, nil},
+		"all is well":                       {&delivery{msg: due(1, 0), terms: &noTerms}, false, 0, nil},
+		"broken":                            {&delivery{msg: due(1, 0), terms: &terms{broken: queuetest.ErrBoom}}, true, script.OutcomeGarbage, queuetest.ErrBoom},
+		"of a newer version":                {&delivery{msg: due(newerDeliveries-1, 0), terms: &terms{broken: message.ErrNewerVersion}}, true, script.OutcomeRetry, nil},
+		"of a newer version, again":         {&delivery{msg: due(newerDeliveries, 0), terms: &terms{broken: message.ErrNewerVersion}}, true, script.OutcomeGarbage, message.ErrNewerVersion},
+		"in time":                           {&delivery{msg: due(1, time.Second), terms: &terms{ttl: time.Second}}, false, 0, nil},
+		"too late":                          {&delivery{msg: due(1, time.Second+time.Microsecond), terms: &terms{ttl: time.Second}}, true, script.OutcomeGarbage, ErrExpired},
+		"too late, but its TTL counts anew": {&delivery{msg: due(1, time.Hour), terms: &terms{ttl: time.Second, since: now - 1e6}}, false, 0, nil},
+		"too late, also anew":               {&delivery{msg: due(1, time.Hour), terms: &terms{ttl: time.Second, since: now - 1e6 - 1}}, true, script.OutcomeGarbage, ErrExpired},
+		"too late, but not first":           {&delivery{msg: due(2, time.Hour), terms: &terms{ttl: time.Second}}, false, 0, nil},
 	} {
 		d := c.d
 		d.msg.Failures, d.losses = 2, 1
@@ -57,7 +57,7 @@ func TestUnfit(t *testing.T) {
 func TestNotReceived(t *testing.T) {
 	for losses, want := range []script.OutcomeKind{script.OutcomeRetry, script.OutcomeRetry, script.OutcomeGarbage, script.OutcomeGarbage} {
 		record := fmt.Sprintf("2 1 %d 1700000000000000 x", losses)
-		o := notReceived(nil, script.DescribedMessage{Tag: "2:" + queuetest.IDOf("a"), Size: 5, Fail: record, Key: "k"}, 3, time.Now())
+		o := notReceived(nil, nil, script.DescribedMessage{Tag: "2:" + queuetest.IDOf("a"), Size: 5, Fail: record, Key: "k"}, 3, time.Now())
 		if o.kind != want || o.failures != 1 || o.losses != losses+1 || o.d.msg.ID != queuetest.IDOf("a") || o.d.msg.Delivery != 2 || o.d.msg.Key != "k" {
 			t.Errorf("after %d losses: %+v of %+v", losses, o, o.d)
 		}
@@ -69,8 +69,8 @@ func TestNotReceived(t *testing.T) {
 
 // expiring is a delivery of a message whose deadline is so far away.
 func expiring(in time.Duration, lastError string) *delivery {
-	return &delivery{losses: 2, errors: lastError, msg: message.Delivered{Delivery: 2, Failures: 1, MaxRetries: 3},
-		deadline: message.ServerTime(queuetest.Clock) + message.ServerTime(in.Microseconds()), expires: time.Now().Add(in)}
+	return &delivery{losses: 2, msg: message.Delivered{Delivery: 2, Failures: 1, MaxRetries: 3}, terms: &terms{errors: lastError,
+		deadline: message.ServerTime(queuetest.Clock) + message.ServerTime(in.Microseconds()), expires: time.Now().Add(in)}}
 }
 
 // TestOutcomeAndDeadline: what would come again at the deadline or later is garbage now, with ErrExpired around the last
@@ -119,7 +119,7 @@ func TestOutcomeAndDeadline(t *testing.T) {
 			t.Errorf("released %v before its deadline: %+v", in, o)
 		}
 	}
-	if o := (&delivery{}).released(); o.kind != script.OutcomeReady {
+	if o := (&delivery{terms: &noTerms}).released(); o.kind != script.OutcomeReady {
 		t.Errorf("released, without a deadline: %+v", o)
 	}
 }
@@ -145,7 +145,7 @@ func TestRunLimit(t *testing.T) {
 		"both at once":                  {0, time.Minute, time.Minute, time.Minute, ErrExpired},
 		"a deadline that has come":      {0, 0, -time.Second, 1, ErrExpired},
 	} {
-		d := &delivery{timeout: c.timeout}
+		d := &delivery{terms: &terms{timeout: c.timeout}}
 		if c.deadline != 0 {
 			d.expires = now.Add(c.deadline)
 		}

@@ -87,6 +87,9 @@ func (p *poller) fetch(q script.FetchRequest, c *jointCall) (got script.FetchRep
 	for done := false; !done && err == nil; done = b.answered(&got) {
 		err = p.lifecycle.retry("fetch", p.caller, func() (err error) {
 			q.Bytes, q.Expected, q.Probe, q.Began = b.bytes, b.expected, b.bytes == 0, new(time.Time)
+			if q.Apart = 0; b.lost == 0 && link.Linkable(p.store.Cli) { // another client might read from a replica
+				q.Apart = p.yielding.apart()
+			}
 			permit = &script.WritePermit{Call: p.caller.N}
 			p.caller.Permit = permit
 			ctx := p.lifecycle.pollCtx
@@ -129,13 +132,8 @@ func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time) {
 		p.events.Tell(event.CodeFinalFailed, 1, dead.ID)
 		p.notices.put(noticeOfPoison(dead, got.Parts[-1-i]))
 	}
-	for _, h := range got.Described {
-		o := notReceived(p.Consumer, h, p.agreed.MaxLosses, answeredAt)
-		p.settings.Log.Error("delayqueue: a message does not come through: the line is too slow for it within a lease, "+
-			"or a limit of the server's cuts it",
-			o.d.attrs(), slog.Int("bytes", h.Size), slog.Int("losses", o.losses))
-		p.leases.add(o.d)
-		p.settler.settle(o)
+	if len(got.Described) > 0 {
+		p.giveUp(got, sentAt, answeredAt, p.agreed.MaxLosses)
 	}
 	if len(got.Tags) == 0 {
 		return
@@ -151,6 +149,26 @@ func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time) {
 	ds = p.setAside(ds, got.Now, answeredAt)
 	p.member.setAside(brought - len(ds))
 	p.member.put(ds)
+}
+
+// giveUp settles what a lost reply had, which does not come through. All of it is held before the first settlement, because a renewal
+// lets go of what this consumer does not hold.
+func (c *Consumer) giveUp(got *script.FetchReply, sentAt, answeredAt time.Time, maxLosses int) {
+	unreceived := &lease{Lease: got.Lease}
+	unreceived.began.Set(sentAt)
+	var all []outcome
+	var ds []*delivery
+	for _, h := range got.Described {
+		o := notReceived(c, unreceived, h, maxLosses, answeredAt)
+		c.settings.Log.Error("delayqueue: a message does not come through: the line is too slow for it within a lease, "+
+			"or a limit of the server's cuts it",
+			o.d.attrs(), slog.Int("bytes", h.Size), slog.Int("losses", o.losses))
+		all, ds = append(all, o), append(ds, o.d)
+	}
+	c.leases.add(ds...)
+	for _, o := range all {
+		c.settler.settle(o)
+	}
 }
 
 // setAside settles the deliveries that no handler should see, and returns the others.

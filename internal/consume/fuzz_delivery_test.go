@@ -33,7 +33,7 @@ func FuzzDelivery(f *testing.F) {
 	f.Fuzz(func(t *testing.T, tag, envelope, record string, maxLosses int) {
 		c := &Consumer{settings: Settings{Log: slog.New(slog.DiscardHandler)}}
 		s := &c.settler
-		got := script.FetchReply{Now: message.ServerTime(fuzzedAt), Tags: []string{tag}, Envelopes: []string{envelope}, Fails: []string{record},
+		got := script.FetchReply{Lease: &script.Lease{Name: "x:1"}, Now: message.ServerTime(fuzzedAt), Tags: []string{tag}, Envelopes: []string{envelope}, Fails: []string{record},
 			Parts: map[int][]string{0: {"a", "b"}}}
 		d := decode(c, &got, maxLosses, time.Time{}, time.Time{})[0]
 		if d.tag != tag || !strings.HasSuffix(tag, d.msg.ID) {
@@ -44,7 +44,7 @@ func FuzzDelivery(f *testing.F) {
 		} else {
 			d.conclude(context.Background(), Verdict{Err: queuetest.ErrBoom})
 		}
-		s.settle(notReceived(c, script.DescribedMessage{Tag: tag, Size: len(envelope), Fail: record}, maxLosses, time.Time{}))
+		s.settle(notReceived(c, d.lease, script.DescribedMessage{Tag: tag, Size: len(envelope), Fail: record}, maxLosses, time.Time{}))
 		noticeOfPoison(script.DeadMessage{ID: tag, Envelope: envelope, Fail: record}, []string{record})
 		for _, o := range s.outbox.Some(10) {
 			if o.delay < 0 || o.delay > message.MaxDelay || o.failures < 0 || o.losses < 0 || o.d.msg.Delivery < 1 {

@@ -58,6 +58,9 @@ func (s *serving) start() *Consumer {
 	return c
 }
 
+// unknownLease is a lease that Redis does not know.
+func unknownLease() *lease { return &lease{Lease: &script.Lease{Name: "nobody:1"}} }
+
 // send sends a message that is due now, and has no retries unless rest says otherwise.
 func (s *serving) send(payload string, rest ...func(*message.Envelope)) (id string) {
 	s.T.Helper()

@@ -31,7 +31,7 @@ func TestUntilTick(t *testing.T) {
 		"after a failure":       {16, func(p *poller, _ *script.FetchReply) { p.state.failures = 1 }, time.Second},
 		"more is due":           {16, func(p *poller, _ *script.FetchReply) { p.state.moreDue = true }, time.Second},
 		"something was fetched": {16, func(_ *poller, got *script.FetchReply) { got.Tags = []string{"a"} }, time.Second},
-		"it holds something":    {16, func(p *poller, _ *script.FetchReply) { p.leases.held.add(&delivery{}) }, time.Second},
+		"it holds something":    {16, func(p *poller, _ *script.FetchReply) { p.leases.held.add(&delivery{lease: unknownLease()}) }, time.Second},
 		"no link":               {16, func(p *poller, _ *script.FetchReply) { p.store = script.NewStore(nil, "dq", "q") }, time.Second},
 		"the next is known":     {16, func(_ *poller, got *script.FetchReply) { got.Next = serverStart + serverSecond/2 }, 3 * time.Second / 2},
 		"the next comes late":   {16, func(_ *poller, got *script.FetchReply) { got.Next = serverStart + 60*serverSecond }, lease / 3},

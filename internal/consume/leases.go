@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/link"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
@@ -79,26 +80,92 @@ func (l *leases) close() {
 
 // renew renews the leases of all that is held, once.
 func (l *leases) renew() error {
-	for ds := range slices.Chunk(l.held.all(), script.MaxBatch) {
-		begun := time.Now()
-		ctx, cancel := context.WithTimeout(l.lifecycle.redisCtx, l.settings.Lease/3) // then cancelOverdue looks at the leases
-		states, err := l.store.Extend(ctx, l.settings.Lease, tagsOf(ds))
-		cancel()
+	for some := range slices.Chunk(l.held.leases(), script.MaxBatch) {
+		begun, held := time.Now(), l.held.counts(some)
+		got, err := l.extend(conc.Mapped(some, func(o **lease) string { return (*o).Name }), nil)
 		if err != nil {
 			return err
 		}
-		for i, state := range states {
-			switch d := ds[i]; {
-			case state == script.LeaseRenewed:
-				d.leased.Set(begun)
-			case state == script.LeaseGone && !d.leaseOver(l.settings.Lease, time.Now()):
-				l.lose(d, ErrCanceled)
-			default: // the message may be gone because another consumer acked it
-				l.lose(d, ErrDeliveryLost)
+		suspects := map[*lease]bool{} // and whether each is over
+		for i, one := range some {
+			over := got.Left[i] == 0
+			if !over {
+				one.began.Set(begun)
+			}
+			if over || one.Canceled.Load() != got.Canceled {
+				suspects[one] = over
+			}
+		}
+		if err := l.look(suspects, got.Canceled); err != nil {
+			return err
+		}
+		for i, one := range some {
+			if got.Left[i] > held[i] {
+				if err := l.keep(one); err != nil {
+					return err
+				}
 			}
 		}
 	}
 	return nil
+}
+
+// look looks at what is held of leases that are over, or of which a message may have been canceled.
+func (l *leases) look(suspects map[*lease]bool, canceled int64) error {
+	if len(suspects) == 0 {
+		return nil
+	}
+	all := slices.DeleteFunc(l.held.all(), func(d *delivery) bool { _, ok := suspects[d.lease]; return !ok })
+	unsure := map[*lease]bool{} // a settlement is under way that may be void
+	for ds := range slices.Chunk(all, script.MaxBatch) {
+		got, err := l.extend(nil, idsOf(ds))
+		if err != nil {
+			return err
+		}
+		for i, d := range ds {
+			switch there := got.There[i]; {
+			case !there && !d.leaseOver(l.settings.Lease, time.Now()):
+				l.lose(d, ErrCanceled)
+			case !there || suspects[d.lease]: // the message may be gone because another consumer acked it
+				l.lose(d, ErrDeliveryLost)
+			}
+			unsure[d.lease] = unsure[d.lease] || !got.There[i] && d.fate.Load() != fateLost
+		}
+	}
+	for one := range suspects {
+		if one.Canceled.Store(canceled); unsure[one] {
+			one.Canceled.Store(-1) // each settlement looks at its messages
+		}
+	}
+	return nil
+}
+
+// keep lets go of what Redis keeps for this consumer and it does not know: settlements that a failover forgot or that were given up, and canceled
+// messages. Otherwise renewals would keep them for as long as anything else of that fetch is handled.
+func (l *leases) keep(one *lease) error {
+	var tags []string
+	for _, d := range l.held.all() {
+		if d.lease == one {
+			tags = append(tags, d.tag)
+		}
+	}
+	if tags == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(l.lifecycle.redisCtx, l.settings.Lease/3)
+	defer cancel()
+	others, err := l.store.Keep(ctx, one.Name, tags)
+	if others > 0 {
+		l.settings.Log.Warn("delayqueue: Redis has forgotten settlements: these messages will be delivered again", slog.Int("messages", others))
+	}
+	return err
+}
+
+// extend makes one attempt at extend.
+func (l *leases) extend(names, ids []string) (script.ExtendReply, error) {
+	ctx, cancel := context.WithTimeout(l.lifecycle.redisCtx, l.settings.Lease/3) // then cancelOverdue looks at the leases
+	defer cancel()
+	return l.store.Extend(ctx, l.settings.Lease, names, ids)
 }
 
 // lose gives up a delivery that this consumer does not hold any more.
@@ -131,11 +198,20 @@ func (l *leases) remove(ds ...*delivery) {
 	l.freed.Send()
 }
 
+// A lease is that of what one fetch has brought.
+type lease struct {
+	*script.Lease
+	began conc.AtomicTime // when it began, or a moment earlier; set by accept and leases
+	held  int             // deliveries that are held; guarded by heldList.mu
+	index int             // in heldList, while any is held
+}
+
 // A heldList has the deliveries that are held. The zero value is empty. It is safe for concurrent use.
 type heldList struct {
-	mu   sync.Mutex
-	held []*delivery // each at its index
-	sums heldSums
+	mu     sync.Mutex
+	held   []*delivery // each at its index
+	living []*lease    // of these, each at its index
+	sums   heldSums
 }
 
 // heldSums are sums over deliveries.
@@ -159,6 +235,10 @@ func (l *heldList) add(ds ...*delivery) {
 	for _, d := range ds {
 		d.index = len(l.held)
 		l.held = append(l.held, d)
+		if d.lease.held++; d.lease.held == 1 {
+			d.lease.index = len(l.living)
+			l.living = append(l.living, d.lease)
+		}
 		l.sums.count(d, 1)
 	}
 }
@@ -188,8 +268,28 @@ func (l *heldList) remove(ds ...*delivery) {
 		l.held[last].index = d.index
 		l.held[d.index], l.held[last] = l.held[last], nil
 		l.held = l.held[:last]
+		if d.lease.held--; d.lease.held == 0 {
+			last := len(l.living) - 1
+			l.living[last].index = d.lease.index
+			l.living[d.lease.index], l.living[last] = l.living[last], nil
+			l.living = l.living[:last]
+		}
 		l.sums.count(d, -1)
 	}
+}
+
+// counts are how many deliveries of each lease are held.
+func (l *heldList) counts(leases []*lease) []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return conc.Mapped(leases, func(one **lease) int { return (*one).held })
+}
+
+// leases are those of which anything is held.
+func (l *heldList) leases() []*lease {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.living)
 }
 
 func (l *heldList) all() []*delivery {

@@ -24,7 +24,7 @@ func TestLeasesTickWhileHeld(t *testing.T) {
 	s.settings.Lease = 100 * time.Millisecond
 	c := s.start()
 	for i := range 40 {
-		d := &delivery{consumer: c, tag: strconv.Itoa(i), msg: message.Delivered{ID: "x", Delivery: 1}}
+		d := &delivery{consumer: c, lease: unknownLease(), tag: strconv.Itoa(i), msg: message.Delivered{ID: "x", Delivery: 1}, terms: &noTerms}
 		c.leases.add(d)
 		queuetest.Eventually(t, "its renewal says that Redis does not know it", func() bool { return d.fate.Load() == fateLost })
 		if i%4 == 0 {
@@ -86,8 +86,8 @@ func TestFetchWaitsForConnection(t *testing.T) {
 	free := time.Now().Add(250 * time.Millisecond)
 	c := s.start()
 	queuetest.Receive(t, "delivery", handled)
-	if d := c.leases.held.all()[0]; d.leased.Age(free) > 0 {
-		t.Errorf("its lease began %v too early", d.leased.Age(free))
+	if d := c.leases.held.all()[0]; d.lease.began.Age(free) > 0 {
+		t.Errorf("its lease began %v too early", d.lease.began.Age(free))
 	}
 	close(handled)
 }
@@ -125,15 +125,16 @@ func TestOutageIsNoRoundTrip(t *testing.T) {
 	}
 }
 
-// TestHeldList: after adds and removals in any order it has what is left, and the sums of that.
+// TestHeldList: after adds and removals in any order it has what is left, the leases of that, and its sums.
 func TestHeldList(t *testing.T) {
 	var l heldList
 	var want []*delivery
+	some := []*lease{unknownLease(), unknownLease(), unknownLease(), unknownLease()}
 	for i := range 2000 {
 		if n := rand.IntN(4); n > 0 && i < 1000 {
 			ds := make([]*delivery, n)
 			for j := range ds {
-				ds[j] = &delivery{bytes: rand.IntN(100), lastChance: rand.IntN(2) == 0}
+				ds[j] = &delivery{lease: some[rand.IntN(len(some))], bytes: rand.IntN(100), lastChance: rand.IntN(2) == 0}
 			}
 			l.add(ds...)
 			want = append(want, ds...)
@@ -149,13 +150,19 @@ func TestHeldList(t *testing.T) {
 		if got := l.totals(); got != sums || sums.deliveries != len(want) {
 			t.Fatalf("sums %+v, want %+v", got, sums)
 		}
+		living := l.leases()
+		for _, one := range some {
+			if held := slices.ContainsFunc(want, func(d *delivery) bool { return d.lease == one }); held != slices.Contains(living, one) {
+				t.Fatalf("something of a lease is held: %v, and %d leases are living", held, len(living))
+			}
+		}
 	}
 	all := l.all()
 	if missing := slices.DeleteFunc(slices.Clone(want), func(d *delivery) bool { return slices.Contains(all, d) }); len(missing) > 0 ||
 		len(all) != len(want) {
 		t.Errorf("it holds %d, want %d, and lacks %d", len(all), len(want), len(missing))
 	}
-	if l.remove(want...); len(l.all()) > 0 || l.totals() != (heldSums{}) {
+	if l.remove(want...); len(l.all())+len(l.leases()) > 0 || l.totals() != (heldSums{}) {
 		t.Errorf("%+v are left", l.totals())
 	}
 }

@@ -49,7 +49,7 @@ func (o *outcome) bytes() int {
 // settlement is the part of an outcome that goes to Redis.
 func (o *outcome) settlement() script.Settlement {
 	s := script.Settlement{
-		Tag: o.d.tag, ID: o.d.msg.ID, Key: o.d.msg.Key, Number: o.d.msg.Delivery, Kind: o.kind, Failed: o.failures > o.d.msg.Failures,
+		Lease: o.d.lease.Lease, Tag: o.d.tag, ID: o.d.msg.ID, Key: o.d.msg.Key, Number: o.d.msg.Delivery, Kind: o.kind, Failed: o.failures > o.d.msg.Failures,
 		Delay: o.delay, Failures: o.failures, Losses: o.losses, Text: o.text, Errors: o.d.errors, Follows: o.follows,
 	}
 	if o.kind == script.OutcomeRetry && !s.Failed && o.losses <= o.d.losses && o.text == message.LastError(o.d.errors) {
@@ -96,16 +96,20 @@ func (s *settler) close() {
 
 // run sends outcomes until there are none.
 func (s *settler) run() {
+	var settlements []script.Settlement // in the same memory each time
 	for {
-		batch := s.outbox.Some(script.MaxBatch)
+		batch := s.outbox.Some(math.MaxInt) // fitting divides them
 		if len(batch) == 0 {
 			return
 		}
-		for len(batch) > 0 {
-			n := fitting(batch)
-			s.send(batch[:n])
-			batch = batch[n:]
+		for rest := batch; len(rest) > 0; {
+			n := fitting(rest)
+			settlements = s.settlements(rest[:n], settlements)
+			s.send(rest[:n], settlements)
+			clear(settlements)
+			rest = rest[n:]
 		}
+		s.outbox.GiveBack(batch)
 	}
 }
 
@@ -125,12 +129,18 @@ func fitting(batch []outcome) int {
 	return len(batch)
 }
 
-// send sends outcomes with one call, until Redis answers or it is given up.
-func (s *settler) send(batch []outcome) {
-	settlements := conc.Mapped(batch, (*outcome).settlement)
+// settlements writes the settlements of outcomes into memory.
+func (s *settler) settlements(batch []outcome, memory []script.Settlement) []script.Settlement {
+	memory = memory[:0]
 	for i := range batch {
-		settlements[i].Overrun = s.overruns.lease(batch[i].d)
+		memory = append(memory, batch[i].settlement())
+		memory[i].Overrun = s.overruns.lease(batch[i].d)
 	}
+	return memory
+}
+
+// send sends outcomes with one call, until Redis answers or it is given up.
+func (s *settler) send(batch []outcome, settlements []script.Settlement) {
 	var done script.SettleReply
 	s.caller.Next()
 	first := true

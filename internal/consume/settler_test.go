@@ -165,7 +165,7 @@ func TestLogOfVoidSettlements(t *testing.T) {
 	var batch []outcome
 	var ds []*delivery
 	for _, id := range []string{"a", "b", "c"} {
-		d := &delivery{consumer: c, tag: id, msg: message.Delivered{ID: id, Delivery: 1}}
+		d := &delivery{consumer: c, lease: unknownLease(), tag: id, msg: message.Delivered{ID: id, Delivery: 1}, terms: &noTerms}
 		ds, batch = append(ds, d), append(batch, outcome{d: d, kind: script.OutcomeGarbage, err: queuetest.ErrBoom})
 	}
 	c.leases.held.add(ds...)
@@ -229,7 +229,7 @@ func TestSettlementOfTheSameReason(t *testing.T) {
 		"a loss":             {outcome{kind: script.OutcomeRetry, losses: 2, text: "429"}, "429"},
 		"garbage":            {outcome{kind: script.OutcomeGarbage, text: "429"}, "429"},
 	} {
-		c.o.d = &delivery{losses: 1, errors: "\x1e5 2 429\x1e4 1 428"}
+		c.o.d = &delivery{lease: unknownLease(), losses: 1, terms: &terms{errors: "\x1e5 2 429\x1e4 1 428"}}
 		if s := c.o.settlement(); s.Text != c.text || s.Errors != c.o.d.errors {
 			t.Errorf("%s: %q", name, s.Text)
 		}

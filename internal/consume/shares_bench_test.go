@@ -20,7 +20,7 @@ func BenchmarkShares(b *testing.B) {
 				m := ws.join(conc.NewSignal(), Portion{Weight: 1, Order: i})
 				m.each, m.rtt = 3*time.Millisecond, 100*time.Microsecond
 				members = append(members, m)
-				m.put([]*delivery{{consumer: &Consumer{member: m}}})
+				m.put([]*delivery{{consumer: &Consumer{member: m}, terms: &noTerms}})
 			}
 			for i := range 64 {
 				w := &worker{workers: ws, index: i, handled: members[i%queues]}

@@ -205,10 +205,10 @@ func (q *simulatedQueue) fetch(hungry bool) (more bool) {
 		q.count(func(c *simulatedCounts) { c.aside += n })
 		return due != 0
 	}
-	ds := make([]*delivery, n)
+	ds, l := make([]*delivery, n), unknownLease()
+	l.began.Set(time.Now())
 	for i := range ds {
-		ds[i] = &delivery{consumer: &q.consumer, fetched: time.Now()}
-		ds[i].leased.Set(time.Now())
+		ds[i] = &delivery{consumer: &q.consumer, lease: l, fetched: time.Now(), terms: &noTerms}
 	}
 	q.put(ds)
 	return due != 0

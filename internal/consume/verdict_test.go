@@ -53,7 +53,7 @@ func TestOutcome(t *testing.T) {
 		"an error whose text is not known": {Verdict{Err: queuetest.ErrBoom}, 3, outcome{kind: script.OutcomeGarbage, failures: 4, text: "boom"}},
 		"an error without a text":          {Verdict{Err: errors.New("")}, 3, outcome{kind: script.OutcomeGarbage, failures: 4, text: "*errors.errorString"}},
 	} {
-		d := &delivery{losses: 2, msg: message.Delivered{Failures: c.failures, MaxRetries: 3}}
+		d := &delivery{losses: 2, msg: message.Delivered{Failures: c.failures, MaxRetries: 3}, terms: &noTerms}
 		got := concluded(Settings{DelayAfter: always(nack)}, d, c.v)
 		if got.err != c.v.Err {
 			t.Errorf("%s: the garbage handler would get %v", name, got.err)
@@ -72,7 +72,7 @@ func TestOutcome(t *testing.T) {
 func TestDefaultDelay(t *testing.T) {
 	for n, most := 1, 2*time.Second; n < 40; n, most = n+1, min(2*most, 10*time.Minute) {
 		for range 20 {
-			d := &delivery{msg: message.Delivered{Failures: n - 1, MaxRetries: n}}
+			d := &delivery{msg: message.Delivered{Failures: n - 1, MaxRetries: n}, terms: &noTerms}
 			if got := concluded(Settings{}, d, Verdict{Err: queuetest.ErrBoom}); got.delay < most/2 || got.delay > most {
 				t.Fatalf("delay after failure %d is %v, want %v to %v", n, got.delay, most/2, most)
 			}
@@ -83,7 +83,7 @@ func TestDefaultDelay(t *testing.T) {
 // TestOutcomeWhenTheDelayFunctionPanics: the message waits as it does by default, and the row of losses is over.
 func TestOutcomeWhenTheDelayFunctionPanics(t *testing.T) {
 	set := Settings{DelayAfter: func(int, error, *message.Delivered) time.Duration { panic("in the function") }}
-	got := concluded(set, &delivery{losses: 2, msg: message.Delivered{MaxRetries: 3}}, Verdict{Err: queuetest.ErrBoom})
+	got := concluded(set, &delivery{losses: 2, msg: message.Delivered{MaxRetries: 3}, terms: &noTerms}, Verdict{Err: queuetest.ErrBoom})
 	if got.kind != script.OutcomeRetry || got.failures != 1 || got.losses != 0 || got.delay < time.Second || got.delay > 2*time.Second {
 		t.Errorf("%+v", got)
 	}

@@ -140,10 +140,12 @@ func (s *Settings) cutShort(d *delivery, v Verdict) bool {
 func (s *Settings) call(ctx context.Context, d *delivery) (v Verdict) {
 	returned := false
 	defer func() {
-		if p := recover(); !returned { // p is nil for panic(nil), where GODEBUG allows that, and for Goexit
-			s.Log.Error("delayqueue: handler panicked", d.attrs(), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
-			v = Verdict{Err: fmt.Errorf("%w: %v", ErrPanicked, p)}
+		if returned { // without recover, which is slow
+			return
 		}
+		p := recover() // nil for panic(nil), where GODEBUG allows that, and for Goexit
+		s.Log.Error("delayqueue: handler panicked", d.attrs(), slog.Any("panic", p), slog.String("stack", string(debug.Stack())))
+		v = Verdict{Err: fmt.Errorf("%w: %v", ErrPanicked, p)}
 	}()
 	if s.Handle == nil {
 		if !CallEach(s.Callback, &d.msg, func() bool { return d.fate.Load() != fateOpen }) {

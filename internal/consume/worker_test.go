@@ -17,7 +17,7 @@ func TestLimitOfALostDelivery(t *testing.T) {
 	s.settings.Limit = time.Hour
 	s.settings.Handle = func(context.Context, *message.Delivered) Verdict { return Verdict{} }
 	c := s.start()
-	d := &delivery{consumer: c, tag: "x", msg: message.Delivered{ID: "x", Delivery: 1}}
+	d := &delivery{consumer: c, lease: unknownLease(), tag: "x", msg: message.Delivered{ID: "x", Delivery: 1}, terms: &noTerms}
 	c.leases.held.add(d)
 	w := &worker{workers: &s.workers}
 	c.leases.lose(d, ErrDeliveryLost)

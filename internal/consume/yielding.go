@@ -14,6 +14,7 @@ const (
 	slowServer  = 2 * time.Millisecond // if fetches wait at the server for that long, the next ones are smaller
 	slowLooks   = 3                    // so many fetches in a row: one or two may have met a delay of the network
 	leastFetch  = 64                   // deliveries that a fetch may ask for however slow the server is, because small fetches cost it more for each
+	nearServer  = time.Millisecond     // if the least round trip is no longer, a second one does not matter beside a large fetch
 	leastWindow = 5 * time.Minute      // a least holds for one to two of these
 )
 
@@ -36,6 +37,15 @@ type yielding struct {
 
 // most is how many deliveries a fetch may ask for.
 func (p *yielding) most() int { return leastFetch + p.more }
+
+// apart is how many messages are so many that they are read by a call of their own. That costs the server less, and a round trip, so the server
+// must be near. 0: any number is too few.
+func (p *yielding) apart() int {
+	if !p.whole.some || p.whole.least() > nearServer {
+		return 0
+	}
+	return 2 * leastFetch
+}
 
 // answered notes a fetch: when it went, the server's clock when its script ran, when its reply came, and how many deliveries it asked for
 // and brought.

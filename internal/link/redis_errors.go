@@ -109,7 +109,7 @@ func (s *Server) Explain(err error) error {
 }
 
 // ErrCarriedOut: the call was carried out, but another part of the attempt failed.
-var ErrCarriedOut = errors.New("the replicas could not be asked")
+var ErrCarriedOut = errors.New("the call was carried out")
 
 // Refusal tells an answer of the server that says that a call was not carried out. A server's error begins with its
 // code in capitals; what does not is a proxy's, which may have passed the call on.

@@ -273,7 +273,7 @@ func (b *Batcher) forgetCallers() {
 // others: at once or, if its messages depend on their order, when the batch is done.
 func (b *Batcher) takeBatch() *batch {
 	next := new(batch)
-	next.items = next.oneItem[:0]
+	next.items = slices.Grow(next.oneItem[:0], min(len(b.waiting), script.MaxBatch))
 	taken := 0
 	for _, call := range b.waiting {
 		added := next.add(call)

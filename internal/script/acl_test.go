@@ -30,7 +30,7 @@ var (
 
 	roles = []role{
 		{"publisher", []*script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, AwaitScript}, nil, "", ""},
-		{"consumer", []*script{FetchScript, SettleScript, ExtendScript, OverrunScript}, nil, "bzpopmin", "wake"},
+		{"consumer", []*script{FetchScript, SettleScript, ExtendScript, OverrunScript}, nil, "bzpopmin hmget hget", "wake msg state"},
 		{
 			"scheduler", []*script{SendScript, SingleScript, PutScript, ForgetScript, InterceptScript, SteerScript, CountsScript,
 				SequencesScript, sequenceScript, NoteScript, LookScript},

@@ -229,16 +229,16 @@ func TestScriptFetchBudget(t *testing.T) {
 			r.equal("next", f.Next, f.Now)
 			r.equal("again", handed(r.ask(c, FetchRequest{Want: 3, Bytes: 300})), "a c")
 			r.take("2:b")
-		}, "unack a@10.000001s c@10.000001s 2:b@10.000003s fail b=2/0/0@0s"},
+		}, "unack a@10s c@10s 2:b@10s fail b=2/0/0@0s"},
 		"one is handed out alone": {func(r *rig) {
 			c := three(r)
 			r.equal("handed out", handed(r.ask(c, FetchRequest{Want: 3, Bytes: 1})), "a")
-		}, "ready 2:b 2:c unack a@10.000003s fail b=2/0/0@0s c=2/0/0@0s wake 0s"},
+		}, "ready 2:b 2:c unack a@10s fail b=2/0/0@0s c=2/0/0@0s wake 0s"},
 		"a first call is bounded as well": {func(r *rig) {
 			r.put(msg("a", 0, sized(100)), msg("b", 0, sized(300)), msg("c", 0, sized(100)))
 			c := newCall()
 			r.equal("handed out", handed(r.ask(c, FetchRequest{Want: 3, Bytes: 300})), "a")
-		}, "pending b@0s c@0s unack a@10.000001s wake 0s"},
+		}, "pending b@0s c@0s unack a@10s wake 0s"},
 		"what is held is said": {func(r *rig) {
 			r.with.MaxLosses = 1
 			c := r.hand(msg("a", 0, keyed("k")), msg("b", 0, sized(300)))
@@ -253,7 +253,7 @@ func TestScriptFetchBudget(t *testing.T) {
 			r.put(msg("c", 0))
 			f = r.ask(c, FetchRequest{Want: 2, Probe: true})
 			r.equal("of a new call", len(f.Described)+len(f.Tags), 0)
-		}, "pending c@0s unack a@10.000001s b@10.000001s key k=a wake 0s"},
+		}, "pending c@0s unack a@10s b@10s key k=a wake 0s"},
 		"the dead have no room": {func(r *rig) {
 			r.with.MaxLosses = 1
 			r.hand(msg("a", 0, sized(300), keyed("k")))

@@ -45,6 +45,9 @@ func (c *Caller) number() any {
 	return c.N
 }
 
+// lease is the name of the lease of what its present call hands out.
+func (c *Caller) lease() string { return c.ID + ":" + strconv.FormatInt(c.N, 10) }
+
 // Next begins a new call. Without it, an attempt repeats the last one.
 func (c *Caller) Next() { c.N++ }
 

@@ -77,6 +77,7 @@ func (r *rig) ask(c *Caller, a FetchRequest) FetchReply {
 	if err != nil {
 		r.t.Fatalf("fetch: %v", err)
 	}
+	r.gave(f)
 	if f.Now != message.ServerTime(r.now) {
 		r.t.Errorf("fetch at %v says it is %v", r.since(r.now), r.since(int64(f.Now)))
 	}
@@ -89,6 +90,16 @@ func (r *rig) ask(c *Caller, a FetchRequest) FetchReply {
 		}
 	}
 	return f
+}
+
+// gave notes the lease of what a fetch handed out or described.
+func (r *rig) gave(f FetchReply) {
+	for _, tag := range f.Tags {
+		r.leases[tag] = f.Lease
+	}
+	for _, d := range f.Described {
+		r.leases[d.Tag] = f.Lease
+	}
 }
 
 // records are the fail records that came with deliveries beyond the first.
@@ -138,11 +149,23 @@ func (r *rig) settle(c *Caller, all ...Settlement) []int {
 
 func (r *rig) settleAgain(c *Caller, all ...Settlement) []int {
 	r.t.Helper()
-	got, err := r.Store.Settle(context.Background(), c, all)
+	got, err := r.Store.Settle(context.Background(), c, r.leased(all))
 	if err != nil {
 		r.t.Fatalf("settle: %v", err)
 	}
 	return got.Void
+}
+
+// leased gives settlements the leases under which the rig was last given their deliveries.
+func (r *rig) leased(all []Settlement) []Settlement {
+	for i := range all {
+		if s := &all[i]; s.Lease == nil {
+			if s.Lease = r.leases[s.Tag]; s.Lease == nil {
+				s.Lease = &Lease{Name: "nobody:1"}
+			}
+		}
+	}
+	return all
 }
 
 // done settles by a caller of its own and wants nothing void.
@@ -156,21 +179,57 @@ func (r *rig) done(all ...Settlement) {
 // forgot makes the server forget, as in a failover, that it handed out a delivery, which waits again at key.
 func (r *rig) forgot(key, tag string) {
 	r.t.Helper()
-	r.do("ZREM", r.Keys.unack, tagFor(tag))
+	r.unlease(tag)
 	r.do("ZADD", key, r.now, tagFor(tag))
 	r.do("ZADD", r.Keys.Wake, r.now, "w")
 	r.do("HSET", r.Keys.State, "armed", r.now)
 }
 
-func (r *rig) extend(names ...string) []leaseState {
+// unlease takes a delivery out of the lease that lists it.
+func (r *rig) unlease(name string) {
 	r.t.Helper()
-	tags := make([]string, len(names))
-	for i, name := range names {
-		tags[i] = tagFor(name)
+	lease := r.leases[tagFor(name)].Name
+	tags := strings.Fields(r.Cli.HGet(context.Background(), r.Keys.lease, lease).Val())
+	left := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool { return tag == tagFor(name) })
+	if len(left) == len(tags) {
+		r.t.Fatalf("%s is not in the lease %s: %s", name, lease, names(strings.Join(tags, " ")))
 	}
-	answers, err := r.Store.Extend(context.Background(), r.with.Lease, tags)
+	if len(left) == 0 {
+		r.do("ZREM", r.Keys.unack, lease)
+		r.do("HDEL", r.Keys.lease, lease, lease+"#")
+		return
+	}
+	r.do("HSET", r.Keys.lease, lease, strings.Join(left, " "), lease+"#", len(left))
+}
+
+// What extend says of a delivery.
+const (
+	renewed = "renewed"
+	lost    = "lost"
+	gone    = "gone"
+)
+
+// extend renews the leases of deliveries, and says what became of each.
+func (r *rig) extend(names ...string) (answers []string) {
+	r.t.Helper()
+	var leases, ids []string
+	for _, name := range names {
+		id, _ := message.SplitTag(tagFor(name))
+		ids, leases = append(ids, id), append(leases, r.leased([]Settlement{{Tag: tagFor(name)}})[0].Lease.Name)
+	}
+	got, err := r.Store.Extend(context.Background(), r.with.Lease, leases, ids)
 	if err != nil {
 		r.t.Fatalf("extend: %v", err)
+	}
+	for i := range names {
+		switch {
+		case !got.There[i]:
+			answers = append(answers, gone)
+		case got.Left[i] == 0:
+			answers = append(answers, lost)
+		default:
+			answers = append(answers, renewed)
+		}
 	}
 	return answers
 }

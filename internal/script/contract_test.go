@@ -43,7 +43,7 @@ func (r *rig) fetches(c *Caller) func() error {
 
 func (r *rig) settles(all ...Settlement) func() error {
 	c := newCall()
-	return func() error { return queuetest.Failure(r.Store.Settle(queuetest.CtxB, c, all)) }
+	return func() error { return queuetest.Failure(r.Store.Settle(queuetest.CtxB, c, r.leased(all))) }
 }
 
 // contractCalls are calls of all scripts that read or write more than one key.
@@ -124,6 +124,12 @@ var contractCalls = map[string]contractCase{
 		o.Overrun = time.Minute
 		return r.settles(o)
 	}},
+	"keep": {script: KeepScript, build: func(r *rig) func() error {
+		r.hand(msg("a", 0), msg("b", 0))
+		return func() error {
+			return queuetest.Failure(r.Store.Keep(queuetest.CtxB, r.leases[tagFor("a")].Name, []string{tagFor("a")}))
+		}
+	}},
 	"overrun": {script: OverrunScript, build: func(r *rig) func() error {
 		r.limits = RateLimits{Concurrency: 1}
 		r.hand(msg("a", 0))
@@ -132,7 +138,7 @@ var contractCalls = map[string]contractCase{
 	"extend": {script: ExtendScript, build: func(r *rig) func() error {
 		r.hand(msg("a", 0))
 		return func() error {
-			return queuetest.Failure(r.Store.Extend(queuetest.CtxB, time.Hour, []string{queuetest.IDOf("a"), queuetest.IDOf("nobody")}))
+			return queuetest.Failure(r.Store.Extend(queuetest.CtxB, time.Hour, []string{r.leases[queuetest.IDOf("a")].Name}, []string{queuetest.IDOf("a"), queuetest.IDOf("nobody")}))
 		}
 	}},
 	"counts": {script: CountsScript, passes: "any", build: func(r *rig) func() error {
@@ -147,6 +153,12 @@ var contractCalls = map[string]contractCase{
 		r.put(msg("a", time.Hour))
 		return func() error {
 			return queuetest.Failure(r.Store.List(queuetest.CtxB, ListRequest{In: statePending, From: math.MinInt64, To: math.MaxInt64, Part: "later", Limit: 10}))
+		}
+	}},
+	"held": {script: ListScripts[stateUnack], build: func(r *rig) func() error {
+		r.hand(msg("a", 0), msg("b", 0))
+		return func() error {
+			return queuetest.Failure(r.Store.List(queuetest.CtxB, ListRequest{In: stateUnack, From: math.MinInt64, To: math.MaxInt64, Limit: 1}))
 		}
 	}},
 	"forecast": {script: ForecastScript, build: func(r *rig) func() error {
@@ -306,6 +318,7 @@ func TestKeysForMonitors(t *testing.T) {
 		if err != nil || len(got.Tags) != 2 {
 			r.t.Fatalf("fetched %q, %v", got.Tags, err)
 		}
+		r.gave(got)
 		r.done(ack("a"), ends(OutcomeGarbage, "b", 1, 0, "x"))
 		r.at(11 * time.Minute) // a sweep is due
 		r.fetch(NewCaller(), 0)

@@ -46,7 +46,8 @@ func (c *costs) cost(t *testing.T, rows []costsRow) {
 	for _, row := range rows {
 		t.Run(row.name, func(t *testing.T) {
 			f := queuetest.BaseOn(t, redis.NewClient(&redis.Options{Addr: c.server.Addr()}))
-			c.r = &rig{Store: NewStore(c.cli, "dq", f.Name), t: t, name: f.Name, with: FetchSettings{Lease: rigLease, MaxLosses: 3}}
+			c.r = &rig{Store: NewStore(c.cli, "dq", f.Name), t: t, name: f.Name, with: FetchSettings{Lease: rigLease, MaxLosses: 3},
+				leases: map[string]*Lease{}}
 			c.r.Store.AttemptTimeout = time.Minute
 			row.before()
 			spent := queuetest.Commands(t, c.cli, row.call)
@@ -72,10 +73,11 @@ func (c *costs) send(ms ...*SendMessage) { c.r.send(NewCaller(), ms...) }
 func (c *costs) fetch(want int) {
 	c.r.t.Helper()
 	by := newCall()
-	if f, err := c.r.Store.Fetch(context.Background(), by, FetchRequest{Want: want, Settings: &c.r.with, Limits: c.r.limits}); err != nil ||
-		len(f.Tags) != want && want != idleWant {
+	f, err := c.r.Store.Fetch(context.Background(), by, FetchRequest{Want: want, Settings: &c.r.with, Limits: c.r.limits})
+	if err != nil || len(f.Tags) != want && want != idleWant {
 		c.r.t.Fatalf("fetched %d, want %d: %v", len(f.Tags), want, err)
 	}
+	c.r.gave(f)
 }
 
 // byAlarm is a fetch of an idle consumer, after a first one.
@@ -245,10 +247,10 @@ func TestScriptCostsOfFetches(t *testing.T) {
 				c.r.t.Fatal(err)
 			}
 		}, 15},
-		{"fetch, a message", func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }, func() { c.fetch(1) }, 19},
-		{"fetch, a group of 100", func() { c.group(100, 0); c.fetch(0) }, func() { c.fetch(1) }, 19 + 2},
+		{"fetch, a message", func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }, func() { c.fetch(1) }, 20},
+		{"fetch, a group of 100", func() { c.group(100, 0); c.fetch(0) }, func() { c.fetch(1) }, 20 + 2},
 		{"fetch, a message where there are groups", func() { c.group(100, time.Hour); c.fetch(0); c.send(dueAlike(1, 0)...) },
-			func() { c.fetch(1) }, 19 + 1},
+			func() { c.fetch(1) }, 20 + 1},
 		{"fetch, idle, with 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, "v")...); c.quiet() },
 			func() { c.fetch(idleWant) }, 12},
 	})
@@ -269,29 +271,31 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 		{"settle, 1 ack", func() { c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 9},
 		{"settle, 100 acks", func() { c.hand(100) }, func() { c.r.done(acksOf(100)...) }, 9},
 		{"settle, 1 ack that a message follows", func() { c.hour(); c.hand(1) },
-			func() { c.r.done(then(acksOf(1)[0], dueAlike(1, 2*time.Hour)...)) }, 13 + 2 + 2 + 1},
+			func() { c.r.done(then(acksOf(1)[0], dueAlike(1, 2*time.Hour)...)) }, 15 + 4 + 2 + 2},
 		{"settle, 1 ack that 10 with keys follow", func() { c.hour(); c.hand(1) },
-			func() { c.r.done(then(acksOf(1)[0], dueAlike(10, 2*time.Hour, "k")...)) }, 13 + 2 + 10*4 + 2},
+			func() { c.r.done(then(acksOf(1)[0], dueAlike(10, 2*time.Hour, "k")...)) }, 15 + 4 + 10*4 + 3},
 		// None of them looks through ready.
 		{"settle, 100 acks of which one is void", func() { c.hand(100); c.r.cancel("id", queuetest.IDOf("m7")) },
-			func() { c.r.equal("void", c.r.settle(NewCaller(), acksOf(100)...), []int{7}) }, 8 + 100 + 100 + 99},
+			func() { c.r.equal("void", c.r.settle(NewCaller(), acksOf(100)...), []int{7}) }, 8 + 2 + 99},
+		{"settle, 100 acks of a lease that is over", func() { c.hand(100); c.r.do("DEL", c.r.Keys.unack, c.r.Keys.lease, c.r.Keys.msg) },
+			func() { c.r.equal("void", len(c.r.settle(NewCaller(), acksOf(100)...)), 100) }, 6 + 2 + 100},
 		{"settle, 100 acks with keys of which one is void", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100); c.r.cancel("key", "k7") },
-			func() { c.r.equal("void", c.r.settle(NewCaller(), keyedAcks(100)...), []int{7}) }, 12 + 99*5 + 3},
+			func() { c.r.equal("void", c.r.settle(NewCaller(), keyedAcks(100)...), []int{7}) }, 14 + 2 + 99*6 + 1},
 		{"settle, 100 acks with keys", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) },
-			func() { c.r.done(keyedAcks(100)...) }, 12 + 100*5},
+			func() { c.r.done(keyedAcks(100)...) }, 15 + 100*6},
 		{"settle, 100 acks with keys that stay taken", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) },
-			func() { c.r.done(withHolds(keyedAcks(100))...) }, 13 + 100*6},
+			func() { c.r.done(withHolds(keyedAcks(100))...) }, 16 + 100*7},
 		{"settle, 1 with a key that fails", func() { c.send(dueAlike(1, 0, "k")...); c.fetch(1) },
-			func() { c.r.done(fails("m0", "k0")) }, 13 + 3},
-		{"settle, 1 that fails and was superseded", c.superseded, func() { c.r.done(fails("m0", "k0")) }, 12 + 2 + 1 + 4},
-		{"settle, 1 ack of what was superseded", c.superseded, func() { c.r.done(ack("m0", "k0")) }, 12 + 2 + 1 + 4},
-		{"settle, 100 that are kept with a result", func() { c.hand(100) }, func() { c.r.done(keptAll(100, "v")...) }, 16 + 100*4},
+			func() { c.r.done(fails("m0", "k0")) }, 15 + 5},
+		{"settle, 1 that fails and was superseded", c.superseded, func() { c.r.done(fails("m0", "k0")) }, 15 + 2 + 2 + 4},
+		{"settle, 1 ack of what was superseded", c.superseded, func() { c.r.done(ack("m0", "k0")) }, 15 + 2 + 2 + 4},
+		{"settle, 100 that are kept with a result", func() { c.hand(100) }, func() { c.r.done(keptAll(100, "v")...) }, 19 + 100*5},
 		{"settle, 1 that is kept where there is no room", func() { c.r.with.DoneMax = 1; c.hand(2); c.r.done(keptAll(1, "v")...) },
-			func() { c.r.done(kept("m1", time.Minute, "")) }, 16 + 3 + 10},
+			func() { c.r.done(kept("m1", time.Minute, "")) }, 19 + 4 + 10},
 		{"settle, 1 ack of a group of 100", func() { c.group(100, 0); c.fetch(1) },
-			func() { c.r.done(groupOf(100, ack("g0", "k"))) }, 13 + 5 + 2},
+			func() { c.r.done(groupOf(100, ack("g0", "k"))) }, 16 + 5 + 2},
 		{"settle, 1 ack where there are groups", func() { c.group(2, time.Hour); c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 9},
-		{"settle, 1 that is kept without a result", func() { c.hand(1) }, func() { c.r.done(keptAll(1, "")...) }, 16 + 3},
+		{"settle, 1 that is kept without a result", func() { c.hand(1) }, func() { c.r.done(keptAll(1, "")...) }, 19 + 4},
 	})
 }
 
@@ -308,13 +312,13 @@ func TestScriptCostsOfOtherCalls(t *testing.T) {
 			if _, err := c.r.Store.Counts(context.Background()); err != nil {
 				c.r.t.Fatal(err)
 			}
-		}, 15},
+		}, 22},
 		{"forecast, 60 spans", func() { c.send(dueAlike(1, 24*time.Hour, "")...) }, func() { c.forecast(60) }, 3 + 61},
 		{"forecast, 500 spans of which the first holds all", func() { c.send(dueAlike(1, 0, "")...) }, func() { c.forecast(500) }, 3 + 1},
 		{"await, 100 that are not there", c.hour, func() { c.r.awaits(100) }, 3 + 100},
 		{"await, 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, "v")...) }, func() { c.r.awaits(100) }, 3 + 300},
-		{"extend, 1", func() { c.hand(1) }, func() { c.r.extend(tagsOfFirst(1)...) }, 5},
-		{"extend, 100", func() { c.hand(100) }, func() { c.r.extend(tagsOfFirst(100)...) }, 5},
+		{"extend, 1", func() { c.hand(1) }, func() { c.r.extend(tagsOfFirst(1)...) }, 6 + 1},
+		{"extend, 100", func() { c.hand(100) }, func() { c.r.extend(tagsOfFirst(100)...) }, 6 + 100},
 	})
 }
 

@@ -108,14 +108,14 @@ func TestScriptDoneLimit(t *testing.T) {
 				r.at(r.since(r.now) + 2*time.Second)
 			}
 			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
-			r.expect("unack a@18.000001s b@18.000001s c@18.000001s d@18.000001s done l1@1h0m2s l2@1h0m4s l3@1h0m6s fail l1=2/0/0@2s l2=2/0/0@4s " +
+			r.expect("unack a@18s b@18s c@18s d@18s done l1@1h0m2s l2@1h0m4s l3@1h0m6s fail l1=2/0/0@2s l2=2/0/0@4s " +
 				"l3=2/0/0@6s")
 			r.done(kept("a", time.Minute, ""))
 			r.at(9 * time.Second)
 			r.done(kept("b", time.Minute, ""))
-			r.expect("unack c@18.000001s d@18.000001s done a@1m8s b@1m9s l3@1h0m6s fail a=2/0/0@8s b=2/0/0@9s l3=2/0/0@6s")
+			r.expect("unack c@18s d@18s done a@1m8s b@1m9s l3@1h0m6s fail a=2/0/0@8s b=2/0/0@9s l3=2/0/0@6s")
 			r.done(kept("c", 30*time.Second, ""))
-			r.expect("unack d@18.000001s done c@39s a@1m8s b@1m9s fail a=2/0/0@8s b=2/0/0@9s c=2/0/0@9s") // all just now: the first
+			r.expect("unack d@18s done c@39s a@1m8s b@1m9s fail a=2/0/0@8s b=2/0/0@9s c=2/0/0@9s") // all just now: the first
 			r.at(13 * time.Second)
 			r.done(kept("d", 10*time.Second, ""))
 		}, "done d@23s c@39s b@1m9s fail b=2/0/0@9s c=2/0/0@9s d=2/0/0@13s"},
@@ -141,7 +141,7 @@ func TestScriptDoneLimit(t *testing.T) {
 				r.do("HSET", r.Keys.fail, queuetest.IDOf("a"), record, queuetest.IDOf("b"), record)
 				r.do("ZADD", r.Keys.done, "inf", queuetest.IDOf("b"))
 			}
-			got, err := r.Store.Settle(queuetest.CtxB, newCall(), []Settlement{kept("c", 2*time.Hour, ""), kept("d", time.Second, "")})
+			got, err := r.Store.Settle(queuetest.CtxB, newCall(), r.leased([]Settlement{kept("c", 2*time.Hour, ""), kept("d", time.Second, "")}))
 			r.equal("settled", []any{got.DoneOverflow, err}, []any{2, nil})
 		}, "done d@1s c@2h0m0s fail c=2/0/0@0s d=2/0/0@0s"},
 		"100 more than came in": {func(r *rig) {

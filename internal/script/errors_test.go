@@ -76,7 +76,7 @@ func TestScriptErrors(t *testing.T) {
 			r.fetch(c, 2)
 			r.ask(c, FetchRequest{Want: 2, Bytes: 1})
 			r.equal("errors", r.errorsOf("a")+", "+r.errorsOf("b"), "1@0s!no, 1@0s!no")
-		}, "ready 3:b unack 2:a@10.000001s fail a=2/1/0@0s!no b=3/1/0@0s!no wake 0s"},
+		}, "ready 3:b unack 2:a@10s fail a=2/1/0@0s!no b=3/1/0@0s!no wake 0s"},
 		"as it was written before": {func(r *rig) {
 			r.put(msg("a", 0))
 			r.done(r.failed("no"))

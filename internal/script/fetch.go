@@ -3,7 +3,11 @@ package script
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/link"
@@ -22,6 +26,7 @@ type FetchRequest struct {
 	Presence        string // what the consumer tells of itself; PresenceLeaving; "": nothing new
 	Bytes           int    // of envelopes that the reply may hold; 0: MaxBatchBytes
 	Expected        int    // bytes of the message that the reply will hold; 0: not known
+	Apart           int    // so many messages from pending come by a call of their own, which costs the server less; 0: never
 	Probe           bool   // hand out nothing; of what a lost reply held, say only what it is
 	Seed            int32  // by which it chooses; 0: anything
 
@@ -45,6 +50,7 @@ const PoisonText = "message was lost with its consumer too many times in a row"
 // A FetchReply is what a poll brought.
 type FetchReply struct {
 	Now, Next message.ServerTime // next 0: nothing is waiting
+	Lease     *Lease             // of all that is handed out
 	Tags      []string
 	Envelopes []string
 	Fails     []string // for each of the first tags, "" if there is none; the others, from pending, have none
@@ -61,6 +67,12 @@ type FetchReply struct {
 	Parts map[int][]string // of groups, but for the first of each; by index in tags, and by -1 - index in dead
 }
 
+// A Lease is what one fetch handed out, as its holder knows it.
+type Lease struct {
+	Name     string
+	Canceled atomic.Int64 // state.canceled when all that is held of it was known to be there
+}
+
 type DeadMessage struct{ ID, Envelope, Fail string }
 
 // A DescribedMessage is what a probe is told of a delivery in a lost reply.
@@ -75,12 +87,38 @@ const unbounded = 3155760000000000
 
 func (s *Store) Fetch(ctx context.Context, c *Caller, q FetchRequest) (FetchReply, error) {
 	args := q.args(c)
-	return s.runAs(ctx, FetchScript, args, link.SizeOf(args)+q.Expected, func(ctx context.Context, words ...any) *redis.StringSliceCmd {
+	name := c.lease()
+	got, err := s.runAs(ctx, FetchScript, args, link.SizeOf(args)+q.Expected, func(ctx context.Context, words ...any) *redis.StringSliceCmd {
 		if q.Began != nil {
 			*q.Began = time.Now()
 		}
 		return redis.NewStringSliceCmd(ctx, words...)
-	}).fetched()
+	}).fetched(name, q.Apart > 0)
+	if err == nil && len(got.Envelopes) < len(got.Tags) {
+		err = s.readApart(ctx, &got)
+	}
+	return got, err
+}
+
+// readApart reads the envelopes of messages that a fetch has handed out. If one is missing, or that fails, a repeat of the fetch brings what is
+// still held.
+func (s *Store) readApart(ctx context.Context, got *FetchReply) error {
+	args := append(make([]any, 0, 2+len(got.Tags)), "hmget", s.Keys.msg)
+	for i := range got.Tags { // ids, because these are first deliveries
+		args = append(args, &got.Tags[i])
+	}
+	var read *redis.StringSliceCmd
+	err := s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(args), Call: func(ctx context.Context, cli redis.UniversalClient) error {
+		read = redis.NewStringSliceCmd(ctx, args...)
+		return cli.Process(ctx, read)
+	}})
+	if err != nil {
+		return fmt.Errorf("%w, but the messages that it handed out were not read: %w", link.ErrCarriedOut, err)
+	}
+	if got.Envelopes = read.Val(); len(got.Envelopes) != len(got.Tags) || slices.Contains(got.Envelopes, "") {
+		return fmt.Errorf("%w, but not all messages that it handed out are there", link.ErrCarriedOut)
+	}
+	return nil
 }
 
 // args are the arguments of the call.
@@ -95,24 +133,25 @@ func (q *FetchRequest) args(c *Caller) []any {
 	} else if q.ByAlarm {
 		alarm = 2
 	}
-	return append(c.args(13), q.Want, set.Lease.Microseconds(), set.MaxLosses, set.GarbageAge.Microseconds(), set.GarbageMax,
-		alarm, cmp.Or(q.Seed, 1+rand.Int32N(1<<31-2)), PoisonText, q.HoldsLastChance, q.Presence, bytes, set.DoneMax, q.Limits.text())
+	return append(c.args(14), q.Want, set.Lease.Microseconds(), set.MaxLosses, set.GarbageAge.Microseconds(), set.GarbageMax,
+		alarm, cmp.Or(q.Seed, 1+rand.Int32N(1<<31-2)), PoisonText, q.HoldsLastChance, q.Presence, bytes, set.DoneMax, q.Limits.text(), q.Apart)
 }
 
-// fetched reads the reply of fetch.
-func (r *reply) fetched() (FetchReply, error) {
-	var got FetchReply
+// fetched reads the reply of the fetch whose lease has that name. apart: envelopes may be left out.
+func (r *reply) fetched(lease string, apart bool) (FetchReply, error) {
+	got := FetchReply{Lease: &Lease{Name: lease}}
+	given := r.last()
+	got.Envelopes = r.take(min(given, MaxBatch))
+	if got.Tags = strings.Fields(r.text()); len(got.Tags) != given && !(apart && given == 0) || len(got.Tags) > MaxBatch {
+		r.fail("%d tags of %d messages", len(got.Tags), given)
+	}
 	got.Now, got.Next = message.ServerTime(r.int64()), message.ServerTime(r.int64())
 	got.Lost, got.Dropped, got.Overflow, got.First = r.number(), r.number(), r.number(), r.number()
 	got.Agreed = r.agreed()
 	got.Limits = r.limits()
-	given, fails, dead, described := r.number(), r.number(), r.number(), r.number()
+	fails, dead, described := r.number(), r.number(), r.number()
 	got.Replaced = r.number()
-	pairs := r.take(2 * min(given, MaxBatch))
-	got.Tags, got.Envelopes = make([]string, len(pairs)/2), make([]string, len(pairs)/2)
-	for i := range got.Tags {
-		got.Tags[i], got.Envelopes[i] = pairs[2*i], pairs[2*i+1]
-	}
+	got.Lease.Canceled.Store(r.int64())
 	got.Fails = r.take(fails)
 	for len(got.Dead) < dead && r.bad == nil {
 		got.Dead = append(got.Dead, DeadMessage{r.text(), r.text(), r.text()})
@@ -149,31 +188,42 @@ func (r *reply) parts(given, dead int) (parts map[int][]string) {
 	return parts
 }
 
-// leaseState is what extend says of a delivery.
-type leaseState int
+// An ExtendReply is what extend says of leases and messages, in the order of the call.
+type ExtendReply struct {
+	Canceled int64
+	Left     []int  // of each lease its count; 0: it is over
+	There    []bool // of each id; false: the message is nowhere
+}
 
-const (
-	LeaseRenewed leaseState = iota
-	leaseLost               // it is not held any more, but its message lives on elsewhere
-	LeaseGone               // its message is nowhere
-)
-
-// Extend renews the leases of deliveries, and returns what became of each.
-func (s *Store) Extend(ctx context.Context, lease time.Duration, tags []string) ([]leaseState, error) {
-	args := append(make([]any, 0, 1+2*len(tags)), lease.Microseconds())
-	ids := make([]string, len(tags))
-	for i := range tags {
-		ids[i], _ = message.SplitTag(tags[i])
-		args = append(args, &tags[i], &ids[i])
+// Extend renews leases by their names, and looks at messages by their ids.
+func (s *Store) Extend(ctx context.Context, lease time.Duration, names, ids []string) (ExtendReply, error) {
+	args := append(make([]any, 0, 2+len(names)+len(ids)), lease.Microseconds(), len(names))
+	for i := range names {
+		args = append(args, &names[i])
+	}
+	for i := range ids {
+		args = append(args, &ids[i])
 	}
 	r := s.run(ctx, ExtendScript, args)
-	states := make([]leaseState, len(tags))
-	for i := range states {
-		if states[i] = leaseState(r.number()); states[i] < LeaseRenewed || states[i] > LeaseGone {
-			r.fail("answer %d", states[i])
+	got := ExtendReply{Canceled: r.int64(), Left: make([]int, len(names))}
+	for i := range got.Left {
+		if got.Left[i] = r.number(); got.Left[i] < 0 {
+			r.fail("count %d", got.Left[i])
 		}
 	}
-	return states, r.err("extend")
+	got.There = r.flags(len(ids))
+	return got, r.err("extend")
+}
+
+// Keep parts a lease: what its holder holds of it stays, and what else is held goes on without it. It returns how many messages do.
+func (s *Store) Keep(ctx context.Context, name string, tags []string) (others int, err error) {
+	args := append(make([]any, 0, 1+len(tags)), name)
+	for i := range tags {
+		args = append(args, &tags[i])
+	}
+	r := s.run(ctx, KeepScript, args)
+	others = r.number()
+	return others, r.err("keep")
 }
 
 // Overrun keeps the places of deliveries whose handlers run on, for a lease, or frees them if that is 0.

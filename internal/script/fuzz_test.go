@@ -83,6 +83,9 @@ func FuzzReply(f *testing.F) {
 				t.Errorf("%v: %d envelopes of %d messages", reply, len(got.Envelopes), len(got.Tags))
 			}
 		}
+		for i := range outcomes {
+			outcomes[i].Lease = &Lease{Name: "a:1"}
+		}
 		if got, err := s.Settle(ctx, &Caller{}, outcomes); !bad(err) {
 			for _, i := range got.Void {
 				if i < 0 || i >= len(outcomes) {
@@ -90,8 +93,8 @@ func FuzzReply(f *testing.F) {
 				}
 			}
 		}
-		if answers, err := s.Extend(ctx, time.Second, []string{"a", "2:b"}); !bad(err) && len(answers) != 2 {
-			t.Errorf("%v: %d answers for 2", reply, len(answers))
+		if got, err := s.Extend(ctx, time.Second, []string{"a:1"}, []string{"a", "b"}); !bad(err) && len(got.Left)+len(got.There) != 3 {
+			t.Errorf("%v: %+v", reply, got)
 		}
 		if err := s.Overrun(ctx, time.Second, []string{"a"}); !bad(err) && len(reply) != 1 {
 			t.Errorf("%v: %v", reply, err)

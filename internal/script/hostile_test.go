@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -59,14 +60,14 @@ func everyCall(r *rig, c *Caller, i int) (errs []error) {
 		_, err := r.Store.Fetch(ctx, c, FetchRequest{Want: 10, ByAlarm: true, Settings: &r.with})
 		try("fetch by the alarm", err)
 	}
-	_, err := r.Store.Extend(ctx, r.with.Lease, []string{queuetest.IDOf(name("a"))})
+	_, err := r.Store.Extend(ctx, r.with.Lease, []string{c.lease()}, []string{queuetest.IDOf(name("a"))})
 	try("extend", err)
 	for _, call := range []struct {
 		what string
 		do   func() error
 	}{
 		{"settle", func() error {
-			_, err := r.Store.Settle(ctx, c, []Settlement{kept(name("a"), time.Second, "v"), ends(OutcomeRetry, name("b"), 1, 0, "x")})
+			_, err := r.Store.Settle(ctx, c, r.leased([]Settlement{kept(name("a"), time.Second, "v"), ends(OutcomeRetry, name("b"), 1, 0, "x")}))
 			return err
 		}},
 		{"steer", func() error {
@@ -95,7 +96,7 @@ func everyCall(r *rig, c *Caller, i int) (errs []error) {
 // TestScriptRubbishInState: no value in one field of state, or in all of them, makes a script raise or stops the queue.
 func TestScriptRubbishInState(t *testing.T) {
 	t.Parallel()
-	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "pause", "paused", "settings", "dropped",
+	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "pause", "paused", "settings", "dropped",
 		"layout", "done", "changed", "aging", "call:"}
 	for n, field := range fields {
 		t.Run(strings.TrimSuffix(field, ":"), func(t *testing.T) {
@@ -153,7 +154,7 @@ func TestScriptLongTextInState(t *testing.T) {
 		}
 		return server.Busy() - before
 	}
-	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "lent", "paused", "settings", "dropped", "counted", "done",
+	fields := []string{"armed", "seen", "grace", "big", "swept", "cursor", "canceled", "paused", "settings", "dropped", "counted", "done",
 		"held", "changed", "limits", "override", "limited", "throttled", "tat", "sent", "acked"}
 	for _, text := range []string{"1", "1 ", " "} {
 		short, long := cost(fields, text, 200), cost(fields, text, 40_000)
@@ -189,7 +190,7 @@ func TestScriptRubbishScores(t *testing.T) {
 				r.done(kept("d", time.Minute, "v"), ends(OutcomeRetry, "q", 1, 0, "x"), ends(OutcomeGarbage, "g", 1, 0, "x"))
 				r.put(msg("p", 0))
 				r.do("ZADD", r.Keys.pending, score, queuetest.IDOf("p"))
-				r.do("ZADD", r.Keys.unack, score, queuetest.IDOf("u"))
+				r.do("ZADD", r.Keys.unack, score, r.leases[queuetest.IDOf("u")].Name)
 				r.do("ZADD", r.Keys.retry, score, tagFor("2:q"))
 				r.do("ZADD", r.Keys.garbage, score, queuetest.IDOf("g"))
 				r.do("ZADD", r.Keys.done, score, queuetest.IDOf("d"))
@@ -217,19 +218,24 @@ func TestScriptRubbishScores(t *testing.T) {
 	}
 }
 
-// TestScriptRubbishRecords: a fail record that no script wrote counts as no record.
+// TestScriptRubbishRecords: a fail record that no script wrote counts as no record. If it begins with the number of another delivery, the
+// message is not held any more, and only repair brings it back.
 func TestScriptRubbishRecords(t *testing.T) {
 	t.Parallel()
 	onReal(t, func(r *rig) {
+		held, another := 0, regexp.MustCompile(`^[2-9]\d{0,8} `)
 		for i, record := range append(rubbish, "2 -5 0 1700000000000000 x", "2 0 -5 1700000000000000 x", "2 99999999999 99999999999 1 x") {
 			name := fmt.Sprint("m", i)
 			r.hand(msg(name, 0))
 			r.do("HSET", r.Keys.fail, queuetest.IDOf(name), record)
+			if !another.MatchString(record) {
+				held++
+			}
 		}
 		r.tickTo(9 * time.Second)
 		r.at(11 * time.Second)
 		f := r.fetch(NewCaller(), MaxBatch)
-		r.equal("lost", f.Lost, len(rubbish)+3)
+		r.equal("lost", f.Lost, held)
 		r.at(13 * time.Second)
 		for _, d := range takenOf(r.fetch(NewCaller(), MaxBatch)) {
 			if d.broken != nil || d.losses != 1 || d.msg.Failures != 0 {
@@ -259,31 +265,5 @@ func TestScriptRubbishConsumers(t *testing.T) {
 			r.ask(c, FetchRequest{Presence: PresenceLeaving})
 		}
 		goesOn(r)
-	})
-}
-
-// TestScriptForeignLeases: a repeat is answered although thousands of foreign members have the lease end of its lost reply.
-func TestScriptForeignLeases(t *testing.T) {
-	t.Parallel()
-	onReal(t, func(r *rig) {
-		r.put(msg("a", 0), msg("b", 0))
-		c := NewCaller()
-		if got := r.fetch(c, 2); len(got.Tags) != 2 {
-			r.t.Fatalf("%+v", got)
-		}
-		lent := r.Cli.HGet(queuetest.CtxB, r.Keys.State, "lent").Val()
-		args, members := []any{"ZADD", r.Keys.unack}, []any{"ZREM", r.Keys.unack}
-		for i := range 9000 {
-			args = append(args, lent, fmt.Sprint("foreign", i))
-			members = append(members, fmt.Sprint("foreign", i))
-		}
-		r.do(args...)
-		for _, a := range []FetchRequest{{Want: 2}, {Want: 2, Bytes: 1}, {Probe: true}} {
-			a.Settings = &r.with
-			if _, err := r.Store.Fetch(queuetest.CtxB, c, a); err != nil {
-				r.t.Errorf("%+v: %v", a, err)
-			}
-		}
-		r.do(members...)
 	})
 }

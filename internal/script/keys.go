@@ -28,7 +28,7 @@ func Legible(name string) bool {
 
 // keys are the names of a queue's structures. The hash tag keeps them in one slot of a Cluster.
 type keys struct {
-	pending, ready, unack, retry, garbage, msg, fail, key, Wake, State, consumers, history, sequence, done, result, held,
+	pending, ready, unack, lease, retry, garbage, msg, fail, key, Wake, State, consumers, history, sequence, done, result, held,
 	parts, schedules, journal string
 
 	Events string // a channel
@@ -37,13 +37,13 @@ type keys struct {
 }
 
 // structures are what scripts call a queue's keys (KEYS.pending), in the order in which they take them.
-var structures = [...]string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state", "consumers", "history",
+var structures = [...]string{"pending", "ready", "unack", "lease", "retry", "garbage", "msg", "fail", "key", "wake", "state", "consumers", "history",
 	"sequence", "done", "result", "held", "parts", "schedules", "journal"}
 
 func keysOf(prefix, name string) keys {
 	base := "{" + prefix + ":" + name + "}:"
 	k := keys{
-		pending: base + "pending", ready: base + "ready", unack: base + "unack", retry: base + "retry",
+		pending: base + "pending", ready: base + "ready", unack: base + "unack", lease: base + "lease", retry: base + "retry",
 		garbage: base + "garbage", msg: base + "msg", fail: base + "fail", key: base + "key",
 		Wake: base + "wake", State: base + "state", consumers: base + "consumers", history: base + "history",
 		sequence: base + "sequence", done: base + "done", result: base + "result", held: base + "held", parts: base + "parts",

@@ -24,7 +24,7 @@ func TestScriptLook(t *testing.T) {
 			at    time.Duration
 		}{
 			"far": {statePending, time.Hour + r.since(r.now)}, "due": {stateReady, r.since(0)}, "ready": {stateReady, r.since(0)},
-			"retry": {stateReady, r.since(0)}, "lost": {stateUnack, 10*time.Second + time.Microsecond}, "dead": {stateGarbage, 0},
+			"retry": {stateReady, r.since(0)}, "lost": {stateUnack, 10 * time.Second}, "dead": {stateGarbage, 0},
 		} {
 			if got := r.looks("id", queuetest.IDOf(name)); got == nil || got.State != want.state || r.since(got.At) != want.at || got.Payload != name {
 				r.t.Errorf("%s: %+v, want %+v", name, got, want)

@@ -49,6 +49,7 @@ func (r *rig) looks(by, what string) *looked {
 
 // A taken delivery is what a fetch hands out, read.
 type taken struct {
+	lease  *Lease
 	tag    string
 	msg    message.Delivered
 	losses int
@@ -73,7 +74,7 @@ func takenOf(f FetchReply) (all []taken) {
 			broken = e.Group.Fill(f.Parts[i])
 		}
 		id, n := message.SplitTag(tag)
-		all = append(all, taken{tag, e.Delivered(id, n, record.Failures), record.Losses, record.Errors, broken,
+		all = append(all, taken{f.Lease, tag, e.Delivered(id, n, record.Failures), record.Losses, record.Errors, broken,
 			e.TTL, e.KeyHold, e.Retention, e.Since})
 	}
 	return all
@@ -83,7 +84,7 @@ func tagsTaken(ds []taken) []string { return conc.Mapped(ds, func(d *taken) stri
 
 // ends is the settlement of a delivery. An ack is made as the message wants it.
 func (d *taken) ends(kind OutcomeKind) Settlement {
-	s := Settlement{Tag: d.tag, ID: d.msg.ID, Key: d.msg.Key, Number: d.msg.Delivery, Kind: kind,
+	s := Settlement{Lease: d.lease, Tag: d.tag, ID: d.msg.ID, Key: d.msg.Key, Number: d.msg.Delivery, Kind: kind,
 		Failures: d.msg.Failures, Losses: d.losses, Errors: d.errors}
 	if kind != OutcomeAck {
 		return s

@@ -37,7 +37,11 @@ type machine struct {
 	who        [4]Caller
 	sent       int
 	given      []taken // the newest first
+	spent      map[spent]bool
 }
+
+// spent is a delivery for which a settlement was made.
+type spent struct{ lease, tag string }
 
 func newMachine(t *testing.T, most int, made *atomic.Int64) *machine {
 	cli := redis.NewClient(&redis.Options{Addr: queuetest.Shared.Addr(), ReadTimeout: time.Minute})
@@ -68,11 +72,11 @@ end
 for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.wake, KEYS.done, KEYS.held}) do
   put(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'))
 end
-for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result, KEYS.parts, KEYS.history}) do
+for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result, KEYS.parts, KEYS.lease, KEYS.history}) do
   put(redis.call('HGETALL', key))
 end
 put(redis.call('LRANGE', KEYS.ready, 0, -1))
-local numbers = {'armed', 'seen', 'lent', 'pause', 'counted', 'done', 'held', 'aging',
+local numbers = {'armed', 'seen', 'canceled', 'pause', 'counted', 'done', 'held', 'aging',
   'sent', 'delivered', 'acked', 'failed', 'lost', 'garbage', 'superseded', 'started', 'late', 'latest'}
 for _, name in ipairs(numbers) do out[#out + 1] = redis.call('HGET', KEYS.state, name) or '0' end
 for _, name in ipairs({'paused', 'grace', 'settings', 'limits', 'override', 'tat', 'throttled', 'limited'}) do
@@ -94,8 +98,11 @@ func pairsOf[V any](r *reply, value func() V) map[string]V {
 func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	args := cmd.Args()
 	s := m.scripts[args[1].(string)]
+	if s == nil { // what a fetch handed out is read
+		return m.UniversalClient.Process(ctx, cmd)
+	}
 	if args[1] == FetchScript.SHA || args[1] == FetchScript.Text {
-		args[len(args)-7] = m.seed
+		args[len(args)-8] = m.seed
 	}
 	args[1] = s.SHA
 	if cmd.Name() == "eval" {
@@ -119,14 +126,14 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 	for i := range sets {
 		sets[i] = pairsOf(r, r.int64)
 	}
-	var hashes [6]map[string]string
+	var hashes [7]map[string]string
 	for i := range hashes {
 		hashes[i] = pairsOf(r, r.text)
 	}
 	history := pairsOf(r, r.text)
 	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"], done: sets[5], holds: sets[6],
-		msg: hashes[0], fail: hashes[1], key: hashes[2], sequence: hashes[3], result: hashes[4], parts: hashes[5], ready: r.take(r.number()),
-		armed: r.int64(), seen: r.int64(), lent: r.int64(), pause: r.int64(), counted: r.int64(), doneAt: r.int64(),
+		msg: hashes[0], fail: hashes[1], key: hashes[2], sequence: hashes[3], result: hashes[4], parts: hashes[5], listed: hashes[6], ready: r.take(r.number()),
+		armed: r.int64(), seen: r.int64(), canceled: r.int64(), pause: r.int64(), counted: r.int64(), doneAt: r.int64(),
 		holdAt: r.int64(), aging: r.int64(), history: history}
 	for i := range m.held.counts {
 		m.held.counts[i] = r.int64()

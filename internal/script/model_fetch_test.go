@@ -39,10 +39,11 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	if m.seen > m.now { // the clock was stepped back
 		m.seen, m.grace = 0, ""
 	}
-	var ends int64
-	if repeat && call.answer != int64(0) {
-		out.Tags = m.fitting(m.notSuperseded(m.heldUntil(call.answer.(int64)), &out), a)
-		ends = m.lend(out.Tags)
+	out.Lease = &Lease{Name: c.lease()}
+	out.Lease.Canceled.Store(m.canceled)
+	if _, there := m.listed[c.lease()]; repeat && there {
+		out.Tags = m.fitting(m.heldOf(c.lease()), a)
+		m.endLease(c.lease())
 	}
 	byAlarm := a.ByAlarm && !a.Rearm && called && !repeat && !limit.on && m.quiet(byAge)
 	m.shorten()
@@ -63,11 +64,14 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 		room := 500 - reclaimed - swept
 		out.Tags = append(out.Tags, m.take(a, &room, jitter)...)
 		over := m.takeOver(&limit, out.Tags, room-len(out.Tags))
-		ends = m.lend(append(out.Tags, over...))
 		m.count("delivered", len(out.Tags)+len(over))
 		m.countLate(out.Tags, over)
 		out.Tags = append(out.Tags, over...)
 		given = len(out.Tags)
+	}
+	ends := m.now + m.lease()
+	if len(out.Tags) > 0 {
+		m.lend(c.lease(), ends, out.Tags)
 	}
 	for _, tag := range out.Tags {
 		out.Envelopes = append(out.Envelopes, m.msg[queuetest.IDIn(tag)])
@@ -99,33 +103,8 @@ func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
 	m.count("garbage", len(out.Dead))
 	m.count("superseded", out.Replaced)
 	m.keepHistory(byAge)
-	m.calls[c.ID], m.used = answered{c.N, ends, m.now}, true
+	m.calls[c.ID], m.used = answered{n: c.N, at: m.now}, true
 	return out
-}
-
-// heldUntil is what is held under one lease. That is what a repeat brings: the lease is of the call that it repeats.
-func (m *model) heldUntil(ends int64) []string {
-	tags := []string{}
-	for _, tag := range until(m.unack, ends, len(m.unack)) {
-		if m.unack[tag] == ends {
-			tags = append(tags, tag)
-		}
-	}
-	return tags
-}
-
-// notSuperseded ends those of a lost reply that were superseded, and returns the others.
-func (m *model) notSuperseded(tags []string, out *FetchReply) []string {
-	return slices.DeleteFunc(tags, func(tag string) bool {
-		r := m.record(queuetest.IDIn(tag))
-		if !r.Superseded {
-			return false
-		}
-		delete(m.unack, tag)
-		out.Replaced++
-		m.finish(queuetest.IDIn(tag), message.FailRecord{Delivery: r.Delivery + 1, Failures: r.Failures, Losses: r.Losses, When: m.now, Errors: r.Errors, Superseded: false})
-		return true
-	})
 }
 
 // age says whether anything may be deleted by age, and whether no more than a page by each call: after a step of the clock.
@@ -200,7 +179,7 @@ func (m *model) sweep(c Caller) {
 func (m *model) quiet(byAge bool) bool {
 	over := func(at int64) bool { return at != 0 && at <= m.now }
 	for _, ends := range m.unack {
-		if 2*(ends-m.now) < m.lease() || ends > m.now+m.lease()+1000 {
+		if 2*(ends-m.now) < m.lease() || ends > m.now+m.lease() {
 			return false
 		}
 	}
@@ -209,41 +188,59 @@ func (m *model) quiet(byAge bool) bool {
 
 // reclaim takes back deliveries whose leases ran out, and places, unless it is a probe, and returns how many.
 func (m *model) reclaim(out *FetchReply, probe bool, jitter func(int) int64) int {
-	var expired []string
+	var expired []string // leases, and places
 	for _, tag := range until(m.unack, m.now, len(m.unack)) {
 		if len(expired) < 100 && !probe && m.lasts(m.unack[tag]) <= m.now {
 			expired = append(expired, tag)
 		}
 	}
-	for _, tag := range expired {
-		delete(m.unack, tag)
-		if strings.HasPrefix(tag, "overrun:") {
-			continue
+	moved, looked := 0, 0
+	full := func() bool { return moved >= 100 || looked >= 500 }
+	for _, name := range expired {
+		if full() {
+			break
 		}
-		out.Lost++
-		id := queuetest.IDIn(tag)
-		r := m.record(id)
-		r.Losses++
-		over := r.Superseded
-		poison, text := !over && r.Losses >= int(m.claims[1].value), queuetest.LostText
-		if poison {
-			text = PoisonText
+		tags, ends := strings.Fields(m.listed[name]), m.unack[name]
+		m.endLease(name)
+		for len(tags) > 0 && !full() {
+			looked++
+			if m.isHeld(tags[0]) {
+				moved++
+				m.lose(tags[0], out, jitter)
+			}
+			tags = tags[1:]
 		}
-		r.Errors = m.withError(r.Delivery, text, r.Errors, message.MaxErrorText)
-		if r.Delivery, r.When, r.Superseded = r.Delivery+1, m.now, false; over {
-			out.Replaced++
-			m.finish(id, r)
-		} else if poison {
-			m.freeKey(id)
-			m.garbage[id] = m.now
-			m.note(id, r)
-			out.Dead = append(out.Dead, DeadMessage{id, m.msg[id], m.fail[id]})
-		} else {
-			m.note(id, r)
-			m.retry[queuetest.TagOf(id, r.Delivery)] = m.now + jitter(500_000*r.Losses)
+		if len(tags) > 0 {
+			m.lendRest(name, ends, tags)
 		}
 	}
-	return len(expired)
+	return moved
+}
+
+// lose is what a loss does to a message.
+func (m *model) lose(tag string, out *FetchReply, jitter func(int) int64) {
+	out.Lost++
+	id := queuetest.IDIn(tag)
+	r := m.record(id)
+	r.Losses++
+	over := r.Superseded
+	poison, text := !over && r.Losses >= int(m.claims[1].value), queuetest.LostText
+	if poison {
+		text = PoisonText
+	}
+	r.Errors = m.withError(r.Delivery, text, r.Errors, message.MaxErrorText)
+	if r.Delivery, r.When, r.Superseded = r.Delivery+1, m.now, false; over {
+		out.Replaced++
+		m.finish(id, r)
+	} else if poison {
+		m.freeKey(id)
+		m.garbage[id] = m.now
+		m.note(id, r)
+		out.Dead = append(out.Dead, DeadMessage{id, m.msg[id], m.fail[id]})
+	} else {
+		m.note(id, r)
+		m.retry[queuetest.TagOf(id, r.Delivery)] = m.now + jitter(500_000*r.Losses)
+	}
 }
 
 // nextDue is when something that waits may be handed out next, 0: nothing waits.
@@ -337,25 +334,6 @@ func (m *model) aged(buried int, byAge bool) (old, trimmed []string) {
 	return old, trimmed
 }
 
-// lend gives deliveries a lease end that no other has and the fetch before had not.
-func (m *model) lend(tags []string) int64 {
-	if len(tags) == 0 {
-		return 0
-	}
-	ends := m.renewal() + 1
-	for ends == m.lent || slices.Contains(slices.Collect(maps.Values(m.unack)), ends) {
-		ends += 2
-	}
-	m.lent = ends
-	for _, tag := range tags {
-		m.unack[tag] = ends
-	}
-	return ends
-}
-
-// renewal is the even lease end of what is renewed now.
-func (m *model) renewal() int64 { return (m.now + m.lease()) &^ 1 }
-
 // lease is the longest that a consumer asks for.
 func (m *model) lease() int64 {
 	if asked := m.with.Lease.Microseconds(); asked > m.claims[0].value || m.forgotten(0) {
@@ -389,8 +367,8 @@ func (m *model) agree() FetchSettings {
 func (m *model) shorten() {
 	all := until(m.unack, math.MaxInt64, len(m.unack))
 	for _, tag := range all[max(0, len(all)-100):] {
-		if m.unack[tag] > m.now+m.lease()+1000 {
-			m.unack[tag] = m.renewal()
+		if m.unack[tag] > m.now+m.lease() {
+			m.unack[tag] = m.now + m.lease()
 		}
 	}
 }

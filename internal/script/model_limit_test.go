@@ -115,7 +115,7 @@ func (m *model) bound(f *aFetchLimit, want int) int {
 		want = 0
 	}
 	if f.l.Concurrency > 0 {
-		want = max(min(want, f.l.Concurrency-len(m.unack)), 0)
+		want = max(min(want, f.l.Concurrency-m.taken()), 0)
 	}
 	if f.l.Rate > 0 {
 		per, n := f.l.Per.Microseconds(), int64(f.l.Rate)
@@ -140,7 +140,7 @@ func (m *model) limitNext(f *aFetchLimit, next int64, given int) (at int64, off 
 		}
 	}
 	switch {
-	case next != 0 && next <= m.now && f.l.Concurrency > 0 && len(m.unack) >= f.l.Concurrency:
+	case next != 0 && next <= m.now && f.l.Concurrency > 0 && m.taken() >= f.l.Concurrency:
 		return 0, next, true
 	case next != 0 && f.open > max(next, m.now):
 		return f.open, next, false
@@ -155,7 +155,7 @@ func (m *model) left(f *aFetchLimit) int {
 		n = 0
 	}
 	if f.l.Concurrency > 0 {
-		n = min(n, f.l.Concurrency-len(m.unack))
+		n = min(n, f.l.Concurrency-m.taken())
 	}
 	if f.l.Rate > 0 {
 		n = int(min(int64(n), m.tokens(f.l)))
@@ -239,7 +239,7 @@ func (m *model) places() int {
 // overrun keeps the place of a handler that runs on although its message is canceled.
 func (m *model) overrun(tag string) {
 	if m.places() > 0 {
-		m.unack["overrun:"+tag] = m.unack[tag] &^ 1
+		m.unack["overrun:"+tag] = m.now + m.lasting()
 	}
 }
 
@@ -251,7 +251,7 @@ func (m *model) overruns(lease time.Duration, ds []taken) {
 	before := len(m.unack)
 	for _, d := range ds {
 		if delete(m.unack, "overrun:"+d.tag); lease > 0 {
-			m.unack["overrun:"+d.tag] = (m.now + lease.Microseconds()) &^ 1
+			m.unack["overrun:"+d.tag] = m.now + lease.Microseconds()
 		}
 	}
 	if lease == 0 && len(m.unack) < before {

@@ -21,12 +21,20 @@ type settling struct {
 
 func (m *model) settle(batch []Settlement) any {
 	s := settling{out: SettleReply{Now: m.now}}
+	alive, settled := map[string]bool{}, map[string]int{}
+	for _, o := range batch {
+		_, alive[o.Lease.Name] = m.listed[o.Lease.Name]
+	}
 	for i, o := range batch {
-		if m.ends(o) {
-			m.settleOne(&s, i, o)
-		} else {
+		if !m.ends(o, alive[o.Lease.Name]) {
 			s.out.Void = append(s.out.Void, i)
+			continue
 		}
+		settled[o.Lease.Name]++
+		m.settleOne(&s, i, o)
+	}
+	for name, n := range settled {
+		m.letGo(name, n)
 	}
 	for _, i := range s.acked {
 		for j, next := range batch[i].Follows {
@@ -60,7 +68,7 @@ func (m *model) settle(batch []Settlement) any {
 // settleOne is what an outcome does whose delivery was held.
 func (m *model) settleOne(s *settling, i int, o Settlement) {
 	if o.Overrun > 0 {
-		m.unack["overrun:"+o.Tag] = (m.now + o.Overrun.Microseconds()) &^ 1
+		m.unack["overrun:"+o.Tag] = m.now + o.Overrun.Microseconds()
 	}
 	if o.Failed {
 		m.count("failed", 1)
@@ -162,17 +170,16 @@ func (m *model) room(setting int) int {
 	return int(m.claims[setting].value % unbounded)
 }
 
-// ends takes a delivery from where it is held, and what was handled also from where it was before, if the server
-// forgot that it was handed out.
-func (m *model) ends(o Settlement) bool {
-	if o.Parts > 0 && m.msg[o.ID] != "" && m.envelope(o.ID).Group.Count > o.Parts { // another one has it, under the same tag
+// ends says whether an outcome counts: its delivery is held under a lease that is alive, or it was handled and waits again where it was
+// before, because the server forgot that it was handed out.
+func (m *model) ends(o Settlement, alive bool) bool {
+	if alive {
+		return m.isHeld(o.Tag)
+	}
+	if m.changed && o.Key != "" || o.Parts > 0 || o.Kind != OutcomeAck && o.Kind != OutcomeDone { // it may be another one since
 		return false
 	}
-	places := []map[string]int64{m.unack, m.pending, m.retry}
-	if m.changed && o.Key != "" || o.Parts > 0 || o.Kind != OutcomeAck && o.Kind != OutcomeDone { // it may be another one since
-		places = places[:1]
-	}
-	for _, set := range places {
+	for _, set := range []map[string]int64{m.pending, m.retry} {
 		if _, there := set[o.Tag]; there {
 			delete(set, o.Tag)
 			return true
@@ -231,7 +238,6 @@ func (m *model) fitting(tags []string, a FetchRequest) []string {
 	}
 	for _, tag := range tags {
 		if !slices.Contains(fit, tag) {
-			delete(m.unack, tag)
 			r := m.record(queuetest.IDIn(tag))
 			m.note(queuetest.IDIn(tag), message.FailRecord{Delivery: r.Delivery + 1, Failures: r.Failures, Losses: r.Losses, When: m.now, Errors: r.Errors, Superseded: false})
 			m.ready = append(m.ready, queuetest.TagOf(queuetest.IDIn(tag), r.Delivery+1))

@@ -38,7 +38,7 @@ func (m *model) takeOut(id string, running bool) interceptReply {
 	tag, state := queuetest.TagOf(id, m.record(id).Delivery), stateReady
 	if due, ok := m.pending[tag]; ok && due > m.now {
 		state = statePending
-	} else if _, ok := m.unack[tag]; ok {
+	} else if _, ok := m.allHeld()[tag]; ok {
 		state = stateUnack
 	} else if _, ok := m.retry[tag]; ok {
 		state = stateRetry
@@ -54,11 +54,11 @@ func (m *model) takeOut(id string, running bool) interceptReply {
 	}
 	m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
 	if state == stateUnack {
+		m.noteCancel()
 		m.overrun(tag)
 	}
-	for _, set := range []map[string]int64{m.pending, m.unack, m.retry} {
-		delete(set, tag)
-	}
+	delete(m.pending, tag)
+	delete(m.retry, tag)
 	m.forget(id)
 	return interceptReply{State: state, ID: id}
 }
@@ -70,13 +70,16 @@ func (m *model) found(id, only string) (tag, place string, score int64) {
 		name string
 		of   map[string]int64
 		tag  string
-	}{{"pending", m.pending, tag}, {"unack", m.unack, tag}, {"garbage", m.garbage, id}, {"retry", m.retry, tag}, {"done", m.done, id}} {
+	}{{"pending", m.pending, tag}, {"garbage", m.garbage, id}, {"retry", m.retry, tag}, {"done", m.done, id}} {
 		if at, ok := set.of[set.tag]; ok && (only == "" || only == set.name) && (set.name != "done" || at > m.now) {
 			return set.tag, set.name, at
 		}
 	}
 	if slices.Contains(m.ready, tag) && (only == "" || only == "ready") {
 		return tag, "ready", 0
+	}
+	if _, held := m.allHeld()[tag]; held && (only == "" || only == "unack") {
+		return tag, "unack", -1
 	}
 	return tag, "", 0
 }
@@ -88,6 +91,7 @@ func (m *model) steer(do SteerRequest) any {
 	}
 	out := make([]Steered, len(do.Targets))
 	var first, nth int64
+	canceled := false
 	for i, listed := range do.Targets {
 		if do.What == SteerRelease {
 			out[i] = m.release(listed.Tag)
@@ -96,7 +100,7 @@ func (m *model) steer(do SteerRequest) any {
 		id, _ := message.SplitTag(listed.Tag)
 		r := m.record(id)
 		tag, place, score := m.found(id, do.Only)
-		if do.Only != "" && (tag != listed.Tag || listed.Score != "" && listed.Score != strconv.FormatInt(score, 10)) || m.msg[id] == "" {
+		if do.Only != "" && (tag != listed.Tag || listed.Score != "" && score >= 0 && listed.Score != strconv.FormatInt(score, 10)) || m.msg[id] == "" {
 			place = ""
 		}
 		due := place == "ready" || (place == "pending" || place == "retry") && score <= m.now
@@ -135,8 +139,8 @@ func (m *model) steer(do SteerRequest) any {
 		delete(m.pending, tag)
 		delete(m.retry, tag)
 		if place == "unack" {
+			canceled = true
 			m.overrun(tag)
-			delete(m.unack, tag)
 		}
 		if deletes {
 			m.forget(id)
@@ -161,6 +165,9 @@ func (m *model) steer(do SteerRequest) any {
 		first = sooner(first, next)
 	}
 	m.armLater(first)
+	if canceled {
+		m.noteCancel()
+	}
 	return out
 }
 

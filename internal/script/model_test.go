@@ -36,13 +36,13 @@ type contents struct {
 	pending, unack, retry, garbage, done map[string]int64 // tag -> instant
 	ready                                []string
 	msg, fail, key, sequence, result     map[string]string
-	parts                                map[string]string
-	holds                                map[string]int64 // message key -> until when an acked message keeps it
-	holdAt                               int64            // the first of these
-	wake                                 int64            // instant on the marker; 0: somebody took it, or there is none
+	parts, listed                        map[string]string // listed: the hash lease
+	holds                                map[string]int64  // message key -> until when an acked message keeps it
+	holdAt                               int64             // the first of these
+	wake                                 int64             // instant on the marker; 0: somebody took it, or there is none
 
-	armed, seen, lent, pause, counted, doneAt, aging int64
-	paused, grace, settings                          string
+	armed, seen, canceled, pause, counted, doneAt, aging int64
+	paused, grace, settings                              string
 
 	counts  [10]int64 // not yet in history
 	history map[string]string
@@ -71,7 +71,7 @@ func newModel(with FetchSettings) *model {
 func newContents() contents {
 	return contents{holds: map[string]int64{}, pending: map[string]int64{}, unack: map[string]int64{},
 		retry: map[string]int64{}, garbage: map[string]int64{},
-		done: map[string]int64{}, result: map[string]string{}, parts: map[string]string{},
+		done: map[string]int64{}, result: map[string]string{}, parts: map[string]string{}, listed: map[string]string{},
 		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, sequence: map[string]string{},
 		history: map[string]string{}}
 }
@@ -204,18 +204,6 @@ func (m *model) armLater(first int64) {
 		first = max(first, m.pause)
 	}
 	m.arm(first)
-}
-
-func (m *model) extend(ds []taken) any {
-	answers := make([]leaseState, len(ds))
-	for i, d := range ds {
-		if _, held := m.unack[d.tag]; held {
-			m.unack[d.tag] = m.renewal()
-		} else if answers[i] = LeaseGone; m.msg[d.msg.ID] != "" {
-			answers[i] = leaseLost
-		}
-	}
-	return answers
 }
 
 // freeKey lets go of a message's key, which stays taken if it is held.

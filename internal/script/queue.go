@@ -128,7 +128,7 @@ func (s *Store) runOnReplicas(ctx context.Context, sc *script, args []any, n int
 	c, err := s.replicated(ctx, sc, args, n, timeout)
 	if err == nil && c.Early() { // the call has its effect once, and the replicas have the whole time again
 		if c, err = s.replicated(ctx, sc, args, n, timeout); err != nil {
-			err = fmt.Errorf("%w: %w", link.ErrCarriedOut, err)
+			err = fmt.Errorf("%w, but the replicas could not be asked: %w", link.ErrCarriedOut, err)
 		}
 	}
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"flag"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,12 +55,12 @@ func (m *machine) sequence(t *rapid.T) {
 		GarbageMax: rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room in garbage"),
 		DoneMax:    rapid.SampledFrom([]int{0, 2, 20}).Draw(t, "room for what is done")})
 	m.limiting = rapid.Bool().Draw(t, "limits")
-	m.held, m.blind, m.sent, m.given, m.calls = newContents(), false, 0, nil, [4][]func(*rapid.T){}
+	m.held, m.blind, m.sent, m.given, m.spent, m.calls = newContents(), false, 0, nil, map[spent]bool{}, [4][]func(*rapid.T){}
 	for i := range m.who {
 		m.who[i] = Caller{ID: "caller" + strconv.Itoa(i)}
 	}
 	t.Repeat(map[string]func(*rapid.T){
-		"again": m.again, "await": m.awaits, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "intercept": m.intercepts,
+		"again": m.again, "await": m.awaits, "extend": m.extends, "fetch": m.fetches, "forget": m.forgets, "keep": m.keeps, "intercept": m.intercepts,
 		"layout": m.layouts, "limit": m.limit,
 		"marker": m.marker, "overrun": m.overrun, "pass": m.pass, "pause": m.pauses, "put": m.puts, "send": m.sends, "settle": m.settles,
 		"steer": m.steers, "ticks": m.ticks,
@@ -95,13 +94,15 @@ func (m *machine) sequence(t *rapid.T) {
 		m.who[0].N++
 		m.doFetch(t, m.who[0], FetchRequest{Want: MaxBatch})
 		var acks []Settlement
+		held := m.allHeld()
 		for _, d := range m.given[:min(MaxBatch, len(m.given))] {
-			if _, held := m.unack[d.tag]; held {
+			if held[d.tag] == d.lease.Name {
 				acks = append(acks, d.ends(OutcomeAck))
 			}
 		}
-		m.who[1].N++
-		m.doSettle(t, m.who[1], acks)
+		if m.who[1].N++; acks != nil {
+			m.doSettle(t, m.who[1], acks)
+		}
 	}
 }
 
@@ -173,6 +174,7 @@ func (m *machine) ask(t *rapid.T) FetchRequest {
 		Rearm:           rapid.Bool().Draw(t, "rearm"),
 		ByAlarm:         rapid.Bool().Draw(t, "by alarm"),
 		HoldsLastChance: rapid.Bool().Draw(t, "holds one on its last chance"),
+		Apart:           rapid.SampledFrom([]int{0, 1, 3}).Draw(t, "apart from"),
 	}
 }
 
@@ -265,18 +267,21 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 	if moved > 500 {
 		t.Fatalf("one call moved %d messages", moved)
 	}
-	m.given = append(ds, m.given...)
+	m.given = append(ds, slices.DeleteFunc(m.given, func(old taken) bool {
+		return slices.ContainsFunc(ds, func(d taken) bool { return d.tag == old.tag && d.lease.Name == old.lease.Name })
+	})...)
 }
 
 // places says where Redis has each message, and "" for one that is gone since it was last asked.
 func (m *machine) places() map[string]string {
 	places := map[string]string{}
-	for i, set := range []map[string]int64{m.held.pending, m.held.unack, m.held.garbage, m.held.done} {
+	for i, set := range []map[string]int64{m.held.pending, m.held.garbage, m.held.done} {
 		for tag := range set {
-			if !strings.HasPrefix(tag, "overrun:") {
-				places[queuetest.IDIn(tag)] = strconv.Itoa(i) + tag
-			}
+			places[queuetest.IDIn(tag)] = strconv.Itoa(i) + tag
 		}
+	}
+	for tag := range m.allHeld() {
+		places[queuetest.IDIn(tag)] = "held " + tag
 	}
 	for tag, at := range m.held.retry { // one that is set aside is moved
 		places[queuetest.IDIn(tag)] = strconv.FormatInt(at, 10)
@@ -290,9 +295,9 @@ func (m *machine) places() map[string]string {
 // some are deliveries: mostly those that are held, and some older ones.
 func (m *machine) some(t *rapid.T) []taken {
 	var ds []taken
-	older := 0
+	older, held := 0, m.allHeld()
 	for _, d := range m.given {
-		if _, held := m.unack[d.tag]; held {
+		if held[d.tag] == d.lease.Name {
 			ds = append(ds, d)
 		} else if older++; older < 3 {
 			ds = append(ds, d)
@@ -314,6 +319,11 @@ func (m *machine) settles(t *rapid.T) {
 	}
 	var batch []Settlement
 	for i, d := range ds {
+		key := spent{d.lease.Name, d.tag}
+		if m.spent[key] { // a consumer settles each delivery once
+			continue
+		}
+		m.spent[key] = true
 		s := d.ends(OutcomeAck)
 		if i < 4 {
 			s = m.ends(t, d)
@@ -322,6 +332,9 @@ func (m *machine) settles(t *rapid.T) {
 			s.Overrun = rapid.SampledFrom([]time.Duration{0, 0, rigLease}).Draw(t, "its handler runs on")
 		}
 		batch = append(batch, s)
+	}
+	if batch == nil {
+		return
 	}
 	plain := slices.DeleteFunc(slices.Clone(batch), func(o Settlement) bool { return !o.plain() })
 	batch = append(plain, slices.DeleteFunc(batch, func(o Settlement) bool { return o.plain() })...)
@@ -365,8 +378,39 @@ func (m *machine) extends(t *rapid.T) {
 	if ds == nil {
 		return
 	}
-	got, err := m.store.Extend(context.Background(), rigLease, tagsTaken(ds))
-	m.same(t, "extend", got, err, m.extend(ds))
+	var names, ids []string
+	for _, d := range ds {
+		if ids = append(ids, d.msg.ID); !slices.Contains(names, d.lease.Name) {
+			names = append(names, d.lease.Name)
+		}
+	}
+	got, err := m.store.Extend(context.Background(), rigLease, names, ids)
+	m.same(t, "extend", got, err, m.extend(names, ids))
+}
+
+// keeps parts a lease. What goes on without its holder is not settled any more.
+func (m *machine) keeps(t *rapid.T) {
+	ds := m.some(t)
+	if ds == nil {
+		return
+	}
+	name := ds[0].lease.Name
+	var tags []string
+	for _, d := range m.given {
+		if d.lease.Name == name && rapid.Bool().Draw(t, "it is held") {
+			tags = append(tags, d.tag)
+		}
+	}
+	if len(tags) == 0 {
+		return
+	}
+	for _, d := range m.given {
+		if d.lease.Name == name && !slices.Contains(tags, d.tag) {
+			m.spent[spent{name, d.tag}] = true
+		}
+	}
+	got, err := m.store.Keep(context.Background(), name, tags)
+	m.same(t, "keep", got, err, m.keep(name, tags))
 }
 
 // overrun keeps or frees places.
@@ -381,46 +425,42 @@ func (m *machine) overrun(t *rapid.T) {
 	m.same(t, "overrun", nil, err, nil)
 }
 
-// forgets a fetch, as the server does that takes over from one which did not pass it on: a delivery is where it was before.
+// forgets a fetch, as the server does that takes over from one which did not pass it on: all is where it was before.
 func (m *machine) forgets(t *rapid.T) {
-	tags := slices.DeleteFunc(slices.Sorted(maps.Keys(m.unack)), func(tag string) bool {
-		return strings.HasPrefix(tag, "overrun:") || m.record(queuetest.IDIn(tag)).Superseded // who forgets the fetch has forgotten what came after it
+	names := slices.DeleteFunc(m.leases(), func(name string) bool {
+		held := m.heldOf(name) // who forgets the fetch has forgotten what came after it
+		return len(held) != len(strings.Fields(m.listed[name])) ||
+			slices.ContainsFunc(held, func(tag string) bool { return m.record(queuetest.IDIn(tag)).Superseded })
 	})
-	if len(tags) == 0 {
+	if len(names) == 0 {
 		return
 	}
-	tag := rapid.SampledFrom(tags).Draw(t, "delivery")
-	key, at := m.store.Keys.pending, m.now
-	id, n := message.SplitTag(tag)
-	if n > 1 {
-		key = m.store.Keys.retry
-	} else if e, err := message.DecodeEnvelope(m.msg[id]); err != nil {
-		t.Fatal(err)
-	} else {
-		at = e.Due
-	}
-	for _, c := range []*contents{&m.model.contents, &m.held} {
-		delete(c.unack, tag)
-		if n > 1 {
-			c.retry[tag] = at
-		} else {
-			c.pending[tag] = at
+	name := rapid.SampledFrom(names).Draw(t, "lease")
+	keys := m.store.Keys
+	calls := [][]any{{"zrem", keys.unack, name}, {"hdel", keys.lease, name, name + "#"}}
+	tags := m.heldOf(name)
+	m.endLease(name)
+	for _, tag := range tags {
+		id, n := message.SplitTag(tag)
+		at, key, set := m.now, keys.retry, m.retry
+		if n == 1 {
+			at, key, set = m.envelope(id).Due, keys.pending, m.pending
 		}
+		set[tag] = at
+		calls = append(calls, []any{"zadd", key, at, tag})
 		switch p := m.limits.putOff; {
-		case c.armed == 0 || at < c.armed:
-			c.armed, c.wake = at, at
-		case p != (heldBack{}) && p.armed == c.armed: // it waits for a limit, as what was due before it
-			c.wake = p.marker
+		case m.armed == 0 || at < m.armed:
+			m.armed, m.wake = at, at
+		case p != (heldBack{}) && p.armed == m.armed: // it waits for a limit, as what was due before it
+			m.wake = p.marker
 		default:
-			c.wake = c.armed
+			m.wake = m.armed
 		}
 	}
-	for _, args := range [][]any{
-		{"zrem", m.store.Keys.unack, tag}, {"zadd", key, at, tag}, {"zadd", m.store.Keys.Wake, m.wake, "w"},
-		{"hset", m.store.Keys.State, "armed", m.armed},
-	} {
+	for _, args := range append(calls, []any{"zadd", keys.Wake, m.wake, "w"}, []any{"hset", keys.State, "armed", m.armed}) {
 		if err := m.UniversalClient.Do(context.Background(), args...).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
+	m.held = m.contents
 }

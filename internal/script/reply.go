@@ -68,6 +68,34 @@ func (r *reply) int64() int64 {
 
 func (r *reply) number() int { return int(r.int64()) }
 
+// last takes the last value, which is a number that counts.
+func (r *reply) last() int {
+	if len(r.rest) == 0 {
+		r.fail("no value where a number was expected")
+		return 0
+	}
+	end := reply{rest: r.rest[len(r.rest)-1:]}
+	r.rest = r.rest[:len(r.rest)-1]
+	n := end.number()
+	if end.bad != nil || n < 0 {
+		r.fail("%d where a number was expected: %w", n, end.bad)
+		return 0
+	}
+	return n
+}
+
+// flags reads so many numbers of which each is 0 or 1.
+func (r *reply) flags(n int) []bool {
+	all := make([]bool, n)
+	for i := range all {
+		word := r.number()
+		if all[i] = word == 1; word != 0 && word != 1 {
+			r.fail("answer %d", word)
+		}
+	}
+	return all
+}
+
 // indices reads a list of indices of so many, which scripts count from 1.
 func (r *reply) indices(of int) (list []int) {
 	for _, field := range strings.Fields(r.text()) {

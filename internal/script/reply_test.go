@@ -75,8 +75,8 @@ func TestBadRepliesToProducers(t *testing.T) {
 // TestBadRepliesToConsumers: so do the calls of consumers.
 func TestBadRepliesToConsumers(t *testing.T) {
 	fetchReply := func(i int, part string) []string {
-		reply := list("5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "", "1", "0", "1", "0", "0", "a",
-			"envelope", "id", "envelope", "fail")
+		reply := list("envelope", "a", "5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "", "0", "1", "0", "0", "7",
+			"id", "envelope", "fail", "1")
 		if i >= 0 {
 			reply[i] = part
 		}
@@ -88,17 +88,21 @@ func TestBadRepliesToConsumers(t *testing.T) {
 				_, err := s.Fetch(queuetest.CtxB, NewCaller(), FetchRequest{Want: 1, Settings: &FetchSettings{Lease: time.Second, MaxLosses: 3}})
 				return err
 			},
-			[][]string{fetchReply(-1, ""), fetchReply(1, "6"),
-				list("5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "10 1000000 3 5 1 7", "0", "0", "0", "0", "0")},
-			[][]string{nil, list("OK"), fetchReply(-1, "")[:21], fetchReply(-1, "")[:16], append(fetchReply(-1, ""), ""),
-				fetchReply(0, "now"), fetchReply(0, ""), fetchReply(1, "x"), fetchReply(2, ""), fetchReply(3, "1.5"), fetchReply(4, "-"),
-				fetchReply(6, "x"), fetchReply(10, "x"), fetchReply(11, "1"), fetchReply(11, "1 2 3 4 5"), fetchReply(11, "1 2 3 4 5 6 7"),
-				fetchReply(12, "2"), fetchReply(12, "-1"), fetchReply(12, "9000000000000000000"), fetchReply(13, "1"), fetchReply(13, "-1"),
-				fetchReply(14, "2"), fetchReply(14, "0"), fetchReply(15, "1"), fetchReply(15, "-1"), fetchReply(16, "x"), fetchReply(16, "-1")},
+			[][]string{fetchReply(-1, ""), fetchReply(3, "6"),
+				list("", "5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "10 1000000 3 5 1 7", "0", "0", "0", "0", "0", "0")},
+			[][]string{nil, list("OK"), fetchReply(-1, "")[:22], fetchReply(-1, "")[1:], append(fetchReply(-1, ""), ""),
+				fetchReply(1, ""), fetchReply(1, "a b"), fetchReply(2, "now"), fetchReply(2, ""), fetchReply(3, "x"), fetchReply(4, ""),
+				fetchReply(5, "1.5"), fetchReply(6, "-"), fetchReply(8, "x"), fetchReply(12, "x"), fetchReply(13, "1"),
+				fetchReply(13, "1 2 3 4 5"), fetchReply(13, "1 2 3 4 5 6 7"), fetchReply(14, "1"), fetchReply(14, "-1"),
+				fetchReply(15, "2"), fetchReply(15, "0"), fetchReply(16, "1"), fetchReply(16, "-1"), fetchReply(17, "x"),
+				fetchReply(17, "-1"), fetchReply(18, "x"), fetchReply(22, "2"), fetchReply(22, "0"), fetchReply(22, "-1"),
+				fetchReply(22, "9000000000000000000"), fetchReply(22, "x")},
 		},
 		"settle": {
 			func(s *Store) error {
-				_, err := s.Settle(queuetest.CtxB, NewCaller(), []Settlement{then(ack("a"), msg("c", 0), msg("d", 0)), ends(OutcomeRetry, "b", 1, 0, "x")})
+				all := []Settlement{then(ack("a"), msg("c", 0), msg("d", 0)), ends(OutcomeRetry, "b", 1, 0, "x")}
+				all[0].Lease, all[1].Lease = &Lease{Name: "a:1"}, &Lease{Name: "a:2"}
+				_, err := s.Settle(queuetest.CtxB, NewCaller(), all)
 				return err
 			},
 			[][]string{list("5", "0", "0", "", "", ""), list("5", "3", "4", "1 2 ", "1=x 2=y ", "2 ")},
@@ -115,13 +119,19 @@ func TestBadRepliesToConsumers(t *testing.T) {
 			[][]string{list("0"), list("5")},
 			[][]string{nil, list("x"), list("1", "1")},
 		},
+		"keep": {
+			func(s *Store) error { _, err := s.Keep(queuetest.CtxB, "a:1", []string{"a"}); return err },
+			[][]string{list("0"), list("5")},
+			[][]string{nil, list("x"), list("1", "1")},
+		},
 		"extend": {
 			func(s *Store) error {
-				_, err := s.Extend(queuetest.CtxB, time.Second, []string{"a", "b"})
+				_, err := s.Extend(queuetest.CtxB, time.Second, []string{"a:1"}, []string{"b"})
 				return err
 			},
-			[][]string{list("0", "2")},
-			[][]string{nil, list("0"), list("0", "x"), list("", "0"), list("0", "0", "0"), list("0", "3"), list("-1", "0")},
+			[][]string{list("7", "0", "1")},
+			[][]string{nil, list("0"), list("0", "0"), list("0", "x", "0"), list("", "0", "0"), list("0", "0", "0", "0"), list("0", "2", "x"),
+				list("0", "-1", "0")},
 		},
 	})
 }

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -78,6 +79,7 @@ type rig struct {
 	with   FetchSettings     // of every fetch
 	limits RateLimits        // of every fetch
 	tick   func() FetchReply // a fetch of some consumer that hands out nothing
+	leases map[string]*Lease // under which each delivery was handed out last
 }
 
 const (
@@ -86,7 +88,7 @@ const (
 )
 
 func newRig(t testing.TB, embedded bool) *rig {
-	r := &rig{t: t, name: strings.ReplaceAll(t.Name(), "/", "_"), with: FetchSettings{Lease: rigLease, MaxLosses: 3}}
+	r := &rig{t: t, name: strings.ReplaceAll(t.Name(), "/", "_"), with: FetchSettings{Lease: rigLease, MaxLosses: 3}, leases: map[string]*Lease{}}
 	ctx := context.Background()
 	var cli *redis.Client
 	if embedded {
@@ -147,9 +149,9 @@ type namedScript struct {
 
 var everyScript = []namedScript{
 	{SendScript, "send"}, {SingleScript, "single"}, {PutScript, "put"}, {ForgetScript, "forget"},
-	{FetchScript, "fetch"}, {SettleScript, "settle"},
+	{FetchScript, "fetch"}, {SettleScript, "settle"}, {KeepScript, "keep"},
 	{ExtendScript, "extend"}, {OverrunScript, "overrun"}, {InterceptScript, "intercept"}, {CountsScript, "counts"}, {LookScript, "look"},
-	{ListScripts[statePending], "list"}, {SteerScript, "steer"}, {SetScript, "set"}, {DropScript, "drop"},
+	{ListScripts[statePending], "list"}, {ListScripts[stateUnack], "held"}, {SteerScript, "steer"}, {SetScript, "set"}, {DropScript, "drop"},
 	{ConsumersScript, "consumers"}, {HistoryScript, "history"}, {ForecastScript, "forecast"}, {AwaitScript, "await"},
 	{SequencesScript, "sequences"}, {sequenceScript, "sequence"}, {repairScript, "repair"},
 	{NoteScript, "note"}, {JournalScript, "journal"},
@@ -271,7 +273,9 @@ func (r *rig) text(s *check.State) string {
 		each = append(each, names(e.Tag))
 	}
 	list("ready", each)
-	scored("unack", s.Unack)
+	scored("unack", slices.SortedFunc(slices.Values(s.Unack), func(a, b check.Entry) int { // leases of one end have names by chance
+		return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Tag, b.Tag))
+	}))
 	scored("retry", s.Retry)
 	scored("garbage", s.Garbage)
 	scored("done", s.Done)

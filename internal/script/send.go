@@ -111,7 +111,7 @@ func (s *Store) sendSingle(ctx context.Context, c *Caller, m *SendMessage) (now 
 
 func (q *SendRequest) args(c *Caller) []any {
 	keyed := slices.ContainsFunc(q.Messages, func(m *SendMessage) bool { return m.Key != "" })
-	args := append(make([]any, 0, 5+2*len(q.Messages)), c.name(), c.number(), keyed)
+	args := append(make([]any, 0, 6+2*len(q.Messages)), c.name(), c.number(), keyed)
 	for rest := q.Messages; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].alike(rest[0]) {

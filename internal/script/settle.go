@@ -3,6 +3,7 @@ package script
 import (
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 // A Settlement ends one delivery.
 type Settlement struct {
+	Lease        *Lease
 	Tag, ID, Key string
 	Number       int // of the delivery
 	Kind         OutcomeKind
@@ -45,8 +47,8 @@ const (
 var outcomeWords = [...]any{OutcomeAck: "ack", OutcomeRetry: "retry", OutcomeReady: "ready", OutcomeGarbage: "garbage",
 	OutcomeDone: "done", OutcomeThrottle: "throttle"}
 
-// record appends its word and the fields of that, as settle has them.
-func (s *Settlement) record(args []any) []any {
+// record appends its word and the fields of that, as settle has them. lease is the number of its lease.
+func (s *Settlement) record(args []any, lease int) []any {
 	if s.Hold > 0 {
 		args = append(args, "hold", s.Hold.Microseconds())
 	}
@@ -56,12 +58,12 @@ func (s *Settlement) record(args []any) []any {
 	if s.Overrun > 0 {
 		args = append(args, "overrun", s.Overrun.Microseconds())
 	}
-	args = append(args, outcomeWords[s.Kind], &s.Tag, &s.ID)
+	args = append(args, outcomeWords[s.Kind], lease, s.Tag, s.ID)
 	switch s.Kind {
 	case OutcomeAck, OutcomeDone:
-		args = append(args, &s.Key, len(s.Follows))
+		args = append(args, s.Key, len(s.Follows))
 		if s.Kind == OutcomeDone {
-			args = append(args, s.Number+1, s.counts(), s.Delay.Microseconds(), &s.Text)
+			args = append(args, s.Number+1, s.counts(), s.Delay.Microseconds(), s.Text)
 		}
 		for _, m := range s.Follows {
 			args = append(args, &m.ID, &m.Key, m.delay(), m.Version, &m.Text)
@@ -75,7 +77,7 @@ func (s *Settlement) record(args []any) []any {
 	args = append(args, s.Number+1, s.counts(), text, s.Failed)
 	switch s.Kind {
 	case OutcomeGarbage:
-		return append(args, &s.Key)
+		return append(args, s.Key)
 	case OutcomeRetry, OutcomeThrottle:
 		return append(args, s.Delay.Microseconds())
 	}
@@ -93,7 +95,7 @@ func (s *Settlement) plain() bool {
 // A SettleReply is what a settle did besides.
 type SettleReply struct {
 	Now          int64 // unix us
-	Void         []int // indices of the settlements whose delivery was not held any more
+	Void         []int // indices of the settlements whose delivery was not held any more; a message that another program deleted may be missing
 	Overflow     int   // garbage deleted for want of room
 	DoneOverflow int   // done messages deleted for want of room
 	Refused      []refusedFollower
@@ -119,24 +121,73 @@ func (s *Store) Settle(ctx context.Context, c *Caller, all []Settlement) (Settle
 	return call.read(s.run(ctx, SettleScript, call.args))
 }
 
-// newSettleCall makes one; before is what stands before the number of plain settlements.
+// newSettleCall makes one; before is what stands before the number of plain settlements. The call keeps nothing of the slice, because an
+// attempt that nobody waits for any longer may still write its arguments.
 func newSettleCall(c *Caller, all []Settlement, before string) settleCall {
-	plain, acks := make([]int, 0, len(all)), make([]any, 0, len(all))
-	var others []int
-	var records []any
-	var followers []refusedFollower
+	leases, of := leasesOf(all)
+	canceled := int64(math.MaxInt64)
+	plain := 0
+	for i := range leases {
+		l := &leases[i]
+		canceled = min(canceled, l.Canceled.Load())
+		l.from, plain = plain, plain+l.acks
+	}
+	call, tags := settleCall{order: make([]int, plain, len(all))}, make([]string, plain)
+	args := append(c.args(3+2*len(leases)+len(all)), before+strconv.Itoa(plain), canceled, len(leases))
+	for i := range leases {
+		args = append(args, &leases[i].Name)
+	}
+	for i := range leases {
+		args = append(args, leases[i].acks)
+	}
+	acks := len(args)
+	args = args[:acks+plain]
 	for i := range all {
-		if o := &all[i]; o.plain() {
-			plain, acks = append(plain, i), append(acks, &o.Tag)
-		} else {
-			others = append(others, i)
-			records = o.record(records)
-			for j := range o.Follows {
-				followers = append(followers, refusedFollower{Settlement: i, Follower: j})
-			}
+		o, l := &all[i], &leases[of[i]]
+		if o.plain() {
+			call.order[l.from], tags[l.from], args[acks+l.from] = i, o.Tag, &tags[l.from]
+			l.from++
+			continue
+		}
+		call.order = append(call.order, i)
+		args = o.record(args, of[i]+1)
+		for j := range o.Follows {
+			call.followers = append(call.followers, refusedFollower{Settlement: i, Follower: j})
 		}
 	}
-	return settleCall{slices.Concat(c.args(0), []any{before + strconv.Itoa(len(plain))}, acks, records), append(plain, others...), followers}
+	call.args = args
+	return call
+}
+
+// A settledLease is a lease, and what one call settles of it.
+type settledLease struct {
+	*Lease
+	acks int // plain settlements of it
+	from int // where the next of these stands among all plain ones
+}
+
+// leasesOf are the leases of some settlements, and which of them each settlement has.
+func leasesOf(all []Settlement) (leases []settledLease, of []int) {
+	of = make([]int, len(all))
+	numbers := map[string]int{}
+	for i := range all {
+		l := all[i].Lease
+		n := 0
+		if i > 0 && all[i-1].Lease == l {
+			n = of[i-1]
+		} else if known, ok := numbers[l.Name]; ok {
+			n = known
+		} else {
+			n = len(leases)
+			numbers[l.Name] = n
+			leases = append(leases, settledLease{Lease: l})
+		}
+		of[i] = n
+		if all[i].plain() {
+			leases[n].acks++
+		}
+	}
+	return leases, of
 }
 
 // read reads the reply.

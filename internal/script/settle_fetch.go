@@ -20,7 +20,8 @@ type SettleEnd struct {
 // them may have been carried out or not.
 func (s *Store) SettleAndFetch(ctx context.Context, settler *Caller, settlements []Settlement, fetcher *Caller, q FetchRequest) (
 	end SettleEnd, got FetchReply, err error) {
-	settle, fetch := newSettleCall(settler, settlements, "+"), q.args(fetcher)
+	q.Apart = 0 // a limit is why both calls go together
+	settle, fetch, lease := newSettleCall(settler, settlements, "+"), q.args(fetcher), fetcher.lease()
 	var first, second *redis.StringSliceCmd
 	err = s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(settle.args) + link.SizeOf(fetch), Call: func(ctx context.Context, cli redis.UniversalClient) error {
 		*q.Began = time.Now()
@@ -59,6 +60,6 @@ func (s *Store) SettleAndFetch(ctx context.Context, settler *Caller, settlements
 	if err := second.Err(); err != nil {
 		return end, got, refusedBy(s.Explain(err))
 	}
-	got, err = (&reply{rest: second.Val()}).fetched()
+	got, err = (&reply{rest: second.Val()}).fetched(lease, false)
 	return end, got, err
 }

@@ -30,6 +30,7 @@ var (
 	FetchScript     = loadScript("fetch")
 	SettleScript    = loadScript("settle")
 	ExtendScript    = loadScript("extend")
+	KeepScript      = loadScript("keep")
 	OverrunScript   = loadScript("overrun")
 	InterceptScript = loadScript("intercept")
 	CountsScript    = loadScript("counts")
@@ -52,10 +53,14 @@ var (
 // ScriptTexts are those of all scripts.
 var ScriptTexts []string
 
-// ListScripts are the script list for each structure that it can read. Their texts are the same.
+// ListScripts are the script list for each structure that it can read, and held for unack. The texts of list are the same.
 var ListScripts = func() map[string]*script {
 	all := map[string]*script{}
+	all[stateUnack] = loadScript("held")
 	for _, state := range StateWords[1:] {
+		if state == stateUnack {
+			continue
+		}
 		all[state] = known(newScript(strings.ReplaceAll(luaText("list"), "KEYS.place", "KEYS."+state)))
 	}
 	return all

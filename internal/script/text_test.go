@@ -93,9 +93,15 @@ func TestScriptKeysAreKnown(t *testing.T) {
 	}
 }
 
-// TestListScriptsShareAText: KEYS alone tell which structure a list reads, so a server keeps one script for all but done.
+// TestListScriptsShareAText: KEYS alone tell which structure a list reads, so a server keeps one script for all but done and unack.
 func TestListScriptsShareAText(t *testing.T) {
 	for state, sc := range ListScripts {
+		if state == stateUnack {
+			if sc.Text != newScript(luaText("held")).Text {
+				t.Errorf("what is held is read with %s", sc.Text)
+			}
+			continue
+		}
 		at := 0
 		if state == StateDone {
 			at = len(sc.keys) - 1

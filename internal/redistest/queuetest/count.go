@@ -59,16 +59,16 @@ type Ledger struct {
 	all []handOut
 }
 
-// Add notes a reply to a fetch: first the server's clock, and the 13th text says how many deliveries there are (lua/fetch.lua).
+// Add notes a reply to a fetch: behind so many envelopes as its last text says stand the tags, and the server's clock (lua/fetch.lua).
 func (l *Ledger) Add(reply []string) {
-	at, bad := strconv.ParseInt(reply[0], 10, 64)
-	n, worse := strconv.Atoi(reply[12])
+	envelopes, bad := strconv.Atoi(reply[len(reply)-1])
+	at, worse := strconv.ParseInt(reply[envelopes+1], 10, 64)
 	if bad != nil || worse != nil {
 		panic(errors.Join(bad, worse))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.all = append(l.all, handOut{at, n})
+	l.all = append(l.all, handOut{at, len(strings.Fields(reply[envelopes]))})
 }
 
 // Hook notes the fetches of a client's consumers. sha is the sum of the fetch script.
@@ -179,4 +179,24 @@ func HeldFor(t *testing.T, server *redistest.Server, name string, call func()) t
 		t.Fatalf("the server knows of no %s", name)
 	}
 	return held / time.Duration(calls)
+}
+
+// heldScript reads the tags that are held: those of a lease's list whose message is there, and is in no later delivery.
+const heldScript = `
+local held, lists = {}, redis.call('HGETALL', KEYS[1])
+for i = 1, #lists, 2 do
+  for tag in string.gmatch(string.sub(lists[i], -1) ~= '#' and lists[i + 1] or '', '%S+') do
+    local n, id = string.match(tag, '^(%d+):(.*)$')
+    local last = string.match(redis.call('HGET', KEYS[3], id or tag) or '', '^%d+') or '1'
+    if redis.call('HEXISTS', KEYS[2], id or tag) == 1 and tonumber(last) <= tonumber(n or '1') then held[#held + 1] = tag end
+  end
+end
+return held`
+
+// Held are the tags of the deliveries that are with consumers.
+func (f *Base) Held() []string {
+	f.T.Helper()
+	tags, err := f.Cli.Eval(CtxB, heldScript, []string{f.Key("lease"), f.Key("msg"), f.Key("fail")}).StringSlice()
+	Must(f.T, err)
+	return tags
 }

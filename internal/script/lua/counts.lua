@@ -1,6 +1,6 @@
 -- counts says how many messages are where, and how far behind the consumers are.
 --
--- KEYS: pending, ready, unack, retry, garbage, fail, state, done
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, state, done
 -- Returns {now, pending, ready, unack, retry, garbage, done, oldest, next, pause, fields, layout, limits, override, since, open,
 --       throttled, paused, overruns}
 --       pending to done: messages; whatever is due counts as ready, also in pending and retry
@@ -9,12 +9,13 @@
 --       fields: how many state has, at least 1 if the queue was ever used
 --       layout, limits, override, paused: of state; '' if absent, layout '1'
 --       since: since when a limit puts off what is ready; open: when the rate lets the next go; '0': none
---       overruns: how many of the first 1,000 in unack are places of handlers that run on (lib/limits.lua); unack does not count these
--- Cost: 13 to 17 commands of O(log n), and 1 of 1,000 if the concurrency of the queue is bounded. Writes nothing.
+--       overruns: how many places of handlers that run on there are (lib/limits.lua)
+-- Cost: 14 to 24 commands of O(log n). Writes nothing.
 
 -- from time: now, us, whole, scored
 -- from record: split, failure
--- from limits: OVERRUN, placesOf, throttledUntil
+-- from limits: throttledUntil
+-- from lease: howmanyheld
 local due = redis.call('ZCOUNT', KEYS.pending, '-inf', us(now))
 local again = redis.call('ZCOUNT', KEYS.retry, '-inf', us(now))
 local oldest, next = 0, 0
@@ -34,23 +35,17 @@ local pause, layout, limits, override, limited, throttled, paused =
   unpack(redis.call('HMGET', KEYS.state, 'pause', 'layout', 'limits', 'override', 'limited', 'throttled', 'paused'), 1, 7)
 pause = whole(pause) or 0
 if pause <= now then pause = 0 end
-local unack = redis.call('ZCARD', KEYS.unack)
-local overruns = 0
-if unack > 0 and placesOf(limits, override) > 0 then
-  for _, tag in ipairs(redis.call('ZRANGE', KEYS.unack, 0, 999)) do
-    if string.sub(tag, 1, #OVERRUN) == OVERRUN then overruns = overruns + 1 end
-  end
-end
+local unack, overruns = howmanyheld()
 local since, open, full = string.match(limited or '', '^(%d+) %d+ (%d+) %d+ ([01])$')
 since, open = whole(since) or 0, whole(open) or 0
 -- What the last fetch wrote holds while a message waits for a place, and for a second after the rate lets the next go.
-if oldest == 0 or since > now or open <= now - 1000000 and (full == '0' or unack == 0) then since, open = 0, 0 end
+if oldest == 0 or since > now or open <= now - 1000000 and (full == '0' or unack + overruns == 0) then since, open = 0, 0 end
 if open <= now then open = 0 end
 return {
   us(now),
   redis.call('ZCARD', KEYS.pending) - due,
   redis.call('LLEN', KEYS.ready) + due + again,
-  unack - overruns,
+  unack,
   redis.call('ZCARD', KEYS.retry) - again,
   redis.call('ZCARD', KEYS.garbage),
   redis.call('ZCOUNT', KEYS.done, '(' .. us(now), '+inf'), -- the time of the others is over

@@ -1,6 +1,6 @@
 -- drop deletes a queue. It has no call number, so its caller does not repeat it.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done,
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done,
 --       result, held, parts, schedules
 -- ARGV: 1 '1': also if consumers are alive
 -- Returns {consumers, messages}: how many consumers are alive, at least ('0' if ARGV 1 is '1', because nobody looks then), and how
@@ -31,6 +31,7 @@ if type(messages) == 'table' then messages = 0 end
 local keys = redis.call('UNLINK', KEYS.pending)
 keys = keys + redis.call('UNLINK', KEYS.ready)
 keys = keys + redis.call('UNLINK', KEYS.unack)
+keys = keys + redis.call('UNLINK', KEYS.lease)
 keys = keys + redis.call('UNLINK', KEYS.retry)
 keys = keys + redis.call('UNLINK', KEYS.garbage)
 keys = keys + redis.call('UNLINK', KEYS.msg)

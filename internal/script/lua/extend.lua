@@ -1,30 +1,28 @@
--- extend renews leases.
+-- extend renews leases, and says which messages are still there.
 --
--- KEYS: unack, msg, state
--- ARGV: 1 lease us, then tag, id of each delivery
--- Returns for each delivery 0: its lease is renewed, 1: it is not in unack, and its message lives on elsewhere, 2: its message is
---       nowhere (canceled, acked by another consumer, or deleted by another program)
--- Cost: 5 commands; O(log unack) for each delivery, and one command more for each that is not in unack.
---       A call may come twice or late, because it renews only what is in unack.
+-- KEYS: unack, lease, msg, state
+-- ARGV: 1 lease us, 2 how many leases, then their names; then ids of messages that are looked at
+-- Returns {canceled, for each lease its count, 0: it is over; for each id 1: the message is there, 0: it is nowhere}
+--       canceled: of state (lib/lease.lua). If it is not what the fetch of a lease told, messages of that lease may have been canceled.
+--       A count of more than the holder holds: a settlement was forgotten in a failover, or a message was canceled (keep.lua).
+-- Cost: 6 commands, and 1 for each id; O(log unack) for each lease. A call may come twice or late, because it renews only what is in unack.
 -- Keeps: invariant 3 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
--- from time: now, us
+-- from time: now, us, whole
 -- from settings: agreed
-local lease = agreed(redis.call('HGET', KEYS.state, 'settings'), {tonumber(ARGV[1])})[1]
-local ends = now + lease
-ends = us(ends - ends % 2) -- even: the end that a fetch gives is odd
-local tags, answer, leases = {}, {}, {}
-for i = 2, #ARGV, 2 do tags[#tags + 1] = ARGV[i] end
-local scores = redis.call('ZMSCORE', KEYS.unack, unpack(tags))
-for i = 1, #tags do
-  if scores[i] then
-    answer[i] = 0
-    leases[#leases + 1] = ends
-    leases[#leases + 1] = tags[i]
-  else
-    answer[i] = redis.call('HEXISTS', KEYS.msg, ARGV[1 + 2 * i]) == 1 and 1 or 2
+local settings, canceled = unpack(redis.call('HMGET', KEYS.state, 'settings', 'canceled'), 1, 2)
+local ends = us(now + agreed(settings, {tonumber(ARGV[1])})[1])
+local leases, answer, renewed, counts = tonumber(ARGV[2]), {us(whole(canceled) or 0)}, {}, {}
+for i = 1, leases do counts[i] = ARGV[2 + i] .. '#' end
+local scores = leases > 0 and redis.call('ZMSCORE', KEYS.unack, unpack(ARGV, 3, 2 + leases)) or {}
+local left = leases > 0 and redis.call('HMGET', KEYS.lease, unpack(counts)) or {}
+for i = 1, leases do
+  answer[1 + i] = us(scores[i] and whole(left[i]) or 0)
+  if answer[1 + i] ~= '0' then
+    renewed[#renewed + 1], renewed[#renewed + 2] = ends, ARGV[2 + i]
   end
 end
+for i = 3 + leases, #ARGV do answer[i - 1] = redis.call('HEXISTS', KEYS.msg, ARGV[i]) end
 redis.call('ZREM', KEYS.unack, '')
-if leases[1] then redis.call('ZADD', KEYS.unack, unpack(leases)) end
+if renewed[1] then redis.call('ZADD', KEYS.unack, unpack(renewed)) end
 return answer

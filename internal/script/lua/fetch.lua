@@ -1,7 +1,7 @@
 -- fetch is the tick of a consumer: it takes back the deliveries of dead consumers, deletes old garbage and done messages, hands out up
 -- to `want` deliveries, and sets the alarm for the next instant.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, consumers, history, done, result, held, parts
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, consumers, history, done, result, held, parts
 -- ARGV: 1, 2: lib/call.lua; 3 want (0 to 500), 4 lease us, 5 losses in a row that make a message poison,
 --       6 age us at which garbage is deleted (0: never), 7 how many messages garbage may hold (0: any number),
 --       8 '1': set the alarm in any case, because a consumer that took the marker cannot serve it; '2': this consumer holds
@@ -12,16 +12,19 @@
 --       13 bytes of messages that the reply may hold (a delivery that is alone in it may have more); '0': hand out nothing, and only
 --       describe the deliveries of a lost reply,
 --       14 how many done messages there may be (0: any number),
---       15 the limits of the queue that this consumer asks for: '<n> <us> <burst> <places>', 0 for each that it does not; '': none.
+--       15 the limits of the queue that this consumer asks for: '<n> <us> <burst> <places>', 0 for each that it does not; '': none,
+--       16 how many messages are so many that the consumer reads the envelopes itself, if all come from pending, there are no groups, and
+--       no limits; '0': any number is too few.
 --       Of 4 to 7 and 14 the largest value that any consumer asks for holds for all
--- Returns {now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, doneMax, limits,
---       #given, #fails, #dead, #described, superseded, given, fails, dead, described, parts}
+-- Returns {envelopes, tags, now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, doneMax, limits,
+--       #fails, #dead, #described, superseded, canceled, fails, dead, described, parts, #envelopes}
+--       envelopes: of each delivery that is handed out, or none, if the consumer is to read them; tags: with blanks between
 --       next: the instant of the next work, not after now if more is due; '0': none
 --       lost: leases that ran out; dropped: tags without an envelope; overflow: garbage deleted because there was too much
 --       first: 1 if no consumer has called since state was there; leaseUS to doneMax: ARGV 4 to 7 and 14 as they hold for all
 --       limits: ARGV 15 as they hold for all, '1' if ops has set them, else '0', and how many more may go now (1,000 at most,
 --       -1: a message that is due waits for a place); '' if there are none
---       given: tag and envelope of each delivery
+--       canceled: of state (lib/lease.lua)
 --       fails: the fail record ('' for none) of each of the first given; the others come from pending and have none
 --       dead: id, envelope ('' if there is no room for it) and fail record of each message that became poison
 --       described: of each delivery of a lost reply, if ARGV 13 is '0': tag, bytes of the envelope, fail record, and its key if one more
@@ -30,9 +33,10 @@
 --       parts: of each group among the given and the dead: which one, from 1 (of the dead from -1 down), how many parts it has but the
 --       first, and these; 0 and none if any is missing
 -- Cost: 12 commands if there is nothing to do, 13 while anything is handled, 7 fewer if it goes by the alarm; O(log n) for each message,
---       at most 500. More: 3 if the consumer says something; at most once a second 2 if anything was counted (5 once an hour); 1 if
---       there are groups, and O(parts) and 1 for each that is handed out; 1 if the queue has limits, 2 with places; 3 for each page of
---       expired messages (16, then twice as many each time); if anything was superseded 1 for a repeat, and 1 if leases are over.
+--       at most 500. More: 3 for each lease that is over, at most 100, and at most 3 for each of its tags, at most 500; 3 if the consumer says
+--       something; at most once a second 2 if anything was counted (5 once an hour); 1 if there are groups, and O(parts) and 1 for
+--       each that is handed out; 3 if the queue has limits, 11 with places; 3 for each page of expired messages (16, then twice as
+--       many each time); if anything was superseded 1 for a repeat, and 1 if leases are over.
 -- Keeps: invariants 1 to 7 and 9 of PROTOCOL.md. Reads first, then a ZREM as the first write: a full server lets
 --       the rest pass. A repeat whose reply may hold less than the call's gives back what does not fit.
 

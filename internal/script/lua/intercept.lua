@@ -11,16 +11,17 @@
 -- Keeps: invariants 1 and 6 of PROTOCOL.md; reads every key first. A handler that runs notices when it renews its lease. If the
 --       concurrency of the queue is bounded, the handler keeps its place (lib/limits.lua).
 
--- from time: now, whole, scored
--- from call: field, STALE, recall, guard, remember
+-- from time: now, us, whole, scored
+-- from call: field, STALE, recall, guard, mark, remember
 -- from queue: missing
 -- from message: keyof
 -- from record: tagof
--- from place: locate, remove
+-- from place: locate, remove, takenOut
 -- from keys: erase
--- from limits: OVERRUN, even, placesOf
-local saved, armed, groups, limits, override, firstHold =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'parts', 'limits', 'override', 'held'), 1, 6)
+-- from limits: OVERRUN, placesOf
+-- from settings: agreed
+local saved, armed, groups, limits, override, firstHold, settings, canceledBefore =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'parts', 'limits', 'override', 'held', 'settings', 'canceled'), 1, 8)
 local reply = recall(saved)
 if reply then
   local where, id = string.match(reply, '^(%a+) (.*)$')
@@ -52,22 +53,18 @@ local function take(id, reads)
   local envelope = reads and redis.call('HGET', KEYS.msg, id)
   if redis.call('HEXISTS', KEYS.msg, id) == 0 then return nil end
   local tag = tagof(id, redis.call('HGET', KEYS.fail, id))
-  local where, score = locate(tag, id, '')
+  local where, score = locate(tag, id)
   local may = where ~= 'done' and (where ~= 'unack' or ARGV[5] == '1')
   if may and not reads and (keyed or groups) then envelope = redis.call('HGET', KEYS.msg, id) end
   local key = envelope and keyof(envelope) or ''
   if key == '' and envelope and nameof then key = nameof(envelope) end
   if bykey and envelope and key ~= ARGV[4] then return nil end
-  if not where and remove('ready', tag, id) == 1 then
-    where = 'ready'
-  elseif where and may then
-    remove(where, tag, id)
-  end
   if not where or not may then return where, false end
+  remove(where, tag, id)
   if drop then drop(id, envelope) end
   erase(id, key, holds, unlist)
   if where == 'unack' and placesOf(limits, override) > 0 then
-    redis.call('ZADD', KEYS.unack, even(scored(score)), OVERRUN .. tag)
+    redis.call('ZADD', KEYS.unack, us(now + agreed(settings, {})[1]), OVERRUN .. tag)
   end
   return where == 'pending' and scored(score) <= now and 'ready' or where, true
 end
@@ -78,5 +75,6 @@ for i = 1, #ids do
   if state and (taken or where == 'gone') then where, id = state, ids[i] end
   if taken then break end
 end
+if takenOut > 0 then mark('canceled', us(math.max(now, (whole(canceledBefore) or 0) + 1))) end
 remember(where .. ' ' .. id)
 return {where, id}

@@ -1,6 +1,6 @@
 -- look finds one message, wherever it is.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, done, result, held, parts
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, done, result, held, parts
 -- ARGV: 1 'id' or 'key', 2 the id or the message key, 3 how many bytes are read of the message at most; '' or none: all
 -- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or '', result or '', n, parts, others}
 --       at: when it is due (pending), end of the lease (unack), next delivery (retry), time of death (garbage), until when it is kept
@@ -10,13 +10,14 @@
 --       others: the ids of the (further) groups that left the key (lib/group.lua), if a group is found by the key, or no message that
 --       has it.
 --       Or {now, id, 'held', until when}: no live message has the key, and the message id, which was acked, keeps it taken.
--- Cost: O(log n), O(ready) if it is there, and O(parts); by a key 1 more if a group has it or no message. Writes nothing.
+-- Cost: O(log n), O(ready) if it is there, O(held) if it is held, of 100,000 at most, and O(parts); by a key 1 more if a group has it or no message. Writes nothing.
 
 -- from time: now, us, scored
 -- from message: keyof
 -- from group: partsof, partnames, weight, leftkey, left
 -- from record: tagof
 -- from place: locate
+-- from lease: leaseof
 -- from keys: heldUntil
 local most = tonumber(ARGV[3] or '')
 
@@ -30,12 +31,11 @@ local function look(id, key)
   local large = most and size > most
   local record = redis.call('HGET', KEYS.fail, id)
   local tag = tagof(id, record)
-  local state, at = locate(tag, id, '')
+  local state, at = locate(tag, id)
+  if state == 'unack' then at = leaseof(tag) end
   at = scored(at)
-  if (state == 'pending' or state == 'retry') and at <= now or not state and redis.call('LPOS', KEYS.ready, tag) then
-    state, at = 'ready', 0
-  end
-  if not state then return nil end
+  if (state == 'pending' or state == 'retry') and at <= now then state, at = 'ready', 0 end
+  if not at then return nil end
   local result = state == 'done' and redis.call('HGET', KEYS.result, id)
   local n = large and 1 or partsof(envelope)
   local out = {us(now), id, state, us(at), large and '\0large ' .. us(size) or envelope, record or '', result or '', math.max(n - 1, 0)}

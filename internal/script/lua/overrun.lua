@@ -9,7 +9,7 @@
 -- Keeps: invariants 1 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
 
 -- from time: now, us
--- from limits: OVERRUN, even, placesOf
+-- from limits: OVERRUN, placesOf
 local limits, override, limited, armed = unpack(redis.call('HMGET', KEYS.state, 'limits', 'override', 'limited', 'armed'), 1, 4)
 local lease = tonumber(ARGV[1])
 local places = placesOf(limits, override)
@@ -19,7 +19,7 @@ if places == 0 then return {'0'} end
 local tags, ends = {}, {}
 for i = 2, #ARGV do
   tags[i - 1] = OVERRUN .. ARGV[i]
-  ends[2 * i - 3], ends[2 * i - 2] = even(now + lease), tags[i - 1]
+  ends[2 * i - 3], ends[2 * i - 2] = us(now + lease), tags[i - 1]
 end
 if lease > 0 then
   redis.call('ZADD', KEYS.unack, unpack(ends))

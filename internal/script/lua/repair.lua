@@ -1,11 +1,13 @@
 -- repair mends what doctor found, each thing only if it is still wrong. A call may be sent again, because what is mended is not wrong
 -- any more.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
 -- ARGV: up to 100 pairs of a word and what it is about:
---         'pending' 'ready' 'unack' 'retry' 'garbage' 'done'   a tag without an envelope: drop it
+--         'pending' 'ready' 'retry' 'garbage' 'done'   a tag without an envelope: drop it
+--         'unack'    a member of unack without a list in lease: drop it
+--         'lease'    a field of lease whose lease is not in unack: delete the fields of that lease
 --         'key'      a message key that no live message has: free it, unless it is held
---         'place'    an id whose envelope is in no structure: bring the message back
+--         'place'    an id whose envelope is in no structure, and that no lease holds: bring the message back
 --         'record'   an id whose fail record belongs to no message: delete the record
 --         'result'   an id whose result belongs to no done message: delete the result
 --         'part'     a field of parts whose message is gone: delete the field
@@ -15,7 +17,7 @@
 -- Returns a word for each pair: 'done'; 'sound': it was not wrong any more; 'garbage': the message was brought back to garbage,
 --       because another live message has its key, or an acked one keeps it taken. Or the error DQLAYOUT, if state.layout is not 1:
 --       nothing was done.
--- Cost: at most 14 commands of O(log n) for each pair, and O(ready) if its message may be there.
+-- Cost: at most 14 commands of O(log n) for each pair, and O(ready) if its message may be there. With a 'place', also all that leases list.
 -- Keeps: every invariant that holds before. Reads every key first; the first write is a ZREM: a full server lets the rest pass.
 
 -- from time: us, whole
@@ -28,6 +30,7 @@ if refusal then return refusal end -- messages may lie where this script does no
 redis.call('ZCARD', KEYS.pending)
 redis.call('LLEN', KEYS.ready)
 redis.call('ZCARD', KEYS.unack)
+redis.call('HLEN', KEYS.lease)
 redis.call('ZCARD', KEYS.retry)
 redis.call('ZCARD', KEYS.garbage)
 redis.call('HLEN', KEYS.msg)

@@ -1,13 +1,15 @@
 -- settle ends a batch of deliveries, each with its own outcome.
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
 -- ARGV: 1, 2: lib/call.lua; 3 n, with '+' before it if a fetch follows right behind, which then sets the alarm for the places that
---       this call frees;
---       then the tags of n first deliveries without key that are acked; then, for each other outcome, a word and its fields:
---         'ack'      tag, id, key, followers; and for each of these: id, key, delay, version, envelope
---         'done'     tag, id, key, followers, number, counts, keep, result; and the followers
---         'ready'    tag, id, number, counts, error, failed
---         'garbage'  tag, id, number, counts, error, failed, key
---         'retry'    tag, id, number, counts, error, failed, delay
+--       this call frees; 4 state.canceled as the fetches told it, the smallest; 5 how many leases; then their names, and how many of the
+--       n each has;
+--       then the tags of n first deliveries without key that are acked, in the order of their leases; then, for each other outcome,
+--       a word and its fields, of which lease is the number of its lease:
+--         'ack'      lease, tag, id, key, followers; and for each of these: id, key, delay, version, envelope
+--         'done'     lease, tag, id, key, followers, number, counts, keep, result; and the followers
+--         'ready'    lease, tag, id, number, counts, error, failed
+--         'garbage'  lease, tag, id, number, counts, error, failed, key
+--         'retry'    lease, tag, id, number, counts, error, failed, delay
 --         'throttle' the same: until that retry the queue hands out nothing, for an hour at most
 --       and before that word what belongs to the outcome:
 --         'hold'     us for which the key of an acked message stays taken
@@ -21,24 +23,26 @@
 --       void: '' or a list '<i> ' of outcomes (from 1, acks before records) that changed nothing, because another delivery has begun or
 --       the message is gone. After a failover the server may have forgotten the fetch, and the message waits again where it was before
 --       (pending, retry). Its ack still counts. Exceptions: a group, and a message with a key if a send has changed a waiting message
---       (state.changed), because both may be different since.
+--       (state.changed), because both may be different since. An ack of a message that another program has deleted may be missing.
 --       refused: '' or a list '<i>=<id> ' as of send, of followers (from 1)
 --       ended: '' or a list '<i> ' of outcomes, as in void, whose deliveries were superseded: their messages have ended (lib/record.lua)
--- Cost: 9 commands for any number of plain acks that are all in unack, else at most 3 more for each; O(log n) for each other outcome.
---       More: 5 if there is too much garbage, of at most 500 messages; 3 if anything is done, 6 if there is too much of that, up to 13
+-- Cost: 9 commands for any number of plain acks of living leases, if no held message was canceled; else 2 more for all, and at most 2
+--       more for each. 7 more for all other outcomes together, and O(log n) for each.
+--       More: 5 if there is too much garbage, of at most 500 messages; 4 if anything is done, 6 if there is too much of that, up to 13
 --       if some was acked just now (at most 100 messages more than came in go, and the records of up to 4 times as many are read); 2
---       for each follower, 7 with a key, and 1 for all, 2 if any has a key; 1 for each ack whose key stays taken, 1 for all; if
+--       for each follower, 7 with a key, and 2 for all, 3 if any has a key; 1 for each ack whose key stays taken, 1 for all; if
 --       anything was superseded 1 for each record, 2 for all, 4 for each that was; for each ack of a group O(parts) and 1, 2 more if
 --       it has left its key, and 1 for all; 1 for each place that is kept; 2 if a message that is due waits for a place; 1 to throttle.
--- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is a ZREM: a full server lets the rest pass.
+-- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is an HDEL or a ZREM: a full server lets the rest pass. Its caller
+--       settles each delivery once.
 
 -- from time: now, us, whole
 -- from call: field, STALE, recall, guard, mark, remember
 local plain = tonumber(ARGV[3])
 local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold, groups, changed, limited,
-  overtaken, supersededBefore =
+  overtaken, supersededBefore, canceled =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held',
-    'parts', 'changed', 'limited', 'overtaken', 'superseded'), 1, 12)
+    'parts', 'changed', 'limited', 'overtaken', 'superseded', 'canceled'), 1, 13)
 local reply, at = recall(saved)
 if reply then
   local overflow, doneOverflow, void, ended, refused = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?(.*)$')
@@ -46,27 +50,16 @@ if reply then
 elseif reply == false then
   return {err = STALE}
 end
-guard(redis.call('ZCARD', KEYS.unack), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail), redis.call('ZCARD', KEYS.pending))
+guard(redis.call('ZCARD', KEYS.unack), redis.call('HLEN', KEYS.msg))
 if limited then guard(redis.call('ZCARD', KEYS.wake)) end
--- step scan
+-- step leases, scan
 local void, ended, acked, failed, dead, kept, replaced = '', '', plain, 0, 0, 0, 0 -- replaced: what was superseded
 local function isvoid(i) void = void .. us(i) .. ' ' end
-if plain > 0 then
-  if redis.call('ZREM', KEYS.unack, unpack(ARGV, 4, 3 + plain)) == plain then
-    redis.call('HDEL', KEYS.msg, unpack(ARGV, 4, 3 + plain))
-  else
-    -- Some were not in unack. A message without a record is in its first delivery: it was in unack until just now, or it is in
-    -- pending again, because the server forgot the fetch, and this ack ends it there.
-    for i = 1, plain do
-      local id = ARGV[3 + i]
-      if redis.call('HEXISTS', KEYS.fail, id) == 1 or redis.call('HDEL', KEYS.msg, id) == 0 then
-        isvoid(i)
-        acked = acked - 1
-      else
-        redis.call('ZREM', KEYS.pending, id)
-      end
-    end
-  end
+if plain > 0 and alive and known then
+  acked = redis.call('HDEL', KEYS.msg, unpack(ARGV, before + 1, before + plain))
+  for i = 1, acked == plain and leases or 0 do settled[i] = tonumber(ARGV[5 + leases + i]) end -- else another program has deleted some
+elseif plain > 0 then
+  -- step acks
 end
 
 local throttle = 0 -- us for which nothing is handed out
@@ -74,8 +67,10 @@ local first -- the first instant at which any message is due again, or a followe
 local holdEnds -- the first end of a hold, if any begins
 local following, refused = nil, '' -- followers of acks that count: where in ARGV, its number of all, and the id that it follows
 if FIELDS then
+  redis.call('ZREM', KEYS.unack, '') -- the first write, if there were no plain acks
   -- step records
 end
+release()
 if following and following[1] then
   -- step follow
 end

@@ -22,14 +22,16 @@
 --       server lets the rest pass.
 
 -- from time: now, us, whole
--- from call: field, STALE, recall, guard, remember
+-- from call: field, STALE, recall, guard, mark, remember
 -- from queue: missing, unknown
+-- from place: takenOut
 local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local bykey = only == 'key'
 if bykey then only = '' end
 local deletes = what == 'delete' or what == 'cancel'
-local saved, armed, pause, layout, groups, limits, override, firstHold =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limits', 'override', 'held'), 1, 8)
+local saved, armed, pause, layout, groups, limits, override, firstHold, settings, canceled =
+  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limits', 'override', 'held',
+    'settings', 'canceled'), 1, 10)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return {err = STALE} end
 local refusal = missing(armed) or only ~= '' and unknown(layout) -- the layout matters to calls for many
@@ -56,5 +58,6 @@ if first then
   first = gate(first, pause)
   if sooner(first, armed) then arm(first) end
 end
+if takenOut > 0 then mark('canceled', us(math.max(now, (whole(canceled) or 0) + 1))) end
 remember(said)
 return {us(now), said}

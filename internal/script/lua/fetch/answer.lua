@@ -1,8 +1,8 @@
 -- The alarm is set, the counts go to history, the consumer record is written, and the reply is made.
--- takes: givenBack, ready, pended, pending, score, spared, picked, retried, pause, alarm, byAlarm, limit, given, repeated,
---        leased, inGrace, graces, leaseEnd, leaseUS, SWEEP, byPages, more, overflow, trimmed, marker, counted, dead, late,
---        latest, lost, replaced, started, FIELDS, state, byAge, dropped, droppedBefore, anyone, doneMax, garbageAge,
---        garbageMax, maxLosses, seen, fails, described, NUMBERS, out, parts
+-- takes: bytes, list, canceled, givenBack, ready, pended, pending, score, spared, picked, retried, pause, alarm, byAlarm, limit, given,
+--        repeated, leased, inGrace, graces, leaseEnd, leaseUS, SWEEP, byPages, more, overflow, trimmed, marker, counted, dead, late,
+--        latest, lost, replaced, started, FIELDS, state, byAge, dropped, droppedBefore, anyone, doneMax, garbageAge, garbageMax,
+--        maxLosses, seen, fails, described, out, parts
 -- from time: now, us, whole
 -- from call: mark, remember
 -- from alarm: gate, arm
@@ -37,7 +37,7 @@ if leased and leased <= inGrace then
     if leased <= graces[i].upto and (not over or graces[i].till < over) then over = graces[i].till end
   end
 end
-if full then soonest(over or whole(leaseEnd) or now + leaseUS) end -- the consumer that has the place may be dead
+if full then soonest(over or leaseEnd or now + leaseUS) end -- the consumer that has the place may be dead
 if over and over < now + leaseUS / 2 then soonest(over) end -- its consumer should have renewed it
 if (more or #trimmed >= SWEEP) and (overflow > 0 or not byPages) then soonest(now) end
 
@@ -89,8 +89,7 @@ for i = 1, #KINDS do
 end
 if dropped > 0 then mark('dropped', us((whole(droppedBefore) or 0) + dropped)) end
 
--- One random record of a consumer is looked at, and deleted if it is old, or from the future. All records expire in a month without
--- any consumer.
+-- One random record of a consumer is looked at, and deleted if it is old or from the future. Without any consumer all expire in a month.
 if anyone and not anyone.err then
   local at, itsLease = string.match(anyone[2] or '', '^(%d+) (%d+) ')
   at, itsLease = whole(at), whole(itsLease)
@@ -104,17 +103,18 @@ if anyone and not anyone.err then
     redis.pcall('EXPIRE', KEYS.consumers, 2678400)
   end
 end
-remember(leaseEnd)
+remember('')
 
 -- The reply, as fetch.lua says.
+local envelopes = #out
 local numbers = {
-  us(now), us(next), lost, dropped, overflow, seen and 0 or 1, us(leaseUS), us(maxLosses), us(garbageAge), us(garbageMax), us(doneMax),
+  bytes > 0 and list or '', us(now), us(next), lost, dropped, overflow, seen and 0 or 1,
+  us(leaseUS), us(maxLosses), us(garbageAge), us(garbageMax), us(doneMax),
   limit and not limit.idle and limit.text .. ' ' .. (full and '-1' or us(limit.left(repeated and 0 or #given))) or '',
-  #given, #fails, #dead / 3, #described / 4, replaced,
+  #fails, #dead / 3, #described / 4, replaced, us(whole(canceled) or 0),
 }
-for i = 1, NUMBERS do out[i] = numbers[i] end
-for _, list in ipairs({fails, dead, described, parts}) do
-  local n = #out
-  for i = 1, #list do out[n + i] = list[i] end
+for _, list in ipairs({numbers, fails, dead, described, parts}) do
+  for i = 1, #list do out[#out + 1] = list[i] end
 end
+out[#out + 1] = envelopes
 return out

@@ -26,7 +26,7 @@ local function sweepSpare(head, remove)
       if not envelopes[i] or not limit.spare((split(tags[i])), envelopes[i]) or not first and lastChance(records[i]) then break end
       out[i] = tags[i]
     end
-    if out[1] then remove(out) end
+    if out[1] then remove(#out - 1) end
     for i = 1, #out do
       give(out[i], envelopes[i])
       if ids[i] == out[i] then
@@ -45,8 +45,8 @@ end
 if spared > 0 and not repeated and not limit.idle then
   if not weighed then size = size + #given * big end
   sweepSpare(function(n) return redis.call('ZRANGEBYSCORE', KEYS.pending, '-inf', us(now), 'LIMIT', 0, n) end,
-    function(tags) redis.call('ZREM', KEYS.pending, unpack(tags)) end)
+    function(last) redis.call('ZREMRANGEBYRANK', KEYS.pending, 0, last) end)
   sweepSpare(function(n) return redis.call('ZRANGEBYSCORE', KEYS.retry, '-inf', us(now), 'LIMIT', 0, n) end,
-    function(tags) redis.call('ZREM', KEYS.retry, unpack(tags)) end)
+    function(last) redis.call('ZREMRANGEBYRANK', KEYS.retry, 0, last) end)
 end
 if given[1] and not repeated then lease(given) end

@@ -1,5 +1,5 @@
 -- In a queue that has limits or is throttled: how many deliveries may go now, by the rate (GCRA: state.tat is the instant until which
--- hand-outs have used up the rate) and by the free places in unack, and when the next may go.
+-- hand-outs have used up the rate) and by the free places, and when the next may go.
 --
 -- state.limits: '<n> <us> <burst> <places> <when a consumer asked for that rate> <for those places>', the strictest limits that consumers
 -- ask for, 0 for none. A limit that nobody has asked for in a lease is forgotten. The other fields are read only if this one is there,
@@ -63,7 +63,9 @@ if limits or (ARGV[15] or '') ~= '' then
 
   if till > 0 then want = 0 end
   if crowd[4] > 0 then
-    limit.free = crowd[4] - redis.call('ZCARD', KEYS.unack)
+    -- from lease: howmanyheld
+    local held, overruns = howmanyheld()
+    limit.free = crowd[4] - held - overruns
     want = math.max(math.min(want, limit.free), 0)
   end
   local room -- how many may go by the rate

@@ -1,9 +1,9 @@
 -- The call and the state of the queue are read. The first write follows.
--- gives: MOVES, SWEEP, bytes, want, holdsLastChance, jitter, FIELDS, big, cursor, grace, lent, seen, state, swept, counted,
---        done, dropped, limits, overtaken, parts, pause, droppedBefore, firstHold, groups, heard, repeated, doneMax,
+-- gives: MOVES, SWEEP, bytes, want, holdsLastChance, jitter, FIELDS, big, cursor, grace, canceled, seen, state, swept, counted,
+--        done, dropped, limits, parts, pause, droppedBefore, firstHold, groups, heard, repeated, doneMax,
 --        garbageAge, garbageMax, leaseUS, maxLosses, lastChance, byAge, byPages, score, leased, furthest, holdOver, overdue,
 --        alarm, byAlarm, oldest, pended, ready, retried, pending, anyone, leaseEnd, dead, lost, overflow, replaced, size,
---        moved, fromReady, picked
+--        moved, fromReady, picked, name, listed
 -- from time: now, us, whole, scored
 -- from call: field, STALE, recall, guard, mark
 -- from settings: CENTURY, agreed
@@ -21,16 +21,16 @@ local function jitter(width) -- in [0, width)
 end
 
 local FIELDS = 18 -- of state, before those of KINDS
-local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'lent',
+local state = redis.call('HMGET', KEYS.state, field, 'armed', 'seen', 'grace', 'big', 'swept', 'cursor', 'canceled',
   'pause', 'settings', 'dropped', 'counted', 'done', 'held', 'parts', 'limits', 'overtaken', 'aging', unpack(KINDS))
-local saved, armed, seen, grace, big, swept, cursor, lent, pause, settings, droppedBefore, counted, done, firstHold,
+local saved, armed, seen, grace, big, swept, cursor, canceled, pause, settings, droppedBefore, counted, done, firstHold,
   groups, limits, overtaken, aging =
   unpack(state, 1, FIELDS)
 big = math.max(whole(big) or 0, SMALL)
 local heard = saved and whole(string.match(saved, '^%d+ (%d+) ')) or now -- the last call of this consumer
-local repeated = recall(saved) -- nil: the call is new; else the lease end of the deliveries in its lost reply, '' if there were none
+local repeated = recall(saved) -- nil: the call is new
 if repeated == false then return {err = STALE} end
-if repeated and not whole(repeated) then repeated = '' end
+local name = ARGV[1] .. ':' .. ARGV[2] -- of the lease of what this call hands out
 if (whole(pause) or 0) > now or bytes == 0 then want = 0 end
 
 local values, agreement = agreed(settings, {tonumber(ARGV[4]), tonumber(ARGV[5]),
@@ -81,7 +81,7 @@ local overdue, holdOver = isOver(done), isOver(firstHold) -- the time of a done 
 local alarm = whole(armed or '0')
 local byAlarm = ARGV[8] == '2' and saved and repeated == nil and alarm and (alarm == 0 or alarm > now)
   and not (limits or (ARGV[15] or '') ~= '' or overdue or holdOver)
-  and not (leased and (leased < now + leaseUS / 2 or furthest > now + leaseUS + 2 * MOVES))
+  and not (leased and (leased < now + leaseUS / 2 or furthest > now + leaseUS))
 local oldest, pended, retried, ready = nil, nil, nil, {}
 if not byAlarm then
   oldest = score(redis.call('ZRANGE', KEYS.garbage, 0, 0, 'WITHSCORES'))
@@ -91,8 +91,14 @@ if not byAlarm then
   guard(redis.call('ZCARD', KEYS.wake), redis.call('HLEN', KEYS.msg), redis.call('HLEN', KEYS.fail))
   if groups then guard(redis.call('HLEN', KEYS.parts)) end
 end
+local limited = limits or (ARGV[15] or '') ~= '' -- perhaps
+local listed -- the tags of the lease of this call, if it was carried out before and handed out anything
+if repeated or limited or ready[1] or pended and pended <= now or retried and retried <= now or leased and leased <= now then
+  listed = redis.call('HGET', KEYS.lease, name)
+  if listed then repeated = repeated or '' end -- also if the record of the call is lost
+end
 if leased and leased <= now then guard(redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.held)) end
-if overtaken and (repeated or leased and leased <= now) then guard(redis.call('ZCARD', KEYS.done)) end
+if limited or overtaken and leased and leased <= now then guard(redis.call('ZCARD', KEYS.done)) end
 if overdue then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
 if holdOver then guard(redis.call('ZCARD', KEYS.held), redis.call('HLEN', KEYS.key)) end
 local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS.consumers, 1, 'WITHVALUES')
@@ -100,7 +106,7 @@ local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS.consumers, 1, '
 redis.call('ZREM', KEYS.unack, '') -- the first write
 mark('seen', us(now))
 mark('settings', agreement)
-local leaseEnd = '' -- of what is handed out
+local leaseEnd -- of what is handed out
 local lost, dropped, overflow, replaced, dead = 0, 0, 0, 0, {} -- as they are reported; replaced: superseded messages that ended
 local size = 0 -- bytes of envelopes and parts read so far
 local moved = 0 -- messages moved so far

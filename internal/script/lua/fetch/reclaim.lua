@@ -1,19 +1,16 @@
 -- Deliveries whose leases ran out are taken back, unless they have a grace.
 -- takes: MOVES, furthest, leaseUS, SWEEP, leased, score, bytes, firstHold, groups, lost, maxLosses, replace, size, dead,
---        addparts, jitter, retried, inGrace, graceOver, moved, dropped
+--        addparts, jitter, retried, inGrace, graceOver, moved
 -- from time: now, us, whole
 -- from record: split, failure
+-- from lease: lendrest, isheld
 -- from group: weight
 
--- The end of a lease is not believed if it is more than a lease ahead: the clock was stepped back since. (lease() steps by 2 us past
--- ends that are in use.)
-if furthest and furthest > now + leaseUS + 2 * MOVES then
-  local far = redis.call('ZREVRANGEBYSCORE', KEYS.unack, '+inf', '(' .. us(now + leaseUS + 2 * MOVES), 'LIMIT', 0, SWEEP)
-  local renewed, leases = now + leaseUS, {}
-  for i = 1, #far do
-    leases[2 * i - 1] = us(renewed - renewed % 2)
-    leases[2 * i] = far[i]
-  end
+-- The end of a lease is not believed if it is more than a lease ahead: the clock was stepped back since.
+if furthest and furthest > now + leaseUS then
+  local far = redis.call('ZREVRANGEBYSCORE', KEYS.unack, '+inf', '(' .. us(now + leaseUS), 'LIMIT', 0, SWEEP)
+  local leases = {}
+  for i = 1, #far do leases[2 * i - 1], leases[2 * i] = us(now + leaseUS), far[i] end
   if leases[1] then redis.call('ZADD', KEYS.unack, unpack(leases)) end
   leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES'))
 end
@@ -66,16 +63,39 @@ if leased and leased <= now and bytes > 0 then
     local rest = redis.call('ZRANGEBYSCORE', KEYS.unack, from, us(now), 'LIMIT', 0, SWEEP - #expired)
     for i = 1, #rest do expired[#expired + 1] = rest[i] end
   end
+  -- A call takes back SWEEP deliveries, and looks at MOVES tags. Poison has about a quarter of the reply. What is left of a lease then is
+  -- a lease of another name, which its holder does not know: else a late ack of the holder would end what has been taken back.
+  local looked = 0
+  local function full() return moved >= SWEEP or looked >= MOVES or size > bytes / 4 end
+  local function reclaim(lease)
+    local rest = {}
+    for tag in string.gmatch(redis.call('HGET', KEYS.lease, lease) or '', '%S+') do
+      if full() then
+        rest[#rest + 1] = tag
+      else
+        looked = looked + 1
+        local n, id = split(tag)
+        if isheld(id, n) then
+          if n > 1 or not redis.call('ZSCORE', KEYS.pending, id) then -- else it was sent again, too late
+            moved = moved + 1
+            lose(id, n)
+          end
+        elseif redis.call('HEXISTS', KEYS.msg, id) == 0 then
+          redis.call('HDEL', KEYS.fail, id) -- it has one if another program deleted the message
+        end
+      end
+    end
+    local ends = rest[1] and redis.call('ZSCORE', KEYS.unack, lease)
+    redis.call('ZREM', KEYS.unack, lease)
+    redis.call('HDEL', KEYS.lease, lease, lease .. '#')
+    if rest[1] then lendrest(lease, ends, rest) end
+  end
   for i = 1, #expired do
-    if size > bytes / 4 then break end -- poison has about a quarter of the reply; the next call takes the rest
-    local n, id = split(expired[i])
-    moved = moved + 1
-    redis.call('ZREM', KEYS.unack, expired[i])
-    if redis.call('HEXISTS', KEYS.msg, id) == 1 then
-      lose(id, n)
-    elseif string.sub(id, 1, 8) ~= 'overrun:' then -- 'overrun:': a place (lib/limits.lua); else another program deleted the message
-      dropped = dropped + 1
-      redis.call('HDEL', KEYS.fail, id)
+    if full() then break end
+    if string.sub(expired[i], 1, 8) == 'overrun:' then -- a place (lib/limits.lua)
+      redis.call('ZREM', KEYS.unack, expired[i])
+    else
+      reclaim(expired[i])
     end
   end
   if expired[1] then leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES')) end

@@ -1,27 +1,18 @@
 -- The deliveries of a lost reply are leased anew, and described or handed out again. Those without room in this reply go back to
 -- ready, and nothing is counted.
--- takes: leaseUS, lent, leaseEnd, groups, replaced, size, parts, repeated, MOVES, overtaken, bytes, maxLosses, big, leased,
+-- takes: leaseUS, name, listed, leaseEnd, groups, replaced, size, parts, MOVES, bytes, maxLosses, big, leased,
 --        score, picked
--- gives: lease, weigh, keptUntil, replace, addparts, givenBack, described
+-- gives: lease, list, weigh, keptUntil, replace, addparts, givenBack, described
 -- from time: now, us
--- from call: mark
+-- from lease: lend, isheld
 -- from record: split, failure, finish
 -- from group: partsof, partnames, weight
 
--- lease(tags) gives deliveries a lease end that no other lease has, so that a repeat finds them by it. The end is odd, whereas that of a
--- renewal is even. It is not in use, and not that of the fetch before, whose deliveries may all have been intercepted.
+-- lease(tags) leases deliveries under the name of this call.
+local list = '' -- of the tags of that lease
 local function lease(tags)
-  local ends = now + leaseUS
-  ends = ends - ends % 2 + 1
-  while us(ends) == lent or redis.call('ZCOUNT', KEYS.unack, us(ends), us(ends)) > 0 do ends = ends + 2 end
-  leaseEnd = us(ends)
-  mark('lent', leaseEnd)
-  local leases = {}
-  for i = 1, #tags do
-    leases[2 * i - 1] = leaseEnd
-    leases[2 * i] = tags[i]
-  end
-  redis.call('ZADD', KEYS.unack, unpack(leases))
+  leaseEnd = now + leaseUS
+  list = lend(name, us(leaseEnd), tags)
 end
 
 -- weigh(id, room) is what a message counts in the reply; if it is more than room, any number above that.
@@ -53,29 +44,12 @@ local function addparts(nth, id, envelope)
 end
 
 local described, givenBack = {}, false
-if repeated and repeated ~= '' then
-  -- from record: setfailure, superseded
-  local function giveBack(tag)
+if listed then
+  -- from record: setfailure
+  local tags = {}
+  for tag in string.gmatch(listed, '%S+') do
     local n, id = split(tag)
-    local failures, losses, errors = failure(redis.call('HGET', KEYS.fail, id))
-    redis.call('ZREM', KEYS.unack, tag)
-    setfailure(id, us(n + 1), us(failures) .. ' ' .. us(losses), errors)
-    redis.call('RPUSH', KEYS.ready, us(n + 1) .. ':' .. id)
-    givenBack = true
-  end
-  local tags = redis.call('ZRANGEBYSCORE', KEYS.unack, repeated, repeated, 'LIMIT', 0, MOVES)
-  local ids = {}
-  for i = 1, #tags do
-    local _, id = split(tags[i])
-    ids[i] = id
-  end
-  local records = overtaken and ids[1] and redis.call('HMGET', KEYS.fail, unpack(ids)) or {}
-  for i = #tags, 1, -1 do
-    if superseded(records[i]) then -- and no consumer has it
-      redis.call('ZREM', KEYS.unack, tags[i])
-      replace(ids[i], (split(tags[i])), failure(records[i]))
-      table.remove(tags, i)
-    end
+    if #tags < MOVES and isheld(id, n) then tags[#tags + 1] = tag end -- else it was canceled, or this repeat is late
   end
   if bytes == 0 then
     -- from message: keyof
@@ -104,12 +78,21 @@ if repeated and repeated ~= '' then
       end
     end
     if not fit[1] then fit[1] = table.remove(rest, 1) end
-    for i = 1, #rest do giveBack(rest[i]) end
+    for i = 1, #rest do
+      local n, id = split(rest[i])
+      local failures, losses, errors = failure(redis.call('HGET', KEYS.fail, id))
+      setfailure(id, us(n + 1), us(failures) .. ' ' .. us(losses), errors)
+      redis.call('RPUSH', KEYS.ready, us(n + 1) .. ':' .. id)
+      givenBack = true
+    end
     tags = fit
   end
   if tags[1] then
     lease(tags)
-    leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES'))
+  else
+    redis.call('ZREM', KEYS.unack, name)
+    redis.call('HDEL', KEYS.lease, name, name .. '#')
   end
+  leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES'))
   if bytes > 0 then picked = tags end
 end

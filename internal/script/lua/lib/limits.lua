@@ -1,12 +1,8 @@
 -- Limits of a queue, and handlers that run on. If the concurrency of the queue is bounded, a handler that runs on after its delivery
 -- has ended keeps its place: the member 'overrun:<tag>' of unack, with a lease that its process renews.
--- from time: now, us, whole
+-- from time: now, whole
 
 local OVERRUN = 'overrun:'
-
--- even(ends) is the end of the lease of such a place, as text. It is even, because a fetch finds the deliveries of a lost reply by their
--- end, which is odd.
-local function even(ends) return us(ends - ends % 2) end
 
 -- placesOf(limits, override) is how many places the queue has, by these fields of state; 0: any number.
 local function placesOf(limits, override)

@@ -1,29 +1,42 @@
 -- The structures in which a message may be.
 -- from time: now, scored
 
--- locate(tag, id, only) is the sorted set in which a delivery is, and its score; nil if it is in none, or not in the one that only
--- names ('': any). Members of garbage and done are ids, of the others tags. If it is nil, the delivery may be in the list ready,
--- where a search costs as much as the list is long.
-local function locate(tag, id, only)
-  local score = (only == '' or only == 'pending') and redis.call('ZSCORE', KEYS.pending, tag)
-  if score then return 'pending', score end
-  score = (only == '' or only == 'unack') and redis.call('ZSCORE', KEYS.unack, tag)
-  if score then return 'unack', score end
-  score = (only == '' or only == 'retry') and redis.call('ZSCORE', KEYS.retry, tag)
-  if score then return 'retry', score end
-  score = (only == '' or only == 'garbage') and redis.call('ZSCORE', KEYS.garbage, id)
-  if score then return 'garbage', score end
-  score = (only == '' or only == 'done') and redis.call('ZSCORE', KEYS.done, id)
-  if score and scored(score) > now then return 'done', score end -- a message whose time is over may be there still
+-- scorein(place, tag, id) is the score in a structure, '0' in ready, where a search costs as much as the list is long; nil if it is not
+-- there. Members of garbage and done are ids, of the others tags.
+local function scorein(place, tag, id)
+  if place == 'pending' then return redis.call('ZSCORE', KEYS.pending, tag) or nil end
+  if place == 'ready' then return redis.call('LPOS', KEYS.ready, tag) and '0' or nil end
+  if place == 'retry' then return redis.call('ZSCORE', KEYS.retry, tag) or nil end
+  if place == 'garbage' then return redis.call('ZSCORE', KEYS.garbage, id) or nil end
+  if place == 'done' then return redis.call('ZSCORE', KEYS.done, id) or nil end
 end
 
--- remove(place, tag, id) takes a delivery out of a structure, and returns how often it was there.
+-- locate(tag, id) is the structure in which a message of msg is, and its score there. A message that is in no other is held ('unack',
+-- and '' for the score). A first delivery is never in ready. It is nil if the message is done and its time is over.
+local function locate(tag, id)
+  for _, place in ipairs({'pending', 'retry', 'garbage', 'done', tag ~= id and 'ready' or nil}) do
+    local score = scorein(place, tag, id)
+    if score and place == 'done' and scored(score) <= now then return nil end -- it may be there still
+    if score then return place, score end
+  end
+  return 'unack', ''
+end
+
+-- remove(place, tag, id) takes a message out of a structure. takenOut counts those that were held, of which state.canceled is told.
+local takenOut = 0
 local function remove(place, tag, id)
-  if place == 'pending' then return redis.call('ZREM', KEYS.pending, tag) end
-  if place == 'ready' then return redis.call('LREM', KEYS.ready, 1, tag) end
-  if place == 'unack' then return redis.call('ZREM', KEYS.unack, tag) end
-  if place == 'retry' then return redis.call('ZREM', KEYS.retry, tag) end
-  if place == 'garbage' then return redis.call('ZREM', KEYS.garbage, id) end
-  redis.call('HDEL', KEYS.result, id)
-  return redis.call('ZREM', KEYS.done, id)
+  if place == 'pending' then
+    redis.call('ZREM', KEYS.pending, tag)
+  elseif place == 'ready' then
+    redis.call('LREM', KEYS.ready, 1, tag)
+  elseif place == 'unack' then
+    takenOut = takenOut + 1 -- its lease goes on to list it
+  elseif place == 'retry' then
+    redis.call('ZREM', KEYS.retry, tag)
+  elseif place == 'garbage' then
+    redis.call('ZREM', KEYS.garbage, id)
+  else
+    redis.call('HDEL', KEYS.result, id)
+    redis.call('ZREM', KEYS.done, id)
+  end
 end

@@ -18,8 +18,8 @@
 local function change(id, envelope, other, due, word, said, latest, most)
   local record = redis.call('HGET', KEYS.fail, id)
   local tag = tagof(id, record)
-  local place, score = locate(tag, id, '')
-  if not place and redis.call('LPOS', KEYS.ready, tag) then place, score = 'ready', us(now) end
+  local place, score = locate(tag, id)
+  if place == 'ready' then score = us(now) end
   local failures, losses, errors, ended = failure(record)
   if place == 'unack' and word ~= 'append' then -- the delivery is superseded
     setfailure(id, delivery(record), us(failures) .. ' ' .. us(losses), '\31' .. errors, ended or 0)

@@ -16,10 +16,21 @@ local function drop(remove)
 end
 mend.pending = drop(function(tag) return redis.call('ZREM', KEYS.pending, tag) end)
 mend.ready = drop(function(tag) return redis.call('LREM', KEYS.ready, 0, tag) end)
-mend.unack = drop(function(tag) return redis.call('ZREM', KEYS.unack, tag) end)
 mend.retry = drop(function(tag) return redis.call('ZREM', KEYS.retry, tag) end)
 mend.garbage = drop(function(tag) return redis.call('ZREM', KEYS.garbage, tag) end)
 mend.done = drop(function(tag) return redis.call('ZREM', KEYS.done, tag) end)
+
+function mend.unack(member)
+  if redis.call('HEXISTS', KEYS.lease, member) == 1 or redis.call('ZREM', KEYS.unack, member) == 0 then return 'sound' end
+  redis.call('HDEL', KEYS.lease, member .. '#')
+  return 'done'
+end
+
+function mend.lease(field)
+  local name = string.match(field, '^(.*)#$') or field
+  if redis.call('ZSCORE', KEYS.unack, name) or redis.call('HDEL', KEYS.lease, name, name .. '#') == 0 then return 'sound' end
+  return 'done'
+end
 
 function mend.key(key)
   local id = redis.call('HGET', KEYS.key, key)
@@ -35,14 +46,26 @@ function mend.key(key)
   return 'done'
 end
 
+local listed -- the tags of all leases
+local function leased(tag)
+  if not listed then
+    listed = {}
+    for _, name in ipairs(redis.call('ZRANGE', KEYS.unack, 0, -1)) do
+      for each in string.gmatch(redis.call('HGET', KEYS.lease, name) or '', '[^ ]+') do listed[each] = true end
+    end
+  end
+  return listed[tag]
+end
+
 local function placed(tag)
-  return redis.call('ZSCORE', KEYS.pending, tag) or redis.call('ZSCORE', KEYS.unack, tag) or redis.call('ZSCORE', KEYS.retry, tag)
+  return redis.call('ZSCORE', KEYS.pending, tag) or redis.call('ZSCORE', KEYS.retry, tag)
     or redis.call('ZSCORE', KEYS.garbage, tag) or redis.call('ZSCORE', KEYS.done, tag) or redis.call('LPOS', KEYS.ready, tag)
 end
 
 function mend.place(id)
   local envelope, record = redis.call('HGET', KEYS.msg, id), redis.call('HGET', KEYS.fail, id)
-  if not envelope or placed(id) or placed(tagof(id, record)) then return 'sound' end
+  local tag = tagof(id, record)
+  if not envelope or placed(id) or placed(tag) or leased(tag) then return 'sound' end
   local key, n = keyof(envelope), delivery(record)
   local failures, losses, errors = failure(record)
   local counts = us(failures) .. ' ' .. us(losses)

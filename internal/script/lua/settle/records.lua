@@ -1,12 +1,13 @@
 -- Each delivery ends that is not one of the plain acks.
--- takes: firstHold, overtaken, plain, isvoid, ended, replaced, FIELDS, changed, acked, holdEnds, unlist, kept, following,
+-- takes: left, settled, before, firstHold, overtaken, plain, isvoid, ended, replaced, FIELDS, changed, acked, holdEnds, unlist, kept, following,
 --        FOLLOWER, failed, throttle, dead, first
 -- from time: now, us, whole
--- from record: failure, setfailure
+-- from record: split, failure, setfailure
+-- from lease: isheld
 -- from keys: heldUntil, freekey, erase
--- from limits: OVERRUN, even
+-- from limits: OVERRUN
 
-local holds = (whole(firstHold) or 0) > 0 -- some key is held
+local keysHeld = (whole(firstHold) or 0) > 0 -- some key is held
 local isOver, finishes -- superseded and finish, if any delivery may be superseded
 if overtaken then
   -- from record: superseded, finish
@@ -15,14 +16,18 @@ end
 local outcomes, followers = plain, 0 -- so many so far
 local hold, parts, overrun -- of the next outcome, if they were said
 
+-- holds(lease, tag, id) says whether a delivery is held under the lease of that number, and counts it if so.
+local function holds(lease, tag, id)
+  local there = left[lease] and isheld(id, (split(tag)))
+  if there then settled[lease] = settled[lease] + 1 end
+  return there
+end
+
 -- begin(there, tag, id) numbers an outcome. It returns whether the outcome counts, and whether the delivery was superseded.
 local function begin(there, tag, id)
   outcomes = outcomes + 1
-  if not there then
-    isvoid(outcomes)
-    return false
-  end
-  if overrun then redis.call('ZADD', KEYS.unack, even(now + overrun), OVERRUN .. tag) end
+  if not there then isvoid(outcomes) return false end
+  if overrun then redis.call('ZADD', KEYS.unack, us(now + overrun), OVERRUN .. tag) end
   if not (isOver and isOver(redis.call('HGET', KEYS.fail, id))) then return true, false end
   replaced, ended = replaced + 1, ended .. us(outcomes) .. ' '
   return true, true
@@ -30,12 +35,11 @@ end
 
 -- errorsOf(id, number) are the errors of the record before; '' of a first delivery, which has no record.
 local function errorsOf(id, number)
-  if number == '2' then return '' end
-  local _, _, errors = failure(redis.call('HGET', KEYS.fail, id))
+  local _, _, errors = failure(number ~= '2' and redis.call('HGET', KEYS.fail, id))
   return errors
 end
 
-local i = 4 + plain
+local i = before + plain + 1
 while ARGV[i] do
   local word = ARGV[i]
   local behind = i + 1 + FIELDS[word]
@@ -46,23 +50,18 @@ while ARGV[i] do
   elseif word == 'overrun' then
     overrun = tonumber(ARGV[i + 1])
   elseif word == 'ack' or word == 'done' then
-    local tag, id, key, n, number, counts, keep, result = unpack(ARGV, i + 1, behind - 1)
-    local there
-    if not parts then
-      there = redis.call('ZREM', KEYS.unack, tag) == 1
-      if not there and not (changed and key ~= '') then -- the server may have forgotten the fetch
-        there = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
-      end
-    else -- if the group has grown since, another consumer has it under the same tag
-      -- from group: partsof
-      there = partsof(redis.call('HGET', KEYS.msg, id) or '') <= parts and redis.call('ZREM', KEYS.unack, tag) == 1
+    local lease, tag, id, key, n, number, counts, keep, result = unpack(ARGV, i + 1, behind - 1)
+    lease = tonumber(lease)
+    local there = holds(lease, tag, id)
+    if not left[lease] and not parts and not (changed and key ~= '') then -- the server may have forgotten the fetch
+      there = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
     end
     local valid, past = begin(there, tag, id)
     if valid then
       if not past then acked = acked + 1 end
       if hold and redis.call('HGET', KEYS.key, key) == id then
-        local ends, before = now + hold, holds and heldUntil(key)
-        if before and before > ends then ends = before end
+        local ends, longer = now + hold, keysHeld and heldUntil(key)
+        if longer and longer > ends then ends = longer end
         redis.call('HSET', KEYS.key, key, 'acked:' .. id)
         redis.call('ZADD', KEYS.held, us(ends), key)
         if not holdEnds or ends < holdEnds then holdEnds = ends end
@@ -73,11 +72,11 @@ while ARGV[i] do
           -- from group: dropparts
           dropparts(id, parts)
         end
-        erase(id, key, holds, unlist)
+        erase(id, key, keysHeld, unlist)
       else
         setfailure(id, number, counts, errorsOf(id, number))
         kept = kept + 1
-        freekey(id, key, holds, unlist)
+        freekey(id, key, keysHeld, unlist)
         redis.call('ZADD', KEYS.done, us(now + tonumber(keep)), id)
         if result ~= '' then redis.call('HSET', KEYS.result, id, result) end
       end
@@ -90,8 +89,8 @@ while ARGV[i] do
     hold, parts, overrun = nil, nil, nil
   else
     -- last: of 'garbage' a key, else a delay
-    local tag, id, number, counts, text, failing, last = unpack(ARGV, i + 1, behind - 1)
-    local valid, past = begin(redis.call('ZREM', KEYS.unack, tag) == 1, tag, id)
+    local lease, tag, id, number, counts, text, failing, last = unpack(ARGV, i + 1, behind - 1)
+    local valid, past = begin(holds(tonumber(lease), tag, id), tag, id)
     if valid then
       if failing == '1' then failed = failed + 1 end
       if word == 'throttle' then throttle = math.max(throttle, tonumber(last)) end
@@ -102,7 +101,7 @@ while ARGV[i] do
         setfailure(id, number, counts, errors)
         if word == 'garbage' then
           dead = dead + 1
-          freekey(id, last, holds, unlist)
+          freekey(id, last, keysHeld, unlist)
           redis.call('ZADD', KEYS.garbage, us(now), id)
         elseif word == 'ready' then
           redis.call('RPUSH', KEYS.ready, number .. ':' .. id)

@@ -1,12 +1,13 @@
 -- One target is changed, or one hold is ended.
--- takes: bykey, only, deletes, what, limits, override, drop, holds, nameof, unlist, arg, step
+-- takes: bykey, only, deletes, what, limits, override, settings, drop, holds, nameof, unlist, arg, step
 -- gives: release, first, steer
 -- from time: now, us, scored
 -- from message: keyof, redue
 -- from record: split, delivery, tagof, failure, setfailure
--- from place: locate, remove
+-- from place: scorein, locate, remove
 -- from keys: heldUntil, holderof, named, erase
--- from limits: OVERRUN, even, placesOf
+-- from limits: OVERRUN, placesOf
+-- from settings: agreed
 
 -- release(key) ends the hold of a key, and returns the word for it.
 local function release(key)
@@ -25,17 +26,21 @@ local function steer(i)
     if keyof(redis.call('HGET', KEYS.msg, id) or '') ~= ARGV[i] then id = '' end -- another program wrote that entry
     tag = id
   end
-  local record
-  if only == '' then
-    record = redis.call('HGET', KEYS.fail, id) or ''
-    tag = tagof(id, record)
-  elseif only ~= 'garbage' and only ~= 'done' then
+  local place, score, record = only, nil, nil
+  if only ~= '' and only ~= 'garbage' and only ~= 'done' then
     local _
     _, id = split(tag)
   end
-  local place, score = locate(tag, id, only)
-  if not place and (only == '' or only == 'ready') and redis.call('LPOS', KEYS.ready, tag) then place, score = 'ready', '0' end
-  if place and listed ~= '' and listed ~= score then place = nil end
+  if only == '' or only == 'unack' then
+    record = redis.call('HGET', KEYS.fail, id) or ''
+    local current = tagof(id, record)
+    place, score = locate(current, id)
+    if only ~= '' and (place ~= only or tag ~= current) then place = nil end -- the end of its lease may be another one since
+    tag = current
+  else
+    score = scorein(only, tag, id)
+    if not score or listed ~= '' and listed ~= score or only == 'done' and scored(score) <= now then place = nil end
+  end
   local envelope
   if place == 'pending' or (place and (deletes or what == 'requeue')) then
     envelope = redis.call('HGET', KEYS.msg, id)
@@ -57,7 +62,7 @@ local function steer(i)
   elseif deletes then
     remove(place, tag, id)
     if place == 'unack' and placesOf(limits, override) > 0 then
-      redis.call('ZADD', KEYS.unack, even(scored(score)), OVERRUN .. tag)
+      redis.call('ZADD', KEYS.unack, us(now + agreed(settings, {})[1]), OVERRUN .. tag)
     end
     if drop then drop(id, envelope) end
     erase(id, key ~= '' and key or nameof and nameof(envelope) or '', holds, unlist)

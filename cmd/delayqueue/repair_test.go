@@ -1,0 +1,62 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// lease hands out messages that wait in pending, or are no more.
+func (w *world) lease(name string, end time.Time, tags ...string) {
+	w.Helper()
+	for _, tag := range tags {
+		w.do("ZREM", "pending", tag)
+	}
+	w.do("ZADD", "unack", end.UnixMicro(), name)
+	w.do("HSET", "lease", name, strings.Join(tags, " "), name+"#", len(tags))
+}
+
+// Leases that are not whole are mended, and what they held comes back. What a lease holds is left alone.
+func tellDoctorLeases(w *world) {
+	var ids []string
+	for range 5 {
+		ids = append(ids, w.send("orders", "a"))
+	}
+	end := time.Now().Add(time.Hour)
+	w.lease("c:1", end, ids[0], nobody, ids[1])
+	w.do("HSET", "fail", ids[1], "2 0 0 5 ") // lost in its second delivery
+	w.lease("c:2", end, ids[2])
+	w.do("HDEL", "lease", "c:2")
+	w.lease("c:3", end, ids[3])
+	w.do("ZREM", "unack", "c:3")
+	w.lease("c:4~", end, ids[4])
+	w.do("HSET", "lease", "c:4~#", "x")
+
+	r := w.run("doctor", "orders")
+	w.contains(r.out, "no place (3)", "lost lease (1)", "stray lease (1)", "wrong count (1)")
+	r = w.run("doctor", "orders", "--repair", "--yes")
+	w.contains(r.out, "drop from unack: c:2", "delete from lease: c:3", "bring back message ", "repaired 5 things", "1 finding left")
+	w.do("HSET", "lease", "c:4~#", "1")
+	s := w.sound("orders")
+	for i, want := range []string{"unack", "retry", "retry", "retry", "unack"} {
+		if got := s.Where(ids[i]); got != want {
+			w.Errorf("message %d is in %s, want %s:\n%s", i, got, want, s.Dump())
+		}
+	}
+	if len(s.Leases) != 2 || s.Fail[ids[1]].Delivery != 3 || s.Fail[ids[2]].Delivery != 2 {
+		w.Errorf("leases %v, records %v", s.Leases, s.Fail)
+	}
+
+	// What is not wrong any more stays as it is.
+	words, err := script.NewStore(w.cli, w.prefix, "orders").Repair(w.Context(), []script.Flaw{{What: "unack", Item: "c:1"},
+		{What: "unack", Item: "c:2"}, {What: "lease", Item: "c:1"}, {What: "lease", Item: "c:4~#"}, {What: "lease", Item: "c:3"},
+		{What: "place", Item: ids[0]}, {What: "place", Item: ids[1]}, {What: "place", Item: ids[4]}, {What: "place", Item: nobody}})
+	if err != nil || slices.ContainsFunc(words, func(word string) bool { return word != "sound" }) {
+		w.Errorf("%q, %v", words, err)
+	}
+	if after := w.sound("orders"); after.Where(ids[0]) != "unack" || len(after.Leases) != 2 || len(after.Retry) != 3 {
+		w.Errorf("it was touched:\n%s", after.Dump())
+	}
+}

@@ -1,0 +1,48 @@
+package consume
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/go-delayqueue/delayqueue/internal/script"
+)
+
+// TestGiveUpBesideARenewal: a renewal between two messages of a lost reply lets go of neither.
+func TestGiveUpBesideARenewal(t *testing.T) {
+	t.Parallel()
+	s := newServing(t)
+	const n = 20
+	s.backlog(n)
+	caller := script.NewCaller()
+	caller.Next()
+	got, err := s.calls.Fetch(queuetest.CtxB, caller, script.FetchRequest{Want: n, Settings: &s.settings.FetchSettings})
+	s.Must(err)
+	for _, tag := range got.Tags {
+		got.Described = append(got.Described, script.DescribedMessage{Tag: tag})
+	}
+	var c *Consumer
+	s.settings.Callback = queuetest.Acks
+	s.settings.Log = slog.New(slog.NewTextHandler(s.Log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.MessageKey && strings.Contains(a.Value.String(), "does not come through") {
+			s.Must(c.leases.renew())
+		}
+		return a
+	}}))
+	c = s.start()
+	c.giveUp(&got, time.Now(), time.Now(), s.settings.MaxLosses)
+	queuetest.Eventually(t, "all wait again", func() bool { return len(s.Held()) == 0 })
+	state := s.Check()
+	for _, tag := range got.Tags {
+		id, _ := message.SplitTag(tag)
+		if record := state.Fail[id]; record.Losses != 1 || state.Where(id) != "retry" {
+			t.Errorf("%s is in %s: %+v", id, state.Where(id), record)
+		}
+	}
+	if s.Log.Count("came too late") > 0 || s.Log.Count("forgotten settlements") > 0 {
+		t.Error("some were let go of")
+	}
+}

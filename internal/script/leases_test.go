@@ -1,0 +1,389 @@
+package script
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue/internal/check"
+	"github.com/go-delayqueue/delayqueue/internal/link"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+	"github.com/redis/go-redis/v9"
+)
+
+// lease is what Redis has of the lease under which a delivery was handed out; the zero value if it is over.
+func (r *rig) lease(name string) check.Lease {
+	r.t.Helper()
+	return r.read().Leases[r.leases[tagFor(name)].Name]
+}
+
+// TestLeasePartlySettled: what was settled of a lease is not lost with the rest, and what is lost counts one loss.
+func TestLeasePartlySettled(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
+		r.done(ack("a"), ends(OutcomeRetry, "b", 1, 0, "x"), ends(OutcomeReady, "e", 0, 0, ""))
+		l := r.lease("c")
+		r.equal("left, held, listed", []int{int(l.Left), l.Held, len(l.Tags)}, []int{2, 2, 5})
+		r.equal("lost", r.lapse(11*time.Second).Lost, 2)
+		r.equal("lost again", r.fetch(NewCaller(), 0).Lost, 0)
+		s := r.read()
+		r.equal("leases, ready, retry", []int{len(s.Leases), len(s.Ready), len(s.Retry)}, []int{0, 1, 3})
+		for name, losses := range map[string]int{"b": 0, "c": 1, "d": 1, "e": 0} {
+			if f := s.Fail[queuetest.IDOf(name)]; f.Delivery != 2 || int(f.Losses) != losses {
+				r.t.Errorf("%s: %+v, want %d losses", name, f, losses)
+			}
+		}
+		r.equal("void", r.settle(NewCaller(), ack("c"), ack("d")), []int{0, 1})
+	})
+}
+
+// TestLeaseTakenBackByParts: a large lease that is over is taken back 100 deliveries a call. Its holder has none of it from the first
+// of these calls on.
+func TestLeaseTakenBackByParts(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		const n = 250
+		sendDue(r, "m", n)
+		f := r.fetch(NewCaller(), n)
+		r.equal("lost", r.lapse(11*time.Second).Lost, 100)
+		for left := 150; left > 0; {
+			s := r.read()
+			rest, there := s.Leases[f.Lease.Name+"~"]
+			r.equal("leases, and what is left", []any{len(s.Leases), there, int(rest.Left), rest.Held, len(rest.Tags)}, []any{1, true, left, left, left})
+			for _, name := range []string{"m0000", "m0249"} { // of which the second is in the rest
+				r.equal("a late ack is void", r.settle(NewCaller(), ack(name)), []int{0})
+				r.equal("a late retry is void", r.settle(NewCaller(), fails(name)), []int{0})
+				r.equal("a late renewal", r.extend(name), []string{lost})
+			}
+			got := r.fetch(NewCaller(), 0)
+			r.equal("lost, at once more", []any{got.Lost, got.Next != 0 && got.Next <= got.Now}, []any{min(left, 100), left > 100})
+			left -= got.Lost
+		}
+		s := r.read()
+		r.equal("leases, retry", []int{len(s.Leases), len(s.Retry)}, []int{0, n})
+		for id, record := range s.Fail {
+			if record.Delivery != 2 || record.Losses != 1 {
+				r.t.Errorf("%s: %+v", names(id), record)
+			}
+		}
+	})
+}
+
+// TestLeaseCanceled: if one of several held messages is canceled, its holder is told by the next renewal, and its outcome is void.
+func TestLeaseCanceled(t *testing.T) {
+	t.Parallel()
+	canceled := func(r *rig) *Lease {
+		r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
+		l := r.leases[queuetest.IDOf("a")]
+		r.equal("cancel", r.cancel("id", queuetest.IDOf("b")), stateUnack)
+		got, err := r.Store.Extend(queuetest.CtxB, r.with.Lease, []string{l.Name}, nil)
+		if err != nil || got.Canceled == l.Canceled.Load() {
+			r.t.Errorf("a renewal: %+v, %v", got, err)
+		}
+		r.equal("renewal", r.extend("a", "b", "c"), []string{renewed, gone, renewed})
+		return l
+	}
+	for name, known := range map[string]bool{"before the holder knows": false, "when the holder knows": true} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(r *rig) {
+				l := canceled(r)
+				if known { // it let go of b
+					l.Canceled.Store(1)
+					r.done(ack("a"), ack("c"))
+				} else {
+					r.equal("void", r.settle(NewCaller(), ack("a"), ack("b"), ack("c")), []int{1})
+				}
+				r.equal("left, held", []int{int(r.lease("a").Left), r.lease("a").Held}, []int{1, 0})
+				f := r.lapse(11 * time.Second)
+				r.equal("lost, leases", []int{f.Lost, len(r.read().Leases)}, []int{0, 0})
+				r.expect("")
+			})
+		})
+	}
+	t.Run("among others than acks", func(t *testing.T) {
+		onBoth(t, func(r *rig) {
+			canceled(r)
+			r.equal("void", r.settle(NewCaller(), fails("a"), fails("b"), ends(OutcomeGarbage, "c", 1, 0, "x")), []int{1})
+			r.expect("retry 2:a@1s garbage c@0s fail a=2/1/0@0s!x c=2/1/0@0s!x wake 1s")
+		})
+	})
+}
+
+// TestLeaseGivenBackTwice: each repeat of a fetch whose reply has less room gives back more. The lease has the rest.
+func TestLeaseGivenBackTwice(t *testing.T) {
+	runScripts(t, map[string]scriptCase{"": {func(r *rig) {
+		c := r.hand(msg("a", 0, sized(100)), msg("b", 0, sized(300)), msg("c", 0, sized(100)), msg("d", 0, sized(300)))
+		for _, step := range []struct {
+			bytes int
+			want  string
+		}{{600, "a b c"}, {300, "a c"}, {300, "a c"}} {
+			r.equal("the repeat", handed(r.ask(c, FetchRequest{Want: 4, Bytes: step.bytes})), step.want)
+			l, n := r.lease("a"), len(strings.Fields(step.want))
+			r.equal("left, held, listed", []int{int(l.Left), l.Held, len(l.Tags)}, []int{n, n, n})
+		}
+		r.expect("ready 2:d 2:b unack a@10s c@10s fail b=2/0/0@0s d=2/0/0@0s wake 0s")
+		r.done(ack("a"), ack("c"))
+		r.equal("leases", len(r.read().Leases), 0)
+		r.equal("the repeat", handed(r.ask(c, FetchRequest{Want: 4})), "")
+	}, "ready 2:d 2:b fail b=2/0/0@0s d=2/0/0@0s wake 0s"}})
+}
+
+// TestLeaseWithoutACallRecord: a fetch that is repeated after the record of its call was lost gives the same again.
+func TestLeaseWithoutACallRecord(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		r.put(msg("a", 0), msg("b", 0))
+		c := NewCaller()
+		r.equal("handed out", handed(r.fetch(c, 1)), "a")
+		r.do("DEL", r.Keys.State)
+		r.equal("again", handed(r.fetchAgain(c, 2)), "a")
+		r.equal("then", handed(r.fetch(c, 2)), "b")
+		r.done(ack("a"), ack("b"))
+	})
+}
+
+// TestLeaseSettledTwice: a settlement that comes again after its record was forgotten takes nothing off the count of its lease.
+func TestLeaseSettledTwice(t *testing.T) {
+	t.Parallel()
+	for name, outcomes := range map[string][]Settlement{
+		"acks": {ack("a"), ack("b")}, "an ack and a failure": {ack("a"), fails("b")}, "failures": {fails("a"), fails("b")},
+		"another key": {ack("a", "k"), ack("b")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(r *rig) {
+				r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
+				c := newCall()
+				r.equal("void", r.settleAgain(c, slices.Clone(outcomes)...), []int(nil))
+				r.equal("left", int(r.lease("c").Left), 2)
+				r.do("HDEL", r.Keys.State, "call:"+c.ID)
+				r.settleAgain(c, slices.Clone(outcomes)...)
+				r.equal("left", int(r.lease("c").Left), 2)
+				r.done(ack("c"), ack("d"))
+				r.equal("leases", len(r.read().Leases), 0)
+			})
+		})
+	}
+}
+
+// beforeRead does something between a fetch and the call that reads its envelopes, and says how many such calls there were.
+func (r *rig) beforeRead(do func() error) (reads *int) {
+	reads = new(int)
+	r.t.Cleanup(link.Interpose(r.Cli, queuetest.CommandHook(func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		if cmd.Name() == "hmget" {
+			if *reads++; *reads == 1 {
+				if err := do(); err != nil {
+					return err
+				}
+			}
+		}
+		return next(ctx, cmd)
+	})))
+	return reads
+}
+
+func (r *rig) cancelAll(all ...string) {
+	r.t.Helper()
+	for _, name := range all {
+		r.equal("cancel", r.cancel("id", queuetest.IDOf(name)), stateUnack)
+	}
+}
+
+// TestFetchApart: a fetch of many messages reads their envelopes by a call of its own. If that call fails, or a message is gone by then, a
+// repeat of the fetch brings what is held.
+func TestFetchApart(t *testing.T) {
+	t.Parallel()
+	errCut := errors.New("cut")
+	for name, c := range map[string]struct {
+		between func(r *rig) error
+		fails   bool // the first attempt
+		want    string
+	}{
+		"whole":               {func(*rig) error { return nil }, false, "a b c"},
+		"canceled between":    {func(r *rig) error { r.cancelAll("b"); return nil }, true, "a c"},
+		"all are canceled":    {func(r *rig) error { r.cancelAll("a", "b", "c"); return nil }, true, ""},
+		"deleted by another":  {func(r *rig) error { r.do("HDEL", r.Keys.msg, queuetest.IDOf("b")); return nil }, true, "a c"},
+		"the reply is lost":   {func(*rig) error { return errCut }, true, "a b c"},
+		"lost, then canceled": {func(r *rig) error { r.cancelAll("a"); return errCut }, true, "b c"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(r *rig) {
+				r.put(msg("a", 0), msg("b", 0), msg("c", 0))
+				reads, by := r.beforeRead(func() error { return c.between(r) }), newCall()
+				ask := FetchRequest{Want: 3, Apart: 2, Settings: &r.with}
+				f, err := r.Store.Fetch(queuetest.CtxB, by, ask)
+				if (err != nil) != c.fails || err != nil && !errors.Is(err, link.ErrCarriedOut) {
+					r.t.Fatalf("%+v, %v", f, err)
+				}
+				if err != nil {
+					f = r.ask(by, FetchRequest{Want: 3, Apart: 2}) // a repeat has the envelopes
+				}
+				r.equal("reads", *reads, 1)
+				r.gave(f)
+				r.equal("handed out", handed(f), c.want)
+				var payloads []string
+				for _, d := range takenOf(f) {
+					payloads = append(payloads, d.msg.Payload)
+				}
+				r.equal("payloads", strings.Join(payloads, " "), c.want)
+				for _, name := range strings.Fields(c.want) {
+					r.done(ack(name))
+				}
+				r.lapse(11 * time.Second)
+				r.equal("leases, messages", []int{len(r.read().Leases), len(r.read().Messages)}, []int{0, 0})
+			})
+		})
+	}
+	t.Run("few", func(t *testing.T) {
+		onBoth(t, func(r *rig) {
+			r.put(msg("a", 0))
+			reads := r.beforeRead(func() error { return nil })
+			r.equal("handed out, reads", []any{handed(r.ask(newCall(), FetchRequest{Want: 3, Apart: 2})), *reads}, []any{"a", 0})
+		})
+	})
+}
+
+// TestKeep: what the holder of a lease does not know goes on under another name, and is lost by itself at the end of that.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0))
+		l := r.leases[tagFor("a")]
+		r.cancelAll("d")
+		r.at(5 * time.Second)
+		r.equal("renewed", r.extend("a"), []string{renewed})
+		r.equal("others", r.keeps(l.Name, "a", "b"), 1)
+		s := r.read()
+		mine, rest := s.Leases[l.Name], s.Leases[l.Name+"~"]
+		r.equal("counts, and by how much one ends later", []int64{mine.Left, rest.Left, mine.End - rest.End}, []int64{2, 1, 0})
+		r.equal("others, now", []int{r.keeps(l.Name, "a", "b"), r.keeps(l.Name, "a", "b", "c"), r.keeps(l.Name), r.keeps("nobody:1", "a")}, []int{0, 0, 0, 0})
+		r.tickTo(14 * time.Second)
+		r.equal("renewed", r.extend("a"), []string{renewed})
+		r.at(16 * time.Second)
+		r.equal("lost", r.tick().Lost, 1)
+		r.done(ack("a"), ack("b"))
+		s = r.read()
+		r.equal("leases, retry", []int{len(s.Leases), len(s.Retry)}, []int{0, 1})
+	})
+}
+
+// keeps parts a lease, of which its holder holds these.
+func (r *rig) keeps(lease string, names ...string) int {
+	r.t.Helper()
+	tags := make([]string, len(names))
+	for i, name := range names {
+		tags[i] = tagFor(name)
+	}
+	n, err := r.Store.Keep(queuetest.CtxB, lease, tags)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return n
+}
+
+// TestListHeld: a list of what is held returns each message once, forwards and backwards, in pages of any size, also if the last message
+// of a page is settled meanwhile.
+func TestListHeld(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		batches := [][]string{{"a", "b", "c"}, {"d", "e"}, {"f"}} // leases with the same end
+		for _, batch := range batches {
+			for _, name := range batch {
+				r.put(msg(name, 0))
+			}
+			r.take(strings.Join(batch, " "))
+		}
+		slices.SortFunc(batches, func(a, b []string) int {
+			return strings.Compare(r.leases[tagFor(a[0])].Name, r.leases[tagFor(b[0])].Name)
+		})
+		r.at(time.Second)
+		r.hand(msg("g", 0), msg("h", 0), msg("i", 0))
+		r.done(fails("h"))
+		r.at(2 * time.Second)
+		r.take("2:h")
+		same, all := slices.Concat(batches...), append(slices.Concat(batches...), "g", "i", "2:h")
+		p := wholeList(stateUnack)
+		for limit := 1; limit < 12; limit++ {
+			p.Limit = limit
+			r.equal(fmt.Sprint("pages of ", limit), r.walk(p, nil), all)
+			p.Back = true
+			r.equal(fmt.Sprint("backwards, pages of ", limit), r.walk(p, nil), reversed(all))
+			p.Back = false
+		}
+		p.Limit = 2
+		for _, back := range []bool{false, true} {
+			order := func(names []string) []string {
+				if back {
+					return reversed(names)
+				}
+				return names
+			}
+			p.Back = back
+			p.From, p.To = rigBase+11e6, rigBase+12e6
+			r.equal("of one end", r.walk(p, nil), order([]string{"g", "i"}))
+			p.From, p.To = rigBase, rigBase+11e6
+			r.equal("of another end", r.walk(p, nil), order(same))
+			p.From, p.To = rigBase+13e6, rigBase+14e6
+			r.equal("of no end", r.walk(p, nil), []string(nil))
+		}
+		p = wholeList(stateUnack)
+		p.Limit = 2
+		var settled []string
+		r.equal("while the last one of pages is settled", r.walk(p, func(page []string) {
+			if last := page[len(page)-1]; r.lease(last).Left > 1 {
+				r.done(ack(last))
+				settled = append(settled, last)
+			}
+		}), all)
+		p.Back = true
+		left := slices.DeleteFunc(all, func(name string) bool { return slices.Contains(settled, name) })
+		r.equal("what is left", []any{len(settled) > 0, r.walk(p, nil)}, []any{true, reversed(left)})
+	})
+	t.Run("leases end meanwhile", func(t *testing.T) {
+		onBoth(t, func(r *rig) {
+			r.hand(msg("a", 0), msg("b", 0))
+			r.hand(msg("c", 0), msg("d", 0))
+			p := wholeList(stateUnack)
+			p.Limit = 2
+			got := r.walk(p, func(page []string) { r.done(ack(page[0]), ack(page[1])) })
+			slices.Sort(got)
+			r.equal("listed", strings.Join(got, " "), "a b c d")
+			r.expect("")
+		})
+	})
+}
+
+// walk lists all pages. If meanwhile is not nil, it is called after each page.
+func (r *rig) walk(p ListRequest, meanwhile func(page []string)) (got []string) {
+	r.t.Helper()
+	for more := true; more && len(got) < 100; {
+		page, err := r.Store.List(queuetest.CtxB, p)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		more = page.Left > len(page.Entries)
+		for _, e := range page.Entries {
+			got, p.After = append(got, names(e.Tag)), e.Spot
+		}
+		if n := len(page.Entries); meanwhile != nil && n > 0 {
+			meanwhile(got[len(got)-n:])
+		}
+	}
+	return got
+}
+
+func reversed(list []string) []string {
+	list = slices.Clone(list)
+	slices.Reverse(list)
+	return list
+}
+
+// wholeList is a list of all that is in a structure.
+func wholeList(in string) ListRequest {
+	return ListRequest{In: in, From: math.MinInt64, To: math.MaxInt64}
+}

@@ -1,0 +1,46 @@
+-- Leases. A lease is what one fetch handed out: a member of unack, whose score is its end. Its name is '<caller>:<call number>' of that
+-- fetch. Two fields of the hash lease belong to it: '<name>' has the tags that were handed out, with blanks between, which a
+-- settlement does not rewrite; '<name>#' counts those that the holder has not let go of yet.
+-- A tag of the list is held if its message is in msg and has no later delivery. Other tags were settled, or their messages were
+-- canceled. state.canceled is when a held message was canceled or deleted last, so a holder knows whether it must look at each.
+-- from record: delivery
+
+-- lend(name, ends, tags) gives deliveries a lease, and returns its list.
+local function lend(name, ends, tags)
+  local list = table.concat(tags, ' ')
+  redis.call('ZADD', KEYS.unack, ends, name)
+  redis.call('HSET', KEYS.lease, name, list, name .. '#', #tags)
+  return list
+end
+
+-- lendrest(name, ends, tags) gives what is left of a lease to one of another name, which its holder does not know.
+local function lendrest(name, ends, tags)
+  name = string.gsub(name, '~+$', '')
+  repeat name = name .. '~' until redis.call('HEXISTS', KEYS.lease, name) == 0
+  lend(name, ends, tags)
+end
+
+-- isheld(id, n) says whether the nth delivery of a message, which some lease lists, is held.
+local function isheld(id, n)
+  return redis.call('HEXISTS', KEYS.msg, id) == 1 and tonumber(delivery(redis.call('HGET', KEYS.fail, id))) <= n
+end
+
+-- leaseof(tag) is the end of the lease that lists a tag; nil if none does; '0' if more than 5,000 leases or 4 MB would have to be read.
+local function leaseof(tag)
+  local leases, bytes = redis.call('ZRANGE', KEYS.unack, 0, 5000, 'WITHSCORES'), 0
+  for i = 1, #leases, 2 do
+    if i > 10000 or bytes > 4194304 then return '0' end
+    local tags = redis.call('HGET', KEYS.lease, leases[i]) or ''
+    if string.find(' ' .. tags .. ' ', ' ' .. tag .. ' ', 1, true) then return leases[i + 1] end
+    bytes = bytes + #tags
+  end
+end
+
+-- howmanyheld() is how many messages are held: those that are in no other structure. Each lease has two fields, and the other members of
+-- unack are places of handlers that run on (lib/limits.lua), of which the second number says how many there are.
+local function howmanyheld()
+  local leases = math.ceil(redis.call('HLEN', KEYS.lease) / 2)
+  local held = leases > 0 and redis.call('HLEN', KEYS.msg) - redis.call('ZCARD', KEYS.pending) - redis.call('LLEN', KEYS.ready)
+    - redis.call('ZCARD', KEYS.retry) - redis.call('ZCARD', KEYS.garbage) - redis.call('ZCARD', KEYS.done) or 0
+  return math.max(held, 0), math.max(redis.call('ZCARD', KEYS.unack) - leases, 0)
+end
