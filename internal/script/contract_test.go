@@ -107,6 +107,10 @@ var contractCalls = map[string]contractCase{
 			ends(OutcomeReady, "r", 0, 0, ""),
 			ends(OutcomeGarbage, "s", 1, 0, "x"), holding("t", time.Hour, "t"), kept("u", time.Hour, "v"))
 	}},
+	"settle, an ack that a message follows": {script: SettleScript, passes: "any", build: func(r *rig) func() error {
+		r.hand(msg("p", 0))
+		return r.settles(then(ack("p"), msg("next", time.Hour)))
+	}},
 	"settle, what follows has a key that stays taken": {script: SettleScript, passes: "any", build: func(r *rig) func() error {
 		heldKey(r)
 		r.hand(msg("p", 0))

@@ -57,7 +57,7 @@ type FetchReply struct {
 	Dead      []DeadMessage
 	Lost      int
 	Dropped   int
-	Replaced  int // messages that ended because the deliveries that were lost, or of a lost reply, had been superseded
+	Replaced  int // messages that ended because the deliveries that were lost had been superseded
 	Overflow  int // overflow in PROTOCOL.md
 	First     int // 1 if no consumer has called before
 	Agreed    FetchSettings

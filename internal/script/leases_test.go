@@ -194,6 +194,59 @@ func (r *rig) cancelAll(all ...string) {
 	}
 }
 
+// TestLeaseWithoutACount: another program deleted the count of a lease. In a queue with places fetches go on, and what is held comes back at the
+// end of the lease.
+func TestLeaseWithoutACount(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		r.limits = RateLimits{Concurrency: 3}
+		r.hand(msg("a", 0))
+		r.do("HDEL", r.Keys.lease, r.leases[tagFor("a")].Name+"#")
+		r.put(msg("b", 0), msg("c", 0), msg("d", 0))
+		r.take("b c")
+		r.equal("lost", r.lapse(11*time.Second).Lost, 3)
+	})
+}
+
+// TestLeaseWithoutARecord: another program deleted the fail record of what is held. Its ack counts, and what is not acked is lost.
+func TestLeaseWithoutARecord(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		r.hand(msg("a", 0), msg("b", 0))
+		r.done(ends(OutcomeReady, "a", 0, 0, ""), ends(OutcomeReady, "b", 0, 0, ""))
+		r.take("2:a 2:b")
+		r.do("DEL", r.Keys.fail)
+		r.done(ack("2:a"))
+		r.equal("lost", r.lapse(11*time.Second).Lost, 1)
+		r.equal("messages in retry", len(r.read().Retry), 1)
+	})
+}
+
+// TestCancelForgotten: a failover forgets a Cancel that the holder was told of, and another Cancel follows. The holder is told of that, too.
+func TestCancelForgotten(t *testing.T) {
+	t.Parallel()
+	onReal(t, func(r *rig) {
+		r.hand(msg("a", 0), msg("b", 0))
+		before := r.snapshot()
+		r.at(time.Second)
+		r.cancelAll("a")
+		l := r.leases[tagFor("a")]
+		told := func() int64 {
+			got, err := r.Store.Extend(queuetest.CtxB, r.with.Lease, []string{l.Name}, nil)
+			r.equal("extend", err, nil)
+			return got.Canceled
+		}
+		l.Canceled.Store(told())
+		r.restore(before)
+		r.at(2 * time.Second)
+		r.cancelAll("b")
+		if told() == l.Canceled.Load() {
+			r.t.Error("the holder does not learn that b is canceled")
+		}
+		r.equal("void", r.settle(NewCaller(), ack("a"), ack("b")), []int{1})
+	})
+}
+
 // TestFetchApart: a fetch of many messages reads their envelopes by a call of its own. If that call fails, or a message is gone by then, a
 // repeat of the fetch brings what is held.
 func TestFetchApart(t *testing.T) {

@@ -29,7 +29,7 @@
 --       dead: id, envelope ('' if there is no room for it) and fail record of each message that became poison
 --       described: of each delivery of a lost reply, if ARGV 13 is '0': tag, bytes of the envelope, fail record, and its key if one more
 --       loss makes it poison, else ''
---       superseded: how many messages ended because their deliveries were superseded (lib/record.lua) and then lost, or in a lost reply
+--       superseded: how many messages ended because their deliveries were superseded (lib/record.lua) and then lost
 --       parts: of each group among the given and the dead: which one, from 1 (of the dead from -1 down), how many parts it has but the
 --       first, and these; 0 and none if any is missing
 -- Cost: 12 commands if there is nothing to do, 13 while anything is handled, 7 fewer if it goes by the alarm; O(log n) for each message,
