@@ -130,7 +130,7 @@ func (m *member) wants(rtt time.Duration) int {
 	has, free := m.busy+len(m.buffer), max(ws.size-ws.taken, 0)
 	if !ws.shared {
 		may := min(free+m.busy, m.most())
-		return roomOf(may, has, aheadOf(float64(may), m.each+m.slower, rtt, script.MaxBatch/2))
+		return roomOf(may, has, aheadOf(float64(may), m.each+m.slower, rtt, maxAhead))
 	}
 	now := time.Now()
 	each, r := ws.eachNow(now), m.others(now)
