@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -151,6 +152,27 @@ func TestFetchedAheadIsGivenBackOnce(t *testing.T) {
 	}
 	close(release)
 	f.Drained()
+}
+
+// TestSlowNowAndThen: if one handler in a hundred is slow, others are not fetched and given back for each of those.
+func TestSlowNowAndThen(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	const n = 1500
+	var calls, deliveries atomic.Int64
+	q := f.Queue(nil).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		deliveries.Add(int64(msg.Delivery))
+		if calls.Add(1)%120 == 0 {
+			time.Sleep(120 * time.Millisecond) // longer than a message waits for a worker
+		}
+		return nil
+	})
+	f.Must(queuetest.Failure(q.SendBatch(context.Background(), make([]delayqueue.Outgoing, n))))
+	q.StartConsume()
+	f.Drained()
+	if got := deliveries.Load(); calls.Load() != n || got > 2*n {
+		t.Errorf("%d messages were handed out %d times before their handlers had them, want at most twice on average", n, got)
+	}
 }
 
 // TestLastChanceOfMany: they pass one at a time, in a moment each, and without a busy loop.

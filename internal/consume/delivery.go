@@ -82,6 +82,7 @@ func (d *delivery) cancelHandler(cause error) {
 // message is a copy for the user's code, which may change it and keep it.
 func (d *delivery) message() *message.Delivered {
 	msg := d.msg
+	msg.ID = strings.Clone(msg.ID) // it is a part of the text with all ids of the fetch
 	msg.Headers, msg.Parts = maps.Clone(msg.Headers), slices.Clone(msg.Parts)
 	return &msg
 }
@@ -140,11 +141,14 @@ func tagsOf(ds []*delivery) []string {
 	return conc.Mapped(ds, func(d **delivery) string { return (*d).tag })
 }
 
+// together is how many deliveries share one piece of memory.
+const together = 8
+
 // decode makes deliveries of the answer to a fetch.
 func decode(c *Consumer, got *script.FetchReply, maxLosses int, sentAt, answeredAt time.Time) []*delivery {
-	l := &lease{Lease: got.Lease}
+	l := &lease{Lease: got.Lease, listed: len(got.Tags)}
 	l.began.Set(sentAt)
-	all := make([]delivery, len(got.Tags))
+	var some []delivery // stay in memory together: few, because the handler of one may run for long
 	ds := make([]*delivery, len(got.Tags))
 	for i, tag := range got.Tags {
 		e, broken := message.DecodeEnvelope(got.Envelopes[i])
@@ -158,8 +162,11 @@ func decode(c *Consumer, got *script.FetchReply, maxLosses int, sentAt, answered
 			broken = e.Group.Fill(got.Parts[i])
 		}
 		id, number := message.SplitTag(tag)
-		d := &all[i]
-		ds[i] = d
+		if len(some) == 0 {
+			some = make([]delivery, min(together, len(ds)-i))
+		}
+		d := &some[0]
+		ds[i], some = d, some[1:]
 		d.consumer, d.lease, d.tag, d.msg = c, l, tag, e.Delivered(id, number, record.Failures)
 		d.losses, d.fetched, d.terms = record.Losses, answeredAt, &noTerms
 		d.lastChance = record.Losses > 0 && record.Losses >= maxLosses-1

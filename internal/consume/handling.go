@@ -91,7 +91,7 @@ func (h *handling) pastLimit() bool {
 	return cause == ErrConsumeTimeout || cause == ErrExpired
 }
 
-// end refuses what the handler says from now on, and returns what it said. The handling does not keep that, because all deliveries of one
+// end refuses what the handler says from now on, and returns what it said. The handling does not keep that, because some deliveries of one
 // fetch stay in memory together. h may be nil.
 func (h *handling) end() (result string, follows []*script.SendMessage) {
 	if h == nil {

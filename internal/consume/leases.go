@@ -100,7 +100,7 @@ func (l *leases) renew() error {
 			return err
 		}
 		for i, one := range some {
-			if got.Left[i] > held[i] {
+			if got.Left[i] > held[i] || held[i] > 0 && held[i] <= one.listed/shortenAt {
 				if err := l.keep(one); err != nil {
 					return err
 				}
@@ -140,8 +140,12 @@ func (l *leases) look(suspects map[*lease]bool, canceled int64) error {
 	return nil
 }
 
+// shortenAt is how few of the listed deliveries are held when a renewal shortens the list: one in so many. A fetch that takes leases back looks at
+// 500 tags, and so does whoever looks for one message, also at those that were settled long ago.
+const shortenAt = 8
+
 // keep lets go of what Redis keeps for this consumer and it does not know: settlements that a failover forgot or that were given up, and canceled
-// messages. Otherwise renewals would keep them for as long as anything else of that fetch is handled.
+// messages. Otherwise renewals would keep them for as long as anything else of that fetch is handled. What is left is the list.
 func (l *leases) keep(one *lease) error {
 	var tags []string
 	for _, d := range l.held.all() {
@@ -155,6 +159,9 @@ func (l *leases) keep(one *lease) error {
 	ctx, cancel := context.WithTimeout(l.lifecycle.redisCtx, l.settings.Lease/3)
 	defer cancel()
 	others, err := l.store.Keep(ctx, one.Name, tags)
+	if err == nil {
+		one.listed = len(tags)
+	}
 	if others > 0 {
 		l.settings.Log.Warn("delayqueue: Redis has forgotten settlements: these messages will be delivered again", slog.Int("messages", others))
 	}
@@ -201,9 +208,10 @@ func (l *leases) remove(ds ...*delivery) {
 // A lease is that of what one fetch has brought.
 type lease struct {
 	*script.Lease
-	began conc.AtomicTime // when it began, or a moment earlier; set by accept and leases
-	held  int             // deliveries that are held; guarded by heldList.mu
-	index int             // in heldList, while any is held
+	began  conc.AtomicTime // when it began, or a moment earlier; set by accept and leases
+	listed int             // deliveries that Redis lists; set before the first is held, then by renew
+	held   int             // deliveries that are held; guarded by heldList.mu
+	index  int             // in heldList, while any is held
 }
 
 // A heldList has the deliveries that are held. The zero value is empty. It is safe for concurrent use.

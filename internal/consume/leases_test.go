@@ -125,6 +125,36 @@ func TestOutageIsNoRoundTrip(t *testing.T) {
 	}
 }
 
+// TestRenewalsShortenLists: what was settled long ago is not listed any more beside a handler that runs on.
+func TestRenewalsShortenLists(t *testing.T) {
+	t.Parallel()
+	s, release := newServing(t), make(chan struct{})
+	defer close(release)
+	s.settings.Workers, s.settings.Lease = 64, time.Second
+	var calls atomic.Int64
+	hung := make(chan struct{})
+	s.settings.Callback = func(string) bool {
+		if calls.Add(1) == 64 {
+			close(hung)
+			<-release
+		}
+		return true
+	}
+	s.backlog(64)
+	s.start()
+	listed := func() (tags []int) {
+		for _, l := range s.Check().Leases {
+			tags = append(tags, len(l.Tags))
+		}
+		return tags
+	}
+	queuetest.Receive(t, "one runs on", hung)
+	if got := listed(); !slices.Equal(got, []int{64}) {
+		t.Fatalf("lists of %v, want one of 64", got)
+	}
+	queuetest.Eventually(t, "it is alone in the list", func() bool { return slices.Equal(listed(), []int{1}) })
+}
+
 // TestHeldList: after adds and removals in any order it has what is left, the leases of that, and its sums.
 func TestHeldList(t *testing.T) {
 	var l heldList

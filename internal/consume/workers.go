@@ -62,6 +62,10 @@ type member struct {
 // may ask for as much as a call brings. With half of it a fetch brought 344 messages on average, and a drain cost Redis an eighth more.
 const maxAhead = script.MaxBatch
 
+// forgets is how slowly a member forgets that handlers were slow: with each delivery by one part of so many. If one handler in some hundred is
+// slow, what was fetched ahead would else be given back for each of those.
+const forgets = 64
+
 // maxWorkers is as good as no bound, and sums and products with it fit into an int everywhere.
 const maxWorkers = 1 << 28
 
@@ -303,7 +307,7 @@ func (m *member) finish(took time.Duration) {
 			m.each = took
 		}
 		m.each = max(m.each+(took-m.each)/8, 1)
-		m.slower -= (m.slower + 7) / 8
+		m.slower -= (m.slower + forgets - 1) / forgets
 		m.ended(took)
 	}
 	m.busy--

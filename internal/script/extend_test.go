@@ -18,6 +18,12 @@ func TestScriptExtend(t *testing.T) {
 			r.at(10*time.Second + time.Microsecond)
 			r.extend("a") // that one is gone
 		}, "unack a@11.000001s"},
+		"many end one after the other": {func(r *rig) { // list looks through all leases of the same end
+			r.hand(msg("a", 0))
+			r.hand(msg("b", 0))
+			r.at(time.Second)
+			r.extend("a", "b")
+		}, "unack b@10.999999s a@11s"},
 	})
 }
 

@@ -223,7 +223,7 @@ func (m *model) lastChance(tag string) bool {
 }
 
 // fitting gives back what has no room in the reply to a repeat.
-func (m *model) fitting(tags []string, a FetchRequest) []string {
+func (m *model) fitting(tags []string, a FetchRequest, out *FetchReply) []string {
 	bytes, total := cmp.Or(a.Bytes, MaxBatchBytes), 0
 	fit := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
 		size := m.weight(queuetest.IDIn(tag))
@@ -238,9 +238,16 @@ func (m *model) fitting(tags []string, a FetchRequest) []string {
 	}
 	for _, tag := range tags {
 		if !slices.Contains(fit, tag) {
-			r := m.record(queuetest.IDIn(tag))
-			m.note(queuetest.IDIn(tag), message.FailRecord{Delivery: r.Delivery + 1, Failures: r.Failures, Losses: r.Losses, When: m.now, Errors: r.Errors, Superseded: false})
-			m.ready = append(m.ready, queuetest.TagOf(queuetest.IDIn(tag), r.Delivery+1))
+			id := queuetest.IDIn(tag)
+			r := m.record(id)
+			over := r.Superseded
+			if r.Delivery, r.When, r.Superseded = r.Delivery+1, m.now, false; over {
+				out.Replaced++
+				m.finish(id, r)
+			} else {
+				m.note(id, r)
+				m.ready = append(m.ready, queuetest.TagOf(id, r.Delivery))
+			}
 		}
 	}
 	return fit

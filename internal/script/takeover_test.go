@@ -56,6 +56,21 @@ func TestScriptSuperseded(t *testing.T) {
 			r.equal("held, superseded", []int{len(f.Described), f.Replaced}, []int{2, 0}) // a repeat may be late, and a consumer has it
 			r.done(fails("a", "k"))
 		}, "pending b@3s unack d@10s key k=b wake 3s"},
+		"given back by a repeat": {func(r *rig) {
+			c := r.hand(msg("a", 0, sized(300)), msg("d", 0, sized(300), keyed("k")))
+			r.equal("answer", r.answers(NewCaller(), on(ConflictReplace, true, msg("b", 3*time.Second, keyed("k")))), "+3s")
+			f := r.ask(c, FetchRequest{Want: 2, Bytes: 400})
+			r.equal("handed out, superseded", []any{handed(f), f.Replaced}, []any{"a", 1})
+		}, "pending b@3s unack a@10s key k=b wake 3s"},
+		"found in no structure": {func(r *rig) {
+			r.takenOver()
+			r.do("DEL", r.Keys.lease, r.Keys.unack)
+			r.at(3 * time.Second)
+			r.take("b")
+			r.done(ack("b", "k"))
+			words, err := r.Store.Repair(queuetest.CtxB, []Flaw{{"place", queuetest.IDOf("a")}})
+			r.equal("repair", []any{words, err}, []any{[]string{"garbage"}, nil})
+		}, "garbage a@3s fail a=1/0/0@3s!found_in_no_structure_by_doctor,_and_another_send_took_its_key"},
 		"a look": {func(r *rig) {
 			r.hand(msg("a", 0, keyed("k")))
 			r.done(fails("a", "k"))

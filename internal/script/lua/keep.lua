@@ -1,5 +1,5 @@
 -- keep parts a lease whose count is more than its holder holds: a settlement was forgotten in a failover, or given up, or a message was
--- canceled. What the holder holds stays. What else is held goes on as a lease of another name, which nobody renews.
+-- canceled; or shortens its list. What the holder holds stays. What else is held goes on as a lease of another name, which nobody renews.
 --
 -- KEYS: unack, lease, msg, fail
 -- ARGV: 1 the name of the lease, then the tags that its holder holds

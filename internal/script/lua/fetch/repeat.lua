@@ -45,7 +45,7 @@ end
 
 local described, givenBack = {}, false
 if listed then
-  -- from record: setfailure
+  -- from record: setfailure, superseded
   local tags = {}
   for tag in string.gmatch(listed, '%S+') do
     local n, id = split(tag)
@@ -80,10 +80,15 @@ if listed then
     if not fit[1] then fit[1] = table.remove(rest, 1) end
     for i = 1, #rest do
       local n, id = split(rest[i])
-      local failures, losses, errors = failure(redis.call('HGET', KEYS.fail, id))
-      setfailure(id, us(n + 1), us(failures) .. ' ' .. us(losses), errors)
-      redis.call('RPUSH', KEYS.ready, us(n + 1) .. ':' .. id)
-      givenBack = true
+      local record = redis.call('HGET', KEYS.fail, id)
+      local failures, losses, errors = failure(record)
+      if superseded(record) then
+        replace(id, n, failures, losses, errors)
+      else
+        setfailure(id, us(n + 1), us(failures) .. ' ' .. us(losses), errors)
+        redis.call('RPUSH', KEYS.ready, us(n + 1) .. ':' .. id)
+        givenBack = true
+      end
     end
     tags = fit
   end

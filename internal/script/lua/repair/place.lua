@@ -2,7 +2,7 @@
 -- takes: mend, first
 -- from time: now, us
 -- from message: keyof
--- from record: delivery, tagof, failure, setfailure
+-- from record: delivery, tagof, failure, setfailure, superseded
 -- from keys: heldUntil
 
 -- drop(remove) mends a structure of which remove(tag) takes out a tag.
@@ -76,11 +76,13 @@ function mend.place(id)
   elseif holder and redis.call('HEXISTS', KEYS.msg, holder) == 0 then
     holder = nil
   end
-  if holder and holder ~= id then
+  local other = holder and holder ~= id and 'message ' .. holder .. ' has its key'
+  if not other and superseded(record) then other = 'another send took its key' end
+  if other then
     redis.call('ZADD', KEYS.garbage, us(now), id)
     if errors ~= '' and string.sub(errors, 1, 1) ~= '\30' then errors = '\30' .. '0 0 ' .. errors end
     errors = string.match(errors, '^(' .. string.rep('\30[^\30]*', 4) .. ')\30') or errors -- five with this one
-    setfailure(id, n, counts, '\30' .. us(now) .. ' 0 found in no structure by doctor, and message ' .. holder .. ' has its key' .. errors)
+    setfailure(id, n, counts, '\30' .. us(now) .. ' 0 found in no structure by doctor, and ' .. other .. errors)
     return 'garbage'
   end
   -- Under the next number, so that nobody who may hold an older delivery can settle this one; never before it is due.
