@@ -276,11 +276,11 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 			func() { c.r.done(then(acksOf(1)[0], dueAlike(10, 2*time.Hour, "k")...)) }, 15 + 4 + 10*4 + 3},
 		// None of them looks through ready.
 		{"settle, 100 acks of which one is void", func() { c.hand(100); c.r.cancel("id", queuetest.IDOf("m7")) },
-			func() { c.r.equal("void", c.r.settle(NewCaller(), acksOf(100)...), []int{7}) }, 8 + 2 + 99},
+			func() { c.r.equal("void", c.r.settle(NewCaller(), acksOf(100)...), []int{7}) }, 8 + 2 + 1 + 99},
 		{"settle, 100 acks of a lease that is over", func() { c.hand(100); c.r.do("DEL", c.r.Keys.unack, c.r.Keys.lease, c.r.Keys.msg) },
 			func() { c.r.equal("void", len(c.r.settle(NewCaller(), acksOf(100)...)), 100) }, 6 + 2 + 100},
 		{"settle, 100 acks with keys of which one is void", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100); c.r.cancel("key", "k7") },
-			func() { c.r.equal("void", c.r.settle(NewCaller(), keyedAcks(100)...), []int{7}) }, 14 + 2 + 99*6 + 1},
+			func() { c.r.equal("void", c.r.settle(NewCaller(), keyedAcks(100)...), []int{7}) }, 14 + 2 + 1 + 99*6 + 1},
 		{"settle, 100 acks with keys", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) },
 			func() { c.r.done(keyedAcks(100)...) }, 15 + 100*6},
 		{"settle, 100 acks with keys that stay taken", func() { c.send(dueAlike(100, 0, "k")...); c.fetch(100) },

@@ -325,6 +325,23 @@ func TestKeep(t *testing.T) {
 	})
 }
 
+// TestKeepBeforeSettlement: a settlement that comes after its lease was parted ends nothing that has left it, and the lease lasts.
+func TestKeepBeforeSettlement(t *testing.T) {
+	t.Parallel()
+	for name, late := range map[string]Settlement{"plain": ack("a"), "with a key": ack("b", "k"), "a failure": fails("a")} {
+		t.Run(name, func(t *testing.T) {
+			onBoth(t, func(r *rig) {
+				r.hand(msg("a", 0), msg("b", 0, keyed("k")), msg("c", 0))
+				l, held := r.leases[tagFor("a")], r.leased([]Settlement{late})
+				r.equal("others", r.keeps(l.Name, "c"), 2)
+				r.equal("void", r.settle(NewCaller(), held...), []int{0})
+				s := r.read()
+				r.equal("counts", []int64{s.Leases[l.Name].Left, s.Leases[l.Name+"~"].Left}, []int64{1, 2})
+			})
+		})
+	}
+}
+
 // keeps parts a lease, of which its holder holds these.
 func (r *rig) keeps(lease string, names ...string) int {
 	r.t.Helper()

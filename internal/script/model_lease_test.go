@@ -104,11 +104,12 @@ func (m *model) keep(name string, tags []string) int {
 	m.lend(name, ends, mine)
 	if len(rest) > 0 {
 		m.lendRest(name, ends, rest)
+		m.noteCancel()
 	}
 	return len(rest)
 }
 
-// note when a held message was canceled last.
+// noteCancel notes when a held message was canceled, or a lease parted, last.
 func (m *model) noteCancel() { m.canceled = max(m.now, m.canceled+1) }
 
 // lasting is how long a lease lasts that some consumer asked for lately; 0 if none did.

@@ -174,7 +174,7 @@ func (m *model) room(setting int) int {
 // before, because the server forgot that it was handed out.
 func (m *model) ends(o Settlement, alive bool) bool {
 	if alive {
-		return m.isHeld(o.Tag)
+		return m.isHeld(o.Tag) && slices.Contains(strings.Fields(m.listed[o.Lease.Name]), o.Tag)
 	}
 	if m.changed && o.Key != "" || o.Parts > 0 || o.Kind != OutcomeAck && o.Kind != OutcomeDone { // it may be another one since
 		return false

@@ -388,7 +388,7 @@ func (m *machine) extends(t *rapid.T) {
 	m.same(t, "extend", got, err, m.extend(names, ids))
 }
 
-// keeps parts a lease. What goes on without its holder is not settled any more.
+// keeps parts a lease. What goes on without its holder is not settled any more, but by calls that were held up.
 func (m *machine) keeps(t *rapid.T) {
 	ds := m.some(t)
 	if ds == nil {

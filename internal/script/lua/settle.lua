@@ -26,8 +26,8 @@
 --       (state.changed), because both may be different since. An ack of a message that another program has deleted may be missing.
 --       refused: '' or a list '<i>=<id> ' as of send, of followers (from 1)
 --       ended: '' or a list '<i> ' of outcomes, as in void, whose deliveries were superseded: their messages have ended (lib/record.lua)
--- Cost: 9 commands for any number of plain acks of living leases, if no held message was canceled; else 2 more for all, and at most 2
---       more for each. 7 more for all other outcomes together, and O(log n) for each.
+-- Cost: 9 commands for any number of plain acks of living leases, if no held message was canceled; else 2 more for all, 1 for each
+--       lease, and at most 2 for each ack. 7 more for all other outcomes together, and O(log n) for each.
 --       More: 5 if there is too much garbage, of at most 500 messages; 4 if anything is done, 6 if there is too much of that, up to 13
 --       if some was acked just now (at most 100 messages more than came in go, and the records of up to 4 times as many are read); 2
 --       for each follower, 7 with a key, and 2 for all, 3 if any has a key; 1 for each ack whose key stays taken, 1 for all; if

@@ -2,7 +2,8 @@
 -- fetch. Two fields of the hash lease belong to it: '<name>' has the tags that were handed out, with blanks between, which a
 -- settlement does not rewrite; '<name>#' counts those that the holder has not let go of yet.
 -- A tag of the list is held if its message is in msg and has no later delivery. Other tags were settled, or their messages were
--- canceled. state.canceled is when a held message was canceled or deleted last, so a holder knows whether it must look at each.
+-- canceled. state.canceled is when a held message was canceled or deleted last, or a lease was parted (keep.lua), so a holder knows
+-- whether it must look at each.
 -- from record: delivery
 
 -- lend(name, ends, tags) gives deliveries a lease, and returns its list.

@@ -1,10 +1,11 @@
 -- The leases are read.
 -- takes: canceled
--- gives: leases, before, alive, known, left, settled, release
+-- gives: leases, before, alive, known, left, settled, lists, release
 -- from time: us, whole
 -- from call: guard
 
--- A lease that has a count is alive. If no held message was canceled since the fetches, all that was not settled of a living lease is held.
+-- A lease that has a count is alive. If no held message was canceled since the fetches, and no lease was parted, all that was not settled of a
+-- living lease is held.
 local leases = tonumber(ARGV[5])
 local before = 5 + 2 * leases -- so many ARGV stand before the tags of the plain acks
 local counts, alive, known = {}, true, (whole(canceled) or 0) == tonumber(ARGV[4])
@@ -15,6 +16,17 @@ for i = 1, leases do
   alive = alive and left[i]
 end
 if not (alive and known) then guard(redis.call('ZCARD', KEYS.pending), redis.call('ZCARD', KEYS.retry)) end
+
+-- lists(lease, tag) says whether the list of a living lease has a tag, if that is not known.
+local sets = {}
+local function lists(lease, tag)
+  if known then return true end
+  if not sets[lease] then
+    sets[lease] = {}
+    for each in string.gmatch(redis.call('HGET', KEYS.lease, ARGV[5 + lease]) or '', '%S+') do sets[lease][each] = true end
+  end
+  return sets[lease][tag]
+end
 
 -- release() takes what was settled off the counts of the leases. A lease of which nothing is left ends.
 local function release()

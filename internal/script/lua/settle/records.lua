@@ -1,5 +1,5 @@
 -- Each delivery ends that is not one of the plain acks.
--- takes: left, settled, before, firstHold, overtaken, plain, isvoid, ended, replaced, FIELDS, changed, acked, holdEnds, unlist, kept, following,
+-- takes: left, settled, lists, before, firstHold, overtaken, plain, isvoid, ended, replaced, FIELDS, changed, acked, holdEnds, unlist, kept, following,
 --        FOLLOWER, failed, throttle, dead, first
 -- from time: now, us, whole
 -- from record: split, failure, setfailure
@@ -18,7 +18,7 @@ local hold, parts, overrun -- of the next outcome, if they were said
 
 -- holds(lease, tag, id) says whether a delivery is held under the lease of that number, and counts it if so.
 local function holds(lease, tag, id)
-  local there = left[lease] and isheld(id, (split(tag)))
+  local there = left[lease] and lists(lease, tag) and isheld(id, (split(tag)))
   if there then settled[lease] = settled[lease] + 1 end
   return there
 end
