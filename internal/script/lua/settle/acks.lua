@@ -1,4 +1,4 @@
--- Each plain ack is looked at, because its lease is over, or a held message was canceled.
+-- Each plain ack is looked at, because its lease is over or was parted, or a held message was canceled.
 -- takes: leases, before, left, settled, lists, plain, isvoid, acked
 
 -- A message whose lease is over may wait in pending again, because the server forgot the fetch. The ack ends it there. If another
