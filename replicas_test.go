@@ -66,7 +66,7 @@ func TestReplicaThatLoads(t *testing.T) {
 		info, err := q.Send(queuetest.CtxB, "a", delayqueue.WithDelay(time.Hour))
 		sent <- result{info, err, acknowledged(t, queuetest.RedisClient(t, primary.Addr()))}
 	}()
-	queuetest.Eventually(t, "the send waits for a replica", func() bool { return f.BlockedClients() == 1 })
+	queuetest.Eventually(t, "it is stored, and waits for a replica", func() bool { return len(f.Check().Pending) == 1 })
 	replica := startReplica(t, primary, loadsSlowly...)
 	got := queuetest.Receive(t, "the send returns", sent)
 	if got.err != nil {
@@ -81,6 +81,25 @@ func TestReplicaThatLoads(t *testing.T) {
 	}
 	if n := len(f.Check().Pending); n != 1 {
 		t.Errorf("%d messages, want 1: it was stored again under its id", n)
+	}
+}
+
+// TestNewPrimary: a primary that knows no script, and has no replica, stores a message at once.
+func TestNewPrimary(t *testing.T) {
+	t.Parallel()
+	f := face.On(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()}))
+	ctx, cancel := context.WithCancel(queuetest.CtxB)
+	defer cancel()
+	const timeout = time.Hour
+	sent := make(chan error, 1)
+	go func() {
+		_, err := f.Queue(nil).WithReplicaAck(1, timeout).Send(ctx, "a", face.InAnHour)
+		sent <- err
+	}()
+	queuetest.Eventually(t, "it is stored", func() bool { return len(f.Check().Pending) == 1 })
+	cancel()
+	if err := queuetest.Receive(t, "the send returns", sent); !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 // they would confirm nothing.
 type ReplicatedCall struct {
 	online  firstCmd // WAIT for no replica, which says at once how many there were before
-	Script  *redis.StringSliceCmd
+	Script  scriptCmd
 	waiting *redis.Cmd    // WAIT for n replicas
 	n       int           // replicas that are to confirm
 	timeout time.Duration // of waiting
@@ -40,23 +41,48 @@ func (c firstCmd) SetErr(err error) {
 	}
 }
 
+// A scriptCmd is the script of a pipeline. It calls unknown if the server does not know the script.
+type scriptCmd struct {
+	*redis.StringSliceCmd
+	unknown context.CancelCauseFunc
+}
+
+// SetErr is called by go-redis as that of firstCmd is.
+func (c scriptCmd) SetErr(err error) {
+	c.StringSliceCmd.SetErr(err)
+	if Says(err, "NOSCRIPT") {
+		c.unknown(err)
+	}
+}
+
 // NewReplicatedCall makes the call of a script, whose command has these words.
 func NewReplicatedCall(ctx context.Context, script []any, n int, timeout time.Duration) *ReplicatedCall {
 	return &ReplicatedCall{
-		online: firstCmd{redis.NewCmd(ctx, "wait", 0, 0), standingOf(ctx)}, Script: redis.NewStringSliceCmd(ctx, script...),
+		online:  firstCmd{redis.NewCmd(ctx, "wait", 0, 0), standingOf(ctx)},
+		Script:  scriptCmd{StringSliceCmd: redis.NewStringSliceCmd(ctx, script...)},
 		waiting: redis.NewCmd(ctx, "wait", n, max(timeout.Milliseconds(), 1)),
 		n:       n, timeout: timeout,
 	}
 }
 
-// Exec makes one attempt, and returns the script's error, or one of WAIT after which the call may be repeated.
+// Exec makes one attempt, and returns the script's error, or one of WAIT after which the call may be repeated. If the server
+// does not know the script it waits for no replica: perhaps none is there, and the message would be stored only afterwards.
 func (c *ReplicatedCall) Exec(ctx context.Context, pipe redis.Pipeliner) error {
+	known, unknown := context.WithCancelCause(context.WithoutCancel(ctx)) // the end of ctx ends the pipeline
+	defer unknown(nil)
+	c.Script.unknown = unknown
 	for _, cmd := range []redis.Cmder{c.online, c.Script, c.waiting} {
 		if err := pipe.Process(ctx, cmd); err != nil {
 			return err
 		}
 	}
-	_, _ = pipe.Exec(ctx) // each command has its error
+	err := await(known, func() error {
+		_, _ = pipe.Exec(ctx) // each command has its error
+		return nil
+	})
+	if err != nil {
+		return cmp.Or(context.Cause(known), err)
+	}
 	if err := c.Script.Err(); err != nil {
 		return err
 	}
