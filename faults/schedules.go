@@ -55,10 +55,11 @@ var schedules = []scenario{
 	},
 }
 
-// patientReplicas are two replicas that wait long for so many confirmations.
+// patientReplicas are two replicas that wait long for so many confirmations. Sentinel makes the old primary a replica only ten
+// seconds after a planned failover, so not all are confirmed before.
 func patientReplicas(acks int) func(l *load) {
 	return func(l *load) {
-		replicas(l, 2, 12*time.Second, acks)
+		replicas(l, 2, 20*time.Second, acks)
 		l.Confirm = 4200 * time.Millisecond
 	}
 }
