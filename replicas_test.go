@@ -90,10 +90,9 @@ func TestNewPrimary(t *testing.T) {
 	f := face.On(t, redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr()}))
 	ctx, cancel := context.WithCancel(queuetest.CtxB)
 	defer cancel()
-	const timeout = time.Hour
 	sent := make(chan error, 1)
 	go func() {
-		_, err := f.Queue(nil).WithReplicaAck(1, timeout).Send(ctx, "a", face.InAnHour)
+		_, err := f.Queue(nil).WithReplicaAck(1, time.Hour).Send(ctx, "a", face.InAnHour)
 		sent <- err
 	}()
 	queuetest.Eventually(t, "it is stored", func() bool { return len(f.Check().Pending) == 1 })

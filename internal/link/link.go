@@ -332,7 +332,7 @@ func (p *pool) closeIdle() {
 }
 
 const (
-	// linkPool is how many connections a side of a link has to one server at most; they are made when they are needed.
+	// linkPool is how many calls of a side have a connection to one server at most; connections are made when they are needed.
 	linkPool = 64
 	// linkFew is how many consumers have if the server is near: more would not bring more through it. stuckAfter is when
 	// they get one more, if no call has ended for so long.
@@ -367,7 +367,8 @@ func (l *Link) options(addr string) *redis.Options {
 	opt.DialerRetries, opt.MaxRetries = 1, -1 // a repeat is the library's to make
 	opt.ContextTimeoutEnabled = true          // the context is what bounds a call
 	opt.ReadTimeout, opt.WriteTimeout, opt.PoolTimeout = linkLimit, linkLimit, linkLimit
-	opt.PoolSize, opt.MaxConcurrentDials, opt.PoolFIFO = int(sides)*linkPool, int(sides)*linkPool, true
+	connections := (int(sides) + 1) * linkPool // of each side, and where sends wait for replicas in vain (ReplicatedCall.Exec)
+	opt.PoolSize, opt.MaxConcurrentDials, opt.PoolFIFO = connections, connections, true
 	opt.MinIdleConns, opt.MaxIdleConns, opt.MaxActiveConns = 0, 0, 0
 	opt.ConnMaxLifetime, opt.ConnMaxLifetimeJitter = age, age/5
 	opt.PipelineReadBufferSize, opt.PipelineWriteBufferSize = 0, 0

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -159,4 +160,34 @@ func TestLinkFullOfSends(t *testing.T) {
 	}
 	sent.Wait()
 	c.has(2)
+}
+
+// TestLinkFullOfNewScripts: consumers go on while all sends have two connections, because the server did not know their script.
+func TestLinkFullOfNewScripts(t *testing.T) {
+	t.Parallel()
+	f, server := queuetest.OwnBase(t) // which has no replica
+	c := newCrowd(f, server.Addr())
+	ctx, cancel := context.WithCancel(queuetest.CtxB)
+	var sent sync.WaitGroup
+	t.Cleanup(sent.Wait)
+	t.Cleanup(cancel)
+	for range linkPool {
+		s := patient(c.cli, c.Key("state"))
+		sent.Go(func() {
+			_ = s.Attempt(ctx, Effort{Extra: time.Hour, Call: func(ctx context.Context, cli redis.UniversalClient) error {
+				for _, script := range [][]any{{"evalsha", strings.Repeat("0", 40), 0}, {"eval", "return {}", 0}} {
+					err := NewReplicatedCall(ctx, script, 1, time.Hour).Exec(ctx, cli.Pipeline())
+					if !Says(err, "NOSCRIPT") {
+						return err
+					}
+				}
+				return nil
+			}})
+		})
+	}
+	queuetest.Eventually(t, "all wait twice", func() bool { return f.BlockedClients() == 2*linkPool })
+	s := patient(c.cli, c.Key("state")).ForConsumer(time.Hour)
+	defer s.Release()
+	c.Must(c.add(queuetest.Within(t, queuetest.Patience), s, "a consumer's"))
+	c.has(1)
 }

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,17 +40,20 @@ func (c firstCmd) SetErr(err error) {
 	}
 }
 
-// A scriptCmd is the script of a pipeline. It calls unknown if the server does not know the script.
+// A scriptCmd is the script of a pipeline, and says at once if the server does not know that.
 type scriptCmd struct {
 	*redis.StringSliceCmd
-	unknown context.CancelCauseFunc
+	unknown chan error // has room for one
 }
 
 // SetErr is called by go-redis as that of firstCmd is.
 func (c scriptCmd) SetErr(err error) {
 	c.StringSliceCmd.SetErr(err)
 	if Says(err, "NOSCRIPT") {
-		c.unknown(err)
+		select {
+		case c.unknown <- err:
+		default:
+		}
 	}
 }
 
@@ -59,29 +61,32 @@ func (c scriptCmd) SetErr(err error) {
 func NewReplicatedCall(ctx context.Context, script []any, n int, timeout time.Duration) *ReplicatedCall {
 	return &ReplicatedCall{
 		online:  firstCmd{redis.NewCmd(ctx, "wait", 0, 0), standingOf(ctx)},
-		Script:  scriptCmd{StringSliceCmd: redis.NewStringSliceCmd(ctx, script...)},
+		Script:  scriptCmd{redis.NewStringSliceCmd(ctx, script...), make(chan error, 1)},
 		waiting: redis.NewCmd(ctx, "wait", n, max(timeout.Milliseconds(), 1)),
 		n:       n, timeout: timeout,
 	}
 }
 
 // Exec makes one attempt, and returns the script's error, or one of WAIT after which the call may be repeated. If the server
-// does not know the script it waits for no replica: perhaps none is there, and the message would be stored only afterwards.
+// does not know the script, Exec waits for no replica: perhaps none is there, and the message would be stored only afterwards. The
+// connection is in use until then, so the next call takes another one.
 func (c *ReplicatedCall) Exec(ctx context.Context, pipe redis.Pipeliner) error {
-	known, unknown := context.WithCancelCause(context.WithoutCancel(ctx)) // the end of ctx ends the pipeline
-	defer unknown(nil)
-	c.Script.unknown = unknown
 	for _, cmd := range []redis.Cmder{c.online, c.Script, c.waiting} {
 		if err := pipe.Process(ctx, cmd); err != nil {
 			return err
 		}
 	}
-	err := await(known, func() error {
+	over := start(func() error {
 		_, _ = pipe.Exec(ctx) // each command has its error
 		return nil
 	})
-	if err != nil {
-		return cmp.Or(context.Cause(known), err)
+	select {
+	case err := <-over:
+		if err != nil {
+			return err
+		}
+	case err := <-c.Script.unknown:
+		return err
 	}
 	if err := c.Script.Err(); err != nil {
 		return err

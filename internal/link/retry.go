@@ -84,13 +84,7 @@ var errUnanswered = &timeoutError{}
 
 // await calls f in another goroutine, because f may not end when its context does. It waits for f until ctx ends.
 func await(ctx context.Context, f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		err := error(errUnanswered) // if f ends its goroutine
-		defer func() { result <- err }()
-		defer contain(&err)
-		err = f()
-	}()
+	result := start(f)
 	select {
 	case err := <-result:
 		return err
@@ -100,6 +94,18 @@ func await(ctx context.Context, f func() error) error {
 		return err
 	}
 	return errUnanswered
+}
+
+// start calls f in another goroutine, and returns where its error comes.
+func start(f func() error) <-chan error {
+	result := make(chan error, 1)
+	go func() {
+		err := error(errUnanswered) // if f ends its goroutine
+		defer func() { result <- err }()
+		defer contain(&err)
+		err = f()
+	}()
+	return result
 }
 
 // ReadFor is how long a call that changes nothing is tried, if its context has no deadline. Only tests change it.
