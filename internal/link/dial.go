@@ -143,6 +143,18 @@ func (c *DedicatedClient) Cut() {
 	}
 }
 
+// HangUp is Cut, but a call that waits ends when the server has closed the connection. So the server gives that call nothing more. If
+// the connection cannot be closed in one direction, it is cut.
+func (c *DedicatedClient) HangUp() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isCut = true
+	conn, ok := c.conn.(interface{ CloseWrite() error })
+	if c.conn != nil && (!ok || conn.CloseWrite() != nil) {
+		_ = c.conn.Close() // as in Cut
+	}
+}
+
 // dialer notes the client's connection.
 func (c *DedicatedClient) dialer(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {

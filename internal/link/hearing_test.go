@@ -101,3 +101,20 @@ func TestCutWhileDialing(t *testing.T) {
 		t.Errorf("it is open: %v", err)
 	}
 }
+
+// TestHangUpOfTwoDirections: a connection that cannot be closed in one direction, as that of a user's Dialer, is closed.
+func TestHangUpOfTwoDirections(t *testing.T) {
+	t.Parallel()
+	for name, watched := range map[string]bool{"plain": false, "watched": true} {
+		mine, theirs := net.Pipe()
+		defer theirs.Close()
+		c := &DedicatedClient{conn: mine}
+		if watched {
+			c.conn = &watchedConn{Conn: mine, link: new(Link)}
+		}
+		c.HangUp()
+		if _, err := mine.Write([]byte("x")); !errors.Is(err, io.ErrClosedPipe) || !c.isCut {
+			t.Errorf("%s: it is open: %v", name, err)
+		}
+	}
+}

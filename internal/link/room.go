@@ -253,6 +253,14 @@ func (c *watchedConn) Close() error {
 	return c.Conn.Close()
 }
 
+// CloseWrite is that of the connection below, if it has one.
+func (c *watchedConn) CloseWrite() error {
+	if conn, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return conn.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
 func (c *watchedConn) uncount() {
 	if !c.closed.Swap(true) {
 		c.link.open.Add(-1)

@@ -62,10 +62,10 @@ func (l *WakeListener) Ask() {
 	}
 }
 
-// leavePatience is how long End waits for a call to be interrupted. Then it closes the connection.
+// leavePatience is how long End waits until a call has ended. Then it closes the connection.
 const leavePatience = 250 * time.Millisecond
 
-// End ends the requests. When it returns, no call takes a marker for this listener.
+// End ends the requests. When it returns, no call takes a marker for this listener, unless the server answers nothing.
 func (l *WakeListener) End() {
 	if l.lines == nil {
 		return
@@ -77,27 +77,24 @@ func (l *WakeListener) End() {
 		return
 	}
 	call := w.call
-	if call != nil && !slices.Contains(call.listeners, l) {
-		call = nil
-	}
-	if last := l.lines.leave(l); last {
+	var over chan struct{}
+	switch last := l.lines.leave(l); {
+	case last:
 		w.end()
-		l.lines.mu.Unlock()
-		<-w.ended
-		return
-	}
-	if call != nil {
+		over = w.ended
+	case call != nil && slices.Contains(call.listeners, l):
 		w.interrupt(l.store)
+		over = call.answered
 	}
 	l.lines.mu.Unlock()
-	if call == nil {
+	if over == nil {
 		return
 	}
 	select {
-	case <-call.answered:
+	case <-over:
 	case <-time.After(leavePatience):
 		w.dropIn(call)
-		<-call.answered
+		<-over
 	}
 }
 

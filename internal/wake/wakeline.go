@@ -65,22 +65,27 @@ type wakeCall struct {
 // end ends a line without listeners, with lines.mu held.
 func (w *wakeLine) end() {
 	w.cancel() // ends a dial, and the question who holds the queue
-	w.drop()
+	if w.conn != nil {
+		w.conn.HangUp()
+	}
 }
 
 // drop cuts the connection, with lines.mu held. That interrupts a call. run closes the client when the call has ended, because go-redis
 // complains if a connection comes back to a closed client.
 func (w *wakeLine) drop() {
 	if w.conn != nil {
-		w.conn.Cut()
+		w.conn.HangUp()
 		w.dropped = append(w.dropped, w.conn)
 		w.conn, w.id = nil, 0
 	}
 }
 
-// closeDropped closes clients that were dropped. The line makes no call meanwhile.
+// closeDropped closes clients that were dropped, and the last one if the line has ended. The line makes no call meanwhile.
 func (w *wakeLine) closeDropped() {
 	w.lines.mu.Lock()
+	if w.ctx.Err() != nil {
+		w.drop()
+	}
 	dropped := w.dropped
 	w.dropped = nil
 	w.lines.mu.Unlock()

@@ -168,6 +168,38 @@ func TestWakeLineIsLeft(t *testing.T) {
 	}
 }
 
+// TestWakeListenerEnds: when the last listener of a line has ended, the server gives no marker to its connection, also if it hears of
+// the end late. A server that answers nothing is not waited for.
+func TestWakeListenerEnds(t *testing.T) {
+	t.Parallel()
+	for name, hung := range map[string]bool{"server answers": false, "server is hung": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f, wire, cli := queuetest.WiredBase(t)
+			for range 20 {
+				ls, mark := lineUp(f, cli, 1)
+				together(t, ls...)
+				if hung {
+					wire.Freeze()
+				}
+				begun := time.Now()
+				ls[0].End()
+				if took := time.Since(begun); took >= wakeBlock/2 {
+					t.Errorf("it ended after %v", took)
+				}
+				if wire.Thaw(); hung {
+					break
+				}
+				mark(0, 1)
+				if n := f.Cli.ZCard(queuetest.CtxB, ls[0].store.Keys.Wake).Val(); n != 1 {
+					t.Fatal("a marker was given to the connection that has ended")
+				}
+				f.Must(f.Cli.Del(queuetest.CtxB, ls[0].store.Keys.Wake).Err())
+			}
+		})
+	}
+}
+
 // TestWakeLineConnectionFails: each that has asked learns it, for a marker may have been lost, and the line goes on.
 func TestWakeLineConnectionFails(t *testing.T) {
 	t.Parallel()
