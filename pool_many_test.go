@@ -38,7 +38,7 @@ func TestPoolOfManyQueues(t *testing.T) {
 		for i := range queues {
 			q := delayqueue.NewQueue(fmt.Sprint(f.Name, "-", i), cli, func(string) bool { handled.Add(1); return true })
 			q.Unhurried()
-			all = append(all, q.WithLogger(slog.New(slog.DiscardHandler)))
+			all = append(all, face.NoTick(q).WithLogger(slog.New(slog.DiscardHandler)))
 			t.Cleanup(func() { f.Cli.Del(queuetest.CtxB, check.Queue{Prefix: "dq", Name: q.Name()}.Keys()...) })
 		}
 		stop := start(all)
