@@ -9,7 +9,7 @@ import (
 // single commands are in fault.go.
 
 // Freeze lets nothing pass any more, in either direction, until Thaw: connections stay open,
-// new ones are accepted, and all that is sent waits. It is a network that drops packets.
+// new ones are accepted, and all that is sent waits, the end of a connection too. It is a network that drops packets.
 func (w *Wire) Freeze() { w.gate.close() }
 
 // Thaw ends a Freeze: what has waited goes its way, if both ends are still there.

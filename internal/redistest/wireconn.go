@@ -91,7 +91,10 @@ func (c *wireConn) run() {
 // commands forwards what the client sends, command by command.
 func (c *wireConn) commands() {
 	// Only this direction is closed: the server still reads all that was sent.
-	defer func() { _ = c.server.CloseWrite() }()
+	defer func() {
+		c.w.gate.pass(c.gone)
+		_ = c.server.CloseWrite()
+	}()
 	defer func() {
 		if c.half.Load() {
 			_, _ = io.Copy(io.Discard, c.client) // until the client gives up
@@ -244,6 +247,7 @@ func (c *wireConn) deliver() {
 			ch.hold.through.fire()
 		}
 	}
+	c.w.gate.pass(c.gone)
 	if !c.half.Load() {
 		c.hangUp()
 	}

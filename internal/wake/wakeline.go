@@ -74,7 +74,7 @@ func (w *wakeLine) end() {
 // complains if a connection comes back to a closed client.
 func (w *wakeLine) drop() {
 	if w.conn != nil {
-		w.conn.HangUp()
+		w.conn.Cut()
 		w.dropped = append(w.dropped, w.conn)
 		w.conn, w.id = nil, 0
 	}
