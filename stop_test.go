@@ -60,9 +60,9 @@ func TestStopWhileAFetchIsAnswered(t *testing.T) {
 	}
 }
 
-// TestStopHandsTheAlarmOn: a stop looks once, and that sets the alarm for whatever waits, taken
-// or not.
-func TestStopHandsTheAlarmOn(t *testing.T) {
+// TestStopHandsTheAlarmOnTwice: a stop looks twice, and the second look sets the alarm for
+// whatever waits, taken or not.
+func TestStopHandsTheAlarmOnTwice(t *testing.T) {
 	t.Parallel()
 	for name, waits := range map[string]bool{"something waits": true, "nothing waits": false} {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestStopHandsTheAlarmOn(t *testing.T) {
 			queuetest.Receive(t, "done closes", done)
 			mu.Lock()
 			defer mu.Unlock()
-			if want := []look{{0, true}}; !slices.Equal(looks, want) {
+			if want := []look{{0, false}, {0, true}}; !slices.Equal(looks, want) {
 				t.Errorf("the stop looked as %v, want %v", looks, want)
 			}
 			if state := f.Check(); state.Wake != due {

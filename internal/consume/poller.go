@@ -290,17 +290,22 @@ func (p *poller) pollBehind(c *jointCall, rearm bool) (brought int) {
 }
 
 // passWakeOn sets the alarm for other consumers when this one has stopped, because this consumer may have taken a marker that it does not
-// serve. The call that waited for markers has ended, so the marker goes to another consumer. During an outage passWakeOn does nothing,
-// because others poll once in their interval. begun is when the stop began.
+// serve. During an outage passWakeOn does nothing, because others poll once in their interval.
+//
+// It makes two calls. If the wake listener's connection had to be cut, the server may give the marker to it until it has noticed that.
+// Mostly it has noticed when it has answered the first call. A server that answers nobody is not waited for. begun is when the stop began.
 func (p *poller) passWakeOn(begun time.Time) {
-	if p.lifecycle.outage.Cause() != nil || !p.seenQueue {
-		return
-	}
 	var cancel context.CancelFunc
 	p.leaveCtx, cancel = p.store.Link.UntilSilent(p.lifecycle.redisCtx, begun)
 	defer cancel()
-	rearm := p.settings.Drain == nil // a drain has asked for no marker
-	if got, sentAt, err := p.fetch(script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving}, nil); err == nil {
+	for _, rearm := range []bool{false, true} {
+		if p.lifecycle.outage.Cause() != nil || !p.seenQueue || rearm && p.settings.Drain != nil { // a drain has asked for no marker
+			return
+		}
+		got, sentAt, err := p.fetch(script.FetchRequest{Rearm: rearm, Presence: script.PresenceLeaving}, nil)
+		if err != nil {
+			return
+		}
 		p.accept(&got, sentAt, time.Now())
 	}
 }

@@ -9,6 +9,7 @@
 //     marker is taken on request only.
 //   - A queue that begins to ask, or leaves, while a call is under way has the call interrupted, over another connection. Connection ids
 //     are per server, so the interrupt is sent only when both connections certainly reach the same server.
-//   - A queue that has left waits for the end of the call that named it, before its alarm is handed on.
+//   - A queue that has left waits for the end of the call that named it, before its alarm is handed on. The last queue of a connection
+//     closes it in one direction, and waits until the server has closed the other.
 //   - A key that is refused is asked for alone, so that its queue's trouble is not the others'.
 package wake
