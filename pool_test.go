@@ -177,7 +177,8 @@ func TestPoolShares(t *testing.T) {
 }
 
 // TestPoolStrict: a message of the first queue gets the next worker that becomes free, and waits for nothing that was fetched before. A message
-// that waits for 100 ms is released, and until the pool knows of it again the other queue may get a worker. TestSharesInOrder is exact.
+// that waits for 100 ms is released, so one that took as long does not count. The pool waits for no queue whose fetches are slow, and then the
+// other one may get a worker. TestSharesInOrder is exact.
 func TestPoolStrict(t *testing.T) {
 	t.Parallel()
 	fs := poolFixture(t, 2)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,6 +72,37 @@ func TestFreezeAndThaw(t *testing.T) {
 }
 
 // A frozen wire can be cut, and closes at the end of its test; goleak sees what is left.
+// A frozen network brings no end of a connection, from either side.
+func TestFreezeHoldsEnds(t *testing.T) {
+	t.Parallel()
+	ctx := testCtx(t)
+	s, w, _ := wired(t, 3)
+	cli := s.Client(t)
+	clients := func() int { return strings.Count(cli.ClientList(ctx).Val(), "name=here") }
+	byClient, byServer := dial(t, w.Addr()), dial(t, w.Addr())
+	for _, c := range []net.Conn{byClient, byServer} {
+		write(t, c, "CLIENT SETNAME here\r\n")
+		if _, err := io.ReadFull(c, make([]byte, len("+OK\r\n"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Freeze()
+	byClient.Close()
+	time.Sleep(100 * time.Millisecond)
+	if n := clients(); n != 2 {
+		t.Errorf("the server has %d of 2 connections", n)
+	}
+	if n := cli.ClientKillByFilter(ctx, "TYPE", "normal").Val(); n != 2 {
+		t.Errorf("it closed %d", n)
+	}
+	silent(t, byServer, 100*time.Millisecond)
+	w.Thaw()
+	_ = byServer.SetReadDeadline(time.Now().Add(time.Minute))
+	if n, err := byServer.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("it read %d bytes: %v", n, err)
+	}
+}
+
 func TestCutWhileFrozen(t *testing.T) {
 	t.Parallel()
 	_, w, cli := wired(t, 3)
