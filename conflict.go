@@ -169,6 +169,65 @@ func (m *draft) checkGroup() error {
 	return nil
 }
 
+// WithCountdown makes the message due as soon as n acks have counted for it, or at its own due instant, whichever comes first. So the
+// message can wait until other messages are handled (WithCounts). Message.CountdownLeft says how many acks were missing. n is from 0 to
+// 10^9; with 0 the message is due now. The message needs a key (WithKey), by which the acks count, and a time (WithDelay, WithSchedule),
+// which says how long it waits at most. Send it before the messages that count.
+//
+//   - Acks count in the step of the ack, each once, while the message is live. A message that was handed out comes again when its retry says,
+//     and not sooner because an ack counts.
+//   - A message that is garbage, taken out or acked counts nothing any more. After ops.Queue.Requeue, what is left counts on.
+//   - Another send with the same key and Replace sets another n. The acks that have counted stay counted. So a sender that does not know how
+//     many there will be begins with more, and says the number later.
+func WithCountdown(n int) MsgOption {
+	return func(m *draft) error {
+		if n < 0 || n > message.MaxCountdown {
+			return fmt.Errorf("%w: WithCountdown(%d): from 0 to %d", ErrBadOption, n, message.MaxCountdown)
+		}
+		m.Countdown, m.counted = n, true
+		return nil
+	}
+}
+
+// WithCounts makes the ack of this message count for the countdown of the message with that key (WithCountdown), in the same step and
+// once, whoever handles it. If no live message has the key at the ack, or it has no countdown, the ack counts nowhere. A failure, garbage,
+// Intercept, Cancel and a delivery that was superseded count nothing. A message may both count and have a countdown of its own.
+//
+// A message that is sent twice counts twice. A sender that may be cut off and begin again gives each message a key with a hold (WithKeyHold)
+// or a number in a sequence (WithSequence).
+func WithCounts(key string) MsgOption {
+	return func(m *draft) error {
+		m.Counts = key
+		return checkKeyBytes("WithCounts", key)
+	}
+}
+
+func checkKeyBytes(option, key string) error {
+	if key == "" || len(key) > message.MaxKey {
+		return fmt.Errorf("%w: %s: %d bytes: a key has 1 to %d", ErrBadOption, option, len(key), message.MaxKey)
+	}
+	return nil
+}
+
+// checkCountdown refuses a countdown for which nobody can count, or that would wait for nothing. One of 0 acks makes the message due now.
+func (m *draft) checkCountdown() error {
+	if m.counted && m.Key == "" && !m.put.PayloadKey {
+		return fmt.Errorf("%w: WithCountdown(%d) without a key: WithCounts names the key for which an ack counts", ErrBadOption, m.Countdown)
+	}
+	if m.Counts != "" && m.Counts == m.Key {
+		return fmt.Errorf("%w: WithCounts(%q): a message does not count for itself", ErrBadOption, m.Counts)
+	}
+	stays := !m.put.Timed && (m.put.On == script.ConflictReplace || m.put.On == script.ConflictAppend) // due when the other message was
+	switch {
+	case m.counted && m.Countdown == 0:
+		m.when, m.put.Timed = message.When{}, true
+	case m.counted && !stays && !m.when.Absolute && m.when.Us <= 0:
+		return fmt.Errorf("%w: WithCountdown(%d) of a message that is due now: WithDelay or WithSchedule says how long it waits at most",
+			ErrBadOption, m.Countdown)
+	}
+	return nil
+}
+
 // WithSequence makes the message number n of a sequence of this queue. The name has 1 to 512 bytes. The message is stored
 // only if n is greater than the last number that was stored, and refused with ErrSequence otherwise. It is for data that is numbered
 // elsewhere: rows of an outbox, offsets of a log, minutes of a schedule. Each number makes one message, however often, from how many

@@ -25,6 +25,8 @@ type Description struct {
 	MaxParts   int           `json:"maxParts,omitzero"`   // WithMaxParts
 	Sequence   string        `json:"sequence,omitzero"`   // WithSequence, the name …
 	Number     int64         `json:"number,omitzero"`     // … and the number
+	Countdown  *int          `json:"countdown,omitzero"`  // WithCountdown; nil: not said
+	Counts     string        `json:"counts,omitzero"`     // WithCounts
 
 	Retries   *int              `json:"retries,omitzero"`   // WithRetryCount; nil: not said
 	TTL       time.Duration     `json:"ttl,omitzero"`       // WithMsgTTL
@@ -50,7 +52,7 @@ func Describe(opts ...MsgOption) Description {
 	d := Description{
 		Timed: m.put.Timed, Key: m.Key, PayloadKey: m.put.PayloadKey, OnConflict: Conflict(m.put.On), KeyHold: m.KeyHold,
 		MaxWait: m.put.MaxWait, MaxParts: m.put.MaxParts,
-		Sequence: m.put.Sequence, Number: m.put.Number, TTL: m.TTL, Deadline: message.InstantTime(m.Deadline), Retention: m.Retention,
+		Sequence: m.put.Sequence, Number: m.put.Number, Counts: m.Counts, TTL: m.TTL, Deadline: message.InstantTime(m.Deadline), Retention: m.Retention,
 		Headers: maps.Clone(m.Headers), Err: err,
 	}
 	if m.when.Absolute {
@@ -58,7 +60,7 @@ func Describe(opts ...MsgOption) Description {
 	} else {
 		d.Delay = message.Microseconds(m.when.Us)
 	}
-	d.Retries, d.Timeout = m.pointers()
+	d.Retries, d.Timeout, d.Countdown = m.pointers()
 	return d
 }
 
@@ -80,6 +82,8 @@ func (d Description) Options() (opts []MsgOption) {
 	say(d.MaxWait != 0, func() MsgOption { return WithMaxWait(d.MaxWait) })
 	say(d.MaxParts != 0, func() MsgOption { return WithMaxParts(d.MaxParts) })
 	say(d.Sequence != "", func() MsgOption { return WithSequence(d.Sequence, d.Number) })
+	say(d.Countdown != nil, func() MsgOption { return WithCountdown(*d.Countdown) })
+	say(d.Counts != "", func() MsgOption { return WithCounts(d.Counts) })
 	say(d.Retries != nil, func() MsgOption { return WithRetryCount(*d.Retries) })
 	say(d.TTL != 0, func() MsgOption { return WithMsgTTL(d.TTL) })
 	say(d.Timeout != nil, func() MsgOption { return WithTimeout(*d.Timeout) })
@@ -92,8 +96,8 @@ func (d Description) Options() (opts []MsgOption) {
 	return opts
 }
 
-// pointers are the retries and the timeout of a draft, nil for what no option has set.
-func (m *draft) pointers() (retries *int, timeout *time.Duration) {
+// pointers are the retries, the timeout and the countdown of a draft, nil for what no option has set.
+func (m *draft) pointers() (retries *int, timeout *time.Duration, countdown *int) {
 	if m.Retries != notSaid {
 		retries = &m.Retries
 	}
@@ -101,7 +105,10 @@ func (m *draft) pointers() (retries *int, timeout *time.Duration) {
 		limit := max(m.Timeout, 0)
 		timeout = &limit
 	}
-	return retries, timeout
+	if m.counted {
+		countdown = &m.Countdown
+	}
+	return retries, timeout, countdown
 }
 
 // String names the fields that are set, as in "delay=15m0s key=order-42".
@@ -121,6 +128,10 @@ func (d Description) String() string {
 	say(d.MaxWait != 0, "max-wait", d.MaxWait)
 	say(d.MaxParts != 0, "max-parts", d.MaxParts)
 	say(d.Sequence != "", "sequence", fmt.Sprintf("%s:%d", d.Sequence, d.Number))
+	if d.Countdown != nil {
+		say(true, "countdown", *d.Countdown)
+	}
+	say(d.Counts != "", "counts", d.Counts)
 	if d.Retries != nil {
 		say(true, "retries", *d.Retries)
 	}

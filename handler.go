@@ -161,10 +161,11 @@ var ErrTooMuchFollows = consume.ErrTooMuchFollows
 // together, which are stored in that order. Messages that an earlier try of a middleware has named follow, too. Then is
 // safe for concurrent use.
 //
-// Options are those of Send, except WithSequence, and WithKey with another policy than Refuse. A delay counts from the ack.
-// The ack frees the key of the acked message for a follower, also a key that stays taken for others (WithKeyHold). If another
-// message has the follower's key at that instant, the ack stands, and the follower is not stored. The log has that as an error
-// with the key and the id of the other message, and listeners get a RefusedEvent.
+// Options are those of Send, except WithSequence. A delay counts from the ack. The ack frees the key of the acked message for a
+// follower, also a key that stays taken for others (WithKeyHold). If another message has the follower's key at that instant, the
+// follower's Conflict says what becomes of both. With Append, the results of many handlers come together in one message, each once. A
+// follower that is refused is not stored, and the ack stands: the log has that as an error with the key and the id of the other message, and
+// listeners get a RefusedEvent.
 //
 // An error says that this message will not be sent; messages that were named before still are. errors.Is finds ErrBadOption,
 // ErrPayloadTooLarge or ErrTooMuchFollows in it. With another context, and after the handler has returned or ran past its limit, it is
@@ -181,12 +182,8 @@ func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 	if err := p.makeMessage(&m, payload, d, opts); err != nil {
 		return err
 	}
-	if m.Put != nil {
-		what := "WithSequence"
-		if m.Put.Sequence == "" {
-			what = fmt.Sprintf("WithKey with %v", Conflict(m.Put.On))
-		}
-		return p.notMade(d, fmt.Errorf("%w: Then: %s is for sends", ErrBadOption, what))
+	if m.Put != nil && m.Put.Sequence != "" {
+		return p.notMade(d, fmt.Errorf("%w: Then: WithSequence is for sends", ErrBadOption))
 	}
 	if err := h.Follow(&m); err != nil {
 		return p.notMade(d, fmt.Errorf("Then: %w", err))

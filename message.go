@@ -22,6 +22,8 @@ type Message struct {
 	Delivery   int
 	Failures   int // failures before this delivery
 	MaxRetries int // how many failures are followed by another delivery (WithRetryCount)
+
+	CountdownLeft int // how many acks were missing when the message was handed out (WithCountdown); 0 if it came because none was, or has no countdown
 }
 
 // MessageInfo names a message that was sent.

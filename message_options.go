@@ -17,11 +17,11 @@ type draft struct {
 	when  message.When
 	fixed bool // the call itself sets when the message is due
 	put   script.PutOptions
+
+	counted bool // a countdown was said, perhaps of 0 acks
 }
 
 const (
-	maxKey = 512
-
 	minRetention = time.Second
 	maxRetention = 90 * 24 * time.Hour
 )
@@ -71,8 +71,8 @@ func WithRetryCount(n int) MsgOption {
 // batch with one key twice is two sends in order.
 func WithKey(key string, on ...Conflict) MsgOption {
 	return func(m *draft) (err error) {
-		if key == "" || len(key) > maxKey {
-			return fmt.Errorf("%w: WithKey: %d bytes: a key has 1 to %d", ErrBadOption, len(key), maxKey)
+		if err := checkKeyBytes("WithKey", key); err != nil {
+			return err
 		}
 		m.Key, m.put.PayloadKey = key, false
 		m.put.On, err = oneConflict("WithKey", on)
@@ -151,6 +151,9 @@ func (m *draft) apply(opts []MsgOption) (first error) {
 
 // check refuses options that contradict each other.
 func (m *draft) check() error {
+	if err := m.checkCountdown(); err != nil {
+		return err
+	}
 	if err := m.checkKey(); err != nil {
 		return err
 	}

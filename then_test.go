@@ -189,8 +189,7 @@ func TestThenRefuses(t *testing.T) {
 			check("deadline", delayqueue.Then(ctx, "x", delayqueue.WithDelay(time.Hour), delayqueue.WithDeadline(time.Now().Add(time.Minute))),
 				delayqueue.ErrBadOption, "WithDeadline", "WithDelay")
 			check("sequence", delayqueue.Then(ctx, "x", delayqueue.WithSequence("s", 1)), delayqueue.ErrBadOption, "Then", "WithSequence")
-			check("policy", delayqueue.Then(ctx, "x", delayqueue.WithKey("k", delayqueue.Keep)), delayqueue.ErrBadOption, "Then", "WithKey", delayqueue.Keep.String())
-			check("group", delayqueue.Then(ctx, "x", delayqueue.WithKey("k", delayqueue.Append)), delayqueue.ErrBadOption, "Then", "Append")
+			check("countdown", delayqueue.Then(ctx, "x", delayqueue.WithKey("k"), delayqueue.WithCountdown(2)), delayqueue.ErrBadOption, "WithCountdown", "WithDelay")
 			check("nil option", delayqueue.Then(ctx, "x", nil), delayqueue.ErrBadOption)
 			check("another context", delayqueue.Then(context.Background(), "x"), delayqueue.ErrNotHandling, "Then")
 			check("the base context", delayqueue.Then(context.WithoutCancel(context.Background()), "x"), delayqueue.ErrNotHandling)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,6 +29,7 @@ type record struct {
 type sent struct {
 	queue, id, envelope string
 	parts               []string // of a group, but for the first
+	missing             int      // acks, of a countdown
 }
 
 // command sees each command before it is carried out, those of scripts, too.
@@ -52,8 +54,10 @@ func (c *record) command(_ *server.Peer, cmd string, args ...string) bool {
 		case "msg": // a hash, as parts are
 			c.store(queue+"}", args[i], args[i+1])
 		case "parts":
-			id, _, _ := strings.Cut(args[i], ":")
-			if m := c.byID[queue+"}"+id]; m != nil {
+			id, n, _ := strings.Cut(args[i], ":")
+			if m := c.byID[queue+"}"+id]; m != nil && n == "0" {
+				m.missing, _ = strconv.Atoi(args[i+1])
+			} else if m != nil {
 				m.parts = append(m.parts, args[i+1])
 			}
 		}
@@ -115,12 +119,14 @@ func (m *sent) status() *ops.MessageStatus {
 	e, err := message.DecodeEnvelope(m.envelope)
 	status := &ops.MessageStatus{
 		State: delayqueue.StateGone, TTL: e.TTL, Deadline: message.InstantTime(e.Deadline), Retention: e.Retention, Timeout: e.Timeout,
+		Countdown: e.Countdown, Counts: e.Counts,
 	}
 	if e.Group.Count > 0 {
 		status.PartCount, status.PartBytes = e.Group.Count, len(e.Payload)+e.Group.Bytes
 		err = e.Group.Fill(m.parts)
 	}
 	status.Message, status.Broken = delayqueue.Message(e.Delivered(m.id, 1, 0)), err
+	status.CountdownLeft = m.missing
 	return status
 }
 
@@ -199,6 +205,9 @@ func (r *Rig) describe(m *ops.MessageStatus) string {
 		fmt.Fprintf(&b, ", due in %v", in)
 	case delayqueue.StateGarbage:
 		fmt.Fprintf(&b, ", for %v", -in)
+	}
+	if m.Countdown > 0 {
+		fmt.Fprintf(&b, ", waits for %d of %d acks", m.CountdownLeft, m.Countdown)
 	}
 	if m.Failures > 0 {
 		fmt.Fprintf(&b, ", failures %d of %d", m.Failures, m.MaxRetries+1)

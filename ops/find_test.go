@@ -127,7 +127,7 @@ func TestFindIsCutOff(t *testing.T) {
 	defer cancel()
 	pages := 0
 	t.Cleanup(link.Interpose(cli, queuetest.CommandHook(func(c context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
-		if cmd.Args()[1] == script.ListScripts["pending"].SHA && len(cmd.Args()) > 3 && fmt.Sprint(cmd.Args()[7]) == fmt.Sprint(walkPage) {
+		if cmd.Args()[1] == script.ListScripts["pending"].SHA && len(cmd.Args()) > 3 && fmt.Sprint(cmd.Args()[8]) == fmt.Sprint(walkPage) {
 			if pages++; pages == 2 {
 				cancel()
 				return context.Canceled

@@ -102,23 +102,22 @@ func (c *recorded) outcomes() (all []outcome) {
 	}
 	kinds := map[string]script.OutcomeKind{"ack": script.OutcomeAck, "done": script.OutcomeDone, "ready": script.OutcomeReady,
 		"garbage": script.OutcomeGarbage, "retry": script.OutcomeRetry, "throttle": script.OutcomeThrottle}
-	sizes := map[string]int{"ack": 5, "done": 9, "ready": 7, "garbage": 8, "retry": 8, "throttle": 8, "hold": 1, "group": 1, "overrun": 1}
+	sizes := map[string]int{"ack": 4, "done": 8, "ready": 7, "garbage": 8, "retry": 8, "throttle": 8, "hold": 1, "group": 1, "overrun": 1,
+		"counts": 1, "countdown": 1, "refuse": 4, "keep": 4, "reschedule": 5, "replace": 6, "append": 7}
 	for rest = rest[plain:]; len(rest) > 0; {
 		word, fields := rest[0], rest[1:1+sizes[rest[0]]]
 		rest = rest[1+len(fields):]
 		kind, ends := kinds[word]
-		if !ends { // it is said of the next outcome
+		if !ends { // it follows the outcome before, or is said of the next
+			if sizes[word] >= 4 {
+				last := &all[len(all)-1]
+				last.followers = append(last.followers, fields[2])
+			}
 			continue
 		}
 		o := outcome{lease: leases[number(fields[0])-1], tag: fields[1], kind: kind}
-		switch kind {
-		case script.OutcomeThrottle:
+		if kind == script.OutcomeThrottle {
 			o.delay = int64(number(fields[7]))
-		case script.OutcomeAck, script.OutcomeDone:
-			for range number(fields[4]) {
-				o.followers = append(o.followers, rest[0])
-				rest = rest[5:]
-			}
 		}
 		all = append(all, o)
 	}

@@ -242,6 +242,7 @@ func (m *Queue) statusAt(p place, l *script.Listed) *MessageStatus {
 	}
 	id, _ := message.SplitTag(l.Tag)
 	msg := statusWithin(id, p.state, script.ScoreInstant(l.Score), l.Text, l.Record, m.most)
+	msg.CountdownLeft = l.Missing
 	if p.in == delayqueue.StateReady { // the record says since when the message is there
 		msg.At = msg.EndedAt
 	}

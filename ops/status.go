@@ -33,6 +33,8 @@ type MessageStatus struct {
 	Timeout    time.Duration // how long a handler may run (WithTimeout); 0: as the queue says; negative: for any time
 	PartCount  int           // how many parts a group has (Append); only Get reads them; 0: the message is no group
 	PartBytes  int           // how many bytes the parts have
+	Countdown  int           // for how many acks the message was to wait (WithCountdown), of which CountdownLeft are missing now; 0: none
+	Counts     string        // the key of the message for whose countdown the ack counts (WithCounts); "": none
 	Earlier    []string      // GetKey: ids of live groups that have left the key by which this one was found, the newest first
 	Losses     int           // in a row
 	LastError  string        // the first of LastErrors; "" if there is none
@@ -80,7 +82,7 @@ func statusIn(ctx context.Context, s *script.Store, by, what string, most int) (
 		return nil, &KeyHeldError{Queue: s.Queue, Key: what, ID: r.ID, Until: message.InstantTime(r.At)}
 	}
 	m := statusWithin(r.ID, stateAs(r.State), r.At, r.Text, r.Record, most)
-	m.Result, m.Earlier = r.Result, r.Earlier
+	m.Result, m.Earlier, m.CountdownLeft = r.Result, r.Earlier, r.Missing
 	m.setParts(r.Parts)
 	if m.State != delayqueue.StateUnack {
 		return m, nil
@@ -129,7 +131,7 @@ func statusOf(id string, state delayqueue.State, at int64, text, record string) 
 	msg := delayqueue.Message(e.Delivered(id, r.Delivery, r.Failures))
 	msg.Parts = nil
 	return &MessageStatus{
-		PartCount: e.Group.Count, PartBytes: parts,
+		PartCount: e.Group.Count, PartBytes: parts, Countdown: e.Countdown, Counts: e.Counts,
 		Message: msg, State: state, At: message.InstantTime(at),
 		TTL: e.TTL, Deadline: message.InstantTime(e.Deadline), Timeout: e.Timeout, Retention: e.Retention,
 		Losses: r.Losses, LastError: message.LastError(r.Errors), LastErrors: kept, EndedAt: message.InstantTime(r.When), Broken: err,

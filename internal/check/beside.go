@@ -19,6 +19,34 @@ func (b *breaches) sequences() {
 	}
 }
 
+// countdowns holds what is left of countdowns against the envelopes: invariant 1. Item is the id of the message.
+func (b *breaches) countdowns() {
+	some := false
+	for _, id := range sortedKeys(b.Missing) {
+		env, there := b.Messages[id]
+		if there && env.Problem != "" {
+			continue
+		}
+		n, err := decimal(b.Missing[id])
+		if env.Countdown == 0 || err != nil || n > env.Countdown {
+			b.add(StrayPart, "parts", id+":0", "message %s waits for %q acks, and its countdown is %d", id, b.Missing[id], env.Countdown)
+		}
+	}
+	for _, id := range sortedKeys(b.Messages) {
+		env := b.Messages[id]
+		if env.Problem != "" || env.Countdown == 0 {
+			continue
+		}
+		some = true
+		if _, known := b.Missing[id]; !known {
+			b.add(LostParts, "parts", id, "message %s has a countdown of %d, and how many acks are missing is not known", id, env.Countdown)
+		}
+	}
+	if flag, ok := b.number("parts"); ok && flag == 0 && some {
+		b.add(BadState, "state", "parts", "field parts is not set, but there are messages with a countdown, of which nobody would know")
+	}
+}
+
 // parts holds parts against what the envelopes of groups say: invariant 1. Item is the field of a part that is stray, the
 // id of a group that lacks any.
 func (b *breaches) parts() {

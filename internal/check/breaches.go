@@ -38,6 +38,7 @@ func (s *State) Findings() []Finding {
 	b.callersKeys()
 	b.results()
 	b.parts()
+	b.countdowns()
 	b.left()
 	b.stateFields()
 	b.alarm()

@@ -68,6 +68,7 @@ type State struct {
 	Keys     map[string]string   // message key -> id
 	Results  map[string]int      // id -> bytes
 	Parts    map[string]int      // <id>:<n> -> bytes, of groups
+	Missing  map[string]string   // id -> how many acks a message with a countdown waits for
 	Left     map[string]string   // message key -> ids of the groups that have left it, with blanks between
 	Held     []Marker            // keys that acked messages keep taken, each until its score; in that order
 	Wake     int64               // instant of the member "w" of wake, unix us; 0: none
@@ -125,6 +126,9 @@ type Envelope struct {
 	Timeout  int64 // us; 0: the queue's own; NoTimeout
 
 	Retention int64 // us; 0: none
+
+	Countdown int64  // how many acks it waits for; 0: none
+	Counts    string // the key of the message for whose countdown its ack counts
 
 	Parts     int64  // of a group, the payload among them; 0: it is none
 	PartBytes int64  // of all but that

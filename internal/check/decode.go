@@ -38,6 +38,10 @@ const (
 	maxParts      = 1000
 
 	fieldRetention = 133
+
+	fieldCountdown = 134
+	fieldCounts    = 135
+	maxCountdown   = 1_000_000_000
 )
 
 // decodeTag takes `<id>` or `<n>:<id>` apart. From a malformed tag it still
@@ -250,12 +254,31 @@ func (e *Envelope) decodeField(kind int, value *cursor) (err error) {
 		e.KeyHold, err = value.above0("key hold")
 	case kind == fieldRetention:
 		e.Retention, err = value.above0("retention")
+	case kind == fieldCountdown:
+		err = e.decodeCountdown(value)
+	case kind == fieldCounts:
+		if e.Counts, *value = string(*value), ""; e.Counts == "" || len(e.Counts) > maxKeyBytes {
+			err = fmt.Errorf("the key for which it counts has %d bytes, want 1 to %d", len(e.Counts), maxKeyBytes)
+		}
 	case kind >= mustBeKnown:
 		err = fmt.Errorf("field %d is not known, and must be", kind)
 	default:
 		*value = ""
 	}
 	return err
+}
+
+// decodeCountdown reads how many acks a message waits for.
+func (e *Envelope) decodeCountdown(c *cursor) error {
+	digits, err := c.take(10, "countdown")
+	if err != nil {
+		return err
+	}
+	n, err := decimal(strings.TrimLeft(digits, "0"))
+	if e.Countdown = n; err != nil || n > maxCountdown {
+		return fmt.Errorf("countdown is %q, want 10 digits from 1 to %d", digits, maxCountdown)
+	}
+	return nil
 }
 
 // decodeParts reads how many parts a group has, how many bytes all but the first have, and the key that it had.

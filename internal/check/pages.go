@@ -16,7 +16,7 @@ import (
 const (
 	pageEntries = 200     // at most, of one page
 	pageBytes   = 1 << 19 // of envelopes that the server goes through for one page, but for a single larger one
-	headBytes   = 1 + dueDigits + 2 + maxKeyBytes + 1 + 3*10 + 100
+	headBytes   = 1 + dueDigits + 2 + 2*maxKeyBytes + 1 + 3*10 + 120
 )
 
 // headsScript reads a page of msg, result or parts, and of each value its head alone.
@@ -260,6 +260,7 @@ func newState(q Queue) *State {
 		Results:   map[string]int{},
 		Parts:     map[string]int{},
 		Left:      map[string]string{},
+		Missing:   map[string]string{},
 		Fields:    map[string]string{},
 		Sequences: map[string]string{},
 		Consumers: map[string]string{},

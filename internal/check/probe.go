@@ -33,7 +33,10 @@ local todo = {}
 local function part(name)
   if parts[name] then return end
   parts[name] = true
-  if string.byte(name) == 58 then
+  if string.match(name, ':0$') and string.byte(name) ~= 58 then
+    local missing = redis.call('HGET', KEYS[14], name)
+    if missing then add('left', name, missing) end
+  elseif string.byte(name) == 58 then
     local list = redis.call('HGET', KEYS[14], name)
     if list then add('left', name, list) end
     for id in string.gmatch(list or '', '%S+') do
@@ -44,8 +47,10 @@ end
 local function group(id, envelope) -- field 129 of version 2
   local hi, lo = string.byte(envelope, 18, 19)
   local i = string.byte(envelope, 1) == 2 and lo and 20 + hi * 256 + lo
-  while i and (string.byte(envelope, i) or 0) > 129 do -- fields of few bytes
-    i = i + 2 + (string.byte(envelope, i + 1) or 0)
+  while i and (string.byte(envelope, i) or 0) > 129 do -- fields of few bytes, or a message key
+    local low, high = string.byte(envelope, i + 1, i + 2)
+    if not high then return end
+    i = i + (low > 127 and 3 + low - 128 + 128 * high or 2 + low)
   end
   if not i or string.byte(envelope, i) ~= 129 then return end
   local low, high = string.byte(envelope, i + 1, i + 2)
@@ -94,6 +99,7 @@ local function message(id)
   if envelope then
     add('msg', id, {#envelope, string.sub(envelope, 1, bytes)})
     group(id, envelope)
+    part(id .. ':0')
     local hi, lo = string.byte(envelope, 18, 19)
     if lo and hi * 256 + lo > 0 then key(string.sub(envelope, 20, 19 + hi * 256 + lo)) end
   end

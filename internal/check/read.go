@@ -191,10 +191,13 @@ func (s *State) setField(structure, field, value string) {
 	}
 }
 
-// setPart adds a field of parts: a part of so many bytes, or, behind a colon and a message key, the groups that have left that.
+// setPart adds a field of parts: a part of so many bytes; behind a colon and a message key, the groups that have left that; or, before a
+// colon and 0, what is left of a countdown.
 func (s *State) setPart(field, value string, bytes int) {
 	if key, ok := strings.CutPrefix(field, ":"); ok {
 		s.Left[key] = value
+	} else if id, ok := strings.CutSuffix(field, ":0"); ok {
+		s.Missing[id] = value
 	} else {
 		s.Parts[field] = bytes
 	}

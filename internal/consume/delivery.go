@@ -49,6 +49,8 @@ type terms struct {
 	errors    string             // of its record, before this delivery
 	keyHold   time.Duration      // for how long its key stays taken after the ack; 0: not
 	retention time.Duration      // for how long it is kept after the ack; 0: not
+	counts    string             // the key of the message for whose countdown its ack counts; "": none
+	countdown bool               // it has one itself
 	broken    error              // why it cannot be handled
 }
 
@@ -172,7 +174,10 @@ func decode(c *Consumer, got *script.FetchReply, maxLosses int, sentAt, answered
 		d.lastChance = record.Losses > 0 && record.Losses >= maxLosses-1
 		d.bytes = len(got.Envelopes[i]) + e.Group.Bytes
 		asked := terms{ttl: e.TTL, since: message.ServerTime(e.Since), timeout: e.Timeout, deadline: message.ServerTime(e.Deadline),
-			errors: record.Errors, keyHold: e.KeyHold, retention: e.Retention, broken: broken}
+			errors: record.Errors, keyHold: e.KeyHold, retention: e.Retention, counts: e.Counts, countdown: e.Countdown > 0, broken: broken}
+		if e.Countdown > 0 {
+			d.msg.CountdownLeft = got.Missing[i]
+		}
 		if e.Deadline != 0 {
 			asked.expires = sentAt.Add(asked.deadline.Sub(got.Now))
 		}

@@ -41,8 +41,9 @@ func (n *notices) put(dead ...deadLetterNotice) {
 	}
 }
 
-// noticeOfPoison is the notice of a message that became poison in a fetch. parts are the messages of a group, except the first.
-func noticeOfPoison(dead script.DeadMessage, parts []string) deadLetterNotice {
+// noticeOfPoison is the notice of a message that became poison in a fetch. parts are the messages of a group, except the first; missing is
+// what is left of a countdown.
+func noticeOfPoison(dead script.DeadMessage, parts []string, missing int) deadLetterNotice {
 	err := ErrPoison
 	record, perr := message.ParseFail(dead.Fail)
 	e, eerr := message.DecodeEnvelope(dead.Envelope)
@@ -56,6 +57,7 @@ func noticeOfPoison(dead script.DeadMessage, parts []string) deadLetterNotice {
 		err = fmt.Errorf("%w (%w)", err, broken)
 	}
 	msg := e.Delivered(dead.ID, max(record.Delivery-1, 1), record.Failures)
+	msg.CountdownLeft = missing
 	return deadLetterNotice{&msg, record.Failures, err}
 }
 

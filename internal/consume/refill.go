@@ -2,9 +2,9 @@ package consume
 
 import (
 	"context"
+	"slices"
 	"time"
 
-	"github.com/go-delayqueue/delayqueue/internal/conc"
 	"github.com/go-delayqueue/delayqueue/internal/script"
 )
 
@@ -75,7 +75,13 @@ func (p *poller) refill(c *jointCall) {
 func (p *poller) jointly(ctx context.Context, c *jointCall, q script.FetchRequest) (got script.FetchReply, err error) {
 	end, got, err := p.store.SettleAndFetch(ctx, c.caller, c.settlements, p.caller, q)
 	if end.Err == nil {
-		p.leases.remove(conc.Mapped(c.batch, func(o *outcome) *delivery { return o.d })...) // before what comes is counted
+		var settled []*delivery
+		for i := range c.batch {
+			if !slices.Contains(end.Reply.Left, i) {
+				settled = append(settled, c.batch[i].d)
+			}
+		}
+		p.leases.remove(settled...) // before what comes is counted
 	}
 	if err == nil {
 		p.settler.refills.Store(got.Limits.Full) // before the settler has its next batch

@@ -56,7 +56,7 @@ func (o *outcome) settlement() script.Settlement {
 		s.Text = "" // a message that is put off for the same reason again and again keeps the errors from before
 	}
 	if o.kind == script.OutcomeAck {
-		s.Parts = len(o.d.msg.Parts)
+		s.Parts, s.Counts, s.Countdown = len(o.d.msg.Parts), o.d.counts, o.d.countdown
 	}
 	if o.kind == script.OutcomeAck && s.Key != "" {
 		s.Hold = o.d.keyHold
@@ -105,20 +105,28 @@ func (s *settler) run() {
 		for rest := batch; len(rest) > 0; {
 			n := fitting(rest)
 			settlements = s.settlements(rest[:n], settlements)
-			s.send(rest[:n], settlements)
+			left := s.send(rest[:n], settlements)
 			clear(settlements)
-			rest = rest[n:]
+			if rest = rest[n:]; left != nil {
+				rest = append(left, rest...)
+			}
 		}
 		s.outbox.GiveBack(batch)
 	}
 }
 
 // fitting is how many outcomes go out with one call, at least one. Their results count, the messages that follow them, the groups that are
-// deleted with them, and the messages that Redis reads because another send may have taken their keys.
+// deleted with them, and the messages that Redis reads because another send may have taken their keys. What follows with a policy counts
+// as in a call of put.
 func fitting(batch []outcome) int {
 	messages, bytes := 0, 0
 	for i := range batch {
 		messages += 1 + len(batch[i].follows) + len(batch[i].d.msg.Parts)
+		for _, m := range batch[i].follows {
+			if m.Put != nil {
+				messages += script.MaxBatch/script.MaxPut - 1
+			}
+		}
 		if bytes += batch[i].bytes(); batch[i].d.msg.Parts != nil || batch[i].kind != script.OutcomeAck && batch[i].d.msg.Key != "" {
 			bytes += len(batch[i].d.msg.Payload)
 		}
@@ -139,8 +147,8 @@ func (s *settler) settlements(batch []outcome, memory []script.Settlement) []scr
 	return memory
 }
 
-// send sends outcomes with one call, until Redis answers or it is given up.
-func (s *settler) send(batch []outcome, settlements []script.Settlement) {
+// send sends outcomes with one call, until Redis answers or it is given up. It returns those for which the call had no room.
+func (s *settler) send(batch []outcome, settlements []script.Settlement) (left []outcome) {
 	var done script.SettleReply
 	s.caller.Next()
 	first := true
@@ -159,7 +167,33 @@ func (s *settler) send(batch []outcome, settlements []script.Settlement) {
 	if done.DoneOverflow > 0 {
 		s.settings.Log.Warn("delayqueue: deleted done messages, with their results, for want of room", slog.Int("messages", done.DoneOverflow))
 	}
+	if done.Left != nil {
+		batch, left = apart(batch, &done)
+	}
 	s.finish(batch, done, err)
+	return left
+}
+
+// apart takes the outcomes out of a batch that were not settled, and renumbers the others in the reply.
+func apart(batch []outcome, done *script.SettleReply) (settled, left []outcome) {
+	at := make([]int, len(batch))
+	for i := range batch {
+		if slices.Contains(done.Left, i) {
+			left = append(left, batch[i])
+		} else {
+			at[i] = len(settled)
+			settled = append(settled, batch[i])
+		}
+	}
+	for _, list := range [][]int{done.Void, done.Superseded} {
+		for j, i := range list {
+			list[j] = at[i]
+		}
+	}
+	for j := range done.Answers {
+		done.Answers[j].Settlement = at[done.Answers[j].Settlement]
+	}
+	return settled, left
 }
 
 // finish ends deliveries whose outcomes Redis has, or that are given up with err, and reports them. Settlements with an index in done.Void had
@@ -206,34 +240,42 @@ func (s *settler) finish(batch []outcome, done script.SettleReply, err error) {
 
 // followed reports the messages that follow those of a batch.
 func (s *settler) followed(batch []outcome, done script.SettleReply) {
-	refused := map[*script.SendMessage]bool{}
-	for _, r := range done.Refused {
+	answered := map[*script.SendMessage]script.SendAnswer{} // those that were not stored
+	var stored, moved []string
+	for _, r := range done.Answers {
 		m := batch[r.Settlement].follows[r.Follower]
-		refused[m] = true
+		answered[m] = r.SendAnswer
+		if r.Kind == script.AnswerKept {
+			if m.Put.Moves() {
+				moved = append(moved, r.Holder)
+			}
+			continue
+		}
 		d := batch[r.Settlement].d
 		s.settings.Log.Error("delayqueue: what was to follow a message is not stored: its key is held by another one", d.attrs(),
 			slog.Group("follower", slog.String("id", m.ID), slog.String("key", m.Key)), slog.String("holder", r.Holder))
 		s.events.Tell(event.CodeRefused, 1, m.ID)
 	}
-	var stored []string
-	soonest := time.Duration(math.MaxInt64)
+	soonest := int64(math.MaxInt64)
 	for i := range batch {
 		if slices.Contains(done.Void, i) {
 			continue
 		}
 		for _, m := range batch[i].follows {
-			if !refused[m] {
+			answer, other := answered[m]
+			if !other {
 				stored = append(stored, m.ID)
-				soonest = min(soonest, time.Duration(m.When.Due(done.Now)-done.Now)*time.Microsecond)
+				answer.Due = m.When.Due(done.Now)
+			}
+			if answer.Due > 0 {
+				soonest = min(soonest, answer.Due)
 			}
 		}
 	}
-	if stored == nil {
-		return
-	}
 	s.events.Tell(event.CodeNew, len(stored), stored...)
-	if s.settings.OnStored != nil {
-		s.settings.OnStored(soonest)
+	s.events.Tell(event.CodeRescheduled, len(moved), moved...)
+	if s.settings.OnStored != nil && soonest < math.MaxInt64 {
+		s.settings.OnStored(time.Duration(soonest-done.Now) * time.Microsecond)
 	}
 }
 

@@ -241,11 +241,11 @@ func TestNoticeOfPoison(t *testing.T) {
 	e := message.Envelope{Payload: "a", Due: time.Now().UnixMicro()}
 	e.Group.Count, e.Group.Bytes = 3, 1
 	dead := script.DeadMessage{ID: "id", Envelope: e.Encode(message.When{Us: e.Due, Absolute: true}), Fail: "3 1 2 5 lost"}
-	if n := noticeOfPoison(dead, []string{"b", ""}); n.err != ErrPoison || !reflect.DeepEqual(n.msg.Parts, []string{"a", "b", ""}) ||
-		n.failures != 1 || n.msg.Delivery != 2 {
+	if n := noticeOfPoison(dead, []string{"b", ""}, 3); n.err != ErrPoison || !reflect.DeepEqual(n.msg.Parts, []string{"a", "b", ""}) ||
+		n.failures != 1 || n.msg.Delivery != 2 || n.msg.CountdownLeft != 3 {
 		t.Errorf("%+v, %+v", n, n.msg)
 	}
-	if n := noticeOfPoison(dead, []string{"b"}); n.err == ErrPoison || n.msg.Parts != nil {
+	if n := noticeOfPoison(dead, []string{"b"}, 0); n.err == ErrPoison || n.msg.Parts != nil {
 		t.Errorf("with one part less: %+v, %+v", n, n.msg)
 	}
 }

@@ -19,6 +19,8 @@ type Delivered struct {
 	Delivery   int
 	Failures   int
 	MaxRetries int
+
+	CountdownLeft int
 }
 
 // Delivered is the message of an envelope in one delivery.

@@ -7,7 +7,7 @@
 //
 // Rules:
 //   - The places of version, due and key never change, because scripts of older versions read them.
-//   - Scripts read more than that: the flags of version 1 and the fields 1, 4, 5, 6, 129, 130 and 133 (lua/lib/message.lua). All other
+//   - Scripts read more than that: the flags of version 1 and the fields 1, 4, 5, 6, 129, 130, 133 and 134 (lua/lib/message.lua). All other
 //     fields are read here, and in internal/check.
 //   - A new field of 128 and more takes two releases. PROTOCOL.md lists all places that a new field touches.
 package message

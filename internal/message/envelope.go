@@ -56,6 +56,8 @@ const (
 	fieldTimeout   = 131 // uvarint, us, 0: none; absent: the queue's own
 	fieldKeyHold   = 132 // uvarint, us; absent: none
 	fieldRetention = 133 // uvarint, us; absent: none
+	fieldCountdown = 134 // 10 decimal digits, 1 or more: how many acks of others it waits for; absent: none
+	fieldCounts    = 135 // the key of the message for whose countdown its ack counts; absent: none
 
 	// MaxHeaders bounds what a few bytes of another program can cost a reader: an empty header takes two bytes in an
 	// envelope, and a hundred in a map.
@@ -64,6 +66,13 @@ const (
 
 // LatestUnknown stands in an envelope until put writes the instant: of fieldLatest, or of fieldSince.
 const LatestUnknown = 1
+
+const (
+	MaxKey       = 512           // bytes of a message key
+	MaxCountdown = 1_000_000_000 // acks
+
+	countdownDigits = 10
+)
 
 // NoTimeout is the timeout of a message whose handler may run for ever.
 const NoTimeout = -time.Microsecond
@@ -80,6 +89,8 @@ type Envelope struct {
 	Timeout   time.Duration // 0: the queue's own; or NoTimeout
 	KeyHold   time.Duration // for which its key stays taken once it is acked; 0: it does not
 	Retention time.Duration // of what is done; 0: none
+	Countdown int           // how many acks of others it waits for; 0: none
+	Counts    string        // the key of the message for whose countdown its ack counts; "": none
 	Headers   map[string]string
 	Payload   string
 	Group     Group
@@ -87,7 +98,8 @@ type Envelope struct {
 
 // Version is the version that Encode writes.
 func (e *Envelope) Version() byte {
-	if e.Group.Count != 0 || e.Since != 0 || e.Latest != 0 || e.KeyHold != 0 || e.Deadline != 0 || e.Timeout != 0 || e.Retention != 0 {
+	if e.Group.Count != 0 || e.Since != 0 || e.Latest != 0 || e.KeyHold != 0 || e.Deadline != 0 || e.Timeout != 0 || e.Retention != 0 ||
+		e.Countdown != 0 || e.Counts != "" {
 		return fieldsVersion
 	}
 	return FlagsVersion
@@ -112,7 +124,7 @@ func (e *Envelope) Encode(w When) string {
 	}
 	version := e.Version()
 	if version == fieldsVersion {
-		size += 10*fieldHead + 5*dueDigits
+		size += 12*fieldHead + 5*dueDigits + countdownDigits + len(e.Counts)
 	}
 	var b envelopeWriter
 	b.Grow(size)
@@ -153,6 +165,14 @@ func (e *Envelope) writeFlagged(b *envelopeWriter) {
 
 // writeFields writes what stands behind the key in version 2.
 func (e *Envelope) writeFields(b *envelopeWriter) {
+	if e.Counts != "" {
+		b.WriteByte(fieldCounts)
+		b.text(e.Counts)
+	}
+	if e.Countdown != 0 {
+		b.WriteByte(fieldCountdown)
+		b.text(fmt.Sprintf("%0*d", countdownDigits, e.Countdown))
+	}
 	if e.Retention != 0 {
 		b.numberField(fieldRetention, uint64(e.Retention/time.Microsecond))
 	}
@@ -315,6 +335,12 @@ func (e *Envelope) readFields(r *envelopeReader) error {
 			e.KeyHold = field.duration()
 		case kind == fieldRetention:
 			e.Retention = field.duration()
+		case kind == fieldCountdown:
+			e.Countdown = field.digits(countdownDigits)
+			field.bad = field.bad || e.Countdown < 1 || e.Countdown > MaxCountdown
+		case kind == fieldCounts:
+			e.Counts, field.s = field.s, ""
+			field.bad = e.Counts == "" || len(e.Counts) > MaxKey
 		case kind == fieldPayload:
 			e.Payload, field.s = field.s, ""
 		case kind >= fieldCritical:

@@ -107,6 +107,14 @@ var contractCalls = map[string]contractCase{
 			ends(OutcomeReady, "r", 0, 0, ""),
 			ends(OutcomeGarbage, "s", 1, 0, "x"), holding("t", time.Hour, "t"), kept("u", time.Hour, "v"))
 	}},
+	"settle, acks that count, and change other messages": {script: SettleScript, passes: "any", build: func(r *rig) func() error {
+		everywhere(r)
+		r.answers(NewCaller(), waitsFor(2, msg("w", time.Hour, keyed("w"))), part("g", time.Hour, 0), waitsFor(1, msg("x", time.Hour, keyed("x"))))
+		r.hand(msg("p", 0), msg("q", 0), msg("r", 0))
+		return r.settles(counting("w", then(ack("p"), part("h", time.Hour, 2), waitsFor(3, msg("n", time.Hour, keyed("n"))))),
+			counting("x", then(ack("q"), on(ConflictReschedule, true, msg("s", 0, keyed("ready"))))),
+			counting("w", then(ack("r"), on(ConflictReplace, true, msg("v", time.Hour, keyed("k"))))))
+	}},
 	"settle, an ack that a message follows": {script: SettleScript, passes: "any", build: func(r *rig) func() error {
 		r.hand(msg("p", 0))
 		return r.settles(then(ack("p"), msg("next", time.Hour)))

@@ -169,6 +169,14 @@ func keyedAcks(n int) []Settlement {
 	return all
 }
 
+func countingAcks(n int) []Settlement {
+	all := acksOf(n)
+	for i := range all {
+		all[i].Counts = "k"
+	}
+	return all
+}
+
 func withHolds(all []Settlement) []Settlement {
 	for i := range all {
 		all[i].Hold = time.Hour
@@ -273,7 +281,11 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 		{"settle, 1 ack that a message follows", func() { c.hour(); c.hand(1) },
 			func() { c.r.done(then(acksOf(1)[0], dueAlike(1, 2*time.Hour)...)) }, 15 + 4 + 2 + 2},
 		{"settle, 1 ack that 10 with keys follow", func() { c.hour(); c.hand(1) },
-			func() { c.r.done(then(acksOf(1)[0], dueAlike(10, 2*time.Hour, "k")...)) }, 15 + 4 + 10*4 + 3},
+			func() { c.r.done(then(acksOf(1)[0], dueAlike(10, 2*time.Hour, "k")...)) }, 15 + 4 + 10*4 + 5},
+		{"settle, 10 acks that count", func() { c.send(waitsFor(20, msg("p", time.Hour, keyed("k")))); c.hand(10) },
+			func() { c.r.done(countingAcks(10)...) }, 15 + 10*3 + 10*4 + 2},
+		{"settle, 10 acks that count, the last one among them", func() { c.send(waitsFor(10, msg("p", time.Hour, keyed("k")))); c.hand(10) },
+			func() { c.r.done(countingAcks(10)...) }, 15 + 10*3 + 10*4 + 2 + 4 + 1},
 		// None of them looks through ready.
 		{"settle, 100 acks of which one is void", func() { c.hand(100); c.r.cancel("id", queuetest.IDOf("m7")) },
 			func() { c.r.equal("void", c.r.settle(NewCaller(), acksOf(100)...), []int{7}) }, 8 + 2 + 1 + 99},

@@ -64,7 +64,8 @@ type FetchReply struct {
 	Limits    AgreedLimits
 	Described []DescribedMessage // of a lost reply, if the request was a probe
 
-	Parts map[int][]string // of groups, but for the first of each; by index in tags, and by -1 - index in dead
+	Parts   map[int][]string // of groups, but for the first of each; by index in tags, and by -1 - index in dead
+	Missing map[int]int      // of messages with a countdown: how many acks they still wait for; by the same
 }
 
 // A Lease is what one fetch handed out, as its holder knows it.
@@ -152,6 +153,7 @@ func (r *reply) fetched(lease string, apart bool) (FetchReply, error) {
 	fails, dead, described := r.number(), r.number(), r.number()
 	got.Replaced = r.number()
 	got.Lease.Canceled.Store(r.int64())
+	missing := r.number()
 	got.Fails = r.take(fails)
 	for len(got.Dead) < dead && r.bad == nil {
 		got.Dead = append(got.Dead, DeadMessage{r.text(), r.text(), r.text()})
@@ -161,6 +163,12 @@ func (r *reply) fetched(lease string, apart bool) (FetchReply, error) {
 	}
 	for len(got.Described) < described && r.bad == nil {
 		got.Described = append(got.Described, DescribedMessage{r.text(), r.number(), r.text(), r.text()})
+	}
+	for len(got.Missing) < missing && r.bad == nil {
+		if got.Missing == nil {
+			got.Missing = map[int]int{}
+		}
+		got.Missing[r.nth(len(got.Tags), len(got.Dead))] = r.number()
 	}
 	got.Parts = r.parts(len(got.Tags), len(got.Dead))
 	if err := r.err("fetch"); err != nil {
@@ -172,20 +180,25 @@ func (r *reply) fetched(lease string, apart bool) (FetchReply, error) {
 // parts reads those of groups, to the end of the reply.
 func (r *reply) parts(given, dead int) (parts map[int][]string) {
 	for len(r.rest) > 0 && r.bad == nil {
-		nth, n := r.number(), r.number()
-		if nth == 0 || nth > given || -nth > dead {
-			r.fail("parts of message %d", nth)
-			return nil
-		}
 		if parts == nil {
 			parts = map[int][]string{}
 		}
-		if nth > 0 {
-			nth--
-		}
-		parts[nth] = r.take(n)
+		nth := r.nth(given, dead)
+		parts[nth] = r.take(r.number())
 	}
 	return parts
+}
+
+// nth reads which message something belongs to, and returns its index among those that are given, or -1 - its index among the dead.
+func (r *reply) nth(given, dead int) int {
+	nth := r.number()
+	if nth == 0 || nth > given || -nth > dead {
+		r.fail("message %d of %d and %d", nth, given, dead)
+	}
+	if nth > 0 {
+		nth--
+	}
+	return nth
 }
 
 // An ExtendReply is what extend says of leases and messages, in the order of the call.

@@ -17,6 +17,7 @@ type lookReply struct {
 	At           int64
 	Text, Record string // its envelope, or what unread reads; its fail record
 	Result       string
+	Missing      int      // how many acks it still waits for
 	Parts        []string // of a group, but the first
 	Earlier      []string // ids of groups that have left the key
 }
@@ -37,6 +38,7 @@ func (s *Store) Look(ctx context.Context, by, what string, most int) (*lookReply
 		m.Held, m.At = true, r.int64()
 	} else {
 		m.State, m.At, m.Text, m.Record, m.Result = r.state(word), r.int64(), r.text(), r.text(), r.text()
+		m.Missing = r.missing()
 		m.Parts = r.take(r.number())
 		if by == "key" {
 			m.Earlier = r.take(len(r.rest))
@@ -140,6 +142,20 @@ type PageReply struct {
 type Listed struct {
 	Spot
 	Text, Record string // its envelope, or what unread reads, "" if somebody else has deleted it; its fail record
+	Missing      int    // how many acks it still waits for
+}
+
+// missing reads how many acks a message waits for; 0 if it has no countdown.
+func (r *reply) missing() int {
+	text := r.text()
+	if text == "" {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 0 {
+		r.fail("%q acks are missing", text)
+	}
+	return n
 }
 
 func (s *Store) List(ctx context.Context, q ListRequest) (PageReply, error) {
@@ -162,9 +178,9 @@ func (s *Store) List(ctx context.Context, q ListRequest) (PageReply, error) {
 	out.Now, out.Left = r.int64(), r.number()
 	n := r.number()
 	for range min(n, q.Limit) {
-		tag, score, text, record := r.text(), r.text(), r.text(), r.text()
+		tag, score, text, record, missing := r.text(), r.text(), r.text(), r.text(), r.missing()
 		out.Bytes += len(text) + len(record)
-		out.Entries = append(out.Entries, Listed{Spot{score, tag}, text, record})
+		out.Entries = append(out.Entries, Listed{Spot{score, tag}, text, record, missing})
 	}
 	return out, r.err("list")
 }

@@ -58,6 +58,8 @@ type taken struct {
 
 	ttl, keyHold, retention time.Duration
 	since                   int64
+	counts                  string
+	countdown               bool
 }
 
 // takenOf reads the deliveries of a fetch.
@@ -75,7 +77,8 @@ func takenOf(f FetchReply) (all []taken) {
 		}
 		id, n := message.SplitTag(tag)
 		all = append(all, taken{f.Lease, tag, e.Delivered(id, n, record.Failures), record.Losses, record.Errors, broken,
-			e.TTL, e.KeyHold, e.Retention, e.Since})
+			e.TTL, e.KeyHold, e.Retention, e.Since, e.Counts, e.Countdown > 0})
+		all[i].msg.CountdownLeft = f.Missing[i]
 	}
 	return all
 }
@@ -89,6 +92,7 @@ func (d *taken) ends(kind OutcomeKind) Settlement {
 	if kind != OutcomeAck {
 		return s
 	}
+	s.Counts, s.Countdown = d.counts, d.countdown
 	if s.Parts = len(d.msg.Parts); s.Key != "" {
 		s.Hold = d.keyHold
 	}

@@ -109,7 +109,7 @@ func luaNames(t *testing.T, file, text string) (free, made []string) {
 	}
 	s := &luaScope{names: map[string]bool{}, free: map[string]bool{}}
 	s.read(statements)
-	for _, own := range []string{"KEYS", "ARGV", "redis", "math", "string", "table", "ipairs", "unpack", "tonumber", "type"} {
+	for _, own := range []string{"KEYS", "ARGV", "redis", "math", "string", "table", "ipairs", "pairs", "unpack", "tonumber", "type"} {
 		delete(s.free, own)
 	}
 	return slices.Sorted(maps.Keys(s.free)), slices.Sorted(maps.Keys(s.names))

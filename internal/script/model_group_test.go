@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -82,6 +83,12 @@ func (m *model) dropParts(id string) {
 // addParts adds those of a group to the reply of a fetch.
 func (m *model) addParts(out *FetchReply, nth int, id, envelope string) {
 	e, err := message.DecodeEnvelope(envelope)
+	if err == nil && e.Countdown > 0 {
+		if out.Missing == nil {
+			out.Missing = map[int]int{}
+		}
+		out.Missing[nth], _ = strconv.Atoi(m.parts[id+":0"])
+	}
 	if err != nil || e.Group.Count < 2 {
 		return
 	}

@@ -17,7 +17,7 @@ func (m *model) put(batch []*SendMessage) any {
 	out := SendReply{Now: m.now}
 	var first int64
 	for _, o := range batch {
-		a, wait := m.putOne(o)
+		a, wait := m.putOne(o, "")
 		first = sooner(first, wait)
 		out.Answers = append(out.Answers, a)
 	}
@@ -25,8 +25,11 @@ func (m *model) put(batch []*SendMessage) any {
 	return out
 }
 
-// putOne returns an answer, and for when something waits that did not before.
-func (m *model) putOne(o *SendMessage) (a SendAnswer, wait int64) {
+// putOne returns an answer, and for when something waits that did not before. own is the acked message that it follows.
+func (m *model) putOne(o *SendMessage, own string) (a SendAnswer, wait int64) {
+	if o.Put == nil {
+		o = &SendMessage{ID: o.ID, Key: o.Key, When: o.When, Version: o.Version, Text: o.Text, Put: &PutOptions{}}
+	}
 	if digits := m.sequence[o.Put.Sequence]; digits != "" {
 		if last, err := message.SequenceNumber(digits); err != nil || last >= o.Put.Number {
 			return SendAnswer{Kind: AnswerPassed, Last: last}, 0
@@ -36,6 +39,9 @@ func (m *model) putOne(o *SendMessage) (a SendAnswer, wait int64) {
 		return SendAnswer{Kind: AnswerStopped}, 0
 	}
 	holder, held := m.holder(o.Key)
+	if held && holder == own {
+		holder, held = "", false
+	}
 	switch {
 	case held && o.Put.On == ConflictKeep:
 		a = SendAnswer{Kind: AnswerKept, Holder: holder}
@@ -125,6 +131,11 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	if o.Put.On == ConflictAppend {
 		added, full = m.append(id, o)
 	}
+	if o.Put.On == ConflictReplace {
+		if n, counts := m.recount(id, o.Put.Countdown); counts && n == 0 && place == "pending" {
+			said, due, latest = true, m.now, 0
+		}
+	}
 	movable := o.Put.On != ConflictAppend || place == "pending"
 	if full {
 		delete(m.key, o.Key)
@@ -174,7 +185,10 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 		if o.When.Absolute {
 			version, tail = o.Text[0], o.Text[message.EnvelopeHead:]
 		}
-		m.dropParts(id)
+		left, counts := m.parts[id+":0"]
+		if m.dropParts(id); counts {
+			m.parts[id+":0"] = left
+		}
 		m.msg[id] = fmt.Sprintf("%c%016d%s", version, at, tail)
 		m.putLatest(id, latest)
 		if place != "pending" {
@@ -205,7 +219,23 @@ func (m *model) storeAt(o *SendMessage, due int64) {
 	if o.Key != "" {
 		m.key[o.Key] = o.ID
 	}
+	if o.Put != nil && o.Put.Countdown > 0 {
+		m.parts[o.ID+":0"] = strconv.Itoa(o.Put.Countdown)
+	}
 	m.count("sent", 1)
+}
+
+// recount gives a message another countdown, 0: none, and says how many acks are missing, if it has one.
+func (m *model) recount(id string, n int) (left int, counts bool) {
+	before := m.envelope(id).Countdown
+	left, _ = strconv.Atoi(m.parts[id+":0"])
+	delete(m.parts, id+":0")
+	if n == 0 {
+		return 0, false
+	}
+	left = max(n-(before-left), 0)
+	m.parts[id+":0"] = strconv.Itoa(left)
+	return left, true
 }
 
 func (m *machine) puts(t *rapid.T) {
@@ -214,39 +244,54 @@ func (m *machine) puts(t *rapid.T) {
 	}
 	batch := make([]*SendMessage, rapid.IntRange(1, min(m.most, MaxPut)).Draw(t, "n"))
 	for i := range batch {
-		m.sent++
-		e := message.Envelope{Payload: strconv.Itoa(m.sent), Retries: 3}
-		due := message.When{Us: rapid.Int64Range(0, 8e6).Draw(t, "delay")}
-		if rapid.Bool().Draw(t, "at an instant") {
-			due = message.When{Us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), Absolute: true}
-		}
-		e.Key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
-		if e.Key != "" && rapid.Bool().Draw(t, "its key is held") {
-			e.KeyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
-		}
-		if rapid.IntRange(0, 2).Draw(t, "a TTL if 2") == 2 {
-			e.TTL, e.Since = time.Second, message.LatestUnknown
-		}
-		if rapid.IntRange(0, 7).Draw(t, "a deadline if 7") == 7 {
-			e.Deadline = m.now + 4e6
-		}
-		put := &PutOptions{Sequence: rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence"),
-			Number: rapid.Int64Range(-20, 20).Draw(t, "number"),
-			On:     min(Conflict(rapid.IntRange(0, len(conflictWords)+1).Draw(t, "if its key is taken")), ConflictAppend), // mostly parts
-			Timed:  rapid.Bool().Draw(t, "timed")}
+		batch[i] = m.withPut(t)
+		put := batch[i].Put
+		put.Sequence = rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "sequence")
+		put.Number = rapid.Int64Range(-20, 20).Draw(t, "number")
 		if put.Behind = put.Sequence != "" && rapid.Bool().Draw(t, "behind another"); put.Behind {
 			put.After = put.Number - rapid.Int64Range(1, 5).Draw(t, "by so much")
 		}
-		if put.On >= ConflictReplace && rapid.Bool().Draw(t, "bounded") {
-			put.MaxWait, e.Latest = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "most"))*time.Microsecond, message.LatestUnknown
-		}
-		if put.On == ConflictAppend {
-			e.Group.Count, put.MaxParts = 1, rapid.SampledFrom([]int{0, 2, 3, 5}).Draw(t, "parts")
-		}
-		batch[i] = &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Text: e.Encode(due), Version: e.Version(), Put: put}
 	}
 	m.call(t, func(t *rapid.T, c Caller) {
 		got, err := m.store.Send(context.Background(), &c, SendRequest{Messages: batch})
 		m.same(t, "put", got, err, m.once(c, func() any { return m.put(batch) }))
 	})
+}
+
+// withPut draws a message with a policy for its key, and perhaps a countdown.
+func (m *machine) withPut(t *rapid.T) *SendMessage {
+	m.sent++
+	e := message.Envelope{Payload: strconv.Itoa(m.sent), Retries: 3}
+	due := message.When{Us: rapid.Int64Range(0, 8e6).Draw(t, "delay")}
+	if rapid.Bool().Draw(t, "at an instant") {
+		due = message.When{Us: m.now + rapid.Int64Range(-1e6, 8e6).Draw(t, "when"), Absolute: true}
+	}
+	e.Key = rapid.SampledFrom([]string{"", "k1", "k2", "k3"}).Draw(t, "key")
+	if e.Key != "" && rapid.Bool().Draw(t, "its key is held") {
+		e.KeyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
+	}
+	if rapid.IntRange(0, 2).Draw(t, "a TTL if 2") == 2 {
+		e.TTL, e.Since = time.Second, message.LatestUnknown
+	}
+	if rapid.IntRange(0, 7).Draw(t, "a deadline if 7") == 7 {
+		e.Deadline = m.now + 4e6
+	}
+	if e.Key != "" {
+		e.Countdown = rapid.SampledFrom([]int{0, 0, 1, 2, 5}).Draw(t, "countdown")
+	}
+	m.counts(t, &e)
+	put := &PutOptions{On: min(Conflict(rapid.IntRange(0, len(conflictWords)+1).Draw(t, "if its key is taken")), ConflictAppend), // mostly parts
+		Timed: rapid.Bool().Draw(t, "timed"), Countdown: e.Countdown}
+	if put.On >= ConflictReplace && rapid.Bool().Draw(t, "bounded") {
+		put.MaxWait, e.Latest = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "most"))*time.Microsecond, message.LatestUnknown
+	}
+	if put.On == ConflictAppend {
+		e.Group.Count, put.MaxParts = 1, rapid.SampledFrom([]int{0, 2, 3, 5}).Draw(t, "parts")
+	}
+	return &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Text: e.Encode(due), Version: e.Version(), Put: put}
+}
+
+// counts draws for whose countdown the ack of a message counts.
+func (m *machine) counts(t *rapid.T, e *message.Envelope) {
+	e.Counts = rapid.SampledFrom([]string{"", "", "k1", "k2", "k3"}).Draw(t, "counts")
 }

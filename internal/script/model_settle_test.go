@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -14,7 +15,6 @@ import (
 // A settling is what a call of settle has done so far.
 type settling struct {
 	out        SettleReply
-	acked      []int // outcomes, whose followers are stored
 	first      int64 // when any message is due again
 	dead, kept int
 }
@@ -32,21 +32,12 @@ func (m *model) settle(batch []Settlement) any {
 		}
 		settled[o.Lease.Name]++
 		m.settleOne(&s, i, o)
+		if o.Kind == OutcomeAck || o.Kind == OutcomeDone {
+			m.follow(&s, i, o)
+		}
 	}
 	for name, n := range settled {
 		m.letGo(name, n)
-	}
-	for _, i := range s.acked {
-		for j, next := range batch[i].Follows {
-			holder, held := m.holder(next.Key)
-			if holder != "" && !(held && holder == batch[i].ID) {
-				s.out.Refused = append(s.out.Refused, refusedFollower{i, j, holder})
-				continue
-			}
-			due := next.When.Due(m.now)
-			m.storeAt(next, due)
-			s.first = sooner(s.first, due)
-		}
 	}
 	m.arm(s.first)
 	m.freed()
@@ -65,6 +56,31 @@ func (m *model) settle(batch []Settlement) any {
 	return s.out
 }
 
+// follow sends what follows an ack, and counts it.
+func (m *model) follow(s *settling, i int, o Settlement) {
+	for j, next := range o.Follows {
+		a, wait := m.putOne(next, o.ID)
+		if s.first = sooner(s.first, wait); a.Kind != AnswerStored {
+			s.out.Answers = append(s.out.Answers, FollowerAnswer{i, j, a})
+		}
+	}
+	if superseded := slices.Contains(s.out.Superseded, i); o.Counts == "" || superseded {
+		return
+	}
+	id := m.key[o.Counts]
+	left := id + ":0"
+	n, err := strconv.Atoi(m.parts[left])
+	if err != nil || n == 0 {
+		return
+	}
+	m.parts[left] = strconv.Itoa(n - 1)
+	if due, waits := m.pending[id]; waits && n == 1 && due > m.now {
+		m.pending[id] = m.now
+		m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], m.now, m.msg[id][message.EnvelopeHead:])
+		s.first = m.now
+	}
+}
+
 // settleOne is what an outcome does whose delivery was held.
 func (m *model) settleOne(s *settling, i int, o Settlement) {
 	if o.Overrun > 0 {
@@ -74,9 +90,6 @@ func (m *model) settleOne(s *settling, i int, o Settlement) {
 		m.count("failed", 1)
 	}
 	r, acks := m.record(o.ID), o.Kind == OutcomeAck || o.Kind == OutcomeDone
-	if acks {
-		s.acked = append(s.acked, i)
-	}
 	if r.Superseded {
 		s.out.Superseded = append(s.out.Superseded, i)
 		m.count("superseded", 1)

@@ -41,10 +41,13 @@ type PutOptions struct {
 	Timed      bool          // it says when it is due
 	MaxWait    time.Duration // 0: none
 	MaxParts   int           // 0: as many as there may be
+	Countdown  int           // how many acks it waits for; 0: none
 }
 
 // Wanted says whether a message has any of them, so that send cannot store it.
-func (o *PutOptions) Wanted() bool { return o.Sequence != "" || o.On != ConflictRefuse }
+func (o *PutOptions) Wanted() bool {
+	return o.Sequence != "" || o.On != ConflictRefuse || o.Countdown > 0
+}
 
 // Moves says whether a message that is there in its place may have been made due at another instant.
 func (o *PutOptions) Moves() bool {
@@ -53,20 +56,33 @@ func (o *PutOptions) Moves() bool {
 
 // putArgs are the arguments of put.
 func (q *SendRequest) putArgs(c *Caller) []any {
-	args := append(make([]any, 0, 2+9*len(q.Messages)), c.name(), c.number())
+	args := append(make([]any, 0, 2+12*len(q.Messages)), c.name(), c.number())
 	for _, m := range q.Messages {
 		args = m.record(args)
 	}
 	return args
 }
 
-// record appends the word of a message and the fields of that word, as put.lua has them.
+// noPut are the options of a message that asks for none.
+var noPut PutOptions
+
+// record appends what a message needs and the word of what is to be done, each with its fields, as put.lua and lib/put.lua have them.
 func (m *SendMessage) record(args []any) []any {
-	o, after := m.Put, ""
-	if o.Behind {
-		after = message.SequenceDigits(o.After)
+	o := m.Put
+	if o == nil {
+		o = &noPut
 	}
-	args = append(args, conflictWords[o.On], m.delay(), m.Version, &m.ID, &m.Text, &o.Sequence, message.SequenceDigits(o.Number), after)
+	if o.Sequence != "" {
+		after := ""
+		if o.Behind {
+			after = message.SequenceDigits(o.After)
+		}
+		args = append(args, "sequence", &o.Sequence, message.SequenceDigits(o.Number), after)
+	}
+	if o.Countdown > 0 {
+		args = append(args, "countdown", o.Countdown)
+	}
+	args = append(args, conflictWords[o.On], m.delay(), m.Version, &m.ID, &m.Text)
 	if o.On >= ConflictReplace {
 		args = append(args, o.MaxWait.Microseconds())
 	}

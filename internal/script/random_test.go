@@ -230,6 +230,7 @@ func (m *machine) message(t *rapid.T, like *message.When) *SendMessage {
 	if e.Key != "" && rapid.Bool().Draw(t, "its key is held") {
 		e.KeyHold = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "hold")) * time.Microsecond
 	}
+	m.counts(t, &e)
 	if due.Absolute && rapid.Bool().Draw(t, "of version 2") {
 		e.Deadline = cmp.Or(e.Deadline, 1<<52)
 	}
@@ -349,7 +350,11 @@ func (m *machine) ends(t *rapid.T, d taken) Settlement {
 	switch s.Kind {
 	case OutcomeAck, OutcomeDone:
 		for range rapid.SampledFrom([]int{0, 0, 1, 3}).Draw(t, "follow") {
-			s.Follows = append(s.Follows, m.message(t, nil))
+			follows := m.message
+			if rapid.Bool().Draw(t, "with a policy") {
+				follows = func(t *rapid.T, _ *message.When) *SendMessage { return m.withPut(t) }
+			}
+			s.Follows = append(s.Follows, follows(t, nil))
 		}
 		if s.Kind == OutcomeDone {
 			s.Text = result

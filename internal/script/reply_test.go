@@ -75,8 +75,8 @@ func TestBadRepliesToProducers(t *testing.T) {
 // TestBadRepliesToConsumers: so do the calls of consumers.
 func TestBadRepliesToConsumers(t *testing.T) {
 	fetchReply := func(i int, part string) []string {
-		reply := list("envelope", "a", "5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "", "0", "1", "0", "0", "7",
-			"id", "envelope", "fail", "1")
+		reply := list("envelope", "a", "5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "", "0", "1", "0", "0", "7", "2",
+			"id", "envelope", "fail", "1", "40", "-1", "0", "1")
 		if i >= 0 {
 			reply[i] = part
 		}
@@ -89,14 +89,16 @@ func TestBadRepliesToConsumers(t *testing.T) {
 				return err
 			},
 			[][]string{fetchReply(-1, ""), fetchReply(3, "6"),
-				list("", "5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "10 1000000 3 5 1 7", "0", "0", "0", "0", "0", "0")},
-			[][]string{nil, list("OK"), fetchReply(-1, "")[:22], fetchReply(-1, "")[1:], append(fetchReply(-1, ""), ""),
+				list("", "5", "0", "0", "0", "0", "0", "1", "3", "0", "0", "0", "10 1000000 3 5 1 7", "0", "0", "0", "0", "0", "0", "0")},
+			[][]string{nil, list("OK"), fetchReply(-1, "")[:27], fetchReply(-1, "")[1:], append(fetchReply(-1, ""), ""),
 				fetchReply(1, ""), fetchReply(1, "a b"), fetchReply(2, "now"), fetchReply(2, ""), fetchReply(3, "x"), fetchReply(4, ""),
 				fetchReply(5, "1.5"), fetchReply(6, "-"), fetchReply(8, "x"), fetchReply(12, "x"), fetchReply(13, "1"),
 				fetchReply(13, "1 2 3 4 5"), fetchReply(13, "1 2 3 4 5 6 7"), fetchReply(14, "1"), fetchReply(14, "-1"),
 				fetchReply(15, "2"), fetchReply(15, "0"), fetchReply(16, "1"), fetchReply(16, "-1"), fetchReply(17, "x"),
-				fetchReply(17, "-1"), fetchReply(18, "x"), fetchReply(22, "2"), fetchReply(22, "0"), fetchReply(22, "-1"),
-				fetchReply(22, "9000000000000000000"), fetchReply(22, "x")},
+				fetchReply(17, "-1"), fetchReply(18, "x"), fetchReply(19, "3"), fetchReply(19, "-1"), fetchReply(19, "x"),
+				fetchReply(23, "0"), fetchReply(23, "2"), fetchReply(24, "x"), fetchReply(25, "-2"),
+				fetchReply(27, "2"), fetchReply(27, "0"), fetchReply(27, "-1"),
+				fetchReply(27, "9000000000000000000"), fetchReply(27, "x")},
 		},
 		"settle": {
 			func(s *Store) error {
@@ -105,14 +107,16 @@ func TestBadRepliesToConsumers(t *testing.T) {
 				_, err := s.Settle(queuetest.CtxB, NewCaller(), all)
 				return err
 			},
-			[][]string{list("5", "0", "0", "", "", ""), list("5", "3", "4", "1 2 ", "1=x 2=y ", "2 ")},
+			[][]string{list("5", "0", "0", "", "", "", "0"), list("5", "3", "4", "1 2 ", "1=x 2=y ", "2 ", "1"),
+				list("5", "0", "0", "", "1~7:x 2=acked:y ", "", "2")},
 			[][]string{nil, list(""), list("5"), list("5", "0"), list("5", "0", "0"), list("5", "0", "0", ""), list("5", "0", "0", "", ""),
-				list("now", "0", "0", "", "", ""), list("5", "0", "0", "", "", "", ""), list("5", "x", "0", "", "", ""),
-				list("5", "0", "x", "", "", ""),
-				list("5", "0", "0", "0", "", ""), list("5", "0", "0", "3", "", ""), list("5", "0", "0", "1 -1", "", ""),
-				list("5", "0", "0", "1.0 ", "", ""),
-				list("5", "0", "0", "", "3=x ", ""), list("5", "0", "0", "", "0=x ", ""), list("5", "0", "0", "", "1", ""),
-				list("5", "0", "0", "", "", "3 ")},
+				list("5", "0", "0", "", "", ""), list("now", "0", "0", "", "", "", "0"), list("5", "0", "0", "", "", "", "0", ""),
+				list("5", "x", "0", "", "", "", "0"), list("5", "0", "x", "", "", "", "0"),
+				list("5", "0", "0", "0", "", "", "0"), list("5", "0", "0", "3", "", "", "0"), list("5", "0", "0", "1 -1", "", "", "0"),
+				list("5", "0", "0", "1.0 ", "", "", "0"),
+				list("5", "0", "0", "", "3=x ", "", "0"), list("5", "0", "0", "", "0=x ", "", "0"), list("5", "0", "0", "", "1", "", "0"),
+				list("5", "0", "0", "", "1~x:y ", "", "0"), list("5", "0", "0", "", "=x ", "", "0"), list("5", "0", "0", "", "1?x ", "", "0"),
+				list("5", "0", "0", "", "", "3 ", "0"), list("5", "0", "0", "", "", "", "3"), list("5", "0", "0", "", "", "", "-1")},
 		},
 		"overrun": {
 			func(s *Store) error { return s.Overrun(queuetest.CtxB, time.Second, []string{"a"}) },
@@ -154,22 +158,24 @@ func TestBadRepliesToMonitors(t *testing.T) {
 		},
 		"look": {
 			func(s *Store) error { _, err := s.Look(queuetest.CtxB, "id", "a", 0); return err },
-			[][]string{nil, list("5", "a", "ready", "0", "envelope", "", "", "0"), list("5", "a", "garbage", "6", "envelope", "x", "", "0"),
-				list("5", "a", "done", "6", "envelope", "", "result", "1", "part")},
-			[][]string{list("5"), list("5", "a", "nowhere", "0", "envelope", "", "", "0"), list("5", "a", "ready", "x", "envelope", "", "", "0"),
-				list("5", "a", "ready", "0", "envelope", ""),
-				list("5", "a", "ready", "0", "envelope", "", "", "odd"), list("5", "a", "ready", "0", "envelope", "", "", "0", "odd"),
-				list("5", "a", "ready", "0", "envelope", "", "", "2", "odd")},
+			[][]string{nil, list("5", "a", "ready", "0", "envelope", "", "", "", "0"), list("5", "a", "garbage", "6", "envelope", "x", "", "3", "0"),
+				list("5", "a", "done", "6", "envelope", "", "result", "0", "1", "part")},
+			[][]string{list("5"), list("5", "a", "nowhere", "0", "envelope", "", "", "", "0"),
+				list("5", "a", "ready", "x", "envelope", "", "", "", "0"), list("5", "a", "ready", "0", "envelope", ""),
+				list("5", "a", "ready", "0", "envelope", "", "", "x", "0"), list("5", "a", "ready", "0", "envelope", "", "", "-1", "0"),
+				list("5", "a", "ready", "0", "envelope", "", "", "", "odd"), list("5", "a", "ready", "0", "envelope", "", "", "", "0", "odd"),
+				list("5", "a", "ready", "0", "envelope", "", "", "", "2", "odd")},
 		},
 		"list": {
 			func(s *Store) error {
 				_, err := s.List(queuetest.CtxB, ListRequest{In: statePending, Limit: 2})
 				return err
 			},
-			[][]string{list("5", "0", "0"), list("5", "9", "1", "a", "6", "envelope", ""), list("5", "1", "1", "a", "1.5", "", ""),
-				list("5", "1", "1", "a", "inf", "e", "")},
-			[][]string{nil, list("5"), list("5", "0"), list("5", "1", "1", "a", "6", "envelope"), list("5", "0", "0", "a"),
-				list("5", "3", "3", "a", "6", "", "", "b", "6", "", "", "c", "6", "", "")},
+			[][]string{list("5", "0", "0"), list("5", "9", "1", "a", "6", "envelope", "", ""), list("5", "1", "1", "a", "1.5", "", "", "7"),
+				list("5", "1", "1", "a", "inf", "e", "", "")},
+			[][]string{nil, list("5"), list("5", "0"), list("5", "1", "1", "a", "6", "envelope", ""), list("5", "0", "0", "a"),
+				list("5", "1", "1", "a", "6", "envelope", "", "x"),
+				list("5", "3", "3", "a", "6", "", "", "", "b", "6", "", "", "", "c", "6", "", "", "")},
 		},
 		"steer": {
 			func(s *Store) error {

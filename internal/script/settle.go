@@ -2,7 +2,6 @@ package script
 
 import (
 	"context"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -28,6 +27,8 @@ type Settlement struct {
 	Errors       string         // of the record before
 	Hold         time.Duration  // of OutcomeAck and OutcomeDone: for which its key stays taken
 	Parts        int            // of those two: how many parts the handler had; 0: it is no group
+	Counts       string         // of those two: the key of the message for whose countdown it counts; "": none
+	Countdown    bool           // of those two: it has a countdown of its own
 	Follows      []*SendMessage // of OutcomeAck and OutcomeDone: what is stored with it
 	Overrun      time.Duration  // its handler runs on, and keeps its place for so long; 0: it does not
 }
@@ -52,8 +53,11 @@ func (s *Settlement) record(args []any, lease int) []any {
 	if s.Hold > 0 {
 		args = append(args, "hold", s.Hold.Microseconds())
 	}
-	if s.Parts > 0 {
+	if s.Parts > 0 || s.Countdown {
 		args = append(args, "group", s.Parts)
+	}
+	if s.Counts != "" {
+		args = append(args, "counts", &s.Counts)
 	}
 	if s.Overrun > 0 {
 		args = append(args, "overrun", s.Overrun.Microseconds())
@@ -61,12 +65,12 @@ func (s *Settlement) record(args []any, lease int) []any {
 	args = append(args, outcomeWords[s.Kind], lease, s.Tag, s.ID)
 	switch s.Kind {
 	case OutcomeAck, OutcomeDone:
-		args = append(args, s.Key, len(s.Follows))
+		args = append(args, s.Key)
 		if s.Kind == OutcomeDone {
 			args = append(args, s.Number+1, s.counts(), s.Delay.Microseconds(), s.Text)
 		}
 		for _, m := range s.Follows {
-			args = append(args, &m.ID, &m.Key, m.delay(), m.Version, &m.Text)
+			args = m.record(args)
 		}
 		return args
 	}
@@ -89,7 +93,7 @@ func (s *Settlement) counts() string { return strconv.Itoa(s.Failures) + " " + s
 
 // plain settlements, nearly all, need nothing but the tag.
 func (s *Settlement) plain() bool {
-	return s.Kind == OutcomeAck && s.Number == 1 && s.Key == "" && len(s.Follows) == 0 && s.Parts == 0
+	return s.Kind == OutcomeAck && s.Number == 1 && s.Key == "" && len(s.Follows) == 0 && s.Parts == 0 && s.Counts == ""
 }
 
 // A SettleReply is what a settle did besides.
@@ -98,21 +102,22 @@ type SettleReply struct {
 	Void         []int // indices of the settlements whose delivery was not held any more; a message that another program deleted may be missing
 	Overflow     int   // garbage deleted for want of room
 	DoneOverflow int   // done messages deleted for want of room
-	Refused      []refusedFollower
+	Answers      []FollowerAnswer
 	Superseded   []int // indices of those that ended their messages because their deliveries were superseded
+	Left         []int // indices of those that were not settled, because the call had no room for them
 }
 
-// A refusedFollower was not stored with the ack that it follows.
-type refusedFollower struct {
-	Settlement, Follower int    // indices
-	Holder               string // of its key
+// A FollowerAnswer is what became of a message that was to follow an ack and was not stored: another message has its key.
+type FollowerAnswer struct {
+	Settlement, Follower int // indices
+	SendAnswer
 }
 
 // A settleCall is a call of settle: its arguments, and how its reply is read.
 type settleCall struct {
 	args      []any
-	order     []int             // of the script's indices
-	followers []refusedFollower // in the order of the script, none of them refused yet
+	order     []int            // of the script's indices
+	followers []FollowerAnswer // in the order of the script, without answers
 }
 
 // Settle ends deliveries.
@@ -152,7 +157,7 @@ func newSettleCall(c *Caller, all []Settlement, before string) settleCall {
 		call.order = append(call.order, i)
 		args = o.record(args, of[i]+1)
 		for j := range o.Follows {
-			call.followers = append(call.followers, refusedFollower{Settlement: i, Follower: j})
+			call.followers = append(call.followers, FollowerAnswer{Settlement: i, Follower: j})
 		}
 	}
 	call.args = args
@@ -195,12 +200,25 @@ func (c *settleCall) read(r *reply) (SettleReply, error) {
 	got := SettleReply{Now: r.int64()}
 	got.Overflow, got.DoneOverflow = r.number(), r.number()
 	got.Void = r.ordered(c.order)
-	refused := r.refused(len(c.followers))
-	for _, i := range slices.Sorted(maps.Keys(refused)) {
-		c.followers[i].Holder = strings.TrimPrefix(refused[i], acked)
-		got.Refused = append(got.Refused, c.followers[i])
+	for _, word := range strings.Fields(r.text()) {
+		digits := len(word) - len(strings.TrimLeft(word, "0123456789"))
+		i, err := strconv.Atoi(word[:digits])
+		if err != nil || i < 1 || i > len(c.followers) || digits == len(word) {
+			r.fail("answer %q to %d sends", word, len(c.followers))
+			break
+		}
+		answer := c.followers[i-1]
+		if answer.SendAnswer, err = putAnswer(word[digits:digits+1], word[digits+1:]); err != nil {
+			r.fail("answer %q", word)
+		}
+		got.Answers = append(got.Answers, answer)
 	}
 	got.Superseded = r.ordered(c.order)
+	if upto := r.number(); upto < 0 || upto > len(c.order) {
+		r.fail("%d settled of %d", upto, len(c.order))
+	} else if upto > 0 {
+		got.Left = slices.Sorted(slices.Values(c.order[upto:]))
+	}
 	return got, r.err("settle")
 }
 

@@ -140,8 +140,8 @@ func then(s Settlement, follows ...*SendMessage) Settlement {
 	return s
 }
 
-// follows settles twice, by a new caller, and returns which settlements were void and which followers were refused, as
-// `<settlement>.<follower>=<holder>`.
+// follows settles twice, by a new caller, and returns which settlements were void and which followers were not stored, as
+// `<settlement>.<follower>` and the answer as inWords has it.
 func (r *rig) follows(all ...Settlement) (void []int, refusals string) {
 	r.t.Helper()
 	c := newCall()
@@ -155,8 +155,8 @@ func (r *rig) follows(all ...Settlement) (void []int, refusals string) {
 		r.equal("a repeat", got, first)
 	}
 	var words []string
-	for _, f := range first.Refused {
-		words = append(words, fmt.Sprintf("%d.%d=%s", f.Settlement, f.Follower, names(f.Holder)))
+	for _, f := range first.Answers {
+		words = append(words, fmt.Sprintf("%d.%d%s", f.Settlement, f.Follower, r.inWords(SendReply{Answers: []SendAnswer{f.SendAnswer}})))
 	}
 	return first.Void, strings.Join(words, " ")
 }
@@ -196,7 +196,7 @@ func TestScriptThenWhenRedisIsFull(t *testing.T) {
 	acked.Lease = handed.Lease
 	got, err := s.Settle(queuetest.CtxB, settler, []Settlement{acked})
 	f.Must(admin.ConfigSet(queuetest.CtxB, "maxmemory", "0").Err())
-	if err != nil || len(got.Void)+len(got.Refused) > 0 {
+	if err != nil || len(got.Void)+len(got.Answers) > 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if state := f.Check(); state.Where(queuetest.IDOf("a")) != "gone" || state.Where(queuetest.IDOf("b")) != "pending" || state.Keys["k"] != queuetest.IDOf("b") {

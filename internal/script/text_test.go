@@ -104,7 +104,7 @@ func TestListScriptsShareAText(t *testing.T) {
 		}
 		at := 0
 		if state == StateDone {
-			at = len(sc.keys) - 1
+			at = len(sc.keys) - 2 // before parts
 		}
 		if structures[sc.keys[at]] != state || state != StateDone && sc.Text != ListScripts[statePending].Text {
 			t.Errorf("%s reads %s, with %s", state, structures[sc.keys[at]], sc.Text)

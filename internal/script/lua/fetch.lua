@@ -17,7 +17,7 @@
 --       no limits; '0': any number is too few.
 --       Of 4 to 7 and 14 the largest value that any consumer asks for holds for all
 -- Returns {envelopes, tags, now, next, lost, dropped, overflow, first, leaseUS, maxLosses, garbageAge, garbageMax, doneMax, limits,
---       #fails, #dead, #described, superseded, canceled, fails, dead, described, parts, #envelopes}
+--       #fails, #dead, #described, superseded, canceled, #missing, fails, dead, described, missing, parts, #envelopes}
 --       envelopes: of each delivery that is handed out, or none, if the consumer is to read them; tags: with blanks between
 --       next: the instant of the next work, not after now if more is due; '0': none
 --       lost: leases that ran out; dropped: tags without an envelope; overflow: garbage deleted because there was too much
@@ -30,6 +30,7 @@
 --       described: of each delivery of a lost reply, if ARGV 13 is '0': tag, bytes of the envelope, fail record, and its key if one more
 --       loss makes it poison, else ''
 --       superseded: how many messages ended because their deliveries were superseded (lib/record.lua) and then lost
+--       missing: of each message with a countdown among the given and the dead: which one, as in parts, and how many acks it waits for
 --       parts: of each group among the given and the dead: which one, from 1 (of the dead from -1 down), how many parts it has but the
 --       first, and these; 0 and none if any is missing
 -- Cost: 12 commands if there is nothing to do, 13 while anything is handled, 7 fewer if it goes by the alarm; O(log n) for each message,

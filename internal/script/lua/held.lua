@@ -1,6 +1,6 @@
 -- held reads a page of what is held, in order of the ends of the leases, from where the page before ended.
 --
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, done
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, done, parts
 -- ARGV: as of list, but 1 and 8 do not matter
 -- Returns {now, left, n, the n entries} as list. The score of an entry is the end of its lease.
 --       left: at least the number of entries of this page, and more if others follow: about how many are held. If the lease of the last
@@ -10,6 +10,7 @@
 
 -- from time: now, us
 -- from group: weight
+-- from countdown: missingof
 -- from record: split
 -- from lease: isheld, howmanyheld
 local REPLY, LEASES, LOOKS = 524288, 100, 20000
@@ -67,6 +68,8 @@ local function add(tag, ends)
     size = size + weight(envelope) - #envelope -- as in list
   end
   out[#out + 1], out[#out + 2], out[#out + 3], out[#out + 4] = tag, ends, envelope, redis.call('HGET', KEYS.fail, id) or ''
+  local missing = missingof(id, envelope)
+  out[#out + 1] = missing and us(missing) or ''
 end
 local page = leases(passed)
 while page[1] and not full do

@@ -41,8 +41,8 @@ local holds = (whole(firstHold) or 0) > 0 -- some key is held
 local drop, nameof, unlist -- as in steer
 local ids = {not bykey and ARGV[4] or redis.call('HGET', KEYS.key, ARGV[4]) or nil}
 if groups then
-  -- from group: partsof, dropparts, leftkey, left, setleft
-  drop, nameof, unlist = function(id, envelope) dropparts(id, (partsof(envelope))) end, leftkey, setleft
+  -- from group: dropall, leftkey, left, setleft
+  drop, nameof, unlist = dropall, leftkey, setleft
   for _, id in ipairs(bykey and left(ARGV[4]) or {}) do ids[#ids + 1] = id end
 end
 redis.call('ZREM', KEYS.unack, '') -- the first write

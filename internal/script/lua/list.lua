@@ -1,19 +1,20 @@
 -- list reads a page of one structure, in order of time, from where the page before ended.
 --
--- KEYS: pending, msg, fail
+-- KEYS: pending, msg, fail, parts
 --       (instead of pending: ready, unack, retry, garbage or done, if that structure is read. The text below calls it KEYS.place.)
 -- ARGV: 1 'list' for ready, else 'set', 2 how many entries (0 to 500), 3 from and 4 to, as ZCOUNT takes them, 5 score and 6 tag of the
 --       last entry of the page before ('': this is the first page), 7 '1': backwards, 8 'due' or 'later': only entries that are due, or
 --       are not; '': both, 9 how many bytes are read of a message at most; '' or none: all
--- Returns {now, left, n, then for each of n entries: tag, score as it is ('0' in ready), envelope or '', fail record or ''}
+-- Returns {now, left, n, then for each of n entries: tag, score as it is ('0' in ready), envelope or '', fail record or '', missing}
 --       left: how many entries there are from here to the end, with those of this page. n is less than ARGV 2 on the last page, or if the
 --       next entry would make the page larger than half a megabyte. The page begins behind the last entry of the page before, also if
 --       that has gone. Exception: in ready it begins at the head then (backwards: at the tail). If a message is larger than ARGV 9, its
---       envelope is as in look.
+--       envelope is as in look. missing: as in look.
 -- Cost: O(log n) for the page and for each message; O(ready) in ready. Writes nothing.
 
 -- from time: now, us
 -- from group: weight
+-- from countdown: missingof
 -- from record: split
 local REPLY = 524288 -- bytes: a call for many changes a page with one call, which reads and writes as much once more
 local most = tonumber(ARGV[9] or '')
@@ -84,5 +85,7 @@ for i = 1, #page, 2 do
   end
   out[#out + 1], out[#out + 2], out[#out + 3] = page[i], page[i + 1], envelope
   out[#out + 1] = redis.call('HGET', KEYS.fail, id) or ''
+  local missing = missingof(id, envelope)
+  out[#out + 1] = missing and us(missing) or ''
 end
 return out

@@ -2,9 +2,10 @@
 --
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, done, result, held, parts
 -- ARGV: 1 'id' or 'key', 2 the id or the message key, 3 how many bytes are read of the message at most; '' or none: all
--- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or '', result or '', n, parts, others}
+-- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or '', result or '', missing, n, parts, others}
 --       at: when it is due (pending), end of the lease (unack), next delivery (retry), time of death (garbage), until when it is kept
 --       (done; after that it is nowhere), '0' (ready). A message in pending or retry that is due counts as ready.
+--       missing: how many acks the message still waits for; '' if it has no countdown
 --       parts: the n parts of a group but the first; '' for a part that is missing. If the message with its parts is larger than ARGV 3,
 --       the envelope is a zero byte, 'large ' and the number of bytes, n is 0, and the key entry is believed.
 --       others: the ids of the (further) groups that left the key (lib/group.lua), if a group is found by the key, or no message that
@@ -15,6 +16,7 @@
 -- from time: now, us, scored
 -- from message: keyof
 -- from group: partsof, partnames, weight, leftkey, left
+-- from countdown: missingof
 -- from record: tagof
 -- from place: locate
 -- from lease: leaseof
@@ -38,9 +40,11 @@ local function look(id, key)
   if not at then return nil end
   local result = state == 'done' and redis.call('HGET', KEYS.result, id)
   local n = large and 1 or partsof(envelope)
-  local out = {us(now), id, state, us(at), large and '\0large ' .. us(size) or envelope, record or '', result or '', math.max(n - 1, 0)}
+  local missing = missingof(id, envelope)
+  local out = {us(now), id, state, us(at), large and '\0large ' .. us(size) or envelope, record or '', result or '',
+    missing and us(missing) or '', math.max(n - 1, 0)}
   local values = n > 1 and redis.call('HMGET', KEYS.parts, unpack(partnames(id, n))) or {}
-  for i = 1, n - 1 do out[8 + i] = values[i] or '' end
+  for i = 1, n - 1 do out[9 + i] = values[i] or '' end
   return out, n > 0
 end
 

@@ -1,40 +1,41 @@
 -- settle ends a batch of deliveries, each with its own outcome.
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
 -- ARGV: 1, 2: lib/call.lua; 3 n, with '+' before it if a fetch follows right behind, which then sets the alarm for the places that
---       this call frees; 4 state.canceled as the fetches told it, the smallest; 5 how many leases; then their names, and how many of the
---       n each has;
+--       this call frees; 4 state.canceled as the fetches told it, the smallest; 5 how many leases; then their names, and how many of n each has;
 --       then the tags of n first deliveries without key that are acked, in the order of their leases; then, for each other outcome,
 --       a word and its fields, of which lease is the number of its lease:
---         'ack'      lease, tag, id, key, followers; and for each of these: id, key, delay, version, envelope
---         'done'     lease, tag, id, key, followers, number, counts, keep, result; and the followers
+--         'ack'      lease, tag, id, key; then the words of what follows it (lib/put.lua)
+--         'done'     lease, tag, id, key, number, counts, keep, result; then the same
 --         'ready'    lease, tag, id, number, counts, error, failed
 --         'garbage'  lease, tag, id, number, counts, error, failed, key
 --         'retry'    lease, tag, id, number, counts, error, failed, delay
 --         'throttle' the same: until that retry the queue hands out nothing, for an hour at most
 --       and before that word what belongs to the outcome:
 --         'hold'     us for which the key of an acked message stays taken
---         'group'    how many parts the handler had, if a group is acked
+--         'group'    how many parts the handler had, if a group is acked; '0' of a message with a countdown that is no group
+--         'counts'   the key of the message for whose countdown an ack counts
 --         'overrun'  us for which the handler, which runs on, keeps its place (lib/limits.lua)
 --       key: '' for none; number: of the next delivery; counts: '<failures> <losses>'; error: '<delivery> <text>' and the errors of
 --       the record before, '' if nothing is added to these; failed: '1' if the delivery failed; delay: us; keep: us for which the
---       message is kept; result: '' for none. Followers are as in send, and are stored if the ack counts.
--- Returns {now, overflow, doneOverflow, void, refused, ended}
+--       message is kept; result: '' for none. What follows is sent if the ack is not void.
+-- Returns {now, overflow, doneOverflow, void, answers, ended, stopped}
 --       overflow, doneOverflow: how many garbage and done messages were deleted because there were too many
 --       void: '' or a list '<i> ' of outcomes (from 1, acks before records) that changed nothing, because another delivery has begun or
 --       the message is gone. After a failover the server may have forgotten the fetch, and the message waits again where it was before
 --       (pending, retry). Its ack still counts. Exceptions: a group, and a message with a key if a send has changed a waiting message
 --       (state.changed), because both may be different since. An ack of a message that another program has deleted may be missing.
---       refused: '' or a list '<i>=<id> ' as of send, of followers (from 1)
+--       answers: '' or a list '<i><answer> ' of the sends (from 1) that were not stored, with the answers of put
 --       ended: '' or a list '<i> ' of outcomes, as in void, whose deliveries were superseded: their messages have ended (lib/record.lua)
+--       stopped: how many outcomes were settled, if another call must settle the rest: it would have read over half a megabyte; '0': all
 -- Cost: 9 commands for any number of plain acks of living leases, if no held message was canceled; else 2 more for all, 1 for each
 --       lease, and at most 2 for each ack. 7 more for all other outcomes together, and O(log n) for each.
 --       More: 5 if there is too much garbage, of at most 500 messages; 4 if anything is done, 6 if there is too much of that, up to 13
---       if some was acked just now (at most 100 messages more than came in go, and the records of up to 4 times as many are read); 2
---       for each follower, 7 with a key, and 2 for all, 3 if any has a key; 1 for each ack whose key stays taken, 1 for all; if
---       anything was superseded 1 for each record, 2 for all, 4 for each that was; for each ack of a group O(parts) and 1, 2 more if
---       it has left its key, and 1 for all; 1 for each place that is kept; 2 if a message that is due waits for a place; 1 to throttle.
--- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md. The first write is an HDEL or a ZREM: a full server lets the rest pass. Its caller
---       settles each delivery once.
+--       if some was acked just now (at most 100 messages more than came in go, and the records of up to 4 times as many are read);
+--       for each send as in put, 2 for all, 5 if any has a key; 3 for each ack that counts, 4 more for the last, and 2 for all; 1 for each ack whose key
+--       stays taken, 1 for all; if anything was superseded 1 for each record, 2 for all, 4 for each that was; for each ack of a group
+--       O(parts) and 1, 2 more if it has left its key, and 1 for all; 1 for each place that is kept; 2 if a message that is due waits for a place; 1 to throttle.
+-- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md, if each delivery is settled once. The first write is an HDEL or a ZREM: a full
+--       server lets the rest pass.
 
 -- from time: now, us, whole
 -- from call: field, STALE, recall, guard, mark, remember
@@ -45,8 +46,8 @@ local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHol
     'parts', 'changed', 'limited', 'overtaken', 'superseded', 'canceled'), 1, 13)
 local reply, at = recall(saved)
 if reply then
-  local overflow, doneOverflow, void, ended, refused = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?(.*)$')
-  return {at, overflow or reply, doneOverflow or '0', void or '', refused or '', ended or ''}
+  local overflow, doneOverflow, void, ended, stopped, answers = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?([^;]*);?(.*)$')
+  return {at, overflow or reply, doneOverflow or '0', void or '', answers or '', ended or '', (stopped or '') ~= '' and stopped or '0'}
 elseif reply == false then
   return {err = STALE}
 end
@@ -63,17 +64,21 @@ elseif plain > 0 then
 end
 
 local throttle = 0 -- us for which nothing is handed out
-local first -- the first instant at which any message is due again, or a follower is due
+local first -- the first instant at which any message is due that was not
 local holdEnds -- the first end of a hold, if any begins
-local following, refused = nil, '' -- followers of acks that count: where in ARGV, its number of all, and the id that it follows
+local outcomes, stopped, answers = plain, '', '' -- so many so far; how many, if that is not all; of sends, but those that were stored
 if FIELDS then
   redis.call('ZREM', KEYS.unack, '') -- the first write, if there were no plain acks
-  -- step records
+  -- step follow, outcome, records
+  -- from edit: noted
+  if noted.first and (not first or noted.first < first) then first = noted.first end
+  if follows then
+    -- from put: noteall
+    local big, sent = unpack(redis.call('HMGET', KEYS.state, 'big', 'sent'), 1, 2)
+    noteall(big, sent, groups, changed, overtaken)
+  end
 end
 release()
-if following and following[1] then
-  -- step follow
-end
 if throttle > 0 then
   -- Nothing is handed out for a while, whether the queue has limits or not (fetch/limit.lua).
   -- from limits: throttledUntil
@@ -110,6 +115,6 @@ if limited and string.sub(ARGV[3], 1, 1) ~= '+' then
 end
 overflow = overflow > 0 and us(overflow) or '0'
 doneOverflow = doneOverflow > 0 and us(doneOverflow) or '0'
-local others = (ended .. refused) ~= '' and ';' .. ended .. ';' .. refused or ''
+local others = (ended .. stopped .. answers) ~= '' and ';' .. ended .. ';' .. stopped .. ';' .. answers or ''
 remember(overflow .. ' ' .. doneOverflow .. ' ' .. void .. others)
-return {us(now), overflow, doneOverflow, void, refused, ended}
+return {us(now), overflow, doneOverflow, void, answers, ended, stopped ~= '' and stopped or '0'}

@@ -44,8 +44,8 @@ local holds = (whole(firstHold) or 0) > 0 -- some key is held
 local drop, nameof, unlist -- if there are groups: deletes parts, is the key that a group has left, and setleft
 if groups then
   guard(redis.call('HLEN', KEYS.parts))
-  -- from group: partsof, dropparts, leftkey, setleft
-  drop, nameof, unlist = function(id, envelope) dropparts(id, (partsof(envelope))) end, leftkey, setleft
+  -- from group: dropall, leftkey, setleft
+  drop, nameof, unlist = dropall, leftkey, setleft
 end
 redis.call('ZREM', KEYS.unack, '') -- the first write
 

@@ -2,7 +2,7 @@
 -- takes: bytes, list, canceled, givenBack, ready, pended, pending, score, spared, picked, retried, pause, alarm, byAlarm, limit, given,
 --        repeated, leased, inGrace, graces, leaseEnd, leaseUS, SWEEP, byPages, more, overflow, trimmed, marker, counted, dead, late,
 --        latest, lost, replaced, started, FIELDS, state, byAge, dropped, droppedBefore, anyone, doneMax, garbageAge, garbageMax,
---        maxLosses, seen, fails, described, out, parts
+--        maxLosses, seen, fails, described, out, parts, missing
 -- from time: now, us, whole
 -- from call: mark, remember
 -- from alarm: gate, arm
@@ -111,9 +111,9 @@ local numbers = {
   bytes > 0 and list or '', us(now), us(next), lost, dropped, overflow, seen and 0 or 1,
   us(leaseUS), us(maxLosses), us(garbageAge), us(garbageMax), us(doneMax),
   limit and not limit.idle and limit.text .. ' ' .. (full and '-1' or us(limit.left(repeated and 0 or #given))) or '',
-  #fails, #dead / 3, #described / 4, replaced, us(whole(canceled) or 0),
+  #fails, #dead / 3, #described / 4, replaced, us(whole(canceled) or 0), #missing / 2,
 }
-for _, list in ipairs({numbers, fails, dead, described, parts}) do
+for _, list in ipairs({numbers, fails, dead, described, missing, parts}) do
   for i = 1, #list do out[#out + 1] = list[i] end
 end
 out[#out + 1] = envelopes

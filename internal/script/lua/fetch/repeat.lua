@@ -2,11 +2,12 @@
 -- ready, and nothing is counted.
 -- takes: leaseUS, name, listed, leaseEnd, groups, replaced, size, parts, MOVES, bytes, maxLosses, big, leased,
 --        score, picked
--- gives: lease, list, weigh, keptUntil, replace, addparts, givenBack, described
+-- gives: lease, list, weigh, keptUntil, replace, addparts, missing, givenBack, described
 -- from time: now, us
 -- from lease: lend, isheld
 -- from record: split, failure, finish
 -- from group: partsof, partnames, weight
+-- from countdown: missingof
 
 -- lease(tags) leases deliveries under the name of this call.
 local list = '' -- of the tags of that lease
@@ -30,9 +31,12 @@ local function replace(id, n, failures, losses, errors)
   if ends then keptUntil = math.min(keptUntil or ends, ends) end
 end
 
--- addparts(nth, id, envelope) reads the parts of a group for the reply: none if any is missing. It must not raise, because it comes
--- after the first write, and the key parts was not read before if state says that there are no groups.
+-- addparts(nth, id, envelope) reads the parts of a group for the reply: none if any is missing. It also reads what is left of a countdown.
+-- It must not raise, because it comes after the first write, and the key parts was not read before if state says that there are no groups.
+local missing = {} -- of countdowns, as in the reply
 local function addparts(nth, id, envelope)
+  local acks = groups and missingof(id, envelope)
+  if acks then missing[#missing + 1], missing[#missing + 2] = us(nth), us(acks) end
   local n = partsof(envelope)
   if n < 2 then return end
   local values = redis.pcall('HMGET', KEYS.parts, unpack(partnames(id, n)))

@@ -34,14 +34,17 @@ local function weight(envelope)
   return #envelope + bytes + 256 * n
 end
 
--- dropparts(id, n) deletes the parts of a group of n parts. The first part goes with the envelope. It does not raise, because a script
--- has not read the key parts before if state says that there are no groups.
-local function dropparts(id, n)
-  if n > 1 then redis.pcall('HDEL', KEYS.parts, unpack(partnames(id, n))) end
+-- dropparts(id, n, from) deletes the parts of a group of n parts, but the first, which goes with the envelope; from 0 on what is left of a
+-- countdown (lib/countdown.lua), too. It does not raise, because a script has not read the key parts before if state says that nothing is there.
+local function dropparts(id, n, from)
+  if n >= (from or 2) then redis.pcall('HDEL', KEYS.parts, unpack(partnames(id, n, from))) end
 end
 
--- clear(ids) deletes the parts of messages that are to be deleted. It stops when more than 500 parts are deleted, shortens the list
--- to the messages that it has cleared, and returns whether these are all. It reads no envelope, because an envelope may be long.
+-- dropall(id, envelope) deletes all that a message has in parts.
+local function dropall(id, envelope) dropparts(id, (partsof(envelope)), fieldat(envelope, 134) and 0 or nil) end
+
+-- clear(ids) deletes all that messages have in parts which are to be deleted. It stops when more than 500 parts are deleted, shortens the
+-- list to the messages that it has cleared, and returns whether these are all. It reads no envelope, because an envelope may be long.
 local function clear(ids)
   local parts = 0
   for i = 1, #ids do
@@ -49,7 +52,7 @@ local function clear(ids)
       for j = #ids, i, -1 do ids[j] = nil end
       return false
     end
-    local from, size = 2, 4
+    local from, size = 0, 6
     repeat
       local gone = redis.call('HDEL', KEYS.parts, unpack(partnames(ids[i], from + size - 1, from)))
       parts, from, size = parts + gone, from + size, 2 * size

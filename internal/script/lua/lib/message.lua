@@ -4,11 +4,12 @@
 
 local SMALL = 2048 -- bytes: only a longer envelope is noted in state.big
 
--- keyof(envelope) is the message key, '' for none. It copies only the key.
-local function keyof(envelope)
-  local hi, lo = string.byte(envelope, 18, 19)
+-- keyof(envelope, head) is the message key, '' for none. It copies only the key. head is how many bytes stand before it, 17 if it is not said.
+local function keyof(envelope, head)
+  head = head or 17
+  local hi, lo = string.byte(envelope, head + 1, head + 2)
   if not lo or hi * 256 + lo == 0 then return '' end
-  return string.sub(envelope, 20, 19 + hi * 256 + lo)
+  return string.sub(envelope, head + 3, head + 2 + hi * 256 + lo)
 end
 
 -- redue(envelope, digits) is the envelope with another due instant, in 16 digits.

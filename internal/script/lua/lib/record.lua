@@ -9,7 +9,7 @@
 -- message is kept, the record keeps the mark, so that await can tell.
 -- from time: now, us, whole
 -- from message: fieldat
--- from group: partsof, dropparts
+-- from group: dropall
 
 -- split(tag) is the delivery number and the id of a tag, as SplitTag in Go.
 local function split(tag)
@@ -53,7 +53,7 @@ local function finish(id, n, counts, errors)
   local envelope = redis.call('HGET', KEYS.msg, id) or ''
   local i, size = fieldat(envelope, 133)
   if not i then
-    dropparts(id, (partsof(envelope)))
+    dropall(id, envelope)
     redis.call('HDEL', KEYS.msg, id)
     redis.call('HDEL', KEYS.fail, id)
     return nil, #envelope

@@ -1,44 +1,13 @@
--- Each delivery ends that is not one of the plain acks.
--- takes: left, settled, lists, before, firstHold, overtaken, plain, isvoid, ended, replaced, FIELDS, changed, acked, holdEnds, unlist, kept, following,
---        FOLLOWER, failed, throttle, dead, first
+-- Each delivery ends that is not one of the plain acks, until there is no room to read what the next one changes.
+-- takes: left, before, firstHold, plain, FIELDS, changed, acked, holdEnds, unlist, kept, follows, failed, throttle, dead, first, follow,
+--        behindsends, fits, count, stopped, outcomes, holds, begin, errorsOf, finishes, overrun
 -- from time: now, us, whole
--- from record: split, failure, setfailure
--- from lease: isheld
+-- from record: setfailure
 -- from keys: heldUntil, freekey, erase
--- from limits: OVERRUN
+-- from edit: noted
 
 local keysHeld = (whole(firstHold) or 0) > 0 -- some key is held
-local isOver, finishes -- superseded and finish, if any delivery may be superseded
-if overtaken then
-  -- from record: superseded, finish
-  isOver, finishes = superseded, finish
-end
-local outcomes, followers = plain, 0 -- so many so far
-local hold, parts, overrun -- of the next outcome, if they were said
-
--- holds(lease, tag, id) says whether a delivery is held under the lease of that number, and counts it if so.
-local function holds(lease, tag, id)
-  local there = left[lease] and lists(lease, tag) and isheld(id, (split(tag)))
-  if there then settled[lease] = settled[lease] + 1 end
-  return there
-end
-
--- begin(there, tag, id) numbers an outcome. It returns whether the outcome counts, and whether the delivery was superseded.
-local function begin(there, tag, id)
-  outcomes = outcomes + 1
-  if not there then isvoid(outcomes) return false end
-  if overrun then redis.call('ZADD', KEYS.unack, us(now + overrun), OVERRUN .. tag) end
-  if not (isOver and isOver(redis.call('HGET', KEYS.fail, id))) then return true, false end
-  replaced, ended = replaced + 1, ended .. us(outcomes) .. ' '
-  return true, true
-end
-
--- errorsOf(id, number) are the errors of the record before; '' of a first delivery, which has no record.
-local function errorsOf(id, number)
-  local _, _, errors = failure(number ~= '2' and redis.call('HGET', KEYS.fail, id))
-  return errors
-end
-
+local hold, parts, counting -- of the next outcome, if they were said
 local i = before + plain + 1
 while ARGV[i] do
   local word = ARGV[i]
@@ -49,11 +18,20 @@ while ARGV[i] do
     parts = tonumber(ARGV[i + 1])
   elseif word == 'overrun' then
     overrun = tonumber(ARGV[i + 1])
+  elseif word == 'counts' then
+    counting = ARGV[i + 1]
   elseif word == 'ack' or word == 'done' then
-    local lease, tag, id, key, n, number, counts, keep, result = unpack(ARGV, i + 1, behind - 1)
+    local lease, tag, id, key, number, counts, keep, result = unpack(ARGV, i + 1, behind - 1)
+    local sends = behind -- where its followers begin
+    behind = follows and behindsends(sends) or behind
+    if noted.spent > 0 and not fits(sends, behind, counting) then
+      stopped = us(outcomes)
+      break
+    end
     lease = tonumber(lease)
     local there = holds(lease, tag, id)
-    if not left[lease] and not parts and not (changed and key ~= '') then -- the server may have forgotten the fetch
+    local other = (parts or 0) > 0 or (changed or noted.changed) and key ~= '' -- it may be another message since
+    if not left[lease] and not other then -- the server may have forgotten the fetch
       there = redis.call('ZREM', KEYS.pending, tag) == 1 or redis.call('ZREM', KEYS.retry, tag) == 1
     end
     local valid, past = begin(there, tag, id)
@@ -70,7 +48,7 @@ while ARGV[i] do
       if word == 'ack' then
         if parts then
           -- from group: dropparts
-          dropparts(id, parts)
+          dropparts(id, parts, 0)
         end
         erase(id, key, keysHeld, unlist)
       else
@@ -81,12 +59,9 @@ while ARGV[i] do
         if result ~= '' then redis.call('HSET', KEYS.result, id, result) end
       end
     end
-    for _ = 1, n ~= '0' and tonumber(n) or 0 do
-      followers, following = followers + 1, following or {}
-      if valid then following[#following + 1] = {behind, followers, id} end
-      behind = behind + FOLLOWER
-    end
-    hold, parts, overrun = nil, nil, nil
+    if sends < behind then follow(sends, behind, valid and id) end
+    if counting and valid and not past then count(counting) end
+    hold, parts, overrun, counting = nil, nil, nil, nil
   else
     -- last: of 'garbage' a key, else a delay
     local lease, tag, id, number, counts, text, failing, last = unpack(ARGV, i + 1, behind - 1)
@@ -113,7 +88,7 @@ while ARGV[i] do
         end
       end
     end
-    hold, parts, overrun = nil, nil, nil
+    hold, parts, overrun, counting = nil, nil, nil, nil
   end
   i = behind
 end

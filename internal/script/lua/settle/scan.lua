@@ -1,38 +1,33 @@
 -- Keys that the records may touch are read, before the first write.
 -- takes: plain, before, firstHold, groups, overtaken
--- gives: FIELDS, FOLLOWER, clearAll, unlist
+-- gives: FIELDS, follows, clearAll, unlist
 -- from call: guard
+-- from message: keyof
 
-local FIELDS, FOLLOWER -- how many fields the record of each word has, and each of its followers
+local FIELDS -- how many fields each word has
+local follows = false -- something is to be sent
 local unlist, clearAll -- setleft and clear, if there are groups
 if #ARGV > before + plain then
-  FIELDS = {ack = 5, done = 9, ready = 7, garbage = 8, retry = 8, throttle = 8, hold = 1, group = 1, overrun = 1}
-  FOLLOWER = 5
+  -- from put: PUTS
+  FIELDS = {ack = 4, done = 8, ready = 7, garbage = 8, retry = 8, throttle = 8, hold = 1, group = 1, overrun = 1, counts = 1, countdown = 1}
+  for word, fields in pairs(PUTS) do FIELDS[word] = fields end
   guard(redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.retry), redis.call('LLEN', KEYS.ready),
     redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.wake))
-  local follows = false
-  local keeps, keyed, grown, i = overtaken, firstHold, groups, before + plain + 1
+  local keeps, keyed, grown, counts, i = overtaken, firstHold, groups, false, before + plain + 1
   while ARGV[i] do
     local word = ARGV[i]
-    local behind = i + 1 + FIELDS[word]
-    if word == 'ack' or word == 'done' then
-      keeps = keeps or word == 'done'
-      if ARGV[i + 5] ~= '0' then
-        follows = true
-        for _ = 1, tonumber(ARGV[i + 5]) do
-          keyed, behind = keyed or ARGV[behind + 1] ~= '', behind + FOLLOWER
-        end
-      end
-    else
-      keyed, grown = keyed or word == 'hold', grown or word == 'group'
+    keeps, keyed, counts = keeps or word == 'done', keyed or word == 'hold', counts or word == 'counts'
+    if PUTS[word] and not (follows and keyed) then
+      follows, keyed = true, keyed or keyof(ARGV[i + 4], ARGV[i + 1] ~= '' and 0 or nil) ~= ''
     end
-    i = behind
+    grown = grown or word == 'group' or word == 'append' or word == 'countdown'
+    i = i + 1 + FIELDS[word]
   end
-  if follows then guard(redis.call('ZCARD', KEYS.pending)) end
-  if keeps then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
+  if follows or counts then guard(redis.call('ZCARD', KEYS.pending)) end
+  if keeps or follows and keyed then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
   if keyed then guard(redis.call('ZCARD', KEYS.held)) end
+  if grown or counts then guard(redis.call('HLEN', KEYS.parts)) end
   if grown then
-    guard(redis.call('HLEN', KEYS.parts))
     -- from group: clear, setleft
     unlist, clearAll = setleft, clear
   end

@@ -1,21 +1,20 @@
 -- A message that waits is changed by another one that has its key.
--- takes: append, overtaken, leave, changed, list, keyless, LATEST, instantat, soonest, SINCE, stamp, redueto, grouped, edited,
---        write
--- gives: change
 -- from time: now, us, scored
 -- from message: keyof, expired
+-- from edit: noted, soonest, write, edited, instantat, stamp, redueto, LATEST, SINCE, keyless, list, leave, append
+-- from countdown: recount
 -- from group: partsof, dropparts
 -- from record: delivery, tagof, failure, setfailure
 -- from place: locate
 
--- change(id, envelope, other, due, word, said, latest, most) does what word says to the message id, if it waits. envelope is its own,
--- other that of the message which is sent. It is due at another instant if that is said, and by latest at the latest (nil: by what
+-- change(id, envelope, other, due, word, said, latest, most, acks) does what word says to the message id, if it waits. envelope is its
+-- own, other that of the message which is sent. It is due at another instant if that is said, and by latest at the latest (nil: by what
 -- an earlier send said, or at any time) until it is handed out. A group that is full is due now. A group that was handed out
--- before stays due when it was. Returns
+-- before stays due when it was. acks is the countdown of the message which is sent. Returns
 --   an instant   the message is due then
 --   nil          it does not wait (it is nowhere, handled or over), or has no room: the other is to be stored beside it
 --   false        it is no group
-local function change(id, envelope, other, due, word, said, latest, most)
+local function change(id, envelope, other, due, word, said, latest, most, acks)
   local record = redis.call('HGET', KEYS.fail, id)
   local tag = tagof(id, record)
   local place, score = locate(tag, id)
@@ -23,7 +22,7 @@ local function change(id, envelope, other, due, word, said, latest, most)
   local failures, losses, errors, ended = failure(record)
   if place == 'unack' and word ~= 'append' then -- the delivery is superseded
     setfailure(id, delivery(record), us(failures) .. ' ' .. us(losses), '\31' .. errors, ended or 0)
-    overtaken = true
+    noted.overtaken = true
   elseif place == 'unack' then
     if partsof(envelope) == 0 then return false end
     leave(id, envelope) -- the new group has the key, also if this one is handed out again
@@ -41,13 +40,16 @@ local function change(id, envelope, other, due, word, said, latest, most)
     if not at then return false end
     if added and not full then edits[1] = {at, 11, count} end
   end
-  changed = true
+  noted.changed = true
   if full then
     redis.call('HDEL', KEYS.key, keyof(envelope))
     list(id, envelope)
     keyless(edits, envelope, count)
     due, said, latest = now, true, nil
   end
+  local missing = replaces and recount(id, envelope, acks) or nil
+  if missing then noted.grown = true end
+  if missing == 0 and place == 'pending' then due, said, latest = now, true, nil end -- as many acks have counted already
   local movable = word ~= 'append' or place == 'pending'
   if not movable then said, latest = false, nil end
   local bound = instantat(envelope, LATEST)
@@ -76,7 +78,7 @@ local function change(id, envelope, other, due, word, said, latest, most)
   if latest and (replaces or moves and latest ~= bound) then stamp(edits, target, LATEST, latest) end
   if replaces or moves and place == 'pending' then redueto(edits, target, digits) end
   if replaces then
-    if grouped then dropparts(id, (partsof(envelope))) end
+    dropparts(id, (partsof(envelope)))
     write(id, edited(other, edits))
     if place ~= 'pending' then
       setfailure(id, delivery(record), '0 0', errors, ended)

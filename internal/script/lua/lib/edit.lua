@@ -1,15 +1,20 @@
 -- Envelopes are edited, groups leave their keys and get parts.
--- takes: first, longest, grown
--- gives: soonest, write, edited, instantat, stamp, redueto, LATEST, SINCE, keyless, list, leave, append
 -- from time: us, whole
 -- from message: keyof, fieldat
 -- from group: partsof, weight, setleft
 
+-- noted is what the sends of this call have done so far, for state (noteall):
+--   stored, longest                how many messages are new, and the weight of the longest that was written
+--   first                          when the first of them is due; nil: none
+--   grown, changed, overtaken      parts got a field, a message that waits was changed, a delivery was superseded
+--   spent, room                    bytes of other messages that were read, and how many may be; nil: any number
+local noted = {stored = 0, longest = 0, spent = 0}
+
 -- soonest(due) notes an instant at which a message is due now. write(id, envelope) stores an envelope, and notes how long it is.
-local function soonest(due) first = math.min(first or due, due) end
+local function soonest(due) noted.first = math.min(noted.first or due, due) end
 local function write(id, envelope)
   redis.call('HSET', KEYS.msg, id, envelope)
-  longest = math.max(longest, weight(envelope))
+  noted.longest = math.max(noted.longest, weight(envelope))
 end
 
 -- edited(envelope, edits) is an envelope with some bytes replaced. An edit is where, how many bytes, and the new bytes. A long payload
@@ -54,7 +59,7 @@ end
 -- list(id, envelope) lists a group by the key that it leaves. leave(id, envelope) also takes the key from its envelope.
 local function list(id, envelope)
   setleft(keyof(envelope), id, true)
-  grown = true
+  noted.grown = true
 end
 local function leave(id, envelope)
   local edits, _, _, at = {}, partsof(envelope)
@@ -73,6 +78,6 @@ local function append(id, envelope, other, most)
   local left = 1048576 - bytes - (first or 0)
   if n >= most or size > left then return at, string.sub(envelope, at, at + 10), false, true end
   redis.call('HSET', KEYS.parts, id .. ':' .. n + 1, string.sub(other, i, i + size - 1))
-  grown = true
+  noted.grown = true
   return at, string.format('%04d%07d', n + 1, bytes + size), true, n + 1 >= most or size == left
 end

@@ -1,0 +1,94 @@
+-- Sends that go one after the other: each finds what those before it have written. put and settle make them.
+-- ARGV has a word for each, and its fields:
+--   'refuse', 'keep'  delay, version, id, envelope
+--   'reschedule'      the same, wait
+--   'replace'         the same, wait, timed
+--   'append'          the same, wait, timed, parts
+-- and before that word, of a message with a countdown, 'countdown' and how many acks it waits for.
+-- delay: us from now ('': the envelope has its own due instant); envelope: after a delay only the part behind the due instant; wait: us by
+-- which the message may be put off, '0': any time; timed: '1' if the sender says when the message is due; parts: how many the group may have.
+-- from time: now, us, whole, scored
+-- from call: mark
+-- from message: SMALL, keyof, complete
+-- from group: partsof
+-- from record: tagof
+-- from keys: holderof, named
+-- from edit: noted, soonest, write, edited, stamp, redueto, LATEST
+-- from countdown: setacksleft
+-- from change: change
+
+local PUTS = {refuse = 4, keep = 4, reschedule = 5, replace = 6, append = 7} -- how many fields each word has
+local PART = 256 -- bytes that each part counts which is deleted
+
+-- afford(size) says whether the call may read so many bytes of another message, and notes them.
+local function afford(size)
+  if noted.room and noted.spent + size > noted.room then return false end
+  noted.spent = noted.spent + size
+  return true
+end
+
+-- dueof(id) is when a message comes, or comes again; now, if it is ready or handled. It does not read the envelope.
+local function dueof(id)
+  local score = redis.call('ZSCORE', KEYS.pending, id)
+  score = score or redis.call('ZSCORE', KEYS.retry, tagof(id, redis.call('HGET', KEYS.fail, id)))
+  return score and scored(score) or now
+end
+
+-- store(id, envelope, due, key, acks) makes a new message pending, and returns the answer.
+local function store(id, envelope, due, key, acks)
+  if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
+  redis.call('ZADD', KEYS.pending, us(due), id)
+  write(id, envelope)
+  if acks > 0 then
+    setacksleft(id, acks)
+    noted.grown = true
+  end
+  soonest(due)
+  noted.stored = noted.stored + 1
+  return '+' .. us(due)
+end
+
+-- send(own, acks, word, …) stores a message, or does what its word says, and returns the answer; nil if the call has no room to read
+-- the other message, and nothing was done. own: the id of the acked message that it follows, which may keep the key; acks: its countdown.
+local function send(own, acks, word, delay, version, id, envelope, wait, timed, room)
+  local other, due = complete(tonumber(delay), version, envelope)
+  local key, answer, latest = keyof(other), nil, wait and wait ~= '0' and now + wait or nil
+  local holder, acked, size
+  if key ~= '' then holder, acked, size = holderof(key) end
+  if acked and holder == own then holder, acked = nil, nil end -- it is held on after this message (freekey)
+  if holder and (word == 'refuse' or acked and word ~= 'keep') then -- nothing waits of an acked message
+    return named(holder, acked)
+  elseif acked then
+    answer = '0'
+  elseif holder and word == 'keep' then -- the entry in key is believed, as by send
+    answer = us(dueof(holder))
+  elseif holder then
+    if not afford(size) then return nil end
+    local theirs = redis.call('HGET', KEYS.msg, holder)
+    if keyof(theirs) == key then -- else another program wrote that entry
+      if word == 'replace' and not afford(PART * partsof(theirs)) then return nil end
+      answer = change(holder, theirs, other, due, word, timed == '1' or word == 'reschedule', latest, tonumber(room), acks)
+      if answer == false then return named(holder) end -- it is no group
+      answer = answer and us(answer)
+    end
+  end
+  if answer then return '~' .. answer .. ':' .. string.gsub(holder, '[^!-~]', '?') end -- another program may have written it
+  if latest then
+    local edits = {}
+    due = math.min(due, latest)
+    stamp(edits, other, LATEST, latest)
+    redueto(edits, other, us(due))
+    other = edited(other, edits)
+  end
+  return store(id, other, due, key, acks)
+end
+
+-- noteall(big, sent, groups, changes, overtakes) notes what these sends have done. The arguments are big, sent, parts, changed and overtaken
+-- of state as they were.
+local function noteall(big, sent, groups, changes, overtakes)
+  if noted.stored > 0 then mark('sent', us((whole(sent) or 0) + noted.stored)) end
+  if noted.longest > math.max(whole(big) or 0, SMALL) then mark('big', us(noted.longest)) end
+  if noted.grown and not groups then mark('parts', '1') end
+  if noted.changed and not changes then mark('changed', '1') end
+  if noted.overtaken and not overtakes then mark('overtaken', '1') end
+end
