@@ -252,3 +252,45 @@ func TestOptionsThatKnowNoKinds(t *testing.T) {
 		}
 	})
 }
+
+// TestAllDone: rows are handled, their results come together in one message of a kind of its own, and a report is due when all rows are
+// acked and the results are there.
+func TestAllDone(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(f *fixture) {
+		const rows = 20
+		row, sum, report := Kind[int]("row"), Kind[int]("sum"), Kind[string]("report")
+		sums, reports := make(chan int, 2), make(chan *delayqueue.Message, 2)
+		mux := f.mux(0)
+		Handle(mux, row, func(ctx context.Context, n int, msg *delayqueue.Message) error {
+			err := sum.Then(ctx, n*n, delayqueue.WithKey("sum", delayqueue.Append), delayqueue.WithMaxParts(rows), delayqueue.WithDelay(time.Hour))
+			if n == 7 && msg.Delivery == 1 {
+				return errors.Join(err, errors.New("not yet"))
+			}
+			return err
+		})
+		HandleGroup(mux, sum, func(_ context.Context, squares []int, _ *delayqueue.Message) error {
+			total := 0
+			for _, n := range squares {
+				total += n
+			}
+			sums <- total
+			return nil
+		})
+		Handle(mux, report, func(_ context.Context, _ string, msg *delayqueue.Message) error {
+			reports <- msg
+			return nil
+		})
+		f.sent(report.Send(f.Context(), f.pub, "june", delayqueue.WithKey("june"), delayqueue.WithCountdown(rows), delayqueue.WithDelay(time.Hour)))
+		for n := range rows {
+			f.sent(row.Send(f.Context(), f.pub, n, delayqueue.WithCounts("june")))
+		}
+		f.consume(mux)
+		if msg := testkit.Receive(f, "the report", reports); msg.CountdownLeft != 0 {
+			f.Errorf("%+v", msg)
+		}
+		if total := testkit.Receive(f, "the sum", sums); total != 2470 {
+			f.Errorf("the sum is %d, want 2470", total)
+		}
+	})
+}

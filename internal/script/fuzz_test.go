@@ -50,6 +50,8 @@ func FuzzReply(f *testing.F) {
 		{now, "0", "", "3=" + queuetest.IDOf("b") + " "},
 		{now, "4 0 -1 "},
 		{now, "0", "0", "0", "0", "1", "0", "0", "0"},
+		{now, "0", "0", "", "1~" + now + ":" + queuetest.IDOf("x") + " 2=y ", "", "1"},
+		{text, "a", "5", "0", "0", "0", "0", "1", "10000000", "3", "0", "0", "0", "", "0", "1", "0", "0", "7", "2", "id", text, record, "40", "-1", "0", "1"},
 		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "2", "1", "1", "0", "3:" + queuetest.IDOf("a"), queuetest.IDOf("b"), text, text,
 			record, queuetest.IDOf("c"), text, record},
 		{now, now, "1", "2", "3", "0", "10000000", "3", "0", "0", "2", "1", "1", "0", "3:" + queuetest.IDOf("a"), queuetest.IDOf("b"), text},
@@ -87,6 +89,11 @@ func FuzzReply(f *testing.F) {
 			outcomes[i].Lease = &Lease{Name: "a:1"}
 		}
 		if got, err := s.Settle(ctx, &Caller{}, outcomes); !bad(err) {
+			for _, i := range got.Left {
+				if i < 0 || i >= len(outcomes) {
+					t.Errorf("%v: settlement %d of %d is left", reply, i, len(outcomes))
+				}
+			}
 			for _, i := range got.Void {
 				if i < 0 || i >= len(outcomes) {
 					t.Errorf("%v: outcome %d of %d is void", reply, i, len(outcomes))

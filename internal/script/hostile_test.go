@@ -245,6 +245,32 @@ func TestScriptRubbishRecords(t *testing.T) {
 	})
 }
 
+// TestScriptRubbishCountdowns: a number that no script wrote counts nothing, and the message comes at its instant.
+func TestScriptRubbishCountdowns(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		r.waits(3)
+		for i, value := range rubbish {
+			name := fmt.Sprint("m", i)
+			r.hand(msg(name, 0))
+			r.do("HSET", r.Keys.parts, queuetest.IDOf("p")+":0", value)
+			r.done(counting("k", ack(name)))
+			if l := r.looks("key", "k"); l == nil || l.State != statePending {
+				r.t.Errorf("after %q it is %+v", value, l)
+			}
+		}
+		r.do("HSET", r.Keys.key, "nowhere", "nobody")
+		r.do("HSET", r.Keys.parts, "nobody:0", 1)
+		r.hand(msg("a", 0))
+		r.done(counting("nowhere", ack("a")))
+		r.do("HDEL", r.Keys.parts, queuetest.IDOf("p")+":0", "nobody:0")
+		r.do("HDEL", r.Keys.key, "nowhere")
+		r.at(time.Hour)
+		r.handsOut(3)
+		r.done(ackOfP())
+	})
+}
+
 // TestScriptRubbishConsumers: rubbish in the entries of consumers stops no fetch.
 func TestScriptRubbishConsumers(t *testing.T) {
 	t.Parallel()
