@@ -231,13 +231,8 @@ func ExampleWithKey_digest() {
 	// Output: reader-42 gets nice; indeed; I disagree
 }
 
-// A handler says what follows; it is sent if and only if the delivery is acked.
-func ExampleThen() {
-	redisCli, end := embedded()
-	defer end()
-
-	week := 20 * time.Millisecond // here
-	queue := delayqueue.NewQueue("orders", redisCli, nil)
+// chain handles an order in steps.
+func chain(queue *delayqueue.DelayQueue, week time.Duration) {
 	queue.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
 		switch msg.Payload {
 		case "charge":
@@ -247,6 +242,15 @@ func ExampleThen() {
 		}
 		return nil
 	})
+}
+
+// A handler says what follows; it is sent if and only if the delivery is acked.
+func ExampleThen() {
+	redisCli, end := embedded()
+	defer end()
+
+	queue := delayqueue.NewQueue("orders", redisCli, nil)
+	chain(queue, 20*time.Millisecond)
 	queue.WithMiddleware(func(next delayqueue.Handler) delayqueue.Handler {
 		return func(ctx context.Context, msg *delayqueue.Message) error {
 			fmt.Println(msg.Payload)
@@ -264,6 +268,159 @@ func ExampleThen() {
 	// charge
 	// ship
 	// ask for a review
+}
+
+// fanOut handles a newsletter by a message for each reader.
+func fanOut(mails *delayqueue.DelayQueue, readers []string, mail func(ctx context.Context, reader string) error) {
+	mails.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		if msg.Payload != "newsletter" {
+			return mail(ctx, msg.Payload)
+		}
+		for _, reader := range readers {
+			if err := delayqueue.Then(ctx, reader); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// One message becomes many, with its ack.
+func ExampleThen_fanOut() {
+	redisCli, end := embedded()
+	defer end()
+
+	mails := delayqueue.NewQueue("mails", redisCli, nil)
+	fanOut(mails, []string{"ann", "bob"}, func(_ context.Context, reader string) error {
+		fmt.Println("a mail to", reader)
+		return nil
+	})
+	if _, err := mails.Send(context.Background(), "newsletter"); err != nil {
+		panic(err)
+	}
+	fmt.Println(mails.Drain(context.Background()))
+	// Output:
+	// a mail to ann
+	// a mail to bob
+	// 3 <nil>
+}
+
+// sendRows sends a report, which waits for the rows of an import, and the rows. It may be called again.
+func sendRows(ctx context.Context, imports *delayqueue.DelayQueue, id string, rows []string) error {
+	_, err := imports.Send(ctx, "report", delayqueue.WithKey(id, delayqueue.Keep), delayqueue.WithKeyHold(24*time.Hour),
+		delayqueue.WithCountdown(len(rows)), delayqueue.WithDelay(time.Hour))
+	if err != nil {
+		return err
+	}
+	batch := make([]delayqueue.Outgoing, len(rows))
+	for i, row := range rows {
+		batch[i] = delayqueue.Outgoing{Payload: row, Options: []delayqueue.MsgOption{
+			delayqueue.WithCounts(id), delayqueue.WithHeader("import", id),
+			delayqueue.WithKey(fmt.Sprint(id, "-row-", i), delayqueue.Keep), delayqueue.WithKeyHold(24*time.Hour),
+		}}
+	}
+	_, err = imports.SendBatch(ctx, batch)
+	return err
+}
+
+// A message is due when the acks of all others have counted.
+func ExampleWithCountdown() {
+	redisCli, end := embedded()
+	defer end()
+
+	imports := delayqueue.NewQueue("imports", redisCli, func(payload string) bool { fmt.Println(payload); return true })
+	ctx := context.Background()
+	for range 2 { // the second time changes nothing
+		if err := sendRows(ctx, imports, "import-7", []string{"a", "b", "c"}); err != nil {
+			panic(err)
+		}
+	}
+	fmt.Println(imports.Drain(ctx))
+	// Output:
+	// a
+	// b
+	// c
+	// report
+	// 4 <nil>
+}
+
+// sumUp handles rows, and their results together.
+func sumUp(imports *delayqueue.DelayQueue, rows int, importRow func(ctx context.Context, row string) (string, error),
+	mail func(ctx context.Context, text string) error) {
+	imports.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		if msg.Parts != nil {
+			return mail(ctx, strings.Join(msg.Parts, "; "))
+		}
+		result, err := importRow(ctx, msg.Payload)
+		if err != nil {
+			return err
+		}
+		return delayqueue.Then(ctx, result, delayqueue.WithKey("results", delayqueue.Append), delayqueue.WithMaxParts(rows),
+			delayqueue.WithDelay(time.Hour), delayqueue.WithMaxWait(time.Hour))
+	})
+}
+
+// The results of many handlers come together in one message.
+func ExampleThen_results() {
+	redisCli, end := embedded()
+	defer end()
+
+	rows := []string{"a", "b", "c"}
+	imports := delayqueue.NewQueue("imports", redisCli, nil)
+	sumUp(imports, len(rows), func(_ context.Context, row string) (string, error) { return row + " is in", nil },
+		func(_ context.Context, text string) error { fmt.Println(text); return nil })
+	for _, row := range rows {
+		if err := imports.SendDelayMsg(row, 0); err != nil {
+			panic(err)
+		}
+	}
+	fmt.Println(imports.Drain(context.Background()))
+	// Output:
+	// a is in; b is in; c is in
+	// 4 <nil>
+}
+
+// undoing handles an order in steps. If a step fails for good, that step and those before it are undone, from the last to the first.
+func undoing(orders *delayqueue.DelayQueue, do func(ctx context.Context, step string) error) {
+	next := map[string]string{"charge": "pack", "pack": "ship", "undo ship": "undo pack", "undo pack": "undo charge"}
+	orders.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		step, follower := msg.Payload, next[msg.Payload]
+		err := do(ctx, step)
+		if err != nil && !strings.HasPrefix(step, "undo ") && (msg.Failures >= msg.MaxRetries || errors.Is(err, delayqueue.ErrSkipRetry)) {
+			err, follower = nil, "undo "+step // no retry is left
+		}
+		if err != nil || follower == "" {
+			return err
+		}
+		return delayqueue.Then(ctx, follower)
+	})
+}
+
+// What was done is undone when a later step fails for good.
+func ExampleThen_undo() {
+	redisCli, end := embedded()
+	defer end()
+
+	orders := delayqueue.NewQueue("orders", redisCli, nil)
+	undoing(orders, func(_ context.Context, step string) error {
+		fmt.Println(step)
+		if step == "ship" {
+			return fmt.Errorf("%w: no such address", delayqueue.ErrSkipRetry)
+		}
+		return nil
+	})
+	if _, err := orders.Send(context.Background(), "charge"); err != nil {
+		panic(err)
+	}
+	fmt.Println(orders.Drain(context.Background()))
+	// Output:
+	// charge
+	// pack
+	// ship
+	// undo ship
+	// undo pack
+	// undo charge
+	// 6 <nil>
 }
 
 // A code is of no use after five minutes, whoever was busy.

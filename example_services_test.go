@@ -9,10 +9,12 @@ import (
 	"net/http"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/ops"
 )
 
 // These are recipes of docs/recipes.md as well: of whole services.
@@ -243,4 +245,195 @@ func ExampleDelayQueue_WithMiddleware_encryption() {
 	}
 	<-cards.StartConsume()
 	// Output: charged card 4711
+}
+
+// splitFiles handles files by their rows. The message of each file waits for its rows, and its ack counts for the folder.
+func splitFiles(imports *delayqueue.DelayQueue, rowsOf func(file string) []string, handle func(ctx context.Context, payload string) error) {
+	imports.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		file, isFile := strings.CutPrefix(msg.Payload, "file ")
+		if !isFile {
+			return handle(ctx, msg.Payload)
+		}
+		rows := rowsOf(file)
+		err := delayqueue.Then(ctx, file+" is done", delayqueue.WithKey(file), delayqueue.WithCounts("folder"),
+			delayqueue.WithCountdown(len(rows)), delayqueue.WithDelay(time.Hour))
+		for _, row := range rows {
+			err = errors.Join(err, delayqueue.Then(ctx, row, delayqueue.WithCounts(file)))
+		}
+		return err
+	})
+}
+
+// sendFolder sends the files of a folder, behind a message that waits for them.
+func sendFolder(ctx context.Context, imports *delayqueue.DelayQueue, files ...string) error {
+	_, err := imports.Send(ctx, "the folder is done", delayqueue.WithKey("folder"), delayqueue.WithCountdown(len(files)), delayqueue.WithDelay(2*time.Hour))
+	for _, file := range files {
+		if err == nil {
+			_, err = imports.Send(ctx, "file "+file)
+		}
+	}
+	return err
+}
+
+// What counts may itself wait for others.
+func ExampleWithCounts_twoLevels() {
+	redisCli, end := embedded()
+	defer end()
+
+	imports := delayqueue.NewQueue("imports", redisCli, nil)
+	rows := map[string][]string{"A": {"a1", "a2"}, "B": {"b1"}}
+	splitFiles(imports, func(file string) []string { return rows[file] },
+		func(_ context.Context, payload string) error { fmt.Println(payload); return nil })
+	if err := sendFolder(context.Background(), imports, "A", "B"); err != nil {
+		panic(err)
+	}
+	fmt.Println(imports.Drain(context.Background()))
+	// Unordered output:
+	// a1
+	// a2
+	// b1
+	// A is done
+	// B is done
+	// the folder is done
+	// 8 <nil>
+}
+
+// reportInTime handles rows and their report, which waits an hour for them, and then half an hour more.
+func reportInTime(imports *delayqueue.DelayQueue, importRow, mail func(ctx context.Context, text string) error) {
+	imports.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		switch {
+		case msg.Payload != "report":
+			return importRow(ctx, msg.Payload)
+		case msg.CountdownLeft > 0 && msg.Delivery < 4:
+			return delayqueue.Snooze(10 * time.Minute)
+		case msg.CountdownLeft > 0:
+			return mail(ctx, fmt.Sprint(msg.CountdownLeft, " rows are missing"))
+		}
+		return mail(ctx, "all rows are in")
+	})
+}
+
+// After an hour, the report goes out without the rows that are missing.
+func ExampleWithCountdown_timeLimit() {
+	redisCli, end := embedded()
+	defer end()
+
+	ctx := context.Background()
+	imports := delayqueue.NewQueue("imports", redisCli, nil)
+	reportInTime(imports, func(context.Context, string) error { return delayqueue.ErrSkipRetry },
+		func(_ context.Context, text string) error { fmt.Println(text); return nil })
+	if err := sendRows(ctx, imports, "import-7", []string{"a", "b"}); err != nil {
+		panic(err)
+	}
+	for range 4 { // each time, its time has come
+		if err := imports.RescheduleKey(ctx, "import-7", time.Now()); err != nil {
+			panic(err)
+		}
+		if _, err := imports.Drain(ctx); err != nil {
+			panic(err)
+		}
+	}
+	// Output: 2 rows are missing
+}
+
+// countFailures handles rows and a report, whose parts are the results. A row that fails for good has a result, too.
+func countFailures(imports *delayqueue.DelayQueue, importRow func(ctx context.Context, row string) (string, error),
+	mail func(ctx context.Context, text string) error) {
+	imports.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		if msg.Parts != nil {
+			return mail(ctx, strings.Join(msg.Parts, "; "))
+		}
+		result, err := importRow(ctx, msg.Payload)
+		if err != nil && (msg.Failures >= msg.MaxRetries || errors.Is(err, delayqueue.ErrSkipRetry)) {
+			result, err = msg.Payload+" failed: "+err.Error(), nil // no retry is left
+		}
+		if err != nil {
+			return err
+		}
+		return delayqueue.Then(ctx, result, delayqueue.WithKey("import-7", delayqueue.Append))
+	})
+}
+
+// sendGroup sends a group, which waits for the rows of an import, and the rows.
+func sendGroup(ctx context.Context, imports *delayqueue.DelayQueue, rows ...string) error {
+	_, err := imports.Send(ctx, "import 7", delayqueue.WithKey("import-7", delayqueue.Append),
+		delayqueue.WithCountdown(len(rows)), delayqueue.WithDelay(time.Hour))
+	for _, row := range rows {
+		if err == nil {
+			_, err = imports.Send(ctx, row, delayqueue.WithCounts("import-7"))
+		}
+	}
+	return err
+}
+
+// A row that fails for good holds up nothing.
+func ExampleWithCountdown_failure() {
+	redisCli, end := embedded()
+	defer end()
+
+	imports := delayqueue.NewQueue("imports", redisCli, nil)
+	countFailures(imports, func(_ context.Context, row string) (string, error) {
+		if row == "b" {
+			return "", fmt.Errorf("%w: no such account", delayqueue.ErrSkipRetry)
+		}
+		return row + " is in", nil
+	}, func(_ context.Context, text string) error { fmt.Println(text); return nil })
+	if err := sendGroup(context.Background(), imports, "a", "b"); err != nil {
+		panic(err)
+	}
+	fmt.Println(imports.Drain(context.Background()))
+	// Output:
+	// import 7; a is in; b failed: skip retry: no such account
+	// 3 <nil>
+}
+
+// cancelImport takes out the report of an import, and the rows that wait.
+func cancelImport(ctx context.Context, monitor *ops.Queue, id string) error {
+	if _, err := monitor.InterceptKey(ctx, id); err != nil {
+		return err
+	}
+	_, err := monitor.BulkDelete(ctx, ops.Bulk{
+		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry},
+		Filter: ops.Filter{Headers: map[string]string{"import": id}},
+	})
+	return err
+}
+
+// unlessCanceled makes rows of an import that was canceled do nothing.
+func unlessCanceled(imports *delayqueue.DelayQueue, monitor *ops.Queue, importRow func(ctx context.Context, row string) error) {
+	imports.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		if id := msg.Headers["import"]; id != "" { // a row
+			if _, err := monitor.GetKey(ctx, id); errors.Is(err, delayqueue.ErrNotFound) {
+				return nil // the report was taken out, or is done
+			} else if err != nil {
+				return err
+			}
+		}
+		return importRow(ctx, msg.Payload)
+	})
+}
+
+// A whole import is canceled: its report, and all rows that no handler has.
+func Example_cancelImport() {
+	redisCli, end := embedded()
+	defer end()
+
+	ctx := context.Background()
+	monitor := ops.Of(delayqueue.NewMonitor("imports", redisCli))
+	imports := delayqueue.NewQueue("imports", redisCli, nil)
+	unlessCanceled(imports, monitor, func(ctx context.Context, row string) error {
+		fmt.Println(row)
+		return cancelImport(ctx, monitor, "import-7") // here
+	})
+	if err := sendRows(ctx, imports, "import-7", []string{"a", "b", "c"}); err != nil {
+		panic(err)
+	}
+	if _, err := imports.Drain(ctx); err != nil {
+		panic(err)
+	}
+	counts, err := monitor.Counts(ctx)
+	fmt.Println(counts.Pending+counts.Ready, err)
+	// Output:
+	// a
+	// 0 <nil>
 }

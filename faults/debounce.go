@@ -257,17 +257,23 @@ func (v *verdict) weighWaits(ev *evidence, s *story, sends, unsure []*entry) {
 		}
 		// Each delivery before this one was lost with its consumer, unless its handler ended.
 		limit := us(latest) + time.Duration(max(r.start.Delivery-deliveries, 1))*(ev.rules.lease+time.Second)
-		for _, st := range ev.strikes {
-			if st.who == "" && st.why != "" && st.from < r.start.At && st.to > first.At {
-				limit += us(st.to-st.from) + ev.rules.resume // nothing is handed out
-			}
-		}
+		limit += ev.outages(first.At, r.start.At)
 		if over := us(r.start.At) - limit; over > 0 {
 			v.tooSlow("%s: delivery %d was put off %v longer than it may be", s.payload, r.start.Delivery, over)
 		}
 		deliveries = r.start.Delivery
 		latest = r.until() + (retryDelay + ev.rules.maxWait).Microseconds()
 	}
+}
+
+// outages are how long nothing was handed out between two instants, because Redis was not there.
+func (ev *evidence) outages(from, to int64) (d time.Duration) {
+	for _, st := range ev.strikes {
+		if st.who == "" && st.why != "" && st.from < to && st.to > from {
+			d += us(st.to-st.from) + ev.rules.resume
+		}
+	}
+	return d
 }
 
 // changedAnew says whether a send that was carried out twice may have changed a message the first time, when a run of it

@@ -72,7 +72,7 @@ var failovers = []scenario{
 		setUp: cluster,
 		load:  confirmed(1),
 		hit: func(t *trial) {
-			old := t.promote(func(primary *redistest.Server, _ *redis.Client) { primary.Kill() })
+			old := t.promote(func(primary, _ *redistest.Server) { primary.Kill() })
 			old.Restart(t) // as a replica: without one no send would be confirmed
 		},
 		times: 1,
@@ -84,7 +84,7 @@ var failovers = []scenario{
 		setUp: cluster,
 		load:  confirmed(1),
 		hit: func(t *trial) {
-			old := t.promote(func(primary *redistest.Server, _ *redis.Client) { primary.Pause() })
+			old := t.promote(func(primary, _ *redistest.Server) { primary.Pause() })
 			t.wait(4 * time.Second) // in which the queue is the new primary's
 			old.Resume()
 		},
@@ -167,14 +167,40 @@ func killPrimary(loses time.Duration) func(t *trial) {
 
 // failOver kills the primary of a Sentinel while its replicas do not have what was written last.
 func (t *trial) failOver() {
-	for _, replica := range t.sentinel.Nodes[1:] {
+	t.writeAlone(t.sentinel.Nodes[0], t.sentinel.Nodes[1:]...)
+	killPrimary(0)(t)
+}
+
+// failOverCluster kills the Cluster's primary that holds the queue while its replica does not have what was written last.
+func (t *trial) failOverCluster() {
+	old := t.promote(func(primary, replica *redistest.Server) {
+		t.writeAlone(primary, replica)
+		primary.Kill()
+		replica.Resume()
+	})
+	old.Restart(t) // as a replica: without one no send would be confirmed
+}
+
+// writeAlone lets a primary write for a while what its replicas, which stand still from then on, will not get.
+func (t *trial) writeAlone(primary *redistest.Server, replicas ...*redistest.Server) {
+	for _, replica := range replicas {
 		replica.Pause() // it would be back at once
 	}
-	if err := t.sentinel.Nodes[0].Client(t).Do(t.ctx, "CLIENT", "KILL", "TYPE", "REPLICA").Err(); err != nil {
+	if err := primary.Client(t).Do(t.ctx, "CLIENT", "KILL", "TYPE", "REPLICA").Err(); err != nil {
 		t.Fatal(err)
 	}
 	t.wait(300 * time.Millisecond) // in which much is written
-	killPrimary(0)(t)
+}
+
+// amongKills is a failover between the kills of consumers and producers.
+func amongKills(failOver func(t *trial)) func(t *trial) {
+	return func(t *trial) {
+		t.killConsumer()
+		t.killProducer()
+		failOver(t)
+		t.killProducer()
+		t.killConsumer()
+	}
 }
 
 // failOverAmongKills is failOver between the kills of two consumers.
@@ -200,22 +226,23 @@ func (t *trial) planSentinel() {
 
 // planCluster has the replica of the primary that holds the queue take over while that is well.
 func (t *trial) planCluster() {
-	t.promote(func(_ *redistest.Server, replica *redis.Client) {
-		if err := replica.Do(t.ctx, "CLUSTER", "FAILOVER").Err(); err != nil {
+	t.promote(func(_, replica *redistest.Server) {
+		if err := replica.Client(t).Do(t.ctx, "CLUSTER", "FAILOVER").Err(); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
 // promote strikes the Cluster's primary that holds the queue until its replica is promoted, and returns it.
-func (t *trial) promote(hit func(primary *redistest.Server, replica *redis.Client)) *redistest.Server {
+func (t *trial) promote(hit func(primary, replica *redistest.Server)) *redistest.Server {
 	i, _ := t.owner()
 	nodes := t.cluster.Nodes
-	replica := nodes[(i+len(nodes)/2)%len(nodes)].Client(t)
+	replica := nodes[(i+len(nodes)/2)%len(nodes)]
 	t.strike(strike{}, func() {
 		hit(nodes[i], replica)
+		cli := replica.Client(t)
 		t.await("the replica is promoted", settleLimit, func() bool {
-			role, err := replica.Do(t.ctx, "ROLE").Slice()
+			role, err := cli.Do(t.ctx, "ROLE").Slice()
 			return err == nil && role[0] == "master"
 		})
 	})

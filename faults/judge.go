@@ -27,6 +27,7 @@ type evidence struct {
 	state   *check.State // when all is over
 	rules   rules
 	clock   func(at int64) int64 // what the server's clock said, nil where it is this machine's
+	results map[string]string    // of the sums that Redis keeps, by id; nil: it keeps none
 }
 
 // Rules are what a scenario allows and asks for.
@@ -42,6 +43,7 @@ type rules struct {
 	maxWait   time.Duration // of changes; 0: producers send messages of their own
 	parts     int           // that a group may have; 0: nothing is appended to
 	rows      int           // of each outbox, whose numbers are each one message
+	imports   int           // which those outboxes are; 0: none is
 	instants  []string      // of schedules, which are each one message
 }
 
@@ -104,6 +106,7 @@ func judge(ev evidence) *verdict {
 	slices.SortStableFunc(entries, func(a, b entry) int { return int(a.At - b.At) })
 	stories := tell(entries, v)
 	v.link(&ev, stories)
+	stories = v.weighImports(&ev, stories)
 	v.number(&ev, stories)
 	stories = v.keyed(&ev, entries, stories)
 	for _, s := range stories {

@@ -49,6 +49,7 @@ type entry struct {
 	Due      int64    `json:"d,omitempty"` // unix us, by the server's clock
 	Delivery int      `json:"n,omitempty"`
 	Failures int      `json:"f,omitempty"`
+	Left     int      `json:"m,omitempty"` // acks that were missing (CountdownLeft)
 	Word     string   `json:"w,omitempty"` // how it ended; the error of a send, or what it did about its key
 	Took     int64    `json:"l,omitempty"` // us that a send took
 	Count    int      `json:"c,omitempty"` // goroutines

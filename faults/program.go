@@ -30,6 +30,7 @@ type order struct {
 	Redis reach
 	Load  load
 	Begun int64 // unix us at which sending began
+	Share int   // of a producer: which part of the imports it sends
 }
 
 const (
@@ -86,6 +87,7 @@ type load struct {
 	Limits    ops.Limits
 	Pool      []int // the weights of the queues that consumers handle with a pool; nil: there is one queue
 	Rows      int   // of each outbox, which producers relay; 0: they send messages of their own
+	Imports   int   // which those outboxes are; 0: none is
 }
 
 var usual = load{
@@ -143,26 +145,12 @@ func serve(text string) error {
 		queues[i] = delayqueue.NewQueue(queueOf(i), cli, nil).WithDefaultRetryCount(retries).
 			WithReplicaAck(o.Load.Replicas, o.Load.Confirm).WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil)))
 	}
-	q := queues[0]
 	warm(ctx, cli, o.Load.Warm)
 	watched := make(chan struct{})
 	go func() { watch(ctx, book); close(watched) }()
 	switch o.Role {
 	case producer:
-		switch {
-		case o.Load.Pool != nil:
-			produceAll(ctx, queues, book, o)
-		case o.Load.Rows > 0:
-			relay(ctx, q, ops.Of(delayqueue.NewMonitor(queue, cli)), book, o)
-		case o.Load.Entries > 0:
-			replicate(ctx, q, book, o)
-		case o.Load.Parts > 0:
-			appendParts(ctx, q, book, o)
-		case o.Load.Keys > 0:
-			edit(ctx, q, book, o)
-		default:
-			produce(ctx, q, book, o)
-		}
+		sendAll(ctx, queues, ops.Of(delayqueue.NewMonitor(queue, cli)), book, o)
 	case consumer:
 		for range o.Load.Foreign {
 			go block(ctx, cli)
@@ -180,6 +168,27 @@ func serve(text string) error {
 	// signal.NotifyContext leaves one behind, the runtime's own for signals.
 	book.write(entry{Kind: quit, Count: runtime.NumGoroutine() - before - 1})
 	return nil
+}
+
+// sendAll is what a producer does.
+func sendAll(ctx context.Context, queues []*delayqueue.DelayQueue, monitor *ops.Queue, book ledger, o order) {
+	q := queues[0]
+	switch {
+	case o.Load.Pool != nil:
+		produceAll(ctx, queues, book, o)
+	case o.Load.Imports > 0:
+		sendImports(ctx, relayer{q: q, monitor: monitor, book: book, order: o})
+	case o.Load.Rows > 0:
+		relay(ctx, relayer{q: q, monitor: monitor, book: book, order: o})
+	case o.Load.Entries > 0:
+		replicate(ctx, q, book, o)
+	case o.Load.Parts > 0:
+		appendParts(ctx, q, book, o)
+	case o.Load.Keys > 0:
+		edit(ctx, q, book, o)
+	default:
+		produce(ctx, q, book, o)
+	}
 }
 
 // warm leaves n connections in a client's pool.
@@ -304,46 +313,57 @@ func handle(q *delayqueue.DelayQueue, book ledger, o order) {
 		q.WithRateLimit(l.Rate, l.Per, l.Burst).WithQueueConcurrency(l.Concurrency)
 	}
 	q.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		payload := payloadOf(msg)
-		e := entry{Kind: started, Payload: payload, Parts: msg.Parts, ID: msg.ID, Delivery: msg.Delivery, Failures: msg.Failures}
+		e := entry{Kind: started, Payload: payloadOf(msg), Parts: msg.Parts, ID: msg.ID, Delivery: msg.Delivery, Failures: msg.Failures,
+			Left: msg.CountdownLeft}
 		book.write(e)
-		e.Parts = nil
-		if err := delayqueue.SetResult(ctx, resultOf(o.Name, msg.Delivery)); err != nil { // which is dropped unless it is kept
+		e.Parts, e.Left = nil, 0
+		if err := delayqueue.SetResult(ctx, resultOf(o.Name, msg)); err != nil { // which is dropped unless it is kept
 			return err
 		}
 		e.Kind = ended
-		m := manners(payload)
-		takes := rand.N(2 * time.Millisecond)
-		if m.slow {
-			takes = o.Load.Slow/2 + rand.N(o.Load.Slow/2)
-		}
-		timer := time.NewTimer(takes)
-		defer timer.Stop()
 		var err error
-		over := ctx.Done()
-		if o.Load.RunOn {
-			over = nil
-		}
-		select {
-		case <-timer.C:
-			switch {
-			case m.givesUp:
-				e.Word, err = gaveUp, delayqueue.ErrSkipRetry
-			case msg.Failures < m.failures:
-				e.Word, err = failed, errAgain
-			default:
-				e.Word = succeeded
-				if linkOf(msg.Payload) < o.Load.Links {
-					err = delayqueue.Then(ctx, msg.Payload+linkMark, delayqueue.WithDelay(rand.N(linkDelay).Truncate(time.Millisecond)))
-				}
-				if err != nil {
-					e.Word = failed
-				}
-			}
-		case <-over:
-			e.Word, err = cutOff, context.Cause(ctx)
-		}
+		e.Word, err = work(ctx, msg, mannersIn(o.Load, e.Payload), o.Load)
 		book.write(e)
 		return err
 	})
+}
+
+// work is what a handler does after its start. It returns how the handler ends, and what it returns.
+func work(ctx context.Context, msg *delayqueue.Message, m manner, l load) (word string, err error) {
+	takes := rand.N(2 * time.Millisecond)
+	if m.slow {
+		takes = l.Slow/2 + rand.N(l.Slow/2)
+	}
+	timer := time.NewTimer(takes)
+	defer timer.Stop()
+	over := ctx.Done()
+	if l.RunOn {
+		over = nil
+	}
+	select {
+	case <-timer.C:
+	case <-over:
+		return cutOff, context.Cause(ctx)
+	}
+	switch {
+	case m.givesUp:
+		return gaveUp, delayqueue.ErrSkipRetry
+	case msg.Failures < m.failures:
+		return failed, errAgain
+	}
+	if err := follow(ctx, msg, l); err != nil {
+		return failed, err
+	}
+	return succeeded, nil
+}
+
+// follow names what follows a message that was handled well.
+func follow(ctx context.Context, msg *delayqueue.Message, l load) error {
+	switch {
+	case l.Imports > 0:
+		return addToSum(ctx, msg, l.Keep)
+	case linkOf(msg.Payload) < l.Links:
+		return delayqueue.Then(ctx, msg.Payload+linkMark, delayqueue.WithDelay(rand.N(linkDelay).Truncate(time.Millisecond)))
+	}
+	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/go-delayqueue/delayqueue"
 )
 
 // Results of messages, whatever becomes of those who handle them: a result is that of the delivery which was acked, and of
@@ -33,7 +35,15 @@ var results = []scenario{
 func keeping(l *load) { l.Keep = time.Hour }
 
 // resultOf is what a handler says of a delivery.
-func resultOf(who string, delivery int) string { return fmt.Sprintf("%s %d", who, delivery) }
+func resultOf(who string, msg *delayqueue.Message) string {
+	if isSum(msg) {
+		return strings.Join(msg.Parts, " ")
+	}
+	return saidOf(who, msg.Delivery)
+}
+
+// saidOf is the same of a message that is no sum.
+func saidOf(who string, delivery int) string { return fmt.Sprintf("%s %d", who, delivery) }
 
 // weighResults wants each message that was handled to be kept, with the result of the delivery that was acked, whose handler
 // came to its end.
@@ -57,7 +67,7 @@ func (t *trial) weighResults(v *verdict) {
 			if succeeds[e.ID] == nil {
 				succeeds[e.ID] = map[string]bool{}
 			}
-			succeeds[e.ID][resultOf(e.who, e.Delivery)] = true
+			succeeds[e.ID][saidOf(e.who, e.Delivery)] = true
 		}
 	}
 	ev := evidence{strikes: t.strikes, rules: t.rules}

@@ -117,6 +117,9 @@ func payloadOf(msg *delayqueue.Message) string {
 	if name, at := schedule.Of(msg); name != "" {
 		return instantOf(name, at)
 	}
+	if isSum(msg) {
+		return storyOfSum(msg.Key, msg.ID)
+	}
 	return msg.Payload
 }
 

@@ -30,13 +30,7 @@ var sequences = []scenario{
 		holds: "and the same, beside relays and consumers that are killed: a number is sent when the one before is confirmed",
 		setUp: sentinel,
 		load:  confirmed(1, relayed),
-		hit: func(t *trial) {
-			t.killConsumer()
-			t.killProducer()
-			t.failOver()
-			t.killProducer()
-			t.killConsumer()
-		},
+		hit:   amongKills((*trial).failOver),
 		times: 1,
 		rules: rules{rows: rows, resume: 5 * time.Second, duplicate: unheard},
 	},
@@ -65,24 +59,39 @@ type relayer struct {
 	book    ledger
 	order   order
 	outbox  string
+	begun   time.Time // from then on the rows are written, evenly over a time
+	over    time.Duration
+	batch   int64         // how many go at once at most
+	pause   time.Duration // between two batches, half as long at least
+	options func(n int64) []delayqueue.MsgOption
 }
 
 // relay sends the rows of all outboxes until all are there.
-func relay(ctx context.Context, q *delayqueue.DelayQueue, monitor *ops.Queue, book ledger, o order) {
+func relay(ctx context.Context, r relayer) {
+	r.begun, r.over, r.batch, r.pause = time.UnixMicro(r.order.Begun), r.order.Load.Over, step, 60*time.Millisecond
+	r.options = func(int64) []delayqueue.MsgOption { return []delayqueue.MsgOption{withSomeDelay(r.order.Load)} }
 	var all sync.WaitGroup
 	for i := range outboxes {
-		r := relayer{q, monitor, book, o, outboxName(i)}
-		all.Go(func() {
-			for last := int64(0); last < int64(o.Load.Rows) && ctx.Err() == nil; {
-				last = r.goOn(ctx)
-				select {
-				case <-ctx.Done():
-				case <-time.After(20*time.Millisecond + rand.N(40*time.Millisecond)):
-				}
-			}
-		})
+		r.outbox = outboxName(i)
+		all.Go(func() { r.sendAll(ctx) })
 	}
 	all.Wait()
+}
+
+// withSomeDelay is a delay that the load allows.
+func withSomeDelay(l load) delayqueue.MsgOption {
+	return delayqueue.WithDelay(rand.N(l.MaxDelay).Truncate(time.Millisecond))
+}
+
+// sendAll sends all rows.
+func (r relayer) sendAll(ctx context.Context) {
+	for last := int64(0); last < int64(r.order.Load.Rows) && ctx.Err() == nil; {
+		last = r.goOn(ctx)
+		select {
+		case <-ctx.Done():
+		case <-time.After(r.pause/2 + rand.N(r.pause/2)):
+		}
+	}
 }
 
 // goOn sends the rows that come next, and returns the number of the last one that is safe.
@@ -102,7 +111,7 @@ func (r *relayer) goOn(ctx context.Context) (last int64) {
 		return 0
 	}
 	numbers := []int64{}
-	for n := last + 1; n <= min(last+step, committed); n++ {
+	for n := last + 1; n <= min(last+r.batch, committed); n++ {
 		numbers = append(numbers, n)
 	}
 	if !r.send(ctx, numbers...) {
@@ -113,7 +122,7 @@ func (r *relayer) goOn(ctx context.Context) (last int64) {
 
 // committed is how many rows there are by now.
 func (r *relayer) committed() int64 {
-	part := float64(time.Now().UnixMicro()-r.order.Begun) / float64(r.order.Load.Over.Microseconds())
+	part := float64(time.Since(r.begun)) / float64(r.over)
 	return int64(min(part, 1) * float64(r.order.Load.Rows))
 }
 
@@ -122,7 +131,7 @@ func (r *relayer) send(ctx context.Context, numbers ...int64) bool {
 	batch := make([]delayqueue.Outgoing, len(numbers))
 	for i, n := range numbers {
 		batch[i].Payload = rowOf(r.outbox, n)
-		batch[i].Options = []delayqueue.MsgOption{delayqueue.WithSequence(r.outbox, n), delayqueue.WithDelay(rand.N(r.order.Load.MaxDelay).Truncate(time.Millisecond))}
+		batch[i].Options = append(r.options(n), delayqueue.WithSequence(r.outbox, n))
 	}
 	begun := time.Now()
 	safe := true
@@ -143,14 +152,25 @@ func (r *relayer) send(ctx context.Context, numbers ...int64) bool {
 	return safe
 }
 
+// outboxes are the names of all outboxes.
+func (r rules) outboxes() (names []string) {
+	for i := range r.imports {
+		names = append(names, importName(i))
+	}
+	for i := 0; r.imports == 0 && i < outboxes; i++ {
+		names = append(names, outboxName(i))
+	}
+	return names
+}
+
 // number wants each row, and each instant of schedules, to be one message, and lets what no relay or replica lived to note count
 // as sent.
 func (v *verdict) number(ev *evidence, stories []*story) {
 	wanted := slices.Clone(ev.rules.instants)
 	if ev.rules.rows > 0 {
-		for i := range outboxes {
+		for _, outbox := range ev.rules.outboxes() {
 			for n := range int64(ev.rules.rows) {
-				wanted = append(wanted, rowOf(outboxName(i), n+1))
+				wanted = append(wanted, rowOf(outbox, n+1))
 			}
 		}
 	}

@@ -70,6 +70,7 @@ type trial struct {
 // A program is a process of this binary.
 type program struct {
 	name    string
+	share   int // see order
 	process *redistest.Process
 }
 
@@ -172,7 +173,8 @@ func (t *trial) weigh(states []*check.State) *verdict {
 	}
 	v := &verdict{}
 	for i, state := range states {
-		v.add(judge(evidence{entries: t.broughtBack(t.entriesOf(i)), strikes: t.strikes, state: state, rules: rules, clock: t.clock}))
+		v.add(judge(evidence{entries: t.broughtBack(t.entriesOf(i)), strikes: t.strikes, state: state, rules: rules, clock: t.clock,
+			results: t.sumsKept()}))
 	}
 	if t.hit != nil && v.struck == 0 {
 		v.problem("the fault never struck")
@@ -194,8 +196,8 @@ func (t *trial) startPrograms() {
 	}
 	t.await("every consumer works", settleLimit, func() bool { return t.books.count(standing) >= 2*consumers })
 	t.begun = time.Now().UnixMicro()
-	for range t.load.Producers {
-		t.startProducer()
+	for share := range t.load.Producers {
+		t.startProducer(share)
 	}
 }
 
@@ -217,9 +219,9 @@ func (t *trial) startConsumer() {
 }
 
 // startProducer starts one more producer.
-func (t *trial) startProducer() {
+func (t *trial) startProducer(share int) {
 	t.sending++
-	t.producers = append(t.producers, t.start(order{Role: producer, Name: producer + strconv.Itoa(t.sending), Begun: t.begun}))
+	t.producers = append(t.producers, t.start(order{Role: producer, Name: producer + strconv.Itoa(t.sending), Begun: t.begun, Share: share}))
 }
 
 // killProducer kills a producer, and starts another in its place. One that has ended has nothing left to send.
@@ -228,7 +230,7 @@ func (t *trial) killProducer() {
 	p := t.producers[i]
 	t.strike(strike{who: p.name, killed: true}, p.process.Kill)
 	t.producers = slices.Delete(t.producers, i, i+1)
-	t.startProducer()
+	t.startProducer(p.share)
 }
 
 // wantQuits wants every program that was not killed to have closed all in good order.
@@ -285,7 +287,7 @@ func (t *trial) start(o order) *program {
 		t.Fatal(err)
 	}
 	t.Cleanup(process.Kill)
-	return &program{o.Name, process}
+	return &program{o.Name, o.Share, process}
 }
 
 // strike lets a fault strike, and notes when.

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"math"
 	"reflect"
+	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -50,9 +51,10 @@ type Entry struct {
 	// Payload is the message's.
 	Payload string
 
-	// Options are the message's: retries, TTL, timeout, retention, headers. Not a key, a sequence, a delay, a schedule or
-	// a deadline, which belong to one message. Without WithRetryCount, it is the default of the queue of the replica that
-	// sends it.
+	// Options are the message's: retries, TTL, timeout, retention, headers, and the key for which the ack of each message counts
+	// (WithCounts). Not a key, a sequence, a delay, a schedule or a deadline, which belong to one message. Not a countdown, because the
+	// message is due when it is sent: its handler may send the message that waits, or name it with Then. Without WithRetryCount, it is the
+	// default of the queue of the replica that sends it.
 	Options []delayqueue.MsgOption
 
 	// Overlap says what happens if the last message still lives. Default: Allow.
@@ -104,12 +106,18 @@ func (o *Overlap) UnmarshalText(text []byte) error {
 func entryOptions(opts []delayqueue.MsgOption) (delayqueue.Description, error) {
 	d := delayqueue.Describe(opts...)
 	one := d
-	one.Retries, one.TTL, one.Timeout, one.Retention, one.Headers, one.Err = nil, 0, nil, 0, nil, nil
+	one.Retries, one.TTL, one.Timeout, one.Retention, one.Headers, one.Counts, one.Err = nil, 0, nil, 0, nil, "", nil
 	switch {
 	case d.Err != nil:
 		return d, d.Err
 	case !d.Deadline.IsZero():
 		return d, fmt.Errorf("%w: a deadline belongs to one message: use WithMsgTTL", delayqueue.ErrBadOption)
+	case d.Countdown != nil:
+		return d, fmt.Errorf("%w: WithCountdown(%d) of an entry, whose message is due when it is sent: let its handler send the message "+
+			"that waits, or name it with Then", delayqueue.ErrBadOption, *d.Countdown)
+	case strings.HasPrefix(d.Counts, sequenceOf("")) || strings.HasPrefix(d.Counts, aheadKeys):
+		return d, fmt.Errorf("%w: WithCounts(%q): this is a key of a message of an entry, and no such message has a countdown",
+			delayqueue.ErrBadOption, d.Counts)
 	case !reflect.ValueOf(one).IsZero():
 		return d, fmt.Errorf("%w: %v: belongs to one message", delayqueue.ErrBadOption, one)
 	}
@@ -165,6 +173,9 @@ func (e *Entry) plan() (p plan, err error) {
 		if _, taken := p.Options.Headers[name]; taken {
 			return p, badEntry(e.Name, "the header %q is this package's own", name)
 		}
+	}
+	if !utf8.ValidString(p.Options.Counts) {
+		return p, badEntry(e.Name, "WithCounts(%q) is no UTF-8", p.Options.Counts)
 	}
 	for name, value := range p.Options.Headers { // an entry is stored as JSON, which would change it without a word
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {

@@ -129,8 +129,11 @@ func sequenceOf(name string) string { return "schedule/" + name }
 
 // keyOf is the key of a message that is sent ahead. No two entries have the same one: the name begins at the first slash.
 func keyOf(name string, gen, instant int64) string {
-	return fmt.Sprintf("schedule@%d.%d/%s", instant, gen, name)
+	return fmt.Sprintf("%s%d.%d/%s", aheadKeys, instant, gen, name)
 }
+
+// aheadKeys is how such a key begins.
+const aheadKeys = "schedule@"
 
 // A table is the hash of a queue's entries. The field "" has a text that each change replaces. The field of skipsOf counts what an entry
 // has skipped: two numbers, and which instant was counted last. That of refusedOf says why a replica could not send for a generation of

@@ -53,8 +53,9 @@ var advices = map[check.Kind]advice{
 		byRepair + ": it deletes the record.", true},
 	check.StrayResult: {"A result whose message is gone, or was not acked. It takes up memory.",
 		byRepair + ": it deletes the result.", true},
-	check.StrayPart: {"A part of a group that is gone, or does not count it. It takes up memory.",
-		byRepair + ": it deletes the part, if its message is gone.", true},
+	check.StrayPart: {"A part of a group, or the number of acks that a countdown lacks, whose message is gone or has no such part or countdown. " +
+		"It takes up memory.",
+		byRepair + ": it deletes the field, if its message is gone.", true},
 	check.StrayLeft: {"The list of groups that left a message key names another message than a live group that did. Calls by key pass over it.",
 		byRepair + ": it takes that out of the list.", true},
 	check.NotListed: {"A group has left its message key, and the key does not list it: calls by key do not find it. It is handled as any other.",
@@ -67,9 +68,11 @@ var advices = map[check.Kind]advice{
 	check.WrongCount: {"A lease and its list differ on how much of it was not settled. If the count is too low, the lease ends too early, and " +
 		"the rest of its messages is in no structure.",
 		otherHand + ". The lease goes at its end; if messages are in no structure then, delayqueue doctor finds them.", false},
-	check.LostParts: {"Parts of a group are gone or others than they should be: evicted, or deleted by somebody. Consumers take the group " +
-		"for broken: it goes to garbage.",
-		"Use maxmemory-policy noeviction. " + otherHand + ".", false},
+	check.LostParts: {"Parts of a group are gone or others than they should be, or it is not known how many acks a countdown lacks: evicted, " +
+		"or deleted by somebody. Consumers take the group for broken: it goes to garbage. For the countdown no ack counts any more, and its " +
+		"message comes at its own instant.",
+		"Use maxmemory-policy noeviction. " + otherHand + ". Nobody knows the number: delayqueue send with --key-policy replace and " +
+			"--countdown sets another one, and delayqueue run makes the message due now.", false},
 	check.NoRecord: {"What is known of the failures of the message is gone: it will be delivered more often than its retries allow.",
 		"Nothing: its next failure or loss writes the record anew.", false},
 	check.WrongRecord: {"Record and entry of the message differ on its delivery number, so get, cancel and reschedule may not find it.",

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/go-delayqueue/delayqueue"
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/ops"
@@ -91,6 +92,7 @@ func printMessage(m *ops.MessageStatus) {
 	if m.Retention > 0 {
 		row("kept for", brief(m.Retention))
 	}
+	ackRows(m, row)
 	switch m.State {
 	case delayqueue.StateUnack:
 		row("lease ends", at(m.At))
@@ -120,6 +122,18 @@ func printMessage(m *ops.MessageStatus) {
 	row("earlier groups", strings.Join(m.Earlier, " "))
 	row("result", m.Result)
 	t.print()
+}
+
+// ackRows shows how many acks a countdown lacks, and for which key the own ack counts.
+func ackRows(m *ops.MessageStatus, row func(name string, value any)) {
+	name := "waits for"
+	if m.State != delayqueue.StatePending { // acks count on, and it waits for none
+		name = "lacks"
+	}
+	if m.Countdown > 0 {
+		row(name, fmt.Sprintf("%s of %s", humanize.Comma(int64(m.CountdownLeft)), plural(m.Countdown, "ack")))
+	}
+	row("counts for", m.Counts)
 }
 
 // errorLine is an earlier error, with its delivery and instant if they are known.

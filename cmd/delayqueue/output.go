@@ -141,6 +141,9 @@ type messageJSON struct {
 	Deadline   *time.Time        `json:"deadline,omitempty"`
 	Timeout    float64           `json:"timeout_seconds,omitempty"` // negative: none
 	Retention  float64           `json:"retention_seconds,omitempty"`
+	Countdown  int               `json:"countdown,omitempty"`
+	Missing    *int              `json:"countdown_left,omitempty"` // of a countdown
+	Counts     string            `json:"counts,omitempty"`
 	At         *time.Time        `json:"at,omitempty"`
 	Delivery   int               `json:"delivery"`
 	Failures   int               `json:"failures"`
@@ -175,6 +178,10 @@ func jsonOf(m *ops.MessageStatus) messageJSON {
 		Deadline: instant(m.Deadline), Timeout: m.Timeout.Seconds(), Retention: m.Retention.Seconds(), At: instant(m.At),
 		Delivery: m.Delivery, Failures: m.Failures,
 		Losses: m.Losses, MaxRetries: m.MaxRetries, Headers: m.Headers, LastError: m.LastError, EndedAt: instant(m.EndedAt), Consumer: m.Consumer,
+		Countdown: m.Countdown, Counts: m.Counts,
+	}
+	if m.Countdown > 0 {
+		out.Missing = &m.CountdownLeft
 	}
 	if m.Timeout < 0 {
 		out.Timeout = -1

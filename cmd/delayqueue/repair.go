@@ -26,7 +26,7 @@ var inWords = map[string]string{
 	"pending": "drop from pending: ", "ready": "drop from ready: ", "unack": "drop from unack: ", "retry": "drop from retry: ",
 	"garbage": "drop from garbage: ", "done": "drop from done: ", "key": "free key ", "place": "bring back message ", "lease": "delete from lease: ",
 	"record": "delete the record of message ",
-	"result": "delete the result of message ", "part": "delete the part ",
+	"result": "delete the result of message ", "part": "delete from parts: ",
 	"list": "set the list of groups right that left key ", "listed": "list by its key group ",
 	"alarm": "set the alarm right: member ",
 }

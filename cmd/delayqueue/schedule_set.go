@@ -50,7 +50,8 @@ func (a *app) scheduleSetCommand() *cobra.Command {
 	flags.BoolVar(&f.skip, "skip", false, "send no message while the last one lives")
 	flags.IntVar(&f.catchUp, "catch-up", 1, "how many missed messages are sent, the latest ones")
 	f.messageFlags.flags(flags, "name=value, any number; name= removes the header",
-		"not sent, or garbage, if not handed out within this time after its instant")
+		"not sent, or garbage, if not handed out within this time after its instant",
+		"message key: the ack of each message counts for the message that has this key and a countdown; empty: for none")
 	return c
 }
 
@@ -145,6 +146,7 @@ func (f *scheduleFlags) apply(c *cobra.Command, e *schedule.Entry, isNew bool) e
 	set("ttl", func() { settings.TTL = time.Duration(f.ttl) })
 	set("timeout", func() { timeout := time.Duration(f.timeout); settings.Timeout = &timeout })
 	set("keep", func() { settings.Retention = time.Duration(f.keep) })
+	set("counts", func() { settings.Counts = f.counts })
 	settings.Headers = maps.Clone(settings.Headers)
 	for name, value := range f.headers {
 		if settings.Headers == nil {
@@ -226,6 +228,7 @@ func printSchedule(s *schedule.Status, of *delayqueue.Description) {
 	if of.Retention > 0 {
 		row("kept for", brief(of.Retention))
 	}
+	row("counts for", of.Counts)
 	for _, name := range slices.Sorted(maps.Keys(of.Headers)) {
 		row("header "+name, of.Headers[name])
 	}

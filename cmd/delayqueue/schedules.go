@@ -78,6 +78,7 @@ type scheduleJSON struct {
 	End            *time.Time `json:"end,omitempty"`
 	Overlap        string     `json:"overlap"`
 	CatchUp        int        `json:"catch_up"`
+	Counts         string     `json:"counts,omitempty"`
 	Paused         bool       `json:"paused"`
 	Next           *time.Time `json:"next,omitempty"`
 	Last           *time.Time `json:"last,omitempty"`
@@ -101,6 +102,7 @@ func scheduleJSONOf(s *schedule.Status) scheduleJSON {
 		Next: instant(s.Next), Last: instant(s.Last), Overdue: instant(s.Overdue), Looked: instant(s.Looked),
 		SkippedOverlap: s.Skipped.Overlap, SkippedMissed: s.Skipped.Missed, SkippedPaused: s.Skipped.Paused,
 		Changed: instant(s.Changed), ChangedBy: s.ChangedBy, ChangeReason: s.ChangeReason, Program: s.Program,
+		Counts: delayqueue.Describe(s.Options...).Counts,
 	}
 	if s.Trouble != nil {
 		out.Trouble = s.Trouble.Error()
@@ -112,10 +114,11 @@ func scheduleJSONOf(s *schedule.Status) scheduleJSON {
 }
 
 func (a *app) scheduleTable(all []schedule.Status) *grid {
-	t := a.grid("schedule", "when", "zone", "next", "last", "skipped", "state").cutLast(7)
+	t := a.grid("schedule", "when", "zone", "next", "last", "skipped", "state", "counts for").cutLast(7)
 	for i := range all {
 		s := &all[i]
-		t.row(scheduleJSONOf(s), s.Name, whenOf(&s.Entry), cmp.Or(s.Zone, "UTC"), moment{s.Next}, moment{s.Last}, skippedOf(s), stateOf(s))
+		out := scheduleJSONOf(s)
+		t.row(out, s.Name, whenOf(&s.Entry), cmp.Or(s.Zone, "UTC"), moment{s.Next}, moment{s.Last}, skippedOf(s), stateOf(s), out.Counts)
 	}
 	return t
 }

@@ -46,6 +46,15 @@ func tellSchedules(w *world) {
 	if out := w.must("schedule", "show", "reports", "tick"); strings.Contains(out, "2099") {
 		w.Errorf("it has an end still:\n%s", out)
 	}
+	w.must("schedule", "set", "reports", "tick", "--counts", "import-42")
+	w.contains(w.must("schedule", "show", "reports", "tick"), "counts for  import-42\n")
+	w.contains(w.must("schedules", "reports"), "COUNTS FOR", "import-42")
+	w.contains(w.must("schedules", "reports", "--json"), `"catch_up":0,"counts":"import-42",`)
+	w.must("schedule", "set", "reports", "tick", "--counts", "")
+	if out := w.must("schedule", "show", "reports", "tick", "--json"); strings.Contains(out, "counts") || !strings.Contains(out, `"ttl_seconds":60`) {
+		w.Errorf("its acks count still, or more is gone: %s", out)
+	}
+	w.refused(exitUsage, "this is a key of a message of an entry", "schedule", "set", "reports", "tick", "--counts", "schedule/daily")
 	w.refused(exitRefused, "remove the schedule first", "sequences", "reports", "schedule/daily", "--drop", "--yes")
 	w.contains(w.must("schedule", "pause", "reports", "daily", "--reason", "card provider down", "--operator", "ann"), "schedule daily paused")
 	w.contains(w.must("journal", "reports"), "ann", "pause schedule", "card provider down")

@@ -16,16 +16,18 @@ import (
 type messageFlags struct {
 	ttl, timeout, keep durationFlag
 	headers            headersFlag
+	counts             string
 	retries            int
 	create             bool
 }
 
-func (f *messageFlags) flags(flags *pflag.FlagSet, header, ttl string) {
+func (f *messageFlags) flags(flags *pflag.FlagSet, header, ttl, counts string) {
 	flags.Var(&f.headers, "header", header)
 	flags.IntVar(&f.retries, "retries", 3, "retries after failures")
 	flags.Var(&f.ttl, "ttl", ttl)
 	flags.Var(&f.timeout, "timeout", "time limit of a handler; 0: none")
 	flags.Var(&f.keep, "keep", "how long the message and its result are kept after the ack")
+	flags.StringVar(&f.counts, "counts", "", counts)
 	flags.BoolVar(&f.create, "create", false, "make the queue if it does not exist")
 }
 
@@ -38,6 +40,7 @@ type sendFlags struct {
 	policy         conflictFlag
 	sequence       sequenceFlag
 	maxParts       int
+	countdown      int
 }
 
 func (a *app) sendCommand() *cobra.Command {
@@ -58,8 +61,10 @@ only with --create, because its name may be mistyped.`,
 	flags.Var(&f.policy, "key-policy", "if the key is taken: refuse the new message, or keep, replace, reschedule or append to the message that has the key")
 	flags.Var(&f.maxWait, "max-wait", "with a policy: due at most this time after the first send")
 	flags.IntVar(&f.maxParts, "max-parts", 0, "with --key-policy append: a message with so many parts is due now")
+	flags.IntVar(&f.countdown, "countdown", 0, "with --key, and --delay or --at: due when so many acks have counted (--counts), or then")
 	flags.Var(&f.sequence, "sequence", "NAME=N: message N of this sequence, refused if the sequence has reached N")
-	f.messageFlags.flags(flags, "name=value, any number", "garbage if not handed out within this time after it was due")
+	f.messageFlags.flags(flags, "name=value, any number", "garbage if not handed out within this time after it was due",
+		"message key: the ack counts for the message that has this key and a countdown")
 	flags.Var(&f.deadline, "deadline", "from this time on no delivery and no retry: the message is garbage")
 	c.MarkFlagsMutuallyExclusive("delay", "at")
 	return c
@@ -129,6 +134,8 @@ func (f *sendFlags) options(c *cobra.Command) []delayqueue.MsgOption {
 	}
 	said("max-wait", delayqueue.WithMaxWait(time.Duration(f.maxWait)))
 	said("max-parts", delayqueue.WithMaxParts(f.maxParts))
+	said("countdown", delayqueue.WithCountdown(f.countdown))
+	said("counts", delayqueue.WithCounts(f.counts))
 	said("sequence", delayqueue.WithSequence(f.sequence.name, f.sequence.number))
 	said("timeout", delayqueue.WithTimeout(time.Duration(f.timeout)))
 	said("deadline", delayqueue.WithDeadline(f.deadline.Time))

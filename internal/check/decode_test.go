@@ -54,12 +54,12 @@ func TestDecodeEnvelope(t *testing.T) {
 
 func TestDecodeEnvelopeFields(t *testing.T) {
 	const head = "\x021700000000000000\x00\x01k"
-	good := head + "\x85\x01\x09" + "\x84\x01\x0b" + "\x83\x01\x07" + "\x82\x101700000000000009" + "\x81\x0d00120000345gk" + "\x7f\x05other" +
+	good := head + "\x87\x03all" + "\x86\x0a0000000017" + "\x85\x01\x09" + "\x84\x01\x0b" + "\x83\x01\x07" + "\x82\x101700000000000009" + "\x81\x0d00120000345gk" + "\x7f\x05other" +
 		"\x05\x101700000000000008" + "\x04\x01\x05" + "\x03\x02\xac\x02" + "\x02\x05\x01\x01a\x01b" + "\x01\x04load"
 	want := Envelope{Version: 2, Due: 1_700_000_000_000_000, Key: "k", Retries: 300, TTL: 5, Payload: "load", Size: len(good),
 		Headers: map[string]string{"a": "b"},
 		Latest:  1_700_000_000_000_008, KeyHold: 11, Deadline: 1_700_000_000_000_009, Timeout: 7, Retention: 9, Parts: 12,
-		PartBytes: 345, GroupKey: "gk"}
+		PartBytes: 345, GroupKey: "gk", Countdown: 17, Counts: "all"}
 	if e := decodeEnvelope(good); !reflect.DeepEqual(e, want) {
 		t.Errorf("decoded %+v", e)
 	}
@@ -81,6 +81,16 @@ func TestDecodeEnvelopeFields(t *testing.T) {
 		{"rising types", "\x03\x01\x05\x04\x01\x05\x01\x00", "field 4 stands behind field 3"},
 		{"a type twice", "\x07\x00\x07\x00\x01\x00", "field 7 stands behind field 7"},
 		{"type 0", "\x07\x00\x00\x00", "field 0 stands behind field 7"},
+		{"countdown 0", "\x86\x0a0000000000\x01\x00", `countdown is "0000000000", want 10 digits from 1 to 1000000000`},
+		{"countdown above the most", "\x86\x0a1000000001\x01\x00", `countdown is "1000000001", want 10 digits from 1 to 1000000000`},
+		{"countdown of letters", "\x86\x0a000000000x\x01\x00", `countdown is "000000000x", want 10 digits from 1 to 1000000000`},
+		{"countdown with a sign", "\x86\x0a+000000003\x01\x00", `countdown is "+000000003", want 10 digits from 1 to 1000000000`},
+		{"countdown of 9 digits", "\x86\x09000000003\x01\x00", "ends within its countdown: 9 bytes, want 10"},
+		{"countdown of 11 digits", "\x86\x0b00000000030\x01\x00", "field 134 has 1 bytes too many"},
+		{"counts for nothing", "\x87\x00\x01\x00", "the key for which it counts has 0 bytes, want 1 to 512"},
+		{"counts for a key too long", "\x87\x81\x04" + strings.Repeat("k", 513) + "\x01\x00",
+			"the key for which it counts has 513 bytes, want 1 to 512"},
+		{"counts behind a countdown", "\x86\x0a0000000003\x87\x01k\x01\x00", "field 135 stands behind field 134"},
 		{"key hold 0", "\x84\x01\x00\x01\x00", "key hold is 0 though it has a field"},
 		{"latest instant cut short", "\x05\x03170\x01\x00", "ends within its latest instant: 3 bytes, want 16"},
 		{"retries 0", "\x03\x01\x00\x01\x00", "retry count is 0 though it has a field"},

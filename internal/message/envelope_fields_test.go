@@ -23,6 +23,12 @@ func (e *Envelope) inFields(others map[byte]string) string {
 	if e.TTL > 0 {
 		fields[fieldTTL] = string(binary.AppendUvarint(nil, uint64(e.TTL/time.Microsecond)))
 	}
+	if e.Counts != "" {
+		fields[fieldCounts] = e.Counts
+	}
+	if e.Countdown != 0 {
+		fields[fieldCountdown] = fmt.Sprintf("%010d", e.Countdown)
+	}
 	if e.Retention != 0 {
 		fields[fieldRetention] = string(binary.AppendUvarint(nil, uint64(e.Retention/time.Microsecond)))
 	}
@@ -107,6 +113,21 @@ func TestEnvelopeFieldsBroken(t *testing.T) {
 		"a deadline of letters":      "\x82\x10171720000000000x\x01\x00",
 		"a timeout without a number": "\x83\x00\x01\x00",
 		"a timeout and more":         "\x83\x02\x05\x05\x01\x00",
+		"a countdown of 0":           "\x86\x0a0000000000\x01\x00",
+		"a countdown above the most": "\x86\x0a1000000001\x01\x00",
+		"a countdown of nines":       "\x86\x0a9999999999\x01\x00",
+		"a countdown of no digit":    "\x86\x00\x01\x00",
+		"a countdown of 9 digits":    "\x86\x09000000003\x01\x00",
+		"a countdown of 11 digits":   "\x86\x0b00000000030\x01\x00",
+		"a countdown of letters":     "\x86\x0a000000000x\x01\x00",
+		"a countdown with a sign":    "\x86\x0a+000000003\x01\x00",
+		"a countdown below zero":     "\x86\x0a-000000003\x01\x00",
+		"a countdown with blanks":    "\x86\x0a         3\x01\x00",
+		"a countdown by tostring":    "\x86\x0a000001e+08\x01\x00",
+		"counts for no key":          "\x87\x00\x01\x00",
+		"counts for a key too long":  "\x87\x81\x04" + strings.Repeat("k", 513) + "\x01\x00",
+		"counts behind a countdown":  "\x86\x0a0000000003\x87\x01k\x01\x00",
+		"counts, cut short":          "\x87\x02k",
 	} {
 		if e, err := DecodeEnvelope(head + raw); !errors.Is(err, errBadEnvelope) || !reflect.DeepEqual(e, Envelope{}) {
 			t.Errorf("%s: %+v, %v", name, e, err)
@@ -119,6 +140,8 @@ func FuzzEnvelopeFields(f *testing.F) {
 	const lastInstant = 9_999_999_999_999_999
 	f.Add(int64(1_717_200_000_000_000), "order-42", 3, int64(600e6), int64(0), int64(0), "trace", "7f3a", "close", byte(100), "other")
 	f.Add(int64(0), "", 0, int64(0), int64(1), int64(-1), "", "", "", byte(128), "")
+	f.Add(int64(1_717_200_000_000_000), "all", 8, int64(1), int64(0), int64(0), "l", "x", "y", byte(134), "")
+	f.Add(int64(1_717_200_000_000_000), "order-42", 3, int64(0), int64(5), int64(6), "trace", "7f3a", "close", byte(135), "k")
 	f.Add(int64(lastInstant), "\xff\x00", math.MaxInt32, int64(1), int64(lastInstant), int64(math.MaxInt64), "", "x", "\x01\x00", byte(0), "")
 	f.Fuzz(func(t *testing.T, due int64, key string, retries int, ttl, deadline, timeout int64, name, value,
 		payload string, kind byte, other string) {
@@ -136,12 +159,15 @@ func FuzzEnvelopeFields(f *testing.F) {
 		if kind%3 == 1 {
 			e.Group = Group{Count: 2 + e.Retries%(MaxParts-1), Bytes: len(other), key: name}
 		}
+		if kind%4 == 2 {
+			e.Countdown, e.Counts = min(e.Retries, MaxCountdown), name[:min(len(name), MaxKey)]
+		}
 		if name+value != "" {
 			e.Headers = map[string]string{name: value}
 		}
 		var others map[byte]string
 		if kind > fieldSince && kind != fieldParts && kind != fieldDeadline && kind != fieldTimeout &&
-			kind != fieldKeyHold && kind != fieldRetention {
+			kind != fieldKeyHold && kind != fieldRetention && kind != fieldCountdown && kind != fieldCounts {
 			others = map[byte]string{kind: other}
 		}
 		raw := e.inFields(others)

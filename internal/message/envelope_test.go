@@ -46,10 +46,16 @@ func sampleEnvelopes() map[string]Envelope {
 		"group":           {Due: 12, Retries: 3, Key: "g", Group: Group{Count: 1}, Payload: "x"},
 		"full group": {Due: 12, Retries: 3, Group: Group{Count: MaxParts, Bytes: 5, key: strings.Repeat("k", 512)},
 			Latest: 7, Deadline: 8, Payload: "x"},
+		"countdown":         {Due: 12, Key: "all", Countdown: 1, Payload: "x"},
+		"longest countdown": {Due: 12, Key: "all", Countdown: MaxCountdown},
+		"counts":            {Due: 12, Retries: 3, Counts: "all", Payload: "x"},
+		"counts for the longest key, of every byte": {Due: 12, Key: strings.Repeat("k", 512), Counts: all.String() + all.String()},
+		"a group that waits, and counts itself": {Due: 12, Retries: 3, Key: strings.Repeat("k", 512), Countdown: 3, Counts: strings.Repeat("c", 512),
+			Group: Group{Count: 2, Bytes: 5}, Payload: "x"},
 		"retention":  {Due: 12, Retries: 3, Retention: 90 * 24 * time.Hour, Payload: "x"},
 		"no timeout": {Due: 12, Retries: 3, Timeout: NoTimeout, Payload: "x"},
 		"all fields": {Due: 1_717_200_000_000_000, Key: "fields", Retries: 300, TTL: time.Hour, Headers: headers, Payload: all.String(),
-			Deadline: 1_717_200_000_000_001, Timeout: time.Minute, Retention: time.Second},
+			Deadline: 1_717_200_000_000_001, Timeout: time.Minute, Retention: time.Second, KeyHold: time.Hour, Countdown: 42, Counts: "others"},
 		"a long payload": {Due: 1, Payload: strings.Repeat("0123456789", 100_000)},
 	}
 }
@@ -88,6 +94,8 @@ func TestEnvelopeInRedis(t *testing.T) {
 		want := sent[id]
 		if got.Problem != "" || got.Due != want.Due || got.Key != want.Key || got.Retries != int64(want.Retries) ||
 			got.TTL != want.TTL.Microseconds() || got.Deadline != want.Deadline || got.Timeout != want.Timeout.Microseconds() ||
+			got.Since != want.Since || got.Latest != want.Latest || got.KeyHold != want.KeyHold.Microseconds() ||
+			got.Retention != want.Retention.Microseconds() || got.Countdown != int64(want.Countdown) || got.Counts != want.Counts ||
 			got.Parts != int64(want.Group.Count) || got.PartBytes != int64(want.Group.Bytes) || got.GroupKey != want.Group.key ||
 			got.Payload != want.Payload || !maps.Equal(got.Headers, want.Headers) {
 			t.Errorf("stored %+v, want %+v", got, want)
