@@ -1,0 +1,53 @@
+package message
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// frozen are envelopes byte for byte. Redis holds messages that an older release has written, so a line may be added here, and none may change.
+var frozen = map[string]struct {
+	raw  string
+	want Envelope
+}{
+	"version 1": {"\x011790000000000000\x00\x08order-42\x03\x03\x80\x8c\x8d\x9e\x02\x01\x05trace\x047f3aclose",
+		Envelope{Due: 1790000000000000, Key: "order-42", Retries: 3, TTL: 10 * time.Minute, Headers: map[string]string{"trace": "7f3a"}, Payload: "close"}},
+	"version 1 with nothing": {"\x010000000000000001\x00\x00\x00\x00", Envelope{Due: 1}},
+	"version 2": {"\x021790000000000000\x00\x01k" + "\x85\x03\xc0\x84\x3d" + "\x84\x04\x80\x87\xa7\x0e" + "\x83\x01\x07" + "\x82\x101790000000000009" +
+		"\x06\x101790000000000008" + "\x05\x101790000000000007" + "\x04\x01\x05" + "\x03\x02\xac\x02" + "\x02\x05\x01\x01a\x01b" + "\x01\x04load",
+		Envelope{Due: 1790000000000000, Key: "k", Retries: 300, TTL: 5 * time.Microsecond, Since: 1790000000000008, Latest: 1790000000000007,
+			Deadline: 1790000000000009, Timeout: 7 * time.Microsecond, KeyHold: 30 * time.Second, Retention: time.Second,
+			Headers: map[string]string{"a": "b"}, Payload: "load"}},
+	"no timeout": {"\x021790000000000000\x00\x00\x83\x01\x00\x01\x00", Envelope{Due: 1790000000000000, Timeout: NoTimeout}},
+	"a group": {"\x021790000000000000\x00\x01g\x81\x0b00120000345\x01\x05first",
+		Envelope{Due: 1790000000000000, Key: "g", Group: Group{Count: 12, Bytes: 345}, Payload: "first"}},
+	"a group that left its key": {"\x021790000000000000\x00\x00\x81\x0c00010000000g\x01\x00",
+		Envelope{Due: 1790000000000000, Group: Group{Count: 1, key: "g"}}},
+	"a countdown": {"\x021790000000000000\x00\x03all\x86\x0a0000000300\x03\x01\x03\x01\x04done",
+		Envelope{Due: 1790000000000000, Key: "all", Countdown: 300, Retries: 3, Payload: "done"}},
+	"the longest countdown": {"\x021790000000000000\x00\x03all\x86\x0a1000000000\x01\x00",
+		Envelope{Due: 1790000000000000, Key: "all", Countdown: 1_000_000_000}},
+	"counts": {"\x021790000000000000\x00\x00\x87\x03all\x03\x01\x03\x01\x04work",
+		Envelope{Due: 1790000000000000, Counts: "all", Retries: 3, Payload: "work"}},
+	"counts for the longest key": {"\x021790000000000000\x00\x00\x87\x80\x04" + strings.Repeat("c", 512) + "\x01\x00",
+		Envelope{Due: 1790000000000000, Counts: strings.Repeat("c", 512)}},
+	"a group with a countdown that counts": {"\x021790000000000000\x00\x03all\x87\x05above\x86\x0a0000000002\x85\x03\xc0\x84\x3d\x81\x0b00020000003\x01\x05first",
+		Envelope{Due: 1790000000000000, Key: "all", Counts: "above", Countdown: 2, Retention: time.Second, Group: Group{Count: 2, Bytes: 3}, Payload: "first"}},
+}
+
+// TestFrozenEnvelopes: envelopes of older releases stay readable, and the library writes them byte for byte.
+func TestFrozenEnvelopes(t *testing.T) {
+	for name, c := range frozen {
+		if got, err := DecodeEnvelope(c.raw); err != nil || !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%s: %+v, %v; want %+v", name, got, err, c.want)
+		}
+		if raw := c.want.Encode(When{Us: c.want.Due, Absolute: true}); raw != c.raw {
+			t.Errorf("%s is written %q, want %q", name, raw, c.raw)
+		}
+		if raw := c.want.Encode(When{Us: 1}); raw != c.raw[EnvelopeHead:] {
+			t.Errorf("%s after a delay is written %q, want %q", name, raw, c.raw[EnvelopeHead:])
+		}
+	}
+}
