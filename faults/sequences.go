@@ -67,12 +67,14 @@ type relayer struct {
 }
 
 // relay sends the rows of all outboxes until all are there.
-func relay(ctx context.Context, r relayer) {
-	r.begun, r.over, r.batch, r.pause = time.UnixMicro(r.order.Begun), r.order.Load.Over, step, 60*time.Millisecond
-	r.options = func(int64) []delayqueue.MsgOption { return []delayqueue.MsgOption{withSomeDelay(r.order.Load)} }
+func relay(ctx context.Context, template relayer) {
+	l := template.order.Load
 	var all sync.WaitGroup
 	for i := range outboxes {
-		r.outbox = outboxName(i)
+		r := template
+		r.outbox, r.batch, r.pause = outboxName(i), step, 60*time.Millisecond
+		r.begun, r.over = time.UnixMicro(r.order.Begun), l.Over
+		r.options = func(int64) []delayqueue.MsgOption { return []delayqueue.MsgOption{withSomeDelay(l)} }
 		all.Go(func() { r.sendAll(ctx) })
 	}
 	all.Wait()

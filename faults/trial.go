@@ -316,8 +316,9 @@ func (t *trial) await(what string, limit time.Duration, ok func() bool) {
 	deadline := time.Now().Add(limit)
 	for !ok() {
 		if time.Now().After(deadline) {
+			t.Errorf("did not happen within %v: %s (%s)", limit, what, counts(t.read()))
 			t.dump()
-			t.Fatalf("did not happen within %v: %s (%s)", limit, what, counts(t.read()))
+			runtime.Goexit()
 		}
 		t.wait(poll)
 	}
