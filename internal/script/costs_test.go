@@ -281,7 +281,7 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 		{"settle, 1 ack that a message follows", func() { c.hour(); c.hand(1) },
 			func() { c.r.done(then(acksOf(1)[0], dueAlike(1, 2*time.Hour)...)) }, 15 + 4 + 2 + 2},
 		{"settle, 1 ack that 10 with keys follow", func() { c.hour(); c.hand(1) },
-			func() { c.r.done(then(acksOf(1)[0], dueAlike(10, 2*time.Hour, "k")...)) }, 15 + 4 + 10*4 + 5},
+			func() { c.r.done(then(acksOf(1)[0], dueAlike(10, 2*time.Hour, "k")...)) }, 15 + 4 + 10*4 + 3},
 		{"settle, 10 acks that count", func() { c.send(waitsFor(20, msg("p", time.Hour, keyed("k")))); c.hand(10) },
 			func() { c.r.done(countingAcks(10)...) }, 15 + 10*3 + 10*4 + 2},
 		{"settle, 10 acks that count, the last one among them", func() { c.send(waitsFor(10, msg("p", time.Hour, keyed("k")))); c.hand(10) },

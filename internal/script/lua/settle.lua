@@ -31,11 +31,11 @@
 --       lease, and at most 2 for each ack. 7 more for all other outcomes together, and O(log n) for each.
 --       More: 5 if there is too much garbage, of at most 500 messages; 4 if anything is done, 6 if there is too much of that, up to 13
 --       if some was acked just now (at most 100 messages more than came in go, and the records of up to 4 times as many are read);
---       for each send as in put, 2 for all, 5 if any has a key; 3 for each ack that counts, 4 more for the last, and 2 for all; 1 for each ack whose key
---       stays taken, 1 for all; if anything was superseded 1 for each record, 2 for all, 4 for each that was; for each ack of a group
---       O(parts) and 1, 2 more if it has left its key, and 1 for all; 1 for each place that is kept; 2 if a message that is due waits for a place; 1 to throttle.
--- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md, if each delivery is settled once. The first write is an HDEL or a ZREM: a full
---       server lets the rest pass.
+--       for each send as in put, 2 for all, 3 if any has a key, 5 if any has a policy; 3 for each ack that counts, 4 more for the last,
+--       2 for all; 1 for each ack whose key stays taken, 1 for all; if anything was superseded 1 for each record, 2 for all, 4 for each
+--       that was; for each ack of a group O(parts) and 1, 2 more if it has left its key, 1 for all; 1 for each place that is kept; 2 if
+--       a message that is due waits for a place; 1 to throttle.
+-- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md, if each delivery is settled once. A full server lets it pass, as it begins with HDEL or ZREM.
 
 -- from time: now, us, whole
 -- from call: field, STALE, recall, guard, mark, remember
@@ -66,7 +66,7 @@ end
 local throttle = 0 -- us for which nothing is handed out
 local first -- the first instant at which any message is due that was not
 local holdEnds -- the first end of a hold, if any begins
-local outcomes, stopped, answers = plain, '', '' -- so many so far; how many, if that is not all; of sends, but those that were stored
+local outcomes, stopped, answers = plain, '0', '' -- so many so far; how many, if that is not all; of sends, but those that were stored
 if FIELDS then
   redis.call('ZREM', KEYS.unack, '') -- the first write, if there were no plain acks
   -- step follow, outcome, records
@@ -115,6 +115,6 @@ if limited and string.sub(ARGV[3], 1, 1) ~= '+' then
 end
 overflow = overflow > 0 and us(overflow) or '0'
 doneOverflow = doneOverflow > 0 and us(doneOverflow) or '0'
-local others = (ended .. stopped .. answers) ~= '' and ';' .. ended .. ';' .. stopped .. ';' .. answers or ''
+local others = (ended .. answers ~= '' or stopped ~= '0') and ';' .. ended .. ';' .. stopped .. ';' .. answers or ''
 remember(overflow .. ' ' .. doneOverflow .. ' ' .. void .. others)
-return {us(now), overflow, doneOverflow, void, answers, ended, stopped ~= '' and stopped or '0'}
+return {us(now), overflow, doneOverflow, void, answers, ended, stopped}

@@ -13,7 +13,7 @@
 -- from group: partsof
 -- from record: tagof
 -- from keys: holderof, named
--- from edit: noted, soonest, write, edited, stamp, redueto, LATEST
+-- from edit: noted, soonest, edited, stamp, redueto, LATEST
 -- from countdown: setacksleft
 -- from change: change
 
@@ -34,29 +34,40 @@ local function dueof(id)
   return score and scored(score) or now
 end
 
--- store(id, envelope, due, key, acks) makes a new message pending, and returns the answer.
+-- store(id, envelope, due, key, acks) makes a new message pending, and returns the answer. acks: its countdown.
 local function store(id, envelope, due, key, acks)
   if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
   redis.call('ZADD', KEYS.pending, us(due), id)
-  write(id, envelope)
+  redis.call('HSET', KEYS.msg, id, envelope)
   if acks > 0 then
     setacksleft(id, acks)
     noted.grown = true
   end
   soonest(due)
-  noted.stored = noted.stored + 1
+  noted.stored, noted.longest = noted.stored + 1, math.max(noted.longest, #envelope)
   return '+' .. us(due)
 end
 
--- send(own, acks, word, …) stores a message, or does what its word says, and returns the answer; nil if the call has no room to read
--- the other message, and nothing was done. own: the id of the acked message that it follows, which may keep the key; acks: its countdown.
+-- sendnew(own, acks, word, …) stores a message if its word is 'refuse', and returns the answer. own: the id of the acked message that it
+-- follows, which may keep the key.
+local function sendnew(own, acks, _, delay, version, id, envelope)
+  local other, due = complete(tonumber(delay), version, envelope)
+  local key, holder, acked = keyof(other), nil, nil
+  if key ~= '' then holder, acked = holderof(key) end
+  if holder and not (acked and holder == own) then return named(holder, acked) end -- else it is held on after this message (freekey)
+  return store(id, other, due, key, acks)
+end
+
+-- send(own, acks, word, …) stores a message, or does what any word says, and returns the answer; nil if the call has no room to read
+-- the other message, and nothing was done.
 local function send(own, acks, word, delay, version, id, envelope, wait, timed, room)
+  if word == 'refuse' then return sendnew(own, acks, word, delay, version, id, envelope) end
   local other, due = complete(tonumber(delay), version, envelope)
   local key, answer, latest = keyof(other), nil, wait and wait ~= '0' and now + wait or nil
   local holder, acked, size
   if key ~= '' then holder, acked, size = holderof(key) end
-  if acked and holder == own then holder, acked = nil, nil end -- it is held on after this message (freekey)
-  if holder and (word == 'refuse' or acked and word ~= 'keep') then -- nothing waits of an acked message
+  if acked and holder == own then holder, acked = nil, nil end
+  if acked and word ~= 'keep' then -- nothing waits of an acked message
     return named(holder, acked)
   elseif acked then
     answer = '0'

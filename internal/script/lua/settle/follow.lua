@@ -1,5 +1,5 @@
 -- What an ack does besides: messages follow it, and it counts for a message with a countdown.
--- takes: follows, counts, FIELDS, answers, first
+-- takes: follows, changes, counts, FIELDS, answers, first
 -- gives: follow, behindsends, fits, count
 -- from time: us
 -- from edit: noted
@@ -8,8 +8,14 @@
 -- behindsends(i) is where the sends end that begin at ARGV i.
 local follow, behindsends
 if follows then
-  -- from put: send
-  local sends = 0 -- so many so far
+  local act, sends = nil, 0 -- what makes a send; so many so far
+  if changes then
+    -- from put: send
+    act = send
+  else
+    -- from put: sendnew
+    act = sendnew
+  end
   follow = function(from, behind, id)
     local acks, i = 0, from
     while i < behind do
@@ -17,7 +23,7 @@ if follows then
       if word == 'countdown' then
         acks = tonumber(ARGV[i + 1])
       else
-        local answer = id and send(id, acks, unpack(ARGV, i, i + FIELDS[word])) or '+'
+        local answer = id and act(id, acks, unpack(ARGV, i, i + FIELDS[word])) or '+'
         sends, acks = sends + 1, 0
         if string.sub(answer, 1, 1) ~= '+' then answers = answers .. us(sends) .. answer .. ' ' end
       end

@@ -1,5 +1,5 @@
 -- An outcome begins: is its delivery held, and was it superseded?
--- takes: left, settled, lists, overtaken, follows, isvoid, ended, replaced, outcomes
+-- takes: left, settled, lists, overtaken, changes, isvoid, ended, replaced, outcomes
 -- gives: finishes, overrun, holds, begin, errorsOf
 -- from time: now, us
 -- from record: split, failure
@@ -8,7 +8,7 @@
 -- from edit: noted
 
 local isOver, finishes -- superseded and finish, if any delivery may be superseded
-if overtaken or follows then
+if overtaken or changes then
   -- from record: superseded, finish
   isOver, finishes = superseded, finish
 end

@@ -1,11 +1,11 @@
 -- Keys that the records may touch are read, before the first write.
 -- takes: plain, before, firstHold, groups, overtaken
--- gives: FIELDS, follows, counts, clearAll, unlist
+-- gives: FIELDS, follows, changes, counts, clearAll, unlist
 -- from call: guard
 -- from message: keyof
 
 local FIELDS -- how many fields each word has
-local follows, counts -- the words of sends (PUTS), if anything follows an ack; true if any ack counts
+local follows, changes, counts -- the words of sends (PUTS), if anything follows an ack; a send may change another message; an ack counts
 local unlist, clearAll -- setleft and clear, if there are groups
 if #ARGV > before + plain then
   FIELDS = {ack = 4, done = 8, ready = 7, garbage = 8, retry = 8, throttle = 8, hold = 1, group = 1, overrun = 1, counts = 1, countdown = 1}
@@ -21,11 +21,14 @@ if #ARGV > before + plain then
     end
     keeps, keyed, counts = keeps or word == 'done', keyed or word == 'hold', counts or word == 'counts'
     grown = grown or word == 'group' or word == 'append' or word == 'countdown'
-    if follows and follows[word] and not keyed then keyed = keyof(ARGV[i + 4], ARGV[i + 1] ~= '' and 0 or nil) ~= '' end
+    if follows and follows[word] then
+      changes = changes or word ~= 'refuse'
+      keyed = keyed or keyof(ARGV[i + 4], ARGV[i + 1] ~= '' and 0 or nil) ~= ''
+    end
     i = i + 1 + FIELDS[word]
   end
   if follows or counts then guard(redis.call('ZCARD', KEYS.pending)) end
-  if keeps or follows and keyed then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
+  if keeps or changes then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
   if keyed then guard(redis.call('ZCARD', KEYS.held)) end
   if grown or counts then guard(redis.call('HLEN', KEYS.parts)) end
   if grown then
