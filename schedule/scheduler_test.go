@@ -2,6 +2,7 @@ package schedule
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,14 @@ func TestBadEntries(t *testing.T) {
 		"delay=0s: belongs": {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithDelay(0)}},
 		"use WithMsgTTL": {Name: "e", Every: time.Second,
 			Options: []delayqueue.MsgOption{delayqueue.WithDeadline(time.Now())}},
-		"option 1 is nil": {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{nil}},
+		"let its handler send the message that waits, or name it with Then": {Name: "e", Every: time.Second,
+			Options: []delayqueue.MsgOption{delayqueue.WithCountdown(5)}},
+		`WithCounts("schedule/e"): this is a key of a message of an entry`: {Name: "e", Every: time.Second, Overlap: Skip,
+			Options: []delayqueue.MsgOption{delayqueue.WithCounts("schedule/e")}},
+		`WithCounts("schedule@1.2/e"): this is a key`: {Name: "e", Every: time.Second,
+			Options: []delayqueue.MsgOption{delayqueue.WithCounts("schedule@1.2/e")}},
+		`WithCounts("\xff") is no UTF-8`: {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithCounts("\xff")}},
+		"option 1 is nil":                {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{nil}},
 		`the header "schedule" is this package's`: {Name: "e", Every: time.Second,
 			Options: []delayqueue.MsgOption{delayqueue.WithHeader("schedule", "x")}},
 		`header "a": "\xff" is no UTF-8`: {Name: "e", Every: time.Second,
@@ -108,6 +116,43 @@ func TestSetAgain(t *testing.T) {
 	f.must(f.s.Set(f.ctx(), e))
 	if r, err := readRecord(text()); err != nil || r.Paused || r.Gen != 11 { // it goes on where it was
 		t.Errorf("%s, %v", text(), err)
+	}
+}
+
+// TestCounts: the ack of each message of an entry counts for the message that waits, and the entry says so. An entry without it stays as it is.
+func TestCounts(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	e := Entry{Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithRetryCount(3), delayqueue.WithCounts("<import-42>")}}
+	f.must(f.s.Set(f.ctx(), e))
+	text, _ := f.stored("e")
+	if !strings.Contains(text, `"options":{"counts":"\u003cimport-42\u003e","retries":3}`) {
+		t.Errorf("it is stored as %s", text)
+	}
+	const without = `{"v":1,"gen":1,"since":1,"cron":"0 0 1 1 *","options":{"retries":3}}`
+	f.must(f.cli.HSet(f.ctx(), f.s.table.key, "without", without).Err())
+	all, err := f.s.List(f.ctx())
+	if err != nil || len(all) != 2 || delayqueue.Describe(all[0].Options...).Counts != "<import-42>" || all[1].Broken != nil ||
+		delayqueue.Describe(all[1].Options...).Counts != "" {
+		t.Fatalf("%+v, %v", all, err)
+	}
+	f.must(f.s.Set(f.ctx(), all[0].Entry)) // as it is listed
+	if now, _ := f.stored("e"); now != text {
+		t.Errorf("%s, want %s", now, text)
+	}
+	if without := f.rec("without").text(); strings.Contains(without, "counts") {
+		t.Errorf("%s", without)
+	}
+
+	_, err = f.pub.Send(f.ctx(), "waits", delayqueue.WithKey("<import-42>"), delayqueue.WithDelay(time.Hour), delayqueue.WithCountdown(3))
+	f.must(err)
+	_, err = f.s.RunNow(f.ctx(), "e") // it counts, too
+	f.must(err)
+	got := f.consume(nil)
+	f.run(f.s)
+	f.until("the message that waits comes", func() bool { return slices.Contains(got.payloads(), "waits") })
+	if n := slices.Index(got.payloads(), "waits"); n < 3 {
+		t.Errorf("it came after %d messages", n)
 	}
 }
 

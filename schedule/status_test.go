@@ -82,6 +82,7 @@ func TestWhatCannotBeSentIsSeen(t *testing.T) {
 	f.must(f.s.Set(f.ctx(), Entry{Name: "large", Every: time.Second, Payload: strings.Repeat("x", 3000)}))
 	f.must(f.cli.HSet(f.ctx(), f.s.table.key,
 		"retries", `{"v":1,"gen":1,"since":1,"every":5,"options":{"retries":-5}}`,
+		"waits", `{"v":1,"gen":1,"since":1,"every":5,"options":{"countdown":5}}`,
 		"a\nname", `{"v":1,"gen":1,"since":1,"every":5}`,
 		"last", fmt.Sprintf(`{"v":1,"gen":%d,"since":1,"every":5}`, maxGen),
 		"newer", `{"v":2,"gen":1,"since":1,"every":5}`,
@@ -95,10 +96,10 @@ func TestWhatCannotBeSentIsSeen(t *testing.T) {
 	if one := f.status("large"); one.Broken != nil || !strings.Contains(one.Trouble.Error(), "2000") {
 		t.Errorf("%+v", one)
 	}
-	if n, err := f.s.Stuck(f.ctx()); err != nil || len(n) != 6 || n["refused"] != 1 || n["unreadable"] != 6 {
+	if n, err := f.s.Stuck(f.ctx()); err != nil || len(n) != 6 || n["refused"] != 1 || n["unreadable"] != 7 {
 		t.Errorf("stuck are %v, %v", n, err)
 	}
-	for _, name := range []string{"retries", "a\nname", "last", "newer", "field", "option"} {
+	for _, name := range []string{"retries", "waits", "a\nname", "last", "newer", "field", "option"} {
 		one := f.status(name)
 		if newer := slices.Contains([]string{"newer", "field", "option"}, name); one.Broken == nil || !errors.Is(one.Trouble, ErrBadEntry) ||
 			errors.Is(one.Broken, ErrNewer) != newer || !one.Next.IsZero() {
@@ -120,7 +121,7 @@ func TestWhatCannotBeSentIsSeen(t *testing.T) {
 			t.Errorf("%s became %s", before, after)
 		}
 	}
-	for _, name := range []string{"retries", "a\nname", "last", "newer", "field"} {
+	for _, name := range []string{"retries", "waits", "a\nname", "last", "newer", "field"} {
 		f.must(f.s.Remove(f.ctx(), name))
 	}
 	f.must(f.s.Set(f.ctx(), Entry{Name: "large", Every: time.Second, Payload: "small"}))

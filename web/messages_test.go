@@ -3,15 +3,18 @@ package web
 import (
 	"context"
 	"fmt"
+	"html"
 	"log/slog"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
+	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/internal/testkit"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/go-delayqueue/delayqueue/schedule"
@@ -111,6 +114,46 @@ func TestErrorsOfMessage(t *testing.T) {
 	for _, e := range m.LastErrors {
 		f.sees(body, fmt.Sprintf("Delivery %d <time", e.Delivery), fmt.Sprintf("Delivery %d went wrong", e.Delivery))
 		f.sees(zh, fmt.Sprintf("第 %d 次派发 <time", e.Delivery), fmt.Sprintf("第 %d 次派发出错", e.Delivery))
+	}
+}
+
+// A message that waits says how many acks are missing, and one whose ack counts for which key, in both languages. Jobs delete both whole.
+func TestCountdownPage(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	const key = "\u202e<script>&q=mails"
+	hour := delayqueue.WithDelay(time.Hour)
+	total := f.sent("orders", "total", delayqueue.WithKey(key), hour, delayqueue.WithCountdown(1500))
+	row := f.sent("orders", "row", hour, delayqueue.WithCounts(key))
+	page := func(id string, more ...any) string {
+		return f.get(address("message", append([]any{"q", "orders", "id", id}, more...)...)).body
+	}
+	f.sees(page(total), "<dt>Waits for acks</dt><dd>1,500 of 1,500</dd>")
+	f.sees(page(total, "lang", "zh"), "<dt>还需确认数</dt><dd>1,500 / 1,500</dd>")
+	f.lacks(page(total), "Its ack counts")
+	if all := languages[1].factsOf(&ops.MessageStatus{State: delayqueue.StateRetry, Countdown: 5}); !slices.Contains(all, fact{"缺少的确认数", "0 / 5"}) {
+		t.Errorf("of a message that was handed out: %v", all)
+	}
+	for _, body := range []string{page(row), page(row, "lang", "zh")} {
+		f.sees(body, `<code class="foreign">\u202e&lt;script&gt;&amp;q=mails</code></a>`)
+		f.lacks(body, "<script>", "\u202e", "<dt>Waits for acks", "<dt>还需确认数")
+		to := regexp.MustCompile(`(?:Its ack counts for the key|其确认计入键) <a href="([^"]+)"`).FindStringSubmatch(body)
+		if to == nil {
+			t.Fatalf("no link to the message that waits:\n%s", body)
+		}
+		f.sees(f.get(html.UnescapeString(to[1])).body, `<h1 class="name"><code>`+total)
+	}
+
+	counted, _ := f.counted(address("plan", "q", "orders", "do", "run", "state", "pending", "contains", "row", "count", "1"))
+	f.sees(f.finish(counted), "finished")
+	f.consume("orders", func(context.Context, *delayqueue.Message) error { return nil })
+	f.is("orders", row, delayqueue.StateGone)
+	f.sees(page(total), "1,499 of 1,500")
+	f.sees(f.get(address("messages", "q", "orders", "text", key[3:])).body, total)
+	f.batch("orders", "more ", 3)
+	counted, _ = f.counted(address("plan", "q", "orders", "do", "delete", "state", "pending", "count", "1"))
+	f.sees(f.finish(counted, "confirm", "orders"), "finished")
+	if s := check.Assert(t, f.cli, "dq", "orders"); len(s.Messages) != 0 || len(s.Missing) != 0 {
+		t.Errorf("what is left:\n%s", s.Dump())
 	}
 }
 

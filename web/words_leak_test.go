@@ -106,7 +106,8 @@ func englishOf(t *testing.T, page string) (found []string) {
 // No English is left on a Chinese page, beside what others have written.
 func TestChinesePagesAreChinese(t *testing.T) {
 	f := newFixture(t, Config{Authorize: allowed})
-	id := f.sent("1", `{"1":1}`, delayqueue.WithDelay(time.Hour), delayqueue.WithKey("1"), delayqueue.WithHeader("1", "1"))
+	id := f.sent("1", `{"1":1}`, delayqueue.WithDelay(time.Hour), delayqueue.WithKey("1"), delayqueue.WithHeader("1", "1"),
+		delayqueue.WithCountdown(2), delayqueue.WithCounts("2"))
 	s := schedule.New(delayqueue.NewPublisher("1", f.cli))
 	for _, e := range []schedule.Entry{
 		{Name: "1", Cron: "30 3 * * *", Payload: "1"}, {Name: "2", Every: time.Hour, Payload: "1", Overlap: schedule.Skip},
