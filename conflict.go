@@ -177,6 +177,7 @@ func (m *draft) checkGroup() error {
 //   - Acks count in the step of the ack, each once, while the message is live. A message that was handed out comes again when its retry says,
 //     and not sooner because an ack counts.
 //   - A message that is garbage, taken out or acked counts nothing any more. After ops.Queue.Requeue, what is left counts on.
+//   - An ack costs the server the same whatever n and the payloads are. The last one also costs as much as the message is long, once.
 //   - Another send with the same key and Replace sets another n. The acks that have counted stay counted. So a sender that does not know how
 //     many there will be begins with more, and says the number later.
 func WithCountdown(n int) MsgOption {
@@ -189,8 +190,8 @@ func WithCountdown(n int) MsgOption {
 	}
 }
 
-// WithCounts makes the ack of this message count for the countdown of the message with that key (WithCountdown), in the same step and
-// once, whoever handles it. If no live message has the key at the ack, or it has no countdown, the ack counts nowhere. Only an ack counts:
+// WithCounts makes the ack of this message count for the countdown of the message of the same queue with that key (WithCountdown), in the
+// same step and once, whoever handles it. If no live message has the key at the ack, or it has no countdown, the ack counts nowhere. Only an ack counts:
 // a failure, Snooze, Again, garbage, Intercept, Cancel and a delivery that was superseded do not. A message may both count and have a
 // countdown of its own.
 //

@@ -40,14 +40,15 @@ end
 -- behind, and by counting for the message that has the key counting (nil: for none).
 local function fits(from, behind, counting)
   -- from message: keyof
-  local READ = 524288
-  local function sizeof(key)
+  -- from countdown: acksleft
+  local READ, size = 524288, 0
+  local function add(key, last)
     local id = redis.call('HGET', KEYS.key, key)
-    return id and redis.call('HSTRLEN', KEYS.msg, id) or 0
+    if id and (not last or acksleft(id) == 1) then size = size + redis.call('HSTRLEN', KEYS.msg, id) end
   end
-  local size = counting and sizeof(counting) or 0
+  if counting then add(counting, true) end
   while from < behind do
-    if FIELDS[ARGV[from]] > 4 then size = size + sizeof(keyof(ARGV[from + 4], ARGV[from + 1] ~= '' and 0 or nil)) end
+    if FIELDS[ARGV[from]] > 4 then add(keyof(ARGV[from + 4], ARGV[from + 1] ~= '' and 0 or nil)) end
     from = from + 1 + FIELDS[ARGV[from]]
   end
   return noted.spent + size <= READ
