@@ -25,23 +25,24 @@ func (im *importer) follow(ctx context.Context, j job, rows int, out io.Writer) 
 		fmt.Fprintf(out, "imported before, and not again until %s\n", until.Format(time.DateTime))
 	}
 	p := newProgress(out)
+	show := func(ctx context.Context) {
+		if s, err := im.look.Get(ctx, id); err == nil {
+			others := s.PartCount // acks of sums, which are all parts but the first, and of the split
+			p.show(max(s.Countdown-s.CountdownLeft-others, 0), rows)
+		}
+	}
 	shown, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for p.wait(shown) {
-			if s, err := im.look.Get(shown, id); err == nil && s.State == delayqueue.StatePending {
-				sums := s.PartCount - 1 // whose acks have counted; the ack of the split has, too, or will
-				p.show(min(s.Countdown-s.CountdownLeft-sums, rows), rows)
-			}
+			show(shown)
 		}
 	}()
 	result, err := im.queue.Await(ctx, id)
 	stop()
 	<-ended
-	if err == nil && result.State == delayqueue.StateDone {
-		p.show(rows, rows)
-	}
+	show(ctx)
 	p.end()
 	return result, err
 }
