@@ -314,10 +314,8 @@ func sendRows(ctx context.Context, imports *delayqueue.DelayQueue, id string, ro
 	}
 	batch := make([]delayqueue.Outgoing, len(rows))
 	for i, row := range rows {
-		batch[i] = delayqueue.Outgoing{Payload: row, Options: []delayqueue.MsgOption{
-			delayqueue.WithCounts(id), delayqueue.WithHeader("import", id),
-			delayqueue.WithKey(fmt.Sprint(id, "-row-", i), delayqueue.Keep), delayqueue.WithKeyHold(24*time.Hour),
-		}}
+		batch[i] = delayqueue.Outgoing{Payload: row, Options: []delayqueue.MsgOption{delayqueue.WithCounts(id), delayqueue.WithHeader("import", id),
+			delayqueue.WithKey(fmt.Sprint(id, "-row-", i), delayqueue.Keep), delayqueue.WithKeyHold(24 * time.Hour)}}
 	}
 	_, err = imports.SendBatch(ctx, batch)
 	return err
@@ -382,8 +380,8 @@ func ExampleThen_results() {
 
 // undoing handles an order in steps. If a step fails for good, that step and those before it are undone, from the last to the first.
 func undoing(orders *delayqueue.DelayQueue, do func(ctx context.Context, step string) error) {
-	next := map[string]string{"charge": "pack", "pack": "ship", "undo ship": "undo pack", "undo pack": "undo charge"}
 	orders.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
+		next := map[string]string{"charge": "pack", "pack": "ship", "undo ship": "undo pack", "undo pack": "undo charge"}
 		step, follower := msg.Payload, next[msg.Payload]
 		err := do(ctx, step)
 		if err != nil && !strings.HasPrefix(step, "undo ") && (msg.Failures >= msg.MaxRetries || errors.Is(err, delayqueue.ErrSkipRetry)) {

@@ -266,7 +266,8 @@ func splitFiles(imports *delayqueue.DelayQueue, rowsOf func(file string) []strin
 
 // sendFolder sends the files of a folder, behind a message that waits for them.
 func sendFolder(ctx context.Context, imports *delayqueue.DelayQueue, files ...string) error {
-	_, err := imports.Send(ctx, "the folder is done", delayqueue.WithKey("folder"), delayqueue.WithCountdown(len(files)), delayqueue.WithDelay(2*time.Hour))
+	_, err := imports.Send(ctx, "the folder is done", delayqueue.WithKey("folder"),
+		delayqueue.WithCountdown(len(files)), delayqueue.WithDelay(2*time.Hour))
 	for _, file := range files {
 		if err == nil {
 			_, err = imports.Send(ctx, "file "+file)
@@ -301,15 +302,16 @@ func ExampleWithCounts_twoLevels() {
 // reportInTime handles rows and their report, which waits an hour for them, and then half an hour more.
 func reportInTime(imports *delayqueue.DelayQueue, importRow, mail func(ctx context.Context, text string) error) {
 	imports.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		switch {
-		case msg.Payload != "report":
+		if msg.Payload != "report" {
 			return importRow(ctx, msg.Payload)
-		case msg.CountdownLeft > 0 && msg.Delivery < 4:
-			return delayqueue.Snooze(10 * time.Minute)
-		case msg.CountdownLeft > 0:
-			return mail(ctx, fmt.Sprint(msg.CountdownLeft, " rows are missing"))
 		}
-		return mail(ctx, "all rows are in")
+		switch {
+		case msg.CountdownLeft == 0:
+			return mail(ctx, "all rows are in")
+		case msg.Delivery < 4:
+			return delayqueue.Snooze(10 * time.Minute)
+		}
+		return mail(ctx, fmt.Sprint(msg.CountdownLeft, " rows are missing"))
 	})
 }
 
@@ -400,16 +402,18 @@ func cancelImport(ctx context.Context, monitor *ops.Queue, id string) error {
 }
 
 // unlessCanceled makes rows of an import that was canceled do nothing.
-func unlessCanceled(imports *delayqueue.DelayQueue, monitor *ops.Queue, importRow func(ctx context.Context, row string) error) {
+func unlessCanceled(imports *delayqueue.DelayQueue, monitor *ops.Queue, handle func(ctx context.Context, payload string) error) {
 	imports.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error {
-		if id := msg.Headers["import"]; id != "" { // a row
-			if _, err := monitor.GetKey(ctx, id); errors.Is(err, delayqueue.ErrNotFound) {
-				return nil // the report was taken out, or is done
-			} else if err != nil {
-				return err
-			}
+		if msg.Payload == "report" {
+			return handle(ctx, msg.Payload)
 		}
-		return importRow(ctx, msg.Payload)
+		_, err := monitor.GetKey(ctx, msg.Headers["import"])
+		if errors.Is(err, delayqueue.ErrNotFound) {
+			return nil // the report was taken out, or is done
+		} else if err != nil {
+			return err
+		}
+		return handle(ctx, msg.Payload)
 	})
 }
 
