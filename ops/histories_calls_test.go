@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,11 +84,43 @@ func fetchReplies(t testing.TB) func(c *recorded) script.FetchReply {
 type outcome struct {
 	lease, tag string
 	kind       script.OutcomeKind
-	delay      int64 // us, of a throttle
-	followers  []string
+	delay      int64  // us, of a throttle
+	counts     string // the key of the message for whose countdown it counts
+	followers  []follower
 }
 
-// outcomes are those of a settle, in the order of its reply.
+// A follower is a message that an ack sends.
+type follower struct {
+	word, id, key, payload string
+	countdown              int
+	answer                 string // what became of it; "": it was stored, or the ack is void
+}
+
+// followerOf reads the fields of a send.
+func followerOf(word string, fields []string, countdown int) follower {
+	envelope := fields[3]
+	if fields[0] != "" { // the script writes the beginning
+		version, _ := strconv.Atoi(fields[1])
+		envelope = fmt.Sprintf("%c%016d", version, 1) + envelope
+	}
+	e, _ := message.DecodeEnvelope(envelope)
+	return follower{word: word, id: fields[2], key: e.Key, payload: e.Payload, countdown: countdown}
+}
+
+// answers are those of a settle to its sends, by their numbers from 0, without those that were stored.
+func (c *recorded) answers() map[int]string {
+	all := map[int]string{}
+	if c.reply != nil {
+		for _, word := range strings.Fields(c.reply[4]) {
+			answer := strings.TrimLeft(word, "0123456789")
+			i, _ := strconv.Atoi(strings.TrimSuffix(word, answer))
+			all[i-1] = answer
+		}
+	}
+	return all
+}
+
+// outcomes are those of a settle, in the order of its reply, without those that the reply leaves to another call.
 func (c *recorded) outcomes() (all []outcome) {
 	number := func(text string) int {
 		n, _ := strconv.Atoi(text)
@@ -104,22 +137,34 @@ func (c *recorded) outcomes() (all []outcome) {
 		"garbage": script.OutcomeGarbage, "retry": script.OutcomeRetry, "throttle": script.OutcomeThrottle}
 	sizes := map[string]int{"ack": 4, "done": 8, "ready": 7, "garbage": 8, "retry": 8, "throttle": 8, "hold": 1, "group": 1, "overrun": 1,
 		"counts": 1, "countdown": 1, "refuse": 4, "keep": 4, "reschedule": 5, "replace": 6, "append": 7}
+	counts, countdown, sends, answers := "", 0, 0, c.answers()
 	for rest = rest[plain:]; len(rest) > 0; {
 		word, fields := rest[0], rest[1:1+sizes[rest[0]]]
 		rest = rest[1+len(fields):]
 		kind, ends := kinds[word]
 		if !ends { // it follows the outcome before, or is said of the next
-			if sizes[word] >= 4 {
-				last := &all[len(all)-1]
-				last.followers = append(last.followers, fields[2])
+			switch {
+			case word == "counts":
+				counts = fields[0]
+			case word == "countdown":
+				countdown = number(fields[0])
+			case sizes[word] >= 4:
+				last, m := &all[len(all)-1], followerOf(word, fields, countdown)
+				m.answer = answers[sends]
+				last.followers = append(last.followers, m)
+				sends, countdown = sends+1, 0
 			}
 			continue
 		}
-		o := outcome{lease: leases[number(fields[0])-1], tag: fields[1], kind: kind}
+		o := outcome{lease: leases[number(fields[0])-1], tag: fields[1], kind: kind, counts: counts}
+		counts = ""
 		if kind == script.OutcomeThrottle {
 			o.delay = int64(number(fields[7]))
 		}
 		all = append(all, o)
+	}
+	if c.reply != nil && c.reply[6] != "0" {
+		all = all[:number(c.reply[6])]
 	}
 	return all
 }
@@ -160,7 +205,9 @@ func (h *history) followers() (ids []string) {
 	for _, c := range h.calls {
 		if c.name == "settle" {
 			for _, o := range c.outcomes() {
-				ids = append(ids, o.followers...)
+				for _, m := range o.followers {
+					ids = append(ids, m.id)
+				}
 			}
 		}
 	}
@@ -178,6 +225,7 @@ func (h *history) tell(t testing.TB, ids []string, lease, end int64) {
 		switch {
 		case c.name == "settle":
 			h.tellSettle(c)
+			h.tellCounts(c)
 		case c.name == "keep": // its first argument is the lease
 			for _, tag := range handed[c.args[0]] {
 				if !slices.Contains(c.args[1:], tag) {
@@ -233,8 +281,12 @@ func (h *history) handed(t testing.TB, ids []string, lease, end int64) map[strin
 		}
 		got := read(c)
 		all[c.lease()] = got.Tags
-		for _, tag := range got.Tags {
+		for i, tag := range got.Tags {
 			h.tellOf(c, tag, deed{what: didHandOut, lease: c.lease(), at: int64(got.Now), until: int64(got.Now) + lease})
+			if missing, waits := got.Missing[i]; waits {
+				id, n := message.SplitTag(tag)
+				h.addCount(id, c.first, c.last, countDeed{what: didHandOut, n: missing, first: n == 1, at: int64(got.Now)})
+			}
 		}
 		for _, dead := range got.Dead {
 			record, _ := message.ParseFail(dead.Fail)
@@ -256,9 +308,9 @@ func (h *history) tellSettle(c *recorded) {
 			d, follows = deed{what: wasVoid, lease: o.lease, until: c.last}, ""
 		}
 		h.tellOf(c, o.tag, d)
-		for _, id := range o.followers {
-			if follows != "" {
-				h.add(id, c.first, c.last, deed{what: follows})
+		for _, m := range o.followers {
+			if follows != "" && m.answer == "" {
+				h.add(m.id, c.first, c.last, deed{what: follows})
 			}
 		}
 	}

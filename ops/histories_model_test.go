@@ -2,6 +2,7 @@ package ops
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -165,6 +166,16 @@ var lives = (&porcupine.NondeterministicModel{
 	},
 }).ToModel()
 
+// describe has a line for each operation.
+func (h *history) describe(ops []porcupine.Operation) string {
+	slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
+	var lines strings.Builder
+	for _, op := range ops {
+		fmt.Fprintf(&lines, "\n%d to %d: %+v", op.Call-h.began.UnixMicro(), op.Return-h.began.UnixMicro(), op.Input)
+	}
+	return lines.String()
+}
+
 // judge wants what was done to each message to be a possible life of one, and everything to have been done to some.
 func (h *history) judge(f *face.Fixture, sent []string, lease time.Duration) {
 	f.T.Helper()
@@ -182,14 +193,12 @@ func (h *history) judge(f *face.Fixture, sent []string, lease time.Duration) {
 			count[op.Input.(deed).what]++
 		}
 		if !porcupine.CheckOperations(lives, ops) {
-			slices.SortFunc(ops, func(a, b porcupine.Operation) int { return cmp.Compare(a.Call, b.Call) })
-			f.T.Errorf("message %s cannot have lived like this:", id)
-			for _, op := range ops {
-				f.T.Logf("%d to %d: %+v", op.Call-h.began.UnixMicro(), op.Return-h.began.UnixMicro(), op.Input)
-			}
+			f.T.Errorf("message %s cannot have lived like this:%s", id, h.describe(ops))
 		}
 	}
 	f.T.Log(count, len(followers), "followers")
+	h.judgeCounts(f, s, end)
+	h.judgeResults(f, s)
 	m := Of(delayqueue.NewMonitor(f.Name, f.Cli))
 	for _, e := range s.Done {
 		if msg := statusInQueue(f, m, e.ID); msg.Result != strconv.Itoa(msg.Delivery-1) {

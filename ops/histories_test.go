@@ -29,6 +29,10 @@ type history struct {
 	over  bool                             // no more calls are noted
 	deeds map[string][]porcupine.Operation // by id
 
+	sums   []sum
+	counts map[string][]porcupine.Operation // by id of a sum
+	voided int                              // acks that would count, and were void
+
 	deliveries atomic.Int64
 
 	carriedOut func(caller string) string // what the server has saved of the caller's last call; nil: it is not asked
@@ -124,6 +128,8 @@ func (h *history) handler(f *face.Fixture, lease time.Duration, slow chan<- stri
 			}
 		}
 		switch {
+		case strings.HasPrefix(msg.Key, batchKey) && msg.Delivery < 3: // acks go on to count
+			return delayqueue.Snooze(100 * time.Millisecond)
 		case isSlow:
 			f.Must(delayqueue.Then(ctx, "follows what is void", delayqueue.WithRetention(time.Hour)))
 			select {
@@ -134,16 +140,18 @@ func (h *history) handler(f *face.Fixture, lease time.Duration, slow chan<- stri
 			return queuetest.ErrBoom
 		case n%10 == 3 && msg.Delivery < 3:
 			return delayqueue.Snooze(10 * time.Millisecond)
-		case n%10 == 1 || n%10 == 5:
+		case n%10 == 1:
 			return delayqueue.Then(ctx, "follows "+msg.Payload, delayqueue.WithRetention(time.Hour))
+		case n%10 == 5:
+			return gathers(ctx, n)
 		}
-		return nil
+		return closes(ctx, n)
 	}
 }
 
 // sends sends messages, and cancels some, until over is closed; it returns the IDs.
 func (h *history) sends(f *face.Fixture, over <-chan struct{}) (sent []string) {
-	ctx, q := context.Background(), f.Queue(nil)
+	ctx, q, m := context.Background(), f.Queue(nil), Of(delayqueue.NewMonitor(f.Name, f.Cli))
 	pace := time.NewTicker(2 * time.Millisecond)
 	defer pace.Stop()
 	for n := 0; ; n++ {
@@ -154,10 +162,19 @@ func (h *history) sends(f *face.Fixture, over <-chan struct{}) (sent []string) {
 			case <-pace.C:
 			}
 		}
+		if n%20 == 0 {
+			h.opens(f, q, n/20)
+		}
+		if n%10 == 7 {
+			h.looks(f, m)
+		}
 		from := h.now()
 		opts := []delayqueue.MsgOption{delayqueue.WithDelay(rand.N(histLease).Truncate(time.Millisecond))} // less is taken for a slip
 		if n%3 == 0 || n%40 == 1 {
 			opts = append(opts, delayqueue.WithRetention(time.Hour))
+		}
+		if batch, in := batchOf(n); in {
+			opts = append(opts, delayqueue.WithCounts(keyOf(batch)))
 		}
 		info, err := q.Send(ctx, strconv.Itoa(n), opts...)
 		if err != nil {
@@ -186,12 +203,13 @@ func (h *history) sends(f *face.Fixture, over <-chan struct{}) (sent []string) {
 // TestHistories runs consumers with short leases on lines that lose replies and break, and wants
 // what was done to each message, by whom and when, to be a possible life of one: a delivery is held
 // by one consumer as long as its lease, one settlement of it counts, and what was accepted is
-// delivered until it is acked, intercepted or in garbage, and what follows it is sent if and only if it is acked.
+// delivered until it is acked, intercepted or in garbage, and what follows it is sent if and only if it is acked. Such an ack counts once
+// for a message with a countdown, which comes with the last of them, or at its own instant.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	f := face.New(t)
-	h := &history{began: time.Now(), calls: map[string]*recorded{}, deeds: map[string][]porcupine.Operation{}}
+	h := &history{began: time.Now(), calls: map[string]*recorded{}, deeds: map[string][]porcupine.Operation{}, counts: map[string][]porcupine.Operation{}}
 	lines := []*histLine{h.connect(f), h.connect(f), h.connect(f)}
 	for _, l := range lines {
 		l.q.StartConsume()
@@ -216,16 +234,16 @@ func TestHistories(t *testing.T) {
 	lines = append(lines, h.connect(f))
 	lines[3].q.StartConsume()
 	stopSending()
-	queuetest.Reaches(t, "all is handled", 0, func() int {
-		c, err := f.Calls().Counts(ctx)
-		f.Must(err)
-		return -int(c.Pending + c.Ready + c.Unack + c.Retry)
-	})
+	queuetest.Reaches(t, "all is handled", 0, func() int { return -h.waitsStill(f.Check()) })
+	h.endSums(f)
 	for _, l := range lines {
 		if err := l.q.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
 	}
 
+	for _, s := range h.sums {
+		sent = append(sent, s.id)
+	}
 	h.judge(f, sent, histLease)
 }
