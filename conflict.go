@@ -141,7 +141,7 @@ func (m *draft) checkKey() error {
 	return nil
 }
 
-// WithMaxParts sets how many parts a group (Append) may have, from 2 to 1,000, which is the default. The value of the send
+// WithMaxParts sets how many parts a group (Append) may have, from 1 to 1,000, which is the default. The value of the send
 // that adds a part counts. A group is full when it has n parts, or when a part does not fit into 1 MB; then that part
 // begins the next group. A full group is due now, unless it waits for a retry, and its key is free for the next group.
 func WithMaxParts(n int) MsgOption {
@@ -164,6 +164,8 @@ func (m *draft) checkGroup() error {
 		return nil
 	case len(m.Payload) > message.MaxGroupBytes:
 		return fmt.Errorf("%w: a part (Append) of %d bytes, at most %d", ErrPayloadTooLarge, len(m.Payload), message.MaxGroupBytes)
+	case m.put.MaxParts == 1: // it is full
+		m.when, m.put.Timed = message.When{}, true
 	}
 	m.Group = message.Group{Count: 1}
 	return nil

@@ -275,3 +275,27 @@ func TestDescribeCountdown(t *testing.T) {
 		t.Errorf("%v", d)
 	}
 }
+
+// TestGroupOfOne: a group of at most one part is full with the first, so it is due now, and each is a message of its own.
+func TestGroupOfOne(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	q := f.Queue(nil)
+	one := func() *delayqueue.MessageInfo {
+		return f.Send(q, "x", delayqueue.WithKey("k", delayqueue.Append), delayqueue.WithMaxParts(1), face.InAnHour)
+	}
+	if first, second := one(), one(); first.ID == second.ID || second.Existed || second.Due.After(time.Now().Add(time.Minute)) {
+		t.Errorf("%+v, then %+v", first, second)
+	}
+	parts := make(chan []string, 2)
+	q.WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		parts <- msg.Parts
+		return nil
+	}).StartConsume()
+	for range 2 {
+		if got := queuetest.Receive(t, "a group", parts); !slices.Equal(got, []string{"x"}) {
+			t.Errorf("parts %q", got)
+		}
+	}
+	f.Drained()
+}

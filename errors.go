@@ -54,7 +54,7 @@ var (
 	ErrNotReplicated = link.ErrNotReplicated
 	// ErrBadOption: an option or an argument was nil, out of range or used where it has no meaning.
 	ErrBadOption = message.ErrBadOption
-	// ErrPayloadTooLarge: the message, headers included, is over 511 MB, or a part of a group (Append) over 1 MB.
+	// ErrPayloadTooLarge: the message, headers included, is over 511 MB, or a part of a group (Append) or a result (SetResult) over 1 MB.
 	ErrPayloadTooLarge = errors.New("payload too large")
 	// ErrTooManyWaiting: Redis is away or too slow, and 100,000 calls, or calls with 256 MB, already wait to send with this
 	// DelayQueue or Publisher. The message was not stored.

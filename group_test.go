@@ -145,9 +145,8 @@ func TestGroupBadOptions(t *testing.T) {
 	refusesOptions(f, map[string]badOptions{
 		"no key":         {[]delayqueue.MsgOption{delayqueue.WithMaxParts(3)}, []string{"WithMaxParts(3)", "WithKey", "Append"}},
 		"no part":        {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithMaxParts(3)}, []string{"WithMaxParts(3)", "Append"}},
-		"one part":       {[]delayqueue.MsgOption{ofGroup, delayqueue.WithMaxParts(1)}, []string{"WithMaxParts(1)", "from 2 to 1000"}},
-		"too many parts": {[]delayqueue.MsgOption{ofGroup, delayqueue.WithMaxParts(1001)}, []string{"WithMaxParts(1001)", "from 2 to 1000"}},
-		"less than none": {[]delayqueue.MsgOption{ofGroup, delayqueue.WithMaxParts(-1)}, []string{"WithMaxParts(-1)"}},
+		"too many parts": {[]delayqueue.MsgOption{ofGroup, delayqueue.WithMaxParts(1001)}, []string{"WithMaxParts(1001)", "from 1 to 1000"}},
+		"none":           {[]delayqueue.MsgOption{ofGroup, delayqueue.WithMaxParts(0)}, []string{"WithMaxParts(0)", "from 1 to 1000"}},
 		"two policies":   {[]delayqueue.MsgOption{delayqueue.WithKey("k", delayqueue.Append, delayqueue.Replace)}, []string{"Append and Replace"}},
 		"an empty key":   {[]delayqueue.MsgOption{delayqueue.WithKey("", delayqueue.Append)}, []string{"0 bytes"}},
 		"a short wait": {[]delayqueue.MsgOption{ofGroup, delayqueue.WithDelay(time.Hour), delayqueue.WithMaxWait(time.Minute)},

@@ -130,9 +130,6 @@ func judge(err error) (v consume.Verdict) {
 // ErrNotHandling: the context does not belong to a handler, or the handler has returned or ran past its limit.
 var ErrNotHandling = consume.ErrNotHandling
 
-// ErrResultTooLarge: a result is over 1 MB.
-var ErrResultTooLarge = errors.New("result too large")
-
 // maxResult is how long a result may be.
 const maxResult = 1 << 20
 
@@ -140,11 +137,11 @@ const maxResult = 1 << 20
 // of it. The last call wins. The result is kept for Await and ops.Queue.Get if the sender has asked for it (WithRetention, Call)
 // and this delivery is acked, in one atomic step with the ack. Else it is dropped, which is no error.
 //
-// A result is any bytes, at most 1 MB. A longer one is ErrResultTooLarge, and the result that was set before stays. With another
+// A result is any bytes, at most 1 MB. A longer one is ErrPayloadTooLarge, and the result that was set before stays. With another
 // context, and after the handler has returned or ran past its limit, SetResult returns ErrNotHandling. It is safe for concurrent use.
 func SetResult(ctx context.Context, value string) error {
 	if len(value) > maxResult {
-		return fmt.Errorf("delayqueue: SetResult: %w: %d bytes, at most %d", ErrResultTooLarge, len(value), maxResult)
+		return fmt.Errorf("delayqueue: SetResult: %w: a result of %d bytes, at most %d", ErrPayloadTooLarge, len(value), maxResult)
 	}
 	if err := consume.HandlingOf(ctx).SetResult(value); err != nil {
 		return fmt.Errorf("delayqueue: SetResult: %w", err)

@@ -78,7 +78,7 @@ func TestSetResult(t *testing.T) {
 			f.Must(delayqueue.SetResult(ctx, ""))
 		case "largest":
 			f.Must(delayqueue.SetResult(ctx, strings.Repeat("\x00", 1<<20)))
-			if err := delayqueue.SetResult(ctx, strings.Repeat("x", 1<<20+1)); !errors.Is(err, delayqueue.ErrResultTooLarge) {
+			if err := delayqueue.SetResult(ctx, strings.Repeat("x", 1<<20+1)); !errors.Is(err, delayqueue.ErrPayloadTooLarge) {
 				t.Errorf("one byte too many: %v", err)
 			}
 		case "derived":

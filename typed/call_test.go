@@ -132,7 +132,7 @@ func TestResultThatCannotBeSaid(t *testing.T) {
 		if !errors.Is(err, ErrGarbage) {
 			f.Fatal(err)
 		}
-		testkit.Has(f, err.Error(), `kind "large"`, delayqueue.ErrResultTooLarge.Error())
+		testkit.Has(f, err.Error(), `kind "large"`, delayqueue.ErrPayloadTooLarge.Error())
 		if _, err = never.Call(f.Context(), f.pub, 1); !errors.Is(err, ErrGarbage) {
 			f.Fatal(err)
 		}

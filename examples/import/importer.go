@@ -139,11 +139,8 @@ func (im *importer) row(ctx context.Context, r row, msg *delayqueue.Message) err
 		return err
 	}
 	key, size := r.sum()
-	when := delayqueue.WithSchedule(r.Until) // or as soon as the group is full
-	if size == 1 {
-		when = delayqueue.WithDelay(0) // a group of one part is never full
-	}
-	return addUp.Then(ctx, result, when, delayqueue.WithKey(key, delayqueue.Append), delayqueue.WithMaxParts(max(size, 2)),
+	return addUp.Then(ctx, result, delayqueue.WithKey(key, delayqueue.Append), delayqueue.WithMaxParts(size),
+		delayqueue.WithSchedule(r.Until), // or as soon as the group is full
 		delayqueue.WithCounts(reportKey(r.Import)))
 }
 

@@ -10,7 +10,7 @@ import (
 
 // How many parts a group may have, and how many bytes.
 const (
-	MinParts      = 2
+	MinParts      = 1
 	MaxParts      = 1000
 	MaxGroupBytes = 1 << 20
 

@@ -286,7 +286,7 @@ func (m *machine) withPut(t *rapid.T) *SendMessage {
 		put.MaxWait, e.Latest = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "most"))*time.Microsecond, message.LatestUnknown
 	}
 	if put.On == ConflictAppend {
-		e.Group.Count, put.MaxParts = 1, rapid.SampledFrom([]int{0, 2, 3, 5}).Draw(t, "parts")
+		e.Group.Count, put.MaxParts = 1, rapid.SampledFrom([]int{0, 1, 2, 3, 5}).Draw(t, "parts")
 	}
 	return &SendMessage{ID: queuetest.IDOf(e.Payload), Key: e.Key, When: due, Text: e.Encode(due), Version: e.Version(), Put: put}
 }
