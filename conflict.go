@@ -178,7 +178,9 @@ func (m *draft) checkGroup() error {
 //
 //   - Acks count in the step of the ack, each once, while the message is live. A message that was handed out comes again when its retry says,
 //     and not sooner because an ack counts.
-//   - A message that is garbage, taken out or acked counts nothing any more. After ops.Queue.Requeue, what is left counts on.
+//   - A message that is garbage, taken out or acked counts nothing any more, and neither does a group that is full. After
+//     ops.Queue.Requeue, what is left counts on.
+//   - Once no ack is missing, another send with the same key does not put the message off, except a Replace without a countdown.
 //   - An ack costs the server the same whatever n and the payloads are. The last one also costs as much as the message is long, once.
 //   - Another send with the same key and Replace sets another n. The acks that have counted stay counted. So a sender that does not know how
 //     many there will be begins with more, and says the number later.

@@ -125,8 +125,8 @@ func TestCountdownReplyLost(t *testing.T) {
 	queuetest.Eventually(t, "it is acked", func() bool { return f.Where(child.ID) == "gone" })
 	last := f.Send(q, "last")
 	queuetest.Eventually(t, "settling goes on", func() bool { return f.Where(last.ID) == "gone" })
-	if left := f.Check().Missing[parent.ID]; left != "9" {
-		t.Errorf("%s acks are missing, want 9", left)
+	if left := f.Check().Missing[parent.ID]; left != 9 {
+		t.Errorf("%d acks are missing, want 9", left)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestCountdownOfUnknownNumber(t *testing.T) {
 	first := f.Send(q, "parent", delayqueue.WithKey("k"), delayqueue.WithCountdown(1_000_000), face.InAnHour)
 	_, err := q.SendBatch(queuetest.CtxB, countsFor("k", 20))
 	f.Must(err)
-	queuetest.Eventually(t, "most have counted", func() bool { return f.Check().Missing[first.ID] == "999980" })
+	queuetest.Eventually(t, "most have counted", func() bool { return f.Check().Missing[first.ID] == 999980 })
 	again := f.Send(q, "parent", delayqueue.WithKey("k", delayqueue.Replace), delayqueue.WithCountdown(20))
 	if again.ID != first.ID || !again.Existed {
 		t.Errorf("%+v, want that of %s", again, first.ID)
@@ -256,6 +256,39 @@ func TestThenReplaces(t *testing.T) {
 		if m := s.Messages[e.ID]; m.Payload != "new "+strings.TrimPrefix(m.Key, "key ") || e.Score < s.Now+100*60e6 {
 			t.Errorf("%s has %.20q, due at %d, now is %d", m.Key, m.Payload, e.Score, s.Now)
 		}
+	}
+}
+
+// TestThenChangesTooMuch: a message whose followers would change over 4 MB is garbage, and the garbage handler is told why. Its neighbours are
+// acked.
+func TestThenChangesTooMuch(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	const n = 6
+	told := make(chan error, 2)
+	q := f.Queue(nil).WithConcurrent(8).WithGarbageHandler(func(_ context.Context, msg *delayqueue.Message, err error) {
+		told <- fmt.Errorf("%s: %w", msg.Payload, err)
+	}).WithHandler(func(ctx context.Context, msg *delayqueue.Message) (err error) {
+		if msg.Payload == "all" {
+			for i := range n {
+				err = errors.Join(err, delayqueue.Then(ctx, "x", delayqueue.WithKey(strconv.Itoa(i), delayqueue.Reschedule), delayqueue.WithDelay(2*time.Hour)))
+			}
+		}
+		return err
+	})
+	for i := range n {
+		f.Send(q, strings.Repeat("x", 1<<20), delayqueue.WithKey(strconv.Itoa(i)), face.InAnHour)
+	}
+	all := f.Send(q, "all")
+	face.Several(f, 20)
+	q.StartConsume()
+	if err := queuetest.Receive(t, "the garbage handler", told); !errors.Is(err, delayqueue.ErrTooMuchFollows) || !strings.Contains(err.Error(), "all: ") ||
+		!strings.Contains(err.Error(), "4 MB") {
+		t.Error(err)
+	}
+	queuetest.Eventually(t, "the others are acked", func() bool { return len(f.Check().Messages) == n+1 && len(f.Check().Unack) == 0 })
+	if s := f.Check(); s.Where(all.ID) != "garbage" || !strings.Contains(s.Fail[all.ID].Error, "4 MB") || s.Pending[n-1].Score > s.Now+3600e6 {
+		t.Errorf("%s, %q", s.Where(all.ID), s.Fail[all.ID].Error)
 	}
 }
 

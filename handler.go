@@ -162,7 +162,8 @@ var ErrTooMuchFollows = consume.ErrTooMuchFollows
 // follower, also a key that stays taken for others (WithKeyHold). If another message has the follower's key at that instant, the
 // follower's Conflict says what becomes of both. With Append, the results of many handlers come together in one message, each once. A
 // follower that is refused is not stored, and the ack stands: the log has that as an error with the key and the id of the other message, and
-// listeners get a RefusedEvent.
+// listeners get a RefusedEvent. If the messages that one handler changes (Replace, Reschedule, Append) have more than 4 MB together, nothing is
+// changed, and the message is garbage with ErrTooMuchFollows.
 //
 // An error says that this message will not be sent; messages that were named before still are. errors.Is finds ErrBadOption,
 // ErrPayloadTooLarge or ErrTooMuchFollows in it. With another context, and after the handler has returned or ran past its limit, it is

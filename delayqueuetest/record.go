@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +28,7 @@ type record struct {
 type sent struct {
 	queue, id, envelope string
 	parts               []string // of a group, but for the first
-	missing             int      // acks, of a countdown
+	countdown           string   // as parts has it
 }
 
 // command sees each command before it is carried out, those of scripts, too.
@@ -56,7 +55,7 @@ func (c *record) command(_ *server.Peer, cmd string, args ...string) bool {
 		case "parts":
 			id, n, _ := strings.Cut(args[i], ":")
 			if m := c.byID[queue+"}"+id]; m != nil && n == "0" {
-				m.missing, _ = strconv.Atoi(args[i+1])
+				m.countdown = args[i+1]
 			} else if m != nil {
 				m.parts = append(m.parts, args[i+1])
 			}
@@ -126,7 +125,10 @@ func (m *sent) status() *ops.MessageStatus {
 		err = e.Group.Fill(m.parts)
 	}
 	status.Message, status.Broken = delayqueue.Message(e.Delivered(m.id, 1, 0)), err
-	status.CountdownLeft = m.missing
+	if counted, n := 0, 0; e.Countdown > 0 {
+		_, _ = fmt.Sscan(m.countdown, &counted, &n) // what the scripts have written
+		status.CountdownLeft = max(n-counted, 0)
+	}
 	return status
 }
 

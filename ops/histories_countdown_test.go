@@ -100,7 +100,7 @@ func gathers(ctx context.Context, n int) error {
 
 // waitsInVain says whether a message is a sum that waits for acks which do not come, if all other messages are handled.
 func (h *history) waitsInVain(s *check.State, id string) bool {
-	return s.Missing[id] != "0" && slices.ContainsFunc(h.sums, func(one sum) bool { return one.closed && one.id == id })
+	return s.Missing[id] != 0 && slices.ContainsFunc(h.sums, func(one sum) bool { return one.closed && one.id == id })
 }
 
 // waitsStill is how many messages are still to be handled, but for those.
@@ -131,9 +131,10 @@ func (h *history) endSums(f *face.Fixture) {
 
 // missingIn is how many acks a message waits for; -1 if that is not known.
 func missingIn(s *check.State, id string) int {
-	n := -1
-	_, _ = fmt.Sscan(s.Missing[id], &n)
-	return n
+	if n, known := s.Missing[id]; known {
+		return int(n)
+	}
+	return -1
 }
 
 // addCount adds a deed to a countdown.

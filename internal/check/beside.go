@@ -22,14 +22,15 @@ func (b *breaches) sequences() {
 // countdowns holds what is left of countdowns against the envelopes: invariant 1. Item is the id of the message.
 func (b *breaches) countdowns() {
 	some := false
-	for _, id := range sortedKeys(b.Missing) {
+	for _, id := range sortedKeys(b.Counted) {
 		env, there := b.Messages[id]
 		if there && env.Problem != "" {
 			continue
 		}
-		n, err := decimal(b.Missing[id])
-		if env.Countdown == 0 || err != nil || n > env.Countdown {
-			b.add(StrayPart, "parts", id+":0", "message %s waits for %q acks, and its countdown is %d", id, b.Missing[id], env.Countdown)
+		_, n, ok := decodeCounted(b.Counted[id])
+		if env.Countdown == 0 || !ok || n != env.Countdown {
+			b.add(StrayPart, "parts", id+":0", "the acks of message %s are %q, want how many have counted, a blank and its countdown, %d", id,
+				b.Counted[id], env.Countdown)
 		}
 	}
 	for _, id := range sortedKeys(b.Messages) {
@@ -38,7 +39,7 @@ func (b *breaches) countdowns() {
 			continue
 		}
 		some = true
-		if _, known := b.Missing[id]; !known {
+		if _, known := b.Counted[id]; !known {
 			b.add(LostParts, "parts", id, "message %s has a countdown of %d, and how many acks are missing is not known", id, env.Countdown)
 		}
 	}

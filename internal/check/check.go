@@ -68,7 +68,8 @@ type State struct {
 	Keys     map[string]string   // message key -> id
 	Results  map[string]int      // id -> bytes
 	Parts    map[string]int      // <id>:<n> -> bytes, of groups
-	Missing  map[string]string   // id -> how many acks a message with a countdown waits for
+	Counted  map[string]string   // id -> '<acks that have counted> <acks for which it waits>', of a message with a countdown
+	Missing  map[string]int64    // id -> how many of these are missing
 	Left     map[string]string   // message key -> ids of the groups that have left it, with blanks between
 	Held     []Marker            // keys that acked messages keep taken, each until its score; in that order
 	Wake     int64               // instant of the member "w" of wake, unix us; 0: none

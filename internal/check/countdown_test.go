@@ -27,39 +27,40 @@ func fields(due int64, key string, all ...any) string {
 	return string(b)
 }
 
-// waits gives the second message of pending the key all and a countdown of n acks, of which so many are missing; "": that is not known.
-func (b *bed) waits(n int, missing string) {
+// waits gives the second message of pending the key all and a countdown of n acks, and notes what has counted; "": that is not known.
+func (b *bed) waits(n int, noted string) {
 	b.do("HSET", "msg", idPending2, fields(b.now+61*second, "all", fieldCountdown, fmt.Sprintf("%010d", n), fieldPayload, "load"))
 	b.do("HSET", "key", "all", idPending2)
 	b.do("HSET", "state", "parts", 1)
-	if missing != "" {
-		b.do("HSET", "parts", idPending2+":0", missing)
+	if noted != "" {
+		b.do("HSET", "parts", idPending2+":0", noted)
 	}
 }
 
-// stray says that a message waits for acks by something else than its countdown.
-func stray(id, missing string, countdown int) string {
-	return fmt.Sprintf(`parts: message %s waits for %q acks, and its countdown is %d.`, id, missing, countdown)
+// stray says that what is noted of the acks of a message is not what it should be.
+func stray(id, noted string, countdown int) string {
+	return fmt.Sprintf(`parts: the acks of message %s are %q, want how many have counted, a blank and its countdown, %d.`, id, noted, countdown)
 }
 
 // countdownBreakages are of messages that wait for the acks of others.
 var countdownBreakages = []breakage{
 	// Countdowns that are sound.
-	{"a countdown", func(b *bed) { b.waits(3, "3") }, says()},
-	{"a countdown of which none is missing", func(b *bed) { b.waits(3, "0") }, says()},
+	{"a countdown", func(b *bed) { b.waits(3, "0 3") }, says()},
+	{"a countdown of which none is missing", func(b *bed) { b.waits(3, "3 3") }, says()},
+	{"a countdown for which more have counted", func(b *bed) { b.waits(3, "5 3") }, says()},
 	{"a countdown of garbage", func(b *bed) {
 		b.do("HSET", "msg", idGarbage, fields(b.now, "order-6", fieldCountdown, "0000000003", fieldPayload, ""))
-		b.do("HSET", "parts", idGarbage+":0", 2)
+		b.do("HSET", "parts", idGarbage+":0", "1 3")
 		b.do("HSET", "state", "parts", 1)
 	}, says()},
 	{"a countdown of what is done", func(b *bed) {
 		b.done()
 		b.do("HSET", "msg", idUnack, fields(b.now, "order-4", fieldCountdown, "0000000003", fieldPayload, ""))
-		b.do("HSET", "parts", idUnack+":0", 0)
+		b.do("HSET", "parts", idUnack+":0", "3 3")
 		b.do("HSET", "state", "parts", 1)
 	}, says()},
 	{"a countdown of a group", func(b *bed) {
-		b.waits(2, "1")
+		b.waits(2, "1 2")
 		b.do("HSET", "msg", idPending2, fields(b.now+61*second, "all", fieldCountdown, "0000000002", fieldParts, "00020000003", fieldPayload, "load"))
 		b.do("HSET", "parts", idPending2+":2", "abc")
 	}, says()},
@@ -68,28 +69,29 @@ var countdownBreakages = []breakage{
 	}, says()},
 
 	// Numbers that are not.
-	{"a number larger than the countdown", func(b *bed) { b.waits(3, "4") }, says(stray(idPending2, "4", 3))},
+	{"a number that is not the countdown", func(b *bed) { b.waits(3, "0 4") }, says(stray(idPending2, "0 4", 3))},
+	{"one number", func(b *bed) { b.waits(3, "3") }, says(stray(idPending2, "3", 3))},
 	{"a number that is missing", func(b *bed) { b.waits(3, "") }, says(
 		`parts: message ` + idPending2 + ` has a countdown of 3, and how many acks are missing is not known.`)},
 	{"numbers of something else", func(b *bed) {
-		b.waits(3, "-1")
+		b.waits(3, "-1 3")
 		b.do("HSET", "msg", idRetry, fields(b.now-7*second, "", fieldCountdown, "0000000003", fieldPayload, ""))
-		b.do("HSET", "parts", idRetry+":0", "1.0")
-	}, says(stray(idPending2, "-1", 3), stray(idRetry, "1.0", 3))},
-	{"a number with a leading zero", func(b *bed) { b.waits(30, "03") }, says(stray(idPending2, "03", 30))},
-	{"an empty number", func(b *bed) { b.waits(3, "3"); b.do("HSET", "parts", idPending2+":0", "") }, says(stray(idPending2, "", 3))},
-	{"a number of a message without countdown", func(b *bed) { b.do("HSET", "parts", idPending2+":0", 0) }, says(stray(idPending2, "0", 0))},
+		b.do("HSET", "parts", idRetry+":0", "1.0 3")
+	}, says(stray(idPending2, "-1 3", 3), stray(idRetry, "1.0 3", 3))},
+	{"a number with a leading zero", func(b *bed) { b.waits(30, "03 30") }, says(stray(idPending2, "03 30", 30))},
+	{"an empty number", func(b *bed) { b.waits(3, "0 3"); b.do("HSET", "parts", idPending2+":0", "") }, says(stray(idPending2, "", 3))},
+	{"a number of a message without countdown", func(b *bed) { b.do("HSET", "parts", idPending2+":0", "0 0") }, says(stray(idPending2, "0 0", 0))},
 	{"a number of a group without countdown", func(b *bed) { b.group(2, 3, "2", "abc", "3", "", "0", "1") }, says(stray(idRetry, "1", 0))},
 	{"numbers of nobody", func(b *bed) {
 		b.do("HSET", "parts", idNobody+":0", 1, "x:0", 2, "x:y:0", 3)
 	}, says(stray(idNobody, "1", 0), stray("x", "2", 0), stray("x:y", "3", 0))},
 	{"a number of a message whose envelope is broken", func(b *bed) {
-		b.waits(3, "3")
+		b.waits(3, "0 3")
 		b.do("HSET", "msg", idPending2, fields(b.now+61*second, "all", fieldCountdown, "0000000000", fieldPayload, ""))
 	}, says(`msg: the envelope of message ` + idPending2 + ` is malformed: countdown is "0000000000", want 10 digits from 1 to 1000000000.`)},
 	{"a countdown that is not noted", func(b *bed) {
 		b.do("HSET", "msg", idRetry, fields(b.now-7*second, "", fieldCountdown, "0000000003", fieldPayload, ""))
-		b.do("HSET", "parts", idRetry+":0", 3)
+		b.do("HSET", "parts", idRetry+":0", "0 3")
 	}, says(`state: field parts is not set, but there are messages with a countdown, of which nobody would know.`)},
 }
 
@@ -115,7 +117,7 @@ func TestLongestHead(t *testing.T) {
 				b := build(t, cli, "dq")
 				raw := longest(b.now+61*second, c.key, long("c"), c.parts)
 				b.do("HSET", "msg", idPending2, raw)
-				b.do("HSET", "parts", idPending2+":2", "abc", idPending2+":0", maxCountdown)
+				b.do("HSET", "parts", idPending2+":2", "abc", idPending2+":0", fmt.Sprint("0 ", maxCountdown))
 				b.do("HSET", "state", "parts", 1, "big", 1<<20)
 				if c.left == "" {
 					b.do("HSET", "key", c.key, idPending2)
@@ -123,9 +125,9 @@ func TestLongestHead(t *testing.T) {
 					b.do("HSET", "parts", ":"+c.left, idPending2)
 				}
 				b.sound(raw)
-				b.do("HSET", "parts", idPending2+":0", maxCountdown+1)
+				b.do("HSET", "parts", idPending2+":0", fmt.Sprint("0 ", maxCountdown+1))
 				b.do("HDEL", "parts", idPending2+":2")
-				b.found(stray(idPending2, fmt.Sprint(maxCountdown+1), maxCountdown),
+				b.found(stray(idPending2, fmt.Sprint("0 ", maxCountdown+1), maxCountdown),
 					`parts: group `+idPending2+` has 2 parts, with 3 bytes besides the first, and of these 0 are there, with 0.`)
 			})
 		}

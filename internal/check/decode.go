@@ -281,6 +281,14 @@ func (e *Envelope) decodeCountdown(c *cursor) error {
 	return nil
 }
 
+// decodeCounted reads how many acks have counted for a message, and for how many it waits.
+func decodeCounted(text string) (counted, n int64, ok bool) {
+	first, second, _ := strings.Cut(text, " ")
+	counted, err1 := decimal(first)
+	n, err2 := decimal(second)
+	return counted, n, err1 == nil && err2 == nil
+}
+
 // decodeParts reads how many parts a group has, how many bytes all but the first have, and the key that it had.
 func (e *Envelope) decodeParts(c *cursor) (err error) {
 	for _, n := range []struct {

@@ -37,7 +37,7 @@ func (s *State) Dump() string {
 	dumpFields(&out, "result", s.Results)
 	dumpFields(&out, "parts", s.Parts)
 	dumpFields(&out, "left", s.Left)
-	dumpFields(&out, "missing", s.Missing)
+	dumpFields(&out, "counted", s.Counted)
 	dumpFields(&out, "state", s.Fields)
 	dumpFields(&out, "sequence", s.Sequences)
 	for _, st := range structures {

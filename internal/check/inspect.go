@@ -148,7 +148,7 @@ func (p *pager) look(ctx context.Context, some []suspect, lists map[string][]str
 func (p *pager) suspects(found []Finding) []suspect {
 	all := map[suspect]bool{}
 	keys := map[string]bool{}
-	big := false
+	big, parts := false, false // fields of state that may be wrong
 	for _, f := range found {
 		switch f.Structure {
 		case "unack":
@@ -172,12 +172,13 @@ func (p *pager) suspects(found []Finding) []suspect {
 			keys[f.Item] = true
 			all[suspect{key: f.Item}] = true
 		case "state":
-			big = big || f.Item == "big"
+			big, parts = big || f.Item == "big", parts || f.Item == "parts"
 		}
 	}
 	limit, _ := (&breaches{State: p.state}).number("big")
 	for id, env := range p.state.Messages {
-		if keys[env.Key] && env.Key != "" || big && int64(env.Size) > limit {
+		beside := env.Parts > 1 || env.Countdown > 0 || env.GroupKey != ""
+		if keys[env.Key] && env.Key != "" || big && int64(env.Size) > limit || parts && beside {
 			all[suspect{id: id}] = true
 		}
 	}

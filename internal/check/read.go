@@ -197,7 +197,10 @@ func (s *State) setPart(field, value string, bytes int) {
 	if key, ok := strings.CutPrefix(field, ":"); ok {
 		s.Left[key] = value
 	} else if id, ok := strings.CutSuffix(field, ":0"); ok {
-		s.Missing[id] = value
+		s.Counted[id] = value
+		if counted, n, ok := decodeCounted(value); ok {
+			s.Missing[id] = max(n-counted, 0)
+		}
 	} else {
 		s.Parts[field] = bytes
 	}

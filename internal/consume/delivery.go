@@ -176,7 +176,10 @@ func decode(c *Consumer, got *script.FetchReply, maxLosses int, sentAt, answered
 		asked := terms{ttl: e.TTL, since: message.ServerTime(e.Since), timeout: e.Timeout, deadline: message.ServerTime(e.Deadline),
 			errors: record.Errors, keyHold: e.KeyHold, retention: e.Retention, counts: e.Counts, countdown: e.Countdown > 0, broken: broken}
 		if e.Countdown > 0 {
-			d.msg.CountdownLeft = got.Missing[i]
+			d.msg.CountdownLeft = e.Countdown // if the reply does not say
+			if left, known := got.Missing[i]; known {
+				d.msg.CountdownLeft = left
+			}
 		}
 		if e.Deadline != 0 {
 			asked.expires = sentAt.Add(asked.deadline.Sub(got.Now))

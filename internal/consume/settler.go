@@ -2,6 +2,7 @@ package consume
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"math"
@@ -35,6 +36,12 @@ type outcome struct {
 func (o *outcome) expire(last error) {
 	o.kind, o.delay, o.err = script.OutcomeGarbage, 0, o.d.pastDeadline(last)
 	o.text = message.ErrorText(o.err)
+}
+
+// refuse makes an ack garbage.
+func (o *outcome) refuse(why error) {
+	o.kind, o.failures, o.err, o.text = script.OutcomeGarbage, o.failures+1, why, message.ErrorText(why)
+	o.result, o.follows = "", nil
 }
 
 // bytes are those of its result and of what follows it.
@@ -174,12 +181,16 @@ func (s *settler) send(batch []outcome, settlements []script.Settlement) (left [
 	return left
 }
 
-// apart takes the outcomes out of a batch that were not settled, and renumbers the others in the reply.
+// apart takes the outcomes out of a batch that were not settled, and renumbers the others in the reply. What would change too much is garbage,
+// because no other try would change less.
 func apart(batch []outcome, done *script.SettleReply) (settled, left []outcome) {
 	at := make([]int, len(batch))
 	for i := range batch {
 		if slices.Contains(done.Left, i) {
 			left = append(left, batch[i])
+			if slices.Contains(done.TooMuch, i) {
+				left[len(left)-1].refuse(fmt.Errorf("%w: the messages that they change have more than 4 MB", ErrTooMuchFollows))
+			}
 		} else {
 			at[i] = len(settled)
 			settled = append(settled, batch[i])

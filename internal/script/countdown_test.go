@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -164,7 +165,7 @@ func TestScriptCountdown(t *testing.T) {
 			r.requeues("p")
 			r.expect("unack b@1h0m10s retry 2:p@1h0m0s missing p=2 fail p=2/0/0@1h0m0s!x key k=p wake 1h0m0s")
 			r.done(counting("k", ack("b")))
-			r.equal("missing", r.read().Missing[queuetest.IDOf("p")], "1")
+			r.equal("missing", r.read().Missing[queuetest.IDOf("p")], int64(1))
 			r.equal("delete", r.steers("delete", 0, "p"), "ready")
 		}, "wake 1h0m0s"},
 	})
@@ -240,6 +241,73 @@ func TestScriptCountdownOfOthers(t *testing.T) {
 	})
 }
 
+// TestScriptCountdownStaysComplete: once no ack is missing, no send puts the message off, but a person may.
+func TestScriptCountdownStaysComplete(t *testing.T) {
+	complete := func(r *rig) {
+		r.equal("answers", r.answers(NewCaller(), waitsFor(1, part("p", time.Hour, 0))), "+1h0m0s")
+		r.hand(msg("a", 0))
+		r.done(counting("k", then(ack("a"), part("x", time.Hour, 0))))
+	}
+	runScripts(t, map[string]scriptCase{
+		"append": {func(r *rig) {
+			complete(r)
+			r.hand(msg("b", 0))
+			r.done(counting("k", then(ack("b"), part("y", time.Hour, 0))))
+			r.equal("answers", r.answers(NewCaller(), part("z", 2*time.Hour, 0)), "~p@0s")
+		}, "pending p@0s parts p:2=1 p:3=1 p:4=1 missing p=0 key k=p wake 0s"},
+		"reschedule": {func(r *rig) {
+			complete(r)
+			r.equal("answers", r.answers(NewCaller(), on(ConflictReschedule, true, msg("z", 2*time.Hour, keyed("k")))), "~p@0s")
+		}, "pending p@0s parts p:2=1 missing p=0 key k=p wake 0s"},
+		"replace": {func(r *rig) {
+			complete(r)
+			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(1, msg("z", 2*time.Hour, keyed("k"))))), "~p@0s")
+			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("z", 2*time.Hour, keyed("k"))))), "~p@2h0m0s")
+		}, "pending p@2h0m0s missing p=1 key k=p wake 0s"},
+		"a person": {func(r *rig) {
+			complete(r)
+			r.steers("at", rigBase+3600e6, "p")
+		}, "pending p@1h0m0s parts p:2=1 missing p=0 key k=p wake 0s"},
+		"a number that is lower for a while": {func(r *rig) {
+			r.waits(5)
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0), msg("d", 0), msg("e", 0))
+			for _, name := range []string{"a", "b", "c"} {
+				r.done(counting("k", ack(name)))
+			}
+			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("q", time.Hour, keyed("k"))))), "~p@0s")
+			r.done(counting("k", ack("d")))
+			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(5, msg("q", time.Hour, keyed("k"))))), "~p@1h0m0s")
+			r.done(counting("k", ack("e")))
+		}, "pending p@0s missing p=0 key k=p wake 0s"},
+		"replaced while it is handled": {func(r *rig) {
+			r.waits(3)
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
+			r.done(counting("k", ack("a")), counting("k", ack("b")))
+			r.steers("at", rigBase, "p")
+			r.handsOut(1)
+			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(3, msg("q", time.Hour, keyed("k"))))), "+1h0m0s")
+			r.done(counting("k", ack("c")), ackOfP())
+		}, "pending q@0s missing q=0 key k=q wake 0s"},
+		"replaced while it is handled, and all have counted": {func(r *rig) {
+			r.waits(3)
+			r.hand(msg("a", 0), msg("b", 0))
+			r.done(counting("k", ack("a")), counting("k", ack("b")))
+			r.steers("at", rigBase, "p")
+			r.handsOut(1)
+			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("q", time.Hour, keyed("k"))))), "+0s")
+			r.done(ackOfP())
+		}, "pending q@0s missing q=0 key k=q wake 0s"},
+		"whose envelope another program has deleted": {func(r *rig) {
+			r.waits(1)
+			r.hand(msg("a", 0))
+			r.do("HDEL", r.Keys.msg, queuetest.IDOf("p"))
+			r.done(counting("k", ack("a")))
+			r.equal("there", r.Cli.HExists(queuetest.CtxB, r.Keys.msg, queuetest.IDOf("p")).Val(), false)
+			r.do("DEL", r.Keys.pending, r.Keys.parts, r.Keys.key)
+		}, "wake 1h0m0s"},
+	})
+}
+
 // TestScriptCountdownOfMany: a countdown costs the same whatever its number, and one of 10^9 counts.
 func TestScriptCountdownOfMany(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
@@ -247,7 +315,7 @@ func TestScriptCountdownOfMany(t *testing.T) {
 			r.waits(message.MaxCountdown)
 			r.hand(msg("a", 0))
 			r.done(counting("k", ack("a")))
-			r.do("HSET", r.Keys.parts, queuetest.IDOf("p")+":0", 1)
+			r.do("HSET", r.Keys.parts, queuetest.IDOf("p")+":0", fmt.Sprint(message.MaxCountdown-1, " ", message.MaxCountdown))
 			r.hand(msg("b", 0))
 			r.done(counting("k", ack("b")))
 		}, "pending p@0s missing p=0 key k=p wake 0s"},
@@ -345,4 +413,63 @@ func TestScriptSettleIsBounded(t *testing.T) {
 			r.done(all[1])
 		}, "pending p@0s q@0s missing p=0 q=0 key k=p l=q wake 0s"},
 	})
+}
+
+// TestScriptSettleTooMuch: an ack whose sends would change over 4 MB is not carried out, nor is what stands behind it.
+func TestScriptSettleTooMuch(t *testing.T) {
+	runScripts(t, map[string]scriptCase{
+		"of messages that are there": {func(r *rig) {
+			var follow []*SendMessage
+			for i := range 6 {
+				key := fmt.Sprint("k", i)
+				r.put(msg(key, time.Hour, keyed(key), sized(1<<20)))
+				follow = append(follow, on(ConflictReschedule, true, msg("x"+key, 2*time.Hour, keyed(key))))
+			}
+			r.hand(msg("a", 0), msg("b", 0), msg("c", 0))
+			all := r.leased([]Settlement{then(ack("a"), follow...), ack("c"), then(ack("b"), follow[:3]...)})
+			got, err := r.Store.Settle(queuetest.CtxB, newCall(), all)
+			r.equal("error", err, nil)
+			r.equal("left", got.Left, []int{0, 2})
+			r.equal("too much", got.TooMuch, []int{0})
+			got, err = r.Store.Settle(queuetest.CtxB, newCall(), all[2:])
+			r.equal("error", err, nil)
+			r.equal("left", got.Left, []int(nil))
+			r.do("DEL", r.Keys.pending, r.Keys.msg, r.Keys.key, r.Keys.unack, r.Keys.lease, r.Keys.Wake)
+		}, "armed 0s~1h0m0s"},
+		"of a group that they make": {func(r *rig) {
+			follow := []*SendMessage{on(ConflictAppend, true, msg("g", time.Hour, keyed("k"), grouped, sized(900<<10)))}
+			for i := range 6 {
+				follow = append(follow, part(fmt.Sprint("x", i), time.Hour, 0))
+			}
+			r.hand(msg("a", 0))
+			got, err := r.Store.Settle(queuetest.CtxB, newCall(), r.leased([]Settlement{then(ack("a"), follow...)}))
+			r.equal("error", err, nil)
+			r.equal("too much", got.TooMuch, []int{0})
+		}, "unack a@10s"},
+	})
+}
+
+// TestSettleCallKeepsNothing: an attempt that nobody waits for any longer may write its arguments while the settler uses the slice again.
+func TestSettleCallKeepsNothing(t *testing.T) {
+	all := []Settlement{
+		counting("k", then(ack("a", "key"), on(ConflictAppend, true, msg("x", 0, keyed("l"), grouped)))), ends(OutcomeRetry, "b", 1, 0, "no"), ack("c"),
+	}
+	for i := range all {
+		all[i].Lease = &Lease{Name: "a:1"}
+	}
+	texts := func(call settleCall) (all []string) {
+		for _, arg := range call.args {
+			if text, ok := arg.(*string); ok {
+				arg = *text
+			}
+			all = append(all, fmt.Sprint(arg))
+		}
+		return all
+	}
+	call := newSettleCall(newCall(), all, "")
+	before := texts(call)
+	clear(all)
+	if after := texts(call); !slices.Equal(after, before) {
+		t.Errorf("%q, then %q", before, after)
+	}
 }

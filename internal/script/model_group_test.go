@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -87,7 +86,8 @@ func (m *model) addParts(out *FetchReply, nth int, id, envelope string) {
 		if out.Missing == nil {
 			out.Missing = map[int]int{}
 		}
-		out.Missing[nth], _ = strconv.Atoi(m.parts[id+":0"])
+		counted, n := m.countdown(id)
+		out.Missing[nth] = max(n-counted, 0)
 	}
 	if err != nil || e.Group.Count < 2 {
 		return

@@ -59,8 +59,18 @@ func (m *model) putOne(o *SendMessage, own string) (a SendAnswer, wait int64) {
 		if latest := m.latest(o); latest != 0 {
 			due = min(due, latest)
 		}
+		counted := 0 // for the message that this one supersedes
+		if holder != "" && m.record(holder).Superseded {
+			counted, _ = m.countdown(holder)
+		}
+		if o.Put.Countdown > 0 && counted >= o.Put.Countdown {
+			due = m.now
+		}
 		a.Due = due
 		m.storeAt(o, due)
+		if o.Put.Countdown > 0 {
+			m.parts[o.ID+":0"] = fmt.Sprint(counted, " ", o.Put.Countdown)
+		}
 		m.putLatest(o.ID, m.latest(o))
 		wait = sooner(wait, due)
 	}
@@ -132,9 +142,10 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 		added, full = m.append(id, o)
 	}
 	if o.Put.On == ConflictReplace {
-		if n, counts := m.recount(id, o.Put.Countdown); counts && n == 0 && place == "pending" {
-			said, due, latest = true, m.now, 0
-		}
+		m.recount(id, o.Put.Countdown)
+	}
+	if counted, n := m.countdown(id); n > 0 && counted >= n && place == "pending" {
+		said, due, latest = true, m.now, 0
 	}
 	movable := o.Put.On != ConflictAppend || place == "pending"
 	if full {
@@ -219,23 +230,21 @@ func (m *model) storeAt(o *SendMessage, due int64) {
 	if o.Key != "" {
 		m.key[o.Key] = o.ID
 	}
-	if o.Put != nil && o.Put.Countdown > 0 {
-		m.parts[o.ID+":0"] = strconv.Itoa(o.Put.Countdown)
-	}
 	m.count("sent", 1)
 }
 
-// recount gives a message another countdown, 0: none, and says how many acks are missing, if it has one.
-func (m *model) recount(id string, n int) (left int, counts bool) {
-	before := m.envelope(id).Countdown
-	left, _ = strconv.Atoi(m.parts[id+":0"])
-	delete(m.parts, id+":0")
-	if n == 0 {
-		return 0, false
+// countdown is how many acks have counted for a message, and for how many it waits; 0: for none.
+func (m *model) countdown(id string) (counted, n int) {
+	_, _ = fmt.Sscan(m.parts[id+":0"], &counted, &n)
+	return counted, n
+}
+
+// recount gives a message another countdown; 0: none.
+func (m *model) recount(id string, n int) {
+	counted, _ := m.countdown(id)
+	if delete(m.parts, id+":0"); n > 0 {
+		m.parts[id+":0"] = fmt.Sprint(counted, " ", n)
 	}
-	left = max(n-(before-left), 0)
-	m.parts[id+":0"] = strconv.Itoa(left)
-	return left, true
 }
 
 func (m *machine) puts(t *rapid.T) {

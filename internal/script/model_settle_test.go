@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
@@ -68,13 +67,12 @@ func (m *model) follow(s *settling, i int, o Settlement) {
 		return
 	}
 	id := m.key[o.Counts]
-	left := id + ":0"
-	n, err := strconv.Atoi(m.parts[left])
-	if err != nil || n == 0 {
+	counted, n := m.countdown(id)
+	if n == 0 {
 		return
 	}
-	m.parts[left] = strconv.Itoa(n - 1)
-	if due, waits := m.pending[id]; waits && n == 1 && due > m.now {
+	m.parts[id+":0"] = fmt.Sprint(counted+1, " ", n)
+	if due, waits := m.pending[id]; waits && counted+1 == n && due > m.now {
 		m.pending[id] = m.now
 		m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], m.now, m.msg[id][message.EnvelopeHead:])
 		s.first = m.now

@@ -291,7 +291,7 @@ func (r *rig) text(s *check.State) string {
 	list("parts", each)
 	each = nil
 	for _, id := range slices.Sorted(maps.Keys(s.Missing)) {
-		each = append(each, names(id)+"="+s.Missing[id])
+		each = append(each, fmt.Sprintf("%s=%d", names(id), s.Missing[id]))
 	}
 	list("missing", each)
 	each = nil

@@ -57,7 +57,7 @@ func (s *Settlement) record(args []any, lease int) []any {
 		args = append(args, "group", s.Parts)
 	}
 	if s.Counts != "" {
-		args = append(args, "counts", &s.Counts)
+		args = append(args, "counts", s.Counts)
 	}
 	if s.Overrun > 0 {
 		args = append(args, "overrun", s.Overrun.Microseconds())
@@ -93,7 +93,7 @@ func (s *Settlement) counts() string { return strconv.Itoa(s.Failures) + " " + s
 
 // plain settlements, nearly all, need nothing but the tag.
 func (s *Settlement) plain() bool {
-	return s.Kind == OutcomeAck && s.Number == 1 && s.Key == "" && len(s.Follows) == 0 && s.Parts == 0 && s.Counts == ""
+	return s.Kind == OutcomeAck && s.Number == 1 && s.Key == "" && len(s.Follows) == 0 && s.Parts == 0 && s.Counts == "" && !s.Countdown
 }
 
 // A SettleReply is what a settle did besides.
@@ -105,6 +105,7 @@ type SettleReply struct {
 	Answers      []FollowerAnswer
 	Superseded   []int // indices of those that ended their messages because their deliveries were superseded
 	Left         []int // indices of those that were not settled, because the call had no room for them
+	TooMuch      []int // index of the one of these whose followers would change too much, if there is one
 }
 
 // A FollowerAnswer is what became of a message that was to follow an ack and was not stored: another message has its key.
@@ -214,10 +215,14 @@ func (c *settleCall) read(r *reply) (SettleReply, error) {
 		got.Answers = append(got.Answers, answer)
 	}
 	got.Superseded = r.ordered(c.order)
-	if upto := r.number(); upto < 0 || upto > len(c.order) {
-		r.fail("%d settled of %d", upto, len(c.order))
-	} else if upto > 0 {
-		got.Left = slices.Sorted(slices.Values(c.order[upto:]))
+	digits, tooMuch := strings.CutSuffix(r.text(), "!")
+	if first, err := strconv.Atoi(digits); err != nil || first < 0 || first > len(c.order) || tooMuch && first == 0 {
+		r.fail("stopped at %q of %d", digits, len(c.order))
+	} else if first > 0 {
+		if tooMuch {
+			got.TooMuch = []int{c.order[first-1]}
+		}
+		got.Left = slices.Sorted(slices.Values(c.order[first-1:]))
 	}
 	return got, r.err("settle")
 }

@@ -26,7 +26,8 @@
 --       (state.changed), because both may be different since. An ack of a message that another program has deleted may be missing.
 --       answers: '' or a list '<i><answer> ' of the sends (from 1) that were not stored, with the answers of put
 --       ended: '' or a list '<i> ' of outcomes, as in void, whose deliveries were superseded: their messages have ended (lib/record.lua)
---       stopped: how many outcomes were settled, if another call must settle the rest: it would have read over half a megabyte; '0': all
+--       stopped: the first outcome that was not settled, because the call would have read over half a megabyte: another call must settle the
+--       rest; with '!' behind it if the sends of that one would change over 4 MB, which no call does. '0': all were settled
 -- Cost: 9 commands for any number of plain acks of living leases, if no held message was canceled; else 2 more for all, 1 for each
 --       lease, and at most 2 for each ack. 7 more for all other outcomes together, and O(log n) for each.
 --       More: 5 if there is too much garbage, of at most 500 messages; 4 if anything is done, 6 if there is too much of that, up to 13
@@ -66,7 +67,7 @@ end
 local throttle = 0 -- us for which nothing is handed out
 local first -- the first instant at which any message is due that was not
 local holdEnds -- the first end of a hold, if any begins
-local outcomes, stopped, answers = plain, '0', '' -- so many so far; how many, if that is not all; of sends, but those that were stored
+local outcomes, stopped, answers = plain, '0', '' -- so many so far; where it stopped; of sends, but those that were stored
 if FIELDS then
   redis.call('ZREM', KEYS.unack, '') -- the first write, if there were no plain acks
   -- step follow, outcome, records
@@ -91,7 +92,6 @@ local overflow, doneOverflow = 0, 0
 if dead + kept > 0 then
   -- step trim
 end
-
 local function count(kind, before, n) if n > 0 then mark(kind, us((whole(before) or 0) + n)) end end
 if holdEnds then
   firstHold = whole(firstHold) or 0

@@ -2,7 +2,7 @@
 -- from time: now, us, scored
 -- from message: keyof, expired
 -- from edit: noted, soonest, write, edited, instantat, stamp, redueto, LATEST, SINCE, keyless, list, leave, append
--- from countdown: recount
+-- from countdown: countof, countdownof, acksleft, recount
 -- from group: partsof, dropparts
 -- from record: delivery, tagof, failure, setfailure
 -- from place: locate
@@ -12,7 +12,8 @@
 -- an earlier send said, or at any time) until it is handed out. A group that is full is due now. A group that was handed out
 -- before stays due when it was. acks is the countdown of the message which is sent. Returns
 --   an instant   the message is due then
---   nil          it does not wait (it is nowhere, handled or over), or has no room: the other is to be stored beside it
+--   nil, counted it does not wait (it is nowhere, handled or over), or has no room: the other is to be stored beside it. If it is
+--                superseded, counted is how many acks have counted for it
 --   false        it is no group
 local function change(id, envelope, other, due, word, said, latest, most, acks)
   local record = redis.call('HGET', KEYS.fail, id)
@@ -23,6 +24,7 @@ local function change(id, envelope, other, due, word, said, latest, most, acks)
   if place == 'unack' and word ~= 'append' then -- the delivery is superseded
     setfailure(id, delivery(record), us(failures) .. ' ' .. us(losses), '\31' .. errors, ended or 0)
     noted.overtaken = true
+    return nil, (countdownof(id))
   elseif place == 'unack' then
     if partsof(envelope) == 0 then return false end
     leave(id, envelope) -- the new group has the key, also if this one is handed out again
@@ -47,9 +49,14 @@ local function change(id, envelope, other, due, word, said, latest, most, acks)
     keyless(edits, envelope, count)
     due, said, latest = now, true, nil
   end
-  local missing = replaces and recount(id, envelope, acks) or nil
-  if missing then noted.grown = true end
-  if missing == 0 and place == 'pending' then due, said, latest = now, true, nil end -- as many acks have counted already
+  local missing
+  if replaces then
+    missing = recount(id, envelope, acks)
+    noted.grown = noted.grown or missing
+  elseif countof(envelope) > 0 then
+    missing = acksleft(id)
+  end
+  if missing == 0 and place == 'pending' then due, said, latest = now, true, nil end -- as many acks have counted: it is due, and stays so
   local movable = word ~= 'append' or place == 'pending'
   if not movable then said, latest = false, nil end
   local bound = instantat(envelope, LATEST)

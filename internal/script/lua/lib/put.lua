@@ -14,7 +14,7 @@
 -- from record: tagof
 -- from keys: holderof, named
 -- from edit: noted, soonest, edited, stamp, redueto, LATEST
--- from countdown: setacksleft
+-- from countdown: setcountdown
 -- from change: change
 
 local PUTS = {refuse = 4, keep = 4, reschedule = 5, replace = 6, append = 7} -- how many fields each word has
@@ -34,13 +34,14 @@ local function dueof(id)
   return score and scored(score) or now
 end
 
--- store(id, envelope, due, key, acks) makes a new message pending, and returns the answer. acks: its countdown.
-local function store(id, envelope, due, key, acks)
+-- store(id, envelope, due, key, acks, counted) makes a new message pending, and returns the answer. acks: its countdown; counted: how many
+-- of these have counted.
+local function store(id, envelope, due, key, acks, counted)
   if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
   redis.call('ZADD', KEYS.pending, us(due), id)
   redis.call('HSET', KEYS.msg, id, envelope)
   if acks > 0 then
-    setacksleft(id, acks)
+    setcountdown(id, counted or 0, acks)
     noted.grown = true
   end
   soonest(due)
@@ -64,7 +65,7 @@ local function send(own, acks, word, delay, version, id, envelope, wait, timed, 
   if word == 'refuse' then return sendnew(own, acks, word, delay, version, id, envelope) end
   local other, due = complete(tonumber(delay), version, envelope)
   local key, answer, latest = keyof(other), nil, wait and wait ~= '0' and now + wait or nil
-  local holder, acked, size
+  local holder, acked, size, counted
   if key ~= '' then holder, acked, size = holderof(key) end
   if acked and holder == own then holder, acked = nil, nil end
   if acked and word ~= 'keep' then -- nothing waits of an acked message
@@ -78,20 +79,20 @@ local function send(own, acks, word, delay, version, id, envelope, wait, timed, 
     local theirs = redis.call('HGET', KEYS.msg, holder)
     if keyof(theirs) == key then -- else another program wrote that entry
       if word == 'replace' and not afford(PART * partsof(theirs)) then return nil end
-      answer = change(holder, theirs, other, due, word, timed == '1' or word == 'reschedule', latest, tonumber(room), acks)
+      answer, counted = change(holder, theirs, other, due, word, timed == '1' or word == 'reschedule', latest, tonumber(room), acks)
       if answer == false then return named(holder) end -- it is no group
       answer = answer and us(answer)
     end
   end
   if answer then return '~' .. answer .. ':' .. string.gsub(holder, '[^!-~]', '?') end -- another program may have written it
+  local edits = {}
   if latest then
-    local edits = {}
     due = math.min(due, latest)
     stamp(edits, other, LATEST, latest)
-    redueto(edits, other, us(due))
-    other = edited(other, edits)
   end
-  return store(id, other, due, key, acks)
+  if acks > 0 and (counted or 0) >= acks then due = now end
+  redueto(edits, other, us(due))
+  return store(id, edited(other, edits), due, key, acks, counted)
 end
 
 -- noteall(big, sent, groups, changes, overtakes) notes what these sends have done. The arguments are big, sent, parts, changed and overtaken

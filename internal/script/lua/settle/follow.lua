@@ -37,21 +37,29 @@ if follows then
 end
 
 -- fits(from, behind, counting) says whether there is room to read the messages that an ack changes: by the sends at ARGV from up to
--- behind, and by counting for the message that has the key counting (nil: for none).
+-- behind, and by counting for the message that has the key counting (nil: for none). The second result says that no call has room:
+-- the sends would read more than MOST, and more than one message.
 local function fits(from, behind, counting)
   -- from message: keyof
   -- from countdown: acksleft
-  local READ, size = 524288, 0
-  local function add(key, last)
-    local id = redis.call('HGET', KEYS.key, key)
-    if id and (not last or acksleft(id) == 1) then size = size + redis.call('HSTRLEN', KEYS.msg, id) end
-  end
-  if counting then add(counting, true) end
+  local READ, MOST = 524288, 4194304
+  local size, sends, new = 0, 0, {} -- bytes; sends that read; by key, bytes of what these sends store
   while from < behind do
-    if FIELDS[ARGV[from]] > 4 then add(keyof(ARGV[from + 4], ARGV[from + 1] ~= '' and 0 or nil)) end
-    from = from + 1 + FIELDS[ARGV[from]]
+    local word, envelope = ARGV[from], ARGV[from + 4]
+    local key = FIELDS[word] > 3 and keyof(envelope, ARGV[from + 1] ~= '' and 0 or nil) or ''
+    local id = key ~= '' and redis.call('HGET', KEYS.key, key)
+    local length = new[key] or id and redis.call('HSTRLEN', KEYS.msg, id) or 0
+    if length == 0 then
+      new[key] = #envelope
+    elseif FIELDS[word] > 4 then
+      size, sends = size + length, sends + 1
+    end
+    from = from + 1 + FIELDS[word]
   end
-  return noted.spent + size <= READ
+  local never = size > MOST and sends > 1
+  local id = counting and redis.call('HGET', KEYS.key, counting)
+  if id and acksleft(id) == 1 then size = size + redis.call('HSTRLEN', KEYS.msg, id) end
+  return noted.spent == 0 or noted.spent + size <= READ, never
 end
 
 -- count(key) counts an ack for the message that has a key. If none is missing now, and the message was never handed out, it is due.
@@ -59,15 +67,15 @@ local count
 if counts then
   -- from time: now, scored
   -- from message: redue
-  -- from countdown: acksleft, setacksleft
+  -- from countdown: countdownof, setcountdown
   count = function(key)
     local id = redis.call('HGET', KEYS.key, key)
-    local n = id and acksleft(id) or 0
-    if n == 0 then return end
-    setacksleft(id, n - 1)
-    local due = n == 1 and redis.call('ZSCORE', KEYS.pending, id)
-    if due and scored(due) > now then
-      local envelope = redis.call('HGET', KEYS.msg, id) or ''
+    local counted, n = countdownof(id or '')
+    if not n then return end
+    setcountdown(id, counted + 1, n)
+    local due = counted + 1 == n and redis.call('ZSCORE', KEYS.pending, id)
+    local envelope = due and scored(due) > now and redis.call('HGET', KEYS.msg, id)
+    if envelope then
       redis.call('ZADD', KEYS.pending, us(now), id)
       redis.call('HSET', KEYS.msg, id, redue(envelope, us(now)))
       noted.spent, first = noted.spent + #envelope, now

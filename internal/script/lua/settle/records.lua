@@ -1,6 +1,6 @@
 -- Each delivery ends that is not one of the plain acks, until there is no room to read what the next one changes.
 -- takes: left, before, firstHold, plain, FIELDS, changed, acked, holdEnds, unlist, kept, follows, failed, throttle, dead, first, follow,
---        behindsends, fits, count, stopped, outcomes, holds, begin, errorsOf, finishes, overrun
+--        behindsends, changes, fits, count, stopped, outcomes, holds, begin, errorsOf, finishes, overrun
 -- from time: now, us, whole
 -- from record: setfailure
 -- from keys: heldUntil, freekey, erase
@@ -24,9 +24,12 @@ while ARGV[i] do
     local lease, tag, id, key, number, counts, keep, result = unpack(ARGV, i + 1, behind - 1)
     local sends = behind -- where its followers begin
     behind = follows and behindsends(sends) or behind
-    if noted.spent > 0 and not fits(sends, behind, counting) then
-      stopped = us(outcomes)
-      break
+    if changes or noted.spent > 0 then
+      local fitting, never = fits(sends, behind, counting)
+      if never or not fitting then
+        stopped = us(outcomes + 1) .. (never and '!' or '')
+        break
+      end
     end
     lease = tonumber(lease)
     local there = holds(lease, tag, id)
