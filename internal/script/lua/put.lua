@@ -46,7 +46,8 @@ local function put(name, number, after, acks, at)
   local last = name and lastof(name)
   if last and last >= number then return '#' .. last end
   if name and after ~= '' and not (last and last >= after) then return '!' end
-  local answer = send(nil, acks, unpack(ARGV, at, at + PUTS[ARGV[at]]))
+  local answer, due = send(nil, acks, unpack(ARGV, at, at + PUTS[ARGV[at]]))
+  if answer == '+' then answer = '+' .. us(due) end
   if name and answer and string.sub(answer, 1, 1) ~= '=' then redis.call('HSET', KEYS.sequence, name, number) end
   return answer
 end

@@ -7,7 +7,6 @@
 -- from lease: lend, isheld
 -- from record: split, failure, finish
 -- from group: partsof, partnames, weight
--- from countdown: missingof
 
 -- lease(tags) leases deliveries under the name of this call.
 local list = '' -- of the tags of that lease
@@ -33,9 +32,13 @@ end
 
 -- addparts(nth, id, envelope) reads the parts of a group for the reply: none if any is missing. It also reads what is left of a countdown.
 -- It must not raise, because it comes after the first write, and the key parts was not read before if state says that there are no groups.
-local missing = {} -- of countdowns, as in the reply
+local missing, acksleftof = {}, nil -- of countdowns, as in the reply; missingof, if there may be some
+if groups then
+  -- from countdown: missingof
+  acksleftof = missingof
+end
 local function addparts(nth, id, envelope)
-  local acks = groups and missingof(id, envelope)
+  local acks = acksleftof and acksleftof(id, envelope)
   if acks then missing[#missing + 1], missing[#missing + 2] = us(nth), us(acks) end
   local n = partsof(envelope)
   if n < 2 then return end

@@ -34,11 +34,11 @@ local function dueof(id)
   return score and scored(score) or now
 end
 
--- store(id, envelope, due, key, acks, counted) makes a new message pending, and returns the answer. acks: its countdown; counted: how many
--- of these have counted.
+-- store(id, envelope, due, key, acks, counted) makes a new message pending, and returns '+' and when it is due, as its envelope says. acks:
+-- its countdown; counted: how many of these have counted.
 local function store(id, envelope, due, key, acks, counted)
   if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
-  redis.call('ZADD', KEYS.pending, us(due), id)
+  redis.call('ZADD', KEYS.pending, string.sub(envelope, 2, 17), id)
   redis.call('HSET', KEYS.msg, id, envelope)
   if acks > 0 then
     setcountdown(id, counted or 0, acks)
@@ -46,10 +46,10 @@ local function store(id, envelope, due, key, acks, counted)
   end
   soonest(due)
   noted.stored, noted.longest = noted.stored + 1, math.max(noted.longest, #envelope)
-  return '+' .. us(due)
+  return '+', due
 end
 
--- sendnew(own, acks, word, …) stores a message if its word is 'refuse', and returns the answer. own: the id of the acked message that it
+-- sendnew(own, acks, word, …) stores a message if its word is 'refuse', and returns the answer; if it was stored, as store. own: the id of the acked message that it
 -- follows, which may keep the key.
 local function sendnew(own, acks, _, delay, version, id, envelope)
   local other, due = complete(tonumber(delay), version, envelope)

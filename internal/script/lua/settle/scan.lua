@@ -4,8 +4,8 @@
 -- from call: guard
 -- from message: keyof
 
-local FIELDS -- how many fields each word has
-local follows, changes, counts -- the words of sends (PUTS), if anything follows an ack; a send may change another message; an ack counts
+local FIELDS -- how many fields each word has, but those of sends
+local follows, changes, counts -- PUTS, if anything follows an ack; a send may change another message; an ack counts
 local unlist, clearAll -- setleft and clear, if there are groups
 if #ARGV > before + plain then
   FIELDS = {ack = 4, done = 8, ready = 7, garbage = 8, retry = 8, throttle = 8, hold = 1, group = 1, overrun = 1, counts = 1, countdown = 1}
@@ -14,18 +14,19 @@ if #ARGV > before + plain then
   local keeps, keyed, grown, i = overtaken, firstHold, groups, before + plain + 1
   while ARGV[i] do
     local word = ARGV[i]
-    if not FIELDS[word] then
-      -- from put: PUTS
-      follows = PUTS
-      for each, fields in pairs(PUTS) do FIELDS[each] = fields end
-    end
-    keeps, keyed, counts = keeps or word == 'done', keyed or word == 'hold', counts or word == 'counts'
-    grown = grown or word == 'group' or word == 'append' or word == 'countdown'
-    if follows and follows[word] then
-      changes = changes or word ~= 'refuse'
+    if FIELDS[word] then
+      keeps, keyed, counts = keeps or word == 'done', keyed or word == 'hold', counts or word == 'counts'
+      grown = grown or word == 'group' or word == 'countdown'
+      i = i + 1 + FIELDS[word]
+    else
+      if not follows then
+        -- from put: PUTS
+        follows = PUTS
+      end
+      changes, grown = changes or word ~= 'refuse', grown or word == 'append'
       keyed = keyed or keyof(ARGV[i + 4], ARGV[i + 1] ~= '' and 0 or nil) ~= ''
+      i = i + 1 + follows[word]
     end
-    i = i + 1 + FIELDS[word]
   end
   if follows or counts then guard(redis.call('ZCARD', KEYS.pending)) end
   if keeps or changes then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
