@@ -43,9 +43,11 @@ func (t *trial) killConsumer() {
 	t.replace(c)
 }
 
+// often is how long nothing is killed where much is.
+const often = 500 * time.Millisecond
+
 // killNowAndThen kills what is next in turn if nothing was killed for a while.
-func (t *trial) killNowAndThen(kills ...func(t *trial)) {
-	const while = 500 * time.Millisecond
+func (t *trial) killNowAndThen(while time.Duration, kills ...func(t *trial)) {
 	killed, last := 0, t.begun
 	for _, st := range t.strikes {
 		if st.killed {
@@ -58,10 +60,10 @@ func (t *trial) killNowAndThen(kills ...func(t *trial)) {
 }
 
 // losing loses a reply, and now and then kills what is next in turn.
-func losing(kills ...func(t *trial)) func(t *trial) {
+func losing(while time.Duration, kills ...func(t *trial)) func(t *trial) {
 	return func(t *trial) {
 		t.loseReplyWithin(100 * time.Millisecond)
-		t.killNowAndThen(kills...)
+		t.killNowAndThen(while, kills...)
 	}
 }
 

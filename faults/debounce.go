@@ -23,7 +23,7 @@ var debounce = []scenario{
 			"and none waits beyond WithMaxWait, a lease and a second for each consumer that it was lost with",
 		setUp: wired(),
 		load:  edited,
-		hit:   losing((*trial).killConsumer),
+		hit:   losing(often, (*trial).killConsumer),
 		every: 20 * time.Millisecond,
 		rules: rules{maxWait: maxWait},
 	},

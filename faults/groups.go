@@ -19,7 +19,7 @@ var groups = []scenario{
 			"handled with all of its parts",
 		setUp: wired(),
 		load:  grouped,
-		hit:   losing((*trial).killConsumer),
+		hit:   losing(often, (*trial).killConsumer),
 		every: 20 * time.Millisecond,
 		rules: rules{maxWait: maxWait, parts: groupParts},
 		check: func(t *trial, v *verdict) {

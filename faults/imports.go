@@ -21,7 +21,7 @@ var imports = []scenario{
 			"that is acked is in the sums of its import, once",
 		setUp: wired(),
 		load:  imported,
-		hit:   losing((*trial).killConsumer, (*trial).killProducer),
+		hit:   losing(2*often, (*trial).killConsumer, (*trial).killProducer),
 		every: 20 * time.Millisecond,
 		rules: rules{imports: importCount, rows: 1 + importRows},
 		check: wantBothEnds,
@@ -52,7 +52,7 @@ var imports = []scenario{
 		hit:   amongKills((*trial).failOver),
 		times: 1,
 		rules: rules{imports: importCount, rows: 1 + importRows, resume: 5 * time.Second, duplicate: unheard},
-		check: wantForgottenAcks,
+		check: wantBothEnds,
 	},
 	{
 		name:  "imports: Cluster: primary killed, WithReplicaAck(1)",
@@ -62,7 +62,7 @@ var imports = []scenario{
 		hit:   amongKills((*trial).failOverCluster),
 		times: 1,
 		rules: rules{imports: importCount, rows: 1 + importRows, resume: 5 * time.Second, duplicate: unheard},
-		check: wantForgottenAcks,
+		check: wantBothEnds,
 	},
 }
 
@@ -80,7 +80,7 @@ const (
 
 func imported(l *load) {
 	l.Imports, l.Rows, l.Messages = importCount, 1+importRows, importCount*(1+importRows)
-	l.Over, l.MaxDelay = 25*time.Second, 500*time.Millisecond
+	l.Over, l.MaxDelay = 28*time.Second, 500*time.Millisecond
 }
 
 func importName(i int) string { return fmt.Sprintf("import%03d", i) }
@@ -193,13 +193,5 @@ func wantBothEnds(t *trial, v *verdict) {
 	}
 	if complete < t.load.Imports/2 || short < t.load.Imports/20 {
 		v.problem("%d parents came when all rows were acked, and %d at their limits", complete, short)
-	}
-}
-
-// wantForgottenAcks wants a failover to have forgotten acks that had counted.
-func wantForgottenAcks(t *trial, v *verdict) {
-	wantBothEnds(t, v)
-	if v.duplicated == 0 {
-		v.problem("no ack was forgotten")
 	}
 }

@@ -18,7 +18,7 @@ var limits = []scenario{
 		},
 		hit: func(t *trial) {
 			t.look()
-			t.killNowAndThen((*trial).killConsumer)
+			t.killNowAndThen(often, (*trial).killConsumer)
 		},
 		every: 20 * time.Millisecond,
 		check: func(t *trial, v *verdict) {

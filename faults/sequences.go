@@ -21,7 +21,7 @@ var sequences = []scenario{
 		holds: "each of four relays sends all numbers: each is one message, and none is left out",
 		setUp: wired(),
 		load:  relayed,
-		hit:   losing((*trial).killConsumer, (*trial).killProducer),
+		hit:   losing(often, (*trial).killConsumer, (*trial).killProducer),
 		every: 20 * time.Millisecond,
 		rules: rules{rows: rows},
 	},
