@@ -164,7 +164,7 @@ func (c *recorded) outcomes() (all []outcome) {
 		all = append(all, o)
 	}
 	if c.reply != nil && c.reply[6] != "0" {
-		all = all[:number(c.reply[6])]
+		all = all[:number(strings.TrimSuffix(c.reply[6], "!"))-1]
 	}
 	return all
 }
