@@ -1,7 +1,7 @@
 // Command faults stages what Redis, the network, the machine and the clock can break, under
 // load, and judges what became of every message. It starts its own servers on free ports.
 //
-//	go run .                every fault, about fifteen minutes; writes ../docs/reliability.md
+//	go run .                every fault, about twenty minutes; writes ../docs/reliability.md
 //	go run . -only 'kill'   some of them; nothing is written
 //	go run . -list          their names
 //	go run . -soak 20       faults at random for 20 minutes; writes its part of the page
@@ -11,7 +11,8 @@
 //   - A program (program.go) is this binary again, as a producer or a consumer. Two producers
 //     send 20,000 messages with unique payloads, and three consumers handle them. In some
 //     scenarios producers are relays of the same outboxes (sequences.go), change the same
-//     documents (debounce.go), or are replicas that run the same schedules (schedules.go).
+//     documents (debounce.go), send imports (imports.go, judged by sums.go), or are replicas
+//     that run the same schedules (schedules.go).
 //   - A ledger (ledger.go) is a file that one program appends to: each accepted send, each
 //     handler's start and end, on disk before the program goes on. It is outside Redis, and
 //     what a killed program has written stays.

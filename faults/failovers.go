@@ -197,6 +197,7 @@ func amongKills(failOver func(t *trial)) func(t *trial) {
 	return func(t *trial) {
 		t.killConsumer()
 		t.killProducer()
+		t.wait(1200 * time.Millisecond) // a consumer that is killed may have been woken for all; after a second another one looks
 		failOver(t)
 		t.killProducer()
 		t.killConsumer()
