@@ -100,11 +100,13 @@ func TestCountdownAtItsInstant(t *testing.T) {
 			return err
 		}
 	})
-	f.Send(q, "parent", delayqueue.WithKey("k"), delayqueue.WithCountdown(3), delayqueue.WithDelay(300*time.Millisecond))
+	parent := f.Send(q, "parent", delayqueue.WithKey("k"), delayqueue.WithCountdown(3), face.InAnHour)
 	for _, payload := range []string{"good", "bad", "good"} {
 		f.Send(q, payload, delayqueue.WithCounts("k"))
 	}
 	q.StartConsume()
+	queuetest.Eventually(t, "two have counted", func() bool { return f.Check().Missing[parent.ID] == 1 })
+	f.Must(q.RescheduleKey(queuetest.CtxB, "k", time.Now()))
 	for delivery := 1; delivery <= 2; delivery++ {
 		if msg := queuetest.Receive(t, "a delivery", got); msg.CountdownLeft != 1 || msg.Delivery != delivery {
 			t.Errorf("%+v", msg)

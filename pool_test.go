@@ -177,46 +177,45 @@ func TestPoolShares(t *testing.T) {
 }
 
 // TestPoolStrict: a message of the first queue gets the next worker that becomes free, and waits for nothing that was fetched before. A message
-// that waits for 100 ms is released, so one that took as long does not count. The pool waits for no queue whose fetches are slow, and then the
-// other one may get a worker. TestSharesInOrder is exact.
+// that waits for 100 ms is released and comes under another number, so it does not count. The pool waits for no queue whose fetches are slow,
+// and then the other one may get a worker. TestSharesInOrder is exact.
 func TestPoolStrict(t *testing.T) {
 	t.Parallel()
 	fs := poolFixture(t, 2)
-	started, release := make(chan string), make(chan struct{})
-	handle := func(name string) delayqueue.CallbackFunc {
-		return func(string) bool { started <- name; <-release; return true }
-	}
+	started, release := make(chan *delayqueue.Message), make(chan struct{})
+	handle := func(_ context.Context, msg *delayqueue.Message) error { started <- msg; <-release; return nil }
 	fetches := countFetches(t, fs[0])
-	first, bulk := unhurried(fs[0].Queue(handle("first"))).WithFetchInterval(10*time.Millisecond), unhurried(fs[1].Queue(handle("bulk")))
-	backlogIn(fs[1], bulk, 100)
+	first, bulk := unhurried(fs[0].Queue(nil)).WithFetchInterval(10*time.Millisecond).WithHandler(handle), unhurried(fs[1].Queue(nil)).WithHandler(handle)
+	backlogIn(fs[1], bulk, 1000) // each try takes one, and more if the first queue is passed over
 	p := poolOf(t, 2, delayqueue.Share{Queue: first}, delayqueue.Share{Queue: bulk}).Strict()
 	p.StartConsume()
 	for range 2 {
-		if name := queuetest.Receive(t, "a worker is busy", started); name != "bulk" {
-			t.Errorf("with %s", name)
+		if msg := queuetest.Receive(t, "a worker is busy", started); msg.Payload == "first" {
+			t.Errorf("with %s", msg.Payload)
 		}
 	}
 	passedOver := 0
 	for prompt, tries := 0, 0; prompt < 10; tries++ {
 		if tries == 100 {
-			t.Fatalf("of %d messages the pool got %d within 100 ms", tries, prompt)
+			t.Fatalf("of %d messages %d were not released", tries, prompt)
 		}
-		sentAt, others := time.Now(), 0
-		fs[0].Send(first, "x")
+		others := 0
+		fs[0].Send(first, "first")
 		asked := fetches.Load() // of the next three one may have begun before, and the pool knows what the second has brought
 		queuetest.Eventually(t, "the pool knows of it", func() bool { return fetches.Load() >= asked+3 })
 		release <- struct{}{}
-		for queuetest.Receive(t, "the next starts", started) != "first" {
+		msg := queuetest.Receive(t, "the next starts", started)
+		for ; msg.Payload != "first"; msg = queuetest.Receive(t, "the next starts", started) {
 			others++
 			release <- struct{}{}
 		}
-		if time.Since(sentAt) < 100*time.Millisecond {
+		if msg.Delivery == 1 {
 			prompt++
 			passedOver += others
 		}
 		release <- struct{}{} // either of them
-		if name := queuetest.Receive(t, "one of the other queue follows", started); name != "bulk" {
-			t.Fatalf("it is of %s", name)
+		if msg := queuetest.Receive(t, "one of the other queue follows", started); msg.Payload == "first" {
+			t.Fatal("it is of the first queue")
 		}
 	}
 	if passedOver > 3 {
