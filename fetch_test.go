@@ -187,7 +187,8 @@ func TestFetchOfAMessageThatDoesNotComeThrough(t *testing.T) {
 	}
 }
 
-// TestFetchOutageIsNoLoss: replies that do not come for a while cost a message nothing.
+// TestFetchOutageIsNoLoss: replies that do not come for a while cost a message nothing: with a loss it would be poison. How often it is given
+// back depends on the speed of the machine.
 func TestFetchOutageIsNoLoss(t *testing.T) {
 	t.Parallel()
 	f, wire, _ := face.Wired(t)
@@ -209,8 +210,8 @@ func TestFetchOutageIsNoLoss(t *testing.T) {
 		queuetest.Receive(t, "the next reply is held", struck)
 	}
 	for range 3 {
-		if msg := queuetest.Receive(t, "it comes", got); msg.Delivery > 2 { // given back once, perhaps
-			t.Errorf("delivery %d", msg.Delivery)
+		if msg := queuetest.Receive(t, "it comes", got); msg.Failures > 0 {
+			t.Errorf("%+v", msg)
 		}
 	}
 	for _, release := range releases {
