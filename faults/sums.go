@@ -70,7 +70,7 @@ func (ev *evidence) forgottenSum(s *story) bool {
 	return s.lastSuccess() == nil && ev.undone(first.At, last.until()) && ev.state.Where(first.ID) == "gone"
 }
 
-// inGarbageOf says whether a message that was handed out lies in garbage.
+// inGarbage says whether a message that was handed out lies in garbage.
 func (s *story) inGarbage(ev *evidence) bool {
 	return len(s.runs) > 0 && ev.state.Where(s.runs[len(s.runs)-1].start.ID) == "garbage"
 }
