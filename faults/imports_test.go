@@ -74,12 +74,14 @@ func TestJudgeParents(t *testing.T) {
 	early.early = 1
 	twice := five
 	twice.duplicated = 1
-	short := slices.Concat(ofRow(2, 1, 1, succeeded), ofRow(3, 1.1, 1, succeeded), ofRow(4, 1.2, 1, gaveUp), sums(sumID, 2, 1, succeeded, 2, 3))
+	short := slices.Concat(ofRow(2, 1, 1, succeeded), ofRow(3, 1.1, 1, succeeded), ofRow(4, 1.2, 1, gaveUp),
+		sums(sumID, 2, 1, succeeded, 2, 3))
 	judged(t, map[string]forgery{
 		"with the last ack": {entries: ofImport(all, sum, comes(1.3, 1, 0)), rules: threeRows, counts: five},
 		"early": {entries: ofImport(all, sum, comes(1.22, 1, 0)), rules: threeRows,
 			want: "when 2 rows were handled, with CountdownLeft 0 of 3", counts: early},
-		"at its limit": {entries: ofImport(short, comes(5.1, 1, 1)), state: garbageOf(rowIDs[4], check.Envelope{}), rules: threeRows, counts: five},
+		"at its limit": {entries: ofImport(short, comes(5.1, 1, 1)), state: garbageOf(rowIDs[4], check.Envelope{}), rules: threeRows,
+			counts: five},
 		"at its limit, complete all the same": {entries: ofImport(short, comes(5.1, 1, 0)), state: garbageOf(rowIDs[4], check.Envelope{}),
 			rules: threeRows, want: "when 2 rows were handled, with CountdownLeft 0 of 3", counts: early},
 		"before its limit": {entries: ofImport(short, comes(4.9, 1, 1)), state: garbageOf(rowIDs[4], check.Envelope{}), rules: threeRows,
@@ -94,7 +96,8 @@ func TestJudgeParents(t *testing.T) {
 			want: "handled twice, and no fault explains it", counts: twice},
 		"twice after a kill": {entries: ofImport(all, sum, comes(1.3, 1, 0), comes(2.4, 2, 0)), rules: threeRows,
 			strikes: []strike{{from: sec(1.36), to: sec(1.36), who: "c1", killed: true, why: "it was killed"}}, counts: twice},
-		"late":                           {entries: ofImport(all, sum, comes(3.3, 1, 0)), rules: threeRows, want: "delivery 1 came 2.05s after it was due", counts: five},
+		"late": {entries: ofImport(all, sum, comes(3.3, 1, 0)), rules: threeRows,
+			want: "delivery 1 came 2.05s after it was due", counts: five},
 		"late, but lost with a consumer": {entries: ofImport(all, sum, comes(3.3, 2, 0)), rules: threeRows, counts: five},
 		"late after its limit": {entries: ofImport(short, comes(7.1, 1, 1)), state: garbageOf(rowIDs[4], check.Envelope{}), rules: threeRows,
 			want: "delivery 1 came 2.1s after it was due", counts: five},
@@ -113,8 +116,8 @@ func TestJudgeSums(t *testing.T) {
 		"in two": {entries: ofImport(all, sums(sumID, 2, 1, succeeded, 2), sums(otherSum, 3, 1, succeeded, 3, 4)), rules: threeRows, counts: six},
 		"one is missing": {entries: ofImport(all, sums(sumID, 2, 1, succeeded, 2, 4)), rules: threeRows,
 			want: "1 rows are not in its sums, and 0 are in sums that are garbage: import000-000003", counts: five},
-		"one is there twice": {entries: ofImport(all, sums(sumID, 2, 1, succeeded, 2, 3), sums(otherSum, 3, 1, succeeded, 3, 4)), rules: threeRows,
-			want: "import000-000003: 2 times in the sums of its import", counts: six},
+		"one is there twice": {entries: ofImport(all, sums(sumID, 2, 1, succeeded, 2, 3), sums(otherSum, 3, 1, succeeded, 3, 4)),
+			rules: threeRows, want: "import000-000003: 2 times in the sums of its import", counts: six},
 		"one of another import": {entries: ofImport(all, sums(sumID, 2, 1, succeeded, 2, 3, 4, 9)), rules: threeRows,
 			want: "import000-000009: in the sums of import000, which has no such row", counts: five},
 		"the last delivery counts": {

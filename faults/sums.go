@@ -100,7 +100,8 @@ func (v *verdict) weighSums(ev *evidence, im *importStory) {
 		v.problem("%s: in the sums of %s, which has no such row", part, im.name)
 	}
 	if n := ev.partsInGarbage(sumPrefix + im.name); len(missing) != n {
-		v.problem("%s: %d rows are not in its sums, and %d are in sums that are garbage: %s", im.name, len(missing), n, strings.Join(missing, ", "))
+		v.problem("%s: %d rows are not in its sums, and %d are in sums that are garbage: %s", im.name, len(missing), n,
+			strings.Join(missing, ", "))
 	}
 }
 
@@ -161,7 +162,8 @@ func (v *verdict) weighParent(ev *evidence, im *importStory) {
 		}
 		if before < rows-left {
 			v.early++
-			v.problem("%s: handed out at %s, when %d rows were handled, with CountdownLeft %d of %d", p.payload, clock(r.start.At), before, left, rows)
+			v.problem("%s: handed out at %s, when %d rows were handled, with CountdownLeft %d of %d", p.payload, clock(r.start.At), before, left,
+				rows)
 		}
 		if left > 0 && p.sent != nil && r.start.At < p.sent.Due && !ev.sentAnew(p.sent, r) {
 			v.early++
