@@ -173,7 +173,8 @@ func (v *verdict) weighParent(ev *evidence, im *importStory) {
 			v.problem("%s: %d rows were handled after it came at %s with CountdownLeft %d", p.payload, after, clock(r.start.At), left)
 		}
 		if acked > rows-left {
-			v.problem("%s: handed out at %s with CountdownLeft %d, though %d rows of %d had been acked", p.payload, clock(r.start.At), left, acked, rows)
+			v.problem("%s: handed out at %s with CountdownLeft %d, though %d rows of %d had been acked", p.payload, clock(r.start.At),
+				left, acked, rows)
 		}
 		if i == 0 {
 			v.weighLate(ev, p, r, last)
