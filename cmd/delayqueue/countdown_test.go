@@ -127,7 +127,7 @@ func tellDoctorCountdown(w *world) {
 	w.do("HSET", "parts", nobody+":0", "3")
 	lost := fmt.Sprintf("message %s has a countdown of 3, and how many acks are missing is not known", total)
 	r := w.run("doctor", "orders")
-	w.contains(r.out, "lost parts (2)", lost, "stray part (1)", "message "+nobody+" waits for \"3\" acks", "comes at its own instant")
+	w.contains(r.out, "lost parts (2)", lost, "stray part (1)", "the acks of message "+nobody+" are \"3\"", "comes at its own instant")
 	r = w.run("doctor", "orders", "--repair", "--yes")
 	if strings.Contains(r.out, "parts: "+total) || r.code != exitUnsound {
 		w.Errorf("exit code %d, want %d", r.code, exitUnsound)
