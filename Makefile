@@ -24,7 +24,7 @@ check:
 	$(MAKE) test-goredis
 	$(MAKE) test-servers SERVERS="$$(.ci/servers newest)"
 	$(MAKE) model
-	$(MAKE) fuzz FUZZTIME=30s
+	$(MAKE) fuzz FUZZTIME=20s
 	$(MAKE) bench-check
 	$(MAKE) faults
 

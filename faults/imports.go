@@ -22,7 +22,7 @@ var imports = []scenario{
 			"each row that is acked is in the sums of its import, once",
 		setUp: wired(),
 		load:  imported,
-		hit:   losing(2*often, (*trial).killConsumer, (*trial).killProducer),
+		hit:   losing(4*often, (*trial).killConsumer, (*trial).killProducer),
 		every: 20 * time.Millisecond,
 		rules: rules{imports: importCount, rows: 1 + importRows},
 		check: wantBothEnds,
@@ -81,7 +81,7 @@ const (
 
 func imported(l *load) {
 	l.Imports, l.Rows, l.Messages = importCount, 1+importRows, importCount*(1+importRows)
-	l.Over, l.MaxDelay = 28*time.Second, 500*time.Millisecond
+	l.Over, l.MaxDelay = 40*time.Second, 500*time.Millisecond
 }
 
 func importName(i int) string { return fmt.Sprintf("import%03d", i) }
