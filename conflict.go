@@ -195,9 +195,9 @@ func WithCountdown(n int) MsgOption {
 }
 
 // WithCounts makes the ack of this message count for the countdown of the message of the same queue with that key (WithCountdown), in the
-// same step and once, whoever handles it. If no live message has the key at the ack, or it has no countdown, the ack counts nowhere. Only an ack counts:
-// a failure, Snooze, Again, garbage, Intercept, Cancel and a delivery that was superseded do not. A message may both count and have a
-// countdown of its own.
+// same step and once, whoever handles it. If no live message has the key at the ack, or it has no countdown, the ack counts nowhere.
+// Only an ack counts: a failure, Snooze, Again, garbage, Intercept, Cancel and a delivery that was superseded do not. A message may
+// both count and have a countdown of its own.
 //
 // A message that is sent twice counts twice. A sender that may be cut off and begin again gives each message a key with a hold (WithKeyHold)
 // or a number in a sequence (WithSequence).

@@ -173,6 +173,27 @@ func TestCountdownOptions(t *testing.T) {
 	f.Must(q.SendScheduleMsg("x", time.Now().Add(time.Hour), delayqueue.WithKey("l"), delayqueue.WithCountdown(1)))
 }
 
+// TestCountdownInABatch: a batch may begin with the message that waits, also while consumers run, because a batch is stored in its order.
+func TestCountdownInABatch(t *testing.T) {
+	t.Parallel()
+	f := face.New(t)
+	parents := make(chan *delayqueue.Message, 2)
+	q := face.NoTick(f.Queue(nil)).WithConcurrent(8).WithHandler(func(_ context.Context, msg *delayqueue.Message) error {
+		if msg.Payload == "parent" {
+			parents <- msg
+		}
+		return nil
+	})
+	q.StartConsume()
+	parent := delayqueue.Outgoing{Payload: "parent", Options: []delayqueue.MsgOption{delayqueue.WithKey("k"), delayqueue.WithCountdown(1200), face.InAnHour}}
+	_, err := q.SendBatch(queuetest.CtxB, append([]delayqueue.Outgoing{parent}, countsFor("k", 1200)...))
+	f.Must(err)
+	if msg := queuetest.Receive(t, "the parent", parents); msg.CountdownLeft != 0 {
+		t.Errorf("%+v", msg)
+	}
+	f.Drained()
+}
+
 // TestCountdownOfUnknownNumber: a sender that does not know the number begins with more, and says the number when it knows. What has counted
 // by then stays counted.
 func TestCountdownOfUnknownNumber(t *testing.T) {

@@ -18,8 +18,8 @@
 //     older delivery changes nothing.
 //   - A consumer that dies costs no retry. Its messages come back when their leases have run out.
 //   - A change whose reply was lost is repeated until its context ends (except ops.Queue.DeleteQueue). All repeats within an hour have the effect of one call.
-//   - A message that a handler names with Then is sent only if its delivery is acked, in the same step. So does an ack count, once, for a
-//     message that waits for others (WithCountdown).
+//   - A message that a handler names with Then is sent only if its delivery is acked, in the same step. An ack counts in the same step,
+//     and once, for the message that waits for it (WithCountdown).
 //
 // # What is not
 //

@@ -176,10 +176,7 @@ func decode(c *Consumer, got *script.FetchReply, maxLosses int, sentAt, answered
 		asked := terms{ttl: e.TTL, since: message.ServerTime(e.Since), timeout: e.Timeout, deadline: message.ServerTime(e.Deadline),
 			errors: record.Errors, keyHold: e.KeyHold, retention: e.Retention, counts: e.Counts, countdown: e.Countdown > 0, broken: broken}
 		if e.Countdown > 0 {
-			d.msg.CountdownLeft = e.Countdown // if the reply does not say
-			if left, known := got.Missing[i]; known {
-				d.msg.CountdownLeft = left
-			}
+			d.msg.CountdownLeft = missingIn(got, i, &e)
 		}
 		if e.Deadline != 0 {
 			asked.expires = sentAt.Add(asked.deadline.Sub(got.Now))
@@ -190,6 +187,14 @@ func decode(c *Consumer, got *script.FetchReply, maxLosses int, sentAt, answered
 		}
 	}
 	return ds
+}
+
+// missingIn is how many acks the message with that index in a reply waits for. If the reply does not say, none has counted as far as is known.
+func missingIn(got *script.FetchReply, i int, e *message.Envelope) int {
+	if missing, known := got.Missing[i]; known {
+		return missing
+	}
+	return e.Countdown
 }
 
 // newerDeliveries is how often a message of a newer version is handed out until it is given up. That takes a day, in which a consumer that

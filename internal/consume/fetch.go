@@ -130,7 +130,7 @@ func (p *poller) accept(got *script.FetchReply, sentAt, answeredAt time.Time) {
 	p.report(got, answeredAt)
 	for i, dead := range got.Dead {
 		p.events.Tell(event.CodeFinalFailed, 1, dead.ID)
-		p.notices.put(noticeOfPoison(dead, got.Parts[-1-i], got.Missing[-1-i]))
+		p.notices.put(noticeOfPoison(got, i))
 	}
 	if len(got.Described) > 0 {
 		p.giveUp(got, sentAt, answeredAt, p.agreed.MaxLosses)

@@ -41,9 +41,9 @@ func (n *notices) put(dead ...deadLetterNotice) {
 	}
 }
 
-// noticeOfPoison is the notice of a message that became poison in a fetch. parts are the messages of a group, except the first; missing is
-// what is left of a countdown.
-func noticeOfPoison(dead script.DeadMessage, parts []string, missing int) deadLetterNotice {
+// noticeOfPoison is the notice of dead message i of a fetch, which became poison.
+func noticeOfPoison(got *script.FetchReply, i int) deadLetterNotice {
+	dead := &got.Dead[i]
 	err := ErrPoison
 	record, perr := message.ParseFail(dead.Fail)
 	e, eerr := message.DecodeEnvelope(dead.Envelope)
@@ -51,13 +51,13 @@ func noticeOfPoison(dead script.DeadMessage, parts []string, missing int) deadLe
 		eerr = nil
 	}
 	if eerr == nil && e.Group.Count > 0 {
-		eerr = e.Group.Fill(parts)
+		eerr = e.Group.Fill(got.Parts[-1-i])
 	}
 	if broken := errors.Join(perr, eerr); broken != nil {
 		err = fmt.Errorf("%w (%w)", err, broken)
 	}
 	msg := e.Delivered(dead.ID, max(record.Delivery-1, 1), record.Failures)
-	msg.CountdownLeft = missing
+	msg.CountdownLeft = missingIn(got, -1-i, &e)
 	return deadLetterNotice{&msg, record.Failures, err}
 }
 

@@ -40,7 +40,7 @@ func (o *outcome) expire(last error) {
 
 // refuse makes an ack garbage.
 func (o *outcome) refuse(why error) {
-	o.kind, o.failures, o.err, o.text = script.OutcomeGarbage, o.failures+1, why, message.ErrorText(why)
+	o.kind, o.err, o.text = script.OutcomeGarbage, why, message.ErrorText(why)
 	o.result, o.follows = "", nil
 }
 

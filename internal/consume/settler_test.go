@@ -240,12 +240,15 @@ func TestSettlementOfTheSameReason(t *testing.T) {
 func TestNoticeOfPoison(t *testing.T) {
 	e := message.Envelope{Payload: "a", Due: time.Now().UnixMicro()}
 	e.Group.Count, e.Group.Bytes = 3, 1
-	dead := script.DeadMessage{ID: "id", Envelope: e.Encode(message.When{Us: e.Due, Absolute: true}), Fail: "3 1 2 5 lost"}
-	if n := noticeOfPoison(dead, []string{"b", ""}, 3); n.err != ErrPoison || !reflect.DeepEqual(n.msg.Parts, []string{"a", "b", ""}) ||
+	e.Countdown = 5
+	got := &script.FetchReply{Dead: []script.DeadMessage{{ID: "id", Envelope: e.Encode(message.When{Us: e.Due, Absolute: true}), Fail: "3 1 2 5 lost"}},
+		Parts: map[int][]string{-1: {"b", ""}}, Missing: map[int]int{-1: 3}}
+	if n := noticeOfPoison(got, 0); n.err != ErrPoison || !reflect.DeepEqual(n.msg.Parts, []string{"a", "b", ""}) ||
 		n.failures != 1 || n.msg.Delivery != 2 || n.msg.CountdownLeft != 3 {
 		t.Errorf("%+v, %+v", n, n.msg)
 	}
-	if n := noticeOfPoison(dead, []string{"b"}, 0); n.err == ErrPoison || n.msg.Parts != nil {
+	got.Parts[-1], got.Missing = []string{"b"}, nil // and the reply does not say how many acks are missing
+	if n := noticeOfPoison(got, 0); n.err == ErrPoison || n.msg.Parts != nil || n.msg.CountdownLeft != 5 {
 		t.Errorf("with one part less: %+v, %+v", n, n.msg)
 	}
 }

@@ -264,6 +264,20 @@ func TestScriptCountdownStaysComplete(t *testing.T) {
 			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(1, msg("z", 2*time.Hour, keyed("k"))))), "~p@0s")
 			r.equal("answers", r.answers(NewCaller(), replacing(waitsFor(2, msg("z", 2*time.Hour, keyed("k"))))), "~p@2h0m0s")
 		}, "pending p@2h0m0s missing p=1 key k=p wake 0s"},
+		"replace, without a countdown": {func(r *rig) {
+			complete(r)
+			r.equal("answers", r.answers(NewCaller(), on(ConflictReplace, true, msg("z", 2*time.Hour, keyed("k")))), "~p@2h0m0s")
+		}, "pending p@2h0m0s key k=p wake 0s"},
+		"its TTL counts from the last ack": {func(r *rig) {
+			r.waits(1, func(e *message.Envelope) { e.TTL, e.Since = time.Second, message.LatestUnknown })
+			r.hand(msg("a", 0))
+			r.at(2 * time.Second)
+			r.done(counting("k", ack("a")))
+			r.at(4 * time.Second)
+			d := takenOf(r.fetch(NewCaller(), 1))[0]
+			r.equal("due", r.since(d.msg.Due.UnixMicro()), 2*time.Second)
+			r.done(ackOfP())
+		}, ""},
 		"a person": {func(r *rig) {
 			complete(r)
 			r.steers("at", rigBase+3600e6, "p")

@@ -3,7 +3,7 @@
 -- bytes of those in parts in 7 digits, and the key that the group had, if it has left its key.
 -- A group leaves its key and lives on when it is full, has expired, or is handled while another part comes. The field ':<key>' of
 -- parts lists the ids of the live groups that left a key, the newest first, with blanks between.
--- state.parts says that there are groups.
+-- state.parts says that there may be groups or countdowns (lib/countdown.lua).
 -- from message: fieldat
 
 local PARTS = 1000 -- at most, of one group

@@ -49,8 +49,8 @@ local function store(id, envelope, due, key, acks, counted)
   return '+', due
 end
 
--- sendnew(own, acks, word, …) stores a message if its word is 'refuse', and returns the answer; if it was stored, as store. own: the id of the acked message that it
--- follows, which may keep the key.
+-- sendnew(own, acks, word, …) stores a message whose word is 'refuse', and returns the answer, or as store. own: the id of the acked message
+-- that it follows, which may keep the key.
 local function sendnew(own, acks, _, delay, version, id, envelope)
   local other, due = complete(tonumber(delay), version, envelope)
   local key, holder, acked = keyof(other), nil, nil
