@@ -137,7 +137,7 @@ func (c *recorded) outcomes() (all []outcome) {
 		"garbage": script.OutcomeGarbage, "retry": script.OutcomeRetry, "throttle": script.OutcomeThrottle}
 	sizes := map[string]int{"ack": 4, "done": 8, "ready": 7, "garbage": 8, "retry": 8, "throttle": 8, "hold": 1, "group": 1, "overrun": 1,
 		"counts": 1, "countdown": 1, "refuse": 4, "keep": 4, "reschedule": 5, "replace": 6, "append": 7}
-	counts, countdown, sends, answers := "", 0, 0, c.answers()
+	countdown, sends, answers := 0, 0, c.answers()
 	for rest = rest[plain:]; len(rest) > 0; {
 		word, fields := rest[0], rest[1:1+sizes[rest[0]]]
 		rest = rest[1+len(fields):]
@@ -145,7 +145,7 @@ func (c *recorded) outcomes() (all []outcome) {
 		if !ends { // it follows the outcome before, or is said of the next
 			switch {
 			case word == "counts":
-				counts = fields[0]
+				all[len(all)-1].counts = fields[0]
 			case word == "countdown":
 				countdown = number(fields[0])
 			case sizes[word] >= 4:
@@ -156,8 +156,7 @@ func (c *recorded) outcomes() (all []outcome) {
 			}
 			continue
 		}
-		o := outcome{lease: leases[number(fields[0])-1], tag: fields[1], kind: kind, counts: counts}
-		counts = ""
+		o := outcome{lease: leases[number(fields[0])-1], tag: fields[1], kind: kind}
 		if kind == script.OutcomeThrottle {
 			o.delay = int64(number(fields[7]))
 		}

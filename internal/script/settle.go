@@ -56,9 +56,6 @@ func (s *Settlement) record(args []any, lease int) []any {
 	if s.Parts > 0 || s.Countdown {
 		args = append(args, "group", s.Parts)
 	}
-	if s.Counts != "" {
-		args = append(args, "counts", s.Counts)
-	}
 	if s.Overrun > 0 {
 		args = append(args, "overrun", s.Overrun.Microseconds())
 	}
@@ -71,6 +68,9 @@ func (s *Settlement) record(args []any, lease int) []any {
 		}
 		for _, m := range s.Follows {
 			args = m.record(args)
+		}
+		if s.Counts != "" {
+			args = append(args, "counts", s.Counts)
 		}
 		return args
 	}

@@ -4,8 +4,8 @@
 --       this call frees; 4 state.canceled as the fetches told it, the smallest; 5 how many leases; then their names, and how many of n each has;
 --       then the tags of n first deliveries without key that are acked, in the order of their leases; then, for each other outcome,
 --       a word and its fields, of which lease is the number of its lease:
---         'ack'      lease, tag, id, key; then the words of what follows it (lib/put.lua)
---         'done'     lease, tag, id, key, number, counts, keep, result; then the same
+--         'ack'      lease, tag, id, key
+--         'done'     lease, tag, id, key, number, counts, keep, result
 --         'ready'    lease, tag, id, number, counts, error, failed
 --         'garbage'  lease, tag, id, number, counts, error, failed, key
 --         'retry'    lease, tag, id, number, counts, error, failed, delay
@@ -13,8 +13,8 @@
 --       and before that word what belongs to the outcome:
 --         'hold'     us for which the key of an acked message stays taken
 --         'group'    how many parts the handler had, if a group is acked; '0' of a message with a countdown that is no group
---         'counts'   the key of the message for whose countdown an ack counts
 --         'overrun'  us for which the handler, which runs on, keeps its place (lib/limits.lua)
+--       and behind an ack what is sent with it (lib/put.lua), then 'counts' and the key of the message for whose countdown it counts
 --       key: '' for none; number: of the next delivery; counts: '<failures> <losses>'; error: '<delivery> <text>' and the errors of
 --       the record before, '' if nothing is added to these; failed: '1' if the delivery failed; delay: us; keep: us for which the
 --       message is kept; result: '' for none. What follows is sent if the ack is not void.
@@ -79,7 +79,7 @@ if FIELDS then
     noteall(big, sent, groups, changed, overtaken)
   end
 end
-release()
+-- step release
 if throttle > 0 then
   -- Nothing is handed out for a while, whether the queue has limits or not (fetch/limit.lua).
   -- from limits: throttledUntil

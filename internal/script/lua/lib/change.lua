@@ -1,7 +1,7 @@
 -- A message that waits is changed by another one that has its key.
 -- from time: now, us, scored
 -- from message: keyof, expired
--- from edit: noted, soonest, write, edited, instantat, stamp, redueto, LATEST, SINCE, keyless, list, leave, append
+-- from edit: noted, write, edited, instantat, stamp, redueto, LATEST, SINCE, keyless, list, leave, append
 -- from countdown: countof, countdownof, acksleft, recount
 -- from group: partsof, dropparts
 -- from record: delivery, tagof, failure, setfailure
@@ -71,7 +71,7 @@ local function change(id, envelope, other, due, word, said, latest, most, acks)
   local moves = (said or due < before) and not (before <= now and due <= now) -- a message that is due, and is to be due now, keeps its place
   if moves then
     digits = us(due)
-    soonest(due)
+    noted.first = math.min(noted.first or due, due)
     if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) end
     if place == 'pending' then
       redis.call('ZADD', KEYS.pending, digits, tag)

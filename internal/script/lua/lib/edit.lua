@@ -10,8 +10,7 @@
 --   spent, room                    bytes of other messages that were read, and how many may be; nil: any number
 local noted = {stored = 0, longest = 0, spent = 0}
 
--- soonest(due) notes an instant at which a message is due now. write(id, envelope) stores an envelope, and notes how long it is.
-local function soonest(due) noted.first = math.min(noted.first or due, due) end
+-- write(id, envelope) stores an envelope, and notes how long it is.
 local function write(id, envelope)
   redis.call('HSET', KEYS.msg, id, envelope)
   noted.longest = math.max(noted.longest, weight(envelope))

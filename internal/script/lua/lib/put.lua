@@ -13,7 +13,7 @@
 -- from group: partsof
 -- from record: tagof
 -- from keys: holderof, named
--- from edit: noted, soonest, edited, stamp, redueto, LATEST
+-- from edit: noted, edited, stamp, redueto, LATEST
 -- from countdown: setcountdown
 -- from change: change
 
@@ -34,35 +34,33 @@ local function dueof(id)
   return score and scored(score) or now
 end
 
--- store(id, envelope, due, key, acks, counted) makes a new message pending, and returns '+' and when it is due, as its envelope says. acks:
--- its countdown; counted: how many of these have counted.
-local function store(id, envelope, due, key, acks, counted)
-  if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
-  redis.call('ZADD', KEYS.pending, string.sub(envelope, 2, 17), id)
-  redis.call('HSET', KEYS.msg, id, envelope)
+-- store(own, acks, word, delay, version, id, envelope, counted) makes a new message pending, and returns '+' and when it is due. If the word
+-- is 'refuse' and another message has its key, it returns which one. own: the id of the acked message that it follows, which may keep the
+-- key; acks: its countdown; counted: how many of these have counted.
+local function store(own, acks, word, delay, version, id, envelope, counted)
+  local other, due = complete(tonumber(delay), version, envelope)
+  local key = keyof(other)
+  if key ~= '' then
+    local holder, acked
+    if word == 'refuse' then holder, acked = holderof(key) end
+    if holder and not (acked and holder == own) then return named(holder, acked) end -- else it is held on after this message (freekey)
+    redis.call('HSET', KEYS.key, key, id)
+  end
+  redis.call('ZADD', KEYS.pending, string.sub(other, 2, 17), id)
+  redis.call('HSET', KEYS.msg, id, other)
   if acks > 0 then
     setcountdown(id, counted or 0, acks)
     noted.grown = true
   end
-  soonest(due)
-  noted.stored, noted.longest = noted.stored + 1, math.max(noted.longest, #envelope)
+  noted.first = math.min(noted.first or due, due)
+  noted.stored, noted.longest = noted.stored + 1, math.max(noted.longest, #other)
   return '+', due
-end
-
--- sendnew(own, acks, word, …) stores a message whose word is 'refuse', and returns the answer, or as store. own: the id of the acked message
--- that it follows, which may keep the key.
-local function sendnew(own, acks, _, delay, version, id, envelope)
-  local other, due = complete(tonumber(delay), version, envelope)
-  local key, holder, acked = keyof(other), nil, nil
-  if key ~= '' then holder, acked = holderof(key) end
-  if holder and not (acked and holder == own) then return named(holder, acked) end -- else it is held on after this message (freekey)
-  return store(id, other, due, key, acks)
 end
 
 -- send(own, acks, word, …) stores a message, or does what any word says, and returns the answer; nil if the call has no room to read
 -- the other message, and nothing was done.
 local function send(own, acks, word, delay, version, id, envelope, wait, timed, room)
-  if word == 'refuse' then return sendnew(own, acks, word, delay, version, id, envelope) end
+  if word == 'refuse' then return store(own, acks, word, delay, version, id, envelope) end
   local other, due = complete(tonumber(delay), version, envelope)
   local key, answer, latest = keyof(other), nil, wait and wait ~= '0' and now + wait or nil
   local holder, acked, size, counted
@@ -92,7 +90,7 @@ local function send(own, acks, word, delay, version, id, envelope, wait, timed, 
   end
   if acks > 0 and (counted or 0) >= acks then due = now end
   redueto(edits, other, us(due))
-  return store(id, edited(other, edits), due, key, acks, counted)
+  return store(own, acks, word, nil, nil, id, edited(other, edits), counted)
 end
 
 -- noteall(big, sent, groups, changes, overtakes) notes what these sends have done. The arguments are big, sent, parts, changed and overtaken

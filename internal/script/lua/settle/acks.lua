@@ -1,5 +1,5 @@
 -- Each plain ack is looked at, because its lease is over or was parted, or a held message was canceled.
--- takes: leases, before, left, settled, lists, plain, isvoid, acked
+-- takes: leases, before, known, left, settled, lists, plain, isvoid, acked
 
 -- A message whose lease is over may wait in pending again, because the server forgot the fetch. The ack ends it there. If another
 -- consumer holds the message, the ack is void.
@@ -10,7 +10,7 @@ for i = 1, plain do
     last = last + tonumber(ARGV[5 + leases + lease])
   end
   local id = ARGV[before + i]
-  local there = left[lease] and lists(lease, id) or not left[lease] and redis.call('ZREM', KEYS.pending, id) == 1
+  local there = left[lease] and (known or lists(lease, id)) or not left[lease] and redis.call('ZREM', KEYS.pending, id) == 1
   if there and redis.call('HDEL', KEYS.msg, id) == 1 then
     settled[lease] = settled[lease] + 1
   else

@@ -1,5 +1,5 @@
 -- An outcome begins: is its delivery held, and was it superseded?
--- takes: left, settled, lists, overtaken, changes, isvoid, ended, replaced, outcomes
+-- takes: known, left, settled, lists, overtaken, changes, isvoid, ended, replaced, outcomes
 -- gives: finishes, overrun, holds, begin, errorsOf
 -- from time: now, us
 -- from record: split, failure
@@ -16,7 +16,7 @@ local overrun -- us for which the handler of the next outcome keeps its place
 
 -- holds(lease, tag, id) says whether a delivery is held under the lease of that number, and counts it if so.
 local function holds(lease, tag, id)
-  local there = left[lease] and lists(lease, tag) and isheld(id, (split(tag)))
+  local there = left[lease] and (known or lists(lease, tag)) and isheld(id, (split(tag)))
   if there then settled[lease] = settled[lease] + 1 end
   return there
 end

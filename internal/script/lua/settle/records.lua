@@ -1,31 +1,37 @@
 -- Each delivery ends that is not one of the plain acks, until there is no room to read what the next one changes.
--- takes: left, before, firstHold, plain, FIELDS, changed, acked, holdEnds, unlist, kept, follows, failed, throttle, dead, first, follow,
---        behindsends, changes, fits, count, stopped, outcomes, holds, begin, errorsOf, finishes, overrun
+-- takes: left, before, firstHold, plain, FIELDS, changed, acked, holdEnds, unlist, kept, follows, failed, throttle, dead, first, act,
+--        changes, fits, count, stopped, answers, outcomes, holds, begin, errorsOf, finishes, overrun
 -- from time: now, us, whole
 -- from record: setfailure
 -- from keys: heldUntil, freekey, erase
 -- from edit: noted
 
 local keysHeld = (whole(firstHold) or 0) > 0 -- some key is held
-local hold, parts, counting -- of the next outcome, if they were said
+local hold, parts -- of the next outcome, if they were said
+local own, counted = nil, false -- of the last ack: its message, if it is not void, and whether it may count for another
+local sends, acks = 0, 0 -- so many so far; the countdown of the next
 local i = before + plain + 1
 while ARGV[i] do
   local word = ARGV[i]
-  local behind = i + 1 + FIELDS[word]
+  local behind = i + 1 + (FIELDS[word] or follows[word])
   if word == 'hold' then
     hold = tonumber(ARGV[i + 1])
   elseif word == 'group' then
     parts = tonumber(ARGV[i + 1])
   elseif word == 'overrun' then
     overrun = tonumber(ARGV[i + 1])
+  elseif word == 'countdown' then
+    acks = tonumber(ARGV[i + 1])
   elseif word == 'counts' then
-    counting = ARGV[i + 1]
+    if counted then count(ARGV[i + 1]) end
+  elseif not FIELDS[word] then
+    local answer = own and act(own, acks, unpack(ARGV, i, behind - 1)) or '+'
+    sends, acks = sends + 1, 0
+    if answer ~= '+' then answers = answers .. us(sends) .. answer .. ' ' end
   elseif word == 'ack' or word == 'done' then
     local lease, tag, id, key, number, counts, keep, result = unpack(ARGV, i + 1, behind - 1)
-    local sends = behind -- where its followers begin
-    behind = follows and behindsends(sends) or behind
     if changes or noted.spent > 0 then
-      local fitting, never = fits(sends, behind, counting)
+      local fitting, never = fits(behind)
       if never or not fitting then
         stopped = us(outcomes + 1) .. (never and '!' or '')
         break
@@ -62,9 +68,8 @@ while ARGV[i] do
         if result ~= '' then redis.call('HSET', KEYS.result, id, result) end
       end
     end
-    if sends < behind then follow(sends, behind, valid and id) end
-    if counting and valid and not past then count(counting) end
-    hold, parts, overrun, counting = nil, nil, nil, nil
+    own, counted = valid and id, valid and not past
+    hold, parts, overrun = nil, nil, nil
   else
     -- last: of 'garbage' a key, else a delay
     local lease, tag, id, number, counts, text, failing, last = unpack(ARGV, i + 1, behind - 1)
@@ -91,7 +96,7 @@ while ARGV[i] do
         end
       end
     end
-    hold, parts, overrun, counting = nil, nil, nil, nil
+    hold, parts, overrun = nil, nil, nil
   end
   i = behind
 end

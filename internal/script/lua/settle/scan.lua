@@ -2,7 +2,6 @@
 -- takes: plain, before, firstHold, groups, overtaken
 -- gives: FIELDS, follows, changes, counts, clearAll, unlist
 -- from call: guard
--- from message: keyof
 
 local FIELDS -- how many fields each word has, but those of sends
 local follows, changes, counts -- PUTS, if anything follows an ack; a send may change another message; an ack counts
@@ -24,7 +23,8 @@ if #ARGV > before + plain then
         follows = PUTS
       end
       changes, grown = changes or word ~= 'refuse', grown or word == 'append'
-      keyed = keyed or keyof(ARGV[i + 4], ARGV[i + 1] ~= '' and 0 or nil) ~= ''
+      local head = ARGV[i + 1] ~= '' and 0 or 17 -- bytes before the key
+      keyed = keyed or string.sub(ARGV[i + 4], head + 1, head + 2) ~= '\0\0'
       i = i + 1 + follows[word]
     end
   end
