@@ -14,7 +14,7 @@
 --         'hold'     us for which the key of an acked message stays taken
 --         'group'    how many parts the handler had, if a group is acked; '0' of a message with a countdown that is no group
 --         'overrun'  us for which the handler, which runs on, keeps its place (lib/limits.lua)
---       and behind an ack what is sent with it (lib/put.lua), then 'counts' and the key of the message for whose countdown it counts
+--       and behind 'ack' and 'done' what is sent with it (lib/put.lua), then 'counts' and the key of the message for whose countdown it counts
 --       key: '' for none; number: of the next delivery; counts: '<failures> <losses>'; error: '<delivery> <text>' and the errors of
 --       the record before, '' if nothing is added to these; failed: '1' if the delivery failed; delay: us; keep: us for which the
 --       message is kept; result: '' for none. What follows is sent if the ack is not void.

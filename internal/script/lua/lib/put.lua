@@ -36,7 +36,7 @@ end
 
 -- store(own, acks, word, delay, version, id, envelope, counted) makes a new message pending, and returns '+' and when it is due. If the word
 -- is 'refuse' and another message has its key, it returns which one. own: the id of the acked message that it follows, which may keep the
--- key; acks: its countdown; counted: how many of these have counted.
+-- key; acks: its countdown; counted: how many of these have counted; delay, version: nil if the envelope is whole.
 local function store(own, acks, word, delay, version, id, envelope, counted)
   local other, due = complete(tonumber(delay), version, envelope)
   local key = keyof(other)

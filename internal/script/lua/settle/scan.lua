@@ -23,7 +23,7 @@ if #ARGV > before + plain then
         follows = PUTS
       end
       changes, grown = changes or word ~= 'refuse', grown or word == 'append'
-      local head = ARGV[i + 1] ~= '' and 0 or 17 -- bytes before the key
+      local head = ARGV[i + 1] ~= '' and 0 or 17 -- bytes before the length of the key
       keyed = keyed or string.sub(ARGV[i + 4], head + 1, head + 2) ~= '\0\0'
       i = i + 1 + follows[word]
     end
