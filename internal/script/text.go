@@ -93,10 +93,27 @@ var (
 	luaTake  = regexp.MustCompile(`^ *-- from (\w+): (\w+(?:, \w+)*)\n`)
 	luaSteps = regexp.MustCompile(`^ *-- step (\w+(?:, \w+)*)\n`)
 	luaLocal = regexp.MustCompile(`^local (?:function )?(\w+(?:, \w+)*)`)
-	luaName  = regexp.MustCompile(`[.:]?[A-Za-z_]\w*`)
-	luaNote  = regexp.MustCompile(` *--.*`)
-	luaQuote = regexp.MustCompile(`'[^'\n]*'`)
 )
+
+// luaCode is a line without its comment. No string of these files has "--".
+func luaCode(line string) string {
+	code, _, _ := strings.Cut(line, "--")
+	return strings.TrimSpace(code)
+}
+
+// luaNamesIn are the names that a code has outside of strings, in their order: of a.b and a:b it is a.
+func luaNamesIn(code string) (names []string) {
+	for i, piece := range strings.Split(code, "'") {
+		if i%2 == 1 { // a string
+			continue
+		}
+		for _, word := range strings.FieldsFunc(piece, func(r rune) bool { return strings.ContainsRune(" \n()[]{},;=~<>+-*/%^#", r) }) {
+			name, _, _ := strings.Cut(strings.ReplaceAll(word, ":", "."), ".")
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // A luaPart is one statement of lua/lib/, or several that belong together.
 type luaPart struct {
@@ -106,8 +123,10 @@ type luaPart struct {
 	needs   []string // other parts, by name
 }
 
-// luaParts are all of them, by each name that they make. No two subjects have the same name.
-var luaParts = func() map[string]*luaPart {
+var luaParts = readParts()
+
+// readParts reads all of them, by each name that they make. No two subjects have the same name.
+func readParts() map[string]*luaPart {
 	all := map[string]*luaPart{}
 	files, err := luaFiles.ReadDir("lua/lib")
 	if err != nil {
@@ -124,12 +143,12 @@ var luaParts = func() map[string]*luaPart {
 				parts = append(parts, &luaPart{subject: subject, names: strings.Split(local[1], ", ")})
 				known = append(known, parts[len(parts)-1].names...)
 			}
-			if code := strings.TrimSpace(luaNote.ReplaceAllString(line, "")); code != "" {
+			if code := luaCode(line); code != "" {
 				parts[len(parts)-1].code += code + "\n"
 			}
 		}
 		for _, p := range parts {
-			for _, name := range luaName.FindAllString(luaQuote.ReplaceAllString(p.code, ""), -1) {
+			for _, name := range luaNamesIn(p.code) {
 				if slices.Contains(known, name) && !slices.Contains(p.names, name) {
 					p.needs = append(p.needs, name)
 				}
@@ -143,7 +162,7 @@ var luaParts = func() map[string]*luaPart {
 		}
 	}
 	return all
-}()
+}
 
 // luaText is a script's text without comments. What a text takes within a block that is passed over costs a call nothing.
 func luaText(script string) string {
@@ -155,25 +174,30 @@ func luaText(script string) string {
 // A luaWriter puts one script together.
 type luaWriter struct {
 	strings.Builder
-	script string
-	taken  map[string]int // what is there, and how far the block is indented in which it is
+	script  string
+	taken   map[string]int // what is there, and how far the block is indented in which it is
+	deepest int            // no block in which anything is there is indented further
 }
 
 // file writes the lines of a file, which are indented by so much more than there.
 func (w *luaWriter) file(name string, indent int) {
 	for line := range strings.Lines(luaFile(name)) {
 		at := indent + len(line) - len(strings.TrimLeft(line, " "))
-		if take := luaTake.FindStringSubmatch(line); take != nil {
+		if code := luaCode(line); code != "" {
+			if at < w.deepest {
+				maps.DeleteFunc(w.taken, func(_ string, block int) bool { return block > at })
+				w.deepest = at
+			}
+			w.WriteString(code + "\n")
+		} else if take := luaTake.FindStringSubmatch(line); take != nil {
 			for _, part := range strings.Split(take[2], ", ") {
 				w.take(take[1], part, at)
 			}
+			w.deepest = max(w.deepest, at)
 		} else if steps := luaSteps.FindStringSubmatch(line); steps != nil {
 			for _, step := range strings.Split(steps[1], ", ") {
 				w.file(w.script+"/"+step, at)
 			}
-		} else if code := strings.TrimSpace(luaNote.ReplaceAllString(line, "")); code != "" {
-			maps.DeleteFunc(w.taken, func(_ string, block int) bool { return block > at })
-			w.WriteString(code + "\n")
 		}
 	}
 }
@@ -196,26 +220,30 @@ func (w *luaWriter) take(subject, name string, at int) {
 	w.WriteString(part.code)
 }
 
-var keyName = regexp.MustCompile(`KEYS\.\w+`)
-
 // newScript numbers the keys that a text names, in the order of structures, and writes KEYS[i] for each name: some hosts
 // look for that. It panics if no structure has such a name.
 func newScript(text string) *script {
-	sc := &script{}
-	named, numbers := keyName.FindAllString(text, -1), map[string]string{}
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	sc, pieces := &script{}, strings.Split(text, "KEYS.")
+	names := make([]string, len(pieces)) // with which each piece but the first begins
+	for i, piece := range pieces[1:] {
+		pieces[i+1] = strings.TrimLeft(piece, letters)
+		names[i+1] = strings.TrimSuffix(piece, pieces[i+1])
+	}
+	numbers := map[string]string{}
 	for i, structure := range structures {
-		if slices.Contains(named, "KEYS."+structure) {
+		if slices.Contains(names, structure) {
 			sc.keys = append(sc.keys, i)
-			numbers["KEYS."+structure] = fmt.Sprintf("KEYS[%d]", len(sc.keys))
+			numbers[structure] = fmt.Sprintf("KEYS[%d]", len(sc.keys))
 		}
 	}
-	sc.Text = keyName.ReplaceAllStringFunc(text, func(name string) string {
-		number, known := numbers[name]
-		if !known {
-			panic("delayqueue: a script names an unknown key: " + name)
+	for i, name := range names {
+		if i > 0 && numbers[name] == "" {
+			panic("delayqueue: a script names an unknown key: KEYS." + name)
 		}
-		return number
-	})
+		pieces[i] = numbers[name] + pieces[i]
+	}
+	sc.Text = strings.Join(pieces, "")
 	sum := sha1.Sum([]byte(sc.Text))
 	sc.SHA = hex.EncodeToString(sum[:])
 	return sc

@@ -15,6 +15,7 @@ import (
 var (
 	redisCall = regexp.MustCompile(`redis\.(\w+)\('(\w+)'(?:, *([^,()]+(?:\([^()]*\))?))?`)
 	glued     = regexp.MustCompile(`(\w+)?\s*\.\.\s*(\w+)?`)
+	luaNote   = regexp.MustCompile(` *--.*`)
 	keysNote  = regexp.MustCompile(`-- KEYS: (?:.*,\n--       )*.*`)
 )
 
