@@ -109,6 +109,14 @@ func TestScriptCountdown(t *testing.T) {
 			r.forgot(r.Keys.pending, "a")
 			r.equal("void", r.settle(NewCaller(), counting("k", ack("a")), counting("k", ack("a"))), []int{1})
 		}, "pending p@1h0m0s missing p=4 key k=p wake 0s~1h0m0s"},
+		"an ack counts for what is sent with it": {func(r *rig) {
+			r.hand(msg("a", 0))
+			s := counting("k", ack("a"))
+			s.Follows = []*SendMessage{waitsFor(1, msg("p", time.Hour, keyed("k")))}
+			r.done(s)
+			r.handsOut(0)
+			r.done(ackOfP())
+		}, ""},
 		"a done message counts": {func(r *rig) {
 			r.waits(5)
 			r.hand(msg("a", 0))

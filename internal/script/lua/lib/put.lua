@@ -34,12 +34,15 @@ local function dueof(id)
   return score and scored(score) or now
 end
 
--- store(own, acks, word, delay, version, id, envelope, counted) makes a new message pending, and returns '+' and when it is due. If the word
--- is 'refuse' and another message has its key, it returns which one. own: the id of the acked message that it follows, which may keep the
--- key; acks: its countdown; counted: how many of these have counted; delay, version: nil if the envelope is whole.
-local function store(own, acks, word, delay, version, id, envelope, counted)
-  local other, due = complete(tonumber(delay), version, envelope)
-  local key = keyof(other)
+-- store(own, acks, word, delay, version, id, envelope, counted, due, key) makes a new message pending, and returns '+' and when it is due. If
+-- the word is 'refuse' and another message has its key, it returns which one. own: the id of the acked message that it follows, which may
+-- keep the key; acks: its countdown; counted: how many of these have counted; due, key: of an envelope that is whole already.
+local function store(own, acks, word, delay, version, id, envelope, counted, due, key)
+  local other = envelope
+  if not due then
+    other, due = complete(tonumber(delay), version, envelope)
+    key = keyof(other)
+  end
   if key ~= '' then
     local holder, acked
     if word == 'refuse' then holder, acked = holderof(key) end
@@ -90,7 +93,7 @@ local function send(own, acks, word, delay, version, id, envelope, wait, timed, 
   end
   if acks > 0 and (counted or 0) >= acks then due = now end
   redueto(edits, other, us(due))
-  return store(own, acks, word, nil, nil, id, edited(other, edits), counted)
+  return store(own, acks, word, nil, nil, id, edited(other, edits), counted, due, key)
 end
 
 -- noteall(big, sent, groups, changes, overtakes) notes what these sends have done. The arguments are big, sent, parts, changed and overtaken
