@@ -6,6 +6,9 @@ const body = document.body;
 const stale = document.getElementById('stale');
 let fed = Date.now(); // when the last news came
 let source = null;
+let pressed = 0; // when a button of the mouse, or a key, went down; 0 when it is up
+const held = []; // news that came meanwhile
+const longest = 3000; // ms of it, because a browser may not tell of the release
 
 // The service writes all times. It learns the zone from a cookie, from the first page on.
 function tellZone() {
@@ -37,9 +40,19 @@ function old(why) {
   if (stale.textContent !== text) stale.textContent = text;
 }
 
+// news waits for the release of what is pressed, because a browser drops the click if the element is replaced in between.
 function news(event) {
-  const said = JSON.parse(event.data);
   fed = Date.now();
+  held.push(JSON.parse(event.data));
+  if (fed - pressed > longest) held.splice(0).forEach(show);
+}
+
+function released() {
+  pressed = 0;
+  held.splice(0).forEach(show);
+}
+
+function show(said) {
   if (said.error) return old(said.error);
   for (const [id, html] of Object.entries(said.parts || {})) {
     const busy = document.getElementById(id)?.querySelector('input:focus, select:focus, textarea:focus, input[type=checkbox]:checked');
@@ -102,6 +115,8 @@ if (body.dataset.feed) {
   document.addEventListener('visibilitychange', () => { if (document.hidden) hush(); else listen(); });
   window.addEventListener('pagehide', hush);
   window.addEventListener('pageshow', listen);
+  for (const down of ['pointerdown', 'keydown']) document.addEventListener(down, (e) => { if (!e.repeat) pressed = Date.now(); }, true);
+  for (const up of ['pointerup', 'pointercancel', 'keyup']) document.addEventListener(up, () => setTimeout(released), true); // after the click
   setInterval(() => {
     if (document.hidden) return;
     if (Date.now() - fed > silence) old(true);

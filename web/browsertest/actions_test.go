@@ -44,11 +44,19 @@ func TestActions(t *testing.T) {
 	for _, l := range []look{{width: 1600, language: "en", script: true}, {width: 360, language: "en"}} {
 		t.Run(l.name(), func(t *testing.T) {
 			tb := newTab(t, l)
-			t.Run("one message", func(t *testing.T) { tb.oneMessage() })
-			t.Run("ticked", func(t *testing.T) { tb.ticked() })
-			t.Run("all that match", func(t *testing.T) { tb.allThatMatch() })
-			t.Run("pause", func(t *testing.T) { tb.pauses() })
-			t.Run("limits", func(t *testing.T) { tb.setsLimits() })
+			for _, action := range []struct {
+				name string
+				do   func(*tab)
+			}{
+				{"one message", (*tab).oneMessage}, {"ticked", (*tab).ticked}, {"all that match", (*tab).allThatMatch},
+				{"pause", (*tab).pauses}, {"limits", (*tab).setsLimits},
+			} {
+				t.Run(action.name, func(t *testing.T) {
+					tb.T = t
+					action.do(tb)
+				})
+				tb.T = t
+			}
 		})
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
 	"github.com/go-delayqueue/delayqueue"
 )
 
@@ -32,6 +34,34 @@ func (tb *tab) number(pattern *regexp.Regexp) int {
 		return -1
 	}
 	return n
+}
+
+// News that comes while the mouse is pressed replaces nothing before it is released: the browser would drop the click.
+func TestClickBesideNews(t *testing.T) {
+	tb := newTab(t, look{width: 1600, language: "en", script: true})
+	button := `.doings a[href^="limits"]`
+	tb.open(shop.url + "queue?q=invoices")
+	at := js[[]float64](tb, fmt.Sprintf(`(e => (window.pressedOn = e, e = e.getBoundingClientRect(), [e.x+e.width/2, e.y+e.height/2]))(document.querySelector(%q))`, button))
+	mouse := func(e input.MouseType) {
+		tb.run(chromedp.MouseEvent(e, at[0], at[1], chromedp.ButtonLeft, chromedp.ClickCount(1)))
+	}
+	mouse(input.MousePressed)
+	ok(t, shop.monitor("invoices").Pause(tb.ctx))
+	defer func() { ok(t, shop.monitor("invoices").Resume(context.Background())) }()
+	tb.until("news of the pause", func() bool {
+		return js[bool](tb, `!pressedOn.isConnected || held.some((said) => said.parts?.standing?.includes("Resume"))`)
+	})
+	mouse(input.MouseReleased)
+	tb.sees("h1", "Limits")
+
+	tb.open(shop.url + "queue?q=invoices")
+	tb.sees(".doings", "Resume")
+	tb.run(chromedp.MouseEvent(input.MousePressed, 1, 1, chromedp.ButtonLeft, chromedp.ClickCount(1)))
+	ok(t, shop.monitor("invoices").Resume(tb.ctx))
+	tb.until("news of its end", func() bool { return js[bool](tb, `held.some((said) => said.parts?.standing?.includes("Pause"))`) })
+	tb.run(chromedp.MouseEvent(input.MouseReleased, 1, 1, chromedp.ButtonLeft, chromedp.ClickCount(1)))
+	tb.sees(".doings", "Pause")
+	tb.until("the release", func() bool { return js[bool](tb, `held.length === 0`) })
 }
 
 // The page of a job that takes minutes shows how far it is and that somebody else has stopped it, without being asked for again.
