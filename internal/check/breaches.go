@@ -39,6 +39,7 @@ func (s *State) Findings() []Finding {
 	b.results()
 	b.parts()
 	b.countdowns()
+	b.lanes()
 	b.left()
 	b.stateFields()
 	b.alarm()
@@ -163,7 +164,7 @@ func (b *breaches) messages() {
 		}
 		env, ok := b.Messages[id]
 		for _, h := range held {
-			if ok && h.place == "pending" && h.Delivery == 1 && h.ScoreProblem == "" && env.Problem == "" && h.Score != env.Due {
+			if ok && (h.place == "pending" || h.place == "waiting") && h.Delivery == 1 && h.ScoreProblem == "" && env.Problem == "" && h.Score != env.Due {
 				b.add(DueDiffers, "pending", id, "message %s has score %d, but due %d in its envelope", id, h.Score, env.Due)
 			}
 		}

@@ -58,10 +58,12 @@ type State struct {
 	Ready   []Entry // in order of the list, head first; Score is 0
 	Unack   []Entry // what leases hold, and overruns
 	Retry   []Entry
+	Waiting []Entry
 	Garbage []Entry
 	Done    []Entry
 
 	Leases map[string]Lease // by name
+	Lanes  []LaneMember
 
 	Messages map[string]Envelope // by id
 	Fail     map[string]Fail     // by id
@@ -131,6 +133,9 @@ type Envelope struct {
 	Countdown int64  // how many acks it waits for; 0: none
 	Counts    string // the key of the message for whose countdown its ack counts
 
+	Lane  string // "": none
+	Width int64  // how many messages of the lane are handled at a time
+
 	Parts     int64  // of a group, the payload among them; 0: it is none
 	PartBytes int64  // of all but that
 	GroupKey  string // that it had
@@ -152,6 +157,7 @@ func (s *State) places() []place {
 		{"ready", s.Ready},
 		{"unack", s.Unack},
 		{"retry", s.Retry},
+		{"waiting", s.Waiting},
 		{"garbage", s.Garbage},
 		{"done", s.Done},
 	}

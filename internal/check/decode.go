@@ -42,6 +42,8 @@ const (
 	fieldCountdown = 134
 	fieldCounts    = 135
 	maxCountdown   = 1_000_000_000
+
+	fieldLane = 136
 )
 
 // decodeTag takes `<id>` or `<n>:<id>` apart. From a malformed tag it still
@@ -260,6 +262,8 @@ func (e *Envelope) decodeField(kind int, value *cursor) (err error) {
 		if e.Counts, *value = string(*value), ""; e.Counts == "" || len(e.Counts) > maxKeyBytes {
 			err = fmt.Errorf("the key for which it counts has %d bytes, want 1 to %d", len(e.Counts), maxKeyBytes)
 		}
+	case kind == fieldLane:
+		err = e.decodeLane(value)
 	case kind >= mustBeKnown:
 		err = fmt.Errorf("field %d is not known, and must be", kind)
 	default:

@@ -38,15 +38,18 @@ const (
 	NotListed     Kind = "unlisted group"  // by the key that it left
 	BadState      Kind = "bad state"       // a field, or a result
 	StrayAlarm    Kind = "stray alarm"
-	LateAlarm     Kind = "late alarm"   // or none
-	LostLease     Kind = "lost lease"   // without its list or its count
-	StrayLease    Kind = "stray lease"  // that is not in unack, or has no name
-	WrongCount    Kind = "wrong count"  // of what a lease holds
-	BadSequence   Kind = "bad sequence" // number
-	BadConsumer   Kind = "bad consumer" // entry
-	BadHistory    Kind = "bad history"  // field
-	BadJournal    Kind = "bad journal"  // member
-	Leftover      Kind = "leftover"     // in a queue that should be empty
+	LateAlarm     Kind = "late alarm"  // or none
+	LostLease     Kind = "lost lease"  // without its list or its count
+	StrayLease    Kind = "stray lease" // that is not in unack, or has no name
+	WrongCount    Kind = "wrong count" // of what a lease holds
+	StrayLane     Kind = "stray lane member"
+	LostLane      Kind = "not in its lane" // a message
+	WrongLane     Kind = "wrong lane"      // its places, or its order
+	BadSequence   Kind = "bad sequence"    // number
+	BadConsumer   Kind = "bad consumer"    // entry
+	BadHistory    Kind = "bad history"     // field
+	BadJournal    Kind = "bad journal"     // member
+	Leftover      Kind = "leftover"        // in a queue that should be empty
 )
 
 func texts(found []Finding) []string {

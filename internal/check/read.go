@@ -34,6 +34,8 @@ var structures = []struct{ name, kind string }{
 	{"parts", "hash"},
 	{"schedules", "hash"},
 	{"journal", "zset"},
+	{"lanes", "zset"},
+	{"waiting", "zset"},
 }
 
 // snapshotScript reads a whole queue at one instant. A script and not a
@@ -143,6 +145,12 @@ func (s *State) fill(structure string, content []string) {
 		}
 	case "retry":
 		s.Retry = append(s.Retry, scored(content)...)
+	case "waiting":
+		s.Waiting = append(s.Waiting, scored(content)...)
+	case "lanes":
+		for pair := range slices.Chunk(content, 2) {
+			s.Lanes = append(s.Lanes, decodeLaneMember(pair[0], pair[1]))
+		}
 	case "garbage":
 		s.Garbage = append(s.Garbage, scored(content)...)
 	case "done":

@@ -58,6 +58,7 @@ const (
 	fieldRetention = 133 // uvarint, us; absent: none
 	fieldCountdown = 134 // 10 decimal digits, 1 or more: how many acks of others it waits for; absent: none
 	fieldCounts    = 135 // the key of the message for whose countdown its ack counts; absent: none
+	fieldLane      = 136 // 3 decimal digits, its width, and the name of its lane; absent: none
 
 	// MaxHeaders bounds what a few bytes of another program can cost a reader: an empty header takes two bytes in an
 	// envelope, and a hundred in a map.
@@ -70,6 +71,8 @@ const LatestUnknown = 1
 const (
 	MaxKey       = 512           // bytes of a message key
 	MaxCountdown = 1_000_000_000 // acks
+	MaxLane      = 200           // bytes of the name of a lane
+	MaxWidth     = 100           // messages of a lane at a time
 
 	countdownDigits = 10
 )
@@ -91,6 +94,7 @@ type Envelope struct {
 	Retention time.Duration // of what is done; 0: none
 	Countdown int           // how many acks of others it waits for; 0: none
 	Counts    string        // the key of the message for whose countdown its ack counts; "": none
+	Lane      Lane          // none: the zero value
 	Headers   map[string]string
 	Payload   string
 	Group     Group
@@ -99,7 +103,7 @@ type Envelope struct {
 // Version is the version that Encode writes.
 func (e *Envelope) Version() byte {
 	if e.Group.Count != 0 || e.Since != 0 || e.Latest != 0 || e.KeyHold != 0 || e.Deadline != 0 || e.Timeout != 0 || e.Retention != 0 ||
-		e.Countdown != 0 || e.Counts != "" {
+		e.Countdown != 0 || e.Counts != "" || e.Lane.Width != 0 {
 		return fieldsVersion
 	}
 	return FlagsVersion
@@ -124,7 +128,7 @@ func (e *Envelope) Encode(w When) string {
 	}
 	version := e.Version()
 	if version == fieldsVersion {
-		size += 12*fieldHead + 5*dueDigits + countdownDigits + len(e.Counts)
+		size += 12*fieldHead + 5*dueDigits + countdownDigits + len(e.Counts) + widthDigits + len(e.Lane.Name)
 	}
 	var b envelopeWriter
 	b.Grow(size)
@@ -165,6 +169,10 @@ func (e *Envelope) writeFlagged(b *envelopeWriter) {
 
 // writeFields writes what stands behind the key in version 2.
 func (e *Envelope) writeFields(b *envelopeWriter) {
+	if e.Lane.Width != 0 {
+		b.WriteByte(fieldLane)
+		b.text(e.Lane.Text())
+	}
 	if e.Counts != "" {
 		b.WriteByte(fieldCounts)
 		b.text(e.Counts)
@@ -341,6 +349,8 @@ func (e *Envelope) readFields(r *envelopeReader) error {
 		case kind == fieldCounts:
 			e.Counts, field.s = field.s, ""
 			field.bad = e.Counts == "" || len(e.Counts) > MaxKey
+		case kind == fieldLane:
+			e.Lane = field.lane()
 		case kind == fieldPayload:
 			e.Payload, field.s = field.s, ""
 		case kind >= fieldCritical:

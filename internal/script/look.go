@@ -103,9 +103,10 @@ const (
 	stateRetry   = "retry"
 	stateGarbage = "garbage"
 	StateDone    = "done"
+	stateWaiting = "waiting"
 )
 
-var StateWords = [...]string{StateGone, statePending, stateReady, stateUnack, stateRetry, stateGarbage, StateDone}
+var StateWords = [...]string{StateGone, statePending, stateReady, stateUnack, stateRetry, stateGarbage, StateDone, stateWaiting}
 
 // StateNumber is the number of a state that scripts call by this word.
 func StateNumber(word string) int { return slices.Index(StateWords[:], word) }

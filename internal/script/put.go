@@ -42,11 +42,12 @@ type PutOptions struct {
 	MaxWait    time.Duration // 0: none
 	MaxParts   int           // 0: as many as there may be
 	Countdown  int           // how many acks it waits for; 0: none
+	Laned      bool          // it has a lane
 }
 
 // Wanted says whether a message has any of them, so that send cannot store it.
 func (o *PutOptions) Wanted() bool {
-	return o.Sequence != "" || o.On != ConflictRefuse || o.Countdown > 0
+	return o.Sequence != "" || o.On != ConflictRefuse || o.Countdown > 0 || o.Laned
 }
 
 // Moves says whether a message that is there in its place may have been made due at another instant.

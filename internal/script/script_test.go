@@ -277,6 +277,7 @@ func (r *rig) text(s *check.State) string {
 		return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Tag, b.Tag))
 	}))
 	scored("retry", s.Retry)
+	scored("waiting", s.Waiting)
 	scored("garbage", s.Garbage)
 	scored("done", s.Done)
 	each = nil
@@ -323,6 +324,13 @@ func (r *rig) text(s *check.State) string {
 		each = append(each, key+"="+names(s.Keys[key]))
 	}
 	list("key", each)
+	each = nil
+	for _, m := range s.Lanes {
+		if !m.Waits {
+			each = append(each, m.Lane+"="+names(m.Tag.Tag))
+		}
+	}
+	list("places", each)
 	each = nil
 	for _, name := range slices.Sorted(maps.Keys(s.Sequences)) {
 		n, _ := message.SequenceNumber(s.Sequences[name])

@@ -30,6 +30,8 @@ type Settlement struct {
 	Counts       string         // of those two: the key of the message for whose countdown it counts; "": none
 	Countdown    bool           // of those two: it has a countdown of its own
 	Follows      []*SendMessage // of OutcomeAck and OutcomeDone: what is stored with it
+	Lane         string         // as message.Lane.Text
+	Leaves       bool           // of OutcomeRetry: it enters its lane anew, behind those that are due before it
 	Overrun      time.Duration  // its handler runs on, and keeps its place for so long; 0: it does not
 }
 
@@ -58,6 +60,9 @@ func (s *Settlement) record(args []any, lease int) []any {
 	}
 	if s.Overrun > 0 {
 		args = append(args, "overrun", s.Overrun.Microseconds())
+	}
+	if s.Lane != "" && (s.Leaves || s.Kind == OutcomeAck || s.Kind == OutcomeDone || s.Kind == OutcomeGarbage) {
+		args = append(args, "lane", &s.Lane)
 	}
 	args = append(args, outcomeWords[s.Kind], lease, s.Tag, s.ID)
 	switch s.Kind {
@@ -88,12 +93,17 @@ func (s *Settlement) record(args []any, lease int) []any {
 	return args
 }
 
+// laned says whether it may touch a lane.
+func (s *Settlement) laned() bool {
+	return s.Lane != "" || slices.ContainsFunc(s.Follows, func(m *SendMessage) bool { return m.Put != nil })
+}
+
 // counts are its failures and losses as they are from now on.
 func (s *Settlement) counts() string { return strconv.Itoa(s.Failures) + " " + strconv.Itoa(s.Losses) }
 
 // plain settlements, nearly all, need nothing but the tag.
 func (s *Settlement) plain() bool {
-	return s.Kind == OutcomeAck && s.Number == 1 && s.Key == "" && len(s.Follows) == 0 && s.Parts == 0 && s.Counts == "" && !s.Countdown
+	return s.Kind == OutcomeAck && s.Number == 1 && s.Key == "" && len(s.Follows) == 0 && s.Parts == 0 && s.Counts == "" && !s.Countdown && s.Lane == ""
 }
 
 // A SettleReply is what a settle did besides.
@@ -116,6 +126,7 @@ type FollowerAnswer struct {
 
 // A settleCall is a call of settle: its arguments, and how its reply is read.
 type settleCall struct {
+	script    *script
 	args      []any
 	order     []int            // of the script's indices
 	followers []FollowerAnswer // in the order of the script, without answers
@@ -124,7 +135,7 @@ type settleCall struct {
 // Settle ends deliveries.
 func (s *Store) Settle(ctx context.Context, c *Caller, all []Settlement) (SettleReply, error) {
 	call := newSettleCall(c, all, "")
-	return call.read(s.run(ctx, SettleScript, call.args))
+	return call.read(s.run(ctx, call.script, call.args))
 }
 
 // newSettleCall makes one; before is what stands before the number of plain settlements. The call keeps nothing of the slice, because an
@@ -138,7 +149,7 @@ func newSettleCall(c *Caller, all []Settlement, before string) settleCall {
 		canceled = min(canceled, l.Canceled.Load())
 		l.from, plain = plain, plain+l.acks
 	}
-	call, tags := settleCall{order: make([]int, plain, len(all))}, make([]string, plain)
+	call, tags := settleCall{script: plainSettle, order: make([]int, plain, len(all))}, make([]string, plain)
 	args := append(c.args(3+2*len(leases)+len(all)), before+strconv.Itoa(plain), canceled, len(leases))
 	for i := range leases {
 		args = append(args, &leases[i].Name)
@@ -150,6 +161,9 @@ func newSettleCall(c *Caller, all []Settlement, before string) settleCall {
 	args = args[:acks+plain]
 	for i := range all {
 		o, l := &all[i], &leases[of[i]]
+		if o.laned() {
+			call.script = SettleScript
+		}
 		if o.plain() {
 			call.order[l.from], tags[l.from], args[acks+l.from] = i, o.Tag, &tags[l.from]
 			l.from++

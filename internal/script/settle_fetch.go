@@ -26,7 +26,7 @@ func (s *Store) SettleAndFetch(ctx context.Context, settler *Caller, settlements
 	err = s.Attempt(ctx, link.Effort{Bytes: link.SizeOf(settle.args) + link.SizeOf(fetch), Call: func(ctx context.Context, cli redis.UniversalClient) error {
 		*q.Began = time.Now()
 		calls := func(name string, settleBody, fetchBody string) error {
-			first = redis.NewStringSliceCmd(ctx, SettleScript.command(name, settleBody, s.Keys, settle.args)...)
+			first = redis.NewStringSliceCmd(ctx, settle.script.command(name, settleBody, s.Keys, settle.args)...)
 			second = redis.NewStringSliceCmd(ctx, FetchScript.command(name, fetchBody, s.Keys, fetch)...)
 			pipe := cli.Pipeline()
 			if err := errors.Join(pipe.Process(ctx, first), pipe.Process(ctx, second)); err != nil {

@@ -47,5 +47,7 @@ keys = keys + redis.call('UNLINK', KEYS.held)
 keys = keys + redis.call('UNLINK', KEYS.schedules)
 keys = keys + redis.call('UNLINK', KEYS.result)
 keys = keys + redis.call('UNLINK', KEYS.parts)
+keys = keys + redis.call('UNLINK', KEYS.lanes)
+keys = keys + redis.call('UNLINK', KEYS.waiting)
 if keys == 0 then return NOQUEUE end
 return {alive, messages}

@@ -25,6 +25,7 @@
 -- from call: field, STALE, recall, guard, mark, remember
 -- from queue: missing, unknown
 -- from place: takenOut
+-- from edit: noted
 local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local bykey = only == 'key'
 if bykey then only = '' end
@@ -39,7 +40,8 @@ if refusal then return refusal end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
-  redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held))
+  redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held), redis.call('ZCARD', KEYS.waiting))
+local lanes = redis.call('ZCARD', KEYS.lanes) > 0
 local holds = (whole(firstHold) or 0) > 0 -- some key is held
 local drop, nameof, unlist -- if there are groups: deletes parts, is the key that a group has left, and setleft
 if groups then
@@ -53,6 +55,7 @@ redis.call('ZREM', KEYS.unack, '') -- the first write
 local words = {}
 for i = 7, #ARGV, 2 do words[#words + 1] = what == 'release' and release(ARGV[i]) or steer(i) end
 local said = table.concat(words, ' ')
+first = noted.first and math.min(first or noted.first, noted.first) or first
 if first then
   -- from alarm: gate, sooner, arm
   first = gate(first, pause)

@@ -97,7 +97,9 @@ if repeated or limited or ready[1] or pended and pended <= now or retried and re
   listed = redis.call('HGET', KEYS.lease, name)
   if listed then repeated = repeated or '' end -- also if the record of the call is lost
 end
-if leased and leased <= now then guard(redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.held)) end
+if leased and leased <= now then
+  guard(redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.held), redis.call('ZCARD', KEYS.lanes), redis.call('ZCARD', KEYS.waiting))
+end
 if limited or overtaken and leased and leased <= now then guard(redis.call('ZCARD', KEYS.done)) end
 if overdue then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
 if holdOver then guard(redis.call('ZCARD', KEYS.held), redis.call('HLEN', KEYS.key)) end

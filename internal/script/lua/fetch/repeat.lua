@@ -2,9 +2,10 @@
 -- ready, and nothing is counted.
 -- takes: leaseUS, name, listed, leaseEnd, groups, replaced, size, parts, MOVES, bytes, maxLosses, big, leased,
 --        score, picked
--- gives: lease, list, weigh, keptUntil, replace, addparts, missing, givenBack, described
+-- gives: lease, list, weigh, keptUntil, replace, addparts, missing, givenBack, described, noted
 -- from time: now, us
 -- from lease: lend, isheld
+-- from edit: noted
 -- from record: split, failure, finish
 -- from group: partsof, partnames, weight
 

@@ -6,6 +6,7 @@
 -- from group: partsof, dropparts
 -- from record: delivery, tagof, failure, setfailure
 -- from place: locate
+-- from lane: laneof, shift, relane, moveto
 
 -- change(id, envelope, other, due, word, said, latest, most, acks) does what word says to the message id, if it waits. envelope is its
 -- own, other that of the message which is sent. It is due at another instant if that is said, and by latest at the latest (nil: by what
@@ -29,7 +30,8 @@ local function change(id, envelope, other, due, word, said, latest, most, acks)
     if partsof(envelope) == 0 then return false end
     leave(id, envelope) -- the new group has the key, also if this one is handed out again
   end
-  if place ~= 'pending' and place ~= 'retry' and place ~= 'ready' then return nil end
+  if place == 'garbage' or place == 'done' or not place then return nil end
+  local fresh = tag == id -- it was never handed out
   local edits, added, full, replaces = {}, true, false, word == 'replace'
   local target = replaces and other or envelope -- which is edited
   if word == 'append' and partsof(envelope) > 0 and expired(tonumber(delivery(record)), envelope) then
@@ -56,38 +58,38 @@ local function change(id, envelope, other, due, word, said, latest, most, acks)
   elseif countof(envelope) > 0 then
     missing = acksleft(id)
   end
-  if missing == 0 and place == 'pending' then due, said, latest = now, true, nil end -- as many acks have counted: it is due, and stays so
-  local movable = word ~= 'append' or place == 'pending'
+  if missing == 0 and fresh then due, said, latest = now, true, nil end -- as many acks have counted: it is due, and stays so
+  local movable = word ~= 'append' or fresh
   if not movable then said, latest = false, nil end
   local bound = instantat(envelope, LATEST)
   if bound and movable and (latest or not replaces) then
     -- A bound that has passed still counts if it was set after the last delivery ended.
     local since = latest and ended and bound - (latest - now) > ended
-    if place == 'pending' or bound > now or since then latest = bound end
+    if fresh or bound > now or since then latest = bound end
   end
   local before, digits = scored(score), string.sub(envelope, 2, 17)
   if not said then due = before end
   if latest then due = math.max(math.min(due, latest), now) end
   local moves = (said or due < before) and not (before <= now and due <= now) -- a message that is due, and is to be due now, keeps its place
-  if moves then
-    digits = us(due)
-    noted.first = math.min(noted.first or due, due)
+  local lane, width = laneof(envelope)
+  if moves then digits = us(due) end
+  if replaces and (lane or laneof(other)) then
+    relane(envelope, other, place, tag, id, before, moves and due or before)
+  elseif moves and lane then
+    shift(lane, width, place, tag, id, before, due)
+  elseif moves then
     if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) end
-    if place == 'pending' then
-      redis.call('ZADD', KEYS.pending, digits, tag)
-    else
-      redis.call('ZADD', KEYS.retry, digits, tag)
-    end
+    moveto(tag, due)
   end
-  if place == 'pending' and not moves and before <= now and word ~= 'append' then -- its TTL counts from now
+  if fresh and not moves and before <= now and word ~= 'append' then -- its TTL counts from now
     stamp(edits, target, SINCE, now)
   end
   if latest and (replaces or moves and latest ~= bound) then stamp(edits, target, LATEST, latest) end
-  if replaces or moves and place == 'pending' then redueto(edits, target, digits) end
+  if replaces or moves and fresh then redueto(edits, target, digits) end
   if replaces then
     dropparts(id, (partsof(envelope)))
     write(id, edited(other, edits))
-    if place ~= 'pending' then
+    if not fresh then
       setfailure(id, delivery(record), '0 0', errors, ended)
     end
   elseif edits[1] then

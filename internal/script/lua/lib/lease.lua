@@ -42,6 +42,7 @@ end
 local function howmanyheld()
   local leases = math.ceil(redis.call('HLEN', KEYS.lease) / 2)
   local held = leases > 0 and redis.call('HLEN', KEYS.msg) - redis.call('ZCARD', KEYS.pending) - redis.call('LLEN', KEYS.ready)
-    - redis.call('ZCARD', KEYS.retry) - redis.call('ZCARD', KEYS.garbage) - redis.call('ZCARD', KEYS.done) or 0
+    - redis.call('ZCARD', KEYS.retry) - redis.call('ZCARD', KEYS.garbage) - redis.call('ZCARD', KEYS.done)
+    - redis.call('ZCARD', KEYS.waiting) or 0
   return math.max(held, 0), math.max(redis.call('ZCARD', KEYS.unack) - leases, 0)
 end

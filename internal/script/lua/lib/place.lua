@@ -7,6 +7,7 @@ local function scorein(place, tag, id)
   if place == 'pending' then return redis.call('ZSCORE', KEYS.pending, tag) or nil end
   if place == 'ready' then return redis.call('LPOS', KEYS.ready, tag) and '0' or nil end
   if place == 'retry' then return redis.call('ZSCORE', KEYS.retry, tag) or nil end
+  if place == 'waiting' then return redis.call('ZSCORE', KEYS.waiting, tag) or nil end
   if place == 'garbage' then return redis.call('ZSCORE', KEYS.garbage, id) or nil end
   if place == 'done' then return redis.call('ZSCORE', KEYS.done, id) or nil end
 end
@@ -14,7 +15,7 @@ end
 -- locate(tag, id) is the structure in which a message of msg is, and its score there. A message that is in no other is held ('unack',
 -- and '' for the score). A first delivery is never in ready. It is nil if the message is done and its time is over.
 local function locate(tag, id)
-  for _, place in ipairs({'pending', 'retry', 'garbage', 'done', tag ~= id and 'ready' or nil}) do
+  for _, place in ipairs({'pending', 'retry', 'garbage', 'done', 'waiting', tag ~= id and 'ready' or nil}) do
     local score = scorein(place, tag, id)
     if score and place == 'done' and scored(score) <= now then return nil end -- it may be there still
     if score then return place, score end
@@ -35,8 +36,8 @@ local function remove(place, tag, id)
     redis.call('ZREM', KEYS.retry, tag)
   elseif place == 'garbage' then
     redis.call('ZREM', KEYS.garbage, id)
-  else
+  elseif place == 'done' then
     redis.call('HDEL', KEYS.result, id)
     redis.call('ZREM', KEYS.done, id)
-  end
+  end -- outof takes out what waits for a lane
 end

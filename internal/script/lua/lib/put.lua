@@ -16,6 +16,7 @@
 -- from edit: noted, edited, stamp, redueto, LATEST
 -- from countdown: setcountdown
 -- from change: change
+-- from lane: laneof, enter
 
 local PUTS = {refuse = 4, keep = 4, reschedule = 5, replace = 6, append = 7} -- how many fields each word has
 local PART = 256 -- bytes that each part counts which is deleted
@@ -30,7 +31,8 @@ end
 -- dueof(id) is when a message comes, or comes again; now, if it is ready or handled. It does not read the envelope.
 local function dueof(id)
   local score = redis.call('ZSCORE', KEYS.pending, id)
-  score = score or redis.call('ZSCORE', KEYS.retry, tagof(id, redis.call('HGET', KEYS.fail, id)))
+  local tag = score or tagof(id, redis.call('HGET', KEYS.fail, id))
+  score = score or redis.call('ZSCORE', KEYS.retry, tag) or redis.call('ZSCORE', KEYS.waiting, tag)
   return score and scored(score) or now
 end
 
@@ -49,13 +51,14 @@ local function store(own, acks, word, delay, version, id, envelope, counted, due
     if holder and not (acked and holder == own) then return named(holder, acked) end -- else it is held on after this message (freekey)
     redis.call('HSET', KEYS.key, key, id)
   end
-  redis.call('ZADD', KEYS.pending, string.sub(other, 2, 17), id)
+  local lane, width = laneof(other)
+  if lane then enter(lane, width, id, due) else redis.call('ZADD', KEYS.pending, string.sub(other, 2, 17), id) end
   redis.call('HSET', KEYS.msg, id, other)
   if acks > 0 then
     setcountdown(id, counted or 0, acks)
     noted.grown = true
   end
-  noted.first = math.min(noted.first or due, due)
+  if not lane then noted.first = math.min(noted.first or due, due) end
   noted.stored, noted.longest = noted.stored + 1, math.max(noted.longest, #other)
   return '+', due
 end

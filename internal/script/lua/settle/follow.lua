@@ -1,6 +1,6 @@
 -- What an ack does besides: messages follow it, and it counts for a message with a countdown.
 -- takes: FIELDS, follows, changes, counts, first
--- gives: act, fits, count
+-- gives: leavelane, act, fits, count
 -- from time: us
 -- from edit: noted
 
@@ -61,12 +61,24 @@ if counts then
     local counted, n = countdownof(id or '')
     if not n then return end
     setcountdown(id, counted + 1, n)
-    local due = counted + 1 == n and redis.call('ZSCORE', KEYS.pending, id)
+    local due = counted + 1 == n and (redis.call('ZSCORE', KEYS.pending, id) or KEYS.lanes and redis.call('ZSCORE', KEYS.waiting, id))
     local envelope = due and scored(due) > now and redis.call('HGET', KEYS.msg, id)
     if envelope then
       redis.call('ZADD', KEYS.pending, us(now), id)
       redis.call('HSET', KEYS.msg, id, redue(envelope, us(now)))
       noted.spent, first = noted.spent + #envelope, now
     end
+  end
+end
+
+-- leavelane(lane, id, tag, due) frees the place of a message. lane is the width of its lane in 3 digits and the name. If due is said, the message
+-- enters the lane again.
+local leavelane
+if KEYS.lanes then
+  -- from lane: enter, vacate
+  leavelane = function(lane, id, tag, due)
+    local width, name = tonumber(string.sub(lane, 1, 3)), string.sub(lane, 4)
+    vacate(name, width, id)
+    if due then enter(name, width, tag, due) end
   end
 end

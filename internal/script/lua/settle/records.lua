@@ -1,5 +1,5 @@
 -- Each delivery ends that is not one of the plain acks, until there is no room to read what the next one changes.
--- takes: left, before, firstHold, plain, FIELDS, changed, acked, holdEnds, unlist, kept, follows, failed, throttle, dead, first, act,
+-- takes: leavelane, left, before, firstHold, plain, FIELDS, changed, acked, holdEnds, unlist, kept, follows, failed, throttle, dead, first, act,
 --        changes, fits, count, stopped, answers, outcomes, holds, begin, errorsOf, finishes, overrun
 -- from time: now, us, whole
 -- from record: setfailure
@@ -7,7 +7,7 @@
 -- from edit: noted
 
 local keysHeld = (whole(firstHold) or 0) > 0 -- some key is held
-local hold, parts -- of the next outcome, if they were said
+local hold, parts, lane -- of the next outcome, if they were said
 local own, counted = nil, false -- of the last ack: its message, if it is not void, and whether it may count for another
 local sends, acks = 0, 0 -- so many so far; the countdown of the next
 local i = before + plain + 1
@@ -20,6 +20,8 @@ while ARGV[i] do
     parts = tonumber(ARGV[i + 1])
   elseif word == 'overrun' then
     overrun = tonumber(ARGV[i + 1])
+  elseif word == 'lane' then
+    lane = ARGV[i + 1]
   elseif word == 'countdown' then
     acks = tonumber(ARGV[i + 1])
   elseif word == 'counts' then
@@ -68,8 +70,9 @@ while ARGV[i] do
         if result ~= '' then redis.call('HSET', KEYS.result, id, result) end
       end
     end
+    if lane and valid then leavelane(lane, id) end
     own, counted = valid and id, valid and not past
-    hold, parts, overrun = nil, nil, nil
+    hold, parts, lane, overrun = nil, nil, nil, nil
   else
     -- last: of 'garbage' a key, else a delay
     local lease, tag, id, number, counts, text, failing, last = unpack(ARGV, i + 1, behind - 1)
@@ -86,17 +89,22 @@ while ARGV[i] do
           dead = dead + 1
           freekey(id, last, keysHeld, unlist)
           redis.call('ZADD', KEYS.garbage, us(now), id)
+          if lane then leavelane(lane, id) end
         elseif word == 'ready' then
           redis.call('RPUSH', KEYS.ready, number .. ':' .. id)
           first = now
         else
           local next = now + tonumber(last)
-          redis.call('ZADD', KEYS.retry, us(next), number .. ':' .. id)
-          if not first or next < first then first = next end
+          if lane then
+            leavelane(lane, id, number .. ':' .. id, next)
+          else
+            redis.call('ZADD', KEYS.retry, us(next), number .. ':' .. id)
+            if not first or next < first then first = next end
+          end
         end
       end
     end
-    hold, parts, overrun = nil, nil, nil
+    hold, parts, lane, overrun = nil, nil, nil, nil
   end
   i = behind
 end

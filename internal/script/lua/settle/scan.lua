@@ -7,7 +7,7 @@ local FIELDS -- how many fields each word has, but those of sends
 local follows, changes, counts -- PUTS, if anything follows an ack; a send may change another message; an ack counts
 local unlist, clearAll -- setleft and clear, if there are groups
 if #ARGV > before + plain then
-  FIELDS = {ack = 4, done = 8, ready = 7, garbage = 8, retry = 8, throttle = 8, hold = 1, group = 1, overrun = 1, counts = 1, countdown = 1}
+  FIELDS = {ack = 4, done = 8, ready = 7, garbage = 8, retry = 8, throttle = 8, hold = 1, group = 1, overrun = 1, counts = 1, countdown = 1, lane = 1}
   guard(redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.retry), redis.call('LLEN', KEYS.ready),
     redis.call('ZCARD', KEYS.garbage), redis.call('ZCARD', KEYS.wake))
   local keeps, keyed, grown, i = overtaken, firstHold, groups, before + plain + 1
@@ -28,7 +28,8 @@ if #ARGV > before + plain then
       i = i + 1 + follows[word]
     end
   end
-  if follows or counts then guard(redis.call('ZCARD', KEYS.pending)) end
+  if follows or counts or KEYS.lanes then guard(redis.call('ZCARD', KEYS.pending)) end
+  if KEYS.lanes then guard(redis.call('ZCARD', KEYS.lanes), redis.call('ZCARD', KEYS.waiting)) end
   if keeps or changes then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
   if keyed then guard(redis.call('ZCARD', KEYS.held)) end
   if grown or counts then guard(redis.call('HLEN', KEYS.parts)) end

@@ -1,0 +1,168 @@
+-- Lanes. At most so many messages of a lane (its width) are handled at a time, in order of the instants at which they are due. A message with
+-- a lane has field 136 in its envelope: the width in 3 digits, and the name. It lies in pending, or where a later delivery lies, only
+-- while it has a place of its lane. Else it lies in waiting, due or not, with the instant as its score. All members of lanes have the score 0:
+--   <lane> NUL NUL <tag> <blank> <width>           a place: who has it, by the tag that it had when it got the place
+--   <lane> NUL <us, 16 digits><tag> <blank> <width>   a message in waiting
+-- So one read gives the places of a lane and the message that is next. A place is kept until the message ends: also while it is retried.
+-- Only a message that was not handed out since it got its place, and is due later than the next one, gives it up.
+-- from time: now, us, whole, scored
+-- from message: fieldat
+-- from record: split
+-- from edit: noted
+
+local WIDTH = 100 -- places at most
+
+-- laneof(envelope) is the lane of a message, and its width; nil if it has none.
+local function laneof(envelope)
+  if string.byte(envelope, 1) ~= 2 then return nil end -- nearly all
+  local i, size = fieldat(envelope, 136)
+  local width = i and size > 3 and whole(string.sub(envelope, i, i + 2)) or 0
+  local lane = string.sub(envelope, (i or 0) + 3, (i or 0) + (size or 0) - 1)
+  if width < 1 or width > WIDTH or string.find(lane, '\0', 1, true) then return nil end
+  return lane, width
+end
+
+-- hasplace(lane, tag, width) and waits(lane, us, tag, width) are members of lanes.
+local function hasplace(lane, tag, width) return lane .. '\0\0' .. tag .. string.format(' %03d', width) end
+local function waits(lane, due, tag, width) return lane .. '\0' .. us(due) .. tag .. string.format(' %03d', width) end
+
+-- inlane(lane, n) reads the first n members of a lane. It returns its places, and the message that is next, if it is among them.
+local function inlane(lane, n)
+  local places = {}
+  for _, member in ipairs(redis.call('ZRANGEBYLEX', KEYS.lanes, '[' .. lane .. '\0', '(' .. lane .. '\1', 'LIMIT', 0, n)) do
+    local text, width = string.sub(member, #lane + 2, -5), tonumber(string.sub(member, -3)) or 1
+    if string.byte(text, 1) ~= 0 then
+      return places, {tag = string.sub(text, 17), width = width, due = tonumber(string.sub(text, 1, 16)) or 0, member = member}
+    end
+    places[#places + 1] = {tag = string.sub(text, 2), width = width, member = member}
+  end
+  return places
+end
+
+-- moveto(tag, due) lays a message down where a delivery waits, and moveout(tag) takes it up from there.
+local function moveto(tag, due)
+  if (split(tag)) == 1 then redis.call('ZADD', KEYS.pending, us(due), tag) else redis.call('ZADD', KEYS.retry, us(due), tag) end
+  noted.first = math.min(noted.first or due, due)
+end
+local function moveout(tag)
+  if (split(tag)) == 1 then redis.call('ZREM', KEYS.pending, tag) else redis.call('ZREM', KEYS.retry, tag) end
+end
+
+-- yields(places, due) is the place of the message that is due last of those that were not handed out since they got theirs, and when, if that
+-- is after due.
+local function yields(places, due)
+  local last, at, tags = nil, due, {}
+  for i = 1, #places do tags[i] = places[i].tag end
+  local firsts, others = redis.call('ZMSCORE', KEYS.pending, unpack(tags)), redis.call('ZMSCORE', KEYS.retry, unpack(tags))
+  for i = 1, #places do
+    local score = scored(firsts[i] or others[i])
+    if score and score > at then last, at = i, score end
+  end
+  return last, at
+end
+
+-- fill(lane, places, next) gives places to those that are next.
+local function fill(lane, places, next)
+  while next do
+    local most = next.width
+    for i = 1, #places do most = math.min(most, places[i].width) end
+    local i, at
+    if #places >= most then
+      i, at = yields(places, next.due)
+      if not i then return end
+    end
+    if i then
+      local other = table.remove(places, i)
+      moveout(other.tag)
+      redis.call('ZREM', KEYS.lanes, other.member)
+      redis.call('ZADD', KEYS.lanes, 0, waits(lane, at, other.tag, other.width))
+      redis.call('ZADD', KEYS.waiting, us(at), other.tag)
+    else
+      redis.call('ZREM', KEYS.lanes, next.member)
+      redis.call('ZREM', KEYS.waiting, next.tag)
+      next.member = hasplace(lane, next.tag, next.width)
+      redis.call('ZADD', KEYS.lanes, 0, next.member)
+      moveto(next.tag, next.due)
+      places[#places + 1] = next
+      if #places >= most then return end
+      places, next = inlane(lane, WIDTH + 1)
+    end
+  end
+end
+
+-- enter(lane, width, tag, due) lays down a message that is due at an instant: it has a place, or waits.
+local function enter(lane, width, tag, due)
+  local places, next = inlane(lane, width + 1)
+  if not places[1] and not next then
+    redis.call('ZADD', KEYS.lanes, 0, hasplace(lane, tag, width))
+    return moveto(tag, due)
+  end
+  local me = {tag = tag, width = width, due = due, member = waits(lane, due, tag, width)}
+  redis.call('ZADD', KEYS.lanes, 0, me.member)
+  redis.call('ZADD', KEYS.waiting, us(due), tag)
+  if next and next.due <= due then
+    if places[1] then return end
+    me = next -- somebody else deleted who had the place
+  end
+  if #places > width then places = inlane(lane, WIDTH + 1) end
+  fill(lane, places, me)
+end
+
+-- vacate(lane, width, id) frees the place of a message, and returns the tag that it had when it got it; nil if it has none.
+local function vacate(lane, width, id)
+  local places, next = inlane(lane, width + 1)
+  if #places > width then places, next = inlane(lane, WIDTH + 1) end -- its width was another when it got its place
+  for i = 1, #places do
+    local _, holder = split(places[i].tag)
+    if holder == id then
+      local tag = places[i].tag
+      redis.call('ZREM', KEYS.lanes, places[i].member)
+      table.remove(places, i)
+      fill(lane, places, next)
+      return tag
+    end
+  end
+end
+
+-- leavewaiting(lane, width, tag, due) takes out a message that waits.
+local function leavewaiting(lane, width, tag, due)
+  redis.call('ZREM', KEYS.waiting, tag)
+  redis.call('ZREM', KEYS.lanes, waits(lane, due, tag, width))
+  local places, next = inlane(lane, WIDTH + 1)
+  if next and next.due >= due then fill(lane, places, next) end
+end
+
+-- shift(lane, width, place, tag, id, before, due) makes a message of a lane that waits in a structure due at another instant. If it was
+-- handed out since it got its place, it keeps the place.
+local function shift(lane, width, place, tag, id, before, due)
+  if place == 'waiting' then
+    leavewaiting(lane, width, tag, before)
+    return enter(lane, width, tag, due)
+  end
+  if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) else moveout(tag) end
+  local begun = true
+  for _, other in ipairs(inlane(lane, WIDTH + 1)) do begun = begun and other.tag ~= tag end
+  if begun then return moveto(tag, due) end
+  vacate(lane, width, id)
+  enter(lane, width, tag, due)
+end
+
+-- outof(envelope, place, tag, id, score) takes a message out of its lane, if it has one, when it leaves a structure for good.
+local function outof(envelope, place, tag, id, score)
+  local lane, width = laneof(envelope)
+  if not lane or place == 'garbage' or place == 'done' then return end
+  if place == 'waiting' then leavewaiting(lane, width, tag, scored(score)) else vacate(lane, width, id) end
+end
+
+-- relane(envelope, other, place, tag, id, before, due) puts a message that waits in a structure into the lane of another envelope.
+local function relane(envelope, other, place, tag, id, before, due)
+  local lane, width = laneof(envelope)
+  local next, most = laneof(other)
+  if lane == next and width == most then
+    if due ~= before then shift(lane, width, place, tag, id, before, due) end
+    return
+  end
+  if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) elseif place ~= 'waiting' then moveout(tag) end
+  outof(envelope, place, tag, id, us(before))
+  if next then enter(next, most, tag, due) else moveto(tag, due) end
+end
