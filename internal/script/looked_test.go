@@ -60,6 +60,7 @@ type taken struct {
 	since                   int64
 	counts                  string
 	countdown               bool
+	lane                    string
 }
 
 // takenOf reads the deliveries of a fetch.
@@ -77,7 +78,7 @@ func takenOf(f FetchReply) (all []taken) {
 		}
 		id, n := message.SplitTag(tag)
 		all = append(all, taken{f.Lease, tag, e.Delivered(id, n, record.Failures), record.Losses, record.Errors, broken,
-			e.TTL, e.KeyHold, e.Retention, e.Since, e.Counts, e.Countdown > 0})
+			e.TTL, e.KeyHold, e.Retention, e.Since, e.Counts, e.Countdown > 0, e.Lane.Text()})
 		all[i].msg.CountdownLeft = f.Missing[i]
 	}
 	return all
@@ -88,7 +89,7 @@ func tagsTaken(ds []taken) []string { return conc.Mapped(ds, func(d *taken) stri
 // ends is the settlement of a delivery. An ack is made as the message wants it.
 func (d *taken) ends(kind OutcomeKind) Settlement {
 	s := Settlement{Lease: d.lease, Tag: d.tag, ID: d.msg.ID, Key: d.msg.Key, Number: d.msg.Delivery, Kind: kind,
-		Failures: d.msg.Failures, Losses: d.losses, Errors: d.errors}
+		Failures: d.msg.Failures, Losses: d.losses, Errors: d.errors, Lane: d.lane}
 	if kind != OutcomeAck {
 		return s
 	}

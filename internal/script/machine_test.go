@@ -69,7 +69,7 @@ local function put(list)
   out[#out + 1] = #list
   for i = 1, #list do out[#out + 1] = list[i] end
 end
-for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.wake, KEYS.done, KEYS.held}) do
+for _, key in ipairs({KEYS.pending, KEYS.unack, KEYS.retry, KEYS.garbage, KEYS.wake, KEYS.done, KEYS.held, KEYS.waiting, KEYS.lanes}) do
   put(redis.call('ZRANGE', key, 0, -1, 'WITHSCORES'))
 end
 for _, key in ipairs({KEYS.msg, KEYS.fail, KEYS.key, KEYS.sequence, KEYS.result, KEYS.parts, KEYS.lease, KEYS.history}) do
@@ -122,7 +122,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		return held.Err()
 	}
 	r := &reply{rest: held.Val()}
-	var sets [7]map[string]int64
+	var sets [9]map[string]int64
 	for i := range sets {
 		sets[i] = pairsOf(r, r.int64)
 	}
@@ -131,7 +131,7 @@ func (m *machine) Process(ctx context.Context, cmd redis.Cmder) error {
 		hashes[i] = pairsOf(r, r.text)
 	}
 	history := pairsOf(r, r.text)
-	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"], done: sets[5], holds: sets[6],
+	m.held = contents{pending: sets[0], unack: sets[1], retry: sets[2], garbage: sets[3], wake: sets[4]["w"], done: sets[5], holds: sets[6], waiting: sets[7], lanes: sets[8],
 		msg: hashes[0], fail: hashes[1], key: hashes[2], sequence: hashes[3], result: hashes[4], parts: hashes[5], listed: hashes[6], ready: r.take(r.number()),
 		armed: r.int64(), seen: r.int64(), canceled: r.int64(), pause: r.int64(), counted: r.int64(), doneAt: r.int64(),
 		holdAt: r.int64(), aging: r.int64(), history: history}
@@ -161,6 +161,10 @@ func (m *machine) same(t *rapid.T, what string, got any, err error, want any) {
 		m.sameLimits(t, what, m.heldLimits)
 	}
 	expected := m.model.contents
+	expected.lanes = m.laneMembers()
+	if m.blind {
+		m.held.lanes = expected.lanes
+	}
 	m.held.ready = slices.Concat(m.held.ready) // nil if empty
 	expected.ready = slices.Concat(expected.ready)
 	if !reflect.DeepEqual(m.held, expected) {

@@ -13,6 +13,7 @@ import (
 )
 
 func (m *model) fetch(c Caller, a FetchRequest, seed int64) any {
+	defer m.sinceTurned() // it looks for what is next
 	call, called := m.calls[c.ID]
 	if called && call.n > c.N {
 		return errStale
@@ -234,6 +235,7 @@ func (m *model) lose(tag string, out *FetchReply, jitter func(int) int64) {
 		m.finish(id, r)
 	} else if poison {
 		m.freeKey(id)
+		m.takeUp(id, m.laneOf(id))
 		m.garbage[id] = m.now
 		m.note(id, r)
 		out.Dead = append(out.Dead, DeadMessage{id, m.msg[id], m.fail[id]})

@@ -3,7 +3,6 @@ package script
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -21,7 +20,7 @@ func (m *model) put(batch []*SendMessage) any {
 		first = sooner(first, wait)
 		out.Answers = append(out.Answers, a)
 	}
-	m.armLater(first)
+	m.armLater(sooner(first, m.sinceTurned()))
 	return out
 }
 
@@ -72,7 +71,9 @@ func (m *model) putOne(o *SendMessage, own string) (a SendAnswer, wait int64) {
 			m.parts[o.ID+":0"] = fmt.Sprint(counted, " ", o.Put.Countdown)
 		}
 		m.putLatest(o.ID, m.latest(o))
-		wait = sooner(wait, due)
+		if m.laneOf(o.ID).Width == 0 {
+			wait = sooner(wait, due)
+		}
 	}
 	if o.Put.Sequence != "" {
 		m.sequence[o.Put.Sequence] = message.SequenceDigits(o.Put.Number)
@@ -83,7 +84,7 @@ func (m *model) putOne(o *SendMessage, own string) (a SendAnswer, wait int64) {
 // dueOf is when a message comes, or comes again.
 func (m *model) dueOf(id string) int64 {
 	_, place, score := m.found(id, "")
-	if place == "pending" || place == "retry" {
+	if place == "pending" || place == "retry" || place == "waiting" {
 		return score
 	}
 	return m.now
@@ -126,6 +127,7 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 		m.note(id, r)
 		return a, 0
 	}
+	fresh := tag == id
 	if place == "ready" {
 		score = m.now
 	}
@@ -144,10 +146,10 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	if o.Put.On == ConflictReplace {
 		m.recount(id, o.Put.Countdown)
 	}
-	if counted, n := m.countdown(id); n > 0 && counted >= n && place == "pending" {
+	if counted, n := m.countdown(id); n > 0 && counted >= n && fresh {
 		said, due, latest = true, m.now, 0
 	}
-	movable := o.Put.On != ConflictAppend || place == "pending"
+	movable := o.Put.On != ConflictAppend || fresh
 	if full {
 		delete(m.key, o.Key)
 		m.leave(id)
@@ -162,7 +164,7 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	limit := m.envelope(id).Latest
 	if limit != 0 && movable && (latest != 0 || o.Put.On != ConflictReplace) {
 		since := latest != 0 && limit-o.Put.MaxWait.Microseconds() > m.record(id).When
-		if place == "pending" || limit > m.now || since {
+		if fresh || limit > m.now || since {
 			latest = limit
 		}
 	}
@@ -170,15 +172,16 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 		due = max(min(due, latest), m.now)
 	}
 	moves := (said || due < score) && (score > m.now || due > m.now)
-	anew := place == "pending" && !moves && score <= m.now && o.Put.On != ConflictAppend
+	anew := fresh && !moves && score <= m.now && o.Put.On != ConflictAppend
+	lane := m.laneOf(id)
+	relanes := o.Put.On == ConflictReplace && lane != laneIn(o)
 	if moves {
-		a.Due, wait = due, due
-		if place == "pending" {
-			m.pending[tag] = due
+		a.Due = due
+		if !relanes {
+			m.shift(id, due)
+		}
+		if fresh {
 			m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], due, m.msg[id][message.EnvelopeHead:])
-		} else {
-			m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
-			m.retry[tag] = due
 		}
 		if o.Put.On != ConflictReplace && !full {
 			m.putLatest(id, latest)
@@ -189,8 +192,11 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 	}
 	if o.Put.On == ConflictReplace {
 		at := m.envelope(id).Due
-		if wait != 0 {
+		if moves {
 			at = due
+		}
+		if relanes {
+			m.takeUp(id, lane)
 		}
 		version, tail := o.Version, o.Text
 		if o.When.Absolute {
@@ -201,8 +207,11 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 			m.parts[id+":0"] = left
 		}
 		m.msg[id] = fmt.Sprintf("%c%016d%s", version, at, tail)
+		if relanes {
+			m.layDown(id, a.Due)
+		}
 		m.putLatest(id, latest)
-		if place != "pending" {
+		if !fresh {
 			r := m.record(id)
 			m.note(id, message.FailRecord{Delivery: r.Delivery, When: r.When, Errors: r.Errors})
 		}
@@ -212,6 +221,16 @@ func (m *model) change(id string, o *SendMessage) (a SendAnswer, wait int64) {
 		m.write(id, e)
 	}
 	return a, wait
+}
+
+// laneIn is the lane of a message that is sent.
+func laneIn(o *SendMessage) message.Lane {
+	text := o.Text
+	if !o.When.Absolute {
+		text = fmt.Sprintf("%c%016d%s", o.Version, 1, text)
+	}
+	e, _ := message.DecodeEnvelope(text)
+	return e.Lane
 }
 
 // pastTTL says whether a first delivery comes too late, by the TTL of its message.
@@ -225,8 +244,12 @@ func (m *model) storeAt(o *SendMessage, due int64) {
 	if o.When.Absolute {
 		version, tail = o.Text[0], o.Text[message.EnvelopeHead:]
 	}
-	m.pending[o.ID] = due
 	m.msg[o.ID] = fmt.Sprintf("%c%016d%s", version, due, tail)
+	if m.laneOf(o.ID).Width > 0 {
+		m.layDown(o.ID, due)
+	} else {
+		m.pending[o.ID] = due
+	}
 	if o.Key != "" {
 		m.key[o.Key] = o.ID
 	}
@@ -289,7 +312,13 @@ func (m *machine) withPut(t *rapid.T) *SendMessage {
 		e.Countdown = rapid.SampledFrom([]int{0, 0, 1, 2, 5}).Draw(t, "countdown")
 	}
 	m.counts(t, &e)
-	put := &PutOptions{On: min(Conflict(rapid.IntRange(0, len(conflictWords)+1).Draw(t, "if its key is taken")), ConflictAppend), // mostly parts
+	if rapid.IntRange(0, 2).Draw(t, "no lane if 0") > 0 {
+		e.Lane = message.Lane{Name: rapid.SampledFrom([]string{"a", "b", "b"}).Draw(t, "lane"), Width: rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "width")}
+		if e.Lane.Name == "a" {
+			e.Lane.Width = 1
+		}
+	}
+	put := &PutOptions{Laned: e.Lane.Width > 0, On: min(Conflict(rapid.IntRange(0, len(conflictWords)+1).Draw(t, "if its key is taken")), ConflictAppend), // mostly parts
 		Timed: rapid.Bool().Draw(t, "timed"), Countdown: e.Countdown}
 	if put.On >= ConflictReplace && rapid.Bool().Draw(t, "bounded") {
 		put.MaxWait, e.Latest = time.Duration(rapid.Int64Range(1000, 8e6).Draw(t, "most"))*time.Microsecond, message.LatestUnknown

@@ -38,7 +38,7 @@ func (m *model) settle(batch []Settlement) any {
 	for name, n := range settled {
 		m.letGo(name, n)
 	}
-	m.arm(s.first)
+	m.arm(sooner(s.first, m.sinceTurned()))
 	m.freed()
 	if s.dead > 0 {
 		s.out.Overflow = m.trim(m.garbage, m.room(3), 500)
@@ -72,10 +72,13 @@ func (m *model) follow(s *settling, i int, o Settlement) {
 		return
 	}
 	m.parts[id+":0"] = fmt.Sprint(counted+1, " ", n)
-	if due, waits := m.pending[id]; waits && counted+1 == n && due > m.now {
-		m.pending[id] = m.now
+	due, waits := m.pending[id]
+	if _, place, at := m.found(id, "waiting"); place != "" && m.record(id).Delivery == 1 {
+		due, waits = at, true
+	}
+	if waits && counted+1 == n && due > m.now {
+		m.shift(id, m.now)
 		m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], m.now, m.msg[id][message.EnvelopeHead:])
-		s.first = m.now
 	}
 }
 
@@ -121,22 +124,27 @@ func (m *model) settleOne(s *settling, i int, o Settlement) {
 // place puts a message that lives on where its outcome says.
 func (m *model) place(s *settling, o Settlement) {
 	at := m.now + o.Delay.Microseconds()
-	switch o.Kind {
-	case OutcomeGarbage:
+	switch {
+	case o.Kind == OutcomeGarbage:
 		s.dead++
 		m.count("garbage", 1)
 		m.freeKey(o.ID)
+		m.takeUp(o.ID, m.laneOf(o.ID))
 		m.garbage[o.ID] = m.now
-	case OutcomeDone:
+	case o.Kind == OutcomeDone:
 		s.kept++
 		m.freeKey(o.ID)
+		m.takeUp(o.ID, m.laneOf(o.ID))
 		m.done[o.ID] = at
 		if o.Text != "" {
 			m.result[o.ID] = o.Text
 		}
-	case OutcomeReady:
+	case o.Kind == OutcomeReady:
 		m.ready = append(m.ready, queuetest.TagOf(o.ID, o.Number+1))
 		s.first = sooner(s.first, m.now)
+	case o.Leaves:
+		m.takeUp(o.ID, m.laneOf(o.ID))
+		m.layDown(o.ID, at)
 	default:
 		m.retry[queuetest.TagOf(o.ID, o.Number+1)] = at
 		s.first = sooner(s.first, at)
@@ -151,6 +159,7 @@ func (m *model) finish(id string, r message.FailRecord) bool {
 		return false
 	}
 	r.Superseded = true
+	m.takeUp(id, m.laneOf(id))
 	m.note(id, r)
 	m.done[id] = m.now + keep.Microseconds()
 	m.doneAt = sooner(m.doneAt, m.done[id])

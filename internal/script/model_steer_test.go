@@ -14,6 +14,7 @@ import (
 )
 
 func (m *model) intercept(by, id string, running bool) any {
+	defer func() { m.armLater(m.sinceTurned()) }()
 	if by != "key" {
 		return m.takeOut(id, running)
 	}
@@ -42,6 +43,8 @@ func (m *model) takeOut(id string, running bool) interceptReply {
 		state = stateUnack
 	} else if _, ok := m.retry[tag]; ok {
 		state = stateRetry
+	} else if _, ok := m.waiting[tag]; ok {
+		state = stateWaiting
 	} else if _, ok := m.garbage[id]; ok {
 		state = stateGarbage
 	} else if until, ok := m.done[id]; ok && until > m.now {
@@ -57,8 +60,6 @@ func (m *model) takeOut(id string, running bool) interceptReply {
 		m.noteCancel()
 		m.overrun(tag)
 	}
-	delete(m.pending, tag)
-	delete(m.retry, tag)
 	m.forget(id)
 	return interceptReply{State: state, ID: id}
 }
@@ -70,7 +71,7 @@ func (m *model) found(id, only string) (tag, place string, score int64) {
 		name string
 		of   map[string]int64
 		tag  string
-	}{{"pending", m.pending, tag}, {"garbage", m.garbage, id}, {"retry", m.retry, tag}, {"done", m.done, id}} {
+	}{{"pending", m.pending, tag}, {"garbage", m.garbage, id}, {"retry", m.retry, tag}, {"waiting", m.waiting, tag}, {"done", m.done, id}} {
 		if at, ok := set.of[set.tag]; ok && (only == "" || only == set.name) && (set.name != "done" || at > m.now) {
 			return set.tag, set.name, at
 		}
@@ -90,7 +91,7 @@ func (m *model) steer(do SteerRequest) any {
 		return ErrUnknownLayout
 	}
 	out := make([]Steered, len(do.Targets))
-	var first, nth int64
+	var nth int64
 	canceled := false
 	for i, listed := range do.Targets {
 		if do.What == SteerRelease {
@@ -135,9 +136,6 @@ func (m *model) steer(do SteerRequest) any {
 			continue
 		}
 		next = max(next, m.now)
-		m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
-		delete(m.pending, tag)
-		delete(m.retry, tag)
 		if place == "unack" {
 			canceled = true
 			m.overrun(tag)
@@ -146,15 +144,16 @@ func (m *model) steer(do SteerRequest) any {
 			m.forget(id)
 			continue
 		}
-		if place == "pending" {
-			m.pending[tag] = next
+		if place != "garbage" {
+			m.shift(id, next)
+		}
+		if tag == id && place != "garbage" {
 			m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], next, m.msg[id][message.EnvelopeHead:])
-		} else {
-			m.retry[queuetest.TagOf(id, max(r.Delivery, 2))] = next
 		}
 		if place == "garbage" {
 			delete(m.garbage, id)
 			m.note(id, message.FailRecord{Delivery: r.Delivery, When: m.now, Errors: r.Errors})
+			m.layDown(id, next)
 			if e.Key != "" {
 				m.key[e.Key] = id
 			}
@@ -162,9 +161,8 @@ func (m *model) steer(do SteerRequest) any {
 				m.setLeft(key, id, true)
 			}
 		}
-		first = sooner(first, next)
 	}
-	m.armLater(first)
+	m.armLater(m.sinceTurned())
 	if canceled {
 		m.noteCancel()
 	}

@@ -27,6 +27,8 @@ type model struct {
 
 	graces []grace // as of the last fetch
 	claims [5]claim
+	placed map[string]string // id -> the tag under which a message got a place of its lane
+	turned int64             // sinceTurned
 	limits modelLimits
 }
 
@@ -34,6 +36,8 @@ type model struct {
 // calls, the longest envelope, and how far callers have been swept.
 type contents struct {
 	pending, unack, retry, garbage, done map[string]int64 // tag -> instant
+	waiting                              map[string]int64
+	lanes                                map[string]int64 // members; of the model, laneMembers
 	ready                                []string
 	msg, fail, key, sequence, result     map[string]string
 	parts, listed                        map[string]string // listed: the hash lease
@@ -65,12 +69,12 @@ type answered struct {
 var errStale = errors.New("DQSTALE")
 
 func newModel(with FetchSettings) *model {
-	return &model{contents: newContents(), now: rigBase, with: with, calls: map[string]answered{}}
+	return &model{contents: newContents(), now: rigBase, with: with, calls: map[string]answered{}, placed: map[string]string{}}
 }
 
 func newContents() contents {
 	return contents{holds: map[string]int64{}, pending: map[string]int64{}, unack: map[string]int64{},
-		retry: map[string]int64{}, garbage: map[string]int64{},
+		retry: map[string]int64{}, garbage: map[string]int64{}, waiting: map[string]int64{},
 		done: map[string]int64{}, result: map[string]string{}, parts: map[string]string{}, listed: map[string]string{},
 		msg: map[string]string{}, fail: map[string]string{}, key: map[string]string{}, sequence: map[string]string{},
 		history: map[string]string{}}
@@ -221,6 +225,7 @@ func (m *model) freeKey(id string) {
 }
 
 func (m *model) forget(id string) {
+	m.takeUp(id, m.laneOf(id))
 	m.freeKey(id)
 	delete(m.garbage, id)
 	delete(m.done, id)

@@ -51,7 +51,7 @@ func (m *machine) steers(t *rapid.T) {
 	do := SteerRequest{
 		What: rapid.SampledFrom([]string{"at", "by", "requeue", "delete", "cancel"}).Draw(t, "what"),
 		Us:   rapid.Int64Range(-5e6, 8e6).Draw(t, "us"), Step: rapid.Int64Range(0, 1000).Draw(t, "step"),
-		Only: rapid.SampledFrom([]string{"", "", "pending", "garbage", "retry", "ready", "unack", "done"}).Draw(t, "only"),
+		Only: rapid.SampledFrom([]string{"", "", "pending", "garbage", "retry", "ready", "unack", "done", "waiting"}).Draw(t, "only"),
 	}
 	if do.What != "by" {
 		do.Us += m.now

@@ -79,7 +79,7 @@ func (m *machine) sequence(t *rapid.T) {
 	m.doPause(t, m.who[0], 0, "", "")
 	m.who[0].N++
 	m.doLimit(t, m.who[0], RateLimits{})
-	for _, waits := range []map[string]int64{m.pending, m.unack, m.retry, m.garbage, m.done} { // the clock may have been ahead of this
+	for _, waits := range []map[string]int64{m.pending, m.unack, m.retry, m.garbage, m.done, m.waiting} { // the clock may have been ahead of this
 		for _, due := range waits {
 			m.now = max(m.now, due)
 		}
@@ -276,7 +276,7 @@ func (m *machine) doFetch(t *rapid.T, c Caller, a FetchRequest) {
 // places says where Redis has each message, and "" for one that is gone since it was last asked.
 func (m *machine) places() map[string]string {
 	places := map[string]string{}
-	for i, set := range []map[string]int64{m.held.pending, m.held.garbage, m.held.done} {
+	for i, set := range []map[string]int64{m.held.pending, m.held.garbage, m.held.done, m.held.waiting} {
 		for tag := range set {
 			places[queuetest.IDIn(tag)] = strconv.Itoa(i) + tag
 		}
@@ -366,7 +366,7 @@ func (m *machine) ends(t *rapid.T, d taken) Settlement {
 		return s.fails(rapid.SampledFrom([]string{"no", "1 2\n", strings.Repeat("語", 300)}).Draw(t, "error"))
 	}
 	if s.Kind == OutcomeRetry && rapid.Bool().Draw(t, "again") {
-		s.Failures, s.Losses = 0, 0
+		s.Failures, s.Losses, s.Leaves = 0, 0, s.Lane != ""
 	} else if s.Kind == OutcomeRetry && m.limiting && rapid.Bool().Draw(t, "throttle") {
 		s.Kind = OutcomeThrottle
 	}
@@ -435,7 +435,10 @@ func (m *machine) forgets(t *rapid.T) {
 	names := slices.DeleteFunc(m.leases(), func(name string) bool {
 		held := m.heldOf(name) // who forgets the fetch has forgotten what came after it
 		return len(held) != len(strings.Fields(m.listed[name])) ||
-			slices.ContainsFunc(held, func(tag string) bool { return m.record(queuetest.IDIn(tag)).Superseded })
+			slices.ContainsFunc(held, func(tag string) bool {
+				id := queuetest.IDIn(tag)
+				return m.record(id).Superseded || m.laneOf(id).Width > 0 // another of its lane may have been sent since, for an earlier instant
+			})
 	})
 	if len(names) == 0 {
 		return

@@ -1,6 +1,6 @@
 -- Deliveries whose leases ran out are taken back, unless they have a grace.
 -- takes: MOVES, furthest, leaseUS, SWEEP, leased, score, bytes, firstHold, groups, lost, maxLosses, replace, size, dead,
---        addparts, jitter, retried, inGrace, graceOver, moved
+--        addparts, jitter, pended, retried, inGrace, graceOver, moved, noted
 -- from time: now, us, whole
 -- from record: split, failure
 -- from lease: lendrest, isheld
@@ -99,6 +99,10 @@ if leased and leased <= now and bytes > 0 then
     else
       reclaim(expired[i])
     end
+  end
+  if noted.first then -- messages have got places of their lanes
+    pended = math.min(pended or noted.first, noted.first)
+    retried = math.min(retried or noted.first, noted.first)
   end
   if expired[1] then leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES')) end
 end

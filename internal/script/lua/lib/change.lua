@@ -30,7 +30,7 @@ local function change(id, envelope, other, due, word, said, latest, most, acks)
     if partsof(envelope) == 0 then return false end
     leave(id, envelope) -- the new group has the key, also if this one is handed out again
   end
-  if place == 'garbage' or place == 'done' or not place then return nil end
+  if place == 'unack' or place == 'garbage' or place == 'done' or not place then return nil end
   local fresh = tag == id -- it was never handed out
   local edits, added, full, replaces = {}, true, false, word == 'replace'
   local target = replaces and other or envelope -- which is edited

@@ -100,11 +100,10 @@ local function enter(lane, width, tag, due)
   local me = {tag = tag, width = width, due = due, member = waits(lane, due, tag, width)}
   redis.call('ZADD', KEYS.lanes, 0, me.member)
   redis.call('ZADD', KEYS.waiting, us(due), tag)
-  if next and next.due <= due then
-    if places[1] then return end
-    me = next -- somebody else deleted who had the place
+  if next and places[1] and (next.due < due or next.due == due and next.width >= width) then return end
+  if next and next.due <= due or #places > width then
+    places, me = inlane(lane, WIDTH + 1) -- who had the places may have been deleted, and at one instant an id goes first
   end
-  if #places > width then places = inlane(lane, WIDTH + 1) end
   fill(lane, places, me)
 end
 

@@ -56,15 +56,19 @@ if counts then
   -- from time: now, scored
   -- from message: redue
   -- from countdown: countdownof, setcountdown
+  -- from lane: laneof, shift
   count = function(key)
     local id = redis.call('HGET', KEYS.key, key)
     local counted, n = countdownof(id or '')
     if not n then return end
     setcountdown(id, counted + 1, n)
-    local due = counted + 1 == n and (redis.call('ZSCORE', KEYS.pending, id) or KEYS.lanes and redis.call('ZSCORE', KEYS.waiting, id))
+    if counted + 1 < n then return end
+    local place, due = 'pending', redis.call('ZSCORE', KEYS.pending, id)
+    if not due then place, due = 'waiting', redis.call('ZSCORE', KEYS.waiting, id) end
     local envelope = due and scored(due) > now and redis.call('HGET', KEYS.msg, id)
     if envelope then
-      redis.call('ZADD', KEYS.pending, us(now), id)
+      local lane, width = laneof(envelope)
+      if lane then shift(lane, width, place, id, id, scored(due), now) else redis.call('ZADD', KEYS.pending, us(now), id) end
       redis.call('HSET', KEYS.msg, id, redue(envelope, us(now)))
       noted.spent, first = noted.spent + #envelope, now
     end

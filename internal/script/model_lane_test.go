@@ -1,0 +1,142 @@
+package script
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
+)
+
+// laneOf is the lane of a message.
+func (m *model) laneOf(id string) message.Lane {
+	e, _ := message.DecodeEnvelope(m.msg[id])
+	return e.Lane
+}
+
+// begun says whether a message was handed out since it got its place.
+func (m *model) begun(id string) bool {
+	tag := m.placed[id]
+	_, fresh := m.pending[tag]
+	_, later := m.retry[tag]
+	return tag != "" && !fresh && !later
+}
+
+// takeUp takes a message out of its lane and from where it waits.
+func (m *model) takeUp(id string, l message.Lane) {
+	tag := queuetest.TagOf(id, m.record(id).Delivery)
+	m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
+	for _, set := range []map[string]int64{m.pending, m.retry, m.waiting} {
+		delete(set, tag)
+	}
+	delete(m.placed, id)
+	m.turns(l.Name)
+}
+
+// layDown puts a message where it waits until an instant.
+func (m *model) layDown(id string, due int64) {
+	tag, l := queuetest.TagOf(id, m.record(id).Delivery), m.laneOf(id)
+	switch {
+	case l.Width > 0:
+		m.waiting[tag] = due
+		m.turns(l.Name)
+		return
+	case tag == id:
+		m.pending[tag] = due
+	default:
+		m.retry[tag] = due
+	}
+	m.turned = sooner(m.turned, due)
+}
+
+// shift makes a message that waits due at another instant. One that has begun keeps its place.
+func (m *model) shift(id string, due int64) {
+	tag := queuetest.TagOf(id, m.record(id).Delivery)
+	if _, waits := m.waiting[tag]; !waits && m.begun(id) {
+		m.ready = slices.DeleteFunc(m.ready, func(other string) bool { return other == tag })
+		m.retry[tag] = due
+		m.turned = sooner(m.turned, due)
+		return
+	}
+	m.takeUp(id, m.laneOf(id))
+	m.layDown(id, due)
+}
+
+// turns gives the places of a lane: messages that have begun keep theirs, and as many have the others as fit, in the order of their instants.
+func (m *model) turns(lane string) {
+	type turn struct {
+		id, tag string
+		due     int64
+		placed  int // 0: it has a place
+		width   int
+	}
+	var all []turn
+	n, most := 0, message.MaxWidth
+	for id, tag := range m.placed {
+		l := m.laneOf(id)
+		if l.Name != lane || l.Width == 0 {
+			continue
+		}
+		if due, lies := m.pending[tag]; lies {
+			all = append(all, turn{id, tag, due, 0, l.Width})
+		} else if due, lies := m.retry[tag]; lies {
+			all = append(all, turn{id, tag, due, 0, l.Width})
+		} else {
+			n, most = n+1, min(most, l.Width)
+		}
+	}
+	for tag, due := range m.waiting {
+		if id := queuetest.IDIn(tag); m.laneOf(id).Name == lane {
+			all = append(all, turn{id, tag, due, 1, m.laneOf(id).Width})
+		}
+	}
+	slices.SortFunc(all, func(a, b turn) int {
+		return cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.placed, b.placed), cmp.Compare(a.tag, b.tag))
+	})
+	fits := true
+	for _, one := range all {
+		fits = fits && n < min(most, one.width)
+		switch {
+		case fits:
+			n, most = n+1, min(most, one.width)
+			if one.placed == 0 {
+				continue
+			}
+			delete(m.waiting, one.tag)
+			m.placed[one.id] = one.tag
+			if one.tag == one.id {
+				m.pending[one.tag] = one.due
+			} else {
+				m.retry[one.tag] = one.due
+			}
+			m.turned = sooner(m.turned, one.due)
+		case one.placed == 0:
+			delete(m.pending, one.tag)
+			delete(m.retry, one.tag)
+			delete(m.placed, one.id)
+			m.waiting[one.tag] = one.due
+		}
+	}
+}
+
+// sinceTurned is when the first message is due that has got a place since it was last asked.
+func (m *model) sinceTurned() int64 {
+	first := m.turned
+	m.turned = 0
+	return first
+}
+
+// laneMembers are the members of lanes.
+func (m *model) laneMembers() map[string]int64 {
+	all := map[string]int64{}
+	for id, tag := range m.placed {
+		l := m.laneOf(id)
+		all[l.Name+"\x00\x00"+tag+" "+l.Text()[:3]] = 0
+	}
+	for tag, due := range m.waiting {
+		l := m.laneOf(queuetest.IDIn(tag))
+		all[l.Name+"\x00"+fmt.Sprintf("%016d", due)+tag+" "+l.Text()[:3]] = 0
+	}
+	return all
+}
