@@ -6,7 +6,7 @@
 -- from time: now, us
 -- from lease: lend, isheld
 -- from edit: noted
--- from record: split, failure, finish
+-- from record: split, failure
 -- from group: partsof, partnames, weight
 
 -- lease(tags) leases deliveries under the name of this call.
@@ -26,6 +26,7 @@ end
 -- replace(id, n, failures, losses, errors) ends a message whose delivery n was superseded.
 local keptUntil -- the first end of messages that are done since
 local function replace(id, n, failures, losses, errors)
+  -- from record: finish
   local ends, bytesRead = finish(id, us(n + 1), us(failures) .. ' ' .. us(losses), errors)
   replaced, size = replaced + 1, size + bytesRead
   if ends then keptUntil = math.min(keptUntil or ends, ends) end
