@@ -27,6 +27,8 @@ type Description struct {
 	Number     int64         `json:"number,omitzero"`     // … and the number
 	Countdown  *int          `json:"countdown,omitzero"`  // WithCountdown; nil: not said
 	Counts     string        `json:"counts,omitzero"`     // WithCounts
+	Lane       string        `json:"lane,omitzero"`       // WithLane, the name …
+	LaneWidth  int           `json:"laneWidth,omitzero"`  // … and the width
 
 	Retries   *int              `json:"retries,omitzero"`   // WithRetryCount; nil: not said
 	TTL       time.Duration     `json:"ttl,omitzero"`       // WithMsgTTL
@@ -52,7 +54,7 @@ func Describe(opts ...MsgOption) Description {
 	d := Description{
 		Timed: m.put.Timed, Key: m.Key, PayloadKey: m.put.PayloadKey, OnConflict: Conflict(m.put.On), KeyHold: m.KeyHold,
 		MaxWait: m.put.MaxWait, MaxParts: m.put.MaxParts,
-		Sequence: m.put.Sequence, Number: m.put.Number, Counts: m.Counts, TTL: m.TTL, Deadline: message.InstantTime(m.Deadline), Retention: m.Retention,
+		Sequence: m.put.Sequence, Number: m.put.Number, Counts: m.Counts, Lane: m.Lane.Name, LaneWidth: m.Lane.Width, TTL: m.TTL, Deadline: message.InstantTime(m.Deadline), Retention: m.Retention,
 		Headers: maps.Clone(m.Headers), Err: err,
 	}
 	if m.when.Absolute {
@@ -84,6 +86,7 @@ func (d Description) Options() (opts []MsgOption) {
 	say(d.Sequence != "", func() MsgOption { return WithSequence(d.Sequence, d.Number) })
 	say(d.Countdown != nil, func() MsgOption { return WithCountdown(*d.Countdown) })
 	say(d.Counts != "", func() MsgOption { return WithCounts(d.Counts) })
+	say(d.Lane != "", func() MsgOption { return WithLane(d.Lane, max(d.LaneWidth, 1)) })
 	say(d.Retries != nil, func() MsgOption { return WithRetryCount(*d.Retries) })
 	say(d.TTL != 0, func() MsgOption { return WithMsgTTL(d.TTL) })
 	say(d.Timeout != nil, func() MsgOption { return WithTimeout(*d.Timeout) })
@@ -132,6 +135,7 @@ func (d Description) String() string {
 		say(true, "countdown", *d.Countdown)
 	}
 	say(d.Counts != "", "counts", d.Counts)
+	say(d.Lane != "", "lane", fmt.Sprintf("%s:%d", d.Lane, d.LaneWidth))
 	if d.Retries != nil {
 		say(true, "retries", *d.Retries)
 	}

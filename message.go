@@ -15,6 +15,7 @@ type Message struct {
 	Payload string            // any bytes, unchanged; of a group its first part
 	Parts   []string          // of a group (Append): every payload, in the order of the sends, the first among them; else nil
 	Headers map[string]string // WithHeader; nil if there are none
+	Lane    string            // WithLane; "" if it has none
 	Due     time.Time         // never handed out before this instant of the server's clock; retries do not change it
 
 	// Delivery is the number of this delivery, from 1. It counts every hand-out: after
@@ -50,6 +51,7 @@ const (
 	StateRetry                // failed, snoozed or lost, waiting for its next delivery
 	StateGarbage              // given up on
 	StateDone                 // acked, and kept to be looked at (WithRetention)
+	StateWaiting              // due or not, behind other messages of its lane (WithLane)
 )
 
 // String names the state, as in "pending" or "unack".

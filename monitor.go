@@ -47,8 +47,11 @@ type Counts struct {
 	Ready   int64 // due, wherever they wait
 	Unack   int64 // being handled
 	Retry   int64 // failed, snoozed or lost, and not due yet
+	Waiting int64 // behind others of their lanes (WithLane), due or not
 	Garbage int64 // given up on
 	Done    int64 // acked, and kept to be looked at (WithRetention)
+
+	LaneSince time.Time // when the message was due that has waited longest for its lane; zero: none that is due waits
 
 	Behind  time.Duration // how long the oldest ready message has been waiting; 0: none is
 	NextDue time.Time     // when the next message that is pending or waits for a retry is due; zero: there is none

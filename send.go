@@ -285,7 +285,7 @@ func (p *producer) makeMessage(m *script.SendMessage, payload string, d *draft, 
 	}
 	m.ID, m.Key, m.When = p.ids.Next(), d.Key, d.when
 	m.Version, m.Text = d.Version(), d.Encode(d.when)
-	d.put.Countdown = d.Countdown
+	d.put.Countdown, d.put.Laned = d.Countdown, d.Lane.Width > 0
 	if d.put.Wanted() {
 		put := d.put
 		m.Put = &put

@@ -51,6 +51,7 @@ type terms struct {
 	retention time.Duration      // for how long it is kept after the ack; 0: not
 	counts    string             // the key of the message for whose countdown its ack counts; "": none
 	countdown bool               // it has one itself
+	lane      string             // its lane, as message.Lane.Text
 	broken    error              // why it cannot be handled
 }
 
@@ -174,7 +175,7 @@ func decode(c *Consumer, got *script.FetchReply, maxLosses int, sentAt, answered
 		d.lastChance = record.Losses > 0 && record.Losses >= maxLosses-1
 		d.bytes = len(got.Envelopes[i]) + e.Group.Bytes
 		asked := terms{ttl: e.TTL, since: message.ServerTime(e.Since), timeout: e.Timeout, deadline: message.ServerTime(e.Deadline),
-			errors: record.Errors, keyHold: e.KeyHold, retention: e.Retention, counts: e.Counts, countdown: e.Countdown > 0, broken: broken}
+			errors: record.Errors, keyHold: e.KeyHold, retention: e.Retention, counts: e.Counts, countdown: e.Countdown > 0, lane: e.Lane.Text(), broken: broken}
 		if e.Countdown > 0 {
 			d.msg.CountdownLeft = missingIn(got, i, &e)
 		}

@@ -22,6 +22,7 @@ type outcome struct {
 	kind     script.OutcomeKind
 	delay    time.Duration         // of OutcomeRetry
 	throttle bool                  // of OutcomeRetry: nothing of the queue is handed out before (Throttle)
+	leaves   bool                  // of OutcomeRetry: it leaves its lane until then (Again)
 	failures int                   // as they are from now on
 	losses   int                   // in a row; a settled failure or a snooze ends the row
 	text     string                // error, as it is kept; "": none
@@ -58,6 +59,7 @@ func (o *outcome) settlement() script.Settlement {
 	s := script.Settlement{
 		Lease: o.d.lease.Lease, Tag: o.d.tag, ID: o.d.msg.ID, Key: o.d.msg.Key, Number: o.d.msg.Delivery, Kind: o.kind, Failed: o.failures > o.d.msg.Failures,
 		Delay: o.delay, Failures: o.failures, Losses: o.losses, Text: o.text, Errors: o.d.errors, Follows: o.follows,
+		Lane: o.d.lane, Leaves: o.leaves && o.kind == script.OutcomeRetry,
 	}
 	if o.kind == script.OutcomeRetry && !s.Failed && o.losses <= o.d.losses && o.text == message.LastError(o.d.errors) {
 		s.Text = "" // a message that is put off for the same reason again and again keeps the errors from before

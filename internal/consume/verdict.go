@@ -48,7 +48,7 @@ func (d *delivery) conclude(ctx context.Context, v Verdict) {
 	case v.Snooze:
 		o.kind, o.delay, o.throttle = script.OutcomeRetry, min(*v.Delay, message.MaxDelay), v.Throttle
 		if v.ResetFailures {
-			o.failures = 0
+			o.failures, o.leaves = 0, true
 		}
 		if v.Throttle {
 			settings.Log.Info("delayqueue: a handler throttles the queue: nothing is handed out for a while", d.attrs(),

@@ -19,8 +19,10 @@ type QueueCounts struct {
 	Ready          int64
 	Unack          int64
 	Retry          int64
+	Waiting        int64
 	Garbage        int64
 	Done           int64
+	LaneSince      time.Time
 	Behind         time.Duration
 	NextDue        time.Time
 	Paused         bool
@@ -67,6 +69,7 @@ func (s *Store) Counts(ctx context.Context) (n CountsReply, err error) {
 		n.PausedSince, n.PausedBy, n.PauseReason = pausedOf(said, pause, n.Now)
 	}
 	n.Overruns = r.int64()
+	n.Waiting, n.LaneSince = r.int64(), message.InstantTime(r.int64())
 	return n, r.err("counts")
 }
 

@@ -1,8 +1,8 @@
 -- counts says how many messages are where, and how far behind the consumers are.
 --
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, state, done
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, state, done, waiting
 -- Returns {now, pending, ready, unack, retry, garbage, done, oldest, next, pause, fields, layout, limits, override, since, open,
---       throttled, paused, overruns}
+--       throttled, paused, overruns, waiting, waited}
 --       pending to done: messages; whatever is due counts as ready, also in pending and retry
 --       oldest: since when the oldest ready message has been due; next: when the next of the others is due; '0': none
 --       pause: until when the queue is paused; throttled: until when a Throttle stops hand-outs; '0': not
@@ -10,7 +10,9 @@
 --       layout, limits, override, paused: of state; '' if absent, layout '1'
 --       since: since when a limit puts off what is ready; open: when the rate lets the next go; '0': none
 --       overruns: how many places of handlers that run on there are (lib/limits.lua)
--- Cost: 14 to 24 commands of O(log n). Writes nothing.
+--       waiting: messages behind others of their lanes; waited: when the message was due that has waited longest for its lane; '0': none that
+--       is due waits
+-- Cost: 16 to 26 commands of O(log n). Writes nothing.
 
 -- from time: now, us, whole, scored
 -- from record: split, failure
@@ -31,6 +33,7 @@ if head then -- the record of a released message says when it was released
 end
 next = soonest(next, score(redis.call('ZRANGE', KEYS.pending, due, due, 'WITHSCORES')))
 next = soonest(next, score(redis.call('ZRANGE', KEYS.retry, again, again, 'WITHSCORES')))
+local waited = score(redis.call('ZRANGE', KEYS.waiting, 0, 0, 'WITHSCORES'))
 local pause, layout, limits, override, limited, throttled, paused =
   unpack(redis.call('HMGET', KEYS.state, 'pause', 'layout', 'limits', 'override', 'limited', 'throttled', 'paused'), 1, 7)
 pause = whole(pause) or 0
@@ -51,5 +54,5 @@ return {
   redis.call('ZCOUNT', KEYS.done, '(' .. us(now), '+inf'), -- the time of the others is over
   us(oldest), us(next), us(pause),
   redis.call('HLEN', KEYS.state), layout or '1', limits or '', override or '', us(since), us(open), us(throttledUntil(throttled)),
-  paused or '', overruns,
+  paused or '', overruns, redis.call('ZCARD', KEYS.waiting), us(waited and waited <= now and waited or 0),
 }
