@@ -7,7 +7,7 @@ import (
 )
 
 // numberFields are the fields of state that hold one number; each may be absent.
-var numberFields = []string{"armed", "seen", "big", "swept", "cursor", "canceled", "dropped", "pause", "counted", "done",
+var numberFields = []string{"armed", "seen", "big", "swept", "canceled", "dropped", "pause", "counted", "done",
 	"held", "parts", "changed", "overtaken", "tat", "aging"}
 
 // maxPaused is how long the texts in the field paused may be.
@@ -284,6 +284,11 @@ func (b *breaches) stateFields() {
 				b.add(BadState, "state", field, "field %s is %v", field, err)
 			}
 		case field == "layout": // frame has looked
+		case field == "cursor":
+			page, _, _ := strings.Cut(value, " ") // behind it is a lane
+			if _, err := decimal(page); err != nil {
+				b.add(BadState, "state", field, "field cursor begins with %v", err)
+			}
 		case field == "grace", field == "settings", field == "limits", field == "override", field == "throttled", field == "limited":
 			for i, part := range strings.Fields(value) {
 				if _, err := decimal(part); err != nil {

@@ -42,4 +42,4 @@
 --       the rest pass. A repeat whose reply may hold less than the call's gives back what does not fit.
 
 -- The files of fetch/ take the place of the next line (internal/script/text.go).
--- step read, repeat, grace, reclaim, trim, limit, choose, handout, expired, answer
+-- step read, repeat, grace, reclaim, trim, sweep, limit, choose, handout, expired, answer

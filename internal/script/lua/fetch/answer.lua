@@ -2,7 +2,7 @@
 -- takes: bytes, list, canceled, givenBack, ready, pended, pending, score, spared, picked, retried, pause, alarm, byAlarm, limit, given,
 --        repeated, leased, inGrace, graces, leaseEnd, leaseUS, SWEEP, byPages, more, overflow, trimmed, marker, counted, dead, late,
 --        latest, lost, replaced, started, FIELDS, state, byAge, dropped, droppedBefore, anyone, doneMax, garbageAge, garbageMax,
---        maxLosses, seen, fails, described, out, parts, missing, noted
+--        maxLosses, seen, fails, described, out, parts, missing
 -- from time: now, us, whole
 -- from call: mark, remember
 -- from alarm: gate, arm
@@ -13,8 +13,8 @@
 local next = 0
 local function soonest(at) if at and (next == 0 or at < next) then next = math.max(at, 1) end end
 if (ready[1] or givenBack) and redis.call('LLEN', KEYS.ready) > 0 then soonest(now) end
-if pending[1] or spared > 0 or noted.first then pended = score(redis.call('ZRANGE', KEYS.pending, 0, 0, 'WITHSCORES')) end
-if picked[1] or spared > 0 or noted.first then retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES')) end
+if pending[1] or spared > 0 then pended = score(redis.call('ZRANGE', KEYS.pending, 0, 0, 'WITHSCORES')) end
+if picked[1] or spared > 0 then retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES')) end
 soonest(pended)
 soonest(retried)
 if next ~= 0 then next = gate(next, pause) end

@@ -1,6 +1,7 @@
 -- Deliveries whose leases ran out are taken back, unless they have a grace.
 -- takes: MOVES, furthest, leaseUS, SWEEP, leased, score, bytes, firstHold, groups, lost, maxLosses, replace, size, dead,
---        addparts, jitter, pended, retried, inGrace, graceOver, moved, noted
+--        addparts, jitter, pended, retried, inGrace, graceOver, moved, replaced
+-- gives: lookAgain
 -- from time: now, us, whole
 -- from record: split, failure
 -- from lease: lendrest, isheld
@@ -21,7 +22,7 @@ if leased and leased <= now and bytes > 0 then
   -- from group: leftkey, setleft
   -- from record: setfailure, superseded
   -- from keys: freekey
-  -- from lane: outof
+  -- from turn: outof
   local unlist = groups and setleft
   local LOST = 'its lease ran out: its consumer died or was cut off'
   local FOUR = '^(' .. string.rep('\30[^\30]*', 4) .. ')\30'
@@ -100,9 +101,12 @@ if leased and leased <= now and bytes > 0 then
       reclaim(expired[i])
     end
   end
-  if noted.first then -- messages have got places of their lanes
-    pended = math.min(pended or noted.first, noted.first)
-    retried = math.min(retried or noted.first, noted.first)
-  end
   if expired[1] then leased = score(redis.call('ZRANGE', KEYS.unack, 0, 0, 'WITHSCORES')) end
 end
+
+-- lookAgain() is to be called where messages of lanes may have got places.
+local function lookAgain()
+  pended = score(redis.call('ZRANGE', KEYS.pending, 0, 0, 'WITHSCORES'))
+  retried = score(redis.call('ZRANGE', KEYS.retry, 0, 0, 'WITHSCORES'))
+end
+if dead[1] or replaced > 0 then lookAgain() end

@@ -2,10 +2,9 @@
 -- ready, and nothing is counted.
 -- takes: leaseUS, name, listed, leaseEnd, groups, replaced, size, parts, MOVES, bytes, maxLosses, big, leased,
 --        score, picked
--- gives: lease, list, weigh, keptUntil, replace, addparts, missing, givenBack, described, noted
+-- gives: lease, list, weigh, keptUntil, replace, addparts, missing, givenBack, described
 -- from time: now, us
 -- from lease: lend, isheld
--- from edit: noted
 -- from record: split, failure
 -- from group: partsof, partnames, weight
 

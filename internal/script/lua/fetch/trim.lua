@@ -1,10 +1,10 @@
 -- Garbage that is too old or too much, done messages whose time is over, and holds that are over are deleted. If there is more than
 -- one call may delete, the next call follows at once (answer), unless the clock was perhaps stepped (read).
 -- takes: groups, oldest, overdue, byAge, garbageAge, garbageMax, overflow, done, keptUntil, SWEEP, score, moved, holdOver,
---        MOVES, cursor, swept, byAlarm
+--        MOVES
 -- gives: more, trimmed
 -- from time: now, us, whole
--- from call: field, mark
+-- from call: mark
 -- from settings: CENTURY
 
 local trimmed, more, clearAll = {}, false, nil -- more: there is more than one call may delete
@@ -59,21 +59,4 @@ if holdOver then
   end
   more = more or #over == MOVES
   mark('held', us(score(redis.call('ZRANGE', KEYS.held, 0, 0, 'WITHSCORES')) or 0))
-end
-
--- Callers without a call for an hour are forgotten, a page at a time.
-local sweptBefore, page = whole(swept) or 0, cursor or '0'
-if sweptBefore > now then sweptBefore = 0 end
-if not string.match(page, '^%d+$') or #page > 19 then page = '0' end
-if byAge and not byAlarm and (page ~= '0' or now - sweptBefore > 600000000) then
-  -- from call: forgotten
-  page = redis.call('HSCAN', KEYS.state, page, 'MATCH', 'call:*', 'COUNT', SWEEP)
-  for i = 1, #page[2], 2 do
-    if page[2][i] ~= field and forgotten(page[2][i], page[2][i + 1]) then
-      redis.call('HDEL', KEYS.state, page[2][i])
-    end
-  end
-  if redis.call('HLEN', KEYS.msg) == 0 then redis.call('HDEL', KEYS.state, 'big', 'parts', 'changed', 'overtaken') end
-  mark('swept', us(now))
-  mark('cursor', page[1])
 end

@@ -4,8 +4,8 @@
 --   <lane> NUL NUL <tag> <blank> <width>           a place: who has it, by the tag that it had when it got the place
 --   <lane> NUL <us, 16 digits><tag> <blank> <width>   a message in waiting
 -- So one read gives the places of a lane and the message that is next. A place is kept until the message ends: also while it is retried.
--- Only a message that was not handed out since it got its place, and is due later than the next one, gives it up.
--- from time: now, us, whole, scored
+-- Only a message that was not handed out since it got its place, and is due after the next one, gives it up.
+-- from time: us, whole, scored
 -- from message: fieldat
 -- from record: split
 -- from edit: noted
@@ -17,9 +17,8 @@ local function laneof(envelope)
   if string.byte(envelope, 1) ~= 2 then return nil end -- nearly all
   local i, size = fieldat(envelope, 136)
   local width = i and size > 3 and whole(string.sub(envelope, i, i + 2)) or 0
-  local lane = string.sub(envelope, (i or 0) + 3, (i or 0) + (size or 0) - 1)
-  if width < 1 or width > WIDTH or string.find(lane, '\0', 1, true) then return nil end
-  return lane, width
+  local lane = i and string.sub(envelope, i + 3, i + size - 1)
+  if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
 end
 
 -- hasplace(lane, tag, width) and waits(lane, us, tag, width) are members of lanes.
@@ -66,12 +65,10 @@ local function fill(lane, places, next)
   while next do
     local most = next.width
     for i = 1, #places do most = math.min(most, places[i].width) end
-    local i, at
-    if #places >= most then
-      i, at = yields(places, next.due)
-      if not i then return end
-    end
-    if i then
+    local full, i, at = #places >= most, nil, nil
+    if full then i, at = yields(places, next.due) end
+    if full and not i then return end
+    if full then
       local other = table.remove(places, i)
       moveout(other.tag)
       redis.call('ZREM', KEYS.lanes, other.member)
@@ -107,61 +104,15 @@ local function enter(lane, width, tag, due)
   fill(lane, places, me)
 end
 
--- vacate(lane, width, id) frees the place of a message, and returns the tag that it had when it got it; nil if it has none.
+-- vacate(lane, width, id) frees the place of a message, if it has one.
 local function vacate(lane, width, id)
   local places, next = inlane(lane, width + 1)
   if #places > width then places, next = inlane(lane, WIDTH + 1) end -- its width was another when it got its place
   for i = 1, #places do
     local _, holder = split(places[i].tag)
     if holder == id then
-      local tag = places[i].tag
-      redis.call('ZREM', KEYS.lanes, places[i].member)
-      table.remove(places, i)
-      fill(lane, places, next)
-      return tag
+      redis.call('ZREM', KEYS.lanes, table.remove(places, i).member)
+      return fill(lane, places, next)
     end
   end
-end
-
--- leavewaiting(lane, width, tag, due) takes out a message that waits.
-local function leavewaiting(lane, width, tag, due)
-  redis.call('ZREM', KEYS.waiting, tag)
-  redis.call('ZREM', KEYS.lanes, waits(lane, due, tag, width))
-  local places, next = inlane(lane, WIDTH + 1)
-  if next and next.due >= due then fill(lane, places, next) end
-end
-
--- shift(lane, width, place, tag, id, before, due) makes a message of a lane that waits in a structure due at another instant. If it was
--- handed out since it got its place, it keeps the place.
-local function shift(lane, width, place, tag, id, before, due)
-  if place == 'waiting' then
-    leavewaiting(lane, width, tag, before)
-    return enter(lane, width, tag, due)
-  end
-  if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) else moveout(tag) end
-  local begun = true
-  for _, other in ipairs(inlane(lane, WIDTH + 1)) do begun = begun and other.tag ~= tag end
-  if begun then return moveto(tag, due) end
-  vacate(lane, width, id)
-  enter(lane, width, tag, due)
-end
-
--- outof(envelope, place, tag, id, score) takes a message out of its lane, if it has one, when it leaves a structure for good.
-local function outof(envelope, place, tag, id, score)
-  local lane, width = laneof(envelope)
-  if not lane or place == 'garbage' or place == 'done' then return end
-  if place == 'waiting' then leavewaiting(lane, width, tag, scored(score)) else vacate(lane, width, id) end
-end
-
--- relane(envelope, other, place, tag, id, before, due) puts a message that waits in a structure into the lane of another envelope.
-local function relane(envelope, other, place, tag, id, before, due)
-  local lane, width = laneof(envelope)
-  local next, most = laneof(other)
-  if lane == next and width == most then
-    if due ~= before then shift(lane, width, place, tag, id, before, due) end
-    return
-  end
-  if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) elseif place ~= 'waiting' then moveout(tag) end
-  outof(envelope, place, tag, id, us(before))
-  if next then enter(next, most, tag, due) else moveto(tag, due) end
 end

@@ -56,7 +56,8 @@ if counts then
   -- from time: now, scored
   -- from message: redue
   -- from countdown: countdownof, setcountdown
-  -- from lane: laneof, shift
+  -- from lane: laneof
+  -- from turn: shift
   count = function(key)
     local id = redis.call('HGET', KEYS.key, key)
     local counted, n = countdownof(id or '')

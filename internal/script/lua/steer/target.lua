@@ -8,7 +8,8 @@
 -- from keys: heldUntil, holderof, named, erase
 -- from limits: OVERRUN, placesOf
 -- from settings: agreed
--- from lane: laneof, enter, shift, outof
+-- from lane: laneof, enter
+-- from turn: shift, outof
 
 -- release(key) ends the hold of a key, and returns the word for it.
 local function release(key)

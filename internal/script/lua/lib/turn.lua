@@ -1,0 +1,68 @@
+-- Messages that leave their lanes, or get another instant or lane (lib/lane.lua).
+-- from time: us, scored
+-- from record: split
+-- from lane: WIDTH, laneof, waits, inlane, moveto, moveout, fill, enter, vacate
+
+-- leavewaiting(lane, width, tag, due) takes out a message that waits.
+local function leavewaiting(lane, width, tag, due)
+  redis.call('ZREM', KEYS.waiting, tag)
+  redis.call('ZREM', KEYS.lanes, waits(lane, due, tag, width))
+  local places, next = inlane(lane, WIDTH + 1)
+  if next and next.due >= due then fill(lane, places, next) end
+end
+
+-- shift(lane, width, place, tag, id, before, due) makes a message of a lane that waits in a structure due at another instant. If it was
+-- handed out since it got its place, it keeps the place.
+local function shift(lane, width, place, tag, id, before, due)
+  if place == 'waiting' then
+    leavewaiting(lane, width, tag, before)
+    return enter(lane, width, tag, due)
+  end
+  if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) else moveout(tag) end
+  local begun = true
+  for _, other in ipairs(inlane(lane, WIDTH + 1)) do begun = begun and other.tag ~= tag end
+  if begun then return moveto(tag, due) end
+  vacate(lane, width, id)
+  enter(lane, width, tag, due)
+end
+
+-- outof(envelope, place, tag, id, score) takes a message out of its lane, if it has one, when it leaves a structure for good.
+local function outof(envelope, place, tag, id, score)
+  local lane, width = laneof(envelope)
+  if not lane or place == 'garbage' or place == 'done' then return end
+  if place == 'waiting' then leavewaiting(lane, width, tag, scored(score)) else vacate(lane, width, id) end
+end
+
+-- relane(envelope, other, place, tag, id, before, due) puts a message that waits in a structure into the lane of another envelope.
+local function relane(envelope, other, place, tag, id, before, due)
+  local lane, width = laneof(envelope)
+  local next, most = laneof(other)
+  if lane == next and width == most then
+    if due ~= before then shift(lane, width, place, tag, id, before, due) end
+    return
+  end
+  if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) elseif place ~= 'waiting' then moveout(tag) end
+  outof(envelope, place, tag, id, us(before))
+  if next then enter(next, most, tag, due) else moveto(tag, due) end
+end
+
+-- sweeplanes(lane, n) looks at about n lanes behind one, frees places of messages that do not live, and returns the last lane; '' at the end.
+local function sweeplanes(lane, n)
+  while n > 0 do
+    local member = redis.call('ZRANGEBYLEX', KEYS.lanes, lane == '' and '-' or '(' .. lane .. '\1', '+', 'LIMIT', 0, 1)[1]
+    if not member then return '' end
+    lane = string.sub(member, 1, (string.find(member, '\0', 1, true) or 0) - 1)
+    local places, next = inlane(lane, WIDTH + 1)
+    n = n - 1 - #places
+    local before = #places
+    for i = before, 1, -1 do
+      local _, id = split(places[i].tag)
+      if redis.call('HEXISTS', KEYS.msg, id) == 0 or redis.call('ZSCORE', KEYS.garbage, id) or redis.call('ZSCORE', KEYS.done, id) then
+        redis.call('ZREM', KEYS.lanes, places[i].member)
+        table.remove(places, i)
+      end
+    end
+    if #places < before or not places[1] then fill(lane, places, next) end
+  end
+  return lane
+end
