@@ -21,7 +21,7 @@
 -- from limits: OVERRUN, placesOf
 -- from settings: agreed
 -- from edit: noted
--- from turn: outof
+-- from relane: outof
 local saved, armed, pause, groups, limits, override, firstHold, settings, canceledBefore =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'parts', 'limits', 'override', 'held', 'settings', 'canceled'), 1, 9)
 local reply = recall(saved)

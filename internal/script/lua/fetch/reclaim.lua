@@ -22,7 +22,7 @@ if leased and leased <= now and bytes > 0 then
   -- from group: leftkey, setleft
   -- from record: setfailure, superseded
   -- from keys: freekey
-  -- from turn: outof
+  -- from relane: outof
   local unlist = groups and setleft
   local LOST = 'its lease ran out: its consumer died or was cut off'
   local FOUR = '^(' .. string.rep('\30[^\30]*', 4) .. ')\30'

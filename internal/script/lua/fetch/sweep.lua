@@ -1,4 +1,4 @@
--- Every ten minutes callers without a call for an hour are forgotten, and places of lanes are freed whose messages are gone, because another
+-- Every ten minutes callers without a call for an hour are forgotten, and turns of lanes end whose messages are gone, because another
 -- program deleted them, or a version that knows no lanes. Each call looks at a page. state.cursor is the HSCAN cursor over state, and behind a
 -- blank the last lane that was looked at.
 -- takes: lookAgain, cursor, swept, byAge, byAlarm, SWEEP
@@ -23,7 +23,7 @@ if byAge and not byAlarm and (callers or lane ~= '') then
   if redis.call('HLEN', KEYS.msg) == 0 then redis.call('HDEL', KEYS.state, 'big', 'parts', 'changed', 'overtaken') end
   local some = redis.pcall('ZCARD', KEYS.lanes)
   if type(some) == 'number' and some > 0 and type(redis.pcall('ZCARD', KEYS.waiting)) == 'number' then
-    -- from turn: sweeplanes
+    -- from relane: sweeplanes
     lane = sweeplanes(lane, SWEEP)
     lookAgain()
   else

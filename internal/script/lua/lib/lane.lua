@@ -1,16 +1,17 @@
--- Lanes. At most so many messages of a lane (its width) are handled at a time, in order of the instants at which they are due. A message with
--- a lane has field 136 in its envelope: the width in 3 digits, and the name. It lies in pending, or where a later delivery lies, only
--- while it has a place of its lane. Else it lies in waiting, due or not, with the instant as its score. All members of lanes have the score 0:
---   <lane> NUL NUL <tag> <blank> <width>           a place: who has it, by the tag that it had when it got the place
+-- Lanes. A message with a lane has field 136 in its envelope: a width in 3 digits, and the name of the lane. A message has a turn if it may be
+-- handled. A lane has as many turns as its width says, for those of its messages that are due first. Without a turn a message lies in waiting,
+-- due or not, and its score there is its instant. With a turn it lies in pending, or where its later deliveries lie. All members of lanes have
+-- the score 0:
+--   <lane> NUL NUL <tag> <blank> <width>              a turn, by the tag that its message had when it got the turn
 --   <lane> NUL <us, 16 digits><tag> <blank> <width>   a message in waiting
--- So one read gives the places of a lane and the message that is next. A place is kept until the message ends: also while it is retried.
--- Only a message that was not handed out since it got its place, and is due after the next one, gives it up.
+-- So one read gives the turns of a lane and the message that is next. A turn lasts until the message ends, over all its retries. Only a message
+-- that was not handed out since it got its turn loses it, to one that is due before it.
 -- from time: us, whole, scored
 -- from message: fieldat
 -- from record: split
 -- from edit: noted
 
-local WIDTH = 100 -- places at most
+local WIDTH = 100 -- turns at most
 
 -- laneof(envelope) is the lane of a message, and its width; nil if it has none.
 local function laneof(envelope)
@@ -21,21 +22,21 @@ local function laneof(envelope)
   if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
 end
 
--- hasplace(lane, tag, width) and waits(lane, us, tag, width) are members of lanes.
-local function hasplace(lane, tag, width) return lane .. '\0\0' .. tag .. string.format(' %03d', width) end
+-- hasturn(lane, tag, width) and waits(lane, us, tag, width) are members of lanes.
+local function hasturn(lane, tag, width) return lane .. '\0\0' .. tag .. string.format(' %03d', width) end
 local function waits(lane, due, tag, width) return lane .. '\0' .. us(due) .. tag .. string.format(' %03d', width) end
 
--- inlane(lane, n) reads the first n members of a lane. It returns its places, and the message that is next, if it is among them.
+-- inlane(lane, n) reads the first n members of a lane. It returns its turns, and the message that is next, if it is among them.
 local function inlane(lane, n)
-  local places = {}
+  local turns = {}
   for _, member in ipairs(redis.call('ZRANGEBYLEX', KEYS.lanes, '[' .. lane .. '\0', '(' .. lane .. '\1', 'LIMIT', 0, n)) do
-    local text, width = string.sub(member, #lane + 2, -5), tonumber(string.sub(member, -3)) or 1
+    local text, width = string.sub(member, #lane + 2, -5), math.max(whole(string.sub(member, -3)) or 1, 1)
     if string.byte(text, 1) ~= 0 then
-      return places, {tag = string.sub(text, 17), width = width, due = tonumber(string.sub(text, 1, 16)) or 0, member = member}
+      return turns, {tag = string.sub(text, 17), width = width, due = tonumber(string.sub(text, 1, 16)) or 0, member = member}
     end
-    places[#places + 1] = {tag = string.sub(text, 2), width = width, member = member}
+    turns[#turns + 1] = {tag = string.sub(text, 2), width = width, member = member}
   end
-  return places
+  return turns
 end
 
 -- moveto(tag, due) lays a message down where a delivery waits, and moveout(tag) takes it up from there.
@@ -47,29 +48,29 @@ local function moveout(tag)
   if (split(tag)) == 1 then redis.call('ZREM', KEYS.pending, tag) else redis.call('ZREM', KEYS.retry, tag) end
 end
 
--- yields(places, due) is the place of the message that is due last of those that were not handed out since they got theirs, and when, if that
--- is after due.
-local function yields(places, due)
+-- yields(turns, due) is the last of those turns whose messages were not handed out since they got them, by the instants at which they are due,
+-- and that instant, if it is after due.
+local function yields(turns, due)
   local last, at, tags = nil, due, {}
-  for i = 1, #places do tags[i] = places[i].tag end
+  for i = 1, #turns do tags[i] = turns[i].tag end
   local firsts, others = redis.call('ZMSCORE', KEYS.pending, unpack(tags)), redis.call('ZMSCORE', KEYS.retry, unpack(tags))
-  for i = 1, #places do
+  for i = 1, #turns do
     local score = scored(firsts[i] or others[i])
     if score and score > at then last, at = i, score end
   end
   return last, at
 end
 
--- fill(lane, places, next) gives places to those that are next.
-local function fill(lane, places, next)
+-- fill(lane, turns, next) gives turns to those that are next.
+local function fill(lane, turns, next)
   while next do
     local most = next.width
-    for i = 1, #places do most = math.min(most, places[i].width) end
-    local full, i, at = #places >= most, nil, nil
-    if full then i, at = yields(places, next.due) end
+    for i = 1, #turns do most = math.min(most, turns[i].width) end
+    local full, i, at = #turns >= most, nil, nil
+    if full then i, at = yields(turns, next.due) end
     if full and not i then return end
     if full then
-      local other = table.remove(places, i)
+      local other = table.remove(turns, i)
       moveout(other.tag)
       redis.call('ZREM', KEYS.lanes, other.member)
       redis.call('ZADD', KEYS.lanes, 0, waits(lane, at, other.tag, other.width))
@@ -77,42 +78,43 @@ local function fill(lane, places, next)
     else
       redis.call('ZREM', KEYS.lanes, next.member)
       redis.call('ZREM', KEYS.waiting, next.tag)
-      next.member = hasplace(lane, next.tag, next.width)
-      redis.call('ZADD', KEYS.lanes, 0, next.member)
-      moveto(next.tag, next.due)
-      places[#places + 1] = next
-      if #places >= most then return end
-      places, next = inlane(lane, WIDTH + 1)
+      local _, id = split(next.tag)
+      if redis.call('HEXISTS', KEYS.msg, id) == 1 then -- else another program deleted it
+        redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, next.tag, next.width))
+        moveto(next.tag, next.due)
+        if #turns + 1 >= most then return end
+      end
+      turns, next = inlane(lane, WIDTH + 1)
     end
   end
 end
 
--- enter(lane, width, tag, due) lays down a message that is due at an instant: it has a place, or waits.
+-- enter(lane, width, tag, due) lays down a message that is due at an instant: it gets a turn, or waits.
 local function enter(lane, width, tag, due)
-  local places, next = inlane(lane, width + 1)
-  if not places[1] and not next then
-    redis.call('ZADD', KEYS.lanes, 0, hasplace(lane, tag, width))
+  local turns, next = inlane(lane, width + 1)
+  if not turns[1] and not next then
+    redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, tag, width))
     return moveto(tag, due)
   end
   local me = {tag = tag, width = width, due = due, member = waits(lane, due, tag, width)}
   redis.call('ZADD', KEYS.lanes, 0, me.member)
   redis.call('ZADD', KEYS.waiting, us(due), tag)
-  if next and places[1] and (next.due < due or next.due == due and next.width >= width) then return end
-  if next and next.due <= due or #places > width then
-    places, me = inlane(lane, WIDTH + 1) -- who had the places may have been deleted, and at one instant an id goes first
+  if next and turns[1] and (next.due < due or next.due == due and next.width >= width) then return end
+  if next and next.due <= due or #turns > width then
+    turns, me = inlane(lane, WIDTH + 1) -- who had the turns may have been deleted, and at one instant an id goes first
   end
-  fill(lane, places, me)
+  fill(lane, turns, me)
 end
 
--- vacate(lane, width, id) frees the place of a message, if it has one.
+-- vacate(lane, width, id) ends the turn of a message, if it has one.
 local function vacate(lane, width, id)
-  local places, next = inlane(lane, width + 1)
-  if #places > width then places, next = inlane(lane, WIDTH + 1) end -- its width was another when it got its place
-  for i = 1, #places do
-    local _, holder = split(places[i].tag)
+  local turns, next = inlane(lane, width + 1)
+  if #turns > width then turns, next = inlane(lane, WIDTH + 1) end -- its width was another when it got its turn
+  for i = 1, #turns do
+    local _, holder = split(turns[i].tag)
     if holder == id then
-      redis.call('ZREM', KEYS.lanes, table.remove(places, i).member)
-      return fill(lane, places, next)
+      redis.call('ZREM', KEYS.lanes, table.remove(turns, i).member)
+      return fill(lane, turns, next)
     end
   end
 end

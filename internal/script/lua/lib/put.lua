@@ -52,8 +52,8 @@ local function store(own, acks, word, delay, version, id, envelope, counted, due
     redis.call('HSET', KEYS.key, key, id)
   end
   local lane, width = laneof(other)
-  if lane then enter(lane, width, id, due) else redis.call('ZADD', KEYS.pending, string.sub(other, 2, 17), id) end
   redis.call('HSET', KEYS.msg, id, other)
+  if lane then enter(lane, width, id, due) else redis.call('ZADD', KEYS.pending, string.sub(other, 2, 17), id) end
   if acks > 0 then
     setcountdown(id, counted or 0, acks)
     noted.grown = true

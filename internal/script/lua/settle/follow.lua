@@ -57,7 +57,7 @@ if counts then
   -- from message: redue
   -- from countdown: countdownof, setcountdown
   -- from lane: laneof
-  -- from turn: shift
+  -- from relane: shift
   count = function(key)
     local id = redis.call('HGET', KEYS.key, key)
     local counted, n = countdownof(id or '')
@@ -76,7 +76,7 @@ if counts then
   end
 end
 
--- leavelane(lane, id, tag, due) frees the place of a message. lane is the width of its lane in 3 digits and the name. If due is said, the message
+-- leavelane(lane, id, tag, due) ends the turn of a message. lane is the width of its lane in 3 digits and the name. If due is said, the message
 -- enters the lane again.
 local leavelane
 if KEYS.lanes then

@@ -9,7 +9,7 @@
 -- from limits: OVERRUN, placesOf
 -- from settings: agreed
 -- from lane: laneof, enter
--- from turn: shift, outof
+-- from relane: shift, outof
 
 -- release(key) ends the hold of a key, and returns the word for it.
 local function release(key)

@@ -7,12 +7,12 @@
 local function leavewaiting(lane, width, tag, due)
   redis.call('ZREM', KEYS.waiting, tag)
   redis.call('ZREM', KEYS.lanes, waits(lane, due, tag, width))
-  local places, next = inlane(lane, WIDTH + 1)
-  if next and next.due >= due then fill(lane, places, next) end
+  local turns, next = inlane(lane, WIDTH + 1)
+  if next and next.due >= due then fill(lane, turns, next) end
 end
 
 -- shift(lane, width, place, tag, id, before, due) makes a message of a lane that waits in a structure due at another instant. If it was
--- handed out since it got its place, it keeps the place.
+-- handed out since it got its turn, it keeps the turn.
 local function shift(lane, width, place, tag, id, before, due)
   if place == 'waiting' then
     leavewaiting(lane, width, tag, before)
@@ -46,23 +46,23 @@ local function relane(envelope, other, place, tag, id, before, due)
   if next then enter(next, most, tag, due) else moveto(tag, due) end
 end
 
--- sweeplanes(lane, n) looks at about n lanes behind one, frees places of messages that do not live, and returns the last lane; '' at the end.
+-- sweeplanes(lane, n) looks at about n lanes behind one, frees turns of messages that do not live, and returns the last lane; '' at the end.
 local function sweeplanes(lane, n)
   while n > 0 do
     local member = redis.call('ZRANGEBYLEX', KEYS.lanes, lane == '' and '-' or '(' .. lane .. '\1', '+', 'LIMIT', 0, 1)[1]
     if not member then return '' end
     lane = string.sub(member, 1, (string.find(member, '\0', 1, true) or 0) - 1)
-    local places, next = inlane(lane, WIDTH + 1)
-    n = n - 1 - #places
-    local before = #places
+    local turns, next = inlane(lane, WIDTH + 1)
+    n = n - 1 - #turns
+    local before = #turns
     for i = before, 1, -1 do
-      local _, id = split(places[i].tag)
+      local _, id = split(turns[i].tag)
       if redis.call('HEXISTS', KEYS.msg, id) == 0 or redis.call('ZSCORE', KEYS.garbage, id) or redis.call('ZSCORE', KEYS.done, id) then
-        redis.call('ZREM', KEYS.lanes, places[i].member)
-        table.remove(places, i)
+        redis.call('ZREM', KEYS.lanes, turns[i].member)
+        table.remove(turns, i)
       end
     end
-    if #places < before or not places[1] then fill(lane, places, next) end
+    if #turns < before or not turns[1] then fill(lane, turns, next) end
   end
   return lane
 end
