@@ -107,7 +107,7 @@ func (b *breaches) frame() {
 	}
 }
 
-// tags looks at each entry of the six structures by itself, and notes in held
+// tags looks at each entry of the seven structures by itself, and notes in held
 // which message it belongs to: invariants 1 to 3.
 func (b *breaches) tags() {
 	for _, p := range b.places() {
@@ -150,7 +150,7 @@ func (b *breaches) messages() {
 			b.add(BadEnvelope, "msg", id, "the envelope of message %s is malformed: %s", id, env.Problem)
 		}
 		if len(b.held[id]) == 0 {
-			b.add(NoPlace, "msg", id, "message %s is in none of the six structures", id)
+			b.add(NoPlace, "msg", id, "message %s is in none of the seven structures", id)
 		}
 	}
 	for _, id := range sortedKeys(b.held) {

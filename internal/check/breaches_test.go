@@ -48,7 +48,7 @@ var breakages = []breakage{
 
 	// One place for each message.
 	{"lost", func(b *bed) { b.endLease() },
-		says(`msg: message ` + idUnack + ` is in none of the six structures.`)},
+		says(`msg: message ` + idUnack + ` is in none of the seven structures.`)},
 	{"twice in ready", func(b *bed) { b.do("RPUSH", "ready", "2:"+idReady) },
 		says(`msg: message ` + idReady + ` is in 2 places, want 1: ready as "2:` + idReady + `", ready as "2:` + idReady + `".`)},
 	{"one tag in two structures", func(b *bed) { b.lease("c:8", b.now, 1, "3:"+idRetry) },

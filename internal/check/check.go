@@ -150,7 +150,7 @@ type place struct {
 	entries []Entry
 }
 
-// places lists the six structures in the order a message goes through them.
+// places lists the seven structures in the order a message goes through them.
 func (s *State) places() []place {
 	return []place{
 		{"pending", s.Pending},

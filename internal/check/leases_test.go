@@ -25,7 +25,7 @@ var leaseBreakages = []breakage{
 	{"the rest of a lease", func(b *bed) { b.endLease(); b.lease(leaseName+"~", b.now, 1, idUnack) }, says()},
 	{"no envelope of what was handed out", func(b *bed) { b.do("HDEL", "msg", idUnack); b.do("HDEL", "key", "order-4") }, says()},
 	{"an older delivery is listed", func(b *bed) { b.do("HSET", "fail", idUnack, "2 0 0 1 ") },
-		says(`msg: message ` + idUnack + ` is in none of the six structures.`)},
+		says(`msg: message ` + idUnack + ` is in none of the seven structures.`)},
 	{"a later delivery, whose record is lost", func(b *bed) { b.lease(leaseName, b.now, 1, "2:"+idUnack) },
 		says(`fail: message ` + idUnack + ` is in unack at delivery 2 and has no record.`)},
 	{"a later delivery, by a record that is malformed", func(b *bed) {
@@ -48,13 +48,13 @@ var leaseBreakages = []breakage{
 	// Leases that are not whole.
 	{"no list", func(b *bed) { b.do("HDEL", "lease", leaseName) }, says(
 		`unack: lease "`+leaseName+`" has no list in lease, so what it handed out is not known.`,
-		`msg: message `+idUnack+` is in none of the six structures.`)},
+		`msg: message `+idUnack+` is in none of the seven structures.`)},
 	{"no count", func(b *bed) { b.do("HDEL", "lease", leaseName+"#") }, says(`lease: lease "` + leaseName + `" has no count.`)},
 	{"a tag in unack", func(b *bed) { b.do("ZADD", "unack", b.now, idUnack) },
 		says(`unack: lease "` + idUnack + `" has no list in lease, so what it handed out is not known.`)},
 	{"not in unack", func(b *bed) { b.do("ZREM", "unack", leaseName) }, says(
 		`lease: field "`+leaseName+`" is of a lease that is not in unack.`,
-		`msg: message `+idUnack+` is in none of the six structures.`)},
+		`msg: message `+idUnack+` is in none of the seven structures.`)},
 	{"a count of nothing", func(b *bed) { b.do("HSET", "lease", "c:8#", "1", "x", "y") }, says(
 		`lease: field "c:8#" is of a lease that is not in unack.`,
 		`lease: field "x" is of a lease that is not in unack.`)},

@@ -55,6 +55,9 @@ func (o *PutOptions) Moves() bool {
 	return o.On == ConflictReschedule || o.On > ConflictKeep && (o.Timed || o.MaxWait > 0)
 }
 
+// laned says whether it may touch a lane: its own, or that of a message which has its key.
+func (m *SendMessage) laned() bool { return m.Put != nil && (m.Put.Laned || m.Put.On != ConflictRefuse) }
+
 // putArgs are the arguments of put.
 func (q *SendRequest) putArgs(c *Caller) []any {
 	args := append(make([]any, 0, 2+12*len(q.Messages)), c.name(), c.number())

@@ -80,7 +80,10 @@ func (s *Store) Send(ctx context.Context, c *Caller, q SendRequest) (SendReply, 
 func (s *Store) sendMany(ctx context.Context, c *Caller, q SendRequest) (SendReply, error) {
 	sc, args, read := SendScript, (*SendRequest).args, (*reply).stored
 	if q.Messages[0].Put != nil {
-		sc, args, read = PutScript, (*SendRequest).putArgs, (*reply).put
+		sc, args, read = plainPut, (*SendRequest).putArgs, (*reply).put
+		if slices.ContainsFunc(q.Messages, (*SendMessage).laned) {
+			sc = PutScript
+		}
 	}
 	if q.Replicas > 0 {
 		r, err := s.runOnReplicas(ctx, sc, args(&q, c), q.Replicas, q.Timeout)

@@ -95,7 +95,7 @@ func (s *Settlement) record(args []any, lease int) []any {
 
 // laned says whether it may touch a lane.
 func (s *Settlement) laned() bool {
-	return s.Lane != "" || s.Counts != "" || slices.ContainsFunc(s.Follows, func(m *SendMessage) bool { return m.Put != nil })
+	return s.Lane != "" || s.Counts != "" || slices.ContainsFunc(s.Follows, (*SendMessage).laned)
 }
 
 // counts are its failures and losses as they are from now on.

@@ -50,8 +50,8 @@ var (
 	sequenceScript  = loadScript("sequence")
 )
 
-// plainSettle is SettleScript without the keys of lanes, which come last: each key costs the server about one percent of a call.
-var plainSettle = &script{Text: SettleScript.Text, SHA: SettleScript.SHA, keys: SettleScript.keys[:len(SettleScript.keys)-2]}
+// plainSettle and plainPut are called without the keys of lanes, which come last, because each key costs the server about one percent of a call.
+var plainSettle, plainPut = SettleScript.plain(), PutScript.plain()
 
 // ScriptTexts are those of all scripts.
 var ScriptTexts []string
@@ -74,6 +74,8 @@ type script struct {
 	Text, SHA string
 	keys      []int // in keys.all, in the order of KEYS
 }
+
+func (sc *script) plain() *script { return &script{Text: sc.Text, SHA: sc.SHA, keys: sc.keys[:len(sc.keys)-2]} }
 
 func loadScript(file string) *script { return known(newScript(luaText(file))) }
 

@@ -21,7 +21,7 @@
 -- from limits: OVERRUN, placesOf
 -- from settings: agreed
 -- from edit: noted
--- from relane: outof
+-- from relane: relanes
 local saved, armed, pause, groups, limits, override, firstHold, settings, canceledBefore =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'parts', 'limits', 'override', 'held', 'settings', 'canceled'), 1, 9)
 local reply = recall(saved)
@@ -37,7 +37,7 @@ guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.c
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held),
   redis.call('ZCARD', KEYS.wake), redis.call('ZCARD', KEYS.waiting))
-local lanes = redis.call('ZCARD', KEYS.lanes) > 0
+local laned = redis.call('ZCARD', KEYS.lanes) > 0
 if groups then guard(redis.call('HLEN', KEYS.parts)) end
 local keyed, bykey = redis.call('HLEN', KEYS.key) > 0, ARGV[3] == 'key'
 local holds = (whole(firstHold) or 0) > 0 -- some key is held
@@ -58,13 +58,13 @@ local function take(id, reads)
   local tag = tagof(id, redis.call('HGET', KEYS.fail, id))
   local where, score = locate(tag, id)
   local may = where ~= 'done' and (where ~= 'unack' or ARGV[5] == '1')
-  if may and not reads and (keyed or groups or lanes) then envelope = redis.call('HGET', KEYS.msg, id) end
+  if may and not reads and (keyed or groups or laned) then envelope = redis.call('HGET', KEYS.msg, id) end
   local key = envelope and keyof(envelope) or ''
   if key == '' and envelope and nameof then key = nameof(envelope) end
   if bykey and envelope and key ~= ARGV[4] then return nil end
   if not where or not may then return where, false end
   remove(where, tag, id)
-  if lanes then outof(envelope, where, tag, id, score) end
+  if laned then relanes().outof(envelope, where, tag, id, score) end
   if drop then drop(id, envelope) end
   erase(id, key, holds, unlist)
   if where == 'unack' and placesOf(limits, override) > 0 then

@@ -22,7 +22,7 @@ if leased and leased <= now and bytes > 0 then
   -- from group: leftkey, setleft
   -- from record: setfailure, superseded
   -- from keys: freekey
-  -- from relane: outof
+  -- from relane: relanes
   local unlist = groups and setleft
   local LOST = 'its lease ran out: its consumer died or was cut off'
   local FOUR = '^(' .. string.rep('\30[^\30]*', 4) .. ')\30'
@@ -41,7 +41,7 @@ if leased and leased <= now and bytes > 0 then
       local key = keyof(envelope)
       freekey(id, key ~= '' and key or unlist and leftkey(envelope) or '', holds, unlist)
       redis.call('ZADD', KEYS.garbage, us(now), id)
-      outof(envelope, 'unack', '', id)
+      relanes().outof(envelope, 'unack', '', id)
       size = size + weight(envelope)
       dead[#dead + 1] = id
       dead[#dead + 1] = size <= bytes and envelope or ''

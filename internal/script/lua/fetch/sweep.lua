@@ -23,8 +23,8 @@ if byAge and not byAlarm and (callers or lane ~= '') then
   if redis.call('HLEN', KEYS.msg) == 0 then redis.call('HDEL', KEYS.state, 'big', 'parts', 'changed', 'overtaken') end
   local some = redis.pcall('ZCARD', KEYS.lanes)
   if type(some) == 'number' and some > 0 and type(redis.pcall('ZCARD', KEYS.waiting)) == 'number' then
-    -- from relane: sweeplanes
-    lane = sweeplanes(lane, SWEEP)
+    -- from relane: relanes
+    lane = relanes().sweep(lane, SWEEP)
     lookAgain()
   else
     lane = ''

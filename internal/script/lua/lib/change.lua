@@ -6,8 +6,8 @@
 -- from group: partsof, dropparts
 -- from record: delivery, tagof, failure, setfailure
 -- from place: locate
--- from lane: laneof, moveto
--- from relane: shift, relane
+-- from lane: laneof
+-- from relane: relanes
 
 -- change(id, envelope, other, due, word, said, latest, most, acks) does what word says to the message id, if it waits. envelope is its
 -- own, other that of the message which is sent. It is due at another instant if that is said, and by latest at the latest (nil: by what
@@ -75,12 +75,13 @@ local function change(id, envelope, other, due, word, said, latest, most, acks)
   local lane, width = laneof(envelope)
   if moves then digits = us(due) end
   if replaces and (lane or laneof(other)) then
-    relane(envelope, other, place, tag, id, before, moves and due or before)
+    relanes().relane(envelope, other, place, tag, id, before, moves and due or before)
   elseif moves and lane then
-    shift(lane, width, place, tag, id, before, due)
+    relanes().shift(lane, width, place, tag, id, before, due)
   elseif moves then
+    noted.first = math.min(noted.first or due, due)
     if place == 'ready' then redis.call('LREM', KEYS.ready, 1, tag) end
-    moveto(tag, due)
+    if fresh then redis.call('ZADD', KEYS.pending, digits, tag) else redis.call('ZADD', KEYS.retry, digits, tag) end
   end
   if fresh and not moves and before <= now and word ~= 'append' then -- its TTL counts from now
     stamp(edits, target, SINCE, now)

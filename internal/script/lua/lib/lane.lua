@@ -22,99 +22,95 @@ local function laneof(envelope)
   if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
 end
 
--- hasturn(lane, tag, width) and waits(lane, us, tag, width) are members of lanes.
-local function hasturn(lane, tag, width) return lane .. '\0\0' .. tag .. string.format(' %03d', width) end
-local function waits(lane, due, tag, width) return lane .. '\0' .. us(due) .. tag .. string.format(' %03d', width) end
+-- lanes() is what a call does with lanes. The functions are made when a call needs one first, because most calls need none.
+local made
+local function lanes()
+  if made then return made end
 
--- inlane(lane, n) reads the first n members of a lane. It returns its turns, and the message that is next, if it is among them.
-local function inlane(lane, n)
-  local turns = {}
-  for _, member in ipairs(redis.call('ZRANGEBYLEX', KEYS.lanes, '[' .. lane .. '\0', '(' .. lane .. '\1', 'LIMIT', 0, n)) do
-    local text, width = string.sub(member, #lane + 2, -5), math.max(whole(string.sub(member, -3)) or 1, 1)
-    if string.byte(text, 1) ~= 0 then
-      return turns, {tag = string.sub(text, 17), width = width, due = tonumber(string.sub(text, 1, 16)) or 0, member = member}
-    end
-    turns[#turns + 1] = {tag = string.sub(text, 2), width = width, member = member}
-  end
-  return turns
-end
+  -- hasturn(lane, tag, width) and waits(lane, us, tag, width) are members of lanes.
+  local function hasturn(lane, tag, width) return lane .. '\0\0' .. tag .. string.format(' %03d', width) end
+  local function waits(lane, due, tag, width) return lane .. '\0' .. us(due) .. tag .. string.format(' %03d', width) end
 
--- moveto(tag, due) lays a message down where a delivery waits, and moveout(tag) takes it up from there.
-local function moveto(tag, due)
-  if (split(tag)) == 1 then redis.call('ZADD', KEYS.pending, us(due), tag) else redis.call('ZADD', KEYS.retry, us(due), tag) end
-  noted.first = math.min(noted.first or due, due)
-end
-local function moveout(tag)
-  if (split(tag)) == 1 then redis.call('ZREM', KEYS.pending, tag) else redis.call('ZREM', KEYS.retry, tag) end
-end
-
--- yields(turns, due) is the last of those turns whose messages were not handed out since they got them, by the instants at which they are due,
--- and that instant, if it is after due.
-local function yields(turns, due)
-  local last, at, tags = nil, due, {}
-  for i = 1, #turns do tags[i] = turns[i].tag end
-  local firsts, others = redis.call('ZMSCORE', KEYS.pending, unpack(tags)), redis.call('ZMSCORE', KEYS.retry, unpack(tags))
-  for i = 1, #turns do
-    local score = scored(firsts[i] or others[i])
-    if score and score > at then last, at = i, score end
-  end
-  return last, at
-end
-
--- fill(lane, turns, next) gives turns to those that are next.
-local function fill(lane, turns, next)
-  while next do
-    local most = next.width
-    for i = 1, #turns do most = math.min(most, turns[i].width) end
-    local full, i, at = #turns >= most, nil, nil
-    if full then i, at = yields(turns, next.due) end
-    if full and not i then return end
-    if full then
-      local other = table.remove(turns, i)
-      moveout(other.tag)
-      redis.call('ZREM', KEYS.lanes, other.member)
-      redis.call('ZADD', KEYS.lanes, 0, waits(lane, at, other.tag, other.width))
-      redis.call('ZADD', KEYS.waiting, us(at), other.tag)
-    else
-      redis.call('ZREM', KEYS.lanes, next.member)
-      redis.call('ZREM', KEYS.waiting, next.tag)
-      local _, id = split(next.tag)
-      if redis.call('HEXISTS', KEYS.msg, id) == 1 then -- else another program deleted it
-        redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, next.tag, next.width))
-        moveto(next.tag, next.due)
-        if #turns + 1 >= most then return end
+  -- inlane(lane, n) reads the first n members of a lane. It returns its turns, and the message that is next, if it is among them.
+  local function inlane(lane, n)
+    local turns = {}
+    for _, member in ipairs(redis.call('ZRANGEBYLEX', KEYS.lanes, '[' .. lane .. '\0', '(' .. lane .. '\1', 'LIMIT', 0, n)) do
+      local text, width = string.sub(member, #lane + 2, -5), math.max(whole(string.sub(member, -3)) or 1, 1)
+      if string.byte(text, 1) ~= 0 then
+        return turns, {tag = string.sub(text, 17), width = width, due = tonumber(string.sub(text, 1, 16)) or 0, member = member}
       end
-      turns, next = inlane(lane, WIDTH + 1)
+      turns[#turns + 1] = {tag = string.sub(text, 2), width = width, member = member}
+    end
+    return turns
+  end
+
+  -- moveto(tag, due) lays a message down where a delivery waits, and moveout(tag) takes it up from there.
+  local function moveto(tag, due)
+    if (split(tag)) == 1 then redis.call('ZADD', KEYS.pending, us(due), tag) else redis.call('ZADD', KEYS.retry, us(due), tag) end
+    noted.first = math.min(noted.first or due, due)
+  end
+  local function moveout(tag)
+    if (split(tag)) == 1 then redis.call('ZREM', KEYS.pending, tag) else redis.call('ZREM', KEYS.retry, tag) end
+  end
+
+  -- yields(turns, due) is the last of those turns whose messages were not handed out since they got them, by the instants at which they are due,
+  -- and that instant, if it is after due.
+  local function yields(turns, due)
+    local last, at, tags = nil, due, {}
+    for i = 1, #turns do tags[i] = turns[i].tag end
+    local firsts, others = redis.call('ZMSCORE', KEYS.pending, unpack(tags)), redis.call('ZMSCORE', KEYS.retry, unpack(tags))
+    for i = 1, #turns do
+      local score = scored(firsts[i] or others[i])
+      if score and score > at then last, at = i, score end
+    end
+    return last, at
+  end
+
+  -- fill(lane, turns, next) gives turns to those that are next.
+  local function fill(lane, turns, next)
+    while next do
+      local most = next.width
+      for i = 1, #turns do most = math.min(most, turns[i].width) end
+      local full, i, at = #turns >= most, nil, nil
+      if full then i, at = yields(turns, next.due) end
+      if full and not i then return end
+      if full then
+        local other = table.remove(turns, i)
+        moveout(other.tag)
+        redis.call('ZREM', KEYS.lanes, other.member)
+        redis.call('ZADD', KEYS.lanes, 0, waits(lane, at, other.tag, other.width))
+        redis.call('ZADD', KEYS.waiting, us(at), other.tag)
+      else
+        redis.call('ZREM', KEYS.lanes, next.member)
+        redis.call('ZREM', KEYS.waiting, next.tag)
+        local _, id = split(next.tag)
+        if redis.call('HEXISTS', KEYS.msg, id) == 1 then -- else another program deleted it
+          redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, next.tag, next.width))
+          moveto(next.tag, next.due)
+          if #turns + 1 >= most then return end
+        end
+        turns, next = inlane(lane, WIDTH + 1)
+      end
     end
   end
-end
 
--- enter(lane, width, tag, due) lays down a message that is due at an instant: it gets a turn, or waits.
-local function enter(lane, width, tag, due)
-  local turns, next = inlane(lane, width + 1)
-  if not turns[1] and not next then
-    redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, tag, width))
-    return moveto(tag, due)
-  end
-  local me = {tag = tag, width = width, due = due, member = waits(lane, due, tag, width)}
-  redis.call('ZADD', KEYS.lanes, 0, me.member)
-  redis.call('ZADD', KEYS.waiting, us(due), tag)
-  if next and turns[1] and (next.due < due or next.due == due and next.width >= width) then return end
-  if next and next.due <= due or #turns > width then
-    turns, me = inlane(lane, WIDTH + 1) -- who had the turns may have been deleted, and at one instant an id goes first
-  end
-  fill(lane, turns, me)
-end
-
--- vacate(lane, width, id) ends the turn of a message, if it has one.
-local function vacate(lane, width, id)
-  local turns, next = inlane(lane, width + 1)
-  if #turns > width then turns, next = inlane(lane, WIDTH + 1) end -- its width was another when it got its turn
-  for i = 1, #turns do
-    local _, holder = split(turns[i].tag)
-    if holder == id then
-      redis.call('ZREM', KEYS.lanes, table.remove(turns, i).member)
-      return fill(lane, turns, next)
+  -- enter(lane, width, tag, due) lays down a message that is due at an instant: it gets a turn, or waits.
+  local function enter(lane, width, tag, due)
+    local turns, next = inlane(lane, width + 1)
+    if not turns[1] and not next then
+      redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, tag, width))
+      return moveto(tag, due)
     end
+    local me = {tag = tag, width = width, due = due, member = waits(lane, due, tag, width)}
+    redis.call('ZADD', KEYS.lanes, 0, me.member)
+    redis.call('ZADD', KEYS.waiting, us(due), tag)
+    if next and turns[1] and (next.due < due or next.due == due and next.width >= width) then return end
+    if next and next.due <= due or #turns > width then
+      turns, me = inlane(lane, WIDTH + 1) -- who had the turns may have been deleted, and at one instant an id goes first
+    end
+    fill(lane, turns, me)
   end
+
+  made = {inlane = inlane, waits = waits, moveto = moveto, moveout = moveout, fill = fill, enter = enter}
+  return made
 end

@@ -16,7 +16,7 @@
 -- from edit: noted, edited, stamp, redueto, LATEST
 -- from countdown: setcountdown
 -- from change: change
--- from lane: laneof, enter
+-- from lane: laneof, lanes
 
 local PUTS = {refuse = 4, keep = 4, reschedule = 5, replace = 6, append = 7} -- how many fields each word has
 local PART = 256 -- bytes that each part counts which is deleted
@@ -53,7 +53,7 @@ local function store(own, acks, word, delay, version, id, envelope, counted, due
   end
   local lane, width = laneof(other)
   redis.call('HSET', KEYS.msg, id, other)
-  if lane then enter(lane, width, id, due) else redis.call('ZADD', KEYS.pending, string.sub(other, 2, 17), id) end
+  if lane then lanes().enter(lane, width, id, due) else redis.call('ZADD', KEYS.pending, string.sub(other, 2, 17), id) end
   if acks > 0 then
     setcountdown(id, counted or 0, acks)
     noted.grown = true

@@ -10,7 +10,7 @@
 -- from time: now, us, whole
 -- from message: fieldat
 -- from group: dropall
--- from relane: outof
+-- from relane: relanes
 
 -- split(tag) is the delivery number and the id of a tag, as SplitTag in Go.
 local function split(tag)
@@ -53,7 +53,7 @@ local function superseded(record) return record and string.find(record, '^%d+ %d
 local function finish(id, n, counts, errors)
   local envelope = redis.call('HGET', KEYS.msg, id) or ''
   local i, size = fieldat(envelope, 133)
-  if KEYS.lanes then outof(envelope, 'unack', '', id) end
+  if KEYS.lanes then relanes().outof(envelope, 'unack', '', id) end
   if not i then
     dropall(id, envelope)
     redis.call('HDEL', KEYS.msg, id)

@@ -57,7 +57,7 @@ if counts then
   -- from message: redue
   -- from countdown: countdownof, setcountdown
   -- from lane: laneof
-  -- from relane: shift
+  -- from relane: relanes
   count = function(key)
     local id = redis.call('HGET', KEYS.key, key)
     local counted, n = countdownof(id or '')
@@ -69,7 +69,7 @@ if counts then
     local envelope = due and scored(due) > now and redis.call('HGET', KEYS.msg, id)
     if envelope then
       local lane, width = laneof(envelope)
-      if lane then shift(lane, width, place, id, id, scored(due), now) else redis.call('ZADD', KEYS.pending, us(now), id) end
+      if lane then relanes().shift(lane, width, place, id, id, scored(due), now) else redis.call('ZADD', KEYS.pending, us(now), id) end
       redis.call('HSET', KEYS.msg, id, redue(envelope, us(now)))
       noted.spent, first = noted.spent + #envelope, now
     end
@@ -80,10 +80,11 @@ end
 -- enters the lane again.
 local leavelane
 if KEYS.lanes then
-  -- from lane: enter, vacate
+  -- from lane: lanes
+  -- from relane: relanes
   leavelane = function(lane, id, tag, due)
     local width, name = tonumber(string.sub(lane, 1, 3)), string.sub(lane, 4)
-    vacate(name, width, id)
-    if due then enter(name, width, tag, due) end
+    relanes().vacate(name, width, id)
+    if due then lanes().enter(name, width, tag, due) end
   end
 end

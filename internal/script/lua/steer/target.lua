@@ -1,5 +1,5 @@
 -- One target is changed, or one hold is ended.
--- takes: lanes, bykey, only, deletes, what, limits, override, settings, drop, holds, nameof, unlist, arg, step
+-- takes: laned, bykey, only, deletes, what, limits, override, settings, drop, holds, nameof, unlist, arg, step
 -- gives: release, first, steer
 -- from time: now, us, scored
 -- from message: keyof, redue
@@ -8,8 +8,8 @@
 -- from keys: heldUntil, holderof, named, erase
 -- from limits: OVERRUN, placesOf
 -- from settings: agreed
--- from lane: laneof, enter
--- from relane: shift, outof
+-- from lane: laneof, lanes
+-- from relane: relanes
 
 -- release(key) ends the hold of a key, and returns the word for it.
 local function release(key)
@@ -44,7 +44,7 @@ local function steer(i)
     if not score or listed ~= '' and listed ~= score or only == 'done' and scored(score) <= now then place = nil end
   end
   local envelope
-  if place == 'pending' or (place and (deletes or what == 'requeue' or lanes)) then
+  if place == 'pending' or (place and (deletes or what == 'requeue' or laned)) then
     envelope = redis.call('HGET', KEYS.msg, id)
   elseif place and redis.call('HEXISTS', KEYS.msg, id) == 1 then
     envelope = ''
@@ -63,7 +63,7 @@ local function steer(i)
     where = named(holder, acked)
   elseif deletes then
     remove(place, tag, id)
-    if lanes then outof(envelope, place, tag, id, score) end
+    if laned then relanes().outof(envelope, place, tag, id, score) end
     if place == 'unack' and placesOf(limits, override) > 0 then
       redis.call('ZADD', KEYS.unack, us(now + agreed(settings, {})[1]), OVERRUN .. tag)
     end
@@ -80,7 +80,7 @@ local function steer(i)
       next = math.max(next, now)
       local lane, width = laneof(envelope)
       if lane and place ~= 'garbage' then
-        shift(lane, width, place, tag, id, scored(score), next)
+        relanes().shift(lane, width, place, tag, id, scored(score), next)
         if tag == id then redis.call('HSET', KEYS.msg, id, redue(envelope, us(next))) end
       elseif place == 'pending' then
         redis.call('ZADD', KEYS.pending, us(next), tag)
@@ -98,7 +98,7 @@ local function steer(i)
           local name = nameof and nameof(envelope) or ''
           if name ~= '' then unlist(name, id, true) end
         end
-        if lane then enter(lane, width, tag, next) else redis.call('ZADD', KEYS.retry, us(next), tag) end
+        if lane then lanes().enter(lane, width, tag, next) else redis.call('ZADD', KEYS.retry, us(next), tag) end
       end
       if not lane and (not first or next < first) then first = next end
     end
