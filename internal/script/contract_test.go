@@ -60,8 +60,9 @@ var contractCalls = map[string]contractCase{
 	"put": {script: PutScript, build: func(r *rig) func() error {
 		r.put(msg("old", time.Hour, keyed("old")))
 		r.answers(NewCaller(), numbered(msg("s", time.Hour), "s", 1), part("g", time.Hour, 0), part("h", time.Hour, 0))
+		r.put(inLane("l", 1, "l1", time.Hour), inLane("l", 1, "l2", time.Hour))
 		return r.sends(numbered(msg("a", 0, keyed("k")), "s", 2),
-			numbered(msg("b", 0), "t", 1))
+			numbered(msg("b", 0), "t", 1), inLane("l", 1, "l3", 0), inLane("l", 1, "l4", 0))
 	}},
 	"put, onto others": {script: PutScript, passes: "any", build: func(r *rig) func() error {
 		everywhere(r)
@@ -103,7 +104,7 @@ var contractCalls = map[string]contractCase{
 	"settle": {script: SettleScript, build: func(r *rig) func() error {
 		everywhere(r)
 		r.hand(msg("p", 0), msg("q", 0), msg("r", 0), msg("s", 0), msg("t", 0, keyed("t")), msg("u", 0))
-		return r.settles(then(ack("p"), msg("next", time.Hour, keyed("next"))), ends(OutcomeRetry, "q", 1, 0, "x"),
+		return r.settles(then(lane("l", ack("gone")), msg("after", time.Hour, keyed("after"))), ack("p"), ends(OutcomeRetry, "q", 1, 0, "x"),
 			ends(OutcomeReady, "r", 0, 0, ""),
 			ends(OutcomeGarbage, "s", 1, 0, "x"), holding("t", time.Hour, "t"), kept("u", time.Hour, "v"))
 	}},
@@ -257,11 +258,15 @@ func (r *rig) steering(do SteerRequest) func() error {
 }
 
 // everywhere makes a state in which a fetch touches every structure: an expired lease, aged garbage, a done message whose time
-// is over, and due messages in ready, pending and retry, all with keys.
+// is over, due messages in ready, pending and retry, all with keys, and a
+// lane whose message that has the turn is lost.
 func everywhere(r *rig) {
 	r.do("HSET", r.Keys.key, "held", "acked:"+queuetest.IDOf("held"))
 	r.do("ZADD", r.Keys.held, fmt.Sprint(r.now+10_000_000), "held")
 	r.do("HSET", r.Keys.State, "held", fmt.Sprint(r.now+10_000_000))
+	r.put(inLane("l", 1, "gone", 0))
+	r.take("gone")
+	r.put(inLane("l", 1, "turn", 0), inLane("l", 1, "next", 0))
 	r.hand(msg("done", 0, keyed("done")), msg("lost", 0, keyed("lost")), msg("dead", 0, keyed("dead")), msg("ready", 0, keyed("ready")),
 		msg("retry", 0, keyed("retry")))
 	r.done(ends(OutcomeGarbage, "dead", 1, 0, "x", "dead"), ends(OutcomeRetry, "retry", 1, 0, "x"), ends(OutcomeReady, "ready", 0, 0, ""),

@@ -161,6 +161,23 @@ func acksOf(n int) (all []Settlement) {
 	return all
 }
 
+// lanesAlike are n messages of so many lanes, due now.
+func lanesAlike(n, lanes int) (all []*SendMessage) {
+	for i := range n {
+		all = append(all, inLane(fmt.Sprint("lane-", i%lanes), 1, fmt.Sprint("m", i), 0))
+	}
+	return all
+}
+
+// lanedAcks are the acks of the first of these.
+func lanedAcks(n int) []Settlement {
+	all := acksOf(n)
+	for i := range all {
+		all[i] = lane(fmt.Sprint("lane-", i), all[i])
+	}
+	return all
+}
+
 func keyedAcks(n int) []Settlement {
 	all := acksOf(n)
 	for i := range all {
@@ -217,15 +234,18 @@ func TestScriptCostsOfSends(t *testing.T) {
 		{"put, 100 that are the soonest", c.hour, func() { c.send(numberedAlike(100, "s")...) }, 16 + 4*100 + 1},
 		{"put, 100 with keys", c.hour, func() { c.send(numberedAlike(100, "s", "k")...) }, 16 + 6*100 + 1},
 		{"put, 1 that keeps another", func() { c.send(dueAlike(1, time.Minute, "k")...) },
-			func() { c.send(on(ConflictKeep, true, dueAlike(1, 0, "k")[0])) }, 16 + 3},
+			func() { c.send(on(ConflictKeep, true, dueAlike(1, 0, "k")[0])) }, 18 + 3},
 		{"put, 100 that replace others", func() { c.send(dueAlike(100, time.Minute, "k")...) },
-			func() { c.send(withPolicy(ConflictReplace, dueAlike(100, time.Hour, "k"))...) }, 16 + 7*100},
-		{"put, 1 that begins a group", c.hour, func() { c.send(part("m0", 2*time.Hour, 0)) }, 17 + 4},
-		{"put, 1 that is appended", func() { c.send(part("m0", time.Hour, 0)) }, func() { c.send(part("m1", 2*time.Hour, 0)) }, 17 + 8},
+			func() { c.send(withPolicy(ConflictReplace, dueAlike(100, time.Hour, "k"))...) }, 18 + 7*100},
+		{"put, 1 that begins a group", c.hour, func() { c.send(part("m0", 2*time.Hour, 0)) }, 19 + 4},
+		{"put, 1 that is appended", func() { c.send(part("m0", time.Hour, 0)) }, func() { c.send(part("m1", 2*time.Hour, 0)) }, 19 + 8},
 		{"put, 1 that replaces a group of 100", func() { c.group(100, time.Hour) },
-			func() { c.send(on(ConflictReplace, true, msg("r", 2*time.Hour, keyed("k")))) }, 17 + 8},
+			func() { c.send(on(ConflictReplace, true, msg("r", 2*time.Hour, keyed("k")))) }, 19 + 8},
 		{"put, 100 that reschedule others", func() { c.send(dueAlike(100, time.Minute, "k")...) },
-			func() { c.send(withPolicy(ConflictReschedule, dueAlike(100, time.Hour, "k"))...) }, 16 + 7*100},
+			func() { c.send(withPolicy(ConflictReschedule, dueAlike(100, time.Hour, "k"))...) }, 18 + 7*100},
+		{"put, 1 that has a lane", c.hour, func() { c.send(lanesAlike(1, 1)...) }, 18 + 5},
+		{"put, 100 that have a lane each", c.hour, func() { c.send(lanesAlike(100, 100)...) }, 18 + 4*100 + 1},
+		{"put, 100 into one lane", c.hour, func() { c.send(lanesAlike(100, 1)...) }, 18 + 4*100 + 3},
 	})
 }
 
@@ -283,9 +303,9 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 		{"settle, 1 ack that 10 with keys follow", func() { c.hour(); c.hand(1) },
 			func() { c.r.done(then(acksOf(1)[0], dueAlike(10, 2*time.Hour, "k")...)) }, 15 + 4 + 10*4 + 3},
 		{"settle, 10 acks that count", func() { c.send(waitsFor(20, msg("p", time.Hour, keyed("k")))); c.hand(10) },
-			func() { c.r.done(countingAcks(10)...) }, 15 + 10*3 + 10*4 + 2},
+			func() { c.r.done(countingAcks(10)...) }, 15 + 10*3 + 10*4 + 4},
 		{"settle, 10 acks that count, the last one among them", func() { c.send(waitsFor(10, msg("p", time.Hour, keyed("k")))); c.hand(10) },
-			func() { c.r.done(countingAcks(10)...) }, 15 + 10*3 + 10*4 + 2 + 4 + 1},
+			func() { c.r.done(countingAcks(10)...) }, 15 + 10*3 + 10*4 + 4 + 4 + 1},
 		// None of them looks through ready.
 		{"settle, 100 acks of which one is void", func() { c.hand(100); c.r.cancel("id", queuetest.IDOf("m7")) },
 			func() { c.r.equal("void", c.r.settle(NewCaller(), acksOf(100)...), []int{7}) }, 8 + 2 + 1 + 99},
@@ -308,6 +328,12 @@ func TestScriptCostsOfSettlements(t *testing.T) {
 			func() { c.r.done(groupOf(100, ack("g0", "k"))) }, 16 + 5 + 2},
 		{"settle, 1 ack where there are groups", func() { c.group(2, time.Hour); c.hand(1) }, func() { c.r.done(acksOf(1)...) }, 9},
 		{"settle, 1 that is kept without a result", func() { c.hand(1) }, func() { c.r.done(keptAll(1, "")...) }, 19 + 4},
+		{"settle, 100 acks of a lane each", func() { c.send(lanesAlike(100, 100)...); c.fetch(100) },
+			func() { c.r.done(lanedAcks(100)...) }, 18 + 100*6},
+		{"settle, 1 ack in a lane where others wait", func() { c.send(lanesAlike(100, 1)...); c.fetch(1) },
+			func() { c.r.done(lanedAcks(1)...) }, 18 + 6 + 6},
+		{"settle, 1 failure in a lane where others wait", func() { c.send(lanesAlike(100, 1)...); c.fetch(1) },
+			func() { c.r.done(lane("lane-0", fails("m0", ""))) }, 18 + 5},
 	})
 }
 
@@ -324,9 +350,9 @@ func TestScriptCostsOfOtherCalls(t *testing.T) {
 			if _, err := c.r.Store.Counts(context.Background()); err != nil {
 				c.r.t.Fatal(err)
 			}
-		}, 22},
-		{"forecast, 60 spans", func() { c.send(dueAlike(1, 24*time.Hour, "")...) }, func() { c.forecast(60) }, 3 + 61},
-		{"forecast, 500 spans of which the first holds all", func() { c.send(dueAlike(1, 0, "")...) }, func() { c.forecast(500) }, 3 + 1},
+		}, 25},
+		{"forecast, 60 spans", func() { c.send(dueAlike(1, 24*time.Hour, "")...) }, func() { c.forecast(60) }, 4 + 61},
+		{"forecast, 500 spans of which the first holds all", func() { c.send(dueAlike(1, 0, "")...) }, func() { c.forecast(500) }, 4 + 1},
 		{"await, 100 that are not there", c.hour, func() { c.r.awaits(100) }, 3 + 100},
 		{"await, 100 that are kept", func() { c.hand(100); c.r.done(keptAll(100, "v")...) }, func() { c.r.awaits(100) }, 3 + 300},
 		{"extend, 1", func() { c.hand(1) }, func() { c.r.extend(tagsOfFirst(1)...) }, 6 + 1},

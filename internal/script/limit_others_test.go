@@ -53,13 +53,13 @@ func TestScriptCostsOfLimits(t *testing.T) {
 		{"fetch, idle, with a rate", with(tenPerSecond, c.quiet), func() { c.fetch(idleWant) }, 12 + 3},
 		{"fetch, idle, with both", with(both, c.quiet), func() { c.fetch(idleWant) }, 12 + 5},
 		{"fetch, a message", with(both, func() { c.hour(); c.fetch(0); c.send(dueAlike(1, 0)...) }), func() { c.fetch(1) }, 20 + 4},
-		{"fetch, full", full, func() { c.fetch(idleWant) }, 13 + 11},
+		{"fetch, full", full, func() { c.fetch(idleWant) }, 13 + 12},
 		{"settle, 1 ack that frees a place", full, func() { c.r.done(acksOf(1)...) }, 8 + 2},
 		{"settle, 100 acks", with(RateLimits{Concurrency: 100}, func() { c.hand(100) }), func() { c.r.done(acksOf(100)...) }, 9},
 		{"settle, a handler that runs on", full, func() { c.r.done(runsOn(tagsOfFirst(1)[0])) }, 14 + 4 + 2 + 1},
 		{"overrun, 100", with(both, func() { c.fetch(0) }), func() { c.r.overrun(time.Second, tagsOfFirst(100)...) }, 5},
 		{"overrun that frees a place", func() { full(); c.r.overrun(time.Second, "a"); c.quiet() }, func() { c.r.overrun(0, "a") }, 7},
-		{"cancel", full, func() { c.r.cancel("id", acksOf(1)[0].Tag) }, 24 + 1},
+		{"cancel", full, func() { c.r.cancel("id", acksOf(1)[0].Tag) }, 27 + 1},
 		{"limit", full, func() {
 			by := newCall()
 			if _, err := c.r.Store.SetLimits(queuetest.CtxB, by, both); err != nil {

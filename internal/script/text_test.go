@@ -38,7 +38,7 @@ func TestScriptText(t *testing.T) {
 				continue
 			}
 			i, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(call[3], "KEYS["), "]"))
-			aside := err == nil && i >= 1 && i <= len(keys) && slices.Contains([]string{"consumers", "history", "parts"}, keys[i-1])
+			aside := err == nil && i >= 1 && i <= len(keys) && slices.Contains([]string{"consumers", "history", "parts", "lanes", "waiting"}, keys[i-1])
 			undone := script.script == SingleScript // after a write that fails
 			whosever := script.script == DropScript // it deletes somebody else's key with the others
 			if call[1] != "call" && !(call[1] == "pcall" && (aside || undone || whosever)) || err != nil || i < 1 || i > len(keys) ||
@@ -94,7 +94,7 @@ func TestScriptKeysAreKnown(t *testing.T) {
 	}
 }
 
-// TestListScriptsShareAText: KEYS alone tell which structure a list reads, so a server keeps one script for all but done and unack.
+// TestListScriptsShareAText: KEYS alone tell which structure a list reads, so a server keeps one script for all but done, waiting and unack.
 func TestListScriptsShareAText(t *testing.T) {
 	for state, sc := range ListScripts {
 		if state == stateUnack {
@@ -104,10 +104,13 @@ func TestListScriptsShareAText(t *testing.T) {
 			continue
 		}
 		at := 0
-		if state == StateDone {
+		switch state {
+		case StateDone:
 			at = len(sc.keys) - 2 // before parts
+		case stateWaiting:
+			at = len(sc.keys) - 1
 		}
-		if structures[sc.keys[at]] != state || state != StateDone && sc.Text != ListScripts[statePending].Text {
+		if structures[sc.keys[at]] != state || at == 0 && sc.Text != ListScripts[statePending].Text {
 			t.Errorf("%s reads %s, with %s", state, structures[sc.keys[at]], sc.Text)
 		}
 	}

@@ -1,7 +1,7 @@
 -- drop deletes a queue. It has no call number, so its caller does not repeat it.
 --
 -- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, consumers, history, sequence, done,
---       result, held, parts, schedules
+--       result, held, parts, schedules, lanes, waiting
 -- ARGV: 1 '1': also if consumers are alive
 -- Returns {consumers, messages}: how many consumers are alive, at least ('0' if ARGV 1 is '1', because nobody looks then), and how
 --       many messages were deleted. If consumers are alive, nothing was deleted. The journal stays.

@@ -1,7 +1,8 @@
 -- fetch is the tick of a consumer: it takes back the deliveries of dead consumers, deletes old garbage and done messages, hands out up
 -- to `want` deliveries, and sets the alarm for the next instant.
 --
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, consumers, history, done, result, held, parts
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, consumers, history, done, result, held, parts,
+--       lanes, waiting
 -- ARGV: 1, 2: lib/call.lua; 3 want (0 to 500), 4 lease us, 5 losses in a row that make a message poison,
 --       6 age us at which garbage is deleted (0: never), 7 how many messages garbage may hold (0: any number),
 --       8 '1': set the alarm in any case, because a consumer that took the marker cannot serve it; '2': this consumer holds

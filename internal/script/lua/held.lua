@@ -1,6 +1,6 @@
 -- held reads a page of what is held, in order of the ends of the leases, from where the page before ended.
 --
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, done, parts
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, done, parts, waiting
 -- ARGV: as of list, but 1 and 8 do not matter
 -- Returns {now, left, n, the n entries} as list. The score of an entry is the end of its lease.
 --       left: at least the number of entries of this page, and more if others follow: about how many are held. If the lease of the last

@@ -1,6 +1,7 @@
 -- intercept takes out a message that is not done. It takes out one that is being handled only if ARGV 5 says so.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes,
+--       waiting
 -- ARGV: 3 'id' or 'key', 4 the id or the message key, 5 '1': also while it is being handled
 --       A key may name several messages: the message that has it, then the groups that left it, the newest first (lib/group.lua). The
 --       first that may be taken out is taken out. If none may be, the reply is about the first.

@@ -1,6 +1,6 @@
 -- look finds one message, wherever it is.
 --
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, done, result, held, parts
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, done, result, held, parts, waiting
 -- ARGV: 1 'id' or 'key', 2 the id or the message key, 3 how many bytes are read of the message at most; '' or none: all
 -- Returns {}: it is nowhere; or {now, id, state, at, envelope, fail record or '', result or '', missing, n, parts, others}
 --       at: when it is due (pending), end of the lease (unack), next delivery (retry), time of death (garbage), until when it is kept

@@ -1,7 +1,8 @@
 -- put stores messages one after the other. Each has a word that says what becomes of it if another message has its key, and each may
 -- have a number in a sequence. A message that needs neither is stored by send.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, sequence, done, held, parts
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, sequence, done, held, parts, lanes, waiting
+--       (the last two are left out if no message has a lane, or a policy for its key)
 -- ARGV: 3 and on, for each message a word and its fields, as lib/put.lua says; and before it, if the message has a number in a sequence,
 --         'sequence'  name, number, after
 --       number: 20 digits of it and 2^63; after: a number that the sequence must have come to, '': none
@@ -10,7 +11,7 @@
 --       and keeps the key. '#<digits>': not stored, the last number of the sequence is that. '!': not stored, the sequence has not
 --       come to the number after. '~<due>:<id>': the message id had the key, and was kept, replaced, rescheduled or appended to; due:
 --       when it is due (if it was handed out: when it comes again, or now), '0' if it was acked and keeps its key.
--- Cost: 16 commands, 1 more to set the alarm, 1 where there are groups or countdowns, 2 for each group that leaves its key, 1 for each
+-- Cost: 16 commands, 2 more if a lane may be touched, 1 to set the alarm, 1 where there are groups or countdowns, 2 for each group that leaves its key, 1 for each
 --       countdown; for each message at most 6 of O(log pending), 16 if its key is taken, at most 100 messages; O(ready) if the message that
 --       has the key is there. It reads that message, unless it is kept (of a group the first part), and replaces a group in O(parts):
 --       half a megabyte and 2,000 parts in all, or one message.

@@ -1,9 +1,8 @@
 -- settle ends a batch of deliveries, each with its own outcome.
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
 -- ARGV: 1, 2: lib/call.lua; 3 n, with '+' before it if a fetch follows right behind, which then sets the alarm for the places that
 --       this call frees; 4 state.canceled as the fetches told it, the smallest; 5 how many leases; then their names, and how many of n each has;
---       then the tags of n first deliveries without key that are acked, in the order of their leases; then, for each other outcome,
---       a word and its fields, of which lease is the number of its lease:
+--       then the tags of n first deliveries without key and lane that are acked, by their leases; then of each other outcome a word and fields:
 --         'ack'      lease, tag, id, key
 --         'done'     lease, tag, id, key, number, counts, keep, result
 --         'ready'    lease, tag, id, number, counts, error, failed
@@ -14,37 +13,38 @@
 --         'hold'     us for which the key of an acked message stays taken
 --         'group'    how many parts the handler had, if a group is acked; '0' of a message with a countdown that is no group
 --         'overrun'  us for which the handler, which runs on, keeps its place (lib/limits.lua)
+--         'lane'     its lane, as field 136 has it, if its turn ends; with 'retry' it enters the lane again. KEYS of lanes may be left out if
+--                    no message of the call has a lane, and what follows has no policy and counts for nothing
 --       and behind 'ack' and 'done' what is sent with it (lib/put.lua), then 'counts' and the key of the message for whose countdown it counts
 --       key: '' for none; number: of the next delivery; counts: '<failures> <losses>'; error: '<delivery> <text>' and the errors of
 --       the record before, '' if nothing is added to these; failed: '1' if the delivery failed; delay: us; keep: us for which the
 --       message is kept; result: '' for none. What follows is sent if the ack is not void.
 -- Returns {now, overflow, doneOverflow, void, answers, ended, stopped}
 --       overflow, doneOverflow: how many garbage and done messages were deleted because there were too many
---       void: '' or a list '<i> ' of outcomes (from 1, acks before records) that changed nothing, because another delivery has begun or
---       the message is gone. After a failover the server may have forgotten the fetch, and the message waits again where it was before
---       (pending, retry). Its ack still counts. Exceptions: a group, and a message with a key if a send has changed a waiting message
---       (state.changed), because both may be different since. An ack of a message that another program has deleted may be missing.
+--       void: '' or a list '<i> ' of outcomes (from 1, acks before records) that changed nothing, because another delivery has begun or the
+--       message is gone. After a failover the server may have forgotten the fetch, and the message waits again where it was before (pending,
+--       retry). Its ack still counts. Exceptions: a group, and a message with a key if a send has changed a waiting message (state.changed),
+--       because both may be different since. An ack of a message that another program has deleted may be missing.
 --       answers: '' or a list '<i><answer> ' of the sends (from 1) that were not stored, with the answers of put
 --       ended: '' or a list '<i> ' of outcomes, as in void, whose deliveries were superseded: their messages have ended (lib/record.lua)
 --       stopped: the first outcome that was not settled, because the call would have read over half a megabyte: another call must settle the
 --       rest; with '!' behind it if the sends of that one would change over 4 MB, which no call does. '0': all were settled
--- Cost: 9 commands for any number of plain acks of living leases, if no held message was canceled; else 2 more for all, 1 for each
---       lease, and at most 2 for each ack. 7 more for all other outcomes together, and O(log n) for each.
---       More: 5 if there is too much garbage, of at most 500 messages; 4 if anything is done, 6 if there is too much of that, up to 13
---       if some was acked just now (at most 100 messages more than came in go, and the records of up to 4 times as many are read);
---       for each send as in put, 2 for all, 3 if any has a key, 5 if any has a policy; 3 for each ack that counts, 4 more for the last,
---       2 for all; 1 for each ack whose key stays taken, 1 for all; if anything was superseded 1 for each record, 2 for all, 4 for each
---       that was; for each ack of a group O(parts) and 1, 2 more if it has left its key, 1 for all; 1 for each place that is kept; 2 if
---       a message that is due waits for a place; 1 to throttle.
+-- Cost: 9 commands for any number of plain acks of living leases, if no held message was canceled; else 2 more for all, 1 for each lease,
+--       and at most 2 for each ack. 7 more for all other outcomes together, and O(log n) for each. More: 5 if there is too much garbage, of
+--       at most 500 messages; 4 if anything is done, 6 if there is too much of that, up to 13 if some was acked just now (at most 100
+--       messages more than came in go, and the records of up to 4 times as many are read); for each send as in put, 2 for all, 3 if any has
+--       a key, 5 if any has a policy; 3 for each ack that counts, 4 more for the last, 2 for all; 1 for each ack whose key stays taken, 1
+--       for all; if anything was superseded 1 for each record, 2 for all, 4 for each that was; for each ack of a group O(parts) and 1, 2
+--       more if it has left its key, 1 for all; 1 for each place that is kept; 2 if a message that is due waits for a place; 1 to throttle;
+--       2 for each turn that ends, 5 more if it is given on, 3 for all.
 -- Keeps: invariants 1, 3, 4, 6 and 9 of PROTOCOL.md, if each delivery is settled once. A full server lets it pass, as it begins with HDEL or ZREM.
 
 -- from time: now, us, whole
 -- from call: field, STALE, recall, guard, mark, remember
 local plain = tonumber(ARGV[3])
 local saved, armed, ackedBefore, failedBefore, garbageBefore, settings, firstHold, groups, changed, limited,
-  overtaken, supersededBefore, canceled =
-  unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings', 'held',
-    'parts', 'changed', 'limited', 'overtaken', 'superseded', 'canceled'), 1, 13)
+  overtaken, supersededBefore, canceled = unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'acked', 'failed', 'garbage', 'settings',
+    'held', 'parts', 'changed', 'limited', 'overtaken', 'superseded', 'canceled'), 1, 13)
 local reply, at = recall(saved)
 if reply then
   local overflow, doneOverflow, void, ended, stopped, answers = string.match(reply, '^(%d+) (%d+) ([^;]*);?([^;]*);?([^;]*);?(.*)$')

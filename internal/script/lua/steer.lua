@@ -1,6 +1,6 @@
 -- steer moves or deletes messages, each wherever it waits, or only where list has found it.
 --
--- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
+-- KEYS: pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
 -- ARGV: 3 what to do:
 --         'at'       make due at the instant ARGV 4
 --         'by'       make due ARGV 4 us later

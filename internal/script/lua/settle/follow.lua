@@ -63,7 +63,7 @@ if counts then
     local counted, n = countdownof(id or '')
     if not n then return end
     setcountdown(id, counted + 1, n)
-    if counted + 1 < n then return end
+    if counted + 1 ~= n then return end
     local place, due = 'pending', redis.call('ZSCORE', KEYS.pending, id)
     if not due then place, due = 'waiting', redis.call('ZSCORE', KEYS.waiting, id) end
     local envelope = due and scored(due) > now and redis.call('HGET', KEYS.msg, id)
