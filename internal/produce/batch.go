@@ -231,6 +231,12 @@ func (b *Batcher) complete(batch *batch, reply script.SendReply, err error) {
 	answered := reply.Now != 0
 	var sent, moved []string
 	listIDs := answered && b.Events.On()
+	if reply.Uneven != "" {
+		b.unevenOnce.Do(func() {
+			b.Events.Logger().Warn("delayqueue: messages of a lane ask for different widths (WithLane): the smallest width of those that have a turn holds",
+				slog.String("queue", b.Store.Queue), slog.String("lane", reply.Uneven))
+		})
+	}
 	b.mu.Lock()
 	noted := b.outageNow()
 	if answered {

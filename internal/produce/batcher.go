@@ -30,7 +30,8 @@ type Batcher struct {
 	OnStored       func(soonest time.Duration) // is told how soon the first of the stored messages is due; nil: none
 	ForgetOdds     int                         // after one batch in so many old callers are forgotten; 0: never
 
-	begun atomic.Bool // an attempt has been made
+	begun      atomic.Bool // an attempt has been made
+	unevenOnce sync.Once   // that widths differ was said
 
 	mu           sync.Mutex   // guards the fields below, and those of calls, items and batches that say so
 	waiting      []*SendCall  // in the order of their turns; some may be withdrawn

@@ -40,7 +40,7 @@ func TestScriptLane(t *testing.T) {
 	runScripts(t, map[string]scriptCase{
 		"one at a time, in the order of the batch": {func(r *rig) {
 			r.put(inL("a", 0), inL("b", 0), inL("c", 0), msg("x", 0))
-			r.expect("pending a@0s x@0s waiting b@0s c@0s places l=a wake 0s")
+			r.expect("pending a@0s x@0s waiting b@0s c@0s turns l=a wake 0s")
 			r.equal("handed out", names(strings.Join(r.fetch(NewCaller(), 10).Tags, " ")), "a x")
 			r.done(ackL("a"), ack("x"))
 			r.handsOutInOrder("b c", ackL)
@@ -49,11 +49,11 @@ func TestScriptLane(t *testing.T) {
 			r.put(inL("a", time.Hour))
 			r.put(inL("b", 2*time.Hour))
 			r.put(inL("c", time.Second))
-			r.expect("pending c@1s waiting a@1h0m0s b@2h0m0s places l=c wake 1s")
+			r.expect("pending c@1s waiting a@1h0m0s b@2h0m0s turns l=c wake 1s")
 			r.at(time.Second)
 			r.handsOutInOrder("c", ackL)
-			r.expect("pending a@1h0m0s waiting b@2h0m0s places l=a wake 1h0m0s")
-		}, "pending a@1h0m0s waiting b@2h0m0s places l=a wake 1h0m0s"},
+			r.expect("pending a@1h0m0s waiting b@2h0m0s turns l=a wake 1h0m0s")
+		}, "pending a@1h0m0s waiting b@2h0m0s turns l=a wake 1h0m0s"},
 		"a failure keeps the lane": {func(r *rig) {
 			r.put(inL("a", 0), inL("b", 0))
 			r.take("a")
@@ -66,5 +66,29 @@ func TestScriptLane(t *testing.T) {
 			r.done(lane("l", ends(OutcomeGarbage, "2:a", 2, 0, "x")))
 			r.handsOutInOrder("b", ackL)
 		}, "garbage a@1m0s fail a=3/2/0@1m0s!x"},
+	})
+}
+
+// TestScriptLaneWidths: put says where messages of a lane ask for different widths, and the smallest of those that have a turn holds.
+func TestScriptLaneWidths(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(r *rig) {
+		sends := func(uneven string, ms ...*SendMessage) {
+			r.t.Helper()
+			r.equal("uneven", r.send(NewCaller(), ms...).Uneven, uneven)
+		}
+		sends("", inLane("l", 3, "a", 0), inLane("l", 3, "b", 0), inLane("k", 1, "x", 0))
+		sends("l", inLane("l", 1, "c", 0), inLane("l", 3, "d", 0), inLane("l", 3, "e", 0))
+		r.expect("pending a@0s b@0s x@0s waiting c@0s d@0s e@0s turns k=x l=a l=b wake 0s")
+		r.take("a b x")
+		r.done(lane("l", ack("a")), lane("k", ack("x")))
+		r.equal("handed out", len(r.fetch(NewCaller(), 10).Tags), 0)
+		r.done(lane("l", ack("b")))
+		r.take("c")
+		r.equal("handed out", len(r.fetch(NewCaller(), 10).Tags), 0)
+		r.done(lane("l", ack("c")))
+		r.take("d e")
+		r.done(lane("l", ack("d")), lane("l", ack("e")))
+		r.expect("")
 	})
 }

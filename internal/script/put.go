@@ -56,7 +56,9 @@ func (o *PutOptions) Moves() bool {
 }
 
 // laned says whether it may touch a lane: its own, or that of a message which has its key.
-func (m *SendMessage) laned() bool { return m.Put != nil && (m.Put.Laned || m.Put.On != ConflictRefuse) }
+func (m *SendMessage) laned() bool {
+	return m.Put != nil && (m.Put.Laned || m.Put.On != ConflictRefuse)
+}
 
 // putArgs are the arguments of put.
 func (q *SendRequest) putArgs(c *Caller) []any {
@@ -143,6 +145,9 @@ func (r *reply) put(n int) (SendReply, error) {
 			r.fail("answer %q", word)
 		}
 		out.Answers = append(out.Answers, a)
+	}
+	if len(r.rest) > 0 {
+		out.Uneven = r.text()
 	}
 	if err := r.err("put"); err != nil {
 		return SendReply{}, err

@@ -59,7 +59,7 @@ func TestBadRepliesToProducers(t *testing.T) {
 			[][]string{list("5", "+6 =a"), list("5", "#09223372036854775809 #18446744073709551615"), list("5", "! !"), list("5", "+6")},
 			[][]string{nil, list("5", "+6 !7"), list("5"), list("5", ""), list("5", "+6 +7 +8"), list("5", "+6 +x"),
 				list("5", "+6 #1"), list("5", "+6 ?"),
-				list("5", "+6 #18446744073709551616"), list("x", "+6 +7"), list("5", "+6 +7", "")},
+				list("5", "+6 #18446744073709551616"), list("x", "+6 +7"), list("5", "+6 +7", "lane", "")},
 		},
 		"intercept": {
 			func(s *Store) error {

@@ -330,7 +330,7 @@ func (r *rig) text(s *check.State) string {
 			each = append(each, m.Lane+"="+names(m.Tag.Tag))
 		}
 	}
-	list("places", each)
+	list("turns", each)
 	each = nil
 	for _, name := range slices.Sorted(maps.Keys(s.Sequences)) {
 		n, _ := message.SequenceNumber(s.Sequences[name])

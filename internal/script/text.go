@@ -75,7 +75,9 @@ type script struct {
 	keys      []int // in keys.all, in the order of KEYS
 }
 
-func (sc *script) plain() *script { return &script{Text: sc.Text, SHA: sc.SHA, keys: sc.keys[:len(sc.keys)-2]} }
+func (sc *script) plain() *script {
+	return &script{Text: sc.Text, SHA: sc.SHA, keys: sc.keys[:len(sc.keys)-2]}
+}
 
 func loadScript(file string) *script { return known(newScript(luaText(file))) }
 

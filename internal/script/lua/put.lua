@@ -6,11 +6,12 @@
 -- ARGV: 3 and on, for each message a word and its fields, as lib/put.lua says; and before it, if the message has a number in a sequence,
 --         'sequence'  name, number, after
 --       number: 20 digits of it and 2^63; after: a number that the sequence must have come to, '': none
--- Returns {now, answers with blanks between}, an answer for each message, or for the first of them: the others must be put by another
+-- Returns {now, answers with blanks between, uneven}, an answer for each message, or for the first of them: the others must be put by another
 --       call. '+<due>': stored. '=<id>': not stored, the message id has the key; '=acked:<id>': not stored, the message id was acked
 --       and keeps the key. '#<digits>': not stored, the last number of the sequence is that. '!': not stored, the sequence has not
 --       come to the number after. '~<due>:<id>': the message id had the key, and was kept, replaced, rescheduled or appended to; due:
---       when it is due (if it was handed out: when it comes again, or now), '0' if it was acked and keeps its key.
+--       when it is due (if it was handed out: when it comes again, or now), '0' if it was acked and keeps its key. uneven: a lane of which messages ask for
+--       different widths, or ''; missing in the reply to a repeat.
 -- Cost: 16 commands, 2 more if a lane may be touched, 1 to set the alarm, 1 where there are groups or countdowns, 2 for each group that leaves its key, 1 for each
 --       countdown; for each message at most 6 of O(log pending), 16 if its key is taken, at most 100 messages; O(ready) if the message that
 --       has the key is there. It reads that message, unless it is kept (of a group the first part), and replaces a group in O(parts):
@@ -76,4 +77,4 @@ if noted.first then
 end
 noteall(big, sent, groups, changes, overtakes)
 remember(answers)
-return {us(now), answers}
+return {us(now), answers, noted.uneven or ''}

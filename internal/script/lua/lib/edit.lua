@@ -6,6 +6,7 @@
 -- noted is what the sends of this call have done so far, for state (noteall):
 --   stored, longest                how many messages are new, and the weight of the longest that was written
 --   first                          when the first of them, or of those that were moved, is due; nil: none
+--   uneven                         a lane of which messages ask for different widths
 --   grown, changed, overtaken      parts got a field, a message that waits was changed, a delivery was superseded
 --   spent, room                    bytes of other messages that were read, and how many may be; nil: any number
 local noted = {stored = 0, longest = 0, spent = 0}

@@ -97,6 +97,8 @@ local function lanes()
   -- enter(lane, width, tag, due) lays down a message that is due at an instant: it gets a turn, or waits.
   local function enter(lane, width, tag, due)
     local turns, next = inlane(lane, width + 1)
+    local other = turns[1] or next
+    if other and other.width ~= width then noted.uneven = lane end
     if not turns[1] and not next then
       redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, tag, width))
       return moveto(tag, due)
