@@ -305,7 +305,7 @@ func TestThenChangesTooMuch(t *testing.T) {
 	all := f.Send(q, "all")
 	face.Several(f, 20)
 	q.StartConsume()
-	if err := queuetest.Receive(t, "the garbage handler", told); !errors.Is(err, delayqueue.ErrTooMuchFollows) || !strings.Contains(err.Error(), "all: ") ||
+	if err := queuetest.Receive(t, "the garbage handler", told); !errors.Is(err, delayqueue.ErrPayloadTooLarge) || !strings.Contains(err.Error(), "all: ") ||
 		!strings.Contains(err.Error(), "4 MB") {
 		t.Error(err)
 	}

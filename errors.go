@@ -54,8 +54,9 @@ var (
 	ErrNotReplicated = link.ErrNotReplicated
 	// ErrBadOption: an option or an argument was nil, out of range or used where it has no meaning.
 	ErrBadOption = message.ErrBadOption
-	// ErrPayloadTooLarge: the message, headers included, is over 511 MB, or a part of a group (Append) or a result (SetResult) over 1 MB.
-	ErrPayloadTooLarge = errors.New("payload too large")
+	// ErrPayloadTooLarge: the message, headers included, is over 511 MB, a part of a group (Append) or a result (SetResult) is over 1 MB, or too much
+	// follows one message (Then).
+	ErrPayloadTooLarge = consume.ErrPayloadTooLarge
 	// ErrTooManyWaiting: Redis is away or too slow, and 100,000 calls, or calls with 256 MB, already wait to send with this
 	// DelayQueue or Publisher. The message was not stored.
 	ErrTooManyWaiting = produce.ErrTooManyWaiting
@@ -106,39 +107,30 @@ func (s Stored) String() string { return nameOf("Stored", int(s), storedTexts[:]
 // number. The message was not stored.
 var ErrSequence = errors.New("the sequence has passed this number")
 
-// A SequenceError says how far a sequence has come. errors.Is finds ErrSequence in it.
+// ErrSequenceStopped: an earlier message of the same SendBatch, with a lower number of the same sequence, was not stored. So this
+// message was not stored either, because the lower number could never be sent after it. The error is a *SequenceError.
+var ErrSequenceStopped = errors.New("a lower number of the sequence in the same batch was not stored")
+
+// A SequenceError says how far a sequence has come. errors.Is finds ErrSequence in it, or ErrSequenceStopped.
 type SequenceError struct {
-	Queue string // the name of the queue
-	Name  string // the name of the sequence
-	N     int64  // the number of the refused message
-	Last  int64  // the number of the last message that was stored
+	Queue   string // the name of the queue
+	Name    string // the name of the sequence
+	N       int64  // the number of the refused message
+	Last    int64  // the last number of the sequence; if Stopped, the first in the batch that was not stored, whose own error says why
+	Stopped bool   // it is ErrSequenceStopped
 }
 
 func (e *SequenceError) Error() string {
+	if e.Stopped {
+		return fmt.Sprintf("sequence %q: %d stands before %d in the same batch, and was not stored", e.Name, e.Last, e.N)
+	}
 	return fmt.Sprintf("sequence %q is at %d, and this is %d", e.Name, e.Last, e.N)
 }
 
-// Is makes errors.Is(err, ErrSequence) true.
-func (e *SequenceError) Is(target error) bool { return target == ErrSequence }
-
-// ErrSequenceStopped: an earlier message of the same SendBatch, with a lower number of the same sequence, was not stored. So this
-// message was not stored either, because the lower number could never be sent after it. The error is a *SequenceStoppedError.
-var ErrSequenceStopped = errors.New("a lower number of the sequence in the same batch was not stored")
-
-// A SequenceStoppedError says where a sequence stopped in a SendBatch. errors.Is finds ErrSequenceStopped in it.
-type SequenceStoppedError struct {
-	Queue string // the name of the queue
-	Name  string // the name of the sequence
-	N     int64  // the number of the refused message
-	At    int64  // the number of the first message in the batch that was not stored; its own error says why
+// Is makes errors.Is(err, ErrSequence) true, or errors.Is(err, ErrSequenceStopped).
+func (e *SequenceError) Is(target error) bool {
+	return target == ErrSequence && !e.Stopped || target == ErrSequenceStopped && e.Stopped
 }
-
-func (e *SequenceStoppedError) Error() string {
-	return fmt.Sprintf("sequence %q: %d stands before %d in the same batch, and was not stored", e.Name, e.At, e.N)
-}
-
-// Is makes errors.Is(err, ErrSequenceStopped) true.
-func (e *SequenceStoppedError) Is(target error) bool { return target == ErrSequenceStopped }
 
 // A SendError is the error of every send. It wraps why the send failed.
 type SendError struct {

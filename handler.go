@@ -149,9 +149,6 @@ func SetResult(ctx context.Context, value string) error {
 	return nil
 }
 
-// ErrTooMuchFollows: more than 100 messages, or 1 MB of them, would follow one message.
-var ErrTooMuchFollows = consume.ErrTooMuchFollows
-
 // Then sends a message to the handler's own queue together with the ack of the delivery that the handler, or a middleware, has in
 // hand: in one atomic step, and without that ack not at all. So a handler that ran twice has one follower, and a handler that failed, snoozed,
 // returned Again, or came too late has none. ctx is the handler's, or made of it. A handler may name up to 100 messages, of 1 MB
@@ -163,10 +160,10 @@ var ErrTooMuchFollows = consume.ErrTooMuchFollows
 // follower's Conflict says what becomes of both. With Append, the results of many handlers come together in one message, each once. A
 // follower that is refused is not stored, and the ack stands: the log has that as an error with the key and the id of the other message, and
 // listeners get a RefusedEvent. If the messages that one handler changes (Replace, Reschedule, Append) have more than 4 MB together, nothing is
-// changed, and the message is garbage with ErrTooMuchFollows.
+// changed, and the message is garbage with ErrPayloadTooLarge.
 //
-// An error says that this message will not be sent; messages that were named before still are. errors.Is finds ErrBadOption,
-// ErrPayloadTooLarge or ErrTooMuchFollows in it. With another context, and after the handler has returned or ran past its limit, it is
+// An error says that this message will not be sent; messages that were named before still are. errors.Is finds ErrBadOption or
+// ErrPayloadTooLarge in it. With another context, and after the handler has returned or ran past its limit, it is
 // ErrNotHandling. A follower does not wait for WithReplicaAck, and a full Redis takes it, as it takes the ack.
 func Then(ctx context.Context, payload string, opts ...MsgOption) error {
 	h := consume.HandlingOf(ctx)

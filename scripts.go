@@ -83,7 +83,7 @@ func (p *producer) refusal(m *produce.BatchItem) error {
 	case script.AnswerPassed:
 		return refusedFor(&SequenceError{Queue: p.store.Queue, Name: m.Put.Sequence, N: m.Put.Number, Last: answer.Last}, m.Err)
 	case script.AnswerStopped:
-		return &SequenceStoppedError{Queue: p.store.Queue, Name: m.Put.Sequence, N: m.Put.Number, At: m.Put.After}
+		return &SequenceError{Queue: p.store.Queue, Name: m.Put.Sequence, N: m.Put.Number, Last: m.Put.After, Stopped: true}
 	default:
 		return m.Err
 	}

@@ -248,9 +248,9 @@ func findStops(items []produce.BatchItem, results []SendResult) {
 			continue
 		}
 		first, some := at[put.Sequence]
-		if stopped := (*SequenceStoppedError)(nil); errors.As(err, &stopped) {
+		if stopped := (*SequenceError)(nil); errors.As(err, &stopped) {
 			if some {
-				stopped.At = first
+				stopped.Last = first
 			}
 		} else if !some {
 			if at == nil {

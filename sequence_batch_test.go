@@ -73,7 +73,7 @@ func TestSequenceStops(t *testing.T) {
 		}
 		got, err := q.SendBatch(queuetest.CtxB, batch)
 		for i, r := range got {
-			var stopped *delayqueue.SequenceStoppedError
+			var stopped *delayqueue.SequenceError
 			is := errors.As(r.Err, &stopped)
 			switch {
 			case i == 0 || i == 4:
@@ -85,7 +85,7 @@ func TestSequenceStops(t *testing.T) {
 					i == 1 && row.err != nil && (!errors.Is(r.Err, row.err) || face.Fate(f, r.Err) != delayqueue.StoredNo) {
 					t.Errorf("%s: message %d: %v", name, i, r.Err)
 				}
-			case !is || !errors.Is(r.Err, delayqueue.ErrSequenceStopped) || face.Fate(f, r.Err) != delayqueue.StoredNo || stopped.At != 2 || stopped.Name != name ||
+			case !is || !errors.Is(r.Err, delayqueue.ErrSequenceStopped) || face.Fate(f, r.Err) != delayqueue.StoredNo || stopped.Last != 2 || stopped.Name != name ||
 				stopped.Queue != f.Name || stopped.N < 3:
 				t.Errorf("%s: message %d: %v", name, i, r.Err)
 			}

@@ -198,7 +198,7 @@ func TestThenRefuses(t *testing.T) {
 			}
 			if msg.Payload == "bytes" {
 				f.Must(delayqueue.Then(ctx, strings.Repeat("x", 1<<20-20), delayqueue.WithDelay(time.Hour)))
-				check("1 MB", delayqueue.Then(ctx, strings.Repeat("x", 20)), delayqueue.ErrTooMuchFollows, "Then", "1 MB")
+				check("1 MB", delayqueue.Then(ctx, strings.Repeat("x", 20)), delayqueue.ErrPayloadTooLarge, "Then", "1 MB")
 				return nil
 			}
 			var all sync.WaitGroup
@@ -206,7 +206,7 @@ func TestThenRefuses(t *testing.T) {
 				all.Go(func() { f.Must(delayqueue.Then(ctx, strconv.Itoa(i), delayqueue.WithDelay(time.Hour))) })
 			}
 			all.Wait()
-			check("101", delayqueue.Then(ctx, "one more"), delayqueue.ErrTooMuchFollows, "Then", "100")
+			check("101", delayqueue.Then(ctx, "one more"), delayqueue.ErrPayloadTooLarge, "Then", "100")
 			return nil
 		})
 	check("outside", delayqueue.Then(context.Background(), "x"), delayqueue.ErrNotHandling, "Then")

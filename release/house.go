@@ -37,7 +37,7 @@ var bounds = []bound{
 	{"words of README.md", words("README.md"), 900},
 	{"lines of README.zh-CN.md", lines("README.zh-CN.md"), 150},
 	{"words of ARCHITECTURE.md", words("ARCHITECTURE.md"), 1500},
-	{"bytes of PROTOCOL.md", size("PROTOCOL.md"), 45 << 10},
+	{"bytes of PROTOCOL.md", size("PROTOCOL.md"), 46 << 10},
 	{"lines of the longest file in internal/script/lua", longestLua, 120},
 }
 

@@ -78,7 +78,7 @@ const (
 func (h *handling) Follow(m *script.SendMessage) error {
 	return h.say(func() error {
 		if len(h.follows) == maxFollows || h.followBytes+len(m.Text) > maxFollowBytes {
-			return ErrTooMuchFollows
+			return errTooMuchFollows
 		}
 		h.follows, h.followBytes = append(h.follows, m), h.followBytes+len(m.Text)
 		return nil

@@ -191,7 +191,7 @@ func apart(batch []outcome, done *script.SettleReply) (settled, left []outcome) 
 		if slices.Contains(done.Left, i) {
 			left = append(left, batch[i])
 			if slices.Contains(done.TooMuch, i) {
-				left[len(left)-1].refuse(fmt.Errorf("%w: the messages that they change have more than 4 MB", ErrTooMuchFollows))
+				left[len(left)-1].refuse(fmt.Errorf("%w: the messages that they change have more than 4 MB", errTooMuchFollows))
 			}
 		} else {
 			at[i] = len(settled)
