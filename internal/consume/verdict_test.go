@@ -47,7 +47,7 @@ func TestOutcome(t *testing.T) {
 			outcome{kind: script.OutcomeRetry, delay: message.MaxDelay, failures: 1, text: "boom"}},
 		"a snooze":          {Verdict{Snooze: true, Delay: &minute}, 3, outcome{kind: script.OutcomeRetry, delay: time.Minute, failures: 3}},
 		"a snooze for ever": {Verdict{Snooze: true, Delay: &ever}, 3, outcome{kind: script.OutcomeRetry, delay: message.MaxDelay, failures: 3}},
-		"failures from 0":   {Verdict{Snooze: true, ResetFailures: true, Delay: &minute}, 3, outcome{kind: script.OutcomeRetry, delay: time.Minute}},
+		"failures from 0":   {Verdict{Snooze: true, ResetFailures: true, Delay: &minute}, 3, outcome{kind: script.OutcomeRetry, delay: time.Minute, leaves: true}},
 		"a throttle": {Verdict{Snooze: true, Throttle: true, Delay: &minute, Text: "boom"}, 3,
 			outcome{kind: script.OutcomeRetry, throttle: true, delay: time.Minute, failures: 3, text: "boom"}},
 		"an error whose text is not known": {Verdict{Err: queuetest.ErrBoom}, 3, outcome{kind: script.OutcomeGarbage, failures: 4, text: "boom"}},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-delayqueue/delayqueue/internal/message"
+	"github.com/go-delayqueue/delayqueue/internal/redistest/queuetest"
 )
 
 // inLane makes a message that has a lane.
@@ -66,6 +67,95 @@ func TestScriptLane(t *testing.T) {
 			r.done(lane("l", ends(OutcomeGarbage, "2:a", 2, 0, "x")))
 			r.handsOutInOrder("b", ackL)
 		}, "garbage a@1m0s fail a=3/2/0@1m0s!x"},
+		"a release keeps the turn": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0))
+			r.take("a")
+			r.done(lane("l", ends(OutcomeReady, "a", 0, 0, "")))
+			r.take("2:a")
+			r.done(lane("l", ack("2:a")))
+			r.handsOutInOrder("b", ackL)
+		}, ""},
+		"a loss keeps the turn, and poison ends it": {func(r *rig) {
+			r.with.MaxLosses = 2
+			r.put(inL("a", 0), inL("b", 0))
+			r.take("a")
+			r.lapse(15 * time.Second)
+			r.at(16 * time.Second)
+			r.take("2:a")
+			r.lapse(35 * time.Second)
+			r.handsOutInOrder("b", ackL)
+		}, "garbage a@26s~35s fail a=3/0/2@26s~35s!poison"},
+		"Again ends the turn": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0), inL("c", time.Minute))
+			r.take("a")
+			s := lane("l", ends(OutcomeRetry, "a", 0, 0, ""))
+			s.Leaves, s.Delay = true, time.Second
+			r.done(s)
+			r.expect("pending b@0s waiting 2:a@1s c@1m0s fail a=2/0/0@0s turns l=b wake 0s")
+			r.handsOutInOrder("b", ackL)
+			r.at(time.Minute)
+			r.handsOutInOrder("2:a c", ackL)
+		}, ""},
+		"what is taken out ends its turn": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0), inL("c", 0), inL("d", 0), inL("e", 0))
+			r.take("a")
+			r.equal("cancel", r.cancel("id", queuetest.IDOf("a")), stateUnack)
+			r.equal("intercept", r.intercept(NewCaller(), "id", queuetest.IDOf("b")), stateReady)
+			r.equal("intercept", r.intercept(NewCaller(), "id", queuetest.IDOf("d")), stateWaiting)
+			r.equal("delete", r.steers(SteerDelete, 0, "c"), "ready")
+			r.handsOutInOrder("e", ackL)
+		}, ""},
+		"what is requeued stands behind what waits": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0), inL("c", 0))
+			r.take("a")
+			r.done(lane("l", ends(OutcomeGarbage, "a", 1, 0, "x")))
+			r.at(time.Second)
+			r.equal("requeue", r.steers(SteerRequeue, r.now, "a"), stateGarbage)
+			r.handsOutInOrder("b c 2:a", ackL)
+		}, ""},
+		"what is put off gives up its turn, and what is put forward gets it": {func(r *rig) {
+			r.put(inL("a", time.Minute), inL("b", 2*time.Minute), inL("c", 3*time.Minute))
+			r.equal("reschedule", r.steers(SteerAt, r.now+4*time.Minute.Microseconds(), "a"), "pending")
+			r.expect("pending b@2m0s waiting c@3m0s a@4m0s turns l=b wake 1m0s")
+			r.equal("reschedule", r.steers(SteerAt, r.now, "c"), "waiting")
+			r.expect("pending c@0s waiting b@2m0s a@4m0s turns l=c wake 0s")
+		}, "pending c@0s waiting b@2m0s a@4m0s turns l=c wake 0s"},
+		"a message is replaced by one of another lane": {func(r *rig) {
+			r.put(inLane("l", 1, "a", 0, keyed("k")), inL("b", 0), inLane("m", 1, "c", 0))
+			m := inLane("m", 1, "d", 0, keyed("k"))
+			m.Put.On = ConflictReplace
+			r.put(m)
+			r.expect("pending b@0s c@0s waiting a@0s key k=a turns l=b m=c wake 0s")
+		}, "pending b@0s c@0s waiting a@0s key k=a turns l=b m=c wake 0s"},
+		"a countdown that is complete stands in its lane": {func(r *rig) {
+			p := inLane("l", 1, "p", time.Hour, keyed("k"))
+			r.hand(msg("child", 0))
+			r.put(inL("a", 0), waitsFor(1, p))
+			r.done(counting("k", ack("child")))
+			r.handsOutInOrder("a", ackL)
+		}, "pending p@0s missing p=0 key k=p turns l=p wake 0s"},
+		"a repeat changes nothing": {func(r *rig) {
+			c := NewCaller()
+			c.Next()
+			r.sendAgain(c, inL("a", 0), inL("b", 0))
+			r.sendAgain(c, inL("a", 0), inL("b", 0))
+			r.take("a")
+			c = NewCaller()
+			c.Next()
+			r.settleAgain(c, ackL("a"))
+			r.settleAgain(c, ackL("a"))
+		}, "pending b@0s turns l=b wake 0s"},
+		"of a width, as many at a time": {func(r *rig) {
+			for i := range 5 {
+				r.put(inLane("l", 3, string(rune('a'+i)), 0))
+			}
+			r.take("a b c")
+			r.equal("handed out", len(r.fetch(NewCaller(), 10).Tags), 0)
+			r.done(ackL("b"))
+			r.take("d")
+			r.done(ackL("a"), ackL("c"), ackL("d"))
+			r.handsOutInOrder("e", ackL)
+		}, ""},
 	})
 }
 
