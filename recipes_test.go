@@ -99,6 +99,25 @@ func TestRecipeChain(t *testing.T) {
 	f.RequireEmpty()
 }
 
+// TestRecipeLane: changes of a customer come in their order, also if one fails, beside those of others.
+func TestRecipeLane(t *testing.T) {
+	f := newFlow(t, "changes")
+	f.queue.WithHandler(func(ctx context.Context, msg *delayqueue.Message) error { return f.work(ctx, msg.Payload) })
+	f.fails["42-a"], f.fails["42-b"] = 2, -1
+	for _, customer := range []string{"42", "43"} {
+		for _, change := range []string{"-a", "-b", "-c"} {
+			f.send(customer+change, delayqueue.WithLane("customer-"+customer), delayqueue.WithRetryCount(2))
+		}
+	}
+	f.does(0, "42-a@0s", "43-a@0s", "43-b@0s", "43-c@0s")
+	f.does(time.Minute, "42-a@1m0s")
+	f.does(time.Minute, "42-a@2m0s", "42-b@2m0s")
+	f.does(time.Hour, "42-b@3m0s", "42-b@4m0s", "42-c@4m0s")
+	if dead := f.Garbage("changes"); len(dead) != 1 || dead[0].Payload != "42-b" {
+		t.Errorf("garbage is %v", dead)
+	}
+}
+
 func TestRecipeFanOut(t *testing.T) {
 	f := newFlow(t, "mails")
 	fanOut(f.queue, []string{"ann", "bob", "eve"}, f.work)
