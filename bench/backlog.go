@@ -53,7 +53,7 @@ func backlog(levels map[string][]int, n, asynq int, late int, over time.Duration
 					}
 					pending += sent
 				}
-				f, err := t.drainDue(senders, t.size(n, asynq), int64(pending))
+				f, err := t.drainDue(senders, t.size(n, asynq), int64(pending), 0)
 				if err != nil {
 					return err
 				}

@@ -43,6 +43,9 @@ func (l *library) sendBatch(ctx context.Context, batch []message) error {
 	var shared []delayqueue.MsgOption // of all messages with the same delay
 	for i, m := range batch {
 		switch {
+		case m.lane != "":
+			out[i] = delayqueue.Outgoing{Payload: m.payload, Options: []delayqueue.MsgOption{delayqueue.WithDelay(m.delay), delayqueue.WithLane(m.lane)}}
+			continue
 		case !m.at.IsZero():
 			out[i] = delayqueue.Outgoing{Payload: m.payload, Options: []delayqueue.MsgOption{delayqueue.WithSchedule(m.at)}}
 			continue

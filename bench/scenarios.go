@@ -27,6 +27,16 @@ func lateName(consumers int) string {
 	return fmt.Sprintf("lateness, %d consumers", consumers)
 }
 
+// ownLane is as many lanes as messages.
+const ownLane = 100_000
+
+func laneName(row string, lanes int) string {
+	if lanes == ownLane {
+		return row + ", a lane each"
+	}
+	return fmt.Sprintf("%s, %d lanes", row, lanes)
+}
+
 // lateConsumers are the numbers of consumers whose lateness is measured.
 var lateConsumers = []int{1, 16, 64}
 
@@ -46,7 +56,7 @@ func backlogLevels(quick bool) map[string][]int {
 // cheap are the scenarios of the check.
 func cheap() []scenario {
 	return []scenario{
-		{name: sendBatch, kind: throughputTable, systems: except(nameAsynq), rounds: 5, measure: sendBatches(300_000)},
+		{name: sendBatch, kind: throughputTable, systems: except(nameAsynq), rounds: 5, measure: sendBatches(300_000, 0)},
 		{name: drain64, kind: throughputTable, systems: except(nameAsynq), rounds: 5, measure: drain(64, 300_000, 20_000)},
 		{name: memName, kind: memoryTable, systems: except(nameAsynq), rounds: 1, measure: memory(200_000, 50_000)},
 		// no ratio: are fetches known?
@@ -63,7 +73,7 @@ func scenarios(quick bool) []scenario {
 	all := []scenario{
 		{name: send1, kind: throughputTable, systems: systemNames, rounds: 9, measure: sendSingly(1, 20_000, 20_000)},
 		{name: send64, kind: throughputTable, systems: systemNames, rounds: 9, measure: sendSingly(senders, 300_000, 60_000)},
-		{name: sendBatch, kind: throughputTable, systems: except(nameAsynq), rounds: 9, measure: sendBatches(300_000)},
+		{name: sendBatch, kind: throughputTable, systems: except(nameAsynq), rounds: 9, measure: sendBatches(300_000, 0)},
 		{name: drain64, kind: throughputTable, systems: systemNames, rounds: 9, measure: drain(64, 300_000, 20_000)},
 		{name: drain1, kind: throughputTable, systems: systemNames, rounds: 5, measure: drain(1, 200_000, 6_000)},
 		{name: liveAll, kind: throughputTable, systems: systemNames, rounds: 5, measure: live(100_000, 20_000)},
@@ -84,6 +94,12 @@ func scenarios(quick bool) []scenario {
 	for _, queues := range idleCounts {
 		all = append(all, scenario{name: idleQueuesName(queues), kind: idleTable, systems: []string{nameLibrary}, rounds: 1,
 			measure: idleQueues(queues, 3*pause)})
+	}
+	for _, lanes := range []int{ownLane, 1000} {
+		all = append(all,
+			scenario{name: laneName(sendBatch, lanes), kind: throughputTable, systems: []string{nameLibrary}, rounds: 3, measure: sendBatches(100_000, lanes)},
+			scenario{name: laneName(drain64, lanes), kind: throughputTable, systems: []string{nameLibrary}, rounds: 3, measure: drainLanes(64, 100_000, 0, lanes)},
+		)
 	}
 	for _, fsync := range []string{"everysec", "always"} {
 		args := []string{"--appendonly", "yes", "--appendfsync", fsync}

@@ -57,13 +57,17 @@ func sendSingly(goroutines, others, asynq int) func(t *trial) error {
 	}
 }
 
-// sendBatches measures batches, due in an hour.
-func sendBatches(others int) func(t *trial) error {
+// sendBatches measures batches, due in an hour, over so many lanes; 0: without lanes.
+func sendBatches(others, lanes int) func(t *trial) error {
 	return func(t *trial) error {
 		if err := t.warm(1); err != nil {
 			return err
 		}
-		batches := batchesOf(t.size(others, 0), hourly)
+		next := 0
+		batches := batchesOf(t.size(others, 0), func(payload string) message {
+			next++
+			return message{payload: payload, delay: time.Hour, lane: laneOf(next, lanes)}
+		})
 		return t.timed(len(batches)*batchSize, func() error { return t.sendEach(batches) })
 	}
 }
@@ -102,10 +106,23 @@ func (t *trial) timed(n int, work func() error) error {
 	return nil
 }
 
+// laneOf is the lane of the ith message, of so many; "" if there are none.
+func laneOf(i, lanes int) string {
+	if lanes == 0 {
+		return ""
+	}
+	return fmt.Sprint("customer-", i%lanes)
+}
+
 // drain measures a backlog of due messages that is handled by one consumer.
 func drain(workers, others, asynq int) func(t *trial) error {
+	return drainLanes(workers, others, asynq, 0)
+}
+
+// drainLanes is drain of so many lanes.
+func drainLanes(workers, others, asynq, lanes int) func(t *trial) error {
 	return func(t *trial) error {
-		f, err := t.drainDue(workers, t.size(others, asynq), 0)
+		f, err := t.drainDue(workers, t.size(others, asynq), 0, lanes)
 		if err == nil {
 			t.report(t.what.name, t.what.kind, f)
 		}
@@ -115,8 +132,8 @@ func drain(workers, others, asynq int) func(t *trial) error {
 
 // drainDue fills in n messages that are due, and measures how they are handled. Others,
 // not due, stay behind.
-func (t *trial) drainDue(workers, n int, others int64) (figures, error) {
-	if err := t.fill(n, func(i int) message { return message{payload: payload(i)} }); err != nil {
+func (t *trial) drainDue(workers, n int, others int64, lanes int) (figures, error) {
+	if err := t.fill(n, func(i int) message { return message{payload: payload(i), lane: laneOf(i, lanes)} }); err != nil {
 		return nil, err
 	}
 	seen := newTally(n)
