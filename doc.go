@@ -18,6 +18,7 @@
 //     older delivery changes nothing.
 //   - A consumer that dies costs no retry. Its messages come back when their leases have run out.
 //   - A change whose reply was lost is repeated until its context ends (except ops.Queue.DeleteQueue). All repeats within an hour have the effect of one call.
+//   - Messages of a lane (WithLane) are handled in order, and at most so many at a time as its width says, as far as their leases last.
 //   - A message that a handler names with Then is sent only if its delivery is acked, in the same step. An ack counts in the same step,
 //     and once, for the message that waits for it (WithCountdown).
 //
@@ -25,9 +26,9 @@
 //
 //   - Exactly once: a handler that dies, or is cut off past its lease, may have done its work
 //     already when its message comes again. Make handlers repeatable.
-//   - Order: messages come in order of due time as well as can be, not strictly. A message that is due now waits behind
-//     all that were due before it. Work that must not wait for other work (of another tenant, of a slower kind)
-//     belongs in a queue of its own.
+//   - Order, except in a lane (WithLane): messages come in order of due time as well as can be, not strictly. A message that is due now waits
+//     behind all that were due before it. Work that must not wait for other work (of another tenant, of a slower kind) belongs in a lane, or
+//     in a queue of its own.
 //   - More than Redis keeps: Redis may lose messages in a failover or a crash. WithReplicaAck
 //     and appendfsync narrow that.
 //   - Eviction: under a maxmemory policy of allkeys Redis may delete the queue, and under volatile what has a time to live: set noeviction.
@@ -36,7 +37,7 @@
 //
 // A message is pending until it is due, ready until a consumer takes it, unacked while a consumer has it, and gone when it
 // is acked. WithRetention keeps it for a while with its result instead (done). After a failure, a snooze or a loss it
-// waits for its next delivery (retry). A message that was given up on is garbage: no retry is left, the handler returned
+// waits for its next delivery (retry). Behind other messages of its lane it is waiting. A message that was given up on is garbage: no retry is left, the handler returned
 // ErrSkipRetry, the message was lost with its consumer too often, or its TTL or deadline was over. docs/life.md has a drawing.
 // Intercept takes a message out of any state but unacked and done. Cancel takes it out of unacked, too.
 //

@@ -179,7 +179,7 @@ func (r *Rig) RequireEmpty(names ...string) {
 	var lines []string
 	for _, q := range r.stored(names...) {
 		for _, state := range []delayqueue.State{delayqueue.StateUnack, delayqueue.StateReady, delayqueue.StatePending,
-			delayqueue.StateRetry, delayqueue.StateGarbage} {
+			delayqueue.StateRetry, delayqueue.StateWaiting, delayqueue.StateGarbage} {
 			for _, m := range r.list(q.prefix, q.name, state) {
 				lines = append(lines, fmt.Sprintf("queue %q: %s", q.name, r.describe(m)))
 			}
@@ -203,10 +203,13 @@ func (r *Rig) describe(m *ops.MessageStatus) string {
 		fmt.Fprintf(&b, " key %s", short(m.Key))
 	}
 	switch in := m.At.Sub(r.Now()); m.State {
-	case delayqueue.StatePending, delayqueue.StateRetry:
+	case delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateWaiting:
 		fmt.Fprintf(&b, ", due in %v", in)
 	case delayqueue.StateGarbage:
 		fmt.Fprintf(&b, ", for %v", -in)
+	}
+	if m.Lane != "" {
+		fmt.Fprintf(&b, ", in lane %s", short(m.Lane))
 	}
 	if m.Countdown > 0 {
 		fmt.Fprintf(&b, ", waits for %d of %d acks", m.CountdownLeft, m.Countdown)

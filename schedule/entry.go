@@ -51,7 +51,7 @@ type Entry struct {
 	// Payload is the message's.
 	Payload string
 
-	// Options are the message's: retries, TTL, timeout, retention, headers, and the key for which the ack of each message counts
+	// Options are the message's: retries, TTL, timeout, retention, headers, lane, and the key for which the ack of each message counts
 	// (WithCounts). Not a key, a sequence, a delay, a schedule or a deadline, which belong to one message. Not a countdown, because the
 	// message is due when it is sent: its handler may send the message that waits, or name it with Then. Without WithRetryCount, it is the
 	// default of the queue of the replica that sends it.
@@ -106,7 +106,7 @@ func (o *Overlap) UnmarshalText(text []byte) error {
 func entryOptions(opts []delayqueue.MsgOption) (delayqueue.Description, error) {
 	d := delayqueue.Describe(opts...)
 	one := d
-	one.Retries, one.TTL, one.Timeout, one.Retention, one.Headers, one.Counts, one.Err = nil, 0, nil, 0, nil, "", nil
+	one.Retries, one.TTL, one.Timeout, one.Retention, one.Headers, one.Counts, one.Lane, one.LaneWidth, one.Err = nil, 0, nil, 0, nil, "", "", 0, nil
 	switch {
 	case d.Err != nil:
 		return d, d.Err
