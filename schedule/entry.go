@@ -177,6 +177,9 @@ func (e *Entry) plan() (p plan, err error) {
 	if !utf8.ValidString(p.Options.Counts) {
 		return p, badEntry(e.Name, "WithCounts(%q) is no UTF-8", p.Options.Counts)
 	}
+	if !utf8.ValidString(p.Options.Lane) {
+		return p, badEntry(e.Name, "WithLane(%q) is no UTF-8", p.Options.Lane)
+	}
 	for name, value := range p.Options.Headers { // an entry is stored as JSON, which would change it without a word
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {
 			return p, badEntry(e.Name, "the header %q: %q is no UTF-8", name, value)
