@@ -63,13 +63,17 @@ if counts then
     local counted, n = countdownof(id or '')
     if not n then return end
     setcountdown(id, counted + 1, n)
-    if counted + 1 < n then return end
+    if counted + 1 ~= n then return end
     local place, due = 'pending', redis.call('ZSCORE', KEYS.pending, id)
     if not due then place, due = 'waiting', redis.call('ZSCORE', KEYS.waiting, id) end
     local envelope = due and scored(due) > now and redis.call('HGET', KEYS.msg, id)
     if envelope then
       local lane, width = laneof(envelope)
-      if lane then relanes().shift(lane, width, place, id, id, scored(due), now) else redis.call('ZADD', KEYS.pending, us(now), id) end
+      if lane or place == 'waiting' then
+        relanes().shift(lane, width, place, id, id, scored(due), now)
+      else
+        redis.call('ZADD', KEYS.pending, us(now), id)
+      end
       redis.call('HSET', KEYS.msg, id, redue(envelope, us(now)))
       noted.spent, first = noted.spent + #envelope, now
     end
