@@ -56,6 +56,9 @@ func (s *State) leftovers() []string {
 			b.add(Leftover, p.name, e.Tag, "tag %q is left over, want an empty queue", e.Tag)
 		}
 	}
+	for _, m := range s.Lanes {
+		b.add(Leftover, "lanes", m.Member, "member %q is left over, want an empty queue", m.Member)
+	}
 	for _, left := range []struct {
 		structure string
 		fields    []string
@@ -165,7 +168,7 @@ func (b *breaches) messages() {
 		env, ok := b.Messages[id]
 		for _, h := range held {
 			if ok && (h.place == "pending" || h.place == "waiting") && h.Delivery == 1 && h.ScoreProblem == "" && env.Problem == "" && h.Score != env.Due {
-				b.add(DueDiffers, "pending", id, "message %s has score %d, but due %d in its envelope", id, h.Score, env.Due)
+				b.add(DueDiffers, h.place, h.Tag, "message %s has score %d, but due %d in its envelope", id, h.Score, env.Due)
 			}
 		}
 	}

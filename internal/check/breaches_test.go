@@ -416,7 +416,7 @@ func TestBreaches(t *testing.T) {
 // onBreakages runs a test on a queue with each of the breakages.
 func onBreakages(t *testing.T, test func(t *testing.T, b *bed, c breakage)) {
 	onServers(t, func(t *testing.T, cli redis.UniversalClient) {
-		for _, c := range slices.Concat(breakages, leaseBreakages, countdownBreakages) {
+		for _, c := range slices.Concat(breakages, leaseBreakages, countdownBreakages, laneBreakages) {
 			t.Run(c.name, func(t *testing.T) {
 				b := build(t, cli, "dq")
 				c.make(b)

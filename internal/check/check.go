@@ -54,16 +54,16 @@ type State struct {
 	Queue Queue
 	Now   int64 // the server's clock at the reading, unix us
 
-	Pending []Entry // in order of score, as are Unack, Retry, Garbage and Done
+	Pending []Entry // in order of score, as are Unack, Retry, Waiting, Garbage and Done
 	Ready   []Entry // in order of the list, head first; Score is 0
 	Unack   []Entry // what leases hold, and overruns
 	Retry   []Entry
-	Waiting []Entry
+	Waiting []Entry // for a turn of their lanes
 	Garbage []Entry
 	Done    []Entry
 
 	Leases map[string]Lease // by name
-	Lanes  []LaneMember
+	Lanes  []LaneMember     // turns of lanes, and what waits for one, in the order of the key
 
 	Messages map[string]Envelope // by id
 	Fail     map[string]Fail     // by id
@@ -89,7 +89,7 @@ type State struct {
 	Strays    []string          // keys under the base that are none of the queue's
 }
 
-// Entry is one tag in pending, ready, unack, retry, garbage or done.
+// Entry is one tag in pending, ready, unack, retry, waiting, garbage or done.
 type Entry struct {
 	Tag          string
 	ID           string // "" if no id can be made out, and of an overrun
@@ -164,8 +164,8 @@ func (s *State) places() []place {
 }
 
 // Where names the structure that holds the message: "pending", "ready",
-// "unack", "retry", "garbage" or "done", and "gone" if none does. Of several, which is
-// a breach, it names the first in this order.
+// "unack", "retry", "waiting", "garbage" or "done", and "gone" if none does. Of several,
+// which is a breach, it names the first in this order.
 func (s *State) Where(id string) string {
 	for _, p := range s.places() {
 		for _, e := range p.entries {

@@ -99,7 +99,7 @@ var countdownBreakages = []breakage{
 func longest(due int64, key, counts, parts string) string {
 	instant := fmt.Sprintf("%016d", maxInstant-1)
 	uvarint := func(n int) string { return strings.Repeat("\xff", n-1) + "\x7f" }
-	return fields(due, key, fieldCounts, counts, fieldCountdown, fmt.Sprint(maxCountdown), fieldRetention, uvarint(7), fieldKeyHold, uvarint(7),
+	return fields(due, key, fieldLane, "001"+strings.Repeat("l", maxLaneBytes), fieldCounts, counts, fieldCountdown, fmt.Sprint(maxCountdown), fieldRetention, uvarint(7), fieldKeyHold, uvarint(7),
 		fieldTimeout, uvarint(9), fieldDeadline, instant, fieldParts, parts, fieldSince, instant, fieldLatest, instant, fieldTTL, uvarint(9),
 		fieldRetries, uvarint(5), fieldPayload, strings.Repeat("x", 5000))
 }
@@ -119,6 +119,7 @@ func TestLongestHead(t *testing.T) {
 				b.do("HSET", "msg", idPending2, raw)
 				b.do("HSET", "parts", idPending2+":2", "abc", idPending2+":0", fmt.Sprint("0 ", maxCountdown))
 				b.do("HSET", "state", "parts", 1, "big", 1<<20)
+				b.do("ZADD", "lanes", 0, turnOf(strings.Repeat("l", maxLaneBytes), idPending2, "001"))
 				if c.left == "" {
 					b.do("HSET", "key", c.key, idPending2)
 				} else {

@@ -27,6 +27,10 @@ func (s *State) Dump() string {
 		l := s.Leases[name]
 		line("  %q%s: %d tags, %d left, %d held", name, s.scored(l.End, l.EndProblem, l.LeftProblem), len(l.Tags), l.Left, l.Held)
 	}
+	line("lanes: %d", len(s.Lanes))
+	for _, m := range s.Lanes {
+		line("  %q%s", m.Member, s.scored(m.Due, m.Problem))
+	}
 	line("wake: %d, held: %d", len(s.Markers), len(s.Held))
 	for _, m := range slices.Concat(s.Markers, s.Held) {
 		line("  %q%s", m.Member, s.scored(m.Score, m.Problem))

@@ -44,7 +44,7 @@ const (
 	WrongCount    Kind = "wrong count" // of what a lease holds
 	StrayLane     Kind = "stray lane member"
 	LostLane      Kind = "not in its lane" // a message
-	WrongLane     Kind = "wrong lane"      // its places, or its order
+	WrongLane     Kind = "wrong lane"      // its turns, or their order
 	BadSequence   Kind = "bad sequence"    // number
 	BadConsumer   Kind = "bad consumer"    // entry
 	BadHistory    Kind = "bad history"     // field

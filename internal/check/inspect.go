@@ -40,9 +40,9 @@ func Inspect(ctx context.Context, cli redis.UniversalClient, prefix, name string
 	return p.state, found, nil
 }
 
-// A suspect is something to be looked at once more: a message, an entry, a message key, a part, a lease (by a field or a member), or
-// how much is held of a lease.
-type suspect struct{ id, tag, key, part, lease, count string }
+// A suspect is something to be looked at once more: a message, an entry, a message key, a part, a lease (by a field or a member),
+// how much is held of a lease, a member of lanes, or a lane.
+type suspect struct{ id, tag, key, part, lease, count, member, lane string }
 
 const (
 	seldom = 50 // suspects at most that are looked at in one call, if ready is short
@@ -94,7 +94,7 @@ func (p *pager) again(ctx context.Context, found []Finding, lists map[string][]s
 	seen := map[name]bool{}
 	var sure []Finding
 	suspects := p.suspects(found)
-	step := max(1, min(seldom, 100_000/(len(p.state.Ready)+1)))
+	step := max(1, min(seldom, 100_000/(len(p.state.Ready)+1), 1000/p.widest()))
 	for first := true; first || len(suspects) > 0; first = false {
 		some := suspects[:min(len(suspects), step)]
 		suspects = suspects[len(some):]
@@ -112,6 +112,18 @@ func (p *pager) again(ctx context.Context, found []Finding, lists map[string][]s
 		}
 	}
 	return sure, nil
+}
+
+// widest is how many messages a look at one message may see because of its lane: about as many as have turns.
+func (p *pager) widest() int {
+	most, turns := 1, map[string]int{}
+	for _, m := range p.state.Lanes {
+		if !m.Waits {
+			turns[m.Lane]++
+			most = max(most, turns[m.Lane])
+		}
+	}
+	return most
 }
 
 // look is a probe that knows of each message in it which leases list it. What a probe comes upon beside the suspects is known only
@@ -158,7 +170,7 @@ func (p *pager) suspects(found []Finding) []suspect {
 			if f.Kind == WrongCount {
 				all[suspect{count: f.Item}] = true
 			}
-		case "pending", "ready", "retry", "garbage", "done":
+		case "pending", "ready", "retry", "waiting", "garbage", "done":
 			all[suspect{id: decodeTag(f.Item).ID, tag: f.Item}] = true
 		case "msg", "fail", "result":
 			all[suspect{id: f.Item}] = true
@@ -171,6 +183,12 @@ func (p *pager) suspects(found []Finding) []suspect {
 		case "key", "held":
 			keys[f.Item] = true
 			all[suspect{key: f.Item}] = true
+		case "lanes":
+			if f.Kind == WrongLane {
+				all[suspect{lane: f.Item}] = true
+			} else {
+				all[suspect{member: f.Item}] = true
+			}
 		case "state":
 			big, parts = big || f.Item == "big", parts || f.Item == "parts"
 		}
@@ -195,8 +213,21 @@ func (p *pager) suspects(found []Finding) []suspect {
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Keys(all), func(a, b suspect) int {
-		return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.tag, b.tag), cmp.Compare(a.key, b.key), cmp.Compare(a.part, b.part),
-			cmp.Compare(a.lease, b.lease), cmp.Compare(a.count, b.count))
-	})
+	p.membersOf(wrong, all)
+	return slices.SortedFunc(maps.Keys(all), suspect.compare)
+}
+
+// membersOf adds the members of lanes that are of these messages.
+func (p *pager) membersOf(wrong map[string]bool, all map[suspect]bool) {
+	for _, m := range p.state.Lanes {
+		if wrong[m.Tag.ID] {
+			all[suspect{id: m.Tag.ID, member: m.Member}] = true
+		}
+	}
+}
+
+// compare orders suspects.
+func (s suspect) compare(other suspect) int {
+	return cmp.Or(cmp.Compare(s.id, other.id), cmp.Compare(s.tag, other.tag), cmp.Compare(s.key, other.key), cmp.Compare(s.part, other.part),
+		cmp.Compare(s.lease, other.lease), cmp.Compare(s.count, other.count), cmp.Compare(s.member, other.member), cmp.Compare(s.lane, other.lane))
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// A LaneMember is a member of lanes: a place of a lane, or a message that waits for one.
+// A LaneMember is a member of lanes: a turn of a lane, or a message that waits for one.
 type LaneMember struct {
 	Member  string
 	Lane    string
@@ -25,19 +25,36 @@ const (
 	widthDigits  = 3
 )
 
-// decodeLane reads how many messages of a lane may be handled at a time, and its name.
-func (e *Envelope) decodeLane(c *cursor) (err error) {
+// laneProblem says what is wrong with the name of a lane.
+func laneProblem(name string) string {
+	if name == "" || len(name) > maxLaneBytes || strings.Contains(name, "\x00") {
+		return fmt.Sprintf("its lane is %q, want 1 to %d bytes without NUL", name, maxLaneBytes)
+	}
+	return ""
+}
+
+// decodeWidth reads how many messages of a lane may be handled at a time.
+func decodeWidth(digits string) (width int64, problem string) {
+	width, err := decimal(strings.TrimLeft(digits, "0"))
+	if err != nil || width > maxWidth || len(digits) != widthDigits {
+		return 0, fmt.Sprintf("the width of its lane is %q, want %d digits from 1 to %d", digits, widthDigits, maxWidth)
+	}
+	return width, ""
+}
+
+// decodeLane reads the width of a lane, and its name.
+func (e *Envelope) decodeLane(c *cursor) error {
 	digits, err := c.take(widthDigits, "width of its lane")
 	if err != nil {
 		return err
 	}
-	e.Lane, *c = string(*c), ""
-	if e.Width, err = decimal(strings.TrimLeft(digits, "0")); err != nil || e.Width > maxWidth {
-		return fmt.Errorf("width of its lane is %q, want 3 digits from 1 to %d", digits, maxWidth)
+	width, problem := decodeWidth(digits)
+	name := string(*c)
+	*c = ""
+	if problem = cmp.Or(problem, laneProblem(name)); problem != "" {
+		return fmt.Errorf("%s", problem)
 	}
-	if e.Lane == "" || len(e.Lane) > maxLaneBytes || strings.Contains(e.Lane, "\x00") {
-		return fmt.Errorf("its lane is %q, want 1 to %d bytes without NUL", e.Lane, maxLaneBytes)
-	}
+	e.Lane, e.Width = name, width
 	return nil
 }
 
@@ -46,105 +63,113 @@ func decodeLaneMember(member, score string) (m LaneMember) {
 	m.Member = member
 	lane, rest, found := strings.Cut(member, "\x00")
 	m.Lane = lane
-	rest, place := strings.CutPrefix(rest, "\x00")
+	rest, turn := strings.CutPrefix(rest, "\x00")
 	tag, digits, blank := strings.Cut(rest, " ")
-	var err error
-	if m.Width, err = decimal(strings.TrimLeft(digits, "0")); err != nil || !found || !blank || len(digits) != widthDigits {
-		m.Problem = "want <lane> NUL, NUL or 16 digits, a tag, a blank and 3 digits"
+	if !found || !blank {
+		m.Problem = "want a lane, NUL, NUL or 16 digits, a tag, a blank and a width"
 		return m
 	}
-	if m.Waits = !place; m.Waits {
+	if m.Waits = !turn; m.Waits {
 		c := cursor(tag)
-		if m.Due, err = c.instant("instant"); err != nil {
+		due, err := c.instant("instant")
+		if m.Due, tag = due, string(c); err != nil {
 			m.Problem = err.Error()
+			return m
 		}
-		tag = string(c)
 	}
 	m.Tag = decodeTag(tag)
-	m.Problem = cmp.Or(m.Problem, m.Tag.TagProblem)
+	m.Width, m.Problem = decodeWidth(digits)
+	m.Problem = cmp.Or(laneProblem(lane), m.Tag.TagProblem, m.Problem)
 	if score != "0" {
 		m.Problem = cmp.Or(m.Problem, "its score is "+score+", want 0")
 	}
 	return m
 }
 
-// lanes holds lanes and waiting against each other, and against the lanes in the envelopes: invariant 13. Item is a member of lanes or the id
-// of a message.
+// lanes holds lanes and waiting against each other, and against the lanes in the envelopes: invariant 13. Item is a member of lanes, a tag
+// in waiting, the id of a message, or the name of a lane.
 func (b *breaches) lanes() {
-	waiting := map[string]Entry{} // by tag
-	for _, e := range b.Waiting {
-		waiting[e.Tag] = e
-	}
-	lies := map[string]Entry{} // where it lies, by tag
-	for _, e := range slices.Concat(b.Pending, b.Retry) {
-		lies[e.Tag] = e
-	}
-	known := map[string]LaneMember{} // by id
+	members := slices.SortedFunc(slices.Values(b.Lanes), func(x, y LaneMember) int { return cmp.Compare(x.Member, y.Member) })
+	known := map[string]string{} // the member of a message, by its id
 	lanes := map[string][]LaneMember{}
-	for _, m := range b.Lanes {
-		env, there := b.Messages[m.Tag.ID]
-		other, twice := known[m.Tag.ID]
-		e, waits := waiting[m.Tag.Tag]
-		switch {
-		case m.Problem != "":
-			b.add(StrayLane, "lanes", m.Member, "member %q is malformed: %s", m.Member, m.Problem)
+	for _, m := range members {
+		if problem := b.strayProblem(m, known[m.Tag.ID]); problem != "" {
+			b.add(StrayLane, "lanes", m.Member, "member %q is %s", m.Member, problem)
 			continue
-		case !there || !b.live(m.Tag.ID):
-			b.add(StrayLane, "lanes", m.Member, "member %q is of no live message", m.Member)
-			continue
-		case env.Problem == "" && (env.Lane != m.Lane || env.Width != m.Width):
-			b.add(StrayLane, "lanes", m.Member, "member %q is of a message of lane %q with the width %d", m.Member, env.Lane, env.Width)
-		case twice:
-			b.add(StrayLane, "lanes", m.Member, "member %q and member %q are of one message", m.Member, other.Member)
-		case m.Waits && (!waits || e.Score != m.Due):
-			b.add(StrayLane, "lanes", m.Member, "member %q is of a message that does not wait until then", m.Member)
-		case !m.Waits && slices.ContainsFunc(b.held[m.Tag.ID], func(h holding) bool { return h.place == "waiting" }):
-			b.add(StrayLane, "lanes", m.Member, "member %q is a place of a message that waits for one", m.Member)
 		}
-		known[m.Tag.ID] = m
+		known[m.Tag.ID] = m.Member
 		lanes[m.Lane] = append(lanes[m.Lane], m)
 	}
 	for _, id := range sortedKeys(b.Messages) {
-		env := b.Messages[id]
-		if _, ok := known[id]; !ok && env.Problem == "" && env.Lane != "" && b.live(id) {
+		if env := b.Messages[id]; known[id] == "" && env.Problem == "" && env.Lane != "" && b.live(id) {
 			b.add(LostLane, "msg", id, "message %s is not in lane %q", id, env.Lane)
 		}
 	}
 	for _, e := range b.Waiting {
-		if env := b.Messages[e.ID]; env.Problem == "" && env.Lane == "" && e.ID != "" {
-			b.add(WrongPlace, "waiting", e.Tag, "message %s waits and has no lane", e.ID)
+		if env, there := b.Messages[e.ID]; there && env.Problem == "" && env.Lane == "" {
+			b.add(LostLane, "waiting", e.Tag, "message %s waits for a turn, and has no lane", e.ID)
 		}
 	}
+	lies := map[string]int64{} // until when a turn that has not begun lies where it is, by tag
+	for _, e := range slices.Concat(b.Pending, b.Retry) {
+		lies[e.Tag] = e.Score
+	}
 	for _, lane := range slices.Sorted(maps.Keys(lanes)) {
-		b.laneOrder(lane, lanes[lane], lies)
+		if problem := laneOrder(lanes[lane], lies); problem != "" {
+			b.add(WrongLane, "lanes", lane, "lane %q %s", lane, problem)
+		}
 	}
 }
 
-// laneOrder looks at one lane: it has no more places than its width, none is free while a message waits, and none is kept by a message
-// that is due after one that waits and was not handed out since it got it.
-func (b *breaches) laneOrder(lane string, members []LaneMember, lies map[string]Entry) {
+// strayProblem says why a member of lanes is stray. other is another member of its message, "" for none. A turn is not stray because its
+// message is in no structure: a message that was only just handed out seems so, if it is not read at one instant with the leases.
+func (b *breaches) strayProblem(m LaneMember, other string) string {
+	env, there := b.Messages[m.Tag.ID]
+	in := func(place string) bool {
+		return slices.ContainsFunc(b.held[m.Tag.ID], func(h holding) bool { return h.place == place })
+	}
+	waits := func(h holding) bool { return h.place == "waiting" && h.Tag == m.Tag.Tag && h.Score == m.Due }
+	switch {
+	case m.Problem != "":
+		return "malformed: " + m.Problem
+	case !there || in("garbage") || in("done"):
+		return "of no live message"
+	case env.Problem == "" && (env.Lane != m.Lane || env.Width != m.Width):
+		return fmt.Sprintf("of a message of lane %q with the width %d", env.Lane, env.Width)
+	case other != "":
+		return fmt.Sprintf("of a message that has member %q, too", other)
+	case m.Waits && !slices.ContainsFunc(b.held[m.Tag.ID], waits):
+		return "of a message that does not wait until then"
+	case !m.Waits && in("waiting"):
+		return "a turn of a message that waits for one"
+	}
+	return ""
+}
+
+// laneOrder looks at the members of one lane, and returns what is wrong: there are more turns than the width, one is free while a message
+// waits, or one is kept by a message that is due after one that waits and was not handed out since it got the turn.
+func laneOrder(members []LaneMember, lies map[string]int64) string {
 	n, most := int64(0), int64(maxWidth)
-	var next *LaneMember // Redis has the members in their order
+	var next *LaneMember
 	for i := range members {
-		m := &members[i]
-		if !m.Waits {
+		if m := &members[i]; !m.Waits {
 			n, most = n+1, min(most, m.Width)
 		} else if next == nil {
 			next = m
 		}
 	}
-	if n > most {
-		b.add(WrongLane, "lanes", members[0].Member, "lane %q has %d places, want at most %d", lane, n, most)
-	}
-	if next == nil {
-		return
-	}
-	if n < min(most, next.Width) {
-		b.add(WrongLane, "lanes", next.Member, "message %s waits, and lane %q has %d of %d places", next.Tag.ID, lane, n, min(most, next.Width))
+	switch {
+	case n > most:
+		return fmt.Sprintf("has %d turns, want at most %d", n, most)
+	case next == nil:
+		return ""
+	case n < min(most, next.Width):
+		return fmt.Sprintf("has %d of %d turns, and message %s waits", n, min(most, next.Width), next.Tag.ID)
 	}
 	for _, m := range members {
-		if e, ok := lies[m.Tag.Tag]; ok && !m.Waits && e.Score > next.Due {
-			b.add(WrongLane, "lanes", m.Member, "message %s has a place of lane %q and is due after message %s, which waits", m.Tag.ID, lane, next.Tag.ID)
+		if score, ok := lies[m.Tag.Tag]; ok && !m.Waits && score > next.Due {
+			return fmt.Sprintf("has a turn of message %s, which is due after message %s, which waits", m.Tag.ID, next.Tag.ID)
 		}
 	}
+	return ""
 }

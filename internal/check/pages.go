@@ -16,7 +16,7 @@ import (
 const (
 	pageEntries = 200     // at most, of one page
 	pageBytes   = 1 << 19 // of envelopes that the server goes through for one page, but for a single larger one
-	headBytes   = 1 + dueDigits + 2 + 2*maxKeyBytes + 1 + 3*10 + 120
+	headBytes   = 1 + dueDigits + 2 + 2*maxKeyBytes + maxLaneBytes + 1 + 3*10 + 130
 )
 
 // headsScript reads a page of msg, result or parts, and of each value its head alone.
@@ -227,7 +227,8 @@ func (p *pager) order() {
 	slices.SortStableFunc(p.state.Held, func(a, b Marker) int {
 		return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Member, b.Member))
 	})
-	for _, entries := range [][]Entry{p.state.Pending, p.state.Retry, p.state.Garbage, p.state.Done} {
+	slices.SortStableFunc(p.state.Lanes, func(a, b LaneMember) int { return cmp.Compare(a.Member, b.Member) })
+	for _, entries := range [][]Entry{p.state.Pending, p.state.Retry, p.state.Waiting, p.state.Garbage, p.state.Done} {
 		slices.SortStableFunc(entries, func(a, b Entry) int {
 			return cmp.Or(cmp.Compare(a.Score, b.Score), cmp.Compare(a.Tag, b.Tag))
 		})

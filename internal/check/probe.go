@@ -9,26 +9,28 @@ import (
 // probeScript reads, at one instant, some messages, entries and message keys with what they depend on, the whole of
 // wake and state, and the heads of pending, retry, ready and held.
 //
-// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lease
-// ARGV     bytes of a head; then 'id', 'tag', 'key', 'part', 'lease' or 'count' and what it is, any number of times; of the last two
-// a member of unack or a field of lease
+// KEYS     pending, ready, unack, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lease, lanes, waiting
+// ARGV     bytes of a head; then 'id', 'tag', 'key', 'part', 'lease', 'count', 'member' or 'lane' and what it is, any number of times; of
+// 'lease' and 'count' a member of unack or a field of lease, of 'member' a member of lanes
 // Returns  {seconds, microseconds, then for each part its name and two values:
 //
 //	'pending' … 'garbage', 'done', tag, score; 'unack', member, score; 'lease', field, value; 'count', lease, how many are held;
 //	'msg', id, {bytes, head}; 'fail', id, record; 'key', key, id; 'held', key, score;
-//	'wake', member, score; 'state', field, value; 'result', id, bytes; 'parts', field, bytes; 'left', ':' and a key, ids}
+//	'wake', member, score; 'state', field, value; 'result', id, bytes; 'parts', field, bytes; 'left', ':' and a key, ids;
+//	'lanes', member, score}
 //
-// Cost     O(log n) for each, and for each message of a 'count'; O(ready) for each tag, O(wake) and O(state)
+// Cost     O(log n) for each, for each message of a 'count', and for each that has a turn of the lane of a message; O(ready) for each
+// tag, O(wake) and O(state)
 // Keeps    every invariant: it writes nothing
 const probeScript = `
 local bytes = tonumber(ARGV[1])
-local names = {'pending', 'ready', 'unack', 'retry', 'garbage'}
+local names = {'pending', 'ready', 'unack', 'retry', 'garbage', [11] = 'done', [17] = 'waiting'}
 local time = redis.call('TIME')
 local out = {time[1], time[2]}
 local function add(name, item, value)
   out[#out + 1], out[#out + 2], out[#out + 3] = name, item, value
 end
-local tags, ids, keys, parts, leases = {}, {}, {}, {}, {}
+local tags, ids, keys, parts, leases, lanes, members = {}, {}, {}, {}, {}, {}, {}
 local todo = {}
 local function part(name)
   if parts[name] then return end
@@ -44,35 +46,65 @@ local function part(name)
     end
   elseif redis.call('HEXISTS', KEYS[14], name) == 1 then add('parts', name, redis.call('HSTRLEN', KEYS[14], name)) end
 end
-local function group(id, envelope) -- field 129 of version 2
+local function field(envelope, kind) -- of version 2: where it begins, and its bytes
   local hi, lo = string.byte(envelope, 18, 19)
   local i = string.byte(envelope, 1) == 2 and lo and 20 + hi * 256 + lo
-  while i and (string.byte(envelope, i) or 0) > 129 do -- fields of few bytes, or a message key
-    local low, high = string.byte(envelope, i + 1, i + 2)
+  while i and (string.byte(envelope, i) or 0) >= kind do -- fields of few bytes, a message key, or a lane
+    local this, low, high = string.byte(envelope, i, i + 2)
     if not high then return end
-    i = i + (low > 127 and 3 + low - 128 + 128 * high or 2 + low)
+    local size = low > 127 and low - 128 + 128 * high or low
+    i = i + (low > 127 and 3 or 2)
+    if this == kind then return i, size end
+    i = i + size
   end
-  if not i or string.byte(envelope, i) ~= 129 then return end
-  local low, high = string.byte(envelope, i + 1, i + 2)
-  if not high then return end
-  local size = low > 127 and low - 128 + 128 * high or low
-  i = i + (low > 127 and 3 or 2)
+end
+local function group(id, envelope)
+  local i, size = field(envelope, 129)
+  if not i then return end
   if size > 11 then part(':' .. string.sub(envelope, i + 11, i + size - 1)) end
   for n = 2, tonumber(string.match(string.sub(envelope, i, i + 3), '^%d+$')) or 1 do part(id .. ':' .. n) end
 end
 local function tag(name)
   if tags[name] then return end
   tags[name] = true
-  for i = 1, 5 do
+  for _, i in ipairs({1, 2, 4, 5, 11, 17}) do
     if i == 2 then
       for _ = 1, #redis.call('LPOS', KEYS[2], name, 'COUNT', 2) do add('ready', name, '0') end
-    elseif i ~= 3 then
+    else
       local score = redis.call('ZSCORE', KEYS[i], name)
       if score then add(names[i], name, score) end
     end
   end
-  local score = redis.call('ZSCORE', KEYS[11], name)
-  if score then add('done', name, score) end
+end
+local function member(name)
+  if members[name] then return end
+  members[name] = true
+  local score, i = redis.call('ZSCORE', KEYS[16], name), string.find(name, '\0', 1, true)
+  if score then add('lanes', name, score) end
+  local named = i and string.sub(name, i + (string.byte(name, i + 1) == 0 and 2 or 17), -5) or ''
+  if named ~= '' then
+    tag(named)
+    todo[#todo + 1] = string.match(named, '^.*:(.*)$') or named
+  end
+end
+local function lane(name) -- its turns, and the first that wait
+  if lanes[name] then return end
+  lanes[name] = true
+  local wait = 0
+  for _, each in ipairs(redis.call('ZRANGEBYLEX', KEYS[16], '[' .. name .. '\0', '(' .. name .. '\1', 'LIMIT', 0, 106)) do
+    if string.byte(each, #name + 2) ~= 0 then wait = wait + 1 end
+    if wait < 6 then member(each) end
+  end
+end
+local function inlane(id, envelope, current) -- of a message
+  local i, size = field(envelope, 136)
+  if not i or size < 4 then return end
+  local width, name = string.sub(envelope, i, i + 2), string.sub(envelope, i + 3, i + size - 1)
+  lane(name)
+  for _, named in ipairs({id, current}) do
+    local due = redis.call('ZSCORE', KEYS[17], named)
+    if due then member(name .. '\0' .. string.format('%016.0f', tonumber(due) or 0) .. named .. ' ' .. width) end
+  end
 end
 local function key(name)
   if keys[name] then return end
@@ -89,16 +121,19 @@ local function message(id)
   if ids[id] then return end
   ids[id] = true
   local envelope, record = redis.call('HGET', KEYS[6], id), redis.call('HGET', KEYS[7], id)
+  local current
   if record then
     add('fail', id, record)
     local n = string.match(record, '^(%d+) ')
-    if n then tag(n .. ':' .. id) end
+    current = n and n .. ':' .. id
+    if n then tag(current) end
   end
   tag(id)
   if redis.call('HEXISTS', KEYS[12], id) == 1 then add('result', id, redis.call('HSTRLEN', KEYS[12], id)) end
   if envelope then
     add('msg', id, {#envelope, string.sub(envelope, 1, bytes)})
     group(id, envelope)
+    inlane(id, envelope, current)
     part(id .. ':0')
     local hi, lo = string.byte(envelope, 18, 19)
     if lo and hi * 256 + lo > 0 then key(string.sub(envelope, 20, 19 + hi * 256 + lo)) end
@@ -124,8 +159,9 @@ local function count(field)
   end
   add('count', name, held)
 end
-local look = {id = message, tag = tag, key = key, part = part, lease = lease, count = count}
+local look = {id = message, tag = tag, key = key, part = part, lease = lease, count = count, member = member, lane = lane}
 for i = 2, #ARGV, 2 do look[ARGV[i]](ARGV[i + 1]) end
+member('') -- which no ARGV says
 for _, i in ipairs({1, 4, 11}) do
   local head = redis.call('ZRANGE', KEYS[i], 0, 0)
   if head[1] then
@@ -150,7 +186,7 @@ return out
 
 // probed are the KEYS of the script.
 var probed = []string{"pending", "ready", "unack", "retry", "garbage", "msg", "fail", "key", "wake", "state",
-	"done", "result", "held", "parts", "lease"}
+	"done", "result", "held", "parts", "lease", "lanes", "waiting"}
 
 // probe is a State that holds these alone. The frame and what is there for Monitors is as it was read before.
 func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {
@@ -161,7 +197,7 @@ func (p *pager) probe(ctx context.Context, some []suspect) (*State, error) {
 	args := []any{headBytes}
 	for _, s := range some {
 		for _, what := range [][2]string{{"id", s.id}, {"tag", s.tag}, {"key", s.key}, {"part", s.part},
-			{"lease", s.lease}, {"count", s.count}} {
+			{"lease", s.lease}, {"count", s.count}, {"member", s.member}, {"lane", s.lane}} {
 			if what[1] != "" {
 				args = append(args, what[0], what[1])
 			}

@@ -57,7 +57,7 @@ var contractCalls = map[string]contractCase{
 		r.put(msg("old", time.Hour))
 		return r.sends(msg("a", 0))
 	}},
-	"put": {script: PutScript, build: func(r *rig) func() error {
+	"put": {script: plainPut, build: func(r *rig) func() error {
 		r.put(msg("old", time.Hour, keyed("old")))
 		r.answers(NewCaller(), numbered(msg("s", time.Hour), "s", 1), part("g", time.Hour, 0), part("h", time.Hour, 0))
 		r.put(inLane("l", 1, "l1", time.Hour), inLane("l", 1, "l2", time.Hour))
@@ -101,7 +101,7 @@ var contractCalls = map[string]contractCase{
 		r.put(msg("c", 0))
 		return r.fetches(r.take("2:b c"))
 	}},
-	"settle": {script: SettleScript, build: func(r *rig) func() error {
+	"settle": {script: plainSettle, build: func(r *rig) func() error {
 		everywhere(r)
 		r.hand(msg("p", 0), msg("q", 0), msg("r", 0), msg("s", 0), msg("t", 0, keyed("t")), msg("u", 0))
 		return r.settles(then(lane("l", ack("gone")), msg("after", time.Hour, keyed("after"))), ack("p"), ends(OutcomeRetry, "q", 1, 0, "x"),
@@ -136,6 +136,49 @@ var contractCalls = map[string]contractCase{
 		o := ends(OutcomeRetry, "a", 1, 0, "slow")
 		o.Overrun = time.Minute
 		return r.settles(o)
+	}},
+	"put into lanes": {script: PutScript, passes: "any", build: func(r *rig) func() error {
+		everywhere(r)
+		r.put(inLane("l", 1, "p", time.Hour, keyed("p")), inLane("l", 1, "q", 2*time.Hour, keyed("q")))
+		return r.sends(inLane("l", 1, "r", 0), changes(ConflictReplace, inLane("m", 1, "s", 0, keyed("p"))),
+			changes(ConflictReschedule, inLane("l", 1, "t", 0, keyed("q"))), changes(ConflictReplace, inLane("l", 1, "u", 0, keyed("ready"))))
+	}},
+	"settle in lanes": {script: SettleScript, passes: "any", build: func(r *rig) func() error {
+		everywhere(r)
+		for _, l := range []string{"a", "b", "c"} {
+			r.put(inLane(l, 1, l+"1", 0), inLane(l, 1, l+"2", 0))
+		}
+		r.fetch(NewCaller(), 10)
+		again := lane("c", ends(OutcomeRetry, "c1", 0, 0, ""))
+		again.Leaves = true
+		return r.settles(then(lane("a", ack("a1")), inLane("a", 1, "next", 0)), lane("b", ends(OutcomeGarbage, "b1", 1, 0, "x")), again)
+	}},
+	"intercept in a lane": {script: InterceptScript, passes: "any", build: func(r *rig) func() error {
+		r.put(inLane("l", 1, "a", time.Hour), inLane("l", 1, "b", time.Hour))
+		return r.intercepts("id", queuetest.IDOf("a"))
+	}},
+	"steer in lanes": {script: SteerScript, passes: "any", build: func(r *rig) func() error {
+		everywhere(r)
+		r.put(inLane("l", 1, "a", time.Hour), inLane("l", 1, "b", time.Hour))
+		return r.steering(SteerRequest{What: "by", Us: 1e6, Targets: []Spot{{Tag: queuetest.IDOf("a")}, {Tag: queuetest.IDOf("b")}}})
+	}},
+	"fetch, leases of lanes ran out": {script: FetchScript, passes: "any", build: func(r *rig) func() error {
+		r.put(inLane("l", 1, "a", 0), inLane("l", 1, "b", time.Minute), inLane("m", 1, "c", 0, keyed("k")), inLane("m", 1, "d", time.Minute))
+		r.fetch(NewCaller(), 10)
+		r.send(NewCaller(), changes(ConflictReplace, msg("e", time.Hour, keyed("k"))))
+		r.tickTo(9 * time.Second)
+		r.at(11 * time.Second)
+		r.with.MaxLosses = 1
+		return r.fetches(newCall())
+	}},
+	"fetch, repeated, what is superseded has a lane": {script: FetchScript, passes: "any", build: func(r *rig) func() error {
+		c := NewCaller()
+		r.put(inLane("l", 1, "a", 0, sized(300)), inLane("m", 1, "c", 0, sized(300), keyed("k")), inLane("m", 1, "d", time.Minute))
+		r.fetch(c, 10)
+		r.send(NewCaller(), changes(ConflictReplace, msg("e", time.Hour, keyed("k"))))
+		return func() error {
+			return queuetest.Failure(r.Store.Fetch(queuetest.CtxB, c, FetchRequest{Want: 10, Bytes: 400, Seed: 7, Settings: &r.with}))
+		}
 	}},
 	"keep": {script: KeepScript, build: func(r *rig) func() error {
 		r.hand(msg("a", 0), msg("b", 0))

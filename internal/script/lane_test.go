@@ -16,6 +16,13 @@ func inLane(lane string, width int, name string, d time.Duration, rest ...func(*
 	return m
 }
 
+// changes gives a message another policy for its key.
+func changes(c Conflict, m *SendMessage) *SendMessage {
+	laned := m.Put != nil && m.Put.Laned
+	m.Put = &PutOptions{On: c, Timed: true, Laned: laned}
+	return m
+}
+
 // lane gives the ending of a delivery a lane.
 func lane(name string, s Settlement) Settlement {
 	s.Lane = message.Lane{Name: name, Width: 1}.Text()

@@ -37,8 +37,8 @@ if refusal then return refusal end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held),
-  redis.call('ZCARD', KEYS.wake), redis.call('ZCARD', KEYS.waiting))
-local laned = redis.call('ZCARD', KEYS.lanes) > 0
+  redis.call('ZCARD', KEYS.wake))
+local laned = redis.call('ZCARD', KEYS.lanes) + redis.call('ZCARD', KEYS.waiting) > 0
 if groups then guard(redis.call('HLEN', KEYS.parts)) end
 local keyed, bykey = redis.call('HLEN', KEYS.key) > 0, ARGV[3] == 'key'
 local holds = (whole(firstHold) or 0) > 0 -- some key is held

@@ -1,13 +1,17 @@
 -- repair mends what doctor found, each thing only if it is still wrong. A call may be sent again, because what is mended is not wrong
 -- any more.
 --
--- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts
+-- KEYS: pending, ready, unack, lease, retry, garbage, msg, fail, key, wake, state, done, result, held, parts, lanes, waiting
 -- ARGV: up to 100 pairs of a word and what it is about:
---         'pending' 'ready' 'retry' 'garbage' 'done'   a tag without an envelope: drop it
+--         'pending' 'ready' 'retry' 'waiting' 'garbage' 'done'   a tag without an envelope: drop it
 --         'unack'    a member of unack without a list in lease: drop it
 --         'lease'    a field of lease whose lease is not in unack: delete the fields of that lease
 --         'key'      a message key that no live message has: free it, unless it is held
---         'place'    an id whose envelope is in no structure, and that no lease holds: bring the message back
+--         'place'    an id whose envelope is in no structure, and that no lease holds: bring the message back, into its lane
+--         'member'   a member of lanes that is none of a live message: delete it, and give on its turn
+--         'laned'    the id of a live message that has no member in lanes: let it enter its lane. One that is ready or held has a turn then.
+--                    One that waits and has no lane waits no more
+--         'lane'     a lane: give turns that are free, and take back those that are too many, unless they have begun
 --         'record'   an id whose fail record belongs to no message: delete the record
 --         'result'   an id whose result belongs to no done message: delete the result
 --         'part'     a field of parts whose message is gone: delete the field
@@ -17,12 +21,14 @@
 -- Returns a word for each pair: 'done'; 'sound': it was not wrong any more; 'garbage': the message was brought back to garbage,
 --       because another live message has its key, or an acked one keeps it taken. Or the error DQLAYOUT, if state.layout is not 1:
 --       nothing was done.
--- Cost: at most 14 commands of O(log n) for each pair, and O(ready) if its message may be there. With a 'place', also all that leases list.
+-- Cost: at most 20 commands of O(log n) for each pair, 500 to give turns of a lane, and O(ready) if its message may be there. With a 'place'
+--       or 'laned', also all that leases list.
 -- Keeps: every invariant that holds before. Reads every key first; the first write is a ZREM: a full server lets the rest pass.
 
 -- from time: us, whole
 -- from alarm: gate, sooner
 -- from queue: unknown
+-- from edit: noted
 local armed, pause, layout = unpack(redis.call('HMGET', KEYS.state, 'armed', 'pause', 'layout'), 1, 3)
 local alarm = whole(armed) or 0
 local refusal = unknown(layout)
@@ -41,11 +47,13 @@ redis.call('ZCARD', KEYS.done)
 redis.call('HLEN', KEYS.result)
 redis.call('ZCARD', KEYS.held)
 redis.call('HLEN', KEYS.parts)
+redis.call('ZCARD', KEYS.lanes)
+redis.call('ZCARD', KEYS.waiting)
 redis.call('ZREM', KEYS.unack, '') -- the first write
 
 local first -- when any of the messages that were brought back is due
 local mend = {} -- by word
--- step groups, place
+-- step groups, place, lanes
 
 function mend.record(id)
   if redis.call('HEXISTS', KEYS.msg, id) == 1 or redis.call('HDEL', KEYS.fail, id) == 0 then return 'sound' end
@@ -70,6 +78,7 @@ end
 
 local words = {}
 for i = 1, #ARGV, 2 do words[#words + 1] = mend[ARGV[i]](ARGV[i + 1]) end
+if noted.first then first = math.min(first or noted.first, noted.first) end -- of lanes
 if first then
   first = gate(first, pause)
   if sooner(first, armed) then

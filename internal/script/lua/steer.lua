@@ -40,8 +40,8 @@ if refusal then return refusal end
 guard(redis.call('ZCARD', KEYS.pending), redis.call('LLEN', KEYS.ready), redis.call('ZCARD', KEYS.unack),
   redis.call('ZCARD', KEYS.retry), redis.call('ZCARD', KEYS.garbage), redis.call('HLEN', KEYS.msg),
   redis.call('HLEN', KEYS.fail), redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.wake),
-  redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held), redis.call('ZCARD', KEYS.waiting))
-local laned = redis.call('ZCARD', KEYS.lanes) > 0
+  redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result), redis.call('ZCARD', KEYS.held))
+local laned = redis.call('ZCARD', KEYS.lanes) + redis.call('ZCARD', KEYS.waiting) > 0
 local holds = (whole(firstHold) or 0) > 0 -- some key is held
 local drop, nameof, unlist -- if there are groups: deletes parts, is the key that a group has left, and setleft
 if groups then

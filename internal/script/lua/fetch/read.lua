@@ -97,10 +97,10 @@ if repeated or limited or ready[1] or pended and pended <= now or retried and re
   listed = redis.call('HGET', KEYS.lease, name)
   if listed then repeated = repeated or '' end -- also if the record of the call is lost
 end
-if leased and leased <= now then
+if leased and leased <= now or overtaken and listed then
   guard(redis.call('HLEN', KEYS.key), redis.call('ZCARD', KEYS.held), redis.call('ZCARD', KEYS.lanes), redis.call('ZCARD', KEYS.waiting))
 end
-if limited or overtaken and leased and leased <= now then guard(redis.call('ZCARD', KEYS.done)) end
+if limited or overtaken and (listed or leased and leased <= now) then guard(redis.call('ZCARD', KEYS.done)) end
 if overdue then guard(redis.call('ZCARD', KEYS.done), redis.call('HLEN', KEYS.result)) end
 if holdOver then guard(redis.call('ZCARD', KEYS.held), redis.call('HLEN', KEYS.key)) end
 local anyone = ARGV[12] ~= '' and redis.pcall('HRANDFIELD', KEYS.consumers, 1, 'WITHVALUES')

@@ -76,7 +76,7 @@ local function change(id, envelope, other, due, word, said, latest, most, acks)
   if moves then digits = us(due) end
   if replaces and (lane or laneof(other)) then
     relanes().relane(envelope, other, place, tag, id, before, moves and due or before)
-  elseif moves and lane then
+  elseif moves and (lane or place == 'waiting') then
     relanes().shift(lane, width, place, tag, id, before, due)
   elseif moves then
     noted.first = math.min(noted.first or due, due)

@@ -1,7 +1,6 @@
 -- Lanes. A message with a lane has field 136 in its envelope: a width in 3 digits, and the name of the lane. A message has a turn if it may be
--- handled. A lane has as many turns as its width says, for those of its messages that are due first. Without a turn a message lies in waiting,
--- due or not, and its score there is its instant. With a turn it lies in pending, or where its later deliveries lie. All members of lanes have
--- the score 0:
+-- handled. A lane has as many turns as its width says, for those of its messages that are due first. Without a turn a message lies in
+-- waiting, due or not. With a turn it lies in pending, or where its later deliveries lie. All members of lanes have the score 0:
 --   <lane> NUL NUL <tag> <blank> <width>              a turn, by the tag that its message had when it got the turn
 --   <lane> NUL <us, 16 digits><tag> <blank> <width>   a message in waiting
 -- So one read gives the turns of a lane and the message that is next. A turn lasts until the message ends, over all its retries. Only a message
@@ -11,13 +10,13 @@
 -- from record: split
 -- from edit: noted
 
-local WIDTH = 100 -- turns at most
+local WIDTH, NAME, GONE = 100, 200, 500 -- most turns, most bytes of a name, most messages that a call drops
 
 -- laneof(envelope) is the lane of a message, and its width; nil if it has none.
 local function laneof(envelope)
   if string.byte(envelope, 1) ~= 2 then return nil end -- nearly all
   local i, size = fieldat(envelope, 136)
-  local width = i and size > 3 and whole(string.sub(envelope, i, i + 2)) or 0
+  local width = i and size > 3 and size <= 3 + NAME and whole(string.sub(envelope, i, i + 2)) or 0
   local lane = i and string.sub(envelope, i + 3, i + size - 1)
   if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
 end
@@ -29,7 +28,7 @@ local function lanes()
 
   -- hasturn(lane, tag, width) and waits(lane, us, tag, width) are members of lanes.
   local function hasturn(lane, tag, width) return lane .. '\0\0' .. tag .. string.format(' %03d', width) end
-  local function waits(lane, due, tag, width) return lane .. '\0' .. us(due) .. tag .. string.format(' %03d', width) end
+  local function waits(lane, due, tag, width) return lane .. '\0' .. string.format('%016.0f', due) .. tag .. string.format(' %03d', width) end
 
   -- inlane(lane, n) reads the first n members of a lane. It returns its turns, and the message that is next, if it is among them.
   local function inlane(lane, n)
@@ -37,7 +36,7 @@ local function lanes()
     for _, member in ipairs(redis.call('ZRANGEBYLEX', KEYS.lanes, '[' .. lane .. '\0', '(' .. lane .. '\1', 'LIMIT', 0, n)) do
       local text, width = string.sub(member, #lane + 2, -5), math.max(whole(string.sub(member, -3)) or 1, 1)
       if string.byte(text, 1) ~= 0 then
-        return turns, {tag = string.sub(text, 17), width = width, due = tonumber(string.sub(text, 1, 16)) or 0, member = member}
+        return turns, {tag = string.sub(text, 17), width = width, due = whole(string.sub(text, 1, 16)) or 0, member = member}
       end
       turns[#turns + 1] = {tag = string.sub(text, 2), width = width, member = member}
     end
@@ -66,14 +65,15 @@ local function lanes()
     return last, at
   end
 
-  -- fill(lane, turns, next) gives turns to those that are next.
+  -- fill(lane, turns, next) gives turns to those that are next. It returns false if the call has no room to drop more of what is gone.
+  local gone = 0
   local function fill(lane, turns, next)
-    while next do
+    while next and gone < GONE do
       local most = next.width
       for i = 1, #turns do most = math.min(most, turns[i].width) end
       local full, i, at = #turns >= most, nil, nil
       if full then i, at = yields(turns, next.due) end
-      if full and not i then return end
+      if full and not i then return true end
       if full then
         local other = table.remove(turns, i)
         moveout(other.tag)
@@ -82,16 +82,20 @@ local function lanes()
         redis.call('ZADD', KEYS.waiting, us(at), other.tag)
       else
         redis.call('ZREM', KEYS.lanes, next.member)
-        redis.call('ZREM', KEYS.waiting, next.tag)
         local _, id = split(next.tag)
-        if redis.call('HEXISTS', KEYS.msg, id) == 1 then -- else another program deleted it
+        local there = redis.call('HEXISTS', KEYS.msg, id) == 1
+        if redis.call('ZREM', KEYS.waiting, next.tag) == 1 and there then
           redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, next.tag, next.width))
           moveto(next.tag, next.due)
-          if #turns + 1 >= most then return end
+          if #turns + 1 >= most then return true end
+        else -- another program deleted it
+          gone = gone + 1
+          if not there then redis.call('HDEL', KEYS.fail, id) end
         end
         turns, next = inlane(lane, WIDTH + 1)
       end
     end
+    return not next
   end
 
   -- enter(lane, width, tag, due) lays down a message that is due at an instant: it gets a turn, or waits.
@@ -113,6 +117,6 @@ local function lanes()
     fill(lane, turns, me)
   end
 
-  made = {inlane = inlane, waits = waits, moveto = moveto, moveout = moveout, fill = fill, enter = enter}
+  made = {inlane = inlane, hasturn = hasturn, waits = waits, moveto = moveto, moveout = moveout, yields = yields, fill = fill, enter = enter}
   return made
 end

@@ -30,9 +30,12 @@ local function relanes()
   end
 
   -- shift(lane, width, place, tag, id, before, due) makes a message of a lane that waits in a structure due at another instant. If it was
-  -- handed out since it got its turn, it keeps the turn.
+  -- handed out since it got its turn, it keeps the turn. If another program took the lane from a message in waiting (nil), it is laid down.
   local function shift(lane, width, place, tag, id, before, due)
-    if place == 'waiting' then
+    if not lane then
+      redis.call('ZREM', KEYS.waiting, tag)
+      return l.moveto(tag, due)
+    elseif place == 'waiting' then
       leavewaiting(lane, width, tag, before)
       return l.enter(lane, width, tag, due)
     end
@@ -47,6 +50,7 @@ local function relanes()
   -- outof(envelope, place, tag, id, score) takes a message out of its lane, if it has one, when it leaves a structure for good.
   local function outof(envelope, place, tag, id, score)
     local lane, width = laneof(envelope)
+    if not lane and place == 'waiting' then redis.call('ZREM', KEYS.waiting, tag) end
     if not lane or place == 'garbage' or place == 'done' then return end
     if place == 'waiting' then leavewaiting(lane, width, tag, scored(score)) else vacate(lane, width, id) end
   end
@@ -64,27 +68,6 @@ local function relanes()
     if next then l.enter(next, most, tag, due) else l.moveto(tag, due) end
   end
 
-  -- sweeplanes(lane, n) looks at about n lanes behind one, frees turns of messages that do not live, and returns the last lane; '' at the end.
-  local function sweeplanes(lane, n)
-    while n > 0 do
-      local member = redis.call('ZRANGEBYLEX', KEYS.lanes, lane == '' and '-' or '(' .. lane .. '\1', '+', 'LIMIT', 0, 1)[1]
-      if not member then return '' end
-      lane = string.sub(member, 1, (string.find(member, '\0', 1, true) or 0) - 1)
-      local turns, next = l.inlane(lane, WIDTH + 1)
-      n = n - 1 - #turns
-      local before = #turns
-      for i = before, 1, -1 do
-        local _, id = split(turns[i].tag)
-        if redis.call('HEXISTS', KEYS.msg, id) == 0 or redis.call('ZSCORE', KEYS.garbage, id) or redis.call('ZSCORE', KEYS.done, id) then
-          redis.call('ZREM', KEYS.lanes, turns[i].member)
-          table.remove(turns, i)
-        end
-      end
-      if #turns < before or not turns[1] then l.fill(lane, turns, next) end
-    end
-    return lane
-  end
-
-  remade = {vacate = vacate, shift = shift, outof = outof, relane = relane, sweep = sweeplanes}
+  remade = {vacate = vacate, shift = shift, outof = outof, relane = relane}
   return remade
 end

@@ -1,9 +1,12 @@
 -- Messages and their keys.
 -- takes: mend, first
--- from time: now, us
+-- gives: leased, turnof
+-- from time: now, us, whole
 -- from message: keyof
--- from record: delivery, tagof, failure, setfailure, superseded
+-- from record: split, delivery, tagof, failure, setfailure, superseded
 -- from keys: heldUntil
+-- from lane: WIDTH, laneof, lanes
+-- from relane: relanes
 
 -- drop(remove) mends a structure of which remove(tag) takes out a tag.
 local function drop(remove)
@@ -17,6 +20,7 @@ end
 mend.pending = drop(function(tag) return redis.call('ZREM', KEYS.pending, tag) end)
 mend.ready = drop(function(tag) return redis.call('LREM', KEYS.ready, 0, tag) end)
 mend.retry = drop(function(tag) return redis.call('ZREM', KEYS.retry, tag) end)
+mend.waiting = drop(function(tag) return redis.call('ZREM', KEYS.waiting, tag) end)
 mend.garbage = drop(function(tag) return redis.call('ZREM', KEYS.garbage, tag) end)
 mend.done = drop(function(tag) return redis.call('ZREM', KEYS.done, tag) end)
 
@@ -59,7 +63,16 @@ end
 
 local function placed(tag)
   return redis.call('ZSCORE', KEYS.pending, tag) or redis.call('ZSCORE', KEYS.retry, tag)
-    or redis.call('ZSCORE', KEYS.garbage, tag) or redis.call('ZSCORE', KEYS.done, tag) or redis.call('LPOS', KEYS.ready, tag)
+    or redis.call('ZSCORE', KEYS.garbage, tag) or redis.call('ZSCORE', KEYS.done, tag) or redis.call('ZSCORE', KEYS.waiting, tag)
+    or redis.call('LPOS', KEYS.ready, tag)
+end
+
+-- turnof(lane, id) is the member of lanes that is the first turn of a message; nil if it has none.
+local function turnof(lane, id)
+  for _, turn in ipairs((lanes().inlane(lane, WIDTH + 1))) do
+    local _, holder = split(turn.tag)
+    if holder == id then return turn.member end
+  end
 end
 
 function mend.place(id)
@@ -80,6 +93,7 @@ function mend.place(id)
   if not other and superseded(record) then other = 'another send took its key' end
   if other then
     redis.call('ZADD', KEYS.garbage, us(now), id)
+    relanes().outof(envelope, 'unack', tag, id)
     if errors ~= '' and string.sub(errors, 1, 1) ~= '\30' then errors = '\30' .. '0 0 ' .. errors end
     errors = string.match(errors, '^(' .. string.rep('\30[^\30]*', 4) .. ')\30') or errors -- five with this one
     setfailure(id, n, counts, '\30' .. us(now) .. ' 0 found in no structure by doctor, and ' .. other .. errors)
@@ -87,11 +101,16 @@ function mend.place(id)
   end
   -- Under the next number, so that nobody who may hold an older delivery can settle this one; never before it is due.
   n = us(n + 1)
-  local next = math.max(now, tonumber(string.sub(envelope, 2, 17)) or now)
+  local due, lane, width = whole(string.sub(envelope, 2, 17)) or now, laneof(envelope)
+  local next = math.max(now, due)
   setfailure(id, n, counts, errors)
-  redis.call('ZADD', KEYS.retry, us(next), n .. ':' .. id)
+  if lane and not turnof(lane, id) then
+    lanes().enter(lane, width, n .. ':' .. id, due) -- in its place among those that wait
+  else
+    redis.call('ZADD', KEYS.retry, us(next), n .. ':' .. id)
+    if not first or next < first then first = next end
+  end
   if key ~= '' then redis.call('HSET', KEYS.key, key, id) end
   mend.listed(id)
-  if not first or next < first then first = next end
   return 'done'
 end

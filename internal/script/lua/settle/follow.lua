@@ -69,7 +69,11 @@ if counts then
     local envelope = due and scored(due) > now and redis.call('HGET', KEYS.msg, id)
     if envelope then
       local lane, width = laneof(envelope)
-      if lane then relanes().shift(lane, width, place, id, id, scored(due), now) else redis.call('ZADD', KEYS.pending, us(now), id) end
+      if lane or place == 'waiting' then
+        relanes().shift(lane, width, place, id, id, scored(due), now)
+      else
+        redis.call('ZADD', KEYS.pending, us(now), id)
+      end
       redis.call('HSET', KEYS.msg, id, redue(envelope, us(now)))
       noted.spent, first = noted.spent + #envelope, now
     end

@@ -79,7 +79,7 @@ local function steer(i)
     else
       next = math.max(next, now)
       local lane, width = laneof(envelope)
-      if lane and place ~= 'garbage' then
+      if lane and place ~= 'garbage' or place == 'waiting' then
         relanes().shift(lane, width, place, tag, id, scored(score), next)
         if tag == id then redis.call('HSET', KEYS.msg, id, redue(envelope, us(next))) end
       elseif place == 'pending' then
