@@ -1,6 +1,6 @@
--- Lanes. A message with a lane has field 136 in its envelope: a width in 3 digits, and the name of the lane. A message has a turn if it may be
--- handled. A lane has as many turns as its width says, for those of its messages that are due first. Without a turn a message lies in
--- waiting, due or not. With a turn it lies in pending, or where its later deliveries lie. All members of lanes have the score 0:
+-- Lanes. A message with a lane has field 136 in its envelope: a width in 3 digits, and the name of the lane. It may be handled if it has a turn.
+-- A lane has as many turns as its width says, for those of its messages that are due first. Without a turn a message lies in waiting, due or
+-- not. With a turn it lies in pending, or where its later deliveries lie. All members of lanes have the score 0:
 --   <lane> NUL NUL <tag> <blank> <width>              a turn, by the tag that its message had when it got the turn
 --   <lane> NUL <us, 16 digits><tag> <blank> <width>   a message in waiting
 -- So one read gives the turns of a lane and the message that is next. A turn lasts until the message ends, over all its retries. Only a message
@@ -25,7 +25,6 @@ end
 local made
 local function lanes()
   if made then return made end
-
   -- hasturn(lane, tag, width) and waits(lane, us, tag, width) are members of lanes.
   local function hasturn(lane, tag, width) return lane .. '\0\0' .. tag .. string.format(' %03d', width) end
   local function waits(lane, due, tag, width) return lane .. '\0' .. string.format('%016.0f', due) .. tag .. string.format(' %03d', width) end
@@ -101,8 +100,7 @@ local function lanes()
   -- enter(lane, width, tag, due) lays down a message that is due at an instant: it gets a turn, or waits.
   local function enter(lane, width, tag, due)
     local turns, next = inlane(lane, width + 1)
-    local other = turns[1] or next
-    if other and other.width ~= width then noted.uneven = lane end
+    if (turns[1] or next or {width = width}).width ~= width then noted.uneven = lane end
     if not turns[1] and not next then
       redis.call('ZADD', KEYS.lanes, 0, hasturn(lane, tag, width))
       return moveto(tag, due)
