@@ -219,7 +219,7 @@ func (c *laneClient) chooses() (m laneEntry, dead bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case len(c.held) > 0 && rand.IntN(4) == 0:
+	case len(c.held) > 0 && rand.IntN(2) == 0:
 		return c.held[0].laneEntry, false
 	case len(c.dead) > 0 && rand.IntN(3) == 0:
 		i := rand.IntN(len(c.dead))
@@ -267,7 +267,7 @@ func (c *laneClient) steers() {
 
 // takesOut intercepts or cancels a message.
 func (c *laneClient) takesOut(id string) (what, error) {
-	take, cancels := c.steerer.Intercept, rand.IntN(2) == 0
+	take, cancels := c.steerer.Intercept, rand.IntN(4) > 0
 	if cancels {
 		take = c.steerer.Cancel
 	}
