@@ -299,7 +299,7 @@ func (c *laneClient) round() {
 
 // stuckAt has a line for each of the last deeds that were possible, and for those that were next and were not.
 func stuckAt(ops []porcupine.Operation) string {
-	_, info := porcupine.CheckOperationsVerbose(laneLives, ops, 0)
+	_, info := porcupine.CheckOperationsVerbose(laneLives(new(int)), ops, 0)
 	var longest []int
 	for _, one := range info.PartialLinearizations()[0] {
 		if len(one) > len(longest) {
@@ -357,8 +357,9 @@ func TestLaneHistories(t *testing.T) {
 	h.Check()
 	for _, lane := range slices.Sorted(maps.Keys(h.deeds)) {
 		h.add(lane, time.Now().UnixMicro(), laneDeed{what: wasEmpty})
-		if !porcupine.CheckOperations(laneLives, h.deeds[lane]) {
-			t.Errorf("%s cannot have lived like this:%s", lane, stuckAt(h.deeds[lane]))
+		steps := 0
+		if !porcupine.CheckOperations(laneLives(&steps), h.deeds[lane]) {
+			t.Errorf("%s cannot have lived like this, or was not judged in %d steps:%s", lane, steps, stuckAt(h.deeds[lane]))
 		}
 	}
 	t.Log(h.seen, h.losses.Load(), "replies were lost")
