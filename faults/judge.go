@@ -45,6 +45,7 @@ type rules struct {
 	rows      int           // of each outbox, whose numbers are each one message
 	imports   int           // which those outboxes are; 0: none is
 	instants  []string      // of schedules, which are each one message
+	lanes     bool          // messages have lanes
 }
 
 // A verdict is what became of the messages.
@@ -53,6 +54,9 @@ type verdict struct {
 
 	gap     time.Duration // the longest without the start of a handler, while messages were sent
 	garbage int           // of those handled: given up for a reason of their own
+
+	turns  []int // first starts in lanes that were judged, between failovers
+	beside int   // messages of a lane that had a turn at a time, at most
 
 	superseded int // of those handled: ended because a later send took their key while they were handed out
 
@@ -113,6 +117,7 @@ func judge(ev evidence) *verdict {
 		v.weigh(&ev, s)
 	}
 	v.weighSuperseded(&ev)
+	v.weighLanes(&ev, stories)
 	v.weighState(&ev, stories)
 	v.weighProgress(&ev, entries)
 	return v

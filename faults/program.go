@@ -88,6 +88,7 @@ type load struct {
 	Pool      []int // the weights of the queues that consumers handle with a pool; nil: there is one queue
 	Rows      int   // of each outbox, which producers relay; 0: they send messages of their own
 	Imports   int   // which those outboxes are; 0: none is
+	Lanes     int   // that messages have; 0: they have none
 }
 
 var usual = load{
@@ -263,6 +264,9 @@ func sendStep(ctx context.Context, q *delayqueue.DelayQueue, book ledger, o orde
 		if i == 0 {
 			batch[i].Options = append(batch[i].Options, delayqueue.WithKey(payload), delayqueue.WithHeader("from", o.Name))
 		}
+	}
+	if o.Load.Lanes > 0 {
+		inLane(o.Load, first, batch)
 	}
 	begun := time.Now()
 	note := func(payload string, info *delayqueue.MessageInfo, err error) {

@@ -30,8 +30,8 @@ func counts(s *check.State) string {
 	for _, e := range s.Retry {
 		worst = max(worst, s.Fail[e.ID].Losses)
 	}
-	return fmt.Sprintf("pending %d, ready %d, unack %d, retry %d with up to %d losses, garbage %d",
-		len(s.Pending), len(s.Ready), len(s.Unack), len(s.Retry), worst, len(s.Garbage))
+	return fmt.Sprintf("pending %d, ready %d, unack %d, retry %d with up to %d losses, waiting %d, garbage %d",
+		len(s.Pending), len(s.Ready), len(s.Unack), len(s.Retry), worst, len(s.Waiting), len(s.Garbage))
 }
 
 // readAll reads all queues, nil if that is not possible now.

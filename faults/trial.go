@@ -141,7 +141,7 @@ func (t *trial) run() *verdict {
 		states = t.readAll()
 		left := 0
 		for _, s := range states {
-			left += len(s.Pending) + len(s.Ready) + len(s.Unack) + len(s.Retry)
+			left += len(s.Pending) + len(s.Ready) + len(s.Unack) + len(s.Retry) + len(s.Waiting)
 		}
 		return states != nil && left == t.aside
 	})

@@ -62,6 +62,11 @@ func TestScriptLane(t *testing.T) {
 			r.handsOutInOrder("c", ackL)
 			r.expect("pending a@1h0m0s waiting b@2h0m0s turns l=a wake 1h0m0s")
 		}, "pending a@1h0m0s waiting b@2h0m0s turns l=a wake 1h0m0s"},
+		"of two at one instant, the second yields its turn": {func(r *rig) {
+			two := func(name string, d time.Duration) *SendMessage { return inLane("l", 2, name, d) }
+			r.put(two("a", time.Hour), two("b", time.Hour))
+			r.put(two("c", time.Second))
+		}, "pending c@1s a@1h0m0s waiting b@1h0m0s turns l=a l=c wake 1s"},
 		"a failure keeps the lane": {func(r *rig) {
 			r.put(inL("a", 0), inL("b", 0))
 			r.take("a")

@@ -51,15 +51,15 @@ local function lanes()
     if (split(tag)) == 1 then redis.call('ZREM', KEYS.pending, tag) else redis.call('ZREM', KEYS.retry, tag) end
   end
 
-  -- yields(turns, due) is the last of those turns whose messages were not handed out since they got them, by the instants at which they are due,
-  -- and that instant, if it is after due.
+  -- yields(turns, due) is the last of those turns whose messages were not handed out since they got them, by the instants at which they are due
+  -- and then by their tags, and that instant, if it is after due.
   local function yields(turns, due)
     local last, at, tags = nil, due, {}
     for i = 1, #turns do tags[i] = turns[i].tag end
     local firsts, others = redis.call('ZMSCORE', KEYS.pending, unpack(tags)), redis.call('ZMSCORE', KEYS.retry, unpack(tags))
     for i = 1, #turns do
       local score = scored(firsts[i] or others[i])
-      if score and score > at then last, at = i, score end
+      if score and score > due and score >= at then last, at = i, score end
     end
     return last, at
   end
