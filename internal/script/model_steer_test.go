@@ -98,6 +98,10 @@ func (m *model) steer(do SteerRequest) any {
 			out[i] = m.release(listed.Tag)
 			continue
 		}
+		if do.What == SteerLast || do.What == SteerGarbage {
+			out[i] = m.skip(listed.Tag, do.What, listed.Score)
+			continue
+		}
 		id, _ := message.SplitTag(listed.Tag)
 		r := m.record(id)
 		tag, place, score := m.found(id, do.Only)
