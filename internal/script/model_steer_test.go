@@ -135,7 +135,7 @@ func (m *model) steer(do SteerRequest) any {
 			}
 		}
 		nth++
-		if next = min(next, message.Forever); !deletes && next <= m.now && due {
+		if next = min(next, message.Forever); !deletes && next <= m.now && (due || place == "waiting" && score <= m.now) {
 			out[i].Stays = true
 			continue
 		}
