@@ -51,8 +51,8 @@ type Entry struct {
 	// Payload is the message's.
 	Payload string
 
-	// Options are the message's: retries, TTL, timeout, retention, headers, and the key for which the ack of each message counts
-	// (WithCounts). Not a key, a sequence, a delay, a schedule or a deadline, which belong to one message. Not a countdown, because the
+	// Options are the message's: retries, TTL, timeout, retention, headers, the lane (WithLane), and the key for which the ack of each
+	// message counts (WithCounts). Not a key, a sequence, a delay, a schedule or a deadline, which belong to one message. Not a countdown, because the
 	// message is due when it is sent: its handler may send the message that waits, or name it with Then. Without WithRetryCount, it is the
 	// default of the queue of the replica that sends it.
 	Options []delayqueue.MsgOption
@@ -107,6 +107,7 @@ func entryOptions(opts []delayqueue.MsgOption) (delayqueue.Description, error) {
 	d := delayqueue.Describe(opts...)
 	one := d
 	one.Retries, one.TTL, one.Timeout, one.Retention, one.Headers, one.Counts, one.Err = nil, 0, nil, 0, nil, "", nil
+	one.Lane, one.LaneWidth = "", 0
 	switch {
 	case d.Err != nil:
 		return d, d.Err
@@ -176,6 +177,9 @@ func (e *Entry) plan() (p plan, err error) {
 	}
 	if !utf8.ValidString(p.Options.Counts) {
 		return p, badEntry(e.Name, "WithCounts(%q) is no UTF-8", p.Options.Counts)
+	}
+	if !utf8.ValidString(p.Options.Lane) {
+		return p, badEntry(e.Name, "WithLane(%q) is no UTF-8", p.Options.Lane)
 	}
 	for name, value := range p.Options.Headers { // an entry is stored as JSON, which would change it without a word
 		if !utf8.ValidString(name) || !utf8.ValidString(value) {

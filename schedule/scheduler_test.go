@@ -45,6 +45,7 @@ func TestBadEntries(t *testing.T) {
 			Options: []delayqueue.MsgOption{delayqueue.WithCounts("schedule/e")}},
 		`WithCounts("schedule@1.2/e"): this is a key`: {Name: "e", Every: time.Second,
 			Options: []delayqueue.MsgOption{delayqueue.WithCounts("schedule@1.2/e")}},
+		`WithLane("\xff") is no UTF-8`:   {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithLane("\xff")}},
 		`WithCounts("\xff") is no UTF-8`: {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{delayqueue.WithCounts("\xff")}},
 		"option 1 is nil":                {Name: "e", Every: time.Second, Options: []delayqueue.MsgOption{nil}},
 		`the header "schedule" is this package's`: {Name: "e", Every: time.Second,
@@ -153,6 +154,22 @@ func TestCounts(t *testing.T) {
 	f.until("the message that waits comes", func() bool { return slices.Contains(got.payloads(), "waits") })
 	if n := slices.Index(got.payloads(), "waits"); n < 3 {
 		t.Errorf("it came after %d messages", n)
+	}
+}
+
+// TestLane: each message of an entry has its lane, also after the entry was read and set again.
+func TestLane(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour, Options: []delayqueue.MsgOption{delayqueue.WithLane("l", 3)}}))
+	all, err := f.s.List(f.ctx())
+	f.must(err)
+	f.must(f.s.Set(f.ctx(), all[0].Entry))
+	_, err = f.s.RunNow(f.ctx(), "e")
+	f.must(err)
+	lane, err := f.mon.Lane(f.ctx(), "l")
+	if err != nil || lane.Turns != 1 || lane.Width != 3 {
+		t.Errorf("%+v, %v", lane, err)
 	}
 }
 

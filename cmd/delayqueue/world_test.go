@@ -117,6 +117,7 @@ var scenarios = map[string]func(w *world){
 	"countdown that is steered":                 tellCountdownSteered,
 	"doctor of countdowns":                      tellDoctorCountdown,
 	"sequences":                                 tellSequences,
+	"lanes":                                     tellLanes,
 	"pages of sequences":                        tellSequencePages,
 	"send under conditions":                     tellConditions,
 	"send":                                      tellSend,
