@@ -156,7 +156,7 @@ func (m *model) steer(do SteerRequest) any {
 		}
 		if place == "garbage" {
 			delete(m.garbage, id)
-			m.note(id, message.FailRecord{Delivery: r.Delivery, When: m.now, Errors: r.Errors})
+			m.note(id, message.FailRecord{Delivery: max(r.Delivery, 2), When: m.now, Errors: r.Errors}) // 1: it was skipped before its first
 			m.layDown(id, next)
 			if e.Key != "" {
 				m.key[e.Key] = id
