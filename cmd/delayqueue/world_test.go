@@ -118,6 +118,7 @@ var scenarios = map[string]func(w *world){
 	"doctor of countdowns":                      tellDoctorCountdown,
 	"sequences":                                 tellSequences,
 	"lanes":                                     tellLanes,
+	"doctor of a lane":                          tellDoctorLane,
 	"pages of sequences":                        tellSequencePages,
 	"send under conditions":                     tellConditions,
 	"send":                                      tellSend,
