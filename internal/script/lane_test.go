@@ -56,6 +56,10 @@ func TestScriptLane(t *testing.T) {
 			r.handsOutInOrder("c", ackL)
 			r.expect("pending a@1h0m0s waiting b@2h0m0s places l=a wake 1h0m0s")
 		}, "pending a@1h0m0s waiting b@2h0m0s places l=a wake 1h0m0s"},
+		"of two that are due at one instant the later yields": {func(r *rig) {
+			r.put(inLane("l", 2, "a", time.Hour), inLane("l", 2, "b", time.Hour))
+			r.put(inLane("l", 2, "c", time.Minute))
+		}, "pending c@1m0s a@1h0m0s waiting b@1h0m0s places l=a l=c wake 1m0s"},
 		"a failure keeps the lane": {func(r *rig) {
 			r.put(inL("a", 0), inL("b", 0))
 			r.take("a")

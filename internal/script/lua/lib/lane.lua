@@ -61,7 +61,7 @@ local function lanes()
     local firsts, others = redis.call('ZMSCORE', KEYS.pending, unpack(tags)), redis.call('ZMSCORE', KEYS.retry, unpack(tags))
     for i = 1, #turns do
       local score = scored(firsts[i] or others[i])
-      if score and score > at then last, at = i, score end
+      if score and score > due and score >= at then last, at = i, score end
     end
     return last, at
   end
