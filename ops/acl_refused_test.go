@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"os"
@@ -48,8 +49,12 @@ var userActs = map[string]func(ctx context.Context, as, admin redis.UniversalCli
 	}),
 	"look at a message": onMessage(func(ctx context.Context, m *Queue, id string) error { return queuetest.Failure(m.Get(ctx, id)) }),
 	"await":             onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Await(ctx, "nobody")) }),
-	"see consumers":     onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Consumers(ctx)) }),
-	"read the journal":  onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Journal(ctx, 5, "")) }),
+	"see lanes": func(ctx context.Context, as, admin redis.UniversalClient) error {
+		_, err := delayqueue.NewPublisher("orders", admin).Send(ctx, "x", delayqueue.WithDelay(time.Hour), delayqueue.WithLane("l"))
+		return errors.Join(err, queuetest.Failure(Of(delayqueue.NewMonitor("orders", as)).Lanes(ctx, 0, "")))
+	},
+	"see consumers":    onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Consumers(ctx)) }),
+	"read the journal": onQueue(func(ctx context.Context, m *Queue) error { return queuetest.Failure(m.Journal(ctx, 5, "")) }),
 	"write the journal": func(ctx context.Context, as, _ redis.UniversalClient) error {
 		return queuetest.Failure(script.NewStore(as, "dq", "orders").Note(ctx, &script.JournalNote{Word: script.JournalDone, Token: "0123456789abcdef", Text: "{}"}, 0))
 	},

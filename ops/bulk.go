@@ -18,7 +18,8 @@ import (
 // A call for many changes the messages that were in these states when it began, each of them once. It works in steps that hold the
 // server for milliseconds, with pauses as long as the steps took. It passes over messages that come into these states later:
 // those that fail or die again, and those that are sent meanwhile. The time of a send is in the id, by the clock of the sender.
-// Exception: in StateUnack without Before, messages that are handed out after the call began are changed, too.
+// Exceptions: in StateUnack without Before, messages that are handed out after the call began are changed, too. If the call takes a
+// message with a turn out of its lane (WithLane), or makes it due later, the next of the lane comes into its state and may be changed, too.
 //
 // A dry run counts first. The same call with Before set to its BulkResult.At, and Most to its Done, changes what was counted
 // and nothing that came later. If nothing was counted, there is nothing to call for: Most 0 is any number.
@@ -88,7 +89,8 @@ type BulkResult struct {
 // Like all calls for many, it returns a result beside an error: how far it had come, perhaps without the step that was cut off. It returns
 // ErrUnknownLayout if a newer version of this library writes the queue, and ErrBulkStopped after StopBulk.
 func (m *Queue) BulkDelete(ctx context.Context, b Bulk) (*BulkResult, error) {
-	return m.bulk(ctx, task{What: script.SteerDelete}, b, delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateUnack, delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone)
+	return m.bulk(ctx, task{What: script.SteerDelete}, b, delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateUnack,
+		delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone)
 }
 
 // BulkRequeue brings messages back from garbage, due now, with all their retries; see Requeue. A message whose key
@@ -99,7 +101,7 @@ func (m *Queue) BulkRequeue(ctx context.Context, b Bulk) (*BulkResult, error) {
 
 // BulkRunNow makes messages due now that would be due later.
 func (m *Queue) BulkRunNow(ctx context.Context, b Bulk) (*BulkResult, error) {
-	return m.bulk(ctx, task{What: script.SteerAt}, b, delayqueue.StatePending, delayqueue.StateRetry)
+	return m.bulk(ctx, task{What: script.SteerAt}, b, delayqueue.StatePending, delayqueue.StateWaiting, delayqueue.StateRetry)
 }
 
 // BulkReschedule makes messages due at t; see Reschedule.
@@ -108,10 +110,11 @@ func (m *Queue) BulkReschedule(ctx context.Context, b Bulk, t time.Time) (*BulkR
 	if err != nil {
 		return &BulkResult{}, m.failed(err, "reschedule")
 	}
-	return m.bulk(ctx, task{What: script.SteerAt, Us: w.Us}, b, delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry)
+	return m.bulk(ctx, task{What: script.SteerAt, Us: w.Us}, b, delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry)
 }
 
-// BulkRescheduleBy makes messages due later by d, or earlier if d is negative; see RescheduleBy.
+// BulkRescheduleBy makes messages due later by d, or earlier if d is negative; see RescheduleBy. It passes over StateWaiting, because
+// a message that gets its turn meanwhile would be shifted twice.
 func (m *Queue) BulkRescheduleBy(ctx context.Context, b Bulk, d time.Duration) (*BulkResult, error) {
 	if err := message.ValidDelay("shift", d); err != nil {
 		return &BulkResult{}, m.failed(err, "reschedule")

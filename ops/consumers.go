@@ -37,15 +37,7 @@ type Handling struct {
 // Consumers returns the consumers that are alive, the oldest first. A consumer that was killed counts as alive until its lease has run out,
 // and for 3 s at least.
 func (m *Queue) Consumers(ctx context.Context) ([]Consumer, error) {
-	alive, err := link.Read(ctx, func(ctx context.Context) (alive []Consumer, err error) {
-		for c, err := range consumers(ctx, m.store) {
-			if err != nil {
-				return nil, err
-			}
-			alive = append(alive, c)
-		}
-		return alive, nil
-	})
+	alive, err := m.alive(ctx)
 	if err == nil && len(alive) == 0 {
 		err = m.there(ctx)
 	}
@@ -54,6 +46,19 @@ func (m *Queue) Consumers(ctx context.Context) ([]Consumer, error) {
 	}
 	slices.SortFunc(alive, func(a, b Consumer) int { return cmp.Or(a.Since.Compare(b.Since), strings.Compare(a.ID, b.ID)) })
 	return alive, nil
+}
+
+// alive returns the consumers that are alive, in no order.
+func (m *Queue) alive(ctx context.Context) ([]Consumer, error) {
+	return link.Read(ctx, func(ctx context.Context) (alive []Consumer, err error) {
+		for c, err := range consumers(ctx, m.store) {
+			if err != nil {
+				return nil, err
+			}
+			alive = append(alive, c)
+		}
+		return alive, nil
+	})
 }
 
 // consumers lists the consumers that are alive. It ends after the first error.

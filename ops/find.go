@@ -17,7 +17,7 @@ import (
 
 // A Find says where Queue.Find looks, and how much it does in one call. The zero Find looks everywhere.
 type Find struct {
-	States    []delayqueue.State // none: garbage, retry, unack, ready, pending and done, in this order
+	States    []delayqueue.State // none: garbage, retry, unack, ready, waiting, pending and done, in this order
 	Messages  int                // how many messages one call looks at, at most 100,000; 0: 10,000
 	Bytes     int                // about how much of them one call reads; 0: 16 MB
 	Limit     int                // how many messages one call finds, at most 500; 0: 100
@@ -66,7 +66,8 @@ func (m *Queue) find(ctx context.Context, text string, f Find, cursor string) (*
 		return found, fmt.Errorf("%w: find what?", delayqueue.ErrBadOption)
 	}
 	if len(f.States) == 0 {
-		f.States = []delayqueue.State{delayqueue.StateGarbage, delayqueue.StateRetry, delayqueue.StateUnack, delayqueue.StateReady, delayqueue.StatePending, delayqueue.StateDone}
+		f.States = []delayqueue.State{delayqueue.StateGarbage, delayqueue.StateRetry, delayqueue.StateUnack, delayqueue.StateReady, delayqueue.StateWaiting,
+			delayqueue.StatePending, delayqueue.StateDone}
 	}
 	var places []place
 	for _, state := range f.States {

@@ -14,7 +14,7 @@ import (
 // A Due is how many messages come due in a span of time.
 type Due struct {
 	Start   time.Time // of the span, which lasts Forecast.Step
-	Pending int64     // messages that come due for the first time
+	Pending int64     // messages that come due for the first time, or wait for others of their lanes (WithLane)
 	Retry   int64     // messages that come due again
 }
 

@@ -41,6 +41,7 @@ const (
 	ActUnthrottle   Act = "lift throttle"
 	ActDropSequence Act = "drop sequence"
 	ActPassSequence Act = "pass sequence"
+	ActSkip         Act = "skip" // SkipToEnd, SkipToGarbage
 
 	// Acts on entries of schedules (the module schedule/). The target is the name of the entry.
 	ActSetSchedule    Act = "set schedule"

@@ -29,6 +29,8 @@ func actOf(what string, us int64) Act {
 		return ActDelete
 	case what == script.SteerRelease:
 		return ActReleaseKey
+	case what == script.SteerLast || what == script.SteerGarbage:
+		return ActSkip
 	default:
 		return ActReschedule
 	}
@@ -41,6 +43,10 @@ func steerDetail(what string, us int64) string {
 		return fmt.Sprintf("by %v", message.Microseconds(us))
 	case what == script.SteerAt && us != 0:
 		return "due " + instantText(message.InstantTime(us))
+	case what == script.SteerLast:
+		return "to the end of its lane"
+	case what == script.SteerGarbage:
+		return "to garbage"
 	default:
 		return ""
 	}

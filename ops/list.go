@@ -255,7 +255,7 @@ func (m *Queue) places(state delayqueue.State, f Filter) ([]place, error) {
 	switch state {
 	case delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateDone:
 		return []place{{in: state, state: state, from: from, to: to, part: "later"}}, nil
-	case delayqueue.StateUnack, delayqueue.StateGarbage:
+	case delayqueue.StateUnack, delayqueue.StateGarbage, delayqueue.StateWaiting:
 		return []place{{in: state, state: state, from: from, to: to}}, nil
 	case delayqueue.StateReady:
 		return []place{

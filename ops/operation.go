@@ -198,6 +198,8 @@ func (o *operation) isNew(m *MessageStatus, p place, now int64) bool {
 		return failed
 	case delayqueue.StatePending:
 		return sent
+	case delayqueue.StateWaiting:
+		return failed || sent
 	case delayqueue.StateUnack:
 		return o.Begun < o.Now && (failed || sent)
 	default:
@@ -254,6 +256,9 @@ func (o *operation) places() (all []place) {
 	}
 	if in(delayqueue.StatePending) || in(delayqueue.StateReady) {
 		waiting(delayqueue.StatePending)
+	}
+	if in(delayqueue.StateWaiting) { // behind the states of those that have turns, because a change may end a turn, or begin one
+		all = o.parts(all, place{in: delayqueue.StateWaiting, state: delayqueue.StateWaiting}, from, to)
 	}
 	return all
 }

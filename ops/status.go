@@ -22,11 +22,12 @@ type MessageStatus struct {
 	delayqueue.Message // Delivery and Failures are those of the next delivery, or of the current one
 	State              delayqueue.State
 
-	// At is the due instant (pending), the due instant of the next delivery (retry), the end of the lease (unack), the time of death
+	// At is the due instant (pending, waiting), the due instant of the next delivery (retry), the end of the lease (unack), the time of death
 	// (garbage), or the instant until which the message is kept (done). In StateReady, List has the instant since when it is ready, and
 	// Get has zero. Of an unacked message Get has zero, too, if there are more than 5,000 leases.
 	At time.Time
 
+	LaneWidth  int           // how many messages of Lane are handled at a time at most (WithLane); 0: the message has no lane
 	TTL        time.Duration // how long after Due the first delivery may begin (WithMsgTTL); 0: for ever
 	Deadline   time.Time     // the instant from which on there is no delivery (WithDeadline); zero: none
 	Retention  time.Duration // how long the message is kept after its ack (WithRetention); 0: it is deleted
@@ -131,7 +132,7 @@ func statusOf(id string, state delayqueue.State, at int64, text, record string) 
 	msg := delayqueue.Message(e.Delivered(id, r.Delivery, r.Failures))
 	msg.Parts = nil
 	return &MessageStatus{
-		PartCount: e.Group.Count, PartBytes: parts, Countdown: e.Countdown, Counts: e.Counts,
+		PartCount: e.Group.Count, PartBytes: parts, Countdown: e.Countdown, Counts: e.Counts, LaneWidth: e.Lane.Width,
 		Message: msg, State: state, At: message.InstantTime(at),
 		TTL: e.TTL, Deadline: message.InstantTime(e.Deadline), Timeout: e.Timeout, Retention: e.Retention,
 		Losses: r.Losses, LastError: message.LastError(r.Errors), LastErrors: kept, EndedAt: message.InstantTime(r.When), Broken: err,

@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/go-delayqueue/delayqueue"
@@ -74,7 +75,7 @@ func (m *Queue) ReleaseKey(ctx context.Context, key string) error {
 
 // verbs are the changes that steer makes, in words.
 var verbs = map[string]string{script.SteerAt: "reschedule", script.SteerBy: "reschedule", script.SteerRequeue: "requeue",
-	script.SteerDelete: "delete", script.SteerCancel: "delete", script.SteerRelease: "release the key"}
+	script.SteerDelete: "delete", script.SteerCancel: "delete", script.SteerRelease: "release the key", script.SteerLast: "skip", script.SteerGarbage: "skip"}
 
 func (m *Queue) steerID(ctx context.Context, what string, us int64, id string) error {
 	return m.steerOne(ctx, script.SteerRequest{What: what, Us: us, Targets: []script.Spot{{Tag: id}}})
@@ -98,7 +99,9 @@ func (s *Queue) steerOne(ctx context.Context, do script.SteerRequest) error {
 		if do.Only == "key" {
 			no.ID, no.Key = "", name
 		}
-		return s.failed(no, "%s", verbs[do.What])
+		return s.failed(skipRefused(do.What, no), "%s", verbs[do.What])
+	case one.Stays && do.What == script.SteerLast:
+		return s.failed(fmt.Errorf("%w: no message of its lane that is due waits behind %s", delayqueue.ErrWrongState, name), "%s", verbs[do.What])
 	}
 	if do.What == script.SteerRelease {
 		// Releasing a key concerns no message, so there is no event.
@@ -113,7 +116,8 @@ func (s *Queue) steerOne(ctx context.Context, do script.SteerRequest) error {
 
 // acts are the events of the changes that steer makes.
 var acts = map[string]delayqueue.EventCode{script.SteerAt: delayqueue.RescheduledEvent, script.SteerBy: delayqueue.RescheduledEvent, script.SteerRequeue: delayqueue.RequeuedEvent,
-	script.SteerDelete: delayqueue.DeletedEvent, script.SteerCancel: delayqueue.DeletedEvent}
+	script.SteerDelete: delayqueue.DeletedEvent, script.SteerCancel: delayqueue.DeletedEvent, script.SteerLast: delayqueue.RescheduledEvent,
+	script.SteerGarbage: delayqueue.FinalFailedEvent}
 
 // Intercept is Monitor.Intercept with an entry in the journal.
 func (m *Queue) Intercept(ctx context.Context, id string) (*delayqueue.InterceptResult, error) {

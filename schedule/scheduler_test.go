@@ -157,6 +157,22 @@ func TestCounts(t *testing.T) {
 	}
 }
 
+// TestLane: each message of an entry has its lane, also after the entry was read and set again.
+func TestLane(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.must(f.s.Set(f.ctx(), Entry{Name: "e", Every: time.Hour, Options: []delayqueue.MsgOption{delayqueue.WithLane("l", 3)}}))
+	all, err := f.s.List(f.ctx())
+	f.must(err)
+	f.must(f.s.Set(f.ctx(), all[0].Entry))
+	_, err = f.s.RunNow(f.ctx(), "e")
+	f.must(err)
+	lane, err := f.mon.Lane(f.ctx(), "l")
+	if err != nil || lane.Turns != 1 || lane.Width != 3 {
+		t.Errorf("%+v, %v", lane, err)
+	}
+}
+
 // TestRunNow: a message of the entry beside its instants, paused or not.
 func TestRunNow(t *testing.T) {
 	t.Parallel()

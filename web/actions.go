@@ -26,6 +26,7 @@ type verb struct {
 	States     []delayqueue.State // of what it can be done to
 	Destroys   bool               // the queue's name must be typed
 	NeedsDelay bool               // the form asks by how much
+	Turn       bool               // only to a message that has a turn in its lane
 
 	one  func(m *ops.Queue, ctx context.Context, id string, by time.Duration) error
 	many func(m *ops.Queue, ctx context.Context, b ops.Bulk, by time.Duration) (*ops.BulkResult, error)
@@ -46,7 +47,7 @@ func many(do func(*ops.Queue, context.Context, ops.Bulk) (*ops.BulkResult, error
 var verbs = []verb{
 	{
 		Name: "run", Title: "Run now", Did: "%s made due now", Action: RunNow, Act: ops.ActRunNow,
-		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry},
+		States: []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateWaiting},
 		one:    one((*ops.Queue).RunNow),
 		many:   many((*ops.Queue).BulkRunNow),
 	}, {
@@ -66,12 +67,22 @@ var verbs = []verb{
 	}, {
 		Name: "delete", Title: "Delete", Did: "%s deleted", Action: Delete, Destroys: true, Act: ops.ActDelete,
 		States: []delayqueue.State{
-			delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage, delayqueue.StateDone,
+			delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry, delayqueue.StateGarbage,
+			delayqueue.StateDone,
 		},
 		one:  one((*ops.Queue).Delete),
 		many: many((*ops.Queue).BulkDelete),
+	}, {
+		Name: "skip", Title: "Put at the end of its lane", Did: "%s put behind its lane", Action: Skip, Act: ops.ActSkip, Turn: true,
+		States: turnStates, one: one((*ops.Queue).SkipToEnd),
+	}, {
+		Name: "giveup", Title: "Give up, and let its lane go on", Did: "%s given up", Action: Skip, Act: ops.ActSkip, Turn: true,
+		States: turnStates, one: one((*ops.Queue).SkipToGarbage),
 	},
 }
+
+// turnStates are those in which a message has a turn and no handler.
+var turnStates = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry}
 
 func cancelOne(m *ops.Queue, ctx context.Context, id string) error {
 	got, err := m.Cancel(ctx, id)
@@ -93,7 +104,17 @@ func verbNamed(name string) *verb {
 // verbsFor are those that the request may use, in that state or, with StateGone, in any.
 func (r *request) verbsFor(s delayqueue.State) (all []verb) {
 	for _, v := range verbs {
-		if (s == delayqueue.StateGone || slices.Contains(v.States, s)) && r.May(v.Action) {
+		if !v.Turn && (s == delayqueue.StateGone || slices.Contains(v.States, s)) && r.May(v.Action) {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// turnVerbs are those for a message of a lane in that state.
+func (r *request) turnVerbs(s delayqueue.State) (all []verb) {
+	for _, v := range verbs {
+		if v.Turn && slices.Contains(v.States, s) && r.May(v.Action) {
 			all = append(all, v)
 		}
 	}

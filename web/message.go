@@ -65,7 +65,10 @@ func (h *Handler) message(ctx context.Context, r *request) (any, error) {
 	v.Headers = v.Headers[:len(v.Headers)-v.Others]
 	v.Shown = min(len(msg.Result), payloadShown)
 	v.Returns = visible(msg.Result[:v.Shown])
-	v.Verbs, v.Large = r.verbsFor(msg.State), errors.Is(msg.Broken, ops.ErrNotRead)
+	if v.Verbs = r.verbsFor(msg.State); msg.Lane != "" {
+		v.Verbs = append(v.Verbs, r.turnVerbs(msg.State)...)
+	}
+	v.Large = errors.Is(msg.Broken, ops.ErrNotRead)
 	return v, nil
 }
 
@@ -143,6 +146,8 @@ func (l *language) momentsOf(m *ops.MessageStatus, now time.Time) []moment {
 	switch m.State {
 	case delayqueue.StateRetry:
 		add(m.At, l.say("Next delivery"), "")
+	case delayqueue.StateWaiting:
+		add(m.At, l.say("Due, and then behind those of its lane that are due before it"), "")
 	case delayqueue.StateUnack:
 		add(m.At, l.say("Its lease ends, if it is not renewed"), "")
 	case delayqueue.StateGarbage:
@@ -170,9 +175,13 @@ type place struct {
 }
 
 // Places are all. The template has the arrows.
-func (*messageView) Places() []place {
-	return []place{
+func (m *messageView) Places() []place {
+	all := []place{
 		{delayqueue.StatePending, 1, 10, 98}, {delayqueue.StateReady, 130, 10, 98}, {delayqueue.StateUnack, 256, 10, 103},
 		{delayqueue.StateGarbage, 1, 75, 98}, {delayqueue.StateRetry, 130, 75, 98}, {delayqueue.StateDone, 295, 75, 64},
 	}
+	if m.Lane != "" {
+		all = append(all, place{delayqueue.StateWaiting, 1, -55, 98})
+	}
+	return all
 }

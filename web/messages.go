@@ -27,7 +27,7 @@ var errLong = &httpError{http.StatusBadRequest, "This text is too long for an ad
 
 // states are those in which messages are listed, in the order of the tabs.
 var states = []delayqueue.State{
-	delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateUnack, delayqueue.StateRetry,
+	delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateUnack, delayqueue.StateRetry,
 	delayqueue.StateGarbage, delayqueue.StateDone,
 }
 
@@ -176,7 +176,7 @@ func (h *Handler) messages(ctx context.Context, r *request) (any, error) {
 
 // mostOf is the state that is shown if none is asked for: the first with messages.
 func mostOf(c delayqueue.Counts) delayqueue.State {
-	for _, s := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry, delayqueue.StateGarbage} {
+	for _, s := range []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateWaiting, delayqueue.StateRetry, delayqueue.StateGarbage} {
 		if totalOf(c, s) > 0 {
 			return s
 		}
@@ -184,9 +184,12 @@ func mostOf(c delayqueue.Counts) delayqueue.State {
 	return delayqueue.StatePending
 }
 
-// tabs are all states; the page shows one of them, or none.
+// tabs are all states, but for the one of lanes if no message is in it; the page shows one of them, or none.
 func (r *request) tabs(here delayqueue.State, c delayqueue.Counts) (all []tab) {
 	for _, state := range states {
+		if state == delayqueue.StateWaiting && state != here && c.Waiting == 0 {
+			continue
+		}
 		link := linkOf("messages", nil, "q", r.Queue, "state", state)
 		all = append(all, tab{state, r.lang.state(state), link, totalOf(c, state), state == here})
 	}
@@ -282,7 +285,7 @@ func (r *request) row(m *ops.MessageStatus) messageRow {
 func totalOf(c delayqueue.Counts, s delayqueue.State) int64 {
 	return map[delayqueue.State]int64{
 		delayqueue.StatePending: c.Pending, delayqueue.StateReady: c.Ready, delayqueue.StateUnack: c.Unack,
-		delayqueue.StateRetry: c.Retry, delayqueue.StateGarbage: c.Garbage, delayqueue.StateDone: c.Done,
+		delayqueue.StateRetry: c.Retry, delayqueue.StateGarbage: c.Garbage, delayqueue.StateDone: c.Done, delayqueue.StateWaiting: c.Waiting,
 	}[s]
 }
 

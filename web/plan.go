@@ -62,7 +62,7 @@ func (r *request) planned() (*planning, error) {
 		return nil, err
 	}
 	p := &planning{verb: verbNamed(r.Arg("do")), selection: s, Chosen: r.lang.selected(s), Rates: rates}
-	if p.verb == nil || !slices.Contains(p.States, s.State) || s.Text != "" {
+	if p.verb == nil || p.Turn || !slices.Contains(p.States, s.State) || s.Text != "" {
 		return nil, errWhat
 	}
 	r.Actor, err = r.may(p.Action, r.Queue)

@@ -34,6 +34,7 @@ func (h *Handler) allRoutes() []route {
 			live: []string{"standing", "numbers", "future", "garbage", "past"}},
 		{name: "messages", title: "Messages", queue: true, file: "messages", load: h.messages},
 		{name: "message", title: "Message", queue: true, file: "message", load: h.message},
+		{name: "lanes", title: "Lanes", queue: true, file: "lanes", load: h.lanes},
 		{name: "consumers", title: "Consumers", queue: true, file: "consumers", load: h.consumers, live: []string{"alive"}},
 		{name: "schedules", title: "Schedules", queue: true, file: "schedules", load: h.schedules},
 		{name: "limits", title: "Limits", queue: true, file: "limits", load: h.limits, act: SetLimits, post: h.postLimits},

@@ -38,6 +38,7 @@ const (
 	Cancel     Action = "cancel"
 	Delete     Action = "delete"
 	SetLimits  Action = "set limits" // and lift a throttle
+	Skip       Action = "skip"       // end the turn of a message in its lane, for the next one
 )
 
 // Config is how a Handler works. The zero value is a page of all queues under the prefix dq that changes nothing.

@@ -30,6 +30,9 @@ type bulkCall = func(context.Context, ops.Bulk) (*ops.BulkResult, error)
 
 var live = []delayqueue.State{delayqueue.StatePending, delayqueue.StateReady, delayqueue.StateRetry}
 
+// laned are those of them that wait for others of their lanes, too.
+var laned = append(live[:3:3], delayqueue.StateWaiting)
+
 // bulkFlags are those of commands that have --all, besides what it selects by.
 type bulkFlags struct {
 	states []string
@@ -160,7 +163,7 @@ func sizeOf(n delayqueue.Counts, states []delayqueue.State) (total int64) {
 	for _, state := range states {
 		total += map[delayqueue.State]int64{
 			delayqueue.StatePending: n.Pending, delayqueue.StateReady: n.Ready, delayqueue.StateUnack: n.Unack,
-			delayqueue.StateRetry: n.Retry, delayqueue.StateGarbage: n.Garbage, delayqueue.StateDone: n.Done,
+			delayqueue.StateRetry: n.Retry, delayqueue.StateGarbage: n.Garbage, delayqueue.StateDone: n.Done, delayqueue.StateWaiting: n.Waiting,
 		}[state]
 	}
 	return total

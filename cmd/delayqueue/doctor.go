@@ -209,6 +209,7 @@ const (
 	deadLease  check.Kind = "lease long over"
 	unwell     check.Kind = "server in trouble"
 	throttled  check.Kind = "throttled for long"
+	longLane   check.Kind = "waits long for its lane"
 
 	schedulesNotRun check.Kind = "nobody runs the schedules"
 	scheduleStuck   check.Kind = "schedule is not sent"
@@ -229,6 +230,8 @@ func (a *app) standstill(ctx context.Context, q check.Queue, s *check.State, l *
 			add(noConsumer, "queue", q.Name, "%s", a.words(v.Text))
 		case v.Code == health.Throttled && v.Level == health.Warning:
 			add(throttled, "queue", q.Name, "%s", a.words(v.Text))
+		case v.Code == health.Lane && v.Level == health.Warning:
+			add(longLane, "queue", q.Name, "%s", a.words(v.Text))
 		}
 		last := ""
 		for _, e := range s.Unack { // those of one lease stand together

@@ -269,6 +269,28 @@ func tellDoctorStandstill(w *world) {
 	w.sound("orders")
 }
 
+// tellDoctorLane: a message that has waited for hours for others of its lane is a finding, with the name of the lane.
+func tellDoctorLane(w *world) {
+	started, release := make(chan struct{}), make(chan struct{})
+	w.consume("orders", func(context.Context, *delayqueue.Message) error {
+		close(started)
+		<-release
+		return nil
+	}, func(q *delayqueue.DelayQueue) { q.WithLease(time.Minute) })
+	w.Cleanup(func() { close(release) })
+	w.send("orders", "a", delayqueue.WithLane("customer-42"))
+	<-started
+	id := w.send("orders", "b", delayqueue.WithLane("customer-42"))
+	w.heardOf("orders")
+	w.contains(w.must("stats", "orders"), "fine")
+	w.do("ZADD", "waiting", time.Now().Add(-2*time.Hour).UnixMicro(), id)
+	r := w.run("doctor", "orders")
+	w.contains(r.out, "waits long for its lane (1)", "messages of lane customer-42 wait for others of it since", "delayqueue lanes skip lets")
+	if stats := decode[statsJSON](w, w.must("stats", "orders", "--json")); stats[0].Code != "lane" || stats[0].Level != "warning" {
+		w.Errorf("stats --json: %+v", stats)
+	}
+}
+
 // throttledForLong: handlers of a queue that has consumers say so again and again. A fetch heeds throttled only if limits is there.
 func (w *world) throttledForLong() {
 	key := func(name string) string { return "{" + w.prefix + ":slow}:" + name }
@@ -364,7 +386,7 @@ func tellLarge(w *world) {
 func TestEveryFindingIsExplained(t *testing.T) {
 	source, err := os.ReadFile("../../internal/check/finding.go")
 	ok(t, err)
-	own := []check.Kind{noConsumer, deadLease, unwell, throttled, schedulesNotRun, scheduleStuck}
+	own := []check.Kind{noConsumer, deadLease, unwell, throttled, longLane, schedulesNotRun, scheduleStuck}
 	for _, k := range own {
 		if a := advices[k]; a.means == "" || a.do == "" || a.repair {
 			t.Errorf("%q: %+v", k, a)

@@ -16,6 +16,7 @@ import (
 	"github.com/go-delayqueue/delayqueue/internal/check"
 	"github.com/go-delayqueue/delayqueue/ops"
 	"github.com/google/uuid"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 )
 
@@ -71,13 +72,10 @@ func printMessage(m *ops.MessageStatus) {
 	row := t.fact
 	row("id", m.ID)
 	row("key", m.Key)
-	colours := good
-	if m.State == delayqueue.StateRetry {
-		colours = warn
-	} else if m.State == delayqueue.StateGarbage {
-		colours = bad
+	row("state", paint(coloursOf(m.State), m.State.String()))
+	if m.Lane != "" {
+		row("lane", laneOf(m.Lane, m.LaneWidth))
 	}
-	row("state", paint(colours, m.State.String()))
 	row("sent", at(sentAt(m.ID)))
 	row("due", at(m.Due))
 	if m.TTL > 0 {
@@ -122,6 +120,18 @@ func printMessage(m *ops.MessageStatus) {
 	row("earlier groups", strings.Join(m.Earlier, " "))
 	row("result", m.Result)
 	t.print()
+}
+
+// coloursOf are the colours of a state.
+func coloursOf(s delayqueue.State) text.Colors {
+	switch s {
+	case delayqueue.StateRetry, delayqueue.StateWaiting:
+		return warn
+	case delayqueue.StateGarbage:
+		return bad
+	default:
+		return good
+	}
 }
 
 // ackRows shows how many acks a countdown lacks, and for which key the own ack counts.

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-var stateNames = []string{"pending", "ready", "unack", "retry", "garbage", "done"}
+var stateNames = []string{"pending", "ready", "unack", "retry", "garbage", "done", "waiting"}
 
 func parseState(name string) (delayqueue.State, error) {
 	i := slices.Index(stateNames, name)
@@ -34,7 +34,7 @@ func (a *app) listCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ls QUEUE STATE",
 		Short: "List the messages in a state, in order of their time",
-		Long: `ls lists the messages in a state (pending, ready, unack, retry, garbage or done) in order of their time, until --limit
+		Long: `ls lists the messages in a state (pending, ready, waiting, unack, retry, garbage or done) in order of their time, until --limit
 messages match. It looks at up to 100 messages in each call of Redis, and rests between calls. Ctrl-C ends it: it prints what
 it has found, and how to go on.`,
 		Example: "  delayqueue ls orders garbage --error timeout --from -24h",
@@ -87,7 +87,7 @@ func (a *app) list(c *cobra.Command, m *ops.Queue, state delayqueue.State, which
 	t := a.grid("id", "key", map[delayqueue.State]string{
 		delayqueue.StatePending: "due", delayqueue.StateReady: "due", delayqueue.StateUnack: "lease end",
 		delayqueue.StateRetry: "next delivery", delayqueue.StateGarbage: "died",
-		delayqueue.StateDone: "kept until",
+		delayqueue.StateDone: "kept until", delayqueue.StateWaiting: "due",
 	}[state], "delivery", "failures", "payload", "last error").numbers(4, 5).cutLast(7)
 	count := 0
 	var err error

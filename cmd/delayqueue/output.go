@@ -137,6 +137,8 @@ type messageJSON struct {
 	State      string            `json:"state"`
 	Sent       *time.Time        `json:"sent,omitempty"` // by the sender's clock
 	Due        time.Time         `json:"due"`
+	Lane       string            `json:"lane,omitempty"`
+	LaneWidth  int               `json:"lane_width,omitempty"`
 	TTL        float64           `json:"ttl_seconds,omitempty"`
 	Deadline   *time.Time        `json:"deadline,omitempty"`
 	Timeout    float64           `json:"timeout_seconds,omitempty"` // negative: none
@@ -178,7 +180,7 @@ func jsonOf(m *ops.MessageStatus) messageJSON {
 		Deadline: instant(m.Deadline), Timeout: m.Timeout.Seconds(), Retention: m.Retention.Seconds(), At: instant(m.At),
 		Delivery: m.Delivery, Failures: m.Failures,
 		Losses: m.Losses, MaxRetries: m.MaxRetries, Headers: m.Headers, LastError: m.LastError, EndedAt: instant(m.EndedAt), Consumer: m.Consumer,
-		Countdown: m.Countdown, Counts: m.Counts,
+		Countdown: m.Countdown, Counts: m.Counts, Lane: m.Lane, LaneWidth: m.LaneWidth,
 	}
 	if m.Countdown > 0 {
 		out.Missing = &m.CountdownLeft

@@ -77,15 +77,15 @@ Colours and progress bars are for terminals only. NO_COLOR turns colours off.
 	flags.StringVar(&a.reason, "reason", "", "reason for the act, for the journal and the verdict of a paused queue")
 	flags.BoolVar(&a.json, "json", false, "print JSON")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask")
-	periodic, limits, journal := a.scheduleCommand(), a.limitsCommand(), a.journalCommand()
+	periodic, limits, journal, lanes := a.scheduleCommand(), a.limitsCommand(), a.journalCommand(), a.lanesCommand()
 	root.AddCommand(
 		a.statsCommand(), a.topCommand(), a.queuesCommand(), a.listCommand(), a.findCommand(), a.errorsCommand(), a.getCommand(),
 		a.sendCommand(), a.cancelCommand(),
 		a.rescheduleCommand(), a.runCommand(), a.requeueCommand(), a.purgeCommand(), a.pauseCommand(), a.resumeCommand(), limits, journal,
-		a.consumersCommand(), a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic, a.historyCommand(), a.eventsCommand(),
+		a.consumersCommand(), lanes, a.sequencesCommand(), a.importCommand(), a.schedulesCommand(), periodic, a.historyCommand(), a.eventsCommand(),
 		a.doctorCommand(), a.exporterCommand(), a.webCommand(),
 	)
-	for _, c := range slices.Concat(root.Commands(), periodic.Commands(), limits.Commands(), journal.Commands()) {
+	for _, c := range slices.Concat(root.Commands(), periodic.Commands(), limits.Commands(), journal.Commands(), lanes.Commands()) {
 		c.ValidArgsFunction = cobra.NoFileCompletions
 		if work := c.RunE; work != nil {
 			c.RunE = func(c *cobra.Command, args []string) error {

@@ -146,6 +146,7 @@ func (f *scheduleFlags) apply(c *cobra.Command, e *schedule.Entry, isNew bool) e
 	set("ttl", func() { settings.TTL = time.Duration(f.ttl) })
 	set("timeout", func() { timeout := time.Duration(f.timeout); settings.Timeout = &timeout })
 	set("keep", func() { settings.Retention = time.Duration(f.keep) })
+	set("lane", func() { settings.Lane, settings.LaneWidth = f.lane.name, f.lane.width })
 	set("counts", func() { settings.Counts = f.counts })
 	settings.Headers = maps.Clone(settings.Headers)
 	for name, value := range f.headers {
@@ -169,6 +170,8 @@ type shownSchedule struct {
 	TTL       float64           `json:"ttl_seconds,omitempty"`
 	Timeout   *float64          `json:"timeout_seconds,omitempty"`
 	Retention float64           `json:"keep_seconds,omitempty"`
+	Lane      string            `json:"lane,omitempty"`
+	LaneWidth int               `json:"lane_width,omitempty"`
 }
 
 func (a *app) scheduleShowCommand() *cobra.Command {
@@ -190,7 +193,7 @@ func (a *app) scheduleShowCommand() *cobra.Command {
 
 func shownOf(s *schedule.Status, of *delayqueue.Description) shownSchedule {
 	out := shownSchedule{scheduleJSON: scheduleJSONOf(s), Payload: s.Payload, Headers: of.Headers, Retries: of.Retries,
-		TTL: of.TTL.Seconds(), Retention: of.Retention.Seconds()}
+		TTL: of.TTL.Seconds(), Retention: of.Retention.Seconds(), Lane: of.Lane, LaneWidth: of.LaneWidth}
 	if of.Timeout != nil {
 		timeout := of.Timeout.Seconds()
 		out.Timeout = &timeout
@@ -229,6 +232,7 @@ func printSchedule(s *schedule.Status, of *delayqueue.Description) {
 		row("kept for", brief(of.Retention))
 	}
 	row("counts for", of.Counts)
+	row("lane", laneOf(of.Lane, of.LaneWidth))
 	for _, name := range slices.Sorted(maps.Keys(of.Headers)) {
 		row("header "+name, of.Headers[name])
 	}

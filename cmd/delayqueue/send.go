@@ -17,6 +17,7 @@ type messageFlags struct {
 	ttl, timeout, keep durationFlag
 	headers            headersFlag
 	counts             string
+	lane               laneFlag
 	retries            int
 	create             bool
 }
@@ -28,6 +29,7 @@ func (f *messageFlags) flags(flags *pflag.FlagSet, header, ttl, counts string) {
 	flags.Var(&f.timeout, "timeout", "time limit of a handler; 0: none")
 	flags.Var(&f.keep, "keep", "how long the message and its result are kept after the ack")
 	flags.StringVar(&f.counts, "counts", "", counts)
+	flags.Var(&f.lane, "lane", "handled after the messages of this lane that are due before it; with a width, so many at a time")
 	flags.BoolVar(&f.create, "create", false, "make the queue if it does not exist")
 }
 
@@ -137,6 +139,7 @@ func (f *sendFlags) options(c *cobra.Command) []delayqueue.MsgOption {
 	said("countdown", delayqueue.WithCountdown(f.countdown))
 	said("counts", delayqueue.WithCounts(f.counts))
 	said("sequence", delayqueue.WithSequence(f.sequence.name, f.sequence.number))
+	said("lane", delayqueue.WithLane(f.lane.name, f.lane.width))
 	said("timeout", delayqueue.WithTimeout(time.Duration(f.timeout)))
 	said("deadline", delayqueue.WithDeadline(f.deadline.Time))
 	said("ttl", delayqueue.WithMsgTTL(time.Duration(f.ttl)))

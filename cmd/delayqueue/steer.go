@@ -16,8 +16,8 @@ func (a *app) cancelCommand() *cobra.Command {
 		Use:   "cancel QUEUE (ID... | --all)",
 		Short: "Take messages out, in any state",
 		Long: `cancel takes messages out, in any state: they are never delivered again. If a message is being handled, its handler's context
-ends within a third of a lease; what the handler has done is not undone. --all takes out all messages in pending, ready and
-retry, or in the states of --state. The command asks first.`,
+ends within a third of a lease; what the handler has done is not undone. --all takes out all messages in pending, ready,
+retry and waiting, or in the states of --state. The command asks first.`,
 		Example: "  delayqueue cancel orders order-42 --key\n  delayqueue cancel orders --all --from 18:00 --to 20:00 --header tenant=acme\n" +
 			"  delayqueue cancel orders --all --state unack,ready --dry-run",
 		Args: cobra.MinimumNArgs(1),
@@ -25,8 +25,8 @@ retry, or in the states of --state. The command asks first.`,
 			ctx := c.Context()
 			if which.all {
 				return a.bulk(ctx, m, &which, bulkWork{
-					question: "Delete", doing: "deleting", did: "deleted", destructive: true, usual: live, start: m.BulkDelete,
-					can: append(live[:3:3], delayqueue.StateUnack, delayqueue.StateGarbage, delayqueue.StateDone),
+					question: "Delete", doing: "deleting", did: "deleted", destructive: true, usual: laned, start: m.BulkDelete,
+					can: append(laned[:4:4], delayqueue.StateUnack, delayqueue.StateGarbage, delayqueue.StateDone),
 				})
 			}
 			if err := a.ask("Take %s out of queue %q for good?", plural(len(ids), "message"), m.Name()); err != nil {
@@ -44,7 +44,7 @@ retry, or in the states of --state. The command asks first.`,
 			})
 		}),
 	}
-	which.flags(c, "pending, ready and retry", "due", "pending, ready, unack, retry, garbage, done", false)
+	which.flags(c, "pending, ready, retry and waiting", "due", "pending, ready, waiting, unack, retry, garbage, done", false)
 	return c
 }
 
@@ -58,8 +58,8 @@ func (a *app) rescheduleCommand() *cobra.Command {
 		Use:   "reschedule QUEUE (ID... | --all) (--at TIME | --by DURATION)",
 		Short: "Make messages due at another time",
 		Long: `reschedule makes messages due at another time. They keep their ids, keys and failures. A message that waits for a retry is
-delivered at that time. A message that is being handled or lies in garbage is refused. --all takes all messages in pending, ready
-and retry, or in the states of --state, and asks if they may be more than 100.`,
+delivered at that time. A message that is being handled or lies in garbage is refused. --all takes all messages in pending,
+ready, retry and waiting (--by: not in waiting), or in the states of --state, and asks if they may be more than 100.`,
 		Example: "  delayqueue reschedule orders --all --to 2h --by 6h\n  delayqueue reschedule orders --all --state ready --at now " +
 			"--spread 1h",
 		Args: cobra.MinimumNArgs(1),
@@ -78,8 +78,12 @@ and retry, or in the states of --state, and asks if they may be more than 100.`,
 				return err
 			}
 			if which.all {
+				states := laned
+				if byDuration { // would shift twice what gets its turn meanwhile
+					states = live
+				}
 				return a.bulk(ctx, m, &which, bulkWork{
-					question: "Reschedule", doing: "rescheduling", did: "rescheduled", usual: live, can: live, twice: byDuration,
+					question: "Reschedule", doing: "rescheduling", did: "rescheduled", usual: states, can: states, twice: byDuration,
 					start: func(ctx context.Context, b ops.Bulk) (*ops.BulkResult, error) {
 						if byDuration {
 							return m.BulkRescheduleBy(ctx, b, time.Duration(by))
@@ -100,7 +104,7 @@ and retry, or in the states of --state, and asks if they may be more than 100.`,
 	c.Flags().Var(&by, "by", "due later by this time, or earlier (-10m)")
 	c.MarkFlagsOneRequired("at", "by")
 	c.MarkFlagsMutuallyExclusive("at", "by")
-	which.flags(c, "pending, ready and retry", "due", "pending, ready, retry", true)
+	which.flags(c, "pending, ready, retry and waiting", "due", "pending, ready, retry, waiting", true)
 	return c
 }
 
@@ -109,14 +113,14 @@ func (a *app) runCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "run QUEUE (ID... | --all)",
 		Short: "Make messages due now",
-		Long: `run makes messages due now. --all takes all messages in pending and retry, or in the states of --state, and asks if they may
-be more than 100.`,
+		Long: `run makes messages due now. --all takes all messages in pending, retry and waiting, or in the states of --state, and asks if
+they may be more than 100.`,
 		Example: "  delayqueue run orders --all --state retry --error timeout --spread 10m",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: a.onTarget(&which, delayqueue.StatePending, func(c *cobra.Command, m *ops.Queue, ids []string) error {
 			ctx := c.Context()
 			if which.all {
-				waiting := []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry}
+				waiting := []delayqueue.State{delayqueue.StatePending, delayqueue.StateRetry, delayqueue.StateWaiting}
 				return a.bulk(ctx, m, &which, bulkWork{
 					question: "Make due now", doing: "making due", did: "made due", usual: waiting, can: waiting, start: m.BulkRunNow,
 				})
@@ -124,7 +128,7 @@ be more than 100.`,
 			return a.each(ctx, m, ids, a.finder(m, which.byKey, false), "due now", plainly(m.RunNow))
 		}),
 	}
-	which.flags(c, "pending and retry", "due", "pending, retry", true)
+	which.flags(c, "pending, retry and waiting", "due", "pending, retry, waiting", true)
 	return c
 }
 
@@ -210,7 +214,7 @@ func (a *app) deleteQueue(ctx context.Context, m *ops.Queue, forced bool) error 
 	if err != nil {
 		return err
 	}
-	total := n.Pending + n.Ready + n.Unack + n.Retry + n.Garbage
+	total := n.Pending + n.Ready + n.Waiting + n.Unack + n.Retry + n.Garbage
 	if err := a.ask("Delete the queue %q with all of its %s?", m.Name(), plural(int(total), "message")); err != nil {
 		return err
 	}

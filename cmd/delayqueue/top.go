@@ -22,7 +22,7 @@ func (a *app) topCommand() *cobra.Command {
 		Use:   "top [QUEUE...]",
 		Short: "Show all queues live, the worst first",
 		Long: `top has a row for each named queue, or for all queues of the prefix that are found at the start, the worst first: a verdict in
-words, how many messages wait to be delivered, how many come in and go out a second, what share of the deliveries of the
+words, how many messages wait to be delivered (LANES: of these, behind others of their lanes, if there are any), how many come in and go out a second, what share of the deliveries of the
 last hour failed, how many of all workers are busy, and how long the oldest message that is due has waited. A queue takes
 three calls of Redis every --interval.
 
@@ -52,7 +52,8 @@ a queue cannot be read, its row says why, the others are shown, and the exit cod
 type topJSON struct {
 	Queue   string     `json:"queue"`
 	Waits   int64      `json:"waits"`
-	In      *float64   `json:"in_per_second"` // null: not known yet
+	Lanes   int64      `json:"waits_for_lanes"` // of these
+	In      *float64   `json:"in_per_second"`   // null: not known yet
 	Out     *float64   `json:"out_per_second"`
 	Failing *float64   `json:"failing_percent"` // null: nothing ended in the last hour
 	Busy    int        `json:"busy"`
@@ -65,7 +66,18 @@ type topJSON struct {
 
 // topTable is the board, or prints JSON.
 func (a *app) topTable(all []*health.Look) *grid {
-	t := a.grid("queue", "verdict", "waits", "in/s", "out/s", "fails", "busy", "oldest").numbers(3, 4, 5, 6, 7, 8).cutLast(2)
+	header, lanes := []any{"queue", "verdict", "waits", "in/s", "out/s", "fails", "busy", "oldest"}, withLanes(all)
+	numbers := []int{3, 4, 5, 6, 7, 8}
+	if lanes {
+		header, numbers = slices.Insert(header, 3, any("lanes")), append(numbers, 9)
+	}
+	t := a.grid(header...).numbers(numbers...).cutLast(2)
+	add := func(waiting any, cells ...any) {
+		if lanes {
+			cells = slices.Insert(cells, 3, waiting)
+		}
+		t.add(cells...)
+	}
 	for _, one := range health.WorstFirst(all) {
 		busy, workers := one.Workers()
 		in, gone := one.Rates()
@@ -73,18 +85,18 @@ func (a *app) topTable(all []*health.Look) *grid {
 		switch {
 		case a.json:
 			a.printLook(one, topJSON{
-				one.Name, one.Waits(), known(in.PerSecond, in.Known), known(gone.PerSecond, gone.Known),
+				one.Name, one.Waits(), one.Counts.Waiting, known(in.PerSecond, in.Known), known(gone.PerSecond, gone.Known),
 				known(float64(failing), failing >= 0), busy, workers,
 				one.Counts.Behind.Seconds(), one.LastHour().Garbage, instant(one.Counts.NextDue), a.verdictJSON(one),
 			})
 		case one.Err != nil:
-			t.add(one.Name, a.verdict(one), "?", "?", "?", "?", "?", "")
+			add("?", one.Name, a.verdict(one), "?", "?", "?", "?", "?", "")
 		default:
 			oldest := painted("")
 			if one.Counts.Behind > 0 {
 				oldest = paint(warn, brief(one.Counts.Behind.Round(time.Second)))
 			}
-			t.add(one.Name, a.verdict(one), one.Waits(), in, gone, failing, fmt.Sprintf("%d/%d", busy, workers), oldest)
+			add(number(one.Counts.Waiting, faint), one.Name, a.verdict(one), one.Waits(), in, gone, failing, fmt.Sprintf("%d/%d", busy, workers), oldest)
 		}
 	}
 	return t

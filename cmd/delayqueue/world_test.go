@@ -117,6 +117,8 @@ var scenarios = map[string]func(w *world){
 	"countdown that is steered":                 tellCountdownSteered,
 	"doctor of countdowns":                      tellDoctorCountdown,
 	"sequences":                                 tellSequences,
+	"lanes":                                     tellLanes,
+	"doctor of a lane":                          tellDoctorLane,
 	"pages of sequences":                        tellSequencePages,
 	"send under conditions":                     tellConditions,
 	"send":                                      tellSend,

@@ -29,18 +29,22 @@ type Look struct {
 	Counts    delayqueue.Counts
 	Consumers []ops.Consumer
 	Hours     []ops.Tally // the last 48, oldest first
+	Lane      string      // of the message that has waited longest for others of its lane; "" if that is not long, or not known
 	Samples   []Sample    // of a Watcher: oldest first, this look's is the last
 }
 
 // A Sample is what is remembered of a look.
 type Sample struct {
 	At     time.Time
-	Waits  int64         // that are pending, ready, or wait for a retry
+	Waits  int64         // that are pending or ready, or wait for a retry or for others of their lanes
 	Behind time.Duration // of the oldest that is ready
 	Hour   ops.Tally     // the present one
 }
 
-// Read looks at a queue, by three calls of bounded work.
+// laneBytes bounds what is read of the message that has waited longest for its lane.
+const laneBytes = 64 << 10
+
+// Read looks at a queue, by three calls of bounded work, and a fourth if a message has waited long for its lane.
 func Read(ctx context.Context, m *ops.Queue) (l *Look) {
 	l = &Look{Name: m.Name(), At: time.Now()}
 	defer func() {
@@ -53,6 +57,13 @@ func Read(ctx context.Context, m *ops.Queue) (l *Look) {
 	}
 	if l.Consumers, l.Err = m.Consumers(ctx); l.Err == nil {
 		l.Hours, l.Err = m.History(ctx, ops.Hourly, 48)
+	}
+	if l.Err == nil && l.inLane() > veryLate {
+		if page, err := ops.Of(m.Monitor).WithReadLimit(laneBytes).List(ctx, delayqueue.StateWaiting, ops.Filter{Limit: 1}, ""); err == nil {
+			for _, msg := range page.Messages { // one, or none any more
+				l.Lane = msg.Lane
+			}
+		}
 	}
 	return l
 }
@@ -114,7 +125,9 @@ func WorstFirst(all []*Look) []*Look {
 }
 
 // Waits is how many messages are to be delivered.
-func (l *Look) Waits() int64 { return l.Counts.Pending + l.Counts.Ready + l.Counts.Retry }
+func (l *Look) Waits() int64 {
+	return l.Counts.Pending + l.Counts.Ready + l.Counts.Retry + l.Counts.Waiting
+}
 
 // Workers says how many of how many are busy.
 func (l *Look) Workers() (busy, all int) {

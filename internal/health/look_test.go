@@ -70,6 +70,13 @@ func TestJudge(t *testing.T) {
 		{Look{Consumers: idle, Hours: hour(9, 9, 1)}, Warning, Failed, "10% of deliveries fail"},
 		{Look{Consumers: idle, Hours: hour(9, 91, 9)}, Fine, Well, "fine"},
 		{Look{Counts: delayqueue.Counts{Garbage: 3, Done: 2}}, Quiet, Empty, "empty, no consumers"},
+		{Look{Counts: delayqueue.Counts{Unack: 1, Waiting: 3, LaneSince: now.Add(-time.Minute)}, Consumers: busy}, Fine, Well, "fine"},
+		{Look{Counts: delayqueue.Counts{Unack: 1, Waiting: 3, LaneSince: now.Add(-30 * time.Minute)}, Consumers: busy}, Notice, Lane,
+			"messages wait for others of their lanes since 06:00"},
+		{Look{Counts: delayqueue.Counts{Retry: 1, Waiting: 3, LaneSince: now.Add(-90 * time.Minute)}, Consumers: idle, Lane: "customer-42"}, Warning,
+			Lane, "messages of lane customer-42 wait for others of it since 05:00"},
+		{Look{Counts: delayqueue.Counts{Ready: 1, Waiting: 3, Behind: 6 * time.Second, LaneSince: now.Add(-90 * time.Minute)}, Consumers: idle},
+			Warning, Behind, "6s behind"},
 		{Look{Counts: delayqueue.Counts{Ready: 1}, Consumers: busy}, Notice, Busy, "all workers are busy"},
 		{Look{Consumers: busy}, Fine, Well, "fine"},
 	} {

@@ -30,6 +30,7 @@ const (
 	NoConsumers Code = "no consumers"
 	Throttled   Code = "throttled"
 	Limited     Code = "limited"
+	Lane        Code = "lane"
 	Behind      Code = "behind"
 	Failed      Code = "failing"
 	Empty       Code = "empty"
@@ -50,6 +51,7 @@ const (
 	failingMuch   = 50 // %
 	failingSome   = 10
 	longThrottled = time.Hour // so long Throttle holds at most: it was said again and again
+	longInLane    = time.Hour
 )
 
 // Judge says the worst that is known of a queue.
@@ -83,12 +85,34 @@ func (l *Look) Judge() Verdict {
 			n.LimitedSince, n.Overruns)}
 	case n.Limited:
 		return Verdict{Notice, Limited, say("waits for its limit since %s", n.LimitedSince)}
+	case l.inLane() > veryLate:
+		return l.waitsForLane()
 	case workers == 0:
 		return Verdict{Quiet, Empty, say("empty, no consumers")}
 	case busy == workers && n.Ready > 0:
 		return Verdict{Notice, Busy, say("all workers are busy")}
 	}
 	return Verdict{Fine, Well, say("fine")}
+}
+
+// inLane is how long a message that is due has waited for others of its lane.
+func (l *Look) inLane() time.Duration {
+	if l.Counts.LaneSince.IsZero() {
+		return 0
+	}
+	return l.At.Sub(l.Counts.LaneSince)
+}
+
+// waitsForLane is of a queue that keeps up, but for messages behind others of their lanes.
+func (l *Look) waitsForLane() Verdict {
+	level, since := Notice, l.Counts.LaneSince
+	if l.inLane() > longInLane {
+		level = Warning
+	}
+	if l.Lane == "" {
+		return Verdict{level, Lane, say("messages wait for others of their lanes since %s", since)}
+	}
+	return Verdict{level, Lane, say("messages of lane %s wait for others of it since %s", l.Lane, since)}
 }
 
 // PauseOf says until when, by whom and why.

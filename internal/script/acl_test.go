@@ -24,7 +24,7 @@ type role struct {
 
 var (
 	readScripts = append(slices.Collect(maps.Values(ListScripts)), CountsScript, LookScript, ConsumersScript, HistoryScript, ForecastScript,
-		SequencesScript, AwaitScript, JournalScript)
+		LanesScript, SequencesScript, AwaitScript, JournalScript)
 	changeScripts = []*script{SteerScript, SetScript, DropScript, InterceptScript, SendScript, SingleScript, PutScript,
 		ForgetScript, sequenceScript, NoteScript, repairScript}
 
@@ -162,9 +162,9 @@ var triedCommands = map[string][]any{
 	"get": nil, "hget": {"f"}, "hset": {"f", "v"}, "hdel": {"f"}, "hexists": {"f"}, "hgetall": nil, "hlen": nil, "hmget": {"f"},
 	"hrandfield": nil, "hscan": {"0"}, "hstrlen": {"f"}, "hincrby": {"f", "1"}, "zadd": {"1", "m"}, "zrem": {"m"}, "zcard": nil,
 	"zcount": {"0", "1"}, "zmscore": {"m"}, "zscore": {"m"}, "zrange": {"0", "1"}, "zrangebyscore": {"0", "1"}, "zrevrange": {"0", "1"},
-	"zrevrangebyscore": {"1", "0"}, "zrangebylex": {"-", "+"}, "zremrangebyrank": {"0", "1"}, "zremrangebyscore": {"0", "1"}, "zscan": {"0"}, "zpopmin": nil,
+	"zrevrangebyscore": {"1", "0"}, "zremrangebyrank": {"0", "1"}, "zremrangebyscore": {"0", "1"}, "zscan": {"0"}, "zpopmin": nil,
 	"zincrby": {"1", "m"}, "rpush": {"v"}, "lpush": {"v"}, "lpop": nil, "llen": nil, "lpos": {"v"}, "lindex": {"0"},
-	"persist": nil, "lrange": {"0", "1"}, "lrem": {"0", "v"}, "ltrim": {"0", "-1"},
+	"zrangebylex": {"-", "+"}, "zrevrangebylex": {"+", "-"}, "zlexcount": {"-", "+"}, "persist": nil, "lrange": {"0", "1"}, "lrem": {"0", "v"}, "ltrim": {"0", "-1"},
 }
 
 // keylessCommands concern the server, or channels.

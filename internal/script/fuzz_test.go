@@ -119,6 +119,7 @@ func FuzzReply(f *testing.F) {
 			func() error { _, err := s.Counts(ctx); return err },
 			func() error { _, err := s.Look(ctx, "id", "a", 0); return err },
 			func() error { _, _, err := s.Drop(ctx, false); return err },
+			func() error { _, err := s.Lanes(ctx, LanesRequest{Limit: 10}); return err },
 			func() (err error) {
 				for _, err = range s.Consumers(ctx) {
 				}

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -192,5 +193,117 @@ func TestScriptLaneWidths(t *testing.T) {
 		r.take("d e")
 		r.done(lane("l", ack("d")), lane("l", ack("e")))
 		r.expect("")
+	})
+}
+
+// skipped ends the turn of a message.
+func (r *rig) skipped(what, name string) string {
+	r.t.Helper()
+	return r.steered(SteerRequest{What: what, Targets: []Spot{{Tag: queuetest.IDOf(name), Score: "skipped"}}})
+}
+
+// TestScriptSkip: a turn ends by hand, for good or for later, unless a handler has the message.
+func TestScriptSkip(t *testing.T) {
+	inL := func(name string, d time.Duration) *SendMessage { return inLane("l", 1, name, d) }
+	ackL := func(name string) Settlement { return lane("l", ack(name)) }
+	fails := func(r *rig) { // a waits a minute for its retry
+		r.take("a")
+		s := lane("l", ends(OutcomeRetry, "a", 1, 0, "x"))
+		s.Delay = time.Minute
+		r.done(s)
+	}
+	runScripts(t, map[string]scriptCase{
+		"garbage": {func(r *rig) {
+			r.put(inLane("l", 1, "a", 0, keyed("k")), inL("b", 0))
+			fails(r)
+			r.equal("skip", r.skipped(SteerGarbage, "a"), "retry")
+			r.equal("again", r.skipped(SteerGarbage, "a"), "!garbage")
+			r.handsOutInOrder("b", ackL)
+		}, "garbage a@0s fail a=2/1/0@0s!skipped"},
+		"garbage, and it was never handed out": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0))
+			r.equal("skip", r.skipped(SteerGarbage, "a"), "ready")
+			r.handsOutInOrder("b", ackL)
+		}, "garbage a@0s fail a=1/0/0@0s!skipped"},
+		"to the end of what is due": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0), inL("c", 0), inL("d", time.Hour))
+			r.equal("skip", r.skipped(SteerLast, "a"), "ready")
+			r.at(time.Second)
+			r.handsOutInOrder("b c a", ackL)
+		}, "pending d@1h0m0s turns l=d wake 1h0m0s"},
+		"to the end, and its retry is to come": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0))
+			fails(r)
+			r.equal("skip", r.skipped(SteerLast, "a"), "retry")
+			r.handsOutInOrder("b", ackL)
+		}, "retry 2:a@1m0s fail a=2/1/0@0s!x turns l=2:a wake 1m0s"},
+		"nobody that is due waits": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", time.Hour))
+			got, err := r.Store.Steer(queuetest.CtxB, newCall(), SteerRequest{What: SteerLast, Targets: targetsOf("a")})
+			r.equal("skip", fmt.Sprint(got, err), fmt.Sprint([]Steered{{State: stateReady, Done: true, Stays: true}}, nil))
+		}, "pending a@0s waiting b@1h0m0s turns l=a wake 0s"},
+		"who has no turn": {func(r *rig) {
+			r.put(inL("a", 0), inL("b", 0), msg("x", 0))
+			r.take("a x")
+			for name, state := range map[string]string{"a": "!unack", "b": "!waiting", "x": "!unack", "nobody": "!gone"} {
+				r.equal(name, r.skipped(SteerLast, name)+" "+r.skipped(SteerGarbage, name), state+" "+state)
+			}
+			r.done(ackL("a"), ack("x"))
+			r.put(msg("y", 0))
+			r.equal("y", r.skipped(SteerGarbage, "y"), "!ready")
+		}, "pending b@0s y@0s turns l=b wake 0s"},
+	})
+}
+
+// laneText writes a page of lanes.
+func (r *rig) laneText(q LanesRequest) string {
+	r.t.Helper()
+	got, err := r.Store.Lanes(queuetest.CtxB, q)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, l := range got.Lanes {
+		fmt.Fprintf(&text, "%s/%d %d+%d", l.Name, l.Width, l.Turns, l.Waiting)
+		if l.Due > 0 {
+			fmt.Fprintf(&text, " from %v", r.since(l.Due))
+		}
+		for _, one := range l.First {
+			fmt.Fprintf(&text, " %s %s", names(one.ID), one.State)
+			if one.At > 0 {
+				fmt.Fprintf(&text, "@%v", r.since(one.At))
+			}
+		}
+		text.WriteString("; ")
+	}
+	return text.String() + got.Last
+}
+
+// TestScriptLanes: lanes come in pages, or one alone with all its turns.
+func TestScriptLanes(t *testing.T) {
+	onBoth(t, func(r *rig) {
+		r.equal("no lane", r.laneText(LanesRequest{Limit: 10}), "")
+		r.put(inLane("a", 1, "a", 0), inLane("a", 1, "b", time.Second), inLane("ab", 3, "c", 0), inLane("ab", 2, "d", 0), inLane("ab", 2, "e", 0),
+			inLane("\xff", 1, "f", time.Hour), msg("x", 0))
+		r.equal("all", r.laneText(LanesRequest{Limit: 10}), "a/1 1+1 from 1s a ready@0s; ab/2 2+1 from 0s c ready@0s; \xff/1 1+0 f pending@1h0m0s; ")
+		r.equal("first", r.laneText(LanesRequest{Limit: 1}), "a/1 1+1 from 1s a ready@0s; a")
+		r.equal("second", r.laneText(LanesRequest{Limit: 1, After: "a"}), "ab/2 2+1 from 0s c ready@0s; ab")
+		r.equal("behind all", r.laneText(LanesRequest{Limit: 1, After: "\xff"}), "")
+		r.equal("one", r.laneText(LanesRequest{Name: "ab"}), "ab/2 2+1 from 0s c ready@0s d ready@0s; ")
+		r.equal("none", r.laneText(LanesRequest{Name: "b"}), "")
+		r.take("a c d x")
+		r.done(lane("ab", ends(OutcomeReady, "c", 0, 0, "")), lane("ab", ends(OutcomeRetry, "d", 1, 0, "x")))
+		r.equal("handed out", r.laneText(LanesRequest{Name: "a"}), "a/1 1+1 from 1s a unack; ")
+		r.equal("released, and failed", r.laneText(LanesRequest{Name: "ab"}), "ab/2 2+1 from 0s c ready d retry@1s; ")
+		r.do("HDEL", r.Keys.msg, queuetest.IDOf("a"))
+		r.equal("deleted", r.laneText(LanesRequest{Name: "a"}), "a/1 1+1 from 1s a gone; ")
+		r.do("HSET", r.Keys.msg, queuetest.IDOf("a"), "x")
+		for _, member := range []string{"", "\x00", "\x00x", "rubbish", "a\x00", "b\x00\x00", "b\x00123 7"} {
+			r.do("ZADD", r.Keys.lanes, 0, member)
+		}
+		if got := r.laneText(LanesRequest{Limit: 100}); !strings.Contains(got, "\xff/1 1+0") {
+			t.Errorf("behind rubbish: %q", got)
+		}
+		r.do("DEL", r.Keys.lanes)
 	})
 }

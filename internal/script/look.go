@@ -185,3 +185,49 @@ func (s *Store) List(ctx context.Context, q ListRequest) (PageReply, error) {
 	}
 	return out, r.err("list")
 }
+
+// A LanesRequest asks for a page of the lanes, or for one of them.
+type LanesRequest struct {
+	Name  string // of one; "": a page
+	After string // the lane behind which the page begins; "": this is the first
+	Limit int    // lanes, at most 100
+}
+
+// A LanesReply is that page.
+type LanesReply struct {
+	Now   int64
+	Last  string // the lane behind which the next page begins; "": this page is the last
+	Lanes []LaneReply
+}
+
+// A LaneReply says what a lane is doing, as lanes.lua does.
+type LaneReply struct {
+	Name           string
+	Width          int
+	Turns, Waiting int64
+	Due            int64
+	First          []TurnReply
+}
+
+// A TurnReply is a message that has a turn.
+type TurnReply struct {
+	ID, State string
+	At        int64
+	Record    string
+}
+
+func (s *Store) Lanes(ctx context.Context, q LanesRequest) (out LanesReply, err error) {
+	r := s.run(ctx, LanesScript, []any{&q.Name, &q.After, q.Limit})
+	out.Now, out.Last = r.int64(), r.text()
+	for len(r.rest) > 0 && r.bad == nil {
+		lane := LaneReply{Name: r.text(), Width: r.number(), Turns: r.int64(), Waiting: r.int64(), Due: r.int64()}
+		for range r.number() {
+			if r.bad != nil {
+				break
+			}
+			lane.First = append(lane.First, TurnReply{r.text(), r.state(r.text()), r.int64(), r.text()})
+		}
+		out.Lanes = append(out.Lanes, lane)
+	}
+	return out, r.err("lanes")
+}

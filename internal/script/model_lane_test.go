@@ -63,6 +63,50 @@ func (m *model) shift(id string, due int64) {
 	m.layDown(id, due)
 }
 
+// skip ends the turn of a message that no handler has: it goes to garbage, or waits behind those of its lane that are due.
+func (m *model) skip(id, what, text string) Steered {
+	tag, place, score := m.found(id, "")
+	r, l := m.record(id), m.laneOf(id)
+	at := score
+	if place == "ready" {
+		at = m.now
+	}
+	out := Steered{State: cmp.Or(place, StateGone)}
+	waits := place == "pending" || place == "retry" || place == "ready"
+	if waits && at <= m.now {
+		out.State = stateReady
+	}
+	if m.msg[id] == "" || !waits || l.Width == 0 {
+		return out
+	}
+	out.Done = true
+	if what == SteerGarbage {
+		r.When, r.Errors = m.now, m.withError(0, text, r.Errors, message.MaxErrorText)
+		m.freeKey(id)
+		m.note(id, r)
+		m.takeUp(id, l)
+		m.garbage[id] = m.now
+		m.count("garbage", 1)
+		return out
+	}
+	last := int64(0)
+	for tag, due := range m.waiting {
+		if m.laneOf(queuetest.IDIn(tag)).Name == l.Name && due <= m.now {
+			last = max(last, due)
+		}
+	}
+	if out.Stays = last == 0; out.Stays {
+		return out
+	}
+	due := max(last+1, at)
+	m.takeUp(id, l)
+	m.layDown(id, due)
+	if tag == id {
+		m.msg[id] = fmt.Sprintf("%s%016d%s", m.msg[id][:1], due, m.msg[id][message.EnvelopeHead:])
+	}
+	return out
+}
+
 // turns gives the places of a lane: messages that have begun keep theirs, and as many have the others as fit, in the order of their instants.
 func (m *model) turns(lane string) {
 	type turn struct {

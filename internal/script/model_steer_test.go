@@ -98,6 +98,10 @@ func (m *model) steer(do SteerRequest) any {
 			out[i] = m.release(listed.Tag)
 			continue
 		}
+		if do.What == SteerLast || do.What == SteerGarbage {
+			out[i] = m.skip(listed.Tag, do.What, listed.Score)
+			continue
+		}
 		id, _ := message.SplitTag(listed.Tag)
 		r := m.record(id)
 		tag, place, score := m.found(id, do.Only)
@@ -131,7 +135,7 @@ func (m *model) steer(do SteerRequest) any {
 			}
 		}
 		nth++
-		if next = min(next, message.Forever); !deletes && next <= m.now && due {
+		if next = min(next, message.Forever); !deletes && next <= m.now && (due || place == "waiting" && score <= m.now) {
 			out[i].Stays = true
 			continue
 		}
@@ -152,7 +156,7 @@ func (m *model) steer(do SteerRequest) any {
 		}
 		if place == "garbage" {
 			delete(m.garbage, id)
-			m.note(id, message.FailRecord{Delivery: r.Delivery, When: m.now, Errors: r.Errors})
+			m.note(id, message.FailRecord{Delivery: max(r.Delivery, 2), When: m.now, Errors: r.Errors}) // 1: it was skipped before its first
 			m.layDown(id, next)
 			if e.Key != "" {
 				m.key[e.Key] = id

@@ -73,6 +73,12 @@ func (m *machine) steers(t *rapid.T) {
 	if rapid.IntRange(0, 9).Draw(t, "a key") == 0 {
 		do = SteerRequest{What: SteerRelease, Only: "key", Targets: []Spot{{Tag: rapid.SampledFrom([]string{"k1", "k2", "k3"}).Draw(t, "release")}}}
 	}
+	if rapid.IntRange(0, 4).Draw(t, "skip") == 0 && do.Only == "" {
+		do = SteerRequest{What: rapid.SampledFrom([]string{SteerLast, SteerGarbage}).Draw(t, "to"), Targets: do.Targets}
+		for i := range do.Targets {
+			do.Targets[i].Score = "skipped" // the error
+		}
+	}
 	m.call(t, func(t *rapid.T, c Caller) {
 		got, err := m.store.Steer(context.Background(), &c, do)
 		m.same(t, "steer", got, err, m.existing(c, func() any { return m.steer(do) }))

@@ -153,7 +153,7 @@ var everyScript = []namedScript{
 	{ExtendScript, "extend"}, {OverrunScript, "overrun"}, {InterceptScript, "intercept"}, {CountsScript, "counts"}, {LookScript, "look"},
 	{ListScripts[statePending], "list"}, {ListScripts[stateUnack], "held"}, {SteerScript, "steer"}, {SetScript, "set"}, {DropScript, "drop"},
 	{ConsumersScript, "consumers"}, {HistoryScript, "history"}, {ForecastScript, "forecast"}, {AwaitScript, "await"},
-	{SequencesScript, "sequences"}, {sequenceScript, "sequence"}, {repairScript, "repair"},
+	{LanesScript, "lanes"}, {SequencesScript, "sequences"}, {sequenceScript, "sequence"}, {repairScript, "repair"},
 	{NoteScript, "note"}, {JournalScript, "journal"},
 }
 

@@ -35,6 +35,8 @@ const (
 	SteerDelete  = "delete"
 	SteerCancel  = "cancel"  // delete, also what is being handled
 	SteerRelease = "release" // of a key: end its hold
+	SteerGarbage = "garbage" // end its turn in its lane: Spot.Score is the error with which it goes to garbage
+	SteerLast    = "last"    // end its turn in its lane: it waits behind those that are due
 )
 
 // A SteerRequest is what is to be done, and to what.

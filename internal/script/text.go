@@ -46,6 +46,7 @@ var (
 	JournalScript   = loadScript("journal")
 	repairScript    = loadScript("repair")
 
+	LanesScript     = loadScript("lanes")
 	SequencesScript = loadScript("sequences")
 	sequenceScript  = loadScript("sequence")
 )

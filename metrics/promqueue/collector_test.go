@@ -60,7 +60,7 @@ func TestCollector(t *testing.T) {
 		s.Play(t)
 		scenario.Eventually(t, read, map[string]float64{
 			"messages orders pending": 1, "messages orders ready": 0, "messages orders unack": 1, "messages orders retry": 0,
-			"messages orders garbage": 2, "messages orders done": 2,
+			"messages orders garbage": 2, "messages orders done": 2, "messages orders waiting": 0,
 			"messages_sent_total orders": 7, "messages_delivered_total orders": 8, "messages_acked_total orders": 3,
 			"messages_failed_total orders": 3, "messages_lost_total orders": 0, "messages_dead_total orders": 2, "events_dropped_total orders": 0,
 			"handling_seconds ack orders": 3, "handling_seconds nack orders": 3, "handling_seconds snooze orders": 1, "lateness_seconds orders": 5,
@@ -73,6 +73,7 @@ func TestCollector(t *testing.T) {
 			"messages orders ready": 1, "messages orders unack": 0, "messages_acked_total orders": 4, "lateness_seconds orders": 6,
 			"handling_seconds ack orders": 4,
 		})
+		s.Lane(t, read, "messages orders waiting", "oldest_waiting_timestamp_seconds orders")
 		if problems, err := testutil.CollectAndLint(c); err != nil || len(problems) > 0 {
 			t.Errorf("lint: %v, %v", problems, err)
 		}
@@ -80,7 +81,7 @@ func TestCollector(t *testing.T) {
 		if err := s.Publisher.SendDelayMsg("ok", time.Hour); err != nil {
 			t.Fatal(err)
 		}
-		scenario.Eventually(t, read, map[string]float64{"messages orders pending": 2, "messages_sent_total orders": 8})
+		scenario.Eventually(t, read, map[string]float64{"messages orders pending": 2, "messages_sent_total orders": 10})
 	})
 }
 

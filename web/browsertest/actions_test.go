@@ -49,7 +49,7 @@ func TestActions(t *testing.T) {
 				do   func(*tab)
 			}{
 				{"one message", (*tab).oneMessage}, {"ticked", (*tab).ticked}, {"all that match", (*tab).allThatMatch},
-				{"pause", (*tab).pauses}, {"limits", (*tab).setsLimits},
+				{"pause", (*tab).pauses}, {"limits", (*tab).setsLimits}, {"lanes", (*tab).skips},
 			} {
 				t.Run(action.name, func(t *testing.T) {
 					tb.T = t
@@ -197,4 +197,21 @@ func (tb *tab) setsLimits() {
 	if l := set(); l != (ops.Limits{}) {
 		tb.Errorf("%+v", l)
 	}
+}
+
+// skips finds the lane of a message that waits, and gives up the message that has the turn.
+func (tb *tab) skips() {
+	name := fmt.Sprint("lane ", time.Now().UnixNano())
+	first, next := tb.sent("first", delayqueue.WithLane(name)), tb.sent("next", delayqueue.WithLane(name))
+	tb.is("invoices", next, delayqueue.StateWaiting)
+	tb.open(shop.url + "message?q=invoices&id=" + next)
+	tb.click(`main a[href^="lanes"]`)
+	tb.sees("main", first)
+	tb.click(`button[value="giveup"]`)
+	tb.sees("h1", "Give up, and let its lane go on")
+	tb.fill(`input[name="reason"]`, "it is broken")
+	tb.click(`.ask button`)
+	tb.sees("main", "1 given up")
+	tb.is("invoices", first, delayqueue.StateGarbage)
+	tb.is("invoices", next, delayqueue.StateReady)
 }

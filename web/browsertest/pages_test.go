@@ -50,6 +50,10 @@ func pages(t *testing.T) []pageTest {
 	stopped.Limit, stopped.Contains = 1, "nobody has this"
 	job, err := shop.monitor("orders").BulkDelete(ctx, stopped)
 	ok(t, err)
+	for range 2 {
+		_, err := delayqueue.NewPublisher("invoices", shop.cli).Send(ctx, "x", delayqueue.WithLane("customer-42"), delayqueue.WithDelay(time.Hour))
+		ok(t, err)
+	}
 	return []pageTest{
 		{"", map[string][]string{"en": {"orders", "mails", "no consumers", "cannot be read"}, "zh": {"orders", "没有消费者"}}},
 		{"queue?q=orders", map[string][]string{"en": {"What comes due"}}},
@@ -71,6 +75,10 @@ func pages(t *testing.T) []pageTest {
 			map[string][]string{"en": {"messages, as they were at", "Type the queue's name"}}},
 		{"journal?q=reports", map[string][]string{"en": {"bob", "pause"}, "zh": {"暂停"}}},
 		{"limits?q=reports", map[string][]string{"en": {"Consumers ask for", "Set them"}, "zh": {"消费者要求", "设置"}}},
+		{"lanes?q=reports", map[string][]string{"en": {"No message has a lane."}, "zh": {"没有属于通道的消息。"}}},
+		{"lanes?q=invoices", map[string][]string{"en": {"customer-42", "1 of 1"}, "zh": {"当前轮到"}}},
+		{"lanes?q=invoices&lane=customer-42", map[string][]string{"en": {"Give up, and let its lane go on"}, "zh": {"放弃此消息，让通道继续"}}},
+		{"messages?q=invoices&state=waiting", map[string][]string{"en": {"waiting"}, "zh": {"排队中"}}},
 		{"job?q=orders&id=" + job.Entry, map[string][]string{"en": {"stopped"}, "zh": {"已停止"}}},
 		{"pause?q=reports", map[string][]string{"en": {"It is paused", "Resume"}, "zh": {"恢复"}}},
 	}
@@ -86,14 +94,16 @@ func TestLongNamesFit(t *testing.T) {
 	defer server.Close()
 	for _, name := range names {
 		m := shop.monitor(name).WithOperator(strings.Repeat("author", 30)).WithReason(strings.Repeat("because", 40))
-		_, err := delayqueue.NewPublisher(name, shop.cli).Send(ctx, "x", delayqueue.WithKey(strings.Repeat("key", 50)))
+		_, err := delayqueue.NewPublisher(name, shop.cli).Send(ctx, "x", delayqueue.WithKey(strings.Repeat("key", 50)),
+			delayqueue.WithLane(strings.Repeat("lane", 50)))
 		ok(t, errors.Join(err, m.PauseFor(ctx, time.Hour)))
 		defer func() { _ = m.DeleteQueue(context.WithoutCancel(ctx), true) }()
 	}
 	tb := newTab(t, look{width: 390, language: "en", script: true})
 	for _, name := range names {
 		q := "?q=" + url.QueryEscape(name)
-		for _, address := range []string{"", "queue" + q, "pause" + q, "messages" + q, "journal" + q, "limits" + q, "schedules" + q} {
+		for _, address := range []string{"", "queue" + q, "pause" + q, "messages" + q, "journal" + q, "limits" + q, "schedules" + q,
+			"lanes" + q, "lanes" + q + "&lane=" + strings.Repeat("lane", 50)} {
 			tb.open(at + address)
 			tb.fits(address[:min(len(address), 20)])
 		}

@@ -7,13 +7,15 @@
 --         'requeue'  bring back from garbage, due at the instant ARGV 4, as if the message had never failed
 --         'delete'   delete; 'cancel': also while it is being handled
 --         'release'  end the hold of a message key
+--         'garbage'  end the turn that a message has in its lane (lib/lane.lua), with the error in the place of the score
+--         'last'     the same, but the message waits behind all of its lane that are due
 --       4 us, 5 us by which each message is due later than the one before (at, requeue), 6 '': each target is an id; 'key': each is
 --       a message key; else the structure in which each is a tag; then at most 500 pairs, with at most 1 MB: id or key and '', or
 --       tag and the score that list gave ('': any)
 -- Returns {now, a word for each target}: the state in which it was, if it was done; '!<state>' if that cannot be done in this state,
 --       'gone' and 'unack' among them ('!gone' also if it is not where list found it); '=<id>', '=acked:<id>' if another message
 --       has its key, or keeps it after its ack; '~<state>' if it was to be due now and is due: it was done, and keeps its place;
---       'done' of a hold.
+--       the same of 'last' if none that is due waits behind it; 'done' of a hold.
 --       Or the error DQLAYOUT, if ARGV 6 is a structure and the layout is not known: nothing was done.
 -- Cost: at most 14 commands of O(log n) for each target, O(ready) if it is there, O(parts) to delete it. Reads the envelope if the
 --       message is pending, deleted or requeued.
@@ -30,9 +32,9 @@ local what, arg, step, only = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), ARG
 local bykey = only == 'key'
 if bykey then only = '' end
 local deletes = what == 'delete' or what == 'cancel'
-local saved, armed, pause, layout, groups, limits, override, firstHold, settings, canceled =
+local saved, armed, pause, layout, groups, limits, override, firstHold, settings, canceled, garbage =
   unpack(redis.call('HMGET', KEYS.state, field, 'armed', 'pause', 'layout', 'parts', 'limits', 'override', 'held',
-    'settings', 'canceled'), 1, 10)
+    'settings', 'canceled', 'garbage'), 1, 11)
 local reply, at = recall(saved)
 if reply then return {at, reply} elseif reply == false then return {err = STALE} end
 local refusal = missing(armed) or only ~= '' and unknown(layout) -- the layout matters to calls for many
@@ -51,9 +53,10 @@ if groups then
 end
 redis.call('ZREM', KEYS.unack, '') -- the first write
 
--- step target
+-- step target, skip
+local change = (what == 'garbage' or what == 'last') and skip or steer
 local words = {}
-for i = 7, #ARGV, 2 do words[#words + 1] = what == 'release' and release(ARGV[i]) or steer(i) end
+for i = 7, #ARGV, 2 do words[#words + 1] = what == 'release' and release(ARGV[i]) or change(i) end
 local said = table.concat(words, ' ')
 first = noted.first and math.min(first or noted.first, noted.first) or first
 if first then
@@ -61,6 +64,7 @@ if first then
   first = gate(first, pause)
   if sooner(first, armed) then arm(first) end
 end
+if dead > 0 then mark('garbage', us((whole(garbage) or 0) + dead)) end
 if takenOut > 0 then mark('canceled', us(math.max(now, (whole(canceled) or 0) + 1))) end
 remember(said)
 return {us(now), said}

@@ -1,6 +1,10 @@
 package observe
 
-import "github.com/go-delayqueue/delayqueue"
+import (
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
 
 // A Gauge is one property of a queue, which is read from Redis.
 type Gauge struct {
@@ -33,6 +37,9 @@ var Gauges = []Gauge{
 		single(func(r *Reading) float64 { return r.Counts.Behind.Seconds() })},
 	{"next_due_timestamp_seconds", "next_due.timestamp", "s", "",
 		"When the next message is due that is not yet, in seconds since 1970; none if nothing is pending or waits for a retry.", nextDue},
+	{"oldest_waiting_timestamp_seconds", "oldest_waiting.timestamp", "s", "",
+		"When the message was due that has waited longest for others of its lane, in seconds since 1970; none if no message that is due waits for its lane.",
+		oldestWaiting},
 	{"paused", "paused", "1", "", "Whether the queue is paused: 1 or 0.",
 		single(func(r *Reading) float64 { return number(r.Counts.Paused) })},
 	{"limited", "limited", "1", "", "Whether what is ready waits for a limit of the queue and not for a consumer: 1 or 0.",
@@ -53,14 +60,20 @@ func sizes(r *Reading) map[string]float64 {
 		delayqueue.StateRetry.String():   float64(r.Counts.Retry),
 		delayqueue.StateGarbage.String(): float64(r.Counts.Garbage),
 		delayqueue.StateDone.String():    float64(r.Counts.Done),
+		delayqueue.StateWaiting.String(): float64(r.Counts.Waiting),
 	}
 }
 
-func nextDue(r *Reading) map[string]float64 {
-	if r.Counts.NextDue.IsZero() {
+func nextDue(r *Reading) map[string]float64 { return timestamp(r.Counts.NextDue) }
+
+func oldestWaiting(r *Reading) map[string]float64 { return timestamp(r.Counts.LaneSince) }
+
+// timestamp is an instant in seconds since 1970; no value if it is zero.
+func timestamp(t time.Time) map[string]float64 {
+	if t.IsZero() {
 		return nil
 	}
-	return map[string]float64{"": float64(r.Counts.NextDue.UnixMicro()) / 1e6}
+	return map[string]float64{"": float64(t.UnixMicro()) / 1e6}
 }
 
 func workers(r *Reading) (n float64) {

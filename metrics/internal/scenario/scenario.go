@@ -197,3 +197,22 @@ func (s *Scheduler) Stop() { s.Stopped = true }
 
 // Dropped are more than none.
 func (s *Scheduler) Dropped() int64 { return 3 }
+
+// Lane sends two messages of a lane to a queue that is paused, and wants the second one to be counted as waiting from its due instant on.
+func (s *Scenario) Lane(t testing.TB, read func() map[string]float64, waiting, oldest string) {
+	t.Helper()
+	if _, there := read()[oldest]; there {
+		t.Errorf("%s is there, and no message waits for its lane", oldest)
+	}
+	var last *delayqueue.MessageInfo
+	for range 2 {
+		var err error
+		if last, err = s.Publisher.Send(t.Context(), "ok", delayqueue.WithLane("l")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := Eventually(t, read, map[string]float64{waiting: 1})[oldest]
+	if want := float64(last.Due.UnixMicro()) / 1e6; got != want {
+		t.Errorf("the oldest has waited since %v, want %v", got, want)
+	}
+}

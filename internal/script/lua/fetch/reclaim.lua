@@ -20,20 +20,18 @@ if leased and leased <= now and bytes > 0 then
   local holds = (whole(firstHold) or 0) > 0 -- some key is held
   -- from message: keyof
   -- from group: leftkey, setleft
-  -- from record: setfailure, superseded
+  -- from record: setfailure, superseded, witherror
   -- from keys: freekey
   -- from relane: relanes
   local unlist = groups and setleft
   local LOST = 'its lease ran out: its consumer died or was cut off'
-  local FOUR = '^(' .. string.rep('\30[^\30]*', 4) .. ')\30'
   local function lose(id, n)
     lost = lost + 1
     local before = redis.call('HGET', KEYS.fail, id)
     local failures, losses, errors = failure(before)
-    if errors ~= '' and string.sub(errors, 1, 1) ~= '\30' then errors = '\30' .. '0 0 ' .. errors end
     losses = losses + 1
     local poison = losses >= maxLosses and not superseded(before)
-    errors = '\30' .. us(now) .. ' ' .. us(n) .. ' ' .. (poison and ARGV[10] or LOST) .. (string.match(errors, FOUR) or errors)
+    errors = witherror(errors, n, poison and ARGV[10] or LOST)
     if superseded(before) then return replace(id, n, failures, losses, errors) end
     local record = setfailure(id, us(n + 1), us(failures) .. ' ' .. us(losses), errors)
     if poison then

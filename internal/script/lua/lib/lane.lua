@@ -21,6 +21,19 @@ local function laneof(envelope)
   if width >= 1 and width <= WIDTH and not string.find(lane, '\0', 1, true) then return lane, width end
 end
 
+-- inlane(lane, n) reads the first n members of a lane. It returns its turns, and the message that is next, if it is among them.
+local function inlane(lane, n)
+  local turns = {}
+  for _, member in ipairs(redis.call('ZRANGEBYLEX', KEYS.lanes, '[' .. lane .. '\0', '(' .. lane .. '\1', 'LIMIT', 0, n)) do
+    local text, width = string.sub(member, #lane + 2, -5), math.max(whole(string.sub(member, -3)) or 1, 1)
+    if string.byte(text, 1) ~= 0 then
+      return turns, {tag = string.sub(text, 17), width = width, due = whole(string.sub(text, 1, 16)) or 0, member = member}
+    end
+    turns[#turns + 1] = {tag = string.sub(text, 2), width = width, member = member}
+  end
+  return turns
+end
+
 -- lanes() is what a call does with lanes. The functions are made when a call needs one first, because most calls need none.
 local made
 local function lanes()
@@ -28,19 +41,6 @@ local function lanes()
   -- hasturn(lane, tag, width) and waits(lane, us, tag, width) are members of lanes.
   local function hasturn(lane, tag, width) return lane .. '\0\0' .. tag .. string.format(' %03d', width) end
   local function waits(lane, due, tag, width) return lane .. '\0' .. string.format('%016.0f', due) .. tag .. string.format(' %03d', width) end
-
-  -- inlane(lane, n) reads the first n members of a lane. It returns its turns, and the message that is next, if it is among them.
-  local function inlane(lane, n)
-    local turns = {}
-    for _, member in ipairs(redis.call('ZRANGEBYLEX', KEYS.lanes, '[' .. lane .. '\0', '(' .. lane .. '\1', 'LIMIT', 0, n)) do
-      local text, width = string.sub(member, #lane + 2, -5), math.max(whole(string.sub(member, -3)) or 1, 1)
-      if string.byte(text, 1) ~= 0 then
-        return turns, {tag = string.sub(text, 17), width = width, due = whole(string.sub(text, 1, 16)) or 0, member = member}
-      end
-      turns[#turns + 1] = {tag = string.sub(text, 2), width = width, member = member}
-    end
-    return turns
-  end
 
   -- moveto(tag, due) lays a message down where a delivery waits, and moveout(tag) takes it up from there.
   local function moveto(tag, due)

@@ -44,6 +44,13 @@ local function setfailure(id, n, counts, errors, ended)
   return record
 end
 
+-- witherror(errors, n, text) are the errors of a record with one more, that of the nth delivery (0: of none); at most five.
+local FOUR = '^(' .. string.rep('\30[^\30]*', 4) .. ')\30'
+local function witherror(errors, n, text)
+  if errors ~= '' and string.sub(errors, 1, 1) ~= '\30' then errors = '\30' .. '0 0 ' .. errors end
+  return '\30' .. us(now) .. ' ' .. us(n) .. ' ' .. text .. (string.match(errors, FOUR) or errors)
+end
+
 -- superseded(record) says whether the delivery with this fail record is superseded.
 local function superseded(record) return record and string.find(record, '^%d+ %d+ %d+ %d+ \31') ~= nil end
 

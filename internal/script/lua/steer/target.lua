@@ -74,7 +74,7 @@ local function steer(i)
     if what == 'by' then next = (place ~= 'ready' and scored(score) or now) + arg end
     next = math.min(next, 7258118400000000) -- year 2200
     nth = nth + 1
-    if due and next <= now then
+    if next <= now and (due or place == 'waiting' and scored(score) <= now) then
       where = '~' .. where
     else
       next = math.max(next, now)

@@ -1,0 +1,82 @@
+package web
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-delayqueue/delayqueue"
+)
+
+// An operator sees in which lanes messages wait, who has the turn, and lets the next one pass.
+func TestLanes(t *testing.T) {
+	f := newFixture(t, Config{Authorize: allowed})
+	f.send("orders", "x", delayqueue.WithDelay(time.Hour))
+	f.sees(f.get("lanes?q=orders").body, "No message has a lane.")
+	f.lacks(f.get("queue?q=orders").body, "state=waiting")
+	var ids []string
+	for _, payload := range []string{"a", "b", "c"} {
+		ids = append(ids, f.sent("orders", payload, delayqueue.WithLane("customer-42"), delayqueue.WithKey("key "+payload)))
+	}
+	const hostile = "\xff<b>\u202e"
+	f.send("orders", "d", delayqueue.WithLane(hostile, 7), delayqueue.WithDelay(time.Hour))
+
+	f.serve(Config{Authorize: allowed}) // with an empty cache
+	list := f.get("lanes?q=orders").body
+	f.sees(list, ">customer-42<", `href="lanes?lane=customer-42&amp;q=orders"`, ids[0], "ready", "1 of 1", "1 of 7")
+	f.lacks(list, "<b>\u202e", "\u202e", "\xff")
+	if strings.Index(list, "customer-42") > strings.Index(list, `\xff`) {
+		t.Error("the lane in which most wait is not the first")
+	}
+	f.sees(f.get(address("lanes", "q", "orders", "lane", hostile)).body, "1 of 7", "pending")
+	for _, nobody := range []string{"nobody", strings.Repeat("x", 300)} {
+		f.sees(f.get(address("lanes", "q", "orders", "lane", nobody)).body, "No message of this lane is to be delivered.")
+	}
+	lane := address("lanes", "q", "orders", "lane", "customer-42")
+	f.sees(f.get(lane).body, ids[0], `value="skip"`, `value="giveup"`)
+	f.lacks(f.get(lane).body, ids[1])
+	f.sees(f.get("messages?q=orders&state=waiting").body, ids[1], ids[2], `state=waiting"`)
+	f.sees(f.get("queue?q=orders").body, "state=waiting")
+	f.sees(f.get(address("messages", "q", "orders", "text", "key b")).body, ids[1])
+	waits := f.get(address("message", "q", "orders", "id", ids[1])).body
+	f.sees(waits, ">customer-42<", "1 at a time", "Due, and then behind", "this one is: waiting")
+	f.lacks(waits, `value="skip"`)
+	f.sees(f.get(address("message", "q", "orders", "id", ids[0])).body, `value="skip"`)
+
+	f.sees(f.get(address("act", "q", "orders", "do", "skip", "id", ids[0])).body, "Put at the end of its lane", ids[0])
+	got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "skip", "id", ids[0]))
+	f.sees(f.get(got.header.Get("Location")).body, "1 put behind its lane")
+	f.is("orders", ids[0], delayqueue.StateWaiting)
+	got = f.ask(http.MethodPost, "act", form("q", "orders", "do", "giveup", "id", ids[1], "reason", "it is broken"))
+	f.sees(f.get(got.header.Get("Location")).body, "1 given up", "skipped by ann: it is broken")
+	f.is("orders", ids[1], delayqueue.StateGarbage)
+	f.sees(f.get("journal?q=orders&lang=zh").body, "跳过", ids[1], "to garbage")
+	if got := f.ask(http.MethodPost, "act", form("q", "orders", "do", "skip", "id", ids[0])); got.code != http.StatusConflict {
+		t.Errorf("skip of what waits: %d", got.code)
+	}
+	if got := f.get(address("plan", "q", "orders", "do", "skip", "state", "ready")); got.code != http.StatusBadRequest {
+		t.Errorf("skip of all: %d", got.code)
+	}
+	for _, page := range []string{lane, "lanes?q=orders", address("act", "q", "orders", "do", "giveup", "id", ids[2])} {
+		for _, english := range englishOf(t, f.get(page, header("Accept-Language", "zh")).body) {
+			t.Errorf("%s says %q", page, english)
+		}
+	}
+}
+
+// Who may only look is offered no skip, and cannot skip.
+func TestSkipIsRefused(t *testing.T) {
+	rights := []Action{RunNow, Delete}
+	f := newFixture(t, Config{Authorize: only(&rights)})
+	id := f.sent("orders", "a", delayqueue.WithLane("l"))
+	f.send("orders", "b", delayqueue.WithLane("l"))
+	f.lacks(f.get("lanes?q=orders&lane=l").body, `value="skip"`)
+	f.lacks(f.get(address("message", "q", "orders", "id", id)).body, `value="skip"`)
+	for _, do := range []string{"skip", "giveup"} {
+		if got := f.ask(http.MethodPost, "act", form("q", "orders", "do", do, "id", id)); got.code != http.StatusForbidden {
+			t.Errorf("%s: %d", do, got.code)
+		}
+	}
+	f.is("orders", id, delayqueue.StateReady)
+}
